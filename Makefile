@@ -1,0 +1,237 @@
+# zckpt -- `make help` lists the targets, `make config` what was found.
+
+## all: libckpt.a, libckpt.so and zckpt (default)
+all: lib tools
+
+# Knobs: `?=` throughout, so the environment and the command line win.
+CC        ?= cc
+CFLAGS    ?= -O2 -g
+PREFIX    ?= /usr/local
+DESTDIR   ?=
+DEVELOPER ?= 0#    1: warnings are errors
+SAN       ?=#      e.g. SAN=address,undefined or SAN=thread
+T         ?=#      make check T='zip cli/convert': only tests whose path has one of these words
+V         ?= 0#    1: show every command
+BENCH     ?=#      options of tests/bench/bench.sh
+JOBS      ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
+
+Q       := $(if $(filter 1,$(V)),,@)
+VERSION := $(shell sed -n 's/^.define CKPT_VERSION_STRING "\(.*\)"/\1/p' libckpt/include/ckpt.h 2>/dev/null)
+SONAME  := libckpt.so.0
+
+# What the project adds to the knobs. The user's CFLAGS come last and win;
+# contraction is off because results are compared bit for bit.
+WARN     := -Wall -Wextra -Wshadow -Wvla -Wwrite-strings -Wstrict-prototypes \
+            -Wmissing-prototypes -Wpointer-arith -Wundef -Wformat=2
+ALL_CPPFLAGS := -D_GNU_SOURCE= -D_FILE_OFFSET_BITS=64 $(CPPFLAGS)
+ALL_CFLAGS   := -std=c11 -fPIC -fvisibility=hidden -ffp-contract=off -pthread $(WARN)
+ALL_LDFLAGS  := -pthread $(LDFLAGS)
+ifeq ($(strip $(DEVELOPER)),1)
+ALL_CFLAGS   += -Werror
+endif
+ifneq ($(strip $(SAN)),)
+ALL_CFLAGS   += -fsanitize=$(strip $(SAN)) -fno-omit-frame-pointer -fno-sanitize-recover=all
+ALL_LDFLAGS  += -fsanitize=$(strip $(SAN))
+endif
+ALL_CFLAGS   += $(CFLAGS)
+
+# Outside libraries, by pkg-config. What is missing is said when something
+# needs it (need-libs, need-cmocka), so that `make help` works without it.
+PKG_CONFIG ?= pkg-config
+LIB_PKGS   := libcjson libxxhash libdeflate
+has_pkg     = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo yes)
+NO_LIBS    := $(strip $(foreach p,$(LIB_PKGS),$(if $(call has_pkg,$(p)),,$(p))))
+NO_CMOCKA  := $(if $(call has_pkg,cmocka),,cmocka)
+ifeq ($(NO_LIBS),)
+ALL_CPPFLAGS += $(shell $(PKG_CONFIG) --cflags $(LIB_PKGS))
+LIB_LIBS     := $(shell $(PKG_CONFIG) --libs $(LIB_PKGS)) -lm
+endif
+ifeq ($(NO_CMOCKA),)
+CMOCKA_CFLAGS := $(shell $(PKG_CONFIG) --cflags cmocka)
+CMOCKA_LIBS   := $(shell $(PKG_CONFIG) --libs cmocka)
+endif
+
+# One object folder per flag set: a sanitizer build never links plain objects.
+comma := ,
+FLAGS := $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(ALL_LDFLAGS)
+B     := build/$(notdir $(firstword $(CC)))$(if $(strip $(SAN)),-$(subst $(comma),-,$(strip $(SAN))))-$(shell printf '%s' '$(FLAGS)' | cksum | cut -d' ' -f1)
+
+LIB_SRC   := $(sort $(wildcard libckpt/*/*.c formats/*.c formats/*/*.c kernels/ref/*.c kernels/cpu/*.c))
+TOOL_SRC  := $(sort $(wildcard tools/*.c))
+UNIT_SRC  := $(sort $(wildcard tests/unit/test_*.c tests/torture/test_*.c tests/cli/test_*.c))
+API_SRC   := $(sort $(wildcard tests/api/test_*.c))
+TLIB_SRC  := $(sort $(wildcard tests/lib/*.c))
+BENCH_SRC := $(sort $(wildcard tests/bench/*.c))
+objects    = $(patsubst %.c,$(B)/%.o,$(1))
+LIB   := $(call objects,$(LIB_SRC))
+TOOL  := $(call objects,$(TOOL_SRC))
+TLIB  := $(call objects,$(TLIB_SRC))
+UNIT  := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
+API   := $(patsubst %.c,$(B)/%,$(API_SRC))
+TIMERS := $(patsubst %.c,$(B)/%,$(BENCH_SRC))
+OBJS  := $(LIB) $(TOOL) $(TLIB) $(UNIT:=.o) $(API:=.o) $(TIMERS:=.o)
+
+# What a folder may include is partly a matter of flags: the program and the
+# API tests are compiled without -I., so they cannot reach an internal header.
+$(LIB):                                 INC = -I. -Ilibckpt/include -Ikernels/include
+$(TOOL):                                INC = -Ilibckpt/include
+$(TLIB) $(UNIT:=.o) $(TIMERS:=.o):       INC = -I. -Ilibckpt/include -Ikernels/include $(CMOCKA_CFLAGS)
+$(API:=.o):                             INC = -Ilibckpt/include $(CMOCKA_CFLAGS)
+
+SO := libckpt.so.$(VERSION)
+
+## lib: the library, static and shared
+lib: $(B)/libckpt.a $(B)/libckpt.so
+## tools: the zckpt program; build/zckpt is a link to the last one built
+tools: $(B)/zckpt
+	@ln -sfn $(notdir $(B))/zckpt build/zckpt
+## tests: the test and bench programs, not run
+tests: $(UNIT) $(API) $(TIMERS)
+
+$(B)/libckpt.a: $(LIB) $(B)/lib.list
+	@printf '  %-5s %s\n' AR $@
+	$(Q)rm -f $@ && $(AR) rcs $@ $(LIB)
+$(B)/libtests.a: $(TLIB) $(B)/tlib.list
+	$(Q)rm -f $@ && $(AR) rcs $@ $(TLIB)
+$(B)/$(SO): $(LIB) $(B)/lib.list libckpt/libckpt.map
+	@printf '  %-5s %s\n' LD $@
+	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=libckpt/libckpt.map \
+	    $(if $(strip $(SAN)),,-Wl,-z,defs) $(ALL_LDFLAGS) -o $@ $(LIB) $(LIB_LIBS)
+$(B)/libckpt.so: $(B)/$(SO)
+	$(Q)ln -sfn $(SO) $(B)/$(SONAME) && ln -sfn $(SO) $@
+$(B)/zckpt: $(TOOL) $(B)/tool.list $(B)/libckpt.a
+	@printf '  %-5s %s\n' LD $@
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(TOOL) $(B)/libckpt.a $(LIB_LIBS)
+$(UNIT): %: %.o $(B)/libtests.a $(B)/libckpt.a
+	@printf '  %-5s %s\n' LD $@
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(CMOCKA_LIBS) $(LIB_LIBS)
+$(TIMERS): %: %.o $(B)/libckpt.a
+	@printf '  %-5s %s\n' LD $@
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIB_LIBS)
+# The API tests link the shared library: a function that is declared and not
+# exported fails here. tests/lib offers them only what needs no ck_* name.
+$(API): %: %.o $(B)/libtests.a $(B)/libckpt.so
+	@printf '  %-5s %s\n' LD $@
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< $(B)/libtests.a $(B)/libckpt.so \
+	    -Wl,-rpath,$(abspath $(B)) $(CMOCKA_LIBS) $(LIB_LIBS)
+
+$(B)/%.o: %.c | need-libs
+	@mkdir -p $(@D) && printf '  %-5s %s\n' CC $<
+	$(Q)$(CC) $(ALL_CPPFLAGS) $(INC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+$(UNIT:=.o) $(API:=.o): | need-cmocka
+
+# Lists of objects, rewritten when a source comes or goes, so that nothing
+# keeps the object of a file that was removed.
+$(B)/lib.list:  NAMES = $(LIB)
+$(B)/tlib.list: NAMES = $(TLIB)
+$(B)/tool.list: NAMES = $(TOOL)
+$(B)/%.list: FORCE
+	@mkdir -p $(@D) && printf '%s\n' '$(NAMES)' | cmp -s - $@ || printf '%s\n' '$(NAMES)' > $@
+FORCE:
+
+need-libs:
+	@test -z '$(NO_LIBS)' || { echo 'pkg-config does not find $(NO_LIBS): run tools/deps.sh, which installs what is missing or prints the command that does' >&2; exit 1; }
+need-cmocka:
+	@test -z '$(NO_CMOCKA)' || { echo 'The tests need cmocka, which pkg-config does not find: run tools/deps.sh' >&2; exit 1; }
+need-version:
+	@test -n '$(VERSION)' || { echo 'libckpt/include/ckpt.h does not define CKPT_VERSION_STRING' >&2; exit 1; }
+lib $(B)/$(SO): | need-version
+
+# `demo` and `check` start on a bare machine: dependencies first, then a second
+# make, which probes again.
+AGAIN = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
+ENV   = ZCKPT='$(abspath $(B)/zckpt)' ZCKPT_BUILD='$(abspath $(B))' \
+        ZCKPT_FIXTURES='$(abspath build/fixtures)' CC='$(CC)'
+SCRIPTS := $(sort $(wildcard tests/*/test_*.sh tests/cli/*/*.sh))
+pick     = $(if $(strip $(T)),$(foreach t,$(1),$(if $(strip $(foreach w,$(T),$(findstring $(w),$(t)))),$(t))),$(1))
+
+## demo: dependencies, build, then inspect, convert and check real checkpoints
+demo: deps
+	@$(AGAIN) demo-here
+demo-here: tools fixtures
+	@$(ENV) tools/demo.sh
+
+## check: dependencies, build, every test that needs no network (T='word ...' picks)
+check: deps
+	@$(AGAIN) check-here
+check-here: tools fixtures $(call pick,$(UNIT) $(API))
+	@$(ENV) tests/run-tests.sh -j $(JOBS) $(call pick,$(UNIT) $(API) $(SCRIPTS))
+
+## check-long: check with the long settings of every test, then interop likewise
+check-long:
+	@ZCKPT_LONG=1 $(MAKE) --no-print-directory check
+	@ZCKPT_LONG=1 $(MAKE) --no-print-directory interop
+## check-san: check under the address and undefined-behaviour sanitizers
+check-san:
+	@$(MAKE) --no-print-directory SAN=address,undefined DEVELOPER=1 check
+## check-tree: layers, names, line lengths, headers that compile alone, exported symbols
+check-tree: lib
+	@ok=1; tests/lint/check-layers.sh || ok=0; tests/lint/check-findings.sh || ok=0; \
+	CC='$(CC)' CPPFLAGS='$(ALL_CPPFLAGS)' tests/lint/check-names.sh $(B)/libckpt.a $(B)/$(SO) || ok=0; \
+	test $$ok = 1 || { echo 'check-tree: the tree is not in order, see above'; exit 1; }; \
+	echo 'check-tree: layers, names, lengths, headers and exported symbols are in order'
+## bench: timings against cp and zero_to_fp32 (BENCH='--quick' for a short run)
+bench: tools
+	@$(ENV) VENV="$${VENV-$${ZCKPT_VENV:-$$HOME/.cache/zckpt/venv}}" BENCH_DISK="$${BENCH_DISK:-build}" \
+	    tests/bench/bench.sh $(BENCH)
+## interop: against torch, safetensors, transformers and DeepSpeed in a kept venv
+interop: tools fixtures
+	@$(ENV) tests/run-interop.sh
+## coverage: line coverage of libckpt/ and formats/ by `make check`
+coverage:
+	@$(MAKE) --no-print-directory CFLAGS='-O0 -g --coverage' LDFLAGS='$(LDFLAGS) --coverage' check coverage-here
+coverage-here:
+	@tests/coverage.sh $(B)
+## dist-check: what git would ship builds, installs and can be linked against
+dist-check:
+	@tests/dist-check.sh
+
+deps:
+	@tools/deps.sh
+fixtures:
+	@tests/fixtures/unpack.sh build/fixtures
+
+bindir := $(DESTDIR)$(PREFIX)/bin
+incdir := $(DESTDIR)$(PREFIX)/include
+libdir := $(DESTDIR)$(PREFIX)/lib
+mandir := $(DESTDIR)$(PREFIX)/share/man
+MAN    := $(sort $(wildcard docs/man/*.[1-9]))
+PUBLIC := $(sort $(wildcard libckpt/include/*.h))
+
+## install: headers, libraries, pkg-config file, program, manual (honours DESTDIR, PREFIX)
+install: all
+	install -d $(bindir) $(incdir) $(libdir)/pkgconfig
+	install -m 644 $(PUBLIC) $(incdir)
+	install -m 644 $(B)/libckpt.a $(libdir)
+	install -m 755 $(B)/$(SO) $(libdir)
+	ln -sfn $(SO) $(libdir)/$(SONAME)
+	ln -sfn $(SO) $(libdir)/libckpt.so
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's|@PKGS@|$(LIB_PKGS)|' \
+	    libckpt/libckpt.pc.in > $(libdir)/pkgconfig/libckpt.pc
+	install -m 755 $(B)/zckpt $(bindir)
+	$(foreach m,$(MAN),install -D -m 644 $(m) $(mandir)/man$(patsubst .%,%,$(suffix $(m)))/$(notdir $(m)) && ) :
+## uninstall: what install put there
+uninstall:
+	rm -f $(addprefix $(incdir)/,$(notdir $(PUBLIC))) $(libdir)/libckpt.a $(libdir)/$(SO) \
+	    $(libdir)/$(SONAME) $(libdir)/libckpt.so $(libdir)/pkgconfig/libckpt.pc $(bindir)/zckpt \
+	    $(foreach m,$(MAN),$(mandir)/man$(patsubst .%,%,$(suffix $(m)))/$(notdir $(m)))
+
+## config: what was found, hence what is built
+config:
+	@printf '%-10s %s\n' version '$(VERSION)' compiler '$(CC)' flags '$(ALL_CFLAGS)' objects '$(B)' \
+	    $(foreach p,$(LIB_PKGS) cmocka,$(p) '$(or $(shell $(PKG_CONFIG) --modversion $(p) 2>/dev/null),not found)') \
+	    prefix '$(PREFIX)' sources '$(words $(LIB_SRC)) library, $(words $(TOOL_SRC)) program, $(words $(UNIT_SRC) $(API_SRC)) test programs, $(words $(SCRIPTS)) test scripts'
+## help: this list
+help:
+	@sed -n 's/^## \([a-z-]*\): /\1\t/p' Makefile | expand -t 14
+	@echo; echo "Knobs: CC CFLAGS CPPFLAGS LDFLAGS PREFIX DESTDIR DEVELOPER=1 SAN=address,undefined T='words' BENCH=--quick V=1 JOBS"
+## clean: remove build/
+clean:
+	rm -rf build
+
+.PHONY: all lib tools tests demo demo-here check check-here check-long check-san check-tree bench interop \
+	coverage coverage-here dist-check deps fixtures install uninstall config help clean FORCE \
+	need-libs need-cmocka need-version
+.DELETE_ON_ERROR:
+.SECONDARY:
+-include $(OBJS:.o=.d)

@@ -1,0 +1,64 @@
+/* ck_err.c -- see ck_err.h. */
+#include "libckpt/base/ck_err.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+int ck_fail(struct ckpt_err *err, enum ckpt_code code, const char *where,
+	    uint64_t offset, const char *fmt, ...)
+{
+	if (err && !err->code) {
+		va_list ap;
+
+		err->code = code;
+		err->offset = offset;
+		snprintf(err->where, sizeof(err->where), "%s", where ? where : "");
+		va_start(ap, fmt);
+		vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
+		va_end(ap);
+	}
+	return -(int)code;
+}
+
+int ck_fail_nomem(struct ckpt_err *err, const char *what, uint64_t n)
+{
+	return ck_fail(err, CKPT_E_NOMEM, NULL, CKPT_NO_OFFSET,
+		       "no memory for %s (%" PRIu64 " bytes asked)", what, n);
+}
+
+static enum ckpt_code code_of_errno(int errnum)
+{
+	switch (errnum) {
+	case ENOENT:
+	case ENOTDIR:
+		return CKPT_E_NOTFOUND;
+	case EEXIST:
+	case ENOTEMPTY:
+		return CKPT_E_EXISTS;
+	case ENOSPC:
+	case EDQUOT:
+		return CKPT_E_NOSPACE;
+	case ENOMEM:
+		return CKPT_E_NOMEM;
+	default:
+		return CKPT_E_IO;
+	}
+}
+
+int ck_fail_sys(struct ckpt_err *err, int errnum, const char *call, const char *path)
+{
+	char text[96];
+
+	/* GNU strerror_r: the result may or may not be in 'text'. */
+	return ck_fail(err, code_of_errno(errnum), path, CKPT_NO_OFFSET, "%s failed: %s",
+		       call, strerror_r(errnum, text, sizeof(text)));
+}
+
+void ck_err_clear(struct ckpt_err *err)
+{
+	if (err)
+		memset(err, 0, sizeof(*err));
+}

@@ -1,0 +1,32 @@
+/*
+ * ck_err.h -- filling a struct ckpt_err.  The first failure wins: a callee that
+ * fails describes it, callers up the stack may add their call and are ignored.
+ */
+#ifndef CK_ERR_H
+#define CK_ERR_H
+
+#include "libckpt/base/ck_base.h"
+
+/*
+ * Describe a failure and return -code, so that failing is one line.  'err' may be
+ * NULL.  'where' is the file, member or tensor ("" or NULL if there is none),
+ * 'offset' a byte in it or CKPT_NO_OFFSET.  'fmt' gives a clause: no capital at
+ * its start, no full stop, no newline.
+ */
+int ck_fail(struct ckpt_err *err, enum ckpt_code code, const char *where,
+	    uint64_t offset, const char *fmt, ...) CK_PRINTF(5, 6);
+
+/* Out of memory while doing 'what', of which 'n' bytes were asked. */
+int ck_fail_nomem(struct ckpt_err *err, const char *what, uint64_t n);
+
+/*
+ * A system call 'call' on 'path' failed with errno 'errnum'.  ENOENT becomes
+ * CKPT_E_NOTFOUND, EEXIST CKPT_E_EXISTS, ENOSPC and EDQUOT CKPT_E_NOSPACE, ENOMEM
+ * CKPT_E_NOMEM, everything else CKPT_E_IO.
+ */
+int ck_fail_sys(struct ckpt_err *err, int errnum, const char *call, const char *path);
+
+/* Forget a failure that the caller has dealt with. */
+void ck_err_clear(struct ckpt_err *err);
+
+#endif

@@ -1,0 +1,35 @@
+/*
+ * ck_mem.h -- an arena: many small things with one lifetime, freed at once.
+ *
+ * Memory got from an arena is 16-byte aligned and is not zeroed unless the name
+ * says so.  One thread at a time.  The arena counts what it handed out, so a
+ * caller can bound it.
+ */
+#ifndef CK_MEM_H
+#define CK_MEM_H
+
+#include <stdarg.h>
+
+#include "libckpt/base/ck_base.h"
+
+struct ck_arena {
+	struct ck_arena_block *head;
+	size_t used;		/* in the head block */
+	uint64_t total;		/* bytes handed out */
+	uint64_t limit;		/* 0 = none; handing out more fails */
+	bool limited;		/* it did: the limit, not the memory, was the reason */
+};
+
+#define CK_ARENA_INIT { 0 }
+
+/* NULL when there is no memory or the limit is reached. */
+void *ck_arena_alloc(struct ck_arena *arena, uint64_t n);
+void *ck_arena_zalloc(struct ck_arena *arena, uint64_t n);
+char *ck_arena_strndup(struct ck_arena *arena, const char *s, size_t n);
+char *ck_arena_strdup(struct ck_arena *arena, const char *s);
+char *ck_arena_printf(struct ck_arena *arena, const char *fmt, ...) CK_PRINTF(2, 3);
+char *ck_arena_vprintf(struct ck_arena *arena, const char *fmt, va_list ap) CK_PRINTF(2, 0);
+/* As CK_ARENA_INIT left it, but for the limit. */
+void ck_arena_release(struct ck_arena *arena);
+
+#endif

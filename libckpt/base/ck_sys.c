@@ -1,0 +1,147 @@
+/* ck_sys.c -- see ck_sys.h. */
+#include "libckpt/base/ck_sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "libckpt/base/ck_err.h"
+
+static int sys_open(const char *path, int flags, mode_t mode)
+{
+	return open(path, flags | O_CLOEXEC, mode);
+}
+
+/* glibc emulates posix_fallocate by writing; the plain call says EOPNOTSUPP. */
+static int sys_fallocate(int fd, off_t off, off_t len)
+{
+	return fallocate(fd, 0, off, len);
+}
+
+static int sys_rename(const char *from, const char *to, unsigned flags)
+{
+	return flags ? renameat2(AT_FDCWD, from, AT_FDCWD, to, flags) : rename(from, to);
+}
+
+struct ck_sys ck_sys = {
+	.realloc = realloc,
+	.free = free,
+	.open = sys_open,
+	.close = close,
+	.pread = pread,
+	.pwrite = pwrite,
+	.write = write,
+	.fstat = fstat,
+	.stat = stat,
+	.lstat = lstat,
+	.statvfs = statvfs,
+	.fallocate = sys_fallocate,
+	.ftruncate = ftruncate,
+	.fsync = fsync,
+	.fdatasync = fdatasync,
+	.flock = flock,
+	.mkdir = mkdir,
+	.rmdir = rmdir,
+	.unlink = unlink,
+	.rename = sys_rename,
+	.opendir = opendir,
+	.readdir = readdir,
+	.closedir = closedir,
+};
+
+void *ck_realloc(void *p, size_t n)
+{
+	return ck_sys.realloc(p, n ? n : 1);
+}
+
+void *ck_alloc(size_t n)
+{
+	return ck_realloc(NULL, n);
+}
+
+void *ck_zalloc(size_t n)
+{
+	void *p = ck_alloc(n);
+
+	if (p)
+		memset(p, 0, n);
+	return p;
+}
+
+void *ck_alloc_array(uint64_t n, size_t size)
+{
+	uint64_t bytes;
+
+	if (ck_mul_over(n, size, &bytes) || bytes > SIZE_MAX / 2)
+		return NULL;
+	return ck_alloc(bytes);
+}
+
+void ck_free(void *p)
+{
+	if (p)
+		ck_sys.free(p);
+}
+
+char *ck_strndup(const char *s, size_t n)
+{
+	char *p = ck_alloc(n + 1);
+
+	if (p) {
+		memcpy(p, s, n);
+		p[n] = 0;
+	}
+	return p;
+}
+
+char *ck_strdup(const char *s)
+{
+	return ck_strndup(s, strlen(s));
+}
+
+char *ck_asprintf(const char *fmt, ...)
+{
+	va_list ap;
+	char *p;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(NULL, 0, fmt, ap);
+	va_end(ap);
+	if (n < 0)
+		return NULL;
+	p = ck_alloc((size_t)n + 1);
+	if (!p)
+		return NULL;
+	va_start(ap, fmt);
+	vsnprintf(p, (size_t)n + 1, fmt, ap);
+	va_end(ap);
+	return p;
+}
+
+int ck_grow(void *arr, uint64_t *cap, uint64_t want, size_t size, struct ckpt_err *err)
+{
+	uint64_t bytes, n = *cap ? *cap : 16;
+	void *q;
+
+	if (want <= *cap)
+		return 0;
+	while (n < want)
+		if (ck_mul_over(n, 2, &n))
+			return ck_fail_nomem(err, "an array", want);
+	if (ck_mul_over(n, size, &bytes) || bytes > SIZE_MAX / 2)
+		return ck_fail_nomem(err, "an array", want);
+	/* '*arr' is a pointer to any type: copied, so that no type is pretended. */
+	memcpy(&q, arr, sizeof(q));
+	q = ck_realloc(q, bytes);
+	if (!q)
+		return ck_fail_nomem(err, "an array", bytes);
+	memcpy(arr, &q, sizeof(q));
+	*cap = n;
+	return 0;
+}

@@ -1,0 +1,66 @@
+/*
+ * ck_sys.h -- the one table through which the library meets the system.
+ *
+ * Every allocation and every call on a file of the library goes through it, so a
+ * test can make the N-th call fail and see what the caller is left with.  The
+ * table is written only by tests, before any thread starts; in a program it stays
+ * as it is, and the library has no other mutable global state.
+ */
+#ifndef CK_SYS_H
+#define CK_SYS_H
+
+#include <dirent.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/types.h>
+
+#include "libckpt/base/ck_base.h"
+
+struct ck_sys {
+	void *(*realloc)(void *p, size_t n);
+	void (*free)(void *p);
+	int (*open)(const char *path, int flags, mode_t mode);
+	int (*close)(int fd);
+	ssize_t (*pread)(int fd, void *p, size_t n, off_t off);
+	ssize_t (*pwrite)(int fd, const void *p, size_t n, off_t off);
+	ssize_t (*write)(int fd, const void *p, size_t n);
+	int (*fstat)(int fd, struct stat *st);
+	int (*stat)(const char *path, struct stat *st);
+	int (*lstat)(const char *path, struct stat *st);
+	int (*statvfs)(const char *path, struct statvfs *st);
+	int (*fallocate)(int fd, off_t off, off_t len);
+	int (*ftruncate)(int fd, off_t len);
+	int (*fsync)(int fd);
+	int (*fdatasync)(int fd);
+	int (*flock)(int fd, int op);
+	int (*mkdir)(const char *path, mode_t mode);
+	int (*rmdir)(const char *path);
+	int (*unlink)(const char *path);
+	int (*rename)(const char *from, const char *to, unsigned flags);
+	DIR *(*opendir)(const char *path);
+	struct dirent *(*readdir)(DIR *dir);
+	int (*closedir)(DIR *dir);
+};
+
+extern struct ck_sys ck_sys;
+
+/* NULL when there is no memory; n = 0 gives a pointer that may be freed. */
+void *ck_alloc(size_t n);
+void *ck_zalloc(size_t n);
+void *ck_realloc(void *p, size_t n);
+/* n * size with the product checked: NULL when it does not fit. */
+void *ck_alloc_array(uint64_t n, size_t size);
+void ck_free(void *p);
+/* A copy of the string, NULL when there is no memory. */
+char *ck_strdup(const char *s);
+char *ck_strndup(const char *s, size_t n);
+/* printf into new memory. */
+char *ck_asprintf(const char *fmt, ...) CK_PRINTF(1, 2);
+
+/*
+ * Grow the array '*arr' of elements of 'size' bytes so that it has room for
+ * 'want' of them; '*cap' is its capacity.  0 or -CKPT_E_NOMEM.
+ */
+int ck_grow(void *arr, uint64_t *cap, uint64_t want, size_t size, struct ckpt_err *err);
+
+#endif

@@ -1,0 +1,525 @@
+/*
+ * ckpt.h -- libckpt: reading and converting ZeRO-partitioned training checkpoints.
+ *
+ * Calling sequence:
+ *
+ *	struct ckpt *ck;
+ *	struct ckpt_err err = { 0 };
+ *
+ *	if (ckpt_open(&path, 1, NULL, &ck, &err))
+ *		... print err.where, err.msg ...
+ *	... ckpt_info_get(), ckpt_tensor_get(), ckpt_finding_get() ...
+ *	... ckpt_convert(), ckpt_digest() ...
+ *	ckpt_close(ck);
+ *
+ * Words: a *step* is one saved checkpoint (a tag folder).  A *tensor* is a logical
+ * one, whole, with a name and a shape, however many ranks hold pieces of it.  Each
+ * tensor has *states*: "weight" (the model's own copy, usually 16-bit; of a buffer or
+ * a frozen parameter, its bytes), "master" (fp32), "exp_avg", "exp_avg_sq", and any
+ * further state under the optimizer's own name for it.  An *extent* is where a run
+ * of a state's elements lies in a file.
+ *
+ * Threads: calls that take 'const struct ckpt *' may run at the same time.
+ *
+ * Trust: nothing in a file is executed, and no size in a file is believed before it
+ * has been compared with the bytes that are there or with a limit.
+ *
+ * The library never prints, never exits, and reads no environment variable.  Option
+ * structs begin with their own size: set it to sizeof(the struct), zero the rest,
+ * and a library that is newer or older than your header knows what you mean.
+ */
+#ifndef CKPT_H
+#define CKPT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#ifndef CKPT_API
+#define CKPT_API __attribute__((visibility("default")))
+#endif
+
+#define CKPT_VERSION_STRING "0.1.0"
+#define CKPT_VERSION_NUMBER 100	/* major * 10000 + minor * 100 + patch */
+
+/* The version the library was built as, e.g. "0.1.0".  Lent for ever. */
+CKPT_API const char *ckpt_version(void);
+
+/* ---------------------------------------------------------------- errors */
+
+/*
+ * What went wrong.  Values are pinned: scripts see them.  Tens are kinds: 10 the
+ * system, 20 bytes of a file, 30 the layout of a step, 40 policy and use.
+ */
+enum ckpt_code {
+	CKPT_OK = 0,
+	CKPT_E_IO = 10,			/* a system call failed */
+	CKPT_E_NOMEM = 11,		/* no memory */
+	CKPT_E_NOSPACE = 12,		/* the disk is or would be full */
+	CKPT_E_EXISTS = 13,		/* the destination is there already */
+	CKPT_E_NOTFOUND = 14,		/* nothing at that path */
+	CKPT_E_CANCELED = 15,		/* the caller's cancel flag was set */
+	CKPT_E_BUSY = 16,		/* another run writes there */
+	CKPT_E_TRUNCATED = 20,		/* a file ends too early */
+	CKPT_E_CORRUPT = 21,		/* a structure contradicts itself */
+	CKPT_E_FORMAT = 22,		/* no format recognised it */
+	CKPT_E_UNSUPPORTED = 23,	/* valid, but beyond this library */
+	CKPT_E_LIMIT = 24,		/* larger than a limit of the caller */
+	CKPT_E_INCOMPLETE = 30,		/* files of the step are missing */
+	CKPT_E_MISMATCH = 31,		/* parts of the step contradict each other */
+	CKPT_E_LAYOUT = 32,		/* pipeline, tensor parallel, MoE, NVMe: by name */
+	CKPT_E_UNSAFE = 40,		/* a pickle asks for a call that is refused */
+	CKPT_E_USAGE = 41,		/* an argument is wrong */
+	CKPT_E_EXPECT = 42,		/* the result would not be what 'expect' names */
+};
+
+#define CKPT_NO_OFFSET UINT64_MAX
+
+/* On the caller's stack, zeroed before the call: reporting never allocates. */
+struct ckpt_err {
+	enum ckpt_code code;	/* CKPT_OK while nothing has failed */
+	uint64_t offset;	/* byte in 'where', or CKPT_NO_OFFSET */
+	char where[320];	/* "dir/zero_pp_rank_3_...pt!archive/data.pkl", may be "" */
+	char msg[512];		/* a clause: no capital, no full stop, no newline */
+};
+
+/* "CKPT_E_IO" for CKPT_E_IO; "CKPT_E_?" for a number that is none.  Lent for ever. */
+CKPT_API const char *ckpt_code_name(enum ckpt_code code);
+
+/* ---------------------------------------------------------------- tensors */
+
+/* Element types.  Pinned.  The order is that of safetensors where it has the type. */
+enum ckpt_dtype {
+	CKPT_BOOL = 1, CKPT_F4, CKPT_F6_E2M3, CKPT_F6_E3M2, CKPT_U8, CKPT_I8,
+	CKPT_F8_E5M2, CKPT_F8_E4M3, CKPT_F8_E8M0, CKPT_F8_E4M3FNUZ, CKPT_F8_E5M2FNUZ,
+	CKPT_I16, CKPT_U16, CKPT_F16, CKPT_BF16, CKPT_I32, CKPT_U32, CKPT_F32,
+	CKPT_C64, CKPT_F64, CKPT_I64, CKPT_U64,
+	/* torch has these, safetensors does not */
+	CKPT_C128 = 40, CKPT_C32, CKPT_BC32, CKPT_QI8, CKPT_QU8, CKPT_QI32, CKPT_QU4X2,
+	CKPT_QU2X4, CKPT_BITS8, CKPT_BITS16, CKPT_BITS1X8, CKPT_BITS2X4, CKPT_BITS4X2,
+	CKPT_F4X2,	/* torch.float4_e2m1fn_x2: a byte holds two; safetensors' F4 */
+};
+
+/* Bits of one element, 0 for a number that is no type. */
+CKPT_API uint32_t ckpt_dtype_bits(enum ckpt_dtype dtype);
+/* safetensors' spelling ("BF16"); types it lacks get one in its manner ("C128"). */
+CKPT_API const char *ckpt_dtype_name(enum ckpt_dtype dtype);
+/* torch's spelling without "torch." ("bfloat16"); NULL where torch has none. */
+CKPT_API const char *ckpt_dtype_torch_name(enum ckpt_dtype dtype);
+/* 0 if 'name' is neither spelling of any type ("fp32", "bf16", "fp16" are taken too). */
+CKPT_API enum ckpt_dtype ckpt_dtype_parse(const char *name);
+
+/* What a tensor is in the model.  Pinned. */
+enum ckpt_role {
+	CKPT_ROLE_TRAINABLE = 1,	/* a parameter the optimizer holds */
+	CKPT_ROLE_FROZEN = 2,		/* a parameter that takes no gradient */
+	CKPT_ROLE_BUFFER = 3,		/* state of a module that is no parameter */
+	CKPT_ROLE_ALIAS = 4,		/* a second name of another tensor (tied) */
+	CKPT_ROLE_PLAIN = 5,		/* a file that does not say what its tensors are */
+	CKPT_ROLE_UNTRAINED = 6,	/* takes a gradient, but is not in the optimizer */
+};
+
+struct ckpt_tensor_info {
+	const char *name;	/* UTF-8, lent by the handle */
+	enum ckpt_role role;
+	uint32_t ndim;
+	const uint64_t *shape;	/* ndim sizes, lent */
+	uint64_t numel;		/* 1 for a 0-dim tensor */
+	uint32_t nstates;
+	int32_t group;		/* optimizer param group, -1 = none */
+	uint64_t alias_of;	/* CKPT_ROLE_ALIAS: number of the stored tensor */
+};
+
+/* Flags of a state. */
+#define CKPT_STATE_DERIVED 1u	/* not stored: the master, rounded to 'dtype' */
+#define CKPT_STATE_PER_RANK 2u	/* a buffer whose bytes differ over ranks; rank 0's */
+
+struct ckpt_state_info {
+	const char *name;	/* "weight", "master", "exp_avg", ... lent */
+	enum ckpt_dtype dtype;
+	uint32_t flags;
+	uint64_t nextents;
+	uint64_t nreplicas;	/* further copies of the whole state in the files */
+};
+
+/* Flags of an extent. */
+#define CKPT_EXTENT_SWAPPED 1u		/* stored big-endian */
+#define CKPT_EXTENT_CONJ 2u		/* stored without its lazy conjugation */
+#define CKPT_EXTENT_NEG 4u		/* stored without its lazy negation */
+#define CKPT_EXTENT_DEFLATED 8u		/* inside a deflated archive member */
+#define CKPT_EXTENT_GATHER 16u		/* a general strided view */
+
+/*
+ * 'runs' runs of 'count' elements each.  Run k begins at byte offset + k * src_stride
+ * of file 'path' (of the inflated member, if CKPT_EXTENT_DEFLATED) and at element
+ * first + k * dst_stride of the state, row-major.  With CKPT_EXTENT_GATHER the elements
+ * first .. first + count are spread in the file by a stride per dimension.
+ */
+struct ckpt_extent_info {
+	const char *path;	/* lent */
+	const char *member;	/* archive member, or NULL; lent */
+	uint64_t offset;	/* byte */
+	uint64_t first;		/* element of the state */
+	uint64_t count;		/* elements in a run */
+	uint64_t runs;
+	uint64_t src_stride;	/* bytes */
+	uint64_t dst_stride;	/* elements */
+	enum ckpt_dtype dtype;	/* as stored */
+	uint32_t flags;
+	int32_t rank;		/* data-parallel rank, -1 = none */
+};
+
+/* ---------------------------------------------------------------- findings */
+
+enum ckpt_severity {
+	CKPT_INFO = 1,
+	CKPT_WARN = 2,		/* worth a line; the result is right without it */
+	CKPT_ERROR = 3,		/* writers stop */
+};
+
+/* A named result of checking.  Names never change; docs/findings.md explains each. */
+struct ckpt_finding {
+	const char *id;		/* "RANK_FILE_MISSING" */
+	enum ckpt_severity severity;
+	const char *where;	/* file or tensor, may be "" */
+	const char *text;	/* a clause */
+	enum ckpt_code code;	/* with which a writer would stop */
+};
+
+/* ---------------------------------------------------------------- limits */
+
+/*
+ * Bounds that no file may exceed.  Zero in a field means the default, which is in
+ * parentheses.
+ */
+struct ckpt_limits {
+	size_t size;
+	uint64_t zip_entries;		/* entries of one archive (4,000,000) */
+	uint64_t zip_dir_bytes;		/* its central directory (1 GiB) */
+	uint64_t pickle_bytes;		/* one pickle (1 GiB) */
+	uint64_t pickle_nodes;		/* values and memo entries of one pickle (50,000,000) */
+	uint32_t pickle_depth;		/* nesting (1,000) */
+	uint64_t header_bytes;		/* a safetensors header or JSON file (100,000,000) */
+	uint32_t json_depth;		/* nesting (64) */
+	uint64_t json_nodes;		/* values and names (40,000,000) */
+	uint32_t tensor_dims;		/* dimensions of a tensor (64) */
+	uint64_t inflate_bytes;		/* one deflated member (1 GiB) */
+	uint32_t inflate_ratio;		/* its size over its compressed size (1,032) */
+	uint64_t gather_bytes;		/* elements of one strided view (1 GiB) */
+	uint32_t files;			/* files of a step (100,000) */
+	uint64_t memory_bytes;		/* everything one open may hold (4 GiB) */
+};
+
+/* ---------------------------------------------------------------- opening */
+
+struct ckpt_open_opts {
+	size_t size;
+	const char *tag;	/* step to open; NULL = the one 'latest' names */
+	uint32_t threads;	/* for reading metadata; 0 = as many as CPUs, at most 16 */
+	const struct ckpt_limits *limits;	/* NULL = defaults */
+	/* Findings of these names count as warnings; NULL or a NULL-terminated list. */
+	const char *const *as_warning;
+};
+
+struct ckpt;
+
+/*
+ * Open the checkpoint at paths[0..npaths-1] and build the index of its tensors.
+ *
+ * A path is a file (.safetensors, .pt) or a folder: a DeepSpeed step, the folder
+ * above it (then the step named in 'latest' is taken), a "checkpoint-N" parent,
+ * or a Hugging Face folder.  Several paths are overlaid as if their files lay in
+ * one folder, as when each node kept its own ranks' shards; the same file in two
+ * of them must be of the same size.  Formats are told from content; names are a
+ * hint at most.
+ *
+ * Damage that leaves an index possible is not a failure here: it is a finding, and
+ * the verbs decide which findings stop them.
+ *
+ * Cost: metadata only (archive directories, pickles, JSON headers), in parallel.  No
+ * tensor byte is read.  Memory: at most about 200 bytes an extent.
+ *
+ * Ownership: '*ck_out' is for ckpt_close(); what it lends lives until then.
+ *
+ * Returns 0 or the negative of
+ *	CKPT_E_NOTFOUND    nothing at a path, or 'latest' names a step that is gone
+ *	CKPT_E_FORMAT      no format recognised it
+ *	CKPT_E_LAYOUT      pipeline, tensor parallel, MoE, ...: named in the message
+ *	CKPT_E_INCOMPLETE  so much is missing that no index can be built
+ *	CKPT_E_CORRUPT, CKPT_E_TRUNCATED, CKPT_E_MISMATCH
+ *	CKPT_E_UNSAFE      a pickle asks for a call that is refused
+ *	CKPT_E_LIMIT, CKPT_E_NOMEM, CKPT_E_IO, CKPT_E_USAGE
+ * with '*err' (may be NULL) describing the first failure.
+ */
+CKPT_API int ckpt_open(const char *const *paths, size_t npaths,
+		       const struct ckpt_open_opts *opts, struct ckpt **ck_out,
+		       struct ckpt_err *err);
+
+/* NULL is fine. */
+CKPT_API void ckpt_close(struct ckpt *ck);
+
+/* What a checkpoint is.  Strings are lent by the handle; unknown ones are "". */
+struct ckpt_info {
+	const char *format;	/* "deepspeed", "safetensors", "torch", "huggingface" */
+	const char *path;	/* of the step or file that was opened */
+	const char *tag;	/* DeepSpeed: the step's name */
+	const char *why;	/* how the step was chosen, a sentence */
+	int32_t stage;		/* ZeRO stage, -1 = not a ZeRO checkpoint */
+	const char *optimizer;	/* "BF16_Optimizer", "ZeRO", "none", ... */
+	uint32_t world;		/* data-parallel ranks, 0 = not a ZeRO checkpoint */
+	int64_t step;		/* global_steps, -1 = unknown */
+	const char *writer;	/* "DeepSpeed 0.19.8" */
+	uint64_t ntensors;
+	uint64_t nextents;
+	uint64_t nfiles;
+	uint64_t file_bytes;	/* of all files of the step */
+	uint64_t ngroups;	/* optimizer param groups */
+	uint64_t nfindings;
+	char fingerprint[33];	/* XXH3-128 over names, sizes and archive directories */
+};
+
+CKPT_API void ckpt_info_get(const struct ckpt *ck, struct ckpt_info *out);
+
+/* Numbers run from 0 to the counts of ckpt_info; a larger one is CKPT_E_USAGE. */
+CKPT_API int ckpt_tensor_get(const struct ckpt *ck, uint64_t tensor,
+			     struct ckpt_tensor_info *out, struct ckpt_err *err);
+CKPT_API int ckpt_tensor_find(const struct ckpt *ck, const char *name, uint64_t *tensor_out,
+			      struct ckpt_err *err);
+CKPT_API int ckpt_state_get(const struct ckpt *ck, uint64_t tensor, uint32_t state,
+			    struct ckpt_state_info *out, struct ckpt_err *err);
+CKPT_API int ckpt_extent_get(const struct ckpt *ck, uint64_t tensor, uint32_t state,
+			     uint64_t extent, struct ckpt_extent_info *out,
+			     struct ckpt_err *err);
+CKPT_API int ckpt_finding_get(const struct ckpt *ck, uint64_t finding,
+			      struct ckpt_finding *out, struct ckpt_err *err);
+
+/* A file of the step: path, size, and the rank it belongs to (-1 = none). */
+struct ckpt_file_info {
+	const char *path;
+	uint64_t bytes;
+	int32_t rank;
+};
+CKPT_API int ckpt_file_get(const struct ckpt *ck, uint64_t file, struct ckpt_file_info *out,
+			   struct ckpt_err *err);
+
+/*
+ * Facts about the step as text, for metadata and reports: hyper-parameters ("group.0.lr"),
+ * optimizer scalars ("group.0.step"), counters ("global_steps"), "ds_version".
+ * Number 'fact' from 0; 0 and both strings lent, or -CKPT_E_USAGE past the end.
+ */
+CKPT_API int ckpt_fact_get(const struct ckpt *ck, uint64_t fact, const char **key_out,
+			   const char **value_out, struct ckpt_err *err);
+
+/*
+ * Read elements [first, first + count) of a state, row-major, converted to 'dtype'
+ * (0 = as stored), into 'buf' of 'bytes' bytes.  For small reads; converting whole
+ * checkpoints is ckpt_convert()'s work.
+ * -CKPT_E_USAGE if the range or the buffer does not fit.
+ */
+CKPT_API int ckpt_read(const struct ckpt *ck, uint64_t tensor, uint32_t state, uint64_t first,
+		       uint64_t count, enum ckpt_dtype dtype, void *buf, size_t bytes,
+		       struct ckpt_err *err);
+
+/* ---------------------------------------------------------------- running */
+
+/* What is going on, for a progress line.  Called from one thread at a time. */
+struct ckpt_progress {
+	uint64_t done_bytes;	/* written, or hashed */
+	uint64_t total_bytes;
+};
+typedef void (*ckpt_progress_fn)(void *arg, const struct ckpt_progress *progress);
+
+/* How hard output is made to last before it is renamed into place.  Pinned. */
+enum ckpt_sync {
+	CKPT_SYNC_DATA = 0,	/* fdatasync of each file, then of the folders */
+	CKPT_SYNC_FULL = 1,	/* fsync of each file, each folder and the parent */
+	CKPT_SYNC_NONE = 2,	/* no sync: a power cut may lose the output */
+};
+
+/* Shared by every call that moves bytes.  Zero = default. */
+struct ckpt_run_opts {
+	size_t size;
+	uint32_t threads;		/* 0 = CPUs, at most 8 */
+	uint64_t mem_limit;		/* buffers, bytes (256 MiB) */
+	enum ckpt_sync sync;
+	const volatile int *cancel;	/* stop when it becomes non-zero; may be NULL */
+	ckpt_progress_fn progress;	/* may be NULL */
+	void *progress_arg;
+};
+
+/* ---------------------------------------------------------------- selecting */
+
+enum ckpt_tied {
+	CKPT_TIED_ALIAS = 0,	/* one copy; other names go into the metadata */
+	CKPT_TIED_DUP = 1,	/* every name gets its bytes */
+	CKPT_TIED_DROP = 2,	/* one copy; other names are not mentioned */
+};
+
+#define CKPT_ONLY_TRAINABLE 1u
+#define CKPT_ONLY_FROZEN 2u
+#define CKPT_ONLY_BUFFERS 4u
+
+/* One "PATTERN=dtype" or "FROM=TO" of the command line. */
+struct ckpt_rule {
+	const char *pattern;	/* shell pattern (*, ?, [...]) over the whole name */
+	const char *value;
+};
+
+/*
+ * Which tensors under which names.  Patterns are shell patterns over the whole
+ * name as stored; a tensor is taken if some 'include' (or none is given) and no
+ * 'exclude' matches.  Then strip_prefix is cut off, then each rename applies: its
+ * pattern is a plain substring unless it has a '*', of which at most one is
+ * allowed and which carries what it matched into the '*' of the value.
+ */
+struct ckpt_select {
+	size_t size;
+	const char *const *include;	/* NULL-terminated, may be NULL */
+	const char *const *exclude;
+	const struct ckpt_rule *rename;	/* ends with pattern NULL, may be NULL */
+	const char *strip_prefix;
+	unsigned only;			/* CKPT_ONLY_*, 0 = everything */
+	unsigned skip;			/* CKPT_ONLY_*: left out */
+	enum ckpt_tied tied;
+};
+
+/* ---------------------------------------------------------------- convert */
+
+struct ckpt_convert_opts {
+	size_t size;
+	const struct ckpt_run_opts *run;
+	const struct ckpt_select *select;
+	/*
+	 * Element type of floating tensors: a type, or 0 = fp32 of the master where there
+	 * is one and of the weight where there is none.  CKPT_KEEP: the weight as saved.
+	 */
+	int dtype;
+	const struct ckpt_rule *dtype_rules;	/* pattern -> "bf16" ...; first match wins */
+	/*
+	 * NULL: weights.  Else states by name, NULL-terminated, or {"all", NULL}: each goes
+	 * to a file (or shard set) of its own named after it, stored type unless dtype
+	 * is given.
+	 */
+	const char *const *states;
+	uint64_t max_shard_bytes;	/* 0 = 5,000,000,000 */
+	const char *aux_dir;		/* where config.json and tokenizer files are; may be NULL */
+	const char *expect_path;	/* an index.json or .safetensors to agree with, or NULL */
+	int out_fd;			/* with 'dst' "-": a descriptor to stream to */
+	unsigned flags;			/* CKPT_CONVERT_* */
+	uint32_t part, nparts;		/* this process's share; nparts 0 or 1 = all of it */
+};
+
+#define CKPT_KEEP (-1)
+
+#define CKPT_CONVERT_FORCE 1u	/* replace what stands at the destination */
+#define CKPT_CONVERT_RESTART 2u	/* drop what a killed run left there */
+#define CKPT_CONVERT_DRY_RUN 4u	/* plan and check, write nothing */
+#define CKPT_CONVERT_DIGEST 8u	/* digests of what was written, into the metadata */
+#define CKPT_CONVERT_STRICT 16u	/* warnings stop it (CKPT_E_MISMATCH) */
+
+/* One file that a run wrote (or, in a dry run, would write). */
+struct ckpt_written {
+	const char *path;
+	uint64_t bytes;
+	uint64_t ntensors;
+};
+
+/* What a conversion did.  Owned by the caller: ckpt_report_free(). */
+struct ckpt_report {
+	uint64_t nfiles;
+	struct ckpt_written *files;
+	uint64_t ntensors;
+	uint64_t read_bytes;		/* from the source */
+	uint64_t written_bytes;
+	uint64_t resumed_bytes;		/* found valid from a killed run, not written again */
+	uint64_t no_master;		/* tensors of which fp32 was made from the weight */
+	uint64_t overflows;		/* finite values that became infinite in fp16 */
+	uint64_t aliases;		/* names that share another one's bytes */
+	uint64_t ndigests;
+	struct ckpt_digest_line *digests;	/* with CKPT_CONVERT_DIGEST */
+	char root[33];			/* digest over the lines, or "" */
+	uint32_t threads;		/* that were used */
+	double seconds;
+	const char *strip_hint;		/* a prefix every name shares, or NULL */
+	void *memory;			/* private */
+};
+
+/* One line of `zckpt digest`. */
+struct ckpt_digest_line {
+	char hash[33];
+	const char *state;
+	const char *name;
+};
+
+/*
+ * Write the tensors of 'ck' to 'dst': a path ending in ".safetensors" is one file; "-"
+ * streams one file to opts->out_fd; any other path becomes a folder in Hugging Face
+ * layout (model.safetensors, or shards and an index), or with opts->states a folder
+ * with a file per state.
+ *
+ * Never silently wrong: findings of severity CKPT_ERROR stop it before anything is
+ * written; master and weight are compared at both ends of every extent.
+ *
+ * Whole or not at all: files grow in "<dst>.zckpt-partial" and are renamed into place
+ * when complete.  On failure or cancel the partial output is removed.  A process
+ * that is killed leaves it, and the same call continues there.
+ *
+ * Memory: opts->run->mem_limit for buffers, whatever the size of the checkpoint.
+ *
+ * '*report_out' (may be NULL) is filled on success.
+ * Returns 0 or the negative of
+ *	CKPT_E_EXISTS    'dst' is there and CKPT_CONVERT_FORCE is not given
+ *	CKPT_E_BUSY      another run is writing there
+ *	CKPT_E_NOSPACE   found before writing where the file system can tell
+ *	CKPT_E_EXPECT    the names, shapes or types are not those of expect_path
+ *	CKPT_E_USAGE     no tensor selected, two tensors renamed alike, unknown state, ...
+ *	CKPT_E_CANCELED  opts->run->cancel was set
+ *	the code of the first finding that stops it, and those of reading.
+ */
+CKPT_API int ckpt_convert(struct ckpt *ck, const char *dst,
+			  const struct ckpt_convert_opts *opts, struct ckpt_report *report_out,
+			  struct ckpt_err *err);
+
+CKPT_API void ckpt_report_free(struct ckpt_report *report);
+
+/*
+ * Finish a conversion that was written in parts (opts->nparts > 1), each by its own
+ * process: when every part has ended its record, put the output into place.  Missing
+ * parts are waited for up to 'timeout_ms', then named: CKPT_E_INCOMPLETE.
+ */
+CKPT_API int ckpt_commit(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
+			 struct ckpt_err *err);
+
+/* ---------------------------------------------------------------- digest */
+
+struct ckpt_digest_opts {
+	size_t size;
+	const struct ckpt_run_opts *run;
+	const struct ckpt_select *select;	/* names are not renamed */
+	const char *const *states;	/* NULL = all */
+};
+
+struct ckpt_digests {
+	uint64_t nlines;
+	struct ckpt_digest_line *lines;	/* sorted bytewise by state, then name */
+	char root[33];			/* XXH3-128 of the lines as printed */
+	uint64_t read_bytes;
+	void *memory;			/* private */
+};
+
+/*
+ * Layout-independent hashes of every state of every tensor: equal for every world
+ * size, ZeRO stage and format that holds the same state (docs/formats/digest.md).
+ * Padding and aliases are not hashed.  Free with ckpt_digests_free().
+ */
+CKPT_API int ckpt_digest(struct ckpt *ck, const struct ckpt_digest_opts *opts,
+			 struct ckpt_digests *out, struct ckpt_err *err);
+CKPT_API void ckpt_digests_free(struct ckpt_digests *digests);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,112 @@
+#!/bin/bash
+# If a checker of check-tree went blind, the tree would rot unseen.  Each rule
+# gets a small tree with one offence that it must name, and a clean tree that
+# must pass.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+toy=$(mktemp -d "${TMPDIR:-/tmp}/zckpt-lint.XXXXXX") || exit 1
+trap 'rm -rf "$toy"' EXIT
+trap 'exit 130' INT TERM
+cd "$toy" || exit 1
+wrong=0
+
+clean_tree() {
+	rm -rf ./*
+	mkdir -p tests/lint docs libckpt/base libckpt/include libckpt/io formats/safetensors tools
+	cp "$here"/check-*.sh tests/lint/
+	cp "$root/docs/layers.txt" docs/
+	printf '| `base/` | |\n| `include/` | |\n| `io/` | |\n' > libckpt/README.md
+	printf '/* the contract */\n#include <stdint.h>\nuint64_t ckpt_one(void);\n' > libckpt/include/ckpt.h
+	printf '/* a header */\n#include <stddef.h>\nint ck_a(size_t n);\n' > libckpt/base/ck_a.h
+	printf '/* a source */\n#include "libckpt/base/ck_a.h"\n\n#include <xxhash.h>\n' > libckpt/base/ck_a.c
+	printf '/* another */\n#include "libckpt/base/ck_a.h"\n' > libckpt/io/src_b.c
+	printf '/* the program */\n#include <ckpt.h>\n#include "cli.h"\n' > tools/zckpt.c
+	printf '/* its header */\n' > tools/cli.h
+}
+# expect TEXT SCRIPT: the script fails and prints a line with TEXT.
+expect() {
+	local out rc
+	out=$("tests/lint/$2" 2>&1)
+	rc=$?
+	if [ $rc = 0 ] || ! grep -qF -- "$1" <<< "$out"; then
+		printf '%s: status %d without "%s"\n%s\n' "$2" $rc "$1" "$out"
+		wrong=$((wrong + 1))
+	fi
+	clean_tree
+}
+layers() { expect "$1" check-layers.sh; }
+names() { expect "$1" check-names.sh; }
+
+clean_tree
+for script in check-layers.sh check-names.sh; do
+	tests/lint/$script || { echo "$script does not accept a clean tree"; wrong=$((wrong + 1)); }
+done
+
+echo '#include "libckpt/io/src_b.c"' >> libckpt/base/ck_a.c
+layers 'libckpt/base/ck_a.c:5: libckpt/base may not include libckpt/io/src_b.c'
+echo '#include "ck_a.h"' >> libckpt/base/ck_a.c
+layers '"ck_a.h" is not a path from the root'
+echo '# include <libdeflate.h>' >> libckpt/base/ck_a.c
+layers '<libdeflate.h> may be included in libckpt/zip, tests only'
+echo '#include <cmocka.h>' >> tools/zckpt.c
+layers '<cmocka.h> may be included in tests only'
+echo '#include "libckpt/base/ck_a.h"' >> tools/zckpt.c
+layers 'tools sees <ckpt.h>, <ckpt_zero.h> and the headers beside it'
+echo '#include <stdio.h>' >> libckpt/include/ckpt.h
+layers 'a public header includes'
+echo '#include <kn.h>' >> libckpt/io/src_b.c
+layers 'libckpt/io may not include <kn.h>'
+mkdir libckpt/misc && echo '/* lost */' > libckpt/misc/lost.c
+layers 'no layer of docs/layers.txt holds this file'
+
+mkdir libckpt/misc && echo '/* lost */' > libckpt/misc/lost.c
+names 'misc/ is not in its table'
+cp libckpt/base/ck_a.c libckpt/io/
+names 'the name is taken by'
+printf 'int x; /* %080d */\t/* %010d */\n' 0 0 >> libckpt/base/ck_a.c
+names 'libckpt/base/ck_a.c:5: 112 columns'
+yes 'int ck_x;' | head -n 600 >> libckpt/base/ck_a.c
+names '604 lines'
+echo 'int x; ' >> libckpt/base/ck_a.c
+names 'blanks at the end of the line'
+printf '\treturn f(\n                1);\n' >> libckpt/base/ck_a.c
+names 'indented with blanks'
+printf 'int x; // no\n' >> libckpt/base/ck_a.c
+names 'a // comment'
+printf '\tstrcpy(a, b);\n' >> tools/zckpt.c
+names 'tools/zckpt.c:4: strcpy() is not for this folder'
+printf '\tx = (popen (a, b));\n' >> tools/zckpt.c
+names 'popen() is not for this folder'
+for call in printf exit assert getenv; do
+	printf '\t/* a */ %s("b");\n' $call >> libckpt/io/src_b.c
+	names "libckpt/io/src_b.c:3: $call() is not for this folder"
+done
+echo 'int x;' | cat - libckpt/io/src_b.c > new && mv new libckpt/io/src_b.c
+names 'does not open with a comment'
+echo 'uint8_t ck_b(void);' >> libckpt/base/ck_a.h
+names 'libckpt/base/ck_a.h alone:'
+
+# What looks like an offence and is none.
+printf '\tsnprintf(a, 2, "exit(");\n\t/* exit(1)\n\t * assert(0) */\n\ts->exit(1); ck_exit(2); static_assert(1, "printf(");\n' >> libckpt/io/src_b.c
+printf '/* long on purpose: a table */\n' | cat - libckpt/base/ck_a.c > new && mv new libckpt/base/ck_a.c
+yes 'int ck_x;' | head -n 700 >> libckpt/base/ck_a.c
+tests/lint/check-names.sh || { echo 'check-names.sh refuses what is allowed'; wrong=$((wrong + 1)); }
+clean_tree
+
+# Symbols.
+cc=${CC:-cc}
+printf 'int ckpt_one(void);\nint ckpt_one(void) { return 1; }\nint stray(void);\nint stray(void) { return 1; }\n' > s.c
+$cc -fPIC -c -o s.o s.c && ar rcs lib.a s.o && $cc -shared -o lib.so s.o || exit 1
+out=$(tests/lint/check-names.sh lib.a lib.so)
+for text in 'lib.a: stray is neither' 'lib.so: stray is exported, and not ckpt_*'; do
+	grep -qF "$text" <<< "$out" || { printf 'no "%s" in:\n%s\n' "$text" "$out"; wrong=$((wrong + 1)); }
+done
+printf 'int ckpt_two(void);\nint ckpt_two(void) { return 1; }\n' > s.c
+$cc -fPIC -c -o s.o s.c && ar rcs lib.a s.o && $cc -shared -o lib.so s.o || exit 1
+out=$(tests/lint/check-names.sh lib.a lib.so)
+for text in 'ckpt_one() is declared, and not exported' 'ckpt_two is exported, and no public header declares it'; do
+	grep -qF "$text" <<< "$out" || { printf 'no "%s" in:\n%s\n' "$text" "$out"; wrong=$((wrong + 1)); }
+done
+[ $wrong = 0 ] || echo "$wrong rules are blind or wrong"
+[ $wrong = 0 ]

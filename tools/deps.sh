@@ -1,0 +1,145 @@
+#!/bin/sh
+# usage: deps.sh [--check] [--interop] [--clang]
+#
+# What zckpt is built and tested with: a C compiler, make, pkg-config, cJSON,
+# xxHash, libdeflate, cmocka, zstd, tar.  Nothing is done when all is there.
+# What is missing is installed with the system's package manager where that is
+# allowed (as root, or with sudo that asks nothing); else the one command to
+# run is printed, and the exit status is 1.
+#
+#   --check    only list what is missing (status 1 if something is)
+#   --interop  also python3 with venv, for `make interop`
+#   --clang    also clang
+set -u
+check=0 interop=0 clang=0
+for arg in "$@"; do
+	case $arg in
+	--check) check=1 ;;
+	--interop) interop=1 ;;
+	--clang) clang=1 ;;
+	-h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
+	*) echo "deps.sh: $arg is not an option (see deps.sh -h)" >&2; exit 2 ;;
+	esac
+done
+
+have() { command -v "$1" > /dev/null 2>&1; }
+
+# The names of what is missing, as this script calls them.
+missing() {
+	set --
+	have "${CC:-cc}" || have gcc || have clang || set -- "$@" cc
+	for tool in make zstd tar; do
+		have $tool || set -- "$@" $tool
+	done
+	if have pkg-config; then
+		for lib in libcjson libxxhash libdeflate cmocka; do
+			pkg-config --exists $lib 2> /dev/null || set -- "$@" $lib
+		done
+	else
+		set -- "$@" pkg-config libcjson libxxhash libdeflate cmocka
+	fi
+	if [ $interop = 1 ]; then
+		have python3 && python3 -c 'import venv, ensurepip' 2> /dev/null || set -- "$@" python3
+	fi
+	if [ $clang = 1 ]; then
+		have clang || set -- "$@" clang
+	fi
+	echo "$@"
+}
+
+# package MANAGER NAME: what the manager calls it.
+package() {
+	case $1:$2 in
+	apt-get:cc) echo gcc libc6-dev ;;
+	apt-get:libcjson) echo libcjson-dev ;;
+	apt-get:libxxhash) echo libxxhash-dev ;;
+	apt-get:libdeflate) echo libdeflate-dev ;;
+	apt-get:cmocka) echo libcmocka-dev ;;
+	apt-get:python3) echo python3 python3-venv ;;
+	dnf:cc | zypper:cc | pacman:cc) echo gcc ;;
+	dnf:libcjson) echo cjson-devel ;;
+	dnf:libxxhash) echo xxhash-devel ;;
+	dnf:libdeflate) echo libdeflate-devel ;;
+	dnf:cmocka) echo libcmocka-devel ;;
+	dnf:pkg-config) echo pkgconf-pkg-config ;;
+	zypper:libcjson) echo cJSON-devel ;;
+	zypper:libxxhash) echo xxhash-devel ;;
+	zypper:libdeflate) echo libdeflate-devel ;;
+	zypper:cmocka) echo libcmocka-devel ;;
+	pacman:libcjson) echo cjson ;;
+	pacman:libxxhash) echo xxhash ;;
+	pacman:libdeflate) echo libdeflate ;;
+	pacman:pkg-config) echo pkgconf ;;
+	pacman:python3) echo python ;;
+	apk:cc) echo gcc musl-dev ;;
+	apk:libcjson) echo cjson-dev ;;
+	apk:libxxhash) echo xxhash-dev ;;
+	apk:libdeflate) echo libdeflate-dev ;;
+	apk:cmocka) echo cmocka-dev ;;
+	apk:pkg-config) echo pkgconf ;;
+	brew:cc | brew:clang) echo llvm ;;
+	brew:tar) echo gnu-tar ;;
+	brew:libcjson) echo cjson ;;
+	brew:libxxhash) echo xxhash ;;
+	brew:libdeflate) echo libdeflate ;;
+	brew:pkg-config) echo pkgconf ;;
+	*) echo "$2" ;;
+	esac
+}
+
+need=$(missing)
+[ -n "$need" ] || exit 0
+if [ $check = 1 ]; then
+	for name in $need; do echo "$name is missing"; done
+	exit 1
+fi
+
+manager=
+for m in apt-get dnf pacman zypper apk brew; do
+	if have $m; then manager=$m; break; fi
+done
+if [ -z "$manager" ]; then
+	echo "Missing: $need. Install them with this system's package manager." >&2
+	exit 1
+fi
+packages=
+for name in $need; do packages="$packages $(package $manager "$name")"; done
+packages=$(echo $packages)
+
+prepare=
+case $manager in
+apt-get) prepare='apt-get update' install="apt-get install -y --no-install-recommends $packages" ;;
+dnf) install="dnf install -y $packages" ;;
+pacman) install="pacman -Sy --noconfirm --needed $packages" ;;
+zypper) install="zypper --non-interactive install $packages" ;;
+apk) install="apk add $packages" ;;
+brew) install="brew install $packages" ;;
+esac
+
+sudo=
+if [ $manager != brew ] && [ "$(id -u)" != 0 ]; then
+	sudo=sudo
+	if ! have sudo || ! sudo -n true 2> /dev/null; then
+		echo "Missing: $need. Run this, then try again:" >&2
+		echo "    ${prepare:+sudo $prepare && }sudo $install" >&2
+		exit 1
+	fi
+	sudo='sudo -n'
+fi
+echo "Missing: $need. Running: $sudo $install"
+export DEBIAN_FRONTEND=noninteractive
+log=$(mktemp) || exit 1
+trap 'rm -f "$log"' EXIT
+run() {
+	$sudo "$@" < /dev/null > "$log" 2>&1
+}
+# A package index that cannot be refreshed may still be good enough.
+if { [ -z "$prepare" ] || run $prepare || true; } && run $install; then
+	left=$(missing)
+	[ -n "$left" ] || exit 0
+	echo "$manager installed $packages, and yet these are not found: $left" >&2
+	exit 1
+fi
+tail -n 20 "$log" >&2
+echo "This command failed; its last lines are above: $sudo $install" >&2
+exit 1
