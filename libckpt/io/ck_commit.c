@@ -1,0 +1,440 @@
+/* ck_commit.c -- see ck_commit.h. */
+#include "libckpt/io/ck_commit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/vfs.h>
+#include <time.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_fs.h"
+#include "libckpt/io/ck_stage.h"
+
+#define TMPFS_MAGIC_NUMBER 0x01021994
+#define RAMFS_MAGIC_NUMBER 0x858458f6
+#define RENAME_NOREPLACE_FLAG 1u
+#define RENAME_EXCHANGE_FLAG 2u
+#define POLL_MS 50
+
+int ck_commit_init(struct ck_commit *c, const char *dst, bool is_dir, struct ckpt_err *err)
+{
+	size_t n = strlen(dst);
+
+	memset(c, 0, sizeof(*c));
+	c->is_dir = is_dir;
+	while (n > 1 && dst[n - 1] == '/')
+		n--;
+	if (!n || (n == 1 && dst[0] == '/'))
+		return ck_fail(err, CKPT_E_USAGE, dst, CKPT_NO_OFFSET,
+			       "this cannot be a destination");
+	c->dst = ck_strndup(dst, n);
+	if (c->dst) {
+		c->parent = ck_fs_parent(c->dst);
+		c->partial = ck_asprintf("%s.zckpt-partial", c->dst);
+		c->data = ck_asprintf("%s.zckpt-partial/data", c->dst);
+		c->old = ck_asprintf("%s.zckpt-partial/old", c->dst);
+		c->result = is_dir ? ck_asprintf("%s.zckpt-partial/data", c->dst) :
+			    ck_asprintf("%s.zckpt-partial/data/%s", c->dst, ck_fs_base(c->dst));
+	}
+	if (!c->dst || !c->parent || !c->partial || !c->data || !c->old || !c->result) {
+		ck_commit_release(c);
+		return ck_fail_nomem(err, "a file name", n);
+	}
+	return 0;
+}
+
+void ck_commit_release(struct ck_commit *c)
+{
+	ck_free(c->dst);
+	ck_free(c->parent);
+	ck_free(c->partial);
+	ck_free(c->data);
+	ck_free(c->old);
+	ck_free(c->result);
+	memset(c, 0, sizeof(*c));
+}
+
+char *ck_commit_record_path(const struct ck_commit *c, uint32_t part)
+{
+	return ck_asprintf("%s/part-%05u.rec", c->partial, part);
+}
+
+bool ck_commit_in_memory(const struct ck_commit *c)
+{
+	struct statfs st;
+
+	if (statfs(c->parent, &st))
+		return false;
+	return (unsigned long)st.f_type == TMPFS_MAGIC_NUMBER ||
+	       (unsigned long)st.f_type == RAMFS_MAGIC_NUMBER;
+}
+
+static uint64_t now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+static bool part_has_ended(const struct ck_commit *c, uint32_t part,
+			   const struct ck_record_head *like)
+{
+	struct ck_record_seen seen = { 0 };
+	char *path = ck_commit_record_path(c, part);
+	bool ended;
+
+	ended = path && !ck_record_peek(path, &seen, NULL) && seen.ended;
+	ck_free(path);
+	return ended && seen.head.part == part && seen.head.nparts == like->nparts &&
+	       ck_hash128_equal(seen.head.plan, like->plan) &&
+	       ck_hash128_equal(seen.head.fingerprint, like->fingerprint);
+}
+
+int ck_commit_wait(const struct ck_commit *c, const struct ck_record_head *like,
+		   uint32_t timeout_ms, struct ckpt_err *err)
+{
+	const uint64_t until = now_ms() + timeout_ms;
+	const struct timespec nap = { .tv_nsec = POLL_MS * 1000000L };
+	uint32_t part = 0;
+
+	while (part < like->nparts) {
+		if (part_has_ended(c, part, like)) {
+			part++;
+			continue;
+		}
+		if (now_ms() >= until)
+			return ck_fail(err, CKPT_E_INCOMPLETE, c->partial, CKPT_NO_OFFSET,
+				       "part %u of %u has not ended (waited %u ms); start it "
+				       "again with the same command", part, like->nparts,
+				       timeout_ms);
+		nanosleep(&nap, NULL);
+	}
+	return 0;
+}
+
+struct keep {
+	const char *to;
+	bool (*is_ours)(const char *name);
+};
+
+/* RENAME_NOREPLACE where the file system has it. */
+static int move_new(const char *from, const char *to)
+{
+	struct stat st;
+
+	if (!ck_sys.rename(from, to, RENAME_NOREPLACE_FLAG))
+		return 0;
+	if (errno != EINVAL && errno != ENOSYS)
+		return -1;
+	if (!ck_sys.lstat(to, &st)) {
+		errno = EEXIST;
+		return -1;
+	}
+	return ck_sys.rename(from, to, 0);
+}
+
+static int keep_one(void *arg, const char *dir, const char *name, struct ckpt_err *err)
+{
+	const struct keep *keep = arg;
+	char *from, *to;
+	int rc = 0;
+
+	if (keep->is_ours(name))
+		return 0;
+	from = ck_fs_join(dir, name);
+	to = ck_fs_join(keep->to, name);
+	if (!from || !to)
+		rc = ck_fail_nomem(err, "a file name", strlen(name));
+	/* The new folder's own file wins. */
+	else if (move_new(from, to) && errno != EEXIST)
+		rc = ck_fail_sys(err, errno, "move into the new folder", from);
+	ck_free(from);
+	ck_free(to);
+	return rc;
+}
+
+/* Move what is not ours from the old folder at 'from', if there is one, to dst. */
+static int keep_others(const struct ck_commit *c, const char *from,
+		       bool (*is_ours)(const char *name), struct ckpt_err *err)
+{
+	struct keep keep = { c->dst, is_ours };
+	enum ck_fs_kind kind;
+	int rc = ck_fs_kind(from, &kind, err);
+
+	if (rc || kind != CK_FS_DIR)
+		return rc;
+	return ck_fs_each(from, keep_one, &keep, err);
+}
+
+/*
+ * The result stands at dst, what is left of the old one in the partial folder.  Records go last,
+ * so that a process killed in here can be followed by one that knows what to do.
+ */
+static int clean_up(const struct ck_commit *c, enum ckpt_sync sync,
+		    bool (*is_ours)(const char *name), struct ckpt_err *err)
+{
+	int rc = 0;
+
+	if (c->is_dir && is_ours) {
+		rc = keep_others(c, c->data, is_ours, err);
+		if (!rc)
+			rc = keep_others(c, c->old, is_ours, err);
+		if (!rc && sync != CKPT_SYNC_NONE)
+			rc = ck_fs_sync_dir(c->dst, err);
+	}
+	if (!rc && sync != CKPT_SYNC_NONE)
+		rc = ck_fs_sync_dir(c->parent, err);
+	if (!rc)
+		rc = ck_fs_remove_tree(c->data, err);
+	if (!rc)
+		rc = ck_fs_remove_tree(c->old, err);
+	if (!rc)
+		rc = ck_fs_remove_tree(c->partial, err);
+	if (!rc && sync == CKPT_SYNC_FULL)
+		rc = ck_fs_sync_dir(c->parent, err);
+	return rc;
+}
+
+/* Two steps where the file system has no exchange: dst is absent between them. */
+static int replace_dir(const struct ck_commit *c, struct ckpt_err *err)
+{
+	int failed;
+
+	if (ck_sys.rename(c->dst, c->old, 0))
+		return ck_fail_sys(err, errno, "move the old folder aside", c->dst);
+	if (!ck_sys.rename(c->result, c->dst, 0))
+		return 0;
+	failed = errno;
+	ck_sys.rename(c->old, c->dst, 0);
+	return ck_fail_sys(err, failed, "rename", c->dst);
+}
+
+static int place_over_dir(const struct ck_commit *c, struct ck_record *rec, enum ckpt_sync sync,
+			  struct ckpt_err *err)
+{
+	struct stat st;
+	int rc;
+
+	if (!c->is_dir)
+		return ck_fail(err, CKPT_E_EXISTS, c->dst, CKPT_NO_OFFSET,
+			       "a folder appeared at the destination while this ran");
+	if (ck_sys.lstat(c->result, &st))
+		return ck_fail_sys(err, errno, "stat", c->result);
+	rc = ck_record_place(rec, st.st_ino, sync != CKPT_SYNC_NONE, err);
+	if (rc || !ck_sys.rename(c->result, c->dst, RENAME_EXCHANGE_FLAG))
+		return rc;
+	if (errno != EINVAL && errno != ENOSYS)
+		return ck_fail_sys(err, errno, "exchange folders", c->dst);
+	return replace_dir(c, err);
+}
+
+static int rename_result(const struct ck_commit *c, struct ck_record *rec, bool force,
+			 enum ckpt_sync sync, struct ckpt_err *err)
+{
+	enum ck_fs_kind kind;
+	bool empty = false;
+	int rc = ck_fs_kind(c->dst, &kind, err);
+
+	if (!rc && kind == CK_FS_DIR && c->is_dir)
+		rc = ck_fs_dir_is_empty(c->dst, &empty, err);
+	if (rc)
+		return rc;
+	if (kind == CK_FS_NOTHING)
+		rc = move_new(c->result, c->dst);
+	else if (kind == CK_FS_DIR && !empty && force)
+		return place_over_dir(c, rec, sync, err);
+	else if (empty || (kind == CK_FS_FILE && force && !c->is_dir))
+		rc = ck_sys.rename(c->result, c->dst, 0);	/* replaces it */
+	else
+		return ck_fail(err, CKPT_E_EXISTS, c->dst, CKPT_NO_OFFSET,
+			       "something appeared at the destination while this ran");
+	return rc ? ck_fail_sys(err, errno, "rename", c->dst) : 0;
+}
+
+int ck_commit_place(const struct ck_commit *c, struct ck_record *rec, bool force,
+		    enum ckpt_sync sync, bool (*is_ours)(const char *name), bool *placed_out,
+		    struct ckpt_err *err)
+{
+	int rc = 0;
+
+	if (sync != CKPT_SYNC_NONE)
+		rc = ck_fs_sync_dir(c->data, err);
+	if (!rc)
+		rc = rename_result(c, rec, force, sync, err);
+	if (rc)
+		return rc;
+	*placed_out = true;
+	return clean_up(c, sync, is_ours, err);
+}
+
+/* A process was killed between the two steps of replace_dir(). */
+static int restore_old(const struct ck_commit *c, bool *dst_is_there, struct ckpt_err *err)
+{
+	enum ck_fs_kind old;
+	int rc = ck_fs_kind(c->old, &old, err);
+
+	if (rc || old != CK_FS_DIR)
+		return rc;
+	if (ck_sys.rename(c->old, c->dst, 0))
+		return ck_fail_sys(err, errno, "move the old folder back", c->dst);
+	*dst_is_there = true;
+	return 0;
+}
+
+int ck_commit_tidy(const struct ck_commit *c, const struct ck_record_seen *seen,
+		   enum ckpt_sync sync, bool (*is_ours)(const char *name), bool *placed_out,
+		   struct ckpt_err *err)
+{
+	struct stat dst, result;
+	bool there, placed;
+
+	there = !ck_sys.stat(c->dst, &dst);
+	if (!there) {
+		int rc = restore_old(c, &there, err);
+
+		if (rc || !there)
+			return rc;
+		if (ck_sys.stat(c->dst, &dst))
+			return ck_fail_sys(err, errno, "stat", c->dst);
+	}
+	if (!seen || !seen->ended)
+		return 0;
+	placed = (seen->placing && dst.st_ino == seen->placing) ||
+		 (ck_sys.lstat(c->result, &result) && errno == ENOENT);
+	if (!placed)
+		return 0;
+	*placed_out = true;
+	return clean_up(c, sync, is_ours, err);
+}
+
+int ck_commit_lock(const struct ck_commit *c)
+{
+	const int fd = ck_sys.open(c->partial, O_RDONLY | O_DIRECTORY, 0);
+
+	if (fd >= 0 && !ck_sys.flock(fd, LOCK_EX))
+		return fd;
+	ck_commit_unlock(fd);
+	return -1;
+}
+
+void ck_commit_unlock(int lock)
+{
+	if (lock >= 0)
+		ck_sys.close(lock);
+}
+
+static int is_record(void *arg, const char *dir, const char *name, struct ckpt_err *err)
+{
+	(void)dir;
+	(void)err;
+	*(bool *)arg |= !strncmp(name, "part-", 5);
+	return 0;
+}
+
+void ck_commit_drop_part(const struct ck_commit *c, uint32_t part)
+{
+	char *path = ck_commit_record_path(c, part);
+	const int lock = ck_commit_lock(c);
+	bool others = false;
+
+	if (path && !ck_sys.unlink(path) && !ck_fs_each(c->partial, is_record, &others, NULL) &&
+	    !others)
+		ck_fs_remove_tree(c->partial, NULL);
+	ck_commit_unlock(lock);
+	ck_free(path);
+}
+
+/* The paths of a result whose kind only its record knows, and the locked record of part 0. */
+static int claim_first(struct ck_commit *c, const char *dst, struct ck_record **rec_out,
+		       struct ck_record_seen *seen, struct ckpt_err *err)
+{
+	char *path;
+	int rc;
+
+	*seen = (struct ck_record_seen){ 0 };
+	rc = ck_commit_init(c, dst, true, err);
+	if (rc)
+		return rc;
+	path = ck_commit_record_path(c, 0);
+	rc = path ? ck_record_claim(path, rec_out, seen, err) :
+	     ck_fail_nomem(err, "a file name", strlen(dst));
+	ck_free(path);
+	if (!rc && !(seen->head.flags & CK_RECORD_DIR)) {
+		ck_commit_release(c);
+		rc = ck_commit_init(c, dst, false, err);
+	}
+	return rc;
+}
+
+static bool nothing_begun(const struct ck_commit *c)
+{
+	struct stat st;
+
+	return ck_sys.stat(c->partial, &st) && errno == ENOENT;
+}
+
+/*
+ * Wait for part 0's end entry and claim its record.  A record whose part has not ended is let
+ * go at once, so that the part can be started again.
+ */
+static int wait_for_first(struct ck_commit *c, const char *dst, uint64_t until,
+			  struct ck_record **rec_out, struct ck_record_seen *seen,
+			  struct ckpt_err *err)
+{
+	const struct timespec nap = { .tv_nsec = POLL_MS * 1000000L };
+
+	for (;;) {
+		struct ck_record *rec = NULL;
+		struct ckpt_err inner = { 0 };
+		const int rc = claim_first(c, dst, &rec, seen, &inner);
+
+		if (!rc && seen->ended) {
+			*rec_out = rec;
+			return 0;
+		}
+		ck_record_close(rec);
+		if (rc && rc != -CKPT_E_BUSY && rc != -CKPT_E_NOTFOUND) {
+			if (err && !err->code)
+				*err = inner;
+			return rc;
+		}
+		if (now_ms() >= until && rc == -CKPT_E_NOTFOUND && nothing_begun(c))
+			return ck_fail(err, CKPT_E_NOTFOUND, c->partial, CKPT_NO_OFFSET,
+				       "no run was begun for this destination");
+		if (now_ms() >= until)
+			return ck_fail(err, CKPT_E_INCOMPLETE, c->partial, CKPT_NO_OFFSET,
+				       "part 0 has not ended (%s); start it with the same "
+				       "command", rc ? inner.msg : "it was interrupted");
+		ck_commit_release(c);
+		nanosleep(&nap, NULL);
+	}
+}
+
+int ck_stage_finish(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
+		    bool (*is_ours)(const char *name), struct ckpt_err *err)
+{
+	const uint64_t until = now_ms() + timeout_ms;
+	struct ck_commit c = { 0 };
+	struct ck_record *rec = NULL;
+	struct ck_record_seen seen = { 0 };
+	bool placed = false;
+	int rc = wait_for_first(&c, dst, until, &rec, &seen, err);
+
+	if (!rc)
+		rc = ck_commit_tidy(&c, &seen, sync, is_ours, &placed, err);
+	if (!rc && !placed)
+		rc = ck_commit_wait(&c, &seen.head,
+				    (uint32_t)(until - ck_min_u64(until, now_ms())), err);
+	if (!rc && !placed)
+		rc = ck_commit_place(&c, rec, seen.head.flags & CK_RECORD_FORCE, sync, is_ours,
+				     &placed, err);
+	ck_record_close(rec);
+	ck_commit_release(&c);
+	return rc;
+}

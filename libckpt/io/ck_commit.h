@@ -1,0 +1,59 @@
+/*
+ * ck_commit.h -- the last step of the commit protocol: names, waiting for parts, putting a
+ * complete result into place.  Used by ck_stage.c and by `zckpt commit`.
+ */
+#ifndef CK_COMMIT_H
+#define CK_COMMIT_H
+
+#include "libckpt/base/ck_base.h"
+#include "libckpt/io/ck_record.h"
+
+/* Where things are; all strings owned. */
+struct ck_commit {
+	char *dst;
+	char *parent;
+	char *partial;	/* dst.zckpt-partial */
+	char *data;	/* dst.zckpt-partial/data */
+	char *old;	/* dst.zckpt-partial/old: where folders cannot trade places */
+	char *result;	/* what is renamed: data, or the file in it */
+	bool is_dir;
+};
+
+/* 'dst' may end in slashes, which are dropped.  CKPT_E_USAGE for "/" and "". */
+int ck_commit_init(struct ck_commit *c, const char *dst, bool is_dir, struct ckpt_err *err);
+void ck_commit_release(struct ck_commit *c);
+/* partial/part-00007.rec, new memory. */
+char *ck_commit_record_path(const struct ck_commit *c, uint32_t part);
+/* The destination lies in a memory file system. */
+bool ck_commit_in_memory(const struct ck_commit *c);
+
+/*
+ * Until the record of every part of the run 'like' has its end entry; CKPT_E_INCOMPLETE names
+ * a missing part.
+ */
+int ck_commit_wait(const struct ck_commit *c, const struct ck_record_head *like,
+		   uint32_t timeout_ms, struct ckpt_err *err);
+/*
+ * Sync folders, rename, move what is kept of an old folder, remove the partial folder.
+ * 'rec' is the locked record of part 0.  '*placed_out' becomes true as soon as the result stands
+ * at dst, also when what follows fails: then the partial folder may hold files of the old folder
+ * and must stay.
+ */
+int ck_commit_place(const struct ck_commit *c, struct ck_record *rec, bool force,
+		    enum ckpt_sync sync, bool (*is_ours)(const char *name), bool *placed_out,
+		    struct ckpt_err *err);
+/*
+ * Go on where a killed process stopped in ck_commit_place(); 'seen' is what the locked record of
+ * part 0 says, NULL if there is none.  '*placed_out': the result stands at dst.
+ */
+int ck_commit_tidy(const struct ck_commit *c, const struct ck_record_seen *seen,
+		   enum ckpt_sync sync, bool (*is_ours)(const char *name), bool *placed_out,
+		   struct ckpt_err *err);
+/* A part gives up: remove its record, and everything if no record is left. */
+void ck_commit_drop_part(const struct ck_commit *c, uint32_t part);
+
+/* Keep other parts from beginning or giving up until ck_commit_unlock(); -1 = no locks here. */
+int ck_commit_lock(const struct ck_commit *c);
+void ck_commit_unlock(int lock);
+
+#endif

@@ -1,0 +1,180 @@
+/* ck_fdpool.c -- see ck_fdpool.h.  One lock around the list; nothing is read under it. */
+#include "libckpt/io/ck_fdpool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+
+struct ck_fdpool {
+	pthread_mutex_t lock;	/* guards the list and every fd, pins */
+	uint32_t max_open, nopen;
+	struct ck_pooled *first, *last;
+	_Atomic uint64_t bytes;
+	bool drop;
+};
+
+struct ck_fdpool *ck_fdpool_new(uint32_t max_open)
+{
+	struct ck_fdpool *pool = ck_zalloc(sizeof(*pool));
+
+	if (!pool)
+		return NULL;
+	pthread_mutex_init(&pool->lock, NULL);
+	pool->max_open = max_open ? max_open : CK_SRC_MAX_OPEN;
+	return pool;
+}
+
+void ck_fdpool_free(struct ck_fdpool *pool)
+{
+	if (!pool)
+		return;
+	pthread_mutex_destroy(&pool->lock);
+	ck_free(pool);
+}
+
+uint64_t ck_fdpool_bytes(const struct ck_fdpool *pool)
+{
+	return atomic_load(&pool->bytes);
+}
+
+void ck_fdpool_count(struct ck_fdpool *pool, uint64_t n)
+{
+	atomic_fetch_add(&pool->bytes, n);
+}
+
+void ck_fdpool_set_drop(struct ck_fdpool *pool, bool drop)
+{
+	pool->drop = drop;
+}
+
+bool ck_fdpool_drops(const struct ck_fdpool *pool)
+{
+	return pool->drop;
+}
+
+static void list_remove(struct ck_fdpool *pool, struct ck_pooled *f)
+{
+	*(f->prev ? &f->prev->next : &pool->first) = f->next;
+	*(f->next ? &f->next->prev : &pool->last) = f->prev;
+	f->prev = f->next = NULL;
+}
+
+static void list_front(struct ck_fdpool *pool, struct ck_pooled *f)
+{
+	f->next = pool->first;
+	if (pool->first)
+		pool->first->prev = f;
+	else
+		pool->last = f;
+	pool->first = f;
+}
+
+static void fd_close(struct ck_fdpool *pool, struct ck_pooled *f)
+{
+	list_remove(pool, f);
+	if (ck_sys.close(f->fd) && !f->close_errno)
+		f->close_errno = errno;
+	f->fd = -1;
+	pool->nopen--;
+}
+
+/* Close the idle file used longest ago; false if all are in use. */
+static bool close_one(struct ck_fdpool *pool)
+{
+	struct ck_pooled *f = pool->last;
+
+	while (f && f->pins)
+		f = f->prev;
+	if (f)
+		fd_close(pool, f);
+	return f;
+}
+
+/* The file that was opened first, or a sentence why not. */
+static int check_same(struct ck_pooled *f, const struct stat *st, struct ckpt_err *err)
+{
+	const uint64_t bytes = (uint64_t)st->st_size;
+
+	if (!f->known) {
+		f->dev = st->st_dev;
+		f->ino = st->st_ino;
+		f->bytes = bytes;
+		f->known = true;
+	}
+	if (f->dev != st->st_dev || f->ino != st->st_ino)
+		return ck_fail(err, CKPT_E_MISMATCH, f->path, CKPT_NO_OFFSET,
+			       "another file was put here while this one was in use");
+	if (f->bytes != bytes && (f->flags & O_ACCMODE) == O_RDONLY)
+		return ck_fail(err, CKPT_E_MISMATCH, f->path, CKPT_NO_OFFSET,
+			       "the file had %" PRIu64 " bytes and has %" PRIu64
+			       " now: something writes to it", f->bytes, bytes);
+	return 0;
+}
+
+static int fd_open(struct ck_fdpool *pool, struct ck_pooled *f, struct ckpt_err *err)
+{
+	const int flags = f->known ? f->flags & ~O_CREAT : f->flags;
+	struct stat st;
+	int fd, rc;
+
+	while (pool->nopen >= pool->max_open && close_one(pool))
+		;
+	do {
+		fd = ck_sys.open(f->path, flags, 0666);
+		if (fd < 0 && errno != EMFILE)
+			return ck_fail_sys(err, errno, "open", f->path);
+	} while (fd < 0 && close_one(pool));
+	if (fd < 0)
+		return ck_fail_sys(err, EMFILE, "open", f->path);
+	rc = ck_sys.fstat(fd, &st) ? ck_fail_sys(err, errno, "fstat", f->path) :
+	     check_same(f, &st, err);
+	if (rc) {
+		ck_sys.close(fd);
+		return rc;
+	}
+	f->fd = fd;
+	pool->nopen++;
+	return 0;
+}
+
+int ck_fdpool_pin(struct ck_fdpool *pool, struct ck_pooled *f, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&pool->lock);
+	if (f->fd >= 0)
+		list_remove(pool, f);
+	else
+		rc = fd_open(pool, f, err);
+	if (!rc) {
+		list_front(pool, f);
+		f->pins++;
+	}
+	pthread_mutex_unlock(&pool->lock);
+	return rc;
+}
+
+void ck_fdpool_unpin(struct ck_fdpool *pool, struct ck_pooled *f)
+{
+	pthread_mutex_lock(&pool->lock);
+	f->pins--;
+	pthread_mutex_unlock(&pool->lock);
+}
+
+int ck_fdpool_close(struct ck_fdpool *pool, struct ck_pooled *f, struct ckpt_err *err)
+{
+	int failed;
+
+	pthread_mutex_lock(&pool->lock);
+	if (f->fd >= 0)
+		fd_close(pool, f);
+	failed = f->close_errno;
+	f->close_errno = 0;
+	pthread_mutex_unlock(&pool->lock);
+	return failed ? ck_fail_sys(err, failed, "close", f->path) : 0;
+}

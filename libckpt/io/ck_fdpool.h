@@ -1,0 +1,60 @@
+/*
+ * ck_fdpool.h -- descriptors of many files, few of them open at a time.
+ *
+ * A file of the pool is opened when it is used; the one used longest ago is closed to
+ * make room.  So a step of thousands of files works under a small descriptor limit.
+ */
+#ifndef CK_FDPOOL_H
+#define CK_FDPOOL_H
+
+#include <sys/types.h>
+
+#include "libckpt/base/ck_base.h"
+
+#define CK_SRC_MAX_OPEN 200
+
+struct ck_fdpool;
+
+/* A file of a pool, kept by its owner.  Set path and flags, fd = -1, zero the rest. */
+struct ck_pooled {
+	const char *path;	/* lent */
+	int flags;		/* of open(); O_CREAT counts the first time only */
+	int fd;			/* -1 = closed */
+	uint32_t pins;		/* users inside the descriptor */
+	int close_errno;	/* what the first failing close said */
+	bool known;		/* opened before: dev, ino and bytes are set */
+	dev_t dev;
+	ino_t ino;
+	uint64_t bytes;		/* when it was opened first */
+	struct ck_pooled *prev, *next;	/* open ones, most recently used first */
+};
+
+/* 'max_open' 0 = CK_SRC_MAX_OPEN.  NULL when there is no memory. */
+struct ck_fdpool *ck_fdpool_new(uint32_t max_open);
+/* All files of the pool must be closed before.  NULL is fine. */
+void ck_fdpool_free(struct ck_fdpool *pool);
+
+/*
+ * Open the file if it is closed, and keep it open until ck_fdpool_unpin(f).  Any threads.
+ * The limit is exceeded while more files are pinned than it says.  CKPT_E_MISMATCH if another
+ * file stands at the path since it was opened first, or a file that is only read has another size;
+ * CKPT_E_NOTFOUND, CKPT_E_IO.
+ */
+int ck_fdpool_pin(struct ck_fdpool *pool, struct ck_pooled *f, struct ckpt_err *err);
+void ck_fdpool_unpin(struct ck_fdpool *pool, struct ck_pooled *f);
+/* Nobody has it pinned.  CKPT_E_IO, CKPT_E_NOSPACE if this or an earlier close failed. */
+int ck_fdpool_close(struct ck_fdpool *pool, struct ck_pooled *f, struct ckpt_err *err);
+
+/* Bytes read from all sources of the pool so far; add to them. */
+uint64_t ck_fdpool_bytes(const struct ck_fdpool *pool);
+void ck_fdpool_count(struct ck_fdpool *pool, uint64_t n);
+
+/*
+ * From now on pages of files that were read are dropped behind the reader
+ * (POSIX_FADV_DONTNEED), so that a bulk run does not push everything else out of memory.
+ * Set it before threads start.
+ */
+void ck_fdpool_set_drop(struct ck_fdpool *pool, bool drop);
+bool ck_fdpool_drops(const struct ck_fdpool *pool);
+
+#endif

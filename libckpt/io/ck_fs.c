@@ -1,0 +1,186 @@
+/* ck_fs.c -- see ck_fs.h. */
+#include "libckpt/io/ck_fs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+
+int ck_fs_kind(const char *path, enum ck_fs_kind *kind_out, struct ckpt_err *err)
+{
+	struct stat st;
+
+	if (ck_sys.stat(path, &st)) {
+		if (errno != ENOENT)
+			return ck_fail_sys(err, errno, "stat", path);
+		*kind_out = ck_sys.lstat(path, &st) ? CK_FS_NOTHING : CK_FS_OTHER;
+		return 0;
+	}
+	*kind_out = S_ISREG(st.st_mode) ? CK_FS_FILE : S_ISDIR(st.st_mode) ? CK_FS_DIR :
+		    CK_FS_OTHER;
+	return 0;
+}
+
+static bool is_dots(const char *name)
+{
+	return !strcmp(name, ".") || !strcmp(name, "..");
+}
+
+int ck_fs_each(const char *path, ck_fs_each_fn fn, void *arg, struct ckpt_err *err)
+{
+	DIR *dir = ck_sys.opendir(path);
+	int rc = 0;
+
+	if (!dir)
+		return ck_fail_sys(err, errno, "open", path);
+	while (!rc) {
+		const struct dirent *e;
+
+		errno = 0;
+		e = ck_sys.readdir(dir);
+		if (!e && errno)
+			rc = ck_fail_sys(err, errno, "list", path);
+		if (!e)
+			break;
+		if (!is_dots(e->d_name))
+			rc = fn(arg, path, e->d_name, err);
+	}
+	ck_sys.closedir(dir);
+	return rc;
+}
+
+static int is_there(void *arg, const char *dir, const char *name, struct ckpt_err *err)
+{
+	(void)dir;
+	(void)name;
+	(void)err;
+	*(bool *)arg = false;
+	return 0;
+}
+
+int ck_fs_dir_is_empty(const char *path, bool *out, struct ckpt_err *err)
+{
+	bool empty = true;
+	int rc = ck_fs_each(path, is_there, &empty, err);
+
+	if (!rc)
+		*out = empty;
+	return rc;
+}
+
+char *ck_fs_parent(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	if (!slash)
+		return ck_strdup(".");
+	if (slash == path)
+		return ck_strdup("/");
+	return ck_strndup(path, (size_t)(slash - path));
+}
+
+const char *ck_fs_base(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+char *ck_fs_join(const char *dir, const char *name)
+{
+	return ck_asprintf("%s/%s", dir, name);
+}
+
+static int remove_entry(void *arg, const char *dir, const char *name, struct ckpt_err *err)
+{
+	char *path = ck_fs_join(dir, name);
+	struct stat st;
+	int rc = 0;
+
+	(void)arg;
+	if (!path)
+		return ck_fail_nomem(err, "a file name", strlen(name));
+	if (ck_sys.lstat(path, &st))
+		rc = errno == ENOENT ? 0 : ck_fail_sys(err, errno, "stat", path);
+	else if (S_ISDIR(st.st_mode))
+		rc = ck_fs_remove_tree(path, err);
+	else if (ck_sys.unlink(path) && errno != ENOENT)
+		rc = ck_fail_sys(err, errno, "remove", path);
+	ck_free(path);
+	return rc;
+}
+
+int ck_fs_remove_tree(const char *path, struct ckpt_err *err)
+{
+	struct stat st;
+	int rc;
+
+	if (ck_sys.lstat(path, &st))
+		return errno == ENOENT ? 0 : ck_fail_sys(err, errno, "stat", path);
+	if (!S_ISDIR(st.st_mode))
+		return ck_fail(err, CKPT_E_IO, path, CKPT_NO_OFFSET,
+			       "this is no folder and is not removed as one");
+	rc = ck_fs_each(path, remove_entry, NULL, err);
+	if (!rc && ck_sys.rmdir(path) && errno != ENOENT)
+		rc = ck_fail_sys(err, errno, "remove", path);
+	return rc;
+}
+
+static int add_used(void *arg, const char *dir, const char *name, struct ckpt_err *err)
+{
+	char *path = ck_fs_join(dir, name);
+	struct stat st;
+
+	if (!path)
+		return ck_fail_nomem(err, "a file name", strlen(name));
+	if (!ck_sys.lstat(path, &st) && S_ISREG(st.st_mode))
+		*(uint64_t *)arg += (uint64_t)st.st_blocks * 512;
+	ck_free(path);
+	return 0;
+}
+
+int ck_fs_used(const char *path, uint64_t *bytes_out, struct ckpt_err *err)
+{
+	struct stat st;
+	uint64_t bytes = 0;
+	int rc = 0;
+
+	if (!ck_sys.lstat(path, &st) && S_ISDIR(st.st_mode))
+		rc = ck_fs_each(path, add_used, &bytes, err);
+	if (!rc)
+		*bytes_out = bytes;
+	return rc;
+}
+
+int ck_fs_sync_dir(const char *path, struct ckpt_err *err)
+{
+	const int fd = ck_sys.open(path, O_RDONLY | O_DIRECTORY, 0);
+	int rc = 0;
+
+	if (fd < 0)
+		return ck_fail_sys(err, errno, "open", path);
+	/* Some file systems cannot sync a folder; they say EINVAL. */
+	if (ck_sys.fsync(fd) && errno != EINVAL)
+		rc = ck_fail_sys(err, errno, "fsync", path);
+	ck_sys.close(fd);
+	return rc;
+}
+
+int ck_fs_need(const char *path, uint64_t bytes, struct ckpt_err *err)
+{
+	struct statvfs st;
+	uint64_t left;
+
+	if (ck_sys.statvfs(path, &st))
+		return ck_fail_sys(err, errno, "statvfs", path);
+	if (!st.f_blocks || ck_mul_over(st.f_bavail, st.f_frsize, &left))
+		return 0;	/* it does not know, or has no bound */
+	if (bytes > left)
+		return ck_fail(err, CKPT_E_NOSPACE, path, CKPT_NO_OFFSET,
+			       "the result takes %" PRIu64 " bytes, the disk has %" PRIu64
+			       " left", bytes, left);
+	return 0;
+}

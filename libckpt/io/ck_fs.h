@@ -1,0 +1,38 @@
+/*
+ * ck_fs.h -- small things done to files and folders, with sentences for errors.
+ */
+#ifndef CK_FS_H
+#define CK_FS_H
+
+#include "libckpt/base/ck_base.h"
+
+enum ck_fs_kind { CK_FS_NOTHING, CK_FS_FILE, CK_FS_DIR, CK_FS_OTHER };
+
+/* What is at 'path' (links are followed; a broken link is CK_FS_OTHER). */
+int ck_fs_kind(const char *path, enum ck_fs_kind *kind_out, struct ckpt_err *err);
+/*
+ * Call fn for every entry of a folder but "." and ".."; what it returns ends the walk.
+ * A folder that cannot be listed to its end is a failure.
+ */
+typedef int (*ck_fs_each_fn)(void *arg, const char *dir, const char *name,
+			     struct ckpt_err *err);
+int ck_fs_each(const char *path, ck_fs_each_fn fn, void *arg, struct ckpt_err *err);
+/* true in '*out' if the folder has no entries. */
+int ck_fs_dir_is_empty(const char *path, bool *out, struct ckpt_err *err);
+/* The folder that holds 'path', as new memory (ck_free): "." for a bare name. */
+char *ck_fs_parent(const char *path);
+/* Last component; lent from 'path'. */
+const char *ck_fs_base(const char *path);
+/* Remove a folder and the files in it; folders in it likewise, links are not followed.
+ * What is not there is no error. */
+int ck_fs_remove_tree(const char *path, struct ckpt_err *err);
+/* Bytes of disk that the files of a folder take (not of folders in it); 0 if it is not there. */
+int ck_fs_used(const char *path, uint64_t *bytes_out, struct ckpt_err *err);
+/* fsync the folder. */
+int ck_fs_sync_dir(const char *path, struct ckpt_err *err);
+/* CKPT_E_NOSPACE if the file system of 'path' has less than 'bytes' left for us. */
+int ck_fs_need(const char *path, uint64_t bytes, struct ckpt_err *err);
+/* "a/b" + "c" -> "a/b/c", new memory. */
+char *ck_fs_join(const char *dir, const char *name);
+
+#endif

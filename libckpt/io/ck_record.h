@@ -1,0 +1,62 @@
+/*
+ * ck_record.h -- a part's record: which units of a result are written, with their
+ * hashes (docs/formats/partial.md, "The record").
+ */
+#ifndef CK_RECORD_H
+#define CK_RECORD_H
+
+#include "libckpt/base/ck_base.h"
+#include "libckpt/base/ck_hash.h"
+
+#define CK_RECORD_DIR 1u	/* the result is a folder */
+#define CK_RECORD_FORCE 2u	/* it may replace what is there */
+
+struct ck_record_head {
+	uint32_t flags;		/* CK_RECORD_* */
+	uint32_t part, nparts;
+	uint64_t nunits;
+	struct ck_hash128 plan, fingerprint;
+	uint64_t pid;
+};
+
+struct ck_record;
+
+/* What a record says of its part. */
+struct ck_record_seen {
+	struct ck_record_head head;
+	bool ended;
+	uint64_t placing;	/* inode of the folder that is being put into place, 0 = none */
+};
+
+/*
+ * Open or make the record at 'path', lock it, and read which units an earlier process noted;
+ * its end entry is taken back.  CKPT_E_BUSY if a living process holds it; CKPT_E_EXISTS if it
+ * belongs to another plan or source; CKPT_E_UNSUPPORTED if a newer version wrote it; a damaged
+ * record counts as empty.
+ */
+int ck_record_open(const char *path, const struct ck_record_head *head,
+		   struct ck_record **rec_out, struct ckpt_err *err);
+/*
+ * Lock the record that is there and leave it as it is.  CKPT_E_NOTFOUND, CKPT_E_BUSY,
+ * CKPT_E_CORRUPT.
+ */
+int ck_record_claim(const char *path, struct ck_record **rec_out,
+		    struct ck_record_seen *seen_out, struct ckpt_err *err);
+/* Unlocks.  NULL is fine. */
+void ck_record_close(struct ck_record *rec);
+/* There was none, or a damaged one: nothing is known of the data beside it. */
+bool ck_record_is_new(const struct ck_record *rec);
+
+/* Append; one thread at a time is let in, any may call. */
+int ck_record_note(struct ck_record *rec, uint64_t unit, struct ck_hash128 hash,
+		   struct ckpt_err *err);
+int ck_record_end(struct ck_record *rec, struct ckpt_err *err);
+/* The folder of that inode is about to be put into place; on the disk if 'sync'. */
+int ck_record_place(struct ck_record *rec, uint64_t inode, bool sync, struct ckpt_err *err);
+/* What an earlier process noted. */
+bool ck_record_find(const struct ck_record *rec, uint64_t unit, struct ck_hash128 *hash_out);
+
+/* Read a record without locking it.  CKPT_E_NOTFOUND, CKPT_E_CORRUPT. */
+int ck_record_peek(const char *path, struct ck_record_seen *seen_out, struct ckpt_err *err);
+
+#endif

@@ -1,0 +1,481 @@
+/*
+ * ck_stage.c -- see ck_stage.h and docs/formats/partial.md.
+ */
+#include "libckpt/io/ck_stage.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_commit.h"
+#include "libckpt/io/ck_fdpool.h"
+#include "libckpt/io/ck_fs.h"
+#include "libckpt/io/ck_record.h"
+
+#define MAX_OPEN 32
+
+struct stage_file {
+	struct ck_pooled pooled;
+	char *path;
+};
+
+struct ck_stage {
+	struct ck_stage_opts opts;	/* opts.dst is ours */
+	struct ck_commit paths;
+	struct ck_record *rec;
+	struct ck_fdpool *pool;
+	struct stage_file **file;
+	uint64_t nfiles, cap;
+	bool made;		/* the partial folder is of our making */
+	bool done;		/* dst is in place */
+};
+
+bool ck_stage_is_done(const struct ck_stage *stage)
+{
+	return stage->done;
+}
+
+static int check_dst(const struct ck_stage_opts *o, struct ckpt_err *err)
+{
+	enum ck_fs_kind kind;
+	bool empty = false;
+	int rc = ck_fs_kind(o->dst, &kind, err);
+
+	if (rc || kind == CK_FS_NOTHING)
+		return rc;
+	if (kind == CK_FS_DIR) {
+		rc = ck_fs_dir_is_empty(o->dst, &empty, err);
+		if (rc)
+			return rc;
+	}
+	if (kind == CK_FS_OTHER || (kind == CK_FS_DIR) != o->is_dir)
+		return ck_fail(err, CKPT_E_EXISTS, o->dst, CKPT_NO_OFFSET,
+			       "%s stands where the result (%s) should go",
+			       kind == CK_FS_DIR ? "a folder" :
+			       kind == CK_FS_FILE ? "a file" : "a link, pipe or device",
+			       o->is_dir ? "a folder" : "a file");
+	if (!o->force && !empty)
+		return ck_fail(err, CKPT_E_EXISTS, o->dst, CKPT_NO_OFFSET,
+			       "the destination is there already; --force replaces it");
+	return 0;
+}
+
+/* Make a folder that may be there. */
+static int make_dir(const char *path, bool *made_out, struct ckpt_err *err)
+{
+	struct stat st;
+
+	if (!ck_sys.mkdir(path, 0777)) {
+		*made_out = true;
+		return 0;
+	}
+	if (errno != EEXIST)
+		return ck_fail_sys(err, errno, "mkdir", path);
+	if (ck_sys.lstat(path, &st))
+		return ck_fail_sys(err, errno, "stat", path);
+	if (!S_ISDIR(st.st_mode))
+		return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
+			       "something that is no folder stands where partial output goes");
+	return 0;
+}
+
+/* Did a killed run get as far as the rename?  Whatever its plan was, its end is brought about. */
+static int tidy_after_kill(struct ck_stage *stage, struct ckpt_err *err)
+{
+	const struct ck_stage_opts *o = &stage->opts;
+	struct ckpt_err inner = { 0 };
+	struct ck_record_seen seen = { 0 };
+	struct ck_record *rec = NULL;
+	char *path = ck_commit_record_path(&stage->paths, 0);
+	bool placed = false;
+	int rc;
+
+	if (!path)
+		return ck_fail_nomem(err, "a file name", 0);
+	rc = ck_record_claim(path, &rec, &seen, &inner);
+	ck_free(path);
+	if (rc == -CKPT_E_BUSY && o->nparts > 1)
+		return 0;	/* part 0 is at work */
+	if (rc == -CKPT_E_BUSY || rc == -CKPT_E_NOMEM || rc == -CKPT_E_IO) {
+		if (err && !err->code)
+			*err = inner;
+		return rc;
+	}
+	if (!rc && o->is_dir != !!(seen.head.flags & CK_RECORD_DIR))
+		rc = -CKPT_E_EXISTS;	/* open_record() will say so */
+	rc = ck_commit_tidy(&stage->paths, rc ? NULL : &seen, o->sync, o->is_ours, &placed, err);
+	stage->done = placed && ck_hash128_equal(seen.head.plan, o->plan) &&
+		      ck_hash128_equal(seen.head.fingerprint, o->fingerprint);
+	ck_record_close(rec);
+	return rc;
+}
+
+static int open_record(struct ck_stage *stage, struct ckpt_err *err)
+{
+	const struct ck_stage_opts *o = &stage->opts;
+	const struct ck_record_head head = {
+		.flags = (o->is_dir ? CK_RECORD_DIR : 0) | (o->force ? CK_RECORD_FORCE : 0),
+		.part = o->part, .nparts = o->nparts, .nunits = o->nunits,
+		.plan = o->plan, .fingerprint = o->fingerprint, .pid = (uint64_t)getpid(),
+	};
+	char *path = ck_commit_record_path(&stage->paths, o->part);
+	int rc;
+
+	if (!path)
+		return ck_fail_nomem(err, "a file name", 0);
+	rc = ck_record_open(path, &head, &stage->rec, err);
+	ck_free(path);
+	return rc;
+}
+
+/* --restart drops the folder unless a living process is in it. */
+static int drop_old(struct ck_stage *stage, struct ckpt_err *err)
+{
+	struct ckpt_err inner = { 0 };
+	struct ck_record_seen seen;
+	struct ck_record *rec = NULL;
+	char *path = ck_commit_record_path(&stage->paths, 0);
+	int rc;
+
+	if (!path)
+		return ck_fail_nomem(err, "a file name", 0);
+	rc = ck_record_claim(path, &rec, &seen, &inner);
+	ck_free(path);
+	if (rc == -CKPT_E_BUSY) {
+		if (err && !err->code)
+			*err = inner;
+		return rc;
+	}
+	rc = ck_fs_remove_tree(stage->paths.partial, err);
+	ck_record_close(rec);
+	return rc;
+}
+
+struct others {
+	const struct ck_stage *stage;
+	uint64_t n;
+};
+
+/* A record beside ours must be one of the same run. */
+static int check_other(void *arg, const char *dir, const char *name, struct ckpt_err *err)
+{
+	struct others *others = arg;
+	const struct ck_stage_opts *o = &others->stage->opts;
+	struct ck_record_seen seen = { 0 };
+	char *path;
+	bool same;
+	int rc;
+
+	if (strncmp(name, "part-", 5) || strtoul(name + 5, NULL, 10) == o->part)
+		return 0;
+	path = ck_fs_join(dir, name);
+	if (!path)
+		return ck_fail_nomem(err, "a file name", strlen(name));
+	rc = ck_record_peek(path, &seen, NULL);
+	same = seen.head.nparts == o->nparts && ck_hash128_equal(seen.head.plan, o->plan) &&
+	       ck_hash128_equal(seen.head.fingerprint, o->fingerprint);
+	/* One that cannot be read is its own part's worry: it may be in the making. */
+	if (!rc && !same)
+		rc = ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
+			     "part %u of %u of another run was begun here and not finished",
+			     seen.head.part, seen.head.nparts);
+	else
+		rc = 0;
+	others->n++;
+	ck_free(path);
+	return rc;
+}
+
+/* Data that no record speaks of may be of another plan: it must not get into the result. */
+static int drop_stray_data(struct ck_stage *stage, struct ckpt_err *err)
+{
+	struct others others = { .stage = stage };
+	int rc = ck_fs_each(stage->paths.partial, check_other, &others, err);
+
+	if (rc || others.n || !ck_record_is_new(stage->rec))
+		return rc;
+	return ck_fs_remove_tree(stage->paths.data, err);
+}
+
+/* What an earlier process took already is not asked for again. */
+static int check_space(const struct ck_stage *stage, struct ckpt_err *err)
+{
+	const uint64_t all = stage->opts.total_bytes;
+	uint64_t used = 0;
+	int rc = ck_fs_used(stage->paths.data, &used, err);
+
+	if (rc)
+		return rc;
+	return ck_fs_need(stage->paths.parent, all - ck_min_u64(all, used), err);
+}
+
+/* Inside the partial folder: parts that begin at the same time wait for each other. */
+static int move_in(struct ck_stage *stage, struct ckpt_err *err)
+{
+	const int lock = ck_commit_lock(&stage->paths);
+	bool made;
+	int rc = open_record(stage, err);
+
+	if (!rc)
+		rc = drop_stray_data(stage, err);
+	if (!rc)
+		rc = make_dir(stage->paths.data, &made, err);
+	ck_commit_unlock(lock);
+	return rc;
+}
+
+static int begin(struct ck_stage *stage, struct ckpt_err *err)
+{
+	const struct ck_stage_opts *o = &stage->opts;
+	int rc = tidy_after_kill(stage, err);
+
+	if (rc || stage->done)
+		return rc;
+	rc = check_dst(o, err);
+	if (!rc)
+		rc = check_space(stage, err);
+	if (!rc && o->restart && o->nparts == 1)
+		rc = drop_old(stage, err);
+	if (!rc)
+		rc = make_dir(stage->paths.partial, &stage->made, err);
+	return rc ? rc : move_in(stage, err);
+}
+
+int ck_stage_begin(const struct ck_stage_opts *opts, struct ck_stage **stage_out,
+		   struct ckpt_err *err)
+{
+	struct ck_stage *stage = ck_zalloc(sizeof(*stage));
+	int rc;
+
+	if (!stage)
+		return ck_fail_nomem(err, "a stage", sizeof(*stage));
+	stage->opts = *opts;
+	rc = ck_commit_init(&stage->paths, opts->dst, opts->is_dir, err);
+	if (!rc) {
+		stage->opts.dst = stage->paths.dst;
+		stage->pool = ck_fdpool_new(MAX_OPEN);
+		rc = stage->pool ? begin(stage, err) : ck_fail_nomem(err, "a pool of files", 0);
+	}
+	if (!rc) {
+		*stage_out = stage;
+		return 0;
+	}
+	/* What we made goes; what a killed run left stays for the next one. */
+	if (stage->made && opts->nparts == 1)
+		ck_fs_remove_tree(stage->paths.partial, NULL);
+	else if (stage->rec && ck_record_is_new(stage->rec) && opts->nparts > 1)
+		ck_commit_drop_part(&stage->paths, opts->part);
+	else if (stage->made)
+		ck_sys.rmdir(stage->paths.partial);
+	ck_stage_close(stage);
+	return rc;
+}
+
+/* True where taking space ahead only costs: memory file systems check it anyway. */
+static int preallocate(struct stage_file *f, uint64_t bytes, bool plain, struct ckpt_err *err)
+{
+	const int fd = f->pooled.fd;
+	struct stat st;
+
+	if (ck_sys.fstat(fd, &st))
+		return ck_fail_sys(err, errno, "fstat", f->path);
+	if ((uint64_t)st.st_size != bytes && ck_sys.ftruncate(fd, (off_t)bytes))
+		return ck_fail_sys(err, errno, "set the length", f->path);
+	if (plain || !bytes || !ck_sys.fallocate(fd, 0, (off_t)bytes))
+		return 0;
+	if (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINTR)
+		return 0;
+	return ck_fail_sys(err, errno, "preallocate", f->path);
+}
+
+int ck_stage_file(struct ck_stage *stage, const char *name, uint64_t bytes,
+		  uint32_t *file_out, struct ckpt_err *err)
+{
+	const bool plain = ck_commit_in_memory(&stage->paths);
+	struct stage_file *f;
+	int rc = ck_grow(&stage->file, &stage->cap, stage->nfiles + 1, sizeof(struct stage_file *),
+			 err);
+
+	if (rc)
+		return rc;
+	f = ck_zalloc(sizeof(*f));
+	if (!f)
+		return ck_fail_nomem(err, "a file", sizeof(*f));
+	f->path = ck_fs_join(stage->paths.data, name);
+	if (!f->path) {
+		ck_free(f);
+		return ck_fail_nomem(err, "a file name", strlen(name));
+	}
+	f->pooled = (struct ck_pooled){
+		.path = f->path, .flags = O_RDWR | O_CREAT | O_NOFOLLOW, .fd = -1,
+	};
+	stage->file[stage->nfiles++] = f;
+	rc = ck_fdpool_pin(stage->pool, &f->pooled, err);
+	if (rc)
+		return rc;
+	rc = preallocate(f, bytes, plain, err);
+	ck_fdpool_unpin(stage->pool, &f->pooled);
+	if (!rc)
+		*file_out = (uint32_t)(stage->nfiles - 1);
+	return rc;
+}
+
+static int write_all(const struct stage_file *f, uint64_t off, const char *p, size_t n,
+		     struct ckpt_err *err)
+{
+	while (n) {
+		const ssize_t k = ck_sys.pwrite(f->pooled.fd, p, n, (off_t)off);
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k <= 0)
+			return ck_fail_sys(err, k ? errno : EIO, "write", f->path);
+		p += k;
+		off += (uint64_t)k;
+		n -= (size_t)k;
+	}
+	return 0;
+}
+
+int ck_stage_write(struct ck_stage *stage, uint32_t file, uint64_t off, const void *p,
+		   size_t n, struct ckpt_err *err)
+{
+	struct stage_file *f = stage->file[file];
+	int rc = ck_fdpool_pin(stage->pool, &f->pooled, err);
+
+	if (rc)
+		return rc;
+	rc = write_all(f, off, p, n, err);
+	ck_fdpool_unpin(stage->pool, &f->pooled);
+	return rc;
+}
+
+static int read_all(const struct stage_file *f, uint64_t off, char *p, size_t n,
+		    struct ckpt_err *err)
+{
+	while (n) {
+		const ssize_t k = ck_sys.pread(f->pooled.fd, p, n, (off_t)off);
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k < 0)
+			return ck_fail_sys(err, errno, "read", f->path);
+		if (!k)
+			return ck_fail(err, CKPT_E_TRUNCATED, f->path, off,
+				       "%zu bytes wanted, the file ended", n);
+		p += k;
+		off += (uint64_t)k;
+		n -= (size_t)k;
+	}
+	return 0;
+}
+
+int ck_stage_read(struct ck_stage *stage, uint32_t file, uint64_t off, void *p, size_t n,
+		  struct ckpt_err *err)
+{
+	struct stage_file *f = stage->file[file];
+	int rc = ck_fdpool_pin(stage->pool, &f->pooled, err);
+
+	if (rc)
+		return rc;
+	rc = read_all(f, off, p, n, err);
+	ck_fdpool_unpin(stage->pool, &f->pooled);
+	return rc;
+}
+
+int ck_stage_note(struct ck_stage *stage, uint64_t unit, struct ck_hash128 hash,
+		  struct ckpt_err *err)
+{
+	return ck_record_note(stage->rec, unit, hash, err);
+}
+
+bool ck_stage_noted(const struct ck_stage *stage, uint64_t unit, struct ck_hash128 *hash_out)
+{
+	return ck_record_find(stage->rec, unit, hash_out);
+}
+
+static int sync_file(struct ck_stage *stage, struct stage_file *f, struct ckpt_err *err)
+{
+	int rc;
+
+	if (stage->opts.sync != CKPT_SYNC_NONE) {
+		rc = ck_fdpool_pin(stage->pool, &f->pooled, err);
+		if (rc)
+			return rc;
+		rc = stage->opts.sync == CKPT_SYNC_FULL ? ck_sys.fsync(f->pooled.fd) :
+		     ck_sys.fdatasync(f->pooled.fd);
+		if (rc)
+			rc = ck_fail_sys(err, errno, "sync", f->path);
+		ck_fdpool_unpin(stage->pool, &f->pooled);
+		if (rc)
+			return rc;
+	}
+	/* Network file systems report late failures of writing here. */
+	return ck_fdpool_close(stage->pool, &f->pooled, err);
+}
+
+/* Contents first: the end entry must not say more than the disk has. */
+int ck_stage_end(struct ck_stage *stage, struct ckpt_err *err)
+{
+	for (uint64_t i = 0; i < stage->nfiles; i++) {
+		int rc = sync_file(stage, stage->file[i], err);
+
+		if (rc)
+			return rc;
+	}
+	return ck_record_end(stage->rec, err);
+}
+
+int ck_stage_commit(struct ck_stage *stage, uint32_t timeout_ms, struct ckpt_err *err)
+{
+	const struct ck_stage_opts *o = &stage->opts;
+	const struct ck_record_head like = {
+		.nparts = o->nparts, .plan = o->plan, .fingerprint = o->fingerprint,
+	};
+	int rc;
+
+	if (stage->done)
+		return 0;
+	if (o->part)
+		return ck_fail(err, CKPT_E_USAGE, o->dst, CKPT_NO_OFFSET,
+			       "part %u puts the result into place, part 0 does that", o->part);
+	rc = ck_commit_wait(&stage->paths, &like, timeout_ms, err);
+	if (rc)
+		return rc;
+	return ck_commit_place(&stage->paths, stage->rec, o->force, o->sync, o->is_ours,
+			       &stage->done, err);
+}
+
+void ck_stage_close(struct ck_stage *stage)
+{
+	if (!stage)
+		return;
+	for (uint64_t i = 0; i < stage->nfiles; i++) {
+		ck_fdpool_close(stage->pool, &stage->file[i]->pooled, NULL);
+		ck_free(stage->file[i]->path);
+		ck_free(stage->file[i]);
+	}
+	ck_free(stage->file);
+	ck_fdpool_free(stage->pool);
+	ck_record_close(stage->rec);
+	ck_commit_release(&stage->paths);
+	ck_free(stage);
+}
+
+void ck_stage_abort(struct ck_stage *stage)
+{
+	if (!stage)
+		return;
+	if (!stage->done && stage->rec) {
+		if (stage->opts.nparts == 1)
+			ck_fs_remove_tree(stage->paths.partial, NULL);
+		else
+			ck_commit_drop_part(&stage->paths, stage->opts.part);
+	}
+	ck_stage_close(stage);
+}

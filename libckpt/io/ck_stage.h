@@ -1,0 +1,82 @@
+/*
+ * ck_stage.h -- the commit protocol of all writers (docs/formats/partial.md): output grows
+ * beside its destination and is renamed into place when it is complete.
+ *
+ *	begin -> file (each) -> write, note (any threads) -> end -> commit
+ *	                                                  or abort at any time
+ *
+ * abort after commit is a no-op, as is abort of NULL.
+ */
+#ifndef CK_STAGE_H
+#define CK_STAGE_H
+
+#include "libckpt/base/ck_base.h"
+#include "libckpt/base/ck_hash.h"
+
+struct ck_stage_opts {
+	const char *dst;
+	bool is_dir;			/* the result is a folder */
+	bool force;			/* replace what is at dst */
+	bool restart;			/* drop what a killed run left (one part only) */
+	enum ckpt_sync sync;
+	uint32_t part, nparts;		/* nparts >= 1 */
+	uint64_t nunits;
+	uint64_t total_bytes;		/* of all files, for the check of free space */
+	struct ck_hash128 plan, fingerprint;
+	/*
+	 * With force and is_dir: true for a file of the old folder that the new one stands
+	 * for.  Others are kept.  NULL = none is kept.
+	 */
+	bool (*is_ours)(const char *name);
+};
+
+struct ck_stage;
+
+/*
+ * Look at dst, make or take over the partial folder, lock this part's record.
+ * CKPT_E_EXISTS (dst is there; or another plan or source was begun here), CKPT_E_BUSY,
+ * CKPT_E_NOSPACE, CKPT_E_NOTFOUND (the parent folder), CKPT_E_IO.  If a killed run had finished
+ * but for tidying up, that is done and ck_stage_is_done() is true.  On failure nothing is left
+ * that was not there before.
+ */
+int ck_stage_begin(const struct ck_stage_opts *opts, struct ck_stage **stage_out,
+		   struct ckpt_err *err);
+bool ck_stage_is_done(const struct ck_stage *stage);
+
+/*
+ * Make a file of the result and take its space.  '*file_out' numbers it.  One thread, before
+ * the first write.  At most 32 of them are open at a time.
+ */
+int ck_stage_file(struct ck_stage *stage, const char *name, uint64_t bytes,
+		  uint32_t *file_out, struct ckpt_err *err);
+
+/* Any threads.  CKPT_E_NOSPACE, CKPT_E_IO. */
+int ck_stage_write(struct ck_stage *stage, uint32_t file, uint64_t off, const void *p,
+		   size_t n, struct ckpt_err *err);
+int ck_stage_read(struct ck_stage *stage, uint32_t file, uint64_t off, void *p, size_t n,
+		  struct ckpt_err *err);
+
+/* Unit 'unit' is written and its bytes have this hash.  Any threads. */
+int ck_stage_note(struct ck_stage *stage, uint64_t unit, struct ck_hash128 hash,
+		  struct ckpt_err *err);
+/* True if the record of an earlier process has the unit; the bytes must be verified. */
+bool ck_stage_noted(const struct ck_stage *stage, uint64_t unit, struct ck_hash128 *hash_out);
+
+/* All units of this part are written. */
+int ck_stage_end(struct ck_stage *stage, struct ckpt_err *err);
+/*
+ * Wait for the other parts ('timeout_ms'), sync, rename, tidy up.  By the process of part 0.  A
+ * failure may come after the result was put into place (the sync of a folder, say): then
+ * ck_stage_is_done() is true, and the same run again finishes the tidying up.
+ */
+int ck_stage_commit(struct ck_stage *stage, uint32_t timeout_ms, struct ckpt_err *err);
+/* Remove what was written (unless committed, or other parts still write). */
+void ck_stage_abort(struct ck_stage *stage);
+/* Close without touching the disk: what a process leaves when it only wrote a part. */
+void ck_stage_close(struct ck_stage *stage);
+
+/* Finish a result whose parts have all ended, knowing only 'dst'. */
+int ck_stage_finish(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
+		    bool (*is_ours)(const char *name), struct ckpt_err *err);
+
+#endif
