@@ -1,0 +1,109 @@
+/* ck_findings.c -- see ck_findings.h. */
+#include "libckpt/format/ck_findings.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+
+#define KEPT_OF_A_KIND 200
+
+static const struct {
+	const char *name;
+	enum ckpt_severity severity;
+	enum ckpt_code code;
+	const char *text;
+} kinds[CK_FINDING_COUNT] = {
+#define CKPT_E_OK CKPT_OK
+#define X(id, severity, code, text) { #id, CKPT_##severity, CKPT_E_##code, text },
+	CK_FINDINGS(X)
+#undef X
+};
+
+const char *ck_finding_name(enum ck_finding_id id)
+{
+	return kinds[id].name;
+}
+
+static enum ckpt_severity severity_of(const struct ck_findings *f, enum ck_finding_id id)
+{
+	for (const char *const *p = f->as_warning; p && *p; p++)
+		if (!strcmp(*p, kinds[id].name) && kinds[id].severity > CKPT_WARN)
+			return CKPT_WARN;
+	return kinds[id].severity;
+}
+
+void ck_findings_add(struct ck_findings *f, enum ck_finding_id id, const char *where,
+		     const char *fmt, ...)
+{
+	struct ckpt_finding one = {
+		.id = kinds[id].name,
+		.severity = severity_of(f, id),
+		.code = kinds[id].code,
+	};
+	char text[768];
+	va_list ap;
+
+	if (f->of_kind[id]++ >= KEPT_OF_A_KIND ||
+	    ck_grow(&f->list, &f->cap, f->n + 1, sizeof(*f->list), NULL)) {
+		f->dropped++;
+		return;
+	}
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (!text[0])
+		snprintf(text, sizeof(text), "%s", kinds[id].text);
+	one.where = ck_arena_strdup(&f->arena, where ? where : "");
+	one.text = ck_arena_strdup(&f->arena, text);
+	if (!one.where || !one.text) {
+		f->dropped++;
+		return;
+	}
+	f->list[f->n++] = one;
+}
+
+static enum ck_finding_id number_of(const char *name)
+{
+	int i = 0;
+
+	while (i < CK_FINDING_COUNT - 1 && strcmp(kinds[i].name, name))
+		i++;
+	return (enum ck_finding_id)i;
+}
+
+void ck_findings_merge(struct ck_findings *f, const struct ck_findings *from,
+		       enum ck_finding_id but)
+{
+	for (uint64_t i = 0; i < from->n; i++) {
+		const enum ck_finding_id id = number_of(from->list[i].id);
+
+		if (id != but)
+			ck_findings_add(f, id, from->list[i].where, "%s", from->list[i].text);
+	}
+	f->dropped += from->dropped;
+}
+
+const struct ckpt_finding *ck_findings_worst(const struct ck_findings *f,
+					     enum ckpt_severity at_least)
+{
+	for (uint64_t i = 0; i < f->n; i++)
+		if (f->list[i].severity >= at_least)
+			return &f->list[i];
+	return NULL;
+}
+
+int ck_findings_fail(const struct ckpt_finding *finding, struct ckpt_err *err)
+{
+	return ck_fail(err, finding->code ? finding->code : CKPT_E_MISMATCH, finding->where,
+		       CKPT_NO_OFFSET, "%s: %s", finding->id, finding->text);
+}
+
+void ck_findings_release(struct ck_findings *f)
+{
+	ck_arena_release(&f->arena);
+	ck_free(f->list);
+	memset(f, 0, sizeof(*f));
+}

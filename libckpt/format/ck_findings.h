@@ -1,0 +1,81 @@
+/*
+ * ck_findings.h -- named results of checking, and the list they go to.
+ *
+ * One X-macro lists every finding: name, severity, the code with which a writer
+ * stops on it, and a text used where the place gives none.  Names never change.
+ * docs/findings.md has a paragraph for each (checked by make check-tree).
+ */
+#ifndef CK_FINDINGS_H
+#define CK_FINDINGS_H
+
+#include "libckpt/base/ck_base.h"
+#include "libckpt/base/ck_mem.h"
+
+#define CK_FINDINGS(X)                                                                    \
+	X(LATEST_LIES, ERROR, NOTFOUND, "'latest' names a step that is not there")         \
+	X(MODEL_FILE_MISSING, ERROR, INCOMPLETE, "a model file is absent")                 \
+	X(RANK_FILE_MISSING, ERROR, INCOMPLETE, "a rank's shard is absent")                \
+	X(RANK_FILE_EXTRA, ERROR, MISMATCH, "a shard of a rank that the step does not have") \
+	X(RANK_FILE_SWAPPED, ERROR, MISMATCH, "a file holds another rank's shard")         \
+	X(STEP_MIXED, ERROR, MISMATCH, "files of different steps lie in one folder")       \
+	X(RANKS_DISAGREE, ERROR, MISMATCH, "ranks contradict each other")                  \
+	X(LENGTH_WRONG, ERROR, MISMATCH, "a partition has the wrong length")               \
+	X(NAMES_WRONG, ERROR, MISMATCH, "names and data contradict each other")            \
+	X(MASTER_WEIGHT_MISMATCH, ERROR, MISMATCH,                                         \
+	  "the master does not round to the model's weight")                               \
+	X(TENSOR_DUPLICATE, ERROR, MISMATCH, "two files hold a tensor of one name")        \
+	X(FILE_DAMAGED, ERROR, CORRUPT, "a file cannot be read")                           \
+	X(OVERLAY_DIFFERS, ERROR, MISMATCH, "a file differs between the given folders")    \
+	X(PLACEHOLDERS_ONLY, ERROR, MISMATCH, "the file holds placeholders, no parameters")  \
+	X(PART_OF_STEP, WARN, MISMATCH, "one file of a step of many")                       \
+	X(NOT_IN_CHECKPOINT, WARN, MISMATCH, "the step does not hold this")                \
+	X(STATE_EMPTY, INFO, OK, "saved before the first optimizer step")                  \
+	X(ALIAS_DOUBTFUL, WARN, MISMATCH, "two names are said to be one tensor, but differ") \
+	X(BUFFERS_DIFFER, INFO, OK, "a buffer differs over ranks; rank 0's is used")       \
+	X(LATEST_ABSENT, WARN, MISMATCH, "no 'latest' file; the newest step is taken")     \
+	X(FILE_UNKNOWN, INFO, OK, "a file that no shard refers to")                        \
+	X(PADDING_RULE_OLD, INFO, OK, "padding as older DeepSpeed versions cut it")        \
+	X(CRC_NOT_COMPUTED, INFO, OK, "the archive was written without checksums")         \
+	X(TAG_UNLOADABLE, INFO, OK, "DeepSpeed itself cannot load a tag with brackets") \
+	X(NAME_ODD, WARN, MISMATCH, "a tensor name that other programs may refuse")        \
+	X(TENSOR_OPAQUE, WARN, MISMATCH, "a tensor of a kind that is not converted")       \
+	X(FORMAT_NOTE, WARN, MISMATCH, "a file bends its format")
+
+enum ck_finding_id {
+#define X(id, severity, code, text) CK_FINDING_##id,
+	CK_FINDINGS(X)
+#undef X
+	CK_FINDING_COUNT
+};
+
+struct ck_findings {
+	struct ck_arena arena;
+	struct ckpt_finding *list;
+	uint64_t n, cap;
+	uint64_t dropped;	/* beyond the limit of one kind */
+	uint32_t of_kind[CK_FINDING_COUNT];
+	const char *const *as_warning;	/* lent, NULL-terminated, or NULL */
+};
+
+/*
+ * Add a finding.  'where' is a file or tensor, 'fmt' a clause with both numbers and the
+ * likely cause.  Never fails: without memory it counts as dropped.  At most 200 of
+ * one kind are kept.  One thread at a time.
+ */
+void ck_findings_add(struct ck_findings *f, enum ck_finding_id id, const char *where,
+		     const char *fmt, ...) CK_PRINTF(4, 5);
+/*
+ * Append what 'from' holds, but for findings of kind 'but' (CK_FINDING_COUNT = all of
+ * them); 'from' stays as it is.
+ */
+void ck_findings_merge(struct ck_findings *f, const struct ck_findings *from,
+		       enum ck_finding_id but);
+/* The first finding of that severity or worse, or NULL. */
+const struct ckpt_finding *ck_findings_worst(const struct ck_findings *f,
+					     enum ckpt_severity at_least);
+/* Turn it into a failure: code, place and text of the finding, name in front. */
+int ck_findings_fail(const struct ckpt_finding *finding, struct ckpt_err *err);
+const char *ck_finding_name(enum ck_finding_id id);
+void ck_findings_release(struct ck_findings *f);
+
+#endif

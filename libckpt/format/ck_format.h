@@ -1,0 +1,64 @@
+/*
+ * ck_format.h -- the seam between drivers and the rest: a driver is one const table.
+ *
+ * probe() answers with the bits of evidence it saw in the names and first bytes;
+ * the strongest claim wins and no driver knows the others.  index() fills an index and a
+ * list of findings and goes on as long as it can.  A driver that can write has plan().
+ */
+#ifndef CK_FORMAT_H
+#define CK_FORMAT_H
+
+#include "libckpt/format/ck_findings.h"
+#include "libckpt/format/ck_plan.h"
+#include "libckpt/io/ck_src.h"
+#include "libckpt/io/ck_tree.h"
+#include "libckpt/tensor/ck_index.h"
+
+/* What the caller gave, looked at once. */
+struct ck_input {
+	const char *const *path;	/* as given, without trailing slashes */
+	size_t npaths;
+	bool is_dir;
+	struct ck_tree tree;		/* folders: their entries, overlaid */
+	uint8_t head[512];		/* files: first bytes, zero behind the end */
+	size_t head_len;
+	uint64_t bytes;			/* files: size */
+	const char *tag;		/* asked for, or NULL */
+	uint32_t threads;
+	struct ckpt_limits limits;	/* filled in */
+	struct ck_fdpool *pool;		/* outlives the index */
+};
+
+struct ck_format {
+	const char *name;	/* as printed */
+	/* Bits of evidence; 0 = not ours. */
+	int (*probe)(const struct ck_input *in);
+	int (*index)(const struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
+		     struct ckpt_err *err);
+	/*
+	 * The writing side, all optional.  plan() appends the files for 'want' to 'plan' and
+	 * does not cut units.  CKPT_E_UNSUPPORTED names a tensor that the format cannot hold.
+	 */
+	int (*plan)(const struct ck_want *want, struct ck_plan *plan, struct ckpt_err *err);
+	/* A file of a folder that a new result stands for; one that goes with the weights. */
+	bool (*is_output)(const char *name);
+	bool (*is_aux)(const char *name);
+};
+
+/* All drivers, NULL at the end (formats/formats.c). */
+extern const struct ck_format *const ck_formats[];
+
+/* The driver of that name, or NULL. */
+const struct ck_format *ck_format_by_name(const char *name);
+
+/*
+ * Look at the paths, ask every driver, let the best one build the index.  The caller fills
+ * path, npaths, tag, threads, limits and pool; the rest is filled here and not left behind.
+ * CKPT_E_FORMAT when none bids, with what was found there instead (TorchScript, numpy, GGUF,
+ * git-lfs pointer, ...); CKPT_E_NOTFOUND, CKPT_E_USAGE for several paths that are not folders,
+ * codes of index().
+ */
+int ck_format_open(struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
+		   struct ckpt_err *err);
+
+#endif

@@ -1,0 +1,127 @@
+/*
+ * ck_plan.h -- what a run will write: files made of segments in order of their bytes.
+ *
+ * A segment is literal bytes, zeros, a run of elements of a state in some dtype, or
+ * a piece of another file.  Moves in the sense of the design (copy, cast, gather) follow from
+ * a segment and the state's extents and are found when the segment is run, so a
+ * plan's size is that of the tensor list, not of the extents.
+ *
+ * A plan is pure: building it reads and writes nothing.  The same index and options give
+ * the same plan, bit for bit; its hash names it in the record of a run.
+ */
+#ifndef CK_PLAN_H
+#define CK_PLAN_H
+
+#include "libckpt/base/ck_base.h"
+#include "libckpt/base/ck_hash.h"
+#include "libckpt/base/ck_mem.h"
+#include "libckpt/tensor/ck_index.h"
+
+/* The piece of a file that one job writes.  Part of the plan hash. */
+#define CK_UNIT_BYTES ((uint64_t)4 << 20)
+
+enum ck_seg_kind {
+	CK_SEG_LITERAL = 1,
+	CK_SEG_ZERO,
+	CK_SEG_STATE,	/* elements first .. of 'state', written as 'dtype' */
+	CK_SEG_FILE,	/* bytes first .. of the file at 'text' */
+};
+
+struct ck_seg {
+	uint64_t off;		/* byte in its file */
+	uint64_t bytes;
+	uint64_t first;		/* element of the state, or byte of the file */
+	const void *text;	/* literal bytes or path, in the plan's arena */
+	uint32_t state;		/* in the index */
+	uint32_t slot;		/* digest it counts for, CK_NONE = none */
+	uint8_t kind;		/* enum ck_seg_kind */
+	uint8_t dtype;
+};
+
+struct ck_outfile {
+	const char *name;	/* within the folder, or of the file */
+	uint64_t bytes;
+	uint64_t seg, nsegs;
+	uint64_t ntensors;
+};
+
+/* A digest of what is written (or only read): one whole state of one tensor. */
+struct ck_slot {
+	const char *name;	/* as written */
+	const char *state;
+	const uint64_t *shape;
+	uint32_t ndim;
+	uint8_t dtype;
+	uint32_t file;		/* its hash goes there as 32 hex digits when it is known, */
+	uint64_t fill;		/* at this byte; UINT64_MAX = nowhere */
+};
+
+/* A unit: bytes [off, off + bytes) of a file, which begin 'skip' bytes into segment 'seg'. */
+struct ck_unit {
+	uint64_t off;
+	uint64_t skip;
+	uint64_t seg;
+	uint32_t bytes;
+	uint32_t file;
+};
+
+struct ck_plan {
+	struct ck_arena arena;
+	struct ck_seg *seg;
+	uint64_t nsegs, seg_cap;
+	struct ck_outfile *file;
+	uint64_t nfiles, file_cap;
+	struct ck_slot *slot;
+	uint64_t nslots, slot_cap;
+	struct ck_unit *unit;
+	uint64_t nunits, unit_cap;
+};
+
+#define CK_PLAN_INIT { .seg = NULL }
+
+int ck_plan_file(struct ck_plan *plan, const char *name, struct ckpt_err *err);
+/* Segments go to the file made last, one behind the other.  Bytes are copied. */
+int ck_plan_literal(struct ck_plan *plan, const void *p, uint64_t n, struct ckpt_err *err);
+int ck_plan_zero(struct ck_plan *plan, uint64_t n, struct ckpt_err *err);
+/* 'first' and 'count' in elements of the state; a dtype of less than 8 bits: whole states. */
+int ck_plan_state(struct ck_plan *plan, const struct ck_index *ix, uint32_t state,
+		  enum ckpt_dtype dtype, uint64_t first, uint64_t count, uint32_t slot,
+		  struct ckpt_err *err);
+int ck_plan_copy(struct ck_plan *plan, const char *path, uint64_t bytes,
+		 struct ckpt_err *err);
+/* name and state are copied, shape is lent.  CKPT_F4X2 becomes CKPT_F4 with its last dimension
+ * doubled, as safetensors has it, so that digests of both are equal. */
+int ck_plan_slot(struct ck_plan *plan, const struct ck_slot *slot, uint32_t *slot_out,
+		 struct ckpt_err *err);
+
+/* Cut into units.  A state's slices begin at multiples of CK_UNIT_BYTES of its segment. */
+int ck_plan_finish(struct ck_plan *plan, struct ckpt_err *err);
+uint64_t ck_plan_bytes(const struct ck_plan *plan);
+int ck_plan_hash(const struct ck_plan *plan, uint32_t nparts, struct ck_hash128 *out,
+		 struct ckpt_err *err);
+void ck_plan_release(struct ck_plan *plan);
+
+/* ---- what a writing driver is given ---- */
+
+/* One tensor to write. */
+struct ck_item {
+	const char *name;	/* as written */
+	uint32_t tensor;
+	uint32_t state;
+	uint8_t dtype;		/* as written */
+};
+
+struct ck_want {
+	const struct ck_index *ix;
+	const struct ck_item *item;
+	uint64_t nitems;
+	const struct ck_fact *meta;	/* for __metadata__ */
+	uint64_t nmeta;
+	const char *stem;		/* "model" -> model.safetensors, model-00001-of-...; for a
+					   driver of single files the file's name as it is */
+	const char *state_name;		/* of digests: "weight", or as asked */
+	uint64_t max_shard_bytes;
+	bool digest;			/* make slots */
+};
+
+#endif

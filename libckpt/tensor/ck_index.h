@@ -1,0 +1,180 @@
+/*
+ * ck_index.h -- the index: logical tensors, their states, and the extents in files
+ * that hold them.  No tensor bytes.
+ *
+ * A driver fills it: sources (files) first, then tensors, then for each tensor its
+ * states with their extents in element order.  Every state's extents cover the
+ * tensor's elements exactly once; ck_index_state_end() checks it.
+ *
+ * Names, shapes and texts live in the index's arena; tensors, states, extents and
+ * views in arrays, so numbers stay valid while pointers into the arrays do not.
+ * An extent takes 64 bytes.  One thread builds; any number reads afterwards.
+ */
+#ifndef CK_INDEX_H
+#define CK_INDEX_H
+
+#include "libckpt/base/ck_base.h"
+#include "libckpt/base/ck_map.h"
+#include "libckpt/base/ck_mem.h"
+
+struct ck_src;
+
+#define CK_NONE UINT32_MAX
+
+/* A file of the checkpoint. */
+struct ck_source {
+	const char *path;
+	struct ck_src *src;	/* owned by the index */
+	uint64_t bytes;
+	int32_t rank;		/* -1 = none */
+};
+
+/* A deflated archive member: its bytes are got by inflating it whole. */
+struct ck_member {
+	const char *name;
+	uint64_t off;		/* of the deflate stream in the source */
+	uint64_t packed;	/* its bytes */
+	uint64_t bytes;		/* inflated */
+	uint32_t source;
+	uint32_t crc;		/* of the inflated bytes */
+};
+
+/* A general strided view: element offset of index i is base + sum(i[d] * stride[d]). */
+struct ck_view {
+	const uint64_t *shape;	/* ndim */
+	const uint64_t *stride;	/* ndim, elements */
+	uint32_t ndim;
+};
+
+/*
+ * Elements [first, first + runs * count) of a state: run k of 'count' elements lies at
+ * byte off + k * src_stride of the source (or of the inflated member).  Runs are
+ * dense in the state.  With CKPT_EXTENT_GATHER there is one run, and element j of it
+ * lies where 'view' says, counted from byte 'off'.
+ */
+struct ck_extent {
+	uint64_t first;
+	uint64_t count;
+	uint64_t off;
+	uint64_t src_stride;
+	uint64_t runs;
+	uint32_t source;
+	uint32_t member;	/* CK_NONE unless CKPT_EXTENT_DEFLATED */
+	uint32_t view;		/* CK_NONE unless CKPT_EXTENT_GATHER */
+	int32_t rank;
+	uint8_t dtype;		/* as stored */
+	uint8_t flags;		/* CKPT_EXTENT_* */
+};
+
+struct ck_state {
+	const char *name;
+	uint64_t extent;	/* number of the first */
+	uint64_t nextents;
+	uint64_t nreplicas;
+	uint32_t tensor;
+	uint32_t next;		/* state of the same tensor, CK_NONE = last */
+	uint32_t replica;	/* first further copy, CK_NONE; linked by 'replica' */
+	uint8_t dtype;
+	uint8_t flags;		/* CKPT_STATE_* */
+};
+
+struct ck_tensor {
+	const char *name;
+	const uint64_t *shape;
+	uint64_t numel;
+	uint64_t alias_of;
+	uint32_t ndim;
+	uint32_t first_state, last_state;	/* CK_NONE */
+	uint32_t nstates;
+	int32_t group;
+	uint8_t role;		/* enum ckpt_role */
+};
+
+struct ck_fact {
+	const char *key, *value;
+};
+
+struct ck_index {
+	struct ck_arena arena;
+	struct ck_source *source;
+	uint64_t nsources, source_cap;
+	struct ck_member *member;
+	uint64_t nmembers, member_cap;
+	struct ck_view *view;
+	uint64_t nviews, view_cap;
+	struct ck_tensor *tensor;
+	uint64_t ntensors, tensor_cap;
+	struct ck_state *state;
+	uint64_t nstates, state_cap;
+	struct ck_extent *extent;
+	uint64_t nextents, extent_cap;
+	struct ck_fact *fact;
+	uint64_t nfacts, fact_cap;
+	struct ck_map by_name;		/* name -> tensor */
+	uint32_t open_state;		/* between state_begin and state_end */
+	/* What the step is; strings in the arena, NULL = unknown. */
+	const char *format, *path, *tag, *why, *optimizer, *writer;
+	int32_t stage;			/* -1 */
+	uint32_t world;
+	int64_t step;			/* -1 */
+	uint64_t ngroups;
+	uint64_t memory_limit;		/* of everything above, bytes */
+	/* Hashed over names, sizes and archive directories, in order of the sources. */
+	struct ck_hasher *fingerprint;
+};
+
+int ck_index_init(struct ck_index *ix, uint64_t memory_limit, struct ckpt_err *err);
+/* Closes the sources too. */
+void ck_index_release(struct ck_index *ix);
+
+/* 'src' becomes the index's, also on failure. 'path' is copied. */
+int ck_index_add_source(struct ck_index *ix, const char *path, struct ck_src *src,
+			int32_t rank, uint32_t *source_out, struct ckpt_err *err);
+int ck_index_add_member(struct ck_index *ix, const struct ck_member *member,
+			uint32_t *member_out, struct ckpt_err *err);
+/* shape and stride are copied. */
+int ck_index_add_view(struct ck_index *ix, const uint64_t *shape, const uint64_t *stride,
+		      uint32_t ndim, uint32_t *view_out, struct ckpt_err *err);
+
+/*
+ * Add a tensor; name and shape are copied.  If the name is there already nothing
+ * changes, '*tensor_out' is the one that is there and 1 is returned.  CKPT_E_LIMIT if the
+ * product of the shape exceeds 63 bits.
+ */
+int ck_index_add_tensor(struct ck_index *ix, const char *name, const uint64_t *shape,
+			uint32_t ndim, enum ckpt_role role, uint32_t *tensor_out,
+			struct ckpt_err *err);
+bool ck_index_find(const struct ck_index *ix, const char *name, uint32_t *tensor_out);
+
+/*
+ * A state of a tensor: begin, its extents in ascending 'first', end.  If the tensor has
+ * a state of that name already, this becomes a replica of it.  end fails with
+ * CKPT_E_MISMATCH when the extents leave a gap, overlap, or are not as many elements as
+ * the tensor has; the state is then removed again.
+ */
+int ck_index_state_begin(struct ck_index *ix, uint32_t tensor, const char *name,
+			 enum ckpt_dtype dtype, unsigned flags, struct ckpt_err *err);
+int ck_index_state_extent(struct ck_index *ix, const struct ck_extent *extent,
+			  struct ckpt_err *err);
+int ck_index_state_end(struct ck_index *ix, uint32_t *state_out, struct ckpt_err *err);
+/* Give up the state that was begun. */
+void ck_index_state_cancel(struct ck_index *ix);
+
+/* A state 'name' over the same extents as 'of': a derived one. */
+int ck_index_state_derive(struct ck_index *ix, uint32_t of, const char *name,
+			  enum ckpt_dtype dtype, struct ckpt_err *err);
+
+/* State of a tensor by name, CK_NONE if it has none. */
+uint32_t ck_index_state_find(const struct ck_index *ix, uint32_t tensor, const char *name);
+
+/* The extent that holds element 'elem' of a state (number in ix->extent). */
+uint64_t ck_index_extent_at(const struct ck_index *ix, const struct ck_state *state,
+			    uint64_t elem);
+
+/* key and value are copied; "%s"-style value. */
+int ck_index_add_fact(struct ck_index *ix, struct ckpt_err *err, const char *key,
+		      const char *fmt, ...) CK_PRINTF(4, 5);
+/* NULL if there is none. */
+const char *ck_index_fact(const struct ck_index *ix, const char *key);
+
+#endif
