@@ -1,0 +1,235 @@
+/*
+ * ck_st_format.c -- a safetensors file as a driver: header into index.
+ */
+#include "formats/safetensors/ck_st.h"
+#include "formats/safetensors/ck_st_driver.h"
+#include "formats/safetensors/ck_st_plan.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_map.h"
+#include "libckpt/base/ck_sys.h"
+
+/* ------------------------------------------------------------ odd but legal */
+
+/* The scalar value at p (valid UTF-8); steps behind it. */
+static uint32_t utf8_next(const unsigned char **p_io)
+{
+	const unsigned char *p = *p_io;
+	const unsigned n = p[0] < 0x80 ? 1 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
+	uint32_t c = n == 1 ? p[0] : p[0] & (0xffu >> (n + 1));
+
+	for (unsigned i = 1; i < n; i++)
+		c = c << 6 | (p[i] & 0x3f);
+	*p_io = p + n;
+	return c;
+}
+
+/* Tab, C1 controls, and marks that change the direction or the line of text around them. */
+static bool is_deceptive(uint32_t c)
+{
+	return c == '\t' || (c >= 0x80 && c < 0xa0) || c == 0x061c ||
+	       (c >= 0x200e && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
+	       (c >= 0x2066 && c <= 0x2069) || c == 0xfeff;
+}
+
+static void note_odd_name(const struct ck_st *st, const struct ck_st_tensor *t,
+			  struct ck_findings *findings)
+{
+	const unsigned char *p = (const unsigned char *)t->name;
+
+	if (!t->name_len) {
+		ck_findings_add(findings, CK_FINDING_NAME_ODD, st->name,
+				"a tensor has the empty name");
+		return;
+	}
+	while (*p)
+		if (is_deceptive(utf8_next(&p))) {
+			ck_findings_add(findings, CK_FINDING_NAME_ODD, t->name,
+					"the name holds characters that change how text around "
+					"it is shown");
+			return;
+		}
+}
+
+static void add_notes(const struct ck_st *st, struct ck_findings *findings)
+{
+	static const struct {
+		unsigned note;
+		const char *text;
+	} notes[] = {
+		{ CK_ST_SPACE_BEFORE, "white space stands before the header's brace; the format "
+				      "forbids it, though common readers take it" },
+		{ CK_ST_META_NULL, "__metadata__ is null; the format wants an object" },
+	};
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(notes); i++)
+		if (st->notes & notes[i].note)
+			ck_findings_add(findings, CK_FINDING_FORMAT_NOTE, st->name, "%s",
+					notes[i].text);
+	if (st->notes & CK_ST_UNKNOWN_FIELD)
+		ck_findings_add(findings, CK_FINDING_FORMAT_NOTE, st->name,
+				"tensor \"%.120s\" (the first of them) has a field that the "
+				"format does not know; it is ignored", st->unknown_in);
+}
+
+/* ----------------------------------------------------------------- metadata */
+
+static const char *meta_get(const struct ck_st *st, const char *key)
+{
+	for (uint64_t i = 0; i < st->nmeta; i++)
+		if (!strcmp(st->meta[i].key, key))
+			return st->meta[i].value;
+	return NULL;
+}
+
+/*
+ * Through a map of the facts that are there: hostile metadata may have a million keys, and
+ * looking each up in the list would take their square.
+ */
+static int add_metadata(const struct ck_st *st, struct ck_index *ix, struct ckpt_err *err)
+{
+	struct ck_map seen = CK_MAP_INIT;
+	int rc = 0;
+
+	for (uint64_t i = 0; rc >= 0 && i < ix->nfacts; i++)
+		rc = ck_map_add(&seen, ix->fact[i].key, strlen(ix->fact[i].key), i, NULL, err);
+	for (uint64_t i = 0; rc >= 0 && i < st->nmeta; i++) {
+		char *key = ck_asprintf("metadata.%s", st->meta[i].key);
+
+		rc = key ? 0 : ck_fail_nomem(err, "metadata", strlen(st->meta[i].key));
+		if (!rc && !ck_map_find(&seen, key, strlen(key), NULL))
+			rc = ck_index_add_fact(ix, err, key, "%s", st->meta[i].value);
+		ck_free(key);
+	}
+	ck_map_release(&seen);
+	return rc < 0 ? rc : 0;
+}
+
+/* ------------------------------------------------------------------- tensors */
+
+static int add_state(const struct ck_st_tensor *t, uint32_t tensor, uint32_t source,
+		     const char *state, struct ck_index *ix, struct ckpt_err *err)
+{
+	const struct ck_extent e = {
+		.count = t->numel,
+		.off = t->off,
+		.runs = 1,
+		.source = source,
+		.member = CK_NONE,
+		.view = CK_NONE,
+		.rank = -1,
+		.dtype = (uint8_t)t->dtype,
+	};
+	int rc = ck_index_state_begin(ix, tensor, state, t->dtype, 0, err);
+
+	if (rc)
+		return rc;
+	if (t->numel)
+		rc = ck_index_state_extent(ix, &e, err);
+	if (rc) {
+		ck_index_state_cancel(ix);
+		return rc;
+	}
+	return ck_index_state_end(ix, NULL, err);
+}
+
+/* Where a tensor that is there already came from. */
+static const char *first_file(const struct ck_index *ix, uint32_t tensor)
+{
+	const uint32_t s = ix->tensor[tensor].first_state;
+
+	if (s == CK_NONE || !ix->state[s].nextents)
+		return "another file";
+	return ix->source[ix->extent[ix->state[s].extent].source].path;
+}
+
+int ck_st_index(const struct ck_st *st, uint32_t source, const char *state,
+		struct ck_index *ix, struct ck_findings *findings, struct ckpt_err *err)
+{
+	int rc;
+
+	if (meta_get(st, "DCP_SHARDING_INFO"))
+		return ck_fail(err, CKPT_E_UNSUPPORTED, st->name, 8,
+			       "this file is a piece of a distributed checkpoint "
+			       "(DCP_SHARDING_INFO): its tensors are not whole");
+	add_notes(st, findings);
+	for (uint64_t i = 0; i < st->ntensors; i++) {
+		const struct ck_st_tensor *t = &st->tensor[i];
+		uint32_t tensor;
+
+		note_odd_name(st, t, findings);
+		rc = ck_index_add_tensor(ix, t->name, t->shape, t->ndim, CKPT_ROLE_PLAIN, &tensor,
+					 err);
+		if (rc > 0) {
+			ck_findings_add(findings, CK_FINDING_TENSOR_DUPLICATE, t->name,
+					"it is in %s and in %s", first_file(ix, tensor), st->name);
+			continue;
+		}
+		if (!rc)
+			rc = add_state(t, tensor, source, state, ix, err);
+		if (rc)
+			return rc;
+	}
+	ck_hasher_add(ix->fingerprint, &st->fingerprint, sizeof(st->fingerprint));
+	return add_metadata(st, ix, err);
+}
+
+/* -------------------------------------------------------------------- driver */
+
+static bool ends_with(const char *s, const char *end)
+{
+	const size_t n = strlen(s), m = strlen(end);
+
+	return n >= m && !strcmp(s + n - m, end);
+}
+
+/*
+ * A sound head bids high.  A brace behind a possible length that the file is too short
+ * for, or the name alone, bid low: nobody else may want the file, and then the
+ * reader's own message says more than "not recognised".
+ */
+static int st_probe(const struct ck_input *in)
+{
+	uint64_t len;
+
+	if (in->is_dir || in->npaths != 1)
+		return 0;
+	if (ck_st_probe(in->head, in->head_len, in->bytes))
+		return 64;
+	len = in->head_len >= 9 ? ck_le64(in->head) : 0;
+	if (len >= 2 && len <= CK_ST_MAX_HEADER && in->head[8] == '{')
+		return 16;
+	return ends_with(in->path[0], ".safetensors") ? 4 : 0;
+}
+
+static int st_index(const struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
+		    struct ckpt_err *err)
+{
+	struct ck_src *src = NULL;
+	struct ck_st *st = NULL;
+	uint32_t source;
+	int rc = ck_src_open(in->pool, in->path[0], &src, err);
+
+	if (!rc)
+		rc = ck_st_open(src, &in->limits, &st, err);
+	if (rc) {
+		ck_src_close(src);
+		return rc;
+	}
+	ix->format = "safetensors";
+	rc = ck_index_add_source(ix, in->path[0], src, -1, &source, err);
+	if (!rc)
+		rc = ck_st_index(st, source, "weight", ix, f, err);
+	ck_st_close(st);
+	return rc;
+}
+
+const struct ck_format ck_format_safetensors = {
+	.name = "safetensors",
+	.probe = st_probe,
+	.index = st_index,
+	.plan = ck_st_plan,
+};
