@@ -1,0 +1,96 @@
+/*
+ * ck_pt_format.c -- one torch file (.pt, .pth, .bin, .ckpt) as a driver: its value tree
+ * into an index.
+ *
+ * Bids: a zip archive may be many things, so it bids low; the magic number of the legacy
+ * stream is as good as certain.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/torch_pt/ck_pt_driver.h"
+#include "formats/torch_pt/ck_pt_priv.h"
+
+static int pt_probe(const struct ck_input *in)
+{
+	if (in->is_dir || in->npaths != 1)
+		return 0;
+	if (ck_pt_is_legacy(in->head, in->head_len))
+		return 80;
+	return ck_pt_probe(in->head, in->head_len) ? 32 : 0;
+}
+
+/* Name, size and archive directory, as every driver feeds them. */
+static void feed_fingerprint(const struct ck_pt *pt, const struct ck_input *in,
+			     struct ck_index *ix)
+{
+	const char *slash = strrchr(in->path[0], '/');
+	const char *name = slash ? slash + 1 : in->path[0];
+	uint8_t tail[24];
+
+	ck_put_le64(tail, in->bytes);
+	ck_put_le64(tail + 8, pt->fingerprint.lo);
+	ck_put_le64(tail + 16, pt->fingerprint.hi);
+	ck_hasher_add(ix->fingerprint, name, strlen(name) + 1);
+	ck_hasher_add(ix->fingerprint, tail, sizeof(tail));
+}
+
+/* One file of a DeepSpeed step, taken alone: its tensors are not what its user wants. */
+static void judge_part(const struct ck_pt *pt, const struct ck_input *in, struct ck_findings *f)
+{
+	const struct ck_val *root = pt->doc.root;
+	const struct ck_val *shapes = ck_val_get(root, "param_shapes");
+	struct ck_val *const *item;
+	uint64_t n, empty = 0;
+
+	if (!ck_val_get(root, "ds_version") ||
+	    (!ck_val_get(root, "module") && !ck_val_get(root, "optimizer_state_dict")))
+		return;
+	if (ck_val_pairs(ck_val_get(root, "module"), &item, &n) && !ck_val_is_none(shapes))
+		for (uint64_t i = 0; i < n; i++) {
+			const struct ck_tensor_ref *t = ck_val_tensor(item[2 * i + 1]);
+
+			empty += t && t->ndim == 1 && t->shape[0] == 0;
+		}
+	if (empty)
+		ck_findings_add(f, CK_FINDING_PLACEHOLDERS_ONLY, in->path[0],
+				"a model file of a ZeRO stage-3 step: %" PRIu64 " of its tensors "
+				"are empty placeholders, the parameters are in the shards beside "
+				"it; give the folder that holds it", empty);
+	else
+		ck_findings_add(f, CK_FINDING_PART_OF_STEP, in->path[0],
+				"one file of a DeepSpeed step; give the folder that holds it to "
+				"get whole parameters under the model's names");
+}
+
+static int pt_index(const struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
+		    struct ckpt_err *err)
+{
+	struct ck_src *src = NULL;
+	struct ck_pt *pt = NULL;
+	uint32_t source;
+	int rc = ck_src_open(in->pool, in->path[0], &src, err);
+
+	if (!rc)
+		rc = ck_pt_open(src, &in->limits, 0, f, &pt, err);
+	if (rc) {
+		ck_src_close(src);
+		return rc;
+	}
+	ix->format = "torch";
+	rc = ck_index_add_source(ix, in->path[0], src, -1, &source, err);
+	if (!rc)
+		rc = ck_pt_index(pt, source, &in->limits, ix, f, err);
+	if (!rc) {
+		feed_fingerprint(pt, in, ix);
+		judge_part(pt, in, f);
+	}
+	ck_pt_close(pt);
+	return rc;
+}
+
+const struct ck_format ck_format_torch = {
+	.name = "torch",
+	.probe = pt_probe,
+	.index = pt_index,
+};

@@ -1,0 +1,421 @@
+/*
+ * ck_pt_read.c -- opening a torch file: the zip archive of torch >= 1.6, and what both
+ * kinds share.  docs/formats/torch-zip.md says what is refused and what is let pass.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/torch_pt/ck_pt_priv.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/zip/ck_zip.h"
+
+#define SMALL_RECORD 4096	/* version, byteorder and such */
+#define RECORD_NAME 1024
+#define INFLATE_AT_OPEN ((uint64_t)16 << 20)
+
+bool ck_pt_probe(const uint8_t *head, size_t n)
+{
+	return (n >= 4 && ck_le32(head) == 0x04034b50u) || ck_pt_is_legacy(head, n);
+}
+
+void ck_pt_note(const struct ck_pt *pt, struct ck_findings *findings, const char *text)
+{
+	if (findings)
+		ck_findings_add(findings, CK_FINDING_FORMAT_NOTE, ck_src_name(pt->src), "%s", text);
+}
+
+void ck_pt_notes_pickle(const struct ck_pt *pt, struct ck_findings *findings, unsigned notes)
+{
+	static const struct {
+		unsigned bit;
+		const char *text;
+	} texts[] = {
+		{CK_PKL_NOTE_PROTO, "the pickle states its protocol twice or late: it was edited"},
+		{CK_PKL_NOTE_LEFT, "the pickle leaves more than one value: it was edited"},
+		{CK_PKL_NOTE_POP, "the pickle makes a value and drops it: it was edited"},
+		{CK_PKL_NOTE_INST, "the pickle uses INST or OBJ, which Python 2 wrote"},
+		{CK_PKL_NOTE_LATIN1, "Python 2 strings that are not UTF-8 were read as Latin-1"},
+		{CK_PKL_NOTE_SPLIT, "a known name is cut into module and name in an unusual place"},
+		{CK_PKL_NOTE_MENTION, "the pickle mentions a refused name without calling it"},
+	};
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(texts); i++)
+		if (notes & texts[i].bit)
+			ck_pt_note(pt, findings, texts[i].text);
+}
+
+/* ---- records of the archive ---- */
+
+static const struct ck_zip_entry *record_find(const struct ck_pt *pt, const char *record)
+{
+	char name[RECORD_NAME];
+	const int n = snprintf(name, sizeof(name), "%s/%s", pt->prefix, record);
+
+	return n < 0 || (size_t)n >= sizeof(name) ? NULL : ck_zip_entry_find(pt->zip, name);
+}
+
+/* A small record as text; *text_out stays NULL if there is none. */
+static int record_text(const struct ck_pt *pt, const char *record, uint8_t **text_out,
+		       uint64_t *n_out, struct ckpt_err *err)
+{
+	const struct ck_zip_entry *e = record_find(pt, record);
+
+	*text_out = NULL;
+	if (!e)
+		return 0;
+	*n_out = e->bytes;
+	return ck_zip_read(pt->zip, e, SMALL_RECORD, text_out, err);
+}
+
+/* The prefix is that of the first entry of the directory. */
+static int prefix_find(struct ck_pt *pt, struct ckpt_err *err)
+{
+	const struct ck_zip_entry *e;
+	const char *slash;
+
+	if (!ck_zip_count(pt->zip))
+		return ck_fail(err, CKPT_E_CORRUPT, ck_src_name(pt->src), CKPT_NO_OFFSET,
+			       "the archive is empty");
+	e = ck_zip_entry_get(pt->zip, 0);
+	slash = strchr(e->name, '/');
+	if (!slash || slash == e->name)
+		return ck_fail(err, CKPT_E_CORRUPT, ck_src_name(pt->src), CKPT_NO_OFFSET,
+			       "no torch archive: '%.80s' lies in no folder (a .npz or other zip?)",
+			       e->name);
+	pt->prefix = ck_strndup(e->name, (size_t)(slash - e->name));
+	pt->where = ck_asprintf("%s!%.*s/data.pkl", ck_src_name(pt->src),
+				(int)(slash - e->name), e->name);
+	if (!pt->prefix || !pt->where)
+		return ck_fail_nomem(err, "a name", e->name_len);
+	return 0;
+}
+
+static int kind_check(const struct ck_pt *pt, struct ckpt_err *err)
+{
+	const char *where = ck_src_name(pt->src);
+
+	if (record_find(pt, "constants.pkl"))
+		return ck_fail(err, CKPT_E_UNSUPPORTED, where, CKPT_NO_OFFSET,
+			       "this is a TorchScript archive (torch.jit.save), not a checkpoint; "
+			       "save its state_dict() with torch.save");
+	if (record_find(pt, "data.pkl"))
+		return 0;
+	if (record_find(pt, "archive_format") || record_find(pt, "models/model.json"))
+		return ck_fail(err, CKPT_E_UNSUPPORTED, where, CKPT_NO_OFFSET,
+			       "this is a torch.export archive, not a checkpoint");
+	return ck_fail(err, CKPT_E_CORRUPT, where, CKPT_NO_OFFSET,
+		       "the archive has no '%.80s/data.pkl': not written by torch.save, or "
+		       "damaged",
+		       pt->prefix);
+}
+
+/* "3\n"; torch's own parser also takes " 3", "+3", "03" and "3junk". */
+static int version_check(const struct ck_pt *pt, struct ck_findings *findings,
+			 struct ckpt_err *err)
+{
+	const uint8_t *p;
+	uint8_t *text;
+	uint64_t n = 0, v = 0, digits = 0;
+	bool odd = false;
+	int rc = record_text(pt, ".data/version", &text, &n, err);
+
+	if (!rc && !text)
+		rc = record_text(pt, "version", &text, &n, err);
+	if (rc)
+		return rc;
+	if (!text) {
+		ck_pt_note(pt, findings, "the archive has no 'version' record: torch refuses it");
+		return 0;
+	}
+	for (p = text; *p == ' ' || *p == '\t' || *p == '\n'; p++)
+		odd = true;
+	if (*p == '+') {
+		odd = true;
+		p++;
+	}
+	odd |= *p == '0';
+	for (; *p >= '0' && *p <= '9' && digits < 18; p++, digits++)
+		v = v * 10 + (uint64_t)(*p - '0');
+	if (!digits || v < 1 || v > 10)
+		rc = ck_fail(err, CKPT_E_CORRUPT, pt->where, CKPT_NO_OFFSET,
+			     "archive version '%.20s'; torch knows 1 to 10", (const char *)text);
+	p += *p == '\n';
+	if (!rc && (odd || (uint64_t)(p - text) != n))
+		ck_pt_note(pt, findings, "the 'version' record is oddly spelled");
+	ck_free(text);
+	return rc;
+}
+
+static int byteorder_read(struct ck_pt *pt, struct ckpt_err *err)
+{
+	uint8_t *text;
+	uint64_t n;
+	int rc = record_text(pt, "byteorder", &text, &n, err);
+
+	if (rc || !text)
+		return rc;
+	if (n == 3 && !memcmp(text, "big", 3))
+		pt->swapped = true;
+	else if (n != 6 || memcmp(text, "little", 6))
+		rc = ck_fail(err, CKPT_E_CORRUPT, pt->where, CKPT_NO_OFFSET,
+			     "the byteorder record says neither 'little' nor 'big'");
+	ck_free(text);
+	return rc;
+}
+
+static int alignment_check(const struct ck_pt *pt, struct ck_findings *findings,
+			   struct ckpt_err *err)
+{
+	uint8_t *text;
+	uint64_t n;
+	int rc = record_text(pt, ".storage_alignment", &text, &n, err);
+
+	if (rc || !text)
+		return rc;
+	if (strspn((char *)text, "0123456789") != n || !n || text[0] == '0')
+		ck_pt_note(pt, findings, "the .storage_alignment record is no number above 0");
+	ck_free(text);
+	return 0;
+}
+
+/* ---- records that nothing refers to ---- */
+
+static bool is_known_record(const struct ck_pt *pt, const struct ck_zip_entry *e)
+{
+	static const char *const known[] = {
+		"data.pkl", "version", "byteorder", ".format_version", ".storage_alignment",
+		".data/version", ".data/serialization_id",
+	};
+	const size_t n = strlen(pt->prefix) + 1;
+	const char *rest = e->name + n;
+	uint64_t i;
+
+	if (e->symlink)
+		return false;
+	if (!e->bytes && e->name[e->name_len - 1] == '/')
+		return true;
+	for (i = 0; i < CK_ARRAY_LEN(known); i++)
+		if (!strcmp(rest, known[i]))
+			return true;
+	return !strncmp(rest, "data/", 5) &&
+	       ck_map_find(&pt->by_key, rest + 5, e->name_len - n - 5, &i);
+}
+
+static void records_check(const struct ck_pt *pt, struct ck_findings *findings)
+{
+	const size_t n = strlen(pt->prefix);
+
+	for (uint64_t i = 0; findings && i < ck_zip_count(pt->zip); i++) {
+		const struct ck_zip_entry *e = ck_zip_entry_get(pt->zip, i);
+		const bool ours = e->name_len > n && e->name[n] == '/' &&
+				  !memcmp(e->name, pt->prefix, n);
+
+		if (ours && is_known_record(pt, e))
+			continue;
+		ck_findings_add(findings,
+				ours && !e->symlink ? CK_FINDING_FILE_UNKNOWN
+						    : CK_FINDING_FORMAT_NOTE,
+				ck_src_name(pt->src),
+				"%s '%.80s' of %" PRIu64 " bytes, which no tensor uses",
+				ours ? "a record" : "an entry outside the archive's folder",
+				e->name, e->bytes);
+	}
+}
+
+/* Which of two pickles counts would be a matter of taste. */
+static int foreign_check(const struct ck_pt *pt, struct ckpt_err *err)
+{
+	const size_t n = strlen(pt->prefix);
+
+	for (uint64_t i = 0; i < ck_zip_count(pt->zip); i++) {
+		const struct ck_zip_entry *e = ck_zip_entry_get(pt->zip, i);
+		const char *slash = strchr(e->name, '/');
+
+		if (slash && !strcmp(slash, "/data.pkl") &&
+		    ((size_t)(slash - e->name) != n || memcmp(e->name, pt->prefix, n)))
+			return ck_fail(
+				err, CKPT_E_CORRUPT, ck_src_name(pt->src), e->header,
+				"two checkpoints in one archive: '%.80s' and '%.80s/data.pkl'",
+				e->name, pt->prefix);
+	}
+	return 0;
+}
+
+static void crc_check(const struct ck_pt *pt, struct ck_findings *findings)
+{
+	uint64_t without = 0;
+
+	for (uint64_t i = 0; i < pt->nstorages; i++)
+		without += pt->storage[i].bytes && !pt->storage[i].crc;
+	if (without && findings)
+		ck_findings_add(findings, CK_FINDING_CRC_NOT_COMPUTED, ck_src_name(pt->src),
+				"%" PRIu64 " of %" PRIu64 " storages have no checksum", without,
+				pt->nstorages);
+}
+
+/* ---- storages of an archive ---- */
+
+/*
+ * torch hands out uninitialised memory when a deflate stream is damaged; so a packed
+ * storage of moderate size is inflated once, to see that it can be.
+ */
+static int inflate_check(const struct ck_pt *pt, const struct ck_zip_entry *e,
+			 struct ckpt_err *err)
+{
+	uint8_t *data;
+	int rc;
+
+	if (e->bytes > INFLATE_AT_OPEN)
+		return 0;
+	rc = ck_zip_read(pt->zip, e, INFLATE_AT_OPEN, &data, err);
+	if (!rc)
+		ck_free(data);
+	return rc;
+}
+
+int ck_pt_zip_record(struct ck_pt *pt, struct ck_pt_storage *s, struct ckpt_err *err)
+{
+	const struct ck_zip_entry *e;
+	char record[300];
+	uint64_t bytes;
+	int rc;
+
+	snprintf(record, sizeof(record), "data/%s", s->key);
+	e = record_find(pt, record);
+	if (!e)
+		return ck_fail(err, CKPT_E_CORRUPT, pt->where, CKPT_NO_OFFSET,
+			       "the pickle names storage '%s', of which the archive has no record",
+			       s->key);
+	rc = ck_pt_bytes(pt, s->dtype, s->numel, &bytes, err);
+	if (rc)
+		return rc;
+	/* A float32 tensor over 10 bytes is declared with 2 elements, the record has 10. */
+	if (e->bytes < bytes || e->bytes - bytes >= ckpt_dtype_bits(s->dtype) / 8)
+		return ck_fail(err, CKPT_E_CORRUPT, pt->where, CKPT_NO_OFFSET,
+			       "storage '%s' has %" PRIu64 " elements (%" PRIu64
+			       " bytes), its record %" PRIu64 " bytes",
+			       s->key, s->numel, bytes, e->bytes);
+	s->deflated = e->method != 0;
+	s->bytes = e->bytes;
+	s->packed = e->packed;
+	s->crc = e->crc;
+	rc = ck_zip_data_offset(pt->zip, e, &s->off, err);
+	if (!rc && s->deflated)
+		rc = inflate_check(pt, e, err);
+	return rc;
+}
+
+static void storages_check(const struct ck_pt *pt, struct ck_findings *findings)
+{
+	for (uint64_t i = 0; findings && i < pt->nstorages; i++) {
+		const struct ck_pt_storage *s = &pt->storage[i];
+
+		if (s->deflated)
+			ck_findings_add(findings, CK_FINDING_FORMAT_NOTE, ck_src_name(pt->src),
+					"storage '%s' is compressed: torch cannot map such a file",
+					s->key);
+		if (!s->absent && s->bytes % (ckpt_dtype_bits(s->dtype) / 8))
+			ck_findings_add(findings, CK_FINDING_FORMAT_NOTE, ck_src_name(pt->src),
+					"storage '%s' has %" PRIu64 " bytes, no whole number of %s "
+					"elements: torch >= 2.10 refuses it",
+					s->key, s->bytes, ckpt_dtype_name(s->dtype));
+	}
+}
+
+static int zip_parse(struct ck_pt *pt, unsigned pkl_flags, struct ck_findings *findings,
+		     struct ckpt_err *err)
+{
+	const struct ck_zip_entry *e = record_find(pt, "data.pkl");
+	uint8_t *pickle = NULL;
+	int rc;
+
+	rc = ck_zip_read(pt->zip, e, pt->limits.pickle_bytes, &pickle, err);
+	if (rc)
+		return rc;
+	rc = ck_pkl_load(&pt->doc, pickle, e->bytes, &pt->limits, pkl_flags, pt->where, err);
+	ck_free(pickle);
+	if (rc)
+		return rc;
+	ck_pt_notes_pickle(pt, findings, pt->doc.notes);
+	if (pt->doc.used != e->bytes)
+		ck_pt_note(pt, findings,
+			   "bytes follow the end of the pickle: torch ignores them, a "
+			   "second pickle may hide there");
+	return ck_pt_bind(pt, findings, err);
+}
+
+static int zip_open(struct ck_pt *pt, unsigned pkl_flags, struct ck_findings *findings,
+		    struct ckpt_err *err)
+{
+	unsigned notes;
+	int rc = ck_zip_open(pt->src, &pt->limits, &pt->zip, err);
+
+	if (!rc)
+		rc = prefix_find(pt, err);
+	if (!rc)
+		rc = foreign_check(pt, err);
+	if (!rc)
+		rc = kind_check(pt, err);
+	if (!rc)
+		rc = version_check(pt, findings, err);
+	if (!rc)
+		rc = byteorder_read(pt, err);
+	if (!rc)
+		rc = alignment_check(pt, findings, err);
+	if (!rc)
+		rc = zip_parse(pt, pkl_flags, findings, err);
+	if (rc)
+		return rc;
+	notes = ck_zip_notes(pt->zip);
+	if (notes & CK_ZIP_NOTE_JUNK)
+		ck_pt_note(pt, findings, "bytes follow the end of the archive");
+	if (notes & CK_ZIP_NOTE_COMMENT)
+		ck_pt_note(pt, findings, "the archive has a comment, which torch never writes");
+	if (notes & CK_ZIP_NOTE_GAP)
+		ck_pt_note(pt, findings, "the directory does not list the archive's first entry");
+	records_check(pt, findings);
+	storages_check(pt, findings);
+	crc_check(pt, findings);
+	pt->fingerprint = ck_zip_fingerprint(pt->zip);
+	return 0;
+}
+
+int ck_pt_open(struct ck_src *src, const struct ckpt_limits *limits, unsigned pkl_flags,
+	       struct ck_findings *findings, struct ck_pt **pt_out, struct ckpt_err *err)
+{
+	struct ck_pt *pt = ck_zalloc(sizeof(*pt));
+	uint8_t sig[4] = { 0 };
+	int rc;
+
+	if (!pt)
+		return ck_fail_nomem(err, "a torch file", sizeof(*pt));
+	pt->src = src;
+	pt->limits = *limits;
+	rc = ck_src_read(src, 0, sig, (size_t)ck_min_u64(sizeof(sig), ck_src_size(src)), err);
+	if (!rc && ck_le32(sig) == 0x04034b50u)
+		rc = zip_open(pt, pkl_flags, findings, err);
+	else if (!rc)
+		rc = ck_pt_legacy_open(pt, pkl_flags, findings, err);
+	/* The archive was read as far as it is needed. */
+	ck_zip_close(pt->zip);
+	pt->zip = NULL;
+	if (rc)
+		ck_pt_close(pt);
+	else
+		*pt_out = pt;
+	return rc;
+}
+
+void ck_pt_close(struct ck_pt *pt)
+{
+	if (!pt)
+		return;
+	ck_zip_close(pt->zip);
+	ck_pkl_release(&pt->doc);
+	ck_map_release(&pt->by_key);
+	ck_free(pt->storage);
+	ck_free(pt->prefix);
+	ck_free(pt->where);
+	ck_free(pt);
+}
