@@ -1,0 +1,210 @@
+/*
+ * ck_ds.h -- private to formats/deepspeed: a step while it is being read.
+ *
+ * ds_find.c chooses the step and sorts its files; ds_load.c reads them, in parallel, into
+ * the summaries below; ds_check.c compares the ranks; ds_z12.c, ds_z3.c and ds_model.c turn
+ * the summaries into the index.  What each key means: docs/formats/deepspeed.md.
+ */
+#ifndef CK_DS_H
+#define CK_DS_H
+
+#include <pthread.h>
+
+#include "formats/torch_pt/ck_pt.h"
+#include "libckpt/format/ck_format.h"
+
+#define DS_MAX_WORLD 4096u
+#define DS_MAX_STATES 32u
+
+/* What a file name says. */
+enum ds_kind {
+	DS_OTHER = 0,
+	DS_MODEL,		/* mp_rank_MM_model_states.pt */
+	DS_MODEL_RANK,		/* zero_pp_rank_R_mp_rank_MM_model_states.pt (stage 3) */
+	DS_OPTIM,		/* [bf16_]zero_pp_rank_R_mp_rank_MM_optim_states.pt */
+	DS_LAYER,		/* pipeline layer */
+	DS_EXPERT,		/* mixture of experts: weights */
+	DS_EXPERT_OPTIM,	/* and optimizer */
+	DS_PIECE,		/* NAME.pt-RANK.N of the FAST writer */
+};
+
+struct ds_name {
+	enum ds_kind kind;
+	uint32_t rank;		/* R */
+	uint32_t mp;		/* MM */
+	bool bf16;		/* prefix */
+};
+
+/* Take the name of a file apart. */
+struct ds_name ck_ds_name_parse(const char *name);
+/* The same for an archive's prefix, which lacks ".pt". */
+struct ds_name ck_ds_prefix_parse(const char *prefix);
+
+/* A 1-D run of elements in one file. */
+struct ds_slice {
+	uint64_t off;		/* byte in the file, or in the inflated member */
+	uint64_t numel;
+	uint32_t storage;	/* of the file; needed for deflated ones */
+	uint8_t dtype;		/* 0 = there is none */
+	uint8_t flags;		/* CKPT_EXTENT_SWAPPED, _DEFLATED */
+};
+
+/* A file that is there. */
+struct ds_file {
+	const char *path;	/* in the listing */
+	const char *name;
+	struct ds_name id;
+	struct ck_src *src;	/* handed to the index; then NULL */
+	uint64_t bytes;
+	uint32_t source;	/* its number in the index */
+	struct ck_hash128 fingerprint;
+	struct ck_pt *pt;	/* open: rank 0's files for good, others while they are read */
+	bool ok;		/* parsed */
+	bool done;		/* read; not to be opened again */
+	struct ck_pt_storage *deflated;	/* copy of the storages if one is deflated, or NULL */
+	uint32_t *member;	/* of each of them in the index, CK_NONE = not yet */
+	uint64_t nstorages;
+	uint64_t key;		/* kind, prefix and rank in one number */
+	struct ck_findings notes;	/* made by the thread that read it */
+};
+
+/* Flat tensors of one rank for one param group (stages 1, 2) or sub-group (stage 3). */
+struct ds_part {
+	struct ds_slice master;
+	struct ds_slice *state;	/* by number of ds->state_name */
+	double step;
+	bool has_step;
+};
+
+struct ds_optim {
+	struct ds_file *file;	/* NULL = missing */
+	struct ds_part *part;
+	uint32_t nparts;
+};
+
+/* What a rank's model file of stage 3 holds; numbered as ds->frozen and ds->buffer are. */
+struct ds_model_rank {
+	struct ds_file *file;	/* NULL = missing */
+	struct ds_slice *frozen;	/* fragments; ck_free() */
+	struct ds_slice *buffer;
+};
+
+/* A frozen parameter or buffer that rank 0's model file names. */
+struct ds_named {
+	const char *name;
+	const uint64_t *shape;
+	uint32_t ndim;
+	uint64_t numel;
+};
+
+/* A parameter in the optimizer, in layout order. */
+struct ds_param {
+	const char *name;
+	const uint64_t *shape;
+	uint32_t ndim;
+	uint32_t tensor;	/* in the index */
+	uint64_t numel;
+};
+
+struct ds_group {
+	struct ds_param *param;
+	uint32_t nparams;
+	int32_t group;		/* optimizer param group it belongs to, -1 = unknown */
+	int64_t state_key;	/* of its entry in the optimizer's 'state' */
+};
+
+struct ds_step {
+	const struct ck_input *in;
+	struct ck_index *ix;
+	struct ck_findings *f;
+	struct ck_arena arena;
+	struct ck_tree tree;	/* of the tag folder */
+	const char *where;	/* path of the tag folder, for messages */
+
+	struct ds_file *file;
+	uint64_t nfiles;
+
+	uint32_t world;		/* N of the shards, or dp_world_size */
+	int stage;		/* 0, 1, 2, 3 */
+	bool bf16_optimizer;
+	bool elastic;
+	uint32_t version[3];	/* of DeepSpeed; 0 0 0 = unknown */
+
+	struct ds_file *model_file;	/* rank 0's, kept open */
+	struct ck_val *model;		/* its root */
+	struct ck_val *module;
+	struct ck_map in_module;	/* name -> number of its pair */
+	struct ds_named *frozen, *buffer;
+	uint64_t nfrozen, nbuffers;
+	struct ck_map frozen_no, buffer_no;	/* name -> number in these two */
+	bool frozen_listed;		/* frozen_param_shapes is there (maybe empty) */
+	struct ds_model_rank *model_rank;	/* stage 3: world of them */
+
+	struct ds_optim *optim;		/* world of them, or NULL */
+	struct ds_file *optim_file;	/* the first one that is there, kept open */
+	struct ck_val *zero;		/* its ZeRO dict */
+	bool optim_whole;		/* every rank is there and agrees */
+
+	struct ds_group *group;		/* per param group or sub-group */
+	uint32_t ngroups;
+
+	pthread_mutex_t lock;		/* guards 'arena' while files are read in parallel */
+	const char *state_name[DS_MAX_STATES];	/* those of the first shard */
+	uint32_t nstates;
+};
+
+/* ds_find.c */
+int ck_ds_probe(const struct ck_input *in);
+/* Choose the step; fill tree, where, and the index's tag, why, path. */
+int ck_ds_find(struct ds_step *ds, struct ckpt_err *err);
+/* Sort the files, refuse other layouts, open sources. */
+int ck_ds_sort_files(struct ds_step *ds, struct ckpt_err *err);
+
+/* ds_load.c: read every file. */
+int ck_ds_load(struct ds_step *ds, struct ckpt_err *err);
+/* Parse 'file'; it stays open until ck_ds_close_pt(). */
+int ck_ds_open_pt(struct ds_step *ds, struct ds_file *file, struct ckpt_err *err);
+void ck_ds_close_pt(struct ds_file *file);
+
+/* ds_slice.c: the contiguous tensor of a value as a run of elements; false if it is none. */
+bool ck_ds_slice_of(const struct ds_file *file, const struct ck_val *v, struct ds_slice *out);
+/* A number, or the only element of a tensor (read from the file). */
+bool ck_ds_number_of(struct ds_file *file, const struct ck_val *v, double *out);
+
+/* ds_optim.c */
+/* Stage, world and kind of optimizer by the first shard (open). CKPT_E_LAYOUT. */
+int ck_ds_read_zero_dict(struct ds_step *ds, struct ckpt_err *err);
+/*
+ * Slices and step of a shard (open); compared with the first shard's, which must come
+ * before all others and alone: its states are the ones that count.
+ */
+int ck_ds_take_optim(struct ds_step *ds, struct ds_file *file, struct ds_optim *optim,
+		  struct ckpt_err *err);
+/* The torch optimizer's param_groups in a ZeRO dict, or NULL. */
+struct ck_val *ck_ds_param_groups(const struct ds_step *ds, const struct ck_val *zero);
+
+/* ds_shapes.c: names and shapes in layout order; groups of sub-groups. */
+int ck_ds_read_shapes(struct ds_step *ds, struct ckpt_err *err);
+/* A size list as an array in ds->arena; false if it is none. */
+bool ck_ds_shape_of(struct ds_step *ds, const struct ck_val *v, const uint64_t **shape_out,
+		 uint32_t *ndim_out, uint64_t *numel_out);
+
+/*
+ * ds_slice.c: add to the open state: elements [begin, begin + count) of slice 's' are
+ * elements first, ... of the state.
+ */
+int ck_ds_extent(struct ds_step *ds, const struct ds_file *file, const struct ds_slice *s,
+	      uint64_t begin, uint64_t count, uint64_t first, struct ckpt_err *err);
+/* The finding LENGTH_WRONG: 'have' elements where there should be 'want'. */
+void ck_ds_length_wrong(struct ds_step *ds, const struct ds_file *file, const char *what,
+		     uint64_t have, uint64_t want);
+
+int ck_ds_index_model(struct ds_step *ds, struct ckpt_err *err);	/* ds_model.c */
+int ck_ds_index_z12(struct ds_step *ds, struct ckpt_err *err);	/* ds_z12.c */
+int ck_ds_index_z3(struct ds_step *ds, struct ckpt_err *err);	/* ds_z3.c */
+int ck_ds_index_z0(struct ds_step *ds, struct ckpt_err *err);	/* ds_z0.c */
+int ck_ds_add_facts(struct ds_step *ds, struct ckpt_err *err);	/* ds_facts.c */
+
+extern const struct ck_format ck_format_deepspeed;
+
+#endif

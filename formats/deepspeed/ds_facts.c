@@ -1,0 +1,154 @@
+/*
+ * ds_facts.c -- what a step says about itself, as text: counters, versions,
+ * hyper-parameters and step of each param group.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/deepspeed/ck_ds.h"
+#include "libckpt/base/ck_buf.h"
+#include "libckpt/base/ck_err.h"
+
+#define TEXT_BYTES 400
+
+/* The shortest decimal that reads back as the same double. */
+static int add_double(struct ck_buf *buf, double v)
+{
+	char text[40];
+
+	for (int digits = 1; digits <= 17; digits++) {
+		snprintf(text, sizeof(text), "%.*g", digits, v);
+		if (strtod(text, NULL) == v)
+			break;
+	}
+	return ck_buf_adds(buf, text, NULL);
+}
+
+static bool add_text(struct ck_buf *buf, const struct ck_val *v, int depth);
+
+static bool add_items(struct ck_buf *buf, const struct ck_val *v, int depth)
+{
+	struct ck_val *const *item;
+	uint64_t n;
+
+	if (!ck_val_seq(v, &item, &n) || n > 16 || ck_buf_adds(buf, "[", NULL))
+		return false;
+	for (uint64_t i = 0; i < n; i++)
+		if ((i && ck_buf_adds(buf, ", ", NULL)) || !add_text(buf, item[i], depth - 1))
+			return false;
+	return !ck_buf_adds(buf, "]", NULL);
+}
+
+/* Numbers, booleans, None, strings, and short lists of them; false for anything else. */
+static bool add_text(struct ck_buf *buf, const struct ck_val *v, int depth)
+{
+	if (!v || !depth)
+		return false;
+	switch ((enum ck_val_kind)v->kind) {
+	case CK_VAL_NONE:
+		return !ck_buf_adds(buf, "null", NULL);
+	case CK_VAL_BOOL:
+		return !ck_buf_adds(buf, v->u.b ? "true" : "false", NULL);
+	case CK_VAL_INT:
+		return !ck_buf_addf(buf, NULL, "%" PRId64, v->u.i);
+	case CK_VAL_FLOAT:
+		return !add_double(buf, v->u.f);
+	case CK_VAL_STR:
+		return ck_val_str(v) && !ck_buf_adds(buf, ck_val_str(v), NULL);
+	default:
+		return add_items(buf, v, depth);
+	}
+}
+
+static int add_value(struct ds_step *ds, const char *key, const struct ck_val *v,
+		     struct ckpt_err *err)
+{
+	struct ck_buf buf = CK_BUF_INIT(TEXT_BYTES);
+	int rc = 0;
+
+	if (add_text(&buf, v, 3) && buf.p)
+		rc = ck_index_add_fact(ds->ix, err, key, "%s", buf.p);
+	ck_buf_release(&buf);
+	return rc;
+}
+
+static int add_group(struct ds_step *ds, uint64_t g, const struct ck_val *group,
+		     struct ckpt_err *err)
+{
+	struct ck_val *const *item;
+	char key[128];
+	uint64_t n;
+	int rc = 0;
+
+	if (!ck_val_pairs(group, &item, &n))
+		return 0;
+	for (uint64_t i = 0; !rc && i < n; i++) {
+		const char *name = ck_val_str(item[2 * i]);
+
+		/* "params" are numbers of flat tensors, "step" is the optimizer's own below */
+		if (!name || !strcmp(name, "params") || !strcmp(name, "param_names"))
+			continue;
+		snprintf(key, sizeof(key), "group.%" PRIu64 ".%s%s", g,
+			 strcmp(name, "step") ? "" : "group_", name);
+		rc = add_value(ds, key, item[2 * i + 1], err);
+	}
+	return rc;
+}
+
+/* The step of the first sub-group of each param group. */
+static int add_steps(struct ds_step *ds, struct ckpt_err *err)
+{
+	const struct ds_part *part = NULL;
+	int32_t last = -1;
+	int rc = 0;
+
+	for (uint32_t r = 0; !part && ds->optim && r < ds->world; r++)
+		part = ds->optim[r].part;
+	for (uint32_t i = 0; part && !rc && i < ds->ngroups; i++) {
+		struct ck_buf text = CK_BUF_INIT(TEXT_BYTES);
+		char key[64];
+
+		if (!part[i].has_step || ds->group[i].group == last)
+			continue;
+		last = ds->group[i].group;
+		snprintf(key, sizeof(key), "group.%d.step", last < 0 ? (int)i : last);
+		rc = add_double(&text, part[i].step);
+		if (!rc)
+			rc = ck_index_add_fact(ds->ix, err, key, "%s", text.p);
+		ck_buf_release(&text);
+	}
+	return rc;
+}
+
+static int add_scaler(struct ds_step *ds, struct ckpt_err *err)
+{
+	const struct ck_val *scaler = ck_val_get(ds->zero, "loss_scaler");
+
+	if (!scaler || scaler->kind != CK_VAL_OBJECT)
+		return 0;
+	return add_value(ds, "loss_scale", ck_val_get(scaler->u.obj->state, "cur_scale"), err);
+}
+
+int ck_ds_add_facts(struct ds_step *ds, struct ckpt_err *err)
+{
+	static const char *const keys[] = {
+		"global_steps", "skipped_steps", "global_samples", "dp_world_size", "ds_version",
+	};
+	struct ck_val *const *group;
+	uint64_t n;
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < CK_ARRAY_LEN(keys); i++)
+		rc = add_value(ds, keys[i], ck_val_get(ds->model, keys[i]), err);
+	if (!rc && ds->zero)
+		rc = add_scaler(ds, err);
+	if (!rc && ck_val_seq(ck_ds_param_groups(ds, ds->zero), &group, &n)) {
+		ds->ix->ngroups = n;
+		for (uint64_t g = 0; !rc && g < n; g++)
+			rc = add_group(ds, g, group[g], err);
+	}
+	return rc ? rc : add_steps(ds, err);
+}

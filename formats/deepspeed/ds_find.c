@@ -1,0 +1,362 @@
+/*
+ * ds_find.c -- which step is meant, and which of its files are what.
+ *
+ * Given may be the tag folder itself, the folder above it (with 'latest'), or a folder
+ * of "checkpoint-N" folders of which each is such a root.  Several paths are laid over
+ * each other at the same level.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/deepspeed/ck_ds.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_fs.h"
+
+static bool is_shard_name(const char *name)
+{
+	const enum ds_kind k = ck_ds_name_parse(name).kind;
+
+	return k != DS_OTHER;
+}
+
+static bool holds_shards(const struct ck_tree *tree)
+{
+	for (uint64_t i = 0; i < tree->n; i++)
+		if (!tree->entry[i].is_dir && is_shard_name(tree->entry[i].name))
+			return true;
+	return false;
+}
+
+/* A folder one or two levels down may be a step: worth a low bid. */
+static bool may_hold_steps(const struct ck_tree *tree)
+{
+	for (uint64_t i = 0; i < tree->n; i++) {
+		const char *name = tree->entry[i].name;
+
+		if (!tree->entry[i].is_dir)
+			continue;
+		if (!strncmp(name, "global_step", 11) || !strncmp(name, "checkpoint-", 11))
+			return true;
+	}
+	return false;
+}
+
+int ck_ds_probe(const struct ck_input *in)
+{
+	if (!in->is_dir)
+		return 0;
+	if (holds_shards(&in->tree))
+		return 60;
+	if (ck_tree_find(&in->tree, "latest"))
+		return 56;
+	return may_hold_steps(&in->tree) ? 20 : 0;
+}
+
+/* The text of 'latest' without surrounding white space, or NULL. */
+static char *read_latest(struct ds_step *ds, const struct ck_tree *tree)
+{
+	const struct ck_tree_entry *e = ck_tree_find(tree, "latest");
+	char *text = NULL, *tag = NULL;
+	uint64_t len = 0;
+	size_t begin = 0;
+
+	if (!e || e->is_dir || ck_file_read(e->path, 4096, &text, &len, NULL))
+		return NULL;
+	while (begin < len && strchr(" \t\r\n", text[begin]))
+		begin++;
+	while (len > begin && strchr(" \t\r\n", text[len - 1]))
+		len--;
+	if (len > begin && !memchr(text + begin, 0, len - begin))
+		tag = ck_arena_strndup(&ds->arena, text + begin, len - begin);
+	ck_free(text);
+	return tag;
+}
+
+/* Is 'sub' below the roots a folder with shards in it? */
+static bool is_step(struct ds_step *ds, const char *const *root, size_t nroots, const char *sub)
+{
+	struct ck_tree t = CK_TREE_INIT;
+	bool yes = false;
+
+	if (!ck_tree_list(&t, root, nroots, sub, ds->in->limits.files, NULL))
+		yes = holds_shards(&t);
+	ck_tree_release(&t);
+	return yes;
+}
+
+/* Names of the steps that are there, for a message. */
+static const char *list_steps(struct ds_step *ds, const struct ck_tree *tree,
+			      const char *const *root, size_t nroots)
+{
+	char *text = NULL;
+	uint32_t n = 0;
+
+	for (uint64_t i = tree->n; i > 0 && n < 5; i--) {
+		const struct ck_tree_entry *e = &tree->entry[i - 1];
+
+		if (!e->is_dir || !is_step(ds, root, nroots, e->name))
+			continue;
+		text = ck_arena_printf(&ds->arena, "%s%s%s", text ? text : "", text ? ", " : "",
+				       e->name);
+		n++;
+	}
+	return text ? text : "none";
+}
+
+/* The step with the highest number in its name: entries are sorted that way. */
+static const char *newest_step(struct ds_step *ds, const struct ck_tree *tree,
+			       const char *const *root, size_t nroots)
+{
+	for (uint64_t i = tree->n; i > 0; i--) {
+		const struct ck_tree_entry *e = &tree->entry[i - 1];
+
+		if (e->is_dir && is_step(ds, root, nroots, e->name))
+			return e->name;
+	}
+	return NULL;
+}
+
+static int take_step(struct ds_step *ds, const char *const *root, size_t nroots,
+		     const char *tag, const char *why, struct ckpt_err *err)
+{
+	struct ck_index *ix = ds->ix;
+	int rc = ck_tree_list(&ds->tree, root, nroots, tag, ds->in->limits.files, err);
+
+	if (rc)
+		return rc;
+	ix->path = tag ? ck_arena_printf(&ix->arena, "%s/%s", root[0], tag) :
+		   ck_arena_strdup(&ix->arena, root[0]);
+	ix->tag = ck_arena_strdup(&ix->arena, tag ? tag : ck_fs_base(root[0]));
+	ix->why = ck_arena_strdup(&ix->arena, why);
+	if (!ix->path || !ix->tag || !ix->why)
+		return ck_fail_nomem(err, "a path", 0);
+	ds->where = ix->path;
+	if (strchr(ix->tag, '[') || strchr(ix->tag, ']'))
+		ck_findings_add(ds->f, CK_FINDING_TAG_UNLOADABLE, ix->tag,
+				"the tag has brackets: DeepSpeed's loader, which looks for files "
+				"by pattern, finds none of them");
+	return 0;
+}
+
+static int take_latest(struct ds_step *ds, const struct ck_tree *tree, const char *const *root,
+		       size_t nroots, const char *tag, struct ckpt_err *err)
+{
+	if (is_step(ds, root, nroots, tag))
+		return take_step(ds, root, nroots, tag, "'latest' names it", err);
+	return ck_fail(err, CKPT_E_NOTFOUND, root[0], CKPT_NO_OFFSET,
+		       "LATEST_LIES: 'latest' names the step %s, which is not there or holds no "
+		       "shard (steps here: %s); --tag names another one", tag,
+		       list_steps(ds, tree, root, nroots));
+}
+
+static int find_in_root(struct ds_step *ds, const struct ck_tree *tree, const char *const *root,
+			size_t nroots, struct ckpt_err *err)
+{
+	const char *tag = ds->in->tag;
+
+	if (tag) {
+		if (is_step(ds, root, nroots, tag))
+			return take_step(ds, root, nroots, tag, "--tag names it", err);
+		return ck_fail(err, CKPT_E_NOTFOUND, root[0], CKPT_NO_OFFSET,
+			       "there is no step %s here (steps here: %s)", tag,
+			       list_steps(ds, tree, root, nroots));
+	}
+	tag = read_latest(ds, tree);
+	if (tag)
+		return take_latest(ds, tree, root, nroots, tag, err);
+	if (ck_tree_find(tree, "latest"))
+		return ck_fail(err, CKPT_E_NOTFOUND, root[0], CKPT_NO_OFFSET,
+			       "LATEST_LIES: the file 'latest' is empty or no text (a full disk?); "
+			       "--tag names a step (steps here: %s)",
+			       list_steps(ds, tree, root, nroots));
+	tag = newest_step(ds, tree, root, nroots);
+	if (!tag)
+		return -CKPT_E_NOTFOUND;
+	ck_findings_add(ds->f, CK_FINDING_LATEST_ABSENT, root[0],
+			"no 'latest' file; %s is taken, whose name sorts last", tag);
+	return take_step(ds, root, nroots, tag, "its name sorts last; there is no 'latest'", err);
+}
+
+/* The folder 'name' of every given path that has it. */
+static int roots_below(struct ds_step *ds, const char *name, const char ***out, size_t *n_out,
+		       struct ckpt_err *err)
+{
+	const struct ck_input *in = ds->in;
+	const char **root = ck_arena_alloc(&ds->arena, in->npaths * sizeof(*root));
+	size_t n = 0;
+
+	if (!root)
+		return ck_fail_nomem(err, "paths", in->npaths);
+	for (size_t i = 0; i < in->npaths; i++) {
+		enum ck_fs_kind kind;
+		int rc;
+
+		root[n] = ck_arena_printf(&ds->arena, "%s/%s", in->path[i], name);
+		if (!root[n])
+			return ck_fail_nomem(err, "a path", 0);
+		rc = ck_fs_kind(root[n], &kind, err);
+		if (rc)
+			return rc;
+		n += kind == CK_FS_DIR;
+	}
+	*out = root;
+	*n_out = n;
+	return 0;
+}
+
+/* A folder of checkpoint-N folders: the one with the highest number. */
+static int find_in_trainer(struct ds_step *ds, struct ckpt_err *err)
+{
+	const struct ck_tree *tree = &ds->in->tree;
+
+	for (uint64_t i = tree->n; i > 0; i--) {
+		const struct ck_tree_entry *e = &tree->entry[i - 1];
+		struct ck_tree sub = CK_TREE_INIT;
+		const char **root = NULL;
+		size_t nroots = 0;
+		int rc;
+
+		if (!e->is_dir || strncmp(e->name, "checkpoint-", 11))
+			continue;
+		rc = roots_below(ds, e->name, &root, &nroots, err);
+		if (!rc)
+			rc = ck_tree_list(&sub, root, nroots, NULL, ds->in->limits.files, err);
+		if (!rc)
+			rc = find_in_root(ds, &sub, root, nroots, err);
+		ck_tree_release(&sub);
+		if (rc != -CKPT_E_NOTFOUND || err->code)
+			return rc;
+	}
+	return -CKPT_E_NOTFOUND;
+}
+
+int ck_ds_find(struct ds_step *ds, struct ckpt_err *err)
+{
+	const struct ck_input *in = ds->in;
+	int rc;
+
+	if (holds_shards(&in->tree)) {
+		if (in->tag && strcmp(in->tag, ck_fs_base(in->path[0])))
+			return ck_fail(err, CKPT_E_USAGE, in->path[0], CKPT_NO_OFFSET,
+				       "this folder is itself the step %s; --tag %s goes with "
+				       "the folder above it", ck_fs_base(in->path[0]), in->tag);
+		return take_step(ds, in->path, in->npaths, NULL, "the folder given is a step", err);
+	}
+	rc = find_in_root(ds, &in->tree, in->path, in->npaths, err);
+	if (rc == -CKPT_E_NOTFOUND && !err->code)
+		rc = find_in_trainer(ds, err);
+	if (rc == -CKPT_E_NOTFOUND && !err->code)
+		rc = ck_fail(err, CKPT_E_NOTFOUND, in->path[0], CKPT_NO_OFFSET,
+			     "no folder in here holds a DeepSpeed step "
+			     "(*_model_states.pt, *_optim_states.pt)");
+	return rc;
+}
+
+static int refuse(const struct ds_step *ds, const char *name, const char *what,
+		  struct ckpt_err *err)
+{
+	return ck_fail(err, CKPT_E_LAYOUT, ds->where, CKPT_NO_OFFSET,
+		       "LAYOUT_UNSUPPORTED: %s (seen by %s); zckpt reads plain data-parallel "
+		       "steps of ZeRO stage 0 to 3", what, name);
+}
+
+static int check_layout(struct ds_step *ds, const struct ck_tree_entry *e, struct ds_name id,
+			struct ckpt_err *err)
+{
+	if (e->is_dir && !strcmp(e->name, "offloaded_tensors"))
+		return refuse(ds, e->name, "optimizer states offloaded to NVMe lie outside the "
+			      "shards", err);
+	if (e->is_dir && !strcmp(e->name, "zero"))
+		return refuse(ds, e->name, "this is a universal checkpoint", err);
+	if (e->is_dir)
+		return 0;
+	if (id.kind == DS_EXPERT || id.kind == DS_EXPERT_OPTIM)
+		return refuse(ds, e->name, "mixture of experts (expert parallel)", err);
+	if (id.kind == DS_LAYER)
+		return refuse(ds, e->name, "pipeline parallel", err);
+	if (id.kind == DS_PIECE)
+		return refuse(ds, e->name, "files in pieces by the FAST checkpoint writer", err);
+	return 0;
+}
+
+/* Experts and layers first: such folders hold mp_rank_01 files as well. */
+static int check_layouts(struct ds_step *ds, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < ds->tree.n; i++)
+		rc = check_layout(ds, &ds->tree.entry[i], ck_ds_name_parse(ds->tree.entry[i].name),
+				  err);
+	for (uint64_t i = 0; !rc && i < ds->tree.n; i++) {
+		const struct ck_tree_entry *e = &ds->tree.entry[i];
+		const struct ds_name id = ck_ds_name_parse(e->name);
+
+		if (!e->is_dir && id.kind != DS_OTHER && id.mp > 0)
+			rc = refuse(ds, e->name, "tensor parallel (more than one mp_rank)", err);
+	}
+	return rc;
+}
+
+/* 1 = another file is of the same kind and rank ("rank_1" and "rank_01"). */
+static int meets_another(struct ds_step *ds, struct ck_map *seen, struct ds_file *file,
+			 struct ckpt_err *err)
+{
+	uint64_t other;
+	int rc;
+
+	file->key = (uint64_t)file->id.kind << 40 | (uint64_t)file->id.bf16 << 32 | file->id.rank;
+	rc = ck_map_add(seen, (const char *)&file->key, sizeof(file->key), ds->nfiles, &other,
+			err);
+	if (rc == 1)
+		ck_findings_add(ds->f, CK_FINDING_RANK_FILE_EXTRA, file->path,
+				"a second file of the same rank; %s is used (left over from "
+				"another version?)", ds->file[other].name);
+	return rc;
+}
+
+static int list_files(struct ds_step *ds, struct ck_map *seen, struct ckpt_err *err)
+{
+	for (uint64_t i = 0; i < ds->tree.n; i++) {
+		const struct ck_tree_entry *e = &ds->tree.entry[i];
+		struct ds_file *file = &ds->file[ds->nfiles];
+		const size_t len = strlen(e->name);
+		int rc;
+
+		if (e->is_dir)
+			continue;
+		*file = (struct ds_file){ .path = e->path, .name = e->name, .bytes = e->bytes };
+		file->id = ck_ds_name_parse(e->name);
+		if (file->id.kind != DS_OTHER) {
+			rc = meets_another(ds, seen, file, err);
+			if (rc < 0)
+				return rc;
+			ds->nfiles += !rc;
+		} else if (len > 3 && !strcmp(e->name + len - 3, ".pt")) {
+			ck_findings_add(ds->f, CK_FINDING_FILE_UNKNOWN, e->path,
+					"this file is not part of the step");
+		}
+	}
+	return 0;
+}
+
+int ck_ds_sort_files(struct ds_step *ds, struct ckpt_err *err)
+{
+	struct ck_map seen = CK_MAP_INIT;
+	int rc = check_layouts(ds, err);
+
+	if (rc)
+		return rc;
+	ds->file = ck_arena_zalloc(&ds->arena, (ds->tree.n + 1) * sizeof(*ds->file));
+	if (!ds->file)
+		return ck_fail_nomem(err, "a list of files", ds->tree.n);
+	rc = list_files(ds, &seen, err);
+	ck_map_release(&seen);
+	for (uint64_t i = 0; i < ds->tree.ndiffering; i++)
+		ck_findings_add(ds->f, CK_FINDING_OVERLAY_DIFFERS, ds->tree.differing[i],
+				"two of the given folders hold this file with different sizes; the "
+				"first one's is used");
+	return rc;
+}

@@ -1,0 +1,275 @@
+/*
+ * ds_format.c -- the driver's table, and the order in which a step is read.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/deepspeed/ck_ds.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+
+/* Hand the open files to the index; feed the fingerprint in the order of the listing. */
+static int add_sources(struct ds_step *ds, struct ckpt_err *err)
+{
+	for (uint64_t i = 0; i < ds->nfiles; i++) {
+		struct ds_file *file = &ds->file[i];
+		uint8_t tail[24];
+		int rc;
+
+		ck_put_le64(tail, file->bytes);
+		ck_put_le64(tail + 8, file->fingerprint.lo);
+		ck_put_le64(tail + 16, file->fingerprint.hi);
+		ck_hasher_add(ds->ix->fingerprint, file->name, strlen(file->name) + 1);
+		ck_hasher_add(ds->ix->fingerprint, tail, sizeof(tail));
+		if (!file->src)
+			continue;
+		rc = ck_index_add_source(ds->ix, file->path, file->src,
+					 file->id.kind == DS_MODEL ? -1 : (int32_t)file->id.rank,
+					 &file->source, err);
+		file->src = NULL;
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+/* Where a file of a rank should be. */
+static const char *path_of_rank(struct ds_step *ds, const char *prefix, uint32_t rank,
+				const char *tail)
+{
+	const char *path = ck_arena_printf(&ds->arena, "%s/%szero_pp_rank_%u_mp_rank_00_%s.pt",
+					   ds->where, prefix, rank, tail);
+
+	return path ? path : ds->where;
+}
+
+static void check_shards(struct ds_step *ds)
+{
+	uint32_t here = 0;
+
+	for (uint32_t r = 0; r < ds->world; r++)
+		here += ds->optim[r].file != NULL;
+	ds->optim_whole = here == ds->world;
+	for (uint32_t r = 0; r < ds->world; r++)
+		if (!ds->optim[r].file)
+			ck_findings_add(ds->f, CK_FINDING_RANK_FILE_MISSING,
+					path_of_rank(ds, ds->optim_file->id.bf16 ? "bf16_" : "", r,
+						     "optim_states"),
+					"absent or damaged: %u readable shards here, %u ranks "
+					"wrote the step (a save that was cut short, or a partial "
+					"copy?)",
+					here, ds->world);
+}
+
+/* Is every file there that the ranks wrote, and none besides? */
+static void check_ranks(struct ds_step *ds)
+{
+	if (ds->optim)
+		check_shards(ds);
+	for (uint32_t r = 0; ds->model_rank && r < ds->world; r++)
+		if (!ds->model_rank[r].file)
+			ck_findings_add(ds->f, CK_FINDING_MODEL_FILE_MISSING,
+					path_of_rank(ds, "", r, "model_states"),
+					"absent or damaged; %u ranks wrote the step", ds->world);
+	if (ds->optim && (ds->stage == 3) != (ds->model_rank != NULL))
+		ck_findings_add(ds->f, CK_FINDING_STEP_MIXED, ds->where,
+				"the shards are of stage %d, the model files of %s (two saves "
+				"under one tag?)", ds->stage,
+				ds->model_rank ? "stage 3" : "another stage");
+	for (uint64_t i = 0; i < ds->nfiles; i++)
+		if (ds->file[i].id.rank >= ds->world)
+			ck_findings_add(ds->f, CK_FINDING_RANK_FILE_EXTRA, ds->file[i].path,
+					"a shard of rank %u, but %u ranks wrote the step (left "
+					"over from a run with more ranks?)", ds->file[i].id.rank,
+					ds->world);
+}
+
+static bool is_mics(const struct ds_step *ds)
+{
+	const struct ck_val *zero = ck_val_get(ck_val_get(ds->model, "ds_config"),
+					       "zero_optimization");
+	int64_t n;
+
+	return ck_val_int(ck_val_get(zero, "mics_shard_size"), &n) && n > 0;
+}
+
+static void check_world(struct ds_step *ds)
+{
+	int64_t dp;
+
+	if (!ds->optim_file || !ck_val_int(ck_val_get(ds->model, "dp_world_size"), &dp) ||
+	    dp == ds->world || is_mics(ds))
+		return;
+	ck_findings_add(ds->f, CK_FINDING_RANKS_DISAGREE, ds->where,
+			"the model file says %" PRId64 " ranks, the shards say %u (files of two "
+			"world sizes in one folder?)", dp, ds->world);
+}
+
+/* The optimizer's count of steps is the same on every rank. */
+static void check_steps(struct ds_step *ds)
+{
+	const struct ds_optim *first = NULL;
+
+	for (uint32_t r = 0; r < ds->world; r++) {
+		const struct ds_optim *o = &ds->optim[r];
+
+		if (!o->file)
+			continue;
+		if (!first)
+			first = o;
+		for (uint32_t i = 0; i < o->nparts; i++) {
+			if (!o->part[i].has_step || !first->part[i].has_step ||
+			    o->part[i].step == first->part[i].step)
+				continue;
+			ck_findings_add(ds->f, CK_FINDING_STEP_MIXED, o->file->path,
+					"the optimizer is at step %g here and at %g in %s (files "
+					"of two saves in one folder?)", o->part[i].step,
+					first->part[i].step, first->file->name);
+			break;
+		}
+	}
+}
+
+static bool has_optimizer(const struct ds_step *ds)
+{
+	const struct ck_val *opt = ck_val_get(ds->model, "optimizer");
+
+	return opt && !ck_val_is_none(opt);
+}
+
+/*
+ * DeepSpeed 0.17.6 to 0.18.4 lost the optimizer of bf16 runs at stage 0, and at stage 1 with
+ * fp32 gradient accumulation: param_shapes is there, the shards never were.
+ */
+static bool never_saved(const struct ds_step *ds)
+{
+	const struct ck_val *config = ck_val_get(ds->model, "ds_config");
+	const struct ck_val *zero = ck_val_get(config, "zero_optimization");
+	const uint32_t minor = ds->version[1], patch = ds->version[2];
+	struct ck_val *const *item;
+	int64_t stage = 0;
+	uint64_t n;
+
+	if (!ck_val_pairs(config, &item, &n) || ds->version[0])
+		return false;
+	if (!(minor == 17 && patch >= 6) && !(minor == 18 && patch <= 4))
+		return false;
+	ck_val_int(ck_val_get(zero, "stage"), &stage);
+	if (stage == 0)
+		return true;
+	return stage == 1 &&
+	       ck_val_is_str(ck_val_get(ck_val_get(config, "data_types"), "grad_accum_dtype"),
+			     "fp32");
+}
+
+/* A step without shards: stage 0, an optimizer that was never saved, or lost files. */
+static void judge_without_optim(struct ds_step *ds)
+{
+	if (ds->ngroups && !never_saved(ds)) {
+		ck_findings_add(ds->f, CK_FINDING_RANK_FILE_MISSING, ds->where,
+				"no *_optim_states.pt at all, though the model file lists "
+				"partitioned parameters (%u ranks wrote them)", ds->world);
+		return;
+	}
+	if (!has_optimizer(ds))
+		ck_findings_add(ds->f, CK_FINDING_NOT_IN_CHECKPOINT, ds->where,
+				"the optimizer was not saved: weights and buffers are all there "
+				"is");
+}
+
+static int fill_index(struct ds_step *ds, struct ckpt_err *err)
+{
+	struct ck_index *ix = ds->ix;
+	int64_t step;
+
+	ix->format = "deepspeed";
+	ix->stage = ds->stage;
+	ix->world = ds->world;
+	ix->optimizer = ds->bf16_optimizer ? "BF16_Optimizer" : ds->elastic ? "ZeRO, elastic" :
+			ds->optim_file ? "ZeRO" : "none";
+	if (ck_val_int(ck_val_get(ds->model, "global_steps"), &step))
+		ix->step = step;
+	if (ck_val_str(ck_val_get(ds->model, "ds_version")))
+		ix->writer = ck_arena_printf(&ix->arena, "DeepSpeed %s",
+					     ck_val_str(ck_val_get(ds->model, "ds_version")));
+	return ck_ds_add_facts(ds, err);
+}
+
+static int build(struct ds_step *ds, struct ckpt_err *err)
+{
+	int rc = add_sources(ds, err);
+
+	if (rc)
+		return rc;
+	check_ranks(ds);
+	check_world(ds);
+	if (ds->optim)
+		check_steps(ds);
+	else
+		judge_without_optim(ds);
+	rc = ck_ds_index_model(ds, err);
+	if (!rc && !ds->optim_file && !ds->model_rank && has_optimizer(ds))
+		rc = ck_ds_index_z0(ds, err);
+	if (!rc && ds->optim_whole)
+		rc = ds->stage == 3 ? ck_ds_index_z3(ds, err) : ck_ds_index_z12(ds, err);
+	if (!rc && ds->optim_whole && !ds->nstates)
+		ck_findings_add(ds->f, CK_FINDING_STATE_EMPTY, ds->where,
+				"no optimizer state besides the masters (saved before the first "
+				"step, or an optimizer that keeps none)");
+	return rc ? rc : fill_index(ds, err);
+}
+
+static void release(struct ds_step *ds)
+{
+	for (uint64_t i = 0; i < ds->nfiles; i++) {
+		ck_ds_close_pt(&ds->file[i]);
+		ck_src_close(ds->file[i].src);
+		ck_free(ds->file[i].deflated);
+		ck_free(ds->file[i].member);
+		ck_findings_release(&ds->file[i].notes);
+	}
+	for (uint32_t r = 0; ds->model_rank && r < ds->world; r++) {
+		ck_free(ds->model_rank[r].frozen);
+		ck_free(ds->model_rank[r].buffer);
+	}
+	ck_map_release(&ds->in_module);
+	ck_map_release(&ds->frozen_no);
+	ck_map_release(&ds->buffer_no);
+	ck_tree_release(&ds->tree);
+	ck_arena_release(&ds->arena);
+	pthread_mutex_destroy(&ds->lock);
+}
+
+static int ds_index(const struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
+		    struct ckpt_err *err)
+{
+	struct ds_step ds = { .in = in, .ix = ix, .f = f };
+	struct ckpt_err mine = { 0 };
+	int rc;
+
+	if (!err)
+		err = &mine;	/* below, err->code tells failures apart */
+	ds.arena.limit = in->limits.memory_bytes;
+	pthread_mutex_init(&ds.lock, NULL);
+	rc = ck_ds_find(&ds, err);
+	if (!rc)
+		rc = ck_ds_sort_files(&ds, err);
+	if (!rc)
+		rc = ck_ds_load(&ds, err);
+	if (!rc)
+		rc = build(&ds, err);
+	if (rc == -CKPT_E_NOMEM && ds.arena.limited) {
+		ck_err_clear(err);
+		rc = ck_fail(err, CKPT_E_LIMIT, in->path[0], CKPT_NO_OFFSET,
+			     "reading this step takes more than the %" PRIu64 " bytes of memory "
+			     "that are allowed", in->limits.memory_bytes);
+	}
+	release(&ds);
+	return rc;
+}
+
+const struct ck_format ck_format_deepspeed = {
+	.name = "deepspeed",
+	.probe = ck_ds_probe,
+	.index = ds_index,
+};

@@ -1,0 +1,199 @@
+/*
+ * ds_z12.c -- stages 1 and 2 and BF16_Optimizer: each param group is one flat run of
+ * elements, padded at its end and cut into equal partitions (docs/internals/zero.md).
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/deepspeed/ck_ds.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/include/ckpt_zero.h"
+
+struct z12_group {
+	const struct ds_group *g;
+	uint32_t number;
+	uint64_t *offset;	/* of each parameter in the flat run */
+	struct ckpt_zero_cut cut;
+};
+
+/* Zeros after parameter i (param_alignment_paddings, 0.19.8 and later). */
+static uint64_t gap_after(const struct ck_val *gaps, uint32_t i)
+{
+	int64_t n;
+
+	return ck_val_int(ck_val_at(gaps, i), &n) && n > 0 ? (uint64_t)n : 0;
+}
+
+static int lay_out(struct ds_step *ds, uint32_t number, struct z12_group *z,
+		   struct ckpt_err *err)
+{
+	const struct ck_val *gaps = ck_val_at(ck_val_get(ds->zero, "param_alignment_paddings"),
+					      number);
+	const struct ds_group *g = &ds->group[number];
+	uint32_t factor = ckpt_z12_align_factor(ds->version[0], ds->version[1], ds->version[2]);
+	struct ck_val *const *item;
+	uint64_t at = 0, ngaps;
+
+	*z = (struct z12_group){ .g = g, .number = number };
+	z->offset = ck_arena_alloc(&ds->arena, ((uint64_t)g->nparams + 1) * sizeof(*z->offset));
+	if (!z->offset)
+		return ck_fail_nomem(err, "offsets", g->nparams);
+	if (ck_val_seq(gaps, &item, &ngaps) && ngaps != g->nparams)
+		return ck_fail(err, CKPT_E_MISMATCH, ds->optim_file->path, CKPT_NO_OFFSET,
+			       "NAMES_WRONG: group %u has %u parameters, param_alignment_paddings "
+			       "has %" PRIu64, number, g->nparams, ngaps);
+	for (uint32_t i = 0; i < g->nparams; i++) {
+		z->offset[i] = at;
+		if (ck_add_over(at, g->param[i].numel, &at) ||
+		    ck_add_over(at, gap_after(gaps, i), &at) || at > CKPT_ZERO_MAX_NUMEL)
+			return ck_fail(err, CKPT_E_LIMIT, g->param[i].name, CKPT_NO_OFFSET,
+				       "group %u exceeds 2^62 elements", number);
+	}
+	if (!ds->version[0] && !ds->version[1] && !ds->version[2])
+		factor = 2;
+	if (ckpt_z12_cut(at, ds->world, factor, &z->cut))
+		return ck_fail(err, CKPT_E_LIMIT, ds->where, CKPT_NO_OFFSET,
+			       "group %u cannot be cut over %u ranks", number, ds->world);
+	return 0;
+}
+
+/*
+ * A rank's piece must hold its valid elements and at most its partition.  Whatever the
+ * version cut off behind them is padding.
+ */
+static bool length_fits(const struct z12_group *z, uint32_t rank, uint64_t n)
+{
+	return n >= ckpt_zero_valid_numel(&z->cut, rank) && n <= z->cut.part;
+}
+
+static bool check_masters(struct ds_step *ds, const struct z12_group *z)
+{
+	bool ok = true;
+
+	for (uint32_t r = 0; r < ds->world; r++) {
+		const struct ds_optim *o = &ds->optim[r];
+		const uint64_t have = o->part[z->number].master.numel;
+
+		if (length_fits(z, r, have))
+			continue;
+		ck_ds_length_wrong(ds, o->file, "the fp32 partition", have,
+				ckpt_zero_valid_numel(&z->cut, r));
+		ok = false;
+	}
+	return ok;
+}
+
+/* Is this state there on every rank that has elements, and of a fitting length? */
+static bool check_state(struct ds_step *ds, const struct z12_group *z, uint32_t k)
+{
+	uint32_t have = 0, need = 0, bad = 0;
+	uint64_t length = 0;
+
+	for (uint32_t r = 0; r < ds->world; r++) {
+		const struct ds_slice *s = &ds->optim[r].part[z->number].state[k];
+
+		need += ckpt_zero_valid_numel(&z->cut, r) > 0;
+		if (!s->dtype)
+			continue;
+		have++;
+		if (!length_fits(z, r, s->numel)) {
+			bad++;
+			length = s->numel;
+		}
+	}
+	if (!have)
+		return false;
+	if (bad) {
+		ck_findings_add(ds->f, CK_FINDING_NOT_IN_CHECKPOINT, ds->where,
+				"state %s of group %u is left out: it has %" PRIu64
+				" elements on a rank whose partition has %" PRIu64
+				", so it cannot be joined over the ranks", ds->state_name[k],
+				z->number, length, z->cut.part);
+		return false;
+	}
+	if (have < need) {
+		ck_findings_add(ds->f, CK_FINDING_RANKS_DISAGREE, ds->where,
+				"state %s of group %u is on %u of %u ranks", ds->state_name[k],
+				z->number, have, ds->world);
+		return false;
+	}
+	return true;
+}
+
+static const struct ds_slice *slice(const struct ds_step *ds, const struct z12_group *z,
+				    uint32_t rank, uint32_t k)
+{
+	const struct ds_part *p = &ds->optim[rank].part[z->number];
+
+	return k == UINT32_MAX ? &p->master : &p->state[k];
+}
+
+/* One state of one parameter; k = UINT32_MAX is the master. */
+static int add_state(struct ds_step *ds, const struct z12_group *z, uint32_t i, uint32_t k,
+		     struct ckpt_err *err)
+{
+	const struct ds_param *p = &z->g->param[i];
+	struct ckpt_zero_runs it;
+	struct ckpt_zero_run run;
+	enum ckpt_dtype dtype = slice(ds, z, 0, k)->dtype;
+	int rc;
+
+	for (uint32_t r = 0; !dtype && r < ds->world; r++)
+		dtype = slice(ds, z, r, k)->dtype;
+	rc = ck_index_state_begin(ds->ix, p->tensor, k == UINT32_MAX ? "master" :
+				  ds->state_name[k], dtype, 0, err);
+	if (rc)
+		return rc;
+	if (ckpt_zero_runs_init(&it, &z->cut, z->offset[i], p->numel)) {
+		ck_index_state_cancel(ds->ix);
+		return ck_fail(err, CKPT_E_MISMATCH, p->name, CKPT_NO_OFFSET,
+			       "the parameter lies outside its group");
+	}
+	while (!rc && ckpt_zero_runs_next(&it, &run)) {
+		const struct ds_slice *s = slice(ds, z, run.rank, k);
+
+		if (s->dtype != dtype)
+			rc = ck_fail(err, CKPT_E_MISMATCH, ds->optim[run.rank].file->path,
+				     CKPT_NO_OFFSET, "RANKS_DISAGREE: this partition is %s, an "
+				     "earlier rank's is %s", ckpt_dtype_name(s->dtype),
+				     ckpt_dtype_name(dtype));
+		else
+			rc = ck_ds_extent(ds, ds->optim[run.rank].file, s, run.offset, run.numel,
+				       run.global - z->offset[i], err);
+	}
+	if (rc) {
+		ck_index_state_cancel(ds->ix);
+		return rc;
+	}
+	return ck_index_state_end(ds->ix, NULL, err);
+}
+
+static int index_group(struct ds_step *ds, uint32_t number, struct ckpt_err *err)
+{
+	bool use[DS_MAX_STATES];
+	struct z12_group z;
+	int rc = lay_out(ds, number, &z, err);
+
+	if (rc || !check_masters(ds, &z))
+		return rc;
+	for (uint32_t k = 0; k < ds->nstates; k++)
+		use[k] = check_state(ds, &z, k);
+	for (uint32_t i = 0; !rc && i < z.g->nparams; i++) {
+		if (z.g->param[i].tensor == CK_NONE)
+			continue;
+		rc = add_state(ds, &z, i, UINT32_MAX, err);
+		for (uint32_t k = 0; !rc && k < ds->nstates; k++)
+			if (use[k])
+				rc = add_state(ds, &z, i, k, err);
+	}
+	return rc;
+}
+
+int ck_ds_index_z12(struct ds_step *ds, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint32_t g = 0; !rc && g < ds->ngroups; g++)
+		rc = index_group(ds, g, err);
+	return rc;
+}

@@ -1,0 +1,243 @@
+/*
+ * ck_registry.c -- which driver reads what lies at the given paths, and a sentence about it
+ * when none does.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/format/ck_format.h"
+#include "libckpt/io/ck_fs.h"
+
+const struct ck_format *ck_format_by_name(const char *name)
+{
+	for (const struct ck_format *const *p = ck_formats; *p; p++)
+		if (!strcmp((*p)->name, name))
+			return *p;
+	return NULL;
+}
+
+/* ------------------------------------------------------------------- looking */
+
+static int cut_slashes(const char *const *path, size_t n, struct ck_arena *arena,
+		       const char ***out, struct ckpt_err *err)
+{
+	const char **list = ck_arena_alloc(arena, n * sizeof(*list));
+
+	for (size_t i = 0; list && i < n; i++) {
+		size_t len = strlen(path[i]);
+
+		while (len > 1 && path[i][len - 1] == '/')
+			len--;
+		list[i] = ck_arena_strndup(arena, path[i], len);
+		if (!list[i])
+			return ck_fail_nomem(err, "a path", len);
+	}
+	if (!list)
+		return ck_fail_nomem(err, "paths", n);
+	*out = list;
+	return 0;
+}
+
+/* Every path is there, and they are all folders or it is one file. */
+static int check_kinds(struct ck_input *in, struct ckpt_err *err)
+{
+	for (size_t i = 0; i < in->npaths; i++) {
+		enum ck_fs_kind kind;
+		int rc = ck_fs_kind(in->path[i], &kind, err);
+
+		if (rc)
+			return rc;
+		if (kind == CK_FS_NOTHING)
+			return ck_fail(err, CKPT_E_NOTFOUND, in->path[i], CKPT_NO_OFFSET,
+				       "there is nothing at this path");
+		if (kind == CK_FS_OTHER)
+			return ck_fail(err, CKPT_E_FORMAT, in->path[i], CKPT_NO_OFFSET,
+				       "this is a pipe, a device or a broken link");
+		if (kind == CK_FS_FILE && in->npaths > 1)
+			return ck_fail(err, CKPT_E_USAGE, in->path[i], CKPT_NO_OFFSET,
+				       "several paths must all be folders, which are laid over "
+				       "each other; this is a file");
+		in->is_dir = kind == CK_FS_DIR;
+	}
+	return 0;
+}
+
+static int look_at_file(struct ck_input *in, struct ckpt_err *err)
+{
+	struct ck_src *src;
+	int rc = ck_src_open(in->pool, in->path[0], &src, err);
+
+	if (rc)
+		return rc;
+	in->bytes = ck_src_size(src);
+	in->head_len = (size_t)ck_min_u64(in->bytes, sizeof(in->head));
+	rc = ck_src_read(src, 0, in->head, in->head_len, err);
+	ck_src_close(src);
+	return rc;
+}
+
+/* -------------------------------------------------------------------- refusing */
+
+static const struct {
+	const char *bytes;
+	unsigned n, off;
+	const char *what;
+} magics[] = {
+	{ "version https://git-lfs", 23, 0,
+	  "a git-lfs pointer, not the file itself; 'git lfs pull' fetches it" },
+	{ "\x93NUMPY", 6, 0, "a numpy array (.npy)" },
+	{ "GGUF", 4, 0, "a GGUF file" },
+	{ "\x89HDF\r\n\x1a\n", 8, 0, "an HDF5 file" },
+	{ "7z\xbc\xaf\x27\x1c", 6, 0, "a 7z archive" },
+	{ "\x1f\x8b", 2, 0, "gzip-compressed; decompress it first" },
+	{ "BZh", 3, 0, "bzip2-compressed; decompress it first" },
+	{ "\xfd" "7zXZ", 5, 0, "xz-compressed; decompress it first" },
+	{ "\x28\xb5\x2f\xfd", 4, 0, "zstd-compressed; decompress it first" },
+	{ "\x7f" "ELF", 4, 0, "a program or library (ELF)" },
+	{ "%PDF", 4, 0, "a PDF document" },
+	{ "<!DOCTYPE", 9, 0, "an HTML page, perhaps a failed download" },
+	{ "<!doctype", 9, 0, "an HTML page, perhaps a failed download" },
+	{ "<html", 5, 0, "an HTML page, perhaps a failed download" },
+	{ "<?xml", 5, 0, "an XML text, perhaps a failed download" },
+	{ "PK\x03\x04", 4, 0,
+	  "a zip archive without a torch checkpoint in it (numpy .npz? TorchScript? a document?)" },
+	{ "PK\x05\x06", 4, 0, "an empty zip archive" },
+	{ "ustar", 5, 257, "a tar archive; unpack it first" },
+	{ "{", 1, 0, "a JSON text" },
+	{ "\x80", 1, 0, "a bare pickle; torch.save writes checkpoints otherwise" },
+};
+
+static bool is_all(const struct ck_input *in, bool (*test)(uint8_t))
+{
+	for (size_t i = 0; i < in->head_len; i++)
+		if (!test(in->head[i]))
+			return false;
+	return true;
+}
+
+static bool is_zero(uint8_t c)
+{
+	return !c;
+}
+
+static bool is_text(uint8_t c)
+{
+	return c >= 0x20 || (c >= '\t' && c <= '\r');
+}
+
+static const char *what_file(const struct ck_input *in)
+{
+	if (!in->bytes)
+		return "an empty file; was the copy interrupted?";
+	for (size_t i = 0; i < CK_ARRAY_LEN(magics); i++)
+		if (in->head_len >= magics[i].off + magics[i].n &&
+		    !memcmp(in->head + magics[i].off, magics[i].bytes, magics[i].n))
+			return magics[i].what;
+	if (is_all(in, is_zero))
+		return "a file that begins with zeros; was the download or copy interrupted?";
+	if (is_all(in, is_text))
+		return "a text file";
+	return "data of a kind that is not known here";
+}
+
+static const struct {
+	const char *name;
+	const char *what;
+} tells[] = {
+	{ ".metadata", "a torch.distributed.checkpoint folder, which is not read yet" },
+	{ "latest_universal", "a folder with a universal checkpoint, which is not read yet" },
+	{ "adapter_config.json", "a PEFT adapter without a file of weights that is known" },
+	{ "config.json", "a model's configuration, but no file of weights" },
+	{ "latest", "a file 'latest', but not the step that it names" },
+};
+
+static int fail_folder(const struct ck_input *in, struct ckpt_err *err)
+{
+	const struct ck_tree *t = &in->tree;
+	uint64_t nfiles = 0;
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(tells); i++)
+		if (ck_tree_find(t, tells[i].name))
+			return ck_fail(err, CKPT_E_FORMAT, in->path[0], CKPT_NO_OFFSET,
+				       "no checkpoint is recognised here; the folder holds %s",
+				       tells[i].what);
+	for (uint64_t i = 0; i < t->n; i++)
+		nfiles += !t->entry[i].is_dir;
+	if (!t->n)
+		return ck_fail(err, CKPT_E_FORMAT, in->path[0], CKPT_NO_OFFSET,
+			       "the folder is empty");
+	return ck_fail(err, CKPT_E_FORMAT, in->path[0], CKPT_NO_OFFSET,
+		       "no checkpoint is recognised among %" PRIu64 " files and %" PRIu64
+		       " folders (the first is %s); give a step, the folder above it, a folder "
+		       "of safetensors, or one file", nfiles, t->n - nfiles, t->entry[0].name);
+}
+
+static int fail_format(const struct ck_input *in, struct ckpt_err *err)
+{
+	if (in->is_dir)
+		return fail_folder(in, err);
+	return ck_fail(err, CKPT_E_FORMAT, in->path[0], CKPT_NO_OFFSET,
+		       "no format recognises it: this is %s", what_file(in));
+}
+
+/* --------------------------------------------------------------------- opening */
+
+static const struct ck_format *best_driver(const struct ck_input *in)
+{
+	const struct ck_format *best = NULL;
+	int high = 0;
+
+	for (const struct ck_format *const *p = ck_formats; *p; p++) {
+		const int bid = (*p)->probe(in);
+
+		if (bid > high) {
+			high = bid;
+			best = *p;
+		}
+	}
+	return best;
+}
+
+static int index_with(const struct ck_format *driver, const struct ck_input *in,
+		      struct ck_index *ix, struct ck_findings *f, struct ckpt_err *err)
+{
+	ix->format = driver->name;
+	ix->path = ck_arena_strdup(&ix->arena, in->path[0]);
+	if (!ix->path)
+		return ck_fail_nomem(err, "a path", strlen(in->path[0]));
+	return driver->index(in, ix, f, err);
+}
+
+int ck_format_open(struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
+		   struct ckpt_err *err)
+{
+	const char *const *given = in->path;
+	struct ck_arena arena = CK_ARENA_INIT;
+	const struct ck_format *driver;
+	const char **path = NULL;
+	int rc;
+
+	if (!in->npaths || !in->path[0][0])
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "no path is given");
+	rc = cut_slashes(in->path, in->npaths, &arena, &path, err);
+	if (rc)
+		goto out;
+	in->path = path;
+	rc = check_kinds(in, err);
+	if (!rc && in->is_dir)
+		rc = ck_tree_list(&in->tree, in->path, in->npaths, NULL, in->limits.files, err);
+	else if (!rc)
+		rc = look_at_file(in, err);
+	if (rc)
+		goto out;
+	driver = best_driver(in);
+	rc = driver ? index_with(driver, in, ix, f, err) : fail_format(in, err);
+out:
+	ck_tree_release(&in->tree);
+	in->path = given;
+	ck_arena_release(&arena);
+	return rc;
+}

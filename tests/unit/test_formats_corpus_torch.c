@@ -1,0 +1,661 @@
+/*
+ * Every torch file of the format corpus against its manifest: zip archives, legacy streams,
+ * bare pickles, and sparse files beyond 4 GiB. If a row is wrong, a user gets other
+ * numbers than torch.load gives, or a damaged or hostile file goes through.
+ *
+ * long on purpose: the reader of extents and the judge of rows need each other
+ *
+ * A row is opened through the driver and read whole through its extents by a reader of
+ * this file's own, which knows nothing of the library's. Memory and time are bounded.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <cjson/cJSON.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "formats/torch_pt/ck_pt.h"
+#include "formats/torch_pt/ck_pt_driver.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/format/ck_limits.h"
+#include "libckpt/tensor/ck_dtype.h"
+#include "libckpt/zip/ck_zip.h"
+#include "tests/lib/t_dir.h"
+#include "tests/lib/t_sha256.h"
+
+#define MAX_LIVE ((size_t)64 << 20)
+#define MAX_SECONDS 10
+
+static cJSON *manifest;
+static char *root;
+
+/* Rows that are not right yet, each with its reason. */
+static const struct {
+	const char *file, *reason;
+} known[] = {
+	{NULL, NULL},
+};
+
+static const char *reason_to_skip(const char *file)
+{
+	for (int i = 0; known[i].file; i++)
+		if (!strcmp(known[i].file, file))
+			return known[i].reason;
+	return NULL;
+}
+
+/* ------------------------------------------------------- what the library holds */
+
+static size_t live, peak;
+
+static void *counted_realloc(void *p, size_t n)
+{
+	const size_t old = p ? malloc_usable_size(p) : 0;
+	void *q = realloc(p, n);
+
+	if (q) {
+		live += malloc_usable_size(q) - old;
+		peak = live > peak ? live : peak;
+	}
+	return q;
+}
+
+static void counted_free(void *p)
+{
+	live -= p ? malloc_usable_size(p) : 0;
+	free(p);
+}
+
+/* ------------------------------------------------------------------ one file */
+
+struct opened {
+	struct ck_input in;
+	struct ck_index ix;
+	struct ck_findings f;
+	struct ckpt_err err;
+	int rc;
+};
+
+static void open_path(struct opened *o, const char *const *path)
+{
+	struct ck_src *src;
+
+	memset(o, 0, sizeof(*o));
+	o->in.path = path;
+	o->in.npaths = 1;
+	o->in.threads = 1;
+	o->in.pool = ck_fdpool_new(4);
+	ck_limits_fill(NULL, &o->in.limits);
+	assert_int_equal(ck_src_open(o->in.pool, *path, &src, NULL), 0);
+	o->in.bytes = ck_src_size(src);
+	o->in.head_len = o->in.bytes < sizeof(o->in.head) ? o->in.bytes : sizeof(o->in.head);
+	assert_int_equal(ck_src_read(src, 0, o->in.head, o->in.head_len, NULL), 0);
+	ck_src_close(src);
+	assert_int_equal(ck_index_init(&o->ix, o->in.limits.memory_bytes, NULL), 0);
+	/* Without a bid the reader must still refuse with a sentence. */
+	o->rc = ck_format_torch.index(&o->in, &o->ix, &o->f, &o->err);
+}
+
+static void close_path(struct opened *o)
+{
+	ck_index_release(&o->ix);
+	ck_findings_release(&o->f);
+	ck_fdpool_free(o->in.pool);
+}
+
+static const char *verdict(const struct opened *o)
+{
+	if (o->rc || ck_findings_worst(&o->f, CKPT_ERROR))
+		return "must-refuse";
+	for (uint64_t i = 0; i < o->f.n; i++)
+		if (o->f.list[i].severity >= CKPT_WARN && strcmp(o->f.list[i].id, "TENSOR_OPAQUE"))
+			return "must-warn";
+	return "valid";
+}
+
+/* A note that is no warning does for a row that wants a finding. */
+static bool agrees(const struct opened *o, const char *class)
+{
+	const char *got = verdict(o);
+
+	return class && (!strcmp(got, class) ||
+			 (o->f.n && !strcmp(got, "valid") && !strcmp(class, "must-warn")));
+}
+
+/* ------------------------------------------------------------- bytes of a state */
+
+/* The bytes that the extent counts its offsets in: a file, or an inflated member. */
+struct bytes {
+	struct ck_src *src;
+	uint8_t *mem;
+	uint64_t n;
+};
+
+static bool bytes_open(const struct ck_index *ix, const struct ck_extent *e, struct bytes *b)
+{
+	const struct ck_member *m;
+	uint8_t *packed;
+	bool ok;
+
+	b->src = ix->source[e->source].src;
+	b->mem = NULL;
+	b->n = ck_src_size(b->src);
+	if (!(e->flags & CKPT_EXTENT_DEFLATED))
+		return true;
+	m = &ix->member[e->member];
+	b->n = m->bytes;
+	b->mem = t_alloc(m->bytes + 1);
+	packed = t_alloc(m->packed + 1);
+	ok = !ck_src_read(b->src, m->off, packed, m->packed, NULL) &&
+	     !ck_zip_inflate(packed, m->packed, b->mem, m->bytes, "", NULL) &&
+	     (!m->crc || ck_zip_crc32(0, b->mem, m->bytes) == m->crc);
+	free(packed);
+	return ok;
+}
+
+static bool bytes_get(const struct bytes *b, uint64_t off, void *out, uint64_t n)
+{
+	if (off > b->n || n > b->n - off)
+		return false;
+	if (b->mem)
+		memcpy(out, b->mem + off, n);
+	return b->mem || !ck_src_read(b->src, off, out, n, NULL);
+}
+
+static bool gather(const struct bytes *b, const struct ck_extent *e, const struct ck_view *v,
+		   uint64_t esize, uint8_t *out)
+{
+	for (uint64_t i = 0; i < e->count; i++) {
+		uint64_t rest = i, at = 0;
+
+		for (uint32_t d = v->ndim; d-- > 0;) {
+			at += rest % v->shape[d] * v->stride[d];
+			rest /= v->shape[d];
+		}
+		if (!bytes_get(b, e->off + at * esize, out + i * esize, esize))
+			return false;
+	}
+	return true;
+}
+
+static void swap(uint8_t *p, uint64_t n, uint64_t width)
+{
+	for (uint64_t i = 0; i + width <= n; i += width)
+		for (uint64_t k = 0; k < width / 2; k++) {
+			const uint8_t c = p[i + k];
+
+			p[i + k] = p[i + width - 1 - k];
+			p[i + width - 1 - k] = c;
+		}
+}
+
+/* Lazy bits of floating and complex elements, which are all the corpus has. */
+static void negate(uint8_t *p, uint64_t n, uint64_t width, uint64_t from, uint64_t step)
+{
+	for (uint64_t i = from; i + width <= n; i += step)
+		p[i + width - 1] ^= 0x80;
+}
+
+static bool read_extent(const struct ck_index *ix, const struct ck_extent *e, uint8_t *out)
+{
+	const struct ck_dtype_info *info = ck_dtype_info((enum ckpt_dtype)e->dtype);
+	const uint64_t esize = info->bits / 8, n = e->runs * e->count * esize;
+	const uint64_t part = info->cls == CK_CLASS_COMPLEX ? esize / 2 : esize;
+	struct bytes b;
+	bool ok = bytes_open(ix, e, &b);
+
+	if (ok && e->flags & CKPT_EXTENT_GATHER)
+		ok = gather(&b, e, &ix->view[e->view], esize, out);
+	else
+		for (uint64_t k = 0; ok && k < e->runs; k++)
+			ok = bytes_get(&b, e->off + k * e->src_stride, out + k * e->count * esize,
+				       e->count * esize);
+	free(b.mem);
+	if (e->flags & CKPT_EXTENT_SWAPPED)
+		swap(out, n, part);
+	if (e->flags & CKPT_EXTENT_NEG)
+		negate(out, n, part, 0, part);
+	if (e->flags & CKPT_EXTENT_CONJ)
+		negate(out, n, part, part, esize);
+	return ok;
+}
+
+static bool hash_tensor(const struct ck_index *ix, const struct ck_tensor *t, uint64_t bytes,
+			char out[65])
+{
+	const uint32_t number = ck_index_state_find(ix, (uint32_t)(t - ix->tensor), "weight");
+	uint8_t *buf = t_alloc(bytes + 1);
+	uint64_t at = 0;
+	bool ok = number != CK_NONE;
+
+	for (uint64_t i = 0; ok && i < ix->state[number].nextents; i++) {
+		const struct ck_extent *e = &ix->extent[ix->state[number].extent + i];
+
+		ok = read_extent(ix, e, buf + at);
+		at += e->runs * e->count * (ckpt_dtype_bits((enum ckpt_dtype)e->dtype) / 8);
+	}
+	t_sha256_of(buf, bytes, out);
+	free(buf);
+	return ok && at == bytes;
+}
+
+/* ------------------------------------------------------------------ comparing */
+
+static const char *text_of(const cJSON *row, const char *key)
+{
+	const cJSON *v = cJSON_GetObjectItemCaseSensitive(row, key);
+
+	return cJSON_IsString(v) ? v->valuestring : NULL;
+}
+
+/* 'text' behind 'name', its dots and backslashes escaped if 'escape'. */
+static char *append_step(char *name, const char *dot, const char *text, bool escape)
+{
+	char *out = t_fmt("%s%s", name, dot);
+
+	for (; *text; text++) {
+		const char *slash = escape && (*text == '.' || *text == '\\') ? "\\" : "";
+		char *more = t_fmt("%s%s%c", out, slash, *text);
+
+		free(out);
+		out = more;
+	}
+	free(name);
+	return out;
+}
+
+/* The name that the index must give to a path. */
+static char *path_name(const cJSON *path)
+{
+	const bool escape = cJSON_GetArraySize(path) > 1;
+	char *name = t_fmt("%s", "");
+	const cJSON *step;
+
+	if (!cJSON_GetArraySize(path)) {
+		free(name);
+		return t_fmt("tensor");
+	}
+	cJSON_ArrayForEach(step, path)
+	{
+		const char *dot = step == path->child ? "" : ".";
+		char *text = cJSON_IsString(step) ? t_fmt("%s", step->valuestring) :
+			     t_fmt("%.0f", step->valuedouble);
+
+		name = append_step(name, dot, text, escape);
+		free(text);
+	}
+	return name;
+}
+
+/* Shapes up to 2^53 are exact in a double. */
+static bool same_shape(const struct ck_tensor *t, const cJSON *shape)
+{
+	if ((int)t->ndim != cJSON_GetArraySize(shape))
+		return false;
+	for (uint32_t i = 0; i < t->ndim; i++)
+		if ((double)t->shape[i] != cJSON_GetArrayItem(shape, (int)i)->valuedouble)
+			return false;
+	return true;
+}
+
+static const char *compare_tensor(const struct ck_index *ix, uint32_t number, const cJSON *want)
+{
+	const struct ck_tensor *t = &ix->tensor[number];
+	const char *sha = text_of(want, "sha256");
+	enum ckpt_dtype dtype;
+	char got[65];
+
+	if (!same_shape(t, cJSON_GetObjectItem(want, "shape")))
+		return "a shape differs";
+	if (t->role == CKPT_ROLE_ALIAS)
+		t = &ix->tensor[t->alias_of];
+	if (t->first_state == CK_NONE)
+		return "a tensor has no state";
+	dtype = (enum ckpt_dtype)ix->state[t->first_state].dtype;
+	if (!ckpt_dtype_torch_name(dtype) ||
+	    strcmp(ckpt_dtype_torch_name(dtype), text_of(want, "dtype")))
+		return "a dtype differs";
+	if (!sha)
+		return NULL;
+	if (!hash_tensor(ix, t, (uint64_t)cJSON_GetObjectItem(want, "nbytes")->valuedouble, got))
+		return "the bytes cannot be read";
+	return strcmp(sha, got) ? "the bytes differ" : NULL;
+}
+
+/* Tensors inside what is reported by name only may be listed. */
+static bool is_inside_opaque(const char *name, const cJSON *expect)
+{
+	const cJSON *one;
+
+	cJSON_ArrayForEach(one, cJSON_GetObjectItem(expect, "opaque"))
+	{
+		const cJSON *path = cJSON_GetObjectItem(one, "path");
+		char *head = path_name(path);
+		const size_t n = strlen(head);
+		const bool inside =
+			!cJSON_GetArraySize(path) || (!strncmp(name, head, n) && name[n] == '.');
+
+		free(head);
+		if (inside && !strcmp(text_of(one, "kind"), "object"))
+			return true;
+	}
+	return false;
+}
+
+static const char *compare_tensors(const struct ck_index *ix, const cJSON *expect)
+{
+	const cJSON *list = cJSON_GetObjectItem(expect, "tensors"), *one;
+	uint8_t *seen = t_alloc(ix->ntensors + 1);
+	const char *what = NULL;
+
+	memset(seen, 0, ix->ntensors + 1);
+	cJSON_ArrayForEach(one, list)
+	{
+		char *name = path_name(cJSON_GetObjectItem(one, "path"));
+		uint32_t number;
+
+		if (!ck_index_find(ix, name, &number))
+			what = "a tensor is missing";
+		else if (seen[number]++)
+			what = "two paths give one name";
+		else
+			what = compare_tensor(ix, number, one);
+		free(name);
+		if (what)
+			break;
+	}
+	for (uint64_t i = 0; !what && i < ix->ntensors; i++)
+		if (!seen[i] && !is_inside_opaque(ix->tensor[i].name, expect))
+			what = "there is a tensor more";
+	free(seen);
+	return what;
+}
+
+/* The checksums of the archive's storages: what a full verification looks at. */
+static bool checksums_agree(const char *path)
+{
+	struct ck_fdpool *pool = ck_fdpool_new(2);
+	struct ckpt_limits limits;
+	struct ck_src *src;
+	struct ck_pt *pt;
+	bool ok = true;
+
+	ck_limits_fill(NULL, &limits);
+	assert_int_equal(ck_src_open(pool, path, &src, NULL), 0);
+	assert_int_equal(ck_pt_open(src, &limits, 0, NULL, &pt, NULL), 0);
+	for (uint64_t i = 0; i < pt->nstorages; i++) {
+		const struct ck_pt_storage *s = &pt->storage[i];
+		uint8_t *p = t_alloc(s->packed + 1);
+
+		assert_int_equal(ck_src_read(src, s->off, p, s->packed, NULL), 0);
+		ok &= s->deflated || !s->crc || ck_zip_crc32(0, p, s->packed) == s->crc;
+		free(p);
+	}
+	ck_pt_close(pt);
+	ck_src_close(src);
+	ck_fdpool_free(pool);
+	return ok;
+}
+
+/* ----------------------------------------------------------------------- rows */
+
+static double seconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* NULL if the row is right. */
+static const char *judge(const cJSON *row, char *said, size_t said_n)
+{
+	const char *class = text_of(row, "class"), *alt = text_of(row, "alt"), *got, *what = NULL;
+	const char *mode = text_of(row, "mode"), *reason = text_of(row, "reason");
+	const bool deep = mode && !strcmp(mode, "verify");
+	char *path = t_fmt("%s/%s", root, text_of(row, "file"));
+	const char *const paths[] = {path};
+	const cJSON *expect = cJSON_GetObjectItem(row, "expect");
+	const double start = seconds();
+	struct opened o;
+
+	peak = live;
+	open_path(&o, paths);
+	got = verdict(&o);
+	snprintf(said, said_n, "%s: %s: %s %s", got, o.err.where, o.err.msg,
+		 o.f.n ? o.f.list[0].text : "");
+	if (deep && !o.rc && !strcmp(class, "must-refuse"))
+		what = strcmp(reason, "bad-crc") || !checksums_agree(path)
+			       ? NULL
+			       : "the damage is not found by a full verification";
+	else if (!agrees(&o, class) && !agrees(&o, alt) && !deep)
+		what = "the verdict differs";
+	else if (!o.rc && expect)
+		what = compare_tensors(&o.ix, expect);
+	if (!what && o.rc && (!o.err.code || !o.err.msg[0] || !o.err.where[0]))
+		what = "the refusal has no place or no sentence";
+	if (!what && reason && !strcmp(reason, "hostile-global") && !strcmp(class, "must-refuse") &&
+	    !alt && cJSON_GetObjectItem(row, "globals") && o.rc != -CKPT_E_UNSAFE)
+		what = "a hostile call is not refused as one";
+	if (!what && peak > MAX_LIVE)
+		what = "too much memory";
+	if (!what && seconds() - start > MAX_SECONDS)
+		what = "too slow";
+	close_path(&o);
+	free(path);
+	return what;
+}
+
+static void walk(const char *kind, int at_least)
+{
+	int n = 0, wrong = 0, skipped = 0;
+	const cJSON *row;
+
+	cJSON_ArrayForEach(row, manifest)
+	{
+		const char *file = text_of(row, "file"), *what, *reason = reason_to_skip(file);
+		char said[1400];
+
+		if (strcmp(text_of(row, "kind"), kind))
+			continue;
+		n++;
+		what = judge(row, said, sizeof(said));
+		if (what && reason) {
+			print_message("skipped %s: %s\n", file, reason);
+			skipped++;
+		} else if (what) {
+			print_error("%s: %s (%s wanted; %s)\n", file, what, text_of(row, "class"),
+				    said);
+			wrong++;
+		} else if (reason) {
+			print_error("%s is right, take it off the list\n", file);
+			wrong++;
+		}
+	}
+	print_message("%s: %d rows, %d wrong, %d not yet right\n", kind, n, wrong, skipped);
+	assert_int_equal(wrong, 0);
+	assert_true(n >= at_least);
+}
+
+static void zip_archives_read_as_the_manifest_says(void **state)
+{
+	(void)state;
+	walk("pt-zip", 700);
+}
+
+static void legacy_streams_read_as_the_manifest_says(void **state)
+{
+	(void)state;
+	walk("pt-legacy", 80);
+}
+
+static void bare_pickles_are_refused(void **state)
+{
+	(void)state;
+	walk("pickle", 5);
+}
+
+/* -------------------------------------------------------------------- recipes */
+
+static uint8_t nibble(char c)
+{
+	return (uint8_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+}
+
+static size_t unhex(const char *s, uint8_t *out)
+{
+	const size_t n = strlen(s) / 2;
+
+	for (size_t i = 0; i < n; i++)
+		out[i] = (uint8_t)(nibble(s[2 * i]) << 4 | nibble(s[2 * i + 1]));
+	return n;
+}
+
+/* A sparse file: all bytes 0 but for the segments. */
+static void recipe_make(const char *recipe, const char *path)
+{
+	size_t len;
+	char *text = (char *)t_file_read(recipe, &len);
+	cJSON *r = cJSON_Parse(text), *seg;
+	int fd = open(path, O_CREAT | O_WRONLY | O_EXCL, 0600);
+
+	assert_true(r && fd >= 0);
+	assert_int_equal(ftruncate(fd, (off_t)cJSON_GetObjectItem(r, "size")->valuedouble), 0);
+	cJSON_ArrayForEach(seg, cJSON_GetObjectItem(r, "segments"))
+	{
+		const char *hex = cJSON_GetArrayItem(seg, 1)->valuestring;
+		uint8_t *b = t_alloc(strlen(hex) / 2 + 1);
+		const size_t n = unhex(hex, b);
+
+		assert_int_equal(pwrite(fd, b, n, (off_t)cJSON_GetArrayItem(seg, 0)->valuedouble),
+				 (ssize_t)n);
+		free(b);
+	}
+	close(fd);
+	cJSON_Delete(r);
+	free(text);
+}
+
+static void probe_tensor(const struct opened *o, const cJSON *want)
+{
+	char *name = path_name(cJSON_GetObjectItem(want, "path"));
+	const cJSON *off = cJSON_GetObjectItem(want, "file_offset"), *probe;
+	const struct ck_tensor *t;
+	const struct ck_state *s;
+	const struct ck_extent *e;
+	uint32_t number;
+
+	assert_true(ck_index_find(&o->ix, name, &number));
+	t = &o->ix.tensor[number];
+	s = &o->ix.state[t->first_state];
+	assert_true(same_shape(t, cJSON_GetObjectItem(want, "shape")));
+	free(name);
+	if (!t->numel)
+		return;
+	assert_int_equal(s->nextents, 1);
+	e = &o->ix.extent[s->extent];
+	if (off)
+		assert_true((double)e->off == off->valuedouble);
+	cJSON_ArrayForEach(probe, cJSON_GetObjectItem(want, "probes"))
+	{
+		const uint64_t at = (uint64_t)cJSON_GetArrayItem(probe, 0)->valuedouble;
+		uint8_t want_bytes[64], got[64];
+		const size_t n = unhex(cJSON_GetArrayItem(probe, 1)->valuestring, want_bytes);
+
+		assert_int_equal(ck_src_read(o->ix.source[0].src, e->off + at, got, n, NULL), 0);
+		assert_memory_equal(got, want_bytes, n);
+	}
+}
+
+static void recipe_check(const cJSON *row)
+{
+	char *dir = t_dir_new(), *recipe = t_fmt("%s/%s", root, text_of(row, "file"));
+	char *path = t_fmt("%s/big.pt", dir);
+	const char *const paths[] = {path};
+	const cJSON *list = cJSON_GetObjectItem(cJSON_GetObjectItem(row, "expect"), "tensors"),
+		    *one;
+	struct opened o;
+
+	recipe_make(recipe, path);
+	open_path(&o, paths);
+	if (o.rc)
+		print_error("%s: %s\n", recipe, o.err.msg);
+	assert_int_equal(o.rc, 0);
+	assert_int_equal(o.ix.ntensors, cJSON_GetArraySize(list));
+	cJSON_ArrayForEach(one, list) probe_tensor(&o, one);
+	close_path(&o);
+	t_dir_remove(dir);
+	free(path);
+	free(recipe);
+	free(dir);
+}
+
+static void archives_beyond_4_gib_are_read(void **state)
+{
+	const cJSON *row;
+	int n = 0;
+
+	(void)state;
+	cJSON_ArrayForEach(row, manifest)
+	{
+		const char *file = text_of(row, "file");
+
+		/* The safetensors recipes belong to that format's tests. */
+		if (strcmp(text_of(row, "kind"), "recipe") || strstr(file, "safetensors") ||
+		    strstr(file, "header-"))
+			continue;
+		recipe_check(row);
+		n++;
+	}
+	assert_true(n >= 4);
+}
+
+static void nothing_is_left_allocated(void **state)
+{
+	(void)state;
+	assert_int_equal(live, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(zip_archives_read_as_the_manifest_says),
+		cmocka_unit_test(legacy_streams_read_as_the_manifest_says),
+		cmocka_unit_test(bare_pickles_are_refused),
+		cmocka_unit_test(archives_beyond_4_gib_are_read),
+		cmocka_unit_test(nothing_is_left_allocated),
+	};
+	const char *fixtures = getenv("ZCKPT_FIXTURES");
+	char *path, *text;
+	size_t n;
+	int rc;
+
+	if (!fixtures) {
+		printf("skipped: ZCKPT_FIXTURES is not set\n");
+		return 77;
+	}
+	ck_sys.realloc = counted_realloc;
+	ck_sys.free = counted_free;
+	root = t_fmt("%s/formats", fixtures);
+	path = t_fmt("%s/manifest.json", root);
+	text = (char *)t_file_read(path, &n);
+	manifest = text ? cJSON_ParseWithLength(text, n) : NULL;
+	if (!manifest)
+		t_die("%s cannot be read", path);
+	rc = cmocka_run_group_tests(tests, NULL, NULL);
+	cJSON_Delete(manifest);
+	free(text);
+	free(path);
+	free(root);
+	return rc ? 1 : 0;
+}
