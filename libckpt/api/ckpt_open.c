@@ -1,0 +1,99 @@
+/* ckpt_open.c -- opening and closing a checkpoint. */
+#include <string.h>
+#include <unistd.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/format/ck_format.h"
+#include "libckpt/format/ck_limits.h"
+#include "libckpt/ops/ck_ckpt.h"
+
+static int copy_names(struct ck_arena *arena, const char *const *list,
+		      const char *const **out, struct ckpt_err *err)
+{
+	const char **copy;
+	size_t n = 0;
+
+	if (!list)
+		return 0;
+	while (list[n])
+		n++;
+	copy = ck_arena_zalloc(arena, (n + 1) * sizeof(*copy));
+	for (size_t i = 0; copy && i < n; i++) {
+		copy[i] = ck_arena_strdup(arena, list[i]);
+		if (!copy[i])
+			return ck_fail_nomem(err, "names of findings", n);
+	}
+	*out = copy;
+	return copy ? 0 : ck_fail_nomem(err, "names of findings", n);
+}
+
+static uint32_t default_threads(void)
+{
+	const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return cpus < 1 ? 1 : cpus > 16 ? 16 : (uint32_t)cpus;
+}
+
+static int fill(struct ckpt *ck, const struct ckpt_open_opts *o, struct ckpt_err *err)
+{
+	struct ckpt_limits limits;
+	int rc = ck_opts_take(&limits, sizeof(limits), o->limits, "limits", err);
+
+	if (rc)
+		return rc;
+	ck_limits_fill(&limits, &ck->limits);
+	rc = copy_names(&ck->arena, o->as_warning, &ck->findings.as_warning, err);
+	if (rc)
+		return rc;
+	ck->pool = ck_fdpool_new(0);
+	if (!ck->pool)
+		return ck_fail_nomem(err, "a pool of files", 0);
+	return ck_index_init(&ck->ix, ck->limits.memory_bytes, err);
+}
+
+int ckpt_open(const char *const *paths, size_t npaths, const struct ckpt_open_opts *opts,
+	      struct ckpt **ck_out, struct ckpt_err *err)
+{
+	struct ckpt_open_opts o;
+	struct ck_input in = { .path = paths, .npaths = npaths };
+	struct ckpt *ck = NULL;
+	int rc;
+
+	if (!ck_out || !paths || !npaths)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "no path is given");
+	for (size_t i = 0; i < npaths; i++)
+		if (!paths[i] || !paths[i][0])
+			return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+				       "path %zu of %zu is empty", i + 1, npaths);
+	rc = ck_opts_take(&o, sizeof(o), opts, "options of opening", err);
+	if (rc)
+		return rc;
+	ck = ck_zalloc(sizeof(*ck));
+	if (!ck)
+		return ck_fail_nomem(err, "a checkpoint", sizeof(*ck));
+	rc = fill(ck, &o, err);
+	if (!rc) {
+		in.tag = o.tag;
+		in.threads = o.threads ? o.threads : default_threads();
+		in.limits = ck->limits;
+		in.pool = ck->pool;
+		rc = ck_format_open(&in, &ck->ix, &ck->findings, err);
+	}
+	if (rc)
+		ckpt_close(ck);
+	else
+		*ck_out = ck;
+	return rc;
+}
+
+void ckpt_close(struct ckpt *ck)
+{
+	if (!ck)
+		return;
+	ck_index_release(&ck->ix);
+	ck_findings_release(&ck->findings);
+	ck_fdpool_free(ck->pool);
+	ck_arena_release(&ck->arena);
+	ck_free(ck);
+}

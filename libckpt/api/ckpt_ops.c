@@ -1,0 +1,107 @@
+/* ckpt_ops.c -- the verbs: options of any version made complete, then called down. */
+#include <string.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_mem.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/ops/ck_ckpt.h"
+
+/* The options that verbs share, complete. */
+struct shared {
+	struct ckpt_run_opts run;
+	struct ckpt_select select;
+};
+
+static int take_shared(struct shared *s, const struct ckpt_run_opts *run,
+		       const struct ckpt_select *select, struct ckpt_err *err)
+{
+	int rc = ck_opts_take(&s->run, sizeof(s->run), run, "run options", err);
+
+	if (!rc)
+		rc = ck_opts_take(&s->select, sizeof(s->select), select, "a selection", err);
+	if (!rc && (unsigned)s->run.sync > CKPT_SYNC_NONE)
+		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			     "sync number %d is none", (int)s->run.sync);
+	if (!rc && (unsigned)s->select.tied > CKPT_TIED_DROP)
+		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			     "tied number %d is none", (int)s->select.tied);
+	return rc;
+}
+
+int ckpt_convert(struct ckpt *ck, const char *dst, const struct ckpt_convert_opts *opts,
+		 struct ckpt_report *report_out, struct ckpt_err *err)
+{
+	const unsigned known = CKPT_CONVERT_FORCE | CKPT_CONVERT_RESTART | CKPT_CONVERT_DRY_RUN |
+			       CKPT_CONVERT_DIGEST | CKPT_CONVERT_STRICT;
+	struct ckpt_convert_opts o;
+	struct shared shared;
+	int rc;
+
+	if (!ck || !dst)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "no checkpoint or no destination is given");
+	rc = ck_opts_take(&o, sizeof(o), opts, "options of converting", err);
+	if (!rc)
+		rc = take_shared(&shared, o.run, o.select, err);
+	if (!rc && (o.flags & ~known))
+		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			     "flags 0x%x are not known to this version", o.flags & ~known);
+	if (rc)
+		return rc;
+	o.run = &shared.run;
+	o.select = &shared.select;
+	return ck_convert(ck, dst, &o, report_out, err);
+}
+
+static void free_memory(void *memory)
+{
+	struct ck_arena *arena = memory;
+
+	if (arena)
+		ck_arena_release(arena);
+	ck_free(arena);
+}
+
+void ckpt_report_free(struct ckpt_report *report)
+{
+	if (!report)
+		return;
+	free_memory(report->memory);
+	memset(report, 0, sizeof(*report));
+}
+
+int ckpt_commit(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync, struct ckpt_err *err)
+{
+	if (!dst || (unsigned)sync > CKPT_SYNC_NONE)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "no destination is given, or sync is none of the three");
+	return ck_commit_parts(dst, timeout_ms, sync, err);
+}
+
+int ckpt_digest(struct ckpt *ck, const struct ckpt_digest_opts *opts, struct ckpt_digests *out,
+		struct ckpt_err *err)
+{
+	struct ckpt_digest_opts o;
+	struct shared shared;
+	int rc;
+
+	if (!ck || !out)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "no checkpoint or no place for the digests is given");
+	rc = ck_opts_take(&o, sizeof(o), opts, "options of digests", err);
+	if (!rc)
+		rc = take_shared(&shared, o.run, o.select, err);
+	if (rc)
+		return rc;
+	o.run = &shared.run;
+	o.select = &shared.select;
+	return ck_digest(ck, &o, out, err);
+}
+
+void ckpt_digests_free(struct ckpt_digests *digests)
+{
+	if (!digests)
+		return;
+	free_memory(digests->memory);
+	memset(digests, 0, sizeof(*digests));
+}

@@ -1,0 +1,215 @@
+/* ckpt_query.c -- looking at an open checkpoint. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_hash.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/ops/ck_read.h"
+
+#define READ_CACHE ((uint64_t)64 << 20)
+
+static const char *text(const char *s)
+{
+	return s ? s : "";
+}
+
+void ckpt_info_get(const struct ckpt *ck, struct ckpt_info *out)
+{
+	const struct ck_index *ix = &ck->ix;
+
+	*out = (struct ckpt_info){
+		.format = text(ix->format), .path = text(ix->path), .tag = text(ix->tag),
+		.why = text(ix->why), .stage = ix->stage, .optimizer = text(ix->optimizer),
+		.world = ix->world, .step = ix->step, .writer = text(ix->writer),
+		.ntensors = ix->ntensors, .nextents = ix->nextents, .nfiles = ix->nsources,
+		.ngroups = ix->ngroups, .nfindings = ck->findings.n,
+	};
+	for (uint64_t i = 0; i < ix->nsources; i++)
+		out->file_bytes += ix->source[i].bytes;
+	ck_hash128_print(ck_hasher_sum(ix->fingerprint), out->fingerprint);
+}
+
+static int check(const char *what, uint64_t number, uint64_t n, struct ckpt_err *err)
+{
+	if (number < n)
+		return 0;
+	return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+		       "there is no %s %" PRIu64 ", they are %" PRIu64, what, number, n);
+}
+
+int ckpt_tensor_get(const struct ckpt *ck, uint64_t tensor, struct ckpt_tensor_info *out,
+		    struct ckpt_err *err)
+{
+	const struct ck_tensor *t;
+	int rc = check("tensor", tensor, ck->ix.ntensors, err);
+
+	if (rc)
+		return rc;
+	t = &ck->ix.tensor[tensor];
+	*out = (struct ckpt_tensor_info){
+		.name = t->name, .role = (enum ckpt_role)t->role, .ndim = t->ndim,
+		.shape = t->shape, .numel = t->numel, .nstates = t->nstates, .group = t->group,
+		.alias_of = t->alias_of,
+	};
+	return 0;
+}
+
+int ckpt_tensor_find(const struct ckpt *ck, const char *name, uint64_t *tensor_out,
+		     struct ckpt_err *err)
+{
+	uint32_t number;
+
+	if (!name || !ck_index_find(&ck->ix, name, &number))
+		return ck_fail(err, CKPT_E_USAGE, name, CKPT_NO_OFFSET,
+			       "the checkpoint has no tensor of this name");
+	*tensor_out = number;
+	return 0;
+}
+
+static int state_at(const struct ckpt *ck, uint64_t tensor, uint32_t state,
+		    const struct ck_state **out, struct ckpt_err *err)
+{
+	uint32_t s;
+	int rc = check("tensor", tensor, ck->ix.ntensors, err);
+
+	if (!rc)
+		rc = check("state", state, ck->ix.tensor[tensor].nstates, err);
+	if (rc)
+		return rc;
+	s = ck->ix.tensor[tensor].first_state;
+	while (state--)
+		s = ck->ix.state[s].next;
+	*out = &ck->ix.state[s];
+	return 0;
+}
+
+int ckpt_state_get(const struct ckpt *ck, uint64_t tensor, uint32_t state,
+		   struct ckpt_state_info *out, struct ckpt_err *err)
+{
+	const struct ck_state *s;
+	int rc = state_at(ck, tensor, state, &s, err);
+
+	if (rc)
+		return rc;
+	*out = (struct ckpt_state_info){
+		.name = s->name, .dtype = (enum ckpt_dtype)s->dtype, .flags = s->flags,
+		.nextents = s->nextents, .nreplicas = s->nreplicas,
+	};
+	return 0;
+}
+
+int ckpt_extent_get(const struct ckpt *ck, uint64_t tensor, uint32_t state, uint64_t extent,
+		    struct ckpt_extent_info *out, struct ckpt_err *err)
+{
+	const struct ck_extent *e;
+	const struct ck_state *s;
+	int rc = state_at(ck, tensor, state, &s, err);
+
+	if (!rc)
+		rc = check("extent", extent, s->nextents, err);
+	if (rc)
+		return rc;
+	e = &ck->ix.extent[s->extent + extent];
+	*out = (struct ckpt_extent_info){
+		.path = ck->ix.source[e->source].path, .offset = e->off, .first = e->first,
+		.member = e->member == CK_NONE ? NULL : ck->ix.member[e->member].name,
+		.count = e->count, .runs = e->runs, .src_stride = e->src_stride,
+		.dst_stride = e->count, .dtype = (enum ckpt_dtype)e->dtype, .flags = e->flags,
+		.rank = e->rank,
+	};
+	return 0;
+}
+
+int ckpt_finding_get(const struct ckpt *ck, uint64_t finding, struct ckpt_finding *out,
+		     struct ckpt_err *err)
+{
+	int rc = check("finding", finding, ck->findings.n, err);
+
+	if (!rc)
+		*out = ck->findings.list[finding];
+	return rc;
+}
+
+int ckpt_file_get(const struct ckpt *ck, uint64_t file, struct ckpt_file_info *out,
+		  struct ckpt_err *err)
+{
+	int rc = check("file", file, ck->ix.nsources, err);
+
+	if (!rc)
+		*out = (struct ckpt_file_info){
+			.path = ck->ix.source[file].path, .bytes = ck->ix.source[file].bytes,
+			.rank = ck->ix.source[file].rank,
+		};
+	return rc;
+}
+
+int ckpt_fact_get(const struct ckpt *ck, uint64_t fact, const char **key_out,
+		  const char **value_out, struct ckpt_err *err)
+{
+	int rc = check("fact", fact, ck->ix.nfacts, err);
+
+	if (rc)
+		return rc;
+	*key_out = ck->ix.fact[fact].key;
+	*value_out = ck->ix.fact[fact].value;
+	return 0;
+}
+
+/* Where elements lie in the state and how many bytes they become. */
+static int measure(const struct ck_tensor *t, uint64_t first, uint64_t count,
+		   enum ckpt_dtype dtype, size_t bytes, struct ckpt_err *err)
+{
+	const uint64_t bits = ckpt_dtype_bits(dtype);
+	uint64_t n;
+
+	if (first > t->numel || count > t->numel - first)
+		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
+			       "elements %" PRIu64 " + %" PRIu64 " of %" PRIu64, first, count,
+			       t->numel);
+	if (!bits)
+		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
+			       "type number %d is none", (int)dtype);
+	if (ck_mul_over(count, bits, &n) || (bits < 8 && (n % 8 || first * bits % 8)))
+		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
+			       "elements of %" PRIu64 " bits must begin and end at whole bytes",
+			       bits);
+	if (n / 8 != bytes)
+		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
+			       "%" PRIu64 " elements take %" PRIu64 " bytes, the buffer has %zu",
+			       count, n / 8, bytes);
+	return 0;
+}
+
+int ckpt_read(const struct ckpt *ck, uint64_t tensor, uint32_t state, uint64_t first,
+	      uint64_t count, enum ckpt_dtype dtype, void *buf, size_t bytes,
+	      struct ckpt_err *err)
+{
+	struct ck_reader *reader = NULL;
+	const struct ck_state *s;
+	void *scratch;
+	uint32_t bits;
+	int rc = state_at(ck, tensor, state, &s, err);
+
+	if (rc)
+		return rc;
+	if (!dtype)
+		dtype = (enum ckpt_dtype)s->dtype;
+	rc = measure(&ck->ix.tensor[tensor], first, count, dtype, bytes, err);
+	if (rc)
+		return rc;
+	scratch = ck_alloc(CK_READ_SCRATCH);
+	if (!scratch)
+		return ck_fail_nomem(err, "a buffer", CK_READ_SCRATCH);
+	rc = ck_reader_new(&ck->ix, &ck->limits, READ_CACHE, &reader, err);
+	bits = ckpt_dtype_bits(dtype);
+	if (!rc && bits < 8)	/* counted in bytes */
+		rc = ck_reader_read(reader, s, first * bits / 8, count * bits / 8, dtype, buf,
+				    scratch, NULL, err);
+	else if (!rc)
+		rc = ck_reader_read(reader, s, first, count, dtype, buf, scratch, NULL, err);
+	ck_reader_free(reader);
+	ck_free(scratch);
+	return rc;
+}

@@ -1,0 +1,205 @@
+/* ck_agree.c -- see ck_agree.h. */
+#include "libckpt/ops/ck_agree.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "kernels/include/kn.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_pool.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/ops/ck_read.h"
+#include "libckpt/tensor/ck_dtype.h"
+
+#define WINDOW (2 * CK_AGREE_ELEMS)
+#define CACHE_BYTES ((uint64_t)64 << 20)
+
+struct pair {
+	uint32_t tensor, master, weight;
+	bool differs;
+	uint64_t elem;		/* the first one met */
+	double m, w;
+};
+
+struct agreeing {
+	const struct ck_index *ix;
+	struct ck_reader *reader;
+	struct pair *pair;
+	uint64_t npairs, cap;
+	uint8_t **scratch;	/* per thread */
+};
+
+static enum kn_type kn_of(enum ckpt_dtype dtype)
+{
+	switch (dtype) {
+	case CKPT_F64:
+		return KN_F64;
+	case CKPT_F32:
+		return KN_F32;
+	case CKPT_F16:
+		return KN_F16;
+	default:
+		return KN_BF16;
+	}
+}
+
+static bool is_nan(enum ckpt_dtype dtype, const uint8_t *p)
+{
+	double v;
+
+	if (!ck_dtype_is_castable(dtype))
+		return false;
+	kn_cast(&v, KN_F64, p, kn_of(dtype), 1, NULL);
+	return isnan(v);
+}
+
+static double value_of(enum ckpt_dtype dtype, const uint8_t *p)
+{
+	double v = 0;
+
+	if (ck_dtype_is_castable(dtype))
+		kn_cast(&v, KN_F64, p, kn_of(dtype), 1, NULL);
+	return v;
+}
+
+static int look(struct agreeing *a, struct pair *p, uint64_t first, uint64_t n, uint8_t *scratch,
+		struct ckpt_err *err)
+{
+	const struct ck_state *m = &a->ix->state[p->master], *w = &a->ix->state[p->weight];
+	const size_t es = ckpt_dtype_bits(w->dtype) / 8;
+	uint8_t mine[WINDOW * 16], theirs[WINDOW * 16];
+	int rc = ck_reader_read(a->reader, m, first, n, w->dtype, mine, scratch, NULL, err);
+
+	if (!rc)
+		rc = ck_reader_read(a->reader, w, first, n, w->dtype, theirs, scratch, NULL, err);
+	for (uint64_t i = 0; !rc && !p->differs && i < n; i++) {
+		const uint8_t *x = mine + i * es, *y = theirs + i * es;
+
+		if (!memcmp(x, y, es) || (is_nan(w->dtype, x) && is_nan(w->dtype, y)))
+			continue;
+		p->differs = true;
+		p->elem = first + i;
+		p->m = value_of(w->dtype, x);
+		p->w = value_of(w->dtype, y);
+	}
+	return rc;
+}
+
+/* Both ends of every extent of one of the states. */
+static int look_at_ends(struct agreeing *a, struct pair *p, const struct ck_state *s,
+			uint8_t *scratch, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && !p->differs && i < s->nextents; i++) {
+		const struct ck_extent *e = &a->ix->extent[s->extent + i];
+		const uint64_t n = e->count * e->runs;
+
+		if (n <= WINDOW) {
+			rc = look(a, p, e->first, n, scratch, err);
+			continue;
+		}
+		rc = look(a, p, e->first, CK_AGREE_ELEMS, scratch, err);
+		if (!rc)
+			rc = look(a, p, e->first + n - CK_AGREE_ELEMS, CK_AGREE_ELEMS, scratch,
+				  err);
+	}
+	return rc;
+}
+
+static int look_at_pair(void *arg, uint64_t job, uint32_t worker, struct ckpt_err *err)
+{
+	struct agreeing *a = arg;
+	struct pair *p = &a->pair[job];
+	const struct ck_state *m = &a->ix->state[p->master], *w = &a->ix->state[p->weight];
+	int rc = look_at_ends(a, p, m, a->scratch[worker], err);
+
+	if (!rc && (m->nextents > 1 || w->nextents > 1))	/* else they are the same ends */
+		rc = look_at_ends(a, p, w, a->scratch[worker], err);
+	return rc;
+}
+
+static bool is_comparable(const struct ck_state *m, const struct ck_state *w)
+{
+	if ((w->flags & CKPT_STATE_DERIVED) || ckpt_dtype_bits(w->dtype) < 8)
+		return false;
+	return m->dtype == w->dtype ||
+	       (ck_dtype_is_castable(m->dtype) && ck_dtype_is_castable(w->dtype));
+}
+
+static int find_pairs(struct agreeing *a, struct ckpt_err *err)
+{
+	for (uint32_t i = 0; i < a->ix->ntensors; i++) {
+		const uint32_t m = ck_index_state_find(a->ix, i, "master");
+		const uint32_t w = ck_index_state_find(a->ix, i, "weight");
+		int rc;
+
+		if (m == CK_NONE || w == CK_NONE ||
+		    !is_comparable(&a->ix->state[m], &a->ix->state[w]))
+			continue;
+		rc = ck_grow(&a->pair, &a->cap, a->npairs + 1, sizeof(*a->pair), err);
+		if (rc)
+			return rc;
+		a->pair[a->npairs++] = (struct pair){ .tensor = i, .master = m, .weight = w };
+	}
+	return 0;
+}
+
+static bool is_known(const struct ck_findings *f, const char *where)
+{
+	const char *id = ck_finding_name(CK_FINDING_MASTER_WEIGHT_MISMATCH);
+
+	for (uint64_t i = 0; i < f->n; i++)
+		if (!strcmp(f->list[i].id, id) && !strcmp(f->list[i].where, where))
+			return true;
+	return false;
+}
+
+static void tell(struct ckpt *ck, const struct pair *p)
+{
+	const char *name = ck->ix.tensor[p->tensor].name;
+
+	if (!is_known(&ck->findings, name))
+		ck_findings_add(&ck->findings, CK_FINDING_MASTER_WEIGHT_MISMATCH, name,
+				"element %" PRIu64 ": the master rounds to %.9g, the weight is "
+				"%.9g; files of different moments, or changed after saving?",
+				p->elem, p->m, p->w);
+}
+
+static int run_pairs(struct agreeing *a, uint32_t threads, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	a->scratch = ck_zalloc(threads * sizeof(*a->scratch));
+	if (!a->scratch)
+		return ck_fail_nomem(err, "buffers", threads);
+	for (uint32_t i = 0; !rc && i < threads; i++) {
+		a->scratch[i] = ck_alloc(CK_READ_SCRATCH);
+		if (!a->scratch[i])
+			rc = ck_fail_nomem(err, "buffers", CK_READ_SCRATCH);
+	}
+	if (!rc)
+		rc = ck_pool_run(threads, a->npairs, look_at_pair, a, err);
+	for (uint32_t i = 0; i < threads; i++)
+		ck_free(a->scratch[i]);
+	ck_free(a->scratch);
+	return rc;
+}
+
+int ck_agree(struct ckpt *ck, uint32_t threads, struct ckpt_err *err)
+{
+	struct agreeing a = { .ix = &ck->ix };
+	int rc = find_pairs(&a, err);
+
+	if (!rc && a.npairs)
+		rc = ck_reader_new(&ck->ix, &ck->limits, CACHE_BYTES, &a.reader, err);
+	if (!rc && a.npairs)
+		rc = run_pairs(&a, (uint32_t)ck_min_u64(threads, a.npairs), err);
+	for (uint64_t i = 0; !rc && i < a.npairs; i++)
+		if (a.pair[i].differs)
+			tell(ck, &a.pair[i]);
+	ck_reader_free(a.reader);
+	ck_free(a.pair);
+	return rc;
+}

@@ -1,0 +1,35 @@
+/*
+ * ck_ckpt.h -- what an open checkpoint is, for the verbs and the API above them.
+ */
+#ifndef CK_CKPT_H
+#define CK_CKPT_H
+
+#include "libckpt/format/ck_findings.h"
+#include "libckpt/io/ck_src.h"
+#include "libckpt/tensor/ck_index.h"
+
+struct ckpt {
+	struct ck_index ix;
+	struct ck_findings findings;
+	struct ck_fdpool *pool;		/* of the index's sources */
+	struct ckpt_limits limits;	/* complete */
+	struct ck_arena arena;		/* copies of what the caller gave */
+};
+
+/* The verbs.  Options are complete copies, so every field may be read (ckpt.h). */
+int ck_convert(struct ckpt *ck, const char *dst, const struct ckpt_convert_opts *opts,
+	       struct ckpt_report *report_out, struct ckpt_err *err);
+int ck_commit_parts(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
+		    struct ckpt_err *err);
+int ck_digest(struct ckpt *ck, const struct ckpt_digest_opts *opts, struct ckpt_digests *out,
+	      struct ckpt_err *err);
+
+/*
+ * Copy an option struct that begins with its size into '*out' of 'size' bytes; what the
+ * caller's is shorter is zero.  CKPT_E_USAGE if its size was not set, or if it is longer
+ * and says something there that this library does not know.
+ */
+int ck_opts_take(void *out, size_t size, const void *in, const char *what,
+		 struct ckpt_err *err);
+
+#endif

@@ -1,0 +1,389 @@
+/*
+ * op_convert.c -- `convert`: check, plan, run, report.
+ */
+#include "libckpt/ops/op_convert.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_commit.h"
+#include "libckpt/io/ck_fs.h"
+#include "libckpt/io/ck_stage.h"
+#include "libckpt/io/ck_tree.h"
+#include "libckpt/ops/ck_agree.h"
+#include "libckpt/ops/ck_expect.h"
+#include "libckpt/ops/ck_lines.h"
+
+static double now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+	const size_t n = strlen(s), m = strlen(end);
+
+	return n >= m && !strcmp(s + n - m, end);
+}
+
+/* ------------------------------------------------------------------- checking */
+
+static int check_dst(struct ck_cv *cv, struct ckpt_err *err)
+{
+	static const char *const torch[] = { ".pt", ".pth", ".bin", ".ckpt" };
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(torch); i++)
+		if (ends_with(cv->dst, torch[i]))
+			return ck_fail(err, CKPT_E_USAGE, cv->dst, CKPT_NO_OFFSET,
+				       "torch files cannot be written; give a path ending in "
+				       ".safetensors, or a folder");
+	cv->to = !strcmp(cv->dst, "-") ? CK_CV_STREAM :
+		 ends_with(cv->dst, ".safetensors") ? CK_CV_FILE : CK_CV_FOLDER;
+	return 0;
+}
+
+static int check_parts(const struct ck_cv *cv, struct ckpt_err *err)
+{
+	const struct ckpt_convert_opts *o = cv->opts;
+	const bool digest = o->flags & CKPT_CONVERT_DIGEST;
+
+	if (o->nparts > 65535 || (o->nparts > 1 && o->part >= o->nparts))
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "part %u of %u; parts count from 0, at most 65535 of them", o->part,
+			       o->nparts);
+	if (digest && o->nparts > 1)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "digests are of whole tensors, and each of %u parts sees some of "
+			       "their bytes only", o->nparts);
+	if (digest && cv->to == CK_CV_STREAM)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "digests stand in the header, which a stream sends first");
+	if (o->nparts > 1 && cv->to == CK_CV_STREAM)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "a stream cannot be written in parts");
+	return 0;
+}
+
+static int stop_on_findings(const struct ck_cv *cv, enum ckpt_severity at_least,
+			    struct ckpt_err *err)
+{
+	const struct ckpt_finding *f = ck_findings_worst(&cv->ck->findings, CKPT_ERROR);
+
+	if (!f)
+		f = ck_findings_worst(&cv->ck->findings, at_least);
+	return f ? ck_findings_fail(f, err) : 0;
+}
+
+/* Everything that can be known before a byte is written. */
+static int check_source(struct ck_cv *cv, struct ckpt_err *err)
+{
+	const bool strict = cv->opts->flags & CKPT_CONVERT_STRICT;
+	int rc = stop_on_findings(cv, CKPT_ERROR, err);
+
+	if (!rc)
+		rc = ck_cv_choose_items(cv, err);
+	if (!rc)
+		rc = ck_agree(cv->ck, cv->run.threads, err);
+	if (!rc)
+		rc = stop_on_findings(cv, strict ? CKPT_WARN : CKPT_ERROR, err);
+	if (!rc && cv->opts->expect_path)
+		rc = ck_expect(cv->ck, cv->opts->expect_path, cv->set[0].item, cv->set[0].nitems,
+			       &cv->sel, err);
+	return rc;
+}
+
+/* --------------------------------------------------------------------- running */
+
+/* The hashes into their places in the headers. */
+static int fill_digests(const struct ck_cv *cv, const struct ck_run_job *job,
+			const struct ck_run_stats *stats, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < cv->plan.nslots; i++) {
+		const struct ck_slot *s = &cv->plan.slot[i];
+		char text[33];
+
+		if (s->fill == UINT64_MAX)
+			continue;
+		ck_hash128_print(stats->digest[i], text);
+		rc = ck_stage_write(job->stage, job->stage_file[s->file], s->fill, text, 32, err);
+	}
+	return rc;
+}
+
+static int begin_stage(struct ck_cv *cv, struct ck_stage **stage_out, struct ckpt_err *err)
+{
+	const struct ckpt_convert_opts *o = cv->opts;
+	struct ck_stage_opts so = {
+		.dst = cv->dst, .is_dir = cv->to == CK_CV_FOLDER,
+		.force = o->flags & CKPT_CONVERT_FORCE,
+		.restart = o->flags & CKPT_CONVERT_RESTART,
+		.sync = cv->run.sync, .part = o->nparts > 1 ? o->part : 0,
+		.nparts = o->nparts > 1 ? o->nparts : 1, .nunits = cv->plan.nunits,
+		.total_bytes = ck_plan_bytes(&cv->plan), .fingerprint = cv->fingerprint,
+		.is_ours = o->states ? ck_cv_is_state_output :
+				       ck_format_by_name("huggingface")->is_output,
+	};
+	int rc = ck_plan_hash(&cv->plan, so.nparts, &so.plan, err);
+
+	return rc ? rc : ck_stage_begin(&so, stage_out, err);
+}
+
+static int write_stage(struct ck_cv *cv, struct ck_run_job *job, struct ck_run_stats *stats,
+		       struct ckpt_err *err)
+{
+	uint32_t *file = ck_arena_alloc(&cv->arena, cv->plan.nfiles * sizeof(*file));
+	int rc = file ? 0 : ck_fail_nomem(err, "files", cv->plan.nfiles);
+
+	for (uint64_t i = 0; !rc && i < cv->plan.nfiles; i++)
+		rc = ck_stage_file(job->stage, cv->plan.file[i].name, cv->plan.file[i].bytes,
+				   &file[i], err);
+	job->stage_file = file;
+	if (!rc)
+		rc = ck_run(job, stats, err);
+	if (!rc)
+		rc = fill_digests(cv, job, stats, err);
+	if (!rc)
+		rc = ck_stage_end(job->stage, err);
+	if (!rc && job->nparts == 1)
+		rc = ck_stage_commit(job->stage, 0, err);
+	return rc;
+}
+
+/* A killed run had come as far as the rename: nothing is left but what it would have said. */
+static int find_done(const struct ck_cv *cv, struct ck_run_job *job, struct ck_run_stats *stats,
+		     struct ckpt_err *err)
+{
+	int rc = 0;
+
+	job->to = CK_RUN_NOWHERE;
+	if (cv->plan.nslots)
+		rc = ck_run(job, stats, err);
+	stats->resumed = ck_plan_bytes(&cv->plan);
+	stats->written = 0;
+	return rc;
+}
+
+static int run_to_stage(struct ck_cv *cv, struct ck_run_job *job, struct ck_run_stats *stats,
+			struct ckpt_err *err)
+{
+	int rc = begin_stage(cv, &job->stage, err);
+
+	if (rc)
+		return rc;
+	if (ck_stage_is_done(job->stage))
+		rc = find_done(cv, job, stats, err);
+	else
+		rc = write_stage(cv, job, stats, err);
+	if (rc)
+		ck_stage_abort(job->stage);
+	else
+		ck_stage_close(job->stage);
+	return rc;
+}
+
+/* A dry run says "it is there already" as the real one would. */
+static int check_absent(const struct ck_cv *cv, struct ckpt_err *err)
+{
+	bool empty = false;
+	enum ck_fs_kind kind;
+	int rc = ck_fs_kind(cv->dst, &kind, err);
+
+	if (!rc && kind == CK_FS_DIR)
+		rc = ck_fs_dir_is_empty(cv->dst, &empty, err);
+	if (rc || kind == CK_FS_NOTHING || (cv->opts->flags & CKPT_CONVERT_FORCE) ||
+	    (empty && cv->to == CK_CV_FOLDER))
+		return rc;
+	return ck_fail(err, CKPT_E_EXISTS, cv->dst, CKPT_NO_OFFSET,
+		       "the destination is there already; --force replaces it");
+}
+
+static int run_plan(struct ck_cv *cv, struct ck_run_stats *stats, struct ckpt_err *err)
+{
+	struct ck_run_job job = {
+		.ix = &cv->ck->ix, .plan = &cv->plan, .limits = &cv->ck->limits,
+		.opts = &cv->run, .fd = cv->opts->out_fd, .part = cv->opts->part,
+		.nparts = cv->opts->nparts > 1 ? cv->opts->nparts : 1,
+	};
+	int rc;
+
+	if (job.nparts == 1)
+		job.part = 0;
+	if (cv->opts->flags & CKPT_CONVERT_DRY_RUN)
+		return cv->to == CK_CV_STREAM ? 0 : check_absent(cv, err);
+	ck_fdpool_set_drop(cv->ck->pool, true);
+	job.to = cv->to == CK_CV_STREAM ? CK_RUN_STREAM : CK_RUN_STAGE;
+	rc = cv->to == CK_CV_STREAM ? ck_run(&job, stats, err) : run_to_stage(cv, &job, stats, err);
+	ck_fdpool_set_drop(cv->ck->pool, false);
+	return rc;
+}
+
+/* ------------------------------------------------------------------- reporting */
+
+static int report_files(const struct ck_cv *cv, struct ck_arena *arena, struct ckpt_report *r,
+			struct ckpt_err *err)
+{
+	r->nfiles = cv->plan.nfiles;
+	r->files = ck_arena_zalloc(arena, r->nfiles * sizeof(*r->files));
+	for (uint64_t i = 0; r->files && i < r->nfiles; i++) {
+		const struct ck_outfile *f = &cv->plan.file[i];
+		const char *path = cv->to == CK_CV_FOLDER ?
+			ck_arena_printf(arena, "%s/%s", cv->dst, f->name) :
+			ck_arena_strdup(arena, cv->dst);
+
+		if (!path)
+			return ck_fail_nomem(err, "a report", 0);
+		r->files[i] = (struct ckpt_written){ path, f->bytes, f->ntensors };
+	}
+	return r->files ? 0 : ck_fail_nomem(err, "a report", r->nfiles);
+}
+
+static int report_rest(const struct ck_cv *cv, const struct ck_run_stats *stats,
+		       struct ck_arena *arena, struct ckpt_report *r, struct ckpt_err *err)
+{
+	r->ntensors = cv->ntensors;
+	r->written_bytes = stats->written;
+	r->resumed_bytes = stats->resumed;
+	r->overflows = stats->overflows;
+	r->threads = stats->threads ? stats->threads : cv->run.threads;
+	r->no_master = cv->no_master;
+	r->aliases = cv->sel.nshared;
+	if (cv->sel.strip_hint) {
+		r->strip_hint = ck_arena_strdup(arena, cv->sel.strip_hint);
+		if (!r->strip_hint)
+			return ck_fail_nomem(err, "a report", 0);
+	}
+	if (!stats->digest || !cv->plan.nslots)
+		return 0;
+	r->ndigests = cv->plan.nslots;
+	return ck_lines_make(&cv->plan, stats->digest, arena, &r->digests, r->root, err);
+}
+
+/* In one arena, which ckpt_report_free() releases. */
+static int make_report(const struct ck_cv *cv, const struct ck_run_stats *stats,
+		       struct ckpt_report *out, struct ckpt_err *err)
+{
+	struct ck_arena *arena = ck_zalloc(sizeof(*arena));
+	struct ckpt_report r = { .memory = arena };
+	int rc;
+
+	if (!arena)
+		return ck_fail_nomem(err, "a report", sizeof(*arena));
+	rc = report_files(cv, arena, &r, err);
+	if (!rc)
+		rc = report_rest(cv, stats, arena, &r, err);
+	if (rc) {
+		ck_arena_release(arena);
+		ck_free(arena);
+		return rc;
+	}
+	*out = r;
+	return 0;
+}
+
+/* ----------------------------------------------------------------------- verbs */
+
+static void release(struct ck_cv *cv)
+{
+	for (uint64_t i = 0; i < cv->nsets; i++)
+		ck_free(cv->set[i].meta);
+	ck_plan_release(&cv->plan);
+	ck_selection_release(&cv->sel);
+	ck_arena_release(&cv->arena);
+}
+
+/* Without the slashes at its end. */
+static int take_dst(struct ck_cv *cv, const char *dst, struct ckpt_err *err)
+{
+	size_t n = strlen(dst);
+
+	while (n > 1 && dst[n - 1] == '/')
+		n--;
+	cv->dst = dst;
+	if (!n)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "the destination is an empty path");
+	if (!dst[n])
+		return check_dst(cv, err);
+	cv->to = CK_CV_FOLDER;
+	cv->dst = ck_arena_strndup(&cv->arena, dst, n);
+	return cv->dst ? 0 : ck_fail_nomem(err, "a path", n);
+}
+
+int ck_convert(struct ckpt *ck, const char *dst, const struct ckpt_convert_opts *opts,
+	       struct ckpt_report *report_out, struct ckpt_err *err)
+{
+	struct ck_cv cv = {
+		.ck = ck, .opts = opts, .arena = CK_ARENA_INIT, .sel = CK_SELECTION_INIT,
+		.plan = CK_PLAN_INIT, .fingerprint = ck_hasher_sum(ck->ix.fingerprint),
+	};
+	const uint64_t before = ck_fdpool_bytes(ck->pool);
+	const double began = now();
+	struct ck_run_stats stats = { 0 };
+	struct ckpt_report report = { 0 };
+	int rc;
+
+	ck_run_opts_fill(opts->run, &cv.run);
+	rc = take_dst(&cv, dst, err);
+	if (!rc)
+		rc = check_parts(&cv, err);
+	if (!rc)
+		rc = check_source(&cv, err);
+	if (!rc)
+		rc = ck_cv_make_plan(&cv, err);
+	if (!rc)
+		rc = run_plan(&cv, &stats, err);
+	if (!rc && report_out)
+		rc = make_report(&cv, &stats, &report, err);
+	if (!rc && report_out) {
+		report.read_bytes = ck_fdpool_bytes(ck->pool) - before;
+		report.seconds = now() - began;
+		*report_out = report;
+	}
+	ck_free(stats.digest);
+	release(&cv);
+	return rc;
+}
+
+/* A folder of states keeps weights that stand beside them, and the reverse. */
+static int is_folder_of_states(const char *dst, bool *out, struct ckpt_err *err)
+{
+	const struct ck_format *hf = ck_format_by_name("huggingface");
+	struct ck_tree tree = CK_TREE_INIT;
+	struct ck_commit paths;
+	const char *data;
+	int rc = ck_commit_init(&paths, dst, true, err);
+
+	if (rc)
+		return rc;
+	data = paths.data;
+	*out = false;
+	if (!ck_tree_list(&tree, &data, 1, NULL, UINT32_MAX, NULL)) {
+		*out = true;
+		for (uint64_t i = 0; i < tree.n; i++)
+			*out &= !hf->is_output(tree.entry[i].name);
+	}
+	ck_tree_release(&tree);
+	ck_commit_release(&paths);
+	return 0;
+}
+
+int ck_commit_parts(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
+		    struct ckpt_err *err)
+{
+	bool states;
+	int rc = is_folder_of_states(dst, &states, err);
+
+	if (rc)
+		return rc;
+	return ck_stage_finish(dst, timeout_ms, sync,
+			       states ? ck_cv_is_state_output :
+					ck_format_by_name("huggingface")->is_output, err);
+}

@@ -1,0 +1,52 @@
+/*
+ * op_convert.h -- private to the files of the verb `convert`.
+ *
+ * op_convert_items.c says which state of which tensor is written as what; op_convert_meta.c
+ * what the metadata says; op_convert_plan.c lays files out; op_convert.c runs and reports.
+ */
+#ifndef OP_CONVERT_H
+#define OP_CONVERT_H
+
+#include "libckpt/format/ck_format.h"
+#include "libckpt/format/ck_plan.h"
+#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/ops/ck_run.h"
+#include "libckpt/ops/ck_select.h"
+
+/* What goes to one file or shard set. */
+struct ck_cv_set {
+	const char *state;	/* "weight", or as asked */
+	struct ck_item *item;	/* in the order of the index */
+	uint64_t nitems;
+	struct ck_fact *meta;	/* sorted by key */
+	uint64_t nmeta, meta_cap;
+};
+
+enum ck_cv_to { CK_CV_FOLDER, CK_CV_FILE, CK_CV_STREAM };
+
+struct ck_cv {
+	struct ckpt *ck;
+	const struct ckpt_convert_opts *opts;	/* complete */
+	const char *dst;
+	enum ck_cv_to to;
+	struct ckpt_run_opts run;
+	struct ck_arena arena;
+	struct ck_selection sel;
+	struct ck_cv_set *set;
+	uint64_t nsets;
+	struct ck_plan plan;
+	struct ck_hash128 fingerprint;
+	uint64_t ntensors;
+	uint64_t no_master;
+};
+
+/* The sets with their items.  Skipped tensors become findings.  CKPT_E_USAGE, CKPT_E_NOMEM. */
+int ck_cv_choose_items(struct ck_cv *cv, struct ckpt_err *err);
+/* set->meta of a set whose items are chosen. */
+int ck_cv_make_meta(struct ck_cv *cv, struct ck_cv_set *set, struct ckpt_err *err);
+/* cv->plan, cut into units. */
+int ck_cv_make_plan(struct ck_cv *cv, struct ckpt_err *err);
+/* True for a file of a folder of states. */
+bool ck_cv_is_state_output(const char *name);
+
+#endif

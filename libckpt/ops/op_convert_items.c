@@ -1,0 +1,215 @@
+/* op_convert_items.c -- which state of which tensor is written, and in which type. */
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/ops/ck_states.h"
+#include "libckpt/ops/op_convert.h"
+#include "libckpt/tensor/ck_dtype.h"
+
+static int parse_rule(const struct ckpt_rule *rule, int *dtype_out, struct ckpt_err *err)
+{
+	enum ckpt_dtype dtype;
+
+	if (rule->value && !strcmp(rule->value, "keep")) {
+		*dtype_out = CKPT_KEEP;
+		return 0;
+	}
+	dtype = rule->value ? ckpt_dtype_parse(rule->value) : 0;
+	if (!ck_dtype_is_castable(dtype))
+		return ck_fail(err, CKPT_E_USAGE, rule->pattern, CKPT_NO_OFFSET,
+			       "\"%.60s\" is no type to convert to: fp32, bf16, fp16 or keep",
+			       rule->value ? rule->value : "");
+	*dtype_out = (int)dtype;
+	return 0;
+}
+
+static int check_types(const struct ckpt_convert_opts *opts, struct ckpt_err *err)
+{
+	int ignored, rc = 0;
+
+	if (opts->dtype != 0 && opts->dtype != CKPT_KEEP &&
+	    !ck_dtype_is_castable((enum ckpt_dtype)opts->dtype))
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "type number %d is none to convert to", opts->dtype);
+	for (const struct ckpt_rule *r = opts->dtype_rules; !rc && r && r->pattern; r++)
+		rc = parse_rule(r, &ignored, err);
+	return rc;
+}
+
+/* What the caller asked for this tensor: 0, CKPT_KEEP or a type. */
+static int asked_type(const struct ck_cv *cv, const struct ck_pick *pick)
+{
+	int dtype = cv->opts->dtype;
+
+	for (const struct ckpt_rule *r = cv->opts->dtype_rules; r && r->pattern; r++)
+		if (!fnmatch(r->pattern, pick->stored, 0)) {
+			parse_rule(r, &dtype, NULL);
+			break;
+		}
+	return dtype;
+}
+
+static bool is_floating(const struct ck_index *ix, uint32_t state)
+{
+	return ck_dtype_is_castable((enum ckpt_dtype)ix->state[state].dtype);
+}
+
+/* A tensor with neither weight nor master: say so once, and go on. */
+static void tell_skipped(struct ck_cv *cv, const struct ck_tensor *t)
+{
+	struct ck_findings *f = &cv->ck->findings;
+	const char *id = ck_finding_name(CK_FINDING_NOT_IN_CHECKPOINT);
+
+	for (uint64_t i = 0; i < f->n; i++)
+		if (!strcmp(f->list[i].id, id) && !strcmp(f->list[i].where, t->name))
+			return;
+	ck_findings_add(f, CK_FINDING_NOT_IN_CHECKPOINT, t->name,
+			"the files hold neither a weight nor a master of this tensor; it is "
+			"left out");
+}
+
+/*
+ * Weights: the master where there is one, rounded once; else the weight.  '*taken_out' is
+ * false for a tensor that is left out.
+ */
+static int choose_weight(struct ck_cv *cv, const struct ck_pick *pick, struct ck_item *item,
+			 bool *taken_out, struct ckpt_err *err)
+{
+	const struct ck_index *ix = &cv->ck->ix;
+	const uint32_t weight = ck_index_state_find(ix, pick->tensor, "weight");
+	const uint32_t master = ck_index_state_find(ix, pick->tensor, "master");
+	const int asked = asked_type(cv, pick);
+	const uint32_t any = weight != CK_NONE ? weight : master;
+
+	*taken_out = any != CK_NONE;
+	if (!*taken_out) {
+		tell_skipped(cv, &ix->tensor[pick->tensor]);
+		return 0;
+	}
+	*item = (struct ck_item){ .name = pick->name, .tensor = pick->tensor, .state = any };
+	if (asked == CKPT_KEEP && weight == CK_NONE)
+		return ck_fail(err, CKPT_E_USAGE, pick->stored, CKPT_NO_OFFSET,
+			       "no weight of this tensor was saved, so it cannot be kept; the "
+			       "master can be converted");
+	item->dtype = ix->state[any].dtype;
+	if (asked == CKPT_KEEP || !is_floating(ix, any))
+		return 0;
+	item->dtype = (uint8_t)(asked ? asked : CKPT_F32);
+	if (master != CK_NONE && is_floating(ix, master))
+		item->state = master;
+	else
+		cv->no_master += item->dtype == CKPT_F32 && ix->state[any].dtype != CKPT_F32;
+	return 0;
+}
+
+/* A state by name: as stored, unless a type is asked and it is floating. */
+static int choose_state(struct ck_cv *cv, const struct ck_pick *pick, const char *state,
+			struct ck_item *item, bool *taken_out)
+{
+	const struct ck_index *ix = &cv->ck->ix;
+	const uint32_t s = ck_index_state_find(ix, pick->tensor, state);
+	const int asked = asked_type(cv, pick);
+
+	*taken_out = s != CK_NONE;
+	if (!*taken_out)
+		return 0;
+	*item = (struct ck_item){
+		.name = pick->name, .tensor = pick->tensor, .state = s,
+		.dtype = ix->state[s].dtype,
+	};
+	if (asked > 0 && is_floating(ix, s))
+		item->dtype = (uint8_t)asked;
+	return 0;
+}
+
+static int fill_set(struct ck_cv *cv, struct ck_cv_set *set, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	set->item = ck_arena_alloc(&cv->arena, cv->sel.npicks * sizeof(*set->item));
+	if (!set->item)
+		return ck_fail_nomem(err, "a list of tensors", cv->sel.npicks);
+	for (uint64_t i = 0; !rc && i < cv->sel.npicks; i++) {
+		const struct ck_pick *pick = &cv->sel.pick[i];
+		bool taken = false;
+
+		if (cv->opts->states)
+			rc = choose_state(cv, pick, set->state, &set->item[set->nitems], &taken);
+		else
+			rc = choose_weight(cv, pick, &set->item[set->nitems], &taken, err);
+		set->nitems += !rc && taken;
+	}
+	return rc;
+}
+
+/* Names of states come from files and become file names. */
+static int check_state_name(const struct ck_cv *cv, const char *name, struct ckpt_err *err)
+{
+	const unsigned char *s = (const unsigned char *)name;
+
+	while (*s > 0x20 && *s != '/' && *s != '\\' && *s != 0x7f)
+		s++;
+	if (cv->to != CK_CV_FOLDER || (!*s && name[0] && name[0] != '.' && strlen(name) < 200))
+		return 0;
+	return ck_fail(err, CKPT_E_UNSUPPORTED, cv->ck->ix.path, CKPT_NO_OFFSET,
+		       "the state \"%.80s\" cannot be the name of a file", name);
+}
+
+static int list_sets(struct ck_cv *cv, const char ***names_out, uint64_t *n_out,
+		     struct ckpt_err *err)
+{
+	static const char *weight[] = { "weight" };
+	int rc;
+
+	*names_out = weight;
+	*n_out = 1;
+	if (!cv->opts->states)
+		return 0;
+	rc = ck_states_check(&cv->ck->ix, cv->opts->states, err);
+	if (!rc)
+		rc = ck_states_list(&cv->ck->ix, cv->opts->states, &cv->arena, names_out, n_out,
+				    err);
+	for (uint64_t i = 0; !rc && i < *n_out; i++)
+		rc = check_state_name(cv, (*names_out)[i], err);
+	return rc;
+}
+
+static int check_sets(const struct ck_cv *cv, struct ckpt_err *err)
+{
+	if (!cv->ntensors)
+		return ck_select_fail_empty(&cv->ck->ix, err);
+	if (cv->to != CK_CV_FOLDER && cv->nsets > 1)
+		return ck_fail(err, CKPT_E_USAGE, cv->dst, CKPT_NO_OFFSET,
+			       "this is one file, and each of %" PRIu64 " states gets a file of "
+			       "its own; give a folder", cv->nsets);
+	return 0;
+}
+
+int ck_cv_choose_items(struct ck_cv *cv, struct ckpt_err *err)
+{
+	const char **names = NULL;
+	uint64_t n = 0;
+	int rc = check_types(cv->opts, err);
+
+	if (!rc)
+		rc = ck_select(&cv->ck->ix, cv->opts->select, &cv->sel, err);
+	if (!rc)
+		rc = list_sets(cv, &names, &n, err);
+	if (rc)
+		return rc;
+	cv->set = ck_arena_zalloc(&cv->arena, n * sizeof(*cv->set));
+	if (!cv->set)
+		return ck_fail_nomem(err, "states", n);
+	for (uint64_t i = 0; !rc && i < n; i++) {
+		struct ck_cv_set *set = &cv->set[cv->nsets];
+
+		*set = (struct ck_cv_set){ .state = names[i] };
+		rc = fill_set(cv, set, err);
+		cv->ntensors += set->nitems;
+		cv->nsets += set->nitems > 0;	/* what nothing has is not written */
+	}
+	return rc ? rc : check_sets(cv, err);
+}
