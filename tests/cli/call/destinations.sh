@@ -1,0 +1,20 @@
+# Destinations that cannot be, exit 2; nothing is made.
+try() {
+	zckpt convert "$@" > out 2>&1
+	echo "exit $?: $*"
+	sed -n '1s/^/  /p' out
+}
+mkdir run
+for name in a.pt a.bin a.pth a.ckpt; do try run $name; done
+try run
+try run -o ''
+try run a.safetensors/
+try --state all run a.safetensors
+try --state master,exp_avg run a.safetensors
+try --state master --state exp_avg run -o -
+try --json run -o -
+try --part 1/2 run -o -
+echo '{}' > there.json
+try --report there.json run a.safetensors
+rm out
+ls

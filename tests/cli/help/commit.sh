@@ -1,0 +1,2 @@
+# The help of commit, on stdout, with exit 0.
+zckpt commit -h

@@ -1,0 +1,2 @@
+# The help of convert, on stdout, with exit 0.
+zckpt convert -h

@@ -1,0 +1,2 @@
+# The help of digest, on stdout, with exit 0.
+zckpt digest -h

@@ -1,0 +1,2 @@
+# The help of inspect, on stdout, with exit 0.
+zckpt inspect -h

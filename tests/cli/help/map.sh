@@ -1,0 +1,2 @@
+# The help of map, on stdout, with exit 0.
+zckpt map -h

@@ -1,0 +1,237 @@
+/*
+ * cli.h -- what the files of zckpt share: commands, options, output, errors.
+ *
+ * The program sees <ckpt.h> and <ckpt_zero.h> only.  A result goes to stdout,
+ * everything else to stderr.
+ */
+#ifndef CLI_H
+#define CLI_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <ckpt.h>
+
+/* Exit statuses.  Pinned: scripts see them. */
+enum {
+	EXIT_DONE = 0,
+	EXIT_NO = 1,		/* the answer is no */
+	EXIT_CALL = 2,		/* wrong call, destination exists */
+	EXIT_TROUBLE = 3,	/* I/O, damage, unsupported */
+	EXIT_UNSAFE = 4,	/* refused pickle call */
+};
+
+/* ---------------------------------------------------------------- options */
+
+/* A list that grows and always ends with NULL; zeroed = empty (list NULL). */
+struct words {
+	const char **list;
+	size_t n;
+};
+
+/* What the options of all commands fill; a command looks at those it lists. */
+struct args {
+	struct words rest;	/* what is no option, in order */
+	/* where from */
+	const char *tag;
+	struct words as_warning;
+	uint64_t threads;
+	/* which tensors */
+	struct words include, exclude, state, only;
+	/* how the program talks */
+	int json, quiet, verbose, help;
+	int progress;		/* -1 = only on a terminal */
+	/* convert */
+	const char *output, *strip_prefix, *aux, *expect, *report, *part;
+	struct words dtype, rename;
+	uint64_t max_shard_size, mem_limit;
+	int tied, sync;
+	int dry_run, force, restart, strict, digest;
+	int skip_frozen, ignored;
+	/* inspect, digest, commit */
+	int tensors;
+	const char *check;
+	uint64_t timeout;
+};
+
+enum opt_kind {
+	OPT_END = 0,
+	OPT_FLAG,	/* int: 1; with OPT_NEGATABLE 0 by --no-NAME */
+	OPT_TEXT,	/* const char *: the last one given */
+	OPT_WORDS,	/* struct words: every one given */
+	OPT_COMMAS,	/* struct words: the same, each cut at commas */
+	OPT_COUNT,	/* uint64_t: an integer, below 2^31 */
+	OPT_SIZE,	/* uint64_t: bytes with a unit, not 0 */
+	OPT_CHOICE,	/* int: index of the word among the choices in 'value' */
+};
+
+#define OPT_NEGATABLE 1u
+#define OPT_HIDDEN 2u	/* accepted, not in the help */
+
+/* An option: "--name", "-letter".  '-' and '_' are the same in names. */
+struct opt {
+	const char *name;
+	char letter;
+	enum opt_kind kind;
+	size_t where;		/* offset in struct args */
+	const char *value;	/* what the help calls it; of OPT_CHOICE "a|b|c" */
+	const char *help;
+	unsigned flags;
+};
+
+extern const struct opt opts_source[], opts_select[], opts_run[], opts_talk[];
+
+struct command {
+	const char *name;
+	int (*run)(struct args *args, int argc, char **argv);
+	const char *gist;	/* for the list of commands */
+	const char *synopsis;	/* what follows "zckpt NAME [OPTION...] " */
+	const char *about;	/* a paragraph */
+	const char *notes;	/* lines below the options, or NULL */
+	const struct opt *tables[6];	/* ends with NULL */
+};
+
+extern const struct command cmd_convert, cmd_commit, cmd_digest, cmd_inspect, cmd_map;
+
+/* 0, or the exit status of a wrong call, which has been told on stderr. */
+int opt_parse(const struct command *cmd, int argc, char **argv, struct args *args);
+void opt_help(const struct command *cmd, FILE *out);
+/* The one of 'names' (NULL-terminated) nearest to 'word', NULL if none is near. */
+const char *opt_nearest(const char *word, const char *const *names);
+/* Bytes from "5GB", "200MiB", "1.5GB", "4096".  0, or -1 if it is no size. */
+int opt_size_parse(const char *text, uint64_t *bytes_out);
+void words_add(struct words *words, const char *word);
+
+/* Zeroed memory, or the end of the program; what is not freed ends with it. */
+void *cli_alloc(size_t bytes);
+void cli_free(void *memory);
+char *cli_strdup(const char *text);
+char *cli_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* ---------------------------------------------------------------- errors */
+
+/* "zckpt: " and a line on stderr. */
+void cli_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* A wrong call: the line, and where help is.  Returns EXIT_CALL. */
+int cli_wrong(const struct command *cmd, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+/*
+ * Tells an error of the library and what may help; returns the exit status.  If it is
+ * one of the findings of 'ck' (may be NULL), which have been told, it is not told
+ * again.  With 'verb' it is also the JSON result of that verb.
+ */
+int cli_fail(const char *verb, const struct ckpt *ck, const struct ckpt_err *err);
+int cli_exit_status(enum ckpt_code code);
+/* Closes stdout: 'status', or EXIT_TROUBLE if it could not be written. */
+int cli_close_stdout(int status);
+
+/* ---------------------------------------------------------------- output */
+
+/* The name, or a JSON string of it if it would garble a terminal. Lent until the
+ * fourth next call of this or the next ones. */
+const char *out_name(const char *name);
+const char *out_word(const char *path);	/* as a shell wants it in a command */
+const char *out_size(uint64_t bytes);	/* "75.7 kB" */
+const char *out_count(uint64_t n);	/* "1,234,567" */
+const char *out_shape(const struct ckpt_tensor_info *tensor);	/* "[3, 4]" */
+const char *out_role(enum ckpt_role role);
+const char *out_severity(enum ckpt_severity severity);
+
+/* A table: columns as wide as they must be.  'align': one of l, r per column. */
+struct table {
+	const char *align;
+	size_t columns, cells;
+	char **cell;
+};
+void table_add(struct table *table, const char *const *cells);
+void table_print(struct table *table, FILE *out, const char *indent);
+
+/* Findings [from, end) of at least that severity, to stderr. */
+void out_findings(const struct ckpt *ck, uint64_t from, enum ckpt_severity least, int all);
+uint64_t out_findings_count(const struct ckpt *ck, enum ckpt_severity severity);
+
+/* ---------------------------------------------------------------- JSON */
+
+/*
+ * Writes one JSON value, piece by piece, so that a map of any size needs no memory.
+ * Integers are written as they are; bytes that are no UTF-8 become U+FFFD.
+ */
+struct json {
+	FILE *out;
+	unsigned depth;
+	unsigned char filled[32];	/* something stands at this depth already */
+};
+void json_open(struct json *json, const char *key, char bracket);	/* '{' or '[' */
+void json_close(struct json *json, char bracket);
+void json_text(struct json *json, const char *key, const char *text);
+void json_uint(struct json *json, const char *key, uint64_t n);
+void json_int(struct json *json, const char *key, int64_t n);
+void json_bool(struct json *json, const char *key, int yes);
+void json_null(struct json *json, const char *key);
+void json_seconds(struct json *json, const char *key, double seconds);
+void json_shape(struct json *json, const struct ckpt_tensor_info *tensor);
+void json_findings(struct json *json, const struct ckpt *ck);
+void json_error(struct json *json, const struct ckpt_err *err);
+/* The opening of every result: '{', "schema": "zckpt.VERB/1", "zckpt": version. */
+void json_begin(struct json *json, FILE *out, const char *verb);
+/* Escapes a string as JSON writes it, quotes included. */
+void json_quote(FILE *out, const char *text);
+
+/* ---------------------------------------------------------------- running */
+
+struct progress {
+	int shown;		/* whether to print at all */
+	int terminal;
+	int printed;
+	double began, last;
+};
+void progress_begin(struct progress *progress, const struct args *args);
+void progress_show(void *progress, const struct ckpt_progress *now);
+void progress_end(struct progress *progress);
+double progress_clock(void);
+
+/* From here on SIGINT, SIGTERM and SIGHUP set the flag that is returned. */
+const volatile int *signals_catch(void);
+/* If one of them came, dies of it. */
+void signals_die(void);
+
+/* Opens the sources; 0, or the exit status after cli_fail(), with --json for 'verb'. */
+int cli_open(const struct args *args, const char *verb, const struct words *paths,
+	     struct ckpt **ck_out, struct ckpt_err *err);
+/* What to look at instead, if 'path' looks like one file of a ZeRO step; else NULL. */
+const char *cli_lone_shard(const char *path);
+void cli_run_opts(const struct args *args, struct progress *progress,
+		  struct ckpt_run_opts *run_out);
+/* The options that choose tensors; 0, or EXIT_CALL. */
+int cli_select(const struct command *cmd, const struct args *args,
+	       struct ckpt_select *select_out);
+/* The same choice for verbs that only list. */
+int cli_is_selected(const struct args *args, unsigned only, const char *name,
+		    enum ckpt_role role);
+int cli_is_state_selected(const struct args *args, const char *state);
+
+/* ---------------------------------------------------------------- convert */
+
+/* Why what stands at 'dst' is not replaced even with --force; NULL if it may be. */
+const char *cli_precious(const char *dst, const struct words *sources);
+
+/* How a conversion went, for people and for scripts. */
+struct outcome {
+	const struct args *args;
+	int argc;
+	char **argv;
+	const char *dst;
+	struct ckpt *ck;		/* NULL if it could not be opened */
+	const struct ckpt_report *report;	/* NULL if it failed */
+	const struct ckpt_err *err;
+	int status;
+	double began;			/* seconds since 1970 */
+	double seconds;
+};
+void report_print(const struct outcome *outcome);
+void report_json(const struct outcome *outcome, FILE *out, int whole);
+/* --report: 0, or EXIT_TROUBLE after telling why not. */
+int report_save(const struct outcome *outcome);
+
+#endif

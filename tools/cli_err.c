@@ -1,0 +1,150 @@
+/* cli_err.c -- what is told on stderr when something is wrong, and exit statuses. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "cli.h"
+
+static void say(const char *fmt, va_list ap) __attribute__((format(printf, 1, 0)));
+
+static void say(const char *fmt, va_list ap)
+{
+	fflush(stdout);
+	fputs("zckpt: ", stderr);
+	vfprintf(stderr, fmt, ap);
+	fputc('\n', stderr);
+}
+
+void cli_say(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	say(fmt, ap);
+	va_end(ap);
+}
+
+int cli_wrong(const struct command *cmd, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	say(fmt, ap);
+	va_end(ap);
+	if (cmd)
+		cli_say("'zckpt %s -h' lists the options", cmd->name);
+	else
+		cli_say("'zckpt -h' lists the commands");
+	return EXIT_CALL;
+}
+
+int cli_exit_status(enum ckpt_code code)
+{
+	switch (code) {
+	case CKPT_OK:
+		return EXIT_DONE;
+	case CKPT_E_EXPECT:
+		return EXIT_NO;
+	case CKPT_E_USAGE:
+	case CKPT_E_EXISTS:
+	case CKPT_E_BUSY:
+		return EXIT_CALL;
+	case CKPT_E_UNSAFE:
+		return EXIT_UNSAFE;
+	default:
+		return EXIT_TROUBLE;
+	}
+}
+
+static const char *hint(enum ckpt_code code)
+{
+	switch (code) {
+	case CKPT_E_EXISTS:
+		return "convert --force replaces it";
+	case CKPT_E_BUSY:
+		return "wait for the other run; if there is none, --restart drops what it left";
+	case CKPT_E_INCOMPLETE:
+		return "if the rest lies elsewhere, give the folders together: "
+		       "zckpt inspect FOLDER1 FOLDER2";
+	case CKPT_E_FORMAT:
+		return "known are DeepSpeed folders, Hugging Face folders, .safetensors "
+		       "and torch's .pt";
+	case CKPT_E_NOSPACE:
+		return "--dry-run prints how much a run would write";
+	case CKPT_E_UNSAFE:
+		return "nothing was executed; a pickle of weights needs no such call, "
+		       "so do not load this file elsewhere either";
+	default:
+		return NULL;
+	}
+}
+
+/* Layouts are refused under a name that scripts can look for, as findings are. */
+static const char *name_of(const struct ckpt_err *err)
+{
+	if (err->code == CKPT_E_LAYOUT && !strstr(err->msg, "LAYOUT_UNSUPPORTED"))
+		return "LAYOUT_UNSUPPORTED: ";
+	return "";
+}
+
+/* Whether it is an error among the findings: its message begins with the name. */
+static int is_finding(const struct ckpt *ck, const struct ckpt_err *err)
+{
+	size_t n = strcspn(err->msg, ":");
+	struct ckpt_finding f;
+
+	for (uint64_t i = 0; ck && !ckpt_finding_get(ck, i, &f, NULL); i++)
+		if (f.severity == CKPT_ERROR && strlen(f.id) == n && !strncmp(f.id, err->msg, n))
+			return 1;
+	return 0;
+}
+
+static void tell(const struct ckpt *ck, const struct ckpt_err *err)
+{
+	uint64_t errors = ck ? out_findings_count(ck, CKPT_ERROR) : 0;
+	char place[64] = "";
+
+	if (is_finding(ck, err)) {
+		cli_say("stopped by %" PRIu64 " error%s", errors, errors == 1 ? "" : "s");
+		return;
+	}
+	if (err->offset && err->offset != CKPT_NO_OFFSET)
+		snprintf(place, sizeof(place), "byte %" PRIu64 ": ", err->offset);
+	if (err->where[0])
+		cli_say("%s: %s%s%s", out_name(err->where), place, name_of(err), err->msg);
+	else
+		cli_say("%s%s%s", place, name_of(err),
+			err->msg[0] ? err->msg : ckpt_code_name(err->code));
+}
+
+int cli_fail(const char *verb, const struct ckpt *ck, const struct ckpt_err *err)
+{
+	const char *advice = hint(err->code);
+	struct json json;
+
+	if (err->code == CKPT_E_CANCELED)
+		return EXIT_TROUBLE;
+	tell(ck, err);
+	if (advice)
+		cli_say("hint: %s", advice);
+	if (verb) {
+		json_begin(&json, stdout, verb);
+		json_error(&json, err);
+		if (ck)
+			json_findings(&json, ck);
+		json_close(&json, '}');
+	}
+	return cli_exit_status(err->code);
+}
+
+int cli_close_stdout(int status)
+{
+	int bad = ferror(stdout);
+
+	if (fclose(stdout) || bad) {
+		cli_say("stdout cannot be written: %s", strerror(errno));
+		return EXIT_TROUBLE;
+	}
+	return status;
+}

@@ -1,0 +1,168 @@
+/*
+ * cli_json.c -- one JSON object, written piece by piece.
+ *
+ * The first two levels stand on lines of their own, what is deeper in one line.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "cli.h"
+
+/* Bytes of the UTF-8 character at 's', 0 if it is none (RFC 3629). */
+static size_t utf8_length(const unsigned char *s)
+{
+	size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 :
+		   s[0] < 0xf5 ? 4 : 0;
+
+	for (size_t i = 1; i < n; i++)
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
+	    (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
+		return 0;
+	return n;
+}
+
+void json_quote(FILE *out, const char *text)
+{
+	static const char plain[] = "\"\\\b\f\n\r\t", letter[] = "\"\\bfnrt";
+	const unsigned char *s = (const unsigned char *)text;
+	const char *at;
+	size_t n;
+
+	fputc('"', out);
+	for (; *s; s += n) {
+		n = utf8_length(s);
+		at = strchr(plain, *s);
+		if (!n) {
+			fputs("\\ufffd", out);
+			n = 1;
+		} else if (at) {
+			fprintf(out, "\\%c", letter[at - plain]);
+		} else if (*s < 0x20 || *s == 0x7f) {
+			fprintf(out, "\\u%04x", *s);
+		} else if (*s == 0xc2 && s[1] < 0xa0) {	/* C1 controls */
+			fprintf(out, "\\u%04x", s[1]);
+		} else {
+			fwrite(s, 1, n, out);
+		}
+	}
+	fputc('"', out);
+}
+
+/* What stands before a value: comma, line, indent, key. */
+static void before(struct json *json, const char *key)
+{
+	unsigned depth = json->depth;
+
+	if (json->filled[depth])
+		fputs(depth > 2 ? ", " : ",", json->out);
+	if (depth > 0 && depth <= 2)
+		fprintf(json->out, "\n%*s", (int)(2 * depth), "");
+	json->filled[depth] = 1;
+	if (key) {
+		json_quote(json->out, key);
+		fputs(": ", json->out);
+	}
+}
+
+void json_open(struct json *json, const char *key, char bracket)
+{
+	before(json, key);
+	fputc(bracket, json->out);
+	json->filled[++json->depth] = 0;
+}
+
+void json_close(struct json *json, char bracket)
+{
+	unsigned depth = json->depth--;
+
+	if (depth <= 2 && json->filled[depth])
+		fprintf(json->out, "\n%*s", (int)(2 * (depth - 1)), "");
+	fputc(bracket, json->out);
+	if (!json->depth)
+		fputc('\n', json->out);
+}
+
+void json_text(struct json *json, const char *key, const char *text)
+{
+	before(json, key);
+	json_quote(json->out, text);
+}
+
+void json_uint(struct json *json, const char *key, uint64_t n)
+{
+	before(json, key);
+	fprintf(json->out, "%" PRIu64, n);
+}
+
+void json_int(struct json *json, const char *key, int64_t n)
+{
+	before(json, key);
+	fprintf(json->out, "%" PRId64, n);
+}
+
+void json_bool(struct json *json, const char *key, int yes)
+{
+	before(json, key);
+	fputs(yes ? "true" : "false", json->out);
+}
+
+void json_null(struct json *json, const char *key)
+{
+	before(json, key);
+	fputs("null", json->out);
+}
+
+void json_seconds(struct json *json, const char *key, double seconds)
+{
+	before(json, key);
+	fprintf(json->out, "%.3f", seconds);
+}
+
+void json_shape(struct json *json, const struct ckpt_tensor_info *tensor)
+{
+	json_open(json, "shape", '[');
+	for (uint32_t i = 0; i < tensor->ndim; i++)
+		json_uint(json, NULL, tensor->shape[i]);
+	json_close(json, ']');
+}
+
+void json_findings(struct json *json, const struct ckpt *ck)
+{
+	struct ckpt_finding f;
+
+	json_open(json, "findings", '[');
+	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++) {
+		json_open(json, NULL, '{');
+		json_text(json, "id", f.id);
+		json_text(json, "severity", out_severity(f.severity));
+		json_text(json, "where", f.where);
+		json_text(json, "text", f.text);
+		json_close(json, '}');
+	}
+	json_close(json, ']');
+}
+
+void json_error(struct json *json, const struct ckpt_err *err)
+{
+	json_open(json, "error", '{');
+	json_text(json, "code", ckpt_code_name(err->code));
+	json_text(json, "where", err->where);
+	if (err->where[0] && err->offset && err->offset != CKPT_NO_OFFSET)
+		json_uint(json, "offset", err->offset);
+	json_text(json, "text", err->msg);
+	json_close(json, '}');
+}
+
+void json_begin(struct json *json, FILE *out, const char *verb)
+{
+	char schema[64];
+
+	memset(json, 0, sizeof(*json));
+	json->out = out;
+	snprintf(schema, sizeof(schema), "zckpt.%s/1", verb);
+	json_open(json, NULL, '{');
+	json_text(json, "schema", schema);
+	json_text(json, "zckpt", CKPT_VERSION_STRING);
+}

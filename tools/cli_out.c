@@ -1,0 +1,266 @@
+/* cli_out.c -- text for people: names, sizes, tables, findings. */
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+/* Whether a terminal would do something else than print it. */
+static int is_garbled(const char *name)
+{
+	const unsigned char *s = (const unsigned char *)name;
+
+	for (; *s; s++)
+		if (*s < 0x20 || *s == 0x7f || (s[0] == 0xc2 && s[1] >= 0x80 && s[1] < 0xa0))
+			return 1;
+	return 0;
+}
+
+const char *out_name(const char *name)
+{
+	static char *kept[4];
+	static unsigned next;
+	size_t size;
+	FILE *f;
+
+	if (!is_garbled(name))
+		return name;
+	next = (next + 1) % 4;
+	free(kept[next]);
+	kept[next] = NULL;
+	f = open_memstream(&kept[next], &size);
+	if (!f)
+		return "?";
+	json_quote(f, name);
+	return fclose(f) || !kept[next] ? "?" : kept[next];
+}
+
+static int is_plain(const char *path)
+{
+	static const char marks[] = "/._-+,:=@%";
+
+	for (const unsigned char *s = (const unsigned char *)path; *s; s++)
+		if (!isalnum(*s) && *s < 0x80 && !strchr(marks, *s))
+			return 0;
+	return *path && *path != '-';
+}
+
+const char *out_word(const char *path)
+{
+	static char *word;
+	size_t size;
+	FILE *f;
+
+	if (is_plain(path))
+		return path;
+	free(word);
+	word = NULL;
+	f = open_memstream(&word, &size);
+	if (!f)
+		return "?";
+	fputs(*path == '-' ? "./'" : "'", f);
+	for (; *path; path++) {
+		if (*path == '\'')
+			fputs("'\\''", f);
+		else
+			fputc((unsigned char)*path < 0x20 ? '?' : *path, f);
+	}
+	fputc('\'', f);
+	return fclose(f) || !word ? "?" : word;
+}
+
+static char *slot(void)
+{
+	static char slots[8][64];
+	static unsigned next;
+
+	next = (next + 1) % 8;
+	return slots[next];
+}
+
+const char *out_size(uint64_t bytes)
+{
+	static const char *const units[] = { "kB", "MB", "GB", "TB", "PB", "EB" };
+	double n = (double)bytes;
+	unsigned i = 0;
+	char *out = slot();
+
+	if (bytes < 1000) {
+		snprintf(out, 64, "%" PRIu64 " B", bytes);
+		return out;
+	}
+	for (n /= 1000; n >= 999.95 && i < 5; i++)
+		n /= 1000;
+	snprintf(out, 64, "%.1f %s", n, units[i]);
+	return out;
+}
+
+const char *out_count(uint64_t n)
+{
+	char digits[32], *out = slot(), *to = out;
+	int len = snprintf(digits, sizeof(digits), "%" PRIu64, n);
+
+	for (int i = 0; i < len; i++) {
+		if (i && (len - i) % 3 == 0)
+			*to++ = ',';
+		*to++ = digits[i];
+	}
+	*to = 0;
+	return out;
+}
+
+const char *out_shape(const struct ckpt_tensor_info *tensor)
+{
+	static char *text;
+	size_t size;
+	FILE *f;
+
+	free(text);
+	text = NULL;
+	f = open_memstream(&text, &size);
+	if (!f)
+		return "?";
+	fputc('[', f);
+	for (uint32_t i = 0; i < tensor->ndim; i++)
+		fprintf(f, "%s%" PRIu64, i ? ", " : "", tensor->shape[i]);
+	fputc(']', f);
+	return fclose(f) || !text ? "?" : text;
+}
+
+const char *out_role(enum ckpt_role role)
+{
+	switch (role) {
+	case CKPT_ROLE_TRAINABLE:
+		return "trainable";
+	case CKPT_ROLE_FROZEN:
+		return "frozen";
+	case CKPT_ROLE_BUFFER:
+		return "buffer";
+	case CKPT_ROLE_ALIAS:
+		return "alias";
+	case CKPT_ROLE_PLAIN:
+		return "tensor";
+	case CKPT_ROLE_UNTRAINED:
+		return "untrained";
+	}
+	return "?";
+}
+
+const char *out_severity(enum ckpt_severity severity)
+{
+	return severity == CKPT_ERROR ? "error" : severity == CKPT_WARN ? "warning" : "note";
+}
+
+/* ---------------------------------------------------------------- tables */
+
+/* Columns on the screen, one a character. */
+static size_t width(const char *text)
+{
+	size_t n = 0;
+
+	for (; *text; text++)
+		n += ((unsigned char)*text & 0xc0) != 0x80;
+	return n;
+}
+
+void table_add(struct table *table, const char *const *cells)
+{
+	size_t n = table->columns = strlen(table->align);
+
+	/* the room doubles whenever a power of two of rows is full */
+	if (!(table->cells / n & (table->cells / n + 1))) {
+		size_t rows = (table->cells / n + 1) * 2;
+		char **bigger = cli_alloc(rows * n * sizeof(*bigger));
+
+		if (table->cells)
+			memcpy(bigger, table->cell, table->cells * sizeof(*bigger));
+		cli_free(table->cell);
+		table->cell = bigger;
+	}
+	for (size_t i = 0; i < n; i++)
+		table->cell[table->cells++] = cli_strdup(cells[i]);
+}
+
+static void print_row(const struct table *table, size_t row, const size_t *widths, FILE *out)
+{
+	size_t n = table->columns;
+
+	while (n && !table->cell[row * table->columns + n - 1][0])
+		n--;	/* no blanks at the end of a line */
+
+	for (size_t i = 0; i < n; i++) {
+		const char *text = table->cell[row * table->columns + i];
+		int pad = (int)(widths[i] - width(text));
+
+		if (i)
+			fputs("  ", out);
+		if (table->align[i] == 'r')
+			fprintf(out, "%*s%s", pad, "", text);
+		else
+			fprintf(out, "%s%*s", text, i + 1 < n ? pad : 0, "");
+	}
+	fputc('\n', out);
+}
+
+/* Prints and empties it. */
+void table_print(struct table *table, FILE *out, const char *indent)
+{
+	size_t n = table->columns, *widths = cli_alloc(n * sizeof(*widths));
+
+	for (size_t i = 0; i < table->cells; i++)
+		if (width(table->cell[i]) > widths[i % n])
+			widths[i % n] = width(table->cell[i]);
+	for (size_t row = 0; row < table->cells / (n ? n : 1); row++) {
+		fputs(indent, out);
+		print_row(table, row, widths, out);
+	}
+	for (size_t i = 0; i < table->cells; i++)
+		cli_free(table->cell[i]);
+	cli_free(table->cell);
+	cli_free(widths);
+	table->cell = NULL;
+	table->cells = 0;
+}
+
+/* ---------------------------------------------------------------- findings */
+
+#define SHOWN_OF_A_KIND 10
+
+static uint64_t earlier(const struct ckpt *ck, uint64_t from, uint64_t end, const char *id)
+{
+	struct ckpt_finding f;
+	uint64_t n = 0;
+
+	for (uint64_t i = from; i < end && !ckpt_finding_get(ck, i, &f, NULL); i++)
+		n += !strcmp(f.id, id);
+	return n;
+}
+
+void out_findings(const struct ckpt *ck, uint64_t from, enum ckpt_severity least, int all)
+{
+	struct ckpt_finding f;
+
+	for (uint64_t i = from; !ckpt_finding_get(ck, i, &f, NULL); i++) {
+		uint64_t before = earlier(ck, from, i, f.id);
+
+		if (f.severity < least || (!all && before > SHOWN_OF_A_KIND))
+			continue;
+		if (!all && before == SHOWN_OF_A_KIND)
+			cli_say("%s: %s: and more of these; -v shows all",
+				out_severity(f.severity), f.id);
+		else
+			cli_say("%s: %s: %s%s%s", out_severity(f.severity), f.id,
+				out_name(f.where), f.where[0] ? ": " : "", out_name(f.text));
+	}
+}
+
+uint64_t out_findings_count(const struct ckpt *ck, enum ckpt_severity severity)
+{
+	struct ckpt_finding f;
+	uint64_t n = 0;
+
+	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++)
+		n += f.severity == severity;
+	return n;
+}

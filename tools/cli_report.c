@@ -1,0 +1,209 @@
+/*
+ * cli_report.c -- what a conversion did: lines for people on stderr, and the JSON
+ * object of --json and --report (which has arguments, versions and the machine too).
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sysinfo.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+/* ---------------------------------------------------------------- for people */
+
+static const char *plural(uint64_t n)
+{
+	return n == 1 ? "" : "s";
+}
+
+static void print_files(const struct outcome *outcome)
+{
+	const struct ckpt_report *report = outcome->report;
+	int dry = outcome->args->dry_run;
+
+	for (uint64_t i = 0; i < report->nfiles; i++) {
+		const struct ckpt_written *file = &report->files[i];
+
+		if (dry)	/* the plan is the result */
+			printf("would write %s: %" PRIu64 " tensor%s, %s\n", out_name(file->path),
+			       file->ntensors, plural(file->ntensors), out_size(file->bytes));
+		else if (!outcome->args->quiet)
+			cli_say("wrote %s: %" PRIu64 " tensor%s, %s", out_name(file->path),
+				file->ntensors, plural(file->ntensors), out_size(file->bytes));
+	}
+}
+
+static void print_notes(const struct outcome *outcome)
+{
+	const struct ckpt_report *r = outcome->report;
+
+	if (r->no_master)
+		cli_say("note: %" PRIu64 " tensor%s no fp32 master and came from the weight",
+			r->no_master, r->no_master == 1 ? " has" : "s have");
+	if (r->aliases && outcome->args->tied != 1)
+		cli_say("note: %" PRIu64 " %s another one's bytes: %s", r->aliases,
+			r->aliases == 1 ? "name shares" : "names share",
+			outcome->args->tied ? "left out" : "kept in the metadata");
+	if (r->resumed_bytes)
+		cli_say("note: %s were there from a run that was killed",
+			out_size(r->resumed_bytes));
+	if (r->strip_hint)
+		cli_say("hint: every name begins with '%s'; --strip-prefix %s cuts it off",
+			out_name(r->strip_hint), out_name(r->strip_hint));
+	if (outcome->args->part && !outcome->args->dry_run)
+		cli_say("hint: when all parts are done: zckpt commit %s", out_word(outcome->dst));
+}
+
+void report_print(const struct outcome *outcome)
+{
+	const struct ckpt_report *r = outcome->report;
+
+	print_files(outcome);
+	/* what changes values is said in any case */
+	if (r->overflows)
+		cli_say("warning: %" PRIu64 " finite value%s too large for fp16 and became "
+			"infinite; bf16 has the range", r->overflows,
+			r->overflows == 1 ? " was" : "s were");
+	if (outcome->args->quiet)
+		return;
+	print_notes(outcome);
+	if (!outcome->args->dry_run)
+		cli_say("read %s, wrote %s in %.2f s, %" PRIu32 " thread%s",
+			out_size(r->read_bytes), out_size(r->written_bytes), outcome->seconds,
+			r->threads, plural(r->threads));
+}
+
+/* ---------------------------------------------------------------- JSON */
+
+static void json_run(struct json *json, const struct outcome *outcome)
+{
+	struct utsname host;
+
+	json_open(json, "arguments", '[');
+	for (int i = 0; i < outcome->argc; i++)
+		json_text(json, NULL, outcome->argv[i]);
+	json_close(json, ']');
+	json_open(json, "versions", '{');
+	json_text(json, "zckpt", CKPT_VERSION_STRING);
+	json_text(json, "libckpt", ckpt_version());
+	json_close(json, '}');
+	json_open(json, "host", '{');
+	if (!uname(&host)) {
+		json_text(json, "system", host.sysname);
+		json_text(json, "release", host.release);
+		json_text(json, "machine", host.machine);
+		json_text(json, "name", host.nodename);
+	}
+	json_int(json, "cpus", get_nprocs());
+	json_uint(json, "memory_bytes",
+		  (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGE_SIZE));
+	json_close(json, '}');
+	json_seconds(json, "began", outcome->began);
+}
+
+static void json_source(struct json *json, const struct ckpt *ck)
+{
+	struct ckpt_info info;
+
+	ckpt_info_get(ck, &info);
+	json_open(json, "source", '{');
+	json_text(json, "format", info.format);
+	json_text(json, "path", info.path);
+	json_text(json, "tag", info.tag);
+	json_text(json, "why", info.why);
+	json_int(json, "stage", info.stage);
+	json_uint(json, "world", info.world);
+	json_int(json, "step", info.step);
+	json_text(json, "writer", info.writer);
+	json_uint(json, "files", info.nfiles);
+	json_uint(json, "file_bytes", info.file_bytes);
+	json_text(json, "fingerprint", info.fingerprint);
+	json_close(json, '}');
+}
+
+static void json_written(struct json *json, const struct ckpt_report *r)
+{
+	json_open(json, "files", '[');
+	for (uint64_t i = 0; i < r->nfiles; i++) {
+		json_open(json, NULL, '{');
+		json_text(json, "path", r->files[i].path);
+		json_uint(json, "bytes", r->files[i].bytes);
+		json_uint(json, "tensors", r->files[i].ntensors);
+		json_close(json, '}');
+	}
+	json_close(json, ']');
+	json_uint(json, "tensors", r->ntensors);
+	json_uint(json, "read_bytes", r->read_bytes);
+	json_uint(json, "written_bytes", r->written_bytes);
+	json_uint(json, "resumed_bytes", r->resumed_bytes);
+	json_uint(json, "no_master", r->no_master);
+	json_uint(json, "overflows", r->overflows);
+	json_uint(json, "aliases", r->aliases);
+	if (r->strip_hint)
+		json_text(json, "common_prefix", r->strip_hint);
+	json_uint(json, "threads", r->threads);
+}
+
+static void json_digests(struct json *json, const struct ckpt_report *r)
+{
+	json_open(json, "digests", '[');
+	for (uint64_t i = 0; i < r->ndigests; i++) {
+		json_open(json, NULL, '{');
+		json_text(json, "hash", r->digests[i].hash);
+		json_text(json, "state", r->digests[i].state);
+		json_text(json, "name", r->digests[i].name);
+		json_close(json, '}');
+	}
+	json_close(json, ']');
+	if (r->root[0])
+		json_text(json, "root", r->root);
+}
+
+void report_json(const struct outcome *outcome, FILE *out, int whole)
+{
+	struct json json;
+
+	json_begin(&json, out, "convert");
+	json_bool(&json, "ok", !outcome->status);
+	json_int(&json, "exit", outcome->status);
+	json_text(&json, "dst", outcome->dst);
+	json_bool(&json, "dry_run", outcome->args->dry_run);
+	if (whole)
+		json_run(&json, outcome);
+	json_seconds(&json, "seconds", outcome->seconds);
+	if (outcome->ck)
+		json_source(&json, outcome->ck);
+	if (outcome->report) {
+		json_written(&json, outcome->report);
+		json_digests(&json, outcome->report);
+	} else if (outcome->err->code) {
+		json_error(&json, outcome->err);
+	}
+	if (outcome->ck)
+		json_findings(&json, outcome->ck);
+	json_close(&json, '}');
+}
+
+int report_save(const struct outcome *outcome)
+{
+	const char *path = outcome->args->report;
+	char *half = cli_format("%s.zckpt-partial", path);
+	FILE *out = fopen(half, "w");
+	int bad = 1;
+
+	if (out) {
+		report_json(outcome, out, 1);
+		bad = ferror(out);
+		bad = fclose(out) || bad || rename(half, path);
+	}
+	if (bad) {
+		cli_say("--report: %s cannot be written: %s", out_name(path), strerror(errno));
+		if (out)
+			unlink(half);
+	}
+	cli_free(half);
+	return bad ? EXIT_TROUBLE : 0;
+}

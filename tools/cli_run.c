@@ -1,0 +1,196 @@
+/* cli_run.c -- from options to the library's structs; opening and choosing. */
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli.h"
+
+/* Whether it looks like one file of a ZeRO step, which says little alone. */
+static int is_lone_shard(const char *path)
+{
+	const char *base = strrchr(path, '/');
+	size_t n;
+
+	base = base ? base + 1 : path;
+	n = strlen(base);
+	return (n > 16 && !strcmp(base + n - 16, "_model_states.pt")) ||
+	       (n > 16 && !strcmp(base + n - 16, "_optim_states.pt"));
+}
+
+static char *folder_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	if (!slash)
+		return cli_strdup(".");
+	return cli_format("%.*s", slash == path ? 1 : (int)(slash - path), path);
+}
+
+const char *cli_lone_shard(const char *path)
+{
+	if (!is_lone_shard(path))
+		return NULL;
+	return cli_format("this is one file of a step; look at all of it: zckpt inspect %s",
+			  out_word(folder_of(path)));
+}
+
+int cli_open(const struct args *args, const char *verb, const struct words *paths,
+	     struct ckpt **ck_out, struct ckpt_err *err)
+{
+	struct ckpt_open_opts opts = {
+		.size = sizeof(opts),
+		.tag = args->tag,
+		.threads = (uint32_t)args->threads,
+		.as_warning = args->as_warning.list,
+	};
+	const char *lone = cli_lone_shard(paths->list[0]);
+	int status = 0;
+
+	if (ckpt_open(paths->list, paths->n, &opts, ck_out, err))
+		status = cli_fail(args->json ? verb : NULL, NULL, err);
+	/* inspect ends with it */
+	if (lone && (status || !verb || strcmp(verb, "inspect")))
+		cli_say("hint: %s", lone);
+	return status;
+}
+
+void cli_run_opts(const struct args *args, struct progress *progress,
+		  struct ckpt_run_opts *run_out)
+{
+	static const enum ckpt_sync syncs[] = { CKPT_SYNC_DATA, CKPT_SYNC_FULL, CKPT_SYNC_NONE };
+
+	memset(run_out, 0, sizeof(*run_out));
+	run_out->size = sizeof(*run_out);
+	run_out->threads = (uint32_t)args->threads;
+	run_out->mem_limit = args->mem_limit;
+	run_out->sync = syncs[args->sync];
+	run_out->cancel = signals_catch();
+	run_out->progress = progress_show;
+	run_out->progress_arg = progress;
+}
+
+static unsigned only_bit(const char *word)
+{
+	if (!strcmp(word, "trainable"))
+		return CKPT_ONLY_TRAINABLE;
+	if (!strcmp(word, "frozen"))
+		return CKPT_ONLY_FROZEN;
+	if (!strcmp(word, "buffers") || !strcmp(word, "buffer"))
+		return CKPT_ONLY_BUFFERS;
+	return 0;
+}
+
+int cli_select(const struct command *cmd, const struct args *args,
+	       struct ckpt_select *select_out)
+{
+	static const enum ckpt_tied tied[] = { CKPT_TIED_ALIAS, CKPT_TIED_DUP, CKPT_TIED_DROP };
+
+	memset(select_out, 0, sizeof(*select_out));
+	select_out->size = sizeof(*select_out);
+	select_out->include = args->include.list;
+	select_out->exclude = args->exclude.list;
+	select_out->strip_prefix = args->strip_prefix;
+	select_out->tied = tied[args->tied];
+	select_out->skip = args->skip_frozen ? CKPT_ONLY_FROZEN : 0;
+	for (size_t i = 0; i < args->only.n; i++) {
+		unsigned bit = only_bit(args->only.list[i]);
+
+		if (!bit)
+			return cli_wrong(cmd, "--only: %s is none of trainable, frozen, buffers",
+					 out_name(args->only.list[i]));
+		select_out->only |= bit;
+	}
+	return 0;
+}
+
+static int matches(const struct words *patterns, const char *name)
+{
+	for (size_t i = 0; i < patterns->n; i++)
+		if (!fnmatch(patterns->list[i], name, 0))
+			return 1;
+	return 0;
+}
+
+static unsigned role_bit(enum ckpt_role role)
+{
+	switch (role) {
+	case CKPT_ROLE_FROZEN:
+		return CKPT_ONLY_FROZEN;
+	case CKPT_ROLE_BUFFER:
+		return CKPT_ONLY_BUFFERS;
+	default:
+		return CKPT_ONLY_TRAINABLE;
+	}
+}
+
+int cli_is_selected(const struct args *args, unsigned only, const char *name,
+		    enum ckpt_role role)
+{
+	if (only && !(only & role_bit(role)))
+		return 0;
+	if (args->include.n && !matches(&args->include, name))
+		return 0;
+	return !matches(&args->exclude, name);
+}
+
+int cli_is_state_selected(const struct args *args, const char *state)
+{
+	for (size_t i = 0; i < args->state.n; i++)
+		if (!strcmp(args->state.list[i], state) || !strcmp(args->state.list[i], "all"))
+			return 1;
+	return !args->state.n;
+}
+
+/* ---------------------------------------------------------------- --force */
+
+/* Whether path 'inner' is 'outer' or lies below it; both as realpath() gives them. */
+static int is_within(const char *inner, const char *outer)
+{
+	size_t n = strlen(outer);
+
+	return !strncmp(inner, outer, n) && (!inner[n] || inner[n] == '/' || n == 1);
+}
+
+static int holds_source(const char *dst, const struct words *sources)
+{
+	char *outer = realpath(dst, NULL), *inner;
+	int found = 0;
+
+	for (size_t i = 0; outer && i < sources->n && !found; i++) {
+		inner = realpath(sources->list[i], NULL);
+		found = inner && is_within(inner, outer);
+		free(inner);
+	}
+	free(outer);
+	return found;
+}
+
+/*
+ * 'zckpt convert --force A B' with the destination forgotten must not cost B, which may
+ * be the only copy of a training state.
+ */
+const char *cli_precious(const char *dst, const struct words *sources)
+{
+	struct ckpt_open_opts opts = { .size = sizeof(opts) };
+	struct ckpt_err err = { 0 };
+	struct ckpt_info info;
+	struct ckpt *ck = NULL;
+	struct stat st;
+	int precious;
+
+	if (stat(dst, &st))
+		return NULL;
+	if (holds_source(dst, sources))
+		return "a source lies there";
+	if (!S_ISDIR(st.st_mode))
+		return NULL;
+	if (ckpt_open(&dst, 1, &opts, &ck, &err)) {
+		precious = err.code == CKPT_E_INCOMPLETE || err.code == CKPT_E_LAYOUT;
+	} else {
+		ckpt_info_get(ck, &info);
+		precious = !strcmp(info.format, "deepspeed");
+		ckpt_close(ck);
+	}
+	return precious ? "it is a DeepSpeed checkpoint; is the destination missing?" : NULL;
+}

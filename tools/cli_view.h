@@ -1,0 +1,31 @@
+/* cli_view.h -- what inspect shows, summed up once for people and for scripts. */
+#ifndef CLI_VIEW_H
+#define CLI_VIEW_H
+
+#include "cli.h"
+
+#define NROLES 7	/* enum ckpt_role, 0 for what it does not know */
+
+/* One state in one type, summed over tensors. */
+struct sum {
+	const char *name;
+	enum ckpt_dtype dtype;
+	int derived;
+	uint64_t tensors, elements, bytes;
+};
+
+struct view {
+	const struct args *args;
+	struct ckpt *ck;
+	struct ckpt_info info;
+	uint64_t tensors[NROLES], elements[NROLES];
+	struct sum *sums;
+	size_t nsums;
+};
+
+/* Sums up view->ck; cli_free(view->sums) afterwards. */
+void view_collect(struct view *view);
+/* The result of inspect --json on stdout. */
+void view_json(const struct view *view);
+
+#endif

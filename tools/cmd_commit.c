@@ -1,0 +1,48 @@
+/* cmd_commit.c -- `zckpt commit`: puts a conversion made in parts into place. */
+#include "cli.h"
+
+#define AT(field) offsetof(struct args, field)
+
+static const struct opt own[] = {
+	{ "timeout", 0, OPT_COUNT, AT(timeout), "SECONDS",
+	  "how long to wait for parts (default 60)", 0 },
+	{ "sync", 0, OPT_CHOICE, AT(sync), "data|full|none",
+	  "what is synced before the rename", 0 },
+	{ 0 },
+};
+
+static int run(struct args *args, int argc, char **argv)
+{
+	static const enum ckpt_sync syncs[] = { CKPT_SYNC_DATA, CKPT_SYNC_FULL, CKPT_SYNC_NONE };
+	uint64_t ms = args->timeout * 1000;
+	struct ckpt_err err = { 0 };
+	const char *dst;
+
+	(void)argc;
+	(void)argv;
+	if (args->rest.n != 1)
+		return cli_wrong(&cmd_commit, "commit needs one destination, the DST of the parts");
+	dst = args->rest.list[0];
+	if (ckpt_commit(dst, ms > UINT32_MAX ? UINT32_MAX : (uint32_t)ms, syncs[args->sync], &err))
+		return cli_fail(args->json ? "commit" : NULL, NULL, &err);
+	if (args->json) {
+		struct json json;
+
+		json_begin(&json, stdout, "commit");
+		json_text(&json, "dst", dst);
+		json_close(&json, '}');
+	} else if (!args->quiet) {
+		cli_say("%s is in place", out_name(dst));
+	}
+	return EXIT_DONE;
+}
+
+const struct command cmd_commit = {
+	.name = "commit",
+	.run = run,
+	.gist = "finish a conversion that was made in parts",
+	.synopsis = "DST",
+	.about = "When every 'zckpt convert --part I/N SRC DST' has ended, puts the output into "
+		 "place. Until then nothing stands at DST.",
+	.tables = { own, opts_talk, NULL },
+};

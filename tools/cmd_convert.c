@@ -1,0 +1,394 @@
+/* cmd_convert.c -- `zckpt convert`: weights and single states out. */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+#define AT(field) offsetof(struct args, field)
+
+static const struct opt own[] = {
+	{ "output", 'o', OPT_TEXT, AT(output), "DST",
+	  "where to; '-' streams one file to stdout", 0 },
+	{ "dtype", 0, OPT_COMMAS, AT(dtype), "TYPE",
+	  "fp32 (default), bf16, fp16, keep (as saved), or PATTERN=TYPE for some "
+	  "tensors; may repeat", 0 },
+	{ "state", 0, OPT_COMMAS, AT(state), "NAME",
+	  "a file per state: master, exp_avg, ... or all", 0 },
+	{ "tied", 0, OPT_CHOICE, AT(tied), "alias|dup|drop",
+	  "second names: metadata, full copy, left out", 0 },
+	{ "rename", 0, OPT_WORDS, AT(rename), "FROM=TO",
+	  "replace in names; one * carries over", 0 },
+	{ "strip-prefix", 0, OPT_TEXT, AT(strip_prefix), "TEXT", "cut that off names", 0 },
+	{ "expect", 0, OPT_TEXT, AT(expect), "FILE",
+	  "index.json or .safetensors to agree with", 0 },
+	{ "max-shard-size", 0, OPT_SIZE, AT(max_shard_size), "SIZE",
+	  "limit of a folder's files (default 5GB)", 0 },
+	{ "aux", 0, OPT_TEXT, AT(aux), "DIR", "where config and tokenizer files are", 0 },
+	{ "digest", 0, OPT_FLAG, AT(digest), NULL,
+	  "digests of what is written, into the metadata", 0 },
+	{ "part", 0, OPT_TEXT, AT(part), "I/N",
+	  "only share I of N (from 1); then zckpt commit", 0 },
+	{ "dry-run", 0, OPT_FLAG, AT(dry_run), NULL, "plan and check, write nothing", 0 },
+	{ "force", 0, OPT_FLAG, AT(force), NULL, "replace what stands at DST", 0 },
+	{ "restart", 0, OPT_FLAG, AT(restart), NULL, "drop what a killed run left", 0 },
+	{ "strict", 0, OPT_FLAG, AT(strict), NULL, "warnings stop it, exit 1", 0 },
+	{ "sync", 0, OPT_CHOICE, AT(sync), "data|full|none",
+	  "what is synced before the rename", 0 },
+	{ "report", 0, OPT_TEXT, AT(report), "FILE", "leave a JSON record of the run", 0 },
+	{ "exclude-frozen-parameters", 0, OPT_FLAG, AT(skip_frozen), NULL, "", OPT_HIDDEN },
+	{ "safe-serialization", 0, OPT_FLAG, AT(ignored), NULL, "", OPT_HIDDEN },
+	{ "debug", 'd', OPT_FLAG, AT(verbose), NULL, "", OPT_HIDDEN },
+	{ 0 },
+};
+
+/* What ckpt_convert() is told, and what that points to. */
+struct job {
+	struct args *args;
+	struct words sources;
+	const char *dst;
+	struct ckpt_convert_opts opts;
+	struct ckpt_run_opts run;
+	struct ckpt_select select;
+	struct progress progress;
+	struct ckpt *ck;
+	struct ckpt_report report;
+	struct ckpt_err err;
+};
+
+#define wrong(...) cli_wrong(&cmd_convert, __VA_ARGS__)
+
+static int ends_with(const char *text, const char *end)
+{
+	size_t n = strlen(text), m = strlen(end);
+
+	return n >= m && !strcmp(text + n - m, end);
+}
+
+/* ---------------------------------------------------------------- arguments */
+
+/* SRC... DST, or SRC... with -o DST. */
+static int take_paths(struct job *job)
+{
+	struct args *args = job->args;
+	size_t n = args->rest.n;
+
+	if (!n)
+		return wrong("convert needs a checkpoint and a destination");
+	if (!args->output && n < 2)
+		return wrong("no destination: zckpt convert %s DST", out_word(args->rest.list[0]));
+	job->dst = args->output ? args->output : args->rest.list[--n];
+	for (size_t i = 0; i < n; i++)
+		words_add(&job->sources, args->rest.list[i]);
+	return 0;
+}
+
+static int check_dst(struct job *job)
+{
+	static const char *const torch[] = { ".pt", ".bin", ".pth", ".ckpt" };
+	size_t n = strlen(job->dst);
+	char *cut;
+
+	if (!n)
+		return wrong("the destination is an empty path");
+	for (size_t i = 0; i < sizeof(torch) / sizeof(torch[0]); i++)
+		if (ends_with(job->dst, torch[i]))
+			return wrong("torch files (%s) cannot be written; give a path ending in "
+				     ".safetensors, or a folder", torch[i]);
+	/* "out/" is the folder "out" */
+	cut = cli_strdup(job->dst);
+	while (n > 1 && cut[n - 1] == '/')
+		cut[--n] = 0;
+	if (cut[n] != job->dst[n] && ends_with(cut, ".safetensors"))
+		return wrong("%s: a path ending in .safetensors is one file, not a folder",
+			     out_name(job->dst));
+	job->dst = cut;
+	return 0;
+}
+
+static int check_stream(const struct job *job)
+{
+	const struct args *args = job->args;
+
+	if (strcmp(job->dst, "-"))
+		return 0;
+	if (args->json)
+		return wrong("--json and a stream on stdout exclude each other; "
+			     "--report FILE leaves the same");
+	if (args->part)
+		return wrong("--part: a stream cannot be written in parts");
+	if (isatty(STDOUT_FILENO) && !args->dry_run)
+		return wrong("stdout is a terminal; pipe the stream, or name a file");
+	return 0;
+}
+
+static int is_many_states(const struct words *state)
+{
+	for (size_t i = 0; i < state->n; i++)
+		if (strcmp(state->list[i], state->list[0]) || !strcmp(state->list[i], "all"))
+			return 1;
+	return 0;
+}
+
+static int check_states(struct job *job)
+{
+	const struct words *state = &job->args->state;
+
+	if (is_many_states(state) &&
+	    (ends_with(job->dst, ".safetensors") || !strcmp(job->dst, "-")))
+		return wrong("%s is one file, and each state gets a file of its own; give a folder",
+			     strcmp(job->dst, "-") ? out_name(job->dst) : "the stream");
+	for (size_t i = 0; i < state->n && state->n > 1; i++)
+		if (!strcmp(state->list[i], "all"))
+			return wrong("--state: all stands alone");
+	job->opts.states = state->list;
+	return 0;
+}
+
+/* A type of --dtype: enum ckpt_dtype, CKPT_KEEP, or 0 if it is none. */
+static int dtype_parse(const char *word)
+{
+	enum ckpt_dtype dtype;
+
+	if (!strcmp(word, "keep"))
+		return CKPT_KEEP;
+	dtype = ckpt_dtype_parse(word);
+	return dtype == CKPT_F32 || dtype == CKPT_BF16 || dtype == CKPT_F16 ? (int)dtype : 0;
+}
+
+/* "PATTERN=value" cut at the last '='; the copy lives on. */
+static int rule_cut(const char *text, int at_last, struct ckpt_rule *rule)
+{
+	char *copy = cli_strdup(text);
+	char *eq = at_last ? strrchr(copy, '=') : strchr(copy, '=');
+
+	if (!eq || eq == copy) {
+		cli_free(copy);
+		return -1;
+	}
+	*eq = 0;
+	rule->pattern = copy;
+	rule->value = eq + 1;
+	return 0;
+}
+
+static int take_dtypes(struct job *job)
+{
+	const struct words *words = &job->args->dtype;
+	struct ckpt_rule *rules = cli_alloc((words->n + 1) * sizeof(*rules));
+	size_t n = 0;
+	int dtype = 0;
+
+	job->opts.dtype_rules = rules;
+	for (size_t i = 0; i < words->n; i++) {
+		const char *word = words->list[i], *type = word;
+
+		if (strchr(word, '=')) {
+			if (rule_cut(word, 1, &rules[n]))
+				return wrong("--dtype: %s has no pattern before the '='",
+					     out_name(word));
+			type = rules[n++].value;
+		}
+		if (!dtype_parse(type))
+			return wrong("--dtype: %s is none of fp32, bf16, fp16, keep",
+				     out_name(type));
+		if (type == word)
+			dtype = dtype_parse(word);
+	}
+	/* weights: the default is fp32, states: the default is as stored */
+	if (job->opts.states)
+		job->opts.dtype = dtype == CKPT_KEEP ? 0 : dtype;
+	else
+		job->opts.dtype = dtype == CKPT_F32 ? 0 : dtype;
+	return 0;
+}
+
+static int take_renames(struct job *job)
+{
+	const struct words *words = &job->args->rename;
+	struct ckpt_rule *rules = cli_alloc((words->n + 1) * sizeof(*rules));
+
+	for (size_t i = 0; i < words->n; i++)
+		if (rule_cut(words->list[i], 0, &rules[i]))
+			return wrong("--rename: %s is not FROM=TO", out_name(words->list[i]));
+	job->select.rename = rules;
+	return 0;
+}
+
+/* "2/4": share 2 of 4. */
+static int take_part(struct job *job)
+{
+	const char *text = job->args->part;
+	unsigned long i, n;
+	char *end;
+
+	if (!text)
+		return 0;
+	i = strtoul(text, &end, 10);
+	if (*text < '0' || *text > '9' || *end != '/' || end[1] < '0' || end[1] > '9')
+		return wrong("--part: %s is not I/N, as in 1/4 to 4/4", out_name(text));
+	n = strtoul(end + 1, &end, 10);
+	if (*end || !i || i > n || n > 4096)
+		return wrong("--part: %s is not I/N; parts are 1/N to N/N, N at most 4096",
+			     out_name(text));
+	job->opts.part = (uint32_t)i - 1;
+	job->opts.nparts = (uint32_t)n;
+	return 0;
+}
+
+static unsigned flags_of(const struct args *args)
+{
+	return (args->force ? CKPT_CONVERT_FORCE : 0) |
+	       (args->restart ? CKPT_CONVERT_RESTART : 0) |
+	       (args->dry_run ? CKPT_CONVERT_DRY_RUN : 0) |
+	       (args->digest ? CKPT_CONVERT_DIGEST : 0) |
+	       (args->strict ? CKPT_CONVERT_STRICT : 0);
+}
+
+static int take_options(struct job *job)
+{
+	struct args *args = job->args;
+	const char *reason;
+	int status = take_paths(job);
+
+	if (!status)
+		status = check_dst(job);
+	if (!status)
+		status = check_stream(job);
+	if (!status)
+		status = check_states(job);
+	if (!status)
+		status = take_dtypes(job);
+	if (!status)
+		status = cli_select(&cmd_convert, args, &job->select);
+	if (!status)
+		status = take_renames(job);
+	if (!status)
+		status = take_part(job);
+	if (!status && args->force && (reason = cli_precious(job->dst, &job->sources)) != NULL)
+		status = wrong("--force does not replace %s: %s", out_name(job->dst), reason);
+	if (!status && args->report && !args->force && !access(args->report, F_OK))
+		status = wrong("--report: %s is there already; --force replaces it",
+			       out_name(args->report));
+	if (status)
+		return status;
+	job->opts.size = sizeof(job->opts);
+	job->opts.run = &job->run;
+	job->opts.select = &job->select;
+	job->opts.max_shard_bytes = args->max_shard_size;
+	job->opts.aux_dir = args->aux;
+	job->opts.expect_path = args->expect;
+	job->opts.out_fd = STDOUT_FILENO;
+	job->opts.flags = flags_of(args);
+	return 0;
+}
+
+/* ---------------------------------------------------------------- running */
+
+/*
+ * Whether the failure is a warning that --strict made one: its message begins with the
+ * name of a warning, or with no name where there is no error it could be.
+ */
+static int is_strict_stop(const struct job *job)
+{
+	size_t n = strspn(job->err.msg, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+	struct ckpt_finding f;
+
+	if (!job->args->strict || job->err.code != CKPT_E_MISMATCH)
+		return 0;
+	if (!n || job->err.msg[n] != ':')
+		return !out_findings_count(job->ck, CKPT_ERROR) &&
+		       out_findings_count(job->ck, CKPT_WARN);
+	for (uint64_t i = 0; !ckpt_finding_get(job->ck, i, &f, NULL); i++)
+		if (strlen(f.id) == n && !strncmp(f.id, job->err.msg, n))
+			return f.severity == CKPT_WARN;
+	return 0;
+}
+
+static int run_job(struct job *job)
+{
+	const struct args *args = job->args;
+	uint64_t warnings;
+	int rc;
+
+	if (strcmp(job->dst, "-"))
+		signal(SIGPIPE, SIG_IGN);	/* a closed stderr must not leave half a file */
+	progress_begin(&job->progress, args);
+	cli_run_opts(args, &job->progress, &job->run);
+	rc = ckpt_convert(job->ck, job->dst, &job->opts, &job->report, &job->err);
+	progress_end(&job->progress);
+	out_findings(job->ck, 0, args->verbose ? CKPT_INFO : CKPT_WARN, args->verbose);
+	if (!rc)
+		return EXIT_DONE;
+	if (!is_strict_stop(job))
+		return cli_fail(NULL, job->ck, &job->err);
+	warnings = out_findings_count(job->ck, CKPT_WARN);
+	cli_say("%" PRIu64 " warning%s, and --strict: nothing is written", warnings,
+		warnings == 1 ? "" : "s");
+	return EXIT_NO;
+}
+
+static double wall_clock(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static int tell(struct job *job, struct outcome *outcome)
+{
+	int status = outcome->status;
+
+	/* a run that was interrupted leaves nothing */
+	if (job->err.code == CKPT_E_CANCELED)
+		return status;
+	if (job->args->json)
+		report_json(outcome, stdout, 0);
+	else if (!status)
+		report_print(outcome);
+	if (job->args->report && report_save(outcome) && !status)
+		status = EXIT_TROUBLE;
+	return status;
+}
+
+static int run(struct args *args, int argc, char **argv)
+{
+	struct job job = { .args = args };
+	struct outcome outcome = { .args = args, .argc = argc, .argv = argv };
+	double began = progress_clock();
+	int status = take_options(&job);
+
+	if (status)
+		return status;
+	outcome.began = wall_clock();
+	status = cli_open(args, NULL, &job.sources, &job.ck, &job.err);
+	if (!status)
+		status = run_job(&job);
+	outcome.status = status;
+	outcome.dst = job.dst;
+	outcome.ck = job.ck;
+	outcome.report = status ? NULL : &job.report;
+	outcome.err = &job.err;
+	outcome.seconds = progress_clock() - began;
+	status = tell(&job, &outcome);
+	ckpt_report_free(&job.report);
+	ckpt_close(job.ck);
+	return status;
+}
+
+const struct command cmd_convert = {
+	.name = "convert",
+	.run = run,
+	.gist = "weights, or single states, as safetensors",
+	.synopsis = "SRC... DST",
+	.about = "Writes the weights of a checkpoint. DST ending in .safetensors is one file, any "
+		 "other path a folder for transformers: model.safetensors or shards with an index, "
+		 "and the config and tokenizer files found beside SRC.",
+	.notes = "The options of zero_to_fp32.py are accepted: --max_shard_size, "
+		 "--exclude_frozen_parameters, --safe_serialization, -d.",
+	.tables = { own, opts_select, opts_source, opts_run, opts_talk, NULL },
+};

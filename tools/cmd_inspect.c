@@ -1,0 +1,279 @@
+/* cmd_inspect.c -- `zckpt inspect`: what is this, is it whole, what next. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli_view.h"
+
+#define AT(field) offsetof(struct args, field)
+
+static const struct opt own[] = {
+	{ "tensors", 0, OPT_FLAG, AT(tensors), NULL, "every tensor too, as with -v", 0 },
+	{ 0 },
+};
+
+/* "group.12.lr" -> 12 and "lr"; NULL for any other fact. */
+static const char *group_fact(const char *key, unsigned long *group_out)
+{
+	char *end;
+
+	if (strncmp(key, "group.", 6) || key[6] < '0' || key[6] > '9')
+		return NULL;
+	*group_out = strtoul(key + 6, &end, 10);
+	return *end == '.' ? end + 1 : NULL;
+}
+
+/* ---------------------------------------------------------------- for people */
+
+static void print_line(const char *label, const char *text)
+{
+	printf("%-12s %s\n", label, text);
+}
+
+static void print_what(const struct view *view)
+{
+	const struct ckpt_info *info = &view->info;
+	char *text;
+
+	print_line("path", out_name(info->path));
+	if (info->tag[0])
+		print_line("tag", out_name(info->tag));
+	if (info->why[0])
+		print_line("chosen", out_name(info->why));
+	if (info->stage >= 0)
+		text = cli_format("%s, ZeRO stage %" PRId32 ", %" PRIu32 " rank%s", info->format,
+				  info->stage, info->world, info->world == 1 ? "" : "s");
+	else if (info->world)
+		text = cli_format("%s, %" PRIu32 " rank%s", info->format, info->world,
+				  info->world == 1 ? "" : "s");
+	else
+		text = cli_strdup(info->format);
+	print_line("format", text);
+	if (info->writer[0])
+		print_line("written by", out_name(info->writer));
+	if (info->optimizer[0])
+		print_line("optimizer", out_name(info->optimizer));
+	if (info->step >= 0)
+		printf("%-12s %" PRId64 "\n", "step", info->step);
+	printf("%-12s %" PRIu64 ", %s", "files", info->nfiles, out_size(info->file_bytes));
+	if (info->file_bytes >= 1000)
+		printf(" (%s bytes)", out_count(info->file_bytes));
+	putchar('\n');
+}
+
+static void print_roles(const struct view *view)
+{
+	struct table table = { .align = "lrr" };
+
+	table_add(&table, (const char *const[]){ "ROLE", "TENSORS", "ELEMENTS" });
+	for (unsigned role = 1; role < NROLES; role++)
+		if (view->tensors[role])
+			table_add(&table, (const char *const[]){
+				out_role((enum ckpt_role)role), out_count(view->tensors[role]),
+				out_count(view->elements[role]) });
+	putchar('\n');
+	table_print(&table, stdout, "");
+}
+
+static void print_states(const struct view *view)
+{
+	struct table table = { .align = "llrrrl" };
+
+	if (!view->nsums)
+		return;
+	table_add(&table, (const char *const[]){ "STATE", "TYPE", "TENSORS", "ELEMENTS", "BYTES",
+						 "" });
+	for (size_t i = 0; i < view->nsums; i++) {
+		const struct sum *sum = &view->sums[i];
+
+		table_add(&table, (const char *const[]){
+			out_name(sum->name), ckpt_dtype_name(sum->dtype), out_count(sum->tensors),
+			out_count(sum->elements), out_size(sum->bytes),
+			sum->derived ? "not stored: made from master" : "" });
+	}
+	putchar('\n');
+	table_print(&table, stdout, "");
+}
+
+static void print_tied(const struct view *view)
+{
+	struct ckpt_tensor_info tensor, kept;
+	int any = 0;
+
+	if (!view->tensors[CKPT_ROLE_ALIAS])
+		return;
+	for (uint64_t i = 0; !ckpt_tensor_get(view->ck, i, &tensor, NULL); i++) {
+		if (tensor.role != CKPT_ROLE_ALIAS ||
+		    ckpt_tensor_get(view->ck, tensor.alias_of, &kept, NULL))
+			continue;
+		if (!any++)
+			printf("\ntied names\n");
+		printf("  %s = %s\n", out_name(tensor.name), out_name(kept.name));
+	}
+}
+
+/* Settings that are off say nothing. */
+static int is_set(const char *value)
+{
+	return strcmp(value, "null") && strcmp(value, "false");
+}
+
+/* One line of settings, wrapped; 0 if there are no facts about this group. */
+static int print_group(const struct view *view, unsigned long number)
+{
+	const char *key, *value, *word;
+	unsigned long group;
+	size_t column = 0;
+	int any = 0;
+
+	for (uint64_t i = 0; !ckpt_fact_get(view->ck, i, &key, &value, NULL); i++) {
+		word = group_fact(key, &group);
+		if (!word || group != number)
+			continue;
+		if (!any++)
+			column = (size_t)printf("  %lu", number);
+		if (!view->args->verbose && !is_set(value))
+			continue;
+		if (column > 4 && column + strlen(word) + strlen(value) > 76)
+			column = (size_t)printf("\n   ") - 1;
+		column += (size_t)printf("  %s %s", out_name(word), out_name(value));
+	}
+	if (any)
+		putchar('\n');
+	return any;
+}
+
+static void print_groups(const struct view *view)
+{
+	if (!view->info.ngroups)
+		return;
+	printf("\noptimizer groups\n");
+	for (unsigned long i = 0; i < view->info.ngroups; i++)
+		if (!print_group(view, i))
+			printf("  %lu  nothing is saved of its settings\n", i);
+}
+
+static void print_findings(const struct view *view)
+{
+	struct ckpt_finding f;
+
+	for (uint64_t i = 0; !ckpt_finding_get(view->ck, i, &f, NULL); i++) {
+		if (!i)
+			printf("\nfindings\n");
+		printf("  %s %s: %s%s%s\n", out_severity(f.severity), f.id, out_name(f.where),
+		       f.where[0] ? ": " : "", out_name(f.text));
+	}
+}
+
+static void print_tensors(const struct view *view)
+{
+	struct table table = { .align = "llll" };
+	struct ckpt_tensor_info tensor, kept;
+	struct ckpt_state_info state;
+
+	table_add(&table, (const char *const[]){ "TENSOR", "ROLE", "SHAPE", "STATES" });
+	for (uint64_t i = 0; !ckpt_tensor_get(view->ck, i, &tensor, NULL); i++) {
+		char *states = cli_strdup("");
+
+		if (tensor.role == CKPT_ROLE_ALIAS &&
+		    !ckpt_tensor_get(view->ck, tensor.alias_of, &kept, NULL)) {
+			cli_free(states);
+			states = cli_format("= %s", out_name(kept.name));
+		}
+		for (uint32_t k = 0; tensor.role != CKPT_ROLE_ALIAS && k < tensor.nstates; k++) {
+			char *longer;
+
+			if (ckpt_state_get(view->ck, i, k, &state, NULL))
+				continue;
+			longer = cli_format("%s%s%s %s%s", states, states[0] ? ", " : "",
+					    out_name(state.name), ckpt_dtype_name(state.dtype),
+					    state.flags & CKPT_STATE_DERIVED ? " (derived)" : "");
+			cli_free(states);
+			states = longer;
+		}
+		table_add(&table, (const char *const[]){ out_name(tensor.name),
+							 out_role(tensor.role),
+							 out_shape(&tensor), states });
+		cli_free(states);
+	}
+	putchar('\n');
+	table_print(&table, stdout, "");
+}
+
+/* What to do about the findings, else what can be done with this. */
+static char *next_step(const struct view *view)
+{
+	const char *path = view->args->rest.list[0];
+	struct ckpt_finding f;
+
+	if (cli_lone_shard(path))
+		return cli_strdup(cli_lone_shard(path));
+	for (uint64_t i = 0; !ckpt_finding_get(view->ck, i, &f, NULL); i++) {
+		if (f.severity != CKPT_ERROR)
+			continue;
+		if (!strcmp(f.id, "RANK_FILE_MISSING") || !strcmp(f.id, "MODEL_FILE_MISSING"))
+			return cli_format("if the files lie on another node, give its folder "
+					  "too: zckpt inspect %s OTHER_FOLDER",
+					  out_word(path));
+		if (!strcmp(f.id, "LATEST_LIES"))
+			return cli_format("name a step that is there: "
+					  "zckpt inspect --tag NAME %s", out_word(path));
+		return cli_strdup("convert stops at the errors; copy the files named above "
+				  "again, or take an earlier step with --tag");
+	}
+	if (!view->info.ntensors)
+		return cli_strdup("it holds no tensor that could be converted");
+	return cli_format("weights as one file: zckpt convert %s model.safetensors",
+			  out_word(path));
+}
+
+static void print_all(const struct view *view)
+{
+	print_what(view);
+	print_roles(view);
+	print_states(view);
+	print_groups(view);
+	print_tied(view);
+	if (view->args->verbose || view->args->tensors)
+		print_tensors(view);
+	print_findings(view);
+	if (!view->args->quiet)
+		printf("\nnext: %s\n", next_step(view));
+}
+
+static int run(struct args *args, int argc, char **argv)
+{
+	struct ckpt_err err = { 0 };
+	struct view view = { .args = args };
+	int status;
+
+	(void)argc;
+	(void)argv;
+	if (!args->rest.n)
+		return cli_wrong(&cmd_inspect, "inspect needs a checkpoint");
+	status = cli_open(args, "inspect", &args->rest, &view.ck, &err);
+	if (status)
+		return status;
+	ckpt_info_get(view.ck, &view.info);
+	view_collect(&view);
+	if (args->json)
+		view_json(&view);
+	else
+		print_all(&view);
+	cli_free(view.sums);
+	ckpt_close(view.ck);
+	return EXIT_DONE;
+}
+
+const struct command cmd_inspect = {
+	.name = "inspect",
+	.run = run,
+	.gist = "what a checkpoint is, what it holds, what is wrong with it",
+	.synopsis = "SRC...",
+	.about = "Says what a checkpoint is: format, step, stage, ranks, parameters, states, "
+		 "optimizer groups, tied names and findings. Reads no tensor data.",
+	.notes = "SRC is a DeepSpeed root or step, a checkpoint-N folder, a Hugging Face folder, "
+		 "a .safetensors or .pt file. Several are overlaid, as when each node kept its "
+		 "own files. Exit 0 also if there are findings.",
+	.tables = { own, opts_source, opts_talk, NULL },
+};

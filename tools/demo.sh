@@ -1,0 +1,72 @@
+#!/bin/bash
+# `make demo`: what zckpt does with two checkpoints that DeepSpeed 0.19.8 wrote
+# (tests/fixtures/README.md), each command shown before what it prints.  Ends
+# with status 1 if one of them does not do what is said here.
+set -u -o pipefail
+cd "$(dirname "$0")/.." || exit 1
+program=${ZCKPT:-$PWD/build/zckpt}
+fixtures=${ZCKPT_FIXTURES:-$PWD/build/fixtures}/deepspeed
+scratch=build/demo
+rm -rf $scratch && mkdir -p $scratch && cd $scratch || exit 1
+PATH=$(dirname "$program"):$PATH
+export PATH
+
+bold='' plain=''
+if [ -t 1 ]; then bold=$'\033[1m' plain=$'\033[0m'; fi
+say() { printf '\n%s\n' "# $*"; }
+# show STATUS COMMAND...: the command, what it prints, and whether it ended so.
+show() {
+	local want=$1 rc
+	shift
+	printf '%s$ %s%s\n' "$bold" "$*" "$plain"
+	eval "$*" 2>&1
+	rc=$?
+	if [ $rc != "$want" ]; then
+		printf '\nThe demo expected exit status %s and got %s.\n' "$want" $rc
+		exit 1
+	fi
+	[ "$want" = 0 ] || printf '(exit status %s)\n' $rc
+}
+# agree OURS THEIRS: prints the root digest of both; they must be the same.
+agree() {
+	show 0 "zckpt digest $1 | tail -n 1" | tee ours.txt
+	show 0 "zckpt digest $2 | tail -n 1" | tee theirs.txt
+	if ! grep -q ' root$' ours.txt || [ "$(tail -n 1 ours.txt)" != "$(tail -n 1 theirs.txt)" ]; then
+		echo "They are not the same."
+		exit 1
+	fi
+	echo 'The same, bit for bit.'
+}
+case_of() {
+	cp -r "$fixtures/$2/ckpt" "$1" || exit 1
+	cp "$fixtures/$2/expected_fp32.safetensors" "$1-by-deepspeed.safetensors" || exit 1
+}
+case_of zero2 ds0.19.8-z2-bf16-w8-tiny
+case_of zero3 ds0.19.8-z3-bf16-w2-tied3
+
+say 'A folder that DeepSpeed saved with ZeRO stage 2 on 8 ranks. What is it?'
+show 0 zckpt inspect zero2
+say 'Its fp32 master weights as one safetensors file.'
+show 0 zckpt convert zero2 model.safetensors
+say "DeepSpeed's own zero_to_fp32 made the other file. Do names, shapes and bytes agree?"
+agree model.safetensors zero2-by-deepspeed.safetensors
+
+say 'ZeRO stage 3 on 2 ranks: one weight has three names here.'
+show 0 zckpt inspect zero3
+show 0 zckpt convert --tied dup zero3 model3.safetensors
+agree model3.safetensors zero3-by-deepspeed.safetensors
+say 'As a folder for transformers, in bf16.'
+show 0 zckpt convert --dtype bf16 zero3 hf
+show 0 ls hf
+say 'The optimizer states of every parameter, by name.'
+show 0 zckpt convert --state master,exp_avg,exp_avg_sq zero3 states
+show 0 ls states
+
+say 'A rank file is lost. Nothing is written, and the message says what is missing.'
+rm -f "$(find zero2 -name '*pp_rank_5_*optim_states.pt')"
+show 3 zckpt convert zero2 broken.safetensors
+if [ -e broken.safetensors ]; then
+	echo 'broken.safetensors was written all the same.'
+	exit 1
+fi
+printf '\nThe demo is done; its files are in %s.\n' "$scratch"

@@ -1,0 +1,104 @@
+/* zckpt.c -- the program: its commands, --version, and the way out. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+static const struct command *const commands[] = {
+	&cmd_commit, &cmd_convert, &cmd_digest, &cmd_inspect, &cmd_map,
+};
+#define NCOMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+static const struct command *command_find(const char *name)
+{
+	for (size_t i = 0; i < NCOMMANDS; i++)
+		if (!strcmp(commands[i]->name, name))
+			return commands[i];
+	return NULL;
+}
+
+static int unknown_command(const char *word)
+{
+	const char *names[NCOMMANDS + 2] = { 0 }, *near;
+
+	for (size_t i = 0; i < NCOMMANDS; i++)
+		names[i] = commands[i]->name;
+	names[NCOMMANDS] = "help";
+	near = opt_nearest(word, names);
+	if (near)
+		return cli_wrong(NULL, "there is no command %s; did you mean %s?",
+				 out_name(word), near);
+	return cli_wrong(NULL, "there is no command %s", out_name(word));
+}
+
+static void print_help(void)
+{
+	printf("usage: zckpt COMMAND [OPTION...] ...\n\n"
+	       "Reads checkpoints that DeepSpeed saved with ZeRO, without Python.\n\n"
+	       "commands:\n");
+	for (size_t i = 0; i < NCOMMANDS; i++)
+		printf("  %-10s %s\n", commands[i]->name, commands[i]->gist);
+	printf("\n'zckpt COMMAND -h' lists the options of a command.\n"
+	       "Exit: 0 done, 1 the answer is no, 2 wrong call or destination exists,\n"
+	       "3 I/O, damage or unsupported, 4 a pickle asks for a refused call.\n");
+}
+
+static int help(int argc, char **argv)
+{
+	const struct command *cmd;
+
+	if (argc < 2) {
+		print_help();
+		return EXIT_DONE;
+	}
+	cmd = command_find(argv[1]);
+	if (!cmd)
+		return unknown_command(argv[1]);
+	opt_help(cmd, stdout);
+	return EXIT_DONE;
+}
+
+static int print_version(void)
+{
+	printf("zckpt %s (libckpt %s)\n", CKPT_VERSION_STRING, ckpt_version());
+	return EXIT_DONE;
+}
+
+static int run(int argc, char **argv)
+{
+	struct args args = { .progress = -1, .timeout = 60 };
+	const struct command *cmd;
+	int status;
+
+	if (argc < 2)
+		return cli_wrong(NULL, "no command is given");
+	if (!strcmp(argv[1], "help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "--help"))
+		return help(argc - 1, argv + 1);
+	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V"))
+		return print_version();
+	if (argv[1][0] == '-')
+		return cli_wrong(NULL, "%s stands before the command; options follow it",
+				 out_name(argv[1]));
+	cmd = command_find(argv[1]);
+	if (!cmd)
+		return unknown_command(argv[1]);
+	status = opt_parse(cmd, argc - 2, argv + 2, &args);
+	if (status)
+		return status;
+	if (args.help) {
+		opt_help(cmd, stdout);
+		return EXIT_DONE;
+	}
+	return cmd->run(&args, argc, argv);
+}
+
+int main(int argc, char **argv)
+{
+	int status = run(argc, argv);
+
+	status = cli_close_stdout(status);
+	/* a signal that came when all was done changes nothing */
+	if (status)
+		signals_die();
+	return status;
+}
