@@ -1,0 +1,92 @@
+#!/bin/sh
+# zckpt against the real torch, safetensors, transformers and DeepSpeed:
+#
+#	ZCKPT=path/to/zckpt tests/interop/run.sh [--long]
+#
+# ZCKPT_VENV   the Python environment, kept between runs (setup-venv.sh)
+# ZCKPT_SEED   another series of generated checkpoints (printed, default 20)
+# ZCKPT_KEEP   a folder to keep the generated checkpoints in
+# ZCKPT_LONG=1 the same as --long: 400 checkpoints, 36 models
+#
+# The last line is `N passed, N failed, N skipped`. Exit 0, 1, or 77 when the
+# environment cannot be made here (reason on stderr).
+set -u
+here=$(cd "$(dirname "$0")" && pwd) || exit 1
+top=$(cd "$here/../.." && pwd) || exit 1
+ZCKPT=${ZCKPT:-$top/build/zckpt}
+ZCKPT_VENV=${ZCKPT_VENV:-${HOME:-/root}/.cache/zckpt/venv}
+seed=${ZCKPT_SEED:-20}
+
+cases=63 need=2 long=
+case ${1-} in
+--long) long=--long ;;
+'') if [ "${ZCKPT_LONG:-0}" = 1 ]; then long=--long; fi ;;
+*)
+	echo "usage: run.sh [--long]" >&2
+	exit 2
+	;;
+esac
+if [ -n "$long" ]; then
+	cases=400 need=20
+fi
+if [ ! -x "$ZCKPT" ]; then
+	echo "interop: there is no program at $ZCKPT" >&2
+	exit 1
+fi
+ZCKPT=$(cd "$(dirname "$ZCKPT")" && pwd)/$(basename "$ZCKPT")
+sh "$here/setup-venv.sh" "$ZCKPT_VENV" || exit $?
+
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/zckpt-interop.XXXXXX") || exit 1
+trap 'rm -rf "$scratch"' EXIT
+trap 'exit 130' INT TERM
+work=$scratch
+if [ -n "${ZCKPT_KEEP:-}" ]; then
+	mkdir -p "$ZCKPT_KEEP" || exit 1
+	work=$ZCKPT_KEEP
+fi
+export ZCKPT
+export DS_ACCELERATOR=cpu OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
+export HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1
+export TORCH_EXTENSIONS_DIR="$ZCKPT_VENV/extensions"
+python=$ZCKPT_VENV/bin/python
+passed=0 failed=0 skipped=0
+
+# part NAME COMMAND...: shows its output, adds its last line to the sums
+part() {
+	name=$1
+	shift
+	began=$(date +%s)
+	echo "== interop: $name"
+	"$@" >"$scratch/log" 2>"$scratch/err"
+	rc=$?
+	cat "$scratch/log"
+	sum=$(tail -n 1 "$scratch/log")
+	if echo "$sum" | grep -qE '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$'; then
+		# shellcheck disable=SC2046
+		set -- $(echo "$sum" | tr -cd '0-9 ')
+		passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
+		if [ $rc -ne 0 ] && [ "$2" -eq 0 ]; then
+			failed=$((failed + 1))
+		fi
+	elif [ $rc -eq 0 ]; then
+		passed=$((passed + 1))
+	else
+		failed=$((failed + 1))
+	fi
+	if [ $rc -ne 0 ]; then
+		tail -n 15 "$scratch/err"
+	fi
+	echo "== interop: $name: exit $rc, $(($(date +%s) - began)) s"
+}
+
+part "checkpoints that DeepSpeed writes (seed $seed)" \
+	"$python" "$here/gen_cases.py" "$work/cases" --cases $cases --seed "$seed"
+part "every state against the live engine" \
+	"$python" "$here/check_cases.py" "$work/cases" --need $need
+part "read by safetensors, torch and numpy" \
+	"$python" "$here/read_back.py" "$work/cases"
+part "models loaded by transformers" \
+	"$python" "$here/hf_models.py" "$work/models" $long
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed -eq 0 ] && [ $passed -gt 0 ]
