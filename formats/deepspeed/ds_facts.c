@@ -115,8 +115,9 @@ static int add_steps(struct ds_step *ds, struct ckpt_err *err)
 			continue;
 		last = ds->group[i].group;
 		snprintf(key, sizeof(key), "group.%d.step", last < 0 ? (int)i : last);
-		rc = add_double(&text, part[i].step);
-		if (!rc)
+		if (add_double(&text, part[i].step))
+			rc = ck_fail_nomem(err, "a fact", TEXT_BYTES);
+		else
 			rc = ck_index_add_fact(ds->ix, err, key, "%s", text.p);
 		ck_buf_release(&text);
 	}

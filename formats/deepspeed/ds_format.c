@@ -186,7 +186,7 @@ static int fill_index(struct ds_step *ds, struct ckpt_err *err)
 	ix->stage = ds->stage;
 	ix->world = ds->world;
 	ix->optimizer = ds->bf16_optimizer ? "BF16_Optimizer" : ds->elastic ? "ZeRO, elastic" :
-			ds->optim_file ? "ZeRO" : "none";
+			ds->optim_file ? "ZeRO" : has_optimizer(ds) ? "not partitioned" : "none";
 	if (ck_val_int(ck_val_get(ds->model, "global_steps"), &step))
 		ix->step = step;
 	if (ck_val_str(ck_val_get(ds->model, "ds_version")))

@@ -69,8 +69,8 @@ int ck_ds_open_pt(struct ds_step *ds, struct ds_file *file, struct ckpt_err *err
 	if (file->pt->doc.root && file->pt->doc.root->kind == CK_VAL_STR) {
 		ck_ds_close_pt(file);
 		return ck_fail(err, CKPT_E_LAYOUT, file->path, CKPT_NO_OFFSET,
-			       "LAYOUT_UNSUPPORTED: this is a placeholder of the Nebula checkpoint engine; the data "
-			       "is in Nebula's own store");
+			       "LAYOUT_UNSUPPORTED: this is a placeholder of the Nebula "
+			       "checkpoint engine; the data is in Nebula's own store");
 	}
 	check_prefix(file);
 	rc = keep_deflated(file, err);
@@ -392,8 +392,8 @@ static int list_named(struct ds_step *ds, const struct ck_val *names, const stru
 		one->name = ck_val_str(item[pairs ? 2 * i : i]);
 		if (!one->name) {
 			ck_findings_add(ds->f, CK_FINDING_NAMES_WRONG, ds->model_file->path,
-					"entry %" PRIu64 " of %s has a name that is no plain string",
-					i, pairs ? "frozen_param_shapes" : "buffer_names");
+					"entry %" PRIu64 " of %s is no plain string", i,
+					pairs ? "frozen_param_shapes" : "buffer_names");
 			continue;
 		}
 		if (pairs && !ck_ds_shape_of(ds, item[2 * i + 1], &one->shape, &one->ndim,

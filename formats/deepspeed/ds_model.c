@@ -488,6 +488,15 @@ static void tell_missing(struct ds_step *ds, const struct ds_named *d, uint64_t 
 					"%s lists it, 'module' has no tensor of this name", list);
 }
 
+/* A frozen parameter or buffer that the optimizer has as well. */
+static void tell_double(struct names *nm, const struct ds_named *d, uint64_t n, const char *list)
+{
+	for (uint64_t i = 0; i < n; i++)
+		if (ck_map_find(&nm->param, d[i].name, strlen(d[i].name), NULL))
+			ck_findings_add(nm->ds->f, CK_FINDING_NAMES_WRONG, d[i].name,
+					"both param_shapes and %s list it", list);
+}
+
 static void warn_excluded(struct ds_step *ds)
 {
 	const struct ck_val *v = ck_val_get(ds->model, "frozen_param_shapes");
@@ -524,6 +533,8 @@ int ck_ds_index_model(struct ds_step *ds, struct ckpt_err *err)
 		rc = add_missing(&nm, err);
 	if (!rc) {
 		settle_aliases(&nm);
+		tell_double(&nm, ds->buffer, ds->nbuffers, "buffer_names");
+		tell_double(&nm, ds->frozen, ds->nfrozen, "frozen_param_shapes");
 		tell_missing(ds, ds->buffer, ds->nbuffers, "buffer_names");
 		tell_missing(ds, ds->frozen, ds->nfrozen, "frozen_param_shapes");
 		warn_excluded(ds);

@@ -107,9 +107,15 @@ static void name_sub_groups(struct ds_step *ds)
 
 static void name_groups(struct ds_step *ds)
 {
+	const struct ck_val *groups = ds->optim_file ? ck_ds_param_groups(ds, ds->zero) : NULL;
+
 	for (uint32_t g = 0; g < ds->ngroups; g++) {
+		const struct ck_val *params = ck_val_get(ck_val_at(groups, g), "params");
+
 		ds->group[g].group = ds->stage == 3 ? -1 : (int32_t)g;
-		ds->group[g].state_key = g;
+		/* stages 1 and 2: one flat tensor, whose key is usually the group's number */
+		if (ds->stage == 3 || !ck_val_int(ck_val_at(params, 0), &ds->group[g].state_key))
+			ds->group[g].state_key = g;
 	}
 	if (ds->stage == 3 && ds->optim_file)
 		name_sub_groups(ds);

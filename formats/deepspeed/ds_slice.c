@@ -7,7 +7,6 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/tensor/ck_dtype.h"
-#include "libckpt/zip/ck_zip.h"
 
 #define SMALL ((uint64_t)1 << 20)	/* a storage that is inflated for one number */
 
@@ -46,41 +45,25 @@ bool ck_ds_slice_of(const struct ds_file *file, const struct ck_val *v, struct d
 	return true;
 }
 
-/* The bytes of a deflated storage; ck_free(). */
-static uint8_t *inflated(struct ds_file *file, const struct ck_pt_storage *st)
-{
-	uint8_t *in = NULL, *out = NULL;
-
-	if (st->bytes <= SMALL && st->packed <= SMALL) {
-		in = ck_alloc(st->packed);
-		out = ck_alloc(st->bytes);
-	}
-	if (in && out && (ck_src_read(file->src, st->off, in, st->packed, NULL) ||
-			  ck_zip_inflate(in, st->packed, out, st->bytes, file->path, NULL))) {
-		ck_free(out);
-		out = NULL;
-	}
-	ck_free(in);
-	return out;
-}
-
 /* The bytes of a slice of one element, in our order. */
 static bool read_one(struct ds_file *file, const struct ds_slice *s, uint8_t p[8])
 {
 	const struct ck_pt_storage *st = &file->pt->storage[s->storage];
 	const uint32_t es = ckpt_dtype_bits(s->dtype) / 8;
-	uint8_t *all = NULL;
+	uint8_t *all;
+	bool inside;
 
 	if (es > 8)
 		return false;
 	if (s->flags & CKPT_EXTENT_DEFLATED) {
-		all = inflated(file, st);
-		if (!all || s->off > st->bytes || es > st->bytes - s->off) {
-			ck_free(all);
+		if (ck_pt_storage_bytes(file->pt, s->storage, SMALL, &all, NULL))
 			return false;
-		}
-		memcpy(p, all + s->off, es);
+		inside = s->off <= st->bytes && es <= st->bytes - s->off;
+		if (inside)
+			memcpy(p, all + s->off, es);
 		ck_free(all);
+		if (!inside)
+			return false;
 	} else if (ck_src_read(file->src, s->off, p, es, NULL)) {
 		return false;
 	}

@@ -10,8 +10,9 @@
  *   no masters (fp32 training)                 one group only, as many parameters as 'module'
  *       has, all shapes alike in order
  *
- * Up to PREFIX elements of each are compared.  That cannot name a state wrongly: the true
- * parameter always fits, so a false one that fits as well makes two, and then none is taken.
+ * Up to PREFIX elements of each are compared, by a hash of 128 bits.  That cannot name a state
+ * wrongly: the true parameter always fits, so a false one that fits as well makes two, and then
+ * none is taken.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -24,6 +25,15 @@
 
 #define PREFIX 4096u
 
+/* The stored weight of a parameter, looked at once. */
+struct z0_param {
+	struct ds_slice weight;
+	struct ck_hash128 hash;	/* of its first 'prefix' elements */
+	uint64_t prefix;
+	bool readable;
+	bool unknown;		/* strided or deflated: not looked at */
+};
+
 struct z0 {
 	struct ds_step *ds;
 	struct ds_file *file;
@@ -31,6 +41,7 @@ struct z0 {
 	struct ck_val *const *state;	/* and 'state' */
 	struct ck_map by_key;		/* the 8 bytes of a key -> pair in 'state' */
 	uint32_t *param;	/* tensors that may be trained, in the order of 'module' */
+	struct z0_param *weight;	/* of param[] */
 	uint64_t nparams;
 	bool *taken;		/* of param[] */
 	uint64_t named, left;	/* parameters of the optimizer */
@@ -57,32 +68,31 @@ static bool weight_slice(const struct ds_step *ds, uint32_t tensor, struct ds_sl
 	return true;
 }
 
-/* Do the first elements of 'master' (from element 'at' on) round to those of 'weight'? */
-static bool rounds_to(struct z0 *z, const struct ds_slice *master, uint64_t at,
-		      const struct ds_slice *weight)
+/* The hash of the first 'n' elements of 's', from 'at' on, rounded to 'dtype'. */
+static bool hash_of(struct z0 *z, const struct ds_slice *s, uint64_t at, uint64_t n,
+		    enum ckpt_dtype dtype, struct ck_hash128 *out)
 {
-	const uint64_t n = ck_min_u64(weight->numel, PREFIX);
-	const uint64_t ms = ckpt_dtype_bits(master->dtype) / 8;
-	const uint64_t ws = ckpt_dtype_bits(weight->dtype) / 8;
+	const uint64_t es = ckpt_dtype_bits(s->dtype) / 8;
 	struct ck_src *src = z->ds->ix->source[z->file->source].src;
-	uint8_t *buf;
-	bool same = false;
+	uint8_t in[PREFIX * 8], cast[PREFIX * 8];
 
-	if (master->flags || !ck_dtype_is_castable(master->dtype) ||
-	    !ck_dtype_is_castable(weight->dtype) || at + n > master->numel)
+	if (s->flags || !ck_dtype_is_castable(s->dtype) || !ck_dtype_is_castable(dtype) ||
+	    n > PREFIX || at > s->numel || n > s->numel - at ||
+	    ck_src_read(src, s->off + at * es, in, n * es, NULL))
 		return false;
-	buf = ck_alloc(n * (ms + 2 * ws));
-	if (!buf)
-		return false;
-	if (!ck_src_read(src, master->off + at * ms, buf, n * ms, NULL) &&
-	    !ck_src_read(src, weight->off, buf + n * ms, n * ws, NULL)) {
-		uint8_t *cast = buf + n * (ms + ws);
+	kn_cast(cast, kn_type_of(dtype), in, kn_type_of(s->dtype), n, NULL);
+	*out = ck_hash128(cast, n * (ckpt_dtype_bits(dtype) / 8));
+	return true;
+}
 
-		kn_cast(cast, kn_type_of(weight->dtype), buf, kn_type_of(master->dtype), n, NULL);
-		same = !memcmp(cast, buf + n * ms, n * ws);
-	}
-	ck_free(buf);
-	return same;
+/* Do the elements of 'master' from 'at' on round to the first ones of the parameter? */
+static bool rounds_to(struct z0 *z, const struct ds_slice *master, uint64_t at,
+		      const struct z0_param *p)
+{
+	struct ck_hash128 h;
+
+	return p->readable && hash_of(z, master, at, p->prefix, p->weight.dtype, &h) &&
+	       ck_hash128_equal(h, p->hash);
 }
 
 static bool same_shape(const struct ck_tensor *t, const struct ck_tensor_ref *r)
@@ -96,12 +106,23 @@ static uint32_t only_match(struct z0 *z, const struct ck_tensor_ref *r,
 			   const struct ds_slice *master)
 {
 	uint32_t found = CK_NONE;
+	struct ck_hash128 h = { 0 };
+	enum ckpt_dtype hashed = (enum ckpt_dtype)0;	/* the type that 'h' is for */
 
 	for (uint64_t i = 0; i < z->nparams; i++) {
-		struct ds_slice w;
+		const struct z0_param *p = &z->weight[i];
 
-		if (!same_shape(&z->ds->ix->tensor[z->param[i]], r) ||
-		    !weight_slice(z->ds, z->param[i], &w) || !rounds_to(z, master, 0, &w))
+		if (!same_shape(&z->ds->ix->tensor[z->param[i]], r))
+			continue;
+		if (p->unknown)
+			return CK_NONE;	/* it may be this one */
+		if (!p->readable)
+			continue;
+		if (p->weight.dtype != hashed &&
+		    !hash_of(z, master, 0, p->prefix, p->weight.dtype, &h))
+			continue;
+		hashed = p->weight.dtype;
+		if (!ck_hash128_equal(h, p->hash))
 			continue;
 		if (found != CK_NONE)
 			return CK_NONE;
@@ -236,10 +257,8 @@ static bool flat_fits(struct z0 *z, const struct ds_slice *flat)
 
 	for (uint64_t i = 0; i < z->nparams; i++) {
 		const struct ck_tensor *t = &z->ds->ix->tensor[z->param[i]];
-		struct ds_slice w;
 
-		if (at + t->numel > flat->numel || !weight_slice(z->ds, z->param[i], &w) ||
-		    !rounds_to(z, flat, at, &w))
+		if (at + t->numel > flat->numel || !rounds_to(z, flat, at, &z->weight[i]))
 			return false;
 		at += t->numel;
 	}
@@ -330,12 +349,26 @@ static int list_params(struct z0 *z, struct ckpt_err *err)
 
 	z->param = ck_arena_alloc(&z->ds->arena, (ix->ntensors + 1) * sizeof(*z->param));
 	z->taken = ck_arena_zalloc(&z->ds->arena, ix->ntensors + 1);
-	if (!z->param || !z->taken)
+	z->weight = ck_arena_zalloc(&z->ds->arena, (ix->ntensors + 1) * sizeof(*z->weight));
+	if (!z->param || !z->taken || !z->weight)
 		return ck_fail_nomem(err, "a list of parameters", ix->ntensors);
 	for (uint32_t i = 0; i < ix->ntensors; i++)
 		if (ix->tensor[i].role != CKPT_ROLE_BUFFER && ix->tensor[i].role != CKPT_ROLE_ALIAS)
 			z->param[z->nparams++] = i;
 	return 0;
+}
+
+static void read_weights(struct z0 *z)
+{
+	for (uint64_t i = 0; i < z->nparams; i++) {
+		struct z0_param *p = &z->weight[i];
+
+		p->unknown = !weight_slice(z->ds, z->param[i], &p->weight);
+		if (p->unknown)
+			continue;
+		p->prefix = ck_min_u64(p->weight.numel, PREFIX);
+		p->readable = hash_of(z, &p->weight, 0, p->prefix, p->weight.dtype, &p->hash);
+	}
 }
 
 int ck_ds_index_z0(struct ds_step *ds, struct ckpt_err *err)
@@ -348,6 +381,7 @@ int ck_ds_index_z0(struct ds_step *ds, struct ckpt_err *err)
 		rc = find_torch(&z, opt, err);
 	if (rc)
 		goto out;
+	read_weights(&z);
 	if (ck_val_get(opt, "fp32_groups"))
 		rc = match_groups(&z, ck_val_get(opt, "fp32_groups"), err);
 	else if (ck_val_get(opt, "fp32_groups_flat"))

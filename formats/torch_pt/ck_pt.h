@@ -74,6 +74,13 @@ int ck_pt_extent(const struct ck_pt *pt, const struct ck_tensor_ref *t, uint64_t
 		 struct ck_index *ix, struct ck_extent *extent_out, struct ckpt_err *err);
 
 /*
+ * The content of a storage in new memory (ck_free), inflated if need be, in the file's byte order.
+ * CKPT_E_LIMIT if it or what it is packed in exceeds 'max' bytes; codes of reading.
+ */
+int ck_pt_storage_bytes(const struct ck_pt *pt, uint32_t storage, uint64_t max, uint8_t **out,
+			struct ckpt_err *err);
+
+/*
  * Add every tensor of the tree to the index under its path, role CKPT_ROLE_PLAIN, state
  * "weight".  The name is the steps (dict keys, list indices, attributes) joined with
  * dots, dots and backslashes in a step escaped by a backslash; control characters are

@@ -1,0 +1,241 @@
+/* See t_pkl.h. Written apart from the library's pickle code. */
+#define _GNU_SOURCE
+#include "tests/lib/t_pkl.h"
+
+#include <ctype.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/t_cast.h"
+#include "tests/lib/t_dir.h"
+#include "tests/lib/t_zip.h"
+
+struct maker {
+	struct t_zip zip;
+	char *prefix;
+	uint8_t *p;		/* the pickle */
+	size_t n;
+	int storages;
+};
+
+static void put(struct maker *m, const void *bytes, size_t n)
+{
+	m->p = t_grow(m->p, m->n + n);
+	memcpy(m->p + m->n, bytes, n);
+	m->n += n;
+}
+
+static void puts_op(struct maker *m, const char *ops)
+{
+	put(m, ops, strlen(ops));
+}
+
+static void put_str(struct maker *m, const char *s, size_t n)
+{
+	uint8_t head[5] = { 'X' };
+
+	t_put32(head + 1, (uint32_t)n);
+	put(m, head, 5);
+	put(m, s, n);
+}
+
+static void put_int(struct maker *m, long long v)
+{
+	uint8_t b[10] = { 0x8a, 8 };	/* LONG1 */
+
+	for (int i = 0; i < 8; i++)
+		b[2 + i] = (uint8_t)((unsigned long long)v >> 8 * i);
+	put(m, b, 10);
+}
+
+static void put_float(struct maker *m, double v)
+{
+	uint64_t bits;
+	uint8_t b[9] = { 'G' };
+
+	memcpy(&bits, &v, 8);
+	for (int i = 0; i < 8; i++)
+		b[1 + i] = (uint8_t)(bits >> 8 * (7 - i));
+	put(m, b, 9);
+}
+
+/* One element, little endian; its size. */
+static size_t element(const char *type, uint8_t *p, long long v)
+{
+	const float f = (float)v;
+
+	if (!strcmp(type, "f32")) {
+		memcpy(p, &f, 4);
+		return 4;
+	}
+	if (!strcmp(type, "bf16")) {
+		t_put16(p, t_f32_to_bf16(f));
+		return 2;
+	}
+	if (!strcmp(type, "i64")) {
+		memcpy(p, &v, 8);
+		return 8;
+	}
+	if (!strcmp(type, "i8")) {
+		*p = (uint8_t)v;
+		return 1;
+	}
+	t_die("no element type %s", type);
+}
+
+static void put_storage(struct maker *m, const char *type, long long n, long long first)
+{
+	const char *cls = !strcmp(type, "f32") ? "Float" : !strcmp(type, "bf16") ? "BFloat16" :
+			  !strcmp(type, "i64") ? "Long" : "Char";
+	char *key = t_fmt("%d", m->storages++), *member = t_fmt("%s/data/%s", m->prefix, key);
+	uint8_t *data = t_alloc((size_t)n * 8);
+	char *name = t_fmt("ctorch\n%sStorage\n", cls);
+	size_t bytes = 0;
+
+	for (long long i = 0; i < n; i++)
+		bytes += element(type, data + bytes, first + i);
+	t_zip_add(&m->zip, member, data, bytes);
+	puts_op(m, "(");
+	put_str(m, "storage", 7);
+	puts_op(m, name);
+	put_str(m, key, strlen(key));
+	put_str(m, "cpu", 3);
+	put_int(m, n);
+	puts_op(m, "tQ");
+	free(key);
+	free(member);
+	free(data);
+	free(name);
+}
+
+/* "f32 2 3 @10>"; returns what follows. */
+static const char *put_tensor(struct maker *m, const char *s)
+{
+	long long dim[8], n = 1, first = 0;
+	int ndim = 0, used;
+	char type[8];
+
+	if (sscanf(s, "%7[a-z0-9]%n", type, &used) != 1)
+		t_die("no tensor: %s", s);
+	for (s += used; *s != '>'; s += used) {
+		if (sscanf(s, " @%lld%n", &first, &used) == 1)
+			continue;
+		if (ndim == 8 || sscanf(s, " %lld%n", &dim[ndim], &used) != 1)
+			t_die("no tensor: %s", s);
+		n *= dim[ndim++];
+	}
+	puts_op(m, "ctorch._utils\n_rebuild_tensor_v2\n(");
+	put_storage(m, type, n, first);
+	put_int(m, 0);
+	puts_op(m, "(");
+	for (int i = 0; i < ndim; i++)
+		put_int(m, dim[i]);
+	puts_op(m, "t(");
+	for (int i = 0; i < ndim; i++) {
+		long long stride = 1;
+
+		for (int k = i + 1; k < ndim; k++)
+			stride *= dim[k];
+		put_int(m, stride);
+	}
+	puts_op(m, "t\x89" "ccollections\nOrderedDict\n)RtR");
+	return s + 1;
+}
+
+static const char *put_scalar(struct maker *m, const char *s)
+{
+	const size_t n = strcspn(s, " ]})");
+	char *end;
+
+	if (!strncmp(s, "None", n))
+		puts_op(m, "N");
+	else if (memchr(s, '.', n))
+		put_float(m, strtod(s, &end));
+	else
+		put_int(m, strtoll(s, &end, 10));
+	return s + n;
+}
+
+static const char *put_token(struct maker *m, const char *s)
+{
+	static const char text[] = "{}[]()";
+	static const char *const ops[] = { "}(", "u", "](", "e", "(", "t" };
+	const char *at = strchr(text, *s);
+
+	if (at) {
+		puts_op(m, ops[at - text]);
+		return s + 1;
+	}
+	if (*s == '\'') {
+		const char *end = strchr(s + 1, '\'');
+
+		put_str(m, s + 1, (size_t)(end - s - 1));
+		return end + 1;
+	}
+	return *s == '<' ? put_tensor(m, s + 1) : put_scalar(m, s);
+}
+
+static void add_member(struct maker *m, const char *name, const void *data, size_t n)
+{
+	char *full = t_fmt("%s/%s", m->prefix, name);
+
+	t_zip_add(&m->zip, full, data, n);
+	free(full);
+}
+
+void t_pkl_save(const char *path, const char *text)
+{
+	const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+	struct maker m = { .prefix = t_fmt("%.*s", (int)strlen(base) - 3, base) };
+
+	puts_op(&m, "\x80\x02");
+	for (const char *s = text; *s;)
+		s = isspace((unsigned char)*s) ? s + 1 : put_token(&m, s);
+	puts_op(&m, ".");
+	add_member(&m, "data.pkl", m.p, m.n);
+	add_member(&m, "version", "3\n", 2);
+	t_zip_end(&m.zip);
+	t_file_write(path, m.zip.p, m.zip.n);
+	free(m.zip.p);
+	free(m.p);
+	free(m.prefix);
+}
+
+static uint32_t le(const uint8_t *p, int n)
+{
+	uint32_t v = 0;
+
+	while (n--)
+		v = v << 8 | p[n];
+	return v;
+}
+
+void t_pkl_deflate(const char *path)
+{
+	struct t_zip z = { 0 };
+	size_t n, end, at;
+	uint8_t *b = t_file_read(path, &n);
+
+	if (!b || n < 22)
+		t_die("no archive at %s", path);
+	end = n - 22;
+	while (end && memcmp(b + end, "PK\5\6", 4))
+		end--;
+	at = le(b + end + 16, 4);
+	for (uint32_t i = le(b + end + 10, 2); i > 0; i--) {
+		const uint32_t len = le(b + at + 28, 2), size = le(b + at + 24, 4);
+		const size_t local = le(b + at + 42, 4);
+		char *name = t_fmt("%.*s", (int)len, b + at + 46);
+
+		t_zip_deflate(&z, name, b + local + 30 + le(b + local + 26, 2) +
+			      le(b + local + 28, 2), size);
+		at += 46 + len + le(b + at + 30, 2) + le(b + at + 32, 2);
+		free(name);
+	}
+	t_zip_end(&z);
+	t_file_write(path, z.p, z.n);
+	free(z.p);
+	free(b);
+}

@@ -1,0 +1,130 @@
+/* See t_step.h. */
+#include "tests/lib/t_step.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/t_dir.h"
+
+char *t_step_copy(const char *name)
+{
+	const char *fixtures = getenv("ZCKPT_FIXTURES");
+	char *from = t_fmt("%s/deepspeed/%s/ckpt", fixtures ? fixtures : "build/fixtures", name);
+	char *dir = t_dir_new(), *to = t_fmt("%s/ckpt", dir);
+
+	if (!t_is_dir(from))
+		t_die("no fixture at %s", from);
+	t_dir_copy(from, to);
+	free(from);
+	free(to);
+	return dir;
+}
+
+static int open_at(const char *path, const char *tag, struct ckpt **ck, struct ckpt_err *err)
+{
+	struct ckpt_open_opts o = { .size = sizeof(o), .tag = tag };
+
+	return ckpt_open(&path, 1, &o, ck, err);
+}
+
+struct ckpt *t_step_open(const char *path, const char *tag)
+{
+	struct ckpt_err err = { 0 };
+	struct ckpt *ck;
+
+	if (open_at(path, tag, &ck, &err))
+		t_die("%s: %s: %s", path, err.where, err.msg);
+	return ck;
+}
+
+static int has_words(const char *text, const char *words)
+{
+	char *list = t_fmt("%s", words);
+	int all = 1;
+
+	for (char *w = strtok(list, "|"); w; w = strtok(NULL, "|"))
+		all = all && strstr(text, w);
+	free(list);
+	return all;
+}
+
+void t_step_fails(const char *path, const char *tag, int code, const char *words)
+{
+	struct ckpt_err err = { 0 };
+	struct ckpt *ck;
+	int rc = open_at(path, tag, &ck, &err);
+	char *said = t_fmt("%s: %s", err.where, err.msg);
+
+	if (rc != -code || (int)err.code != code)
+		t_die("%s: code %d, %d wanted: %s", path, rc, -code, said);
+	if (!has_words(said, words))
+		t_die("%s: the message lacks \"%s\": %s", path, words, said);
+	free(said);
+}
+
+const char *t_step_finding(const struct ckpt *ck, const char *id, const char *words)
+{
+	struct ckpt_finding f;
+
+	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++)
+		if (!strcmp(f.id, id) && (has_words(f.text, words) || has_words(f.where, words)))
+			return f.text;
+	return NULL;
+}
+
+const char *t_step_fact(const struct ckpt *ck, const char *key)
+{
+	const char *k, *v;
+
+	for (uint64_t i = 0; !ckpt_fact_get(ck, i, &k, &v, NULL); i++)
+		if (!strcmp(k, key))
+			return v;
+	return NULL;
+}
+
+struct ckpt_tensor_info t_step_tensor(const struct ckpt *ck, const char *name)
+{
+	struct ckpt_tensor_info t;
+	struct ckpt_err err = { 0 };
+	uint64_t i;
+
+	if (ckpt_tensor_find(ck, name, &i, &err) || ckpt_tensor_get(ck, i, &t, &err))
+		t_die("tensor %s: %s", name, err.msg);
+	return t;
+}
+
+int t_step_state(const struct ckpt *ck, const char *name, const char *state)
+{
+	struct ckpt_state_info s;
+	uint64_t i;
+
+	if (ckpt_tensor_find(ck, name, &i, NULL))
+		t_die("there is no tensor %s", name);
+	for (uint32_t k = 0; !ckpt_state_get(ck, i, k, &s, NULL); k++)
+		if (!strcmp(s.name, state))
+			return (int)k;
+	return -1;
+}
+
+float t_step_value(const struct ckpt *ck, const char *name, const char *state, uint64_t elem)
+{
+	const int k = t_step_state(ck, name, state);
+	struct ckpt_err err = { 0 };
+	float v = 0;
+	uint64_t i;
+
+	if (k < 0 || ckpt_tensor_find(ck, name, &i, &err) ||
+	    ckpt_read(ck, i, (uint32_t)k, elem, 1, CKPT_F32, &v, sizeof(v), &err))
+		t_die("no element of %s of %s: %s", state, name, err.msg);
+	return v;
+}
+
+uint64_t t_step_count(const struct ckpt *ck, const char *state)
+{
+	struct ckpt_tensor_info t;
+	uint64_t n = 0;
+
+	for (uint64_t i = 0; !ckpt_tensor_get(ck, i, &t, NULL); i++)
+		n += t_step_state(ck, t.name, state) >= 0;
+	return n;
+}

@@ -1,0 +1,287 @@
+/*
+ * Which step is opened when a folder, a parent, a trainer's folder or several folders are given.
+ * If it is wrong, a user converts an older step than he thinks, or one made of two.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/t_dir.h"
+#include "tests/lib/t_step.h"
+
+#define FIXTURE "ds0.19.8-z2-bf16-w2"
+
+/* A new folder with ROOT/global_step3 and 'latest'; at(...) makes paths below it. */
+static char *dir;
+
+static char *at(const char *path)
+{
+	return t_fmt("%s/%s", dir, path);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	dir = t_step_copy(FIXTURE);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	t_dir_remove(dir);
+	free(dir);
+	return 0;
+}
+
+static void copy(const char *from, const char *to)
+{
+	char *a = at(from), *b = at(to);
+
+	t_dir_copy(a, b);
+	free(a);
+	free(b);
+}
+
+static void make(const char *path)
+{
+	char *a = at(path);
+
+	t_dir_make(a);
+	free(a);
+}
+
+static void gone(const char *path)
+{
+	char *a = at(path);
+
+	t_dir_remove(a);
+	free(a);
+}
+
+static void latest(const char *root, const char *text, size_t n)
+{
+	char *a = t_fmt("%s/%s/latest", dir, root);
+
+	t_file_write(a, text, n);
+	free(a);
+}
+
+/* The step at 'path' is that tag; 'finding' (or NULL) is said. */
+static void chosen(const char *path, const char *tag, const char *want, const char *finding)
+{
+	char *a = at(path);
+	struct ckpt *ck = t_step_open(a, tag);
+	struct ckpt_info info;
+
+	ckpt_info_get(ck, &info);
+	assert_string_equal(info.tag, want);
+	if (finding)
+		assert_non_null(t_step_finding(ck, finding, ""));
+	else
+		assert_null(t_step_finding(ck, "LATEST_ABSENT", ""));
+	ckpt_close(ck);
+	free(a);
+}
+
+static void fails(const char *path, const char *tag, int code, const char *words)
+{
+	char *a = at(path);
+
+	t_step_fails(a, tag, code, words);
+	free(a);
+}
+
+static void the_folder_above_its_latest_or_the_step_itself(void **state)
+{
+	(void)state;
+	copy("ckpt/global_step3", "ckpt/global_step10");
+	chosen("ckpt", NULL, "global_step3", NULL);
+	chosen("ckpt/", NULL, "global_step3", NULL);
+	chosen("ckpt", "global_step10", "global_step10", NULL);
+	chosen("ckpt/global_step10", NULL, "global_step10", NULL);
+	chosen("ckpt/global_step10", "global_step10", "global_step10", NULL);
+	fails("ckpt/global_step10", "global_step3", CKPT_E_USAGE, "is itself the step");
+	latest("ckpt", " global_step10\r\n\n", 17);
+	chosen("ckpt", NULL, "global_step10", NULL);
+}
+
+static void without_latest_the_highest_number_is_taken_and_said(void **state)
+{
+	(void)state;
+	copy("ckpt/global_step3", "ckpt/global_step10");
+	copy("ckpt/global_step3", "ckpt/global_step9");
+	gone("ckpt/latest");
+	chosen("ckpt", NULL, "global_step10", "LATEST_ABSENT");
+}
+
+static void a_latest_that_lies_or_is_empty_is_refused_with_what_is_there(void **state)
+{
+	(void)state;
+	copy("ckpt/global_step3", "ckpt/checkpoint-9");
+	latest("ckpt", "global_step8", 12);
+	fails("ckpt", NULL, CKPT_E_NOTFOUND, "LATEST_LIES|global_step8|steps here: |global_step3");
+	latest("ckpt", "", 0);
+	fails("ckpt", NULL, CKPT_E_NOTFOUND, "LATEST_LIES|empty|global_step3");
+	latest("ckpt", "\0\0\0\0", 4);
+	fails("ckpt", NULL, CKPT_E_NOTFOUND, "LATEST_LIES");
+	chosen("ckpt", "global_step3", "global_step3", NULL);
+	fails("ckpt", "global_step4", CKPT_E_NOTFOUND, "no step global_step4|global_step3");
+}
+
+static void a_lie_is_a_lie_also_to_a_caller_who_wants_no_message(void **state)
+{
+	char *a = at("ckpt");
+	const char *path = a;
+	struct ckpt *ck;
+
+	(void)state;
+	copy("ckpt", "whole");
+	copy("whole", "ckpt/checkpoint-9");
+	gone("ckpt/global_step3");	/* which 'latest' names */
+	assert_int_equal(ckpt_open(&path, 1, NULL, &ck, NULL), -CKPT_E_NOTFOUND);
+	free(a);
+}
+
+static void a_damaged_first_shard_does_no_harm_to_a_caller_without_err(void **state)
+{
+	char *a = at("ckpt");
+	char *shard = at("ckpt/global_step3/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt");
+	const char *path = a;
+	struct ckpt *ck;
+
+	(void)state;
+	t_file_write(shard, "PK\3\4", 4);
+	assert_int_equal(ckpt_open(&path, 1, NULL, &ck, NULL), 0);
+	assert_non_null(t_step_finding(ck, "FILE_DAMAGED", "rank_0"));
+	assert_non_null(t_step_finding(ck, "RANK_FILE_MISSING", "rank_0"));
+	ckpt_close(ck);
+	free(a);
+	free(shard);
+}
+
+static void a_trainers_folder_opens_its_newest_checkpoint(void **state)
+{
+	(void)state;
+	make("run");
+	copy("ckpt", "run/checkpoint-9");
+	copy("ckpt", "run/checkpoint-100");
+	copy("ckpt/global_step3", "run/checkpoint-100/global_step100");
+	latest("run/checkpoint-100", "global_step100", 14);
+	chosen("run", NULL, "global_step100", NULL);
+	chosen("run/checkpoint-9", NULL, "global_step3", NULL);
+	latest("run/checkpoint-100", "global_step7", 12);
+	fails("run", NULL, CKPT_E_NOTFOUND, "LATEST_LIES|global_step7");
+	gone("run/checkpoint-100");
+	chosen("run", NULL, "global_step3", NULL);
+}
+
+static void tags_may_have_slashes_and_brackets(void **state)
+{
+	char *a = at("ckpt/run [7]");
+
+	(void)state;
+	make("ckpt/sub");
+	copy("ckpt/global_step3", "ckpt/sub/global_step3");
+	chosen("ckpt", "sub/global_step3", "sub/global_step3", NULL);
+	copy("ckpt/global_step3", "ckpt/run [7]");
+	chosen("ckpt", "run [7]", "run [7]", "TAG_UNLOADABLE");
+	chosen("ckpt/run [7]", NULL, "run [7]", "TAG_UNLOADABLE");
+	free(a);
+}
+
+/* Opens two folders laid over each other; the caller closes. */
+static struct ckpt *both(const char *one, const char *two)
+{
+	char *a = at(one), *b = at(two);
+	const char *paths[] = { a, b };
+	struct ckpt_err err = { 0 };
+	struct ckpt *ck;
+
+	if (ckpt_open(paths, 2, NULL, &ck, &err))
+		fail_msg("%s: %s", err.where, err.msg);
+	free(a);
+	free(b);
+	return ck;
+}
+
+static void shards_of_two_nodes_make_one_step(void **state)
+{
+	static const char *const levels[][2] = {
+		{ "ckpt", "node1" }, { "ckpt/global_step3", "node1/global_step3" },
+		{ "run0", "run1" },
+	};
+
+	(void)state;
+	copy("ckpt", "node1");
+	gone("ckpt/global_step3/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt");
+	gone("node1/global_step3/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt");
+	gone("node1/global_step3/mp_rank_00_model_states.pt");
+	make("run0");
+	make("run1");
+	copy("ckpt", "run0/checkpoint-5");
+	copy("node1", "run1/checkpoint-5");
+	for (size_t i = 0; i < 3; i++) {
+		struct ckpt *ck = both(levels[i][0], levels[i][1]);
+
+		assert_null(t_step_finding(ck, "RANK_FILE_MISSING", ""));
+		assert_int_equal(t_step_count(ck, "master"), 19);
+		ckpt_close(ck);
+	}
+}
+
+static void one_name_with_two_sizes_is_an_error(void **state)
+{
+	char *shard = at("node1/global_step3/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt");
+	struct ckpt *ck;
+
+	(void)state;
+	copy("ckpt", "node1");
+	ck = both("ckpt", "node1");
+	assert_null(t_step_finding(ck, "OVERLAY_DIFFERS", ""));
+	ckpt_close(ck);
+	t_file_write(shard, "x", 1);
+	ck = both("ckpt", "node1");
+	assert_non_null(t_step_finding(ck, "OVERLAY_DIFFERS", "rank_1"));
+	ckpt_close(ck);
+	free(shard);
+}
+
+static void two_files_of_one_rank_are_an_error(void **state)
+{
+	struct ckpt *ck;
+	char *a = at("ckpt");
+
+	(void)state;
+	copy("ckpt/global_step3/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt",
+	     "ckpt/global_step3/bf16_zero_pp_rank_01_mp_rank_00_optim_states.pt");
+	ck = t_step_open(a, NULL);
+	assert_non_null(t_step_finding(ck, "RANK_FILE_EXTRA", "a second file of the same rank"));
+	ckpt_close(ck);
+	free(a);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(the_folder_above_its_latest_or_the_step_itself),
+		TEST(without_latest_the_highest_number_is_taken_and_said),
+		TEST(a_latest_that_lies_or_is_empty_is_refused_with_what_is_there),
+		TEST(a_lie_is_a_lie_also_to_a_caller_who_wants_no_message),
+		TEST(a_damaged_first_shard_does_no_harm_to_a_caller_without_err),
+		TEST(a_trainers_folder_opens_its_newest_checkpoint),
+		TEST(tags_may_have_slashes_and_brackets),
+		TEST(shards_of_two_nodes_make_one_step),
+		TEST(one_name_with_two_sizes_is_an_error),
+		TEST(two_files_of_one_rank_are_an_error),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
