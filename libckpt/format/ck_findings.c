@@ -35,6 +35,17 @@ static enum ckpt_severity severity_of(const struct ck_findings *f, enum ck_findi
 	return kinds[id].severity;
 }
 
+/* Without memory the kind and a constant text are what is left of a finding. */
+static void lose(struct ck_findings *f, const struct ckpt_finding *one, enum ck_finding_id id)
+{
+	f->dropped++;
+	if (f->lost.id && f->lost.severity >= one->severity)
+		return;
+	f->lost = *one;
+	f->lost.where = "";
+	f->lost.text = kinds[id].text;
+}
+
 void ck_findings_add(struct ck_findings *f, enum ck_finding_id id, const char *where,
 		     const char *fmt, ...)
 {
@@ -46,9 +57,12 @@ void ck_findings_add(struct ck_findings *f, enum ck_finding_id id, const char *w
 	char text[768];
 	va_list ap;
 
-	if (f->of_kind[id]++ >= KEPT_OF_A_KIND ||
-	    ck_grow(&f->list, &f->cap, f->n + 1, sizeof(*f->list), NULL)) {
+	if (f->of_kind[id]++ >= KEPT_OF_A_KIND) {
 		f->dropped++;
+		return;
+	}
+	if (ck_grow(&f->list, &f->cap, f->n + 1, sizeof(*f->list), NULL)) {
+		lose(f, &one, id);
 		return;
 	}
 	va_start(ap, fmt);
@@ -59,7 +73,7 @@ void ck_findings_add(struct ck_findings *f, enum ck_finding_id id, const char *w
 	one.where = ck_arena_strdup(&f->arena, where ? where : "");
 	one.text = ck_arena_strdup(&f->arena, text);
 	if (!one.where || !one.text) {
-		f->dropped++;
+		lose(f, &one, id);
 		return;
 	}
 	f->list[f->n++] = one;
@@ -83,6 +97,8 @@ void ck_findings_merge(struct ck_findings *f, const struct ck_findings *from,
 		if (id != but)
 			ck_findings_add(f, id, from->list[i].where, "%s", from->list[i].text);
 	}
+	if (from->lost.id)
+		lose(f, &from->lost, number_of(from->lost.id));
 	f->dropped += from->dropped;
 }
 
@@ -92,7 +108,7 @@ const struct ckpt_finding *ck_findings_worst(const struct ck_findings *f,
 	for (uint64_t i = 0; i < f->n; i++)
 		if (f->list[i].severity >= at_least)
 			return &f->list[i];
-	return NULL;
+	return f->lost.id && f->lost.severity >= at_least ? &f->lost : NULL;
 }
 
 int ck_findings_fail(const struct ckpt_finding *finding, struct ckpt_err *err)

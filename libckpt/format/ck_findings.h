@@ -52,15 +52,17 @@ struct ck_findings {
 	struct ck_arena arena;
 	struct ckpt_finding *list;
 	uint64_t n, cap;
-	uint64_t dropped;	/* beyond the limit of one kind */
+	uint64_t dropped;	/* beyond the limit of one kind, or for want of memory */
+	struct ckpt_finding lost;	/* the first that memory was wanting for; id NULL = none */
 	uint32_t of_kind[CK_FINDING_COUNT];
 	const char *const *as_warning;	/* lent, NULL-terminated, or NULL */
 };
 
 /*
  * Add a finding.  'where' is a file or tensor, 'fmt' a clause with both numbers and the
- * likely cause.  Never fails: without memory it counts as dropped.  At most 200 of
- * one kind are kept.  One thread at a time.
+ * likely cause.  Never fails: without memory it is kept as 'lost', without its text, so
+ * that what must stop still does.  At most 200 of one kind are kept.  One thread at a
+ * time.
  */
 void ck_findings_add(struct ck_findings *f, enum ck_finding_id id, const char *where,
 		     const char *fmt, ...) CK_PRINTF(4, 5);
