@@ -49,8 +49,9 @@ static int member_get(const struct ck_pt_storage *s, uint32_t source, struct ck_
 		.source = source, .crc = s->crc,
 	};
 
-	for (uint64_t i = ix->nmembers; i-- > 0;)
-		if (ix->member[i].source == source && ix->member[i].off == s->off) {
+	/* A second entry for one member is harmless; a long search is not. */
+	for (uint64_t i = ix->nmembers; i > 0 && ix->nmembers - i < 64;)
+		if (ix->member[--i].source == source && ix->member[i].off == s->off) {
 			*out = (uint32_t)i;
 			return 0;
 		}

@@ -156,6 +156,14 @@ static bool is_plain(const char *s, bool ascii)
 	return true;
 }
 
+/* What follows the next dot, or NULL. */
+static const char *next_step(const char *name)
+{
+	const char *dot = strchr(name, '.');
+
+	return dot ? dot + 1 : NULL;
+}
+
 /* Steps by which a dotted name reaches what it should not. */
 static bool has_dunder_step(const char *name)
 {
@@ -163,7 +171,7 @@ static bool has_dunder_step(const char *name)
 		"__class__", "__subclasses__", "__getattribute__", "__code__", "__loader__",
 		"__spec__", "__init__", "__reduce__", "__reduce_ex__", "__mro__", "__base__" };
 
-	for (; name; name = strchr(name, '.'), name += !!name)
+	for (; name; name = next_step(name))
 		for (size_t i = 0; i < CK_ARRAY_LEN(steps); i++)
 			if (is_below(name, steps[i]))
 				return true;
@@ -207,7 +215,7 @@ enum ck_pkl_class ck_pkl_class_of(const char *module, const char *name)
 		return CK_PKL_DATA;
 	if (is_refused(dotted) || has_dunder_step(name))
 		return CK_PKL_REFUSED;
-	for (const char *p = strchr(name, '.') ? name : NULL; p; p = strchr(p, '.'), p += !!p)
+	for (const char *p = strchr(name, '.') ? name : NULL; p; p = next_step(p))
 		if (is_refused(p))
 			return CK_PKL_REFUSED;
 	return CK_PKL_OPAQUE;
