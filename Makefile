@@ -175,7 +175,7 @@ bench: tools
 	@$(ENV) VENV="$${VENV-$${ZCKPT_VENV:-$$HOME/.cache/zckpt/venv}}" BENCH_DISK="$${BENCH_DISK:-build}" \
 	    tests/bench/bench.sh $(BENCH)
 ## interop: against torch, safetensors, transformers and DeepSpeed in a kept venv
-interop: tools fixtures
+interop: tools fixtures $(B)/tests/unit/test_pickle_emit
 	@$(ENV) tests/run-interop.sh
 ## coverage: line coverage of libckpt/ and formats/ by `make check`
 coverage:

@@ -114,6 +114,8 @@ char *cli_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* "zckpt: " and a line on stderr. */
 void cli_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* A wrong call: the line, and where help is.  Returns EXIT_CALL. */
+/* From now on a wrong call is also one object of that verb on stdout. */
+void cli_promise_json(const char *verb);
 int cli_wrong(const struct command *cmd, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 /*
@@ -168,7 +170,8 @@ void json_text(struct json *json, const char *key, const char *text);
 void json_uint(struct json *json, const char *key, uint64_t n);
 void json_int(struct json *json, const char *key, int64_t n);
 void json_bool(struct json *json, const char *key, int yes);
-void json_null(struct json *json, const char *key);
+/* A negative number is an unknown one: null. */
+void json_known(struct json *json, const char *key, int64_t n);
 void json_seconds(struct json *json, const char *key, double seconds);
 void json_shape(struct json *json, const struct ckpt_tensor_info *tensor);
 void json_findings(struct json *json, const struct ckpt *ck);

@@ -25,13 +25,30 @@ void cli_say(const char *fmt, ...)
 	va_end(ap);
 }
 
+static const char *json_verb;
+
+void cli_promise_json(const char *verb)
+{
+	json_verb = verb;
+}
+
 int cli_wrong(const struct command *cmd, const char *fmt, ...)
 {
+	struct ckpt_err err = { .code = CKPT_E_USAGE, .offset = CKPT_NO_OFFSET };
+	struct json json;
 	va_list ap;
 
 	va_start(ap, fmt);
-	say(fmt, ap);
+	vsnprintf(err.msg, sizeof(err.msg), fmt, ap);
 	va_end(ap);
+	cli_say("%s", err.msg);
+	if (json_verb) {
+		json_begin(&json, stdout, json_verb);
+		json_bool(&json, "ok", 0);
+		json_int(&json, "exit", EXIT_CALL);
+		json_error(&json, &err);
+		json_close(&json, '}');
+	}
 	if (cmd)
 		cli_say("'zckpt %s -h' lists the options", cmd->name);
 	else
@@ -57,14 +74,14 @@ int cli_exit_status(enum ckpt_code code)
 	}
 }
 
-static const char *hint(enum ckpt_code code)
+static const char *hint(const struct ckpt_err *err)
 {
-	switch (code) {
-	case CKPT_E_EXISTS:
-		return "convert --force replaces it";
+	switch (err->code) {
 	case CKPT_E_BUSY:
 		return "wait for the other run; if there is none, --restart drops what it left";
 	case CKPT_E_INCOMPLETE:
+		if (strstr(err->where, ".zckpt-partial"))
+			return NULL;	/* parts of a run, not of a checkpoint */
 		return "if the rest lies elsewhere, give the folders together: "
 		       "zckpt inspect FOLDER1 FOLDER2";
 	case CKPT_E_FORMAT:
@@ -120,7 +137,7 @@ static void tell(const struct ckpt *ck, const struct ckpt_err *err)
 
 int cli_fail(const char *verb, const struct ckpt *ck, const struct ckpt_err *err)
 {
-	const char *advice = hint(err->code);
+	const char *advice = hint(err);
 	struct json json;
 
 	if (err->code == CKPT_E_CANCELED)

@@ -108,10 +108,13 @@ void json_bool(struct json *json, const char *key, int yes)
 	fputs(yes ? "true" : "false", json->out);
 }
 
-void json_null(struct json *json, const char *key)
+void json_known(struct json *json, const char *key, int64_t n)
 {
 	before(json, key);
-	fputs("null", json->out);
+	if (n < 0)
+		fputs("null", json->out);
+	else
+		fprintf(json->out, "%" PRId64, n);
 }
 
 void json_seconds(struct json *json, const char *key, double seconds)

@@ -19,6 +19,14 @@ static const char *plural(uint64_t n)
 	return n == 1 ? "" : "s";
 }
 
+/* "3 tensors, " of a file of weights; nothing of an index or a config. */
+static const char *tensors_of(const struct ckpt_written *file)
+{
+	if (!file->ntensors)
+		return "";
+	return cli_format("%" PRIu64 " tensor%s, ", file->ntensors, plural(file->ntensors));
+}
+
 static void print_files(const struct outcome *outcome)
 {
 	const struct ckpt_report *report = outcome->report;
@@ -27,13 +35,24 @@ static void print_files(const struct outcome *outcome)
 	for (uint64_t i = 0; i < report->nfiles; i++) {
 		const struct ckpt_written *file = &report->files[i];
 
+		const char *tensors = tensors_of(file);
+
 		if (dry)	/* the plan is the result */
-			printf("would write %s: %" PRIu64 " tensor%s, %s\n", out_name(file->path),
-			       file->ntensors, plural(file->ntensors), out_size(file->bytes));
+			printf("would write %s: %s%s\n", out_name(file->path), tensors,
+			       out_size(file->bytes));
 		else if (!outcome->args->quiet)
-			cli_say("wrote %s: %" PRIu64 " tensor%s, %s", out_name(file->path),
-				file->ntensors, plural(file->ntensors), out_size(file->bytes));
+			cli_say("wrote %s: %s%s", out_name(file->path), tensors,
+				out_size(file->bytes));
 	}
+}
+
+/* What --tied alias came to: torch files have names that share, safetensors a table of them. */
+static const char *alias_note(const char *dst)
+{
+	const char *dot = strrchr(dst, '.');
+
+	return dot && (!strcmp(dot, ".pt") || !strcmp(dot, ".pth") || !strcmp(dot, ".bin")) ?
+	       "they share it in the file too" : "kept in the metadata";
 }
 
 static void print_notes(const struct outcome *outcome)
@@ -46,14 +65,14 @@ static void print_notes(const struct outcome *outcome)
 	if (r->aliases && outcome->args->tied != 1)
 		cli_say("note: %" PRIu64 " %s another one's bytes: %s", r->aliases,
 			r->aliases == 1 ? "name shares" : "names share",
-			outcome->args->tied ? "left out" : "kept in the metadata");
+			outcome->args->tied ? "left out" : alias_note(outcome->dst));
 	if (r->resumed_bytes)
 		cli_say("note: %s were there from a run that was killed",
 			out_size(r->resumed_bytes));
 	if (r->strip_hint)
 		cli_say("hint: every name begins with '%s'; --strip-prefix %s cuts it off",
 			out_name(r->strip_hint), out_name(r->strip_hint));
-	if (outcome->args->part && !outcome->args->dry_run)
+	if (outcome->args->part && strcmp(outcome->args->part, "1/1") && !outcome->args->dry_run)
 		cli_say("hint: when all parts are done: zckpt commit %s", out_word(outcome->dst));
 }
 
@@ -64,8 +83,8 @@ void report_print(const struct outcome *outcome)
 	print_files(outcome);
 	/* what changes values is said in any case */
 	if (r->overflows)
-		cli_say("warning: %" PRIu64 " finite value%s too large for fp16 and became "
-			"infinite; bf16 has the range", r->overflows,
+		cli_say("warning: %" PRIu64 " finite value%s too large for the type asked for and "
+			"became infinite; bf16 has the range of fp32", r->overflows,
 			r->overflows == 1 ? " was" : "s were");
 	if (outcome->args->quiet)
 		return;
@@ -114,9 +133,9 @@ static void json_source(struct json *json, const struct ckpt *ck)
 	json_text(json, "path", info.path);
 	json_text(json, "tag", info.tag);
 	json_text(json, "why", info.why);
-	json_int(json, "stage", info.stage);
+	json_known(json, "stage", info.stage);
 	json_uint(json, "world", info.world);
-	json_int(json, "step", info.step);
+	json_known(json, "step", info.step);
 	json_text(json, "writer", info.writer);
 	json_uint(json, "files", info.nfiles);
 	json_uint(json, "file_bytes", info.file_bytes);

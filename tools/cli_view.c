@@ -61,16 +61,10 @@ static void json_what(const struct view *view, struct json *json)
 	json_text(json, "path", info->path);
 	json_text(json, "tag", info->tag);
 	json_text(json, "why", info->why);
-	if (info->stage >= 0)
-		json_int(json, "stage", info->stage);
-	else
-		json_null(json, "stage");
+	json_known(json, "stage", info->stage);
 	json_text(json, "optimizer", info->optimizer);
 	json_uint(json, "world", info->world);
-	if (info->step >= 0)
-		json_int(json, "step", info->step);
-	else
-		json_null(json, "step");
+	json_known(json, "step", info->step);
 	json_text(json, "writer", info->writer);
 	json_text(json, "fingerprint", info->fingerprint);
 	json_uint(json, "files", info->nfiles);

@@ -86,25 +86,34 @@ static int take_paths(struct job *job)
 	return 0;
 }
 
+/* One file, by its name: safetensors, or a state dict as torch.save writes it. */
+static int is_file_name(const char *dst)
+{
+	static const char *const ends[] = { ".safetensors", ".pt", ".bin", ".pth" };
+
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+		if (ends_with(dst, ends[i]))
+			return 1;
+	return 0;
+}
+
 static int check_dst(struct job *job)
 {
-	static const char *const torch[] = { ".pt", ".bin", ".pth", ".ckpt" };
 	size_t n = strlen(job->dst);
 	char *cut;
 
 	if (!n)
 		return wrong("the destination is an empty path");
-	for (size_t i = 0; i < sizeof(torch) / sizeof(torch[0]); i++)
-		if (ends_with(job->dst, torch[i]))
-			return wrong("torch files (%s) cannot be written; give a path ending in "
-				     ".safetensors, or a folder", torch[i]);
+	if (ends_with(job->dst, ".ckpt"))
+		return wrong("a .ckpt is a trainer's own file; give a path ending in .pt for a "
+			     "state dict, in .safetensors, or a folder");
 	/* "out/" is the folder "out" */
 	cut = cli_strdup(job->dst);
 	while (n > 1 && cut[n - 1] == '/')
 		cut[--n] = 0;
-	if (cut[n] != job->dst[n] && ends_with(cut, ".safetensors"))
-		return wrong("%s: a path ending in .safetensors is one file, not a folder",
-			     out_name(job->dst));
+	if (cut[n] != job->dst[n] && is_file_name(cut))
+		return wrong("%s: a path ending in %s is one file, not a folder",
+			     out_name(job->dst), strrchr(cut, '.'));
 	job->dst = cut;
 	return 0;
 }
@@ -137,8 +146,7 @@ static int check_states(struct job *job)
 {
 	const struct words *state = &job->args->state;
 
-	if (is_many_states(state) &&
-	    (ends_with(job->dst, ".safetensors") || !strcmp(job->dst, "-")))
+	if (is_many_states(state) && (is_file_name(job->dst) || !strcmp(job->dst, "-")))
 		return wrong("%s is one file, and each state gets a file of its own; give a folder",
 			     strcmp(job->dst, "-") ? out_name(job->dst) : "the stream");
 	for (size_t i = 0; i < state->n && state->n > 1; i++)
@@ -248,6 +256,20 @@ static unsigned flags_of(const struct args *args)
 	       (args->strict ? CKPT_CONVERT_STRICT : 0);
 }
 
+/* Found out before the work is done, where it can be. */
+static int check_report(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char *folder = slash ? cli_format("%.*s", (int)(slash - path) + 1, path) : NULL;
+	int bad = access(folder ? folder : ".", W_OK | X_OK);
+
+	cli_free(folder);
+	if (!strcmp(path, "-"))
+		return wrong("--report: '-' is no file; --json prints the object to stdout");
+	return bad ? wrong("--report: %s: its folder is not there or not writable",
+			   out_name(path)) : 0;
+}
+
 static int take_options(struct job *job)
 {
 	struct args *args = job->args;
@@ -273,6 +295,8 @@ static int take_options(struct job *job)
 	if (!status && args->report && !args->force && !access(args->report, F_OK))
 		status = wrong("--report: %s is there already; --force replaces it",
 			       out_name(args->report));
+	if (!status && args->report)
+		status = check_report(args->report);
 	if (status)
 		return status;
 	job->opts.size = sizeof(job->opts);
@@ -308,6 +332,16 @@ static int is_strict_stop(const struct job *job)
 	return 0;
 }
 
+/* Which step of several, and why that one. */
+static void say_step(const struct job *job)
+{
+	struct ckpt_info info;
+
+	ckpt_info_get(job->ck, &info);
+	if (!job->args->quiet && !job->args->json && info.tag[0])
+		cli_say("step %s: %s", out_name(info.tag), info.why);
+}
+
 static int run_job(struct job *job)
 {
 	const struct args *args = job->args;
@@ -316,6 +350,8 @@ static int run_job(struct job *job)
 
 	if (strcmp(job->dst, "-"))
 		signal(SIGPIPE, SIG_IGN);	/* a closed stderr must not leave half a file */
+	signal(SIGXFSZ, SIG_IGN);	/* a limit of file sizes is an error, not the end */
+	say_step(job);
 	progress_begin(&job->progress, args);
 	cli_run_opts(args, &job->progress, &job->run);
 	rc = ckpt_convert(job->ck, job->dst, &job->opts, &job->report, &job->err);
@@ -383,11 +419,12 @@ static int run(struct args *args, int argc, char **argv)
 const struct command cmd_convert = {
 	.name = "convert",
 	.run = run,
-	.gist = "weights, or single states, as safetensors",
+	.gist = "weights, or single states, as safetensors or .pt",
 	.synopsis = "SRC... DST",
-	.about = "Writes the weights of a checkpoint. DST ending in .safetensors is one file, any "
-		 "other path a folder for transformers: model.safetensors or shards with an index, "
-		 "and the config and tokenizer files found beside SRC.",
+	.about = "Writes the weights of a checkpoint. DST ending in .safetensors is one file; in "
+		 ".pt, .pth or .bin a state dict for torch.load; any other path a folder for "
+		 "transformers: model.safetensors or shards with an index, and the config and "
+		 "tokenizer files found beside SRC.",
 	.notes = "The options of zero_to_fp32.py are accepted: --max_shard_size, "
 		 "--exclude_frozen_parameters, --safe_serialization, -d.",
 	.tables = { own, opts_select, opts_source, opts_run, opts_talk, NULL },

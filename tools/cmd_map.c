@@ -77,10 +77,7 @@ static void json_extent(struct map *map, const struct ckpt_extent_info *e)
 		json_uint(json, "dst_stride", e->dst_stride);
 	}
 	json_text(json, "dtype", ckpt_dtype_name(e->dtype));
-	if (e->rank >= 0)
-		json_int(json, "rank", e->rank);
-	else
-		json_null(json, "rank");
+	json_known(json, "rank", e->rank);
 	json_open(json, "flags", '[');
 	for (size_t i = 0; i < NFLAGS; i++)
 		if (e->flags & extent_flags[i].bit)
@@ -188,10 +185,7 @@ static void map_json(struct map *map)
 		json_open(json, NULL, '{');
 		json_text(json, "path", file.path);
 		json_uint(json, "bytes", file.bytes);
-		if (file.rank >= 0)
-			json_int(json, "rank", file.rank);
-		else
-			json_null(json, "rank");
+		json_known(json, "rank", file.rank);
 		json_close(json, '}');
 	}
 	json_close(json, ']');

@@ -1,6 +1,8 @@
 /* zckpt.c -- the program: its commands, --version, and the way out. */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli.h"
 
@@ -82,6 +84,9 @@ static int run(int argc, char **argv)
 	cmd = command_find(argv[1]);
 	if (!cmd)
 		return unknown_command(argv[1]);
+	for (int i = 2; i < argc && strcmp(argv[i], "--"); i++)
+		if (!strcmp(argv[i], "--json"))
+			cli_promise_json(cmd->name);
 	status = opt_parse(cmd, argc - 2, argv + 2, &args);
 	if (status)
 		return status;
@@ -92,11 +97,28 @@ static int run(int argc, char **argv)
 	return cmd->run(&args, argc, argv);
 }
 
+/*
+ * A descriptor 0 to 2 that the caller closed would be given to the next file that is
+ * opened, and a message would go into the result.  What stands there instead cannot
+ * be written, so output that is lost is still noticed.
+ */
+static void occupy_standard_descriptors(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDONLY);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+}
+
 int main(int argc, char **argv)
 {
-	int status = run(argc, argv);
+	int status;
 
-	status = cli_close_stdout(status);
+	occupy_standard_descriptors();
+	status = cli_close_stdout(run(argc, argv));
 	/* a signal that came when all was done changes nothing */
 	if (status)
 		signals_die();

@@ -120,6 +120,7 @@ struct ds_step {
 	struct ck_arena arena;
 	struct ck_tree tree;	/* of the tag folder */
 	const char *where;	/* path of the tag folder, for messages */
+	bool given_step;	/* the path given is the tag folder itself */
 
 	struct ds_file *file;
 	uint64_t nfiles;
@@ -153,6 +154,13 @@ struct ds_step {
 	uint32_t nstates;
 };
 
+/*
+ * ds_format.c: choose the step and read its files ('in', 'ix', 'f' are set, the rest is
+ * zero); ck_ds_end() also after a failure.
+ */
+int ck_ds_begin(struct ds_step *ds, struct ckpt_err *err);
+void ck_ds_end(struct ds_step *ds);
+
 /* ds_find.c */
 int ck_ds_probe(const struct ck_input *in);
 /* Choose the step; fill tree, where, and the index's tag, why, path. */
@@ -180,6 +188,8 @@ int ck_ds_read_zero_dict(struct ds_step *ds, struct ckpt_err *err);
  */
 int ck_ds_take_optim(struct ds_step *ds, struct ds_file *file, struct ds_optim *optim,
 		  struct ckpt_err *err);
+/* Does any rank's shard hold elements of state number 'state' for part 'part'? */
+bool ck_ds_has_state(const struct ds_step *ds, uint32_t part, uint32_t state);
 /* The torch optimizer's param_groups in a ZeRO dict, or NULL. */
 struct ck_val *ck_ds_param_groups(const struct ds_step *ds, const struct ck_val *zero);
 

@@ -134,6 +134,7 @@ static int take_step(struct ds_step *ds, const char *const *root, size_t nroots,
 	if (!ix->path || !ix->tag || !ix->why)
 		return ck_fail_nomem(err, "a path", 0);
 	ds->where = ix->path;
+	ds->given_step = !tag;
 	if (strchr(ix->tag, '[') || strchr(ix->tag, ']'))
 		ck_findings_add(ds->f, CK_FINDING_TAG_UNLOADABLE, ix->tag,
 				"the tag has brackets: DeepSpeed's loader, which looks for files "
@@ -141,9 +142,28 @@ static int take_step(struct ds_step *ds, const char *const *root, size_t nroots,
 	return 0;
 }
 
+/* A step lies in the folder that names it: no way up, no other root. */
+static bool leads_outside(const char *tag)
+{
+	const char *p = tag;
+
+	for (;;) {
+		if (*p == '/' || !strcmp(p, "..") || !strncmp(p, "../", 3))
+			return true;
+		p = strchr(p, '/');
+		if (!p)
+			return false;
+		p++;
+	}
+}
+
 static int take_latest(struct ds_step *ds, const struct ck_tree *tree, const char *const *root,
 		       size_t nroots, const char *tag, struct ckpt_err *err)
 {
+	if (leads_outside(tag))
+		return ck_fail(err, CKPT_E_UNSAFE, root[0], CKPT_NO_OFFSET,
+			       "LATEST_LIES: 'latest' names %s, which is outside this folder; give "
+			       "that folder itself if it is meant", tag);
 	if (is_step(ds, root, nroots, tag))
 		return take_step(ds, root, nroots, tag, "'latest' names it", err);
 	return ck_fail(err, CKPT_E_NOTFOUND, root[0], CKPT_NO_OFFSET,

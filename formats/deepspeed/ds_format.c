@@ -219,7 +219,7 @@ static int build(struct ds_step *ds, struct ckpt_err *err)
 	return rc ? rc : fill_index(ds, err);
 }
 
-static void release(struct ds_step *ds)
+void ck_ds_end(struct ds_step *ds)
 {
 	for (uint64_t i = 0; i < ds->nfiles; i++) {
 		ck_ds_close_pt(&ds->file[i]);
@@ -240,6 +240,18 @@ static void release(struct ds_step *ds)
 	pthread_mutex_destroy(&ds->lock);
 }
 
+int ck_ds_begin(struct ds_step *ds, struct ckpt_err *err)
+{
+	int rc;
+
+	ds->arena.limit = ds->in->limits.memory_bytes;
+	pthread_mutex_init(&ds->lock, NULL);
+	rc = ck_ds_find(ds, err);
+	if (!rc)
+		rc = ck_ds_sort_files(ds, err);
+	return rc ? rc : ck_ds_load(ds, err);
+}
+
 static int ds_index(const struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
 		    struct ckpt_err *err)
 {
@@ -249,13 +261,7 @@ static int ds_index(const struct ck_input *in, struct ck_index *ix, struct ck_fi
 
 	if (!err)
 		err = &mine;	/* below, err->code tells failures apart */
-	ds.arena.limit = in->limits.memory_bytes;
-	pthread_mutex_init(&ds.lock, NULL);
-	rc = ck_ds_find(&ds, err);
-	if (!rc)
-		rc = ck_ds_sort_files(&ds, err);
-	if (!rc)
-		rc = ck_ds_load(&ds, err);
+	rc = ck_ds_begin(&ds, err);
 	if (!rc)
 		rc = build(&ds, err);
 	if (rc == -CKPT_E_NOMEM && ds.arena.limited) {
@@ -264,7 +270,7 @@ static int ds_index(const struct ck_input *in, struct ck_index *ix, struct ck_fi
 			     "reading this step takes more than the %" PRIu64 " bytes of memory "
 			     "that are allowed", in->limits.memory_bytes);
 	}
-	release(&ds);
+	ck_ds_end(&ds);
 	return rc;
 }
 

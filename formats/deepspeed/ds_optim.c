@@ -325,3 +325,14 @@ int ck_ds_take_optim(struct ds_step *ds, struct ds_file *file, struct ds_optim *
 	optim->file = file;
 	return 0;
 }
+
+bool ck_ds_has_state(const struct ds_step *ds, uint32_t part, uint32_t state)
+{
+	for (uint32_t r = 0; r < ds->world; r++) {
+		const struct ds_optim *o = &ds->optim[r];
+
+		if (o->file && o->part[part].state && o->part[part].state[state].numel)
+			return true;
+	}
+	return false;
+}

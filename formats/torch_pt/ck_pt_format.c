@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "formats/torch_pt/ck_pt_driver.h"
+#include "formats/torch_pt/ck_pt_plan.h"
 #include "formats/torch_pt/ck_pt_priv.h"
 
 static int pt_probe(const struct ck_input *in)
@@ -93,4 +94,5 @@ const struct ck_format ck_format_torch = {
 	.name = "torch",
 	.probe = pt_probe,
 	.index = pt_index,
+	.plan = ck_pt_plan,
 };

@@ -20,6 +20,9 @@ static int copy_names(struct ck_arena *arena, const char *const *list,
 		n++;
 	copy = ck_arena_zalloc(arena, (n + 1) * sizeof(*copy));
 	for (size_t i = 0; copy && i < n; i++) {
+		if (!ck_finding_is_name(list[i]))
+			return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+				       "there is no finding of the name '%.64s'", list[i]);
 		copy[i] = ck_arena_strdup(arena, list[i]);
 		if (!copy[i])
 			return ck_fail_nomem(err, "names of findings", n);
@@ -52,6 +55,24 @@ static int fill(struct ckpt *ck, const struct ckpt_open_opts *o, struct ckpt_err
 	return ck_index_init(&ck->ix, ck->limits.memory_bytes, err);
 }
 
+/* What a verb needs that reads the source once more. */
+static int remember(struct ckpt *ck, const char *const *paths, size_t npaths,
+		    const struct ckpt_open_opts *o, struct ckpt_err *err)
+{
+	ck->threads = o->threads ? o->threads : default_threads();
+	ck->path = ck_arena_zalloc(&ck->arena, npaths * sizeof(*ck->path));
+	if (!ck->path)
+		return ck_fail_nomem(err, "paths", npaths);
+	for (; ck->npaths < npaths; ck->npaths++) {
+		ck->path[ck->npaths] = ck_arena_strdup(&ck->arena, paths[ck->npaths]);
+		if (!ck->path[ck->npaths])
+			return ck_fail_nomem(err, "a path", strlen(paths[ck->npaths]));
+	}
+	if (o->tag)
+		ck->tag = ck_arena_strdup(&ck->arena, o->tag);
+	return o->tag && !ck->tag ? ck_fail_nomem(err, "a tag", strlen(o->tag)) : 0;
+}
+
 int ckpt_open(const char *const *paths, size_t npaths, const struct ckpt_open_opts *opts,
 	      struct ckpt **ck_out, struct ckpt_err *err)
 {
@@ -73,9 +94,11 @@ int ckpt_open(const char *const *paths, size_t npaths, const struct ckpt_open_op
 	if (!ck)
 		return ck_fail_nomem(err, "a checkpoint", sizeof(*ck));
 	rc = fill(ck, &o, err);
+	if (!rc)
+		rc = remember(ck, paths, npaths, &o, err);
 	if (!rc) {
 		in.tag = o.tag;
-		in.threads = o.threads ? o.threads : default_threads();
+		in.threads = ck->threads;
 		in.limits = ck->limits;
 		in.pool = ck->pool;
 		rc = ck_format_open(&in, &ck->ix, &ck->findings, err);

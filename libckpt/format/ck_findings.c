@@ -27,6 +27,14 @@ const char *ck_finding_name(enum ck_finding_id id)
 	return kinds[id].name;
 }
 
+bool ck_finding_is_name(const char *name)
+{
+	for (int i = 0; i < CK_FINDING_COUNT; i++)
+		if (!strcmp(kinds[i].name, name))
+			return true;
+	return false;
+}
+
 static enum ckpt_severity severity_of(const struct ck_findings *f, enum ck_finding_id id)
 {
 	for (const char *const *p = f->as_warning; p && *p; p++)

@@ -34,7 +34,6 @@
 	X(BUFFERS_DIFFER, INFO, OK, "a buffer differs over ranks; rank 0's is used")       \
 	X(LATEST_ABSENT, WARN, MISMATCH, "no 'latest' file; the newest step is taken")     \
 	X(FILE_UNKNOWN, INFO, OK, "a file that no shard refers to")                        \
-	X(PADDING_RULE_OLD, INFO, OK, "padding as older DeepSpeed versions cut it")        \
 	X(CRC_NOT_COMPUTED, INFO, OK, "the archive was written without checksums")         \
 	X(TAG_UNLOADABLE, INFO, OK, "DeepSpeed itself cannot load a tag with brackets") \
 	X(NAME_ODD, WARN, MISMATCH, "a tensor name that other programs may refuse")        \
@@ -77,6 +76,8 @@ const struct ckpt_finding *ck_findings_worst(const struct ck_findings *f,
 					     enum ckpt_severity at_least);
 /* Turn it into a failure: code, place and text of the finding, name in front. */
 int ck_findings_fail(const struct ckpt_finding *finding, struct ckpt_err *err);
+/* Whether a finding is called so. */
+bool ck_finding_is_name(const char *name);
 const char *ck_finding_name(enum ck_finding_id id);
 void ck_findings_release(struct ck_findings *f);
 

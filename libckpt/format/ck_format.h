@@ -29,6 +29,17 @@ struct ck_input {
 	struct ck_fdpool *pool;		/* outlives the index */
 };
 
+struct ck_plan;
+
+/* A step for another number of ranks, as asked; -1 and 0 mean as the source has it. */
+struct ck_reshard_want {
+	uint32_t world;
+	int stage;		/* 1, 2, 3; 4 = BF16_Optimizer */
+	int round_robin;	/* -1, 0, 1 */
+	uint64_t sub_group_size;
+	const char *tag;	/* NULL = the source's */
+};
+
 struct ck_format {
 	const char *name;	/* as printed */
 	/* Bits of evidence; 0 = not ours. */
@@ -43,10 +54,21 @@ struct ck_format {
 	/* A file of a folder that a new result stands for; one that goes with the weights. */
 	bool (*is_output)(const char *name);
 	bool (*is_aux)(const char *name);
+	/* (optional) The files of a step cut anew; 'ix' is the index of the same input. */
+	int (*reshard)(const struct ck_input *in, const struct ck_index *ix,
+		       const struct ck_reshard_want *want, struct ck_plan *plan,
+		       struct ck_findings *f, struct ckpt_err *err);
 };
 
 /* All drivers, NULL at the end (formats/formats.c). */
 extern const struct ck_format *const ck_formats[];
+
+/*
+ * Look at the paths of 'in' as ck_format_open() does, and call 'fn' with what was found.
+ */
+int ck_format_with_input(struct ck_input *in,
+			 int (*fn)(const struct ck_input *in, void *arg, struct ckpt_err *err),
+			 void *arg, struct ckpt_err *err);
 
 /* The driver of that name, or NULL. */
 const struct ck_format *ck_format_by_name(const char *name);

@@ -20,6 +20,7 @@ int ck_plan_file(struct ck_plan *plan, const char *name, struct ckpt_err *err)
 	f->name = ck_arena_strdup(&plan->arena, name);
 	if (!f->name)
 		return ck_fail_nomem(err, "a file name", strlen(name));
+	plan->crc_open = 0;
 	plan->nfiles++;
 	return 0;
 }
@@ -39,7 +40,10 @@ static int add_seg(struct ck_plan *plan, const struct ck_seg *seg, struct ckpt_e
 	if (rc)
 		return rc;
 	plan->seg[plan->nsegs] = *seg;
+	plan->seg[plan->nsegs].crc = plan->crc_open ? (uint32_t)(plan->crc_open - 1) : CK_NONE;
 	plan->seg[plan->nsegs++].off = f->bytes;
+	if (plan->crc_open)
+		plan->crc[plan->crc_open - 1].bytes += seg->bytes;
 	f->bytes = end;
 	f->nsegs++;
 	return 0;
@@ -86,10 +90,11 @@ int ck_plan_state(struct ck_plan *plan, const struct ck_index *ix, uint32_t stat
 	return add_seg(plan, &seg, err);
 }
 
-int ck_plan_copy(struct ck_plan *plan, const char *path, uint64_t bytes,
+int ck_plan_copy(struct ck_plan *plan, const char *path, uint64_t first, uint64_t bytes,
 		 struct ckpt_err *err)
 {
-	struct ck_seg seg = { .kind = CK_SEG_FILE, .bytes = bytes, .slot = CK_NONE };
+	struct ck_seg seg = { .kind = CK_SEG_FILE, .first = first, .bytes = bytes,
+			      .slot = CK_NONE };
 
 	seg.text = ck_arena_strdup(&plan->arena, path);
 	if (!seg.text)
@@ -132,6 +137,33 @@ int ck_plan_slot(struct ck_plan *plan, const struct ck_slot *slot, uint32_t *slo
 	}
 	*slot_out = (uint32_t)plan->nslots++;
 	return 0;
+}
+
+int ck_plan_crc_begin(struct ck_plan *plan, uint32_t *crc_out, struct ckpt_err *err)
+{
+	int rc = ck_grow(&plan->crc, &plan->crc_cap, plan->ncrcs + 1, sizeof(*plan->crc), err);
+
+	if (rc)
+		return rc;
+	plan->crc[plan->ncrcs] = (struct ck_plan_crc){
+		.begin = plan->file[plan->nfiles - 1].bytes,
+		.file = (uint32_t)(plan->nfiles - 1),
+	};
+	*crc_out = (uint32_t)plan->ncrcs++;
+	plan->crc_open = plan->ncrcs;
+	return 0;
+}
+
+void ck_plan_crc_end(struct ck_plan *plan)
+{
+	plan->crc_open = 0;
+}
+
+void ck_plan_crc_fill(struct ck_plan *plan, uint32_t crc, uint64_t off)
+{
+	struct ck_plan_crc *c = &plan->crc[crc];
+
+	c->fill[c->nfills++] = off;
 }
 
 static int add_unit(struct ck_plan *plan, const struct ck_unit *unit, struct ckpt_err *err)
@@ -250,6 +282,13 @@ int ck_plan_hash(const struct ck_plan *plan, uint32_t nparts, struct ck_hash128 
 		for (uint64_t k = f->seg; k < f->seg + f->nsegs; k++)
 			hash_seg(h, &plan->seg[k]);
 	}
+	for (uint64_t i = 0; i < plan->ncrcs; i++) {
+		hash_u64(h, plan->crc[i].file);
+		hash_u64(h, plan->crc[i].begin);
+		hash_u64(h, plan->crc[i].bytes);
+		for (uint32_t k = 0; k < plan->crc[i].nfills; k++)
+			hash_u64(h, plan->crc[i].fill[k]);
+	}
 	*out = ck_hasher_sum(h);
 	ck_hasher_free(h);
 	return 0;
@@ -261,6 +300,7 @@ void ck_plan_release(struct ck_plan *plan)
 	ck_free(plan->seg);
 	ck_free(plan->file);
 	ck_free(plan->slot);
+	ck_free(plan->crc);
 	ck_free(plan->unit);
 	memset(plan, 0, sizeof(*plan));
 }

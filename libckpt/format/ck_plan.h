@@ -34,6 +34,7 @@ struct ck_seg {
 	const void *text;	/* literal bytes or path, in the plan's arena */
 	uint32_t state;		/* in the index */
 	uint32_t slot;		/* digest it counts for, CK_NONE = none */
+	uint32_t crc;		/* CRC-32 it counts for, CK_NONE = none */
 	uint8_t kind;		/* enum ck_seg_kind */
 	uint8_t dtype;
 };
@@ -56,6 +57,17 @@ struct ck_slot {
 	uint64_t fill;		/* at this byte; UINT64_MAX = nowhere */
 };
 
+/*
+ * A CRC-32 over bytes [begin, begin + bytes) of a file: of segments that follow each other.  When
+ * all of them are written it goes, as 4 bytes little endian, to the places 'fill' of that file.
+ */
+struct ck_plan_crc {
+	uint64_t begin, bytes;
+	uint64_t fill[2];
+	uint32_t file;
+	uint32_t nfills;
+};
+
 /* A unit: bytes [off, off + bytes) of a file, which begin 'skip' bytes into segment 'seg'. */
 struct ck_unit {
 	uint64_t off;
@@ -73,6 +85,9 @@ struct ck_plan {
 	uint64_t nfiles, file_cap;
 	struct ck_slot *slot;
 	uint64_t nslots, slot_cap;
+	struct ck_plan_crc *crc;
+	uint64_t ncrcs, crc_cap;
+	uint64_t crc_open;	/* number + 1 of the one that segments count for, 0 = none */
 	struct ck_unit *unit;
 	uint64_t nunits, unit_cap;
 };
@@ -87,12 +102,19 @@ int ck_plan_zero(struct ck_plan *plan, uint64_t n, struct ckpt_err *err);
 int ck_plan_state(struct ck_plan *plan, const struct ck_index *ix, uint32_t state,
 		  enum ckpt_dtype dtype, uint64_t first, uint64_t count, uint32_t slot,
 		  struct ckpt_err *err);
-int ck_plan_copy(struct ck_plan *plan, const char *path, uint64_t bytes,
+/* Bytes [first, first + bytes) of a file. */
+int ck_plan_copy(struct ck_plan *plan, const char *path, uint64_t first, uint64_t bytes,
 		 struct ckpt_err *err);
 /* name and state are copied, shape is lent.  CKPT_F4X2 becomes CKPT_F4 with its last dimension
  * doubled, as safetensors has it, so that digests of both are equal. */
 int ck_plan_slot(struct ck_plan *plan, const struct ck_slot *slot, uint32_t *slot_out,
 		 struct ckpt_err *err);
+
+/* Segments from here on count for a new CRC, until the end or the next file. */
+int ck_plan_crc_begin(struct ck_plan *plan, uint32_t *crc_out, struct ckpt_err *err);
+void ck_plan_crc_end(struct ck_plan *plan);
+/* It goes to byte 'off' of its file too; at most two places. */
+void ck_plan_crc_fill(struct ck_plan *plan, uint32_t crc, uint64_t off);
 
 /* Cut into units.  A state's slices begin at multiples of CK_UNIT_BYTES of its segment. */
 int ck_plan_finish(struct ck_plan *plan, struct ckpt_err *err);
@@ -111,10 +133,18 @@ struct ck_item {
 	uint8_t dtype;		/* as written */
 };
 
+/* A second name for an item. */
+struct ck_want_alias {
+	const char *name;	/* as written */
+	uint64_t item;
+};
+
 struct ck_want {
 	const struct ck_index *ix;
 	const struct ck_item *item;
 	uint64_t nitems;
+	const struct ck_want_alias *alias;	/* for formats where two names can share bytes */
+	uint64_t naliases;
 	const struct ck_fact *meta;	/* for __metadata__ */
 	uint64_t nmeta;
 	const char *stem;		/* "model" -> model.safetensors, model-00001-of-...; for a

@@ -211,12 +211,12 @@ static int index_with(const struct ck_format *driver, const struct ck_input *in,
 	return driver->index(in, ix, f, err);
 }
 
-int ck_format_open(struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
-		   struct ckpt_err *err)
+int ck_format_with_input(struct ck_input *in,
+			 int (*fn)(const struct ck_input *in, void *arg, struct ckpt_err *err),
+			 void *arg, struct ckpt_err *err)
 {
 	const char *const *given = in->path;
 	struct ck_arena arena = CK_ARENA_INIT;
-	const struct ck_format *driver;
 	const char **path = NULL;
 	int rc;
 
@@ -231,13 +231,32 @@ int ck_format_open(struct ck_input *in, struct ck_index *ix, struct ck_findings 
 		rc = ck_tree_list(&in->tree, in->path, in->npaths, NULL, in->limits.files, err);
 	else if (!rc)
 		rc = look_at_file(in, err);
-	if (rc)
-		goto out;
-	driver = best_driver(in);
-	rc = driver ? index_with(driver, in, ix, f, err) : fail_format(in, err);
+	if (!rc)
+		rc = fn(in, arg, err);
 out:
 	ck_tree_release(&in->tree);
 	in->path = given;
 	ck_arena_release(&arena);
 	return rc;
+}
+
+struct opening {
+	struct ck_index *ix;
+	struct ck_findings *f;
+};
+
+static int open_input(const struct ck_input *in, void *arg, struct ckpt_err *err)
+{
+	const struct opening *o = arg;
+	const struct ck_format *driver = best_driver(in);
+
+	return driver ? index_with(driver, in, o->ix, o->f, err) : fail_format(in, err);
+}
+
+int ck_format_open(struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
+		   struct ckpt_err *err)
+{
+	struct opening o = { ix, f };
+
+	return ck_format_with_input(in, open_input, &o, err);
 }

@@ -220,7 +220,10 @@ struct ckpt_open_opts {
 	const char *tag;	/* step to open; NULL = the one 'latest' names */
 	uint32_t threads;	/* for reading metadata; 0 = as many as CPUs, at most 16 */
 	const struct ckpt_limits *limits;	/* NULL = defaults */
-	/* Findings of these names count as warnings; NULL or a NULL-terminated list. */
+	/*
+	 * Findings of these names count as warnings; NULL or a NULL-terminated list.
+	 * A name that is no finding's is CKPT_E_USAGE.
+	 */
 	const char *const *as_warning;
 };
 
@@ -283,7 +286,12 @@ struct ckpt_info {
 
 CKPT_API void ckpt_info_get(const struct ckpt *ck, struct ckpt_info *out);
 
-/* Numbers run from 0 to the counts of ckpt_info; a larger one is CKPT_E_USAGE. */
+/*
+ * The members of the index by number, from 0 to the counts of ckpt_info (states and
+ * extents: of the tensor's and state's info).  Strings and shapes in '*out' are lent by the
+ * handle.  No I/O.  Return 0, or -CKPT_E_USAGE for a number past the end, or, of
+ * ckpt_tensor_find(), for a name that no tensor has.
+ */
 CKPT_API int ckpt_tensor_get(const struct ckpt *ck, uint64_t tensor,
 			     struct ckpt_tensor_info *out, struct ckpt_err *err);
 CKPT_API int ckpt_tensor_find(const struct ckpt *ck, const char *name, uint64_t *tensor_out,
@@ -316,8 +324,10 @@ CKPT_API int ckpt_fact_get(const struct ckpt *ck, uint64_t fact, const char **ke
 /*
  * Read elements [first, first + count) of a state, row-major, converted to 'dtype'
  * (0 = as stored), into 'buf' of 'bytes' bytes.  For small reads; converting whole
- * checkpoints is ckpt_convert()'s work.
- * -CKPT_E_USAGE if the range or the buffer does not fit.
+ * checkpoints is ckpt_convert()'s work.  Opens the files anew at every call.
+ * Returns 0, -CKPT_E_USAGE if the range or the buffer does not fit, else what reading
+ * met: CKPT_E_IO, CKPT_E_TRUNCATED, CKPT_E_CORRUPT, CKPT_E_UNSUPPORTED (not cast so),
+ * CKPT_E_LIMIT, CKPT_E_NOMEM; 'buf' is then of no use.
  */
 CKPT_API int ckpt_read(const struct ckpt *ck, uint64_t tensor, uint32_t state, uint64_t first,
 		       uint64_t count, enum ckpt_dtype dtype, void *buf, size_t bytes,
@@ -353,7 +363,7 @@ struct ckpt_run_opts {
 /* ---------------------------------------------------------------- selecting */
 
 enum ckpt_tied {
-	CKPT_TIED_ALIAS = 0,	/* one copy; other names go into the metadata */
+	CKPT_TIED_ALIAS = 0,	/* one copy; other names go into the metadata, or share in a .pt */
 	CKPT_TIED_DUP = 1,	/* every name gets its bytes */
 	CKPT_TIED_DROP = 2,	/* one copy; other names are not mentioned */
 };
@@ -409,7 +419,8 @@ struct ckpt_convert_opts {
 	const char *expect_path;	/* an index.json or .safetensors to agree with, or NULL */
 	int out_fd;			/* with 'dst' "-": a descriptor to stream to */
 	unsigned flags;			/* CKPT_CONVERT_* */
-	uint32_t part, nparts;		/* this process's share; nparts 0 or 1 = all of it */
+	/* This process's share, from 0; nparts 0 or 1 = all.  Messages count from 1. */
+	uint32_t part, nparts;
 };
 
 #define CKPT_KEEP (-1)
@@ -436,7 +447,7 @@ struct ckpt_report {
 	uint64_t written_bytes;
 	uint64_t resumed_bytes;		/* found valid from a killed run, not written again */
 	uint64_t no_master;		/* tensors of which fp32 was made from the weight */
-	uint64_t overflows;		/* finite values that became infinite in fp16 */
+	uint64_t overflows;		/* finite values that became infinite */
 	uint64_t aliases;		/* names that share another one's bytes */
 	uint64_t ndigests;
 	struct ckpt_digest_line *digests;	/* with CKPT_CONVERT_DIGEST */
@@ -455,7 +466,8 @@ struct ckpt_digest_line {
 };
 
 /*
- * Write the tensors of 'ck' to 'dst': a path ending in ".safetensors" is one file; "-"
+ * Write the tensors of 'ck' to 'dst': a path ending in ".safetensors" is one file; in ".pt",
+ * ".pth" or ".bin" a state dict as torch.save writes it (no metadata; aliases share bytes); "-"
  * streams one file to opts->out_fd; any other path becomes a folder in Hugging Face
  * layout (model.safetensors, or shards and an index), or with opts->states a folder
  * with a file per state.
@@ -473,6 +485,7 @@ struct ckpt_digest_line {
  * Returns 0 or the negative of
  *	CKPT_E_EXISTS    'dst' is there and CKPT_CONVERT_FORCE is not given
  *	CKPT_E_BUSY      another run is writing there
+ *	CKPT_E_NOTFOUND  the folder in which 'dst' should stand is not there
  *	CKPT_E_NOSPACE   found before writing where the file system can tell
  *	CKPT_E_EXPECT    the names, shapes or types are not those of expect_path
  *	CKPT_E_USAGE     no tensor selected, two tensors renamed alike, unknown state, ...

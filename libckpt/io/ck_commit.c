@@ -12,6 +12,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_fill.h"
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/io/ck_stage.h"
 
@@ -111,7 +112,7 @@ int ck_commit_wait(const struct ck_commit *c, const struct ck_record_head *like,
 		if (now_ms() >= until)
 			return ck_fail(err, CKPT_E_INCOMPLETE, c->partial, CKPT_NO_OFFSET,
 				       "part %u of %u has not ended (waited %u ms); start it "
-				       "again with the same command", part, like->nparts,
+				       "again with the same command", part + 1, like->nparts,
 				       timeout_ms);
 		nanosleep(&nap, NULL);
 	}
@@ -264,7 +265,7 @@ int ck_commit_place(const struct ck_commit *c, struct ck_record *rec, bool force
 	int rc = 0;
 
 	if (sync != CKPT_SYNC_NONE)
-		rc = ck_fs_sync_dir(c->data, err);
+		rc = ck_fs_sync_tree(c->data, err);
 	if (!rc)
 		rc = rename_result(c, rec, force, sync, err);
 	if (rc)
@@ -431,6 +432,8 @@ int ck_stage_finish(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
 	if (!rc && !placed)
 		rc = ck_commit_wait(&c, &seen.head,
 				    (uint32_t)(until - ck_min_u64(until, now_ms())), err);
+	if (!rc && !placed && seen.head.nparts > 1)
+		rc = ck_fill_sums(&c, seen.head.nparts, sync, err);
 	if (!rc && !placed)
 		rc = ck_commit_place(&c, rec, seen.head.flags & CK_RECORD_FORCE, sync, is_ours,
 				     &placed, err);

@@ -174,8 +174,12 @@ int ck_fs_need(const char *path, uint64_t bytes, struct ckpt_err *err)
 	struct statvfs st;
 	uint64_t left;
 
-	if (ck_sys.statvfs(path, &st))
+	if (ck_sys.statvfs(path, &st)) {
+		if (errno == ENOENT || errno == ENOTDIR)
+			return ck_fail(err, CKPT_E_NOTFOUND, path, CKPT_NO_OFFSET,
+				       "the folder in which the result should stand is not there");
 		return ck_fail_sys(err, errno, "statvfs", path);
+	}
 	if (!st.f_blocks || ck_mul_over(st.f_bavail, st.f_frsize, &left))
 		return 0;	/* it does not know, or has no bound */
 	if (bytes > left)
@@ -183,4 +187,26 @@ int ck_fs_need(const char *path, uint64_t bytes, struct ckpt_err *err)
 			       "the result takes %" PRIu64 " bytes, the disk has %" PRIu64
 			       " left", bytes, left);
 	return 0;
+}
+
+static int sync_below(void *arg, const char *dir, const char *name, struct ckpt_err *err)
+{
+	char *path = ck_fs_join(dir, name);
+	struct stat st;
+	int rc = 0;
+
+	(void)arg;
+	if (!path)
+		return ck_fail_nomem(err, "a file name", strlen(name));
+	if (!ck_sys.lstat(path, &st) && S_ISDIR(st.st_mode))
+		rc = ck_fs_sync_tree(path, err);
+	ck_free(path);
+	return rc;
+}
+
+int ck_fs_sync_tree(const char *path, struct ckpt_err *err)
+{
+	int rc = ck_fs_each(path, sync_below, NULL, err);
+
+	return rc ? rc : ck_fs_sync_dir(path, err);
 }

@@ -30,6 +30,8 @@ int ck_fs_remove_tree(const char *path, struct ckpt_err *err);
 int ck_fs_used(const char *path, uint64_t *bytes_out, struct ckpt_err *err);
 /* fsync the folder. */
 int ck_fs_sync_dir(const char *path, struct ckpt_err *err);
+/* The same for it and every folder below. */
+int ck_fs_sync_tree(const char *path, struct ckpt_err *err);
 /* CKPT_E_NOSPACE if the file system of 'path' has less than 'bytes' left for us. */
 int ck_fs_need(const char *path, uint64_t bytes, struct ckpt_err *err);
 /* "a/b" + "c" -> "a/b/c", new memory. */

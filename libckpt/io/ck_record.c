@@ -18,6 +18,8 @@
 #define UNIT_END UINT64_MAX
 #define UNIT_PLACE (UINT64_MAX - 1)
 #define CRC_IS_THERE 1u
+#define IS_PIECE 2u
+#define IS_PLACE 4u
 #define ENTRIES_AT_ONCE 128
 #define MAX_PARTS 65535
 
@@ -35,6 +37,8 @@ struct ck_record {
 	bool is_new;
 	struct noted *noted;	/* sorted by unit */
 	uint64_t n, cap;
+	struct ck_record_sum *sum;
+	uint64_t nsums, sums_cap;
 	pthread_mutex_t lock;	/* guards tail */
 };
 
@@ -145,14 +149,31 @@ static int noted_order(const void *a, const void *b)
 	return x->unit < y->unit ? -1 : x->unit > y->unit;
 }
 
+/* An entry of a sum. */
+static bool take_sum(struct ck_record *rec, const uint8_t *e, int *rc, struct ckpt_err *err)
+{
+	*rc = ck_grow(&rec->sum, &rec->sums_cap, rec->nsums + 1, sizeof(*rec->sum), err);
+	if (*rc)
+		return false;
+	rec->sum[rec->nsums++] = (struct ck_record_sum){
+		.sum = ck_le64(e), .off = ck_le64(e + 16), .bytes = ck_le64(e + 24),
+		.crc = ck_le32(e + 8), .place = ck_le32(e + 12) == IS_PLACE,
+	};
+	return true;
+}
+
 /* What one entry says; false if it ends the record. */
 static bool take_entry(struct ck_record *rec, const uint8_t *e, struct ck_record_seen *seen,
 		       int *rc, struct ckpt_err *err)
 {
 	const uint64_t unit = ck_le64(e);
+	const uint32_t flags = ck_le32(e + 12);
 
-	if (ck_le64(e + 32) != entry_check(e, rec->seed) || (ck_le32(e + 12) & ~CRC_IS_THERE))
+	if (ck_le64(e + 32) != entry_check(e, rec->seed) || flags == (CRC_IS_THERE | IS_PIECE) ||
+	    flags > IS_PLACE)
 		return false;
+	if (flags == IS_PIECE || flags == IS_PLACE)
+		return !seen->ended && take_sum(rec, e, rc, err);
 	if (unit == UNIT_END) {
 		seen->ended = true;
 		return true;
@@ -161,7 +182,7 @@ static bool take_entry(struct ck_record *rec, const uint8_t *e, struct ck_record
 		seen->placing = ck_le64(e + 16);
 		return true;
 	}
-	if (unit >= seen->head.nunits || seen->ended)
+	if (unit >= seen->head.nunits || seen->ended || rec->nsums)
 		return false;
 	*rc = ck_grow(&rec->noted, &rec->cap, rec->n + 1, sizeof(*rec->noted), err);
 	if (*rc)
@@ -265,6 +286,7 @@ static int begin_anew(struct ck_record *rec, struct ckpt_err *err)
 	ck_free(rec->noted);
 	rec->noted = NULL;
 	rec->n = rec->cap = 0;
+	rec->nsums = 0;
 	rec->units_end = HEAD_BYTES;
 	rec->is_new = true;
 	if (ck_sys.ftruncate(rec->fd, 0))
@@ -384,25 +406,44 @@ void ck_record_close(struct ck_record *rec)
 		ck_sys.close(rec->fd);
 	pthread_mutex_destroy(&rec->lock);
 	ck_free(rec->noted);
+	ck_free(rec->sum);
 	ck_free(rec->path);
 	ck_free(rec);
+}
+
+static int append_entry(struct ck_record *rec, uint8_t *e, struct ckpt_err *err)
+{
+	int rc;
+
+	ck_put_le64(e + 32, entry_check(e, rec->seed));
+	pthread_mutex_lock(&rec->lock);
+	rc = write_at(rec, rec->tail, e, ENTRY_BYTES, err);
+	if (!rc)
+		rec->tail += ENTRY_BYTES;
+	pthread_mutex_unlock(&rec->lock);
+	return rc;
 }
 
 static int append(struct ck_record *rec, uint64_t unit, struct ck_hash128 hash,
 		  struct ckpt_err *err)
 {
 	uint8_t e[ENTRY_BYTES] = { 0 };
-	int rc;
 
 	ck_put_le64(e, unit);
 	put_hash(e + 16, hash);
-	ck_put_le64(e + 32, entry_check(e, rec->seed));
-	pthread_mutex_lock(&rec->lock);
-	rc = write_at(rec, rec->tail, e, sizeof(e), err);
-	if (!rc)
-		rec->tail += ENTRY_BYTES;
-	pthread_mutex_unlock(&rec->lock);
-	return rc;
+	return append_entry(rec, e, err);
+}
+
+int ck_record_sum(struct ck_record *rec, const struct ck_record_sum *sum, struct ckpt_err *err)
+{
+	uint8_t e[ENTRY_BYTES] = { 0 };
+
+	ck_put_le64(e, sum->sum);
+	ck_put_le32(e + 8, sum->crc);
+	ck_put_le32(e + 12, sum->place ? IS_PLACE : IS_PIECE);
+	ck_put_le64(e + 16, sum->off);
+	ck_put_le64(e + 24, sum->bytes);
+	return append_entry(rec, e, err);
 }
 
 int ck_record_note(struct ck_record *rec, uint64_t unit, struct ck_hash128 hash,
@@ -437,19 +478,45 @@ bool ck_record_find(const struct ck_record *rec, uint64_t unit, struct ck_hash12
 	return found;
 }
 
+/* Read without locking.  The caller frees rec->noted and rec->sum. */
+static int peek(struct ck_record *rec, struct ck_record_seen *seen, struct ckpt_err *err)
+{
+	int rc;
+
+	rec->fd = ck_sys.open(rec->path, O_RDONLY | O_NOFOLLOW, 0);
+	if (rec->fd < 0)
+		return ck_fail_sys(err, errno, "open", rec->path);
+	rc = load(rec, seen, err);
+	ck_sys.close(rec->fd);
+	return rc;
+}
+
 int ck_record_peek(const char *path, struct ck_record_seen *seen_out, struct ckpt_err *err)
 {
 	struct ck_record rec = { .tail = HEAD_BYTES, .path = (char *)(uintptr_t)path };
 	struct ck_record_seen seen = { 0 };
-	int rc;
+	int rc = peek(&rec, &seen, err);
 
-	rec.fd = ck_sys.open(path, O_RDONLY | O_NOFOLLOW, 0);
-	if (rec.fd < 0)
-		return ck_fail_sys(err, errno, "open", path);
-	rc = load(&rec, &seen, err);
 	if (!rc)
 		*seen_out = seen;
-	ck_sys.close(rec.fd);
+	ck_free(rec.noted);
+	ck_free(rec.sum);
+	return rc;
+}
+
+int ck_record_sums(const char *path, struct ck_record_sum **sums_out, uint64_t *n_out,
+		   struct ckpt_err *err)
+{
+	struct ck_record rec = { .tail = HEAD_BYTES, .path = (char *)(uintptr_t)path };
+	struct ck_record_seen seen = { 0 };
+	int rc = peek(&rec, &seen, err);
+
+	if (rc) {
+		ck_free(rec.sum);
+	} else {
+		*sums_out = rec.sum;
+		*n_out = rec.nsums;
+	}
 	ck_free(rec.noted);
 	return rc;
 }

@@ -21,6 +21,17 @@ struct ck_record_head {
 
 struct ck_record;
 
+/*
+ * What a part adds to the sum 'sum' of the result (a CRC-32 that goes into the result itself when
+ * every part is there): the CRC of its bytes [off, off + bytes); or, with 'place', where the sum
+ * goes: byte 'off' of the file whose name has the XXH3-64 'bytes'.  bytes = 0: 'off' is the length.
+ */
+struct ck_record_sum {
+	uint64_t sum, off, bytes;
+	uint32_t crc;
+	bool place;
+};
+
 /* What a record says of its part. */
 struct ck_record_seen {
 	struct ck_record_head head;
@@ -50,6 +61,8 @@ bool ck_record_is_new(const struct ck_record *rec);
 /* Append; one thread at a time is let in, any may call. */
 int ck_record_note(struct ck_record *rec, uint64_t unit, struct ck_hash128 hash,
 		   struct ckpt_err *err);
+/* Behind all units, before the end. */
+int ck_record_sum(struct ck_record *rec, const struct ck_record_sum *sum, struct ckpt_err *err);
 int ck_record_end(struct ck_record *rec, struct ckpt_err *err);
 /* The folder of that inode is about to be put into place; on the disk if 'sync'. */
 int ck_record_place(struct ck_record *rec, uint64_t inode, bool sync, struct ckpt_err *err);
@@ -58,5 +71,8 @@ bool ck_record_find(const struct ck_record *rec, uint64_t unit, struct ck_hash12
 
 /* Read a record without locking it.  CKPT_E_NOTFOUND, CKPT_E_CORRUPT. */
 int ck_record_peek(const char *path, struct ck_record_seen *seen_out, struct ckpt_err *err);
+/* The same for its sums, in new memory (ck_free). */
+int ck_record_sums(const char *path, struct ck_record_sum **sums_out, uint64_t *n_out,
+		   struct ckpt_err *err);
 
 #endif

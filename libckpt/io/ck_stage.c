@@ -14,6 +14,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_commit.h"
 #include "libckpt/io/ck_fdpool.h"
+#include "libckpt/io/ck_fill.h"
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/io/ck_record.h"
 
@@ -55,7 +56,8 @@ static int check_dst(const struct ck_stage_opts *o, struct ckpt_err *err)
 	}
 	if (kind == CK_FS_OTHER || (kind == CK_FS_DIR) != o->is_dir)
 		return ck_fail(err, CKPT_E_EXISTS, o->dst, CKPT_NO_OFFSET,
-			       "%s stands where the result (%s) should go",
+			       "%s stands where the result (%s) should go; move it away, or "
+			       "give another path",
 			       kind == CK_FS_DIR ? "a folder" :
 			       kind == CK_FS_FILE ? "a file" : "a link, pipe or device",
 			       o->is_dir ? "a folder" : "a file");
@@ -183,7 +185,7 @@ static int check_other(void *arg, const char *dir, const char *name, struct ckpt
 	if (!rc && !same)
 		rc = ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
 			     "part %u of %u of another run was begun here and not finished",
-			     seen.head.part, seen.head.nparts);
+			     seen.head.part + 1, seen.head.nparts);
 	else
 		rc = 0;
 	others->n++;
@@ -293,6 +295,24 @@ static int preallocate(struct stage_file *f, uint64_t bytes, bool plain, struct 
 	return ck_fail_sys(err, errno, "preallocate", f->path);
 }
 
+/* The folders that a name like "tag/file" needs; they are synced with the files. */
+static int make_folders(struct ck_stage *stage, const char *name, struct ckpt_err *err)
+{
+	const char *slash = strchr(name, '/');
+	bool made;
+	int rc = 0;
+
+	for (; !rc && slash; slash = strchr(slash + 1, '/')) {
+		char *path = ck_asprintf("%s/%.*s", stage->paths.data, (int)(slash - name), name);
+
+		if (!path)
+			return ck_fail_nomem(err, "a file name", strlen(name));
+		rc = make_dir(path, &made, err);
+		ck_free(path);
+	}
+	return rc;
+}
+
 int ck_stage_file(struct ck_stage *stage, const char *name, uint64_t bytes,
 		  uint32_t *file_out, struct ckpt_err *err)
 {
@@ -301,6 +321,8 @@ int ck_stage_file(struct ck_stage *stage, const char *name, uint64_t bytes,
 	int rc = ck_grow(&stage->file, &stage->cap, stage->nfiles + 1, sizeof(struct stage_file *),
 			 err);
 
+	if (!rc)
+		rc = make_folders(stage, name, err);
 	if (rc)
 		return rc;
 	f = ck_zalloc(sizeof(*f));
@@ -399,6 +421,24 @@ bool ck_stage_noted(const struct ck_stage *stage, uint64_t unit, struct ck_hash1
 	return ck_record_find(stage->rec, unit, hash_out);
 }
 
+int ck_stage_sum(struct ck_stage *stage, uint32_t sum, uint64_t off, uint64_t bytes,
+		 uint32_t crc, struct ckpt_err *err)
+{
+	const struct ck_record_sum s = { .sum = sum, .off = off, .bytes = bytes, .crc = crc };
+
+	return ck_record_sum(stage->rec, &s, err);
+}
+
+int ck_stage_sum_place(struct ck_stage *stage, uint32_t sum, uint32_t file, uint64_t off,
+		       struct ckpt_err *err)
+{
+	const char *name = stage->file[file]->path + strlen(stage->paths.data) + 1;
+	const struct ck_record_sum s = { .sum = sum, .off = off, .place = true,
+					 .bytes = ck_hash64(name, strlen(name)) };
+
+	return ck_record_sum(stage->rec, &s, err);
+}
+
 static int sync_file(struct ck_stage *stage, struct stage_file *f, struct ckpt_err *err)
 {
 	int rc;
@@ -445,6 +485,8 @@ int ck_stage_commit(struct ck_stage *stage, uint32_t timeout_ms, struct ckpt_err
 		return ck_fail(err, CKPT_E_USAGE, o->dst, CKPT_NO_OFFSET,
 			       "part %u puts the result into place, part 0 does that", o->part);
 	rc = ck_commit_wait(&stage->paths, &like, timeout_ms, err);
+	if (!rc && o->nparts > 1)
+		rc = ck_fill_sums(&stage->paths, o->nparts, o->sync, err);
 	if (rc)
 		return rc;
 	return ck_commit_place(&stage->paths, stage->rec, o->force, o->sync, o->is_ours,

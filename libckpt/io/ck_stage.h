@@ -62,6 +62,15 @@ int ck_stage_note(struct ck_stage *stage, uint64_t unit, struct ck_hash128 hash,
 /* True if the record of an earlier process has the unit; the bytes must be verified. */
 bool ck_stage_noted(const struct ck_stage *stage, uint64_t unit, struct ck_hash128 *hash_out);
 
+/*
+ * Sums of a result of several parts, after all notes: a piece of CRC 'sum' that this part wrote
+ * (bytes 0: 'off' is the sum's length), and a place of it.  The committer joins and fills.
+ */
+int ck_stage_sum(struct ck_stage *stage, uint32_t sum, uint64_t off, uint64_t bytes,
+		 uint32_t crc, struct ckpt_err *err);
+int ck_stage_sum_place(struct ck_stage *stage, uint32_t sum, uint32_t file, uint64_t off,
+		       struct ckpt_err *err);
+
 /* All units of this part are written. */
 int ck_stage_end(struct ck_stage *stage, struct ckpt_err *err);
 /*

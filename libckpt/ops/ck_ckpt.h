@@ -13,7 +13,11 @@ struct ckpt {
 	struct ck_findings findings;
 	struct ck_fdpool *pool;		/* of the index's sources */
 	struct ckpt_limits limits;	/* complete */
-	struct ck_arena arena;		/* copies of what the caller gave */
+	struct ck_arena arena;		/* copies of what the caller gave, as all below */
+	const char **path;
+	size_t npaths;
+	const char *tag;		/* NULL = none was given */
+	uint32_t threads;
 };
 
 /* The verbs.  Options are complete copies, so every field may be read (ckpt.h). */

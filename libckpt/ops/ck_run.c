@@ -12,6 +12,7 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -21,6 +22,7 @@
 #include "libckpt/ops/ck_read.h"
 #include "libckpt/io/ck_src.h"
 #include "libckpt/tensor/ck_dtype.h"
+#include "libckpt/zip/ck_zip.h"
 
 /* A window: half of a small second-level cache. */
 #define WINDOW_BYTES ((uint64_t)256 << 10)
@@ -30,6 +32,8 @@ struct worker {
 	uint8_t *scratch;	/* CK_READ_SCRATCH */
 	struct ck_hasher *hash;	/* of the unit in work */
 	struct ck_hash128 *sum;	/* per slot, lazily made */
+	struct ck_crc_piece *piece;
+	uint64_t npieces, piece_cap;
 	uint64_t overflows;
 };
 
@@ -109,10 +113,33 @@ static int add_digest(struct run *run, struct worker *w, const struct ck_seg *s,
 	return 0;
 }
 
+/* What follows the worker's last piece goes on with it: a few pieces a unit. */
+static int add_crc(struct run *run, struct worker *w, const struct ck_seg *s, uint64_t skip,
+		   const uint8_t *p, uint64_t n, struct ckpt_err *err)
+{
+	struct ck_crc_piece *last = w->npieces ? &w->piece[w->npieces - 1] : NULL;
+	uint64_t off;
+	int rc;
+
+	if (s->crc == CK_NONE || run->job->to != CK_RUN_STAGE)
+		return 0;
+	off = s->off + skip - run->job->plan->crc[s->crc].begin;
+	if (!last || last->slot != s->crc || last->off + last->bytes != off) {
+		rc = ck_grow(&w->piece, &w->piece_cap, w->npieces + 1, sizeof(*w->piece), err);
+		if (rc)
+			return rc;
+		last = &w->piece[w->npieces++];
+		*last = (struct ck_crc_piece){ .off = off, .slot = s->crc };
+	}
+	last->crc = ck_zip_crc32(last->crc, p, n);
+	last->bytes += n;
+	return 0;
+}
+
 /* Where a walk gets bytes from and where they go. */
 enum walk {
 	WALK_MAKE,	/* from the source to the target */
-	WALK_REREAD,	/* from the stage, for digests only */
+	WALK_REREAD,	/* from the stage, for digests and CRCs only */
 };
 
 /* The window's 'n' bytes are made: they go to byte 'off' of the unit. */
@@ -152,6 +179,8 @@ static int walk_unit(struct run *run, struct worker *w, const struct ck_unit *u,
 					   w->buf + fill, n, err);
 		if (!rc && n)
 			rc = add_digest(run, w, s, skip, w->buf + fill, n, err);
+		if (!rc && n)
+			rc = add_crc(run, w, s, skip, w->buf + fill, n, err);
 		at += n;
 		fill += n;
 		skip += n;
@@ -197,7 +226,8 @@ static int stage_unit(struct run *run, struct worker *w, uint64_t unit, struct c
 
 	if (is_written(run, w, unit)) {
 		atomic_fetch_add(&run->resumed, u->bytes);
-		return job->plan->nslots ? walk_unit(run, w, u, WALK_REREAD, err) : 0;
+		return job->plan->nslots || job->plan->ncrcs ?
+		       walk_unit(run, w, u, WALK_REREAD, err) : 0;
 	}
 	ck_hasher_reset(w->hash);
 	rc = walk_unit(run, w, u, WALK_MAKE, err);
@@ -338,6 +368,28 @@ static int make_workers(struct run *run, struct ckpt_err *err)
 	return 0;
 }
 
+static int collect_crcs(struct run *run, struct ck_run_stats *stats, struct ckpt_err *err)
+{
+	struct ck_crc_piece *all;
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < run->threads; i++)
+		n += run->worker[i].npieces;
+	all = ck_alloc_array(n, sizeof(*all));
+	if (!all)
+		return ck_fail_nomem(err, "checksums", n);
+	stats->piece = all;
+	stats->npieces = n;
+	for (uint32_t i = 0; i < run->threads; i++) {
+		if (run->worker[i].npieces)
+			memcpy(all, run->worker[i].piece,
+			       run->worker[i].npieces * sizeof(*all));
+		all += run->worker[i].npieces;
+	}
+	qsort(stats->piece, n, sizeof(*all), ck_crc_order);
+	return 0;
+}
+
 static int collect(struct run *run, struct ck_run_stats *stats, struct ckpt_err *err)
 {
 	const struct ck_plan *plan = run->job->plan;
@@ -357,6 +409,14 @@ static int collect(struct run *run, struct ck_run_stats *stats, struct ckpt_err 
 					    digest[k]);
 	}
 	stats->digest = digest;
+	if (run->job->plan->ncrcs) {
+		const int rc = collect_crcs(run, stats, err);
+
+		if (rc) {
+			ck_free(digest);
+			return rc;
+		}
+	}
 	stats->resumed = atomic_load(&run->resumed);
 	stats->written = atomic_load(&run->done) - stats->resumed;
 	stats->threads = run->threads;
@@ -370,6 +430,7 @@ static void release(struct run *run)
 		ck_free(run->worker[i].scratch);
 		ck_hasher_free(run->worker[i].hash);
 		ck_free(run->worker[i].sum);
+		ck_free(run->worker[i].piece);
 	}
 	ck_free(run->worker);
 	ck_reader_free(run->reader);
@@ -404,6 +465,10 @@ int ck_run(const struct ck_run_job *job, struct ck_run_stats *stats_out, struct 
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "part %u of %u is not run%s", job->part, job->nparts,
 			       job->to == CK_RUN_STREAM ? " to a stream" : "");
+	if (job->to == CK_RUN_STREAM && job->plan->ncrcs)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "this format holds checksums of what is not written yet: it cannot "
+			       "be streamed");
 	ours = count_ours(&run);
 	pthread_mutex_init(&run.telling, NULL);
 	pthread_mutex_init(&run.lock, NULL);

@@ -7,6 +7,7 @@
 #ifndef CK_RUN_H
 #define CK_RUN_H
 
+#include "libckpt/base/ck_crc.h"
 #include "libckpt/format/ck_plan.h"
 #include "libckpt/io/ck_stage.h"
 #include "libckpt/tensor/ck_index.h"
@@ -34,6 +35,9 @@ struct ck_run_stats {
 	uint64_t overflows;
 	uint32_t threads;
 	struct ck_hash128 *digest;	/* one per slot of the plan; ck_free() */
+	/* To a stage: of the plan's CRCs, in order, what our units are of them; ck_free(). */
+	struct ck_crc_piece *piece;
+	uint64_t npieces;
 };
 
 /* Fill what is zero in 'in' (may be NULL). */

@@ -14,8 +14,11 @@
 #include "libckpt/io/ck_stage.h"
 #include "libckpt/io/ck_tree.h"
 #include "libckpt/ops/ck_agree.h"
+#include "libckpt/ops/ck_buffers.h"
+#include "libckpt/ops/ck_deliver.h"
 #include "libckpt/ops/ck_expect.h"
 #include "libckpt/ops/ck_lines.h"
+#include "libckpt/ops/ck_sums.h"
 
 static double now(void)
 {
@@ -36,15 +39,16 @@ static bool ends_with(const char *s, const char *end)
 
 static int check_dst(struct ck_cv *cv, struct ckpt_err *err)
 {
-	static const char *const torch[] = { ".pt", ".pth", ".bin", ".ckpt" };
+	static const char *const torch[] = { ".pt", ".pth", ".bin" };
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(torch); i++)
-		if (ends_with(cv->dst, torch[i]))
-			return ck_fail(err, CKPT_E_USAGE, cv->dst, CKPT_NO_OFFSET,
-				       "torch files cannot be written; give a path ending in "
-				       ".safetensors, or a folder");
+		cv->torch |= ends_with(cv->dst, torch[i]);
+	if (ends_with(cv->dst, ".ckpt"))
+		return ck_fail(err, CKPT_E_USAGE, cv->dst, CKPT_NO_OFFSET,
+			       "a .ckpt is a trainer's own file; give a path ending in .pt for a "
+			       "state dict, in .safetensors, or a folder");
 	cv->to = !strcmp(cv->dst, "-") ? CK_CV_STREAM :
-		 ends_with(cv->dst, ".safetensors") ? CK_CV_FILE : CK_CV_FOLDER;
+		 cv->torch || ends_with(cv->dst, ".safetensors") ? CK_CV_FILE : CK_CV_FOLDER;
 	return 0;
 }
 
@@ -91,6 +95,8 @@ static int check_source(struct ck_cv *cv, struct ckpt_err *err)
 	if (!rc)
 		rc = ck_agree(cv->ck, cv->run.threads, err);
 	if (!rc)
+		rc = ck_buffers_compare(cv->ck, err);
+	if (!rc)
 		rc = stop_on_findings(cv, strict ? CKPT_WARN : CKPT_ERROR, err);
 	if (!rc && cv->opts->expect_path)
 		rc = ck_expect(cv->ck, cv->opts->expect_path, cv->set[0].item, cv->set[0].nitems,
@@ -100,129 +106,19 @@ static int check_source(struct ck_cv *cv, struct ckpt_err *err)
 
 /* --------------------------------------------------------------------- running */
 
-/* The hashes into their places in the headers. */
-static int fill_digests(const struct ck_cv *cv, const struct ck_run_job *job,
-			const struct ck_run_stats *stats, struct ckpt_err *err)
-{
-	int rc = 0;
-
-	for (uint64_t i = 0; !rc && i < cv->plan.nslots; i++) {
-		const struct ck_slot *s = &cv->plan.slot[i];
-		char text[33];
-
-		if (s->fill == UINT64_MAX)
-			continue;
-		ck_hash128_print(stats->digest[i], text);
-		rc = ck_stage_write(job->stage, job->stage_file[s->file], s->fill, text, 32, err);
-	}
-	return rc;
-}
-
-static int begin_stage(struct ck_cv *cv, struct ck_stage **stage_out, struct ckpt_err *err)
+static int run_plan(struct ck_cv *cv, struct ck_run_stats *stats, struct ckpt_err *err)
 {
 	const struct ckpt_convert_opts *o = cv->opts;
-	struct ck_stage_opts so = {
-		.dst = cv->dst, .is_dir = cv->to == CK_CV_FOLDER,
-		.force = o->flags & CKPT_CONVERT_FORCE,
-		.restart = o->flags & CKPT_CONVERT_RESTART,
-		.sync = cv->run.sync, .part = o->nparts > 1 ? o->part : 0,
-		.nparts = o->nparts > 1 ? o->nparts : 1, .nunits = cv->plan.nunits,
-		.total_bytes = ck_plan_bytes(&cv->plan), .fingerprint = cv->fingerprint,
+	const struct ck_deliver d = {
+		.ck = cv->ck, .plan = &cv->plan, .dst = cv->dst,
+		.is_dir = cv->to == CK_CV_FOLDER, .to_stream = cv->to == CK_CV_STREAM,
+		.fd = o->out_fd, .flags = o->flags, .run = &cv->run, .part = o->part,
+		.nparts = o->nparts, .fingerprint = cv->fingerprint,
 		.is_ours = o->states ? ck_cv_is_state_output :
 				       ck_format_by_name("huggingface")->is_output,
 	};
-	int rc = ck_plan_hash(&cv->plan, so.nparts, &so.plan, err);
 
-	return rc ? rc : ck_stage_begin(&so, stage_out, err);
-}
-
-static int write_stage(struct ck_cv *cv, struct ck_run_job *job, struct ck_run_stats *stats,
-		       struct ckpt_err *err)
-{
-	uint32_t *file = ck_arena_alloc(&cv->arena, cv->plan.nfiles * sizeof(*file));
-	int rc = file ? 0 : ck_fail_nomem(err, "files", cv->plan.nfiles);
-
-	for (uint64_t i = 0; !rc && i < cv->plan.nfiles; i++)
-		rc = ck_stage_file(job->stage, cv->plan.file[i].name, cv->plan.file[i].bytes,
-				   &file[i], err);
-	job->stage_file = file;
-	if (!rc)
-		rc = ck_run(job, stats, err);
-	if (!rc)
-		rc = fill_digests(cv, job, stats, err);
-	if (!rc)
-		rc = ck_stage_end(job->stage, err);
-	if (!rc && job->nparts == 1)
-		rc = ck_stage_commit(job->stage, 0, err);
-	return rc;
-}
-
-/* A killed run had come as far as the rename: nothing is left but what it would have said. */
-static int find_done(const struct ck_cv *cv, struct ck_run_job *job, struct ck_run_stats *stats,
-		     struct ckpt_err *err)
-{
-	int rc = 0;
-
-	job->to = CK_RUN_NOWHERE;
-	if (cv->plan.nslots)
-		rc = ck_run(job, stats, err);
-	stats->resumed = ck_plan_bytes(&cv->plan);
-	stats->written = 0;
-	return rc;
-}
-
-static int run_to_stage(struct ck_cv *cv, struct ck_run_job *job, struct ck_run_stats *stats,
-			struct ckpt_err *err)
-{
-	int rc = begin_stage(cv, &job->stage, err);
-
-	if (rc)
-		return rc;
-	if (ck_stage_is_done(job->stage))
-		rc = find_done(cv, job, stats, err);
-	else
-		rc = write_stage(cv, job, stats, err);
-	if (rc)
-		ck_stage_abort(job->stage);
-	else
-		ck_stage_close(job->stage);
-	return rc;
-}
-
-/* A dry run says "it is there already" as the real one would. */
-static int check_absent(const struct ck_cv *cv, struct ckpt_err *err)
-{
-	bool empty = false;
-	enum ck_fs_kind kind;
-	int rc = ck_fs_kind(cv->dst, &kind, err);
-
-	if (!rc && kind == CK_FS_DIR)
-		rc = ck_fs_dir_is_empty(cv->dst, &empty, err);
-	if (rc || kind == CK_FS_NOTHING || (cv->opts->flags & CKPT_CONVERT_FORCE) ||
-	    (empty && cv->to == CK_CV_FOLDER))
-		return rc;
-	return ck_fail(err, CKPT_E_EXISTS, cv->dst, CKPT_NO_OFFSET,
-		       "the destination is there already; --force replaces it");
-}
-
-static int run_plan(struct ck_cv *cv, struct ck_run_stats *stats, struct ckpt_err *err)
-{
-	struct ck_run_job job = {
-		.ix = &cv->ck->ix, .plan = &cv->plan, .limits = &cv->ck->limits,
-		.opts = &cv->run, .fd = cv->opts->out_fd, .part = cv->opts->part,
-		.nparts = cv->opts->nparts > 1 ? cv->opts->nparts : 1,
-	};
-	int rc;
-
-	if (job.nparts == 1)
-		job.part = 0;
-	if (cv->opts->flags & CKPT_CONVERT_DRY_RUN)
-		return cv->to == CK_CV_STREAM ? 0 : check_absent(cv, err);
-	ck_fdpool_set_drop(cv->ck->pool, true);
-	job.to = cv->to == CK_CV_STREAM ? CK_RUN_STREAM : CK_RUN_STAGE;
-	rc = cv->to == CK_CV_STREAM ? ck_run(&job, stats, err) : run_to_stage(cv, &job, stats, err);
-	ck_fdpool_set_drop(cv->ck->pool, false);
-	return rc;
+	return ck_deliver(&d, stats, err);
 }
 
 /* ------------------------------------------------------------------- reporting */
@@ -348,6 +244,7 @@ int ck_convert(struct ckpt *ck, const char *dst, const struct ckpt_convert_opts 
 		*report_out = report;
 	}
 	ck_free(stats.digest);
+	ck_free(stats.piece);
 	release(&cv);
 	return rc;
 }

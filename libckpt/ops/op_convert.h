@@ -29,6 +29,7 @@ struct ck_cv {
 	const struct ckpt_convert_opts *opts;	/* complete */
 	const char *dst;
 	enum ck_cv_to to;
+	bool torch;		/* the file is torch's: a state dict */
 	struct ckpt_run_opts run;
 	struct ck_arena arena;
 	struct ck_selection sel;

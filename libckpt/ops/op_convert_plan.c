@@ -14,7 +14,8 @@
 
 static const struct ck_format *target(const struct ck_cv *cv)
 {
-	return ck_format_by_name(cv->to == CK_CV_FOLDER ? "huggingface" : "safetensors");
+	return ck_format_by_name(cv->to == CK_CV_FOLDER ? "huggingface" :
+				 cv->torch ? "torch" : "safetensors");
 }
 
 /* The file's name, or the stem of a folder's files. */
@@ -25,6 +26,33 @@ static const char *stem_of(const struct ck_cv *cv, const struct ck_cv_set *set)
 	if (cv->to == CK_CV_FILE)
 		return ck_fs_base(cv->dst);
 	return cv->opts->states ? set->state : "model";
+}
+
+/* Second names, for a target in which they share the bytes of the first. */
+static int list_aliases(struct ck_cv *cv, const struct ck_cv_set *set, struct ck_want *want,
+			struct ckpt_err *err)
+{
+	const uint64_t n = cv->ck->ix.ntensors;
+	struct ck_want_alias *alias;
+	uint64_t *item;
+
+	if (!cv->torch || !cv->sel.naliases)
+		return 0;
+	alias = ck_arena_alloc(&cv->arena, cv->sel.naliases * sizeof(*alias));
+	item = ck_arena_zalloc(&cv->arena, n * sizeof(*item));
+	if (!alias || !item)
+		return ck_fail_nomem(err, "second names", cv->sel.naliases);
+	for (uint64_t i = 0; i < set->nitems; i++)
+		item[set->item[i].tensor] = i + 1;
+	for (uint64_t i = 0; i < cv->sel.naliases; i++) {
+		const struct ck_pick_alias *a = &cv->sel.alias[i];
+
+		if (item[a->tensor])
+			alias[want->naliases++] = (struct ck_want_alias){ a->name,
+									  item[a->tensor] - 1 };
+	}
+	want->alias = alias;
+	return 0;
 }
 
 static int plan_set(struct ck_cv *cv, struct ck_cv_set *set, struct ckpt_err *err)
@@ -46,6 +74,8 @@ static int plan_set(struct ck_cv *cv, struct ck_cv_set *set, struct ckpt_err *er
 	rc = ck_cv_make_meta(cv, set, err);
 	want.meta = set->meta;
 	want.nmeta = set->nmeta;
+	if (!rc)
+		rc = list_aliases(cv, set, &want, err);
 	return rc ? rc : driver->plan(&want, &cv->plan, err);
 }
 
@@ -72,7 +102,7 @@ static int copy_wanted(struct ck_cv *cv, const struct ck_tree *tree, struct ckpt
 			continue;
 		rc = ck_plan_file(&cv->plan, e->name, err);
 		if (!rc)
-			rc = ck_plan_copy(&cv->plan, e->path, e->bytes, err);
+			rc = ck_plan_copy(&cv->plan, e->path, 0, e->bytes, err);
 	}
 	return rc;
 }

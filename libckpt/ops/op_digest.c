@@ -6,6 +6,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/ops/ck_agree.h"
+#include "libckpt/ops/ck_buffers.h"
 #include "libckpt/ops/ck_ckpt.h"
 #include "libckpt/ops/ck_lines.h"
 #include "libckpt/ops/ck_run.h"
@@ -73,6 +74,8 @@ static int check(struct ckpt *ck, const struct ckpt_run_opts *run, struct ckpt_e
 	if (bad)
 		return ck_findings_fail(bad, err);
 	rc = ck_agree(ck, run->threads, err);
+	if (!rc)
+		rc = ck_buffers_compare(ck, err);
 	bad = ck_findings_worst(&ck->findings, CKPT_ERROR);
 	return rc || !bad ? rc : ck_findings_fail(bad, err);
 }

@@ -5,8 +5,10 @@ run of hundreds of small engines pays for the imports once. Only data movement i
 here (collectives that gloo does not offer for 16-bit types); no part of DeepSpeed that cuts,
 pads, names or writes anything is changed.
 """
+import contextlib
 import datetime
 import gc
+import importlib
 import os
 import shutil
 import sys
@@ -127,8 +129,9 @@ def prepare():
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False   # would compile it
     widen_gloo()
     # what the first engine would import in every rank, and what every collection would walk
-    import deepspeed.runtime.superoffload.superoffload_stage3
-    import deepspeed.runtime.zero.muon.muon_optimizer
+    for late in ("superoffload.superoffload_stage3", "zero.muon.muon_optimizer"):
+        with contextlib.suppress(ImportError):      # older versions have neither
+            importlib.import_module("deepspeed.runtime." + late)
     gc.collect()
     gc.freeze()
 

@@ -4,9 +4,12 @@
 #	ZCKPT=path/to/zckpt tests/interop/run.sh [--long]
 #
 # ZCKPT_VENV   the Python environment, kept between runs (setup-venv.sh)
+# ZCKPT_VENV_OLD  the same for older DeepSpeed versions (setup-venv-old.sh);
+#              default: a folder beside ZCKPT_VENV
+# ZCKPT_FIXTURES  the unpacked fixtures (default build/fixtures)
 # ZCKPT_SEED   another series of generated checkpoints (printed, default 20)
 # ZCKPT_KEEP   a folder to keep the generated checkpoints in
-# ZCKPT_LONG=1 the same as --long: 400 checkpoints, 36 models
+# ZCKPT_LONG=1 the same as --long: 400 checkpoints, 36 models, every resume
 #
 # The last line is `N passed, N failed, N skipped`. Exit 0, 1, or 77 when the
 # environment cannot be made here (reason on stderr).
@@ -15,6 +18,8 @@ here=$(cd "$(dirname "$0")" && pwd) || exit 1
 top=$(cd "$here/../.." && pwd) || exit 1
 ZCKPT=${ZCKPT:-$top/build/zckpt}
 ZCKPT_VENV=${ZCKPT_VENV:-${HOME:-/root}/.cache/zckpt/venv}
+ZCKPT_VENV_OLD=${ZCKPT_VENV_OLD:-$ZCKPT_VENV-old}
+ZCKPT_FIXTURES=${ZCKPT_FIXTURES:-$top/build/fixtures}
 seed=${ZCKPT_SEED:-20}
 
 cases=63 need=2 long=
@@ -85,8 +90,42 @@ part "every state against the live engine" \
 	"$python" "$here/check_cases.py" "$work/cases" --need $need
 part "read by safetensors, torch and numpy" \
 	"$python" "$here/read_back.py" "$work/cases"
+part "state dicts loaded by torch" \
+	"$python" "$here/torch_files.py" "$work/cases" $long
+if [ -n "${ZCKPT_BUILD:-}" ] && [ -x "$ZCKPT_BUILD/tests/unit/test_pickle_emit" ]; then
+	part "pickles written again, unpickled by Python" \
+		"$python" "$here/reemit.py" "$ZCKPT_BUILD/tests/unit/test_pickle_emit"
+fi
 part "models loaded by transformers" \
 	"$python" "$here/hf_models.py" "$work/models" $long
+
+# resume: what reshard writes, in real DeepSpeed of several versions
+if ! "$ZCKPT" reshard -h >/dev/null 2>&1; then
+	echo "== interop: resume: skipped: this zckpt has no reshard"
+	skipped=$((skipped + 1))
+elif [ ! -d "$ZCKPT_FIXTURES/deepspeed" ]; then
+	echo "== interop: resume: skipped: no fixtures at $ZCKPT_FIXTURES"
+	skipped=$((skipped + 1))
+else
+	versions="0.16.9 0.14.5"
+	if [ -n "$long" ]; then
+		versions="$versions 0.18.9 0.17.6 0.15.4"
+	fi
+	for v in $versions; do
+		sh "$here/setup-venv-old.sh" "$ZCKPT_VENV_OLD" "$v" "$ZCKPT_VENV"
+		rc=$?
+		if [ $rc -ne 0 ] && [ $rc -ne 77 ]; then
+			echo "== interop: resume: DeepSpeed $v cannot be set up"
+			failed=$((failed + 1))
+		fi
+	done
+	part "the fixtures as DeepSpeed wrote them" \
+		"$python" "$here/resume_cases.py" --unchanged \
+		--fixtures "$ZCKPT_FIXTURES" --old "$ZCKPT_VENV_OLD"
+	part "resumed by DeepSpeed after reshard (seed $seed)" \
+		"$python" "$here/resume_cases.py" --zckpt "$ZCKPT" $long --seed "$seed" \
+		--fixtures "$ZCKPT_FIXTURES" --old "$ZCKPT_VENV_OLD"
+fi
 
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed -eq 0 ] && [ $passed -gt 0 ]

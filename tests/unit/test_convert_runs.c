@@ -203,9 +203,9 @@ static void states_and_weights_live_side_by_side_under_force(void **state)
 	holds(dst, "weight-00001-of-00002.safetensors", NULL);
 }
 
-static void torch_files_are_not_written(void **state)
+static void files_of_trainers_are_not_written(void **state)
 {
-	char *pt = in(dir, "x.pt");
+	char *pt = in(dir, "x.ckpt");
 
 	(void)state;
 	t_conv_source(src, small);
@@ -440,7 +440,7 @@ static void parts_make_the_whole_when_they_are_committed(void **state)
 	for (opts.part = 0; opts.part < 2; opts.part++)
 		t_conv(src, dst, &opts, 0, NULL, NULL);
 	assert_int_equal(ckpt_commit(dst, 0, CKPT_SYNC_DATA, &err), -CKPT_E_INCOMPLETE);
-	assert_non_null(strstr(err.msg, "part 2 of 3"));
+	assert_non_null(strstr(err.msg, "part 3 of 3"));
 	assert_false(t_exists(dst));
 	t_conv(src, dst, &opts, 0, NULL, NULL);
 	assert_false(t_exists(dst));
@@ -511,7 +511,7 @@ int main(void)
 		T(what_stands_at_the_destination_is_not_touched_without_force),
 		T(force_replaces_the_weights_and_keeps_everything_else),
 		T(states_and_weights_live_side_by_side_under_force),
-		T(torch_files_are_not_written),
+		T(files_of_trainers_are_not_written),
 		T(empty_choice_is_a_wrong_call),
 		T(configuration_and_tokenizer_come_along_and_weights_do_not),
 		T(canceled_run_leaves_nothing_behind),

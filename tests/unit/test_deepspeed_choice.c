@@ -130,6 +130,10 @@ static void a_latest_that_lies_or_is_empty_is_refused_with_what_is_there(void **
 	fails("ckpt", NULL, CKPT_E_NOTFOUND, "LATEST_LIES|empty|global_step3");
 	latest("ckpt", "\0\0\0\0", 4);
 	fails("ckpt", NULL, CKPT_E_NOTFOUND, "LATEST_LIES");
+	latest("ckpt", "../ckpt/global_step3", 20);
+	fails("ckpt", NULL, CKPT_E_UNSAFE, "LATEST_LIES|outside");
+	latest("ckpt", "/global_step3", 13);
+	fails("ckpt", NULL, CKPT_E_UNSAFE, "LATEST_LIES|outside");
 	chosen("ckpt", "global_step3", "global_step3", NULL);
 	fails("ckpt", "global_step4", CKPT_E_NOTFOUND, "no step global_step4|global_step3");
 }

@@ -331,7 +331,7 @@ static void parts_are_put_together_and_a_missing_one_is_named(void **state)
 	}
 	assert_int_equal(ck_stage_finish(s.dst, 10, CKPT_SYNC_NONE, NULL, &s.err),
 			 -CKPT_E_INCOMPLETE);
-	assert_non_null(strstr(s.err.msg, "part 2 of 3"));
+	assert_non_null(strstr(s.err.msg, "part 3 of 3"));
 	assert_false(t_exists(s.dst));
 	/* Written, but not ended: not yet. */
 	stage = write_some(&s, &o, UNITS);

@@ -91,7 +91,7 @@ static struct ck_hash128 hash_of(int what, uint32_t nparts)
 		assert_int_equal(ck_plan_zero(&plan, 1, NULL), 0);
 	if (what == 6)
 		assert_int_equal(ck_plan_file(&plan, "empty", NULL), 0);
-	assert_int_equal(ck_plan_copy(&plan, what == 7 ? "p" : "q", 9, NULL), 0);
+	assert_int_equal(ck_plan_copy(&plan, what == 7 ? "p" : "q", 0, 9, NULL), 0);
 	assert_int_equal(ck_plan_finish(&plan, NULL), 0);
 	assert_int_equal(ck_plan_hash(&plan, nparts, &h, NULL), 0);
 	ck_plan_release(&plan);

@@ -90,7 +90,7 @@ static void open_scene(struct scene *s)
 	assert_int_equal(ck_plan_zero(&s->plan, 100, NULL), 0);
 	expect(s, zeros, 100);
 	path = t_fmt("%s/raw", s->raw.dir);
-	assert_int_equal(ck_plan_copy(&s->plan, path, 700000, NULL), 0);
+	assert_int_equal(ck_plan_copy(&s->plan, path, 0, 700000, NULL), 0);
 	expect(s, s->raw.bytes, 700000);
 	free(path);
 	assert_int_equal(ck_plan_finish(&s->plan, &err), 0);

@@ -5,7 +5,9 @@ try() {
 	sed -n '1s/^/  /p' out
 }
 mkdir run
-for name in a.pt a.bin a.pth a.ckpt; do try run $name; done
+try run a.ckpt
+try run a.pt/
+try --state all run a.pth
 try run
 try run -o ''
 try run a.safetensors/

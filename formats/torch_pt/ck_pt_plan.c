@@ -1,0 +1,260 @@
+/* ck_pt_plan.c -- see ck_pt_plan.h: the records of an archive and what lies between them. */
+#include "formats/torch_pt/ck_pt_plan.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/torch_pt/ck_pt_save.h"
+#include "libckpt/base/ck_buf.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/tensor/ck_dtype.h"
+#include "libckpt/zip/ck_zip.h"
+#include "libckpt/zip/ck_zip_layout.h"
+
+#define BEFORE 4	/* records before the storages: pickle, version, alignment, byte order */
+#define BEHIND 2	/* and behind them: version, id */
+#define ID_DIGITS 40
+
+/* A file in the making. */
+struct making {
+	struct ck_pt_saved saved;
+	struct ck_plan *plan;
+	const char *prefix;
+	char *pickle;
+	uint64_t pickle_bytes;
+	char id[ID_DIGITS + 1];
+	struct ck_zip_rec *rec;
+	uint64_t nrecs;
+	struct ck_zip_ends ends;
+	uint32_t *crc;		/* by number of a storage: in the plan, CK_NONE = empty */
+	struct ck_buf between;	/* headers and small records that are not in the plan yet */
+};
+
+/* ---- lengths ---- */
+
+static int piece_bytes(const struct ck_pt_piece *p, uint64_t *out, struct ckpt_err *err)
+{
+	if (p->kind == CK_SEG_STATE)
+		return ck_dtype_bytes(p->dtype, p->count, out, err);
+	*out = p->count;
+	return 0;
+}
+
+static int measure(struct making *m, struct ckpt_err *err)
+{
+	const struct ck_pt_want *want = m->saved.want;
+
+	for (uint64_t i = 0; i < want->nstorages; i++)
+		for (uint64_t k = 0; k < want->storage[i].npieces; k++) {
+			uint64_t n = 0;
+			int rc = piece_bytes(&want->storage[i].piece[k], &n, err);
+
+			if (!rc && (ck_add_over(m->saved.bytes[i], n, &m->saved.bytes[i]) ||
+				    m->saved.bytes[i] > INT64_MAX))
+				rc = ck_fail(err, CKPT_E_LIMIT, want->name, CKPT_NO_OFFSET,
+					     "a storage would exceed 2^63 bytes");
+			if (rc)
+				return rc;
+		}
+	return 0;
+}
+
+/* torch cuts the name at its last dot, and takes "archive" where the name is not plain ASCII. */
+static int choose_prefix(struct making *m, struct ckpt_err *err)
+{
+	const struct ck_pt_want *want = m->saved.want;
+	const char *base = strrchr(want->name, '/'), *dot;
+
+	if (want->prefix) {
+		m->prefix = want->prefix;
+		return 0;
+	}
+	base = base ? base + 1 : want->name;
+	dot = strrchr(base, '.');
+	m->prefix = ck_arena_strndup(&m->plan->arena, base,
+				     dot ? (size_t)(dot - base) : strlen(base));
+	if (!m->prefix)
+		return ck_fail_nomem(err, "a name", strlen(base));
+	for (const char *p = m->prefix; *p; p++)
+		if ((unsigned char)*p < ' ' || (unsigned char)*p > 126 || *p == '\\')
+			m->prefix = "archive";
+	if (!m->prefix[0] || strlen(m->prefix) > 200)
+		m->prefix = "archive";
+	return 0;
+}
+
+/*
+ * torch puts 40 digits of hashes here, for logs only.  Ours say what the pickle is and how long the
+ * storages are; they are the same in every run.
+ */
+static void make_id(struct making *m)
+{
+	const uint64_t one = ck_hash64(m->pickle, m->pickle_bytes);
+	uint64_t two = m->saved.nkeys;
+	uint8_t p[16];
+
+	for (uint32_t i = 0; i < m->saved.nkeys; i++) {
+		ck_put_le64(p, two);
+		ck_put_le64(p + 8, m->saved.bytes[m->saved.order[i]]);
+		two = ck_hash64(p, sizeof(p));
+	}
+	snprintf(m->id, sizeof(m->id), "%020" PRIu64 "%020" PRIu64, one, two);
+}
+
+static int list_records(struct making *m, struct ckpt_err *err)
+{
+	struct ck_zip_rec *r;
+
+	m->nrecs = BEFORE + (uint64_t)m->saved.nkeys + BEHIND;
+	m->rec = ck_alloc_array(m->nrecs, sizeof(*m->rec));
+	if (!m->rec)
+		return ck_fail_nomem(err, "records", m->nrecs);
+	memset(m->rec, 0, m->nrecs * sizeof(*m->rec));
+	r = m->rec;
+	*r++ = (struct ck_zip_rec){ .name = "data.pkl", .bytes = m->pickle_bytes };
+	*r++ = (struct ck_zip_rec){ .name = ".format_version", .bytes = 1 };
+	*r++ = (struct ck_zip_rec){ .name = ".storage_alignment", .bytes = 2 };
+	*r++ = (struct ck_zip_rec){ .name = "byteorder", .bytes = 6 };
+	for (uint32_t i = 0; i < m->saved.nkeys; i++, r++) {
+		r->name = ck_arena_printf(&m->plan->arena, "data/%u", i);
+		r->bytes = m->saved.bytes[m->saved.order[i]];
+		if (!r->name)
+			return ck_fail_nomem(err, "records", m->nrecs);
+	}
+	*r++ = (struct ck_zip_rec){ .name = "version", .bytes = 2 };
+	*r++ = (struct ck_zip_rec){ .name = ".data/serialization_id", .bytes = ID_DIGITS };
+	return ck_zip_layout(m->prefix, CK_ZIP_ALIGN, m->rec, m->nrecs, &m->ends, err);
+}
+
+/* ---- bytes ---- */
+
+static int flush(struct making *m, struct ckpt_err *err)
+{
+	int rc = ck_plan_literal(m->plan, m->between.p, m->between.len, err);
+
+	m->between.len = 0;
+	return rc;
+}
+
+/* A record whose content is here. */
+static int put_small(struct making *m, struct ck_zip_rec *r, const char *content,
+		     struct ckpt_err *err)
+{
+	int rc;
+
+	r->crc = ck_zip_crc32(0, content, r->bytes);
+	rc = ck_zip_put_local(&m->between, m->prefix, r, err);
+	if (!rc)
+		rc = ck_buf_add(&m->between, content, r->bytes, err);
+	return rc ? rc : ck_zip_put_descriptor(&m->between, r, err);
+}
+
+static int plan_piece(struct making *m, const struct ck_pt_piece *p, struct ckpt_err *err)
+{
+	switch (p->kind) {
+	case CK_SEG_STATE:
+		return ck_plan_state(m->plan, m->saved.want->ix, p->state, p->dtype, p->first,
+				     p->count, p->slot, err);
+	case CK_SEG_ZERO:
+		return ck_plan_zero(m->plan, p->count, err);
+	case CK_SEG_FILE:
+		return ck_plan_copy(m->plan, p->text, p->first, p->count, err);
+	case CK_SEG_LITERAL:
+		return ck_plan_literal(m->plan, p->text, p->count, err);
+	default:
+		return ck_fail(err, CKPT_E_USAGE, m->saved.want->name, CKPT_NO_OFFSET,
+			       "a piece of kind %u", p->kind);
+	}
+}
+
+static int put_storage(struct making *m, uint32_t number, struct ckpt_err *err)
+{
+	const struct ck_pt_part *s = &m->saved.want->storage[m->saved.order[number]];
+	struct ck_zip_rec *r = &m->rec[BEFORE + number];
+	int rc = ck_zip_put_local(&m->between, m->prefix, r, err);
+
+	m->crc[number] = CK_NONE;
+	if (rc || !r->bytes)
+		return rc;
+	rc = flush(m, err);
+	if (!rc)
+		rc = ck_plan_crc_begin(m->plan, &m->crc[number], err);
+	for (uint64_t i = 0; !rc && i < s->npieces; i++)
+		rc = plan_piece(m, &s->piece[i], err);
+	if (rc)
+		return rc;
+	ck_plan_crc_end(m->plan);
+	ck_plan_crc_fill(m->plan, m->crc[number], r->data + r->bytes + CK_ZIP_CRC_IN_DESCRIPTOR);
+	ck_plan_crc_fill(m->plan, m->crc[number], r->central + CK_ZIP_CRC_IN_CENTRAL);
+	return ck_zip_put_descriptor(&m->between, r, err);
+}
+
+static int put_all(struct making *m, struct ckpt_err *err)
+{
+	struct ck_zip_rec *behind = m->rec + m->nrecs - BEHIND;
+	int rc = put_small(m, &m->rec[0], m->pickle, err);
+
+	if (!rc)
+		rc = put_small(m, &m->rec[1], "1", err);
+	if (!rc)
+		rc = put_small(m, &m->rec[2], "64", err);
+	if (!rc)
+		rc = put_small(m, &m->rec[3], "little", err);
+	for (uint32_t i = 0; !rc && i < m->saved.nkeys; i++)
+		rc = put_storage(m, i, err);
+	if (!rc)
+		rc = put_small(m, &behind[0], "3\n", err);
+	if (!rc)
+		rc = put_small(m, &behind[1], m->id, err);
+	for (uint64_t i = 0; !rc && i < m->nrecs; i++)
+		rc = ck_zip_put_central(&m->between, m->prefix, &m->rec[i], err);
+	if (!rc)
+		rc = ck_zip_put_end(&m->between, &m->ends, err);
+	return rc ? rc : flush(m, err);
+}
+
+static int make_file(struct making *m, struct ckpt_err *err)
+{
+	const struct ck_pt_want *want = m->saved.want;
+	const uint64_t n = want->nstorages;
+	int rc;
+
+	m->saved.bytes = ck_zalloc(n * sizeof(*m->saved.bytes));
+	m->saved.key = ck_alloc_array(n, sizeof(*m->saved.key));
+	m->saved.order = ck_alloc_array(n, sizeof(*m->saved.order));
+	m->crc = ck_alloc_array(n, sizeof(*m->crc));
+	if (n >= CK_NONE || !m->saved.bytes || !m->saved.key || !m->saved.order || !m->crc)
+		return ck_fail_nomem(err, "storages", n);
+	memset(m->saved.key, 0xff, n * sizeof(*m->saved.key));
+	rc = measure(m, err);
+	if (!rc)
+		rc = choose_prefix(m, err);
+	if (!rc)
+		rc = ck_pt_save(&m->saved, &m->pickle, &m->pickle_bytes, err);
+	if (rc)
+		return rc;
+	make_id(m);
+	rc = list_records(m, err);
+	if (!rc)
+		rc = ck_plan_file(m->plan, want->name, err);
+	return rc ? rc : put_all(m, err);
+}
+
+int ck_pt_plan_file(const struct ck_pt_want *want, struct ck_plan *plan, struct ckpt_err *err)
+{
+	struct making m = {
+		.saved.want = want, .plan = plan, .between = CK_BUF_INIT(SIZE_MAX / 8),
+	};
+	int rc = make_file(&m, err);
+
+	ck_buf_release(&m.between);
+	ck_free(m.rec);
+	ck_free(m.crc);
+	ck_free(m.pickle);
+	ck_free(m.saved.bytes);
+	ck_free(m.saved.key);
+	ck_free(m.saved.order);
+	return rc;
+}

@@ -1,0 +1,196 @@
+/* ck_fill.c -- see ck_fill.h. */
+#include "libckpt/io/ck_fill.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/base/ck_crc.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_hash.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_tree.h"
+
+#define MOST_FILES 1000000u	/* in a folder of the result */
+
+struct filling {
+	const struct ck_commit *c;
+	struct ck_crc_piece *piece;
+	uint64_t npieces, piece_cap;
+	struct ck_record_sum *place;	/* sorted by file, then offset */
+	uint64_t nplaces, place_cap;
+};
+
+static int take_sum(struct filling *f, const struct ck_record_sum *s, struct ckpt_err *err)
+{
+	int rc;
+
+	if (s->sum >= UINT32_MAX)
+		return ck_fail(err, CKPT_E_CORRUPT, f->c->partial, CKPT_NO_OFFSET,
+			       "a record speaks of sum %" PRIu64, s->sum);
+	if (s->place) {
+		rc = ck_grow(&f->place, &f->place_cap, f->nplaces + 1, sizeof(*f->place), err);
+		if (!rc)
+			f->place[f->nplaces++] = *s;
+		return rc;
+	}
+	rc = ck_grow(&f->piece, &f->piece_cap, f->npieces + 1, sizeof(*f->piece), err);
+	if (!rc)
+		f->piece[f->npieces++] = (struct ck_crc_piece){ s->off, s->bytes, (uint32_t)s->sum,
+								s->crc };
+	return rc;
+}
+
+static int read_part(struct filling *f, uint32_t part, struct ckpt_err *err)
+{
+	char *path = ck_commit_record_path(f->c, part);
+	struct ck_record_sum *sums = NULL;
+	uint64_t n = 0;
+	int rc = path ? ck_record_sums(path, &sums, &n, err) : ck_fail_nomem(err, "a file name", 0);
+
+	for (uint64_t i = 0; !rc && i < n; i++)
+		rc = take_sum(f, &sums[i], err);
+	ck_free(sums);
+	ck_free(path);
+	return rc;
+}
+
+/* A piece of no bytes, which says where the sum ends, comes behind the last one. */
+static int piece_order(const void *a, const void *b)
+{
+	const struct ck_crc_piece *x = a, *y = b;
+	const int order = ck_crc_order(a, b);
+
+	return order ? order : (x->bytes < y->bytes) - (x->bytes > y->bytes);
+}
+
+static int place_order(const void *a, const void *b)
+{
+	const struct ck_record_sum *x = a, *y = b;
+
+	if (x->bytes != y->bytes)
+		return x->bytes < y->bytes ? -1 : 1;
+	return x->off < y->off ? -1 : x->off > y->off;
+}
+
+/* The pieces of one sum: a binary search for the first. */
+static int join(const struct filling *f, uint32_t sum, uint32_t *crc_out, struct ckpt_err *err)
+{
+	uint64_t lo = 0, hi = f->npieces, n = 0;
+
+	while (lo < hi) {
+		const uint64_t mid = lo + (hi - lo) / 2;
+
+		if (f->piece[mid].slot < sum)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	while (lo + n < f->npieces && f->piece[lo + n].slot == sum)
+		n++;
+	if (!n || f->piece[lo + n - 1].bytes)
+		return ck_fail(err, CKPT_E_CORRUPT, f->c->partial, CKPT_NO_OFFSET,
+			       "the records do not say how long checksum %u is", sum);
+	return ck_crc_join(f->piece + lo, n, f->piece[lo + n - 1].off, crc_out, err);
+}
+
+/* The file of that name hash in one folder of the result; 'sub' NULL = the result itself. */
+static int look_in(const struct filling *f, const char *sub, uint64_t hash, char **path_out,
+		   struct ckpt_err *err)
+{
+	struct ck_tree tree = CK_TREE_INIT;
+	const char *data = f->c->data;
+	int rc = ck_tree_list(&tree, &data, 1, sub, MOST_FILES, err);
+
+	for (uint64_t i = 0; !rc && !*path_out && i < tree.n; i++) {
+		const struct ck_tree_entry *e = &tree.entry[i];
+		char *name = sub ? ck_asprintf("%s/%s", sub, e->name) : ck_strdup(e->name);
+
+		if (!name)
+			rc = ck_fail_nomem(err, "a file name", 0);
+		else if (e->is_dir)
+			rc = sub ? 0 : look_in(f, name, hash, path_out, err);
+		else if (ck_hash64(name, strlen(name)) == hash)
+			*path_out = ck_asprintf("%s/%s", data, name);
+		ck_free(name);
+	}
+	ck_tree_release(&tree);
+	return rc;
+}
+
+static int write_sums(const struct filling *f, const char *path, int fd, uint64_t first,
+		      uint64_t n, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = first; !rc && i < first + n; i++) {
+		uint32_t crc = 0;
+		uint8_t p[4];
+
+		rc = join(f, (uint32_t)f->place[i].sum, &crc, err);
+		ck_put_le32(p, crc);
+		if (!rc && ck_sys.pwrite(fd, p, sizeof(p), (off_t)f->place[i].off) != sizeof(p))
+			rc = ck_fail_sys(err, errno ? errno : EIO, "write", path);
+	}
+	return rc;
+}
+
+/* The places first .. first + n of one file. */
+static int fill_file(const struct filling *f, uint64_t first, uint64_t n, enum ckpt_sync sync,
+		     struct ckpt_err *err)
+{
+	char *path = NULL;
+	int fd, rc = look_in(f, NULL, f->place[first].bytes, &path, err);
+
+	if (rc)
+		return rc;
+	if (!path)
+		return ck_fail(err, CKPT_E_CORRUPT, f->c->data, CKPT_NO_OFFSET,
+			       "a file that a record speaks of is not here");
+	fd = ck_sys.open(path, O_RDWR | O_NOFOLLOW, 0);
+	if (fd < 0) {
+		rc = ck_fail_sys(err, errno, "open", path);
+		ck_free(path);
+		return rc;
+	}
+	rc = write_sums(f, path, fd, first, n, err);
+	if (!rc && sync != CKPT_SYNC_NONE && ck_sys.fdatasync(fd))
+		rc = ck_fail_sys(err, errno, "sync", path);
+	if (ck_sys.close(fd) && !rc)
+		rc = ck_fail_sys(err, errno, "close", path);
+	ck_free(path);
+	return rc;
+}
+
+static int fill_files(struct filling *f, enum ckpt_sync sync, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0, n; !rc && i < f->nplaces; i += n) {
+		for (n = 1; i + n < f->nplaces && f->place[i + n].bytes == f->place[i].bytes; n++)
+			;
+		rc = fill_file(f, i, n, sync, err);
+	}
+	return rc;
+}
+
+int ck_fill_sums(const struct ck_commit *c, uint32_t nparts, enum ckpt_sync sync,
+		 struct ckpt_err *err)
+{
+	struct filling f = { .c = c };
+	int rc = 0;
+
+	for (uint32_t part = 0; !rc && part < nparts; part++)
+		rc = read_part(&f, part, err);
+	if (!rc && f.nplaces) {
+		if (f.npieces)
+			qsort(f.piece, f.npieces, sizeof(*f.piece), piece_order);
+		qsort(f.place, f.nplaces, sizeof(*f.place), place_order);
+		rc = fill_files(&f, sync, err);
+	}
+	ck_free(f.piece);
+	ck_free(f.place);
+	return rc;
+}

@@ -1,0 +1,133 @@
+/* ck_deliver.c -- see ck_deliver.h. */
+#include "libckpt/ops/ck_deliver.h"
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_fs.h"
+#include "libckpt/io/ck_stage.h"
+#include "libckpt/ops/ck_sums.h"
+
+/* The hashes into their places in the headers. */
+static int fill_digests(const struct ck_deliver *d, const struct ck_run_job *job,
+			const struct ck_run_stats *stats, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < d->plan->nslots; i++) {
+		const struct ck_slot *s = &d->plan->slot[i];
+		char text[33];
+
+		if (s->fill == UINT64_MAX)
+			continue;
+		ck_hash128_print(stats->digest[i], text);
+		rc = ck_stage_write(job->stage, job->stage_file[s->file], s->fill, text, 32, err);
+	}
+	return rc;
+}
+
+static int begin_stage(const struct ck_deliver *d, struct ck_stage **stage_out,
+		       struct ckpt_err *err)
+{
+	struct ck_stage_opts so = {
+		.dst = d->dst, .is_dir = d->is_dir, .force = d->flags & CKPT_CONVERT_FORCE,
+		.restart = d->flags & CKPT_CONVERT_RESTART, .sync = d->run->sync,
+		.part = d->nparts > 1 ? d->part : 0, .nparts = d->nparts > 1 ? d->nparts : 1,
+		.nunits = d->plan->nunits, .total_bytes = ck_plan_bytes(d->plan),
+		.fingerprint = d->fingerprint, .is_ours = d->is_ours,
+	};
+	int rc = ck_plan_hash(d->plan, so.nparts, &so.plan, err);
+
+	return rc ? rc : ck_stage_begin(&so, stage_out, err);
+}
+
+static int write_stage(const struct ck_deliver *d, struct ck_run_job *job,
+		       struct ck_run_stats *stats, struct ckpt_err *err)
+{
+	uint32_t *file = ck_alloc_array(d->plan->nfiles, sizeof(*file));
+	int rc = file ? 0 : ck_fail_nomem(err, "files", d->plan->nfiles);
+
+	for (uint64_t i = 0; !rc && i < d->plan->nfiles; i++)
+		rc = ck_stage_file(job->stage, d->plan->file[i].name, d->plan->file[i].bytes,
+				   &file[i], err);
+	job->stage_file = file;
+	if (!rc)
+		rc = ck_run(job, stats, err);
+	if (!rc)
+		rc = fill_digests(d, job, stats, err);
+	if (!rc)
+		rc = ck_sums_settle(job, stats, err);
+	if (!rc)
+		rc = ck_stage_end(job->stage, err);
+	if (!rc && job->nparts == 1)
+		rc = ck_stage_commit(job->stage, 0, err);
+	job->stage_file = NULL;
+	ck_free(file);
+	return rc;
+}
+
+/* A killed run had come as far as the rename: nothing is left but what it would have said. */
+static int find_done(const struct ck_deliver *d, struct ck_run_job *job,
+		     struct ck_run_stats *stats, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	job->to = CK_RUN_NOWHERE;
+	if (d->plan->nslots)
+		rc = ck_run(job, stats, err);
+	stats->resumed = ck_plan_bytes(d->plan);
+	stats->written = 0;
+	return rc;
+}
+
+static int run_to_stage(const struct ck_deliver *d, struct ck_run_job *job,
+			struct ck_run_stats *stats, struct ckpt_err *err)
+{
+	int rc = begin_stage(d, &job->stage, err);
+
+	if (rc)
+		return rc;
+	if (ck_stage_is_done(job->stage))
+		rc = find_done(d, job, stats, err);
+	else
+		rc = write_stage(d, job, stats, err);
+	if (rc)
+		ck_stage_abort(job->stage);
+	else
+		ck_stage_close(job->stage);
+	return rc;
+}
+
+/* A dry run says "it is there already" as the real one would. */
+static int check_absent(const struct ck_deliver *d, struct ckpt_err *err)
+{
+	bool empty = false;
+	enum ck_fs_kind kind;
+	int rc = ck_fs_kind(d->dst, &kind, err);
+
+	if (!rc && kind == CK_FS_DIR)
+		rc = ck_fs_dir_is_empty(d->dst, &empty, err);
+	if (rc || kind == CK_FS_NOTHING || (d->flags & CKPT_CONVERT_FORCE) ||
+	    (empty && d->is_dir))
+		return rc;
+	return ck_fail(err, CKPT_E_EXISTS, d->dst, CKPT_NO_OFFSET,
+		       "the destination is there already; --force replaces it");
+}
+
+int ck_deliver(const struct ck_deliver *d, struct ck_run_stats *stats_out,
+	       struct ckpt_err *err)
+{
+	struct ck_run_job job = {
+		.ix = &d->ck->ix, .plan = d->plan, .limits = &d->ck->limits, .opts = d->run,
+		.fd = d->fd, .part = d->nparts > 1 ? d->part : 0,
+		.nparts = d->nparts > 1 ? d->nparts : 1,
+		.to = d->to_stream ? CK_RUN_STREAM : CK_RUN_STAGE,
+	};
+	int rc;
+
+	if (d->flags & CKPT_CONVERT_DRY_RUN)
+		return d->to_stream ? 0 : check_absent(d, err);
+	ck_fdpool_set_drop(d->ck->pool, true);
+	rc = d->to_stream ? ck_run(&job, stats_out, err) : run_to_stage(d, &job, stats_out, err);
+	ck_fdpool_set_drop(d->ck->pool, false);
+	return rc;
+}

@@ -1,0 +1,33 @@
+/*
+ * ck_deliver.h -- a plan to its destination: through the commit protocol, or as a stream.
+ * What every writing verb does once it has a plan.
+ */
+#ifndef CK_DELIVER_H
+#define CK_DELIVER_H
+
+#include "libckpt/format/ck_plan.h"
+#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/ops/ck_run.h"
+
+struct ck_deliver {
+	struct ckpt *ck;
+	const struct ck_plan *plan;
+	const char *dst;		/* without slashes at its end */
+	bool is_dir;
+	bool to_stream;			/* to 'fd'; dst is not used */
+	int fd;
+	unsigned flags;			/* CKPT_CONVERT_FORCE, _RESTART, _DRY_RUN */
+	const struct ckpt_run_opts *run;	/* complete */
+	uint32_t part, nparts;		/* nparts 0 or 1 = all of it */
+	struct ck_hash128 fingerprint;	/* of the source */
+	bool (*is_ours)(const char *name);	/* ck_stage.h */
+};
+
+/*
+ * '*stats_out' is filled on success and its arrays are the caller's (ck_free()).  A dry run looks
+ * at the destination only.  Codes of ck_stage_begin() and ck_run().
+ */
+int ck_deliver(const struct ck_deliver *d, struct ck_run_stats *stats_out,
+	       struct ckpt_err *err);
+
+#endif
