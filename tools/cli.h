@@ -53,6 +53,10 @@ struct args {
 	int tensors;
 	const char *check;
 	uint64_t timeout;
+	/* reshard */
+	const char *stage, *new_tag;
+	uint64_t world, sub_group_size;
+	int round_robin;	/* -1 = as the source has it */
 };
 
 enum opt_kind {
@@ -92,7 +96,8 @@ struct command {
 	const struct opt *tables[6];	/* ends with NULL */
 };
 
-extern const struct command cmd_convert, cmd_commit, cmd_digest, cmd_inspect, cmd_map;
+extern const struct command cmd_convert, cmd_commit, cmd_digest, cmd_inspect, cmd_map,
+	cmd_reshard;
 
 /* 0, or the exit status of a wrong call, which has been told on stderr. */
 int opt_parse(const struct command *cmd, int argc, char **argv, struct args *args);

@@ -8,6 +8,7 @@
 
 static const struct command *const commands[] = {
 	&cmd_commit, &cmd_convert, &cmd_digest, &cmd_inspect, &cmd_map,
+	&cmd_reshard,
 };
 #define NCOMMANDS (sizeof(commands) / sizeof(commands[0]))
 
@@ -68,7 +69,7 @@ static int print_version(void)
 
 static int run(int argc, char **argv)
 {
-	struct args args = { .progress = -1, .timeout = 60 };
+	struct args args = { .progress = -1, .timeout = 60, .round_robin = -1 };
 	const struct command *cmd;
 	int status;
 

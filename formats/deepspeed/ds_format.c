@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/deepspeed/ck_ds.h"
+#include "formats/deepspeed/ds_write.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
@@ -278,4 +278,5 @@ const struct ck_format ck_format_deepspeed = {
 	.name = "deepspeed",
 	.probe = ck_ds_probe,
 	.index = ds_index,
+	.reshard = ck_ds_reshard,
 };

@@ -498,6 +498,38 @@ CKPT_API int ckpt_convert(struct ckpt *ck, const char *dst,
 
 CKPT_API void ckpt_report_free(struct ckpt_report *report);
 
+/* ---------------------------------------------------------------- reshard */
+
+struct ckpt_reshard_opts {
+	size_t size;
+	const struct ckpt_run_opts *run;
+	uint32_t world;			/* ranks of the result, 1 to 4096 */
+	int stage;			/* -1 = the source's; 1, 2, 3; 4 = BF16_Optimizer */
+	int round_robin;		/* -1 = as the source has it, 0, 1 */
+	uint64_t sub_group_size;	/* stage 3; 0 = the one in the step's own configuration */
+	const char *tag;		/* of the result; NULL = the source's */
+	unsigned flags;			/* CKPT_CONVERT_FORCE, _RESTART, _DRY_RUN, _STRICT */
+	uint32_t part, nparts;		/* as in ckpt_convert_opts */
+};
+
+/*
+ * Write the training state of 'ck', a DeepSpeed step, for another number of ranks: a folder
+ * 'dst' with 'latest' and the step, which DeepSpeed's load_checkpoint() takes there without a
+ * flag.  Every element of weights, masters and optimizer states is kept bit for bit;
+ * padding is zero.  What belongs to a rank (buffers, random states, client state) goes from
+ * rank s to rank s, or from s mod N.  Files beside the step go along.
+ *
+ * Checks, memory, commit and journal are those of ckpt_convert().  '*report_out' (may be NULL)
+ * is filled on success.
+ * Returns 0 or the negative of
+ *	CKPT_E_UNSUPPORTED  the source is no ZeRO step; a change of stage; a state that cannot be
+ *	                    cut anew (named)
+ *	CKPT_E_USAGE        the world is not 1 to 4096
+ *	and the codes of ckpt_convert().
+ */
+CKPT_API int ckpt_reshard(struct ckpt *ck, const char *dst, const struct ckpt_reshard_opts *opts,
+			  struct ckpt_report *report_out, struct ckpt_err *err);
+
 /*
  * Finish a conversion that was written in parts (opts->nparts > 1), each by its own
  * process: when every part has ended its record, put the output into place.  Missing

@@ -23,6 +23,8 @@ struct ckpt {
 /* The verbs.  Options are complete copies, so every field may be read (ckpt.h). */
 int ck_convert(struct ckpt *ck, const char *dst, const struct ckpt_convert_opts *opts,
 	       struct ckpt_report *report_out, struct ckpt_err *err);
+int ck_reshard(struct ckpt *ck, const char *dst, const struct ckpt_reshard_opts *opts,
+	       struct ckpt_report *report_out, struct ckpt_err *err);
 int ck_commit_parts(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
 		    struct ckpt_err *err);
 int ck_digest(struct ckpt *ck, const struct ckpt_digest_opts *opts, struct ckpt_digests *out,

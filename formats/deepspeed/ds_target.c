@@ -1,0 +1,224 @@
+/* ds_target.c -- see ds_target.h. */
+#include "formats/deepspeed/ds_target.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "libckpt/base/ck_err.h"
+
+static struct ck_val *zero_config(const struct ds_step *ds)
+{
+	return ck_val_get(ck_val_get(ds->model, "ds_config"), "zero_optimization");
+}
+
+static bool config_flag(const struct ds_step *ds, const char *key)
+{
+	int64_t v = 0;
+
+	return ck_val_int(ck_val_get(zero_config(ds), key), &v) && v;
+}
+
+/* Was the source laid out by round robin?  BF16_Optimizer never is. */
+static bool source_round_robin(const struct ds_step *ds)
+{
+	return ds->stage != 3 && !ds->bf16_optimizer && ds->optim_file &&
+	       config_flag(ds, "round_robin_gradients");
+}
+
+static bool source_aligned(const struct ds_step *ds)
+{
+	const struct ck_val *gaps = ck_val_get(ds->zero, "param_alignment_paddings");
+	struct ck_val *const *group, *const *item;
+	uint64_t ngroups, n;
+	int64_t gap;
+
+	if (config_flag(ds, "parameter_alignment"))
+		return true;
+	if (!ck_val_seq(gaps, &group, &ngroups))
+		return false;
+	for (uint64_t g = 0; g < ngroups; g++) {
+		if (!ck_val_seq(group[g], &item, &n))
+			continue;
+		for (uint64_t i = 0; i < n; i++)
+			if (ck_val_int(item[i], &gap) && gap)
+				return true;
+	}
+	return false;
+}
+
+static uint64_t source_sub_group_size(const struct ds_step *ds)
+{
+	int64_t n;
+
+	if (ck_val_int(ck_val_get(zero_config(ds), "sub_group_size"), &n) && n > 0)
+		return (uint64_t)n;
+	return CKPT_Z3_SUB_GROUP_SIZE;
+}
+
+static void take_param(struct tg_group *g, uint32_t at, const struct ds_param *p)
+{
+	g->param[at] = (struct tg_param){
+		.name = p->name, .shape = p->shape, .ndim = p->ndim, .tensor = CK_NONE,
+		.numel = p->numel,
+	};
+}
+
+/* Parameters of a flat group in the optimizer's order: round robin undone. */
+static void take_flat(struct tg_group *g, const struct ds_group *src, bool round_robin,
+		      uint32_t world)
+{
+	for (uint32_t k = 0; k < src->nparams; k++)
+		take_param(g, round_robin ? ckpt_z12_rr_original(src->nparams, world, k) : k,
+			   &src->param[k]);
+}
+
+/* Of a group of sub-groups: one behind the other. */
+static void take_subs(struct tg_group *g, const struct ds_step *ds, int32_t group)
+{
+	uint32_t at = 0;
+
+	for (uint32_t i = 0; i < ds->ngroups; i++)
+		for (uint32_t k = 0; ds->group[i].group == group && k < ds->group[i].nparams; k++)
+			take_param(g, at++, &ds->group[i].param[k]);
+}
+
+static uint32_t count_params(const struct ds_step *ds, int32_t group)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < ds->ngroups; i++)
+		if (ds->group[i].group == group)
+			n += ds->group[i].nparams;
+	return n;
+}
+
+/* The number of param groups: of the optimizer if it says, else of param_shapes. */
+static uint32_t count_groups(const struct ds_step *ds)
+{
+	struct ck_val *const *item;
+	uint64_t n = 0;
+
+	if (!ck_val_seq(ck_ds_param_groups(ds, ds->zero), &item, &n) || ds->stage != 3)
+		return ds->ngroups;
+	return (uint32_t)n;
+}
+
+static int take_groups(struct ds_step *ds, const struct ck_index *ix, struct tg_layout *t,
+		       struct ckpt_err *err)
+{
+	const bool rr = source_round_robin(ds);
+
+	t->ngroups = count_groups(ds);
+	t->group = ck_arena_zalloc(&ds->arena, (t->ngroups + 1) * sizeof(*t->group));
+	if (!t->group)
+		return ck_fail_nomem(err, "groups", t->ngroups);
+	for (uint32_t i = 0; i < t->ngroups; i++) {
+		struct tg_group *g = &t->group[i];
+
+		g->nparams = count_params(ds, (int32_t)i);
+		g->param = ck_arena_zalloc(&ds->arena, (g->nparams + 1) * sizeof(*g->param));
+		if (!g->param)
+			return ck_fail_nomem(err, "parameters", g->nparams);
+		if (ds->stage == 3)
+			take_subs(g, ds, (int32_t)i);
+		else
+			take_flat(g, &ds->group[i], rr, ds->world);
+		for (uint32_t k = 0; k < g->nparams; k++)
+			if (!ck_index_find(ix, g->param[k].name, &g->param[k].tensor))
+				return ck_fail(err, CKPT_E_MISMATCH, g->param[k].name,
+					       CKPT_NO_OFFSET, "the parameter is not in the index");
+	}
+	return 0;
+}
+
+/* 16 bytes of the model's type; all parameters have the same. */
+static uint32_t gap_unit(const struct ck_index *ix, const struct tg_group *g)
+{
+	const uint32_t s = g->nparams ? ck_index_state_find(ix, g->param[0].tensor, "weight") :
+			   CK_NONE;
+
+	return s == CK_NONE ? 1 : ckpt_z12_gap_unit(ckpt_dtype_bits(ix->state[s].dtype) / 8);
+}
+
+static int lay_flat(struct ds_step *ds, const struct ck_index *ix, const struct tg_layout *t,
+		    struct tg_group *g, struct ckpt_err *err)
+{
+	const uint64_t bytes = (g->nparams + 1) * sizeof(uint64_t);
+
+	g->order = ck_arena_alloc(&ds->arena, bytes);
+	g->numel = ck_arena_alloc(&ds->arena, bytes);
+	g->offset = ck_arena_alloc(&ds->arena, bytes);
+	g->gap = ck_arena_alloc(&ds->arena, bytes);
+	if (!g->order || !g->numel || !g->offset || !g->gap)
+		return ck_fail_nomem(err, "a layout", bytes);
+	for (uint32_t k = 0; k < g->nparams; k++) {
+		g->order[k] = t->round_robin ? ckpt_z12_rr_original(g->nparams, t->world, k) : k;
+		g->numel[k] = g->param[g->order[k]].numel;
+	}
+	if (ckpt_z12_offsets(g->numel, g->nparams, t->aligned ? gap_unit(ix, g) : 1, g->offset,
+			     g->gap, &g->total) ||
+	    ckpt_z12_cut(g->total, t->world, 2, &g->cut))
+		return ck_fail(err, CKPT_E_LIMIT, ds->where, CKPT_NO_OFFSET,
+			       "a group cannot be cut over %u ranks", t->world);
+	return 0;
+}
+
+static int lay_subs(struct ds_step *ds, struct tg_layout *t, struct tg_group *g,
+		    struct ckpt_err *err)
+{
+	const uint64_t bytes = (g->nparams + 1) * sizeof(uint64_t);
+
+	g->numel = ck_arena_alloc(&ds->arena, bytes);
+	g->part = ck_arena_alloc(&ds->arena, bytes);
+	g->first = ck_arena_zalloc(&ds->arena, bytes);
+	if (!g->numel || !g->part || !g->first)
+		return ck_fail_nomem(err, "a layout", bytes);
+	for (uint32_t k = 0; k < g->nparams; k++) {
+		g->numel[k] = g->param[k].numel;
+		g->part[k] = ckpt_z3_part_numel(g->numel[k], t->world);
+	}
+	if (ckpt_z3_subgroups(g->numel, g->nparams, t->world, t->sub_group_size, g->first,
+			      &g->nsubs))
+		return ck_fail(err, CKPT_E_LIMIT, ds->where, CKPT_NO_OFFSET,
+			       "a group cannot be cut over %u ranks", t->world);
+	g->first[g->nsubs] = g->nparams;
+	g->sub0 = t->nsubs;
+	t->nsubs += g->nsubs;
+	return 0;
+}
+
+static int choose_stage(struct ds_step *ds, const struct ck_reshard_want *want, struct tg_layout *t,
+			struct ckpt_err *err)
+{
+	t->stage = want->stage == 4 ? 1 : want->stage >= 0 ? want->stage : ds->stage;
+	t->bf16_optimizer = want->stage == 4 || (want->stage < 0 && ds->bf16_optimizer);
+	if (t->stage < 1 || t->stage > 3 || ds->stage < 1)
+		return ck_fail(err, CKPT_E_UNSUPPORTED, ds->where, CKPT_NO_OFFSET,
+			       "stage 0 is not resharded by this version");
+	if (t->stage != ds->stage || t->bf16_optimizer != ds->bf16_optimizer)
+		return ck_fail(err, CKPT_E_UNSUPPORTED, ds->where, CKPT_NO_OFFSET,
+			       "a change of stage (%d to %d%s) is not written by this version",
+			       ds->stage, t->stage, t->bf16_optimizer ? ", BF16_Optimizer" : "");
+	return 0;
+}
+
+int ck_ds_target(struct ds_step *ds, const struct ck_index *ix, const struct ck_reshard_want *want,
+		 struct tg_layout *out, struct ckpt_err *err)
+{
+	struct tg_layout t = { .world = want->world };
+	int rc = choose_stage(ds, want, &t, err);
+
+	if (rc)
+		return rc;
+	t.round_robin = !t.bf16_optimizer && t.stage != 3 &&
+			(want->round_robin < 0 ? source_round_robin(ds) : want->round_robin);
+	t.aligned = t.stage != 3 && !t.bf16_optimizer && source_aligned(ds);
+	t.sub_group_size = want->sub_group_size ? want->sub_group_size : source_sub_group_size(ds);
+	rc = take_groups(ds, ix, &t, err);
+	for (uint32_t g = 0; !rc && g < t.ngroups; g++)
+		rc = t.stage == 3 ? lay_subs(ds, &t, &t.group[g], err) :
+		     lay_flat(ds, ix, &t, &t.group[g], err);
+	if (!rc)
+		*out = t;
+	return rc;
+}

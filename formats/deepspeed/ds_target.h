@@ -1,0 +1,58 @@
+/*
+ * ds_target.h -- where everything goes in a step that is to be written: groups in the
+ * optimizer's own order, their layout at the target's stage and world size.
+ *
+ * Pure once the source has been read: nothing here looks at files.
+ */
+#ifndef CK_DS_TARGET_H
+#define CK_DS_TARGET_H
+
+#include "formats/deepspeed/ck_ds.h"
+#include "libckpt/include/ckpt_zero.h"
+
+/* A parameter of the target: what the index has of it. */
+struct tg_param {
+	const char *name;
+	const uint64_t *shape;
+	uint32_t ndim;
+	uint32_t tensor;	/* in the index */
+	uint64_t numel;
+};
+
+/* A param group of the optimizer. */
+struct tg_group {
+	struct tg_param *param;	/* the optimizer's order */
+	uint32_t nparams;
+	/* stages 1 and 2 */
+	uint32_t *order;	/* order[k] = parameter stored at position k */
+	uint64_t *numel;	/* by position */
+	uint64_t *offset, *gap;	/* by position */
+	uint64_t total;		/* elements and gaps */
+	struct ckpt_zero_cut cut;
+	/* stage 3: sub-group i holds parameters first[i] up to first[i + 1] */
+	uint32_t *first;
+	uint32_t nsubs;
+	uint32_t sub0;		/* number of its first sub-group in the step */
+	uint64_t *part;		/* slots of each parameter on every rank */
+};
+
+struct tg_layout {
+	int stage;		/* 1, 2, 3 */
+	bool bf16_optimizer;	/* stage 1 or 2 data, masters with their padding */
+	bool round_robin;
+	bool aligned;		/* parameter_alignment */
+	uint32_t world;
+	uint64_t sub_group_size;
+	struct tg_group *group;
+	uint32_t ngroups;
+	uint32_t nsubs;
+};
+
+/*
+ * Lay the step 'ds' (loaded, indexed in 'ix') out as asked.  Memory is ds->arena.
+ * CKPT_E_UNSUPPORTED and CKPT_E_LAYOUT name what cannot be written.
+ */
+int ck_ds_target(struct ds_step *ds, const struct ck_index *ix, const struct ck_reshard_want *want,
+		 struct tg_layout *out, struct ckpt_err *err);
+
+#endif

@@ -1,0 +1,215 @@
+/*
+ * ds_write.c -- a step for another number of ranks: every file of it into a plan.
+ *
+ * The source is read once more for its values (the index has its tensors).  New rank s takes
+ * what is its own (buffers, random states, client state) from source rank s, or s mod N.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/deepspeed/ds_write.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_fs.h"
+
+static const char *optim_stem(struct wr *w, uint32_t rank)
+{
+	return ck_arena_printf(&w->arena, "%szero_pp_rank_%u_mp_rank_00_optim_states",
+			       w->ds->optim_file->id.bf16 ? "bf16_" : "", rank);
+}
+
+static const char *model_stem(struct wr *w, uint32_t rank)
+{
+	if (w->t->stage == 3)
+		return ck_arena_printf(&w->arena, "zero_pp_rank_%u_mp_rank_00_model_states", rank);
+	return "mp_rank_00_model_states";
+}
+
+static int write_optim(struct wr *w, uint32_t rank, struct ckpt_err *err)
+{
+	const struct ds_file *file = w->ds->optim_file;
+	struct ckpt_err inner = { 0 };
+	struct ck_val *root, *zero;
+	const char *stem = optim_stem(w, rank);
+	int rc = ck_wr_begin(w, file, err);
+
+	if (rc)
+		return rc;
+	zero = w->t->stage == 3 ? ck_wr_zero_sub(w, rank, &inner) :
+	       ck_wr_zero_flat(w, rank, &inner);
+	root = ck_val_dict_sets(&w->arena, ck_val_clone(&w->arena, file->pt->doc.root),
+				"optimizer_state_dict", zero);
+	if (ck_val_get(root, "param_shapes"))	/* up to 0.5.10 they are here */
+		root = ck_val_dict_sets(&w->arena, root, "param_shapes", ck_wr_shapes(w));
+	if (inner.code)
+		return ck_fail(err, inner.code, inner.where, inner.offset, "%s", inner.msg);
+	if (!root || !stem)
+		return ck_fail_nomem(err, "a shard", 0);
+	return ck_wr_finish(w, stem, root, err);
+}
+
+/* The source's model file of rank s; at stages 1 and 2 there is one. */
+static struct ds_file *model_of(const struct wr *w, uint32_t rank)
+{
+	if (w->t->stage != 3)
+		return w->ds->model_file;
+	return w->ds->model_rank[rank % w->ds->world].file;
+}
+
+static int write_model(struct wr *w, uint32_t rank, struct ckpt_err *err)
+{
+	struct ds_file *file = model_of(w, rank);
+	const bool kept = file == w->ds->model_file;
+	struct ckpt_err inner = { 0 };
+	struct ck_val *root;
+	const char *stem = model_stem(w, rank);
+	int rc = 0;
+
+	if (!kept)
+		rc = ck_ds_open_pt(w->ds, file, err);
+	if (!rc)
+		rc = ck_wr_begin(w, file, err);
+	if (rc)
+		return rc;
+	root = ck_wr_model(w, file->pt->doc.root, rank, &inner);
+	if (inner.code)
+		rc = ck_fail(err, inner.code, inner.where, inner.offset, "%s", inner.msg);
+	else if (!root || !stem)
+		rc = ck_fail_nomem(err, "a model file", 0);
+	else
+		rc = ck_wr_finish(w, stem, root, err);
+	if (!kept)
+		ck_ds_close_pt(file);
+	return rc;
+}
+
+/* Plain files beside the tag folder that go along: scripts, configs, a trainer's state. */
+static bool goes_along(const struct ck_tree_entry *e)
+{
+	return !e->is_dir && !e->is_odd && strcmp(e->name, "latest") &&
+	       strcmp(e->name, "latest_universal") && strncmp(e->name, "rng_state", 9);
+}
+
+static int copy_beside(struct wr *w, const struct ck_tree *root, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < root->n; i++) {
+		const struct ck_tree_entry *e = &root->entry[i];
+
+		if (!goes_along(e))
+			continue;
+		rc = ck_plan_file(w->plan, e->name, err);
+		if (!rc)
+			rc = ck_plan_copy(w->plan, e->path, 0, e->bytes, err);
+	}
+	return rc;
+}
+
+/* rng_state_R.pth of a trainer: rank r takes that of source rank r mod N. */
+static int copy_rng(struct wr *w, const struct ck_tree *root, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint32_t r = 0; !rc && r < w->t->world; r++) {
+		const struct ck_tree_entry *e;
+		char from[40], to[40];
+
+		snprintf(from, sizeof(from), "rng_state_%u.pth", r % w->ds->world);
+		snprintf(to, sizeof(to), "rng_state_%u.pth", r);
+		e = ck_tree_find(root, from);
+		if (!e || e->is_dir)
+			continue;
+		rc = ck_plan_file(w->plan, to, err);
+		if (!rc)
+			rc = ck_plan_copy(w->plan, e->path, 0, e->bytes, err);
+	}
+	return rc;
+}
+
+/* 'latest' names the step; it is the last file of the plan. */
+static int write_root(struct wr *w, struct ckpt_err *err)
+{
+	struct ck_tree root = CK_TREE_INIT;
+	char *dir = ck_fs_parent(w->ds->where);
+	int rc = dir ? 0 : ck_fail_nomem(err, "a path", 0);
+
+	if (!rc && !w->ds->given_step) {
+		const char *one = dir;
+
+		rc = ck_tree_list(&root, &one, 1, NULL, w->ds->in->limits.files, err);
+		if (!rc)
+			rc = copy_beside(w, &root, err);
+		if (!rc)
+			rc = copy_rng(w, &root, err);
+	}
+	if (!rc)
+		rc = ck_plan_file(w->plan, "latest", err);
+	if (!rc)
+		rc = ck_plan_literal(w->plan, w->tag, strlen(w->tag), err);
+	ck_tree_release(&root);
+	ck_free(dir);
+	return rc;
+}
+
+/* What the index could not join would silently be lost. */
+static int check_states(struct wr *w, struct ckpt_err *err)
+{
+	const struct ds_step *ds = w->ds;
+
+	for (uint32_t g = 0; g < ds->ngroups; g++)
+		for (uint32_t k = 0; k < ds->nstates && ds->group[g].nparams; k++) {
+			uint32_t tensor;
+
+			if (!ck_ds_has_state(ds, g, k) ||
+			    !ck_index_find(w->ix, ds->group[g].param[0].name, &tensor) ||
+			    ck_index_state_find(w->ix, tensor, ds->state_name[k]) != CK_NONE)
+				continue;
+			return ck_fail(err, CKPT_E_UNSUPPORTED, ds->where, CKPT_NO_OFFSET,
+				       "state %s of group %u cannot be joined over the ranks, so "
+				       "it cannot be cut anew", ds->state_name[k], g);
+		}
+	return 0;
+}
+
+static int write_all(struct wr *w, struct ckpt_err *err)
+{
+	const uint32_t models = w->t->stage == 3 ? w->t->world : 1;
+	int rc = check_states(w, err);
+
+	for (uint32_t r = 0; !rc && r < models; r++)
+		rc = write_model(w, r, err);
+	for (uint32_t r = 0; !rc && r < w->t->world; r++)
+		rc = write_optim(w, r, err);
+	return rc ? rc : write_root(w, err);
+}
+
+int ck_ds_reshard(const struct ck_input *in, const struct ck_index *ix,
+		  const struct ck_reshard_want *want, struct ck_plan *plan,
+		  struct ck_findings *findings, struct ckpt_err *err)
+{
+	struct ck_index scratch;
+	struct ds_step ds = { .in = in, .ix = &scratch, .f = findings };
+	struct tg_layout layout;
+	struct wr w = { .ds = &ds, .ix = ix, .t = &layout, .plan = plan };
+	int rc = ck_index_init(&scratch, in->limits.memory_bytes, err);
+
+	if (rc)
+		return rc;
+	rc = ck_ds_begin(&ds, err);
+	if (!rc && !ds.optim)
+		rc = ck_fail(err, CKPT_E_UNSUPPORTED, ds.where, CKPT_NO_OFFSET,
+			     "the step has no optimizer shards to cut anew");
+	if (!rc)
+		rc = ck_ds_target(&ds, ix, want, &layout, err);
+	w.tag = want->tag ? want->tag : scratch.tag;
+	if (!rc)
+		rc = write_all(&w, err);
+	ck_free(w.piece);
+	ck_free(w.store);
+	ck_arena_release(&w.arena);
+	ck_ds_end(&ds);
+	ck_index_release(&scratch);
+	return rc;
+}

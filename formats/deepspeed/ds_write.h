@@ -1,0 +1,66 @@
+/*
+ * ds_write.h -- private to the writing half of the driver: one .pt of the target at a time.
+ *
+ * A file is made as an edited copy of a source file's value tree: keys that the driver does
+ * not know stay as they are, for any class.  New tensors point to new storages; tensors
+ * that stay take their storages from the source file.
+ */
+#ifndef CK_DS_WRITE_H
+#define CK_DS_WRITE_H
+
+#include "formats/deepspeed/ds_target.h"
+#include "formats/torch_pt/ck_pt_plan.h"
+#include "libckpt/format/ck_plan.h"
+#include "libckpt/tensor/ck_val_new.h"
+
+/* A storage of the file being made. */
+struct wr_store {
+	uint64_t piece, npieces;	/* in wr->piece */
+	uint8_t dtype;
+};
+
+struct wr {
+	struct ds_step *ds;		/* source, loaded */
+	const struct ck_index *ix;
+	const struct tg_layout *t;
+	struct ck_plan *plan;
+	const char *tag;		/* folder in the result */
+	/* of the file being made */
+	struct ck_arena arena;
+	struct ck_pt_piece *piece;
+	uint64_t npieces, piece_cap;
+	struct wr_store *store;		/* those of the source file first, under its numbers */
+	uint64_t nstores, store_cap;
+};
+
+/* Begin a file that is an edited copy of what 'file' (open) holds: take its storages. */
+int ck_wr_begin(struct wr *w, const struct ds_file *file, struct ckpt_err *err);
+/* Lay it out as TAG/NAME.pt and let go of what it took. */
+int ck_wr_finish(struct wr *w, const char *stem, const struct ck_val *root,
+		 struct ckpt_err *err);
+
+/* A new storage of elements of 'dtype'; '*number_out' for ck_wr_flat(). */
+int ck_wr_storage(struct wr *w, enum ckpt_dtype dtype, uint32_t *number_out,
+		  struct ckpt_err *err);
+/* Append elements of a state, or zeros, to the storage made last. */
+int ck_wr_state(struct wr *w, uint32_t state, uint64_t first, uint64_t count,
+		struct ckpt_err *err);
+int ck_wr_zero(struct wr *w, uint64_t count, struct ckpt_err *err);
+/* The whole of a storage as a 1-D tensor; NULL without memory. */
+struct ck_val *ck_wr_flat(struct wr *w, uint32_t number, bool requires_grad);
+
+/* ds_write_flat.c, ds_write_sub.c: the ZeRO dict of rank 'rank', or NULL and '*err'. */
+struct ck_val *ck_wr_zero_flat(struct wr *w, uint32_t rank, struct ckpt_err *err);
+struct ck_val *ck_wr_zero_sub(struct wr *w, uint32_t rank, struct ckpt_err *err);
+/* ds_write_model.c: param_shapes in layout order; NULL without memory. */
+struct ck_val *ck_wr_shapes(struct wr *w);
+/* The model file's root, from the source's. */
+struct ck_val *ck_wr_model(struct wr *w, const struct ck_val *old, uint32_t rank,
+			   struct ckpt_err *err);
+
+/* ds_write.c: the driver's slot (ck_format.h). */
+int ck_ds_reshard(const struct ck_input *in, const struct ck_index *ix,
+		  const struct ck_reshard_want *want, struct ck_plan *plan,
+		  struct ck_findings *findings, struct ckpt_err *err);
+
+#endif

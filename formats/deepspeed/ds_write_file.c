@@ -1,0 +1,142 @@
+/* ds_write_file.c -- one .pt of the target: storages of the source file and new ones. */
+#include <string.h>
+
+#include "formats/deepspeed/ds_write.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+
+static int add_store(struct wr *w, enum ckpt_dtype dtype, struct ckpt_err *err)
+{
+	int rc = ck_grow(&w->store, &w->store_cap, w->nstores + 1, sizeof(*w->store), err);
+
+	if (!rc)
+		w->store[w->nstores++] = (struct wr_store){
+			.piece = w->npieces, .dtype = (uint8_t)dtype,
+		};
+	return rc;
+}
+
+static int add_piece(struct wr *w, const struct ck_pt_piece *piece, struct ckpt_err *err)
+{
+	int rc;
+
+	if (!piece->count)
+		return 0;
+	rc = ck_grow(&w->piece, &w->piece_cap, w->npieces + 1, sizeof(*piece), err);
+	if (rc)
+		return rc;
+	w->piece[w->npieces++] = *piece;
+	w->store[w->nstores - 1].npieces++;
+	return 0;
+}
+
+/* Bytes of a storage as they lie in the source. */
+static int take_storage(struct wr *w, const struct ds_file *file,
+			const struct ck_pt_storage *s, struct ckpt_err *err)
+{
+	struct ck_pt_piece piece = {
+		.kind = CK_SEG_FILE, .first = s->off, .count = s->bytes, .text = file->path,
+		.slot = CK_NONE,
+	};
+	int rc = add_store(w, (enum ckpt_dtype)s->dtype, err);
+
+	if (rc)
+		return rc;
+	if (s->swapped || s->deflated)
+		return ck_fail(err, CKPT_E_UNSUPPORTED, file->path, CKPT_NO_OFFSET,
+			       "%s storages are not resharded", s->swapped ? "big-endian" :
+			       "deflated");
+	return add_piece(w, &piece, err);
+}
+
+int ck_wr_begin(struct wr *w, const struct ds_file *file, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	w->npieces = 0;
+	w->nstores = 0;
+	for (uint64_t i = 0; !rc && i < file->pt->nstorages; i++)
+		rc = take_storage(w, file, &file->pt->storage[i], err);
+	return rc;
+}
+
+int ck_wr_storage(struct wr *w, enum ckpt_dtype dtype, uint32_t *number_out,
+		  struct ckpt_err *err)
+{
+	int rc = add_store(w, dtype, err);
+
+	if (!rc)
+		*number_out = (uint32_t)(w->nstores - 1);
+	return rc;
+}
+
+int ck_wr_state(struct wr *w, uint32_t state, uint64_t first, uint64_t count,
+		struct ckpt_err *err)
+{
+	const struct ck_pt_piece piece = {
+		.kind = CK_SEG_STATE, .state = state, .first = first, .count = count,
+		.dtype = w->store[w->nstores - 1].dtype, .slot = CK_NONE,
+	};
+
+	if (count && state == CK_NONE)
+		return ck_fail(err, CKPT_E_INCOMPLETE, w->ds->where, CKPT_NO_OFFSET,
+			       "a parameter lacks a state that others of its group have");
+	return add_piece(w, &piece, err);
+}
+
+int ck_wr_zero(struct wr *w, uint64_t count, struct ckpt_err *err)
+{
+	const uint32_t bits = ckpt_dtype_bits(w->store[w->nstores - 1].dtype);
+	const struct ck_pt_piece piece = {
+		.kind = CK_SEG_ZERO, .count = count * (bits / 8), .slot = CK_NONE,
+	};
+
+	return add_piece(w, &piece, err);
+}
+
+static uint64_t store_numel(const struct wr *w, uint32_t number)
+{
+	const struct wr_store *s = &w->store[number];
+	const uint64_t es = ckpt_dtype_bits(s->dtype) / 8;
+	uint64_t n = 0;
+
+	for (uint64_t i = s->piece; i < s->piece + s->npieces; i++)
+		n += w->piece[i].kind == CK_SEG_STATE ? w->piece[i].count : w->piece[i].count / es;
+	return n;
+}
+
+struct ck_val *ck_wr_flat(struct wr *w, uint32_t number, bool requires_grad)
+{
+	const uint64_t n = store_numel(w, number), one = 1;
+	const struct ck_tensor_ref ref = {
+		.storage = number, .dtype = w->store[number].dtype, .ndim = 1, .shape = &n,
+		.stride = &one, .numel = n, .requires_grad = requires_grad,
+	};
+
+	return ck_val_new_tensor(&w->arena, &ref);
+}
+
+int ck_wr_finish(struct wr *w, const char *stem, const struct ck_val *root,
+		 struct ckpt_err *err)
+{
+	struct ck_pt_part *part = ck_alloc_array(w->nstores + 1, sizeof(*part));
+	struct ck_pt_want want = {
+		.ix = w->ix, .prefix = stem, .root = root, .storage = part,
+		.nstorages = w->nstores,
+		.name = ck_arena_printf(&w->arena, "%s/%s.pt", w->tag, stem),
+	};
+	int rc = 0;
+
+	if (!part || !want.name)
+		rc = ck_fail_nomem(err, "a file", w->nstores);
+	for (uint64_t i = 0; !rc && i < w->nstores; i++)
+		part[i] = (struct ck_pt_part){
+			.dtype = w->store[i].dtype, .piece = w->piece + w->store[i].piece,
+			.npieces = w->store[i].npieces,
+		};
+	if (!rc)
+		rc = ck_pt_plan_file(&want, w->plan, err);
+	ck_free(part);
+	ck_arena_release(&w->arena);
+	return rc;
+}

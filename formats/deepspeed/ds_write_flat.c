@@ -1,0 +1,282 @@
+/*
+ * ds_write_flat.c -- the ZeRO dict of one rank at stages 1 and 2 and of BF16_Optimizer.
+ */
+#include <string.h>
+
+#include "formats/deepspeed/ds_write.h"
+#include "libckpt/base/ck_err.h"
+
+/* Slots [begin, begin + count) of a group's flat run, from state 'name' of each parameter. */
+static int add_slots(struct wr *w, const struct tg_group *g, const char *name, uint64_t begin,
+		     uint64_t count, struct ckpt_err *err)
+{
+	struct ckpt_z12_pieces it;
+	struct ckpt_zero_piece piece;
+	int rc = 0;
+
+	if (ckpt_z12_pieces_init(&it, g->numel, g->offset, g->nparams, g->total, begin, count))
+		return ck_fail(err, CKPT_E_LIMIT, w->ds->where, CKPT_NO_OFFSET,
+			       "a partition exceeds 2^63 elements");
+	while (!rc && ckpt_z12_pieces_next(&it, &piece)) {
+		const struct tg_param *p;
+
+		if (piece.kind != CKPT_ZERO_PARAM) {
+			rc = ck_wr_zero(w, piece.numel, err);
+			continue;
+		}
+		p = &g->param[g->order[piece.param]];
+		rc = ck_wr_state(w, ck_index_state_find(w->ix, p->tensor, name), piece.elem,
+				 piece.numel, err);
+	}
+	return rc;
+}
+
+static enum ckpt_dtype dtype_of(const struct wr *w, const struct tg_group *g, const char *name)
+{
+	const uint32_t s = g->nparams ? ck_index_state_find(w->ix, g->param[0].tensor, name) :
+			   CK_NONE;
+
+	return s == CK_NONE ? CKPT_F32 : (enum ckpt_dtype)w->ix->state[s].dtype;
+}
+
+/* The partition of 'rank', cut to 'count' slots, as a tensor. */
+static struct ck_val *partition(struct wr *w, const struct tg_group *g, const char *name,
+				uint32_t rank, uint64_t count, bool requires_grad,
+				struct ckpt_err *err)
+{
+	uint32_t number;
+
+	if (ck_wr_storage(w, dtype_of(w, g, name), &number, err) ||
+	    add_slots(w, g, name, rank * g->cut.part, count, err))
+		return NULL;
+	return ck_wr_flat(w, number, requires_grad);
+}
+
+static enum ckpt_z12_rule rule_of(const struct wr *w)
+{
+	const uint32_t *v = w->ds->version;
+
+	return w->t->bf16_optimizer ? CKPT_Z12_KEPT : ckpt_z12_rule(v[0], v[1], v[2]);
+}
+
+static struct ck_val *masters(struct wr *w, uint32_t rank, struct ckpt_err *err)
+{
+	struct ck_val *list = ck_val_new_list(&w->arena);
+
+	for (uint32_t g = 0; list && g < w->t->ngroups; g++) {
+		const struct tg_group *group = &w->t->group[g];
+		const uint64_t n = ckpt_z12_saved_numel(rule_of(w), &group->cut, rank);
+
+		list = ck_val_list_add(&w->arena, list,
+				       partition(w, group, "master", rank, n, true, err));
+	}
+	return list;
+}
+
+/* One entry of the optimizer's state: tensors cut anew, everything else as it was. */
+static struct ck_val *state_entry(struct wr *w, const struct tg_group *g, const struct ck_val *old,
+				  uint32_t rank, struct ckpt_err *err)
+{
+	struct ck_val *entry = ck_val_clone(&w->arena, old);
+	struct ck_val *const *item;
+	uint64_t n, count = g->cut.part;
+
+	if (w->ds->elastic)
+		count = ckpt_z12_saved_numel(rule_of(w), &g->cut, rank);
+	if (!ck_val_pairs(old, &item, &n))
+		return entry;
+	for (uint64_t i = 0; entry && i < n; i++) {
+		const char *name = ck_val_str(item[2 * i]);
+
+		if (!name || !g->nparams || !strcmp(name, "step") ||
+		    ck_index_state_find(w->ix, g->param[0].tensor, name) == CK_NONE)
+			continue;
+		entry = ck_val_dict_set(&w->arena, entry, item[2 * i],
+					partition(w, g, name, rank, count, false, err));
+	}
+	return entry;
+}
+
+static struct ck_val *elastic_state(struct wr *w, const struct ck_val *old, uint32_t rank,
+				    struct ckpt_err *err)
+{
+	struct ck_val *list = ck_val_new_list(&w->arena);
+
+	for (uint32_t g = 0; list && g < w->t->ngroups; g++)
+		list = ck_val_list_add(&w->arena, list,
+				       state_entry(w, &w->t->group[g], ck_val_at(old, g), rank,
+						   err));
+	return list;
+}
+
+/* {state: {key: entry}, param_groups}: the keys of a group stay. */
+static struct ck_val *rigid_state(struct wr *w, const struct ck_val *old, uint32_t rank,
+				  struct ckpt_err *err)
+{
+	const struct ck_val *source = ck_val_get(old, "state");
+	struct ck_val *state = ck_val_clone(&w->arena, source);
+	struct ck_val *const *item;
+	uint64_t n;
+
+	if (!ck_val_pairs(source, &item, &n))
+		n = 0;
+	for (uint64_t i = 0; state && i < n; i++) {
+		uint32_t g;
+
+		for (g = 0; g < w->ds->ngroups; g++)
+			if (item[2 * i]->kind == CK_VAL_INT &&
+			    item[2 * i]->u.i == w->ds->group[g].state_key)
+				break;
+		if (g < w->ds->ngroups)
+			state = ck_val_dict_set(&w->arena, state, item[2 * i],
+						state_entry(w, &w->t->group[g], item[2 * i + 1],
+							    rank, err));
+	}
+	return ck_val_dict_sets(&w->arena, ck_val_clone(&w->arena, old), "state", state);
+}
+
+static struct ck_val *counts_list(struct wr *w, const uint64_t *count, uint64_t n)
+{
+	struct ck_val *list = ck_val_new_list(&w->arena);
+
+	for (uint64_t i = 0; list && i < n; i++)
+		list = ck_val_list_add(&w->arena, list,
+				       ck_val_new_int(&w->arena, (int64_t)count[i]));
+	return list;
+}
+
+static struct ck_val *group_paddings(struct wr *w, uint32_t rank)
+{
+	struct ck_val *list = ck_val_new_list(&w->arena);
+
+	for (uint32_t g = 0; list && g < w->t->ngroups; g++) {
+		const uint64_t n = ckpt_z12_group_padding(rule_of(w), &w->t->group[g].cut, rank);
+
+		list = ck_val_list_add(&w->arena, list, ck_val_new_int(&w->arena, (int64_t)n));
+	}
+	return list;
+}
+
+static struct ck_val *gap_lists(struct wr *w)
+{
+	struct ck_val *list = ck_val_new_list(&w->arena);
+
+	for (uint32_t g = 0; list && g < w->t->ngroups; g++)
+		list = ck_val_list_add(&w->arena, list,
+				       counts_list(w, w->t->group[g].gap, w->t->group[g].nparams));
+	return list;
+}
+
+static struct ck_val *partition_counts(struct wr *w)
+{
+	struct ck_val *list = ck_val_new_list(&w->arena);
+
+	for (uint32_t g = 0; list && g < w->t->ngroups; g++)
+		list = ck_val_list_add(&w->arena, list,
+				       ck_val_new_int(&w->arena, w->t->world));
+	return list;
+}
+
+/* An example of the class, which moved between versions. */
+static const struct ck_val *fragment_example(const struct wr *w)
+{
+	const struct ck_val *maps = ck_val_get(w->ds->zero, "param_slice_mappings");
+	struct ck_val *const *group, *const *item;
+	uint64_t ngroups, n;
+
+	if (!ck_val_seq(maps, &group, &ngroups))
+		return NULL;
+	for (uint64_t g = 0; g < ngroups; g++)
+		if (ck_val_pairs(group[g], &item, &n) && n && item[1]->kind == CK_VAL_OBJECT)
+			return item[1];
+	return NULL;
+}
+
+static struct ck_val *fragment(struct wr *w, const struct ck_val *example, uint64_t start,
+			       uint64_t numel)
+{
+	struct ck_arena *a = &w->arena;
+	struct ck_val *state = ck_val_new_dict(a), *v;
+
+	state = ck_val_dict_sets(a, state, "numel", ck_val_new_int(a, (int64_t)numel));
+	state = ck_val_dict_sets(a, state, "start", ck_val_new_int(a, (int64_t)start));
+	if (example)
+		v = ck_val_new_object(a, example->u.obj->how, example->u.obj->fn,
+				      example->u.obj->args);
+	else
+		v = ck_val_new_object(a, CK_HOW_NEWOBJ,
+				      ck_val_new_global(a, "deepspeed.utils.tensor_fragment",
+							"fragment_address"),
+				      ck_val_new_tuple(a, NULL, 0));
+	if (v && state)
+		v->u.obj->state = state;
+	return state ? v : NULL;
+}
+
+/*
+ * In the optimizer's own order.  DeepSpeed walks the flat run in that order too, even when
+ * round robin laid it out otherwise; with alignment on it does not make that mistake.
+ */
+static struct ck_val *slice_mapping(struct wr *w, const struct tg_group *g, uint32_t rank)
+{
+	const struct ck_val *example = fragment_example(w);
+	struct ck_val *map = ck_val_new_ordered(&w->arena);
+	uint64_t start, numel, at = 0;
+
+	for (uint32_t i = 0; map && i < g->nparams; i++) {
+		const struct tg_param *p = &g->param[i];
+		uint64_t offset = at;
+
+		if (w->t->round_robin && w->t->aligned)
+			offset = g->offset[ckpt_z12_rr_stored(g->nparams, w->t->world, i)];
+		else if (!w->t->round_robin)
+			offset = g->offset[i];
+		at += p->numel;
+		if (ckpt_z12_slice(offset, p->numel, g->cut.part, rank, &start, &numel))
+			map = ck_val_dict_add(&w->arena, map, ck_val_new_str(&w->arena, p->name),
+					      fragment(w, example, start, numel));
+	}
+	return map;
+}
+
+static struct ck_val *slice_mappings(struct wr *w, uint32_t rank)
+{
+	struct ck_val *list = ck_val_new_list(&w->arena);
+
+	for (uint32_t g = 0; list && g < w->t->ngroups; g++)
+		list = ck_val_list_add(&w->arena, list,
+				       slice_mapping(w, &w->t->group[g], rank));
+	return list;
+}
+
+/* Replace the value of a key that the source has. */
+static struct ck_val *replace(struct wr *w, struct ck_val *dict, const char *key,
+			      struct ck_val *value)
+{
+	if (!dict || !ck_val_get(dict, key))
+		return dict;
+	return ck_val_dict_sets(&w->arena, dict, key, value);
+}
+
+struct ck_val *ck_wr_zero_flat(struct wr *w, uint32_t rank, struct ckpt_err *err)
+{
+	const struct ck_val *old = w->ds->zero;
+	const struct ck_val *base = ck_val_get(old, "base_optimizer_state");
+	const struct ck_val *count = ck_val_get(old, "partition_count");
+	struct ck_val *zero = ck_val_clone(&w->arena, old);
+
+	zero = replace(w, zero, "base_optimizer_state",
+		       w->ds->elastic ? elastic_state(w, base, rank, err) :
+		       rigid_state(w, base, rank, err));
+	zero = replace(w, zero, "single_partition_of_fp32_groups", masters(w, rank, err));
+	zero = replace(w, zero, "group_paddings", group_paddings(w, rank));
+	zero = replace(w, zero, "groups_padding", group_paddings(w, rank));
+	zero = replace(w, zero, "param_alignment_paddings", gap_lists(w));
+	zero = replace(w, zero, "partition_count",
+		       count && count->kind == CK_VAL_INT ?
+		       ck_val_new_int(&w->arena, w->t->world) : partition_counts(w));
+	zero = replace(w, zero, "param_slice_mappings", slice_mappings(w, rank));
+	if (!zero)
+		ck_fail_nomem(err, "a shard", 0);
+	return zero;
+}

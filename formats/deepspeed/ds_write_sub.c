@@ -1,0 +1,144 @@
+/*
+ * ds_write_sub.c -- the ZeRO dict of one rank at stage 3: a flat tensor per sub-group, each
+ * parameter's piece with its padding.  Padding is written as zeros.
+ */
+#include <string.h>
+
+#include "formats/deepspeed/ds_write.h"
+#include "libckpt/base/ck_err.h"
+
+/* Param group and number within it of sub-group 'sub' of the target. */
+static const struct tg_group *group_of(const struct wr *w, uint32_t sub, uint32_t *within)
+{
+	uint32_t g = 0;
+
+	while (g + 1 < w->t->ngroups && w->t->group[g + 1].sub0 <= sub)
+		g++;
+	*within = sub - w->t->group[g].sub0;
+	return &w->t->group[g];
+}
+
+static enum ckpt_dtype dtype_of(const struct wr *w, const struct tg_param *p, const char *name)
+{
+	const uint32_t s = ck_index_state_find(w->ix, p->tensor, name);
+
+	return s == CK_NONE ? CKPT_F32 : (enum ckpt_dtype)w->ix->state[s].dtype;
+}
+
+/* State 'name' of the parameters of a sub-group: what 'rank' holds. */
+static struct ck_val *piece(struct wr *w, uint32_t sub, const char *name, uint32_t rank,
+			    bool requires_grad, struct ckpt_err *err)
+{
+	uint32_t within, number;
+	const struct tg_group *g = group_of(w, sub, &within);
+	int rc = ck_wr_storage(w, dtype_of(w, &g->param[g->first[within]], name), &number, err);
+
+	for (uint32_t i = g->first[within]; !rc && i < g->first[within + 1]; i++) {
+		const struct tg_param *p = &g->param[i];
+		const uint64_t n = ckpt_z3_valid_numel(p->numel, w->t->world, rank);
+
+		rc = ck_wr_state(w, ck_index_state_find(w->ix, p->tensor, name),
+				 rank * g->part[i], n, err);
+		if (!rc)
+			rc = ck_wr_zero(w, g->part[i] - n, err);
+	}
+	return rc ? NULL : ck_wr_flat(w, number, requires_grad);
+}
+
+static struct ck_val *masters(struct wr *w, uint32_t rank, struct ckpt_err *err)
+{
+	struct ck_val *list = ck_val_new_list(&w->arena);
+
+	for (uint32_t i = 0; list && i < w->t->nsubs; i++)
+		list = ck_val_list_add(&w->arena, list, piece(w, i, "master", rank, true, err));
+	return list;
+}
+
+/* The state entry of the first source sub-group of a param group: keys and scalars. */
+static const struct ck_val *example_entry(const struct wr *w, const struct tg_group *g)
+{
+	const struct ck_val *state = ck_val_get(ck_val_get(w->ds->zero, "optimizer_state_dict"),
+						"state");
+	const int32_t number = (int32_t)(g - w->t->group);
+
+	for (uint32_t i = 0; i < w->ds->ngroups; i++)
+		if (w->ds->group[i].group == number)
+			return ck_val_get_int(state, w->ds->group[i].state_key);
+	return NULL;
+}
+
+static struct ck_val *state_entry(struct wr *w, uint32_t sub, uint32_t rank,
+				  const struct ck_val *old, struct ckpt_err *err)
+{
+	uint32_t within;
+	const struct tg_group *g = group_of(w, sub, &within);
+	const struct tg_param *p = &g->param[g->first[within]];
+	struct ck_val *entry = ck_val_clone(&w->arena, old);
+	struct ck_val *const *item;
+	uint64_t n;
+
+	if (!ck_val_pairs(old, &item, &n))
+		return entry;
+	for (uint64_t i = 0; entry && i < n; i++) {
+		const char *name = ck_val_str(item[2 * i]);
+
+		if (name && strcmp(name, "step") &&
+		    ck_index_state_find(w->ix, p->tensor, name) != CK_NONE)
+			entry = ck_val_dict_set(&w->arena, entry, item[2 * i],
+						piece(w, sub, name, rank, false, err));
+	}
+	return entry;
+}
+
+static struct ck_val *states(struct wr *w, uint32_t rank, struct ckpt_err *err)
+{
+	struct ck_val *state = ck_val_new_dict(&w->arena);
+
+	for (uint32_t i = 0; state && i < w->t->nsubs; i++) {
+		uint32_t within;
+		const struct ck_val *old = example_entry(w, group_of(w, i, &within));
+
+		if (old)
+			state = ck_val_dict_add(&w->arena, state, ck_val_new_int(&w->arena, i),
+						state_entry(w, i, rank, old, err));
+	}
+	return state;
+}
+
+/* Each param group lists its sub-groups, numbered through. */
+static struct ck_val *param_groups(struct wr *w, const struct ck_val *old)
+{
+	struct ck_val *list = ck_val_new_list(&w->arena);
+
+	for (uint32_t g = 0; list && g < w->t->ngroups; g++) {
+		const struct tg_group *group = &w->t->group[g];
+		struct ck_val *subs = ck_val_new_list(&w->arena);
+
+		for (uint32_t i = 0; subs && i < group->nsubs; i++)
+			subs = ck_val_list_add(&w->arena, subs,
+					       ck_val_new_int(&w->arena, group->sub0 + i));
+		list = ck_val_list_add(&w->arena, list,
+				       ck_val_dict_sets(&w->arena,
+							ck_val_clone(&w->arena, ck_val_at(old, g)),
+							"params", subs));
+	}
+	return list;
+}
+
+struct ck_val *ck_wr_zero_sub(struct wr *w, uint32_t rank, struct ckpt_err *err)
+{
+	const struct ck_val *old = ck_val_get(w->ds->zero, "optimizer_state_dict");
+	struct ck_arena *a = &w->arena;
+	struct ck_val *opt = ck_val_clone(a, old);
+	struct ck_val *zero = ck_val_clone(a, w->ds->zero);
+
+	opt = ck_val_dict_sets(a, opt, "state", states(w, rank, err));
+	opt = ck_val_dict_sets(a, opt, "param_groups",
+			       param_groups(w, ck_val_get(old, "param_groups")));
+	zero = ck_val_dict_sets(a, zero, "optimizer_state_dict", opt);
+	zero = ck_val_dict_sets(a, zero, "fp32_flat_groups", masters(w, rank, err));
+	zero = ck_val_dict_sets(a, zero, "partition_count", ck_val_new_int(a, w->t->world));
+	if (!zero)
+		ck_fail_nomem(err, "a shard", 0);
+	return zero;
+}

@@ -1,0 +1,2 @@
+# The help of reshard, on stdout, with exit 0.
+zckpt reshard -h

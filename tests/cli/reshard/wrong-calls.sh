@@ -1,0 +1,14 @@
+# What users type wrong first: an arrow that the shell took, no number, the wrong world.
+cp -r "$FIXTURES/deepspeed/ds0.19.8-z2-bf16-w3/ckpt" run
+try() { zckpt reshard -q "$@" 2> err > /dev/null; echo "exit $?: $*"; head -n 1 err; }
+try 3->4 run out	# the shell makes '3-' of it, and a file
+cat 4 err
+rm -f 4
+try run out
+try '2->4' run out
+try '3->5000' run out
+try '3->4' --world 5 run out
+try '3->4' --stage 7 run out
+try '3->4' --stage 3 run out
+try '3->4' run
+ls

@@ -1,0 +1,258 @@
+/* cmd_reshard.c -- `zckpt reshard`: a step for another number of ranks. */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+#define AT(field) offsetof(struct args, field)
+#define MAX_WORLD 4096
+
+static const struct opt own[] = {
+	{ "output", 'o', OPT_TEXT, AT(output), "DST", "where to, instead of as the last word", 0 },
+	{ "world", 0, OPT_COUNT, AT(world), "M", "ranks of the result, instead of 'N->M'", 0 },
+	{ "stage", 0, OPT_TEXT, AT(stage), "1|2|3|bf16", "ZeRO stage (default: the source's)", 0 },
+	{ "sub-group-size", 0, OPT_COUNT, AT(sub_group_size), "N",
+	  "stage 3: as in the configuration that resumes", 0 },
+	{ "round-robin", 0, OPT_FLAG, AT(round_robin), NULL,
+	  "lay out by round robin; --no-round-robin: not", OPT_NEGATABLE },
+	{ "new-tag", 0, OPT_TEXT, AT(new_tag), "NAME", "name of the step in DST", 0 },
+	{ "dry-run", 0, OPT_FLAG, AT(dry_run), NULL, "plan and check, write nothing", 0 },
+	{ "force", 0, OPT_FLAG, AT(force), NULL, "replace what stands at DST", 0 },
+	{ "restart", 0, OPT_FLAG, AT(restart), NULL, "drop what a killed run left", 0 },
+	{ "strict", 0, OPT_FLAG, AT(strict), NULL, "warnings stop it, exit 1", 0 },
+	{ "sync", 0, OPT_CHOICE, AT(sync), "data|full|none",
+	  "what is synced before the rename", 0 },
+	{ 0 },
+};
+
+extern const struct command cmd_reshard;
+
+struct reshard {
+	struct args *args;
+	struct words sources;
+	const char *dst;
+	uint64_t from;		/* 0 = not said */
+	struct ckpt_reshard_opts opts;
+	struct ckpt_run_opts run;
+	struct progress progress;
+	struct ckpt *ck;
+	struct ckpt_report report;
+	struct ckpt_err err;
+};
+
+/* A number of ranks at '*text', which is stepped over; 0 = there is none. */
+static uint64_t ranks_at(const char **text)
+{
+	uint64_t n = 0;
+
+	while (**text >= '0' && **text <= '9' && n <= MAX_WORLD)
+		n = n * 10 + (uint64_t)(*(*text)++ - '0');
+	return n;
+}
+
+/* "8->4", "8:4", "8to4", "8=>4".  1 if the word is one. */
+static int take_spec(struct reshard *r, const char *word)
+{
+	static const char *const joins[] = { "->", ":", "to", "=>" };
+	const char *p = word;
+	uint64_t from = ranks_at(&p), to;
+
+	for (size_t i = 0; from && i < sizeof(joins) / sizeof(joins[0]); i++) {
+		const char *q = p;
+
+		if (strncmp(q, joins[i], strlen(joins[i])))
+			continue;
+		q += strlen(joins[i]);
+		to = ranks_at(&q);
+		if (!to || *q)
+			continue;
+		r->from = from;
+		r->opts.world = to > UINT32_MAX ? 0 : (uint32_t)to;
+		return 1;
+	}
+	return 0;
+}
+
+/* The shell made of 8->4 the word "8-" and sent the output to a file "4". */
+static int is_torn_spec(const char *word)
+{
+	const char *p = word;
+
+	return ranks_at(&p) && !strcmp(p, "-");
+}
+
+static int take_words(struct reshard *r)
+{
+	const struct args *args = r->args;
+	size_t n = args->rest.n, first = 0;
+
+	if (n && is_torn_spec(args->rest.list[0]))
+		return cli_wrong(&cmd_reshard, "the shell took '>' for itself and made a file of "
+				 "the number behind it; quote it: zckpt reshard '%s>M' SRC DST",
+				 args->rest.list[0]);
+	if (n && take_spec(r, args->rest.list[0]))
+		first = 1;
+	if (args->world) {
+		if (first && r->opts.world != args->world)
+			return cli_wrong(&cmd_reshard, "%s and --world %" PRIu64 " contradict each "
+					 "other", args->rest.list[0], args->world);
+		r->opts.world = args->world > MAX_WORLD ? 0 : (uint32_t)args->world;
+	}
+	if (!first && !args->world)
+		return cli_wrong(&cmd_reshard, "to how many ranks? zckpt reshard '8->4' SRC DST");
+	if (!r->opts.world || r->opts.world > MAX_WORLD)
+		return cli_wrong(&cmd_reshard, "1 to %d ranks are possible", MAX_WORLD);
+	r->dst = args->output;
+	if (!r->dst && n > first)
+		r->dst = args->rest.list[--n];
+	for (size_t i = first; i < n; i++)
+		words_add(&r->sources, args->rest.list[i]);
+	if (!r->dst || !r->sources.n)
+		return cli_wrong(&cmd_reshard, "reshard needs a checkpoint and a destination");
+	return 0;
+}
+
+static int take_stage(struct reshard *r)
+{
+	const char *s = r->args->stage;
+
+	r->opts.stage = -1;
+	if (!s)
+		return 0;
+	if (!strcmp(s, "bf16"))
+		r->opts.stage = 4;
+	else if (s[0] >= '0' && s[0] <= '3' && !s[1])
+		r->opts.stage = s[0] - '0';
+	else
+		return cli_wrong(&cmd_reshard, "--stage %s is none of 1, 2, 3, bf16", out_name(s));
+	return 0;
+}
+
+static int take_options(struct reshard *r)
+{
+	const struct args *args = r->args;
+	const char *why;
+	int status = take_words(r);
+
+	if (!status)
+		status = take_stage(r);
+	if (status)
+		return status;
+	why = args->force ? cli_precious(r->dst, &r->sources) : NULL;
+	if (why)
+		return cli_wrong(&cmd_reshard, "%s: %s", r->dst, why);
+	r->opts.size = sizeof(r->opts);
+	r->opts.run = &r->run;
+	r->opts.round_robin = args->round_robin;
+	r->opts.sub_group_size = args->sub_group_size;
+	r->opts.tag = args->new_tag;
+	r->opts.flags = (args->force ? CKPT_CONVERT_FORCE : 0) |
+			(args->restart ? CKPT_CONVERT_RESTART : 0) |
+			(args->dry_run ? CKPT_CONVERT_DRY_RUN : 0) |
+			(args->strict ? CKPT_CONVERT_STRICT : 0);
+	return 0;
+}
+
+/* The world that was stated must be the one that wrote the step. */
+static int check_world(struct reshard *r)
+{
+	struct ckpt_info info;
+
+	ckpt_info_get(r->ck, &info);
+	if (!r->args->quiet && info.tag[0])
+		cli_say("step %s: %s", out_name(info.tag), info.why);
+	if (!r->from || !info.world || r->from == info.world)
+		return 0;
+	cli_say("%s: %" PRIu32 " ranks wrote this step, not %" PRIu64
+		"; say so, or use --world %" PRIu32, info.path, info.world, r->from,
+		r->opts.world);
+	return EXIT_CALL;
+}
+
+static void print_report(const struct reshard *r)
+{
+	if (r->args->quiet)
+		return;
+	cli_say("%s %s: %" PRIu64 " files for %" PRIu32 " ranks",
+		r->args->dry_run ? "would write" : "wrote", r->dst, r->report.nfiles,
+		r->opts.world);
+	if (!r->args->dry_run)
+		cli_say("read %s, wrote %s in %.2f s, %" PRIu32 " threads",
+			out_size(r->report.read_bytes), out_size(r->report.written_bytes),
+			r->report.seconds, r->report.threads);
+}
+
+static void print_json(const struct reshard *r, int status)
+{
+	struct json json;
+
+	json_begin(&json, stdout, "reshard");
+	json_bool(&json, "ok", !status);
+	json_int(&json, "exit", status);
+	json_text(&json, "dst", r->dst);
+	json_uint(&json, "world", r->opts.world);
+	if (status) {
+		json_error(&json, &r->err);
+	} else {
+		json_uint(&json, "files", r->report.nfiles);
+		json_uint(&json, "read_bytes", r->report.read_bytes);
+		json_uint(&json, "written_bytes", r->report.written_bytes);
+		json_uint(&json, "resumed_bytes", r->report.resumed_bytes);
+		json_seconds(&json, "seconds", r->report.seconds);
+	}
+	json_close(&json, '}');
+}
+
+static int run_job(struct reshard *r)
+{
+	int status = check_world(r), rc;
+
+	if (status)
+		return status;
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
+	progress_begin(&r->progress, r->args);
+	cli_run_opts(r->args, &r->progress, &r->run);
+	rc = ckpt_reshard(r->ck, r->dst, &r->opts, &r->report, &r->err);
+	progress_end(&r->progress);
+	out_findings(r->ck, 0, r->args->verbose ? CKPT_INFO : CKPT_WARN, r->args->verbose);
+	return rc ? cli_fail(NULL, r->ck, &r->err) : EXIT_DONE;
+}
+
+static int run(struct args *args, int argc, char **argv)
+{
+	struct reshard r = { .args = args };
+	int status = take_options(&r);
+
+	(void)argc;
+	(void)argv;
+	if (status)
+		return status;
+	status = cli_open(args, NULL, &r.sources, &r.ck, &r.err);
+	if (!status)
+		status = run_job(&r);
+	if (r.err.code != CKPT_E_CANCELED) {
+		if (args->json)
+			print_json(&r, status);
+		else if (!status)
+			print_report(&r);
+	}
+	ckpt_report_free(&r.report);
+	ckpt_close(r.ck);
+	return status;
+}
+
+const struct command cmd_reshard = {
+	.name = "reshard",
+	.run = run,
+	.gist = "training state for another number of ranks",
+	.synopsis = "'N->M' SRC... DST",
+	.about = "Writes the training state of a DeepSpeed step for M ranks: a folder DST with "
+		 "'latest' and the step, which stock DeepSpeed resumes at M ranks without a flag. "
+		 "Weights, masters and optimizer states are kept bit for bit. Quote 'N->M', or "
+		 "write N:M.",
+	.notes = NULL,
+	.tables = { own, opts_source, opts_run, opts_talk, NULL },
+};
