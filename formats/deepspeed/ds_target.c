@@ -187,18 +187,29 @@ static int lay_subs(struct ds_step *ds, struct tg_layout *t, struct tg_group *g,
 	return 0;
 }
 
-static int choose_stage(struct ds_step *ds, const struct ck_reshard_want *want, struct tg_layout *t,
-			struct ckpt_err *err)
+static int choose_stage(struct ds_step *ds, const struct ck_reshard_want *want,
+			struct tg_layout *t, struct ckpt_err *err)
 {
 	t->stage = want->stage == 4 ? 1 : want->stage >= 0 ? want->stage : ds->stage;
 	t->bf16_optimizer = want->stage == 4 || (want->stage < 0 && ds->bf16_optimizer);
 	if (t->stage < 1 || t->stage > 3 || ds->stage < 1)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, ds->where, CKPT_NO_OFFSET,
 			       "stage 0 is not resharded by this version");
-	if (t->stage != ds->stage || t->bf16_optimizer != ds->bf16_optimizer)
+	if (ds->elastic && (t->stage == 3 || t->bf16_optimizer != ds->bf16_optimizer))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, ds->where, CKPT_NO_OFFSET,
-			       "a change of stage (%d to %d%s) is not written by this version",
-			       ds->stage, t->stage, t->bf16_optimizer ? ", BF16_Optimizer" : "");
+			       "an elastic step has no hyper-parameters, so it stays at stages 1 "
+			       "and 2");
+	return 0;
+}
+
+/* A group without trainable parameters exists at stage 3 only. */
+static int check_groups(struct ds_step *ds, const struct tg_layout *t, struct ckpt_err *err)
+{
+	for (uint32_t g = 0; t->stage != 3 && g < t->ngroups; g++)
+		if (!t->group[g].nparams)
+			return ck_fail(err, CKPT_E_UNSUPPORTED, ds->where, CKPT_NO_OFFSET,
+				       "param group %u is wholly frozen, which DeepSpeed runs "
+				       "at stage 3 only", g);
 	return 0;
 }
 
@@ -211,10 +222,13 @@ int ck_ds_target(struct ds_step *ds, const struct ck_index *ix, const struct ck_
 	if (rc)
 		return rc;
 	t.round_robin = !t.bf16_optimizer && t.stage != 3 &&
-			(want->round_robin < 0 ? source_round_robin(ds) : want->round_robin);
+			(want->round_robin < 0 ? config_flag(ds, "round_robin_gradients") :
+			 want->round_robin);
 	t.aligned = t.stage != 3 && !t.bf16_optimizer && source_aligned(ds);
 	t.sub_group_size = want->sub_group_size ? want->sub_group_size : source_sub_group_size(ds);
 	rc = take_groups(ds, ix, &t, err);
+	if (!rc)
+		rc = check_groups(ds, &t, err);
 	for (uint32_t g = 0; !rc && g < t.ngroups; g++)
 		rc = t.stage == 3 ? lay_subs(ds, &t, &t.group[g], err) :
 		     lay_flat(ds, ix, &t, &t.group[g], err);

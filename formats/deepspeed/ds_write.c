@@ -36,8 +36,7 @@ static int write_optim(struct wr *w, uint32_t rank, struct ckpt_err *err)
 
 	if (rc)
 		return rc;
-	zero = w->t->stage == 3 ? ck_wr_zero_sub(w, rank, &inner) :
-	       ck_wr_zero_flat(w, rank, &inner);
+	zero = ck_wr_zero_dict(w, rank, &inner);
 	root = ck_val_dict_sets(&w->arena, ck_val_clone(&w->arena, file->pt->doc.root),
 				"optimizer_state_dict", zero);
 	if (ck_val_get(root, "param_shapes"))	/* up to 0.5.10 they are here */
@@ -52,7 +51,7 @@ static int write_optim(struct wr *w, uint32_t rank, struct ckpt_err *err)
 /* The source's model file of rank s; at stages 1 and 2 there is one. */
 static struct ds_file *model_of(const struct wr *w, uint32_t rank)
 {
-	if (w->t->stage != 3)
+	if (w->ds->stage != 3 || w->t->stage != 3)
 		return w->ds->model_file;
 	return w->ds->model_rank[rank % w->ds->world].file;
 }

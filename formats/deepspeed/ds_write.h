@@ -49,9 +49,18 @@ int ck_wr_zero(struct wr *w, uint64_t count, struct ckpt_err *err);
 /* The whole of a storage as a 1-D tensor; NULL without memory. */
 struct ck_val *ck_wr_flat(struct wr *w, uint32_t number, bool requires_grad);
 
-/* ds_write_flat.c, ds_write_sub.c: the ZeRO dict of rank 'rank', or NULL and '*err'. */
-struct ck_val *ck_wr_zero_flat(struct wr *w, uint32_t rank, struct ckpt_err *err);
-struct ck_val *ck_wr_zero_sub(struct wr *w, uint32_t rank, struct ckpt_err *err);
+/*
+ * ds_write_flat.c, ds_write_sub.c: the value of a key of rank 'rank's ZeRO dict that depends on
+ * the layout; NULL for any other key, and (with '*err' or without memory) on failure.
+ */
+struct ck_val *ck_wr_flat_value(struct wr *w, const char *key, uint32_t rank,
+				struct ckpt_err *err);
+struct ck_val *ck_wr_sub_value(struct wr *w, const char *key, uint32_t rank,
+			       struct ckpt_err *err);
+/* ds_write_zero.c: the ZeRO dict, at the source's stage or another. */
+struct ck_val *ck_wr_zero_dict(struct wr *w, uint32_t rank, struct ckpt_err *err);
+/* The source's optimizer state of a param group (at stage 3 of its first sub-group), or NULL. */
+const struct ck_val *ck_wr_entry(const struct wr *w, uint32_t group);
 /* ds_write_model.c: param_shapes in layout order; NULL without memory. */
 struct ck_val *ck_wr_shapes(struct wr *w);
 /* The model file's root, from the source's. */

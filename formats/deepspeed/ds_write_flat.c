@@ -109,11 +109,10 @@ static struct ck_val *elastic_state(struct wr *w, const struct ck_val *old, uint
 	return list;
 }
 
-/* {state: {key: entry}, param_groups}: the keys of a group stay. */
-static struct ck_val *rigid_state(struct wr *w, const struct ck_val *old, uint32_t rank,
-				  struct ckpt_err *err)
+/* Of a step that was flat before: the keys of a group stay. */
+static struct ck_val *same_state(struct wr *w, const struct ck_val *source, uint32_t rank,
+				 struct ckpt_err *err)
 {
-	const struct ck_val *source = ck_val_get(old, "state");
 	struct ck_val *state = ck_val_clone(&w->arena, source);
 	struct ck_val *const *item;
 	uint64_t n;
@@ -132,7 +131,53 @@ static struct ck_val *rigid_state(struct wr *w, const struct ck_val *old, uint32
 						state_entry(w, &w->t->group[g], item[2 * i + 1],
 							    rank, err));
 	}
-	return ck_val_dict_sets(&w->arena, ck_val_clone(&w->arena, old), "state", state);
+	return state;
+}
+
+/* Of a step of sub-groups: one entry a group, numbered as the groups. */
+static struct ck_val *new_state(struct wr *w, uint32_t rank, struct ckpt_err *err)
+{
+	struct ck_val *state = ck_val_new_dict(&w->arena);
+
+	for (uint32_t g = 0; state && g < w->t->ngroups; g++) {
+		const struct ck_val *old = ck_wr_entry(w, g);
+
+		if (old)
+			state = ck_val_dict_add(&w->arena, state, ck_val_new_int(&w->arena, g),
+						state_entry(w, &w->t->group[g], old, rank, err));
+	}
+	return state;
+}
+
+/* Each group has one flat tensor, of its own number. */
+static struct ck_val *new_groups(struct wr *w)
+{
+	const struct ck_val *old = ck_ds_param_groups(w->ds, w->ds->zero);
+	struct ck_arena *a = &w->arena;
+	struct ck_val *list = ck_val_new_list(a);
+
+	for (uint32_t g = 0; list && g < w->t->ngroups; g++) {
+		struct ck_val *one = ck_val_list_add(a, ck_val_new_list(a), ck_val_new_int(a, g));
+
+		list = ck_val_list_add(a, list,
+				       ck_val_dict_sets(a, ck_val_clone(a, ck_val_at(old, g)),
+							"params", one));
+	}
+	return list;
+}
+
+/* {state: {key: entry}, param_groups} */
+static struct ck_val *rigid_state(struct wr *w, uint32_t rank, struct ckpt_err *err)
+{
+	const struct ck_val *old = ck_val_get(w->ds->zero, "base_optimizer_state");
+	struct ck_arena *a = &w->arena;
+	struct ck_val *base;
+
+	if (old)
+		return ck_val_dict_sets(a, ck_val_clone(a, old), "state",
+					same_state(w, ck_val_get(old, "state"), rank, err));
+	base = ck_val_dict_sets(a, ck_val_new_dict(a), "state", new_state(w, rank, err));
+	return ck_val_dict_sets(a, base, "param_groups", new_groups(w));
 }
 
 static struct ck_val *counts_list(struct wr *w, const uint64_t *count, uint64_t n)
@@ -249,34 +294,24 @@ static struct ck_val *slice_mappings(struct wr *w, uint32_t rank)
 	return list;
 }
 
-/* Replace the value of a key that the source has. */
-static struct ck_val *replace(struct wr *w, struct ck_val *dict, const char *key,
-			      struct ck_val *value)
+struct ck_val *ck_wr_flat_value(struct wr *w, const char *key, uint32_t rank,
+				struct ckpt_err *err)
 {
-	if (!dict || !ck_val_get(dict, key))
-		return dict;
-	return ck_val_dict_sets(&w->arena, dict, key, value);
-}
+	const struct ck_val *old = ck_val_get(w->ds->zero, key);
 
-struct ck_val *ck_wr_zero_flat(struct wr *w, uint32_t rank, struct ckpt_err *err)
-{
-	const struct ck_val *old = w->ds->zero;
-	const struct ck_val *base = ck_val_get(old, "base_optimizer_state");
-	const struct ck_val *count = ck_val_get(old, "partition_count");
-	struct ck_val *zero = ck_val_clone(&w->arena, old);
-
-	zero = replace(w, zero, "base_optimizer_state",
-		       w->ds->elastic ? elastic_state(w, base, rank, err) :
-		       rigid_state(w, base, rank, err));
-	zero = replace(w, zero, "single_partition_of_fp32_groups", masters(w, rank, err));
-	zero = replace(w, zero, "group_paddings", group_paddings(w, rank));
-	zero = replace(w, zero, "groups_padding", group_paddings(w, rank));
-	zero = replace(w, zero, "param_alignment_paddings", gap_lists(w));
-	zero = replace(w, zero, "partition_count",
-		       count && count->kind == CK_VAL_INT ?
-		       ck_val_new_int(&w->arena, w->t->world) : partition_counts(w));
-	zero = replace(w, zero, "param_slice_mappings", slice_mappings(w, rank));
-	if (!zero)
-		ck_fail_nomem(err, "a shard", 0);
-	return zero;
+	if (!strcmp(key, "base_optimizer_state"))
+		return w->ds->elastic ? elastic_state(w, old, rank, err) :
+		       rigid_state(w, rank, err);
+	if (!strcmp(key, "single_partition_of_fp32_groups"))
+		return masters(w, rank, err);
+	if (!strcmp(key, "group_paddings") || !strcmp(key, "groups_padding"))
+		return group_paddings(w, rank);
+	if (!strcmp(key, "param_alignment_paddings"))
+		return gap_lists(w);
+	if (!strcmp(key, "partition_count"))
+		return old && old->kind == CK_VAL_INT && w->ds->stage != 3 ?
+		       ck_val_new_int(&w->arena, w->t->world) : partition_counts(w);
+	if (!strcmp(key, "param_slice_mappings"))
+		return slice_mappings(w, rank);
+	return NULL;
 }

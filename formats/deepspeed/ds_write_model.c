@@ -42,62 +42,231 @@ struct ck_val *ck_wr_shapes(struct wr *w)
 	return list;
 }
 
-/* A rank's part of a frozen parameter, with its padding. */
-static struct ck_val *fragment(struct wr *w, const char *name, uint32_t rank,
-			       struct ckpt_err *err)
+/* A tensor of that shape on the storage made last, or none of its elements. */
+static struct ck_val *tensor(struct wr *w, uint32_t number, const uint64_t *shape, uint32_t ndim)
 {
-	uint32_t tensor, state, number;
-	uint64_t part, n;
+	struct ck_tensor_ref ref = {
+		.storage = number, .dtype = w->store[number].dtype, .ndim = ndim, .shape = shape,
+		.numel = 1,
+	};
+	uint64_t *stride = ck_arena_alloc(&w->arena, (ndim + 1) * sizeof(*stride));
 
-	if (!ck_index_find(w->ix, name, &tensor))
+	if (!stride)
 		return NULL;
-	state = ck_index_state_find(w->ix, tensor, "weight");
-	if (state == CK_NONE) {
-		ck_fail(err, CKPT_E_INCOMPLETE, name, CKPT_NO_OFFSET,
-			"the frozen parameter's weight is not in the files");
-		return NULL;
+	for (uint32_t d = ndim; d > 0; d--) {
+		stride[d - 1] = ref.numel;
+		ref.numel *= shape[d - 1];
 	}
-	part = ckpt_z3_part_numel(w->ix->tensor[tensor].numel, w->t->world);
-	n = ckpt_z3_valid_numel(w->ix->tensor[tensor].numel, w->t->world, rank);
+	ref.stride = stride;
+	return ck_val_new_tensor(&w->arena, &ref);
+}
+
+static struct ck_val *placeholder(struct wr *w, enum ckpt_dtype dtype, struct ckpt_err *err)
+{
+	const uint64_t none = 0;
+	uint32_t number;
+
+	if (ck_wr_storage(w, dtype, &number, err))
+		return NULL;
+	return tensor(w, number, &none, 1);
+}
+
+/* The weight as a tensor of its own, stored or derived from the master. */
+static struct ck_val *whole(struct wr *w, const struct ck_tensor *t, uint32_t state,
+			    struct ckpt_err *err)
+{
+	uint32_t number;
+
+	if (ck_wr_storage(w, (enum ckpt_dtype)w->ix->state[state].dtype, &number, err) ||
+	    ck_wr_state(w, state, 0, t->numel, err))
+		return NULL;
+	return tensor(w, number, t->shape, t->ndim);
+}
+
+/* A rank's part of a frozen parameter, with its padding. */
+static struct ck_val *fragment(struct wr *w, const struct ck_tensor *t, uint32_t state,
+			       uint32_t rank, struct ckpt_err *err)
+{
+	const uint64_t part = ckpt_z3_part_numel(t->numel, w->t->world);
+	const uint64_t n = ckpt_z3_valid_numel(t->numel, w->t->world, rank);
+	uint32_t number;
+
 	if (ck_wr_storage(w, (enum ckpt_dtype)w->ix->state[state].dtype, &number, err) ||
 	    ck_wr_state(w, state, rank * part, n, err) || ck_wr_zero(w, part - n, err))
 		return NULL;
 	return ck_wr_flat(w, number, false);
 }
 
-static struct ck_val *fragments(struct wr *w, const struct ck_val *old, uint32_t rank,
-				struct ckpt_err *err)
+static uint32_t weight_of(const struct wr *w, uint32_t number, struct ckpt_err *err)
 {
-	struct ck_val *dict = ck_val_clone(&w->arena, old);
+	const uint32_t s = ck_index_state_find(w->ix, number, "weight");
+
+	if (s == CK_NONE)
+		ck_fail(err, CKPT_E_INCOMPLETE, w->ix->tensor[number].name, CKPT_NO_OFFSET,
+			"the step does not hold its weight");
+	return s;
+}
+
+/* ---- 'module' for the other kind of stage ---- */
+
+struct moduling {
+	struct wr *w;
+	struct ck_val **made;	/* by tensor of the index: tied names share a node */
+};
+
+static struct ck_val *parameter(struct moduling *m, uint32_t number, struct ckpt_err *err)
+{
+	const struct ck_tensor *t = &m->w->ix->tensor[number];
+	const uint32_t kept = t->role == CKPT_ROLE_ALIAS ? (uint32_t)t->alias_of : number;
+	const uint32_t state = weight_of(m->w, kept, err);
+
+	if (state == CK_NONE)
+		return NULL;
+	if (!m->made[kept])
+		m->made[kept] = m->w->t->stage == 3 ?
+			placeholder(m->w, (enum ckpt_dtype)m->w->ix->state[state].dtype, err) :
+			whole(m->w, &m->w->ix->tensor[kept], state, err);
+	return m->made[kept];
+}
+
+static struct ck_val *module_entry(struct moduling *m, const char *name, struct ck_val *old,
+				   struct ckpt_err *err)
+{
+	uint32_t number;
+
+	if (!name || !ck_index_find(m->w->ix, name, &number)) {
+		if (!name || m->w->ds->stage != 3 || !ck_val_tensor(old))
+			return old;
+		ck_fail(err, CKPT_E_INCOMPLETE, name, CKPT_NO_OFFSET,
+			"the step has only a placeholder of it, and a step of stage %d holds the "
+			"parameter", m->w->t->stage);
+		return NULL;
+	}
+	switch ((enum ckpt_role)m->w->ix->tensor[number].role) {
+	case CKPT_ROLE_TRAINABLE:
+	case CKPT_ROLE_FROZEN:
+	case CKPT_ROLE_ALIAS:
+		return parameter(m, number, err);
+	case CKPT_ROLE_UNTRAINED:
+		if (m->w->t->stage != 3)
+			return old;
+		ck_fail(err, CKPT_E_UNSUPPORTED, name, CKPT_NO_OFFSET,
+			"a parameter that is in no optimizer group has no place in a stage-3 step");
+		return NULL;
+	default:
+		return old;
+	}
+}
+
+/* Buffers stay; parameters become placeholders, or whole. */
+static struct ck_val *module(struct wr *w, const struct ck_val *old, struct ckpt_err *err)
+{
+	struct moduling m = { .w = w };
+	struct ck_val *dict = ck_val_new_ordered(&w->arena);
 	struct ck_val *const *item;
 	uint64_t n;
 
-	if (!ck_val_pairs(old, &item, &n))
-		return dict;
+	m.made = ck_arena_zalloc(&w->arena, (w->ix->ntensors + 1) * sizeof(struct ck_val *));
+	if (!m.made || !ck_val_pairs(old, &item, &n))
+		return NULL;
 	for (uint64_t i = 0; dict && i < n; i++)
-		if (ck_val_str(item[2 * i]))
-			dict = ck_val_dict_set(&w->arena, dict, item[2 * i],
-					       fragment(w, ck_val_str(item[2 * i]), rank, err));
+		dict = ck_val_dict_add(&w->arena, dict, item[2 * i],
+				       module_entry(&m, ck_val_str(item[2 * i]), item[2 * i + 1],
+						    err));
+	if (dict && old->kind == CK_VAL_OBJECT)
+		dict->u.obj->state = old->u.obj->state;	/* _metadata */
 	return dict;
+}
+
+/* ---- frozen parameters ---- */
+
+static struct ck_val *frozen_value(struct wr *w, uint32_t number, const struct ck_val *mod,
+				   uint32_t rank, struct ckpt_err *err)
+{
+	const struct ck_tensor *t = &w->ix->tensor[number];
+	const uint32_t state = weight_of(w, number, err);
+
+	if (state == CK_NONE)
+		return NULL;
+	if (w->t->stage == 3)
+		return fragment(w, t, state, rank, err);
+	return ck_val_get(mod, t->name);
+}
+
+/* Both tables, in the order of 'module': stages 2 and 3 have them. */
+static struct ck_val *set_frozen(struct wr *w, struct ck_val *root, const struct ck_val *mod,
+				 uint32_t rank, struct ckpt_err *err)
+{
+	struct ck_arena *a = &w->arena;
+	struct ck_val *frozen = ck_val_new_ordered(a), *sizes = ck_val_new_ordered(a);
+
+	for (uint32_t i = 0; frozen && sizes && i < w->ix->ntensors; i++) {
+		const struct ck_tensor *t = &w->ix->tensor[i];
+
+		if (t->role != CKPT_ROLE_FROZEN)
+			continue;
+		sizes = ck_val_dict_add(a, sizes, ck_val_new_str(a, t->name),
+					ck_val_new_size(a, t->shape, t->ndim));
+		frozen = ck_val_dict_add(a, frozen, ck_val_new_str(a, t->name),
+					 frozen_value(w, i, mod, rank, err));
+	}
+	root = ck_val_dict_sets(a, root, "frozen_param_shapes", sizes);
+	return ck_val_dict_sets(a, root, "frozen_param_fragments", frozen);
+}
+
+static struct ck_val *no_frozen(struct wr *w, struct ck_val *root)
+{
+	struct ck_arena *a = &w->arena;
+
+	root = ck_val_dict_sets(a, root, "frozen_param_shapes", ck_val_new_none(a));
+	return ck_val_dict_sets(a, root, "frozen_param_fragments", ck_val_new_none(a));
+}
+
+/* Older versions keep no frozen parameters at stage 3. */
+static struct ck_val *check_none(struct wr *w, struct ck_val *root, struct ckpt_err *err)
+{
+	for (uint32_t i = 0; i < w->ix->ntensors; i++) {
+		if (w->ix->tensor[i].role != CKPT_ROLE_FROZEN)
+			continue;
+		ck_fail(err, CKPT_E_UNSUPPORTED, w->ix->tensor[i].name, CKPT_NO_OFFSET,
+			"it is frozen, and the DeepSpeed that wrote this step (before 0.9.1) keeps "
+			"no frozen parameters at stage 3");
+		return NULL;
+	}
+	return root;
+}
+
+static struct ck_val *frozen(struct wr *w, struct ck_val *root, const struct ck_val *old,
+			     uint32_t rank, struct ckpt_err *err)
+{
+	const bool excluded = w->ds->stage >= 2 && !w->ds->frozen_listed;
+
+	if (!ck_val_get(old, "frozen_param_shapes"))	/* before 0.9.1 */
+		return w->t->stage == 3 && w->ds->stage != 3 ? check_none(w, root, err) : root;
+	if (w->t->stage == 1)
+		return w->ds->stage == 1 ? root : no_frozen(w, root);
+	if (excluded || (w->t->stage == 2 && w->ds->stage == 2))
+		return root;
+	return set_frozen(w, root, ck_val_get(root, "module"), rank, err);
 }
 
 struct ck_val *ck_wr_model(struct wr *w, const struct ck_val *old, uint32_t rank,
 			   struct ckpt_err *err)
 {
-	const struct ck_val *frags = ck_val_get(old, "frozen_param_fragments");
+	const struct ck_val *old_shapes = ck_val_get(old, "param_shapes");
 	struct ck_arena *a = &w->arena;
 	struct ck_val *root = ck_val_clone(a, old);
 
+	if ((w->ds->stage == 3) != (w->t->stage == 3))
+		root = ck_val_dict_sets(a, root, "module",
+					module(w, ck_val_get(old, "module"), err));
 	root = ck_val_dict_sets(a, root, "dp_world_size", ck_val_new_int(a, w->t->world));
-	if (ck_val_get(old, "param_shapes") && !ck_val_is_none(ck_val_get(old, "param_shapes")))
+	if (old_shapes && !ck_val_is_none(old_shapes))
 		root = ck_val_dict_sets(a, root, "param_shapes", ck_wr_shapes(w));
-	if (w->t->stage == 3) {
-		if (frags)
-			root = ck_val_dict_sets(a, root, "frozen_param_fragments",
-						fragments(w, frags, rank, err));
-		if (rank && ck_val_get(old, "shared_params"))
-			root = ck_val_dict_sets(a, root, "shared_params", ck_val_new_dict(a));
-	}
+	if (root)
+		root = frozen(w, root, old, rank, err);
+	if (w->t->stage == 3 && rank && ck_val_get(old, "shared_params"))
+		root = ck_val_dict_sets(a, root, "shared_params", ck_val_new_dict(a));
 	if (!root)
 		ck_fail_nomem(err, "a model file", 0);
 	return root;

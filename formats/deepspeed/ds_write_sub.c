@@ -54,19 +54,6 @@ static struct ck_val *masters(struct wr *w, uint32_t rank, struct ckpt_err *err)
 	return list;
 }
 
-/* The state entry of the first source sub-group of a param group: keys and scalars. */
-static const struct ck_val *example_entry(const struct wr *w, const struct tg_group *g)
-{
-	const struct ck_val *state = ck_val_get(ck_val_get(w->ds->zero, "optimizer_state_dict"),
-						"state");
-	const int32_t number = (int32_t)(g - w->t->group);
-
-	for (uint32_t i = 0; i < w->ds->ngroups; i++)
-		if (w->ds->group[i].group == number)
-			return ck_val_get_int(state, w->ds->group[i].state_key);
-	return NULL;
-}
-
 static struct ck_val *state_entry(struct wr *w, uint32_t sub, uint32_t rank,
 				  const struct ck_val *old, struct ckpt_err *err)
 {
@@ -96,7 +83,8 @@ static struct ck_val *states(struct wr *w, uint32_t rank, struct ckpt_err *err)
 
 	for (uint32_t i = 0; state && i < w->t->nsubs; i++) {
 		uint32_t within;
-		const struct ck_val *old = example_entry(w, group_of(w, i, &within));
+		const struct tg_group *g = group_of(w, i, &within);
+		const struct ck_val *old = ck_wr_entry(w, (uint32_t)(g - w->t->group));
 
 		if (old)
 			state = ck_val_dict_add(&w->arena, state, ck_val_new_int(&w->arena, i),
@@ -125,20 +113,26 @@ static struct ck_val *param_groups(struct wr *w, const struct ck_val *old)
 	return list;
 }
 
-struct ck_val *ck_wr_zero_sub(struct wr *w, uint32_t rank, struct ckpt_err *err)
+static struct ck_val *optimizer(struct wr *w, uint32_t rank, struct ckpt_err *err)
 {
-	const struct ck_val *old = ck_val_get(w->ds->zero, "optimizer_state_dict");
+	const struct ck_val *groups = ck_ds_param_groups(w->ds, w->ds->zero);
 	struct ck_arena *a = &w->arena;
-	struct ck_val *opt = ck_val_clone(a, old);
-	struct ck_val *zero = ck_val_clone(a, w->ds->zero);
+	struct ck_val *opt = w->ds->stage == 3 ?
+		ck_val_clone(a, ck_val_get(w->ds->zero, "optimizer_state_dict")) :
+		ck_val_new_dict(a);
 
 	opt = ck_val_dict_sets(a, opt, "state", states(w, rank, err));
-	opt = ck_val_dict_sets(a, opt, "param_groups",
-			       param_groups(w, ck_val_get(old, "param_groups")));
-	zero = ck_val_dict_sets(a, zero, "optimizer_state_dict", opt);
-	zero = ck_val_dict_sets(a, zero, "fp32_flat_groups", masters(w, rank, err));
-	zero = ck_val_dict_sets(a, zero, "partition_count", ck_val_new_int(a, w->t->world));
-	if (!zero)
-		ck_fail_nomem(err, "a shard", 0);
-	return zero;
+	return ck_val_dict_sets(a, opt, "param_groups", param_groups(w, groups));
+}
+
+struct ck_val *ck_wr_sub_value(struct wr *w, const char *key, uint32_t rank,
+			       struct ckpt_err *err)
+{
+	if (!strcmp(key, "optimizer_state_dict"))
+		return optimizer(w, rank, err);
+	if (!strcmp(key, "fp32_flat_groups"))
+		return masters(w, rank, err);
+	if (!strcmp(key, "partition_count"))
+		return ck_val_new_int(&w->arena, w->t->world);
+	return NULL;
 }

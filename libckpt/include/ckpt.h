@@ -513,17 +513,17 @@ struct ckpt_reshard_opts {
 };
 
 /*
- * Write the training state of 'ck', a DeepSpeed step, for another number of ranks: a folder
- * 'dst' with 'latest' and the step, which DeepSpeed's load_checkpoint() takes there without a
- * flag.  Every element of weights, masters and optimizer states is kept bit for bit;
- * padding is zero.  What belongs to a rank (buffers, random states, client state) goes from
- * rank s to rank s, or from s mod N.  Files beside the step go along.
+ * Write the training state of 'ck', a DeepSpeed step, for another number of ranks or another
+ * stage: a folder 'dst' with 'latest' and the step, which DeepSpeed's load_checkpoint() takes
+ * there without a flag.  Every element of masters, optimizer states and stored weights is kept
+ * bit for bit; padding is zero.  What belongs to a rank (buffers, random states, client state)
+ * goes from rank s to rank s, or from s mod N.  Files beside the step go along.
  *
  * Checks, memory, commit and journal are those of ckpt_convert().  '*report_out' (may be NULL)
  * is filled on success.
  * Returns 0 or the negative of
- *	CKPT_E_UNSUPPORTED  the source is no ZeRO step; a change of stage; a state that cannot be
- *	                    cut anew (named)
+ *	CKPT_E_UNSUPPORTED  the source is no ZeRO step; stage 0; a state or parameter that has no
+ *	                    place in the result (named)
  *	CKPT_E_USAGE        the world is not 1 to 4096
  *	and the codes of ckpt_convert().
  */

@@ -123,7 +123,7 @@ else
 		"$python" "$here/resume_cases.py" --unchanged \
 		--fixtures "$ZCKPT_FIXTURES" --old "$ZCKPT_VENV_OLD"
 	part "resumed by DeepSpeed after reshard (seed $seed)" \
-		"$python" "$here/resume_cases.py" --zckpt "$ZCKPT" $long --seed "$seed" --same-stage \
+		"$python" "$here/resume_cases.py" --zckpt "$ZCKPT" $long --seed "$seed" \
 		--fixtures "$ZCKPT_FIXTURES" --old "$ZCKPT_VENV_OLD"
 fi
 

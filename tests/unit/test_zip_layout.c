@@ -159,7 +159,7 @@ static void compare_with(const char *recipe)
 	char *dir = t_dir_new(), *path = t_fmt("%s/big.pt", dir);
 	struct ck_fdpool *pool = ck_fdpool_new(2);
 	struct ck_buf buf = CK_BUF_INIT(1000);
-	struct ck_zip_rec rec[32] = { { NULL } };
+	struct ck_zip_rec rec[32];
 	struct ck_zip_ends ends;
 	struct ckpt_limits limits;
 	struct ck_src *src = NULL;
@@ -173,6 +173,7 @@ static void compare_with(const char *recipe)
 	assert_int_equal(ck_zip_open(src, &limits, &zip, NULL), 0);
 	n = ck_zip_count(zip);
 	assert_true(n && n <= 32);
+	memset(rec, 0, sizeof(rec));
 	for (uint64_t i = 0; i < n; i++) {
 		const struct ck_zip_entry *e = ck_zip_entry_get(zip, i);
 

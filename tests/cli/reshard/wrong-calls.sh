@@ -9,6 +9,6 @@ try '2->4' run out
 try '3->5000' run out
 try '3->4' --world 5 run out
 try '3->4' --stage 7 run out
-try '3->4' --stage 3 run out
+try '3->4' --stage 0 run out
 try '3->4' run
 ls

@@ -1,0 +1,186 @@
+/*
+ * ds_write_zero.c -- the ZeRO dict of a shard: its keys in the order of the stage it is for.
+ *
+ * At the source's own kind of stage it is the source's dict with what depends on the layout made
+ * anew.  At another, the keys are those that the DeepSpeed of the source writes there.
+ */
+#include <string.h>
+
+#include "formats/deepspeed/ds_write.h"
+#include "libckpt/base/ck_err.h"
+
+/* Since 0.'minor'.'patch'. */
+struct key {
+	const char *name;
+	uint32_t minor, patch;
+};
+
+static const struct key flat_keys[] = {
+	{ "loss_scaler", 0, 0 }, { "dynamic_loss_scale", 0, 0 }, { "overflow", 0, 0 },
+	{ "clip_grad", 6, 2 }, { "base_optimizer_state", 0, 0 },
+	{ "single_partition_of_fp32_groups", 0, 0 }, { "zero_stage", 0, 0 },
+	{ "group_paddings", 7, 0 }, { "param_alignment_paddings", 19, 8 },
+	{ "partition_count", 0, 0 }, { "ds_version", 0, 0 }, { "param_slice_mappings", 7, 4 },
+	{ NULL, 0, 0 },
+};
+
+static const struct key bf16_keys[] = {
+	{ "clip_grad", 0, 0 }, { "base_optimizer_state", 0, 0 },
+	{ "single_partition_of_fp32_groups", 0, 0 }, { "group_paddings", 0, 0 },
+	{ "partition_count", 0, 0 }, { "ds_version", 0, 0 }, { "param_slice_mappings", 7, 0 },
+	{ NULL, 0, 0 },
+};
+
+static const struct key sub_keys[] = {
+	{ "zero_stage", 0, 0 }, { "loss_scaler", 0, 0 }, { "dynamic_loss_scale", 0, 0 },
+	{ "overflow", 0, 0 }, { "partition_count", 0, 0 }, { "optimizer_state_dict", 0, 0 },
+	{ "fp32_flat_groups", 0, 0 }, { NULL, 0, 0 },
+};
+
+const struct ck_val *ck_wr_entry(const struct wr *w, uint32_t group)
+{
+	const struct ck_val *opt = ck_val_get(w->ds->zero, w->ds->stage == 3 ?
+					      "optimizer_state_dict" : "base_optimizer_state");
+
+	for (uint32_t i = 0; i < w->ds->ngroups; i++)
+		if (w->ds->group[i].group == (int32_t)group)
+			return ck_val_get_int(ck_val_get(opt, "state"),
+					      w->ds->group[i].state_key);
+	return NULL;
+}
+
+static bool is_since(const struct wr *w, const struct key *key)
+{
+	const uint32_t *v = w->ds->version;
+
+	return v[0] > 0 || v[1] > key->minor || (v[1] == key->minor && v[2] >= key->patch);
+}
+
+static struct ck_val *layout_value(struct wr *w, const char *key, uint32_t rank,
+				   struct ckpt_err *err)
+{
+	return w->t->stage == 3 ? ck_wr_sub_value(w, key, rank, err) :
+	       ck_wr_flat_value(w, key, rank, err);
+}
+
+/* An enum object since 0.7.0, a number before. */
+static struct ck_val *stage_value(struct wr *w)
+{
+	struct ck_val *n = ck_val_new_int(&w->arena, w->t->stage);
+	const struct ck_val *old = ck_val_get(w->ds->zero, "zero_stage");
+
+	if (w->ds->version[0] == 0 && w->ds->version[1] < 7 && (!old || old->kind == CK_VAL_INT))
+		return n;
+	return ck_val_new_object(&w->arena, CK_HOW_REDUCE,
+				 ck_val_new_global(&w->arena, "deepspeed.runtime.zero.config",
+						   "ZeroStageEnum"),
+				 ck_val_new_tuple(&w->arena, &n, 1));
+}
+
+/* What BF16_Optimizer, which has no loss scale, leaves to the others: a scale of one. */
+static struct ck_val *unit_scaler(struct wr *w)
+{
+	struct ck_arena *a = &w->arena;
+	struct ck_val *state = ck_val_new_dict(a), *v;
+
+	state = ck_val_dict_sets(a, state, "cur_scale", ck_val_new_float(a, 1.0));
+	state = ck_val_dict_sets(a, state, "dynamic", ck_val_new_bool(a, false));
+	v = ck_val_new_object(a, CK_HOW_NEWOBJ,
+			      ck_val_new_global(a, "deepspeed.runtime.fp16.loss_scaler",
+						"LossScaler"),
+			      ck_val_new_tuple(a, NULL, 0));
+	if (v)
+		v->u.obj->state = state;
+	return state ? v : NULL;
+}
+
+static struct ck_val *config_clip(struct wr *w)
+{
+	double clip = 0;
+
+	ck_val_num(ck_val_get(ck_val_get(w->ds->model, "ds_config"), "gradient_clipping"), &clip);
+	return ck_val_new_float(&w->arena, clip);
+}
+
+/* Of a key that the layout does not decide: the source's, else what a new run would have. */
+static struct ck_val *other_value(struct wr *w, const char *key)
+{
+	struct ck_val *old = ck_val_get(w->ds->zero, key);
+
+	if (!strcmp(key, "zero_stage"))
+		return stage_value(w);
+	if (old)
+		return old;
+	if (!strcmp(key, "loss_scaler"))
+		return unit_scaler(w);
+	if (!strcmp(key, "clip_grad"))
+		return config_clip(w);
+	if (!strcmp(key, "ds_version"))
+		return ck_val_get(w->ds->model, "ds_version");
+	return ck_val_new_bool(&w->arena, false);	/* dynamic_loss_scale, overflow */
+}
+
+static bool is_layout_key(const struct wr *w, const char *key)
+{
+	static const char *const flat[] = {
+		"base_optimizer_state", "single_partition_of_fp32_groups", "group_paddings",
+		"groups_padding", "param_alignment_paddings", "partition_count",
+		"param_slice_mappings",
+	};
+	static const char *const sub[] = {
+		"optimizer_state_dict", "fp32_flat_groups", "partition_count",
+	};
+	const char *const *list = w->t->stage == 3 ? sub : flat;
+	const size_t n = w->t->stage == 3 ? CK_ARRAY_LEN(sub) : CK_ARRAY_LEN(flat);
+
+	for (size_t i = 0; i < n; i++)
+		if (!strcmp(list[i], key))
+			return true;
+	return false;
+}
+
+static struct ck_val *same_kind(struct wr *w, uint32_t rank, struct ckpt_err *err)
+{
+	struct ck_val *zero = ck_val_clone(&w->arena, w->ds->zero);
+	struct ck_val *const *item;
+	uint64_t n;
+
+	if (!ck_val_pairs(w->ds->zero, &item, &n))
+		return NULL;
+	for (uint64_t i = 0; zero && i < n; i++) {
+		const char *key = ck_val_str(item[2 * i]);
+
+		if (key && is_layout_key(w, key))
+			zero = ck_val_dict_set(&w->arena, zero, item[2 * i],
+					       layout_value(w, key, rank, err));
+		else if (key && !strcmp(key, "zero_stage") && w->t->stage != w->ds->stage)
+			zero = ck_val_dict_set(&w->arena, zero, item[2 * i], stage_value(w));
+	}
+	return zero;
+}
+
+static struct ck_val *other_kind(struct wr *w, uint32_t rank, struct ckpt_err *err)
+{
+	const struct key *key = w->t->stage == 3 ? sub_keys :
+				w->t->bf16_optimizer ? bf16_keys : flat_keys;
+	struct ck_val *zero = ck_val_new_dict(&w->arena);
+
+	for (; zero && key->name; key++)
+		if (is_since(w, key))
+			zero = ck_val_dict_sets(&w->arena, zero, key->name,
+						is_layout_key(w, key->name) ?
+						layout_value(w, key->name, rank, err) :
+						other_value(w, key->name));
+	return zero;
+}
+
+struct ck_val *ck_wr_zero_dict(struct wr *w, uint32_t rank, struct ckpt_err *err)
+{
+	const bool same = (w->ds->stage == 3) == (w->t->stage == 3) &&
+			  w->ds->bf16_optimizer == w->t->bf16_optimizer;
+	struct ck_val *zero = same ? same_kind(w, rank, err) : other_kind(w, rank, err);
+
+	if (!zero)
+		ck_fail_nomem(err, "a shard", 0);
+	return zero;
+}
