@@ -38,7 +38,8 @@
 	X(TAG_UNLOADABLE, INFO, OK, "DeepSpeed itself cannot load a tag with brackets") \
 	X(NAME_ODD, WARN, MISMATCH, "a tensor name that other programs may refuse")        \
 	X(TENSOR_OPAQUE, WARN, MISMATCH, "a tensor of a kind that is not converted")       \
-	X(FORMAT_NOTE, WARN, MISMATCH, "a file bends its format")
+	X(FORMAT_NOTE, WARN, MISMATCH, "a file bends its format")                          \
+	X(PATTERN_UNUSED, WARN, MISMATCH, "a pattern fits no tensor")
 
 enum ck_finding_id {
 #define X(id, severity, code, text) CK_FINDING_##id,

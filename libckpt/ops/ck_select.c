@@ -152,8 +152,16 @@ static const char *rename_star(struct ck_arena *arena, const char *name,
 			       (int)(n - head - tail), name + head, out + 1);
 }
 
-static int check_rules(const struct ckpt_select *sel, struct ckpt_err *err)
+static int check_rules(const struct ckpt_select *sel, struct ck_selection *out,
+		       struct ckpt_err *err)
 {
+	size_t n = 0;
+
+	while (sel->rename && sel->rename[n].pattern)
+		n++;
+	out->renamed = ck_arena_zalloc(&out->arena, n + 1);
+	if (!out->renamed)
+		return ck_fail_nomem(err, "renames", n);
 	for (const struct ckpt_rule *r = sel->rename; r && r->pattern; r++) {
 		const char *star = strchr(r->pattern, '*');
 
@@ -178,13 +186,17 @@ static int name_for(struct selecting *s, const char *stored, const char **name_o
 	const size_t n = sel->strip_prefix ? strlen(sel->strip_prefix) : 0;
 	const char *name = stored;
 
-	if (n && !strncmp(name, sel->strip_prefix, n))
+	if (n && !strncmp(name, sel->strip_prefix, n)) {
+		s->out->stripped = true;
 		name += n;
+	}
 	for (const struct ckpt_rule *r = sel->rename; name && r && r->pattern; r++) {
-		const char *star = strchr(r->pattern, '*');
+		const char *star = strchr(r->pattern, '*'), *before = name;
 
 		name = star ? rename_star(&s->out->arena, name, r, star) :
 			      rename_plain(&s->out->arena, name, r->pattern, r->value);
+		if (name != before)	/* made anew */
+			s->out->renamed[r - sel->rename] = true;
 	}
 	if (!name)
 		return ck_fail_nomem(err, "a name", strlen(stored));
@@ -351,7 +363,7 @@ int ck_select(const struct ck_index *ix, const struct ckpt_select *sel,
 	for (uint64_t i = 0; !rc && i < ix->ntensors; i++)
 		s.pick_of[i] = CK_NONE;
 	if (!rc)
-		rc = check_rules(s.sel, err);
+		rc = check_rules(s.sel, &made, err);
 	if (!rc)
 		rc = mark_wanted(&s, err);
 	if (!rc)
@@ -366,6 +378,42 @@ int ck_select(const struct ck_index *ix, const struct ckpt_select *sel,
 	ck_free(s.wanted);
 	ck_free(s.pick_of);
 	return rc;
+}
+
+/* -------------------------------------------------------------------- unused */
+
+static void tell(const char *option, const char *pattern, uint64_t n, const char *of,
+		 struct ck_findings *f)
+{
+	ck_findings_add(f, CK_FINDING_PATTERN_UNUSED, pattern,
+			"%s fits none of the %" PRIu64 " %s; is it mistyped?", option, n, of);
+}
+
+void ck_select_tell_pattern(const struct ck_index *ix, const char *option, const char *pattern,
+			    struct ck_findings *f)
+{
+	for (uint64_t i = 0; i < ix->ntensors; i++)
+		if (!fnmatch(pattern, ix->tensor[i].name, 0))
+			return;
+	tell(option, pattern, ix->ntensors, "names", f);
+}
+
+void ck_select_tell_unused(const struct ck_index *ix, const struct ckpt_select *sel,
+			   const struct ck_selection *made, struct ck_findings *f)
+{
+	const uint64_t n = made->npicks + made->naliases;
+
+	if (!sel)
+		return;
+	for (const char *const *p = sel->include; p && *p; p++)
+		ck_select_tell_pattern(ix, "--include", *p, f);
+	for (const char *const *p = sel->exclude; p && *p; p++)
+		ck_select_tell_pattern(ix, "--exclude", *p, f);
+	if (sel->strip_prefix && sel->strip_prefix[0] && !made->stripped)
+		tell("--strip-prefix", sel->strip_prefix, n, "chosen names", f);
+	for (size_t r = 0; sel->rename && sel->rename[r].pattern; r++)
+		if (!made->renamed[r])
+			tell("--rename", sel->rename[r].pattern, n, "chosen names", f);
 }
 
 int ck_select_fail_empty(const struct ck_index *ix, struct ckpt_err *err)

@@ -5,6 +5,7 @@
 #define CK_SELECT_H
 
 #include "libckpt/base/ck_mem.h"
+#include "libckpt/format/ck_findings.h"
 #include "libckpt/tensor/ck_index.h"
 
 struct ck_pick {
@@ -28,6 +29,8 @@ struct ck_selection {
 	uint64_t naliases, alias_cap;
 	uint64_t nshared;		/* names that share bytes of a pick, mentioned or not */
 	const char *strip_hint;		/* a wrapper's prefix that every name has, or NULL */
+	bool stripped;			/* 'strip_prefix' was in front of some name */
+	bool *renamed;			/* per rule: it changed some name */
 };
 
 #define CK_SELECTION_INIT { .pick = NULL }
@@ -41,6 +44,12 @@ struct ck_selection {
  */
 int ck_select(const struct ck_index *ix, const struct ckpt_select *sel,
 	      struct ck_selection *out, struct ckpt_err *err);
+/* PATTERN_UNUSED for what fitted no tensor.  'sel' as ck_select() had it, 'made' what it made. */
+void ck_select_tell_unused(const struct ck_index *ix, const struct ckpt_select *sel,
+			   const struct ck_selection *made, struct ck_findings *findings);
+/* The same for one pattern of 'option', held against all names. */
+void ck_select_tell_pattern(const struct ck_index *ix, const char *option, const char *pattern,
+			    struct ck_findings *findings);
 /* CKPT_E_USAGE: nothing is left to do, and why. */
 int ck_select_fail_empty(const struct ck_index *ix, struct ckpt_err *err);
 void ck_selection_release(struct ck_selection *s);

@@ -188,6 +188,15 @@ static int check_sets(const struct ck_cv *cv, struct ckpt_err *err)
 	return 0;
 }
 
+static void tell_unused(struct ck_cv *cv)
+{
+	struct ck_findings *f = &cv->ck->findings;
+
+	ck_select_tell_unused(&cv->ck->ix, cv->opts->select, &cv->sel, f);
+	for (const struct ckpt_rule *r = cv->opts->dtype_rules; r && r->pattern; r++)
+		ck_select_tell_pattern(&cv->ck->ix, "--dtype", r->pattern, f);
+}
+
 int ck_cv_choose_items(struct ck_cv *cv, struct ckpt_err *err)
 {
 	const char **names = NULL;
@@ -200,6 +209,7 @@ int ck_cv_choose_items(struct ck_cv *cv, struct ckpt_err *err)
 		rc = list_sets(cv, &names, &n, err);
 	if (rc)
 		return rc;
+	tell_unused(cv);
 	cv->set = ck_arena_zalloc(&cv->arena, n * sizeof(*cv->set));
 	if (!cv->set)
 		return ck_fail_nomem(err, "states", n);

@@ -15,3 +15,9 @@ zckpt convert -q --strip-prefix model. r.safetensors s.safetensors; names s.safe
 sed 's/^model\.//' r | sort | cmp - s && echo strip-prefix
 zckpt convert -q --include 'no such*' "$run" n.safetensors 2> err
 echo "nothing selected: exit $?"
+# A pattern that fits nothing is told, and --strict stops at it.
+zckpt convert -q --include '*weight' --exclude '*.wieght' --rename 'ghost=x' --strip-prefix wrap. \
+	--dtype 'norm?=bf16' "$run" u.safetensors 2>&1; echo "exit $?"
+zckpt convert -q --strict --only trainable --exclude '*.wieght' "$run" v.safetensors 2> /dev/null
+echo "strict: exit $?"
+[ -e v.safetensors ] || echo "nothing written"
