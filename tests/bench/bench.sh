@@ -198,8 +198,9 @@ bf16_rows() {
 	bad first && { row "convert bf16, $2" failed '' '' '' failed; return; }
 	{ right "$out" --model "$big" && [ "$(size "$out")" -lt $((n * 6 / 10)) ]; } ||
 		row "convert bf16, $2" '' '' '' 'right bytes' 'wrong bytes'
-	had=$(calc "int($(most first 3) < $n ? $(most first 3) : $n)")
-	head -c "$(calc "int(($had + $(size "$out")) / 2)")" "$w/truth" >"$w/half"
+	had=$(most first 3)
+	[ "$had" -lt "$n" ] || had=$n
+	head -c $(((had + $(size "$out")) / 2)) "$w/truth" >"$w/half"
 	rm -f "$w/truth"
 	for ((i = 0; i < RUNS; i++)); do
 		rm -f "$out" "$w/cp"
@@ -207,8 +208,7 @@ bf16_rows() {
 		rm -f "$w/cp"
 		run z1 "$ZCKPT" convert -q --threads 1 --dtype bf16 "$w/src" "$out"
 	done
-	time_row "convert bf16, $2, 1 thread, against cp of $(
-		calc "int($(size "$w/half") / 1e6)") MB" z1 cp 0.95
+	time_row "convert bf16, $2, 1 thread, against cp of $(($(size "$w/half") / 1000000)) MB" z1 cp 0.95
 	rm -f "$w/half" "$w/cp" "$out"
 }
 
