@@ -1,22 +1,17 @@
 /*
  * ck_pkl_vm.c -- see ck_pkl.h: the opcodes, protocols 0 to 5.
  *
- * long on purpose: one function per opcode or family, and the table that picks it
+ * A stack machine (ck_pkl_stack.c): scalars are pushed, MARK remembers a height, containers
+ * take what lies above the newest mark, the memo names values for later.  Calls become
+ * objects (ck_pkl_call); before one is made its name, and the names among its direct
+ * arguments, are looked up in the refused set.
  *
- * A stack machine: scalars are pushed, MARK remembers a height, containers take what lies
- * above the newest mark, the memo names values for later.  Nothing may reach below the
- * newest mark.  Calls become objects (ck_pkl_call); before one is made its name, and the
- * names among its direct arguments, are looked up in the refused set.
- *
- * Memory: a node costs at least one byte of input, a memo slot is allocated only below
- * four times the input's length, lengths are held against the bytes left.
+ * Memory: a node costs at least one byte of input; lengths are held against the bytes left.
  */
 #include <string.h>
 
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/pickle/ck_pkl_vm.h"
-
-#define MEMO_SLACK 131072u	/* a short stream may still count its memo from here */
 
 enum {
 	OP_MARK = '(', OP_STOP = '.', OP_POP = '0', OP_POP_MARK = '1', OP_DUP = '2',
@@ -35,72 +30,6 @@ enum {
 	OP_FROZENSET, OP_NEWOBJ_EX, OP_STACK_GLOBAL, OP_MEMOIZE, OP_FRAME, OP_BYTEARRAY8,
 	OP_NEXT_BUFFER, OP_READONLY_BUFFER,
 };
-
-/* ---- stack ---- */
-
-static uint64_t fence(const struct ck_pkl_vm *vm)
-{
-	return vm->nmarks ? vm->mark[vm->nmarks - 1] : 0;
-}
-
-int ck_pkl_push(struct ck_pkl_vm *vm, struct ck_val *v)
-{
-	if (vm->n == vm->stack_cap) {
-		const int rc = ck_grow(&vm->stack, &vm->stack_cap, vm->n + 1,
-				       sizeof(struct ck_val *), vm->err);
-
-		if (rc)
-			return rc;
-	}
-	vm->stack[vm->n++] = v;
-	return 0;
-}
-
-/* Lend the top 'n' values. */
-int ck_pkl_need(struct ck_pkl_vm *vm, uint64_t n, struct ck_val ***top_out)
-{
-	if (vm->n - fence(vm) < n)
-		return ck_pkl_fail(vm, CKPT_E_CORRUPT,
-				   "an opcode takes %" PRIu64 " values, %" PRIu64 " are there", n,
-				   vm->n - fence(vm));
-	*top_out = vm->stack + vm->n - n;
-	return 0;
-}
-
-static int push_mark(struct ck_pkl_vm *vm)
-{
-	const int rc = ck_grow(&vm->mark, &vm->mark_cap, vm->nmarks + 1, sizeof(*vm->mark),
-			       vm->err);
-
-	if (!rc)
-		vm->mark[vm->nmarks++] = vm->n;
-	return rc;
-}
-
-/* What lies above the newest mark; the mark goes, the values stay for the caller. */
-int ck_pkl_take_mark(struct ck_pkl_vm *vm, struct ck_val ***item_out, uint64_t *n_out)
-{
-	if (!vm->nmarks)
-		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "an opcode wants a MARK and there is none");
-	*item_out = vm->stack + fence(vm);
-	*n_out = vm->n - fence(vm);
-	vm->n = fence(vm);
-	vm->nmarks--;
-	return 0;
-}
-
-static int pop(struct ck_pkl_vm *vm)
-{
-	vm->doc->notes |= CK_PKL_NOTE_POP;
-	if (vm->n > fence(vm)) {
-		vm->n--;
-		return 0;
-	}
-	if (!vm->nmarks)
-		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "POP on an empty stack");
-	vm->nmarks--;
-	return 0;
-}
 
 /* ---- lengths and text ---- */
 
@@ -225,48 +154,6 @@ static int push_float(struct ck_pkl_vm *vm)
 
 /* ---- memo ---- */
 
-static int memo_put(struct ck_pkl_vm *vm, uint64_t i)
-{
-	struct ck_val **top = NULL;
-	int rc = ck_pkl_need(vm, 1, &top);
-
-	if (rc)
-		return rc;
-	if (i >= MEMO_SLACK && (i / 4 >= vm->cur.off + vm->cur.left ||
-				i >= vm->limits->pickle_nodes))
-		return ck_pkl_fail(vm, CKPT_E_LIMIT,
-				   "memo index %" PRIu64 " in a stream of %" PRIu64 " bytes", i,
-				   vm->cur.off + vm->cur.left);
-	if (i >= vm->memo_cap) {
-		const uint64_t old = vm->memo_cap;
-
-		rc = ck_grow(&vm->memo, &vm->memo_cap, i + 1, sizeof(struct ck_val *), vm->err);
-		if (rc)
-			return rc;
-		memset(vm->memo + old, 0, (vm->memo_cap - old) * sizeof(struct ck_val *));
-	}
-	vm->memo[i] = top[0];
-	return 0;
-}
-
-static int memo_get(struct ck_pkl_vm *vm, uint64_t i)
-{
-	if (i >= vm->memo_cap || !vm->memo[i])
-		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "memo entry %" PRIu64 " was never set", i);
-	return ck_pkl_push(vm, vm->memo[i]);
-}
-
-/* MEMOIZE numbers by the count of entries made so far. */
-static int memo_set(struct ck_pkl_vm *vm, uint64_t i)
-{
-	const bool fresh = i >= vm->memo_cap || !vm->memo[i];
-	int rc = memo_put(vm, i);
-
-	if (!rc && fresh)
-		vm->memo_next++;
-	return rc;
-}
-
 static int memo_op(struct ck_pkl_vm *vm, bool put, unsigned width)
 {
 	uint64_t i = 0;
@@ -274,7 +161,7 @@ static int memo_op(struct ck_pkl_vm *vm, bool put, unsigned width)
 
 	if (rc)
 		return rc;
-	return put ? memo_set(vm, i) : memo_get(vm, i);
+	return put ? ck_pkl_memoize(vm, i) : ck_pkl_recall(vm, i);
 }
 
 /* ---- containers ---- */
@@ -470,7 +357,7 @@ static int step(struct ck_pkl_vm *vm, uint8_t op)
 	case OP_BINUNICODE: return push_unicode(vm, 4);
 	case OP_LONG_BINPUT: return memo_op(vm, true, 4);
 	case OP_LONG_BINGET: return memo_op(vm, false, 4);
-	case OP_MARK: return push_mark(vm);
+	case OP_MARK: return ck_pkl_push_mark(vm);
 	case OP_REDUCE: return ck_pkl_call_op(vm, CK_HOW_REDUCE);
 	case OP_TUPLE1: return small_tuple(vm, 1);
 	case OP_TUPLE2: return small_tuple(vm, 2);
@@ -497,7 +384,7 @@ static int step(struct ck_pkl_vm *vm, uint8_t op)
 	case OP_LONG4: return push_long(vm, 4);
 	case OP_SHORT_BINUNICODE: return push_unicode(vm, 1);
 	case OP_BINUNICODE8: return push_unicode(vm, 8);
-	case OP_MEMOIZE: return memo_set(vm, vm->memo_next);
+	case OP_MEMOIZE: return ck_pkl_memoize(vm, vm->memo_next);
 	case OP_STACK_GLOBAL: return ck_pkl_stack_global(vm);
 	case OP_FRAME: return frame(vm);
 	case OP_SHORT_BINBYTES: return push_bytes(vm, CK_VAL_BYTES, 1);
@@ -511,7 +398,7 @@ static int step(struct ck_pkl_vm *vm, uint8_t op)
 	case OP_BINSTRING: return push_string2(vm, 4);
 	case OP_LIST: return marked_seq(vm, CK_VAL_LIST);
 	case OP_DICT: return marked_seq(vm, CK_VAL_DICT);
-	case OP_POP: return pop(vm);
+	case OP_POP: return ck_pkl_pop(vm);
 	case OP_POP_MARK: return pop_mark(vm);
 	case OP_DUP: return dup(vm);
 	case OP_GET: return memo_op(vm, false, 0);

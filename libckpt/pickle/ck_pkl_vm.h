@@ -45,12 +45,19 @@ struct ck_pkl_vm {
 int ck_pkl_fail(struct ck_pkl_vm *vm, enum ckpt_code code, const char *fmt, ...)
 	CK_PRINTF(3, 4);
 
-/* ck_pkl_vm.c: the stack.  Nothing reaches below the newest mark. */
+/* ck_pkl_stack.c: stack, marks, memo.  Nothing reaches below the newest mark. */
 int ck_pkl_push(struct ck_pkl_vm *vm, struct ck_val *v);
 /* Lend the top 'n' values. */
 int ck_pkl_need(struct ck_pkl_vm *vm, uint64_t n, struct ck_val ***top_out);
 /* What lies above the newest mark; the mark goes, the values stay for the caller. */
 int ck_pkl_take_mark(struct ck_pkl_vm *vm, struct ck_val ***item_out, uint64_t *n_out);
+int ck_pkl_push_mark(struct ck_pkl_vm *vm);
+/* Drop the top value, or the mark that lies there; noted in doc->notes. */
+int ck_pkl_pop(struct ck_pkl_vm *vm);
+/* Push entry 'i'; CORRUPT if it was never set. */
+int ck_pkl_recall(struct ck_pkl_vm *vm, uint64_t i);
+/* Entry 'i' is the top value; MEMOIZE numbers by the count of entries made so far. */
+int ck_pkl_memoize(struct ck_pkl_vm *vm, uint64_t i);
 
 /* ck_pkl_call.c: opcodes. */
 int ck_pkl_push_global(struct ck_pkl_vm *vm);
