@@ -15,30 +15,29 @@
 struct maker {
 	struct t_zip zip;
 	char *prefix;
-	uint8_t *p;		/* the pickle */
-	size_t n;
+	struct t_pkl pickle;
 	int storages;
 };
 
-static void put(struct maker *m, const void *bytes, size_t n)
+void t_pkl_put(struct t_pkl *b, const void *bytes, size_t n)
 {
-	m->p = t_grow(m->p, m->n + n);
-	memcpy(m->p + m->n, bytes, n);
-	m->n += n;
+	b->p = t_grow(b->p, b->n + n);
+	memcpy(b->p + b->n, bytes, n);
+	b->n += n;
 }
 
-static void puts_op(struct maker *m, const char *ops)
-{
-	put(m, ops, strlen(ops));
-}
-
-static void put_str(struct maker *m, const char *s, size_t n)
+void t_pkl_str(struct t_pkl *b, const char *s, size_t n)
 {
 	uint8_t head[5] = { 'X' };
 
 	t_put32(head + 1, (uint32_t)n);
-	put(m, head, 5);
-	put(m, s, n);
+	t_pkl_put(b, head, 5);
+	t_pkl_put(b, s, n);
+}
+
+static void puts_op(struct maker *m, const char *ops)
+{
+	t_pkl_put(&m->pickle, ops, strlen(ops));
 }
 
 static void put_int(struct maker *m, long long v)
@@ -47,7 +46,7 @@ static void put_int(struct maker *m, long long v)
 
 	for (int i = 0; i < 8; i++)
 		b[2 + i] = (uint8_t)((unsigned long long)v >> 8 * i);
-	put(m, b, 10);
+	t_pkl_put(&m->pickle, b, 10);
 }
 
 static void put_float(struct maker *m, double v)
@@ -58,7 +57,7 @@ static void put_float(struct maker *m, double v)
 	memcpy(&bits, &v, 8);
 	for (int i = 0; i < 8; i++)
 		b[1 + i] = (uint8_t)(bits >> 8 * (7 - i));
-	put(m, b, 9);
+	t_pkl_put(&m->pickle, b, 9);
 }
 
 /* One element, little endian; its size. */
@@ -98,10 +97,10 @@ static void put_storage(struct maker *m, const char *type, long long n, long lon
 		bytes += element(type, data + bytes, first + i);
 	t_zip_add(&m->zip, member, data, bytes);
 	puts_op(m, "(");
-	put_str(m, "storage", 7);
+	t_pkl_str(&m->pickle, "storage", 7);
 	puts_op(m, name);
-	put_str(m, key, strlen(key));
-	put_str(m, "cpu", 3);
+	t_pkl_str(&m->pickle, key, strlen(key));
+	t_pkl_str(&m->pickle, "cpu", 3);
 	put_int(m, n);
 	puts_op(m, "tQ");
 	free(key);
@@ -171,7 +170,7 @@ static const char *put_token(struct maker *m, const char *s)
 	if (*s == '\'') {
 		const char *end = strchr(s + 1, '\'');
 
-		put_str(m, s + 1, (size_t)(end - s - 1));
+		t_pkl_str(&m->pickle, s + 1, (size_t)(end - s - 1));
 		return end + 1;
 	}
 	return *s == '<' ? put_tensor(m, s + 1) : put_scalar(m, s);
@@ -194,12 +193,12 @@ void t_pkl_save(const char *path, const char *text)
 	for (const char *s = text; *s;)
 		s = isspace((unsigned char)*s) ? s + 1 : put_token(&m, s);
 	puts_op(&m, ".");
-	add_member(&m, "data.pkl", m.p, m.n);
+	add_member(&m, "data.pkl", m.pickle.p, m.pickle.n);
 	add_member(&m, "version", "3\n", 2);
 	t_zip_end(&m.zip);
 	t_file_write(path, m.zip.p, m.zip.n);
 	free(m.zip.p);
-	free(m.p);
+	free(m.pickle.p);
 	free(m.prefix);
 }
 

@@ -1,6 +1,21 @@
-/* Small torch files made from a line of text, for steps that no real run has left behind. */
+/* Small torch files made from a line of text, for steps that no real run has left behind, and
+ * pickles put together piece by piece. */
 #ifndef T_PKL_H
 #define T_PKL_H
+
+#include <stddef.h>
+
+/* A pickle in the making, zeroed at first; the caller frees P. */
+struct t_pkl {
+	unsigned char *p;
+	size_t n;
+};
+
+void t_pkl_put(struct t_pkl *b, const void *bytes, size_t n);
+/* The same of a string literal, which may hold zeros. */
+#define T_PKL_PUT(b, text) t_pkl_put(b, text, sizeof(text) - 1)
+/* A string of N bytes, as BINUNICODE. */
+void t_pkl_str(struct t_pkl *b, const char *s, size_t n);
 
 /*
  * Writes PATH, an archive as torch.save makes it, of the value that TEXT describes:
