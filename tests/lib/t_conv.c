@@ -115,3 +115,20 @@ const struct t_st_tensor *t_conv_tensor(const struct t_st *st, const char *name,
 		t_die("%s is %s, not %s", name, t_st_say(t), say);
 	return t;
 }
+
+void t_conv_same_files(const char *a, const char *b)
+{
+	size_t n, m, at = 0;
+	uint8_t *x = t_file_read(a, &n), *y = t_file_read(b, &m);
+
+	if (!x || !y)
+		t_die("%s cannot be read", x ? b : a);
+	if (n != m)
+		t_die("%s has %zu bytes, %s has %zu", a, n, b, m);
+	while (at < n && x[at] == y[at])
+		at++;
+	if (at < n)
+		t_die("%s and %s differ at byte %zu", a, b, at);
+	free(x);
+	free(y);
+}

@@ -26,5 +26,7 @@ void t_conv_result(struct t_st *st, const char *dir, const char *name);
 /* The tensor, which must be there, as "F32 [2,3]". */
 const struct t_st_tensor *t_conv_tensor(const struct t_st *st, const char *name,
 					const char *say);
+/* Both files must be there and have the same bytes, or it ends the program. */
+void t_conv_same_files(const char *a, const char *b);
 
 #endif

@@ -101,19 +101,6 @@ static void holds(const char *folder, const char *name, const char *text)
 	free(path);
 }
 
-static void same_files(const char *a, const char *b)
-{
-	size_t n, m;
-	uint8_t *x = t_file_read(a, &n), *y = t_file_read(b, &m);
-
-	assert_non_null(x);
-	assert_non_null(y);
-	assert_int_equal(n, m);
-	assert_memory_equal(x, y, n);
-	free(x);
-	free(y);
-}
-
 /* ------------------------------------------------------------------ destination */
 
 static void dry_run_reports_the_files_and_writes_none(void **state)
@@ -183,7 +170,7 @@ static void force_replaces_the_weights_and_keeps_everything_else(void **state)
 	holds(dst, "lora.safetensors", "mine");
 	t_file_write(file, "old", 3);
 	t_conv(src, file, &opts, 0, NULL, NULL);
-	same_files(model, file);
+	t_conv_same_files(model, file);
 	free(model);
 }
 
@@ -337,7 +324,7 @@ static void killed_run_is_continued_and_gives_the_same_files(void **state)
 		assert_int_equal(report.resumed_bytes + report.written_bytes,
 				 report.files[0].bytes);
 		if (!opts.flags)
-			same_files(a, b);
+			t_conv_same_files(a, b);
 		assert_false(t_exists(partial));
 		ckpt_report_free(&report);
 		t_dir_remove(dst);
@@ -362,7 +349,7 @@ static void bytes_damaged_since_the_kill_are_written_again(void **state)
 	assert_int_equal(pwrite(fd, "damage", 6, (off_t)MIB), 6);
 	close(fd);
 	t_conv(src, dst, &opts, 0, NULL, NULL);
-	same_files(a, b);
+	t_conv_same_files(a, b);
 	free(a);
 	free(b);
 	free(half);
@@ -416,7 +403,7 @@ static void stream_through_a_pipe_is_the_file_byte_for_byte(void **state)
 	close(fd[0]);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status) && !WEXITSTATUS(status));
-	same_files(got, file);
+	t_conv_same_files(got, file);
 	free(got);
 }
 
@@ -453,7 +440,7 @@ static void parts_make_the_whole_when_they_are_committed(void **state)
 	t_conv(src, dst, &opts, 0, NULL, NULL);
 	assert_false(t_exists(dst));
 	assert_int_equal(ckpt_commit(dst, 0, CKPT_SYNC_DATA, NULL), 0);
-	same_files(a, b);
+	t_conv_same_files(a, b);
 	assert_false(t_exists(partial));
 	free(a);
 	free(b);
@@ -483,7 +470,7 @@ static void threads_and_memory_do_not_change_the_result(void **state)
 	run.mem_limit = MIB;
 	t_conv(src, other, &opts, 0, &report, NULL);
 	assert_true(report.threads < 7);	/* seven buffers need more */
-	same_files(file, other);
+	t_conv_same_files(file, other);
 	free(other);
 }
 

@@ -79,19 +79,6 @@ static int end(void **state)
 	return 0;
 }
 
-static void same_files(const char *a, const char *b)
-{
-	size_t n, m;
-	uint8_t *x = t_file_read(a, &n), *y = t_file_read(b, &m);
-
-	assert_non_null(x);
-	assert_non_null(y);
-	assert_int_equal(n, m);
-	assert_memory_equal(x, y, n);
-	free(x);
-	free(y);
-}
-
 /* Every record is aligned, has a checksum in the directory, and it holds. */
 static void check_archive(const char *path)
 {
@@ -174,7 +161,7 @@ static void threads_do_not_change_a_byte_and_checksums_hold(void **state)
 	check_archive(pt);
 	run.threads = 5;
 	t_conv(src, other, &opts, 0, NULL, NULL);
-	same_files(pt, other);
+	t_conv_same_files(pt, other);
 	check_way_back();
 	free(other);
 	free(folder);
@@ -195,7 +182,7 @@ static void parts_are_joined_by_the_commit(void **state)
 	assert_false(t_exists(pt));
 	if (ckpt_commit(pt, 0, CKPT_SYNC_DATA, &err))
 		fail_msg("%s", err.msg);
-	same_files(pt, whole);
+	t_conv_same_files(pt, whole);
 	assert_false(t_exists(partial));
 	free(folder);
 	free(whole);
@@ -216,7 +203,7 @@ static void a_part_that_ran_twice_is_counted_once(void **state)
 		t_conv(src, pt, &opts, 0, NULL, NULL);
 	}
 	assert_int_equal(ckpt_commit(pt, 0, CKPT_SYNC_DATA, NULL), 0);
-	same_files(pt, whole);
+	t_conv_same_files(pt, whole);
 	free(folder);
 	free(whole);
 }
@@ -279,7 +266,7 @@ static void a_killed_run_goes_on_to_the_same_file(void **state)
 		t_conv(src, pt, &opts, 0, &report, NULL);
 		assert_true(report.resumed_bytes > 0);
 		ckpt_report_free(&report);
-		same_files(pt, whole);
+		t_conv_same_files(pt, whole);
 		t_dir_remove(pt);
 	}
 	free(folder);
