@@ -158,6 +158,23 @@ void t_dir_copy(const char *from, const char *to)
 	t_list_free(names);
 }
 
+void t_dir_make_in(const char *dir, const char *name)
+{
+	char *path = t_fmt("%s/%s", dir, name);
+
+	t_dir_make(path);
+	free(path);
+}
+
+void t_dir_copy_in(const char *dir, const char *from, const char *to)
+{
+	char *a = t_fmt("%s/%s", dir, from), *b = t_fmt("%s/%s", dir, to);
+
+	t_dir_copy(a, b);
+	free(a);
+	free(b);
+}
+
 uint8_t *t_file_read(const char *path, size_t *n_out)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);

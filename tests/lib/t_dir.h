@@ -24,6 +24,9 @@ void t_dir_make(const char *path);
 void t_dir_remove(const char *path);
 /* Copies a file or a folder with everything below. Links are not expected. */
 void t_dir_copy(const char *from, const char *to);
+/* The same for names below DIR. */
+void t_dir_make_in(const char *dir, const char *name);
+void t_dir_copy_in(const char *dir, const char *from, const char *to);
 /* Sorted names in a folder without "." and ".."; *n_out may be NULL. The list
  * ends with NULL and is freed with t_list_free. A missing folder is empty. */
 char **t_dir_list(const char *path, size_t *n_out);

@@ -39,23 +39,6 @@ static int teardown(void **state)
 	return 0;
 }
 
-static void copy(const char *from, const char *to)
-{
-	char *a = at(from), *b = at(to);
-
-	t_dir_copy(a, b);
-	free(a);
-	free(b);
-}
-
-static void make(const char *path)
-{
-	char *a = at(path);
-
-	t_dir_make(a);
-	free(a);
-}
-
 static void gone(const char *path)
 {
 	char *a = at(path);
@@ -100,7 +83,7 @@ static void fails(const char *path, const char *tag, int code, const char *words
 static void the_folder_above_its_latest_or_the_step_itself(void **state)
 {
 	(void)state;
-	copy("ckpt/global_step3", "ckpt/global_step10");
+	t_dir_copy_in(dir, "ckpt/global_step3", "ckpt/global_step10");
 	chosen("ckpt", NULL, "global_step3", NULL);
 	chosen("ckpt/", NULL, "global_step3", NULL);
 	chosen("ckpt", "global_step10", "global_step10", NULL);
@@ -114,8 +97,8 @@ static void the_folder_above_its_latest_or_the_step_itself(void **state)
 static void without_latest_the_highest_number_is_taken_and_said(void **state)
 {
 	(void)state;
-	copy("ckpt/global_step3", "ckpt/global_step10");
-	copy("ckpt/global_step3", "ckpt/global_step9");
+	t_dir_copy_in(dir, "ckpt/global_step3", "ckpt/global_step10");
+	t_dir_copy_in(dir, "ckpt/global_step3", "ckpt/global_step9");
 	gone("ckpt/latest");
 	chosen("ckpt", NULL, "global_step10", "LATEST_ABSENT");
 }
@@ -123,7 +106,7 @@ static void without_latest_the_highest_number_is_taken_and_said(void **state)
 static void a_latest_that_lies_or_is_empty_is_refused_with_what_is_there(void **state)
 {
 	(void)state;
-	copy("ckpt/global_step3", "ckpt/checkpoint-9");
+	t_dir_copy_in(dir, "ckpt/global_step3", "ckpt/checkpoint-9");
 	latest("ckpt", "global_step8", 12);
 	fails("ckpt", NULL, CKPT_E_NOTFOUND, "LATEST_LIES|global_step8|steps here: |global_step3");
 	latest("ckpt", "", 0);
@@ -145,8 +128,8 @@ static void a_lie_is_a_lie_also_to_a_caller_who_wants_no_message(void **state)
 	struct ckpt *ck;
 
 	(void)state;
-	copy("ckpt", "whole");
-	copy("whole", "ckpt/checkpoint-9");
+	t_dir_copy_in(dir, "ckpt", "whole");
+	t_dir_copy_in(dir, "whole", "ckpt/checkpoint-9");
 	gone("ckpt/global_step3");	/* which 'latest' names */
 	assert_int_equal(ckpt_open(&path, 1, NULL, &ck, NULL), -CKPT_E_NOTFOUND);
 	free(a);
@@ -172,10 +155,10 @@ static void a_damaged_first_shard_does_no_harm_to_a_caller_without_err(void **st
 static void a_trainers_folder_opens_its_newest_checkpoint(void **state)
 {
 	(void)state;
-	make("run");
-	copy("ckpt", "run/checkpoint-9");
-	copy("ckpt", "run/checkpoint-100");
-	copy("ckpt/global_step3", "run/checkpoint-100/global_step100");
+	t_dir_make_in(dir, "run");
+	t_dir_copy_in(dir, "ckpt", "run/checkpoint-9");
+	t_dir_copy_in(dir, "ckpt", "run/checkpoint-100");
+	t_dir_copy_in(dir, "ckpt/global_step3", "run/checkpoint-100/global_step100");
 	latest("run/checkpoint-100", "global_step100", 14);
 	chosen("run", NULL, "global_step100", NULL);
 	chosen("run/checkpoint-9", NULL, "global_step3", NULL);
@@ -190,10 +173,10 @@ static void tags_may_have_slashes_and_brackets(void **state)
 	char *a = at("ckpt/run [7]");
 
 	(void)state;
-	make("ckpt/sub");
-	copy("ckpt/global_step3", "ckpt/sub/global_step3");
+	t_dir_make_in(dir, "ckpt/sub");
+	t_dir_copy_in(dir, "ckpt/global_step3", "ckpt/sub/global_step3");
 	chosen("ckpt", "sub/global_step3", "sub/global_step3", NULL);
-	copy("ckpt/global_step3", "ckpt/run [7]");
+	t_dir_copy_in(dir, "ckpt/global_step3", "ckpt/run [7]");
 	chosen("ckpt", "run [7]", "run [7]", "TAG_UNLOADABLE");
 	chosen("ckpt/run [7]", NULL, "run [7]", "TAG_UNLOADABLE");
 	free(a);
@@ -222,14 +205,14 @@ static void shards_of_two_nodes_make_one_step(void **state)
 	};
 
 	(void)state;
-	copy("ckpt", "node1");
+	t_dir_copy_in(dir, "ckpt", "node1");
 	gone("ckpt/global_step3/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt");
 	gone("node1/global_step3/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt");
 	gone("node1/global_step3/mp_rank_00_model_states.pt");
-	make("run0");
-	make("run1");
-	copy("ckpt", "run0/checkpoint-5");
-	copy("node1", "run1/checkpoint-5");
+	t_dir_make_in(dir, "run0");
+	t_dir_make_in(dir, "run1");
+	t_dir_copy_in(dir, "ckpt", "run0/checkpoint-5");
+	t_dir_copy_in(dir, "node1", "run1/checkpoint-5");
 	for (size_t i = 0; i < 3; i++) {
 		struct ckpt *ck = both(levels[i][0], levels[i][1]);
 
@@ -245,7 +228,7 @@ static void one_name_with_two_sizes_is_an_error(void **state)
 	struct ckpt *ck;
 
 	(void)state;
-	copy("ckpt", "node1");
+	t_dir_copy_in(dir, "ckpt", "node1");
 	ck = both("ckpt", "node1");
 	assert_null(t_step_finding(ck, "OVERLAY_DIFFERS", ""));
 	ckpt_close(ck);
@@ -262,8 +245,8 @@ static void two_files_of_one_rank_are_an_error(void **state)
 	char *a = at("ckpt");
 
 	(void)state;
-	copy("ckpt/global_step3/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt",
-	     "ckpt/global_step3/bf16_zero_pp_rank_01_mp_rank_00_optim_states.pt");
+	t_dir_copy_in(dir, "ckpt/global_step3/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt",
+		      "ckpt/global_step3/bf16_zero_pp_rank_01_mp_rank_00_optim_states.pt");
 	ck = t_step_open(a, NULL);
 	assert_non_null(t_step_finding(ck, "RANK_FILE_EXTRA", "a second file of the same rank"));
 	ckpt_close(ck);

@@ -30,23 +30,6 @@ static void save(const char *name, const char *text)
 	free(path);
 }
 
-static void copy(const char *from, const char *to)
-{
-	char *a = at(from), *b = at(to);
-
-	t_dir_copy(a, b);
-	free(a);
-	free(b);
-}
-
-static void folder(const char *name)
-{
-	char *path = at(name);
-
-	t_dir_make(path);
-	free(path);
-}
-
 #define MODEL "mp_rank_00_model_states.pt"
 #define SHARD "zero_pp_rank_0_mp_rank_00_optim_states.pt"
 #define MODEL3 "zero_pp_rank_0_mp_rank_00_model_states.pt"
@@ -116,33 +99,33 @@ static void the_plain_steps_they_are_made_from_are_read(void **state)
 static void what_lies_beside_the_shards_tells(void **state)
 {
 	(void)state;
-	copy(MODEL, "mp_rank_01_model_states.pt");
+	t_dir_copy_in(dir, MODEL, "mp_rank_01_model_states.pt");
 	refused("tensor parallel|mp_rank_01");
-	copy(MODEL, "layer_00-model_states.pt");
+	t_dir_copy_in(dir, MODEL, "layer_00-model_states.pt");
 	refused("pipeline parallel|layer_00");
 	teardown(NULL);
 	setup(NULL);
-	copy(SHARD, "expp_rank_0_mp_rank_00_optim_states.pt");
+	t_dir_copy_in(dir, SHARD, "expp_rank_0_mp_rank_00_optim_states.pt");
 	refused("mixture of experts|expp_rank_0");
 	teardown(NULL);
 	setup(NULL);
-	folder("offloaded_tensors");
+	t_dir_make_in(dir, "offloaded_tensors");
 	refused("NVMe|offloaded_tensors");
 	teardown(NULL);
 	setup(NULL);
-	folder("zero");
+	t_dir_make_in(dir, "zero");
 	refused("universal checkpoint");
 	teardown(NULL);
 	setup(NULL);
-	copy(SHARD, SHARD "-0.1");
+	t_dir_copy_in(dir, SHARD, SHARD "-0.1");
 	refused("FAST|" SHARD "-0.1");
 }
 
 static void folders_with_such_names_are_no_reason(void **state)
 {
 	(void)state;
-	folder("expert_3_mp_rank_00_model_states.pt");
-	folder("layer_00-model_states.pt");
+	t_dir_make_in(dir, "expert_3_mp_rank_00_model_states.pt");
+	t_dir_make_in(dir, "layer_00-model_states.pt");
 	ckpt_close(t_step_open(dir, NULL));
 }
 
