@@ -15,14 +15,11 @@ OLD_TORCH=2.1.2
 OLD_NUMPY=1.26.4
 OLD_SETUPTOOLS=69.5.1
 OLD_SAFETENSORS=0.4.5
-# the rest of what DeepSpeed imports; any version of the last years will do
-EXTRA="einops hjson msgpack ninja packaging psutil py-cpuinfo pydantic tqdm"
-EXTRA="$EXTRA nvidia-ml-py"
 
-# what pip says when the index, or a file of it, cannot be had from here
-UNREACHABLE='Could not find a version|No matching distribution|ConnectionError'
-UNREACHABLE="$UNREACHABLE|NewConnection|Connection (refused|reset|broken)|timed out"
-UNREACHABLE="$UNREACHABLE|Name or service|name resolution|ProxyError|SSLError|HTTP error"
+here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=tests/interop/venv-common.sh
+. "$here/venv-common.sh"
+EXTRA="$EXTRA nvidia-ml-py"
 
 usage() {
 	echo "usage: setup-venv-old.sh DIR 0.14.5|0.15.4|0.16.9|0.17.6|0.18.9 [VENV]" >&2
@@ -50,11 +47,6 @@ ready() {
 	[ -x "$python" ] && [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$pins" ]
 }
 
-skip() {
-	echo "interop: skipped: $1" >&2
-	exit 77
-}
-
 if ready; then
 	exit 0
 fi
@@ -73,22 +65,6 @@ fi
 rm -rf "$made"
 log=$made.log
 : >"$log"
-
-# pip_install ARGS...: 77 when the index cannot be reached or lacks the file
-pip_install() {
-	if DS_BUILD_OPS=0 DS_ACCELERATOR=cpu "$python" -m pip install -q \
-		--disable-pip-version-check --retries 2 --timeout 60 "$@" \
-		>>"$log" 2>&1; then
-		return 0
-	fi
-	tail -n 5 "$log" >&2
-	rm -rf "$made"
-	if tail -n 40 "$log" | grep -qE "$UNREACHABLE"; then
-		skip "pip cannot fetch $* (see $log)"
-	fi
-	echo "interop: pip failed on: $* (see $log)" >&2
-	exit 1
-}
 
 if [ "$version" != 0.14.5 ]; then
 	[ -x "$python" ] || skip "no Python environment at $venv (setup-venv.sh)"

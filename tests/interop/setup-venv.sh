@@ -12,19 +12,16 @@ DEEPSPEED=0.19.8
 TRANSFORMERS=5.23.0
 NUMPY=2.4.6
 SAFETENSORS=0.8.0
-# the rest of what DeepSpeed imports; any version of the last years will do
-EXTRA="einops hjson msgpack ninja packaging psutil py-cpuinfo pydantic tqdm"
 
-# what pip says when the index, or a file of it, cannot be had from here
-UNREACHABLE='Could not find a version|No matching distribution|ConnectionError'
-UNREACHABLE="$UNREACHABLE|NewConnection|Connection (refused|reset|broken)|timed out"
-UNREACHABLE="$UNREACHABLE|Name or service|name resolution|ProxyError|SSLError|HTTP error"
+here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=tests/interop/venv-common.sh
+. "$here/venv-common.sh"
 
 if [ $# -ne 1 ]; then
 	echo "usage: setup-venv.sh DIR" >&2
 	exit 2
 fi
-dir=$1
+dir=$1 made=$1 python=$1/bin/python
 stamp=$dir/zckpt-interop-pins
 pins="v2 torch=$TORCH deepspeed=$DEEPSPEED transformers=$TRANSFORMERS"
 pins="$pins numpy=$NUMPY safetensors=$SAFETENSORS extra=$EXTRA"
@@ -32,11 +29,6 @@ pins="$pins numpy=$NUMPY safetensors=$SAFETENSORS extra=$EXTRA"
 ready() {
 	[ -x "$dir/bin/python" ] && [ -f "$stamp" ] &&
 		[ "$(cat "$stamp")" = "$pins" ]
-}
-
-skip() {
-	echo "interop: skipped: $1" >&2
-	exit 77
 }
 
 if ready; then
@@ -67,21 +59,6 @@ if ! python3 -m venv "$dir" >>"$log" 2>&1; then
 	skip "python3 -m venv does not work (python3-venv missing?)"
 fi
 
-# pip_install ARGS...: 77 when the index cannot be reached or lacks the file
-pip_install() {
-	if "$dir/bin/python" -m pip install -q --disable-pip-version-check \
-		--retries 2 --timeout 60 "$@" >>"$log" 2>&1; then
-		return 0
-	fi
-	tail -n 5 "$log" >&2
-	rm -rf "$dir"
-	if tail -n 40 "$log" | grep -qE "$UNREACHABLE"; then
-		skip "pip cannot fetch $* (see $log)"
-	fi
-	echo "interop: pip failed on: $* (see $log)" >&2
-	exit 1
-}
-
 echo "interop: building $dir, about 4 GB, once" >&2
 # a small one first, so that a machine without a network says so quickly
 pip_install --no-deps hjson
@@ -102,8 +79,7 @@ PY
 # shellcheck disable=SC2086
 pip_install -r "$dir/torch-needs.txt" wheel "numpy==$NUMPY" \
 	"safetensors==$SAFETENSORS" "transformers==$TRANSFORMERS" $EXTRA
-DS_BUILD_OPS=0 DS_ACCELERATOR=cpu \
-	pip_install --no-deps --no-build-isolation "deepspeed==$DEEPSPEED"
+pip_install --no-deps --no-build-isolation "deepspeed==$DEEPSPEED"
 
 if ! DS_ACCELERATOR=cpu OMP_NUM_THREADS=1 \
 	TORCH_EXTENSIONS_DIR="$dir/extensions" HF_HUB_OFFLINE=1 \
