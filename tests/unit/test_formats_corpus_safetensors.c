@@ -21,86 +21,34 @@
 #include "formats/safetensors/ck_st.h"
 #include "formats/safetensors/ck_st_driver.h"
 #include "libckpt/base/ck_err.h"
-#include "libckpt/format/ck_limits.h"
 #include "libckpt/tensor/ck_dtype.h"
+#include "tests/lib/t_corpus.h"
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_sha256.h"
 
-static cJSON *manifest;
-static char *root;
-
 /* Rows that are not right yet, each with its reason. */
-static const struct {
-	const char *file, *reason;
-} known[] = {
+static const struct t_corpus_known known[] = {
 	{ "hf/index-empty", "the row speaks of an index of 0 bytes, but the corpus holds a sound "
 			    "one of 411 bytes; test_hf.c reads a really empty one" },
 	{ NULL, NULL },
 };
 
-static const char *reason_to_skip(const char *file)
-{
-	for (int i = 0; known[i].file; i++)
-		if (!strcmp(known[i].file, file))
-			return known[i].reason;
-	return NULL;
-}
-
 /* ------------------------------------------------------------ one checkpoint */
 
-struct opened {
-	struct ck_input in;
-	struct ck_index ix;
-	struct ck_findings f;
-	struct ckpt_err err;
-	int rc;
-};
-
-static void look(struct opened *o, const char *const *path)
-{
-	struct ck_src *src;
-
-	o->in.path = path;
-	o->in.npaths = 1;
-	o->in.threads = 1;
-	o->in.pool = ck_fdpool_new(4);
-	ck_limits_fill(NULL, &o->in.limits);
-	o->in.is_dir = t_is_dir(*path);
-	if (o->in.is_dir) {
-		assert_int_equal(ck_tree_list(&o->in.tree, path, 1, NULL, 1000, NULL), 0);
-		return;
-	}
-	assert_int_equal(ck_src_open(o->in.pool, *path, &src, NULL), 0);
-	o->in.bytes = ck_src_size(src);
-	o->in.head_len = o->in.bytes < sizeof(o->in.head) ? o->in.bytes : sizeof(o->in.head);
-	assert_int_equal(ck_src_read(src, 0, o->in.head, o->in.head_len, NULL), 0);
-	ck_src_close(src);
-}
-
-static void open_path(struct opened *o, const char *const *path)
+static void open_path(struct t_corpus_opened *o, const char *const *path)
 {
 	const struct ck_format *fmt = &ck_format_hf;
 
-	memset(o, 0, sizeof(*o));
-	look(o, path);
+	t_corpus_look(o, path);
 	if (ck_format_safetensors.probe(&o->in) > fmt->probe(&o->in))
 		fmt = &ck_format_safetensors;
-	assert_int_equal(ck_index_init(&o->ix, o->in.limits.memory_bytes, NULL), 0);
 	if (fmt->probe(&o->in))
 		o->rc = fmt->index(&o->in, &o->ix, &o->f, &o->err);
 	else
 		o->rc = ck_fail(&o->err, CKPT_E_FORMAT, *path, CKPT_NO_OFFSET, "no bid");
 }
 
-static void close_path(struct opened *o)
-{
-	ck_index_release(&o->ix);
-	ck_findings_release(&o->f);
-	ck_tree_release(&o->in.tree);
-	ck_fdpool_free(o->in.pool);
-}
-
-static const char *verdict(const struct opened *o)
+static const char *verdict(const struct t_corpus_opened *o)
 {
 	if (o->rc || ck_findings_worst(&o->f, CKPT_ERROR))
 		return "must-refuse";
@@ -108,13 +56,6 @@ static const char *verdict(const struct opened *o)
 }
 
 /* --------------------------------------------------------------------- values */
-
-static const char *text_of(const cJSON *row, const char *key)
-{
-	const cJSON *v = cJSON_GetObjectItemCaseSensitive(row, key);
-
-	return cJSON_IsString(v) ? v->valuestring : NULL;
-}
 
 /* SHA-256 over the extents of state "weight"; false if they are not plain runs. */
 static bool hash_tensor(const struct ck_index *ix, const struct ck_tensor *t, char out[65])
@@ -145,21 +86,10 @@ static bool hash_tensor(const struct ck_index *ix, const struct ck_tensor *t, ch
 	return true;
 }
 
-/* cJSON holds numbers as double: compare those that doubles hold, and 2^63. */
-static bool same_shape(const struct ck_tensor *t, const cJSON *shape)
-{
-	if ((int)t->ndim != cJSON_GetArraySize(shape))
-		return false;
-	for (uint32_t i = 0; i < t->ndim; i++)
-		if ((double)t->shape[i] != cJSON_GetArrayItem(shape, (int)i)->valuedouble)
-			return false;
-	return true;
-}
-
 static const char *compare_tensor(const struct ck_index *ix, const cJSON *want, bool file_names)
 {
 	const char *name = cJSON_GetArrayItem(cJSON_GetObjectItem(want, "path"), 0)->valuestring;
-	const char *sha = text_of(want, "sha256");
+	const char *sha = t_corpus_text(want, "sha256");
 	enum ckpt_dtype dtype;
 	const struct ck_tensor *t, *data;
 	char got[65];
@@ -169,11 +99,11 @@ static const char *compare_tensor(const struct ck_index *ix, const cJSON *want, 
 		return "a tensor is missing";
 	t = &ix->tensor[number];
 	data = t->role == CKPT_ROLE_ALIAS ? &ix->tensor[t->alias_of] : t;
-	if (!same_shape(t, cJSON_GetObjectItem(want, "shape")))
+	if (!t_corpus_same_shape(t, cJSON_GetObjectItem(want, "shape")))
 		return "a shape differs";
 	dtype = (enum ckpt_dtype)ix->state[data->first_state].dtype;
 	if (strcmp(file_names ? ckpt_dtype_name(dtype) : ckpt_dtype_torch_name(dtype),
-		   text_of(want, "dtype")))
+		   t_corpus_text(want, "dtype")))
 		return "a dtype differs";
 	if (!hash_tensor(ix, t, got))
 		return "the bytes cannot be read";
@@ -197,7 +127,7 @@ static const char *compare_tensors(const struct ck_index *ix, const cJSON *expec
 	return NULL;
 }
 
-static const char *compare_metadata(struct opened *o, const cJSON *expect)
+static const char *compare_metadata(struct t_corpus_opened *o, const cJSON *expect)
 {
 	const cJSON *meta = cJSON_GetObjectItem(expect, "metadata");
 	struct ck_st *st;
@@ -212,7 +142,7 @@ static const char *compare_metadata(struct opened *o, const cJSON *expect)
 	} else if ((int)st->nmeta != cJSON_GetArraySize(meta))
 		what = "the number of metadata entries differs";
 	for (uint64_t i = 0; !what && meta->child && i < st->nmeta; i++) {
-		const char *v = text_of(meta, st->meta[i].key);
+		const char *v = t_corpus_text(meta, st->meta[i].key);
 
 		if (!v || strcmp(v, st->meta[i].value))
 			what = "a metadata value differs";
@@ -226,11 +156,12 @@ static const char *compare_metadata(struct opened *o, const cJSON *expect)
 /* NULL if the row is right. */
 static const char *judge(const cJSON *row, char *said, size_t said_n)
 {
-	const char *class = text_of(row, "class"), *alt = text_of(row, "alt"), *got, *what = NULL;
-	char *path = t_fmt("%s/%s", root, text_of(row, "file"));
+	const char *class = t_corpus_text(row, "class"), *alt = t_corpus_text(row, "alt");
+	const char *got, *what = NULL;
+	char *path = t_corpus_path(row);
 	const char *const paths[] = { path };
 	const cJSON *expect = cJSON_GetObjectItem(row, "expect");
-	struct opened o;
+	struct t_corpus_opened o;
 
 	open_path(&o, paths);
 	got = verdict(&o);
@@ -242,72 +173,33 @@ static const char *judge(const cJSON *row, char *said, size_t said_n)
 		what = NULL;
 	else if (!o.rc && expect)
 		what = compare_tensors(&o.ix, expect,
-				       !strncmp(text_of(row, "file"), "safetensors/", 12));
+				       !strncmp(t_corpus_text(row, "file"), "safetensors/", 12));
 	if (!what && !o.rc && expect && !o.in.is_dir)
 		what = compare_metadata(&o, expect);
-	if (!what && o.rc && (!o.err.code || !o.err.msg[0] || !o.err.where[0]))
+	if (!what && !t_corpus_tells_why(&o))
 		what = "the refusal has no place or no sentence";
-	close_path(&o);
+	t_corpus_close(&o);
 	free(path);
 	return what;
-}
-
-static bool is_mine(const cJSON *row, const char *kind)
-{
-	const char *file = text_of(row, "file");
-
-	if (!strcmp(kind, "other"))	/* foreign files, wherever they lie */
-		return !strcmp(text_of(row, "kind"), "other");
-	return !strcmp(text_of(row, "kind"), kind) && file;
-}
-
-static void walk(const char *kind, int at_least)
-{
-	int n = 0, wrong = 0, skipped = 0;
-	const cJSON *row;
-
-	cJSON_ArrayForEach(row, manifest) {
-		const char *file = text_of(row, "file"), *what, *reason = reason_to_skip(file);
-		char said[900];
-
-		if (!is_mine(row, kind))
-			continue;
-		n++;
-		what = judge(row, said, sizeof(said));
-		if (!what && reason)
-			print_error("%s is right, take it off the list\n", file);
-		if (what && reason) {
-			print_message("skipped %s: %s\n", file, reason);
-			skipped++;
-			continue;
-		}
-		if (what || reason) {
-			print_error("%s: %s (%s wanted; %s)\n", file, what ? what : "",
-				    text_of(row, "class"), said);
-			wrong++;
-		}
-	}
-	print_message("%s: %d rows, %d wrong, %d not yet right\n", kind, n, wrong, skipped);
-	assert_int_equal(wrong, 0);
-	assert_true(n >= at_least);
 }
 
 static void safetensors_files_read_as_the_manifest_says(void **state)
 {
 	(void)state;
-	walk("safetensors", 200);
+	t_corpus_walk("safetensors", 200, known, judge);
 }
 
 static void model_folders_read_as_the_manifest_says(void **state)
 {
 	(void)state;
-	walk("hf-folder", 50);
+	t_corpus_walk("hf-folder", 50, known, judge);
 }
 
 static void files_of_other_formats_are_refused(void **state)
 {
 	(void)state;
-	walk("other", 20);
+	/* wherever they lie */
+	t_corpus_walk("other", 20, known, judge);
 }
 
 static void sha256_is_the_standards(void **state)
@@ -328,25 +220,11 @@ int main(void)
 		cmocka_unit_test(model_folders_read_as_the_manifest_says),
 		cmocka_unit_test(files_of_other_formats_are_refused),
 	};
-	const char *fixtures = getenv("ZCKPT_FIXTURES");
-	char *path, *text;
-	size_t n;
 	int rc;
 
-	if (!fixtures) {
-		printf("skipped: ZCKPT_FIXTURES is not set\n");
+	if (!t_corpus_load())
 		return 77;
-	}
-	root = t_fmt("%s/formats", fixtures);
-	path = t_fmt("%s/manifest.json", root);
-	text = (char *)t_file_read(path, &n);
-	manifest = text ? cJSON_ParseWithLength(text, n) : NULL;
-	if (!manifest)
-		t_die("%s cannot be read", path);
 	rc = cmocka_run_group_tests(tests, NULL, NULL);
-	cJSON_Delete(manifest);
-	free(text);
-	free(path);
-	free(root);
+	t_corpus_unload();
 	return rc ? 1 : 0;
 }

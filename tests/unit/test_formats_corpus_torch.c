@@ -3,8 +3,6 @@
  * bare pickles, and sparse files beyond 4 GiB. If a row is wrong, a user gets other
  * numbers than torch.load gives, or a damaged or hostile file goes through.
  *
- * long on purpose: the reader of extents and the judge of rows need each other
- *
  * A row is opened through the driver and read whole through its extents by a reader of
  * this file's own, which knows nothing of the library's. Memory and time are bounded.
  */
@@ -30,29 +28,17 @@
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/zip/ck_zip.h"
+#include "tests/lib/t_corpus.h"
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_sha256.h"
 
 #define MAX_LIVE ((size_t)64 << 20)
 #define MAX_SECONDS 10
 
-static cJSON *manifest;
-static char *root;
-
 /* Rows that are not right yet, each with its reason. */
-static const struct {
-	const char *file, *reason;
-} known[] = {
+static const struct t_corpus_known known[] = {
 	{NULL, NULL},
 };
-
-static const char *reason_to_skip(const char *file)
-{
-	for (int i = 0; known[i].file; i++)
-		if (!strcmp(known[i].file, file))
-			return known[i].reason;
-	return NULL;
-}
 
 /* ------------------------------------------------------- what the library holds */
 
@@ -78,42 +64,15 @@ static void counted_free(void *p)
 
 /* ------------------------------------------------------------------ one file */
 
-struct opened {
-	struct ck_input in;
-	struct ck_index ix;
-	struct ck_findings f;
-	struct ckpt_err err;
-	int rc;
-};
-
-static void open_path(struct opened *o, const char *const *path)
+static void open_path(struct t_corpus_opened *o, const char *const *path)
 {
-	struct ck_src *src;
-
-	memset(o, 0, sizeof(*o));
-	o->in.path = path;
-	o->in.npaths = 1;
-	o->in.threads = 1;
-	o->in.pool = ck_fdpool_new(4);
-	ck_limits_fill(NULL, &o->in.limits);
-	assert_int_equal(ck_src_open(o->in.pool, *path, &src, NULL), 0);
-	o->in.bytes = ck_src_size(src);
-	o->in.head_len = o->in.bytes < sizeof(o->in.head) ? o->in.bytes : sizeof(o->in.head);
-	assert_int_equal(ck_src_read(src, 0, o->in.head, o->in.head_len, NULL), 0);
-	ck_src_close(src);
-	assert_int_equal(ck_index_init(&o->ix, o->in.limits.memory_bytes, NULL), 0);
+	t_corpus_look(o, path);
+	assert_false(o->in.is_dir);
 	/* Without a bid the reader must still refuse with a sentence. */
 	o->rc = ck_format_torch.index(&o->in, &o->ix, &o->f, &o->err);
 }
 
-static void close_path(struct opened *o)
-{
-	ck_index_release(&o->ix);
-	ck_findings_release(&o->f);
-	ck_fdpool_free(o->in.pool);
-}
-
-static const char *verdict(const struct opened *o)
+static const char *verdict(const struct t_corpus_opened *o)
 {
 	if (o->rc || ck_findings_worst(&o->f, CKPT_ERROR))
 		return "must-refuse";
@@ -124,7 +83,7 @@ static const char *verdict(const struct opened *o)
 }
 
 /* A note that is no warning does for a row that wants a finding. */
-static bool agrees(const struct opened *o, const char *class)
+static bool agrees(const struct t_corpus_opened *o, const char *class)
 {
 	const char *got = verdict(o);
 
@@ -251,13 +210,6 @@ static bool hash_tensor(const struct ck_index *ix, const struct ck_tensor *t, ui
 
 /* ------------------------------------------------------------------ comparing */
 
-static const char *text_of(const cJSON *row, const char *key)
-{
-	const cJSON *v = cJSON_GetObjectItemCaseSensitive(row, key);
-
-	return cJSON_IsString(v) ? v->valuestring : NULL;
-}
-
 /* 'text' behind 'name', its dots and backslashes escaped if 'escape'. */
 static char *append_step(char *name, const char *dot, const char *text, bool escape)
 {
@@ -297,25 +249,14 @@ static char *path_name(const cJSON *path)
 	return name;
 }
 
-/* Shapes up to 2^53 are exact in a double. */
-static bool same_shape(const struct ck_tensor *t, const cJSON *shape)
-{
-	if ((int)t->ndim != cJSON_GetArraySize(shape))
-		return false;
-	for (uint32_t i = 0; i < t->ndim; i++)
-		if ((double)t->shape[i] != cJSON_GetArrayItem(shape, (int)i)->valuedouble)
-			return false;
-	return true;
-}
-
 static const char *compare_tensor(const struct ck_index *ix, uint32_t number, const cJSON *want)
 {
 	const struct ck_tensor *t = &ix->tensor[number];
-	const char *sha = text_of(want, "sha256");
+	const char *sha = t_corpus_text(want, "sha256");
 	enum ckpt_dtype dtype;
 	char got[65];
 
-	if (!same_shape(t, cJSON_GetObjectItem(want, "shape")))
+	if (!t_corpus_same_shape(t, cJSON_GetObjectItem(want, "shape")))
 		return "a shape differs";
 	if (t->role == CKPT_ROLE_ALIAS)
 		t = &ix->tensor[t->alias_of];
@@ -323,7 +264,7 @@ static const char *compare_tensor(const struct ck_index *ix, uint32_t number, co
 		return "a tensor has no state";
 	dtype = (enum ckpt_dtype)ix->state[t->first_state].dtype;
 	if (!ckpt_dtype_torch_name(dtype) ||
-	    strcmp(ckpt_dtype_torch_name(dtype), text_of(want, "dtype")))
+	    strcmp(ckpt_dtype_torch_name(dtype), t_corpus_text(want, "dtype")))
 		return "a dtype differs";
 	if (!sha)
 		return NULL;
@@ -346,7 +287,7 @@ static bool is_inside_opaque(const char *name, const cJSON *expect)
 			!cJSON_GetArraySize(path) || (!strncmp(name, head, n) && name[n] == '.');
 
 		free(head);
-		if (inside && !strcmp(text_of(one, "kind"), "object"))
+		if (inside && !strcmp(t_corpus_text(one, "kind"), "object"))
 			return true;
 	}
 	return false;
@@ -420,14 +361,15 @@ static double seconds(void)
 /* NULL if the row is right. */
 static const char *judge(const cJSON *row, char *said, size_t said_n)
 {
-	const char *class = text_of(row, "class"), *alt = text_of(row, "alt"), *got, *what = NULL;
-	const char *mode = text_of(row, "mode"), *reason = text_of(row, "reason");
+	const char *class = t_corpus_text(row, "class"), *alt = t_corpus_text(row, "alt");
+	const char *got, *what = NULL;
+	const char *mode = t_corpus_text(row, "mode"), *reason = t_corpus_text(row, "reason");
 	const bool deep = mode && !strcmp(mode, "verify");
-	char *path = t_fmt("%s/%s", root, text_of(row, "file"));
+	char *path = t_corpus_path(row);
 	const char *const paths[] = {path};
 	const cJSON *expect = cJSON_GetObjectItem(row, "expect");
 	const double start = seconds();
-	struct opened o;
+	struct t_corpus_opened o;
 
 	peak = live;
 	open_path(&o, paths);
@@ -442,7 +384,7 @@ static const char *judge(const cJSON *row, char *said, size_t said_n)
 		what = "the verdict differs";
 	else if (!o.rc && expect)
 		what = compare_tensors(&o.ix, expect);
-	if (!what && o.rc && (!o.err.code || !o.err.msg[0] || !o.err.where[0]))
+	if (!what && !t_corpus_tells_why(&o))
 		what = "the refusal has no place or no sentence";
 	if (!what && reason && !strcmp(reason, "hostile-global") && !strcmp(class, "must-refuse") &&
 	    !alt && cJSON_GetObjectItem(row, "globals") && o.rc != -CKPT_E_UNSAFE)
@@ -451,58 +393,27 @@ static const char *judge(const cJSON *row, char *said, size_t said_n)
 		what = "too much memory";
 	if (!what && seconds() - start > MAX_SECONDS)
 		what = "too slow";
-	close_path(&o);
+	t_corpus_close(&o);
 	free(path);
 	return what;
-}
-
-static void walk(const char *kind, int at_least)
-{
-	int n = 0, wrong = 0, skipped = 0;
-	const cJSON *row;
-
-	cJSON_ArrayForEach(row, manifest)
-	{
-		const char *file = text_of(row, "file"), *what, *reason = reason_to_skip(file);
-		char said[1400];
-
-		if (strcmp(text_of(row, "kind"), kind))
-			continue;
-		n++;
-		what = judge(row, said, sizeof(said));
-		if (what && reason) {
-			print_message("skipped %s: %s\n", file, reason);
-			skipped++;
-		} else if (what) {
-			print_error("%s: %s (%s wanted; %s)\n", file, what, text_of(row, "class"),
-				    said);
-			wrong++;
-		} else if (reason) {
-			print_error("%s is right, take it off the list\n", file);
-			wrong++;
-		}
-	}
-	print_message("%s: %d rows, %d wrong, %d not yet right\n", kind, n, wrong, skipped);
-	assert_int_equal(wrong, 0);
-	assert_true(n >= at_least);
 }
 
 static void zip_archives_read_as_the_manifest_says(void **state)
 {
 	(void)state;
-	walk("pt-zip", 700);
+	t_corpus_walk("pt-zip", 700, known, judge);
 }
 
 static void legacy_streams_read_as_the_manifest_says(void **state)
 {
 	(void)state;
-	walk("pt-legacy", 80);
+	t_corpus_walk("pt-legacy", 80, known, judge);
 }
 
 static void bare_pickles_are_refused(void **state)
 {
 	(void)state;
-	walk("pickle", 5);
+	t_corpus_walk("pickle", 5, known, judge);
 }
 
 /* -------------------------------------------------------------------- recipes */
@@ -546,7 +457,7 @@ static void recipe_make(const char *recipe, const char *path)
 	free(text);
 }
 
-static void probe_tensor(const struct opened *o, const cJSON *want)
+static void probe_tensor(const struct t_corpus_opened *o, const cJSON *want)
 {
 	char *name = path_name(cJSON_GetObjectItem(want, "path"));
 	const cJSON *off = cJSON_GetObjectItem(want, "file_offset"), *probe;
@@ -558,7 +469,7 @@ static void probe_tensor(const struct opened *o, const cJSON *want)
 	assert_true(ck_index_find(&o->ix, name, &number));
 	t = &o->ix.tensor[number];
 	s = &o->ix.state[t->first_state];
-	assert_true(same_shape(t, cJSON_GetObjectItem(want, "shape")));
+	assert_true(t_corpus_same_shape(t, cJSON_GetObjectItem(want, "shape")));
 	free(name);
 	if (!t->numel)
 		return;
@@ -579,12 +490,12 @@ static void probe_tensor(const struct opened *o, const cJSON *want)
 
 static void recipe_check(const cJSON *row)
 {
-	char *dir = t_dir_new(), *recipe = t_fmt("%s/%s", root, text_of(row, "file"));
+	char *dir = t_dir_new(), *recipe = t_corpus_path(row);
 	char *path = t_fmt("%s/big.pt", dir);
 	const char *const paths[] = {path};
 	const cJSON *list = cJSON_GetObjectItem(cJSON_GetObjectItem(row, "expect"), "tensors"),
 		    *one;
-	struct opened o;
+	struct t_corpus_opened o;
 
 	recipe_make(recipe, path);
 	open_path(&o, paths);
@@ -593,7 +504,7 @@ static void recipe_check(const cJSON *row)
 	assert_int_equal(o.rc, 0);
 	assert_int_equal(o.ix.ntensors, cJSON_GetArraySize(list));
 	cJSON_ArrayForEach(one, list) probe_tensor(&o, one);
-	close_path(&o);
+	t_corpus_close(&o);
 	t_dir_remove(dir);
 	free(path);
 	free(recipe);
@@ -606,12 +517,12 @@ static void archives_beyond_4_gib_are_read(void **state)
 	int n = 0;
 
 	(void)state;
-	cJSON_ArrayForEach(row, manifest)
+	cJSON_ArrayForEach(row, t_corpus_rows())
 	{
-		const char *file = text_of(row, "file");
+		const char *file = t_corpus_text(row, "file");
 
 		/* The safetensors recipes belong to that format's tests. */
-		if (strcmp(text_of(row, "kind"), "recipe") || strstr(file, "safetensors") ||
+		if (strcmp(t_corpus_text(row, "kind"), "recipe") || strstr(file, "safetensors") ||
 		    strstr(file, "header-"))
 			continue;
 		recipe_check(row);
@@ -635,27 +546,13 @@ int main(void)
 		cmocka_unit_test(archives_beyond_4_gib_are_read),
 		cmocka_unit_test(nothing_is_left_allocated),
 	};
-	const char *fixtures = getenv("ZCKPT_FIXTURES");
-	char *path, *text;
-	size_t n;
 	int rc;
 
-	if (!fixtures) {
-		printf("skipped: ZCKPT_FIXTURES is not set\n");
+	if (!t_corpus_load())
 		return 77;
-	}
 	ck_sys.realloc = counted_realloc;
 	ck_sys.free = counted_free;
-	root = t_fmt("%s/formats", fixtures);
-	path = t_fmt("%s/manifest.json", root);
-	text = (char *)t_file_read(path, &n);
-	manifest = text ? cJSON_ParseWithLength(text, n) : NULL;
-	if (!manifest)
-		t_die("%s cannot be read", path);
 	rc = cmocka_run_group_tests(tests, NULL, NULL);
-	cJSON_Delete(manifest);
-	free(text);
-	free(path);
-	free(root);
+	t_corpus_unload();
 	return rc ? 1 : 0;
 }
