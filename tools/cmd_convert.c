@@ -97,6 +97,20 @@ static int is_file_name(const char *dst)
 	return 0;
 }
 
+/* Files that zckpt does not write; without this, a folder of that name would appear. */
+static const char *foreign_end(const char *dst)
+{
+	static const char *const ends[] = {
+		".safetensor", ".gguf", ".onnx", ".h5", ".npz", ".npy", ".msgpack", ".json",
+		".zip", ".tar", ".gz", ".zst", NULL,
+	};
+	const char *const *end = ends;
+
+	while (*end && !ends_with(dst, *end))
+		end++;
+	return *end;
+}
+
 static int check_dst(struct job *job)
 {
 	size_t n = strlen(job->dst);
@@ -107,6 +121,10 @@ static int check_dst(struct job *job)
 	if (ends_with(job->dst, ".ckpt"))
 		return wrong("a .ckpt is a trainer's own file; give a path ending in .pt for a "
 			     "state dict, in .safetensors, or a folder");
+	if (foreign_end(job->dst))
+		return wrong("%s: no %s is written here, but .safetensors, .pt, .pth, .bin and "
+			     "folders; for a folder of this name put a '/' behind it",
+			     out_name(job->dst), foreign_end(job->dst));
 	/* "out/" is the folder "out" */
 	cut = cli_strdup(job->dst);
 	while (n > 1 && cut[n - 1] == '/')

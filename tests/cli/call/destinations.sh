@@ -6,6 +6,9 @@ try() {
 }
 mkdir run
 try run a.ckpt
+try run model.gguf
+try run model.safetensor
+try run model.gguf/
 try run a.pt/
 try --state all run a.pth
 try run
