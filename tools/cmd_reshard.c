@@ -247,7 +247,7 @@ static int run(struct args *args, int argc, char **argv)
 const struct command cmd_reshard = {
 	.name = "reshard",
 	.run = run,
-	.gist = "training state for another number of ranks",
+	.gist = "training state for another number of ranks or stage",
 	.synopsis = "'N->M' SRC... DST",
 	.about = "Writes the training state of a DeepSpeed step for M ranks: a folder DST with "
 		 "'latest' and the step, which stock DeepSpeed resumes at M ranks without a flag. "
