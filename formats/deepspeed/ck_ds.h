@@ -113,6 +113,14 @@ struct ds_group {
 	int64_t state_key;	/* of its entry in the optimizer's 'state' */
 };
 
+/* Where the values of an optimizer come from that is to be written again. */
+enum ds_origin {
+	DS_FROM_SHARDS = 0,	/* a ZeRO step: 'zero' is what a shard holds */
+	DS_FROM_STAGE0,		/* the others are put together in the form of stages 1 and 2 */
+	DS_FROM_UNIVERSAL,
+	DS_FROM_WEIGHTS,	/* no step at all: moments are zeros, 'model' is made too */
+};
+
 struct ds_step {
 	const struct ck_input *in;
 	struct ck_index *ix;
@@ -144,6 +152,8 @@ struct ds_step {
 	struct ds_optim *optim;		/* world of them, or NULL */
 	struct ds_file *optim_file;	/* the first one that is there, kept open */
 	struct ck_val *zero;		/* its ZeRO dict */
+	enum ds_origin origin;
+	const struct ds_file *zero_file;	/* writing: tensors in 'zero' lie there; or NULL */
 	bool optim_whole;		/* every rank is there and agrees */
 
 	struct ds_group *group;		/* per param group or sub-group */
@@ -190,7 +200,8 @@ int ck_ds_take_optim(struct ds_step *ds, struct ds_file *file, struct ds_optim *
 		  struct ckpt_err *err);
 /* Does any rank's shard hold elements of state number 'state' for part 'part'? */
 bool ck_ds_has_state(const struct ds_step *ds, uint32_t part, uint32_t state);
-/* The torch optimizer's param_groups in a ZeRO dict, or NULL. */
+/* The torch optimizer in a ZeRO dict (a list if it is elastic), its param_groups; or NULL. */
+struct ck_val *ck_ds_torch_optimizer(const struct ds_step *ds, const struct ck_val *zero);
 struct ck_val *ck_ds_param_groups(const struct ds_step *ds, const struct ck_val *zero);
 
 /* ds_shapes.c: names and shapes in layout order; groups of sub-groups. */

@@ -33,15 +33,15 @@ static struct ck_val *masters(const struct ds_step *ds, const struct ck_val *zer
 }
 
 /* Rigid: a torch optimizer's dict.  Elastic: a list over groups, NULL here. */
-static struct ck_val *torch_optimizer(const struct ds_step *ds, const struct ck_val *zero)
+struct ck_val *ck_ds_torch_optimizer(const struct ds_step *ds, const struct ck_val *zero)
 {
-	return ck_val_get(zero, ds->stage == 3 ? "optimizer_state_dict" :
-			  "base_optimizer_state");
+	return ck_val_get(zero, ds->stage == 3 && ds->origin == DS_FROM_SHARDS ?
+			  "optimizer_state_dict" : "base_optimizer_state");
 }
 
 struct ck_val *ck_ds_param_groups(const struct ds_step *ds, const struct ck_val *zero)
 {
-	return ck_val_get(torch_optimizer(ds, zero), "param_groups");
+	return ck_val_get(ck_ds_torch_optimizer(ds, zero), "param_groups");
 }
 
 /* Where the states of a shard are: a list over groups, or a dictionary by key. */
@@ -55,7 +55,7 @@ struct states {
 static int find_states(const struct ds_step *ds, const struct ck_val *zero, struct states *s,
 		       struct ckpt_err *err)
 {
-	const struct ck_val *opt = torch_optimizer(ds, zero);
+	const struct ck_val *opt = ck_ds_torch_optimizer(ds, zero);
 	int rc = 0;
 
 	memset(s, 0, sizeof(*s));
@@ -156,7 +156,7 @@ int ck_ds_read_zero_dict(struct ds_step *ds, struct ckpt_err *err)
 	rc = read_stage(ds, err);
 	if (rc)
 		return rc;
-	ds->elastic = ck_val_seq(torch_optimizer(ds, ds->zero), &item, &n);
+	ds->elastic = ck_val_seq(ck_ds_torch_optimizer(ds, ds->zero), &item, &n);
 	world = partition_count(ds->zero, &alike);
 	if (!alike)
 		return refuse(ds, "param groups are cut over different numbers of ranks "

@@ -2,6 +2,7 @@
 #include "formats/deepspeed/ds_target.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
@@ -157,7 +158,9 @@ static int lay_flat(struct ds_step *ds, const struct ck_index *ix, const struct 
 	}
 	if (ckpt_z12_offsets(g->numel, g->nparams, t->aligned ? gap_unit(ix, g) : 1, g->offset,
 			     g->gap, &g->total) ||
-	    ckpt_z12_cut(g->total, t->world, 2, &g->cut))
+	    ckpt_z12_cut(g->total, t->world,
+			 ckpt_z12_align_factor(t->version[0], t->version[1], t->version[2]),
+			 &g->cut))
 		return ck_fail(err, CKPT_E_LIMIT, ds->where, CKPT_NO_OFFSET,
 			       "a group cannot be cut over %u ranks", t->world);
 	return 0;
@@ -187,12 +190,32 @@ static int lay_subs(struct ds_step *ds, struct tg_layout *t, struct tg_group *g,
 	return 0;
 }
 
+/* The key sets of these are known; files of older ones are read, not made. */
+static int choose_version(struct ds_step *ds, const struct ck_reshard_want *want,
+			  struct tg_layout *t, struct ckpt_err *err)
+{
+	uint32_t *v = t->version;
+	char end;
+
+	memcpy(v, ds->version, sizeof(t->version));
+	if (!want->version)
+		return 0;
+	if (sscanf(want->version, "%u.%u.%u%c", &v[0], &v[1], &v[2], &end) != 3)
+		return ck_fail(err, CKPT_E_USAGE, want->version, CKPT_NO_OFFSET,
+			       "this is no version of DeepSpeed, such as 0.16.9");
+	if (v[0] || v[1] < 9 || (v[1] == 9 && v[2] < 2) || v[1] > 19)
+		return ck_fail(err, CKPT_E_UNSUPPORTED, want->version, CKPT_NO_OFFSET,
+			       "what this DeepSpeed has in its files is not known; 0.9.2 to 0.19.x "
+			       "can be written for");
+	return 0;
+}
+
 static int choose_stage(struct ds_step *ds, const struct ck_reshard_want *want,
 			struct tg_layout *t, struct ckpt_err *err)
 {
 	t->stage = want->stage == 4 ? 1 : want->stage >= 0 ? want->stage : ds->stage;
 	t->bf16_optimizer = want->stage == 4 || (want->stage < 0 && ds->bf16_optimizer);
-	if (t->stage < 1 || t->stage > 3 || ds->stage < 1)
+	if (t->stage < 1 || t->stage > 3 || (ds->stage < 1 && ds->origin == DS_FROM_SHARDS))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, ds->where, CKPT_NO_OFFSET,
 			       "stage 0 is not resharded by this version");
 	if (ds->elastic && (t->stage == 3 || t->bf16_optimizer != ds->bf16_optimizer))
@@ -217,7 +240,10 @@ int ck_ds_target(struct ds_step *ds, const struct ck_index *ix, const struct ck_
 		 struct tg_layout *out, struct ckpt_err *err)
 {
 	struct tg_layout t = { .world = want->world };
-	int rc = choose_stage(ds, want, &t, err);
+	int rc = choose_version(ds, want, &t, err);
+
+	if (!rc)
+		rc = choose_stage(ds, want, &t, err);
 
 	if (rc)
 		return rc;

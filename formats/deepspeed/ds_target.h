@@ -42,6 +42,7 @@ struct tg_layout {
 	bool round_robin;
 	bool aligned;		/* parameter_alignment */
 	uint32_t world;
+	uint32_t version[3];	/* of the DeepSpeed that is to read it */
 	uint64_t sub_group_size;
 	struct tg_group *group;
 	uint32_t ngroups;

@@ -13,10 +13,40 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
 
+/* Named after the run's precision, which a step without shards tells by its weights. */
+static bool is_bf16(const struct wr *w)
+{
+	uint32_t s;
+
+	if (w->ds->optim_file)
+		return w->ds->optim_file->id.bf16;
+	for (uint32_t g = 0; g < w->t->ngroups; g++) {
+		if (!w->t->group[g].nparams)
+			continue;
+		s = ck_index_state_find(w->ix, w->t->group[g].param[0].tensor, "weight");
+		return s != CK_NONE && w->ix->state[s].dtype == CKPT_BF16;
+	}
+	return false;
+}
+
 static const char *optim_stem(struct wr *w, uint32_t rank)
 {
 	return ck_arena_printf(&w->arena, "%szero_pp_rank_%u_mp_rank_00_optim_states",
-			       w->ds->optim_file->id.bf16 ? "bf16_" : "", rank);
+			       is_bf16(w) ? "bf16_" : "", rank);
+}
+
+/* The outer dict of a shard around the ZeRO dict. */
+static struct ck_val *optim_root(struct wr *w, struct ck_val *zero)
+{
+	struct ck_arena *a = &w->arena;
+	struct ck_val *root;
+
+	if (!w->anew)
+		return ck_val_dict_sets(a, ck_val_clone(a, w->ds->optim_file->pt->doc.root),
+					"optimizer_state_dict", zero);
+	root = ck_val_dict_sets(a, ck_val_new_dict(a), "optimizer_state_dict", zero);
+	root = ck_val_dict_sets(a, root, "ds_config", ck_val_get(w->ds->model, "ds_config"));
+	return ck_val_dict_sets(a, root, "ds_version", ck_wr_version(w));
 }
 
 static const char *model_stem(struct wr *w, uint32_t rank)
@@ -28,17 +58,14 @@ static const char *model_stem(struct wr *w, uint32_t rank)
 
 static int write_optim(struct wr *w, uint32_t rank, struct ckpt_err *err)
 {
-	const struct ds_file *file = w->ds->optim_file;
 	struct ckpt_err inner = { 0 };
-	struct ck_val *root, *zero;
+	struct ck_val *root;
 	const char *stem = optim_stem(w, rank);
-	int rc = ck_wr_begin(w, file, err);
+	int rc = ck_wr_begin(w, w->ds->zero_file, err);
 
 	if (rc)
 		return rc;
-	zero = ck_wr_zero_dict(w, rank, &inner);
-	root = ck_val_dict_sets(&w->arena, ck_val_clone(&w->arena, file->pt->doc.root),
-				"optimizer_state_dict", zero);
+	root = optim_root(w, ck_wr_zero_dict(w, rank, &inner));
 	if (ck_val_get(root, "param_shapes"))	/* up to 0.5.10 they are here */
 		root = ck_val_dict_sets(&w->arena, root, "param_shapes", ck_wr_shapes(w));
 	if (inner.code)
@@ -71,7 +98,7 @@ static int write_model(struct wr *w, uint32_t rank, struct ckpt_err *err)
 		rc = ck_wr_begin(w, file, err);
 	if (rc)
 		return rc;
-	root = ck_wr_model(w, file->pt->doc.root, rank, &inner);
+	root = ck_wr_model(w, file ? file->pt->doc.root : w->ds->model, rank, &inner);
 	if (inner.code)
 		rc = ck_fail(err, inner.code, inner.where, inner.offset, "%s", inner.msg);
 	else if (!root || !stem)
@@ -157,7 +184,7 @@ static int check_states(struct wr *w, struct ckpt_err *err)
 {
 	const struct ds_step *ds = w->ds;
 
-	for (uint32_t g = 0; g < ds->ngroups; g++)
+	for (uint32_t g = 0; ds->optim && g < ds->ngroups; g++)
 		for (uint32_t k = 0; k < ds->nstates && ds->group[g].nparams; k++) {
 			uint32_t tensor;
 
@@ -184,14 +211,32 @@ static int write_all(struct wr *w, struct ckpt_err *err)
 	return rc ? rc : write_root(w, err);
 }
 
+int ck_wr_step(struct ds_step *ds, const struct ck_index *ix, const struct ck_reshard_want *want,
+	       const char *tag, struct ck_plan *plan, struct ckpt_err *err)
+{
+	struct tg_layout layout;
+	struct wr w = {
+		.ds = ds, .ix = ix, .t = &layout, .want = want, .plan = plan, .tag = tag,
+	};
+	int rc = ck_ds_target(ds, ix, want, &layout, err);
+
+	if (rc)
+		return rc;
+	w.anew = ds->origin != DS_FROM_SHARDS ||
+		 memcmp(layout.version, ds->version, sizeof(layout.version)) != 0;
+	rc = write_all(&w, err);
+	ck_free(w.piece);
+	ck_free(w.store);
+	ck_arena_release(&w.arena);
+	return rc;
+}
+
 int ck_ds_reshard(const struct ck_input *in, const struct ck_index *ix,
 		  const struct ck_reshard_want *want, struct ck_plan *plan,
 		  struct ck_findings *findings, struct ckpt_err *err)
 {
 	struct ck_index scratch;
 	struct ds_step ds = { .in = in, .ix = &scratch, .f = findings };
-	struct tg_layout layout;
-	struct wr w = { .ds = &ds, .ix = ix, .t = &layout, .plan = plan };
 	int rc = ck_index_init(&scratch, in->limits.memory_bytes, err);
 
 	if (rc)
@@ -200,14 +245,9 @@ int ck_ds_reshard(const struct ck_input *in, const struct ck_index *ix,
 	if (!rc && !ds.optim)
 		rc = ck_fail(err, CKPT_E_UNSUPPORTED, ds.where, CKPT_NO_OFFSET,
 			     "the step has no optimizer shards to cut anew");
+	ds.zero_file = ds.optim_file;
 	if (!rc)
-		rc = ck_ds_target(&ds, ix, want, &layout, err);
-	w.tag = want->tag ? want->tag : scratch.tag;
-	if (!rc)
-		rc = write_all(&w, err);
-	ck_free(w.piece);
-	ck_free(w.store);
-	ck_arena_release(&w.arena);
+		rc = ck_wr_step(&ds, ix, want, want->tag ? want->tag : scratch.tag, plan, err);
 	ck_ds_end(&ds);
 	ck_index_release(&scratch);
 	return rc;

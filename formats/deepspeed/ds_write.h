@@ -23,8 +23,10 @@ struct wr {
 	struct ds_step *ds;		/* source, loaded */
 	const struct ck_index *ix;
 	const struct tg_layout *t;
+	const struct ck_reshard_want *want;
 	struct ck_plan *plan;
 	const char *tag;		/* folder in the result */
+	bool anew;			/* key sets by version and stage, not the source's */
 	/* of the file being made */
 	struct ck_arena arena;
 	struct ck_pt_piece *piece;
@@ -33,7 +35,7 @@ struct wr {
 	uint64_t nstores, store_cap;
 };
 
-/* Begin a file that is an edited copy of what 'file' (open) holds: take its storages. */
+/* Begin a file; tensors of 'file' (open, may be NULL) can go into it: take its storages. */
 int ck_wr_begin(struct wr *w, const struct ds_file *file, struct ckpt_err *err);
 /* Lay it out as TAG/NAME.pt and let go of what it took. */
 int ck_wr_finish(struct wr *w, const char *stem, const struct ck_val *root,
@@ -45,6 +47,15 @@ int ck_wr_storage(struct wr *w, enum ckpt_dtype dtype, uint32_t *number_out,
 /* Append elements of a state, or zeros, to the storage made last. */
 int ck_wr_state(struct wr *w, uint32_t state, uint64_t first, uint64_t count,
 		struct ckpt_err *err);
+/*
+ * The same by the state's name in the optimizer, of a tensor: a master that was not kept is
+ * the weight, a state that begins anew is zeros.
+ */
+int ck_wr_named(struct wr *w, uint32_t tensor, const char *name, uint64_t first, uint64_t count,
+		struct ckpt_err *err);
+/* Whether elements of it can be written, and their type. */
+bool ck_wr_has(const struct wr *w, uint32_t tensor, const char *name);
+enum ckpt_dtype ck_wr_dtype(const struct wr *w, uint32_t tensor, const char *name);
 int ck_wr_zero(struct wr *w, uint64_t count, struct ckpt_err *err);
 /* The whole of a storage as a 1-D tensor; NULL without memory. */
 struct ck_val *ck_wr_flat(struct wr *w, uint32_t number, bool requires_grad);
@@ -59,15 +70,33 @@ struct ck_val *ck_wr_sub_value(struct wr *w, const char *key, uint32_t rank,
 			       struct ckpt_err *err);
 /* ds_write_zero.c: the ZeRO dict, at the source's stage or another. */
 struct ck_val *ck_wr_zero_dict(struct wr *w, uint32_t rank, struct ckpt_err *err);
+/* Is the target of that version of DeepSpeed 0.x, or a later one? */
+bool ck_wr_since(const struct wr *w, uint32_t minor, uint32_t patch);
+/*
+ * An entry of the optimizer's state, for the parameters that begin with 'tensor': what 'make'
+ * gives for each state that is cut, everything else as it was.
+ */
+typedef struct ck_val *ck_wr_maker(struct wr *w, const char *name, const void *arg,
+				   struct ckpt_err *err);
+struct ck_val *ck_wr_edit_entry(struct wr *w, const struct ck_val *old, uint32_t tensor,
+				ck_wr_maker *make, const void *arg, struct ckpt_err *err);
 /* The source's optimizer state of a param group (at stage 3 of its first sub-group), or NULL. */
 const struct ck_val *ck_wr_entry(const struct wr *w, uint32_t group);
+/* ds_write_zero.c: 'ds_version' of the target. */
+struct ck_val *ck_wr_version(struct wr *w);
 /* ds_write_model.c: param_shapes in layout order; NULL without memory. */
 struct ck_val *ck_wr_shapes(struct wr *w);
 /* The model file's root, from the source's. */
 struct ck_val *ck_wr_model(struct wr *w, const struct ck_val *old, uint32_t rank,
 			   struct ckpt_err *err);
 
-/* ds_write.c: the driver's slot (ck_format.h). */
+/*
+ * ds_write.c: every file of the step into 'plan'.  'ds' is a step that was read, or put together
+ * from another source (enum ds_origin), 'ix' the index of its tensors.
+ */
+int ck_wr_step(struct ds_step *ds, const struct ck_index *ix, const struct ck_reshard_want *want,
+	       const char *tag, struct ck_plan *plan, struct ckpt_err *err);
+/* The driver's slot (ck_format.h). */
 int ck_ds_reshard(const struct ck_input *in, const struct ck_index *ix,
 		  const struct ck_reshard_want *want, struct ck_plan *plan,
 		  struct ck_findings *findings, struct ckpt_err *err);

@@ -55,7 +55,7 @@ int ck_wr_begin(struct wr *w, const struct ds_file *file, struct ckpt_err *err)
 
 	w->npieces = 0;
 	w->nstores = 0;
-	for (uint64_t i = 0; !rc && i < file->pt->nstorages; i++)
+	for (uint64_t i = 0; file && !rc && i < file->pt->nstorages; i++)
 		rc = take_storage(w, file, &file->pt->storage[i], err);
 	return rc;
 }
@@ -82,6 +82,37 @@ int ck_wr_state(struct wr *w, uint32_t state, uint64_t first, uint64_t count,
 		return ck_fail(err, CKPT_E_INCOMPLETE, w->ds->where, CKPT_NO_OFFSET,
 			       "a parameter lacks a state that others of its group have");
 	return add_piece(w, &piece, err);
+}
+
+/* Of stage 0 in fp32, and of a folder of weights, the weights are the masters. */
+static uint32_t stored(const struct wr *w, uint32_t tensor, const char *name)
+{
+	const uint32_t s = ck_index_state_find(w->ix, tensor, name);
+
+	return s == CK_NONE && !strcmp(name, "master") ?
+	       ck_index_state_find(w->ix, tensor, "weight") : s;
+}
+
+bool ck_wr_has(const struct wr *w, uint32_t tensor, const char *name)
+{
+	return w->ds->origin == DS_FROM_WEIGHTS || stored(w, tensor, name) != CK_NONE;
+}
+
+enum ckpt_dtype ck_wr_dtype(const struct wr *w, uint32_t tensor, const char *name)
+{
+	const uint32_t s = ck_index_state_find(w->ix, tensor, name);
+
+	return s == CK_NONE ? CKPT_F32 : (enum ckpt_dtype)w->ix->state[s].dtype;
+}
+
+int ck_wr_named(struct wr *w, uint32_t tensor, const char *name, uint64_t first, uint64_t count,
+		struct ckpt_err *err)
+{
+	const bool new = w->want->reset || w->ds->origin == DS_FROM_WEIGHTS;
+
+	if (new && strcmp(name, "master"))
+		return ck_wr_zero(w, count, err);
+	return ck_wr_state(w, stored(w, tensor, name), first, count, err);
 }
 
 int ck_wr_zero(struct wr *w, uint64_t count, struct ckpt_err *err)

@@ -25,18 +25,14 @@ static int add_slots(struct wr *w, const struct tg_group *g, const char *name, u
 			continue;
 		}
 		p = &g->param[g->order[piece.param]];
-		rc = ck_wr_state(w, ck_index_state_find(w->ix, p->tensor, name), piece.elem,
-				 piece.numel, err);
+		rc = ck_wr_named(w, p->tensor, name, piece.elem, piece.numel, err);
 	}
 	return rc;
 }
 
 static enum ckpt_dtype dtype_of(const struct wr *w, const struct tg_group *g, const char *name)
 {
-	const uint32_t s = g->nparams ? ck_index_state_find(w->ix, g->param[0].tensor, name) :
-			   CK_NONE;
-
-	return s == CK_NONE ? CKPT_F32 : (enum ckpt_dtype)w->ix->state[s].dtype;
+	return g->nparams ? ck_wr_dtype(w, g->param[0].tensor, name) : CKPT_F32;
 }
 
 /* The partition of 'rank', cut to 'count' slots, as a tensor. */
@@ -54,7 +50,7 @@ static struct ck_val *partition(struct wr *w, const struct tg_group *g, const ch
 
 static enum ckpt_z12_rule rule_of(const struct wr *w)
 {
-	const uint32_t *v = w->ds->version;
+	const uint32_t *v = w->t->version;
 
 	return w->t->bf16_optimizer ? CKPT_Z12_KEPT : ckpt_z12_rule(v[0], v[1], v[2]);
 }
@@ -73,28 +69,29 @@ static struct ck_val *masters(struct wr *w, uint32_t rank, struct ckpt_err *err)
 	return list;
 }
 
-/* One entry of the optimizer's state: tensors cut anew, everything else as it was. */
+struct flat_state {
+	const struct tg_group *group;
+	uint32_t rank;
+};
+
+static struct ck_val *make_state(struct wr *w, const char *name, const void *arg,
+				 struct ckpt_err *err)
+{
+	const struct flat_state *s = arg;
+	const struct tg_group *g = s->group;
+	const uint64_t n = w->ds->elastic ? ckpt_z12_saved_numel(rule_of(w), &g->cut, s->rank) :
+			   g->cut.part;
+
+	return partition(w, g, name, s->rank, n, false, err);
+}
+
 static struct ck_val *state_entry(struct wr *w, const struct tg_group *g, const struct ck_val *old,
 				  uint32_t rank, struct ckpt_err *err)
 {
-	struct ck_val *entry = ck_val_clone(&w->arena, old);
-	struct ck_val *const *item;
-	uint64_t n, count = g->cut.part;
+	const struct flat_state s = { .group = g, .rank = rank };
 
-	if (w->ds->elastic)
-		count = ckpt_z12_saved_numel(rule_of(w), &g->cut, rank);
-	if (!ck_val_pairs(old, &item, &n))
-		return entry;
-	for (uint64_t i = 0; entry && i < n; i++) {
-		const char *name = ck_val_str(item[2 * i]);
-
-		if (!name || !g->nparams || !strcmp(name, "step") ||
-		    ck_index_state_find(w->ix, g->param[0].tensor, name) == CK_NONE)
-			continue;
-		entry = ck_val_dict_set(&w->arena, entry, item[2 * i],
-					partition(w, g, name, rank, count, false, err));
-	}
-	return entry;
+	return ck_wr_edit_entry(w, old, g->nparams ? g->param[0].tensor : CK_NONE, make_state, &s,
+				err);
 }
 
 static struct ck_val *elastic_state(struct wr *w, const struct ck_val *old, uint32_t rank,
@@ -173,7 +170,7 @@ static struct ck_val *rigid_state(struct wr *w, uint32_t rank, struct ckpt_err *
 	struct ck_arena *a = &w->arena;
 	struct ck_val *base;
 
-	if (old)
+	if (old && w->ds->origin == DS_FROM_SHARDS)
 		return ck_val_dict_sets(a, ck_val_clone(a, old), "state",
 					same_state(w, ck_val_get(old, "state"), rank, err));
 	base = ck_val_dict_sets(a, ck_val_new_dict(a), "state", new_state(w, rank, err));
@@ -309,7 +306,8 @@ struct ck_val *ck_wr_flat_value(struct wr *w, const char *key, uint32_t rank,
 	if (!strcmp(key, "param_alignment_paddings"))
 		return gap_lists(w);
 	if (!strcmp(key, "partition_count"))
-		return old && old->kind == CK_VAL_INT && w->ds->stage != 3 ?
+		return old && old->kind == CK_VAL_INT && !w->anew &&
+		       w->ds->stage != 3 ?
 		       ck_val_new_int(&w->arena, w->t->world) : partition_counts(w);
 	if (!strcmp(key, "param_slice_mappings"))
 		return slice_mappings(w, rank);

@@ -129,6 +129,13 @@ static struct ck_val *parameter(struct moduling *m, uint32_t number, struct ckpt
 	return m->made[kept];
 }
 
+static struct ck_val *whole_entry(struct moduling *m, uint32_t number, struct ckpt_err *err)
+{
+	const uint32_t state = weight_of(m->w, number, err);
+
+	return state == CK_NONE ? NULL : whole(m->w, &m->w->ix->tensor[number], state, err);
+}
+
 static struct ck_val *module_entry(struct moduling *m, const char *name, struct ck_val *old,
 				   struct ckpt_err *err)
 {
@@ -154,7 +161,7 @@ static struct ck_val *module_entry(struct moduling *m, const char *name, struct 
 			"a parameter that is in no optimizer group has no place in a stage-3 step");
 		return NULL;
 	default:
-		return old;
+		return m->w->ds->origin == DS_FROM_WEIGHTS ? whole_entry(m, number, err) : old;
 	}
 }
 
@@ -178,7 +185,7 @@ static struct ck_val *module(struct wr *w, const struct ck_val *old, struct ckpt
 	return dict;
 }
 
-/* ---- frozen parameters ---- */
+/* ---- tables beside 'module' ---- */
 
 static struct ck_val *frozen_value(struct wr *w, uint32_t number, const struct ck_val *mod,
 				   uint32_t rank, struct ckpt_err *err)
@@ -241,13 +248,65 @@ static struct ck_val *frozen(struct wr *w, struct ck_val *root, const struct ck_
 {
 	const bool excluded = w->ds->stage >= 2 && !w->ds->frozen_listed;
 
-	if (!ck_val_get(old, "frozen_param_shapes"))	/* before 0.9.1 */
+	if (!w->anew && !ck_val_get(old, "frozen_param_shapes"))	/* before 0.9.1 */
 		return w->t->stage == 3 && w->ds->stage != 3 ? check_none(w, root, err) : root;
-	if (w->t->stage == 1)
-		return w->ds->stage == 1 ? root : no_frozen(w, root);
-	if (excluded || (w->t->stage == 2 && w->ds->stage == 2))
+	if (w->t->stage < 2)
+		return w->ds->stage == 1 && !w->anew ? root : no_frozen(w, root);
+	if (!w->anew && (excluded || (w->t->stage == 2 && w->ds->stage == 2)))
 		return root;
+	if (excluded && ck_val_get(old, "frozen_param_shapes"))
+		return no_frozen(w, root);
 	return set_frozen(w, root, ck_val_get(root, "module"), rank, err);
+}
+
+/* Of a name that is not stored, the one that is; rank 0 has it. */
+static struct ck_val *shared(struct wr *w, struct ck_val *root, uint32_t rank)
+{
+	struct ck_arena *a = &w->arena;
+	struct ck_val *dict = ck_val_new_dict(a);
+
+	for (uint32_t i = 0; dict && !rank && i < w->ix->ntensors; i++) {
+		const struct ck_tensor *t = &w->ix->tensor[i];
+
+		if (t->role == CKPT_ROLE_ALIAS)
+			dict = ck_val_dict_add(a, dict, ck_val_new_str(a, t->name),
+					       ck_val_new_str(a,
+							      w->ix->tensor[t->alias_of].name));
+	}
+	return ck_val_dict_sets(a, root, "shared_params", dict);
+}
+
+/* ---- the key set of another version ---- */
+
+static struct ck_val *dimensions(struct wr *w)
+{
+	struct ck_arena *a = &w->arena;
+	struct ck_val *dict = ck_val_dict_sets(a, ck_val_new_dict(a), "pp_degree",
+					       ck_val_new_int(a, 1));
+
+	return ck_val_dict_sets(a, dict, "tp_degree", ck_val_new_int(a, 1));
+}
+
+/* From 0.9.2 on one key has come; what a source before that lacks gets what a new run has. */
+static struct ck_val *set_version(struct wr *w, struct ck_val *root, const struct ck_val *old)
+{
+	static const char *const later[] = { "optimizer", "data_sampler", "random_ltd" };
+	const struct ck_val *csr = ck_val_get(old, "csr_tensor_module_names");
+	struct ck_arena *a = &w->arena;
+
+	for (size_t i = 0; root && i < CK_ARRAY_LEN(later); i++)
+		if (!ck_val_get(old, later[i]))
+			root = ck_val_dict_sets(a, root, later[i], ck_val_new_none(a));
+	if (csr && root) {
+		root = ck_val_dict_sets(a, root, "sparse_tensor_module_names",
+					ck_val_get(old, "csr_tensor_module_names"));
+		ck_val_dict_drop(root, "csr_tensor_module_names");
+	}
+	if (root && !ck_wr_since(w, 19, 5))
+		ck_val_dict_drop(root, "checkpoint_parallel_dimensions");
+	else if (!ck_val_get(old, "checkpoint_parallel_dimensions"))
+		root = ck_val_dict_sets(a, root, "checkpoint_parallel_dimensions", dimensions(w));
+	return ck_val_dict_sets(a, root, "ds_version", ck_wr_version(w));
 }
 
 struct ck_val *ck_wr_model(struct wr *w, const struct ck_val *old, uint32_t rank,
@@ -256,17 +315,23 @@ struct ck_val *ck_wr_model(struct wr *w, const struct ck_val *old, uint32_t rank
 	const struct ck_val *old_shapes = ck_val_get(old, "param_shapes");
 	struct ck_arena *a = &w->arena;
 	struct ck_val *root = ck_val_clone(a, old);
+	struct ck_val *const *item;
+	uint64_t n;
 
-	if ((w->ds->stage == 3) != (w->t->stage == 3))
+	if ((w->ds->stage == 3) != (w->t->stage == 3) || w->ds->origin == DS_FROM_WEIGHTS)
 		root = ck_val_dict_sets(a, root, "module",
 					module(w, ck_val_get(old, "module"), err));
 	root = ck_val_dict_sets(a, root, "dp_world_size", ck_val_new_int(a, w->t->world));
-	if (old_shapes && !ck_val_is_none(old_shapes))
+	if (w->anew || (old_shapes && !ck_val_is_none(old_shapes)))
 		root = ck_val_dict_sets(a, root, "param_shapes", ck_wr_shapes(w));
 	if (root)
 		root = frozen(w, root, old, rank, err);
-	if (w->t->stage == 3 && rank && ck_val_get(old, "shared_params"))
+	if (w->anew && !ck_val_pairs(ck_val_get(old, "shared_params"), &item, &n))
+		root = shared(w, root, rank);
+	else if (w->t->stage == 3 && rank && ck_val_get(old, "shared_params"))
 		root = ck_val_dict_sets(a, root, "shared_params", ck_val_new_dict(a));
+	if (w->want->version)
+		root = set_version(w, root, old);
 	if (!root)
 		ck_fail_nomem(err, "a model file", 0);
 	return root;

@@ -18,27 +18,20 @@ static const struct tg_group *group_of(const struct wr *w, uint32_t sub, uint32_
 	return &w->t->group[g];
 }
 
-static enum ckpt_dtype dtype_of(const struct wr *w, const struct tg_param *p, const char *name)
-{
-	const uint32_t s = ck_index_state_find(w->ix, p->tensor, name);
-
-	return s == CK_NONE ? CKPT_F32 : (enum ckpt_dtype)w->ix->state[s].dtype;
-}
-
 /* State 'name' of the parameters of a sub-group: what 'rank' holds. */
 static struct ck_val *piece(struct wr *w, uint32_t sub, const char *name, uint32_t rank,
 			    bool requires_grad, struct ckpt_err *err)
 {
 	uint32_t within, number;
 	const struct tg_group *g = group_of(w, sub, &within);
-	int rc = ck_wr_storage(w, dtype_of(w, &g->param[g->first[within]], name), &number, err);
+	int rc = ck_wr_storage(w, ck_wr_dtype(w, g->param[g->first[within]].tensor, name), &number,
+			       err);
 
 	for (uint32_t i = g->first[within]; !rc && i < g->first[within + 1]; i++) {
 		const struct tg_param *p = &g->param[i];
 		const uint64_t n = ckpt_z3_valid_numel(p->numel, w->t->world, rank);
 
-		rc = ck_wr_state(w, ck_index_state_find(w->ix, p->tensor, name),
-				 rank * g->part[i], n, err);
+		rc = ck_wr_named(w, p->tensor, name, rank * g->part[i], n, err);
 		if (!rc)
 			rc = ck_wr_zero(w, g->part[i] - n, err);
 	}
@@ -54,27 +47,26 @@ static struct ck_val *masters(struct wr *w, uint32_t rank, struct ckpt_err *err)
 	return list;
 }
 
+struct sub_state {
+	uint32_t sub, rank;
+};
+
+static struct ck_val *make_state(struct wr *w, const char *name, const void *arg,
+				 struct ckpt_err *err)
+{
+	const struct sub_state *s = arg;
+
+	return piece(w, s->sub, name, s->rank, false, err);
+}
+
 static struct ck_val *state_entry(struct wr *w, uint32_t sub, uint32_t rank,
 				  const struct ck_val *old, struct ckpt_err *err)
 {
+	const struct sub_state s = { .sub = sub, .rank = rank };
 	uint32_t within;
 	const struct tg_group *g = group_of(w, sub, &within);
-	const struct tg_param *p = &g->param[g->first[within]];
-	struct ck_val *entry = ck_val_clone(&w->arena, old);
-	struct ck_val *const *item;
-	uint64_t n;
 
-	if (!ck_val_pairs(old, &item, &n))
-		return entry;
-	for (uint64_t i = 0; entry && i < n; i++) {
-		const char *name = ck_val_str(item[2 * i]);
-
-		if (name && strcmp(name, "step") &&
-		    ck_index_state_find(w->ix, p->tensor, name) != CK_NONE)
-			entry = ck_val_dict_set(&w->arena, entry, item[2 * i],
-						piece(w, sub, name, rank, false, err));
-	}
-	return entry;
+	return ck_wr_edit_entry(w, old, g->param[g->first[within]].tensor, make_state, &s, err);
 }
 
 static struct ck_val *states(struct wr *w, uint32_t rank, struct ckpt_err *err)
@@ -117,9 +109,8 @@ static struct ck_val *optimizer(struct wr *w, uint32_t rank, struct ckpt_err *er
 {
 	const struct ck_val *groups = ck_ds_param_groups(w->ds, w->ds->zero);
 	struct ck_arena *a = &w->arena;
-	struct ck_val *opt = w->ds->stage == 3 ?
-		ck_val_clone(a, ck_val_get(w->ds->zero, "optimizer_state_dict")) :
-		ck_val_new_dict(a);
+	struct ck_val *opt = w->ds->stage == 3 && !w->anew ?
+		ck_val_clone(a, ck_ds_torch_optimizer(w->ds, w->ds->zero)) : ck_val_new_dict(a);
 
 	opt = ck_val_dict_sets(a, opt, "state", states(w, rank, err));
 	return ck_val_dict_sets(a, opt, "param_groups", param_groups(w, groups));

@@ -4,6 +4,7 @@
  * At the source's own kind of stage it is the source's dict with what depends on the layout made
  * anew.  At another, the keys are those that the DeepSpeed of the source writes there.
  */
+#include <fnmatch.h>
 #include <string.h>
 
 #include "formats/deepspeed/ds_write.h"
@@ -39,8 +40,7 @@ static const struct key sub_keys[] = {
 
 const struct ck_val *ck_wr_entry(const struct wr *w, uint32_t group)
 {
-	const struct ck_val *opt = ck_val_get(w->ds->zero, w->ds->stage == 3 ?
-					      "optimizer_state_dict" : "base_optimizer_state");
+	const struct ck_val *opt = ck_ds_torch_optimizer(w->ds, w->ds->zero);
 
 	for (uint32_t i = 0; i < w->ds->ngroups; i++)
 		if (w->ds->group[i].group == (int32_t)group)
@@ -49,12 +49,71 @@ const struct ck_val *ck_wr_entry(const struct wr *w, uint32_t group)
 	return NULL;
 }
 
-static bool is_since(const struct wr *w, const struct key *key)
+bool ck_wr_since(const struct wr *w, uint32_t minor, uint32_t patch)
 {
-	const uint32_t *v = w->ds->version;
+	const uint32_t *v = w->t->version;
 
-	return v[0] > 0 || v[1] > key->minor || (v[1] == key->minor && v[2] >= key->patch);
+	return v[0] > 0 || v[1] > minor || (v[1] == minor && v[2] >= patch);
 }
+
+/* ---- an entry of the optimizer's state ---- */
+
+static bool is_dropped(const struct wr *w, const char *name)
+{
+	for (const char *const *p = w->want->drop; p && *p; p++)
+		if (!fnmatch(*p, name, 0))
+			return true;
+	return false;
+}
+
+/* The count of steps at zero, in the kind it has: a number, or a tensor of one element. */
+static struct ck_val *first_step(struct wr *w, const struct ck_val *old, struct ckpt_err *err)
+{
+	const struct ck_tensor_ref *t = ck_val_tensor(old);
+	struct ck_tensor_ref ref;
+	uint32_t number;
+
+	if (!t)
+		return old->kind == CK_VAL_FLOAT ? ck_val_new_float(&w->arena, 0) :
+		       ck_val_new_int(&w->arena, 0);
+	ref = *t;
+	ref.offset = 0;
+	if (ck_wr_storage(w, (enum ckpt_dtype)t->dtype, &number, err) ||
+	    ck_wr_zero(w, t->numel, err))
+		return NULL;
+	ref.storage = number;
+	return ck_val_new_tensor(&w->arena, &ref);
+}
+
+struct ck_val *ck_wr_edit_entry(struct wr *w, const struct ck_val *old, uint32_t tensor,
+				ck_wr_maker *make, const void *arg, struct ckpt_err *err)
+{
+	struct ck_val *entry = ck_val_clone(&w->arena, old);
+	struct ck_val *const *item;
+	uint64_t n;
+
+	if (!ck_val_pairs(old, &item, &n))
+		return entry;
+	for (uint64_t i = 0; entry && i < n; i++) {
+		const char *name = ck_val_str(item[2 * i]);
+		struct ck_val *v = item[2 * i + 1];
+
+		if (!name)
+			continue;
+		if (is_dropped(w, name)) {
+			ck_val_dict_drop(entry, name);
+			continue;
+		}
+		if (strcmp(name, "step") && tensor != CK_NONE && ck_wr_has(w, tensor, name))
+			v = make(w, name, arg, err);
+		else if (!strcmp(name, "step") && w->want->reset)
+			v = first_step(w, v, err);
+		entry = ck_val_dict_set(&w->arena, entry, item[2 * i], v);
+	}
+	return entry;
+}
+
+/* ---- keys of the dict ---- */
 
 static struct ck_val *layout_value(struct wr *w, const char *key, uint32_t rank,
 				   struct ckpt_err *err)
@@ -69,7 +128,7 @@ static struct ck_val *stage_value(struct wr *w)
 	struct ck_val *n = ck_val_new_int(&w->arena, w->t->stage);
 	const struct ck_val *old = ck_val_get(w->ds->zero, "zero_stage");
 
-	if (w->ds->version[0] == 0 && w->ds->version[1] < 7 && (!old || old->kind == CK_VAL_INT))
+	if (!ck_wr_since(w, 7, 0) && (!old || old->kind == CK_VAL_INT))
 		return n;
 	return ck_val_new_object(&w->arena, CK_HOW_REDUCE,
 				 ck_val_new_global(&w->arena, "deepspeed.runtime.zero.config",
@@ -94,6 +153,12 @@ static struct ck_val *unit_scaler(struct wr *w)
 	return state ? v : NULL;
 }
 
+struct ck_val *ck_wr_version(struct wr *w)
+{
+	return w->want->version ? ck_val_new_str(&w->arena, w->want->version) :
+	       ck_val_get(w->ds->model, "ds_version");
+}
+
 static struct ck_val *config_clip(struct wr *w)
 {
 	double clip = 0;
@@ -109,14 +174,14 @@ static struct ck_val *other_value(struct wr *w, const char *key)
 
 	if (!strcmp(key, "zero_stage"))
 		return stage_value(w);
+	if (!strcmp(key, "ds_version"))
+		return ck_wr_version(w);
 	if (old)
 		return old;
 	if (!strcmp(key, "loss_scaler"))
 		return unit_scaler(w);
 	if (!strcmp(key, "clip_grad"))
 		return config_clip(w);
-	if (!strcmp(key, "ds_version"))
-		return ck_val_get(w->ds->model, "ds_version");
 	return ck_val_new_bool(&w->arena, false);	/* dynamic_loss_scale, overflow */
 }
 
@@ -166,7 +231,7 @@ static struct ck_val *other_kind(struct wr *w, uint32_t rank, struct ckpt_err *e
 	struct ck_val *zero = ck_val_new_dict(&w->arena);
 
 	for (; zero && key->name; key++)
-		if (is_since(w, key))
+		if (ck_wr_since(w, key->minor, key->patch))
 			zero = ck_val_dict_sets(&w->arena, zero, key->name,
 						is_layout_key(w, key->name) ?
 						layout_value(w, key->name, rank, err) :
@@ -176,7 +241,7 @@ static struct ck_val *other_kind(struct wr *w, uint32_t rank, struct ckpt_err *e
 
 struct ck_val *ck_wr_zero_dict(struct wr *w, uint32_t rank, struct ckpt_err *err)
 {
-	const bool same = (w->ds->stage == 3) == (w->t->stage == 3) &&
+	const bool same = !w->anew && (w->ds->stage == 3) == (w->t->stage == 3) &&
 			  w->ds->bf16_optimizer == w->t->bf16_optimizer;
 	struct ck_val *zero = same ? same_kind(w, rank, err) : other_kind(w, rank, err);
 

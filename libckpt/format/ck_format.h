@@ -38,6 +38,9 @@ struct ck_reshard_want {
 	int round_robin;	/* -1, 0, 1 */
 	uint64_t sub_group_size;
 	const char *tag;	/* NULL = the source's */
+	const char *version;	/* DeepSpeed's, "0.16.9"; NULL = the source's */
+	bool reset;		/* the optimizer begins anew: states zero, step 0 */
+	const char *const *drop;	/* patterns of states to leave out, NULL at the end; or NULL */
 };
 
 struct ck_format {
