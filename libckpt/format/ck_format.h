@@ -40,7 +40,7 @@ struct ck_reshard_want {
 	const char *tag;	/* NULL = the source's */
 	const char *version;	/* DeepSpeed's, "0.16.9"; NULL = the source's */
 	bool reset;		/* the optimizer begins anew: states zero, step 0 */
-	const char *const *drop;	/* patterns of states to leave out, NULL at the end; or NULL */
+	const char *const *drop;	/* patterns of states to leave out, NULL last; or NULL */
 };
 
 struct ck_format {
