@@ -54,7 +54,9 @@ struct args {
 	const char *check;
 	uint64_t timeout;
 	/* reshard */
-	const char *stage, *new_tag;
+	const char *stage, *new_tag, *ds_version;
+	struct words drop_state;
+	int reset_optimizer;
 	uint64_t world, sub_group_size;
 	int round_robin;	/* -1 = as the source has it */
 };

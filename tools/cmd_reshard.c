@@ -17,6 +17,12 @@ static const struct opt own[] = {
 	  "stage 3: as in the configuration that resumes", 0 },
 	{ "round-robin", 0, OPT_FLAG, AT(round_robin), NULL,
 	  "lay out by round robin; --no-round-robin: not", OPT_NEGATABLE },
+	{ "reset-optimizer", 0, OPT_FLAG, AT(reset_optimizer), NULL,
+	  "moments become zero, their step 0; weights and masters stay", 0 },
+	{ "drop-state", 0, OPT_COMMAS, AT(drop_state), "PATTERN",
+	  "leave this optimizer state out, as in max_exp_avg_sq", 0 },
+	{ "ds-version", 0, OPT_TEXT, AT(ds_version), "VERSION",
+	  "DeepSpeed that is to load it (default: the one that wrote it)", 0 },
 	{ "new-tag", 0, OPT_TEXT, AT(new_tag), "NAME", "name of the step in DST", 0 },
 	{ "dry-run", 0, OPT_FLAG, AT(dry_run), NULL, "plan and check, write nothing", 0 },
 	{ "force", 0, OPT_FLAG, AT(force), NULL, "replace what stands at DST", 0 },
@@ -148,10 +154,13 @@ static int take_options(struct reshard *r)
 	r->opts.round_robin = args->round_robin;
 	r->opts.sub_group_size = args->sub_group_size;
 	r->opts.tag = args->new_tag;
+	r->opts.ds_version = args->ds_version;
+	r->opts.drop_states = args->drop_state.n ? args->drop_state.list : NULL;
 	r->opts.flags = (args->force ? CKPT_CONVERT_FORCE : 0) |
 			(args->restart ? CKPT_CONVERT_RESTART : 0) |
 			(args->dry_run ? CKPT_CONVERT_DRY_RUN : 0) |
-			(args->strict ? CKPT_CONVERT_STRICT : 0);
+			(args->strict ? CKPT_CONVERT_STRICT : 0) |
+			(args->reset_optimizer ? CKPT_RESHARD_RESET : 0);
 	return 0;
 }
 

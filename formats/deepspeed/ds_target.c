@@ -47,6 +47,14 @@ static bool source_aligned(const struct ds_step *ds)
 	return false;
 }
 
+/* Before 0.19.8 nobody looks for gaps between parameters. */
+static bool has_gaps(const struct tg_layout *t)
+{
+	const uint32_t *v = t->version;
+
+	return v[0] || v[1] > 19 || (v[1] == 19 && v[2] >= 8);
+}
+
 static uint64_t source_sub_group_size(const struct ds_step *ds)
 {
 	int64_t n;
@@ -250,7 +258,7 @@ int ck_ds_target(struct ds_step *ds, const struct ck_index *ix, const struct ck_
 	t.round_robin = !t.bf16_optimizer && t.stage != 3 &&
 			(want->round_robin < 0 ? config_flag(ds, "round_robin_gradients") :
 			 want->round_robin);
-	t.aligned = t.stage != 3 && !t.bf16_optimizer && source_aligned(ds);
+	t.aligned = t.stage != 3 && !t.bf16_optimizer && source_aligned(ds) && has_gaps(&t);
 	t.sub_group_size = want->sub_group_size ? want->sub_group_size : source_sub_group_size(ds);
 	rc = take_groups(ds, ix, &t, err);
 	if (!rc)

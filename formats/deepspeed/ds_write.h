@@ -70,8 +70,6 @@ struct ck_val *ck_wr_sub_value(struct wr *w, const char *key, uint32_t rank,
 			       struct ckpt_err *err);
 /* ds_write_zero.c: the ZeRO dict, at the source's stage or another. */
 struct ck_val *ck_wr_zero_dict(struct wr *w, uint32_t rank, struct ckpt_err *err);
-/* Is the target of that version of DeepSpeed 0.x, or a later one? */
-bool ck_wr_since(const struct wr *w, uint32_t minor, uint32_t patch);
 /*
  * An entry of the optimizer's state, for the parameters that begin with 'tensor': what 'make'
  * gives for each state that is cut, everything else as it was.
@@ -82,13 +80,20 @@ struct ck_val *ck_wr_edit_entry(struct wr *w, const struct ck_val *old, uint32_t
 				ck_wr_maker *make, const void *arg, struct ckpt_err *err);
 /* The source's optimizer state of a param group (at stage 3 of its first sub-group), or NULL. */
 const struct ck_val *ck_wr_entry(const struct wr *w, uint32_t group);
-/* ds_write_zero.c: 'ds_version' of the target. */
-struct ck_val *ck_wr_version(struct wr *w);
 /* ds_write_model.c: param_shapes in layout order; NULL without memory. */
 struct ck_val *ck_wr_shapes(struct wr *w);
 /* The model file's root, from the source's. */
 struct ck_val *ck_wr_model(struct wr *w, const struct ck_val *old, uint32_t rank,
 			   struct ckpt_err *err);
+
+/* ds_write_version.c: is the target of DeepSpeed 0.'minor'.'patch' or later? */
+bool ck_wr_since(const struct wr *w, uint32_t minor, uint32_t patch);
+/* 'ds_version' of the target; NULL without memory, as the next two. */
+struct ck_val *ck_wr_version(struct wr *w);
+/* The keys of a model file that the target's version has, in its order, then the client's. */
+struct ck_val *ck_wr_model_keys(struct wr *w, const struct ck_val *root);
+/* The loss scaler with every attribute that a later version looks for. */
+struct ck_val *ck_wr_scaler(struct wr *w, struct ck_val *scaler);
 
 /*
  * ds_write.c: every file of the step into 'plan'.  'ds' is a step that was read, or put together

@@ -276,39 +276,6 @@ static struct ck_val *shared(struct wr *w, struct ck_val *root, uint32_t rank)
 	return ck_val_dict_sets(a, root, "shared_params", dict);
 }
 
-/* ---- the key set of another version ---- */
-
-static struct ck_val *dimensions(struct wr *w)
-{
-	struct ck_arena *a = &w->arena;
-	struct ck_val *dict = ck_val_dict_sets(a, ck_val_new_dict(a), "pp_degree",
-					       ck_val_new_int(a, 1));
-
-	return ck_val_dict_sets(a, dict, "tp_degree", ck_val_new_int(a, 1));
-}
-
-/* From 0.9.2 on one key has come; what a source before that lacks gets what a new run has. */
-static struct ck_val *set_version(struct wr *w, struct ck_val *root, const struct ck_val *old)
-{
-	static const char *const later[] = { "optimizer", "data_sampler", "random_ltd" };
-	const struct ck_val *csr = ck_val_get(old, "csr_tensor_module_names");
-	struct ck_arena *a = &w->arena;
-
-	for (size_t i = 0; root && i < CK_ARRAY_LEN(later); i++)
-		if (!ck_val_get(old, later[i]))
-			root = ck_val_dict_sets(a, root, later[i], ck_val_new_none(a));
-	if (csr && root) {
-		root = ck_val_dict_sets(a, root, "sparse_tensor_module_names",
-					ck_val_get(old, "csr_tensor_module_names"));
-		ck_val_dict_drop(root, "csr_tensor_module_names");
-	}
-	if (root && !ck_wr_since(w, 19, 5))
-		ck_val_dict_drop(root, "checkpoint_parallel_dimensions");
-	else if (!ck_val_get(old, "checkpoint_parallel_dimensions"))
-		root = ck_val_dict_sets(a, root, "checkpoint_parallel_dimensions", dimensions(w));
-	return ck_val_dict_sets(a, root, "ds_version", ck_wr_version(w));
-}
-
 struct ck_val *ck_wr_model(struct wr *w, const struct ck_val *old, uint32_t rank,
 			   struct ckpt_err *err)
 {
@@ -330,8 +297,8 @@ struct ck_val *ck_wr_model(struct wr *w, const struct ck_val *old, uint32_t rank
 		root = shared(w, root, rank);
 	else if (w->t->stage == 3 && rank && ck_val_get(old, "shared_params"))
 		root = ck_val_dict_sets(a, root, "shared_params", ck_val_new_dict(a));
-	if (w->want->version)
-		root = set_version(w, root, old);
+	if (w->want->version || w->ds->origin == DS_FROM_WEIGHTS)
+		root = root ? ck_wr_model_keys(w, root) : NULL;
 	if (!root)
 		ck_fail_nomem(err, "a model file", 0);
 	return root;

@@ -49,13 +49,6 @@ const struct ck_val *ck_wr_entry(const struct wr *w, uint32_t group)
 	return NULL;
 }
 
-bool ck_wr_since(const struct wr *w, uint32_t minor, uint32_t patch)
-{
-	const uint32_t *v = w->t->version;
-
-	return v[0] > 0 || v[1] > minor || (v[1] == minor && v[2] >= patch);
-}
-
 /* ---- an entry of the optimizer's state ---- */
 
 static bool is_dropped(const struct wr *w, const char *name)
@@ -153,12 +146,6 @@ static struct ck_val *unit_scaler(struct wr *w)
 	return state ? v : NULL;
 }
 
-struct ck_val *ck_wr_version(struct wr *w)
-{
-	return w->want->version ? ck_val_new_str(&w->arena, w->want->version) :
-	       ck_val_get(w->ds->model, "ds_version");
-}
-
 static struct ck_val *config_clip(struct wr *w)
 {
 	double clip = 0;
@@ -177,7 +164,7 @@ static struct ck_val *other_value(struct wr *w, const char *key)
 	if (!strcmp(key, "ds_version"))
 		return ck_wr_version(w);
 	if (old)
-		return old;
+		return strcmp(key, "loss_scaler") ? old : ck_wr_scaler(w, old);
 	if (!strcmp(key, "loss_scaler"))
 		return unit_scaler(w);
 	if (!strcmp(key, "clip_grad"))

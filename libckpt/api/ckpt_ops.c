@@ -57,7 +57,7 @@ int ckpt_reshard(struct ckpt *ck, const char *dst, const struct ckpt_reshard_opt
 		 struct ckpt_report *report_out, struct ckpt_err *err)
 {
 	const unsigned known = CKPT_CONVERT_FORCE | CKPT_CONVERT_RESTART | CKPT_CONVERT_DRY_RUN |
-			       CKPT_CONVERT_STRICT;
+			       CKPT_CONVERT_STRICT | CKPT_RESHARD_RESET;
 	struct ckpt_reshard_opts o;
 	struct shared shared;
 	int rc;

@@ -508,9 +508,13 @@ struct ckpt_reshard_opts {
 	int round_robin;		/* -1 = as the source has it, 0, 1 */
 	uint64_t sub_group_size;	/* stage 3; 0 = the one in the step's own configuration */
 	const char *tag;		/* of the result; NULL = the source's */
-	unsigned flags;			/* CKPT_CONVERT_FORCE, _RESTART, _DRY_RUN, _STRICT */
+	unsigned flags;			/* CKPT_CONVERT_FORCE, _RESTART, _DRY_RUN, _STRICT, and: */
 	uint32_t part, nparts;		/* as in ckpt_convert_opts */
+	const char *ds_version;		/* of who is to load it, "0.16.9"; NULL = as it is */
+	const char *const *drop_states;	/* patterns of optimizer states to leave out, or NULL */
 };
+
+#define CKPT_RESHARD_RESET 256u	/* optimizer states become zero, their step 0 */
 
 /*
  * Write the training state of 'ck', a DeepSpeed step, for another number of ranks or another
@@ -524,7 +528,7 @@ struct ckpt_reshard_opts {
  * Returns 0 or the negative of
  *	CKPT_E_UNSUPPORTED  the source is no ZeRO step; stage 0; a state or parameter that has no
  *	                    place in the result (named)
- *	CKPT_E_USAGE        the world is not 1 to 4096
+ *	CKPT_E_USAGE        the world is not 1 to 4096; a pattern that fits no state
  *	and the codes of ckpt_convert().
  */
 CKPT_API int ckpt_reshard(struct ckpt *ck, const char *dst, const struct ckpt_reshard_opts *opts,

@@ -4,6 +4,7 @@
  * The index of the source says where every element is, the driver lays the new files out as a
  * plan, and what is common to all verbs runs it.
  */
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <string.h>
 #include <time.h>
@@ -46,6 +47,36 @@ static int stop_on_findings(const struct resharding *r, struct ckpt_err *err)
 	return f ? ck_findings_fail(f, err) : 0;
 }
 
+static bool is_optimizer_state(const char *name)
+{
+	return strcmp(name, "weight") && strcmp(name, "master");
+}
+
+/* A pattern that fits nothing is a wrong name, and what it meant would stay. */
+static int check_drops(const struct resharding *r, struct ckpt_err *err)
+{
+	const struct ck_index *ix = &r->ck->ix;
+
+	for (const char *const *p = r->opts->drop_states; p && *p; p++) {
+		const char *some = NULL;
+		uint64_t i;
+
+		for (i = 0; i < ix->nstates; i++) {
+			const char *name = ix->state[i].name;
+
+			if (is_optimizer_state(name) && !fnmatch(*p, name, 0))
+				break;
+			if (is_optimizer_state(name))
+				some = name;
+		}
+		if (i == ix->nstates)
+			return ck_fail(err, CKPT_E_USAGE, ix->path, CKPT_NO_OFFSET,
+				       "%s fits no optimizer state of this step%s%s", *p,
+				       some ? ", which has ones such as " : "", some ? some : "");
+	}
+	return 0;
+}
+
 static int check_source(struct resharding *r, struct ckpt_err *err)
 {
 	int rc = stop_on_findings(r, err);
@@ -61,7 +92,9 @@ static int check_source(struct resharding *r, struct ckpt_err *err)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "a world of %u ranks; 1 to %u are possible", r->opts->world,
 			       MAX_WORLD);
-	rc = ck_agree(r->ck, r->run.threads, err);
+	rc = check_drops(r, err);
+	if (!rc)
+		rc = ck_agree(r->ck, r->run.threads, err);
 	if (!rc)
 		rc = ck_buffers_compare(r->ck, err);
 	return rc ? rc : stop_on_findings(r, err);
@@ -74,6 +107,8 @@ static int lay_out(const struct ck_input *in, void *arg, struct ckpt_err *err)
 		.world = r->opts->world, .stage = r->opts->stage,
 		.round_robin = r->opts->round_robin,
 		.sub_group_size = r->opts->sub_group_size, .tag = r->opts->tag,
+		.version = r->opts->ds_version, .drop = r->opts->drop_states,
+		.reset = (r->opts->flags & CKPT_RESHARD_RESET) != 0,
 	};
 
 	return r->driver->reshard(in, &r->ck->ix, &want, &r->plan, &r->notes, err);
