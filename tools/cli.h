@@ -59,6 +59,11 @@ struct args {
 	int reset_optimizer;
 	uint64_t world, sub_group_size;
 	int round_robin;	/* -1 = as the source has it */
+	/* shard */
+	const char *ds_config, *lr, *first_lr, *betas, *eps, *weight_decay;
+	const char *train_dtype, *order, *config;
+	struct words frozen, buffer;
+	int groups;
 };
 
 enum opt_kind {
@@ -99,7 +104,7 @@ struct command {
 };
 
 extern const struct command cmd_convert, cmd_commit, cmd_digest, cmd_inspect, cmd_map,
-	cmd_reshard;
+	cmd_reshard, cmd_shard;
 
 /* 0, or the exit status of a wrong call, which has been told on stderr. */
 int opt_parse(const struct command *cmd, int argc, char **argv, struct args *args);

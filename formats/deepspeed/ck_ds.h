@@ -154,6 +154,7 @@ struct ds_step {
 	struct ck_val *zero;		/* its ZeRO dict */
 	enum ds_origin origin;
 	const struct ds_file *zero_file;	/* writing: tensors in 'zero' lie there; or NULL */
+	enum ckpt_dtype weight_dtype;	/* of DS_FROM_WEIGHTS */
 	bool optim_whole;		/* every rank is there and agrees */
 
 	struct ds_group *group;		/* per param group or sub-group */

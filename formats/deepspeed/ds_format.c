@@ -279,4 +279,5 @@ const struct ck_format ck_format_deepspeed = {
 	.probe = ck_ds_probe,
 	.index = ds_index,
 	.reshard = ck_ds_reshard,
+	.shard = ck_ds_shard,
 };

@@ -20,6 +20,8 @@ static bool is_bf16(const struct wr *w)
 
 	if (w->ds->optim_file)
 		return w->ds->optim_file->id.bf16;
+	if (w->ds->weight_dtype)
+		return w->ds->weight_dtype == CKPT_BF16;
 	for (uint32_t g = 0; g < w->t->ngroups; g++) {
 		if (!w->t->group[g].nparams)
 			continue;

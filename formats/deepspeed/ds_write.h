@@ -105,5 +105,8 @@ int ck_wr_step(struct ds_step *ds, const struct ck_index *ix, const struct ck_re
 int ck_ds_reshard(const struct ck_input *in, const struct ck_index *ix,
 		  const struct ck_reshard_want *want, struct ck_plan *plan,
 		  struct ck_findings *findings, struct ckpt_err *err);
+/* ds_shard.c: another slot. */
+int ck_ds_shard(const struct ck_index *ix, const struct ck_shard_want *want,
+		struct ck_plan *plan, struct ckpt_err *err);
 
 #endif

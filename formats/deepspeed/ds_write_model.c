@@ -61,6 +61,13 @@ static struct ck_val *tensor(struct wr *w, uint32_t number, const uint64_t *shap
 	return ck_val_new_tensor(&w->arena, &ref);
 }
 
+/* The type of a parameter in the files: as it is stored, or as the run is to have it. */
+static enum ckpt_dtype weight_dtype(const struct wr *w, uint32_t state)
+{
+	return w->ds->weight_dtype ? w->ds->weight_dtype :
+	       (enum ckpt_dtype)w->ix->state[state].dtype;
+}
+
 static struct ck_val *placeholder(struct wr *w, enum ckpt_dtype dtype, struct ckpt_err *err)
 {
 	const uint64_t none = 0;
@@ -73,11 +80,11 @@ static struct ck_val *placeholder(struct wr *w, enum ckpt_dtype dtype, struct ck
 
 /* The weight as a tensor of its own, stored or derived from the master. */
 static struct ck_val *whole(struct wr *w, const struct ck_tensor *t, uint32_t state,
-			    struct ckpt_err *err)
+			    enum ckpt_dtype dtype, struct ckpt_err *err)
 {
 	uint32_t number;
 
-	if (ck_wr_storage(w, (enum ckpt_dtype)w->ix->state[state].dtype, &number, err) ||
+	if (ck_wr_storage(w, dtype, &number, err) ||
 	    ck_wr_state(w, state, 0, t->numel, err))
 		return NULL;
 	return tensor(w, number, t->shape, t->ndim);
@@ -91,7 +98,7 @@ static struct ck_val *fragment(struct wr *w, const struct ck_tensor *t, uint32_t
 	const uint64_t n = ckpt_z3_valid_numel(t->numel, w->t->world, rank);
 	uint32_t number;
 
-	if (ck_wr_storage(w, (enum ckpt_dtype)w->ix->state[state].dtype, &number, err) ||
+	if (ck_wr_storage(w, weight_dtype(w, state), &number, err) ||
 	    ck_wr_state(w, state, rank * part, n, err) || ck_wr_zero(w, part - n, err))
 		return NULL;
 	return ck_wr_flat(w, number, false);
@@ -124,8 +131,9 @@ static struct ck_val *parameter(struct moduling *m, uint32_t number, struct ckpt
 		return NULL;
 	if (!m->made[kept])
 		m->made[kept] = m->w->t->stage == 3 ?
-			placeholder(m->w, (enum ckpt_dtype)m->w->ix->state[state].dtype, err) :
-			whole(m->w, &m->w->ix->tensor[kept], state, err);
+			placeholder(m->w, weight_dtype(m->w, state), err) :
+			whole(m->w, &m->w->ix->tensor[kept], state, weight_dtype(m->w, state),
+			      err);
 	return m->made[kept];
 }
 
@@ -133,7 +141,8 @@ static struct ck_val *whole_entry(struct moduling *m, uint32_t number, struct ck
 {
 	const uint32_t state = weight_of(m->w, number, err);
 
-	return state == CK_NONE ? NULL : whole(m->w, &m->w->ix->tensor[number], state, err);
+	return state == CK_NONE ? NULL : whole(m->w, &m->w->ix->tensor[number], state,
+					       (enum ckpt_dtype)m->w->ix->state[state].dtype, err);
 }
 
 static struct ck_val *module_entry(struct moduling *m, const char *name, struct ck_val *old,

@@ -78,6 +78,32 @@ int ckpt_reshard(struct ckpt *ck, const char *dst, const struct ckpt_reshard_opt
 	return ck_reshard(ck, dst, &o, report_out, err);
 }
 
+int ckpt_shard(struct ckpt *ck, const char *dst, const struct ckpt_shard_opts *opts,
+	       struct ckpt_report *report_out, struct ckpt_err *err)
+{
+	const unsigned known = CKPT_CONVERT_FORCE | CKPT_CONVERT_RESTART | CKPT_CONVERT_DRY_RUN |
+			       CKPT_CONVERT_STRICT;
+	struct ckpt_shard_opts o;
+	struct shared shared;
+	int rc;
+
+	if (!ck || !dst || !dst[0] || !opts)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "no weights, destination or options are given");
+	rc = ck_opts_take(&o, sizeof(o), opts, "options of sharding", err);
+	if (!rc)
+		rc = take_shared(&shared, o.run, NULL, err);
+	if (!rc && ((o.flags & ~known) || o.stage < -1 || o.stage > 4 ||
+		    (unsigned)o.groups > CKPT_GROUPS_DECAY))
+		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			     "flags 0x%x, stage %d or groups %d are not known to this version",
+			     o.flags & ~known, o.stage, (int)o.groups);
+	if (rc)
+		return rc;
+	o.run = &shared.run;
+	return ck_shard(ck, dst, &o, report_out, err);
+}
+
 static void free_memory(void *memory)
 {
 	struct ck_arena *arena = memory;

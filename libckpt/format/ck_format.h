@@ -30,6 +30,7 @@ struct ck_input {
 };
 
 struct ck_plan;
+struct ck_val;
 
 /* A step for another number of ranks, as asked; -1 and 0 mean as the source has it. */
 struct ck_reshard_want {
@@ -41,6 +42,33 @@ struct ck_reshard_want {
 	const char *version;	/* DeepSpeed's, "0.16.9"; NULL = the source's */
 	bool reset;		/* the optimizer begins anew: states zero, step 0 */
 	const char *const *drop;	/* patterns of states to leave out, NULL last; or NULL */
+};
+
+/* A param group of a step that is made of weights. */
+struct ck_shard_group {
+	const uint32_t *tensor;	/* of the index, in the order of the modules */
+	uint64_t n;
+	double weight_decay;
+};
+
+/*
+ * A step made of weights alone.  The index says by the role of its tensors what is frozen and
+ * what is a buffer; a tied name is an alias.
+ */
+struct ck_shard_want {
+	struct ck_reshard_want step;	/* stage, version and tag are set */
+	const struct ck_shard_group *group;
+	uint64_t ngroups;
+	double lr, first_lr;		/* of the run; of its first step */
+	double beta1, beta2, eps, clip;
+	bool l2;			/* Adam's decay, not AdamW's */
+	enum ckpt_dtype dtype;		/* of the weights */
+	const struct ck_val *config;	/* DeepSpeed's, or a small one */
+	bool dynamic;			/* fp16: the loss scale */
+	double scale;
+	int64_t window, hysteresis;
+	double min_scale;
+	const struct ckpt_limits *limits;
 };
 
 struct ck_format {
@@ -61,6 +89,9 @@ struct ck_format {
 	int (*reshard)(const struct ck_input *in, const struct ck_index *ix,
 		       const struct ck_reshard_want *want, struct ck_plan *plan,
 		       struct ck_findings *f, struct ckpt_err *err);
+	/* (optional) A step of the tensors of 'ix', which any driver has read. */
+	int (*shard)(const struct ck_index *ix, const struct ck_shard_want *want,
+		     struct ck_plan *plan, struct ckpt_err *err);
 };
 
 /* All drivers, NULL at the end (formats/formats.c). */

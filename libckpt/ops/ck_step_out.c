@@ -1,0 +1,95 @@
+/* ck_step_out.c -- see ck_step_out.h. */
+#include <string.h>
+#include <time.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/ops/ck_deliver.h"
+#include "libckpt/ops/ck_step_out.h"
+
+static double now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+int ck_step_check_world(uint32_t world, struct ckpt_err *err)
+{
+	if (world && world <= CK_STEP_MAX_WORLD)
+		return 0;
+	return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+		       "a world of %u ranks; 1 to %u are possible", world, CK_STEP_MAX_WORLD);
+}
+
+/* In one arena, which ckpt_report_free() releases. */
+static int make_report(const struct ck_step_out *o, const char *dst,
+		       const struct ck_run_stats *stats, struct ckpt_report *out,
+		       struct ckpt_err *err)
+{
+	struct ck_arena *arena = ck_zalloc(sizeof(*arena));
+	struct ckpt_report rep = {
+		.memory = arena, .nfiles = o->plan->nfiles, .written_bytes = stats->written,
+		.resumed_bytes = stats->resumed, .threads = stats->threads,
+		.ntensors = o->ck->ix.ntensors,
+	};
+
+	if (!arena)
+		return ck_fail_nomem(err, "a report", sizeof(*arena));
+	rep.files = ck_arena_zalloc(arena, (rep.nfiles + 1) * sizeof(*rep.files));
+	for (uint64_t i = 0; rep.files && i < rep.nfiles; i++) {
+		rep.files[i].path = ck_arena_printf(arena, "%s/%s", dst, o->plan->file[i].name);
+		rep.files[i].bytes = o->plan->file[i].bytes;
+		if (!rep.files[i].path)
+			rep.files = NULL;
+	}
+	if (!rep.files) {
+		ck_arena_release(arena);
+		ck_free(arena);
+		return ck_fail_nomem(err, "a report", rep.nfiles);
+	}
+	*out = rep;
+	return 0;
+}
+
+static int run_plan(const struct ck_step_out *o, const char *dst, struct ck_run_stats *stats,
+		    struct ckpt_err *err)
+{
+	struct ckpt_run_opts run;
+	const struct ck_deliver d = {
+		.ck = o->ck, .plan = o->plan, .dst = dst, .is_dir = true, .flags = o->flags,
+		.run = &run, .part = o->part, .nparts = o->nparts,
+		.fingerprint = ck_hasher_sum(o->ck->ix.fingerprint),
+	};
+
+	ck_run_opts_fill(o->run, &run);
+	return ck_deliver(&d, stats, err);
+}
+
+int ck_step_deliver(const struct ck_step_out *out, struct ckpt_report *report_out,
+		    struct ckpt_err *err)
+{
+	const uint64_t before = ck_fdpool_bytes(out->ck->pool);
+	const double began = now();
+	struct ck_run_stats stats = { 0 };
+	size_t n = strlen(out->dst);
+	char *dst;
+	int rc;
+
+	while (n > 1 && out->dst[n - 1] == '/')
+		n--;
+	dst = ck_strndup(out->dst, n);
+	rc = dst ? run_plan(out, dst, &stats, err) : ck_fail_nomem(err, "a path", n);
+	if (!rc && report_out) {
+		rc = make_report(out, dst, &stats, report_out, err);
+		if (!rc) {
+			report_out->read_bytes = ck_fdpool_bytes(out->ck->pool) - before;
+			report_out->seconds = now() - began;
+		}
+	}
+	ck_free(stats.digest);
+	ck_free(stats.piece);
+	ck_free(dst);
+	return rc;
+}

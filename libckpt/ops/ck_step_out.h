@@ -1,0 +1,28 @@
+/*
+ * ck_step_out.h -- a step that was laid out, to its destination, with the report: what `reshard`
+ * and `shard` have in common.
+ */
+#ifndef CK_STEP_OUT_H
+#define CK_STEP_OUT_H
+
+#include "libckpt/format/ck_plan.h"
+#include "libckpt/ops/ck_ckpt.h"
+
+#define CK_STEP_MAX_WORLD 4096u
+
+struct ck_step_out {
+	struct ckpt *ck;
+	const struct ck_plan *plan;
+	const char *dst;		/* as the caller gave it */
+	unsigned flags;			/* CKPT_CONVERT_* */
+	const struct ckpt_run_opts *run;	/* may be NULL */
+	uint32_t part, nparts;
+};
+
+/* CKPT_E_USAGE unless 1 to CK_STEP_MAX_WORLD. */
+int ck_step_check_world(uint32_t world, struct ckpt_err *err);
+/* '*report_out' (may be NULL) is filled on success.  Codes of ck_deliver(). */
+int ck_step_deliver(const struct ck_step_out *out, struct ckpt_report *report_out,
+		    struct ckpt_err *err);
+
+#endif

@@ -1,0 +1,285 @@
+/*
+ * op_shard.c -- the verb `shard`: weights to a complete ZeRO step that a run begins with.
+ *
+ * Says which tensor is what and in which order the optimizer has them (ck_order.h), what the run
+ * begins with (ck_recipe.h); the DeepSpeed driver lays the files out.
+ */
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_fs.h"
+#include "libckpt/ops/ck_order.h"
+#include "libckpt/ops/ck_read.h"
+#include "libckpt/ops/ck_recipe.h"
+#include "libckpt/ops/ck_step_out.h"
+
+#define COMPARE_ELEMS ((uint64_t)1 << 16)
+
+struct sharding {
+	struct ckpt *ck;
+	const struct ckpt_shard_opts *opts;
+	struct ck_arena arena;
+	struct ck_shard_want want;
+	struct ck_shard_group group[2];
+	double weight_decay;
+	bool *set_aside;	/* by tensor: frozen, or a buffer */
+	struct ck_order order;
+	struct ck_plan plan;
+};
+
+/* ---- what each tensor is ---- */
+
+static int mark(struct sharding *s, const char *const *pattern, enum ckpt_role role,
+		struct ckpt_err *err)
+{
+	struct ck_index *ix = &s->ck->ix;
+
+	for (; pattern && *pattern; pattern++) {
+		bool fits = false;
+
+		for (uint32_t i = 0; i < ix->ntensors; i++) {
+			if (fnmatch(*pattern, ix->tensor[i].name, 0))
+				continue;
+			fits = true;
+			if (ix->tensor[i].role == CKPT_ROLE_ALIAS)
+				continue;
+			ix->tensor[i].role = (uint8_t)role;
+			s->set_aside[i] = true;
+		}
+		if (!fits)
+			return ck_fail(err, CKPT_E_USAGE, ix->path, CKPT_NO_OFFSET,
+				       "%s fits none of the %" PRIu64 " tensors", *pattern,
+				       ix->ntensors);
+	}
+	return 0;
+}
+
+static bool is_float(enum ckpt_dtype dtype)
+{
+	return dtype == CKPT_F16 || dtype == CKPT_BF16 || dtype == CKPT_F32 || dtype == CKPT_F64;
+}
+
+/* The state that holds a tensor's elements, and whether it can be trained. */
+static int check_trainable(const struct ck_index *ix, uint32_t tensor, struct ckpt_err *err)
+{
+	const uint32_t s = ck_index_state_find(ix, tensor, "weight");
+	const enum ckpt_dtype dtype = s == CK_NONE ? CKPT_F32 :
+				      (enum ckpt_dtype)ix->state[s].dtype;
+
+	if (s == CK_NONE)
+		return ck_fail(err, CKPT_E_INCOMPLETE, ix->tensor[tensor].name, CKPT_NO_OFFSET,
+			       "the source does not hold its weight");
+	if (is_float(dtype))
+		return 0;
+	return ck_fail(err, CKPT_E_UNSUPPORTED, ix->tensor[tensor].name, CKPT_NO_OFFSET,
+		       "elements of type %s are not trained; if it is no parameter, name it with "
+		       "--buffer", ckpt_dtype_name(dtype));
+}
+
+static int choose_roles(struct sharding *s, struct ckpt_err *err)
+{
+	struct ck_index *ix = &s->ck->ix;
+	int rc;
+
+	s->set_aside = ck_arena_zalloc(&s->arena, ix->ntensors + 1);
+	if (!s->set_aside)
+		return ck_fail_nomem(err, "names", ix->ntensors);
+	for (uint32_t i = 0; i < ix->ntensors; i++)
+		if (ix->tensor[i].role != CKPT_ROLE_ALIAS)
+			ix->tensor[i].role = CKPT_ROLE_TRAINABLE;
+	rc = mark(s, s->opts->frozen, CKPT_ROLE_FROZEN, err);
+	return rc ? rc : mark(s, s->opts->buffers, CKPT_ROLE_BUFFER, err);
+}
+
+static int check_types(const struct ck_index *ix, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < ix->ntensors; i++)
+		if (ix->tensor[i].role == CKPT_ROLE_TRAINABLE)
+			rc = check_trainable(ix, i, err);
+	return rc;
+}
+
+/* ---- their order ---- */
+
+/* config.json as it was given, or in the folder of the weights; NULL without memory. */
+static const char *find_config(struct sharding *s)
+{
+	const char *path = s->ck->path[0];
+	enum ck_fs_kind kind;
+	char *dir = NULL;
+	const char *config;
+
+	if (s->opts->config_path)
+		return s->opts->config_path;
+	if (ck_fs_kind(path, &kind, NULL) || kind != CK_FS_DIR)
+		dir = ck_fs_parent(path);
+	config = ck_arena_printf(&s->arena, "%s/config.json", dir ? dir : path);
+	ck_free(dir);
+	return config;
+}
+
+/* A frozen or tied part is no hole in the order. */
+static int choose_order(struct sharding *s, struct ckpt_err *err)
+{
+	const struct ck_index *ix = &s->ck->ix;
+	const char *config = find_config(s);
+
+	if (s->opts->order_path)
+		return ck_order_by_list(ix, s->opts->order_path, s->set_aside, &s->order, err);
+	if (!config)
+		return ck_fail_nomem(err, "a path", 0);
+	return ck_order_by_config(ix, config, &s->ck->limits, s->set_aside, &s->order, err);
+}
+
+/* Both copies of a tied weight must be the same, or one of them would silently be lost. */
+static int compare_copies(struct sharding *s, uint32_t a, uint32_t b, struct ckpt_err *err)
+{
+	const struct ck_index *ix = &s->ck->ix;
+	const struct ck_state *x = &ix->state[ck_index_state_find(ix, a, "weight")];
+	const struct ck_state *y = &ix->state[ck_index_state_find(ix, b, "weight")];
+	const uint64_t n = ix->tensor[a].numel;
+	struct ck_reader *reader = NULL;
+	double *p = ck_alloc_array(2 * COMPARE_ELEMS, sizeof(*p));
+	void *scratch = ck_alloc(CK_READ_SCRATCH);
+	int rc = p && scratch ? ck_reader_new(ix, &s->ck->limits, 0, &reader, err) :
+		 ck_fail_nomem(err, "a comparison", COMPARE_ELEMS);
+
+	if (!rc && n != ix->tensor[b].numel)
+		rc = ck_fail(err, CKPT_E_MISMATCH, ix->tensor[b].name, CKPT_NO_OFFSET,
+			     "it is tied to %s by the config, but has %" PRIu64 " elements where "
+			     "that has %" PRIu64, ix->tensor[a].name, ix->tensor[b].numel, n);
+	for (uint64_t i = 0; !rc && i < n; i += COMPARE_ELEMS) {
+		const uint64_t count = ck_min_u64(COMPARE_ELEMS, n - i);
+
+		rc = ck_reader_read(reader, x, i, count, CKPT_F64, p, scratch, NULL, err);
+		if (!rc)
+			rc = ck_reader_read(reader, y, i, count, CKPT_F64, p + COMPARE_ELEMS,
+					    scratch, NULL, err);
+		if (!rc && memcmp(p, p + COMPARE_ELEMS, count * sizeof(*p)))
+			rc = ck_fail(err, CKPT_E_MISMATCH, ix->tensor[b].name, CKPT_NO_OFFSET,
+				     "it is tied to %s by the config, but other numbers are "
+				     "stored for it; tie_word_embeddings false keeps both",
+				     ix->tensor[a].name);
+	}
+	ck_reader_free(reader);
+	ck_free(scratch);
+	ck_free(p);
+	return rc;
+}
+
+static int add_alias(struct sharding *s, struct ckpt_err *err)
+{
+	struct ck_index *ix = &s->ck->ix;
+	const uint32_t kept = s->order.n ? s->order.tensor[0] : 0;
+	uint32_t alias;
+	int rc;
+
+	if (!s->order.alias || !s->order.n)
+		return 0;
+	rc = ck_index_add_tensor(ix, s->order.alias, ix->tensor[kept].shape,
+				 ix->tensor[kept].ndim, CKPT_ROLE_ALIAS, &alias, err);
+	if (rc == 1 && ix->tensor[alias].role != CKPT_ROLE_ALIAS)
+		rc = compare_copies(s, kept, alias, err);
+	if (rc < 0)
+		return rc;
+	ix->tensor[alias].role = CKPT_ROLE_ALIAS;
+	ix->tensor[alias].alias_of = kept;
+	return 0;
+}
+
+/* One group, or two: those with weight decay first. */
+static int make_groups(struct sharding *s, struct ckpt_err *err)
+{
+	const bool two = s->opts->groups == CKPT_GROUPS_DECAY;
+	const struct ck_index *ix = &s->ck->ix;
+	uint64_t at = 0, first;
+	uint32_t *list = ck_arena_alloc(&s->arena, (s->order.n + 1) * sizeof(*list));
+
+	if (!list)
+		return ck_fail_nomem(err, "groups", s->order.n);
+	for (int undecayed = 0; undecayed < (two ? 2 : 1); undecayed++) {
+		first = at;
+		for (uint64_t i = 0; i < s->order.n; i++)
+			if (!two || ck_order_is_undecayed(ix->tensor[s->order.tensor[i]].name) ==
+				    undecayed)
+				list[at++] = s->order.tensor[i];
+		s->group[s->want.ngroups++] = (struct ck_shard_group){
+			.tensor = list + first, .n = at - first,
+			.weight_decay = undecayed ? 0 : s->weight_decay,
+		};
+		if (at == first)
+			return ck_fail(err, CKPT_E_USAGE, ix->path, CKPT_NO_OFFSET,
+				       "a group would have no parameter: all of them are %s",
+				       undecayed ? "decayed" : two ? "biases and norms" :
+				       "frozen or buffers");
+	}
+	s->want.group = s->group;
+	return 0;
+}
+
+/* ---- the whole ---- */
+
+static enum ckpt_dtype stored_dtype(const struct ck_index *ix)
+{
+	for (uint32_t i = 0; i < ix->ntensors; i++) {
+		const uint32_t s = ck_index_state_find(ix, i, "weight");
+
+		if (ix->tensor[i].role == CKPT_ROLE_TRAINABLE && s != CK_NONE &&
+		    is_float((enum ckpt_dtype)ix->state[s].dtype))
+			return (enum ckpt_dtype)ix->state[s].dtype;
+	}
+	return CKPT_F32;
+}
+
+static int make_plan(struct sharding *s, struct ckpt_err *err)
+{
+	const struct ck_format *driver = ck_format_by_name("deepspeed");
+	int rc = choose_roles(s, err);
+
+	if (!rc)
+		rc = ck_recipe_make(s->opts, &s->ck->limits, stored_dtype(&s->ck->ix), &s->arena,
+				    &s->want, &s->weight_decay, err);
+	if (!rc)
+		rc = check_types(&s->ck->ix, err);
+	if (!rc)
+		rc = choose_order(s, err);
+	if (!rc)
+		rc = add_alias(s, err);
+	if (!rc)
+		rc = make_groups(s, err);
+	s->want.limits = &s->ck->limits;
+	if (!rc)
+		rc = driver && driver->shard ?
+		     driver->shard(&s->ck->ix, &s->want, &s->plan, err) :
+		     ck_fail(err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
+			     "this build does not write DeepSpeed steps");
+	return rc ? rc : ck_plan_finish(&s->plan, err);
+}
+
+int ck_shard(struct ckpt *ck, const char *dst, const struct ckpt_shard_opts *opts,
+	     struct ckpt_report *report_out, struct ckpt_err *err)
+{
+	struct sharding s = { .ck = ck, .opts = opts, .plan = CK_PLAN_INIT };
+	const struct ck_step_out out = {
+		.ck = ck, .plan = &s.plan, .dst = dst, .flags = opts->flags, .run = opts->run,
+		.part = opts->part, .nparts = opts->nparts,
+	};
+	const struct ckpt_finding *f = ck_findings_worst(&ck->findings,
+							 opts->flags & CKPT_CONVERT_STRICT ?
+							 CKPT_WARN : CKPT_ERROR);
+	int rc = f ? ck_findings_fail(f, err) : ck_step_check_world(opts->world, err);
+
+	if (!rc)
+		rc = make_plan(&s, err);
+	if (!rc)
+		rc = ck_step_deliver(&out, report_out, err);
+	ck_order_release(&s.order);
+	ck_plan_release(&s.plan);
+	ck_arena_release(&s.arena);
+	return rc;
+}

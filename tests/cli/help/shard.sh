@@ -1,0 +1,2 @@
+# The help of shard, on stdout, with exit 0.
+zckpt shard -h

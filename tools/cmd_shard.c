@@ -1,0 +1,287 @@
+/* cmd_shard.c -- `zckpt shard`: weights to a ZeRO step that a run begins with. */
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+#define AT(field) offsetof(struct args, field)
+#define MAX_WORLD 4096
+
+static const struct opt own[] = {
+	{ "output", 'o', OPT_TEXT, AT(output), "DST", "where to, instead of as the last word", 0 },
+	{ "world", 0, OPT_COUNT, AT(world), "M", "ranks of the result", 0 },
+	{ "stage", 0, OPT_TEXT, AT(stage), "1|2|3|bf16", "ZeRO stage", 0 },
+	{ "ds-config", 0, OPT_TEXT, AT(ds_config), "FILE",
+	  "DeepSpeed configuration: what is not said here comes from it", 0 },
+	{ "lr", 0, OPT_TEXT, AT(lr), "X", "learning rate", 0 },
+	{ "first-lr", 0, OPT_TEXT, AT(first_lr), "X",
+	  "that of the first step, where a scheduler warms up", 0 },
+	{ "betas", 0, OPT_TEXT, AT(betas), "X,Y", "of Adam (default 0.9,0.999)", 0 },
+	{ "eps", 0, OPT_TEXT, AT(eps), "X", "of Adam (default 1e-8)", 0 },
+	{ "weight-decay", 0, OPT_TEXT, AT(weight_decay), "X", "of AdamW (default 0)", 0 },
+	{ "groups", 0, OPT_CHOICE, AT(groups), "one|decay",
+	  "decay: biases and norms in a second param group without decay", 0 },
+	{ "dtype", 0, OPT_TEXT, AT(train_dtype), "bf16|fp16|fp32", "type that is trained", 0 },
+	{ "frozen", 0, OPT_COMMAS, AT(frozen), "PATTERN", "parameters that are not trained", 0 },
+	{ "buffer", 0, OPT_COMMAS, AT(buffer), "PATTERN", "tensors that are no parameters", 0 },
+	{ "order", 0, OPT_TEXT, AT(order), "FILE",
+	  "parameters in the model's order, where it is not known", 0 },
+	{ "config", 0, OPT_TEXT, AT(config), "FILE",
+	  "config.json, where it is not beside the weights", 0 },
+	{ "sub-group-size", 0, OPT_COUNT, AT(sub_group_size), "N",
+	  "stage 3: as in the configuration that resumes", 0 },
+	{ "round-robin", 0, OPT_FLAG, AT(round_robin), NULL,
+	  "lay out by round robin; --no-round-robin: not", OPT_NEGATABLE },
+	{ "ds-version", 0, OPT_TEXT, AT(ds_version), "VERSION",
+	  "DeepSpeed that is to load it (default 0.19.8)", 0 },
+	{ "new-tag", 0, OPT_TEXT, AT(new_tag), "NAME",
+	  "name of the step in DST (default global_step0)", 0 },
+	{ "dry-run", 0, OPT_FLAG, AT(dry_run), NULL, "plan and check, write nothing", 0 },
+	{ "force", 0, OPT_FLAG, AT(force), NULL, "replace what stands at DST", 0 },
+	{ "restart", 0, OPT_FLAG, AT(restart), NULL, "drop what a killed run left", 0 },
+	{ "strict", 0, OPT_FLAG, AT(strict), NULL, "warnings stop it, exit 1", 0 },
+	{ "sync", 0, OPT_CHOICE, AT(sync), "data|full|none",
+	  "what is synced before the rename", 0 },
+	{ 0 },
+};
+
+extern const struct command cmd_shard;
+
+struct shard {
+	struct args *args;
+	struct words sources;
+	const char *dst;
+	struct ckpt_shard_opts opts;
+	struct ckpt_run_opts run;
+	struct progress progress;
+	struct ckpt *ck;
+	struct ckpt_report report;
+	struct ckpt_err err;
+};
+
+/* NaN where nothing is said; 0, or EXIT_CALL. */
+static int take_number(const char *option, const char *text, double least, double *out)
+{
+	char *end;
+
+	*out = NAN;
+	if (!text)
+		return 0;
+	*out = strtod(text, &end);
+	if (!*text || *end || !isfinite(*out) || *out < least)
+		return cli_wrong(&cmd_shard, "--%s: %s is no number of %g or more", option,
+				 out_name(text), least);
+	return 0;
+}
+
+static int take_betas(struct shard *s)
+{
+	const char *text = s->args->betas, *comma = text ? strchr(text, ',') : NULL;
+	char *first;
+	int status;
+
+	s->opts.beta1 = s->opts.beta2 = NAN;
+	if (!text)
+		return 0;
+	if (!comma)
+		return cli_wrong(&cmd_shard, "--betas: %s is not two numbers, as in 0.9,0.95",
+				 out_name(text));
+	first = cli_strdup(text);
+	first[comma - text] = '\0';
+	status = take_number("betas", first, 0, &s->opts.beta1);
+	if (!status)
+		status = take_number("betas", comma + 1, 0, &s->opts.beta2);
+	cli_free(first);
+	if (!status && (s->opts.beta1 >= 1 || s->opts.beta2 >= 1))
+		return cli_wrong(&cmd_shard, "--betas: %s: both are below 1", out_name(text));
+	return status;
+}
+
+static int take_numbers(struct shard *s)
+{
+	const struct args *args = s->args;
+	int status = take_number("lr", args->lr, 0, &s->opts.lr);
+
+	if (!status)
+		status = take_number("first-lr", args->first_lr, 0, &s->opts.first_lr);
+	if (!status)
+		status = take_number("weight-decay", args->weight_decay, 0,
+				     &s->opts.weight_decay);
+	if (!status)
+		status = take_number("eps", args->eps, 0, &s->opts.eps);
+	return status ? status : take_betas(s);
+}
+
+static int take_stage(struct shard *s)
+{
+	const char *text = s->args->stage;
+
+	s->opts.stage = -1;
+	if (!text)
+		return 0;
+	if (!strcmp(text, "bf16"))
+		s->opts.stage = 4;
+	else if (text[0] >= '1' && text[0] <= '3' && !text[1])
+		s->opts.stage = text[0] - '0';
+	else
+		return cli_wrong(&cmd_shard, "--stage %s is none of 1, 2, 3, bf16", out_name(text));
+	return 0;
+}
+
+static int take_words(struct shard *s)
+{
+	const struct args *args = s->args;
+	size_t n = args->rest.n;
+
+	s->dst = args->output;
+	if (!s->dst && n > 1)
+		s->dst = args->rest.list[--n];
+	for (size_t i = 0; i < n; i++)
+		words_add(&s->sources, args->rest.list[i]);
+	if (!s->dst || s->sources.n != 1)
+		return cli_wrong(&cmd_shard, "shard needs weights and a destination: zckpt shard "
+				 "MODEL DST --world 8 --stage 2 --lr 1e-5");
+	if (!args->world || args->world > MAX_WORLD)
+		return cli_wrong(&cmd_shard, "for how many ranks? --world 1 to %d", MAX_WORLD);
+	s->opts.world = (uint32_t)args->world;
+	return 0;
+}
+
+static int take_dtype(struct shard *s)
+{
+	const char *text = s->args->train_dtype;
+
+	s->opts.dtype = text ? ckpt_dtype_parse(text) : 0;
+	if (text && s->opts.dtype != CKPT_BF16 && s->opts.dtype != CKPT_F16 &&
+	    s->opts.dtype != CKPT_F32)
+		return cli_wrong(&cmd_shard, "--dtype %s is none of bf16, fp16, fp32",
+				 out_name(text));
+	return 0;
+}
+
+static void take_rest(struct shard *s)
+{
+	const struct args *args = s->args;
+
+	s->opts.size = sizeof(s->opts);
+	s->opts.run = &s->run;
+	s->opts.round_robin = args->round_robin;
+	s->opts.sub_group_size = args->sub_group_size;
+	s->opts.tag = args->new_tag;
+	s->opts.ds_version = args->ds_version;
+	s->opts.ds_config_path = args->ds_config;
+	s->opts.config_path = args->config;
+	s->opts.order_path = args->order;
+	s->opts.groups = args->groups ? CKPT_GROUPS_DECAY : CKPT_GROUPS_ONE;
+	s->opts.frozen = args->frozen.n ? args->frozen.list : NULL;
+	s->opts.buffers = args->buffer.n ? args->buffer.list : NULL;
+	s->opts.flags = (args->force ? CKPT_CONVERT_FORCE : 0) |
+			(args->restart ? CKPT_CONVERT_RESTART : 0) |
+			(args->dry_run ? CKPT_CONVERT_DRY_RUN : 0) |
+			(args->strict ? CKPT_CONVERT_STRICT : 0);
+}
+
+static int take_options(struct shard *s)
+{
+	const char *why;
+	int status = take_words(s);
+
+	if (!status)
+		status = take_stage(s);
+	if (!status)
+		status = take_dtype(s);
+	if (!status)
+		status = take_numbers(s);
+	if (status)
+		return status;
+	take_rest(s);
+	why = s->args->force ? cli_precious(s->dst, &s->sources) : NULL;
+	return why ? cli_wrong(&cmd_shard, "%s: %s", s->dst, why) : 0;
+}
+
+static void print_report(const struct shard *s)
+{
+	if (s->args->quiet)
+		return;
+	cli_say("%s %s: %" PRIu64 " files for %" PRIu32 " ranks, %" PRIu64 " tensors",
+		s->args->dry_run ? "would write" : "wrote", s->dst, s->report.nfiles,
+		s->opts.world, s->report.ntensors);
+	if (!s->args->dry_run)
+		cli_say("read %s, wrote %s in %.2f s, %" PRIu32 " threads",
+			out_size(s->report.read_bytes), out_size(s->report.written_bytes),
+			s->report.seconds, s->report.threads);
+}
+
+static void print_json(const struct shard *s, int status)
+{
+	struct json json;
+
+	json_begin(&json, stdout, "shard");
+	json_bool(&json, "ok", !status);
+	json_int(&json, "exit", status);
+	json_text(&json, "dst", s->dst);
+	json_uint(&json, "world", s->opts.world);
+	if (status) {
+		json_error(&json, &s->err);
+	} else {
+		json_uint(&json, "files", s->report.nfiles);
+		json_uint(&json, "tensors", s->report.ntensors);
+		json_uint(&json, "read_bytes", s->report.read_bytes);
+		json_uint(&json, "written_bytes", s->report.written_bytes);
+		json_uint(&json, "resumed_bytes", s->report.resumed_bytes);
+		json_seconds(&json, "seconds", s->report.seconds);
+	}
+	json_close(&json, '}');
+}
+
+static int run_job(struct shard *s)
+{
+	int rc;
+
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
+	progress_begin(&s->progress, s->args);
+	cli_run_opts(s->args, &s->progress, &s->run);
+	rc = ckpt_shard(s->ck, s->dst, &s->opts, &s->report, &s->err);
+	progress_end(&s->progress);
+	out_findings(s->ck, 0, s->args->verbose ? CKPT_INFO : CKPT_WARN, s->args->verbose);
+	return rc ? cli_fail(NULL, s->ck, &s->err) : EXIT_DONE;
+}
+
+static int run(struct args *args, int argc, char **argv)
+{
+	struct shard s = { .args = args };
+	int status = take_options(&s);
+
+	(void)argc;
+	(void)argv;
+	if (status)
+		return status;
+	status = cli_open(args, NULL, &s.sources, &s.ck, &s.err);
+	if (!status)
+		status = run_job(&s);
+	if (s.err.code != CKPT_E_CANCELED) {
+		if (args->json)
+			print_json(&s, status);
+		else if (!status)
+			print_report(&s);
+	}
+	ckpt_report_free(&s.report);
+	ckpt_close(s.ck);
+	return status;
+}
+
+const struct command cmd_shard = {
+	.name = "shard",
+	.run = run,
+	.gist = "weights to a step that a run begins with",
+	.synopsis = "MODEL DST --world M",
+	.about = "Writes weights (a Hugging Face folder, or a file) as step 0 of a ZeRO run for M "
+		 "ranks: masters are the weights, moments are zero. DeepSpeed takes the learning "
+		 "rate from the step, so it must be given.",
+	.notes = NULL,
+	.tables = { own, opts_source, opts_run, opts_talk, NULL },
+};
