@@ -95,6 +95,9 @@ struct ck_val *ck_wr_model_keys(struct wr *w, const struct ck_val *root);
 /* The loss scaler with every attribute that a later version looks for. */
 struct ck_val *ck_wr_scaler(struct wr *w, struct ck_val *scaler);
 
+/* ds_write_root.c: what stands beside the tag folder; 'latest' is the last file of the plan. */
+int ck_wr_root(struct wr *w, struct ckpt_err *err);
+
 /*
  * ds_write.c: every file of the step into 'plan'.  'ds' is a step that was read, or put together
  * from another source (enum ds_origin), 'ix' the index of its tensors.
