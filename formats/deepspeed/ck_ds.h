@@ -129,6 +129,8 @@ struct ds_step {
 	struct ck_tree tree;	/* of the tag folder */
 	const char *where;	/* path of the tag folder, for messages */
 	bool given_step;	/* the path given is the tag folder itself */
+	const char *const *root;	/* else the folders above it, laid over each other */
+	size_t nroots;
 
 	struct ds_file *file;
 	uint64_t nfiles;
@@ -174,6 +176,10 @@ void ck_ds_end(struct ds_step *ds);
 
 /* ds_find.c */
 int ck_ds_probe(const struct ck_input *in);
+/* Is the folder listed there a step: shards, or the parameters of a universal checkpoint? */
+bool ck_ds_is_step(const struct ck_tree *tree);
+/* Do its names say that steps are kept in it ('latest', global_stepN, checkpoint-N)? */
+bool ck_ds_keeps_steps(const struct ck_tree *tree);
 /* Choose the step; fill tree, where, and the index's tag, why, path. */
 int ck_ds_find(struct ds_step *ds, struct ckpt_err *err);
 /* Sort the files, refuse other layouts, open sources. */

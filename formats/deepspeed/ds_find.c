@@ -44,6 +44,18 @@ static bool may_hold_steps(const struct ck_tree *tree)
 	return false;
 }
 
+bool ck_ds_is_step(const struct ck_tree *tree)
+{
+	const struct ck_tree_entry *zero = ck_tree_find(tree, "zero");
+
+	return holds_shards(tree) || (zero && zero->is_dir);
+}
+
+bool ck_ds_keeps_steps(const struct ck_tree *tree)
+{
+	return ck_tree_find(tree, "latest") || may_hold_steps(tree);
+}
+
 int ck_ds_probe(const struct ck_input *in)
 {
 	if (!in->is_dir)
@@ -135,6 +147,8 @@ static int take_step(struct ds_step *ds, const char *const *root, size_t nroots,
 		return ck_fail_nomem(err, "a path", 0);
 	ds->where = ix->path;
 	ds->given_step = !tag;
+	ds->root = root;
+	ds->nroots = nroots;
 	if (strchr(ix->tag, '[') || strchr(ix->tag, ']'))
 		ck_findings_add(ds->f, CK_FINDING_TAG_UNLOADABLE, ix->tag,
 				"the tag has brackets: DeepSpeed's loader, which looks for files "

@@ -1,77 +1,179 @@
-/* ds_write_root.c -- what stands beside the tag folder of a step that is written. */
+/*
+ * ds_write_root.c -- what stands beside the tag folder of a step that is written: everything
+ * of the source's parent folder that is no step, random states for the new number of ranks,
+ * and 'latest'.
+ */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "formats/deepspeed/ds_write.h"
 #include "libckpt/base/ck_err.h"
-#include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_fs.h"
 
-/* Plain files beside the tag folder that go along: scripts, configs, a trainer's state. */
-static bool goes_along(const struct ck_tree_entry *e)
+/* Folders in folders: deeper than this only a link that leads back goes. */
+#define MAX_DEPTH 16u
+
+/* A kind of file that each rank has one of: random states. */
+struct per_rank {
+	const char *begin, *end;	/* BEGIN_RANK.END */
+	bool bare_for_one;		/* a world of one rank has BEGIN.END */
+};
+
+static const struct per_rank per_rank[] = {
+	{ "rng_state", ".pth", true },		/* transformers */
+	{ "random_states", ".pkl", false },	/* accelerate */
+};
+
+#define NKINDS (sizeof(per_rank) / sizeof(per_rank[0]))
+
+struct copying {
+	struct wr *w;
+	uint64_t left;		/* entries that may still be looked at */
+};
+
+static const char *rank_name(struct wr *w, const struct per_rank *kind, uint32_t rank,
+			     uint32_t world)
 {
-	return !e->is_dir && !e->is_odd && strcmp(e->name, "latest") &&
-	       strcmp(e->name, "latest_universal") && strncmp(e->name, "rng_state", 9);
+	if (kind->bare_for_one && world == 1)
+		return ck_arena_printf(&w->arena, "%s%s", kind->begin, kind->end);
+	return ck_arena_printf(&w->arena, "%s_%" PRIu32 "%s", kind->begin, rank, kind->end);
 }
 
-static int copy_beside(struct wr *w, const struct ck_tree *root, struct ckpt_err *err)
+/* BEGIN.END or BEGIN_DIGITS.END. */
+static bool is_rank_file(const struct per_rank *kind, const char *name)
 {
+	const size_t n = strlen(kind->begin);
+
+	if (strncmp(name, kind->begin, n))
+		return false;
+	name += n;
+	if (*name == '_')
+		name += 1 + strspn(name + 1, "0123456789");
+	return !strcmp(name, kind->end);
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+	const size_t n = strlen(s), k = strlen(end);
+
+	return n >= k && !strcmp(s + n - k, end);
+}
+
+/* Files that are made anew, and what is no file. */
+static bool is_left_out(const struct ck_tree_entry *e, bool top)
+{
+	if (e->is_dir || e->is_odd)
+		return true;
+	if (!top)
+		return false;
+	for (size_t i = 0; i < NKINDS; i++)
+		if (is_rank_file(&per_rank[i], e->name))
+			return true;
+	return !strcmp(e->name, "latest") || !strcmp(e->name, "latest_universal");
+}
+
+static int copy_file(struct wr *w, const char *to, const struct ck_tree_entry *e,
+		     struct ckpt_err *err)
+{
+	int rc = to ? ck_plan_file(w->plan, to, err) : ck_fail_nomem(err, "a file name", 0);
+
+	return rc ? rc : ck_plan_copy(w->plan, e->path, 0, e->bytes, err);
+}
+
+static int copy_folder(struct copying *c, const char *name, uint32_t depth,
+		       struct ckpt_err *err);
+
+/* A folder goes along unless it is a step, or one that steps are kept in. */
+static int copy_entries(struct copying *c, const struct ck_tree *tree, const char *prefix,
+			uint32_t depth, struct ckpt_err *err)
+{
+	struct wr *w = c->w;
 	int rc = 0;
 
-	for (uint64_t i = 0; !rc && i < root->n; i++) {
-		const struct ck_tree_entry *e = &root->entry[i];
+	for (uint64_t i = 0; !rc && i < tree->n; i++) {
+		const struct ck_tree_entry *e = &tree->entry[i];
+		const char *to = ck_arena_printf(&w->arena, "%s%s", prefix, e->name);
 
-		if (!goes_along(e))
-			continue;
-		rc = ck_plan_file(w->plan, e->name, err);
-		if (!rc)
-			rc = ck_plan_copy(w->plan, e->path, 0, e->bytes, err);
+		if (!to)
+			return ck_fail_nomem(err, "a file name", 0);
+		if (e->is_dir && !ends_with(e->name, ".zckpt-partial"))
+			rc = copy_folder(c, to, depth + 1, err);
+		else if (!is_left_out(e, !depth))
+			rc = copy_file(w, to, e, err);
 	}
 	return rc;
 }
 
-/* rng_state_R.pth of a trainer: rank r takes that of source rank r mod N. */
-static int copy_rng(struct wr *w, const struct ck_tree *root, struct ckpt_err *err)
+static int copy_folder(struct copying *c, const char *name, uint32_t depth,
+		       struct ckpt_err *err)
 {
+	const struct ds_step *ds = c->w->ds;
+	struct ck_tree tree = CK_TREE_INIT;
+	const char *prefix = ck_arena_printf(&c->w->arena, "%s/", name);
+	int rc;
+
+	if (!prefix)
+		return ck_fail_nomem(err, "a file name", 0);
+	if (depth > MAX_DEPTH)
+		return ck_fail(err, CKPT_E_LIMIT, name, CKPT_NO_OFFSET,
+			       "more than %u folders in each other beside the step; does a link "
+			       "lead back?", MAX_DEPTH);
+	rc = ck_tree_list(&tree, ds->root, ds->nroots, name, c->left, err);
+	if (!rc) {
+		c->left -= ck_min_u64(c->left, tree.n);
+		if (!ck_ds_is_step(&tree) && !ck_ds_keeps_steps(&tree))
+			rc = copy_entries(c, &tree, prefix, depth, err);
+	}
+	ck_tree_release(&tree);
+	return rc;
+}
+
+/* Rank r takes what source rank r mod N had. */
+static int copy_ranks(struct wr *w, const struct ck_tree *root, const struct per_rank *kind,
+		      struct ckpt_err *err)
+{
+	const uint32_t n = w->ds->world;
 	int rc = 0;
 
-	for (uint32_t r = 0; !rc && r < w->t->world; r++) {
-		const struct ck_tree_entry *e;
-		char from[40], to[40];
+	for (uint32_t r = 0; !rc && n && r < w->t->world; r++) {
+		const char *from = rank_name(w, kind, r % n, n);
+		const struct ck_tree_entry *e = from ? ck_tree_find(root, from) : NULL;
 
-		snprintf(from, sizeof(from), "rng_state_%u.pth", r % w->ds->world);
-		snprintf(to, sizeof(to), "rng_state_%u.pth", r);
-		e = ck_tree_find(root, from);
-		if (!e || e->is_dir)
-			continue;
-		rc = ck_plan_file(w->plan, to, err);
-		if (!rc)
-			rc = ck_plan_copy(w->plan, e->path, 0, e->bytes, err);
+		/* one rank that was started as one of several */
+		if (from && !e && n == 1)
+			from = ck_arena_printf(&w->arena, "%s_0%s", kind->begin, kind->end);
+		if (from && !e && n == 1)
+			e = ck_tree_find(root, from);
+		if (!from)
+			return ck_fail_nomem(err, "a file name", 0);
+		if (e && !e->is_dir && !e->is_odd)
+			rc = copy_file(w, rank_name(w, kind, r, w->t->world), e, err);
 	}
 	return rc;
 }
 
-/* 'latest' names the step; it is the last file of the plan. */
+static int copy_beside(struct wr *w, struct ckpt_err *err)
+{
+	struct copying c = { .w = w, .left = w->ds->in->limits.files };
+	struct ck_tree root = CK_TREE_INIT;
+	int rc = ck_tree_list(&root, w->ds->root, w->ds->nroots, NULL, c.left, err);
+
+	if (!rc)
+		rc = copy_entries(&c, &root, "", 0, err);
+	for (size_t i = 0; !rc && i < NKINDS; i++)
+		rc = copy_ranks(w, &root, &per_rank[i], err);
+	ck_tree_release(&root);
+	return rc;
+}
+
 int ck_wr_root(struct wr *w, struct ckpt_err *err)
 {
-	struct ck_tree root = CK_TREE_INIT;
-	char *dir = ck_fs_parent(w->ds->where);
-	int rc = dir ? 0 : ck_fail_nomem(err, "a path", 0);
+	int rc = w->ds->given_step ? 0 : copy_beside(w, err);
 
-	if (!rc && !w->ds->given_step) {
-		const char *one = dir;
-
-		rc = ck_tree_list(&root, &one, 1, NULL, w->ds->in->limits.files, err);
-		if (!rc)
-			rc = copy_beside(w, &root, err);
-		if (!rc)
-			rc = copy_rng(w, &root, err);
-	}
 	if (!rc)
 		rc = ck_plan_file(w->plan, "latest", err);
 	if (!rc)
 		rc = ck_plan_literal(w->plan, w->tag, strlen(w->tag), err);
-	ck_tree_release(&root);
-	ck_free(dir);
+	ck_arena_release(&w->arena);
 	return rc;
 }
