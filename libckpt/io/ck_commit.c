@@ -14,12 +14,11 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fill.h"
 #include "libckpt/io/ck_fs.h"
+#include "libckpt/io/ck_place.h"
 #include "libckpt/io/ck_stage.h"
 
 #define TMPFS_MAGIC_NUMBER 0x01021994
 #define RAMFS_MAGIC_NUMBER 0x858458f6
-#define RENAME_NOREPLACE_FLAG 1u
-#define RENAME_EXCHANGE_FLAG 2u
 #define POLL_MS 50
 
 int ck_commit_init(struct ck_commit *c, const char *dst, bool is_dir, struct ckpt_err *err)
@@ -124,22 +123,6 @@ struct keep {
 	bool (*is_ours)(const char *name);
 };
 
-/* RENAME_NOREPLACE where the file system has it. */
-static int move_new(const char *from, const char *to)
-{
-	struct stat st;
-
-	if (!ck_sys.rename(from, to, RENAME_NOREPLACE_FLAG))
-		return 0;
-	if (errno != EINVAL && errno != ENOSYS)
-		return -1;
-	if (!ck_sys.lstat(to, &st)) {
-		errno = EEXIST;
-		return -1;
-	}
-	return ck_sys.rename(from, to, 0);
-}
-
 static int keep_one(void *arg, const char *dir, const char *name, struct ckpt_err *err)
 {
 	const struct keep *keep = arg;
@@ -153,7 +136,7 @@ static int keep_one(void *arg, const char *dir, const char *name, struct ckpt_er
 	if (!from || !to)
 		rc = ck_fail_nomem(err, "a file name", strlen(name));
 	/* The new folder's own file wins. */
-	else if (move_new(from, to) && errno != EEXIST)
+	else if (ck_fs_move_new(from, to) && errno != EEXIST)
 		rc = ck_fail_sys(err, errno, "move into the new folder", from);
 	ck_free(from);
 	ck_free(to);
@@ -182,7 +165,7 @@ static int clean_up(const struct ck_commit *c, enum ckpt_sync sync,
 {
 	int rc = 0;
 
-	if (c->is_dir && is_ours) {
+	if (c->is_dir && is_ours && !c->step) {
 		rc = keep_others(c, c->data, is_ours, err);
 		if (!rc)
 			rc = keep_others(c, c->old, is_ours, err);
@@ -228,7 +211,7 @@ static int place_over_dir(const struct ck_commit *c, struct ck_record *rec, enum
 	if (ck_sys.lstat(c->result, &st))
 		return ck_fail_sys(err, errno, "stat", c->result);
 	rc = ck_record_place(rec, st.st_ino, sync != CKPT_SYNC_NONE, err);
-	if (rc || !ck_sys.rename(c->result, c->dst, RENAME_EXCHANGE_FLAG))
+	if (rc || !ck_sys.rename(c->result, c->dst, CK_RENAME_EXCHANGE))
 		return rc;
 	if (errno != EINVAL && errno != ENOSYS)
 		return ck_fail_sys(err, errno, "exchange folders", c->dst);
@@ -236,7 +219,7 @@ static int place_over_dir(const struct ck_commit *c, struct ck_record *rec, enum
 }
 
 static int rename_result(const struct ck_commit *c, struct ck_record *rec, bool force,
-			 enum ckpt_sync sync, struct ckpt_err *err)
+			 enum ckpt_sync sync, bool *placed_out, struct ckpt_err *err)
 {
 	enum ck_fs_kind kind;
 	bool empty = false;
@@ -247,7 +230,9 @@ static int rename_result(const struct ck_commit *c, struct ck_record *rec, bool 
 	if (rc)
 		return rc;
 	if (kind == CK_FS_NOTHING)
-		rc = move_new(c->result, c->dst);
+		rc = ck_fs_move_new(c->result, c->dst);
+	else if (kind == CK_FS_DIR && c->step)
+		return ck_place_into(c, rec, force, sync, placed_out, err);
 	else if (kind == CK_FS_DIR && !empty && force)
 		return place_over_dir(c, rec, sync, err);
 	else if (empty || (kind == CK_FS_FILE && force && !c->is_dir))
@@ -267,7 +252,7 @@ int ck_commit_place(const struct ck_commit *c, struct ck_record *rec, bool force
 	if (sync != CKPT_SYNC_NONE)
 		rc = ck_fs_sync_tree(c->data, err);
 	if (!rc)
-		rc = rename_result(c, rec, force, sync, err);
+		rc = rename_result(c, rec, force, sync, placed_out, err);
 	if (rc)
 		return rc;
 	*placed_out = true;
@@ -295,6 +280,12 @@ int ck_commit_tidy(const struct ck_commit *c, const struct ck_record_seen *seen,
 	struct stat dst, result;
 	bool there, placed;
 
+	if (seen && seen->ended && seen->placing && seen->head.step) {
+		int rc = ck_place_go_on(c, seen->placing, seen->head.flags & CK_RECORD_FORCE,
+					sync, placed_out, err);
+
+		return rc || !*placed_out ? rc : clean_up(c, sync, NULL, err);
+	}
 	there = !ck_sys.stat(c->dst, &dst);
 	if (!there) {
 		int rc = restore_old(c, &there, err);
@@ -366,6 +357,8 @@ static int claim_first(struct ck_commit *c, const char *dst, struct ck_record **
 	rc = path ? ck_record_claim(path, rec_out, seen, err) :
 	     ck_fail_nomem(err, "a file name", strlen(dst));
 	ck_free(path);
+	if (!rc)
+		c->step = seen->head.step;
 	if (!rc && !(seen->head.flags & CK_RECORD_DIR)) {
 		ck_commit_release(c);
 		rc = ck_commit_init(c, dst, false, err);
@@ -415,6 +408,28 @@ static int wait_for_first(struct ck_commit *c, const char *dst, uint64_t until,
 		ck_commit_release(c);
 		nanosleep(&nap, NULL);
 	}
+}
+
+int ck_stage_settle(const char *dst, enum ckpt_sync sync, bool *settled_out,
+		    struct ckpt_err *err)
+{
+	struct ck_commit c = { 0 };
+	struct ck_record *rec = NULL;
+	struct ck_record_seen seen = { 0 };
+	struct ckpt_err inner = { 0 };
+	int rc = claim_first(&c, dst, &rec, &seen, &inner);
+
+	*settled_out = false;
+	/* No run, one that is at work, or one that was not so far: nothing to be done. */
+	if (rc == -CKPT_E_NOTFOUND)
+		ck_sys.rmdir(c.partial);	/* killed when all but this was done */
+	if (!rc && seen.ended && seen.placing)
+		rc = ck_commit_tidy(&c, &seen, sync, NULL, settled_out, err);
+	else
+		rc = 0;
+	ck_record_close(rec);
+	ck_commit_release(&c);
+	return rc;
 }
 
 int ck_stage_finish(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,

@@ -16,6 +16,7 @@ struct ck_commit {
 	char *data;	/* dst.zckpt-partial/data */
 	char *old;	/* dst.zckpt-partial/old: where folders cannot trade places */
 	char *result;	/* what is renamed: data, or the file in it */
+	uint64_t step;	/* not 0: what goes as one into a dst that is there (ck_record_head) */
 	bool is_dir;
 };
 

@@ -210,3 +210,19 @@ int ck_fs_sync_tree(const char *path, struct ckpt_err *err)
 
 	return rc ? rc : ck_fs_sync_dir(path, err);
 }
+
+/* RENAME_NOREPLACE where the file system has it. */
+int ck_fs_move_new(const char *from, const char *to)
+{
+	struct stat st;
+
+	if (!ck_sys.rename(from, to, CK_RENAME_NOREPLACE))
+		return 0;
+	if (errno != EINVAL && errno != ENOSYS)
+		return -1;
+	if (!ck_sys.lstat(to, &st)) {
+		errno = EEXIST;
+		return -1;
+	}
+	return ck_sys.rename(from, to, 0);
+}

@@ -28,6 +28,12 @@ const char *ck_fs_base(const char *path);
 int ck_fs_remove_tree(const char *path, struct ckpt_err *err);
 /* Bytes of disk that the files of a folder take (not of folders in it); 0 if it is not there. */
 int ck_fs_used(const char *path, uint64_t *bytes_out, struct ckpt_err *err);
+/* Flags of ck_sys.rename(). */
+#define CK_RENAME_NOREPLACE 1u
+#define CK_RENAME_EXCHANGE 2u
+
+/* Rename to where nothing is; 0 or -1 and errno, which is EEXIST if something is there. */
+int ck_fs_move_new(const char *from, const char *to);
 /* fsync the folder. */
 int ck_fs_sync_dir(const char *path, struct ckpt_err *err);
 /* The same for it and every folder below. */

@@ -74,6 +74,7 @@ static void head_pack(const struct ck_record_head *h, uint8_t p[HEAD_BYTES])
 	put_hash(p + 32, h->plan);
 	put_hash(p + 48, h->fingerprint);
 	ck_put_le64(p + 64, h->pid);
+	ck_put_le64(p + 72, h->step);
 	ck_put_le64(p + 120, ck_hash64(p, 120));
 }
 
@@ -97,8 +98,9 @@ static int head_unpack(const uint8_t p[HEAD_BYTES], struct ck_record_head *h, co
 	h->plan = get_hash(p + 32);
 	h->fingerprint = get_hash(p + 48);
 	h->pid = ck_le64(p + 64);
+	h->step = h->flags & CK_RECORD_INTO ? ck_le64(p + 72) : 0;
 	if (!h->nparts || h->nparts > MAX_PARTS || h->part >= h->nparts ||
-	    (h->flags & ~(CK_RECORD_DIR | CK_RECORD_FORCE)))
+	    (h->flags & ~(CK_RECORD_DIR | CK_RECORD_FORCE | CK_RECORD_INTO)))
 		return ck_fail(err, CKPT_E_CORRUPT, path, 12,
 			       "part %u of %u with flags %u is no part of a run", h->part,
 			       h->nparts, h->flags);

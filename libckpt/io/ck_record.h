@@ -10,6 +10,7 @@
 
 #define CK_RECORD_DIR 1u	/* the result is a folder */
 #define CK_RECORD_FORCE 2u	/* it may replace what is there */
+#define CK_RECORD_INTO 4u	/* it goes into the folder that is there; 'step' is set */
 
 struct ck_record_head {
 	uint32_t flags;		/* CK_RECORD_* */
@@ -17,6 +18,7 @@ struct ck_record_head {
 	uint64_t nunits;
 	struct ck_hash128 plan, fingerprint;
 	uint64_t pid;
+	uint64_t step;		/* XXH3-64 of the name of its folder that goes as one, or 0 */
 };
 
 struct ck_record;

@@ -41,8 +41,28 @@ bool ck_stage_is_done(const struct ck_stage *stage)
 	return stage->done;
 }
 
-static int check_dst(const struct ck_stage_opts *o, struct ckpt_err *err)
+/* Into a folder that holds something: it is renamed into, so it must be on our file system. */
+static int check_into(struct ck_stage *stage, struct ckpt_err *err)
 {
+	const struct ck_stage_opts *o = &stage->opts;
+	struct stat dst, parent;
+
+	if (ck_sys.stat(o->dst, &dst))
+		return ck_fail_sys(err, errno, "stat", o->dst);
+	if (ck_sys.stat(stage->paths.parent, &parent))
+		return ck_fail_sys(err, errno, "stat", stage->paths.parent);
+	if (dst.st_dev != parent.st_dev)
+		return ck_fail(err, CKPT_E_USAGE, o->dst, CKPT_NO_OFFSET,
+			       "the destination is on another file system than the folder above "
+			       "it, where the result grows before it is renamed; give a folder "
+			       "that is not the top of a file system, nor a link into another");
+	stage->paths.step = ck_hash64(o->step, strlen(o->step));
+	return o->check ? o->check(o->check_arg, err) : 0;
+}
+
+static int check_dst(struct ck_stage *stage, struct ckpt_err *err)
+{
+	const struct ck_stage_opts *o = &stage->opts;
 	enum ck_fs_kind kind;
 	bool empty = false;
 	int rc = ck_fs_kind(o->dst, &kind, err);
@@ -61,6 +81,8 @@ static int check_dst(const struct ck_stage_opts *o, struct ckpt_err *err)
 			       kind == CK_FS_DIR ? "a folder" :
 			       kind == CK_FS_FILE ? "a file" : "a link, pipe or device",
 			       o->is_dir ? "a folder" : "a file");
+	if (kind == CK_FS_DIR && !empty && o->step)
+		return check_into(stage, err);
 	if (!o->force && !empty)
 		return ck_fail(err, CKPT_E_EXISTS, o->dst, CKPT_NO_OFFSET,
 			       "the destination is there already; --force replaces it");
@@ -110,7 +132,9 @@ static int tidy_after_kill(struct ck_stage *stage, struct ckpt_err *err)
 	}
 	if (!rc && o->is_dir != !!(seen.head.flags & CK_RECORD_DIR))
 		rc = -CKPT_E_EXISTS;	/* open_record() will say so */
+	stage->paths.step = rc ? 0 : seen.head.step;
 	rc = ck_commit_tidy(&stage->paths, rc ? NULL : &seen, o->sync, o->is_ours, &placed, err);
+	stage->paths.step = 0;
 	stage->done = placed && ck_hash128_equal(seen.head.plan, o->plan) &&
 		      ck_hash128_equal(seen.head.fingerprint, o->fingerprint);
 	ck_record_close(rec);
@@ -121,7 +145,9 @@ static int open_record(struct ck_stage *stage, struct ckpt_err *err)
 {
 	const struct ck_stage_opts *o = &stage->opts;
 	const struct ck_record_head head = {
-		.flags = (o->is_dir ? CK_RECORD_DIR : 0) | (o->force ? CK_RECORD_FORCE : 0),
+		.flags = (o->is_dir ? CK_RECORD_DIR : 0) | (o->force ? CK_RECORD_FORCE : 0) |
+			 (stage->paths.step ? CK_RECORD_INTO : 0),
+		.step = stage->paths.step,
 		.part = o->part, .nparts = o->nparts, .nunits = o->nunits,
 		.plan = o->plan, .fingerprint = o->fingerprint, .pid = (uint64_t)getpid(),
 	};
@@ -238,7 +264,9 @@ static int begin(struct ck_stage *stage, struct ckpt_err *err)
 
 	if (rc || stage->done)
 		return rc;
-	rc = check_dst(o, err);
+	rc = check_dst(stage, err);
+	if (rc == -CKPT_E_EXISTS && o->nparts == 1)
+		ck_sys.rmdir(stage->paths.partial);	/* emptied by one that was killed then */
 	if (!rc)
 		rc = check_space(stage, err);
 	if (!rc && o->restart && o->nparts == 1)
@@ -509,12 +537,22 @@ void ck_stage_close(struct ck_stage *stage)
 	ck_free(stage);
 }
 
+/* What stood at dst was moved aside and could not be moved back. */
+static bool holds_old(const struct ck_stage *stage)
+{
+	struct stat st;
+
+	return !ck_sys.lstat(stage->paths.old, &st) || errno != ENOENT;
+}
+
 void ck_stage_abort(struct ck_stage *stage)
 {
 	if (!stage)
 		return;
 	if (!stage->done && stage->rec) {
-		if (stage->opts.nparts == 1)
+		if (holds_old(stage))
+			;	/* all there is of it; the next run puts it back */
+		else if (stage->opts.nparts == 1)
 			ck_fs_remove_tree(stage->paths.partial, NULL);
 		else
 			ck_commit_drop_part(&stage->paths, stage->opts.part);

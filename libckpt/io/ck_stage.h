@@ -28,6 +28,14 @@ struct ck_stage_opts {
 	 * for.  Others are kept.  NULL = none is kept.
 	 */
 	bool (*is_ours)(const char *name);
+	/*
+	 * The result may go into a folder that is there and holds something (ck_place.h), with
+	 * its folder of this name as one; NULL = not.  Then 'check' decides if what is
+	 * there stands in the way, before anything is written.
+	 */
+	const char *step;
+	int (*check)(void *arg, struct ckpt_err *err);
+	void *check_arg;
 };
 
 struct ck_stage;
@@ -84,6 +92,11 @@ void ck_stage_abort(struct ck_stage *stage);
 /* Close without touching the disk: what a process leaves when it only wrote a part. */
 void ck_stage_close(struct ck_stage *stage);
 
+/*
+ * If a killed run was putting its result into place at 'dst', do the rest: '*settled_out' is true.
+ */
+int ck_stage_settle(const char *dst, enum ckpt_sync sync, bool *settled_out,
+		    struct ckpt_err *err);
 /* Finish a result whose parts have all ended, knowing only 'dst'. */
 int ck_stage_finish(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
 		    bool (*is_ours)(const char *name), struct ckpt_err *err);
