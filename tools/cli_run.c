@@ -152,18 +152,24 @@ static int is_within(const char *inner, const char *outer)
 	return !strncmp(inner, outer, n) && (!inner[n] || inner[n] == '/' || n == 1);
 }
 
-static int holds_source(const char *dst, const struct words *sources)
+/* Does a source lie in 'dst'?  With 'both', or 'dst' in a source? */
+static int meets_source(const char *dst, const struct words *sources, int both)
 {
-	char *outer = realpath(dst, NULL), *inner;
+	char *ours = realpath(dst, NULL), *src;
 	int found = 0;
 
-	for (size_t i = 0; outer && i < sources->n && !found; i++) {
-		inner = realpath(sources->list[i], NULL);
-		found = inner && is_within(inner, outer);
-		free(inner);
+	for (size_t i = 0; ours && i < sources->n && !found; i++) {
+		src = realpath(sources->list[i], NULL);
+		found = src && (is_within(src, ours) || (both && is_within(ours, src)));
+		free(src);
 	}
-	free(outer);
+	free(ours);
 	return found;
+}
+
+int cli_is_tangled(const char *dst, const struct words *sources)
+{
+	return meets_source(dst, sources, 1);
 }
 
 /*
@@ -181,7 +187,7 @@ const char *cli_precious(const char *dst, const struct words *sources)
 
 	if (stat(dst, &st))
 		return NULL;
-	if (holds_source(dst, sources))
+	if (meets_source(dst, sources, 0))
 		return "a source lies there";
 	if (!S_ISDIR(st.st_mode))
 		return NULL;

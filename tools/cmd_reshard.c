@@ -25,7 +25,7 @@ static const struct opt own[] = {
 	  "DeepSpeed that is to load it (default: the one that wrote it)", 0 },
 	{ "new-tag", 0, OPT_TEXT, AT(new_tag), "NAME", "name of the step in DST", 0 },
 	{ "dry-run", 0, OPT_FLAG, AT(dry_run), NULL, "plan and check, write nothing", 0 },
-	{ "force", 0, OPT_FLAG, AT(force), NULL, "replace what stands at DST", 0 },
+	{ "force", 0, OPT_FLAG, AT(force), NULL, "replace a step of that name in DST", 0 },
 	{ "restart", 0, OPT_FLAG, AT(restart), NULL, "drop what a killed run left", 0 },
 	{ "strict", 0, OPT_FLAG, AT(strict), NULL, "warnings stop it, exit 1", 0 },
 	{ "sync", 0, OPT_CHOICE, AT(sync), "data|full|none",
@@ -44,6 +44,7 @@ struct reshard {
 	struct ckpt_run_opts run;
 	struct progress progress;
 	struct ckpt *ck;
+	int settled;		/* what a killed run had begun is finished */
 	struct ckpt_report report;
 	struct ckpt_err err;
 };
@@ -146,7 +147,8 @@ static int take_options(struct reshard *r)
 		status = take_stage(r);
 	if (status)
 		return status;
-	why = args->force ? cli_precious(r->dst, &r->sources) : NULL;
+	/* Of several folders the last may be a source, too: then the destination is missing. */
+	why = args->force && r->sources.n > 1 ? cli_precious(r->dst, &r->sources) : NULL;
 	if (why)
 		return cli_wrong(&cmd_reshard, "%s: %s", r->dst, why);
 	r->opts.size = sizeof(r->opts);
@@ -230,6 +232,30 @@ static int run_job(struct reshard *r)
 	return rc ? cli_fail(NULL, r->ck, &r->err) : EXIT_DONE;
 }
 
+/*
+ * A killed run that put its result beside its source may have changed the 'latest' by which the
+ * source is found: then the same call finds the result.
+ */
+static int settle(struct reshard *r)
+{
+	const struct args *args = r->args;
+
+	if (args->tag || args->dry_run || args->restart || !cli_is_tangled(r->dst, &r->sources))
+		return 0;
+	cli_run_opts(args, &r->progress, &r->run);
+	return ckpt_settle(r->dst, r->run.sync, &r->settled, &r->err) ?
+	       cli_fail(NULL, NULL, &r->err) : 0;
+}
+
+static int is_settled(const struct reshard *r)
+{
+	struct ckpt_info info;
+
+	ckpt_info_get(r->ck, &info);
+	return r->settled && r->args->new_tag && !strcmp(info.tag, r->args->new_tag) &&
+	       info.world == r->opts.world;
+}
+
 static int run(struct args *args, int argc, char **argv)
 {
 	struct reshard r = { .args = args };
@@ -237,10 +263,14 @@ static int run(struct args *args, int argc, char **argv)
 
 	(void)argc;
 	(void)argv;
+	if (!status)
+		status = settle(&r);
 	if (status)
 		return status;
 	status = cli_open(args, NULL, &r.sources, &r.ck, &r.err);
-	if (!status)
+	if (!status && is_settled(&r))
+		cli_say("a run that was killed had made this step; the rest of it is done");
+	else if (!status)
 		status = run_job(&r);
 	if (r.err.code != CKPT_E_CANCELED) {
 		if (args->json)

@@ -180,6 +180,9 @@ int ck_ds_probe(const struct ck_input *in);
 bool ck_ds_is_step(const struct ck_tree *tree);
 /* Do its names say that steps are kept in it ('latest', global_stepN, checkpoint-N)? */
 bool ck_ds_keeps_steps(const struct ck_tree *tree);
+/* The driver's slot of that name: a folder with steps, or a trainer's. */
+int ck_ds_look(const char *path, const struct ckpt_limits *limits, enum ck_holds *out,
+	       struct ckpt_err *err);
 /* Choose the step; fill tree, where, and the index's tag, why, path. */
 int ck_ds_find(struct ds_step *ds, struct ckpt_err *err);
 /* Sort the files, refuse other layouts, open sources. */

@@ -56,6 +56,41 @@ bool ck_ds_keeps_steps(const struct ck_tree *tree)
 	return ck_tree_find(tree, "latest") || may_hold_steps(tree);
 }
 
+/* Some folder in there is a step. */
+static bool holds_step(const char *path, const struct ck_tree *tree, uint64_t max)
+{
+	bool yes = false;
+
+	for (uint64_t i = 0; i < tree->n && !yes; i++) {
+		struct ck_tree sub = CK_TREE_INIT;
+
+		if (!tree->entry[i].is_dir)
+			continue;
+		if (!ck_tree_list(&sub, &path, 1, tree->entry[i].name, max, NULL))
+			yes = ck_ds_is_step(&sub);
+		ck_tree_release(&sub);
+	}
+	return yes;
+}
+
+int ck_ds_look(const char *path, const struct ckpt_limits *limits, enum ck_holds *out,
+	       struct ckpt_err *err)
+{
+	struct ck_tree tree = CK_TREE_INIT;
+	int rc = ck_tree_list(&tree, &path, 1, NULL, limits->files, err);
+
+	if (!rc && ck_ds_is_step(&tree))
+		*out = CK_HOLDS_SHARDS;
+	else if (!rc && (ck_ds_keeps_steps(&tree) || ck_tree_find(&tree, "trainer_state.json") ||
+			 ck_tree_find(&tree, "latest_universal") ||
+			 holds_step(path, &tree, limits->files)))
+		*out = CK_HOLDS_STEPS;
+	else if (!rc)
+		*out = CK_HOLDS_OTHER;
+	ck_tree_release(&tree);
+	return rc;
+}
+
 int ck_ds_probe(const struct ck_input *in)
 {
 	if (!in->is_dir)

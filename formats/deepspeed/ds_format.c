@@ -280,4 +280,5 @@ const struct ck_format ck_format_deepspeed = {
 	.index = ds_index,
 	.reshard = ck_ds_reshard,
 	.shard = ck_ds_shard,
+	.look = ck_ds_look,
 };

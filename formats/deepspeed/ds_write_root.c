@@ -158,7 +158,7 @@ static int copy_beside(struct wr *w, struct ckpt_err *err)
 	struct ck_tree root = CK_TREE_INIT;
 	int rc = ck_tree_list(&root, w->ds->root, w->ds->nroots, NULL, c.left, err);
 
-	if (!rc)
+	if (!rc && !w->want->in_place)
 		rc = copy_entries(&c, &root, "", 0, err);
 	for (size_t i = 0; !rc && i < NKINDS; i++)
 		rc = copy_ranks(w, &root, &per_rank[i], err);
@@ -168,7 +168,7 @@ static int copy_beside(struct wr *w, struct ckpt_err *err)
 
 int ck_wr_root(struct wr *w, struct ckpt_err *err)
 {
-	int rc = w->ds->given_step ? 0 : copy_beside(w, err);
+	int rc = w->ds->given_step || !w->ds->nroots ? 0 : copy_beside(w, err);
 
 	if (!rc)
 		rc = ck_plan_file(w->plan, "latest", err);

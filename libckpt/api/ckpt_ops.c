@@ -4,6 +4,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_mem.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_stage.h"
 #include "libckpt/ops/ck_ckpt.h"
 
 /* The options that verbs share, complete. */
@@ -127,6 +128,21 @@ int ckpt_commit(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync, struc
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "no destination is given, or sync is none of the three");
 	return ck_commit_parts(dst, timeout_ms, sync, err);
+}
+
+int ckpt_settle(const char *dst, enum ckpt_sync sync, int *settled_out, struct ckpt_err *err)
+{
+	bool settled = false;
+	int rc;
+
+	if (!dst || !settled_out || (unsigned)sync > CKPT_SYNC_NONE)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "no destination or no place for the answer is given, or sync is "
+			       "none of the three");
+	rc = ck_stage_settle(dst, sync, &settled, err);
+	if (!rc)
+		*settled_out = settled;
+	return rc;
 }
 
 int ckpt_digest(struct ckpt *ck, const struct ckpt_digest_opts *opts, struct ckpt_digests *out,

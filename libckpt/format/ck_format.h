@@ -32,6 +32,13 @@ struct ck_input {
 struct ck_plan;
 struct ck_val;
 
+/* What a folder is to steps of a format. */
+enum ck_holds {
+	CK_HOLDS_OTHER = 0,
+	CK_HOLDS_STEPS,		/* a step may be put beside what is there */
+	CK_HOLDS_SHARDS,	/* it is itself a step */
+};
+
 /* A step for another number of ranks, as asked; -1 and 0 mean as the source has it. */
 struct ck_reshard_want {
 	uint32_t world;
@@ -42,6 +49,7 @@ struct ck_reshard_want {
 	const char *version;	/* DeepSpeed's, "0.16.9"; NULL = the source's */
 	bool reset;		/* the optimizer begins anew: states zero, step 0 */
 	const char *const *drop;	/* patterns of states to leave out, NULL last; or NULL */
+	bool in_place;		/* the result goes beside its source: what else is there stays */
 };
 
 /* A param group of a step that is made of weights. */
@@ -92,6 +100,9 @@ struct ck_format {
 	/* (optional) A step of the tensors of 'ix', which any driver has read. */
 	int (*shard)(const struct ck_index *ix, const struct ck_shard_want *want,
 		     struct ck_plan *plan, struct ckpt_err *err);
+	/* With reshard(): the folder at 'path'. */
+	int (*look)(const char *path, const struct ckpt_limits *limits, enum ck_holds *out,
+		    struct ckpt_err *err);
 };
 
 /* All drivers, NULL at the end (formats/formats.c). */

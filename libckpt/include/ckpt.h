@@ -519,9 +519,14 @@ struct ckpt_reshard_opts {
 /*
  * Write the training state of 'ck', a DeepSpeed step, for another number of ranks or another
  * stage: a folder 'dst' with 'latest' and the step, which DeepSpeed's load_checkpoint() takes
- * there without a flag.  Every element of masters, optimizer states and stored weights is kept
- * bit for bit; padding is zero.  What belongs to a rank (buffers, random states, client state)
- * goes from rank s to rank s, or from s mod N.  Files beside the step go along.
+ * there without a flag.  A 'dst' that holds steps already (or a trainer's files) keeps what it
+ * has: the step is put beside the others, 'latest' is changed last.  CKPT_E_EXISTS if it has
+ * a step of that name, or a file beside the step with other contents; CKPT_CONVERT_FORCE replaces
+ * these two and nothing else.
+ *
+ * Every element of masters, optimizer states and stored weights is kept bit for bit; padding is
+ * zero.  What belongs to a rank (buffers, random states, client state) goes from rank s to rank
+ * s, or from s mod N.  Files beside the step go along.
  *
  * Checks, memory, commit and journal are those of ckpt_convert().  '*report_out' (may be NULL)
  * is filled on success.
@@ -585,6 +590,15 @@ struct ckpt_shard_opts {
  */
 CKPT_API int ckpt_shard(struct ckpt *ck, const char *dst, const struct ckpt_shard_opts *opts,
 			struct ckpt_report *report_out, struct ckpt_err *err);
+
+/*
+ * If a run that was killed had begun to put its result into place at 'dst', do the rest:
+ * '*settled_out' is 1 then, else 0.  (The same run again does so as well.  This is for a source
+ * that stands in 'dst' itself and is found by the 'latest' that the killed run may have
+ * changed: it must be called before the source is opened.)
+ */
+CKPT_API int ckpt_settle(const char *dst, enum ckpt_sync sync, int *settled_out,
+			 struct ckpt_err *err);
 
 /*
  * Finish a conversion that was written in parts (opts->nparts > 1), each by its own

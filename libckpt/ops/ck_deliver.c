@@ -5,6 +5,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/io/ck_stage.h"
+#include "libckpt/ops/ck_into.h"
 #include "libckpt/ops/ck_sums.h"
 
 /* The hashes into their places in the headers. */
@@ -25,6 +26,11 @@ static int fill_digests(const struct ck_deliver *d, const struct ck_run_job *job
 	return rc;
 }
 
+static int check_root(void *arg, struct ckpt_err *err)
+{
+	return ck_into_check(arg, err);
+}
+
 static int begin_stage(const struct ck_deliver *d, struct ck_stage **stage_out,
 		       struct ckpt_err *err)
 {
@@ -34,6 +40,8 @@ static int begin_stage(const struct ck_deliver *d, struct ck_stage **stage_out,
 		.part = d->nparts > 1 ? d->part : 0, .nparts = d->nparts > 1 ? d->nparts : 1,
 		.nunits = d->plan->nunits, .total_bytes = ck_plan_bytes(d->plan),
 		.fingerprint = d->fingerprint, .is_ours = d->is_ours,
+		.step = d->step, .check = d->step ? check_root : NULL,
+		.check_arg = (void *)(uintptr_t)d,
 	};
 	int rc = ck_plan_hash(d->plan, so.nparts, &so.plan, err);
 
@@ -106,6 +114,8 @@ static int check_absent(const struct ck_deliver *d, struct ckpt_err *err)
 
 	if (!rc && kind == CK_FS_DIR)
 		rc = ck_fs_dir_is_empty(d->dst, &empty, err);
+	if (!rc && kind == CK_FS_DIR && !empty && d->step)
+		return ck_into_check(d, err);
 	if (rc || kind == CK_FS_NOTHING || (d->flags & CKPT_CONVERT_FORCE) ||
 	    (empty && d->is_dir))
 		return rc;

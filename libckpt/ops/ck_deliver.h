@@ -5,7 +5,7 @@
 #ifndef CK_DELIVER_H
 #define CK_DELIVER_H
 
-#include "libckpt/format/ck_plan.h"
+#include "libckpt/format/ck_format.h"
 #include "libckpt/ops/ck_ckpt.h"
 #include "libckpt/ops/ck_run.h"
 
@@ -21,6 +21,9 @@ struct ck_deliver {
 	uint32_t part, nparts;		/* nparts 0 or 1 = all of it */
 	struct ck_hash128 fingerprint;	/* of the source */
 	bool (*is_ours)(const char *name);	/* ck_stage.h */
+	const char *step;		/* of ck_stage.h: its folder of a result that may go into
+					   a folder with others; then 'driver' is asked for them */
+	const struct ck_format *driver;
 };
 
 /*

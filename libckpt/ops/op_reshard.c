@@ -13,6 +13,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_format.h"
 #include "libckpt/format/ck_plan.h"
+#include "libckpt/io/ck_fs.h"
 #include "libckpt/ops/ck_agree.h"
 #include "libckpt/ops/ck_buffers.h"
 #include "libckpt/ops/ck_ckpt.h"
@@ -77,6 +78,22 @@ static int check_drops(const struct resharding *r, struct ckpt_err *err)
 	return 0;
 }
 
+/* The step is one folder of the result; DeepSpeed's loader takes its name for a pattern. */
+static int check_tag(const struct resharding *r, struct ckpt_err *err)
+{
+	const char *tag = r->opts->tag ? r->opts->tag : r->ck->ix.tag;
+
+	if (!r->opts->tag && !*tag)
+		return 0;	/* the driver has a name for it */
+	if (*tag && !strchr(tag, '/') && strcmp(tag, ".") && strcmp(tag, "..") &&
+	    strcmp(tag, "latest") && strcmp(tag, "latest_universal") &&
+	    !(r->opts->tag && strpbrk(tag, "[]*?")))
+		return 0;
+	return ck_fail(err, CKPT_E_USAGE, tag, CKPT_NO_OFFSET,
+		       "this cannot name a step: a plain name of a folder is wanted, without / and "
+		       "[]*?; --new-tag gives one");
+}
+
 static int check_source(struct resharding *r, struct ckpt_err *err)
 {
 	int rc = stop_on_findings(r, err);
@@ -92,12 +109,26 @@ static int check_source(struct resharding *r, struct ckpt_err *err)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "a world of %u ranks; 1 to %u are possible", r->opts->world,
 			       MAX_WORLD);
-	rc = check_drops(r, err);
+	rc = check_tag(r, err);
+	if (!rc)
+		rc = check_drops(r, err);
 	if (!rc)
 		rc = ck_agree(r->ck, r->run.threads, err);
 	if (!rc)
 		rc = ck_buffers_compare(r->ck, err);
 	return rc ? rc : stop_on_findings(r, err);
+}
+
+/* DST is the folder that the step of the source lies in. */
+static bool is_in_place(const struct resharding *r)
+{
+	char *root = r->ck->npaths == 1 ? ck_fs_parent(r->ck->ix.path) : NULL;
+	struct stat a, b;
+	const bool same = root && !ck_sys.stat(root, &a) && !ck_sys.stat(r->dst, &b) &&
+			  a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+
+	ck_free(root);
+	return same;
 }
 
 static int lay_out(const struct ck_input *in, void *arg, struct ckpt_err *err)
@@ -109,6 +140,7 @@ static int lay_out(const struct ck_input *in, void *arg, struct ckpt_err *err)
 		.sub_group_size = r->opts->sub_group_size, .tag = r->opts->tag,
 		.version = r->opts->ds_version, .drop = r->opts->drop_states,
 		.reset = (r->opts->flags & CKPT_RESHARD_RESET) != 0,
+		.in_place = is_in_place(r),
 	};
 
 	return r->driver->reshard(in, &r->ck->ix, &want, &r->plan, &r->notes, err);
@@ -125,15 +157,27 @@ static int make_plan(struct resharding *r, struct ckpt_err *err)
 	return rc ? rc : ck_plan_finish(&r->plan, err);
 }
 
+/* The folder of the step in the result: that of the plan's first file. */
+static char *step_of(const struct ck_plan *plan)
+{
+	const char *name = plan->nfiles ? plan->file[0].name : "";
+
+	return ck_strndup(name, strcspn(name, "/"));
+}
+
 static int run_plan(struct resharding *r, struct ck_run_stats *stats, struct ckpt_err *err)
 {
+	char *step = step_of(&r->plan);
 	const struct ck_deliver d = {
 		.ck = r->ck, .plan = &r->plan, .dst = r->dst, .is_dir = true,
 		.flags = r->opts->flags, .run = &r->run, .part = r->opts->part,
 		.nparts = r->opts->nparts, .fingerprint = ck_hasher_sum(r->ck->ix.fingerprint),
+		.step = step, .driver = r->driver,
 	};
+	int rc = step ? ck_deliver(&d, stats, err) : ck_fail_nomem(err, "a file name", 0);
 
-	return ck_deliver(&d, stats, err);
+	ck_free(step);
+	return rc;
 }
 
 /* In one arena, which ckpt_report_free() releases. */

@@ -1,4 +1,4 @@
-/* A convert is stopped at every system call by which it changes files, one after
+/* A convert or reshard is stopped at every system call by which it changes files, one after
  * the other. If this fails, a user who pressed Ctrl-C finds a file that looks
  * whole, or one whose machine died cannot go on.
  *
@@ -8,6 +8,7 @@
  * SIGINT, SIGTERM: nothing is left, or (when it came behind the commit) the whole
  * output is. SIGKILL: the destination is not there or is whole; the same command
  * then gives the very bytes of a run that was never stopped, and no more files.
+ * A step that goes beside others (its source among them): 'latest' names a step that is whole.
  * Exit 77 where tracing is not allowed. */
 #define _GNU_SOURCE
 #include "tests/lib/t_damage.h"
@@ -26,12 +27,16 @@ struct kind {
 	const char *name, *fixture;
 	const char *dst;	/* below the output folder */
 	const char *states;	/* --state, or NULL */
+	const char *ranks;	/* reshard: '2:1', or NULL */
+	const char *tag;	/* and into the folder of its source, as this step */
 };
 
 static const struct kind kinds[] = {
-	{ "one file", "ds0.19.8-z2-bf16-w2", "model.safetensors", NULL },
-	{ "a folder", "ds0.19.8-z3-bf16-w2", "hf", NULL },
-	{ "a folder of states", "ds0.19.8-z3-bf16-w2", "states", "all" },
+	{ "one file", "ds0.19.8-z2-bf16-w2", "model.safetensors", NULL, NULL, NULL },
+	{ "a folder", "ds0.19.8-z3-bf16-w2", "hf", NULL, NULL, NULL },
+	{ "a folder of states", "ds0.19.8-z3-bf16-w2", "states", "all", NULL, NULL },
+	{ "a step", "ds0.19.8-z2-bf16-w2", "step", NULL, "2:3", NULL },
+	{ "a step beside its source", "ds0.19.8-z2-bf16-w2", "root", NULL, "2:3", "new" },
 };
 
 /* One kind at work. */
@@ -86,6 +91,8 @@ static void fresh_out(struct job *j)
 {
 	t_dir_remove(j->out);
 	t_dir_make(j->out);
+	if (j->kind->tag)
+		t_dir_copy(j->src, j->dst);
 }
 
 /* The output folder holds the destination, whole, and nothing else. */
@@ -99,12 +106,37 @@ static int is_done(const struct job *j)
 	return ok;
 }
 
-static int is_empty(const char *dir)
+/* The output folder is as fresh_out() made it. */
+static int is_empty(const struct job *j)
 {
-	char **left = t_dir_list(dir, NULL);
+	char **left = t_dir_list(j->out, NULL);
 	int ok = !left[0];
 
+	if (j->kind->tag)
+		ok = left[0] && !left[1] && same(j->dst, j->src);
 	t_list_free(left);
+	return ok;
+}
+
+/* A root that a step was put into: the step that 'latest' names is as it was, or is the new one. */
+static int is_readable(const struct job *j)
+{
+	char *pointer = t_fmt("%s/latest", j->dst), *from, *to;
+	size_t n;
+	uint8_t *tag = t_file_read(pointer, &n);
+	int ok = tag != NULL;
+
+	if (ok) {
+		const int is_new = !strcmp((char *)tag, j->kind->tag);
+
+		from = t_fmt("%s/%s", is_new ? j->want : j->src, (char *)tag);
+		to = t_fmt("%s/%s", j->dst, (char *)tag);
+		ok = same(from, to);
+		free(from);
+		free(to);
+	}
+	free(tag);
+	free(pointer);
 	return ok;
 }
 
@@ -129,12 +161,39 @@ static void stop_softly(struct job *j, long at, int sig)
 	t_trace(&t, j->argv, at, sig);
 	if (is_done(j) && t.exit == 0)
 		j->whole++;
-	else if (is_empty(j->out) && t.exit != 0)
+	else if (is_empty(j) && t.exit != 0)
 		j->gone++;
 	else
 		complain(j, "output is neither gone nor whole, or the exit code lies",
 			 at, "");
-	again(j, at, is_empty(j->out) ? 0 : 2);
+	again(j, at, is_empty(j) ? 0 : 2);
+}
+
+/* The same for a step that goes beside others. */
+static void kill_in_root(struct job *j, long at)
+{
+	struct t_trace t;
+	char *partial = t_fmt("%s.zckpt-partial", j->dst);
+	int left, whole;
+
+	fresh_out(j);
+	t_trace(&t, j->argv, at, SIGKILL);
+	if (!t.fired || t.signal != SIGKILL)
+		complain(j, "the run could not be killed", at, "");
+	if (!is_readable(j))
+		complain(j, "'latest' names a step that is not whole", at, "");
+	whole = same(j->dst, j->want);
+	left = t_exists(partial);
+	if (left) {	/* a folder without a record is no run */
+		char **in = t_dir_list(partial, NULL);
+
+		left = in[0] != NULL;
+		t_list_free(in);
+	}
+	j->whole += whole;
+	j->partial += !whole && left;
+	again(j, at, whole && !left ? 2 : 0);
+	free(partial);
 }
 
 static void kill_hard(struct job *j, long at)
@@ -150,7 +209,7 @@ static void kill_hard(struct job *j, long at)
 	if (there && !same(j->dst, j->want))
 		complain(j, "a destination that is not whole", at, "");
 	j->whole += there;
-	j->partial += !there && !is_empty(j->out);
+	j->partial += !there && !is_empty(j);
 	/* where the kill came behind the last rename, --force clears the rest */
 	j->argv[2] = there ? "--force" : "--no-progress";
 	again(j, at, 0);
@@ -165,7 +224,7 @@ static void other_plan(struct job *j, long at)
 
 	fresh_out(j);
 	t_trace(&t, j->argv, at, SIGKILL);
-	if (t_exists(j->dst) || is_empty(j->out))
+	if (t_exists(j->dst) || is_empty(j))
 		return;
 	t_run_zckpt(&run, "convert", "--dtype", "bf16", j->src, j->dst, NULL);
 	if (run.exit != 2 && run.exit != 3)
@@ -190,7 +249,7 @@ static void start(struct job *j, const struct kind *k, const char *fixtures)
 	j->want = t_fmt("%s/want", j->work);
 	j->src = t_fmt("%s/deepspeed/%s/ckpt", fixtures, k->fixture);
 	j->argv[n++] = t_zckpt();
-	j->argv[n++] = "convert";
+	j->argv[n++] = k->ranks ? "reshard" : "convert";
 	j->argv[n++] = "--no-progress";	/* its place is taken by --force later */
 	j->argv[n++] = "--threads";
 	j->argv[n++] = "1";
@@ -198,9 +257,15 @@ static void start(struct job *j, const struct kind *k, const char *fixtures)
 		j->argv[n++] = "--state";
 		j->argv[n++] = k->states;
 	}
-	j->argv[n++] = j->src;
+	if (k->ranks)
+		j->argv[n++] = k->ranks;
+	if (k->tag) {
+		j->argv[n++] = "--new-tag";
+		j->argv[n++] = k->tag;
+	}
+	j->argv[n++] = k->tag ? j->dst : j->src;
 	j->argv[n++] = j->dst;
-	t_dir_make(j->out);
+	fresh_out(j);
 }
 
 static void finish(struct job *j)
@@ -233,12 +298,14 @@ static int test_kind(const struct kind *k, const char *fixtures, int sig)
 		t_damage_rename(j.dst, j.want);
 	step = j.calls > PLACES ? (j.calls + PLACES - 1) / PLACES : 1;
 	for (long at = 1; at <= j.calls && j.bad <= 8 && t_exists(j.want); at += step) {
-		if (sig == SIGKILL)
+		if (sig == SIGKILL && k->tag)
+			kill_in_root(&j, at);
+		else if (sig == SIGKILL)
 			kill_hard(&j, at);
 		else
 			stop_softly(&j, at, sig);
 	}
-	if (sig == SIGKILL && !k->states)
+	if (sig == SIGKILL && !k->states && !k->ranks)
 		other_plan(&j, j.calls / 2);
 	if (sig == SIGKILL ? !j.partial : !j.gone)
 		complain(&j, "no place was hit where something was at stake", 0, "");

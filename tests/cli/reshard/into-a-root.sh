@@ -1,0 +1,62 @@
+# A step goes beside others: nothing that is there is lost, 'latest' is changed last, and what
+# stands in the way is named before anything is written.
+F="$FIXTURES/deepspeed"
+cp -r "$F/ds0.19.8-z2-bf16-w3/ckpt" run
+try() { zckpt reshard -q "$@" 2> err; echo "exit $?: $*"; head -n 1 err; }
+tag=$(cat run/latest)
+
+echo '-- beside its own source'
+try 3:2 run run
+try 3:2 run run --force
+try 3:2 run run --new-tag ${tag}_w2 --dry-run
+ls run
+try 3:2 run run --new-tag ${tag}_w2
+ls run; cat run/latest; echo
+zckpt inspect run | sed -n 's/^format *//p'
+zckpt inspect --tag "$tag" run | sed -n 's/^format *//p'
+zckpt digest run | tail -n 1; zckpt digest --tag "$tag" run | tail -n 1
+echo '-- once more: the tag is there'
+try 3:2 run run --tag "$tag" --new-tag ${tag}_w2
+echo '-- replaced, other steps stay'
+try 3:4 run run --tag "$tag" --new-tag ${tag}_w2 --force
+zckpt inspect run | sed -n 's/^format *//p'
+ls run run/${tag}_w2
+
+echo '-- into a root of another run'
+cp -r "$F/ds0.19.8-z3-bf16-w2-client/ckpt" other
+echo mine > other/zero_to_fp32.py
+echo theirs > run/zero_to_fp32.py
+try 3:1 run other --tag "$tag" --new-tag new
+ls other; cat other/latest; echo
+try 3:1 run other --tag "$tag" --new-tag new --force
+ls other; cat other/latest other/zero_to_fp32.py
+try 3:1 run other --tag "$tag" --new-tag newer
+cat other/latest; echo
+
+echo '-- files and folders in the way'
+mkdir -p run/adapter
+echo a > run/adapter/a
+echo b > run/notes
+cp -r "$F/ds0.19.8-z3-bf16-w2-client/ckpt" third
+echo x > third/adapter
+try 3:1 run third --tag "$tag" --new-tag new
+rm third/adapter third/zero_to_fp32.py
+mkdir -p third/notes third/adapter
+echo other > third/adapter/b
+try 3:1 run third --tag "$tag" --new-tag new --force
+rmdir third/notes
+ln -s nowhere third/notes
+try 3:1 run third --tag "$tag" --new-tag new
+rm third/notes
+try 3:1 run third --tag "$tag" --new-tag new
+ls third third/adapter
+
+echo '-- no root'
+mkdir plain empty
+echo x > plain/letter
+try 3:1 run plain --tag "$tag"
+try 3:1 run plain --tag "$tag" --force
+try 3:1 run empty --tag "$tag"
+try 3:1 run "empty/$tag" --tag "$tag" --new-tag in --force
+try 3:1 run err --tag "$tag" --force
+ls . plain empty
