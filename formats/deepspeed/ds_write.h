@@ -35,6 +35,10 @@ struct wr {
 	uint64_t nstores, store_cap;
 };
 
+/* ds_write_own.c: the piece that reads a deflated or big-endian storage of 'file' (open). */
+int ck_wr_own(struct wr *w, const struct ds_file *file, const struct ck_pt_storage *s,
+	      struct ck_pt_piece *piece, struct ckpt_err *err);
+
 /* Begin a file; tensors of 'file' (open, may be NULL) can go into it: take its storages. */
 int ck_wr_begin(struct wr *w, const struct ds_file *file, struct ckpt_err *err);
 /* Lay it out as TAG/NAME.pt and let go of what it took. */

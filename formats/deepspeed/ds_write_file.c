@@ -30,23 +30,19 @@ static int add_piece(struct wr *w, const struct ck_pt_piece *piece, struct ckpt_
 	return 0;
 }
 
-/* Bytes of a storage as they lie in the source. */
+/* Bytes of a storage as they lie in the source; inflated and turned round if need be. */
 static int take_storage(struct wr *w, const struct ds_file *file,
 			const struct ck_pt_storage *s, struct ckpt_err *err)
 {
 	struct ck_pt_piece piece = {
-		.kind = CK_SEG_FILE, .first = s->off, .count = s->bytes, .text = file->path,
-		.slot = CK_NONE,
+		.kind = CK_SEG_FILE, .first = s->off, .count = s->absent ? 0 : s->bytes,
+		.text = file->path, .slot = CK_NONE,
 	};
 	int rc = add_store(w, (enum ckpt_dtype)s->dtype, err);
 
-	if (rc)
-		return rc;
-	if (s->swapped || s->deflated)
-		return ck_fail(err, CKPT_E_UNSUPPORTED, file->path, CKPT_NO_OFFSET,
-			       "%s storages are not resharded", s->swapped ? "big-endian" :
-			       "deflated");
-	return add_piece(w, &piece, err);
+	if (!rc && piece.count && (s->swapped || s->deflated))
+		rc = ck_wr_own(w, file, s, &piece, err);
+	return rc ? rc : add_piece(w, &piece, err);
 }
 
 int ck_wr_begin(struct wr *w, const struct ds_file *file, struct ckpt_err *err)
@@ -132,7 +128,8 @@ static uint64_t store_numel(const struct wr *w, uint32_t number)
 	uint64_t n = 0;
 
 	for (uint64_t i = s->piece; i < s->piece + s->npieces; i++)
-		n += w->piece[i].kind == CK_SEG_STATE ? w->piece[i].count : w->piece[i].count / es;
+		n += w->piece[i].kind == CK_SEG_STATE || w->piece[i].kind == CK_SEG_OWN ?
+		     w->piece[i].count : w->piece[i].count / es;
 	return n;
 }
 

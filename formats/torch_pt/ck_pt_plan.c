@@ -36,7 +36,7 @@ struct making {
 
 static int piece_bytes(const struct ck_pt_piece *p, uint64_t *out, struct ckpt_err *err)
 {
-	if (p->kind == CK_SEG_STATE)
+	if (p->kind == CK_SEG_STATE || p->kind == CK_SEG_OWN)
 		return ck_dtype_bytes(p->dtype, p->count, out, err);
 	*out = p->count;
 	return 0;
@@ -157,6 +157,8 @@ static int plan_piece(struct making *m, const struct ck_pt_piece *p, struct ckpt
 	case CK_SEG_STATE:
 		return ck_plan_state(m->plan, m->saved.want->ix, p->state, p->dtype, p->first,
 				     p->count, p->slot, err);
+	case CK_SEG_OWN:
+		return ck_plan_own_state(m->plan, p->state, p->first, p->count, err);
 	case CK_SEG_ZERO:
 		return ck_plan_zero(m->plan, p->count, err);
 	case CK_SEG_FILE:

@@ -11,10 +11,10 @@
 /* A run of bytes of a storage. */
 struct ck_pt_piece {
 	uint8_t kind;		/* enum ck_seg_kind */
-	uint8_t dtype;		/* STATE: as written; CKPT_F4 goes into a storage of CKPT_F4X2 */
-	uint32_t state;		/* STATE: in the index */
+	uint8_t dtype;		/* STATE, OWN: written so; CKPT_F4 goes into storages of F4X2 */
+	uint32_t state;		/* STATE: in the index; OWN: in the plan's own */
 	uint32_t slot;		/* STATE: digest it counts for, CK_NONE = none */
-	uint64_t first, count;	/* STATE: elements.  FILE: bytes.  else: count of bytes */
+	uint64_t first, count;	/* STATE, OWN: elements.  FILE: bytes.  else: count of bytes */
 	const void *text;	/* LITERAL: bytes; FILE: path */
 };
 

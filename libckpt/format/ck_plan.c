@@ -90,6 +90,38 @@ int ck_plan_state(struct ck_plan *plan, const struct ck_index *ix, uint32_t stat
 	return add_seg(plan, &seg, err);
 }
 
+int ck_plan_own(struct ck_plan *plan, uint64_t memory_limit, struct ck_index **out,
+		struct ckpt_err *err)
+{
+	int rc = 0;
+
+	if (!plan->own) {
+		plan->own = ck_zalloc(sizeof(*plan->own));
+		if (!plan->own)
+			return ck_fail_nomem(err, "an index", sizeof(*plan->own));
+		rc = ck_index_init(plan->own, memory_limit, err);
+		if (rc) {
+			ck_free(plan->own);
+			plan->own = NULL;
+			return rc;
+		}
+	}
+	*out = plan->own;
+	return 0;
+}
+
+int ck_plan_own_state(struct ck_plan *plan, uint32_t state, uint64_t first, uint64_t count,
+		      struct ckpt_err *err)
+{
+	struct ck_seg seg = {
+		.kind = CK_SEG_OWN, .state = state, .dtype = plan->own->state[state].dtype,
+		.first = first, .slot = CK_NONE,
+	};
+	int rc = ck_dtype_bytes(seg.dtype, count, &seg.bytes, err);
+
+	return rc ? rc : add_seg(plan, &seg, err);
+}
+
 int ck_plan_copy(struct ck_plan *plan, const char *path, uint64_t first, uint64_t bytes,
 		 struct ckpt_err *err)
 {
@@ -302,5 +334,8 @@ void ck_plan_release(struct ck_plan *plan)
 	ck_free(plan->slot);
 	ck_free(plan->crc);
 	ck_free(plan->unit);
+	if (plan->own)
+		ck_index_release(plan->own);
+	ck_free(plan->own);
 	memset(plan, 0, sizeof(*plan));
 }

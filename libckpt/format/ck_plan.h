@@ -25,6 +25,7 @@ enum ck_seg_kind {
 	CK_SEG_ZERO,
 	CK_SEG_STATE,	/* elements first .. of 'state', written as 'dtype' */
 	CK_SEG_FILE,	/* bytes first .. of the file at 'text' */
+	CK_SEG_OWN,	/* as STATE, in the plan's own index */
 };
 
 struct ck_seg {
@@ -90,6 +91,7 @@ struct ck_plan {
 	uint64_t crc_open;	/* number + 1 of the one that segments count for, 0 = none */
 	struct ck_unit *unit;
 	uint64_t nunits, unit_cap;
+	struct ck_index *own;	/* what files hold beside tensors, packed or big-endian; or NULL */
 };
 
 #define CK_PLAN_INIT { .seg = NULL }
@@ -102,6 +104,12 @@ int ck_plan_zero(struct ck_plan *plan, uint64_t n, struct ckpt_err *err);
 int ck_plan_state(struct ck_plan *plan, const struct ck_index *ix, uint32_t state,
 		  enum ckpt_dtype dtype, uint64_t first, uint64_t count, uint32_t slot,
 		  struct ckpt_err *err);
+/* The plan's own index, for what the index of the source does not list. */
+int ck_plan_own(struct ck_plan *plan, uint64_t memory_limit, struct ck_index **out,
+		struct ckpt_err *err);
+/* A run of elements of a state in there, as stored. */
+int ck_plan_own_state(struct ck_plan *plan, uint32_t state, uint64_t first, uint64_t count,
+		      struct ckpt_err *err);
 /* Bytes [first, first + bytes) of a file. */
 int ck_plan_copy(struct ck_plan *plan, const char *path, uint64_t first, uint64_t bytes,
 		 struct ckpt_err *err);

@@ -40,6 +40,7 @@ struct worker {
 struct run {
 	const struct ck_run_job *job;
 	struct ck_reader *reader;
+	struct ck_reader *own;		/* of the plan's own index, if it has one */
 	struct ck_fdpool *pool;		/* for files that are copied */
 	struct worker *worker;
 	uint32_t threads;
@@ -87,6 +88,10 @@ static int make_bytes(struct run *run, struct worker *w, const struct ck_seg *s,
 		return ck_reader_read(run->reader, &run->job->ix->state[s->state],
 				      s->first + skip / es, n / es, s->dtype, dst, w->scratch,
 				      &w->overflows, err);
+	case CK_SEG_OWN:
+		return ck_reader_read(run->own, &run->job->plan->own->state[s->state],
+				      s->first + skip / es, n / es, s->dtype, dst, w->scratch,
+				      NULL, err);
 	case CK_SEG_FILE:
 		rc = ck_src_open(run->pool, s->text, &src, err);
 		if (rc)
@@ -434,6 +439,7 @@ static void release(struct run *run)
 	}
 	ck_free(run->worker);
 	ck_reader_free(run->reader);
+	ck_reader_free(run->own);
 	ck_fdpool_free(run->pool);
 	pthread_mutex_destroy(&run->telling);
 	pthread_mutex_destroy(&run->lock);
@@ -480,8 +486,12 @@ int ck_run(const struct ck_run_job *job, struct ck_run_stats *stats_out, struct 
 			rc = ck_fail_nomem(err, "a pool of files", 0);
 	}
 	if (!rc)
-		rc = ck_reader_new(job->ix, job->limits, job->opts->mem_limit / 2, &run.reader,
+		rc = ck_reader_new(job->ix, job->limits,
+				   job->opts->mem_limit / (job->plan->own ? 4 : 2), &run.reader,
 				   err);
+	if (!rc && job->plan->own)
+		rc = ck_reader_new(job->plan->own, job->limits, job->opts->mem_limit / 4,
+				   &run.own, err);
 	if (!rc)
 		rc = ck_pool_run(run.threads, ours, run_unit, &run, err);
 	if (!rc)
