@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "cli_batch.h"
 
 #define AT(field) offsetof(struct args, field)
 #define MAX_WORLD 4096
@@ -44,6 +45,7 @@ struct reshard {
 	struct ckpt_run_opts run;
 	struct progress progress;
 	struct ckpt *ck;
+	struct batch batch;
 	int settled;		/* what a killed run had begun is finished */
 	struct ckpt_report report;
 	struct ckpt_err err;
@@ -193,6 +195,7 @@ static void print_report(const struct reshard *r)
 		cli_say("read %s, wrote %s in %.2f s, %" PRIu32 " threads",
 			out_size(r->report.read_bytes), out_size(r->report.written_bytes),
 			r->report.seconds, r->report.threads);
+	batch_say(&r->batch);
 }
 
 static void print_json(const struct reshard *r, int status)
@@ -212,6 +215,7 @@ static void print_json(const struct reshard *r, int status)
 		json_uint(&json, "written_bytes", r->report.written_bytes);
 		json_uint(&json, "resumed_bytes", r->report.resumed_bytes);
 		json_seconds(&json, "seconds", r->report.seconds);
+		batch_json(&r->batch, &json);
 	}
 	json_close(&json, '}');
 }
@@ -228,6 +232,7 @@ static int run_job(struct reshard *r)
 	cli_run_opts(r->args, &r->progress, &r->run);
 	rc = ckpt_reshard(r->ck, r->dst, &r->opts, &r->report, &r->err);
 	progress_end(&r->progress);
+	batch_read(&r->batch, r->ck, r->opts.world);
 	out_findings(r->ck, 0, r->args->verbose ? CKPT_INFO : CKPT_WARN, r->args->verbose);
 	return rc ? cli_fail(NULL, r->ck, &r->err) : EXIT_DONE;
 }
@@ -268,10 +273,12 @@ static int run(struct args *args, int argc, char **argv)
 	if (status)
 		return status;
 	status = cli_open(args, NULL, &r.sources, &r.ck, &r.err);
-	if (!status && is_settled(&r))
+	if (!status && is_settled(&r)) {
 		cli_say("a run that was killed had made this step; the rest of it is done");
-	else if (!status)
+		batch_read(&r.batch, r.ck, r.opts.world);
+	} else if (!status) {
 		status = run_job(&r);
+	}
 	if (r.err.code != CKPT_E_CANCELED) {
 		if (args->json)
 			print_json(&r, status);

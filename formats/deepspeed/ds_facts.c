@@ -133,6 +133,20 @@ static int add_scaler(struct ds_step *ds, struct ckpt_err *err)
 	return add_value(ds, "loss_scale", ck_val_get(scaler->u.obj->state, "cur_scale"), err);
 }
 
+/* What a step of the optimizer takes, as the configuration that the step keeps says it. */
+static int add_batch(struct ds_step *ds, struct ckpt_err *err)
+{
+	static const char *const keys[] = {
+		"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
+	};
+	const struct ck_val *config = ck_val_get(ds->model, "ds_config");
+	int rc = 0;
+
+	for (size_t i = 0; !rc && config && i < CK_ARRAY_LEN(keys); i++)
+		rc = add_value(ds, keys[i], ck_val_get(config, keys[i]), err);
+	return rc;
+}
+
 int ck_ds_add_facts(struct ds_step *ds, struct ckpt_err *err)
 {
 	static const char *const keys[] = {
@@ -144,6 +158,8 @@ int ck_ds_add_facts(struct ds_step *ds, struct ckpt_err *err)
 
 	for (size_t i = 0; !rc && i < CK_ARRAY_LEN(keys); i++)
 		rc = add_value(ds, keys[i], ck_val_get(ds->model, keys[i]), err);
+	if (!rc)
+		rc = add_batch(ds, err);
 	if (!rc && ds->zero)
 		rc = add_scaler(ds, err);
 	if (!rc && ck_val_seq(ck_ds_param_groups(ds, ds->zero), &group, &n)) {

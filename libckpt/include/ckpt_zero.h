@@ -467,6 +467,42 @@ CKPT_API int ckpt_z3_pieces_init(struct ckpt_z3_pieces *it, const uint64_t *nume
 CKPT_API int ckpt_z3_pieces_next(struct ckpt_z3_pieces *it,
 				 struct ckpt_zero_piece *piece_out);
 
+/* ---- batches: what one optimizer step takes is micro x accumulation x world samples ---- */
+
+#define CKPT_ZERO_MAX_BATCH ((uint64_t)1 << 32)
+
+/* 0 = not given.  'train' is the global batch. */
+struct ckpt_zero_batch {
+	uint64_t train, micro, accumulation;
+};
+
+/*
+ * Fill in what is not given as DeepSpeed's configuration does, rounding down: with 'train',
+ * one of the others, or an accumulation of 1; without it, 'micro' and an accumulation of 1 if
+ * that is not given.  0 if the three fit together then; 1 if not, where DeepSpeed ends with
+ * "Check batch related parameters" (they are filled in all the same); -1 if neither 'train' nor
+ * 'micro' is given, for a world of 0 or above the largest, or above CKPT_ZERO_MAX_BATCH.
+ *
+ *	train 32, micro 4, world 4            ->  accumulation 2
+ *	micro 4, accumulation 1, world 4      ->  train 16
+ *	train 32, micro 4, acc. 1, world 4    ->  1: 4 x 1 x 4 is not 32
+ *	train 32, micro 4, world 3            ->  1: accumulation 2, and 4 x 2 x 3 is not 32
+ */
+CKPT_API int ckpt_zero_batch_fill(struct ckpt_zero_batch *batch, uint32_t world);
+
+/*
+ * The batch of the same 'train' on 'world' ranks with the largest micro-batch that is not
+ * above 'batch->micro' (memory).  0, or 1 if no batch is that large on so many ranks: then
+ * '*out' is the one nearest to it, the smaller of two.  -1 if 'train' or 'micro' is 0 or too
+ * large, or the world is.  Cost: a square root of 'train'.
+ *
+ *	train 32, micro 4, 8 ranks  -> 4:  micro 4, accumulation 2
+ *	train 120, micro 60, 2 ranks  -> 3:  micro 40, accumulation 1
+ *	train 32, micro 4, 8 ranks  -> 3:  1: train 33, micro 1, accumulation 11
+ */
+CKPT_API int ckpt_zero_batch_keep(const struct ckpt_zero_batch *batch, uint32_t world,
+				  struct ckpt_zero_batch *out);
+
 #ifdef __cplusplus
 }
 #endif
