@@ -155,9 +155,9 @@ static void say_then(const struct batch *b)
 
 static void say_batch(const struct batch *b)
 {
-	cli_say("batch: %" PRIu64 " samples a step = micro-batch %" PRIu64 " x accumulation %" PRIu64
-		" x %" PRIu32 " %s", b->now.train, b->now.micro, b->now.accumulation, b->from,
-		ranks(b->from));
+	cli_say("batch: %" PRIu64 " samples a step = micro-batch %" PRIu64 " x accumulation %"
+		PRIu64 " x %" PRIu32 " %s", b->now.train, b->now.micro, b->now.accumulation,
+		b->from, ranks(b->from));
 	say_then(b);
 	if (b->fits > 0)
 		cli_say("  the configuration in the step does not do there: DeepSpeed stops at %"

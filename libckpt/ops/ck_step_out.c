@@ -7,7 +7,7 @@
 #include "libckpt/ops/ck_deliver.h"
 #include "libckpt/ops/ck_step_out.h"
 
-static double now(void)
+double ck_step_clock(void)
 {
 	struct timespec ts;
 
@@ -21,6 +21,16 @@ int ck_step_check_world(uint32_t world, struct ckpt_err *err)
 		return 0;
 	return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 		       "a world of %u ranks; 1 to %u are possible", world, CK_STEP_MAX_WORLD);
+}
+
+int ck_step_check_tag(const char *tag, struct ckpt_err *err)
+{
+	if (*tag && !strpbrk(tag, "/[]*?") && strcmp(tag, ".") && strcmp(tag, "..") &&
+	    strcmp(tag, "latest") && strcmp(tag, "latest_universal"))
+		return 0;
+	return ck_fail(err, CKPT_E_USAGE, tag, CKPT_NO_OFFSET,
+		       "this cannot name a step: a plain name of a folder is wanted, without / and "
+		       "[]*?; --new-tag gives one");
 }
 
 /* In one arena, which ckpt_report_free() releases. */
@@ -53,25 +63,38 @@ static int make_report(const struct ck_step_out *o, const char *dst,
 	return 0;
 }
 
+/* The folder of the step in the result: that of the plan's first file. */
+static char *step_of(const struct ck_plan *plan)
+{
+	const char *name = plan->nfiles ? plan->file[0].name : "";
+
+	return ck_strndup(name, strcspn(name, "/"));
+}
+
 static int run_plan(const struct ck_step_out *o, const char *dst, struct ck_run_stats *stats,
 		    struct ckpt_err *err)
 {
 	struct ckpt_run_opts run;
+	char *step = step_of(o->plan);
 	const struct ck_deliver d = {
 		.ck = o->ck, .plan = o->plan, .dst = dst, .is_dir = true, .flags = o->flags,
 		.run = &run, .part = o->part, .nparts = o->nparts,
-		.fingerprint = ck_hasher_sum(o->ck->ix.fingerprint),
+		.fingerprint = ck_hasher_sum(o->ck->ix.fingerprint), .step = step,
+		.driver = ck_format_by_name("deepspeed"),
 	};
+	int rc;
 
 	ck_run_opts_fill(o->run, &run);
-	return ck_deliver(&d, stats, err);
+	rc = step ? ck_deliver(&d, stats, err) : ck_fail_nomem(err, "a file name", 0);
+	ck_free(step);
+	return rc;
 }
 
 int ck_step_deliver(const struct ck_step_out *out, struct ckpt_report *report_out,
 		    struct ckpt_err *err)
 {
-	const uint64_t before = ck_fdpool_bytes(out->ck->pool);
-	const double began = now();
+	const uint64_t before = out->began ? out->read_before : ck_fdpool_bytes(out->ck->pool);
+	const double began = out->began ? out->began : ck_step_clock();
 	struct ck_run_stats stats = { 0 };
 	size_t n = strlen(out->dst);
 	char *dst;
@@ -85,7 +108,7 @@ int ck_step_deliver(const struct ck_step_out *out, struct ckpt_report *report_ou
 		rc = make_report(out, dst, &stats, report_out, err);
 		if (!rc) {
 			report_out->read_bytes = ck_fdpool_bytes(out->ck->pool) - before;
-			report_out->seconds = now() - began;
+			report_out->seconds = ck_step_clock() - began;
 		}
 	}
 	ck_free(stats.digest);

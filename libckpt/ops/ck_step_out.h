@@ -17,10 +17,19 @@ struct ck_step_out {
 	unsigned flags;			/* CKPT_CONVERT_* */
 	const struct ckpt_run_opts *run;	/* may be NULL */
 	uint32_t part, nparts;
+	double began;			/* ck_step_clock() and bytes read when the verb began; */
+	uint64_t read_before;		/* began 0 = now */
 };
+
+double ck_step_clock(void);
 
 /* CKPT_E_USAGE unless 1 to CK_STEP_MAX_WORLD. */
 int ck_step_check_world(uint32_t world, struct ckpt_err *err);
+/*
+ * The step is one folder of the result, and DeepSpeed's loader takes its name for a pattern:
+ * CKPT_E_USAGE if the name is not fit for both.
+ */
+int ck_step_check_tag(const char *tag, struct ckpt_err *err);
 /* '*report_out' (may be NULL) is filled on success.  Codes of ck_deliver(). */
 int ck_step_deliver(const struct ck_step_out *out, struct ckpt_report *report_out,
 		    struct ckpt_err *err);

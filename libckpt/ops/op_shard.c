@@ -274,6 +274,8 @@ int ck_shard(struct ckpt *ck, const char *dst, const struct ckpt_shard_opts *opt
 							 CKPT_WARN : CKPT_ERROR);
 	int rc = f ? ck_findings_fail(f, err) : ck_step_check_world(opts->world, err);
 
+	if (!rc && opts->tag)
+		rc = ck_step_check_tag(opts->tag, err);
 	if (!rc)
 		rc = make_plan(&s, err);
 	if (!rc)

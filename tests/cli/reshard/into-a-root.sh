@@ -60,3 +60,7 @@ try 3:1 run empty --tag "$tag"
 try 3:1 run "empty/$tag" --tag "$tag" --new-tag in --force
 try 3:1 run err --tag "$tag" --force
 ls . plain empty
+
+echo '-- the folder given is the step itself, by a name that is none'
+(cd run/$tag && zckpt reshard -q 3:1 . ../../dot 2> ../../err; echo "exit $?"); head -n 1 err
+(cd run/$tag && zckpt reshard -q 3:1 . ../../dot --new-tag one); ls dot
