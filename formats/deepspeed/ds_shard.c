@@ -135,15 +135,6 @@ static struct ck_val *scheduler(struct ck_arena *a)
 	return ck_val_dict_sets(a, d, "lr_lambdas", ck_val_new_list(a));
 }
 
-/* builtins.set([]), as protocol 2 has it. */
-static struct ck_val *empty_set(struct ck_arena *a)
-{
-	struct ck_val *none = ck_val_new_list(a);
-
-	return ck_val_new_object(a, CK_HOW_REDUCE, ck_val_new_global(a, "__builtin__", "set"),
-				 ck_val_new_tuple(a, &none, 1));
-}
-
 static struct ck_val *make_model(struct ck_arena *a, const struct ck_index *ix,
 				 const struct ck_shard_want *want)
 {
@@ -153,7 +144,6 @@ static struct ck_val *make_model(struct ck_arena *a, const struct ck_index *ix,
 	d = ck_val_dict_sets(a, d, "module", module(a, ix, want));
 	d = ck_val_dict_sets(a, d, "buffer_names", buffers(a, ix));
 	d = ck_val_dict_sets(a, d, "lr_scheduler", scheduler(a));
-	d = ck_val_dict_sets(a, d, "sparse_tensor_module_names", empty_set(a));
 	for (size_t i = 0; i < CK_ARRAY_LEN(zeros); i++)
 		d = ck_val_dict_sets(a, d, zeros[i], ck_val_new_int(a, 0));
 	d = ck_val_dict_sets(a, d, "mp_world_size", ck_val_new_int(a, 1));

@@ -32,8 +32,8 @@ static const struct {
 	{ "module", 0, 0 }, { "buffer_names", 4, 2 }, { "optimizer", 0, 0 },
 	{ "param_shapes", 6, 0 }, { "frozen_param_shapes", 9, 1 }, { "shared_params", 9, 2 },
 	{ "frozen_param_fragments", 9, 1 }, { "lr_scheduler", 0, 0 }, { "data_sampler", 8, 0 },
-	{ "random_ltd", 8, 0 }, { "sparse_tensor_module_names", 5, 5 }, { "skipped_steps", 0, 0 },
-	{ "global_steps", 0, 0 }, { "global_samples", 0, 0 }, { "dp_world_size", 0, 0 },
+	{ "random_ltd", 8, 0 }, { "sparse_tensor_module_names", 5, 5 },
+	{ "skipped_steps", 0, 0 }, { "global_steps", 0, 0 }, { "global_samples", 0, 0 }, { "dp_world_size", 0, 0 },
 	{ "mp_world_size", 0, 0 }, { "checkpoint_parallel_dimensions", 19, 5 },
 	{ "ds_config", 0, 0 }, { "ds_version", 0, 0 },
 };
@@ -47,14 +47,25 @@ static struct ck_val *degrees(struct wr *w)
 	return ck_val_dict_sets(a, dict, "tp_degree", ck_val_new_int(a, 1));
 }
 
+/* set([]), as protocol 2 has it. */
+static struct ck_val *empty_set(struct ck_arena *a)
+{
+	struct ck_val *none = ck_val_new_list(a);
+
+	return ck_val_new_object(a, CK_HOW_REDUCE, ck_val_new_global(a, "__builtin__", "set"),
+				 ck_val_new_tuple(a, &none, 1));
+}
+
 static struct ck_val *model_value(struct wr *w, const struct ck_val *root, const char *key)
 {
 	struct ck_val *old = ck_val_get(root, key);
 
 	if (!strcmp(key, "ds_version"))
 		return ck_wr_version(w);
-	if (!old && !strcmp(key, "sparse_tensor_module_names"))
+	if (!old && !strcmp(key, "sparse_tensor_module_names")) {
 		old = ck_val_get(root, "csr_tensor_module_names");	/* before 0.5.5 */
+		return old ? old : empty_set(&w->arena);
+	}
 	if (old)
 		return old;
 	return strcmp(key, "checkpoint_parallel_dimensions") ? ck_val_new_none(&w->arena) :
@@ -69,6 +80,14 @@ static bool is_model_key(const char *key)
 	return !strcmp(key, "csr_tensor_module_names");
 }
 
+/* 0.19.8 gave one up. */
+static bool has_model_key(const struct wr *w, size_t i)
+{
+	return ck_wr_since(w, model_keys[i].minor, model_keys[i].patch) &&
+	       !(ck_wr_since(w, 19, 8) &&
+		 !strcmp(model_keys[i].name, "sparse_tensor_module_names"));
+}
+
 struct ck_val *ck_wr_model_keys(struct wr *w, const struct ck_val *root)
 {
 	struct ck_val *dict = ck_val_new_dict(&w->arena);
@@ -76,7 +95,7 @@ struct ck_val *ck_wr_model_keys(struct wr *w, const struct ck_val *root)
 	uint64_t n;
 
 	for (size_t i = 0; dict && i < CK_ARRAY_LEN(model_keys); i++)
-		if (ck_wr_since(w, model_keys[i].minor, model_keys[i].patch))
+		if (has_model_key(w, i))
 			dict = ck_val_dict_sets(&w->arena, dict, model_keys[i].name,
 						model_value(w, root, model_keys[i].name));
 	if (!ck_val_pairs(root, &item, &n))

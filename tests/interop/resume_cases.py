@@ -114,7 +114,7 @@ def print_table(rows):
         f = c["fixture"]
         loss = "-" if r.get("losses") is None else "%.1e" % r["losses"]
         print("| %s | %d | %d | %s to %s | %s | %s | %d/%d | %s | %s | %s | %s |" % (
-            f.name, f.world, c["world"], f.stage, c["stage"], " ".join(c["args"]), f.version,
+            f.name, f.world, c["world"], f.stage, c["stage"], " ".join(c["args"]), c["version"],
             r.get("equal", 0), r.get("wanted", 0), loss, yes(r.get("z2f")),
             yes(r.get("universal")), "FAILED" if r["said"] else "ok"))
 
@@ -142,13 +142,13 @@ def refusals(exe, fixtures, work):
 
 def job_of(c, ckpt, every):
     f = c["fixture"]
-    alike = [o.folder for o in every if o.version == f.version and o.stage == c["stage"] and
+    alike = [o.folder for o in every if o.version == c["version"] and o.stage == c["stage"] and
              not o.why_not()]
     zero = json.dumps({**({} if c["stage"] == "3" else f.zero), **c["zero"]})
     rr = '"round_robin_gradients": true' in zero
     return {"id": c["id"], "fixture": os.path.abspath(f.folder), "ckpt": ckpt,
             "world": c["world"], "stage": c["stage"], "zero": c["zero"],
-            "zero_text": "round_robin" if rr else "",
+            "version": c["version"], "zero_text": "round_robin" if rr else "",
             "alike": os.path.abspath(alike[0]) if alike else None}
 
 
@@ -182,9 +182,11 @@ def main():
         n["skipped"] += 1
     if a.unchanged:
         chosen = [{"fixture": f, "world": f.world, "stage": f.stage, "args": [], "zero": {},
+                   "version": f.version,
                    "traits": f.traits(f.stage, f.world), "id": f.name} for f in usable]
     else:
         every = combinations(usable, LONG_WORLDS if a.long else WORLDS)
+        every = [c for c in every if c["version"] in have]
         every = [c for c in every if a.long or c["stage"] != "0"]
         if a.same_stage:
             every = [c for c in every if c["stage"] == c["fixture"].stage != "0"]
@@ -222,7 +224,7 @@ def main():
             elif said:
                 rows.append((c, {"said": [said]}))
             else:
-                jobs[c["fixture"].version].append(job_of(c, ckpt, every_fixture))
+                jobs[c["version"]].append(job_of(c, ckpt, every_fixture))
                 made[c["id"]] = c
     print("resume: %d combinations (seed %d), %d checkpoints made in %.1f s" % (
         len(chosen), a.seed, len(made), time.time() - began), flush=True)

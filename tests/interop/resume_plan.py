@@ -7,6 +7,7 @@ import random
 
 WORLDS = (1, 2, 3, 4, 5, 8)
 OPTION_WORLDS = (1, 3, 8)
+TO_VERSIONS = ("0.19.8", "0.16.9", "0.14.5")    # --ds-version
 LONG_WORLDS = (1, 2, 3, 4, 5, 6, 7, 8)          # 7 does not divide the batch: no losses there
 
 # ------------------------------------------------------------------ what to run
@@ -70,6 +71,14 @@ class Fixture:
             out.append("0")             # only in the long form
         return tuple(out)
 
+    def other_versions(self, stage):
+        """The DeepSpeed versions that can run this case as well as the one that wrote it."""
+        plain = not set(self.zero) - {"sub_group_size", "round_robin_gradients", "overlap_comm"}
+        if not plain or self.opt != "adamw" or stage == "0" or self.spec.get("cfg"):
+            return ()
+        return tuple(v for v in TO_VERSIONS if v != self.version and
+                     not (v == "0.14.5" and self.precision == "fp16"))  # its torch lacks that
+
     def traits(self, stage, world):
         s, m = self.spec, self.spec["model"]
         out = {"stage %s" % stage, self.precision, "DeepSpeed %s" % self.version,
@@ -100,9 +109,10 @@ NEED = {"stage 1": 10, "stage 2": 10, "stage 3": 10, "stage bf16": 6, "bf16": 15
         "3 to 1": 2, "1 to 2": 1, "2 to 1": 1, "bf16 to 3": 1, "3 to bf16": 1, "bf16 to 2": 1,
         "2 to bf16": 1, "bf16 to bf16": 2, "2 to 2": 5, "3 to 3": 5, "1 to 1": 2,
         "more ranks": 12, "fewer ranks": 12, "client state": 2, "overflow": 2, "scheduler": 2,
-        "no step yet": 1, "chosen sub-groups": 2, "chosen round robin": 2}
+        "no step yet": 1, "chosen sub-groups": 2, "chosen round robin": 2,
+        "other version": 6}
 
-CHOSEN = {t for t in NEED if t.startswith("chosen")}
+CHOSEN = {t for t in NEED if t.startswith("chosen")} | {"other version"}
 
 
 def combinations(fixtures, worlds):
@@ -113,7 +123,7 @@ def combinations(fixtures, worlds):
                 if world == f.world and stage == f.stage:
                     continue
                 base = {"fixture": f, "world": world, "stage": stage, "args": [], "zero": {},
-                        "traits": f.traits(stage, world)}
+                        "version": f.version, "traits": f.traits(stage, world)}
                 out.append(base)
                 # the same again with a choice of the command line
                 more = {}
@@ -129,6 +139,9 @@ def combinations(fixtures, worlds):
                 elif stage in ("1", "2") and f.opt == "adamw":
                     more = dict(args=["--round-robin"], zero={"round_robin_gradients": True})
                     name = {"chosen round robin"}
+                for v in f.other_versions(stage) if world in OPTION_WORLDS else ():
+                    out.append(dict(base, args=["--ds-version", v], version=v,
+                                    traits=base["traits"] | {"other version"}))
                 if more:
                     gone = {"round robin"} if "--no-round-robin" in more["args"] else set()
                     out.append(dict(base, traits=(base["traits"] | name) - gone, **more))

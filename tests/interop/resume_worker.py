@@ -58,7 +58,13 @@ def check_scalars(case, live, got):
     return said
 
 
-def check_tensors(facts, truth, got):
+def same_narrowed(a, b):
+    """Equal in the narrower of both types: older versions keep buffers in the run's precision."""
+    narrow = min(a.dtype, b.dtype, key=lambda d: d.itemsize)
+    return a.shape == b.shape and a.to(narrow).equal(b.to(narrow))
+
+
+def check_tensors(facts, truth, got, other_version):
     """(number equal, number wanted, sentences)"""
     import shards
     lost = set(facts["not_in_checkpoint"])
@@ -70,6 +76,8 @@ def check_tensors(facts, truth, got):
     for k, t in want.items():
         if k not in got:
             said.append("%s is missing" % k)
+        elif other_version and k.endswith("|buffer") and same_narrowed(got[k], t):
+            equal += 1
         elif not shards.same_bits(got[k], t):
             a, b = got[k].float().reshape(-1), t.float().reshape(-1)
             far = "%d of %d elements" % (int((a != b).sum()), a.numel()) \
@@ -102,7 +110,8 @@ def resume(job, rank, world, report):
     result = {"id": job["id"], "losses": None}
     if rank == 0:
         truth = load_file(os.path.join(job["fixture"], "truth.safetensors"))
-        result["equal"], result["wanted"], said = check_tensors(facts, truth, state)
+        result["equal"], result["wanted"], said = check_tensors(
+            facts, truth, state, job["version"] != facts["deepspeed"])
         if fresh is not None and net.norm.weight.requires_grad and \
                 fresh.equal(net.norm.weight):
             said.append("the weights are those from before the load")
@@ -180,7 +189,7 @@ def beyond_converter(job, facts):
     Stage 3: more than one sub-group before 0.18, and before 0.19.2 garbage where a rank lies
     wholly past a parameter's end.
     """
-    version = tuple(int(x) for x in facts["deepspeed"].split("."))
+    version = tuple(int(x) for x in job["version"].split("."))
     train = [p for p in facts["params"] if p["requires_grad"]]
     if job["stage"] != "3":
         sizes = collections.Counter()
@@ -248,6 +257,10 @@ CHANGING = ("module", "param_shapes", "frozen_param_shapes", "frozen_param_fragm
             "universal_checkpoint_info")
 
 
+OF_VERSION = ("ds_version", "checkpoint_parallel_dimensions", "data_sampler", "random_ltd",
+              "sparse_tensor_module_names")
+
+
 def check_client(job, facts):
     """Every object of the model files that does not depend on world and stage is as before."""
     import unpickle_equal
@@ -262,14 +275,15 @@ def check_client(job, facts):
     if len(new) != want:
         said.append("%d model files, want %d" % (len(new), want))
     for r, path in enumerate(sorted(new, key=len)):     # rank r of stage 3 is as rank r mod N
+        changing = CHANGING + (OF_VERSION if job["version"] != facts["deepspeed"] else ())
         source = unpickle_equal.load(sorted(old, key=len)[r % len(old)])
         made = unpickle_equal.load(path)
         if made["dp_world_size"] != job["world"]:
             said.append("dp_world_size %s in %s" % (made["dp_world_size"],
                                                     os.path.basename(path)))
         said += ["%s: %s" % (os.path.basename(path), s) for s in unpickle_equal.differences(
-            {k: v for k, v in source.items() if k not in CHANGING},
-            {k: v for k, v in made.items() if k not in CHANGING}, storages=False)]
+            {k: v for k, v in source.items() if k not in changing},
+            {k: v for k, v in made.items() if k not in changing}, storages=False)]
         del made
     return said
 
