@@ -32,8 +32,8 @@ static const struct {
 	{ "module", 0, 0 }, { "buffer_names", 4, 2 }, { "optimizer", 0, 0 },
 	{ "param_shapes", 6, 0 }, { "frozen_param_shapes", 9, 1 }, { "shared_params", 9, 2 },
 	{ "frozen_param_fragments", 9, 1 }, { "lr_scheduler", 0, 0 }, { "data_sampler", 8, 0 },
-	{ "random_ltd", 8, 0 }, { "sparse_tensor_module_names", 5, 5 },
-	{ "skipped_steps", 0, 0 }, { "global_steps", 0, 0 }, { "global_samples", 0, 0 }, { "dp_world_size", 0, 0 },
+	{ "random_ltd", 8, 0 }, { "sparse_tensor_module_names", 5, 5 }, { "skipped_steps", 0, 0 },
+	{ "global_steps", 0, 0 }, { "global_samples", 0, 0 }, { "dp_world_size", 0, 0 },
 	{ "mp_world_size", 0, 0 }, { "checkpoint_parallel_dimensions", 19, 5 },
 	{ "ds_config", 0, 0 }, { "ds_version", 0, 0 },
 };

@@ -1,0 +1,66 @@
+/*
+ * ckpt_shard.h -- weights to the step that a ZeRO run begins with.  Part of <ckpt.h>.
+ */
+#ifndef CKPT_SHARD_H
+#define CKPT_SHARD_H
+
+#include "ckpt.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum ckpt_shard_groups {
+	CKPT_GROUPS_ONE = 0,		/* one param group */
+	CKPT_GROUPS_DECAY = 1,		/* two, as Hugging Face's Trainer has: the second one
+					   holds biases and norms and has no weight decay */
+};
+
+/* NaN in a number: what ds_config_path says, else the value in brackets. */
+struct ckpt_shard_opts {
+	size_t size;
+	const struct ckpt_run_opts *run;
+	uint32_t world;			/* ranks of the result, 1 to 4096 */
+	int stage;			/* 1, 2, 3; 4 = BF16_Optimizer; -1 = the configuration's */
+	int round_robin;		/* 0, 1; -1 = the configuration's */
+	uint64_t sub_group_size;	/* stage 3; 0 = the configuration's, else 1e9 */
+	const char *tag;		/* NULL = "global_step0" */
+	unsigned flags;			/* CKPT_CONVERT_FORCE, _RESTART, _DRY_RUN, _STRICT */
+	uint32_t part, nparts;		/* as in ckpt_convert_opts */
+	const char *ds_version;		/* of who is to load it; NULL = "0.19.8" */
+	enum ckpt_dtype dtype;		/* BF16, F16, F32; 0 = as configured, or as stored */
+	const char *ds_config_path;	/* a DeepSpeed configuration, or NULL */
+	const char *config_path;	/* config.json; NULL = the one beside the weights */
+	const char *order_path;		/* names of the parameters, a line each, in the order of
+					   named_parameters(); NULL = known from config.json */
+	enum ckpt_shard_groups groups;
+	double lr;			/* (must be said somewhere) */
+	double first_lr;		/* of the first step (what a scheduler of the configuration
+					   begins with, else lr) */
+	double weight_decay;		/* (0) */
+	double beta1, beta2, eps;	/* (0.9, 0.999, 1e-8) */
+	const char *const *frozen;	/* patterns of parameters that are not trained, or NULL */
+	const char *const *buffers;	/* patterns of tensors that are no parameters, or NULL */
+};
+
+/*
+ * Write a complete ZeRO step 0 from the weights of 'ck' (any format): masters are the weights,
+ * moments are zero, so that DeepSpeed begins a run by resuming it.  A folder 'dst' with 'latest'
+ * and the step.  Afterwards the tensors of 'ck' have the roles they were given.
+ *
+ * Checks, memory, commit and journal are those of ckpt_convert().  '*report_out' (may be NULL)
+ * is filled on success.
+ * Returns 0 or the negative of
+ *	CKPT_E_UNSUPPORTED  an architecture whose order of parameters is not known, without
+ *	                    order_path; an optimizer that is no Adam
+ *	CKPT_E_MISMATCH     a tensor that the order does not have, or one that is missing
+ *	CKPT_E_USAGE        no learning rate, no stage, a pattern that fits nothing
+ *	and the codes of ckpt_convert().
+ */
+CKPT_API int ckpt_shard(struct ckpt *ck, const char *dst, const struct ckpt_shard_opts *opts,
+			struct ckpt_report *report_out, struct ckpt_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
