@@ -4,7 +4,7 @@
 #ifndef CKPT_SHARD_H
 #define CKPT_SHARD_H
 
-#include "ckpt.h"
+#include <ckpt.h>
 
 #ifdef __cplusplus
 extern "C" {

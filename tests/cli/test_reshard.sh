@@ -24,14 +24,14 @@ fail() { failed=$((failed + 1)); echo "FAILED $1: $2"; }
 # there CASE WORLD: 1 if it was refused
 there() {
 	rm -rf "$work/there" "$work/back" "$work/same"
-	"$zckpt" reshard -q --sync none --threads 1 --world "$2" "$fixtures/$1/ckpt" "$work/there" 2> "$work/err"
+	"$zckpt" reshard -q --sync none --threads 1 --world "$2" $named "$fixtures/$1/ckpt" "$work/there" 2> "$work/err"
 }
 
 # and_back CASE WORLD EXCEPT
 and_back() {
 	local world=$2
 	"$zckpt" reshard -q --sync none --world "$world" "$work/there" "$work/back" 2> "$work/err" &&
-		"$zckpt" reshard -q --sync none --world "$world" "$fixtures/$1/ckpt" "$work/same" 2> "$work/err" &&
+		"$zckpt" reshard -q --sync none --world "$world" $named "$fixtures/$1/ckpt" "$work/same" 2> "$work/err" &&
 		diff -r $3 "$work/back" "$work/same" > "$work/diff" 2>&1
 }
 
@@ -40,6 +40,8 @@ for name in $(ls "$fixtures"); do
 	grep -qs '"refuse": false' "$dir/case.json" || continue
 	own=$(sed -n 's/^ "world": \([0-9]*\),/\1/p' "$dir/case.json")
 	want=$(root_of "$dir/ckpt")
+	named=''	# DeepSpeed cannot load a tag with brackets, so it must be given another
+	case $name in *-oddtag) named='--new-tag plain' ;; esac
 	for world in 1 2 3 4 5 7 8 16; do
 		[ -n "${ZCKPT_LONG-}" ] || [ $((RANDOM % 8)) = 0 ] || continue
 		if ! there "$name" "$world"; then
@@ -75,6 +77,8 @@ for name in $(ls "$fixtures"); do
 	grep -qs '"refuse": false' "$dir/case.json" || continue
 	case $name in *-z0-* | *17.6*bf16opt) continue ;; esac
 	want=$(root_of "$dir/ckpt")
+	named=''	# DeepSpeed cannot load a tag with brackets, so it must be given another
+	case $name in *-oddtag) named='--new-tag plain' ;; esac
 	for stage in 1 2 3 bf16; do
 		[ -n "${ZCKPT_LONG-}" ] || [ $((RANDOM % 6)) = 0 ] || continue
 		world=$((RANDOM % 8 + 1))
@@ -84,7 +88,7 @@ for name in $(ls "$fixtures"); do
 		0) as='--ds-version 0.19.8' ;;
 		1) as='--ds-version 0.14.5' ;;
 		esac
-		if "$zckpt" reshard -q --sync none --world $world --stage $stage $as "$dir/ckpt" \
+		if "$zckpt" reshard -q --sync none --world $world --stage $stage $as $named "$dir/ckpt" \
 			"$work/there" 2> "$work/err"; then
 			if [ "$(root_of "$work/there")" = "$want" ]; then
 				passed=$((passed + 1)) staged=$((staged + 1))
