@@ -154,7 +154,7 @@ demo-here: tools fixtures
 ## check: dependencies, build, every test that needs no network (T='word ...' picks)
 check: deps
 	@$(AGAIN) check-here
-check-here: tools fixtures $(call pick,$(UNIT) $(API))
+check-here: tools fixtures $(B)/tests/bench/gen_zero $(call pick,$(UNIT) $(API))
 	@$(ENV) tests/run-tests.sh -j $(JOBS) $(call pick,$(UNIT) $(API) $(SCRIPTS))
 
 ## check-long: check with the long settings of every test, then interop likewise

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
@@ -18,6 +19,21 @@ struct ck_fdpool {
 	bool drop;
 };
 
+/* What the process may open besides: folders, records, standard streams, other pools. */
+#define NOT_OURS 32u
+
+/* Half of what is left of a small limit: a listing must not find every descriptor taken. */
+static uint32_t within_limit(uint32_t max_open)
+{
+	struct rlimit lim;
+
+	if (getrlimit(RLIMIT_NOFILE, &lim) || lim.rlim_cur == RLIM_INFINITY)
+		return max_open;
+	if (lim.rlim_cur <= NOT_OURS + 2)
+		return 1;
+	return (uint32_t)ck_min_u64(max_open, (lim.rlim_cur - NOT_OURS) / 2);
+}
+
 struct ck_fdpool *ck_fdpool_new(uint32_t max_open)
 {
 	struct ck_fdpool *pool = ck_zalloc(sizeof(*pool));
@@ -25,7 +41,7 @@ struct ck_fdpool *ck_fdpool_new(uint32_t max_open)
 	if (!pool)
 		return NULL;
 	pthread_mutex_init(&pool->lock, NULL);
-	pool->max_open = max_open ? max_open : CK_SRC_MAX_OPEN;
+	pool->max_open = within_limit(max_open ? max_open : CK_SRC_MAX_OPEN);
 	return pool;
 }
 

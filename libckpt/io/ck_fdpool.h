@@ -29,7 +29,8 @@ struct ck_pooled {
 	struct ck_pooled *prev, *next;	/* open ones, most recently used first */
 };
 
-/* 'max_open' 0 = CK_SRC_MAX_OPEN.  NULL when there is no memory. */
+/* 'max_open' 0 = CK_SRC_MAX_OPEN; less where the process may open few files.  NULL when there is
+ * no memory. */
 struct ck_fdpool *ck_fdpool_new(uint32_t max_open);
 /* All files of the pool must be closed before.  NULL is fine. */
 void ck_fdpool_free(struct ck_fdpool *pool);
