@@ -1,4 +1,4 @@
-/* ck_zip_inflate.c -- CRC-32 and inflating whole members, by libdeflate. */
+/* ck_zip_inflate.c -- inflating whole members, by libdeflate. */
 #include <inttypes.h>
 #include <libdeflate.h>
 
@@ -28,9 +28,4 @@ int ck_zip_inflate(const void *in, uint64_t packed, void *out, uint64_t bytes,
 			       "the deflate stream ends after %zu of %" PRIu64 " bytes", used,
 			       packed);
 	return 0;
-}
-
-uint32_t ck_zip_crc32(uint32_t crc, const void *p, size_t n)
-{
-	return libdeflate_crc32(crc, p, n);
 }
