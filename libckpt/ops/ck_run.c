@@ -45,6 +45,7 @@ struct run {
 	struct worker *worker;
 	uint32_t threads;
 	uint64_t window;		/* bytes */
+	uint64_t ours;			/* units of our part */
 	_Atomic uint64_t done, resumed;
 	uint64_t total;
 	pthread_mutex_t telling;	/* around the progress call */
@@ -327,11 +328,25 @@ static void tell_progress(struct run *run, uint64_t bytes)
 	pthread_mutex_unlock(&run->telling);
 }
 
+/*
+ * A file takes one writer at a time, so threads at work on neighbours would wait for each
+ * other: as many stretches of the plan as there are threads are walked side by side, where it
+ * has files enough.  A stream is written in order.
+ */
+static uint64_t unit_of(const struct run *run, uint64_t number)
+{
+	const uint64_t n = run->job->to != CK_RUN_STAGE ? 1 :
+			   ck_min_u64(run->threads, run->job->plan->nfiles);
+	const uint64_t stretch = number % n;
+
+	return stretch * (run->ours / n) + ck_min_u64(stretch, run->ours % n) + number / n;
+}
+
 static int run_unit(void *arg, uint64_t number, uint32_t worker, struct ckpt_err *err)
 {
 	struct run *run = arg;
 	const struct ck_run_job *job = run->job;
-	const uint64_t unit = number * job->nparts + job->part;
+	const uint64_t unit = unit_of(run, number) * job->nparts + job->part;
 	struct worker *w = &run->worker[worker];
 	int rc;
 
@@ -447,23 +462,20 @@ static void release(struct run *run)
 }
 
 /* Units and bytes of our part. */
-static uint64_t count_ours(struct run *run)
+static void count_ours(struct run *run)
 {
 	const struct ck_run_job *job = run->job;
-	uint64_t n = 0;
 
 	for (uint64_t u = job->part; u < job->plan->nunits; u += job->nparts) {
 		run->total += job->plan->unit[u].bytes;
-		n++;
+		run->ours++;
 	}
-	return n;
 }
 
 int ck_run(const struct ck_run_job *job, struct ck_run_stats *stats_out, struct ckpt_err *err)
 {
 	struct run run = { .job = job };
 	struct ck_run_stats stats = { 0 };
-	uint64_t ours;
 	int rc;
 
 	if (!job->nparts || job->part >= job->nparts ||
@@ -475,7 +487,7 @@ int ck_run(const struct ck_run_job *job, struct ck_run_stats *stats_out, struct 
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "this format holds checksums of what is not written yet: it cannot "
 			       "be streamed");
-	ours = count_ours(&run);
+	count_ours(&run);
 	pthread_mutex_init(&run.telling, NULL);
 	pthread_mutex_init(&run.lock, NULL);
 	pthread_cond_init(&run.turned, NULL);
@@ -493,7 +505,7 @@ int ck_run(const struct ck_run_job *job, struct ck_run_stats *stats_out, struct 
 		rc = ck_reader_new(job->plan->own, job->limits, job->opts->mem_limit / 4,
 				   &run.own, err);
 	if (!rc)
-		rc = ck_pool_run(run.threads, ours, run_unit, &run, err);
+		rc = ck_pool_run(run.threads, run.ours, run_unit, &run, err);
 	if (!rc)
 		rc = collect(&run, &stats, err);
 	if (!rc) {
