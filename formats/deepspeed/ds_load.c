@@ -39,6 +39,8 @@ static int keep_deflated(struct ds_file *file, struct ckpt_err *err)
 	const struct ck_pt *pt = file->pt;
 	bool any = false;
 
+	if (file->deflated)
+		return 0;	/* opened once more */
 	for (uint64_t i = 0; i < pt->nstorages; i++)
 		any |= pt->storage[i].deflated;
 	if (!any)
