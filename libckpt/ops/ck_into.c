@@ -34,6 +34,7 @@ static bool lies_in(const char *path, const struct stat *dir)
 		ck_free(p);
 		p = up;
 	}
+	ck_free(p);
 	return found;
 }
 
