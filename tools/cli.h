@@ -47,7 +47,7 @@ struct args {
 	struct words dtype, rename;
 	uint64_t max_shard_size, mem_limit;
 	int tied, sync;
-	int dry_run, force, restart, strict, digest;
+	int dry_run, force, restart, strict, digest, discard;
 	int skip_frozen, ignored;
 	/* inspect, digest, commit */
 	int tensors;

@@ -6,6 +6,8 @@
 static const struct opt own[] = {
 	{ "timeout", 0, OPT_COUNT, AT(timeout), "SECONDS",
 	  "how long to wait for parts (default 60)", 0 },
+	{ "discard", 0, OPT_FLAG, AT(discard), NULL,
+	  "give the parts up: remove what they wrote", 0 },
 	{ "sync", 0, OPT_CHOICE, AT(sync), "data|full|none",
 	  "what is synced before the rename", 0 },
 	{ 0 },
@@ -17,13 +19,19 @@ static int run(struct args *args, int argc, char **argv)
 	uint64_t ms = args->timeout * 1000;
 	struct ckpt_err err = { 0 };
 	const char *dst;
+	int rc;
 
 	(void)argc;
 	(void)argv;
 	if (args->rest.n != 1)
 		return cli_wrong(&cmd_commit, "commit needs one destination, the DST of the parts");
 	dst = args->rest.list[0];
-	if (ckpt_commit(dst, ms > UINT32_MAX ? UINT32_MAX : (uint32_t)ms, syncs[args->sync], &err))
+	if (args->discard)
+		rc = ckpt_discard(dst, &err);
+	else
+		rc = ckpt_commit(dst, ms > UINT32_MAX ? UINT32_MAX : (uint32_t)ms,
+				 syncs[args->sync], &err);
+	if (rc)
 		return cli_fail(args->json ? "commit" : NULL, NULL, &err);
 	if (args->json) {
 		struct json json;
@@ -32,7 +40,8 @@ static int run(struct args *args, int argc, char **argv)
 		json_text(&json, "dst", dst);
 		json_close(&json, '}');
 	} else if (!args->quiet) {
-		cli_say("%s is in place", out_name(dst));
+		cli_say(args->discard ? "what was written for %s is removed" : "%s is in place",
+			out_name(dst));
 	}
 	return EXIT_DONE;
 }

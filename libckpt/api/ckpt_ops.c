@@ -145,6 +145,14 @@ int ckpt_settle(const char *dst, enum ckpt_sync sync, int *settled_out, struct c
 	return rc;
 }
 
+int ckpt_discard(const char *dst, struct ckpt_err *err)
+{
+	if (!dst)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "no destination is given");
+	return ck_discard_parts(dst, err);
+}
+
 int ckpt_digest(struct ckpt *ck, const struct ckpt_digest_opts *opts, struct ckpt_digests *out,
 		struct ckpt_err *err)
 {

@@ -549,12 +549,18 @@ CKPT_API int ckpt_settle(const char *dst, enum ckpt_sync sync, int *settled_out,
 			 struct ckpt_err *err);
 
 /*
- * Finish a conversion that was written in parts (opts->nparts > 1), each by its own
+ * Finish a run that was written in parts (opts->nparts > 1), each by its own
  * process: when every part has ended its record, put the output into place.  Missing
  * parts are waited for up to 'timeout_ms', then named: CKPT_E_INCOMPLETE.
  */
 CKPT_API int ckpt_commit(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
 			 struct ckpt_err *err);
+
+/*
+ * Give up what parts wrote for 'dst', ended or not: "<dst>.zckpt-partial" is removed.  'dst' itself
+ * is not touched.  CKPT_E_NOTFOUND if nothing was begun, CKPT_E_BUSY if a part is at work.
+ */
+CKPT_API int ckpt_discard(const char *dst, struct ckpt_err *err);
 
 /* ---------------------------------------------------------------- digest */
 

@@ -403,8 +403,9 @@ static int wait_for_first(struct ck_commit *c, const char *dst, uint64_t until,
 				       "no run was begun for this destination");
 		if (now_ms() >= until)
 			return ck_fail(err, CKPT_E_INCOMPLETE, c->partial, CKPT_NO_OFFSET,
-				       "part 0 has not ended (%s); start it with the same "
-				       "command", rc ? inner.msg : "it was interrupted");
+				       "part 1 has not ended (%s); start it with the same "
+				       "command", rc == -CKPT_E_NOTFOUND ? "it was not begun" :
+				       rc ? inner.msg : "it was interrupted");
 		ck_commit_release(c);
 		nanosleep(&nap, NULL);
 	}
@@ -452,6 +453,67 @@ int ck_stage_finish(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
 	if (!rc && !placed)
 		rc = ck_commit_place(&c, rec, seen.head.flags & CK_RECORD_FORCE, sync, is_ours,
 				     &placed, err);
+	ck_record_close(rec);
+	ck_commit_release(&c);
+	return rc;
+}
+
+static int check_idle(void *arg, const char *dir, const char *name, struct ckpt_err *err)
+{
+	struct ck_record_seen seen = { 0 };
+	struct ck_record *rec = NULL;
+	struct ckpt_err inner = { 0 };
+	char *path;
+	int rc;
+
+	(void)arg;
+	if (strncmp(name, "part-", 5))
+		return 0;
+	path = ck_fs_join(dir, name);
+	rc = path ? ck_record_claim(path, &rec, &seen, &inner) :
+	     ck_fail_nomem(err, "a file name", strlen(name));
+	if (rc == -CKPT_E_BUSY && err && !err->code)
+		*err = inner;
+	ck_record_close(rec);
+	ck_free(path);
+	return rc == -CKPT_E_BUSY || rc == -CKPT_E_NOMEM ? rc : 0;
+}
+
+/* Under the folder's lock: no part begins while this looks. */
+static int drop_all(const struct ck_commit *c, struct ckpt_err *err)
+{
+	const int lock = ck_commit_lock(c);
+	int rc = ck_fs_each(c->partial, check_idle, NULL, err);
+
+	if (!rc)
+		rc = ck_fs_remove_tree(c->partial, err);
+	ck_commit_unlock(lock);
+	return rc;
+}
+
+int ck_stage_discard(const char *dst, bool (*is_ours)(const char *name), struct ckpt_err *err)
+{
+	struct ck_record_seen seen = { 0 };
+	struct ck_record *rec = NULL;
+	struct ckpt_err inner = { 0 };
+	struct ck_commit c = { 0 };
+	bool placed = false;
+	int rc = claim_first(&c, dst, &rec, &seen, &inner);
+
+	if (c.partial && nothing_begun(&c)) {
+		rc = ck_fail(err, CKPT_E_NOTFOUND, c.partial, CKPT_NO_OFFSET,
+			     "no run was begun for this destination");
+	} else if (rc && rc != -CKPT_E_NOTFOUND && rc != -CKPT_E_CORRUPT &&
+		   rc != -CKPT_E_UNSUPPORTED) {
+		if (err && !err->code)
+			*err = inner;
+	} else {
+		rc = ck_commit_tidy(&c, rec ? &seen : NULL, CKPT_SYNC_DATA, is_ours, &placed, err);
+		ck_record_close(rec);
+		rec = NULL;
+		if (!rc && !placed)
+			rc = drop_all(&c, err);
+	}
 	ck_record_close(rec);
 	ck_commit_release(&c);
 	return rc;

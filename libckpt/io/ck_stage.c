@@ -210,8 +210,9 @@ static int check_other(void *arg, const char *dir, const char *name, struct ckpt
 	/* One that cannot be read is its own part's worry: it may be in the making. */
 	if (!rc && !same)
 		rc = ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-			     "part %u of %u of another run was begun here and not finished",
-			     seen.head.part + 1, seen.head.nparts);
+			     "part %u of %u of another run was begun here and not finished; "
+			     "zckpt commit --discard drops it", seen.head.part + 1,
+			     seen.head.nparts);
 	else
 		rc = 0;
 	others->n++;
@@ -260,8 +261,11 @@ static int move_in(struct ck_stage *stage, struct ckpt_err *err)
 static int begin(struct ck_stage *stage, struct ckpt_err *err)
 {
 	const struct ck_stage_opts *o = &stage->opts;
+	/* Parts that begin at once must not find the record of part 0 locked by this look. */
+	const int lock = ck_commit_lock(&stage->paths);
 	int rc = tidy_after_kill(stage, err);
 
+	ck_commit_unlock(lock);
 	if (rc || stage->done)
 		return rc;
 	rc = check_dst(stage, err);

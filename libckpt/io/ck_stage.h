@@ -100,5 +100,10 @@ int ck_stage_settle(const char *dst, enum ckpt_sync sync, bool *settled_out,
 /* Finish a result whose parts have all ended, knowing only 'dst'. */
 int ck_stage_finish(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
 		    bool (*is_ours)(const char *name), struct ckpt_err *err);
+/*
+ * Remove what parts left at 'dst', ended or not; a result that stood there already is left as it
+ * is.  CKPT_E_NOTFOUND if there is nothing, CKPT_E_BUSY if a part is at work.
+ */
+int ck_stage_discard(const char *dst, bool (*is_ours)(const char *name), struct ckpt_err *err);
 
 #endif

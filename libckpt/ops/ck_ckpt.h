@@ -27,6 +27,7 @@ int ck_reshard(struct ckpt *ck, const char *dst, const struct ckpt_reshard_opts 
 	       struct ckpt_report *report_out, struct ckpt_err *err);
 int ck_shard(struct ckpt *ck, const char *dst, const struct ckpt_shard_opts *opts,
 	     struct ckpt_report *report_out, struct ckpt_err *err);
+int ck_discard_parts(const char *dst, struct ckpt_err *err);
 int ck_commit_parts(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
 		    struct ckpt_err *err);
 int ck_digest(struct ckpt *ck, const struct ckpt_digest_opts *opts, struct ckpt_digests *out,

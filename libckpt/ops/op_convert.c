@@ -272,15 +272,32 @@ static int is_folder_of_states(const char *dst, bool *out, struct ckpt_err *err)
 	return 0;
 }
 
-int ck_commit_parts(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
-		    struct ckpt_err *err)
+/* How files of an old folder are told from the result's: as the run that began it would. */
+static int pick_is_ours(const char *dst, bool (**is_ours_out)(const char *name),
+			struct ckpt_err *err)
 {
 	bool states;
 	int rc = is_folder_of_states(dst, &states, err);
 
-	if (rc)
-		return rc;
-	return ck_stage_finish(dst, timeout_ms, sync,
-			       states ? ck_cv_is_state_output :
-					ck_format_by_name("huggingface")->is_output, err);
+	if (!rc)
+		*is_ours_out = states ? ck_cv_is_state_output :
+			       ck_format_by_name("huggingface")->is_output;
+	return rc;
+}
+
+int ck_commit_parts(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
+		    struct ckpt_err *err)
+{
+	bool (*is_ours)(const char *name);
+	int rc = pick_is_ours(dst, &is_ours, err);
+
+	return rc ? rc : ck_stage_finish(dst, timeout_ms, sync, is_ours, err);
+}
+
+int ck_discard_parts(const char *dst, struct ckpt_err *err)
+{
+	bool (*is_ours)(const char *name);
+	int rc = pick_is_ours(dst, &is_ours, err);
+
+	return rc ? rc : ck_stage_discard(dst, is_ours, err);
 }

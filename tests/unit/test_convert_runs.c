@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -447,6 +448,31 @@ static void parts_make_the_whole_when_they_are_committed(void **state)
 	free(whole);
 }
 
+static void parts_are_given_up_when_none_is_at_work(void **state)
+{
+	char *record = in(partial, "part-00002.rec");
+	int fd;
+
+	(void)state;
+	t_conv_source(src, large);
+	assert_int_equal(ckpt_discard(dst, &err), -CKPT_E_NOTFOUND);
+	opts.nparts = 3;
+	for (opts.part = 1; opts.part < 3; opts.part++)
+		t_conv(src, dst, &opts, 0, NULL, NULL);
+	/* as a process that is writing holds it */
+	fd = open(record, O_RDWR);
+	assert_true(fd >= 0 && !flock(fd, LOCK_EX));
+	err = (struct ckpt_err){ 0 };
+	assert_int_equal(ckpt_discard(dst, &err), -CKPT_E_BUSY);
+	assert_string_equal(err.where, record);
+	assert_true(t_exists(partial));
+	close(fd);
+	assert_int_equal(ckpt_discard(dst, NULL), 0);
+	assert_false(t_exists(partial));
+	assert_false(t_exists(dst));
+	free(record);
+}
+
 static void digests_need_the_whole_and_a_place_to_go_back_to(void **state)
 {
 	(void)state;
@@ -516,6 +542,7 @@ int main(void)
 		T(stream_through_a_pipe_is_the_file_byte_for_byte),
 		T(reader_that_goes_away_is_an_error_and_not_a_hang),
 		T(parts_make_the_whole_when_they_are_committed),
+		T(parts_are_given_up_when_none_is_at_work),
 		T(digests_need_the_whole_and_a_place_to_go_back_to),
 		T(threads_and_memory_do_not_change_the_result),
 		T(option_structs_of_other_versions_are_understood),
