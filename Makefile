@@ -12,6 +12,7 @@ DEVELOPER ?= 0#    1: warnings are errors
 SAN       ?=#      e.g. SAN=address,undefined or SAN=thread
 T         ?=#      make check T='zip cli/convert': only tests whose path has one of these words
 V         ?= 0#    1: show every command
+MPI       ?= auto#  zckpt-mpi for mpirun and srun: auto = where MPI is found, 0 = no, 1 = it must be
 BENCH     ?=#      options of tests/bench/bench.sh
 JOBS      ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
@@ -51,6 +52,18 @@ CMOCKA_CFLAGS := $(shell $(PKG_CONFIG) --cflags cmocka)
 CMOCKA_LIBS   := $(shell $(PKG_CONFIG) --libs cmocka)
 endif
 
+# MPI is for zckpt-mpi alone: pkg-config, else the wrapper mpicc around our own compiler.
+ifneq ($(strip $(MPI)),0)
+MPI_PKG := $(firstword $(foreach p,ompi-c mpich,$(if $(call has_pkg,$(p)),$(p))))
+ifneq ($(MPI_PKG),)
+MPI_CC     := $(CC)
+MPI_CFLAGS := $(patsubst -I%,-isystem %,$(shell $(PKG_CONFIG) --cflags $(MPI_PKG)))
+MPI_LIBS   := $(shell $(PKG_CONFIG) --libs $(MPI_PKG))
+else ifneq ($(shell command -v mpicc 2>/dev/null),)
+MPI_CC     := OMPI_CC='$(CC)' MPICH_CC='$(CC)' mpicc
+endif
+endif
+
 # One object folder per flag set: a sanitizer build never links plain objects.
 comma := ,
 FLAGS := $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(ALL_LDFLAGS)
@@ -69,12 +82,13 @@ TLIB  := $(call objects,$(TLIB_SRC))
 UNIT  := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 API   := $(patsubst %.c,$(B)/%,$(API_SRC))
 TIMERS := $(patsubst %.c,$(B)/%,$(BENCH_SRC))
-OBJS  := $(LIB) $(TOOL) $(TLIB) $(UNIT:=.o) $(API:=.o) $(TIMERS:=.o)
+MPI_TOOL := $(filter-out $(B)/tools/cli_mpi.o,$(TOOL)) $(B)/tools/cli_mpi.mpi.o
+OBJS  := $(LIB) $(TOOL) $(B)/tools/cli_mpi.mpi.o $(TLIB) $(UNIT:=.o) $(API:=.o) $(TIMERS:=.o)
 
 # What a folder may include is partly a matter of flags: the program and the
 # API tests are compiled without -I., so they cannot reach an internal header.
 $(LIB):                                 INC = -I. -Ilibckpt/include -Ikernels/include
-$(TOOL):                                INC = -Ilibckpt/include
+$(TOOL) $(B)/tools/cli_mpi.mpi.o:        INC = -Ilibckpt/include
 $(TLIB) $(UNIT:=.o) $(TIMERS:=.o):       INC = -I. -Ilibckpt/include -Ikernels/include $(CMOCKA_CFLAGS)
 $(API:=.o):                             INC = -Ilibckpt/include $(CMOCKA_CFLAGS)
 
@@ -82,8 +96,9 @@ SO := libckpt.so.$(VERSION)
 
 ## lib: the library, static and shared
 lib: $(B)/libckpt.a $(B)/libckpt.so
-## tools: the zckpt program; build/zckpt is a link to the last one built
-tools: $(B)/zckpt
+## tools: the zckpt program, and zckpt-mpi where MPI is found; build/zckpt is a link to the last built
+tools: $(B)/zckpt $(if $(MPI_CC),$(B)/zckpt-mpi) | need-mpi
+	@$(if $(MPI_CC),:,rm -f $(B)/zckpt-mpi)
 	@ln -sfn $(notdir $(B))/zckpt build/zckpt
 ## tests: the test and bench programs, not run
 tests: $(UNIT) $(API) $(TIMERS)
@@ -102,6 +117,12 @@ $(B)/libckpt.so: $(B)/$(SO)
 $(B)/zckpt: $(TOOL) $(B)/tool.list $(B)/libckpt.a
 	@printf '  %-5s %s\n' LD $@
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(TOOL) $(B)/libckpt.a $(LIB_LIBS)
+$(B)/zckpt-mpi: $(MPI_TOOL) $(B)/tool.list $(B)/libckpt.a
+	@printf '  %-5s %s\n' LD $@
+	$(Q)$(MPI_CC) $(ALL_LDFLAGS) -o $@ $(MPI_TOOL) $(B)/libckpt.a $(LIB_LIBS) $(MPI_LIBS)
+$(B)/%.mpi.o: %.c | need-libs
+	@mkdir -p $(@D) && printf '  %-5s %s\n' CC '$< (MPI)'
+	$(Q)$(MPI_CC) $(ALL_CPPFLAGS) $(INC) $(ALL_CFLAGS) -DZCKPT_MPI=1 $(MPI_CFLAGS) -MMD -MP -c -o $@ $<
 $(UNIT): %: %.o $(B)/libtests.a $(B)/libckpt.a
 	@printf '  %-5s %s\n' LD $@
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(CMOCKA_LIBS) $(LIB_LIBS)
@@ -119,6 +140,7 @@ $(B)/%.o: %.c | need-libs
 	@mkdir -p $(@D) && printf '  %-5s %s\n' CC $<
 	$(Q)$(CC) $(ALL_CPPFLAGS) $(INC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 $(UNIT:=.o) $(API:=.o): | need-cmocka
+$(TOOL) $(B)/tools/cli_mpi.mpi.o: | need-mpi
 
 # Lists of objects, rewritten when a source comes or goes, so that nothing
 # keeps the object of a file that was removed.
@@ -133,6 +155,8 @@ need-libs:
 	@test -z '$(NO_LIBS)' || { echo 'pkg-config does not find $(NO_LIBS): run tools/deps.sh, which installs what is missing or prints the command that does' >&2; exit 1; }
 need-cmocka:
 	@test -z '$(NO_CMOCKA)' || { echo 'The tests need cmocka, which pkg-config does not find: run tools/deps.sh' >&2; exit 1; }
+need-mpi:
+	@test '$(strip $(MPI))' != 1 || test -n "$(if $(MPI_CC),yes)" || { echo 'MPI=1, and neither pkg-config (ompi-c, mpich) nor mpicc is there: tools/deps.sh --mpi' >&2; exit 1; }
 need-version:
 	@test -n '$(VERSION)' || { echo 'libckpt/include/ckpt.h does not define CKPT_VERSION_STRING' >&2; exit 1; }
 lib $(B)/$(SO): | need-version
@@ -208,30 +232,31 @@ install: all
 	ln -sfn $(SO) $(libdir)/libckpt.so
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's|@PKGS@|$(LIB_PKGS)|' \
 	    libckpt/libckpt.pc.in > $(libdir)/pkgconfig/libckpt.pc
-	install -m 755 $(B)/zckpt $(bindir)
+	install -m 755 $(B)/zckpt $(if $(MPI_CC),$(B)/zckpt-mpi) $(bindir)
 	$(foreach m,$(MAN),install -D -m 644 $(m) $(mandir)/man$(patsubst .%,%,$(suffix $(m)))/$(notdir $(m)) && ) :
 ## uninstall: what install put there
 uninstall:
 	rm -f $(addprefix $(incdir)/,$(notdir $(PUBLIC))) $(libdir)/libckpt.a $(libdir)/$(SO) \
-	    $(libdir)/$(SONAME) $(libdir)/libckpt.so $(libdir)/pkgconfig/libckpt.pc $(bindir)/zckpt \
+	    $(libdir)/$(SONAME) $(libdir)/libckpt.so $(libdir)/pkgconfig/libckpt.pc $(bindir)/zckpt $(bindir)/zckpt-mpi \
 	    $(foreach m,$(MAN),$(mandir)/man$(patsubst .%,%,$(suffix $(m)))/$(notdir $(m)))
 
 ## config: what was found, hence what is built
 config:
 	@printf '%-10s %s\n' version '$(VERSION)' compiler '$(CC)' flags '$(ALL_CFLAGS)' objects '$(B)' \
 	    $(foreach p,$(LIB_PKGS) cmocka,$(p) '$(or $(shell $(PKG_CONFIG) --modversion $(p) 2>/dev/null),not found)') \
+	    MPI '$(or $(shell $(PKG_CONFIG) --modversion $(MPI_PKG) 2>/dev/null),$(MPI_CC),not used)' \
 	    prefix '$(PREFIX)' sources '$(words $(LIB_SRC)) library, $(words $(TOOL_SRC)) program, $(words $(UNIT_SRC) $(API_SRC)) test programs, $(words $(SCRIPTS)) test scripts'
 ## help: this list
 help:
 	@sed -n 's/^## \([a-z-]*\): /\1\t/p' Makefile | expand -t 14
-	@echo; echo "Knobs: CC CFLAGS CPPFLAGS LDFLAGS PREFIX DESTDIR DEVELOPER=1 SAN=address,undefined T='words' BENCH=--quick V=1 JOBS"
+	@echo; echo "Knobs: CC CFLAGS CPPFLAGS LDFLAGS PREFIX DESTDIR DEVELOPER=1 MPI=auto|0|1 SAN=address,undefined T='words' BENCH=--quick V=1 JOBS"
 ## clean: remove build/
 clean:
 	rm -rf build
 
 .PHONY: all lib tools tests demo demo-here check check-here check-long check-san check-tree bench interop \
 	coverage coverage-here dist-check deps fixtures install uninstall config help clean FORCE \
-	need-libs need-cmocka need-version
+	need-libs need-cmocka need-mpi need-version
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(OBJS:.o=.d)

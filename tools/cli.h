@@ -52,7 +52,7 @@ struct args {
 	/* inspect, digest, commit */
 	int tensors;
 	const char *check;
-	uint64_t timeout;
+	uint64_t timeout;	/* seconds, or ARGS_UNSET */
 	/* reshard */
 	const char *stage, *new_tag, *ds_version;
 	struct words drop_state;
@@ -77,6 +77,7 @@ enum opt_kind {
 	OPT_CHOICE,	/* int: index of the word among the choices in 'value' */
 };
 
+#define ARGS_UNSET UINT64_MAX	/* a number that was not given */
 #define OPT_NEGATABLE 1u
 #define OPT_HIDDEN 2u	/* accepted, not in the help */
 
@@ -93,9 +94,17 @@ struct opt {
 
 extern const struct opt opts_source[], opts_select[], opts_run[], opts_talk[];
 
+/* What the ranks of mpirun or srun do with a command (cli_team.h). */
+enum ranks {
+	RANKS_ONE = 0,		/* rank 0 runs it */
+	RANKS_EACH,		/* each runs it: it only reads */
+	RANKS_SHARE,		/* they share the work */
+};
+
 struct command {
 	const char *name;
 	int (*run)(struct args *args, int argc, char **argv);
+	enum ranks ranks;
 	const char *gist;	/* for the list of commands */
 	const char *synopsis;	/* what follows "zckpt NAME [OPTION...] " */
 	const char *about;	/* a paragraph */
@@ -218,6 +227,9 @@ int cli_open(const struct args *args, const char *verb, const struct words *path
 const char *cli_lone_shard(const char *path);
 void cli_run_opts(const struct args *args, struct progress *progress,
 		  struct ckpt_run_opts *run_out);
+/* --part "2/4": share 1 of 4, counted from 0.  0, or EXIT_CALL. */
+int cli_part(const struct command *cmd, const struct args *args, uint32_t *part_out,
+	     uint32_t *nparts_out);
 /* The options that choose tensors; 0, or EXIT_CALL. */
 int cli_select(const struct command *cmd, const struct args *args,
 	       struct ckpt_select *select_out);

@@ -4,12 +4,21 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "cli.h"
+#include "cli_team.h"
 
 static void say(const char *fmt, va_list ap) __attribute__((format(printf, 1, 0)));
 
 static void say(const char *fmt, va_list ap)
 {
+	char line[2048];
+
+	va_list again;
+
+	va_copy(again, ap);
+	vsnprintf(line, sizeof(line), fmt, again);
+	va_end(again);
+	if (team_keeps(line))
+		return;
 	fflush(stdout);
 	fputs("zckpt: ", stderr);
 	vfprintf(stderr, fmt, ap);

@@ -10,7 +10,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "cli_team.h"
 
 /* ---------------------------------------------------------------- for people */
 
@@ -164,6 +164,7 @@ static void json_written(struct json *json, const struct ckpt_report *r)
 	if (r->strip_hint)
 		json_text(json, "common_prefix", r->strip_hint);
 	json_uint(json, "threads", r->threads);
+	team_json(json);
 }
 
 static void json_digests(struct json *json, const struct ckpt_report *r)

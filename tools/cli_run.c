@@ -70,6 +70,27 @@ void cli_run_opts(const struct args *args, struct progress *progress,
 	run_out->progress_arg = progress;
 }
 
+int cli_part(const struct command *cmd, const struct args *args, uint32_t *part_out,
+	     uint32_t *nparts_out)
+{
+	const char *text = args->part;
+	unsigned long i, n;
+	char *end;
+
+	if (!text)
+		return 0;
+	i = strtoul(text, &end, 10);
+	if (*text < '0' || *text > '9' || *end != '/' || end[1] < '0' || end[1] > '9')
+		return cli_wrong(cmd, "--part: %s is not I/N, as in 1/4 to 4/4", out_name(text));
+	n = strtoul(end + 1, &end, 10);
+	if (*end || !i || i > n || n > 4096)
+		return cli_wrong(cmd, "--part: %s is not I/N; parts are 1/N to N/N, N at most 4096",
+				 out_name(text));
+	*part_out = (uint32_t)i - 1;
+	*nparts_out = (uint32_t)n;
+	return 0;
+}
+
 static unsigned only_bit(const char *word)
 {
 	if (!strcmp(word, "trainable"))

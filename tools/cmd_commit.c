@@ -1,4 +1,4 @@
-/* cmd_commit.c -- `zckpt commit`: puts a conversion made in parts into place. */
+/* cmd_commit.c -- `zckpt commit`: puts a result made in parts into place. */
 #include "cli.h"
 
 #define AT(field) offsetof(struct args, field)
@@ -16,7 +16,7 @@ static const struct opt own[] = {
 static int run(struct args *args, int argc, char **argv)
 {
 	static const enum ckpt_sync syncs[] = { CKPT_SYNC_DATA, CKPT_SYNC_FULL, CKPT_SYNC_NONE };
-	uint64_t ms = args->timeout * 1000;
+	uint64_t ms = args->timeout == ARGS_UNSET ? 60000 : args->timeout * 1000;
 	struct ckpt_err err = { 0 };
 	const char *dst;
 	int rc;
@@ -49,9 +49,10 @@ static int run(struct args *args, int argc, char **argv)
 const struct command cmd_commit = {
 	.name = "commit",
 	.run = run,
-	.gist = "finish a conversion that was made in parts",
+	.gist = "finish a run that was made in parts",
 	.synopsis = "DST",
-	.about = "When every 'zckpt convert --part I/N SRC DST' has ended, puts the output into "
-		 "place. Until then nothing stands at DST.",
+	.about = "When every 'zckpt convert --part I/N SRC DST' or 'zckpt reshard --part I/N ...' "
+		 "has ended, puts the output into place. Until then nothing stands at DST. The "
+		 "ranks of mpirun or srun do without it.",
 	.tables = { own, opts_talk, NULL },
 };

@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "cli_team.h"
 
 #define AT(field) offsetof(struct args, field)
 
@@ -32,6 +32,8 @@ static const struct opt own[] = {
 	  "digests of what is written, into the metadata", 0 },
 	{ "part", 0, OPT_TEXT, AT(part), "I/N",
 	  "only share I of N (from 1); then zckpt commit", 0 },
+	{ "timeout", 0, OPT_COUNT, AT(timeout), "SECONDS",
+	  "under mpirun: a rank silent for so long is lost (default 600)", 0 },
 	{ "dry-run", 0, OPT_FLAG, AT(dry_run), NULL, "plan and check, write nothing", 0 },
 	{ "force", 0, OPT_FLAG, AT(force), NULL, "replace what stands at DST", 0 },
 	{ "restart", 0, OPT_FLAG, AT(restart), NULL, "drop what a killed run left", 0 },
@@ -145,8 +147,9 @@ static int check_stream(const struct job *job)
 	if (args->json)
 		return wrong("--json and a stream on stdout exclude each other; "
 			     "--report FILE leaves the same");
-	if (args->part)
-		return wrong("--part: a stream cannot be written in parts");
+	if (args->part || team_size() > 1)
+		return wrong("%s: a stream cannot be written in parts",
+			     args->part ? "--part" : "mpirun");
 	if (isatty(STDOUT_FILENO) && !args->dry_run)
 		return wrong("stdout is a terminal; pipe the stream, or name a file");
 	return 0;
@@ -244,27 +247,6 @@ static int take_renames(struct job *job)
 	return 0;
 }
 
-/* "2/4": share 2 of 4. */
-static int take_part(struct job *job)
-{
-	const char *text = job->args->part;
-	unsigned long i, n;
-	char *end;
-
-	if (!text)
-		return 0;
-	i = strtoul(text, &end, 10);
-	if (*text < '0' || *text > '9' || *end != '/' || end[1] < '0' || end[1] > '9')
-		return wrong("--part: %s is not I/N, as in 1/4 to 4/4", out_name(text));
-	n = strtoul(end + 1, &end, 10);
-	if (*end || !i || i > n || n > 4096)
-		return wrong("--part: %s is not I/N; parts are 1/N to N/N, N at most 4096",
-			     out_name(text));
-	job->opts.part = (uint32_t)i - 1;
-	job->opts.nparts = (uint32_t)n;
-	return 0;
-}
-
 static unsigned flags_of(const struct args *args)
 {
 	return (args->force ? CKPT_CONVERT_FORCE : 0) |
@@ -307,7 +289,7 @@ static int take_options(struct job *job)
 	if (!status)
 		status = take_renames(job);
 	if (!status)
-		status = take_part(job);
+		status = cli_part(&cmd_convert, args, &job->opts.part, &job->opts.nparts);
 	if (!status && args->force && (reason = cli_precious(job->dst, &job->sources)) != NULL)
 		status = wrong("--force does not replace %s: %s", out_name(job->dst), reason);
 	if (!status && args->report && !args->force && !access(args->report, F_OK))
@@ -372,6 +354,7 @@ static int run_job(struct job *job)
 	say_step(job);
 	progress_begin(&job->progress, args);
 	cli_run_opts(args, &job->progress, &job->run);
+	team_share(&job->run, &job->opts.part, &job->opts.nparts);
 	rc = ckpt_convert(job->ck, job->dst, &job->opts, &job->report, &job->err);
 	progress_end(&job->progress);
 	out_findings(job->ck, 0, args->verbose ? CKPT_INFO : CKPT_WARN, args->verbose);
@@ -404,7 +387,7 @@ static int tell(struct job *job, struct outcome *outcome)
 		report_json(outcome, stdout, 0);
 	else if (!status)
 		report_print(outcome);
-	if (job->args->report && report_save(outcome) && !status)
+	if (job->args->report && !team_rank() && report_save(outcome) && !status)
 		status = EXIT_TROUBLE;
 	return status;
 }
@@ -416,12 +399,14 @@ static int run(struct args *args, int argc, char **argv)
 	double began = progress_clock();
 	int status = take_options(&job);
 
+	status = team_start(args, status, job.dst);
 	if (status)
 		return status;
 	outcome.began = wall_clock();
 	status = cli_open(args, NULL, &job.sources, &job.ck, &job.err);
+	status = team_opened(args, status, job.ck, job.dst, &job.err);
 	if (!status)
-		status = run_job(&job);
+		status = team_finish(args, run_job(&job), job.dst, &job.report, &job.err);
 	outcome.status = status;
 	outcome.dst = job.dst;
 	outcome.ck = job.ck;
@@ -437,6 +422,7 @@ static int run(struct args *args, int argc, char **argv)
 const struct command cmd_convert = {
 	.name = "convert",
 	.run = run,
+	.ranks = RANKS_SHARE,
 	.gist = "weights, or single states, as safetensors or .pt",
 	.synopsis = "SRC... DST",
 	.about = "Writes the weights of a checkpoint. DST ending in .safetensors is one file; in "

@@ -287,6 +287,7 @@ out:
 const struct command cmd_digest = {
 	.name = "digest",
 	.run = run,
+	.ranks = RANKS_EACH,
 	.gist = "hashes of every tensor that do not depend on ranks, stage or format",
 	.synopsis = "SRC...",
 	.about = "Prints a line 'HASH STATE NAME' for every state of every tensor, then one for "

@@ -268,6 +268,7 @@ static int run(struct args *args, int argc, char **argv)
 const struct command cmd_inspect = {
 	.name = "inspect",
 	.run = run,
+	.ranks = RANKS_EACH,
 	.gist = "what a checkpoint is, what it holds, what is wrong with it",
 	.synopsis = "SRC...",
 	.about = "Says what a checkpoint is: format, step, stage, ranks, parameters, states, "

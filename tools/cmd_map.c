@@ -226,6 +226,7 @@ static int run(struct args *args, int argc, char **argv)
 const struct command cmd_map = {
 	.name = "map",
 	.run = run,
+	.ranks = RANKS_EACH,
 	.gist = "where the bytes of every tensor and state lie",
 	.synopsis = "SRC...",
 	.about = "Lists every tensor, its states, and for each the extents: which elements lie in "

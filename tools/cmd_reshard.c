@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli.h"
 #include "cli_batch.h"
+#include "cli_team.h"
 
 #define AT(field) offsetof(struct args, field)
 #define MAX_WORLD 4096
@@ -25,6 +25,10 @@ static const struct opt own[] = {
 	{ "ds-version", 0, OPT_TEXT, AT(ds_version), "VERSION",
 	  "DeepSpeed that is to load it (default: the one that wrote it)", 0 },
 	{ "new-tag", 0, OPT_TEXT, AT(new_tag), "NAME", "name of the step in DST", 0 },
+	{ "part", 0, OPT_TEXT, AT(part), "I/N",
+	  "only share I of N (from 1); then zckpt commit", 0 },
+	{ "timeout", 0, OPT_COUNT, AT(timeout), "SECONDS",
+	  "under mpirun: a rank silent for so long is lost (default 600)", 0 },
 	{ "dry-run", 0, OPT_FLAG, AT(dry_run), NULL, "plan and check, write nothing", 0 },
 	{ "force", 0, OPT_FLAG, AT(force), NULL, "replace a step of that name in DST", 0 },
 	{ "restart", 0, OPT_FLAG, AT(restart), NULL, "drop what a killed run left", 0 },
@@ -147,6 +151,8 @@ static int take_options(struct reshard *r)
 
 	if (!status)
 		status = take_stage(r);
+	if (!status)
+		status = cli_part(&cmd_reshard, args, &r->opts.part, &r->opts.nparts);
 	if (status)
 		return status;
 	/* Of several folders the last may be a source, too: then the destination is missing. */
@@ -196,6 +202,8 @@ static void print_report(const struct reshard *r)
 			out_size(r->report.read_bytes), out_size(r->report.written_bytes),
 			r->report.seconds, r->report.threads);
 	batch_say(&r->batch);
+	if (r->opts.nparts > 1 && r->args->part && !r->args->dry_run)
+		cli_say("hint: when all parts are done: zckpt commit %s", out_word(r->dst));
 }
 
 static void print_json(const struct reshard *r, int status)
@@ -216,6 +224,7 @@ static void print_json(const struct reshard *r, int status)
 		json_uint(&json, "resumed_bytes", r->report.resumed_bytes);
 		json_seconds(&json, "seconds", r->report.seconds);
 		batch_json(&r->batch, &json);
+		team_json(&json);
 	}
 	json_close(&json, '}');
 }
@@ -230,6 +239,7 @@ static int run_job(struct reshard *r)
 	signal(SIGXFSZ, SIG_IGN);
 	progress_begin(&r->progress, r->args);
 	cli_run_opts(r->args, &r->progress, &r->run);
+	team_share(&r->run, &r->opts.part, &r->opts.nparts);
 	rc = ckpt_reshard(r->ck, r->dst, &r->opts, &r->report, &r->err);
 	progress_end(&r->progress);
 	batch_read(&r->batch, r->ck, r->opts.world);
@@ -268,16 +278,18 @@ static int run(struct args *args, int argc, char **argv)
 
 	(void)argc;
 	(void)argv;
-	if (!status)
+	if (!status && !team_rank())
 		status = settle(&r);
+	status = team_start(args, status, r.dst);
 	if (status)
 		return status;
 	status = cli_open(args, NULL, &r.sources, &r.ck, &r.err);
-	if (!status && is_settled(&r)) {
+	status = team_opened(args, status, r.ck, r.dst, &r.err);
+	if (!status && team_first(is_settled(&r))) {
 		cli_say("a run that was killed had made this step; the rest of it is done");
 		batch_read(&r.batch, r.ck, r.opts.world);
 	} else if (!status) {
-		status = run_job(&r);
+		status = team_finish(args, run_job(&r), r.dst, &r.report, &r.err);
 	}
 	if (r.err.code != CKPT_E_CANCELED) {
 		if (args->json)
@@ -293,6 +305,7 @@ static int run(struct args *args, int argc, char **argv)
 const struct command cmd_reshard = {
 	.name = "reshard",
 	.run = run,
+	.ranks = RANKS_SHARE,
 	.gist = "training state for another number of ranks or stage",
 	.synopsis = "'N->M' SRC... DST",
 	.about = "Writes the training state of a DeepSpeed step for M ranks: a folder DST with "

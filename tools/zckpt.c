@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "cli_team.h"
 
 static const struct command *const commands[] = {
 	&cmd_commit, &cmd_convert, &cmd_digest, &cmd_inspect, &cmd_map,
@@ -69,7 +69,7 @@ static int print_version(void)
 
 static int run(int argc, char **argv)
 {
-	struct args args = { .progress = -1, .timeout = 60, .round_robin = -1 };
+	struct args args = { .progress = -1, .timeout = ARGS_UNSET, .round_robin = -1 };
 	const struct command *cmd;
 	int status;
 
@@ -88,14 +88,20 @@ static int run(int argc, char **argv)
 	for (int i = 2; i < argc && strcmp(argv[i], "--"); i++)
 		if (!strcmp(argv[i], "--json"))
 			cli_promise_json(cmd->name);
-	status = opt_parse(cmd, argc - 2, argv + 2, &args);
+	status = team_join(cmd, argc, argv);
+	if (!status)
+		status = opt_parse(cmd, argc - 2, argv + 2, &args);
 	if (status)
 		return status;
 	if (args.help) {
 		opt_help(cmd, stdout);
 		return EXIT_DONE;
 	}
-	return cmd->run(&args, argc, argv);
+	if (!args.threads)
+		args.threads = team_threads();
+	if (cmd->ranks == RANKS_SHARE || team_size() == 1)
+		return cmd->run(&args, argc, argv);
+	return team_first(team_rank() ? 0 : cmd->run(&args, argc, argv));
 }
 
 /*
@@ -120,6 +126,7 @@ int main(int argc, char **argv)
 
 	occupy_standard_descriptors();
 	status = cli_close_stdout(run(argc, argv));
+	team_leave(status);
 	/* a signal that came when all was done changes nothing */
 	if (status)
 		signals_die();
