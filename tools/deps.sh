@@ -1,5 +1,5 @@
 #!/bin/sh
-# usage: deps.sh [--check] [--interop] [--clang]
+# usage: deps.sh [--check] [--interop] [--clang] [--mpi]
 #
 # What zckpt is built and tested with: a C compiler, make, pkg-config, cJSON,
 # xxHash, libdeflate, cmocka, zstd, tar.  Nothing is done when all is there.
@@ -10,14 +10,16 @@
 #   --check    only list what is missing (status 1 if something is)
 #   --interop  also python3 with venv, for `make interop`
 #   --clang    also clang
+#   --mpi      also Open MPI, for zckpt-mpi and its tests
 set -u
-check=0 interop=0 clang=0
+check=0 interop=0 clang=0 mpi=0
 for arg in "$@"; do
 	case $arg in
 	--check) check=1 ;;
 	--interop) interop=1 ;;
 	--clang) clang=1 ;;
-	-h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
+	--mpi) mpi=1 ;;
+	-h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
 	*) echo "deps.sh: $arg is not an option (see deps.sh -h)" >&2; exit 2 ;;
 	esac
 done
@@ -44,6 +46,9 @@ missing() {
 	if [ $clang = 1 ]; then
 		have clang || set -- "$@" clang
 	fi
+	if [ $mpi = 1 ]; then
+		{ have mpicc && have mpirun; } || set -- "$@" mpi
+	fi
 	echo "$@"
 }
 
@@ -56,6 +61,7 @@ package() {
 	apt-get:libdeflate) echo libdeflate-dev ;;
 	apt-get:cmocka) echo libcmocka-dev ;;
 	apt-get:python3) echo python3 python3-venv ;;
+	apt-get:mpi) echo libopenmpi-dev openmpi-bin ;;
 	dnf:cc | zypper:cc | pacman:cc) echo gcc ;;
 	dnf:libcjson) echo cjson-devel ;;
 	dnf:libxxhash) echo xxhash-devel ;;
@@ -83,6 +89,9 @@ package() {
 	brew:libxxhash) echo xxhash ;;
 	brew:libdeflate) echo libdeflate ;;
 	brew:pkg-config) echo pkgconf ;;
+	dnf:mpi) echo openmpi-devel ;;
+	zypper:mpi) echo openmpi4-devel ;;
+	*:mpi) echo openmpi ;;
 	*) echo "$2" ;;
 	esac
 }
