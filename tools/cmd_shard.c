@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli.h"
+#include "cli_team.h"
 
 #define AT(field) offsetof(struct args, field)
 #define MAX_WORLD 4096
@@ -39,6 +39,10 @@ static const struct opt own[] = {
 	  "DeepSpeed that is to load it (default 0.19.8)", 0 },
 	{ "new-tag", 0, OPT_TEXT, AT(new_tag), "NAME",
 	  "name of the step in DST (default global_step0)", 0 },
+	{ "part", 0, OPT_TEXT, AT(part), "I/N",
+	  "only share I of N (from 1); then zckpt commit", 0 },
+	{ "timeout", 0, OPT_COUNT, AT(timeout), "SECONDS",
+	  "under mpirun: a rank silent for so long is lost (default 600)", 0 },
 	{ "dry-run", 0, OPT_FLAG, AT(dry_run), NULL, "plan and check, write nothing", 0 },
 	{ "force", 0, OPT_FLAG, AT(force), NULL, "replace what stands at DST", 0 },
 	{ "restart", 0, OPT_FLAG, AT(restart), NULL, "drop what a killed run left", 0 },
@@ -195,6 +199,8 @@ static int take_options(struct shard *s)
 		status = take_dtype(s);
 	if (!status)
 		status = take_numbers(s);
+	if (!status)
+		status = cli_part(&cmd_shard, s->args, &s->opts.part, &s->opts.nparts);
 	if (status)
 		return status;
 	take_rest(s);
@@ -213,6 +219,8 @@ static void print_report(const struct shard *s)
 		cli_say("read %s, wrote %s in %.2f s, %" PRIu32 " threads",
 			out_size(s->report.read_bytes), out_size(s->report.written_bytes),
 			s->report.seconds, s->report.threads);
+	if (s->opts.nparts > 1 && s->args->part && !s->args->dry_run)
+		cli_say("hint: when all parts are done: zckpt commit %s", out_word(s->dst));
 }
 
 static void print_json(const struct shard *s, int status)
@@ -233,6 +241,7 @@ static void print_json(const struct shard *s, int status)
 		json_uint(&json, "written_bytes", s->report.written_bytes);
 		json_uint(&json, "resumed_bytes", s->report.resumed_bytes);
 		json_seconds(&json, "seconds", s->report.seconds);
+		team_json(&json);
 	}
 	json_close(&json, '}');
 }
@@ -245,6 +254,7 @@ static int run_job(struct shard *s)
 	signal(SIGXFSZ, SIG_IGN);
 	progress_begin(&s->progress, s->args);
 	cli_run_opts(s->args, &s->progress, &s->run);
+	team_share(&s->run, &s->opts.part, &s->opts.nparts);
 	rc = ckpt_shard(s->ck, s->dst, &s->opts, &s->report, &s->err);
 	progress_end(&s->progress);
 	out_findings(s->ck, 0, s->args->verbose ? CKPT_INFO : CKPT_WARN, s->args->verbose);
@@ -258,11 +268,13 @@ static int run(struct args *args, int argc, char **argv)
 
 	(void)argc;
 	(void)argv;
+	status = team_start(args, status, s.dst);
 	if (status)
 		return status;
 	status = cli_open(args, NULL, &s.sources, &s.ck, &s.err);
+	status = team_opened(args, status, s.ck, s.dst, &s.err);
 	if (!status)
-		status = run_job(&s);
+		status = team_finish(args, run_job(&s), s.dst, &s.report, &s.err);
 	if (s.err.code != CKPT_E_CANCELED) {
 		if (args->json)
 			print_json(&s, status);
@@ -277,6 +289,7 @@ static int run(struct args *args, int argc, char **argv)
 const struct command cmd_shard = {
 	.name = "shard",
 	.run = run,
+	.ranks = RANKS_SHARE,
 	.gist = "weights to a step that a run begins with",
 	.synopsis = "MODEL DST --world M",
 	.about = "Writes weights (a Hugging Face folder, or a file) as step 0 of a ZeRO run for M "

@@ -4,7 +4,7 @@
 # Ranks of a real MPI share one run.  If this fails, a cluster's ranks write other bytes than one
 # process does, each of them reads everything, or one that dies takes the result along in silence.
 #
-#   same bytes      1, 2, 3 and 7 ranks (more than there is work for), reshard and convert
+#   same bytes      1, 2, 3 and 7 ranks (more than there is work for), reshard, convert and shard
 #   fair shares     of some 150 MB, stages 2 and 3: each of 3 ranks reads at most 1/3 + 5 %,
 #                   by its own count and by the kernel's (rchar)
 #   a killed rank   is named, nothing stands at the destination, the same command goes on
@@ -71,11 +71,17 @@ for step in ds0.19.8-z2-bf16-w8 ds0.19.8-z3-bf16-w8; do
 		holds "$step, convert by $n ranks" cmp one.safetensors many.safetensors
 		rm -rf many many.safetensors
 	done
+	"$zckpt" convert -q --only trainable --tied drop "$src" bare.safetensors
+	"$zckpt" map "$src" | awk '$NF == "trainable" { print $1 }' > order
+	set -- -q --sync none --world 4 --stage 2 --lr 1e-3 --order order bare.safetensors
+	"$zckpt" shard "$@" seed 2> said
+	mpi 3 shard "$@" seeds || bad "shard $step"
+	holds "$step, shard by 3 ranks" diff -r seed seeds
 	for i in 3 1 2; do "$zckpt" reshard -q --part $i/3 '8->4' "$src" hand || bad "part $i/3"; done
 	holds "$step: not before commit" test ! -e hand
 	holds "$step: commit" "$zckpt" commit -q --timeout 0 hand
 	holds "$step: by hand" diff -r one hand
-	rm -rf one one.safetensors hand
+	rm -rf one one.safetensors hand seed seeds bare.safetensors order
 done
 
 # ---- fair shares
