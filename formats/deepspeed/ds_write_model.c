@@ -285,6 +285,14 @@ static struct ck_val *shared(struct wr *w, struct ck_val *root, uint32_t rank)
 	return ck_val_dict_sets(a, root, "shared_params", dict);
 }
 
+/* Before 0.6.0 a placeholder has one element, where later versions see a parameter. */
+static bool has_old_placeholders(const struct wr *w)
+{
+	const uint32_t *v = w->ds->version;
+
+	return w->ds->stage == 3 && w->anew && !v[0] && v[1] < 6;
+}
+
 struct ck_val *ck_wr_model(struct wr *w, const struct ck_val *old, uint32_t rank,
 			   struct ckpt_err *err)
 {
@@ -294,7 +302,8 @@ struct ck_val *ck_wr_model(struct wr *w, const struct ck_val *old, uint32_t rank
 	struct ck_val *const *item;
 	uint64_t n;
 
-	if ((w->ds->stage == 3) != (w->t->stage == 3) || w->ds->origin == DS_FROM_WEIGHTS)
+	if ((w->ds->stage == 3) != (w->t->stage == 3) || w->ds->origin == DS_FROM_WEIGHTS ||
+	    has_old_placeholders(w))
 		root = ck_val_dict_sets(a, root, "module",
 					module(w, ck_val_get(old, "module"), err));
 	root = ck_val_dict_sets(a, root, "dp_world_size", ck_val_new_int(a, w->t->world));
