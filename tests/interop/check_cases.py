@@ -7,15 +7,19 @@ Per case:
   states   `convert --state all`: every state of every parameter, no name more or less
   fp32     `convert` as a user calls it: masters, else weights widened
   keep     `convert --dtype keep`: what the model computed with
+  reshard  to some other number of ranks, to another stage and back again: the same digest each
+           time, and back at its own ranks the same bytes as if it had never been away
   stock    DeepSpeed's own zero_to_fp32 and zckpt give the same bits
 Ends with a table of the traits that were met, and with `N passed, N failed, N skipped`.
 """
 import argparse
 import collections
 import contextlib
+import filecmp
 import io
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -224,8 +228,59 @@ def check_stock(case, exe, work):
     compare("zero_to_fp32 (as want) and zckpt", mine, theirs)
 
 
+def digest(exe, path):
+    return zckpt(exe, "digest", path).stdout.splitlines()[-1]
+
+
+def differing(a, b, without):
+    """Files of two folders that are not the same bytes."""
+    out = []
+    for folder, _, files in os.walk(a):
+        for n in files:
+            path = os.path.join(folder, n)
+            other = os.path.join(b, os.path.relpath(path, a))
+            if not n.endswith(without) and not (os.path.exists(other) and
+                                                filecmp.cmp(path, other, shallow=False)):
+                out.append(os.path.relpath(path, a))
+    return out
+
+
+REFUSED = ("no optimizer shards", "without names", "wholly frozen", "in no optimizer group",
+           "elastic")
+
+
+def check_reshard(case, exe, work):
+    pick = random.Random(case.name)
+    n, m = case.facts["world"], pick.randint(1, 16)
+    there, back, same, staged = (os.path.join(work, x) for x in (
+        "there", "back", "same", "staged"))
+    want = digest(exe, case.ckpt)
+
+    def reshard(src, dst, world, *more):
+        try:
+            zckpt(exe, "reshard", "-q", "--sync", "none", "--world", str(world), *more, src, dst)
+        except Fail as e:
+            if ": exit 3: " in str(e) and any(w in str(e) for w in REFUSED):
+                raise Skip(str(e))
+            raise
+        if digest(exe, dst) != want:
+            raise Fail("%s ranks to %d %s: another digest" % (n, world, " ".join(more)))
+
+    reshard(case.ckpt, there, m)
+    reshard(there, back, n)
+    reshard(case.ckpt, same, n)
+    # what is a rank's own is lost where there is no such rank
+    lost = "model_states.pt" if case.stage == 3 and m < n else "\0"
+    differ = differing(same, back, lost) + differing(back, same, lost)
+    if differ:
+        raise Fail("%d to %d ranks and back: other bytes in %s" % (n, m, differ[:3]))
+    stage = pick.choice([s for s in ("1", "2", "3", "bf16") if s != str(case.stage)])
+    with contextlib.suppress(Skip):
+        reshard(there, staged, pick.randint(1, 9), "--stage", stage)
+
+
 CHECKS = (("truth", check_truth), ("states", check_states), ("fp32", check_fp32),
-          ("keep", check_keep), ("stock", check_stock))
+          ("keep", check_keep), ("reshard", check_reshard), ("stock", check_stock))
 
 
 def table(cases, need):
@@ -256,7 +311,7 @@ def main():
     a = ap.parse_args()
     checks = CHECKS
     if a.truth_only:
-        a.zckpt, checks = None, (CHECKS[0], CHECKS[4])
+        a.zckpt, checks = None, (CHECKS[0], CHECKS[-1])
     elif not a.zckpt:
         ap.error("--zckpt or ZCKPT is needed")
     torch.set_num_threads(1)

@@ -148,7 +148,7 @@ def job_of(c, ckpt, every):
     rr = '"round_robin_gradients": true' in zero
     return {"id": c["id"], "fixture": os.path.abspath(f.folder), "ckpt": ckpt,
             "world": c["world"], "stage": c["stage"], "zero": c["zero"],
-            "version": c["version"], "zero_text": "round_robin" if rr else "",
+            "version": c["version"], "reset": "--reset-optimizer" in c["args"], "zero_text": "round_robin" if rr else "",
             "alike": os.path.abspath(alike[0]) if alike else None}
 
 

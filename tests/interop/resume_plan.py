@@ -110,9 +110,9 @@ NEED = {"stage 1": 10, "stage 2": 10, "stage 3": 10, "stage bf16": 6, "bf16": 15
         "2 to bf16": 1, "bf16 to bf16": 2, "2 to 2": 5, "3 to 3": 5, "1 to 1": 2,
         "more ranks": 12, "fewer ranks": 12, "client state": 2, "overflow": 2, "scheduler": 2,
         "no step yet": 1, "chosen sub-groups": 2, "chosen round robin": 2,
-        "other version": 6}
+        "other version": 6, "begun anew": 3}
 
-CHOSEN = {t for t in NEED if t.startswith("chosen")} | {"other version"}
+CHOSEN = {t for t in NEED if t.startswith("chosen")} | {"other version", "begun anew"}
 
 
 def combinations(fixtures, worlds):
@@ -142,6 +142,9 @@ def combinations(fixtures, worlds):
                 for v in f.other_versions(stage) if world in OPTION_WORLDS else ():
                     out.append(dict(base, args=["--ds-version", v], version=v,
                                     traits=base["traits"] | {"other version"}))
+                if world in OPTION_WORLDS and stage != "0" and f.facts["data_step"]:
+                    out.append(dict(base, args=["--reset-optimizer"],
+                                    traits=base["traits"] | {"begun anew"}))
                 if more:
                     gone = {"round robin"} if "--no-round-robin" in more["args"] else set()
                     out.append(dict(base, traits=(base["traits"] | name) - gone, **more))

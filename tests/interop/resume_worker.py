@@ -58,6 +58,17 @@ def check_scalars(case, live, got):
     return said
 
 
+def begun_anew(facts, truth):
+    """What --reset-optimizer leaves of both: states are zero, their steps too."""
+    import torch
+    kept = ("weight", "master", "buffer")
+    truth = {k: t if k.rsplit("|", 1)[1] in kept else torch.zeros_like(t)
+             for k, t in truth.items()}
+    scalars = {k: dict(v, value=type(v["value"])(0)) if k.endswith(".step") else v
+               for k, v in facts["live"]["scalars"].items()}
+    return dict(facts, live=dict(facts["live"], scalars=scalars), next_losses=None), truth
+
+
 def same_narrowed(a, b):
     """Equal in the narrower of both types: older versions keep buffers in the run's precision."""
     narrow = min(a.dtype, b.dtype, key=lambda d: d.itemsize)
@@ -110,13 +121,15 @@ def resume(job, rank, world, report):
     result = {"id": job["id"], "losses": None}
     if rank == 0:
         truth = load_file(os.path.join(job["fixture"], "truth.safetensors"))
+        if job["reset"]:
+            facts, truth = begun_anew(facts, truth)
         result["equal"], result["wanted"], said = check_tensors(
             facts, truth, state, job["version"] != facts["deepspeed"])
         if fresh is not None and net.norm.weight.requires_grad and \
                 fresh.equal(net.norm.weight):
             said.append("the weights are those from before the load")
         said += check_scalars(facts, facts["live"], got)
-    if dsmodel.keeps_batch(spec, world) and facts["next_losses"]:
+    if dsmodel.keeps_batch(spec, world) and facts["next_losses"] and not job["reset"]:
         first, worst = facts["data_step"], 0.0
         other = (dsmodel.stage_of(spec) == "bf16") != (job["stage"] == "bf16")
         small = sum(math.prod(p["shape"]) for p in facts["params"]) < TINY
@@ -209,6 +222,8 @@ def beyond_converter(job, facts):
 def check_universal(job, facts, truth, work):
     """ds_to_universal of the new folder. None where DeepSpeed's converter cannot."""
     adam = {"exp_avg", "exp_avg_sq"}
+    if job["reset"]:
+        facts, truth = begun_anew(facts, truth)
     held = {k.rsplit("|", 1)[1] for k in truth}
     if job["stage"] == "0" or not adam <= held or "round_robin" in job["zero_text"] or \
             beyond_converter(job, facts):
