@@ -76,6 +76,10 @@ class Fixture:
         plain = not set(self.zero) - {"sub_group_size", "round_robin_gradients", "overlap_comm"}
         if not plain or self.opt != "adamw" or stage == "0" or self.spec.get("cfg"):
             return ()
+        # a scheduler of another torch has other attributes; older DeepSpeed loads no group
+        # without trained parameters
+        if self.spec.get("sched") == "lambda" or self.spec["opt"].get("groups") == "mixed":
+            return ()
         return tuple(v for v in TO_VERSIONS if v != self.version and
                      not (v == "0.14.5" and self.precision == "fp16"))  # its torch lacks that
 
