@@ -53,6 +53,14 @@ char *t_fmt(const char *fmt, ...)
 	return s;
 }
 
+void t_dir_in_memory(void)
+{
+	const char *base = getenv("TMPDIR");
+
+	if (!(base && *base) && !access("/dev/shm", W_OK | X_OK))
+		setenv("TMPDIR", "/dev/shm", 1);
+}
+
 char *t_dir_new(void)
 {
 	const char *base = getenv("TMPDIR");

@@ -17,6 +17,9 @@ void *t_grow(void *p, size_t n);
 /* printf into a new string; the caller frees it. */
 char *t_fmt(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* From here on, folders are made in memory (/dev/shm) unless $TMPDIR is set: for tests that sync
+ * thousands of times, which a disk takes minutes for. */
+void t_dir_in_memory(void);
 /* A fresh empty folder below $TMPDIR (or /tmp); the caller frees the string. */
 char *t_dir_new(void);
 void t_dir_make(const char *path);

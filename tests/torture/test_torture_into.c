@@ -455,5 +455,6 @@ int main(void)
 		cmocka_unit_test(what_a_killed_run_began_is_settled),
 	};
 
+	t_dir_in_memory();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

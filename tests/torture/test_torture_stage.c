@@ -398,5 +398,6 @@ int main(void)
 		cmocka_unit_test(a_run_killed_on_a_plain_file_system_loses_nothing),
 	};
 
+	t_dir_in_memory();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
