@@ -57,6 +57,7 @@ struct args {
 	const char *stage, *new_tag, *ds_version;
 	struct words drop_state;
 	int reset_optimizer;
+	int to;			/* 1 = universal */
 	uint64_t world, sub_group_size;
 	int round_robin;	/* -1 = as the source has it */
 	/* shard */

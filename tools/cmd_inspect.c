@@ -30,6 +30,17 @@ static void print_line(const char *label, const char *text)
 	printf("%-12s %s\n", label, text);
 }
 
+/* Another form of a step, beside the one that was opened. */
+static void print_universal(const struct view *view)
+{
+	const char *key, *value;
+
+	for (uint64_t i = 0; !ckpt_fact_get(view->ck, i, &key, &value, NULL); i++)
+		if (!strcmp(key, "universal"))
+			printf("%-12s a universal checkpoint, %s (--tag opens it)\n", "also here",
+			       out_name(value));
+}
+
 static void print_what(const struct view *view)
 {
 	const struct ckpt_info *info = &view->info;
@@ -40,6 +51,7 @@ static void print_what(const struct view *view)
 		print_line("tag", out_name(info->tag));
 	if (info->why[0])
 		print_line("chosen", out_name(info->why));
+	print_universal(view);
 	if (info->stage >= 0)
 		text = cli_format("%s, ZeRO stage %" PRId32 ", %" PRIu32 " rank%s", info->format,
 				  info->stage, info->world, info->world == 1 ? "" : "s");

@@ -13,6 +13,8 @@
 static const struct opt own[] = {
 	{ "output", 'o', OPT_TEXT, AT(output), "DST", "where to, instead of as the last word", 0 },
 	{ "world", 0, OPT_COUNT, AT(world), "M", "ranks of the result, instead of 'N->M'", 0 },
+	{ "to", 0, OPT_CHOICE, AT(to), "deepspeed|universal",
+	  "a step, or DeepSpeed's universal form (any number of ranks)", 0 },
 	{ "stage", 0, OPT_TEXT, AT(stage), "1|2|3|bf16", "ZeRO stage (default: the source's)", 0 },
 	{ "sub-group-size", 0, OPT_COUNT, AT(sub_group_size), "N",
 	  "stage 3: as in the configuration that resumes", 0 },
@@ -113,9 +115,10 @@ static int take_words(struct reshard *r)
 					 "other", args->rest.list[0], args->world);
 		r->opts.world = args->world > MAX_WORLD ? 0 : (uint32_t)args->world;
 	}
-	if (!first && !args->world)
+	r->opts.universal = args->to;
+	if (!first && !args->world && !args->to)
 		return cli_wrong(&cmd_reshard, "to how many ranks? zckpt reshard '8->4' SRC DST");
-	if (!r->opts.world || r->opts.world > MAX_WORLD)
+	if ((first || args->world) && (!r->opts.world || r->opts.world > MAX_WORLD))
 		return cli_wrong(&cmd_reshard, "1 to %d ranks are possible", MAX_WORLD);
 	r->dst = args->output;
 	if (!r->dst && n > first)
@@ -182,6 +185,8 @@ static int check_world(struct reshard *r)
 	ckpt_info_get(r->ck, &info);
 	if (!r->args->quiet && info.tag[0])
 		cli_say("step %s: %s", out_name(info.tag), info.why);
+	if (!r->opts.world)
+		r->opts.world = info.world;
 	if (!r->from || !info.world || r->from == info.world)
 		return 0;
 	cli_say("%s: %" PRIu32 " ranks wrote this step, not %" PRIu64
@@ -194,9 +199,13 @@ static void print_report(const struct reshard *r)
 {
 	if (r->args->quiet)
 		return;
-	cli_say("%s %s: %" PRIu64 " files for %" PRIu32 " ranks",
-		r->args->dry_run ? "would write" : "wrote", r->dst, r->report.nfiles,
-		r->opts.world);
+	if (r->args->to)
+		cli_say("%s %s: %" PRIu64 " files, universal",
+			r->args->dry_run ? "would write" : "wrote", r->dst, r->report.nfiles);
+	else
+		cli_say("%s %s: %" PRIu64 " files for %" PRIu32 " ranks",
+			r->args->dry_run ? "would write" : "wrote", r->dst, r->report.nfiles,
+			r->opts.world);
 	if (!r->args->dry_run)
 		cli_say("read %s, wrote %s in %.2f s, %" PRIu32 " threads",
 			out_size(r->report.read_bytes), out_size(r->report.written_bytes),
@@ -311,7 +320,7 @@ const struct command cmd_reshard = {
 	.about = "Writes the training state of a DeepSpeed step for M ranks: a folder DST with "
 		 "'latest' and the step, which stock DeepSpeed resumes at M ranks without a flag. "
 		 "Weights, masters and optimizer states are kept bit for bit. Quote 'N->M', or "
-		 "write N:M.",
+		 "write N:M. SRC may be a universal checkpoint; --to universal makes one.",
 	.notes = NULL,
 	.tables = { own, opts_source, opts_run, opts_talk, NULL },
 };

@@ -157,6 +157,12 @@ struct ds_step {
 	enum ds_origin origin;
 	const struct ds_file *zero_file;	/* writing: tensors in 'zero' lie there; or NULL */
 	enum ckpt_dtype weight_dtype;	/* of DS_FROM_WEIGHTS */
+	/*
+	 * Storages of further files that 'zero' has tensors in: those of zero_more[i] are numbered
+	 * from zero_first[i] on, which follow zero_file's.
+	 */
+	struct ds_file **zero_more;
+	uint32_t *zero_first, nzero_more;
 	bool optim_whole;		/* every rank is there and agrees */
 
 	struct ds_group *group;		/* per param group or sub-group */
@@ -172,6 +178,8 @@ struct ds_step {
  * zero); ck_ds_end() also after a failure.
  */
 int ck_ds_begin(struct ds_step *ds, struct ckpt_err *err);
+/* Hand an open file to the index, and feed the fingerprint: in the order of the listing. */
+int ck_ds_add_source(struct ds_step *ds, struct ds_file *file, struct ckpt_err *err);
 void ck_ds_end(struct ds_step *ds);
 
 /* ds_find.c */
@@ -185,6 +193,15 @@ int ck_ds_look(const char *path, const struct ckpt_limits *limits, enum ck_holds
 	       struct ckpt_err *err);
 /* Choose the step; fill tree, where, and the index's tag, why, path. */
 int ck_ds_find(struct ds_step *ds, struct ckpt_err *err);
+/* DeepSpeed's universal form of a step lies in that folder, as formats/universal reads it. */
+bool ck_ds_is_universal(const struct ck_tree *tree);
+/* The text of 'latest' (or so) without surrounding white space, or NULL. */
+char *ck_ds_latest(struct ds_step *ds, const struct ck_tree *tree, const char *file);
+/* A step lies in the folder that names it: no way up, no other root. */
+bool ck_ds_leads_outside(const char *tag);
+/* Choose it; 'tag' NULL: the roots themselves. */
+int ck_ds_take_step(struct ds_step *ds, const char *const *root, size_t nroots, const char *tag,
+		    const char *why, struct ckpt_err *err);
 /* Sort the files, refuse other layouts, open sources. */
 int ck_ds_sort_files(struct ds_step *ds, struct ckpt_err *err);
 
@@ -193,6 +210,8 @@ int ck_ds_load(struct ds_step *ds, struct ckpt_err *err);
 /* Parse 'file'; it stays open until ck_ds_close_pt(). */
 int ck_ds_open_pt(struct ds_step *ds, struct ds_file *file, struct ckpt_err *err);
 void ck_ds_close_pt(struct ds_file *file);
+/* Damage of one file is a finding; what concerns the whole run is not. */
+int ck_ds_note_damage(struct ds_file *file, int rc, struct ckpt_err *err);
 
 /* ds_slice.c: the contiguous tensor of a value as a run of elements; false if it is none. */
 bool ck_ds_slice_of(const struct ds_file *file, const struct ck_val *v, struct ds_slice *out);
@@ -216,6 +235,8 @@ struct ck_val *ck_ds_param_groups(const struct ds_step *ds, const struct ck_val 
 
 /* ds_shapes.c: names and shapes in layout order; groups of sub-groups. */
 int ck_ds_read_shapes(struct ds_step *ds, struct ckpt_err *err);
+/* The param group of each group of names, once 'zero' is there. */
+void ck_ds_name_groups(struct ds_step *ds);
 /* A size list as an array in ds->arena; false if it is none. */
 bool ck_ds_shape_of(struct ds_step *ds, const struct ck_val *v, const uint64_t **shape_out,
 		 uint32_t *ndim_out, uint64_t *numel_out);
@@ -233,6 +254,8 @@ void ck_ds_length_wrong(struct ds_step *ds, const struct ds_file *file, const ch
 int ck_ds_index_model(struct ds_step *ds, struct ckpt_err *err);	/* ds_model.c */
 int ck_ds_index_z12(struct ds_step *ds, struct ckpt_err *err);	/* ds_z12.c */
 int ck_ds_index_z3(struct ds_step *ds, struct ckpt_err *err);	/* ds_z3.c */
+/* The type the model computes in: that of the placeholder in 'module'. */
+enum ckpt_dtype ck_ds_placeholder_dtype(const struct ds_step *ds, const char *name);
 int ck_ds_index_z0(struct ds_step *ds, struct ckpt_err *err);	/* ds_z0.c */
 int ck_ds_add_facts(struct ds_step *ds, struct ckpt_err *err);	/* ds_facts.c */
 

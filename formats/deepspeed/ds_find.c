@@ -102,10 +102,9 @@ int ck_ds_probe(const struct ck_input *in)
 	return may_hold_steps(&in->tree) ? 20 : 0;
 }
 
-/* The text of 'latest' without surrounding white space, or NULL. */
-static char *read_latest(struct ds_step *ds, const struct ck_tree *tree)
+char *ck_ds_latest(struct ds_step *ds, const struct ck_tree *tree, const char *file)
 {
-	const struct ck_tree_entry *e = ck_tree_find(tree, "latest");
+	const struct ck_tree_entry *e = ck_tree_find(tree, file);
 	char *text = NULL, *tag = NULL;
 	uint64_t len = 0;
 	size_t begin = 0;
@@ -122,6 +121,14 @@ static char *read_latest(struct ds_step *ds, const struct ck_tree *tree)
 	return tag;
 }
 
+/* DeepSpeed's universal form of a step: states by parameter in a folder 'zero'. */
+bool ck_ds_is_universal(const struct ck_tree *tree)
+{
+	const struct ck_tree_entry *e = ck_tree_find(tree, "zero");
+
+	return e && e->is_dir && holds_shards(tree);
+}
+
 /* Is 'sub' below the roots a folder with shards in it? */
 static bool is_step(struct ds_step *ds, const char *const *root, size_t nroots, const char *sub)
 {
@@ -129,7 +136,7 @@ static bool is_step(struct ds_step *ds, const char *const *root, size_t nroots, 
 	bool yes = false;
 
 	if (!ck_tree_list(&t, root, nroots, sub, ds->in->limits.files, NULL))
-		yes = holds_shards(&t);
+		yes = holds_shards(&t) && !ck_ds_is_universal(&t);
 	ck_tree_release(&t);
 	return yes;
 }
@@ -166,8 +173,8 @@ static const char *newest_step(struct ds_step *ds, const struct ck_tree *tree,
 	return NULL;
 }
 
-static int take_step(struct ds_step *ds, const char *const *root, size_t nroots,
-		     const char *tag, const char *why, struct ckpt_err *err)
+int ck_ds_take_step(struct ds_step *ds, const char *const *root, size_t nroots, const char *tag,
+		    const char *why, struct ckpt_err *err)
 {
 	struct ck_index *ix = ds->ix;
 	int rc = ck_tree_list(&ds->tree, root, nroots, tag, ds->in->limits.files, err);
@@ -191,8 +198,7 @@ static int take_step(struct ds_step *ds, const char *const *root, size_t nroots,
 	return 0;
 }
 
-/* A step lies in the folder that names it: no way up, no other root. */
-static bool leads_outside(const char *tag)
+bool ck_ds_leads_outside(const char *tag)
 {
 	const char *p = tag;
 
@@ -209,31 +215,42 @@ static bool leads_outside(const char *tag)
 static int take_latest(struct ds_step *ds, const struct ck_tree *tree, const char *const *root,
 		       size_t nroots, const char *tag, struct ckpt_err *err)
 {
-	if (leads_outside(tag))
+	if (ck_ds_leads_outside(tag))
 		return ck_fail(err, CKPT_E_UNSAFE, root[0], CKPT_NO_OFFSET,
 			       "LATEST_LIES: 'latest' names %s, which is outside this folder; give "
 			       "that folder itself if it is meant", tag);
 	if (is_step(ds, root, nroots, tag))
-		return take_step(ds, root, nroots, tag, "'latest' names it", err);
+		return ck_ds_take_step(ds, root, nroots, tag, "'latest' names it", err);
 	return ck_fail(err, CKPT_E_NOTFOUND, root[0], CKPT_NO_OFFSET,
 		       "LATEST_LIES: 'latest' names the step %s, which is not there or holds no "
 		       "shard (steps here: %s); --tag names another one", tag,
 		       list_steps(ds, tree, root, nroots));
 }
 
+/* A universal checkpoint beside the steps: opened when it is asked for. */
+static int note_universal(struct ds_step *ds, const struct ck_tree *tree, struct ckpt_err *err)
+{
+	const char *tag = ck_ds_latest(ds, tree, "latest_universal");
+
+	return tag ? ck_index_add_fact(ds->ix, err, "universal", "%s", tag) : 0;
+}
+
 static int find_in_root(struct ds_step *ds, const struct ck_tree *tree, const char *const *root,
 			size_t nroots, struct ckpt_err *err)
 {
 	const char *tag = ds->in->tag;
+	int rc = note_universal(ds, tree, err);
 
+	if (rc)
+		return rc;
 	if (tag) {
 		if (is_step(ds, root, nroots, tag))
-			return take_step(ds, root, nroots, tag, "--tag names it", err);
+			return ck_ds_take_step(ds, root, nroots, tag, "--tag names it", err);
 		return ck_fail(err, CKPT_E_NOTFOUND, root[0], CKPT_NO_OFFSET,
 			       "there is no step %s here (steps here: %s)", tag,
 			       list_steps(ds, tree, root, nroots));
 	}
-	tag = read_latest(ds, tree);
+	tag = ck_ds_latest(ds, tree, "latest");
 	if (tag)
 		return take_latest(ds, tree, root, nroots, tag, err);
 	if (ck_tree_find(tree, "latest"))
@@ -246,7 +263,8 @@ static int find_in_root(struct ds_step *ds, const struct ck_tree *tree, const ch
 		return -CKPT_E_NOTFOUND;
 	ck_findings_add(ds->f, CK_FINDING_LATEST_ABSENT, root[0],
 			"no 'latest' file; %s is taken, whose name sorts last", tag);
-	return take_step(ds, root, nroots, tag, "its name sorts last; there is no 'latest'", err);
+	return ck_ds_take_step(ds, root, nroots, tag, "its name sorts last; there is no 'latest'",
+			       err);
 }
 
 /* The folder 'name' of every given path that has it. */
@@ -312,7 +330,8 @@ int ck_ds_find(struct ds_step *ds, struct ckpt_err *err)
 			return ck_fail(err, CKPT_E_USAGE, in->path[0], CKPT_NO_OFFSET,
 				       "this folder is itself the step %s; --tag %s goes with "
 				       "the folder above it", ck_fs_base(in->path[0]), in->tag);
-		return take_step(ds, in->path, in->npaths, NULL, "the folder given is a step", err);
+		return ck_ds_take_step(ds, in->path, in->npaths, NULL,
+				       "the folder given is a step", err);
 	}
 	rc = find_in_root(ds, &in->tree, in->path, in->npaths, err);
 	if (rc == -CKPT_E_NOTFOUND && !err->code)
@@ -338,7 +357,7 @@ static int check_layout(struct ds_step *ds, const struct ck_tree_entry *e, struc
 	if (e->is_dir && !strcmp(e->name, "offloaded_tensors"))
 		return refuse(ds, e->name, "optimizer states offloaded to NVMe lie outside the "
 			      "shards", err);
-	if (e->is_dir && !strcmp(e->name, "zero"))
+	if (e->is_dir && !strcmp(e->name, "zero") && ds->origin != DS_FROM_UNIVERSAL)
 		return refuse(ds, e->name, "this is a universal checkpoint", err);
 	if (e->is_dir)
 		return 0;

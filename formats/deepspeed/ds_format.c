@@ -8,29 +8,31 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
-/* Hand the open files to the index; feed the fingerprint in the order of the listing. */
+int ck_ds_add_source(struct ds_step *ds, struct ds_file *file, struct ckpt_err *err)
+{
+	const bool ranked = file->id.kind == DS_MODEL_RANK || file->id.kind == DS_OPTIM;
+	uint8_t tail[24];
+	int rc = 0;
+
+	ck_put_le64(tail, file->bytes);
+	ck_put_le64(tail + 8, file->fingerprint.lo);
+	ck_put_le64(tail + 16, file->fingerprint.hi);
+	ck_hasher_add(ds->ix->fingerprint, file->name, strlen(file->name) + 1);
+	ck_hasher_add(ds->ix->fingerprint, tail, sizeof(tail));
+	if (file->src)
+		rc = ck_index_add_source(ds->ix, file->path, file->src,
+					 ranked ? (int32_t)file->id.rank : -1, &file->source, err);
+	file->src = NULL;
+	return rc;
+}
+
 static int add_sources(struct ds_step *ds, struct ckpt_err *err)
 {
-	for (uint64_t i = 0; i < ds->nfiles; i++) {
-		struct ds_file *file = &ds->file[i];
-		uint8_t tail[24];
-		int rc;
+	int rc = 0;
 
-		ck_put_le64(tail, file->bytes);
-		ck_put_le64(tail + 8, file->fingerprint.lo);
-		ck_put_le64(tail + 16, file->fingerprint.hi);
-		ck_hasher_add(ds->ix->fingerprint, file->name, strlen(file->name) + 1);
-		ck_hasher_add(ds->ix->fingerprint, tail, sizeof(tail));
-		if (!file->src)
-			continue;
-		rc = ck_index_add_source(ds->ix, file->path, file->src,
-					 file->id.kind == DS_MODEL ? -1 : (int32_t)file->id.rank,
-					 &file->source, err);
-		file->src = NULL;
-		if (rc)
-			return rc;
-	}
-	return 0;
+	for (uint64_t i = 0; !rc && i < ds->nfiles; i++)
+		rc = ck_ds_add_source(ds, &ds->file[i], err);
+	return rc;
 }
 
 /* Where a file of a rank should be. */

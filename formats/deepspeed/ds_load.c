@@ -81,8 +81,7 @@ int ck_ds_open_pt(struct ds_step *ds, struct ds_file *file, struct ckpt_err *err
 	return rc;
 }
 
-/* Damage of one file is a finding; what concerns the whole run is not. */
-static int note_damage(struct ds_file *file, int rc, struct ckpt_err *err)
+int ck_ds_note_damage(struct ds_file *file, int rc, struct ckpt_err *err)
 {
 	if (rc == -CKPT_E_NOMEM || rc == -CKPT_E_UNSAFE || rc == -CKPT_E_LIMIT ||
 	    rc == -CKPT_E_CANCELED || rc == -CKPT_E_LAYOUT)
@@ -181,7 +180,7 @@ static int load_one(void *arg, uint64_t job, uint32_t worker, struct ckpt_err *e
 		rc = ck_ds_take_optim(ds, file, &ds->optim[file->id.rank], err);
 	if (!kept)
 		ck_ds_close_pt(file);
-	return rc ? note_damage(file, rc, err) : 0;
+	return rc ? ck_ds_note_damage(file, rc, err) : 0;
 }
 
 /* The first file of a kind, lowest rank first (the listing is sorted by name). */
@@ -368,7 +367,7 @@ static int load_first_optim(struct ds_step *ds, struct ckpt_err *err)
 			return ck_ds_read_zero_dict(ds, err);
 		}
 		file->done = true;
-		rc = note_damage(file, rc, err);
+		rc = ck_ds_note_damage(file, rc, err);
 		if (rc)
 			return rc;
 	}

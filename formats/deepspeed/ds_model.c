@@ -365,7 +365,7 @@ static const char *kept_name(const struct names *nm, const char *name, uint64_t 
 
 static enum ckpt_role role_of_rest(const struct ds_step *ds)
 {
-	if (!ds->optim_file)
+	if (!ds->optim_file && ds->origin == DS_FROM_SHARDS)
 		return CKPT_ROLE_PLAIN;
 	return ds->frozen_listed ? CKPT_ROLE_UNTRAINED : CKPT_ROLE_FROZEN;
 }

@@ -100,14 +100,14 @@ static void name_sub_groups(struct ds_step *ds)
 		}
 	}
 	if (sub != ds->ngroups)
-		ck_findings_add(ds->f, CK_FINDING_NAMES_WRONG, ds->optim_file->path,
+		ck_findings_add(ds->f, CK_FINDING_NAMES_WRONG, ds->where,
 				"param_groups list %u sub-groups, param_shapes has %u", sub,
 				ds->ngroups);
 }
 
-static void name_groups(struct ds_step *ds)
+void ck_ds_name_groups(struct ds_step *ds)
 {
-	const struct ck_val *groups = ds->optim_file ? ck_ds_param_groups(ds, ds->zero) : NULL;
+	const struct ck_val *groups = ck_ds_param_groups(ds, ds->zero);
 
 	for (uint32_t g = 0; g < ds->ngroups; g++) {
 		const struct ck_val *params = ck_val_get(ck_val_at(groups, g), "params");
@@ -117,7 +117,7 @@ static void name_groups(struct ds_step *ds)
 		if (ds->stage == 3 || !ck_val_int(ck_val_at(params, 0), &ds->group[g].state_key))
 			ds->group[g].state_key = g;
 	}
-	if (ds->stage == 3 && ds->optim_file)
+	if (ds->stage == 3 && ds->zero)
 		name_sub_groups(ds);
 }
 
@@ -148,6 +148,6 @@ int ck_ds_read_shapes(struct ds_step *ds, struct ckpt_err *err)
 	for (uint64_t g = 0; !rc && g < n; g++)
 		rc = read_group(ds, item[g], &ds->group[g], &room, err);
 	if (!rc)
-		name_groups(ds);
+		ck_ds_name_groups(ds);
 	return rc;
 }

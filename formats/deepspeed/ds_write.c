@@ -80,6 +80,8 @@ static struct ds_file *model_of(const struct wr *w, uint32_t rank)
 {
 	if (w->ds->stage != 3 || w->t->stage != 3)
 		return w->ds->model_file;
+	if (!w->ds->model_rank[rank % w->ds->world].file)	/* let pass as a warning */
+		return w->ds->model_file;
 	return w->ds->model_rank[rank % w->ds->world].file;
 }
 
@@ -137,9 +139,27 @@ static int write_all(struct wr *w, struct ckpt_err *err)
 
 	for (uint32_t r = 0; !rc && r < models; r++)
 		rc = write_model(w, r, err);
-	for (uint32_t r = 0; !rc && r < w->t->world; r++)
+	if (!rc && w->want->universal)
+		rc = ck_wr_universal(w, err);
+	for (uint32_t r = 0; !rc && !w->want->universal && r < w->t->world; r++)
 		rc = write_optim(w, r, err);
 	return rc ? rc : ck_wr_root(w, err);
+}
+
+/* A universal checkpoint is the step's tag with an ending, as its converter is usually called. */
+static const char *tag_for(struct ds_step *ds, const struct ck_reshard_want *want, const char *tag)
+{
+	static const char ending[] = "_universal";
+	const size_t n = strlen(tag), end = sizeof(ending) - 1;
+	const bool has = n > end && !strcmp(tag + n - end, ending);
+
+	if (want->tag)
+		return want->tag;
+	if (want->universal && !has)
+		return ck_arena_printf(&ds->arena, "%s%s", tag, ending);
+	if (!want->universal && has && ds->origin == DS_FROM_UNIVERSAL)
+		return ck_arena_strndup(&ds->arena, tag, n - end);
+	return tag;
 }
 
 int ck_wr_step(struct ds_step *ds, const struct ck_index *ix, const struct ck_reshard_want *want,
@@ -147,9 +167,11 @@ int ck_wr_step(struct ds_step *ds, const struct ck_index *ix, const struct ck_re
 {
 	struct tg_layout layout;
 	struct wr w = {
-		.ds = ds, .ix = ix, .t = &layout, .want = want, .plan = plan, .tag = tag,
+		.ds = ds, .ix = ix, .t = &layout, .want = want, .plan = plan,
+		.tag = tag_for(ds, want, tag),
 	};
-	int rc = ck_ds_target(ds, ix, want, &layout, err);
+	int rc = w.tag ? ck_ds_target(ds, ix, want, &layout, err) :
+		 ck_fail_nomem(err, "a tag", strlen(tag));
 
 	if (rc)
 		return rc;
@@ -178,7 +200,7 @@ int ck_ds_reshard(const struct ck_input *in, const struct ck_index *ix,
 			     "the step has no optimizer shards to cut anew");
 	ds.zero_file = ds.optim_file;
 	if (!rc)
-		rc = ck_wr_step(&ds, ix, want, want->tag ? want->tag : scratch.tag, plan, err);
+		rc = ck_wr_step(&ds, ix, want, scratch.tag, plan, err);
 	ck_ds_end(&ds);
 	ck_index_release(&scratch);
 	return rc;

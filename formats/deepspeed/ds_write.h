@@ -41,7 +41,7 @@ int ck_wr_own(struct wr *w, const struct ds_file *file, const struct ck_pt_stora
 
 /* Begin a file; tensors of 'file' (open, may be NULL) can go into it: take its storages. */
 int ck_wr_begin(struct wr *w, const struct ds_file *file, struct ckpt_err *err);
-/* Lay it out as TAG/NAME.pt and let go of what it took. */
+/* Lay it out as TAG/STEM.pt and let go of what it took.  CKPT_E_NOMEM if 'stem' is NULL. */
 int ck_wr_finish(struct wr *w, const char *stem, const struct ck_val *root,
 		 struct ckpt_err *err);
 
@@ -63,6 +63,9 @@ enum ckpt_dtype ck_wr_dtype(const struct wr *w, uint32_t tensor, const char *nam
 int ck_wr_zero(struct wr *w, uint64_t count, struct ckpt_err *err);
 /* The whole of a storage as a 1-D tensor; NULL without memory. */
 struct ck_val *ck_wr_flat(struct wr *w, uint32_t number, bool requires_grad);
+/* ds_write_model.c: a tensor of that shape on it, or none of its elements. */
+struct ck_val *ck_wr_tensor(struct wr *w, uint32_t number, const uint64_t *shape, uint32_t ndim,
+			    bool requires_grad);
 
 /*
  * ds_write_flat.c, ds_write_sub.c: the value of a key of rank 'rank's ZeRO dict that depends on
@@ -82,6 +85,10 @@ typedef struct ck_val *ck_wr_maker(struct wr *w, const char *name, const void *a
 				   struct ckpt_err *err);
 struct ck_val *ck_wr_edit_entry(struct wr *w, const struct ck_val *old, uint32_t tensor,
 				ck_wr_maker *make, const void *arg, struct ckpt_err *err);
+/* Is a state of that name to be left out? */
+bool ck_wr_is_dropped(const struct wr *w, const char *name);
+/* ds_write_uni.c: the folder 'zero' of a universal checkpoint. */
+int ck_wr_universal(struct wr *w, struct ckpt_err *err);
 /* The source's optimizer state of a param group (at stage 3 of its first sub-group), or NULL. */
 const struct ck_val *ck_wr_entry(const struct wr *w, uint32_t group);
 /* ds_write_model.c: param_shapes in layout order; NULL without memory. */
@@ -104,7 +111,7 @@ int ck_wr_root(struct wr *w, struct ckpt_err *err);
 
 /*
  * ds_write.c: every file of the step into 'plan'.  'ds' is a step that was read, or put together
- * from another source (enum ds_origin), 'ix' the index of its tensors.
+ * from another source (enum ds_origin), 'ix' the index of its tensors, 'tag' the source's.
  */
 int ck_wr_step(struct ds_step *ds, const struct ck_index *ix, const struct ck_reshard_want *want,
 	       const char *tag, struct ck_plan *plan, struct ckpt_err *err);

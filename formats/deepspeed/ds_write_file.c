@@ -4,6 +4,7 @@
 #include "formats/deepspeed/ds_write.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_fs.h"
 
 static int add_store(struct wr *w, enum ckpt_dtype dtype, struct ckpt_err *err)
 {
@@ -45,14 +46,25 @@ static int take_storage(struct wr *w, const struct ds_file *file,
 	return rc ? rc : add_piece(w, &piece, err);
 }
 
+static int take_storages(struct wr *w, const struct ds_file *file, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < file->pt->nstorages; i++)
+		rc = take_storage(w, file, &file->pt->storage[i], err);
+	return rc;
+}
+
 int ck_wr_begin(struct wr *w, const struct ds_file *file, struct ckpt_err *err)
 {
 	int rc = 0;
 
 	w->npieces = 0;
 	w->nstores = 0;
-	for (uint64_t i = 0; file && !rc && i < file->pt->nstorages; i++)
-		rc = take_storage(w, file, &file->pt->storage[i], err);
+	if (file)
+		rc = take_storages(w, file, err);
+	for (uint32_t i = 0; file && file == w->ds->zero_file && !rc && i < w->ds->nzero_more; i++)
+		rc = take_storages(w, w->ds->zero_more[i], err);
 	return rc;
 }
 
@@ -149,13 +161,14 @@ int ck_wr_finish(struct wr *w, const char *stem, const struct ck_val *root,
 {
 	struct ck_pt_part *part = ck_alloc_array(w->nstores + 1, sizeof(*part));
 	struct ck_pt_want want = {
-		.ix = w->ix, .prefix = stem, .root = root, .storage = part,
+		.ix = w->ix, .prefix = stem ? ck_fs_base(stem) : NULL, .root = root,
+		.storage = part,
 		.nstorages = w->nstores,
-		.name = ck_arena_printf(&w->arena, "%s/%s.pt", w->tag, stem),
+		.name = stem ? ck_arena_printf(&w->arena, "%s/%s.pt", w->tag, stem) : NULL,
 	};
 	int rc = 0;
 
-	if (!part || !want.name)
+	if (!stem || !part || !want.name)
 		rc = ck_fail_nomem(err, "a file", w->nstores);
 	for (uint64_t i = 0; !rc && i < w->nstores; i++)
 		part[i] = (struct ck_pt_part){

@@ -42,12 +42,12 @@ struct ck_val *ck_wr_shapes(struct wr *w)
 	return list;
 }
 
-/* A tensor of that shape on the storage made last, or none of its elements. */
-static struct ck_val *tensor(struct wr *w, uint32_t number, const uint64_t *shape, uint32_t ndim)
+struct ck_val *ck_wr_tensor(struct wr *w, uint32_t number, const uint64_t *shape, uint32_t ndim,
+			    bool requires_grad)
 {
 	struct ck_tensor_ref ref = {
 		.storage = number, .dtype = w->store[number].dtype, .ndim = ndim, .shape = shape,
-		.numel = 1,
+		.numel = 1, .requires_grad = requires_grad,
 	};
 	uint64_t *stride = ck_arena_alloc(&w->arena, (ndim + 1) * sizeof(*stride));
 
@@ -75,7 +75,7 @@ static struct ck_val *placeholder(struct wr *w, enum ckpt_dtype dtype, struct ck
 
 	if (ck_wr_storage(w, dtype, &number, err))
 		return NULL;
-	return tensor(w, number, &none, 1);
+	return ck_wr_tensor(w, number, &none, 1, false);
 }
 
 /* The weight as a tensor of its own, stored or derived from the master. */
@@ -87,7 +87,7 @@ static struct ck_val *whole(struct wr *w, const struct ck_tensor *t, uint32_t st
 	if (ck_wr_storage(w, dtype, &number, err) ||
 	    ck_wr_state(w, state, 0, t->numel, err))
 		return NULL;
-	return tensor(w, number, t->shape, t->ndim);
+	return ck_wr_tensor(w, number, t->shape, t->ndim, false);
 }
 
 /* A rank's part of a frozen parameter, with its padding. */

@@ -171,7 +171,8 @@ int ck_wr_root(struct wr *w, struct ckpt_err *err)
 	int rc = w->ds->given_step || !w->ds->nroots ? 0 : copy_beside(w, err);
 
 	if (!rc)
-		rc = ck_plan_file(w->plan, "latest", err);
+		rc = ck_plan_file(w->plan, w->want->universal ? "latest_universal" : "latest",
+				  err);
 	if (!rc)
 		rc = ck_plan_literal(w->plan, w->tag, strlen(w->tag), err);
 	ck_arena_release(&w->arena);

@@ -51,7 +51,7 @@ const struct ck_val *ck_wr_entry(const struct wr *w, uint32_t group)
 
 /* ---- an entry of the optimizer's state ---- */
 
-static bool is_dropped(const struct wr *w, const char *name)
+bool ck_wr_is_dropped(const struct wr *w, const char *name)
 {
 	for (const char *const *p = w->want->drop; p && *p; p++)
 		if (!fnmatch(*p, name, 0))
@@ -93,7 +93,7 @@ struct ck_val *ck_wr_edit_entry(struct wr *w, const struct ck_val *old, uint32_t
 
 		if (!name)
 			continue;
-		if (is_dropped(w, name)) {
+		if (ck_wr_is_dropped(w, name)) {
 			ck_val_dict_drop(entry, name);
 			continue;
 		}

@@ -121,8 +121,7 @@ static int add_state(struct ds_step *ds, uint32_t sub, const struct ds_param *p,
 	return ck_index_state_end(ds->ix, state_out, err);
 }
 
-/* The type the model computes in: that of the placeholder in 'module'. */
-static enum ckpt_dtype placeholder_dtype(struct ds_step *ds, const char *name)
+enum ckpt_dtype ck_ds_placeholder_dtype(const struct ds_step *ds, const char *name)
 {
 	struct ck_val *const *item;
 	const struct ck_tensor_ref *t;
@@ -138,7 +137,7 @@ static enum ckpt_dtype placeholder_dtype(struct ds_step *ds, const char *name)
 static int index_param(struct ds_step *ds, uint32_t sub, const struct ds_param *p, uint64_t at,
 		       const bool *use, struct ckpt_err *err)
 {
-	enum ckpt_dtype dtype = placeholder_dtype(ds, p->name);
+	enum ckpt_dtype dtype = ck_ds_placeholder_dtype(ds, p->name);
 	uint32_t master;
 	int rc = add_state(ds, sub, p, at, UINT32_MAX, &master, err);
 

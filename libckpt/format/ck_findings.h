@@ -13,6 +13,7 @@
 
 #define CK_FINDINGS(X)                                                                    \
 	X(LATEST_LIES, ERROR, NOTFOUND, "'latest' names a step that is not there")         \
+	X(STATE_FILE_MISSING, ERROR, INCOMPLETE, "a parameter's file is absent")           \
 	X(MODEL_FILE_MISSING, ERROR, INCOMPLETE, "a model file is absent")                 \
 	X(RANK_FILE_MISSING, ERROR, INCOMPLETE, "a rank's shard is absent")                \
 	X(RANK_FILE_EXTRA, ERROR, MISMATCH, "a shard of a rank that the step does not have") \
@@ -39,6 +40,7 @@
 	X(NAME_ODD, WARN, MISMATCH, "a tensor name that other programs may refuse")        \
 	X(TENSOR_OPAQUE, WARN, MISMATCH, "a tensor of a kind that is not converted")       \
 	X(FORMAT_NOTE, WARN, MISMATCH, "a file bends its format")                          \
+	X(LOADER_DROPS, WARN, MISMATCH, "DeepSpeed's loader does not take this")            \
 	X(PATTERN_UNUSED, WARN, MISMATCH, "a pattern fits no tensor")
 
 enum ck_finding_id {

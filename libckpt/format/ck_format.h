@@ -45,7 +45,8 @@ struct ck_reshard_want {
 	int stage;		/* 1, 2, 3; 4 = BF16_Optimizer */
 	int round_robin;	/* -1, 0, 1 */
 	uint64_t sub_group_size;
-	const char *tag;	/* NULL = the source's */
+	const char *tag;	/* NULL = the source's, without or with its ending _universal */
+	bool universal;		/* DeepSpeed's universal form; then 'world' is the model files' */
 	const char *version;	/* DeepSpeed's, "0.16.9"; NULL = the source's */
 	bool reset;		/* the optimizer begins anew: states zero, step 0 */
 	const char *const *drop;	/* patterns of states to leave out, NULL last; or NULL */

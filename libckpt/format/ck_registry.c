@@ -148,7 +148,8 @@ static const struct {
 	const char *what;
 } tells[] = {
 	{ ".metadata", "a torch.distributed.checkpoint folder, which is not read yet" },
-	{ "latest_universal", "a folder with a universal checkpoint, which is not read yet" },
+	{ "latest_universal",
+	  "a file 'latest_universal', but not the universal checkpoint that it names" },
 	{ "adapter_config.json", "a PEFT adapter without a file of weights that is known" },
 	{ "config.json", "a model's configuration, but no file of weights" },
 	{ "latest", "a file 'latest', but not the step that it names" },

@@ -503,7 +503,7 @@ CKPT_API void ckpt_report_free(struct ckpt_report *report);
 struct ckpt_reshard_opts {
 	size_t size;
 	const struct ckpt_run_opts *run;
-	uint32_t world;			/* ranks of the result, 1 to 4096 */
+	uint32_t world;			/* ranks of the result, 1 to 4096; 0: see 'universal' */
 	int stage;			/* -1 = the source's; 1, 2, 3; 4 = BF16_Optimizer */
 	int round_robin;		/* -1 = as the source has it, 0, 1 */
 	uint64_t sub_group_size;	/* stage 3; 0 = the one in the step's own configuration */
@@ -512,6 +512,8 @@ struct ckpt_reshard_opts {
 	uint32_t part, nparts;		/* as in ckpt_convert_opts */
 	const char *ds_version;		/* of who is to load it, "0.16.9"; NULL = as it is */
 	const char *const *drop_states;	/* patterns of optimizer states to leave out, or NULL */
+	/* 1: DeepSpeed's universal form; 'world' is that of its model files, 0 = the source's. */
+	int universal;
 };
 
 #define CKPT_RESHARD_RESET 256u	/* optimizer states become zero, their step 0 */

@@ -67,6 +67,12 @@ static int check_drops(const struct resharding *r, struct ckpt_err *err)
 	return 0;
 }
 
+/* A universal checkpoint is for any number of ranks: the source's is as good as another. */
+static uint32_t world_of(const struct resharding *r)
+{
+	return !r->opts->world && r->opts->universal ? r->ck->ix.world : r->opts->world;
+}
+
 static int check_source(struct resharding *r, struct ckpt_err *err)
 {
 	int rc = stop_on_findings(r, err);
@@ -78,7 +84,7 @@ static int check_source(struct resharding *r, struct ckpt_err *err)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, r->ck->ix.path, CKPT_NO_OFFSET,
 			       "a checkpoint of format %s is not resharded; give a DeepSpeed step",
 			       r->ck->ix.format);
-	rc = ck_step_check_world(r->opts->world, err);
+	rc = ck_step_check_world(world_of(r), err);
 	if (!rc)
 		rc = ck_step_check_tag(r->opts->tag ? r->opts->tag : r->ck->ix.tag, err);
 	if (!rc)
@@ -106,7 +112,7 @@ static int lay_out(const struct ck_input *in, void *arg, struct ckpt_err *err)
 {
 	struct resharding *r = arg;
 	const struct ck_reshard_want want = {
-		.world = r->opts->world, .stage = r->opts->stage,
+		.world = world_of(r), .universal = r->opts->universal, .stage = r->opts->stage,
 		.round_robin = r->opts->round_robin,
 		.sub_group_size = r->opts->sub_group_size, .tag = r->opts->tag,
 		.version = r->opts->ds_version, .drop = r->opts->drop_states,
@@ -117,6 +123,17 @@ static int lay_out(const struct ck_input *in, void *arg, struct ckpt_err *err)
 	return r->driver->reshard(in, &r->ck->ix, &want, &r->plan, &r->notes, err);
 }
 
+/* Of what laying out found, that which reading had not. */
+static void tell_drops(struct resharding *r)
+{
+	const char *id = ck_finding_name(CK_FINDING_LOADER_DROPS);
+
+	for (uint64_t i = 0; i < r->notes.n; i++)
+		if (!strcmp(r->notes.list[i].id, id))
+			ck_findings_add(&r->ck->findings, CK_FINDING_LOADER_DROPS,
+					r->notes.list[i].where, "%s", r->notes.list[i].text);
+}
+
 static int make_plan(struct resharding *r, struct ckpt_err *err)
 {
 	struct ck_input in = {
@@ -125,6 +142,9 @@ static int make_plan(struct resharding *r, struct ckpt_err *err)
 	};
 	int rc = ck_format_with_input(&in, lay_out, r, err);
 
+	tell_drops(r);
+	if (!rc)
+		rc = stop_on_findings(r, err);
 	return rc ? rc : ck_plan_finish(&r->plan, err);
 }
 

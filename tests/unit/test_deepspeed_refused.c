@@ -113,10 +113,6 @@ static void what_lies_beside_the_shards_tells(void **state)
 	refused("NVMe|offloaded_tensors");
 	teardown(NULL);
 	setup(NULL);
-	t_dir_make_in(dir, "zero");
-	refused("universal checkpoint");
-	teardown(NULL);
-	setup(NULL);
 	t_dir_copy_in(dir, SHARD, SHARD "-0.1");
 	refused("FAST|" SHARD "-0.1");
 }

@@ -1,0 +1,57 @@
+/*
+ * ck_uni.h -- private to formats/universal: DeepSpeed's universal checkpoint while it is read.
+ *
+ * Its model files are DeepSpeed's own, so names, shapes, groups, buffers and frozen parameters come
+ * from formats/deepspeed; here are the folders of parameters (docs/formats/universal.md).
+ */
+#ifndef CK_UNI_H
+#define CK_UNI_H
+
+#include "formats/deepspeed/ck_ds.h"
+
+/* A file NAME.pt in a parameter's folder. */
+struct uni_file {
+	struct ds_file file;
+	struct ds_slice slice;	/* its first elements; dtype 0 = there is none */
+	struct uni_param *of;
+	const char *state;	/* "fp32", "exp_avg", "step", ... */
+	double step;		/* of "step" */
+	bool has_step;
+};
+
+struct uni_param {
+	struct ds_param *p;
+	struct uni_file *file;	/* fp32 first, then as listed */
+	uint32_t nfiles;
+};
+
+struct uni {
+	struct ds_step ds;	/* of the model files; first, for those who are given that */
+	struct ds_file optim;	/* zero/optimizer_state.pt */
+	struct ck_val *optim_root;	/* NULL = not read */
+	struct uni_param **group;	/* group[g][i] is ds.group[g].param[i] */
+	struct uni_file *file;	/* of all parameters */
+	uint64_t nfiles, nparams;
+};
+
+/* uni_find.c */
+int ck_uni_probe(const struct ck_input *in);
+int ck_uni_find(struct uni *u, struct ckpt_err *err);
+
+/* uni_load.c: list and read the files below 'zero'. */
+int ck_uni_load(struct uni *u, struct ckpt_err *err);
+void ck_uni_release(struct uni *u);
+/* The file of a state, or NULL. */
+struct uni_file *ck_uni_file(const struct uni_param *p, const char *state);
+
+/* uni_format.c: all of it, for reading and for writing; ck_uni_end() also after a failure. */
+int ck_uni_begin(struct uni *u, struct ckpt_err *err);
+void ck_uni_end(struct uni *u);
+
+/* uni_step.c: the optimizer put together for the writer (enum ds_origin); the driver's slot. */
+int ck_uni_optimizer(struct uni *u, struct ckpt_err *err);
+int ck_uni_reshard(const struct ck_input *in, const struct ck_index *ix,
+		   const struct ck_reshard_want *want, struct ck_plan *plan,
+		   struct ck_findings *findings, struct ckpt_err *err);
+
+#endif

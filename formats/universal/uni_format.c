@@ -1,0 +1,329 @@
+/*
+ * uni_format.c -- the driver's table, and the order in which a universal checkpoint is read.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/universal/ck_uni.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+
+/* ---- what kind of step it was made from ---- */
+
+/* ZeroStageEnum(2) since 0.7.0, a plain number before. */
+static bool stage_of(const struct ck_val *v, int64_t *out)
+{
+	if (v && v->kind == CK_VAL_OBJECT)
+		v = ck_val_at(v->u.obj->args, 0);
+	return ck_val_int(v, out);
+}
+
+/* BF16_Optimizer says no stage.  Model files of each rank are those of stage 3. */
+static int take_stage(struct uni *u, struct ckpt_err *err)
+{
+	struct ds_step *ds = &u->ds;
+	const struct ck_val *zero = u->optim_root;
+	int64_t stage;
+
+	if (stage_of(ck_val_get(zero, "zero_stage"), &stage) && stage >= 1 && stage <= 3)
+		ds->stage = (int)stage;
+	else
+		ds->stage = ds->model_rank ? 3 : 1;
+	ds->bf16_optimizer = ds->stage != 3 && zero && !ck_val_get(zero, "zero_stage");
+	if ((ds->stage == 3) != (ds->model_rank != NULL))
+		ck_findings_add(ds->f, CK_FINDING_STEP_MIXED, ds->where,
+				"zero/optimizer_state.pt is of stage %d, the model files of %s "
+				"(two conversions into one folder?)", ds->stage,
+				ds->model_rank ? "stage 3" : "another stage");
+	if (ck_val_get(ck_val_get(ds->model, "universal_checkpoint_info"), "ds_autoep_layers"))
+		return ck_fail(err, CKPT_E_LAYOUT, ds->where, CKPT_NO_OFFSET,
+			       "LAYOUT_UNSUPPORTED: mixture of experts by AutoEP (expert "
+			       "parallel)");
+	return 0;
+}
+
+static void check_model_files(struct ds_step *ds)
+{
+	for (uint32_t r = 0; ds->model_rank && r < ds->world; r++)
+		if (!ds->model_rank[r].file)
+			ck_findings_add(ds->f, CK_FINDING_MODEL_FILE_MISSING, ds->where,
+					"zero_pp_rank_%u_mp_rank_00_model_states.pt is absent or "
+					"damaged; %u ranks wrote the step", r, ds->world);
+	for (uint64_t i = 0; i < ds->nfiles; i++)
+		if (ds->file[i].id.kind == DS_OPTIM)
+			ck_findings_add(ds->f, CK_FINDING_RANK_FILE_EXTRA, ds->file[i].path,
+					"a shard in a universal checkpoint, which keeps its states "
+					"in 'zero' (a conversion into the step's own folder?)");
+}
+
+/* ---- what each parameter has ---- */
+
+static bool is_state(const struct uni_file *f)
+{
+	return strcmp(f->state, "step") && strcmp(f->state, "fp32");
+}
+
+static bool same_set(const struct ds_step *ds, uint32_t a, uint32_t b)
+{
+	return a == b || (ds->group[a].group >= 0 && ds->group[a].group == ds->group[b].group);
+}
+
+/* Of the same param group, a parameter that has this state and 'p' has not. */
+static void check_param(struct uni *u, const struct uni_param *p, const struct uni_param *other)
+{
+	const struct uni_file *mine = ck_uni_file(p, "step"), *step = ck_uni_file(other, "step");
+
+	for (uint32_t i = 0; i < other->nfiles; i++)
+		if (!ck_uni_file(p, other->file[i].state))
+			ck_findings_add(u->ds.f, CK_FINDING_STATE_FILE_MISSING, p->p->name,
+					"zero/%s/%s.pt is absent; %s of the same param group has "
+					"one (a copy that was cut short?)", p->p->name,
+					other->file[i].state, other->p->name);
+	if (mine && step && mine->has_step && step->has_step && mine->step != step->step)
+		ck_findings_add(u->ds.f, CK_FINDING_STEP_MIXED, p->p->name,
+				"the optimizer is at step %g here and at %g for %s (files of two "
+				"steps?)", mine->step, step->step, other->p->name);
+}
+
+/* The parameter of each param group that has most states says what the others must have. */
+static const struct uni_param *richest(const struct uni *u, uint32_t g)
+{
+	const struct uni_param *best = NULL;
+
+	for (uint32_t k = 0; k < u->ds.ngroups; k++)
+		for (uint32_t i = 0; same_set(&u->ds, g, k) && i < u->ds.group[k].nparams; i++)
+			if (!best || u->group[k][i].nfiles > best->nfiles)
+				best = &u->group[k][i];
+	return best;
+}
+
+static void check_group(struct uni *u, uint32_t g)
+{
+	const struct uni_param *best = richest(u, g);
+
+	for (uint32_t i = 0; i < u->ds.group[g].nparams; i++) {
+		const struct uni_param *p = &u->group[g][i];
+
+		if (!ck_uni_file(p, "fp32"))
+			ck_findings_add(u->ds.f, CK_FINDING_STATE_FILE_MISSING, p->p->name,
+					"zero/%s/fp32.pt is absent, and nothing else has its "
+					"master (a copy that was cut short?)", p->p->name);
+		if (p != best && p->nfiles)
+			check_param(u, p, best);
+	}
+}
+
+static void check_states(struct uni *u)
+{
+	bool any = false;
+
+	for (uint64_t i = 0; i < u->nfiles; i++)
+		any |= is_state(&u->file[i]);
+	for (uint32_t g = 0; g < u->ds.ngroups; g++)
+		check_group(u, g);
+	if (!any)
+		ck_findings_add(u->ds.f, CK_FINDING_STATE_EMPTY, u->ds.where,
+				"no optimizer state besides the masters (saved before the first "
+				"step, or an optimizer that keeps none)");
+}
+
+/* ---- into the index ---- */
+
+static int add_state(struct uni *u, struct uni_file *f, const char *name, uint32_t *state_out,
+		     struct ckpt_err *err)
+{
+	struct ck_index *ix = u->ds.ix;
+	int rc = ck_index_state_begin(ix, f->of->p->tensor, name, (enum ckpt_dtype)f->slice.dtype,
+				      0, err);
+
+	if (!rc)
+		rc = ck_ds_extent(&u->ds, &f->file, &f->slice, 0, f->of->p->numel, 0, err);
+	if (rc) {
+		ck_index_state_cancel(ix);
+		return rc;
+	}
+	return ck_index_state_end(ix, state_out, err);
+}
+
+static int add_weight(struct uni *u, const struct ds_param *p, uint32_t master,
+		      struct ckpt_err *err)
+{
+	const enum ckpt_dtype dtype = ck_ds_placeholder_dtype(&u->ds, p->name);
+
+	if (u->ds.stage != 3 || !dtype ||
+	    ck_index_state_find(u->ds.ix, p->tensor, "weight") != CK_NONE)
+		return 0;
+	return ck_index_state_derive(u->ds.ix, master, "weight", dtype, err);
+}
+
+static int index_file(struct uni *u, struct uni_file *f, struct ckpt_err *err)
+{
+	const bool master = !strcmp(f->state, "fp32");
+	uint32_t state;
+	int rc;
+
+	if (!f->slice.dtype || !strcmp(f->state, "step"))
+		return 0;
+	if (!strcmp(f->state, "weight") || !strcmp(f->state, "master")) {
+		ck_findings_add(u->ds.f, CK_FINDING_NOT_IN_CHECKPOINT, f->file.path,
+				"state %s is left out: its name means something else here",
+				f->state);
+		return 0;
+	}
+	rc = add_state(u, f, master ? "master" : f->state, &state, err);
+	return rc || !master ? rc : add_weight(u, f->of->p, state, err);
+}
+
+static int index_states(struct uni *u, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < u->nfiles; i++)
+		if (u->file[i].of->p->tensor != CK_NONE)
+			rc = index_file(u, &u->file[i], err);
+	return rc;
+}
+
+static int add_sources(struct uni *u, struct ckpt_err *err)
+{
+	struct ds_step *ds = &u->ds;
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < ds->nfiles; i++)
+		rc = ck_ds_add_source(ds, &ds->file[i], err);
+	if (!rc)
+		rc = ck_ds_add_source(ds, &u->optim, err);
+	for (uint64_t i = 0; !rc && i < u->nfiles; i++)
+		rc = ck_ds_add_source(ds, &u->file[i].file, err);
+	return rc;
+}
+
+/* Of a group of names: in a file of its first parameter, at stage 3 in the torch optimizer. */
+static bool step_of(struct uni *u, uint32_t g, double *out)
+{
+	const struct ck_val *opt = ck_val_get(u->optim_root, "optimizer_state_dict");
+	const struct uni_param *p = u->ds.group[g].nparams ? u->group[g] : NULL;
+	const struct uni_file *f = p ? ck_uni_file(p, "step") : NULL;
+
+	if (f && f->has_step)
+		*out = f->step;
+	return (f && f->has_step) ||
+	       ck_ds_number_of(&u->optim,
+			       ck_val_get(ck_val_get_int(ck_val_get(opt, "state"), g), "step"),
+			       out);
+}
+
+/* The step of each param group. */
+static int add_steps(struct uni *u, struct ckpt_err *err)
+{
+	int32_t last = -1;
+	int rc = 0;
+
+	for (uint32_t g = 0; !rc && g < u->ds.ngroups; g++) {
+		double step = 0;
+		char key[64];
+
+		if (u->ds.group[g].group == last || !step_of(u, g, &step))
+			continue;
+		last = u->ds.group[g].group;
+		snprintf(key, sizeof(key), "group.%d.step", last < 0 ? (int)g : last);
+		rc = ck_index_add_fact(u->ds.ix, err, key, "%.17g", step);
+	}
+	return rc;
+}
+
+static int add_facts(struct uni *u, struct ckpt_err *err)
+{
+	struct ds_step *ds = &u->ds;
+	struct ck_index *ix = ds->ix;
+	int64_t step;
+	int rc;
+
+	ix->stage = ds->stage;
+	ix->world = ds->world;
+	ix->optimizer = ds->bf16_optimizer ? "BF16_Optimizer" : "ZeRO";
+	if (ck_val_int(ck_val_get(ds->model, "global_steps"), &step))
+		ix->step = step;
+	if (ck_val_str(ck_val_get(ds->model, "ds_version")))
+		ix->writer = ck_arena_printf(&ix->arena, "DeepSpeed %s",
+					     ck_val_str(ck_val_get(ds->model, "ds_version")));
+	rc = ck_ds_add_facts(ds, err);
+	return rc ? rc : add_steps(u, err);
+}
+
+static int build(struct uni *u, struct ckpt_err *err)
+{
+	int rc;
+
+	check_model_files(&u->ds);
+	check_states(u);
+	rc = add_facts(u, err);	/* first: it reads numbers, and then the index has the files */
+	if (!rc)
+		rc = add_sources(u, err);
+	if (!rc)
+		rc = ck_ds_index_model(&u->ds, err);
+	return rc ? rc : index_states(u, err);
+}
+
+/* ---- */
+
+int ck_uni_begin(struct uni *u, struct ckpt_err *err)
+{
+	struct ds_step *ds = &u->ds;
+	int rc;
+
+	ds->origin = DS_FROM_UNIVERSAL;
+	ds->arena.limit = ds->in->limits.memory_bytes;
+	pthread_mutex_init(&ds->lock, NULL);
+	rc = ck_uni_find(u, err);
+	if (!rc)
+		rc = ck_ds_sort_files(ds, err);
+	if (!rc)
+		rc = ck_ds_load(ds, err);
+	if (!rc && !ds->ngroups)
+		rc = ck_fail(err, CKPT_E_LAYOUT, ds->where, CKPT_NO_OFFSET,
+			     "LAYOUT_UNSUPPORTED: the model file has no param_shapes, so nothing "
+			     "says which parameters the optimizer has");
+	if (!rc)
+		rc = ck_uni_load(u, err);
+	if (!rc)
+		rc = take_stage(u, err);
+	return rc ? rc : ck_uni_optimizer(u, err);
+}
+
+void ck_uni_end(struct uni *u)
+{
+	ck_uni_release(u);
+	ck_ds_end(&u->ds);
+}
+
+static int uni_index(const struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
+		     struct ckpt_err *err)
+{
+	struct uni u = { .ds = { .in = in, .ix = ix, .f = f } };
+	struct ckpt_err mine = { 0 };
+	int rc;
+
+	if (!err)
+		err = &mine;	/* below, err->code tells failures apart */
+	rc = ck_uni_begin(&u, err);
+	if (!rc)
+		rc = build(&u, err);
+	if (rc == -CKPT_E_NOMEM && u.ds.arena.limited) {
+		ck_err_clear(err);
+		rc = ck_fail(err, CKPT_E_LIMIT, in->path[0], CKPT_NO_OFFSET,
+			     "reading this checkpoint takes more than the %" PRIu64 " bytes of "
+			     "memory that are allowed", in->limits.memory_bytes);
+	}
+	ck_uni_end(&u);
+	return rc;
+}
+
+const struct ck_format ck_format_universal = {
+	.name = "universal",
+	.probe = ck_uni_probe,
+	.index = uni_index,
+	.reshard = ck_uni_reshard,
+	.look = ck_ds_look,
+};
