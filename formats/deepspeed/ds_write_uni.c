@@ -196,6 +196,14 @@ static struct ck_val *around(struct wr *w, struct ck_val *tensor)
 	return ck_val_dict_sets(a, dict, "param", tensor);
 }
 
+/* Of the parameter's shape; the loader takes slices of it, so one without dimensions gets one. */
+static struct ck_val *shaped(struct wr *w, const struct tg_param *p, uint32_t number, bool master)
+{
+	static const uint64_t one = 1;
+
+	return ck_wr_tensor(w, number, p->ndim ? p->shape : &one, p->ndim ? p->ndim : 1, master);
+}
+
 static int write_state(struct wr *w, const struct tg_param *p, const char *name, const char *file,
 		       struct ckpt_err *err)
 {
@@ -211,7 +219,7 @@ static int write_state(struct wr *w, const struct tg_param *p, const char *name,
 	if (rc)
 		return rc;
 	root = w->t->stage == 3 ? ck_wr_flat(w, number, master) :
-	       around(w, ck_wr_tensor(w, number, p->shape, p->ndim, master));
+	       around(w, shaped(w, p, number, master));
 	if (!root)
 		return ck_fail_nomem(err, "a tensor", 0);
 	return ck_wr_finish(w, ck_arena_printf(&w->arena, "zero/%s/%s", p->name, file), root, err);

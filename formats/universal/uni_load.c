@@ -228,7 +228,7 @@ static int check_dict(struct uni_file *f, const struct ck_val *root, const struc
 		return refuse(f, "a parameter of experts (mixture of experts)", err);
 	if (is_true(ck_val_get(root, "vocab_tensor")) && t->numel != p->numel)
 		return refuse(f, "a vocabulary whose padding was stripped", err);
-	if (t->numel == p->numel && !ck_val_get(root, "sub_param_shape") &&
+	if (t->numel == p->numel && p->ndim && !ck_val_get(root, "sub_param_shape") &&
 	    (t->ndim != p->ndim || memcmp(t->shape, p->shape, p->ndim * sizeof(*p->shape))))
 		ck_findings_add(&f->file.notes, CK_FINDING_NAMES_WRONG, f->file.path,
 				"this tensor has %u dimensions or other ones than the model file "

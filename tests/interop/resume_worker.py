@@ -100,6 +100,23 @@ def check_tensors(facts, truth, got, other_version):
     return equal, len(want), said
 
 
+def dropped(facts, key):
+    """Whether DeepSpeed's universal loader leaves this alone."""
+    frozen = {p["name"] for p in facts["params"] if not p["requires_grad"]}
+    return key.endswith("|buffer") or key.rsplit("|", 1)[0] in frozen
+
+
+def restore_buffers(job, net):
+    """The fixture's buffers, so that the next losses can be compared."""
+    import torch
+    from safetensors.torch import load_file
+    truth = load_file(os.path.join(job["fixture"], "truth.safetensors"))
+    with torch.no_grad():
+        for name, b in net.named_buffers():
+            if name + "|buffer" in truth:
+                b.copy_(truth[name + "|buffer"])
+
+
 def resume(job, rank, world, report):
     """One combination on all ranks of the group; rank 0 reports."""
     import dsmodel
@@ -109,7 +126,11 @@ def resume(job, rank, world, report):
         facts = json.load(f)
     spec = facts["spec"]
     began = time.time()
-    engine, net = dsmodel.build_engine(spec, world, job["stage"], job["zero"], other=1)
+    universal = job.get("universal")
+    # the loader of universal checkpoints leaves frozen parameters as a new run has them
+    other = 0 if universal and facts["data_step"] else 1
+    engine, net = dsmodel.build_engine(spec, world, job["stage"], job["zero"],
+                                       universal=bool(universal), other=other)
     fresh = net.norm.weight.detach().clone() if rank == 0 and job["stage"] != "3" else None
     loose = spec.get("save_kw", {}).get("exclude_frozen_parameters", False)
     path, _ = engine.load_checkpoint(job["ckpt"], load_module_strict=not loose)
@@ -118,22 +139,29 @@ def resume(job, rank, world, report):
     state = dsrank.gather(engine, net)
     got = dsmodel.scalars(engine)
     said = []
+    if universal:
+        state = {k: t for k, t in state.items() if not dropped(facts, k)}
+        restore_buffers(job, net)
     result = {"id": job["id"], "losses": None}
     if rank == 0:
         truth = load_file(os.path.join(job["fixture"], "truth.safetensors"))
-        if job["reset"]:
+        if job.get("reset"):
             facts, truth = begun_anew(facts, truth)
+        if universal:
+            truth = {k: t for k, t in truth.items() if not dropped(facts, k)}
         result["equal"], result["wanted"], said = check_tensors(
             facts, truth, state, job["version"] != facts["deepspeed"])
         if fresh is not None and net.norm.weight.requires_grad and \
                 fresh.equal(net.norm.weight):
             said.append("the weights are those from before the load")
-        said += check_scalars(facts, facts["live"], got)
-    if dsmodel.keeps_batch(spec, world) and facts["next_losses"] and not job["reset"]:
+        said += [s for s in check_scalars(facts, facts["live"], got)
+                 if not (universal == "first group" and s.startswith("lr "))]
+    if dsmodel.keeps_batch(spec, world) and facts["next_losses"] and not job.get("reset"):
         first, worst = facts["data_step"], 0.0
         other = (dsmodel.stage_of(spec) == "bf16") != (job["stage"] == "bf16")
         small = sum(math.prod(p["shape"]) for p in facts["params"]) < TINY
-        for i, want in enumerate(facts["next_losses"][:STEPS]):
+        steps = 1 if universal == "first group" else STEPS
+        for i, want in enumerate(facts["next_losses"][:steps]):
             loss = dsmodel.train_step(engine, spec, first + i, world, rank)
             off = abs(loss - want) / max(abs(want), 1e-30)
             worst = max(worst, off if off == off else math.inf)
@@ -222,7 +250,7 @@ def beyond_converter(job, facts):
 def check_universal(job, facts, truth, work):
     """ds_to_universal of the new folder. None where DeepSpeed's converter cannot."""
     adam = {"exp_avg", "exp_avg_sq"}
-    if job["reset"]:
+    if job.get("reset"):
         facts, truth = begun_anew(facts, truth)
     held = {k.rsplit("|", 1)[1] for k in truth}
     if job["stage"] == "0" or not adam <= held or "round_robin" in job["zero_text"] or \

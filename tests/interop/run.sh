@@ -127,6 +127,9 @@ else
 	part "resumed by DeepSpeed after reshard (seed $seed)" \
 		"$python" "$here/resume_cases.py" --zckpt "$ZCKPT" $long --seed "$seed" \
 		--fixtures "$ZCKPT_FIXTURES" --old "$ZCKPT_VENV_OLD"
+	part "universal checkpoints, to and from DeepSpeed (seed $seed)" \
+		"$python" "$here/universal_cases.py" --zckpt "$ZCKPT" $long --seed "$seed" \
+		--fixtures "$ZCKPT_FIXTURES" --old "$ZCKPT_VENV_OLD"
 fi
 
 echo "$passed passed, $failed failed, $skipped skipped"
