@@ -352,7 +352,7 @@ static struct ds_file *choose_optim(struct ds_step *ds)
 /* The first shard that can be read is the one the others are compared with. */
 static int load_first_optim(struct ds_step *ds, struct ckpt_err *err)
 {
-	struct ds_file *first = choose_optim(ds);
+	struct ds_file *first = ds->origin == DS_FROM_SHARDS ? choose_optim(ds) : NULL;
 	int rc = 0;
 
 	/* the lowest rank, then all in the order of the listing */

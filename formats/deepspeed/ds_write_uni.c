@@ -100,6 +100,12 @@ static const char *differing_hyper(const struct wr *w)
 	return NULL;
 }
 
+/* Does the result have this one of the optimizer? */
+static bool keeps(const struct wr *w, const struct ck_val *entry, const char *name)
+{
+	return ck_val_get(entry, name) && !ck_wr_is_dropped(w, name);
+}
+
 /* The states of the optimizer: those of the first group with parameters. */
 static const struct tg_group *some_group(const struct wr *w, const struct ck_val **entry_out)
 {
@@ -131,7 +137,7 @@ static void tell_states(struct wr *w)
 					"at stage 3 DeepSpeed's universal loader reads exp_avg and "
 					"exp_avg_sq only");
 	}
-	if (!ck_val_get(entry, "exp_avg") || !ck_val_get(entry, "exp_avg_sq"))
+	if (!keeps(w, entry, "exp_avg") || !keeps(w, entry, "exp_avg_sq"))
 		ck_findings_add(w->ds->f, CK_FINDING_LOADER_DROPS, w->ds->where,
 				"at stage 3 DeepSpeed's universal loader needs exp_avg and "
 				"exp_avg_sq, which this optimizer (or this step) has not");
@@ -263,7 +269,7 @@ static int write_param(struct wr *w, const struct tg_param *p, const struct ck_v
 		if (!rc)
 			rc = write_state(w, p, name, name, err);
 	}
-	if (!rc && w->t->stage != 3 && ck_val_get(entry, "step"))
+	if (!rc && w->t->stage != 3 && keeps(w, entry, "step"))
 		rc = write_step(w, p, entry, err);
 	return rc;
 }

@@ -266,7 +266,7 @@ CKPT_API void ckpt_close(struct ckpt *ck);
 
 /* What a checkpoint is.  Strings are lent by the handle; unknown ones are "". */
 struct ckpt_info {
-	const char *format;	/* "deepspeed", "safetensors", "torch", "huggingface" */
+	const char *format;	/* "deepspeed", "universal", "safetensors", "torch", ... */
 	const char *path;	/* of the step or file that was opened */
 	const char *tag;	/* DeepSpeed: the step's name */
 	const char *why;	/* how the step was chosen, a sentence */
