@@ -104,6 +104,7 @@ struct ds_param {
 	uint32_t ndim;
 	uint32_t tensor;	/* in the index */
 	uint64_t numel;
+	const struct ck_val *state;	/* stage 0: its entry in the optimizer's 'state' */
 };
 
 struct ds_group {

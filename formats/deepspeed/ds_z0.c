@@ -1,135 +1,148 @@
 /*
- * ds_z0.c -- stage 0: the optimizer's states, which are stored without names.
- *
- * A state is named only where the name follows from the files:
- *
- *   masters kept per parameter (fp32_groups)   the one parameter of the same shape whose
- *       weight the master rounds to; if two parameters fit, or none, it is left out
- *   masters kept flat (fp32_groups_flat)       one group only, in the order of 'module', and
- *       only if every piece rounds to its weight
- *   no masters (fp32 training)                 one group only, as many parameters as 'module'
- *       has, all shapes alike in order
- *
- * Up to PREFIX elements of each are compared, by a hash of 128 bits.  That cannot name a state
- * wrongly: the true parameter always fits, so a false one that fits as well makes two, and then
- * none is taken.
+ * ds_z0.c -- stage 0: the optimizer's states, which are stored without names, and the order of
+ * its parameters.  ds_z0_match.c says which names follow from the files.
  */
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/deepspeed/ck_ds.h"
-#include "kernels/include/kn.h"
+#include "formats/deepspeed/ds_z0.h"
 #include "libckpt/base/ck_err.h"
-#include "libckpt/base/ck_sys.h"
-#include "libckpt/tensor/ck_dtype.h"
 
-#define PREFIX 4096u
+/* ---- what there is ---- */
 
-/* The stored weight of a parameter, looked at once. */
-struct z0_param {
-	struct ds_slice weight;
-	struct ck_hash128 hash;	/* of its first 'prefix' elements */
-	uint64_t prefix;
-	bool readable;
-	bool unknown;		/* strided or deflated: not looked at */
-};
-
-struct z0 {
-	struct ds_step *ds;
-	struct ds_file *file;
-	const struct ck_val *groups;	/* the torch optimizer's 'param_groups' */
-	struct ck_val *const *state;	/* and 'state' */
-	struct ck_map by_key;		/* the 8 bytes of a key -> pair in 'state' */
-	uint32_t *param;	/* tensors that may be trained, in the order of 'module' */
-	struct z0_param *weight;	/* of param[] */
-	uint64_t nparams;
-	bool *taken;		/* of param[] */
-	uint64_t named, left;	/* parameters of the optimizer */
-};
-
-static enum kn_type kn_type_of(enum ckpt_dtype dtype)
+static int list_params(struct z0 *z, struct ckpt_err *err)
 {
-	return dtype == CKPT_F64 ? KN_F64 : dtype == CKPT_F16 ? KN_F16 :
-	       dtype == CKPT_BF16 ? KN_BF16 : KN_F32;
+	const struct ck_index *ix = z->ds->ix;
+
+	z->param = ck_arena_zalloc(&z->ds->arena, (ix->ntensors + 1) * sizeof(*z->param));
+	if (!z->param)
+		return ck_fail_nomem(err, "a list of parameters", ix->ntensors);
+	for (uint32_t i = 0; i < ix->ntensors; i++)
+		if (ix->tensor[i].role != CKPT_ROLE_BUFFER && ix->tensor[i].role != CKPT_ROLE_ALIAS)
+			z->param[z->nparams++].tensor = i;
+	return 0;
 }
 
-/* The stored weight of a tensor as a slice; false if it is strided or deflated. */
-static bool weight_slice(const struct ds_step *ds, uint32_t tensor, struct ds_slice *out)
+/* Find the torch optimizer's dictionary and number its states. */
+static int find_torch(struct z0 *z, const struct ck_val *opt, struct ckpt_err *err)
 {
-	const uint32_t s = ck_index_state_find(ds->ix, tensor, "weight");
-	const struct ck_extent *e;
+	const struct ck_val *inner = ck_val_get(opt, "optimizer_state_dict");
+	uint64_t n;
+	int rc = 0;
 
-	if (s == CK_NONE || ds->ix->state[s].nextents != 1)
-		return false;
-	e = &ds->ix->extent[ds->ix->state[s].extent];
-	if (e->flags || e->runs != 1)
-		return false;
-	*out = (struct ds_slice){ .off = e->off, .numel = e->count, .dtype = e->dtype };
-	return true;
-}
+	if (!inner)
+		inner = opt;
+	z->torch_groups = ck_val_get(inner, "param_groups");
+	if (!ck_val_pairs(ck_val_get(inner, "state"), &z->state, &n))
+		return 0;
+	for (uint64_t i = n; rc >= 0 && i > 0; i--) {	/* of two, the later one counts */
+		const struct ck_val *key = z->state[2 * (i - 1)];
 
-/* The hash of the first 'n' elements of 's', from 'at' on, rounded to 'dtype'. */
-static bool hash_of(struct z0 *z, const struct ds_slice *s, uint64_t at, uint64_t n,
-		    enum ckpt_dtype dtype, struct ck_hash128 *out)
-{
-	const uint64_t es = ckpt_dtype_bits(s->dtype) / 8;
-	struct ck_src *src = z->ds->ix->source[z->file->source].src;
-	uint8_t in[PREFIX * 8], cast[PREFIX * 8];
-
-	if (s->flags || !ck_dtype_is_castable(s->dtype) || !ck_dtype_is_castable(dtype) ||
-	    n > PREFIX || at > s->numel || n > s->numel - at ||
-	    ck_src_read(src, s->off + at * es, in, n * es, NULL))
-		return false;
-	kn_cast(cast, kn_type_of(dtype), in, kn_type_of(s->dtype), n, NULL);
-	*out = ck_hash128(cast, n * (ckpt_dtype_bits(dtype) / 8));
-	return true;
-}
-
-/* Do the elements of 'master' from 'at' on round to the first ones of the parameter? */
-static bool rounds_to(struct z0 *z, const struct ds_slice *master, uint64_t at,
-		      const struct z0_param *p)
-{
-	struct ck_hash128 h;
-
-	return p->readable && hash_of(z, master, at, p->prefix, p->weight.dtype, &h) &&
-	       ck_hash128_equal(h, p->hash);
-}
-
-static bool same_shape(const struct ck_tensor *t, const struct ck_tensor_ref *r)
-{
-	return t->ndim == r->ndim &&
-	       (!t->ndim || !memcmp(t->shape, r->shape, t->ndim * sizeof(*t->shape)));
-}
-
-/* The only parameter that fits, or CK_NONE. */
-static uint32_t only_match(struct z0 *z, const struct ck_tensor_ref *r,
-			   const struct ds_slice *master)
-{
-	uint32_t found = CK_NONE;
-	struct ck_hash128 h = { 0 };
-	enum ckpt_dtype hashed = (enum ckpt_dtype)0;	/* the type that 'h' is for */
-
-	for (uint64_t i = 0; i < z->nparams; i++) {
-		const struct z0_param *p = &z->weight[i];
-
-		if (!same_shape(&z->ds->ix->tensor[z->param[i]], r))
-			continue;
-		if (p->unknown)
-			return CK_NONE;	/* it may be this one */
-		if (!p->readable)
-			continue;
-		if (p->weight.dtype != hashed &&
-		    !hash_of(z, master, 0, p->prefix, p->weight.dtype, &h))
-			continue;
-		hashed = p->weight.dtype;
-		if (!ck_hash128_equal(h, p->hash))
-			continue;
-		if (found != CK_NONE)
-			return CK_NONE;
-		found = (uint32_t)i;
+		if (key->kind == CK_VAL_INT)
+			rc = ck_map_add(&z->by_key, (const char *)&key->u.i, sizeof(key->u.i),
+					i - 1, NULL, err);
 	}
-	return found;
+	return rc < 0 ? rc : 0;
 }
+
+/* The state of number 'i' in the 'params' of group 'g', or NULL. */
+static const struct ck_val *state_of(const struct z0 *z, uint64_t g, uint64_t i)
+{
+	const struct ck_val *params = ck_val_get(ck_val_at(z->torch_groups, g), "params");
+	uint64_t pair;
+	int64_t key;
+
+	if (!ck_val_int(ck_val_at(params, i), &key) ||
+	    !ck_map_find(&z->by_key, (const char *)&key, sizeof(key), &pair))
+		return NULL;
+	return z->state[2 * pair + 1];
+}
+
+/* Any tensor among a parameter's states that is not its scalar step. */
+static const struct ck_tensor_ref *state_tensor(const struct ck_val *state)
+{
+	struct ck_val *const *item;
+	uint64_t n;
+
+	if (!ck_val_pairs(state, &item, &n))
+		return NULL;
+	for (uint64_t i = 0; i < n; i++)
+		if (!ck_val_is_str(item[2 * i], "step") && ck_val_tensor(item[2 * i + 1]))
+			return ck_val_tensor(item[2 * i + 1]);
+	return NULL;
+}
+
+static int make_places(struct z0 *z, struct z0_group *g, uint64_t n, struct ckpt_err *err)
+{
+	g->place = ck_arena_zalloc(&z->ds->arena, (n + 1) * sizeof(*g->place));
+	if (!g->place)
+		return ck_fail_nomem(err, "a group's parameters", n);
+	for (uint64_t i = 0; i < n; i++)
+		g->place[i].param = CK_NONE;
+	return 0;
+}
+
+static void take_slice(const struct z0 *z, const struct ck_val *v, struct ds_slice *out)
+{
+	if (!ck_ds_slice_of(z->file, v, out))
+		out->dtype = 0;
+}
+
+/* Group 'number': 'master' is its item of fp32_groups or fp32_groups_flat, if there are masters. */
+static int take_group(struct z0 *z, uint32_t number, const struct ck_val *master,
+		      struct ckpt_err *err)
+{
+	const struct ck_val *torch = ck_val_at(z->torch_groups, number);
+	struct z0_group *g = &z->group[number];
+	struct ck_val *const *item = NULL;
+	uint64_t n = 0;
+	int rc;
+
+	g->names = ck_val_get(torch, "param_names");
+	if (z->form == Z0_FLAT) {
+		take_slice(z, master, &g->flat);
+		g->state = state_of(z, number, 0);
+		return make_places(z, g, z->nparams, err);
+	}
+	if (!ck_val_seq(z->form == Z0_WHOLE ? master : ck_val_get(torch, "params"), &item, &n) ||
+	    n > UINT32_MAX)
+		return 0;
+	rc = make_places(z, g, n, err);
+	for (uint64_t i = 0; !rc && i < n; i++) {
+		struct z0_place *place = &g->place[i];
+
+		place->state = state_of(z, number, i);
+		place->like = z->form == Z0_WHOLE ? ck_val_tensor(item[i]) :
+			      state_tensor(place->state);
+		if (z->form == Z0_WHOLE)
+			take_slice(z, item[i], &place->master);
+	}
+	g->nplaces = rc ? 0 : (uint32_t)n;
+	return rc;
+}
+
+static int take_groups(struct z0 *z, const struct ck_val *opt, struct ckpt_err *err)
+{
+	const struct ck_val *whole = ck_val_get(opt, "fp32_groups");
+	const struct ck_val *flat = ck_val_get(opt, "fp32_groups_flat");
+	const struct ck_val *list = whole ? whole : flat ? flat : z->torch_groups;
+	struct ck_val *const *item;
+	uint64_t n;
+	int rc = 0;
+
+	z->form = whole ? Z0_WHOLE : flat ? Z0_FLAT : Z0_TORCH;
+	if (!ck_val_seq(list, &item, &n) || n > UINT32_MAX)
+		return 0;
+	z->group = ck_arena_zalloc(&z->ds->arena, (n + 1) * sizeof(*z->group));
+	if (!z->group)
+		return ck_fail_nomem(err, "groups", n);
+	z->ngroups = (uint32_t)n;
+	for (uint32_t g = 0; !rc && g < n; g++)
+		rc = take_group(z, g, item[g], err);
+	return rc;
+}
+
+/* ---- what was named ---- */
 
 /* Elements [at, at + numel of the tensor) of 's' as a state. */
 static int add_state(struct z0 *z, uint32_t tensor, const char *name, const struct ds_slice *s,
@@ -147,228 +160,126 @@ static int add_state(struct z0 *z, uint32_t tensor, const char *name, const stru
 	return ck_index_state_end(ix, NULL, err);
 }
 
-/* Every state of one parameter; 'at' as above, 'whole' elements in all. */
-static int add_states(struct z0 *z, uint32_t tensor, const struct ck_val *state, uint64_t at,
-		      uint64_t whole, struct ckpt_err *err)
+/* Has it the shape of the parameter, or the length of the group's flat master? */
+static bool is_cut(const struct z0 *z, uint32_t tensor, const struct z0_place *place,
+		   const struct ck_val *v)
+{
+	const struct ck_tensor *t = &z->ds->ix->tensor[tensor];
+	const struct ck_tensor_ref *r = ck_val_tensor(v);
+
+	if (!r)
+		return false;
+	if (z->form == Z0_FLAT)
+		return r->numel == place->master.numel;
+	return r->ndim == t->ndim &&
+	       (!t->ndim || !memcmp(r->shape, t->shape, t->ndim * sizeof(*t->shape)));
+}
+
+/* Every state of one parameter. */
+static int add_states(struct z0 *z, uint32_t tensor, const struct z0_place *place,
+		      struct ckpt_err *err)
 {
 	struct ck_val *const *item;
 	uint64_t n;
 	int rc = 0;
 
-	z->ds->ix->tensor[tensor].role = CKPT_ROLE_TRAINABLE;
-	if (!ck_val_pairs(state, &item, &n))
+	if (!ck_val_pairs(place->state, &item, &n))
 		return 0;
 	for (uint64_t i = 0; !rc && i < n; i++) {
 		const char *name = ck_val_str(item[2 * i]);
 		struct ds_slice s;
 
 		if (name && strcmp(name, "step") && strcmp(name, "weight") &&
-		    strcmp(name, "master") && ck_ds_slice_of(z->file, item[2 * i + 1], &s) &&
-		    s.numel == whole)
-			rc = add_state(z, tensor, name, &s, at, err);
+		    strcmp(name, "master") && is_cut(z, tensor, place, item[2 * i + 1]) &&
+		    ck_ds_slice_of(z->file, item[2 * i + 1], &s))
+			rc = add_state(z, tensor, name, &s, place->at, err);
 	}
 	return rc;
 }
 
-/* Find the torch optimizer's dictionary and number its states. */
-static int find_torch(struct z0 *z, const struct ck_val *opt, struct ckpt_err *err)
+static int add_place(struct z0 *z, uint32_t group, const struct z0_place *place,
+		     struct ckpt_err *err)
 {
-	const struct ck_val *inner = ck_val_get(opt, "optimizer_state_dict");
-	uint64_t n;
+	const uint32_t tensor = z->param[place->param].tensor;
+	struct ck_tensor *t = &z->ds->ix->tensor[tensor];
 	int rc = 0;
 
-	if (!inner)
-		inner = opt;
-	z->groups = ck_val_get(inner, "param_groups");
-	if (!ck_val_pairs(ck_val_get(inner, "state"), &z->state, &n))
-		return 0;
-	for (uint64_t i = n; rc >= 0 && i > 0; i--) {	/* of two, the later one counts */
-		const struct ck_val *key = z->state[2 * (i - 1)];
+	t->role = CKPT_ROLE_TRAINABLE;
+	t->group = (int32_t)group;
+	if (place->master.dtype)
+		rc = add_state(z, tensor, "master", &place->master, place->at, err);
+	return rc ? rc : add_states(z, tensor, place, err);
+}
 
-		if (key->kind == CK_VAL_INT)
-			rc = ck_map_add(&z->by_key, (const char *)&key->u.i, sizeof(key->u.i),
-					i - 1, NULL, err);
+/* The optimizer's own order of its parameters, for who writes the step again. */
+static int keep_order(struct z0 *z, struct ckpt_err *err)
+{
+	struct ds_step *ds = z->ds;
+	struct ds_group *group = ck_arena_zalloc(&ds->arena,
+						 ((uint64_t)z->ngroups + 1) * sizeof(*group));
+
+	if (!group)
+		return ck_fail_nomem(err, "groups", z->ngroups);
+	for (uint32_t g = 0; g < z->ngroups; g++) {
+		const uint32_t n = z->group[g].nplaces;
+
+		group[g] = (struct ds_group){ .nparams = n, .group = (int32_t)g, .state_key = g };
+		group[g].param = ck_arena_zalloc(&ds->arena,
+						 ((uint64_t)n + 1) * sizeof(*group[g].param));
+		if (!group[g].param)
+			return ck_fail_nomem(err, "a group's parameters", n);
+		for (uint32_t i = 0; i < n; i++) {
+			const struct z0_place *place = &z->group[g].place[i];
+			const uint32_t tensor = z->param[place->param].tensor;
+			const struct ck_tensor *t = &ds->ix->tensor[tensor];
+
+			group[g].param[i] = (struct ds_param){
+				.name = t->name, .shape = t->shape, .ndim = t->ndim,
+				.tensor = tensor, .numel = t->numel, .state = place->state,
+			};
+		}
 	}
-	return rc < 0 ? rc : 0;
-}
-
-static const struct ck_val *state_of(const struct z0 *z, int64_t key)
-{
-	uint64_t i;
-
-	return ck_map_find(&z->by_key, (const char *)&key, sizeof(key), &i) ?
-	       z->state[2 * i + 1] : NULL;
-}
-
-static struct ck_val *group_params(const struct z0 *z, uint64_t g)
-{
-	return ck_val_get(ck_val_at(z->groups, g), "params");
-}
-
-static int match_one(struct z0 *z, const struct ck_val *tensor, const struct ck_val *number,
-		     int32_t group, struct ckpt_err *err)
-{
-	const struct ck_tensor_ref *r = ck_val_tensor(tensor);
-	struct ds_slice master;
-	uint32_t i;
-	int64_t k;
-	int rc;
-
-	if (!r || !ck_ds_slice_of(z->file, tensor, &master) || !ck_val_int(number, &k))
-		goto left;
-	i = only_match(z, r, &master);
-	if (i == CK_NONE || z->taken[i])
-		goto left;
-	z->taken[i] = true;
-	z->named++;
-	z->ds->ix->tensor[z->param[i]].group = group;
-	rc = add_state(z, z->param[i], "master", &master, 0, err);
-	if (!rc)
-		rc = add_states(z, z->param[i], state_of(z, k), 0, master.numel, err);
-	return rc;
-left:
-	z->left++;
+	ds->group = group;
+	ds->ngroups = z->ngroups;
 	return 0;
 }
 
-/* fp32_groups: a list of lists of whole masters. */
-static int match_groups(struct z0 *z, const struct ck_val *groups, struct ckpt_err *err)
+/* With every place named, what is left is in no optimizer group: frozen, as a rule. */
+static void set_frozen(struct z0 *z)
 {
-	struct ck_val *const *group, *const *item;
-	uint64_t ngroups, n;
+	for (uint32_t i = 0; i < z->nparams; i++) {
+		struct ck_tensor *t = &z->ds->ix->tensor[z->param[i].tensor];
+
+		if (t->role == CKPT_ROLE_PLAIN)
+			t->role = CKPT_ROLE_FROZEN;
+	}
+}
+
+static int add_all(struct z0 *z, struct ckpt_err *err)
+{
+	uint64_t named = 0, left = 0;
 	int rc = 0;
 
-	if (!ck_val_seq(groups, &group, &ngroups))
-		return 0;
-	for (uint64_t g = 0; !rc && g < ngroups; g++) {
-		if (!ck_val_seq(group[g], &item, &n))
-			continue;
-		for (uint64_t i = 0; !rc && i < n; i++)
-			rc = match_one(z, item[i], ck_val_at(group_params(z, g), i), (int32_t)g,
-				       err);
-	}
-	return rc;
-}
+	for (uint32_t g = 0; !rc && g < z->ngroups; g++)
+		for (uint32_t i = 0; !rc && i < z->group[g].nplaces; i++) {
+			const struct z0_place *place = &z->group[g].place[i];
 
-/* Does the flat master hold every parameter in order, each rounding to its weight? */
-static bool flat_fits(struct z0 *z, const struct ds_slice *flat)
-{
-	uint64_t at = 0;
-
-	for (uint64_t i = 0; i < z->nparams; i++) {
-		const struct ck_tensor *t = &z->ds->ix->tensor[z->param[i]];
-
-		if (at + t->numel > flat->numel || !rounds_to(z, flat, at, &z->weight[i]))
-			return false;
-		at += t->numel;
-	}
-	return at == flat->numel;
-}
-
-static int match_flat(struct z0 *z, const struct ck_val *groups, struct ckpt_err *err)
-{
-	struct ck_val *const *item;
-	struct ds_slice flat;
-	uint64_t n, at = 0;
-	int rc = 0;
-
-	z->left = z->nparams;
-	if (!ck_val_seq(groups, &item, &n) || n != 1 || !ck_ds_slice_of(z->file, item[0], &flat) ||
-	    !flat_fits(z, &flat))
-		return 0;
-	z->left = 0;
-	for (uint64_t i = 0; !rc && i < z->nparams; i++) {
-		rc = add_state(z, z->param[i], "master", &flat, at, err);
-		if (!rc)
-			rc = add_states(z, z->param[i], state_of(z, 0), at, flat.numel, err);
-		at += z->ds->ix->tensor[z->param[i]].numel;
-		z->named++;
-	}
-	return rc;
-}
-
-/* Any tensor among a parameter's states that is not its scalar step. */
-static const struct ck_tensor_ref *state_tensor(const struct ck_val *state)
-{
-	struct ck_val *const *item;
-	uint64_t n;
-
-	if (!ck_val_pairs(state, &item, &n))
-		return NULL;
-	for (uint64_t i = 0; i < n; i++)
-		if (!ck_val_is_str(item[2 * i], "step") && ck_val_tensor(item[2 * i + 1]))
-			return ck_val_tensor(item[2 * i + 1]);
-	return NULL;
-}
-
-static bool order_fits(struct z0 *z, const struct ck_val *params)
-{
-	struct ck_val *const *number;
-	uint64_t n;
-	int64_t k;
-
-	if (!ck_val_seq(params, &number, &n) || n != z->nparams)
-		return false;
-	for (uint64_t i = 0; i < n; i++) {
-		const struct ck_tensor_ref *r;
-
-		if (!ck_val_int(number[i], &k))
-			return false;
-		r = state_tensor(state_of(z, k));
-		if (!r || !same_shape(&z->ds->ix->tensor[z->param[i]], r))
-			return false;
-	}
-	return true;
-}
-
-static int match_order(struct z0 *z, struct ckpt_err *err)
-{
-	const struct ck_val *params = group_params(z, 0);
-	struct ck_val *const *groups;
-	uint64_t n;
-	int64_t k;
-	int rc = 0;
-
-	z->left = z->nparams;
-	if (!ck_val_seq(z->groups, &groups, &n) || n != 1 || !order_fits(z, params))
-		return 0;
-	z->left = 0;
-	for (uint64_t i = 0; !rc && i < z->nparams; i++) {
-		if (!ck_val_int(ck_val_at(params, i), &k))
-			continue;	/* order_fits() saw numbers */
-		rc = add_states(z, z->param[i], state_of(z, k), 0,
-				z->ds->ix->tensor[z->param[i]].numel, err);
-		z->named++;
-	}
-	return rc;
-}
-
-static int list_params(struct z0 *z, struct ckpt_err *err)
-{
-	const struct ck_index *ix = z->ds->ix;
-
-	z->param = ck_arena_alloc(&z->ds->arena, (ix->ntensors + 1) * sizeof(*z->param));
-	z->taken = ck_arena_zalloc(&z->ds->arena, ix->ntensors + 1);
-	z->weight = ck_arena_zalloc(&z->ds->arena, (ix->ntensors + 1) * sizeof(*z->weight));
-	if (!z->param || !z->taken || !z->weight)
-		return ck_fail_nomem(err, "a list of parameters", ix->ntensors);
-	for (uint32_t i = 0; i < ix->ntensors; i++)
-		if (ix->tensor[i].role != CKPT_ROLE_BUFFER && ix->tensor[i].role != CKPT_ROLE_ALIAS)
-			z->param[z->nparams++] = i;
-	return 0;
-}
-
-static void read_weights(struct z0 *z)
-{
-	for (uint64_t i = 0; i < z->nparams; i++) {
-		struct z0_param *p = &z->weight[i];
-
-		p->unknown = !weight_slice(z->ds, z->param[i], &p->weight);
-		if (p->unknown)
-			continue;
-		p->prefix = ck_min_u64(p->weight.numel, PREFIX);
-		p->readable = hash_of(z, &p->weight, 0, p->prefix, p->weight.dtype, &p->hash);
-	}
+			named += place->param != CK_NONE;
+			left += place->param == CK_NONE;
+			if (place->param != CK_NONE)
+				rc = add_place(z, g, place, err);
+		}
+	if (z->form == Z0_FLAT && !named)
+		left = z->nparams;
+	if (left)
+		ck_findings_add(z->ds->f, CK_FINDING_NOT_IN_CHECKPOINT, z->ds->where,
+				"stage 0 stores optimizer states without names; those of %" PRIu64
+				" parameters cannot be told from the files and are left out, "
+				"%" PRIu64 " are named", left, named);
+	if (rc || left || !named)
+		return rc;
+	set_frozen(z);
+	return keep_order(z, err);
 }
 
 int ck_ds_index_z0(struct ds_step *ds, struct ckpt_err *err)
@@ -379,21 +290,14 @@ int ck_ds_index_z0(struct ds_step *ds, struct ckpt_err *err)
 
 	if (!rc)
 		rc = find_torch(&z, opt, err);
-	if (rc)
-		goto out;
-	read_weights(&z);
-	if (ck_val_get(opt, "fp32_groups"))
-		rc = match_groups(&z, ck_val_get(opt, "fp32_groups"), err);
-	else if (ck_val_get(opt, "fp32_groups_flat"))
-		rc = match_flat(&z, ck_val_get(opt, "fp32_groups_flat"), err);
-	else
-		rc = match_order(&z, err);
-	if (!rc && z.left)
-		ck_findings_add(ds->f, CK_FINDING_NOT_IN_CHECKPOINT, ds->where,
-				"stage 0 stores optimizer states without names; those of %" PRIu64
-				" parameters cannot be told from the files and are left out, "
-				"%" PRIu64 " are named", z.left, z.named);
-out:
+	if (!rc)
+		rc = take_groups(&z, opt, err);
+	if (!rc) {
+		ck_z0_read_weights(&z);
+		rc = ck_z0_match(&z, err);
+	}
+	if (!rc)
+		rc = add_all(&z, err);
 	ck_map_release(&z.by_key);
 	return rc;
 }
