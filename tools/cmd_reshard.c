@@ -15,7 +15,8 @@ static const struct opt own[] = {
 	{ "world", 0, OPT_COUNT, AT(world), "M", "ranks of the result, instead of 'N->M'", 0 },
 	{ "to", 0, OPT_CHOICE, AT(to), "deepspeed|universal",
 	  "a step, or DeepSpeed's universal form (any number of ranks)", 0 },
-	{ "stage", 0, OPT_TEXT, AT(stage), "1|2|3|bf16", "ZeRO stage (default: the source's)", 0 },
+	{ "stage", 0, OPT_TEXT, AT(stage), "0|1|2|3|bf16",
+	  "ZeRO stage (default: the source's)", 0 },
 	{ "sub-group-size", 0, OPT_COUNT, AT(sub_group_size), "N",
 	  "stage 3: as in the configuration that resumes", 0 },
 	{ "round-robin", 0, OPT_FLAG, AT(round_robin), NULL,
@@ -142,7 +143,8 @@ static int take_stage(struct reshard *r)
 	else if (s[0] >= '0' && s[0] <= '3' && !s[1])
 		r->opts.stage = s[0] - '0';
 	else
-		return cli_wrong(&cmd_reshard, "--stage %s is none of 1, 2, 3, bf16", out_name(s));
+		return cli_wrong(&cmd_reshard, "--stage %s is none of 0, 1, 2, 3, bf16",
+				 out_name(s));
 	return 0;
 }
 

@@ -181,6 +181,10 @@ struct ds_step {
 int ck_ds_begin(struct ds_step *ds, struct ckpt_err *err);
 /* Hand an open file to the index, and feed the fingerprint: in the order of the listing. */
 int ck_ds_add_source(struct ds_step *ds, struct ds_file *file, struct ckpt_err *err);
+/* Between the two: ds->ix of what was read; its findings go to ds->f. */
+int ck_ds_build(struct ds_step *ds, struct ckpt_err *err);
+/* No shards, and an optimizer in the model file. */
+bool ck_ds_is_z0(const struct ds_step *ds);
 void ck_ds_end(struct ds_step *ds);
 
 /* ds_find.c */

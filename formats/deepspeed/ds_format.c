@@ -139,6 +139,11 @@ static bool has_optimizer(const struct ds_step *ds)
 	return opt && !ck_val_is_none(opt);
 }
 
+bool ck_ds_is_z0(const struct ds_step *ds)
+{
+	return !ds->optim_file && !ds->model_rank && has_optimizer(ds);
+}
+
 /*
  * DeepSpeed 0.17.6 to 0.18.4 lost the optimizer of bf16 runs at stage 0, and at stage 1 with
  * fp32 gradient accumulation: param_shapes is there, the shards never were.
@@ -197,7 +202,7 @@ static int fill_index(struct ds_step *ds, struct ckpt_err *err)
 	return ck_ds_add_facts(ds, err);
 }
 
-static int build(struct ds_step *ds, struct ckpt_err *err)
+int ck_ds_build(struct ds_step *ds, struct ckpt_err *err)
 {
 	int rc = add_sources(ds, err);
 
@@ -210,7 +215,7 @@ static int build(struct ds_step *ds, struct ckpt_err *err)
 	else
 		judge_without_optim(ds);
 	rc = ck_ds_index_model(ds, err);
-	if (!rc && !ds->optim_file && !ds->model_rank && has_optimizer(ds))
+	if (!rc && ck_ds_is_z0(ds))
 		rc = ck_ds_index_z0(ds, err);
 	if (!rc && ds->optim_whole)
 		rc = ds->stage == 3 ? ck_ds_index_z3(ds, err) : ck_ds_index_z12(ds, err);
@@ -265,7 +270,7 @@ static int ds_index(const struct ck_input *in, struct ck_index *ix, struct ck_fi
 		err = &mine;	/* below, err->code tells failures apart */
 	rc = ck_ds_begin(&ds, err);
 	if (!rc)
-		rc = build(&ds, err);
+		rc = ck_ds_build(&ds, err);
 	if (rc == -CKPT_E_NOMEM && ds.arena.limited) {
 		ck_err_clear(err);
 		rc = ck_fail(err, CKPT_E_LIMIT, in->path[0], CKPT_NO_OFFSET,

@@ -218,18 +218,21 @@ static int choose_version(struct ds_step *ds, const struct ck_reshard_want *want
 	return 0;
 }
 
-static int choose_stage(struct ds_step *ds, const struct ck_reshard_want *want,
-			struct tg_layout *t, struct ckpt_err *err)
+static int choose_stage(struct ds_step *ds, const struct ck_index *ix,
+			const struct ck_reshard_want *want, struct tg_layout *t,
+			struct ckpt_err *err)
 {
 	t->stage = want->stage == 4 ? 1 : want->stage >= 0 ? want->stage : ds->stage;
 	t->bf16_optimizer = want->stage == 4 || (want->stage < 0 && ds->bf16_optimizer);
-	if (t->stage < 1 || t->stage > 3 || (ds->stage < 1 && ds->origin == DS_FROM_SHARDS))
-		return ck_fail(err, CKPT_E_UNSUPPORTED, ds->where, CKPT_NO_OFFSET,
-			       "stage 0 is not resharded by this version");
-	if (ds->elastic && (t->stage == 3 || t->bf16_optimizer != ds->bf16_optimizer))
+	if (t->stage < 0 || t->stage > 3)
+		return ck_fail(err, CKPT_E_USAGE, ds->where, CKPT_NO_OFFSET,
+			       "there is no stage %d", t->stage);
+	if (ds->elastic && (t->stage == 3 || !t->stage || t->bf16_optimizer != ds->bf16_optimizer))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, ds->where, CKPT_NO_OFFSET,
 			       "an elastic step has no hyper-parameters, so it stays at stages 1 "
 			       "and 2");
+	if (!t->stage)
+		return ck_ds_target_z0(ds, ix, want, t, err);
 	return 0;
 }
 
@@ -251,8 +254,7 @@ int ck_ds_target(struct ds_step *ds, const struct ck_index *ix, const struct ck_
 	int rc = choose_version(ds, want, &t, err);
 
 	if (!rc)
-		rc = choose_stage(ds, want, &t, err);
-
+		rc = choose_stage(ds, ix, want, &t, err);
 	if (rc)
 		return rc;
 	t.round_robin = !t.bf16_optimizer && t.stage != 3 &&
@@ -263,7 +265,7 @@ int ck_ds_target(struct ds_step *ds, const struct ck_index *ix, const struct ck_
 	rc = take_groups(ds, ix, &t, err);
 	if (!rc)
 		rc = check_groups(ds, &t, err);
-	for (uint32_t g = 0; !rc && g < t.ngroups; g++)
+	for (uint32_t g = 0; !rc && t.stage && g < t.ngroups; g++)
 		rc = t.stage == 3 ? lay_subs(ds, &t, &t.group[g], err) :
 		     lay_flat(ds, ix, &t, &t.group[g], err);
 	if (!rc)

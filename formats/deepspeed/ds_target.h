@@ -36,8 +36,17 @@ struct tg_group {
 	uint64_t *part;		/* slots of each parameter on every rank */
 };
 
+/* Of stage 0: what the model file's 'optimizer' is (ds_target_z0.c). */
+enum tg_z0 {
+	TG_Z0_KEPT,		/* as the source has it */
+	TG_Z0_TORCH,		/* the torch optimizer's dictionary */
+	TG_Z0_WHOLE,		/* FP16_UnfusedOptimizer: a master for each parameter */
+	TG_Z0_FLAT,		/* FP16_Optimizer: one for each group */
+};
+
 struct tg_layout {
-	int stage;		/* 1, 2, 3 */
+	int stage;		/* 0, 1, 2, 3 */
+	enum tg_z0 z0;
 	bool bf16_optimizer;	/* stage 1 or 2 data, masters with their padding */
 	bool round_robin;
 	bool aligned;		/* parameter_alignment */
@@ -55,5 +64,13 @@ struct tg_layout {
  */
 int ck_ds_target(struct ds_step *ds, const struct ck_index *ix, const struct ck_reshard_want *want,
 		 struct tg_layout *out, struct ckpt_err *err);
+
+/* ds_target_z0.c: is the source a step of stage 0 that only gets another number of ranks? */
+bool ck_ds_z0_stays(const struct ds_step *ds, const struct ck_reshard_want *want);
+/* Is it a param group of DeepSpeed's or Apex's FusedAdam?  By keys that others have or have not. */
+bool ck_ds_is_fused(const struct ck_val *group);
+/* Stage 0 was asked for: its form, or stage 1 of BF16_Optimizer.  CKPT_E_UNSUPPORTED. */
+int ck_ds_target_z0(const struct ds_step *ds, const struct ck_index *ix,
+		    const struct ck_reshard_want *want, struct tg_layout *t, struct ckpt_err *err);
 
 #endif

@@ -141,7 +141,7 @@ static int write_all(struct wr *w, struct ckpt_err *err)
 		rc = write_model(w, r, err);
 	if (!rc && w->want->universal)
 		rc = ck_wr_universal(w, err);
-	for (uint32_t r = 0; !rc && !w->want->universal && r < w->t->world; r++)
+	for (uint32_t r = 0; !rc && !w->want->universal && w->t->stage && r < w->t->world; r++)
 		rc = write_optim(w, r, err);
 	return rc ? rc : ck_wr_root(w, err);
 }
@@ -195,10 +195,12 @@ int ck_ds_reshard(const struct ck_input *in, const struct ck_index *ix,
 	if (rc)
 		return rc;
 	rc = ck_ds_begin(&ds, err);
-	if (!rc && !ds.optim)
+	ds.zero_file = ds.optim_file;
+	if (!rc && ck_ds_is_z0(&ds))
+		rc = ck_ds_from_z0(&ds, want, err);
+	else if (!rc && !ds.optim)
 		rc = ck_fail(err, CKPT_E_UNSUPPORTED, ds.where, CKPT_NO_OFFSET,
 			     "the step has no optimizer shards to cut anew");
-	ds.zero_file = ds.optim_file;
 	if (!rc)
 		rc = ck_wr_step(&ds, ix, want, scratch.tag, plan, err);
 	ck_ds_end(&ds);

@@ -63,9 +63,6 @@ enum ckpt_dtype ck_wr_dtype(const struct wr *w, uint32_t tensor, const char *nam
 int ck_wr_zero(struct wr *w, uint64_t count, struct ckpt_err *err);
 /* The whole of a storage as a 1-D tensor; NULL without memory. */
 struct ck_val *ck_wr_flat(struct wr *w, uint32_t number, bool requires_grad);
-/* ds_write_model.c: a tensor of that shape on it, or none of its elements. */
-struct ck_val *ck_wr_tensor(struct wr *w, uint32_t number, const uint64_t *shape, uint32_t ndim,
-			    bool requires_grad);
 
 /*
  * ds_write_flat.c, ds_write_sub.c: the value of a key of rank 'rank's ZeRO dict that depends on
@@ -93,6 +90,15 @@ int ck_wr_universal(struct wr *w, struct ckpt_err *err);
 const struct ck_val *ck_wr_entry(const struct wr *w, uint32_t group);
 /* ds_write_model.c: param_shapes in layout order; NULL without memory. */
 struct ck_val *ck_wr_shapes(struct wr *w);
+/* A tensor of that shape on a new storage; NULL without memory. */
+struct ck_val *ck_wr_tensor(struct wr *w, uint32_t number, const uint64_t *shape, uint32_t ndim,
+			    bool requires_grad);
+/* A contiguous tensor of ds->zero_file, on a new storage; NULL with '*err' or without memory. */
+struct ck_val *ck_wr_copy(struct wr *w, const struct ck_val *tensor, struct ckpt_err *err);
+/* ds_write_z0.c: the model file's root with the optimizer in it. */
+struct ck_val *ck_wr_stage0(struct wr *w, struct ck_val *root, struct ckpt_err *err);
+/* ds_from_z0.c: read a step of stage 0 as if it had shards, where its names follow. */
+int ck_ds_from_z0(struct ds_step *ds, const struct ck_reshard_want *want, struct ckpt_err *err);
 /* The model file's root, from the source's. */
 struct ck_val *ck_wr_model(struct wr *w, const struct ck_val *old, uint32_t rank,
 			   struct ckpt_err *err);

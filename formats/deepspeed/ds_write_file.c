@@ -156,6 +156,62 @@ struct ck_val *ck_wr_flat(struct wr *w, uint32_t number, bool requires_grad)
 	return ck_val_new_tensor(&w->arena, &ref);
 }
 
+struct ck_val *ck_wr_tensor(struct wr *w, uint32_t number, const uint64_t *shape, uint32_t ndim,
+			    bool requires_grad)
+{
+	struct ck_tensor_ref ref = {
+		.storage = number, .dtype = w->store[number].dtype, .ndim = ndim, .shape = shape,
+		.numel = 1, .requires_grad = requires_grad,
+	};
+	uint64_t *stride = ck_arena_alloc(&w->arena, ((uint64_t)ndim + 1) * sizeof(*stride));
+
+	if (!stride)
+		return NULL;
+	for (uint32_t d = ndim; d > 0; d--) {
+		stride[d - 1] = ref.numel;
+		ref.numel *= shape[d - 1];
+	}
+	ref.stride = stride;
+	return ck_val_new_tensor(&w->arena, &ref);
+}
+
+/* Elements of a storage of ds->zero_file as they are, inflated and turned round if need be. */
+static int copied(struct wr *w, const struct ck_tensor_ref *t, const struct ds_slice *s,
+		  struct ck_pt_piece *out, struct ckpt_err *err)
+{
+	const struct ds_file *file = w->ds->zero_file;
+	int rc = 0;
+
+	*out = (struct ck_pt_piece){
+		.kind = CK_SEG_FILE, .text = file->path, .slot = CK_NONE, .first = s->off,
+		.count = s->numel * (ckpt_dtype_bits(s->dtype) / 8),
+	};
+	if (!s->flags || !s->numel)
+		return 0;
+	rc = ck_wr_own(w, file, &file->pt->storage[s->storage], out, err);
+	out->first = t->offset;
+	out->count = t->numel;
+	return rc;
+}
+
+struct ck_val *ck_wr_copy(struct wr *w, const struct ck_val *tensor, struct ckpt_err *err)
+{
+	const struct ck_tensor_ref *t = ck_val_tensor(tensor);
+	struct ck_pt_piece piece;
+	struct ds_slice s;
+	uint32_t number;
+
+	if (!ck_ds_slice_of(w->ds->zero_file, tensor, &s)) {
+		ck_fail(err, CKPT_E_UNSUPPORTED, w->ds->zero_file->path, CKPT_NO_OFFSET,
+			"a tensor of the optimizer is strided, and is not resharded");
+		return NULL;
+	}
+	if (copied(w, t, &s, &piece, err) ||
+	    ck_wr_storage(w, (enum ckpt_dtype)s.dtype, &number, err) || add_piece(w, &piece, err))
+		return NULL;
+	return ck_wr_tensor(w, number, t->shape, t->ndim, t->requires_grad);
+}
+
 int ck_wr_finish(struct wr *w, const char *stem, const struct ck_val *root,
 		 struct ckpt_err *err)
 {

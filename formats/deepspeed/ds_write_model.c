@@ -42,25 +42,6 @@ struct ck_val *ck_wr_shapes(struct wr *w)
 	return list;
 }
 
-struct ck_val *ck_wr_tensor(struct wr *w, uint32_t number, const uint64_t *shape, uint32_t ndim,
-			    bool requires_grad)
-{
-	struct ck_tensor_ref ref = {
-		.storage = number, .dtype = w->store[number].dtype, .ndim = ndim, .shape = shape,
-		.numel = 1, .requires_grad = requires_grad,
-	};
-	uint64_t *stride = ck_arena_alloc(&w->arena, (ndim + 1) * sizeof(*stride));
-
-	if (!stride)
-		return NULL;
-	for (uint32_t d = ndim; d > 0; d--) {
-		stride[d - 1] = ref.numel;
-		ref.numel *= shape[d - 1];
-	}
-	ref.stride = stride;
-	return ck_val_new_tensor(&w->arena, &ref);
-}
-
 /* The type of a parameter in the files: as it is stored, or as the run is to have it. */
 static enum ckpt_dtype weight_dtype(const struct wr *w, uint32_t state)
 {
@@ -285,6 +266,16 @@ static struct ck_val *shared(struct wr *w, struct ck_val *root, uint32_t rank)
 	return ck_val_dict_sets(a, root, "shared_params", dict);
 }
 
+static struct ck_val *stage0(struct wr *w, struct ck_val *root, struct ckpt_err *err)
+{
+	root = root ? ck_wr_stage0(w, root, err) : NULL;
+	if (w->want->version || w->ds->origin == DS_FROM_WEIGHTS)
+		root = root ? ck_wr_model_keys(w, root) : NULL;
+	if (!root)
+		ck_fail_nomem(err, "a model file", 0);
+	return root;
+}
+
 /* Before 0.6.0 a placeholder has one element, where later versions see a parameter. */
 static bool has_old_placeholders(const struct wr *w)
 {
@@ -307,6 +298,10 @@ struct ck_val *ck_wr_model(struct wr *w, const struct ck_val *old, uint32_t rank
 		root = ck_val_dict_sets(a, root, "module",
 					module(w, ck_val_get(old, "module"), err));
 	root = ck_val_dict_sets(a, root, "dp_world_size", ck_val_new_int(a, w->t->world));
+	if (!w->t->stage)
+		return stage0(w, root, err);
+	if (w->ds->origin == DS_FROM_STAGE0)
+		root = ck_val_dict_sets(a, root, "optimizer", ck_val_new_none(a));
 	if (w->anew || (old_shapes && !ck_val_is_none(old_shapes)))
 		root = ck_val_dict_sets(a, root, "param_shapes", ck_wr_shapes(w));
 	if (root)

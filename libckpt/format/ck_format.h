@@ -42,7 +42,7 @@ enum ck_holds {
 /* A step for another number of ranks, as asked; -1 and 0 mean as the source has it. */
 struct ck_reshard_want {
 	uint32_t world;
-	int stage;		/* 1, 2, 3; 4 = BF16_Optimizer */
+	int stage;		/* -1 = as it is; 0, 1, 2, 3; 4 = BF16_Optimizer */
 	int round_robin;	/* -1, 0, 1 */
 	uint64_t sub_group_size;
 	const char *tag;	/* NULL = the source's, without or with its ending _universal */

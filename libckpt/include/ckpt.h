@@ -504,7 +504,7 @@ struct ckpt_reshard_opts {
 	size_t size;
 	const struct ckpt_run_opts *run;
 	uint32_t world;			/* ranks of the result, 1 to 4096; 0: see 'universal' */
-	int stage;			/* -1 = the source's; 1, 2, 3; 4 = BF16_Optimizer */
+	int stage;			/* -1 = the source's; 0, 1, 2, 3; 4 = BF16_Optimizer */
 	int round_robin;		/* -1 = as the source has it, 0, 1 */
 	uint64_t sub_group_size;	/* stage 3; 0 = the one in the step's own configuration */
 	const char *tag;		/* of the result; NULL = the source's */
@@ -533,8 +533,8 @@ struct ckpt_reshard_opts {
  * Checks, memory, commit and journal are those of ckpt_convert().  '*report_out' (may be NULL)
  * is filled on success.
  * Returns 0 or the negative of
- *	CKPT_E_UNSUPPORTED  the source is no ZeRO step; stage 0; a state or parameter that has no
- *	                    place in the result (named)
+ *	CKPT_E_UNSUPPORTED  the source is no DeepSpeed step; a state or parameter that has no place
+ *	                    in the result, or at stage 0 no certain name
  *	CKPT_E_USAGE        the world is not 1 to 4096; a pattern that fits no state
  *	and the codes of ckpt_convert().
  */

@@ -390,7 +390,7 @@ def scalars(engine):
     states = {}
     for i, flat in enumerate(_flats(engine)):
         for k, v in base.state.get(flat, {}).items():
-            if not torch.is_tensor(v) or v.dim() == 0 or k == "step":
+            if not torch.is_tensor(v) or v.dim() == 0 < flat.dim() or k == "step":
                 states["%d.%s" % (i, k)] = _scalar(v)
     scaler = getattr(o, "loss_scaler", None)
     scale, inner = None, {}
@@ -401,6 +401,8 @@ def scalars(engine):
     elif not isinstance(getattr(type(o), "cur_scale", None), property) and \
             hasattr(o, "cur_scale"):
         scale = float(o.cur_scale)
+    elif hasattr(o, "loss_scale_config"):
+        scale = float(o.loss_scale_config.cur_scale)
     sched = engine.lr_scheduler.state_dict() if engine.lr_scheduler is not None else None
     return {"scalars": states, "lr": [float(g["lr"]) for g in
                                       getattr(o, "param_groups", base.param_groups)],

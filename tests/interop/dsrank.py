@@ -200,10 +200,10 @@ def kind_of(engine):
 
 
 def _flat_states(state, flat):
-    """The tensors of an optimizer's state that are as long as its flat parameter."""
+    """The tensors of an optimizer's state that have the shape of its (flat) parameter."""
     out = {"master": flat.data}
     for k, v in state.items():
-        if torch.is_tensor(v) and v.dim() > 0 and v.numel() == flat.numel() and k != "step":
+        if torch.is_tensor(v) and v.shape == flat.shape and k != "step":
             out[k] = v
     return out
 

@@ -187,7 +187,6 @@ def main():
     else:
         every = combinations(usable, LONG_WORLDS if a.long else WORLDS)
         every = [c for c in every if c["version"] in have]
-        every = [c for c in every if a.long or c["stage"] != "0"]
         if a.same_stage:
             every = [c for c in every if c["stage"] == c["fixture"].stage != "0"]
         if a.id:
@@ -218,10 +217,7 @@ def main():
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for c, ckpt, said in pool.map(make, enumerate(chosen)):
-            if said and c["stage"] == "0" and ": exit 3: " in said:
-                print("skipped: %s: %s" % (c["id"], said))     # names that would be guessed
-                n["skipped"] += 1
-            elif said:
+            if said:
                 rows.append((c, {"said": [said]}))
             else:
                 jobs[c["version"]].append(job_of(c, ckpt, every_fixture))

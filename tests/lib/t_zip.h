@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define T_ZIP_MAX 64
+#define T_ZIP_MAX 256
 
 struct t_zip {
 	uint8_t *p;			/* the archive; free() it */

@@ -43,6 +43,34 @@ static struct ckpt *opened(const char *module, const char *optimizer)
 	return ck;
 }
 
+/* The result at another stage; NULL if it was refused, and then 'words' are why. */
+static struct ckpt *resharded(const char *module, const char *optimizer, int stage,
+			      const char *words)
+{
+	struct ckpt_reshard_opts opts = {
+		.size = sizeof(opts), .world = 2, .stage = stage, .round_robin = -1,
+	};
+	char *dir = step(module, optimizer), *out = t_fmt("%s/out", dir);
+	struct ckpt *ck = t_step_open(dir, "global_step1"), *result = NULL;
+	struct ckpt_err err = { 0 };
+	const int rc = ckpt_reshard(ck, out, &opts, NULL, &err);
+
+	ckpt_close(ck);
+	if (words) {
+		assert_int_equal(rc, -CKPT_E_UNSUPPORTED);
+		assert_non_null(strstr(err.msg, words));
+		assert_false(t_exists(out));
+	} else {
+		if (rc)
+			fail_msg("%s: %s", err.where, err.msg);
+		result = t_step_open(out, NULL);
+	}
+	t_dir_remove(dir);
+	free(out);
+	free(dir);
+	return result;
+}
+
 /* ------------------------------------------------------------------- names */
 
 #define STATE(step, sum) "{ 'step' " #step " 'sum' <f32 " sum "> } "
@@ -145,6 +173,73 @@ static void shapes_that_allow_two_ways_name_nothing(void **state)
 	ckpt_close(ck);
 }
 
+/* ------------------------------------------------------------------- to another stage */
+
+#define ONE_GROUP(states) "'fp32_groups' [ [ <f32 4 @5> <f32 4 @1> ] ] 'optimizer_state_dict' { " \
+	"'state' { " states "} 'param_groups' [ { 'lr' 0.5 'params' [ 0 1 ] } ] } "
+#define AB "'a' <bf16 4 @1> 'b' <bf16 4 @5> "
+
+static void an_order_of_its_own_goes_into_the_shards_and_back(void **state)
+{
+	struct ckpt *ck;
+
+	(void)state;
+	for (int stage = 1; stage <= 4; stage++) {
+		ck = resharded(AB, ONE_GROUP("0 " STATE(3, "4 @50") "1 " STATE(3, "4 @60")), stage,
+			       NULL);
+		assert_true(t_step_value(ck, "b", "master", 0) == 5);
+		assert_true(t_step_value(ck, "b", "sum", 3) == 53);
+		assert_true(t_step_value(ck, "a", "sum", 0) == 60);
+		assert_string_equal(t_step_fact(ck, "group.0.step"), "3");
+		assert_string_equal(t_step_fact(ck, "group.0.lr"), "0.5");
+		ckpt_close(ck);
+	}
+}
+
+static void what_a_group_cannot_share_is_refused(void **state)
+{
+	(void)state;
+	resharded(AB, ONE_GROUP("0 " STATE(3, "4 @50") "1 " STATE(4, "4 @60")), 2,
+		  "'step' of its optimizer state differs");
+	resharded(AB, ONE_GROUP("0 " STATE(3, "4 @50")), 2, "for some parameters of its group");
+	resharded(AB, ONE_GROUP("0 " STATE(3, "4 @50") "1 { 'step' 3 'row' <f32 4 @60> } "), 2,
+		  "'row' of its optimizer state is not what");
+	resharded(AB, ONE_GROUP("0 { 'row' <f32 2 @1> } 1 { 'row' <f32 2 @1> } "), 3,
+		  "has not the parameter's shape");
+	resharded(AB, "'fp32_groups' [ [ <f32 4 @5> <f32 4 @1> ] ] 'optimizer_state_dict' { "
+		      "'state' { } 'param_groups' [ { 'use_muon' 1 'params' [ 0 1 ] } ] }", 1,
+		  "Muon");
+}
+
+static void fused_adam_counts_in_the_last_parameter_of_a_group(void **state)
+{
+	const char *states = "'state' { 0 " STATE(0, "4 @50") "1 " STATE(0, "2 2 @60")
+			     "2 " STATE(0, "4 @70") "3 " STATE(7, "3 @80") "} ";
+	char *optimizer = t_fmt("%s 'param_groups' [ { 'bias_correction' 1 "
+				"'params' [ 0 1 2 3 ] } ]", states);
+	struct ckpt *ck = resharded(FP32, optimizer, 1, NULL);
+
+	(void)state;
+	assert_string_equal(t_step_fact(ck, "group.0.step"), "7");
+	assert_true(t_step_value(ck, "d", "sum", 2) == 82);
+	ckpt_close(ck);
+	free(optimizer);
+}
+
+static void without_names_only_the_number_of_ranks_changes(void **state)
+{
+	const char *optimizer = "'fp32_groups' [ [ <f32 4 @1> <f32 4 @1> ] ] "
+				"'optimizer_state_dict' { " TWO_STATES "'param_groups' "
+				"[ { 'params' [ 0 1 ] } ] }";
+	struct ckpt *ck = resharded(TWO, optimizer, -1, NULL);
+
+	(void)state;
+	assert_string_equal(t_step_fact(ck, "dp_world_size"), "2");
+	ckpt_close(ck);
+	resharded(TWO, optimizer, 1, "without names");
+	resharded(TWO, optimizer, 3, "without names");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -153,6 +248,10 @@ int main(void)
 		cmocka_unit_test(flat_masters_of_two_groups_are_taken_piece_by_piece),
 		cmocka_unit_test(shapes_name_fp32_states_where_there_is_one_way),
 		cmocka_unit_test(shapes_that_allow_two_ways_name_nothing),
+		cmocka_unit_test(an_order_of_its_own_goes_into_the_shards_and_back),
+		cmocka_unit_test(what_a_group_cannot_share_is_refused),
+		cmocka_unit_test(fused_adam_counts_in_the_last_parameter_of_a_group),
+		cmocka_unit_test(without_names_only_the_number_of_ranks_changes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -203,6 +203,10 @@ static void stages_change_with_packed_and_turned_bytes(void **state)
 	(void)state;
 	compare("ds0.19.8-z3-bf16-w2", 4, 2);
 	compare("ds0.19.8-z2-bf16-w2", 1, 3);
+	compare("ds0.19.8-z2-bf16-w2", 1, 0);
+	compare("ds0.19.8-z3-bf16-w2", 3, 0);
+	compare("ds0.19.8-z0-fp32-w2", 2, 2);	/* shapes name its states */
+	compare("ds0.19.8-z0-bf16-w2", 3, -1);
 }
 
 int main(void)

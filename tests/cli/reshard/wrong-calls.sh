@@ -9,7 +9,7 @@ try '2->4' run out
 try '3->5000' run out
 try '3->4' --world 5 run out
 try '3->4' --stage 7 run out
-try '3->4' --stage 0 run out
+try '3->4' --stage 0x run out
 try '3->4' run
 for tag in a/b ../x . .. latest 'a[1]' ''; do try '3->4' run out --new-tag "$tag"; done
 ls

@@ -1,0 +1,256 @@
+/*
+ * ds_from_z0.c -- a step of stage 0 as if it had shards: the ZeRO dict that a rank of stage 1 or 2
+ * would hold, put together from the model file's 'optimizer'.
+ *
+ * ZeRO keeps one entry of the optimizer's state for all parameters of a group (a flat tensor),
+ * stage 0 one for each; so whatever is not cut (the count of steps) must be the same for all
+ * of them.  But FusedAdam counts in the last parameter of a group only, and takes that count
+ * for all.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/deepspeed/ds_write.h"
+#include "libckpt/base/ck_err.h"
+
+#define SAME_DEPTH 50
+
+static const struct ck_val *wrapper(const struct ds_step *ds)
+{
+	return ck_val_get(ds->model, "optimizer");
+}
+
+static const struct ck_val *torch_groups(const struct ds_step *ds)
+{
+	const struct ck_val *inner = ck_val_get(wrapper(ds), "optimizer_state_dict");
+
+	return ck_val_get(inner ? inner : wrapper(ds), "param_groups");
+}
+
+/* ---- one entry for a group ---- */
+
+static int refuse(const struct ds_param *p, const char *key, const char *why, struct ckpt_err *err)
+{
+	return ck_fail(err, CKPT_E_UNSUPPORTED, p->name, CKPT_NO_OFFSET,
+		       "'%.60s' of its optimizer state %s", key, why);
+}
+
+static bool is_joined(const struct ds_step *ds, const struct ds_param *p, const char *key)
+{
+	return strcmp(key, "step") && ck_index_state_find(ds->ix, p->tensor, key) != CK_NONE;
+}
+
+/* Two numbers, or two values of any other kind but a tensor. */
+static bool same_value(struct ds_step *ds, const struct ck_val *a, const struct ck_val *b)
+{
+	double x, y;
+
+	if (!ck_val_tensor(a) && !ck_val_tensor(b))
+		return ck_val_equal(a, b, SAME_DEPTH);
+	return ck_ds_number_of(ds->model_file, a, &x) && ck_ds_number_of(ds->model_file, b, &y) &&
+	       x == y;
+}
+
+/* The entry of 'p' against that of the group's first parameter, which may be itself. */
+static int check_entry(struct ds_step *ds, const struct ds_param *first, const struct ds_param *p,
+		       bool fused, struct ckpt_err *err)
+{
+	struct ck_val *const *mine, *const *theirs;
+	uint64_t n, m;
+	double number;
+
+	if (!ck_val_pairs(p->state, &mine, &n) || !ck_val_pairs(first->state, &theirs, &m))
+		return p->state == first->state ? 0 :
+		       refuse(p, "state", "is there for some parameters of its group only", err);
+	for (uint64_t i = 0; i < n; i++) {
+		const char *key = ck_val_str(mine[2 * i]);
+		const struct ck_val *v = mine[2 * i + 1];
+
+		if (!key || n != m || !ck_val_is_str(theirs[2 * i], key))
+			return refuse(p, key ? key : "a key", "is not what the first parameter of "
+				      "its group has", err);
+		if (is_joined(ds, p, key) != is_joined(ds, first, key))
+			return refuse(p, key, "has the parameter's shape for some parameters of "
+				      "its group only", err);
+		if (is_joined(ds, p, key))
+			continue;
+		if (ck_val_tensor(v) && !ck_ds_number_of(ds->model_file, v, &number))
+			return refuse(p, key, "has not the parameter's shape, so it cannot be cut "
+				      "anew", err);
+		if (p != first && !(fused && !strcmp(key, "step")) &&
+		    !same_value(ds, theirs[2 * i + 1], v))
+			return refuse(p, key, "differs from that of the first parameter of its "
+				      "group; stages 1 to 3 keep one for all", err);
+	}
+	return n == m ? 0 : refuse(p, "state", "has fewer values than its group's first", err);
+}
+
+static int join_group(struct ds_step *ds, const struct ds_group *g, struct ck_val **state,
+		      struct ckpt_err *err)
+{
+	const bool fused = ck_ds_is_fused(ck_val_at(torch_groups(ds), (uint64_t)g->group));
+	struct ck_arena *a = &ds->arena;
+	struct ck_val *entry, *step;
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < g->nparams; i++)
+		rc = check_entry(ds, &g->param[0], &g->param[i], fused, err);
+	if (rc || !g->nparams || !g->param[0].state)
+		return rc;
+	entry = ck_val_clone(a, g->param[0].state);
+	step = ck_val_get(g->param[g->nparams - 1].state, "step");
+	if (step)
+		entry = ck_val_dict_sets(a, entry, "step", step);
+	*state = ck_val_dict_add(a, *state, ck_val_new_int(a, g->state_key), entry);
+	return 0;
+}
+
+/* ---- the rest of the dict ---- */
+
+static const struct ck_val *fp16_config(const struct ds_step *ds)
+{
+	return ck_val_get(ck_val_get(ds->model, "ds_config"), "fp16");
+}
+
+static struct ck_val *config_int(struct ds_step *ds, const char *key, int64_t without)
+{
+	int64_t v = without;
+
+	ck_val_int(ck_val_get(fp16_config(ds), key), &v);
+	return ck_val_new_int(&ds->arena, v);
+}
+
+/* Before 0.17 a configuration that names none of these gives a scaler without hysteresis. */
+static int64_t default_hysteresis(const struct ds_step *ds)
+{
+	static const char *const keys[] = {
+		"initial_scale_power", "loss_scale_window", "min_loss_scale",
+		"consecutive_hysteresis",
+	};
+
+	if (ds->version[0] || ds->version[1] >= 17)
+		return 2;
+	for (size_t i = 0; i < CK_ARRAY_LEN(keys); i++)
+		if (ck_val_get(fp16_config(ds), keys[i]))
+			return 2;
+	return 1;
+}
+
+/* What the wrapper keeps of it, and what a new run has of the rest. */
+static struct ck_val *dynamic_state(struct ds_step *ds)
+{
+	static const char *const kept[] = {
+		"cur_iter", "last_overflow_iter", "scale_factor", "scale_window",
+	};
+	struct ck_arena *a = &ds->arena;
+	struct ck_val *shift = config_int(ds, "hysteresis", default_hysteresis(ds));
+	struct ck_val *state = ck_val_new_dict(a);
+	int64_t again = 0;
+
+	ck_val_int(ck_val_get(fp16_config(ds), "consecutive_hysteresis"), &again);
+	state = ck_val_dict_sets(a, state, "cur_scale", ck_val_get(wrapper(ds), "cur_scale"));
+	state = ck_val_dict_sets(a, state, "dynamic", ck_val_new_bool(a, true));
+	for (size_t i = 0; i < CK_ARRAY_LEN(kept); i++)
+		state = ck_val_dict_sets(a, state, kept[i], ck_val_get(wrapper(ds), kept[i]));
+	state = ck_val_dict_sets(a, state, "min_scale", config_int(ds, "min_loss_scale", 1));
+	state = ck_val_dict_sets(a, state, "delayed_shift", shift);
+	state = ck_val_dict_sets(a, state, "cur_hysteresis", shift);
+	state = ck_val_dict_sets(a, state, "consecutive_hysteresis",
+				 ck_val_new_bool(a, again != 0));
+	state = ck_val_dict_sets(a, state, "raise_error_at_min_scale", ck_val_new_bool(a, true));
+	return ck_val_dict_sets(a, state, "dtype", ck_val_new_global(a, "torch", "float16"));
+}
+
+static struct ck_val *static_state(struct ds_step *ds)
+{
+	struct ck_arena *a = &ds->arena;
+	struct ck_val *state = ck_val_dict_sets(a, ck_val_new_dict(a), "cur_scale",
+						ck_val_get(wrapper(ds), "cur_scale"));
+
+	return ck_val_dict_sets(a, state, "dynamic", ck_val_new_bool(a, false));
+}
+
+static struct ck_val *scaler(struct ds_step *ds, bool dynamic)
+{
+	struct ck_arena *a = &ds->arena;
+	struct ck_val *v =
+		ck_val_new_object(a, CK_HOW_NEWOBJ,
+				  ck_val_new_global(a, "deepspeed.runtime.fp16.loss_scaler",
+						    dynamic ? "DynamicLossScaler" : "LossScaler"),
+				  ck_val_new_tuple(a, NULL, 0));
+	struct ck_val *state = dynamic ? dynamic_state(ds) : static_state(ds);
+
+	if (!v || !state)
+		return NULL;
+	v->u.obj->state = state;
+	return v;
+}
+
+static int check_wrapper(struct ds_step *ds, bool dynamic, struct ckpt_err *err)
+{
+	static const char *const need[] = {
+		"cur_scale", "cur_iter", "last_overflow_iter", "scale_factor", "scale_window",
+	};
+
+	for (size_t i = 0; dynamic && i < CK_ARRAY_LEN(need); i++)
+		if (!ck_val_get(wrapper(ds), need[i]))
+			return ck_fail(err, CKPT_E_CORRUPT, ds->model_file->path, CKPT_NO_OFFSET,
+				       "'optimizer' has a dynamic loss scale and no '%s'", need[i]);
+	for (uint64_t g = 0; ck_val_at(torch_groups(ds), g); g++)
+		if (ck_val_get(ck_val_at(torch_groups(ds), g), "use_muon"))
+			return ck_fail(err, CKPT_E_UNSUPPORTED, ds->where, CKPT_NO_OFFSET,
+				       "Muon keeps another momentum at stage 0 than with ZeRO, so "
+				       "it cannot be cut anew");
+	return 0;
+}
+
+static int join(struct ds_step *ds, struct ckpt_err *err)
+{
+	const struct ck_val *opt = wrapper(ds);
+	struct ck_arena *a = &ds->arena;
+	struct ck_val *zero = ck_val_new_dict(a), *base = ck_val_new_dict(a);
+	struct ck_val *state = ck_val_new_dict(a), *groups;
+	int64_t dynamic = 0;
+	int rc;
+
+	ck_val_int(ck_val_get(opt, "dynamic_loss_scale"), &dynamic);
+	rc = check_wrapper(ds, dynamic != 0, err);
+	for (uint32_t g = 0; !rc && g < ds->ngroups; g++)
+		rc = join_group(ds, &ds->group[g], &state, err);
+	if (rc)
+		return rc;
+	groups = torch_groups(ds) ? ck_val_clone(a, torch_groups(ds)) : ck_val_new_list(a);
+	base = ck_val_dict_sets(a, base, "state", state);
+	base = ck_val_dict_sets(a, base, "param_groups", groups);
+	if (ck_val_get(opt, "cur_scale")) {
+		zero = ck_val_dict_sets(a, zero, "loss_scaler", scaler(ds, dynamic != 0));
+		zero = ck_val_dict_sets(a, zero, "dynamic_loss_scale",
+					ck_val_new_bool(a, dynamic != 0));
+	}
+	if (ck_val_get(opt, "clip_grad"))
+		zero = ck_val_dict_sets(a, zero, "clip_grad", ck_val_get(opt, "clip_grad"));
+	ds->zero = ck_val_dict_sets(a, zero, "base_optimizer_state", base);
+	return ds->zero ? 0 : ck_fail_nomem(err, "a shard", 0);
+}
+
+int ck_ds_from_z0(struct ds_step *ds, const struct ck_reshard_want *want, struct ckpt_err *err)
+{
+	int rc = ck_ds_build(ds, err);
+
+	if (rc)
+		return rc;
+	ds->origin = DS_FROM_STAGE0;
+	ds->zero_file = ds->model_file;
+	if (ck_ds_z0_stays(ds, want))
+		return 0;
+	if (!ds->group)
+		return ck_fail(err, CKPT_E_UNSUPPORTED, ds->where, CKPT_NO_OFFSET,
+			       "stage 0 stores optimizer states without names, and not all of "
+			       "them can be told from the files (zckpt inspect says how many); "
+			       "this step can go to another number of ranks, not to another "
+			       "stage");
+	ds->model_file->src = ds->ix->source[ds->model_file->source].src;	/* lent */
+	rc = join(ds, err);
+	ds->model_file->src = NULL;
+	return rc;
+}
