@@ -14,6 +14,13 @@
 #include "libckpt/io/ck_tree.h"
 
 #define MOST_FILES 1000000u	/* in a folder of the result */
+#define MAX_DEPTH 64u
+
+/* A file of the result; records know it by the hash of its name. */
+struct named {
+	uint64_t hash;
+	const char *name;
+};
 
 struct filling {
 	const struct ck_commit *c;
@@ -21,6 +28,9 @@ struct filling {
 	uint64_t npieces, piece_cap;
 	struct ck_record_sum *place;	/* sorted by file, then offset */
 	uint64_t nplaces, place_cap;
+	struct ck_arena names;
+	struct named *file;	/* sorted by hash */
+	uint64_t nfiles, file_cap;
 };
 
 static int take_sum(struct filling *f, const struct ck_record_sum *s, struct ckpt_err *err)
@@ -96,28 +106,50 @@ static int join(const struct filling *f, uint32_t sum, uint32_t *crc_out, struct
 	return ck_crc_join(f->piece + lo, n, f->piece[lo + n - 1].off, crc_out, err);
 }
 
-/* The file of that name hash in one folder of the result; 'sub' NULL = the result itself. */
-static int look_in(const struct filling *f, const char *sub, uint64_t hash, char **path_out,
-		   struct ckpt_err *err)
+/* Files below a folder of the result, at any depth; 'sub' NULL = the result itself. */
+static int list_files(struct filling *f, const char *sub, uint32_t depth, struct ckpt_err *err)
 {
 	struct ck_tree tree = CK_TREE_INIT;
 	const char *data = f->c->data;
-	int rc = ck_tree_list(&tree, &data, 1, sub, MOST_FILES, err);
+	int rc = depth > MAX_DEPTH ? ck_fail(err, CKPT_E_LIMIT, sub, CKPT_NO_OFFSET,
+					     "more than %u folders in each other", MAX_DEPTH) :
+		 ck_tree_list(&tree, &data, 1, sub, MOST_FILES, err);
 
-	for (uint64_t i = 0; !rc && !*path_out && i < tree.n; i++) {
+	for (uint64_t i = 0; !rc && i < tree.n; i++) {
 		const struct ck_tree_entry *e = &tree.entry[i];
-		char *name = sub ? ck_asprintf("%s/%s", sub, e->name) : ck_strdup(e->name);
+		const char *name = ck_arena_printf(&f->names, "%s%s%s", sub ? sub : "",
+						   sub ? "/" : "", e->name);
 
 		if (!name)
 			rc = ck_fail_nomem(err, "a file name", 0);
 		else if (e->is_dir)
-			rc = sub ? 0 : look_in(f, name, hash, path_out, err);
-		else if (ck_hash64(name, strlen(name)) == hash)
-			*path_out = ck_asprintf("%s/%s", data, name);
-		ck_free(name);
+			rc = list_files(f, name, depth + 1, err);
+		else
+			rc = ck_grow(&f->file, &f->file_cap, f->nfiles + 1, sizeof(*f->file), err);
+		if (!rc && !e->is_dir)
+			f->file[f->nfiles++] = (struct named){
+				ck_hash64(name, strlen(name)), name,
+			};
 	}
 	ck_tree_release(&tree);
 	return rc;
+}
+
+static int file_order(const void *a, const void *b)
+{
+	const struct named *x = a, *y = b;
+
+	return (x->hash > y->hash) - (x->hash < y->hash);
+}
+
+/* The path of the file of that name hash; NULL if it is not there, or without memory. */
+static char *path_of(const struct filling *f, uint64_t hash)
+{
+	const struct named key = { .hash = hash };
+	const struct named *found = f->nfiles ? bsearch(&key, f->file, f->nfiles,
+							sizeof(*f->file), file_order) : NULL;
+
+	return found ? ck_asprintf("%s/%s", f->c->data, found->name) : NULL;
 }
 
 static int write_sums(const struct filling *f, const char *path, int fd, uint64_t first,
@@ -141,11 +173,9 @@ static int write_sums(const struct filling *f, const char *path, int fd, uint64_
 static int fill_file(const struct filling *f, uint64_t first, uint64_t n, enum ckpt_sync sync,
 		     struct ckpt_err *err)
 {
-	char *path = NULL;
-	int fd, rc = look_in(f, NULL, f->place[first].bytes, &path, err);
+	char *path = path_of(f, f->place[first].bytes);
+	int fd, rc;
 
-	if (rc)
-		return rc;
 	if (!path)
 		return ck_fail(err, CKPT_E_CORRUPT, f->c->data, CKPT_NO_OFFSET,
 			       "a file that a record speaks of is not here");
@@ -188,9 +218,15 @@ int ck_fill_sums(const struct ck_commit *c, uint32_t nparts, enum ckpt_sync sync
 		if (f.npieces)
 			qsort(f.piece, f.npieces, sizeof(*f.piece), piece_order);
 		qsort(f.place, f.nplaces, sizeof(*f.place), place_order);
-		rc = fill_files(&f, sync, err);
+		rc = list_files(&f, NULL, 0, err);
+		if (!rc && f.nfiles)
+			qsort(f.file, f.nfiles, sizeof(*f.file), file_order);
+		if (!rc)
+			rc = fill_files(&f, sync, err);
 	}
 	ck_free(f.piece);
 	ck_free(f.place);
+	ck_free(f.file);
+	ck_arena_release(&f.names);
 	return rc;
 }

@@ -7,6 +7,10 @@ cat u/latest_universal && echo
 zckpt inspect u | sed -n 's/^format *//p; s/^chosen *//p'
 zckpt reshard -q --world 3 u back && cat back/latest && echo && ls back/global_step3
 [ "$(zckpt digest back | tail -n 1)" = "$(zckpt digest u | tail -n 1)" ] && echo 'the same state'
+for i in 1 2; do
+	zckpt reshard -q --to universal --part $i/2 "$F/ds0.19.8-z2-bf16-w2-frozen/ckpt" p 2> /dev/null
+done
+zckpt commit -q p && diff -r u p && echo 'the same in parts'
 echo '-- stage 3'
 zckpt reshard -q --to universal "$F/ds0.19.8-z3-bf16-w2-subgroup300/ckpt" u3 2>&1
 ls u3/global_step3_universal/zero/norm.weight
