@@ -146,6 +146,8 @@ int cli_wrong(const struct command *cmd, const char *fmt, ...)
  * again.  With 'verb' it is also the JSON result of that verb.
  */
 int cli_fail(const char *verb, const struct ckpt *ck, const struct ckpt_err *err);
+/* The same for a command that writes: EXIT_NO where --strict made a warning stop it. */
+int cli_fail_writing(const struct args *args, const struct ckpt *ck, const struct ckpt_err *err);
 int cli_exit_status(enum ckpt_code code);
 /* Closes stdout: 'status', or EXIT_TROUBLE if it could not be written. */
 int cli_close_stdout(int status);

@@ -174,3 +174,36 @@ int cli_close_stdout(int status)
 	}
 	return status;
 }
+
+/*
+ * Whether the failure is a warning that --strict made one: its message begins with the
+ * name of a warning, or with no name where there is no error it could be.
+ */
+static int is_strict_stop(const struct args *args, const struct ckpt *ck,
+			  const struct ckpt_err *err)
+{
+	size_t n = strspn(err->msg, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+	struct ckpt_finding f;
+
+	if (!args->strict || err->code != CKPT_E_MISMATCH)
+		return 0;
+	if (!n || err->msg[n] != ':')
+		return !out_findings_count(ck, CKPT_ERROR) &&
+		       out_findings_count(ck, CKPT_WARN);
+	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++)
+		if (strlen(f.id) == n && !strncmp(f.id, err->msg, n))
+			return f.severity == CKPT_WARN;
+	return 0;
+}
+
+int cli_fail_writing(const struct args *args, const struct ckpt *ck, const struct ckpt_err *err)
+{
+	uint64_t warnings;
+
+	if (!is_strict_stop(args, ck, err))
+		return cli_fail(NULL, ck, err);
+	warnings = out_findings_count(ck, CKPT_WARN);
+	cli_say("%" PRIu64 " warning%s, and --strict: nothing is written", warnings,
+		warnings == 1 ? "" : "s");
+	return EXIT_NO;
+}

@@ -312,26 +312,6 @@ static int take_options(struct job *job)
 
 /* ---------------------------------------------------------------- running */
 
-/*
- * Whether the failure is a warning that --strict made one: its message begins with the
- * name of a warning, or with no name where there is no error it could be.
- */
-static int is_strict_stop(const struct job *job)
-{
-	size_t n = strspn(job->err.msg, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
-	struct ckpt_finding f;
-
-	if (!job->args->strict || job->err.code != CKPT_E_MISMATCH)
-		return 0;
-	if (!n || job->err.msg[n] != ':')
-		return !out_findings_count(job->ck, CKPT_ERROR) &&
-		       out_findings_count(job->ck, CKPT_WARN);
-	for (uint64_t i = 0; !ckpt_finding_get(job->ck, i, &f, NULL); i++)
-		if (strlen(f.id) == n && !strncmp(f.id, job->err.msg, n))
-			return f.severity == CKPT_WARN;
-	return 0;
-}
-
 /* Which step of several, and why that one. */
 static void say_step(const struct job *job)
 {
@@ -345,7 +325,6 @@ static void say_step(const struct job *job)
 static int run_job(struct job *job)
 {
 	const struct args *args = job->args;
-	uint64_t warnings;
 	int rc;
 
 	if (strcmp(job->dst, "-"))
@@ -358,14 +337,7 @@ static int run_job(struct job *job)
 	rc = ckpt_convert(job->ck, job->dst, &job->opts, &job->report, &job->err);
 	progress_end(&job->progress);
 	out_findings(job->ck, 0, args->verbose ? CKPT_INFO : CKPT_WARN, args->verbose);
-	if (!rc)
-		return EXIT_DONE;
-	if (!is_strict_stop(job))
-		return cli_fail(NULL, job->ck, &job->err);
-	warnings = out_findings_count(job->ck, CKPT_WARN);
-	cli_say("%" PRIu64 " warning%s, and --strict: nothing is written", warnings,
-		warnings == 1 ? "" : "s");
-	return EXIT_NO;
+	return rc ? cli_fail_writing(args, job->ck, &job->err) : EXIT_DONE;
 }
 
 static double wall_clock(void)

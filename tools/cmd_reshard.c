@@ -255,7 +255,7 @@ static int run_job(struct reshard *r)
 	progress_end(&r->progress);
 	batch_read(&r->batch, r->ck, r->opts.world);
 	out_findings(r->ck, 0, r->args->verbose ? CKPT_INFO : CKPT_WARN, r->args->verbose);
-	return rc ? cli_fail(NULL, r->ck, &r->err) : EXIT_DONE;
+	return rc ? cli_fail_writing(r->args, r->ck, &r->err) : EXIT_DONE;
 }
 
 /*

@@ -258,7 +258,7 @@ static int run_job(struct shard *s)
 	rc = ckpt_shard(s->ck, s->dst, &s->opts, &s->report, &s->err);
 	progress_end(&s->progress);
 	out_findings(s->ck, 0, s->args->verbose ? CKPT_INFO : CKPT_WARN, s->args->verbose);
-	return rc ? cli_fail(NULL, s->ck, &s->err) : EXIT_DONE;
+	return rc ? cli_fail_writing(s->args, s->ck, &s->err) : EXIT_DONE;
 }
 
 static int run(struct args *args, int argc, char **argv)

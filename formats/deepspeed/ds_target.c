@@ -224,6 +224,8 @@ static int choose_stage(struct ds_step *ds, const struct ck_index *ix,
 {
 	t->stage = want->stage == 4 ? 1 : want->stage >= 0 ? want->stage : ds->stage;
 	t->bf16_optimizer = want->stage == 4 || (want->stage < 0 && ds->bf16_optimizer);
+	if (!t->stage && want->universal)
+		t->stage = 2;	/* the shape that is not stage 3's */
 	if (t->stage < 0 || t->stage > 3)
 		return ck_fail(err, CKPT_E_USAGE, ds->where, CKPT_NO_OFFSET,
 			       "there is no stage %d", t->stage);

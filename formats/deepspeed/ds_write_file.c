@@ -176,10 +176,9 @@ struct ck_val *ck_wr_tensor(struct wr *w, uint32_t number, const uint64_t *shape
 }
 
 /* Elements of a storage of ds->zero_file as they are, inflated and turned round if need be. */
-static int copied(struct wr *w, const struct ck_tensor_ref *t, const struct ds_slice *s,
-		  struct ck_pt_piece *out, struct ckpt_err *err)
+static int copied(struct wr *w, const struct ds_file *file, const struct ck_tensor_ref *t,
+		  const struct ds_slice *s, struct ck_pt_piece *out, struct ckpt_err *err)
 {
-	const struct ds_file *file = w->ds->zero_file;
 	int rc = 0;
 
 	*out = (struct ck_pt_piece){
@@ -194,19 +193,40 @@ static int copied(struct wr *w, const struct ck_tensor_ref *t, const struct ds_s
 	return rc;
 }
 
+/* The file that a tensor in 'zero' lies in; '*local_out' is the tensor in its numbers. */
+static const struct ds_file *file_of(struct wr *w, const struct ck_tensor_ref *t,
+				     struct ck_val **local_out)
+{
+	const struct ds_step *ds = w->ds;
+	const struct ds_file *file = ds->zero_file;
+	struct ck_tensor_ref ref = *t;
+
+	for (uint32_t i = 0; i < ds->nzero_more; i++)
+		if (t->storage >= ds->zero_first[i]) {
+			file = ds->zero_more[i];
+			ref.storage = t->storage - ds->zero_first[i];
+		}
+	*local_out = ck_val_new_tensor(&w->arena, &ref);
+	return file;
+}
+
 struct ck_val *ck_wr_copy(struct wr *w, const struct ck_val *tensor, struct ckpt_err *err)
 {
-	const struct ck_tensor_ref *t = ck_val_tensor(tensor);
+	struct ck_val *local;
+	const struct ds_file *file = file_of(w, ck_val_tensor(tensor), &local);
+	const struct ck_tensor_ref *t = ck_val_tensor(local);
 	struct ck_pt_piece piece;
 	struct ds_slice s;
 	uint32_t number;
 
-	if (!ck_ds_slice_of(w->ds->zero_file, tensor, &s)) {
-		ck_fail(err, CKPT_E_UNSUPPORTED, w->ds->zero_file->path, CKPT_NO_OFFSET,
+	if (!t)
+		return NULL;
+	if (!ck_ds_slice_of(file, local, &s)) {
+		ck_fail(err, CKPT_E_UNSUPPORTED, file->path, CKPT_NO_OFFSET,
 			"a tensor of the optimizer is strided, and is not resharded");
 		return NULL;
 	}
-	if (copied(w, t, &s, &piece, err) ||
+	if (copied(w, file, t, &s, &piece, err) ||
 	    ck_wr_storage(w, (enum ckpt_dtype)s.dtype, &number, err) || add_piece(w, &piece, err))
 		return NULL;
 	return ck_wr_tensor(w, number, t->shape, t->ndim, t->requires_grad);
