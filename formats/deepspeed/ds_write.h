@@ -86,6 +86,13 @@ struct ck_val *ck_wr_edit_entry(struct wr *w, const struct ck_val *old, uint32_t
 bool ck_wr_is_dropped(const struct wr *w, const char *name);
 /* ds_write_uni.c: the folder 'zero' of a universal checkpoint. */
 int ck_wr_universal(struct wr *w, struct ckpt_err *err);
+/*
+ * What 'copy' still shares with 'old', in tensors of its own: the count of steps of an entry, a
+ * learning rate of a param group.  For an entry that stands in several places: torch adds to the
+ * count in place, and one that all of them share would count each.
+ */
+struct ck_val *ck_wr_own_tensors(struct wr *w, struct ck_val *copy, const struct ck_val *old,
+				 struct ckpt_err *err);
 /* The source's optimizer state of a param group (at stage 3 of its first sub-group), or NULL. */
 const struct ck_val *ck_wr_entry(const struct wr *w, uint32_t group);
 /* ds_write_model.c: param_shapes in layout order; NULL without memory. */

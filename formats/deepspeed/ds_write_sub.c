@@ -66,7 +66,8 @@ static struct ck_val *state_entry(struct wr *w, uint32_t sub, uint32_t rank,
 	uint32_t within;
 	const struct tg_group *g = group_of(w, sub, &within);
 
-	return ck_wr_edit_entry(w, old, g->param[g->first[within]].tensor, make_state, &s, err);
+	return ck_wr_own_tensors(w, ck_wr_edit_entry(w, old, g->param[g->first[within]].tensor,
+						     make_state, &s, err), old, err);
 }
 
 static struct ck_val *states(struct wr *w, uint32_t rank, struct ckpt_err *err)

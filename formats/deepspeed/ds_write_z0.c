@@ -35,49 +35,6 @@ static struct ck_val *make_state(struct wr *w, const char *name, const void *arg
 	return make(w, name, arg, false, err);
 }
 
-/* A tensor deeper in a value stays where it is, which is another file. */
-static bool has_tensors(const struct ck_val *v)
-{
-	struct ck_val *const *item;
-	uint64_t n;
-
-	for (uint64_t i = 0; ck_val_seq(v, &item, &n) && i < n; i++)
-		if (ck_val_tensor(item[i]))
-			return true;
-	return false;
-}
-
-/*
- * What 'copy' still shares with 'old': in an entry of the state the count of steps, in a param
- * group at most a learning rate.  Each entry needs one of its own: torch adds to it in place, and
- * one that all share would count every parameter.
- */
-static struct ck_val *own_tensors(struct wr *w, struct ck_val *copy, const struct ck_val *old,
-				  struct ckpt_err *err)
-{
-	struct ck_val *const *item;
-	uint64_t n;
-
-	if (!ck_val_pairs(old, &item, &n))
-		return copy;
-	for (uint64_t i = 0; copy && i < n; i++) {
-		const char *key = ck_val_str(item[2 * i]);
-		const struct ck_val *v = item[2 * i + 1];
-
-		if (!key || ck_val_get(copy, key) != v)
-			continue;
-		if (has_tensors(v)) {
-			ck_fail(err, CKPT_E_UNSUPPORTED, w->ds->where, CKPT_NO_OFFSET,
-				"'%.60s' of the optimizer holds several tensors", key);
-			return NULL;
-		}
-		if (ck_val_tensor(v))
-			copy = ck_val_dict_set(&w->arena, copy, item[2 * i],
-					       ck_wr_copy(w, v, err));
-	}
-	return copy;
-}
-
 static struct ck_val *add_entry(struct wr *w, struct ck_val *state, int64_t key,
 				const struct owner *o, const struct ck_val *old,
 				struct ckpt_err *err)
@@ -86,7 +43,7 @@ static struct ck_val *add_entry(struct wr *w, struct ck_val *state, int64_t key,
 	struct ck_val *entry = ck_wr_edit_entry(w, old, tensor, make_state, o, err);
 
 	return ck_val_dict_add(&w->arena, state, ck_val_new_int(&w->arena, key),
-			       own_tensors(w, entry, old, err));
+			       ck_wr_own_tensors(w, entry, old, err));
 }
 
 /* {state, param_groups}: numbered through the groups. */
@@ -112,8 +69,8 @@ static struct ck_val *torch_dict(struct wr *w, struct ckpt_err *err)
 			if (old)
 				state = add_entry(w, state, key, &o, old, err);
 		}
-		one = own_tensors(w, ck_val_clone(a, ck_val_at(groups, g)), ck_val_at(groups, g),
-				  err);
+		one = ck_wr_own_tensors(w, ck_val_clone(a, ck_val_at(groups, g)),
+					ck_val_at(groups, g), err);
 		list = ck_val_list_add(a, list, ck_val_dict_sets(a, one, "params", params));
 	}
 	dict = ck_val_dict_sets(a, ck_val_new_dict(a), "state", state);

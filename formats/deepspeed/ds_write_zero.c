@@ -106,6 +106,44 @@ struct ck_val *ck_wr_edit_entry(struct wr *w, const struct ck_val *old, uint32_t
 	return entry;
 }
 
+/* A tensor deeper in a value stays where it is, which is another file. */
+static bool has_tensors(const struct ck_val *v)
+{
+	struct ck_val *const *item;
+	uint64_t n;
+
+	for (uint64_t i = 0; ck_val_seq(v, &item, &n) && i < n; i++)
+		if (ck_val_tensor(item[i]))
+			return true;
+	return false;
+}
+
+struct ck_val *ck_wr_own_tensors(struct wr *w, struct ck_val *copy, const struct ck_val *old,
+				 struct ckpt_err *err)
+{
+	struct ck_val *const *item;
+	uint64_t n;
+
+	if (!ck_val_pairs(old, &item, &n))
+		return copy;
+	for (uint64_t i = 0; copy && i < n; i++) {
+		const char *key = ck_val_str(item[2 * i]);
+		const struct ck_val *v = item[2 * i + 1];
+
+		if (!key || ck_val_get(copy, key) != v)
+			continue;
+		if (has_tensors(v)) {
+			ck_fail(err, CKPT_E_UNSUPPORTED, w->ds->where, CKPT_NO_OFFSET,
+				"'%.60s' of the optimizer holds several tensors", key);
+			return NULL;
+		}
+		if (ck_val_tensor(v))
+			copy = ck_val_dict_set(&w->arena, copy, item[2 * i],
+					       ck_wr_copy(w, v, err));
+	}
+	return copy;
+}
+
 /* ---- keys of the dict ---- */
 
 static struct ck_val *layout_value(struct wr *w, const char *key, uint32_t rank,
