@@ -228,8 +228,10 @@ def check_stock(case, exe, work):
     compare("zero_to_fp32 (as want) and zckpt", mine, theirs)
 
 
-def digest(exe, path):
-    return zckpt(exe, "digest", path).stdout.splitlines()[-1]
+def digest(exe, path, new_masters):
+    """Lines of all states; without the masters where a step without any gets them."""
+    return [line for line in zckpt(exe, "digest", path).stdout.splitlines()[:-1]
+            if not (new_masters and " master " in line)]
 
 
 def differing(a, b, without):
@@ -254,7 +256,8 @@ def check_reshard(case, exe, work):
     n, m = case.facts["world"], pick.randint(1, 16)
     there, back, same, staged = (os.path.join(work, x) for x in (
         "there", "back", "same", "staged"))
-    want = digest(exe, case.ckpt)
+    new = case.stage == 0 and case.facts["precision"] == "fp32"
+    want = digest(exe, case.ckpt, new)
 
     def reshard(src, dst, world, *more):
         try:
@@ -263,7 +266,7 @@ def check_reshard(case, exe, work):
             if ": exit 3: " in str(e) and any(w in str(e) for w in REFUSED):
                 raise Skip(str(e))
             raise
-        if digest(exe, dst) != want:
+        if digest(exe, dst, new) != want:
             raise Fail("%s ranks to %d %s: another digest" % (n, world, " ".join(more)))
 
     reshard(case.ckpt, there, m)
