@@ -4,6 +4,7 @@
  * The source is read once more for its values (the index has its tensors).  New rank s takes
  * what is its own (buffers, random states, client state) from source rank s, or s mod N.
  */
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -112,6 +113,41 @@ static int write_model(struct wr *w, uint32_t rank, struct ckpt_err *err)
 	return rc;
 }
 
+static bool is_optimizer_state(const char *name)
+{
+	return strcmp(name, "weight") && strcmp(name, "master");
+}
+
+/* Does it fit a state that the index has, or one that could not be joined? */
+static bool fits_state(const struct wr *w, const char *pattern, const char **some)
+{
+	for (uint32_t k = 0; k < w->ds->nstates; k++)
+		if (!fnmatch(pattern, w->ds->state_name[k], 0))
+			return true;
+	for (uint64_t i = 0; i < w->ix->nstates; i++) {
+		if (!is_optimizer_state(w->ix->state[i].name))
+			continue;
+		*some = w->ix->state[i].name;
+		if (!fnmatch(pattern, *some, 0))
+			return true;
+	}
+	return false;
+}
+
+/* A pattern that fits nothing is a wrong name, and what it meant would stay. */
+static int check_drops(const struct wr *w, struct ckpt_err *err)
+{
+	for (const char *const *p = w->want->drop; p && *p; p++) {
+		const char *some = NULL;
+
+		if (!fits_state(w, *p, &some))
+			return ck_fail(err, CKPT_E_USAGE, w->ix->path, CKPT_NO_OFFSET,
+				       "%s fits no optimizer state of this step%s%s", *p,
+				       some ? ", which has ones such as " : "", some ? some : "");
+	}
+	return 0;
+}
+
 /* What the index could not join would silently be lost. */
 static int check_states(struct wr *w, struct ckpt_err *err)
 {
@@ -122,12 +158,14 @@ static int check_states(struct wr *w, struct ckpt_err *err)
 			uint32_t tensor;
 
 			if (!ck_ds_has_state(ds, g, k) ||
+			    ck_wr_is_dropped(w, ds->state_name[k]) ||
 			    !ck_index_find(w->ix, ds->group[g].param[0].name, &tensor) ||
 			    ck_index_state_find(w->ix, tensor, ds->state_name[k]) != CK_NONE)
 				continue;
 			return ck_fail(err, CKPT_E_UNSUPPORTED, ds->where, CKPT_NO_OFFSET,
 				       "state %s of group %u cannot be joined over the ranks, so "
-				       "it cannot be cut anew", ds->state_name[k], g);
+				       "it cannot be cut anew; --drop-state %s leaves it out",
+				       ds->state_name[k], g, ds->state_name[k]);
 		}
 	return 0;
 }
@@ -135,7 +173,10 @@ static int check_states(struct wr *w, struct ckpt_err *err)
 static int write_all(struct wr *w, struct ckpt_err *err)
 {
 	const uint32_t models = w->t->stage == 3 ? w->t->world : 1;
-	int rc = check_states(w, err);
+	int rc = check_drops(w, err);
+
+	if (!rc)
+		rc = check_states(w, err);
 
 	for (uint32_t r = 0; !rc && r < models; r++)
 		rc = write_model(w, r, err);

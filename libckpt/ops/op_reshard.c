@@ -4,7 +4,6 @@
  * The index of the source says where every element is, the driver lays the new files out as a
  * plan, and what is common to all verbs runs it.
  */
-#include <fnmatch.h>
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
@@ -37,36 +36,6 @@ static int stop_on_findings(const struct resharding *r, struct ckpt_err *err)
 	return f ? ck_findings_fail(f, err) : 0;
 }
 
-static bool is_optimizer_state(const char *name)
-{
-	return strcmp(name, "weight") && strcmp(name, "master");
-}
-
-/* A pattern that fits nothing is a wrong name, and what it meant would stay. */
-static int check_drops(const struct resharding *r, struct ckpt_err *err)
-{
-	const struct ck_index *ix = &r->ck->ix;
-
-	for (const char *const *p = r->opts->drop_states; p && *p; p++) {
-		const char *some = NULL;
-		uint64_t i;
-
-		for (i = 0; i < ix->nstates; i++) {
-			const char *name = ix->state[i].name;
-
-			if (is_optimizer_state(name) && !fnmatch(*p, name, 0))
-				break;
-			if (is_optimizer_state(name))
-				some = name;
-		}
-		if (i == ix->nstates)
-			return ck_fail(err, CKPT_E_USAGE, ix->path, CKPT_NO_OFFSET,
-				       "%s fits no optimizer state of this step%s%s", *p,
-				       some ? ", which has ones such as " : "", some ? some : "");
-	}
-	return 0;
-}
-
 /* A universal checkpoint is for any number of ranks: the source's is as good as another. */
 static uint32_t world_of(const struct resharding *r)
 {
@@ -87,8 +56,6 @@ static int check_source(struct resharding *r, struct ckpt_err *err)
 	rc = ck_step_check_world(world_of(r), err);
 	if (!rc)
 		rc = ck_step_check_tag(r->opts->tag ? r->opts->tag : r->ck->ix.tag, err);
-	if (!rc)
-		rc = check_drops(r, err);
 	if (!rc)
 		rc = ck_agree(r->ck, r->run.threads, err);
 	if (!rc)

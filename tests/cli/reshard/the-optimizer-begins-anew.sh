@@ -22,3 +22,8 @@ for v in 0.16 0.9.1 0.20.0; do
 	echo "exit $?"
 done
 ls
+# a state that cannot be cut is refused, and can be left out
+muon=$FIXTURES/deepspeed/ds0.19.8-z2-bf16-w2-muon/ckpt
+zckpt reshard -q '2->3' "$muon" muon 2>&1 | tail -n 1
+zckpt reshard -q '2->3' --drop-state momentum_buffer "$muon" muon 2> /dev/null
+states muon
