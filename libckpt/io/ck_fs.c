@@ -133,16 +133,22 @@ static int add_used(void *arg, const char *dir, const char *name, struct ckpt_er
 {
 	char *path = ck_fs_join(dir, name);
 	struct stat st;
+	int rc = 0;
 
 	if (!path)
 		return ck_fail_nomem(err, "a file name", strlen(name));
-	if (!ck_sys.lstat(path, &st) && S_ISREG(st.st_mode))
-		*(uint64_t *)arg += (uint64_t)st.st_blocks * 512;
+	if (!ck_sys.lstat(path, &st)) {
+		if (S_ISDIR(st.st_mode))
+			rc = ck_fs_each(path, add_used, arg, err);
+		else if (S_ISREG(st.st_mode))
+			*(uint64_t *)arg += (uint64_t)st.st_blocks * 512;
+	}
 	ck_free(path);
-	return 0;
+	return rc;
 }
 
-int ck_fs_used(const char *path, uint64_t *bytes_out, struct ckpt_err *err)
+/* Bytes of disk that the files below a folder take; 0 if it is not there. */
+static int used_below(const char *path, uint64_t *bytes_out, struct ckpt_err *err)
 {
 	struct stat st;
 	uint64_t bytes = 0;
@@ -169,10 +175,11 @@ int ck_fs_sync_dir(const char *path, struct ckpt_err *err)
 	return rc;
 }
 
-int ck_fs_need(const char *path, uint64_t bytes, struct ckpt_err *err)
+int ck_fs_need(const char *path, uint64_t bytes, const char *have, struct ckpt_err *err)
 {
 	struct statvfs st;
-	uint64_t left;
+	uint64_t left, used = 0;
+	int rc;
 
 	if (ck_sys.statvfs(path, &st)) {
 		if (errno == ENOENT || errno == ENOTDIR)
@@ -182,10 +189,17 @@ int ck_fs_need(const char *path, uint64_t bytes, struct ckpt_err *err)
 	}
 	if (!st.f_blocks || ck_mul_over(st.f_bavail, st.f_frsize, &left))
 		return 0;	/* it does not know, or has no bound */
+	if (bytes <= left)
+		return 0;
+	/* In this order: what another part takes in between counts once more, not once less. */
+	rc = used_below(have, &used, err);
+	if (rc)
+		return rc;
+	bytes -= ck_min_u64(bytes, used);
 	if (bytes > left)
 		return ck_fail(err, CKPT_E_NOSPACE, path, CKPT_NO_OFFSET,
-			       "the result takes %" PRIu64 " bytes, the disk has %" PRIu64
-			       " left", bytes, left);
+			       "the result takes %" PRIu64 " bytes%s, the disk has %" PRIu64
+			       " left", bytes, used ? " more" : "", left);
 	return 0;
 }
 

@@ -26,8 +26,6 @@ const char *ck_fs_base(const char *path);
 /* Remove a folder and the files in it; folders in it likewise, links are not followed.
  * What is not there is no error. */
 int ck_fs_remove_tree(const char *path, struct ckpt_err *err);
-/* Bytes of disk that the files of a folder take (not of folders in it); 0 if it is not there. */
-int ck_fs_used(const char *path, uint64_t *bytes_out, struct ckpt_err *err);
 /* Flags of ck_sys.rename(). */
 #define CK_RENAME_NOREPLACE 1u
 #define CK_RENAME_EXCHANGE 2u
@@ -38,8 +36,11 @@ int ck_fs_move_new(const char *from, const char *to);
 int ck_fs_sync_dir(const char *path, struct ckpt_err *err);
 /* The same for it and every folder below. */
 int ck_fs_sync_tree(const char *path, struct ckpt_err *err);
-/* CKPT_E_NOSPACE if the file system of 'path' has less than 'bytes' left for us. */
-int ck_fs_need(const char *path, uint64_t bytes, struct ckpt_err *err);
+/*
+ * CKPT_E_NOSPACE if the file system of 'path' has less than 'bytes' left for us.  What the files
+ * below the folder 'have' take, which need not be there, is some of them.
+ */
+int ck_fs_need(const char *path, uint64_t bytes, const char *have, struct ckpt_err *err);
 /* "a/b" + "c" -> "a/b/c", new memory. */
 char *ck_fs_join(const char *dir, const char *name);
 

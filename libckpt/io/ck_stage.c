@@ -231,16 +231,10 @@ static int drop_stray_data(struct ck_stage *stage, struct ckpt_err *err)
 	return ck_fs_remove_tree(stage->paths.data, err);
 }
 
-/* What an earlier process took already is not asked for again. */
+/* What an earlier process, or another part, took already is not asked for again. */
 static int check_space(const struct ck_stage *stage, struct ckpt_err *err)
 {
-	const uint64_t all = stage->opts.total_bytes;
-	uint64_t used = 0;
-	int rc = ck_fs_used(stage->paths.data, &used, err);
-
-	if (rc)
-		return rc;
-	return ck_fs_need(stage->paths.parent, all - ck_min_u64(all, used), err);
+	return ck_fs_need(stage->paths.parent, stage->opts.total_bytes, stage->paths.data, err);
 }
 
 /* Inside the partial folder: parts that begin at the same time wait for each other. */

@@ -522,6 +522,49 @@ static void a_disk_too_small_is_said_before_anything_is_written(void **state)
 	close_scene(&s);
 }
 
+static uint64_t disk_left;
+
+static int statvfs_of_a_small_disk(const char *path, struct statvfs *st)
+{
+	(void)path;
+	memset(st, 0, sizeof(*st));
+	st->f_blocks = 1 << 20;
+	st->f_frsize = 1;
+	st->f_bavail = disk_left;
+	return 0;
+}
+
+/* Every part takes the space of all files, and in a step they lie in folders. */
+static void space_that_is_taken_already_is_not_asked_for_again(void **state)
+{
+	int (*const real)(const char *path, struct statvfs *st) = ck_sys.statvfs;
+	struct scene s = open_scene("d");
+	struct ck_stage_opts o = opts_for(&s, true);
+	struct ck_stage *stage = NULL;
+	static char bytes[300 << 10];
+	uint32_t file;
+
+	(void)state;
+	memset(bytes, 1, sizeof(bytes));
+	o.total_bytes = sizeof(bytes);
+	o.nparts = 2;
+	ck_sys.statvfs = statvfs_of_a_small_disk;
+	disk_left = sizeof(bytes);
+	assert_int_equal(ck_stage_begin(&o, &stage, &s.err), 0);
+	assert_int_equal(ck_stage_file(stage, "step/deep/f", sizeof(bytes), &file, &s.err), 0);
+	assert_int_equal(ck_stage_write(stage, file, 0, bytes, sizeof(bytes), &s.err), 0);
+	ck_stage_close(stage);
+	disk_left = 10 << 10;
+	o.part = 1;
+	if (ck_stage_begin(&o, &stage, &s.err))
+		fail_msg("the second part: %s: %s", s.err.where, s.err.msg);
+	ck_stage_abort(stage);
+	o.total_bytes = 400 << 10;
+	assert_int_equal(begin_fails(&s, &o), CKPT_E_NOSPACE);
+	ck_sys.statvfs = real;
+	close_scene(&s);
+}
+
 static void a_missing_parent_is_named(void **state)
 {
 	struct scene s = open_scene("no/f");
@@ -589,6 +632,7 @@ int main(void)
 		cmocka_unit_test(restart_loses_no_file_of_a_folder_that_was_being_replaced),
 		cmocka_unit_test(a_link_where_output_goes_is_not_followed),
 		cmocka_unit_test(a_disk_too_small_is_said_before_anything_is_written),
+		cmocka_unit_test(space_that_is_taken_already_is_not_asked_for_again),
 		cmocka_unit_test(a_missing_parent_is_named),
 		cmocka_unit_test(many_files_are_written_with_few_descriptors),
 	};
