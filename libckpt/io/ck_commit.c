@@ -479,8 +479,7 @@ static int check_idle(void *arg, const char *dir, const char *name, struct ckpt_
 	return rc == -CKPT_E_BUSY || rc == -CKPT_E_NOMEM ? rc : 0;
 }
 
-/* Under the folder's lock: no part begins while this looks. */
-static int drop_all(const struct ck_commit *c, struct ckpt_err *err)
+int ck_commit_drop_all(const struct ck_commit *c, struct ckpt_err *err)
 {
 	const int lock = ck_commit_lock(c);
 	int rc = ck_fs_each(c->partial, check_idle, NULL, err);
@@ -512,7 +511,7 @@ int ck_stage_discard(const char *dst, bool (*is_ours)(const char *name), struct 
 		ck_record_close(rec);
 		rec = NULL;
 		if (!rc && !placed)
-			rc = drop_all(&c, err);
+			rc = ck_commit_drop_all(&c, err);
 	}
 	ck_record_close(rec);
 	ck_commit_release(&c);

@@ -52,6 +52,11 @@ int ck_commit_tidy(const struct ck_commit *c, const struct ck_record_seen *seen,
 		   struct ckpt_err *err);
 /* A part gives up: remove its record, and everything if no record is left. */
 void ck_commit_drop_part(const struct ck_commit *c, uint32_t part);
+/*
+ * Remove all that is there; CKPT_E_BUSY if a part is at work.  Under the folder's lock: none
+ * begins meanwhile.  No record may be locked by the caller.
+ */
+int ck_commit_drop_all(const struct ck_commit *c, struct ckpt_err *err);
 
 /* Keep other parts from beginning or giving up until ck_commit_unlock(); -1 = no locks here. */
 int ck_commit_lock(const struct ck_commit *c);

@@ -161,27 +161,15 @@ static int open_record(struct ck_stage *stage, struct ckpt_err *err)
 	return rc;
 }
 
-/* --restart drops the folder unless a living process is in it. */
-static int drop_old(struct ck_stage *stage, struct ckpt_err *err)
+/* --restart drops the folder unless a living process is in it, whatever its part. */
+static int drop_old(const struct ck_stage *stage, struct ckpt_err *err)
 {
-	struct ckpt_err inner = { 0 };
-	struct ck_record_seen seen;
-	struct ck_record *rec = NULL;
-	char *path = ck_commit_record_path(&stage->paths, 0);
-	int rc;
+	struct stat st;
 
-	if (!path)
-		return ck_fail_nomem(err, "a file name", 0);
-	rc = ck_record_claim(path, &rec, &seen, &inner);
-	ck_free(path);
-	if (rc == -CKPT_E_BUSY) {
-		if (err && !err->code)
-			*err = inner;
-		return rc;
-	}
-	rc = ck_fs_remove_tree(stage->paths.partial, err);
-	ck_record_close(rec);
-	return rc;
+	if (ck_sys.lstat(stage->paths.partial, &st))
+		return errno == ENOENT ? 0 : ck_fail_sys(err, errno, "stat",
+							 stage->paths.partial);
+	return ck_commit_drop_all(&stage->paths, err);
 }
 
 struct others {
@@ -274,6 +262,27 @@ static int begin(struct ck_stage *stage, struct ckpt_err *err)
 	return rc ? rc : move_in(stage, err);
 }
 
+/* What stood at dst was moved aside and could not be moved back. */
+static bool holds_old(const struct ck_stage *stage)
+{
+	struct stat st;
+
+	return !ck_sys.lstat(stage->paths.old, &st) || errno != ENOENT;
+}
+
+/* What we made goes; what a killed run, or another one at work, has there stays. */
+static void give_way(const struct ck_stage *stage, int rc)
+{
+	if (stage->made && stage->opts.nparts == 1 && rc == -CKPT_E_BUSY)
+		ck_commit_drop_all(&stage->paths, NULL);
+	else if (stage->made && stage->opts.nparts == 1)
+		ck_fs_remove_tree(stage->paths.partial, NULL);
+	else if (stage->rec && ck_record_is_new(stage->rec) && !holds_old(stage))
+		ck_commit_drop_part(&stage->paths, stage->opts.part);
+	else if (stage->made)
+		ck_sys.rmdir(stage->paths.partial);
+}
+
 int ck_stage_begin(const struct ck_stage_opts *opts, struct ck_stage **stage_out,
 		   struct ckpt_err *err)
 {
@@ -293,13 +302,7 @@ int ck_stage_begin(const struct ck_stage_opts *opts, struct ck_stage **stage_out
 		*stage_out = stage;
 		return 0;
 	}
-	/* What we made goes; what a killed run left stays for the next one. */
-	if (stage->made && opts->nparts == 1)
-		ck_fs_remove_tree(stage->paths.partial, NULL);
-	else if (stage->rec && ck_record_is_new(stage->rec) && opts->nparts > 1)
-		ck_commit_drop_part(&stage->paths, opts->part);
-	else if (stage->made)
-		ck_sys.rmdir(stage->paths.partial);
+	give_way(stage, rc);
 	ck_stage_close(stage);
 	return rc;
 }
@@ -533,14 +536,6 @@ void ck_stage_close(struct ck_stage *stage)
 	ck_record_close(stage->rec);
 	ck_commit_release(&stage->paths);
 	ck_free(stage);
-}
-
-/* What stood at dst was moved aside and could not be moved back. */
-static bool holds_old(const struct ck_stage *stage)
-{
-	struct stat st;
-
-	return !ck_sys.lstat(stage->paths.old, &st) || errno != ENOENT;
 }
 
 void ck_stage_abort(struct ck_stage *stage)

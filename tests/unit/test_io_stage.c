@@ -388,6 +388,61 @@ static void a_part_of_another_run_is_refused(void **state)
 	close_scene(&s);
 }
 
+/* A run that is refused leaves no record of its own, which would keep part 0 out. */
+static void parts_are_not_hurt_by_a_run_that_is_refused(void **state)
+{
+	struct scene s = open_scene("d");
+	struct ck_stage_opts o = opts_for(&s, true);
+	struct ck_stage *stage, *first;
+
+	(void)state;
+	o.nparts = 2;
+	o.part = 1;
+	stage = write_some(&s, &o, UNITS);
+	o.nparts = 1;
+	o.part = 0;
+	assert_int_equal(begin_fails(&s, &o), CKPT_E_EXISTS);
+	assert_false(t_exists(s.rec));
+	o.restart = true;
+	assert_int_equal(begin_fails(&s, &o), CKPT_E_BUSY);
+	o.restart = false;
+	o.nparts = 2;
+	first = write_some(&s, &o, UNITS);
+	assert_int_equal(ck_stage_end(stage, NULL), 0);
+	ck_stage_close(stage);
+	finish(&s, first);
+	close_scene(&s);
+}
+
+/* Another one at work in the folder that was just made. */
+static int (*real_mkdir)(const char *path, mode_t mode);
+static struct scene *let_in;
+static struct ck_stage *was_let_in;
+
+static int mkdir_and_let_in(const char *path, mode_t mode)
+{
+	const struct ck_stage_opts o = opts_for(let_in, true);
+	const int rc = real_mkdir(path, mode);
+
+	ck_sys.mkdir = real_mkdir;
+	was_let_in = write_some(let_in, &o, UNITS);
+	return rc;
+}
+
+static void of_two_that_begin_at_once_one_is_refused_and_one_is_whole(void **state)
+{
+	struct scene s = open_scene("d");
+	struct ck_stage_opts o = opts_for(&s, true);
+
+	(void)state;
+	let_in = &s;
+	real_mkdir = ck_sys.mkdir;
+	ck_sys.mkdir = mkdir_and_let_in;
+	assert_int_equal(begin_fails(&s, &o), CKPT_E_BUSY);
+	finish(&s, was_let_in);
+	close_scene(&s);
+}
+
 static bool is_weights(const char *name)
 {
 	return !strcmp(name, "f") || !strcmp(name, "old-weights");
@@ -628,6 +683,8 @@ int main(void)
 		cmocka_unit_test(parts_are_put_together_and_a_missing_one_is_named),
 		cmocka_unit_test(a_part_that_is_continued_has_not_ended),
 		cmocka_unit_test(a_part_of_another_run_is_refused),
+		cmocka_unit_test(parts_are_not_hurt_by_a_run_that_is_refused),
+		cmocka_unit_test(of_two_that_begin_at_once_one_is_refused_and_one_is_whole),
 		cmocka_unit_test(what_is_there_is_replaced_only_by_force),
 		cmocka_unit_test(restart_loses_no_file_of_a_folder_that_was_being_replaced),
 		cmocka_unit_test(a_link_where_output_goes_is_not_followed),
