@@ -141,11 +141,18 @@ static int tidy_after_kill(struct ck_stage *stage, struct ckpt_err *err)
 	return rc;
 }
 
+/* A step replaces a step of a folder that was there; a folder that comes meanwhile it does not. */
+static bool may_replace(const struct ck_stage *stage)
+{
+	return stage->opts.force && (!stage->opts.step || stage->paths.step);
+}
+
 static int open_record(struct ck_stage *stage, struct ckpt_err *err)
 {
 	const struct ck_stage_opts *o = &stage->opts;
 	const struct ck_record_head head = {
-		.flags = (o->is_dir ? CK_RECORD_DIR : 0) | (o->force ? CK_RECORD_FORCE : 0) |
+		.flags = (o->is_dir ? CK_RECORD_DIR : 0) |
+			 (may_replace(stage) ? CK_RECORD_FORCE : 0) |
 			 (stage->paths.step ? CK_RECORD_INTO : 0),
 		.step = stage->paths.step,
 		.part = o->part, .nparts = o->nparts, .nunits = o->nunits,
@@ -518,7 +525,7 @@ int ck_stage_commit(struct ck_stage *stage, uint32_t timeout_ms, struct ckpt_err
 		rc = ck_fill_sums(&stage->paths, o->nparts, o->sync, err);
 	if (rc)
 		return rc;
-	return ck_commit_place(&stage->paths, stage->rec, o->force, o->sync, o->is_ours,
+	return ck_commit_place(&stage->paths, stage->rec, may_replace(stage), o->sync, o->is_ours,
 			       &stage->done, err);
 }
 

@@ -486,6 +486,40 @@ static void what_is_there_is_replaced_only_by_force(void **state)
 	close_scene(&s);
 }
 
+/* --force for a step is about a step, not about all that a trainer writes meanwhile. */
+static void a_folder_that_came_meanwhile_is_not_replaced_by_a_step(void **state)
+{
+	(void)state;
+	for (uint32_t parts = 1; parts < 3; parts++) {
+		struct scene s = open_scene("root");
+		struct ck_stage_opts o = opts_for(&s, true);
+		char *in = t_fmt("%s/notes", s.dst);
+		struct ck_stage *stage = NULL;
+		int rc;
+
+		o.force = true;
+		o.step = "step";
+		o.nparts = parts;
+		for (o.part = 0; o.part < parts; o.part++) {
+			stage = write_some(&s, &o, UNITS);
+			assert_int_equal(ck_stage_end(stage, NULL), 0);
+			if (parts > 1)
+				ck_stage_close(stage);
+		}
+		t_dir_make(s.dst);
+		t_file_write(in, "x", 1);
+		ck_err_clear(&s.err);
+		rc = parts > 1 ? ck_stage_finish(s.dst, 0, CKPT_SYNC_NONE, NULL, &s.err) :
+		     ck_stage_commit(stage, 0, &s.err);
+		assert_int_equal(rc, -CKPT_E_EXISTS);
+		assert_true(t_exists(in));
+		if (parts == 1)
+			ck_stage_abort(stage);
+		free(in);
+		close_scene(&s);
+	}
+}
+
 static int (*real_rename)(const char *from, const char *to, unsigned flags);
 static bool has_exchange;
 
@@ -686,6 +720,7 @@ int main(void)
 		cmocka_unit_test(parts_are_not_hurt_by_a_run_that_is_refused),
 		cmocka_unit_test(of_two_that_begin_at_once_one_is_refused_and_one_is_whole),
 		cmocka_unit_test(what_is_there_is_replaced_only_by_force),
+		cmocka_unit_test(a_folder_that_came_meanwhile_is_not_replaced_by_a_step),
 		cmocka_unit_test(restart_loses_no_file_of_a_folder_that_was_being_replaced),
 		cmocka_unit_test(a_link_where_output_goes_is_not_followed),
 		cmocka_unit_test(a_disk_too_small_is_said_before_anything_is_written),
