@@ -4,7 +4,6 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_mem.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_stage.h"
 #include "libckpt/ops/ck_ckpt.h"
 
 /* The options that verbs share, complete. */
@@ -139,7 +138,7 @@ int ckpt_settle(const char *dst, enum ckpt_sync sync, int *settled_out, struct c
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "no destination or no place for the answer is given, or sync is "
 			       "none of the three");
-	rc = ck_stage_settle(dst, sync, &settled, err);
+	rc = ck_settle(dst, sync, &settled, err);
 	if (!rc)
 		*settled_out = settled;
 	return rc;

@@ -411,8 +411,8 @@ static int wait_for_first(struct ck_commit *c, const char *dst, uint64_t until,
 	}
 }
 
-int ck_stage_settle(const char *dst, enum ckpt_sync sync, bool *settled_out,
-		    struct ckpt_err *err)
+int ck_stage_settle(const char *dst, enum ckpt_sync sync, bool (*is_ours)(const char *name),
+		    bool *settled_out, struct ckpt_err *err)
 {
 	struct ck_commit c = { 0 };
 	struct ck_record *rec = NULL;
@@ -425,7 +425,7 @@ int ck_stage_settle(const char *dst, enum ckpt_sync sync, bool *settled_out,
 	if (rc == -CKPT_E_NOTFOUND)
 		ck_sys.rmdir(c.partial);	/* killed when all but this was done */
 	if (!rc && seen.ended && seen.placing)
-		rc = ck_commit_tidy(&c, &seen, sync, NULL, settled_out, err);
+		rc = ck_commit_tidy(&c, &seen, sync, is_ours, settled_out, err);
 	else
 		rc = 0;
 	ck_record_close(rec);

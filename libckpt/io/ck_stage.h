@@ -25,7 +25,8 @@ struct ck_stage_opts {
 	struct ck_hash128 plan, fingerprint;
 	/*
 	 * With force and is_dir: true for a file of the old folder that the new one stands
-	 * for.  Others are kept.  NULL = none is kept.
+	 * for.  Others are kept.  NULL = none is kept.  It also decides for a run of another
+	 * plan that was killed while it replaced a folder, whose end begin() brings about.
 	 */
 	bool (*is_ours)(const char *name);
 	/*
@@ -95,8 +96,8 @@ void ck_stage_close(struct ck_stage *stage);
 /*
  * If a killed run was putting its result into place at 'dst', do the rest: '*settled_out' is true.
  */
-int ck_stage_settle(const char *dst, enum ckpt_sync sync, bool *settled_out,
-		    struct ckpt_err *err);
+int ck_stage_settle(const char *dst, enum ckpt_sync sync, bool (*is_ours)(const char *name),
+		    bool *settled_out, struct ckpt_err *err);
 /* Finish a result whose parts have all ended, knowing only 'dst'. */
 int ck_stage_finish(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
 		    bool (*is_ours)(const char *name), struct ckpt_err *err);

@@ -27,6 +27,12 @@ int ck_reshard(struct ckpt *ck, const char *dst, const struct ckpt_reshard_opts 
 	       struct ckpt_report *report_out, struct ckpt_err *err);
 int ck_shard(struct ckpt *ck, const char *dst, const struct ckpt_shard_opts *opts,
 	     struct ckpt_report *report_out, struct ckpt_err *err);
+/*
+ * How files of an old folder are told from the result's (ck_stage.h), as the run that was begun
+ * at 'dst' would: its end may be brought about by another verb.
+ */
+int ck_outputs_at(const char *dst, bool (**is_ours_out)(const char *name), struct ckpt_err *err);
+int ck_settle(const char *dst, enum ckpt_sync sync, bool *settled_out, struct ckpt_err *err);
 int ck_discard_parts(const char *dst, struct ckpt_err *err);
 int ck_commit_parts(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
 		    struct ckpt_err *err);

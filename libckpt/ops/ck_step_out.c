@@ -76,7 +76,7 @@ static int run_plan(const struct ck_step_out *o, const char *dst, struct ck_run_
 {
 	struct ckpt_run_opts run;
 	char *step = step_of(o->plan);
-	const struct ck_deliver d = {
+	struct ck_deliver d = {
 		.ck = o->ck, .plan = o->plan, .dst = dst, .is_dir = true, .flags = o->flags,
 		.run = &run, .part = o->part, .nparts = o->nparts,
 		.fingerprint = ck_hasher_sum(o->ck->ix.fingerprint), .step = step,
@@ -85,7 +85,9 @@ static int run_plan(const struct ck_step_out *o, const char *dst, struct ck_run_
 	int rc;
 
 	ck_run_opts_fill(o->run, &run);
-	rc = step ? ck_deliver(&d, stats, err) : ck_fail_nomem(err, "a file name", 0);
+	rc = step ? ck_outputs_at(dst, &d.is_ours, err) : ck_fail_nomem(err, "a file name", 0);
+	if (!rc)
+		rc = ck_deliver(&d, stats, err);
 	ck_free(step);
 	return rc;
 }

@@ -272,9 +272,7 @@ static int is_folder_of_states(const char *dst, bool *out, struct ckpt_err *err)
 	return 0;
 }
 
-/* How files of an old folder are told from the result's: as the run that began it would. */
-static int pick_is_ours(const char *dst, bool (**is_ours_out)(const char *name),
-			struct ckpt_err *err)
+int ck_outputs_at(const char *dst, bool (**is_ours_out)(const char *name), struct ckpt_err *err)
 {
 	bool states;
 	int rc = is_folder_of_states(dst, &states, err);
@@ -289,7 +287,7 @@ int ck_commit_parts(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
 		    struct ckpt_err *err)
 {
 	bool (*is_ours)(const char *name);
-	int rc = pick_is_ours(dst, &is_ours, err);
+	int rc = ck_outputs_at(dst, &is_ours, err);
 
 	return rc ? rc : ck_stage_finish(dst, timeout_ms, sync, is_ours, err);
 }
@@ -297,7 +295,15 @@ int ck_commit_parts(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
 int ck_discard_parts(const char *dst, struct ckpt_err *err)
 {
 	bool (*is_ours)(const char *name);
-	int rc = pick_is_ours(dst, &is_ours, err);
+	int rc = ck_outputs_at(dst, &is_ours, err);
 
 	return rc ? rc : ck_stage_discard(dst, is_ours, err);
+}
+
+int ck_settle(const char *dst, enum ckpt_sync sync, bool *settled_out, struct ckpt_err *err)
+{
+	bool (*is_ours)(const char *name);
+	int rc = ck_outputs_at(dst, &is_ours, err);
+
+	return rc ? rc : ck_stage_settle(dst, sync, is_ours, settled_out, err);
 }

@@ -428,7 +428,7 @@ static void what_a_killed_run_began_is_settled(void **state)
 		reset(&s);
 		rc = place_and_die(&s, n);
 		t_fault_arm(T_FAULT_KILL, 0, false);
-		assert_int_equal(ck_stage_settle(s.dst, CKPT_SYNC_NONE, &settled, &err), 0);
+		assert_int_equal(ck_stage_settle(s.dst, CKPT_SYNC_NONE, NULL, &settled, &err), 0);
 		assert_true(is_readable(&s));
 		if (settled)
 			check_success(&s);
