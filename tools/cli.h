@@ -245,8 +245,8 @@ int cli_is_state_selected(const struct args *args, const char *state);
 
 /* Why what stands at 'dst' is not replaced even with --force; NULL if it may be. */
 const char *cli_precious(const char *dst, const struct words *sources);
-/* Does a source lie in the folder 'dst', or 'dst' in a source? */
-int cli_is_tangled(const char *dst, const struct words *sources);
+/* Does 'dst' lie in a source, or is it one? */
+int cli_is_in_source(const char *dst, const struct words *sources);
 
 /* How a conversion went, for people and for scripts. */
 struct outcome {

@@ -173,22 +173,22 @@ static int is_within(const char *inner, const char *outer)
 	return !strncmp(inner, outer, n) && (!inner[n] || inner[n] == '/' || n == 1);
 }
 
-/* Does a source lie in 'dst'?  With 'both', or 'dst' in a source? */
-static int meets_source(const char *dst, const struct words *sources, int both)
+/* Does a source lie in 'dst', or is it that?  With 'around' the other way: 'dst' in a source. */
+static int meets_source(const char *dst, const struct words *sources, int around)
 {
 	char *ours = realpath(dst, NULL), *src;
 	int found = 0;
 
 	for (size_t i = 0; ours && i < sources->n && !found; i++) {
 		src = realpath(sources->list[i], NULL);
-		found = src && (is_within(src, ours) || (both && is_within(ours, src)));
+		found = src && (around ? is_within(ours, src) : is_within(src, ours));
 		free(src);
 	}
 	free(ours);
 	return found;
 }
 
-int cli_is_tangled(const char *dst, const struct words *sources)
+int cli_is_in_source(const char *dst, const struct words *sources)
 {
 	return meets_source(dst, sources, 1);
 }

@@ -163,7 +163,7 @@ static int take_options(struct reshard *r)
 	/* Of several folders the last may be a source, too: then the destination is missing. */
 	why = args->force && r->sources.n > 1 ? cli_precious(r->dst, &r->sources) : NULL;
 	if (why)
-		return cli_wrong(&cmd_reshard, "%s: %s", r->dst, why);
+		return cli_wrong(&cmd_reshard, "%s: %s", out_name(r->dst), why);
 	r->opts.size = sizeof(r->opts);
 	r->opts.run = &r->run;
 	r->opts.round_robin = args->round_robin;
@@ -192,7 +192,7 @@ static int check_world(struct reshard *r)
 	if (!r->from || !info.world || r->from == info.world)
 		return 0;
 	cli_say("%s: %" PRIu32 " ranks wrote this step, not %" PRIu64
-		"; say so, or use --world %" PRIu32, info.path, info.world, r->from,
+		"; say so, or use --world %" PRIu32, out_name(info.path), info.world, r->from,
 		r->opts.world);
 	return EXIT_CALL;
 }
@@ -203,11 +203,12 @@ static void print_report(const struct reshard *r)
 		return;
 	if (r->args->to)
 		cli_say("%s %s: %" PRIu64 " files, universal",
-			r->args->dry_run ? "would write" : "wrote", r->dst, r->report.nfiles);
+			r->args->dry_run ? "would write" : "wrote", out_name(r->dst),
+			r->report.nfiles);
 	else
 		cli_say("%s %s: %" PRIu64 " files for %" PRIu32 " ranks",
-			r->args->dry_run ? "would write" : "wrote", r->dst, r->report.nfiles,
-			r->opts.world);
+			r->args->dry_run ? "would write" : "wrote", out_name(r->dst),
+			r->report.nfiles, r->opts.world);
 	if (!r->args->dry_run)
 		cli_say("read %s, wrote %s in %.2f s, %" PRIu32 " threads",
 			out_size(r->report.read_bytes), out_size(r->report.written_bytes),
@@ -260,13 +261,14 @@ static int run_job(struct reshard *r)
 
 /*
  * A killed run that put its result beside its source may have changed the 'latest' by which the
- * source is found: then the same call finds the result.
+ * source is found: then the same call finds the result.  A source that is a step in the
+ * destination stays what it is, and the run itself finds that it was done.
  */
 static int settle(struct reshard *r)
 {
 	const struct args *args = r->args;
 
-	if (args->tag || args->dry_run || args->restart || !cli_is_tangled(r->dst, &r->sources))
+	if (args->tag || args->dry_run || args->restart || !cli_is_in_source(r->dst, &r->sources))
 		return 0;
 	cli_run_opts(args, &r->progress, &r->run);
 	return ckpt_settle(r->dst, r->run.sync, &r->settled, &r->err) ?

@@ -205,7 +205,7 @@ static int take_options(struct shard *s)
 		return status;
 	take_rest(s);
 	why = s->args->force ? cli_precious(s->dst, &s->sources) : NULL;
-	return why ? cli_wrong(&cmd_shard, "%s: %s", s->dst, why) : 0;
+	return why ? cli_wrong(&cmd_shard, "%s: %s", out_name(s->dst), why) : 0;
 }
 
 static void print_report(const struct shard *s)
@@ -213,7 +213,7 @@ static void print_report(const struct shard *s)
 	if (s->args->quiet)
 		return;
 	cli_say("%s %s: %" PRIu64 " files for %" PRIu32 " ranks, %" PRIu64 " tensors",
-		s->args->dry_run ? "would write" : "wrote", s->dst, s->report.nfiles,
+		s->args->dry_run ? "would write" : "wrote", out_name(s->dst), s->report.nfiles,
 		s->opts.world, s->report.ntensors);
 	if (!s->args->dry_run)
 		cli_say("read %s, wrote %s in %.2f s, %" PRIu32 " threads",

@@ -29,21 +29,24 @@ struct kind {
 	const char *states;	/* --state, or NULL */
 	const char *ranks;	/* reshard: '2:1', or NULL */
 	const char *tag;	/* and into the folder of its source, as this step */
+	int named;		/* the source is given as the step itself, not found by 'latest' */
 };
 
 static const struct kind kinds[] = {
-	{ "one file", "ds0.19.8-z2-bf16-w2", "model.safetensors", NULL, NULL, NULL },
-	{ "a folder", "ds0.19.8-z3-bf16-w2", "hf", NULL, NULL, NULL },
-	{ "a folder of states", "ds0.19.8-z3-bf16-w2", "states", "all", NULL, NULL },
-	{ "a step", "ds0.19.8-z2-bf16-w2", "step", NULL, "2:3", NULL },
-	{ "a step beside its source", "ds0.19.8-z2-bf16-w2", "root", NULL, "2:3", "new" },
+	{ "one file", "ds0.19.8-z2-bf16-w2", "model.safetensors", NULL, NULL, NULL, 0 },
+	{ "a folder", "ds0.19.8-z3-bf16-w2", "hf", NULL, NULL, NULL, 0 },
+	{ "a folder of states", "ds0.19.8-z3-bf16-w2", "states", "all", NULL, NULL, 0 },
+	{ "a step", "ds0.19.8-z2-bf16-w2", "step", NULL, "2:3", NULL, 0 },
+	{ "a step beside its source", "ds0.19.8-z2-bf16-w2", "root", NULL, "2:3", "new", 0 },
+	{ "a step beside its source, which is named", "ds0.19.8-z2-bf16-w2", "root", NULL, "2:3",
+	  "new", 1 },
 };
 
 /* One kind at work. */
 struct job {
 	const struct kind *kind;
 	char *work, *out, *dst, *want;	/* WORK, WORK/out, its DST, WORK/want */
-	char *src;
+	char *src, *step;		/* in dst, if that is the source */
 	const char *argv[16];
 	long calls;			/* in a run that is not stopped */
 	int bad;
@@ -237,6 +240,21 @@ static void other_plan(struct job *j, long at)
 	t_run_free(&run);
 }
 
+/* DST/TAG of the step that 'latest' of the fixture names. */
+static char *named_step(const struct job *j)
+{
+	char *pointer = t_fmt("%s/latest", j->src), *step;
+	size_t n;
+	uint8_t *tag = t_file_read(pointer, &n);
+
+	if (!tag)
+		t_die("%s cannot be read", pointer);
+	step = t_fmt("%s/%.*s", j->dst, (int)n, (char *)tag);
+	free(tag);
+	free(pointer);
+	return step;
+}
+
 static void start(struct job *j, const struct kind *k, const char *fixtures)
 {
 	int n = 0;
@@ -263,7 +281,8 @@ static void start(struct job *j, const struct kind *k, const char *fixtures)
 		j->argv[n++] = "--new-tag";
 		j->argv[n++] = k->tag;
 	}
-	j->argv[n++] = k->tag ? j->dst : j->src;
+	j->step = k->named ? named_step(j) : NULL;
+	j->argv[n++] = k->named ? j->step : k->tag ? j->dst : j->src;
 	j->argv[n++] = j->dst;
 	fresh_out(j);
 }
@@ -276,6 +295,7 @@ static void finish(struct job *j)
 	free(j->dst);
 	free(j->want);
 	free(j->src);
+	free(j->step);
 }
 
 /* 0 passed, 1 failed, -1 no tracing here. */
