@@ -56,8 +56,8 @@ struct word round_word(int status, const struct ckpt_err *err, const char *key)
 		snprintf(w.host, sizeof(w.host), "%s", host.nodename);
 	if (status && err && err->code) {
 		w.code = err->code;
-		snprintf(w.text, sizeof(w.text), "%s%s%s", err->where, err->where[0] ? ": " : "",
-			 err->msg);
+		snprintf(w.text, sizeof(w.text), "%s%s%s", out_name(err->where),
+			 err->where[0] ? ": " : "", err->msg);
 	} else if (status) {
 		snprintf(w.text, sizeof(w.text), "%s", team.said);
 	}

@@ -267,7 +267,7 @@ int team_start(const struct args *args, int status, const char *dst)
 	if (!args->dry_run)
 		snprintf(ours.goodbye, sizeof(ours.goodbye), "zckpt: interrupted; what was written "
 			 "stays in %.700s.zckpt-partial: the same command goes on, --restart drops "
-			 "it\n", plain_path(dst));
+			 "it\n", out_name(plain_path(dst)));
 	return round_announce(status, "");
 }
 

@@ -56,6 +56,8 @@ static int check_into(struct ck_stage *stage, struct ckpt_err *err)
 			       "the destination is on another file system than the folder above "
 			       "it, where the result grows before it is renamed; give a folder "
 			       "that is not the top of a file system, nor a link into another");
+	if (access(o->dst, W_OK | X_OK))
+		return ck_fail_sys(err, errno, "write into the folder", o->dst);
 	stage->paths.step = ck_hash64(o->step, strlen(o->step));
 	return o->check ? o->check(o->check_arg, err) : 0;
 }

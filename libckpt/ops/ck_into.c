@@ -2,6 +2,8 @@
 #include "libckpt/ops/ck_into.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
@@ -15,8 +17,7 @@ static bool same_file(const struct stat *a, const struct stat *b)
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* Does 'path' lie in the folder 'dir', at any depth? */
-static bool lies_in(const char *path, const struct stat *dir)
+static bool is_below(const char *path, const struct stat *dir)
 {
 	char *p = ck_fs_parent(path);
 	bool found = false;
@@ -38,9 +39,41 @@ static bool lies_in(const char *path, const struct stat *dir)
 	return found;
 }
 
-static int check_step(const struct ck_deliver *d, struct ckpt_err *err)
+/* Does 'path', or the file that it links to, lie in the folder 'dir', at any depth? */
+static bool lies_in(const char *path, const struct stat *dir)
+{
+	char real[PATH_MAX];
+
+	return is_below(path, dir) || (realpath(path, real) && is_below(real, dir));
+}
+
+/* What --force replaces is a step, or an empty folder. */
+static int check_replaced(const struct ck_deliver *d, const char *path, const struct stat *st,
+			  struct ckpt_err *err)
 {
 	const struct ck_index *ix = &d->ck->ix;
+	enum ck_holds holds = CK_HOLDS_SHARDS;
+	bool empty = false;
+	int rc = 0;
+
+	for (uint64_t i = 0; i < ix->nsources; i++)
+		if (lies_in(ix->source[i].path, st))
+			return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
+				       "this is the step that is read; --new-tag gives the new "
+				       "one another name");
+	if (d->driver->look)
+		rc = d->driver->look(path, &d->ck->limits, &holds, err);
+	if (!rc && holds != CK_HOLDS_SHARDS)
+		rc = ck_fs_dir_is_empty(path, &empty, err);
+	if (rc || holds == CK_HOLDS_SHARDS || empty)
+		return rc;
+	return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
+		       "a folder that is no step stands where the step should go, and --force "
+		       "replaces only steps; --new-tag gives the new one another name");
+}
+
+static int check_step(const struct ck_deliver *d, struct ckpt_err *err)
+{
 	char *path = ck_fs_join(d->dst, d->step);
 	struct stat st;
 	int rc = 0;
@@ -58,11 +91,7 @@ static int check_step(const struct ck_deliver *d, struct ckpt_err *err)
 			     "the step is there already; --new-tag gives the new one another "
 			     "name, --force replaces it");
 	} else {
-		for (uint64_t i = 0; !rc && i < ix->nsources; i++)
-			if (lies_in(ix->source[i].path, &st))
-				rc = ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-					     "this is the step that is read; --new-tag gives the "
-					     "new one another name");
+		rc = check_replaced(d, path, &st, err);
 	}
 	ck_free(path);
 	return rc;
@@ -169,18 +198,46 @@ static int check_file(const struct ck_deliver *d, const struct ck_outfile *f, co
 		       "away, or --force replaces it");
 }
 
+/* Files get into the folders that are there by a rename, which stays on one file system. */
+static int check_folders(const struct ck_deliver *d, const char *name, dev_t dev,
+			 struct ckpt_err *err)
+{
+	const char *slash = strchr(name, '/');
+	struct stat st;
+	int rc = 0;
+
+	for (; !rc && slash; slash = strchr(slash + 1, '/')) {
+		char *path = ck_asprintf("%s/%.*s", d->dst, (int)(slash - name), name);
+
+		if (!path)
+			return ck_fail_nomem(err, "a file name", strlen(name));
+		if (!ck_sys.stat(path, &st) && S_ISDIR(st.st_mode) && st.st_dev != dev)
+			rc = ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
+				     "a link into another file system, or the top of one, stands "
+				     "where a folder beside the step should go");
+		ck_free(path);
+	}
+	return rc;
+}
+
 static int check_beside(const struct ck_deliver *d, struct ckpt_err *err)
 {
 	const size_t n = strlen(d->step);
+	struct stat root;
 	uint8_t *buf = ck_alloc(2 * WINDOW_BYTES);
 	int rc = buf ? 0 : ck_fail_nomem(err, "a buffer", 2 * WINDOW_BYTES);
 
+	if (!rc && ck_sys.stat(d->dst, &root))
+		rc = ck_fail_sys(err, errno, "stat", d->dst);
 	for (uint64_t i = 0; !rc && i < d->plan->nfiles; i++) {
 		const struct ck_outfile *f = &d->plan->file[i];
 		char *path;
 
 		if (!strncmp(f->name, d->step, n) && f->name[n] == '/')
 			continue;
+		rc = check_folders(d, f->name, root.st_dev, err);
+		if (rc)
+			break;
 		path = ck_fs_join(d->dst, f->name);
 		rc = path ? check_file(d, f, path, buf, err) :
 		     ck_fail_nomem(err, "a file name", 0);

@@ -23,14 +23,23 @@ int ck_step_check_world(uint32_t world, struct ckpt_err *err)
 		       "a world of %u ranks; 1 to %u are possible", world, CK_STEP_MAX_WORLD);
 }
 
+/* What readers of 'latest' take off its ends. */
+static bool is_space(char c)
+{
+	return c == ' ' || (c >= '\t' && c <= '\r') || (c >= 0x1c && c <= 0x1f);
+}
+
 int ck_step_check_tag(const char *tag, struct ckpt_err *err)
 {
-	if (*tag && !strpbrk(tag, "/[]*?") && strcmp(tag, ".") && strcmp(tag, "..") &&
-	    strcmp(tag, "latest") && strcmp(tag, "latest_universal"))
+	const size_t n = strlen(tag);
+
+	if (n && !strpbrk(tag, "/[]*?") && strcmp(tag, ".") && strcmp(tag, "..") &&
+	    strcmp(tag, "latest") && strcmp(tag, "latest_universal") && !is_space(tag[0]) &&
+	    !is_space(tag[n - 1]))
 		return 0;
 	return ck_fail(err, CKPT_E_USAGE, tag, CKPT_NO_OFFSET,
-		       "this cannot name a step: a plain name of a folder is wanted, without / and "
-		       "[]*?; --new-tag gives one");
+		       "this cannot name a step: a plain name of a folder is wanted, without /, "
+		       "[]*? and space at its ends; --new-tag gives one");
 }
 
 /* In one arena, which ckpt_report_free() releases. */

@@ -520,6 +520,40 @@ static void a_folder_that_came_meanwhile_is_not_replaced_by_a_step(void **state)
 	}
 }
 
+/* That nothing can be renamed into it shows before all is written, not after. */
+static void a_root_that_cannot_be_written_is_named_first(void **state)
+{
+	struct scene s = open_scene("root");
+	struct ck_stage_opts o = opts_for(&s, true);
+	char *in = t_fmt("%s/notes", s.dst);
+	int status;
+	pid_t pid;
+
+	(void)state;
+	o.step = "step";
+	t_dir_make(s.dst);
+	t_file_write(in, "x", 1);
+	assert_int_equal(chmod(s.dst, 0555), 0);
+	if (!geteuid())
+		assert_int_equal(chown(s.dir, 65534, 65534), 0);
+	pid = fork();
+	if (!pid) {
+		struct ck_stage *stage = NULL;
+
+		if (!geteuid() && setuid(65534))
+			_exit(9);
+		ck_stage_begin(&o, &stage, &s.err);
+		_exit((int)s.err.code);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), CKPT_E_IO);
+	assert_false(t_exists(s.partial));
+	chmod(s.dst, 0777);
+	free(in);
+	close_scene(&s);
+}
+
 static int (*real_rename)(const char *from, const char *to, unsigned flags);
 static bool has_exchange;
 
@@ -721,6 +755,7 @@ int main(void)
 		cmocka_unit_test(of_two_that_begin_at_once_one_is_refused_and_one_is_whole),
 		cmocka_unit_test(what_is_there_is_replaced_only_by_force),
 		cmocka_unit_test(a_folder_that_came_meanwhile_is_not_replaced_by_a_step),
+		cmocka_unit_test(a_root_that_cannot_be_written_is_named_first),
 		cmocka_unit_test(restart_loses_no_file_of_a_folder_that_was_being_replaced),
 		cmocka_unit_test(a_link_where_output_goes_is_not_followed),
 		cmocka_unit_test(a_disk_too_small_is_said_before_anything_is_written),

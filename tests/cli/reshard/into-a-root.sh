@@ -50,6 +50,25 @@ try 3:1 run third --tag "$tag" --new-tag new
 rm third/notes
 try 3:1 run third --tag "$tag" --new-tag new
 ls third third/adapter
+echo '-- a folder of another file system'
+mv third/adapter kept; ln -s /proc third/adapter
+try 3:1 run third --tag "$tag" --new-tag newest
+rm third/adapter; mv kept third/adapter
+echo '-- --force replaces a step, nothing else of that name'
+mkdir third/blank
+try 3:1 run third --tag "$tag" --new-tag adapter --force
+try 3:1 run third --tag "$tag" --new-tag blank --force
+cat third/adapter/b third/latest; echo
+echo '-- a step whose files the source links to'
+mkdir links links/global_step99
+for f in "$PWD"/third/blank/*.pt; do ln -s "$f" links/global_step99; done
+try 1:2 links/global_step99 third --new-tag blank --force
+echo '-- a name that readers of latest would not find'
+try 3:1 run third --tag "$tag" --new-tag ' x'
+try 3:1 run third --tag "$tag" --new-tag "x
+"
+try 3:1 run third --tag "$tag" --new-tag 'x y'
+cat third/latest; echo
 
 echo '-- no root'
 mkdir plain empty
