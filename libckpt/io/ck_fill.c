@@ -142,14 +142,18 @@ static int file_order(const void *a, const void *b)
 	return (x->hash > y->hash) - (x->hash < y->hash);
 }
 
-/* The path of the file of that name hash; NULL if it is not there, or without memory. */
-static char *path_of(const struct filling *f, uint64_t hash)
+/* The path of the file of that name hash. */
+static int path_of(const struct filling *f, uint64_t hash, char **path_out, struct ckpt_err *err)
 {
 	const struct named key = { .hash = hash };
 	const struct named *found = f->nfiles ? bsearch(&key, f->file, f->nfiles,
 							sizeof(*f->file), file_order) : NULL;
 
-	return found ? ck_asprintf("%s/%s", f->c->data, found->name) : NULL;
+	if (!found)
+		return ck_fail(err, CKPT_E_CORRUPT, f->c->data, CKPT_NO_OFFSET,
+			       "a file that a record speaks of is not here");
+	*path_out = ck_asprintf("%s/%s", f->c->data, found->name);
+	return *path_out ? 0 : ck_fail_nomem(err, "a file name", strlen(found->name));
 }
 
 static int write_sums(const struct filling *f, const char *path, int fd, uint64_t first,
@@ -173,12 +177,11 @@ static int write_sums(const struct filling *f, const char *path, int fd, uint64_
 static int fill_file(const struct filling *f, uint64_t first, uint64_t n, enum ckpt_sync sync,
 		     struct ckpt_err *err)
 {
-	char *path = path_of(f, f->place[first].bytes);
-	int fd, rc;
+	char *path = NULL;
+	int fd, rc = path_of(f, f->place[first].bytes, &path, err);
 
-	if (!path)
-		return ck_fail(err, CKPT_E_CORRUPT, f->c->data, CKPT_NO_OFFSET,
-			       "a file that a record speaks of is not here");
+	if (rc)
+		return rc;
 	fd = ck_sys.open(path, O_RDWR | O_NOFOLLOW, 0);
 	if (fd < 0) {
 		rc = ck_fail_sys(err, errno, "open", path);
