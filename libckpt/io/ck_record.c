@@ -315,9 +315,10 @@ static int adopt(struct ck_record *rec, const struct ck_record_head *head,
 			*err = inner;
 	} else if (!same_run(&old.head, head)) {
 		rc = ck_fail(err, CKPT_E_EXISTS, rec->path, CKPT_NO_OFFSET,
-			     "a run with %s was begun here and not finished; --restart drops it",
+			     "a run with %s was begun here and not finished; %s drops it",
 			     ck_hash128_equal(old.head.fingerprint, head->fingerprint) ?
-			     "other options" : "another source");
+			     "other options" : "another source",
+			     head->nparts > 1 ? "zckpt commit --discard" : "--restart");
 	}
 	if (rc)
 		return rc;
