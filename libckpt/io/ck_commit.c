@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/vfs.h>
@@ -21,6 +23,36 @@
 #define RAMFS_MAGIC_NUMBER 0x858458f6
 #define POLL_MS 50
 
+/* "." or "RUN/..": nothing can stand beside that name, nor be renamed to it. */
+static bool ends_in_dots(const char *path)
+{
+	const char *base = ck_fs_base(path);
+
+	return !strcmp(base, ".") || !strcmp(base, "..");
+}
+
+static bool is_link_to_folder(const char *path)
+{
+	struct stat st;
+
+	return !ck_sys.lstat(path, &st) && S_ISLNK(st.st_mode) && !ck_sys.stat(path, &st) &&
+	       S_ISDIR(st.st_mode);
+}
+
+/* Names that cannot be renamed to become what they stand for.  NULL without memory. */
+static char *take_dst(struct ck_commit *c, const char *dst, size_t n)
+{
+	char *path = ck_strndup(dst, n), real[PATH_MAX];
+
+	if (!path)
+		return NULL;
+	c->is_dots = ends_in_dots(path);
+	if ((!c->is_dots && !is_link_to_folder(path)) || !realpath(path, real))
+		return path;
+	ck_free(path);
+	return ck_strdup(real);
+}
+
 int ck_commit_init(struct ck_commit *c, const char *dst, bool is_dir, struct ckpt_err *err)
 {
 	size_t n = strlen(dst);
@@ -29,10 +61,12 @@ int ck_commit_init(struct ck_commit *c, const char *dst, bool is_dir, struct ckp
 	c->is_dir = is_dir;
 	while (n > 1 && dst[n - 1] == '/')
 		n--;
-	if (!n || (n == 1 && dst[0] == '/'))
+	c->dst = take_dst(c, dst, n);
+	if (c->dst && (!n || !strcmp(c->dst, "/"))) {
+		ck_commit_release(c);
 		return ck_fail(err, CKPT_E_USAGE, dst, CKPT_NO_OFFSET,
 			       "this cannot be a destination");
-	c->dst = ck_strndup(dst, n);
+	}
 	if (c->dst) {
 		c->parent = ck_fs_parent(c->dst);
 		c->partial = ck_asprintf("%s.zckpt-partial", c->dst);

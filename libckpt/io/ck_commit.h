@@ -18,9 +18,13 @@ struct ck_commit {
 	char *result;	/* what is renamed: data, or the file in it */
 	uint64_t step;	/* not 0: what goes as one into a dst that is there (ck_record_head) */
 	bool is_dir;
+	bool is_dots;	/* dst was given as "." or the like */
 };
 
-/* 'dst' may end in slashes, which are dropped.  CKPT_E_USAGE for "/" and "". */
+/*
+ * 'dst' may end in slashes, which are dropped.  A link to a folder, "." and ".." become the path
+ * of that folder.  CKPT_E_USAGE for "/" and "".
+ */
 int ck_commit_init(struct ck_commit *c, const char *dst, bool is_dir, struct ckpt_err *err);
 void ck_commit_release(struct ck_commit *c);
 /* partial/part-00007.rec, new memory. */

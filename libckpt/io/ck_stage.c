@@ -55,7 +55,7 @@ static int check_into(struct ck_stage *stage, struct ckpt_err *err)
 		return ck_fail(err, CKPT_E_USAGE, o->dst, CKPT_NO_OFFSET,
 			       "the destination is on another file system than the folder above "
 			       "it, where the result grows before it is renamed; give a folder "
-			       "that is not the top of a file system, nor a link into another");
+			       "that is not the top of a file system");
 	if (access(o->dst, W_OK | X_OK))
 		return ck_fail_sys(err, errno, "write into the folder", o->dst);
 	stage->paths.step = ck_hash64(o->step, strlen(o->step));
@@ -85,6 +85,10 @@ static int check_dst(struct ck_stage *stage, struct ckpt_err *err)
 			       o->is_dir ? "a folder" : "a file");
 	if (kind == CK_FS_DIR && !empty && o->step)
 		return check_into(stage, err);
+	if (stage->paths.is_dots)
+		return ck_fail(err, CKPT_E_USAGE, o->dst, CKPT_NO_OFFSET,
+			       "this folder is replaced as a whole: give it by its name, from "
+			       "outside it");
 	if (!o->force && !empty)
 		return ck_fail(err, CKPT_E_EXISTS, o->dst, CKPT_NO_OFFSET,
 			       "the destination is there already; --force replaces it");

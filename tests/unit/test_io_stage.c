@@ -645,6 +645,43 @@ static void a_disk_too_small_is_said_before_anything_is_written(void **state)
 	close_scene(&s);
 }
 
+/* Names that a rename cannot make into the result are taken for what they stand for. */
+static void a_link_to_a_folder_and_a_dot_are_that_folder(void **state)
+{
+	struct scene s = open_scene("real");
+	struct ck_stage_opts o = opts_for(&s, true);
+	char *link = t_fmt("%s/link", s.dir), *dot = t_fmt("%s/.", s.dst);
+	char *in = t_fmt("%s/f", s.dst), *other = t_fmt("%s/link.zckpt-partial", s.dir);
+	struct ck_stage *stage;
+
+	(void)state;
+	t_dir_make(s.dst);
+	assert_int_equal(symlink("real", link), 0);
+	o.dst = link;
+	stage = write_some(&s, &o, UNITS);
+	assert_true(t_exists(s.partial));
+	assert_false(t_exists(other));
+	finish(&s, stage);
+	check_result(in);
+	o.force = true;
+	finish(&s, write_some(&s, &o, UNITS));
+	check_result(in);
+	assert_true(t_exists(link));
+	/* A process may stand in it. */
+	o.dst = dot;
+	assert_int_equal(begin_fails(&s, &o), CKPT_E_USAGE);
+	o.step = "step";
+	stage = write_some(&s, &o, UNITS);
+	assert_true(t_exists(s.partial));
+	ck_stage_abort(stage);
+	check_result(in);
+	free(other);
+	free(in);
+	free(dot);
+	free(link);
+	close_scene(&s);
+}
+
 static uint64_t disk_left;
 
 static int statvfs_of_a_small_disk(const char *path, struct statvfs *st)
@@ -759,6 +796,7 @@ int main(void)
 		cmocka_unit_test(restart_loses_no_file_of_a_folder_that_was_being_replaced),
 		cmocka_unit_test(a_link_where_output_goes_is_not_followed),
 		cmocka_unit_test(a_disk_too_small_is_said_before_anything_is_written),
+		cmocka_unit_test(a_link_to_a_folder_and_a_dot_are_that_folder),
 		cmocka_unit_test(space_that_is_taken_already_is_not_asked_for_again),
 		cmocka_unit_test(a_missing_parent_is_named),
 		cmocka_unit_test(many_files_are_written_with_few_descriptors),
