@@ -136,6 +136,8 @@ static int compare(const struct ck_deliver *d, const struct ck_outfile *f, const
 	struct ck_src *there;
 	int rc = ck_src_open(d->ck->pool, path, &there, err);
 
+	if (rc)
+		return rc;
 	for (uint64_t at = 0; !rc && *same_out && at < f->bytes; at += WINDOW_BYTES) {
 		const uint64_t n = ck_min_u64(WINDOW_BYTES, f->bytes - at);
 
@@ -145,10 +147,8 @@ static int compare(const struct ck_deliver *d, const struct ck_outfile *f, const
 		if (!rc && *same_out)
 			*same_out = !memcmp(buf, buf + WINDOW_BYTES, n);
 	}
-	if (rc)
-		return rc;
 	ck_src_close(there);
-	return 0;
+	return rc;
 }
 
 /* The file is a copy of the very one that stands there. */
