@@ -388,61 +388,6 @@ static void a_part_of_another_run_is_refused(void **state)
 	close_scene(&s);
 }
 
-/* A run that is refused leaves no record of its own, which would keep part 0 out. */
-static void parts_are_not_hurt_by_a_run_that_is_refused(void **state)
-{
-	struct scene s = open_scene("d");
-	struct ck_stage_opts o = opts_for(&s, true);
-	struct ck_stage *stage, *first;
-
-	(void)state;
-	o.nparts = 2;
-	o.part = 1;
-	stage = write_some(&s, &o, UNITS);
-	o.nparts = 1;
-	o.part = 0;
-	assert_int_equal(begin_fails(&s, &o), CKPT_E_EXISTS);
-	assert_false(t_exists(s.rec));
-	o.restart = true;
-	assert_int_equal(begin_fails(&s, &o), CKPT_E_BUSY);
-	o.restart = false;
-	o.nparts = 2;
-	first = write_some(&s, &o, UNITS);
-	assert_int_equal(ck_stage_end(stage, NULL), 0);
-	ck_stage_close(stage);
-	finish(&s, first);
-	close_scene(&s);
-}
-
-/* Another one at work in the folder that was just made. */
-static int (*real_mkdir)(const char *path, mode_t mode);
-static struct scene *let_in;
-static struct ck_stage *was_let_in;
-
-static int mkdir_and_let_in(const char *path, mode_t mode)
-{
-	const struct ck_stage_opts o = opts_for(let_in, true);
-	const int rc = real_mkdir(path, mode);
-
-	ck_sys.mkdir = real_mkdir;
-	was_let_in = write_some(let_in, &o, UNITS);
-	return rc;
-}
-
-static void of_two_that_begin_at_once_one_is_refused_and_one_is_whole(void **state)
-{
-	struct scene s = open_scene("d");
-	struct ck_stage_opts o = opts_for(&s, true);
-
-	(void)state;
-	let_in = &s;
-	real_mkdir = ck_sys.mkdir;
-	ck_sys.mkdir = mkdir_and_let_in;
-	assert_int_equal(begin_fails(&s, &o), CKPT_E_BUSY);
-	finish(&s, was_let_in);
-	close_scene(&s);
-}
-
 static bool is_weights(const char *name)
 {
 	return !strcmp(name, "f") || !strcmp(name, "old-weights");
@@ -482,74 +427,6 @@ static void what_is_there_is_replaced_only_by_force(void **state)
 	free(in);
 	in = t_fmt("%s/old-weights", s.dst);
 	assert_false(t_exists(in));
-	free(in);
-	close_scene(&s);
-}
-
-/* --force for a step is about a step, not about all that a trainer writes meanwhile. */
-static void a_folder_that_came_meanwhile_is_not_replaced_by_a_step(void **state)
-{
-	(void)state;
-	for (uint32_t parts = 1; parts < 3; parts++) {
-		struct scene s = open_scene("root");
-		struct ck_stage_opts o = opts_for(&s, true);
-		char *in = t_fmt("%s/notes", s.dst);
-		struct ck_stage *stage = NULL;
-		int rc;
-
-		o.force = true;
-		o.step = "step";
-		o.nparts = parts;
-		for (o.part = 0; o.part < parts; o.part++) {
-			stage = write_some(&s, &o, UNITS);
-			assert_int_equal(ck_stage_end(stage, NULL), 0);
-			if (parts > 1)
-				ck_stage_close(stage);
-		}
-		t_dir_make(s.dst);
-		t_file_write(in, "x", 1);
-		ck_err_clear(&s.err);
-		rc = parts > 1 ? ck_stage_finish(s.dst, 0, CKPT_SYNC_NONE, NULL, &s.err) :
-		     ck_stage_commit(stage, 0, &s.err);
-		assert_int_equal(rc, -CKPT_E_EXISTS);
-		assert_true(t_exists(in));
-		if (parts == 1)
-			ck_stage_abort(stage);
-		free(in);
-		close_scene(&s);
-	}
-}
-
-/* That nothing can be renamed into it shows before all is written, not after. */
-static void a_root_that_cannot_be_written_is_named_first(void **state)
-{
-	struct scene s = open_scene("root");
-	struct ck_stage_opts o = opts_for(&s, true);
-	char *in = t_fmt("%s/notes", s.dst);
-	int status;
-	pid_t pid;
-
-	(void)state;
-	o.step = "step";
-	t_dir_make(s.dst);
-	t_file_write(in, "x", 1);
-	assert_int_equal(chmod(s.dst, 0555), 0);
-	if (!geteuid())
-		assert_int_equal(chown(s.dir, 65534, 65534), 0);
-	pid = fork();
-	if (!pid) {
-		struct ck_stage *stage = NULL;
-
-		if (!geteuid() && setuid(65534))
-			_exit(9);
-		ck_stage_begin(&o, &stage, &s.err);
-		_exit((int)s.err.code);
-	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_true(WIFEXITED(status));
-	assert_int_equal(WEXITSTATUS(status), CKPT_E_IO);
-	assert_false(t_exists(s.partial));
-	chmod(s.dst, 0777);
 	free(in);
 	close_scene(&s);
 }
@@ -645,86 +522,6 @@ static void a_disk_too_small_is_said_before_anything_is_written(void **state)
 	close_scene(&s);
 }
 
-/* Names that a rename cannot make into the result are taken for what they stand for. */
-static void a_link_to_a_folder_and_a_dot_are_that_folder(void **state)
-{
-	struct scene s = open_scene("real");
-	struct ck_stage_opts o = opts_for(&s, true);
-	char *link = t_fmt("%s/link", s.dir), *dot = t_fmt("%s/.", s.dst);
-	char *in = t_fmt("%s/f", s.dst), *other = t_fmt("%s/link.zckpt-partial", s.dir);
-	struct ck_stage *stage;
-
-	(void)state;
-	t_dir_make(s.dst);
-	assert_int_equal(symlink("real", link), 0);
-	o.dst = link;
-	stage = write_some(&s, &o, UNITS);
-	assert_true(t_exists(s.partial));
-	assert_false(t_exists(other));
-	finish(&s, stage);
-	check_result(in);
-	o.force = true;
-	finish(&s, write_some(&s, &o, UNITS));
-	check_result(in);
-	assert_true(t_exists(link));
-	/* A process may stand in it. */
-	o.dst = dot;
-	assert_int_equal(begin_fails(&s, &o), CKPT_E_USAGE);
-	o.step = "step";
-	stage = write_some(&s, &o, UNITS);
-	assert_true(t_exists(s.partial));
-	ck_stage_abort(stage);
-	check_result(in);
-	free(other);
-	free(in);
-	free(dot);
-	free(link);
-	close_scene(&s);
-}
-
-static uint64_t disk_left;
-
-static int statvfs_of_a_small_disk(const char *path, struct statvfs *st)
-{
-	(void)path;
-	memset(st, 0, sizeof(*st));
-	st->f_blocks = 1 << 20;
-	st->f_frsize = 1;
-	st->f_bavail = disk_left;
-	return 0;
-}
-
-/* Every part takes the space of all files, and in a step they lie in folders. */
-static void space_that_is_taken_already_is_not_asked_for_again(void **state)
-{
-	int (*const real)(const char *path, struct statvfs *st) = ck_sys.statvfs;
-	struct scene s = open_scene("d");
-	struct ck_stage_opts o = opts_for(&s, true);
-	struct ck_stage *stage = NULL;
-	static char bytes[300 << 10];
-	uint32_t file;
-
-	(void)state;
-	memset(bytes, 1, sizeof(bytes));
-	o.total_bytes = sizeof(bytes);
-	o.nparts = 2;
-	ck_sys.statvfs = statvfs_of_a_small_disk;
-	disk_left = sizeof(bytes);
-	assert_int_equal(ck_stage_begin(&o, &stage, &s.err), 0);
-	assert_int_equal(ck_stage_file(stage, "step/deep/f", sizeof(bytes), &file, &s.err), 0);
-	assert_int_equal(ck_stage_write(stage, file, 0, bytes, sizeof(bytes), &s.err), 0);
-	ck_stage_close(stage);
-	disk_left = 10 << 10;
-	o.part = 1;
-	if (ck_stage_begin(&o, &stage, &s.err))
-		fail_msg("the second part: %s: %s", s.err.where, s.err.msg);
-	ck_stage_abort(stage);
-	o.total_bytes = 400 << 10;
-	assert_int_equal(begin_fails(&s, &o), CKPT_E_NOSPACE);
-	ck_sys.statvfs = real;
-	close_scene(&s);
-}
-
 static void a_missing_parent_is_named(void **state)
 {
 	struct scene s = open_scene("no/f");
@@ -788,16 +585,10 @@ int main(void)
 		cmocka_unit_test(parts_are_put_together_and_a_missing_one_is_named),
 		cmocka_unit_test(a_part_that_is_continued_has_not_ended),
 		cmocka_unit_test(a_part_of_another_run_is_refused),
-		cmocka_unit_test(parts_are_not_hurt_by_a_run_that_is_refused),
-		cmocka_unit_test(of_two_that_begin_at_once_one_is_refused_and_one_is_whole),
 		cmocka_unit_test(what_is_there_is_replaced_only_by_force),
-		cmocka_unit_test(a_folder_that_came_meanwhile_is_not_replaced_by_a_step),
-		cmocka_unit_test(a_root_that_cannot_be_written_is_named_first),
 		cmocka_unit_test(restart_loses_no_file_of_a_folder_that_was_being_replaced),
 		cmocka_unit_test(a_link_where_output_goes_is_not_followed),
 		cmocka_unit_test(a_disk_too_small_is_said_before_anything_is_written),
-		cmocka_unit_test(a_link_to_a_folder_and_a_dot_are_that_folder),
-		cmocka_unit_test(space_that_is_taken_already_is_not_asked_for_again),
 		cmocka_unit_test(a_missing_parent_is_named),
 		cmocka_unit_test(many_files_are_written_with_few_descriptors),
 	};
