@@ -40,13 +40,18 @@ static const char *optim_stem(struct wr *w, uint32_t rank)
 static struct ck_val *optim_root(struct wr *w, struct ck_val *zero)
 {
 	struct ck_arena *a = &w->arena;
-	struct ck_val *root;
+	struct ck_val *root, *config;
 
-	if (!w->anew)
-		return ck_val_dict_sets(a, ck_val_clone(a, w->ds->optim_file->pt->doc.root),
+	if (!w->anew) {
+		root = ck_val_dict_sets(a, ck_val_clone(a, w->ds->optim_file->pt->doc.root),
 					"optimizer_state_dict", zero);
+		config = ck_val_get(root, "ds_config");
+		return config ? ck_val_dict_sets(a, root, "ds_config", ck_wr_config(w, config)) :
+		       root;
+	}
 	root = ck_val_dict_sets(a, ck_val_new_dict(a), "optimizer_state_dict", zero);
-	root = ck_val_dict_sets(a, root, "ds_config", ck_val_get(w->ds->model, "ds_config"));
+	root = ck_val_dict_sets(a, root, "ds_config",
+				ck_wr_config(w, ck_val_get(w->ds->model, "ds_config")));
 	return ck_val_dict_sets(a, root, "ds_version", ck_wr_version(w));
 }
 

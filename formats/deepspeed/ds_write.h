@@ -116,6 +116,11 @@ bool ck_wr_since(const struct wr *w, uint32_t minor, uint32_t patch);
 struct ck_val *ck_wr_version(struct wr *w);
 /* The keys of a model file that the target's version has, in its order, then the client's. */
 struct ck_val *ck_wr_model_keys(struct wr *w, const struct ck_val *root);
+/*
+ * 'ds_config' of the source (NULL gives None) with the order that a flat group is laid out in: who
+ * cuts the step once more undoes round robin by it.
+ */
+struct ck_val *ck_wr_config(struct wr *w, struct ck_val *old);
 /* The loss scaler with every attribute that a later version looks for. */
 struct ck_val *ck_wr_scaler(struct wr *w, struct ck_val *scaler);
 

@@ -300,6 +300,9 @@ struct ck_val *ck_wr_model(struct wr *w, const struct ck_val *old, uint32_t rank
 	root = ck_val_dict_sets(a, root, "dp_world_size", ck_val_new_int(a, w->t->world));
 	if (!w->t->stage)
 		return stage0(w, root, err);
+	if (ck_val_get(old, "ds_config") || w->t->round_robin)
+		root = ck_val_dict_sets(a, root, "ds_config",
+					ck_wr_config(w, ck_val_get(old, "ds_config")));
 	if (w->ds->origin == DS_FROM_STAGE0)
 		root = ck_val_dict_sets(a, root, "optimizer", ck_val_new_none(a));
 	if (w->anew || (old_shapes && !ck_val_is_none(old_shapes)))

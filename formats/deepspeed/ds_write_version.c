@@ -56,6 +56,30 @@ static struct ck_val *empty_set(struct ck_arena *a)
 				 ck_val_new_tuple(a, &none, 1));
 }
 
+static struct ck_val *dict_or_new(struct wr *w, const struct ck_val *old)
+{
+	struct ck_val *const *item;
+	uint64_t n;
+
+	return ck_val_pairs(old, &item, &n) ? ck_val_clone(&w->arena, old) :
+	       ck_val_new_dict(&w->arena);
+}
+
+struct ck_val *ck_wr_config(struct wr *w, struct ck_val *old)
+{
+	const bool flat = (w->t->stage == 1 || w->t->stage == 2) && !w->t->bf16_optimizer;
+	struct ck_val *zero = ck_val_get(old, "zero_optimization");
+	struct ck_arena *a = &w->arena;
+	int64_t round_robin = 0;
+
+	ck_val_int(ck_val_get(zero, "round_robin_gradients"), &round_robin);
+	if (!flat || (round_robin != 0) == w->t->round_robin)
+		return old ? old : ck_val_new_none(a);
+	zero = ck_val_dict_sets(a, dict_or_new(w, zero), "round_robin_gradients",
+				ck_val_new_bool(a, w->t->round_robin));
+	return ck_val_dict_sets(a, dict_or_new(w, old), "zero_optimization", zero);
+}
+
 static struct ck_val *model_value(struct wr *w, const struct ck_val *root, const char *key)
 {
 	struct ck_val *old = ck_val_get(root, key);
@@ -129,9 +153,10 @@ static struct ck_val *keep_or(struct ck_arena *a, struct ck_val *state, const ch
 struct ck_val *ck_wr_scaler(struct wr *w, struct ck_val *scaler)
 {
 	struct ck_arena *a = &w->arena;
-	struct ck_val *state, *copy;
+	struct ck_val *state, *copy, *const *item;
+	uint64_t n;
 
-	if (!is_dynamic(scaler) || !scaler->u.obj->state)
+	if (!is_dynamic(scaler) || !ck_val_pairs(scaler->u.obj->state, &item, &n))
 		return scaler;
 	state = ck_val_clone(a, scaler->u.obj->state);
 	state = keep_or(a, state, "last_overflow_iter", ck_val_new_int(a, -1));
