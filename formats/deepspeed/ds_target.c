@@ -141,11 +141,14 @@ static int take_groups(struct ds_step *ds, const struct ck_index *ix, struct tg_
 }
 
 /* 16 bytes of the model's type; all parameters have the same. */
-static uint32_t gap_unit(const struct ck_index *ix, const struct tg_group *g)
+static uint32_t gap_unit(const struct ds_step *ds, const struct ck_index *ix,
+			 const struct tg_group *g)
 {
 	const uint32_t s = g->nparams ? ck_index_state_find(ix, g->param[0].tensor, "weight") :
 			   CK_NONE;
 
+	if (ds->weight_dtype)
+		return ckpt_z12_gap_unit(ckpt_dtype_bits(ds->weight_dtype) / 8);
 	return s == CK_NONE ? 1 : ckpt_z12_gap_unit(ckpt_dtype_bits(ix->state[s].dtype) / 8);
 }
 
@@ -164,7 +167,7 @@ static int lay_flat(struct ds_step *ds, const struct ck_index *ix, const struct 
 		g->order[k] = t->round_robin ? ckpt_z12_rr_original(g->nparams, t->world, k) : k;
 		g->numel[k] = g->param[g->order[k]].numel;
 	}
-	if (ckpt_z12_offsets(g->numel, g->nparams, t->aligned ? gap_unit(ix, g) : 1, g->offset,
+	if (ckpt_z12_offsets(g->numel, g->nparams, t->aligned ? gap_unit(ds, ix, g) : 1, g->offset,
 			     g->gap, &g->total) ||
 	    ckpt_z12_cut(g->total, t->world,
 			 ckpt_z12_align_factor(t->version[0], t->version[1], t->version[2]),

@@ -110,6 +110,8 @@ enum ckpt_dtype ck_wr_dtype(const struct wr *w, uint32_t tensor, const char *nam
 {
 	const uint32_t s = ck_index_state_find(w->ix, tensor, name);
 
+	if (w->ds->origin == DS_FROM_WEIGHTS)	/* which may be a step with states of its own */
+		return CKPT_F32;
 	return s == CK_NONE ? CKPT_F32 : (enum ckpt_dtype)w->ix->state[s].dtype;
 }
 

@@ -135,6 +135,18 @@ static void take_scaler(const struct ck_val *config, struct ck_shard_want *out)
 	out->min_scale = number(NAN, ck_val_get(fp16, "min_loss_scale"), 1);
 }
 
+/* The names that DeepSpeed has for it. */
+static bool is_fp32(const struct ck_val *v)
+{
+	static const char *const names[] = { "fp32", "float32", "float", "torch.float32" };
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(names); i++)
+		if (ck_val_is_str(v, names[i]))
+			return true;
+	return false;
+}
+
+/* With gradients in fp32 and no offload to the CPU, stage 1 of a bf16 run is BF16_Optimizer. */
 static int take_layout(const struct ckpt_shard_opts *opts, const struct ck_val *config,
 		       struct ck_shard_want *out, struct ckpt_err *err)
 {
@@ -144,7 +156,8 @@ static int take_layout(const struct ckpt_shard_opts *opts, const struct ck_val *
 
 	ck_val_int(ck_val_get(zero, "stage"), &stage);
 	if (opts->stage < 0 && stage == 1 && out->dtype == CKPT_BF16 &&
-	    ck_val_is_str(ck_val_get(types, "grad_accum_dtype"), "fp32"))
+	    is_fp32(ck_val_get(types, "grad_accum_dtype")) &&
+	    !ck_val_is_str(ck_val_get(ck_val_get(zero, "offload_optimizer"), "device"), "cpu"))
 		stage = 4;
 	if (opts->stage >= 0)
 		stage = opts->stage;

@@ -140,8 +140,8 @@ static int choose_order(struct sharding *s, struct ckpt_err *err)
 static int compare_copies(struct sharding *s, uint32_t a, uint32_t b, struct ckpt_err *err)
 {
 	const struct ck_index *ix = &s->ck->ix;
-	const struct ck_state *x = &ix->state[ck_index_state_find(ix, a, "weight")];
-	const struct ck_state *y = &ix->state[ck_index_state_find(ix, b, "weight")];
+	const uint32_t x = ck_index_state_find(ix, a, "weight");
+	const uint32_t y = ck_index_state_find(ix, b, "weight");
 	const uint64_t n = ix->tensor[a].numel;
 	struct ck_reader *reader = NULL;
 	double *p = ck_alloc_array(2 * COMPARE_ELEMS, sizeof(*p));
@@ -149,6 +149,9 @@ static int compare_copies(struct sharding *s, uint32_t a, uint32_t b, struct ckp
 	int rc = p && scratch ? ck_reader_new(ix, &s->ck->limits, 0, &reader, err) :
 		 ck_fail_nomem(err, "a comparison", COMPARE_ELEMS);
 
+	if (!rc && y == CK_NONE)
+		rc = ck_fail(err, CKPT_E_INCOMPLETE, ix->tensor[b].name, CKPT_NO_OFFSET,
+			     "the source does not hold its weight");
 	if (!rc && n != ix->tensor[b].numel)
 		rc = ck_fail(err, CKPT_E_MISMATCH, ix->tensor[b].name, CKPT_NO_OFFSET,
 			     "it is tied to %s by the config, but has %" PRIu64 " elements where "
@@ -156,10 +159,11 @@ static int compare_copies(struct sharding *s, uint32_t a, uint32_t b, struct ckp
 	for (uint64_t i = 0; !rc && i < n; i += COMPARE_ELEMS) {
 		const uint64_t count = ck_min_u64(COMPARE_ELEMS, n - i);
 
-		rc = ck_reader_read(reader, x, i, count, CKPT_F64, p, scratch, NULL, err);
+		rc = ck_reader_read(reader, &ix->state[x], i, count, CKPT_F64, p, scratch, NULL,
+				    err);
 		if (!rc)
-			rc = ck_reader_read(reader, y, i, count, CKPT_F64, p + COMPARE_ELEMS,
-					    scratch, NULL, err);
+			rc = ck_reader_read(reader, &ix->state[y], i, count, CKPT_F64,
+					    p + COMPARE_ELEMS, scratch, NULL, err);
 		if (!rc && memcmp(p, p + COMPARE_ELEMS, count * sizeof(*p)))
 			rc = ck_fail(err, CKPT_E_MISMATCH, ix->tensor[b].name, CKPT_NO_OFFSET,
 				     "it is tied to %s by the config, but other numbers are "
