@@ -160,12 +160,27 @@ static void tell_sub_groups(struct wr *w)
 				"%" PRIu32, w->t->nsubs);
 }
 
+/* And one count of steps, as an object that all sub-groups have. */
+static void tell_step(struct wr *w)
+{
+	const struct ck_val *entry;
+
+	some_group(w, &entry);
+	if (w->t->nsubs > 1 && keeps(w, entry, "step") && ck_val_tensor(ck_val_get(entry, "step")))
+		ck_findings_add(w->ds->f, CK_FINDING_LOADER_DROPS, "step",
+				"at stage 3 DeepSpeed's universal loader gives one tensor 'step' "
+				"to all sub-groups, %" PRIu32 " here, and torch's optimizers add "
+				"to it for each of them: Adam's bias correction runs ahead; a step "
+				"for M ranks (--to deepspeed) has no such fault", w->t->nsubs);
+}
+
 static void tell_drops(struct wr *w)
 {
 	tell_role(w, "buffers", true);
 	tell_role(w, "frozen parameters", false);
 	if (w->t->stage == 3) {
 		tell_sub_groups(w);
+		tell_step(w);
 		tell_states(w);
 	} else if (w->t->round_robin && !w->t->aligned) {
 		ck_findings_add(w->ds->f, CK_FINDING_LOADER_DROPS, "round_robin_gradients",
