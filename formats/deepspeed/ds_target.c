@@ -112,6 +112,22 @@ static uint32_t count_groups(const struct ds_step *ds)
 	return (uint32_t)n;
 }
 
+/* A sub-group that no param group lists would be left out. */
+static int check_count(const struct ds_step *ds, const struct tg_layout *t, struct ckpt_err *err)
+{
+	uint64_t have = 0, want = 0;
+
+	for (uint32_t i = 0; i < ds->ngroups; i++)
+		want += ds->group[i].nparams;
+	for (uint32_t g = 0; g < t->ngroups; g++)
+		have += t->group[g].nparams;
+	if (have == want)
+		return 0;
+	return ck_fail(err, CKPT_E_CORRUPT, ds->where, CKPT_NO_OFFSET,
+		       "NAMES_WRONG: param_shapes lists %" PRIu64 " parameters, and %" PRIu64
+		       " of them are in a param group of the optimizer", want, have);
+}
+
 static int take_groups(struct ds_step *ds, const struct ck_index *ix, struct tg_layout *t,
 		       struct ckpt_err *err)
 {
@@ -221,6 +237,18 @@ static int choose_version(struct ds_step *ds, const struct ck_reshard_want *want
 	return 0;
 }
 
+/* DeepSpeed gives no other run this optimizer, and the loss scale of fp16 has no place in it. */
+static int check_bf16(const struct ds_step *ds, const struct ck_index *ix, struct ckpt_err *err)
+{
+	enum ckpt_dtype type;
+
+	if (ds->bf16_optimizer || !ck_ds_trained_type(ds, ix, &type) || type == CKPT_BF16)
+		return 0;
+	return ck_fail(err, CKPT_E_UNSUPPORTED, ds->where, CKPT_NO_OFFSET,
+		       "BF16_Optimizer (stage bf16) is for runs in bf16, and this one is %s",
+		       ckpt_dtype_name(type));
+}
+
 static int choose_stage(struct ds_step *ds, const struct ck_index *ix,
 			const struct ck_reshard_want *want, struct tg_layout *t,
 			struct ckpt_err *err)
@@ -236,9 +264,24 @@ static int choose_stage(struct ds_step *ds, const struct ck_index *ix,
 		return ck_fail(err, CKPT_E_UNSUPPORTED, ds->where, CKPT_NO_OFFSET,
 			       "an elastic step has no hyper-parameters, so it stays at stages 1 "
 			       "and 2");
+	if (t->bf16_optimizer && check_bf16(ds, ix, err))
+		return -CKPT_E_UNSUPPORTED;
 	if (!t->stage)
 		return ck_ds_target_z0(ds, ix, want, t, err);
 	return 0;
+}
+
+/* Lengths and keys depend on it, but for what stays at stage 3 or is kept at stage 0. */
+static int check_version(const struct ds_step *ds, const struct tg_layout *t,
+			 struct ckpt_err *err)
+{
+	const uint32_t *v = t->version;
+
+	if (v[0] || v[1] || v[2] || !t->stage || (t->stage == 3 && ds->stage == 3))
+		return 0;
+	return ck_fail(err, CKPT_E_UNSUPPORTED, ds->where, CKPT_NO_OFFSET,
+		       "the model file does not say which DeepSpeed wrote it (ds_version); "
+		       "--ds-version names the one that is to load the result");
 }
 
 /* A group without trainable parameters exists at stage 3 only. */
@@ -260,6 +303,8 @@ int ck_ds_target(struct ds_step *ds, const struct ck_index *ix, const struct ck_
 
 	if (!rc)
 		rc = choose_stage(ds, ix, want, &t, err);
+	if (!rc)
+		rc = check_version(ds, &t, err);
 	if (rc)
 		return rc;
 	t.round_robin = !t.bf16_optimizer && t.stage != 3 &&
@@ -268,6 +313,8 @@ int ck_ds_target(struct ds_step *ds, const struct ck_index *ix, const struct ck_
 	t.aligned = t.stage != 3 && !t.bf16_optimizer && source_aligned(ds) && has_gaps(&t);
 	t.sub_group_size = want->sub_group_size ? want->sub_group_size : source_sub_group_size(ds);
 	rc = take_groups(ds, ix, &t, err);
+	if (!rc)
+		rc = check_count(ds, &t, err);
 	if (!rc)
 		rc = check_groups(ds, &t, err);
 	for (uint32_t g = 0; !rc && t.stage && g < t.ngroups; g++)

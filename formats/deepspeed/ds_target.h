@@ -67,6 +67,8 @@ int ck_ds_target(struct ds_step *ds, const struct ck_index *ix, const struct ck_
 
 /* ds_target_z0.c: is the source a step of stage 0 that only gets another number of ranks? */
 bool ck_ds_z0_stays(const struct ds_step *ds, const struct ck_reshard_want *want);
+/* The type of the weights that are trained; false if there are several. */
+bool ck_ds_trained_type(const struct ds_step *ds, const struct ck_index *ix, enum ckpt_dtype *out);
 /* Is it a param group of DeepSpeed's or Apex's FusedAdam?  By keys that others have or have not. */
 bool ck_ds_is_fused(const struct ck_val *group);
 /* Stage 0 was asked for: its form, or stage 1 of BF16_Optimizer.  CKPT_E_UNSUPPORTED. */

@@ -25,8 +25,7 @@ static bool is_wrapped(const uint32_t *version)
 	return number_of(version) >= 18005;
 }
 
-/* The type of the weights that are trained; false if there are several. */
-static bool trained_type(const struct ds_step *ds, const struct ck_index *ix, enum ckpt_dtype *out)
+bool ck_ds_trained_type(const struct ds_step *ds, const struct ck_index *ix, enum ckpt_dtype *out)
 {
 	*out = ds->weight_dtype;
 	if (*out)
@@ -129,7 +128,7 @@ int ck_ds_target_z0(const struct ds_step *ds, const struct ck_index *ix,
 	if (ck_val_get(group, "use_muon"))
 		return refuse(ds, "Muon keeps another momentum at stage 0 than with ZeRO, so it "
 			      "cannot be cut anew", err);
-	if (!trained_type(ds, ix, &type))
+	if (!ck_ds_trained_type(ds, ix, &type))
 		return refuse(ds, "its trained weights are of several types, and stage 0 is "
 			      "either fp32, fp16 or bf16", err);
 	if (!has_wide_masters(ds, ix))

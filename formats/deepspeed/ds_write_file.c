@@ -119,9 +119,16 @@ int ck_wr_named(struct wr *w, uint32_t tensor, const char *name, uint64_t first,
 		struct ckpt_err *err)
 {
 	const bool new = w->want->reset || w->ds->origin == DS_FROM_WEIGHTS;
+	const uint32_t s = ck_index_state_find(w->ix, tensor, name);
+	const uint8_t type = w->store[w->nstores - 1].dtype;
 
 	if (new && strcmp(name, "master"))
 		return ck_wr_zero(w, count, err);
+	if (s != CK_NONE && w->ix->state[s].dtype != type && w->ds->origin != DS_FROM_WEIGHTS)
+		return ck_fail(err, CKPT_E_UNSUPPORTED, w->ix->tensor[tensor].name, CKPT_NO_OFFSET,
+			       "its %.60s is %s, that of the first parameter of its group %s, and "
+			       "what is cut from both has one type", name,
+			       ckpt_dtype_name(w->ix->state[s].dtype), ckpt_dtype_name(type));
 	return ck_wr_state(w, stored(w, tensor, name), first, count, err);
 }
 
