@@ -82,6 +82,9 @@ typedef struct ck_val *ck_wr_maker(struct wr *w, const char *name, const void *a
 				   struct ckpt_err *err);
 struct ck_val *ck_wr_edit_entry(struct wr *w, const struct ck_val *old, uint32_t tensor,
 				ck_wr_maker *make, const void *arg, struct ckpt_err *err);
+/* Param group 'g' of the source's list as a copy, whose own count of steps may begin anew. */
+struct ck_val *ck_wr_param_group(struct wr *w, const struct ck_val *groups, uint32_t g,
+				 struct ckpt_err *err);
 /* Is a state of that name to be left out? */
 bool ck_wr_is_dropped(const struct wr *w, const char *name);
 /* ds_write_uni.c: the folder 'zero' of a universal checkpoint. */

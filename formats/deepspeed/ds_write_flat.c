@@ -90,8 +90,9 @@ static struct ck_val *state_entry(struct wr *w, const struct tg_group *g, const 
 {
 	const struct flat_state s = { .group = g, .rank = rank };
 
-	return ck_wr_edit_entry(w, old, g->nparams ? g->param[0].tensor : CK_NONE, make_state, &s,
-				err);
+	return ck_wr_own_tensors(w, ck_wr_edit_entry(w, old,
+						     g->nparams ? g->param[0].tensor : CK_NONE,
+						     make_state, &s, err), old, err);
 }
 
 static struct ck_val *elastic_state(struct wr *w, const struct ck_val *old, uint32_t rank,
@@ -147,7 +148,7 @@ static struct ck_val *new_state(struct wr *w, uint32_t rank, struct ckpt_err *er
 }
 
 /* Each group has one flat tensor, of its own number. */
-static struct ck_val *new_groups(struct wr *w)
+static struct ck_val *new_groups(struct wr *w, struct ckpt_err *err)
 {
 	const struct ck_val *old = ck_ds_param_groups(w->ds, w->ds->zero);
 	struct ck_arena *a = &w->arena;
@@ -157,9 +158,20 @@ static struct ck_val *new_groups(struct wr *w)
 		struct ck_val *one = ck_val_list_add(a, ck_val_new_list(a), ck_val_new_int(a, g));
 
 		list = ck_val_list_add(a, list,
-				       ck_val_dict_sets(a, ck_val_clone(a, ck_val_at(old, g)),
+				       ck_val_dict_sets(a, ck_wr_param_group(w, old, g, err),
 							"params", one));
 	}
+	return list;
+}
+
+/* The groups of a step that was flat before. */
+static struct ck_val *same_groups(struct wr *w, struct ckpt_err *err)
+{
+	const struct ck_val *old = ck_ds_param_groups(w->ds, w->ds->zero);
+	struct ck_val *list = ck_val_new_list(&w->arena);
+
+	for (uint32_t g = 0; list && ck_val_at(old, g); g++)
+		list = ck_val_list_add(&w->arena, list, ck_wr_param_group(w, old, g, err));
 	return list;
 }
 
@@ -170,11 +182,14 @@ static struct ck_val *rigid_state(struct wr *w, uint32_t rank, struct ckpt_err *
 	struct ck_arena *a = &w->arena;
 	struct ck_val *base;
 
-	if (old && w->ds->origin == DS_FROM_SHARDS)
-		return ck_val_dict_sets(a, ck_val_clone(a, old), "state",
+	if (old && w->ds->origin == DS_FROM_SHARDS) {
+		base = ck_val_dict_sets(a, ck_val_clone(a, old), "state",
 					same_state(w, ck_val_get(old, "state"), rank, err));
+		return ck_val_get(old, "param_groups") ?
+		       ck_val_dict_sets(a, base, "param_groups", same_groups(w, err)) : base;
+	}
 	base = ck_val_dict_sets(a, ck_val_new_dict(a), "state", new_state(w, rank, err));
-	return ck_val_dict_sets(a, base, "param_groups", new_groups(w));
+	return ck_val_dict_sets(a, base, "param_groups", new_groups(w, err));
 }
 
 static struct ck_val *counts_list(struct wr *w, const uint64_t *count, uint64_t n)

@@ -87,7 +87,8 @@ static struct ck_val *states(struct wr *w, uint32_t rank, struct ckpt_err *err)
 }
 
 /* Each param group lists its sub-groups, numbered through. */
-static struct ck_val *param_groups(struct wr *w, const struct ck_val *old)
+static struct ck_val *param_groups(struct wr *w, const struct ck_val *old,
+				   struct ckpt_err *err)
 {
 	struct ck_val *list = ck_val_new_list(&w->arena);
 
@@ -100,7 +101,7 @@ static struct ck_val *param_groups(struct wr *w, const struct ck_val *old)
 					       ck_val_new_int(&w->arena, group->sub0 + i));
 		list = ck_val_list_add(&w->arena, list,
 				       ck_val_dict_sets(&w->arena,
-							ck_val_clone(&w->arena, ck_val_at(old, g)),
+							ck_wr_param_group(w, old, g, err),
 							"params", subs));
 	}
 	return list;
@@ -114,7 +115,7 @@ static struct ck_val *optimizer(struct wr *w, uint32_t rank, struct ckpt_err *er
 		ck_val_clone(a, ck_ds_torch_optimizer(w->ds, w->ds->zero)) : ck_val_new_dict(a);
 
 	opt = ck_val_dict_sets(a, opt, "state", states(w, rank, err));
-	return ck_val_dict_sets(a, opt, "param_groups", param_groups(w, groups));
+	return ck_val_dict_sets(a, opt, "param_groups", param_groups(w, groups, err));
 }
 
 struct ck_val *ck_wr_sub_value(struct wr *w, const char *key, uint32_t rank,

@@ -69,7 +69,7 @@ static struct ck_val *torch_dict(struct wr *w, struct ckpt_err *err)
 			if (old)
 				state = add_entry(w, state, key, &o, old, err);
 		}
-		one = ck_wr_own_tensors(w, ck_val_clone(a, ck_val_at(groups, g)),
+		one = ck_wr_own_tensors(w, ck_wr_param_group(w, groups, g, err),
 					ck_val_at(groups, g), err);
 		list = ck_val_list_add(a, list, ck_val_dict_sets(a, one, "params", params));
 	}

@@ -5,10 +5,17 @@
  * anew.  At another, the keys are those that the DeepSpeed of the source writes there.
  */
 #include <fnmatch.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "formats/deepspeed/ds_write.h"
 #include "libckpt/base/ck_err.h"
+
+/* Of values in an entry of the optimizer. */
+#define NEST_DEPTH 4
+#define NEST_VALUES 100000u
+
+#define ELASTIC_STEP "base_optimizer_state_step"
 
 /* Since 0.'minor'.'patch'. */
 struct key {
@@ -19,6 +26,7 @@ struct key {
 static const struct key flat_keys[] = {
 	{ "loss_scaler", 0, 0 }, { "dynamic_loss_scale", 0, 0 }, { "overflow", 0, 0 },
 	{ "clip_grad", 6, 2 }, { "base_optimizer_state", 0, 0 },
+	{ ELASTIC_STEP, 11, 0 },	/* of an elastic step whose groups have one */
 	{ "single_partition_of_fp32_groups", 0, 0 }, { "zero_stage", 0, 0 },
 	{ "group_paddings", 7, 0 }, { "param_alignment_paddings", 19, 8 },
 	{ "partition_count", 0, 0 }, { "ds_version", 0, 0 }, { "param_slice_mappings", 7, 4 },
@@ -85,6 +93,9 @@ struct ck_val *ck_wr_edit_entry(struct wr *w, const struct ck_val *old, uint32_t
 	struct ck_val *const *item;
 	uint64_t n;
 
+	if (!old)
+		ck_fail(err, CKPT_E_CORRUPT, w->ds->where, CKPT_NO_OFFSET,
+			"the optimizer has no state for one of its param groups");
 	if (!ck_val_pairs(old, &item, &n))
 		return entry;
 	for (uint64_t i = 0; entry && i < n; i++) {
@@ -106,15 +117,47 @@ struct ck_val *ck_wr_edit_entry(struct wr *w, const struct ck_val *old, uint32_t
 	return entry;
 }
 
+/* Are steps to be counted from zero? */
+static bool begins_anew(const struct wr *w)
+{
+	return w->want->reset || ck_wr_is_dropped(w, "step");
+}
+
+/* Fused optimizers count (or counted, before DeepSpeed 0.8) in the group, for all of its states. */
+struct ck_val *ck_wr_param_group(struct wr *w, const struct ck_val *groups, uint32_t g,
+				 struct ckpt_err *err)
+{
+	const struct ck_val *old = ck_val_at(groups, g);
+	struct ck_val *copy = ck_val_clone(&w->arena, old), *step = ck_val_get(old, "step");
+	struct ck_val *const *item;
+	uint64_t n;
+
+	if (!ck_val_pairs(old, &item, &n)) {
+		ck_fail(err, CKPT_E_CORRUPT, w->ds->where, CKPT_NO_OFFSET,
+			"param_groups of the optimizer has no dictionary for group %" PRIu32
+			" of %" PRIu32, g, w->t->ngroups);
+		return NULL;
+	}
+	if (copy && step && begins_anew(w))
+		copy = ck_val_dict_sets(&w->arena, copy, "step", first_step(w, step, err));
+	return copy;
+}
+
 /* A tensor deeper in a value stays where it is, which is another file. */
-static bool has_tensors(const struct ck_val *v)
+static bool has_tensors(const struct ck_val *v, int depth, uint32_t *left)
 {
 	struct ck_val *const *item;
 	uint64_t n;
 
-	for (uint64_t i = 0; ck_val_seq(v, &item, &n) && i < n; i++)
-		if (ck_val_tensor(item[i]))
-			return true;
+	if (!ck_val_seq(v, &item, &n)) {
+		if (!ck_val_pairs(v, &item, &n))
+			return false;
+		n *= 2;
+	}
+	for (uint64_t i = 0; depth && i < n; i++)
+		if (!*left || !--*left || ck_val_tensor(item[i]) ||
+		    has_tensors(item[i], depth - 1, left))
+			return true;	/* or too many to look at */
 	return false;
 }
 
@@ -122,6 +165,7 @@ struct ck_val *ck_wr_own_tensors(struct wr *w, struct ck_val *copy, const struct
 				 struct ckpt_err *err)
 {
 	struct ck_val *const *item;
+	uint32_t left = NEST_VALUES;
 	uint64_t n;
 
 	if (!ck_val_pairs(old, &item, &n))
@@ -132,7 +176,7 @@ struct ck_val *ck_wr_own_tensors(struct wr *w, struct ck_val *copy, const struct
 
 		if (!key || ck_val_get(copy, key) != v)
 			continue;
-		if (has_tensors(v)) {
+		if (!ck_val_tensor(v) && has_tensors(v, NEST_DEPTH, &left)) {
 			ck_fail(err, CKPT_E_UNSUPPORTED, w->ds->where, CKPT_NO_OFFSET,
 				"'%.60s' of the optimizer holds several tensors", key);
 			return NULL;
@@ -193,10 +237,12 @@ static struct ck_val *config_clip(struct wr *w)
 }
 
 /* Of a key that the layout does not decide: the source's, else what a new run would have. */
-static struct ck_val *other_value(struct wr *w, const char *key)
+static struct ck_val *other_value(struct wr *w, const char *key, struct ckpt_err *err)
 {
 	struct ck_val *old = ck_val_get(w->ds->zero, key);
 
+	if (!strcmp(key, ELASTIC_STEP) && begins_anew(w))
+		return first_step(w, old, err);
 	if (!strcmp(key, "zero_stage"))
 		return stage_value(w);
 	if (!strcmp(key, "ds_version"))
@@ -245,6 +291,9 @@ static struct ck_val *same_kind(struct wr *w, uint32_t rank, struct ckpt_err *er
 					       layout_value(w, key, rank, err));
 		else if (key && !strcmp(key, "zero_stage") && w->t->stage != w->ds->stage)
 			zero = ck_val_dict_set(&w->arena, zero, item[2 * i], stage_value(w));
+		else if (key && !strcmp(key, ELASTIC_STEP) && begins_anew(w))
+			zero = ck_val_dict_set(&w->arena, zero, item[2 * i],
+					       first_step(w, item[2 * i + 1], err));
 	}
 	return zero;
 }
@@ -255,12 +304,15 @@ static struct ck_val *other_kind(struct wr *w, uint32_t rank, struct ckpt_err *e
 				w->t->bf16_optimizer ? bf16_keys : flat_keys;
 	struct ck_val *zero = ck_val_new_dict(&w->arena);
 
-	for (; zero && key->name; key++)
-		if (ck_wr_since(w, key->minor, key->patch))
-			zero = ck_val_dict_sets(&w->arena, zero, key->name,
-						is_layout_key(w, key->name) ?
-						layout_value(w, key->name, rank, err) :
-						other_value(w, key->name));
+	for (; zero && key->name; key++) {
+		if (!ck_wr_since(w, key->minor, key->patch) ||
+		    (!strcmp(key->name, ELASTIC_STEP) && !ck_val_get(w->ds->zero, ELASTIC_STEP)))
+			continue;
+		zero = ck_val_dict_sets(&w->arena, zero, key->name,
+					is_layout_key(w, key->name) ?
+					layout_value(w, key->name, rank, err) :
+					other_value(w, key->name, err));
+	}
 	return zero;
 }
 

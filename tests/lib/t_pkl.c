@@ -84,18 +84,22 @@ static size_t element(const char *type, uint8_t *p, long long v)
 	t_die("no element type %s", type);
 }
 
-static void put_storage(struct maker *m, const char *type, long long n, long long first)
+/* Storage number 'again' once more, or (-1) a new one. */
+static void put_storage(struct maker *m, const char *type, long long n, long long first,
+			long long again)
 {
 	const char *cls = !strcmp(type, "f32") ? "Float" : !strcmp(type, "bf16") ? "BFloat16" :
 			  !strcmp(type, "i64") ? "Long" : "Char";
-	char *key = t_fmt("%d", m->storages++), *member = t_fmt("%s/data/%s", m->prefix, key);
+	char *key = t_fmt("%lld", again < 0 ? m->storages++ : again);
+	char *member = t_fmt("%s/data/%s", m->prefix, key);
 	uint8_t *data = t_alloc((size_t)n * 8);
 	char *name = t_fmt("ctorch\n%sStorage\n", cls);
 	size_t bytes = 0;
 
 	for (long long i = 0; i < n; i++)
 		bytes += element(type, data + bytes, first + i);
-	t_zip_add(&m->zip, member, data, bytes);
+	if (again < 0)
+		t_zip_add(&m->zip, member, data, bytes);
 	puts_op(m, "(");
 	t_pkl_str(&m->pickle, "storage", 7);
 	puts_op(m, name);
@@ -112,21 +116,22 @@ static void put_storage(struct maker *m, const char *type, long long n, long lon
 /* "f32 2 3 @10>"; returns what follows. */
 static const char *put_tensor(struct maker *m, const char *s)
 {
-	long long dim[8], n = 1, first = 0;
+	long long dim[8], n = 1, first = 0, again = -1;
 	int ndim = 0, used;
 	char type[8];
 
 	if (sscanf(s, "%7[a-z0-9]%n", type, &used) != 1)
 		t_die("no tensor: %s", s);
 	for (s += used; *s != '>'; s += used) {
-		if (sscanf(s, " @%lld%n", &first, &used) == 1)
+		if (sscanf(s, " @%lld%n", &first, &used) == 1 ||
+		    sscanf(s, " =%lld%n", &again, &used) == 1)
 			continue;
 		if (ndim == 8 || sscanf(s, " %lld%n", &dim[ndim], &used) != 1)
 			t_die("no tensor: %s", s);
 		n *= dim[ndim++];
 	}
 	puts_op(m, "ctorch._utils\n_rebuild_tensor_v2\n(");
-	put_storage(m, type, n, first);
+	put_storage(m, type, n, first, again);
 	put_int(m, 0);
 	puts_op(m, "(");
 	for (int i = 0; i < ndim; i++)

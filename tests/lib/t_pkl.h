@@ -25,6 +25,7 @@ void t_pkl_str(struct t_pkl *b, const char *s, size_t n);
  *	12  -3  0.5            numbers            None
  *	<f32 2 3 @10>          a tensor with a storage of its own; its elements are 10, 11, ...
  *	                       Types: f32, bf16, i64, i8.
+ *	<f32 2 3 =0>           one on the storage of the first tensor in TEXT (=1: the second)
  *
  * The archive's prefix is PATH's last part without ".pt", as DeepSpeed writes it.
  */
