@@ -65,6 +65,9 @@ struct args {
 	const char *train_dtype, *order, *config;
 	struct words frozen, buffer;
 	int groups;
+	/* verify */
+	int full, write_manifest;
+	struct words expect_finding;
 };
 
 enum opt_kind {
@@ -114,7 +117,7 @@ struct command {
 };
 
 extern const struct command cmd_convert, cmd_commit, cmd_digest, cmd_inspect, cmd_map,
-	cmd_reshard, cmd_shard;
+	cmd_reshard, cmd_shard, cmd_verify;
 
 /* 0, or the exit status of a wrong call, which has been told on stderr. */
 int opt_parse(const struct command *cmd, int argc, char **argv, struct args *args);

@@ -8,7 +8,7 @@
 
 static const struct command *const commands[] = {
 	&cmd_commit, &cmd_convert, &cmd_digest, &cmd_inspect, &cmd_map,
-	&cmd_reshard, &cmd_shard,
+	&cmd_reshard, &cmd_shard, &cmd_verify,
 };
 #define NCOMMANDS (sizeof(commands) / sizeof(commands[0]))
 

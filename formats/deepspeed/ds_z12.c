@@ -168,6 +168,60 @@ static int add_state(struct ds_step *ds, const struct z12_group *z, uint32_t i, 
 	return ck_index_state_end(ds->ix, NULL, err);
 }
 
+/* Flat elements [from, to) belong to no parameter: what of them a rank's slice stores. */
+static int pad_range(struct ds_step *ds, const struct z12_group *z, uint32_t k,
+		     const char *name, uint64_t from, uint64_t to, struct ckpt_err *err)
+{
+	const uint64_t part = z->cut.part;
+	int rc = 0;
+
+	for (uint64_t r = part ? from / part : ds->world; !rc && r < ds->world && r * part < to;
+	     r++) {
+		const struct ds_slice *s = slice(ds, z, (uint32_t)r, k);
+		const uint64_t a = ck_max_u64(from, r * part), base = r * part;
+		const uint64_t b = ck_min_u64(ck_min_u64(to, base + part), base + s->numel);
+		const uint64_t es = ckpt_dtype_bits((enum ckpt_dtype)s->dtype) / 8;
+		const struct ck_pad pad = {
+			.off = s->off + (a - base) * es, .bytes = b > a ? (b - a) * es : 0,
+			.source = ds->optim[r].file->source, .state = name,
+		};
+
+		if (s->dtype && !(s->flags & CKPT_EXTENT_DEFLATED))
+			rc = ck_index_add_pad(ds->ix, &pad, err);
+	}
+	return rc;
+}
+
+/* What lies between the parameters and behind them; k as in add_state(). */
+static int add_pads(struct ds_step *ds, const struct z12_group *z, uint32_t k, const char *name,
+		    struct ckpt_err *err)
+{
+	const uint64_t total = z->cut.part * ds->world;
+	uint64_t at = 0;
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < z->g->nparams; i++) {
+		if (z->offset[i] > at)
+			rc = pad_range(ds, z, k, name, at, z->offset[i], err);
+		at = z->offset[i] + z->g->param[i].numel;
+	}
+	return rc ? rc : pad_range(ds, z, k, name, at, total, err);
+}
+
+/* Masters and Adam's moments begin as zeros there and stay zeros; of others nobody knows. */
+static int declare_padding(struct ds_step *ds, const struct z12_group *z, const bool *use,
+			   struct ckpt_err *err)
+{
+	static const char *const moment[] = { "exp_avg", "exp_avg_sq" };
+	int rc = add_pads(ds, z, UINT32_MAX, "master", err);
+
+	for (uint32_t k = 0; k < ds->nstates; k++)
+		for (size_t i = 0; !rc && use[k] && i < CK_ARRAY_LEN(moment); i++)
+			if (!strcmp(ds->state_name[k], moment[i]))
+				rc = add_pads(ds, z, k, moment[i], err);
+	return rc;
+}
+
 static int index_group(struct ds_step *ds, uint32_t number, struct ckpt_err *err)
 {
 	bool use[DS_MAX_STATES];
@@ -186,7 +240,7 @@ static int index_group(struct ds_step *ds, uint32_t number, struct ckpt_err *err
 			if (use[k])
 				rc = add_state(ds, &z, i, k, err);
 	}
-	return rc;
+	return rc ? rc : declare_padding(ds, &z, use, err);
 }
 
 int ck_ds_index_z12(struct ds_step *ds, struct ckpt_err *err)

@@ -27,12 +27,25 @@ const char *ck_finding_name(enum ck_finding_id id)
 	return kinds[id].name;
 }
 
+bool ck_finding_by_name(const char *name, size_t len, struct ckpt_finding *out)
+{
+	for (int i = 0; i < CK_FINDING_COUNT; i++) {
+		if (strlen(kinds[i].name) != len || memcmp(kinds[i].name, name, len))
+			continue;
+		*out = (struct ckpt_finding){
+			.id = kinds[i].name, .severity = kinds[i].severity, .where = "",
+			.text = kinds[i].text, .code = kinds[i].code,
+		};
+		return true;
+	}
+	return false;
+}
+
 bool ck_finding_is_name(const char *name)
 {
-	for (int i = 0; i < CK_FINDING_COUNT; i++)
-		if (!strcmp(kinds[i].name, name))
-			return true;
-	return false;
+	struct ckpt_finding one;
+
+	return ck_finding_by_name(name, strlen(name), &one);
 }
 
 static enum ckpt_severity severity_of(const struct ck_findings *f, enum ck_finding_id id)

@@ -41,7 +41,16 @@
 	X(TENSOR_OPAQUE, WARN, MISMATCH, "a tensor of a kind that is not converted")       \
 	X(FORMAT_NOTE, WARN, MISMATCH, "a file bends its format")                          \
 	X(LOADER_DROPS, WARN, MISMATCH, "DeepSpeed's loader does not take this")            \
-	X(PATTERN_UNUSED, WARN, MISMATCH, "a pattern fits no tensor")
+	X(PATTERN_UNUSED, WARN, MISMATCH, "a pattern fits no tensor")                      \
+	X(CRC_WRONG, ERROR, CORRUPT, "the bytes do not match their checksum")              \
+	X(REPLICA_DIFFERS, ERROR, MISMATCH, "two copies of one tensor differ")             \
+	X(PADDING_NOT_ZERO, WARN, MISMATCH, "padding holds something")                     \
+	X(HEADER_ODD, WARN, MISMATCH, "a field that no reader needs is not as it should be") \
+	X(MANIFEST_DAMAGED, ERROR, CORRUPT, "the manifest cannot be read")                 \
+	X(MANIFEST_FILE_MISSING, ERROR, INCOMPLETE, "a file of the manifest is absent")    \
+	X(MANIFEST_FILE_EXTRA, WARN, MISMATCH, "a file that the manifest does not list")   \
+	X(MANIFEST_SIZE_WRONG, ERROR, MISMATCH, "a file has another size")                 \
+	X(MANIFEST_HASH_WRONG, ERROR, MISMATCH, "a file has other bytes")
 
 enum ck_finding_id {
 #define X(id, severity, code, text) CK_FINDING_##id,
@@ -82,6 +91,8 @@ int ck_findings_fail(const struct ckpt_finding *finding, struct ckpt_err *err);
 /* Whether a finding is called so. */
 bool ck_finding_is_name(const char *name);
 const char *ck_finding_name(enum ck_finding_id id);
+/* A finding of that name without place and text of its own; false if there is none. */
+bool ck_finding_by_name(const char *name, size_t len, struct ckpt_finding *out);
 void ck_findings_release(struct ck_findings *f);
 
 #endif

@@ -595,5 +595,6 @@ CKPT_API void ckpt_digests_free(struct ckpt_digests *digests);
 #endif
 
 #include <ckpt_shard.h>
+#include <ckpt_verify.h>
 
 #endif

@@ -18,8 +18,7 @@
 struct pair {
 	uint32_t tensor, master, weight;
 	bool differs;
-	uint64_t elem;		/* the first one met */
-	double m, w;
+	struct ck_agree_at at;	/* the first one met */
 };
 
 struct agreeing {
@@ -63,25 +62,35 @@ static double value_of(enum ckpt_dtype dtype, const uint8_t *p)
 	return v;
 }
 
+bool ck_agree_differ(enum ckpt_dtype dtype, const void *mine, const void *theirs, uint64_t n,
+		     struct ck_agree_at *out)
+{
+	const size_t es = ckpt_dtype_bits(dtype) / 8;
+	const uint8_t *x = mine, *y = theirs;
+
+	for (uint64_t i = kn_mismatch(x, y, n * es) / es; i < n; i++) {
+		const uint8_t *p = x + i * es, *q = y + i * es;
+
+		if (!memcmp(p, q, es) || (is_nan(dtype, p) && is_nan(dtype, q)))
+			continue;
+		*out = (struct ck_agree_at){ i, value_of(dtype, p), value_of(dtype, q) };
+		return true;
+	}
+	return false;
+}
+
 static int look(struct agreeing *a, struct pair *p, uint64_t first, uint64_t n, uint8_t *scratch,
 		struct ckpt_err *err)
 {
 	const struct ck_state *m = &a->ix->state[p->master], *w = &a->ix->state[p->weight];
-	const size_t es = ckpt_dtype_bits(w->dtype) / 8;
 	uint8_t mine[WINDOW * 16], theirs[WINDOW * 16];
 	int rc = ck_reader_read(a->reader, m, first, n, w->dtype, mine, scratch, NULL, err);
 
 	if (!rc)
 		rc = ck_reader_read(a->reader, w, first, n, w->dtype, theirs, scratch, NULL, err);
-	for (uint64_t i = 0; !rc && !p->differs && i < n; i++) {
-		const uint8_t *x = mine + i * es, *y = theirs + i * es;
-
-		if (!memcmp(x, y, es) || (is_nan(w->dtype, x) && is_nan(w->dtype, y)))
-			continue;
+	if (!rc && ck_agree_differ(w->dtype, mine, theirs, n, &p->at)) {
 		p->differs = true;
-		p->elem = first + i;
-		p->m = value_of(w->dtype, x);
-		p->w = value_of(w->dtype, y);
+		p->at.elem += first;
 	}
 	return rc;
 }
@@ -120,7 +129,7 @@ static int look_at_pair(void *arg, uint64_t job, uint32_t worker, struct ckpt_er
 	return rc;
 }
 
-static bool is_comparable(const struct ck_state *m, const struct ck_state *w)
+bool ck_agree_is_pair(const struct ck_state *m, const struct ck_state *w)
 {
 	if ((w->flags & CKPT_STATE_DERIVED) || ckpt_dtype_bits(w->dtype) < 8)
 		return false;
@@ -136,7 +145,7 @@ static int find_pairs(struct agreeing *a, struct ckpt_err *err)
 		int rc;
 
 		if (m == CK_NONE || w == CK_NONE ||
-		    !is_comparable(&a->ix->state[m], &a->ix->state[w]))
+		    !ck_agree_is_pair(&a->ix->state[m], &a->ix->state[w]))
 			continue;
 		rc = ck_grow(&a->pair, &a->cap, a->npairs + 1, sizeof(*a->pair), err);
 		if (rc)
@@ -156,15 +165,15 @@ static bool is_known(const struct ck_findings *f, const char *where)
 	return false;
 }
 
-static void tell(struct ckpt *ck, const struct pair *p)
+void ck_agree_tell(struct ckpt *ck, uint32_t tensor, const struct ck_agree_at *at)
 {
-	const char *name = ck->ix.tensor[p->tensor].name;
+	const char *name = ck->ix.tensor[tensor].name;
 
 	if (!is_known(&ck->findings, name))
 		ck_findings_add(&ck->findings, CK_FINDING_MASTER_WEIGHT_MISMATCH, name,
 				"element %" PRIu64 ": the master rounds to %.9g, the weight is "
 				"%.9g; files of different moments, or changed after saving?",
-				p->elem, p->m, p->w);
+				at->elem, at->m, at->w);
 }
 
 static int run_pairs(struct agreeing *a, uint32_t threads, struct ckpt_err *err)
@@ -198,7 +207,7 @@ int ck_agree(struct ckpt *ck, uint32_t threads, struct ckpt_err *err)
 		rc = run_pairs(&a, (uint32_t)ck_min_u64(threads, a.npairs), err);
 	for (uint64_t i = 0; !rc && i < a.npairs; i++)
 		if (a.pair[i].differs)
-			tell(ck, &a.pair[i]);
+			ck_agree_tell(ck, a.pair[i].tensor, &a.pair[i].at);
 	ck_reader_free(a.reader);
 	ck_free(a.pair);
 	return rc;

@@ -18,4 +18,18 @@
  */
 int ck_agree(struct ckpt *ck, uint32_t threads, struct ckpt_err *err);
 
+/* Where they differ: the element, and both values. */
+struct ck_agree_at {
+	uint64_t elem;
+	double m, w;
+};
+
+/* Have the two states elements that can be compared? */
+bool ck_agree_is_pair(const struct ck_state *m, const struct ck_state *w);
+/* Does one of 'n' elements of 'dtype' differ?  Two NaN are the same. */
+bool ck_agree_differ(enum ckpt_dtype dtype, const void *mine, const void *theirs, uint64_t n,
+		     struct ck_agree_at *out);
+/* The finding, once per tensor. */
+void ck_agree_tell(struct ckpt *ck, uint32_t tensor, const struct ck_agree_at *at);
+
 #endif

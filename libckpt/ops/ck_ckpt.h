@@ -38,6 +38,8 @@ int ck_commit_parts(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
 		    struct ckpt_err *err);
 int ck_digest(struct ckpt *ck, const struct ckpt_digest_opts *opts, struct ckpt_digests *out,
 	      struct ckpt_err *err);
+int ck_verify(struct ckpt *ck, const struct ckpt_verify_opts *opts, struct ckpt_verified *out,
+	      struct ckpt_err *err);
 
 /*
  * Copy an option struct that begins with its size into '*out' of 'size' bytes; what the

@@ -35,6 +35,7 @@ void ck_index_release(struct ck_index *ix)
 	ck_free(ix->state);
 	ck_free(ix->extent);
 	ck_free(ix->fact);
+	ck_free(ix->pad);
 	ck_map_release(&ix->by_name);
 	ck_arena_release(&ix->arena);
 	if (ix->fingerprint)
@@ -58,7 +59,7 @@ static bool over_limit(struct ck_index *ix)
 		ix->nmembers * sizeof(*ix->member) + ix->nviews * sizeof(*ix->view) +
 		ix->ntensors * (sizeof(*ix->tensor) + sizeof(struct ck_map_entry) + 16) +
 		ix->nstates * sizeof(*ix->state) + ix->nextents * sizeof(*ix->extent) +
-		ix->nfacts * sizeof(*ix->fact);
+		ix->nfacts * sizeof(*ix->fact) + ix->npads * sizeof(*ix->pad);
 
 	if (ix->memory_limit && ix->arena.total + arrays > ix->memory_limit)
 		ix->arena.limited = true;
@@ -362,6 +363,20 @@ int ck_index_add_fact(struct ck_index *ix, struct ckpt_err *err, const char *key
 		return no_memory(ix, "a fact", err);
 	ix->nfacts++;
 	return 0;
+}
+
+int ck_index_add_pad(struct ck_index *ix, const struct ck_pad *pad, struct ckpt_err *err)
+{
+	int rc;
+
+	if (!pad->bytes)
+		return 0;
+	if (over_limit(ix))
+		return no_memory(ix, "padding", err);
+	rc = ck_grow(&ix->pad, &ix->pad_cap, ix->npads + 1, sizeof(*pad), err);
+	if (!rc)
+		ix->pad[ix->npads++] = *pad;
+	return rc;
 }
 
 const char *ck_index_fact(const struct ck_index *ix, const char *key)

@@ -90,6 +90,13 @@ struct ck_tensor {
 	uint8_t role;		/* enum ckpt_role */
 };
 
+/* Bytes of a stored run that belong to no element.  The writer had put zeros there. */
+struct ck_pad {
+	uint64_t off, bytes;
+	uint32_t source;
+	const char *state;	/* whose it is: a constant */
+};
+
 struct ck_fact {
 	const char *key, *value;
 };
@@ -110,6 +117,8 @@ struct ck_index {
 	uint64_t nextents, extent_cap;
 	struct ck_fact *fact;
 	uint64_t nfacts, fact_cap;
+	struct ck_pad *pad;
+	uint64_t npads, pad_cap;
 	struct ck_map by_name;		/* name -> tensor */
 	uint32_t open_state;		/* between state_begin and state_end */
 	/* What the step is; strings in the arena, NULL = unknown. */
@@ -174,6 +183,8 @@ uint64_t ck_index_extent_at(const struct ck_index *ix, const struct ck_state *st
 /* key and value are copied; "%s"-style value. */
 int ck_index_add_fact(struct ck_index *ix, struct ckpt_err *err, const char *key,
 		      const char *fmt, ...) CK_PRINTF(4, 5);
+/* Declare padding, so that it can be looked at (verify --full). */
+int ck_index_add_pad(struct ck_index *ix, const struct ck_pad *pad, struct ckpt_err *err);
 /* NULL if there is none. */
 const char *ck_index_fact(const struct ck_index *ix, const char *key);
 

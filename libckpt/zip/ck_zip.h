@@ -21,6 +21,7 @@ struct ck_zip_entry {
 	uint64_t packed;	/* bytes in the archive */
 	uint64_t bytes;		/* bytes of content */
 	uint64_t header;	/* offset of the local header */
+	uint64_t central;	/* of the entry in the directory */
 	bool symlink;		/* marked as a link by a Unix tool; its bytes are data */
 };
 

@@ -251,6 +251,7 @@ static int entry_parse(struct ck_zip *zip, struct ck_cur *c, struct ck_zip_entry
 	e->packed = ck_le32(b + 20);
 	e->bytes = ck_le32(b + 24);
 	e->header = ck_le32(b + 42);
+	e->central = at;
 	e->name_len = ck_le16(b + 28);
 	e->symlink = b[5] == 3 && (ck_le32(b + 38) >> 16 & 0170000) == 0120000;
 	if (ck_cur_take(c, e->name_len, &name, NULL) ||

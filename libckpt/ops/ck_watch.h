@@ -1,0 +1,35 @@
+/*
+ * ck_watch.h -- what is compared while files are read as a whole: masters with weights, copies
+ * with each other, padding with zeros; every element of them.
+ *
+ * A master is met where its bytes are read anyway; only its weight is fetched in addition.  What
+ * is stored in a way that cannot be compared in passing (deflated, big-endian, strided) is read
+ * once more at the end.
+ */
+#ifndef CK_WATCH_H
+#define CK_WATCH_H
+
+#include "libckpt/ops/ck_ckpt.h"
+
+struct ck_watch;
+
+struct ck_watch_counts {
+	uint64_t elements;	/* masters compared with weights */
+	uint64_t copies;	/* elements of further copies */
+	uint64_t pad_bytes;
+};
+
+/* Work space for 'threads'; without 'compare' only padding is looked at. */
+int ck_watch_new(struct ckpt *ck, uint32_t threads, bool compare, struct ck_watch **out,
+		 struct ckpt_err *err);
+/* Bytes [off, off + n) of a file of the index, once each, by thread number 'worker'. */
+int ck_watch_bytes(struct ck_watch *w, uint32_t worker, uint32_t source, uint64_t off,
+		   const void *p, uint64_t n, struct ckpt_err *err);
+/* What could not be compared in passing. */
+int ck_watch_rest(struct ck_watch *w, uint32_t threads, const volatile int *cancel,
+		  struct ckpt_err *err);
+/* Findings go to the checkpoint. */
+void ck_watch_tell(struct ck_watch *w, struct ck_watch_counts *counts_out);
+void ck_watch_free(struct ck_watch *w);
+
+#endif

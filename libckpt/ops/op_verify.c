@@ -1,0 +1,151 @@
+/*
+ * op_verify.c -- `verify`: is everything there, does it belong together, is every byte what was
+ * written?  Writes nothing but a manifest, if asked.
+ */
+#include <string.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/ops/ck_agree.h"
+#include "libckpt/ops/ck_buffers.h"
+#include "libckpt/ops/ck_manifest.h"
+
+struct verifying {
+	struct ckpt *ck;
+	struct ckpt_run_opts run;
+	unsigned flags;
+	struct ck_folder folder;
+	struct ck_manifest manifest;
+	struct ck_scan scan;
+	struct ck_watch *watch;
+	struct ckpt_verified out;
+};
+
+static bool is_whole(const struct verifying *v)
+{
+	return !ck_findings_worst(&v->ck->findings, CKPT_ERROR);
+}
+
+static bool is_full(const struct verifying *v)
+{
+	return v->flags & CKPT_VERIFY_FULL;
+}
+
+static int read_manifest(struct verifying *v, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	if (v->flags & CKPT_VERIFY_FORCE)
+		return 0;
+	rc = ck_manifest_read(&v->manifest, v->folder.manifest, &v->ck->limits, err);
+	if (rc == -CKPT_E_CORRUPT || rc == -CKPT_E_LIMIT) {
+		ck_findings_add(&v->ck->findings, CK_FINDING_MANIFEST_DAMAGED,
+				v->folder.manifest, "%s", err->msg);
+		ck_err_clear(err);
+		v->manifest.n = 0;
+		v->manifest.there = false;
+		rc = 0;
+	}
+	v->out.manifest = v->manifest.there;
+	return rc;
+}
+
+static int list(struct verifying *v, struct ckpt_err *err)
+{
+	int rc = ck_folder_list(&v->folder, v->ck, err);
+
+	if (rc)
+		return rc;
+	if (strlen(v->folder.manifest) < sizeof(v->out.manifest_path))
+		memcpy(v->out.manifest_path, v->folder.manifest, strlen(v->folder.manifest));
+	v->out.files = v->folder.n;
+	for (uint64_t i = 0; i < v->folder.n; i++)
+		v->out.file_bytes += v->folder.file[i].bytes;
+	return read_manifest(v, err);
+}
+
+/* Ends only: the metadata is in memory, and no bulk data is read. */
+static int compare_ends(struct verifying *v, struct ckpt_err *err)
+{
+	int rc;
+
+	if (!v->out.agreed)
+		return 0;
+	rc = ck_agree(v->ck, v->run.threads, err);
+	return rc ? rc : ck_buffers_compare(v->ck, err);
+}
+
+static int read_all(struct verifying *v, struct ckpt_err *err)
+{
+	const bool hash = v->manifest.there || (v->flags & CKPT_VERIFY_WRITE_MANIFEST);
+	struct ck_watch_counts counts = { 0 };
+	int rc = ck_watch_new(v->ck, v->run.threads, v->out.agreed, &v->watch, err);
+
+	if (!rc)
+		rc = ck_scan_read(&v->scan, v->watch, hash, err);
+	if (!rc)
+		rc = ck_watch_rest(v->watch, v->run.threads, v->run.cancel, err);
+	if (rc)
+		return rc;
+	ck_watch_tell(v->watch, &counts);
+	v->out.read_bytes = v->scan.counts.read_bytes;
+	v->out.checksums = v->scan.counts.members;
+	v->out.unsummed = v->scan.counts.unsummed;
+	v->out.elements = counts.elements;
+	v->out.copies = counts.copies;
+	v->out.pad_bytes = counts.pad_bytes;
+	return 0;
+}
+
+/* Whatever is wrong must not become what the manifest says. */
+static int write_manifest(struct verifying *v, struct ckpt_err *err)
+{
+	const struct ckpt_digest_opts opts = { .size = sizeof(opts), .run = &v->run };
+	struct ckpt_digests digests = { 0 };
+	int rc = 0;
+
+	if (!(v->flags & CKPT_VERIFY_WRITE_MANIFEST) || !is_whole(v))
+		return 0;
+	if (v->ck->ix.nstates)
+		rc = ck_digest(v->ck, &opts, &digests, err);
+	if (!rc)
+		rc = ck_manifest_write(v->folder.manifest, &v->scan, &digests, v->run.sync, err);
+	ckpt_digests_free(&digests);
+	if (!rc)
+		v->out.manifest = 2;
+	return rc;
+}
+
+static int verify(struct verifying *v, struct ckpt_err *err)
+{
+	int rc = list(v, err);
+
+	v->out.agreed = is_whole(v);
+	if (!rc)
+		rc = ck_scan_look(&v->scan, v->ck, &v->folder, &v->run, is_full(v), err);
+	if (!rc)
+		rc = is_full(v) ? read_all(v, err) : compare_ends(v, err);
+	if (!rc && v->manifest.there)
+		rc = ck_manifest_compare(&v->manifest, &v->folder, &v->scan, is_full(v), err);
+	return rc ? rc : write_manifest(v, err);
+}
+
+int ck_verify(struct ckpt *ck, const struct ckpt_verify_opts *opts, struct ckpt_verified *out,
+	      struct ckpt_err *err)
+{
+	struct verifying v = { .ck = ck, .flags = opts->flags };
+	struct ckpt_err own = { 0 };	/* what is settled must not be lost where none is given */
+	int rc;
+
+	if (v.flags & CKPT_VERIFY_WRITE_MANIFEST)
+		v.flags |= CKPT_VERIFY_FULL;
+	ck_run_opts_fill(opts->run, &v.run);
+	rc = verify(&v, err ? err : &own);
+	ck_watch_free(v.watch);
+	ck_scan_release(&v.scan);
+	ck_manifest_release(&v.manifest);
+	ck_folder_release(&v.folder);
+	if (!rc)
+		*out = v.out;
+	return rc;
+}

@@ -1,0 +1,223 @@
+/*
+ * test_verify.c -- verify: every fixture is whole, and no flipped bit goes unseen.
+ *
+ * If this fails, a user is told that a damaged checkpoint is whole, deletes the good ones, and
+ * learns of it weeks later; or is told that a whole one is damaged, and throws it away.
+ *
+ * The flips are in every 7th byte of a file, so over the entries of an archive they meet every
+ * field.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/ops/ck_ckpt.h"
+#include "tests/lib/t_damage.h"
+#include "tests/lib/t_dir.h"
+#include "tests/lib/t_step.h"
+
+#define MANIFEST "zckpt-manifest.json"
+
+static char *root_of(const char *name)
+{
+	const char *root = getenv("ZCKPT_FIXTURES");
+
+	return t_fmt("%s/deepspeed/%s", root && *root ? root : "build/fixtures", name);
+}
+
+/* Verifies; the errors and warnings found, or -1 with 'err' if it cannot be opened. */
+static int verify(const char *path, unsigned flags, uint32_t threads, struct ckpt **ck_out,
+		  struct ckpt_verified *v, struct ckpt_err *err)
+{
+	const struct ckpt_run_opts run = {
+		.size = sizeof(run), .threads = threads, .sync = CKPT_SYNC_NONE,
+	};
+	const struct ckpt_verify_opts opts = { sizeof(opts), &run, flags };
+	int n = 0;
+
+	memset(err, 0, sizeof(*err));
+	if (ckpt_open(&path, 1, NULL, ck_out, err))
+		return -1;
+	if (ckpt_verify(*ck_out, &opts, v, err)) {
+		fprintf(stderr, "%s: %s: %s\n", path, err->where, err->msg);
+		fail();
+	}
+	for (uint64_t i = 0; i < (*ck_out)->findings.n; i++)
+		n += (*ck_out)->findings.list[i].severity > CKPT_INFO;
+	return n;
+}
+
+/* Whether anything at all is said about what lies at 'path'. */
+static int is_seen(const char *path, unsigned flags)
+{
+	struct ckpt_verified v;
+	struct ckpt_finding f;
+	struct ckpt_err err;
+	struct ckpt *ck;
+	const int n = verify(path, flags, 1, &ck, &v, &err);
+
+	if (n < 0)
+		return ckpt_verify_open_finding(&err, &f) || err.code != CKPT_OK;
+	ckpt_close(ck);
+	return n > 0;
+}
+
+/* -------------------------------------------------------------------- fixtures */
+
+/* What may be said of a whole fixture besides notes. */
+static int is_fair(const struct ckpt_finding *f)
+{
+	return f->severity == CKPT_INFO || !strcmp(f->id, "NOT_IN_CHECKPOINT") ||
+	       !strcmp(f->id, "LATEST_ABSENT") || !strcmp(f->id, "ALIAS_DOUBTFUL");
+}
+
+static int judge(const char *path, unsigned flags, uint64_t *read_out)
+{
+	struct ckpt_verified v = { 0 };
+	struct ckpt_err err;
+	struct ckpt *ck;
+	int bad = 0;
+
+	if (verify(path, flags, 2, &ck, &v, &err) < 0) {
+		if (err.code != CKPT_E_LAYOUT)
+			print_error("%s: %s: %s\n", path, err.where, err.msg);
+		return err.code == CKPT_E_LAYOUT ? -1 : 1;
+	}
+	for (uint64_t i = 0; i < ck->findings.n; i++) {
+		const struct ckpt_finding *f = &ck->findings.list[i];
+
+		if (is_fair(f))
+			continue;
+		bad++;
+		print_error("%s: %s: %s: %s\n", path, f->id, f->where, f->text);
+	}
+	if (flags && v.read_bytes < v.file_bytes && !strstr(path, "oddtag"))
+		*read_out = v.read_bytes;
+	ckpt_close(ck);
+	return bad;
+}
+
+static void every_fixture_is_whole(void **state)
+{
+	char *dir = root_of(""), **names = t_dir_list(dir, NULL);
+	int whole = 0, refused = 0, bad = 0;
+	uint64_t less = 0;
+
+	(void)state;
+	for (size_t i = 0; names[i]; i++) {
+		char *path = t_fmt("%s%s/ckpt", dir, names[i]);
+
+		if (t_is_dir(path)) {
+			const int quick = judge(path, 0, &less);
+			const int full = judge(path, CKPT_VERIFY_FULL, &less);
+
+			refused += full < 0;
+			whole += !quick && !full;
+			bad += quick > 0 || full > 0;
+		}
+		free(path);
+	}
+	print_message("%d whole, %d of a layout that is refused\n", whole, refused);
+	assert_int_equal(bad, 0);
+	assert_true(whole >= 150);
+	assert_true(refused <= 8);
+	assert_int_equal(less, 0);	/* --full reads every byte */
+	t_list_free(names);
+	free(dir);
+}
+
+/* ----------------------------------------------------------------------- flips */
+
+/* The first file of a step whose name has 'part'. */
+static char *file_with(const char *dir, const char *part)
+{
+	char **names = t_dir_list(dir, NULL), *path = NULL;
+
+	for (size_t i = 0; names[i] && !path; i++)
+		if (strstr(names[i], part))
+			path = t_fmt("%s/%s", dir, names[i]);
+	t_list_free(names);
+	if (!path)
+		t_die("%s holds no %s", dir, part);
+	return path;
+}
+
+struct flips {
+	uint64_t made, unseen;
+	char places[512];
+};
+
+/* One bit of every 'step'th byte; the file is as it was afterwards. */
+static void flip_all(const char *ckpt, const char *file, unsigned flags, size_t step,
+		     struct flips *out)
+{
+	size_t n;
+	uint8_t *b = t_file_read(file, &n);
+
+	memset(out, 0, sizeof(*out));
+	for (size_t i = 0; i < n; i += step) {
+		const uint8_t mask = (uint8_t)(1u << (i * 5 % 8));
+
+		b[i] ^= mask;
+		t_file_write(file, b, n);
+		b[i] ^= mask;
+		out->made++;
+		if (is_seen(ckpt, flags))
+			continue;
+		snprintf(out->places + strlen(out->places),
+			 sizeof(out->places) - strlen(out->places), " %zu.%02x", i, mask);
+		out->unseen++;
+	}
+	t_file_write(file, b, n);
+	free(b);
+}
+
+static void flips_in(const char *fixture, const char *part, size_t step, uint64_t most_unseen)
+{
+	char *dir = t_step_copy(fixture), *ckpt = t_fmt("%s/ckpt", dir);
+	char *tag = t_fmt("%s/global_step3", ckpt), *file = file_with(tag, part);
+	struct ckpt_verified v;
+	struct ckpt_err err;
+	struct ckpt *ck;
+	struct flips f;
+
+	flip_all(ckpt, file, CKPT_VERIFY_FULL, step, &f);
+	print_message("%s %s: %llu flips, %llu unseen without a manifest:%s\n", fixture, part,
+		      (unsigned long long)f.made, (unsigned long long)f.unseen, f.places);
+	assert_true(f.unseen <= most_unseen);
+	assert_int_equal(verify(ckpt, CKPT_VERIFY_WRITE_MANIFEST, 1, &ck, &v, &err), 0);
+	assert_int_equal(v.manifest, 2);
+	ckpt_close(ck);
+	flip_all(ckpt, file, CKPT_VERIFY_FULL, step * 3, &f);
+	print_message("%s %s: %llu flips, %llu unseen with a manifest:%s\n", fixture, part,
+		      (unsigned long long)f.made, (unsigned long long)f.unseen, f.places);
+	assert_true(f.made && !f.unseen);
+	t_dir_remove(dir);
+	free(file);
+	free(tag);
+	free(ckpt);
+	free(dir);
+}
+
+static void no_flip_in_an_archive_goes_unseen(void **state)
+{
+	(void)state;
+	flips_in("ds0.19.8-z2-bf16-w3", "zero_pp_rank_2_", 7, 0);
+	flips_in("ds0.19.8-z3-bf16-w2", "zero_pp_rank_1_mp_rank_00_model", 7, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_fixture_is_whole),
+		cmocka_unit_test(no_flip_in_an_archive_goes_unseen),
+	};
+
+	t_dir_in_memory();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,304 @@
+/* cmd_verify.c -- `zckpt verify`: is a checkpoint whole? */
+#include <inttypes.h>
+#include <string.h>
+
+#include "cli.h"
+
+#define AT(field) offsetof(struct args, field)
+
+static const struct opt own[] = {
+	{ "full", 0, OPT_FLAG, AT(full), NULL,
+	  "read every byte, compare every element and copy", 0 },
+	{ "write-manifest", 0, OPT_FLAG, AT(write_manifest), NULL,
+	  "--full, then write sizes and hashes beside the files", 0 },
+	{ "force", 0, OPT_FLAG, AT(force), NULL,
+	  "do not compare with the manifest that is there; replace it", 0 },
+	{ "expect-finding", 0, OPT_COMMAS, AT(expect_finding), "ID",
+	  "exit 0 only if these findings are met and no others", 0 },
+	{ "strict", 0, OPT_FLAG, AT(strict), NULL, "warnings count as errors", 0 },
+	{ "sync", 0, OPT_CHOICE, AT(sync), "data|full|none",
+	  "what of the manifest is synced", 0 },
+	{ 0 },
+};
+
+/* Where findings come from: the checkpoint, or the one that kept it from being opened. */
+struct answer {
+	const struct args *args;
+	struct ckpt *ck;
+	struct ckpt_finding lone;
+	struct ckpt_verified v;
+};
+
+static int get(const struct answer *a, uint64_t i, struct ckpt_finding *out)
+{
+	if (a->ck)
+		return !ckpt_finding_get(a->ck, i, out, NULL);
+	*out = a->lone;
+	return !i;
+}
+
+static uint64_t count(const struct answer *a, enum ckpt_severity severity)
+{
+	struct ckpt_finding f;
+	uint64_t n = 0;
+
+	for (uint64_t i = 0; get(a, i, &f); i++)
+		n += f.severity == severity;
+	return n;
+}
+
+/* ---------------------------------------------------------------- the answer */
+
+static int is_expected(const struct args *args, const char *id)
+{
+	for (size_t i = 0; i < args->expect_finding.n; i++)
+		if (!strcmp(args->expect_finding.list[i], id))
+			return 1;
+	return 0;
+}
+
+static int is_met(const struct answer *a, const char *id)
+{
+	struct ckpt_finding f;
+
+	for (uint64_t i = 0; get(a, i, &f); i++)
+		if (!strcmp(f.id, id))
+			return 1;
+	return 0;
+}
+
+static int expectation(const struct answer *a)
+{
+	struct ckpt_finding f;
+	int status = EXIT_DONE;
+
+	for (size_t i = 0; i < a->args->expect_finding.n; i++) {
+		const char *id = a->args->expect_finding.list[i];
+
+		if (is_met(a, id))
+			continue;
+		cli_say("expected, and not found: %s", id);
+		status = EXIT_NO;
+	}
+	for (uint64_t i = 0; get(a, i, &f); i++) {
+		if (f.severity == CKPT_INFO || is_expected(a->args, f.id))
+			continue;
+		cli_say("found, and not expected: %s", f.id);
+		return EXIT_NO;
+	}
+	return status;
+}
+
+static int status_of(const struct answer *a)
+{
+	if (a->args->expect_finding.n)
+		return expectation(a);
+	if (count(a, CKPT_ERROR))
+		return EXIT_NO;
+	return a->args->strict && count(a, CKPT_WARN) ? EXIT_NO : EXIT_DONE;
+}
+
+/* ---------------------------------------------------------------- telling */
+
+static const char *many(uint64_t n, const char *what)
+{
+	return cli_format("%s %s%s", out_count(n), what, n == 1 ? "" : "s");
+}
+
+static void print_counts(const struct ckpt_verified *v, int full)
+{
+	printf("  %s, %s", many(v->files, "file"), out_size(v->file_bytes));
+	if (!full) {
+		printf("; structure, lengths%s\n",
+		       v->agreed ? ", ends of masters and weights" : "");
+		return;
+	}
+	printf("; %s read\n", out_size(v->read_bytes));
+	printf("  %s compared", many(v->checksums, "checksum"));
+	if (v->unsummed)
+		printf(" (%s without)", many(v->unsummed, "member"));
+	printf("\n");
+	if (v->agreed)
+		printf("  %s of masters held against weights, %s of copies\n",
+		       many(v->elements, "element"), many(v->copies, "element"));
+	if (v->pad_bytes)
+		printf("  %s of padding\n", out_size(v->pad_bytes));
+}
+
+static void print(const struct answer *a)
+{
+	const uint64_t errors = count(a, CKPT_ERROR), warnings = count(a, CKPT_WARN);
+	const int full = a->args->full || a->args->write_manifest;
+
+	printf("%s%s", errors ? "not whole" : "whole", errors || warnings ? ": " : "\n");
+	if (errors)
+		printf("%s%s", many(errors, "error"), warnings ? ", " : "\n");
+	if (warnings)
+		printf("%s\n", many(warnings, "warning"));
+	if (!a->ck)
+		return;
+	print_counts(&a->v, full);
+	if (!a->v.agreed)
+		printf("  masters and weights were not compared\n");
+	if (a->v.manifest)
+		printf("  manifest %s: %s\n", a->v.manifest == 2 ? "written" : "compared",
+		       out_name(a->v.manifest_path));
+}
+
+static void print_findings(struct json *json, const struct answer *a)
+{
+	struct ckpt_finding f;
+
+	json_open(json, "findings", '[');
+	for (uint64_t i = 0; get(a, i, &f); i++) {
+		json_open(json, NULL, '{');
+		json_text(json, "id", f.id);
+		json_text(json, "severity", out_severity(f.severity));
+		json_text(json, "where", f.where);
+		json_text(json, "text", f.text);
+		json_close(json, '}');
+	}
+	json_close(json, ']');
+}
+
+static void print_json(const struct answer *a, int status)
+{
+	static const char *const manifests[] = { "none", "compared", "written" };
+	const struct ckpt_verified *v = &a->v;
+	struct ckpt_info info = { .path = a->args->rest.list[0], .format = "" };
+	struct json json;
+
+	if (a->ck)
+		ckpt_info_get(a->ck, &info);
+	json_begin(&json, stdout, "verify");
+	json_text(&json, "path", info.path);
+	json_text(&json, "format", info.format);
+	json_bool(&json, "ok", status == EXIT_DONE);
+	json_bool(&json, "full", a->args->full || a->args->write_manifest);
+	json_uint(&json, "errors", count(a, CKPT_ERROR));
+	json_uint(&json, "warnings", count(a, CKPT_WARN));
+	json_uint(&json, "files", v->files);
+	json_uint(&json, "file_bytes", v->file_bytes);
+	json_text(&json, "manifest", manifests[v->manifest]);
+	json_bool(&json, "agreed", v->agreed);
+	json_uint(&json, "read_bytes", v->read_bytes);
+	json_uint(&json, "checksums", v->checksums);
+	json_uint(&json, "unsummed", v->unsummed);
+	json_uint(&json, "elements", v->elements);
+	json_uint(&json, "copies", v->copies);
+	json_uint(&json, "pad_bytes", v->pad_bytes);
+	print_findings(&json, a);
+	json_close(&json, '}');
+}
+
+/* Returns the exit status. */
+static int tell(const struct answer *a)
+{
+	const struct args *args = a->args;
+	int status;
+
+	if (a->ck)
+		out_findings(a->ck, 0, args->verbose ? CKPT_INFO : CKPT_WARN, args->verbose);
+	else
+		cli_say("%s: %s: %s%s%s", out_severity(a->lone.severity), a->lone.id,
+			out_name(a->lone.where), a->lone.where[0] ? ": " : "",
+			out_name(a->lone.text));
+	status = status_of(a);
+	if (args->write_manifest && a->v.manifest != 2)
+		cli_say("no manifest is written: what is wrong must not become what is right");
+	if (args->json)
+		print_json(a, status);
+	else if (!args->quiet)
+		print(a);
+	return status;
+}
+
+/* ---------------------------------------------------------------- running */
+
+static int look(struct answer *a)
+{
+	const struct args *args = a->args;
+	struct ckpt_verify_opts opts = {
+		.size = sizeof(opts),
+		.flags = (args->full ? CKPT_VERIFY_FULL : 0) |
+			 (args->write_manifest ? CKPT_VERIFY_WRITE_MANIFEST : 0) |
+			 (args->force ? CKPT_VERIFY_FORCE : 0),
+	};
+	struct progress progress;
+	struct ckpt_run_opts run;
+	struct ckpt_err err = { 0 };
+	int rc;
+
+	progress_begin(&progress, args);
+	cli_run_opts(args, &progress, &run);
+	opts.run = &run;
+	rc = ckpt_verify(a->ck, &opts, &a->v, &err);
+	progress_end(&progress);
+	return rc ? cli_fail(args->json ? "verify" : NULL, a->ck, &err) : 0;
+}
+
+/* An answer about the checkpoint, also where it cannot even be opened. */
+static int open_it(struct answer *a, struct ckpt_err *err)
+{
+	const struct args *args = a->args;
+	struct ckpt_open_opts opts = {
+		.size = sizeof(opts), .tag = args->tag, .threads = (uint32_t)args->threads,
+		.as_warning = args->as_warning.list,
+	};
+	const char *lone = cli_lone_shard(args->rest.list[0]);
+	int status = 0;
+
+	if (ckpt_open(args->rest.list, args->rest.n, &opts, &a->ck, err)) {
+		a->ck = NULL;
+		if (!ckpt_verify_open_finding(err, &a->lone))
+			status = cli_fail(args->json ? "verify" : NULL, NULL, err);
+	}
+	if (lone)
+		cli_say("hint: %s", lone);
+	return status;
+}
+
+static int check_names(const struct args *args)
+{
+	for (size_t i = 0; i < args->expect_finding.n; i++)
+		if (!ckpt_finding_known(args->expect_finding.list[i]))
+			return cli_wrong(&cmd_verify, "--expect-finding: %s is no finding",
+					 out_name(args->expect_finding.list[i]));
+	if (args->force && !args->write_manifest)
+		return cli_wrong(&cmd_verify, "--force goes with --write-manifest");
+	return 0;
+}
+
+static int run(struct args *args, int argc, char **argv)
+{
+	struct answer a = { .args = args };
+	struct ckpt_err err = { 0 };
+	int status;
+
+	(void)argc;
+	(void)argv;
+	if (!args->rest.n)
+		return cli_wrong(&cmd_verify, "verify needs a checkpoint");
+	status = check_names(args);
+	if (!status)
+		status = open_it(&a, &err);
+	if (!status && a.ck)
+		status = look(&a);
+	if (!status)
+		status = tell(&a);
+	ckpt_close(a.ck);
+	return status;
+}
+
+const struct command cmd_verify = {
+	.name = "verify",
+	.run = run,
+	.gist = "is a checkpoint whole, and does it belong together?",
+	.synopsis = "SRC...",
+	.about = "Looks for what is missing, damaged, mixed up or stale, and names it. Without "
+		 "--full no tensor is read but the ends of masters and weights; with it every byte "
+		 "is. A manifest beside the files is compared with them. Exit 0: whole; 1: not.",
+	.notes = "docs/findings.md explains each finding. zckpt verify --full --write-manifest "
+		 "RUN, once, lets every later verify see any change.",
+	.tables = { own, opts_source, opts_run, opts_talk, NULL },
+};
