@@ -7,7 +7,8 @@
  *
  * Each case first converts the copy before it is damaged, which must succeed: so
  * it is the damage that is refused. Then: the exit code, one of the findings on
- * stderr, the name of the place, and no output and no partial output left. */
+ * stderr, the name of the place, and no output and no partial output left.
+ * verify is asked three times: quick, --full, and with a manifest from before. */
 #define _GNU_SOURCE
 #include "tests/lib/t_damage.h"
 #include "tests/lib/t_dir.h"
@@ -281,6 +282,53 @@ static void flip_weight(const struct copy *k)
 	flip_value("ds0.19.8-z2-bf16-w2", "emb.weight|weight", model(k->tag_dir, 0));
 }
 
+/* The sign of element 'elem' of NAME|STATE, of which quick looks at the ends only. */
+static void flip_inside(const char *fixture, const char *key, size_t elem, char *path)
+{
+	char *truth_path = t_fmt("%s/%s/truth.safetensors", fixtures, fixture);
+	struct t_st truth;
+	const struct t_st_tensor *t;
+	long at;
+
+	if (t_st_open(&truth, truth_path) < 0)
+		t_die("%s: %s", truth_path, truth.err);
+	t = t_st_find(&truth, key);
+	if (!t || elem >= t->nbytes / t_st_itemsize(t->dtype))
+		t_die("%s has no such %s", truth_path, key);
+	at = t_damage_find(path, t->data, 64, 0);
+	if (at < 0)
+		t_die("%s does not hold the first elements of %s", path, key);
+	t_damage_flip(path, (size_t)at + (elem + 1) * t_st_itemsize(t->dtype) - 1, 0x80);
+	t_st_close(&truth);
+	free(truth_path);
+	free(path);
+}
+
+static void flip_moment(const struct copy *k)
+{
+	flip_inside("ds0.19.8-z2-bf16-w2", "emb.weight|exp_avg", 300, shard(k->tag_dir, 0));
+}
+
+static void flip_inner_weight(const struct copy *k)
+{
+	flip_inside("ds0.19.8-z2-bf16-w2", "emb.weight|weight", 300, model(k->tag_dir, 0));
+}
+
+static void flip_legacy_moment(const struct copy *k)
+{
+	flip_inside("ds0.19.8-z2-bf16-w2-legacy", "emb.weight|exp_avg", 300, shard(k->tag_dir, 0));
+}
+
+static void flip_legacy_master(const struct copy *k)
+{
+	flip_inside("ds0.19.8-z2-bf16-w2-legacy", "emb.weight|master", 300, shard(k->tag_dir, 0));
+}
+
+static void flip_z3_master(const struct copy *k)
+{
+	flip_inside("ds0.19.8-z3-bf16-w2", "emb.weight|master", 200, shard(k->tag_dir, 0));
+}
+
 static void foreign_file(const struct copy *k)
 {
 	char *path = t_fmt("%s/notes.txt", k->tag_dir);
@@ -292,98 +340,124 @@ static void foreign_file(const struct copy *k)
 static const char z2[] = "ds0.19.8-z2-bf16-w2", z3[] = "ds0.19.8-z3-bf16-w2";
 static const char tags2[] = "ds0.19.8-z2-bf16-w2-twotags";
 
+/* Without a manifest nobody can know: no checksum, and no second copy to compare with. */
+#define NOTHING ""
+#define HASH "MANIFEST_HASH_WRONG"
+#define AS_ABOVE NULL, NULL, NULL
+
 static const struct damage {
 	const char *name, *fixture;
 	void (*damage)(const struct copy *);
 	int exit;
 	const char *findings;	/* one of them, separated by | */
 	const char *place;	/* must stand on stderr too */
+	/*
+	 * What verify finds: NULL as above, NOTHING where nothing in the files can tell; with a
+	 * manifest, --full.
+	 */
+	const char *quick, *full, *manifest;
 } table[] = {
 	{ "the first shard is missing, stage 2", "ds0.19.8-z2-bf16-w4", no_shard_0,
-	  3, "RANK_FILE_MISSING", "zero_pp_rank_0" },
+	  3, "RANK_FILE_MISSING", "zero_pp_rank_0", AS_ABOVE },
 	{ "a middle shard is missing, stage 2", "ds0.19.8-z2-bf16-w4", no_shard_2,
-	  3, "RANK_FILE_MISSING", "zero_pp_rank_2" },
+	  3, "RANK_FILE_MISSING", "zero_pp_rank_2", AS_ABOVE },
 	{ "the last shard is missing, stage 2", "ds0.19.8-z2-bf16-w4", no_shard_3,
-	  3, "RANK_FILE_MISSING", "zero_pp_rank_3" },
+	  3, "RANK_FILE_MISSING", "zero_pp_rank_3", AS_ABOVE },
 	{ "a middle shard is missing, stage 3", "ds0.19.8-z3-bf16-w3", no_shard_1,
-	  3, "RANK_FILE_MISSING", "zero_pp_rank_1" },
+	  3, "RANK_FILE_MISSING", "zero_pp_rank_1", AS_ABOVE },
 	{ "the last shard is missing, stage 3", "ds0.19.8-z3-bf16-w3", no_shard_2,
-	  3, "RANK_FILE_MISSING", "zero_pp_rank_2" },
+	  3, "RANK_FILE_MISSING", "zero_pp_rank_2", AS_ABOVE },
 	{ "the last shard is missing, BF16_Optimizer", "ds0.19.8-z1-bf16-w4-bf16opt",
-	  no_shard_3, 3, "RANK_FILE_MISSING", "zero_pp_rank_3" },
+	  no_shard_3, 3, "RANK_FILE_MISSING", "zero_pp_rank_3", AS_ABOVE },
 	{ "all shards are missing, stage 3", z3, no_shards,
-	  3, "RANK_FILE_MISSING", NULL },
+	  3, "RANK_FILE_MISSING", NULL, AS_ABOVE },
 	{ "the model file is missing, stage 2", z2, no_model_0,
-	  3, "MODEL_FILE_MISSING", "model_states" },
+	  3, "MODEL_FILE_MISSING", "model_states", AS_ABOVE },
 	{ "the first model file is missing, stage 3", z3, no_model_0,
-	  3, "MODEL_FILE_MISSING", "zero_pp_rank_0" },
+	  3, "MODEL_FILE_MISSING", "zero_pp_rank_0", AS_ABOVE },
 	{ "the second model file is missing, stage 3", z3, no_model_1,
-	  3, "MODEL_FILE_MISSING", "zero_pp_rank_1" },
+	  3, "MODEL_FILE_MISSING", "zero_pp_rank_1", AS_ABOVE },
 	{ "a shard of another world lies beside, stage 2", z2, stale_z2,
-	  3, "RANK_FILE_EXTRA", "zero_pp_rank_2" },
+	  3, "RANK_FILE_EXTRA", "zero_pp_rank_2", AS_ABOVE },
 	{ "a shard of another world lies beside, stage 3", z3, stale_z3,
-	  3, "RANK_FILE_EXTRA", "zero_pp_rank_2" },
+	  3, "RANK_FILE_EXTRA", "zero_pp_rank_2", AS_ABOVE },
 	{ "two shards are swapped, stage 2", z2, swap_shards,
-	  3, "RANK_FILE_SWAPPED", NULL },
+	  3, "RANK_FILE_SWAPPED", NULL, AS_ABOVE },
 	{ "two shards are swapped, stage 3", z3, swap_shards,
-	  3, "RANK_FILE_SWAPPED", NULL },
+	  3, "RANK_FILE_SWAPPED", NULL, AS_ABOVE },
 	{ "two model files are swapped, stage 3", z3, swap_models,
-	  3, "RANK_FILE_SWAPPED", NULL },
+	  3, "RANK_FILE_SWAPPED", NULL, AS_ABOVE },
 	{ "two shards that bear no name are swapped", "ds0.6.7-z2-bf16-w2",
 	  swap_shards, 3, "RANK_FILE_SWAPPED|MASTER_WEIGHT_MISMATCH|LENGTH_WRONG",
-	  NULL },
+	  NULL, AS_ABOVE },
 	{ "two legacy-stream shards are swapped", "ds0.19.8-z2-bf16-w2-legacy",
 	  swap_shards, 3, "RANK_FILE_SWAPPED|MASTER_WEIGHT_MISMATCH|LENGTH_WRONG",
-	  NULL },
+	  NULL, AS_ABOVE },
 	{ "one shard stands for both ranks, stage 2", z2, twice_rank_0,
-	  3, "RANK_FILE_SWAPPED", "zero_pp_rank_1" },
+	  3, "RANK_FILE_SWAPPED", "zero_pp_rank_1", AS_ABOVE },
 	{ "one shard stands for both ranks, stage 3", z3, twice_rank_0,
-	  3, "RANK_FILE_SWAPPED", "zero_pp_rank_1" },
+	  3, "RANK_FILE_SWAPPED", "zero_pp_rank_1", AS_ABOVE },
 	{ "a shard comes from an earlier step", tags2, shard_of_step_2,
-	  3, "STEP_MIXED", NULL },
+	  3, "STEP_MIXED", NULL, AS_ABOVE },
 	{ "the model file comes from an earlier step", tags2, model_of_step_2,
-	  3, "STEP_MIXED|MASTER_WEIGHT_MISMATCH", NULL },
+	  3, "STEP_MIXED|MASTER_WEIGHT_MISMATCH", NULL, AS_ABOVE },
 	{ "a shard comes from before the first step, stage 3", z3, shard_of_step_0,
-	  3, "STEP_MIXED|RANKS_DISAGREE|LENGTH_WRONG", NULL },
+	  3, "STEP_MIXED|RANKS_DISAGREE|LENGTH_WRONG", NULL, AS_ABOVE },
 	{ "a model file comes from another world, stage 3", z3, model_of_world_3,
-	  3, "RANKS_DISAGREE|STEP_MIXED", NULL },
+	  3, "RANKS_DISAGREE|STEP_MIXED", NULL, AS_ABOVE },
 	{ "latest names a tag that is not there", z2, latest_lies,
-	  3, "LATEST_LIES", "global_step99" },
-	{ "latest is empty", z2, latest_empty, 3, "LATEST_LIES", NULL },
+	  3, "LATEST_LIES", "global_step99", AS_ABOVE },
+	{ "latest is empty", z2, latest_empty, 3, "LATEST_LIES", NULL,
+	  AS_ABOVE },
 	{ "a shard is cut in the middle", z2, half_shard,
-	  3, "FILE_DAMAGED", "zero_pp_rank_1" },
+	  3, "FILE_DAMAGED", "zero_pp_rank_1", AS_ABOVE },
 	{ "a shard lacks its last byte", z3, shard_less_one_byte,
-	  3, "FILE_DAMAGED", "zero_pp_rank_1" },
+	  3, "FILE_DAMAGED", "zero_pp_rank_1", AS_ABOVE },
 	{ "a legacy-stream shard is cut", "ds0.19.8-z2-bf16-w2-legacy", half_shard,
-	  3, "FILE_DAMAGED", "zero_pp_rank_1" },
-	{ "a shard is empty", z2, empty_shard, 3, "FILE_DAMAGED", "zero_pp_rank_1" },
+	  3, "FILE_DAMAGED", "zero_pp_rank_1", AS_ABOVE },
+	{ "a shard is empty", z2, empty_shard, 3, "FILE_DAMAGED", "zero_pp_rank_1",
+	  AS_ABOVE },
 	{ "a model file is empty", z3, empty_model,
-	  3, "FILE_DAMAGED", "zero_pp_rank_0" },
+	  3, "FILE_DAMAGED", "zero_pp_rank_0", AS_ABOVE },
 	{ "a shard holds zeros", z2, zero_shard,
-	  3, "FILE_DAMAGED", "zero_pp_rank_0" },
+	  3, "FILE_DAMAGED", "zero_pp_rank_0", AS_ABOVE },
 	{ "a bit of a shard's pickle is flipped", z2, flip_shard_pickle,
-	  3, "FILE_DAMAGED", "zero_pp_rank_1" },
+	  3, "FILE_DAMAGED", "zero_pp_rank_1", AS_ABOVE },
 	{ "a bit of a model file's pickle is flipped", z3, flip_model_pickle,
-	  3, "FILE_DAMAGED", "zero_pp_rank_0" },
+	  3, "FILE_DAMAGED", "zero_pp_rank_0", AS_ABOVE },
 	{ "a shape is too wide, stage 2", z2, wider_shape,
-	  3, "LENGTH_WRONG", NULL },
+	  3, "LENGTH_WRONG", NULL, AS_ABOVE },
 	{ "a shape is too narrow, stage 2", z2, narrower_shape,
-	  3, "LENGTH_WRONG", NULL },
+	  3, "LENGTH_WRONG", NULL, AS_ABOVE },
 	{ "a shape is too wide, stage 3", z3, wider_shape,
-	  3, "LENGTH_WRONG|RANKS_DISAGREE", NULL },
+	  3, "LENGTH_WRONG|RANKS_DISAGREE", NULL, AS_ABOVE },
 	{ "ranks state other partition counts, stage 2", z2, other_partition_count,
-	  3, "RANKS_DISAGREE|RANK_FILE_MISSING", NULL },
+	  3, "RANKS_DISAGREE|RANK_FILE_MISSING", NULL, AS_ABOVE },
 	{ "ranks state other partition counts, stage 3", z3, other_partition_count,
-	  3, "RANKS_DISAGREE|RANK_FILE_MISSING", NULL },
+	  3, "RANKS_DISAGREE|RANK_FILE_MISSING", NULL, AS_ABOVE },
 	{ "a master does not round to its weight", z2, flip_master,
-	  3, "MASTER_WEIGHT_MISMATCH", "emb.weight" },
+	  3, "MASTER_WEIGHT_MISMATCH", "emb.weight", AS_ABOVE },
 	{ "a weight is not what its master rounds to", z2, flip_weight,
-	  3, "MASTER_WEIGHT_MISMATCH", "emb.weight" },
+	  3, "MASTER_WEIGHT_MISMATCH", "emb.weight", AS_ABOVE },
+	/* bytes that a conversion does not read, or only reads: verify --full looks at them */
+	{ "a moment has a flipped bit", z2, flip_moment, 0, NULL, NULL,
+	  NOTHING, "CRC_WRONG", HASH },
+	{ "the middle of a weight has a flipped bit", z2, flip_inner_weight, 0, NULL, NULL,
+	  NOTHING, "CRC_WRONG", HASH },
+	{ "the middle of a master has a flipped bit, stage 3", z3, flip_z3_master, 0, NULL, NULL,
+	  NOTHING, "CRC_WRONG", HASH },
+	{ "a master has a flipped bit, legacy stream", "ds0.19.8-z2-bf16-w2-legacy",
+	  flip_legacy_master, 0, NULL, NULL, NOTHING, "MASTER_WEIGHT_MISMATCH", HASH },
+	{ "a moment has a flipped bit, legacy stream", "ds0.19.8-z2-bf16-w2-legacy",
+	  flip_legacy_moment, 0, NULL, NULL, NOTHING, NOTHING, HASH },
 	/* no damage at all */
-	{ "latest ends with a newline", z2, latest_newline, 0, NULL, NULL },
-	{ "a foreign file lies beside", z2, foreign_file, 0, NULL, NULL },
+	{ "latest ends with a newline", z2, latest_newline, 0, NULL, NULL,
+	  AS_ABOVE },
+	{ "a foreign file lies beside", z2, foreign_file, 0, NULL, NULL,
+	  NOTHING, NOTHING, "MANIFEST_FILE_EXTRA" },
 	{ "the tag has brackets, a space and an umlaut",
-	  "ds0.19.8-z3-bf16-w2-oddtag", foreign_file, 0, NULL, NULL },
+	  "ds0.19.8-z3-bf16-w2-oddtag", foreign_file, 0, NULL, NULL,
+	  NOTHING, NOTHING, "MANIFEST_FILE_EXTRA" },
 };
 
 static int has_one_of(const char *text, const char *words)
@@ -430,11 +504,56 @@ static void convert(const struct copy *k, const char *out, struct t_run *run)
 	free(dst);
 }
 
+/*
+ * One cell: an exit status of 1 and one of the findings, or of 0 and none.  MANIFEST_FILE_EXTRA is
+ * a warning, so --strict.
+ */
+static int verify(const struct copy *k, const char *flag, const char *wanted, const char *what)
+{
+	struct t_run run;
+	int bad = 0;
+
+	t_run_zckpt(&run, "verify", "-q", "--strict", "--threads", "2", flag, k->root, NULL);
+	if (run.exit != (wanted[0] ? 1 : 0) || run.timed_out)
+		bad += printf("     verify, %s: exit %d signal %d\n", what, run.exit, run.signal);
+	if (wanted[0] && !has_one_of(run.err, wanted))
+		bad += printf("     verify, %s: stderr names no %s\n", what, wanted);
+	if (bad)
+		printf("     stderr: %s\n", run.err);
+	t_run_free(&run);
+	return bad != 0;
+}
+
+static const char *wanted(const struct damage *d, const char *cell)
+{
+	return cell ? cell : d->findings ? d->findings : NOTHING;
+}
+
+/* Damages it, and asks verify: quick, --full, and with the manifest that was there before. */
+static int verify_all(const struct damage *d, const struct copy *k, const char *spare)
+{
+	char *manifest = t_fmt("%s/zckpt-manifest.json", k->tag_dir);
+	struct t_run run;
+	int bad;
+
+	t_run_zckpt(&run, "verify", "-q", "--strict", "--write-manifest", k->root, NULL);
+	bad = run.exit ? printf("     no manifest: %s\n", run.err) : 0;
+	t_run_free(&run);
+	d->damage(k);
+	bad += verify(k, "--full", wanted(d, d->manifest), "with a manifest");
+	t_damage_rename(manifest, spare);
+	bad += verify(k, "--no-progress", wanted(d, d->quick), "quick");
+	bad += verify(k, "--full", wanted(d, d->full), "full");
+	free(manifest);
+	return bad;
+}
+
 static int test_one(const struct damage *d)
 {
 	static const struct damage sound = { .exit = 0 };
 	char *work = t_dir_new(), *out = t_fmt("%s/out", work);
 	char *src = t_fmt("%s/%s/ckpt", fixtures, d->fixture), *latest;
+	char *spare = t_fmt("%s/manifest", work);
 	struct copy k = { .root = t_fmt("%s/ckpt", work) };
 	struct t_run before, after;
 	size_t n;
@@ -453,7 +572,7 @@ static int test_one(const struct damage *d)
 	bad = failures(&sound, &before, out, "before the damage");
 	t_dir_remove(out);
 	t_dir_make(out);
-	d->damage(&k);
+	bad += verify_all(d, &k, spare);
 	convert(&k, out, &after);
 	bad += failures(d, &after, out, "after the damage");
 	printf("%s %s\n", bad ? "FAIL" : "ok  ", d->name);
@@ -464,6 +583,7 @@ static int test_one(const struct damage *d)
 	free(k.root);
 	free(k.tag_dir);
 	free(latest);
+	free(spare);
 	free(src);
 	free(out);
 	free(work);
