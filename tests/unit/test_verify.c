@@ -211,11 +211,149 @@ static void no_flip_in_an_archive_goes_unseen(void **state)
 	flips_in("ds0.19.8-z3-bf16-w2", "zero_pp_rank_1_mp_rank_00_model", 7, 0);
 }
 
+/* ------------------------------------------------------------- copies and padding */
+
+static void flip_at(const char *file, uint64_t at)
+{
+	size_t n;
+	uint8_t *b = t_file_read(file, &n);
+
+	assert_true(b && at < n);
+	b[at] ^= 1;
+	t_file_write(file, b, n);
+	free(b);
+}
+
+/* The finding 'id' is there when, and only when, that bit is flipped. */
+static void expect_after_flip(const char *ckpt, const char *file, uint64_t at, const char *id,
+			      uint32_t threads)
+{
+	struct ckpt_verified v;
+	struct ckpt_err err;
+	struct ckpt *ck;
+
+	assert_true(verify(ckpt, CKPT_VERIFY_FULL, threads, &ck, &v, &err) >= 0);
+	assert_null(t_step_finding(ck, id, ""));
+	ckpt_close(ck);
+	flip_at(file, at);
+	assert_true(verify(ckpt, CKPT_VERIFY_FULL, threads, &ck, &v, &err) >= 0);
+	assert_non_null(t_step_finding(ck, id, ""));
+	assert_non_null(t_step_finding(ck, "CRC_WRONG", ""));
+	ckpt_close(ck);
+	flip_at(file, at);
+}
+
+static void padding_that_is_not_zero_is_named(void **state)
+{
+	static const char *const steps[] = {
+		"ds0.19.8-z2-bf16-w3", "ds0.19.8-z1-bf16-w3-paramalign",
+		"ds0.19.8-z1-bf16-w4-bf16opt", "ds0.19.8-z2-fp32-w4-paramalign",
+	};
+	int looked = 0;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+		char *dir = t_step_copy(steps[i]), *ckpt = t_fmt("%s/ckpt", dir);
+		struct ckpt *ck = t_step_open(ckpt, NULL);
+
+		for (uint64_t k = 0; k < ck->ix.npads; k += 1 + ck->ix.npads / 8) {
+			const struct ck_pad *p = &ck->ix.pad[k];
+
+			looked++;
+			expect_after_flip(ckpt, ck->ix.source[p->source].path,
+					  p->off + p->bytes - 1, "PADDING_NOT_ZERO", 1 + k % 2);
+		}
+		ckpt_close(ck);
+		t_dir_remove(dir);
+		free(ckpt);
+		free(dir);
+	}
+	print_message("%d paddings flipped\n", looked);
+	assert_true(looked >= 12);
+}
+
+/* Every stored weight beside a master: its element in the middle, which quick does not read. */
+static void every_element_of_a_weight_counts(void **state)
+{
+	char *dir = t_step_copy("ds0.19.8-z2-bf16-w3"), *ckpt = t_fmt("%s/ckpt", dir);
+	struct ckpt *ck = t_step_open(ckpt, NULL);
+	int looked = 0;
+
+	(void)state;
+	for (uint32_t i = 0; i < ck->ix.ntensors; i++) {
+		const uint32_t w = ck_index_state_find(&ck->ix, i, "weight");
+		const uint32_t m = ck_index_state_find(&ck->ix, i, "master");
+		const struct ck_extent *e;
+
+		if (w == CK_NONE || m == CK_NONE || !ck->ix.tensor[i].numel)
+			continue;
+		e = &ck->ix.extent[ck->ix.state[w].extent];
+		looked++;
+		expect_after_flip(ckpt, ck->ix.source[e->source].path,
+				  e->off + ck->ix.tensor[i].numel / 2 * 2,
+				  "MASTER_WEIGHT_MISMATCH", 1 + i % 3);
+	}
+	assert_true(looked >= 5);
+	ckpt_close(ck);
+	t_dir_remove(dir);
+	free(ckpt);
+	free(dir);
+}
+
+/* Copies: of buffers over ranks a note, of anything else an error. */
+static void copies_are_compared_to_their_ends(void **state)
+{
+	char *dir = t_step_copy("ds0.19.8-z3-bf16-w2"), *ckpt = t_fmt("%s/ckpt", dir);
+	struct ckpt *ck = t_step_open(ckpt, NULL);
+	int looked = 0;
+
+	(void)state;
+	for (uint32_t i = 0; i < ck->ix.ntensors; i++) {
+		const uint32_t w = ck_index_state_find(&ck->ix, i, "weight");
+		const struct ck_extent *e;
+
+		if (w == CK_NONE || ck->ix.state[w].replica == CK_NONE || !ck->ix.tensor[i].numel)
+			continue;
+		e = &ck->ix.extent[ck->ix.state[ck->ix.state[w].replica].extent];
+		looked++;
+		expect_after_flip(ckpt, ck->ix.source[e->source].path,
+				  e->off + e->count * (ckpt_dtype_bits(e->dtype) / 8) - 1,
+				  "BUFFERS_DIFFER", 2);
+	}
+	print_message("%d copies flipped\n", looked);
+	assert_true(looked >= 3);
+	ckpt_close(ck);
+	t_dir_remove(dir);
+	free(ckpt);
+	free(dir);
+}
+
+static void a_canceled_run_says_so(void **state)
+{
+	const volatile int cancel = 1;
+	const struct ckpt_run_opts run = { .size = sizeof(run), .cancel = &cancel };
+	const struct ckpt_verify_opts opts = { sizeof(opts), &run, CKPT_VERIFY_FULL };
+	char *path = root_of("ds0.19.8-z3-bf16-w2/ckpt");
+	struct ckpt *ck = t_step_open(path, NULL);
+	struct ckpt_verified v;
+	struct ckpt_err err = { 0 };
+
+	(void)state;
+	assert_int_equal(ckpt_verify(ck, &opts, &v, &err), -CKPT_E_CANCELED);
+	assert_int_equal(err.code, CKPT_E_CANCELED);
+	ckpt_close(ck);
+	free(path);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_fixture_is_whole),
 		cmocka_unit_test(no_flip_in_an_archive_goes_unseen),
+		cmocka_unit_test(padding_that_is_not_zero_is_named),
+		cmocka_unit_test(every_element_of_a_weight_counts),
+		cmocka_unit_test(copies_are_compared_to_their_ends),
+		cmocka_unit_test(a_canceled_run_says_so),
 	};
 
 	t_dir_in_memory();
