@@ -19,7 +19,7 @@
 #include "libckpt/ops/ck_scan_priv.h"
 #include "libckpt/zip/ck_zip.h"
 
-#define PIECE_MOST ((uint64_t)1 << 20)
+#define PIECE_MOST ((uint64_t)1024 << 10)
 #define PIECE_LEAST ((uint64_t)64 << 10)
 
 struct reading {

@@ -16,6 +16,7 @@
 
 #define CACHE_BYTES ((uint64_t)64 << 20)
 #define BATCH_BYTES ((size_t)128 << 10)
+#define CAST_ELEMS ((uint64_t)4096)
 #define JOB_ELEMS ((uint64_t)1 << 20)
 #define PAD UINT32_MAX
 
@@ -302,6 +303,22 @@ static void judge(struct ck_watch *w, struct pair *p, uint64_t first, uint64_t n
 	note(w, p, &at);
 }
 
+/* Of another type than the mate, whose elements have been read: a little at a time, as caches go. */
+static void judge_cast(struct ck_watch *w, struct pair *p, struct space *s, uint64_t first,
+		       uint64_t n, const uint8_t *mine)
+{
+	const enum ckpt_dtype from = w->ck->ix.state[p->state].dtype;
+	const enum ckpt_dtype to = w->ck->ix.state[p->mate].dtype;
+	const size_t es = ckpt_dtype_bits(from) / 8, et = ckpt_dtype_bits(to) / 8;
+
+	for (uint64_t i = 0; i < n; i += CAST_ELEMS) {
+		const uint64_t k = ck_min_u64(CAST_ELEMS, n - i);
+
+		kn_cast(s->cast, kn_of(to), mine + i * es, kn_of(from), k, NULL);
+		judge(w, p, first + i, k, s->cast, s->theirs + i * et);
+	}
+}
+
 static uint64_t batch_elems(const struct ck_state *a, const struct ck_state *b)
 {
 	const uint64_t bits = ck_max_u64(ckpt_dtype_bits(a->dtype), ckpt_dtype_bits(b->dtype));
@@ -321,16 +338,13 @@ static int compare(struct ck_watch *w, uint32_t worker, struct pair *p, uint64_t
 	count(s, p, n);
 	while (!rc && n) {
 		const uint64_t take = ck_min_u64(n, most);
-		const uint8_t *x = mine;
 
 		rc = ck_reader_read(w->reader, b, first, take, b->dtype, s->theirs, s->scratch,
 				    NULL, err);
-		if (!rc && a->dtype != b->dtype) {
-			kn_cast(s->cast, kn_of(b->dtype), mine, kn_of(a->dtype), take, NULL);
-			x = s->cast;
-		}
-		if (!rc)
-			judge(w, p, first, take, x, s->theirs);
+		if (!rc && a->dtype == b->dtype)
+			judge(w, p, first, take, mine, s->theirs);
+		else if (!rc)
+			judge_cast(w, p, s, first, take, mine);
 		first += take;
 		mine += take * es;
 		n -= take;
