@@ -26,7 +26,7 @@ struct ck_scan_file {
 	uint64_t npacked, packed_cap;
 	uint64_t first_job, njobs;
 	struct ck_crc_piece *crc;
-	_Atomic uint64_t ncrcs;
+	uint64_t ncrcs, crc_cap;
 	struct ck_hasher *hasher;
 	uint64_t turn;			/* the piece that is hashed next */
 	bool failed;

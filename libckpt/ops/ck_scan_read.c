@@ -7,7 +7,6 @@
  */
 #include <inttypes.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +26,7 @@ struct reading {
 	struct ck_watch *watch;
 	uint64_t piece;
 	uint8_t **buf;		/* per thread */
+	struct ck_scan_file **by_source;
 	uint64_t njobs, total, done;
 	pthread_mutex_t lock;	/* guards turns, 'done' and the progress call */
 	pthread_cond_t turned;
@@ -64,10 +64,27 @@ static uint64_t member_at(const struct ck_scan_file *f, uint64_t off)
 	return lo;
 }
 
-static void sum_piece(struct ck_scan_file *f, uint64_t off, const uint8_t *p, uint64_t n)
+static int keep(struct reading *r, struct ck_scan_file *f, const struct ck_crc_piece *piece,
+		struct ckpt_err *err)
 {
-	for (uint64_t i = member_at(f, off); i < f->nmembers; i++) {
+	int rc;
+
+	pthread_mutex_lock(&r->lock);
+	rc = ck_grow(&f->crc, &f->crc_cap, f->ncrcs + 1, sizeof(*piece), err);
+	if (!rc)
+		f->crc[f->ncrcs++] = *piece;
+	pthread_mutex_unlock(&r->lock);
+	return rc;
+}
+
+static int sum_piece(struct reading *r, struct ck_scan_file *f, uint64_t off, const uint8_t *p,
+		     uint64_t n, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = member_at(f, off); !rc && i < f->nmembers; i++) {
 		const struct ck_scan_member *m = &f->member[i];
+		struct ck_crc_piece piece;
 		const uint64_t a = ck_max_u64(off, m->off);
 		const uint64_t b = ck_min_u64(off + n, m->off + m->bytes);
 
@@ -75,11 +92,21 @@ static void sum_piece(struct ck_scan_file *f, uint64_t off, const uint8_t *p, ui
 			break;
 		if (!m->crc)
 			continue;
-		f->crc[atomic_fetch_add(&f->ncrcs, 1)] = (struct ck_crc_piece){
+		piece = (struct ck_crc_piece){
 			.off = a - m->off, .bytes = b - a, .slot = (uint32_t)i,
 			.crc = ck_zip_crc32(0, p + (a - off), (size_t)(b - a)),
 		};
+		rc = keep(r, f, &piece, err);
 	}
+	return rc;
+}
+
+static int sum_claimed(void *arg, uint32_t source, uint64_t off, const void *p, uint64_t n,
+		       struct ckpt_err *err)
+{
+	struct reading *r = arg;
+
+	return sum_piece(r, r->by_source[source], off, p, n, err);
 }
 
 /* ------------------------------------------------------------------------- pieces */
@@ -126,26 +153,36 @@ static int hash_piece(struct reading *r, struct ck_scan_file *f, uint64_t number
 	return 0;
 }
 
+/* Bytes that nothing else reads. */
+static int read_run(struct reading *r, struct ck_scan_file *f, uint64_t number, uint32_t worker,
+		    uint64_t off, uint64_t n, struct ckpt_err *err)
+{
+	uint8_t *p = r->buf[worker];
+	int rc = ck_src_read(f->src, off, p, (size_t)n, err);
+
+	if (!rc)
+		rc = sum_piece(r, f, off, p, n, err);
+	if (!rc && f->hasher)
+		rc = hash_piece(r, f, number, p, n, err);
+	if (!rc && f->file->source != CK_NONE)
+		rc = ck_watch_bytes(r->watch, worker, f->file->source, off, p, n, err);
+	return rc;
+}
+
 static int read_piece(struct reading *r, struct ck_scan_file *f, uint64_t number,
 		      uint32_t worker, struct ckpt_err *err)
 {
 	const uint64_t off = number * r->piece;
-	const uint64_t n = ck_min_u64(r->piece, f->file->bytes - off);
-	uint8_t *p = r->buf[worker];
-	int rc;
+	const uint64_t end = ck_min_u64(off + r->piece, f->file->bytes);
+	uint64_t from = off, to = off;
+	int rc = 0;
 
 	if (is_canceled(r))
 		return ck_fail(err, CKPT_E_CANCELED, NULL, CKPT_NO_OFFSET, "the run was canceled");
-	rc = ck_src_read(f->src, off, p, (size_t)n, err);
-	if (rc)
-		return rc;
-	sum_piece(f, off, p, n);
-	if (f->hasher)
-		rc = hash_piece(r, f, number, p, n, err);
-	if (!rc && f->file->source != CK_NONE)
-		rc = ck_watch_bytes(r->watch, worker, f->file->source, off, p, n, err);
+	while (!rc && ck_watch_free_run(r->watch, f->file->source, to, end, &from, &to))
+		rc = read_run(r, f, number, worker, from, to - from, err);
 	if (!rc)
-		tell_progress(r, n);
+		tell_progress(r, end - off);
 	return rc;
 }
 
@@ -182,7 +219,7 @@ static void tell_wrong(struct ck_scan *scan, const struct ck_scan_file *f, uint3
 
 static int check_members(struct ck_scan *scan, struct ck_scan_file *f, struct ckpt_err *err)
 {
-	const uint64_t n = atomic_load(&f->ncrcs);
+	const uint64_t n = f->ncrcs;
 	uint64_t at = 0;
 
 	if (n)
@@ -261,14 +298,16 @@ static int prepare(struct reading *r, bool hash, struct ckpt_err *err)
 		r->njobs += f->njobs;
 		r->total += read ? f->file->bytes : 0;
 		scan->counts.files += read;
-		f->crc = ck_alloc_array(f->njobs + f->nmembers, sizeof(*f->crc));
+		if (f->file->source != CK_NONE)
+			r->by_source[f->file->source] = f;
 		if (hash)
 			f->hasher = ck_hasher_new();
-		if (!f->crc || (hash && !f->hasher))
-			return ck_fail_nomem(err, "checksums", f->njobs + f->nmembers);
+		if (hash && !f->hasher)
+			return ck_fail_nomem(err, "a hash", 0);
 	}
 	scan->counts.read_bytes = r->total;
-	return 0;
+	/* a file's hash needs its bytes in order */
+	return hash ? 0 : ck_watch_claim(r->watch, sum_claimed, r, err);
 }
 
 static int run(struct reading *r, struct ckpt_err *err)
@@ -303,7 +342,9 @@ int ck_scan_read(struct ck_scan *scan, struct ck_watch *watch, bool hash, struct
 
 	pthread_mutex_init(&r.lock, NULL);
 	pthread_cond_init(&r.turned, NULL);
-	rc = prepare(&r, hash, err);
+	r.by_source = ck_zalloc((scan->ck->ix.nsources + 1) * sizeof(*r.by_source));
+	rc = r.by_source ? prepare(&r, hash, err) :
+			   ck_fail_nomem(err, "a list of files", scan->ck->ix.nsources);
 	ck_fdpool_set_drop(scan->ck->pool, true);
 	if (!rc)
 		rc = run(&r, err);
@@ -315,6 +356,7 @@ int ck_scan_read(struct ck_scan *scan, struct ck_watch *watch, bool hash, struct
 		if (!rc && hash)
 			scan->file[i].hash = ck_hasher_sum(scan->file[i].hasher);
 	}
+	ck_free(r.by_source);
 	pthread_cond_destroy(&r.turned);
 	pthread_mutex_destroy(&r.lock);
 	return rc;

@@ -1,4 +1,6 @@
-/* Copies of real checkpoints are damaged the way disks, copies and people damage
+/* long on purpose: one table of damages
+ *
+ * Copies of real checkpoints are damaged the way disks, copies and people damage
  * them, then converted. If this fails, a user gets weights made of two steps, of
  * swapped ranks or of half a file, and believes them.
  *
