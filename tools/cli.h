@@ -49,8 +49,9 @@ struct args {
 	int tied, sync;
 	int dry_run, force, restart, strict, digest, discard;
 	int skip_frozen, ignored;
-	/* inspect, digest, commit */
+	/* inspect, digest, commit, latest */
 	int tensors;
+	int valid;
 	const char *check;
 	uint64_t timeout;	/* seconds, or ARGS_UNSET */
 	/* reshard */
@@ -116,8 +117,9 @@ struct command {
 	const struct opt *tables[6];	/* ends with NULL */
 };
 
-extern const struct command cmd_convert, cmd_commit, cmd_digest, cmd_inspect, cmd_map,
-	cmd_reshard, cmd_shard, cmd_verify;
+extern const struct command cmd_commit, cmd_convert, cmd_digest, cmd_inspect,
+	cmd_latest, cmd_ls, cmd_map, cmd_reshard, cmd_set_latest, cmd_shard,
+	cmd_verify;
 
 /* 0, or the exit status of a wrong call, which has been told on stderr. */
 int opt_parse(const struct command *cmd, int argc, char **argv, struct args *args);

@@ -152,6 +152,18 @@ int ckpt_discard(const char *dst, struct ckpt_err *err)
 	return ck_discard_parts(dst, err);
 }
 
+int ckpt_latest_set(const char *dir, const char *tag, int universal, enum ckpt_sync sync,
+		    struct ckpt_err *err)
+{
+	if (!dir || !dir[0] || !tag)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "no folder or no name of a step is given");
+	if ((unsigned)sync > CKPT_SYNC_NONE)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "sync number %d is none",
+			       (int)sync);
+	return ck_latest_set(dir, tag, universal != 0, sync, err);
+}
+
 int ckpt_digest(struct ckpt *ck, const struct ckpt_digest_opts *opts, struct ckpt_digests *out,
 		struct ckpt_err *err)
 {

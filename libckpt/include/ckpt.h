@@ -596,5 +596,6 @@ CKPT_API void ckpt_digests_free(struct ckpt_digests *digests);
 
 #include <ckpt_shard.h>
 #include <ckpt_verify.h>
+#include <ckpt_keep.h>
 
 #endif

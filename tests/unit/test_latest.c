@@ -1,0 +1,106 @@
+/*
+ * 'latest' is replaced while every call to the system fails in turn. If this fails, the file is
+ * lost, or holds neither the old name nor the new one, or something is left beside it.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "libckpt/base/ck_sys.h"
+#include "tests/lib/t_dir.h"
+#include "tests/lib/t_fault.h"
+
+static char *root;
+
+static bool names(const char *want)
+{
+	size_t n = 0;
+	uint8_t *p = t_file_read(t_fmt("%s/latest", root), &n);
+	const bool same = p && n == strlen(want) && !memcmp(p, want, n);
+
+	free(p);
+	return same;
+}
+
+static void begin(void)
+{
+	root = t_dir_new();
+	assert_int_equal(0, mkdir(t_fmt("%s/old", root), 0777));
+	assert_int_equal(0, mkdir(t_fmt("%s/new", root), 0777));
+	t_file_write(t_fmt("%s/latest", root), "old", 3);
+}
+
+static void test_every_call_fails(void **state)
+{
+	static const enum t_fault_kind kinds[] = { T_FAULT_IO, T_FAULT_NOSPACE, T_FAULT_SHORT,
+						   T_FAULT_MEMORY };
+	struct ckpt_err err;
+	long worked = 0;
+
+	(void)state;
+	begin();
+	t_fault_install();
+	for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
+		for (long n = 1; ; n++) {
+			const long blocks = t_fault_blocks(), fds = t_fault_fds();
+			bool fired;
+			int rc;
+
+			err = (struct ckpt_err){ 0 };
+			t_fault_arm(kinds[k], n, kinds[k] == T_FAULT_SHORT);
+			rc = ckpt_latest_set(root, "new", 0, CKPT_SYNC_DATA, &err);
+			fired = t_fault_fired();
+			t_fault_arm(kinds[k], 0, false);
+			assert_int_equal(t_fault_blocks(), blocks);
+			assert_int_equal(t_fault_fds(), fds);
+			assert_int_equal(rc, -(int)err.code);
+			assert_true(names("new") || (rc && names("old")));
+			assert_int_equal(-1, ck_sys.unlink(t_fmt("%s/latest.zckpt-new", root)));
+			worked += !rc;
+			assert_int_equal(0, ckpt_latest_set(root, "old", 0, CKPT_SYNC_NONE, NULL));
+			assert_true(names("old"));
+			if (!fired)
+				break;
+			assert_true(n < 200);
+		}
+	t_fault_remove();
+	assert_true(worked >= 4);
+}
+
+static void test_names_that_no_loader_finds(void **state)
+{
+	static const char *const bad[] = { "", " old", "old\t", "old\n", "a/b", "..", ".", "/old" };
+	struct ckpt_err err;
+
+	(void)state;
+	begin();
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		err = (struct ckpt_err){ 0 };
+		assert_int_equal(-CKPT_E_USAGE,
+				 ckpt_latest_set(root, bad[i], 0, CKPT_SYNC_NONE, &err));
+		assert_non_null(strstr(err.msg, "would not find it"));
+	}
+	assert_int_equal(-CKPT_E_NOTFOUND,
+			 ckpt_latest_set(root, "none", 0, CKPT_SYNC_NONE, NULL));
+	assert_true(names("old"));
+	/* what a killed run left is in nobody's way */
+	t_file_write(t_fmt("%s/latest.zckpt-new", root), "ne", 2);
+	assert_int_equal(0, ckpt_latest_set(root, "new", 0, CKPT_SYNC_FULL, NULL));
+	assert_true(names("new"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_every_call_fails),
+		cmocka_unit_test(test_names_that_no_loader_finds),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

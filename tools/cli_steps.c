@@ -1,0 +1,429 @@
+/*
+ * cli_steps.c -- the steps below a folder.
+ *
+ * A folder with model or optimizer files of DeepSpeed is a step, whatever it is called;
+ * a "checkpoint-N" without one is a step if it holds weights.  What is looked at: names
+ * and sizes; files are opened by step_look() only.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli_steps.h"
+
+#define DEPTH 4		/* run / checkpoint-N / pytorch_model / ... */
+#define AT(field) offsetof(struct args, field)
+
+const struct opt opts_steps[] = {
+	{ "as-warning", 0, OPT_COMMAS, AT(as_warning), "ID",
+	  "count findings of that name as warnings", 0 },
+	{ "threads", 0, OPT_COUNT, AT(threads), "N", "threads (default: CPUs, within a limit)", 0 },
+	{ 0 },
+};
+
+/* ---------------------------------------------------------------- listing */
+
+struct entry {
+	char *path;
+	const char *name;	/* the end of 'path' */
+	struct stat st;
+	int link;
+};
+
+struct listing {
+	struct entry *entry;
+	size_t n;
+};
+
+static int no_dots(const struct dirent *e)
+{
+	return strcmp(e->d_name, ".") && strcmp(e->d_name, "..");
+}
+
+/* Links last, so that a folder is met under its own name first. */
+static int by_link(const void *a, const void *b)
+{
+	const struct entry *x = a, *y = b;
+
+	return x->link != y->link ? x->link - y->link : strcmp(x->name, y->name);
+}
+
+static void listing_free(struct listing *list)
+{
+	for (size_t i = 0; i < list->n; i++)
+		cli_free(list->entry[i].path);
+	cli_free(list->entry);
+	*list = (struct listing){ 0 };
+}
+
+/* 0, or -1 with errno.  What goes away meanwhile, and broken links, are left out. */
+static int listing_read(struct listing *list, const char *dir)
+{
+	struct dirent **found = NULL;
+	int n = scandir(dir, &found, no_dots, NULL);
+
+	*list = (struct listing){ 0 };
+	if (n < 0)
+		return -1;
+	list->entry = cli_alloc(((size_t)n + 1) * sizeof(*list->entry));
+	for (int i = 0; i < n; i++) {
+		struct entry *e = &list->entry[list->n];
+		struct stat st;
+
+		e->path = cli_format("%s/%s", dir, found[i]->d_name);
+		e->name = e->path + strlen(dir) + 1;
+		e->link = !lstat(e->path, &st) && S_ISLNK(st.st_mode);
+		if (stat(e->path, &e->st))
+			cli_free(e->path);
+		else
+			list->n++;
+		free(found[i]);
+	}
+	free(found);
+	qsort(list->entry, list->n, sizeof(*list->entry), by_link);
+	return 0;
+}
+
+static int ends_with(const char *name, const char *end)
+{
+	size_t n = strlen(name), m = strlen(end);
+
+	return n > m && !strcmp(name + n - m, end);
+}
+
+static int is_shard_name(const char *name)
+{
+	return ends_with(name, "_model_states.pt") || ends_with(name, "_optim_states.pt");
+}
+
+static int is_weights_name(const char *name)
+{
+	return ends_with(name, ".safetensors") ||
+	       (!strncmp(name, "pytorch_model", 13) && ends_with(name, ".bin"));
+}
+
+static int has_file(const struct listing *list, int (*test)(const char *name))
+{
+	for (size_t i = 0; i < list->n; i++)
+		if (S_ISREG(list->entry[i].st.st_mode) && test(list->entry[i].name))
+			return 1;
+	return 0;
+}
+
+int step_is_folder(const char *dir)
+{
+	struct listing list;
+	int yes;
+
+	if (listing_read(&list, dir))
+		return 0;
+	yes = has_file(&list, is_shard_name);
+	listing_free(&list);
+	return yes;
+}
+
+char *step_pointer(const char *dir, const char *file)
+{
+	char *path = cli_format("%s/%s", dir, file), line[4096];
+	FILE *f = fopen(path, "r");
+	char *text = NULL;
+	size_t n;
+
+	cli_free(path);
+	if (!f)
+		return NULL;
+	n = fread(line, 1, sizeof(line) - 1, f);
+	line[n] = 0;
+	fclose(f);
+	while (n && strchr(" \t\r\n", line[n - 1]))
+		line[--n] = 0;
+	text = line + strspn(line, " \t\r\n");
+	return *text ? cli_strdup(text) : NULL;
+}
+
+/* ---------------------------------------------------------------- finding */
+
+struct search {
+	struct steps *out;
+	const char *top;
+	struct words unread;	/* folders that could not be listed */
+	dev_t dev[256];		/* folders met, to pass over links to them */
+	ino_t ino[256];
+	size_t nmet;
+};
+
+static int is_met(struct search *s, const struct stat *st)
+{
+	for (size_t i = 0; i < s->nmet; i++)
+		if (s->dev[i] == st->st_dev && s->ino[i] == st->st_ino)
+			return 1;
+	if (s->nmet < sizeof(s->dev) / sizeof(s->dev[0])) {
+		s->dev[s->nmet] = st->st_dev;
+		s->ino[s->nmet++] = st->st_ino;
+	}
+	return 0;
+}
+
+/* The last run of digits in name[0..len), -1 if there is none. */
+static int64_t last_number(const char *name, size_t len)
+{
+	const char *end = name + len, *begin;
+	int64_t n = 0;
+
+	while (end > name && (end[-1] < '0' || end[-1] > '9'))
+		end--;
+	for (begin = end; begin > name && begin[-1] >= '0' && begin[-1] <= '9';)
+		begin--;
+	if (begin == end || end - begin > 18)
+		return -1;
+	for (; begin < end; begin++)
+		n = n * 10 + (*begin - '0');
+	return n;
+}
+
+/* "global_step10", or the folder above it: "checkpoint-10/pytorch_model", "step=10.ckpt/x". */
+static int64_t name_number(const char *path)
+{
+	const char *name = strrchr(path, '/'), *above;
+	int64_t n;
+	size_t len;
+
+	name = name ? name + 1 : path;
+	n = last_number(name, strlen(name));
+	if (n >= 0 || name == path)
+		return n;
+	for (above = name - 1; above > path && above[-1] != '/';)
+		above--;
+	len = (size_t)(name - 1 - above);
+	if (!strncmp(above, "checkpoint-", 11) || memmem(above, len, "step", 4))
+		return last_number(above, len);
+	return -1;
+}
+
+static void add_sizes(struct step *step, const struct listing *list, int depth)
+{
+	struct listing below;
+
+	for (size_t i = 0; i < list->n; i++) {
+		const struct entry *e = &list->entry[i];
+
+		if (S_ISREG(e->st.st_mode)) {
+			step->bytes += (uint64_t)e->st.st_size;
+			step->files++;
+			if (step->time < (int64_t)e->st.st_mtime)
+				step->time = (int64_t)e->st.st_mtime;
+		} else if (S_ISDIR(e->st.st_mode) && depth < 12 && !e->link &&
+			   !listing_read(&below, e->path)) {
+			add_sizes(step, &below, depth + 1);
+			listing_free(&below);
+		}
+	}
+}
+
+static int is_named_by(const char *path, const char *file)
+{
+	const char *slash = strrchr(path, '/');
+	char *dir = slash ? cli_format("%.*s", (int)(slash - path), path) : cli_strdup(".");
+	char *tag = step_pointer(dir, file);
+	int yes = tag && !strcmp(tag, slash ? slash + 1 : path);
+
+	cli_free(tag);
+	cli_free(dir);
+	return yes;
+}
+
+static void add_step(struct search *s, const char *path, const struct listing *list,
+		     const char *unfinished)
+{
+	struct steps *out = s->out;
+	struct step *step;
+	size_t n = strlen(s->top);
+
+	if (out->n == out->room) {
+		struct step *more = cli_alloc((out->room * 2 + 16) * sizeof(*more));
+
+		if (out->n)
+			memcpy(more, out->step, out->n * sizeof(*more));
+		cli_free(out->step);
+		out->step = more;
+		out->room = out->room * 2 + 16;
+	}
+	step = &out->step[out->n++];
+	*step = (struct step){ .path = cli_strdup(path), .unfinished = unfinished };
+	step->name = cli_strdup(path[n] ? path + n + 1 : ".");
+	step->number = name_number(path);
+	step->is_latest = is_named_by(path, "latest") || is_named_by(path, "latest_universal");
+	add_sizes(step, list, 0);
+}
+
+static const char *unfinished_name(const char *name)
+{
+	if (strstr(name, ".zckpt-partial"))
+		return "what a run of zckpt that ended early left; the same command continues it";
+	if (!strncmp(name, "tmp-checkpoint-", 15))
+		return "a trainer's save that did not end";
+	return NULL;
+}
+
+static int is_trainer_name(const char *name)
+{
+	return !strncmp(name, "checkpoint-", 11) && name[11] >= '0' && name[11] <= '9';
+}
+
+static void search(struct search *s, const char *path, int depth, const char *unfinished)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	size_t before = s->out->n;
+	struct listing list;
+
+	if (depth && !unfinished)
+		unfinished = unfinished_name(name);
+	if (listing_read(&list, path)) {
+		words_add(&s->unread, cli_format("%s: %s", path, strerror(errno)));
+		return;
+	}
+	if (has_file(&list, is_shard_name) || (unfinished && strstr(name, ".zckpt-partial"))) {
+		add_step(s, path, &list, unfinished);
+	} else {
+		for (size_t i = 0; i < list.n && depth < DEPTH; i++)
+			if (S_ISDIR(list.entry[i].st.st_mode) && !is_met(s, &list.entry[i].st))
+				search(s, list.entry[i].path, depth + 1, unfinished);
+		if (s->out->n == before && has_file(&list, is_weights_name) &&
+		    (is_trainer_name(name) || unfinished))
+			add_step(s, path, &list, unfinished);
+	}
+	listing_free(&list);
+}
+
+static int by_age(const void *a, const void *b)
+{
+	const struct step *x = a, *y = b;
+
+	if (x->number != y->number)
+		return x->number < y->number ? -1 : 1;
+	if (x->time != y->time)
+		return x->time < y->time ? -1 : 1;
+	return strcmp(x->name, y->name);
+}
+
+void steps_sort(const struct args *args, struct steps *steps)
+{
+	for (size_t i = 0; i < steps->n; i++)
+		if (steps->step[i].number < 0)
+			step_look(args, &steps->step[i]);
+	if (steps->n)
+		qsort(steps->step, steps->n, sizeof(*steps->step), by_age);
+}
+
+int steps_find(const struct args *args, const char *dir, struct steps *out)
+{
+	struct search s = { .out = out };
+	char *top = cli_strdup(dir);
+	size_t n = strlen(top);
+
+	while (n > 1 && top[n - 1] == '/')
+		top[--n] = 0;
+	s.top = top;
+	search(&s, top, 0, NULL);
+	for (size_t i = 0; i < s.unread.n; i++)
+		cli_say("%s", out_name(s.unread.list[i]));
+	n = s.unread.n;
+	cli_free(s.unread.list);
+	steps_sort(args, out);
+	cli_free(top);
+	return n && !out->n ? EXIT_TROUBLE : 0;
+}
+
+void steps_free(struct steps *steps)
+{
+	for (size_t i = 0; i < steps->n; i++) {
+		struct step *step = &steps->step[i];
+
+		cli_free(step->path);
+		cli_free(step->name);
+		cli_free(step->format);
+		cli_free(step->id);
+		cli_free(step->text);
+	}
+	cli_free(steps->step);
+	*steps = (struct steps){ 0 };
+}
+
+/* ---------------------------------------------------------------- opening */
+
+static void set_error(struct step *step, const char *id, const char *where, const char *text)
+{
+	step->errors++;
+	if (step->id)
+		return;
+	step->id = cli_strdup(id);
+	step->text = cli_format("%s%s%s", where, where[0] ? ": " : "", text);
+}
+
+/* "LATEST_LIES: ..." is a name and a text, other messages go by their code. */
+static void set_failure(struct step *step, const struct ckpt_err *err)
+{
+	size_t n = strspn(err->msg, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_");
+
+	if (n > 3 && err->msg[n] == ':')
+		set_error(step, cli_format("%.*s", (int)n, err->msg), err->where,
+			  err->msg + n + 1 + strspn(err->msg + n + 1, " "));
+	else
+		set_error(step, ckpt_code_name(err->code), err->where, err->msg);
+}
+
+static void take(struct step *step, struct ckpt *ck)
+{
+	struct ckpt_finding f;
+	struct ckpt_info info;
+
+	ckpt_info_get(ck, &info);
+	step->format = cli_strdup(info.format);
+	step->stage = info.stage;
+	step->world = info.world;
+	if (info.step >= 0)
+		step->number = info.step;
+	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++) {
+		step->warnings += f.severity == CKPT_WARN;
+		if (f.severity == CKPT_ERROR)
+			set_error(step, f.id, f.where, f.text);
+	}
+	if (!info.ntensors && !step->errors)
+		set_error(step, "CKPT_E_INCOMPLETE", info.path, "no tensor is in it");
+}
+
+void step_look(const struct args *args, struct step *step)
+{
+	struct ckpt_open_opts opts = {
+		.size = sizeof(opts),
+		.threads = (uint32_t)args->threads,
+		.as_warning = args->as_warning.list,
+	};
+	const char *path = step->path;
+	struct ckpt_err err = { 0 };
+	struct ckpt *ck = NULL;
+
+	if (step->looked)
+		return;
+	step->looked = 1;
+	step->stage = -1;
+	if (step->unfinished) {
+		step->format = cli_strdup("");
+		set_error(step, "UNFINISHED", step->path, step->unfinished);
+	} else if (ckpt_open(&path, 1, &opts, &ck, &err)) {
+		step->format = cli_strdup("");
+		set_failure(step, &err);
+	} else {
+		take(step, ck);
+		ckpt_close(ck);
+	}
+}
+
+int step_is_good(const struct args *args, struct step *step)
+{
+	step_look(args, step);
+	return !step->errors;
+}

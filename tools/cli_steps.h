@@ -1,0 +1,46 @@
+/* cli_steps.h -- the steps below a folder: found by their files, opened when asked. */
+#ifndef CLI_STEPS_H
+#define CLI_STEPS_H
+
+#include "cli.h"
+
+/* A folder that is a step, or what a killed run left of one. */
+struct step {
+	char *path;
+	char *name;		/* below the folder that was given; "." = itself */
+	int64_t number;		/* global_steps, or the last number of the name; -1 = unknown */
+	int64_t time;		/* seconds since 1970, of its newest file */
+	uint64_t bytes, files;	/* of all regular files in it */
+	int is_latest;		/* 'latest' or 'latest_universal' beside it names it */
+	const char *unfinished;	/* why it is none yet, or NULL */
+	/* after step_look() */
+	int looked;
+	char *format;		/* "" if it could not be opened */
+	int32_t stage;
+	uint32_t world;
+	uint64_t errors, warnings;
+	char *id, *text;	/* of the first error, or NULL */
+};
+
+struct steps {
+	struct step *step;
+	size_t n, room;
+};
+
+extern const struct opt opts_steps[];
+
+/* Steps at and below 'dir', oldest first.  0, or the exit status after telling why not. */
+int steps_find(const struct args *args, const char *dir, struct steps *out);
+/* By step, then time.  A step whose name has no number is opened for it. */
+void steps_sort(const struct args *args, struct steps *steps);
+void steps_free(struct steps *steps);
+/* Opens it, once: what it is, and its errors. */
+void step_look(const struct args *args, struct step *step);
+/* Whether it opens without an error. */
+int step_is_good(const struct args *args, struct step *step);
+/* The first line of 'DIR/FILE' without white space around it, or NULL: cli_free(). */
+char *step_pointer(const char *dir, const char *file);
+/* Does the folder hold files that a step of DeepSpeed consists of? */
+int step_is_folder(const char *dir);
+
+#endif

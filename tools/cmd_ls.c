@@ -1,0 +1,147 @@
+/* cmd_ls.c -- `zckpt ls`: the steps below folders, and whether each is whole. */
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli_steps.h"
+
+static const char *when(int64_t seconds)
+{
+	static char text[40];
+	const time_t t = (time_t)seconds;
+	struct tm tm;
+
+	if (!seconds || !localtime_r(&t, &tm) ||
+	    !strftime(text, sizeof(text), "%Y-%m-%d %H:%M", &tm))
+		return "-";
+	return text;
+}
+
+/* Below one folder a name is enough. */
+static const char *label(const struct args *args, const struct step *s)
+{
+	return out_name(args->rest.n > 1 ? s->path : s->name);
+}
+
+static void print_row(const struct args *args, struct table *table, const struct step *s)
+{
+	char step[24] = "-", stage[16] = "-", world[16] = "-";
+	char *name = cli_format("%s%s", label(args, s), s->is_latest ? " (latest)" : "");
+	char *time = cli_strdup(when(s->time));
+
+	if (s->number >= 0)
+		snprintf(step, sizeof(step), "%" PRId64, s->number);
+	if (s->stage >= 0)
+		snprintf(stage, sizeof(stage), "%" PRId32, s->stage);
+	if (s->world)
+		snprintf(world, sizeof(world), "%" PRIu32, s->world);
+	table_add(table, (const char *const[]){ step, time, out_size(s->bytes),
+						s->format[0] ? s->format : "-", stage, world,
+						s->errors ? "NO" : "yes", name });
+	cli_free(time);
+	cli_free(name);
+}
+
+static void print_all(const struct args *args, const struct steps *steps)
+{
+	struct table table = { .align = "rlrlrrll" };
+
+	if (steps->n)
+		table_add(&table, (const char *const[]){ "STEP", "TIME", "SIZE", "FORMAT", "STAGE",
+							 "RANKS", "WHOLE", "NAME" });
+	for (size_t i = 0; i < steps->n; i++)
+		print_row(args, &table, &steps->step[i]);
+	table_print(&table, stdout, "");
+	for (size_t i = 0; i < steps->n && !args->quiet; i++) {
+		const struct step *s = &steps->step[i];
+
+		if (!s->errors)
+			continue;
+		printf("%s: %s: %s", label(args, s), s->id, out_name(s->text));
+		if (s->errors > 1)
+			printf(" (and %" PRIu64 " more)", s->errors - 1);
+		putchar('\n');
+	}
+}
+
+static void json_step(struct json *json, const struct step *s)
+{
+	const time_t t = (time_t)s->time;
+	char text[40];
+	struct tm tm;
+
+	json_open(json, NULL, '{');
+	json_text(json, "path", s->path);
+	json_text(json, "name", s->name);
+	json_known(json, "step", s->number);
+	if (gmtime_r(&t, &tm) && strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm))
+		json_text(json, "time", text);
+	json_uint(json, "bytes", s->bytes);
+	json_uint(json, "files", s->files);
+	json_text(json, "format", s->format);
+	json_known(json, "stage", s->stage);
+	json_uint(json, "world", s->world);
+	json_bool(json, "latest", s->is_latest);
+	json_bool(json, "whole", !s->errors);
+	json_uint(json, "errors", s->errors);
+	json_uint(json, "warnings", s->warnings);
+	if (s->errors) {
+		json_text(json, "id", s->id);
+		json_text(json, "text", s->text);
+	}
+	json_close(json, '}');
+}
+
+static void print_json(const struct steps *steps)
+{
+	struct json json;
+
+	json_begin(&json, stdout, "ls");
+	json_open(&json, "steps", '[');
+	for (size_t i = 0; i < steps->n; i++)
+		json_step(&json, &steps->step[i]);
+	json_close(&json, ']');
+	json_close(&json, '}');
+}
+
+static int run(struct args *args, int argc, char **argv)
+{
+	struct steps steps = { 0 };
+	int status = 0;
+
+	(void)argc;
+	(void)argv;
+	if (!args->rest.n)
+		return cli_wrong(&cmd_ls, "ls needs a folder");
+	for (size_t i = 0; i < args->rest.n; i++) {
+		int bad = steps_find(args, args->rest.list[i], &steps);
+
+		status = bad ? bad : status;
+	}
+	for (size_t i = 0; i < steps.n; i++)
+		step_look(args, &steps.step[i]);
+	steps_sort(args, &steps);
+	if (args->json)
+		print_json(&steps);
+	else
+		print_all(args, &steps);
+	if (!status && !steps.n) {
+		cli_say("no step is in %s", out_name(args->rest.list[0]));
+		status = EXIT_NO;
+	}
+	steps_free(&steps);
+	return status;
+}
+
+const struct command cmd_ls = {
+	.name = "ls",
+	.run = run,
+	.ranks = RANKS_EACH,
+	.gist = "the steps below a folder: when, how large, whole or not",
+	.synopsis = "DIR...",
+	.about = "Lists the steps at and below each folder, oldest first, with step number, time, "
+		 "size, format and ranks, and whether each opens without an error. The first "
+		 "error of a step stands below the list. Reads no tensor data.",
+	.notes = "Exit 0 if a step is there, 1 if there is none.",
+	.tables = { opts_steps, opts_talk, NULL },
+};
