@@ -117,9 +117,9 @@ struct command {
 	const struct opt *tables[6];	/* ends with NULL */
 };
 
-extern const struct command cmd_commit, cmd_convert, cmd_digest, cmd_inspect,
-	cmd_latest, cmd_ls, cmd_map, cmd_reshard, cmd_set_latest, cmd_shard,
-	cmd_verify;
+extern const struct command cmd_audit, cmd_commit, cmd_convert, cmd_digest,
+	cmd_inspect, cmd_latest, cmd_ls, cmd_map, cmd_reshard, cmd_set_latest,
+	cmd_shard, cmd_verify;
 
 /* 0, or the exit status of a wrong call, which has been told on stderr. */
 int opt_parse(const struct command *cmd, int argc, char **argv, struct args *args);

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "formats/torch_pt/ck_pt_audit.h"
 #include "formats/torch_pt/ck_pt_driver.h"
 #include "formats/torch_pt/ck_pt_plan.h"
 #include "formats/torch_pt/ck_pt_priv.h"
@@ -95,4 +96,5 @@ const struct ck_format ck_format_torch = {
 	.probe = pt_probe,
 	.index = pt_index,
 	.plan = ck_pt_plan,
+	.audit = ck_pt_audit,
 };

@@ -152,6 +152,28 @@ int ckpt_discard(const char *dst, struct ckpt_err *err)
 	return ck_discard_parts(dst, err);
 }
 
+int ckpt_audit(const char *const *paths, size_t npaths, const struct ckpt_limits *limits,
+	       struct ckpt_audit *out, struct ckpt_err *err)
+{
+	struct ckpt_limits whole;
+	int rc = ck_opts_take(&whole, sizeof(whole), limits, "limits", err);
+
+	for (size_t i = 0; !rc && (i < npaths || !npaths); i++)
+		if (!paths || !npaths || !paths[i] || !paths[i][0])
+			rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "no path is given");
+	if (!rc && !out)
+		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "no place for the list");
+	return rc ? rc : ck_audit(paths, npaths, &whole, out, err);
+}
+
+void ckpt_audit_free(struct ckpt_audit *audit)
+{
+	if (!audit)
+		return;
+	free_memory(audit->memory);
+	memset(audit, 0, sizeof(*audit));
+}
+
 int ckpt_latest_set(const char *dir, const char *tag, int universal, enum ckpt_sync sync,
 		    struct ckpt_err *err)
 {

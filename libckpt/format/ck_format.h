@@ -8,6 +8,7 @@
 #ifndef CK_FORMAT_H
 #define CK_FORMAT_H
 
+#include "libckpt/format/ck_audit.h"
 #include "libckpt/format/ck_findings.h"
 #include "libckpt/format/ck_plan.h"
 #include "libckpt/io/ck_src.h"
@@ -104,6 +105,12 @@ struct ck_format {
 	/* With reshard(): the folder at 'path'. */
 	int (*look)(const char *path, const struct ckpt_limits *limits, enum ck_holds *out,
 		    struct ckpt_err *err);
+	/*
+	 * (optional) List the pickles of a file and their names.  Without 'always' a file that
+	 * does not look like one that has any is passed over.
+	 */
+	int (*audit)(struct ck_src *src, const struct ckpt_limits *limits, bool always,
+		     struct ck_audit *out, struct ckpt_err *err);
 };
 
 /* All drivers, NULL at the end (formats/formats.c). */

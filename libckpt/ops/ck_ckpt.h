@@ -33,6 +33,8 @@ int ck_shard(struct ckpt *ck, const char *dst, const struct ckpt_shard_opts *opt
  */
 int ck_outputs_at(const char *dst, bool (**is_ours_out)(const char *name), struct ckpt_err *err);
 int ck_settle(const char *dst, enum ckpt_sync sync, bool *settled_out, struct ckpt_err *err);
+int ck_audit(const char *const *paths, size_t npaths, const struct ckpt_limits *limits,
+	     struct ckpt_audit *out, struct ckpt_err *err);
 int ck_latest_set(const char *dir, const char *tag, bool universal, enum ckpt_sync sync,
 		  struct ckpt_err *err);
 int ck_discard_parts(const char *dst, struct ckpt_err *err);

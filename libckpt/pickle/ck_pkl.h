@@ -39,6 +39,8 @@ struct ck_pkl {
 	uint32_t nodes;		/* values made */
 	uint8_t protocol;	/* highest PROTO met, 0 if none */
 	uint16_t notes;		/* CK_PKL_NOTE_* */
+	bool alien;		/* an opcode that torch's weights_only reader does not take: */
+	uint8_t alien_op;	/* the first */
 };
 
 /* What was let pass, in ck_pkl.notes. */
@@ -53,13 +55,14 @@ struct ck_pkl {
 #define CK_PKL_INIT { .root = NULL }
 
 #define CK_PKL_AUDIT 1u		/* write refused calls down instead of stopping */
+#define CK_PKL_KEEP 2u		/* on failure 'doc' keeps the names met; ck_pkl_release() it */
 
 /*
  * Run the pickle at p[0..n).  Bytes after STOP are not looked at: doc->used says where
  * it ended.  'where' names the input in messages and is lent for the call.
  * CKPT_E_TRUNCATED, CKPT_E_CORRUPT (an opcode or stack that makes no sense), CKPT_E_UNSUPPORTED
  * (extension registry, out-of-band buffers), CKPT_E_LIMIT, CKPT_E_UNSAFE, CKPT_E_NOMEM; the error's
- * offset is the byte of the opcode.  On failure 'doc' is empty.
+ * offset is the byte of the opcode.  On failure 'doc' is empty, but for CK_PKL_KEEP.
  */
 int ck_pkl_load(struct ck_pkl *doc, const void *p, uint64_t n, const struct ckpt_limits *limits,
 		unsigned flags, const char *where, struct ckpt_err *err);

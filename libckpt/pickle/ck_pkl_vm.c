@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/pickle/ck_pkl_torch.h"
 #include "libckpt/pickle/ck_pkl_vm.h"
 
 enum {
@@ -455,6 +456,10 @@ static int run(struct ck_pkl_vm *vm)
 		op = *vm->cur.p++;
 		vm->cur.left--;
 		vm->cur.off++;
+		if (!vm->doc->alien && !ck_pkl_torch_op(op)) {
+			vm->doc->alien = true;
+			vm->doc->alien_op = op;
+		}
 		if (op == OP_STOP)
 			return stop(vm);
 		rc = step(vm, op);
@@ -502,7 +507,7 @@ int ck_pkl_load(struct ck_pkl *doc, const void *p, uint64_t n, const struct ckpt
 	ck_free(vm.memo);
 	ck_free(vm.depth);
 	ck_free(vm.global);
-	if (rc)
+	if (rc && !(flags & CK_PKL_KEEP))
 		ck_pkl_release(doc);
 	return rc;
 }

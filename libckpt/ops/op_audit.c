@@ -1,0 +1,107 @@
+/* op_audit.c -- `audit`: every file below the paths is asked for its pickles' names. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/format/ck_format.h"
+#include "libckpt/format/ck_limits.h"
+#include "libckpt/io/ck_fs.h"
+#include "libckpt/ops/ck_ckpt.h"
+
+#define DEPTH 32	/* folders in folders */
+
+struct walk {
+	struct ck_fdpool *pool;
+	struct ckpt_limits limits;
+	const struct ck_format *driver;
+	struct ck_audit list;
+	uint64_t nseen;
+};
+
+static int audit_file(struct walk *w, const char *path, bool always, struct ckpt_err *err)
+{
+	struct ck_src *src = NULL;
+	int rc;
+
+	if (++w->nseen > w->limits.files)
+		return ck_fail(err, CKPT_E_LIMIT, path, CKPT_NO_OFFSET,
+			       "more than %" PRIu32 " files", w->limits.files);
+	rc = ck_src_open(w->pool, path, &src, err);
+	if (!rc)
+		rc = w->driver->audit(src, &w->limits, always, &w->list, err);
+	ck_src_close(src);
+	return rc;
+}
+
+static int audit_folder(struct walk *w, const char *path, unsigned depth, struct ckpt_err *err)
+{
+	struct ck_tree tree = CK_TREE_INIT;
+	int rc;
+
+	if (depth > DEPTH)
+		return ck_fail(err, CKPT_E_LIMIT, path, CKPT_NO_OFFSET,
+			       "folders are nested deeper than %d (a link to above?)", DEPTH);
+	rc = ck_tree_list(&tree, &path, 1, NULL, w->limits.files, err);
+	for (uint64_t i = 0; !rc && i < tree.n; i++) {
+		const struct ck_tree_entry *e = &tree.entry[i];
+
+		if (e->is_dir)
+			rc = audit_folder(w, e->path, depth + 1, err);
+		else if (!e->is_odd)
+			rc = audit_file(w, e->path, false, err);
+	}
+	ck_tree_release(&tree);
+	return rc;
+}
+
+static int audit_path(struct walk *w, const char *path, struct ckpt_err *err)
+{
+	enum ck_fs_kind kind;
+	int rc = ck_fs_kind(path, &kind, err);
+
+	if (rc)
+		return rc;
+	if (kind == CK_FS_NOTHING)
+		return ck_fail(err, CKPT_E_NOTFOUND, path, CKPT_NO_OFFSET,
+			       "there is nothing at this path");
+	return kind == CK_FS_DIR ? audit_folder(w, path, 0, err) : audit_file(w, path, true, err);
+}
+
+/* The list moves into one arena, which the caller frees. */
+static int hand_over(struct walk *w, struct ckpt_audit *out, struct ckpt_err *err)
+{
+	const size_t bytes = w->list.n * sizeof(*w->list.pickle);
+	struct ckpt_audit_pickle *copy = ck_arena_alloc(&w->list.arena, bytes + 1);
+	struct ck_arena *arena = ck_alloc(sizeof(*arena));
+
+	if (!copy || !arena) {
+		ck_free(arena);
+		return ck_fail_nomem(err, "names", bytes);
+	}
+	if (bytes)
+		memcpy(copy, w->list.pickle, bytes);
+	*arena = w->list.arena;
+	w->list.arena = (struct ck_arena)CK_ARENA_INIT;
+	*out = (struct ckpt_audit){ .npickles = w->list.n, .pickle = copy,
+				    .nfiles = w->list.nfiles, .memory = arena };
+	return 0;
+}
+
+int ck_audit(const char *const *paths, size_t npaths, const struct ckpt_limits *limits,
+	     struct ckpt_audit *out, struct ckpt_err *err)
+{
+	struct walk w = { .pool = ck_fdpool_new(0), .driver = ck_format_by_name("torch") };
+	int rc = w.pool ? 0 : ck_fail_nomem(err, "a pool of files", 0);
+
+	ck_limits_fill(limits, &w.limits);
+	w.list.arena.limit = w.limits.memory_bytes;
+	for (size_t i = 0; !rc && i < npaths; i++)
+		rc = audit_path(&w, paths[i], err);
+	if (!rc)
+		rc = hand_over(&w, out, err);
+	ck_arena_release(&w.list.arena);
+	ck_free(w.list.pickle);
+	ck_fdpool_free(w.pool);
+	return rc;
+}

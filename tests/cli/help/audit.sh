@@ -1,0 +1,2 @@
+# The help of audit, on stdout, with exit 0.
+zckpt audit -h
