@@ -51,7 +51,7 @@ struct args {
 	int skip_frozen, ignored;
 	/* inspect, digest, commit, latest */
 	int tensors;
-	int valid;
+	int valid, explain_size;
 	const char *check;
 	uint64_t timeout;	/* seconds, or ARGS_UNSET */
 	/* reshard */

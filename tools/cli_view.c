@@ -1,6 +1,7 @@
 /* cli_view.c -- sums over a checkpoint's tensors, and `zckpt inspect --json`. */
 #include <string.h>
 
+#include "cli_sizes.h"
 #include "cli_view.h"
 
 static uint64_t byte_count(uint64_t numel, enum ckpt_dtype dtype)
@@ -155,9 +156,10 @@ static void json_tensors(const struct view *view, struct json *json)
 	json_close(json, ']');
 }
 
-void view_json(const struct view *view)
+int view_json(const struct view *view)
 {
 	struct json json;
+	int status = 0;
 
 	json_begin(&json, stdout, "inspect");
 	json_what(view, &json);
@@ -165,5 +167,8 @@ void view_json(const struct view *view)
 	json_facts(view, &json);
 	json_tensors(view, &json);
 	json_findings(&json, view->ck);
+	if (view->args->explain_size)
+		status = sizes_json(&json, view->ck);
 	json_close(&json, '}');
+	return status;
 }

@@ -25,7 +25,7 @@ struct view {
 
 /* Sums up view->ck; cli_free(view->sums) afterwards. */
 void view_collect(struct view *view);
-/* The result of inspect --json on stdout. */
-void view_json(const struct view *view);
+/* The result of inspect --json on stdout; 0 or the exit status. */
+int view_json(const struct view *view);
 
 #endif

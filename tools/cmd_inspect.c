@@ -3,12 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli_sizes.h"
 #include "cli_view.h"
 
 #define AT(field) offsetof(struct args, field)
 
 static const struct opt own[] = {
 	{ "tensors", 0, OPT_FLAG, AT(tensors), NULL, "every tensor too, as with -v", 0 },
+	{ "explain-size", 0, OPT_FLAG, AT(explain_size), NULL,
+	  "what the bytes are for; they sum to what is on disk", 0 },
 	{ 0 },
 };
 
@@ -239,8 +242,10 @@ static char *next_step(const struct view *view)
 			  out_word(path));
 }
 
-static void print_all(const struct view *view)
+static int print_all(const struct view *view)
 {
+	int status = 0;
+
 	print_what(view);
 	print_roles(view);
 	print_states(view);
@@ -248,9 +253,12 @@ static void print_all(const struct view *view)
 	print_tied(view);
 	if (view->args->verbose || view->args->tensors)
 		print_tensors(view);
+	if (view->args->explain_size)
+		status = sizes_print(view->args, view->ck);
 	print_findings(view);
 	if (!view->args->quiet)
 		printf("\nnext: %s\n", next_step(view));
+	return status;
 }
 
 static int run(struct args *args, int argc, char **argv)
@@ -269,12 +277,12 @@ static int run(struct args *args, int argc, char **argv)
 	ckpt_info_get(view.ck, &view.info);
 	view_collect(&view);
 	if (args->json)
-		view_json(&view);
+		status = view_json(&view);
 	else
-		print_all(&view);
+		status = print_all(&view);
 	cli_free(view.sums);
 	ckpt_close(view.ck);
-	return EXIT_DONE;
+	return status;
 }
 
 const struct command cmd_inspect = {

@@ -174,6 +174,22 @@ void ckpt_audit_free(struct ckpt_audit *audit)
 	memset(audit, 0, sizeof(*audit));
 }
 
+int ckpt_sizes_get(struct ckpt *ck, struct ckpt_sizes *out, struct ckpt_err *err)
+{
+	if (!ck || !out)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "no checkpoint or no place for its sizes");
+	return ck_sizes(ck, out, err);
+}
+
+void ckpt_sizes_free(struct ckpt_sizes *sizes)
+{
+	if (!sizes)
+		return;
+	free_memory(sizes->memory);
+	memset(sizes, 0, sizeof(*sizes));
+}
+
 int ckpt_latest_set(const char *dir, const char *tag, int universal, enum ckpt_sync sync,
 		    struct ckpt_err *err)
 {

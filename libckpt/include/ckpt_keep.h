@@ -77,6 +77,47 @@ CKPT_API int ckpt_audit(const char *const *paths, size_t npaths,
 			struct ckpt_err *err);
 CKPT_API void ckpt_audit_free(struct ckpt_audit *audit);
 
+/* ---------------------------------------------------------------- sizes */
+
+/* What bytes of a checkpoint are for.  Pinned. */
+enum ckpt_size_kind {
+	CKPT_SIZE_STATE = 1,	/* a state of tensors of one role and type */
+	CKPT_SIZE_REPLICA = 2,	/* further copies of a state in other files */
+	CKPT_SIZE_PADDING = 3,	/* of optimizer states, to a whole number of elements a rank */
+	CKPT_SIZE_BLOAT = 4,	/* of storages that are saved whole, though a tensor uses a part */
+	CKPT_SIZE_OTHER_TENSORS = 5,	/* counters, random states, placeholders */
+	CKPT_SIZE_COMPRESSED = 6,	/* deflated storages, whatever they hold */
+	CKPT_SIZE_PICKLE = 7,	/* names, shapes, configuration; the head of a safetensors file */
+	CKPT_SIZE_ARCHIVE = 8,	/* headers, alignment, directories */
+	CKPT_SIZE_OTHER_FILES = 9,	/* files in the folder that are no part of the step */
+};
+
+struct ckpt_size {
+	enum ckpt_size_kind kind;
+	const char *state;	/* "" where there is none; lent by the checkpoint */
+	enum ckpt_role role;	/* 0 where there is none */
+	enum ckpt_dtype dtype;	/* 0 likewise */
+	uint64_t elements;
+	uint64_t bytes;
+};
+
+struct ckpt_sizes {
+	uint64_t nparts;
+	const struct ckpt_size *part;	/* by kind; in it as met */
+	uint64_t bytes;		/* their sum: of all files of the step's folder, or of the file */
+	uint64_t nfiles;
+	void *memory;		/* private */
+};
+
+/*
+ * What the bytes of 'ck' are for; the parts sum to what the files have.  Reads the directories
+ * of archives again, no tensor.  Free with ckpt_sizes_free() before 'ck' is closed.
+ * Returns 0 or the negative of CKPT_E_IO, CKPT_E_NOMEM, CKPT_E_LIMIT, and of what a file that has
+ * changed meanwhile gives.
+ */
+CKPT_API int ckpt_sizes_get(struct ckpt *ck, struct ckpt_sizes *out, struct ckpt_err *err);
+CKPT_API void ckpt_sizes_free(struct ckpt_sizes *sizes);
+
 #ifdef __cplusplus
 }
 #endif

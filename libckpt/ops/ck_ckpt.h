@@ -35,6 +35,7 @@ int ck_outputs_at(const char *dst, bool (**is_ours_out)(const char *name), struc
 int ck_settle(const char *dst, enum ckpt_sync sync, bool *settled_out, struct ckpt_err *err);
 int ck_audit(const char *const *paths, size_t npaths, const struct ckpt_limits *limits,
 	     struct ckpt_audit *out, struct ckpt_err *err);
+int ck_sizes(struct ckpt *ck, struct ckpt_sizes *out, struct ckpt_err *err);
 int ck_latest_set(const char *dir, const char *tag, bool universal, enum ckpt_sync sync,
 		  struct ckpt_err *err);
 int ck_discard_parts(const char *dst, struct ckpt_err *err);
