@@ -54,6 +54,9 @@ struct args {
 	int valid, explain_size;
 	const char *check;
 	uint64_t timeout;	/* seconds, or ARGS_UNSET */
+	/* diff */
+	const char *tag2, *tolerance;
+	int all, scalars;	/* scalars -1 = unless tensors are chosen */
 	/* reshard */
 	const char *stage, *new_tag, *ds_version;
 	struct words drop_state;
@@ -117,7 +120,7 @@ struct command {
 	const struct opt *tables[6];	/* ends with NULL */
 };
 
-extern const struct command cmd_audit, cmd_commit, cmd_convert, cmd_digest,
+extern const struct command cmd_audit, cmd_commit, cmd_convert, cmd_diff, cmd_digest,
 	cmd_inspect, cmd_latest, cmd_ls, cmd_map, cmd_reshard, cmd_set_latest,
 	cmd_shard, cmd_verify;
 
@@ -201,6 +204,8 @@ void json_int(struct json *json, const char *key, int64_t n);
 void json_bool(struct json *json, const char *key, int yes);
 /* A negative number is an unknown one: null. */
 void json_known(struct json *json, const char *key, int64_t n);
+/* As many digits as read back; "inf" and "nan" are strings. */
+void json_real(struct json *json, const char *key, double n);
 void json_seconds(struct json *json, const char *key, double seconds);
 void json_shape(struct json *json, const struct ckpt_tensor_info *tensor);
 void json_findings(struct json *json, const struct ckpt *ck);

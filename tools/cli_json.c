@@ -4,6 +4,7 @@
  * The first two levels stand on lines of their own, what is deeper in one line.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "cli.h"
@@ -115,6 +116,15 @@ void json_known(struct json *json, const char *key, int64_t n)
 		fputs("null", json->out);
 	else
 		fprintf(json->out, "%" PRId64, n);
+}
+
+void json_real(struct json *json, const char *key, double n)
+{
+	before(json, key);
+	if (isfinite(n))
+		fprintf(json->out, "%.17g", n);
+	else
+		json_quote(json->out, isnan(n) ? "nan" : n < 0 ? "-inf" : "inf");
 }
 
 void json_seconds(struct json *json, const char *key, double seconds)

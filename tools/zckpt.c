@@ -7,8 +7,9 @@
 #include "cli_team.h"
 
 static const struct command *const commands[] = {
-	&cmd_audit, &cmd_commit, &cmd_convert, &cmd_digest, &cmd_inspect, &cmd_latest,
-	&cmd_ls, &cmd_map, &cmd_reshard, &cmd_set_latest, &cmd_shard, &cmd_verify,
+	&cmd_audit, &cmd_commit, &cmd_convert, &cmd_diff, &cmd_digest, &cmd_inspect,
+	&cmd_latest, &cmd_ls, &cmd_map, &cmd_reshard, &cmd_set_latest, &cmd_shard,
+	&cmd_verify,
 };
 #define NCOMMANDS (sizeof(commands) / sizeof(commands[0]))
 
@@ -69,7 +70,8 @@ static int print_version(void)
 
 static int run(int argc, char **argv)
 {
-	struct args args = { .progress = -1, .timeout = ARGS_UNSET, .round_robin = -1 };
+	struct args args = { .progress = -1, .timeout = ARGS_UNSET, .round_robin = -1,
+			     .scalars = -1 };
 	const struct command *cmd;
 	int status;
 

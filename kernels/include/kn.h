@@ -98,6 +98,56 @@ void kn_gather(void *dst, ptrdiff_t dst_stride, const void *src, ptrdiff_t src_s
  */
 size_t kn_mismatch(const void *a, const void *b, size_t nbytes);
 
+/*
+ * Element types of kn_diff().  The first four are those of kn_type; BYTE is a byte without a
+ * meaning as a number.  (U8 does for BOOL.)
+ */
+enum kn_num {
+	KN_NUM_F64 = KN_F64, KN_NUM_F32 = KN_F32, KN_NUM_F16 = KN_F16, KN_NUM_BF16 = KN_BF16,
+	KN_NUM_F8_E4M3, KN_NUM_F8_E5M2, KN_NUM_F8_E4M3FNUZ, KN_NUM_F8_E5M2FNUZ, KN_NUM_F8_E8M0,
+	KN_NUM_I8, KN_NUM_I16, KN_NUM_I32, KN_NUM_I64,
+	KN_NUM_U8, KN_NUM_U16, KN_NUM_U32, KN_NUM_U64,
+	KN_NUM_BYTE,
+};
+
+/* Bytes of an element, or 0 for a number that is no kn_num. */
+size_t kn_num_size(enum kn_num type);
+/* The element as a double; exact but for integers beyond 2^53. */
+double kn_num_value(enum kn_num type, const void *p);
+/* The same for 'n' of them. */
+void kn_num_widen(double *dst, enum kn_num type, const void *src, size_t n);
+
+struct kn_diff_how {
+	unsigned parts;		/* numbers (bytes) of an element: 2 for complex ones */
+	double abs, rel;	/* beyond = further apart than abs + rel * max(|a|, |b|) */
+};
+
+#define KN_DIFF_BUCKETS 65
+
+/* Indices count elements from 0; steps and NaN count numbers. */
+struct kn_diff {
+	uint64_t differ;	/* elements whose bits differ */
+	uint64_t first, last;	/* the first and last of them */
+	uint64_t beyond;	/* those beyond the tolerance, or NaN or infinite on one side */
+	uint64_t first_beyond, last_beyond;
+	uint64_t nan_a, nan_b, nan_both;	/* NaN in one only, in both */
+	double max_abs;		/* largest |a - b|, infinity too; NaN is left out */
+	uint64_t max_at;	/* the first element that has it */
+	uint64_t max_steps;	/* largest distance in steps */
+	/* How many are 0, 1, 2-3, 4-7, ... steps apart; NaN in one is left out. */
+	uint64_t steps[KN_DIFF_BUCKETS];
+	double sum_dd, sum_aa, sum_bb;	/* of (a - b)^2, a^2, b^2, where both are finite */
+};
+
+/*
+ * kn_diff() compares 'n' numbers of 'a' and 'b', which are of one type, and sets '*out'.  A step
+ * leads to the next number that the type has: 1 ULP, or 1 of an integer.  -0 and 0, and two NaN,
+ * are 0 steps apart; other bits make them differ all the same.  Of BYTE only the counts are
+ * set.  Returns 0, or -1 for a type that is none or parts below 1.
+ */
+int kn_diff(enum kn_num type, const struct kn_diff_how *how, const void *a, const void *b,
+	    size_t n, struct kn_diff *out);
+
 /* CPU features that variants need; detection includes the operating system's consent. */
 #define KN_CPU_AVX2 1u		/* AVX2 and POPCNT */
 #define KN_CPU_F16C 2u

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/include/kn.h"
+
 void kn_ref_bf16_to_f32(void *dst, const void *src, size_t n);
 void kn_ref_f16_to_f32(void *dst, const void *src, size_t n);
 void kn_ref_f32_to_f64(void *dst, const void *src, size_t n);
@@ -30,5 +32,8 @@ size_t kn_ref_mismatch(const void *a, const void *b, size_t nbytes);
 
 void kn_ref_gather(void *dst, ptrdiff_t dst_stride, const void *src,
 		   ptrdiff_t src_stride, size_t size, size_t run, size_t nrun);
+
+int kn_ref_diff(enum kn_num type, const struct kn_diff_how *how, const void *a, const void *b,
+		size_t n, struct kn_diff *out);
 
 #endif

@@ -229,3 +229,35 @@ void ckpt_digests_free(struct ckpt_digests *digests)
 	free_memory(digests->memory);
 	memset(digests, 0, sizeof(*digests));
 }
+
+int ckpt_diff(struct ckpt *a, struct ckpt *b, const struct ckpt_diff_opts *opts,
+	      struct ckpt_diff_result *out, struct ckpt_err *err)
+{
+	const unsigned known = CKPT_DIFF_TOLERANCE | CKPT_DIFF_NO_SCALARS;
+	struct ckpt_diff_opts o;
+	struct shared shared;
+	int rc;
+
+	if (!a || !b || !out)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "two checkpoints and a place for the result are needed");
+	rc = ck_opts_take(&o, sizeof(o), opts, "options of comparing", err);
+	if (!rc)
+		rc = take_shared(&shared, o.run, o.select, err);
+	if (!rc && (o.flags & ~known))
+		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			     "flags 0x%x are not known to this version", o.flags & ~known);
+	if (rc)
+		return rc;
+	o.run = &shared.run;
+	o.select = &shared.select;
+	return ck_diff(a, b, &o, out, err);
+}
+
+void ckpt_diff_free(struct ckpt_diff_result *result)
+{
+	if (!result)
+		return;
+	free_memory(result->memory);
+	memset(result, 0, sizeof(*result));
+}

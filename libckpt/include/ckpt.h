@@ -191,10 +191,7 @@ struct ckpt_finding {
 
 /* ---------------------------------------------------------------- limits */
 
-/*
- * Bounds that no file may exceed.  Zero in a field means the default, which is in
- * parentheses.
- */
+/* Bounds that no file may exceed.  Zero in a field means the default, in parentheses. */
 struct ckpt_limits {
 	size_t size;
 	uint64_t zip_entries;		/* entries of one archive (4,000,000) */
@@ -594,6 +591,7 @@ CKPT_API void ckpt_digests_free(struct ckpt_digests *digests);
 }
 #endif
 
+#include <ckpt_diff.h>
 #include <ckpt_shard.h>
 #include <ckpt_verify.h>
 #include <ckpt_keep.h>

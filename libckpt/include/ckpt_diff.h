@@ -1,0 +1,137 @@
+/*
+ * ckpt_diff.h -- two checkpoints compared, of any format, stage and world size.  Part of <ckpt.h>.
+ */
+#ifndef CKPT_DIFF_H
+#define CKPT_DIFF_H
+
+#include <ckpt.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ckpt_diff_opts {
+	size_t size;
+	const struct ckpt_run_opts *run;
+	/* Of both sides, by name; 'tied' and 'skip' are not looked at.  'only' goes by the side
+	   that knows what its tensors are. */
+	const struct ckpt_select *select;
+	/* Which states, NULL-terminated: "NAME", or "NAME=OTHER" for the first one's NAME against
+	   the second one's OTHER.  NULL or {"all", NULL}: each with its own. */
+	const char *const *states;
+	/*
+	 * CKPT_DIFF_TOLERANCE: numbers a and b are the same while
+	 * |a - b| <= abs_tolerance + rel_tolerance * max(|a|, |b|); types need not agree.
+	 */
+	double abs_tolerance, rel_tolerance;
+	unsigned flags;			/* CKPT_DIFF_* */
+};
+
+#define CKPT_DIFF_TOLERANCE 1u	/* the two above count; else only equal bits are the same */
+#define CKPT_DIFF_NO_SCALARS 2u
+
+/* What came of it, the worst last.  Pinned. */
+enum ckpt_diff_what {
+	CKPT_DIFF_SAME = 0,	/* bit for bit */
+	CKPT_DIFF_WITHIN = 1,	/* the tolerance covers what differs */
+	CKPT_DIFF_TIED_ONLY_A = 2,	/* only the first one has this second name of a tensor */
+	CKPT_DIFF_TIED_ONLY_B = 3,
+	/* what counts as a difference: */
+	CKPT_DIFF_DTYPE = 4,	/* the same numbers in another type */
+	CKPT_DIFF_VALUES = 5,	/* elements differ */
+	CKPT_DIFF_STATE_A = 6,	/* a state that only the first one has */
+	CKPT_DIFF_STATE_B = 7,
+	CKPT_DIFF_ONLY_A = 8,	/* a name that only the first one has */
+	CKPT_DIFF_ONLY_B = 9,
+	CKPT_DIFF_TYPES = 10,	/* types between which there is no distance */
+	CKPT_DIFF_SHAPE = 11,
+};
+
+/* Flags of a row. */
+#define CKPT_DIFF_DERIVED_A 1u		/* not stored: the master, rounded */
+#define CKPT_DIFF_DERIVED_B 2u
+#define CKPT_DIFF_PER_RANK 4u		/* differs over ranks; rank 0's was compared */
+#define CKPT_DIFF_ONE_SOURCE 8u		/* the same bytes of the same files: not read */
+#define CKPT_DIFF_TIED_A 16u		/* a second name in the first one only */
+#define CKPT_DIFF_TIED_B 32u
+#define CKPT_DIFF_BYTES 64u		/* types without numbers: their bytes were compared */
+
+#define CKPT_DIFF_ULPS 65
+
+/*
+ * One state of one tensor.  Numbers are of what was compared as 'dtype', the wider of the two
+ * types (F32 for F16 against BF16; F64 where an integer meets a floating-point number).
+ */
+struct ckpt_diff_row {
+	const char *name;
+	const char *state_a, *state_b;	/* NULL where it is not there; of a name: both NULL */
+	enum ckpt_diff_what what;
+	unsigned flags;
+	uint32_t ndim_a, ndim_b;
+	const uint64_t *shape_a, *shape_b;	/* NULL where there is no tensor */
+	enum ckpt_dtype dtype_a, dtype_b, dtype;	/* 0 = none */
+	uint64_t numel;
+	uint64_t differ;	/* elements whose bits differ */
+	uint64_t beyond;	/* of them, beyond the tolerance; 'differ' without one */
+	uint64_t nan_a, nan_b, nan_both;	/* NaN in one only, in both */
+	double max_abs;		/* largest |a - b| without NaN; infinity too */
+	uint64_t max_at;	/* its element */
+	/* ||a - b|| / max(||a||, ||b||) over elements that are finite in both, or 0 */
+	double rel_l2;
+	/* In steps from one number of 'dtype' to the next (1 ULP; of integers 1): the largest, and
+	   how many are 0, 1, 2-3, 4-7, ... apart.  NULL where nothing differs. */
+	uint64_t max_ulps;
+	const uint64_t *ulps;	/* CKPT_DIFF_ULPS of them */
+	uint64_t first;		/* element: the first beyond the tolerance, else that differs */
+	char first_a[64], first_b[64];	/* as text, "" where nothing does */
+};
+
+/* A scalar: step, hyper-parameter, loss scale, counter. */
+struct ckpt_diff_scalar {
+	const char *key;
+	const char *a, *b;	/* NULL = not there */
+	int differs;		/* 0: the same, or of the layout or of one format: told only */
+};
+
+struct ckpt_diff_result {
+	uint64_t nrows;
+	struct ckpt_diff_row *rows;	/* the worst first, those that are the same last */
+	uint64_t nscalars;
+	struct ckpt_diff_scalar *scalars;	/* in the order of the files */
+	uint64_t ndiffering;	/* rows from DTYPE on, and scalars that differ */
+	uint64_t nderived;	/* weights left out: made from masters on both sides, as compared */
+	uint64_t nstates;	/* rows of which elements were compared */
+	uint64_t read_bytes;
+	uint32_t threads;
+	void *memory;		/* private */
+};
+
+/*
+ * Compare the tensors of 'a' and 'b' state by state, and their scalars.  Tensors go by name, the
+ * second names of tied ones too; it is told, and is no difference, that one side has two
+ * names for one tensor, and the other a tensor each or one name.  Padding is not compared.
+ *
+ * A weight that is not stored on either side, but made from masters that are compared, is left
+ * out.  Without CKPT_DIFF_TOLERANCE no tensor differs exactly if the digests of both agree;
+ * with it, two NaN are the same and so are 0 and -0, and NaN is beyond every tolerance
+ * from a number, infinity from all but itself.  The numbers do not depend on threads.
+ *
+ * A scalar that only one side has counts if both are training states.
+ *
+ * Memory: opts->run->mem_limit for buffers, about 300 bytes a state, and 520 for each that differs.
+ * Names of states, shapes and scalars are lent by 'a' and 'b'.  Free with ckpt_diff_free() before
+ * they are closed.  '*out' is filled on success.
+ * Returns 0 or the negative of
+ *	CKPT_E_USAGE     nothing is selected, a state that neither has, a tolerance that is no
+ *	                 number or negative
+ *	CKPT_E_CANCELED  opts->run->cancel was set
+ *	the code of the first finding of either that is an error, and those of reading.
+ */
+CKPT_API int ckpt_diff(struct ckpt *a, struct ckpt *b, const struct ckpt_diff_opts *opts,
+		       struct ckpt_diff_result *out, struct ckpt_err *err);
+CKPT_API void ckpt_diff_free(struct ckpt_diff_result *result);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

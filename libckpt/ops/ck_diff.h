@@ -1,0 +1,49 @@
+/*
+ * ck_diff.h -- what the files of `diff` share: pairs of states, and how they are compared.
+ */
+#ifndef CK_DIFF_H
+#define CK_DIFF_H
+
+#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/ops/ck_num.h"
+
+/* A row whose elements are compared. */
+struct ck_diff_pair {
+	uint64_t row;
+	uint32_t state_a, state_b;
+	struct ck_num a, b;	/* as stored */
+	struct ck_num as;	/* as compared */
+	uint64_t nparts;	/* numbers, or bytes, of each */
+	uint64_t first_unit;
+	uint64_t first, first_beyond;	/* elements, once there are any */
+};
+
+struct ck_diff {
+	struct ckpt *a, *b;
+	const struct ckpt_diff_opts *opts;	/* complete */
+	struct ckpt_run_opts run;		/* complete */
+	struct ck_arena *arena;			/* what the result keeps */
+	struct ckpt_diff_row *row;
+	uint64_t nrows, row_cap;
+	struct ck_diff_pair *pair;
+	uint64_t npairs, pair_cap;
+	uint64_t nunits;
+	uint64_t nderived;
+	uint32_t threads;			/* that were used */
+};
+
+/*
+ * How elements of the two types are compared: '*dtype_out' is the wider one.  False if there is
+ * no distance between them, or none that is exact enough to find every difference.
+ */
+bool ck_diff_common(enum ckpt_dtype a, enum ckpt_dtype b, enum ckpt_dtype *dtype_out);
+
+/* The rows, and the pairs behind those that have elements to compare. */
+int ck_diff_pairs(struct ck_diff *d, struct ckpt_err *err);
+/* Compare all pairs: rows get their numbers. */
+int ck_diff_run(struct ck_diff *d, struct ckpt_err *err);
+/* '*list_out' is in the arena. */
+int ck_diff_scalars(struct ck_diff *d, struct ckpt_diff_scalar **list_out, uint64_t *n_out,
+		    struct ckpt_err *err);
+
+#endif

@@ -1,0 +1,2 @@
+# The help of diff, on stdout, with exit 0.
+zckpt diff -h
