@@ -121,8 +121,8 @@ struct command {
 };
 
 extern const struct command cmd_audit, cmd_commit, cmd_convert, cmd_diff, cmd_digest,
-	cmd_inspect, cmd_latest, cmd_ls, cmd_map, cmd_reshard, cmd_set_latest,
-	cmd_shard, cmd_verify;
+	cmd_doctor, cmd_inspect, cmd_latest, cmd_ls, cmd_map, cmd_reshard,
+	cmd_set_latest, cmd_shard, cmd_verify;
 
 /* 0, or the exit status of a wrong call, which has been told on stderr. */
 int opt_parse(const struct command *cmd, int argc, char **argv, struct args *args);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli_advice.h"
 #include "cli_sizes.h"
 #include "cli_view.h"
 
@@ -215,33 +216,6 @@ static void print_tensors(const struct view *view)
 	table_print(&table, stdout, "");
 }
 
-/* What to do about the findings, else what can be done with this. */
-static char *next_step(const struct view *view)
-{
-	const char *path = view->args->rest.list[0];
-	struct ckpt_finding f;
-
-	if (cli_lone_shard(path))
-		return cli_strdup(cli_lone_shard(path));
-	for (uint64_t i = 0; !ckpt_finding_get(view->ck, i, &f, NULL); i++) {
-		if (f.severity != CKPT_ERROR)
-			continue;
-		if (!strcmp(f.id, "RANK_FILE_MISSING") || !strcmp(f.id, "MODEL_FILE_MISSING"))
-			return cli_format("if the files lie on another node, give its folder "
-					  "too: zckpt inspect %s OTHER_FOLDER",
-					  out_word(path));
-		if (!strcmp(f.id, "LATEST_LIES"))
-			return cli_format("name a step that is there: "
-					  "zckpt inspect --tag NAME %s", out_word(path));
-		return cli_strdup("convert stops at the errors; copy the files named above "
-				  "again, or take an earlier step with --tag");
-	}
-	if (!view->info.ntensors)
-		return cli_strdup("it holds no tensor that could be converted");
-	return cli_format("weights as one file: zckpt convert %s model.safetensors",
-			  out_word(path));
-}
-
 static int print_all(const struct view *view)
 {
 	int status = 0;
@@ -257,7 +231,8 @@ static int print_all(const struct view *view)
 		status = sizes_print(view->args, view->ck);
 	print_findings(view);
 	if (!view->args->quiet)
-		printf("\nnext: %s\n", next_step(view));
+		printf("\nnext: %s\n",
+		       advice_next(view->args, view->args->rest.list[0], view->ck));
 	return status;
 }
 

@@ -1,0 +1,2 @@
+# The help of doctor, on stdout, with exit 0.
+zckpt doctor -h

@@ -1,0 +1,138 @@
+/* cli_advice.c -- see cli_advice.h. */
+#include <string.h>
+
+#include "cli_advice.h"
+#include "cli_steps.h"
+
+char *advice_parent(const char *path)
+{
+	size_t n = strlen(path);
+
+	while (n > 1 && path[n - 1] == '/')
+		n--;
+	while (n && path[n - 1] != '/')
+		n--;
+	while (n > 1 && path[n - 1] == '/')
+		n--;
+	return n ? cli_format("%.*s", (int)n, path) : cli_strdup(".");
+}
+
+int advice_is_hollow(const struct ckpt *ck)
+{
+	struct ckpt_tensor_info t;
+	uint64_t empty = 0, n = 0;
+
+	for (; !ckpt_tensor_get(ck, n, &t, NULL); n++)
+		empty += !t.numel;
+	return n && 2 * empty > n;
+}
+
+char *advice_recover(const struct args *args, const char *path)
+{
+	struct steps steps = { 0 };
+	char *text = NULL;
+
+	if (steps_find(args, path, &steps))
+		return NULL;
+	for (size_t i = steps.n; i > 0 && !text; i--) {
+		struct step *s = &steps.step[i - 1];
+
+		/* further below lie other runs */
+		if (!strchr(s->name, '/') && step_is_good(args, s) &&
+		    !strcmp(s->format, "deepspeed"))
+			text = cli_format("zckpt convert %s model.safetensors", out_word(s->path));
+	}
+	steps_free(&steps);
+	return text;
+}
+
+/* What helps against findings, with %s for the path or the folder of the step. */
+static const struct {
+	const char *id, *format;
+	int of_root;	/* the folder above the step is meant */
+} advices[] = {
+	{ "LATEST_LIES", "zckpt latest --valid %s", 0 },
+	{ "LATEST_ABSENT", "zckpt set-latest %s TAG", 1 },
+	{ "RANK_FILE_MISSING", "zckpt inspect %s OTHER_FOLDER", 0 },
+	{ "MODEL_FILE_MISSING", "zckpt inspect %s OTHER_FOLDER", 0 },
+	{ "STATE_FILE_MISSING", "zckpt inspect %s OTHER_FOLDER", 0 },
+	{ "OVERLAY_DIFFERS", "zckpt ls %s", 0 },
+	{ "NOT_IN_CHECKPOINT", "zckpt inspect -v %s", 0 },
+	{ "PART_OF_STEP", "zckpt inspect %s", 1 },
+	{ "PLACEHOLDERS_ONLY", "zckpt convert %s model.safetensors", 1 },
+	{ "CKPT_E_UNSAFE", "zckpt audit %s", 0 },
+	{ "CKPT_E_FORMAT", "zckpt ls %s", 0 },
+	{ "NAME_ODD", "zckpt convert --rename 'OLD=NEW' %s model.safetensors", 0 },
+	{ "TENSOR_OPAQUE", "zckpt audit %s", 0 },
+	{ "FORMAT_NOTE", "zckpt inspect -v %s", 0 },
+};
+
+char *advice_about(const char *id, const char *path, const char *step)
+{
+	char *root = advice_parent(step), *text = NULL;
+
+	for (size_t i = 0; i < sizeof(advices) / sizeof(advices[0]) && !text; i++) {
+		const char *format = advices[i].format, *at = strstr(format, "%s");
+
+		if (!strcmp(id, advices[i].id))
+			text = cli_format("%.*s%s%s", (int)(at - format), format,
+					  out_word(advices[i].of_root ? root : path), at + 2);
+	}
+	if (!text)	/* damage of one step: is there another? */
+		text = cli_format("zckpt latest --valid %s", out_word(root));
+	cli_free(root);
+	return text;
+}
+
+static char *next_of_hollow(const struct args *args, const char *path)
+{
+	char *dir = advice_parent(path), *command = advice_recover(args, dir), *text;
+
+	if (command)
+		text = cli_format("the weights are in the shards of a step: %s", command);
+	else
+		text = cli_format("the weights were left in the shards of a step (global_stepN, "
+				  "*_optim_states.pt), which is not in %s: find it, then "
+				  "zckpt convert STEP model.safetensors", out_word(dir));
+	cli_free(command);
+	cli_free(dir);
+	return text;
+}
+
+/* A model file of stage 3, alone: with its shards beside it the command is exact. */
+static char *next_of_finding(const struct args *args, const char *path,
+			     const struct ckpt_finding *f)
+{
+	if (!strcmp(f->id, "PLACEHOLDERS_ONLY"))
+		return next_of_hollow(args, path);
+	if (!strcmp(f->id, "RANK_FILE_MISSING") || !strcmp(f->id, "MODEL_FILE_MISSING"))
+		return cli_format("if the files lie on another node, give its folder too: "
+				  "zckpt inspect %s OTHER_FOLDER", out_word(path));
+	if (!strcmp(f->id, "LATEST_LIES"))
+		return cli_format("name a step that is there: zckpt inspect --tag NAME %s",
+				  out_word(path));
+	return cli_strdup("convert stops at the errors; copy the files named above again, or take "
+			  "an earlier step with --tag");
+}
+
+char *advice_next(const struct args *args, const char *path, struct ckpt *ck)
+{
+	struct ckpt_finding f;
+	struct ckpt_info info;
+
+	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++)
+		if (!strcmp(f.id, "PLACEHOLDERS_ONLY"))
+			return next_of_finding(args, path, &f);
+	if (cli_lone_shard(path))
+		return cli_strdup(cli_lone_shard(path));
+	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++)
+		if (f.severity == CKPT_ERROR)
+			return next_of_finding(args, path, &f);
+	ckpt_info_get(ck, &info);
+	if (info.stage < 0 && advice_is_hollow(ck))
+		return next_of_hollow(args, path);
+	if (!info.ntensors)
+		return cli_strdup("it holds no tensor that could be converted");
+	return cli_format("weights as one file: zckpt convert %s model.safetensors",
+			  out_word(path));
+}
