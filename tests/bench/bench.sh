@@ -7,7 +7,7 @@
 #
 # --quick          3 alternations at 0.8 GB instead of 7 at 3 GB
 # --rows PATTERN   only rows whose part matches: copy, bf16, z2f, sparse,
-#                  inspect, reshard, plan, wide, disk (an extended regular
+#                  inspect, reshard, verify, plan, wide, disk (an extended regular
 #                  expression)
 # --best           judge by the fastest runs instead of the medians: for a
 #                  machine that others use at the same time
@@ -75,6 +75,7 @@ build measure
 build peak
 build rwloop -lxxhash -pthread
 build dropcache
+build crcloop libckpt/zip/ck_zip_crc.c -Ilibckpt/include -ldeflate -pthread
 
 wants() { [[ $1 =~ $rows ]]; }
 
@@ -340,6 +341,7 @@ disk_rows() {
 }
 
 . tests/bench/rows_reshard.sh
+. tests/bench/rows_verify.sh
 
 # ---- the machine, the rows, the table -----------------------------------
 
@@ -362,6 +364,8 @@ fi
 sparse_rows
 inspect_rows
 reshard_rows
+verify_rows 2
+verify_rows 3
 disk_rows
 
 echo
