@@ -72,7 +72,8 @@ static void check_manifest(const struct scene *s, long n)
 	int errors;
 
 	if (verify(s, CKPT_VERIFY_FULL, &errors, &v, &err) || errors)
-		fail_msg("after call %ld the step is no longer whole: %s: %s", n, err.where, err.msg);
+		fail_msg("after call %ld the step is no longer whole: %s: %s", n, err.where,
+			 err.msg);
 	assert_int_equal(v.manifest, t_exists(s->manifest));
 }
 

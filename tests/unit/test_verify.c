@@ -328,6 +328,76 @@ static void copies_are_compared_to_their_ends(void **state)
 	free(dir);
 }
 
+/* Of what is no buffer a copy that differs is an error.  DeepSpeed on a GPU writes frozen
+ * parameters twice; here a buffer stands for one. */
+static void a_parameter_that_differs_from_its_copy_is_an_error(void **state)
+{
+	const struct ckpt_verify_opts opts = { .size = sizeof(opts), .flags = CKPT_VERIFY_FULL };
+	char *dir = t_step_copy("ds0.19.8-z3-bf16-w3"), *ckpt = t_fmt("%s/ckpt", dir);
+
+	(void)state;
+	for (int flipped = 0; flipped < 2; flipped++) {
+		struct ckpt *ck = t_step_open(ckpt, NULL);
+		const struct ck_extent *e;
+		struct ckpt_verified v;
+		uint32_t tensor, s;
+
+		assert_true(ck_index_find(&ck->ix, "pos", &tensor));
+		ck->ix.tensor[tensor].role = CKPT_ROLE_FROZEN;
+		s = ck->ix.state[ck_index_state_find(&ck->ix, tensor, "weight")].replica;
+		s = ck->ix.state[s].replica;	/* the third copy */
+		assert_int_not_equal(s, CK_NONE);
+		assert_int_equal(ckpt_verify(ck, &opts, &v, NULL), 0);
+		assert_true(v.copies >= 2 * ck->ix.tensor[tensor].numel);
+		assert_int_equal(t_step_finding(ck, "REPLICA_DIFFERS", "element 7 ") != NULL,
+				 flipped);
+		e = &ck->ix.extent[ck->ix.state[s].extent];
+		flip_at(ck->ix.source[e->source].path, e->off + 7 * sizeof(float));
+		ckpt_close(ck);
+	}
+	t_dir_remove(dir);
+	free(ckpt);
+	free(dir);
+}
+
+/* With a manifest no flip goes unseen, also where there is no checksum. */
+static void flips_beside_a_manifest(const char *dst, const char *file)
+{
+	char *dir = t_dir_new(), *src = root_of("ds0.19.8-z2-bf16-w2/ckpt");
+	char *out = t_fmt("%s/%s", dir, dst), *path = t_fmt("%s/%s", dir, file);
+	struct ckpt *ck = t_step_open(src, NULL);
+	struct ckpt_verified v;
+	struct ckpt_err err = { 0 };
+	struct flips f;
+
+	assert_int_equal(ckpt_convert(ck, out, NULL, NULL, &err), 0);
+	ckpt_close(ck);
+	assert_int_equal(verify(out, CKPT_VERIFY_WRITE_MANIFEST, 2, &ck, &v, &err), 0);
+	assert_int_equal(v.manifest, 2);
+	ckpt_close(ck);
+	flip_all(out, path, CKPT_VERIFY_FULL, 5, &f);
+	assert_true(f.made > 500 && !f.unseen);
+	if (strstr(file, ".safetensors")) {	/* shorter than what quick hashes */
+		flip_all(out, path, 0, 29, &f);
+		assert_true(f.made && !f.unseen);
+	}
+	t_dir_remove(dir);
+	free(path);
+	free(out);
+	free(src);
+	free(dir);
+}
+
+static void no_flip_goes_unseen_beside_a_manifest(void **state)
+{
+	(void)state;
+	flips_beside_a_manifest("m.safetensors", "m.safetensors");
+	flips_beside_a_manifest("hf", "hf/model.safetensors");
+	flips_beside_a_manifest("m.pt", "m.pt");
+	/* the manifest itself */
+	flips_beside_a_manifest("m.safetensors", "m.safetensors.zckpt-manifest.json");
+}
+
 static void a_canceled_run_says_so(void **state)
 {
 	const volatile int cancel = 1;
@@ -353,6 +423,8 @@ int main(void)
 		cmocka_unit_test(padding_that_is_not_zero_is_named),
 		cmocka_unit_test(every_element_of_a_weight_counts),
 		cmocka_unit_test(copies_are_compared_to_their_ends),
+		cmocka_unit_test(a_parameter_that_differs_from_its_copy_is_an_error),
+		cmocka_unit_test(no_flip_goes_unseen_beside_a_manifest),
 		cmocka_unit_test(a_canceled_run_says_so),
 	};
 
