@@ -57,6 +57,8 @@ struct args {
 	/* diff */
 	const char *tag2, *tolerance;
 	int all, scalars;	/* scalars -1 = unless tensors are chosen */
+	/* cat */
+	const char *one_state;
 	/* reshard */
 	const char *stage, *new_tag, *ds_version;
 	struct words drop_state;
@@ -120,8 +122,8 @@ struct command {
 	const struct opt *tables[6];	/* ends with NULL */
 };
 
-extern const struct command cmd_audit, cmd_commit, cmd_convert, cmd_diff, cmd_digest,
-	cmd_doctor, cmd_inspect, cmd_latest, cmd_ls, cmd_map, cmd_reshard,
+extern const struct command cmd_audit, cmd_cat, cmd_commit, cmd_convert, cmd_diff,
+	cmd_digest, cmd_doctor, cmd_inspect, cmd_latest, cmd_ls, cmd_map, cmd_reshard,
 	cmd_set_latest, cmd_shard, cmd_verify;
 
 /* 0, or the exit status of a wrong call, which has been told on stderr. */

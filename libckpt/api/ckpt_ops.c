@@ -230,6 +230,29 @@ void ckpt_digests_free(struct ckpt_digests *digests)
 	memset(digests, 0, sizeof(*digests));
 }
 
+int ckpt_cat(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *opts,
+	     ckpt_bytes_fn fn, void *arg, struct ckpt_cat_info *info_out, struct ckpt_err *err)
+{
+	struct ckpt_cat_opts o;
+	struct shared shared;
+	int rc;
+
+	if (!ck || !fn)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "no checkpoint or nobody to take the bytes is given");
+	rc = ck_opts_take(&o, sizeof(o), opts, "options of a stream", err);
+	if (!rc)
+		rc = take_shared(&shared, o.run, NULL, err);
+	if (!rc && ((unsigned)o.form > CKPT_CAT_RAW || (o.dtype && !ckpt_dtype_bits(o.dtype))))
+		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			     "form %d or type %d is not known to this version", (int)o.form,
+			     (int)o.dtype);
+	if (rc)
+		return rc;
+	o.run = &shared.run;
+	return ck_cat(ck, tensor, &o, fn, arg, info_out, err);
+}
+
 int ckpt_diff(struct ckpt *a, struct ckpt *b, const struct ckpt_diff_opts *opts,
 	      struct ckpt_diff_result *out, struct ckpt_err *err)
 {

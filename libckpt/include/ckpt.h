@@ -591,6 +591,7 @@ CKPT_API void ckpt_digests_free(struct ckpt_digests *digests);
 }
 #endif
 
+#include <ckpt_cat.h>
 #include <ckpt_diff.h>
 #include <ckpt_shard.h>
 #include <ckpt_verify.h>

@@ -90,6 +90,8 @@ part "every state against the live engine" \
 	"$python" "$here/check_cases.py" "$work/cases" --need $need
 part "read by safetensors, torch and numpy" \
 	"$python" "$here/read_back.py" "$work/cases"
+part "tensors and differences, by numpy (seed $seed)" \
+	"$python" "$here/numpy_cat.py" --seed "$seed"
 part "state dicts loaded by torch" \
 	"$python" "$here/torch_files.py" "$work/cases" $long
 if [ -n "${ZCKPT_BUILD:-}" ] && [ -x "$ZCKPT_BUILD/tests/unit/test_pickle_emit" ]; then

@@ -1,0 +1,251 @@
+/* cmd_cat.c -- `zckpt cat`: one tensor, or a slice of it, as .npy, text or raw. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+#define AT(field) offsetof(struct args, field)
+
+static const struct opt own[] = {
+	{ "to", 0, OPT_CHOICE, AT(to), "npy|text|raw",
+	  "as numpy's file (default), text, or the elements alone", 0 },
+	{ "output", 'o', OPT_TEXT, AT(output), "FILE", "there instead of stdout", 0 },
+	{ "state", 0, OPT_TEXT, AT(one_state), "NAME", "weight (default), master, exp_avg, ...",
+	  0 },
+	{ "dtype", 0, OPT_TEXT, AT(train_dtype), "TYPE",
+	  "converted to fp32, bf16, fp16, fp64 (default: as stored)", 0 },
+	{ "force", 0, OPT_FLAG, AT(force), NULL, "replace FILE", 0 },
+	{ 0 },
+};
+
+/* Where the bytes go. */
+struct sink {
+	int fd;
+	const char *name;	/* for messages */
+	const char *half;	/* NULL = stdout */
+};
+
+/* ---------------------------------------------------------------- output */
+
+static int fail(struct ckpt_err *err, const char *name, int errnum)
+{
+	err->code = errnum == EEXIST ? CKPT_E_EXISTS : CKPT_E_IO;
+	err->offset = CKPT_NO_OFFSET;
+	snprintf(err->where, sizeof(err->where), "%s", name);
+	snprintf(err->msg, sizeof(err->msg), "%s", strerror(errnum));
+	return -(int)err->code;
+}
+
+static int take(void *arg, const void *bytes, size_t n, struct ckpt_err *err)
+{
+	const struct sink *sink = arg;
+	const char *p = bytes;
+
+	while (n) {
+		ssize_t k = write(sink->fd, p, n);
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k < 0)
+			return fail(err, sink->name, errno);
+		p += k;
+		n -= (size_t)k;
+	}
+	return 0;
+}
+
+static int sink_open(struct sink *sink, const struct args *args, struct ckpt_err *err)
+{
+	struct words source = { 0 };
+	const char *why;
+	struct stat st;
+
+	sink->fd = STDOUT_FILENO;
+	sink->name = "stdout";
+	if (!args->output || !strcmp(args->output, "-"))
+		return 0;
+	sink->name = args->output;
+	if (!lstat(args->output, &st) && (!args->force || !S_ISREG(st.st_mode))) {
+		fail(err, args->output, EEXIST);
+		snprintf(err->msg, sizeof(err->msg), "%s", S_ISREG(st.st_mode) ?
+			 "the file is there already; --force replaces it" :
+			 "it is there already and is no file");
+		return -1;
+	}
+	words_add(&source, args->rest.list[0]);
+	why = args->force ? cli_precious(args->output, &source) : NULL;
+	if (why) {
+		fail(err, args->output, EEXIST);
+		snprintf(err->msg, sizeof(err->msg), "%s, --force does not replace it", why);
+		return -1;
+	}
+	sink->half = cli_format("%s.zckpt-partial", args->output);
+	sink->fd = open(sink->half, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	if (sink->fd < 0 && errno == EEXIST) {
+		/* left by a run that was killed; nothing else is called so */
+		unlink(sink->half);
+		sink->fd = open(sink->half, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	}
+	if (sink->fd >= 0)
+		return 0;
+	fail(err, sink->half, errno);
+	sink->half = NULL;
+	return -1;
+}
+
+/* link() does not replace: what came to stand there meanwhile stays. */
+static int put_into_place(const struct sink *sink, int force)
+{
+	if (force)
+		return rename(sink->half, sink->name);
+	if (!link(sink->half, sink->name))
+		return unlink(sink->half);
+	if (errno == EEXIST)
+		return -1;
+	return rename(sink->half, sink->name);	/* a file system without links */
+}
+
+/* The file whole, or not at all. */
+static int sink_close(struct sink *sink, int rc, int force, struct ckpt_err *err)
+{
+	int bad = 0;
+
+	if (!sink->half)
+		return rc;
+	if (!rc && fdatasync(sink->fd) && errno != EINVAL && errno != EROFS)
+		bad = errno;
+	if (close(sink->fd) && !bad)
+		bad = errno;
+	if (!rc && !bad && put_into_place(sink, force))
+		bad = errno;
+	if (rc || bad)
+		unlink(sink->half);
+	return !rc && bad ? fail(err, sink->name, bad) : rc;
+}
+
+/* ---------------------------------------------------------------- the call */
+
+/* "w[0:2, 3]" where no tensor is called so: the name, and the slice. */
+static int find(struct ckpt *ck, const char *word, uint64_t *tensor_out, const char **slice_out,
+		struct ckpt_err *err)
+{
+	const char *bracket = strrchr(word, '[');
+	size_t n = strlen(word);
+	char *name, *slice;
+
+	*slice_out = NULL;
+	if (!ckpt_tensor_find(ck, word, tensor_out, err))
+		return 0;
+	if (!bracket || word[n - 1] != ']')
+		return -1;
+	memset(err, 0, sizeof(*err));
+	name = cli_format("%.*s", (int)(bracket - word), word);
+	slice = cli_strdup(bracket + 1);
+	slice[strlen(slice) - 1] = 0;
+	*slice_out = slice;
+	return ckpt_tensor_find(ck, name, tensor_out, err);
+}
+
+static int dtype_of(const struct args *args, enum ckpt_dtype *out)
+{
+	*out = 0;
+	if (!args->train_dtype)
+		return 0;
+	*out = ckpt_dtype_parse(args->train_dtype);
+	if (*out == CKPT_F64 || *out == CKPT_F32 || *out == CKPT_F16 || *out == CKPT_BF16)
+		return 0;
+	return cli_wrong(&cmd_cat, "--dtype: %s is none of fp32, bf16, fp16, fp64",
+			 out_name(args->train_dtype));
+}
+
+static void tell_bits(const struct ckpt_cat_info *info, const struct ckpt_cat_opts *opts)
+{
+	if (opts->form == CKPT_CAT_NPY && info->is_bits)
+		cli_say("note: numpy has no type for %s: these are its bits as %s%s",
+			ckpt_dtype_name(info->dtype), info->npy,
+			info->dtype == CKPT_BF16 ? "; --dtype fp32 converts" : "");
+}
+
+static int cat(const struct args *args, struct ckpt *ck, struct ckpt_cat_opts *opts)
+{
+	struct ckpt_cat_info info = { 0 };
+	struct ckpt_err err = { 0 };
+	struct progress progress;
+	struct ckpt_run_opts run;
+	struct sink sink = { 0 };
+	uint64_t tensor;
+	int rc;
+
+	if (find(ck, args->rest.list[1], &tensor, &opts->slice, &err)) {
+		rc = cli_fail(NULL, ck, &err);
+		cli_say("hint: zckpt map lists the names");
+		return rc;
+	}
+	rc = sink_open(&sink, args, &err);
+	if (rc)
+		return cli_fail(NULL, ck, &err);
+	progress_begin(&progress, args);
+	cli_run_opts(args, &progress, &run);
+	opts->run = &run;
+	rc = ckpt_cat(ck, tensor, opts, take, &sink, &info, &err);
+	rc = sink_close(&sink, rc, args->force, &err);
+	progress_end(&progress);
+	if (rc)
+		return cli_fail(NULL, ck, &err);
+	if (!args->quiet)
+		tell_bits(&info, opts);
+	return EXIT_DONE;
+}
+
+static int run(struct args *args, int argc, char **argv)
+{
+	struct ckpt_cat_opts opts = { .size = sizeof(opts), .state = args->one_state };
+	struct words source = { 0 };
+	struct ckpt_err err = { 0 };
+	struct ckpt *ck = NULL;
+	int status;
+
+	(void)argc;
+	(void)argv;
+	if (args->rest.n != 2)
+		return cli_wrong(&cmd_cat, "cat needs a checkpoint and the name of a tensor");
+	opts.form = (enum ckpt_cat_form)args->to;
+	if (!args->output && opts.form != CKPT_CAT_TEXT && isatty(STDOUT_FILENO))
+		return cli_wrong(&cmd_cat, "a terminal shows no binary numbers; use --to text, "
+				 "-o FILE or a pipe");
+	status = dtype_of(args, &opts.dtype);
+	words_add(&source, args->rest.list[0]);
+	if (!status)
+		status = cli_open(args, NULL, &source, &ck, &err);
+	if (!status) {
+		out_findings(ck, 0, args->verbose ? CKPT_INFO : CKPT_WARN, args->verbose);
+		status = cat(args, ck, &opts);
+	}
+	ckpt_close(ck);
+	return status;
+}
+
+static const struct opt talk[] = {
+	{ "quiet", 'q', OPT_FLAG, AT(quiet), NULL, "errors and warnings only", 0 },
+	{ "verbose", 'v', OPT_FLAG, AT(verbose), NULL, "more of everything", 0 },
+	{ "help", 'h', OPT_FLAG, AT(help), NULL, "this text", 0 },
+	{ 0 },
+};
+
+const struct command cmd_cat = {
+	.name = "cat",
+	.run = run,
+	.ranks = RANKS_EACH,
+	.gist = "one tensor of one state, or a slice of it, as .npy, text or raw",
+	.synopsis = "SRC TENSOR[SLICE]",
+	.about = "Writes the elements of a tensor to stdout, or with -o to a file that is whole or "
+		 "not there. A slice is written as in Python, within quotes: 'w[0:2, 3]', "
+		 "'w[..., ::-1]'.",
+	.notes = "A tensor whose own name ends in such brackets is found first. BF16 goes into a "
+		 ".npy file as uint16, since numpy has no such type; --dtype fp32 converts.",
+	.tables = { own, opts_source, opts_run, talk, NULL },
+};
