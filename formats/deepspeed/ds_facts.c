@@ -124,13 +124,49 @@ static int add_steps(struct ds_step *ds, struct ckpt_err *err)
 	return rc;
 }
 
+/* ZeRO keeps an object; at stage 0 its numbers stand in the optimizer's own state. */
 static int add_scaler(struct ds_step *ds, struct ckpt_err *err)
 {
-	const struct ck_val *scaler = ck_val_get(ds->zero, "loss_scaler");
+	static const char *const keys[] = {
+		"cur_iter", "last_overflow_iter", "cur_hysteresis", "scale_factor", "scale_window",
+	};
+	const struct ck_val *v = ck_val_get(ds->zero, "loss_scaler");
+	char key[64];
+	int rc;
 
-	if (!scaler || scaler->kind != CK_VAL_OBJECT)
+	if (!ds->zero)
+		v = ck_val_get(ds->model, "optimizer");
+	else if (v && v->kind == CK_VAL_OBJECT)
+		v = v->u.obj->state;
+	else
 		return 0;
-	return add_value(ds, "loss_scale", ck_val_get(scaler->u.obj->state, "cur_scale"), err);
+	rc = add_value(ds, "loss_scale", ck_val_get(v, "cur_scale"), err);
+	for (size_t i = 0; !rc && i < CK_ARRAY_LEN(keys); i++) {
+		snprintf(key, sizeof(key), "loss_scaler.%s", keys[i]);
+		rc = add_value(ds, key, ck_val_get(v, keys[i]), err);
+	}
+	return rc;
+}
+
+/* What the scheduler says of itself, whichever it is. */
+static int add_scheduler(struct ds_step *ds, struct ckpt_err *err)
+{
+	struct ck_val *const *item;
+	char key[128];
+	uint64_t n;
+	int rc = 0;
+
+	if (!ck_val_pairs(ck_val_get(ds->model, "lr_scheduler"), &item, &n))
+		return 0;
+	for (uint64_t i = 0; !rc && i < n; i++) {
+		const char *name = ck_val_str(item[2 * i]);
+
+		if (!name)
+			continue;
+		snprintf(key, sizeof(key), "scheduler.%s", name);
+		rc = add_value(ds, key, item[2 * i + 1], err);
+	}
+	return rc;
 }
 
 /* What a step of the optimizer takes, as the configuration that the step keeps says it. */
@@ -160,8 +196,10 @@ int ck_ds_add_facts(struct ds_step *ds, struct ckpt_err *err)
 		rc = add_value(ds, keys[i], ck_val_get(ds->model, keys[i]), err);
 	if (!rc)
 		rc = add_batch(ds, err);
-	if (!rc && ds->zero)
+	if (!rc)
 		rc = add_scaler(ds, err);
+	if (!rc)
+		rc = add_scheduler(ds, err);
 	if (!rc && ck_val_seq(ck_ds_param_groups(ds, ds->zero), &group, &n)) {
 		ds->ix->ngroups = n;
 		for (uint64_t g = 0; !rc && g < n; g++)
