@@ -52,6 +52,18 @@ static int check_type(const struct ck_pt_saved *s, uint8_t dtype, struct ckpt_er
 		       info ? info->name : "0");
 }
 
+/* Of a tensor without elements any size may be large. */
+static int check_sizes(const struct ck_pt_saved *s, const struct ck_tensor_ref *t,
+		       struct ckpt_err *err)
+{
+	for (uint32_t i = 0; i < t->ndim; i++)
+		if (t->shape[i] > INT64_MAX || t->stride[i] > INT64_MAX)
+			return ck_fail(err, CKPT_E_UNSUPPORTED, s->want->name, CKPT_NO_OFFSET,
+				       "a tensor has size %" PRIu64 " in dimension %u; torch "
+				       "counts to 2^63 - 1", t->shape[i], i);
+	return 0;
+}
+
 /* The tensor's type is that of its storage, and its last element lies in it. */
 static int check_tensor(const struct ck_pt_saved *s, const struct ck_tensor_ref *t,
 			struct ckpt_err *err)
@@ -61,6 +73,8 @@ static int check_tensor(const struct ck_pt_saved *s, const struct ck_tensor_ref 
 	bool empty = false;
 	int rc = check_type(s, t->dtype, err);
 
+	if (!rc)
+		rc = check_sizes(s, t, err);
 	if (rc)
 		return rc;
 	if (t->storage >= s->want->nstorages || s->want->storage[t->storage].dtype != t->dtype)
