@@ -257,8 +257,8 @@ int ck_wr_finish(struct wr *w, const char *stem, const struct ck_val *root,
 		rc = ck_fail_nomem(err, "a file", w->nstores);
 	for (uint64_t i = 0; !rc && i < w->nstores; i++)
 		part[i] = (struct ck_pt_part){
-			.dtype = w->store[i].dtype, .piece = w->piece + w->store[i].piece,
-			.npieces = w->store[i].npieces,
+			.dtype = w->store[i].dtype, .npieces = w->store[i].npieces,
+			.piece = w->piece ? w->piece + w->store[i].piece : NULL,
 		};
 	if (!rc)
 		rc = ck_pt_plan_file(&want, w->plan, err);

@@ -55,7 +55,7 @@ int ck_pkl_take_mark(struct ck_pkl_vm *vm, struct ck_val ***item_out, uint64_t *
 {
 	if (!vm->nmarks)
 		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "an opcode wants a MARK and there is none");
-	*item_out = vm->stack + fence(vm);
+	*item_out = vm->stack ? vm->stack + fence(vm) : NULL;
 	*n_out = vm->n - fence(vm);
 	vm->n = fence(vm);
 	vm->nmarks--;
