@@ -18,5 +18,5 @@ echo '* cut short and empty'
 cp -r run cut && truncate -s 3000 cut/global_step3/bf16_zero_pp_rank_1* &&
 	: > cut/global_step3/zero_pp_rank_0_mp_rank_00_model_states.pt && echo global_step3 > cut/latest
 look cut
-echo '* pipelines, refused by name'; look "$DS/ds0.19.8-z1-bf16-w4-pipeline/ckpt" | cut -c1-120
+echo '* pipelines, refused by name'; look "$DS/ds0.19.8-z1-bf16-w4-pipeline/ckpt" | sed "s,: pipeline.*,: pipeline parallel,"
 echo '* for scripts'; zckpt doctor --json half | sed 's/^ *//' | cut -c1-90
