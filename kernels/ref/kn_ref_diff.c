@@ -18,7 +18,7 @@
 /* What is looked at in one go: equal bytes take the short way. */
 #define BLOCK 256
 
-size_t kn_num_size(enum kn_num type)
+static inline size_t size_of(enum kn_num type)
 {
 	switch (type) {
 	case KN_NUM_F64:
@@ -47,12 +47,31 @@ size_t kn_num_size(enum kn_num type)
 	return 0;
 }
 
+size_t kn_num_size(enum kn_num type)
+{
+	return size_of(type);
+}
+
+/* The sizes stand there so that each is a load. */
 static inline uint64_t bits_of(enum kn_num type, const uint8_t *p)
 {
-	uint64_t v = 0;
+	uint64_t v64;
+	uint32_t v32;
+	uint16_t v16;
 
-	memcpy(&v, p, kn_num_size(type));
-	return v;
+	switch (size_of(type)) {
+	case 8:
+		memcpy(&v64, p, 8);
+		return v64;
+	case 4:
+		memcpy(&v32, p, 4);
+		return v32;
+	case 2:
+		memcpy(&v16, p, 2);
+		return v16;
+	default:
+		return *p;
+	}
 }
 
 /* Sign, 'e' bits of exponent and 'm' of mantissa: a finite number. */
@@ -142,7 +161,7 @@ static inline uint64_t apart(bool neg_a, uint64_t a, bool neg_b, uint64_t b)
 /* How many numbers of the type one must step over to come from 'a' to 'b'; none is NaN. */
 static inline uint64_t steps_of(enum kn_num type, uint64_t a, uint64_t b)
 {
-	const unsigned top = (unsigned)kn_num_size(type) * 8 - 1;
+	const unsigned top = (unsigned)size_of(type) * 8 - 1;
 	const uint64_t magnitude = ((uint64_t)1 << top) - 1;
 	int64_t x, y;
 
@@ -176,22 +195,51 @@ struct lanes {
 	double dd[8], aa[8], bb[8];
 };
 
+/* A block as doubles; what lies behind its end is 0. */
+static inline void widen(enum kn_num type, const uint8_t *p, size_t n, double out[BLOCK])
+{
+	const size_t size = size_of(type);
+
+	for (size_t i = 0; i < n; i++)
+		out[i] = value_of(type, p + i * size);
+	for (size_t i = n; i < BLOCK; i++)
+		out[i] = 0;
+}
+
+/* v * v, or 0 where 'v' is NaN or infinite. */
+static inline double square(double v)
+{
+	return v - v == 0 ? v * v : 0;
+}
+
+/* 0 if all of them are finite. */
+static inline double sum_lanes(double lane[8], const double v[BLOCK])
+{
+	double odd[8] = { 0 };
+
+	for (size_t i = 0; i < BLOCK; i += 8)
+		for (size_t k = 0; k < 8; k++) {
+			lane[k] += square(v[i + k]);
+			odd[k] += v[i + k] - v[i + k];
+		}
+	return odd[0] + odd[1] + odd[2] + odd[3] + odd[4] + odd[5] + odd[6] + odd[7];
+}
+
 /* The bytes are equal: what is left are norms and NaN. */
 static inline void same_block(enum kn_num type, const uint8_t *a, size_t n, struct lanes *l,
 			      struct kn_diff *d)
 {
-	const size_t size = kn_num_size(type);
+	double x[BLOCK], square_of[8] = { 0 };
 
-	for (size_t i = 0; i < n; i++) {
-		const double v = value_of(type, a + i * size);
-
-		if (isfinite(v)) {
-			l->aa[i % 8] += v * v;
-			l->bb[i % 8] += v * v;
-		}
-		d->nan_both += isnan(v) ? 1 : 0;
-	}
+	widen(type, a, n, x);
 	d->steps[0] += n;
+	if (sum_lanes(square_of, x) != 0)	/* or NaN: there are such numbers */
+		for (size_t i = 0; i < n; i++)
+			d->nan_both += isnan(x[i]) ? 1 : 0;
+	for (size_t k = 0; k < 8; k++) {
+		l->aa[k] += square_of[k];
+		l->bb[k] += square_of[k];
+	}
 }
 
 static inline void count_differing(struct kn_diff *d, uint64_t elem)
@@ -238,37 +286,57 @@ static inline double look(enum kn_num type, const uint8_t *a, const uint8_t *b, 
 	return is_integer(type) ? (double)steps : fabs(x - y);
 }
 
+/* Sums where both are finite; 'gap' is 0 where bits are equal. */
+static inline void sum_block(struct lanes *l, const double *x, const double *y, const double *gap)
+{
+	struct lanes s = { { 0 }, { 0 }, { 0 } };
+
+	for (size_t i = 0; i < BLOCK; i += 8)
+		for (size_t k = 0; k < 8; k++) {
+			const double u = x[i + k], v = y[i + k], g = gap[i + k];
+			const bool finite = (u - u) + (v - v) == 0;
+
+			s.dd[k] += finite ? g * g : 0;
+			s.aa[k] += finite ? u * u : 0;
+			s.bb[k] += finite ? v * v : 0;
+		}
+	for (size_t k = 0; k < 8; k++) {
+		l->dd[k] += s.dd[k];
+		l->aa[k] += s.aa[k];
+		l->bb[k] += s.bb[k];
+	}
+}
+
 static inline void other_block(enum kn_num type, const struct kn_diff_how *how, const uint8_t *a,
 			       const uint8_t *b, uint64_t at, size_t n, struct lanes *l,
 			       struct kn_diff *d)
 {
-	const size_t size = kn_num_size(type);
+	const size_t size = size_of(type);
+	double x[BLOCK], y[BLOCK], gap[BLOCK] = { 0 };
 
+	widen(type, a, n, x);
+	widen(type, b, n, y);
 	for (size_t i = 0; i < n; i++, a += size, b += size) {
-		const uint64_t elem = (at + i) / how->parts;
-		const double x = value_of(type, a), y = value_of(type, b);
-		double gap = 0;
+		const uint64_t elem = how->parts == 1 ? at + i : (at + i) / how->parts;
 
-		if (!memcmp(a, b, size)) {
+		if (bits_of(type, a) == bits_of(type, b)) {
 			d->steps[0]++;
-			d->nan_both += isnan(x) ? 1 : 0;
-		} else {
-			count_differing(d, elem);
-			gap = look(type, a, b, x, y, d);
-			if (gap > d->max_abs) {
-				d->max_abs = gap;
-				d->max_at = elem;
-			}
-			if (!(gap <= how->abs + how->rel * fmax(fabs(x), fabs(y))) || isinf(gap))
-				if (!(gap == 0))
-					count_beyond(d, elem);
+			d->nan_both += isnan(x[i]) ? 1 : 0;
+			continue;
 		}
-		if (isfinite(x) && isfinite(y)) {
-			l->dd[i % 8] += gap * gap;
-			l->aa[i % 8] += x * x;
-			l->bb[i % 8] += y * y;
+		count_differing(d, elem);
+		gap[i] = look(type, a, b, x[i], y[i], d);
+		if (gap[i] > d->max_abs) {
+			d->max_abs = gap[i];
+			d->max_at = elem;
 		}
+		if (gap[i] == 0)
+			continue;
+		if (!(gap[i] <= how->abs + how->rel * fmax(fabs(x[i]), fabs(y[i]))) ||
+		    isinf(gap[i]))
+			count_beyond(d, elem);
 	}
+	sum_block(l, x, y, gap);
 }
 
 static double join(const double l[8])
@@ -279,7 +347,7 @@ static double join(const double l[8])
 static inline void diff(enum kn_num type, const struct kn_diff_how *how, const uint8_t *a,
 			const uint8_t *b, size_t n, struct kn_diff *d)
 {
-	const size_t size = kn_num_size(type);
+	const size_t size = size_of(type);
 	struct lanes l = { { 0 }, { 0 }, { 0 } };
 
 	for (size_t at = 0; at < n; at += BLOCK) {
@@ -310,7 +378,7 @@ static void diff_bytes(const struct kn_diff_how *how, const uint8_t *a, const ui
 int kn_ref_diff(enum kn_num type, const struct kn_diff_how *how, const void *a, const void *b,
 		size_t n, struct kn_diff *out)
 {
-	if (!kn_num_size(type) || how->parts < 1)
+	if (!size_of(type) || how->parts < 1)
 		return -1;
 	memset(out, 0, sizeof(*out));
 	/* a call for each type, so that each gets a loop of its own */
@@ -339,5 +407,5 @@ int kn_ref_diff(enum kn_num type, const struct kn_diff_how *how, const void *a, 
 void kn_num_widen(double *dst, enum kn_num type, const void *src, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		dst[i] = value_of(type, (const uint8_t *)src + i * kn_num_size(type));
+		dst[i] = value_of(type, (const uint8_t *)src + i * size_of(type));
 }
