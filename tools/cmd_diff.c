@@ -287,7 +287,8 @@ static void print_text(const struct two *two)
 
 /* ---------------------------------------------------------------- JSON */
 
-static void json_side(struct json *json, const char *key, const struct ckpt_info *info)
+static void json_side(struct json *json, const char *key, const struct ckpt_info *info,
+		      const struct ckpt *ck)
 {
 	json_open(json, key, '{');
 	json_text(json, "path", info->path);
@@ -295,6 +296,7 @@ static void json_side(struct json *json, const char *key, const struct ckpt_info
 	json_known(json, "stage", info->stage);
 	json_uint(json, "world", info->world);
 	json_known(json, "step", info->step);
+	json_findings(json, ck);
 	json_close(json, '}');
 }
 
@@ -388,8 +390,8 @@ static void print_json(const struct two *two)
 
 	json_begin(&json, stdout, "diff");
 	json_bool(&json, "equal", !d->ndiffering);
-	json_side(&json, "a", &two->info_a);
-	json_side(&json, "b", &two->info_b);
+	json_side(&json, "a", &two->info_a, two->a);
+	json_side(&json, "b", &two->info_b, two->b);
 	json_uint(&json, "states", d->nstates);
 	json_uint(&json, "derived_left_out", d->nderived);
 	json_uint(&json, "differing", d->ndiffering);
@@ -414,7 +416,6 @@ static void print_json(const struct two *two)
 		json_close(&json, '}');
 	}
 	json_close(&json, ']');
-	json_findings(&json, two->a);
 	json_close(&json, '}');
 }
 
