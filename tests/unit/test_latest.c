@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,10 +19,19 @@
 
 static char *root;
 
+/* 'root/name' until the next call. */
+static const char *in_root(const char *name)
+{
+	static char path[4096];
+
+	assert_true((size_t)snprintf(path, sizeof(path), "%s/%s", root, name) < sizeof(path));
+	return path;
+}
+
 static bool names(const char *want)
 {
 	size_t n = 0;
-	uint8_t *p = t_file_read(t_fmt("%s/latest", root), &n);
+	uint8_t *p = t_file_read(in_root("latest"), &n);
 	const bool same = p && n == strlen(want) && !memcmp(p, want, n);
 
 	free(p);
@@ -31,9 +41,15 @@ static bool names(const char *want)
 static void begin(void)
 {
 	root = t_dir_new();
-	assert_int_equal(0, mkdir(t_fmt("%s/old", root), 0777));
-	assert_int_equal(0, mkdir(t_fmt("%s/new", root), 0777));
-	t_file_write(t_fmt("%s/latest", root), "old", 3);
+	assert_int_equal(0, mkdir(in_root("old"), 0777));
+	assert_int_equal(0, mkdir(in_root("new"), 0777));
+	t_file_write(in_root("latest"), "old", 3);
+}
+
+static void end(void)
+{
+	t_dir_remove(root);
+	free(root);
 }
 
 static void test_every_call_fails(void **state)
@@ -61,7 +77,7 @@ static void test_every_call_fails(void **state)
 			assert_int_equal(t_fault_fds(), fds);
 			assert_int_equal(rc, -(int)err.code);
 			assert_true(names("new") || (rc && names("old")));
-			assert_int_equal(-1, ck_sys.unlink(t_fmt("%s/latest.zckpt-new", root)));
+			assert_int_equal(-1, ck_sys.unlink(in_root("latest.zckpt-new")));
 			worked += !rc;
 			assert_int_equal(0, ckpt_latest_set(root, "old", 0, CKPT_SYNC_NONE, NULL));
 			assert_true(names("old"));
@@ -71,6 +87,7 @@ static void test_every_call_fails(void **state)
 		}
 	t_fault_remove();
 	assert_true(worked >= 4);
+	end();
 }
 
 static void test_names_that_no_loader_finds(void **state)
@@ -90,9 +107,10 @@ static void test_names_that_no_loader_finds(void **state)
 			 ckpt_latest_set(root, "none", 0, CKPT_SYNC_NONE, NULL));
 	assert_true(names("old"));
 	/* what a killed run left is in nobody's way */
-	t_file_write(t_fmt("%s/latest.zckpt-new", root), "ne", 2);
+	t_file_write(in_root("latest.zckpt-new"), "ne", 2);
 	assert_int_equal(0, ckpt_latest_set(root, "new", 0, CKPT_SYNC_FULL, NULL));
 	assert_true(names("new"));
+	end();
 }
 
 int main(void)
