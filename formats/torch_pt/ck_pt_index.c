@@ -4,7 +4,7 @@
  * The walk is depth first and bounded.  A node on the way down is marked, so a knot is
  * not followed; a node below which nothing was found is marked too and never entered
  * again, so sharing without tensors costs nothing.  Sharing with tensors is what tied
- * containers are; it ends at VISITS.
+ * containers are: there may be MORE_PATHS to a value, on the average.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,7 +14,9 @@
 #include "libckpt/base/ck_buf.h"
 #include "libckpt/base/ck_sys.h"
 
-#define VISITS ((uint64_t)50000000)
+#define MORE_PATHS 16u
+#define FREE_PATHS 10000u
+#define COMPARED ((uint64_t)50000000)	/* keys, where some are doubled */
 #define NAME_LIMIT ((size_t)1 << 20)
 
 enum { ON_PATH = 1, BARREN = 2 };
@@ -29,10 +31,11 @@ struct indexer {
 	size_t *cut;			/* where each step begins in 'name' */
 	uint64_t ncuts, cut_cap;
 	struct ck_map views;		/* elements -> tensor */
-	struct ck_arena keys;		/* of 'views' */
+	struct ck_map numbers;		/* name -> what to number the next one by (uint32_t *) */
+	struct ck_arena keys;		/* of these two */
 	struct ck_val **barren;
 	uint64_t nbarren, barren_cap;
-	uint64_t visits, found;
+	uint64_t visits, found, compared;
 	uint64_t before;		/* tensors that were in the index already */
 	bool odd;			/* a step was escaped */
 };
@@ -165,16 +168,38 @@ static int path_name(const struct indexer *w, struct ck_buf *out, struct ckpt_er
 	return escaped_name(w, out, err);
 }
 
+/* With which number to begin; names that clash by the thousand would else be tried one by one. */
+static uint32_t *number_of(struct indexer *w, const struct ck_buf *name, struct ckpt_err *err)
+{
+	const char *p = name->p ? name->p : "";
+	uint64_t at = 0;
+	uint32_t *number;
+	char *key;
+
+	if (ck_map_find(&w->numbers, p, name->len, &at))
+		return (uint32_t *)(uintptr_t)at;
+	key = ck_arena_strndup(&w->keys, p, name->len);
+	number = ck_arena_alloc(&w->keys, sizeof(*number));
+	if (!key || !number) {
+		ck_fail_nomem(err, "a name", name->len);
+		return NULL;
+	}
+	*number = 2;
+	return ck_map_add(&w->numbers, key, name->len, (uint64_t)(uintptr_t)number, NULL, err) ?
+	       NULL : number;
+}
+
 /* Another tensor has the name: number this one. */
 static int numbered_name(struct indexer *w, struct ck_buf *name, const struct ck_tensor_ref *t,
 			 enum ckpt_role role, uint32_t *out, struct ckpt_err *err)
 {
 	const size_t len = name->len;
-	int rc = 1;
+	uint32_t *number = number_of(w, name, err);
+	int rc = number ? 1 : -CKPT_E_NOMEM;
 
-	for (unsigned i = 2; rc == 1; i++) {
+	while (rc == 1) {
 		name->len = len;
-		rc = ck_buf_addf(name, err, "~%u", i);
+		rc = ck_buf_addf(name, err, "~%u", (*number)++);
 		if (!rc)
 			rc = ck_index_add_tensor(w->ix, name->p, t->shape, t->ndim, role, out, err);
 	}
@@ -337,8 +362,10 @@ static int walk_pairs(struct indexer *w, struct ck_val *const *item, uint64_t n,
 
 		if (v->kind < CK_VAL_TUPLE || v->kind == CK_VAL_GLOBAL)
 			continue;
-		/* Only in files with doubled keys, whose number the visits bound. */
-		if (w->pt->doubled && (w->visits += n) && is_later(item, n, i))
+		if (w->pt->doubled && (w->compared += n - i) > COMPARED)
+			return ck_fail(err, CKPT_E_LIMIT, w->pt->where, CKPT_NO_OFFSET,
+				       "dicts with a key twice have too many pairs");
+		if (w->pt->doubled && is_later(item, n, i))
 			continue;
 		rc = step_begin(w, err);
 		if (!rc)
@@ -405,11 +432,13 @@ static int walk_inside(struct indexer *w, struct ck_val *v, uint32_t depth, stru
 static int walk(struct indexer *w, struct ck_val *v, uint32_t depth, struct ckpt_err *err)
 {
 	const uint64_t found = w->found;
+	const uint64_t most = FREE_PATHS + MORE_PATHS * (uint64_t)w->pt->doc.nodes;
 	int rc;
 
-	if (++w->visits > VISITS)
+	if (++w->visits > most)
 		return ck_fail(err, CKPT_E_LIMIT, w->pt->where, CKPT_NO_OFFSET,
-			       "more than %" PRIu64 " paths lead through shared values", VISITS);
+			       "more than %" PRIu64 " paths lead through the %u values", most,
+			       w->pt->doc.nodes);
 	if (ck_pt_call_of(v) != CK_PT_NONE)
 		return leaf(w, v, err);
 	if (v->mark || v->kind < CK_VAL_TUPLE)
@@ -448,6 +477,7 @@ int ck_pt_index(const struct ck_pt *pt, uint32_t source, const struct ckpt_limit
 	ck_free(w.cut);
 	ck_buf_release(&w.name);
 	ck_map_release(&w.views);
+	ck_map_release(&w.numbers);
 	ck_arena_release(&w.keys);
 	if (!rc)
 		ck_hasher_add(ix->fingerprint, &pt->fingerprint, sizeof(pt->fingerprint));

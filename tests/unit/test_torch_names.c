@@ -122,6 +122,28 @@ static void a_tensor_of_the_time_before_1_0_is_read(void **state)
 	t_pt_close(&o);
 }
 
+/* Twice 40,000 tensors of one path: numbered one after the other, and within seconds. */
+static void names_that_clash_by_the_thousand_take_no_time(void **state)
+{
+	enum { N = 40000 };
+	struct t_pkl b = { 0 };
+	uint32_t t;
+	struct t_pt o;
+
+	(void)state;
+	T_PKL_PUT(&b, "\x80\x02]q\x01");
+	t_pt_tensor(&b, "0", 24, 3, 1, 1, 1, 1);
+	T_PKL_PUT(&b, "q\x02" "a0}(");
+	for (int i = 0; i < N; i++)
+		T_PKL_PUT(&b, "F1\nh\x02I01\nh\x02");
+	T_PKL_PUT(&b, "u.");
+	t_pt_open(&o, &b, NULL);
+	assert_int_equal(o.rc, 0);
+	assert_int_equal(o.ix.ntensors, 2 * N);
+	assert_true(ck_index_find(&o.ix, "True~40000", &t));
+	t_pt_close(&o);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -129,6 +151,7 @@ int main(void)
 		cmocka_unit_test(tied_tensors_are_one_tensor_and_an_alias),
 		cmocka_unit_test(a_distributed_tensor_is_not_shown_as_the_full_one),
 		cmocka_unit_test(a_tensor_of_the_time_before_1_0_is_read),
+		cmocka_unit_test(names_that_clash_by_the_thousand_take_no_time),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
