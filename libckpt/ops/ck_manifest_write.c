@@ -9,6 +9,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
+#include "libckpt/json/ck_json.h"
 #include "libckpt/ops/ck_manifest.h"
 
 #define MOST ((size_t)4 << 30)
@@ -31,9 +32,16 @@ static void put(struct writing *w, const char *text)
 
 static void put_string(struct writing *w, const char *key, const char *text)
 {
+	const size_t n = text ? strlen(text) : 0;
+	uint64_t bad;
+
 	put(w, key);
+	if (!w->rc && !ck_utf8_valid(text ? text : "", n, &bad))
+		w->rc = ck_fail(w->err, CKPT_E_UNSUPPORTED, text, CKPT_NO_OFFSET,
+				"byte %" PRIu64 " of this name is not UTF-8, and a manifest cannot "
+				"say it", bad);
 	if (!w->rc)
-		w->rc = ck_buf_add_json(&w->buf, text ? text : "", text ? strlen(text) : 0, w->err);
+		w->rc = ck_buf_add_json(&w->buf, text ? text : "", n, w->err);
 }
 
 static void put_number(struct writing *w, const char *key, int64_t n)
