@@ -11,9 +11,13 @@ DESTDIR   ?=
 DEVELOPER ?= 0#    1: warnings are errors
 SAN       ?=#      e.g. SAN=address,undefined or SAN=thread
 T         ?=#      make check T='zip cli/convert': only tests whose path has one of these words
+SECONDS   ?= 60
+FUZZ_CC   ?= clang
+FUZZ_SAN  := SAN=address,undefined,fuzzer-no-link
 V         ?= 0#    1: show every command
 MPI       ?= auto#  zckpt-mpi for mpirun and srun: auto = where MPI is found, 0 = no, 1 = it must be
 BENCH     ?=#      options of tests/bench/bench.sh
+FUZZ      ?=#      make fuzz FUZZ='zip pickle' SECONDS=600: only these targets, so long each
 JOBS      ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
 Q       := $(if $(filter 1,$(V)),,@)
@@ -74,6 +78,7 @@ TOOL_SRC  := $(sort $(wildcard tools/*.c))
 UNIT_SRC  := $(sort $(wildcard tests/unit/test_*.c tests/torture/test_*.c tests/cli/test_*.c))
 API_SRC   := $(sort $(wildcard tests/api/test_*.c))
 TLIB_SRC  := $(sort $(wildcard tests/lib/*.c))
+FUZZ_SRC  := $(sort $(wildcard tests/fuzz/*.c))
 BENCH_SRC := $(sort $(wildcard tests/bench/*.c))
 objects    = $(patsubst %.c,$(B)/%.o,$(1))
 LIB   := $(call objects,$(LIB_SRC))
@@ -82,14 +87,18 @@ TLIB  := $(call objects,$(TLIB_SRC))
 UNIT  := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 API   := $(patsubst %.c,$(B)/%,$(API_SRC))
 TIMERS := $(patsubst %.c,$(B)/%,$(BENCH_SRC))
+FZ        := $(call objects,$(filter-out tests/fuzz/fz_fuzzer.c tests/fuzz/fz_replay.c \
+             tests/fuzz/fz_pack.c,$(FUZZ_SRC)))
+FZ_TOOLS  := $(B)/tests/fuzz/fz_replay $(B)/tests/fuzz/fz_pack
 MPI_TOOL := $(filter-out $(B)/tools/cli_mpi.o,$(TOOL)) $(B)/tools/cli_mpi.mpi.o
-OBJS  := $(LIB) $(TOOL) $(B)/tools/cli_mpi.mpi.o $(TLIB) $(UNIT:=.o) $(API:=.o) $(TIMERS:=.o)
+OBJS  := $(LIB) $(TOOL) $(B)/tools/cli_mpi.mpi.o $(TLIB) $(UNIT:=.o) $(API:=.o) $(TIMERS:=.o) \
+         $(call objects,$(FUZZ_SRC))
 
 # What a folder may include is partly a matter of flags: the program and the
 # API tests are compiled without -I., so they cannot reach an internal header.
 $(LIB):                                 INC = -I. -Ilibckpt/include -Ikernels/include
 $(TOOL) $(B)/tools/cli_mpi.mpi.o:        INC = -Ilibckpt/include
-$(TLIB) $(UNIT:=.o) $(TIMERS:=.o):       INC = -I. -Ilibckpt/include -Ikernels/include $(CMOCKA_CFLAGS)
+$(TLIB) $(UNIT:=.o) $(TIMERS:=.o) $(call objects,$(FUZZ_SRC)): INC = -I. -Ilibckpt/include -Ikernels/include $(CMOCKA_CFLAGS)
 $(API:=.o):                             INC = -Ilibckpt/include $(CMOCKA_CFLAGS)
 
 SO := libckpt.so.$(VERSION)
@@ -101,7 +110,7 @@ tools: $(B)/zckpt $(if $(MPI_CC),$(B)/zckpt-mpi) | need-mpi
 	@$(if $(MPI_CC),:,rm -f $(B)/zckpt-mpi)
 	@ln -sfn $(notdir $(B))/zckpt build/zckpt
 ## tests: the test and bench programs, not run
-tests: $(UNIT) $(API) $(TIMERS)
+tests: $(UNIT) $(API) $(TIMERS) $(FZ_TOOLS)
 
 $(B)/libckpt.a: $(LIB) $(B)/lib.list
 	@printf '  %-5s %s\n' AR $@
@@ -129,6 +138,14 @@ $(UNIT): %: %.o $(B)/libtests.a $(B)/libckpt.a
 $(TIMERS): %: %.o $(B)/libckpt.a
 	@printf '  %-5s %s\n' LD $@
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIB_LIBS)
+# Fuzz targets: any compiler replays, clang's libFuzzer finds (docs/internals/fuzzing.md).
+$(FZ_TOOLS): %: %.o $(FZ) $(B)/libtests.a $(B)/libckpt.a
+	@printf '  %-5s %s\n' LD $@
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIB_LIBS)
+$(B)/fuzzer: $(B)/tests/fuzz/fz_fuzzer.o $(FZ) $(B)/libtests.a $(B)/libckpt.a
+	@printf '  %-5s %s\n' LD $@
+	$(Q)$(CC) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LIB_LIBS)
+fuzzer: $(B)/fuzzer $(FZ_TOOLS) $(B)/zckpt
 # The API tests link the shared library: a function that is declared and not
 # exported fails here. tests/lib offers them only what needs no ck_* name.
 $(API): %: %.o $(B)/libtests.a $(B)/libckpt.so
@@ -178,16 +195,22 @@ demo-here: tools fixtures
 ## check: dependencies, build, every test that needs no network (T='word ...' picks)
 check: deps
 	@$(AGAIN) check-here
-check-here: tools fixtures $(B)/tests/bench/gen_zero $(call pick,$(UNIT) $(API))
+check-here: tools fixtures $(B)/tests/bench/gen_zero $(FZ_TOOLS) $(call pick,$(UNIT) $(API))
 	@$(ENV) tests/run-tests.sh -j $(JOBS) $(call pick,$(UNIT) $(API) $(SCRIPTS))
 
 ## check-long: check with the long settings of every test, then interop likewise
 check-long:
 	@ZCKPT_LONG=1 $(MAKE) --no-print-directory check
 	@ZCKPT_LONG=1 $(MAKE) --no-print-directory interop
+	@if command -v '$(FUZZ_CC)' > /dev/null; then $(MAKE) --no-print-directory fuzz SECONDS=600; fi
 ## check-san: check under the address and undefined-behaviour sanitizers
 check-san:
 	@$(MAKE) --no-print-directory SAN=address,undefined DEVELOPER=1 check
+## fuzz: look for inputs that break a target, with clang (FUZZ='zip pickle' SECONDS=600)
+fuzz: deps fixtures
+	@$(MAKE) --no-print-directory CC='$(FUZZ_CC)' CFLAGS='-O1 -g' $(FUZZ_SAN) fuzz-here
+fuzz-here: fuzzer
+	@$(ENV) tests/fuzz/fuzz.sh -t $(SECONDS) $(FUZZ)
 ## check-tree: layers, names, line lengths, headers that compile alone, exported symbols
 check-tree: lib
 	@ok=1; tests/lint/check-layers.sh || ok=0; tests/lint/check-findings.sh || ok=0; \
@@ -249,13 +272,13 @@ config:
 ## help: this list
 help:
 	@sed -n 's/^## \([a-z-]*\): /\1\t/p' Makefile | expand -t 14
-	@echo; echo "Knobs: CC CFLAGS CPPFLAGS LDFLAGS PREFIX DESTDIR DEVELOPER=1 MPI=auto|0|1 SAN=address,undefined T='words' BENCH=--quick V=1 JOBS"
+	@echo; echo "Knobs: CC CFLAGS CPPFLAGS LDFLAGS PREFIX DESTDIR DEVELOPER=1 MPI=auto|0|1 SAN=address,undefined T='words' FUZZ='targets' SECONDS BENCH=--quick V=1 JOBS"
 ## clean: remove build/
 clean:
 	rm -rf build
 
 .PHONY: all lib tools tests demo demo-here check check-here check-long check-san check-tree bench interop \
-	coverage coverage-here dist-check deps fixtures install uninstall config help clean FORCE \
+	coverage coverage-here dist-check deps fixtures fuzz fuzz-here fuzzer install uninstall config help clean FORCE \
 	need-libs need-cmocka need-mpi need-version
 .DELETE_ON_ERROR:
 .SECONDARY:
