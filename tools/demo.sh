@@ -62,6 +62,12 @@ say 'The optimizer states of every parameter, by name.'
 show 0 zckpt convert --state master,exp_avg,exp_avg_sq zero3 states
 show 0 ls states
 
+say 'The run on 8 ranks is to go on with 4, at stage 3. The state stays what it was.'
+show 0 "zckpt reshard '8->4' --stage 3 zero2 four"
+agree zero2 four
+show 0 zckpt diff zero2 four
+show 0 zckpt verify --full four
+
 say 'A rank file is lost. Nothing is written, and the message says what is missing.'
 rm -f "$(find zero2 -name '*pp_rank_5_*optim_states.pt')"
 show 3 zckpt convert zero2 broken.safetensors

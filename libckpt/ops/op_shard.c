@@ -79,6 +79,16 @@ static int check_trainable(const struct ck_index *ix, uint32_t tensor, struct ck
 		       "--buffer", ckpt_dtype_name(dtype));
 }
 
+/* A step says what is frozen and what is a buffer; a file of weights does not. */
+static void take_role(struct sharding *s, uint32_t i)
+{
+	struct ck_tensor *t = &s->ck->ix.tensor[i];
+
+	s->set_aside[i] = t->role == CKPT_ROLE_FROZEN || t->role == CKPT_ROLE_BUFFER;
+	if (!s->set_aside[i] && t->role != CKPT_ROLE_ALIAS)
+		t->role = CKPT_ROLE_TRAINABLE;
+}
+
 static int choose_roles(struct sharding *s, struct ckpt_err *err)
 {
 	struct ck_index *ix = &s->ck->ix;
@@ -88,8 +98,7 @@ static int choose_roles(struct sharding *s, struct ckpt_err *err)
 	if (!s->set_aside)
 		return ck_fail_nomem(err, "names", ix->ntensors);
 	for (uint32_t i = 0; i < ix->ntensors; i++)
-		if (ix->tensor[i].role != CKPT_ROLE_ALIAS)
-			ix->tensor[i].role = CKPT_ROLE_TRAINABLE;
+		take_role(s, i);
 	rc = mark(s, s->opts->frozen, CKPT_ROLE_FROZEN, err);
 	return rc ? rc : mark(s, s->opts->buffers, CKPT_ROLE_BUFFER, err);
 }
@@ -128,11 +137,16 @@ static int choose_order(struct sharding *s, struct ckpt_err *err)
 {
 	const struct ck_index *ix = &s->ck->ix;
 	const char *config = find_config(s);
+	enum ck_fs_kind kind;
 
 	if (s->opts->order_path)
 		return ck_order_by_list(ix, s->opts->order_path, s->set_aside, &s->order, err);
 	if (!config)
 		return ck_fail_nomem(err, "a path", 0);
+	if (!s->opts->config_path && !ck_fs_kind(config, &kind, NULL) && kind == CK_FS_NOTHING)
+		return ck_fail(err, CKPT_E_NOTFOUND, config, CKPT_NO_OFFSET,
+			       "without this file the order of the model's parameters is not "
+			       "known; --config says where it is, or --order FILE gives the order");
 	return ck_order_by_config(ix, config, &s->ck->limits, s->set_aside, &s->order, err);
 }
 

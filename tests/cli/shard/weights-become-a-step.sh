@@ -20,3 +20,6 @@ zckpt shard -q --lr 1 --order less --buffer pos,seen,table,flag,norm.ema --froze
 	frozen --world 2 --stage 3
 zckpt inspect frozen | sed -n '/^trainable/p; /^frozen/p'
 ls out-3 out-3/global_step0
+# a step as the source says itself what its buffers are
+zckpt shard -q --lr 1e-3 --order order "$step" again --world 2 --stage 3
+zckpt digest again | grep ' weight ' | cmp - want && echo "from a step: the same weights"

@@ -24,4 +24,5 @@ printf 'emb.weight\n' > order
 try model.safetensors out --world 2 --lr 1e-3 --stage 2 --order order --buffer seen,table,flag
 echo '{"optimizer": {"type": "Lamb"}}' > ds.json
 try model.safetensors out --world 2 --lr 1e-3 --stage 2 --order order --ds-config ds.json
+rm config.json; try model.safetensors out --world 2 --lr 1e-3 --stage 2 --buffer seen,table,flag
 ls
