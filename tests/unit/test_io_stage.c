@@ -22,119 +22,18 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_stage.h"
 #include "tests/lib/t_dir.h"
+#include "tests/lib/t_stage.h"
 
-#define UNITS 3
-#define UNIT 1000
-
-struct scene {
-	char *dir, *dst, *partial, *rec;
-	struct ckpt_err err;
-};
-
-static struct scene open_scene(const char *name)
+static void leave_killed(struct t_scene *s, const struct ck_stage_opts *o, uint64_t n)
 {
-	struct scene s = { .dir = t_dir_new() };
-
-	s.dst = t_fmt("%s/%s", s.dir, name);
-	s.partial = t_fmt("%s.zckpt-partial", s.dst);
-	s.rec = t_fmt("%s/part-00000.rec", s.partial);
-	return s;
-}
-
-static void close_scene(struct scene *s)
-{
-	t_dir_remove(s->dir);
-	free(s->dir);
-	free(s->dst);
-	free(s->partial);
-	free(s->rec);
-}
-
-static struct ck_stage_opts opts_for(const struct scene *s, bool is_dir)
-{
-	return (struct ck_stage_opts){
-		.dst = s->dst, .is_dir = is_dir, .nparts = 1, .nunits = UNITS,
-		.total_bytes = UNITS * UNIT, .plan = { 1, 2 }, .fingerprint = { 3, 4 },
-	};
-}
-
-static void fill(char *p, uint64_t unit)
-{
-	memset(p, (int)('a' + unit), UNIT);
-}
-
-static void write_unit(struct ck_stage *stage, uint32_t file, uint64_t unit)
-{
-	char p[UNIT];
-
-	fill(p, unit);
-	assert_int_equal(ck_stage_write(stage, file, unit * UNIT, p, UNIT, NULL), 0);
-	assert_int_equal(ck_stage_note(stage, unit, ck_hash128(p, UNIT), NULL), 0);
-}
-
-/* Begin, and write 'n' units of one file. */
-static struct ck_stage *write_some(struct scene *s, const struct ck_stage_opts *o, uint64_t n)
-{
-	struct ck_stage *stage = NULL;
-	uint32_t file;
-
-	ck_err_clear(&s->err);
-	if (ck_stage_begin(o, &stage, &s->err))
-		fail_msg("begin: %s: %s", s->err.where, s->err.msg);
-	assert_int_equal(ck_stage_file(stage, "f", UNITS * UNIT, &file, &s->err), 0);
-	for (uint64_t u = o->part; u < n; u += o->nparts)
-		write_unit(stage, file, u);
-	return stage;
-}
-
-static void leave_killed(struct scene *s, const struct ck_stage_opts *o, uint64_t n)
-{
-	ck_stage_close(write_some(s, o, n));
-}
-
-static void check_result(const char *path)
-{
-	size_t n = 0;
-	char want[UNIT];
-	uint8_t *p = t_file_read(path, &n);
-
-	assert_non_null(p);
-	assert_int_equal(n, UNITS * UNIT);
-	for (uint64_t u = 0; u < UNITS; u++) {
-		fill(want, u);
-		assert_memory_equal(p + u * UNIT, want, UNIT);
-	}
-	free(p);
-}
-
-static void finish(struct scene *s, struct ck_stage *stage)
-{
-	ck_err_clear(&s->err);
-	if (ck_stage_end(stage, &s->err) || ck_stage_commit(stage, 0, &s->err))
-		fail_msg("%s: %s", s->err.where, s->err.msg);
-	assert_true(ck_stage_is_done(stage));
-	ck_stage_abort(stage);
-	assert_false(t_exists(s->partial));
-}
-
-static int begin_fails(struct scene *s, const struct ck_stage_opts *o)
-{
-	struct ck_stage *stage = NULL;
-	int rc;
-
-	ck_err_clear(&s->err);
-	rc = ck_stage_begin(o, &stage, &s->err);
-	assert_null(stage);
-	assert_int_equal(rc, -(int)s->err.code);
-	assert_true(s->err.msg[0]);
-	return -rc;
+	ck_stage_close(t_stage_some(s, o, n));
 }
 
 static void the_result_appears_whole_at_the_end(void **state)
 {
-	struct scene s = open_scene("f");
-	struct ck_stage_opts o = opts_for(&s, false);
-	struct ck_stage *stage = write_some(&s, &o, UNITS);
+	struct t_scene s = t_scene_open("f");
+	struct ck_stage_opts o = t_stage_opts(&s, false);
+	struct ck_stage *stage = t_stage_some(&s, &o, T_UNITS);
 
 	(void)state;
 	assert_false(t_exists(s.dst));
@@ -142,51 +41,51 @@ static void the_result_appears_whole_at_the_end(void **state)
 	assert_false(t_exists(s.dst));
 	assert_int_equal(ck_stage_commit(stage, 0, NULL), 0);
 	ck_stage_abort(stage);
-	check_result(s.dst);
+	t_stage_result(s.dst);
 	assert_false(t_exists(s.partial));
-	close_scene(&s);
+	t_scene_close(&s);
 }
 
 static void abort_leaves_nothing(void **state)
 {
-	struct scene s = open_scene("d");
-	struct ck_stage_opts o = opts_for(&s, true);
+	struct t_scene s = t_scene_open("d");
+	struct ck_stage_opts o = t_stage_opts(&s, true);
 
 	(void)state;
-	ck_stage_abort(write_some(&s, &o, 2));
+	ck_stage_abort(t_stage_some(&s, &o, 2));
 	assert_false(t_exists(s.dst) || t_exists(s.partial));
 	ck_stage_abort(NULL);
-	close_scene(&s);
+	t_scene_close(&s);
 }
 
 static void a_killed_run_is_continued_with_its_units(void **state)
 {
-	struct scene s = open_scene("f");
-	struct ck_stage_opts o = opts_for(&s, false);
+	struct t_scene s = t_scene_open("f");
+	struct ck_stage_opts o = t_stage_opts(&s, false);
 	struct ck_hash128 h;
-	char p[UNIT];
+	char p[T_UNIT];
 	struct ck_stage *stage;
 
 	(void)state;
 	leave_killed(&s, &o, 2);
-	stage = write_some(&s, &o, 0);
-	fill(p, 1);
+	stage = t_stage_some(&s, &o, 0);
+	t_stage_fill(p, 1);
 	assert_true(ck_stage_noted(stage, 1, &h));
-	assert_true(ck_hash128_equal(h, ck_hash128(p, UNIT)));
+	assert_true(ck_hash128_equal(h, ck_hash128(p, T_UNIT)));
 	assert_false(ck_stage_noted(stage, 2, &h));
-	memset(p, 0, UNIT);
-	assert_int_equal(ck_stage_read(stage, 0, UNIT, p, UNIT, NULL), 0);
-	assert_int_equal(p[UNIT - 1], 'b');
-	write_unit(stage, 0, 2);
-	finish(&s, stage);
-	check_result(s.dst);
-	close_scene(&s);
+	memset(p, 0, T_UNIT);
+	assert_int_equal(ck_stage_read(stage, 0, T_UNIT, p, T_UNIT, NULL), 0);
+	assert_int_equal(p[T_UNIT - 1], 'b');
+	t_stage_unit(stage, 0, 2);
+	t_stage_finish(&s, stage);
+	t_stage_result(s.dst);
+	t_scene_close(&s);
 }
 
 static void a_damaged_entry_ends_the_record(void **state)
 {
-	struct scene s = open_scene("f");
-	struct ck_stage_opts o = opts_for(&s, false);
+	struct t_scene s = t_scene_open("f");
+	struct ck_stage_opts o = t_stage_opts(&s, false);
 	struct ck_hash128 h;
 	struct ck_stage *stage;
 	uint8_t *p;
@@ -199,7 +98,7 @@ static void a_damaged_entry_ends_the_record(void **state)
 	p[128 + 40 + 20] ^= 1;
 	t_file_write(s.rec, p, n);
 	free(p);
-	stage = write_some(&s, &o, 0);
+	stage = t_stage_some(&s, &o, 0);
 	assert_true(ck_stage_noted(stage, 0, &h));
 	assert_false(ck_stage_noted(stage, 1, &h));
 	assert_false(ck_stage_noted(stage, 2, &h));
@@ -207,13 +106,13 @@ static void a_damaged_entry_ends_the_record(void **state)
 	/* What stood behind the damage must not come back behind a new entry. */
 	free(t_file_read(s.rec, &n));
 	assert_int_equal(n, 128 + 40);
-	close_scene(&s);
+	t_scene_close(&s);
 }
 
 static void data_beside_a_damaged_header_does_not_get_into_the_result(void **state)
 {
-	struct scene s = open_scene("d");
-	struct ck_stage_opts o = opts_for(&s, true);
+	struct t_scene s = t_scene_open("d");
+	struct ck_stage_opts o = t_stage_opts(&s, true);
 	struct ck_stage *stage;
 	char *stray, *result;
 	uint8_t *p;
@@ -227,43 +126,43 @@ static void data_beside_a_damaged_header_does_not_get_into_the_result(void **sta
 	p[33] ^= 1;
 	t_file_write(s.rec, p, n);
 	free(p);
-	stage = write_some(&s, &o, UNITS);
-	finish(&s, stage);
+	stage = t_stage_some(&s, &o, T_UNITS);
+	t_stage_finish(&s, stage);
 	free(stray);
 	stray = t_fmt("%s/stray", s.dst);
 	result = t_fmt("%s/f", s.dst);
 	assert_false(t_exists(stray));
-	check_result(result);
+	t_stage_result(result);
 	free(stray);
 	free(result);
-	close_scene(&s);
+	t_scene_close(&s);
 }
 
 static void another_plan_or_source_is_refused_until_restart(void **state)
 {
-	struct scene s = open_scene("f");
-	struct ck_stage_opts o = opts_for(&s, false), other = o;
+	struct t_scene s = t_scene_open("f");
+	struct ck_stage_opts o = t_stage_opts(&s, false), other = o;
 
 	(void)state;
 	leave_killed(&s, &o, 2);
 	other.plan.lo++;
-	assert_int_equal(begin_fails(&s, &other), CKPT_E_EXISTS);
+	assert_int_equal(t_stage_begin_fails(&s, &other), CKPT_E_EXISTS);
 	assert_non_null(strstr(s.err.msg, "other options"));
 	other = o;
 	other.fingerprint.hi++;
-	assert_int_equal(begin_fails(&s, &other), CKPT_E_EXISTS);
+	assert_int_equal(t_stage_begin_fails(&s, &other), CKPT_E_EXISTS);
 	assert_non_null(strstr(s.err.msg, "another source"));
 	assert_true(t_exists(s.rec));
 	other.restart = true;
-	finish(&s, write_some(&s, &other, UNITS));
-	check_result(s.dst);
-	close_scene(&s);
+	t_stage_finish(&s, t_stage_some(&s, &other, T_UNITS));
+	t_stage_result(s.dst);
+	t_scene_close(&s);
 }
 
 static void a_newer_record_is_refused_by_number(void **state)
 {
-	struct scene s = open_scene("f");
-	struct ck_stage_opts o = opts_for(&s, false);
+	struct t_scene s = t_scene_open("f");
+	struct ck_stage_opts o = t_stage_opts(&s, false);
 	uint8_t *p;
 	size_t n;
 
@@ -274,15 +173,15 @@ static void a_newer_record_is_refused_by_number(void **state)
 	ck_put_le64(p + 120, ck_hash64(p, 120));
 	t_file_write(s.rec, p, n);
 	free(p);
-	assert_int_equal(begin_fails(&s, &o), CKPT_E_UNSUPPORTED);
+	assert_int_equal(t_stage_begin_fails(&s, &o), CKPT_E_UNSUPPORTED);
 	assert_non_null(strstr(s.err.msg, "version 7"));
-	close_scene(&s);
+	t_scene_close(&s);
 }
 
 static void a_living_process_keeps_others_out_and_is_named(void **state)
 {
-	struct scene s = open_scene("f");
-	struct ck_stage_opts o = opts_for(&s, false);
+	struct t_scene s = t_scene_open("f");
+	struct ck_stage_opts o = t_stage_opts(&s, false);
 	int ready[2], status;
 	char c, number[32];
 	pid_t pid;
@@ -299,25 +198,25 @@ static void a_living_process_keeps_others_out_and_is_named(void **state)
 		_exit(1);
 	}
 	assert_int_equal(read(ready[0], &c, 1), 1);
-	assert_int_equal(begin_fails(&s, &o), CKPT_E_BUSY);
+	assert_int_equal(t_stage_begin_fails(&s, &o), CKPT_E_BUSY);
 	snprintf(number, sizeof(number), "process %d ", (int)pid);
 	assert_non_null(strstr(s.err.msg, number));
 	o.restart = true;
-	assert_int_equal(begin_fails(&s, &o), CKPT_E_BUSY);
+	assert_int_equal(t_stage_begin_fails(&s, &o), CKPT_E_BUSY);
 	o.restart = false;
 	kill(pid, SIGKILL);
 	waitpid(pid, &status, 0);
-	finish(&s, write_some(&s, &o, UNITS));
-	check_result(s.dst);
+	t_stage_finish(&s, t_stage_some(&s, &o, T_UNITS));
+	t_stage_result(s.dst);
 	close(ready[0]);
 	close(ready[1]);
-	close_scene(&s);
+	t_scene_close(&s);
 }
 
 static void parts_are_put_together_and_a_missing_one_is_named(void **state)
 {
-	struct scene s = open_scene("d");
-	struct ck_stage_opts o = opts_for(&s, true);
+	struct t_scene s = t_scene_open("d");
+	struct ck_stage_opts o = t_stage_opts(&s, true);
 	struct ck_stage *stage;
 	char *result = t_fmt("%s/f", s.dst);
 
@@ -325,7 +224,7 @@ static void parts_are_put_together_and_a_missing_one_is_named(void **state)
 	o.nparts = 3;
 	assert_int_equal(ck_stage_finish(s.dst, 0, CKPT_SYNC_NONE, NULL, NULL), -CKPT_E_NOTFOUND);
 	for (o.part = 0; o.part < 2; o.part++) {
-		stage = write_some(&s, &o, UNITS);
+		stage = t_stage_some(&s, &o, T_UNITS);
 		assert_int_equal(ck_stage_end(stage, NULL), 0);
 		ck_stage_close(stage);
 	}
@@ -334,7 +233,7 @@ static void parts_are_put_together_and_a_missing_one_is_named(void **state)
 	assert_non_null(strstr(s.err.msg, "part 3 of 3"));
 	assert_false(t_exists(s.dst));
 	/* Written, but not ended: not yet. */
-	stage = write_some(&s, &o, UNITS);
+	stage = t_stage_some(&s, &o, T_UNITS);
 	ck_err_clear(&s.err);
 	assert_int_equal(ck_stage_finish(s.dst, 0, CKPT_SYNC_NONE, NULL, &s.err),
 			 -CKPT_E_INCOMPLETE);
@@ -342,50 +241,50 @@ static void parts_are_put_together_and_a_missing_one_is_named(void **state)
 	ck_stage_close(stage);
 	ck_err_clear(&s.err);
 	assert_int_equal(ck_stage_finish(s.dst, 0, CKPT_SYNC_FULL, NULL, &s.err), 0);
-	check_result(result);
+	t_stage_result(result);
 	assert_false(t_exists(s.partial));
 	free(result);
-	close_scene(&s);
+	t_scene_close(&s);
 }
 
 static void a_part_that_is_continued_has_not_ended(void **state)
 {
-	struct scene s = open_scene("d");
-	struct ck_stage_opts o = opts_for(&s, true);
+	struct t_scene s = t_scene_open("d");
+	struct ck_stage_opts o = t_stage_opts(&s, true);
 	struct ck_stage *stage;
 
 	(void)state;
 	o.nparts = 2;
 	for (o.part = 0; o.part < 2; o.part++) {
-		stage = write_some(&s, &o, UNITS);
+		stage = t_stage_some(&s, &o, T_UNITS);
 		assert_int_equal(ck_stage_end(stage, NULL), 0);
 		ck_stage_close(stage);
 	}
 	o.part = 1;
-	stage = write_some(&s, &o, 0);
+	stage = t_stage_some(&s, &o, 0);
 	assert_int_equal(ck_stage_finish(s.dst, 0, CKPT_SYNC_NONE, NULL, &s.err),
 			 -CKPT_E_INCOMPLETE);
 	ck_stage_abort(stage);	/* the other part is still there */
 	assert_true(t_exists(s.rec));
 	o.part = 0;
-	ck_stage_abort(write_some(&s, &o, 0));
+	ck_stage_abort(t_stage_some(&s, &o, 0));
 	assert_false(t_exists(s.partial));
-	close_scene(&s);
+	t_scene_close(&s);
 }
 
 static void a_part_of_another_run_is_refused(void **state)
 {
-	struct scene s = open_scene("d");
-	struct ck_stage_opts o = opts_for(&s, true);
+	struct t_scene s = t_scene_open("d");
+	struct ck_stage_opts o = t_stage_opts(&s, true);
 
 	(void)state;
 	o.nparts = 2;
 	leave_killed(&s, &o, 1);
 	o.part = 1;
 	o.plan.lo++;
-	assert_int_equal(begin_fails(&s, &o), CKPT_E_EXISTS);
+	assert_int_equal(t_stage_begin_fails(&s, &o), CKPT_E_EXISTS);
 	assert_true(t_exists(s.rec));
-	close_scene(&s);
+	t_scene_close(&s);
 }
 
 static bool is_weights(const char *name)
@@ -395,26 +294,26 @@ static bool is_weights(const char *name)
 
 static void what_is_there_is_replaced_only_by_force(void **state)
 {
-	struct scene s = open_scene("f");
-	struct ck_stage_opts o = opts_for(&s, false);
+	struct t_scene s = t_scene_open("f");
+	struct ck_stage_opts o = t_stage_opts(&s, false);
 	char *in;
 
 	(void)state;
 	t_file_write(s.dst, "old", 3);
-	assert_int_equal(begin_fails(&s, &o), CKPT_E_EXISTS);
+	assert_int_equal(t_stage_begin_fails(&s, &o), CKPT_E_EXISTS);
 	assert_false(t_exists(s.partial));
 	o.force = true;
-	finish(&s, write_some(&s, &o, UNITS));
-	check_result(s.dst);
+	t_stage_finish(&s, t_stage_some(&s, &o, T_UNITS));
+	t_stage_result(s.dst);
 	/* Force does not turn a file into a folder. */
 	o.is_dir = true;
-	assert_int_equal(begin_fails(&s, &o), CKPT_E_EXISTS);
+	assert_int_equal(t_stage_begin_fails(&s, &o), CKPT_E_EXISTS);
 	t_dir_remove(s.dst);
 	/* An empty folder is as good as none. */
 	o.force = false;
 	t_dir_make(s.dst);
-	finish(&s, write_some(&s, &o, UNITS));
-	assert_int_equal(begin_fails(&s, &o), CKPT_E_EXISTS);
+	t_stage_finish(&s, t_stage_some(&s, &o, T_UNITS));
+	assert_int_equal(t_stage_begin_fails(&s, &o), CKPT_E_EXISTS);
 	in = t_fmt("%s/old-weights", s.dst);
 	t_file_write(in, "x", 1);
 	free(in);
@@ -422,13 +321,13 @@ static void what_is_there_is_replaced_only_by_force(void **state)
 	t_file_write(in, "x", 1);
 	o.force = true;
 	o.is_ours = is_weights;
-	finish(&s, write_some(&s, &o, UNITS));
+	t_stage_finish(&s, t_stage_some(&s, &o, T_UNITS));
 	assert_true(t_exists(in));
 	free(in);
 	in = t_fmt("%s/old-weights", s.dst);
 	assert_false(t_exists(in));
 	free(in);
-	close_scene(&s);
+	t_scene_close(&s);
 }
 
 static int (*real_rename)(const char *from, const char *to, unsigned flags);
@@ -447,13 +346,13 @@ static int rename_and_die(const char *from, const char *to, unsigned flags)
 }
 
 /* Leave what a run that replaces a folder leaves when it is killed between its renames. */
-static void die_in_replacing(struct scene *s, const struct ck_stage_opts *o, bool exchange)
+static void die_in_replacing(struct t_scene *s, const struct ck_stage_opts *o, bool exchange)
 {
 	const pid_t pid = fork();
 	int status;
 
 	if (!pid) {
-		struct ck_stage *stage = write_some(s, o, UNITS);
+		struct ck_stage *stage = t_stage_some(s, o, T_UNITS);
 
 		has_exchange = exchange;
 		real_rename = ck_sys.rename;
@@ -470,8 +369,8 @@ static void restart_loses_no_file_of_a_folder_that_was_being_replaced(void **sta
 {
 	(void)state;
 	for (int exchange = 0; exchange < 2; exchange++) {
-		struct scene s = open_scene("d");
-		struct ck_stage_opts o = opts_for(&s, true);
+		struct t_scene s = t_scene_open("d");
+		struct ck_stage_opts o = t_stage_opts(&s, true);
 		char *config = t_fmt("%s/config.json", s.dst);
 
 		t_dir_make(s.dst);
@@ -482,18 +381,18 @@ static void restart_loses_no_file_of_a_folder_that_was_being_replaced(void **sta
 		assert_false(t_exists(config));
 		o.plan.lo++;
 		o.restart = true;
-		ck_stage_abort(write_some(&s, &o, 1));
+		ck_stage_abort(t_stage_some(&s, &o, 1));
 		assert_true(t_exists(config));
 		assert_false(t_exists(s.partial));
 		free(config);
-		close_scene(&s);
+		t_scene_close(&s);
 	}
 }
 
 static void a_link_where_output_goes_is_not_followed(void **state)
 {
-	struct scene s = open_scene("f");
-	struct ck_stage_opts o = opts_for(&s, false);
+	struct t_scene s = t_scene_open("f");
+	struct ck_stage_opts o = t_stage_opts(&s, false);
 	char *home = t_fmt("%s/home", s.dir), *file = t_fmt("%s/home/file", s.dir);
 
 	(void)state;
@@ -501,43 +400,43 @@ static void a_link_where_output_goes_is_not_followed(void **state)
 	t_file_write(file, "x", 1);
 	assert_int_equal(symlink(home, s.partial), 0);
 	o.restart = true;
-	begin_fails(&s, &o);
+	t_stage_begin_fails(&s, &o);
 	o.restart = false;
-	assert_int_equal(begin_fails(&s, &o), CKPT_E_EXISTS);
+	assert_int_equal(t_stage_begin_fails(&s, &o), CKPT_E_EXISTS);
 	assert_true(t_exists(file));
 	free(home);
 	free(file);
-	close_scene(&s);
+	t_scene_close(&s);
 }
 
 static void a_disk_too_small_is_said_before_anything_is_written(void **state)
 {
-	struct scene s = open_scene("f");
-	struct ck_stage_opts o = opts_for(&s, false);
+	struct t_scene s = t_scene_open("f");
+	struct ck_stage_opts o = t_stage_opts(&s, false);
 
 	(void)state;
 	o.total_bytes = (uint64_t)1 << 60;
-	assert_int_equal(begin_fails(&s, &o), CKPT_E_NOSPACE);
+	assert_int_equal(t_stage_begin_fails(&s, &o), CKPT_E_NOSPACE);
 	assert_false(t_exists(s.partial));
-	close_scene(&s);
+	t_scene_close(&s);
 }
 
 static void a_missing_parent_is_named(void **state)
 {
-	struct scene s = open_scene("no/f");
-	struct ck_stage_opts o = opts_for(&s, false);
+	struct t_scene s = t_scene_open("no/f");
+	struct ck_stage_opts o = t_stage_opts(&s, false);
 
 	(void)state;
-	assert_int_equal(begin_fails(&s, &o), CKPT_E_NOTFOUND);
+	assert_int_equal(t_stage_begin_fails(&s, &o), CKPT_E_NOTFOUND);
 	o.dst = "/";
-	assert_int_equal(begin_fails(&s, &o), CKPT_E_USAGE);
-	close_scene(&s);
+	assert_int_equal(t_stage_begin_fails(&s, &o), CKPT_E_USAGE);
+	t_scene_close(&s);
 }
 
 static void many_files_are_written_with_few_descriptors(void **state)
 {
-	struct scene s = open_scene("d");
-	struct ck_stage_opts o = opts_for(&s, true);
+	struct t_scene s = t_scene_open("d");
+	struct ck_stage_opts o = t_stage_opts(&s, true);
 	const struct rlimit few = { 64, 1024 };
 	struct rlimit before;
 	struct ck_stage *stage;
@@ -556,7 +455,7 @@ static void many_files_are_written_with_few_descriptors(void **state)
 	}
 	for (uint32_t i = 0; i < 200; i++)
 		assert_int_equal(ck_stage_write(stage, i * 7 % 200, 0, &i, 4, &s.err), 0);
-	finish(&s, stage);
+	t_stage_finish(&s, stage);
 	for (uint32_t i = 0; i < 200; i++) {
 		char *path = t_fmt("%s/f%03u", s.dst, i * 7 % 200);
 		size_t n;
@@ -568,7 +467,7 @@ static void many_files_are_written_with_few_descriptors(void **state)
 		free(path);
 	}
 	setrlimit(RLIMIT_NOFILE, &before);
-	close_scene(&s);
+	t_scene_close(&s);
 }
 
 int main(void)
