@@ -12,14 +12,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_stage.h"
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_fault.h"
+#include "tests/lib/t_torture.h"
 
 #define MORE_THAN_ENOUGH 5000
 #define NFILES 6
@@ -135,8 +134,9 @@ static int check(void *arg, struct ckpt_err *err)
 	return there && !s->force ? ck_fail(err, CKPT_E_EXISTS, s->dst, 0, "it is there") : 0;
 }
 
-static int place(struct scene *s, bool *done_out, struct ckpt_err *err)
+static int place(void *arg, bool *done_out, struct ckpt_err *err)
 {
+	struct scene *s = arg;
 	const struct ck_stage_opts o = {
 		.dst = s->dst, .is_dir = true, .force = s->force, .nparts = 1, .nunits = NFILES,
 		.total_bytes = 100, .plan = { 1, 2 }, .fingerprint = { 3, 4 },
@@ -258,40 +258,23 @@ static void close_scene(struct scene *s)
 static void torture(enum t_fault_kind kind, bool on, bool replace, bool plain)
 {
 	struct scene s;
+	struct t_try t = { .work = place, .arg = &s, .plain = plain };
 	long n;
 
 	open_scene(&s, replace);
 	for (n = 1; n < MORE_THAN_ENOUGH; n++) {
-		struct ckpt_err err = { 0 };
-		long blocks, fds;
-		bool done, fired;
-		int rc;
-
 		reset(&s);
 		s.sync = plain || on ? CKPT_SYNC_NONE : CKPT_SYNC_DATA;
-		t_fault_install();
-		t_fault_plain_renames(plain);
-		t_fault_arm(kind, n, on);
-		rc = place(&s, &done, &err);
-		fired = t_fault_fired();
-		blocks = t_fault_blocks();
-		fds = t_fault_fds();
-		t_fault_plain_renames(false);
-		t_fault_remove();
-		assert_int_equal(blocks, 0);
-		assert_int_equal(fds, 0);
-		assert_true(fired || !rc);
-		if (rc)
-			assert_int_equal(-rc, err.code);
+		t_try_failing(&t, kind, n, on);
 		/* Without an exchange a step that is replaced is away for a moment. */
 		if (!plain || !on)
 			assert_true(is_readable(&s));
-		if (rc && !done && !on && !is_untouched(&s))
-			fail_msg("call %ld left a mixture: %s: %s", n, err.where, err.msg);
-		if (rc && !done && !on)
+		if (t.rc && !t.done && !on && !is_untouched(&s))
+			fail_msg("call %ld left a mixture: %s: %s", n, t.err.where, t.err.msg);
+		if (t.rc && !t.done && !on)
 			assert_false(t_exists(s.partial));
 		finish(&s, n);
-		if (!fired)
+		if (!t.fired)
 			break;
 	}
 	assert_in_range(n, 30, MORE_THAN_ENOUGH - 1);
@@ -337,28 +320,10 @@ static void memory_that_ends_leaves_old_or_new(void **state)
 	every_way(T_FAULT_MEMORY, true);
 }
 
-/* 9 = killed at the n-th call, 0 = it came to its end. */
-static int place_and_die(struct scene *s, long n)
-{
-	const pid_t pid = fork();
-	int status;
-
-	assert_true(pid >= 0);
-	if (!pid) {
-		struct ckpt_err err = { 0 };
-		bool done;
-
-		t_fault_arm(T_FAULT_KILL, n, false);
-		_exit(place(s, &done, &err) ? 1 : 0);
-	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_true(WIFEXITED(status));
-	return WEXITSTATUS(status);
-}
-
 static void kill_everywhere(bool replace, bool plain, bool twice)
 {
 	struct scene s;
+	const struct t_try t = { .work = place, .arg = &s };
 	int rc = 9;
 	long n;
 
@@ -369,13 +334,13 @@ static void kill_everywhere(bool replace, bool plain, bool twice)
 		t_fault_arm(T_FAULT_KILL, 0, false);
 		reset(&s);
 		s.sync = plain || twice ? CKPT_SYNC_NONE : CKPT_SYNC_DATA;
-		rc = place_and_die(&s, n);
+		rc = t_try_dying(&t, n);
 		assert_true(rc == 9 || rc == 0);
 		if (!plain || !replace)
 			assert_true(is_readable(&s));
 		assert_true(rest_stands(&s));
 		if (twice)
-			place_and_die(&s, n / 2 + 1);
+			t_try_dying(&t, n / 2 + 1);
 		if (!plain || !replace)
 			assert_true(is_readable(&s));
 		t_fault_arm(T_FAULT_KILL, 0, false);
@@ -414,6 +379,7 @@ static void a_run_killed_on_a_plain_file_system_loses_nothing(void **state)
 static void what_a_killed_run_began_is_settled(void **state)
 {
 	struct scene s;
+	const struct t_try t = { .work = place, .arg = &s };
 	bool settled = false, ever = false;
 	int rc = 9;
 
@@ -426,7 +392,7 @@ static void what_a_killed_run_began_is_settled(void **state)
 
 		t_fault_arm(T_FAULT_KILL, 0, false);
 		reset(&s);
-		rc = place_and_die(&s, n);
+		rc = t_try_dying(&t, n);
 		t_fault_arm(T_FAULT_KILL, 0, false);
 		assert_int_equal(ck_stage_settle(s.dst, CKPT_SYNC_NONE, NULL, &settled, &err), 0);
 		assert_true(is_readable(&s));

@@ -12,8 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_limits.h"
@@ -21,6 +19,7 @@
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_fault.h"
 #include "tests/lib/t_raw.h"
+#include "tests/lib/t_torture.h"
 
 #define NUMEL 70000	/* two windows, and a bit */
 #define MORE_THAN_ENOUGH 5000
@@ -141,6 +140,7 @@ struct scene {
 	char *file, *dst, *partial, *a, *b, *old, *config;
 	uint8_t *want;
 	size_t want_n;
+	uint32_t threads;	/* of work() */
 };
 
 static void reset(struct scene *s)
@@ -209,48 +209,41 @@ static void check_success(const struct scene *s)
 	assert_false(t_exists(s->partial));
 }
 
+static int work(void *arg, bool *done_out, struct ckpt_err *err)
+{
+	const struct scene *s = arg;
+
+	return convert(s->file, s->dst, s->threads, done_out, err);
+}
+
 static void torture(enum t_fault_kind kind, bool on, uint32_t threads)
 {
 	struct scene s;
+	struct t_try t = { .work = work, .arg = &s };
 	long n;
 
 	open_scene(&s);
+	s.threads = threads;
 	for (n = 1; n < MORE_THAN_ENOUGH; n++) {
 		struct ckpt_err err = { 0 };
-		long blocks, fds;
-		bool done, fired;
-		int rc;
+		bool done;
 
 		reset(&s);
-		t_fault_install();
-		t_fault_arm(kind, n, on);
-		rc = convert(s.file, s.dst, threads, &done, &err);
-		fired = t_fault_fired();
-		blocks = t_fault_blocks();
-		fds = t_fault_fds();
-		t_fault_remove();
-		assert_int_equal(blocks, 0);
-		assert_int_equal(fds, 0);
-		if (!fired)
-			assert_int_equal(rc, 0);
-		if (rc) {
-			assert_int_equal(-rc, err.code);
-			assert_true(err.code == CKPT_E_NOMEM || err.msg[0]);
-			assert_true(done ? is_new(&s) : is_old(&s));
+		t_try_failing(&t, kind, n, on);
+		if (t.rc) {
+			assert_true(t.err.code == CKPT_E_NOMEM || t.err.msg[0]);
+			assert_true(t.done ? is_new(&s) : is_old(&s));
 			/* What fails while it cleans up may leave the rest. */
-			if (!done && !on)
+			if (!t.done && !on)
 				assert_false(t_exists(s.partial));
 		} else {
 			assert_true(is_new(&s));
 		}
 		/* The same command again makes it good. */
-		memset(&err, 0, sizeof(err));
-		rc = convert(s.file, s.dst, 1, &done, &err);
-		if (rc)
-			print_error("n %ld: %s: %s\n", n, err.where, err.msg);
-		assert_int_equal(rc, 0);
+		if (convert(s.file, s.dst, 1, &done, &err))
+			fail_msg("call %ld: %s: %s", n, err.where, err.msg);
 		check_success(&s);
-		if (!fired)
+		if (!t.fired)
 			break;
 	}
 	assert_in_range(n, 30, MORE_THAN_ENOUGH - 1);
@@ -312,32 +305,15 @@ static void reads_and_writes_of_one_byte_are_gone_on_with(void **state)
 	close_scene(&s);
 }
 
-/* 9 = killed at the n-th call, 0 = it came to its end. */
-static int convert_and_die(const struct scene *s, long n)
-{
-	const pid_t pid = fork();
-	int status;
-
-	assert_true(pid >= 0);
-	if (!pid) {
-		struct ckpt_err err = { 0 };
-		bool done;
-
-		t_fault_arm(T_FAULT_KILL, n, false);
-		_exit(convert(s->file, s->dst, 1, &done, &err) ? 1 : 0);
-	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_true(WIFEXITED(status));
-	return WEXITSTATUS(status);
-}
-
 static void kill_everywhere(bool plain_renames, bool twice)
 {
 	struct scene s;
+	const struct t_try t = { .work = work, .arg = &s };
 	int rc = 9;
 	long n;
 
 	open_scene(&s);
+	s.threads = 1;
 	t_fault_install();
 	t_fault_plain_renames(plain_renames);
 	for (n = 1; rc == 9 && n < MORE_THAN_ENOUGH; n++) {
@@ -345,13 +321,13 @@ static void kill_everywhere(bool plain_renames, bool twice)
 		bool done;
 
 		reset(&s);
-		rc = convert_and_die(&s, n);
+		rc = t_try_dying(&t, n);
 		assert_true(rc == 9 || rc == 0);
 		/* Without an exchange of folders there is a moment without dst. */
 		if (!plain_renames)
 			assert_true(is_new(&s) || is_old(&s));
 		if (twice)
-			convert_and_die(&s, n / 2 + 1);
+			t_try_dying(&t, n / 2 + 1);
 		t_fault_arm(T_FAULT_KILL, 0, false);
 		if (convert(s.file, s.dst, 1, &done, &err))
 			fail_msg("call %ld: %s: %s", n, err.where, err.msg);
