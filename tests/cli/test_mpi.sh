@@ -130,7 +130,13 @@ done
 
 # noted: units that rank 1 has noted
 noted() { echo $((($(wc -c < out.zckpt-partial/part-00001.rec) - 128) / 40)); }
-# Rank 1 gets a signal while it writes; 1 if it was too fast.
+# ended: rank 1 has written all of its part (the end entry of docs/formats/partial.md), or is gone
+ended() {
+	! [ -e out.zckpt-partial/part-00001.rec ] ||
+		[ "$(tail -c 40 out.zckpt-partial/part-00001.rec | head -c 8 | od -An -v -tx1 | tr -d ' \n')" = \
+			ffffffffffffffff ]
+}
+# Rank 1 gets a signal while it writes; 1 if it was too fast, which its record tells.
 hit() {
 	local signal=$1 pid job
 	shift
@@ -142,6 +148,12 @@ hit() {
 	pid=$(cat pid.1 2> /dev/null) || return 1
 	while [ -d /proc/$job ] && [ "$(noted 2> /dev/null || echo 9)" -lt 2 ]; do :; done
 	kill -s "$signal" "$pid" 2> /dev/null
+	while [ -d "/proc/$pid" ] && ! grep -q '^State:.[TZ]' "/proc/$pid/status" 2> /dev/null; do :; done
+	if ended; then
+		kill -s CONT "$pid" 2> /dev/null
+		wait $job
+		return 1
+	fi
 	wait $job
 	status=$?
 	[ $status != 0 ]
