@@ -3,9 +3,12 @@
 #include "tests/lib/t_conv.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/lib/t_dir.h"
 
@@ -93,6 +96,38 @@ void t_conv(const char *src, const char *dst, const struct ckpt_convert_opts *op
 		*err_out = err;
 	ckpt_report_free(&mine);
 	ckpt_close(ck);
+}
+
+static void kill_self(void *arg, const struct ckpt_progress *p)
+{
+	if (p->done_bytes >= *(const uint64_t *)arg)
+		raise(SIGKILL);
+}
+
+void t_conv_killed(const char *src, const char *dst, const struct ckpt_convert_opts *opts,
+		   uint64_t bytes)
+{
+	int status;
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	if (pid < 0)
+		t_die("no process to kill");
+	if (!pid) {
+		struct ckpt_convert_opts o = *opts;
+		struct ckpt_run_opts run = *opts->run;
+
+		run.progress = kill_self;
+		run.progress_arg = &bytes;
+		o.run = &run;
+		t_conv(src, dst, &o, 0, NULL, NULL);
+		_exit(0);
+	}
+	if (waitpid(pid, &status, 0) != pid)
+		t_die("the process to kill is lost");
+	if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
+		t_die("convert %s %s: not killed at byte %" PRIu64, src, dst, bytes);
 }
 
 void t_conv_result(struct t_st *st, const char *dir, const char *name)

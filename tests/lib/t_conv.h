@@ -21,6 +21,12 @@ struct ckpt *t_conv_open(const char *path);
  * NULL) is what was said.  Reports are freed unless REPORT is not NULL. */
 void t_conv(const char *src, const char *dst, const struct ckpt_convert_opts *opts, int code,
 	    struct ckpt_report *report, struct ckpt_err *err_out);
+/*
+ * The same in a process that kills itself when so many bytes are done. With one thread it is dead
+ * right then; with more, the others may finish their work before the signal comes.
+ */
+void t_conv_killed(const char *src, const char *dst, const struct ckpt_convert_opts *opts,
+		   uint64_t bytes);
 /* Opens a result with the tests' own reader, or ends the program. */
 void t_conv_result(struct t_st *st, const char *dir, const char *name);
 /* The tensor, which must be there, as "F32 [2,3]". */

@@ -251,18 +251,14 @@ static void configuration_and_tokenizer_come_along_and_weights_do_not(void **sta
 struct stopper {
 	volatile int cancel;
 	uint64_t at;		/* bytes */
-	int kill;
 };
 
 static void stop_at(void *arg, const struct ckpt_progress *p)
 {
 	struct stopper *s = arg;
 
-	if (p->done_bytes < s->at)
-		return;
-	if (s->kill)
-		raise(SIGKILL);
-	__atomic_store_n(&s->cancel, 1, __ATOMIC_RELAXED);
+	if (p->done_bytes >= s->at)
+		__atomic_store_n(&s->cancel, 1, __ATOMIC_RELAXED);
 }
 
 static void canceled_run_leaves_nothing_behind(void **state)
@@ -279,28 +275,14 @@ static void canceled_run_leaves_nothing_behind(void **state)
 	assert_false(t_exists(partial));
 }
 
-/*
- * Convert in a process that kills itself when so many bytes are done.  With one thread it is
- * dead right then; with more, the others may finish their work before the signal comes.
- */
 static void killed_at(uint64_t bytes, uint32_t threads)
 {
-	struct stopper s = { .at = bytes, .kill = 1 };
-	int status;
-	pid_t pid;
+	struct ckpt_convert_opts o = opts;
+	struct ckpt_run_opts with = run;
 
-	fflush(NULL);
-	pid = fork();
-	assert_true(pid >= 0);
-	if (!pid) {
-		run.progress = stop_at;
-		run.progress_arg = &s;
-		run.threads = threads;
-		t_conv(src, dst, &opts, 0, NULL, NULL);
-		_exit(0);
-	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	with.threads = threads;
+	o.run = &with;
+	t_conv_killed(src, dst, &o, bytes);
 	assert_false(t_exists(dst));
 	assert_true(t_exists(partial));
 }

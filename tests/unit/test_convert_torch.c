@@ -8,12 +8,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "formats/torch_pt/ck_pt.h"
 #include "formats/torch_pt/ck_pt_plan.h"
@@ -233,12 +229,6 @@ static void a_lost_piece_stops_the_commit(void **state)
 	free(rec);
 }
 
-static void kill_self(void *arg, const struct ckpt_progress *p)
-{
-	if (p->done_bytes >= *(uint64_t *)arg)
-		raise(SIGKILL);
-}
-
 static void a_killed_run_goes_on_to_the_same_file(void **state)
 {
 	char *folder = t_fmt("%s/whole", dir), *whole = t_fmt("%s/whole/out.pt", dir);
@@ -249,20 +239,8 @@ static void a_killed_run_goes_on_to_the_same_file(void **state)
 	t_conv(src, whole, &opts, 0, NULL, NULL);
 	for (uint64_t at = MIB; at < 24 * MIB; at += 7 * MIB) {
 		struct ckpt_report report = { 0 };
-		int status;
-		pid_t pid;
 
-		fflush(NULL);
-		pid = fork();
-		assert_true(pid >= 0);
-		if (!pid) {
-			run.progress = kill_self;
-			run.progress_arg = &at;
-			t_conv(src, pt, &opts, 0, NULL, NULL);
-			_exit(0);
-		}
-		assert_int_equal(waitpid(pid, &status, 0), pid);
-		assert_true(WIFSIGNALED(status));
+		t_conv_killed(src, pt, &opts, at);
 		t_conv(src, pt, &opts, 0, &report, NULL);
 		assert_true(report.resumed_bytes > 0);
 		ckpt_report_free(&report);
