@@ -15,14 +15,18 @@ struct t_try {
 	/* What came of it. */
 	int rc;
 	bool done, fired;
+	long blocks, fds;	/* held besides what was held before */
 	struct ckpt_err err;
 };
 
 /*
- * With the n-th call failing, and with 'on' all after it. Asserts that nothing is held afterwards,
- * that it is no failure where no call failed, and that the code is the one in the error.
+ * With the n-th call failing, and with 'on' all after it. Asserts that nothing more is held
+ * afterwards, that it is no failure where no call failed, and that the code is the one in the
+ * error.
  */
 void t_try_failing(struct t_try *t, enum t_fault_kind kind, long n, bool on);
+/* The same where the faults are installed, and stay so. */
+void t_try_armed(struct t_try *t, enum t_fault_kind kind, long n, bool on);
 
 /*
  * In a process of its own that dies at the n-th call; the faults must be installed. 9 = killed

@@ -13,6 +13,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_fault.h"
+#include "tests/lib/t_torture.h"
 
 static const char *step;
 
@@ -49,34 +50,39 @@ static int sizes(uint64_t *found, struct ckpt_err *err)
 	return rc;
 }
 
+struct asked {
+	int (*verb)(uint64_t *found, struct ckpt_err *err);
+	uint64_t found;
+};
+
+static int ask(void *arg, bool *done_out, struct ckpt_err *err)
+{
+	struct asked *a = arg;
+	const int rc = a->verb(&a->found, err);
+
+	*done_out = !rc;
+	return rc;
+}
+
 static void every_call(int (*verb)(uint64_t *found, struct ckpt_err *err))
 {
 	static const enum t_fault_kind kinds[] = { T_FAULT_IO, T_FAULT_SHORT, T_FAULT_MEMORY };
+	struct asked a = { .verb = verb };
+	struct t_try t = { .work = ask, .arg = &a };
 	struct ckpt_err err = { 0 };
-	uint64_t whole, found;
+	uint64_t whole;
 	long failed = 0;
 
 	assert_int_equal(0, verb(&whole, &err));
 	assert_true(whole > 0);
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
 		for (long n = 1; ; n++) {
-			const long blocks = t_fault_blocks(), fds = t_fault_fds();
-			bool fired;
-			int rc;
-
-			err = (struct ckpt_err){ 0 };
-			t_fault_arm(kinds[k], n, false);
-			rc = verb(&found, &err);
-			fired = t_fault_fired();
-			t_fault_arm(kinds[k], 0, false);
-			assert_int_equal(t_fault_blocks(), blocks);
-			assert_int_equal(t_fault_fds(), fds);
-			assert_int_equal(rc, -(int)err.code);
-			failed += rc != 0;
-			if (!rc && !fired)
-				assert_int_equal(found, whole);
-			if (!fired)
+			t_try_armed(&t, kinds[k], n, false);
+			failed += t.rc != 0;
+			if (!t.fired) {
+				assert_int_equal(a.found, whole);
 				break;
+			}
 			assert_true(n < 100000);
 		}
 	assert_true(failed > 10);

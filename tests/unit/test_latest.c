@@ -16,6 +16,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_fault.h"
+#include "tests/lib/t_torture.h"
 
 static char *root;
 
@@ -52,36 +53,34 @@ static void end(void)
 	free(root);
 }
 
+static int set_new(void *arg, bool *done_out, struct ckpt_err *err)
+{
+	const int rc = ckpt_latest_set(arg, "new", 0, CKPT_SYNC_DATA, err);
+
+	*done_out = !rc;
+	return rc;
+}
+
 static void test_every_call_fails(void **state)
 {
 	static const enum t_fault_kind kinds[] = { T_FAULT_IO, T_FAULT_NOSPACE, T_FAULT_SHORT,
 						   T_FAULT_MEMORY };
-	struct ckpt_err err;
+	struct t_try t = { .work = set_new };
 	long worked = 0;
 
 	(void)state;
 	begin();
+	t.arg = root;
 	t_fault_install();
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
 		for (long n = 1; ; n++) {
-			const long blocks = t_fault_blocks(), fds = t_fault_fds();
-			bool fired;
-			int rc;
-
-			err = (struct ckpt_err){ 0 };
-			t_fault_arm(kinds[k], n, kinds[k] == T_FAULT_SHORT);
-			rc = ckpt_latest_set(root, "new", 0, CKPT_SYNC_DATA, &err);
-			fired = t_fault_fired();
-			t_fault_arm(kinds[k], 0, false);
-			assert_int_equal(t_fault_blocks(), blocks);
-			assert_int_equal(t_fault_fds(), fds);
-			assert_int_equal(rc, -(int)err.code);
-			assert_true(names("new") || (rc && names("old")));
+			t_try_armed(&t, kinds[k], n, kinds[k] == T_FAULT_SHORT);
+			assert_true(names("new") || (t.rc && names("old")));
 			assert_int_equal(-1, ck_sys.unlink(in_root("latest.zckpt-new")));
-			worked += !rc;
+			worked += !t.rc;
 			assert_int_equal(0, ckpt_latest_set(root, "old", 0, CKPT_SYNC_NONE, NULL));
 			assert_true(names("old"));
-			if (!fired)
+			if (!t.fired)
 				break;
 			assert_true(n < 200);
 		}
