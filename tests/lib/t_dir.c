@@ -139,6 +139,12 @@ void t_dir_remove(const char *path)
 		t_die("cannot remove %s: %s", path, strerror(errno));
 }
 
+void t_dir_end(char *dir)
+{
+	t_dir_remove(dir);
+	free(dir);
+}
+
 void t_dir_copy(const char *from, const char *to)
 {
 	char **names;

@@ -25,6 +25,8 @@ char *t_dir_new(void);
 void t_dir_make(const char *path);
 /* Removes a file or a folder with everything below; nothing there is fine. */
 void t_dir_remove(const char *path);
+/* The same, and frees the string of t_dir_new() or t_step_copy(). */
+void t_dir_end(char *dir);
 /* Copies a file or a folder with everything below. Links are not expected. */
 void t_dir_copy(const char *from, const char *to);
 /* The same for names below DIR. */

@@ -91,8 +91,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	(void)state;
-	t_dir_remove(dir);
-	free(dir);
+	t_dir_end(dir);
 	return 0;
 }
 
