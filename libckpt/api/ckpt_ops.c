@@ -6,33 +6,49 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/ops/ck_ckpt.h"
 
+/* What every verb that writes knows. */
+#define WRITE_FLAGS (CKPT_CONVERT_FORCE | CKPT_CONVERT_RESTART | CKPT_CONVERT_DRY_RUN | \
+		     CKPT_CONVERT_STRICT)
+
 /* The options that verbs share, complete. */
 struct shared {
 	struct ckpt_run_opts run;
 	struct ckpt_select select;
 };
 
-static int take_shared(struct shared *s, const struct ckpt_run_opts *run,
-		       const struct ckpt_select *select, struct ckpt_err *err)
+/* Puts them in place of the caller's; 'select' is NULL where a verb has none. */
+static int take_shared(struct shared *s, const struct ckpt_run_opts **run,
+		       const struct ckpt_select **select, struct ckpt_err *err)
 {
-	int rc = ck_opts_take(&s->run, sizeof(s->run), run, "run options", err);
+	int rc = ck_opts_take(&s->run, sizeof(s->run), *run, "run options", err);
 
-	if (!rc)
-		rc = ck_opts_take(&s->select, sizeof(s->select), select, "a selection", err);
+	if (!rc && select)
+		rc = ck_opts_take(&s->select, sizeof(s->select), *select, "a selection", err);
 	if (!rc && (unsigned)s->run.sync > CKPT_SYNC_NONE)
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			     "sync number %d is none", (int)s->run.sync);
-	if (!rc && (unsigned)s->select.tied > CKPT_TIED_DROP)
+	if (!rc && select && (unsigned)s->select.tied > CKPT_TIED_DROP)
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			     "tied number %d is none", (int)s->select.tied);
-	return rc;
+	if (rc)
+		return rc;
+	*run = &s->run;
+	if (select)
+		*select = &s->select;
+	return 0;
+}
+
+static int check_flags(unsigned flags, unsigned known, struct ckpt_err *err)
+{
+	if (flags & ~known)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "flags 0x%x are not known to this version", flags & ~known);
+	return 0;
 }
 
 int ckpt_convert(struct ckpt *ck, const char *dst, const struct ckpt_convert_opts *opts,
 		 struct ckpt_report *report_out, struct ckpt_err *err)
 {
-	const unsigned known = CKPT_CONVERT_FORCE | CKPT_CONVERT_RESTART | CKPT_CONVERT_DRY_RUN |
-			       CKPT_CONVERT_DIGEST | CKPT_CONVERT_STRICT;
 	struct ckpt_convert_opts o;
 	struct shared shared;
 	int rc;
@@ -42,22 +58,16 @@ int ckpt_convert(struct ckpt *ck, const char *dst, const struct ckpt_convert_opt
 			       "no checkpoint or no destination is given");
 	rc = ck_opts_take(&o, sizeof(o), opts, "options of converting", err);
 	if (!rc)
-		rc = take_shared(&shared, o.run, o.select, err);
-	if (!rc && (o.flags & ~known))
-		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			     "flags 0x%x are not known to this version", o.flags & ~known);
-	if (rc)
-		return rc;
-	o.run = &shared.run;
-	o.select = &shared.select;
-	return ck_convert(ck, dst, &o, report_out, err);
+		rc = take_shared(&shared, &o.run, &o.select, err);
+	if (!rc)
+		rc = check_flags(o.flags, WRITE_FLAGS | CKPT_CONVERT_DIGEST, err);
+	return rc ? rc : ck_convert(ck, dst, &o, report_out, err);
 }
 
 int ckpt_reshard(struct ckpt *ck, const char *dst, const struct ckpt_reshard_opts *opts,
 		 struct ckpt_report *report_out, struct ckpt_err *err)
 {
-	const unsigned known = CKPT_CONVERT_FORCE | CKPT_CONVERT_RESTART | CKPT_CONVERT_DRY_RUN |
-			       CKPT_CONVERT_STRICT | CKPT_RESHARD_RESET;
+	const unsigned known = WRITE_FLAGS | CKPT_RESHARD_RESET;
 	struct ckpt_reshard_opts o;
 	struct shared shared;
 	int rc;
@@ -67,22 +77,18 @@ int ckpt_reshard(struct ckpt *ck, const char *dst, const struct ckpt_reshard_opt
 			       "no checkpoint, destination or options are given");
 	rc = ck_opts_take(&o, sizeof(o), opts, "options of resharding", err);
 	if (!rc)
-		rc = take_shared(&shared, o.run, NULL, err);
+		rc = take_shared(&shared, &o.run, NULL, err);
 	if (!rc && ((o.flags & ~known) || o.stage < -1 || o.stage > 4 || (o.universal & ~1)))
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			     "flags 0x%x, stage %d or universal %d are not known to this version",
 			     o.flags & ~known, o.stage, o.universal);
-	if (rc)
-		return rc;
-	o.run = &shared.run;
-	return ck_reshard(ck, dst, &o, report_out, err);
+	return rc ? rc : ck_reshard(ck, dst, &o, report_out, err);
 }
 
 int ckpt_shard(struct ckpt *ck, const char *dst, const struct ckpt_shard_opts *opts,
 	       struct ckpt_report *report_out, struct ckpt_err *err)
 {
-	const unsigned known = CKPT_CONVERT_FORCE | CKPT_CONVERT_RESTART | CKPT_CONVERT_DRY_RUN |
-			       CKPT_CONVERT_STRICT;
+	const unsigned known = WRITE_FLAGS;
 	struct ckpt_shard_opts o;
 	struct shared shared;
 	int rc;
@@ -92,16 +98,13 @@ int ckpt_shard(struct ckpt *ck, const char *dst, const struct ckpt_shard_opts *o
 			       "no weights, destination or options are given");
 	rc = ck_opts_take(&o, sizeof(o), opts, "options of sharding", err);
 	if (!rc)
-		rc = take_shared(&shared, o.run, NULL, err);
+		rc = take_shared(&shared, &o.run, NULL, err);
 	if (!rc && ((o.flags & ~known) || o.stage < -1 || o.stage > 4 ||
 		    (unsigned)o.groups > CKPT_GROUPS_DECAY))
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			     "flags 0x%x, stage %d or groups %d are not known to this version",
 			     o.flags & ~known, o.stage, (int)o.groups);
-	if (rc)
-		return rc;
-	o.run = &shared.run;
-	return ck_shard(ck, dst, &o, report_out, err);
+	return rc ? rc : ck_shard(ck, dst, &o, report_out, err);
 }
 
 static void free_memory(void *memory)
@@ -214,12 +217,8 @@ int ckpt_digest(struct ckpt *ck, const struct ckpt_digest_opts *opts, struct ckp
 			       "no checkpoint or no place for the digests is given");
 	rc = ck_opts_take(&o, sizeof(o), opts, "options of digests", err);
 	if (!rc)
-		rc = take_shared(&shared, o.run, o.select, err);
-	if (rc)
-		return rc;
-	o.run = &shared.run;
-	o.select = &shared.select;
-	return ck_digest(ck, &o, out, err);
+		rc = take_shared(&shared, &o.run, &o.select, err);
+	return rc ? rc : ck_digest(ck, &o, out, err);
 }
 
 void ckpt_digests_free(struct ckpt_digests *digests)
@@ -242,21 +241,17 @@ int ckpt_cat(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *opts,
 			       "no checkpoint or nobody to take the bytes is given");
 	rc = ck_opts_take(&o, sizeof(o), opts, "options of a stream", err);
 	if (!rc)
-		rc = take_shared(&shared, o.run, NULL, err);
+		rc = take_shared(&shared, &o.run, NULL, err);
 	if (!rc && ((unsigned)o.form > CKPT_CAT_RAW || (o.dtype && !ckpt_dtype_bits(o.dtype))))
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			     "form %d or type %d is not known to this version", (int)o.form,
 			     (int)o.dtype);
-	if (rc)
-		return rc;
-	o.run = &shared.run;
-	return ck_cat(ck, tensor, &o, fn, arg, info_out, err);
+	return rc ? rc : ck_cat(ck, tensor, &o, fn, arg, info_out, err);
 }
 
 int ckpt_diff(struct ckpt *a, struct ckpt *b, const struct ckpt_diff_opts *opts,
 	      struct ckpt_diff_result *out, struct ckpt_err *err)
 {
-	const unsigned known = CKPT_DIFF_TOLERANCE | CKPT_DIFF_NO_SCALARS;
 	struct ckpt_diff_opts o;
 	struct shared shared;
 	int rc;
@@ -266,15 +261,10 @@ int ckpt_diff(struct ckpt *a, struct ckpt *b, const struct ckpt_diff_opts *opts,
 			       "two checkpoints and a place for the result are needed");
 	rc = ck_opts_take(&o, sizeof(o), opts, "options of comparing", err);
 	if (!rc)
-		rc = take_shared(&shared, o.run, o.select, err);
-	if (!rc && (o.flags & ~known))
-		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			     "flags 0x%x are not known to this version", o.flags & ~known);
-	if (rc)
-		return rc;
-	o.run = &shared.run;
-	o.select = &shared.select;
-	return ck_diff(a, b, &o, out, err);
+		rc = take_shared(&shared, &o.run, &o.select, err);
+	if (!rc)
+		rc = check_flags(o.flags, CKPT_DIFF_TOLERANCE | CKPT_DIFF_NO_SCALARS, err);
+	return rc ? rc : ck_diff(a, b, &o, out, err);
 }
 
 void ckpt_diff_free(struct ckpt_diff_result *result)
