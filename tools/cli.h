@@ -102,7 +102,8 @@ struct opt {
 	unsigned flags;
 };
 
-extern const struct opt opts_source[], opts_select[], opts_run[], opts_talk[];
+/* opts_write: of every verb that writes; each says itself what its --force replaces. */
+extern const struct opt opts_source[], opts_select[], opts_write[], opts_run[], opts_talk[];
 
 /* What the ranks of mpirun or srun do with a command (cli_team.h). */
 enum ranks {
@@ -119,7 +120,7 @@ struct command {
 	const char *synopsis;	/* what follows "zckpt NAME [OPTION...] " */
 	const char *about;	/* a paragraph */
 	const char *notes;	/* lines below the options, or NULL */
-	const struct opt *tables[6];	/* ends with NULL */
+	const struct opt *tables[7];	/* ends with NULL */
 };
 
 extern const struct command cmd_audit, cmd_cat, cmd_commit, cmd_convert, cmd_diff,
@@ -242,6 +243,8 @@ int cli_open(const struct args *args, const char *verb, const struct words *path
 const char *cli_lone_shard(const char *path);
 void cli_run_opts(const struct args *args, struct progress *progress,
 		  struct ckpt_run_opts *run_out);
+/* CKPT_CONVERT_* of what opts_write and --force say. */
+unsigned cli_write_flags(const struct args *args);
 /* --part "2/4": share 1 of 4, counted from 0.  0, or EXIT_CALL. */
 int cli_part(const struct command *cmd, const struct args *args, uint32_t *part_out,
 	     uint32_t *nparts_out);
@@ -275,6 +278,13 @@ struct outcome {
 };
 void report_print(const struct outcome *outcome);
 void report_json(const struct outcome *outcome, FILE *out, int whole);
+/* A step that was written: what it took, and what is left to do when it was a part. */
+void report_step_work(const struct args *args, const struct ckpt_report *report);
+void report_step_part(const struct args *args, uint32_t nparts, const char *dst);
+/* The same for scripts: the opening with 'err' if it failed, and then what it took. */
+void report_step_begin(struct json *json, const char *verb, int status, const char *dst,
+		       uint32_t world, const struct ckpt_err *err);
+void report_step_json(struct json *json, const struct ckpt_report *report);
 /* --report: 0, or EXIT_TROUBLE after telling why not. */
 int report_save(const struct outcome *outcome);
 

@@ -41,6 +41,19 @@ const struct opt opts_run[] = {
 	{ 0 },
 };
 
+const struct opt opts_write[] = {
+	{ "part", 0, OPT_TEXT, AT(part), "I/N",
+	  "only share I of N (from 1); then zckpt commit", 0 },
+	{ "timeout", 0, OPT_COUNT, AT(timeout), "SECONDS",
+	  "under mpirun: a rank silent for so long is lost (default 600)", 0 },
+	{ "dry-run", 0, OPT_FLAG, AT(dry_run), NULL, "plan and check, write nothing", 0 },
+	{ "restart", 0, OPT_FLAG, AT(restart), NULL, "drop what a killed run left", 0 },
+	{ "strict", 0, OPT_FLAG, AT(strict), NULL, "warnings stop it, exit 1", 0 },
+	{ "sync", 0, OPT_CHOICE, AT(sync), "data|full|none",
+	  "what is synced before the rename", 0 },
+	{ 0 },
+};
+
 const struct opt opts_talk[] = {
 	{ "json", 0, OPT_FLAG, AT(json), NULL, "one JSON object on stdout", 0 },
 	{ "quiet", 'q', OPT_FLAG, AT(quiet), NULL, "errors and warnings only", 0 },

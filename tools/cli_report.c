@@ -227,3 +227,39 @@ int report_save(const struct outcome *outcome)
 	cli_free(half);
 	return bad ? EXIT_TROUBLE : 0;
 }
+
+/* ---------------------------------------------------------------- steps */
+
+void report_step_work(const struct args *args, const struct ckpt_report *report)
+{
+	if (!args->dry_run)
+		cli_say("read %s, wrote %s in %.2f s, %" PRIu32 " threads",
+			out_size(report->read_bytes), out_size(report->written_bytes),
+			report->seconds, report->threads);
+}
+
+void report_step_part(const struct args *args, uint32_t nparts, const char *dst)
+{
+	if (nparts > 1 && args->part && !args->dry_run)
+		cli_say("hint: when all parts are done: zckpt commit %s", out_word(dst));
+}
+
+void report_step_begin(struct json *json, const char *verb, int status, const char *dst,
+		       uint32_t world, const struct ckpt_err *err)
+{
+	json_begin(json, stdout, verb);
+	json_bool(json, "ok", !status);
+	json_int(json, "exit", status);
+	json_text(json, "dst", dst);
+	json_uint(json, "world", world);
+	if (status)
+		json_error(json, err);
+}
+
+void report_step_json(struct json *json, const struct ckpt_report *report)
+{
+	json_uint(json, "read_bytes", report->read_bytes);
+	json_uint(json, "written_bytes", report->written_bytes);
+	json_uint(json, "resumed_bytes", report->resumed_bytes);
+	json_seconds(json, "seconds", report->seconds);
+}

@@ -30,16 +30,7 @@ static const struct opt own[] = {
 	{ "aux", 0, OPT_TEXT, AT(aux), "DIR", "where config and tokenizer files are", 0 },
 	{ "digest", 0, OPT_FLAG, AT(digest), NULL,
 	  "digests of what is written, into the metadata", 0 },
-	{ "part", 0, OPT_TEXT, AT(part), "I/N",
-	  "only share I of N (from 1); then zckpt commit", 0 },
-	{ "timeout", 0, OPT_COUNT, AT(timeout), "SECONDS",
-	  "under mpirun: a rank silent for so long is lost (default 600)", 0 },
-	{ "dry-run", 0, OPT_FLAG, AT(dry_run), NULL, "plan and check, write nothing", 0 },
 	{ "force", 0, OPT_FLAG, AT(force), NULL, "replace what stands at DST", 0 },
-	{ "restart", 0, OPT_FLAG, AT(restart), NULL, "drop what a killed run left", 0 },
-	{ "strict", 0, OPT_FLAG, AT(strict), NULL, "warnings stop it, exit 1", 0 },
-	{ "sync", 0, OPT_CHOICE, AT(sync), "data|full|none",
-	  "what is synced before the rename", 0 },
 	{ "report", 0, OPT_TEXT, AT(report), "FILE", "leave a JSON record of the run", 0 },
 	{ "exclude-frozen-parameters", 0, OPT_FLAG, AT(skip_frozen), NULL, "", OPT_HIDDEN },
 	{ "safe-serialization", 0, OPT_FLAG, AT(ignored), NULL, "", OPT_HIDDEN },
@@ -247,15 +238,6 @@ static int take_renames(struct job *job)
 	return 0;
 }
 
-static unsigned flags_of(const struct args *args)
-{
-	return (args->force ? CKPT_CONVERT_FORCE : 0) |
-	       (args->restart ? CKPT_CONVERT_RESTART : 0) |
-	       (args->dry_run ? CKPT_CONVERT_DRY_RUN : 0) |
-	       (args->digest ? CKPT_CONVERT_DIGEST : 0) |
-	       (args->strict ? CKPT_CONVERT_STRICT : 0);
-}
-
 /* Found out before the work is done, where it can be. */
 static int check_report(const char *path)
 {
@@ -306,7 +288,7 @@ static int take_options(struct job *job)
 	job->opts.aux_dir = args->aux;
 	job->opts.expect_path = args->expect;
 	job->opts.out_fd = STDOUT_FILENO;
-	job->opts.flags = flags_of(args);
+	job->opts.flags = cli_write_flags(args) | (args->digest ? CKPT_CONVERT_DIGEST : 0);
 	return 0;
 }
 
@@ -403,5 +385,5 @@ const struct command cmd_convert = {
 		 "tokenizer files found beside SRC.",
 	.notes = "The options of zero_to_fp32.py are accepted: --max_shard_size, "
 		 "--exclude_frozen_parameters, --safe_serialization, -d.",
-	.tables = { own, opts_select, opts_source, opts_run, opts_talk, NULL },
+	.tables = { own, opts_select, opts_source, opts_write, opts_run, opts_talk, NULL },
 };

@@ -28,16 +28,7 @@ static const struct opt own[] = {
 	{ "ds-version", 0, OPT_TEXT, AT(ds_version), "VERSION",
 	  "DeepSpeed that is to load it (default: the one that wrote it)", 0 },
 	{ "new-tag", 0, OPT_TEXT, AT(new_tag), "NAME", "name of the step in DST", 0 },
-	{ "part", 0, OPT_TEXT, AT(part), "I/N",
-	  "only share I of N (from 1); then zckpt commit", 0 },
-	{ "timeout", 0, OPT_COUNT, AT(timeout), "SECONDS",
-	  "under mpirun: a rank silent for so long is lost (default 600)", 0 },
-	{ "dry-run", 0, OPT_FLAG, AT(dry_run), NULL, "plan and check, write nothing", 0 },
 	{ "force", 0, OPT_FLAG, AT(force), NULL, "replace a step of that name in DST", 0 },
-	{ "restart", 0, OPT_FLAG, AT(restart), NULL, "drop what a killed run left", 0 },
-	{ "strict", 0, OPT_FLAG, AT(strict), NULL, "warnings stop it, exit 1", 0 },
-	{ "sync", 0, OPT_CHOICE, AT(sync), "data|full|none",
-	  "what is synced before the rename", 0 },
 	{ 0 },
 };
 
@@ -171,10 +162,7 @@ static int take_options(struct reshard *r)
 	r->opts.tag = args->new_tag;
 	r->opts.ds_version = args->ds_version;
 	r->opts.drop_states = args->drop_state.n ? args->drop_state.list : NULL;
-	r->opts.flags = (args->force ? CKPT_CONVERT_FORCE : 0) |
-			(args->restart ? CKPT_CONVERT_RESTART : 0) |
-			(args->dry_run ? CKPT_CONVERT_DRY_RUN : 0) |
-			(args->strict ? CKPT_CONVERT_STRICT : 0) |
+	r->opts.flags = cli_write_flags(args) |
 			(args->reset_optimizer ? CKPT_RESHARD_RESET : 0);
 	return 0;
 }
@@ -209,32 +197,19 @@ static void print_report(const struct reshard *r)
 		cli_say("%s %s: %" PRIu64 " files for %" PRIu32 " ranks",
 			r->args->dry_run ? "would write" : "wrote", out_name(r->dst),
 			r->report.nfiles, r->opts.world);
-	if (!r->args->dry_run)
-		cli_say("read %s, wrote %s in %.2f s, %" PRIu32 " threads",
-			out_size(r->report.read_bytes), out_size(r->report.written_bytes),
-			r->report.seconds, r->report.threads);
+	report_step_work(r->args, &r->report);
 	batch_say(&r->batch);
-	if (r->opts.nparts > 1 && r->args->part && !r->args->dry_run)
-		cli_say("hint: when all parts are done: zckpt commit %s", out_word(r->dst));
+	report_step_part(r->args, r->opts.nparts, r->dst);
 }
 
 static void print_json(const struct reshard *r, int status)
 {
 	struct json json;
 
-	json_begin(&json, stdout, "reshard");
-	json_bool(&json, "ok", !status);
-	json_int(&json, "exit", status);
-	json_text(&json, "dst", r->dst);
-	json_uint(&json, "world", r->opts.world);
-	if (status) {
-		json_error(&json, &r->err);
-	} else {
+	report_step_begin(&json, "reshard", status, r->dst, r->opts.world, &r->err);
+	if (!status) {
 		json_uint(&json, "files", r->report.nfiles);
-		json_uint(&json, "read_bytes", r->report.read_bytes);
-		json_uint(&json, "written_bytes", r->report.written_bytes);
-		json_uint(&json, "resumed_bytes", r->report.resumed_bytes);
-		json_seconds(&json, "seconds", r->report.seconds);
+		report_step_json(&json, &r->report);
 		batch_json(&r->batch, &json);
 		team_json(&json);
 	}
@@ -326,5 +301,5 @@ const struct command cmd_reshard = {
 		 "Weights, masters and optimizer states are kept bit for bit. Quote 'N->M', or "
 		 "write N:M. SRC may be a universal checkpoint; --to universal makes one.",
 	.notes = NULL,
-	.tables = { own, opts_source, opts_run, opts_talk, NULL },
+	.tables = { own, opts_source, opts_write, opts_run, opts_talk, NULL },
 };

@@ -39,16 +39,7 @@ static const struct opt own[] = {
 	  "DeepSpeed that is to load it (default 0.19.8)", 0 },
 	{ "new-tag", 0, OPT_TEXT, AT(new_tag), "NAME",
 	  "name of the step in DST (default global_step0)", 0 },
-	{ "part", 0, OPT_TEXT, AT(part), "I/N",
-	  "only share I of N (from 1); then zckpt commit", 0 },
-	{ "timeout", 0, OPT_COUNT, AT(timeout), "SECONDS",
-	  "under mpirun: a rank silent for so long is lost (default 600)", 0 },
-	{ "dry-run", 0, OPT_FLAG, AT(dry_run), NULL, "plan and check, write nothing", 0 },
 	{ "force", 0, OPT_FLAG, AT(force), NULL, "replace what stands at DST", 0 },
-	{ "restart", 0, OPT_FLAG, AT(restart), NULL, "drop what a killed run left", 0 },
-	{ "strict", 0, OPT_FLAG, AT(strict), NULL, "warnings stop it, exit 1", 0 },
-	{ "sync", 0, OPT_CHOICE, AT(sync), "data|full|none",
-	  "what is synced before the rename", 0 },
 	{ 0 },
 };
 
@@ -182,10 +173,7 @@ static void take_rest(struct shard *s)
 	s->opts.groups = args->groups ? CKPT_GROUPS_DECAY : CKPT_GROUPS_ONE;
 	s->opts.frozen = args->frozen.n ? args->frozen.list : NULL;
 	s->opts.buffers = args->buffer.n ? args->buffer.list : NULL;
-	s->opts.flags = (args->force ? CKPT_CONVERT_FORCE : 0) |
-			(args->restart ? CKPT_CONVERT_RESTART : 0) |
-			(args->dry_run ? CKPT_CONVERT_DRY_RUN : 0) |
-			(args->strict ? CKPT_CONVERT_STRICT : 0);
+	s->opts.flags = cli_write_flags(args);
 }
 
 static int take_options(struct shard *s)
@@ -215,32 +203,19 @@ static void print_report(const struct shard *s)
 	cli_say("%s %s: %" PRIu64 " files for %" PRIu32 " ranks, %" PRIu64 " tensors",
 		s->args->dry_run ? "would write" : "wrote", out_name(s->dst), s->report.nfiles,
 		s->opts.world, s->report.ntensors);
-	if (!s->args->dry_run)
-		cli_say("read %s, wrote %s in %.2f s, %" PRIu32 " threads",
-			out_size(s->report.read_bytes), out_size(s->report.written_bytes),
-			s->report.seconds, s->report.threads);
-	if (s->opts.nparts > 1 && s->args->part && !s->args->dry_run)
-		cli_say("hint: when all parts are done: zckpt commit %s", out_word(s->dst));
+	report_step_work(s->args, &s->report);
+	report_step_part(s->args, s->opts.nparts, s->dst);
 }
 
 static void print_json(const struct shard *s, int status)
 {
 	struct json json;
 
-	json_begin(&json, stdout, "shard");
-	json_bool(&json, "ok", !status);
-	json_int(&json, "exit", status);
-	json_text(&json, "dst", s->dst);
-	json_uint(&json, "world", s->opts.world);
-	if (status) {
-		json_error(&json, &s->err);
-	} else {
+	report_step_begin(&json, "shard", status, s->dst, s->opts.world, &s->err);
+	if (!status) {
 		json_uint(&json, "files", s->report.nfiles);
 		json_uint(&json, "tensors", s->report.ntensors);
-		json_uint(&json, "read_bytes", s->report.read_bytes);
-		json_uint(&json, "written_bytes", s->report.written_bytes);
-		json_uint(&json, "resumed_bytes", s->report.resumed_bytes);
-		json_seconds(&json, "seconds", s->report.seconds);
+		report_step_json(&json, &s->report);
 		team_json(&json);
 	}
 	json_close(&json, '}');
@@ -296,5 +271,5 @@ const struct command cmd_shard = {
 		 "ranks: masters are the weights, moments are zero. DeepSpeed takes the learning "
 		 "rate from the step, so it must be given.",
 	.notes = NULL,
-	.tables = { own, opts_source, opts_run, opts_talk, NULL },
+	.tables = { own, opts_source, opts_write, opts_run, opts_talk, NULL },
 };
