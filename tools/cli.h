@@ -186,6 +186,8 @@ void table_print(struct table *table, FILE *out, const char *indent);
 
 /* Findings [from, end) of at least that severity, to stderr. */
 void out_findings(const struct ckpt *ck, uint64_t from, enum ckpt_severity least, int all);
+/* All of them that --verbose asks for: warnings and errors without it. */
+void out_findings_asked(const struct args *args, const struct ckpt *ck);
 uint64_t out_findings_count(const struct ckpt *ck, enum ckpt_severity severity);
 
 /* ---------------------------------------------------------------- JSON */
@@ -211,6 +213,7 @@ void json_known(struct json *json, const char *key, int64_t n);
 void json_real(struct json *json, const char *key, double n);
 void json_seconds(struct json *json, const char *key, double seconds);
 void json_shape(struct json *json, const struct ckpt_tensor_info *tensor);
+void json_finding(struct json *json, const struct ckpt_finding *finding);
 void json_findings(struct json *json, const struct ckpt *ck);
 void json_error(struct json *json, const struct ckpt_err *err);
 /* The opening of every result: '{', "schema": "zckpt.VERB/1", "zckpt": version. */
@@ -243,6 +246,9 @@ int cli_open(const struct args *args, const char *verb, const struct words *path
 const char *cli_lone_shard(const char *path);
 void cli_run_opts(const struct args *args, struct progress *progress,
 		  struct ckpt_run_opts *run_out);
+/* The same with progress from now on, until progress_end(). */
+void cli_run_begin(const struct args *args, struct progress *progress,
+		   struct ckpt_run_opts *run_out);
 /* CKPT_CONVERT_* of what opts_write and --force say. */
 unsigned cli_write_flags(const struct args *args);
 /* --part "2/4": share 1 of 4, counted from 0.  0, or EXIT_CALL. */

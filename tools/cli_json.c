@@ -141,19 +141,23 @@ void json_shape(struct json *json, const struct ckpt_tensor_info *tensor)
 	json_close(json, ']');
 }
 
+void json_finding(struct json *json, const struct ckpt_finding *finding)
+{
+	json_open(json, NULL, '{');
+	json_text(json, "id", finding->id);
+	json_text(json, "severity", out_severity(finding->severity));
+	json_text(json, "where", finding->where);
+	json_text(json, "text", finding->text);
+	json_close(json, '}');
+}
+
 void json_findings(struct json *json, const struct ckpt *ck)
 {
 	struct ckpt_finding f;
 
 	json_open(json, "findings", '[');
-	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++) {
-		json_open(json, NULL, '{');
-		json_text(json, "id", f.id);
-		json_text(json, "severity", out_severity(f.severity));
-		json_text(json, "where", f.where);
-		json_text(json, "text", f.text);
-		json_close(json, '}');
-	}
+	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++)
+		json_finding(json, &f);
 	json_close(json, ']');
 }
 

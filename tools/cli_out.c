@@ -255,6 +255,11 @@ void out_findings(const struct ckpt *ck, uint64_t from, enum ckpt_severity least
 	}
 }
 
+void out_findings_asked(const struct args *args, const struct ckpt *ck)
+{
+	out_findings(ck, 0, args->verbose ? CKPT_INFO : CKPT_WARN, args->verbose);
+}
+
 uint64_t out_findings_count(const struct ckpt *ck, enum ckpt_severity severity)
 {
 	struct ckpt_finding f;

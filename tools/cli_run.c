@@ -70,6 +70,13 @@ void cli_run_opts(const struct args *args, struct progress *progress,
 	run_out->progress_arg = progress;
 }
 
+void cli_run_begin(const struct args *args, struct progress *progress,
+		   struct ckpt_run_opts *run_out)
+{
+	progress_begin(progress, args);
+	cli_run_opts(args, progress, run_out);
+}
+
 unsigned cli_write_flags(const struct args *args)
 {
 	return (args->force ? CKPT_CONVERT_FORCE : 0) |

@@ -188,8 +188,7 @@ static int cat(const struct args *args, struct ckpt *ck, struct ckpt_cat_opts *o
 	rc = sink_open(&sink, args, &err);
 	if (rc)
 		return cli_fail(NULL, ck, &err);
-	progress_begin(&progress, args);
-	cli_run_opts(args, &progress, &run);
+	cli_run_begin(args, &progress, &run);
 	opts->run = &run;
 	rc = ckpt_cat(ck, tensor, opts, take, &sink, &info, &err);
 	rc = sink_close(&sink, rc, args->force, &err);
@@ -222,7 +221,7 @@ static int run(struct args *args, int argc, char **argv)
 	if (!status)
 		status = cli_open(args, NULL, &source, &ck, &err);
 	if (!status) {
-		out_findings(ck, 0, args->verbose ? CKPT_INFO : CKPT_WARN, args->verbose);
+		out_findings_asked(args, ck);
 		status = cat(args, ck, &opts);
 	}
 	ckpt_close(ck);

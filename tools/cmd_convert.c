@@ -313,12 +313,11 @@ static int run_job(struct job *job)
 		signal(SIGPIPE, SIG_IGN);	/* a closed stderr must not leave half a file */
 	signal(SIGXFSZ, SIG_IGN);	/* a limit of file sizes is an error, not the end */
 	say_step(job);
-	progress_begin(&job->progress, args);
-	cli_run_opts(args, &job->progress, &job->run);
+	cli_run_begin(args, &job->progress, &job->run);
 	team_share(&job->run, &job->opts.part, &job->opts.nparts);
 	rc = ckpt_convert(job->ck, job->dst, &job->opts, &job->report, &job->err);
 	progress_end(&job->progress);
-	out_findings(job->ck, 0, args->verbose ? CKPT_INFO : CKPT_WARN, args->verbose);
+	out_findings_asked(args, job->ck);
 	return rc ? cli_fail_writing(args, job->ck, &job->err) : EXIT_DONE;
 }
 

@@ -480,8 +480,7 @@ static int compare(struct two *two, const struct ckpt_select *select, struct ckp
 	struct ckpt_err err = { 0 };
 	int rc;
 
-	progress_begin(&progress, args);
-	cli_run_opts(args, &progress, &run);
+	cli_run_begin(args, &progress, &run);
 	opts->run = &run;
 	opts->select = select;
 	opts->states = args->state.list;
@@ -489,8 +488,8 @@ static int compare(struct two *two, const struct ckpt_select *select, struct ckp
 		opts->flags |= CKPT_DIFF_NO_SCALARS;
 	rc = ckpt_diff(two->a, two->b, opts, &two->diff, &err);
 	progress_end(&progress);
-	out_findings(two->a, 0, args->verbose ? CKPT_INFO : CKPT_WARN, args->verbose);
-	out_findings(two->b, 0, args->verbose ? CKPT_INFO : CKPT_WARN, args->verbose);
+	out_findings_asked(args, two->a);
+	out_findings_asked(args, two->b);
 	return rc ? cli_fail(args->json ? "diff" : NULL, two->a, &err) : 0;
 }
 

@@ -239,13 +239,12 @@ static int hash(const struct args *args, struct ckpt *ck, const struct ckpt_sele
 	struct ckpt_err err = { 0 };
 	int rc;
 
-	progress_begin(&progress, args);
-	cli_run_opts(args, &progress, &run);
+	cli_run_begin(args, &progress, &run);
 	opts.run = &run;
 	opts.states = is_all(&args->state) ? NULL : args->state.list;
 	rc = ckpt_digest(ck, &opts, digests, &err);
 	progress_end(&progress);
-	out_findings(ck, 0, args->verbose ? CKPT_INFO : CKPT_WARN, args->verbose);
+	out_findings_asked(args, ck);
 	return rc ? cli_fail(args->json ? "digest" : NULL, ck, &err) : 0;
 }
 

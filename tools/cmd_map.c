@@ -218,7 +218,7 @@ static int run(struct args *args, int argc, char **argv)
 		map_json(&map);
 	else
 		map_tensors(&map);
-	out_findings(map.ck, 0, args->verbose ? CKPT_INFO : CKPT_WARN, args->verbose);
+	out_findings_asked(args, map.ck);
 	ckpt_close(map.ck);
 	return EXIT_DONE;
 }

@@ -224,13 +224,12 @@ static int run_job(struct reshard *r)
 		return status;
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
-	progress_begin(&r->progress, r->args);
-	cli_run_opts(r->args, &r->progress, &r->run);
+	cli_run_begin(r->args, &r->progress, &r->run);
 	team_share(&r->run, &r->opts.part, &r->opts.nparts);
 	rc = ckpt_reshard(r->ck, r->dst, &r->opts, &r->report, &r->err);
 	progress_end(&r->progress);
 	batch_read(&r->batch, r->ck, r->opts.world);
-	out_findings(r->ck, 0, r->args->verbose ? CKPT_INFO : CKPT_WARN, r->args->verbose);
+	out_findings_asked(r->args, r->ck);
 	return rc ? cli_fail_writing(r->args, r->ck, &r->err) : EXIT_DONE;
 }
 

@@ -227,12 +227,11 @@ static int run_job(struct shard *s)
 
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
-	progress_begin(&s->progress, s->args);
-	cli_run_opts(s->args, &s->progress, &s->run);
+	cli_run_begin(s->args, &s->progress, &s->run);
 	team_share(&s->run, &s->opts.part, &s->opts.nparts);
 	rc = ckpt_shard(s->ck, s->dst, &s->opts, &s->report, &s->err);
 	progress_end(&s->progress);
-	out_findings(s->ck, 0, s->args->verbose ? CKPT_INFO : CKPT_WARN, s->args->verbose);
+	out_findings_asked(s->args, s->ck);
 	return rc ? cli_fail_writing(s->args, s->ck, &s->err) : EXIT_DONE;
 }
 

@@ -150,14 +150,8 @@ static void print_findings(struct json *json, const struct answer *a)
 	struct ckpt_finding f;
 
 	json_open(json, "findings", '[');
-	for (uint64_t i = 0; get(a, i, &f); i++) {
-		json_open(json, NULL, '{');
-		json_text(json, "id", f.id);
-		json_text(json, "severity", out_severity(f.severity));
-		json_text(json, "where", f.where);
-		json_text(json, "text", f.text);
-		json_close(json, '}');
-	}
+	for (uint64_t i = 0; get(a, i, &f); i++)
+		json_finding(json, &f);
 	json_close(json, ']');
 }
 
@@ -198,7 +192,7 @@ static int tell(const struct answer *a)
 	int status;
 
 	if (a->ck)
-		out_findings(a->ck, 0, args->verbose ? CKPT_INFO : CKPT_WARN, args->verbose);
+		out_findings_asked(args, a->ck);
 	else
 		cli_say("%s: %s: %s%s%s", out_severity(a->lone.severity), a->lone.id,
 			out_name(a->lone.where), a->lone.where[0] ? ": " : "",
@@ -229,8 +223,7 @@ static int look(struct answer *a)
 	struct ckpt_err err = { 0 };
 	int rc;
 
-	progress_begin(&progress, args);
-	cli_run_opts(args, &progress, &run);
+	cli_run_begin(args, &progress, &run);
 	opts.run = &run;
 	rc = ckpt_verify(a->ck, &opts, &a->v, &err);
 	progress_end(&progress);

@@ -94,23 +94,45 @@ char *ck_fs_join(const char *dir, const char *name)
 	return ck_asprintf("%s/%s", dir, name);
 }
 
-static int remove_entry(void *arg, const char *dir, const char *name, struct ckpt_err *err)
+/* What is done with an entry; 'st' is NULL where lstat() failed, and errno says why. */
+typedef int (*visit_fn)(void *arg, const char *path, const struct stat *st, struct ckpt_err *err);
+
+struct visit {
+	visit_fn fn;
+	void *arg;
+};
+
+static int visit_entry(void *arg, const char *dir, const char *name, struct ckpt_err *err)
 {
+	const struct visit *visit = arg;
 	char *path = ck_fs_join(dir, name);
 	struct stat st;
-	int rc = 0;
+	int rc;
 
-	(void)arg;
 	if (!path)
 		return ck_fail_nomem(err, "a file name", strlen(name));
-	if (ck_sys.lstat(path, &st))
-		rc = errno == ENOENT ? 0 : ck_fail_sys(err, errno, "stat", path);
-	else if (S_ISDIR(st.st_mode))
-		rc = ck_fs_remove_tree(path, err);
-	else if (ck_sys.unlink(path) && errno != ENOENT)
-		rc = ck_fail_sys(err, errno, "remove", path);
+	rc = visit->fn(visit->arg, path, ck_sys.lstat(path, &st) ? NULL : &st, err);
 	ck_free(path);
 	return rc;
+}
+
+static int visit_each(const char *path, visit_fn fn, void *arg, struct ckpt_err *err)
+{
+	struct visit visit = { .fn = fn, .arg = arg };
+
+	return ck_fs_each(path, visit_entry, &visit, err);
+}
+
+static int remove_entry(void *arg, const char *path, const struct stat *st, struct ckpt_err *err)
+{
+	(void)arg;
+	if (!st)
+		return errno == ENOENT ? 0 : ck_fail_sys(err, errno, "stat", path);
+	if (S_ISDIR(st->st_mode))
+		return ck_fs_remove_tree(path, err);
+	if (ck_sys.unlink(path) && errno != ENOENT)
+		return ck_fail_sys(err, errno, "remove", path);
+	return 0;
 }
 
 int ck_fs_remove_tree(const char *path, struct ckpt_err *err)
@@ -123,28 +145,19 @@ int ck_fs_remove_tree(const char *path, struct ckpt_err *err)
 	if (!S_ISDIR(st.st_mode))
 		return ck_fail(err, CKPT_E_IO, path, CKPT_NO_OFFSET,
 			       "this is no folder and is not removed as one");
-	rc = ck_fs_each(path, remove_entry, NULL, err);
+	rc = visit_each(path, remove_entry, NULL, err);
 	if (!rc && ck_sys.rmdir(path) && errno != ENOENT)
 		rc = ck_fail_sys(err, errno, "remove", path);
 	return rc;
 }
 
-static int add_used(void *arg, const char *dir, const char *name, struct ckpt_err *err)
+static int add_used(void *arg, const char *path, const struct stat *st, struct ckpt_err *err)
 {
-	char *path = ck_fs_join(dir, name);
-	struct stat st;
-	int rc = 0;
-
-	if (!path)
-		return ck_fail_nomem(err, "a file name", strlen(name));
-	if (!ck_sys.lstat(path, &st)) {
-		if (S_ISDIR(st.st_mode))
-			rc = ck_fs_each(path, add_used, arg, err);
-		else if (S_ISREG(st.st_mode))
-			*(uint64_t *)arg += (uint64_t)st.st_blocks * 512;
-	}
-	ck_free(path);
-	return rc;
+	if (st && S_ISDIR(st->st_mode))
+		return visit_each(path, add_used, arg, err);
+	if (st && S_ISREG(st->st_mode))
+		*(uint64_t *)arg += (uint64_t)st->st_blocks * 512;
+	return 0;
 }
 
 /* Bytes of disk that the files below a folder take; 0 if it is not there. */
@@ -155,7 +168,7 @@ static int used_below(const char *path, uint64_t *bytes_out, struct ckpt_err *er
 	int rc = 0;
 
 	if (!ck_sys.lstat(path, &st) && S_ISDIR(st.st_mode))
-		rc = ck_fs_each(path, add_used, &bytes, err);
+		rc = visit_each(path, add_used, &bytes, err);
 	if (!rc)
 		*bytes_out = bytes;
 	return rc;
@@ -203,24 +216,15 @@ int ck_fs_need(const char *path, uint64_t bytes, const char *have, struct ckpt_e
 	return 0;
 }
 
-static int sync_below(void *arg, const char *dir, const char *name, struct ckpt_err *err)
+static int sync_below(void *arg, const char *path, const struct stat *st, struct ckpt_err *err)
 {
-	char *path = ck_fs_join(dir, name);
-	struct stat st;
-	int rc = 0;
-
 	(void)arg;
-	if (!path)
-		return ck_fail_nomem(err, "a file name", strlen(name));
-	if (!ck_sys.lstat(path, &st) && S_ISDIR(st.st_mode))
-		rc = ck_fs_sync_tree(path, err);
-	ck_free(path);
-	return rc;
+	return st && S_ISDIR(st->st_mode) ? ck_fs_sync_tree(path, err) : 0;
 }
 
 int ck_fs_sync_tree(const char *path, struct ckpt_err *err)
 {
-	int rc = ck_fs_each(path, sync_below, NULL, err);
+	int rc = visit_each(path, sync_below, NULL, err);
 
 	return rc ? rc : ck_fs_sync_dir(path, err);
 }

@@ -29,27 +29,13 @@ struct agreeing {
 	uint8_t **scratch;	/* per thread */
 };
 
-static enum kn_type kn_of(enum ckpt_dtype dtype)
-{
-	switch (dtype) {
-	case CKPT_F64:
-		return KN_F64;
-	case CKPT_F32:
-		return KN_F32;
-	case CKPT_F16:
-		return KN_F16;
-	default:
-		return KN_BF16;
-	}
-}
-
 static bool is_nan(enum ckpt_dtype dtype, const uint8_t *p)
 {
 	double v;
 
 	if (!ck_dtype_is_castable(dtype))
 		return false;
-	kn_cast(&v, KN_F64, p, kn_of(dtype), 1, NULL);
+	kn_cast(&v, KN_F64, p, ck_read_kn(dtype), 1, NULL);
 	return isnan(v);
 }
 
@@ -58,7 +44,7 @@ static double value_of(enum ckpt_dtype dtype, const uint8_t *p)
 	double v = 0;
 
 	if (ck_dtype_is_castable(dtype))
-		kn_cast(&v, KN_F64, p, kn_of(dtype), 1, NULL);
+		kn_cast(&v, KN_F64, p, ck_read_kn(dtype), 1, NULL);
 	return v;
 }
 

@@ -153,7 +153,7 @@ static int fetch_piece(struct ck_reader *r, const struct piece *p, uint8_t *dst,
 	return rc;
 }
 
-static enum kn_type kn_type_of(enum ckpt_dtype dtype)
+enum kn_type ck_read_kn(enum ckpt_dtype dtype)
 {
 	switch (dtype) {
 	case CKPT_F64:
@@ -214,14 +214,14 @@ static int convert_piece(struct ck_reader *r, const struct piece *p, enum ckpt_d
 		return rc;
 	straighten(raw, p, p->n);
 	if (now != state) {
-		kn_cast(tmp, kn_type_of(state), raw, kn_type_of(now), p->n, NULL);
+		kn_cast(tmp, ck_read_kn(state), raw, ck_read_kn(now), p->n, NULL);
 		now = state;
 		raw = tmp;
 	}
 	if (now == want)
 		memcpy(dst, raw, p->n * (ckpt_dtype_bits(want) / 8));
 	else
-		kn_cast(dst, kn_type_of(want), raw, kn_type_of(now), p->n, overflows);
+		kn_cast(dst, ck_read_kn(want), raw, ck_read_kn(now), p->n, overflows);
 	return 0;
 }
 

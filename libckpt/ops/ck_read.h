@@ -5,6 +5,7 @@
 #ifndef CK_READ_H
 #define CK_READ_H
 
+#include "kernels/include/kn.h"
 #include "libckpt/base/ck_base.h"
 #include "libckpt/tensor/ck_index.h"
 
@@ -31,5 +32,8 @@ void ck_reader_free(struct ck_reader *reader);
 int ck_reader_read(struct ck_reader *reader, const struct ck_state *state, uint64_t first,
 		   uint64_t count, enum ckpt_dtype dtype, void *dst, void *scratch,
 		   uint64_t *overflows, struct ckpt_err *err);
+
+/* What kernels call a type; only for those of ck_dtype_is_castable(). */
+enum kn_type ck_read_kn(enum ckpt_dtype dtype);
 
 #endif

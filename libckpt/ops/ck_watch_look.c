@@ -38,20 +38,6 @@ static int tell_claimed(struct ck_watch *w, const struct ck_watch_pair *p, uint6
 	return rc;
 }
 
-static enum kn_type kn_of(enum ckpt_dtype dtype)
-{
-	switch (dtype) {
-	case CKPT_F64:
-		return KN_F64;
-	case CKPT_F32:
-		return KN_F32;
-	case CKPT_F16:
-		return KN_F16;
-	default:
-		return KN_BF16;
-	}
-}
-
 static void note(struct ck_watch *w, struct ck_watch_pair *p, const struct ck_agree_at *at)
 {
 	pthread_mutex_lock(&w->lock);
@@ -101,7 +87,7 @@ static void judge_cast(struct ck_watch *w, struct ck_watch_pair *p, struct ck_wa
 	for (uint64_t i = 0; i < n; i += CAST_ELEMS) {
 		const uint64_t k = ck_min_u64(CAST_ELEMS, n - i);
 
-		kn_cast(s->cast, kn_of(to), mine + i * es, kn_of(from), k, NULL);
+		kn_cast(s->cast, ck_read_kn(to), mine + i * es, ck_read_kn(from), k, NULL);
 		judge(w, p, first + i, k, s->cast, s->theirs + i * et);
 	}
 }
