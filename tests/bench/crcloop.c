@@ -8,9 +8,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -20,6 +18,9 @@
 #include <unistd.h>
 
 #include "libckpt/zip/ck_zip.h"
+#include "tests/bench/loop.h"
+
+const char loop_name[] = "crcloop";
 
 static struct {
 	int *fd;
@@ -32,29 +33,17 @@ static struct {
 	atomic_uint sum;	/* keeps the summing alive */
 } job = { .window = 1 << 20 };
 
-static void die(const char *what)
-{
-	fprintf(stderr, "crcloop: %s: %s\n", what, strerror(errno));
-	exit(3);
-}
-
 static void sum_window(uint8_t *buf, off_t number)
 {
 	int i = 0;
 	off_t at;
-	size_t n, done = 0;
+	size_t n;
 
 	while (i + 1 < job.n && job.first[i + 1] <= number)
 		i++;
 	at = (number - job.first[i]) * (off_t)job.window;
 	n = job.size[i] - at < (off_t)job.window ? (size_t)(job.size[i] - at) : job.window;
-	while (done < n) {
-		ssize_t r = pread(job.fd[i], buf + done, n - done, at + (off_t)done);
-
-		if (r <= 0)
-			die("read");
-		done += (size_t)r;
-	}
+	read_window(job.fd[i], buf, n, at);
 	job.sum += ck_zip_crc32(0, buf, n);
 }
 
@@ -95,7 +84,6 @@ static void open_all(char **path, int n)
 int main(int argc, char **argv)
 {
 	int c, threads = 1;
-	pthread_t th[64];
 
 	while ((c = getopt(argc, argv, "t:w:")) != -1) {
 		if (c == 't')
@@ -105,16 +93,11 @@ int main(int argc, char **argv)
 		else
 			return 2;
 	}
-	if (optind == argc || threads < 1 || threads > 64 || !job.window) {
+	if (optind == argc || threads < 1 || threads > MOST_THREADS || !job.window) {
 		fputs("crcloop [-t THREADS] [-w BYTES] FILE...\n", stderr);
 		return 2;
 	}
 	open_all(argv + optind, argc - optind);
-	for (int i = 1; i < threads; i++)
-		if (pthread_create(&th[i], NULL, worker, NULL))
-			die("thread");
-	worker(NULL);
-	for (int i = 1; i < threads; i++)
-		pthread_join(th[i], NULL);
+	run_threads(threads, worker);
 	return 0;
 }

@@ -14,7 +14,6 @@
 #endif
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -25,6 +24,10 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "tests/bench/loop.h"
+
+const char loop_name[] = "rwloop";
+
 static struct {
 	int in, out, hash;
 	size_t window;
@@ -33,12 +36,6 @@ static struct {
 	atomic_llong next;
 	atomic_ullong sum;	/* keeps the hashing alive */
 } job = { .window = 4 << 20 };
-
-static void die(const char *what)
-{
-	fprintf(stderr, "rwloop: %s: %s\n", what, strerror(errno));
-	exit(3);
-}
 
 static unsigned long long hash_window(const uint8_t *p, size_t n, off_t at)
 {
@@ -54,22 +51,16 @@ static unsigned long long hash_window(const uint8_t *p, size_t n, off_t at)
 
 static void copy_window(uint8_t *buf, off_t at)
 {
-	size_t n = job.window, done = 0;
+	size_t n = job.window;
 
 	if (job.size - at < (off_t)n)
 		n = (size_t)(job.size - at);
 	if (job.map)
 		buf = job.map + at;
-	while (done < n) {
-		ssize_t r = pread(job.in, buf + done, n - done, at + (off_t)done);
-
-		if (r <= 0)
-			die("read");
-		done += (size_t)r;
-	}
+	read_window(job.in, buf, n, at);
 	if (job.hash)
 		job.sum += hash_window(buf, n, at);
-	for (done = job.map ? n : 0; done < n;) {
+	for (size_t done = job.map ? n : 0; done < n;) {
 		ssize_t r = pwrite(job.out, buf + done, n - done,
 				   at + (off_t)done);
 
@@ -122,7 +113,6 @@ static void open_both(const char *src, const char *dst, int prealloc, int map)
 int main(int argc, char **argv)
 {
 	int c, threads = 1, prealloc = 0, map = 0;
-	pthread_t th[64];
 
 	while ((c = getopt(argc, argv, "t:w:x:am")) != -1) {
 		if (c == 't')
@@ -138,17 +128,12 @@ int main(int argc, char **argv)
 		else
 			return 2;
 	}
-	if (argc - optind != 2 || threads < 1 || threads > 64 || !job.window) {
+	if (argc - optind != 2 || threads < 1 || threads > MOST_THREADS || !job.window) {
 		fputs("rwloop [-t THREADS] [-w BYTES] [-a] [-x 0|1|4] [-m] "
 		      "SRC DST\n", stderr);
 		return 2;
 	}
 	open_both(argv[optind], argv[optind + 1], prealloc, map);
-	for (int i = 1; i < threads; i++)
-		if (pthread_create(&th[i], NULL, worker, NULL))
-			die("thread");
-	worker(NULL);
-	for (int i = 1; i < threads; i++)
-		pthread_join(th[i], NULL);
+	run_threads(threads, worker);
 	return close(job.out) ? 3 : 0;
 }
