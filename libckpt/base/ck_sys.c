@@ -28,6 +28,18 @@ static int sys_rename(const char *from, const char *to, unsigned flags)
 	return flags ? renameat2(AT_FDCWD, from, AT_FDCWD, to, flags) : rename(from, to);
 }
 
+static int sys_fsync(int fd, enum ck_synced what)
+{
+	(void)what;
+	return fsync(fd);
+}
+
+static int sys_fdatasync(int fd, enum ck_synced what)
+{
+	(void)what;
+	return fdatasync(fd);
+}
+
 struct ck_sys ck_sys = {
 	.realloc = realloc,
 	.free = free,
@@ -39,11 +51,15 @@ struct ck_sys ck_sys = {
 	.fstat = fstat,
 	.stat = stat,
 	.lstat = lstat,
+	.access = access,
 	.statvfs = statvfs,
+	.statfs = statfs,
+	.realpath = realpath,
 	.fallocate = sys_fallocate,
+	.fadvise = posix_fadvise,
 	.ftruncate = ftruncate,
-	.fsync = fsync,
-	.fdatasync = fdatasync,
+	.fsync = sys_fsync,
+	.fdatasync = sys_fdatasync,
 	.flock = flock,
 	.mkdir = mkdir,
 	.rmdir = rmdir,

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/vfs.h>
 #include <time.h>
 
 #include "libckpt/base/ck_err.h"
@@ -47,7 +46,7 @@ static char *take_dst(struct ck_commit *c, const char *dst, size_t n)
 	if (!path)
 		return NULL;
 	c->is_dots = ends_in_dots(path);
-	if ((!c->is_dots && !is_link_to_folder(path)) || !realpath(path, real))
+	if ((!c->is_dots && !is_link_to_folder(path)) || !ck_sys.realpath(path, real))
 		return path;
 	ck_free(path);
 	return ck_strdup(real);
@@ -102,7 +101,7 @@ bool ck_commit_in_memory(const struct ck_commit *c)
 {
 	struct statfs st;
 
-	if (statfs(c->parent, &st))
+	if (ck_sys.statfs(c->parent, &st))
 		return false;
 	return (unsigned long)st.f_type == TMPFS_MAGIC_NUMBER ||
 	       (unsigned long)st.f_type == RAMFS_MAGIC_NUMBER;
@@ -204,10 +203,10 @@ static int clean_up(const struct ck_commit *c, enum ckpt_sync sync,
 		if (!rc)
 			rc = keep_others(c, c->old, is_ours, err);
 		if (!rc && sync != CKPT_SYNC_NONE)
-			rc = ck_fs_sync_dir(c->dst, err);
+			rc = ck_fs_sync_dir(c->dst, CK_SYNCED_KEPT, err);
 	}
 	if (!rc && sync != CKPT_SYNC_NONE)
-		rc = ck_fs_sync_dir(c->parent, err);
+		rc = ck_fs_sync_dir(c->parent, CK_SYNCED_PLACED, err);
 	if (!rc)
 		rc = ck_fs_remove_tree(c->data, err);
 	if (!rc)
@@ -215,7 +214,7 @@ static int clean_up(const struct ck_commit *c, enum ckpt_sync sync,
 	if (!rc)
 		rc = ck_fs_remove_tree(c->partial, err);
 	if (!rc && sync == CKPT_SYNC_FULL)
-		rc = ck_fs_sync_dir(c->parent, err);
+		rc = ck_fs_sync_dir(c->parent, CK_SYNCED_GONE, err);
 	return rc;
 }
 
@@ -284,7 +283,7 @@ int ck_commit_place(const struct ck_commit *c, struct ck_record *rec, bool force
 	int rc = 0;
 
 	if (sync != CKPT_SYNC_NONE)
-		rc = ck_fs_sync_tree(c->data, err);
+		rc = ck_fs_sync_tree(c->data, CK_SYNCED_NAMES, err);
 	if (!rc)
 		rc = rename_result(c, rec, force, sync, placed_out, err);
 	if (rc)

@@ -189,7 +189,7 @@ static int fill_file(const struct filling *f, uint64_t first, uint64_t n, enum c
 		return rc;
 	}
 	rc = write_sums(f, path, fd, first, n, err);
-	if (!rc && sync != CKPT_SYNC_NONE && ck_sys.fdatasync(fd))
+	if (!rc && sync != CKPT_SYNC_NONE && ck_sys.fdatasync(fd, CK_SYNCED_SUMS))
 		rc = ck_fail_sys(err, errno, "sync", path);
 	if (ck_sys.close(fd) && !rc)
 		rc = ck_fail_sys(err, errno, "close", path);

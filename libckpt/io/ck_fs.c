@@ -174,7 +174,7 @@ static int used_below(const char *path, uint64_t *bytes_out, struct ckpt_err *er
 	return rc;
 }
 
-int ck_fs_sync_dir(const char *path, struct ckpt_err *err)
+int ck_fs_sync_dir(const char *path, enum ck_synced what, struct ckpt_err *err)
 {
 	const int fd = ck_sys.open(path, O_RDONLY | O_DIRECTORY, 0);
 	int rc = 0;
@@ -182,7 +182,7 @@ int ck_fs_sync_dir(const char *path, struct ckpt_err *err)
 	if (fd < 0)
 		return ck_fail_sys(err, errno, "open", path);
 	/* Some file systems cannot sync a folder; they say EINVAL. */
-	if (ck_sys.fsync(fd) && errno != EINVAL)
+	if (ck_sys.fsync(fd, what) && errno != EINVAL)
 		rc = ck_fail_sys(err, errno, "fsync", path);
 	ck_sys.close(fd);
 	return rc;
@@ -218,15 +218,16 @@ int ck_fs_need(const char *path, uint64_t bytes, const char *have, struct ckpt_e
 
 static int sync_below(void *arg, const char *path, const struct stat *st, struct ckpt_err *err)
 {
-	(void)arg;
-	return st && S_ISDIR(st->st_mode) ? ck_fs_sync_tree(path, err) : 0;
+	const enum ck_synced *what = arg;
+
+	return st && S_ISDIR(st->st_mode) ? ck_fs_sync_tree(path, *what, err) : 0;
 }
 
-int ck_fs_sync_tree(const char *path, struct ckpt_err *err)
+int ck_fs_sync_tree(const char *path, enum ck_synced what, struct ckpt_err *err)
 {
-	int rc = visit_each(path, sync_below, NULL, err);
+	int rc = visit_each(path, sync_below, &what, err);
 
-	return rc ? rc : ck_fs_sync_dir(path, err);
+	return rc ? rc : ck_fs_sync_dir(path, what, err);
 }
 
 /* RENAME_NOREPLACE where the file system has it. */

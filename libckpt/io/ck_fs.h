@@ -5,6 +5,7 @@
 #define CK_FS_H
 
 #include "libckpt/base/ck_base.h"
+#include "libckpt/base/ck_sys.h"
 
 enum ck_fs_kind { CK_FS_NOTHING, CK_FS_FILE, CK_FS_DIR, CK_FS_OTHER };
 
@@ -33,9 +34,9 @@ int ck_fs_remove_tree(const char *path, struct ckpt_err *err);
 /* Rename to where nothing is; 0 or -1 and errno, which is EEXIST if something is there. */
 int ck_fs_move_new(const char *from, const char *to);
 /* fsync the folder. */
-int ck_fs_sync_dir(const char *path, struct ckpt_err *err);
+int ck_fs_sync_dir(const char *path, enum ck_synced what, struct ckpt_err *err);
 /* The same for it and every folder below. */
-int ck_fs_sync_tree(const char *path, struct ckpt_err *err);
+int ck_fs_sync_tree(const char *path, enum ck_synced what, struct ckpt_err *err);
 /*
  * CKPT_E_NOSPACE if the file system of 'path' has less than 'bytes' left for us.  What the files
  * below the folder 'have' take, which need not be there, is some of them.

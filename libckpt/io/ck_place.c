@@ -162,11 +162,11 @@ static int place_rest(struct placing *p, enum ckpt_sync sync, struct ckpt_err *e
 	int rc = ck_fs_each(p->c->data, merge_one, p, err);
 
 	if (!rc && sync != CKPT_SYNC_NONE)
-		rc = ck_fs_sync_dir(p->to, err);
+		rc = ck_fs_sync_dir(p->to, CK_SYNCED_STEP, err);
 	if (!rc)
 		rc = ck_fs_each(p->c->data, point_one, p, err);
 	if (!rc && sync != CKPT_SYNC_NONE)
-		rc = ck_fs_sync_dir(p->to, err);
+		rc = ck_fs_sync_dir(p->to, CK_SYNCED_LATEST, err);
 	return rc;
 }
 

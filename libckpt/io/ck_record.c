@@ -464,7 +464,7 @@ int ck_record_place(struct ck_record *rec, uint64_t inode, bool sync, struct ckp
 {
 	int rc = append(rec, UNIT_PLACE, (struct ck_hash128){ .lo = inode }, err);
 
-	if (!rc && sync && ck_sys.fsync(rec->fd))
+	if (!rc && sync && ck_sys.fsync(rec->fd, CK_SYNCED_ENTRY))
 		rc = ck_fail_sys(err, errno, "sync", rec->path);
 	return rc;
 }

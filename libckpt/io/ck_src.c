@@ -56,7 +56,7 @@ static int file_read(struct ck_src *src, uint64_t off, void *buf, size_t n,
 		return rc;
 	rc = read_all(src, off, buf, n, err);
 	if (!rc && ck_fdpool_drops(src->pool))
-		posix_fadvise(src->file.fd, (off_t)off, (off_t)n, POSIX_FADV_DONTNEED);
+		ck_sys.fadvise(src->file.fd, (off_t)off, (off_t)n, POSIX_FADV_DONTNEED);
 	if (!rc)
 		ck_fdpool_count(src->pool, n);
 	ck_fdpool_unpin(src->pool, &src->file);

@@ -56,7 +56,7 @@ static int check_into(struct ck_stage *stage, struct ckpt_err *err)
 			       "the destination is on another file system than the folder above "
 			       "it, where the result grows before it is renamed; give a folder "
 			       "that is not the top of a file system");
-	if (access(o->dst, W_OK | X_OK))
+	if (ck_sys.access(o->dst, W_OK | X_OK))
 		return ck_fail_sys(err, errno, "write into the folder", o->dst);
 	stage->paths.step = ck_hash64(o->step, strlen(o->step));
 	return o->check ? o->check(o->check_arg, err) : 0;
@@ -489,8 +489,8 @@ static int sync_file(struct ck_stage *stage, struct stage_file *f, struct ckpt_e
 		rc = ck_fdpool_pin(stage->pool, &f->pooled, err);
 		if (rc)
 			return rc;
-		rc = stage->opts.sync == CKPT_SYNC_FULL ? ck_sys.fsync(f->pooled.fd) :
-		     ck_sys.fdatasync(f->pooled.fd);
+		rc = (stage->opts.sync == CKPT_SYNC_FULL ? ck_sys.fsync : ck_sys.fdatasync)(
+			f->pooled.fd, CK_SYNCED_FILES);
 		if (rc)
 			rc = ck_fail_sys(err, errno, "sync", f->path);
 		ck_fdpool_unpin(stage->pool, &f->pooled);

@@ -44,7 +44,7 @@ static bool lies_in(const char *path, const struct stat *dir)
 {
 	char real[PATH_MAX];
 
-	return is_below(path, dir) || (realpath(path, real) && is_below(real, dir));
+	return is_below(path, dir) || (ck_sys.realpath(path, real) && is_below(real, dir));
 }
 
 /* What --force replaces is a step, or an empty folder. */

@@ -181,7 +181,7 @@ static int write_file(const char *path, const struct ck_buf *buf, enum ckpt_sync
 	if (fd < 0)
 		return ck_fail_sys(err, errno, "open", path);
 	rc = write_all(fd, path, buf->p, buf->len, err);
-	if (!rc && sync != CKPT_SYNC_NONE && ck_sys.fsync(fd))
+	if (!rc && sync != CKPT_SYNC_NONE && ck_sys.fsync(fd, CK_SYNCED_MANIFEST))
 		rc = ck_fail_sys(err, errno, "fsync", path);
 	if (ck_sys.close(fd) && !rc)
 		rc = ck_fail_sys(err, errno, "close", path);
@@ -204,7 +204,7 @@ static int put_in_place(const char *path, const struct ck_buf *buf, enum ckpt_sy
 	if (rc && tmp)
 		ck_sys.unlink(tmp);
 	if (!rc && sync != CKPT_SYNC_NONE)
-		rc = ck_fs_sync_dir(dir, err);
+		rc = ck_fs_sync_dir(dir, CK_SYNCED_MANIFEST_NAME, err);
 	ck_free(dir);
 	ck_free(tmp);
 	return rc;

@@ -68,7 +68,7 @@ static int fill(int fd, const char *path, const char *text, enum ckpt_sync sync,
 		text += k;
 		left -= (size_t)k;
 	}
-	if (sync != CKPT_SYNC_NONE && ck_sys.fsync(fd))
+	if (sync != CKPT_SYNC_NONE && ck_sys.fsync(fd, CK_SYNCED_POINTER))
 		return ck_fail_sys(err, errno, "sync", path);
 	return 0;
 }
@@ -89,7 +89,7 @@ static int replace(const char *dir, const char *path, const char *fresh, const c
 		ck_sys.unlink(fresh);
 		return rc;
 	}
-	return sync == CKPT_SYNC_NONE ? 0 : ck_fs_sync_dir(dir, err);
+	return sync == CKPT_SYNC_NONE ? 0 : ck_fs_sync_dir(dir, CK_SYNCED_POINTER_NAME, err);
 }
 
 int ck_latest_set(const char *dir, const char *tag, bool universal, enum ckpt_sync sync,

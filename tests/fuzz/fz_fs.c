@@ -289,6 +289,30 @@ static int f_statvfs(const char *path, struct statvfs *st)
 	return 0;
 }
 
+static int f_access(const char *path, int mode)
+{
+	(void)mode;
+	return find(path) ? 0 : -1;
+}
+
+static int f_statfs(const char *path, struct statfs *st)
+{
+	memset(st, 0, sizeof(*st));
+	return find(path) ? 0 : -1;
+}
+
+static char *f_realpath(const char *path, char *out)
+{
+	const struct node *f = find(path);
+
+	return f ? memcpy(out, f->path, strlen(f->path) + 1) : NULL;
+}
+
+static int f_fadvise(int fd, off_t off, off_t len, int advice)
+{
+	return fd < 0 || off < 0 || len < 0 || advice < 0 ? EINVAL : 0;
+}
+
 static int f_fallocate(int fd, off_t off, off_t len)
 {
 	struct node *f = by_fd(fd);
@@ -310,15 +334,16 @@ static int f_ftruncate(int fd, off_t len)
 	return len < 0 ? fail(EINVAL) : resize(f, (uint64_t)len);
 }
 
-static int f_sync(int fd)
+static int f_sync(int fd, enum ck_synced what)
 {
+	(void)what;
 	return by_fd(fd) ? 0 : -1;
 }
 
 static int f_flock(int fd, int op)
 {
 	(void)op;
-	return f_sync(fd);
+	return by_fd(fd) ? 0 : -1;
 }
 
 static int f_mkdir(const char *path, mode_t mode)
@@ -472,7 +497,11 @@ void fz_fs_install(void)
 	ck_sys.fstat = f_fstat;
 	ck_sys.stat = ck_sys.lstat = f_stat;
 	ck_sys.statvfs = f_statvfs;
+	ck_sys.access = f_access;
+	ck_sys.statfs = f_statfs;
+	ck_sys.realpath = f_realpath;
 	ck_sys.fallocate = f_fallocate;
+	ck_sys.fadvise = f_fadvise;
 	ck_sys.ftruncate = f_ftruncate;
 	ck_sys.fsync = ck_sys.fdatasync = f_sync;
 	ck_sys.flock = f_flock;

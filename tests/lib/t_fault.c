@@ -141,6 +141,26 @@ static int f_statvfs(const char *path, struct statvfs *st)
 	return fails(false) ? -1 : real.statvfs(path, st);
 }
 
+static int f_access(const char *path, int mode)
+{
+	return fails(false) ? -1 : real.access(path, mode);
+}
+
+static int f_statfs(const char *path, struct statfs *st)
+{
+	return fails(false) ? -1 : real.statfs(path, st);
+}
+
+static char *f_realpath(const char *path, char *out)
+{
+	return fails(false) ? NULL : real.realpath(path, out);
+}
+
+static int f_fadvise(int fd, off_t off, off_t len, int advice)
+{
+	return real.fadvise(fd, off, len, advice);
+}
+
 static int f_fallocate(int fd, off_t off, off_t len)
 {
 	return fails(true) ? -1 : real.fallocate(fd, off, len);
@@ -151,14 +171,14 @@ static int f_ftruncate(int fd, off_t len)
 	return fails(true) ? -1 : real.ftruncate(fd, len);
 }
 
-static int f_fsync(int fd)
+static int f_fsync(int fd, enum ck_synced what)
 {
-	return fails(true) ? -1 : real.fsync(fd);
+	return fails(true) ? -1 : real.fsync(fd, what);
 }
 
-static int f_fdatasync(int fd)
+static int f_fdatasync(int fd, enum ck_synced what)
 {
-	return fails(true) ? -1 : real.fdatasync(fd);
+	return fails(true) ? -1 : real.fdatasync(fd, what);
 }
 
 static int f_flock(int fd, int op)
@@ -231,7 +251,9 @@ void t_fault_install(void)
 		.realloc = f_realloc, .free = f_free, .open = f_open, .close = f_close,
 		.pread = f_pread, .pwrite = f_pwrite, .write = f_write, .fstat = f_fstat,
 		.stat = f_stat, .lstat = f_lstat, .statvfs = f_statvfs,
-		.fallocate = f_fallocate, .ftruncate = f_ftruncate, .fsync = f_fsync,
+		.access = f_access, .statfs = f_statfs, .realpath = f_realpath,
+		.fadvise = f_fadvise, .fallocate = f_fallocate, .ftruncate = f_ftruncate,
+		.fsync = f_fsync,
 		.fdatasync = f_fdatasync, .flock = f_flock, .mkdir = f_mkdir,
 		.rmdir = f_rmdir, .unlink = f_unlink, .rename = f_rename,
 		.opendir = f_opendir, .readdir = f_readdir, .closedir = f_closedir,
