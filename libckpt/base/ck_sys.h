@@ -24,8 +24,11 @@
 enum ck_synced {
 	CK_SYNCED_FILES = 1,		/* the bytes of a result */
 	CK_SYNCED_SUMS,			/* sums that a committer adds to them */
-	CK_SYNCED_NAMES,		/* its files' names, before they are renamed as one */
+	CK_SYNCED_NAMES,		/* the names of its files, before its part has ended */
+	CK_SYNCED_PARTIAL,		/* the names of 'data' and of the record, likewise */
+	CK_SYNCED_BEGUN,		/* the partial folder's name, before folders trade places */
 	CK_SYNCED_ENTRY,		/* the record says which folder goes to its place */
+	CK_SYNCED_BESIDE,		/* files in folders beside the step, before 'latest' */
 	CK_SYNCED_STEP,			/* the step and what is beside it, before 'latest' */
 	CK_SYNCED_LATEST,		/* 'latest' of a step that was put beside others */
 	CK_SYNCED_KEPT,			/* files of a replaced folder, before the rest of it goes */

@@ -198,15 +198,16 @@ static int clean_up(const struct ck_commit *c, enum ckpt_sync sync,
 {
 	int rc = 0;
 
-	if (c->is_dir && is_ours && !c->step) {
+	/* First: nothing may move from the old folder to the new one that a power cut puts back. */
+	if (sync != CKPT_SYNC_NONE)
+		rc = ck_fs_sync_dir(c->parent, CK_SYNCED_PLACED, err);
+	if (!rc && c->is_dir && is_ours && !c->step) {
 		rc = keep_others(c, c->data, is_ours, err);
 		if (!rc)
 			rc = keep_others(c, c->old, is_ours, err);
 		if (!rc && sync != CKPT_SYNC_NONE)
 			rc = ck_fs_sync_dir(c->dst, CK_SYNCED_KEPT, err);
 	}
-	if (!rc && sync != CKPT_SYNC_NONE)
-		rc = ck_fs_sync_dir(c->parent, CK_SYNCED_PLACED, err);
 	if (!rc)
 		rc = ck_fs_remove_tree(c->data, err);
 	if (!rc)
@@ -232,18 +233,28 @@ static int replace_dir(const struct ck_commit *c, struct ckpt_err *err)
 	return ck_fail_sys(err, failed, "rename", c->dst);
 }
 
+int ck_commit_announce(const struct ck_commit *c, struct ck_record *rec, const char *path,
+		       bool sync, struct ckpt_err *err)
+{
+	struct stat st;
+	int rc = 0;
+
+	if (ck_sys.lstat(path, &st))
+		return ck_fail_sys(err, errno, "stat", path);
+	if (sync)
+		rc = ck_fs_sync_dir(c->parent, CK_SYNCED_BEGUN, err);
+	return rc ? rc : ck_record_place(rec, st.st_ino, sync, err);
+}
+
 static int place_over_dir(const struct ck_commit *c, struct ck_record *rec, enum ckpt_sync sync,
 			  struct ckpt_err *err)
 {
-	struct stat st;
 	int rc;
 
 	if (!c->is_dir)
 		return ck_fail(err, CKPT_E_EXISTS, c->dst, CKPT_NO_OFFSET,
 			       "a folder appeared at the destination while this ran");
-	if (ck_sys.lstat(c->result, &st))
-		return ck_fail_sys(err, errno, "stat", c->result);
-	rc = ck_record_place(rec, st.st_ino, sync != CKPT_SYNC_NONE, err);
+	rc = ck_commit_announce(c, rec, c->result, sync != CKPT_SYNC_NONE, err);
 	if (rc || !ck_sys.rename(c->result, c->dst, CK_RENAME_EXCHANGE))
 		return rc;
 	if (errno != EINVAL && errno != ENOSYS)
@@ -262,30 +273,28 @@ static int rename_result(const struct ck_commit *c, struct ck_record *rec, bool 
 		rc = ck_fs_dir_is_empty(c->dst, &empty, err);
 	if (rc)
 		return rc;
-	if (kind == CK_FS_NOTHING)
-		rc = ck_fs_move_new(c->result, c->dst);
-	else if (kind == CK_FS_DIR && c->step)
+	if (kind == CK_FS_DIR && c->step)
 		return ck_place_into(c, rec, force, sync, placed_out, err);
-	else if (kind == CK_FS_DIR && !empty && force)
+	if (kind == CK_FS_DIR && !empty && force)
 		return place_over_dir(c, rec, sync, err);
-	else if (empty || (kind == CK_FS_FILE && force && !c->is_dir))
-		rc = ck_sys.rename(c->result, c->dst, 0);	/* replaces it */
-	else
+	if (kind != CK_FS_NOTHING && !empty && (kind != CK_FS_FILE || !force || c->is_dir))
 		return ck_fail(err, CKPT_E_EXISTS, c->dst, CKPT_NO_OFFSET,
 			       "something appeared at the destination while this ran");
-	return rc ? ck_fail_sys(err, errno, "rename", c->dst) : 0;
+	rc = ck_commit_announce(c, rec, c->result, sync != CKPT_SYNC_NONE, err);
+	if (rc)
+		return rc;
+	if (kind == CK_FS_NOTHING ? ck_fs_move_new(c->result, c->dst) :
+	    ck_sys.rename(c->result, c->dst, 0))
+		return ck_fail_sys(err, errno, "rename", c->dst);
+	return 0;
 }
 
 int ck_commit_place(const struct ck_commit *c, struct ck_record *rec, bool force,
 		    enum ckpt_sync sync, bool (*is_ours)(const char *name), bool *placed_out,
 		    struct ckpt_err *err)
 {
-	int rc = 0;
+	int rc = rename_result(c, rec, force, sync, placed_out, err);
 
-	if (sync != CKPT_SYNC_NONE)
-		rc = ck_fs_sync_tree(c->data, CK_SYNCED_NAMES, err);
-	if (!rc)
-		rc = rename_result(c, rec, force, sync, placed_out, err);
 	if (rc)
 		return rc;
 	*placed_out = true;
@@ -310,8 +319,8 @@ int ck_commit_tidy(const struct ck_commit *c, const struct ck_record_seen *seen,
 		   enum ckpt_sync sync, bool (*is_ours)(const char *name), bool *placed_out,
 		   struct ckpt_err *err)
 {
-	struct stat dst, result;
-	bool there, placed;
+	struct stat dst;
+	bool there;
 
 	if (seen && seen->ended && seen->placing && seen->head.step) {
 		int rc = ck_place_go_on(c, seen->placing, seen->head.flags & CK_RECORD_FORCE,
@@ -328,11 +337,8 @@ int ck_commit_tidy(const struct ck_commit *c, const struct ck_record_seen *seen,
 		if (ck_sys.stat(c->dst, &dst))
 			return ck_fail_sys(err, errno, "stat", c->dst);
 	}
-	if (!seen || !seen->ended)
-		return 0;
-	placed = (seen->placing && dst.st_ino == seen->placing) ||
-		 (ck_sys.lstat(c->result, &result) && errno == ENOENT);
-	if (!placed)
+	/* That the result is no longer in the partial folder proves nothing: it may be lost. */
+	if (!seen || !seen->ended || !seen->placing || dst.st_ino != seen->placing)
 		return 0;
 	*placed_out = true;
 	return clean_up(c, sync, is_ours, err);
@@ -426,7 +432,7 @@ static int wait_for_first(struct ck_commit *c, const char *dst, uint64_t until,
 			return 0;
 		}
 		ck_record_close(rec);
-		if (rc && rc != -CKPT_E_BUSY && rc != -CKPT_E_NOTFOUND) {
+		if (rc && rc != -CKPT_E_BUSY && rc != -CKPT_E_NOTFOUND && rc != -CKPT_E_CORRUPT) {
 			if (err && !err->code)
 				*err = inner;
 			return rc;

@@ -39,7 +39,7 @@ bool ck_commit_in_memory(const struct ck_commit *c);
 int ck_commit_wait(const struct ck_commit *c, const struct ck_record_head *like,
 		   uint32_t timeout_ms, struct ckpt_err *err);
 /*
- * Sync folders, rename, move what is kept of an old folder, remove the partial folder.
+ * Rename, move what is kept of an old folder, remove the partial folder.
  * 'rec' is the locked record of part 0.  '*placed_out' becomes true as soon as the result stands
  * at dst, also when what follows fails: then the partial folder may hold files of the old folder
  * and must stay.
@@ -47,6 +47,12 @@ int ck_commit_wait(const struct ck_commit *c, const struct ck_record_head *like,
 int ck_commit_place(const struct ck_commit *c, struct ck_record *rec, bool force,
 		    enum ckpt_sync sync, bool (*is_ours)(const char *name), bool *placed_out,
 		    struct ckpt_err *err);
+/*
+ * The record says that what is at 'path' is about to be renamed to its place.  With 'sync' both the
+ * entry and the way to it are on the disk then.
+ */
+int ck_commit_announce(const struct ck_commit *c, struct ck_record *rec, const char *path,
+		       bool sync, struct ckpt_err *err);
 /*
  * Go on where a killed process stopped in ck_commit_place(); 'seen' is what the locked record of
  * part 0 says, NULL if there is none.  '*placed_out': the result stands at dst.

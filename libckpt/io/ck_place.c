@@ -10,7 +10,7 @@
 
 struct placing {
 	const struct ck_commit *c;
-	bool force;
+	bool force, sync;
 	char *step;		/* name of the folder that goes as one, or NULL */
 	const char *to;		/* folder that is filled */
 	bool top;		/* it is c->dst */
@@ -101,16 +101,19 @@ static int merge_one(void *arg, const char *dir, const char *name, struct ckpt_e
 static int merge_over(const struct placing *p, const char *from, const char *to,
 		      struct ckpt_err *err)
 {
-	struct placing below = { .c = p->c, .force = p->force, .to = to };
+	struct placing below = { .c = p->c, .force = p->force, .sync = p->sync, .to = to };
 	struct stat st;
+	int rc;
 
 	if (ck_sys.lstat(from, &st))
 		return ck_fail_sys(err, errno, "stat", from);
 	if (S_ISDIR(st.st_mode)) {
 		if (ck_sys.stat(to, &st))
 			return ck_fail_sys(err, errno, "stat", to);
-		return S_ISDIR(st.st_mode) ? ck_fs_each(from, merge_one, &below, err) :
-		       fail_appeared(to, err);
+		if (!S_ISDIR(st.st_mode))
+			return fail_appeared(to, err);
+		rc = ck_fs_each(from, merge_one, &below, err);
+		return rc || !p->sync ? rc : ck_fs_sync_dir(to, CK_SYNCED_BESIDE, err);
 	}
 	if (p->force && ck_sys.rename(from, to, 0))
 		return ck_fail_sys(err, errno, "rename", to);
@@ -157,15 +160,15 @@ static int point_one(void *arg, const char *dir, const char *name, struct ckpt_e
 }
 
 /* The step stands: what is beside it, then what points to it. */
-static int place_rest(struct placing *p, enum ckpt_sync sync, struct ckpt_err *err)
+static int place_rest(struct placing *p, struct ckpt_err *err)
 {
 	int rc = ck_fs_each(p->c->data, merge_one, p, err);
 
-	if (!rc && sync != CKPT_SYNC_NONE)
+	if (!rc && p->sync)
 		rc = ck_fs_sync_dir(p->to, CK_SYNCED_STEP, err);
 	if (!rc)
 		rc = ck_fs_each(p->c->data, point_one, p, err);
-	if (!rc && sync != CKPT_SYNC_NONE)
+	if (!rc && p->sync)
 		rc = ck_fs_sync_dir(p->to, CK_SYNCED_LATEST, err);
 	return rc;
 }
@@ -174,9 +177,10 @@ static int place_rest(struct placing *p, enum ckpt_sync sync, struct ckpt_err *e
 static int place(const struct ck_commit *c, struct ck_record *rec, uint64_t placing, bool force,
 		 enum ckpt_sync sync, bool *begun_out, struct ckpt_err *err)
 {
-	struct placing p = { .c = c, .force = force, .to = c->dst, .top = true };
+	struct placing p = {
+		.c = c, .force = force, .sync = sync != CKPT_SYNC_NONE, .to = c->dst, .top = true,
+	};
 	char *from = NULL, *to = NULL;
-	struct stat st;
 	int rc = ck_fs_each(c->data, find_step, &p, err);
 
 	/* A killed run had moved it: then it is in dst. */
@@ -187,17 +191,13 @@ static int place(const struct ck_commit *c, struct ck_record *rec, uint64_t plac
 		to = ck_fs_join(c->dst, p.step);
 		if (!from || !to)
 			rc = ck_fail_nomem(err, "a file name", 0);
-		else if (rec && ck_sys.lstat(from, &st))
-			rc = ck_fail_sys(err, errno, "stat", from);
 		else if (rec)
-			placing = st.st_ino;
-		if (!rc && rec)
-			rc = ck_record_place(rec, placing, sync != CKPT_SYNC_NONE, err);
+			rc = ck_commit_announce(c, rec, from, p.sync, err);
 		if (!rc)
 			rc = place_step(&p, from, to, placing, begun_out, err);
 	}
 	if (!rc)
-		rc = place_rest(&p, sync, err);
+		rc = place_rest(&p, err);
 	ck_free(from);
 	ck_free(to);
 	ck_free(p.step);
@@ -210,39 +210,59 @@ int ck_place_into(const struct ck_commit *c, struct ck_record *rec, bool force,
 	return place(c, rec, 0, force, sync, begun_out, err);
 }
 
-/* Something else stands where the step should go, and nobody said --force. */
-static int is_in_the_way(const struct ck_commit *c, uint64_t placing, bool *out,
-			 struct ckpt_err *err)
+/* The inode of the step's folder in 'dir', 0 = it is not there. */
+static int step_in(const struct ck_commit *c, const char *dir, uint64_t *inode_out,
+		   struct ckpt_err *err)
 {
 	struct placing p = { .c = c };
+	enum ck_fs_kind kind;
 	struct stat st;
-	int rc = ck_fs_each(c->data, find_step, &p, err);
-	char *to = p.step ? ck_fs_join(c->dst, p.step) : NULL;
+	char *path;
+	int rc = ck_fs_kind(dir, &kind, err);
 
-	if (!rc && p.step && !to)
+	*inode_out = 0;
+	if (!rc && kind == CK_FS_DIR)
+		rc = ck_fs_each(dir, find_step, &p, err);
+	if (rc || !p.step) {
+		ck_free(p.step);
+		return rc;
+	}
+	path = ck_fs_join(dir, p.step);
+	if (!path)
 		rc = ck_fail_nomem(err, "a file name", 0);
-	*out = to && !ck_sys.lstat(to, &st) && st.st_ino != placing;
-	ck_free(to);
+	else if (ck_sys.lstat(path, &st))
+		rc = ck_fail_sys(err, errno, "stat", path);
+	else
+		*inode_out = st.st_ino;
+	ck_free(path);
 	ck_free(p.step);
 	return rc;
 }
 
+/* What is not where it was may be lost as well as moved: only the inode tells. */
 int ck_place_go_on(const struct ck_commit *c, uint64_t placing, bool force, enum ckpt_sync sync,
 		   bool *begun_out, struct ckpt_err *err)
 {
-	bool in_the_way = false;
+	uint64_t ours, theirs;
 	enum ck_fs_kind kind;
 	int rc = ck_fs_kind(c->dst, &kind, err);
 
 	if (rc || kind != CK_FS_DIR)
 		return rc;
-	/* All but the tidying up was done: the result is in place. */
-	rc = ck_fs_kind(c->data, &kind, err);
-	if (rc || kind != CK_FS_DIR) {
-		*begun_out = !rc;
+	rc = step_in(c, c->dst, &theirs, err);
+	if (!rc)
+		rc = step_in(c, c->data, &ours, err);
+	if (!rc)
+		rc = ck_fs_kind(c->data, &kind, err);
+	if (rc)
 		return rc;
+	if (theirs == placing) {
+		*begun_out = true;
+		/* Else all but the tidying up was done. */
+		return kind == CK_FS_DIR ? place(c, NULL, placing, force, sync, begun_out, err) : 0;
 	}
-	if (!force)
-		rc = is_in_the_way(c, placing, &in_the_way, err);
-	return rc || in_the_way ? rc : place(c, NULL, placing, force, sync, begun_out, err);
+	/* Something else stands where the step should go, and nobody said --force. */
+	if (ours != placing || (theirs && !force))
+		return 0;
+	return place(c, NULL, placing, force, sync, begun_out, err);
 }

@@ -221,7 +221,11 @@ static int check_other(void *arg, const char *dir, const char *name, struct ckpt
 	return rc;
 }
 
-/* Data that no record speaks of may be of another plan: it must not get into the result. */
+/*
+ * Data that no record speaks of may be of another plan: it must not get into the result.  An old
+ * folder that none speaks of is what a power cut left of one that was being removed: until then
+ * the record is on the disk.
+ */
 static int drop_stray_data(struct ck_stage *stage, struct ckpt_err *err)
 {
 	struct others others = { .stage = stage };
@@ -229,7 +233,8 @@ static int drop_stray_data(struct ck_stage *stage, struct ckpt_err *err)
 
 	if (rc || others.n || !ck_record_is_new(stage->rec))
 		return rc;
-	return ck_fs_remove_tree(stage->paths.data, err);
+	rc = ck_fs_remove_tree(stage->paths.data, err);
+	return rc ? rc : ck_fs_remove_tree(stage->paths.old, err);
 }
 
 /* What an earlier process, or another part, took already is not asked for again. */
@@ -501,16 +506,23 @@ static int sync_file(struct ck_stage *stage, struct stage_file *f, struct ckpt_e
 	return ck_fdpool_close(stage->pool, &f->pooled, err);
 }
 
-/* Contents first: the end entry must not say more than the disk has. */
+/*
+ * Contents first: the end entry must not say more than the disk has.  The names as well, since a
+ * committer looks at no byte of a part that has ended, and a file whose name is lost would be made
+ * anew by the next part.
+ */
 int ck_stage_end(struct ck_stage *stage, struct ckpt_err *err)
 {
-	for (uint64_t i = 0; i < stage->nfiles; i++) {
-		int rc = sync_file(stage, stage->file[i], err);
+	const bool sync = stage->opts.sync != CKPT_SYNC_NONE;
+	int rc = 0;
 
-		if (rc)
-			return rc;
-	}
-	return ck_record_end(stage->rec, err);
+	for (uint64_t i = 0; !rc && i < stage->nfiles; i++)
+		rc = sync_file(stage, stage->file[i], err);
+	if (!rc && sync)
+		rc = ck_fs_sync_tree(stage->paths.data, CK_SYNCED_NAMES, err);
+	if (!rc && sync)
+		rc = ck_fs_sync_dir(stage->paths.partial, CK_SYNCED_PARTIAL, err);
+	return rc ? rc : ck_record_end(stage->rec, err);
 }
 
 int ck_stage_commit(struct ck_stage *stage, uint32_t timeout_ms, struct ckpt_err *err)
