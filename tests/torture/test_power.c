@@ -1,0 +1,591 @@
+/*
+ * The power is cut while something is written. If this fails, a user who comes back to a machine
+ * without power finds half a checkpoint under its name, a 'latest' that names nothing, a result
+ * that was reported as done and is gone, or a next run that goes on with bytes that never reached
+ * the disk.
+ *
+ * Every verb runs on a disk in memory (tests/lib/t_disk.h), is cut at and between all its syncs,
+ * and what is left is read, gone on with and cut again. Then each kind of sync is left out in
+ * turn: that must be noticed, or the sync is for nothing. docs/internals/power-cuts.md.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/base/ck_sys.h"
+#include "tests/lib/t_dir.h"
+#include "tests/lib/t_power.h"
+
+#define SEEDS 6		/* of each boundary; 200 with ZCKPT_LONG */
+#define MAX_VERBS 32
+
+static const struct ckpt_run_opts run1 = { .size = sizeof(run1), .threads = 1 };
+static const struct ckpt_run_opts run_full = {
+	.size = sizeof(run_full), .threads = 1, .sync = CKPT_SYNC_FULL,
+};
+
+/* In the order of enum ck_synced. */
+static const char *const sync_name[] = {
+	NULL, "files", "sums", "names", "partial", "begun", "entry", "beside", "step", "latest",
+	"kept", "placed", "gone", "pointer", "pointer's name", "manifest", "manifest's name",
+};
+
+static struct t_verb verb[MAX_VERBS];
+static size_t nverbs;
+static uint64_t seed;
+static unsigned seeds;
+
+/* ---- what the verbs do ---- */
+
+static int open_at(const char *path, const char *tag, struct ckpt **ck_out, struct ckpt_err *err)
+{
+	const struct ckpt_open_opts o = { .size = sizeof(o), .threads = 1, .tag = tag };
+
+	return ckpt_open(&path, 1, &o, ck_out, err);
+}
+
+static int convert(const struct t_verb *v, struct ckpt_err *err)
+{
+	struct ckpt *ck = NULL;
+	int rc = open_at("/src", NULL, &ck, err);
+
+	if (!rc)
+		rc = ckpt_convert(ck, v->dst, v->opts, NULL, err);
+	ckpt_close(ck);
+	return rc;
+}
+
+static int reshard(const struct t_verb *v, struct ckpt_err *err)
+{
+	struct ckpt *ck = NULL;
+	int rc = open_at("/src", NULL, &ck, err);
+
+	if (!rc)
+		rc = ckpt_reshard(ck, v->dst, v->opts, NULL, err);
+	ckpt_close(ck);
+	return rc;
+}
+
+/* The source is the step that 'latest' of the destination names, as it was before. */
+static int reshard_here(const struct t_verb *v, struct ckpt_err *err)
+{
+	const struct ckpt_reshard_opts *o = v->opts;
+	struct ckpt_info info;
+	struct ckpt *ck = NULL;
+	int settled = 0, rc = ckpt_settle(v->dst, v->sync, &settled, err);
+
+	if (!rc)
+		rc = open_at(v->dst, NULL, &ck, err);
+	if (!rc) {
+		ckpt_info_get(ck, &info);
+		if (strcmp(info.tag, o->tag))
+			rc = ckpt_reshard(ck, v->dst, o, NULL, err);
+		else if (!settled)
+			rc = -CKPT_E_EXISTS;
+	}
+	ckpt_close(ck);
+	return rc;
+}
+
+static int shard(const struct t_verb *v, struct ckpt_err *err)
+{
+	struct ckpt *ck = NULL;
+	int rc = open_at("/model.safetensors", NULL, &ck, err);
+
+	if (!rc)
+		rc = ckpt_shard(ck, v->dst, v->opts, NULL, err);
+	ckpt_close(ck);
+	return rc;
+}
+
+static int reshard_part(const struct t_verb *v, uint32_t part, struct ckpt_err *err)
+{
+	struct ckpt_reshard_opts o = *(const struct ckpt_reshard_opts *)v->opts;
+	struct ckpt *ck = NULL;
+	int rc = open_at("/src", NULL, &ck, err);
+
+	o.part = part;
+	o.nparts = 2;
+	if (!rc)
+		rc = ckpt_reshard(ck, v->dst, &o, NULL, err);
+	ckpt_close(ck);
+	return rc;
+}
+
+
+static int convert_part(const struct t_verb *v, uint32_t part, struct ckpt_err *err)
+{
+	struct ckpt_convert_opts o = *(const struct ckpt_convert_opts *)v->opts;
+	struct ckpt *ck = NULL;
+	int rc = open_at("/src", NULL, &ck, err);
+
+	o.part = part;
+	o.nparts = 2;
+	if (!rc)
+		rc = ckpt_convert(ck, v->dst, &o, NULL, err);
+	ckpt_close(ck);
+	return rc;
+}
+
+typedef int (*part_fn)(const struct t_verb *v, uint32_t part, struct ckpt_err *err);
+
+/* Both parts, the second one first. */
+static int both(const struct t_verb *v, part_fn part, struct ckpt_err *err)
+{
+	const int rc = part(v, 1, err);
+
+	return rc ? rc : part(v, 0, err);
+}
+
+static int parts(const struct t_verb *v, part_fn part, struct ckpt_err *err)
+{
+	const int rc = both(v, part, err);
+
+	return rc ? rc : ckpt_commit(v->dst, 0, v->sync, err);
+}
+
+/* Somebody looks first if there is anything left to do. */
+static int parts_again(const struct t_verb *v, part_fn part, struct ckpt_err *err)
+{
+	int rc = ckpt_commit(v->dst, 0, v->sync, err);
+
+	if (rc != -CKPT_E_INCOMPLETE && rc != -CKPT_E_NOTFOUND)
+		return rc;
+	*err = (struct ckpt_err){ 0 };
+	return parts(v, part, err);
+}
+
+static int reshard_parts(const struct t_verb *v, struct ckpt_err *err)
+{
+	return parts(v, reshard_part, err);
+}
+
+static int reshard_parts_again(const struct t_verb *v, struct ckpt_err *err)
+{
+	return parts_again(v, reshard_part, err);
+}
+
+static int convert_parts(const struct t_verb *v, struct ckpt_err *err)
+{
+	return parts(v, convert_part, err);
+}
+
+static int convert_parts_again(const struct t_verb *v, struct ckpt_err *err)
+{
+	return parts_again(v, convert_part, err);
+}
+
+static int convert_both(const struct t_verb *v, struct ckpt_err *err)
+{
+	return both(v, convert_part, err);
+}
+
+static int give_up(const struct t_verb *v, struct ckpt_err *err)
+{
+	const int rc = ckpt_discard(v->dst, err);
+
+	return rc == -CKPT_E_NOTFOUND ? 0 : rc;
+}
+
+/* A commit of what was given up must not say that the old file is the result. */
+static const char *cannot_be_committed(const struct t_verb *v)
+{
+	struct t_image *before = t_disk_image(), *after;
+	struct ckpt_err err = { 0 };
+	const int rc = ckpt_commit(v->dst, 0, v->sync, &err);
+	const uint8_t *p, *q;
+	size_t n = 0, m = 0;
+	bool same;
+
+	after = t_disk_image();
+	p = t_image_file(before, v->dst, &n);
+	q = t_image_file(after, v->dst, &m);
+	same = p && q && n == m && !memcmp(p, q, n);
+	t_disk_load(before);
+	t_image_free(before);
+	t_image_free(after);
+	return !rc && same ? "a commit says that the old file is the result" : NULL;
+}
+
+static int set_latest(const struct t_verb *v, struct ckpt_err *err)
+{
+	return ckpt_latest_set(v->dst, "global_step9", 0, v->sync, err);
+}
+
+static int write_manifest(const struct t_verb *v, struct ckpt_err *err)
+{
+	struct ckpt_verified said;
+	struct ckpt *ck = NULL;
+	int rc = open_at(v->dst, NULL, &ck, err);
+
+	if (!rc)
+		rc = ckpt_verify(ck, v->opts, &said, err);
+	ckpt_close(ck);
+	return rc;
+}
+
+/* What stands there is no manifest, or a whole one. */
+static const char *verifies(const struct t_verb *v)
+{
+	const struct ckpt_verify_opts o = { sizeof(o), &run1, CKPT_VERIFY_FULL };
+	struct ckpt_verified said;
+	struct ckpt_err err = { 0 };
+	struct ckpt_finding f;
+	struct ckpt *ck = NULL;
+	int rc = open_at(v->dst, NULL, &ck, &err);
+	bool bad = false;
+
+	if (!rc)
+		rc = ckpt_verify(ck, &o, &said, &err);
+	for (uint64_t i = 0; !rc && !ckpt_finding_get(ck, i, &f, NULL); i++)
+		bad = bad || f.severity == CKPT_ERROR;
+	ckpt_close(ck);
+	return rc || bad ? "verify says that the step is not whole" : NULL;
+}
+
+/* ---- the disks they begin with ---- */
+
+static void put_fixture(struct t_image *im, const char *path, const char *name)
+{
+	const char *fixtures = getenv("ZCKPT_FIXTURES");
+	char *dir = t_fmt("%s/deepspeed/%s", fixtures ? fixtures : "build/fixtures", name);
+
+	if (!t_is_dir(dir))
+		t_die("no fixture at %s", dir);
+	t_image_put_dir(im, path, dir);
+	free(dir);
+}
+
+static struct t_image *with_source(const char *fixture)
+{
+	struct t_image *im = t_image_new();
+	char *name = t_fmt("%s/ckpt", fixture);
+
+	put_fixture(im, "/src", name);
+	t_image_put(im, "/other", "of somebody else", 16);
+	free(name);
+	return im;
+}
+
+static void put_text(struct t_image *im, const char *path, const char *text)
+{
+	t_image_put(im, path, text, strlen(text));
+}
+
+/* What another verb makes of the disk. */
+static struct t_image *after(const struct t_verb *v)
+{
+	struct ckpt_err err = { 0 };
+	struct t_image *im;
+
+	t_disk_load(v->before);
+	if (v->run(v, &err))
+		t_die("%s: %s: %s", v->name, err.where, err.msg);
+	im = t_disk_image();
+	return im;
+}
+
+static struct t_verb *add(const char *name, struct t_image *before, const char *dst,
+			  int (*work)(const struct t_verb *v, struct ckpt_err *err),
+			  const void *opts)
+{
+	struct t_verb *v = &verb[nverbs++];
+
+	assert_true(nverbs < MAX_VERBS);
+	*v = (struct t_verb){
+		.name = name, .before = before, .dst = dst, .run = work, .opts = opts,
+		.staged = true,
+	};
+	return v;
+}
+
+static const char *const z2 = "ds0.19.8-z2-bf16-w2";
+
+static const struct ckpt_convert_opts plain = { .size = sizeof(plain), .run = &run1 };
+static const struct ckpt_convert_opts full = { .size = sizeof(full), .run = &run_full };
+static const struct ckpt_convert_opts force = {
+	.size = sizeof(force), .run = &run1, .flags = CKPT_CONVERT_FORCE,
+};
+static const struct ckpt_convert_opts sharded = {
+	.size = sizeof(sharded), .run = &run1, .max_shard_bytes = 8000,
+};
+static const struct ckpt_convert_opts sharded_force = {
+	.size = sizeof(sharded_force), .run = &run1, .max_shard_bytes = 8000,
+	.flags = CKPT_CONVERT_FORCE | CKPT_CONVERT_DIGEST,
+};
+
+static void add_converts(void)
+{
+	struct t_image *im;
+	struct t_verb *v;
+
+	add("convert to a file", with_source(z2), "/out.safetensors", convert, &plain);
+	v = add("convert --sync full", with_source(z2), "/out.safetensors", convert, &full);
+	v->sync = CKPT_SYNC_FULL;
+	im = with_source(z2);
+	put_text(im, "/out.pt", "what stood there before");
+	add("convert --force over a .pt", im, "/out.pt", convert, &force);
+	add("convert to a folder", with_source("ds0.19.8-z3-bf16-w2"), "/out", convert, &sharded);
+	for (int renames = 0; renames < 2; renames++) {
+		im = with_source(z2);
+		put_text(im, "/out/config.json", "{}");
+		put_text(im, "/out/notes/read.me", "of the user");
+		put_text(im, "/out/model.safetensors", "old weights");
+		v = add(renames ? "convert --force over a folder, without exchange" :
+			"convert --force over a folder", im, "/out", convert, &sharded_force);
+		v->keeps = true;
+		v->plain = renames;
+	}
+}
+
+static const struct ckpt_reshard_opts to3 = {
+	.size = sizeof(to3), .run = &run1, .world = 3, .stage = -1, .round_robin = -1,
+};
+static const struct ckpt_reshard_opts to3_full = {
+	.size = sizeof(to3_full), .run = &run_full, .world = 3, .stage = 3, .round_robin = -1,
+};
+static const struct ckpt_reshard_opts beside = {
+	.size = sizeof(beside), .run = &run1, .world = 3, .stage = -1, .round_robin = -1,
+	.tag = "global_step9",
+};
+static const struct ckpt_reshard_opts over = {
+	.size = sizeof(over), .run = &run1, .world = 1, .stage = -1, .round_robin = -1,
+	.flags = CKPT_CONVERT_FORCE,
+};
+static const struct ckpt_reshard_opts universal = {
+	.size = sizeof(universal), .run = &run1, .universal = 1, .stage = -1, .round_robin = -1,
+};
+
+/* A source with files beside its step, one of them in a folder that the destination has as well. */
+static struct t_image *with_neighbours(void)
+{
+	struct t_image *im = with_source(z2);
+
+	put_text(im, "/src/trainer_state.json", "{\"step\": 3}");
+	put_text(im, "/src/notes/of/run.txt", "a run");
+	put_text(im, "/src/notes/more.txt", "more");
+	return im;
+}
+
+static struct t_image *with_run(const char *fixture)
+{
+	struct t_image *im = with_neighbours();
+	char *name = t_fmt("%s/ckpt", fixture);
+
+	put_fixture(im, "/run", name);
+	put_text(im, "/run/notes/theirs.txt", "theirs");
+	free(name);
+	return im;
+}
+
+static void add_reshards(void)
+{
+	struct t_verb *v;
+
+	add("reshard", with_neighbours(), "/out", reshard, &to3);
+	v = add("reshard --sync full", with_source(z2), "/out", reshard, &to3_full);
+	v->sync = CKPT_SYNC_FULL;
+	v = add("reshard beside other steps", with_run("ds0.19.8-z3-bf16-w2"), "/run", reshard,
+		&beside);
+	v->step = "global_step9";
+	v = add("reshard in the folder of its source", with_run(z2), "/run", reshard_here, &beside);
+	v->step = "global_step9";
+	for (int renames = 0; renames < 2; renames++) {
+		v = add(renames ? "reshard --force over a step, without exchange" :
+			"reshard --force over a step", with_run("ds0.19.8-z3-bf16-w2"), "/run",
+			reshard, &over);
+		v->step = "global_step3";
+		v->plain = renames;
+	}
+	add("universal", with_source(z2), "/out", reshard, &universal);
+	v = add("reshard in two parts", with_source(z2), "/out", reshard_parts, &to3);
+	v->again = reshard_parts_again;
+}
+
+static const char *const frozen_buffers[] = { "pos", "seen", "table", "flag", "norm.ema", NULL };
+static const struct ckpt_shard_opts shard_opts = {
+	.size = sizeof(shard_opts), .run = &run1, .world = 2, .stage = 2, .round_robin = 0,
+	.order_path = "/order", .lr = 1e-3, .first_lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999,
+	.eps = 1e-8, .buffers = frozen_buffers,
+};
+
+/* The names that are trained, in the order of the step. */
+static void put_order(struct t_image *im)
+{
+	struct ckpt_tensor_info t;
+	struct ckpt_err err = { 0 };
+	struct ckpt *ck = NULL;
+	char *text = t_fmt("%s", "");
+
+	t_disk_load(im);
+	if (open_at("/src", NULL, &ck, &err))
+		t_die("%s: %s", err.where, err.msg);
+	for (uint64_t i = 0; !ckpt_tensor_get(ck, i, &t, NULL); i++) {
+		char *more;
+
+		if (t.role != CKPT_ROLE_TRAINABLE)
+			continue;
+		more = t_fmt("%s%s\n", text, t.name);
+		free(text);
+		text = more;
+	}
+	ckpt_close(ck);
+	put_text(im, "/order", text);
+	free(text);
+}
+
+static void add_shard(void)
+{
+	static const struct ckpt_select select = { .size = sizeof(select), .tied = CKPT_TIED_DROP };
+	static const struct ckpt_convert_opts keep = {
+		.size = sizeof(keep), .run = &run1, .dtype = CKPT_KEEP, .select = &select,
+	};
+	const struct t_verb model = {
+		.name = "a model", .before = with_source(z2), .dst = "/model.safetensors",
+		.run = convert, .opts = &keep,
+	};
+	struct t_image *im = after(&model);
+
+	put_order(im);
+	add("shard", im, "/out", shard, &shard_opts);
+	t_image_free(model.before);
+}
+
+static const struct ckpt_verify_opts manifest = {
+	sizeof(manifest), &run1, CKPT_VERIFY_WRITE_MANIFEST,
+};
+static const struct ckpt_verify_opts manifest_again = {
+	sizeof(manifest_again), &run1, CKPT_VERIFY_WRITE_MANIFEST | CKPT_VERIFY_FORCE,
+};
+
+static void add_others(void)
+{
+	struct t_image *im = with_source(z2), *two = with_run(z2);
+	struct t_verb *v, begun;
+
+	put_text(im, "/out.pt", "what stood there before");
+	v = add("convert --force in two parts", im, "/out.pt", convert_parts, &force);
+	v->again = convert_parts_again;
+	begun = *v;
+	begun.run = convert_both;
+	v = add("commit --discard", after(&begun), "/out.pt", give_up, NULL);
+	v->check = cannot_be_committed;
+	v->only_gone = true;
+	put_fixture(two, "/run/global_step9", "ds0.19.8-z3-bf16-w2/ckpt/global_step3");
+	v = add("set-latest", two, "/run", set_latest, NULL);
+	v->staged = false;
+	v = add("verify --write-manifest", with_source(z2), "/src", write_manifest, &manifest);
+	v->staged = false;
+	v->check = verifies;
+	im = after(v);
+	put_text(im, "/src/global_step3/zckpt-manifest.json", "{}");
+	v = add("verify --write-manifest --force", im, "/src", write_manifest, &manifest_again);
+	v->staged = false;
+}
+
+/* ---- the tests ---- */
+
+static int begin(void **state)
+{
+	const char *text = getenv("ZCKPT_SEED");
+
+	(void)state;
+	seed = text ? strtoull(text, NULL, 10) : 1;
+	seeds = getenv("ZCKPT_LONG") ? 200 : SEEDS;
+	print_message("seed %llu, %u seeds for each sync\n", (unsigned long long)seed, seeds);
+	t_disk_install();
+	add_converts();
+	add_reshards();
+	add_shard();
+	add_others();
+	return 0;
+}
+
+static int end(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < nverbs; i++)
+		t_image_free(verb[i].before);
+	t_disk_remove();
+	return 0;
+}
+
+static void a_power_cut_leaves_old_or_new(void **state)
+{
+	size_t bad = 0;
+
+	(void)state;
+	for (size_t i = 0; i < nverbs; i++) {
+		struct t_power p = { .seeds = seeds, .seed = seed };
+
+		t_power_cut(&verb[i], &p);
+		print_message("%-48s %3llu boundaries, %6llu cuts, %6llu different disks\n",
+			      verb[i].name, (unsigned long long)p.boundaries,
+			      (unsigned long long)p.states, (unsigned long long)p.checked);
+		if (p.wrong) {
+			print_message("  WRONG: %s\n", p.wrong);
+			bad++;
+		}
+		free(p.wrong);
+	}
+	assert_int_equal(bad, 0);
+}
+
+/* The first verb that notices, or NULL. */
+static const char *who_notices(int what, char **how_out)
+{
+	const char *name = NULL;
+
+	t_disk_without(what);
+	for (size_t i = 0; !name && i < nverbs; i++) {
+		struct t_power p = { .seeds = seeds < 40 ? 40 : seeds, .seed = seed };
+		const uint64_t asked = t_disk_synced(what);
+		struct ckpt_err err = { 0 };
+
+		t_disk_plain_renames(verb[i].plain);
+		t_disk_load(verb[i].before);
+		if (verb[i].run(&verb[i], &err))
+			t_die("%s: %s", verb[i].name, err.msg);
+		if (t_disk_synced(what) == asked)
+			continue;
+		t_power_cut(&verb[i], &p);
+		if (p.wrong)
+			name = verb[i].name;
+		*how_out = p.wrong;
+	}
+	t_disk_without(-1);
+	return name;
+}
+
+static void every_sync_is_needed(void **state)
+{
+	int unneeded = 0;
+
+	(void)state;
+	assert_int_equal(sizeof(sync_name) / sizeof(sync_name[0]), CK_SYNCED_END);
+	for (int what = CK_SYNCED_FILES; what < CK_SYNCED_END; what++) {
+		char *how = NULL;
+
+		if (!who_notices(what, &how))
+			unneeded++;
+		print_message("without '%s': %s\n", sync_name[what], how ? how : "NOBODY NOTICES");
+		free(how);
+	}
+	assert_int_equal(unneeded, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_power_cut_leaves_old_or_new),
+		cmocka_unit_test(every_sync_is_needed),
+	};
+
+	return cmocka_run_group_tests(tests, begin, end);
+}
