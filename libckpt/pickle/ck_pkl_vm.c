@@ -297,7 +297,7 @@ static int proto(struct ck_pkl_vm *vm)
 	return 0;
 }
 
-/* A frame is a hint for readers of streams; it only may not pass the end. */
+/* A frame is a hint for readers of streams; but one that lies is nothing a pickler wrote. */
 static int frame(struct ck_pkl_vm *vm)
 {
 	uint64_t n = 0;
@@ -306,6 +306,10 @@ static int frame(struct ck_pkl_vm *vm)
 	if (!rc && n > vm->cur.left)
 		rc = ck_pkl_fail(vm, CKPT_E_TRUNCATED,
 				 "a frame of %" PRIu64 " bytes, %" PRIu64 " left", n, vm->cur.left);
+	if (!rc && vm->frame_end)
+		rc = ck_pkl_fail(vm, CKPT_E_CORRUPT, "a frame within a frame");
+	if (!rc)
+		vm->frame_end = vm->cur.off + n;
 	return rc;
 }
 
@@ -451,6 +455,8 @@ static int run(struct ck_pkl_vm *vm)
 		uint8_t op;
 
 		vm->op = vm->cur.off;
+		if (vm->op >= vm->frame_end)
+			vm->frame_end = 0;
 		if (!vm->cur.left)
 			return ck_pkl_fail(vm, CKPT_E_TRUNCATED, "the pickle ends without STOP");
 		op = *vm->cur.p++;
@@ -465,6 +471,8 @@ static int run(struct ck_pkl_vm *vm)
 		rc = step(vm, op);
 		if (rc)
 			return rc;
+		if (vm->frame_end && vm->cur.off > vm->frame_end)
+			return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a frame ends inside this opcode");
 	}
 }
 

@@ -26,6 +26,7 @@ struct ck_pkl_vm {
 	struct ckpt_err *err;
 	struct ck_cur cur;
 	uint64_t op;		/* offset of the opcode at work */
+	uint64_t frame_end;	/* offset, 0 = no frame */
 	struct ck_val **stack;
 	uint64_t n, stack_cap;
 	uint64_t *mark;		/* heights of the stack */

@@ -351,6 +351,10 @@ static void streams_that_make_no_sense_are_refused(void **state)
 		S("\xf0.", CKPT_E_CORRUPT), S("X\xff\xff\xff\xff.", CKPT_E_TRUNCATED),
 		S("\x8e\0\0\0\0\0\0\0\x40.", CKPT_E_TRUNCATED), S("J\x01.", CKPT_E_TRUNCATED),
 		S("\x95\xff\xff\xff\xff\xff\xff\xff\xffN.", CKPT_E_TRUNCATED),
+		S("\x95\x0a\0\0\0\0\0\0\0\x95\1\0\0\0\0\0\0\0N.", CKPT_E_CORRUPT),
+		S("\x95\2\0\0\0\0\0\0\0K\x01.", 0),
+		S("\x95\1\0\0\0\0\0\0\0K\x01.", CKPT_E_CORRUPT),
+		S("\x95\1\0\0\0\0\0\0\0N\x95\1\0\0\0\0\0\0\0.", 0),
 		S("Nr\xff\xff\xff\xff.", CKPT_E_LIMIT), S("Fx\n.", CKPT_E_CORRUPT),
 		S("F0x10\n.", CKPT_E_CORRUPT), S("I1x\n.", CKPT_E_CORRUPT),
 		S("Sx\n.", CKPT_E_CORRUPT), S("Np-1\n.", CKPT_E_CORRUPT),
@@ -430,7 +434,7 @@ static void oddities_are_noted(void **state)
 static void no_damage_breaks_the_machine(void **state)
 {
 	static const char base[] =
-		"\x80\x04\x95\x10\0\0\0\0\0\0\0}q\x00(X\x01\0\0\0k](K\x01M\x02\x03J\1\2\3\4"
+		"\x80\x04\x95\x11\0\0\0\0\0\0\0}q\x00(X\x01\0\0\0k](K\x01M\x02\x03J\1\2\3\4"
 		"G\0\0\0\0\0\0\0\0e\x8c\x01m"
 		"ccollections\nOrderedDict\n)R(\x8c\x01" "aNK\x05\x89u}\x8c\x01xNsb"
 		"\x8c\x01pc_codecs\nencode\nX\x02\0\0\0\xc3\xbfX\x06\0\0\0latin1\x86R\x8c\x01q"
