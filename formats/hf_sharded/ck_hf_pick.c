@@ -140,6 +140,13 @@ static int no_weights(const struct ck_input *in, struct ckpt_err *err)
 	for (uint64_t i = 0; i < in->tree.n; i++) {
 		const char *name = in->tree.entry[i].name;
 
+		/* Of HuggingFaceStorageWriter: "shard-00001-model-00001-of-..." a rank */
+		if (!strncmp(name, "shard-", 6) && strstr(name, "-model-") &&
+		    ends_with(name, ".safetensors"))
+			return ck_fail(err, CKPT_E_UNSUPPORTED, in->path[0], CKPT_NO_OFFSET,
+				       "the folder holds pieces that ranks of a "
+				       "torch.distributed.checkpoint have saved (%.120s), which "
+				       "are not read yet", name);
 		if (ck_hf_is_shard_name(name, ".safetensors", NULL, NULL, NULL) ||
 		    ck_hf_is_shard_name(name, ".bin", NULL, NULL, NULL))
 			return ck_fail(err, CKPT_E_INCOMPLETE, in->path[0], CKPT_NO_OFFSET,

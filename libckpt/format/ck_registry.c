@@ -143,11 +143,14 @@ static const char *what_file(const struct ck_input *in)
 	return "data of a kind that is not known here";
 }
 
+#define DCP "a torch.distributed.checkpoint folder"
+
 static const struct {
 	const char *name;
 	const char *what;
 } tells[] = {
-	{ ".metadata", "a torch.distributed.checkpoint folder, which is not read yet" },
+	{ ".metadata", DCP ", which is not read yet" },
+	{ ".metadata.tmp", "an unfinished save of " DCP },
 	{ "latest_universal",
 	  "a file 'latest_universal', but not the universal checkpoint that it names" },
 	{ "adapter_config.json", "a PEFT adapter without a file of weights that is known" },
@@ -165,8 +168,16 @@ static int fail_folder(const struct ck_input *in, struct ckpt_err *err)
 			return ck_fail(err, CKPT_E_FORMAT, in->path[0], CKPT_NO_OFFSET,
 				       "no checkpoint is recognised here; the folder holds %s",
 				       tells[i].what);
-	for (uint64_t i = 0; i < t->n; i++)
+	for (uint64_t i = 0; i < t->n; i++) {
+		const char *end = strrchr(t->entry[i].name, '.');
+
+		if (end && !strcmp(end, ".distcp"))
+			return ck_fail(err, CKPT_E_FORMAT, in->path[0], CKPT_NO_OFFSET,
+				       "no checkpoint is recognised here; the folder holds files "
+				       "of " DCP " (%.120s) without their .metadata",
+				       t->entry[i].name);
 		nfiles += !t->entry[i].is_dir;
+	}
 	if (!t->n)
 		return ck_fail(err, CKPT_E_FORMAT, in->path[0], CKPT_NO_OFFSET,
 			       "the folder is empty");
