@@ -3,8 +3,8 @@
  * its manifest. If a row is wrong, a user gets other numbers than the file holds, or a
  * damaged or hostile file goes through.
  *
- * Rows of kind dcp-folder and dcp-hf-folder are not read here: there is no driver for
- * distributed checkpoints; that their pieces are refused is checked in test_safetensors.c.
+ * Folders of torch.distributed.checkpoint have no driver. They are refused by name; a valid one
+ * counts as skipped.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,10 +26,11 @@
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_sha256.h"
 
-/* Rows that are not right yet, each with its reason. */
-static const struct t_corpus_known known[] = {
-	{ "hf/index-empty", "the row speaks of an index of 0 bytes, but the corpus holds a sound "
-			    "one of 411 bytes; test_hf.c reads a really empty one" },
+static const struct t_corpus_other others[] = {
+	{ "safetensors/bool-7.safetensors", "bytes of a bool are kept as they are" },
+	{ "safetensors/name-rtl.safetensors", "a name that shows as another is worth a word" },
+	{ "safetensors/names.safetensors", "a name of no characters is worth a word" },
+	{ "hf/index-bom", "JSON has no byte order mark; transformers refuses it as well" },
 	{ NULL, NULL },
 };
 
@@ -153,32 +154,46 @@ static const char *compare_metadata(struct t_corpus_opened *o, const cJSON *expe
 
 /* ----------------------------------------------------------------------- rows */
 
-/* NULL if the row is right. */
-static const char *judge(const cJSON *row, char *said, size_t said_n)
+/*
+ * The row speaks of an index of 0 bytes, and the folder of the corpus holds a sound one: a copy
+ * gets what the row says. NULL for other rows.
+ */
+static char *emptied(const cJSON *row, const char *path)
 {
-	const char *class = t_corpus_text(row, "class"), *alt = t_corpus_text(row, "alt");
-	const char *got, *what = NULL;
-	char *path = t_corpus_path(row);
-	const char *const paths[] = { path };
+	char *dir, *index;
+
+	if (strcmp(t_corpus_text(row, "file"), "hf/index-empty"))
+		return NULL;
+	dir = t_dir_new();
+	t_dir_remove(dir);
+	t_dir_copy(path, dir);
+	index = t_fmt("%s/model.safetensors.index.json", dir);
+	t_file_write(index, "", 0);
+	free(index);
+	return dir;
+}
+
+/* NULL if the row is right but for its class. */
+static const char *judge(const cJSON *row, struct t_corpus_verdict *v)
+{
+	const char *file = t_corpus_text(row, "file"), *what = NULL;
+	char *path = t_corpus_path(row), *copy = emptied(row, path);
+	const char *const paths[] = { copy ? copy : path };
 	const cJSON *expect = cJSON_GetObjectItem(row, "expect");
 	struct t_corpus_opened o;
 
 	open_path(&o, paths);
-	got = verdict(&o);
-	snprintf(said, said_n, "%s: %s %s", got, o.err.msg,
-		 o.f.n ? o.f.list[0].text : "");
-	if (strcmp(got, class) && (!alt || strcmp(got, alt)))
-		what = "the verdict differs";
-	else if (!o.rc && !strcmp(got, "must-refuse"))
-		what = NULL;
-	else if (!o.rc && expect)
-		what = compare_tensors(&o.ix, expect,
-				       !strncmp(t_corpus_text(row, "file"), "safetensors/", 12));
+	v->got = verdict(&o);
+	snprintf(v->said, sizeof(v->said), "%s %s", o.err.msg, o.f.n ? o.f.list[0].text : "");
+	if (!o.rc && expect && strcmp(v->got, "must-refuse"))
+		what = compare_tensors(&o.ix, expect, !strncmp(file, "safetensors/", 12));
 	if (!what && !o.rc && expect && !o.in.is_dir)
 		what = compare_metadata(&o, expect);
 	if (!what && !t_corpus_tells_why(&o))
 		what = "the refusal has no place or no sentence";
 	t_corpus_close(&o);
+	if (copy)
+		t_dir_end(copy);
 	free(path);
 	return what;
 }
@@ -186,20 +201,88 @@ static const char *judge(const cJSON *row, char *said, size_t said_n)
 static void safetensors_files_read_as_the_manifest_says(void **state)
 {
 	(void)state;
-	t_corpus_walk("safetensors", 200, known, judge);
+	t_corpus_walk("safetensors", 200, others, judge);
 }
 
 static void model_folders_read_as_the_manifest_says(void **state)
 {
 	(void)state;
-	t_corpus_walk("hf-folder", 50, known, judge);
+	t_corpus_walk("hf-folder", 50, others, judge);
 }
 
 static void files_of_other_formats_are_refused(void **state)
 {
 	(void)state;
 	/* wherever they lie */
-	t_corpus_walk("other", 20, known, judge);
+	t_corpus_walk("other", 20, others, judge);
+}
+
+static char *first_step(const cJSON *path)
+{
+	return t_fmt("%s", cJSON_GetArrayItem(path, 0)->valuestring);
+}
+
+/*
+ * Recipes of archives are the other test's. A header of 100,000,000 bytes takes more memory than a
+ * row may: test_safetensors.c reads one.
+ */
+static const char *judge_recipe(const cJSON *row, struct t_corpus_verdict *v)
+{
+	char *dir = t_dir_new(), *path = t_fmt("%s/big.safetensors", dir);
+	const char *const paths[] = { path };
+	struct t_corpus_opened o;
+
+	v->got = T_CORPUS_SKIPPED;
+	if (strstr(t_corpus_text(row, "file"), "safetensors")) {
+		t_corpus_recipe(row, path);
+		open_path(&o, paths);
+		v->got = verdict(&o);
+		snprintf(v->said, sizeof(v->said), "%s", o.err.msg);
+		if (!o.rc)
+			t_corpus_probe(&o, row, first_step);
+		t_corpus_close(&o);
+	}
+	t_dir_end(dir);
+	free(path);
+	return NULL;
+}
+
+static void a_file_beyond_4_gib_is_read(void **state)
+{
+	static const struct t_corpus_other none[] = { { NULL, NULL } };
+
+	(void)state;
+	t_corpus_walk("recipe", 6, none, judge_recipe);
+}
+
+/* By the way a user comes: the library looks for a driver itself. */
+static const char *refuse_dcp(const cJSON *row, struct t_corpus_verdict *v)
+{
+	char *path = t_corpus_path(row);
+	const char *paths[] = { path };
+	struct ckpt_err err = { 0 };
+	struct ckpt *ck = NULL;
+	const int rc = ckpt_open(paths, 1, NULL, &ck, &err);
+
+	v->got = t_corpus_text(row, "class");
+	if (strcmp(v->got, "must-refuse"))
+		v->got = T_CORPUS_SKIPPED;
+	snprintf(v->said, sizeof(v->said), "%s", err.msg);
+	ckpt_close(ck);
+	free(path);
+	if (!rc)
+		return "it is not refused";
+	return strstr(err.msg, "torch.distributed.checkpoint") ? NULL : "its kind is not named";
+}
+
+static void distributed_checkpoints_are_refused_by_name(void **state)
+{
+	static const struct t_corpus_other none[] = { { NULL, NULL } };
+
+	(void)state;
+	t_corpus_walk("dcp-folder", 27, none, refuse_dcp);
+	t_corpus_walk("dcp-hf-folder", 2, none, refuse_dcp);
+	print_message("skipped: there is no reader of these yet\n");
 }
 
 static void sha256_is_the_standards(void **state)
@@ -219,6 +302,8 @@ int main(void)
 		cmocka_unit_test(safetensors_files_read_as_the_manifest_says),
 		cmocka_unit_test(model_folders_read_as_the_manifest_says),
 		cmocka_unit_test(files_of_other_formats_are_refused),
+		cmocka_unit_test(a_file_beyond_4_gib_is_read),
+		cmocka_unit_test(distributed_checkpoints_are_refused_by_name),
 	};
 	int rc;
 
