@@ -216,6 +216,33 @@ static void a_header_of_exactly_the_largest_size_is_read(void **state)
 	free(file);
 }
 
+/* A header of 0x04034b50 bytes begins the file with "PK\3\4", as an archive does. */
+static void a_length_that_looks_like_an_archive_is_a_length(void **state)
+{
+	const size_t len = 0x04034b50;
+	char *dir = t_dir_new(), *path = t_fmt("%s/pk.safetensors", dir);
+	const char *paths[] = { path };
+	char *file = t_alloc(8 + len + 2);
+	struct ckpt *ck = NULL;
+	struct ckpt_err err = { 0 };
+	struct ckpt_info info;
+
+	(void)state;
+	memset(file, ' ', 8 + len);
+	memcpy(file + 8, "{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}", 53);
+	ck_put_le64((uint8_t *)file, len);
+	t_file_write(path, file, 8 + len + 2);
+	free(file);
+	if (ckpt_open(paths, 1, NULL, &ck, &err))
+		fail_msg("%s", err.msg);
+	ckpt_info_get(ck, &info);
+	assert_string_equal(info.format, "safetensors");
+	assert_int_equal(info.ntensors, 1);
+	ckpt_close(ck);
+	t_dir_end(dir);
+	free(path);
+}
+
 static void offsets_beyond_four_gib_are_kept(void **state)
 {
 	static const char header[] =
@@ -308,6 +335,31 @@ static void a_piece_of_a_distributed_checkpoint_is_refused_by_name(void **state)
 }
 
 /* ------------------------------------------------------------------- writing */
+
+/*
+ * As many tensors as a header may name: an entry takes 65 characters and more, so 1.4 million are
+ * what 100,000,000 bytes hold. They must neither take long nor more memory than the limits say.
+ */
+static void a_header_of_tiny_entries_is_read(void **state)
+{
+	const size_t n = getenv("ZCKPT_LONG") ? 1400000 : 100000;
+	char *header = t_alloc(n * 80 + 8), *at = header;
+	struct ck_st *st = NULL;
+	struct ckpt_err err = { 0 };
+
+	(void)state;
+	*at++ = '{';
+	for (size_t i = 0; i < n; i++)
+		at += snprintf(at, 80, "%s\"%zx\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":"
+			       "[%zu,%zu]}", i ? "," : "", i, i, i + 1);
+	*at = '}';
+	if (open_header(header, n, &st, &err))
+		fail_msg("%s", err.msg);
+	assert_int_equal(st->ntensors, n);
+	assert_int_equal(st->tensor[n - 1].off, 8 + strlen(header) + n - 1);
+	ck_st_close(st);
+	free(header);
+}
 
 static void headers_are_written_as_the_reference_writes_them(void **state)
 {
@@ -446,9 +498,11 @@ int main(void)
 		cmocka_unit_test(a_file_that_is_something_else_is_named),
 		cmocka_unit_test(limits_of_the_caller_hold),
 		cmocka_unit_test(a_header_of_exactly_the_largest_size_is_read),
+		cmocka_unit_test(a_length_that_looks_like_an_archive_is_a_length),
 		cmocka_unit_test(offsets_beyond_four_gib_are_kept),
 		cmocka_unit_test(an_index_has_extents_facts_and_findings),
 		cmocka_unit_test(a_piece_of_a_distributed_checkpoint_is_refused_by_name),
+		cmocka_unit_test(a_header_of_tiny_entries_is_read),
 		cmocka_unit_test(headers_are_written_as_the_reference_writes_them),
 		cmocka_unit_test(what_is_written_is_read_back),
 		cmocka_unit_test(what_no_reader_would_take_is_not_written),
