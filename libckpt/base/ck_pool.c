@@ -68,7 +68,7 @@ static bool start(struct worker *w)
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	ok = pthread_create(&w->thread, NULL, work, w) == 0;
+	ok = ck_sys.thread(&w->thread, work, w) == 0;
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return ok;
 }

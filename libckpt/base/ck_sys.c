@@ -40,6 +40,11 @@ static int sys_fdatasync(int fd, enum ck_synced what)
 	return fdatasync(fd);
 }
 
+static int sys_thread(pthread_t *thread, void *(*fn)(void *), void *arg)
+{
+	return pthread_create(thread, NULL, fn, arg);
+}
+
 struct ck_sys ck_sys = {
 	.realloc = realloc,
 	.free = free,
@@ -68,6 +73,7 @@ struct ck_sys ck_sys = {
 	.opendir = opendir,
 	.readdir = readdir,
 	.closedir = closedir,
+	.thread = sys_thread,
 };
 
 void *ck_realloc(void *p, size_t n)

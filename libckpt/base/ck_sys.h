@@ -2,7 +2,8 @@
  * ck_sys.h -- the one table through which the library meets the system.
  *
  * Every allocation and every call on a file of the library goes through it, so a
- * test can make the N-th call fail and see what the caller is left with.  The
+ * test can make the N-th call fail and see what the caller is left with (check-names.sh
+ * sees to it: only ck_sys.o refers to such calls).  The
  * table is written only by tests, before any thread starts; in a program it stays
  * as it is, and the library has no other mutable global state.
  */
@@ -10,6 +11,7 @@
 #define CK_SYS_H
 
 #include <dirent.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/types.h>
@@ -69,6 +71,8 @@ struct ck_sys {
 	DIR *(*opendir)(const char *path);
 	struct dirent *(*readdir)(DIR *dir);
 	int (*closedir)(DIR *dir);
+	/* 0 or an errno, as pthread_create() */
+	int (*thread)(pthread_t *thread, void *(*fn)(void *), void *arg);
 };
 
 extern struct ck_sys ck_sys;

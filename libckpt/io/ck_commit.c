@@ -30,55 +30,71 @@ static bool ends_in_dots(const char *path)
 	return !strcmp(base, ".") || !strcmp(base, "..");
 }
 
-static bool is_link_to_folder(const char *path)
+/* What cannot be looked at is no answer: a link must not be renamed over. */
+static int is_link_to_folder(const char *path, bool *out, struct ckpt_err *err)
 {
 	struct stat st;
 
-	return !ck_sys.lstat(path, &st) && S_ISLNK(st.st_mode) && !ck_sys.stat(path, &st) &&
-	       S_ISDIR(st.st_mode);
+	*out = false;
+	if (ck_sys.lstat(path, &st))
+		return errno == ENOENT || errno == ENOTDIR ? 0 :
+		       ck_fail_sys(err, errno, "stat", path);
+	if (!S_ISLNK(st.st_mode))
+		return 0;
+	if (ck_sys.stat(path, &st))
+		return errno == ENOENT || errno == ENOTDIR ? 0 :
+		       ck_fail_sys(err, errno, "stat", path);
+	*out = S_ISDIR(st.st_mode);
+	return 0;
 }
 
-/* Names that cannot be renamed to become what they stand for.  NULL without memory. */
-static char *take_dst(struct ck_commit *c, const char *dst, size_t n)
+/* Names that cannot be renamed to become what they stand for. */
+static int take_dst(struct ck_commit *c, const char *dst, size_t n, struct ckpt_err *err)
 {
-	char *path = ck_strndup(dst, n), real[PATH_MAX];
+	char real[PATH_MAX];
+	bool is_link;
+	int rc;
 
-	if (!path)
-		return NULL;
-	c->is_dots = ends_in_dots(path);
-	if ((!c->is_dots && !is_link_to_folder(path)) || !ck_sys.realpath(path, real))
-		return path;
-	ck_free(path);
-	return ck_strdup(real);
+	c->dst = ck_strndup(dst, n);
+	if (!c->dst)
+		return ck_fail_nomem(err, "a file name", n);
+	c->is_dots = ends_in_dots(c->dst);
+	rc = is_link_to_folder(c->dst, &is_link, err);
+	if (rc || (!c->is_dots && !is_link))
+		return rc;
+	if (!ck_sys.realpath(c->dst, real))
+		return ck_fail_sys(err, errno, "find out what this stands for", c->dst);
+	ck_free(c->dst);
+	c->dst = ck_strdup(real);
+	return c->dst ? 0 : ck_fail_nomem(err, "a file name", n);
 }
 
 int ck_commit_init(struct ck_commit *c, const char *dst, bool is_dir, struct ckpt_err *err)
 {
 	size_t n = strlen(dst);
+	int rc;
 
 	memset(c, 0, sizeof(*c));
 	c->is_dir = is_dir;
 	while (n > 1 && dst[n - 1] == '/')
 		n--;
-	c->dst = take_dst(c, dst, n);
-	if (c->dst && (!n || !strcmp(c->dst, "/"))) {
-		ck_commit_release(c);
-		return ck_fail(err, CKPT_E_USAGE, dst, CKPT_NO_OFFSET,
-			       "this cannot be a destination");
-	}
-	if (c->dst) {
+	rc = n ? take_dst(c, dst, n, err) : 0;
+	if (!rc && (!n || !strcmp(c->dst, "/")))
+		rc = ck_fail(err, CKPT_E_USAGE, dst, CKPT_NO_OFFSET,
+			     "this cannot be a destination");
+	if (!rc) {
 		c->parent = ck_fs_parent(c->dst);
 		c->partial = ck_asprintf("%s.zckpt-partial", c->dst);
 		c->data = ck_asprintf("%s.zckpt-partial/data", c->dst);
 		c->old = ck_asprintf("%s.zckpt-partial/old", c->dst);
 		c->result = is_dir ? ck_asprintf("%s.zckpt-partial/data", c->dst) :
 			    ck_asprintf("%s.zckpt-partial/data/%s", c->dst, ck_fs_base(c->dst));
+		if (!c->parent || !c->partial || !c->data || !c->old || !c->result)
+			rc = ck_fail_nomem(err, "a file name", n);
 	}
-	if (!c->dst || !c->parent || !c->partial || !c->data || !c->old || !c->result) {
+	if (rc)
 		ck_commit_release(c);
-		return ck_fail_nomem(err, "a file name", n);
-	}
-	return 0;
+	return rc;
 }
 
 void ck_commit_release(struct ck_commit *c)

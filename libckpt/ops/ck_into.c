@@ -17,17 +17,23 @@ static bool same_file(const struct stat *a, const struct stat *b)
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-static bool is_below(const char *path, const struct stat *dir)
+static int is_below(const char *path, const struct stat *dir, bool *out, struct ckpt_err *err)
 {
 	char *p = ck_fs_parent(path);
-	bool found = false;
+	int rc = p ? 0 : ck_fail_nomem(err, "a file name", strlen(path));
 
-	while (p && !found) {
+	*out = false;
+	while (!rc && p && !*out) {
 		struct stat st;
 		char *up;
 
-		found = !ck_sys.stat(p, &st) && same_file(&st, dir);
+		if (ck_sys.stat(p, &st))
+			rc = ck_fail_sys(err, errno, "stat", p);
+		else
+			*out = same_file(&st, dir);
 		up = ck_fs_parent(p);
+		if (!up && !rc)
+			rc = ck_fail_nomem(err, "a file name", strlen(p));
 		if (up && !strcmp(up, p)) {
 			ck_free(up);
 			up = NULL;
@@ -36,15 +42,23 @@ static bool is_below(const char *path, const struct stat *dir)
 		p = up;
 	}
 	ck_free(p);
-	return found;
+	return rc;
 }
 
-/* Does 'path', or the file that it links to, lie in the folder 'dir', at any depth? */
-static bool lies_in(const char *path, const struct stat *dir)
+/*
+ * Does 'path', or the file that it links to, lie in the folder 'dir', at any depth?  What cannot be
+ * looked at is no answer: what is read must not be replaced.
+ */
+static int lies_in(const char *path, const struct stat *dir, bool *out, struct ckpt_err *err)
 {
 	char real[PATH_MAX];
+	int rc = is_below(path, dir, out, err);
 
-	return is_below(path, dir) || (ck_sys.realpath(path, real) && is_below(real, dir));
+	if (rc || *out)
+		return rc;
+	if (!ck_sys.realpath(path, real))
+		return ck_fail_sys(err, errno, "find out what this stands for", path);
+	return is_below(real, dir, out, err);
 }
 
 /* What --force replaces is a step, or an empty folder. */
@@ -53,15 +67,16 @@ static int check_replaced(const struct ck_deliver *d, const char *path, const st
 {
 	const struct ck_index *ix = &d->ck->ix;
 	enum ck_holds holds = CK_HOLDS_SHARDS;
-	bool empty = false;
+	bool empty = false, is_read = false;
 	int rc = 0;
 
-	for (uint64_t i = 0; i < ix->nsources; i++)
-		if (lies_in(ix->source[i].path, st))
-			return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-				       "this is the step that is read; --new-tag gives the new "
-				       "one another name");
-	if (d->driver->look)
+	for (uint64_t i = 0; !rc && !is_read && i < ix->nsources; i++)
+		rc = lies_in(ix->source[i].path, st, &is_read, err);
+	if (!rc && is_read)
+		rc = ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
+			     "this is the step that is read; --new-tag gives the new one another "
+			     "name");
+	if (!rc && d->driver->look)
 		rc = d->driver->look(path, &d->ck->limits, &holds, err);
 	if (!rc && holds != CK_HOLDS_SHARDS)
 		rc = ck_fs_dir_is_empty(path, &empty, err);

@@ -121,6 +121,38 @@ report < <(printf '%s\n' "${headers[@]}" | xargs -P 4 -I{} bash -c 'alone {}')
 if [ $# -ge 2 ]; then
 	report < <(nm -g --defined-only "$1" 2> /dev/null | awk -v lib="$1" '
 		NF == 3 && $3 !~ /^(ckpt_|ck_|kn_)/ { print lib ": " $3 " is neither ckpt_*, ck_*, kn_* nor static" }')
+	# Files, memory and threads are asked of the system through ck_sys alone (ck_sys.h), so that
+	# tests can make every such call fail.
+	report < <(nm -A -u "$1" 2> /dev/null | awk -v lib="$1" '
+	BEGIN {
+		n = split("malloc calloc realloc reallocarray free posix_memalign aligned_alloc memalign valloc " \
+			"strdup strndup asprintf vasprintf getline getdelim open_memstream mmap munmap mremap msync " \
+			"open openat creat close read pread readv preadv write pwrite writev pwritev lseek dup dup2 dup3 " \
+			"fopen fdopen freopen fclose fread fwrite fseek fflush fgets fgetc getc ungetc " \
+			"stat lstat fstat fstatat statx access faccessat euidaccess statfs fstatfs statvfs fstatvfs " \
+			"fallocate posix_fallocate posix_fadvise readahead truncate ftruncate fsync fdatasync sync syncfs " \
+			"sync_file_range flock lockf fcntl ioctl mkdir mkdirat rmdir unlink unlinkat remove rename " \
+			"renameat renameat2 link linkat symlink symlinkat readlink readlinkat realpath " \
+			"canonicalize_file_name getcwd get_current_dir_name chdir fchdir opendir fdopendir readdir " \
+			"readdir_r closedir scandir ftw nftw fts_open glob wordexp copy_file_range sendfile splice " \
+			"mkstemp mkdtemp mkostemp tmpfile tempnam utimensat futimens chmod fchmod chown fchown mknod " \
+			"mkfifo pipe pipe2 socket pthread_create thrd_create fork vfork dlopen", word, " ")
+		for (i = 1; i <= n; i++)
+			at_table[word[i]] = 1
+	}
+	$2 == "U" {
+		object = $1
+		gsub(/:$/, "", object)
+		sub(/.*:/, "", object)
+		name = $3
+		sub(/@.*/, "", name)
+		sub(/^__/, "", name)		# __read_chk, __open64_2, __fxstat
+		sub(/(_chk|_2)$/, "", name)
+		sub(/64$/, "", name)
+		sub(/^(fx|lx|x)stat$/, "stat", name)
+		if (name in at_table && object != "ck_sys.o")
+			print lib ": " object " calls " $3 "() itself, not through ck_sys"
+	}')
 	nm -D --defined-only "$2" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort -u > "${TMPDIR:-/tmp}/exports.$$"
 	trap 'rm -f "${TMPDIR:-/tmp}/exports.$$"' EXIT
 	report < <(awk -v lib="$2" '!/^ckpt_/ { print lib ": " $1 " is exported, and not ckpt_*" }

@@ -110,7 +110,7 @@ static void torture(const char *fixture, enum t_fault_kind kind, bool on)
 			break;
 		t_dir_remove(s.tmp);
 	}
-	assert_in_range(n, 100, MORE_THAN_ENOUGH - 1);
+	assert_in_range(n, 10, MORE_THAN_ENOUGH - 1);
 	print_message("%s: %ld calls\n", fixture, n - 1);
 	close_scene(&s);
 }
