@@ -76,6 +76,93 @@ struct ck_sys ck_sys = {
 	.thread = sys_thread,
 };
 
+int ck_open(const char *path, int flags, mode_t mode)
+{
+	int fd;
+
+	do
+		fd = ck_sys.open(path, flags, mode);
+	while (fd < 0 && errno == EINTR);
+	return fd;
+}
+
+int ck_close(int fd)
+{
+	const int rc = ck_sys.close(fd);
+
+	return rc && errno == EINTR ? 0 : rc;
+}
+
+DIR *ck_opendir(const char *path)
+{
+	DIR *dir;
+
+	do
+		dir = ck_sys.opendir(path);
+	while (!dir && errno == EINTR);
+	return dir;
+}
+
+int ck_statvfs(const char *path, struct statvfs *st)
+{
+	int rc;
+
+	do
+		rc = ck_sys.statvfs(path, st);
+	while (rc && errno == EINTR);
+	return rc;
+}
+
+int ck_fallocate(int fd, off_t off, off_t len)
+{
+	int rc;
+
+	do
+		rc = ck_sys.fallocate(fd, off, len);
+	while (rc && errno == EINTR);
+	return rc;
+}
+
+int ck_ftruncate(int fd, off_t len)
+{
+	int rc;
+
+	do
+		rc = ck_sys.ftruncate(fd, len);
+	while (rc && errno == EINTR);
+	return rc;
+}
+
+int ck_fsync(int fd, enum ck_synced what)
+{
+	int rc;
+
+	do
+		rc = ck_sys.fsync(fd, what);
+	while (rc && errno == EINTR);
+	return rc;
+}
+
+int ck_fdatasync(int fd, enum ck_synced what)
+{
+	int rc;
+
+	do
+		rc = ck_sys.fdatasync(fd, what);
+	while (rc && errno == EINTR);
+	return rc;
+}
+
+int ck_flock(int fd, int op)
+{
+	int rc;
+
+	do
+		rc = ck_sys.flock(fd, op);
+	while (rc && errno == EINTR);
+	return rc;
+}
+
 void *ck_realloc(void *p, size_t n)
 {
 	return ck_sys.realloc(p, n ? n : 1);

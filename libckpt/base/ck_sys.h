@@ -77,6 +77,20 @@ struct ck_sys {
 
 extern struct ck_sys ck_sys;
 
+/*
+ * Calls that a signal may interrupt: they are made again.  (What reads and writes does so where it
+ * goes on after a short one.)  An interrupted close has closed and is none, as Linux has it.
+ */
+int ck_open(const char *path, int flags, mode_t mode);
+int ck_close(int fd);
+DIR *ck_opendir(const char *path);
+int ck_statvfs(const char *path, struct statvfs *st);
+int ck_fallocate(int fd, off_t off, off_t len);
+int ck_ftruncate(int fd, off_t len);
+int ck_fsync(int fd, enum ck_synced what);
+int ck_fdatasync(int fd, enum ck_synced what);
+int ck_flock(int fd, int op);
+
 /* NULL when there is no memory; n = 0 gives a pointer that may be freed. */
 void *ck_alloc(size_t n);
 void *ck_zalloc(size_t n);

@@ -362,9 +362,9 @@ int ck_commit_tidy(const struct ck_commit *c, const struct ck_record_seen *seen,
 
 int ck_commit_lock(const struct ck_commit *c)
 {
-	const int fd = ck_sys.open(c->partial, O_RDONLY | O_DIRECTORY, 0);
+	const int fd = ck_open(c->partial, O_RDONLY | O_DIRECTORY, 0);
 
-	if (fd >= 0 && !ck_sys.flock(fd, LOCK_EX))
+	if (fd >= 0 && !ck_flock(fd, LOCK_EX))
 		return fd;
 	ck_commit_unlock(fd);
 	return -1;
@@ -373,7 +373,7 @@ int ck_commit_lock(const struct ck_commit *c)
 void ck_commit_unlock(int lock)
 {
 	if (lock >= 0)
-		ck_sys.close(lock);
+		ck_close(lock);
 }
 
 static int is_record(void *arg, const char *dir, const char *name, struct ckpt_err *err)

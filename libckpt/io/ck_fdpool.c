@@ -93,7 +93,7 @@ static void list_front(struct ck_fdpool *pool, struct ck_pooled *f)
 static void fd_close(struct ck_fdpool *pool, struct ck_pooled *f)
 {
 	list_remove(pool, f);
-	if (ck_sys.close(f->fd) && !f->close_errno)
+	if (ck_close(f->fd) && !f->close_errno)
 		f->close_errno = errno;
 	f->fd = -1;
 	pool->nopen--;
@@ -141,7 +141,7 @@ static int fd_open(struct ck_fdpool *pool, struct ck_pooled *f, struct ckpt_err 
 	while (pool->nopen >= pool->max_open && close_one(pool))
 		;
 	do {
-		fd = ck_sys.open(f->path, flags, 0666);
+		fd = ck_open(f->path, flags, 0666);
 		if (fd < 0 && errno != EMFILE)
 			return ck_fail_sys(err, errno, "open", f->path);
 	} while (fd < 0 && close_one(pool));
@@ -150,7 +150,7 @@ static int fd_open(struct ck_fdpool *pool, struct ck_pooled *f, struct ckpt_err 
 	rc = ck_sys.fstat(fd, &st) ? ck_fail_sys(err, errno, "fstat", f->path) :
 	     check_same(f, &st, err);
 	if (rc) {
-		ck_sys.close(fd);
+		ck_close(fd);
 		return rc;
 	}
 	f->fd = fd;

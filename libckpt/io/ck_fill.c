@@ -182,16 +182,16 @@ static int fill_file(const struct filling *f, uint64_t first, uint64_t n, enum c
 
 	if (rc)
 		return rc;
-	fd = ck_sys.open(path, O_RDWR | O_NOFOLLOW, 0);
+	fd = ck_open(path, O_RDWR | O_NOFOLLOW, 0);
 	if (fd < 0) {
 		rc = ck_fail_sys(err, errno, "open", path);
 		ck_free(path);
 		return rc;
 	}
 	rc = write_sums(f, path, fd, first, n, err);
-	if (!rc && sync != CKPT_SYNC_NONE && ck_sys.fdatasync(fd, CK_SYNCED_SUMS))
+	if (!rc && sync != CKPT_SYNC_NONE && ck_fdatasync(fd, CK_SYNCED_SUMS))
 		rc = ck_fail_sys(err, errno, "sync", path);
-	if (ck_sys.close(fd) && !rc)
+	if (ck_close(fd) && !rc)
 		rc = ck_fail_sys(err, errno, "close", path);
 	ck_free(path);
 	return rc;

@@ -31,7 +31,7 @@ static bool is_dots(const char *name)
 
 int ck_fs_each(const char *path, ck_fs_each_fn fn, void *arg, struct ckpt_err *err)
 {
-	DIR *dir = ck_sys.opendir(path);
+	DIR *dir = ck_opendir(path);
 	int rc = 0;
 
 	if (!dir)
@@ -176,15 +176,15 @@ static int used_below(const char *path, uint64_t *bytes_out, struct ckpt_err *er
 
 int ck_fs_sync_dir(const char *path, enum ck_synced what, struct ckpt_err *err)
 {
-	const int fd = ck_sys.open(path, O_RDONLY | O_DIRECTORY, 0);
+	const int fd = ck_open(path, O_RDONLY | O_DIRECTORY, 0);
 	int rc = 0;
 
 	if (fd < 0)
 		return ck_fail_sys(err, errno, "open", path);
 	/* Some file systems cannot sync a folder; they say EINVAL. */
-	if (ck_sys.fsync(fd, what) && errno != EINVAL)
+	if (ck_fsync(fd, what) && errno != EINVAL)
 		rc = ck_fail_sys(err, errno, "fsync", path);
-	ck_sys.close(fd);
+	ck_close(fd);
 	return rc;
 }
 
@@ -194,7 +194,7 @@ int ck_fs_need(const char *path, uint64_t bytes, const char *have, struct ckpt_e
 	uint64_t left, used = 0;
 	int rc;
 
-	if (ck_sys.statvfs(path, &st)) {
+	if (ck_statvfs(path, &st)) {
 		if (errno == ENOENT || errno == ENOTDIR)
 			return ck_fail(err, CKPT_E_NOTFOUND, path, CKPT_NO_OFFSET,
 				       "the folder in which the result should stand is not there");

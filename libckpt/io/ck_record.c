@@ -260,7 +260,7 @@ static int lock_record(struct ck_record *rec, struct ckpt_err *err)
 {
 	struct stat ours, now;
 
-	if (ck_sys.flock(rec->fd, LOCK_EX | LOCK_NB)) {
+	if (ck_flock(rec->fd, LOCK_EX | LOCK_NB)) {
 		if (errno == EWOULDBLOCK)
 			return fail_busy(rec, err);
 		if (errno != ENOSYS && errno != ENOLCK && errno != EOPNOTSUPP)
@@ -291,7 +291,7 @@ static int begin_anew(struct ck_record *rec, struct ckpt_err *err)
 	rec->nsums = 0;
 	rec->units_end = HEAD_BYTES;
 	rec->is_new = true;
-	if (ck_sys.ftruncate(rec->fd, 0))
+	if (ck_ftruncate(rec->fd, 0))
 		return ck_fail_sys(err, errno, "truncate", rec->path);
 	return 0;
 }
@@ -323,7 +323,7 @@ static int adopt(struct ck_record *rec, const struct ck_record_head *head,
 	if (rc)
 		return rc;
 	rec->tail = rec->units_end;
-	if (!rec->is_new && ck_sys.ftruncate(rec->fd, (off_t)rec->tail))
+	if (!rec->is_new && ck_ftruncate(rec->fd, (off_t)rec->tail))
 		return ck_fail_sys(err, errno, "truncate", rec->path);
 	head_pack(head, p);
 	rec->seed = head->plan.lo;
@@ -346,7 +346,7 @@ static int record_new(const char *path, int flags, struct ck_record **rec_out,
 	if (!rec->path)
 		rc = ck_fail_nomem(err, "a file name", strlen(path));
 	if (!rc) {
-		rec->fd = ck_sys.open(path, flags | O_RDWR | O_NOFOLLOW, 0666);
+		rec->fd = ck_open(path, flags | O_RDWR | O_NOFOLLOW, 0666);
 		if (rec->fd < 0)
 			rc = ck_fail_sys(err, errno, "open", path);
 	}
@@ -406,7 +406,7 @@ void ck_record_close(struct ck_record *rec)
 	if (!rec)
 		return;
 	if (rec->fd >= 0)
-		ck_sys.close(rec->fd);
+		ck_close(rec->fd);
 	pthread_mutex_destroy(&rec->lock);
 	ck_free(rec->noted);
 	ck_free(rec->sum);
@@ -464,7 +464,7 @@ int ck_record_place(struct ck_record *rec, uint64_t inode, bool sync, struct ckp
 {
 	int rc = append(rec, UNIT_PLACE, (struct ck_hash128){ .lo = inode }, err);
 
-	if (!rc && sync && ck_sys.fsync(rec->fd, CK_SYNCED_ENTRY))
+	if (!rc && sync && ck_fsync(rec->fd, CK_SYNCED_ENTRY))
 		rc = ck_fail_sys(err, errno, "sync", rec->path);
 	return rc;
 }
@@ -486,11 +486,11 @@ static int peek(struct ck_record *rec, struct ck_record_seen *seen, struct ckpt_
 {
 	int rc;
 
-	rec->fd = ck_sys.open(rec->path, O_RDONLY | O_NOFOLLOW, 0);
+	rec->fd = ck_open(rec->path, O_RDONLY | O_NOFOLLOW, 0);
 	if (rec->fd < 0)
 		return ck_fail_sys(err, errno, "open", rec->path);
 	rc = load(rec, seen, err);
-	ck_sys.close(rec->fd);
+	ck_close(rec->fd);
 	return rc;
 }
 

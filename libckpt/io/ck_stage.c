@@ -333,11 +333,11 @@ static int preallocate(struct stage_file *f, uint64_t bytes, bool plain, struct 
 
 	if (ck_sys.fstat(fd, &st))
 		return ck_fail_sys(err, errno, "fstat", f->path);
-	if ((uint64_t)st.st_size != bytes && ck_sys.ftruncate(fd, (off_t)bytes))
+	if ((uint64_t)st.st_size != bytes && ck_ftruncate(fd, (off_t)bytes))
 		return ck_fail_sys(err, errno, "set the length", f->path);
-	if (plain || !bytes || !ck_sys.fallocate(fd, 0, (off_t)bytes))
+	if (plain || !bytes || !ck_fallocate(fd, 0, (off_t)bytes))
 		return 0;
-	if (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINTR)
+	if (errno == EOPNOTSUPP || errno == ENOSYS)
 		return 0;
 	return ck_fail_sys(err, errno, "preallocate", f->path);
 }
@@ -494,8 +494,8 @@ static int sync_file(struct ck_stage *stage, struct stage_file *f, struct ckpt_e
 		rc = ck_fdpool_pin(stage->pool, &f->pooled, err);
 		if (rc)
 			return rc;
-		rc = (stage->opts.sync == CKPT_SYNC_FULL ? ck_sys.fsync : ck_sys.fdatasync)(
-			f->pooled.fd, CK_SYNCED_FILES);
+		rc = stage->opts.sync == CKPT_SYNC_FULL ? ck_fsync(f->pooled.fd, CK_SYNCED_FILES) :
+		     ck_fdatasync(f->pooled.fd, CK_SYNCED_FILES);
 		if (rc)
 			rc = ck_fail_sys(err, errno, "sync", f->path);
 		ck_fdpool_unpin(stage->pool, &f->pooled);

@@ -175,7 +175,7 @@ static int read_root(struct listing *l, const char *root, const char *sub, uint3
 
 	if (!dir)
 		return ck_fail_nomem(err, "a path", strlen(root));
-	d = ck_sys.opendir(dir);
+	d = ck_opendir(dir);
 	if (!d && sub && (errno == ENOENT || errno == ENOTDIR))
 		rc = 1;
 	else if (!d)
@@ -277,7 +277,7 @@ int ck_file_read(const char *path, uint64_t max, char **data_out, uint64_t *len_
 		return ck_fail(err, CKPT_E_LIMIT, path, CKPT_NO_OFFSET,
 			       "the file has %lld bytes, at most %" PRIu64 " are read",
 			       (long long)st.st_size, max);
-	fd = ck_sys.open(path, O_RDONLY, 0);
+	fd = ck_open(path, O_RDONLY, 0);
 	if (fd < 0)
 		return ck_fail_sys(err, errno, "open", path);
 	buf = ck_alloc((size_t)st.st_size + 1);
@@ -285,7 +285,7 @@ int ck_file_read(const char *path, uint64_t max, char **data_out, uint64_t *len_
 		rc = read_open_file(fd, path, buf, (uint64_t)st.st_size, err);
 	else
 		rc = ck_fail_nomem(err, path, (uint64_t)st.st_size + 1);
-	ck_sys.close(fd);
+	ck_close(fd);
 	if (rc) {
 		ck_free(buf);
 		return rc;
