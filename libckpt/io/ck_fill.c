@@ -156,6 +156,23 @@ static int path_of(const struct filling *f, uint64_t hash, char **path_out, stru
 	return *path_out ? 0 : ck_fail_nomem(err, "a file name", strlen(found->name));
 }
 
+static int write_at(int fd, uint64_t off, const uint8_t *p, size_t n, const char *path,
+		    struct ckpt_err *err)
+{
+	while (n) {
+		const ssize_t k = ck_sys.pwrite(fd, p, n, (off_t)off);
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k <= 0)
+			return ck_fail_sys(err, k ? errno : EIO, "write", path);
+		p += k;
+		off += (uint64_t)k;
+		n -= (size_t)k;
+	}
+	return 0;
+}
+
 static int write_sums(const struct filling *f, const char *path, int fd, uint64_t first,
 		      uint64_t n, struct ckpt_err *err)
 {
@@ -167,8 +184,8 @@ static int write_sums(const struct filling *f, const char *path, int fd, uint64_
 
 		rc = join(f, (uint32_t)f->place[i].sum, &crc, err);
 		ck_put_le32(p, crc);
-		if (!rc && ck_sys.pwrite(fd, p, sizeof(p), (off_t)f->place[i].off) != sizeof(p))
-			rc = ck_fail_sys(err, errno ? errno : EIO, "write", path);
+		if (!rc)
+			rc = write_at(fd, f->place[i].off, p, sizeof(p), path, err);
 	}
 	return rc;
 }
