@@ -453,9 +453,12 @@ static int wait_for_first(struct ck_commit *c, const char *dst, uint64_t until,
 				*err = inner;
 			return rc;
 		}
+		/* Emptied by a commit, or by parts that gave up, but for this. */
+		if (now_ms() >= until && rc == -CKPT_E_NOTFOUND)
+			ck_sys.rmdir(c->partial);
 		if (now_ms() >= until && rc == -CKPT_E_NOTFOUND && nothing_begun(c))
 			return ck_fail(err, CKPT_E_NOTFOUND, c->partial, CKPT_NO_OFFSET,
-				       "no run was begun for this destination");
+				       "no run was begun for this destination, or it has ended");
 		if (now_ms() >= until)
 			return ck_fail(err, CKPT_E_INCOMPLETE, c->partial, CKPT_NO_OFFSET,
 				       "part 1 has not ended (%s); start it with the same "
@@ -527,7 +530,7 @@ static int check_idle(void *arg, const char *dir, const char *name, struct ckpt_
 	path = ck_fs_join(dir, name);
 	rc = path ? ck_record_claim(path, &rec, &seen, &inner) :
 	     ck_fail_nomem(err, "a file name", strlen(name));
-	if (rc == -CKPT_E_BUSY && err && !err->code)
+	if ((rc == -CKPT_E_BUSY || rc == -CKPT_E_NOMEM) && err && !err->code)
 		*err = inner;
 	ck_record_close(rec);
 	ck_free(path);
