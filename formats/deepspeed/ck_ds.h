@@ -220,8 +220,10 @@ int ck_ds_note_damage(struct ds_file *file, int rc, struct ckpt_err *err);
 
 /* ds_slice.c: the contiguous tensor of a value as a run of elements; false if it is none. */
 bool ck_ds_slice_of(const struct ds_file *file, const struct ck_val *v, struct ds_slice *out);
-/* A number, or the only element of a tensor (read from the file). */
-bool ck_ds_number_of(struct ds_file *file, const struct ck_val *v, double *out);
+/* A number, or the only element of a tensor (read from the file); false in '*is_out' for another
+ * value, or one that is damaged.  CKPT_E_IO, CKPT_E_NOMEM. */
+int ck_ds_number_of(struct ds_file *file, const struct ck_val *v, bool *is_out, double *out,
+		    struct ckpt_err *err);
 
 /* ds_optim.c */
 /* Stage, world and kind of optimizer by the first shard (open). CKPT_E_LAYOUT. */

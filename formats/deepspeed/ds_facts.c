@@ -15,7 +15,7 @@
 #define TEXT_BYTES 400
 
 /* The shortest decimal that reads back as the same double. */
-static int add_double(struct ck_buf *buf, double v)
+static int add_double(struct ck_buf *buf, double v, struct ckpt_err *err)
 {
 	char text[40];
 
@@ -24,42 +24,43 @@ static int add_double(struct ck_buf *buf, double v)
 		if (strtod(text, NULL) == v)
 			break;
 	}
-	return ck_buf_adds(buf, text, NULL);
+	return ck_buf_adds(buf, text, err);
 }
 
-static bool add_text(struct ck_buf *buf, const struct ck_val *v, int depth);
+static bool add_text(struct ck_buf *buf, const struct ck_val *v, int depth, struct ckpt_err *err);
 
-static bool add_items(struct ck_buf *buf, const struct ck_val *v, int depth)
+static bool add_items(struct ck_buf *buf, const struct ck_val *v, int depth,
+		      struct ckpt_err *err)
 {
 	struct ck_val *const *item;
 	uint64_t n;
 
-	if (!ck_val_seq(v, &item, &n) || n > 16 || ck_buf_adds(buf, "[", NULL))
+	if (!ck_val_seq(v, &item, &n) || n > 16 || ck_buf_adds(buf, "[", err))
 		return false;
 	for (uint64_t i = 0; i < n; i++)
-		if ((i && ck_buf_adds(buf, ", ", NULL)) || !add_text(buf, item[i], depth - 1))
+		if ((i && ck_buf_adds(buf, ", ", err)) || !add_text(buf, item[i], depth - 1, err))
 			return false;
-	return !ck_buf_adds(buf, "]", NULL);
+	return !ck_buf_adds(buf, "]", err);
 }
 
-/* Numbers, booleans, None, strings, and short lists of them; false for anything else. */
-static bool add_text(struct ck_buf *buf, const struct ck_val *v, int depth)
+/* Numbers, booleans, None, strings, short lists of them; false for anything else, or a failure. */
+static bool add_text(struct ck_buf *buf, const struct ck_val *v, int depth, struct ckpt_err *err)
 {
 	if (!v || !depth)
 		return false;
 	switch ((enum ck_val_kind)v->kind) {
 	case CK_VAL_NONE:
-		return !ck_buf_adds(buf, "null", NULL);
+		return !ck_buf_adds(buf, "null", err);
 	case CK_VAL_BOOL:
-		return !ck_buf_adds(buf, v->u.b ? "true" : "false", NULL);
+		return !ck_buf_adds(buf, v->u.b ? "true" : "false", err);
 	case CK_VAL_INT:
-		return !ck_buf_addf(buf, NULL, "%" PRId64, v->u.i);
+		return !ck_buf_addf(buf, err, "%" PRId64, v->u.i);
 	case CK_VAL_FLOAT:
-		return !add_double(buf, v->u.f);
+		return !add_double(buf, v->u.f, err);
 	case CK_VAL_STR:
-		return ck_val_str(v) && !ck_buf_adds(buf, ck_val_str(v), NULL);
+		return ck_val_str(v) && !ck_buf_adds(buf, ck_val_str(v), err);
 	default:
-		return add_items(buf, v, depth);
+		return add_items(buf, v, depth, err);
 	}
 }
 
@@ -67,9 +68,12 @@ static int add_value(struct ds_step *ds, const char *key, const struct ck_val *v
 		     struct ckpt_err *err)
 {
 	struct ck_buf buf = CK_BUF_INIT(TEXT_BYTES);
+	struct ckpt_err inner = { 0 };
 	int rc = 0;
 
-	if (add_text(&buf, v, 3) && buf.p)
+	if (!add_text(&buf, v, 3, &inner) || !buf.p)
+		rc = inner.code == CKPT_E_NOMEM ? ck_fail_nomem(err, "a fact", TEXT_BYTES) : 0;
+	else
 		rc = ck_index_add_fact(ds->ix, err, key, "%s", buf.p);
 	ck_buf_release(&buf);
 	return rc;
@@ -115,7 +119,7 @@ static int add_steps(struct ds_step *ds, struct ckpt_err *err)
 			continue;
 		last = ds->group[i].group;
 		snprintf(key, sizeof(key), "group.%d.step", last < 0 ? (int)i : last);
-		if (add_double(&text, part[i].step))
+		if (add_double(&text, part[i].step, NULL))
 			rc = ck_fail_nomem(err, "a fact", TEXT_BYTES);
 		else
 			rc = ck_index_add_fact(ds->ix, err, key, "%s", text.p);

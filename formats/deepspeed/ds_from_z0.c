@@ -41,14 +41,43 @@ static bool is_joined(const struct ds_step *ds, const struct ds_param *p, const 
 }
 
 /* Two numbers, or two values of any other kind but a tensor. */
-static bool same_value(struct ds_step *ds, const struct ck_val *a, const struct ck_val *b)
+static int same_value(struct ds_step *ds, const struct ck_val *a, const struct ck_val *b,
+		      bool *same_out, struct ckpt_err *err)
 {
-	double x, y;
+	bool is_a = false, is_b = false;
+	double x = 0, y = 0;
+	int rc;
 
-	if (!ck_val_tensor(a) && !ck_val_tensor(b))
-		return ck_val_equal(a, b, SAME_DEPTH);
-	return ck_ds_number_of(ds->model_file, a, &x) && ck_ds_number_of(ds->model_file, b, &y) &&
-	       x == y;
+	if (!ck_val_tensor(a) && !ck_val_tensor(b)) {
+		*same_out = ck_val_equal(a, b, SAME_DEPTH);
+		return 0;
+	}
+	rc = ck_ds_number_of(ds->model_file, a, &is_a, &x, err);
+	if (!rc)
+		rc = ck_ds_number_of(ds->model_file, b, &is_b, &y, err);
+	*same_out = is_a && is_b && x == y;
+	return rc;
+}
+
+/* A value that stages 1 to 3 keep once for all parameters of a group. */
+static int check_common(struct ds_step *ds, const struct ds_param *p, const char *key,
+			const struct ck_val *theirs, const struct ck_val *v, struct ckpt_err *err)
+{
+	bool is_number = true, same = true;
+	double number;
+	int rc = 0;
+
+	if (ck_val_tensor(v))
+		rc = ck_ds_number_of(ds->model_file, v, &is_number, &number, err);
+	if (!rc && !is_number)
+		return refuse(p, key, "has not the parameter's shape, so it cannot be cut anew",
+			      err);
+	if (!rc && theirs)
+		rc = same_value(ds, theirs, v, &same, err);
+	if (!rc && !same)
+		return refuse(p, key, "differs from that of the first parameter of its group; "
+			      "stages 1 to 3 keep one for all", err);
+	return rc;
 }
 
 /* The entry of 'p' against that of the group's first parameter, which may be itself. */
@@ -57,7 +86,8 @@ static int check_entry(struct ds_step *ds, const struct ds_param *first, const s
 {
 	struct ck_val *const *mine, *const *theirs;
 	uint64_t n, m;
-	double number;
+	bool skip;
+	int rc;
 
 	if (!ck_val_pairs(p->state, &mine, &n) || !ck_val_pairs(first->state, &theirs, &m))
 		return p->state == first->state ? 0 :
@@ -74,13 +104,10 @@ static int check_entry(struct ds_step *ds, const struct ds_param *first, const s
 				      "its group only", err);
 		if (is_joined(ds, p, key))
 			continue;
-		if (ck_val_tensor(v) && !ck_ds_number_of(ds->model_file, v, &number))
-			return refuse(p, key, "has not the parameter's shape, so it cannot be cut "
-				      "anew", err);
-		if (p != first && !(fused && !strcmp(key, "step")) &&
-		    !same_value(ds, theirs[2 * i + 1], v))
-			return refuse(p, key, "differs from that of the first parameter of its "
-				      "group; stages 1 to 3 keep one for all", err);
+		skip = p == first || (fused && !strcmp(key, "step"));
+		rc = check_common(ds, p, key, skip ? NULL : theirs[2 * i + 1], v, err);
+		if (rc)
+			return rc;
 	}
 	return n == m ? 0 : refuse(p, "state", "has fewer values than its group's first", err);
 }

@@ -209,15 +209,16 @@ static void name_states(struct ds_step *ds, const struct ck_val *dict)
 	}
 }
 
-static void take_state(struct ds_step *ds, struct ds_file *file, const struct ck_val *dict,
-		       struct ds_part *part)
+static int take_state(struct ds_step *ds, struct ds_file *file, const struct ck_val *dict,
+		      struct ds_part *part, struct ckpt_err *err)
 {
 	struct ck_val *const *item;
 	uint64_t n;
+	int rc = 0;
 
 	if (!ck_val_pairs(dict, &item, &n))
-		return;
-	for (uint64_t i = 0; i < n; i++) {
+		return 0;
+	for (uint64_t i = 0; !rc && i < n; i++) {
 		const char *name = ck_val_str(item[2 * i]);
 		struct ds_slice s;
 		uint32_t k;
@@ -225,7 +226,8 @@ static void take_state(struct ds_step *ds, struct ds_file *file, const struct ck
 		if (!name)
 			continue;
 		if (!strcmp(name, "step")) {
-			part->has_step = ck_ds_number_of(file, item[2 * i + 1], &part->step);
+			rc = ck_ds_number_of(file, item[2 * i + 1], &part->has_step, &part->step,
+					     err);
 			continue;
 		}
 		if (!ck_ds_slice_of(file, item[2 * i + 1], &s))
@@ -238,6 +240,7 @@ static void take_state(struct ds_step *ds, struct ds_file *file, const struct ck
 					"there is a state %.60s, which %s lacks", name,
 					ds->optim_file->name);
 	}
+	return rc;
 }
 
 /* What every rank must say alike. */
@@ -281,20 +284,22 @@ static int take_parts(struct ds_step *ds, struct ds_file *file, const struct sta
 		      struct ckpt_err *err)
 {
 	struct ds_part *part;
+	int rc = 0;
 
 	for (uint64_t i = 0; file == ds->optim_file && i < n; i++)
 		name_states(ds, state_of(states, ds, i));
 	part = new_parts(ds, n);
 	if (!part)
 		return ck_fail_nomem(err, "partitions", n);
-	for (uint64_t i = 0; i < n; i++) {
+	for (uint64_t i = 0; !rc && i < n; i++) {
 		if (!ck_ds_slice_of(file, item[i], &part[i].master))
 			return ck_fail(err, CKPT_E_CORRUPT, file->path, CKPT_NO_OFFSET,
 				       "fp32 partition %" PRIu64 " is no contiguous tensor", i);
-		take_state(ds, file, state_of(states, ds, i), &part[i]);
+		rc = take_state(ds, file, state_of(states, ds, i), &part[i], err);
 	}
-	*out = part;
-	return 0;
+	if (!rc)
+		*out = part;
+	return rc;
 }
 
 int ck_ds_take_optim(struct ds_step *ds, struct ds_file *file, struct ds_optim *optim,

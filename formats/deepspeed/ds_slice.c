@@ -46,26 +46,27 @@ bool ck_ds_slice_of(const struct ds_file *file, const struct ck_val *v, struct d
 }
 
 /* The bytes of a slice of one element, in our order. */
-static bool read_one(struct ds_file *file, const struct ds_slice *s, uint8_t p[8])
+static int read_one(struct ds_file *file, const struct ds_slice *s, uint8_t p[8],
+		    struct ckpt_err *err)
 {
 	const struct ck_pt_storage *st = &file->pt->storage[s->storage];
 	const uint32_t es = ckpt_dtype_bits(s->dtype) / 8;
 	uint8_t *all;
-	bool inside;
+	int rc = 0;
 
 	if (es > 8)
-		return false;
+		return -CKPT_E_UNSUPPORTED;
 	if (s->flags & CKPT_EXTENT_DEFLATED) {
-		if (ck_pt_storage_bytes(file->pt, s->storage, SMALL, &all, NULL))
-			return false;
-		inside = s->off <= st->bytes && es <= st->bytes - s->off;
-		if (inside)
+		rc = ck_pt_storage_bytes(file->pt, s->storage, SMALL, &all, err);
+		if (rc)
+			return rc;
+		if (s->off <= st->bytes && es <= st->bytes - s->off)
 			memcpy(p, all + s->off, es);
+		else
+			rc = -CKPT_E_CORRUPT;
 		ck_free(all);
-		if (!inside)
-			return false;
-	} else if (ck_src_read(file->src, s->off, p, es, NULL)) {
-		return false;
+	} else {
+		rc = ck_src_read(file->src, s->off, p, es, err);
 	}
 	for (uint32_t i = 0; (s->flags & CKPT_EXTENT_SWAPPED) && i < es / 2; i++) {
 		const uint8_t t = p[i];
@@ -73,7 +74,7 @@ static bool read_one(struct ds_file *file, const struct ds_slice *s, uint8_t p[8
 		p[i] = p[es - 1 - i];
 		p[es - 1 - i] = t;
 	}
-	return true;
+	return rc;
 }
 
 /* One little-endian element as a double. */
@@ -108,16 +109,25 @@ static bool element(enum ckpt_dtype dtype, const uint8_t *p, double *out)
 	}
 }
 
-bool ck_ds_number_of(struct ds_file *file, const struct ck_val *v, double *out)
+int ck_ds_number_of(struct ds_file *file, const struct ck_val *v, bool *is_out, double *out,
+		    struct ckpt_err *err)
 {
+	struct ckpt_err inner = { 0 };
 	uint8_t p[8] = { 0 };
 	struct ds_slice s;
+	int rc;
 
-	if (ck_val_num(v, out))
-		return true;
-	if (!ck_ds_slice_of(file, v, &s) || s.numel != 1 || !read_one(file, &s, p))
-		return false;
-	return element(s.dtype, p, out);
+	*is_out = ck_val_num(v, out);
+	if (*is_out || !ck_ds_slice_of(file, v, &s) || s.numel != 1)
+		return 0;
+	rc = read_one(file, &s, p, &inner);
+	if (!rc)
+		*is_out = element(s.dtype, p, out);
+	if (!ck_err_is_system(rc))
+		return 0;
+	if (err && !err->code)
+		*err = inner;
+	return rc;
 }
 
 static int add_member(struct ds_step *ds, const struct ds_file *file, const struct ds_slice *s,

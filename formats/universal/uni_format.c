@@ -200,18 +200,20 @@ static int add_sources(struct uni *u, struct ckpt_err *err)
 }
 
 /* Of a group of names: in a file of its first parameter, at stage 3 in the torch optimizer. */
-static bool step_of(struct uni *u, uint32_t g, double *out)
+static int step_of(struct uni *u, uint32_t g, bool *is_out, double *out, struct ckpt_err *err)
 {
 	const struct ck_val *opt = ck_val_get(u->optim_root, "optimizer_state_dict");
 	const struct uni_param *p = u->ds.group[g].nparams ? u->group[g] : NULL;
 	const struct uni_file *f = p ? ck_uni_file(p, "step") : NULL;
 
-	if (f && f->has_step)
+	*is_out = f && f->has_step;
+	if (*is_out) {
 		*out = f->step;
-	return (f && f->has_step) ||
-	       ck_ds_number_of(&u->optim,
+		return 0;
+	}
+	return ck_ds_number_of(&u->optim,
 			       ck_val_get(ck_val_get_int(ck_val_get(opt, "state"), g), "step"),
-			       out);
+			       is_out, out, err);
 }
 
 /* The step of each param group. */
@@ -221,10 +223,14 @@ static int add_steps(struct uni *u, struct ckpt_err *err)
 	int rc = 0;
 
 	for (uint32_t g = 0; !rc && g < u->ds.ngroups; g++) {
+		bool is_there = false;
 		double step = 0;
 		char key[64];
 
-		if (u->ds.group[g].group == last || !step_of(u, g, &step))
+		if (u->ds.group[g].group == last)
+			continue;
+		rc = step_of(u, g, &is_there, &step, err);
+		if (rc || !is_there)
 			continue;
 		last = u->ds.group[g].group;
 		snprintf(key, sizeof(key), "group.%d.step", last < 0 ? (int)g : last);

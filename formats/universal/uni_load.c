@@ -289,7 +289,7 @@ static int load_one(void *arg, uint64_t job, uint32_t worker, struct ckpt_err *e
 
 	(void)worker;
 	if (!rc && !strcmp(f->state, "step"))
-		f->has_step = ck_ds_number_of(&f->file, f->file.pt->doc.root, &f->step);
+		rc = ck_ds_number_of(&f->file, f->file.pt->doc.root, &f->has_step, &f->step, err);
 	else if (!rc)
 		rc = take_state(f, err);
 	if (!rc && !strcmp(f->state, "step") && !f->has_step)

@@ -57,6 +57,11 @@ int ck_fail_sys(struct ckpt_err *err, int errnum, const char *call, const char *
 		       call, strerror_r(errnum, text, sizeof(text)));
 }
 
+bool ck_err_is_system(int rc)
+{
+	return rc <= -CKPT_E_IO && rc > -CKPT_E_TRUNCATED;
+}
+
 void ck_err_clear(struct ckpt_err *err)
 {
 	if (err)

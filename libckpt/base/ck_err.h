@@ -26,6 +26,12 @@ int ck_fail_nomem(struct ckpt_err *err, const char *what, uint64_t n);
  */
 int ck_fail_sys(struct ckpt_err *err, int errnum, const char *call, const char *path);
 
+/*
+ * True for a failure of the machine (no memory, a call that failed), which says nothing of the
+ * bytes: what is read may not be taken for damaged, or for lacking something.
+ */
+bool ck_err_is_system(int rc);
+
 /* Forget a failure that the caller has dealt with. */
 void ck_err_clear(struct ckpt_err *err);
 
