@@ -22,7 +22,7 @@ struct resharding {
 	const struct ckpt_reshard_opts *opts;
 	const struct ck_format *driver;
 	struct ck_plan plan;
-	struct ck_findings notes;	/* of reading again: known already */
+	struct ck_findings notes;	/* of reading again: known already, or it changed */
 	const char *dst;
 	struct ckpt_run_opts run;
 };
@@ -107,8 +107,15 @@ static int make_plan(struct resharding *r, struct ckpt_err *err)
 		.path = r->ck->path, .npaths = r->ck->npaths, .tag = r->ck->tag,
 		.threads = r->ck->threads, .limits = r->ck->limits, .pool = r->ck->pool,
 	};
-	int rc = ck_format_with_input(&in, lay_out, r, err);
+	const struct ckpt_finding *f;
+	int rc;
 
+	r->notes.as_warning = r->ck->findings.as_warning;
+	rc = ck_format_with_input(&in, lay_out, r, err);
+	/* No error was met the first time: a file has changed, or could not be read again. */
+	f = ck_findings_worst(&r->notes, CKPT_ERROR);
+	if (!rc && f)
+		rc = ck_findings_fail(f, err);
 	tell_drops(r);
 	if (!rc)
 		rc = stop_on_findings(r, err);
