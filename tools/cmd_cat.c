@@ -1,9 +1,7 @@
 /* cmd_cat.c -- `zckpt cat`: one tensor, or a slice of it, as .npy, text or raw. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli.h"
@@ -22,109 +20,53 @@ static const struct opt own[] = {
 	{ 0 },
 };
 
-/* Where the bytes go. */
-struct sink {
-	int fd;
-	const char *name;	/* for messages */
-	const char *half;	/* NULL = stdout */
-};
-
 /* ---------------------------------------------------------------- output */
 
-static int fail(struct ckpt_err *err, const char *name, int errnum)
+static int fail(struct ckpt_err *err, enum ckpt_code code, const char *where, const char *what)
 {
-	err->code = errnum == EEXIST ? CKPT_E_EXISTS : CKPT_E_IO;
+	err->code = code;
 	err->offset = CKPT_NO_OFFSET;
-	snprintf(err->where, sizeof(err->where), "%s", name);
-	snprintf(err->msg, sizeof(err->msg), "%s", strerror(errnum));
-	return -(int)err->code;
+	snprintf(err->where, sizeof(err->where), "%s", where);
+	snprintf(err->msg, sizeof(err->msg), "%s", what);
+	return -(int)code;
 }
 
 static int take(void *arg, const void *bytes, size_t n, struct ckpt_err *err)
 {
-	const struct sink *sink = arg;
 	const char *p = bytes;
 
+	(void)arg;
 	while (n) {
-		ssize_t k = write(sink->fd, p, n);
+		ssize_t k = write(STDOUT_FILENO, p, n);
 
 		if (k < 0 && errno == EINTR)
 			continue;
 		if (k < 0)
-			return fail(err, sink->name, errno);
+			return fail(err, CKPT_E_IO, "stdout", strerror(errno));
 		p += k;
 		n -= (size_t)k;
 	}
 	return 0;
 }
 
-static int sink_open(struct sink *sink, const struct args *args, struct ckpt_err *err)
+static int write_out(const struct args *args, struct ckpt *ck, uint64_t tensor,
+		     const struct ckpt_cat_opts *opts, struct ckpt_cat_info *info,
+		     struct ckpt_err *err)
 {
+	const unsigned flags = args->force ? CKPT_CONVERT_FORCE : 0;
 	struct words source = { 0 };
 	const char *why;
-	struct stat st;
 
-	sink->fd = STDOUT_FILENO;
-	sink->name = "stdout";
 	if (!args->output || !strcmp(args->output, "-"))
-		return 0;
-	sink->name = args->output;
-	if (!lstat(args->output, &st) && (!args->force || !S_ISREG(st.st_mode))) {
-		fail(err, args->output, EEXIST);
-		snprintf(err->msg, sizeof(err->msg), "%s", S_ISREG(st.st_mode) ?
-			 "the file is there already; --force replaces it" :
-			 "it is there already and is no file");
-		return -1;
-	}
+		return ckpt_cat(ck, tensor, opts, take, NULL, info, err);
 	words_add(&source, args->rest.list[0]);
 	why = args->force ? cli_precious(args->output, &source) : NULL;
 	if (why) {
-		fail(err, args->output, EEXIST);
+		fail(err, CKPT_E_EXISTS, args->output, "");
 		snprintf(err->msg, sizeof(err->msg), "%s, --force does not replace it", why);
-		return -1;
+		return -CKPT_E_EXISTS;
 	}
-	sink->half = cli_format("%s.zckpt-partial", args->output);
-	sink->fd = open(sink->half, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-	if (sink->fd < 0 && errno == EEXIST) {
-		/* left by a run that was killed; nothing else is called so */
-		unlink(sink->half);
-		sink->fd = open(sink->half, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-	}
-	if (sink->fd >= 0)
-		return 0;
-	fail(err, sink->half, errno);
-	sink->half = NULL;
-	return -1;
-}
-
-/* link() does not replace: what came to stand there meanwhile stays. */
-static int put_into_place(const struct sink *sink, int force)
-{
-	if (force)
-		return rename(sink->half, sink->name);
-	if (!link(sink->half, sink->name))
-		return unlink(sink->half);
-	if (errno == EEXIST)
-		return -1;
-	return rename(sink->half, sink->name);	/* a file system without links */
-}
-
-/* The file whole, or not at all. */
-static int sink_close(struct sink *sink, int rc, int force, struct ckpt_err *err)
-{
-	int bad = 0;
-
-	if (!sink->half)
-		return rc;
-	if (!rc && fdatasync(sink->fd) && errno != EINVAL && errno != EROFS)
-		bad = errno;
-	if (close(sink->fd) && !bad)
-		bad = errno;
-	if (!rc && !bad && put_into_place(sink, force))
-		bad = errno;
-	if (rc || bad)
-		unlink(sink->half);
-	return !rc && bad ? fail(err, sink->name, bad) : rc;
+	return ckpt_cat_file(ck, tensor, opts, args->output, flags, info, err);
 }
 
 /* ---------------------------------------------------------------- the call */
@@ -176,7 +118,6 @@ static int cat(const struct args *args, struct ckpt *ck, struct ckpt_cat_opts *o
 	struct ckpt_err err = { 0 };
 	struct progress progress;
 	struct ckpt_run_opts run;
-	struct sink sink = { 0 };
 	uint64_t tensor;
 	int rc;
 
@@ -185,13 +126,9 @@ static int cat(const struct args *args, struct ckpt *ck, struct ckpt_cat_opts *o
 		cli_say("hint: zckpt map lists the names");
 		return rc;
 	}
-	rc = sink_open(&sink, args, &err);
-	if (rc)
-		return cli_fail(NULL, ck, &err);
 	cli_run_begin(args, &progress, &run);
 	opts->run = &run;
-	rc = ckpt_cat(ck, tensor, opts, take, &sink, &info, &err);
-	rc = sink_close(&sink, rc, args->force, &err);
+	rc = write_out(args, ck, tensor, opts, &info, &err);
 	progress_end(&progress);
 	if (rc)
 		return cli_fail(NULL, ck, &err);

@@ -229,6 +229,20 @@ void ckpt_digests_free(struct ckpt_digests *digests)
 	memset(digests, 0, sizeof(*digests));
 }
 
+static int take_cat(struct ckpt_cat_opts *o, struct shared *shared,
+		    const struct ckpt_cat_opts *opts, struct ckpt_err *err)
+{
+	int rc = ck_opts_take(o, sizeof(*o), opts, "options of a stream", err);
+
+	if (!rc)
+		rc = take_shared(shared, &o->run, NULL, err);
+	if (!rc && ((unsigned)o->form > CKPT_CAT_RAW || (o->dtype && !ckpt_dtype_bits(o->dtype))))
+		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			     "form %d or type %d is not known to this version", (int)o->form,
+			     (int)o->dtype);
+	return rc;
+}
+
 int ckpt_cat(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *opts,
 	     ckpt_bytes_fn fn, void *arg, struct ckpt_cat_info *info_out, struct ckpt_err *err)
 {
@@ -239,14 +253,26 @@ int ckpt_cat(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *opts,
 	if (!ck || !fn)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "no checkpoint or nobody to take the bytes is given");
-	rc = ck_opts_take(&o, sizeof(o), opts, "options of a stream", err);
-	if (!rc)
-		rc = take_shared(&shared, &o.run, NULL, err);
-	if (!rc && ((unsigned)o.form > CKPT_CAT_RAW || (o.dtype && !ckpt_dtype_bits(o.dtype))))
-		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			     "form %d or type %d is not known to this version", (int)o.form,
-			     (int)o.dtype);
+	rc = take_cat(&o, &shared, opts, err);
 	return rc ? rc : ck_cat(ck, tensor, &o, fn, arg, info_out, err);
+}
+
+int ckpt_cat_file(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *opts,
+		  const char *dst, unsigned flags, struct ckpt_cat_info *info_out,
+		  struct ckpt_err *err)
+{
+	struct ckpt_cat_opts o;
+	struct shared shared;
+	int rc;
+
+	if (!ck || !dst || !dst[0])
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "no checkpoint or no destination is given");
+	rc = take_cat(&o, &shared, opts, err);
+	if (!rc)
+		rc = check_flags(flags, CKPT_CONVERT_FORCE, err);
+	return rc ? rc : ck_cat_file(ck, tensor, &o, dst, flags & CKPT_CONVERT_FORCE, info_out,
+				     err);
 }
 
 int ckpt_diff(struct ckpt *a, struct ckpt *b, const struct ckpt_diff_opts *opts,

@@ -36,10 +36,8 @@ enum ck_synced {
 	CK_SYNCED_KEPT,			/* files of a replaced folder, before the rest of it goes */
 	CK_SYNCED_PLACED,		/* the result's name */
 	CK_SYNCED_GONE,			/* the partial folder is no longer there */
-	CK_SYNCED_POINTER,		/* the bytes of 'latest' that is set */
-	CK_SYNCED_POINTER_NAME,
-	CK_SYNCED_MANIFEST,		/* the bytes of a manifest */
-	CK_SYNCED_MANIFEST_NAME,
+	CK_SYNCED_HALF,			/* the bytes of one small file: 'latest', a manifest */
+	CK_SYNCED_HALF_NAME,
 	CK_SYNCED_END			/* no sync; one more than there are */
 };
 

@@ -1,5 +1,5 @@
 /*
- * ckpt_cat.h -- one state of one tensor, or a slice of it, as a stream.  Part of <ckpt.h>.
+ * ckpt_cat.h -- one state of one tensor, or a slice, as a stream or a file.  Part of <ckpt.h>.
  */
 #ifndef CKPT_CAT_H
 #define CKPT_CAT_H
@@ -59,6 +59,19 @@ typedef int (*ckpt_bytes_fn)(void *arg, const void *bytes, size_t n, struct ckpt
 CKPT_API int ckpt_cat(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *opts,
 		      ckpt_bytes_fn fn, void *arg, struct ckpt_cat_info *info_out,
 		      struct ckpt_err *err);
+
+/*
+ * The same into the file 'dst', which is whole or not there: it grows in "<dst>.zckpt-partial" and
+ * is renamed when it is complete, synced as opts->run->sync says.  'flags' is 0 or
+ * CKPT_CONVERT_FORCE, which replaces a file, and nothing else.
+ * Returns what ckpt_cat() does, or the negative of
+ *	CKPT_E_EXISTS    'dst' is there
+ *	CKPT_E_NOTFOUND, CKPT_E_NOSPACE, CKPT_E_IO, CKPT_E_NOMEM
+ * and 'dst' is as it was, save after a failure to sync the folder.
+ */
+CKPT_API int ckpt_cat_file(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *opts,
+			   const char *dst, unsigned flags, struct ckpt_cat_info *info_out,
+			   struct ckpt_err *err);
 
 #ifdef __cplusplus
 }

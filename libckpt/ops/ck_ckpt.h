@@ -47,6 +47,8 @@ int ck_verify(struct ckpt *ck, const struct ckpt_verify_opts *opts, struct ckpt_
 	      struct ckpt_err *err);
 int ck_cat(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *opts, ckpt_bytes_fn fn,
 	   void *arg, struct ckpt_cat_info *info_out, struct ckpt_err *err);
+int ck_cat_file(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *opts,
+		const char *dst, bool force, struct ckpt_cat_info *info_out, struct ckpt_err *err);
 int ck_diff(struct ckpt *a, struct ckpt *b, const struct ckpt_diff_opts *opts,
 	    struct ckpt_diff_result *out, struct ckpt_err *err);
 

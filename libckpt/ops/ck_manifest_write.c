@@ -1,14 +1,11 @@
 /* ck_manifest_write.c -- see ck_manifest.h. */
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "libckpt/base/ck_buf.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_fs.h"
+#include "libckpt/io/ck_half.h"
 #include "libckpt/json/ck_json.h"
 #include "libckpt/ops/ck_manifest.h"
 
@@ -157,56 +154,18 @@ static void number_digests(struct writing *w)
 
 /* ------------------------------------------------------------------------ the file */
 
-static int write_all(int fd, const char *path, const char *p, size_t n, struct ckpt_err *err)
-{
-	while (n) {
-		const ssize_t k = ck_sys.write(fd, p, n);
-
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k <= 0)
-			return ck_fail_sys(err, k ? errno : ENOSPC, "write", path);
-		p += k;
-		n -= (size_t)k;
-	}
-	return 0;
-}
-
-static int write_file(const char *path, const struct ck_buf *buf, enum ckpt_sync sync,
-		      struct ckpt_err *err)
-{
-	const int fd = ck_sys.open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-	int rc;
-
-	if (fd < 0)
-		return ck_fail_sys(err, errno, "open", path);
-	rc = write_all(fd, path, buf->p, buf->len, err);
-	if (!rc && sync != CKPT_SYNC_NONE && ck_sys.fsync(fd, CK_SYNCED_MANIFEST))
-		rc = ck_fail_sys(err, errno, "fsync", path);
-	if (ck_sys.close(fd) && !rc)
-		rc = ck_fail_sys(err, errno, "close", path);
-	return rc;
-}
-
 /* Under another name first: what stands at 'path' is whole, old or new. */
 static int put_in_place(const char *path, const struct ck_buf *buf, enum ckpt_sync sync,
 			struct ckpt_err *err)
 {
-	char *tmp = ck_asprintf("%s.tmp", path), *dir = ck_fs_parent(path);
-	int rc;
+	struct ck_half half = { .fd = -1 };
+	int rc = ck_half_begin(&half, path, ".tmp", err);
 
-	if (!tmp || !dir)
-		rc = ck_fail_nomem(err, "a path", 0);
-	else
-		rc = write_file(tmp, buf, sync, err);
-	if (!rc && ck_sys.rename(tmp, path, 0))
-		rc = ck_fail_sys(err, errno, "rename", path);
-	if (rc && tmp)
-		ck_sys.unlink(tmp);
-	if (!rc && sync != CKPT_SYNC_NONE)
-		rc = ck_fs_sync_dir(dir, CK_SYNCED_MANIFEST_NAME, err);
-	ck_free(dir);
-	ck_free(tmp);
+	if (!rc)
+		rc = ck_half_write(&half, buf->p, buf->len, err);
+	if (!rc)
+		rc = ck_half_place(&half, true, sync, err);
+	ck_half_drop(&half);
 	return rc;
 }
 

@@ -1,11 +1,10 @@
 /* op_latest.c -- the file that names the step to resume from, replaced in one rename. */
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
+#include "libckpt/io/ck_half.h"
 #include "libckpt/ops/ck_ckpt.h"
 
 /* Loaders take white space from both ends, and join the name to the folder. */
@@ -39,63 +38,23 @@ static int check_step(const char *dir, const char *tag, struct ckpt_err *err)
 	return rc;
 }
 
-/* A new file; what a killed run left under the name goes. */
-static int create(const char *path, int *fd_out, struct ckpt_err *err)
+static int replace(const char *path, const char *tag, enum ckpt_sync sync, struct ckpt_err *err)
 {
-	const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
-	int fd = ck_sys.open(path, flags, 0666);
+	struct ck_half half = { .fd = -1 };
+	int rc = ck_half_begin(&half, path, ".zckpt-new", err);
 
-	if (fd < 0 && errno == EEXIST && !ck_sys.unlink(path))
-		fd = ck_sys.open(path, flags, 0666);
-	if (fd < 0)
-		return ck_fail_sys(err, errno, "create", path);
-	*fd_out = fd;
-	return 0;
-}
-
-static int fill(int fd, const char *path, const char *text, enum ckpt_sync sync,
-		struct ckpt_err *err)
-{
-	size_t left = strlen(text);
-
-	while (left) {
-		const ssize_t k = ck_sys.write(fd, text, left);
-
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k <= 0)
-			return ck_fail_sys(err, k ? errno : ENOSPC, "write", path);
-		text += k;
-		left -= (size_t)k;
-	}
-	if (sync != CKPT_SYNC_NONE && ck_sys.fsync(fd, CK_SYNCED_POINTER))
-		return ck_fail_sys(err, errno, "sync", path);
-	return 0;
-}
-
-static int replace(const char *dir, const char *path, const char *fresh, const char *tag,
-		   enum ckpt_sync sync, struct ckpt_err *err)
-{
-	int fd = -1, rc = create(fresh, &fd, err);
-
-	if (rc)
-		return rc;
-	rc = fill(fd, fresh, tag, sync, err);
-	if (ck_sys.close(fd) && !rc)
-		rc = ck_fail_sys(err, errno, "close", fresh);
-	if (!rc && ck_sys.rename(fresh, path, 0))
-		rc = ck_fail_sys(err, errno, "rename", path);
-	if (rc) {
-		ck_sys.unlink(fresh);
-		return rc;
-	}
-	return sync == CKPT_SYNC_NONE ? 0 : ck_fs_sync_dir(dir, CK_SYNCED_POINTER_NAME, err);
+	if (!rc)
+		rc = ck_half_write(&half, tag, strlen(tag), err);
+	if (!rc)
+		rc = ck_half_place(&half, true, sync, err);
+	ck_half_drop(&half);
+	return rc;
 }
 
 int ck_latest_set(const char *dir, const char *tag, bool universal, enum ckpt_sync sync,
 		  struct ckpt_err *err)
 {
-	char *path = NULL, *fresh = NULL;
+	char *path;
 	int rc = check_tag(tag, err);
 
 	if (!rc)
@@ -103,12 +62,7 @@ int ck_latest_set(const char *dir, const char *tag, bool universal, enum ckpt_sy
 	if (rc)
 		return rc;
 	path = ck_fs_join(dir, universal ? "latest_universal" : "latest");
-	fresh = path ? ck_asprintf("%s.zckpt-new", path) : NULL;
-	if (!fresh)
-		rc = ck_fail_nomem(err, "a path", strlen(dir));
-	if (!rc)
-		rc = replace(dir, path, fresh, tag, sync, err);
-	ck_free(fresh);
+	rc = path ? replace(path, tag, sync, err) : ck_fail_nomem(err, "a path", strlen(dir));
 	ck_free(path);
 	return rc;
 }

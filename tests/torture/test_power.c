@@ -33,7 +33,7 @@ static const struct ckpt_run_opts run_full = {
 /* In the order of enum ck_synced. */
 static const char *const sync_name[] = {
 	NULL, "files", "sums", "names", "partial", "begun", "entry", "beside", "step", "latest",
-	"kept", "placed", "gone", "pointer", "pointer's name", "manifest", "manifest's name",
+	"kept", "placed", "gone", "small file", "small file's name",
 };
 
 static struct t_verb verb[MAX_VERBS];

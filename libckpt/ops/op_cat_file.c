@@ -1,0 +1,47 @@
+/* op_cat_file.c -- `cat` into a file. */
+#include <errno.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_half.h"
+#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/ops/ck_run.h"
+
+static int check_dst(const char *dst, bool force, struct ckpt_err *err)
+{
+	struct stat st;
+
+	if (ck_sys.lstat(dst, &st))
+		return errno == ENOENT || errno == ENOTDIR ? 0 :
+		       ck_fail_sys(err, errno, "stat", dst);
+	if (!S_ISREG(st.st_mode))
+		return ck_fail(err, CKPT_E_EXISTS, dst, CKPT_NO_OFFSET,
+			       "it is there already and is no file");
+	if (!force)
+		return ck_fail(err, CKPT_E_EXISTS, dst, CKPT_NO_OFFSET,
+			       "the file is there already; --force replaces it");
+	return 0;
+}
+
+static int take(void *arg, const void *bytes, size_t n, struct ckpt_err *err)
+{
+	return ck_half_write(arg, bytes, n, err);
+}
+
+int ck_cat_file(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *opts,
+		const char *dst, bool force, struct ckpt_cat_info *info_out, struct ckpt_err *err)
+{
+	struct ck_half half = { .fd = -1 };
+	struct ckpt_run_opts run;
+	int rc = check_dst(dst, force, err);
+
+	ck_run_opts_fill(opts->run, &run);
+	if (!rc)
+		rc = ck_half_begin(&half, dst, ".zckpt-partial", err);
+	if (!rc)
+		rc = ck_cat(ck, tensor, opts, take, &half, info_out, err);
+	if (!rc)
+		rc = ck_half_place(&half, force, run.sync, err);
+	ck_half_drop(&half);
+	return rc;
+}
