@@ -1,0 +1,470 @@
+/*
+ * Every verb that writes, while calls to the system fail: once, and from then on. If this fails, a
+ * full disk, a dying one, an interrupted call or no more memory leaves a result that is neither the
+ * old one nor the new one, or a program that holds what it should have let go, or is silent.
+ *
+ * A sample with a seed, which is printed; ZCKPT_SEED=N repeats it. ZCKPT_LONG=1: every call of one
+ * thread, 200 of two. ZCKPT_TORTURE='convert z3' picks, ZCKPT_FAULT='EIO 141 on' is one failure
+ * (docs/internals/torture.md).
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tests/lib/t_dir.h"
+#include "tests/lib/t_fault.h"
+#include "tests/lib/t_tree.h"
+#include "tests/lib/t_verbs.h"
+
+#define MORE_THAN_ENOUGH 100000
+#define TWO_THREADS 200		/* failures of two threads, of a verb and layout */
+#define SAMPLE 2		/* without ZCKPT_LONG: of each kind */
+#define MOST_TOLD 6
+#define END_EVERY 5		/* how often the same command again must bring about the end */
+
+static const enum t_fault_kind kinds[] = {
+	T_FAULT_IO, T_FAULT_NOSPACE, T_FAULT_INTR, T_FAULT_SHORT, T_FAULT_FILES, T_FAULT_MEMORY,
+	T_FAULT_THREADS,
+};
+
+#define NKINDS (sizeof(kinds) / sizeof(kinds[0]))
+
+/* What there is afterwards. */
+enum state {
+	OLD,		/* what stood there, to the byte */
+	NEW,		/* the whole result */
+	PLACED,		/* the new step or folder whole and in its place; what is beside it, or
+			 * 'latest', still to come, and kept until then */
+	TORN,
+};
+
+struct row {
+	long calls;		/* that can fail so, in a run without failures */
+	long injected;		/* runs in which calls failed */
+	long state[TORN];
+	long errors, ended;	/* runs that said so; that the same command brought to their end */
+};
+
+struct test {
+	struct t_vscene s;
+	struct t_tree old, good;
+	uint32_t threads;
+	uint64_t seed;
+	struct row row[NKINDS];
+	unsigned wrong;
+};
+
+/* One run with its failure. */
+struct attempt {
+	enum t_fault_kind kind;
+	long n;
+	bool on, fired;
+	int rc;
+	const char *last;	/* call that failed */
+	struct ckpt_err err;
+	struct t_tree now;
+	enum state state;
+};
+
+static uint64_t next(uint64_t *seed)
+{
+	uint64_t z = *seed += 0x9e3779b97f4a7c15u;
+
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+	return z ^ (z >> 31);
+}
+
+/* ---------------------------------------------------------------- old, new or torn */
+
+/* What a run works in, and takes away when it ends. */
+static bool is_staging(const char *name)
+{
+	return strstr(name, ".zckpt-partial") || strstr(name, ".zckpt-new") ||
+	       t_ends_with(name, "zckpt-manifest.json.tmp");
+}
+
+static bool has_staging(const struct t_tree *tree)
+{
+	for (size_t i = 0; i < tree->n; i++)
+		if (is_staging(tree->node[i].name))
+			return true;
+	return false;
+}
+
+/* Equal but for staging. */
+static bool shows(const struct t_tree *now, const struct t_tree *want)
+{
+	size_t i = 0, k = 0;
+
+	for (;;) {
+		while (i < now->n && is_staging(now->node[i].name))
+			i++;
+		while (k < want->n && is_staging(want->node[k].name))
+			k++;
+		if (i == now->n || k == want->n)
+			return i == now->n && k == want->n;
+		if (strcmp(now->node[i].name, want->node[k].name) ||
+		    !t_tree_node_same(&now->node[i], &want->node[k]))
+			return false;
+		i++;
+		k++;
+	}
+}
+
+static bool is_pointer(const char *name)
+{
+	return t_ends_with(name, "/latest") || t_ends_with(name, "/latest_universal");
+}
+
+/* Some file of the tree has these bytes: kept, wherever it is for the moment. */
+static bool is_somewhere(const struct t_tree *tree, const struct t_tree_node *node)
+{
+	for (size_t i = 0; i < tree->n; i++)
+		if (t_tree_node_same(&tree->node[i], node))
+			return true;
+	return false;
+}
+
+/*
+ * All of the new unit is there; all else is as it was or as it will be, what is old and stays is
+ * not lost, and nothing is there that neither knows.
+ */
+static bool is_placed(const struct test *t, const struct t_tree *now)
+{
+	const char *unit = t->s.verb->unit ? t->s.verb->unit : "";
+	bool ok = true;
+
+	for (size_t i = 0; i < t->good.n; i++) {
+		const struct t_tree_node *want = &t->good.node[i];
+		const struct t_tree_node *was = t_tree_find(&t->old, want->name);
+		const struct t_tree_node *is = t_tree_find(now, want->name);
+
+		if (t_tree_node_same(was, want))
+			ok &= is ? t_tree_node_same(is, want) : is_somewhere(now, want);
+		else if (!strncmp(want->name, unit, strlen(unit)) && !is_pointer(want->name))
+			ok &= t_tree_node_same(is, want);
+		else
+			ok &= !is ? !was : t_tree_node_same(is, want) || t_tree_node_same(is, was);
+	}
+	for (size_t i = 0; i < now->n; i++)
+		ok &= is_staging(now->node[i].name) || t_tree_find(&t->old, now->node[i].name) ||
+		      t_tree_find(&t->good, now->node[i].name);
+	return ok && has_staging(now);
+}
+
+static enum state state_of(const struct test *t, const struct t_tree *now)
+{
+	if (shows(now, &t->good) && !(t->s.verb->on_partial && shows(&t->old, &t->good)))
+		return NEW;
+	if (shows(now, &t->old))
+		return OLD;
+	return is_placed(t, now) ? PLACED : TORN;
+}
+
+static void list(const char *title, const struct t_tree *tree)
+{
+	print_message("%s:\n", title);
+	for (size_t i = 0; i < tree->n; i++)
+		print_message("  %s%s %zu\n", tree->node[i].name,
+			      tree->node[i].is_dir ? "/" : "", tree->node[i].n);
+}
+
+/* Told, and gone on with: the next one may say more. */
+static void is_wrong(struct test *t, const struct attempt *a, const char *why)
+{
+	const struct t_verb *v = t->s.verb;
+
+	if (t->wrong++ < 1) {
+		list("there was", &t->old);
+		list("there is", &a->now);
+		list("there should be", &t->good);
+	}
+	if (t->wrong < MOST_TOLD)
+		print_message("WRONG: %s %s %s, %u thread(s), %s at call %ld%s (%s): %s; rc %d: "
+			      "%s: %s\n", v->verb, v->layout, v->what, t->threads,
+			      t_fault_name(a->kind), a->n, a->on ? " and all after it" : "",
+			      a->last, why, a->rc, a->err.where, a->err.msg);
+}
+
+/* ---------------------------------------------------------------- one run */
+
+static int finish(const struct test *t, struct ckpt_err *err)
+{
+	return t->s.verb->finish ? t->s.verb->finish(&t->s, err) : t->s.verb->work(&t->s, err);
+}
+
+/* All was done: the same command finds its own result in the way, a commit nothing to do. */
+static bool is_over(const struct test *t, const struct attempt *a, const struct ckpt_err *err)
+{
+	return a->state == NEW && (err->code == CKPT_E_EXISTS ||
+				   (t->s.verb->on_partial && err->code == CKPT_E_NOTFOUND));
+}
+
+/* The same command again, and the result is there, whole, and nothing else. */
+static void bring_to_end(struct test *t, struct attempt *a)
+{
+	struct ckpt_err err = { 0 };
+	const int rc = finish(t, &err);
+	bool same;
+
+	if (rc && !is_over(t, a, &err)) {
+		print_message("%s: %s\n", err.where, err.msg);
+		is_wrong(t, a, "the same command again does not bring about the end");
+	}
+	t_tree_free(&a->now);
+	t_tree_take(t->s.out, &a->now);
+	same = t_tree_same(&a->now, &t->good);
+	if (!same)
+		is_wrong(t, a, "the same command again makes something else");
+}
+
+static void check(struct test *t, const struct attempt *a, long blocks, long fds)
+{
+	const struct t_verb *v = t->s.verb;
+
+	if (blocks || fds)
+		is_wrong(t, a, t_fmt("%ld blocks and %ld descriptors are held", blocks, fds));
+	if (a->rc != -(int)a->err.code)
+		is_wrong(t, a, "the code in the error is another one");
+	if (a->rc && !a->err.msg[0])
+		is_wrong(t, a, "no sentence");
+	if (a->rc && a->err.code != CKPT_E_NOMEM && !a->err.where[0])
+		is_wrong(t, a, "the sentence names no place");
+	if (a->rc && (!a->fired || a->kind == T_FAULT_SHORT || a->kind == T_FAULT_INTR ||
+		      a->kind == T_FAULT_THREADS))
+		is_wrong(t, a, "it fails, and nothing is wrong");
+	if (a->state == TORN)
+		is_wrong(t, a, "it is torn");
+	if (!a->rc && !v->finish && (a->state != NEW || has_staging(&a->now)))
+		is_wrong(t, a, "it says it is done, and it is not");
+	if (a->rc && !a->on && a->state == OLD && !v->on_partial && has_staging(&a->now))
+		is_wrong(t, a, "it left partial output behind");
+}
+
+static void attempt(struct test *t, struct attempt *a)
+{
+	const long blocks = t_fault_blocks(), fds = t_fault_fds();
+
+	a->err = (struct ckpt_err){ 0 };
+	t_fault_arm(a->kind, a->n, a->on);
+	a->rc = t->s.verb->work(&t->s, &a->err);
+	a->fired = t_fault_fired();
+	a->last = t_fault_last();
+	t_fault_arm(T_FAULT_IO, 0, false);
+	t_tree_take(t->s.out, &a->now);
+	a->state = state_of(t, &a->now);
+	check(t, a, t_fault_blocks() - blocks, t_fault_fds() - fds);
+}
+
+/* False when nothing was left to fail. */
+static bool try(struct test *t, size_t kind, long n, bool on)
+{
+	struct attempt a = { .kind = kinds[kind], .n = n, .on = on };
+	struct row *row = &t->row[kind];
+	bool end;
+
+	attempt(t, &a);
+	row->injected += a.fired;
+	row->state[a.state] += a.fired;
+	row->errors += a.rc != 0;
+	end = a.state == PLACED || (has_staging(&a.now) && a.rc) || !(next(&t->seed) % END_EVERY);
+	/* a dead disk leaves partial output for the next run; all of it would take hours */
+	if (end && (a.state == PLACED || !on || !(next(&t->seed) % END_EVERY))) {
+		bring_to_end(t, &a);
+		row->ended++;
+	}
+	if (!t_tree_same(&a.now, &t->old))
+		t_tree_put(t->s.out, &t->old);
+	t_tree_free(&a.now);
+	return a.fired;
+}
+
+/* ---------------------------------------------------------------- all runs of a verb */
+
+/* Twice, so that what is compared with does not depend on the time of day. */
+static void run_well(struct test *t)
+{
+	struct ckpt_err err = { 0 };
+	struct t_tree again;
+
+	t_tree_take(t->s.out, &t->old);
+	for (int i = 0; i < 2; i++) {
+		if (finish(t, &err))
+			fail_msg("%s %s %s: %s: %s", t->s.verb->verb, t->s.verb->layout,
+				 t->s.verb->what, err.where, err.msg);
+		t_tree_take(t->s.out, i ? &again : &t->good);
+		t_tree_put(t->s.out, &t->old);
+	}
+	assert_true(t_tree_same(&t->good, &again));
+	assert_false(t_tree_same(&t->good, &t->old));
+	t_tree_free(&again);
+}
+
+static void count(struct test *t)
+{
+	for (size_t k = 0; k < NKINDS; k++) {
+		struct ckpt_err err = { 0 };
+
+		t_fault_arm(kinds[k], 0, false);
+		assert_int_equal(t->s.verb->work(&t->s, &err), 0);
+		t->row[k].calls = t_fault_calls();
+		t_tree_put(t->s.out, &t->old);
+	}
+}
+
+static void every_call(struct test *t)
+{
+	for (size_t k = 0; k < NKINDS; k++)
+		for (int on = 0; on < 2; on++)
+			for (long n = 1; try(t, k, n, on); n++)
+				assert_true(n < MORE_THAN_ENOUGH);
+}
+
+/* So many of each kind. */
+static void some_calls(struct test *t, unsigned each)
+{
+	for (size_t k = 0; k < NKINDS; k++)
+		for (unsigned i = 0; t->row[k].calls && i < each; i++)
+			try(t, k, 1 + (long)(next(&t->seed) % (uint64_t)t->row[k].calls), i % 2);
+}
+
+/* "EIO 141" or "EIO 141 on". */
+static void one_call(struct test *t, const char *text)
+{
+	char name[16] = "", on[8] = "";
+	long n = 0;
+
+	if (sscanf(text, "%15s %ld %7s", name, &n, on) < 2)
+		fail_msg("ZCKPT_FAULT is not like 'EIO 141' or 'EIO 141 on'");
+	for (size_t k = 0; k < NKINDS; k++)
+		if (!strcmp(name, t_fault_name(kinds[k])))
+			try(t, k, n, *on);
+}
+
+static struct row sum[NKINDS];
+
+static void say(const struct test *t)
+{
+	const struct t_verb *v = t->s.verb;
+
+	for (size_t k = 0; k < NKINDS; k++) {
+		const struct row *r = &t->row[k];
+
+		if (!r->injected)
+			continue;
+		print_message("%-10s %-5s %-30s %u %-7s %6ld %6ld %6ld %6ld %6ld %6ld %6ld\n",
+			      v->verb, v->layout, v->what, t->threads, t_fault_name(kinds[k]),
+			      r->calls, r->injected, r->errors, r->state[OLD], r->state[NEW],
+			      r->state[PLACED], r->ended);
+		sum[k].injected += r->injected;
+		sum[k].errors += r->errors;
+		sum[k].ended += r->ended;
+		for (int i = 0; i < TORN; i++)
+			sum[k].state[i] += r->state[i];
+	}
+}
+
+static bool goes_on_long(void)
+{
+	const char *text = getenv("ZCKPT_LONG");
+
+	return text && *text && strcmp(text, "0");
+}
+
+static unsigned torture(const struct t_verb *verb, uint32_t threads, uint64_t seed)
+{
+	struct test t = { .threads = threads, .seed = seed };
+	const char *one = getenv("ZCKPT_FAULT");
+
+	t_vscene_open(&t.s, verb);
+	run_well(&t);
+	t.s.threads = threads;
+	t_fault_install();
+	count(&t);
+	if (one)
+		one_call(&t, one);
+	else if (!goes_on_long())
+		some_calls(&t, threads == 1 ? SAMPLE : 1);
+	else if (threads == 1)
+		every_call(&t);
+	else
+		some_calls(&t, TWO_THREADS / (NKINDS - 1) + 1);
+	t_fault_remove();
+	say(&t);
+	t_tree_free(&t.old);
+	t_tree_free(&t.good);
+	t_vscene_close(&t.s);
+	return t.wrong;
+}
+
+static uint64_t seed_of_all(void)
+{
+	static uint64_t seed;
+	const char *text = getenv("ZCKPT_SEED");
+
+	if (!seed) {
+		seed = text && *text ? strtoull(text, NULL, 0) : (uint64_t)time(NULL);
+		print_message("ZCKPT_SEED=%llu\n", (unsigned long long)seed);
+	}
+	return seed;
+}
+
+static void all_verbs(uint32_t threads)
+{
+	const char *word = getenv("ZCKPT_TORTURE");
+	unsigned n = 0, wrong = 0;
+
+	seed_of_all();
+	print_message("%-10s %-5s %-30s T %-7s %6s %6s %6s %6s %6s %6s %6s\n", "verb", "layout",
+		      "what", "kind", "calls", "failed", "errors", "old", "new", "placed", "ended");
+	for (unsigned i = 0; i < t_nverbs; i++) {
+		const struct t_verb *v = &t_verbs[i];
+		char *name = t_fmt("%s %s %s", v->verb, v->layout, v->what);
+
+		if (!word || strstr(name, word)) {
+			wrong += torture(v, threads, seed_of_all() + i);
+			n++;
+		}
+		free(name);
+	}
+	assert_true(n > 0);
+	assert_int_equal(wrong, 0);
+}
+
+static void one_thread(void **state)
+{
+	(void)state;
+	all_verbs(1);
+}
+
+static void two_threads(void **state)
+{
+	(void)state;
+	all_verbs(2);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(one_thread),
+		cmocka_unit_test(two_threads),
+	};
+	int status;
+
+	t_dir_in_memory();
+	status = cmocka_run_group_tests(tests, NULL, NULL);
+	for (size_t k = 0; k < NKINDS; k++)
+		print_message("%-7s %8ld runs with failures: %ld said so, %ld old, %ld new, "
+			      "%ld placed; %ld brought to their end\n", t_fault_name(kinds[k]),
+			      sum[k].injected, sum[k].errors, sum[k].state[OLD], sum[k].state[NEW],
+			      sum[k].state[PLACED], sum[k].ended);
+	return status;
+}
