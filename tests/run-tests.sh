@@ -8,7 +8,7 @@
 # the reason, anything else = failed), a shell script with the same meaning, or
 # a case of the command line (tests/cli/COMMAND/CASE.sh, run by tests/cli/run.sh).
 # What cmocka counts inside a program is what is counted here.  A test that runs
-# longer than SECONDS (default 300, $TEST_TIMEOUT) is stopped and has failed.
+# longer than SECONDS (default 300, with ZCKPT_LONG=1 3 hours, $TEST_TIMEOUT) is stopped and has failed.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 export LC_ALL=C
@@ -70,7 +70,11 @@ if [ "${1-}" = --one ]; then
 fi
 
 jobs=$(getconf _NPROCESSORS_ONLN 2> /dev/null || echo 1)
-TEST_TIMEOUT=${TEST_TIMEOUT:-300}
+if [ "${ZCKPT_LONG:-0}" = 0 ]; then
+	TEST_TIMEOUT=${TEST_TIMEOUT:-300}
+else
+	TEST_TIMEOUT=${TEST_TIMEOUT:-10800}
+fi
 while getopts j:t: opt; do
 	case $opt in
 	j) jobs=$OPTARG ;;
