@@ -16,6 +16,7 @@
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/json/ck_json.h"
 #include "libckpt/json/ck_json_cjson.h"
+#include "tests/lib/t_fault.h"
 
 static struct ckpt_limits limits;
 
@@ -265,6 +266,31 @@ static void a_cjson_tree_exists_only_behind_the_front(void **state)
 	assert_null(tree);
 }
 
+/* cJSON allocates through the table here: no byte of a tree that was given up is left. */
+static void a_tree_without_memory_is_no_tree_and_leaves_nothing(void **state)
+{
+	static const char text[] = "{\"a\":[1,{\"b\":\"c\"},null],\"d\":{\"e\":2.5}}";
+	long n = 0, failed = 0;
+
+	(void)state;
+	t_fault_install();
+	for (bool fired = true; fired && n < 1000; failed += fired) {
+		struct ckpt_err err = { 0 };
+		cJSON *tree = NULL;
+		int rc;
+
+		t_fault_arm(T_FAULT_MEMORY, ++n, false);
+		rc = ck_json_cjson(text, sizeof(text) - 1, &limits, "x", &tree, &err);
+		fired = t_fault_fired();
+		assert_int_equal(rc, fired ? -CKPT_E_NOMEM : 0);
+		assert_true(fired ? err.msg[0] && !tree : !!tree);
+		cJSON_Delete(tree);
+		assert_int_equal(t_fault_blocks(), 0);
+	}
+	t_fault_remove();
+	assert_in_range(failed, 12, 999);	/* nine values, three names at least */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -277,6 +303,7 @@ int main(void)
 		cmocka_unit_test(integers_are_exact_or_refused),
 		cmocka_unit_test(hjson_takes_what_deepspeed_configs_have),
 		cmocka_unit_test(a_cjson_tree_exists_only_behind_the_front),
+		cmocka_unit_test(a_tree_without_memory_is_no_tree_and_leaves_nothing),
 	};
 
 	ck_limits_fill(NULL, &limits);
