@@ -349,27 +349,76 @@ static void one_call(struct test *t, const char *text)
 			try(t, k, n, *on);
 }
 
-static struct row sum[NKINDS];
+/* ---------------------------------------------------------------- the table */
+
+/* Of a verb, over all layouts. */
+static struct total {
+	const char *verb;
+	struct row row[NKINDS];
+} totals[16];
+
+static FILE *table;	/* of a long run: the lines also go there */
+
+static void tell(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+static void tell(const char *fmt, ...)
+{
+	char line[256];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	print_message("%s\n", line);
+	if (table)
+		fprintf(table, "%s\n", line);
+}
+
+static void add_up(const char *verb, size_t k, const struct row *r)
+{
+	struct total *sum = totals;
+
+	while (sum->verb && strcmp(sum->verb, verb))
+		sum++;
+	sum->verb = verb;
+	sum->row[k].calls += r->calls;
+	sum->row[k].injected += r->injected;
+	sum->row[k].errors += r->errors;
+	sum->row[k].ended += r->ended;
+	for (int i = 0; i < TORN; i++)
+		sum->row[k].state[i] += r->state[i];
+}
+
+static void tell_row(const char *verb, const char *layout, const char *what, const char *threads,
+		     size_t k, const struct row *r)
+{
+	if (r->injected)
+		tell("%-10s %-4s %-30s %1s %-6s %7ld %7ld %7ld %7ld %7ld %6ld %6ld", verb, layout,
+		     what, threads, t_fault_name(kinds[k]), r->calls, r->injected, r->errors,
+		     r->state[OLD], r->state[NEW], r->state[PLACED], r->ended);
+}
+
+static void tell_head(void)
+{
+	tell("%-10s %-4s %-30s T %-6s %7s %7s %7s %7s %7s %6s %6s", "verb", "", "", "kind", "calls",
+	     "runs", "errors", "old", "new", "placed", "ended");
+}
 
 static void say(const struct test *t)
 {
 	const struct t_verb *v = t->s.verb;
 
 	for (size_t k = 0; k < NKINDS; k++) {
-		const struct row *r = &t->row[k];
-
-		if (!r->injected)
-			continue;
-		print_message("%-10s %-5s %-30s %u %-7s %6ld %6ld %6ld %6ld %6ld %6ld %6ld\n",
-			      v->verb, v->layout, v->what, t->threads, t_fault_name(kinds[k]),
-			      r->calls, r->injected, r->errors, r->state[OLD], r->state[NEW],
-			      r->state[PLACED], r->ended);
-		sum[k].injected += r->injected;
-		sum[k].errors += r->errors;
-		sum[k].ended += r->ended;
-		for (int i = 0; i < TORN; i++)
-			sum[k].state[i] += r->state[i];
+		tell_row(v->verb, v->layout, v->what, t->threads == 1 ? "1" : "2", k, &t->row[k]);
+		add_up(v->verb, k, &t->row[k]);
 	}
+}
+
+static void say_totals(void)
+{
+	for (const struct total *sum = totals; sum->verb; sum++)
+		for (size_t k = 0; k < NKINDS; k++)
+			tell_row(sum->verb, "", "in all", "", k, &sum->row[k]);
 }
 
 static bool goes_on_long(void)
@@ -423,8 +472,7 @@ static void all_verbs(uint32_t threads)
 	unsigned n = 0, wrong = 0;
 
 	seed_of_all();
-	print_message("%-10s %-5s %-30s T %-7s %6s %6s %6s %6s %6s %6s %6s\n", "verb", "layout",
-		      "what", "kind", "calls", "failed", "errors", "old", "new", "placed", "ended");
+	tell_head();
 	for (unsigned i = 0; i < t_nverbs; i++) {
 		const struct t_verb *v = &t_verbs[i];
 		char *name = t_fmt("%s %s %s", v->verb, v->layout, v->what);
@@ -451,6 +499,18 @@ static void two_threads(void **state)
 	all_verbs(2);
 }
 
+/* A long run leaves its table beside the objects. */
+static void open_table(void)
+{
+	const char *build = getenv("ZCKPT_BUILD");
+	char *path = goes_on_long() && build && *build ? t_fmt("%s/torture.txt", build) : NULL;
+
+	table = path ? fopen(path, "w") : NULL;
+	if (table)
+		print_message("the table goes to %s as well\n", path);
+	free(path);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -460,11 +520,10 @@ int main(void)
 	int status;
 
 	t_dir_in_memory();
+	open_table();
 	status = cmocka_run_group_tests(tests, NULL, NULL);
-	for (size_t k = 0; k < NKINDS; k++)
-		print_message("%-7s %8ld runs with failures: %ld said so, %ld old, %ld new, "
-			      "%ld placed; %ld brought to their end\n", t_fault_name(kinds[k]),
-			      sum[k].injected, sum[k].errors, sum[k].state[OLD], sum[k].state[NEW],
-			      sum[k].state[PLACED], sum[k].ended);
+	say_totals();
+	if (table)
+		fclose(table);
 	return status;
 }
