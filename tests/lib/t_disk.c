@@ -227,7 +227,7 @@ void t_image_sweep(struct t_image *im)
 
 /* ---- trees ---- */
 
-static void list_below(struct t_tree *tree, const struct t_image *im, uint32_t dir,
+static void list_below(struct t_disk_tree *tree, const struct t_image *im, uint32_t dir,
 		       const char *path)
 {
 	bool empty = true;
@@ -264,23 +264,23 @@ static int entry_order(const void *a, const void *b)
 	return strcmp(x->path, y->path);
 }
 
-void t_tree_list(struct t_tree *tree, const struct t_image *im)
+void t_disk_tree_list(struct t_disk_tree *tree, const struct t_image *im)
 {
-	*tree = (struct t_tree){ NULL, 0 };
+	*tree = (struct t_disk_tree){ NULL, 0 };
 	list_below(tree, im, 0, "");
 	if (tree->n)
 		qsort(tree->entry, tree->n, sizeof(*tree->entry), entry_order);
 }
 
-void t_tree_free(struct t_tree *tree)
+void t_disk_tree_free(struct t_disk_tree *tree)
 {
 	for (size_t i = 0; i < tree->n; i++)
 		free(tree->entry[i].path);
 	free(tree->entry);
-	*tree = (struct t_tree){ NULL, 0 };
+	*tree = (struct t_disk_tree){ NULL, 0 };
 }
 
-const struct t_entry *t_tree_find(const struct t_tree *tree, const char *path)
+const struct t_entry *t_disk_tree_find(const struct t_disk_tree *tree, const char *path)
 {
 	const struct t_entry key = { .path = (char *)(uintptr_t)path };
 

@@ -38,14 +38,14 @@ struct t_entry {
 };
 
 /* Sorted by path. */
-struct t_tree {
+struct t_disk_tree {
 	struct t_entry *entry;
 	size_t n;
 };
 
-void t_tree_list(struct t_tree *tree, const struct t_image *im);
-void t_tree_free(struct t_tree *tree);
-const struct t_entry *t_tree_find(const struct t_tree *tree, const char *path);
+void t_disk_tree_list(struct t_disk_tree *tree, const struct t_image *im);
+void t_disk_tree_free(struct t_disk_tree *tree);
+const struct t_entry *t_disk_tree_find(const struct t_disk_tree *tree, const char *path);
 /* Equal for disks that cannot be told apart: names, bytes, numbers of inodes. */
 uint64_t t_image_hash(const struct t_image *im);
 

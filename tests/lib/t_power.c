@@ -15,7 +15,7 @@ enum side { SAME = 0, OLD = 1, NEW = 2, BOTH = 3 };
 struct cutting {
 	const struct t_verb *v;
 	struct t_power *p;
-	struct t_tree before, after;
+	struct t_disk_tree before, after;
 	char root[2][33];	/* digests of dst before and after, "" = cannot be opened */
 	uint64_t *seen;		/* hashes of states, a table */
 	size_t nseen, room;
@@ -107,11 +107,12 @@ static unsigned *side_of(const struct cutting *c, struct sides *s, const char *p
 	return in ? &s->as_one : &s->beside;
 }
 
-static bool look_at(struct cutting *c, const char *path, const struct t_tree *now,
+static bool look_at(struct cutting *c, const char *path, const struct t_disk_tree *now,
 		    struct sides *s)
 {
-	const struct t_entry *b = t_tree_find(&c->before, path), *a = t_tree_find(&c->after, path);
-	const struct t_entry *n = t_tree_find(now, path);
+	const struct t_entry *b = t_disk_tree_find(&c->before, path);
+	const struct t_entry *a = t_disk_tree_find(&c->after, path);
+	const struct t_entry *n = t_disk_tree_find(now, path);
 	const bool in = is_below(path, c->v->dst);
 
 	if (is_partial(c->v, path) || (is_temporary(path) && !a))
@@ -143,17 +144,17 @@ static bool look_at(struct cutting *c, const char *path, const struct t_tree *no
 static bool judge(struct cutting *c, const struct t_image *im, enum side *side_out,
 		  bool *gone_out)
 {
-	const struct t_tree *trees[] = { &c->before, &c->after, NULL };
+	const struct t_disk_tree *trees[] = { &c->before, &c->after, NULL };
 	struct sides s = { SAME, SAME, SAME, false };
-	struct t_tree now;
+	struct t_disk_tree now;
 	bool ok = true;
 
-	t_tree_list(&now, im);
+	t_disk_tree_list(&now, im);
 	trees[2] = &now;
 	for (size_t k = 0; k < 3; k++)
 		for (size_t i = 0; ok && i < trees[k]->n; i++)
 			ok = look_at(c, trees[k]->entry[i].path, &now, &s);
-	t_tree_free(&now);
+	t_disk_tree_free(&now);
 	if (ok && s.as_one == BOTH && !c->v->plain)
 		ok = wrong(c, "%s is half old, half new", c->v->step ? c->v->step : c->v->dst);
 	if (ok && s.latest == NEW && ((s.as_one | s.beside) & OLD))
@@ -166,12 +167,12 @@ static bool judge(struct cutting *c, const struct t_image *im, enum side *side_o
 /* Everything is as after the verb; with LEFT a partial folder may be there. */
 static bool is_done(struct cutting *c, const struct t_image *im, bool left, const char *when)
 {
-	struct t_tree now;
+	struct t_disk_tree now;
 	bool ok = true;
 
-	t_tree_list(&now, im);
+	t_disk_tree_list(&now, im);
 	for (size_t i = 0; ok && i < c->after.n; i++) {
-		const struct t_entry *n = t_tree_find(&now, c->after.entry[i].path);
+		const struct t_entry *n = t_disk_tree_find(&now, c->after.entry[i].path);
 
 		if (!same(n, &c->after.entry[i]))
 			ok = wrong(c, "%s %s is %s", when, c->after.entry[i].path,
@@ -180,11 +181,11 @@ static bool is_done(struct cutting *c, const struct t_image *im, bool left, cons
 	for (size_t i = 0; ok && i < now.n; i++) {
 		const char *path = now.entry[i].path;
 
-		if (!t_tree_find(&c->after, path) &&
+		if (!t_disk_tree_find(&c->after, path) &&
 		    !(left && (is_partial(c->v, path) || is_temporary(path))))
 			ok = wrong(c, "%s %s is there", when, path);
 	}
-	t_tree_free(&now);
+	t_disk_tree_free(&now);
 	return ok;
 }
 
@@ -425,8 +426,8 @@ void t_power_cut(const struct t_verb *v, struct t_power *p)
 		t_die("%s: %zu descriptors are left open", v->name, t_disk_open());
 	after = t_disk_image();
 	log = t_disk_log();
-	t_tree_list(&c.before, v->before);
-	t_tree_list(&c.after, after);
+	t_disk_tree_list(&c.before, v->before);
+	t_disk_tree_list(&c.after, after);
 	t_disk_load(after);
 	digest_of(v, c.root[1], &err);
 	if (!c.root[1][0] && !v->only_gone)
@@ -434,8 +435,8 @@ void t_power_cut(const struct t_verb *v, struct t_power *p)
 	cut_log(&c, log);
 	t_log_free(log);
 	t_image_free(after);
-	t_tree_free(&c.before);
-	t_tree_free(&c.after);
+	t_disk_tree_free(&c.before);
+	t_disk_tree_free(&c.after);
 	free(c.seen);
 	t_disk_plain_renames(false);
 }
