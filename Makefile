@@ -215,6 +215,7 @@ fuzz-here: fuzzer
 ## check-tree: layers, names, line lengths, headers that compile alone, exported symbols
 check-tree: lib
 	@ok=1; tests/lint/check-layers.sh || ok=0; tests/lint/check-findings.sh || ok=0; \
+	tests/lint/check-limits.sh || ok=0; \
 	CC='$(CC)' CPPFLAGS='$(ALL_CPPFLAGS)' tests/lint/check-names.sh $(B)/libckpt.a $(B)/$(SO) || ok=0; \
 	test $$ok = 1 || { echo 'check-tree: the tree is not in order, see above'; exit 1; }; \
 	echo 'check-tree: layers, names, lengths, headers and exported symbols are in order'

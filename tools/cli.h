@@ -37,6 +37,7 @@ struct args {
 	const char *tag;
 	struct words as_warning;
 	uint64_t threads;
+	struct ckpt_limits limits;
 	/* which tensors */
 	struct words include, exclude, state, only;
 	/* how the program talks */
@@ -84,10 +85,15 @@ enum opt_kind {
 	OPT_COMMAS,	/* struct words: the same, each cut at commas */
 	OPT_COUNT,	/* uint64_t: an integer, below 2^31 */
 	OPT_SIZE,	/* uint64_t: bytes with a unit, not 0 */
+	OPT_LIMIT,	/* struct ckpt_limits: a field of it, NAME=N */
 	OPT_CHOICE,	/* int: index of the word among the choices in 'value' */
 };
 
 #define ARGS_UNSET UINT64_MAX	/* a number that was not given */
+/* A line of a table: of all commands that read checkpoints. */
+#define OPT_LIMITS                                                        \
+	{ "limit", 0, OPT_LIMIT, offsetof(struct args, limits), "NAME=N", \
+	  "move a bound on what files may ask for", 0 }
 #define OPT_NEGATABLE 1u
 #define OPT_HIDDEN 2u	/* accepted, not in the help */
 
@@ -239,6 +245,8 @@ const volatile int *signals_catch(void);
 /* If one of them came, dies of it. */
 void signals_die(void);
 
+/* What the options say about opening. */
+void cli_open_opts(const struct args *args, struct ckpt_open_opts *opts_out);
 /* Opens the sources; 0, or the exit status after cli_fail(), with --json for 'verb'. */
 int cli_open(const struct args *args, const char *verb, const struct words *paths,
 	     struct ckpt **ck_out, struct ckpt_err *err);

@@ -21,6 +21,7 @@ const struct opt opts_source[] = {
 	{ "as-warning", 0, OPT_COMMAS, AT(as_warning), "ID",
 	  "count findings of that name as warnings", 0 },
 	{ "threads", 0, OPT_COUNT, AT(threads), "N", "threads (default: CPUs, within a limit)", 0 },
+	OPT_LIMITS,
 	{ 0 },
 };
 
@@ -293,6 +294,48 @@ static int commas_add(struct words *words, const char *value)
 	}
 }
 
+/* Which limit 'name' is, with '-' and '_' the same; else the names it could have been. */
+static int limit_find(const char *name, struct ckpt_limit_info *out, struct words *names)
+{
+	for (uint32_t i = 0; !ckpt_limit_get(i, out, NULL); i++) {
+		size_t k = 0;
+
+		while (name[k] && fold(name[k]) == fold(out->name[k]))
+			k++;
+		if (!name[k] && !out->name[k])
+			return 1;
+		words_add(names, out->name);
+	}
+	return 0;
+}
+
+static int limit_set(const struct command *cmd, const char *value, struct ckpt_limits *limits)
+{
+	const size_t n = strcspn(value, "=");
+	char *name = cli_format("%.*s", (int)(n > 200 ? 200 : n), value);
+	struct ckpt_limit_info info;
+	struct ckpt_err err = { 0 };
+	struct words names = { 0 };
+	uint64_t bound;
+	const char *near;
+
+	if (!value[n])
+		return cli_wrong(cmd, "--limit: %s is not NAME=N", out_name(value));
+	if (!limit_find(name, &info, &names)) {
+		near = opt_nearest(name, names.list);
+		return cli_wrong(cmd, "--limit: there is no limit %s%s%s (docs/limits.md has all)",
+				 out_name(name), near ? "; did you mean " : "", near ? near : "");
+	}
+	value += n + 1;
+	if (opt_size_parse(value, &bound) ||
+	    (!info.is_bytes && value[strspn(value, "0123456789")]))
+		return cli_wrong(cmd, "--limit %s: %s is not a %s", info.name, out_name(value),
+				 info.is_bytes ? "size; sizes are 5GB, 512MiB, 1.5TB" : "number");
+	if (ckpt_limits_set(limits, info.name, bound, &err))
+		return cli_wrong(cmd, "--limit: %s", err.msg);
+	return 0;
+}
+
 static int value_set(const struct command *cmd, const struct opt *opt, const char *value,
 		     struct args *args)
 {
@@ -320,6 +363,8 @@ static int value_set(const struct command *cmd, const struct opt *opt, const cha
 			return 0;
 		return cli_wrong(cmd, "--%s: %s is not a size; sizes are 5GB, 512MiB, 1.5TB",
 				 opt->name, out_name(value));
+	case OPT_LIMIT:
+		return limit_set(cmd, value, (struct ckpt_limits *)(void *)field);
 	case OPT_CHOICE:
 		chosen = choice_parse(opt->value, value);
 		if (chosen < 0)

@@ -35,18 +35,25 @@ const char *cli_lone_shard(const char *path)
 			  out_word(folder_of(path)));
 }
 
+void cli_open_opts(const struct args *args, struct ckpt_open_opts *opts_out)
+{
+	*opts_out = (struct ckpt_open_opts){
+		.size = sizeof(*opts_out),
+		.tag = args->tag,
+		.threads = (uint32_t)args->threads,
+		.limits = args->limits.size ? &args->limits : NULL,
+		.as_warning = args->as_warning.list,
+	};
+}
+
 int cli_open(const struct args *args, const char *verb, const struct words *paths,
 	     struct ckpt **ck_out, struct ckpt_err *err)
 {
-	struct ckpt_open_opts opts = {
-		.size = sizeof(opts),
-		.tag = args->tag,
-		.threads = (uint32_t)args->threads,
-		.as_warning = args->as_warning.list,
-	};
 	const char *lone = cli_lone_shard(paths->list[0]);
+	struct ckpt_open_opts opts;
 	int status = 0;
 
+	cli_open_opts(args, &opts);
 	if (ckpt_open(paths->list, paths->n, &opts, ck_out, err))
 		status = cli_fail(args->json ? verb : NULL, NULL, err);
 	/* inspect ends with it */
@@ -228,7 +235,8 @@ const char *cli_precious(const char *dst, const struct words *sources)
 	if (!S_ISDIR(st.st_mode))
 		return NULL;
 	if (ckpt_open(&dst, 1, &opts, &ck, &err)) {
-		precious = err.code == CKPT_E_INCOMPLETE || err.code == CKPT_E_LAYOUT;
+		precious = err.code == CKPT_E_INCOMPLETE || err.code == CKPT_E_LAYOUT ||
+			   err.code == CKPT_E_LIMIT;
 	} else {
 		ckpt_info_get(ck, &info);
 		precious = !strcmp(info.format, "deepspeed");

@@ -21,6 +21,7 @@ const struct opt opts_steps[] = {
 	{ "as-warning", 0, OPT_COMMAS, AT(as_warning), "ID",
 	  "count findings of that name as warnings", 0 },
 	{ "threads", 0, OPT_COUNT, AT(threads), "N", "threads (default: CPUs, within a limit)", 0 },
+	OPT_LIMITS,
 	{ 0 },
 };
 
@@ -397,17 +398,15 @@ static void take(struct step *step, struct ckpt *ck)
 
 void step_look(const struct args *args, struct step *step)
 {
-	struct ckpt_open_opts opts = {
-		.size = sizeof(opts),
-		.threads = (uint32_t)args->threads,
-		.as_warning = args->as_warning.list,
-	};
+	struct ckpt_open_opts opts;
 	const char *path = step->path;
 	struct ckpt_err err = { 0 };
 	struct ckpt *ck = NULL;
 
 	if (step->looked)
 		return;
+	cli_open_opts(args, &opts);
+	opts.tag = NULL;	/* the path is that of a step */
 	step->looked = 1;
 	step->stage = -1;
 	if (step->unfinished) {

@@ -289,7 +289,8 @@ static int run(struct args *args, int argc, char **argv)
 	(void)argv;
 	if (!args->rest.n)
 		return cli_wrong(&cmd_audit, "audit needs a file or folder");
-	if (ckpt_audit(args->rest.list, args->rest.n, NULL, &audit.list, &err))
+	if (ckpt_audit(args->rest.list, args->rest.n, args->limits.size ? &args->limits : NULL,
+		       &audit.list, &err))
 		return cli_fail(args->json ? "audit" : NULL, NULL, &err);
 	collect(&audit);
 	if (args->json)
@@ -309,7 +310,8 @@ static int run(struct args *args, int argc, char **argv)
 	return status;
 }
 
-static const struct opt none[] = {
+static const struct opt own[] = {
+	OPT_LIMITS,
 	{ 0 },
 };
 
@@ -323,5 +325,5 @@ const struct command cmd_audit = {
 		 "builds values; refused, which no checkpoint needs; opaque, everything else. And "
 		 "what torch.load(weights_only=True) would say. Executes nothing.",
 	.notes = "Exit 1 if a refused name is called, 3 if a pickle cannot be read to its end.",
-	.tables = { none, opts_talk, NULL },
+	.tables = { own, opts_talk, NULL },
 };

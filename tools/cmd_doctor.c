@@ -331,14 +331,12 @@ static char *say_what(const struct ckpt_info *info)
 /* 0, or 1 if it cannot be opened. */
 static int look_inside(struct doctor *d, char **next_out)
 {
-	struct ckpt_open_opts opts = {
-		.size = sizeof(opts), .tag = d->args->tag,
-		.threads = (uint32_t)d->args->threads, .as_warning = d->args->as_warning.list,
-	};
+	struct ckpt_open_opts opts;
 	struct ckpt_err err = { 0 };
 	struct ckpt *ck = NULL;
 	struct ckpt_info info;
 
+	cli_open_opts(d->args, &opts);
 	if (ckpt_open(&d->path, 1, &opts, &ck, &err)) {
 		if (err.code != CKPT_E_FORMAT || !look_around(d))
 			note_failure(d, &err);

@@ -234,13 +234,11 @@ static int look(struct answer *a)
 static int open_it(struct answer *a, struct ckpt_err *err)
 {
 	const struct args *args = a->args;
-	struct ckpt_open_opts opts = {
-		.size = sizeof(opts), .tag = args->tag, .threads = (uint32_t)args->threads,
-		.as_warning = args->as_warning.list,
-	};
 	const char *lone = cli_lone_shard(args->rest.list[0]);
+	struct ckpt_open_opts opts;
 	int status = 0;
 
+	cli_open_opts(args, &opts);
 	if (ckpt_open(args->rest.list, args->rest.n, &opts, &a->ck, err)) {
 		a->ck = NULL;
 		if (!ckpt_verify_open_finding(err, &a->lone))

@@ -271,12 +271,7 @@ static int ds_index(const struct ck_input *in, struct ck_index *ix, struct ck_fi
 	rc = ck_ds_begin(&ds, err);
 	if (!rc)
 		rc = ck_ds_build(&ds, err);
-	if (rc == -CKPT_E_NOMEM && ds.arena.limited) {
-		ck_err_clear(err);
-		rc = ck_fail(err, CKPT_E_LIMIT, in->path[0], CKPT_NO_OFFSET,
-			     "reading this step takes more than the %" PRIu64 " bytes of memory "
-			     "that are allowed", in->limits.memory_bytes);
-	}
+	rc = ck_arena_why(&ds.arena, rc, in->path[0], err);
 	ck_ds_end(&ds);
 	return rc;
 }

@@ -206,6 +206,7 @@ int ck_ds_shard(const struct ck_index *ix, const struct ck_shard_want *want,
 	rc = make_step(&ds, ix, want, err);
 	if (!rc)
 		rc = ck_wr_step(&ds, ix, &want->step, want->step.tag, plan, err);
+	rc = ck_arena_why(&ds.arena, rc, ix->path, err);
 	ck_arena_release(&ds.arena);
 	return rc;
 }

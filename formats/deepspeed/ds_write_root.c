@@ -11,7 +11,6 @@
 #include "libckpt/base/ck_err.h"
 
 /* Folders in folders: deeper than this only a link that leads back goes. */
-#define MAX_DEPTH 16u
 
 /* A kind of file that each rank has one of: random states. */
 struct per_rank {
@@ -109,18 +108,22 @@ static int copy_folder(struct copying *c, const char *name, uint32_t depth,
 {
 	const struct ds_step *ds = c->w->ds;
 	struct ck_tree tree = CK_TREE_INIT;
+	const uint32_t most = ds->in->limits.folder_depth;
 	const char *prefix = ck_arena_printf(&c->w->arena, "%s/", name);
 	int rc;
 
 	if (!prefix)
 		return ck_fail_nomem(err, "a file name", 0);
-	if (depth > MAX_DEPTH)
-		return ck_fail(err, CKPT_E_LIMIT, name, CKPT_NO_OFFSET,
-			       "more than %u folders in each other beside the step; does a link "
-			       "lead back?", MAX_DEPTH);
-	rc = ck_tree_list(&tree, ds->root, ds->nroots, name, c->left, err);
+	if (depth > most)
+		return ck_fail_limit(err, name, CKPT_NO_OFFSET, "folder_depth", most,
+				     "folders beside the step are nested deeper (does a link "
+				     "lead back?)");
+	rc = ck_tree_list(&tree, ds->root, ds->nroots, name, ds->in->limits.files, err);
+	if (!rc && tree.n > c->left)
+		rc = ck_fail_limit(err, name, CKPT_NO_OFFSET, "files", ds->in->limits.files,
+				   "more files in folders beside the step");
 	if (!rc) {
-		c->left -= ck_min_u64(c->left, tree.n);
+		c->left -= tree.n;
 		if (!ck_ds_is_step(&tree) && !ck_ds_keeps_steps(&tree))
 			rc = copy_entries(c, &tree, prefix, depth, err);
 	}

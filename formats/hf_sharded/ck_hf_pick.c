@@ -12,8 +12,6 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/json/ck_json.h"
 
-#define MAX_CONFIG_BYTES ((uint64_t)16 << 20)
-
 static bool starts_with(const char *s, const char *start)
 {
 	return !strncmp(s, start, strlen(start));
@@ -106,10 +104,10 @@ static int named_by_config(const struct ck_input *in, const struct ck_tree_entry
 
 	if (!config || config->is_dir || config->is_odd)
 		return 0;
-	rc = ck_file_read(config->path, MAX_CONFIG_BYTES, &text, &len, &why);
+	rc = ck_file_read(config->path, in->limits.header_bytes, &text, &len, &why);
 	if (!rc)
 		rc = ck_json_parse(&doc, text, len, &in->limits, 0, config->path, &why);
-	if (rc == -CKPT_E_NOMEM || rc == -CKPT_E_IO)
+	if (rc == -CKPT_E_NOMEM || rc == -CKPT_E_IO || rc == -CKPT_E_LIMIT)
 		rc = ck_fail(err, why.code, why.where, why.offset, "%s", why.msg);
 	else if (rc)
 		rc = 0;

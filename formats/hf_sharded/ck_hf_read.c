@@ -120,8 +120,8 @@ static int add_shard(struct folder *h, uint64_t number)
 	if (rc)
 		return rc < 0 ? rc : 0;
 	if (h->nshards >= h->in->limits.files)
-		return ck_fail(h->err, CKPT_E_LIMIT, h->index_path, v->off,
-			       "more than %" PRIu32 " files are named", h->in->limits.files);
+		return ck_fail_limit(h->err, h->index_path, v->off, "files", h->in->limits.files,
+				     "more files are named");
 	rc = ck_grow(&h->shard, &h->shard_cap, h->nshards + 1, sizeof(*h->shard), h->err);
 	if (!rc)
 		h->shard[h->nshards++] = (struct shard){ .name = v->str };

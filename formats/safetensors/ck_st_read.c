@@ -90,9 +90,8 @@ static int read_length(struct ck_src *src, const struct ckpt_limits *limits, uin
 	if (len > CK_ST_MAX_HEADER)
 		return not_this_format(file, head, len, err);
 	if (len > limits->header_bytes)
-		return ck_fail(err, CKPT_E_LIMIT, file, 0,
-			       "the header has %" PRIu64 " bytes, the limit is %" PRIu64, len,
-			       limits->header_bytes);
+		return ck_fail_limit(err, file, 0, "header_bytes", limits->header_bytes,
+				     "the header has %" PRIu64 " bytes", len);
 	if (len > size - 8)
 		return ck_fail(err, CKPT_E_TRUNCATED, file, size,
 			       "the header has %" PRIu64 " bytes, the file has %" PRIu64
@@ -137,9 +136,9 @@ static int read_shape(struct header *h, uint64_t number, struct ck_st_tensor *t)
 	if (v->type != CK_JSON_ARRAY)
 		return broken(h, number, t->name, "the shape is not an array");
 	if (v->n > h->limits->tensor_dims)
-		return ck_fail(h->err, CKPT_E_LIMIT, h->file, 8 + v->off,
-			       "tensor \"%.120s\": %" PRIu32 " dimensions, the limit is %" PRIu32,
-			       t->name, v->n, h->limits->tensor_dims);
+		return ck_fail_limit(h->err, h->file, 8 + v->off, "tensor_dims",
+				     h->limits->tensor_dims,
+				     "tensor \"%.120s\": %" PRIu32 " dimensions", t->name, v->n);
 	dim = ck_arena_alloc(&h->st->arena, (uint64_t)v->n * sizeof(*dim));
 	if (!dim)
 		return ck_fail_nomem(h->err, "a shape", v->n);
@@ -426,7 +425,7 @@ int ck_st_open(struct ck_src *src, const struct ckpt_limits *limits, struct ck_s
 	if (rc)
 		goto out;
 	st->fingerprint = ck_hash128(text, len);
-	rc = read_header(&h, text, len);
+	rc = ck_arena_why(&st->arena, read_header(&h, text, len), h.file, err);
 	if (rc)
 		goto out;
 	*st_out = st;

@@ -16,7 +16,6 @@
 
 #define FIRST_WINDOW ((uint64_t)1 << 20)
 #define LEGACY_PICKLES 5
-#define MORE_PICKLES 100	/* one after the other */
 
 /* ---- the list ---- */
 
@@ -112,6 +111,25 @@ static int one_pickle(struct auditing *a, const uint8_t *p, uint64_t n, uint64_t
 	return rc;
 }
 
+/* What follows could be a pickle, too, and is not looked at: that is no answer of "safe". */
+static int too_many(struct auditing *a, struct ckpt_err *err)
+{
+	struct ckpt_err why = { 0 };
+
+	ck_fail_limit(&why, a->path, CKPT_NO_OFFSET, "pickles", a->limits->pickles,
+		      "more pickles one after the other");
+	return add_failure(a, &why, err);
+}
+
+static int too_long(struct auditing *a, struct ckpt_err *err)
+{
+	struct ckpt_err why = { 0 };
+
+	ck_fail_limit(&why, a->path, CKPT_NO_OFFSET, "pickle_bytes", a->limits->pickle_bytes,
+		      "the file's pickles have more bytes");
+	return add_failure(a, &why, err);
+}
+
 /* ---- archives ---- */
 
 static int audit_member(struct auditing *a, const struct ck_zip *zip,
@@ -125,9 +143,13 @@ static int audit_member(struct auditing *a, const struct ck_zip *zip,
 	a->member = ck_arena_strdup(&a->out->arena, e->name);
 	if (!a->member)
 		return ck_fail_nomem(err, "a name", e->name_len);
-	if (ck_zip_read(zip, e, a->limits->pickle_bytes, &data, &why))
+	if (ck_zip_read_within(zip, e, a->limits->pickle_bytes, "pickle_bytes", &data, &why))
 		return add_failure(a, &why, err);
-	for (unsigned k = 0; !rc && used && (off < e->bytes || !k) && k < MORE_PICKLES; k++) {
+	for (uint32_t k = 0; !rc && used && (off < e->bytes || !k); k++) {
+		if (k == a->limits->pickles) {
+			rc = too_many(a, err);
+			break;
+		}
 		rc = one_pickle(a, data + off, e->bytes - off, off, !k, &used, err);
 		off += used;
 	}
@@ -190,7 +212,7 @@ static bool is_cut(const struct auditing *a, const struct head *head, uint64_t o
 	struct ckpt_err e = { 0 };
 	struct ck_pkl doc;
 
-	if (head->n >= ck_min_u64(ck_src_size(a->src), a->limits->pickle_bytes))
+	if (head->n >= ck_src_size(a->src))
 		return false;
 	if (!ck_pkl_load(&doc, head->p + off, head->n - off, a->limits, CK_PKL_AUDIT, "", &e))
 		ck_pkl_release(&doc);
@@ -201,14 +223,23 @@ static int audit_stream(struct auditing *a, struct ckpt_err *err)
 {
 	struct head head = { 0 };
 	uint64_t off = 0, used = 1;
-	unsigned most = MORE_PICKLES;
+	bool legacy;
 	int rc = head_grow(a, &head, FIRST_WINDOW, err);
 
-	if (!rc && ck_pt_is_legacy(head.p, (size_t)head.n))
-		most = LEGACY_PICKLES;
-	for (unsigned k = 0; !rc && used && (off < head.n || !k) && k < most; k++) {
-		while (!rc && is_cut(a, &head, off))
+	legacy = !rc && ck_pt_is_legacy(head.p, (size_t)head.n);
+	for (uint32_t k = 0; !rc && used && (off < head.n || !k); k++) {
+		if (legacy && k == LEGACY_PICKLES)
+			break;		/* what follows are storages */
+		if (k == a->limits->pickles) {
+			rc = too_many(a, err);
+			break;
+		}
+		while (!rc && head.n < a->limits->pickle_bytes && is_cut(a, &head, off))
 			rc = head_grow(a, &head, 4 * head.n, err);
+		if (!rc && head.n == a->limits->pickle_bytes && is_cut(a, &head, off)) {
+			rc = too_long(a, err);
+			break;
+		}
 		if (!rc)
 			rc = one_pickle(a, head.p + off, head.n - off, off, !k, &used, err);
 		off += used;

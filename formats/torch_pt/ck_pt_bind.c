@@ -97,9 +97,9 @@ static int sizes_read(struct ck_pt *pt, const struct ck_val *v, const char *what
 		return ck_fail(err, CKPT_E_CORRUPT, pt->where, CKPT_NO_OFFSET,
 			       "the %s of a tensor are no tuple", what);
 	if (n > pt->limits.tensor_dims)
-		return ck_fail(err, CKPT_E_LIMIT, pt->where, CKPT_NO_OFFSET,
-			       "a tensor of %" PRIu64 " dimensions; the limit is %u", n,
-			       pt->limits.tensor_dims);
+		return ck_fail_limit(err, pt->where, CKPT_NO_OFFSET, "tensor_dims",
+				     pt->limits.tensor_dims,
+				     "a tensor of %" PRIu64 " dimensions", n);
 	a = ck_arena_alloc(&pt->doc.arena, n * sizeof(*a));
 	if (!a)
 		return ck_fail_nomem(err, "a shape", n);

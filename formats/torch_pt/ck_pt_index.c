@@ -17,14 +17,13 @@
 #define MORE_PATHS 16u
 #define FREE_PATHS 10000u
 #define COMPARED ((uint64_t)50000000)	/* keys, where some are doubled */
-#define NAME_LIMIT ((size_t)1 << 20)
 
 enum { ON_PATH = 1, BARREN = 2 };
 
 struct indexer {
 	const struct ck_pt *pt;
 	uint32_t source;
-	uint32_t max_depth;
+	uint32_t max_depth, name_bytes;
 	struct ck_index *ix;
 	struct ck_findings *findings;
 	struct ck_buf name;		/* steps so far, joined by dots */
@@ -48,6 +47,10 @@ static int put_text(struct indexer *w, const char *p, uint64_t n, struct ckpt_er
 {
 	int rc = 0;
 
+	if (n > w->name_bytes || w->name.len > w->name_bytes - n)
+		return ck_fail_limit(err, w->pt->where, CKPT_NO_OFFSET, "name_bytes",
+				     w->name_bytes, "keys make a tensor's name of %zu bytes",
+				     w->name.len + (size_t)n);
 	for (uint64_t i = 0; !rc && i < n; i++) {
 		const uint8_t c = (uint8_t)p[i];
 
@@ -214,7 +217,7 @@ static int numbered_name(struct indexer *w, struct ck_buf *name, const struct ck
 static int tensor_name(struct indexer *w, const struct ck_tensor_ref *t, enum ckpt_role role,
 		       uint32_t *out, struct ckpt_err *err)
 {
-	struct ck_buf name = CK_BUF_INIT(4 * NAME_LIMIT);
+	struct ck_buf name = CK_BUF_INIT(2 * w->name.limit + 4096);
 	int rc = path_name(w, &name, err);
 
 	if (!rc)
@@ -444,8 +447,8 @@ static int walk(struct indexer *w, struct ck_val *v, uint32_t depth, struct ckpt
 	if (v->mark || v->kind < CK_VAL_TUPLE)
 		return 0;
 	if (depth > w->max_depth)
-		return ck_fail(err, CKPT_E_LIMIT, w->pt->where, CKPT_NO_OFFSET,
-			       "values nest deeper than %u levels", w->max_depth);
+		return ck_fail_limit(err, w->pt->where, CKPT_NO_OFFSET, "pickle_depth",
+				     w->max_depth, "values nest deeper");
 	v->mark = ON_PATH;
 	rc = walk_inside(w, v, depth, err);
 	v->mark = 0;
@@ -464,13 +467,14 @@ int ck_pt_index(const struct ck_pt *pt, uint32_t source, const struct ckpt_limit
 {
 	struct indexer w = {
 		.pt = pt, .source = source, .max_depth = limits->pickle_depth, .ix = ix,
-		.findings = findings, .name = CK_BUF_INIT(NAME_LIMIT),
+		.findings = findings, .name_bytes = limits->name_bytes,
+		.name = CK_BUF_INIT(16 * (size_t)limits->name_bytes + 65536),
 	};
 	int rc;
 
 	w.keys.limit = limits->memory_bytes;
 	w.before = ix->ntensors;
-	rc = walk(&w, pt->doc.root, 0, err);
+	rc = ck_arena_why(&w.keys, walk(&w, pt->doc.root, 0, err), pt->where, err);
 	for (uint64_t i = 0; i < w.nbarren; i++)
 		w.barren[i]->mark = 0;
 	ck_free(w.barren);

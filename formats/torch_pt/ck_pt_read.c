@@ -330,7 +330,7 @@ static int zip_parse(struct ck_pt *pt, unsigned pkl_flags, struct ck_findings *f
 	uint8_t *pickle = NULL;
 	int rc;
 
-	rc = ck_zip_read(pt->zip, e, pt->limits.pickle_bytes, &pickle, err);
+	rc = ck_zip_read_within(pt->zip, e, pt->limits.pickle_bytes, "pickle_bytes", &pickle, err);
 	if (rc)
 		return rc;
 	rc = ck_pkl_load(&pt->doc, pickle, e->bytes, &pt->limits, pkl_flags, pt->where, err);
@@ -400,6 +400,7 @@ int ck_pt_open(struct ck_src *src, const struct ckpt_limits *limits, unsigned pk
 	/* The archive was read as far as it is needed. */
 	ck_zip_close(pt->zip);
 	pt->zip = NULL;
+	rc = ck_arena_why(&pt->doc.arena, rc, ck_src_name(src), err);
 	if (rc)
 		ck_pt_close(pt);
 	else

@@ -316,12 +316,7 @@ static int uni_index(const struct ck_input *in, struct ck_index *ix, struct ck_f
 	rc = ck_uni_begin(&u, err);
 	if (!rc)
 		rc = build(&u, err);
-	if (rc == -CKPT_E_NOMEM && u.ds.arena.limited) {
-		ck_err_clear(err);
-		rc = ck_fail(err, CKPT_E_LIMIT, in->path[0], CKPT_NO_OFFSET,
-			     "reading this checkpoint takes more than the %" PRIu64 " bytes of "
-			     "memory that are allowed", in->limits.memory_bytes);
-	}
+	rc = ck_arena_why(&u.ds.arena, rc, in->path[0], err);
 	ck_uni_end(&u);
 	return rc;
 }

@@ -23,6 +23,20 @@ int ck_fail(struct ckpt_err *err, enum ckpt_code code, const char *where,
 	return -(int)code;
 }
 
+int ck_fail_limit(struct ckpt_err *err, const char *where, uint64_t offset, const char *limit,
+		  uint64_t value, const char *fmt, ...)
+{
+	char clause[256];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(clause, sizeof(clause), fmt, ap);
+	va_end(ap);
+	return ck_fail(err, CKPT_E_LIMIT, where, offset,
+		       "%s; the limit %s is %" PRIu64 ", --limit %s=N raises it", clause, limit,
+		       value, limit);
+}
+
 int ck_fail_nomem(struct ckpt_err *err, const char *what, uint64_t n)
 {
 	return ck_fail(err, CKPT_E_NOMEM, NULL, CKPT_NO_OFFSET,

@@ -16,6 +16,13 @@
 int ck_fail(struct ckpt_err *err, enum ckpt_code code, const char *where,
 	    uint64_t offset, const char *fmt, ...) CK_PRINTF(5, 6);
 
+/*
+ * A bound of struct ckpt_limits is met: its field, what it is, and a clause that says what
+ * is too much.  The message ends with how to raise it.
+ */
+int ck_fail_limit(struct ckpt_err *err, const char *where, uint64_t offset, const char *limit,
+		  uint64_t value, const char *fmt, ...) CK_PRINTF(6, 7);
+
 /* Out of memory while doing 'what', of which 'n' bytes were asked. */
 int ck_fail_nomem(struct ckpt_err *err, const char *what, uint64_t n);
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
 #define BLOCK_BYTES ((size_t)64 << 10)
@@ -123,6 +124,15 @@ char *ck_arena_printf(struct ck_arena *arena, const char *fmt, ...)
 	p = ck_arena_vprintf(arena, fmt, ap);
 	va_end(ap);
 	return p;
+}
+
+int ck_arena_why(const struct ck_arena *arena, int rc, const char *where, struct ckpt_err *err)
+{
+	if (rc != -CKPT_E_NOMEM || !arena->limited)
+		return rc;
+	ck_err_clear(err);
+	return ck_fail_limit(err, where, CKPT_NO_OFFSET, "memory_bytes", arena->limit,
+			     "reading this takes more memory");
 }
 
 void ck_arena_release(struct ck_arena *arena)

@@ -29,6 +29,11 @@ char *ck_arena_strndup(struct ck_arena *arena, const char *s, size_t n);
 char *ck_arena_strdup(struct ck_arena *arena, const char *s);
 char *ck_arena_printf(struct ck_arena *arena, const char *fmt, ...) CK_PRINTF(2, 3);
 char *ck_arena_vprintf(struct ck_arena *arena, const char *fmt, va_list ap) CK_PRINTF(2, 0);
+/*
+ * What a failure 'rc' was: where it is CKPT_E_NOMEM and the arena's limit was the reason,
+ * '*err' says that 'where' takes more than memory_bytes, and the result is CKPT_E_LIMIT.
+ */
+int ck_arena_why(const struct ck_arena *arena, int rc, const char *where, struct ckpt_err *err);
 /* As CK_ARENA_INIT left it, but for the limit. */
 void ck_arena_release(struct ck_arena *arena);
 

@@ -78,7 +78,7 @@ void ck_findings_add(struct ck_findings *f, enum ck_finding_id id, const char *w
 	char text[768];
 	va_list ap;
 
-	if (f->of_kind[id]++ >= KEPT_OF_A_KIND) {
+	if (f->of_kind[id]++ > KEPT_OF_A_KIND) {
 		f->dropped++;
 		return;
 	}
@@ -89,8 +89,11 @@ void ck_findings_add(struct ck_findings *f, enum ck_finding_id id, const char *w
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	if (!text[0])
-		snprintf(text, sizeof(text), "%s", kinds[id].text);
+	if (f->of_kind[id] > KEPT_OF_A_KIND) {
+		where = "";
+		snprintf(text, sizeof(text), "there are more of these than the %d that are listed",
+			 KEPT_OF_A_KIND);
+	}
 	one.where = ck_arena_strdup(&f->arena, where ? where : "");
 	one.text = ck_arena_strdup(&f->arena, text);
 	if (!one.where || !one.text) {

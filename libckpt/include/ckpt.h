@@ -191,7 +191,12 @@ struct ckpt_finding {
 
 /* ---------------------------------------------------------------- limits */
 
-/* Bounds that no file may exceed.  Zero in a field means the default, in parentheses. */
+/*
+ * Bounds that no file may exceed.  Zero in a field means the default, in parentheses; more
+ * than ckpt_limit_get() says is possible counts as that.  What meets one is CKPT_E_LIMIT, and
+ * the message names the field.  docs/limits.md says what each is for, and which bounds are
+ * those of a format and cannot be moved.
+ */
 struct ckpt_limits {
 	size_t size;
 	uint64_t zip_entries;		/* entries of one archive (4,000,000) */
@@ -208,7 +213,28 @@ struct ckpt_limits {
 	uint64_t gather_bytes;		/* elements of one strided view (1 GiB) */
 	uint32_t files;			/* files of a step (100,000) */
 	uint64_t memory_bytes;		/* everything one open may hold (4 GiB) */
+	uint32_t name_bytes;		/* a tensor's name, made of keys (1 MiB) */
+	uint32_t folder_depth;		/* folders in folders (32) */
+	uint32_t pickles;		/* one after the other in a file that is audited (100) */
 };
+
+struct ckpt_limit_info {
+	const char *name;	/* of the field: "pickle_nodes" */
+	const char *text;	/* what it bounds */
+	uint64_t value;		/* the default */
+	uint64_t most;		/* what it may be raised to */
+	int is_bytes;
+};
+
+/* Limit number 'limit', from 0; -CKPT_E_USAGE past the last. */
+CKPT_API int ckpt_limit_get(uint32_t limit, struct ckpt_limit_info *out, struct ckpt_err *err);
+
+/*
+ * Set the field called 'name' of '*limits', which is zeroed or was set like this before.
+ * -CKPT_E_USAGE for a name that is no field's, for 0, and for more than is possible.
+ */
+CKPT_API int ckpt_limits_set(struct ckpt_limits *limits, const char *name, uint64_t value,
+			     struct ckpt_err *err);
 
 /* ---------------------------------------------------------------- opening */
 

@@ -13,7 +13,6 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_tree.h"
 
-#define MOST_FILES 1000000u	/* in a folder of the result */
 #define MAX_DEPTH 64u
 
 /* A file of the result; records know it by the hash of its name. */
@@ -113,7 +112,7 @@ static int list_files(struct filling *f, const char *sub, uint32_t depth, struct
 	const char *data = f->c->data;
 	int rc = depth > MAX_DEPTH ? ck_fail(err, CKPT_E_LIMIT, sub, CKPT_NO_OFFSET,
 					     "more than %u folders in each other", MAX_DEPTH) :
-		 ck_tree_list(&tree, &data, 1, sub, MOST_FILES, err);
+		 ck_tree_list(&tree, &data, 1, sub, UINT64_MAX, err);
 
 	for (uint64_t i = 0; !rc && i < tree.n; i++) {
 		const struct ck_tree_entry *e = &tree.entry[i];

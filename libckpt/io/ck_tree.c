@@ -105,9 +105,8 @@ static int add_new(struct listing *l, const char *path, size_t base, uint32_t ro
 	int rc;
 
 	if (tree->n >= l->max_entries)
-		return ck_fail(err, CKPT_E_LIMIT, path, CKPT_NO_OFFSET,
-			       "the folder holds more than %" PRIu64 " entries",
-			       l->max_entries);
+		return ck_fail_limit(err, path, CKPT_NO_OFFSET, "files", l->max_entries,
+				     "the folder holds more entries");
 	rc = ck_grow(&tree->entry, &tree->cap, tree->n + 1, sizeof(*e), err);
 	if (rc)
 		return rc;
@@ -274,9 +273,8 @@ int ck_file_read(const char *path, uint64_t max, char **data_out, uint64_t *len_
 			       "this is %s, not a regular file",
 			       S_ISDIR(st.st_mode) ? "a folder" : "a pipe or device");
 	if ((uint64_t)st.st_size > max)
-		return ck_fail(err, CKPT_E_LIMIT, path, CKPT_NO_OFFSET,
-			       "the file has %lld bytes, at most %" PRIu64 " are read",
-			       (long long)st.st_size, max);
+		return ck_fail_limit(err, path, CKPT_NO_OFFSET, "header_bytes", max,
+				     "the file has %lld bytes", (long long)st.st_size);
 	fd = ck_open(path, O_RDONLY, 0);
 	if (fd < 0)
 		return ck_fail_sys(err, errno, "open", path);

@@ -101,8 +101,8 @@ static int add_token(struct parser *ps, enum ck_json_type type, const char *at,
 	int rc;
 
 	if (doc->n >= ps->max_nodes)
-		return ck_fail(ps->err, CKPT_E_LIMIT, ps->where, offset_of(ps, at),
-			       "JSON: more than %" PRIu64 " values and names", ps->max_nodes);
+		return ck_fail_limit(ps->err, ps->where, offset_of(ps, at), "json_nodes",
+				     ps->max_nodes, "JSON of more values and names");
 	rc = ck_grow(&doc->tok, &doc->cap, doc->n + 1, sizeof(*t), ps->err);
 	if (rc)
 		return rc;
@@ -120,9 +120,8 @@ static int no_string_memory(struct parser *ps, uint64_t n)
 	const struct ck_arena *arena = &ps->doc->arena;
 
 	if (arena->limit && (n > arena->limit || arena->total > arena->limit - n - 16))
-		return ck_fail(ps->err, CKPT_E_LIMIT, ps->where, offset_of(ps, ps->p),
-			       "JSON: the strings take more than %" PRIu64 " bytes",
-			       arena->limit);
+		return ck_fail_limit(ps->err, ps->where, offset_of(ps, ps->p), "memory_bytes",
+				     arena->limit, "JSON with more bytes of strings");
 	return ck_fail_nomem(ps->err, "JSON strings", n);
 }
 
@@ -393,8 +392,8 @@ static int open_container(struct parser *ps)
 	int rc;
 
 	if (ps->depth >= ps->max_depth)
-		return ck_fail(ps->err, CKPT_E_LIMIT, ps->where, offset_of(ps, ps->p),
-			       "JSON: nested deeper than %" PRIu32 " levels", ps->max_depth);
+		return ck_fail_limit(ps->err, ps->where, offset_of(ps, ps->p), "json_depth",
+				     ps->max_depth, "JSON nested deeper");
 	rc = add_token(ps, *ps->p == '{' ? CK_JSON_OBJECT : CK_JSON_ARRAY, ps->p, &t);
 	if (rc)
 		return rc;
@@ -457,9 +456,7 @@ static int after_value(struct parser *ps)
 		if (ps->open == NO_TOKEN)
 			return 1;
 		t = &ps->doc->tok[ps->open];
-		if (t->n++ == UINT32_MAX)
-			return ck_fail(ps->err, CKPT_E_LIMIT, ps->where, t->off,
-				       "JSON: more than 2^32 items");
+		t->n++;		/* below 2^32, as json_nodes is */
 		rc = skip_space(ps);
 		if (rc)
 			return rc;

@@ -107,9 +107,9 @@ static int inflate_member(struct ck_blobs *b, uint32_t member, uint8_t **p_out, 
 	int rc;
 
 	if (m->bytes > b->limits.inflate_bytes)
-		return ck_fail(err, CKPT_E_LIMIT, s->path, m->off,
-			       "member %s inflates to %" PRIu64 " bytes, the limit is %" PRIu64,
-			       m->name, m->bytes, b->limits.inflate_bytes);
+		return ck_fail_limit(err, s->path, m->off, "inflate_bytes", b->limits.inflate_bytes,
+				     "member %.100s inflates to %" PRIu64 " bytes", m->name,
+				     m->bytes);
 	if (m->off > s->bytes || m->packed > s->bytes - m->off)
 		return ck_fail(err, CKPT_E_TRUNCATED, s->path, m->off,
 			       "member %s takes %" PRIu64 " bytes here, the file has %" PRIu64
@@ -266,11 +266,10 @@ static int make_view(struct ck_blobs *b, const struct ck_extent *e, uint8_t **p_
 		rc = view_span(v, es, &span, err);
 	if (rc)
 		return rc;
-	if (v->ndim > 64 || n > b->limits.gather_bytes || span > b->limits.gather_bytes)
-		return ck_fail(err, CKPT_E_LIMIT, s->path, e->off,
-			       "a strided view of %" PRIu64 " bytes over %" PRIu64
-			       " bytes exceeds the limit of %" PRIu64, n, span,
-			       b->limits.gather_bytes);
+	if (n > b->limits.gather_bytes || span > b->limits.gather_bytes)
+		return ck_fail_limit(err, s->path, e->off, "gather_bytes", b->limits.gather_bytes,
+				     "a strided view of %" PRIu64 " bytes over %" PRIu64 " bytes",
+				     n, span);
 	if (!(e->flags & CKPT_EXTENT_DEFLATED) && (e->off > s->bytes || span > s->bytes - e->off))
 		return ck_fail(err, CKPT_E_TRUNCATED, s->path, e->off,
 			       "a strided view reaches %" PRIu64 " bytes from here, the file has %"

@@ -49,8 +49,8 @@ static int add_file(struct walk *w, const char *name, const char *path, struct c
 	if (rc)
 		return rc < 0 ? rc : 0;	/* an earlier root has it */
 	if (folder->n >= w->ck->limits.files)
-		return ck_fail(err, CKPT_E_LIMIT, path, CKPT_NO_OFFSET,
-			       "more than %u files", w->ck->limits.files);
+		return ck_fail_limit(err, path, CKPT_NO_OFFSET, "files", w->ck->limits.files,
+				     "more files in the folder");
 	rc = ck_grow(&folder->file, &folder->cap, folder->n + 1, sizeof(*f), err);
 	if (rc)
 		return rc;

@@ -12,8 +12,6 @@
 #include "libckpt/json/ck_json.h"
 #include "libckpt/ops/ck_order.h"
 
-#define MAX_CONFIG_BYTES ((uint64_t)16 << 20)
-#define MAX_LIST_BYTES ((uint64_t)256 << 20)
 
 /* ---- architectures ---- */
 
@@ -88,7 +86,7 @@ static int read_config(const char *path, const struct ckpt_limits *limits, struc
 	struct ck_json doc = CK_JSON_INIT;
 	char *text = NULL;
 	uint64_t len;
-	int rc = ck_file_read(path, MAX_CONFIG_BYTES, &text, &len, err);
+	int rc = ck_file_read(path, limits->header_bytes, &text, &len, err);
 
 	if (!rc)
 		rc = ck_json_parse(&doc, text, len, limits, 0, path, err);
@@ -302,13 +300,14 @@ static int take_lines(const struct ck_index *ix, const char *path, char *text, b
 	return rc;
 }
 
-int ck_order_by_list(const struct ck_index *ix, const char *path, const bool *set_aside,
+int ck_order_by_list(const struct ck_index *ix, const char *path,
+		     const struct ckpt_limits *limits, const bool *set_aside,
 		     struct ck_order *out, struct ckpt_err *err)
 {
 	bool *met = ck_alloc_array(ix->ntensors + 1, sizeof(*met));
 	char *text = NULL;
 	uint64_t len;
-	int rc = met ? ck_file_read(path, MAX_LIST_BYTES, &text, &len, err) :
+	int rc = met ? ck_file_read(path, limits->header_bytes, &text, &len, err) :
 		 ck_fail_nomem(err, "names", ix->ntensors);
 
 	memset(out, 0, sizeof(*out));

@@ -31,7 +31,8 @@ int ck_order_by_config(const struct ck_index *ix, const char *path,
  * By a list: a name a line, as printed by a loop over named_parameters().  Every tensor that is
  * not set aside must be in it, once.
  */
-int ck_order_by_list(const struct ck_index *ix, const char *path, const bool *set_aside,
+int ck_order_by_list(const struct ck_index *ix, const char *path,
+		     const struct ckpt_limits *limits, const bool *set_aside,
 		     struct ck_order *out, struct ckpt_err *err);
 void ck_order_release(struct ck_order *order);
 

@@ -10,7 +10,6 @@
 #include "libckpt/ops/ck_json_val.h"
 #include "libckpt/ops/ck_recipe.h"
 
-#define MAX_CONFIG_BYTES ((uint64_t)16 << 20)
 #define DEFAULT_VERSION "0.19.8"	/* the newest that docs/formats/deepspeed.md knows */
 
 static int read_config(const char *path, const struct ckpt_limits *limits, struct ck_arena *arena,
@@ -19,7 +18,7 @@ static int read_config(const char *path, const struct ckpt_limits *limits, struc
 	struct ck_json doc = CK_JSON_INIT;
 	char *text = NULL;
 	uint64_t len;
-	int rc = ck_file_read(path, MAX_CONFIG_BYTES, &text, &len, err);
+	int rc = ck_file_read(path, limits->header_bytes, &text, &len, err);
 
 	if (!rc)
 		rc = ck_json_parse(&doc, text, len, limits, CK_JSON_HJSON, path, err);

@@ -251,13 +251,14 @@ static int check_one_packed(struct ck_scan *scan, const struct ck_scan_file *f,
 			    struct ckpt_err *err)
 {
 	uint8_t *data = NULL;
-	int rc = ck_zip_read(zip, e, scan->ck->limits.inflate_bytes, &data, err);
+	int rc = ck_zip_read_within(zip, e, scan->ck->limits.inflate_bytes, "inflate_bytes",
+				    &data, err);
 
 	if (!rc)
 		ck_free(data);
 	scan->counts.members += e->crc != 0;
 	scan->counts.unsummed += !e->crc;
-	if (rc != -CKPT_E_CORRUPT && rc != -CKPT_E_LIMIT && rc != -CKPT_E_TRUNCATED)
+	if (rc != -CKPT_E_CORRUPT && rc != -CKPT_E_TRUNCATED)
 		return rc;
 	ck_findings_add(&scan->ck->findings, CK_FINDING_CRC_WRONG, f->file->path, "'%s': %s",
 			e->name, err->msg);

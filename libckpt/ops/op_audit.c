@@ -9,8 +9,6 @@
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/ops/ck_ckpt.h"
 
-#define DEPTH 32	/* folders in folders */
-
 struct walk {
 	struct ck_fdpool *pool;
 	struct ckpt_limits limits;
@@ -19,15 +17,22 @@ struct walk {
 	uint64_t nseen;
 };
 
+/* Folders count as well: two links to where they lie would else be 2^32 of them. */
+static int count_one(struct walk *w, const char *path, struct ckpt_err *err)
+{
+	if (++w->nseen <= w->limits.files)
+		return 0;
+	return ck_fail_limit(err, path, CKPT_NO_OFFSET, "files", w->limits.files,
+			     "more files in the folders");
+}
+
 static int audit_file(struct walk *w, const char *path, bool always, struct ckpt_err *err)
 {
 	struct ck_src *src = NULL;
-	int rc;
+	int rc = count_one(w, path, err);
 
-	if (++w->nseen > w->limits.files)
-		return ck_fail(err, CKPT_E_LIMIT, path, CKPT_NO_OFFSET,
-			       "more than %" PRIu32 " files", w->limits.files);
-	rc = ck_src_open(w->pool, path, &src, err);
+	if (!rc)
+		rc = ck_src_open(w->pool, path, &src, err);
 	if (!rc)
 		rc = w->driver->audit(src, &w->limits, always, &w->list, err);
 	ck_src_close(src);
@@ -39,10 +44,13 @@ static int audit_folder(struct walk *w, const char *path, unsigned depth, struct
 	struct ck_tree tree = CK_TREE_INIT;
 	int rc;
 
-	if (depth > DEPTH)
-		return ck_fail(err, CKPT_E_LIMIT, path, CKPT_NO_OFFSET,
-			       "folders are nested deeper than %d (a link to above?)", DEPTH);
-	rc = ck_tree_list(&tree, &path, 1, NULL, w->limits.files, err);
+	if (depth > w->limits.folder_depth)
+		return ck_fail_limit(err, path, CKPT_NO_OFFSET, "folder_depth",
+				     w->limits.folder_depth,
+				     "folders are nested deeper (a link to above?)");
+	rc = count_one(w, path, err);
+	if (!rc)
+		rc = ck_tree_list(&tree, &path, 1, NULL, w->limits.files, err);
 	for (uint64_t i = 0; !rc && i < tree.n; i++) {
 		const struct ck_tree_entry *e = &tree.entry[i];
 
@@ -100,6 +108,7 @@ int ck_audit(const char *const *paths, size_t npaths, const struct ckpt_limits *
 		rc = audit_path(&w, paths[i], err);
 	if (!rc)
 		rc = hand_over(&w, out, err);
+	rc = ck_arena_why(&w.list.arena, rc, paths[0], err);
 	ck_arena_release(&w.list.arena);
 	ck_free(w.list.pickle);
 	ck_fdpool_free(w.pool);

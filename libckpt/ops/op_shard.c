@@ -140,7 +140,8 @@ static int choose_order(struct sharding *s, struct ckpt_err *err)
 	enum ck_fs_kind kind;
 
 	if (s->opts->order_path)
-		return ck_order_by_list(ix, s->opts->order_path, s->set_aside, &s->order, err);
+		return ck_order_by_list(ix, s->opts->order_path, &s->ck->limits, s->set_aside,
+					&s->order, err);
 	if (!config)
 		return ck_fail_nomem(err, "a path", 0);
 	if (!s->opts->config_path && !ck_fs_kind(config, &kind, NULL) && kind == CK_FS_NOTHING)

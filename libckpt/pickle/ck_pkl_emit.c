@@ -362,8 +362,9 @@ static int save(struct ck_pkl_out *out, const struct ck_val *v)
 	if (ck_pkl_memo_find(out, v, &memo))
 		return ck_pkl_memo_get(out, memo);
 	if (out->depth >= out->depth_most)
-		return ck_fail(out->err, CKPT_E_LIMIT, NULL, CKPT_NO_OFFSET,
-			       "values nest deeper than %u levels", out->depth_most);
+		return ck_fail_limit(out->err, NULL, CKPT_NO_OFFSET, "pickle_depth",
+				     out->limits->pickle_depth,
+				     "values nest deeper than %u levels", out->depth_most);
 	out->depth++;
 	rc = save_new(out, v);
 	out->depth--;

@@ -84,9 +84,11 @@ static int memo_put(struct ck_pkl_vm *vm, uint64_t i)
 
 	if (rc)
 		return rc;
-	if (i >= MEMO_SLACK && (i / 4 >= vm->cur.off + vm->cur.left ||
-				i >= vm->limits->pickle_nodes))
-		return ck_pkl_fail(vm, CKPT_E_LIMIT,
+	if (i >= vm->limits->pickle_nodes)
+		return ck_fail_limit(vm->err, vm->where, vm->op, "pickle_nodes",
+				     vm->limits->pickle_nodes, "memo index %" PRIu64, i);
+	if (i >= MEMO_SLACK && i / 4 >= vm->cur.off + vm->cur.left)
+		return ck_pkl_fail(vm, CKPT_E_CORRUPT,
 				   "memo index %" PRIu64 " in a stream of %" PRIu64 " bytes", i,
 				   vm->cur.off + vm->cur.left);
 	if (i >= vm->memo_cap) {

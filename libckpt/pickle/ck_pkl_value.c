@@ -29,10 +29,8 @@ static int no_room(struct ck_pkl_vm *vm, uint64_t n)
 	const struct ck_arena *arena = &vm->doc->arena;
 
 	if (arena->limit && (n > arena->limit || arena->total > arena->limit - n))
-		return ck_pkl_fail(vm, CKPT_E_LIMIT,
-				   "the pickle's values exceed the memory limit of %" PRIu64
-				   " bytes",
-				   arena->limit);
+		return ck_fail_limit(vm->err, vm->where, vm->op, "memory_bytes", arena->limit,
+				     "the pickle's values take more memory");
 	return ck_fail_nomem(vm->err, "a pickle's values", n);
 }
 
@@ -43,9 +41,9 @@ int ck_pkl_node_sized(struct ck_pkl_vm *vm, enum ck_val_kind kind, uint64_t byte
 	uint64_t cap = vm->depth_cap;
 	int rc;
 
-	if (vm->doc->nodes >= vm->limits->pickle_nodes || vm->doc->nodes == UINT32_MAX - 1)
-		return ck_pkl_fail(vm, CKPT_E_LIMIT, "the pickle has more than %u values",
-				   vm->doc->nodes);
+	if (vm->doc->nodes >= ck_min_u64(vm->limits->pickle_nodes, UINT32_MAX - 1))
+		return ck_fail_limit(vm->err, vm->where, vm->op, "pickle_nodes",
+				     vm->limits->pickle_nodes, "the pickle has more values");
 	v = ck_arena_alloc(&vm->doc->arena, bytes);
 	if (!v)
 		return no_room(vm, bytes);
@@ -154,8 +152,8 @@ int ck_pkl_deepen(struct ck_pkl_vm *vm, struct ck_val *owner, const struct ck_va
 	if (depth <= vm->depth[owner->serial])
 		return 0;
 	if (depth > vm->limits->pickle_depth)
-		return ck_pkl_fail(vm, CKPT_E_LIMIT, "values nest deeper than %u levels",
-				   vm->limits->pickle_depth);
+		return ck_fail_limit(vm->err, vm->where, vm->op, "pickle_depth",
+				     vm->limits->pickle_depth, "values nest deeper");
 	vm->depth[owner->serial] = depth;
 	return 0;
 }

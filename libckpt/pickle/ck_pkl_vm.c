@@ -501,9 +501,8 @@ int ck_pkl_load(struct ck_pkl *doc, const void *p, uint64_t n, const struct ckpt
 
 	*doc = (struct ck_pkl)CK_PKL_INIT;
 	if (n > limits->pickle_bytes)
-		return ck_fail(err, CKPT_E_LIMIT, where, 0,
-			       "a pickle of %" PRIu64 " bytes exceeds the limit of %" PRIu64, n,
-			       limits->pickle_bytes);
+		return ck_fail_limit(err, where, 0, "pickle_bytes", limits->pickle_bytes,
+				     "a pickle of %" PRIu64 " bytes", n);
 	doc->arena.limit = limits->memory_bytes;
 	ck_cur_init(&vm.cur, p, n, where);
 	rc = constants(&vm);

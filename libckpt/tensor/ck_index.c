@@ -47,9 +47,8 @@ static int no_memory(const struct ck_index *ix, const char *what, struct ckpt_er
 {
 	if (!ix->arena.limited)
 		return ck_fail_nomem(err, what, 0);
-	return ck_fail(err, CKPT_E_LIMIT, ix->path, CKPT_NO_OFFSET,
-		       "%s would take the index beyond its limit of %" PRIu64 " bytes", what,
-		       ix->memory_limit);
+	return ck_fail_limit(err, ix->path, CKPT_NO_OFFSET, "memory_bytes", ix->memory_limit,
+			     "%s would take the index beyond what it may hold", what);
 }
 
 /* Arrays count as well as the arena; they are looked at before they grow. */

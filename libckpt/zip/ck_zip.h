@@ -54,8 +54,13 @@ int ck_zip_data_offset(const struct ck_zip *zip, const struct ck_zip_entry *entr
 
 /*
  * Read a whole member into new memory (ck_free) of entry->bytes + 1 bytes, the last
- * 0, and check its CRC.  CKPT_E_CORRUPT on a wrong CRC or a bad deflate stream.
+ * 0, and check its CRC.  CKPT_E_CORRUPT on a wrong CRC or a bad deflate stream,
+ * CKPT_E_LIMIT over 'max_bytes', which is the field called 'limit'.
  */
+int ck_zip_read_within(const struct ck_zip *zip, const struct ck_zip_entry *entry,
+		       uint64_t max_bytes, const char *limit, uint8_t **data_out,
+		       struct ckpt_err *err);
+/* The same where 'max_bytes' is no limit that could be raised. */
 int ck_zip_read(const struct ck_zip *zip, const struct ck_zip_entry *entry,
 		uint64_t max_bytes, uint8_t **data_out, struct ckpt_err *err);
 

@@ -110,8 +110,33 @@ static int inflate_member(const struct ck_zip *zip, const struct ck_zip_entry *e
 	return rc;
 }
 
+static int too_big(const struct ck_zip *zip, const struct ck_zip_entry *entry, uint64_t max_bytes,
+		   const char *limit, struct ckpt_err *err)
+{
+	uint64_t most;
+
+	if (entry->method && (ck_mul_over(entry->packed, zip->inflate_ratio, &most) ||
+			      entry->bytes > most))
+		return ck_fail_limit(err, entry->name, CKPT_NO_OFFSET, "inflate_ratio",
+				     zip->inflate_ratio, "%" PRIu64 " bytes, packed into %" PRIu64,
+				     entry->bytes, entry->packed);
+	if (limit)
+		return ck_fail_limit(err, entry->name, CKPT_NO_OFFSET, limit, max_bytes,
+				     "a member of %" PRIu64 " bytes", entry->bytes);
+	return ck_fail(err, CKPT_E_LIMIT, entry->name, CKPT_NO_OFFSET,
+		       "a member of %" PRIu64 " bytes, where at most %" PRIu64 " can be meant",
+		       entry->bytes, max_bytes);
+}
+
 int ck_zip_read(const struct ck_zip *zip, const struct ck_zip_entry *entry,
 		uint64_t max_bytes, uint8_t **data_out, struct ckpt_err *err)
+{
+	return ck_zip_read_within(zip, entry, max_bytes, NULL, data_out, err);
+}
+
+int ck_zip_read_within(const struct ck_zip *zip, const struct ck_zip_entry *entry,
+		       uint64_t max_bytes, const char *limit, uint8_t **data_out,
+		       struct ckpt_err *err)
 {
 	uint64_t off, most;
 	uint8_t *p = NULL;
@@ -119,10 +144,7 @@ int ck_zip_read(const struct ck_zip *zip, const struct ck_zip_entry *entry,
 
 	if (entry->bytes > max_bytes || (entry->method &&
 	    (ck_mul_over(entry->packed, zip->inflate_ratio, &most) || entry->bytes > most)))
-		return ck_fail(err, CKPT_E_LIMIT, entry->name, CKPT_NO_OFFSET,
-			       "%" PRIu64 " bytes (%" PRIu64
-			       " packed) exceed the limit of %" PRIu64,
-			       entry->bytes, entry->packed, max_bytes);
+		return too_big(zip, entry, max_bytes, limit, err);
 	rc = ck_zip_data_offset(zip, entry, &off, err);
 	if (rc)
 		return rc;

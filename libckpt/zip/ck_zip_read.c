@@ -355,12 +355,13 @@ static int dir_read(struct ck_zip *zip, const struct end *end, const struct ckpt
 	const char *where = ck_src_name(zip->src);
 	int rc;
 
-	if (end->count > limits->zip_entries || end->dir_bytes > limits->zip_dir_bytes)
-		return ck_fail(err, CKPT_E_LIMIT, where, end->at,
-			       "a directory of %" PRIu64 " entries in %" PRIu64
-			       " bytes exceeds the limits (%" PRIu64 ", %" PRIu64 ")",
-			       end->count, end->dir_bytes, limits->zip_entries,
-			       limits->zip_dir_bytes);
+	if (end->count > limits->zip_entries)
+		return ck_fail_limit(err, where, end->at, "zip_entries", limits->zip_entries,
+				     "an archive of %" PRIu64 " entries", end->count);
+	if (end->dir_bytes > limits->zip_dir_bytes)
+		return ck_fail_limit(err, where, end->at, "zip_dir_bytes", limits->zip_dir_bytes,
+				     "an archive's directory of %" PRIu64 " bytes",
+				     end->dir_bytes);
 	zip->count = end->count;
 	zip->dir_off = end->dir_off;
 	zip->dir_bytes = end->dir_bytes;

@@ -121,5 +121,21 @@ for object in ck_sys s; do
 		esac
 	done
 done
+# A limit whose numbers differ, and one that only the table has.
+clean_tree
+mkdir -p libckpt/format
+printf '	X(depth, 1000, 4000, 0, "a")\n	X(bytes, (uint64_t)1 << 30, BIG, 1, "b")\n' > libckpt/format/ck_limits.h
+printf 'struct ckpt_limits {\n	uint32_t depth;	/* nesting (1,000) */\n	uint64_t bytes;	/* one (1 GiB) */\n};\n' > libckpt/include/ckpt.h
+printf '| `depth` | 1,000 | 4,000 | a |\n| `bytes` | 1 GiB | big | b |\n' > docs/limits.md
+tests/lint/check-limits.sh || { echo 'check-limits.sh refuses what agrees'; wrong=$((wrong + 1)); }
+for text in "s/1,000/2,000/ docs/limits.md table" "s/.GiB/4&/ libckpt/include/ckpt.h header" \
+	"1d docs/limits.md table"; do
+	read -r edit file what <<< "$text"
+	cp "$file" saved
+	sed -i "$edit" "$file"
+	out=$(tests/lint/check-limits.sh) && { echo "check-limits.sh is blind to $text"; wrong=$((wrong + 1)); }
+	grep -q "is not so in the $what" <<< "$out" || { echo "$text: $out"; wrong=$((wrong + 1)); }
+	mv saved "$file"
+done
 [ $wrong = 0 ] || echo "$wrong rules are blind or wrong"
 [ $wrong = 0 ]
