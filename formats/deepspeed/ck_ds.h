@@ -243,7 +243,7 @@ struct ck_val *ck_ds_param_groups(const struct ds_step *ds, const struct ck_val 
 /* ds_shapes.c: names and shapes in layout order; groups of sub-groups. */
 int ck_ds_read_shapes(struct ds_step *ds, struct ckpt_err *err);
 /* The param group of each group of names, once 'zero' is there. */
-void ck_ds_name_groups(struct ds_step *ds);
+int ck_ds_name_groups(struct ds_step *ds, struct ckpt_err *err);
 /* A size list as an array in ds->arena; false if it is none. */
 bool ck_ds_shape_of(struct ds_step *ds, const struct ck_val *v, const uint64_t **shape_out,
 		 uint32_t *ndim_out, uint64_t *numel_out);

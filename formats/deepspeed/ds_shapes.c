@@ -66,6 +66,12 @@ static int read_group(struct ds_step *ds, const struct ck_val *dict, struct ds_g
 	return 0;
 }
 
+static int too_many(const struct ds_step *ds, const char *what, uint64_t n, struct ckpt_err *err)
+{
+	return ck_fail_limit(err, ds->where, CKPT_NO_OFFSET, "groups", ds->in->limits.groups,
+			     "%" PRIu64 " %s", n, what);
+}
+
 /* The param group and the key of its state that sub-group number 'sub' has. */
 static void name_sub_group(struct ds_step *ds, uint32_t sub, int32_t group, int64_t key)
 {
@@ -80,18 +86,21 @@ static void name_sub_group(struct ds_step *ds, uint32_t sub, int32_t group, int6
  * order.  Usually key i is sub-group i; but Adagrad before its first step lists every
  * sub-group twice under keys that begin behind their number, so positions count.
  */
-static void name_sub_groups(struct ds_step *ds)
+static int name_sub_groups(struct ds_step *ds, struct ckpt_err *err)
 {
 	struct ck_val *const *groups, *const *params;
-	uint64_t ngroups, n;
+	uint64_t ngroups, n, seen = 0;
 	uint32_t sub = 0;
 	int64_t key, last = -1;
 
 	if (!ck_val_seq(ck_ds_param_groups(ds, ds->zero), &groups, &ngroups))
-		return;
+		return 0;
 	for (uint64_t k = 0; k < ngroups; k++) {
 		if (!ck_val_seq(ck_val_get(groups[k], "params"), &params, &n))
 			continue;
+		seen += n;	/* one list may hang in many groups */
+		if (seen > 2 * (uint64_t)ds->in->limits.groups)
+			return too_many(ds, "sub-groups in param_groups", seen, err);
 		for (uint64_t i = 0; i < n; i++) {
 			if (!ck_val_int(params[i], &key) || key <= last)
 				continue;
@@ -103,12 +112,17 @@ static void name_sub_groups(struct ds_step *ds)
 		ck_findings_add(ds->f, CK_FINDING_NAMES_WRONG, ds->where,
 				"param_groups list %u sub-groups, param_shapes has %u", sub,
 				ds->ngroups);
+	return 0;
 }
 
-void ck_ds_name_groups(struct ds_step *ds)
+int ck_ds_name_groups(struct ds_step *ds, struct ckpt_err *err)
 {
 	const struct ck_val *groups = ck_ds_param_groups(ds, ds->zero);
+	struct ck_val *const *item;
+	uint64_t n;
 
+	if (ck_val_seq(groups, &item, &n) && n > ds->in->limits.groups)
+		return too_many(ds, "param groups", n, err);
 	for (uint32_t g = 0; g < ds->ngroups; g++) {
 		const struct ck_val *params = ck_val_get(ck_val_at(groups, g), "params");
 
@@ -117,8 +131,7 @@ void ck_ds_name_groups(struct ds_step *ds)
 		if (ds->stage == 3 || !ck_val_int(ck_val_at(params, 0), &ds->group[g].state_key))
 			ds->group[g].state_key = g;
 	}
-	if (ds->stage == 3 && ds->zero)
-		name_sub_groups(ds);
+	return ds->stage == 3 && ds->zero ? name_sub_groups(ds, err) : 0;
 }
 
 int ck_ds_read_shapes(struct ds_step *ds, struct ckpt_err *err)
@@ -141,13 +154,13 @@ int ck_ds_read_shapes(struct ds_step *ds, struct ckpt_err *err)
 		item = &one;
 		n = 1;
 	}
+	if (n > ds->in->limits.groups)
+		return too_many(ds, "groups in param_shapes", n, err);
 	ds->group = ck_arena_zalloc(&ds->arena, (n + 1) * sizeof(*ds->group));
 	if (!ds->group)
 		return ck_fail_nomem(err, "groups", n);
 	ds->ngroups = (uint32_t)n;
 	for (uint64_t g = 0; !rc && g < n; g++)
 		rc = read_group(ds, item[g], &ds->group[g], &room, err);
-	if (!rc)
-		ck_ds_name_groups(ds);
-	return rc;
+	return rc ? rc : ck_ds_name_groups(ds, err);
 }

@@ -30,7 +30,7 @@ static bool source_aligned(const struct ds_step *ds)
 {
 	const struct ck_val *gaps = ck_val_get(ds->zero, "param_alignment_paddings");
 	struct ck_val *const *group, *const *item;
-	uint64_t ngroups, n;
+	uint64_t ngroups, n, seen = 0;
 	int64_t gap;
 
 	if (config_flag(ds, "parameter_alignment"))
@@ -40,7 +40,8 @@ static bool source_aligned(const struct ds_step *ds)
 	for (uint64_t g = 0; g < ngroups; g++) {
 		if (!ck_val_seq(group[g], &item, &n))
 			continue;
-		for (uint64_t i = 0; i < n; i++)
+		seen += n;	/* one list may hang in many groups */
+		for (uint64_t i = 0; i < n && seen <= ds->in->limits.pickle_nodes; i++)
 			if (ck_val_int(item[i], &gap) && gap)
 				return true;
 	}
@@ -72,33 +73,17 @@ static void take_param(struct tg_group *g, uint32_t at, const struct ds_param *p
 	};
 }
 
-/* Parameters of a flat group in the optimizer's order: round robin undone. */
-static void take_flat(struct tg_group *g, const struct ds_group *src, bool round_robin,
-		      uint32_t world)
+/*
+ * Parameters of source group 'from' into 'g' from 'at' on: those of a flat group in the
+ * optimizer's order, with round robin undone; those of sub-groups one behind the other.
+ */
+static void take_params(struct tg_group *g, uint32_t at, const struct ds_group *from,
+			bool round_robin, uint32_t world)
 {
-	for (uint32_t k = 0; k < src->nparams; k++)
-		take_param(g, round_robin ? ckpt_z12_rr_original(src->nparams, world, k) : k,
-			   &src->param[k]);
-}
-
-/* Of a group of sub-groups: one behind the other. */
-static void take_subs(struct tg_group *g, const struct ds_step *ds, int32_t group)
-{
-	uint32_t at = 0;
-
-	for (uint32_t i = 0; i < ds->ngroups; i++)
-		for (uint32_t k = 0; ds->group[i].group == group && k < ds->group[i].nparams; k++)
-			take_param(g, at++, &ds->group[i].param[k]);
-}
-
-static uint32_t count_params(const struct ds_step *ds, int32_t group)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < ds->ngroups; i++)
-		if (ds->group[i].group == group)
-			n += ds->group[i].nparams;
-	return n;
+	for (uint32_t k = 0; k < from->nparams; k++)
+		take_param(g, at + (round_robin ?
+				    ckpt_z12_rr_original(from->nparams, world, k) : k),
+			   &from->param[k]);
 }
 
 /* The number of param groups: of the optimizer if it says, else of param_shapes. */
@@ -128,32 +113,54 @@ static int check_count(const struct ds_step *ds, const struct tg_layout *t, stru
 		       " of them are in a param group of the optimizer", want, have);
 }
 
+static struct tg_group *group_of(const struct tg_layout *t, const struct ds_group *from)
+{
+	return from->group >= 0 && (uint32_t)from->group < t->ngroups ? &t->group[from->group] :
+									NULL;
+}
+
+static int find_params(const struct ck_index *ix, struct tg_group *g, struct ckpt_err *err)
+{
+	for (uint32_t k = 0; k < g->nparams; k++)
+		if (!ck_index_find(ix, g->param[k].name, &g->param[k].tensor))
+			return ck_fail(err, CKPT_E_MISMATCH, g->param[k].name, CKPT_NO_OFFSET,
+				       "the parameter is not in the index");
+	return 0;
+}
+
+/* Each source group is looked at twice, to count and to take: a file can list a million. */
 static int take_groups(struct ds_step *ds, const struct ck_index *ix, struct tg_layout *t,
 		       struct ckpt_err *err)
 {
 	const bool rr = source_round_robin(ds);
+	struct tg_group *g;
+	uint32_t *room;
+	int rc = 0;
 
 	t->ngroups = count_groups(ds);
-	t->group = ck_arena_zalloc(&ds->arena, (t->ngroups + 1) * sizeof(*t->group));
-	if (!t->group)
+	t->group = ck_arena_zalloc(&ds->arena, ((uint64_t)t->ngroups + 1) * sizeof(*t->group));
+	room = ck_arena_zalloc(&ds->arena, ((uint64_t)t->ngroups + 1) * sizeof(*room));
+	if (!t->group || !room)
 		return ck_fail_nomem(err, "groups", t->ngroups);
+	for (uint32_t i = 0; i < ds->ngroups; i++)
+		if ((g = group_of(t, &ds->group[i])) != NULL)
+			room[g - t->group] += ds->group[i].nparams;
 	for (uint32_t i = 0; i < t->ngroups; i++) {
-		struct tg_group *g = &t->group[i];
-
-		g->nparams = count_params(ds, (int32_t)i);
-		g->param = ck_arena_zalloc(&ds->arena, (g->nparams + 1) * sizeof(*g->param));
+		g = &t->group[i];
+		g->param = ck_arena_zalloc(&ds->arena, ((uint64_t)room[i] + 1) * sizeof(*g->param));
 		if (!g->param)
-			return ck_fail_nomem(err, "parameters", g->nparams);
-		if (ds->stage == 3)
-			take_subs(g, ds, (int32_t)i);
-		else
-			take_flat(g, &ds->group[i], rr, ds->world);
-		for (uint32_t k = 0; k < g->nparams; k++)
-			if (!ck_index_find(ix, g->param[k].name, &g->param[k].tensor))
-				return ck_fail(err, CKPT_E_MISMATCH, g->param[k].name,
-					       CKPT_NO_OFFSET, "the parameter is not in the index");
+			return ck_fail_nomem(err, "parameters", room[i]);
 	}
-	return 0;
+	for (uint32_t i = 0; i < ds->ngroups; i++) {
+		g = group_of(t, &ds->group[i]);
+		if (!g)
+			continue;
+		take_params(g, g->nparams, &ds->group[i], rr, ds->world);
+		g->nparams += ds->group[i].nparams;
+	}
+	for (uint32_t i = 0; !rc && i < t->ngroups; i++)
+		rc = find_params(ix, &t->group[i], err);
+	return rc;
 }
 
 /* 16 bytes of the model's type; all parameters have the same. */

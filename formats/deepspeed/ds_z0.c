@@ -74,6 +74,11 @@ static const struct ck_tensor_ref *state_tensor(const struct ck_val *state)
 
 static int make_places(struct z0 *z, struct z0_group *g, uint64_t n, struct ckpt_err *err)
 {
+	if (n > z->room)	/* one list may hang in many groups */
+		return ck_fail(err, CKPT_E_CORRUPT, z->ds->where, CKPT_NO_OFFSET,
+			       "NAMES_WRONG: the optimizer's groups list more parameters than the "
+			       "file has values, so some come twice");
+	z->room -= n;
 	g->place = ck_arena_zalloc(&z->ds->arena, (n + 1) * sizeof(*g->place));
 	if (!g->place)
 		return ck_fail_nomem(err, "a group's parameters", n);
@@ -102,7 +107,7 @@ static int take_group(struct z0 *z, uint32_t number, const struct ck_val *master
 	if (z->form == Z0_FLAT) {
 		take_slice(z, master, &g->flat);
 		g->state = state_of(z, number, 0);
-		return make_places(z, g, z->nparams, err);
+		return 0;
 	}
 	if (!ck_val_seq(z->form == Z0_WHOLE ? master : ck_val_get(torch, "params"), &item, &n) ||
 	    n > UINT32_MAX)
@@ -131,14 +136,23 @@ static int take_groups(struct z0 *z, const struct ck_val *opt, struct ckpt_err *
 	int rc = 0;
 
 	z->form = whole ? Z0_WHOLE : flat ? Z0_FLAT : Z0_TORCH;
-	if (!ck_val_seq(list, &item, &n) || n > UINT32_MAX)
+	z->room = z->file->pt->doc.nodes;
+	if (!ck_val_seq(list, &item, &n))
 		return 0;
+	if (n > z->ds->in->limits.groups)
+		return ck_fail_limit(err, z->ds->where, CKPT_NO_OFFSET, "groups",
+				     z->ds->in->limits.groups, "%" PRIu64 " param groups", n);
 	z->group = ck_arena_zalloc(&z->ds->arena, (n + 1) * sizeof(*z->group));
 	if (!z->group)
 		return ck_fail_nomem(err, "groups", n);
 	z->ngroups = (uint32_t)n;
 	for (uint32_t g = 0; !rc && g < n; g++)
 		rc = take_group(z, g, item[g], err);
+	if (!rc && z->form == Z0_FLAT) {	/* each parameter is in one group at most */
+		z->pool = ck_arena_alloc(&z->ds->arena, ((uint64_t)z->nparams + 1) *
+					 sizeof(*z->pool));
+		rc = z->pool ? 0 : ck_fail_nomem(err, "parameters", z->nparams);
+	}
 	return rc;
 }
 

@@ -36,7 +36,7 @@ struct z0_place {
 };
 
 struct z0_group {
-	struct z0_place *place;	/* of a flat group: as many as parameters are left, to be filled */
+	struct z0_place *place;	/* of a flat group: a run of the pool, once one is taken */
 	uint32_t nplaces;
 	struct ds_slice flat;
 	const struct ck_val *state;	/* of the flat master */
@@ -54,6 +54,9 @@ struct z0 {
 	uint32_t nparams;
 	struct z0_group *group;
 	uint32_t ngroups;
+	uint64_t room;			/* for further places */
+	struct z0_place *pool;		/* of flat groups: they are filled one after the other */
+	uint32_t npool;
 };
 
 /* Look at every weight. */

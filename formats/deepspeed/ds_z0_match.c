@@ -116,6 +116,7 @@ static void forget(struct z0 *z)
 {
 	for (uint32_t i = 0; i < z->nparams; i++)
 		z->param[i].taken = false;
+	z->npool = 0;
 	for (uint32_t g = 0; g < z->ngroups; g++) {
 		if (z->form == Z0_FLAT)
 			z->group[g].nplaces = 0;
@@ -167,6 +168,9 @@ static void match_whole(struct z0 *z)
 /* Parameter 'p' is the next piece of the group's flat master. */
 static void take_piece(struct z0 *z, struct z0_group *g, uint32_t p, uint64_t at)
 {
+	if (!g->nplaces)
+		g->place = z->pool + z->npool;
+	z->npool++;
 	g->place[g->nplaces++] = (struct z0_place){
 		.master = g->flat, .at = at, .state = g->state, .param = p,
 	};
@@ -412,7 +416,7 @@ static bool name_group(struct z0 *z, struct z0_group *g, const struct ck_map *ma
 		return false;
 	for (uint32_t i = 0; i < n; i++) {
 		const uint32_t p = param_named(z, map, ck_val_str(item[i]));
-		struct z0_place *place = &g->place[i];
+		struct z0_place *place;
 
 		if (z->form == Z0_FLAT) {
 			if (!name_fits(z, p, NULL, &g->flat, at))
@@ -421,6 +425,7 @@ static bool name_group(struct z0 *z, struct z0_group *g, const struct ck_map *ma
 			at += tensor_of(z, p)->numel;
 			continue;
 		}
+		place = &g->place[i];
 		if (!name_fits(z, p, place->like, &place->master, 0))
 			return false;
 		place->param = p;

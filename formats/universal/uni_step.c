@@ -165,9 +165,7 @@ int ck_uni_optimizer(struct uni *u, struct ckpt_err *err)
 	if (!u->optim_root)
 		return 0;
 	rc = put_together(u, false, err);
-	if (!rc)
-		ck_ds_name_groups(&u->ds);
-	return rc;
+	return rc ? rc : ck_ds_name_groups(&u->ds, err);
 }
 
 /* ---- the driver's slot ---- */

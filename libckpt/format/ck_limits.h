@@ -32,6 +32,7 @@
 	X(memory_bytes, (uint64_t)4 << 30, CK_LIMIT_BIG, 1, "what one open may hold in memory")   \
 	X(name_bytes, 1 << 20, 1 << 30, 1, "a tensor's name in a torch file, made of keys")       \
 	X(folder_depth, 32, 200, 0, "folders in folders")                                         \
+	X(groups, 20000, 1 << 30, 0, "param groups and sub-groups of a ZeRO optimizer")           \
 	X(pickles, 100, UINT32_MAX, 0, "pickles one after the other in a file that is audited")
 
 /*

@@ -215,6 +215,7 @@ struct ckpt_limits {
 	uint64_t memory_bytes;		/* everything one open may hold (4 GiB) */
 	uint32_t name_bytes;		/* a tensor's name, made of keys (1 MiB) */
 	uint32_t folder_depth;		/* folders in folders (32) */
+	uint32_t groups;		/* param groups and sub-groups of an optimizer (20,000) */
 	uint32_t pickles;		/* one after the other in a file that is audited (100) */
 };
 

@@ -14,6 +14,7 @@
 
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_pkl.h"
+#include "tests/lib/t_pt.h"
 #include "tests/lib/t_step.h"
 
 #define COMMON " 'global_steps' 1 'dp_world_size' 1 'mp_world_size' 1 'ds_version' '0.19.8' " \
@@ -69,6 +70,67 @@ static struct ckpt *resharded(const char *module, const char *optimizer, int sta
 	free(out);
 	free(dir);
 	return result;
+}
+
+/* ------------------------------------------------------------------ groups */
+
+/*
+ * One list of 100 numbers in 200 groups: 20,000 places of a file with 1,000 values. A real file
+ * lists each parameter once; how many places there can be is bounded by what the file has.
+ */
+static void a_list_that_hangs_in_many_groups_is_refused(void **state)
+{
+	struct t_pkl b = { 0 };
+	struct t_zip zip = { 0 };
+	const float data[2] = { 1, 2 };
+	char *dir = t_dir_new(), *path = t_fmt("%s/global_step1/mp_rank_00_model_states.pt", dir);
+
+	(void)state;
+	T_PKL_PUT(&b, "\x80\x02}(");
+	t_pt_str(&b, "module");
+	T_PKL_PUT(&b, "}(");
+	t_pt_str(&b, "a");
+	t_pt_tensor(&b, "0", 2, 0, 1, 2, 2, 1);
+	T_PKL_PUT(&b, "u");
+	for (int i = 0; i < 3; i++) {
+		t_pt_str(&b, (const char *const[]){ "global_steps", "dp_world_size",
+						    "mp_world_size" }[i]);
+		t_pt_int(&b, 1);
+	}
+	t_pt_str(&b, "ds_version");
+	t_pt_str(&b, "0.19.8");
+	t_pt_str(&b, "optimizer");
+	T_PKL_PUT(&b, "}(");
+	t_pt_str(&b, "state");
+	T_PKL_PUT(&b, "}");
+	t_pt_str(&b, "param_groups");
+	T_PKL_PUT(&b, "](");
+	for (int g = 0; g < 200; g++) {
+		T_PKL_PUT(&b, "}(");
+		t_pt_str(&b, "params");
+		if (!g) {
+			T_PKL_PUT(&b, "](");
+			for (int i = 0; i < 100; i++)
+				t_pt_int(&b, 1000 + i);
+			T_PKL_PUT(&b, "eq\x05");
+		} else {
+			T_PKL_PUT(&b, "h\x05");
+		}
+		T_PKL_PUT(&b, "u");
+	}
+	T_PKL_PUT(&b, "euu.");
+	t_zip_add(&zip, "mp_rank_00_model_states/data.pkl", b.p, b.n);
+	t_zip_add(&zip, "mp_rank_00_model_states/version", "3\n", 2);
+	t_zip_add(&zip, "mp_rank_00_model_states/data/0", data, sizeof(data));
+	t_zip_end(&zip);
+	t_dir_make_in(dir, "global_step1");
+	t_file_write(path, zip.p, zip.n);
+	t_step_fails(dir, "global_step1", CKPT_E_CORRUPT,
+		     "the optimizer's groups list more parameters than the file has values");
+	free(zip.p);
+	free(b.p);
+	free(path);
+	t_dir_end(dir);
 }
 
 /* ------------------------------------------------------------------- names */
@@ -243,6 +305,7 @@ static void without_names_only_the_number_of_ranks_changes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_list_that_hangs_in_many_groups_is_refused),
 		cmocka_unit_test(names_that_were_given_to_the_optimizer_count),
 		cmocka_unit_test(given_names_whose_values_differ_are_not_believed),
 		cmocka_unit_test(flat_masters_of_two_groups_are_taken_piece_by_piece),

@@ -165,6 +165,62 @@ static void step_of_stage_3(const char *path)
 	fixture("ds0.19.8-z3-bf16-w2/ckpt", path);
 }
 
+#define SAYS " 'buffer_names' [ ] 'global_steps' 7 'dp_world_size' 1 'mp_world_size' 1 " \
+	" 'ds_version' '0.19.8' "
+
+static void save_in(const char *path, const char *name, const char *text)
+{
+	char *file = t_fmt("%s/global_step7/%s", path, name);
+
+	if (!t_is_dir(path)) {
+		t_dir_make(path);
+		t_dir_make_in(path, "global_step7");
+	}
+	t_pkl_save(file, text);
+	free(file);
+}
+
+static void groups_of_stage_0(const char *path)
+{
+	save_in(path, "mp_rank_00_model_states.pt", "{ 'module' { 'v' <f32 2 @20> }" SAYS
+		"'optimizer' { 'state' { } 'param_groups' [ { 'params' [ 0 ] } { 'params' [ ] } "
+		"{ 'params' [ ] } ] } }");
+}
+
+static void groups_of_stage_2(const char *path)
+{
+	save_in(path, "mp_rank_00_model_states.pt", "{ 'module' { 'v' <f32 2 @20> }"
+		" 'param_shapes' [ { 'v' ( 2 ) } ]" SAYS "}");
+	save_in(path, "zero_pp_rank_0_mp_rank_00_optim_states.pt",
+		"{ 'optimizer_state_dict' { 'base_optimizer_state' { 'state' { } 'param_groups' "
+		"[ { 'params' [ 0 ] } { 'params' [ 1 ] } { 'params' [ 2 ] } { 'params' [ 3 ] } ] }"
+		" 'single_partition_of_fp32_groups' [ <f32 2 @20> ] 'partition_count' [ 1 ] "
+		"'zero_stage' 2 'ds_version' '0.19.8' } }");
+}
+
+/* Names of two sub-groups; the optimizer lists five, and each group may list them twice. */
+static void groups_of_stage_3(const char *path)
+{
+	save_in(path, "zero_pp_rank_0_mp_rank_00_model_states.pt",
+		"{ 'module' { 'v' <f32 2 @20> 'w' <f32 2 @30> } 'param_shapes' "
+		"[ { 'v' ( 2 ) } { 'w' ( 2 ) } ]" SAYS "}");
+	save_in(path, "zero_pp_rank_0_mp_rank_00_optim_states.pt",
+		"{ 'optimizer_state_dict' { 'optimizer_state_dict' { 'state' { } 'param_groups' "
+		"[ { 'params' [ 0 1 2 3 4 ] } ] } 'fp32_flat_groups' [ <f32 2 @20> <f32 2 @30> ] "
+		"'partition_count' 1 'zero_stage' 3 'ds_version' '0.19.8' } }");
+}
+
+static void sub_groups_of_stage_3(const char *path)
+{
+	save_in(path, "zero_pp_rank_0_mp_rank_00_model_states.pt",
+		"{ 'module' { 'v' <f32 2 @20> } 'param_shapes' "
+		"[ { 'v' ( 2 ) } { } { } { } { } { } ]" SAYS "}");
+	save_in(path, "zero_pp_rank_0_mp_rank_00_optim_states.pt",
+		"{ 'optimizer_state_dict' { 'optimizer_state_dict' { 'state' { } 'param_groups' "
+		"[ { 'params' [ 0 ] } ] } 'fp32_flat_groups' [ <f32 2 @20> ] "
+		"'partition_count' 1 'zero_stage' 3 'ds_version' '0.19.8' } }");
+}
+
 /* ---- what is done with them ---- */
 
 static int open_it(const char *path, const struct ckpt_limits *limits, struct ckpt **ck,
@@ -268,6 +324,10 @@ static const struct {
 	{ "memory_bytes", 0, step, only_open },
 	{ "memory_bytes", 0, step_of_stage_3, only_open },
 	{ "name_bytes", 13, long_name, only_open },
+	{ "groups", 3, groups_of_stage_0, only_open },
+	{ "groups", 4, groups_of_stage_2, only_open },
+	{ "groups", 3, groups_of_stage_3, only_open },
+	{ "groups", 6, sub_groups_of_stage_3, only_open },
 	{ "folder_depth", 5, deep_folders, audit_it },
 	{ "pickles", 3, three_pickles, audit_it },
 };
@@ -348,9 +408,9 @@ static void no_limit_is_left_out(void **state)
 		assert_true(info.value && info.value <= info.most && info.text[0]);
 		n++;
 	}
-	assert_int_equal(n, 17);
+	assert_int_equal(n, 18);
 	assert_int_equal(ckpt_limit_get(n, &info, &err), -CKPT_E_USAGE);
-	assert_string_equal(err.msg, "there is no limit number 17, there are 17");
+	assert_string_equal(err.msg, "there is no limit number 18, there are 18");
 }
 
 static void a_bound_that_cannot_be_is_a_wrong_call(void **state)
