@@ -13,7 +13,7 @@
 
 /*
  * X(field, default, most, is it bytes, what it bounds).  pickle_depth, folder_depth: of what
- * walks in calls of itself, so the stack is the bound.  tensor_dims: arrays of that many.
+ * walks in calls of itself, so the stack is the bound; json_depth likewise, and cJSON's 1,000.  tensor_dims: arrays of that many.
  */
 #define CK_LIMITS(X)                                                                              \
 	X(zip_entries, 4000000, CK_LIMIT_NUMBERS, 0, "entries of one archive")                    \
@@ -22,7 +22,7 @@
 	X(pickle_nodes, 50000000, CK_LIMIT_NUMBERS, 0, "values of one pickle, and memo entries")  \
 	X(pickle_depth, 1000, 4000, 0, "values in values of a pickle")                            \
 	X(header_bytes, 100000000, CK_LIMIT_BIG, 1, "a safetensors header, or a JSON file")       \
-	X(json_depth, 64, 100000, 0, "values in values of JSON")                                  \
+	X(json_depth, 64, 900, 0, "values in values of JSON")                                     \
 	X(json_nodes, 40000000, CK_LIMIT_NUMBERS, 0, "values and names of JSON")                  \
 	X(tensor_dims, 64, 64, 0, "dimensions of a tensor")                                       \
 	X(inflate_bytes, (uint64_t)1 << 30, CK_LIMIT_BIG, 1, "one deflated member, inflated")     \

@@ -1,6 +1,5 @@
 /* ck_json_val.c -- see ck_json_val.h. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "libckpt/ops/ck_json_val.h"
 
@@ -8,16 +7,13 @@
 static struct ck_val *number(const struct ck_json *doc, uint64_t tok, struct ck_arena *arena)
 {
 	const struct ck_json_tok *t = &doc->tok[tok];
-	char text[64];
+	char *text;
 	int64_t i;
 
 	if (ck_json_i64(doc, tok, &i))
 		return ck_val_new_int(arena, i);
-	if (t->len >= sizeof(text))
-		return ck_val_new_strn(arena, doc->text + t->off, t->len);
-	memcpy(text, doc->text + t->off, t->len);
-	text[t->len] = '\0';
-	return ck_val_new_float(arena, strtod(text, NULL));
+	text = ck_arena_strndup(arena, doc->text + t->off, t->len);	/* of any length */
+	return text ? ck_val_new_float(arena, strtod(text, NULL)) : NULL;
 }
 
 static struct ck_val *array(const struct ck_json *doc, uint64_t tok, struct ck_arena *arena)

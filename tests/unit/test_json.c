@@ -16,6 +16,7 @@
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/json/ck_json.h"
 #include "libckpt/json/ck_json_cjson.h"
+#include "libckpt/ops/ck_json_val.h"
 #include "tests/lib/t_fault.h"
 
 static struct ckpt_limits limits;
@@ -291,10 +292,50 @@ static void a_tree_without_memory_is_no_tree_and_leaves_nothing(void **state)
 	assert_in_range(failed, 12, 999);	/* nine values, three names at least */
 }
 
+/* A configuration goes into a checkpoint as Python's json would have read it. */
+static void a_tree_has_the_values_that_python_would_have(void **state)
+{
+	char text[400];
+	struct ck_arena arena = CK_ARENA_INIT;
+	struct ck_json doc = CK_JSON_INIT;
+	struct ck_val *const *item, *root;
+	uint64_t n;
+	const char *s;
+	bool yes;
+	int64_t i;
+	double f;
+
+	(void)state;
+	/* 3 and 0.5 in more digits than any buffer that someone thought enough */
+	snprintf(text, sizeof(text), "{\"a\":[1,-9223372036854775808,null,true,false,\"x\",{},"
+		 "3.%0100d,0.5%0200de0,18446744073709551616,1e-3]}", 0, 0);
+	assert_int_equal(ck_json_parse(&doc, text, strlen(text), &limits, 0, "t", NULL), 0);
+	root = ck_json_val(&doc, 0, &arena);
+	assert_true(ck_val_seq(ck_val_get(root, "a"), &item, &n));
+	assert_int_equal(n, 11);
+	assert_true(ck_val_int(item[0], &i) && i == 1);
+	assert_true(ck_val_int(item[1], &i) && i == INT64_MIN);
+	assert_true(ck_val_is_none(item[2]));
+	yes = item[3]->kind == CK_VAL_BOOL && item[3]->u.b && !item[4]->u.b;
+	assert_true(yes && item[4]->kind == CK_VAL_BOOL);
+	s = ck_val_str(item[5]);
+	assert_string_equal(s, "x");
+	assert_int_equal(item[6]->kind, CK_VAL_DICT);
+	for (int k = 7; k < 11; k++)
+		assert_int_equal(item[k]->kind, CK_VAL_FLOAT);
+	assert_true(ck_val_num(item[7], &f) && f == 3);
+	assert_true(ck_val_num(item[8], &f) && f == 0.5);
+	assert_true(ck_val_num(item[9], &f) && f == 18446744073709551616.0);
+	assert_true(ck_val_num(item[10], &f) && f == 1e-3);
+	ck_json_release(&doc);
+	ck_arena_release(&arena);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_json_allows_is_accepted),
+		cmocka_unit_test(a_tree_has_the_values_that_python_would_have),
 		cmocka_unit_test(what_json_forbids_is_refused_with_its_byte),
 		cmocka_unit_test(every_cut_of_a_text_is_refused_or_its_own_text),
 		cmocka_unit_test(duplicates_are_found_among_many_names_too),
