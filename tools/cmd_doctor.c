@@ -155,7 +155,7 @@ static void look_at_disk(struct doctor *d)
 
 	if (statvfs(d->path, &fs) || !fs.f_blocks || fs.f_flag & ST_RDONLY)
 		return;
-	if (fs.f_bavail >= fs.f_blocks / 200 && (!fs.f_files || fs.f_favail))
+	if (fs.f_bavail && fs.f_bavail >= fs.f_blocks / 200 && (!fs.f_files || fs.f_favail))
 		return;
 	note(d, "DISK_FULL", CKPT_WARN, d->path,
 	     cli_format("%s are left on this disk: what was saved here last may be cut short",
