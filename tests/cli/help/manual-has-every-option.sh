@@ -1,6 +1,6 @@
 # Each option of a command's help stands in its manual page, and no other does.
 man=$(cd "$(dirname "$0")/../../../docs/man" && pwd)
-for c in convert inspect map digest commit reshard shard verify ls latest set-latest audit diff doctor cat; do
+for c in $(zckpt help | sed -n '/^commands:/,/^$/s/^  \([a-z][a-z-]*\) .*/\1/p'); do
 	zckpt $c -h | sed -n 's/^ \{1,\}\(-[a-z], \)\{0,1\}\(--[a-z][a-z-]*\).*/\2/p' |
 		sort -u > help
 	sed 's/\\-/-/g; s/\\f.//g' "$man/zckpt-$c.1" | awk '/^.TP/ { getline; print }' |
