@@ -371,11 +371,6 @@ static int save(struct ck_pkl_out *out, const struct ck_val *v)
 	return rc;
 }
 
-int ck_pkl_out_value(struct ck_pkl_out *out, const struct ck_val *v)
-{
-	return save(out, v);
-}
-
 int ck_pkl_out_counts(struct ck_pkl_out *out, const uint64_t *count, uint32_t n)
 {
 	int rc = n > 3 ? ck_pkl_out_op(out, '(') : 0;

@@ -41,8 +41,6 @@ int ck_pkl_emit(const struct ck_val *root, const struct ckpt_limits *limits,
 
 struct ckpt_err *ck_pkl_out_err(struct ck_pkl_out *out);
 int ck_pkl_out_op(struct ck_pkl_out *out, uint8_t op);
-/* A node with all below it, or a reference to where it was written before. */
-int ck_pkl_out_value(struct ck_pkl_out *out, const struct ck_val *v);
 int ck_pkl_out_int(struct ck_pkl_out *out, int64_t i);
 int ck_pkl_out_bool(struct ck_pkl_out *out, bool b);
 /* A tuple of whole numbers, always a new one. */

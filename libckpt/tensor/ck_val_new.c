@@ -70,11 +70,6 @@ struct ck_val *ck_val_new_str(struct ck_arena *arena, const char *s)
 	return text(arena, CK_VAL_STR, s, strlen(s));
 }
 
-struct ck_val *ck_val_new_bytes(struct ck_arena *arena, const void *p, uint64_t n)
-{
-	return text(arena, CK_VAL_BYTES, p, n);
-}
-
 /* Room for 'want' nodes in an array that has 'n'. */
 static bool reserve(struct ck_arena *arena, struct ck_val ***item, uint64_t n, uint64_t *cap,
 		    uint64_t want)

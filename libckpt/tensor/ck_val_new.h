@@ -20,7 +20,6 @@ struct ck_val *ck_val_new_float(struct ck_arena *arena, double f);
 /* UTF-8 up to the NUL, or of 'n' bytes.  Copied. */
 struct ck_val *ck_val_new_str(struct ck_arena *arena, const char *s);
 struct ck_val *ck_val_new_strn(struct ck_arena *arena, const char *s, uint64_t n);
-struct ck_val *ck_val_new_bytes(struct ck_arena *arena, const void *p, uint64_t n);
 /* Of the 'n' nodes, whose array is copied. */
 struct ck_val *ck_val_new_tuple(struct ck_arena *arena, struct ck_val *const *item, uint64_t n);
 /* Of the 'n' whole numbers. */
