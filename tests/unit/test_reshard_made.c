@@ -313,6 +313,114 @@ static void what_is_not_cut_is_not_taken_from_rank_0(void **state)
 	refused(o, CKPT_E_UNSUPPORTED, "'blocks' of the optimizer holds several tensors");
 }
 
+static void make_shard(const char *masters)
+{
+	char *text = t_fmt("{ 'optimizer_state_dict' { " RIGID " %s } }", masters);
+
+	save(SHARD, text);
+	free(text);
+}
+
+/* A step of bf16 weights, whose optimizer is what the text says, with what else 'zero' has. */
+static void make_bf16(const char *group, const char *more, const char *config)
+{
+	char *text = t_fmt("{ 'optimizer_state_dict' { 'base_optimizer_state' { 'state' { 0 "
+			   ENTRY0 " 1 " ENTRY1 " } 'param_groups' [ { %s 'params' [ 0 ] } "
+			   "{ %s 'params' [ 1 ] } ] } %s " MASTERS " } }", group, group, more);
+	char *model = t_fmt("{ 'module' { 'v' <bf16 2 @20> 'w' <bf16 4 @1> } 'param_shapes' "
+			    "[ { 'v' ( 2 ) } { 'w' ( 4 ) } ] 'ds_config' { %s } " COMMON VERSION
+			    "}", config);
+
+	save(MODEL, model);
+	save(SHARD, text);
+	free(model);
+	free(text);
+}
+
+/* FusedAdam's masters are one flat tensor a group at stage 0, in DeepSpeed's FP16_Optimizer. */
+static void a_fused_optimizer_is_flat_at_stage_0(void **state)
+{
+	static const struct {
+		const char *more, *config;
+		double clip;
+	} rows[] = {
+		{ "'clip_grad' 0.5", "'gradient_clipping' 2", 0.5 },
+		{ "", "'gradient_clipping' 2", 2 }, { "", "", 0 },
+	};
+	struct ckpt_reshard_opts o = { .world = 1, .stage = 0 };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		char *path = t_fmt("%s/out", dir);
+		struct opened out;
+		struct ckpt *ck;
+		const struct ck_val *opt;
+		double clip = -1;
+
+		make_bf16("'bias_correction' 1 'lr' 0.5", rows[i].more, rows[i].config);
+		done(o);
+		out = open_out(MODEL);
+		opt = ck_val_get(out.pt->doc.root, "optimizer");
+		assert_non_null(ck_val_at(ck_val_get(opt, "fp32_groups_flat"), 1));
+		assert_null(ck_val_get(opt, "cur_scale"));	/* bf16 has none */
+		assert_true(ck_val_num(ck_val_get(opt, "clip_grad"), &clip));
+		assert_true(clip == rows[i].clip);
+		close_out(&out);
+		ck = t_step_open(path, NULL);
+		assert_true(t_step_value(ck, "w", "master", 3) == 4);
+		assert_true(t_step_value(ck, "w", "exp_avg", 3) == 12);
+		assert_true(t_step_value(ck, "v", "exp_avg", 1) == 6);
+		ckpt_close(ck);
+		free(path);
+	}
+}
+
+static void what_stage_0_cannot_hold_is_refused(void **state)
+{
+	struct ckpt_reshard_opts o = { .world = 1, .stage = 0 };
+
+	(void)state;
+	make_bf16("'lr' 0.5", "", "");
+	o.ds_version = "0.17.6";
+	refused(o, CKPT_E_UNSUPPORTED, "loses the optimizer of bf16 runs at stage 0");
+	o.ds_version = NULL;
+	make_bf16("'use_muon' 1", "", "");
+	refused(o, CKPT_E_UNSUPPORTED, "Muon keeps another momentum");
+	save(MODEL, "{ 'module' { 'v' <bf16 2 @20> 'w' <f32 4 @1> } 'param_shapes' "
+	     "[ { 'v' ( 2 ) } { 'w' ( 4 ) } ] " COMMON VERSION "}");
+	make_shard(MASTERS);
+	refused(o, CKPT_E_UNSUPPORTED, "weights are of several types");
+	save(MODEL, "{ 'module' { 'v' <bf16 2 @20> 'w' <bf16 4 @1> } 'param_shapes' "
+	     "[ { 'v' ( 2 ) } { 'w' ( 4 ) } ] " COMMON VERSION "}");
+	make_shard(" 'single_partition_of_fp32_groups' [ <bf16 2 @20> <bf16 4 @1> ] "
+		   "'partition_count' [ 1 1 ] 'zero_stage' 2 'ds_version' '0.19.8' ");
+	refused(o, CKPT_E_UNSUPPORTED, "its masters have 16 bits");
+}
+
+/* Counts that are tensors, of whatever type an optimizer has them in. */
+static void a_count_may_be_a_tensor_of_any_number(void **state)
+{
+	static const char *const types[] = { "f32", "bf16", "i64" };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+		char *path = t_fmt("%s/ckpt", dir);
+		char *text = t_fmt("'base_optimizer_state' { 'state' { 0 { 'step' <%s @7> "
+				   "'exp_avg' <f32 2 @5> } 1 { 'step' <%s @7> 'exp_avg' <f32 4 @9> "
+				   "} } 'param_groups' [ { 'params' [ 0 ] } { 'params' [ 1 ] } ] }",
+				   types[i], types[i]);
+		struct ckpt *ck;
+
+		make(text);
+		ck = t_step_open(path, NULL);
+		assert_string_equal(t_step_fact(ck, "group.0.step"), "7");
+		assert_string_equal(t_step_fact(ck, "group.1.step"), "7");
+		ckpt_close(ck);
+		free(text);
+		free(path);
+	}
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -327,6 +435,9 @@ int main(void)
 		TEST(what_is_not_cut_is_not_taken_from_rank_0),
 		TEST(other_precisions_do_not_get_the_optimizer_of_bf16),
 		TEST(moments_of_two_types_are_not_cut_to_one),
+		TEST(a_fused_optimizer_is_flat_at_stage_0),
+		TEST(what_stage_0_cannot_hold_is_refused),
+		TEST(a_count_may_be_a_tensor_of_any_number),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
