@@ -138,6 +138,7 @@ static void strings_keep_every_byte(void **state)
 	expect_str(ROOT("U\x02hi."), "hi", 2);
 	expect_str(ROOT("S'a\\n\\x41\\101\\''\n."), "a\nAA'", 5);
 	expect_str(ROOT("Va\\u20ac\xe9\n."), "a\xe2\x82\xac\xc3\xa9", 6);
+	expect_str(ROOT("V\\U0001f642\n."), "\xf0\x9f\x99\x82", 4);
 	assert_int_equal(LOAD("X\x01\x00\x00\x00\xff."), -CKPT_E_CORRUPT);
 	assert_int_equal(LOAD("X\x02\x00\x00\x00\xc0\x80."), -CKPT_E_CORRUPT);
 }

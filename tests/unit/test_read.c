@@ -242,8 +242,18 @@ static void a_view_too_large_or_beyond_the_file_is_refused(void **state)
 	ck_err_clear(&err);
 	assert_int_equal(read_as(state_over(&numel, 1, CKPT_U8, &e, 1), 0, 16, CKPT_U8, p, &err),
 			 -CKPT_E_TRUNCATED);
+	e.off = 0;	/* strides whose sum, or whose product, passes 64 bits */
+	for (int k = 0; k < 2; k++) {
+		const uint64_t wide[] = { UINT64_MAX / 999, k ? UINT64_MAX / 2 : UINT64_MAX / 999 };
+
+		assert_int_equal(ck_index_add_view(&raw.ix, shape, wide, 2, &e.view, NULL), 0);
+		ck_err_clear(&err);
+		assert_int_equal(read_as(state_over(&numel, 1, CKPT_U8, &e, 1), 0, 16, CKPT_U8, p,
+					 &err), -CKPT_E_LIMIT);
+		assert_string_equal(err.msg, "a view exceeds 64 bits");
+	}
+	assert_int_equal(ck_index_add_view(&raw.ix, shape, zero, 2, &e.view, NULL), 0);
 	limits.gather_bytes = 999999;
-	e.off = 0;
 	assert_int_equal(read_as(state_over(&numel, 1, CKPT_U8, &e, 1), 0, 16, CKPT_U8, p, NULL),
 			 -CKPT_E_LIMIT);
 	limits.gather_bytes = 1000000;
@@ -313,6 +323,43 @@ static void deflated_members_are_inflated_and_checked(void **state)
 			 -CKPT_E_LIMIT);
 	ck_limits_fill(NULL, &limits);
 	free(got);
+}
+
+/*
+ * More members than places to keep them (260), and more bytes than may be kept: what was used
+ * longest ago goes, and comes again with the same bytes.
+ */
+static void members_that_are_not_kept_are_made_again(void **state)
+{
+	enum { MEMBERS = 300, ELEMS = 100 };
+	static const uint64_t keep[] = { 0, 5000, 1 << 20 };
+	const uint64_t numel = ELEMS;
+	uint32_t s[MEMBERS];
+	uint8_t *scratch = t_alloc(CK_READ_SCRATCH), got[ELEMS];
+
+	(void)state;
+	for (int i = 0; i < MEMBERS; i++) {
+		struct ck_extent e = t_extent(&raw, 0, numel, 0, CKPT_U8);
+
+		e.flags = CKPT_EXTENT_DEFLATED;
+		e.member = member_over(raw.bytes + 7 * i, ELEMS, true);
+		e.source = raw.ix.member[e.member].source;
+		s[i] = state_over(&numel, 1, CKPT_U8, &e, 1);
+	}
+	for (size_t k = 0; k < CK_ARRAY_LEN(keep); k++) {
+		struct ck_reader *r;
+
+		assert_int_equal(ck_reader_new(&raw.ix, &limits, keep[k], &r, NULL), 0);
+		for (int turn = 0; turn < 2 * MEMBERS; turn++) {
+			const int i = turn * 101 % MEMBERS;
+
+			assert_int_equal(ck_reader_read(r, &raw.ix.state[s[i]], 0, numel, CKPT_U8,
+							got, scratch, NULL, NULL), 0);
+			assert_memory_equal(got, raw.bytes + 7 * i, ELEMS);
+		}
+		ck_reader_free(r);
+	}
+	free(scratch);
 }
 
 static void a_derived_state_is_rounded_by_way_of_its_own_type(void **state)
@@ -401,6 +448,7 @@ int main(void)
 		cmocka_unit_test(two_extents_may_share_a_view),
 		cmocka_unit_test(a_view_too_large_or_beyond_the_file_is_refused),
 		cmocka_unit_test(deflated_members_are_inflated_and_checked),
+		cmocka_unit_test(members_that_are_not_kept_are_made_again),
 		cmocka_unit_test(a_derived_state_is_rounded_by_way_of_its_own_type),
 		cmocka_unit_test(elements_of_less_than_a_byte_are_read_whole),
 		cmocka_unit_test(wrong_ranges_casts_and_flags_are_refused),
