@@ -570,6 +570,7 @@ CKPT_API void ckpt_digests_free(struct ckpt_digests *digests);
 
 #include <ckpt_cat.h>
 #include <ckpt_diff.h>
+#include <ckpt_estimate.h>
 #include <ckpt_keep.h>
 #include <ckpt_reshard.h>
 #include <ckpt_shard.h>

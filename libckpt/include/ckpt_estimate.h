@@ -1,0 +1,220 @@
+/*
+ * ckpt_estimate.h -- what a run will need before it is started: memory of a GPU and of a
+ * host, bytes and files of a save.  Part of <ckpt.h>.
+ *
+ *	struct ckpt_model *model;
+ *	struct ckpt_setup setup = { .size = sizeof(setup), .stage = 3, .gpus = 8, ... };
+ *	struct ckpt_estimate est;
+ *
+ *	ckpt_model_from_config("config.json", &model, &err);
+ *	ckpt_estimate(model, &setup, &est, &err);
+ *	... est.gpu_bytes, est.term[i].bytes and .formula ...
+ *	ckpt_model_free(model);
+ *
+ * Everything but the reading of a model is arithmetic on integers; each number comes as a
+ * term with the formula that made it.  docs/internals/memory.md derives the terms, says
+ * what was measured and names what is not counted.
+ */
+#ifndef CKPT_ESTIMATE_H
+#define CKPT_ESTIMATE_H
+
+#include <ckpt.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---------------------------------------------------------------- models */
+
+/* A model as far as memory depends on it: its parameters in order, and its shape. */
+struct ckpt_model;
+
+/* The shape of a decoder; all 0 where it is not known. */
+struct ckpt_arch {
+	uint64_t layers, hidden, inter, vocab;
+	uint64_t heads, kv_heads, head_dim;
+	uint32_t gated;		/* gate and up beside each other (SwiGLU, GeGLU) */
+	uint32_t rms;		/* RMSNorm written in single operations, else LayerNorm */
+	uint32_t norms;		/* norms over 'hidden' in a layer */
+	uint32_t qk_norm;	/* queries and keys are normed too */
+};
+
+struct ckpt_model_info {
+	const char *what;	/* a clause that says where it comes from; lent */
+	uint64_t params;	/* elements, those of tied names once */
+	uint64_t trainable;	/* of them, those that the optimizer holds */
+	uint64_t tensors;	/* parameters, tied names once */
+	uint64_t largest;	/* elements of the largest parameter */
+	uint64_t largest_module;	/* of the module with the most elements of its own:
+				   DeepSpeed's "largest layer" */
+	uint64_t buffer_bytes;	/* of buffers that a save holds */
+	uint32_t groups;	/* param groups of the optimizer */
+	uint32_t assumed;	/* the shape is that of a known model of about this size */
+	struct ckpt_arch arch;
+};
+
+/*
+ * From a config.json of Hugging Face transformers.  Known: Llama, Mistral, Qwen2, Qwen3,
+ * Gemma, Gemma 2, Gemma 3 (text), Granite, OLMo, OLMo 2, SmolLM3, Phi-3, StarCoder2, GPT-2,
+ * GPT-NeoX, OPT.  CKPT_E_UNSUPPORTED names any other architecture, CKPT_E_MISMATCH a number
+ * that is missing or does not fit, CKPT_E_LIMIT one that is beyond reason; else those of
+ * reading the file.
+ */
+CKPT_API int ckpt_model_from_config(const char *path, struct ckpt_model **out,
+				    struct ckpt_err *err);
+/*
+ * From the tensors of an open checkpoint: exact parameters, frozen ones, buffers and param
+ * groups.  'config_path' (may be NULL) gives the shape; its parameters are not looked at.
+ */
+CKPT_API int ckpt_model_from_ckpt(const struct ckpt *ck, const char *config_path,
+				  struct ckpt_model **out, struct ckpt_err *err);
+/*
+ * From a number of elements, with the shape of the known model whose number is nearest
+ * (ratio); exact if it is that model's.  CKPT_E_USAGE for 0 or more than 2^52.
+ */
+CKPT_API int ckpt_model_from_count(uint64_t params, struct ckpt_model **out,
+				   struct ckpt_err *err);
+/* By the name of a published one, "qwen2.5-7b", in any case.  CKPT_E_NOTFOUND. */
+CKPT_API int ckpt_model_from_name(const char *name, struct ckpt_model **out,
+				  struct ckpt_err *err);
+/* The names that ckpt_model_from_name() knows, from 0; NULL past the end.  Lent for ever. */
+CKPT_API const char *ckpt_model_name(uint32_t number);
+CKPT_API void ckpt_model_get(const struct ckpt_model *model, struct ckpt_model_info *out);
+CKPT_API void ckpt_model_free(struct ckpt_model *model);
+
+/* ---------------------------------------------------------------- setups */
+
+/* What lies in host memory instead of the GPU's.  Pinned. */
+#define CKPT_OFFLOAD_OPTIMIZER 1u
+#define CKPT_OFFLOAD_PARAMS 2u	/* stage 3, with CKPT_OFFLOAD_OPTIMIZER */
+
+/* How the operations of a layer are written: what the backward pass finds kept. */
+enum ckpt_ops {
+	CKPT_OPS_EAGER = 0,	/* one by one, as transformers does */
+	CKPT_OPS_FUSED = 1,	/* norms, rotary embedding and the gate in one kernel each */
+};
+
+/* Numbers of which 0 means the default in parentheses; ds_defaults fills them in. */
+struct ckpt_setup {
+	size_t size;
+	uint32_t stage;			/* 0 to 3 */
+	uint32_t gpus;			/* data-parallel ranks, 1 to 4096 (1) */
+	uint32_t gpus_per_node;		/* (8, or gpus if that is less) */
+	unsigned offload;		/* CKPT_OFFLOAD_* */
+	enum ckpt_dtype dtype;		/* BF16, F16, F32 (BF16) */
+	enum ckpt_dtype grad_dtype;	/* gradients are summed up in it (dtype) */
+	uint64_t micro;			/* samples of a micro-batch (1) */
+	uint64_t sequence;		/* tokens of a sample (2048) */
+	uint64_t accumulation;		/* micro-batches of a step (1) */
+	uint32_t recompute;		/* layers keep their inputs only */
+	uint32_t attention_matrix;	/* attention that writes its scores down */
+	enum ckpt_ops ops;
+	uint32_t no_pin;		/* host buffers are not pinned */
+	int32_t overlap;		/* overlap_comm: 0 not given, 1 true, -1 false */
+	/* Elements.  UINT64_MAX is "auto": what transformers' Trainer makes of it. */
+	uint64_t reduce_bucket;		/* (500,000,000) */
+	uint64_t prefetch_bucket;	/* stage 3 (50,000,000) */
+	uint64_t persistence;		/* stage 3 (100,000) */
+	uint64_t max_reuse;		/* stage 3 (1,000,000,000) */
+	uint64_t sub_group;		/* stage 3 (1,000,000,000) */
+	uint64_t overhead;		/* bytes of a GPU that no tensor has (measured values) */
+};
+
+/* What a DeepSpeed configuration says over a setup, and of the batch. */
+#define CKPT_SETUP_STAGE 1u
+#define CKPT_SETUP_OFFLOAD 2u
+#define CKPT_SETUP_DTYPE 4u
+#define CKPT_SETUP_MICRO 8u
+#define CKPT_SETUP_ACCUMULATION 16u
+
+/*
+ * Read a DeepSpeed configuration into '*setup', leaving what it does not say (or calls
+ * "auto", but for the buckets).  setup->gpus must be set: a batch size is shared by it.
+ * '*said_out' has the CKPT_SETUP_* that it said.  CKPT_E_UNSUPPORTED: NVMe.
+ */
+CKPT_API int ckpt_setup_read(const char *path, struct ckpt_setup *setup, unsigned *said_out,
+			     struct ckpt_err *err);
+
+/* ---------------------------------------------------------------- estimates */
+
+/* Where a term stands.  Pinned. */
+enum ckpt_place {
+	CKPT_PLACE_GPU = 1,	/* bytes of each GPU */
+	CKPT_PLACE_HOST = 2,	/* bytes of a host with gpus_per_node ranks */
+};
+
+/* When the bytes are there; a GPU must hold the phase with the largest sum.  Pinned. */
+#define CKPT_PHASE_LOSS 1u	/* the forward pass is done, the loss goes backward */
+#define CKPT_PHASE_LAYER 2u	/* the last layer's backward pass */
+#define CKPT_PHASE_END 4u	/* the first layer's, where all other gradients are there */
+#define CKPT_PHASE_STEP 8u	/* the optimizer's step */
+#define CKPT_PHASE_ALL 15u
+#define CKPT_NPHASES 4u
+
+struct ckpt_term {
+	enum ckpt_place place;
+	unsigned phases;	/* CKPT_PHASE_* */
+	uint64_t bytes;
+	char name[48];
+	char formula[160];	/* with its numbers: "2 B x 7,615,616,512" */
+};
+
+#define CKPT_MAX_TERMS 32u
+
+/* What a save of DeepSpeed's layout is, and what it takes to resume it. */
+struct ckpt_save {
+	uint64_t files;
+	uint64_t bytes;		/* tensors alone; docs/internals/memory.md: what comes on top */
+	uint64_t model_files, model_bytes;	/* model_bytes: of each */
+	uint64_t optim_files, optim_bytes;
+	uint64_t resume_same;	/* bytes all ranks read to go on at this world */
+	uint64_t resume_other;	/* after `zckpt reshard` for another one, which reads 'bytes' */
+	uint64_t universal_files;	/* of DeepSpeed's universal layout */
+};
+
+struct ckpt_estimate {
+	uint64_t gpu_bytes;		/* the largest phase */
+	uint64_t phase_bytes[CKPT_NPHASES];
+	uint32_t peak;			/* the CKPT_PHASE_* of it */
+	uint32_t no_activations;	/* the shape is not known: none were counted */
+	uint64_t host_bytes;		/* of a host */
+	uint64_t tokens;		/* of a micro-batch */
+	uint32_t nterms;
+	struct ckpt_term term[CKPT_MAX_TERMS];
+	struct ckpt_save save;
+};
+
+/*
+ * What a run with DeepSpeed's memory layout needs.  No allocation but a few bytes a
+ * parameter.  CKPT_E_USAGE for a setup that does not exist.
+ */
+CKPT_API int ckpt_estimate(const struct ckpt_model *model, const struct ckpt_setup *setup,
+			   struct ckpt_estimate *out, struct ckpt_err *err);
+
+/* "LOSS" is "the loss": how a phase is called in a sentence.  Lent for ever. */
+CKPT_API const char *ckpt_phase_name(unsigned phase);
+
+/* ---------------------------------------------------------------- DeepSpeed's estimators */
+
+struct ckpt_ds_estimate {
+	uint64_t cpu_bytes;		/* of a node */
+	uint64_t gpu_bytes;
+	uint64_t largest_layer_bytes;	/* stage 3 */
+};
+
+/*
+ * What estimate_zero2_model_states_mem_needs() and estimate_zero3_model_states_mem_needs()
+ * of DeepSpeed return, to the byte, for additional_buffer_factor 'factor' (its default is
+ * 1.5).  Model states only: no activations, no buffers.  Pure; 0, or -CKPT_E_USAGE for no
+ * node, no GPU, or more than 2^52 parameters.
+ */
+CKPT_API int ckpt_ds_zero2(uint64_t params, uint32_t gpus_per_node, uint32_t nodes,
+			   int cpu_offload, double factor, struct ckpt_ds_estimate *out);
+CKPT_API int ckpt_ds_zero3(uint64_t params, uint64_t largest_layer, uint32_t gpus_per_node,
+			   uint32_t nodes, int cpu_offload, int cpu_offload_params,
+			   int zero_init, double factor, struct ckpt_ds_estimate *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,285 @@
+/*
+ * ck_estimate.c -- the frame of an estimate: defaults, the numbers of elements by rank, and
+ * the sums of the terms by phase.  docs/internals/memory.md.
+ */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/include/ckpt_zero.h"
+#include "libckpt/ops/ck_estimate.h"
+
+/* DeepSpeed's defaults, elements. */
+#define REDUCE_BUCKET UINT64_C(500000000)
+#define PREFETCH_BUCKET UINT64_C(50000000)
+#define PERSISTENCE UINT64_C(100000)
+#define MAX_REUSE UINT64_C(1000000000)
+
+/*
+ * Measured with PyTorch 2.11, CUDA 13 and NCCL on H200s: what a process takes of its GPU beside
+ * the allocator's memory after the first matrix product, and what the first all-reduce of two
+ * GPUs adds (NVLink multicast off).
+ */
+#define CONTEXT_BYTES (UINT64_C(685) << 20)
+#define NCCL_BYTES (UINT64_C(840) << 20)
+
+#define MAX_BATCH ((uint64_t)1 << 24)
+
+const char *ck_count(struct ck_counts *c, uint64_t n)
+{
+	char *text = c->text[c->at++ % CK_ARRAY_LEN(c->text)], digits[24];
+	const size_t len = (size_t)snprintf(digits, sizeof(digits), "%" PRIu64, n);
+	size_t k = 0;
+
+	for (size_t i = 0; i < len; i++) {
+		if (i && (len - i) % 3 == 0)
+			text[k++] = ',';
+		text[k++] = digits[i];
+	}
+	text[k] = '\0';
+	return text;
+}
+
+void ck_est_term(struct ck_estimating *e, enum ckpt_place place, unsigned phases, const char *name,
+		 uint64_t bytes, const char *fmt, ...)
+{
+	struct ckpt_term *t = &e->out->term[e->out->nterms];
+	va_list ap;
+
+	if (!bytes || e->out->nterms == CKPT_MAX_TERMS)
+		return;
+	e->out->nterms++;
+	t->place = place;
+	t->phases = phases;
+	t->bytes = bytes;
+	snprintf(t->name, sizeof(t->name), "%s", name);
+	va_start(ap, fmt);
+	vsnprintf(t->formula, sizeof(t->formula), fmt, ap);
+	va_end(ap);
+}
+
+/* ---- setups ---- */
+
+/* "auto" is what transformers' Trainer fills in, from the hidden size. */
+static int bucket(uint64_t *n, uint64_t otherwise, uint64_t automatic, const char *name,
+		  struct ckpt_err *err)
+{
+	if (*n == UINT64_MAX && !automatic)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "%s is \"auto\", and the hidden size it follows from is not known",
+			       name);
+	if (*n == UINT64_MAX)
+		*n = automatic;
+	if (!*n)
+		*n = otherwise;
+	if (*n > (uint64_t)1 << 40)
+		*n = (uint64_t)1 << 40;
+	return 0;
+}
+
+static int take_buckets(const struct ckpt_model *m, struct ckpt_setup *s, struct ckpt_err *err)
+{
+	const uint64_t h = m->info.arch.hidden;
+	int rc = bucket(&s->reduce_bucket, REDUCE_BUCKET, h * h, "reduce_bucket_size", err);
+
+	if (!rc)
+		rc = bucket(&s->prefetch_bucket, PREFETCH_BUCKET, h * h * 9 / 10,
+			    "stage3_prefetch_bucket_size", err);
+	if (!rc)
+		rc = bucket(&s->persistence, PERSISTENCE, 10 * h,
+			    "stage3_param_persistence_threshold", err);
+	if (!rc)
+		rc = bucket(&s->max_reuse, MAX_REUSE, 0, "stage3_max_reuse_distance", err);
+	return rc ? rc : bucket(&s->sub_group, CKPT_Z3_SUB_GROUP_SIZE, 0, "sub_group_size", err);
+}
+
+static int check(const struct ckpt_setup *s, struct ckpt_err *err)
+{
+	if (s->stage > 3 || s->gpus > CKPT_ZERO_MAX_WORLD)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "stage %" PRIu32 " on %" PRIu32 " GPUs: stages are 0 to 3, GPUs 1 "
+			       "to %u", s->stage, s->gpus, CKPT_ZERO_MAX_WORLD);
+	if (s->dtype != CKPT_BF16 && s->dtype != CKPT_F16 && s->dtype != CKPT_F32)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "weights of type %s are not trained by DeepSpeed",
+			       ckpt_dtype_name(s->dtype));
+	if (s->grad_dtype != s->dtype && s->grad_dtype != CKPT_F32)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "gradients of type %s for weights of type %s",
+			       ckpt_dtype_name(s->grad_dtype), ckpt_dtype_name(s->dtype));
+	if (s->offload && !s->stage)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "stage 0 has nothing that is offloaded");
+	if ((s->offload & CKPT_OFFLOAD_PARAMS) && s->stage != 3)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "parameters are offloaded at stage 3 only, this is stage %" PRIu32,
+			       s->stage);
+	if (s->micro > MAX_BATCH || s->sequence > MAX_BATCH || s->accumulation > MAX_BATCH)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "%" PRIu64 " samples of %" PRIu64 " tokens, accumulated %" PRIu64
+			       " times", s->micro, s->sequence, s->accumulation);
+	return 0;
+}
+
+int ck_setup_fill(const struct ckpt_model *m, const struct ckpt_setup *in, struct ckpt_setup *s,
+		  struct ckpt_err *err)
+{
+	int rc = ck_opts_take(s, sizeof(*s), in, "a setup", err);
+
+	if (rc)
+		return rc;
+	s->gpus = s->gpus ? s->gpus : 1;
+	s->gpus_per_node = s->gpus_per_node ? s->gpus_per_node : 8;
+	if (s->gpus_per_node > s->gpus)
+		s->gpus_per_node = s->gpus;
+	s->dtype = s->dtype ? s->dtype : CKPT_BF16;
+	s->grad_dtype = s->grad_dtype ? s->grad_dtype : s->dtype;
+	s->micro = s->micro ? s->micro : 1;
+	s->sequence = s->sequence ? s->sequence : 2048;
+	s->accumulation = s->accumulation ? s->accumulation : 1;
+	s->overlap = s->overlap ? s->overlap : s->stage == 3 ? 1 : -1;
+	if (!s->overhead)
+		s->overhead = CONTEXT_BYTES + (s->gpus > 1 ? NCCL_BYTES : 0);
+	rc = take_buckets(m, s, err);
+	return rc ? rc : check(s, err);
+}
+
+/* ---- elements by rank ---- */
+
+/* PyTorch takes pinned memory in powers of two. */
+static uint64_t pinned(const struct ckpt_setup *s, uint64_t bytes)
+{
+	uint64_t n = 1;
+
+	if (s->no_pin)
+		return bytes;
+	while (bytes && n < bytes)
+		n *= 2;
+	return bytes ? n : 0;
+}
+
+static uint64_t group_numel(const struct ckpt_model *m, uint32_t group)
+{
+	uint64_t n = 0;
+
+	for (uint64_t i = 0; i < m->n; i++)
+		n += !m->param[i].frozen && m->param[i].group == group ? m->param[i].numel : 0;
+	return n;
+}
+
+static int cut_groups(struct ck_estimating *e, struct ckpt_err *err)
+{
+	uint64_t *numel = ck_alloc_array(e->m->n + 1, sizeof(*numel));
+	uint32_t *first = ck_alloc_array(e->m->n + 1, sizeof(*first));
+	int rc = numel && first ? 0 : ck_fail_nomem(err, "sub-groups", e->m->n);
+
+	for (uint32_t g = 0; !rc && g < e->m->info.groups; g++) {
+		const uint64_t part = ckpt_z12_part_numel(group_numel(e->m, g), e->s.gpus, 2);
+		uint32_t n = 0, nsub = 0;
+		uint64_t sum;
+
+		e->part += part;
+		e->flat += part * e->s.gpus;
+		e->pinned_part += pinned(&e->s, 4 * part);
+		for (uint64_t i = 0; i < e->m->n; i++)
+			if (!e->m->param[i].frozen && e->m->param[i].group == g)
+				numel[n++] = e->m->param[i].numel;
+		if (ckpt_z3_subgroups(numel, n, e->s.gpus, e->s.sub_group, first, &nsub))
+			rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+				     "group %" PRIu32 " is too large to be laid out", g);
+		for (uint32_t k = 0; !rc && k < nsub; k++) {
+			const uint32_t end = k + 1 < nsub ? first[k + 1] : n;
+
+			ckpt_z3_offsets(numel + first[k], end - first[k], e->s.gpus, NULL, &sum);
+			e->sub_group = sum > e->sub_group ? sum : e->sub_group;
+			e->pinned_part3 += pinned(&e->s, 4 * sum);
+		}
+		e->nsub += nsub;
+	}
+	ck_free(first);
+	ck_free(numel);
+	return rc;
+}
+
+static bool persists(const struct ck_estimating *e, const struct ck_param *p)
+{
+	return p->numel <= e->s.persistence;
+}
+
+static void count_params(struct ck_estimating *e)
+{
+	uint64_t behind = 0, module = 0;
+	bool near = true;
+
+	for (uint64_t i = e->m->n; i-- > 0;) {
+		const struct ck_param *p = &e->m->param[i];
+		const uint64_t part = ckpt_z3_part_numel(p->numel, e->s.gpus);
+		const bool more = i && p[-1].module == p->module;
+
+		*(p->frozen ? &e->frozen3 : &e->part3) += part;
+		e->persist += persists(e, p) ? p->numel : 0;
+		/* used a second time before max_reuse further elements are */
+		near = near && 2 * behind < e->s.max_reuse;
+		e->retained += near && !persists(e, p) ? p->numel : 0;
+		behind += p->numel;
+		module += p->numel;
+		if (!more && module > e->last_module && p->block == CK_BLOCK_BEHIND)
+			e->last_module = module;
+		module = more ? module : 0;
+		if (!p->frozen && p->block <= 1)
+			e->first += p->numel;
+		if (!p->frozen && p->block == CK_BLOCK_BEHIND)
+			e->behind += p->numel;
+	}
+}
+
+/* ---- sums ---- */
+
+static void sum_up(struct ckpt_estimate *out)
+{
+	for (uint32_t i = 0; i < out->nterms; i++) {
+		const struct ckpt_term *t = &out->term[i];
+
+		if (t->place == CKPT_PLACE_HOST)
+			out->host_bytes += t->bytes;
+		for (unsigned k = 0; t->place == CKPT_PLACE_GPU && k < CKPT_NPHASES; k++)
+			if (t->phases & (1u << k))
+				out->phase_bytes[k] += t->bytes;
+	}
+	for (unsigned k = 0; k < CKPT_NPHASES; k++)
+		if (out->phase_bytes[k] > out->gpu_bytes) {
+			out->gpu_bytes = out->phase_bytes[k];
+			out->peak = 1u << k;
+		}
+}
+
+int ck_estimate(const struct ckpt_model *m, const struct ckpt_setup *setup,
+		struct ckpt_estimate *out, struct ckpt_err *err)
+{
+	struct ck_estimating e = { .m = m };
+	struct ckpt_estimate made = { 0 };
+	int rc = ck_setup_fill(m, setup, &e.s, err);
+
+	if (rc)
+		return rc;
+	e.out = &made;
+	e.b = ckpt_dtype_bits(e.s.dtype) / 8;
+	e.g = ckpt_dtype_bits(e.s.grad_dtype) / 8;
+	e.hosts_ranks = e.s.gpus_per_node;
+	rc = cut_groups(&e, err);
+	if (rc)
+		return rc;
+	count_params(&e);
+	made.tokens = e.s.micro * e.s.sequence;
+	ck_est_states(&e);
+	ck_est_activations(&e);
+	ck_est_term(&e, CKPT_PLACE_GPU, CKPT_PHASE_ALL, "CUDA context, libraries, NCCL",
+		    e.s.overhead, "measured, see the manual; --overhead changes it");
+	ck_est_save(&e);
+	sum_up(&made);
+	*out = made;
+	return 0;
+}

@@ -1,0 +1,50 @@
+/*
+ * ck_estimate.h -- the numbers that the terms of an estimate are made of.
+ * docs/internals/memory.md derives them.
+ */
+#ifndef CK_ESTIMATE_H
+#define CK_ESTIMATE_H
+
+#include "libckpt/ops/ck_model.h"
+
+struct ck_estimating {
+	const struct ckpt_model *m;
+	struct ckpt_setup s;		/* complete: no field is 0 that has a default */
+	struct ckpt_estimate *out;
+	uint64_t hosts_ranks;		/* ranks of a host */
+	uint64_t b, g;			/* bytes of a weight, of a gradient that is summed up */
+	/* elements */
+	uint64_t flat, part;		/* stages 1, 2: all groups with padding; of a rank */
+	uint64_t part3, frozen3;	/* stage 3: parts of a rank, padding included */
+	uint64_t persist;		/* stage 3: kept whole, not counted in 'retained' */
+	uint64_t retained;		/* stage 3: not released between its two uses */
+	uint64_t last_module;		/* stage 3: the one with which the forward pass ends */
+	uint64_t sub_group;		/* stage 3: the largest, in parts */
+	uint64_t nsub;			/* stage 3: how many */
+	uint64_t first, behind;		/* trainable: before layer 2, behind the layers */
+	uint64_t pinned_part, pinned_part3;	/* what pinning makes of 'part' x 4 B, ... */
+};
+
+void ck_est_term(struct ck_estimating *e, enum ckpt_place place, unsigned phases, const char *name,
+		 uint64_t bytes, const char *fmt, ...) CK_PRINTF(6, 7);
+
+/* The terms of states and buffers; of activations; the save. */
+void ck_est_states(struct ck_estimating *e);
+void ck_est_activations(struct ck_estimating *e);
+void ck_est_save(struct ck_estimating *e);
+
+/* "7,615,616,512", in one of a few places that are used in turn; on the caller's stack. */
+struct ck_counts {
+	char text[8][32];
+	unsigned at;
+};
+const char *ck_count(struct ck_counts *counts, uint64_t n);
+
+int ck_setup_fill(const struct ckpt_model *m, const struct ckpt_setup *in, struct ckpt_setup *out,
+		  struct ckpt_err *err);
+int ck_estimate(const struct ckpt_model *m, const struct ckpt_setup *setup,
+		struct ckpt_estimate *out, struct ckpt_err *err);
+int ck_setup_read(const char *path, struct ckpt_setup *setup, unsigned *said_out,
+		  struct ckpt_err *err);
+
+#endif

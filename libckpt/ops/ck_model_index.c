@@ -1,0 +1,78 @@
+/* ck_model_index.c -- the parameters of a model from the tensors of an open checkpoint. */
+#include <string.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/ops/ck_model.h"
+
+/* "model.layers.7.mlp.down_proj.weight" -> 8; no number: 0 for embeddings, else behind. */
+static uint32_t block_of(const char *name)
+{
+	uint64_t n;
+	const char *q;
+
+	for (const char *p = name; p; p = strchr(p, '.') ? strchr(p, '.') + 1 : NULL) {
+		for (q = p, n = 0; *q >= '0' && *q <= '9' && n < CK_BLOCK_BEHIND; q++)
+			n = n * 10 + (uint64_t)(*q - '0');
+		if (q > p && (*q == '.' || !*q))
+			return n + 1 < CK_BLOCK_BEHIND ? (uint32_t)n + 1 : CK_BLOCK_BEHIND - 1;
+	}
+	return strstr(name, "embed") || strstr(name, "wte") || strstr(name, "wpe") ? 0 :
+	       CK_BLOCK_BEHIND;
+}
+
+/* Does a name stand for the same module as the one before? */
+static bool same_module(const char *a, const char *b)
+{
+	const char *end = strrchr(a, '.');
+
+	return end && !strncmp(a, b, (size_t)(end - a) + 1) && !strchr(b + (end - a) + 1, '.');
+}
+
+static enum ckpt_dtype dtype_of(const struct ck_index *ix, const struct ck_tensor *t)
+{
+	return t->first_state == CK_NONE ? 0 : (enum ckpt_dtype)ix->state[t->first_state].dtype;
+}
+
+static uint64_t bytes_of(const struct ck_index *ix, const struct ck_tensor *t)
+{
+	const uint32_t bits = ckpt_dtype_bits(dtype_of(ix, t));
+
+	return t->numel / 8 * bits + t->numel % 8 * bits / 8;
+}
+
+static bool is_param(const struct ck_index *ix, const struct ck_tensor *t)
+{
+	const char *type = ckpt_dtype_name(dtype_of(ix, t));
+
+	if (t->role == CKPT_ROLE_PLAIN)
+		return type[0] == 'F' || (type[0] == 'B' && type[1] == 'F');
+	return t->role == CKPT_ROLE_TRAINABLE || t->role == CKPT_ROLE_FROZEN ||
+	       t->role == CKPT_ROLE_UNTRAINED;
+}
+
+int ck_model_index(const struct ck_index *ix, struct ckpt_model *m, struct ckpt_err *err)
+{
+	const char *before = NULL;
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < ix->ntensors; i++) {
+		const struct ck_tensor *t = &ix->tensor[i];
+
+		if (t->role == CKPT_ROLE_BUFFER)
+			m->info.buffer_bytes += bytes_of(ix, t);
+		if (!is_param(ix, t))
+			continue;
+		if (!before || !same_module(before, t->name))
+			m->modules++;
+		before = t->name;
+		rc = ck_model_add(m, &(struct ck_param){
+			.numel = t->numel, .module = m->modules, .block = block_of(t->name),
+			.group = t->group > 0 ? (uint32_t)t->group : 0,
+			.frozen = t->role == CKPT_ROLE_FROZEN || t->role == CKPT_ROLE_UNTRAINED,
+		}, err);
+	}
+	if (!rc && !m->n)
+		rc = ck_fail(err, CKPT_E_MISMATCH, NULL, CKPT_NO_OFFSET,
+			     "there are no parameters in it");
+	return rc;
+}
