@@ -8,8 +8,8 @@
 
 static const struct command *const commands[] = {
 	&cmd_audit, &cmd_cat, &cmd_commit, &cmd_convert, &cmd_diff, &cmd_digest,
-	&cmd_doctor, &cmd_inspect, &cmd_latest, &cmd_ls, &cmd_map, &cmd_reshard,
-	&cmd_set_latest, &cmd_shard, &cmd_verify,
+	&cmd_doctor, &cmd_inspect, &cmd_latest, &cmd_ls, &cmd_map, &cmd_plan,
+	&cmd_reshard, &cmd_set_latest, &cmd_shard, &cmd_verify,
 };
 #define NCOMMANDS (sizeof(commands) / sizeof(commands[0]))
 
@@ -71,7 +71,7 @@ static int print_version(void)
 static int run(int argc, char **argv)
 {
 	struct args args = { .progress = -1, .timeout = ARGS_UNSET, .round_robin = -1,
-			     .scalars = -1 };
+			     .scalars = -1, .offload = -1 };
 	const struct command *cmd;
 	int status;
 

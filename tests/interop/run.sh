@@ -102,6 +102,8 @@ part "steps made of weights, resumed by DeepSpeed" \
 	"$python" "$here/shard_cases.py" "$work/sharded" $long
 part "models loaded by transformers" \
 	"$python" "$here/hf_models.py" "$work/models" $long
+part "memory estimates, by DeepSpeed and transformers" \
+	"$python" "$here/plan_cases.py" "$work/plans"
 
 # resume: what reshard writes, in real DeepSpeed of several versions
 if ! "$ZCKPT" reshard -h >/dev/null 2>&1; then

@@ -1,0 +1,2 @@
+# The help of plan, on stdout, with exit 0.
+zckpt plan -h

@@ -1,0 +1,20 @@
+# A wrong call says what is wrong, and exits with 2.
+try() {
+	zckpt plan "$@" > out
+	echo "exit $?"
+}
+try
+try no-such-model
+try 8B --stage 4
+try 8B --dtype int8
+try 8B --offload nvme
+try 8B --gpus 5000
+try 8B --stage 0 --offload optimizer
+try 8B --stage 2 --offload params
+try 8B --gpu-mem much
+try 0
+try 99999999B
+echo '{ "model_type": "mixtral", "num_local_experts": 8 }' > config.json
+try config.json
+try config.json --json
+cat out

@@ -1,0 +1,46 @@
+/* cli_plan.h -- what the files of `zckpt plan` share. */
+#ifndef CLI_PLAN_H
+#define CLI_PLAN_H
+
+#include "cli.h"
+
+struct planning {
+	const struct args *args;
+	struct ckpt_model *model;
+	struct ckpt_model_info info;
+	const char *source;		/* as the caller named it */
+	struct ckpt_setup setup;	/* complete but for the library's defaults */
+	uint64_t gpu_mem, host_mem;	/* 0 = not given */
+	struct ckpt_estimate est;
+	struct ckpt_err err;
+};
+
+/* A line of the table of stages and offloads. */
+struct plan_row {
+	uint32_t stage;
+	unsigned offload;
+	uint64_t gpu, host;
+	int fits;
+};
+#define PLAN_ROWS 8
+size_t plan_rows(const struct planning *p, struct plan_row *row);
+int plan_fits(const struct planning *p, const struct ckpt_estimate *est);
+const char *plan_offload(unsigned offload);	/* "none", "optimizer", "params" */
+
+/* One change, or several together, that would make it fit. */
+struct plan_change {
+	char option[96];	/* as it is given: "--recompute --micro 2" */
+	uint64_t gpu, host;
+	int fits;
+	int combined;		/* of several, as none alone is enough */
+};
+#define PLAN_CHANGES 10
+/* Changes of the setup, the gentle ones first. */
+size_t plan_changes(const struct planning *p, struct plan_change *change);
+
+/* "12.34 GiB". Lent as out_name() lends. */
+const char *plan_gib(uint64_t bytes);
+void plan_print(const struct planning *p);
+void plan_json(const struct planning *p);
+
+#endif

@@ -1,0 +1,288 @@
+/* cmd_plan.c -- `zckpt plan`: memory and disk of a run before it is started. */
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli_plan.h"
+
+#define AT(field) offsetof(struct args, field)
+#define MAX_WORLD 4096
+
+static const struct opt own[] = {
+	{ "gpus", 'n', OPT_COUNT, AT(world), "N", "data-parallel GPUs (default 1)", 0 },
+	{ "gpus-per-node", 0, OPT_COUNT, AT(gpus_per_node), "N", "of a host (default 8)", 0 },
+	{ "stage", 0, OPT_TEXT, AT(stage), "0|1|2|3",
+	  "ZeRO stage (default: the first that fits, else 3)", 0 },
+	{ "offload", 0, OPT_CHOICE, AT(offload), "none|optimizer|params",
+	  "to the host; params: at stage 3, both", 0 },
+	{ "dtype", 0, OPT_TEXT, AT(train_dtype), "bf16|fp16|fp32",
+	  "type that is trained (default bf16)", 0 },
+	{ "micro", 0, OPT_COUNT, AT(micro), "N", "samples of a micro-batch (default 1)", 0 },
+	{ "seq", 0, OPT_COUNT, AT(seq), "N", "tokens of a sample (default 2048)", 0 },
+	{ "accumulation", 0, OPT_COUNT, AT(accumulation), "N",
+	  "micro-batches of a step (default 1)", 0 },
+	{ "recompute", 0, OPT_FLAG, AT(recompute), NULL,
+	  "layers are computed again (activation checkpointing)", 0 },
+	{ "attention", 0, OPT_CHOICE, AT(attention), "flash|matrix",
+	  "matrix: its scores are written down (\"eager\")", 0 },
+	{ "ops", 0, OPT_CHOICE, AT(ops), "eager|fused",
+	  "how layers are written: as transformers does, or fused", 0 },
+	{ "ds-config", 0, OPT_TEXT, AT(ds_config), "FILE",
+	  "DeepSpeed configuration: what is not said here comes from it", 0 },
+	{ "config", 0, OPT_TEXT, AT(config), "FILE",
+	  "config.json, where it is not beside the weights", 0 },
+	{ "gpu-mem", 0, OPT_SIZE, AT(gpu_mem), "SIZE", "of a GPU: 80GiB; what fits?", 0 },
+	{ "host-mem", 0, OPT_SIZE, AT(host_mem), "SIZE", "of a host, likewise", 0 },
+	{ "overhead", 0, OPT_SIZE, AT(overhead), "SIZE",
+	  "of a GPU for CUDA and NCCL (default 685MiB, +840MiB)", 0 },
+	{ 0 },
+};
+
+extern const struct command cmd_plan;
+
+static int failed(const struct planning *p, const struct ckpt *ck)
+{
+	return cli_fail(p->args->json ? "plan" : NULL, ck, &p->err);
+}
+
+/* ---------------------------------------------------------------- the model */
+
+/* "8B", "7.6b", "135M", "7615616512", "7e9": 1, and the number. */
+static int is_number(const char *text, uint64_t *out)
+{
+	uint64_t whole = 0, part = 0, scale = 1, factor = 1;
+	const char *p = text;
+
+	for (; *p >= '0' && *p <= '9' && whole < UINT64_MAX / 100; p++)
+		whole = whole * 10 + (uint64_t)(*p - '0');
+	if (*p == '.')
+		for (p++; *p >= '0' && *p <= '9' && scale < 1000000; p++, scale *= 10)
+			part = part * 10 + (uint64_t)(*p - '0');
+	if ((*p == 'e' || *p == 'E') && p[1] >= '1' && p[1] <= '9' && !p[2]) {
+		for (int i = p[1] - '0'; i > 0; i--)
+			factor *= 10;
+		p += 2;
+	} else if (*p && !p[1]) {
+		factor = *p == 'k' || *p == 'K' ? 1000 : *p == 'm' || *p == 'M' ? 1000000 :
+			 *p == 'b' || *p == 'B' || *p == 'g' || *p == 'G' ? 1000000000 :
+			 *p == 't' || *p == 'T' ? UINT64_C(1000000000000) : 0;
+		p++;
+	}
+	if (p == text || *p || text[0] < '0' || text[0] > '9' || !factor)
+		return 0;
+	if (__builtin_mul_overflow(whole, factor, &whole) || part > UINT64_MAX / factor)
+		return 0;
+	*out = whole + part * factor / scale;
+	return 1;
+}
+
+static char *beside(const char *path, const char *name)
+{
+	const char *slash = strrchr(path, '/');
+	struct stat st;
+	char *out;
+
+	if (!stat(path, &st) && S_ISDIR(st.st_mode))
+		out = cli_format("%s/%s", path, name);
+	else
+		out = slash ? cli_format("%.*s/%s", (int)(slash - path), path, name) :
+			      cli_strdup(name);
+	if (!access(out, R_OK))
+		return out;
+	cli_free(out);
+	return NULL;
+}
+
+static int ends_with(const char *text, const char *end)
+{
+	const size_t n = strlen(text), m = strlen(end);
+
+	return n >= m && !strcmp(text + n - m, end);
+}
+
+/* A folder that is no checkpoint, but holds a config.json? */
+static int is_config_folder(const struct planning *p, const char *config)
+{
+	const struct ckpt_open_opts opts = { .size = sizeof(opts), .threads = 1 };
+	const char *const *paths = p->args->rest.list;
+	struct ckpt *ck = NULL;
+	struct stat st;
+	int rc;
+
+	if (!config || p->args->rest.n != 1 || stat(paths[0], &st) || !S_ISDIR(st.st_mode))
+		return 0;
+	rc = ckpt_open(paths, 1, &opts, &ck, NULL);
+	ckpt_close(ck);
+	return rc == -CKPT_E_FORMAT;
+}
+
+static int from_weights(struct planning *p)
+{
+	const char *config = p->args->config ? p->args->config : beside(p->source, "config.json");
+	struct ckpt *ck = NULL;
+	int status;
+
+	if (is_config_folder(p, config))
+		return ckpt_model_from_config(config, &p->model, &p->err) ? failed(p, NULL) : 0;
+	status = cli_open(p->args, "plan", &p->args->rest, &ck, &p->err);
+	if (!status && ckpt_model_from_ckpt(ck, config, &p->model, &p->err))
+		status = failed(p, ck);
+	ckpt_close(ck);
+	return status;
+}
+
+static int no_such(const struct planning *p)
+{
+	char *list = cli_strdup("");
+
+	for (uint32_t i = 0; ckpt_model_name(i); i++) {
+		char *longer = cli_format("%s%s%s", list, i ? ", " : "", ckpt_model_name(i));
+
+		cli_free(list);
+		list = longer;
+	}
+	return cli_wrong(&cmd_plan, "%s is no file or folder, no number of parameters (8B, "
+			 "7615616512) and none of %s", out_name(p->source), list);
+}
+
+static int take_model(struct planning *p)
+{
+	uint64_t n;
+	int rc;
+
+	p->source = p->args->rest.list[0];
+	if (!access(p->source, F_OK)) {
+		if (!ends_with(p->source, ".json") || ends_with(p->source, ".index.json"))
+			return from_weights(p);
+		rc = ckpt_model_from_config(p->source, &p->model, &p->err);
+	} else if (is_number(p->source, &n)) {
+		rc = ckpt_model_from_count(n, &p->model, &p->err);
+	} else if (!ckpt_model_from_name(p->source, &p->model, NULL)) {
+		rc = 0;
+	} else {
+		return no_such(p);
+	}
+	return rc ? failed(p, NULL) : 0;
+}
+
+/* ---------------------------------------------------------------- the setup */
+
+static int take_words(struct planning *p)
+{
+	const struct args *args = p->args;
+
+	if (!args->rest.n)
+		return cli_wrong(&cmd_plan, "plan needs a model: zckpt plan config.json --gpus 8, "
+				 "or a number: zckpt plan 8B");
+	if (args->world > MAX_WORLD)
+		return cli_wrong(&cmd_plan, "--gpus %" PRIu64 ": at most %d", args->world,
+				 MAX_WORLD);
+	if (args->stage && (strlen(args->stage) != 1 || *args->stage < '0' || *args->stage > '3'))
+		return cli_wrong(&cmd_plan, "--stage %s is none of 0, 1, 2, 3",
+				 out_name(args->stage));
+	if (args->train_dtype && strcmp(args->train_dtype, "bf16") &&
+	    strcmp(args->train_dtype, "fp16") && strcmp(args->train_dtype, "fp32"))
+		return cli_wrong(&cmd_plan, "--dtype %s is none of bf16, fp16, fp32",
+				 out_name(args->train_dtype));
+	return 0;
+}
+
+static void take_numbers(struct planning *p)
+{
+	const struct args *args = p->args;
+	struct ckpt_setup *s = &p->setup;
+
+	if (args->train_dtype) {
+		if (s->grad_dtype != CKPT_F32)
+			s->grad_dtype = 0;
+		s->dtype = ckpt_dtype_parse(args->train_dtype);
+	}
+	if (args->micro)
+		s->micro = args->micro;
+	if (args->accumulation)
+		s->accumulation = args->accumulation;
+	s->micro = s->micro ? s->micro : 1;
+	s->accumulation = s->accumulation ? s->accumulation : 1;
+	s->gpus_per_node = (uint32_t)args->gpus_per_node;
+	s->sequence = args->seq ? args->seq : 2048;
+	s->recompute = (uint32_t)args->recompute;
+	s->attention_matrix = (uint32_t)args->attention;
+	s->ops = args->ops ? CKPT_OPS_FUSED : CKPT_OPS_EAGER;
+	s->overhead = args->overhead;
+	p->gpu_mem = args->gpu_mem;
+	p->host_mem = args->host_mem;
+}
+
+/* The first stage without offload that fits, else 3. */
+static uint32_t choose_stage(struct planning *p)
+{
+	struct plan_row row[PLAN_ROWS];
+	const size_t n = plan_rows(p, row);
+
+	for (size_t i = 0; i < n && (p->gpu_mem || p->host_mem); i++)
+		if (row[i].fits && row[i].offload == p->setup.offload)
+			return row[i].stage;
+	return 3;
+}
+
+static int take_setup(struct planning *p)
+{
+	const struct args *args = p->args;
+	unsigned said = 0;
+
+	p->setup.size = sizeof(p->setup);
+	p->setup.gpus = args->world ? (uint32_t)args->world : 1;
+	if (args->ds_config && ckpt_setup_read(args->ds_config, &p->setup, &said, &p->err))
+		return failed(p, NULL);
+	take_numbers(p);
+	if (args->offload >= 0)
+		p->setup.offload = args->offload == 2 ? CKPT_OFFLOAD_OPTIMIZER |
+				   CKPT_OFFLOAD_PARAMS : (unsigned)args->offload;
+	if (args->stage)
+		p->setup.stage = (uint32_t)(*args->stage - '0');
+	else if (!(said & CKPT_SETUP_STAGE))
+		p->setup.stage = choose_stage(p);
+	return 0;
+}
+
+static int run(struct args *args, int argc, char **argv)
+{
+	struct planning p = { .args = args };
+	int status = take_words(&p);
+
+	(void)argc;
+	(void)argv;
+	if (!status)
+		status = take_model(&p);
+	if (status)
+		return status;
+	ckpt_model_get(p.model, &p.info);
+	status = take_setup(&p);
+	if (!status && ckpt_estimate(p.model, &p.setup, &p.est, &p.err))
+		status = failed(&p, NULL);
+	if (!status) {
+		if (args->json)
+			plan_json(&p);
+		else
+			plan_print(&p);
+		status = plan_fits(&p, &p.est) ? EXIT_DONE : EXIT_NO;
+	}
+	ckpt_model_free(p.model);
+	return status;
+}
+
+const struct command cmd_plan = {
+	.name = "plan",
+	.run = run,
+	.ranks = RANKS_ONE,
+	.gist = "memory and disk that a run needs, before it is started",
+	.synopsis = "MODEL",
+	.about = "Estimates memory of a GPU and a host, and the files of a save, for a run under "
+		 "DeepSpeed: a line a term, with -v its formula; which stages fit --gpu-mem, and "
+		 "what to change when the one asked for does not.",
+	.notes = "MODEL is a config.json of transformers, weights or a step of any format, a "
+		 "number of parameters (8B), or a published model (qwen2.5-7b). Exit 1 if it does "
+		 "not fit.",
+	.tables = { own, opts_source, opts_talk, NULL },
+};
