@@ -86,8 +86,9 @@ static int choose_prefix(struct making *m, struct ckpt_err *err)
 }
 
 /*
- * torch puts 40 digits of hashes here, for logs only.  Ours say what the pickle is and how long the
- * storages are; they are the same in every run.
+ * torch puts 40 digits of hashes here, the second 20 of which are a sum of CRCs.  Ours say what the
+ * pickle is and how long the storages are; they are the same in every run.  The second 20 are no
+ * number of 64 bits, so that nobody takes them for that sum: CRCs are known when all is written.
  */
 static void make_id(struct making *m)
 {
@@ -100,7 +101,8 @@ static void make_id(struct making *m)
 		ck_put_le64(p + 8, m->saved.bytes[m->saved.order[i]]);
 		two = ck_hash64(p, sizeof(p));
 	}
-	snprintf(m->id, sizeof(m->id), "%020" PRIu64 "%020" PRIu64, one, two);
+	snprintf(m->id, sizeof(m->id), "%020" PRIu64 "2%019" PRIu64, one,
+		 two % UINT64_C(10000000000000000000));
 }
 
 static int list_records(struct making *m, struct ckpt_err *err)

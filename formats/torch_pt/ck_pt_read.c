@@ -8,7 +8,7 @@
 
 #include "formats/torch_pt/ck_pt_priv.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/zip/ck_zip.h"
+#include "libckpt/zip/ck_zip_check.h"
 
 #define SMALL_RECORD 4096	/* version, byteorder and such */
 #define RECORD_NAME 1024
@@ -175,6 +175,51 @@ static int alignment_check(const struct ck_pt *pt, struct ck_findings *findings,
 		return rc;
 	if (strspn((char *)text, "0123456789") != n || !n || text[0] == '0')
 		ck_pt_note(pt, findings, "the .storage_alignment record is no number above 0");
+	ck_free(text);
+	return 0;
+}
+
+/* 20 digits; false if they are no number of 64 bits. */
+static bool digits_of(const uint8_t *p, uint64_t *out)
+{
+	uint64_t v = 0;
+
+	for (int i = 0; i < 20; i++) {
+		const uint64_t digit = (uint64_t)(p[i] - '0');
+
+		if (digit > 9 || v > (UINT64_MAX - digit) / 10)
+			return false;
+		v = v * 10 + digit;
+	}
+	*out = v;
+	return true;
+}
+
+/*
+ * The second half of .data/serialization_id is torch's sum of the CRCs: it tells an archive whose
+ * records were changed or exchanged with their CRCs.  Other writers put 0 or no number there.
+ */
+static int sum_check(const struct ck_pt *pt, struct ck_findings *findings, struct ckpt_err *err)
+{
+	const struct ck_zip_entry *e = record_find(pt, ".data/serialization_id");
+	uint64_t said, sum;
+	uint8_t *text;
+	int rc;
+
+	if (!e || e->bytes != 40 || !findings || !ck_zip_check_sum(pt->zip, e, &sum))
+		return 0;
+	rc = ck_zip_read(pt->zip, e, SMALL_RECORD, &text, err);
+	if (rc == -CKPT_E_CORRUPT || rc == -CKPT_E_TRUNCATED || rc == -CKPT_E_LIMIT) {
+		ck_err_clear(err);	/* no value depends on it: verify --full says so */
+		return 0;
+	}
+	if (rc)
+		return rc;
+	if (digits_of(text + 20, &said) && said && said != sum)
+		ck_findings_add(findings, CK_FINDING_CRC_SUM_WRONG, ck_src_name(pt->src),
+				"torch's sum of the records' CRC-32s is %" PRIu64 ", the records' are "
+				"summed to %" PRIu64 ": a record was changed or exchanged after "
+				"saving, and its CRC-32 with it", said, sum);
 	ck_free(text);
 	return 0;
 }
@@ -363,6 +408,8 @@ static int zip_open(struct ck_pt *pt, unsigned pkl_flags, struct ck_findings *fi
 		rc = byteorder_read(pt, err);
 	if (!rc)
 		rc = alignment_check(pt, findings, err);
+	if (!rc)
+		rc = sum_check(pt, findings, err);
 	if (!rc)
 		rc = zip_parse(pt, pkl_flags, findings, err);
 	if (rc)

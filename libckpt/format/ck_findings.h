@@ -42,6 +42,7 @@
 	X(FORMAT_NOTE, WARN, MISMATCH, "a file bends its format")                          \
 	X(LOADER_DROPS, WARN, MISMATCH, "DeepSpeed's loader does not take this")            \
 	X(PATTERN_UNUSED, WARN, MISMATCH, "a pattern fits no tensor")                      \
+	X(CRC_SUM_WRONG, ERROR, CORRUPT, "an archive's records are not those it was written with") \
 	X(CRC_WRONG, ERROR, CORRUPT, "the bytes do not match their checksum")              \
 	X(REPLICA_DIFFERS, ERROR, MISMATCH, "two copies of one tensor differ")             \
 	X(PADDING_NOT_ZERO, WARN, MISMATCH, "padding holds something")                     \

@@ -199,3 +199,24 @@ int ck_zip_check_entry(const struct ck_zip *zip, const struct ck_zip_entry *e,
 		*data_out = data;
 	return rc;
 }
+
+/* ------------------------------------------------------------------- torch's sum */
+
+bool ck_zip_check_sum(const struct ck_zip *zip, const struct ck_zip_entry *end, uint64_t *sum_out)
+{
+	uint64_t sum = 0, at = 0;
+
+	for (uint64_t i = 0; i < zip->count && &zip->entry[i] != end; i++) {
+		const struct ck_zip_entry *e = &zip->entry[i];
+		const uint8_t *dir = zip->dir + (e->central - zip->dir_off);
+		const bool described = ck_le16(dir + 8) & FLAG_DESCRIPTOR;
+
+		if (e->header < at || (e->bytes && !described))
+			return false;
+		at = e->header;
+		if (described)
+			sum ^= (uint64_t)e->crc + 0x9e3779b9u + (sum << 6) + (sum >> 2);
+	}
+	*sum_out = sum;
+	return true;
+}

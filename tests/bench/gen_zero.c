@@ -28,7 +28,7 @@
 
 static int write_members(struct file *f, struct zw *z)
 {
-	static const char id[] = "0123456789012345678901234567890123456789";
+	static const char id[] = "0123456789012345678990123456789012345678";
 	char name[32];
 	uint64_t head, size;
 	uint32_t crc;
