@@ -48,6 +48,13 @@ uint32_t ck_crc_combine(uint32_t a, uint32_t b, uint64_t b_bytes)
 	return product(power(b_bytes), a) ^ b;
 }
 
+uint32_t ck_crc_append(uint32_t a, uint32_t b, uint64_t b_bytes, struct ck_crc_shift *shift)
+{
+	if (!shift->by || shift->bytes != b_bytes)
+		*shift = (struct ck_crc_shift){ b_bytes, power(b_bytes) };
+	return product(shift->by, a) ^ b;
+}
+
 int ck_crc_order(const void *a, const void *b)
 {
 	const struct ck_crc_piece *x = a, *y = b;
@@ -60,11 +67,12 @@ int ck_crc_order(const void *a, const void *b)
 int ck_crc_join(const struct ck_crc_piece *piece, uint64_t n, uint64_t bytes, uint32_t *crc_out,
 		struct ckpt_err *err)
 {
+	struct ck_crc_shift shift = { 0 };
 	uint64_t at = 0;
 	uint32_t crc = 0;
 
 	for (uint64_t i = 0; i < n && piece[i].off == at && piece[i].bytes <= bytes - at; i++) {
-		crc = ck_crc_combine(crc, piece[i].crc, piece[i].bytes);
+		crc = ck_crc_append(crc, piece[i].crc, piece[i].bytes, &shift);
 		at += piece[i].bytes;
 		if (i + 1 == n && at == bytes) {
 			*crc_out = crc;

@@ -16,6 +16,13 @@ struct ck_crc_piece {
 /* The CRC of A followed by B, of their CRCs and B's length.  About 64 x 32 steps. */
 uint32_t ck_crc_combine(uint32_t a, uint32_t b, uint64_t b_bytes);
 
+/* For many pieces, mostly of one length: zeroed, and kept from one call to the next. */
+struct ck_crc_shift {
+	uint64_t bytes;
+	uint32_t by;
+};
+uint32_t ck_crc_append(uint32_t a, uint32_t b, uint64_t b_bytes, struct ck_crc_shift *shift);
+
 /* By slot, then offset: for qsort. */
 int ck_crc_order(const void *a, const void *b);
 /*

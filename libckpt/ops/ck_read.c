@@ -15,6 +15,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_src.h"
 #include "libckpt/ops/ck_blob.h"
+#include "libckpt/ops/ck_seen.h"
 #include "libckpt/tensor/ck_dtype.h"
 
 #define HALF (CK_READ_SCRATCH / 2)
@@ -22,6 +23,7 @@
 struct ck_reader {
 	const struct ck_index *ix;
 	struct ck_blobs *blobs;
+	struct ck_seen *seen;	/* NULL = nobody asks */
 };
 
 /* One piece: 'n' elements of extent 'e' from its element 'at' on. */
@@ -47,6 +49,11 @@ int ck_reader_new(const struct ck_index *ix, const struct ckpt_limits *limits,
 	}
 	*reader_out = r;
 	return 0;
+}
+
+void ck_reader_watch(struct ck_reader *reader, struct ck_seen *seen)
+{
+	reader->seen = seen;
 }
 
 void ck_reader_free(struct ck_reader *reader)
@@ -76,8 +83,10 @@ static int fetch(struct ck_reader *r, const struct ck_extent *e, uint64_t off, v
 	struct ck_blob blob;
 	int rc;
 
-	if (!(e->flags & CKPT_EXTENT_DEFLATED))
-		return ck_src_read(s->src, off, dst, n, err);
+	if (!(e->flags & CKPT_EXTENT_DEFLATED)) {
+		rc = ck_src_read(s->src, off, dst, n, err);
+		return rc || !r->seen ? rc : ck_seen_add(r->seen, e->source, off, dst, n, err);
+	}
 	rc = ck_blobs_member(r->blobs, e->member, &blob, err);
 	if (rc)
 		return rc;
@@ -125,6 +134,10 @@ static int fetch_piece(struct ck_reader *r, const struct piece *p, uint8_t *dst,
 
 	if (e->flags & CKPT_EXTENT_GATHER) {
 		rc = ck_blobs_view(r->blobs, e, &blob, err);
+		if (rc)
+			return rc;
+		if (r->seen && !(e->flags & CKPT_EXTENT_DEFLATED))
+			rc = ck_seen_add(r->seen, e->source, e->off, NULL, 0, err);
 		if (rc)
 			return rc;
 		rc = from_blob(&blob, at * p->es, dst, n * p->es,

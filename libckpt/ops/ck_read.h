@@ -13,6 +13,7 @@
 #define CK_READ_SCRATCH ((size_t)256 << 10)
 
 struct ck_reader;
+struct ck_seen;
 
 /*
  * 'limits' bounds what is made in memory as a whole: inflated members and strided
@@ -20,6 +21,8 @@ struct ck_reader;
  */
 int ck_reader_new(const struct ck_index *ix, const struct ckpt_limits *limits,
 		  uint64_t cache_bytes, struct ck_reader **reader_out, struct ckpt_err *err);
+/* From now on what is read is noted in 'seen', which must outlive the reader. */
+void ck_reader_watch(struct ck_reader *reader, struct ck_seen *seen);
 void ck_reader_free(struct ck_reader *reader);
 
 /*

@@ -20,6 +20,7 @@
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/ops/ck_read.h"
+#include "libckpt/ops/ck_seen.h"
 #include "libckpt/io/ck_src.h"
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/zip/ck_zip.h"
@@ -41,6 +42,7 @@ struct run {
 	const struct ck_run_job *job;
 	struct ck_reader *reader;
 	struct ck_reader *own;		/* of the plan's own index, if it has one */
+	struct ck_seen *seen, *own_seen;	/* what they read; NULL = nobody asks */
 	struct ck_fdpool *pool;		/* for files that are copied */
 	struct worker *worker;
 	uint32_t threads;
@@ -99,6 +101,8 @@ static int make_bytes(struct run *run, struct worker *w, const struct ck_seg *s,
 			return rc;
 		rc = ck_src_read(src, s->first + skip, dst, n, err);
 		ck_src_close(src);
+		if (!rc && run->seen)
+			rc = ck_seen_add_file(run->seen, s->text, s->first + skip, dst, n, err);
 		return rc;
 	}
 	return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "a segment of kind %u", s->kind);
@@ -455,6 +459,8 @@ static void release(struct run *run)
 	ck_free(run->worker);
 	ck_reader_free(run->reader);
 	ck_reader_free(run->own);
+	ck_seen_free(run->seen);
+	ck_seen_free(run->own_seen);
 	ck_fdpool_free(run->pool);
 	pthread_mutex_destroy(&run->telling);
 	pthread_mutex_destroy(&run->lock);
@@ -470,6 +476,40 @@ static void count_ours(struct run *run)
 		run->total += job->plan->unit[u].bytes;
 		run->ours++;
 	}
+}
+
+static int make_readers(struct run *run, struct ckpt_err *err)
+{
+	const struct ck_run_job *job = run->job;
+	const struct ck_index *own = job->plan->own;
+	int rc = ck_reader_new(job->ix, job->limits, job->opts->mem_limit / (own ? 4 : 2),
+			       &run->reader, err);
+
+	if (!rc && own)
+		rc = ck_reader_new(own, job->limits, job->opts->mem_limit / 4, &run->own, err);
+	if (rc || !job->findings)
+		return rc;
+	rc = ck_seen_new(job->ix, &run->seen, err);
+	if (!rc)
+		ck_reader_watch(run->reader, run->seen);
+	if (!rc && own)
+		rc = ck_seen_new(own, &run->own_seen, err);
+	if (!rc && own)
+		ck_reader_watch(run->own, run->own_seen);
+	return rc;
+}
+
+static int check_seen(struct run *run, struct ckpt_err *err)
+{
+	const struct ck_run_job *job = run->job;
+	const bool alone = job->nparts == 1;
+	int rc = 0;
+
+	if (run->seen)
+		rc = ck_seen_check(run->seen, job->limits, alone, job->findings, err);
+	if (!rc && run->own_seen)
+		rc = ck_seen_check(run->own_seen, job->limits, alone, job->findings, err);
+	return rc;
 }
 
 int ck_run(const struct ck_run_job *job, struct ck_run_stats *stats_out, struct ckpt_err *err)
@@ -498,14 +538,11 @@ int ck_run(const struct ck_run_job *job, struct ck_run_stats *stats_out, struct 
 			rc = ck_fail_nomem(err, "a pool of files", 0);
 	}
 	if (!rc)
-		rc = ck_reader_new(job->ix, job->limits,
-				   job->opts->mem_limit / (job->plan->own ? 4 : 2), &run.reader,
-				   err);
-	if (!rc && job->plan->own)
-		rc = ck_reader_new(job->plan->own, job->limits, job->opts->mem_limit / 4,
-				   &run.own, err);
+		rc = make_readers(&run, err);
 	if (!rc)
 		rc = ck_pool_run(run.threads, run.ours, run_unit, &run, err);
+	if (!rc)
+		rc = check_seen(&run, err);
 	if (!rc)
 		rc = collect(&run, &stats, err);
 	if (!rc) {

@@ -8,6 +8,7 @@
 #define CK_RUN_H
 
 #include "libckpt/base/ck_crc.h"
+#include "libckpt/format/ck_findings.h"
 #include "libckpt/format/ck_plan.h"
 #include "libckpt/io/ck_stage.h"
 #include "libckpt/tensor/ck_index.h"
@@ -28,6 +29,7 @@ struct ck_run_job {
 	const uint32_t *stage_file;	/* of each file of the plan */
 	int fd;
 	uint32_t part, nparts;		/* units u with u mod nparts = part are ours */
+	struct ck_findings *findings;	/* for CRC_WRONG of what was read; NULL = nobody asks */
 };
 
 struct ck_run_stats {
@@ -44,7 +46,8 @@ struct ck_run_stats {
 void ck_run_opts_fill(const struct ckpt_run_opts *in, struct ckpt_run_opts *out);
 
 /*
- * '*stats_out' is filled on success.  CKPT_E_CANCELED, CKPT_E_NOSPACE, CKPT_E_IO, codes of
+ * '*stats_out' is filled on success.  With 'findings', an archive member that is not what its CRC-32
+ * says fails the run at its end (ck_seen.h).  CKPT_E_CORRUPT, CKPT_E_CANCELED, CKPT_E_NOSPACE, CKPT_E_IO, codes of
  * reading.
  */
 int ck_run(const struct ck_run_job *job, struct ck_run_stats *stats_out, struct ckpt_err *err);

@@ -114,11 +114,155 @@ static void what_is_no_sum_is_not_compared(void **state)
 	end(&o);
 }
 
+/* ------------------------------------------------------------- what a verb reads */
+
+static const struct ckpt_run_opts run = {
+	.size = sizeof(run), .threads = 2, .sync = CKPT_SYNC_NONE,
+};
+
+static int convert(const char *path, const char *dst, const char *const *include,
+		   const char *const *as_warning, struct ckpt_err *err)
+{
+	const struct ckpt_open_opts open = { .size = sizeof(open), .as_warning = as_warning };
+	const struct ckpt_select select = { .size = sizeof(select), .include = include };
+	const struct ckpt_convert_opts opts = {
+		.size = sizeof(opts), .run = &run, .select = &select,
+	};
+	struct ckpt *ck;
+	int rc;
+
+	memset(err, 0, sizeof(*err));
+	assert_int_equal(ckpt_open(&path, 1, &open, &ck, NULL), 0);
+	rc = ckpt_convert(ck, dst, &opts, NULL, err);
+	ckpt_close(ck);
+	return rc;
+}
+
+static int reshard(const char *path, const char *dst, struct ckpt_err *err)
+{
+	const struct ckpt_reshard_opts opts = {
+		.size = sizeof(opts), .run = &run, .world = 3, .stage = -1, .round_robin = -1,
+	};
+	struct ckpt *ck = t_step_open(path, NULL);
+	const int rc = ckpt_reshard(ck, dst, &opts, NULL, err);
+
+	ckpt_close(ck);
+	return rc;
+}
+
+static void is_refused(int rc, const struct ckpt_err *err, const char *dst)
+{
+	char *partial = t_fmt("%s.zckpt-partial", dst);
+
+	assert_int_equal(rc, -CKPT_E_CORRUPT);
+	assert_non_null(strstr(err->msg, "CRC_WRONG: "));
+	assert_false(t_exists(dst));
+	assert_false(t_exists(partial));
+	free(partial);
+}
+
+/* A bit in the middle of every record of tensors: reshard reads all that matters, convert some. */
+static void flipped_bits_are_not_copied(void **state)
+{
+	static const struct {
+		const char *step, *file;
+		int converted;	/* records that convert reads */
+	} cases[] = {
+		{ STEP, SHARD, 2 },
+		{ STEP, "global_step3/mp_rank_00_model_states.pt", 3 },
+		{ "ds0.19.8-z3-bf16-w2", SHARD, 2 },
+		{ "ds0.19.8-z0-bf16-w2", "global_step3/mp_rank_00_model_states.pt", 24 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		int converted = 0, resharded = 0;
+		char *weights, *step;
+		struct ckpt_err err;
+		struct one o;
+
+		begin(&o, cases[i].step, cases[i].file);
+		weights = t_fmt("%s/m.safetensors", o.dir);
+		step = t_fmt("%s/step", o.dir);
+		for (size_t k = 0; k < o.a.count; k++) {
+			const struct t_arch_member *m = &o.a.m[k];
+			int rc;
+
+			if (strncmp(m->rest, "data/", 5) || m->n < 12)
+				continue;
+			o.a.p[m->data + m->n / 2] ^= 1;
+			put(&o);
+			rc = convert(o.ckpt, weights, NULL, NULL, &err);
+			if (rc && strncmp(err.msg, "MASTER", 6)) {
+				is_refused(rc, &err, weights);
+				converted++;
+			}
+			t_dir_remove(weights);
+			memset(&err, 0, sizeof(err));
+			rc = reshard(o.ckpt, step, &err);
+			if (rc && strncmp(err.msg, "MASTER", 6)) {
+				is_refused(rc, &err, step);
+				resharded++;
+			}
+			t_dir_remove(step);
+			o.a.p[m->data + m->n / 2] ^= 1;
+		}
+		put(&o);
+		print_message("%s: %d records for convert, %d for reshard\n", cases[i].file,
+			      converted, resharded);
+		assert_true(converted >= cases[i].converted);
+		assert_true(resharded >= converted);
+		assert_int_equal(convert(o.ckpt, weights, NULL, NULL, &err), 0);
+		end(&o);
+		free(weights);
+		free(step);
+	}
+}
+
+/* Spans of strided runs, views that are gathered, and one tensor of many in a record. */
+static void bits_between_what_is_wanted_count(void **state)
+{
+	static const char *const one[] = { "col", NULL }, *const warn[] = { "CRC_WRONG", NULL };
+	const char *root = getenv("ZCKPT_FIXTURES");
+	char *from = t_fmt("%s/formats/torch/v2.11/views.pt", root && *root ? root :
+			   "build/fixtures");
+	char *dir = t_dir_new(), *src = t_fmt("%s/m.pt", dir), *dst = t_fmt("%s/o.pt", dir);
+	struct t_arch *a = t_alloc(sizeof(*a));
+	struct t_arch_member *m;
+	struct ckpt_err err;
+	size_t n;
+	uint8_t *p;
+
+	(void)state;
+	t_dir_copy(from, src);
+	p = t_file_read(src, &n);
+	assert_true(t_arch_parse(a, p, n));
+	m = t_arch_find(a, "data/0");
+	assert_int_equal(convert(src, dst, one, NULL, &err), 0);
+	t_dir_remove(dst);
+	for (size_t i = 0; i < m->n; i += 5) {
+		p[m->data + i] ^= 0x10;
+		t_file_write(src, p, n);
+		is_refused(convert(src, dst, NULL, NULL, &err), &err, dst);
+		is_refused(convert(src, dst, one, NULL, &err), &err, dst);
+		p[m->data + i] ^= 0x10;
+	}
+	assert_int_equal(convert(src, dst, NULL, warn, &err), 0);
+	free(a);
+	free(p);
+	free(src);
+	free(dst);
+	free(from);
+	t_dir_end(dir);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_record_that_was_changed_with_its_crc_is_named),
 		cmocka_unit_test(what_is_no_sum_is_not_compared),
+		cmocka_unit_test(flipped_bits_are_not_copied),
+		cmocka_unit_test(bits_between_what_is_wanted_count),
 	};
 
 	return cmocka_run_group_tests_name("sums", tests, NULL, NULL);
