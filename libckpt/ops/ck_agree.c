@@ -9,10 +9,13 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_src.h"
 #include "libckpt/ops/ck_read.h"
 #include "libckpt/tensor/ck_dtype.h"
 
 #define WINDOW (2 * CK_AGREE_ELEMS)
+#define WIDE ((uint64_t)16 << 10)	/* elements at a time where all are compared */
+#define ELEM_MOST 16			/* bytes */
 #define CACHE_BYTES ((uint64_t)64 << 20)
 
 struct pair {
@@ -23,6 +26,8 @@ struct pair {
 
 struct agreeing {
 	const struct ck_index *ix;
+	bool *unsummed;		/* of each source; NULL = ends are enough everywhere */
+	uint8_t **wide;		/* per thread, made when it is needed: 2 * WIDE elements */
 	struct ck_reader *reader;
 	struct pair *pair;
 	uint64_t npairs, cap;
@@ -65,11 +70,11 @@ bool ck_agree_differ(enum ckpt_dtype dtype, const void *mine, const void *theirs
 	return false;
 }
 
-static int look(struct agreeing *a, struct pair *p, uint64_t first, uint64_t n, uint8_t *scratch,
-		struct ckpt_err *err)
+/* 'mine' and 'theirs' have room for n elements. */
+static int compare(struct agreeing *a, struct pair *p, uint64_t first, uint64_t n, uint8_t *mine,
+		   uint8_t *theirs, uint8_t *scratch, struct ckpt_err *err)
 {
 	const struct ck_state *m = &a->ix->state[p->master], *w = &a->ix->state[p->weight];
-	uint8_t mine[WINDOW * 16], theirs[WINDOW * 16];
 	int rc = ck_reader_read(a->reader, m, first, n, w->dtype, mine, scratch, NULL, err);
 
 	if (!rc)
@@ -79,6 +84,39 @@ static int look(struct agreeing *a, struct pair *p, uint64_t first, uint64_t n, 
 		p->at.elem += first;
 	}
 	return rc;
+}
+
+static int look(struct agreeing *a, struct pair *p, uint64_t first, uint64_t n, uint8_t *scratch,
+		struct ckpt_err *err)
+{
+	uint8_t mine[WINDOW * ELEM_MOST], theirs[WINDOW * ELEM_MOST];
+
+	return compare(a, p, first, n, mine, theirs, scratch, err);
+}
+
+static int look_at_all(struct agreeing *a, struct pair *p, uint32_t worker, struct ckpt_err *err)
+{
+	const uint64_t numel = a->ix->tensor[p->tensor].numel;
+	uint8_t **buf = &a->wide[worker];
+	int rc = 0;
+
+	if (!*buf)
+		*buf = ck_alloc(2 * WIDE * ELEM_MOST);
+	if (!*buf)
+		return ck_fail_nomem(err, "buffers", 2 * WIDE * ELEM_MOST);
+	for (uint64_t at = 0; !rc && !p->differs && at < numel; at += WIDE)
+		rc = compare(a, p, at, ck_min_u64(WIDE, numel - at), *buf,
+			     *buf + WIDE * ELEM_MOST, a->scratch[worker], err);
+	return rc;
+}
+
+/* Some of it lies in a file without checksums. */
+static bool is_unsummed(const struct agreeing *a, const struct ck_state *s)
+{
+	for (uint64_t i = 0; a->unsummed && i < s->nextents; i++)
+		if (a->unsummed[a->ix->extent[s->extent + i].source])
+			return true;
+	return false;
 }
 
 /* Both ends of every extent of one of the states. */
@@ -108,8 +146,11 @@ static int look_at_pair(void *arg, uint64_t job, uint32_t worker, struct ckpt_er
 	struct agreeing *a = arg;
 	struct pair *p = &a->pair[job];
 	const struct ck_state *m = &a->ix->state[p->master], *w = &a->ix->state[p->weight];
-	int rc = look_at_ends(a, p, m, a->scratch[worker], err);
+	int rc;
 
+	if (is_unsummed(a, m) || is_unsummed(a, w))
+		return look_at_all(a, p, worker, err);
+	rc = look_at_ends(a, p, m, a->scratch[worker], err);
 	if (!rc && (m->nextents > 1 || w->nextents > 1))	/* else they are the same ends */
 		rc = look_at_ends(a, p, w, a->scratch[worker], err);
 	return rc;
@@ -167,8 +208,9 @@ static int run_pairs(struct agreeing *a, uint32_t threads, struct ckpt_err *err)
 	int rc = 0;
 
 	a->scratch = ck_zalloc(threads * sizeof(*a->scratch));
-	if (!a->scratch)
-		return ck_fail_nomem(err, "buffers", threads);
+	a->wide = ck_zalloc(threads * sizeof(*a->wide));
+	if (!a->scratch || !a->wide)
+		rc = ck_fail_nomem(err, "buffers", threads);
 	for (uint32_t i = 0; !rc && i < threads; i++) {
 		a->scratch[i] = ck_alloc(CK_READ_SCRATCH);
 		if (!a->scratch[i])
@@ -176,17 +218,47 @@ static int run_pairs(struct agreeing *a, uint32_t threads, struct ckpt_err *err)
 	}
 	if (!rc)
 		rc = ck_pool_run(threads, a->npairs, look_at_pair, a, err);
-	for (uint32_t i = 0; i < threads; i++)
-		ck_free(a->scratch[i]);
+	for (uint32_t i = 0; i < threads; i++) {
+		if (a->scratch)
+			ck_free(a->scratch[i]);
+		if (a->wide)
+			ck_free(a->wide[i]);
+	}
 	ck_free(a->scratch);
+	ck_free(a->wide);
 	return rc;
 }
 
-int ck_agree(struct ckpt *ck, uint32_t threads, struct ckpt_err *err)
+/* Legacy streams have no checksums, nor has an archive that was written without. */
+static int find_unsummed(const struct ckpt *ck, struct agreeing *a, struct ckpt_err *err)
+{
+	const char *id = ck_finding_name(CK_FINDING_CRC_NOT_COMPUTED);
+	bool none = false;
+	int rc = 0;
+
+	a->unsummed = ck_zalloc((ck->ix.nsources + 1) * sizeof(*a->unsummed));
+	if (!a->unsummed)
+		return ck_fail_nomem(err, "a list of files", ck->ix.nsources);
+	for (uint64_t i = 0; i < ck->findings.n; i++)
+		none |= !strcmp(ck->findings.list[i].id, id);
+	for (uint64_t i = 0; !rc && i < ck->ix.nsources; i++) {
+		struct ck_src *src = ck->ix.source[i].src;
+		uint8_t head[4] = { 0 };
+
+		rc = ck_src_read(src, 0, head,
+				 (size_t)ck_min_u64(sizeof(head), ck_src_size(src)), err);
+		a->unsummed[i] = none || memcmp(head, "PK\3\4", 4) != 0;
+	}
+	return rc;
+}
+
+int ck_agree(struct ckpt *ck, uint32_t threads, bool before_writing, struct ckpt_err *err)
 {
 	struct agreeing a = { .ix = &ck->ix };
 	int rc = find_pairs(&a, err);
 
+	if (!rc && a.npairs && before_writing)
+		rc = find_unsummed(ck, &a, err);
 	if (!rc && a.npairs)
 		rc = ck_reader_new(&ck->ix, &ck->limits, CACHE_BYTES, &a.reader, err);
 	if (!rc && a.npairs)
@@ -195,6 +267,7 @@ int ck_agree(struct ckpt *ck, uint32_t threads, struct ckpt_err *err)
 		if (a.pair[i].differs)
 			ck_agree_tell(ck, a.pair[i].tensor, &a.pair[i].at);
 	ck_reader_free(a.reader);
+	ck_free(a.unsummed);
 	ck_free(a.pair);
 	return rc;
 }

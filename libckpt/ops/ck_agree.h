@@ -15,8 +15,11 @@
 /*
  * Compare for every tensor that has both states in the files.  A difference adds the finding
  * MASTER_WEIGHT_MISMATCH (once per tensor).  Codes of reading.
+ *
+ * 'before_writing': every element where a copy lies in a file without checksums, as nothing else
+ * would tell that a bit of it flipped.
  */
-int ck_agree(struct ckpt *ck, uint32_t threads, struct ckpt_err *err);
+int ck_agree(struct ckpt *ck, uint32_t threads, bool before_writing, struct ckpt_err *err);
 
 /* Where they differ: the element, and both values. */
 struct ck_agree_at {

@@ -93,7 +93,7 @@ static int check_source(struct ck_cv *cv, struct ckpt_err *err)
 	if (!rc)
 		rc = ck_cv_choose_items(cv, err);
 	if (!rc)
-		rc = ck_agree(cv->ck, cv->run.threads, err);
+		rc = ck_agree(cv->ck, cv->run.threads, true, err);
 	if (!rc)
 		rc = ck_buffers_compare(cv->ck, err);
 	if (!rc)

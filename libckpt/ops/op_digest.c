@@ -73,7 +73,7 @@ static int check(struct ckpt *ck, const struct ckpt_run_opts *run, struct ckpt_e
 
 	if (bad)
 		return ck_findings_fail(bad, err);
-	rc = ck_agree(ck, run->threads, err);
+	rc = ck_agree(ck, run->threads, false, err);
 	if (!rc)
 		rc = ck_buffers_compare(ck, err);
 	bad = ck_findings_worst(&ck->findings, CKPT_ERROR);

@@ -57,7 +57,7 @@ static int check_source(struct resharding *r, struct ckpt_err *err)
 	if (!rc)
 		rc = ck_step_check_tag(r->opts->tag ? r->opts->tag : r->ck->ix.tag, err);
 	if (!rc)
-		rc = ck_agree(r->ck, r->run.threads, err);
+		rc = ck_agree(r->ck, r->run.threads, true, err);
 	if (!rc)
 		rc = ck_buffers_compare(r->ck, err);
 	return rc ? rc : stop_on_findings(r, err);

@@ -71,7 +71,7 @@ static int compare_ends(struct verifying *v, struct ckpt_err *err)
 
 	if (!v->out.agreed)
 		return 0;
-	rc = ck_agree(v->ck, v->run.threads, err);
+	rc = ck_agree(v->ck, v->run.threads, false, err);
 	return rc ? rc : ck_buffers_compare(v->ck, err);
 }
 

@@ -420,7 +420,7 @@ const struct t_damage t_damages[] = {
 	{ "the middle of a master has a flipped bit, stage 3", z3, flip_z3_master,
 	  3, "CRC_WRONG", "rank_0", NOTHING, NULL, HASH },
 	{ "a master has a flipped bit, legacy stream", "ds0.19.8-z2-bf16-w2-legacy",
-	  flip_legacy_master, 0, NULL, NULL, NOTHING, "MASTER_WEIGHT_MISMATCH", HASH },
+	  flip_legacy_master, 3, "MASTER_WEIGHT_MISMATCH", "emb.weight", NOTHING, NULL, HASH },
 	{ "a moment has a flipped bit, legacy stream", "ds0.19.8-z2-bf16-w2-legacy",
 	  flip_legacy_moment, 0, NULL, NULL, NOTHING, NOTHING, HASH },
 	/* no damage at all */
