@@ -202,6 +202,8 @@ int ck_ds_find(struct ds_step *ds, struct ckpt_err *err);
 bool ck_ds_is_universal(const struct ck_tree *tree);
 /* The text of 'latest' (or so) without surrounding white space, or NULL. */
 char *ck_ds_latest(struct ds_step *ds, const struct ck_tree *tree, const char *file);
+/* N of "global_stepN"; false for any other name. */
+bool ck_ds_step_of_tag(const char *tag, uint64_t *step_out);
 /* A step lies in the folder that names it: no way up, no other root. */
 bool ck_ds_leads_outside(const char *tag);
 /* Choose it; 'tag' NULL: the roots themselves. */

@@ -102,6 +102,12 @@ int ck_ds_probe(const struct ck_input *in)
 	return may_hold_steps(&in->tree) ? 20 : 0;
 }
 
+/* What DeepSpeed strips; a NUL is no blank. */
+static bool is_blank(char c)
+{
+	return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
 char *ck_ds_latest(struct ds_step *ds, const struct ck_tree *tree, const char *file)
 {
 	const struct ck_tree_entry *e = ck_tree_find(tree, file);
@@ -111,9 +117,9 @@ char *ck_ds_latest(struct ds_step *ds, const struct ck_tree *tree, const char *f
 
 	if (!e || e->is_dir || ck_file_read(e->path, 4096, &text, &len, NULL))
 		return NULL;
-	while (begin < len && strchr(" \t\r\n", text[begin]))
+	while (begin < len && is_blank(text[begin]))
 		begin++;
-	while (len > begin && strchr(" \t\r\n", text[len - 1]))
+	while (len > begin && is_blank(text[len - 1]))
 		len--;
 	if (len > begin && !memchr(text + begin, 0, len - begin))
 		tag = ck_arena_strndup(&ds->arena, text + begin, len - begin);
@@ -198,6 +204,21 @@ int ck_ds_take_step(struct ds_step *ds, const char *const *root, size_t nroots, 
 	return 0;
 }
 
+bool ck_ds_step_of_tag(const char *tag, uint64_t *step_out)
+{
+	const char *p = tag + strlen("global_step");
+	uint64_t n = 0;
+
+	if (strncmp(tag, "global_step", strlen("global_step")) || !*p || strlen(p) > 18)
+		return false;
+	for (; *p >= '0' && *p <= '9'; p++)
+		n = n * 10 + (uint64_t)(*p - '0');
+	if (*p)
+		return false;
+	*step_out = n;
+	return true;
+}
+
 bool ck_ds_leads_outside(const char *tag)
 {
 	const char *p = tag;
@@ -212,6 +233,33 @@ bool ck_ds_leads_outside(const char *tag)
 	}
 }
 
+/*
+ * A step with a higher number lies beside: its save was cut short, or 'latest' is an old one.  A
+ * tag without a number says nothing.
+ */
+static void check_newest(struct ds_step *ds, const struct ck_tree *tree, const char *const *root,
+			 size_t nroots, const char *tag)
+{
+	uint64_t mine, other = 0;
+	const char *newest = NULL;
+
+	if (!ck_ds_step_of_tag(tag, &mine))
+		return;
+	for (uint64_t i = 0; i < tree->n; i++) {
+		uint64_t n;
+
+		if (tree->entry[i].is_dir && ck_ds_step_of_tag(tree->entry[i].name, &n) &&
+		    n > mine && n > other && is_step(ds, root, nroots, tree->entry[i].name)) {
+			other = n;
+			newest = tree->entry[i].name;
+		}
+	}
+	if (newest)
+		ck_findings_add(ds->f, CK_FINDING_LATEST_BEHIND, root[0],
+				"'latest' names %s, and %s is there too (was its save cut short, or "
+				"is 'latest' an old one?)", tag, newest);
+}
+
 static int take_latest(struct ds_step *ds, const struct ck_tree *tree, const char *const *root,
 		       size_t nroots, const char *tag, struct ckpt_err *err)
 {
@@ -219,8 +267,10 @@ static int take_latest(struct ds_step *ds, const struct ck_tree *tree, const cha
 		return ck_fail(err, CKPT_E_UNSAFE, root[0], CKPT_NO_OFFSET,
 			       "LATEST_LIES: 'latest' names %s, which is outside this folder; give "
 			       "that folder itself if it is meant", tag);
-	if (is_step(ds, root, nroots, tag))
+	if (is_step(ds, root, nroots, tag)) {
+		check_newest(ds, tree, root, nroots, tag);
 		return ck_ds_take_step(ds, root, nroots, tag, "'latest' names it", err);
+	}
 	return ck_fail(err, CKPT_E_NOTFOUND, root[0], CKPT_NO_OFFSET,
 		       "LATEST_LIES: 'latest' names the step %s, which is not there or holds no "
 		       "shard (steps here: %s); --tag names another one", tag,

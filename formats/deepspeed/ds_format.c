@@ -184,6 +184,18 @@ static void judge_without_optim(struct ds_step *ds)
 				"is");
 }
 
+/* DeepSpeed's own tags say the step; another one was given by somebody. */
+static void check_tag(struct ds_step *ds)
+{
+	uint64_t named;
+
+	if (ds->ix->step >= 0 && ck_ds_step_of_tag(ds->ix->tag, &named) &&
+	    named != (uint64_t)ds->ix->step)
+		ck_findings_add(ds->f, CK_FINDING_TAG_STEP_DIFFERS, ds->where,
+				"the folder is called %s, its files say step %" PRId64
+				" (was it renamed?)", ds->ix->tag, ds->ix->step);
+}
+
 static int fill_index(struct ds_step *ds, struct ckpt_err *err)
 {
 	struct ck_index *ix = ds->ix;
@@ -196,6 +208,7 @@ static int fill_index(struct ds_step *ds, struct ckpt_err *err)
 			ds->optim_file ? "ZeRO" : has_optimizer(ds) ? "not partitioned" : "none";
 	if (ck_val_int(ck_val_get(ds->model, "global_steps"), &step))
 		ix->step = step;
+	check_tag(ds);
 	if (ck_val_str(ck_val_get(ds->model, "ds_version")))
 		ix->writer = ck_arena_printf(&ix->arena, "DeepSpeed %s",
 					     ck_val_str(ck_val_get(ds->model, "ds_version")));

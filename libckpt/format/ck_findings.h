@@ -34,6 +34,8 @@
 	X(ALIAS_DOUBTFUL, WARN, MISMATCH, "two names are said to be one tensor, but differ") \
 	X(BUFFERS_DIFFER, INFO, OK, "a buffer differs over ranks; rank 0's is used")       \
 	X(LATEST_ABSENT, WARN, MISMATCH, "no 'latest' file; the newest step is taken")     \
+	X(LATEST_BEHIND, WARN, MISMATCH, "a later step than the one that 'latest' names is there") \
+	X(TAG_STEP_DIFFERS, WARN, MISMATCH, "the tag names another step than the files")   \
 	X(FILE_UNKNOWN, INFO, OK, "a file that no shard refers to")                        \
 	X(CRC_NOT_COMPUTED, INFO, OK, "the archive was written without checksums")         \
 	X(TAG_UNLOADABLE, INFO, OK, "DeepSpeed itself cannot load a tag with brackets") \
@@ -48,6 +50,7 @@
 	X(PADDING_NOT_ZERO, WARN, MISMATCH, "padding holds something")                     \
 	X(HEADER_ODD, WARN, MISMATCH, "a field that no reader needs is not as it should be") \
 	X(MANIFEST_DAMAGED, ERROR, CORRUPT, "the manifest cannot be read")                 \
+	X(MANIFEST_TAG_DIFFERS, WARN, MISMATCH, "the step had another name")               \
 	X(MANIFEST_FILE_MISSING, ERROR, INCOMPLETE, "a file of the manifest is absent")    \
 	X(MANIFEST_FILE_EXTRA, WARN, MISMATCH, "a file that the manifest does not list")   \
 	X(MANIFEST_SIZE_WRONG, ERROR, MISMATCH, "a file has another size")                 \

@@ -66,6 +66,17 @@ static int take_files(struct ck_manifest *m, const struct ck_json *doc, const ch
 	return rc;
 }
 
+static int take_tag(struct ck_manifest *m, const struct ck_json *doc, struct ckpt_err *err)
+{
+	const uint64_t obj = ck_json_get(doc, 0, "checkpoint");
+	const uint64_t i = obj == UINT64_MAX || doc->tok[obj].type != CK_JSON_OBJECT ? UINT64_MAX :
+			   ck_json_get(doc, obj, "tag");
+
+	m->tag = ck_arena_strdup(&m->arena, i == UINT64_MAX || doc->tok[i].type != CK_JSON_STRING ?
+				 "" : doc->tok[i].str);
+	return m->tag ? 0 : ck_fail_nomem(err, "a tag", 0);
+}
+
 /* The last member is the hash of everything before its line. */
 static int check_sum(const char *path, const char *text, uint64_t len, const struct ck_json *doc,
 		     struct ckpt_err *err)
@@ -108,6 +119,8 @@ int ck_manifest_read(struct ck_manifest *m, const char *path, const struct ckpt_
 		rc = check_sum(path, text, len, &doc, err);
 	if (!rc)
 		rc = take_files(m, &doc, path, err);
+	if (!rc)
+		rc = take_tag(m, &doc, err);
 	ck_json_release(&doc);
 	ck_free(text);
 	return rc;
@@ -146,6 +159,17 @@ static void compare_one(const struct ck_manifest_file *f, const struct ck_folder
 			"its directory or first bytes", is, said);
 }
 
+/* Not where the step itself was given, by whatever name ("."). */
+static void compare_tag(const struct ck_manifest *m, struct ckpt *ck)
+{
+	const char *tag = ck->ix.tag ? ck->ix.tag : "";
+
+	if (*m->tag && *tag && strcmp(m->tag, tag) && strcmp(ck->path[0], ck->ix.path))
+		ck_findings_add(&ck->findings, CK_FINDING_MANIFEST_TAG_DIFFERS, ck->ix.path,
+				"the manifest was written for the step %s, which is called %s now",
+				m->tag, tag);
+}
+
 int ck_manifest_compare(const struct ck_manifest *m, const struct ck_folder *folder,
 			const struct ck_scan *scan, bool hashed, struct ckpt_err *err)
 {
@@ -153,6 +177,7 @@ int ck_manifest_compare(const struct ck_manifest *m, const struct ck_folder *fol
 	struct ck_findings *out = &scan->ck->findings;
 	struct ck_map listed = CK_MAP_INIT;
 
+	compare_tag(m, scan->ck);
 	for (uint64_t i = 0; !rc && i < m->n; i++) {
 		const char *name = m->file[i].name;
 		const struct ck_folder_file *have = ck_folder_find(folder, name);

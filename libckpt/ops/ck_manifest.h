@@ -18,6 +18,7 @@ struct ck_manifest {
 	struct ck_arena arena;
 	struct ck_manifest_file *file;
 	uint64_t n;
+	const char *tag;	/* of the step; "" = it says none */
 	bool there;
 };
 

@@ -478,6 +478,31 @@ static void count_ours(struct run *run)
 	}
 }
 
+/*
+ * At stage 0 the names of masters and moments follow from the weights (ds_z0_match.c), so these
+ * count as read.
+ */
+static int touch_weights(const struct run *run, struct ckpt_err *err)
+{
+	const struct ck_index *ix = run->job->ix;
+	int rc = 0;
+
+	if (ix->stage)
+		return 0;
+	for (uint32_t i = 0; !rc && i < ix->ntensors; i++) {
+		const uint32_t w = ck_index_state_find(ix, i, "weight");
+		const struct ck_state *s = w == CK_NONE ? NULL : &ix->state[w];
+
+		for (uint64_t k = 0; !rc && s && k < s->nextents; k++) {
+			const struct ck_extent *e = &ix->extent[s->extent + k];
+
+			if (!(e->flags & CKPT_EXTENT_DEFLATED))
+				rc = ck_seen_add(run->seen, e->source, e->off, NULL, 0, err);
+		}
+	}
+	return rc;
+}
+
 static int make_readers(struct run *run, struct ckpt_err *err)
 {
 	const struct ck_run_job *job = run->job;
@@ -490,6 +515,8 @@ static int make_readers(struct run *run, struct ckpt_err *err)
 	if (rc || !job->findings)
 		return rc;
 	rc = ck_seen_new(job->ix, &run->seen, err);
+	if (!rc)
+		rc = touch_weights(run, err);
 	if (!rc)
 		ck_reader_watch(run->reader, run->seen);
 	if (!rc && own)

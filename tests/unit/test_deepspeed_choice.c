@@ -120,6 +120,39 @@ static void a_latest_that_lies_or_is_empty_is_refused_with_what_is_there(void **
 	fails("ckpt", "global_step4", CKPT_E_NOTFOUND, "no step global_step4|global_step3");
 }
 
+static int is_said(const char *path, const char *tag, const char *id)
+{
+	char *a = at(path);
+	struct ckpt *ck = t_step_open(a, tag);
+	const int said = t_step_finding(ck, id, "") != NULL;
+
+	ckpt_close(ck);
+	free(a);
+	return said;
+}
+
+/* Of names with numbers: one that the files do not say, and a later one beside 'latest'. */
+static void a_later_or_renamed_step_is_said(void **state)
+{
+	(void)state;
+	assert_false(is_said("ckpt", NULL, "LATEST_BEHIND"));
+	assert_false(is_said("ckpt", NULL, "TAG_STEP_DIFFERS"));
+	t_dir_make_in(dir, "ckpt/global_step11");	/* no step yet */
+	t_dir_make_in(dir, "ckpt/global_step12x");
+	assert_false(is_said("ckpt", NULL, "LATEST_BEHIND"));
+	t_dir_copy_in(dir, "ckpt/global_step3", "ckpt/global_step10");
+	t_dir_copy_in(dir, "ckpt/global_step3", "ckpt/global_step2");
+	assert_true(is_said("ckpt", NULL, "LATEST_BEHIND"));
+	assert_false(is_said("ckpt", NULL, "TAG_STEP_DIFFERS"));
+	assert_false(is_said("ckpt", "global_step3", "LATEST_BEHIND"));
+	assert_true(is_said("ckpt", "global_step2", "TAG_STEP_DIFFERS"));
+	latest("ckpt", "global_step10\n", 14);
+	assert_false(is_said("ckpt", NULL, "LATEST_BEHIND"));
+	assert_true(is_said("ckpt", NULL, "TAG_STEP_DIFFERS"));
+	latest("ckpt", "global_step3\0", 13);
+	fails("ckpt", NULL, CKPT_E_NOTFOUND, "LATEST_LIES");
+}
+
 static void a_lie_is_a_lie_also_to_a_caller_who_wants_no_message(void **state)
 {
 	char *a = at("ckpt");
@@ -260,6 +293,7 @@ int main(void)
 		TEST(the_folder_above_its_latest_or_the_step_itself),
 		TEST(without_latest_the_highest_number_is_taken_and_said),
 		TEST(a_latest_that_lies_or_is_empty_is_refused_with_what_is_there),
+		TEST(a_later_or_renamed_step_is_said),
 		TEST(a_lie_is_a_lie_also_to_a_caller_who_wants_no_message),
 		TEST(a_damaged_first_shard_does_no_harm_to_a_caller_without_err),
 		TEST(a_trainers_folder_opens_its_newest_checkpoint),

@@ -60,9 +60,9 @@ try 3:1 run third --tag "$tag" --new-tag adapter --force
 try 3:1 run third --tag "$tag" --new-tag blank --force
 cat third/adapter/b third/latest; echo
 echo '-- a step whose files the source links to'
-mkdir links links/global_step99
-for f in "$PWD"/third/blank/*.pt; do ln -s "$f" links/global_step99; done
-try 1:2 links/global_step99 third --new-tag blank --force
+mkdir links links/blank99
+for f in "$PWD"/third/blank/*.pt; do ln -s "$f" links/blank99; done
+try 1:2 links/blank99 third --new-tag blank --force
 echo '-- a name that readers of latest would not find'
 try 3:1 run third --tag "$tag" --new-tag ' x'
 try 3:1 run third --tag "$tag" --new-tag "x
