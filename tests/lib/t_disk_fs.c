@@ -510,7 +510,7 @@ void t_disk_install(void)
 		.fadvise = d_fadvise, .ftruncate = d_ftruncate, .fsync = d_sync,
 		.fdatasync = d_sync, .flock = d_flock, .mkdir = d_mkdir, .rmdir = d_rmdir,
 		.unlink = d_unlink, .rename = d_rename, .opendir = d_opendir,
-		.readdir = d_readdir, .closedir = d_closedir,
+		.readdir = d_readdir, .closedir = d_closedir, .thread = real.thread,
 	};
 }
 

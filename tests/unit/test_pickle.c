@@ -363,9 +363,11 @@ static void streams_that_make_no_sense_are_refused(void **state)
 	};
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]); i++)
+	for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]); i++) {
 		if (load(streams[i].p, streams[i].n) != -(int)streams[i].code)
 			fail_msg("stream %zu: code %d, '%s'", i, (int)err.code, err.msg);
+		ck_pkl_release(&doc);
+	}
 }
 
 static void an_error_names_the_byte_of_its_opcode(void **state)
