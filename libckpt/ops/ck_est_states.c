@@ -153,8 +153,12 @@ static void gathered(struct ck_estimating *e)
 	const uint64_t module = e->m->info.largest_module, all = e->m->info.params;
 	const uint64_t live = e->retained > e->last_module ? e->retained : e->last_module;
 	const uint64_t ahead = least(e->s.prefetch_bucket, all);
+	const unsigned pieces = e->s.gpus > 1 ? 2 : 1;
 	struct ck_counts c = { .at = 0 };
 
+	/* one rank's part is the parameter itself */
+	if (e->s.gpus == 1 && !(e->s.offload & CKPT_OFFLOAD_PARAMS))
+		return;
 	GPU(e, ALL, "small parameters, kept whole", e->b * e->persist,
 	    "%u B x %s, those of at most %s elements", (unsigned)e->b, ck_count(&c, e->persist),
 	    ck_count(&c, e->s.persistence));
@@ -163,8 +167,9 @@ static void gathered(struct ck_estimating *e)
 	    ck_count(&c, live), ck_count(&c, e->s.max_reuse));
 	GPU(e, END, "the largest module, gathered", e->b * module, "%u B x %s", (unsigned)e->b,
 	    ck_count(&c, module));
-	GPU(e, BACKWARD, "parameters gathered ahead", 2 * e->b * ahead,
-	    "2 x %u B x %s: what arrives, and in one piece", (unsigned)e->b, ck_count(&c, ahead));
+	GPU(e, BACKWARD, "parameters gathered ahead", pieces * e->b * ahead, "%s%u B x %s%s",
+	    pieces > 1 ? "2 x " : "", (unsigned)e->b, ck_count(&c, ahead),
+	    pieces > 1 ? ": what arrives, and in one piece" : "");
 }
 
 static void buckets3(struct ck_estimating *e)
@@ -224,7 +229,7 @@ static void stage3(struct ck_estimating *e)
 	}
 	GPU(e, ALL, "gradients of the partition", e->g * e->part3, "%u B x %s", (unsigned)e->g,
 	    ck_count(&c, e->part3));
-	moments(e, e->part3, e->b != 4);
+	moments(e, e->part3, true);
 	GPU(e, STEP, "gradients of a sub-group", e->g * e->sub_group, "%u B x %s, flattened",
 	    (unsigned)e->g, ck_count(&c, e->sub_group));
 	if (e->g != 4)

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""zckpt plan against DeepSpeed's own memory estimators and transformers' own models.
+"""zckpt plan against DeepSpeed's own memory estimators, its live tensors, and transformers' models.
 
 usage: plan_cases.py WORK   (ZCKPT names the program)
 
 The estimators are called over a handful of sizes and hosts and must agree to the byte; a model
 of every architecture that plan knows is built without memory, and its parameters, tensors and
-largest module must be those that plan reads from its config.json. The last line is
-`N passed, N failed, N skipped`.
+largest module must be those that plan reads from its config.json. Engines of DeepSpeed train on
+CPU ranks, and all tensors that live there are summed up at three moments: plan must say as many
+bytes. The last line is `N passed, N failed, N skipped`.
 """
+import gc
 import io
 import json
 import os
@@ -111,10 +113,121 @@ def architectures(work):
         judge(f"{kind} {keys}", got == want, f"plan reads {got}, the model has {want}")
 
 
+NET = dict(SMALL, intermediate_size=171, num_key_value_heads=2, tie_word_embeddings=False,
+           use_cache=False)
+# stage, ranks, precision, offload, accumulation
+LIVE = [(stage, world, "bf16", 0, 1) for stage in (0, 1, 2, 3) for world in (1, 2, 3)] + \
+    [(stage, 2, "fp32", 0, 1) for stage in (1, 2, 3)] + \
+    [(2, 2, "fp16", 0, 1), (3, 2, "fp16", 0, 1), (2, 2, "bf16", 1, 1), (2, 3, "bf16", 1, 1),
+     (3, 2, "bf16", 1, 1), (3, 3, "bf16", 1, 1), (2, 2, "bf16", 0, 3), (3, 2, "bf16", 0, 3)]
+
+
+def live_bytes():
+    """Of all tensors that Python can see, each storage once."""
+    import torch
+    gc.collect()
+    seen = {}
+    for o in gc.get_objects():
+        if isinstance(o, torch.Tensor) and o.device.type == "cpu":
+            storage = o.untyped_storage()
+            seen[storage.data_ptr()] = storage.nbytes()
+    return sum(seen.values())
+
+
+def trained(case, config, out):
+    """What a rank does: three steps, looking at the last one."""
+    import deepspeed
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+    accumulation = case[4]
+
+    def work(rank, _):
+        net = AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", **NET))
+        buffers = sum(b.untyped_storage().nbytes() for b in net.buffers())
+        engine = deepspeed.initialize(
+            model=net, optimizer=torch.optim.AdamW(net.parameters(), lr=1e-3, foreach=False),
+            config=config, dist_init_required=False)[0]
+        inner, x, seen = engine.optimizer.optimizer, torch.arange(16).reshape(2, 8), {}
+        plain = inner.step
+
+        def step(*args, **kw):
+            seen["step"] = max(live_bytes() - buffers, seen.get("step", 0))
+            return plain(*args, **kw)
+        for _ in range(2 * accumulation):
+            engine.backward(engine(input_ids=x, labels=x).loss)
+            engine.step()
+        for _ in range(accumulation):
+            loss = engine(input_ids=x, labels=x).loss
+            seen["loss"] = live_bytes() - buffers
+            inner.step = step
+            engine.backward(loss)
+            del loss
+            engine.step()
+        seen["rest"] = live_bytes() - buffers
+        if rank == 0:
+            with open(out, "w") as f:
+                json.dump(seen, f)
+    return work
+
+
+def live(work):
+    global skipped
+    try:
+        import dsrank
+        dsrank.prepare()
+    except Exception as why:
+        skipped += 1
+        print(f"SKIP live tensors: {why!r}")
+        return
+    model, ds, out = (os.path.join(work, n) for n in ("net.json", "ds.json", "seen.json"))
+    with open(model, "w") as f:
+        json.dump(dict(NET, model_type="llama"), f)
+    for case in LIVE:
+        stage, world, kind, offload, accumulation = case
+        config = {"train_micro_batch_size_per_gpu": 2, "steps_per_print": 10 ** 6,
+                  "gradient_accumulation_steps": accumulation,
+                  "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False,
+                  "zero_optimization": {
+                      "stage": stage, "reduce_bucket_size": 30000, "overlap_comm": False,
+                      "stage3_prefetch_bucket_size": 5000,
+                      "stage3_param_persistence_threshold": 100}}
+        if kind != "fp32":
+            config[kind] = {"enabled": True}
+        if kind == "fp16":
+            config[kind]["initial_scale_power"] = 4     # no step is skipped
+        if offload:
+            config["zero_optimization"]["offload_optimizer"] = {"device": "cpu", "pin_memory": False}
+        with open(ds, "w") as f:
+            json.dump(config, f)
+        wrong = dsrank.fork_ranks(world, trained(case, config, out))
+        if wrong:
+            judge(f"live {case}", False, wrong)
+            continue
+        with open(out) as f:
+            seen = json.load(f)
+        said = plan(model, "-n", world, "--gpus-per-node", 1, "--ds-config", ds, "--seq", 8)
+        terms = [t for t in said["gpu"]["terms"] if "CUDA" not in t["name"]]
+        always = sum(t["bytes"] for t in terms if len(t["phases"]) == 4) + said["host"]["bytes"]
+        judge(f"live {case} between steps", 0 <= seen["rest"] - always <= 512,
+              f"{seen['rest']} bytes live, plan says {always}")
+        fp32 = [t["bytes"] for t in terms if "fp32" in t["name"]]
+        if fp32 and not offload:
+            more = seen["step"] - seen["rest"]
+            judge(f"live {case} in the step", fp32[0] - 1024 <= more <= fp32[0] + sum(
+                t["bytes"] for t in terms if "step" in t["phases"]) - fp32[0] + 1024,
+                f"{more} bytes more, of them {fp32[0]} gradients in fp32")
+        gathered = [t["bytes"] for t in terms if t["name"] == "gathered parameters"]
+        if gathered and accumulation == 1:
+            more = seen["loss"] - seen["rest"]
+            judge(f"live {case} at the loss", gathered[0] <= more <= gathered[0] + 400000,
+                  f"{more} bytes more, of them {gathered[0]} parameters")
+
+
 def main():
     work = sys.argv[1]
     os.makedirs(work, exist_ok=True)
     estimators()
+    live(work)
     architectures(work)
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return failed != 0
