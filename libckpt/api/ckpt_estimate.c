@@ -4,7 +4,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/ops/ck_estimate.h"
 
-#define MAX_PARAMS ((uint64_t)1 << 52)
+#define MAX_PARAMS ((uint64_t)1 << 46)	/* 18 x of it is a whole number to a double */
 #define MAX_COUNT (1u << 20)
 
 static int nothing(const char *what, struct ckpt_err *err)
@@ -138,7 +138,7 @@ const char *ckpt_phase_name(unsigned phase)
  */
 static int is_sane(uint64_t params, uint32_t gpus, uint32_t nodes, double factor)
 {
-	return params <= MAX_PARAMS / 64 && gpus && nodes && gpus <= MAX_COUNT &&
+	return params <= MAX_PARAMS && gpus && nodes && gpus <= MAX_COUNT &&
 	       nodes <= MAX_COUNT && factor >= 0 && factor <= 1000;
 }
 

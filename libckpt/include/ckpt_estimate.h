@@ -70,7 +70,7 @@ CKPT_API int ckpt_model_from_ckpt(const struct ckpt *ck, const char *config_path
 				  struct ckpt_model **out, struct ckpt_err *err);
 /*
  * From a number of elements, with the shape of the known model whose number is nearest
- * (ratio); exact if it is that model's.  CKPT_E_USAGE for 0 or more than 2^52.
+ * (ratio); exact if it is that model's.  CKPT_E_USAGE for 0 or more than 2^48.
  */
 CKPT_API int ckpt_model_from_count(uint64_t params, struct ckpt_model **out,
 				   struct ckpt_err *err);
@@ -206,7 +206,7 @@ struct ckpt_ds_estimate {
  * What estimate_zero2_model_states_mem_needs() and estimate_zero3_model_states_mem_needs()
  * of DeepSpeed return, to the byte, for additional_buffer_factor 'factor' (its default is
  * 1.5).  Model states only: no activations, no buffers.  Pure; 0, or -CKPT_E_USAGE for no
- * node, no GPU, or more than 2^52 parameters.
+ * node, no GPU, more than 2^46 parameters, or a layer larger than the model.
  */
 CKPT_API int ckpt_ds_zero2(uint64_t params, uint32_t gpus_per_node, uint32_t nodes,
 			   int cpu_offload, double factor, struct ckpt_ds_estimate *out);

@@ -9,6 +9,16 @@
 #define LAYER CKPT_PHASE_LAYER
 #define END CKPT_PHASE_END
 
+/* Sums of as many terms as there can be still fit 64 bits. */
+#define MOST ((uint64_t)1 << 58)
+
+static uint64_t times(uint64_t a, uint64_t b)
+{
+	uint64_t n;
+
+	return __builtin_mul_overflow(a, b, &n) || n > MOST ? MOST : n;
+}
+
 /* A norm over n elements: its input in fp32, what it makes of it, and its output. */
 static uint64_t norm_bytes(const struct ck_estimating *e, uint64_t n)
 {
@@ -60,18 +70,19 @@ static void layers(struct ck_estimating *e)
 
 	if (e->s.recompute)
 		ck_est_term(e, CKPT_PLACE_GPU, LOSS | LAYER, "inputs of the layers",
-			    a->layers * e->b * a->hidden * tokens,
+			    times(a->layers * e->b * a->hidden, tokens),
 			    "%s layers x %u B x %s x %s tokens", ck_count(&c, a->layers),
 			    (unsigned)e->b, ck_count(&c, a->hidden), ck_count(&c, tokens));
 	else
-		ck_est_term(e, CKPT_PLACE_GPU, LOSS | LAYER, "activations", a->layers * n * tokens,
+		ck_est_term(e, CKPT_PLACE_GPU, LOSS | LAYER, "activations",
+			    times(times(a->layers, n), tokens),
 			    "%s layers x %s B x %s tokens", ck_count(&c, a->layers),
 			    ck_count(&c, n), ck_count(&c, tokens));
 	ck_est_term(e, CKPT_PLACE_GPU, e->s.recompute ? LAYER | END : END,
 		    e->s.recompute ? "activations of a layer, again" :
 				     "activations of the first layer",
-		    n * tokens, "%s B x %s tokens", ck_count(&c, n), ck_count(&c, tokens));
-	ck_est_term(e, CKPT_PLACE_GPU, LAYER | END, "in use inside a layer", working(e) * tokens,
+		    times(n, tokens), "%s B x %s tokens", ck_count(&c, n), ck_count(&c, tokens));
+	ck_est_term(e, CKPT_PLACE_GPU, LAYER | END, "in use inside a layer", times(working(e), tokens),
 		    "%s B x %s tokens", ck_count(&c, working(e)), ck_count(&c, tokens));
 }
 
@@ -88,9 +99,9 @@ void ck_est_activations(struct ck_estimating *e)
 		return;
 	}
 	layers(e);
-	ck_est_term(e, CKPT_PLACE_GPU, LOSS, "the last norm", norm * tokens,
+	ck_est_term(e, CKPT_PLACE_GPU, LOSS, "the last norm", times(norm, tokens),
 		    "%s B x %s tokens", ck_count(&c, norm), ck_count(&c, tokens));
-	ck_est_term(e, CKPT_PLACE_GPU, LOSS, "logits and their gradients", 12 * a->vocab * tokens,
+	ck_est_term(e, CKPT_PLACE_GPU, LOSS, "logits and their gradients", times(12 * a->vocab, tokens),
 		    "3 x 4 B x vocabulary %s x %s tokens", ck_count(&c, a->vocab),
 		    ck_count(&c, tokens));
 }

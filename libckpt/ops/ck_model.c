@@ -8,9 +8,6 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/ops/ck_model.h"
 
-/* Above this a number of parameters is no whole number to DeepSpeed's estimators. */
-#define MAX_PARAMS ((uint64_t)1 << 52)
-
 /* ---- models ---- */
 
 struct ckpt_model *ck_model_new(const char *what)
@@ -38,6 +35,10 @@ void ck_model_free(struct ckpt_model *m)
 
 int ck_model_add(struct ckpt_model *m, const struct ck_param *param, struct ckpt_err *err)
 {
+	if (param->numel > CK_MODEL_MAX - m->total)
+		return ck_fail(err, CKPT_E_LIMIT, NULL, CKPT_NO_OFFSET,
+			       "%" PRIu64 " elements and %" PRIu64 " more: a model of more than "
+			       "2^48 is none", m->total, param->numel);
 	if (m->n == m->cap) {
 		const uint64_t cap = m->cap ? m->cap * 2 : 256;
 		struct ck_param *p = ck_alloc_array(cap, sizeof(*p));
@@ -50,6 +51,7 @@ int ck_model_add(struct ckpt_model *m, const struct ck_param *param, struct ckpt
 		m->param = p;
 		m->cap = cap;
 	}
+	m->total += param->numel;
 	m->param[m->n++] = *param;
 	return 0;
 }
@@ -266,9 +268,9 @@ int ck_model_count(uint64_t params, struct ckpt_model **out, struct ckpt_err *er
 	char what[120];
 	int rc = 0;
 
-	if (!params || params > MAX_PARAMS)
+	if (!params || params > CK_MODEL_MAX)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "%" PRIu64 " parameters: 1 to 2^52 are possible", params);
+			       "%" PRIu64 " parameters: 1 to 2^48 are possible", params);
 	for (size_t i = 0; i < CK_ARRAY_LEN(published); i++) {
 		rc = make_published(i, "", &m, err);
 		if (rc)

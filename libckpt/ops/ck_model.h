@@ -9,6 +9,9 @@
 
 #define CK_BLOCK_BEHIND UINT32_MAX
 
+/* Elements of a model, and bytes of its buffers: what follows from them fits 64 bits. */
+#define CK_MODEL_MAX ((uint64_t)1 << 48)
+
 struct ck_param {
 	uint64_t numel;
 	uint32_t module;	/* parameters of one module have the same number */
@@ -21,6 +24,7 @@ struct ckpt_model {
 	struct ck_arena arena;
 	struct ck_param *param;
 	uint64_t n, cap;
+	uint64_t total;		/* elements so far */
 	uint32_t modules;
 	struct ckpt_model_info info;
 };
@@ -61,6 +65,7 @@ const struct ck_family *ck_family_find(const char *type);
 
 /* A model without parameters; 'what' is copied.  NULL without memory. */
 struct ckpt_model *ck_model_new(const char *what);
+/* CKPT_E_LIMIT above CK_MODEL_MAX elements in all. */
 int ck_model_add(struct ckpt_model *model, const struct ck_param *param, struct ckpt_err *err);
 /* All parameters of a shape; fills info.arch too. */
 int ck_model_add_shape(struct ckpt_model *model, const struct ck_shape *shape,

@@ -50,6 +50,15 @@ static bool is_param(const struct ck_index *ix, const struct ck_tensor *t)
 	       t->role == CKPT_ROLE_UNTRAINED;
 }
 
+static int add_buffer(struct ckpt_model *m, uint64_t bytes, const char *name, struct ckpt_err *err)
+{
+	if (bytes > CK_MODEL_MAX - m->info.buffer_bytes)
+		return ck_fail(err, CKPT_E_LIMIT, name, CKPT_NO_OFFSET,
+			       "buffers of more than 2^48 bytes");
+	m->info.buffer_bytes += bytes;
+	return 0;
+}
+
 int ck_model_index(const struct ck_index *ix, struct ckpt_model *m, struct ckpt_err *err)
 {
 	const char *before = NULL;
@@ -59,8 +68,8 @@ int ck_model_index(const struct ck_index *ix, struct ckpt_model *m, struct ckpt_
 		const struct ck_tensor *t = &ix->tensor[i];
 
 		if (t->role == CKPT_ROLE_BUFFER)
-			m->info.buffer_bytes += bytes_of(ix, t);
-		if (!is_param(ix, t))
+			rc = add_buffer(m, bytes_of(ix, t), t->name, err);
+		if (rc || !is_param(ix, t))
 			continue;
 		if (!before || !same_module(before, t->name))
 			m->modules++;

@@ -318,6 +318,29 @@ static void a_phase_is_the_sum_of_its_terms_and_the_largest_is_the_peak(void **s
 	ckpt_model_free(model);
 }
 
+/* A wide net and samples as long as there can be: sums that are too large stay too large. */
+static void numbers_beyond_reason_do_not_wrap_around(void **state)
+{
+	struct ckpt_model *model = t_est_model("{ 'model_type': 'llama', 'vocab_size': 16777216, "
+		"'hidden_size': 1048576, 'num_hidden_layers': 9, 'num_attention_heads': 1048576, "
+		"'head_dim': 1, 'intermediate_size': 4194304 }");
+	uint64_t before = 0;
+
+	(void)state;
+	for (uint64_t n = 1; n <= 1 << 24; n *= 16) {
+		struct ckpt_estimate *est = t_est_of(model, (struct ckpt_setup){ .stage = 3,
+			.gpus = 4096, .gpus_per_node = 4096, .micro = n, .sequence = n,
+			.attention_matrix = 1, .offload = CKPT_OFFLOAD_OPTIMIZER });
+
+		assert_true(est->gpu_bytes >= before);
+		assert_true(est->host_bytes > UINT64_C(1) << 45);
+		assert_true(est->save.resume_same > UINT64_C(1) << 46);
+		before = est->gpu_bytes;
+		free(est);
+	}
+	ckpt_model_free(model);
+}
+
 static void setups_that_do_not_exist_are_refused(void **state)
 {
 	static const struct ckpt_setup bad[] = {
@@ -366,6 +389,7 @@ int main(void)
 		cmocka_unit_test(offload_moves_states_and_pins_in_powers_of_two),
 		cmocka_unit_test(activations_are_within_one_percent_of_what_a_gpu_allocated),
 		cmocka_unit_test(a_phase_is_the_sum_of_its_terms_and_the_largest_is_the_peak),
+		cmocka_unit_test(numbers_beyond_reason_do_not_wrap_around),
 		cmocka_unit_test(setups_that_do_not_exist_are_refused),
 	};
 

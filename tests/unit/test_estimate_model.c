@@ -9,11 +9,13 @@
 #include <cmocka.h>
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_estimate.h"
+#include "tests/lib/t_fault.h"
 
 #define COMMON "'vocab_size': 301, 'hidden_size': 64, 'num_hidden_layers': 3, " \
 	"'num_attention_heads': 4, 'intermediate_size': 171, 'num_key_value_heads': 2"
@@ -104,7 +106,7 @@ static void a_number_near_a_published_model_has_its_shape_and_its_own_sum(void *
 
 static void a_number_far_from_all_has_no_shape_and_no_activations(void **state)
 {
-	static const uint64_t numbers[] = { 1, 7, 168704, UINT64_C(1) << 52 };
+	static const uint64_t numbers[] = { 1, 7, 168704, UINT64_C(1) << 48 };
 	struct ckpt_model_info info;
 
 	(void)state;
@@ -122,7 +124,7 @@ static void a_number_far_from_all_has_no_shape_and_no_activations(void **state)
 	}
 	assert_int_equal(ckpt_model_from_count(0, &(struct ckpt_model *){ NULL }, NULL),
 			 -CKPT_E_USAGE);
-	assert_int_equal(ckpt_model_from_count((UINT64_C(1) << 52) + 1,
+	assert_int_equal(ckpt_model_from_count((UINT64_C(1) << 48) + 1,
 					       &(struct ckpt_model *){ NULL }, NULL),
 			 -CKPT_E_USAGE);
 }
@@ -149,6 +151,9 @@ static void configs_that_cannot_be_counted_are_refused_with_the_reason(void **st
 		  "'num_hidden_layers': 99999999, 'num_attention_heads': 4, "
 		  "'intermediate_size': 3 }", CKPT_E_LIMIT, "num_hidden_layers" },
 		{ "{ 'model_type': 'llama', " COMMON ", 'vocab_size': 5 }", CKPT_E_CORRUPT, "" },
+		{ "{ 'model_type': 'llama', 'vocab_size': 16777216, 'hidden_size': 16777216, "
+		  "'num_hidden_layers': 9999, 'num_attention_heads': 1, "
+		  "'intermediate_size': 16777216 }", CKPT_E_LIMIT, "2^48" },
 		{ "{ 'model_type': 'opt', 'vocab_size': 5, 'hidden_size': 8, "
 		  "'num_hidden_layers': 1, 'num_attention_heads': 2, 'ffn_dim': 3, "
 		  "'max_position_embeddings': 4, 'word_embed_proj_dim': 5 }", CKPT_E_UNSUPPORTED,
@@ -264,6 +269,74 @@ static void configurations_that_are_none_are_refused(void **state)
 	}
 }
 
+/* ---------------------------------------------------------------- faults */
+
+/* One of the calls that allocate or read; what it made is released. */
+static int act(int what, const char *dir, struct ckpt_err *err)
+{
+	char path[4096];
+	struct ckpt_setup setup = { .size = sizeof(setup), .gpus = 3, .stage = 3 };
+	static struct ckpt_estimate est;
+	struct ckpt_model *model = NULL;
+	int rc;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, what == 3 ? "ds.json" : "config.json");
+	if (what == 0)
+		rc = ckpt_model_from_config(path, &model, err);
+	else if (what == 1)
+		rc = ckpt_model_from_count(UINT64_C(3000000000), &model, err);
+	else if (what == 2)
+		rc = ckpt_model_from_name("qwen3-0.6b", &model, err);
+	else
+		return ckpt_setup_read(path, &setup, NULL, err);
+	if (!rc)
+		rc = ckpt_estimate(model, &setup, &est, err);
+	else
+		assert_null(model);
+	ckpt_model_free(model);
+	return rc;
+}
+
+static void every_failing_call_is_told_and_nothing_leaks(void **state)
+{
+	static const char config[] = "{ \"model_type\": \"gpt2\", \"vocab_size\": 5, \"n_embd\": "
+		"6, \"n_layer\": 40, \"n_head\": 3, \"n_positions\": 2 }";
+	static const char ds[] = "{ \"zero_optimization\": { \"stage\": 2 } }";
+	char *dir = t_dir_new(), *path = t_fmt("%s/config.json", dir);
+	long failed = 0;
+
+	(void)state;
+	t_file_write(path, config, strlen(config));
+	free(path);
+	path = t_fmt("%s/ds.json", dir);
+	t_file_write(path, ds, strlen(ds));
+	t_fault_install();
+	for (int what = 0; what < 4; what++)
+		for (long n = 1;; n++) {
+			const long blocks = t_fault_blocks(), fds = t_fault_fds();
+			struct ckpt_err err = { 0 };
+			int rc;
+
+			t_fault_arm(T_FAULT_IO, n, false);
+			rc = act(what, dir, &err);
+			if (t_fault_blocks() != blocks || t_fault_fds() != fds)
+				fail_msg("call %ld of %d leaks", n, what);
+			if (!t_fault_fired()) {
+				assert_int_equal(rc, 0);
+				break;
+			}
+			if (rc && (rc != -(int)err.code || !err.msg[0]))
+				fail_msg("call %ld of %d: %d, %s", n, what, rc, err.msg);
+			failed += rc != 0;
+		}
+	t_fault_arm(T_FAULT_IO, 0, false);
+	t_fault_remove();
+	assert_true(failed > 40);
+	t_dir_remove(dir);
+	free(path);
+	free(dir);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -275,6 +348,7 @@ int main(void)
 		cmocka_unit_test(a_configuration_is_read_as_deepspeed_reads_it),
 		cmocka_unit_test(what_a_configuration_leaves_open_stays_as_it_is),
 		cmocka_unit_test(configurations_that_are_none_are_refused),
+		cmocka_unit_test(every_failing_call_is_told_and_nothing_leaks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
