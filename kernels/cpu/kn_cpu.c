@@ -17,6 +17,7 @@
 
 #include "kernels/cpu/kn_x86_avx2.h"
 #include "kernels/cpu/kn_x86_avx512.h"
+#include "kernels/cpu/kn_x86_diff.h"
 #else
 #define KN_HAVE_X86 0
 #endif
@@ -38,6 +39,7 @@ static const struct kn_ops avx512_ops = {
 	.bswap64 = avx512_bswap64,
 	.xor16 = avx512_xor,
 	.mismatch = avx512_mismatch,
+	.diff = f16c_diff,
 };
 
 static const struct kn_ops f16c_ops = {
@@ -56,6 +58,7 @@ static const struct kn_ops f16c_ops = {
 	.bswap64 = avx2_bswap64,
 	.xor16 = avx2_xor,
 	.mismatch = avx2_mismatch,
+	.diff = f16c_diff,
 };
 
 static const struct kn_ops avx2_ops = {
@@ -74,6 +77,7 @@ static const struct kn_ops avx2_ops = {
 	.bswap64 = avx2_bswap64,
 	.xor16 = avx2_xor,
 	.mismatch = avx2_mismatch,
+	.diff = avx2_diff,
 };
 #endif
 
@@ -93,6 +97,7 @@ static const struct kn_ops ref_ops = {
 	.bswap64 = kn_ref_bswap64,
 	.xor16 = kn_ref_xor,
 	.mismatch = kn_ref_mismatch,
+	.diff = kn_ref_diff,
 };
 
 /* Best first. */

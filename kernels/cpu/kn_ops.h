@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/include/kn.h"
+
 typedef void (*kn_widen_fn)(void *dst, const void *src, size_t n);
 typedef void (*kn_narrow_fn)(void *dst, const void *src, size_t n, uint64_t *overflow);
 
@@ -28,6 +30,8 @@ struct kn_ops {
 	void (*xor16)(void *dst, const void *src, const uint8_t pattern[16],
 		      size_t nbytes);
 	size_t (*mismatch)(const void *a, const void *b, size_t nbytes);
+	int (*diff)(enum kn_num type, const struct kn_diff_how *how, const void *a, const void *b,
+		    size_t n, struct kn_diff *out);
 };
 
 /* The set in use; chosen on the first call, lent for ever. */

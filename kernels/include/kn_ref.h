@@ -33,6 +33,17 @@ size_t kn_ref_mismatch(const void *a, const void *b, size_t nbytes);
 void kn_ref_gather(void *dst, ptrdiff_t dst_stride, const void *src,
 		   ptrdiff_t src_stride, size_t size, size_t run, size_t nrun);
 
+/* Sums by index modulo 8, and how many elements go into them in one go. */
+struct kn_diff_lanes {
+	double dd[8], aa[8], bb[8];
+};
+#define KN_DIFF_BLOCK 256u
+
+/* 'n' elements, at most a block, of which the first has number 'at'; not of BYTE. */
+void kn_ref_diff_block(enum kn_num type, const struct kn_diff_how *how, const void *a,
+		       const void *b, uint64_t at, size_t n, struct kn_diff_lanes *lanes,
+		       struct kn_diff *out);
+void kn_ref_diff_join(const struct kn_diff_lanes *lanes, struct kn_diff *out);
 int kn_ref_diff(enum kn_num type, const struct kn_diff_how *how, const void *a, const void *b,
 		size_t n, struct kn_diff *out);
 

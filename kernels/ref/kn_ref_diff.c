@@ -16,7 +16,7 @@
 #include "kernels/include/kn_ref.h"
 
 /* What is looked at in one go: equal bytes take the short way. */
-#define BLOCK 256
+#define BLOCK KN_DIFF_BLOCK
 
 static inline size_t size_of(enum kn_num type)
 {
@@ -191,10 +191,6 @@ static inline bool is_integer(enum kn_num type)
 	return type >= KN_NUM_I8 && type <= KN_NUM_U64;
 }
 
-struct lanes {
-	double dd[8], aa[8], bb[8];
-};
-
 /* A block as doubles; what lies behind its end is 0. */
 static inline void widen(enum kn_num type, const uint8_t *p, size_t n, double out[BLOCK])
 {
@@ -226,8 +222,8 @@ static inline double sum_lanes(double lane[8], const double v[BLOCK])
 }
 
 /* The bytes are equal: what is left are norms and NaN. */
-static inline void same_block(enum kn_num type, const uint8_t *a, size_t n, struct lanes *l,
-			      struct kn_diff *d)
+static inline void same_block(enum kn_num type, const uint8_t *a, size_t n,
+			      struct kn_diff_lanes *l, struct kn_diff *d)
 {
 	double x[BLOCK], square_of[8] = { 0 };
 
@@ -287,9 +283,10 @@ static inline double look(enum kn_num type, const uint8_t *a, const uint8_t *b, 
 }
 
 /* Sums where both are finite; 'gap' is 0 where bits are equal. */
-static inline void sum_block(struct lanes *l, const double *x, const double *y, const double *gap)
+static inline void sum_block(struct kn_diff_lanes *l, const double *x, const double *y,
+			     const double *gap)
 {
-	struct lanes s = { { 0 }, { 0 }, { 0 } };
+	struct kn_diff_lanes s = { { 0 }, { 0 }, { 0 } };
 
 	for (size_t i = 0; i < BLOCK; i += 8)
 		for (size_t k = 0; k < 8; k++) {
@@ -308,8 +305,8 @@ static inline void sum_block(struct lanes *l, const double *x, const double *y, 
 }
 
 static inline void other_block(enum kn_num type, const struct kn_diff_how *how, const uint8_t *a,
-			       const uint8_t *b, uint64_t at, size_t n, struct lanes *l,
-			       struct kn_diff *d)
+			       const uint8_t *b, uint64_t at, size_t n,
+			       struct kn_diff_lanes *l, struct kn_diff *d)
 {
 	const size_t size = size_of(type);
 	double x[BLOCK], y[BLOCK], gap[BLOCK] = { 0 };
@@ -344,23 +341,44 @@ static double join(const double l[8])
 	return ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7]));
 }
 
-static inline void diff(enum kn_num type, const struct kn_diff_how *how, const uint8_t *a,
-			const uint8_t *b, size_t n, struct kn_diff *d)
+void kn_ref_diff_join(const struct kn_diff_lanes *lanes, struct kn_diff *out)
 {
-	const size_t size = size_of(type);
-	struct lanes l = { { 0 }, { 0 }, { 0 } };
+	out->sum_dd = join(lanes->dd);
+	out->sum_aa = join(lanes->aa);
+	out->sum_bb = join(lanes->bb);
+}
 
-	for (size_t at = 0; at < n; at += BLOCK) {
-		const size_t m = n - at < BLOCK ? n - at : BLOCK;
+static inline void block(enum kn_num type, const struct kn_diff_how *how, const uint8_t *a,
+			 const uint8_t *b, uint64_t at, size_t n, struct kn_diff_lanes *l,
+			 struct kn_diff *d)
+{
+	if (memcmp(a, b, n * size_of(type)))
+		other_block(type, how, a, b, at, n, l, d);
+	else
+		same_block(type, a, n, l, d);
+}
 
-		if (memcmp(a + at * size, b + at * size, m * size))
-			other_block(type, how, a + at * size, b + at * size, at, m, &l, d);
-		else
-			same_block(type, a + at * size, m, &l, d);
+/* A call for each type, so that each gets a loop of its own. */
+void kn_ref_diff_block(enum kn_num type, const struct kn_diff_how *how, const void *a,
+		       const void *b, uint64_t at, size_t n, struct kn_diff_lanes *lanes,
+		       struct kn_diff *out)
+{
+	switch (type) {
+	case KN_NUM_F64:
+		block(KN_NUM_F64, how, a, b, at, n, lanes, out);
+		break;
+	case KN_NUM_F32:
+		block(KN_NUM_F32, how, a, b, at, n, lanes, out);
+		break;
+	case KN_NUM_F16:
+		block(KN_NUM_F16, how, a, b, at, n, lanes, out);
+		break;
+	case KN_NUM_BF16:
+		block(KN_NUM_BF16, how, a, b, at, n, lanes, out);
+		break;
+	default:
+		block(type, how, a, b, at, n, lanes, out);
 	}
-	d->sum_dd = join(l.dd);
-	d->sum_aa = join(l.aa);
-	d->sum_bb = join(l.bb);
 }
 
 /* Bytes without a meaning as numbers. */
@@ -378,29 +396,21 @@ static void diff_bytes(const struct kn_diff_how *how, const uint8_t *a, const ui
 int kn_ref_diff(enum kn_num type, const struct kn_diff_how *how, const void *a, const void *b,
 		size_t n, struct kn_diff *out)
 {
-	if (!size_of(type) || how->parts < 1)
+	struct kn_diff_lanes lanes = { { 0 }, { 0 }, { 0 } };
+	const size_t size = size_of(type);
+	const uint8_t *p = a, *q = b;
+
+	if (!size || how->parts < 1)
 		return -1;
 	memset(out, 0, sizeof(*out));
-	/* a call for each type, so that each gets a loop of its own */
-	switch (type) {
-	case KN_NUM_F64:
-		diff(KN_NUM_F64, how, a, b, n, out);
-		break;
-	case KN_NUM_F32:
-		diff(KN_NUM_F32, how, a, b, n, out);
-		break;
-	case KN_NUM_F16:
-		diff(KN_NUM_F16, how, a, b, n, out);
-		break;
-	case KN_NUM_BF16:
-		diff(KN_NUM_BF16, how, a, b, n, out);
-		break;
-	case KN_NUM_BYTE:
+	if (type == KN_NUM_BYTE) {
 		diff_bytes(how, a, b, n, out);
-		break;
-	default:
-		diff(type, how, a, b, n, out);
+		return 0;
 	}
+	for (size_t at = 0; at < n; at += BLOCK)
+		kn_ref_diff_block(type, how, p + at * size, q + at * size, at,
+				  n - at < BLOCK ? n - at : BLOCK, &lanes, out);
+	kn_ref_diff_join(&lanes, out);
 	return 0;
 }
 

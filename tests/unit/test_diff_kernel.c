@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "kernels/include/kn.h"
+#include "kernels/include/kn_ref.h"
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_raw.h"
 
@@ -317,6 +318,99 @@ static void arrays_against_single_elements(void **state)
 	free(b);
 }
 
+/* One array pair under each mask: every byte of the result is that of the definition. */
+static void check_variants(enum kn_num type, const struct kn_diff_how *how, const uint8_t *a,
+			   const uint8_t *b, size_t n)
+{
+	struct kn_diff want, got;
+
+	assert_int_equal(kn_ref_diff(type, how, a, b, n, &want), 0);
+	for (unsigned mask = 0; mask <= KN_CPU_ALL; mask++) {
+		kn_cpu_mask(mask);
+		memset(&got, 0xa5, sizeof(got));
+		assert_int_equal(kn_diff(type, how, a, b, n, &got), 0);
+		if (memcmp(&got, &want, sizeof(got)))
+			fail_msg("type %d, %zu elements, %s: differ %llu %llu, beyond %llu %llu, "
+				 "max %g %g", (int)type, n, kn_cpu_variant(),
+				 (unsigned long long)got.differ, (unsigned long long)want.differ,
+				 (unsigned long long)got.beyond, (unsigned long long)want.beyond,
+				 got.max_abs, want.max_abs);
+	}
+	kn_cpu_mask(KN_CPU_ALL);
+}
+
+/* Bytes of 'size' numbers in which NaN and infinities are rare enough to leave blocks without. */
+static void fill_numbers(uint8_t *p, size_t size, size_t n, unsigned odd, uint64_t *seed)
+{
+	for (size_t i = 0; i < n; i++, p += size) {
+		uint64_t v = t_random(seed);
+
+		/* exponents near the middle, but for one number in 'odd' */
+		if (!odd || t_random(seed) % odd)
+			v &= ~((uint64_t)0x40 << (8 * size - 8));
+		memcpy(p, &v, size);
+	}
+}
+
+static void every_variant_gives_the_bits_of_the_definition(void **state)
+{
+	static const struct kn_diff_how hows[] = {
+		{ .parts = 1 }, { .parts = 1, .abs = 1e-3, .rel = 1e-2 },
+		{ .parts = 1, .rel = (double)INFINITY }, { .parts = 2, .abs = 1e-30 },
+	};
+	enum { N = 256 * 5 + 77 };
+	static const size_t lengths[] = { 0, 1, 255, 256, 257, 512, 1024, 1280, N };
+	uint64_t seed = 4711;
+
+	(void)state;
+	for (size_t t = 0; t < NTYPES; t++) {
+		const size_t size = kn_num_size(all_types[t]);
+
+		for (int round = 0; round < 60; round++) {
+			const size_t n = lengths[(size_t)round % 9];
+			const size_t shift = (size_t)round % 5;
+			/* to the byte, so that a sanitizer sees one too much */
+			uint8_t *a = t_alloc(n * size + shift), *b = t_alloc(n * size + shift);
+			const unsigned change = (unsigned[]){ 1, 2, 30, 300 }[round % 4];
+
+			fill_numbers(a + shift, size, n, round % 3 ? 0 : 400, &seed);
+			memcpy(b, a, n * size + shift);
+			for (size_t i = 0; i < n * size; i++)
+				if (t_random(&seed) % (change * size) == 0)
+					b[shift + i] ^= (uint8_t)(t_random(&seed) >> (round & 7));
+			check_variants(all_types[t], &hows[round % 4], a + shift, b + shift, n);
+			free(a);
+			free(b);
+		}
+	}
+}
+
+/* Zeros of both signs, subnormals, the largest numbers, and one NaN or infinity in a block. */
+static void blocks_at_the_edges_of_a_type(void **state)
+{
+	static const uint32_t edge[] = { 0, 0x80000000, 1, 0x80000001, 0x007fffff, 0x00800000,
+					 0x7f7fffff, 0xff7fffff, 0x3f800000, 0xbf800000 };
+	uint32_t a[512], b[512];
+	uint16_t c[512], d[512];
+
+	(void)state;
+	for (size_t k = 0; k < 100; k++) {
+		for (size_t i = 0; i < 512; i++) {
+			a[i] = edge[(i + k) % 10];
+			b[i] = edge[(i * 7 + k / 10) % 10];
+			c[i] = (uint16_t)(a[i] >> 16);
+			d[i] = (uint16_t)(b[i] >> 16);
+		}
+		if (k % 3 == 0)
+			a[k] = k & 1 ? 0x7fc00000 : 0x7f800000;
+		if (k % 4 == 0)
+			d[300 + k] = k & 1 ? 0x7fc1 : 0xff80;
+		check_variants(KN_NUM_F32, &plain, (uint8_t *)a, (uint8_t *)b, 512);
+		check_variants(KN_NUM_BF16, &plain, (uint8_t *)c, (uint8_t *)d, 512);
+		check_variants(KN_NUM_F16, &plain, (uint8_t *)c, (uint8_t *)d, 512);
+	}
+}
+
 static void wrong_arguments(void **state)
 {
 	const struct kn_diff_how none = { .parts = 0 };
@@ -341,6 +435,8 @@ int main(void)
 		cmocka_unit_test(a_complex_number_counts_once),
 		cmocka_unit_test(bytes_have_counts_only),
 		cmocka_unit_test(arrays_against_single_elements),
+		cmocka_unit_test(every_variant_gives_the_bits_of_the_definition),
+		cmocka_unit_test(blocks_at_the_edges_of_a_type),
 		cmocka_unit_test(wrong_arguments),
 	};
 
