@@ -47,10 +47,27 @@ find "$1/libckpt" "$1/formats" "$1/kernels" "$1/tools" -name '*.gcda' 2> /dev/nu
 		if (line > last[file]) last[file] = line
 		source[file, line] = text
 	}
-	function told(from, to,   i) {
+	# What kind of line it is; one that goes on is of the kind of the line before.
+	function kind_of(text, before) {
+		if (text ~ /nomem|no_memory\(|no_room\(|no_string_memory/) return "memory"
+		if (text ~ /ck_fail_sys|EINTR|errno|ck_sys\./) return "system"
+		if (text ~ /LIMIT|ck_fail_limit|limit;|limit:/) return "bound"
+		if (text ~ /ck_fail\(|refuse\(|fail\(|bad\(|ck_findings_add|fail_[a-z]*\(|note\(/)
+			return "refusal"
+		if (before != "" && text ~ /^[ \t]+("|[a-z_>.\[\]-]+(, [^=]*)*\);$)/) return before
+		if (text ~ /^[ \t]*(return (rc|NULL|false|-1|true|0)?;|goto |continue;|break;|return -\(int\))/ ||
+		    text ~ /_cancel\(|_release\(|_free\(|err = inner|inner\.|rc;$/) return "passed on"
+		return "other"
+	}
+	function told(from, to,   i, kind) {
 		printf "%s:%s\n", f, from == to ? from : from "-" to > list
+		kind = ""
 		for (i = from; i <= to; i++)
-			if ((f, i) in source) print "\t" source[f, i] > list
+			if ((f, i) in source) {
+				kind = kind_of(source[f, i], kind)
+				if (f ~ /^(libckpt|formats)/) kinds[kind]++
+				print "\t" source[f, i] > list
+			}
 	}
 	# A run of lines goes on over lines that are no code.
 	function uncovered(f,   i, from, to) {
@@ -94,6 +111,9 @@ find "$1/libckpt" "$1/formats" "$1/kernels" "$1/tools" -name '*.gcda' 2> /dev/nu
 				all[dir], all[dir] - got[dir], dir | "sort -k 7"
 		close("sort -k 7")
 		if (!n) { print "no coverage data: run make coverage"; exit 1 }
+		for (kind in kinds)
+			printf "%5d not reached in libckpt/ and formats/: %s\n", kinds[kind], kind | "sort -rn"
+		close("sort -rn")
 		print "the lines: " list
 		for (k = split("libckpt formats", part, " "); k; k--)
 			if (100 * got[part[k]] < floor * all[part[k]]) {

@@ -407,8 +407,6 @@ static int check_layout(struct ds_step *ds, const struct ck_tree_entry *e, struc
 	if (e->is_dir && !strcmp(e->name, "offloaded_tensors"))
 		return refuse(ds, e->name, "optimizer states offloaded to NVMe lie outside the "
 			      "shards", err);
-	if (e->is_dir && !strcmp(e->name, "zero") && ds->origin != DS_FROM_UNIVERSAL)
-		return refuse(ds, e->name, "this is a universal checkpoint", err);
 	if (e->is_dir)
 		return 0;
 	if (id.kind == DS_EXPERT || id.kind == DS_EXPERT_OPTIM)
