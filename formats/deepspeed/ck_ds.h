@@ -200,8 +200,9 @@ int ck_ds_look(const char *path, const struct ckpt_limits *limits, enum ck_holds
 int ck_ds_find(struct ds_step *ds, struct ckpt_err *err);
 /* DeepSpeed's universal form of a step lies in that folder, as formats/universal reads it. */
 bool ck_ds_is_universal(const struct ck_tree *tree);
-/* The text of 'latest' (or so) without surrounding white space, or NULL. */
-char *ck_ds_latest(struct ds_step *ds, const struct ck_tree *tree, const char *file);
+/* The text of 'latest' (or so) without white space around it, or NULL. CKPT_E_IO, CKPT_E_NOMEM. */
+int ck_ds_latest(struct ds_step *ds, const struct ck_tree *tree, const char *file, char **tag_out,
+		 struct ckpt_err *err);
 /* N of "global_stepN"; false for any other name. */
 bool ck_ds_step_of_tag(const char *tag, uint64_t *step_out);
 /* A step lies in the folder that names it: no way up, no other root. */

@@ -108,23 +108,31 @@ static bool is_blank(char c)
 	return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-char *ck_ds_latest(struct ds_step *ds, const struct ck_tree *tree, const char *file)
+int ck_ds_latest(struct ds_step *ds, const struct ck_tree *tree, const char *file, char **tag_out,
+		 struct ckpt_err *err)
 {
 	const struct ck_tree_entry *e = ck_tree_find(tree, file);
-	char *text = NULL, *tag = NULL;
-	uint64_t len = 0;
-	size_t begin = 0;
+	struct ckpt_err inner = { 0 };
+	uint64_t len = 0, begin = 0;
+	char *text = NULL;
+	int rc;
 
-	if (!e || e->is_dir || ck_file_read(e->path, 4096, &text, &len, NULL))
-		return NULL;
+	*tag_out = NULL;
+	if (!e || e->is_dir)
+		return 0;
+	rc = ck_file_read(e->path, 4096, &text, &len, &inner);
+	if (rc)
+		return ck_err_take_system(rc, &inner, err);
 	while (begin < len && is_blank(text[begin]))
 		begin++;
 	while (len > begin && is_blank(text[len - 1]))
 		len--;
-	if (len > begin && !memchr(text + begin, 0, len - begin))
-		tag = ck_arena_strndup(&ds->arena, text + begin, len - begin);
+	if (len > begin && !memchr(text + begin, 0, len - begin)) {
+		*tag_out = ck_arena_strndup(&ds->arena, text + begin, len - begin);
+		rc = *tag_out ? 0 : ck_fail_nomem(err, "the name of a step", len);
+	}
 	ck_free(text);
-	return tag;
+	return rc;
 }
 
 /* DeepSpeed's universal form of a step: states by parameter in a folder 'zero'. */
@@ -135,16 +143,22 @@ bool ck_ds_is_universal(const struct ck_tree *tree)
 	return e && e->is_dir && holds_shards(tree);
 }
 
-/* Is 'sub' below the roots a folder with shards in it? */
-static bool is_step(struct ds_step *ds, const char *const *root, size_t nroots, const char *sub)
+/*
+ * Is 'sub' below the roots a folder with shards in it?  A folder that cannot be listed is none,
+ * unless its name says that it should be one: another step must not be taken for it.
+ */
+static int is_step(struct ds_step *ds, const char *const *root, size_t nroots, const char *sub,
+		   bool is_named, bool *out, struct ckpt_err *err)
 {
 	struct ck_tree t = CK_TREE_INIT;
-	bool yes = false;
+	struct ckpt_err inner = { 0 };
+	int rc = ck_tree_list(&t, root, nroots, sub, ds->in->limits.files, &inner);
 
-	if (!ck_tree_list(&t, root, nroots, sub, ds->in->limits.files, NULL))
-		yes = holds_shards(&t) && !ck_ds_is_universal(&t);
+	*out = !rc && holds_shards(&t) && !ck_ds_is_universal(&t);
 	ck_tree_release(&t);
-	return yes;
+	if (rc == -CKPT_E_NOMEM || is_named || !strncmp(sub, "global_step", 11))
+		return ck_err_take_system(rc, &inner, err);
+	return 0;
 }
 
 /* Names of the steps that are there, for a message. */
@@ -153,11 +167,12 @@ static const char *list_steps(struct ds_step *ds, const struct ck_tree *tree,
 {
 	char *text = NULL;
 	uint32_t n = 0;
+	bool yes;
 
 	for (uint64_t i = tree->n; i > 0 && n < 5; i--) {
 		const struct ck_tree_entry *e = &tree->entry[i - 1];
 
-		if (!e->is_dir || !is_step(ds, root, nroots, e->name))
+		if (!e->is_dir || is_step(ds, root, nroots, e->name, false, &yes, NULL) || !yes)
 			continue;
 		text = ck_arena_printf(&ds->arena, "%s%s%s", text ? text : "", text ? ", " : "",
 				       e->name);
@@ -167,16 +182,22 @@ static const char *list_steps(struct ds_step *ds, const struct ck_tree *tree,
 }
 
 /* The step with the highest number in its name: entries are sorted that way. */
-static const char *newest_step(struct ds_step *ds, const struct ck_tree *tree,
-			       const char *const *root, size_t nroots)
+static int newest_step(struct ds_step *ds, const struct ck_tree *tree, const char *const *root,
+		       size_t nroots, const char **name_out, struct ckpt_err *err)
 {
-	for (uint64_t i = tree->n; i > 0; i--) {
+	bool yes = false;
+	int rc = 0;
+
+	*name_out = NULL;
+	for (uint64_t i = tree->n; !rc && !yes && i > 0; i--) {
 		const struct ck_tree_entry *e = &tree->entry[i - 1];
 
-		if (e->is_dir && is_step(ds, root, nroots, e->name))
-			return e->name;
+		if (e->is_dir)
+			rc = is_step(ds, root, nroots, e->name, false, &yes, err);
+		if (yes)
+			*name_out = e->name;
 	}
-	return NULL;
+	return rc;
 }
 
 int ck_ds_take_step(struct ds_step *ds, const char *const *root, size_t nroots, const char *tag,
@@ -237,39 +258,51 @@ bool ck_ds_leads_outside(const char *tag)
  * A step with a higher number lies beside: its save was cut short, or 'latest' is an old one.  A
  * tag without a number says nothing.
  */
-static void check_newest(struct ds_step *ds, const struct ck_tree *tree, const char *const *root,
-			 size_t nroots, const char *tag)
+static int check_newest(struct ds_step *ds, const struct ck_tree *tree, const char *const *root,
+			size_t nroots, const char *tag, struct ckpt_err *err)
 {
 	uint64_t mine, other = 0;
 	const char *newest = NULL;
+	int rc = 0;
 
 	if (!ck_ds_step_of_tag(tag, &mine))
-		return;
-	for (uint64_t i = 0; i < tree->n; i++) {
+		return 0;
+	for (uint64_t i = 0; !rc && i < tree->n; i++) {
+		const struct ck_tree_entry *e = &tree->entry[i];
+		bool yes = false;
 		uint64_t n;
 
-		if (tree->entry[i].is_dir && ck_ds_step_of_tag(tree->entry[i].name, &n) &&
-		    n > mine && n > other && is_step(ds, root, nroots, tree->entry[i].name)) {
+		if (!e->is_dir || !ck_ds_step_of_tag(e->name, &n) || n <= mine || n <= other)
+			continue;
+		rc = is_step(ds, root, nroots, e->name, false, &yes, err);
+		if (!rc && yes) {
 			other = n;
-			newest = tree->entry[i].name;
+			newest = e->name;
 		}
 	}
 	if (newest)
 		ck_findings_add(ds->f, CK_FINDING_LATEST_BEHIND, root[0],
 				"'latest' names %s, and %s is there too (was its save cut short, or "
 				"is 'latest' an old one?)", tag, newest);
+	return rc;
 }
 
 static int take_latest(struct ds_step *ds, const struct ck_tree *tree, const char *const *root,
 		       size_t nroots, const char *tag, struct ckpt_err *err)
 {
+	bool yes;
+	int rc;
+
 	if (ck_ds_leads_outside(tag))
 		return ck_fail(err, CKPT_E_UNSAFE, root[0], CKPT_NO_OFFSET,
 			       "LATEST_LIES: 'latest' names %s, which is outside this folder; give "
 			       "that folder itself if it is meant", tag);
-	if (is_step(ds, root, nroots, tag)) {
-		check_newest(ds, tree, root, nroots, tag);
-		return ck_ds_take_step(ds, root, nroots, tag, "'latest' names it", err);
+	rc = is_step(ds, root, nroots, tag, true, &yes, err);
+	if (rc)
+		return rc;
+	if (yes) {
+		rc = check_newest(ds, tree, root, nroots, tag, err);
+		return rc ? rc : ck_ds_take_step(ds, root, nroots, tag, "'latest' names it", err);
 	}
 	return ck_fail(err, CKPT_E_NOTFOUND, root[0], CKPT_NO_OFFSET,
 		       "LATEST_LIES: 'latest' names the step %s, which is not there or holds no "
@@ -280,37 +313,44 @@ static int take_latest(struct ds_step *ds, const struct ck_tree *tree, const cha
 /* A universal checkpoint beside the steps: opened when it is asked for. */
 static int note_universal(struct ds_step *ds, const struct ck_tree *tree, struct ckpt_err *err)
 {
-	const char *tag = ck_ds_latest(ds, tree, "latest_universal");
+	char *tag;
+	int rc = ck_ds_latest(ds, tree, "latest_universal", &tag, err);
 
-	return tag ? ck_index_add_fact(ds->ix, err, "universal", "%s", tag) : 0;
+	return rc || !tag ? rc : ck_index_add_fact(ds->ix, err, "universal", "%s", tag);
 }
 
 static int find_in_root(struct ds_step *ds, const struct ck_tree *tree, const char *const *root,
 			size_t nroots, struct ckpt_err *err)
 {
 	const char *tag = ds->in->tag;
+	bool yes = false;
+	char *named;
 	int rc = note_universal(ds, tree, err);
 
+	if (!rc && tag)
+		rc = is_step(ds, root, nroots, tag, true, &yes, err);
 	if (rc)
 		return rc;
 	if (tag) {
-		if (is_step(ds, root, nroots, tag))
+		if (yes)
 			return ck_ds_take_step(ds, root, nroots, tag, "--tag names it", err);
 		return ck_fail(err, CKPT_E_NOTFOUND, root[0], CKPT_NO_OFFSET,
 			       "there is no step %s here (steps here: %s)", tag,
 			       list_steps(ds, tree, root, nroots));
 	}
-	tag = ck_ds_latest(ds, tree, "latest");
-	if (tag)
-		return take_latest(ds, tree, root, nroots, tag, err);
+	rc = ck_ds_latest(ds, tree, "latest", &named, err);
+	if (rc)
+		return rc;
+	if (named)
+		return take_latest(ds, tree, root, nroots, named, err);
 	if (ck_tree_find(tree, "latest"))
 		return ck_fail(err, CKPT_E_NOTFOUND, root[0], CKPT_NO_OFFSET,
 			       "LATEST_LIES: the file 'latest' is empty or no text (a full disk?); "
 			       "--tag names a step (steps here: %s)",
 			       list_steps(ds, tree, root, nroots));
-	tag = newest_step(ds, tree, root, nroots);
-	if (!tag)
-		return -CKPT_E_NOTFOUND;
+	rc = newest_step(ds, tree, root, nroots, &tag, err);
+	if (rc || !tag)
+		return rc ? rc : -CKPT_E_NOTFOUND;
 	ck_findings_add(ds->f, CK_FINDING_LATEST_ABSENT, root[0],
 			"no 'latest' file; %s is taken, whose name sorts last", tag);
 	return ck_ds_take_step(ds, root, nroots, tag, "its name sorts last; there is no 'latest'",

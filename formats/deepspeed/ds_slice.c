@@ -123,11 +123,7 @@ int ck_ds_number_of(struct ds_file *file, const struct ck_val *v, bool *is_out, 
 	rc = read_one(file, &s, p, &inner);
 	if (!rc)
 		*is_out = element(s.dtype, p, out);
-	if (!ck_err_is_system(rc))
-		return 0;
-	if (err && !err->code)
-		*err = inner;
-	return rc;
+	return ck_err_take_system(rc, &inner, err);
 }
 
 static int add_member(struct ds_step *ds, const struct ds_file *file, const struct ds_slice *s,

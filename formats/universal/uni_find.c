@@ -11,25 +11,27 @@
 #include "libckpt/io/ck_fs.h"
 
 /* Is there a universal checkpoint 'sub' below the roots? */
-static bool is_below(const struct ck_input *in, const char *sub)
+static int is_below(const struct ck_input *in, const char *sub, bool *out, struct ckpt_err *err)
 {
+	struct ckpt_err inner = { 0 };
 	struct ck_tree t = CK_TREE_INIT;
-	bool yes = false;
+	const int rc = ck_tree_list(&t, in->path, in->npaths, sub, in->limits.files, &inner);
 
-	if (!ck_tree_list(&t, in->path, in->npaths, sub, in->limits.files, NULL))
-		yes = ck_ds_is_universal(&t);
+	*out = !rc && ck_ds_is_universal(&t);
 	ck_tree_release(&t);
-	return yes;
+	return ck_err_take_system(rc, &inner, err);
 }
 
 int ck_uni_probe(const struct ck_input *in)
 {
+	bool yes;
+
 	if (!in->is_dir)
 		return 0;
 	if (ck_ds_is_universal(&in->tree))
 		return 70;
 	if (in->tag)
-		return is_below(in, in->tag) ? 70 : 0;
+		return !is_below(in, in->tag, &yes, NULL) && yes ? 70 : 0;
 	return ck_tree_find(&in->tree, "latest_universal") ? 54 : 0;
 }
 
@@ -37,8 +39,12 @@ static int take_latest(struct uni *u, struct ckpt_err *err)
 {
 	struct ds_step *ds = &u->ds;
 	const struct ck_input *in = ds->in;
-	const char *tag = ck_ds_latest(ds, &in->tree, "latest_universal");
+	bool yes;
+	char *tag;
+	int rc = ck_ds_latest(ds, &in->tree, "latest_universal", &tag, err);
 
+	if (rc)
+		return rc;
 	if (!tag)
 		return ck_fail(err, CKPT_E_NOTFOUND, in->path[0], CKPT_NO_OFFSET,
 			       "LATEST_LIES: the file 'latest_universal' is empty or no text (a "
@@ -47,7 +53,10 @@ static int take_latest(struct uni *u, struct ckpt_err *err)
 		return ck_fail(err, CKPT_E_UNSAFE, in->path[0], CKPT_NO_OFFSET,
 			       "LATEST_LIES: 'latest_universal' names %s, which is outside this "
 			       "folder; give that folder itself if it is meant", tag);
-	if (!is_below(in, tag))
+	rc = is_below(in, tag, &yes, err);
+	if (rc)
+		return rc;
+	if (!yes)
 		return ck_fail(err, CKPT_E_NOTFOUND, in->path[0], CKPT_NO_OFFSET,
 			       "LATEST_LIES: 'latest_universal' names %s, which is not there or "
 			       "is no universal checkpoint (a folder 'zero' beside "

@@ -76,6 +76,15 @@ bool ck_err_is_system(int rc)
 	return rc <= -CKPT_E_IO && rc > -CKPT_E_TRUNCATED;
 }
 
+int ck_err_take_system(int rc, const struct ckpt_err *inner, struct ckpt_err *err)
+{
+	if (!ck_err_is_system(rc) || rc == -CKPT_E_NOTFOUND)
+		return 0;
+	if (err && !err->code)
+		*err = *inner;
+	return rc;
+}
+
 void ck_err_clear(struct ckpt_err *err)
 {
 	if (err)

@@ -38,6 +38,11 @@ int ck_fail_sys(struct ckpt_err *err, int errnum, const char *call, const char *
  * bytes: what is read may not be taken for damaged, or for lacking something.
  */
 bool ck_err_is_system(int rc);
+/*
+ * 'rc' and '*inner' are what a callee said where damage, or that nothing is there, is no failure: 0
+ * for these; for what is one of the machine 'rc', and '*err' takes it.
+ */
+int ck_err_take_system(int rc, const struct ckpt_err *inner, struct ckpt_err *err);
 
 /* Forget a failure that the caller has dealt with. */
 void ck_err_clear(struct ckpt_err *err);
