@@ -131,14 +131,19 @@ static uint64_t now_ms(void)
 	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
+/* 'seen_err' is why its record could not be read: that it is not there yet is none. */
 static bool part_has_ended(const struct ck_commit *c, uint32_t part,
-			   const struct ck_record_head *like)
+			   const struct ck_record_head *like, struct ckpt_err *seen_err)
 {
 	struct ck_record_seen seen = { 0 };
 	char *path = ck_commit_record_path(c, part);
 	bool ended;
 
-	ended = path && !ck_record_peek(path, &seen, NULL) && seen.ended;
+	if (!path)
+		ck_fail_nomem(seen_err, "a file name", part);
+	ended = path && !ck_record_peek(path, &seen, seen_err) && seen.ended;
+	if (seen_err->code == CKPT_E_NOTFOUND)
+		ck_err_clear(seen_err);
 	ck_free(path);
 	return ended && seen.head.part == part && seen.head.nparts == like->nparts &&
 	       ck_hash128_equal(seen.head.plan, like->plan) &&
@@ -153,9 +158,16 @@ int ck_commit_wait(const struct ck_commit *c, const struct ck_record_head *like,
 	uint32_t part = 0;
 
 	while (part < like->nparts) {
-		if (part_has_ended(c, part, like)) {
+		struct ckpt_err inner = { 0 };
+
+		if (part_has_ended(c, part, like, &inner)) {
 			part++;
 			continue;
+		}
+		if (inner.code == CKPT_E_NOMEM || (inner.code == CKPT_E_IO && now_ms() >= until)) {
+			if (err && !err->code)
+				*err = inner;
+			return -(int)inner.code;
 		}
 		if (now_ms() >= until)
 			return ck_fail(err, CKPT_E_INCOMPLETE, c->partial, CKPT_NO_OFFSET,
