@@ -241,6 +241,10 @@ static void check(struct test *t, const struct attempt *a, long blocks, long fds
 	if (a->rc && (!a->fired || a->kind == T_FAULT_SHORT || a->kind == T_FAULT_INTR ||
 		      a->kind == T_FAULT_THREADS))
 		is_wrong(t, a, "it fails, and nothing is wrong");
+	if (a->rc && a->kind == T_FAULT_NOSPACE && a->err.code != CKPT_E_NOSPACE)
+		is_wrong(t, a, "it does not say that the disk is full");
+	if (a->rc && a->kind == T_FAULT_MEMORY && a->err.code != CKPT_E_NOMEM)
+		is_wrong(t, a, "it does not say that there is no memory");
 	if (a->state == TORN)
 		is_wrong(t, a, "it is torn");
 	if (!a->rc && !v->finish && (a->state != NEW || has_staging(&a->now)))
@@ -320,12 +324,11 @@ static void count(struct test *t)
 	}
 }
 
-static void every_call(struct test *t)
+static void every_call(struct test *t, size_t kind)
 {
-	for (size_t k = 0; k < NKINDS; k++)
-		for (int on = 0; on < 2; on++)
-			for (long n = 1; try(t, k, n, on); n++)
-				assert_true(n < MORE_THAN_ENOUGH);
+	for (int on = 0; on < 2; on++)
+		for (long n = 1; try(t, kind, n, on); n++)
+			assert_true(n < MORE_THAN_ENOUGH);
 }
 
 /* So many of each kind. */
@@ -336,17 +339,18 @@ static void some_calls(struct test *t, unsigned each)
 			try(t, k, 1 + (long)(next(&t->seed) % (uint64_t)t->row[k].calls), i % 2);
 }
 
-/* "EIO 141" or "EIO 141 on". */
-static void one_call(struct test *t, const char *text)
+/* "EIO 141" or "EIO 141 on"; "EIO": every call. */
+static void chosen_calls(struct test *t, const char *text)
 {
 	char name[16] = "", on[8] = "";
 	long n = 0;
 
-	if (sscanf(text, "%15s %ld %7s", name, &n, on) < 2)
-		fail_msg("ZCKPT_FAULT is not like 'EIO 141' or 'EIO 141 on'");
+	sscanf(text, "%15s %ld %7s", name, &n, on);
 	for (size_t k = 0; k < NKINDS; k++)
-		if (!strcmp(name, t_fault_name(kinds[k])))
+		if (!strcmp(name, t_fault_name(kinds[k])) && n)
 			try(t, k, n, *on);
+		else if (!strcmp(name, t_fault_name(kinds[k])))
+			every_call(t, k);
 }
 
 /* ---------------------------------------------------------------- the table */
@@ -439,11 +443,12 @@ static unsigned torture(const struct t_verb *verb, uint32_t threads, uint64_t se
 	t_fault_install();
 	count(&t);
 	if (one)
-		one_call(&t, one);
+		chosen_calls(&t, one);
 	else if (!goes_on_long())
 		some_calls(&t, threads == 1 ? SAMPLE : 1);
 	else if (threads == 1)
-		every_call(&t);
+		for (size_t k = 0; k < NKINDS; k++)
+			every_call(&t, k);
 	else
 		some_calls(&t, TWO_THREADS / (NKINDS - 1) + 1);
 	t_fault_remove();
@@ -499,6 +504,58 @@ static void two_threads(void **state)
 	all_verbs(2);
 }
 
+/*
+ * --force, and the destination is what is read: refused. What cannot be found out because a call
+ * fails must not make it look like another step.
+ */
+static void refuses(struct test *t, enum t_fault_kind kind, long n, bool on)
+{
+	struct ckpt_err err = { 0 };
+	struct t_tree now;
+
+	t_fault_arm(kind, n, on);
+	if (!t->s.verb->work(&t->s, &err))
+		fail_msg("%s at call %ld: what is read was replaced", t_fault_name(kind), n);
+	if (!t_fault_fired())
+		assert_int_equal(err.code, CKPT_E_EXISTS);
+	t->row[0].calls = t_fault_calls();
+	t_fault_arm(T_FAULT_IO, 0, false);
+	t_tree_take(t->s.src, &now);
+	if (!t_tree_same(&now, &t->old))
+		fail_msg("%s at call %ld: what is read was changed", t_fault_name(kind), n);
+	t_tree_free(&now);
+}
+
+static void what_is_read_is_never_replaced(void **state)
+{
+	const struct t_verb *v = t_verbs;
+	struct test t = { .seed = seed_of_all() };
+	struct t_verb over;
+
+	(void)state;
+	while (strcmp(v->verb, "reshard") || strcmp(v->layout, "z2"))
+		v++;
+	over = *v;
+	over.flags = CKPT_CONVERT_FORCE;
+	t_vscene_open(&t.s, &over);
+	free(t.s.dst);
+	t.s.dst = t_fmt("%s", t.s.src);
+	t_tree_take(t.s.src, &t.old);
+	t_fault_install();
+	for (size_t k = 0; k < NKINDS; k++) {
+		long calls;
+
+		refuses(&t, kinds[k], 0, false);
+		calls = t.row[0].calls;
+		/* what is asked about the destination comes last */
+		for (long n = goes_on_long() || calls < 80 ? 1 : calls - 80; n <= calls; n++)
+			refuses(&t, kinds[k], n, false);
+	}
+	t_fault_remove();
+	t_tree_free(&t.old);
+	t_vscene_close(&t.s);
+}
+
 /* A long run leaves its table beside the objects. */
 static void open_table(void)
 {
@@ -516,6 +573,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_thread),
 		cmocka_unit_test(two_threads),
+		cmocka_unit_test(what_is_read_is_never_replaced),
 	};
 	int status;
 
