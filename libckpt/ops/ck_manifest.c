@@ -8,22 +8,12 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/io/ck_tree.h"
+#include "libckpt/json/ck_json_out.h"
 #include "libckpt/json/ck_json.h"
-
-#define SUM "\n\"sum\":"
 
 static int bad(const char *path, const char *what, struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_CORRUPT, path, CKPT_NO_OFFSET, "%s", what);
-}
-
-static bool take_hash(const struct ck_json *doc, uint64_t obj, const char *key,
-		      struct ck_hash128 *out)
-{
-	const uint64_t i = ck_json_get(doc, obj, key);
-
-	return i != UINT64_MAX && doc->tok[i].type == CK_JSON_STRING &&
-	       doc->tok[i].str_len == 32 && ck_hash128_parse(doc->tok[i].str, out);
 }
 
 static int take_file(struct ck_manifest *m, const struct ck_json *doc, uint64_t obj,
@@ -36,8 +26,8 @@ static int take_file(struct ck_manifest *m, const struct ck_json *doc, uint64_t 
 	    doc->tok[name].type != CK_JSON_STRING || !doc->tok[name].str_len ||
 	    strlen(doc->tok[name].str) != doc->tok[name].str_len ||
 	    !ck_json_u64(doc, ck_json_get(doc, obj, "bytes"), &f->bytes) ||
-	    !take_hash(doc, obj, "xxh3_128", &f->hash) ||
-	    !take_hash(doc, obj, "quick", &f->quick))
+	    !ck_json_hash(doc, ck_json_get(doc, obj, "xxh3_128"), &f->hash) ||
+	    !ck_json_hash(doc, ck_json_get(doc, obj, "quick"), &f->quick))
 		return bad(path, "an entry of \"files\" lacks its name, bytes or hashes", err);
 	f->name = ck_arena_strdup(&m->arena, doc->tok[name].str);
 	if (!f->name)
@@ -77,25 +67,6 @@ static int take_tag(struct ck_manifest *m, const struct ck_json *doc, struct ckp
 	return m->tag ? 0 : ck_fail_nomem(err, "a tag", 0);
 }
 
-/* The last member is the hash of everything before its line. */
-static int check_sum(const char *path, const char *text, uint64_t len, const struct ck_json *doc,
-		     struct ckpt_err *err)
-{
-	struct ck_hash128 said, is;
-	const char *at = NULL;
-
-	for (uint64_t i = len; !at && i-- > 0;)
-		if (len - i >= strlen(SUM) && !memcmp(text + i, SUM, strlen(SUM)))
-			at = text + i;
-	if (!at || !take_hash(doc, 0, "sum", &said))
-		return bad(path, "it has no \"sum\": it was cut short or edited", err);
-	is = ck_hash128(text, (size_t)(at + 1 - text));
-	if (!ck_hash128_equal(said, is))
-		return bad(path, "its bytes do not match its \"sum\": it is damaged or was edited",
-			   err);
-	return 0;
-}
-
 int ck_manifest_read(struct ck_manifest *m, const char *path, const struct ckpt_limits *limits,
 		     struct ckpt_err *err)
 {
@@ -116,7 +87,7 @@ int ck_manifest_read(struct ck_manifest *m, const char *path, const struct ckpt_
 	if (!rc && doc.tok[0].type != CK_JSON_OBJECT)
 		rc = bad(path, "it is no JSON object", err);
 	if (!rc)
-		rc = check_sum(path, text, len, &doc, err);
+		rc = ck_json_check_sum(&doc, path, err);
 	if (!rc)
 		rc = take_files(m, &doc, path, err);
 	if (!rc)

@@ -12,6 +12,23 @@
 #include "libckpt/io/ck_src.h"
 #include "libckpt/tensor/ck_dtype.h"
 
+static const char *const role_names[] = {
+	"?", "trainable", "frozen", "buffer", "alias", "plain", "untrained",
+};
+
+const char *ck_role_name(unsigned role)
+{
+	return role < CK_ARRAY_LEN(role_names) ? role_names[role] : role_names[0];
+}
+
+unsigned ck_role_parse(const char *name)
+{
+	for (unsigned i = 1; i < CK_ARRAY_LEN(role_names); i++)
+		if (!strcmp(role_names[i], name))
+			return i;
+	return 0;
+}
+
 int ck_index_init(struct ck_index *ix, uint64_t memory_limit, struct ckpt_err *err)
 {
 	memset(ix, 0, sizeof(*ix));
@@ -36,6 +53,8 @@ void ck_index_release(struct ck_index *ix)
 	ck_free(ix->extent);
 	ck_free(ix->fact);
 	ck_free(ix->pad);
+	ck_free(ix->stated_sum);
+	ck_free(ix->stated_head);
 	ck_map_release(&ix->by_name);
 	ck_arena_release(&ix->arena);
 	if (ix->fingerprint)
@@ -362,6 +381,28 @@ int ck_index_add_fact(struct ck_index *ix, struct ckpt_err *err, const char *key
 		return no_memory(ix, "a fact", err);
 	ix->nfacts++;
 	return 0;
+}
+
+int ck_index_add_stated_sum(struct ck_index *ix, const struct ck_stated_sum *sum,
+			    struct ckpt_err *err)
+{
+	const int rc = ck_grow(&ix->stated_sum, &ix->stated_sum_cap, ix->nstated_sums + 1,
+			       sizeof(*sum), err);
+
+	if (!rc)
+		ix->stated_sum[ix->nstated_sums++] = *sum;
+	return rc;
+}
+
+int ck_index_add_stated_head(struct ck_index *ix, const struct ck_stated_head *head,
+			     struct ckpt_err *err)
+{
+	const int rc = ck_grow(&ix->stated_head, &ix->stated_head_cap, ix->nstated_heads + 1,
+			       sizeof(*head), err);
+
+	if (!rc)
+		ix->stated_head[ix->nstated_heads++] = *head;
+	return rc;
 }
 
 int ck_index_add_pad(struct ck_index *ix, const struct ck_pad *pad, struct ckpt_err *err)

@@ -14,6 +14,7 @@
 #define CK_INDEX_H
 
 #include "libckpt/base/ck_base.h"
+#include "libckpt/base/ck_hash.h"
 #include "libckpt/base/ck_map.h"
 #include "libckpt/base/ck_mem.h"
 
@@ -97,6 +98,23 @@ struct ck_pad {
 	const char *state;	/* whose it is: a constant */
 };
 
+/*
+ * What the checkpoint says of its own bytes: of blocks of a digest that lie wholly in elements
+ * [first, first + count) of a state, their part of its sum.
+ */
+struct ck_stated_sum {
+	uint64_t first, count;
+	struct ck_hash128 sum;
+	uint32_t state;
+};
+
+/* And of the first 'bytes' bytes of a source, their XXH3-128. */
+struct ck_stated_head {
+	uint64_t bytes;
+	struct ck_hash128 hash;
+	uint32_t source;
+};
+
 struct ck_fact {
 	const char *key, *value;
 };
@@ -119,6 +137,10 @@ struct ck_index {
 	uint64_t nfacts, fact_cap;
 	struct ck_pad *pad;
 	uint64_t npads, pad_cap;
+	struct ck_stated_sum *stated_sum;
+	uint64_t nstated_sums, stated_sum_cap;
+	struct ck_stated_head *stated_head;
+	uint64_t nstated_heads, stated_head_cap;
 	struct ck_map by_name;		/* name -> tensor */
 	uint32_t open_state;		/* between state_begin and state_end */
 	/* What the step is; strings in the arena, NULL = unknown. */
@@ -131,6 +153,11 @@ struct ck_index {
 	/* Hashed over names, sizes and archive directories, in order of the sources. */
 	struct ck_hasher *fingerprint;
 };
+
+/* "trainable", ...; "?" for a number that is no role. */
+const char *ck_role_name(unsigned role);
+/* 0 for a name that is none. */
+unsigned ck_role_parse(const char *name);
 
 int ck_index_init(struct ck_index *ix, uint64_t memory_limit, struct ckpt_err *err);
 /* Closes the sources too. */
@@ -183,6 +210,10 @@ uint64_t ck_index_extent_at(const struct ck_index *ix, const struct ck_state *st
 /* key and value are copied; "%s"-style value. */
 int ck_index_add_fact(struct ck_index *ix, struct ckpt_err *err, const char *key,
 		      const char *fmt, ...) CK_PRINTF(4, 5);
+int ck_index_add_stated_sum(struct ck_index *ix, const struct ck_stated_sum *sum,
+			    struct ckpt_err *err);
+int ck_index_add_stated_head(struct ck_index *ix, const struct ck_stated_head *head,
+			     struct ckpt_err *err);
 /* Declare padding, so that it can be looked at (verify --full). */
 int ck_index_add_pad(struct ck_index *ix, const struct ck_pad *pad, struct ckpt_err *err);
 /* NULL if there is none. */

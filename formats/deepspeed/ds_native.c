@@ -1,0 +1,279 @@
+/*
+ * ds_native.c -- native steps (docs/formats/native.md): the driver's table.
+ *
+ * Tensors come from the manifest (formats/native). Values lie in rest*.pt with the keys of model
+ * files, and are read only when a step is to be written of them.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/deepspeed/ds_write.h"
+#include "formats/native/ck_nat.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/io/ck_fs.h"
+
+/* ---- which step ---- */
+
+static bool is_below(const struct ck_input *in, const char *sub)
+{
+	struct ck_tree t = CK_TREE_INIT;
+	bool yes = false;
+
+	if (!ck_tree_list(&t, in->path, in->npaths, sub, in->limits.files, NULL))
+		yes = ck_nat_is_step(&t);
+	ck_tree_release(&t);
+	return yes;
+}
+
+/* The step that 'latest' names, or NULL. */
+static char *latest_of(const struct ck_input *in, struct ds_step *ds)
+{
+	char *tag = ck_ds_latest(ds, &in->tree, "latest");
+
+	return tag && !ck_ds_leads_outside(tag) ? tag : NULL;
+}
+
+static int probe(const struct ck_input *in)
+{
+	struct ds_step ds = { .in = in };
+	const char *tag = in->tag;
+	int bid = 0;
+
+	if (!in->is_dir)
+		return 0;
+	if (ck_nat_is_step(&in->tree))
+		return 72;
+	if (!tag)
+		tag = latest_of(in, &ds);
+	if (tag && is_below(in, tag))
+		bid = 72;
+	ck_arena_release(&ds.arena);
+	return bid;
+}
+
+static int find(struct ds_step *ds, struct ckpt_err *err)
+{
+	const struct ck_input *in = ds->in;
+	const char *tag;
+
+	if (ck_nat_is_step(&in->tree)) {
+		if (in->tag && strcmp(in->tag, ck_fs_base(in->path[0])))
+			return ck_fail(err, CKPT_E_USAGE, in->path[0], CKPT_NO_OFFSET,
+				       "this folder is itself the step %s; --tag %s goes with the "
+				       "folder above it", ck_fs_base(in->path[0]), in->tag);
+		return ck_ds_take_step(ds, in->path, in->npaths, NULL,
+				       "the folder given is a native step", err);
+	}
+	tag = in->tag ? in->tag : latest_of(in, ds);
+	if (!tag)
+		return ck_fail(err, CKPT_E_NOTFOUND, in->path[0], CKPT_NO_OFFSET,
+			       "no step is named here");
+	return ck_ds_take_step(ds, in->path, in->npaths, tag,
+			       in->tag ? "--tag names it" : "'latest' names it", err);
+}
+
+/* ---- reading ---- */
+
+static int begin(struct ds_step *ds, struct ck_nat *nat, struct ckpt_err *err)
+{
+	int rc;
+
+	ds->origin = DS_FROM_NATIVE;
+	ds->arena.limit = ds->in->limits.memory_bytes;
+	pthread_mutex_init(&ds->lock, NULL);
+	rc = find(ds, err);
+	if (!rc)
+		rc = ck_nat_read(nat, &ds->tree, ds->where, &ds->in->limits, ds->in->pool, ds->ix,
+				 ds->f, err);
+	for (uint64_t i = 0; i < ds->tree.ndiffering; i++)
+		ck_findings_add(ds->f, CK_FINDING_OVERLAY_DIFFERS, ds->tree.differing[i],
+				"two of the given folders hold this file with different sizes; the "
+				"first one's is used");
+	return rc;
+}
+
+static int nat_index(const struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
+		     struct ckpt_err *err)
+{
+	struct ds_step ds = { .in = in, .ix = ix, .f = f };
+	struct ck_nat nat = { 0 };
+	int rc = begin(&ds, &nat, err);
+
+	if (rc == -CKPT_E_NOMEM && (ds.arena.limited || nat.arena.limited)) {
+		ck_err_clear(err);
+		rc = ck_fail(err, CKPT_E_LIMIT, in->path[0], CKPT_NO_OFFSET,
+			     "reading this checkpoint takes more than the %" PRIu64 " bytes of "
+			     "memory that are allowed", in->limits.memory_bytes);
+	}
+	ck_nat_release(&nat);
+	ck_ds_end(&ds);
+	return rc;
+}
+
+/* ---- values, for a step that is written of this one ---- */
+
+/* rest.pt is the first of the files with number 0; ds->file has those that are there. */
+static int list_rests(struct ds_step *ds, const struct ck_nat *nat, struct ckpt_err *err)
+{
+	ds->file = ck_arena_zalloc(&ds->arena, (nat->nfiles + 1) * sizeof(*ds->file));
+	if (!ds->file)
+		return ck_fail_nomem(err, "a list of files", nat->nfiles);
+	for (uint64_t i = 0; i < nat->nfiles; i++) {
+		const struct ck_tree_entry *e = ck_tree_find(&ds->tree, nat->file[i].name);
+		struct ds_file *file = &ds->file[ds->nfiles];
+
+		if (nat->file[i].head || !e)
+			continue;
+		*file = (struct ds_file){ .path = e->path, .name = e->name, .bytes = e->bytes };
+		file->id.kind = DS_MODEL_RANK;
+		file->id.rank = (uint32_t)nat->file[i].rank;
+		if (file->id.rank >= ds->world)
+			return ck_fail(err, CKPT_E_CORRUPT, e->path, CKPT_NO_OFFSET,
+				       "values of rank %" PRIu32 ", but %" PRIu32 " ranks wrote "
+				       "the step", file->id.rank, ds->world);
+		if (!file->id.rank)
+			ds->model_file = file;
+		else
+			ds->model_rank[file->id.rank].file = file;
+		ds->nfiles++;
+	}
+	if (ds->model_file)
+		return 0;
+	return ck_fail(err, CKPT_E_INCOMPLETE, ds->where, CKPT_NO_OFFSET,
+		       "MODEL_FILE_MISSING: rest.pt is absent; configuration, hyper-parameters "
+		       "and the names of the state dict are in it");
+}
+
+static int check_id(const struct ds_file *file, const char *id, struct ckpt_err *err)
+{
+	const char *said = ck_val_str(ck_val_get(file->pt->doc.root, "zckpt_id"));
+
+	if (said && !strcmp(said, id))
+		return 0;
+	return ck_fail(err, CKPT_E_MISMATCH, file->path, CKPT_NO_OFFSET,
+		       "STEP_MIXED: this file is of saving %.40s, the manifest of %s (files of "
+		       "two saves in one folder?)", said ? said : "no known name", id);
+}
+
+static int open_rests(struct ds_step *ds, const char *id, struct ckpt_err *err)
+{
+	int rc = ck_ds_open_pt(ds, ds->model_file, err);
+
+	if (!rc)
+		rc = check_id(ds->model_file, id, err);
+	for (uint64_t i = 0; !rc && i < ds->nfiles; i++) {
+		struct ds_file *file = &ds->file[i];
+
+		if (file == ds->model_file)
+			continue;
+		rc = ck_ds_open_pt(ds, file, err);
+		if (!rc)
+			rc = check_id(file, id, err);
+		ck_ds_close_pt(file);
+	}
+	return rc;
+}
+
+static void take_param(struct ds_group *g, const struct ck_tensor *t, uint32_t number)
+{
+	g->param[g->nparams++] = (struct ds_param){
+		.name = t->name, .shape = t->shape, .ndim = t->ndim, .numel = t->numel,
+		.tensor = number,
+	};
+}
+
+/* Groups as the manifest has them: its order is the optimizer's. */
+static int take_groups(struct ds_step *ds, struct ckpt_err *err)
+{
+	const struct ck_index *ix = ds->ix;
+
+	ds->ngroups = (uint32_t)ix->ngroups;
+	ds->group = ck_arena_zalloc(&ds->arena, (ix->ngroups + 1) * sizeof(*ds->group));
+	if (!ds->group)
+		return ck_fail_nomem(err, "groups", ix->ngroups);
+	for (uint32_t g = 0; g < ds->ngroups; g++) {
+		uint64_t n = 0;
+
+		ds->group[g].group = (int32_t)g;
+		ds->group[g].state_key = g;
+		for (uint32_t t = 0; t < ix->ntensors; t++)
+			n += ix->tensor[t].group == (int32_t)g;
+		ds->group[g].param = ck_arena_zalloc(&ds->arena,
+						     (n + 1) * sizeof(*ds->group[g].param));
+		if (!ds->group[g].param)
+			return ck_fail_nomem(err, "parameters", n);
+	}
+	for (uint32_t t = 0; t < ix->ntensors; t++)
+		if (ix->tensor[t].group >= 0)
+			take_param(&ds->group[ix->tensor[t].group], &ix->tensor[t], t);
+	return 0;
+}
+
+static int make_step(struct ds_step *ds, const struct ck_nat *nat, struct ckpt_err *err)
+{
+	struct ck_val *const *item;
+	const char *version;
+	uint64_t n;
+	int rc;
+
+	if (ds->ix->world > DS_MAX_WORLD)
+		return ck_fail(err, CKPT_E_CORRUPT, ds->where, CKPT_NO_OFFSET,
+			       "%" PRIu32 " ranks wrote the step, as its manifest has it; 1 to %u "
+			       "are possible", ds->ix->world, DS_MAX_WORLD);
+	ds->world = (uint32_t)ck_max_u64(1, ds->ix->world);
+	ds->stage = ds->ix->stage < 0 ? 2 : ds->ix->stage;
+	ds->bf16_optimizer = ds->ix->optimizer && !strcmp(ds->ix->optimizer, "BF16_Optimizer");
+	ds->model_rank = ck_arena_zalloc(&ds->arena, ds->world * sizeof(*ds->model_rank));
+	if (!ds->model_rank)
+		return ck_fail_nomem(err, "a table of ranks", ds->world);
+	rc = list_rests(ds, nat, err);
+	if (!rc)
+		rc = open_rests(ds, nat->id, err);
+	if (!rc)
+		rc = take_groups(ds, err);
+	if (rc)
+		return rc;
+	ds->model = ds->model_file->pt->doc.root;
+	ds->module = ck_val_get(ds->model, "module");
+	ds->zero = ck_val_get(ds->model, "optimizer");
+	ds->zero_file = ds->model_file;
+	if (!ck_val_pairs(ds->module, &item, &n) || !ck_val_pairs(ds->zero, &item, &n))
+		return ck_fail(err, CKPT_E_CORRUPT, ds->model_file->path, CKPT_NO_OFFSET,
+			       "'module' or 'optimizer' is absent or no dictionary");
+	ds->frozen_listed = ck_val_pairs(ck_val_get(ds->model, "frozen_param_shapes"), &item, &n);
+	version = ck_val_str(ck_val_get(ds->model, "ds_version"));
+	if (version)
+		sscanf(version, "%u.%u.%u", &ds->version[0], &ds->version[1], &ds->version[2]);
+	return 0;
+}
+
+static int nat_reshard(const struct ck_input *in, const struct ck_index *ix,
+		       const struct ck_reshard_want *want, struct ck_plan *plan,
+		       struct ck_findings *findings, struct ckpt_err *err)
+{
+	struct ck_index scratch;
+	struct ds_step ds = { .in = in, .ix = &scratch, .f = findings };
+	struct ck_nat nat = { 0 };
+	int rc = ck_index_init(&scratch, in->limits.memory_bytes, err);
+
+	if (rc)
+		return rc;
+	rc = begin(&ds, &nat, err);
+	if (!rc)
+		rc = make_step(&ds, &nat, err);
+	if (!rc)
+		rc = ck_wr_step(&ds, ix, want, scratch.tag, plan, err);
+	ck_nat_release(&nat);
+	ck_ds_end(&ds);
+	ck_index_release(&scratch);
+	return rc;
+}
+
+const struct ck_format ck_format_native = {
+	.name = "native",
+	.probe = probe,
+	.index = nat_index,
+	.reshard = nat_reshard,
+	.look = ck_ds_look,
+};
