@@ -48,6 +48,7 @@ struct ck_reshard_want {
 	uint64_t sub_group_size;
 	const char *tag;	/* NULL = the source's, without or with its ending _universal */
 	bool universal;		/* DeepSpeed's universal form; then 'world' is the model files' */
+	bool native;		/* the native form, in files of 'world' ranks */
 	const char *version;	/* DeepSpeed's, "0.16.9"; NULL = the source's */
 	bool reset;		/* the optimizer begins anew: states zero, step 0 */
 	const char *const *drop;	/* patterns of states to leave out, NULL last; or NULL */

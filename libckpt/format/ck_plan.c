@@ -69,6 +69,17 @@ int ck_plan_zero(struct ck_plan *plan, uint64_t n, struct ckpt_err *err)
 	return add_seg(plan, &seg, err);
 }
 
+int ck_plan_zero_state(struct ck_plan *plan, enum ckpt_dtype dtype, uint64_t first,
+		       uint64_t count, uint32_t slot, struct ckpt_err *err)
+{
+	struct ck_seg seg = {
+		.kind = CK_SEG_ZERO, .dtype = (uint8_t)dtype, .first = first, .slot = slot,
+	};
+	const int rc = ck_dtype_bytes(dtype, count, &seg.bytes, err);
+
+	return rc ? rc : add_seg(plan, &seg, err);
+}
+
 int ck_plan_state(struct ck_plan *plan, const struct ck_index *ix, uint32_t state,
 		  enum ckpt_dtype dtype, uint64_t first, uint64_t count, uint32_t slot,
 		  struct ckpt_err *err)
@@ -320,6 +331,11 @@ int ck_plan_hash(const struct ck_plan *plan, uint32_t nparts, struct ck_hash128 
 		hash_u64(h, plan->crc[i].bytes);
 		for (uint32_t k = 0; k < plan->crc[i].nfills; k++)
 			hash_u64(h, plan->crc[i].fill[k]);
+	}
+	if (plan->seal.wanted) {
+		hash_u64(h, plan->seal.file);
+		hash_u64(h, plan->seal.root);
+		hash_u64(h, plan->seal.sum);
 	}
 	*out = ck_hasher_sum(h);
 	ck_hasher_free(h);

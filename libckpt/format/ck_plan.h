@@ -56,6 +56,21 @@ struct ck_slot {
 	uint8_t dtype;
 	uint32_t file;		/* its hash goes there as 32 hex digits when it is known, */
 	uint64_t fill;		/* at this byte; UINT64_MAX = nowhere */
+	/*
+	 * Not 0: this is a piece of the state of slot number whole - 1, which begins at a block of
+	 * it and ends at one or at its end.  What is filled in is its part of that one's sum.
+	 */
+	uint32_t whole;
+};
+
+/*
+ * The last things that go into a file, after the hashes of slots: the root of all digests at byte
+ * 'root' (UINT64_MAX = nowhere), then XXH3-128 of the first 'bytes' bytes at byte 'sum'.
+ */
+struct ck_plan_seal {
+	uint64_t root, bytes, sum;
+	uint32_t file;
+	bool wanted;
 };
 
 /*
@@ -89,6 +104,7 @@ struct ck_plan {
 	struct ck_plan_crc *crc;
 	uint64_t ncrcs, crc_cap;
 	uint64_t crc_open;	/* number + 1 of the one that segments count for, 0 = none */
+	struct ck_plan_seal seal;
 	struct ck_unit *unit;
 	uint64_t nunits, unit_cap;
 	struct ck_index *own;	/* what files hold beside tensors, packed or big-endian; or NULL */
@@ -100,6 +116,9 @@ int ck_plan_file(struct ck_plan *plan, const char *name, struct ckpt_err *err);
 /* Segments go to the file made last, one behind the other.  Bytes are copied. */
 int ck_plan_literal(struct ck_plan *plan, const void *p, uint64_t n, struct ckpt_err *err);
 int ck_plan_zero(struct ck_plan *plan, uint64_t n, struct ckpt_err *err);
+/* Elements of a state that is zero. */
+int ck_plan_zero_state(struct ck_plan *plan, enum ckpt_dtype dtype, uint64_t first,
+		       uint64_t count, uint32_t slot, struct ckpt_err *err);
 /* 'first' and 'count' in elements of the state; a dtype of less than 8 bits: whole states. */
 int ck_plan_state(struct ck_plan *plan, const struct ck_index *ix, uint32_t state,
 		  enum ckpt_dtype dtype, uint64_t first, uint64_t count, uint32_t slot,

@@ -85,18 +85,21 @@ int ck_lines_make(const struct ck_plan *plan, const struct ck_hash128 *digest,
 		  struct ckpt_err *err)
 {
 	struct ckpt_digest_line *line = ck_arena_zalloc(arena, plan->nslots * sizeof(*line));
+	uint64_t n = 0;
 
 	if (!line)
 		return ck_fail_nomem(err, "digests", plan->nslots);
 	for (uint64_t i = 0; i < plan->nslots; i++) {
-		line[i].name = ck_arena_strdup(arena, plan->slot[i].name);
-		line[i].state = ck_arena_strdup(arena, plan->slot[i].state);
-		if (!line[i].name || !line[i].state)
+		if (plan->slot[i].whole)
+			continue;
+		line[n].name = ck_arena_strdup(arena, plan->slot[i].name);
+		line[n].state = ck_arena_strdup(arena, plan->slot[i].state);
+		if (!line[n].name || !line[n].state)
 			return ck_fail_nomem(err, "digests", plan->nslots);
-		ck_hash128_print(digest[i], line[i].hash);
+		ck_hash128_print(digest[i], line[n++].hash);
 	}
-	if (plan->nslots)
-		qsort(line, plan->nslots, sizeof(*line), by_state_and_name);
+	if (n)
+		qsort(line, n, sizeof(*line), by_state_and_name);
 	*lines_out = line;
-	return make_root(line, plan->nslots, root_out, err);
+	return make_root(line, n, root_out, err);
 }

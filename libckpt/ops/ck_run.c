@@ -113,6 +113,8 @@ static int add_digest(struct run *run, struct worker *w, const struct ck_seg *s,
 {
 	if (s->slot == CK_NONE)
 		return 0;
+	if (s->first)	/* a piece: it begins at a block */
+		skip += s->first * (ckpt_dtype_bits(s->dtype) / 8);
 	if (!w->sum) {
 		w->sum = ck_zalloc(run->job->plan->nslots * sizeof(*w->sum));
 		if (!w->sum)
@@ -426,9 +428,15 @@ static int collect(struct run *run, struct ck_run_stats *stats, struct ckpt_err 
 		for (uint64_t k = 0; run->worker[i].sum && k < plan->nslots; k++)
 			digest[k] = ck_hash128_add(digest[k], run->worker[i].sum[k]);
 	}
+	for (uint64_t k = 0; k < plan->nslots; k++)
+		if (plan->slot[k].whole)
+			digest[plan->slot[k].whole - 1] =
+				ck_hash128_add(digest[plan->slot[k].whole - 1], digest[k]);
 	for (uint64_t k = 0; k < plan->nslots; k++) {
 		const struct ck_slot *s = &plan->slot[k];
 
+		if (s->whole)
+			continue;
 		digest[k] = ck_digest_close(ckpt_dtype_name(s->dtype), s->shape, s->ndim,
 					    digest[k]);
 	}

@@ -36,10 +36,10 @@ static int stop_on_findings(const struct resharding *r, struct ckpt_err *err)
 	return f ? ck_findings_fail(f, err) : 0;
 }
 
-/* A universal checkpoint is for any number of ranks: the source's is as good as another. */
+/* Forms for any number of ranks: the source's is as good as another. */
 static uint32_t world_of(const struct resharding *r)
 {
-	return !r->opts->world && r->opts->universal ? r->ck->ix.world : r->opts->world;
+	return !r->opts->world && r->opts->to ? r->ck->ix.world : r->opts->world;
 }
 
 static int check_source(struct resharding *r, struct ckpt_err *err)
@@ -63,6 +63,16 @@ static int check_source(struct resharding *r, struct ckpt_err *err)
 	return rc ? rc : stop_on_findings(r, err);
 }
 
+/* Digests are known to one process only. */
+static int check_parts(const struct resharding *r, struct ckpt_err *err)
+{
+	if (r->opts->to != CKPT_TO_NATIVE || r->opts->nparts <= 1)
+		return 0;
+	return ck_fail(err, CKPT_E_UNSUPPORTED, r->ck->ix.path, CKPT_NO_OFFSET,
+		       "the native form is not written in %u parts: its manifest has sums that "
+		       "one process makes", r->opts->nparts);
+}
+
 /* DST is the folder that the step of the source lies in. */
 static bool is_in_place(const struct resharding *r)
 {
@@ -79,7 +89,8 @@ static int lay_out(const struct ck_input *in, void *arg, struct ckpt_err *err)
 {
 	struct resharding *r = arg;
 	const struct ck_reshard_want want = {
-		.world = world_of(r), .universal = r->opts->universal, .stage = r->opts->stage,
+		.world = world_of(r), .universal = r->opts->to == CKPT_TO_UNIVERSAL,
+		.native = r->opts->to == CKPT_TO_NATIVE, .stage = r->opts->stage,
 		.round_robin = r->opts->round_robin,
 		.sub_group_size = r->opts->sub_group_size, .tag = r->opts->tag,
 		.version = r->opts->ds_version, .drop = r->opts->drop_states,
@@ -135,6 +146,8 @@ int ck_reshard(struct ckpt *ck, const char *dst, const struct ckpt_reshard_opts 
 
 	ck_run_opts_fill(opts->run, &r.run);
 	rc = check_source(&r, err);
+	if (!rc)
+		rc = check_parts(&r, err);
 	if (!rc)
 		rc = make_plan(&r, err);
 	if (!rc)

@@ -9,6 +9,7 @@
 #include "libckpt/ops/ck_agree.h"
 #include "libckpt/ops/ck_buffers.h"
 #include "libckpt/ops/ck_manifest.h"
+#include "libckpt/ops/ck_stated.h"
 
 struct verifying {
 	struct ckpt *ck;
@@ -125,6 +126,10 @@ static int verify(struct verifying *v, struct ckpt_err *err)
 		rc = ck_scan_look(&v->scan, v->ck, &v->folder, &v->run, is_full(v), err);
 	if (!rc)
 		rc = is_full(v) ? read_all(v, err) : compare_ends(v, err);
+	if (!rc)
+		rc = ck_stated_heads(v->ck, err);
+	if (!rc && is_full(v))
+		rc = ck_stated_sums(v->ck, &v->run, err);
 	if (!rc && v->manifest.there)
 		rc = ck_manifest_compare(&v->manifest, &v->folder, &v->scan, is_full(v), err);
 	return rc ? rc : write_manifest(v, err);
