@@ -6,6 +6,7 @@
 
 extern const struct ck_format ck_format_deepspeed;
 extern const struct ck_format ck_format_hf;
+extern const struct ck_format ck_format_native;
 extern const struct ck_format ck_format_safetensors;
 extern const struct ck_format ck_format_torch;
 extern const struct ck_format ck_format_universal;
@@ -13,6 +14,7 @@ extern const struct ck_format ck_format_universal;
 const struct ck_format *const ck_formats[] = {
 	&ck_format_deepspeed,
 	&ck_format_universal,
+	&ck_format_native,
 	&ck_format_hf,
 	&ck_format_safetensors,
 	&ck_format_torch,

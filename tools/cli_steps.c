@@ -1,9 +1,9 @@
 /*
  * cli_steps.c -- the steps below a folder.
  *
- * A folder with model or optimizer files of DeepSpeed is a step, whatever it is called;
- * a "checkpoint-N" without one is a step if it holds weights.  What is looked at: names
- * and sizes; files are opened by step_look() only.
+ * A folder with model or optimizer files of DeepSpeed, or with a native rest.pt, is a step,
+ * whatever it is called; a "checkpoint-N" without one is a step if it holds weights.  What is
+ * looked at: names and sizes; files are opened by step_look() only.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -97,7 +97,8 @@ static int ends_with(const char *name, const char *end)
 
 static int is_shard_name(const char *name)
 {
-	return ends_with(name, "_model_states.pt") || ends_with(name, "_optim_states.pt");
+	return ends_with(name, "_model_states.pt") || ends_with(name, "_optim_states.pt") ||
+	       !strcmp(name, "rest.pt");
 }
 
 static int is_weights_name(const char *name)

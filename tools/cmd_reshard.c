@@ -13,8 +13,8 @@
 static const struct opt own[] = {
 	{ "output", 'o', OPT_TEXT, AT(output), "DST", "where to, instead of as the last word", 0 },
 	{ "world", 0, OPT_COUNT, AT(world), "M", "ranks of the result, instead of 'N->M'", 0 },
-	{ "to", 0, OPT_CHOICE, AT(to), "deepspeed|universal",
-	  "a step, or DeepSpeed's universal form (any number of ranks)", 0 },
+	{ "to", 0, OPT_CHOICE, AT(to), "deepspeed|universal|native",
+	  "a step, DeepSpeed's universal form, or the native one (both: any number of ranks)", 0 },
 	{ "stage", 0, OPT_TEXT, AT(stage), "0|1|2|3|bf16",
 	  "ZeRO stage (default: the source's)", 0 },
 	{ "sub-group-size", 0, OPT_COUNT, AT(sub_group_size), "N",
@@ -107,7 +107,7 @@ static int take_words(struct reshard *r)
 					 "other", args->rest.list[0], args->world);
 		r->opts.world = args->world > MAX_WORLD ? 0 : (uint32_t)args->world;
 	}
-	r->opts.universal = args->to;
+	r->opts.to = args->to;
 	if (!first && !args->world && !args->to)
 		return cli_wrong(&cmd_reshard, "to how many ranks? zckpt reshard '8->4' SRC DST");
 	if ((first || args->world) && (!r->opts.world || r->opts.world > MAX_WORLD))
@@ -190,9 +190,10 @@ static void print_report(const struct reshard *r)
 	if (r->args->quiet)
 		return;
 	if (r->args->to)
-		cli_say("%s %s: %" PRIu64 " files, universal",
+		cli_say("%s %s: %" PRIu64 " files, %s",
 			r->args->dry_run ? "would write" : "wrote", out_name(r->dst),
-			r->report.nfiles);
+			r->report.nfiles,
+			r->args->to == CKPT_TO_NATIVE ? "native" : "universal");
 	else
 		cli_say("%s %s: %" PRIu64 " files for %" PRIu32 " ranks",
 			r->args->dry_run ? "would write" : "wrote", out_name(r->dst),
@@ -298,7 +299,7 @@ const struct command cmd_reshard = {
 	.about = "Writes the training state of a DeepSpeed step for M ranks: a folder DST with "
 		 "'latest' and the step, which stock DeepSpeed resumes at M ranks without a flag. "
 		 "Weights, masters and optimizer states are kept bit for bit. Quote 'N->M', or "
-		 "write N:M. SRC may be a universal checkpoint; --to universal makes one.",
+		 "write N:M. SRC may be a universal checkpoint or a native step; --to makes one.",
 	.notes = NULL,
 	.tables = { own, opts_source, opts_write, opts_run, opts_talk, NULL },
 };

@@ -119,6 +119,7 @@ enum ds_origin {
 	DS_FROM_SHARDS = 0,	/* a ZeRO step: 'zero' is what a shard holds */
 	DS_FROM_STAGE0,		/* the others are put together in the form of stages 1 and 2 */
 	DS_FROM_UNIVERSAL,
+	DS_FROM_NATIVE,
 	DS_FROM_WEIGHTS,	/* no step at all: moments are zeros, 'model' is made too */
 };
 

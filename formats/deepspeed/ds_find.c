@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "formats/deepspeed/ck_ds.h"
+#include "formats/native/ck_nat.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
@@ -48,7 +49,7 @@ bool ck_ds_is_step(const struct ck_tree *tree)
 {
 	const struct ck_tree_entry *zero = ck_tree_find(tree, "zero");
 
-	return holds_shards(tree) || (zero && zero->is_dir);
+	return holds_shards(tree) || (zero && zero->is_dir) || ck_nat_is_step(tree);
 }
 
 bool ck_ds_keeps_steps(const struct ck_tree *tree)

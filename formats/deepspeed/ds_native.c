@@ -27,11 +27,14 @@ static bool is_below(const struct ck_input *in, const char *sub)
 }
 
 /* The step that 'latest' names, or NULL. */
-static char *latest_of(const struct ck_input *in, struct ds_step *ds)
+static int latest_of(const struct ck_input *in, struct ds_step *ds, const char **tag_out,
+		     struct ckpt_err *err)
 {
-	char *tag = ck_ds_latest(ds, &in->tree, "latest");
+	char *tag;
+	const int rc = ck_ds_latest(ds, &in->tree, "latest", &tag, err);
 
-	return tag && !ck_ds_leads_outside(tag) ? tag : NULL;
+	*tag_out = !rc && tag && !ck_ds_leads_outside(tag) ? tag : NULL;
+	return rc;
 }
 
 static int probe(const struct ck_input *in)
@@ -45,7 +48,7 @@ static int probe(const struct ck_input *in)
 	if (ck_nat_is_step(&in->tree))
 		return 72;
 	if (!tag)
-		tag = latest_of(in, &ds);
+		latest_of(in, &ds, &tag, NULL);
 	if (tag && is_below(in, tag))
 		bid = 72;
 	ck_arena_release(&ds.arena);
@@ -55,7 +58,8 @@ static int probe(const struct ck_input *in)
 static int find(struct ds_step *ds, struct ckpt_err *err)
 {
 	const struct ck_input *in = ds->in;
-	const char *tag;
+	const char *tag = in->tag;
+	int rc;
 
 	if (ck_nat_is_step(&in->tree)) {
 		if (in->tag && strcmp(in->tag, ck_fs_base(in->path[0])))
@@ -65,7 +69,9 @@ static int find(struct ds_step *ds, struct ckpt_err *err)
 		return ck_ds_take_step(ds, in->path, in->npaths, NULL,
 				       "the folder given is a native step", err);
 	}
-	tag = in->tag ? in->tag : latest_of(in, ds);
+	rc = tag ? 0 : latest_of(in, ds, &tag, err);
+	if (rc)
+		return rc;
 	if (!tag)
 		return ck_fail(err, CKPT_E_NOTFOUND, in->path[0], CKPT_NO_OFFSET,
 			       "no step is named here");
@@ -100,12 +106,8 @@ static int nat_index(const struct ck_input *in, struct ck_index *ix, struct ck_f
 	struct ck_nat nat = { 0 };
 	int rc = begin(&ds, &nat, err);
 
-	if (rc == -CKPT_E_NOMEM && (ds.arena.limited || nat.arena.limited)) {
-		ck_err_clear(err);
-		rc = ck_fail(err, CKPT_E_LIMIT, in->path[0], CKPT_NO_OFFSET,
-			     "reading this checkpoint takes more than the %" PRIu64 " bytes of "
-			     "memory that are allowed", in->limits.memory_bytes);
-	}
+	rc = ck_arena_why(&ds.arena, rc, in->path[0], err);
+	rc = ck_arena_why(&nat.arena, rc, in->path[0], err);
 	ck_nat_release(&nat);
 	ck_ds_end(&ds);
 	return rc;

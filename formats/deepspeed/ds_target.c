@@ -264,6 +264,11 @@ static int choose_stage(struct ds_step *ds, const struct ck_index *ix,
 	t->bf16_optimizer = want->stage == 4 || (want->stage < 0 && ds->bf16_optimizer);
 	if (!t->stage && want->universal)
 		t->stage = 2;	/* the shape that is not stage 3's */
+	if (want->native) {	/* which is of no stage: only groups and world count */
+		t->stage = 2;
+		t->bf16_optimizer = false;
+		return 0;
+	}
 	if (t->stage < 0 || t->stage > 3)
 		return ck_fail(err, CKPT_E_USAGE, ds->where, CKPT_NO_OFFSET,
 			       "there is no stage %d", t->stage);
@@ -310,7 +315,7 @@ int ck_ds_target(struct ds_step *ds, const struct ck_index *ix, const struct ck_
 
 	if (!rc)
 		rc = choose_stage(ds, ix, want, &t, err);
-	if (!rc)
+	if (!rc && !want->native)
 		rc = check_version(ds, &t, err);
 	if (rc)
 		return rc;
@@ -322,9 +327,9 @@ int ck_ds_target(struct ds_step *ds, const struct ck_index *ix, const struct ck_
 	rc = take_groups(ds, ix, &t, err);
 	if (!rc)
 		rc = check_count(ds, &t, err);
-	if (!rc)
+	if (!rc && !want->native)
 		rc = check_groups(ds, &t, err);
-	for (uint32_t g = 0; !rc && t.stage && g < t.ngroups; g++)
+	for (uint32_t g = 0; !rc && t.stage && !want->native && g < t.ngroups; g++)
 		rc = t.stage == 3 ? lay_subs(ds, &t, &t.group[g], err) :
 		     lay_flat(ds, ix, &t, &t.group[g], err);
 	if (!rc)

@@ -61,7 +61,7 @@ bool ck_ds_z0_stays(const struct ds_step *ds, const struct ck_reshard_want *want
 	uint32_t v[3];
 
 	if (ds->origin != DS_FROM_STAGE0 || want->stage > 0 || want->reset || want->drop ||
-	    want->universal)
+	    want->universal || want->native)
 		return false;
 	if (!want->version || !is_bf16_config(ds))
 		return true;

@@ -182,7 +182,10 @@ static int write_all(struct wr *w, struct ckpt_err *err)
 
 	if (!rc)
 		rc = check_states(w, err);
-
+	if (!rc && w->want->native) {
+		rc = ck_wr_native(w, err);
+		return rc ? rc : ck_wr_root(w, err);
+	}
 	for (uint32_t r = 0; !rc && r < models; r++)
 		rc = write_model(w, r, err);
 	if (!rc && w->want->universal)

@@ -87,8 +87,12 @@ struct ck_val *ck_wr_param_group(struct wr *w, const struct ck_val *groups, uint
 				 struct ckpt_err *err);
 /* Is a state of that name to be left out? */
 bool ck_wr_is_dropped(const struct wr *w, const char *name);
+/* Of the source's dict, what no layout decides; NULL with '*err' or without memory. */
+struct ck_val *ck_wr_zero_rest(struct wr *w, struct ckpt_err *err);
 /* ds_write_uni.c: the folder 'zero' of a universal checkpoint. */
 int ck_wr_universal(struct wr *w, struct ckpt_err *err);
+/* ds_write_nat.c: every file of a native step. */
+int ck_wr_native(struct wr *w, struct ckpt_err *err);
 /*
  * What 'copy' still shares with 'old', in tensors of its own: the count of steps of an entry, a
  * learning rate of a param group.  For an entry that stands in several places: torch adds to the

@@ -126,13 +126,22 @@ static struct ck_val *whole_entry(struct moduling *m, uint32_t number, struct ck
 					       (enum ckpt_dtype)m->w->ix->state[state].dtype, err);
 }
 
+/* The index has its elements, 'module' a name or a placeholder. */
+static bool is_named_only(const struct wr *w, const struct ck_val *old)
+{
+	const struct ck_tensor_ref *t = ck_val_tensor(old);
+
+	return w->ds->origin == DS_FROM_WEIGHTS ||
+	       (w->ds->origin == DS_FROM_NATIVE && t && !t->numel);
+}
+
 static struct ck_val *module_entry(struct moduling *m, const char *name, struct ck_val *old,
 				   struct ckpt_err *err)
 {
 	uint32_t number;
 
 	if (!name || !ck_index_find(m->w->ix, name, &number)) {
-		if (!name || m->w->ds->stage != 3 || !ck_val_tensor(old))
+		if (!name || m->w->ds->stage != 3 || m->w->t->stage == 3 || !ck_val_tensor(old))
 			return old;
 		ck_fail(err, CKPT_E_INCOMPLETE, name, CKPT_NO_OFFSET,
 			"the step has only a placeholder of it, and a step of stage %d holds the "
@@ -146,12 +155,13 @@ static struct ck_val *module_entry(struct moduling *m, const char *name, struct 
 		return parameter(m, number, err);
 	case CKPT_ROLE_UNTRAINED:
 		if (m->w->t->stage != 3)
-			return old;
+			return m->w->ds->origin == DS_FROM_NATIVE ?
+			       whole_entry(m, number, err) : old;
 		ck_fail(err, CKPT_E_UNSUPPORTED, name, CKPT_NO_OFFSET,
 			"a parameter that is in no optimizer group has no place in a stage-3 step");
 		return NULL;
 	default:
-		return m->w->ds->origin == DS_FROM_WEIGHTS ? whole_entry(m, number, err) : old;
+		return is_named_only(m->w, old) ? whole_entry(m, number, err) : old;
 	}
 }
 
@@ -237,8 +247,9 @@ static struct ck_val *frozen(struct wr *w, struct ck_val *root, const struct ck_
 			     uint32_t rank, struct ckpt_err *err)
 {
 	const bool excluded = w->ds->stage >= 2 && !w->ds->frozen_listed;
+	const bool kept = !w->anew || (w->ds->origin == DS_FROM_NATIVE && !w->want->version);
 
-	if (!w->anew && !ck_val_get(old, "frozen_param_shapes"))	/* before 0.9.1 */
+	if (kept && !ck_val_get(old, "frozen_param_shapes"))	/* before 0.9.1 */
 		return w->t->stage == 3 && w->ds->stage != 3 ? check_none(w, root, err) : root;
 	if (w->t->stage < 2)
 		return w->ds->stage == 1 && !w->anew ? root : no_frozen(w, root);
@@ -294,16 +305,20 @@ struct ck_val *ck_wr_model(struct wr *w, const struct ck_val *old, uint32_t rank
 	uint64_t n;
 
 	if ((w->ds->stage == 3) != (w->t->stage == 3) || w->ds->origin == DS_FROM_WEIGHTS ||
-	    has_old_placeholders(w))
+	    w->ds->origin == DS_FROM_NATIVE || has_old_placeholders(w))
 		root = ck_val_dict_sets(a, root, "module",
 					module(w, ck_val_get(old, "module"), err));
 	root = ck_val_dict_sets(a, root, "dp_world_size", ck_val_new_int(a, w->t->world));
+	if (root && w->ds->origin == DS_FROM_NATIVE) {
+		ck_val_dict_drop(root, "zckpt_id");
+		ck_val_dict_drop(root, "zckpt_rank");
+	}
 	if (!w->t->stage)
 		return stage0(w, root, err);
 	if (ck_val_get(old, "ds_config") || w->t->round_robin)
 		root = ck_val_dict_sets(a, root, "ds_config",
 					ck_wr_config(w, ck_val_get(old, "ds_config")));
-	if (w->ds->origin == DS_FROM_STAGE0)
+	if (w->ds->origin == DS_FROM_STAGE0 || w->ds->origin == DS_FROM_NATIVE)
 		root = ck_val_dict_sets(a, root, "optimizer", ck_val_new_none(a));
 	if (w->anew || (old_shapes && !ck_val_is_none(old_shapes)))
 		root = ck_val_dict_sets(a, root, "param_shapes", ck_wr_shapes(w));

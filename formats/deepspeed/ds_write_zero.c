@@ -316,6 +316,18 @@ static struct ck_val *other_kind(struct wr *w, uint32_t rank, struct ckpt_err *e
 	return zero;
 }
 
+struct ck_val *ck_wr_zero_rest(struct wr *w, struct ckpt_err *err)
+{
+	struct ck_val *rest = ck_val_new_dict(&w->arena);
+
+	for (const struct key *key = flat_keys; rest && key->name; key++)
+		if (ck_val_get(w->ds->zero, key->name) && !is_layout_key(w, key->name) &&
+		    strcmp(key->name, "zero_stage") && strcmp(key->name, "ds_version"))
+			rest = ck_val_dict_sets(&w->arena, rest, key->name,
+						other_value(w, key->name, err));
+	return rest;
+}
+
 struct ck_val *ck_wr_zero_dict(struct wr *w, uint32_t rank, struct ckpt_err *err)
 {
 	const bool same = !w->anew && (w->ds->stage == 3) == (w->t->stage == 3) &&

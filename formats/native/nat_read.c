@@ -222,9 +222,8 @@ static int take_files(struct reading *r, struct ckpt_err *err)
 	if (list == UINT64_MAX)
 		return bad(r, 0, "it has no list \"files\"", err);
 	if (r->doc.tok[list].n > r->limits->files)
-		return ck_fail(err, CKPT_E_LIMIT, r->path, r->doc.tok[list].off,
-			       "%" PRIu32 " files; %" PRIu32 " are allowed", r->doc.tok[list].n,
-			       r->limits->files);
+		return ck_fail_limit(err, r->path, r->doc.tok[list].off, "files",
+				     r->limits->files, "%" PRIu32 " files", r->doc.tok[list].n);
 	r->nat->file = ck_arena_zalloc(&r->nat->arena,
 				       (r->doc.tok[list].n + 1ull) * sizeof(*r->nat->file));
 	if (!r->nat->file)
@@ -247,9 +246,8 @@ static int take_shape(struct reading *r, uint64_t obj, const uint64_t **shape_ou
 	if (list == UINT64_MAX)
 		return bad(r, obj, "a tensor has no shape", err);
 	if (n > r->limits->tensor_dims)
-		return ck_fail(err, CKPT_E_LIMIT, r->path, r->doc.tok[list].off,
-			       "a tensor of %" PRIu32 " dimensions; %" PRIu32 " are allowed", n,
-			       r->limits->tensor_dims);
+		return ck_fail_limit(err, r->path, r->doc.tok[list].off, "tensor_dims",
+				     r->limits->tensor_dims, "a tensor of %" PRIu32 " dimensions", n);
 	shape = ck_arena_alloc(&r->nat->arena, (n + 1ull) * sizeof(*shape));
 	if (!shape)
 		return ck_fail_nomem(err, "a shape", n);

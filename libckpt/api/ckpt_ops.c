@@ -78,10 +78,11 @@ int ckpt_reshard(struct ckpt *ck, const char *dst, const struct ckpt_reshard_opt
 	rc = ck_opts_take(&o, sizeof(o), opts, "options of resharding", err);
 	if (!rc)
 		rc = take_shared(&shared, &o.run, NULL, err);
-	if (!rc && ((o.flags & ~known) || o.stage < -1 || o.stage > 4 || (o.universal & ~1)))
+	if (!rc && ((o.flags & ~known) || o.stage < -1 || o.stage > 4 || o.to < 0 ||
+		    o.to > CKPT_TO_NATIVE))
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			     "flags 0x%x, stage %d or universal %d are not known to this version",
-			     o.flags & ~known, o.stage, o.universal);
+			     "flags 0x%x, stage %d or form %d are not known to this version",
+			     o.flags & ~known, o.stage, o.to);
 	return rc ? rc : ck_reshard(ck, dst, &o, report_out, err);
 }
 

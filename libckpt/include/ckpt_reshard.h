@@ -22,9 +22,18 @@ struct ckpt_reshard_opts {
 	uint32_t part, nparts;		/* as in ckpt_convert_opts */
 	const char *ds_version;		/* of who is to load it, "0.16.9"; NULL = as it is */
 	const char *const *drop_states;	/* patterns of optimizer states to leave out, or NULL */
-	/* 1: DeepSpeed's universal form; 'world' is that of its model files, 0 = the source's. */
-	int universal;
+	/*
+	 * CKPT_TO_DEEPSPEED, or: CKPT_TO_UNIVERSAL, DeepSpeed's universal form, where 'world' is
+	 * that of its model files; CKPT_TO_NATIVE, in files of 'world' ranks.  For these two 0 is
+	 * the source's world.
+	 */
+	int to;
 };
+
+/* Pinned. */
+#define CKPT_TO_DEEPSPEED 0
+#define CKPT_TO_UNIVERSAL 1
+#define CKPT_TO_NATIVE 2
 
 #define CKPT_RESHARD_RESET 256u	/* optimizer states become zero, their step 0 */
 

@@ -221,7 +221,7 @@ static void reshard(struct ckpt *ck, const struct fz_wish *wish, const struct di
 		.round_robin = wish->flags & FZ_ROBIN ? 1 : -1,
 		.sub_group_size = wish->flags & FZ_SUBS ? 50 : 0,
 		.flags = wish->flags & FZ_RESET ? CKPT_RESHARD_RESET : 0,
-		.universal = wish->stage == UNIVERSAL, .ds_version = versions[wish->version % 5],
+		.to = wish->stage == UNIVERSAL, .ds_version = versions[wish->version % 5],
 	};
 	const size_t before = fz_fs_count();
 	struct ckpt_report report = { 0 };

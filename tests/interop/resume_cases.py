@@ -41,11 +41,21 @@ ALWAYS = ("0.19.8", "0.16.9", "0.14.5")         # said to be skipped when they a
 def reshard(exe, c, out):
     """Runs zckpt. Returns "" or what it said."""
     f = c["fixture"]
-    form = ("%d->%d", "%d:%d", "%dto%d")[len(c["id"]) % 3] % (f.world, c["world"])
-    args = [exe, "reshard", form]
+    source, ranks = os.path.join(f.folder, "ckpt"), f.world
+    if "native" in c:
+        said = call(exe, ["--to", "native", "--world", str(c["native"]), source, out + ".native"])
+        if said:
+            return said
+        source, ranks = out + ".native", c["native"]
+    form = ("%d->%d", "%d:%d", "%dto%d")[len(c["id"]) % 3] % (ranks, c["world"])
+    args = [form]
     if c["stage"] != f.stage:
         args += ["--stage", c["stage"]]
-    args += c["args"] + [os.path.join(f.folder, "ckpt"), out]
+    return call(exe, args + c["args"] + [source, out])
+
+
+def call(exe, args):
+    args = [exe, "reshard"] + args
     try:
         r = subprocess.run(args, capture_output=True, text=True, timeout=120,
                            stdin=subprocess.DEVNULL)

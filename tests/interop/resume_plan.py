@@ -115,9 +115,11 @@ NEED = {"stage 1": 10, "stage 2": 10, "stage 3": 10, "stage bf16": 6, "bf16": 15
         "stage 0": 6, "0 to 1": 1, "0 to 2": 1, "0 to 3": 1, "1 to 0": 1, "2 to 0": 1,
         "3 to 0": 1, "bf16 to 0": 1, "0 to 0": 1, "more ranks": 12, "fewer ranks": 12,
         "client state": 2, "overflow": 2, "scheduler": 2, "no step yet": 1,
-        "chosen sub-groups": 2, "chosen round robin": 2, "other version": 6, "begun anew": 3}
+        "chosen sub-groups": 2, "chosen round robin": 2, "other version": 6, "begun anew": 3,
+        "by way of native": 8}
 
-CHOSEN = {t for t in NEED if t.startswith("chosen")} | {"other version", "begun anew"}
+CHOSEN = {t for t in NEED if t.startswith("chosen")} | {"other version", "begun anew",
+                                                        "by way of native"}
 
 
 def combinations(fixtures, worlds):
@@ -150,12 +152,16 @@ def combinations(fixtures, worlds):
                 if world in OPTION_WORLDS and stage != "0" and f.facts["data_step"]:
                     out.append(dict(base, args=["--reset-optimizer"],
                                     traits=base["traits"] | {"begun anew"}))
+                if world in OPTION_WORLDS:
+                    out.append(dict(base, native=(world + f.world) % 5 + 1,
+                                    traits=base["traits"] | {"by way of native"}))
                 if more:
                     gone = {"round robin"} if "--no-round-robin" in more["args"] else set()
                     out.append(dict(base, traits=(base["traits"] | name) - gone, **more))
     for c in out:
-        c["id"] = "%s to %s:%d%s" % (c["fixture"].name, c["stage"], c["world"],
-                                     " " + " ".join(c["args"]) if c["args"] else "")
+        c["id"] = "%s to %s:%d%s%s" % (c["fixture"].name, c["stage"], c["world"],
+                                       " " + " ".join(c["args"]) if c["args"] else "",
+                                       " by native:%d" % c["native"] if "native" in c else "")
     return out
 
 
@@ -167,7 +173,7 @@ def sample(every, count, seed):
 
     def gain(c):
         g = sum(1.0 for t in c["traits"] if have[t] < NEED.get(t, 0))
-        if c["args"] and not any(have[t] < NEED[t] for t in c["traits"] & CHOSEN):
+        if (c["args"] or "native" in c) and not any(have[t] < NEED[t] for t in c["traits"] & CHOSEN):
             g -= 2.5                            # most of them with the defaults
         return g - 0.4 * used[c["fixture"].name] + (0.8 if have["DeepSpeed " +
                                                    c["fixture"].version] < count // 6 else 0)

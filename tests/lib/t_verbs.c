@@ -78,7 +78,7 @@ static int reshard_as(const struct t_vscene *s, const char *dst, const char *tag
 	const struct ckpt_reshard_opts o = {
 		.size = sizeof(o), .run = &run, .world = world, .round_robin = -1,
 		.stage = v->stage == TO_UNIVERSAL ? -1 : v->stage, .flags = v->flags,
-		.universal = v->stage == TO_UNIVERSAL, .tag = tag, .part = part,
+		.to = v->stage == TO_UNIVERSAL, .tag = tag, .part = part,
 		.nparts = v->nparts,
 	};
 	struct ckpt_report report = { 0 };
@@ -339,7 +339,7 @@ static char *fixture(const char *name)
 static void make_universal(const struct t_vscene *s, const char *from)
 {
 	const struct ckpt_reshard_opts o = {
-		.size = sizeof(o), .stage = -1, .round_robin = -1, .universal = 1,
+		.size = sizeof(o), .stage = -1, .round_robin = -1, .to = CKPT_TO_UNIVERSAL,
 	};
 	struct ckpt_err err = { 0 };
 	struct ckpt *ck;

@@ -359,7 +359,8 @@ static const struct ckpt_reshard_opts over = {
 	.flags = CKPT_CONVERT_FORCE,
 };
 static const struct ckpt_reshard_opts universal = {
-	.size = sizeof(universal), .run = &run1, .universal = 1, .stage = -1, .round_robin = -1,
+	.size = sizeof(universal), .run = &run1, .to = CKPT_TO_UNIVERSAL, .stage = -1,
+	.round_robin = -1,
 };
 
 /* A source with files beside its step, one of them in a folder that the destination has as well. */

@@ -293,7 +293,7 @@ static void names_do_not_lead_out_of_the_folder(void **state)
 static int to_universal(const char *name, struct ckpt_err *err)
 {
 	const struct ckpt_reshard_opts o = {
-		.size = sizeof(o), .stage = -1, .round_robin = -1, .universal = 1,
+		.size = sizeof(o), .stage = -1, .round_robin = -1, .to = CKPT_TO_UNIVERSAL,
 	};
 	char *model = t_fmt("{ 'module' { '%s' <bf16 2 @7> } 'buffer_names' [ ]"
 			    " 'param_shapes' [ { '%s' ( 2 ) } ]" COMMON "}", name, name);
