@@ -202,7 +202,8 @@ int ck_zip_check_entry(const struct ck_zip *zip, const struct ck_zip_entry *e,
 
 /* ------------------------------------------------------------------- torch's sum */
 
-bool ck_zip_check_sum(const struct ck_zip *zip, const struct ck_zip_entry *end, uint64_t *sum_out)
+bool ck_zip_check_sum(const struct ck_zip *zip, const struct ck_zip_entry *end,
+		      uint64_t *sum_out)
 {
 	uint64_t sum = 0, at = 0;
 

@@ -21,10 +21,11 @@ int ck_zip_check_entry(const struct ck_zip *zip, const struct ck_zip_entry *entr
 		       uint64_t *data_out, ck_zip_odd_fn odd, void *arg, struct ckpt_err *err);
 
 /*
- * torch >= 2.1 puts the CRCs of all entries before 'end' together, in the order of writing, as they
- * pass by in descriptors.  False if the archive is not of that make: an entry with bytes and without
- * a descriptor, or an order of its own.
+ * torch >= 2.1 puts the CRCs of all entries before 'end' together, in the order of writing, as
+ * they pass by in descriptors.  False if the archive is not of that make: an entry with bytes and
+ * without a descriptor, or an order of its own.
  */
-bool ck_zip_check_sum(const struct ck_zip *zip, const struct ck_zip_entry *end, uint64_t *sum_out);
+bool ck_zip_check_sum(const struct ck_zip *zip, const struct ck_zip_entry *end,
+		      uint64_t *sum_out);
 
 #endif
