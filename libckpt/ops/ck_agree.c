@@ -18,8 +18,10 @@
 #define ELEM_MOST 16			/* bytes */
 #define CACHE_BYTES ((uint64_t)64 << 20)
 
+/* Two states of a tensor; or, 'copy', a state and another copy of it. */
 struct pair {
 	uint32_t tensor, master, weight;
+	bool copy;
 	bool differs;
 	struct ck_agree_at at;	/* the first one met */
 };
@@ -148,7 +150,7 @@ static int look_at_pair(void *arg, uint64_t job, uint32_t worker, struct ckpt_er
 	const struct ck_state *m = &a->ix->state[p->master], *w = &a->ix->state[p->weight];
 	int rc;
 
-	if (is_unsummed(a, m) || is_unsummed(a, w))
+	if (p->copy || is_unsummed(a, m) || is_unsummed(a, w))
 		return look_at_all(a, p, worker, err);
 	rc = look_at_ends(a, p, m, a->scratch[worker], err);
 	if (!rc && (m->nextents > 1 || w->nextents > 1))	/* else they are the same ends */
@@ -182,6 +184,42 @@ static int find_pairs(struct agreeing *a, struct ckpt_err *err)
 	return 0;
 }
 
+static int add_copies(struct agreeing *a, uint32_t tensor, uint32_t state, struct ckpt_err *err)
+{
+	const struct ck_state *s = &a->ix->state[state];
+
+	if (ckpt_dtype_bits(s->dtype) < 8)
+		return 0;
+	for (uint32_t k = s->replica; k != CK_NONE; k = a->ix->state[k].replica) {
+		int rc;
+
+		if (a->ix->state[k].dtype != s->dtype)
+			continue;
+		rc = ck_grow(&a->pair, &a->cap, a->npairs + 1, sizeof(*a->pair), err);
+		if (rc)
+			return rc;
+		a->pair[a->npairs++] = (struct pair){ .tensor = tensor, .master = k,
+						      .weight = state, .copy = true };
+	}
+	return 0;
+}
+
+/* Further copies of what is no buffer: buffers may differ (ck_buffers.h). */
+static int find_copies(struct agreeing *a, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < a->ix->ntensors; i++) {
+		uint32_t s = a->ix->tensor[i].first_state;
+
+		if (a->ix->tensor[i].role == CKPT_ROLE_BUFFER)
+			continue;
+		for (; !rc && s != CK_NONE; s = a->ix->state[s].next)
+			rc = add_copies(a, i, s, err);
+	}
+	return rc;
+}
+
 static bool is_known(const struct ck_findings *f, const char *where)
 {
 	const char *id = ck_finding_name(CK_FINDING_MASTER_WEIGHT_MISMATCH);
@@ -201,6 +239,18 @@ void ck_agree_tell(struct ckpt *ck, uint32_t tensor, const struct ck_agree_at *a
 				"element %" PRIu64 ": the master rounds to %.9g, the weight is "
 				"%.9g; files of different moments, or changed after saving?",
 				at->elem, at->m, at->w);
+}
+
+static void tell_copy(struct ckpt *ck, const struct pair *p)
+{
+	const struct ck_index *ix = &ck->ix;
+	const struct ck_state *a = &ix->state[p->weight], *b = &ix->state[p->master];
+
+	ck_findings_add(&ck->findings, CK_FINDING_REPLICA_DIFFERS, ix->tensor[p->tensor].name,
+			"element %" PRIu64 " of state %s is not the same in %s and %s; "
+			"which of them is damaged?", p->at.elem, a->name,
+			ix->source[ix->extent[a->extent].source].path,
+			ix->source[ix->extent[b->extent].source].path);
 }
 
 static int run_pairs(struct agreeing *a, uint32_t threads, struct ckpt_err *err)
@@ -259,12 +309,16 @@ int ck_agree(struct ckpt *ck, uint32_t threads, bool before_writing, struct ckpt
 
 	if (!rc && a.npairs && before_writing)
 		rc = find_unsummed(ck, &a, err);
+	if (!rc && before_writing)
+		rc = find_copies(&a, err);
 	if (!rc && a.npairs)
 		rc = ck_reader_new(&ck->ix, &ck->limits, CACHE_BYTES, &a.reader, err);
 	if (!rc && a.npairs)
 		rc = run_pairs(&a, (uint32_t)ck_min_u64(threads, a.npairs), err);
 	for (uint64_t i = 0; !rc && i < a.npairs; i++)
-		if (a.pair[i].differs)
+		if (a.pair[i].differs && a.pair[i].copy)
+			tell_copy(ck, &a.pair[i]);
+		else if (a.pair[i].differs)
 			ck_agree_tell(ck, a.pair[i].tensor, &a.pair[i].at);
 	ck_reader_free(a.reader);
 	ck_free(a.unsummed);
