@@ -222,7 +222,7 @@ static void build_central(struct out *o, const struct t_arch *a, const struct t_
 	memcpy(c + 46, name, k);
 }
 
-static void build_end(struct out *o, const struct t_arch *a, size_t dir)
+static void build_end(struct out *o, const struct t_arch *a, size_t dir, size_t count)
 {
 	const size_t bytes = o->n - dir, at = o->n;
 	uint8_t *e;
@@ -230,47 +230,81 @@ static void build_end(struct out *o, const struct t_arch *a, size_t dir)
 	if (a->end64) {
 		e = room(o, 76);
 		memcpy(e, a->p + a->end64, 76);
+		put(e + 24, count, 8);
+		put(e + 32, count, 8);
 		put(e + 40, bytes, 8);
 		put(e + 48, dir, 8);
 		put(e + 64, at, 8);
 	}
 	e = room(o, 22);
 	memcpy(e, a->p + a->end, 22);
+	put(e + 8, count, 2);
+	put(e + 10, count, 2);
 	put(e + 12, bytes, 4);
 	put(e + 16, dir, 4);
 }
 
-uint8_t *t_arch_build(const struct t_arch *a, size_t align, const char *prefix,
-		      uint8_t *const *content, const size_t *size, size_t *n_out)
+/* A member as it is to be. */
+struct plan {
+	const struct t_arch_member *like;
+	const uint8_t *p;
+	size_t n, header;
+	char *name;
+};
+
+static size_t make_plan(const struct t_arch *a, const char *prefix, const struct t_arch_new *made,
+			size_t nmade, struct plan *plan)
 {
-	size_t header[T_ARCH_MOST], dir;
-	struct out o = { NULL, 0 };
-	struct t_arch *made = t_alloc(sizeof(*made));
+	size_t n = 0;
 
-	for (int central = 0; central < 2; central++) {
-		dir = o.n;
-		for (size_t i = 0; i < a->count; i++) {
-			const struct t_arch_member *m = &a->m[i];
-			const int own = !content || !content[i];
-			const uint8_t *p = own ? a->p + m->data : content[i];
-			const size_t n = own ? m->n : size[i];
-			char *name = prefix ? t_fmt("%s/%s", prefix, m->rest) :
-				     t_fmt("%s", m->name);
+	for (size_t i = 0; i < a->count; i++) {
+		const struct t_arch_member *m = &a->m[i];
+		struct plan *p;
 
-			if (central) {
-				build_central(&o, a, m, name, p, n, header[i]);
-			} else {
-				header[i] = o.n;
-				build_member(&o, a, m, name, p, n, align);
+		for (size_t k = 0; k < nmade && i + 2 == a->count; k++)
+			if (made[k].number == T_ARCH_MOST)
+				plan[n++] = (struct plan){
+					.like = &a->m[0], .p = made[k].p, .n = made[k].n,
+					.name = t_fmt("%.*s/%s", (int)(m->rest - m->name) - 1,
+						      m->name, made[k].rest),
+				};
+		p = &plan[n++];
+		*p = (struct plan){ .like = m, .p = a->p + m->data, .n = m->n };
+		for (size_t k = 0; k < nmade; k++)
+			if (made[k].number == i) {
+				p->p = made[k].p;
+				p->n = made[k].n;
 			}
-			free(name);
-		}
+		p->name = prefix ? t_fmt("%s/%s", prefix, m->rest) : t_fmt("%s", m->name);
 	}
-	build_end(&o, a, dir);
-	if (!t_arch_parse(made, o.p, o.n))
+	return n;
+}
+
+uint8_t *t_arch_build(const struct t_arch *a, size_t align, const char *prefix,
+		      const struct t_arch_new *made, size_t nmade, size_t *n_out)
+{
+	struct plan *plan = t_alloc((a->count + nmade) * sizeof(*plan));
+	const size_t n = make_plan(a, prefix, made, nmade, plan);
+	struct t_arch *out = t_alloc(sizeof(*out));
+	struct out o = { NULL, 0 };
+	size_t dir;
+
+	for (size_t i = 0; i < n; i++) {
+		plan[i].header = o.n;
+		build_member(&o, a, plan[i].like, plan[i].name, plan[i].p, plan[i].n, align);
+	}
+	dir = o.n;
+	for (size_t i = 0; i < n; i++) {
+		build_central(&o, a, plan[i].like, plan[i].name, plan[i].p, plan[i].n,
+			      plan[i].header);
+		free(plan[i].name);
+	}
+	build_end(&o, a, dir, n);
+	if (!t_arch_parse(out, o.p, o.n))
 		t_die("an archive that was built is none");
-	t_arch_fix_id(made);
-	free(made);
+	t_arch_fix_id(out);
+	free(out);
+	free(plan);
 	*n_out = o.n;
 	return o.p;
 }

@@ -39,13 +39,20 @@ void t_arch_fix_crcs(struct t_arch *a);
 void t_arch_fix_id(struct t_arch *a);
 int t_arch_has_id(struct t_arch *a);
 
+/* A member that is to have other bytes, or (number T_ARCH_MOST) a new one before the last two. */
+struct t_arch_new {
+	size_t number;
+	const char *rest;	/* of a new one */
+	const uint8_t *p;
+	size_t n;
+};
+
 /*
  * An archive of the same members in torch's way, their content at multiples of 'align', with
- * another prefix unless it is NULL; content[i] (of size[i]) instead of a member's own where it is
- * not NULL. free() it.
+ * another prefix unless it is NULL, and what is new of them. free() it.
  */
 uint8_t *t_arch_build(const struct t_arch *a, size_t align, const char *prefix,
-		      uint8_t *const *content, const size_t *size, size_t *n_out);
+		      const struct t_arch_new *made, size_t nmade, size_t *n_out);
 
 uint32_t t_crc32(const uint8_t *p, size_t n);
 
