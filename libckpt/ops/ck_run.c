@@ -488,7 +488,7 @@ static void count_ours(struct run *run)
 
 /*
  * At stage 0 the names of masters and moments follow from the weights (ds_z0_match.c), so these
- * count as read.
+ * count as read; where no name was found for some, the reason may be damage of what is not read.
  */
 static int touch_weights(const struct run *run, struct ckpt_err *err)
 {
@@ -497,6 +497,8 @@ static int touch_weights(const struct run *run, struct ckpt_err *err)
 
 	if (ix->stage)
 		return 0;
+	if (run->job->findings->of_kind[CK_FINDING_NOT_IN_CHECKPOINT])
+		ck_seen_all(run->seen);
 	for (uint32_t i = 0; !rc && i < ix->ntensors; i++) {
 		const uint32_t w = ck_index_state_find(ix, i, "weight");
 		const struct ck_state *s = w == CK_NONE ? NULL : &ix->state[w];

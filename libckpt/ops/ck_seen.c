@@ -40,6 +40,7 @@ struct ck_seen {
 	const struct ck_index *ix;
 	struct seen_source *source;
 	struct ck_map by_path;
+	bool all;
 };
 
 int ck_seen_new(const struct ck_index *ix, struct ck_seen **seen_out, struct ckpt_err *err)
@@ -128,12 +129,17 @@ int ck_seen_add_file(struct ck_seen *seen, const char *path, uint64_t off, const
 	return ck_seen_add(seen, (uint32_t)i, off, p, n, err);
 }
 
+void ck_seen_all(struct ck_seen *seen)
+{
+	seen->all = true;
+}
+
 /* ------------------------------------------------------------------------ checking */
 
 struct checking {
 	const struct seen_source *s;
 	struct ck_src *src;
-	bool alone;
+	bool alone, all;
 	uint8_t *buf;		/* WINDOW */
 	uint64_t at, end;	/* the walk through a member */
 	uint64_t next;		/* piece */
@@ -256,14 +262,14 @@ static int check_entry(struct checking *c, const struct ck_zip *zip,
 	int rc;
 
 	if (e->method || !e->bytes || !e->crc ||
-	    !is_touched(c->s, e->header, e->header + LOCAL_MOST + e->bytes))
+	    (!c->all && !is_touched(c->s, e->header, e->header + LOCAL_MOST + e->bytes)))
 		return 0;
 	rc = ck_zip_data_offset(zip, e, &data, err);
-	if (rc || !is_touched(c->s, data, data + e->bytes))
+	if (rc || (!c->all && !is_touched(c->s, data, data + e->bytes)))
 		return rc;
 	left = left_of(c, data, e->bytes);
 	most = c->alone ? ck_max_u64(SPARE_BYTES, e->bytes - left) : (e->bytes - left) / 8;
-	if (left > most)
+	if (!c->all && left > most)
 		return 0;
 	rc = sum_member(c, data, e->bytes, &crc, err);
 	if (!rc && crc != e->crc)
@@ -277,13 +283,19 @@ static int check_source(struct ck_seen *seen, uint32_t source, const struct ckpt
 			bool alone, struct ck_findings *findings, struct ckpt_err *err)
 {
 	struct seen_source *s = &seen->source[source];
-	struct checking c = { .s = s, .src = seen->ix->source[source].src, .alone = alone };
+	struct checking c = {
+		.s = s, .src = seen->ix->source[source].src, .alone = alone, .all = seen->all,
+	};
 	struct ck_zip *zip;
-	int rc;
+	int kind, rc;
 
-	if (!s->n)
+	if (!s->n && !seen->all)
 		return 0;
-	qsort(s->piece, s->n, sizeof(*s->piece), ck_crc_order);
+	rc = look(seen, source, &kind, err);
+	if (rc || kind != ARCHIVE)
+		return rc;
+	if (s->n)
+		qsort(s->piece, s->n, sizeof(*s->piece), ck_crc_order);
 	rc = ck_zip_open(c.src, limits, &zip, err);
 	if (rc)
 		return rc;

@@ -25,6 +25,9 @@ int ck_seen_add(struct ck_seen *seen, uint32_t source, uint64_t off, const void 
 int ck_seen_add_file(struct ck_seen *seen, const char *path, uint64_t off, const void *p, size_t n,
 		     struct ckpt_err *err);
 
+/* Every member of every source is to be checked. */
+void ck_seen_all(struct ck_seen *seen);
+
 /*
  * Members of which something was read: a CRC_WRONG finding for each that is not what it was.  What
  * was not read of them is read now, if it is no more than what was, or 64 MiB; not 'alone': if it
