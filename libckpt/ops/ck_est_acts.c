@@ -82,7 +82,8 @@ static void layers(struct ck_estimating *e)
 		    e->s.recompute ? "activations of a layer, again" :
 				     "activations of the first layer",
 		    times(n, tokens), "%s B x %s tokens", ck_count(&c, n), ck_count(&c, tokens));
-	ck_est_term(e, CKPT_PLACE_GPU, LAYER | END, "in use inside a layer", times(working(e), tokens),
+	ck_est_term(e, CKPT_PLACE_GPU, LAYER | END, "in use inside a layer",
+		    times(working(e), tokens),
 		    "%s B x %s tokens", ck_count(&c, working(e)), ck_count(&c, tokens));
 }
 
@@ -101,7 +102,7 @@ void ck_est_activations(struct ck_estimating *e)
 	layers(e);
 	ck_est_term(e, CKPT_PLACE_GPU, LOSS, "the last norm", times(norm, tokens),
 		    "%s B x %s tokens", ck_count(&c, norm), ck_count(&c, tokens));
-	ck_est_term(e, CKPT_PLACE_GPU, LOSS, "logits and their gradients", times(12 * a->vocab, tokens),
-		    "3 x 4 B x vocabulary %s x %s tokens", ck_count(&c, a->vocab),
-		    ck_count(&c, tokens));
+	ck_est_term(e, CKPT_PLACE_GPU, LOSS, "logits and their gradients",
+		    times(12 * a->vocab, tokens), "3 x 4 B x vocabulary %s x %s tokens",
+		    ck_count(&c, a->vocab), ck_count(&c, tokens));
 }

@@ -46,9 +46,9 @@ struct ck_run_stats {
 void ck_run_opts_fill(const struct ckpt_run_opts *in, struct ckpt_run_opts *out);
 
 /*
- * '*stats_out' is filled on success.  With 'findings', an archive member that is not what its CRC-32
- * says fails the run at its end (ck_seen.h).  CKPT_E_CORRUPT, CKPT_E_CANCELED, CKPT_E_NOSPACE,
- * CKPT_E_IO, codes of reading.
+ * '*stats_out' is filled on success.  With 'findings', an archive member that is not what its
+ * CRC-32 says fails the run at its end (ck_seen.h).  CKPT_E_CORRUPT, CKPT_E_CANCELED,
+ * CKPT_E_NOSPACE, CKPT_E_IO, codes of reading.
  */
 int ck_run(const struct ck_run_job *job, struct ck_run_stats *stats_out, struct ckpt_err *err);
 

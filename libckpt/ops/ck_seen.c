@@ -274,8 +274,8 @@ static int check_entry(struct checking *c, const struct ck_zip *zip,
 	rc = sum_member(c, data, e->bytes, &crc, err);
 	if (!rc && crc != e->crc)
 		ck_findings_add(findings, CK_FINDING_CRC_WRONG, ck_src_name(c->src),
-				"the bytes of '%s' have the CRC-32 %08x, the archive says %08x: they "
-				"changed after they were written", e->name, crc, e->crc);
+				"the bytes of '%s' have the CRC-32 %08x, the archive says %08x: "
+				"they changed after they were written", e->name, crc, e->crc);
 	return rc;
 }
 
