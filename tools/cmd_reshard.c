@@ -139,6 +139,20 @@ static int take_stage(struct reshard *r)
 	return 0;
 }
 
+/* The native form has no stage, so these would be passed over. */
+static int check_native(const struct reshard *r)
+{
+	const struct args *a = r->args;
+	const char *name = a->stage ? "--stage" : a->sub_group_size ? "--sub-group-size" :
+			   a->round_robin >= 0 ? "--round-robin" :
+			   a->ds_version ? "--ds-version" : NULL;
+
+	if (a->to != CKPT_TO_NATIVE || !name)
+		return 0;
+	return cli_wrong(&cmd_reshard, "%s is about a layout of DeepSpeed, which a native step has "
+			 "none of; say it when a step is made of it", name);
+}
+
 static int take_options(struct reshard *r)
 {
 	const struct args *args = r->args;
@@ -147,6 +161,8 @@ static int take_options(struct reshard *r)
 
 	if (!status)
 		status = take_stage(r);
+	if (!status)
+		status = check_native(r);
 	if (!status)
 		status = cli_part(&cmd_reshard, args, &r->opts.part, &r->opts.nparts);
 	if (status)
