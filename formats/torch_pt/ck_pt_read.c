@@ -217,9 +217,9 @@ static int sum_check(const struct ck_pt *pt, struct ck_findings *findings, struc
 		return rc;
 	if (digits_of(text + 20, &said) && said && said != sum)
 		ck_findings_add(findings, CK_FINDING_CRC_SUM_WRONG, ck_src_name(pt->src),
-				"torch's sum of the records' CRC-32s is %" PRIu64 ", the records' are "
-				"summed to %" PRIu64 ": a record was changed or exchanged after "
-				"saving, and its CRC-32 with it", said, sum);
+				"torch's sum of the records' CRC-32s is %" PRIu64 ", the records' "
+				"are summed to %" PRIu64 ": a record was changed or exchanged "
+				"after saving, and its CRC-32 with it", said, sum);
 	ck_free(text);
 	return 0;
 }
