@@ -230,7 +230,7 @@ interop: tools fixtures $(B)/tests/unit/test_pickle_emit
 COVERAGE = $(MAKE) --no-print-directory CFLAGS='-O0 -g --coverage' LDFLAGS='$(LDFLAGS) --coverage'
 coverage:
 	@$(COVERAGE) coverage-clean
-	@$(COVERAGE) check
+	@TEST_TIMEOUT=$${TEST_TIMEOUT:-1800} $(COVERAGE) check
 	@$(COVERAGE) coverage-here
 coverage-clean:
 	@! test -d $(B) || find $(B) -name '*.gcda' -delete

@@ -20,7 +20,7 @@ done
 shift $((OPTIND - 1))
 gcov=${GCOV:-gcov}
 list=$1/uncovered.txt
-find "$1/libckpt" "$1/formats" "$1/kernels" "$1/tools" -name '*.gcda' 2> /dev/null |
+find "$1/libckpt" "$1/formats" "$1/kernels" "$1/tools" "$1/tests" -name '*.gcda' 2> /dev/null |
 	xargs -r -n 50 "$gcov" -t 2> /dev/null |
 	awk -v list="$list" -v floor="$floor" '
 	# "    #####:   12:text": how often, line, text; line 0 has facts about the file.
