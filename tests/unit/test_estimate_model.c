@@ -311,14 +311,14 @@ static void every_failing_call_is_told_and_nothing_leaks(void **state)
 	path = t_fmt("%s/ds.json", dir);
 	t_file_write(path, ds, strlen(ds));
 	t_fault_install();
-	for (int what = 0; what < 4; what++)
+	for (int what = 0; what < 8; what++)	/* each of four, in two ways */
 		for (long n = 1;; n++) {
 			const long blocks = t_fault_blocks(), fds = t_fault_fds();
 			struct ckpt_err err = { 0 };
 			int rc;
 
-			t_fault_arm(T_FAULT_IO, n, false);
-			rc = act(what, dir, &err);
+			t_fault_arm(what % 2 ? T_FAULT_MEMORY : T_FAULT_IO, n, false);
+			rc = act(what / 2, dir, &err);
 			if (t_fault_blocks() != blocks || t_fault_fds() != fds)
 				fail_msg("call %ld of %d leaks", n, what);
 			if (!t_fault_fired()) {
