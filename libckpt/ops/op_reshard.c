@@ -125,8 +125,10 @@ static int make_plan(struct resharding *r, struct ckpt_err *err)
 	rc = ck_format_with_input(&in, lay_out, r, err);
 	/* No error was met the first time: a file has changed, or could not be read again. */
 	f = ck_findings_worst(&r->notes, CKPT_ERROR);
-	if (!rc && f)
+	if (f && rc != -CKPT_E_NOMEM) {
+		ck_err_clear(err);
 		rc = ck_findings_fail(f, err);
+	}
 	tell_drops(r);
 	if (!rc)
 		rc = stop_on_findings(r, err);
