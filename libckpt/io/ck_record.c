@@ -259,6 +259,7 @@ static int fail_busy(const struct ck_record *rec, struct ckpt_err *err)
 static int lock_record(struct ck_record *rec, struct ckpt_err *err)
 {
 	struct stat ours, now;
+	bool gone;
 
 	if (ck_flock(rec->fd, LOCK_EX | LOCK_NB)) {
 		if (errno == EWOULDBLOCK)
@@ -268,8 +269,10 @@ static int lock_record(struct ck_record *rec, struct ckpt_err *err)
 	}
 	if (ck_sys.fstat(rec->fd, &ours))
 		return ck_fail_sys(err, errno, "fstat", rec->path);
-	if (ck_sys.stat(rec->path, &now) || ours.st_ino != now.st_ino ||
-	    ours.st_dev != now.st_dev)
+	gone = ck_sys.stat(rec->path, &now);
+	if (gone && errno != ENOENT)
+		return ck_fail_sys(err, errno, "stat", rec->path);
+	if (gone || ours.st_ino != now.st_ino || ours.st_dev != now.st_dev)
 		return ck_fail(err, CKPT_E_BUSY, rec->path, CKPT_NO_OFFSET,
 			       "another run has just ended here; start this one again");
 	return 0;
