@@ -140,7 +140,7 @@ torture() {
 		attempt "size=${size}k"
 	done
 	# The last pages: the result fits by its bytes, not by its pages.
-	for size in $(choose $((k1 - 16)) $((k0 + k1 + 48)) 4 1); do
+	for size in $(choose $((k1 - 16)) $((k1 + 48)) 4 1); do
 		[ "$size" -lt "$k0" ] || attempt "size=${size}k"
 	done
 	for n in $(choose $((i0 + 1)) $((i0 + i1 + 6)) 1 3); do
