@@ -283,8 +283,8 @@ static int check_newest(struct ds_step *ds, const struct ck_tree *tree, const ch
 	}
 	if (newest)
 		ck_findings_add(ds->f, CK_FINDING_LATEST_BEHIND, root[0],
-				"'latest' names %s, and %s is there too (was its save cut short, or "
-				"is 'latest' an old one?)", tag, newest);
+				"'latest' names %s, and %s is there too (was its save cut short, "
+				"or is 'latest' an old one?)", tag, newest);
 	return rc;
 }
 

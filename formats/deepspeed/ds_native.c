@@ -1,8 +1,8 @@
 /*
  * ds_native.c -- native steps (docs/formats/native.md): the driver's table.
  *
- * Tensors come from the manifest (formats/native). Values lie in rest*.pt with the keys of model
- * files, and are read only when a step is to be written of them.
+ * Tensors come from the manifest (formats/native), values from rest*.pt, which have the keys of
+ * model files.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -79,41 +79,18 @@ static int find(struct ds_step *ds, struct ckpt_err *err)
 			       in->tag ? "--tag names it" : "'latest' names it", err);
 }
 
-/* ---- reading ---- */
+/* ---- values ---- */
 
-static int begin(struct ds_step *ds, struct ck_nat *nat, struct ckpt_err *err)
+static int make_ranks(struct ds_step *ds, struct ckpt_err *err)
 {
-	int rc;
-
-	ds->origin = DS_FROM_NATIVE;
-	ds->arena.limit = ds->in->limits.memory_bytes;
-	pthread_mutex_init(&ds->lock, NULL);
-	rc = find(ds, err);
-	if (!rc)
-		rc = ck_nat_read(nat, &ds->tree, ds->where, &ds->in->limits, ds->in->pool, ds->ix,
-				 ds->f, err);
-	for (uint64_t i = 0; i < ds->tree.ndiffering; i++)
-		ck_findings_add(ds->f, CK_FINDING_OVERLAY_DIFFERS, ds->tree.differing[i],
-				"two of the given folders hold this file with different sizes; the "
-				"first one's is used");
-	return rc;
+	if (ds->ix->world > DS_MAX_WORLD)
+		return ck_fail(err, CKPT_E_CORRUPT, ds->where, CKPT_NO_OFFSET,
+			       "%" PRIu32 " ranks wrote the step, as its manifest has it; 1 to %u "
+			       "are possible", ds->ix->world, DS_MAX_WORLD);
+	ds->world = (uint32_t)ck_max_u64(1, ds->ix->world);
+	ds->model_rank = ck_arena_zalloc(&ds->arena, ds->world * sizeof(*ds->model_rank));
+	return ds->model_rank ? 0 : ck_fail_nomem(err, "a table of ranks", ds->world);
 }
-
-static int nat_index(const struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
-		     struct ckpt_err *err)
-{
-	struct ds_step ds = { .in = in, .ix = ix, .f = f };
-	struct ck_nat nat = { 0 };
-	int rc = begin(&ds, &nat, err);
-
-	rc = ck_arena_why(&ds.arena, rc, in->path[0], err);
-	rc = ck_arena_why(&nat.arena, rc, in->path[0], err);
-	ck_nat_release(&nat);
-	ck_ds_end(&ds);
-	return rc;
-}
-
-/* ---- values, for a step that is written of this one ---- */
 
 /* rest.pt is the first of the files with number 0; ds->file has those that are there. */
 static int list_rests(struct ds_step *ds, const struct ck_nat *nat, struct ckpt_err *err)
@@ -140,42 +117,78 @@ static int list_rests(struct ds_step *ds, const struct ck_nat *nat, struct ckpt_
 			ds->model_rank[file->id.rank].file = file;
 		ds->nfiles++;
 	}
-	if (ds->model_file)
-		return 0;
-	return ck_fail(err, CKPT_E_INCOMPLETE, ds->where, CKPT_NO_OFFSET,
-		       "MODEL_FILE_MISSING: rest.pt is absent; configuration, hyper-parameters "
-		       "and the names of the state dict are in it");
+	return 0;
 }
 
-static int check_id(const struct ds_file *file, const char *id, struct ckpt_err *err)
+static void check_id(struct ds_file *file, const char *id)
 {
 	const char *said = ck_val_str(ck_val_get(file->pt->doc.root, "zckpt_id"));
 
-	if (said && !strcmp(said, id))
-		return 0;
-	return ck_fail(err, CKPT_E_MISMATCH, file->path, CKPT_NO_OFFSET,
-		       "STEP_MIXED: this file is of saving %.40s, the manifest of %s (files of "
-		       "two saves in one folder?)", said ? said : "no known name", id);
+	if (!said || strcmp(said, id))
+		ck_findings_add(&file->notes, CK_FINDING_STEP_MIXED, file->path,
+				"this file is of saving %.40s, the manifest of %s (files of two "
+				"saves in one folder?)", said ? said : "no known name", id);
 }
 
-static int open_rests(struct ds_step *ds, const char *id, struct ckpt_err *err)
+/* Each must be of this saving; rank 0's stays open. */
+static int look_at_rests(struct ds_step *ds, const struct ck_nat *nat, struct ckpt_err *err)
 {
-	int rc = ck_ds_open_pt(ds, ds->model_file, err);
+	int rc = list_rests(ds, nat, err);
 
-	if (!rc)
-		rc = check_id(ds->model_file, id, err);
 	for (uint64_t i = 0; !rc && i < ds->nfiles; i++) {
 		struct ds_file *file = &ds->file[i];
 
-		if (file == ds->model_file)
-			continue;
 		rc = ck_ds_open_pt(ds, file, err);
 		if (!rc)
-			rc = check_id(file, id, err);
-		ck_ds_close_pt(file);
+			check_id(file, nat->id);
+		else
+			rc = ck_ds_note_damage(file, rc, err);
+		ck_findings_merge(ds->f, &file->notes, CK_FINDING_COUNT);
+		if (file != ds->model_file)
+			ck_ds_close_pt(file);
 	}
 	return rc;
 }
+
+/* ---- reading ---- */
+
+static int begin(struct ds_step *ds, struct ck_nat *nat, struct ckpt_err *err)
+{
+	int rc;
+
+	ds->origin = DS_FROM_NATIVE;
+	ds->arena.limit = ds->in->limits.memory_bytes;
+	pthread_mutex_init(&ds->lock, NULL);
+	rc = find(ds, err);
+	if (!rc)
+		rc = ck_nat_read(nat, &ds->tree, ds->where, &ds->in->limits, ds->in->pool, ds->ix,
+				 ds->f, err);
+	if (!rc)
+		rc = make_ranks(ds, err);
+	if (!rc)
+		rc = look_at_rests(ds, nat, err);
+	for (uint64_t i = 0; i < ds->tree.ndiffering; i++)
+		ck_findings_add(ds->f, CK_FINDING_OVERLAY_DIFFERS, ds->tree.differing[i],
+				"two of the given folders hold this file with different sizes; the "
+				"first one's is used");
+	return rc;
+}
+
+static int nat_index(const struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
+		     struct ckpt_err *err)
+{
+	struct ds_step ds = { .in = in, .ix = ix, .f = f };
+	struct ck_nat nat = { 0 };
+	int rc = begin(&ds, &nat, err);
+
+	rc = ck_arena_why(&ds.arena, rc, in->path[0], err);
+	rc = ck_arena_why(&nat.arena, rc, in->path[0], err);
+	ck_nat_release(&nat);
+	ck_ds_end(&ds);
+	return rc;
+}
+
+/* ---- a step that is written of this one ---- */
 
 static void take_param(struct ds_group *g, const struct ck_tensor *t, uint32_t number)
 {
@@ -212,28 +225,23 @@ static int take_groups(struct ds_step *ds, struct ckpt_err *err)
 	return 0;
 }
 
-static int make_step(struct ds_step *ds, const struct ck_nat *nat, struct ckpt_err *err)
+static int make_step(struct ds_step *ds, struct ckpt_err *err)
 {
+	const struct ckpt_finding *bad = ck_findings_worst(ds->f, CKPT_ERROR);
 	struct ck_val *const *item;
 	const char *version;
 	uint64_t n;
 	int rc;
 
-	if (ds->ix->world > DS_MAX_WORLD)
-		return ck_fail(err, CKPT_E_CORRUPT, ds->where, CKPT_NO_OFFSET,
-			       "%" PRIu32 " ranks wrote the step, as its manifest has it; 1 to %u "
-			       "are possible", ds->ix->world, DS_MAX_WORLD);
-	ds->world = (uint32_t)ck_max_u64(1, ds->ix->world);
+	if (bad)	/* something has changed since the index was made */
+		return ck_findings_fail(bad, err);
 	ds->stage = ds->ix->stage < 0 ? 2 : ds->ix->stage;
 	ds->bf16_optimizer = ds->ix->optimizer && !strcmp(ds->ix->optimizer, "BF16_Optimizer");
-	ds->model_rank = ck_arena_zalloc(&ds->arena, ds->world * sizeof(*ds->model_rank));
-	if (!ds->model_rank)
-		return ck_fail_nomem(err, "a table of ranks", ds->world);
-	rc = list_rests(ds, nat, err);
-	if (!rc)
-		rc = open_rests(ds, nat->id, err);
-	if (!rc)
-		rc = take_groups(ds, err);
+	if (!ds->model_file || !ds->model_file->pt)
+		return ck_fail(err, CKPT_E_INCOMPLETE, ds->where, CKPT_NO_OFFSET,
+			       "MODEL_FILE_MISSING: rest.pt is absent; configuration, "
+			       "hyper-parameters and the names of the state dict are in it");
+	rc = take_groups(ds, err);
 	if (rc)
 		return rc;
 	ds->model = ds->model_file->pt->doc.root;
@@ -263,7 +271,7 @@ static int nat_reshard(const struct ck_input *in, const struct ck_index *ix,
 		return rc;
 	rc = begin(&ds, &nat, err);
 	if (!rc)
-		rc = make_step(&ds, &nat, err);
+		rc = make_step(&ds, err);
 	if (!rc)
 		rc = ck_wr_step(&ds, ix, want, scratch.tag, plan, err);
 	ck_nat_release(&nat);

@@ -247,7 +247,8 @@ static int take_shape(struct reading *r, uint64_t obj, const uint64_t **shape_ou
 		return bad(r, obj, "a tensor has no shape", err);
 	if (n > r->limits->tensor_dims)
 		return ck_fail_limit(err, r->path, r->doc.tok[list].off, "tensor_dims",
-				     r->limits->tensor_dims, "a tensor of %" PRIu32 " dimensions", n);
+				     r->limits->tensor_dims,
+				     "a tensor of %" PRIu32 " dimensions", n);
 	shape = ck_arena_alloc(&r->nat->arena, (n + 1ull) * sizeof(*shape));
 	if (!shape)
 		return ck_fail_nomem(err, "a shape", n);

@@ -25,7 +25,7 @@ is 0 convert run a.safetensors; is 2 convert run a.safetensors; is 3 convert cut
 is 1 convert --expect "$FIXTURES/formats/hf/good/model.safetensors.index.json" run b.safetensors
 is 4 convert "$unsafe" b.safetensors
 zckpt reshard -q --world 4 --part 1/2 run parts; zckpt reshard -q --world 4 --part 2/2 run parts
-is 0 commit parts; is 2 commit; is 3 commit empty
+is 0 commit parts; is 2 commit; is 3 commit --timeout 1 empty
 is 0 diff run run; is 1 diff run "$FIXTURES/deepspeed/ds0.10.3-z2-bf16-w2/ckpt"
 is 2 diff run; is 3 diff run cut; is 4 diff run "$unsafe"
 is 0 digest run; is 0 digest --check run.digest run; is 1 digest --check other.digest run
