@@ -14,7 +14,7 @@
 #include "formats/native/ck_nat.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_fs.h"
+#include "libckpt/io/ck_mount.h"
 
 static bool is_shard_name(const char *name)
 {
@@ -121,7 +121,9 @@ int ck_ds_latest(struct ds_step *ds, const struct ck_tree *tree, const char *fil
 	*tag_out = NULL;
 	if (!e || e->is_dir)
 		return 0;
-	rc = ck_file_read(e->path, 4096, &text, &len, &inner);
+	rc = ck_look_read(ds->in->pool, e->path, 4096, &text, &len, &inner);
+	if (rc == -CKPT_E_CORRUPT)	/* it lies in an archive */
+		return ck_fail(err, inner.code, inner.where, inner.offset, "%s", inner.msg);
 	if (rc)
 		return ck_err_take_system(rc, &inner, err);
 	while (begin < len && is_blank(text[begin]))
@@ -153,7 +155,7 @@ static int is_step(struct ds_step *ds, const char *const *root, size_t nroots, c
 {
 	struct ck_tree t = CK_TREE_INIT;
 	struct ckpt_err inner = { 0 };
-	int rc = ck_tree_list(&t, root, nroots, sub, ds->in->limits.files, &inner);
+	int rc = ck_look_list(ds->in->pool, &t, root, nroots, sub, ds->in->limits.files, &inner);
 
 	*out = !rc && holds_shards(&t) && !ck_ds_is_universal(&t);
 	ck_tree_release(&t);
@@ -205,7 +207,8 @@ int ck_ds_take_step(struct ds_step *ds, const char *const *root, size_t nroots, 
 		    const char *why, struct ckpt_err *err)
 {
 	struct ck_index *ix = ds->ix;
-	int rc = ck_tree_list(&ds->tree, root, nroots, tag, ds->in->limits.files, err);
+	int rc = ck_look_list(ds->in->pool, &ds->tree, root, nroots, tag, ds->in->limits.files,
+			      err);
 
 	if (rc)
 		return rc;
@@ -375,7 +378,7 @@ static int roots_below(struct ds_step *ds, const char *name, const char ***out, 
 		root[n] = ck_arena_printf(&ds->arena, "%s/%s", in->path[i], name);
 		if (!root[n])
 			return ck_fail_nomem(err, "a path", 0);
-		rc = ck_fs_kind(root[n], &kind, err);
+		rc = ck_look_kind(in->pool, root[n], &kind, NULL, err);
 		if (rc)
 			return rc;
 		n += kind == CK_FS_DIR;
@@ -401,7 +404,8 @@ static int find_in_trainer(struct ds_step *ds, struct ckpt_err *err)
 			continue;
 		rc = roots_below(ds, e->name, &root, &nroots, err);
 		if (!rc)
-			rc = ck_tree_list(&sub, root, nroots, NULL, ds->in->limits.files, err);
+			rc = ck_look_list(ds->in->pool, &sub, root, nroots, NULL,
+					  ds->in->limits.files, err);
 		if (!rc)
 			rc = find_in_root(ds, &sub, root, nroots, err);
 		ck_tree_release(&sub);

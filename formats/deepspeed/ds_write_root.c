@@ -9,6 +9,7 @@
 
 #include "formats/deepspeed/ds_write.h"
 #include "libckpt/base/ck_err.h"
+#include "libckpt/io/ck_mount.h"
 
 /* Folders in folders: deeper than this only a link that leads back goes. */
 
@@ -118,7 +119,7 @@ static int copy_folder(struct copying *c, const char *name, uint32_t depth,
 		return ck_fail_limit(err, name, CKPT_NO_OFFSET, "folder_depth", most,
 				     "folders beside the step are nested deeper (does a link "
 				     "lead back?)");
-	rc = ck_tree_list(&tree, ds->root, ds->nroots, name, ds->in->limits.files, err);
+	rc = ck_look_list(ds->in->pool, &tree, ds->root, ds->nroots, name, ds->in->limits.files, err);
 	if (!rc && tree.n > c->left)
 		rc = ck_fail_limit(err, name, CKPT_NO_OFFSET, "files", ds->in->limits.files,
 				   "more files in folders beside the step");
@@ -159,7 +160,8 @@ static int copy_beside(struct wr *w, struct ckpt_err *err)
 {
 	struct copying c = { .w = w, .left = w->ds->in->limits.files };
 	struct ck_tree root = CK_TREE_INIT;
-	int rc = ck_tree_list(&root, w->ds->root, w->ds->nroots, NULL, c.left, err);
+	int rc = ck_look_list(w->ds->in->pool, &root, w->ds->root, w->ds->nroots, NULL, c.left,
+			      err);
 
 	if (!rc && !w->want->in_place)
 		rc = copy_entries(&c, &root, "", 0, err);

@@ -10,6 +10,7 @@
 #include "formats/hf_sharded/ck_hf.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_mount.h"
 #include "libckpt/json/ck_json.h"
 
 static bool starts_with(const char *s, const char *start)
@@ -104,7 +105,7 @@ static int named_by_config(const struct ck_input *in, const struct ck_tree_entry
 
 	if (!config || config->is_dir || config->is_odd)
 		return 0;
-	rc = ck_file_read(config->path, in->limits.header_bytes, &text, &len, &why);
+	rc = ck_look_read(in->pool, config->path, in->limits.header_bytes, &text, &len, &why);
 	if (!rc)
 		rc = ck_json_parse(&doc, text, len, &in->limits, 0, config->path, &why);
 	if (rc == -CKPT_E_NOMEM || rc == -CKPT_E_IO || rc == -CKPT_E_LIMIT)

@@ -19,6 +19,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_map.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_mount.h"
 #include "libckpt/json/ck_json.h"
 #include "libckpt/tensor/ck_dtype.h"
 
@@ -357,7 +358,8 @@ static int read_indexed(struct folder *h, const struct ck_tree_entry *file)
 {
 	char *text = NULL;
 	uint64_t len;
-	int rc = ck_file_read(file->path, h->in->limits.header_bytes, &text, &len, h->err);
+	int rc = ck_look_read(h->in->pool, file->path, h->in->limits.header_bytes, &text, &len,
+			      h->err);
 
 	h->index_path = file->path;
 	if (!rc)

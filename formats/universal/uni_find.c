@@ -8,14 +8,14 @@
 
 #include "formats/universal/ck_uni.h"
 #include "libckpt/base/ck_err.h"
-#include "libckpt/io/ck_fs.h"
+#include "libckpt/io/ck_mount.h"
 
 /* Is there a universal checkpoint 'sub' below the roots? */
 static int is_below(const struct ck_input *in, const char *sub, bool *out, struct ckpt_err *err)
 {
 	struct ckpt_err inner = { 0 };
 	struct ck_tree t = CK_TREE_INIT;
-	const int rc = ck_tree_list(&t, in->path, in->npaths, sub, in->limits.files, &inner);
+	const int rc = ck_look_list(in->pool, &t, in->path, in->npaths, sub, in->limits.files, &inner);
 
 	*out = !rc && ck_ds_is_universal(&t);
 	ck_tree_release(&t);

@@ -12,6 +12,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_mount.h"
 
 /* "zero", or TAG/zero, or a folder in it: below the paths that were given. */
 static const char *below(struct uni *u, const char *name)
@@ -29,7 +30,7 @@ static int list(struct uni *u, const char *name, struct ck_tree *tree, struct ck
 
 	if (!sub)
 		return ck_fail_nomem(err, "a path", 0);
-	return ck_tree_list(tree, in->path, in->npaths, sub, in->limits.files, err);
+	return ck_look_list(in->pool, tree, in->path, in->npaths, sub, in->limits.files, err);
 }
 
 /* Not one step up, not from the root, no empty part. */

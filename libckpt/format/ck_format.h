@@ -8,6 +8,7 @@
 #ifndef CK_FORMAT_H
 #define CK_FORMAT_H
 
+#include "libckpt/format/ck_archive.h"
 #include "libckpt/format/ck_audit.h"
 #include "libckpt/format/ck_findings.h"
 #include "libckpt/format/ck_plan.h"
@@ -112,13 +113,24 @@ struct ck_format {
 	 */
 	int (*audit)(struct ck_src *src, const struct ckpt_limits *limits, bool always,
 		     struct ck_audit *out, struct ckpt_err *err);
+	/*
+	 * Of archives, which have no index(): the table of files goes to in->pool (ck_mount.h),
+	 * and what lies in there is asked for an index.
+	 */
+	int (*mount)(const struct ck_input *in, struct ckpt_err *err);
+	/* (optional) ck_archive.h */
+	int (*pack)(const struct ck_pack_want *want, struct ck_pack_done *done_out,
+		    struct ckpt_err *err);
+	int (*unpack)(const struct ck_unpack_want *want, struct ck_pack_done *done_out,
+		      struct ckpt_err *err);
 };
 
 /* All drivers, NULL at the end (formats/formats.c). */
 extern const struct ck_format *const ck_formats[];
 
 /*
- * Look at the paths of 'in' as ck_format_open() does, and call 'fn' with what was found.
+ * Look at the paths of 'in' as ck_format_open() does, and call 'fn' with what was found.  An
+ * archive is mounted on in->pool, unless it is already, and in->path is then the path in it.
  */
 int ck_format_with_input(struct ck_input *in,
 			 int (*fn)(const struct ck_input *in, void *arg, struct ckpt_err *err),

@@ -9,7 +9,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_format.h"
-#include "libckpt/io/ck_fs.h"
+#include "libckpt/io/ck_mount.h"
 
 const struct ck_format *ck_format_by_name(const char *name)
 {
@@ -46,7 +46,7 @@ static int check_kinds(struct ck_input *in, struct ckpt_err *err)
 {
 	for (size_t i = 0; i < in->npaths; i++) {
 		enum ck_fs_kind kind;
-		int rc = ck_fs_kind(in->path[i], &kind, err);
+		int rc = ck_look_kind(in->pool, in->path[i], &kind, NULL, err);
 
 		if (rc)
 			return rc;
@@ -95,7 +95,7 @@ static const struct {
 	{ "\x1f\x8b", 2, 0, "gzip-compressed; decompress it first" },
 	{ "BZh", 3, 0, "bzip2-compressed; decompress it first" },
 	{ "\xfd" "7zXZ", 5, 0, "xz-compressed; decompress it first" },
-	{ "\x28\xb5\x2f\xfd", 4, 0, "zstd-compressed; decompress it first" },
+	{ "\x28\xb5\x2f\xfd", 4, 0, "zstd-compressed; zckpt unpack, or zstd -d, first" },
 	{ "\x7f" "ELF", 4, 0, "a program or library (ELF)" },
 	{ "%PDF", 4, 0, "a PDF document" },
 	{ "<!DOCTYPE", 9, 0, "an HTML page, perhaps a failed download" },
@@ -105,7 +105,7 @@ static const struct {
 	{ "PK\x03\x04", 4, 0,
 	  "a zip archive without a torch checkpoint in it (numpy .npz? TorchScript? a document?)" },
 	{ "PK\x05\x06", 4, 0, "an empty zip archive" },
-	{ "ustar", 5, 257, "a tar archive; unpack it first" },
+	{ "ustar", 5, 257, "a tar archive; zckpt unpack takes it apart" },
 	{ "{", 1, 0, "a JSON text" },
 	{ "\x80", 1, 0, "a bare pickle; torch.save writes checkpoints otherwise" },
 };
@@ -223,6 +223,32 @@ static int index_with(const struct ck_format *driver, const struct ck_input *in,
 	return driver->index(in, ix, f, err);
 }
 
+/* One path that is an archive, or was one when it was looked at before: what lies in it. */
+static int enter_archive(struct ck_input *in, const char **path, struct ckpt_err *err)
+{
+	const struct ck_mount *m = ck_fdpool_mount(in->pool);
+	const struct ck_format *driver;
+	enum ck_fs_kind kind;
+	int rc;
+
+	if (!in->is_dir && !m) {
+		rc = look_at_file(in, err);
+		driver = rc ? NULL : best_driver(in);
+		if (driver && driver->mount)
+			rc = driver->mount(in, err);
+		if (rc)
+			return rc;
+		m = ck_fdpool_mount(in->pool);
+	}
+	if (!m || strcmp(path[0], m->at))
+		return 0;
+	path[0] = m->root;
+	in->head_len = 0;
+	rc = ck_look_kind(in->pool, path[0], &kind, NULL, err);
+	in->is_dir = kind == CK_FS_DIR;
+	return rc;
+}
+
 int ck_format_with_input(struct ck_input *in,
 			 int (*fn)(const struct ck_input *in, void *arg, struct ckpt_err *err),
 			 void *arg, struct ckpt_err *err)
@@ -239,9 +265,12 @@ int ck_format_with_input(struct ck_input *in,
 		goto out;
 	in->path = path;
 	rc = check_kinds(in, err);
+	if (!rc && in->npaths == 1)
+		rc = enter_archive(in, path, err);
 	if (!rc && in->is_dir)
-		rc = ck_tree_list(&in->tree, in->path, in->npaths, NULL, in->limits.files, err);
-	else if (!rc)
+		rc = ck_look_list(in->pool, &in->tree, in->path, in->npaths, NULL,
+				  in->limits.files, err);
+	else if (!rc && !in->head_len)
 		rc = look_at_file(in, err);
 	if (!rc)
 		rc = fn(in, arg, err);
@@ -262,7 +291,8 @@ static int open_input(const struct ck_input *in, void *arg, struct ckpt_err *err
 	const struct opening *o = arg;
 	const struct ck_format *driver = best_driver(in);
 
-	return driver ? index_with(driver, in, o->ix, o->f, err) : fail_format(in, err);
+	return driver && driver->index ? index_with(driver, in, o->ix, o->f, err) :
+	       fail_format(in, err);
 }
 
 int ck_format_open(struct ck_input *in, struct ck_index *ix, struct ck_findings *f,

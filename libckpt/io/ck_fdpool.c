@@ -10,6 +10,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_mount.h"
 
 struct ck_fdpool {
 	pthread_mutex_t lock;	/* guards the list and every fd, pins */
@@ -17,6 +18,7 @@ struct ck_fdpool {
 	struct ck_pooled *first, *last;
 	_Atomic uint64_t bytes;
 	bool drop;
+	struct ck_mount *mount;
 };
 
 /* What the process may open besides: folders, records, standard streams, other pools. */
@@ -49,6 +51,8 @@ void ck_fdpool_free(struct ck_fdpool *pool)
 {
 	if (!pool)
 		return;
+	if (pool->mount)
+		pool->mount->free(pool->mount);
 	pthread_mutex_destroy(&pool->lock);
 	ck_free(pool);
 }
@@ -71,6 +75,16 @@ void ck_fdpool_set_drop(struct ck_fdpool *pool, bool drop)
 bool ck_fdpool_drops(const struct ck_fdpool *pool)
 {
 	return pool->drop;
+}
+
+void ck_fdpool_set_mount(struct ck_fdpool *pool, struct ck_mount *mount)
+{
+	pool->mount = mount;
+}
+
+const struct ck_mount *ck_fdpool_mount(const struct ck_fdpool *pool)
+{
+	return pool ? pool->mount : NULL;
 }
 
 static void list_remove(struct ck_fdpool *pool, struct ck_pooled *f)

@@ -14,6 +14,7 @@
 #define CK_SRC_MAX_OPEN 200
 
 struct ck_fdpool;
+struct ck_mount;
 
 /* A file of a pool, kept by its owner.  Set path and flags, fd = -1, zero the rest. */
 struct ck_pooled {
@@ -57,5 +58,12 @@ void ck_fdpool_count(struct ck_fdpool *pool, uint64_t n);
  */
 void ck_fdpool_set_drop(struct ck_fdpool *pool, bool drop);
 bool ck_fdpool_drops(const struct ck_fdpool *pool);
+
+/*
+ * An archive whose members are opened as files of the pool (ck_mount.h); it becomes the pool's.
+ * One at most, before threads start.
+ */
+void ck_fdpool_set_mount(struct ck_fdpool *pool, struct ck_mount *mount);
+const struct ck_mount *ck_fdpool_mount(const struct ck_fdpool *pool);	/* or NULL */
 
 #endif

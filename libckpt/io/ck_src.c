@@ -1,5 +1,5 @@
 /*
- * ck_src.c -- see ck_src.h.  Two kinds of source, told apart by a table.
+ * ck_src.c -- see ck_src.h.  Three kinds of source, told apart by a table.
  */
 #include "libckpt/io/ck_src.h"
 
@@ -10,6 +10,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_mount.h"
 
 struct ck_src_ops {
 	int (*read)(struct ck_src *src, uint64_t off, void *buf, size_t n, struct ckpt_err *err);
@@ -21,6 +22,8 @@ struct ck_src {
 	char *name;
 	uint64_t size;
 	const uint8_t *mem;
+	ck_src_read_fn make;		/* made ones, with its argument */
+	void *arg;
 	struct ck_fdpool *pool;		/* files only, as below */
 	struct ck_pooled file;
 };
@@ -80,8 +83,14 @@ static void mem_close(struct ck_src *src)
 	(void)src;
 }
 
+static int made_read(struct ck_src *src, uint64_t off, void *buf, size_t n, struct ckpt_err *err)
+{
+	return src->make(src->arg, off, buf, n, err);
+}
+
 static const struct ck_src_ops file_ops = { file_read, file_close };
 static const struct ck_src_ops mem_ops = { mem_read, mem_close };
+static const struct ck_src_ops made_ops = { made_read, mem_close };
 
 static struct ck_src *src_new(const struct ck_src_ops *ops, const char *name)
 {
@@ -117,8 +126,11 @@ int ck_src_open(struct ck_fdpool *pool, const char *path, struct ck_src **src_ou
 		struct ckpt_err *err)
 {
 	struct ck_src *src;
-	int rc = check_regular(path, err);
+	int rc;
 
+	if (ck_mount_holds(ck_fdpool_mount(pool), path))
+		return ck_mount_open(ck_fdpool_mount(pool), path, src_out, err);
+	rc = check_regular(path, err);
 	if (rc)
 		return rc;
 	src = src_new(&file_ops, path);
@@ -148,6 +160,20 @@ int ck_src_mem(const void *p, uint64_t n, const char *name, struct ck_src **src_
 		return ck_fail_nomem(err, "a source", sizeof(*src));
 	src->mem = p;
 	src->size = n;
+	*src_out = src;
+	return 0;
+}
+
+int ck_src_made(ck_src_read_fn read, void *arg, uint64_t size, const char *name,
+		struct ck_src **src_out, struct ckpt_err *err)
+{
+	struct ck_src *src = src_new(&made_ops, name);
+
+	if (!src)
+		return ck_fail_nomem(err, "a source", sizeof(*src));
+	src->make = read;
+	src->arg = arg;
+	src->size = size;
 	*src_out = src;
 	return 0;
 }

@@ -1,5 +1,5 @@
 /*
- * ck_src.h -- random-access bytes: a file read by position, or memory.
+ * ck_src.h -- random-access bytes: a file read by position, memory, or what a function makes.
  *
  * A source is opened once and read by many threads.  File sources share a pool of
  * descriptors (ck_fdpool.h).
@@ -13,14 +13,22 @@
 struct ck_src;
 
 /*
- * Open a regular file.  'pool' must outlive the source.  CKPT_E_NOTFOUND, CKPT_E_IO;
- * CKPT_E_FORMAT for a folder, pipe or device.
+ * Open a regular file, or one of the archive that is mounted on the pool (ck_mount.h).  'pool'
+ * must outlive the source.  CKPT_E_NOTFOUND, CKPT_E_IO; CKPT_E_FORMAT for a folder, pipe or
+ * device.
  */
 int ck_src_open(struct ck_fdpool *pool, const char *path, struct ck_src **src_out,
 		struct ckpt_err *err);
 /* Bytes in memory, lent until the source is closed.  'name' is copied. */
 int ck_src_mem(const void *p, uint64_t n, const char *name, struct ck_src **src_out,
 	       struct ckpt_err *err);
+/*
+ * Bytes that 'read' makes: bytes [off, off + n) lie within 'size' when it is called, by any thread.
+ * 'arg' is lent until the source is closed; 'name' is copied.
+ */
+typedef int (*ck_src_read_fn)(void *arg, uint64_t off, void *buf, size_t n, struct ckpt_err *err);
+int ck_src_made(ck_src_read_fn read, void *arg, uint64_t size, const char *name,
+		struct ck_src **src_out, struct ckpt_err *err);
 void ck_src_close(struct ck_src *src);
 
 uint64_t ck_src_size(const struct ck_src *src);

@@ -161,7 +161,7 @@ int ck_deliver(const struct ck_deliver *d, struct ck_run_stats *stats_out,
 {
 	struct ck_run_job job = {
 		.ix = &d->ck->ix, .plan = d->plan, .limits = &d->ck->limits, .opts = d->run,
-		.fd = d->fd, .part = d->nparts > 1 ? d->part : 0,
+		.pool = d->ck->pool, .fd = d->fd, .part = d->nparts > 1 ? d->part : 0,
 		.nparts = d->nparts > 1 ? d->nparts : 1,
 		.to = d->to_stream ? CK_RUN_STREAM : CK_RUN_STAGE,
 		.findings = &d->ck->findings,

@@ -7,7 +7,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_fs.h"
+#include "libckpt/io/ck_mount.h"
 
 #define DEEPEST 8	/* folders in folders */
 
@@ -39,12 +39,14 @@ static int add_file(struct walk *w, const char *name, const char *path, struct c
 {
 	struct ck_folder *folder = w->folder;
 	struct ck_folder_file *f;
-	struct stat st;
-	uint64_t source;
-	int rc;
+	enum ck_fs_kind kind;
+	uint64_t source, bytes = 0;
+	int rc = ck_look_kind(w->ck->pool, path, &kind, &bytes, err);
 
-	if (ck_sys.stat(path, &st))
-		return ck_fail_sys(err, errno, "stat", path);
+	if (!rc && kind == CK_FS_NOTHING)
+		rc = ck_fail_sys(err, ENOENT, "stat", path);
+	if (rc)
+		return rc;
 	rc = ck_map_add(&w->seen, name, strlen(name), folder->n, NULL, err);
 	if (rc)
 		return rc < 0 ? rc : 0;	/* an earlier root has it */
@@ -55,7 +57,7 @@ static int add_file(struct walk *w, const char *name, const char *path, struct c
 	if (rc)
 		return rc;
 	f = &folder->file[folder->n++];
-	*f = (struct ck_folder_file){ name, path, (uint64_t)st.st_size, CK_NONE };
+	*f = (struct ck_folder_file){ name, path, bytes, CK_NONE };
 	if (ck_map_find(&w->source, path, strlen(path), &source))
 		f->source = (uint32_t)source;
 	return 0;
@@ -75,14 +77,14 @@ static int see(void *arg, const char *dir, const char *name, struct ckpt_err *er
 		return 0;
 	if (!path || !within)
 		return ck_fail_nomem(err, "a file name", strlen(name));
-	rc = ck_fs_kind(path, &kind, err);
+	rc = ck_look_kind(w->ck->pool, path, &kind, NULL, err);
 	if (rc || kind == CK_FS_FILE)
 		return rc ? rc : add_file(w, within, path, err);
 	if (kind != CK_FS_DIR || !w->deep || w->depth == DEEPEST)
 		return 0;
 	w->below = within;
 	w->depth++;
-	rc = ck_fs_each(path, see, w, err);
+	rc = ck_look_each(w->ck->pool, path, see, w, err);
 	w->depth--;
 	w->below = below;
 	return rc;
@@ -96,7 +98,7 @@ static int walk_roots(struct walk *w, struct ckpt_err *err)
 {
 	const struct ckpt *ck = w->ck;
 	const char *below = NULL;
-	int rc = ck_fs_each(ck->ix.path, see, w, err);
+	int rc = ck_look_each(ck->pool, ck->ix.path, see, w, err);
 
 	for (size_t i = 0; i < ck->npaths && !below; i++) {
 		const size_t n = strlen(ck->path[i]);
@@ -111,9 +113,9 @@ static int walk_roots(struct walk *w, struct ckpt_err *err)
 
 		if (!dir)
 			return ck_fail_nomem(err, "a path", 0);
-		rc = ck_fs_kind(dir, &kind, err);
+		rc = ck_look_kind(ck->pool, dir, &kind, NULL, err);
 		if (!rc && kind == CK_FS_DIR && strcmp(dir, ck->ix.path))
-			rc = ck_fs_each(dir, see, w, err);
+			rc = ck_look_each(ck->pool, dir, see, w, err);
 	}
 	return rc;
 }
@@ -159,7 +161,7 @@ int ck_folder_list(struct ck_folder *folder, const struct ckpt *ck, struct ckpt_
 {
 	struct walk w = { .folder = folder, .ck = ck, .below = "" };
 	enum ck_fs_kind kind;
-	int rc = ck_fs_kind(ck->ix.path, &kind, err);
+	int rc = ck_look_kind(ck->pool, ck->ix.path, &kind, NULL, err);
 
 	if (!rc)
 		rc = number_sources(&w, err);

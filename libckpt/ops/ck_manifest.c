@@ -6,7 +6,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_fs.h"
+#include "libckpt/io/ck_mount.h"
 #include "libckpt/io/ck_tree.h"
 #include "libckpt/json/ck_json_out.h"
 #include "libckpt/json/ck_json.h"
@@ -67,23 +67,23 @@ static int take_tag(struct ck_manifest *m, const struct ck_json *doc, struct ckp
 	return m->tag ? 0 : ck_fail_nomem(err, "a tag", 0);
 }
 
-int ck_manifest_read(struct ck_manifest *m, const char *path, const struct ckpt_limits *limits,
+int ck_manifest_read(struct ck_manifest *m, const struct ckpt *ck, const char *path,
 		     struct ckpt_err *err)
 {
 	struct ck_json doc = CK_JSON_INIT;
 	enum ck_fs_kind kind;
 	char *text = NULL;
 	uint64_t len;
-	int rc = ck_fs_kind(path, &kind, err);
+	int rc = ck_look_kind(ck->pool, path, &kind, NULL, err);
 
 	if (rc || kind == CK_FS_NOTHING)
 		return rc;
 	m->there = true;
 	if (kind != CK_FS_FILE)
 		return bad(path, "it is no file", err);
-	rc = ck_file_read(path, limits->header_bytes, &text, &len, err);
+	rc = ck_look_read(ck->pool, path, ck->limits.header_bytes, &text, &len, err);
 	if (!rc)
-		rc = ck_json_parse(&doc, text, len, limits, 0, path, err);
+		rc = ck_json_parse(&doc, text, len, &ck->limits, 0, path, err);
 	if (!rc && doc.tok[0].type != CK_JSON_OBJECT)
 		rc = bad(path, "it is no JSON object", err);
 	if (!rc)

@@ -28,7 +28,7 @@ struct ck_manifest {
  * Read what lies at 'path'; nothing there is no failure.  One that is damaged is a failure
  * of CKPT_E_CORRUPT.
  */
-int ck_manifest_read(struct ck_manifest *m, const char *path, const struct ckpt_limits *limits,
+int ck_manifest_read(struct ck_manifest *m, const struct ckpt *ck, const char *path,
 		     struct ckpt_err *err);
 void ck_manifest_release(struct ck_manifest *m);
 /* Hold files against it; 'hashed': whole ones.  Findings go to the scan's checkpoint. */

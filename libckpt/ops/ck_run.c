@@ -21,7 +21,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/ops/ck_read.h"
 #include "libckpt/ops/ck_seen.h"
-#include "libckpt/io/ck_src.h"
+#include "libckpt/io/ck_mount.h"
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/zip/ck_zip.h"
 
@@ -77,6 +77,7 @@ static int make_bytes(struct run *run, struct worker *w, const struct ck_seg *s,
 {
 	const uint32_t bits = ckpt_dtype_bits(s->dtype);
 	const uint64_t es = bits < 8 ? 1 : bits / 8;
+	struct ck_fdpool *pool;
 	struct ck_src *src;
 	int rc;
 
@@ -96,7 +97,9 @@ static int make_bytes(struct run *run, struct worker *w, const struct ck_seg *s,
 				      s->first + skip / es, n / es, s->dtype, dst, w->scratch,
 				      NULL, err);
 	case CK_SEG_FILE:
-		rc = ck_src_open(run->pool, s->text, &src, err);
+		pool = ck_mount_holds(ck_fdpool_mount(run->job->pool), s->text) ? run->job->pool :
+		       run->pool;
+		rc = ck_src_open(pool, s->text, &src, err);
 		if (rc)
 			return rc;
 		rc = ck_src_read(src, s->first + skip, dst, n, err);

@@ -25,6 +25,7 @@ struct ck_run_job {
 	const struct ckpt_limits *limits;
 	const struct ckpt_run_opts *opts;	/* complete: defaults filled in */
 	enum ck_run_to to;
+	struct ck_fdpool *pool;		/* of the source, asked for files of its archive; or NULL */
 	struct ck_stage *stage;
 	const uint32_t *stage_file;	/* of each file of the plan */
 	int fd;

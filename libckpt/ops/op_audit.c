@@ -6,7 +6,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_format.h"
 #include "libckpt/format/ck_limits.h"
-#include "libckpt/io/ck_fs.h"
+#include "libckpt/io/ck_mount.h"
 #include "libckpt/ops/ck_ckpt.h"
 
 struct walk {
@@ -50,7 +50,7 @@ static int audit_folder(struct walk *w, const char *path, unsigned depth, struct
 				     "folders are nested deeper (a link to above?)");
 	rc = count_one(w, path, err);
 	if (!rc)
-		rc = ck_tree_list(&tree, &path, 1, NULL, w->limits.files, err);
+		rc = ck_look_list(w->pool, &tree, &path, 1, NULL, w->limits.files, err);
 	for (uint64_t i = 0; !rc && i < tree.n; i++) {
 		const struct ck_tree_entry *e = &tree.entry[i];
 
@@ -63,17 +63,27 @@ static int audit_folder(struct walk *w, const char *path, unsigned depth, struct
 	return rc;
 }
 
+static int audit_input(const struct ck_input *in, void *arg, struct ckpt_err *err)
+{
+	struct walk *w = arg;
+
+	return in->is_dir ? audit_folder(w, in->path[0], 0, err) :
+	       audit_file(w, in->path[0], true, err);
+}
+
+/* A pool for each: it holds one archive at most. */
 static int audit_path(struct walk *w, const char *path, struct ckpt_err *err)
 {
-	enum ck_fs_kind kind;
-	int rc = ck_fs_kind(path, &kind, err);
+	struct ck_input in = { .path = &path, .npaths = 1, .limits = w->limits };
+	int rc;
 
-	if (rc)
-		return rc;
-	if (kind == CK_FS_NOTHING)
-		return ck_fail(err, CKPT_E_NOTFOUND, path, CKPT_NO_OFFSET,
-			       "there is nothing at this path");
-	return kind == CK_FS_DIR ? audit_folder(w, path, 0, err) : audit_file(w, path, true, err);
+	w->pool = in.pool = ck_fdpool_new(0);
+	if (!w->pool)
+		return ck_fail_nomem(err, "a pool of files", 0);
+	rc = ck_format_with_input(&in, audit_input, w, err);
+	ck_fdpool_free(w->pool);
+	w->pool = NULL;
+	return rc;
 }
 
 /* The list moves into one arena, which the caller frees. */
@@ -99,8 +109,8 @@ static int hand_over(struct walk *w, struct ckpt_audit *out, struct ckpt_err *er
 int ck_audit(const char *const *paths, size_t npaths, const struct ckpt_limits *limits,
 	     struct ckpt_audit *out, struct ckpt_err *err)
 {
-	struct walk w = { .pool = ck_fdpool_new(0), .driver = ck_format_by_name("torch") };
-	int rc = w.pool ? 0 : ck_fail_nomem(err, "a pool of files", 0);
+	struct walk w = { .driver = ck_format_by_name("torch") };
+	int rc = 0;
 
 	ck_limits_fill(limits, &w.limits);
 	w.list.arena.limit = w.limits.memory_bytes;
@@ -111,6 +121,5 @@ int ck_audit(const char *const *paths, size_t npaths, const struct ckpt_limits *
 	rc = ck_arena_why(&w.list.arena, rc, paths[0], err);
 	ck_arena_release(&w.list.arena);
 	ck_free(w.list.pickle);
-	ck_fdpool_free(w.pool);
 	return rc;
 }

@@ -7,7 +7,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
-#include "libckpt/io/ck_tree.h"
+#include "libckpt/io/ck_mount.h"
 #include "libckpt/ops/op_convert.h"
 
 #define DEFAULT_SHARD_BYTES UINT64_C(5000000000)
@@ -111,7 +111,7 @@ static int copy_wanted(struct ck_cv *cv, const struct ck_tree *tree, struct ckpt
 static int copy_from(struct ck_cv *cv, const char *dir, const char *marker, struct ckpt_err *err)
 {
 	struct ck_tree tree = CK_TREE_INIT;
-	int rc = ck_tree_list(&tree, &dir, 1, NULL, cv->ck->limits.files, err);
+	int rc = ck_look_list(cv->ck->pool, &tree, &dir, 1, NULL, cv->ck->limits.files, err);
 
 	if (!rc && (!marker || ck_tree_find(&tree, marker)))
 		rc = copy_wanted(cv, &tree, err);
@@ -125,7 +125,7 @@ static int copy_from_beside(struct ck_cv *cv, struct ckpt_err *err)
 	const char *path = cv->ck->ix.path;
 	enum ck_fs_kind kind;
 	char *dir, *above = NULL;
-	int rc = ck_fs_kind(path, &kind, err);
+	int rc = ck_look_kind(cv->ck->pool, path, &kind, NULL, err);
 
 	if (rc)
 		return rc;

@@ -12,8 +12,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_fs.h"
-#include "libckpt/io/ck_tree.h"
+#include "libckpt/io/ck_mount.h"
 #include "libckpt/ops/ck_ckpt.h"
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/zip/ck_zip.h"
@@ -293,7 +292,7 @@ static int one_file(struct sizing *s, uint32_t source, uint64_t *at, struct ckpt
 static int other_files(struct sizing *s, const char *dir, unsigned depth, struct ckpt_err *err)
 {
 	struct ck_tree tree = CK_TREE_INIT;
-	int rc = ck_tree_list(&tree, &dir, 1, NULL, s->ck->limits.files, err);
+	int rc = ck_look_list(s->ck->pool, &tree, &dir, 1, NULL, s->ck->limits.files, err);
 
 	for (uint64_t i = 0; !rc && i < tree.n; i++) {
 		const struct ck_tree_entry *e = &tree.entry[i];
@@ -328,7 +327,7 @@ static int folders(struct sizing *s, struct ckpt_err *err)
 
 		if (!dir)
 			return ck_fail_nomem(err, "a path", 0);
-		rc = ck_fs_kind(dir, &kind, err);
+		rc = ck_look_kind(s->ck->pool, dir, &kind, NULL, err);
 		if (!rc && kind == CK_FS_DIR)
 			rc = other_files(s, dir, 0, err);
 		ck_free(dir);

@@ -8,6 +8,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/ops/ck_agree.h"
 #include "libckpt/ops/ck_buffers.h"
+#include "libckpt/io/ck_mount.h"
 #include "libckpt/ops/ck_manifest.h"
 #include "libckpt/ops/ck_stated.h"
 
@@ -38,7 +39,7 @@ static int read_manifest(struct verifying *v, struct ckpt_err *err)
 
 	if (v->flags & CKPT_VERIFY_FORCE)
 		return 0;
-	rc = ck_manifest_read(&v->manifest, v->folder.manifest, &v->ck->limits, err);
+	rc = ck_manifest_read(&v->manifest, v->ck, v->folder.manifest, err);
 	if (rc == -CKPT_E_CORRUPT || rc == -CKPT_E_LIMIT) {
 		ck_findings_add(&v->ck->findings, CK_FINDING_MANIFEST_DAMAGED,
 				v->folder.manifest, "%s", err->msg);
@@ -117,13 +118,33 @@ static int write_manifest(struct verifying *v, struct ckpt_err *err)
 	return rc;
 }
 
+/* An archive is looked through as such before its files are. */
+static int check_archive(struct verifying *v, struct ckpt_err *err)
+{
+	const struct ck_mount *m = ck_fdpool_mount(v->ck->pool);
+	struct ckpt_err why = { 0 };
+	int rc = m && is_full(v) ? m->check(m->arg, v->run.threads, &why) : 0;
+
+	if (rc == -CKPT_E_CORRUPT || rc == -CKPT_E_TRUNCATED) {
+		ck_findings_add(&v->ck->findings, CK_FINDING_FILE_DAMAGED, m->at, "%s", why.msg);
+		return 1;
+	}
+	if (rc && err && !err->code)
+		*err = why;
+	return rc;
+}
+
 static int verify(struct verifying *v, struct ckpt_err *err)
 {
 	int rc = list(v, err);
 
-	v->out.agreed = is_whole(v);
 	if (!rc)
-		rc = ck_scan_look(&v->scan, v->ck, &v->folder, &v->run, is_full(v), err);
+		rc = check_archive(v, err);
+	if (rc)
+		return rc < 0 ? rc : 0;
+
+	v->out.agreed = is_whole(v);
+	rc = ck_scan_look(&v->scan, v->ck, &v->folder, &v->run, is_full(v), err);
 	if (!rc)
 		rc = is_full(v) ? read_all(v, err) : compare_ends(v, err);
 	if (!rc)
@@ -145,6 +166,9 @@ int ck_verify(struct ckpt *ck, const struct ckpt_verify_opts *opts, struct ckpt_
 	if (v.flags & CKPT_VERIFY_WRITE_MANIFEST)
 		v.flags |= CKPT_VERIFY_FULL;
 	ck_run_opts_fill(opts->run, &v.run);
+	if (v.flags & CKPT_VERIFY_WRITE_MANIFEST && ck_fdpool_mount(ck->pool))
+		return ck_fail(err, CKPT_E_USAGE, ck->path[0], CKPT_NO_OFFSET,
+			       "a pack is not written to: the manifest is made before packing");
 	rc = verify(&v, err ? err : &own);
 	ck_watch_free(v.watch);
 	ck_scan_release(&v.scan);

@@ -1,0 +1,46 @@
+/*
+ * ck_archive.h -- what a driver of archives is given to pack and to unpack.
+ */
+#ifndef CK_ARCHIVE_H
+#define CK_ARCHIVE_H
+
+#include "libckpt/base/ck_hash.h"
+#include "libckpt/io/ck_fdpool.h"
+
+/* A file of the pack to be, in its order. */
+struct ck_pack_file {
+	const char *name;	/* in the archive */
+	const char *path;	/* where it is; NULL = its bytes are 'text' */
+	const char *text;
+};
+
+struct ck_pack_want {
+	const struct ck_pack_file *file;
+	uint64_t n;
+	struct ck_fdpool *pool;		/* to read through */
+	const char *dst;		/* without slashes at its end; NULL = to 'fd', in order */
+	int fd;
+	unsigned flags;			/* CKPT_CONVERT_FORCE, _RESTART, _DRY_RUN */
+	int level;			/* zstd's */
+	const struct ckpt_run_opts *run;	/* complete */
+	const struct ckpt_limits *limits;
+};
+
+struct ck_unpack_want {
+	const char *path;		/* of the archive */
+	struct ck_fdpool *pool;
+	const char *dst;
+	unsigned flags;
+	const struct ckpt_run_opts *run;
+	const struct ckpt_limits *limits;
+};
+
+struct ck_pack_done {
+	uint64_t files;
+	uint64_t bytes;		/* of the files */
+	uint64_t archive;	/* of the archive */
+	uint32_t threads;
+	const char *kind;	/* "pack", "tar", "tar.gz", "tar.zst", "zip" */
+};
+
+#endif
