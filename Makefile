@@ -17,6 +17,7 @@ FUZZ_CC   ?= clang
 FUZZ_SAN  := SAN=address,undefined,fuzzer-no-link
 V         ?= 0#    1: show every command
 MPI       ?= auto#  zckpt-mpi for mpirun and srun: auto = where MPI is found, 0 = no, 1 = it must be
+PACK      ?= auto#  packs (.tar.zst): auto = where libarchive and zstd are found, 0 = no, 1 = they must be
 BENCH     ?=#      options of tests/bench/bench.sh
 FUZZ      ?=#      make fuzz FUZZ='zip pickle' SECONDS=600: only these targets, so long each
 JOBS      ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
@@ -57,6 +58,19 @@ CMOCKA_CFLAGS := $(shell $(PKG_CONFIG) --cflags cmocka)
 CMOCKA_LIBS   := $(shell $(PKG_CONFIG) --libs cmocka)
 endif
 
+# Packs take two more libraries; without them the verbs say so.
+ifneq ($(strip $(PACK)),0)
+PACK_PKGS := libarchive libzstd
+NO_PACK   := $(strip $(foreach p,$(PACK_PKGS),$(if $(call has_pkg,$(p)),,$(p))))
+ifeq ($(NO_PACK),)
+HAS_PACK     := yes
+ALL_CPPFLAGS += -DCKPT_PACKS=1 $(patsubst -I%,-isystem %,$(shell $(PKG_CONFIG) --cflags $(PACK_PKGS)))
+# Not "Requires.private" of libckpt.pc: a static libarchive would want all that it can use.
+PACK_LIBS    := $(strip $(shell $(PKG_CONFIG) --libs $(PACK_PKGS)))
+LIB_LIBS     += $(PACK_LIBS)
+endif
+endif
+
 # MPI is for zckpt-mpi alone: pkg-config, else the wrapper mpicc around our own compiler.
 ifneq ($(strip $(MPI)),0)
 MPI_PKG := $(firstword $(foreach p,ompi-c mpich,$(if $(call has_pkg,$(p)),$(p))))
@@ -74,11 +88,13 @@ comma := ,
 FLAGS := $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(ALL_LDFLAGS)
 B     := build/$(notdir $(firstword $(CC)))$(if $(strip $(SAN)),-$(subst $(comma),-,$(strip $(SAN))))-$(shell printf '%s' '$(FLAGS)' | cksum | cut -d' ' -f1)
 
-LIB_SRC   := $(sort $(wildcard libckpt/*/*.c formats/*.c formats/*/*.c kernels/ref/*.c kernels/cpu/*.c))
+LIB_SRC   := $(sort $(filter-out $(if $(HAS_PACK),,formats/archive/%), \
+             $(wildcard libckpt/*/*.c formats/*.c formats/*/*.c kernels/ref/*.c kernels/cpu/*.c)))
 TOOL_SRC  := $(sort $(wildcard tools/*.c))
-UNIT_SRC  := $(sort $(wildcard tests/unit/test_*.c tests/torture/test_*.c tests/cli/test_*.c))
+UNIT_SRC  := $(sort $(filter-out $(if $(HAS_PACK),,tests/unit/test_pack% tests/torture/test_torture_pack.c), \
+             $(wildcard tests/unit/test_*.c tests/torture/test_*.c tests/cli/test_*.c)))
 API_SRC   := $(sort $(wildcard tests/api/test_*.c))
-TLIB_SRC  := $(sort $(wildcard tests/lib/*.c))
+TLIB_SRC  := $(sort $(filter-out $(if $(HAS_PACK),,tests/lib/t_pack.c),$(wildcard tests/lib/*.c)))
 FUZZ_SRC  := $(sort $(wildcard tests/fuzz/*.c))
 BENCH_SRC := $(sort $(wildcard tests/bench/*.c))
 objects    = $(patsubst %.c,$(B)/%.o,$(1))
@@ -170,6 +186,7 @@ $(B)/%.list: FORCE
 FORCE:
 
 need-libs:
+	@test '$(strip $(PACK))' != 1 || test -n '$(HAS_PACK)' || { echo 'PACK=1, and pkg-config does not find $(NO_PACK): run tools/deps.sh' >&2; exit 1; }
 	@test -z '$(NO_LIBS)' || { echo 'pkg-config does not find $(NO_LIBS): run tools/deps.sh, which installs what is missing or prints the command that does' >&2; exit 1; }
 need-cmocka:
 	@test -z '$(NO_CMOCKA)' || { echo 'The tests need cmocka, which pkg-config does not find: run tools/deps.sh' >&2; exit 1; }
@@ -261,6 +278,7 @@ install: all
 	ln -sfn $(SO) $(libdir)/$(SONAME)
 	ln -sfn $(SO) $(libdir)/libckpt.so
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's|@PKGS@|$(LIB_PKGS)|' \
+	    -e 's| *@PACK_LIBS@|$(if $(PACK_LIBS), $(PACK_LIBS))|' \
 	    libckpt/libckpt.pc.in > $(libdir)/pkgconfig/libckpt.pc
 	install -m 755 $(B)/zckpt $(if $(MPI_CC),$(B)/zckpt-mpi) $(bindir)
 	$(foreach m,$(MAN),install -D -m 644 $(m) $(mandir)/man$(patsubst .%,%,$(suffix $(m)))/$(notdir $(m)) && ) :
@@ -275,11 +293,12 @@ config:
 	@printf '%-10s %s\n' version '$(VERSION)' compiler '$(CC)' flags '$(ALL_CFLAGS)' objects '$(B)' \
 	    $(foreach p,$(LIB_PKGS) cmocka,$(p) '$(or $(shell $(PKG_CONFIG) --modversion $(p) 2>/dev/null),not found)') \
 	    MPI '$(or $(shell $(PKG_CONFIG) --modversion $(MPI_PKG) 2>/dev/null),$(MPI_CC),not used)' \
+	    packs '$(if $(HAS_PACK),$(foreach p,$(PACK_PKGS),$(p) $(shell $(PKG_CONFIG) --modversion $(p))),not built)' \
 	    prefix '$(PREFIX)' sources '$(words $(LIB_SRC)) library, $(words $(TOOL_SRC)) program, $(words $(UNIT_SRC) $(API_SRC)) test programs, $(words $(SCRIPTS)) test scripts'
 ## help: this list
 help:
 	@sed -n 's/^## \([a-z-]*\): /\1\t/p' Makefile | expand -t 14
-	@echo; echo "Knobs: CC CFLAGS CPPFLAGS LDFLAGS PREFIX DESTDIR DEVELOPER=1 MPI=auto|0|1 SAN=address,undefined T='words' FUZZ='targets' SECONDS BENCH=--quick V=1 JOBS"
+	@echo; echo "Knobs: CC CFLAGS CPPFLAGS LDFLAGS PREFIX DESTDIR DEVELOPER=1 MPI=auto|0|1 PACK=auto|0|1 SAN=address,undefined T='words' FUZZ='targets' SECONDS BENCH=--quick V=1 JOBS"
 ## clean: remove build/
 clean:
 	rm -rf build

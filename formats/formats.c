@@ -4,6 +4,7 @@
  */
 #include "libckpt/format/ck_format.h"
 
+extern const struct ck_format ck_format_archive;
 extern const struct ck_format ck_format_deepspeed;
 extern const struct ck_format ck_format_hf;
 extern const struct ck_format ck_format_native;
@@ -18,5 +19,8 @@ const struct ck_format *const ck_formats[] = {
 	&ck_format_hf,
 	&ck_format_safetensors,
 	&ck_format_torch,
+#ifdef CKPT_PACKS	/* libarchive and zstd were found */
+	&ck_format_archive,
+#endif
 	NULL,
 };

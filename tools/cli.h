@@ -76,6 +76,8 @@ struct args {
 	uint64_t gpus_per_node, micro, seq, accumulation, gpu_mem, host_mem, overhead;
 	int offload;		/* -1 = as configured, 0, 1 the optimizer, 2 and parameters */
 	int recompute, attention, ops;
+	/* pack */
+	uint64_t level;		/* or ARGS_UNSET */
 	/* verify */
 	int full, write_manifest;
 	struct words expect_finding;
@@ -134,8 +136,8 @@ struct command {
 };
 
 extern const struct command cmd_audit, cmd_cat, cmd_commit, cmd_convert, cmd_diff,
-	cmd_digest, cmd_doctor, cmd_inspect, cmd_latest, cmd_ls, cmd_map, cmd_plan,
-	cmd_reshard, cmd_set_latest, cmd_shard, cmd_verify;
+	cmd_digest, cmd_doctor, cmd_inspect, cmd_latest, cmd_ls, cmd_map, cmd_pack, cmd_plan,
+	cmd_reshard, cmd_set_latest, cmd_shard, cmd_unpack, cmd_verify;
 
 /* 0, or the exit status of a wrong call, which has been told on stderr. */
 int opt_parse(const struct command *cmd, int argc, char **argv, struct args *args);

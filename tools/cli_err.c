@@ -85,6 +85,10 @@ int cli_exit_status(enum ckpt_code code)
 
 static const char *hint(const struct ckpt_err *err)
 {
+	if (err->code == CKPT_E_UNSAFE && strstr(err->msg, "archive"))
+		return "nothing was written";
+	if (err->code == CKPT_E_FORMAT && strstr(err->msg, "pack"))
+		return NULL;
 	switch (err->code) {
 	case CKPT_E_BUSY:
 		return "wait for the other run; if there is none, --restart drops what it left";

@@ -1,5 +1,5 @@
 /*
- * cli_steps.c -- the steps below a folder.
+ * cli_steps.c -- the steps below a folder, or the one in a pack.
  *
  * A folder with model or optimizer files of DeepSpeed, or with a native rest.pt, is a step,
  * whatever it is called; a "checkpoint-N" without one is a step if it holds weights.  What is
@@ -270,6 +270,28 @@ static const char *unfinished_name(const char *name)
 	return NULL;
 }
 
+/* A file that is given itself: a step as a pack, or what opening says it is. */
+static int is_pack_file(const char *path)
+{
+	struct stat st;
+
+	return !stat(path, &st) && S_ISREG(st.st_mode);
+}
+
+static void add_file(struct steps *steps, const char *path)
+{
+	struct step *step = &steps->step[steps->n - 1];
+	struct stat st;
+
+	if (stat(path, &st))
+		return;
+	step->bytes = (uint64_t)st.st_size;
+	step->time = (int64_t)st.st_mtime;
+	step->files = 1;
+	cli_free(step->name);
+	step->name = cli_strdup(path);
+}
+
 static int is_trainer_name(const char *name)
 {
 	return !strncmp(name, "checkpoint-", 11) && name[11] >= '0' && name[11] <= '9';
@@ -283,6 +305,12 @@ static void search(struct search *s, const char *path, int depth, const char *un
 
 	if (depth && !unfinished)
 		unfinished = unfinished_name(name);
+	if (!depth && is_pack_file(path)) {
+		list = (struct listing){ 0 };
+		add_step(s, path, &list, NULL);
+		add_file(s->out, path);
+		return;
+	}
 	if (listing_read(&list, path)) {
 		words_add(&s->unread, cli_format("%s: %s", path, strerror(errno)));
 		return;

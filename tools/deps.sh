@@ -2,7 +2,7 @@
 # usage: deps.sh [--check] [--interop] [--clang] [--mpi]
 #
 # What zckpt is built and tested with: a C compiler, make, pkg-config, cJSON,
-# xxHash, libdeflate, cmocka, zstd, tar.  Nothing is done when all is there.
+# xxHash, libdeflate, libarchive, libzstd, cmocka, zstd, tar.  Nothing is done when all is there.
 # What is missing is installed with the system's package manager where that is
 # allowed (as root, or with sudo that asks nothing); else the one command to
 # run is printed, and the exit status is 1.
@@ -34,11 +34,11 @@ missing() {
 		have $tool || set -- "$@" $tool
 	done
 	if have pkg-config; then
-		for lib in libcjson libxxhash libdeflate cmocka; do
+		for lib in libcjson libxxhash libdeflate libarchive libzstd cmocka; do
 			pkg-config --exists $lib 2> /dev/null || set -- "$@" $lib
 		done
 	else
-		set -- "$@" pkg-config libcjson libxxhash libdeflate cmocka
+		set -- "$@" pkg-config libcjson libxxhash libdeflate libarchive libzstd cmocka
 	fi
 	if [ $interop = 1 ]; then
 		have python3 && python3 -c 'import venv, ensurepip' 2> /dev/null || set -- "$@" python3
@@ -59,6 +59,8 @@ package() {
 	apt-get:libcjson) echo libcjson-dev ;;
 	apt-get:libxxhash) echo libxxhash-dev ;;
 	apt-get:libdeflate) echo libdeflate-dev ;;
+	apt-get:libarchive) echo libarchive-dev ;;
+	apt-get:libzstd) echo libzstd-dev ;;
 	apt-get:cmocka) echo libcmocka-dev ;;
 	apt-get:python3) echo python3 python3-venv ;;
 	apt-get:mpi) echo libopenmpi-dev openmpi-bin ;;
@@ -67,20 +69,28 @@ package() {
 	dnf:libxxhash) echo xxhash-devel ;;
 	dnf:libdeflate) echo libdeflate-devel ;;
 	dnf:cmocka) echo libcmocka-devel ;;
+	dnf:libarchive) echo libarchive-devel ;;
+	dnf:libzstd) echo libzstd-devel ;;
 	dnf:pkg-config) echo pkgconf-pkg-config ;;
 	zypper:libcjson) echo cJSON-devel ;;
 	zypper:libxxhash) echo xxhash-devel ;;
 	zypper:libdeflate) echo libdeflate-devel ;;
+	zypper:libarchive) echo libarchive-devel ;;
+	zypper:libzstd) echo libzstd-devel ;;
 	zypper:cmocka) echo libcmocka-devel ;;
 	pacman:libcjson) echo cjson ;;
 	pacman:libxxhash) echo xxhash ;;
 	pacman:libdeflate) echo libdeflate ;;
+	pacman:libarchive) echo libarchive ;;
+	pacman:libzstd) echo zstd ;;
 	pacman:pkg-config) echo pkgconf ;;
 	pacman:python3) echo python ;;
 	apk:cc) echo gcc musl-dev ;;
 	apk:libcjson) echo cjson-dev ;;
 	apk:libxxhash) echo xxhash-dev ;;
 	apk:libdeflate) echo libdeflate-dev ;;
+	apk:libarchive) echo libarchive-dev ;;
+	apk:libzstd) echo zstd-dev ;;
 	apk:cmocka) echo cmocka-dev ;;
 	apk:pkg-config) echo pkgconf ;;
 	brew:cc | brew:clang) echo llvm ;;
@@ -88,6 +98,8 @@ package() {
 	brew:libcjson) echo cjson ;;
 	brew:libxxhash) echo xxhash ;;
 	brew:libdeflate) echo libdeflate ;;
+	brew:libarchive) echo libarchive ;;
+	brew:libzstd) echo zstd ;;
 	brew:pkg-config) echo pkgconf ;;
 	dnf:mpi) echo openmpi-devel ;;
 	zypper:mpi) echo openmpi4-devel ;;

@@ -8,8 +8,8 @@
 
 static const struct command *const commands[] = {
 	&cmd_audit, &cmd_cat, &cmd_commit, &cmd_convert, &cmd_diff, &cmd_digest,
-	&cmd_doctor, &cmd_inspect, &cmd_latest, &cmd_ls, &cmd_map, &cmd_plan,
-	&cmd_reshard, &cmd_set_latest, &cmd_shard, &cmd_verify,
+	&cmd_doctor, &cmd_inspect, &cmd_latest, &cmd_ls, &cmd_map, &cmd_pack, &cmd_plan,
+	&cmd_reshard, &cmd_set_latest, &cmd_shard, &cmd_unpack, &cmd_verify,
 };
 #define NCOMMANDS (sizeof(commands) / sizeof(commands[0]))
 
@@ -44,7 +44,8 @@ static void print_help(void)
 		printf("  %-10s %s\n", commands[i]->name, commands[i]->gist);
 	printf("\n'zckpt COMMAND -h' lists the options of a command.\n"
 	       "Exit: 0 done, 1 the answer is no, 2 wrong call or destination exists,\n"
-	       "3 I/O, damage or unsupported, 4 a pickle asks for a refused call.\n");
+	       "3 I/O, damage or unsupported, 4 a pickle asks for a refused call,\n"
+	       "or an archive holds a link or a path out of its folder.\n");
 }
 
 static int help(int argc, char **argv)
@@ -71,7 +72,7 @@ static int print_version(void)
 static int run(int argc, char **argv)
 {
 	struct args args = { .progress = -1, .timeout = ARGS_UNSET, .round_robin = -1,
-			     .scalars = -1, .offload = -1 };
+			     .scalars = -1, .offload = -1, .level = ARGS_UNSET };
 	const struct command *cmd;
 	int status;
 

@@ -71,7 +71,7 @@ enum ckpt_code {
 	CKPT_E_INCOMPLETE = 30,		/* files of the step are missing */
 	CKPT_E_MISMATCH = 31,		/* parts of the step contradict each other */
 	CKPT_E_LAYOUT = 32,		/* pipeline, tensor parallel, MoE, NVMe: by name */
-	CKPT_E_UNSAFE = 40,		/* a pickle asks for a call that is refused */
+	CKPT_E_UNSAFE = 40,		/* a refused call in a pickle, path or link in an archive */
 	CKPT_E_USAGE = 41,		/* an argument is wrong */
 	CKPT_E_EXPECT = 42,		/* the result would not be what 'expect' names */
 };
@@ -572,6 +572,7 @@ CKPT_API void ckpt_digests_free(struct ckpt_digests *digests);
 #include <ckpt_diff.h>
 #include <ckpt_estimate.h>
 #include <ckpt_keep.h>
+#include <ckpt_pack.h>
 #include <ckpt_reshard.h>
 #include <ckpt_shard.h>
 #include <ckpt_verify.h>

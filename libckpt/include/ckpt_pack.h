@@ -1,0 +1,75 @@
+/*
+ * ckpt_pack.h -- a step as one file.  Part of <ckpt.h>.
+ */
+#ifndef CKPT_PACK_H
+#define CKPT_PACK_H
+
+#include <ckpt.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ckpt_pack_opts {
+	size_t size;
+	const struct ckpt_run_opts *run;
+	int level;		/* zstd's, 1 to 19; 0 = 3 */
+	int out_fd;		/* with 'dst' "-": a descriptor to write to, in order */
+	unsigned flags;		/* CKPT_CONVERT_FORCE, _RESTART, _DRY_RUN, _STRICT */
+};
+
+struct ckpt_unpack_opts {
+	size_t size;
+	const struct ckpt_run_opts *run;
+	unsigned flags;		/* CKPT_CONVERT_FORCE, _RESTART, _DRY_RUN */
+	const struct ckpt_limits *limits;	/* NULL = defaults */
+};
+
+struct ckpt_packed {
+	char kind[16];		/* "pack", "tar", "tar.gz", "tar.zst", "zip" */
+	uint64_t files;
+	uint64_t bytes;		/* of the files */
+	uint64_t archive_bytes;	/* 0 in a dry run of packing */
+	uint32_t threads;
+	double seconds;
+};
+
+/* 1 if this build reads and writes packs, else 0. */
+CKPT_API int ckpt_has_packs(void);
+
+/*
+ * Write the files of 'ck' to a pack (docs/formats/pack.md), a .tar.zst with an index: of a step its
+ * folder; if it was found in the folder above, also the files beside it and a 'latest' that names
+ * it; of a folder of weights that folder; or the one file.  ckpt_open() reads it like any other
+ * checkpoint.  It is read back, every hash compared, before it is put at 'dst', whole or not at
+ * all.
+ *
+ * Returns 0 or the negative of
+ *	CKPT_E_UNSUPPORTED  this build has no packs; a name that is not UTF-8
+ *	CKPT_E_MISMATCH  a file changed meanwhile; a finding of 'ck' that is an error (its own code)
+ *	CKPT_E_EXISTS, CKPT_E_BUSY, CKPT_E_NOTFOUND, CKPT_E_NOSPACE, CKPT_E_CANCELED, CKPT_E_IO, ...
+ *	                 as ckpt_convert()
+ */
+CKPT_API int ckpt_pack(struct ckpt *ck, const char *dst, const struct ckpt_pack_opts *opts,
+		       struct ckpt_packed *packed_out, struct ckpt_err *err);
+
+/*
+ * Write the files of a pack, or of a .tar, .tar.gz, .tar.zst or .zip of others, to a folder, whole
+ * or not at all.  If what is packed is one folder, it may go into a folder that is there
+ * and does not have it yet (CKPT_CONVERT_FORCE replaces the one that it has); 'latest' is changed
+ * last.  Hashes of frames and files of a pack are compared.
+ *
+ * Returns 0 or the negative of
+ *	CKPT_E_UNSAFE    a name that leads out of the folder or is no UTF-8, a link, a device, a
+ *	                 fifo, a name that stands twice: nothing is written
+ *	CKPT_E_LIMIT     more files, or more bytes for those of the archive, than the limits allow
+ *	CKPT_E_FORMAT    the file is none of these
+ *	CKPT_E_CORRUPT, CKPT_E_TRUNCATED, CKPT_E_UNSUPPORTED, and those of ckpt_pack()
+ */
+CKPT_API int ckpt_unpack(const char *path, const char *dst, const struct ckpt_unpack_opts *opts,
+			 struct ckpt_packed *packed_out, struct ckpt_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,2 @@
+# The help of pack, on stdout, with exit 0.
+zckpt pack -h

@@ -1,0 +1,2 @@
+# The help of unpack, on stdout, with exit 0.
+zckpt unpack -h

@@ -1,0 +1,152 @@
+/* cmd_pack.c -- `zckpt pack`: a step as one .tar.zst; and what it shares with `zckpt unpack`. */
+#include <inttypes.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli_pack.h"
+
+#define AT(field) offsetof(struct args, field)
+
+const struct opt opts_pack[] = {
+	{ "force", 0, OPT_FLAG, AT(force), NULL, "replace what stands at the destination", 0 },
+	{ "dry-run", 0, OPT_FLAG, AT(dry_run), NULL, "look and check, write nothing", 0 },
+	{ "restart", 0, OPT_FLAG, AT(restart), NULL, "drop what a killed run left", 0 },
+	{ "sync", 0, OPT_CHOICE, AT(sync), "data|full|none",
+	  "what is synced before the rename", 0 },
+	{ 0 },
+};
+
+static const struct opt own[] = {
+	{ "output", 'o', OPT_TEXT, AT(output), "DST", "destination, instead of the last word", 0 },
+	{ "level", 0, OPT_COUNT, AT(level), "N", "zstd's level, 1 to 19 (default 3)", 0 },
+	{ "strict", 0, OPT_FLAG, AT(strict), NULL, "warnings stop it, exit 1", 0 },
+	{ 0 },
+};
+
+void pack_say(const struct args *args, const struct ckpt_packed *done, const char *what,
+	      const char *dst)
+{
+	char *bytes, *archive;
+
+	if (args->quiet)
+		return;
+	bytes = cli_strdup(out_size(done->bytes));
+	archive = cli_strdup(out_size(done->archive_bytes));
+	if (args->dry_run)
+		cli_say("would %s %" PRIu64 " files, %s, to %s", what, done->files, bytes,
+			out_name(dst));
+	else
+		cli_say("%sed %" PRIu64 " files, %s, to %s: %s%s, %.2f s, %" PRIu32 " thread%s",
+			what, done->files, bytes, out_name(dst), archive,
+			!strcmp(what, "unpack") ? " packed" : "", done->seconds, done->threads,
+			done->threads == 1 ? "" : "s");
+	cli_free(bytes);
+	cli_free(archive);
+}
+
+void pack_json(const char *verb, int status, const char *dst, const struct ckpt_packed *done,
+	       const struct ckpt_err *err)
+{
+	struct json json;
+
+	json_begin(&json, stdout, verb);
+	json_bool(&json, "ok", !status);
+	json_int(&json, "exit", status);
+	json_text(&json, "dst", dst);
+	if (status) {
+		json_error(&json, err);
+	} else {
+		json_text(&json, "kind", done->kind);
+		json_uint(&json, "files", done->files);
+		json_uint(&json, "bytes", done->bytes);
+		json_uint(&json, "archive_bytes", done->archive_bytes);
+		json_uint(&json, "threads", done->threads);
+		json_seconds(&json, "seconds", done->seconds);
+	}
+	json_close(&json, '}');
+}
+
+static int take_words(const struct args *args, struct words *sources, const char **dst_out)
+{
+	size_t n = args->rest.n;
+
+	*dst_out = args->output;
+	if (!*dst_out && n > 1)
+		*dst_out = args->rest.list[--n];
+	for (size_t i = 0; i < n; i++)
+		words_add(sources, args->rest.list[i]);
+	if (!*dst_out || n != 1)
+		return cli_wrong(&cmd_pack, "pack needs a step and a destination: zckpt pack RUN "
+				 "step.tar.zst");
+	if (!strcmp(*dst_out, "-") && args->json)
+		return cli_wrong(&cmd_pack, "--json and the pack cannot both go to stdout");
+	if (!strcmp(*dst_out, "-") && isatty(STDOUT_FILENO))
+		return cli_wrong(&cmd_pack, "a pack is not for a terminal: zckpt pack SRC - | ...");
+	if (args->level != ARGS_UNSET && (args->level < 1 || args->level > 19))
+		return cli_wrong(&cmd_pack, "--level %" PRIu64 " is none of 1 to 19", args->level);
+	if (strcmp(*dst_out, "-") && cli_is_in_source(*dst_out, sources))
+		return cli_wrong(&cmd_pack, "%s: this is part of the source, and is not replaced",
+				 out_name(*dst_out));
+	return 0;
+}
+
+static int run_job(const struct args *args, struct ckpt *ck, const char *dst,
+		   struct ckpt_packed *done, struct ckpt_err *err)
+{
+	struct progress progress;
+	struct ckpt_run_opts run;
+	const struct ckpt_pack_opts opts = {
+		.size = sizeof(opts), .run = &run, .out_fd = STDOUT_FILENO,
+		.level = args->level == ARGS_UNSET ? 0 : (int)args->level,
+		.flags = cli_write_flags(args),
+	};
+	int rc;
+
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
+	cli_run_begin(args, &progress, &run);
+	rc = ckpt_pack(ck, dst, &opts, done, err);
+	progress_end(&progress);
+	out_findings_asked(args, ck);
+	return rc ? cli_fail_writing(args, ck, err) : EXIT_DONE;
+}
+
+static int run(struct args *args, int argc, char **argv)
+{
+	struct ckpt_packed done = { .files = 0 };
+	struct words sources = { 0 };
+	struct ckpt_err err = { 0 };
+	struct ckpt *ck = NULL;
+	const char *dst = NULL;
+	int status = take_words(args, &sources, &dst);
+
+	(void)argc;
+	(void)argv;
+	if (status)
+		return status;
+	status = cli_open(args, NULL, &sources, &ck, &err);
+	if (!status)
+		status = run_job(args, ck, dst, &done, &err);
+	if (err.code != CKPT_E_CANCELED) {
+		if (args->json)
+			pack_json("pack", status, dst, &done, &err);
+		else if (!status)
+			pack_say(args, &done, "pack", dst);
+	}
+	ckpt_close(ck);
+	return status;
+}
+
+const struct command cmd_pack = {
+	.name = "pack",
+	.run = run,
+	.gist = "a step as one .tar.zst, which every verb reads as it is",
+	.synopsis = "SRC DST",
+	.about = "Writes a step as one .tar.zst, read back and compared before it is in place. "
+		 "'tar --zstd -x' unpacks it; an index in it lets zckpt read one tensor without "
+		 "unpacking: inspect, ls, map, cat, verify, digest, diff, convert and reshard take "
+		 "it as a source. DST - is stdout.",
+	.notes = "docs/formats/pack.md says what is in it.",
+	.tables = { own, opts_pack, opts_source, opts_run, opts_talk, NULL },
+};
