@@ -12,7 +12,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_fs.h"
+#include "libckpt/io/ck_mount.h"
 #include "libckpt/io/ck_stage.h"
 
 struct worker {
@@ -270,11 +270,14 @@ static int to_stage(struct making *m, struct ckpt_err *err)
 		.nparts = 1, .plan = ck_arc_layout_hash(&m->l),
 		.fingerprint = { (uint64_t)want->level, m->l.ix.content },
 	};
+	enum ck_fs_kind kind;
 	int rc = ck_stage_begin(&so, &m->stage, err);
 
 	if (rc)
 		return rc;
-	if (!ck_stage_is_done(m->stage)) {
+	if (ck_stage_is_done(m->stage)) {	/* by a run that was killed then */
+		rc = ck_look_kind(NULL, want->dst, &kind, &m->off, err);
+	} else {
 		rc = ck_stage_file(m->stage, ck_fs_base(want->dst), 0, &m->file, err);
 		if (!rc)
 			rc = write_all(m, err);

@@ -33,8 +33,8 @@ static const struct ck_format *archives(struct ckpt_err *err)
 
 	if (!driver)
 		ck_fail(err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
-			"this build has no packs: libarchive and libzstd were not there when it was "
-			"built");
+			"this build has no packs: libarchive and libzstd were not there when it "
+			"was built");
 	return driver;
 }
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/base/ck_err.h"
 #include "libckpt/format/ck_format.h"
 #include "libckpt/format/ck_limits.h"
 #include "tests/lib/t_dir.h"
@@ -81,7 +82,8 @@ int t_pack_make(const struct t_pack *t, const struct ckpt_run_opts *run, int lev
 	for (size_t i = 0; i < t->n; i++)
 		list[i] = (struct ck_pack_file){ .name = t->file[i].name,
 						 .path = t_fmt("%s/in/f%zu", t->dir, i) };
-	rc = want.pool ? ck_pack_make(&want, &done, err) : -CKPT_E_NOMEM;
+	rc = want.pool ? ck_pack_make(&want, &done, err) :
+	     ck_fail_nomem(err, "a pool of files", 0);
 	if (!rc)
 		assert_true(done.files == t->n && done.archive > 0);
 	ck_fdpool_free(want.pool);
@@ -103,7 +105,8 @@ int t_pack_unpack(const struct t_pack *t, const char *path, const struct ckpt_ru
 	int rc;
 
 	ck_limits_fill(NULL, &limits);
-	rc = want.pool ? ck_unpack(&want, &done, err) : -CKPT_E_NOMEM;
+	rc = want.pool ? ck_unpack(&want, &done, err) :
+	     ck_fail_nomem(err, "a pool of files", 0);
 	ck_fdpool_free(want.pool);
 	return rc;
 }
