@@ -7,8 +7,8 @@
 #
 # --quick          3 alternations at 0.8 GB instead of 7 at 3 GB
 # --rows PATTERN   only rows whose part matches: copy, bf16, z2f, sparse,
-#                  inspect, reshard, verify, plan, wide, disk (an extended regular
-#                  expression)
+#                  inspect, reshard, verify, pack, plan, wide, disk (an extended
+#                  regular expression)
 # --best           judge by the fastest runs instead of the medians: for a
 #                  machine that others use at the same time
 # ZCKPT            the program (default ./zckpt)
@@ -342,6 +342,8 @@ disk_rows() {
 
 . tests/bench/rows_reshard.sh
 . tests/bench/rows_verify.sh
+# shellcheck source=tests/bench/rows_pack.sh
+. tests/bench/rows_pack.sh
 
 # ---- the machine, the rows, the table -----------------------------------
 
@@ -366,6 +368,7 @@ inspect_rows
 reshard_rows
 verify_rows 2
 verify_rows 3
+pack_rows
 disk_rows
 
 echo
