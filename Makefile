@@ -95,7 +95,7 @@ UNIT_SRC  := $(sort $(filter-out $(if $(HAS_PACK),,tests/unit/test_pack% tests/t
              $(wildcard tests/unit/test_*.c tests/torture/test_*.c tests/cli/test_*.c)))
 API_SRC   := $(sort $(wildcard tests/api/test_*.c))
 TLIB_SRC  := $(sort $(filter-out $(if $(HAS_PACK),,tests/lib/t_pack.c),$(wildcard tests/lib/*.c)))
-FUZZ_SRC  := $(sort $(wildcard tests/fuzz/*.c))
+FUZZ_SRC  := $(sort $(filter-out $(if $(HAS_PACK),,tests/fuzz/fz_t_pack.c),$(wildcard tests/fuzz/*.c)))
 BENCH_SRC := $(sort $(wildcard tests/bench/*.c))
 objects    = $(patsubst %.c,$(B)/%.o,$(1))
 LIB   := $(call objects,$(LIB_SRC))

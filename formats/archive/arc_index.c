@@ -16,6 +16,7 @@
 #define SUM 16u
 #define FOOT 9u		/* of the seek table */
 #define SKIPPABLE 8u	/* magic and length */
+#define MAX_HEADER 8192u	/* of a file, with what the longest name needs */
 
 static const char magic[8] = "ZCKPTPAK";
 
@@ -246,10 +247,18 @@ static int take_frames(const struct reading *r, struct ck_cur *c, struct ck_pack
 	return 0;
 }
 
+/* Where the header of file i may begin. */
+static uint64_t end_before(const struct ck_pack_index *ix, uint64_t i)
+{
+	const struct ck_pack_entry *e = i ? &ix->entry[i - 1] : NULL;
+
+	return e ? e->at + e->bytes + ck_tar_pad(e->bytes) : 0;
+}
+
 static int take_entry(const struct reading *r, struct ck_cur *c, struct ck_pack_index *ix,
 		      uint64_t i, const char *names, struct ckpt_err *err)
 {
-	const uint64_t before = i ? ix->entry[i - 1].at + ix->entry[i - 1].bytes : 0;
+	const uint64_t before = end_before(ix, i);
 	struct ck_pack_entry *e = &ix->entry[i];
 	uint32_t name, len;
 	const uint8_t *p = NULL;
@@ -264,7 +273,7 @@ static int take_entry(const struct reading *r, struct ck_cur *c, struct ck_pack_
 	name = ck_le32(p + 24);
 	len = ck_le32(p + 28);
 	if (e->at > ix->content || e->bytes > ix->content - e->at || e->at % CK_TAR_BLOCK ||
-	    e->at < before || e->at - before < CK_TAR_BLOCK)
+	    e->at < before || e->at - before < CK_TAR_BLOCK || e->at - before > MAX_HEADER)
 		return bad(r, c->off - ENTRY, "a file lies where none can be", err);
 	if (name > r->names || len > r->names - name)
 		return bad(r, c->off - ENTRY, "a name lies beyond the names", err);
@@ -286,6 +295,8 @@ static int take_entries(const struct reading *r, struct ck_cur *c, struct ck_pac
 		rc = take_entry(r, c, ix, i, names, err);
 		list[i] = ix->entry[i].name;
 	}
+	if (!rc && ix->content != end_before(ix, ix->n) + CK_TAR_END)
+		rc = bad(r, c->off, "the tar stream does not end behind the last file", err);
 	if (!rc)
 		rc = ck_arc_names_check(list, ix->n, r->where, err);
 	ck_free(list);

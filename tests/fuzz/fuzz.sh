@@ -42,6 +42,7 @@ for target; do
 	case $target in
 	torch | hf | manifest) max=32768 ;;
 	step | universal) max=131072 ;;
+	pack) max=65536 ;;
 	esac
 	limits=(-timeout=10 -rss_limit_mb=512 "-max_len=$max")
 	if [ -n "$out" ]; then

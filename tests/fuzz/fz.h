@@ -99,5 +99,6 @@ void fz_hf(const uint8_t *p, size_t n);
 void fz_manifest(const uint8_t *p, size_t n);
 void fz_step(const uint8_t *p, size_t n);
 void fz_universal(const uint8_t *p, size_t n);
+void fz_pack(const uint8_t *p, size_t n);
 
 #endif

@@ -20,6 +20,9 @@ const struct fz_target fz_targets[] = {
 	{ "manifest", fz_manifest },
 	{ "step", fz_step },
 	{ "universal", fz_universal },
+#ifdef CKPT_PACKS
+	{ "pack", fz_pack },
+#endif
 	{ NULL, NULL },
 };
 

@@ -134,6 +134,27 @@ for dir in "$fix"/deepspeed/*/; do
 		;;
 	esac
 done
+# Packs, and the same files as others pack them.
+mkdir -p "$out/pack" "$work/step"
+i=0
+for src in "$fix"/formats/hf/{good,single} "$fix"/deepspeed/ds0.19.8-z{1,2,3}-bf16-w2*/ckpt \
+	"$fix"/formats/safetensors/*.safetensors; do
+	i=$((i + 1))
+	"$ZCKPT" pack -q --level 1 "$src" - > "$work/seed" 2> /dev/null || continue
+	[ "$(stat -c %s "$work/seed")" -gt 60000 ] || cp "$work/seed" "$out/pack/$i"
+	[ ! -d "$src" ] || [ $i -gt 4 ] || {
+		tar -C "$src" -cf "$work/a.tar" . && zstd -q -f "$work/a.tar" -o "$out/pack/$i.tar.zst"
+		gzip -c "$work/a.tar" > "$out/pack/$i.tar.gz"
+	}
+done
+echo hello > "$work/step/a"
+ln -s /etc "$work/step/b"
+tar -C "$work" -cf "$out/pack/link" step
+rm "$work/step/b" && mkfifo "$work/step/p" && tar -C "$work" -cf "$out/pack/fifo" step
+rm "$work/step/p"
+tar -C "$work" -cf "$out/pack/above" --transform 's|^step|../step|' -P step
+tar -C "$work" -cf "$out/pack/plain" step
+head -c 200 /dev/zero > "$work/step/$(printf 'n%.0s' $(seq 1 120))" && tar -C "$work" --format pax -cf "$out/pack/long" step
 # Two with their bytes as they are.
 for name in ds0.19.8-z1-bf16-w2-lora ds0.19.8-z2-bf16-w2-lora; do
 	"$pack" -r "$fix/deepspeed/$name/ckpt" "3 5" > "$out/step/raw-$name"
