@@ -11,7 +11,7 @@
 #include "formats/deepspeed/ds_write.h"
 #include "formats/native/ck_nat.h"
 #include "libckpt/base/ck_err.h"
-#include "libckpt/io/ck_fs.h"
+#include "libckpt/io/ck_mount.h"
 
 /* ---- which step ---- */
 
@@ -20,7 +20,7 @@ static bool is_below(const struct ck_input *in, const char *sub)
 	struct ck_tree t = CK_TREE_INIT;
 	bool yes = false;
 
-	if (!ck_tree_list(&t, in->path, in->npaths, sub, in->limits.files, NULL))
+	if (!ck_look_list(in->pool, &t, in->path, in->npaths, sub, in->limits.files, NULL))
 		yes = ck_nat_is_step(&t);
 	ck_tree_release(&t);
 	return yes;

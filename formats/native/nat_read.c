@@ -9,7 +9,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_map.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_fs.h"
+#include "libckpt/io/ck_mount.h"
 #include "libckpt/json/ck_json_out.h"
 #include "libckpt/tensor/ck_dtype.h"
 
@@ -482,7 +482,7 @@ int ck_nat_read(struct ck_nat *nat, const struct ck_tree *tree, const char *wher
 			       "one never ended");
 	r.path = e->path;
 	nat->arena.limit = limits->memory_bytes;
-	rc = ck_file_read(e->path, limits->header_bytes, &text, &len, err);
+	rc = ck_look_read(pool, e->path, limits->header_bytes, &text, &len, err);
 	if (!rc)
 		rc = ck_json_parse(&r.doc, text, len, limits, 0, r.path, err);
 	if (!rc && r.doc.tok[0].type != CK_JSON_OBJECT)
