@@ -112,9 +112,9 @@ static int compare_case(const char *dir)
 	struct ckpt_open_opts opts = { .size = sizeof(opts) };
 	struct ckpt_setup setup = { .size = sizeof(setup) };
 	struct ckpt_model_info info;
-	struct ckpt_model *model;
+	struct ckpt_model *model = NULL;
 	struct ckpt_estimate *est;
-	struct ckpt *ck;
+	struct ckpt *ck = NULL;
 	struct seen seen;
 	char *root = t_fmt("%s/ckpt", dir), *tag;
 	int other;
