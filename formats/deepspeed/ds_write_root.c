@@ -119,7 +119,8 @@ static int copy_folder(struct copying *c, const char *name, uint32_t depth,
 		return ck_fail_limit(err, name, CKPT_NO_OFFSET, "folder_depth", most,
 				     "folders beside the step are nested deeper (does a link "
 				     "lead back?)");
-	rc = ck_look_list(ds->in->pool, &tree, ds->root, ds->nroots, name, ds->in->limits.files, err);
+	rc = ck_look_list(ds->in->pool, &tree, ds->root, ds->nroots, name, ds->in->limits.files,
+			  err);
 	if (!rc && tree.n > c->left)
 		rc = ck_fail_limit(err, name, CKPT_NO_OFFSET, "files", ds->in->limits.files,
 				   "more files in folders beside the step");

@@ -15,7 +15,8 @@ static int is_below(const struct ck_input *in, const char *sub, bool *out, struc
 {
 	struct ckpt_err inner = { 0 };
 	struct ck_tree t = CK_TREE_INIT;
-	const int rc = ck_look_list(in->pool, &t, in->path, in->npaths, sub, in->limits.files, &inner);
+	const int rc = ck_look_list(in->pool, &t, in->path, in->npaths, sub, in->limits.files,
+				    &inner);
 
 	*out = !rc && ck_ds_is_universal(&t);
 	ck_tree_release(&t);

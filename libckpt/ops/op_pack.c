@@ -45,7 +45,7 @@ static int name_top(struct packing *p, struct ckpt_err *err)
 	char real[PATH_MAX];
 
 	if (!strcmp(name, ".") || !strcmp(name, "..") || !name[0])
-		name = realpath(p->ck->ix.path, real) && real[1] ? ck_fs_base(real) : "step";
+		name = ck_sys.realpath(p->ck->ix.path, real) && real[1] ? ck_fs_base(real) : "step";
 	p->top = ck_arena_strdup(&p->arena, name);
 	return p->top ? 0 : ck_fail_nomem(err, "a file name", strlen(name));
 }

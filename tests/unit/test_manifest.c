@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "libckpt/format/ck_limits.h"
+#include "libckpt/ops/ck_ckpt.h"
 #include "libckpt/ops/ck_manifest.h"
 #include "tests/lib/t_dir.h"
 
@@ -24,15 +25,15 @@ static int read_back(const char *text, bool summed, struct ckpt_err *err)
 	const struct ck_hash128 h = ck_hash128(text, strlen(text));
 	char hex[33], *path = t_fmt("%s/zckpt-manifest.json", dir), *whole;
 	struct ck_manifest m = CK_MANIFEST_INIT;
-	struct ckpt_limits limits;
+	struct ckpt ck = { .path = NULL };
 	int rc;
 
 	ck_hash128_print(h, hex);
 	whole = summed ? t_fmt("%s\"sum\":\"%s\"}\n", text, hex) : t_fmt("%s", text);
 	t_file_write(path, whole, strlen(whole));
-	ck_limits_fill(NULL, &limits);
+	ck_limits_fill(NULL, &ck.limits);
 	memset(err, 0, sizeof(*err));
-	rc = ck_manifest_read(&m, path, &limits, err);
+	rc = ck_manifest_read(&m, &ck, path, err);
 	assert_true(m.there);
 	if (!rc)
 		assert_int_equal(m.n, 1);
@@ -87,7 +88,7 @@ static void the_sum_is_of_every_byte_before_it(void **state)
 {
 	char *text = t_fmt(GOOD "\"sum\":" HASH "}\n"), *path = t_fmt("%s/folder", dir);
 	struct ck_manifest m = CK_MANIFEST_INIT;
-	struct ckpt_limits limits;
+	struct ckpt ck = { .path = NULL };
 	struct ckpt_err err;
 
 	(void)state;
@@ -99,9 +100,9 @@ static void the_sum_is_of_every_byte_before_it(void **state)
 	assert_int_equal(read_back("[1]", false, &err), -CKPT_E_CORRUPT);
 	assert_non_null(strstr(err.msg, "it is no JSON object"));
 	t_dir_make(path);
-	ck_limits_fill(NULL, &limits);
+	ck_limits_fill(NULL, &ck.limits);
 	memset(&err, 0, sizeof(err));
-	assert_int_equal(ck_manifest_read(&m, path, &limits, &err), -CKPT_E_CORRUPT);
+	assert_int_equal(ck_manifest_read(&m, &ck, path, &err), -CKPT_E_CORRUPT);
 	assert_string_equal(err.msg, "it is no file");
 	ck_manifest_release(&m);
 	free(path);
