@@ -35,6 +35,9 @@ is 0 inspect run; is 2 inspect; is 3 inspect empty; is 4 inspect "$unsafe"
 is 0 latest run; is 1 latest empty; is 2 latest; is 3 latest nothing-there
 is 0 ls run; is 1 ls empty; is 2 ls --no-such; is 3 ls nothing-there
 is 0 map run; is 2 map; is 3 map empty; is 4 map "$unsafe"
+ln -s /nowhere link; tar czf link.tar.gz link
+is 0 pack run run.tar.zst; is 2 pack run; is 3 pack empty no.tar.zst; is 4 pack "$unsafe" no.tar.zst
+is 0 unpack run.tar.zst unpacked; is 2 unpack run.tar.zst; is 3 unpack cut.pt no; is 4 unpack link.tar.gz no
 is 0 plan 8B; is 1 plan 8B --gpus 1 --gpu-mem 1G; is 2 plan; is 3 plan empty
 is 0 reshard '2->3' run three; is 2 reshard '4->3' run four; is 3 reshard --world 3 cut four
 is 4 reshard --world 3 "$unsafe" four
