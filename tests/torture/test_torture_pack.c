@@ -142,7 +142,7 @@ static void torture(int (*work)(void *arg, bool *done, struct ckpt_err *err),
 			break;
 		calls++;
 	}
-	assert_in_range(n, 40, MORE_THAN_ENOUGH - 1);
+	assert_in_range(n, 20, MORE_THAN_ENOUGH - 1);
 	print_message("%s: %ld calls\n", packs ? "pack" : work == unpack ? "unpack" : "plain",
 		      calls);
 	close_scene(&s);
