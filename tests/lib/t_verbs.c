@@ -20,6 +20,7 @@
 #define STEP "global_step3"
 #define BF16_OPT 4
 #define TO_UNIVERSAL 5
+#define TO_NATIVE 6
 #define FORCE CKPT_CONVERT_FORCE
 
 static int open_path(const char *path, uint32_t threads, struct ckpt **ck, struct ckpt_err *err)
@@ -77,8 +78,10 @@ static int reshard_as(const struct t_vscene *s, const char *dst, const char *tag
 	const struct ckpt_run_opts run = run_opts(s);
 	const struct ckpt_reshard_opts o = {
 		.size = sizeof(o), .run = &run, .world = world, .round_robin = -1,
-		.stage = v->stage == TO_UNIVERSAL ? -1 : v->stage, .flags = v->flags,
-		.to = v->stage == TO_UNIVERSAL, .tag = tag, .part = part,
+		.stage = v->stage >= TO_UNIVERSAL ? -1 : v->stage, .flags = v->flags,
+		.to = v->stage == TO_UNIVERSAL ? CKPT_TO_UNIVERSAL :
+		      v->stage == TO_NATIVE ? CKPT_TO_NATIVE : CKPT_TO_DEEPSPEED,
+		.tag = tag, .part = part,
 		.nparts = v->nparts,
 	};
 	struct ckpt_report report = { 0 };
@@ -473,6 +476,10 @@ const struct t_verb t_verbs[] = {
 	LAYOUT("z2", Z2, 2, 1),
 	LAYOUT("z3", Z3, 3, 2),
 	LAYOUT("bf16", BF, BF16_OPT, 0),
+	{ RESHARD, .layout = "z2", .source = Z2, .world = 3, .stage = TO_NATIVE,
+	  .what = "to native" },
+	{ RESHARD, .layout = "z3", .source = Z3, .world = 2, .stage = TO_NATIVE, INTO,
+	  .what = "to native, into a root" },
 	{ RESHARD, .layout = "z2", .source = Z2, .world = 3, .stage = 2, .flags = FORCE,
 	  .prepare = before_same_step, .unit = "run/" STEP, .what = "over a step" },
 	{ UNIVERSAL, .layout = "uni", .source = UNI, .world = 3, .stage = 2,

@@ -363,6 +363,11 @@ static const struct ckpt_reshard_opts universal = {
 	.round_robin = -1,
 };
 
+static const struct ckpt_reshard_opts native = {
+	.size = sizeof(native), .run = &run1, .to = CKPT_TO_NATIVE, .world = 2, .stage = -1,
+	.round_robin = -1,
+};
+
 /* A source with files beside its step, one of them in a folder that the destination has as well. */
 static struct t_image *with_neighbours(void)
 {
@@ -405,6 +410,7 @@ static void add_reshards(void)
 		v->plain = renames;
 	}
 	add("universal", with_source(z2), "/out", reshard, &universal);
+	add("native", with_source(z2), "/out", reshard, &native);
 	v = add("reshard in two parts", with_source(z2), "/out", reshard_parts, &to3);
 	v->again = reshard_parts_again;
 }
