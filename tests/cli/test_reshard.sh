@@ -8,20 +8,11 @@
 # back (a seeded sample of the pairs; all of them with ZCKPT_LONG=1).  The digest of the
 # result must be the source's, and a step that went there and back must be the same files,
 # byte for byte, as one that was cut for its own world.
-set -uf
-fixtures=${ZCKPT_FIXTURES:-build/fixtures}/deepspeed
-zckpt=${ZCKPT:-build/zckpt}
-work=$(mktemp -d "${TMPDIR:-/tmp}/zckpt-reshard.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
-seed=${ZCKPT_SEED:-$((RANDOM * 32768 + RANDOM))}
-RANDOM=$((seed % 32768))
-echo "seed $seed"
-passed=0 failed=0 refused=0 staged=0 nameless=0
+. "$(dirname "$0")/resharding.sh"
+staged=0 nameless=0
 
-root_of() { "$zckpt" digest "$1" 2> /dev/null | tail -n 1; }
 # fp32 runs have masters with ZeRO only: equal to the weights, and left out here
 states_of() { "$zckpt" digest "$1" 2> /dev/null | grep -v "^[0-9a-f]* ${2:-root}"; }
-fail() { failed=$((failed + 1)); echo "FAILED $1: $2"; }
 
 # there CASE WORLD: 1 if it was refused
 there() {
