@@ -1,6 +1,7 @@
 /*
  * ds_shard.c -- a step made of weights: the dictionaries that a run of DeepSpeed would have
- * before its first step, as if they had been read.
+ * before its first step, as if they had been read.  Or of a run of somebody else's in its midst
+ * (want->now): those that DeepSpeed would have there.
  *
  * The hyper-parameters of a group are those of torch's AdamW and of DeepSpeed's FusedAdam and
  * DeepSpeedCPUAdam together: each takes its own and leaves the others.  'step' is a number, which
@@ -20,15 +21,27 @@ static struct ck_val *floats(struct ck_arena *a, double x, double y)
 	return ck_val_new_tuple(a, item, 2);
 }
 
+/* Of a group: the run's, or what it begins with. */
+static struct ck_shard_hyper hyper_of(const struct ck_shard_want *want, uint64_t g)
+{
+	if (want->now)
+		return want->now->hyper[g];
+	return (struct ck_shard_hyper){
+		.lr = want->first_lr, .initial_lr = want->lr, .beta1 = want->beta1,
+		.beta2 = want->beta2, .eps = want->eps,
+		.weight_decay = want->group[g].weight_decay,
+	};
+}
+
 static struct ck_val *hyper(struct ck_arena *a, const struct ck_shard_want *want, uint64_t g)
 {
+	const struct ck_shard_hyper h = hyper_of(want, g);
 	struct ck_val *d = ck_val_new_dict(a);
 
-	d = ck_val_dict_sets(a, d, "lr", ck_val_new_float(a, want->first_lr));
-	d = ck_val_dict_sets(a, d, "betas", floats(a, want->beta1, want->beta2));
-	d = ck_val_dict_sets(a, d, "eps", ck_val_new_float(a, want->eps));
-	d = ck_val_dict_sets(a, d, "weight_decay",
-			     ck_val_new_float(a, want->group[g].weight_decay));
+	d = ck_val_dict_sets(a, d, "lr", ck_val_new_float(a, h.lr));
+	d = ck_val_dict_sets(a, d, "betas", floats(a, h.beta1, h.beta2));
+	d = ck_val_dict_sets(a, d, "eps", ck_val_new_float(a, h.eps));
+	d = ck_val_dict_sets(a, d, "weight_decay", ck_val_new_float(a, h.weight_decay));
 	d = ck_val_dict_sets(a, d, "bias_correction", ck_val_new_bool(a, true));
 	d = ck_val_dict_sets(a, d, "amsgrad", ck_val_new_bool(a, false));
 	d = ck_val_dict_sets(a, d, "maximize", ck_val_new_bool(a, false));
@@ -37,16 +50,21 @@ static struct ck_val *hyper(struct ck_arena *a, const struct ck_shard_want *want
 	d = ck_val_dict_sets(a, d, "differentiable", ck_val_new_bool(a, false));
 	d = ck_val_dict_sets(a, d, "fused", ck_val_new_none(a));
 	d = ck_val_dict_sets(a, d, "decoupled_weight_decay", ck_val_new_bool(a, !want->l2));
-	return ck_val_dict_sets(a, d, "initial_lr", ck_val_new_float(a, want->lr));
+	return ck_val_dict_sets(a, d, "initial_lr", ck_val_new_float(a, h.initial_lr));
 }
 
-/* None stands for what is cut: the writer puts zeros there. */
-static struct ck_val *entry(struct ck_arena *a)
+/* None stands for what is cut: the writer puts zeros there, or the run's. */
+static struct ck_val *entry(struct ck_arena *a, const struct ck_shard_want *want, uint64_t g)
 {
-	struct ck_val *d = ck_val_dict_sets(a, ck_val_new_dict(a), "step", ck_val_new_int(a, 0));
+	static const char *const adam[] = { "exp_avg", "exp_avg_sq" };
+	const char *const *name = want->now ? want->now->state : adam;
+	const uint64_t n = want->now ? want->now->nstates : CK_ARRAY_LEN(adam);
+	struct ck_val *d = ck_val_dict_sets(a, ck_val_new_dict(a), "step",
+					    ck_val_new_int(a, hyper_of(want, g).step));
 
-	d = ck_val_dict_sets(a, d, "exp_avg", ck_val_new_none(a));
-	return ck_val_dict_sets(a, d, "exp_avg_sq", ck_val_new_none(a));
+	for (uint64_t i = 0; i < n; i++)
+		d = ck_val_dict_sets(a, d, name[i], ck_val_new_none(a));
+	return d;
 }
 
 static struct ck_val *base(struct ck_arena *a, const struct ck_shard_want *want)
@@ -54,7 +72,8 @@ static struct ck_val *base(struct ck_arena *a, const struct ck_shard_want *want)
 	struct ck_val *state = ck_val_new_dict(a), *groups = ck_val_new_list(a);
 
 	for (uint64_t g = 0; g < want->ngroups; g++) {
-		state = ck_val_dict_add(a, state, ck_val_new_int(a, (int64_t)g), entry(a));
+		state = ck_val_dict_add(a, state, ck_val_new_int(a, (int64_t)g),
+					entry(a, want, g));
 		groups = ck_val_list_add(a, groups, hyper(a, want, g));
 	}
 	return ck_val_dict_sets(a, ck_val_dict_sets(a, ck_val_new_dict(a), "state", state),
@@ -65,16 +84,23 @@ static struct ck_val *base(struct ck_arena *a, const struct ck_shard_want *want)
 static struct ck_val *scaler(struct ck_arena *a, const struct ck_shard_want *want)
 {
 	const char *kind = want->dynamic ? "DynamicLossScaler" : "LossScaler";
+	const struct ck_shard_now *now = want->now;
 	struct ck_val *s = ck_val_new_dict(a), *v;
 
 	s = ck_val_dict_sets(a, s, "cur_scale", ck_val_new_float(a, want->scale));
 	s = ck_val_dict_sets(a, s, "dynamic", ck_val_new_bool(a, want->dynamic));
 	if (want->dynamic) {
-		s = ck_val_dict_sets(a, s, "cur_iter", ck_val_new_int(a, 0));
+		s = ck_val_dict_sets(a, s, "cur_iter",
+				     ck_val_new_int(a, now ? now->scaler_iter : 0));
+		if (now)
+			s = ck_val_dict_sets(a, s, "last_overflow_iter",
+					     ck_val_new_int(a, now->scaler_last_overflow));
 		s = ck_val_dict_sets(a, s, "scale_window", ck_val_new_int(a, want->window));
 		s = ck_val_dict_sets(a, s, "min_scale", ck_val_new_float(a, want->min_scale));
 		s = ck_val_dict_sets(a, s, "delayed_shift", ck_val_new_int(a, want->hysteresis));
-		s = ck_val_dict_sets(a, s, "cur_hysteresis", ck_val_new_int(a, want->hysteresis));
+		s = ck_val_dict_sets(a, s, "cur_hysteresis",
+				     ck_val_new_int(a, now ? now->scaler_hysteresis :
+						    want->hysteresis));
 	}
 	v = ck_val_new_object(a, CK_HOW_NEWOBJ,
 			      ck_val_new_global(a, "deepspeed.runtime.fp16.loss_scaler", kind),
@@ -90,7 +116,8 @@ static struct ck_val *make_zero(struct ck_arena *a, const struct ck_shard_want *
 
 	d = ck_val_dict_sets(a, d, "loss_scaler", scaler(a, want));
 	d = ck_val_dict_sets(a, d, "dynamic_loss_scale", ck_val_new_bool(a, want->dynamic));
-	d = ck_val_dict_sets(a, d, "overflow", ck_val_new_bool(a, false));
+	d = ck_val_dict_sets(a, d, "overflow",
+			     ck_val_new_bool(a, want->now && want->now->overflow));
 	d = ck_val_dict_sets(a, d, "clip_grad", ck_val_new_float(a, want->clip));
 	return ck_val_dict_sets(a, d, "base_optimizer_state", base(a, want));
 }
@@ -102,17 +129,20 @@ static struct ck_val *add_name(struct ck_arena *a, struct ck_val *dict, const ch
 	return ck_val_dict_add(a, dict, ck_val_new_str(a, name), ck_val_new_none(a));
 }
 
-/* Names only: the writer puts tensors there.  Those of the optimizer first, in its order. */
+/*
+ * Names only: the writer puts tensors there.  Those of the optimizer first, in its order; of a run
+ * in the caller's order.
+ */
 static struct ck_val *module(struct ck_arena *a, const struct ck_index *ix,
 			     const struct ck_shard_want *want)
 {
 	struct ck_val *dict = ck_val_new_ordered(a);
 
-	for (uint64_t g = 0; g < want->ngroups; g++)
+	for (uint64_t g = 0; !want->now && g < want->ngroups; g++)
 		for (uint64_t i = 0; dict && i < want->group[g].n; i++)
 			dict = add_name(a, dict, ix->tensor[want->group[g].tensor[i]].name);
 	for (uint32_t i = 0; dict && i < ix->ntensors; i++)
-		if (ix->tensor[i].role != CKPT_ROLE_TRAINABLE)
+		if (want->now || ix->tensor[i].role != CKPT_ROLE_TRAINABLE)
 			dict = add_name(a, dict, ix->tensor[i].name);
 	return dict;
 }
@@ -135,21 +165,57 @@ static struct ck_val *scheduler(struct ck_arena *a)
 	return ck_val_dict_sets(a, d, "lr_lambdas", ck_val_new_list(a));
 }
 
+static struct ck_val *frozen_shapes(struct ck_arena *a, const struct ck_index *ix)
+{
+	struct ck_val *dict = ck_val_new_ordered(a);
+
+	for (uint32_t i = 0; dict && i < ix->ntensors; i++)
+		if (ix->tensor[i].role == CKPT_ROLE_FROZEN)
+			dict = ck_val_dict_add(a, dict, ck_val_new_str(a, ix->tensor[i].name),
+					       ck_val_new_size(a, ix->tensor[i].shape,
+							       ix->tensor[i].ndim));
+	return dict;
+}
+
+/* What is the run's own, and what a form without a layout of its own keeps for others. */
+static struct ck_val *add_now(struct ck_arena *a, const struct ck_index *ix,
+			      const struct ck_shard_want *want, struct ck_val *d)
+{
+	struct ck_val *const *item;
+	uint64_t n = 0;
+
+	d = ck_val_dict_sets(a, d, "lr_scheduler", want->now->scheduler ?
+			     ck_val_clone(a, want->now->scheduler) : ck_val_new_none(a));
+	d = ck_val_dict_sets(a, d, "frozen_param_shapes", frozen_shapes(a, ix));
+	d = ck_val_dict_sets(a, d, "ds_version", ck_val_new_str(a, want->step.version));
+	if (want->now->client && !ck_val_pairs(want->now->client, &item, &n))
+		n = 0;
+	for (uint64_t i = 0; d && i < n; i++)
+		d = ck_val_dict_set(a, d, item[2 * i], item[2 * i + 1]);
+	return d;
+}
+
 static struct ck_val *make_model(struct ck_arena *a, const struct ck_index *ix,
 				 const struct ck_shard_want *want)
 {
-	static const char *const zeros[] = { "skipped_steps", "global_steps", "global_samples" };
+	static const char *const counted[] = {
+		"skipped_steps", "global_steps", "global_samples",
+	};
+	const struct ck_shard_now *now = want->now;
+	const int64_t count[] = {
+		now ? now->skipped : 0, now ? now->steps : 0, now ? now->samples : 0,
+	};
 	struct ck_val *d = ck_val_new_dict(a);
 
 	d = ck_val_dict_sets(a, d, "module", module(a, ix, want));
 	d = ck_val_dict_sets(a, d, "buffer_names", buffers(a, ix));
 	d = ck_val_dict_sets(a, d, "lr_scheduler", scheduler(a));
-	for (size_t i = 0; i < CK_ARRAY_LEN(zeros); i++)
-		d = ck_val_dict_sets(a, d, zeros[i], ck_val_new_int(a, 0));
+	for (size_t i = 0; i < CK_ARRAY_LEN(counted); i++)
+		d = ck_val_dict_sets(a, d, counted[i], ck_val_new_int(a, count[i]));
 	d = ck_val_dict_sets(a, d, "mp_world_size", ck_val_new_int(a, 1));
 	if (want->config && d)
 		d = ck_val_dict_sets(a, d, "ds_config", ck_val_clone(a, want->config));
-	return d;
+	return now ? add_now(a, ix, want, d) : d;
 }
 
 /* ---- the step ---- */
@@ -198,7 +264,7 @@ int ck_ds_shard(const struct ck_index *ix, const struct ck_shard_want *want,
 	struct ds_step ds = {
 		.in = &in, .origin = DS_FROM_WEIGHTS, .where = ix->path, .given_step = true,
 		.world = want->step.world, .stage = 2, .frozen_listed = true,
-		.weight_dtype = want->dtype,
+		.weight_dtype = want->now ? 0 : want->dtype, .with_states = want->now != NULL,
 	};
 	int rc;
 

@@ -92,6 +92,12 @@ int ck_wr_state(struct wr *w, uint32_t state, uint64_t first, uint64_t count,
 	return add_piece(w, &piece, err);
 }
 
+/* States are made up: nothing but weights is given. */
+static bool is_bare(const struct wr *w)
+{
+	return w->ds->origin == DS_FROM_WEIGHTS && !w->ds->with_states;
+}
+
 /* Of stage 0 in fp32, and of a folder of weights, the weights are the masters. */
 static uint32_t stored(const struct wr *w, uint32_t tensor, const char *name)
 {
@@ -103,14 +109,14 @@ static uint32_t stored(const struct wr *w, uint32_t tensor, const char *name)
 
 bool ck_wr_has(const struct wr *w, uint32_t tensor, const char *name)
 {
-	return w->ds->origin == DS_FROM_WEIGHTS || stored(w, tensor, name) != CK_NONE;
+	return is_bare(w) || stored(w, tensor, name) != CK_NONE;
 }
 
 enum ckpt_dtype ck_wr_dtype(const struct wr *w, uint32_t tensor, const char *name)
 {
 	const uint32_t s = ck_index_state_find(w->ix, tensor, name);
 
-	if (w->ds->origin == DS_FROM_WEIGHTS)	/* which may be a step with states of its own */
+	if (is_bare(w))	/* of what may be a step with states of its own */
 		return CKPT_F32;
 	return s == CK_NONE ? CKPT_F32 : (enum ckpt_dtype)w->ix->state[s].dtype;
 }
@@ -118,13 +124,13 @@ enum ckpt_dtype ck_wr_dtype(const struct wr *w, uint32_t tensor, const char *nam
 int ck_wr_named(struct wr *w, uint32_t tensor, const char *name, uint64_t first, uint64_t count,
 		struct ckpt_err *err)
 {
-	const bool new = w->want->reset || w->ds->origin == DS_FROM_WEIGHTS;
+	const bool new = w->want->reset || is_bare(w);
 	const uint32_t s = ck_index_state_find(w->ix, tensor, name);
 	const uint8_t type = w->store[w->nstores - 1].dtype;
 
 	if (new && strcmp(name, "master"))
 		return ck_wr_zero(w, count, err);
-	if (s != CK_NONE && w->ix->state[s].dtype != type && w->ds->origin != DS_FROM_WEIGHTS)
+	if (s != CK_NONE && w->ix->state[s].dtype != type && !is_bare(w))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, w->ix->tensor[tensor].name, CKPT_NO_OFFSET,
 			       "its %.60s is %s, that of the first parameter of its group %s, and "
 			       "what is cut from both has one type", name,

@@ -277,10 +277,19 @@ static struct ck_val *shared(struct wr *w, struct ck_val *root, uint32_t rank)
 	return ck_val_dict_sets(a, root, "shared_params", dict);
 }
 
+/* A native step lacks keys that are made anew here; where they go, its version says. */
+static bool in_order(const struct wr *w)
+{
+	const uint32_t *v = w->ds->version;
+
+	return w->want->version || w->ds->origin == DS_FROM_WEIGHTS ||
+	       (w->ds->origin == DS_FROM_NATIVE && (v[0] || v[1] || v[2]));
+}
+
 static struct ck_val *stage0(struct wr *w, struct ck_val *root, struct ckpt_err *err)
 {
 	root = root ? ck_wr_stage0(w, root, err) : NULL;
-	if (w->want->version || w->ds->origin == DS_FROM_WEIGHTS)
+	if (in_order(w))
 		root = root ? ck_wr_model_keys(w, root) : NULL;
 	if (!root)
 		ck_fail_nomem(err, "a model file", 0);
@@ -328,7 +337,7 @@ struct ck_val *ck_wr_model(struct wr *w, const struct ck_val *old, uint32_t rank
 		root = shared(w, root, rank);
 	else if (w->t->stage == 3 && rank && ck_val_get(old, "shared_params"))
 		root = ck_val_dict_sets(a, root, "shared_params", ck_val_new_dict(a));
-	if (w->want->version || w->ds->origin == DS_FROM_WEIGHTS)
+	if (in_order(w))
 		root = root ? ck_wr_model_keys(w, root) : NULL;
 	if (!root)
 		ck_fail_nomem(err, "a model file", 0);

@@ -309,8 +309,9 @@ int ck_wr_native(struct wr *w, struct ckpt_err *err)
 {
 	struct ck_arena a = CK_ARENA_INIT;	/* w->arena is one file's */
 	struct ck_nat_want want = {
-		.ix = w->ix, .tag = w->tag, .world = w->t->world, .stage = w->ds->stage,
-		.ngroups = w->t->ngroups,
+		.ix = w->ix, .tag = w->tag, .world = w->t->world, .ngroups = w->t->ngroups,
+		.stage = w->ds->origin == DS_FROM_WEIGHTS ? w->t->stage : w->ds->stage,
+		.cut = w->want->cut, .ncuts = w->want->ncuts, .cut_rank = w->want->cut_rank,
 	};
 	int rc = w->ds->elastic ?
 		 ck_fail(err, CKPT_E_UNSUPPORTED, w->ds->where, CKPT_NO_OFFSET,

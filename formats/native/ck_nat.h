@@ -7,6 +7,7 @@
 
 #include "libckpt/base/ck_hash.h"
 #include "libckpt/format/ck_findings.h"
+#include "libckpt/format/ck_format.h"
 #include "libckpt/format/ck_plan.h"
 #include "libckpt/io/ck_src.h"
 #include "libckpt/io/ck_tree.h"
@@ -48,6 +49,10 @@ struct ck_nat_want {
 	uint64_t ngroups;
 	const struct ck_fact *fact;
 	uint64_t nfacts;
+	/* Who holds what (struct ck_reshard_want); NULL = equal shares. */
+	const struct ck_cut *cut;
+	uint64_t ncuts;
+	int32_t cut_rank;	/* with 'cut': this rank's files alone, no manifest; -1 = all */
 };
 
 /*
@@ -74,6 +79,7 @@ struct nat_out {
 	struct ck_hash128 *head;	/* of each file of the plan */
 	uint64_t *head_len;	/* 0 = an archive of values */
 	uint32_t *rank;
+	uint32_t *place;	/* of a tensor of the index in want->tensor */
 };
 
 /* The manifest as the last file of the plan. */

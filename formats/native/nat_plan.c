@@ -2,7 +2,7 @@
  * nat_plan.c -- the files of pieces: which rank holds which elements, and where.
  *
  * Blocks of CK_NAT_GRAIN elements of all tensors of a kind stand in one row, which is cut into as
- * many equal runs as there are ranks.
+ * many equal runs as there are ranks; unless the caller says who holds what (want->cut).
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -90,6 +90,32 @@ static void take_cells(const struct nat_out *o, const struct row *row, uint64_t 
 	*n_out = n;
 }
 
+/* The same of what 'rank' is to hold by want->cut. */
+static void take_cut(const struct nat_out *o, const struct row *row, uint32_t rank,
+		     struct cell *cell, uint64_t *n_out)
+{
+	uint64_t n = 0;
+
+	for (uint64_t k = 0; k < o->want->ncuts; k++) {
+		const struct ck_cut *cut = &o->want->cut[k];
+		const uint32_t i = o->place[cut->tensor];
+
+		if (cut->rank != rank || i < row->begin || i >= row->end || !cut->count)
+			continue;
+		for (uint32_t s = 0; s < o->want->tensor[i].nstates; s++) {
+			if (!is_stored(&o->want->tensor[i].state[s]))
+				continue;
+			if (cell)
+				cell[n] = (struct cell){
+					.first = cut->first, .count = cut->count, .tensor = i,
+					.state = s,
+				};
+			n++;
+		}
+	}
+	*n_out = n;
+}
+
 /* Widest type first, so that each begins at a multiple of its size. */
 static void sort_cells(const struct nat_out *o, struct cell *cell, struct cell *scratch, uint64_t n)
 {
@@ -153,7 +179,7 @@ static int whole_slot(struct nat_out *o, const struct cell *c, struct ckpt_err *
 	const struct ck_nat_state *s = state_of(o, c);
 	const struct ck_slot slot = {
 		.name = t->name, .state = s->name, .shape = t->shape, .ndim = t->ndim,
-		.dtype = s->dtype, .fill = UINT64_MAX,
+		.dtype = s->dtype, .fill = UINT64_MAX, .ends = UINT64_MAX,
 	};
 
 	return ck_plan_slot(o->plan, &slot, &o->slot[c->tensor][c->state], err);
@@ -162,7 +188,8 @@ static int whole_slot(struct nat_out *o, const struct cell *c, struct ckpt_err *
 static int piece_slot(struct nat_out *o, const struct cell *c, uint32_t *slot_out,
 		      struct ckpt_err *err)
 {
-	struct ck_slot slot = { .name = "", .state = "", .fill = UINT64_MAX };
+	struct ck_slot slot = { .name = "", .state = "", .fill = UINT64_MAX,
+				.ends = UINT64_MAX };
 	int rc = o->slot[c->tensor][c->state] == CK_NONE ? whole_slot(o, c, err) : 0;
 
 	if (rc)
@@ -220,19 +247,31 @@ static int add_file(struct nat_out *o, const struct row *row, uint32_t rank, str
 	return rc;
 }
 
-static int add_rank(struct nat_out *o, const struct row *row, uint32_t rank, struct ckpt_err *err)
+static void take_rank(const struct nat_out *o, const struct row *row, uint32_t rank,
+		      struct cell *cell, uint64_t *n_out)
 {
 	const uint64_t from = row->blocks * rank / o->want->world,
 		       to = row->blocks * (rank + 1ull) / o->want->world;
+
+	if (o->want->cut)
+		take_cut(o, row, rank, cell, n_out);
+	else
+		take_cells(o, row, from, to, cell, n_out);
+}
+
+static int add_rank(struct nat_out *o, const struct row *row, uint32_t rank, struct ckpt_err *err)
+{
 	struct cell *cell;
 	uint64_t n;
 	int rc;
 
-	take_cells(o, row, from, to, NULL, &n);
+	take_rank(o, row, rank, NULL, &n);
+	if (!n && o->want->cut && row->begin)	/* nothing frozen here */
+		return 0;
 	cell = ck_alloc_array(2 * n, sizeof(*cell));
 	if (!cell)
 		return ck_fail_nomem(err, "pieces", n);
-	take_cells(o, row, from, to, cell, &n);
+	take_rank(o, row, rank, cell, &n);
 	sort_cells(o, cell, cell + n, n);
 	rc = add_file(o, row, rank, cell, n, err);
 	ck_free(cell);
@@ -246,7 +285,8 @@ static int add_row(struct nat_out *o, struct row row, struct ckpt_err *err)
 	for (uint64_t i = row.begin; i < row.end; i++)
 		row.blocks += blocks_of(tensor_of(o, (uint32_t)i));
 	for (uint32_t r = 0; !rc && r < o->want->world; r++)
-		rc = add_rank(o, &row, r, err);
+		if (!o->want->cut || o->want->cut_rank < 0 || (uint32_t)o->want->cut_rank == r)
+			rc = add_rank(o, &row, r, err);
 	return rc;
 }
 
@@ -259,8 +299,11 @@ static int make_room(struct nat_out *o, struct ckpt_err *err)
 	o->head = ck_arena_zalloc(a, files * sizeof(*o->head));
 	o->head_len = ck_arena_zalloc(a, files * sizeof(*o->head_len));
 	o->rank = ck_arena_zalloc(a, files * sizeof(*o->rank));
-	if (!o->slot || !o->head || !o->head_len || !o->rank)
+	o->place = ck_arena_zalloc(a, (o->want->ix->ntensors + 1) * sizeof(*o->place));
+	if (!o->slot || !o->head || !o->head_len || !o->rank || !o->place)
 		return ck_fail_nomem(err, "a manifest", o->want->n);
+	for (uint64_t i = 0; i < o->want->n; i++)
+		o->place[o->want->tensor[i].tensor] = (uint32_t)i;
 	for (uint64_t i = 0; i < o->want->n; i++) {
 		const uint32_t n = o->want->tensor[i].nstates;
 
@@ -284,7 +327,7 @@ int ck_nat_plan(const struct ck_nat_want *want, struct ck_plan *plan, struct ckp
 		rc = add_row(&o, trained, err);
 	if (!rc && want->n > want->ntrained)
 		rc = add_row(&o, others, err);
-	if (!rc)
+	if (!rc && !(want->cut && want->cut_rank >= 0))
 		rc = ck_nat_text(&o, err);
 	ck_free(o.piece);
 	ck_arena_release(&o.arena);

@@ -72,6 +72,16 @@ static void put_files(struct ck_json_out *t, const struct nat_out *o)
 	ck_json_out_raw(t, "\n],\n");
 }
 
+/* Does it begin or end within a block of the state's digest? */
+static bool cuts_block(const struct nat_out *o, const struct nat_piece *p)
+{
+	const struct ck_nat_tensor *t = &o->want->tensor[p->tensor];
+	const uint32_t bits = ckpt_dtype_bits((enum ckpt_dtype)t->state[p->state].dtype);
+	const uint64_t per = CK_DIGEST_BLOCK * 8 / bits, end = p->first + p->count;
+
+	return p->first % per || (end % per && end != o->want->ix->tensor[t->tensor].numel);
+}
+
 static void put_piece(struct ck_json_out *t, const struct nat_out *o, const struct nat_piece *p,
 		      bool first)
 {
@@ -80,7 +90,10 @@ static void put_piece(struct ck_json_out *t, const struct nat_out *o, const stru
 	ck_json_out_int(t, ", ", (int64_t)p->first);
 	ck_json_out_int(t, ", ", (int64_t)p->count);
 	put_later(t, ", ", &o->plan->slot[p->slot].fill);
-	ck_json_out_str(t, ", ", "");
+	if (cuts_block(o, p))
+		put_later(t, ", ", &o->plan->slot[p->slot].ends);
+	else
+		ck_json_out_str(t, ", ", "");
 	ck_json_out_raw(t, "]");
 }
 

@@ -41,6 +41,13 @@ enum ck_holds {
 	CK_HOLDS_SHARDS,	/* it is itself a step */
 };
 
+/* Elements first .. first + count - 1 of every state of a tensor lie in files of 'rank'. */
+struct ck_cut {
+	uint64_t first, count;
+	uint32_t tensor;	/* of the index */
+	uint32_t rank;
+};
+
 /* A step for another number of ranks, as asked; -1 and 0 mean as the source has it. */
 struct ck_reshard_want {
 	uint32_t world;
@@ -54,6 +61,13 @@ struct ck_reshard_want {
 	bool reset;		/* the optimizer begins anew: states zero, step 0 */
 	const char *const *drop;	/* patterns of states to leave out, NULL last; or NULL */
 	bool in_place;		/* the result goes beside its source: what else is there stays */
+	/*
+	 * With 'native': who holds what, in any order, in place of equal shares; NULL = those.
+	 * With cut_rank >= 0 the plan has the values and the files of that rank, and no manifest.
+	 */
+	const struct ck_cut *cut;
+	uint64_t ncuts;
+	int32_t cut_rank;
 };
 
 /* A param group of a step that is made of weights. */
@@ -63,9 +77,27 @@ struct ck_shard_group {
 	double weight_decay;
 };
 
+/* Of a param group in the midst of a run. */
+struct ck_shard_hyper {
+	double lr, initial_lr, weight_decay, beta1, beta2, eps;
+	int64_t step;		/* of the optimizer */
+};
+
+/* Where a run is: then the index has masters and states, and nothing is made up. */
+struct ck_shard_now {
+	const struct ck_shard_hyper *hyper;	/* by group */
+	const char *const *state;	/* names of the optimizer's states that are cut */
+	uint64_t nstates;
+	int64_t steps, samples, skipped;
+	const struct ck_val *scheduler;	/* a dictionary, or NULL: the run has none */
+	const struct ck_val *client;	/* a dictionary: keys of the caller's own; or NULL */
+	int64_t scaler_iter, scaler_last_overflow, scaler_hysteresis;
+	bool overflow;
+};
+
 /*
- * A step made of weights alone.  The index says by the role of its tensors what is frozen and
- * what is a buffer; a tied name is an alias.
+ * A step made of weights alone, or with 'now' of all that a run has.  The index says by the role of
+ * its tensors what is frozen and what is a buffer; a tied name is an alias.
  */
 struct ck_shard_want {
 	struct ck_reshard_want step;	/* stage, version and tag are set */
@@ -80,6 +112,7 @@ struct ck_shard_want {
 	double scale;
 	int64_t window, hysteresis;
 	double min_scale;
+	const struct ck_shard_now *now;	/* NULL = a run's beginning */
 	const struct ckpt_limits *limits;
 };
 

@@ -61,6 +61,8 @@ struct ck_slot {
 	 * it and ends at one or at its end.  What is filled in is its part of that one's sum.
 	 */
 	uint32_t whole;
+	/* Of such a piece that cuts a block: where XXH3-128 of its bytes in such blocks goes. */
+	uint64_t ends;
 };
 
 /*
