@@ -120,7 +120,7 @@ enum ds_origin {
 	DS_FROM_STAGE0,		/* the others are put together in the form of stages 1 and 2 */
 	DS_FROM_UNIVERSAL,
 	DS_FROM_NATIVE,
-	DS_FROM_WEIGHTS,	/* no step at all: 'model' is made too, moments unless with_states */
+	DS_FROM_WEIGHTS,	/* no step: values are made up, moments too unless with_states */
 };
 
 struct ds_step {
@@ -159,7 +159,7 @@ struct ds_step {
 	enum ds_origin origin;
 	const struct ds_file *zero_file;	/* writing: tensors in 'zero' lie there; or NULL */
 	enum ckpt_dtype weight_dtype;	/* of DS_FROM_WEIGHTS; 0 = as each is */
-	bool with_states;		/* DS_FROM_WEIGHTS: the index has a run's states */
+	bool with_states;	/* DS_FROM_WEIGHTS: the index has a run's states */
 	/*
 	 * Storages of further files that 'zero' has tensors in: those of zero_more[i] are numbered
 	 * from zero_first[i] on, which follow zero_file's.

@@ -515,6 +515,10 @@ int ck_stage_finish(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
 
 	if (!rc)
 		rc = ck_commit_tidy(&c, &seen, sync, is_ours, &placed, err);
+	if (!rc && !placed && (seen.head.flags & CK_RECORD_SESSION))
+		rc = ck_fail(err, CKPT_E_INCOMPLETE, c.partial, CKPT_NO_OFFSET,
+			     "a save that its trainer did not finish; only the trainer could: "
+			     "--discard drops it");
 	if (!rc && !placed)
 		rc = ck_commit_wait(&c, &seen.head,
 				    (uint32_t)(until - ck_min_u64(until, now_ms())), err);

@@ -100,7 +100,7 @@ static int head_unpack(const uint8_t p[HEAD_BYTES], struct ck_record_head *h, co
 	h->pid = ck_le64(p + 64);
 	h->step = h->flags & CK_RECORD_INTO ? ck_le64(p + 72) : 0;
 	if (!h->nparts || h->nparts > MAX_PARTS || h->part >= h->nparts ||
-	    (h->flags & ~(CK_RECORD_DIR | CK_RECORD_FORCE | CK_RECORD_INTO)))
+	    (h->flags & ~(CK_RECORD_DIR | CK_RECORD_FORCE | CK_RECORD_INTO | CK_RECORD_SESSION)))
 		return ck_fail(err, CKPT_E_CORRUPT, path, 12,
 			       "part %u of %u with flags %u is no part of a run", h->part,
 			       h->nparts, h->flags);

@@ -11,6 +11,7 @@
 #define CK_RECORD_DIR 1u	/* the result is a folder */
 #define CK_RECORD_FORCE 2u	/* it may replace what is there */
 #define CK_RECORD_INTO 4u	/* it goes into the folder that is there; 'step' is set */
+#define CK_RECORD_SESSION 8u	/* of a save session, whose number is in 'nunits' */
 
 struct ck_record_head {
 	uint32_t flags;		/* CK_RECORD_* */

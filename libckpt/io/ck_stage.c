@@ -1,7 +1,7 @@
 /*
  * ck_stage.c -- see ck_stage.h and docs/formats/partial.md.
  */
-#include "libckpt/io/ck_stage.h"
+#include "libckpt/io/ck_stage_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,28 +17,16 @@
 #include "libckpt/io/ck_fill.h"
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/io/ck_record.h"
-
-#define MAX_OPEN 32
-
-struct stage_file {
-	struct ck_pooled pooled;
-	char *path;
-};
-
-struct ck_stage {
-	struct ck_stage_opts opts;	/* opts.dst is ours */
-	struct ck_commit paths;
-	struct ck_record *rec;
-	struct ck_fdpool *pool;
-	struct stage_file **file;
-	uint64_t nfiles, cap;
-	bool made;		/* the partial folder is of our making */
-	bool done;		/* dst is in place */
-};
+#include "libckpt/io/ck_stale.h"
 
 bool ck_stage_is_done(const struct ck_stage *stage)
 {
 	return stage->done;
+}
+
+const struct ck_commit *ck_stage_paths(const struct ck_stage *stage)
+{
+	return &stage->paths;
 }
 
 /* Into a folder that holds something: it is renamed into, so it must be on our file system. */
@@ -95,8 +83,7 @@ static int check_dst(struct ck_stage *stage, struct ckpt_err *err)
 	return 0;
 }
 
-/* Make a folder that may be there. */
-static int make_dir(const char *path, bool *made_out, struct ckpt_err *err)
+int ck_stage_make_dir(const char *path, bool *made_out, struct ckpt_err *err)
 {
 	struct stat st;
 
@@ -159,7 +146,8 @@ static int open_record(struct ck_stage *stage, struct ckpt_err *err)
 	const struct ck_record_head head = {
 		.flags = (o->is_dir ? CK_RECORD_DIR : 0) |
 			 (may_replace(stage) ? CK_RECORD_FORCE : 0) |
-			 (stage->paths.step ? CK_RECORD_INTO : 0),
+			 (stage->paths.step ? CK_RECORD_INTO : 0) |
+			 (o->session ? CK_RECORD_SESSION : 0),
 		.step = stage->paths.step,
 		.part = o->part, .nparts = o->nparts, .nunits = o->nunits,
 		.plan = o->plan, .fingerprint = o->fingerprint, .pid = (uint64_t)getpid(),
@@ -248,12 +236,14 @@ static int move_in(struct ck_stage *stage, struct ckpt_err *err)
 {
 	const int lock = ck_commit_lock(&stage->paths);
 	bool made;
-	int rc = open_record(stage, err);
+	int rc = stage->opts.session ? ck_stale_drop(&stage->paths, &stage->opts, err) : 0;
 
+	if (!rc)
+		rc = open_record(stage, err);
 	if (!rc)
 		rc = drop_stray_data(stage, err);
 	if (!rc)
-		rc = make_dir(stage->paths.data, &made, err);
+		rc = ck_stage_make_dir(stage->paths.data, &made, err);
 	ck_commit_unlock(lock);
 	return rc;
 }
@@ -276,7 +266,7 @@ static int begin(struct ck_stage *stage, struct ckpt_err *err)
 	if (!rc && o->restart && o->nparts == 1)
 		rc = drop_old(stage, err);
 	if (!rc)
-		rc = make_dir(stage->paths.partial, &stage->made, err);
+		rc = ck_stage_make_dir(stage->paths.partial, &stage->made, err);
 	return rc ? rc : move_in(stage, err);
 }
 
@@ -313,7 +303,7 @@ int ck_stage_begin(const struct ck_stage_opts *opts, struct ck_stage **stage_out
 	rc = ck_commit_init(&stage->paths, opts->dst, opts->is_dir, err);
 	if (!rc) {
 		stage->opts.dst = stage->paths.dst;
-		stage->pool = ck_fdpool_new(MAX_OPEN);
+		stage->pool = ck_fdpool_new(CK_STAGE_MAX_OPEN);
 		rc = stage->pool ? begin(stage, err) : ck_fail_nomem(err, "a pool of files", 0);
 	}
 	if (!rc) {
@@ -322,138 +312,6 @@ int ck_stage_begin(const struct ck_stage_opts *opts, struct ck_stage **stage_out
 	}
 	give_way(stage, rc);
 	ck_stage_close(stage);
-	return rc;
-}
-
-/* True where taking space ahead only costs: memory file systems check it anyway. */
-static int preallocate(struct stage_file *f, uint64_t bytes, bool plain, struct ckpt_err *err)
-{
-	const int fd = f->pooled.fd;
-	struct stat st;
-
-	if (ck_sys.fstat(fd, &st))
-		return ck_fail_sys(err, errno, "fstat", f->path);
-	if ((uint64_t)st.st_size != bytes && ck_ftruncate(fd, (off_t)bytes))
-		return ck_fail_sys(err, errno, "set the length", f->path);
-	if (plain || !bytes || !ck_fallocate(fd, 0, (off_t)bytes))
-		return 0;
-	if (errno == EOPNOTSUPP || errno == ENOSYS)
-		return 0;
-	return ck_fail_sys(err, errno, "preallocate", f->path);
-}
-
-/* The folders that a name like "tag/file" needs; they are synced with the files. */
-static int make_folders(struct ck_stage *stage, const char *name, struct ckpt_err *err)
-{
-	const char *slash = strchr(name, '/');
-	bool made;
-	int rc = 0;
-
-	for (; !rc && slash; slash = strchr(slash + 1, '/')) {
-		char *path = ck_asprintf("%s/%.*s", stage->paths.data, (int)(slash - name), name);
-
-		if (!path)
-			return ck_fail_nomem(err, "a file name", strlen(name));
-		rc = make_dir(path, &made, err);
-		ck_free(path);
-	}
-	return rc;
-}
-
-int ck_stage_file(struct ck_stage *stage, const char *name, uint64_t bytes,
-		  uint32_t *file_out, struct ckpt_err *err)
-{
-	const bool plain = ck_commit_in_memory(&stage->paths);
-	struct stage_file *f;
-	int rc = ck_grow(&stage->file, &stage->cap, stage->nfiles + 1, sizeof(struct stage_file *),
-			 err);
-
-	if (!rc)
-		rc = make_folders(stage, name, err);
-	if (rc)
-		return rc;
-	f = ck_zalloc(sizeof(*f));
-	if (!f)
-		return ck_fail_nomem(err, "a file", sizeof(*f));
-	f->path = ck_fs_join(stage->paths.data, name);
-	if (!f->path) {
-		ck_free(f);
-		return ck_fail_nomem(err, "a file name", strlen(name));
-	}
-	f->pooled = (struct ck_pooled){
-		.path = f->path, .flags = O_RDWR | O_CREAT | O_NOFOLLOW, .fd = -1,
-	};
-	stage->file[stage->nfiles++] = f;
-	rc = ck_fdpool_pin(stage->pool, &f->pooled, err);
-	if (rc)
-		return rc;
-	rc = preallocate(f, bytes, plain, err);
-	ck_fdpool_unpin(stage->pool, &f->pooled);
-	if (!rc)
-		*file_out = (uint32_t)(stage->nfiles - 1);
-	return rc;
-}
-
-static int write_all(const struct stage_file *f, uint64_t off, const char *p, size_t n,
-		     struct ckpt_err *err)
-{
-	while (n) {
-		const ssize_t k = ck_sys.pwrite(f->pooled.fd, p, n, (off_t)off);
-
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k <= 0)
-			return ck_fail_sys(err, k ? errno : EIO, "write", f->path);
-		p += k;
-		off += (uint64_t)k;
-		n -= (size_t)k;
-	}
-	return 0;
-}
-
-int ck_stage_write(struct ck_stage *stage, uint32_t file, uint64_t off, const void *p,
-		   size_t n, struct ckpt_err *err)
-{
-	struct stage_file *f = stage->file[file];
-	int rc = ck_fdpool_pin(stage->pool, &f->pooled, err);
-
-	if (rc)
-		return rc;
-	rc = write_all(f, off, p, n, err);
-	ck_fdpool_unpin(stage->pool, &f->pooled);
-	return rc;
-}
-
-static int read_all(const struct stage_file *f, uint64_t off, char *p, size_t n,
-		    struct ckpt_err *err)
-{
-	while (n) {
-		const ssize_t k = ck_sys.pread(f->pooled.fd, p, n, (off_t)off);
-
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k < 0)
-			return ck_fail_sys(err, errno, "read", f->path);
-		if (!k)
-			return ck_fail(err, CKPT_E_TRUNCATED, f->path, off,
-				       "%zu bytes wanted, the file ended", n);
-		p += k;
-		off += (uint64_t)k;
-		n -= (size_t)k;
-	}
-	return 0;
-}
-
-int ck_stage_read(struct ck_stage *stage, uint32_t file, uint64_t off, void *p, size_t n,
-		  struct ckpt_err *err)
-{
-	struct stage_file *f = stage->file[file];
-	int rc = ck_fdpool_pin(stage->pool, &f->pooled, err);
-
-	if (rc)
-		return rc;
-	rc = read_all(f, off, p, n, err);
-	ck_fdpool_unpin(stage->pool, &f->pooled);
 	return rc;
 }
 
@@ -486,42 +344,10 @@ int ck_stage_sum_place(struct ck_stage *stage, uint32_t sum, uint32_t file, uint
 	return ck_record_sum(stage->rec, &s, err);
 }
 
-static int sync_file(struct ck_stage *stage, struct stage_file *f, struct ckpt_err *err)
-{
-	int rc;
-
-	if (stage->opts.sync != CKPT_SYNC_NONE) {
-		rc = ck_fdpool_pin(stage->pool, &f->pooled, err);
-		if (rc)
-			return rc;
-		rc = stage->opts.sync == CKPT_SYNC_FULL ? ck_fsync(f->pooled.fd, CK_SYNCED_FILES) :
-		     ck_fdatasync(f->pooled.fd, CK_SYNCED_FILES);
-		if (rc)
-			rc = ck_fail_sys(err, errno, "sync", f->path);
-		ck_fdpool_unpin(stage->pool, &f->pooled);
-		if (rc)
-			return rc;
-	}
-	/* Network file systems report late failures of writing here. */
-	return ck_fdpool_close(stage->pool, &f->pooled, err);
-}
-
-/*
- * Contents first: the end entry must not say more than the disk has.  The names as well, since a
- * committer looks at no byte of a part that has ended, and a file whose name is lost would be made
- * anew by the next part.
- */
 int ck_stage_end(struct ck_stage *stage, struct ckpt_err *err)
 {
-	const bool sync = stage->opts.sync != CKPT_SYNC_NONE;
-	int rc = 0;
+	const int rc = ck_stage_flush(stage, err);
 
-	for (uint64_t i = 0; !rc && i < stage->nfiles; i++)
-		rc = sync_file(stage, stage->file[i], err);
-	if (!rc && sync)
-		rc = ck_fs_sync_tree(stage->paths.data, CK_SYNCED_NAMES, err);
-	if (!rc && sync)
-		rc = ck_fs_sync_dir(stage->paths.partial, CK_SYNCED_PARTIAL, err);
 	return rc ? rc : ck_record_end(stage->rec, err);
 }
 

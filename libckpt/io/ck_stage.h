@@ -12,6 +12,7 @@
 
 #include "libckpt/base/ck_base.h"
 #include "libckpt/base/ck_hash.h"
+#include "libckpt/io/ck_commit.h"
 
 struct ck_stage_opts {
 	const char *dst;
@@ -37,6 +38,13 @@ struct ck_stage_opts {
 	const char *step;
 	int (*check)(void *arg, struct ckpt_err *err);
 	void *check_arg;
+	/*
+	 * A save session: 'fingerprint' is the job's, 'nunits' counts its saves, and nothing is
+	 * gone on with.  What another job or an earlier save left here, and no process holds, is
+	 * dropped.
+	 * CKPT_E_MISMATCH: another part of the same save has another 'plan'.
+	 */
+	bool session;
 };
 
 struct ck_stage;
@@ -51,6 +59,8 @@ struct ck_stage;
 int ck_stage_begin(const struct ck_stage_opts *opts, struct ck_stage **stage_out,
 		   struct ckpt_err *err);
 bool ck_stage_is_done(const struct ck_stage *stage);
+/* Lent. */
+const struct ck_commit *ck_stage_paths(const struct ck_stage *stage);
 
 /*
  * Make a file of the result and take its space.  '*file_out' numbers it.  One thread, before
@@ -58,6 +68,10 @@ bool ck_stage_is_done(const struct ck_stage *stage);
  */
 int ck_stage_file(struct ck_stage *stage, const char *name, uint64_t bytes,
 		  uint32_t *file_out, struct ckpt_err *err);
+
+/* The same for a file that another part makes too, and takes the space of. */
+int ck_stage_file_of_other(struct ck_stage *stage, const char *name, uint32_t *file_out,
+			   struct ckpt_err *err);
 
 /* Any threads.  CKPT_E_NOSPACE, CKPT_E_IO. */
 int ck_stage_write(struct ck_stage *stage, uint32_t file, uint64_t off, const void *p,
@@ -80,7 +94,9 @@ int ck_stage_sum(struct ck_stage *stage, uint32_t sum, uint64_t off, uint64_t by
 int ck_stage_sum_place(struct ck_stage *stage, uint32_t sum, uint32_t file, uint64_t off,
 		       struct ckpt_err *err);
 
-/* All units of this part are written. */
+/* All that this part wrote so far goes to the disk, as the sync policy has it. */
+int ck_stage_flush(struct ck_stage *stage, struct ckpt_err *err);
+/* All units of this part are written: flush, and say so in its record. */
 int ck_stage_end(struct ck_stage *stage, struct ckpt_err *err);
 /*
  * Wait for the other parts ('timeout_ms'), sync, rename, tidy up.  By the process of part 0.  A

@@ -6,56 +6,8 @@
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/io/ck_stage.h"
 #include "libckpt/ops/ck_into.h"
-#include "libckpt/ops/ck_lines.h"
+#include "libckpt/ops/ck_seal.h"
 #include "libckpt/ops/ck_sums.h"
-
-/* The hashes into their places in the headers. */
-static int fill_digests(const struct ck_deliver *d, const struct ck_run_job *job,
-			const struct ck_run_stats *stats, struct ckpt_err *err)
-{
-	int rc = 0;
-
-	for (uint64_t i = 0; !rc && i < d->plan->nslots; i++) {
-		const struct ck_slot *s = &d->plan->slot[i];
-		char text[33];
-
-		if (s->fill == UINT64_MAX)
-			continue;
-		ck_hash128_print(stats->digest[i], text);
-		rc = ck_stage_write(job->stage, job->stage_file[s->file], s->fill, text, 32, err);
-	}
-	return rc;
-}
-
-/* What is said of all of it, once every other byte is there. */
-static int seal(const struct ck_deliver *d, const struct ck_run_job *job,
-		const struct ck_run_stats *stats, struct ckpt_err *err)
-{
-	const struct ck_plan_seal *s = &d->plan->seal;
-	const uint32_t file = job->stage_file[s->file];
-	struct ckpt_digest_line *lines;
-	struct ck_arena arena = { 0 };
-	char text[33], *bytes = NULL;
-	int rc = 0;
-
-	if (s->root != UINT64_MAX) {
-		rc = ck_lines_make(d->plan, stats->digest, &arena, &lines, text, err);
-		ck_arena_release(&arena);
-		if (!rc)
-			rc = ck_stage_write(job->stage, file, s->root, text, 32, err);
-	}
-	if (!rc) {
-		bytes = ck_alloc(s->bytes);
-		rc = bytes ? ck_stage_read(job->stage, file, 0, bytes, s->bytes, err) :
-		     ck_fail_nomem(err, "a manifest", s->bytes);
-	}
-	if (!rc) {
-		ck_hash128_print(ck_hash128(bytes, s->bytes), text);
-		rc = ck_stage_write(job->stage, file, s->sum, text, 32, err);
-	}
-	ck_free(bytes);
-	return rc;
-}
 
 static int check_root(void *arg, struct ckpt_err *err)
 {
@@ -92,9 +44,7 @@ static int write_stage(const struct ck_deliver *d, struct ck_run_job *job,
 	if (!rc)
 		rc = ck_run(job, stats, err);
 	if (!rc)
-		rc = fill_digests(d, job, stats, err);
-	if (!rc && d->plan->seal.wanted)
-		rc = seal(d, job, stats, err);
+		rc = ck_seal_fill(d->plan, stats->digest, job->stage, job->stage_file, err);
 	if (!rc)
 		rc = ck_sums_settle(job, stats, err);
 	if (!rc)

@@ -20,6 +20,7 @@
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/ops/ck_read.h"
+#include "libckpt/ops/ck_seal.h"
 #include "libckpt/ops/ck_seen.h"
 #include "libckpt/io/ck_mount.h"
 #include "libckpt/tensor/ck_dtype.h"
@@ -431,18 +432,7 @@ static int collect(struct run *run, struct ck_run_stats *stats, struct ckpt_err 
 		for (uint64_t k = 0; run->worker[i].sum && k < plan->nslots; k++)
 			digest[k] = ck_hash128_add(digest[k], run->worker[i].sum[k]);
 	}
-	for (uint64_t k = 0; k < plan->nslots; k++)
-		if (plan->slot[k].whole)
-			digest[plan->slot[k].whole - 1] =
-				ck_hash128_add(digest[plan->slot[k].whole - 1], digest[k]);
-	for (uint64_t k = 0; k < plan->nslots; k++) {
-		const struct ck_slot *s = &plan->slot[k];
-
-		if (s->whole)
-			continue;
-		digest[k] = ck_digest_close(ckpt_dtype_name(s->dtype), s->shape, s->ndim,
-					    digest[k]);
-	}
+	ck_seal_close(plan, digest);
 	stats->digest = digest;
 	if (run->job->plan->ncrcs) {
 		const int rc = collect_crcs(run, stats, err);

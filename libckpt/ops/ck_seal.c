@@ -1,0 +1,80 @@
+/* ck_seal.c -- see ck_seal.h. */
+#include "libckpt/ops/ck_seal.h"
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/ops/ck_lines.h"
+
+void ck_seal_close(const struct ck_plan *plan, struct ck_hash128 *sum)
+{
+	for (uint64_t i = 0; i < plan->nslots; i++) {
+		const uint32_t whole = plan->slot[i].whole;
+
+		if (whole)
+			sum[whole - 1] = ck_hash128_add(sum[whole - 1], sum[i]);
+	}
+	for (uint64_t i = 0; i < plan->nslots; i++) {
+		const struct ck_slot *s = &plan->slot[i];
+
+		if (!s->whole)
+			sum[i] = ck_digest_close(ckpt_dtype_name(s->dtype), s->shape, s->ndim,
+						 sum[i]);
+	}
+}
+
+/* The hashes into their places in the headers. */
+static int fill_digests(const struct ck_plan *plan, const struct ck_hash128 *digest,
+			struct ck_stage *stage, const uint32_t *stage_file, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < plan->nslots; i++) {
+		const struct ck_slot *s = &plan->slot[i];
+		char text[33];
+
+		if (s->fill == UINT64_MAX)
+			continue;
+		ck_hash128_print(digest[i], text);
+		rc = ck_stage_write(stage, stage_file[s->file], s->fill, text, 32, err);
+	}
+	return rc;
+}
+
+/* What is said of all of it, once every other byte is there. */
+static int seal(const struct ck_plan *plan, const struct ck_hash128 *digest,
+		struct ck_stage *stage, uint32_t file, struct ckpt_err *err)
+{
+	const struct ck_plan_seal *s = &plan->seal;
+	struct ckpt_digest_line *lines;
+	struct ck_arena arena = CK_ARENA_INIT;
+	char text[33], *bytes = NULL;
+	int rc = 0;
+
+	if (s->root != UINT64_MAX) {
+		rc = ck_lines_make(plan, digest, &arena, &lines, text, err);
+		ck_arena_release(&arena);
+		if (!rc)
+			rc = ck_stage_write(stage, file, s->root, text, 32, err);
+	}
+	if (!rc) {
+		bytes = ck_alloc(s->bytes);
+		rc = bytes ? ck_stage_read(stage, file, 0, bytes, s->bytes, err) :
+		     ck_fail_nomem(err, "a manifest", s->bytes);
+	}
+	if (!rc) {
+		ck_hash128_print(ck_hash128(bytes, s->bytes), text);
+		rc = ck_stage_write(stage, file, s->sum, text, 32, err);
+	}
+	ck_free(bytes);
+	return rc;
+}
+
+int ck_seal_fill(const struct ck_plan *plan, const struct ck_hash128 *digest,
+		 struct ck_stage *stage, const uint32_t *stage_file, struct ckpt_err *err)
+{
+	const int rc = fill_digests(plan, digest, stage, stage_file, err);
+
+	if (rc || !plan->seal.wanted)
+		return rc;
+	return seal(plan, digest, stage, stage_file[plan->seal.file], err);
+}
