@@ -261,8 +261,9 @@ int ck_ds_shard(const struct ck_index *ix, const struct ck_shard_want *want,
 		struct ck_plan *plan, struct ckpt_err *err)
 {
 	const struct ck_input in = { .limits = *want->limits };
+	struct ck_findings notes = { 0 };	/* what DeepSpeed will not restore: no news */
 	struct ds_step ds = {
-		.in = &in, .origin = DS_FROM_WEIGHTS, .where = ix->path, .given_step = true,
+		.in = &in, .f = &notes, .origin = DS_FROM_WEIGHTS, .where = ix->path, .given_step = true,
 		.world = want->step.world, .stage = 2, .frozen_listed = true,
 		.weight_dtype = want->now ? 0 : want->dtype, .with_states = want->now != NULL,
 	};
@@ -274,5 +275,6 @@ int ck_ds_shard(const struct ck_index *ix, const struct ck_shard_want *want,
 		rc = ck_wr_step(&ds, ix, &want->step, want->step.tag, plan, err);
 	rc = ck_arena_why(&ds.arena, rc, ix->path, err);
 	ck_arena_release(&ds.arena);
+	ck_findings_release(&notes);
 	return rc;
 }

@@ -73,6 +73,9 @@ int ck_stage_file(struct ck_stage *stage, const char *name, uint64_t bytes,
 int ck_stage_file_of_other(struct ck_stage *stage, const char *name, uint32_t *file_out,
 			   struct ckpt_err *err);
 
+/* A folder that may be there. */
+int ck_stage_make_dir(const char *path, bool *made_out, struct ckpt_err *err);
+
 /* Any threads.  CKPT_E_NOSPACE, CKPT_E_IO. */
 int ck_stage_write(struct ck_stage *stage, uint32_t file, uint64_t off, const void *p,
 		   size_t n, struct ckpt_err *err);

@@ -27,7 +27,4 @@ struct ck_stage {
 	bool done;		/* dst is in place */
 };
 
-/* Make a folder that may be there. */
-int ck_stage_make_dir(const char *path, bool *made_out, struct ckpt_err *err);
-
 #endif

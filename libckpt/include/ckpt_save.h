@@ -1,0 +1,216 @@
+/*
+ * ckpt_save.h -- saving from a training loop: every rank puts what it holds, threads write it
+ * while training goes on.  Part of <ckpt.h>.
+ *
+ *	ckpt_saver_new                       once per process
+ *	ckpt_save_begin                      each save, on every rank, in the same order
+ *	ckpt_save_put ... ckpt_save_put      what this rank holds
+ *	ckpt_save_commit                     training may go on
+ *	ckpt_save_wait                       (optional) how it ended
+ *	ckpt_saver_free
+ *
+ * Ranks never talk to each other: all of them give the same description, so each knows the whole
+ * layout, and writes its elements where they belong.  Each leaves a record of what it put beside
+ * the data; rank 0 waits for all records, sees that every element was put exactly once, fills
+ * in the sums and renames the step into place.  So a step is there whole or not at all, and the
+ * cut of the files need not be that of the ranks (docs/formats/partial.md, "Save sessions").
+ *
+ * One thread calls for a saver.  A saver has threads of its own until it is freed, which a fork()
+ * does not take along.
+ */
+#ifndef CKPT_SAVE_H
+#define CKPT_SAVE_H
+
+#include <ckpt.h>
+#include <ckpt_reshard.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ckpt_saver;
+
+/* Flags of a saver. */
+#define CKPT_SAVER_AT_EXIT 1u	/* exit() waits for a save that was committed */
+
+struct ckpt_saver_opts {
+	size_t size;
+	const char *root;	/* folder of the steps; made if its parent is there */
+	const char *job;	/* the same text on every rank, another one at each start of the
+				   job: a launcher's job number and the time, say.  May be NULL
+				   if there is one rank */
+	uint32_t rank, nranks;	/* of the processes that save, nranks 1 to 4096 */
+	uint32_t threads;	/* that write, 1 to 64; 0 = 2 */
+	uint64_t buffer_bytes;	/* for copies of what is put, taken and touched at once
+				   (256 MiB); at least 1 MiB */
+	enum ckpt_sync sync;
+	uint32_t timeout_ms;	/* rank 0: for the other ranks (300,000) */
+	unsigned flags;		/* CKPT_SAVER_* */
+};
+
+/* CKPT_E_USAGE, CKPT_E_NOMEM. */
+CKPT_API int ckpt_saver_new(const struct ckpt_saver_opts *opts, struct ckpt_saver **saver_out,
+			    struct ckpt_err *err);
+/*
+ * Waits for a save that was committed, gives up one that was not.  NULL is fine.
+ */
+CKPT_API void ckpt_saver_free(struct ckpt_saver *saver);
+
+/* ---------------------------------------------------------------- what a step is */
+
+/*
+ * A tensor of the model.  Trainable ones have a group, and the states of ckpt_save_step beside
+ * their weight; others have a weight only.  The order is that of the model's state dict; within a
+ * group it is the optimizer's.
+ */
+struct ckpt_save_tensor {
+	const char *name;
+	const uint64_t *shape;
+	uint32_t ndim;
+	enum ckpt_role role;	/* TRAINABLE, FROZEN, BUFFER or ALIAS */
+	enum ckpt_dtype dtype;	/* of the weight */
+	int32_t group;		/* TRAINABLE: its param group; else -1 */
+	uint64_t alias_of;	/* ALIAS: number of the tensor that it is */
+	int derived;		/* TRAINABLE: the weight is not put, it is the master, rounded */
+};
+
+/* A state that every trainable tensor has: "master", "exp_avg", ... */
+struct ckpt_save_state {
+	const char *name;
+	enum ckpt_dtype dtype;
+};
+
+struct ckpt_save_group {
+	double lr, initial_lr, weight_decay, beta1, beta2, eps;
+	int64_t step;		/* of the optimizer */
+};
+
+/* Of fp16.  Zero = a static scale of one. */
+struct ckpt_save_scaler {
+	int dynamic;
+	double scale, min_scale;
+	int64_t iter, last_overflow, window, hysteresis, hysteresis_left;
+};
+
+struct ckpt_save_range {
+	uint64_t tensor, first, count;	/* elements */
+};
+
+/* Flags of a save. */
+#define CKPT_SAVE_FORCE 1u		/* replace a step of that name */
+#define CKPT_SAVE_NO_LATEST 2u		/* leave 'latest' alone */
+
+struct ckpt_save_step {
+	size_t size;
+	const char *tag;	/* "global_step300" */
+	/* The layout, as in struct ckpt_reshard_opts. */
+	int to;			/* CKPT_TO_DEEPSPEED, _UNIVERSAL, _NATIVE */
+	int stage;		/* 0 to 3; 4 = BF16_Optimizer; of NATIVE what inspect shows */
+	uint32_t world;		/* ranks of the layout; 0 = nranks */
+	int round_robin;
+	uint64_t sub_group_size;	/* stage 3; 0 = 1e9 */
+	const char *ds_version;		/* of who is to load it; NULL = "0.19.8" */
+	const struct ckpt_save_tensor *tensor;
+	uint64_t ntensors;
+	const struct ckpt_save_state *state;
+	uint64_t nstates;
+	const struct ckpt_save_group *group;
+	uint64_t ngroups;
+	int64_t steps, samples, skipped;	/* global_steps, global_samples, skipped_steps */
+	const struct ckpt_save_scaler *scaler;	/* or NULL */
+	double clip_grad;
+	/* JSON objects, or NULL. */
+	const char *ds_config;
+	const char *scheduler;	/* the state of the lr scheduler */
+	const char *client;	/* the caller's own keys */
+	/*
+	 * NATIVE: what this rank will put, all states alike, in the order in which it is to lie in
+	 * the file of this rank; other ranks say theirs.  Each writes one file of its own.
+	 * NULL: equal shares, whoever puts them.
+	 */
+	const struct ckpt_save_range *own;
+	uint64_t nown;
+	unsigned flags;		/* CKPT_SAVE_* */
+};
+
+/*
+ * Begin a save; waits for the one before it.  Everything in 'step' is copied.  The space of the
+ * step is taken here, so a full disk fails here.
+ *
+ * Returns 0 or the negative of
+ *	CKPT_E_USAGE        a description that contradicts itself, a layout that cannot be
+ *	CKPT_E_EXISTS       a step of that name, without CKPT_SAVE_FORCE
+ *	CKPT_E_NOSPACE      less room than the step takes
+ *	CKPT_E_BUSY         another process saves this step here
+ *	CKPT_E_MISMATCH     another rank describes this save otherwise
+ *	CKPT_E_UNSUPPORTED  a state or type that the layout has no place for
+ *	CKPT_E_IO, CKPT_E_NOMEM, CKPT_E_CORRUPT (JSON)
+ * After a failure there is nothing to abort, and the next save may begin.
+ */
+CKPT_API int ckpt_save_begin(struct ckpt_saver *saver, const struct ckpt_save_step *step,
+			     struct ckpt_err *err);
+
+/* The memory at 'p' stays as it is until ckpt_save_wait() returns: it is not copied. */
+#define CKPT_PUT_BORROW 1u
+
+/*
+ * Elements first .. first + count - 1 of a state ("weight", "master", ...), row-major, in the
+ * state's type.  When this returns the memory may change (but for CKPT_PUT_BORROW): it was copied,
+ * if need be after waiting for room in the buffer.  Over all ranks each element of each state is
+ * put exactly once; of a derived weight none, of an alias none.
+ *
+ * Cost: a copy.  Writing begins when the buffer is full, or with ckpt_save_commit(), so that it
+ * does not compete with the copies.
+ *
+ * Returns 0 or the negative of CKPT_E_USAGE (unknown state, elements beyond the end or not among
+ * 'own', put twice is told at the end), or what a writer failed with.
+ */
+CKPT_API int ckpt_save_put(struct ckpt_saver *saver, uint64_t tensor, const char *state,
+			   uint64_t first, uint64_t count, const void *p, unsigned flags,
+			   struct ckpt_err *err);
+
+/*
+ * This rank has put all it has.  Returns at once.  What a writer failed with so far is returned;
+ * then the save has ended, and ckpt_save_wait() has nothing more to tell.
+ */
+CKPT_API int ckpt_save_commit(struct ckpt_saver *saver, struct ckpt_err *err);
+
+/* Give up, and say why; rank 0 hears of it and ends the save for all. */
+CKPT_API void ckpt_save_abort(struct ckpt_saver *saver, const char *why);
+
+struct ckpt_saved {
+	uint64_t put_bytes;	/* by this rank */
+	uint64_t written_bytes;	/* by this rank */
+	uint64_t nfiles, file_bytes;	/* of the step */
+	double begin_seconds;	/* in ckpt_save_begin(), without waiting for the one before */
+	double put_seconds;	/* in ckpt_save_put() */
+	double write_seconds;	/* from commit until this rank's bytes were on their way (synced) */
+	double commit_seconds;	/* rank 0: until the step stood in its place */
+};
+
+/*
+ * Wait for the save that was committed: on rank 0 until the step is in its place, on others until
+ * their part is written.  timeout_ms 0 = as long as it takes; CKPT_E_BUSY if it still goes on
+ * then.  '*out' may be NULL.  Without a save, or for one whose end was told already, returns 0.
+ *
+ * Returns 0 or the negative of
+ *	CKPT_E_INCOMPLETE  rank 0: a rank did not end its part in time, gave up, or elements were
+ *	                   put by nobody: both are named
+ *	CKPT_E_MISMATCH    rank 0: elements were put twice
+ *	CKPT_E_NOSPACE, CKPT_E_IO, CKPT_E_NOMEM, CKPT_E_EXISTS
+ * After any failure nothing of the step is in its place, unless the message says that it is.
+ */
+CKPT_API int ckpt_save_wait(struct ckpt_saver *saver, uint32_t timeout_ms,
+			    struct ckpt_saved *out, struct ckpt_err *err);
+
+/*
+ * From now on signal 'sig' (SIGTERM, say) ends the process only after saves that were
+ * committed have ended, or 'budget_ms' have passed; then it does what it did before.  Training goes
+ * on meanwhile.  Once per process; CKPT_E_USAGE the second time.
+ */
+CKPT_API int ckpt_saver_drain_on(int sig, uint32_t budget_ms, struct ckpt_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,41 @@
+/* ck_saver.h -- private to libckpt/save: a saver from inside, and the list of all savers. */
+#ifndef CK_SAVER_H
+#define CK_SAVER_H
+
+#include "libckpt/save/ck_save.h"
+
+enum ck_saver_state {
+	CK_SAVER_IDLE = 0,
+	CK_SAVER_OPEN,		/* between begin and commit: the caller's thread has it */
+	CK_SAVER_CLOSING,	/* the ender has it */
+	CK_SAVER_ENDED,
+};
+
+struct ckpt_saver {
+	struct ckpt_saver_opts opts;	/* complete; strings are ours */
+	char *root, *job_name, *dst;
+	struct ck_hash128 job;
+	uint64_t count;		/* of begins */
+	uint64_t inode;		/* of the folder that becomes the step */
+	struct sv_save save;
+	struct ckpt_saved saved;
+	double closed_at;
+	pthread_mutex_t lock;	/* guards state, result, err, quit */
+	pthread_cond_t changed;
+	pthread_t ender;
+	bool has_ender, quit;
+	bool told;		/* the caller knows how the last save ended */
+	_Atomic(enum ck_saver_state) state;
+	int result;
+	struct ckpt_err err;
+	struct ckpt_saver *next;	/* sv_drain.c */
+};
+
+/* Until no save of it is being ended, or that time (0 = none); false: it still is. */
+bool ck_saver_settle(struct ckpt_saver *saver, double until);
+
+/* sv_drain.c: those that exit() or a signal wait for. */
+void ck_drain_add(struct ckpt_saver *saver);
+void ck_drain_remove(struct ckpt_saver *saver);
+
+#endif

@@ -1,0 +1,521 @@
+/*
+ * ckpt_saver.c -- the life of a saver: one save at a time is open, one thread ends it behind the
+ * caller's back.  See ckpt_save.h.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_fs.h"
+#include "libckpt/io/ck_stale.h"
+#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/ops/ck_step_out.h"
+#include "libckpt/save/ck_saver.h"
+
+#define DEFAULT_BUFFER ((uint64_t)256 << 20)
+#define LEAST_BUFFER ((uint64_t)1 << 20)
+#define DEFAULT_TIMEOUT 300000u
+#define DEFAULT_THREADS 2u
+#define MAX_THREADS 64u
+#define POLL_NS 10000000L
+
+/* ---- a save ---- */
+
+static void release_save(struct sv_save *s)
+{
+	ck_sv_part_release(&s->part);
+	ck_sv_refs_release(&s->refs);
+	ck_free(s->stage_file);
+	s->stage_file = NULL;
+	if (s->spec.tag)
+		ck_sv_spec_release(&s->spec);
+}
+
+/* The thread that ends saves. */
+static void *end_saves(void *arg)
+{
+	struct ckpt_saver *sv = arg;
+
+	pthread_mutex_lock(&sv->lock);
+	for (;;) {
+		struct ckpt_err err = { 0 };
+		int rc;
+
+		while (!sv->quit && sv->state != CK_SAVER_CLOSING)
+			pthread_cond_wait(&sv->changed, &sv->lock);
+		if (sv->state != CK_SAVER_CLOSING)
+			break;
+		pthread_mutex_unlock(&sv->lock);
+		rc = ck_sv_end(&sv->save, sv->closed_at, &err);
+		if (rc)
+			ck_sv_give_up(&sv->save, &err);
+		ck_stage_close(sv->save.stage);
+		sv->save.stage = NULL;
+		pthread_mutex_lock(&sv->lock);
+		sv->result = rc;
+		sv->err = err;
+		sv->state = CK_SAVER_ENDED;
+		pthread_cond_broadcast(&sv->changed);
+	}
+	pthread_mutex_unlock(&sv->lock);
+	return NULL;
+}
+
+/* ---- a saver ---- */
+
+static int check_opts(struct ckpt_saver_opts *o, struct ckpt_err *err)
+{
+	if (!o->root || !o->root[0])
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "a saver needs the folder that its steps go to");
+	if (!o->nranks || o->nranks > CK_STEP_MAX_WORLD || o->rank >= o->nranks)
+		return ck_fail(err, CKPT_E_USAGE, o->root, CKPT_NO_OFFSET,
+			       "rank %" PRIu32 " of %" PRIu32 "; 1 to %u ranks can save", o->rank,
+			       o->nranks, CK_STEP_MAX_WORLD);
+	if (o->nranks > 1 && (!o->job || !o->job[0]))
+		return ck_fail(err, CKPT_E_USAGE, o->root, CKPT_NO_OFFSET,
+			       "%" PRIu32 " ranks save, and the job has no name: what a job that "
+			       "was killed left could not be told from this one's", o->nranks);
+	if (o->threads > MAX_THREADS || (o->flags & ~CKPT_SAVER_AT_EXIT) ||
+	    (o->buffer_bytes && o->buffer_bytes < LEAST_BUFFER))
+		return ck_fail(err, CKPT_E_USAGE, o->root, CKPT_NO_OFFSET,
+			       "%" PRIu32 " threads (1 to %u), a buffer of %" PRIu64 " bytes (%"
+			       PRIu64 " at least), flags %#x", o->threads, MAX_THREADS,
+			       o->buffer_bytes, LEAST_BUFFER, o->flags);
+	o->threads = o->threads ? o->threads : DEFAULT_THREADS;
+	o->buffer_bytes = o->buffer_bytes ? o->buffer_bytes : DEFAULT_BUFFER;
+	o->timeout_ms = o->timeout_ms ? o->timeout_ms : DEFAULT_TIMEOUT;
+	return 0;
+}
+
+/* One rank needs no name for its job: the moment is one. */
+static int name_job(struct ckpt_saver *sv, struct ckpt_err *err)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	sv->job_name = sv->opts.job ? ck_strdup(sv->opts.job) :
+		       ck_asprintf("%" PRId64 ".%09ld %p", (int64_t)ts.tv_sec, ts.tv_nsec,
+				   (void *)sv);
+	sv->root = ck_strdup(sv->opts.root);
+	if (!sv->job_name || !sv->root)
+		return ck_fail_nomem(err, "a saver", 0);
+	sv->job = ck_hash128(sv->job_name, strlen(sv->job_name));
+	sv->opts.root = sv->root;
+	sv->opts.job = sv->job_name;
+	sv->save.opts = &sv->opts;
+	return 0;
+}
+
+int ckpt_saver_new(const struct ckpt_saver_opts *opts, struct ckpt_saver **saver_out,
+		   struct ckpt_err *err)
+{
+	struct ckpt_saver *sv = ck_zalloc(sizeof(*sv));
+	int rc;
+
+	if (!sv)
+		return ck_fail_nomem(err, "a saver", sizeof(*sv));
+	pthread_mutex_init(&sv->lock, NULL);
+	pthread_cond_init(&sv->changed, NULL);
+	rc = ck_opts_take(&sv->opts, sizeof(sv->opts), opts, "struct ckpt_saver_opts", err);
+	if (!rc)
+		rc = check_opts(&sv->opts, err);
+	if (!rc)
+		rc = name_job(sv, err);
+	if (!rc)
+		rc = ck_sv_work_new(sv->opts.threads, sv->opts.buffer_bytes, &sv->save.work, err);
+	if (!rc) {
+		const int failed = ck_sys.thread(&sv->ender, end_saves, sv);
+
+		sv->has_ender = !failed;
+		if (failed)
+			rc = ck_fail_sys(err, failed, "start", "the thread that ends saves");
+	}
+	if (!rc) {
+		ck_drain_add(sv);
+		*saver_out = sv;
+	} else {
+		ckpt_saver_free(sv);
+	}
+	return rc;
+}
+
+/* Until nothing goes on behind the caller's back.  False: it still does at that time (0 = none). */
+static bool wait_until(struct ckpt_saver *sv, double until)
+{
+	const struct timespec nap = { .tv_nsec = POLL_NS };
+	bool ended;
+
+	pthread_mutex_lock(&sv->lock);
+	while (sv->state == CK_SAVER_CLOSING && until <= 0)
+		pthread_cond_wait(&sv->changed, &sv->lock);
+	while (sv->state == CK_SAVER_CLOSING && ck_sv_clock() < until) {
+		pthread_mutex_unlock(&sv->lock);
+		nanosleep(&nap, NULL);
+		pthread_mutex_lock(&sv->lock);
+	}
+	ended = sv->state != CK_SAVER_CLOSING;
+	pthread_mutex_unlock(&sv->lock);
+	return ended;
+}
+
+bool ck_saver_settle(struct ckpt_saver *sv, double until)
+{
+	return wait_until(sv, until);
+}
+
+void ckpt_saver_free(struct ckpt_saver *sv)
+{
+	if (!sv)
+		return;
+	ck_drain_remove(sv);
+	if (sv->state == CK_SAVER_OPEN)
+		ckpt_save_abort(sv, "the saver was freed before the save was committed");
+	if (sv->has_ender) {
+		wait_until(sv, 0);
+		pthread_mutex_lock(&sv->lock);
+		sv->quit = true;
+		pthread_cond_broadcast(&sv->changed);
+		pthread_mutex_unlock(&sv->lock);
+		pthread_join(sv->ender, NULL);
+	}
+	release_save(&sv->save);
+	ck_sv_work_free(sv->save.work);
+	ck_free(sv->dst);
+	ck_free(sv->root);
+	ck_free(sv->job_name);
+	pthread_mutex_destroy(&sv->lock);
+	pthread_cond_destroy(&sv->changed);
+	ck_free(sv);
+}
+
+/* ---- begin ---- */
+
+/* Each save of a job has a number of its own on every rank: that of its begin(). */
+static struct ck_hash128 make_id(const struct ckpt_saver *sv, const char *tag)
+{
+	char text[64];
+	struct ck_hash128 part[2] = { sv->job };
+
+	part[1] = ck_hash128(tag, strlen(tag));
+	part[1].lo += sv->count;
+	memcpy(text, part, sizeof(part));
+	return ck_hash128(text, sizeof(part));
+}
+
+static int check_absent(const struct ckpt_saver *sv, struct ckpt_err *err)
+{
+	enum ck_fs_kind kind;
+	int rc = ck_fs_kind(sv->dst, &kind, err);
+
+	if (rc || kind == CK_FS_NOTHING || sv->save.spec.force)
+		return rc;
+	return ck_fail(err, CKPT_E_EXISTS, sv->dst, CKPT_NO_OFFSET,
+		       "a step of this name is there already; CKPT_SAVE_FORCE replaces it");
+}
+
+static int make_root(const struct ckpt_saver *sv, struct ckpt_err *err)
+{
+	bool made;
+	int rc = ck_stage_make_dir(sv->root, &made, err);
+
+	if (!rc && !sv->opts.rank)
+		rc = ck_stale_sweep(sv->root, sv->job, sv->count, sv->opts.sync, err);
+	return rc;
+}
+
+static uint64_t bytes_of_mine(const struct sv_save *s)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < s->spec.plan.nfiles; i++)
+		if (!s->spec.own_cut || ck_sv_is_mine(s, i))
+			n += s->spec.plan.file[i].bytes;
+	return n;
+}
+
+static int begin_stage(struct ckpt_saver *sv, struct ckpt_err *err)
+{
+	struct sv_save *s = &sv->save;
+	const struct ck_stage_opts so = {
+		.dst = sv->dst, .is_dir = true, .force = s->spec.force, .sync = sv->opts.sync,
+		.part = sv->opts.rank, .nparts = sv->opts.nranks, .nunits = sv->count,
+		.total_bytes = bytes_of_mine(s), .plan = s->spec.hash, .fingerprint = sv->job,
+		.session = true,
+	};
+	struct stat st;
+	int rc = ck_stage_begin(&so, &s->stage, err);
+
+	if (rc)
+		return rc;
+	if (ck_sys.stat(ck_stage_paths(s->stage)->data, &st))
+		return ck_fail_sys(err, errno, "stat", ck_stage_paths(s->stage)->data);
+	sv->inode = st.st_ino;
+	return 0;
+}
+
+/* Space is taken by one rank for each file. */
+static int make_files(struct sv_save *s, struct ckpt_err *err)
+{
+	const struct ck_plan *plan = &s->spec.plan;
+	int rc = 0;
+
+	s->stage_file = ck_alloc_array(plan->nfiles + 1, sizeof(*s->stage_file));
+	if (!s->stage_file)
+		return ck_fail_nomem(err, "files", plan->nfiles);
+	for (uint32_t i = 0; !rc && i < plan->nfiles; i++) {
+		const char *name = ck_sv_spec_local(&s->spec, plan->file[i].name);
+
+		if (name && ck_sv_is_mine(s, i))
+			rc = ck_stage_file(s->stage, name, plan->file[i].bytes, &s->stage_file[i],
+					   err);
+		else if (name && !s->spec.own_cut)
+			rc = ck_stage_file_of_other(s->stage, name, &s->stage_file[i], err);
+	}
+	return rc;
+}
+
+static int begin(struct ckpt_saver *sv, const struct ckpt_save_step *step, struct ckpt_err *err)
+{
+	struct sv_save *s = &sv->save;
+	int rc = ck_sv_spec_make(&s->spec, &sv->opts, step,
+				 make_id(sv, step->tag ? step->tag : ""), err);
+
+	if (rc)
+		return rc;
+	ck_free(sv->dst);
+	sv->dst = ck_fs_join(sv->root, s->spec.tag);
+	rc = sv->dst ? ck_sv_refs_make(&s->refs, &s->spec.ix, &s->spec.plan, err) :
+	     ck_fail_nomem(err, "a path", 0);
+	s->part.rank = sv->opts.rank;
+	if (!rc)
+		rc = make_root(sv, err);
+	if (!rc)
+		rc = check_absent(sv, err);
+	if (!rc)
+		rc = begin_stage(sv, err);
+	return rc ? rc : make_files(s, err);
+}
+
+int ckpt_save_begin(struct ckpt_saver *sv, const struct ckpt_save_step *step, struct ckpt_err *err)
+{
+	struct ckpt_save_step all;
+	struct ckpt_err inner = { 0 };
+	double since;
+	int rc;
+
+	if (sv->state == CK_SAVER_OPEN)
+		return ck_fail(err, CKPT_E_USAGE, sv->root, CKPT_NO_OFFSET,
+			       "a save is open: commit or abort it before the next one begins");
+	rc = ck_opts_take(&all, sizeof(all), step, "struct ckpt_save_step", err);
+	if (rc)
+		return rc;
+	wait_until(sv, 0);
+	since = ck_sv_clock();
+	release_save(&sv->save);
+	memset(&sv->saved, 0, sizeof(sv->saved));
+	sv->save.written = sv->save.nfiles = sv->save.file_bytes = 0;
+	sv->told = true;
+	sv->count++;
+	rc = begin(sv, &all, &inner);
+	if (rc) {
+		if (err && !err->code)
+			*err = inner;
+		ck_sv_give_up(&sv->save, &inner);
+		release_save(&sv->save);
+		return rc;
+	}
+	ck_sv_work_begin(sv->save.work, &(struct sv_target){
+		.ix = &sv->save.spec.ix, .plan = &sv->save.spec.plan, .refs = &sv->save.refs,
+		.stage = sv->save.stage, .stage_file = sv->save.stage_file,
+	});
+	sv->state = CK_SAVER_OPEN;
+	sv->saved.begin_seconds = ck_sv_clock() - since;
+	return 0;
+}
+
+/* ---- put ---- */
+
+static int check_range(const struct ckpt_saver *sv, uint64_t tensor, const char *state,
+		       uint64_t first, uint64_t count, struct ckpt_err *err)
+{
+	const struct sv_spec *spec = &sv->save.spec;
+	const struct ck_tensor *t = &spec->ix.tensor[tensor];
+
+	if (first > t->numel || count > t->numel - first)
+		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
+			       "elements %" PRIu64 " to %" PRIu64 " of its %.60s are put, and it "
+			       "has %" PRIu64, first, first + count - 1, state, t->numel);
+	if (!spec->own_cut || !count)
+		return 0;
+	for (uint64_t i = 0; i < spec->nown; i++)
+		if (spec->own[i].tensor == tensor && spec->own[i].first <= first &&
+		    first + count <= spec->own[i].first + spec->own[i].count)
+			return 0;
+	return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
+		       "elements %" PRIu64 " to %" PRIu64 " of its %.60s are put, and are not in "
+		       "one of the ranges that rank %" PRIu32 " said it holds", first,
+		       first + count - 1, state, sv->opts.rank);
+}
+
+/* Puts that follow each other are one, unless they meet within a block. */
+static int add_range(struct sv_save *s, uint32_t state, uint64_t first, uint64_t count,
+		     struct ckpt_err *err)
+{
+	struct sv_part *p = &s->part;
+	struct sv_range *last = p->nranges ? &p->range[p->nranges - 1] : NULL;
+	int rc;
+
+	if (last && last->state == state && last->first + last->count == first &&
+	    !(first % ck_sv_grain(&s->spec.ix, state))) {
+		last->count += count;
+		return 0;
+	}
+	rc = ck_grow(&p->range, &p->range_cap, p->nranges + 1, sizeof(*last), err);
+	if (!rc)
+		p->range[p->nranges++] = (struct sv_range){
+			.first = first, .count = count, .state = state,
+		};
+	return rc;
+}
+
+static int fail_closed(const struct ckpt_saver *sv, struct ckpt_err *err)
+{
+	return ck_fail(err, CKPT_E_USAGE, sv->root, CKPT_NO_OFFSET,
+		       "no save is open: ckpt_save_begin() opens one");
+}
+
+int ckpt_save_put(struct ckpt_saver *sv, uint64_t tensor, const char *state, uint64_t first,
+		  uint64_t count, const void *p, unsigned flags, struct ckpt_err *err)
+{
+	struct sv_save *s = &sv->save;
+	const double since = ck_sv_clock();
+	uint32_t number;
+	int rc;
+
+	if (sv->state != CK_SAVER_OPEN)
+		return fail_closed(sv, err);
+	rc = ck_sv_spec_state(&s->spec, tensor, state, &number, err);
+	if (!rc && ((count && !p) || (flags & ~CKPT_PUT_BORROW)))
+		rc = ck_fail(err, CKPT_E_USAGE, s->spec.ix.tensor[tensor].name, CKPT_NO_OFFSET,
+			     "%" PRIu64 " elements at %p are put, flags %#x", count, p, flags);
+	if (!rc)
+		rc = check_range(sv, tensor, state, first, count, err);
+	if (rc || !count)
+		return rc;
+	rc = add_range(s, number, first, count, err);
+	if (!rc)
+		rc = ck_sv_work_put(s->work, number, first, count, p, flags & CKPT_PUT_BORROW, err);
+	sv->saved.put_bytes += count * (ckpt_dtype_bits(s->spec.ix.state[number].dtype) / 8);
+	sv->saved.put_seconds += ck_sv_clock() - since;
+	return rc;
+}
+
+/* ---- the end ---- */
+
+int ckpt_save_commit(struct ckpt_saver *sv, struct ckpt_err *err)
+{
+	int rc;
+
+	if (sv->state != CK_SAVER_OPEN)
+		return fail_closed(sv, err);
+	rc = ck_sv_work_check(sv->save.work, err);
+	pthread_mutex_lock(&sv->lock);
+	sv->closed_at = ck_sv_clock();
+	sv->told = rc != 0;
+	sv->state = CK_SAVER_CLOSING;
+	pthread_cond_broadcast(&sv->changed);
+	pthread_mutex_unlock(&sv->lock);
+	return rc;
+}
+
+void ckpt_save_abort(struct ckpt_saver *sv, const char *why)
+{
+	struct ckpt_err err = { 0 };
+
+	if (sv->state != CK_SAVER_OPEN)
+		return;
+	ck_fail(&err, CKPT_E_CANCELED, NULL, CKPT_NO_OFFSET, "%.400s",
+		why ? why : "the trainer gave no reason");
+	ck_sv_work_cancel(sv->save.work);
+	ck_sv_give_up(&sv->save, &err);
+	release_save(&sv->save);
+	sv->state = CK_SAVER_IDLE;
+}
+
+/* On other ranks: what rank 0 made of it.  'true' when that is known. */
+static bool look_for_end(const struct ckpt_saver *sv, const char *put, int *rc_out,
+			 struct ckpt_err *err)
+{
+	struct sv_part first = { 0 };
+	struct stat st;
+	bool known = false;
+
+	*rc_out = 0;
+	if (!ck_sys.stat(sv->dst, &st) && st.st_ino == sv->inode)
+		return true;
+	if (!ck_sv_part_read(&first, put, NULL) && first.code) {
+		*rc_out = ck_fail(err, (enum ckpt_code)first.code, sv->dst, CKPT_NO_OFFSET,
+				  "rank 0 gave this save up: %.400s", first.why);
+		known = true;
+	}
+	ck_sv_part_release(&first);
+	return known;
+}
+
+static int wait_for_first(const struct ckpt_saver *sv, double until, struct ckpt_err *err)
+{
+	const struct timespec nap = { .tv_nsec = POLL_NS };
+	const double most = ck_sv_clock() + 2 * (sv->opts.timeout_ms / 1e3);
+	char *put = ck_asprintf("%s.zckpt-partial/put-%05u", sv->dst, 0);
+	int rc = put ? 0 : ck_fail_nomem(err, "a path", 0);
+
+	while (!rc && !look_for_end(sv, put, &rc, err)) {
+		const double now = ck_sv_clock();
+
+		if (until > 0 && now >= until)
+			rc = ck_fail(err, CKPT_E_BUSY, sv->dst, CKPT_NO_OFFSET,
+				     "rank 0 has not put the step into its place yet");
+		else if (now >= most)
+			rc = ck_fail(err, CKPT_E_INCOMPLETE, sv->dst, CKPT_NO_OFFSET,
+				     "rank 0 did not put the step into its place in %.0f s: is "
+				     "it alive?", 2 * (sv->opts.timeout_ms / 1e3));
+		else
+			nanosleep(&nap, NULL);
+	}
+	ck_free(put);
+	return rc;
+}
+
+int ckpt_save_wait(struct ckpt_saver *sv, uint32_t timeout_ms, struct ckpt_saved *out,
+		   struct ckpt_err *err)
+{
+	const double until = timeout_ms ? ck_sv_clock() + timeout_ms / 1e3 : 0;
+	int rc;
+
+	if (sv->state == CK_SAVER_OPEN)
+		return ck_fail(err, CKPT_E_USAGE, sv->root, CKPT_NO_OFFSET,
+			       "the save that is open has not been committed");
+	if (!wait_until(sv, until))
+		return ck_fail(err, CKPT_E_BUSY, sv->dst, CKPT_NO_OFFSET,
+			       "the save still goes on after %" PRIu32 " ms", timeout_ms);
+	rc = sv->told ? 0 : sv->result;
+	if (rc && err && !err->code)
+		*err = sv->err;
+	if (!rc && !sv->told && sv->opts.rank)
+		rc = wait_for_first(sv, until, err);
+	if (rc == -CKPT_E_BUSY && !sv->result)
+		return rc;
+	sv->told = true;
+	sv->saved.written_bytes = sv->save.written;
+	sv->saved.write_seconds = sv->save.write_seconds;
+	sv->saved.commit_seconds = sv->save.commit_seconds;
+	sv->saved.nfiles = sv->save.nfiles;
+	sv->saved.file_bytes = sv->save.file_bytes;
+	if (!rc && out)
+		*out = sv->saved;
+	return rc;
+}

@@ -1,0 +1,207 @@
+/*
+ * Save sessions: what ranks put by element ranges stands there whole, in every layout, however the
+ * ranks hold it; and is the same files that `reshard` makes of it.  If this fails, a trainer's
+ * checkpoint is not its state.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/t_dir.h"
+#include "tests/lib/t_save.h"
+#include "tests/lib/t_tree.h"
+
+static char *dir, *root;
+
+static int setup(void **state)
+{
+	(void)state;
+	dir = t_dir_new();
+	root = t_fmt("%s/run", dir);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	free(root);
+	t_dir_end(dir);
+	return 0;
+}
+
+static void must(int rc, const struct ckpt_err *err)
+{
+	if (rc)
+		fail_msg("%s: %s: %s", ckpt_code_name((enum ckpt_code)-rc), err->where, err->msg);
+}
+
+/* The step of that tag: sound to the last byte, and with the elements of 't'. */
+static void check(const struct t_trainer *t, const char *tag, const char *format)
+{
+	const struct ckpt_open_opts oo = { .size = sizeof(oo), .tag = tag };
+	const struct ckpt_verify_opts vo = { .size = sizeof(vo), .flags = CKPT_VERIFY_FULL };
+	struct ckpt_verified v;
+	struct ckpt_info info;
+	struct ckpt_err err = { 0 };
+	struct ckpt *ck;
+
+	must(ckpt_open((const char *const *)&t->root, 1, &oo, &ck, &err), &err);
+	must(ckpt_verify(ck, &vo, &v, &err), &err);
+	ckpt_info_get(ck, &info);
+	for (uint64_t i = 0; i < info.nfindings; i++) {
+		struct ckpt_finding f;
+
+		ckpt_finding_get(ck, i, &f, &err);
+		fail_msg("%s %s: %s", f.id, f.where, f.text);
+	}
+	assert_string_equal(info.format, format);
+	assert_string_equal(info.tag, tag);
+	assert_int_equal(info.step, 42);
+	t_save_check(t, ck);
+	ckpt_close(ck);
+}
+
+static const char *digest_of(const char *at, const char *tag)
+{
+	static char out[33];
+	const struct ckpt_open_opts oo = { .size = sizeof(oo), .tag = tag };
+	const struct ckpt_digest_opts dopts = { .size = sizeof(dopts) };
+	struct ckpt_digests d = { 0 };
+	struct ckpt_err err = { 0 };
+	struct ckpt *ck;
+
+	must(ckpt_open(&at, 1, &oo, &ck, &err), &err);
+	must(ckpt_digest(ck, &dopts, &d, &err), &err);
+	memcpy(out, d.root, sizeof(out));
+	ckpt_digests_free(&d);
+	ckpt_close(ck);
+	return out;
+}
+
+/* ---- native ---- */
+
+static const uint32_t worlds[] = { 1, 2, 3, 4, 7 };
+
+static void native_by(enum t_held held, bool own, bool derived)
+{
+	char first[33] = "";
+
+	for (size_t i = 0; i < sizeof(worlds) / sizeof(worlds[0]); i++) {
+		struct t_trainer t = {
+			.root = root, .nranks = worlds[i], .held = held, .own = own,
+			.derived = derived,
+		};
+		struct ckpt_err err = { 0 };
+		char *tag = t_fmt("step%u", worlds[i]);
+
+		must(t_save_all(&t, t_save_step(&t, tag, CKPT_TO_NATIVE, 3, 0), &err), &err);
+		check(&t, tag, "native");
+		if (!first[0])
+			memcpy(first, digest_of(root, tag), 33);
+		assert_string_equal(digest_of(root, tag), first);
+		free(tag);
+	}
+}
+
+static void native_in_equal_shares(void **state)
+{
+	(void)state;
+	for (int held = T_HELD_EVEN; held <= T_HELD_FIRST; held++) {
+		native_by((enum t_held)held, false, held & 1);
+		t_dir_remove(root);
+	}
+}
+
+static void native_as_held(void **state)
+{
+	(void)state;
+	for (int held = T_HELD_EVEN; held <= T_HELD_FIRST; held++) {
+		native_by((enum t_held)held, true, held & 1);
+		t_dir_remove(root);
+	}
+}
+
+/* ---- DeepSpeed ---- */
+
+static void same_bytes(const char *a, const char *b)
+{
+	struct t_tree x, y;
+
+	t_tree_take(a, &x);
+	t_tree_take(b, &y);
+	for (size_t i = 0; i < x.n && i < y.n; i++)
+		if (!t_tree_node_same(&x.node[i], &y.node[i]))
+			fail_msg("%s/%s and %s/%s differ", a, x.node[i].name, b, y.node[i].name);
+	assert_int_equal(x.n, y.n);
+	t_tree_free(&x);
+	t_tree_free(&y);
+}
+
+/* The same step as `reshard` makes it of a native one. */
+static void reshard_to(const char *from, const char *tag, const char *to, int kind, int stage,
+		       uint32_t world)
+{
+	const struct ckpt_open_opts oo = { .size = sizeof(oo), .tag = tag };
+	const struct ckpt_reshard_opts ro = {
+		.size = sizeof(ro), .world = world, .stage = stage, .to = kind, .nparts = 1,
+		.round_robin = -1, .tag = "s",
+	};
+	struct ckpt_err err = { 0 };
+	struct ckpt *ck;
+
+	must(ckpt_open(&from, 1, &oo, &ck, &err), &err);
+	must(ckpt_reshard(ck, to, &ro, NULL, &err), &err);
+	ckpt_close(ck);
+}
+
+static void deepspeed_at(int kind, int stage, uint32_t nranks, uint32_t world, enum t_held held)
+{
+	const struct t_trainer t = {
+		.root = root, .nranks = nranks, .held = held, .derived = stage == 3,
+	};
+	struct ckpt_err err = { 0 };
+	char *native = t_fmt("%s/native", dir), *other = t_fmt("%s/other", dir);
+	struct t_trainer n = t;
+
+	must(t_save_all(&t, t_save_step(&t, "s", kind, stage, world), &err), &err);
+	check(&t, "s", kind == CKPT_TO_UNIVERSAL ? "universal" : "deepspeed");
+	n.root = native;
+	must(t_save_all(&n, t_save_step(&n, "n", CKPT_TO_NATIVE, stage, world), &err), &err);
+	reshard_to(native, "n", other, kind, stage, world);
+	same_bytes(root, other);
+	t_dir_remove(root);
+	t_dir_remove(native);
+	t_dir_remove(other);
+	free(native);
+	free(other);
+}
+
+static void deepspeed_is_what_reshard_makes(void **state)
+{
+	(void)state;
+	deepspeed_at(CKPT_TO_DEEPSPEED, 0, 2, 2, T_HELD_EVEN);
+	deepspeed_at(CKPT_TO_DEEPSPEED, 2, 1, 1, T_HELD_EVEN);
+	deepspeed_at(CKPT_TO_DEEPSPEED, 2, 3, 4, T_HELD_EVEN);
+	deepspeed_at(CKPT_TO_DEEPSPEED, 3, 4, 4, T_HELD_EVEN);
+	deepspeed_at(CKPT_TO_DEEPSPEED, 3, 2, 7, T_HELD_BLOCKS);
+	deepspeed_at(CKPT_TO_DEEPSPEED, 1, 4, 2, T_HELD_WHOLE);
+	deepspeed_at(CKPT_TO_DEEPSPEED, 4, 2, 2, T_HELD_EVEN);
+	deepspeed_at(CKPT_TO_UNIVERSAL, 2, 4, 4, T_HELD_EVEN);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(native_in_equal_shares, setup, teardown),
+		cmocka_unit_test_setup_teardown(native_as_held, setup, teardown),
+		cmocka_unit_test_setup_teardown(deepspeed_is_what_reshard_makes, setup, teardown),
+	};
+
+	t_dir_in_memory();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
