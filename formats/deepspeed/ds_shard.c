@@ -263,7 +263,8 @@ int ck_ds_shard(const struct ck_index *ix, const struct ck_shard_want *want,
 	const struct ck_input in = { .limits = *want->limits };
 	struct ck_findings notes = { 0 };	/* what DeepSpeed will not restore: no news */
 	struct ds_step ds = {
-		.in = &in, .f = &notes, .origin = DS_FROM_WEIGHTS, .where = ix->path, .given_step = true,
+		.in = &in, .f = &notes, .origin = DS_FROM_WEIGHTS, .where = ix->path,
+		.given_step = true,
 		.world = want->step.world, .stage = 2, .frozen_listed = true,
 		.weight_dtype = want->now ? 0 : want->dtype, .with_states = want->now != NULL,
 	};
