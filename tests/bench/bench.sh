@@ -7,7 +7,7 @@
 #
 # --quick          3 alternations at 0.8 GB instead of 7 at 3 GB
 # --rows PATTERN   only rows whose part matches: copy, bf16, z2f, sparse,
-#                  inspect, reshard, verify, pack, plan, wide, disk (an extended
+#                  inspect, reshard, verify, pack, plan, wide, save, disk (an extended
 #                  regular expression)
 # --best           judge by the fastest runs instead of the medians: for a
 #                  machine that others use at the same time
@@ -76,6 +76,10 @@ build peak
 build rwloop -lxxhash -pthread
 build dropcache
 build crcloop libckpt/zip/ck_zip_crc.c -Ilibckpt/include -ldeflate -pthread
+# the library lies where the program was built
+built=$(dirname "$(readlink -f "$ZCKPT")")
+[ ! -e "$built/libckpt.so" ] ||
+	build saveloop -Ilibckpt/include "$built/libckpt.so" -Wl,-rpath,"$built"
 
 wants() { [[ $1 =~ $rows ]]; }
 
@@ -344,6 +348,8 @@ disk_rows() {
 . tests/bench/rows_verify.sh
 # shellcheck source=tests/bench/rows_pack.sh
 . tests/bench/rows_pack.sh
+# shellcheck source=tests/bench/rows_save.sh
+. tests/bench/rows_save.sh
 
 # ---- the machine, the rows, the table -----------------------------------
 
@@ -369,6 +375,7 @@ reshard_rows
 verify_rows 2
 verify_rows 3
 pack_rows
+save_rows
 disk_rows
 
 echo
