@@ -339,6 +339,7 @@ static int take_piece(struct reading *r, uint32_t tensor, uint64_t list, enum ck
 	e.rank = f->rank;
 	sum.first = e.first;
 	sum.count = e.count;
+	sum.has_ends = ck_json_hash(d, list + 6, &sum.ends);
 	rc = ck_index_state_extent(r->ix, &e, err);
 	if (!rc && ck_json_hash(d, list + 5, &sum.sum))
 		rc = ck_index_add_stated_sum(r->ix, &sum, err);

@@ -6,6 +6,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_src.h"
+#include "libckpt/ops/ck_read.h"
 #include "libckpt/ops/ck_run.h"
 
 #define WINDOW ((uint64_t)1 << 20)
@@ -111,6 +112,62 @@ static void tell(struct ckpt *ck, const struct ck_stated_sum *s)
 			ck->ix.source[ck->ix.extent[e].source].path);
 }
 
+/* ---- the ends of pieces that cut blocks ---- */
+
+struct ends {
+	struct ckpt *ck;
+	struct ck_reader *reader;
+	struct ck_hasher *hash;
+	uint8_t block[CK_DIGEST_BLOCK];
+	uint8_t *scratch;
+};
+
+static int add_run(struct ends *e, const struct ck_stated_sum *s, uint64_t from, uint64_t to,
+		   struct ckpt_err *err)
+{
+	const struct ck_state *state = &e->ck->ix.state[s->state];
+	const enum ckpt_dtype dtype = (enum ckpt_dtype)state->dtype;
+	int rc = 0;
+
+	if (to > from)
+		rc = ck_reader_read(e->reader, state, from, to - from, dtype, e->block, e->scratch,
+				    NULL, err);
+	if (!rc && to > from)
+		ck_hasher_add(e->hash, e->block, (to - from) * (ckpt_dtype_bits(dtype) / 8));
+	return rc;
+}
+
+static int check_ends(struct ends *e, const struct ck_stated_sum *s, struct ckpt_err *err)
+{
+	uint64_t first, count, end = s->first + s->count;
+	const bool some = whole_blocks(&e->ck->ix, s, &first, &count);
+	int rc;
+
+	ck_hasher_reset(e->hash);
+	/* without a whole block there are at most two that it cuts, one behind the other */
+	rc = add_run(e, s, s->first, ck_min_u64(first, end), err);
+	if (!rc)
+		rc = add_run(e, s, some ? first + count : ck_min_u64(first, end), end, err);
+	if (!rc && !ck_hash128_equal(ck_hasher_sum(e->hash), s->ends))
+		tell(e->ck, s);
+	return rc;
+}
+
+static int check_all_ends(struct ckpt *ck, struct ckpt_err *err)
+{
+	struct ends e = { .ck = ck, .hash = ck_hasher_new(), .scratch = ck_alloc(CK_READ_SCRATCH) };
+	int rc = e.hash && e.scratch ? ck_reader_new(&ck->ix, &ck->limits, 0, &e.reader, err) :
+		 ck_fail_nomem(err, "a hash", CK_READ_SCRATCH);
+
+	for (uint64_t i = 0; !rc && i < ck->ix.nstated_sums; i++)
+		if (ck->ix.stated_sum[i].has_ends)
+			rc = check_ends(&e, &ck->ix.stated_sum[i], err);
+	ck_reader_free(e.reader);
+	ck_hasher_free(e.hash);
+	ck_free(e.scratch);
+	return rc;
+}
+
 int ck_stated_sums(struct ckpt *ck, const struct ckpt_run_opts *run, struct ckpt_err *err)
 {
 	struct ck_plan plan = CK_PLAN_INIT;
@@ -128,5 +185,7 @@ int ck_stated_sums(struct ckpt *ck, const struct ckpt_run_opts *run, struct ckpt
 			tell(ck, &ck->ix.stated_sum[i]);
 	ck_free(stats.digest);
 	ck_plan_release(&plan);
+	if (!rc && ck->ix.nstated_sums)
+		rc = check_all_ends(ck, err);
 	return rc;
 }

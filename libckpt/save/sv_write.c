@@ -7,7 +7,9 @@
 #include "kernels/include/kn.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/ops/ck_read.h"
 #include "libckpt/save/ck_save.h"
+#include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/zip/ck_zip.h"
 
 #define WINDOW ((uint64_t)256 << 10)
@@ -85,23 +87,6 @@ static int add_crc(const struct sv_target *t, struct sv_hand *me, const struct c
 	return 0;
 }
 
-/* 0 for a type that kernels do not cast. */
-static enum kn_type kn_of(enum ckpt_dtype dtype)
-{
-	switch (dtype) {
-	case CKPT_F64:
-		return KN_F64;
-	case CKPT_F32:
-		return KN_F32;
-	case CKPT_F16:
-		return KN_F16;
-	case CKPT_BF16:
-		return KN_BF16;
-	default:
-		return 0;
-	}
-}
-
 /* Elements [at, at + n) of a run to a segment, in its type. */
 static int write_window(const struct sv_target *t, struct sv_hand *me, const struct sv_run *run,
 			const struct sv_ref *ref, uint64_t at, uint64_t n, struct ckpt_err *err)
@@ -115,7 +100,8 @@ static int write_window(const struct sv_target *t, struct sv_hand *me, const str
 	int rc;
 
 	if (from != to) {
-		if (kn_cast(me->buf, kn_of(to), p, kn_of(from), n, NULL))
+		if (!ck_dtype_is_castable(from) || !ck_dtype_is_castable(to) ||
+		    kn_cast(me->buf, ck_read_kn(to), p, ck_read_kn(from), n, NULL))
 			return ck_fail(err, CKPT_E_UNSUPPORTED,
 				       t->ix->tensor[t->ix->state[run->state].tensor].name,
 				       CKPT_NO_OFFSET, "%s is not rounded to %s",

@@ -105,7 +105,9 @@ struct ck_pad {
 struct ck_stated_sum {
 	uint64_t first, count;
 	struct ck_hash128 sum;
+	struct ck_hash128 ends;	/* XXH3-128 of its bytes in blocks that it cuts */
 	uint32_t state;
+	bool has_ends;
 };
 
 /* And of the first 'bytes' bytes of a source, their XXH3-128. */
