@@ -2,7 +2,9 @@
  * nat_plan.c -- the files of pieces: which rank holds which elements, and where.
  *
  * Blocks of CK_NAT_GRAIN elements of all tensors of a kind stand in one row, which is cut into as
- * many equal runs as there are ranks; unless the caller says who holds what (want->cut).
+ * many equal runs as there are ranks; unless the caller says who holds what (want->cut).  Frozen
+ * parameters have files of their own without the id of the saving: those of two steps are the same
+ * bytes, so that one can be a link to the other.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -24,11 +26,18 @@ struct cell {
 	uint64_t off;		/* in the data of the file */
 };
 
-/* The tensors of one kind: those that are trained, or the others. */
+/* The tensors of one kind. */
 struct row {
 	uint64_t begin, end;	/* in want->tensor */
+	bool frozen;		/* those of them that are, or the others */
 	uint64_t blocks;
+};
+
+/* The rows that a file of each rank has runs of. */
+struct kind {
 	const char *stem;
+	struct row row[2];
+	bool same;		/* for every step that holds the same */
 };
 
 static const struct ck_tensor *tensor_of(const struct nat_out *o, uint32_t tensor)
@@ -64,16 +73,50 @@ static bool take_elements(const struct ck_tensor *t, const struct ck_nat_state *
 	return true;
 }
 
-/* Cells of blocks [from, to) of the row, in its order; '*n_out' of them (may be counted only). */
-static void take_cells(const struct nat_out *o, const struct row *row, uint64_t from, uint64_t to,
-		       struct cell *cell, uint64_t *n_out)
+static bool is_of(const struct nat_out *o, const struct row *row, uint64_t i)
 {
-	uint64_t at = 0, n = 0;
+	const bool frozen = i >= o->want->ntrained &&
+			    tensor_of(o, (uint32_t)i)->role == CKPT_ROLE_FROZEN;
+
+	return frozen == row->frozen;
+}
+
+/* The same of what 'rank' is to hold by want->cut. */
+static void take_cut(const struct nat_out *o, const struct row *row, uint32_t rank,
+		     struct cell *cell, uint64_t *n)
+{
+	for (uint64_t k = 0; k < o->want->ncuts; k++) {
+		const struct ck_cut *cut = &o->want->cut[k];
+		const uint32_t i = o->place[cut->tensor];
+
+		if (cut->rank != rank || i < row->begin || i >= row->end || !cut->count ||
+		    !is_of(o, row, i))
+			continue;
+		for (uint32_t s = 0; s < o->want->tensor[i].nstates; s++) {
+			if (!is_stored(&o->want->tensor[i].state[s]))
+				continue;
+			if (cell)
+				cell[*n] = (struct cell){
+					.first = cut->first, .count = cut->count, .tensor = i,
+					.state = s,
+				};
+			++*n;
+		}
+	}
+}
+
+/* Cells of the rank's run of the row, in its order; '*n' more of them (may be counted only). */
+static void take_run(const struct nat_out *o, const struct row *row, uint32_t rank,
+		       struct cell *cell, uint64_t *n)
+{
+	const uint64_t from = row->blocks * rank / o->want->world,
+		       to = row->blocks * (rank + 1ull) / o->want->world;
+	uint64_t at = 0;
 
 	for (uint64_t i = row->begin; i < row->end && at < to; i++) {
 		const struct ck_tensor *t = tensor_of(o, (uint32_t)i);
-		const uint64_t nb = blocks_of(t), b0 = ck_max_u64(from, at),
-			       b1 = ck_min_u64(to, at + nb);
+		const uint64_t nb = is_of(o, row, i) ? blocks_of(t) : 0,
+			       b0 = ck_max_u64(from, at), b1 = ck_min_u64(to, at + nb);
 
 		for (uint32_t s = 0; b0 < b1 && s < o->want->tensor[i].nstates; s++) {
 			struct cell c = { .tensor = (uint32_t)i, .state = s };
@@ -82,38 +125,20 @@ static void take_cells(const struct nat_out *o, const struct row *row, uint64_t 
 			    !take_elements(t, &o->want->tensor[i].state[s], b0 - at, b1 - at, &c))
 				continue;
 			if (cell)
-				cell[n] = c;
-			n++;
+				cell[*n] = c;
+			++*n;
 		}
 		at += nb;
 	}
-	*n_out = n;
 }
 
-/* The same of what 'rank' is to hold by want->cut. */
-static void take_cut(const struct nat_out *o, const struct row *row, uint32_t rank,
-		     struct cell *cell, uint64_t *n_out)
+static void take_cells(const struct nat_out *o, const struct row *row, uint32_t rank,
+		       struct cell *cell, uint64_t *n)
 {
-	uint64_t n = 0;
-
-	for (uint64_t k = 0; k < o->want->ncuts; k++) {
-		const struct ck_cut *cut = &o->want->cut[k];
-		const uint32_t i = o->place[cut->tensor];
-
-		if (cut->rank != rank || i < row->begin || i >= row->end || !cut->count)
-			continue;
-		for (uint32_t s = 0; s < o->want->tensor[i].nstates; s++) {
-			if (!is_stored(&o->want->tensor[i].state[s]))
-				continue;
-			if (cell)
-				cell[n] = (struct cell){
-					.first = cut->first, .count = cut->count, .tensor = i,
-					.state = s,
-				};
-			n++;
-		}
-	}
-	*n_out = n;
+	if (o->want->cut)
+		take_cut(o, row, rank, cell, n);
+	else
+		take_run(o, row, rank, cell, n);
 }
 
 /* Widest type first, so that each begins at a multiple of its size. */
@@ -145,8 +170,9 @@ static int add_name(const struct nat_out *o, struct ck_st_writer *w, struct cell
 	return rc;
 }
 
-static int make_header(const struct nat_out *o, uint32_t rank, struct cell *cell, uint64_t n,
-		       char **header_out, uint64_t *len_out, struct ckpt_err *err)
+static int make_header(const struct nat_out *o, const struct kind *kind, uint32_t rank,
+		       struct cell *cell, uint64_t n, char **header_out, uint64_t *len_out,
+		       struct ckpt_err *err)
 {
 	struct ck_st_writer *w;
 	char id[33], number[16];
@@ -159,7 +185,7 @@ static int make_header(const struct nat_out *o, uint32_t rank, struct cell *cell
 	rc = ck_st_writer_meta(w, "format", "pt", err);
 	if (!rc)
 		rc = ck_st_writer_meta(w, "zckpt.native", "1", err);
-	if (!rc)
+	if (!rc && !kind->same)
 		rc = ck_st_writer_meta(w, "zckpt.id", id, err);
 	if (!rc)
 		rc = ck_st_writer_meta(w, "zckpt.rank", number, err);
@@ -221,13 +247,13 @@ static int add_piece(struct nat_out *o, const struct cell *c, uint64_t data, str
 			     c->count, p.slot, err);
 }
 
-static int add_file(struct nat_out *o, const struct row *row, uint32_t rank, struct cell *cell,
+static int add_file(struct nat_out *o, const struct kind *kind, uint32_t rank, struct cell *cell,
 		    uint64_t n, struct ckpt_err *err)
 {
 	char *header = NULL;
 	uint64_t len = 0;
-	char *name = ck_asprintf("%s/%s-%05" PRIu32 ".safetensors", o->want->tag, row->stem, rank);
-	int rc = name ? make_header(o, rank, cell, n, &header, &len, err) :
+	char *name = ck_asprintf("%s/%s-%05" PRIu32 ".safetensors", o->want->tag, kind->stem, rank);
+	int rc = name ? make_header(o, kind, rank, cell, n, &header, &len, err) :
 		 ck_fail_nomem(err, "a file name", 0);
 
 	if (!rc)
@@ -247,46 +273,46 @@ static int add_file(struct nat_out *o, const struct row *row, uint32_t rank, str
 	return rc;
 }
 
-static void take_rank(const struct nat_out *o, const struct row *row, uint32_t rank,
-		      struct cell *cell, uint64_t *n_out)
-{
-	const uint64_t from = row->blocks * rank / o->want->world,
-		       to = row->blocks * (rank + 1ull) / o->want->world;
-
-	if (o->want->cut)
-		take_cut(o, row, rank, cell, n_out);
-	else
-		take_cells(o, row, from, to, cell, n_out);
-}
-
-static int add_rank(struct nat_out *o, const struct row *row, uint32_t rank, struct ckpt_err *err)
+static int add_rank(struct nat_out *o, const struct kind *kind, uint32_t rank, struct ckpt_err *err)
 {
 	struct cell *cell;
-	uint64_t n;
+	uint64_t n = 0, have = 0;
 	int rc;
 
-	take_rank(o, row, rank, NULL, &n);
-	if (!n && o->want->cut && row->begin)	/* nothing frozen here */
+	for (size_t i = 0; i < CK_ARRAY_LEN(kind->row); i++)
+		take_cells(o, &kind->row[i], rank, NULL, &n);
+	if (!n && o->want->cut && kind->same)	/* this rank holds nothing frozen */
 		return 0;
 	cell = ck_alloc_array(2 * n, sizeof(*cell));
 	if (!cell)
 		return ck_fail_nomem(err, "pieces", n);
-	take_rank(o, row, rank, cell, &n);
+	for (size_t i = 0; i < CK_ARRAY_LEN(kind->row); i++)
+		take_cells(o, &kind->row[i], rank, cell, &have);
 	sort_cells(o, cell, cell + n, n);
-	rc = add_file(o, row, rank, cell, n, err);
+	rc = add_file(o, kind, rank, cell, n, err);
 	ck_free(cell);
 	return rc;
 }
 
-static int add_row(struct nat_out *o, struct row row, struct ckpt_err *err)
+static void count_blocks(const struct nat_out *o, struct row *row)
+{
+	for (uint64_t i = row->begin; i < row->end; i++)
+		if (is_of(o, row, i))
+			row->blocks += blocks_of(tensor_of(o, (uint32_t)i));
+}
+
+/* A kind may have nothing to write: frozen parameters are rare. */
+static int add_kind(struct nat_out *o, struct kind kind, struct ckpt_err *err)
 {
 	int rc = 0;
 
-	for (uint64_t i = row.begin; i < row.end; i++)
-		row.blocks += blocks_of(tensor_of(o, (uint32_t)i));
+	for (size_t i = 0; i < CK_ARRAY_LEN(kind.row); i++)
+		count_blocks(o, &kind.row[i]);
+	if (kind.same && !kind.row[0].blocks)
+		return 0;
 	for (uint32_t r = 0; !rc && r < o->want->world; r++)
 		if (!o->want->cut || o->want->cut_rank < 0 || (uint32_t)o->want->cut_rank == r)
-			rc = add_rank(o, &row, r, err);
+			rc = add_rank(o, &kind, r, err);
 	return rc;
 }
 
@@ -319,14 +345,20 @@ static int make_room(struct nat_out *o, struct ckpt_err *err)
 int ck_nat_plan(const struct ck_nat_want *want, struct ck_plan *plan, struct ckpt_err *err)
 {
 	struct nat_out o = { .want = want, .plan = plan };
-	const struct row trained = { .end = want->ntrained, .stem = "rank" };
-	const struct row others = { .begin = want->ntrained, .end = want->n, .stem = "frozen" };
+	const struct kind changing = {
+		.stem = "rank",
+		.row = { { .end = want->ntrained }, { .begin = want->ntrained, .end = want->n } },
+	};
+	const struct kind frozen = {
+		.stem = "frozen", .same = true,
+		.row = { { .begin = want->ntrained, .end = want->n, .frozen = true } },
+	};
 	int rc = make_room(&o, err);
 
 	if (!rc)
-		rc = add_row(&o, trained, err);
-	if (!rc && want->n > want->ntrained)
-		rc = add_row(&o, others, err);
+		rc = add_kind(&o, changing, err);
+	if (!rc)
+		rc = add_kind(&o, frozen, err);
 	if (!rc && !(want->cut && want->cut_rank >= 0))
 		rc = ck_nat_text(&o, err);
 	ck_free(o.piece);

@@ -22,3 +22,8 @@ break_it; sed -i 's/"first": /"last": /; s/F32/F64/' bad/global_step3/manifest.j
 break_it; sed -i 's,native/1,native/2,' bad/global_step3/manifest.json; zckpt inspect bad 2>&1; echo "exit $?"
 break_it; rm bad/global_step3/manifest.json; zckpt inspect bad 2>&1 | head -n 1
 ls
+# what is frozen has no mark of its saving: files of two steps are the same
+zckpt reshard -q --to native "$FIXTURES/deepspeed/ds0.19.8-z2-bf16-w2-frozen/ckpt" one
+zckpt reshard -q --to native --reset-optimizer "$FIXTURES/deepspeed/ds0.19.8-z2-bf16-w2-frozen/ckpt" two
+for f in one/global_step*/*; do cmp -s $f two/${f#one/} && echo "same ${f##*/}" || echo "differs ${f##*/}"; done
+zckpt diff -q --state weight,master one two; echo "exit $?"
