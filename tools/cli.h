@@ -78,6 +78,8 @@ struct args {
 	int recompute, attention, ops;
 	/* pack */
 	uint64_t level;		/* or ARGS_UNSET */
+	/* slim */
+	int views, frozen_copies, moments;
 	/* verify */
 	int full, write_manifest;
 	struct words expect_finding;
@@ -137,7 +139,7 @@ struct command {
 
 extern const struct command cmd_audit, cmd_cat, cmd_commit, cmd_convert, cmd_diff,
 	cmd_digest, cmd_doctor, cmd_inspect, cmd_latest, cmd_ls, cmd_map, cmd_pack, cmd_plan,
-	cmd_reshard, cmd_set_latest, cmd_shard, cmd_unpack, cmd_verify;
+	cmd_reshard, cmd_set_latest, cmd_shard, cmd_slim, cmd_unpack, cmd_verify;
 
 /* 0, or the exit status of a wrong call, which has been told on stderr. */
 int opt_parse(const struct command *cmd, int argc, char **argv, struct args *args);

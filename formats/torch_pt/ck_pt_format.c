@@ -12,6 +12,7 @@
 #include "formats/torch_pt/ck_pt_driver.h"
 #include "formats/torch_pt/ck_pt_plan.h"
 #include "formats/torch_pt/ck_pt_priv.h"
+#include "formats/torch_pt/ck_pt_slim.h"
 
 static int pt_probe(const struct ck_input *in)
 {
@@ -97,4 +98,5 @@ const struct ck_format ck_format_torch = {
 	.index = pt_index,
 	.plan = ck_pt_plan,
 	.audit = ck_pt_audit,
+	.slim = ck_pt_slim,
 };

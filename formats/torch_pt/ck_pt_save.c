@@ -171,16 +171,12 @@ static int put_lazy(const struct ck_tensor_ref *t, struct ck_pkl_out *out)
 	return rc;
 }
 
-/* The call, not yet numbered. */
-static int put_rebuild(struct ck_pt_saved *s, const struct ck_tensor_ref *t,
-		       struct ck_pkl_out *out)
+/* The arguments of the call, a tuple that is not yet numbered. */
+static int put_args(struct ck_pt_saved *s, const struct ck_tensor_ref *t, struct ck_pkl_out *out)
 {
 	const bool typed = class_of(t->dtype);
-	int rc = ck_pkl_out_global(out, "torch._utils",
-				   typed ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
+	int rc = ck_pkl_out_op(out, CK_PKL_OUT_MARK);
 
-	if (!rc)
-		rc = ck_pkl_out_op(out, CK_PKL_OUT_MARK);
 	if (!rc)
 		rc = put_storage(s, t, out);
 	if (!rc)
@@ -197,8 +193,22 @@ static int put_rebuild(struct ck_pt_saved *s, const struct ck_tensor_ref *t,
 		rc = ck_pkl_out_global(out, "torch", ck_dtype_info(t->dtype)->torch);
 	if (!rc)
 		rc = put_lazy(t, out);
+	return rc ? rc : ck_pkl_out_op(out, CK_PKL_OUT_TUPLE);
+}
+
+const char *ck_pt_call_for(uint8_t dtype)
+{
+	return class_of(dtype) ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3";
+}
+
+/* The call, not yet numbered. */
+static int put_rebuild(struct ck_pt_saved *s, const struct ck_tensor_ref *t,
+		       struct ck_pkl_out *out)
+{
+	int rc = ck_pkl_out_global(out, "torch._utils", ck_pt_call_for(t->dtype));
+
 	if (!rc)
-		rc = ck_pkl_out_op(out, CK_PKL_OUT_TUPLE);
+		rc = put_args(s, t, out);
 	if (!rc)
 		rc = ck_pkl_out_memo(out);
 	return rc ? rc : ck_pkl_out_op(out, CK_PKL_OUT_REDUCE);
@@ -239,6 +249,8 @@ static int put_tensor(void *arg, const struct ck_val *v, struct ck_pkl_out *out)
 	rc = check_tensor(s, t, ck_pkl_out_err(out));
 	if (rc)
 		return rc;
+	if (t->args_only)
+		return put_args(s, t, out);
 	return t->parameter ? put_parameter(s, t, out) : put_rebuild(s, t, out);
 }
 

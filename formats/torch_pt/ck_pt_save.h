@@ -16,4 +16,7 @@ struct ck_pt_saved {
 int ck_pt_save(struct ck_pt_saved *saved, char **pickle_out, uint64_t *n_out,
 	       struct ckpt_err *err);
 
+/* The function of torch._utils by which a tensor of that type is written. */
+const char *ck_pt_call_for(uint8_t dtype);
+
 #endif

@@ -12,6 +12,7 @@
 #include "libckpt/format/ck_audit.h"
 #include "libckpt/format/ck_findings.h"
 #include "libckpt/format/ck_plan.h"
+#include "libckpt/format/ck_slim_file.h"
 #include "libckpt/io/ck_src.h"
 #include "libckpt/io/ck_tree.h"
 #include "libckpt/tensor/ck_index.h"
@@ -151,6 +152,13 @@ struct ck_format {
 	 * and what lies in there is asked for an index.
 	 */
 	int (*mount)(const struct ck_input *in, struct ckpt_err *err);
+	/*
+	 * (optional) Append a file to 'plan' without what is not needed (ck_slim_file.h), or as
+	 * it is where nothing is to be saved or it is none of this format.  '*saved_out' is
+	 * filled on success.
+	 */
+	int (*slim)(const struct ck_slim_want *want, struct ck_plan *plan,
+		    struct ck_slim_saved *saved_out, struct ckpt_err *err);
 	/* (optional) ck_archive.h */
 	int (*pack)(const struct ck_pack_want *want, struct ck_pack_done *done_out,
 		    struct ckpt_err *err);

@@ -25,6 +25,14 @@ int ck_plan_file(struct ck_plan *plan, const char *name, struct ckpt_err *err)
 	return 0;
 }
 
+void ck_plan_drop_file(struct ck_plan *plan)
+{
+	plan->nsegs = plan->file[--plan->nfiles].seg;
+	while (plan->ncrcs && plan->crc[plan->ncrcs - 1].file == plan->nfiles)
+		plan->ncrcs--;
+	plan->crc_open = 0;
+}
+
 static int add_seg(struct ck_plan *plan, const struct ck_seg *seg, struct ckpt_err *err)
 {
 	struct ck_outfile *f = &plan->file[plan->nfiles - 1];

@@ -115,6 +115,8 @@ struct ck_plan {
 #define CK_PLAN_INIT { .seg = NULL }
 
 int ck_plan_file(struct ck_plan *plan, const char *name, struct ckpt_err *err);
+/* Take the file made last out again, which no slot or seal may be of. */
+void ck_plan_drop_file(struct ck_plan *plan);
 /* Segments go to the file made last, one behind the other.  Bytes are copied. */
 int ck_plan_literal(struct ck_plan *plan, const void *p, uint64_t n, struct ckpt_err *err);
 int ck_plan_zero(struct ck_plan *plan, uint64_t n, struct ckpt_err *err);

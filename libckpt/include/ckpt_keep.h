@@ -118,6 +118,63 @@ struct ckpt_sizes {
 CKPT_API int ckpt_sizes_get(struct ckpt *ck, struct ckpt_sizes *out, struct ckpt_err *err);
 CKPT_API void ckpt_sizes_free(struct ckpt_sizes *sizes);
 
+/* ---------------------------------------------------------------- slim */
+
+#define CKPT_SLIM_VIEWS 1u	/* what of a storage no tensor uses */
+#define CKPT_SLIM_FROZEN 2u	/* second copies of frozen parameters in one file */
+#define CKPT_SLIM_MOMENTS 4u	/* optimizer states, but for masters and counts of steps */
+
+struct ckpt_slim_opts {
+	size_t size;
+	const struct ckpt_run_opts *run;
+	unsigned what;		/* CKPT_SLIM_*; 0 = VIEWS and FROZEN, with which nothing is lost */
+	unsigned flags;		/* CKPT_CONVERT_FORCE, _RESTART, _DRY_RUN, _STRICT */
+};
+
+/* A file that was left as it is, and a clause that says why. */
+struct ckpt_slim_kept {
+	const char *path;
+	const char *why;
+};
+
+struct ckpt_slimmed {
+	uint64_t files;			/* of the result */
+	uint64_t before_bytes;		/* of the files it was made of */
+	uint64_t after_bytes;
+	/* Bytes of tensors that are not in it, each counted for one reason. */
+	uint64_t views_bytes, frozen_bytes, moments_bytes;
+	uint64_t read_bytes, resumed_bytes;
+	int manifest;			/* zckpt-manifest.json was there; the result has none */
+	uint64_t nkept;
+	const struct ckpt_slim_kept *kept;
+	uint32_t threads;
+	double seconds;
+	void *memory;			/* private */
+};
+
+/*
+ * Write a smaller copy of 'ck' to 'dst': of a step a folder with 'latest' and the step, which may
+ * be one that keeps steps already (as ckpt_reshard()); of a folder of weights such a folder; of a
+ * torch file a file.  With CKPT_CONVERT_DRY_RUN nothing is written, and 'dst' may be NULL.
+ *
+ * Torch files are written anew where something is to be saved: the same values, the same tensors
+ * bit for bit, on storages that end where tensors do.  Tensors that share elements keep sharing
+ * them.  A file that would lose something by it (compressed, big-endian, sparse or quantized
+ * tensors, subclasses of Tensor) is left as it is and listed in 'kept'.  Without moments a step
+ * has its weights and masters; DeepSpeed loads it with load_optimizer_states=False.  A trainer's
+ * optimizer.pt beside weights goes as a whole.
+ *
+ * Checks, memory, commit and journal are those of ckpt_convert().  '*out' (may be NULL) is filled
+ * on success; free it with ckpt_slimmed_free().
+ * Returns 0 or the negative of
+ *	CKPT_E_UNSUPPORTED  a lone safetensors file, in which nothing can be saved
+ *	CKPT_E_USAGE        no destination, unknown flags
+ *	and the codes of ckpt_reshard().
+ */
+CKPT_API int ckpt_slim(struct ckpt *ck, const char *dst, const struct ckpt_slim_opts *opts,
+		       struct ckpt_slimmed *out, struct ckpt_err *err);
+CKPT_API void ckpt_slimmed_free(struct ckpt_slimmed *slimmed);
+
 #ifdef __cplusplus
 }
 #endif

@@ -95,6 +95,7 @@ struct ck_tensor_ref {
 	bool conj, neg;		/* lazy, still to be applied */
 	bool requires_grad;
 	bool parameter;		/* wrapped in nn.Parameter */
+	bool args_only;		/* written as the arguments of its call alone */
 	uint32_t ndim;
 	const uint64_t *shape;	/* ndim */
 	const uint64_t *stride;	/* ndim */

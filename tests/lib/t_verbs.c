@@ -121,6 +121,24 @@ static int shard(const struct t_vscene *s, struct ckpt_err *err)
 	return rc;
 }
 
+static int slim(const struct t_vscene *s, struct ckpt_err *err)
+{
+	const struct ckpt_run_opts run = run_opts(s);
+	const struct ckpt_slim_opts o = {
+		.size = sizeof(o), .run = &run, .flags = s->verb->flags,
+		.what = (unsigned)s->verb->stage,
+	};
+	struct ckpt_slimmed done = { 0 };
+	struct ckpt *ck = NULL;
+	int rc = open_source(s, &ck, err);
+
+	if (!rc)
+		rc = ckpt_slim(ck, s->dst, &o, &done, err);
+	ckpt_slimmed_free(&done);
+	ckpt_close(ck);
+	return rc;
+}
+
 static int commit(const struct t_vscene *s, struct ckpt_err *err)
 {
 	return ckpt_commit(s->dst, 0, CKPT_SYNC_DATA, err);
@@ -440,6 +458,8 @@ void t_vscene_close(struct t_vscene *s)
 
 #define CONVERT .verb = "convert", .work = convert, .stage = -1
 #define RESHARD .verb = "reshard", .work = reshard, .dst = "run"
+#define SLIM .verb = "slim", .work = slim, .dst = "run"
+#define MOMENTS CKPT_SLIM_MOMENTS
 #define UNIVERSAL .verb = "universal", .work = reshard, .dst = "run"
 #define INTO .prepare = before_root, .unit = "run/" STEP
 
@@ -495,6 +515,11 @@ const struct t_verb t_verbs[] = {
 	{ .verb = "shard", .work = shard, .layout = "hf", .source = WEIGHTS, .dst = "run",
 	  .world = 2, .stage = 2, .flags = FORCE, .prepare = before_same_step,
 	  .unit = "run/global_step0", .what = "stage 2, over a step" },
+	{ SLIM, .layout = "z2", .source = Z2, .what = "a step" },
+	{ SLIM, .layout = "z3", .source = Z3, .stage = MOMENTS, INTO,
+	  .what = "without moments, into a root" },
+	{ SLIM, .layout = "uni", .source = UNI, .stage = MOMENTS, .what = "without moments" },
+	{ SLIM, .layout = "hf", .source = WEIGHTS, .what = "weights" },
 	{ .verb = "commit", .work = convert, .layout = "z2", .source = Z2, .dst = "w.pt",
 	  .stage = -1, .nparts = 2, .finish = finish_parts, .on_partial = true,
 	  .what = "part 1/2 of a .pt" },

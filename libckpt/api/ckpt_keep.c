@@ -1,0 +1,75 @@
+/* ckpt_keep.c -- `slim` and `prune`: arguments checked, then called down. */
+#include <string.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_mem.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/ops/ck_slim.h"
+
+#define WRITE_FLAGS (CKPT_CONVERT_FORCE | CKPT_CONVERT_RESTART | CKPT_CONVERT_DRY_RUN | \
+		     CKPT_CONVERT_STRICT)
+#define SLIM_WHAT (CKPT_SLIM_VIEWS | CKPT_SLIM_FROZEN | CKPT_SLIM_MOMENTS)
+
+static void free_memory(void *memory)
+{
+	struct ck_arena *arena = memory;
+
+	if (arena)
+		ck_arena_release(arena);
+	ck_free(arena);
+}
+
+static int check_slim(const char *dst, const struct ckpt_slim_opts *o,
+		      const struct ckpt_run_opts *run, struct ckpt_err *err)
+{
+	if ((o->flags & ~WRITE_FLAGS) || (o->what & ~SLIM_WHAT) ||
+	    (unsigned)run->sync > CKPT_SYNC_NONE)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "flags 0x%x, 0x%x or sync number %d are not known to this version",
+			       o->flags, o->what, (int)run->sync);
+	if (dst ? dst[0] != 0 : (o->flags & CKPT_CONVERT_DRY_RUN) != 0)
+		return 0;
+	return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "no destination is given");
+}
+
+int ckpt_slim(struct ckpt *ck, const char *dst, const struct ckpt_slim_opts *opts,
+	      struct ckpt_slimmed *out, struct ckpt_err *err)
+{
+	struct ckpt_slim_opts o;
+	struct ckpt_run_opts run;
+	struct ck_slim_ask ask = { .run = &run };
+	size_t n = dst ? strlen(dst) : 0;
+	char *to = NULL;
+	int rc;
+
+	if (!ck)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "no checkpoint is given");
+	rc = ck_opts_take(&o, sizeof(o), opts, "options of slimming", err);
+	if (!rc)
+		rc = ck_opts_take(&run, sizeof(run), o.run, "run options", err);
+	if (!rc)
+		rc = check_slim(dst, &o, &run, err);
+	if (rc)
+		return rc;
+	while (n > 1 && dst[n - 1] == '/')
+		n--;
+	if (dst) {
+		to = ck_strndup(dst, n);
+		if (!to)
+			return ck_fail_nomem(err, "a path", n);
+	}
+	ask.dst = to;
+	ask.what = o.what;
+	ask.flags = o.flags;
+	rc = ck_slim(ck, &ask, out, err);
+	ck_free(to);
+	return rc;
+}
+
+void ckpt_slimmed_free(struct ckpt_slimmed *slimmed)
+{
+	if (!slimmed)
+		return;
+	free_memory(slimmed->memory);
+	memset(slimmed, 0, sizeof(*slimmed));
+}

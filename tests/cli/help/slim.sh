@@ -1,0 +1,2 @@
+# The help of slim, on stdout, with exit 0.
+zckpt slim -h
