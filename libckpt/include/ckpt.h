@@ -572,6 +572,7 @@ CKPT_API void ckpt_digests_free(struct ckpt_digests *digests);
 #include <ckpt_diff.h>
 #include <ckpt_estimate.h>
 #include <ckpt_keep.h>
+#include <ckpt_load.h>
 #include <ckpt_pack.h>
 #include <ckpt_reshard.h>
 #include <ckpt_save.h>

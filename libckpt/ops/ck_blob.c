@@ -12,6 +12,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_src.h"
+#include "libckpt/ops/ck_read.h"
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/zip/ck_zip.h"
 
@@ -34,6 +35,7 @@ struct ck_blobs {
 	uint64_t keep_bytes, bytes, clock;
 	pthread_mutex_t lock;	/* guards everything below and above */
 	struct kept kept[KEPT];
+	struct ck_read_counts counts;
 };
 
 int ck_blobs_new(const struct ck_index *ix, const struct ckpt_limits *limits, uint64_t keep_bytes,
@@ -98,6 +100,13 @@ static struct kept *find(struct ck_blobs *b, uint64_t key)
 	return NULL;
 }
 
+static int count_read(struct ck_blobs *b, int rc, uint64_t n)
+{
+	b->counts.bytes += rc ? 0 : n;
+	b->counts.reads += !rc;
+	return rc;
+}
+
 static int inflate_member(struct ck_blobs *b, uint32_t member, uint8_t **p_out, uint64_t *n_out,
 			  struct ckpt_err *err)
 {
@@ -120,7 +129,7 @@ static int inflate_member(struct ck_blobs *b, uint32_t member, uint8_t **p_out, 
 		rc = ck_fail_nomem(err, m->name, m->bytes + m->packed);
 		goto fail;
 	}
-	rc = ck_src_read(s->src, m->off, in, m->packed, err);
+	rc = count_read(b, ck_src_read(s->src, m->off, in, m->packed, err), m->packed);
 	if (!rc)
 		rc = ck_zip_inflate(in, m->packed, out, m->bytes, s->path, err);
 	if (!rc && ck_zip_crc32(0, out, m->bytes) != m->crc)
@@ -128,6 +137,7 @@ static int inflate_member(struct ck_blobs *b, uint32_t member, uint8_t **p_out, 
 			     "member %s: its CRC-32 is not the one in the directory", m->name);
 	if (rc)
 		goto fail;
+	b->counts.inflated += m->packed;
 	ck_free(in);
 	*p_out = out;
 	*n_out = m->bytes;
@@ -284,7 +294,7 @@ static int make_view(struct ck_blobs *b, const struct ck_extent *e, uint8_t **p_
 				     "a view reaches beyond its member");
 	} else {
 		in = ck_alloc(span);
-		rc = in ? ck_src_read(s->src, e->off, in, span, err) :
+		rc = in ? count_read(b, ck_src_read(s->src, e->off, in, span, err), span) :
 		     ck_fail_nomem(err, "a strided view", span);
 	}
 	if (!rc && n)
@@ -317,4 +327,11 @@ int ck_blobs_view(struct ck_blobs *b, const struct ck_extent *e, struct ck_blob 
 	}
 	pthread_mutex_unlock(&b->lock);
 	return rc;
+}
+
+void ck_blobs_counts(struct ck_blobs *b, struct ck_read_counts *out)
+{
+	pthread_mutex_lock(&b->lock);
+	*out = b->counts;
+	pthread_mutex_unlock(&b->lock);
 }

@@ -9,6 +9,7 @@
 #include "libckpt/tensor/ck_index.h"
 
 struct ck_blobs;
+struct ck_read_counts;
 
 struct ck_blob {
 	const uint8_t *p;
@@ -25,5 +26,7 @@ int ck_blobs_member(struct ck_blobs *b, uint32_t member, struct ck_blob *out,
 int ck_blobs_view(struct ck_blobs *b, const struct ck_extent *e, struct ck_blob *out,
 		  struct ckpt_err *err);
 void ck_blobs_drop(struct ck_blobs *b, const struct ck_blob *blob);
+/* What was read to make them (ck_read.h). */
+void ck_blobs_counts(struct ck_blobs *b, struct ck_read_counts *out);
 
 #endif

@@ -53,6 +53,8 @@ int ck_cat(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *opts, c
 	   void *arg, struct ckpt_cat_info *info_out, struct ckpt_err *err);
 int ck_cat_file(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *opts,
 		const char *dst, bool force, struct ckpt_cat_info *info_out, struct ckpt_err *err);
+int ck_load(const struct ckpt *ck, const struct ckpt_load_range *range, size_t n,
+	    const struct ckpt_load_opts *opts, struct ckpt_loaded *out, struct ckpt_err *err);
 int ck_diff(struct ckpt *a, struct ckpt *b, const struct ckpt_diff_opts *opts,
 	    struct ckpt_diff_result *out, struct ckpt_err *err);
 

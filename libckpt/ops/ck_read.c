@@ -8,6 +8,7 @@
 #include "libckpt/ops/ck_read.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "kernels/include/kn.h"
@@ -23,7 +24,9 @@
 struct ck_reader {
 	const struct ck_index *ix;
 	struct ck_blobs *blobs;
-	struct ck_seen *seen;	/* NULL = nobody asks */
+	ck_saw_fn saw;		/* NULL = nobody asks */
+	void *saw_arg;
+	_Atomic uint64_t bytes, reads;	/* without those of the blobs */
 };
 
 /* One piece: 'n' elements of extent 'e' from its element 'at' on. */
@@ -51,9 +54,28 @@ int ck_reader_new(const struct ck_index *ix, const struct ckpt_limits *limits,
 	return 0;
 }
 
+void ck_reader_tell(struct ck_reader *reader, ck_saw_fn fn, void *arg)
+{
+	reader->saw = fn;
+	reader->saw_arg = arg;
+}
+
+static int note_seen(void *arg, uint32_t source, uint64_t off, const void *p, size_t n,
+		     struct ckpt_err *err)
+{
+	return ck_seen_add(arg, source, off, p, n, err);
+}
+
 void ck_reader_watch(struct ck_reader *reader, struct ck_seen *seen)
 {
-	reader->seen = seen;
+	ck_reader_tell(reader, note_seen, seen);
+}
+
+void ck_reader_counts(struct ck_reader *reader, struct ck_read_counts *out)
+{
+	ck_blobs_counts(reader->blobs, out);
+	out->bytes += atomic_load(&reader->bytes);
+	out->reads += atomic_load(&reader->reads);
 }
 
 void ck_reader_free(struct ck_reader *reader)
@@ -75,6 +97,18 @@ static int from_blob(const struct ck_blob *blob, uint64_t off, void *dst, uint64
 	return 0;
 }
 
+int ck_reader_raw(struct ck_reader *reader, uint32_t source, uint64_t off, void *dst, uint64_t n,
+		  struct ckpt_err *err)
+{
+	const int rc = ck_src_read(reader->ix->source[source].src, off, dst, n, err);
+
+	if (rc)
+		return rc;
+	atomic_fetch_add_explicit(&reader->bytes, n, memory_order_relaxed);
+	atomic_fetch_add_explicit(&reader->reads, 1, memory_order_relaxed);
+	return reader->saw ? reader->saw(reader->saw_arg, source, off, dst, n, err) : 0;
+}
+
 /* 'n' bytes at 'off' of the file, or of the inflated member. */
 static int fetch(struct ck_reader *r, const struct ck_extent *e, uint64_t off, void *dst,
 		 uint64_t n, struct ckpt_err *err)
@@ -83,10 +117,8 @@ static int fetch(struct ck_reader *r, const struct ck_extent *e, uint64_t off, v
 	struct ck_blob blob;
 	int rc;
 
-	if (!(e->flags & CKPT_EXTENT_DEFLATED)) {
-		rc = ck_src_read(s->src, off, dst, n, err);
-		return rc || !r->seen ? rc : ck_seen_add(r->seen, e->source, off, dst, n, err);
-	}
+	if (!(e->flags & CKPT_EXTENT_DEFLATED))
+		return ck_reader_raw(r, e->source, off, dst, n, err);
 	rc = ck_blobs_member(r->blobs, e->member, &blob, err);
 	if (rc)
 		return rc;
@@ -136,8 +168,8 @@ static int fetch_piece(struct ck_reader *r, const struct piece *p, uint8_t *dst,
 		rc = ck_blobs_view(r->blobs, e, &blob, err);
 		if (rc)
 			return rc;
-		if (r->seen && !(e->flags & CKPT_EXTENT_DEFLATED))
-			rc = ck_seen_add(r->seen, e->source, e->off, NULL, 0, err);
+		if (r->saw && !(e->flags & CKPT_EXTENT_DEFLATED))
+			rc = r->saw(r->saw_arg, e->source, e->off, NULL, 0, err);
 		if (rc)
 			return rc;
 		rc = from_blob(&blob, at * p->es, dst, n * p->es,

@@ -23,7 +23,26 @@ int ck_reader_new(const struct ck_index *ix, const struct ckpt_limits *limits,
 		  uint64_t cache_bytes, struct ck_reader **reader_out, struct ckpt_err *err);
 /* From now on what is read is noted in 'seen', which must outlive the reader. */
 void ck_reader_watch(struct ck_reader *reader, struct ck_seen *seen);
+/*
+ * The same for anyone: 'fn' gets every stretch of stored bytes as it was read; n 0: bytes at 'off'
+ * were read in another way.  Any thread that reads calls it.
+ */
+typedef int (*ck_saw_fn)(void *arg, uint32_t source, uint64_t off, const void *p, size_t n,
+			 struct ckpt_err *err);
+void ck_reader_tell(struct ck_reader *reader, ck_saw_fn fn, void *arg);
 void ck_reader_free(struct ck_reader *reader);
+
+/* What was read so far. */
+struct ck_read_counts {
+	uint64_t bytes;		/* of files */
+	uint64_t reads;
+	uint64_t inflated;	/* of 'bytes': deflated members, whose CRC-32 was compared */
+};
+void ck_reader_counts(struct ck_reader *reader, struct ck_read_counts *out);
+
+/* Bytes of a source as they are. */
+int ck_reader_raw(struct ck_reader *reader, uint32_t source, uint64_t off, void *dst, uint64_t n,
+		  struct ckpt_err *err);
 
 /*
  * Elements [first, first + count) of 'state' as 'dtype' into 'dst'.  For types under 8

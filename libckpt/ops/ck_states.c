@@ -1,6 +1,7 @@
 /* ck_states.c -- see ck_states.h. */
 #include "libckpt/ops/ck_states.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "libckpt/base/ck_buf.h"
@@ -99,4 +100,18 @@ int ck_states_list(const struct ck_index *ix, const char *const *states,
 	}
 	ck_map_release(&map);
 	return rc;
+}
+
+int ck_states_fail(const struct ck_index *ix, uint32_t tensor, const char *name,
+		   struct ckpt_err *err)
+{
+	const struct ck_tensor *t = &ix->tensor[tensor];
+	char list[256] = "none";
+	size_t n = 0;
+
+	for (uint32_t s = t->first_state; s != CK_NONE && n < sizeof(list); s = ix->state[s].next)
+		n += (size_t)snprintf(list + n, sizeof(list) - n, "%s%s", n ? ", " : "",
+				      ix->state[s].name);
+	return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
+		       "the tensor has no state \"%.80s\"; there is %s", name, list);
 }

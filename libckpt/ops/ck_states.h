@@ -16,5 +16,8 @@ int ck_states_check(const struct ck_index *ix, const char *const *states, struct
 int ck_states_list(const struct ck_index *ix, const char *const *states,
 		   struct ck_arena *arena, const char ***list_out, uint64_t *n_out,
 		   struct ckpt_err *err);
+/* CKPT_E_USAGE: 'tensor' has no state 'name', but those that it has. */
+int ck_states_fail(const struct ck_index *ix, uint32_t tensor, const char *name,
+		   struct ckpt_err *err);
 
 #endif

@@ -16,6 +16,7 @@
 #include "libckpt/ops/ck_run.h"
 #include "libckpt/ops/ck_select.h"
 #include "libckpt/ops/ck_slice.h"
+#include "libckpt/ops/ck_states.h"
 #include "libckpt/tensor/ck_dtype.h"
 
 #define WINDOW ((size_t)1 << 20)
@@ -231,19 +232,6 @@ static int put_npy_header(struct cat *c, const struct ckpt_cat_info *info, struc
 
 /* ---------------------------------------------------------------- the verb */
 
-static int fail_state(const struct ck_index *ix, const struct ck_tensor *t, const char *name,
-		      struct ckpt_err *err)
-{
-	char list[256] = "none";
-	size_t n = 0;
-
-	for (uint32_t s = t->first_state; s != CK_NONE && n < sizeof(list); s = ix->state[s].next)
-		n += (size_t)snprintf(list + n, sizeof(list) - n, "%s%s", n ? ", " : "",
-				      ix->state[s].name);
-	return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
-		       "the tensor has no state \"%.80s\"; there is %s", name, list);
-}
-
 static int choose(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *opts,
 		  struct cat *c, struct ckpt_err *err)
 {
@@ -261,7 +249,7 @@ static int choose(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *
 	t = &ix->tensor[stored];
 	s = ck_index_state_find(ix, stored, name);
 	if (s == CK_NONE)
-		return fail_state(ix, t, name, err);
+		return ck_states_fail(ix, stored, name, err);
 	c->state = &ix->state[s];
 	c->dtype = opts->dtype ? opts->dtype : (enum ckpt_dtype)c->state->dtype;
 	if (c->dtype != c->state->dtype &&

@@ -59,6 +59,7 @@ static void a_size_that_is_not_set_is_a_wrong_call(void **state)
 	const struct ckpt_run_opts run = { .size = 1 };
 	const struct ckpt_convert_opts convert = { .size = sizeof(convert), .run = &run };
 	const struct ckpt_verify_opts verify = { .size = sizeof(verify), .run = &run };
+	const struct ckpt_load_opts load = { .size = sizeof(load), .run = &run };
 	const char *path = dir;
 	struct ckpt_audit audit;
 	struct ckpt_verified v;
@@ -70,6 +71,7 @@ static void a_size_that_is_not_set_is_a_wrong_call(void **state)
 	WRONG(ckpt_audit(&path, 1, &limits, &audit, &err), "the size of limits is not set");
 	WRONG(ckpt_convert(ck, dst, &convert, NULL, &err), "the size of run options is not set");
 	WRONG(ckpt_verify(ck, &verify, &v, &err), "the size of run options is not set");
+	WRONG(ckpt_load(ck, NULL, 0, &load, NULL, &err), "the size of run options is not set");
 	assert_null(other);
 }
 
@@ -97,12 +99,16 @@ static void flags_and_numbers_that_nobody_knows(void **state)
 	struct ckpt_digest_opts digest = { .size = sizeof(digest), .select = &select };
 	struct ckpt_diff_opts diff = { .size = sizeof(diff), .flags = 1u << 30 };
 	struct ckpt_verify_opts verify = { .size = sizeof(verify), .flags = 1u << 30 };
+	struct ckpt_load_opts load = { .size = sizeof(load), .flags = 1u << 30 };
 	struct ckpt_diff_result result;
 	struct ckpt_digests digests;
 	struct ckpt_verified v;
 
 	(void)state;
 	WRONG(ckpt_convert(ck, dst, &convert, NULL, &err), "sync number 9 is none");
+	WRONG(ckpt_load(ck, NULL, 0, &load, NULL, &err), "flags 0x40000000");
+	WRONG(ckpt_load(ck, NULL, 1, NULL, NULL, &err), "no ranges are given");
+	WRONG(ckpt_load(NULL, NULL, 0, NULL, NULL, &err), "no checkpoint");
 	convert = (struct ckpt_convert_opts){ .size = sizeof(convert), .select = &select };
 	WRONG(ckpt_convert(ck, dst, &convert, NULL, &err), "tied number 9 is none");
 	convert = (struct ckpt_convert_opts){ .size = sizeof(convert), .flags = 1u << 30 };

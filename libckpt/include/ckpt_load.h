@@ -1,0 +1,98 @@
+/*
+ * ckpt_load.h -- ranges of states into the caller's memory, as a run that resumes needs them.
+ * Part of <ckpt.h>.
+ *
+ * Each rank of a job opens the step, whatever world it was written by, and asks for its own ranges
+ * of whatever states in one call:
+ *
+ *	struct ckpt_load_range mine[] = {
+ *		{ .tensor = t, .state = "master", .first = a, .count = n, .dtype = CKPT_F32,
+ *		  .dst = master },
+ *		{ .tensor = t, .state = "exp_avg", .first = a, .count = n, .dst = exp_avg },
+ *	};
+ *	struct ckpt_load_opts opts = { .size = sizeof(opts) };
+ *
+ *	if (ckpt_load(ck, mine, 2, &opts, &loaded, &err))
+ *		...
+ */
+#ifndef CKPT_LOAD_H
+#define CKPT_LOAD_H
+
+#include <ckpt.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Elements [first, first + count) of a state, row-major, to 'dst'.  This struct never grows: its
+ * size is part of the interface.
+ */
+struct ckpt_load_range {
+	uint64_t tensor;	/* its number; a second name of a tied tensor gives that tensor */
+	const char *state;	/* NULL = "weight" */
+	uint64_t first, count;	/* types under 8 bits: whole bytes */
+	enum ckpt_dtype dtype;	/* of the elements at 'dst'; 0 = as stored */
+	void *dst;		/* count elements; any alignment; NULL if count is 0 */
+};
+
+/* Findings of severity CKPT_ERROR do not refuse it: what the index has is loaded. */
+#define CKPT_LOAD_DESPITE_FINDINGS 2u
+
+struct ckpt_load_opts {
+	size_t size;
+	const struct ckpt_run_opts *run;	/* 'sync' counts for nothing */
+	unsigned flags;				/* CKPT_LOAD_* */
+};
+
+struct ckpt_loaded {
+	uint64_t ranges;	/* that were not empty */
+	uint64_t bytes_made;	/* in the caller's memory */
+	/*
+	 * Read from files for the ranges: exactly their bytes, as stored, wherever they lie in one
+	 * piece.  More only of inner slices with small gaps, which are read over, of strided views,
+	 * and of deflated members, which are read whole.
+	 */
+	uint64_t bytes_read;
+	uint64_t reads;		/* so often */
+	uint64_t checked_bytes;	/* of bytes_read, those that agree with a sum */
+	uint64_t unchecked_bytes;	/* the rest of them */
+	uint64_t masters_made;	/* ranges of "master" for which the weight was taken */
+	uint64_t overflows;	/* finite values that became infinite in a cast */
+	uint32_t threads;	/* that were used */
+	double seconds;
+};
+
+/*
+ * Load 'n' ranges.  They are sorted by their places in the files, what lies together is read
+ * together, and threads share the reading; what is stored as it is wanted goes from the file
+ * straight to 'dst'.
+ *
+ * The state "master" of a tensor that has none is its weight, and with dtype 0 then in F32 if it is
+ * floating (as ckpt_convert() makes fp32).  A weight that is not stored is made of the master.  Of
+ * a buffer that differs over ranks rank 0's bytes are given.
+ *
+ * Every range is looked at before anything is read.  Findings of severity CKPT_ERROR refuse the
+ * call, unless CKPT_LOAD_DESPITE_FINDINGS is set.  Master and weight are not held against each
+ * other: ckpt_verify() does that.
+ *
+ * Any number of calls may run at the same time on one handle.  Memory: 256 KiB a thread, 64 bytes
+ * for each extent that a range meets, 40 for each range, half of opts->run->mem_limit for deflated
+ * members and strided views.
+ *
+ * '*out' (may be NULL) is filled on success.  On failure the memory that the ranges name holds
+ * anything: some of the elements, or none.
+ * Returns 0 or the negative of
+ *	CKPT_E_USAGE     no such tensor or state, a range beyond the end, no place for it, two
+ *	                 places that overlap, a cast that is none
+ *	CKPT_E_CANCELED  opts->run->cancel was set
+ *	the code of the first finding that stops it, and what reading met.
+ */
+CKPT_API int ckpt_load(const struct ckpt *ck, const struct ckpt_load_range *range, size_t n,
+		       const struct ckpt_load_opts *opts, struct ckpt_loaded *out,
+		       struct ckpt_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

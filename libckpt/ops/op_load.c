@@ -1,0 +1,288 @@
+/*
+ * op_load.c -- ranges of states into the caller's memory.
+ *
+ * What is made is numbered byte by byte in the order of the files, and threads take stretches of
+ * that. Pieces that are stored as they are wanted are read to their place; where several follow
+ * each other in the file, and at their places too, by one call; where they are small, by one call
+ * into the scratch.  All others go through the reader.
+ */
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_pool.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/ops/ck_load.h"
+#include "libckpt/ops/ck_read.h"
+#include "libckpt/ops/ck_run.h"
+
+#define MOST_JOB ((uint64_t)4 << 20)	/* bytes that a thread makes at a time */
+#define LEAST_JOB ((uint64_t)256 << 10)
+#define SMALL ((uint64_t)32 << 10)	/* pieces that are read together */
+
+struct worker {
+	uint8_t *scratch;	/* CK_READ_SCRATCH */
+	uint64_t overflows;
+};
+
+struct load {
+	const struct ckpt *ck;
+	struct ckpt_run_opts run;
+	struct ck_load_plan plan;
+	struct ck_reader *reader;
+	struct worker *worker;
+	uint32_t threads;
+	uint64_t job, njobs;	/* bytes of one, how many */
+	_Atomic uint64_t done;
+	pthread_mutex_t telling;	/* around the progress call */
+};
+
+/* What of a piece lies in a job. */
+struct part {
+	const struct ck_load_piece *p;
+	uint64_t first, n;	/* elements of the piece */
+};
+
+static double now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+/* ---------------------------------------------------------------- reading */
+
+static uint64_t part_off(const struct part *a)
+{
+	return a->p->off + a->first * a->p->es;
+}
+
+static uint64_t part_bytes(const struct part *a)
+{
+	return a->n * a->p->es;
+}
+
+static uint8_t *part_dst(const struct part *a)
+{
+	return a->p->dst + a->first * a->p->es;
+}
+
+/* Is 'b' plain and right behind 'n' bytes from 'off' on? */
+static bool follows(const struct part *b, uint32_t source, uint64_t off, uint64_t n)
+{
+	return b->p->plain && b->p->source == source && part_off(b) == off + n;
+}
+
+/* As many parts as go straight to one place: how many they are and their bytes. */
+static size_t straight(const struct part *a, size_t n, uint64_t *bytes_out)
+{
+	size_t k = 1;
+	uint64_t bytes = part_bytes(a);
+
+	while (k < n && follows(&a[k], a->p->source, part_off(a), bytes) &&
+	       part_dst(&a[k]) == part_dst(a) + bytes)
+		bytes += part_bytes(&a[k++]);
+	*bytes_out = bytes;
+	return k;
+}
+
+/* As many small ones as fill the scratch. */
+static size_t small(const struct part *a, size_t n, uint64_t *bytes_out)
+{
+	size_t k = 0;
+	uint64_t bytes = 0;
+
+	while (k < n && follows(&a[k], a->p->source, part_off(a), bytes) &&
+	       part_bytes(&a[k]) <= SMALL && part_bytes(&a[k]) <= CK_READ_SCRATCH - bytes)
+		bytes += part_bytes(&a[k++]);
+	*bytes_out = bytes;
+	return k;
+}
+
+/* The first of 'n' parts, which is plain, and those that are read with it. */
+static int read_plain(struct load *l, struct worker *w, const struct part *a, size_t n,
+		      size_t *taken_out, struct ckpt_err *err)
+{
+	uint64_t bytes, together;
+	const size_t one = straight(a, n, &bytes), few = small(a, n, &together);
+	const uint8_t *from = w->scratch;
+	int rc;
+
+	if (few <= one) {
+		*taken_out = one;
+		return ck_reader_raw(l->reader, a->p->source, part_off(a), part_dst(a), bytes,
+				     err);
+	}
+	*taken_out = few;
+	rc = ck_reader_raw(l->reader, a->p->source, part_off(a), w->scratch, together, err);
+	for (size_t i = 0; !rc && i < few; i++) {
+		memcpy(part_dst(&a[i]), from, part_bytes(&a[i]));
+		from += part_bytes(&a[i]);
+	}
+	return rc;
+}
+
+static int read_made(struct load *l, struct worker *w, const struct part *a, struct ckpt_err *err)
+{
+	return ck_reader_read(l->reader, &l->ck->ix.state[a->p->state], a->p->first + a->first,
+			      a->n, (enum ckpt_dtype)a->p->dtype, part_dst(a), w->scratch,
+			      &w->overflows, err);
+}
+
+/* ---------------------------------------------------------------- jobs */
+
+static bool is_canceled(const struct load *l)
+{
+	const volatile int *cancel = l->run.cancel;
+
+	return cancel && __atomic_load_n(cancel, __ATOMIC_RELAXED);
+}
+
+/* A thread that finds another one telling goes on with its work. */
+static void tell(struct load *l, uint64_t made)
+{
+	struct ckpt_progress p = { .total_bytes = l->plan.bytes };
+
+	atomic_fetch_add(&l->done, made);
+	if (!l->run.progress || pthread_mutex_trylock(&l->telling))
+		return;
+	p.done_bytes = atomic_load(&l->done);
+	l->run.progress(l->run.progress_arg, &p);
+	pthread_mutex_unlock(&l->telling);
+}
+
+/* The parts of a job, from piece '*next' on: as many as 'part' has room for. */
+static size_t parts_of(const struct load *l, uint64_t begin, uint64_t end, uint64_t *next,
+		       struct part *part, size_t room)
+{
+	size_t n = 0;
+
+	for (; n < room && *next < l->plan.n && l->plan.piece[*next].at < end; ++*next) {
+		const struct ck_load_piece *p = &l->plan.piece[*next];
+		const uint64_t from = ck_load_cut(p, begin), to = ck_load_cut(p, end);
+
+		if (to > from)
+			part[n++] = (struct part){ p, from, to - from };
+	}
+	return n;
+}
+
+static int run_parts(struct load *l, struct worker *w, const struct part *part, size_t n,
+		     uint64_t *made, struct ckpt_err *err)
+{
+	size_t k;
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < n; i += k) {
+		k = 1;
+		if (part[i].p->plain)
+			rc = read_plain(l, w, &part[i], n - i, &k, err);
+		else
+			rc = read_made(l, w, &part[i], err);
+		for (size_t j = i; !rc && j < i + k; j++)
+			*made += part_bytes(&part[j]);
+	}
+	return rc;
+}
+
+static int run_job(void *arg, uint64_t job, uint32_t worker, struct ckpt_err *err)
+{
+	struct load *l = arg;
+	const uint64_t begin = job * l->job, end = begin + l->job;
+	struct part part[64];
+	uint64_t next = ck_load_piece_at(&l->plan, begin), made = 0;
+	int rc = 0;
+	size_t n;
+
+	while (!rc && (n = parts_of(l, begin, end, &next, part, CK_ARRAY_LEN(part)))) {
+		if (is_canceled(l))
+			rc = ck_fail(err, CKPT_E_CANCELED, NULL, CKPT_NO_OFFSET,
+				     "the run was canceled");
+		else
+			rc = run_parts(l, &l->worker[worker], part, n, &made, err);
+	}
+	if (!rc)
+		tell(l, made);
+	return rc;
+}
+
+/* ---------------------------------------------------------------- the verb */
+
+/* A thread takes many jobs, so that all end at about the same time; none is tiny. */
+static void size_jobs(struct load *l)
+{
+	const uint64_t share = l->plan.bytes / l->threads / 4;
+
+	l->job = ck_min_u64(MOST_JOB, ck_max_u64(LEAST_JOB, share));
+	l->njobs = l->plan.bytes / l->job + (l->plan.bytes % l->job != 0);
+}
+
+static int make_workers(struct load *l, struct ckpt_err *err)
+{
+	const uint64_t most = ck_max_u64(1, l->run.mem_limit / CK_READ_SCRATCH);
+
+	l->threads = (uint32_t)ck_max_u64(1, ck_min_u64(l->run.threads, most));
+	size_jobs(l);
+	l->threads = (uint32_t)ck_max_u64(1, ck_min_u64(l->threads, l->njobs));
+	l->worker = ck_zalloc(l->threads * sizeof(*l->worker));
+	if (!l->worker)
+		return ck_fail_nomem(err, "workers", l->threads);
+	for (uint32_t i = 0; i < l->threads; i++) {
+		l->worker[i].scratch = ck_alloc(CK_READ_SCRATCH);
+		if (!l->worker[i].scratch)
+			return ck_fail_nomem(err, "buffers", CK_READ_SCRATCH);
+	}
+	return 0;
+}
+
+static void report(struct load *l, double began, struct ckpt_loaded *out)
+{
+	struct ck_read_counts counts;
+
+	ck_reader_counts(l->reader, &counts);
+	*out = (struct ckpt_loaded){
+		.ranges = l->plan.ranges, .bytes_made = l->plan.bytes, .bytes_read = counts.bytes,
+		.reads = counts.reads, .checked_bytes = counts.inflated,
+		.unchecked_bytes = counts.bytes - counts.inflated,
+		.masters_made = l->plan.masters, .threads = l->threads, .seconds = now() - began,
+	};
+	for (uint32_t i = 0; i < l->threads; i++)
+		out->overflows += l->worker[i].overflows;
+}
+
+static void release(struct load *l)
+{
+	for (uint32_t i = 0; l->worker && i < l->threads; i++)
+		ck_free(l->worker[i].scratch);
+	ck_free(l->worker);
+	ck_reader_free(l->reader);
+	ck_load_plan_release(&l->plan);
+	pthread_mutex_destroy(&l->telling);
+}
+
+int ck_load(const struct ckpt *ck, const struct ckpt_load_range *range, size_t n,
+	    const struct ckpt_load_opts *opts, struct ckpt_loaded *out, struct ckpt_err *err)
+{
+	const struct ckpt_finding *bad = ck_findings_worst(&ck->findings, CKPT_ERROR);
+	struct load l = { .ck = ck };
+	const double began = now();
+	int rc;
+
+	if (bad && !(opts->flags & CKPT_LOAD_DESPITE_FINDINGS))
+		return ck_findings_fail(bad, err);
+	ck_run_opts_fill(opts->run, &l.run);
+	pthread_mutex_init(&l.telling, NULL);
+	rc = ck_load_plan_make(&ck->ix, range, n, &l.plan, err);
+	if (!rc)
+		rc = make_workers(&l, err);
+	if (!rc)
+		rc = ck_reader_new(&ck->ix, &ck->limits, l.run.mem_limit / 2, &l.reader, err);
+	if (!rc)
+		rc = ck_pool_run(l.threads, l.njobs, run_job, &l, err);
+	if (!rc && out)
+		report(&l, began, out);
+	release(&l);
+	return rc;
+}
