@@ -5,7 +5,7 @@
 int ckpt_load(const struct ckpt *ck, const struct ckpt_load_range *range, size_t n,
 	      const struct ckpt_load_opts *opts, struct ckpt_loaded *out, struct ckpt_err *err)
 {
-	const unsigned known = CKPT_LOAD_DESPITE_FINDINGS;
+	const unsigned known = CKPT_LOAD_CHECK | CKPT_LOAD_DESPITE_FINDINGS;
 	struct ckpt_load_opts o;
 	struct ckpt_run_opts run;
 	int rc;

@@ -10,7 +10,7 @@
  *		  .dst = master },
  *		{ .tensor = t, .state = "exp_avg", .first = a, .count = n, .dst = exp_avg },
  *	};
- *	struct ckpt_load_opts opts = { .size = sizeof(opts) };
+ *	struct ckpt_load_opts opts = { .size = sizeof(opts), .flags = CKPT_LOAD_CHECK };
  *
  *	if (ckpt_load(ck, mine, 2, &opts, &loaded, &err))
  *		...
@@ -36,6 +36,8 @@ struct ckpt_load_range {
 	void *dst;		/* count elements; any alignment; NULL if count is 0 */
 };
 
+/* Hold what is read against the sums that the files have of it; see ckpt_load(). */
+#define CKPT_LOAD_CHECK 1u
 /* Findings of severity CKPT_ERROR do not refuse it: what the index has is loaded. */
 #define CKPT_LOAD_DESPITE_FINDINGS 2u
 
@@ -57,6 +59,7 @@ struct ckpt_loaded {
 	uint64_t reads;		/* so often */
 	uint64_t checked_bytes;	/* of bytes_read, those that agree with a sum */
 	uint64_t unchecked_bytes;	/* the rest of them */
+	uint64_t again_bytes;	/* read besides, for a sum alone (CKPT_LOAD_CHECK) */
 	uint64_t masters_made;	/* ranges of "master" for which the weight was taken */
 	uint64_t overflows;	/* finite values that became infinite in a cast */
 	uint32_t threads;	/* that were used */
@@ -76,15 +79,25 @@ struct ckpt_loaded {
  * call, unless CKPT_LOAD_DESPITE_FINDINGS is set.  Master and weight are not held against each
  * other: ckpt_verify() does that.
  *
+ * CKPT_LOAD_CHECK: a record of an archive is held against its CRC-32 if this call read eight ninths
+ * of it (the rest is read for it), a piece of a native step against its sum if this call read all
+ * its whole blocks of 4 KiB.  What cannot be held against anything is counted in 'unchecked_bytes';
+ * deflated members are always checked.  Ranks that ask for what ranks of the same count wrote get
+ * all of a native step checked, but for less than 4 KiB at either end of a piece that does not
+ * begin or end at a block.
+ *
  * Any number of calls may run at the same time on one handle.  Memory: 256 KiB a thread, 64 bytes
  * for each extent that a range meets, 40 for each range, half of opts->run->mem_limit for deflated
- * members and strided views.
+ * members and strided views; with CKPT_LOAD_CHECK about 100 bytes for each piece and 24 for each
+ * 256 KiB that is read.
  *
  * '*out' (may be NULL) is filled on success.  On failure the memory that the ranges name holds
  * anything: some of the elements, or none.
  * Returns 0 or the negative of
  *	CKPT_E_USAGE     no such tensor or state, a range beyond the end, no place for it, two
  *	                 places that overlap, a cast that is none
+ *	CKPT_E_CORRUPT, CKPT_E_MISMATCH  bytes that are not those of their sum; the file, the
+ *	                 state, the tensor and the elements are named
  *	CKPT_E_CANCELED  opts->run->cancel was set
  *	the code of the first finding that stops it, and what reading met.
  */

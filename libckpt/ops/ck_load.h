@@ -39,4 +39,22 @@ uint64_t ck_load_piece_at(const struct ck_load_plan *plan, uint64_t at);
 /* How many of its elements lie before byte 'at' of what is made, up to a whole block. */
 uint64_t ck_load_cut(const struct ck_load_piece *p, uint64_t at);
 
+/* The first piece in bytes [off, off + n) of a source, or NULL. */
+const struct ck_load_piece *ck_load_piece_in(const struct ck_load_plan *plan, uint32_t source,
+					     uint64_t off, uint64_t n);
+
+/* ---- what a native step says of its pieces (ck_load_sums.c) ---- */
+
+struct ck_load_sums;
+
+/* Of the files that 'plan' reads; both must outlive it. */
+int ck_load_sums_new(const struct ck_index *ix, const struct ck_load_plan *plan,
+		     struct ck_load_sums **out, struct ckpt_err *err);
+void ck_load_sums_free(struct ck_load_sums *sums);
+/* Bytes of a source that were read.  Any number of threads; what comes twice counts once. */
+void ck_load_sums_add(struct ck_load_sums *sums, uint32_t source, uint64_t off, const void *p,
+		      uint64_t n);
+/* Bytes that agree are added to '*checked'.  CKPT_E_MISMATCH for a piece that does not. */
+int ck_load_sums_check(const struct ck_load_sums *sums, uint64_t *checked, struct ckpt_err *err);
+
 #endif

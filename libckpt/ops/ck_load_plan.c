@@ -305,3 +305,22 @@ uint64_t ck_load_cut(const struct ck_load_piece *p, uint64_t at)
 		k = ((p->first + k + mask) & ~mask) - p->first;
 	return ck_min_u64(k, p->n);
 }
+
+const struct ck_load_piece *ck_load_piece_in(const struct ck_load_plan *plan, uint32_t source,
+					     uint64_t off, uint64_t n)
+{
+	uint64_t lo = 0, hi = plan->n;
+
+	while (lo < hi) {
+		const uint64_t mid = lo + (hi - lo) / 2;
+		const struct ck_load_piece *p = &plan->piece[mid];
+
+		if (p->source < source || (p->source == source && p->off < off))
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	if (lo == plan->n || plan->piece[lo].source != source || plan->piece[lo].off - off >= n)
+		return NULL;
+	return &plan->piece[lo];
+}

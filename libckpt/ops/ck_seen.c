@@ -140,6 +140,9 @@ struct checking {
 	const struct seen_source *s;
 	struct ck_src *src;
 	bool alone, all;
+	uint32_t source;
+	ck_seen_fn fn;
+	void *arg;
 	uint8_t *buf;		/* WINDOW */
 	uint64_t at, end;	/* the walk through a member */
 	uint64_t next;		/* piece */
@@ -254,11 +257,13 @@ static bool is_touched(const struct seen_source *s, uint64_t from, uint64_t to)
 }
 
 static int check_entry(struct checking *c, const struct ck_zip *zip,
-		       const struct ck_zip_entry *e, struct ck_findings *findings,
-		       struct ckpt_err *err)
+		       const struct ck_zip_entry *e, struct ckpt_err *err)
 {
+	struct ck_seen_member m = {
+		.path = ck_src_name(c->src), .name = e->name, .source = c->source,
+		.bytes = e->bytes, .want = e->crc,
+	};
 	uint64_t data, left, most;
-	uint32_t crc;
 	int rc;
 
 	if (e->method || !e->bytes || !e->crc ||
@@ -271,24 +276,25 @@ static int check_entry(struct checking *c, const struct ck_zip *zip,
 	most = c->alone ? ck_max_u64(SPARE_BYTES, e->bytes - left) : (e->bytes - left) / 8;
 	if (!c->all && left > most)
 		return 0;
-	rc = sum_member(c, data, e->bytes, &crc, err);
-	if (!rc && crc != e->crc)
-		ck_findings_add(findings, CK_FINDING_CRC_WRONG, ck_src_name(c->src),
-				"the bytes of '%s' have the CRC-32 %08x, the archive says %08x: "
-				"they changed after they were written", e->name, crc, e->crc);
-	return rc;
+	m.off = data;
+	m.read = e->bytes - left;
+	m.again = left;
+	rc = sum_member(c, data, e->bytes, &m.crc, err);
+	return rc ? rc : c->fn(c->arg, &m, err);
 }
 
+/* 'ask' is complete but for the source. */
 static int check_source(struct ck_seen *seen, uint32_t source, const struct ckpt_limits *limits,
-			bool alone, struct ck_findings *findings, struct ckpt_err *err)
+			const struct checking *ask, struct ckpt_err *err)
 {
 	struct seen_source *s = &seen->source[source];
-	struct checking c = {
-		.s = s, .src = seen->ix->source[source].src, .alone = alone, .all = seen->all,
-	};
+	struct checking c = *ask;
 	struct ck_zip *zip;
 	int kind, rc;
 
+	c.s = s;
+	c.src = seen->ix->source[source].src;
+	c.source = source;
 	if (!s->n && !seen->all)
 		return 0;
 	rc = look(seen, source, &kind, err);
@@ -303,20 +309,41 @@ static int check_source(struct ck_seen *seen, uint32_t source, const struct ckpt
 	if (!c.buf)
 		rc = ck_fail_nomem(err, "a buffer", WINDOW);
 	for (uint64_t i = 0; !rc && i < ck_zip_count(zip); i++)
-		rc = check_entry(&c, zip, ck_zip_entry_get(zip, i), findings, err);
+		rc = check_entry(&c, zip, ck_zip_entry_get(zip, i), err);
 	ck_free(c.buf);
 	ck_zip_close(zip);
 	return rc;
+}
+
+int ck_seen_each(struct ck_seen *seen, const struct ckpt_limits *limits, bool alone, ck_seen_fn fn,
+		 void *arg, struct ckpt_err *err)
+{
+	const struct checking ask = { .alone = alone, .all = seen->all, .fn = fn, .arg = arg };
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < seen->ix->nsources; i++)
+		rc = check_source(seen, i, limits, &ask, err);
+	return rc;
+}
+
+static int add_finding(void *arg, const struct ck_seen_member *m, struct ckpt_err *err)
+{
+	struct ck_findings *findings = arg;
+
+	(void)err;
+	if (m->crc != m->want)
+		ck_findings_add(findings, CK_FINDING_CRC_WRONG, m->path,
+				"the bytes of '%s' have the CRC-32 %08x, the archive says %08x: "
+				"they changed after they were written", m->name, m->crc, m->want);
+	return 0;
 }
 
 int ck_seen_check(struct ck_seen *seen, const struct ckpt_limits *limits, bool alone,
 		  struct ck_findings *findings, struct ckpt_err *err)
 {
 	const struct ckpt_finding *f;
-	int rc = 0;
+	const int rc = ck_seen_each(seen, limits, alone, add_finding, findings, err);
 
-	for (uint32_t i = 0; !rc && i < seen->ix->nsources; i++)
-		rc = check_source(seen, i, limits, alone, findings, err);
 	if (rc)
 		return rc;
 	f = ck_findings_worst(findings, CKPT_ERROR);

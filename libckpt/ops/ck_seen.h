@@ -28,6 +28,23 @@ int ck_seen_add_file(struct ck_seen *seen, const char *path, uint64_t off, const
 /* Every member of every source is to be checked. */
 void ck_seen_all(struct ck_seen *seen);
 
+/* A member that is checked. */
+struct ck_seen_member {
+	const char *path, *name;
+	uint32_t source;
+	uint64_t off, bytes;	/* its content in the source */
+	uint64_t read, again;	/* of that: what had passed by; what was read for the sum alone */
+	uint32_t crc, want;	/* as it is, as the archive says */
+};
+typedef int (*ck_seen_fn)(void *arg, const struct ck_seen_member *member, struct ckpt_err *err);
+
+/*
+ * Every member that is checked, as ck_seen_check() chooses them.  Fails with what 'fn' returns, and
+ * codes of reading.
+ */
+int ck_seen_each(struct ck_seen *seen, const struct ckpt_limits *limits, bool alone, ck_seen_fn fn,
+		 void *arg, struct ckpt_err *err);
+
 /*
  * Members of which something was read: a CRC_WRONG finding for each that is not what it was.  What
  * was not read of them is read now, if it is no more than what was, or 64 MiB; not 'alone': if it

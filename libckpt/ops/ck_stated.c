@@ -52,9 +52,8 @@ int ck_stated_heads(struct ckpt *ck, struct ckpt_err *err)
 
 /* ---- */
 
-/* The whole blocks in a piece, in elements; false if there is none. */
-static bool whole_blocks(const struct ck_index *ix, const struct ck_stated_sum *s,
-			 uint64_t *first_out, uint64_t *count_out)
+bool ck_stated_blocks(const struct ck_index *ix, const struct ck_stated_sum *s,
+		      uint64_t *first_out, uint64_t *count_out)
 {
 	const struct ck_state *state = &ix->state[s->state];
 	const uint32_t bits = ckpt_dtype_bits((enum ckpt_dtype)state->dtype);
@@ -78,7 +77,7 @@ static int add_piece(const struct ckpt *ck, const struct ck_stated_sum *s, struc
 	uint32_t number;
 	int rc = ck_plan_slot(plan, &slot, &number, err);
 
-	if (rc || !whole_blocks(&ck->ix, s, &first, &count))
+	if (rc || !ck_stated_blocks(&ck->ix, s, &first, &count))
 		return rc;
 	return ck_plan_state(plan, &ck->ix, s->state, (enum ckpt_dtype)state->dtype, first, count,
 			     number, err);
@@ -140,7 +139,7 @@ static int add_run(struct ends *e, const struct ck_stated_sum *s, uint64_t from,
 static int check_ends(struct ends *e, const struct ck_stated_sum *s, struct ckpt_err *err)
 {
 	uint64_t first, count, end = s->first + s->count;
-	const bool some = whole_blocks(&e->ck->ix, s, &first, &count);
+	const bool some = ck_stated_blocks(&e->ck->ix, s, &first, &count);
 	int rc;
 
 	ck_hasher_reset(e->hash);

@@ -11,4 +11,8 @@ int ck_stated_heads(struct ckpt *ck, struct ckpt_err *err);
 /* Elements of states: all of them are read.  'run' is complete. */
 int ck_stated_sums(struct ckpt *ck, const struct ckpt_run_opts *run, struct ckpt_err *err);
 
+/* The whole blocks of a digest in a piece, in elements; false if there is none. */
+bool ck_stated_blocks(const struct ck_index *ix, const struct ck_stated_sum *s,
+		      uint64_t *first_out, uint64_t *count_out);
+
 #endif

@@ -5,7 +5,11 @@
  * that. Pieces that are stored as they are wanted are read to their place; where several follow
  * each other in the file, and at their places too, by one call; where they are small, by one call
  * into the scratch.  All others go through the reader.
+ *
+ * To be checked, bytes are summed as they pass by, in windows that are still in the cache and that
+ * are cut at blocks of the digest.
  */
+#include <inttypes.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
@@ -16,10 +20,12 @@
 #include "libckpt/ops/ck_load.h"
 #include "libckpt/ops/ck_read.h"
 #include "libckpt/ops/ck_run.h"
+#include "libckpt/ops/ck_seen.h"
 
 #define MOST_JOB ((uint64_t)4 << 20)	/* bytes that a thread makes at a time */
 #define LEAST_JOB ((uint64_t)256 << 10)
 #define SMALL ((uint64_t)32 << 10)	/* pieces that are read together */
+#define WINDOW_BLOCKS 64u		/* 256 KiB, that are summed at once */
 
 struct worker {
 	uint8_t *scratch;	/* CK_READ_SCRATCH */
@@ -31,6 +37,9 @@ struct load {
 	struct ckpt_run_opts run;
 	struct ck_load_plan plan;
 	struct ck_reader *reader;
+	struct ck_seen *seen;		/* to be checked; else NULL */
+	struct ck_load_sums *sums;	/* likewise, where the step has them */
+	uint64_t checked, again;
 	struct worker *worker;
 	uint32_t threads;
 	uint64_t job, njobs;	/* bytes of one, how many */
@@ -101,34 +110,53 @@ static size_t small(const struct part *a, size_t n, uint64_t *bytes_out)
 	return k;
 }
 
+static int read_made(struct load *l, struct worker *w, const struct part *a, struct ckpt_err *err)
+{
+	return ck_reader_read(l->reader, &l->ck->ix.state[a->p->state], a->p->first + a->first,
+			      a->n, (enum ckpt_dtype)a->p->dtype, part_dst(a), w->scratch,
+			      &w->overflows, err);
+}
+
+/* In windows that begin at blocks, but for the first. */
+static int read_summed(struct load *l, struct worker *w, const struct part *a,
+		       struct ckpt_err *err)
+{
+	const uint64_t grain = (uint64_t)1 << a->p->grain;
+	struct part win = *a;
+	int rc = 0;
+
+	for (uint64_t left = a->n; !rc && left; left -= win.n, win.first += win.n) {
+		const uint64_t over = (a->p->first + win.first) % grain;
+
+		win.n = ck_min_u64(left, over ? grain - over : WINDOW_BLOCKS * grain);
+		rc = a->p->plain ? ck_reader_raw(l->reader, a->p->source, part_off(&win),
+						 part_dst(&win), part_bytes(&win), err) :
+		     read_made(l, w, &win, err);
+	}
+	return rc;
+}
+
 /* The first of 'n' parts, which is plain, and those that are read with it. */
 static int read_plain(struct load *l, struct worker *w, const struct part *a, size_t n,
 		      size_t *taken_out, struct ckpt_err *err)
 {
 	uint64_t bytes, together;
-	const size_t one = straight(a, n, &bytes), few = small(a, n, &together);
+	const size_t one = straight(a, l->seen ? 1 : n, &bytes), few = small(a, n, &together);
 	const uint8_t *from = w->scratch;
 	int rc;
 
-	if (few <= one) {
-		*taken_out = one;
+	*taken_out = ck_max_u64(one, few);
+	if (few <= one && l->seen)
+		return read_summed(l, w, a, err);
+	if (few <= one)
 		return ck_reader_raw(l->reader, a->p->source, part_off(a), part_dst(a), bytes,
 				     err);
-	}
-	*taken_out = few;
 	rc = ck_reader_raw(l->reader, a->p->source, part_off(a), w->scratch, together, err);
 	for (size_t i = 0; !rc && i < few; i++) {
 		memcpy(part_dst(&a[i]), from, part_bytes(&a[i]));
 		from += part_bytes(&a[i]);
 	}
 	return rc;
-}
-
-static int read_made(struct load *l, struct worker *w, const struct part *a, struct ckpt_err *err)
-{
-	return ck_reader_read(l->reader, &l->ck->ix.state[a->p->state], a->p->first + a->first,
-			      a->n, (enum ckpt_dtype)a->p->dtype, part_dst(a), w->scratch,
-			      &w->overflows, err);
 }
 
 /* ---------------------------------------------------------------- jobs */
@@ -179,6 +207,8 @@ static int run_parts(struct load *l, struct worker *w, const struct part *part, 
 		k = 1;
 		if (part[i].p->plain)
 			rc = read_plain(l, w, &part[i], n - i, &k, err);
+		else if (l->seen)
+			rc = read_summed(l, w, &part[i], err);
 		else
 			rc = read_made(l, w, &part[i], err);
 		for (size_t j = i; !rc && j < i + k; j++)
@@ -205,6 +235,61 @@ static int run_job(void *arg, uint64_t job, uint32_t worker, struct ckpt_err *er
 	}
 	if (!rc)
 		tell(l, made);
+	return rc;
+}
+
+/* ---------------------------------------------------------------- checking */
+
+static int note(void *arg, uint32_t source, uint64_t off, const void *p, size_t n,
+		struct ckpt_err *err)
+{
+	struct load *l = arg;
+
+	if (l->sums && n)
+		ck_load_sums_add(l->sums, source, off, p, n);
+	return ck_seen_add(l->seen, source, off, p, n, err);
+}
+
+static int begin_checking(struct load *l, struct ckpt_err *err)
+{
+	const struct ck_index *ix = &l->ck->ix;
+	int rc = ck_seen_new(ix, &l->seen, err);
+
+	if (!rc && ix->nstated_sums)
+		rc = ck_load_sums_new(ix, &l->plan, &l->sums, err);
+	if (!rc)
+		ck_reader_tell(l->reader, note, l);
+	return rc;
+}
+
+static int check_member(void *arg, const struct ck_seen_member *m, struct ckpt_err *err)
+{
+	struct load *l = arg;
+	const struct ck_index *ix = &l->ck->ix;
+	const struct ck_load_piece *p = ck_load_piece_in(&l->plan, m->source, m->off, m->bytes);
+
+	l->checked += m->read;
+	l->again += m->again;
+	if (m->crc == m->want)
+		return 0;
+	if (!p)	/* it was read for another one of its piece: a view */
+		return ck_fail(err, CKPT_E_CORRUPT, m->path, m->off,
+			       "CRC_WRONG: the bytes of '%.100s' have the CRC-32 %08x, the archive "
+			       "says %08x", m->name, m->crc, m->want);
+	return ck_fail(err, CKPT_E_CORRUPT, m->path, m->off,
+		       "CRC_WRONG: the bytes of '%.100s' have the CRC-32 %08x, the archive says "
+		       "%08x; they are wanted for %s of %.160s, elements %" PRIu64 " to %" PRIu64
+		       ", or what follows", m->name, m->crc, m->want, ix->state[p->state].name,
+		       ix->tensor[ix->state[p->state].tensor].name, p->first,
+		       p->first + p->n - 1);
+}
+
+static int end_checking(struct load *l, struct ckpt_err *err)
+{
+	int rc = l->seen ? ck_seen_each(l->seen, &l->ck->limits, false, check_member, l, err) : 0;
+
+	if (!rc && l->sums)
+		rc = ck_load_sums_check(l->sums, &l->checked, err);
 	return rc;
 }
 
@@ -242,10 +327,11 @@ static void report(struct load *l, double began, struct ckpt_loaded *out)
 	struct ck_read_counts counts;
 
 	ck_reader_counts(l->reader, &counts);
+	l->checked += counts.inflated;
 	*out = (struct ckpt_loaded){
 		.ranges = l->plan.ranges, .bytes_made = l->plan.bytes, .bytes_read = counts.bytes,
-		.reads = counts.reads, .checked_bytes = counts.inflated,
-		.unchecked_bytes = counts.bytes - counts.inflated,
+		.reads = counts.reads, .checked_bytes = l->checked,
+		.unchecked_bytes = counts.bytes - l->checked, .again_bytes = l->again,
 		.masters_made = l->plan.masters, .threads = l->threads, .seconds = now() - began,
 	};
 	for (uint32_t i = 0; i < l->threads; i++)
@@ -258,6 +344,8 @@ static void release(struct load *l)
 		ck_free(l->worker[i].scratch);
 	ck_free(l->worker);
 	ck_reader_free(l->reader);
+	ck_seen_free(l->seen);
+	ck_load_sums_free(l->sums);
 	ck_load_plan_release(&l->plan);
 	pthread_mutex_destroy(&l->telling);
 }
@@ -279,8 +367,12 @@ int ck_load(const struct ckpt *ck, const struct ckpt_load_range *range, size_t n
 		rc = make_workers(&l, err);
 	if (!rc)
 		rc = ck_reader_new(&ck->ix, &ck->limits, l.run.mem_limit / 2, &l.reader, err);
+	if (!rc && (opts->flags & CKPT_LOAD_CHECK))
+		rc = begin_checking(&l, err);
 	if (!rc)
 		rc = ck_pool_run(l.threads, l.njobs, run_job, &l, err);
+	if (!rc)
+		rc = end_checking(&l, err);
 	if (!rc && out)
 		report(&l, began, out);
 	release(&l);

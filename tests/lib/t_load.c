@@ -7,6 +7,7 @@
 
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_raw.h"
+#include "tests/lib/t_step.h"
 
 #define UNTOUCHED 0xa5
 #define MOST_GAP 7
@@ -209,6 +210,7 @@ static void load_rank(struct ckpt *ck, const struct deal *deal, uint32_t rank, u
 	out->bytes_read += l.bytes_read;
 	out->reads += l.reads;
 	out->unchecked += l.unchecked_bytes;
+	out->again += l.again_bytes;
 	free(r);
 }
 
@@ -254,4 +256,74 @@ void t_load_ranks(struct ckpt *ck, uint32_t world, unsigned flags, int cast, uin
 	}
 	free(deal.item);
 	free(p);
+}
+
+/* ---------------------------------------------------------------- steps and shares */
+
+void t_load_reshard(const char *from, const char *to, int form, uint32_t world)
+{
+	const struct ckpt_reshard_opts o = {
+		.size = sizeof(o), .world = world, .stage = -1, .round_robin = -1, .to = form,
+	};
+	struct ckpt *ck = t_step_open(from, NULL);
+	struct ckpt_err err = { 0 };
+
+	if (ckpt_reshard(ck, to, &o, NULL, &err))
+		t_die("%s: %s", err.where, err.msg);
+	ckpt_close(ck);
+}
+
+/* The ranges of a state that rank has, behind the 'n' that are there; how many there are then. */
+static size_t add_share(struct ckpt *ck, uint64_t tensor, uint32_t state, uint32_t rank,
+			uint32_t world, int own, struct ckpt_load_range **r, size_t n)
+{
+	struct ckpt_tensor_info t;
+	struct ckpt_state_info s;
+	struct ckpt_extent_info e;
+
+	ckpt_tensor_get(ck, tensor, &t, NULL);
+	ckpt_state_get(ck, tensor, state, &s, NULL);
+	if (s.flags & CKPT_STATE_DERIVED)
+		return n;
+	for (uint64_t k = 0; k < (own ? s.nextents : 1); k++) {
+		const uint64_t begin = t.numel * rank / world;
+
+		if (own && (ckpt_extent_get(ck, tensor, state, k, &e, NULL) ||
+			    e.rank != (int32_t)rank))
+			continue;
+		*r = t_grow(*r, (n + 1) * sizeof(**r));
+		(*r)[n] = (struct ckpt_load_range){
+			.tensor = tensor, .state = s.name, .first = own ? e.first : begin,
+			.count = own ? e.count * e.runs : t.numel * (rank + 1) / world - begin,
+		};
+		(*r)[n].dst = t_alloc((*r)[n].count * 8 + 1);
+		n++;
+	}
+	return n;
+}
+
+void t_load_share(struct ckpt *ck, uint32_t rank, uint32_t world, int own, unsigned flags,
+		  struct ckpt_loaded *sum)
+{
+	const struct ckpt_load_opts o = { .size = sizeof(o), .flags = flags };
+	struct ckpt_load_range *r = NULL;
+	struct ckpt_tensor_info t;
+	struct ckpt_err err = { 0 };
+	struct ckpt_loaded l;
+	size_t n = 0;
+
+	for (uint64_t i = 0; !ckpt_tensor_get(ck, i, &t, NULL); i++)
+		for (uint32_t s = 0; s < t.nstates; s++)
+			n = add_share(ck, i, s, rank, world, own, &r, n);
+	if (ckpt_load(ck, r, n, &o, &l, &err))
+		t_die("rank %u of %u: %s: %s", rank, world, err.where, err.msg);
+	sum->bytes_read += l.bytes_read;
+	sum->bytes_made += l.bytes_made;
+	sum->reads += l.reads;
+	sum->checked_bytes += l.checked_bytes;
+	sum->unchecked_bytes += l.unchecked_bytes;
+	sum->again_bytes += l.again_bytes;
+	for (size_t i = 0; i < n; i++)
+		free(r[i].dst);
+	free(r);
 }

@@ -11,7 +11,7 @@
 struct t_loaded {
 	uint64_t states;	/* that were dealt out and compared */
 	uint64_t passed;	/* that ckpt_cat() does not give either */
-	uint64_t bytes_made, bytes_read, reads, unchecked;
+	uint64_t bytes_made, bytes_read, reads, unchecked, again;
 };
 
 /*
@@ -26,5 +26,15 @@ void t_load_ranks(struct ckpt *ck, uint32_t world, unsigned flags, int cast, uin
 /* All bytes of a state, by ckpt_cat(); NULL if it gives none. The caller frees. */
 uint8_t *t_load_cat(struct ckpt *ck, uint64_t tensor, const char *state, enum ckpt_dtype dtype,
 		    size_t *n_out);
+
+/* The step at 'from' in another form (CKPT_TO_*) at 'to'. */
+void t_load_reshard(const char *from, const char *to, int form, uint32_t world);
+
+/*
+ * What rank 'rank' of 'world' has: with 'own', the extents that this rank wrote; else an equal
+ * share of every state that is stored. The counters are added to '*sum'.
+ */
+void t_load_share(struct ckpt *ck, uint32_t rank, uint32_t world, int own, unsigned flags,
+		  struct ckpt_loaded *sum);
 
 #endif

@@ -46,15 +46,28 @@ static bool is_damaged(const struct ckpt *ck)
 	return false;
 }
 
+/* What reading all of it finds. */
+static bool is_whole(const char *path)
+{
+	const struct ckpt_verify_opts o = { .size = sizeof(o), .flags = CKPT_VERIFY_FULL };
+	struct ckpt *ck = try_open(path);
+	struct ckpt_verified v;
+	const bool whole = ck && !ckpt_verify(ck, &o, &v, NULL) && !is_damaged(ck);
+
+	ckpt_close(ck);
+	return whole;
+}
+
 /* At every world; the number of states, 0 if it cannot be opened or is damaged. */
 static uint64_t load_path(const char *path, uint64_t *seed)
 {
+	const unsigned check = is_whole(path) ? CKPT_LOAD_CHECK : 0;
 	struct ckpt *ck = try_open(path);
 	struct t_loaded l = { .states = 0 };
 
 	for (size_t i = 0; ck && !is_damaged(ck) && i < sizeof(worlds) / sizeof(worlds[0]); i++) {
 		t_load_ranks(ck, worlds[i], 0, i % 2 == 0, seed, &l);
-		t_load_ranks(ck, worlds[i], 0, i % 2 == 1, seed, &l);
+		t_load_ranks(ck, worlds[i], check, i % 2 == 1, seed, &l);
 	}
 	ckpt_close(ck);
 	return l.states;
@@ -110,19 +123,6 @@ static void files_of_every_kind(void **state)
 
 /* ---------------------------------------------------------------- forms made of a step */
 
-static void reshard(const char *from, const char *to, int form, uint32_t world)
-{
-	const struct ckpt_reshard_opts o = {
-		.size = sizeof(o), .world = world, .stage = -1, .round_robin = -1, .to = form,
-	};
-	struct ckpt *ck = t_step_open(from, NULL);
-	struct ckpt_err err = { 0 };
-
-	if (ckpt_reshard(ck, to, &o, NULL, &err))
-		fail_msg("%s: %s", err.where, err.msg);
-	ckpt_close(ck);
-}
-
 static void native_universal_and_packs(void **state)
 {
 	static const char *const names[] = {
@@ -137,8 +137,8 @@ static void native_universal_and_packs(void **state)
 		char *nat = t_fmt("%s/nat", dir), *uni = t_fmt("%s/uni", dir);
 		char *pack = t_fmt("%s/step.tar.zst", dir);
 
-		reshard(from, nat, CKPT_TO_NATIVE, 3);
-		reshard(from, uni, CKPT_TO_UNIVERSAL, 2);
+		t_load_reshard(from, nat, CKPT_TO_NATIVE, 3);
+		t_load_reshard(from, uni, CKPT_TO_UNIVERSAL, 2);
 		assert_true(load_path(nat, &seed) > 0);
 		assert_true(load_path(uni, &seed) > 0);
 		if (ckpt_has_packs()) {
@@ -184,60 +184,6 @@ static uint64_t payload_of(const struct ckpt *ck)
 	return bytes;
 }
 
-/*
- * What rank 'rank' of 'world' has: with 'own', the extents that this rank wrote; else an equal
- * share of every state. The counters are added to '*sum'.
- */
-static void load_share(struct ckpt *ck, uint32_t rank, uint32_t world, bool own, unsigned flags,
-		       struct ckpt_loaded *sum)
-{
-	const struct ckpt_load_opts o = { .size = sizeof(o), .flags = flags };
-	struct ckpt_load_range *r = NULL;
-	struct ckpt_loaded l;
-	struct ckpt_err err = { 0 };
-	struct ckpt_info info;
-	size_t n = 0;
-
-	ckpt_info_get(ck, &info);
-	for (uint64_t t = 0; t < info.ntensors; t++) {
-		struct ckpt_tensor_info tensor;
-		struct ckpt_state_info s;
-		struct ckpt_extent_info e;
-
-		ckpt_tensor_get(ck, t, &tensor, NULL);
-		for (uint32_t i = 0; i < tensor.nstates; i++) {
-			ckpt_state_get(ck, t, i, &s, NULL);
-			for (uint64_t k = 0; !(s.flags & CKPT_STATE_DERIVED) &&
-			     k < (own ? s.nextents : 1); k++) {
-				const uint64_t begin = tensor.numel * rank / world;
-
-				ckpt_extent_get(ck, t, i, k, &e, NULL);
-				if (own && e.rank != (int32_t)rank)
-					continue;
-				r = t_grow(r, (n + 1) * sizeof(*r));
-				r[n] = (struct ckpt_load_range){
-					.tensor = t, .state = s.name,
-					.first = own ? e.first : begin,
-					.count = own ? e.count * e.runs :
-						 tensor.numel * (rank + 1) / world - begin,
-				};
-				r[n].dst = t_alloc(r[n].count * 8 + 1);
-				n++;
-			}
-		}
-	}
-	if (ckpt_load(ck, r, n, &o, &l, &err))
-		fail_msg("%s: %s", err.where, err.msg);
-	sum->bytes_read += l.bytes_read;
-	sum->bytes_made += l.bytes_made;
-	sum->reads += l.reads;
-	sum->checked_bytes += l.checked_bytes;
-	sum->unchecked_bytes += l.unchecked_bytes;
-	for (size_t i = 0; i < n; i++)
-		free(r[i].dst);
-	free(r);
-}
-
 static void every_byte_is_read_once_by_a_job(void **state)
 {
 	static const uint32_t to[] = { 1, 2, 3, 5, 7 };
@@ -248,12 +194,12 @@ static void every_byte_is_read_once_by_a_job(void **state)
 	struct ckpt *ck;
 
 	(void)state;
-	reshard(from, nat, CKPT_TO_NATIVE, 3);
+	t_load_reshard(from, nat, CKPT_TO_NATIVE, 3);
 	ck = t_step_open(nat, NULL);
 	payload = payload_of(ck);
 	assert_true(payload > 10000);
 	for (uint32_t r = 0; r < 3; r++)
-		load_share(ck, r, 3, true, 0, &sum);
+		t_load_share(ck, r, 3, 1, 0, &sum);
 	assert_int_equal(sum.bytes_read, payload);
 	assert_int_equal(sum.bytes_made, payload);
 	same = sum.reads;
@@ -261,7 +207,7 @@ static void every_byte_is_read_once_by_a_job(void **state)
 	for (size_t i = 0; i < sizeof(to) / sizeof(to[0]); i++) {
 		memset(&sum, 0, sizeof(sum));
 		for (uint32_t r = 0; r < to[i]; r++)
-			load_share(ck, r, to[i], false, 0, &sum);
+			t_load_share(ck, r, to[i], 0, 0, &sum);
 		assert_int_equal(sum.bytes_read, payload);
 		assert_int_equal(sum.bytes_made, payload);
 	}

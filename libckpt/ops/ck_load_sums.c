@@ -1,0 +1,209 @@
+/*
+ * ck_load_sums.c -- what is read of a native step, held against the sums in its manifest.
+ *
+ * A sum is over the whole blocks of a piece, in any order, so each block is hashed as it passes by.
+ * A bit for each block says that it was: it counts once however often it is read, and a piece is
+ * checked if all its bits are set.
+ */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/ops/ck_load.h"
+#include "libckpt/ops/ck_stated.h"
+
+/* The whole blocks of a piece. */
+struct stated {
+	const struct ck_stated_sum *says;
+	uint64_t off, bytes;	/* in the source */
+	uint64_t block;		/* number of the first in the state */
+	uint64_t bit;		/* of the first */
+	uint64_t seen;		/* blocks */
+	struct ck_hash128 sum;	/* of these */
+	uint32_t source;
+};
+
+struct ck_load_sums {
+	const struct ck_index *ix;
+	struct stated *stated;	/* by source and place */
+	uint64_t n;
+	_Atomic uint64_t *bits;
+	pthread_mutex_t lock;	/* guards 'seen' and 'sum' */
+};
+
+static uint64_t blocks_of(const struct stated *s)
+{
+	return s->bytes / CK_DIGEST_BLOCK + (s->bytes % CK_DIGEST_BLOCK != 0);
+}
+
+/* Where the whole blocks lie; false if there are none, or they are not in one run. */
+static bool find(const struct ck_index *ix, const struct ck_stated_sum *says, struct stated *out)
+{
+	const struct ck_state *state = &ix->state[says->state];
+	const uint32_t bits = ckpt_dtype_bits((enum ckpt_dtype)state->dtype);
+	const struct ck_extent *e;
+	uint64_t first, count;
+
+	if (bits < 8 || !state->nextents || !ck_stated_blocks(ix, says, &first, &count))
+		return false;
+	e = &ix->extent[ck_index_extent_at(ix, state, first)];
+	if (e->runs != 1 || e->flags || e->dtype != state->dtype || e->first > first ||
+	    first - e->first > e->count || count > e->count - (first - e->first))
+		return false;
+	*out = (struct stated){
+		.says = says, .source = e->source, .off = e->off + (first - e->first) * (bits / 8),
+		.bytes = count * (bits / 8), .block = first * (bits / 8) / CK_DIGEST_BLOCK,
+	};
+	return true;
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct stated *x = a, *y = b;
+
+	if (x->source != y->source)
+		return x->source < y->source ? -1 : 1;
+	return x->off < y->off ? -1 : x->off > y->off;
+}
+
+static int fill(struct ck_load_sums *sums, const struct ck_load_plan *plan, struct ckpt_err *err)
+{
+	const struct ck_index *ix = sums->ix;
+	uint64_t bits = 0;
+
+	sums->stated = ck_alloc_array(ix->nstated_sums, sizeof(*sums->stated));
+	if (!sums->stated)
+		return ck_fail_nomem(err, "sums of pieces", ix->nstated_sums);
+	for (uint64_t i = 0; i < ix->nstated_sums; i++) {
+		struct stated *s = &sums->stated[sums->n];
+
+		if (!find(ix, &ix->stated_sum[i], s) ||
+		    !ck_load_piece_in(plan, s->source, 0, UINT64_MAX))
+			continue;
+		s->bit = bits;
+		bits += blocks_of(s);
+		sums->n++;
+	}
+	if (sums->n)
+		qsort(sums->stated, sums->n, sizeof(*sums->stated), by_place);
+	sums->bits = ck_zalloc((bits / 64 + 1) * sizeof(*sums->bits));
+	return sums->bits ? 0 : ck_fail_nomem(err, "marks of blocks", bits / 8);
+}
+
+int ck_load_sums_new(const struct ck_index *ix, const struct ck_load_plan *plan,
+		     struct ck_load_sums **out, struct ckpt_err *err)
+{
+	struct ck_load_sums *sums = ck_zalloc(sizeof(*sums));
+	int rc;
+
+	if (!sums)
+		return ck_fail_nomem(err, "sums of pieces", sizeof(*sums));
+	sums->ix = ix;
+	pthread_mutex_init(&sums->lock, NULL);
+	rc = fill(sums, plan, err);
+	if (rc)
+		ck_load_sums_free(sums);
+	else
+		*out = sums;
+	return rc;
+}
+
+void ck_load_sums_free(struct ck_load_sums *sums)
+{
+	if (!sums)
+		return;
+	ck_free(sums->stated);
+	ck_free((void *)sums->bits);
+	pthread_mutex_destroy(&sums->lock);
+	ck_free(sums);
+}
+
+/* True if nobody had marked it before. */
+static bool mark(struct ck_load_sums *sums, uint64_t bit)
+{
+	const uint64_t one = (uint64_t)1 << bit % 64;
+
+	return !(atomic_fetch_or(&sums->bits[bit / 64], one) & one);
+}
+
+/* Bytes [from, to) of a piece's blocks, at 'p': the blocks that lie wholly in there. */
+static void add_blocks(struct ck_load_sums *sums, struct stated *s, uint64_t from, uint64_t to,
+		       const uint8_t *p)
+{
+	const uint64_t up = (CK_DIGEST_BLOCK - from % CK_DIGEST_BLOCK) % CK_DIGEST_BLOCK;
+	struct ck_hash128 sum = { 0 };
+	uint64_t n = 0;
+
+	for (uint64_t at = from + up; at < to; at += CK_DIGEST_BLOCK) {
+		const uint64_t len = ck_min_u64(CK_DIGEST_BLOCK, s->bytes - at);
+		const uint64_t block = at / CK_DIGEST_BLOCK;
+
+		if (len > to - at || !mark(sums, s->bit + block))
+			continue;
+		sum = ck_hash128_add(sum, ck_digest_blocks(p + (at - from), len,
+							   s->block + block));
+		n++;
+	}
+	pthread_mutex_lock(&sums->lock);
+	s->sum = ck_hash128_add(s->sum, sum);
+	s->seen += n;
+	pthread_mutex_unlock(&sums->lock);
+}
+
+/* The first whose blocks end behind 'off'. */
+static uint64_t stated_at(const struct ck_load_sums *sums, uint32_t source, uint64_t off)
+{
+	uint64_t lo = 0, hi = sums->n;
+
+	while (lo < hi) {
+		const uint64_t mid = lo + (hi - lo) / 2;
+		const struct stated *s = &sums->stated[mid];
+
+		if (s->source < source || (s->source == source && s->off + s->bytes <= off))
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+void ck_load_sums_add(struct ck_load_sums *sums, uint32_t source, uint64_t off, const void *p,
+		      uint64_t n)
+{
+	for (uint64_t i = stated_at(sums, source, off); i < sums->n; i++) {
+		struct stated *s = &sums->stated[i];
+		const uint64_t from = ck_max_u64(off, s->off);
+		const uint64_t to = ck_min_u64(off + n, s->off + s->bytes);
+
+		if (s->source != source || s->off >= off + n)
+			break;
+		add_blocks(sums, s, from - s->off, to - s->off,
+			   (const uint8_t *)p + (from - off));
+	}
+}
+
+int ck_load_sums_check(const struct ck_load_sums *sums, uint64_t *checked, struct ckpt_err *err)
+{
+	const struct ck_index *ix = sums->ix;
+
+	for (uint64_t i = 0; i < sums->n; i++) {
+		const struct stated *s = &sums->stated[i];
+		const struct ck_state *state = &ix->state[s->says->state];
+
+		if (s->seen != blocks_of(s))
+			continue;
+		if (!ck_hash128_equal(s->sum, s->says->sum))
+			return ck_fail(err, CKPT_E_MISMATCH, ix->source[s->source].path, s->off,
+				       "MANIFEST_HASH_WRONG: %s of %.200s, elements %" PRIu64
+				       " to %" PRIu64 ": not the bytes that the manifest knows (a "
+				       "file of another step, or damage)", state->name,
+				       ix->tensor[state->tensor].name, s->says->first,
+				       s->says->first + s->says->count - 1);
+		*checked += s->bytes;
+	}
+	return 0;
+}
