@@ -271,6 +271,14 @@ enum ckpt_dtype ck_ds_placeholder_dtype(const struct ds_step *ds, const char *na
 int ck_ds_index_z0(struct ds_step *ds, struct ckpt_err *err);	/* ds_z0.c */
 int ck_ds_add_facts(struct ds_step *ds, struct ckpt_err *err);	/* ds_facts.c */
 
+/* ds_values.c: the slot values() of three drivers. */
+int ck_ds_values(const struct ck_index *ix, const struct ckpt_limits *limits, uint32_t rank,
+		 struct ck_values *out, struct ckpt_err *err);
+int ck_ds_values_universal(const struct ck_index *ix, const struct ckpt_limits *limits,
+			   uint32_t rank, struct ck_values *out, struct ckpt_err *err);
+int ck_ds_values_native(const struct ck_index *ix, const struct ckpt_limits *limits, uint32_t rank,
+			struct ck_values *out, struct ckpt_err *err);
+
 extern const struct ck_format ck_format_deepspeed;
 
 #endif

@@ -295,5 +295,6 @@ const struct ck_format ck_format_deepspeed = {
 	.index = ds_index,
 	.reshard = ck_ds_reshard,
 	.shard = ck_ds_shard,
+	.values = ck_ds_values,
 	.look = ck_ds_look,
 };

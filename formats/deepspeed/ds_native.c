@@ -285,5 +285,6 @@ const struct ck_format ck_format_native = {
 	.probe = probe,
 	.index = nat_index,
 	.reshard = nat_reshard,
+	.values = ck_ds_values_native,
 	.look = ck_ds_look,
 };

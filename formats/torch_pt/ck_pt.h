@@ -81,6 +81,15 @@ int ck_pt_storage_bytes(const struct ck_pt *pt, uint32_t storage, uint64_t max, 
 			struct ckpt_err *err);
 
 /*
+ * The elements of a tensor in new memory (ck_free), row-major and little endian; '*out' is NULL if
+ * they, or what they span in the storage (all of one that is deflated), exceed 'max' bytes, or if
+ * there are none in the file.  CKPT_E_UNSUPPORTED for elements below 8 bits, and for a lazy
+ * conjugation or negation; codes of reading.
+ */
+int ck_pt_tensor_bytes(const struct ck_pt *pt, const struct ck_tensor_ref *t, uint64_t max,
+		       uint8_t **out, struct ckpt_err *err);
+
+/*
  * Add every tensor of the tree to the index under its path, role CKPT_ROLE_PLAIN, state
  * "weight".  The name is the steps (dict keys, list indices, attributes) joined with
  * dots, dots and backslashes in a step escaped by a backslash; control characters are

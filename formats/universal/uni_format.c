@@ -326,5 +326,6 @@ const struct ck_format ck_format_universal = {
 	.probe = ck_uni_probe,
 	.index = uni_index,
 	.reshard = ck_uni_reshard,
+	.values = ck_ds_values_universal,
 	.look = ck_ds_look,
 };

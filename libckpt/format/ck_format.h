@@ -34,6 +34,7 @@ struct ck_input {
 
 struct ck_plan;
 struct ck_val;
+struct ck_values;
 
 /* What a folder is to steps of a format. */
 enum ck_holds {
@@ -138,6 +139,12 @@ struct ck_format {
 	/* (optional) A step of the tensors of 'ix', which any driver has read. */
 	int (*shard)(const struct ck_index *ix, const struct ck_shard_want *want,
 		     struct ck_plan *plan, struct ckpt_err *err);
+	/*
+	 * (optional) What is no tensor, of a rank below the world of 'ix', whose sources are read
+	 * (ck_values.h).  '*out' is zeroed and lends from 'ix'; it is closed after success only.
+	 */
+	int (*values)(const struct ck_index *ix, const struct ckpt_limits *limits, uint32_t rank,
+		      struct ck_values *out, struct ckpt_err *err);
 	/* With reshard(): the folder at 'path'. */
 	int (*look)(const char *path, const struct ckpt_limits *limits, enum ck_holds *out,
 		    struct ckpt_err *err);

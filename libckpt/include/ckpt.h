@@ -577,6 +577,7 @@ CKPT_API void ckpt_digests_free(struct ckpt_digests *digests);
 #include <ckpt_reshard.h>
 #include <ckpt_save.h>
 #include <ckpt_shard.h>
+#include <ckpt_value.h>
 #include <ckpt_verify.h>
 
 #endif

@@ -55,6 +55,13 @@ int ck_cat_file(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *op
 		const char *dst, bool force, struct ckpt_cat_info *info_out, struct ckpt_err *err);
 int ck_load(const struct ckpt *ck, const struct ckpt_load_range *range, size_t n,
 	    const struct ckpt_load_opts *opts, struct ckpt_loaded *out, struct ckpt_err *err);
+int ck_values_open(const struct ckpt *ck, uint32_t rank, struct ckpt_values **out,
+		   struct ckpt_err *err);
+void ck_values_free(struct ckpt_values *values);
+int ck_value_get(struct ckpt_values *values, const char *path, struct ckpt_value *out,
+		 struct ckpt_err *err);
+int ck_value_step(struct ckpt_values *values, const char *path, uint64_t item,
+		  const char **step_out, struct ckpt_err *err);
 int ck_diff(struct ckpt *a, struct ckpt *b, const struct ckpt_diff_opts *opts,
 	    struct ckpt_diff_result *out, struct ckpt_err *err);
 

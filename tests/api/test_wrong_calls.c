@@ -103,12 +103,21 @@ static void flags_and_numbers_that_nobody_knows(void **state)
 	struct ckpt_diff_result result;
 	struct ckpt_digests digests;
 	struct ckpt_verified v;
+	struct ckpt_values *values = NULL;
+	struct ckpt_value value = { .n = 0 };
+	const char *step;
 
 	(void)state;
 	WRONG(ckpt_convert(ck, dst, &convert, NULL, &err), "sync number 9 is none");
 	WRONG(ckpt_load(ck, NULL, 0, &load, NULL, &err), "flags 0x40000000");
 	WRONG(ckpt_load(ck, NULL, 1, NULL, NULL, &err), "no ranges are given");
 	WRONG(ckpt_load(NULL, NULL, 0, NULL, NULL, &err), "no checkpoint");
+	WRONG(ckpt_values_open(ck, 0, 0, NULL, &err), "no place for its values");
+	WRONG(ckpt_values_open(ck, 0, 1u << 30, &values, &err), "flags 0x40000000");
+	WRONG(ckpt_value_get(NULL, "", &value, &err), "no values");
+	WRONG(ckpt_value_step(NULL, "", 0, &step, &err), "no values");
+	WRONG(ckpt_value_int(NULL, "", &value.i, &err), "no values");
+	WRONG(ckpt_value_float(NULL, "", &value.f, &err), "no values");
 	convert = (struct ckpt_convert_opts){ .size = sizeof(convert), .select = &select };
 	WRONG(ckpt_convert(ck, dst, &convert, NULL, &err), "tied number 9 is none");
 	convert = (struct ckpt_convert_opts){ .size = sizeof(convert), .flags = 1u << 30 };

@@ -1,0 +1,127 @@
+/*
+ * ckpt_value.h -- what of a step is no tensor of the model: counters, scheduler, loss scaler,
+ * hyper-parameters, the client's own state, random states.  Part of <ckpt.h>.
+ *
+ *	struct ckpt_values *v;
+ *	int64_t step;
+ *	double lr;
+ *
+ *	if (!ckpt_values_open(ck, rank, 0, &v, &err)) {
+ *		ckpt_value_int(v, "global_steps", &step, &err);
+ *		ckpt_value_float(v, "param_groups.0.lr", &lr, &err);
+ *		ckpt_values_close(v);
+ *	}
+ *
+ * A path is steps joined by dots, from one of four roots:
+ *
+ *	param_groups  the list of param groups of the torch optimizer, wherever the step keeps it
+ *	loss_scaler   its attributes (cur_scale, cur_iter, ...), likewise
+ *	optimizer     DeepSpeed's optimizer state as it was saved: of ZeRO the shard of the rank, at
+ *	              stage 0 what stands in the model file, of the universal form
+ *	              zero/optimizer_state.pt, of a native step the form of stages 1 and 2
+ *	model         the dictionary of the rank's model file, of a native step of rest.pt
+ *
+ * A path that begins with none of them begins in "model": "lr_scheduler.last_batch_iteration" is
+ * "model.lr_scheduler.last_batch_iteration", and the empty path is "model".  What the client gave
+ * DeepSpeed to save stands there as it named it.
+ *
+ * A step is the key of a dictionary (text, or a whole number), the number of an item, from 0, or an
+ * attribute of an object.  A dot, a backslash, and a '#', '(' or '{' that a key begins with are
+ * preceded by a backslash.  "#3" is item 3 of any container, by position; "()" the arguments that
+ * an object is made with, "{}" the state that it is given, whatever it is.  Nothing is ever made:
+ * an object is the call that was written down.
+ *
+ * How far the torch optimizer counted is the fact "group.N.step" (ckpt_fact_get()); where it lies
+ * depends on the form.  Elements of tensors here are not held against checksums.
+ */
+#ifndef CKPT_VALUE_H
+#define CKPT_VALUE_H
+
+#include <ckpt.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Pinned. */
+enum ckpt_value_kind {
+	CKPT_VALUE_NONE = 1,
+	CKPT_VALUE_BOOL = 2,
+	CKPT_VALUE_INT = 3,
+	CKPT_VALUE_BIGINT = 4,	/* beyond 64 bits: 'bytes' in two's complement, little endian */
+	CKPT_VALUE_FLOAT = 5,
+	CKPT_VALUE_STRING = 6,	/* UTF-8, a NUL behind its end; may contain NUL */
+	CKPT_VALUE_BYTES = 7,
+	CKPT_VALUE_LIST = 8,	/* or tuple, set */
+	CKPT_VALUE_DICT = 9,
+	CKPT_VALUE_TENSOR = 10,
+	CKPT_VALUE_OBJECT = 11,	/* a call: 'bytes' is the name of what is called */
+	CKPT_VALUE_NAME = 12,	/* of a class or function, or torch.float16: 'bytes' */
+};
+
+/* A tensor of at most so many bytes, within as many of its storage, comes with its elements. */
+#define CKPT_VALUE_TENSOR_BYTES ((uint64_t)1 << 20)
+
+/* What lies at a path.  Pointers are lent until ckpt_values_close(). */
+struct ckpt_value {
+	enum ckpt_value_kind kind;
+	int64_t i;		/* of BOOL and INT; of a tensor of one whole number */
+	double f;		/* of BOOL, INT, FLOAT; of a tensor of one number */
+	uint64_t n;		/* bytes; items of LIST, pairs of DICT, attributes of OBJECT */
+	const void *bytes;	/* of a tensor row-major, little endian, or NULL: it is large */
+	enum ckpt_dtype dtype;	/* of TENSOR, as below */
+	uint32_t ndim;
+	const uint64_t *shape;
+	uint64_t numel;
+};
+
+struct ckpt_values;
+
+/*
+ * Read the values of a rank: of DeepSpeed's stage 3 and of native steps each rank has its own model
+ * file, of other steps all have one; shards of the optimizer are each rank's.  A rank beyond the
+ * world of the step gets those of rank modulo world, as ckpt_reshard() does it.  'flags' is 0 or
+ * CKPT_LOAD_DESPITE_FINDINGS (ckpt_load.h).
+ *
+ * Cost: one or two pickles are read and kept.  For ckpt_values_close(), before 'ck' is closed.
+ * Returns 0 or the negative of
+ *	CKPT_E_UNSUPPORTED  the checkpoint is no step: neither DeepSpeed's, universal nor native
+ *	CKPT_E_INCOMPLETE   it has no model file of the rank
+ *	the code of the first finding that stops it, and those of reading.
+ */
+CKPT_API int ckpt_values_open(const struct ckpt *ck, uint32_t rank, unsigned flags,
+			      struct ckpt_values **values_out, struct ckpt_err *err);
+/* NULL is fine. */
+CKPT_API void ckpt_values_close(struct ckpt_values *values);
+
+/*
+ * What lies at 'path' (NULL = "").  One thread at a time.  Reads from files for the elements of a
+ * tensor only.  Returns 0 or the negative of
+ *	CKPT_E_NOTFOUND     nothing does; the message says where the path ends
+ *	CKPT_E_USAGE        a backslash at the end, an empty step
+ *	CKPT_E_UNSUPPORTED  a tensor of elements below 8 bits or with a lazy conjugation or negation
+ *	CKPT_E_IO, CKPT_E_TRUNCATED, CKPT_E_CORRUPT, CKPT_E_NOMEM
+ */
+CKPT_API int ckpt_value_get(struct ckpt_values *values, const char *path, struct ckpt_value *out,
+			    struct ckpt_err *err);
+
+/*
+ * The step that leads from the container at 'path' to its item number 'item': a key, an attribute,
+ * a number.  CKPT_E_USAGE past the end or where there is no container, and as ckpt_value_get().
+ */
+CKPT_API int ckpt_value_step(struct ckpt_values *values, const char *path, uint64_t item,
+			     const char **step_out, struct ckpt_err *err);
+
+/*
+ * A number: a whole one for the first (also a float or a tensor of one element that is whole), any
+ * for the second.  CKPT_E_MISMATCH for what is none, and as ckpt_value_get().
+ */
+CKPT_API int ckpt_value_int(struct ckpt_values *values, const char *path, int64_t *out,
+			    struct ckpt_err *err);
+CKPT_API int ckpt_value_float(struct ckpt_values *values, const char *path, double *out,
+			      struct ckpt_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
