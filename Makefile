@@ -1,7 +1,7 @@
 # zckpt -- `make help` lists the targets, `make config` what was found.
 
 ## all: libckpt.a, libckpt.so and zckpt (default)
-all: lib tools
+all: lib train tools
 
 # Knobs: `?=` throughout, so the environment and the command line win.
 CC        ?= cc
@@ -18,6 +18,7 @@ FUZZ_SAN  := SAN=address,undefined,fuzzer-no-link
 V         ?= 0#    1: show every command
 MPI       ?= auto#  zckpt-mpi for mpirun and srun: auto = where MPI is found, 0 = no, 1 = it must be
 PACK      ?= auto#  packs (.tar.zst): auto = where libarchive and zstd are found, 0 = no, 1 = they must be
+BLAS      ?= auto#  matrix products of ztrain by OpenBLAS: auto = where it is found, 0 = own loops, 1 = it must be
 BENCH     ?=#      options of tests/bench/bench.sh
 FUZZ      ?=#      make fuzz FUZZ='zip pickle' SECONDS=600: only these targets, so long each
 JOBS      ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
@@ -71,6 +72,15 @@ LIB_LIBS     += $(PACK_LIBS)
 endif
 endif
 
+# OpenBLAS multiplies matrices for the training engine; kn_gemm.c alone sees it.
+ifneq ($(strip $(BLAS)),0)
+ifneq ($(call has_pkg,openblas),)
+HAS_BLAS    := yes
+BLAS_CFLAGS := -DKN_OPENBLAS=1 $(patsubst -I%,-isystem %,$(shell $(PKG_CONFIG) --cflags openblas))
+BLAS_LIBS   := $(shell $(PKG_CONFIG) --libs openblas)
+endif
+endif
+
 # MPI is for zckpt-mpi alone: pkg-config, else the wrapper mpicc around our own compiler.
 ifneq ($(strip $(MPI)),0)
 MPI_PKG := $(firstword $(foreach p,ompi-c mpich,$(if $(call has_pkg,$(p)),$(p))))
@@ -85,15 +95,19 @@ endif
 
 # One object folder per flag set: a sanitizer build never links plain objects.
 comma := ,
-FLAGS := $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(ALL_LDFLAGS)
+FLAGS := $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(BLAS_CFLAGS)
 B     := build/$(notdir $(firstword $(CC)))$(if $(strip $(SAN)),-$(subst $(comma),-,$(strip $(SAN))))-$(shell printf '%s' '$(FLAGS)' | cksum | cut -d' ' -f1)
 
 LIB_SRC   := $(sort $(filter-out $(if $(HAS_PACK),,formats/archive/%), \
              $(wildcard libckpt/*/*.c formats/*.c formats/*/*.c kernels/ref/*.c kernels/cpu/*.c)))
+# The training engine and its kernels: build/.../libztrain.a, apart from libckpt.
+TRAIN_SRC := $(sort $(wildcard engine/*.c engine/*/*.c kernels/ref/train/*.c kernels/cpu/train/*.c))
 TOOL_SRC  := $(sort $(wildcard tools/*.c))
 UNIT_SRC  := $(sort $(filter-out $(if $(HAS_PACK),,tests/unit/test_pack% tests/torture/test_torture_pack.c), \
              $(wildcard tests/unit/test_*.c tests/torture/test_*.c tests/cli/test_*.c)))
 API_SRC   := $(sort $(wildcard tests/api/test_*.c))
+ETEST_SRC := $(sort $(wildcard tests/engine/test_*.c))
+ETLIB_SRC := $(sort $(wildcard tests/engine/te_*.c))
 TLIB_SRC  := $(sort $(filter-out $(if $(HAS_PACK),,tests/lib/t_pack.c),$(wildcard tests/lib/*.c)))
 FUZZ_SRC  := $(sort $(filter-out $(if $(HAS_PACK),,tests/fuzz/fz_t_pack.c),$(wildcard tests/fuzz/*.c)))
 BENCH_SRC := $(sort $(wildcard tests/bench/*.c))
@@ -101,6 +115,9 @@ objects    = $(patsubst %.c,$(B)/%.o,$(1))
 LIB   := $(call objects,$(LIB_SRC))
 TOOL  := $(call objects,$(TOOL_SRC))
 TLIB  := $(call objects,$(TLIB_SRC))
+TRAIN := $(call objects,$(TRAIN_SRC))
+ETLIB := $(call objects,$(ETLIB_SRC))
+ETEST := $(patsubst %.c,$(B)/%,$(ETEST_SRC))
 UNIT  := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 API   := $(patsubst %.c,$(B)/%,$(API_SRC))
 TIMERS := $(patsubst %.c,$(B)/%,$(BENCH_SRC))
@@ -109,31 +126,39 @@ FZ        := $(call objects,$(filter-out tests/fuzz/fz_fuzzer.c tests/fuzz/fz_re
 FZ_TOOLS  := $(B)/tests/fuzz/fz_replay $(B)/tests/fuzz/fz_pack
 MPI_TOOL := $(filter-out $(B)/tools/cli_mpi.o,$(TOOL)) $(B)/tools/cli_mpi.mpi.o
 OBJS  := $(LIB) $(TOOL) $(B)/tools/cli_mpi.mpi.o $(TLIB) $(UNIT:=.o) $(API:=.o) $(TIMERS:=.o) \
-         $(call objects,$(FUZZ_SRC))
+         $(call objects,$(FUZZ_SRC)) $(TRAIN) $(ETLIB) $(ETEST:=.o)
 
 # What a folder may include is partly a matter of flags: the program and the
 # API tests are compiled without -I., so they cannot reach an internal header.
 $(LIB):                                 INC = -I. -Ilibckpt/include -Ikernels/include
 $(TOOL) $(B)/tools/cli_mpi.mpi.o:        INC = -Ilibckpt/include
 $(TLIB) $(UNIT:=.o) $(TIMERS:=.o) $(call objects,$(FUZZ_SRC)): INC = -I. -Ilibckpt/include -Ikernels/include $(CMOCKA_CFLAGS)
+$(TRAIN):                               INC = -I. -Ilibckpt/include -Ikernels/include
+$(ETLIB) $(ETEST:=.o):                  INC = -I. -Ilibckpt/include -Ikernels/include $(CMOCKA_CFLAGS)
+$(B)/kernels/cpu/train/kn_gemm.o:       INC += $(BLAS_CFLAGS)
 $(API:=.o):                             INC = -Ilibckpt/include $(CMOCKA_CFLAGS)
 
 SO := libckpt.so.$(VERSION)
 
 ## lib: the library, static and shared
 lib: $(B)/libckpt.a $(B)/libckpt.so
+## train: the training engine as a library, libztrain.a
+train: $(B)/libztrain.a
 ## tools: the zckpt program, and zckpt-mpi where MPI is found; build/zckpt is a link to the last built
 tools: $(B)/zckpt $(if $(MPI_CC),$(B)/zckpt-mpi) | need-mpi
 	@$(if $(MPI_CC),:,rm -f $(B)/zckpt-mpi)
 	@ln -sfn $(notdir $(B))/zckpt build/zckpt
 ## tests: the test and bench programs, not run
-tests: $(UNIT) $(API) $(TIMERS) $(FZ_TOOLS)
+tests: $(UNIT) $(API) $(ETEST) $(TIMERS) $(FZ_TOOLS)
 
 $(B)/libckpt.a: $(LIB) $(B)/lib.list
 	@printf '  %-5s %s\n' AR $@
 	$(Q)rm -f $@ && $(AR) rcs $@ $(LIB)
 $(B)/libtests.a: $(TLIB) $(B)/tlib.list
 	$(Q)rm -f $@ && $(AR) rcs $@ $(TLIB)
+$(B)/libztrain.a: $(TRAIN) $(B)/train.list
+	@printf '  %-5s %s\n' AR $@
+	$(Q)rm -f $@ && $(AR) rcs $@ $(TRAIN)
 $(B)/$(SO): $(LIB) $(B)/lib.list libckpt/libckpt.map
 	@printf '  %-5s %s\n' LD $@
 	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=libckpt/libckpt.map \
@@ -152,6 +177,9 @@ $(B)/%.mpi.o: %.c | need-libs
 $(UNIT): %: %.o $(B)/libtests.a $(B)/libckpt.a
 	@printf '  %-5s %s\n' LD $@
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(CMOCKA_LIBS) $(LIB_LIBS)
+$(ETEST): %: %.o $(ETLIB) $(B)/libtests.a $(B)/libztrain.a $(B)/libckpt.a
+	@printf '  %-5s %s\n' LD $@
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(CMOCKA_LIBS) $(LIB_LIBS) $(BLAS_LIBS)
 $(TIMERS): %: %.o $(B)/libckpt.a
 	@printf '  %-5s %s\n' LD $@
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIB_LIBS)
@@ -173,7 +201,7 @@ $(API): %: %.o $(B)/libtests.a $(B)/libckpt.so
 $(B)/%.o: %.c | need-libs
 	@mkdir -p $(@D) && printf '  %-5s %s\n' CC $<
 	$(Q)$(CC) $(ALL_CPPFLAGS) $(INC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
-$(UNIT:=.o) $(API:=.o): | need-cmocka
+$(UNIT:=.o) $(API:=.o) $(ETEST:=.o): | need-cmocka
 $(TOOL) $(B)/tools/cli_mpi.mpi.o: | need-mpi
 
 # Lists of objects, rewritten when a source comes or goes, so that nothing
@@ -181,6 +209,7 @@ $(TOOL) $(B)/tools/cli_mpi.mpi.o: | need-mpi
 $(B)/lib.list:  NAMES = $(LIB)
 $(B)/tlib.list: NAMES = $(TLIB)
 $(B)/tool.list: NAMES = $(TOOL)
+$(B)/train.list: NAMES = $(TRAIN) $(HAS_BLAS)
 $(B)/%.list: FORCE
 	@mkdir -p $(@D) && printf '%s\n' '$(NAMES)' | cmp -s - $@ || printf '%s\n' '$(NAMES)' > $@
 FORCE:
@@ -188,6 +217,7 @@ FORCE:
 need-libs:
 	@test '$(strip $(PACK))' != 1 || test -n '$(HAS_PACK)' || { echo 'PACK=1, and pkg-config does not find $(NO_PACK): run tools/deps.sh' >&2; exit 1; }
 	@test -z '$(NO_LIBS)' || { echo 'pkg-config does not find $(NO_LIBS): run tools/deps.sh, which installs what is missing or prints the command that does' >&2; exit 1; }
+	@test '$(strip $(BLAS))' != 1 || test -n '$(HAS_BLAS)' || { echo 'BLAS=1, and pkg-config does not find openblas: tools/deps.sh --blas' >&2; exit 1; }
 need-cmocka:
 	@test -z '$(NO_CMOCKA)' || { echo 'The tests need cmocka, which pkg-config does not find: run tools/deps.sh' >&2; exit 1; }
 need-mpi:
@@ -213,8 +243,8 @@ demo-here: tools fixtures
 ## check: dependencies, build, every test that needs no network (T='word ...' picks)
 check: deps
 	@$(AGAIN) check-here
-check-here: tools fixtures $(B)/tests/bench/gen_zero $(FZ_TOOLS) $(call pick,$(UNIT) $(API))
-	@$(ENV) tests/run-tests.sh -j $(JOBS) $(call pick,$(UNIT) $(API) $(SCRIPTS))
+check-here: tools fixtures $(B)/tests/bench/gen_zero $(FZ_TOOLS) $(call pick,$(UNIT) $(API) $(ETEST))
+	@$(ENV) tests/run-tests.sh -j $(JOBS) $(call pick,$(UNIT) $(API) $(ETEST) $(SCRIPTS))
 
 ## check-long: check with the long settings of every test, then interop likewise
 check-long:
@@ -294,16 +324,17 @@ config:
 	    $(foreach p,$(LIB_PKGS) cmocka,$(p) '$(or $(shell $(PKG_CONFIG) --modversion $(p) 2>/dev/null),not found)') \
 	    MPI '$(or $(shell $(PKG_CONFIG) --modversion $(MPI_PKG) 2>/dev/null),$(MPI_CC),not used)' \
 	    packs '$(if $(HAS_PACK),$(foreach p,$(PACK_PKGS),$(p) $(shell $(PKG_CONFIG) --modversion $(p))),not built)' \
-	    prefix '$(PREFIX)' sources '$(words $(LIB_SRC)) library, $(words $(TOOL_SRC)) program, $(words $(UNIT_SRC) $(API_SRC)) test programs, $(words $(SCRIPTS)) test scripts'
+	    BLAS '$(if $(HAS_BLAS),openblas $(shell $(PKG_CONFIG) --modversion openblas 2>/dev/null),own loops)' \
+	    prefix '$(PREFIX)' sources '$(words $(LIB_SRC)) library, $(words $(TOOL_SRC)) program, $(words $(TRAIN_SRC)) engine, $(words $(UNIT_SRC) $(API_SRC) $(ETEST_SRC)) test programs, $(words $(SCRIPTS)) test scripts'
 ## help: this list
 help:
 	@sed -n 's/^## \([a-z-]*\): /\1\t/p' Makefile | expand -t 14
-	@echo; echo "Knobs: CC CFLAGS CPPFLAGS LDFLAGS PREFIX DESTDIR DEVELOPER=1 MPI=auto|0|1 PACK=auto|0|1 SAN=address,undefined T='words' FUZZ='targets' SECONDS BENCH=--quick V=1 JOBS"
+	@echo; echo "Knobs: CC CFLAGS CPPFLAGS LDFLAGS PREFIX DESTDIR DEVELOPER=1 MPI=auto|0|1 PACK=auto|0|1 BLAS=auto|0|1 SAN=address,undefined T='words' FUZZ='targets' SECONDS BENCH=--quick V=1 JOBS"
 ## clean: remove build/
 clean:
 	rm -rf build
 
-.PHONY: all lib tools tests demo demo-here check check-here check-long check-san check-tree bench interop \
+.PHONY: all lib train tools tests demo demo-here check check-here check-long check-san check-tree bench interop \
 	coverage coverage-clean coverage-here dist-check deps fixtures fuzz fuzz-here fuzzer install uninstall config help clean FORCE \
 	need-libs need-cmocka need-mpi need-version
 .DELETE_ON_ERROR:

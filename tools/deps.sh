@@ -1,5 +1,5 @@
 #!/bin/sh
-# usage: deps.sh [--check] [--interop] [--clang] [--mpi]
+# usage: deps.sh [--check] [--interop] [--clang] [--mpi] [--blas]
 #
 # What zckpt is built and tested with: a C compiler, make, pkg-config, cJSON,
 # xxHash, libdeflate, libarchive, libzstd, cmocka, zstd, tar.  Nothing is done when all is there.
@@ -11,15 +11,17 @@
 #   --interop  also python3 with venv, for `make interop`
 #   --clang    also clang
 #   --mpi      also Open MPI, for zckpt-mpi and its tests
+#   --blas     also OpenBLAS, for a faster training engine
 set -u
-check=0 interop=0 clang=0 mpi=0
+check=0 interop=0 clang=0 mpi=0 blas=0
 for arg in "$@"; do
 	case $arg in
 	--check) check=1 ;;
 	--interop) interop=1 ;;
 	--clang) clang=1 ;;
 	--mpi) mpi=1 ;;
-	-h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
+	--blas) blas=1 ;;
+	-h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 0 ;;
 	*) echo "deps.sh: $arg is not an option (see deps.sh -h)" >&2; exit 2 ;;
 	esac
 done
@@ -46,6 +48,9 @@ missing() {
 	if [ $clang = 1 ]; then
 		have clang || set -- "$@" clang
 	fi
+	if [ $blas = 1 ]; then
+		pkg-config --exists openblas 2> /dev/null || set -- "$@" openblas
+	fi
 	if [ $mpi = 1 ]; then
 		{ have mpicc && have mpirun; } || set -- "$@" mpi
 	fi
@@ -63,6 +68,9 @@ package() {
 	apt-get:libzstd) echo libzstd-dev ;;
 	apt-get:cmocka) echo libcmocka-dev ;;
 	apt-get:python3) echo python3 python3-venv ;;
+	apt-get:openblas) echo libopenblas-dev ;;
+	dnf:openblas | zypper:openblas) echo openblas-devel ;;
+	apk:openblas) echo openblas-dev ;;
 	apt-get:mpi) echo libopenmpi-dev openmpi-bin ;;
 	dnf:cc | zypper:cc | pacman:cc) echo gcc ;;
 	dnf:libcjson) echo cjson-devel ;;

@@ -10,7 +10,7 @@ law=${1:-docs/layers.txt}
 [ $# = 0 ] || shift
 if [ $# = 0 ]; then
 	# shellcheck disable=SC2046
-	set -- $(find libckpt formats kernels tools tests -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) 2> /dev/null | sort)
+	set -- $(find libckpt formats kernels engine tools tests -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) 2> /dev/null | sort)
 fi
 exec awk '
 # The longest folder of the law that holds the path; "" for none.
@@ -93,7 +93,7 @@ FNR == 1 {
 	files++
 	from = owner(FILENAME)
 	strict_folder = (from == "tools" || from == "tests/api")
-	if (from == "" && FILENAME ~ /^(libckpt|formats|kernels)\//)
+	if (from == "" && FILENAME ~ /^(libckpt|formats|kernels|engine)\//)
 		offence("no layer of docs/layers.txt holds this file")
 }
 /^[ \t]*#[ \t]*include[ \t]*"/ { split($0, part, "\""); judge_quoted(part[2]) }

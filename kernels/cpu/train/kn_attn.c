@@ -1,0 +1,130 @@
+/*
+ * kn_attn.c -- causal attention by blocks of query rows.
+ *
+ * For KN_ATTN_ROWS rows of one head the scores against all keys up to the last row are one matrix
+ * product; rows are then cut at the diagonal.  No more than two such strips are ever held.  On the
+ * way back the probabilities are made again from the scores, bit for bit, with the maximum and
+ * the sum that the forward pass kept.
+ */
+#include <string.h>
+
+#include "kernels/cpu/train/kn_tops.h"
+#include "kernels/include/kn_train.h"
+
+struct strip {
+	size_t first, rows, keys;	/* query rows first..first+rows see keys 0..keys */
+};
+
+static struct strip strip_at(const struct kn_attn *s, size_t first)
+{
+	struct strip b = { .first = first };
+
+	b.rows = s->t - first < KN_ATTN_ROWS ? s->t - first : KN_ATTN_ROWS;
+	b.keys = first + b.rows;
+	return b;
+}
+
+size_t kn_attn_work(const struct kn_attn *shape)
+{
+	return 2 * (shape->t < KN_ATTN_ROWS ? shape->t : KN_ATTN_ROWS) * shape->t;
+}
+
+/* Scores become probabilities; behind the diagonal is 0. */
+static void softmax(const struct kn_attn *s, const struct strip *b, float *score, float *stat)
+{
+	const struct kn_tops *ops = kn_tops_get();
+
+	for (size_t i = 0; i < b->rows; i++, score += b->keys, stat += 2) {
+		const size_t n = b->first + i + 1;
+
+		ops->softmax(score, n, s->scale, stat, s->type);
+		memset(score + n, 0, (b->keys - n) * sizeof(*score));
+	}
+}
+
+/* The same, when 'stat' is known. */
+static void softmax_again(const struct kn_attn *s, const struct strip *b, float *score,
+			  const float *stat)
+{
+	const struct kn_tops *ops = kn_tops_get();
+
+	for (size_t i = 0; i < b->rows; i++, score += b->keys, stat += 2) {
+		const size_t n = b->first + i + 1;
+
+		ops->softmax_again(score, n, s->scale, stat, s->type);
+		memset(score + n, 0, (b->keys - n) * sizeof(*score));
+	}
+}
+
+static void round_rows(float *y, size_t ld, size_t rows, size_t n, enum kn_type type)
+{
+	for (size_t r = 0; type != KN_F32 && r < rows; r++)
+		kn_round(y + r * ld, n, type);
+}
+
+void kn_attn(const struct kn_attn *s, float *o, float *stat, const float *q, const float *k,
+	     const float *v, float *work)
+{
+	for (size_t first = 0; first < s->t; first += KN_ATTN_ROWS) {
+		const struct strip b = strip_at(s, first);
+
+		for (size_t a = 0; a < s->group; a++) {
+			const size_t at = first * s->ldq + a * s->d;
+
+			kn_gemm(KN_GEMM_TB, b.rows, b.keys, s->d, q + at, s->ldq, k, s->ldk, work,
+				b.keys);
+			round_rows(work, b.keys, b.rows, b.keys, s->type);
+			softmax(s, &b, work, stat + (a * s->t + first) * 2);
+			kn_gemm(0, b.rows, s->d, b.keys, work, b.keys, v, s->ldk, o + at, s->ldq);
+			round_rows(o + at, s->ldq, b.rows, s->d, s->type);
+		}
+	}
+}
+
+/* One strip of one head: dq is written, dk and dv are added to. */
+static void strip_back(const struct kn_attn *s, const struct strip *b, float *dq, float *dk,
+		       float *dv, const float *go, const float *stat, const float *q,
+		       const float *k, const float *v, float *work)
+{
+	const struct kn_tops *ops = kn_tops_get();
+	float *p = work, *dp = work + b->rows * b->keys;
+
+	kn_gemm(KN_GEMM_TB, b->rows, b->keys, s->d, q, s->ldq, k, s->ldk, p, b->keys);
+	round_rows(p, b->keys, b->rows, b->keys, s->type);
+	softmax_again(s, b, p, stat);
+	kn_gemm(KN_GEMM_TA | KN_GEMM_ADD, b->keys, s->d, b->rows, p, b->keys, go, s->ldq, dv,
+		s->ldk);
+	kn_gemm(KN_GEMM_TB, b->rows, b->keys, s->d, go, s->ldq, v, s->ldk, dp, b->keys);
+	round_rows(dp, b->keys, b->rows, b->keys, s->type);
+	for (size_t i = 0; i < b->rows; i++) {
+		const size_t n = b->first + i + 1;
+
+		ops->softmax_back(dp + i * b->keys, p + i * b->keys, n, s->scale, s->type);
+		memset(dp + i * b->keys + n, 0, (b->keys - n) * sizeof(*dp));
+	}
+	kn_gemm(0, b->rows, s->d, b->keys, dp, b->keys, k, s->ldk, dq, s->ldq);
+	round_rows(dq, s->ldq, b->rows, s->d, s->type);
+	kn_gemm(KN_GEMM_TA | KN_GEMM_ADD, b->keys, s->d, b->rows, dp, b->keys, q, s->ldq, dk,
+		s->ldk);
+}
+
+void kn_attn_back(const struct kn_attn *s, float *dq, float *dk, float *dv, const float *go,
+		  const float *stat, const float *q, const float *k, const float *v, float *work)
+{
+	for (size_t i = 0; i < s->t; i++) {
+		memset(dk + i * s->ldk, 0, s->d * sizeof(*dk));
+		memset(dv + i * s->ldk, 0, s->d * sizeof(*dv));
+	}
+	for (size_t first = 0; first < s->t; first += KN_ATTN_ROWS) {
+		const struct strip b = strip_at(s, first);
+
+		for (size_t a = 0; a < s->group; a++) {
+			const size_t at = first * s->ldq + a * s->d;
+
+			strip_back(s, &b, dq + at, dk, dv, go + at,
+				   stat + (a * s->t + first) * 2, q + at, k, v, work);
+		}
+	}
+	round_rows(dk, s->ldk, s->t, s->d, s->type);
+	round_rows(dv, s->ldk, s->t, s->d, s->type);
+}
