@@ -1,0 +1,242 @@
+/*
+ * en_exec.c -- the memory of forward and backward, laid out once; and checks of batches.
+ */
+#include "engine/model/en_exec.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/model/en_exec_priv.h"
+#include "engine/model/en_model_priv.h"
+
+/* Logits that are held at once: 2^22, 16 MiB, in whole rows; at least 16 rows. */
+#define LOGITS ((size_t)1 << 22)
+#define LOGIT_ROWS 16u
+
+static const double two_pi = 6.283185307179586476925286766559;
+
+/* Frequency k of the rotation; conventions of transformers' "default" and "llama3". */
+static double frequency(const struct en_rope *rope, uint32_t k, uint32_t d)
+{
+	const double f = pow(rope->theta, -2.0 * k / d), wave = two_pi / f;
+	double s;
+
+	if (!rope->llama3 || wave < rope->original / rope->high)
+		return f;
+	if (wave > rope->original / rope->low)
+		return f / rope->factor;
+	s = (rope->original / wave - rope->low) / (rope->high - rope->low);
+	return (1 - s) * f / rope->factor + s * f;
+}
+
+/* Frequencies and angles are fp32 numbers, as in transformers. */
+static void fill_rope(struct en_exec *exec)
+{
+	const uint32_t d = exec->model->config.head_dim, half = d / 2;
+
+	for (uint32_t k = 0; k < half; k++) {
+		const float f = (float)frequency(&exec->model->config.rope, k, d);
+
+		for (size_t t = 0; t < exec->most_tokens; t++) {
+			const float angle = (float)t * f;
+
+			exec->cos[t * half + k] = (float)cos((double)angle);
+			exec->sin[t * half + k] = (float)sin((double)angle);
+		}
+	}
+	kn_round(exec->cos, exec->most_tokens * half, exec->type);
+	kn_round(exec->sin, exec->most_tokens * half, exec->type);
+}
+
+/* Gives the next 'n' floats; counts when there is no memory yet. */
+static float *take(float *memory, size_t *at, size_t n)
+{
+	float *p = memory ? memory + *at : NULL;
+
+	*at += (n + 15) / 16 * 16;
+	return p;
+}
+
+size_t en_saved_place(const struct en_exec *exec, size_t n, float *memory, struct en_saved *out)
+{
+	const struct en_model_config *c = &exec->model->config;
+	const bool norm = c->arch == EN_QWEN3;
+	size_t at = 0;
+
+	out->u1 = take(memory, &at, n * c->hidden);
+	out->rstd1 = take(memory, &at, n);
+	out->q_raw = take(memory, &at, norm ? n * exec->q : 0);
+	out->k_raw = take(memory, &at, norm ? n * exec->kv : 0);
+	out->rstd_q = take(memory, &at, norm ? n * c->heads : 0);
+	out->rstd_k = take(memory, &at, norm ? n * c->kv_heads : 0);
+	out->q = take(memory, &at, n * exec->q);
+	out->k = take(memory, &at, n * exec->kv);
+	out->v = take(memory, &at, n * exec->kv);
+	out->stat = take(memory, &at, n * c->heads * 2);
+	out->o = take(memory, &at, n * exec->q);
+	out->mid = take(memory, &at, n * c->hidden);
+	out->u2 = take(memory, &at, n * c->hidden);
+	out->rstd2 = take(memory, &at, n);
+	out->gate = take(memory, &at, n * c->inter);
+	out->up = take(memory, &at, n * c->inter);
+	out->act = take(memory, &at, n * c->inter);
+	return at;
+}
+
+size_t en_saved_floats(const struct en_exec *exec, uint32_t rows, uint32_t tokens)
+{
+	struct en_saved s;
+
+	return en_saved_place(exec, (size_t)rows * tokens, NULL, &s);
+}
+
+/* Sums over rows of one job: two norms of the layer, or norms of q and k, or three biases. */
+static size_t partial_width(const struct en_exec *exec)
+{
+	const struct en_model_config *c = &exec->model->config;
+	const size_t narrow = (size_t)exec->q + 2 * (size_t)exec->kv + 2 * (size_t)c->head_dim;
+
+	return narrow > c->hidden ? narrow : c->hidden;
+}
+
+static size_t place(struct en_exec *e, float *memory)
+{
+	const struct en_model *m = e->model;
+	const struct en_model_config *c = &m->config;
+	const struct kn_attn shape = { .t = e->most_tokens };
+	const size_t n = e->most, half = c->head_dim / 2;
+	size_t at = 0, wide = (size_t)c->hidden * c->vocab + c->hidden;
+
+	if (m->block[1].numel > wide)
+		wide = m->block[1].numel;
+	e->attn_floats = kn_attn_work(&shape);
+	e->cos = take(memory, &at, e->most_tokens * half);
+	e->sin = take(memory, &at, e->most_tokens * half);
+	e->wide = e->type == KN_F32 ? NULL : take(memory, &at, wide);
+	e->t = take(memory, &at, n * c->hidden);
+	e->dmid = take(memory, &at, n * c->hidden);
+	e->du = take(memory, &at, n * c->hidden);
+	e->dact = take(memory, &at, n * c->inter);
+	e->dup = take(memory, &at, n * c->inter);
+	e->dgo = take(memory, &at, n * e->q);
+	e->dq = take(memory, &at, n * e->q);
+	e->dk = take(memory, &at, n * e->kv);
+	e->dv = take(memory, &at, n * e->kv);
+	e->partial = take(memory, &at, en_row_jobs(n) * partial_width(e));
+	e->attn = take(memory, &at, e->attn_floats * en_pool_threads(e->pool));
+	e->norm = take(memory, &at, n * c->hidden);
+	e->rstd = take(memory, &at, n);
+	e->logits = take(memory, &at, e->chunk * c->vocab);
+	e->loss = take(memory, &at, n);
+	e->target = (int32_t *)(void *)take(memory, &at, n);
+	return at;
+}
+
+static size_t chunk_rows(const struct en_model_config *c, size_t most)
+{
+	size_t rows = LOGITS / c->vocab / LOGIT_ROWS * LOGIT_ROWS;
+
+	if (rows < LOGIT_ROWS)
+		rows = LOGIT_ROWS;
+	return rows < most ? rows : most;
+}
+
+int en_exec_new(const struct en_model *model, const struct en_exec_opts *opts,
+		struct en_exec **exec_out, struct ckpt_err *err)
+{
+	const struct en_model_config *c = &model->config;
+	struct en_exec *e;
+	int rc;
+
+	if (!opts->rows || !opts->tokens || (uint64_t)opts->rows * opts->tokens > INT32_MAX)
+		return en_model_fail(err, CKPT_E_USAGE, "", "a batch of %u rows of %u tokens: 1 to "
+				     "%d tokens are possible", opts->rows, opts->tokens,
+				     INT32_MAX);
+	if (opts->type != KN_F32 && opts->type != KN_BF16 && opts->type != KN_F16)
+		return en_model_fail(err, CKPT_E_USAGE, "", "type %d is none to compute in",
+				     (int)opts->type);
+	e = calloc(1, sizeof(*e));
+	if (!e)
+		return en_model_fail(err, CKPT_E_NOMEM, "", "no memory to compute");
+	e->model = model;
+	e->type = opts->type;
+	e->most_rows = opts->rows;
+	e->most_tokens = opts->tokens;
+	e->most = (size_t)opts->rows * opts->tokens;
+	e->q = c->heads * c->head_dim;
+	e->kv = c->kv_heads * c->head_dim;
+	e->chunk = chunk_rows(c, e->most);
+	rc = en_pool_new(opts->threads, &e->pool, err);
+	if (rc)
+		goto out;
+	e->bytes = place(e, NULL) * sizeof(float);
+	if (posix_memalign((void **)&e->memory, 64, e->bytes)) {
+		e->memory = NULL;
+		rc = en_model_fail(err, CKPT_E_NOMEM, "", "no memory to compute: %zu bytes for "
+				   "%u rows of %u tokens", e->bytes, opts->rows, opts->tokens);
+		goto out;
+	}
+	place(e, e->memory);
+	fill_rope(e);
+	*exec_out = e;
+	e = NULL;
+out:
+	en_exec_free(e);
+	return rc;
+}
+
+void en_exec_free(struct en_exec *exec)
+{
+	if (!exec)
+		return;
+	en_pool_free(exec->pool);
+	free(exec->memory);
+	free(exec);
+}
+
+struct en_pool *en_exec_pool(struct en_exec *exec)
+{
+	return exec->pool;
+}
+
+size_t en_exec_bytes(const struct en_exec *exec)
+{
+	return exec->bytes;
+}
+
+int en_batch_check(const struct en_exec *exec, const struct en_batch *batch,
+		   struct ckpt_err *err)
+{
+	const int64_t vocab = exec->model->config.vocab;
+	const size_t n = (size_t)batch->rows * batch->tokens;
+
+	if (batch->tokens > exec->most_tokens || n > exec->most)
+		return en_model_fail(err, CKPT_E_LIMIT, "", "a batch of %u rows of %u tokens; "
+				     "room was made for %zu rows of %zu", batch->rows,
+				     batch->tokens, exec->most_rows, exec->most_tokens);
+	for (size_t i = 0; i < n; i++) {
+		const int64_t id = batch->ids[i], label = batch->labels ? batch->labels[i] : -100;
+		const size_t row = i / batch->tokens, at = i % batch->tokens;
+
+		if (id < 0 || id >= vocab)
+			return en_model_fail(err, CKPT_E_MISMATCH, "", "token %lld at row %zu, "
+					     "position %zu is outside the vocabulary of %lld",
+					     (long long)id, row, at, (long long)vocab);
+		if (label != -100 && (label < 0 || label >= vocab))
+			return en_model_fail(err, CKPT_E_MISMATCH, "", "label %lld at row %zu, "
+					     "position %zu is neither -100 nor in the vocabulary "
+					     "of %lld", (long long)label, row, at,
+					     (long long)vocab);
+	}
+	return 0;
+}
+
+uint64_t en_batch_count(const struct en_batch *batch)
+{
+	uint64_t count = 0;
+
+	for (size_t i = 0; i < (size_t)batch->rows * batch->tokens; i++)
+		count += i % batch->tokens && batch->labels[i] != -100;
+	return count;
+}

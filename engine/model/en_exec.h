@@ -1,0 +1,130 @@
+/*
+ * en_exec.h -- forward and backward, block by block, on the CPU.
+ *
+ * All activations and gradients are fp32 arrays [rows * tokens, hidden], row-major, tokens of a
+ * sample together.  With a 16-bit type parameters come in that type, and every number is rounded
+ * to it where transformers' modules would (kn_train.h, R()); norms, softmax and loss are computed
+ * in fp32 inside.
+ *
+ * Bits: a micro-batch's results depend on the parameters, the batch and the type alone, neither on
+ * the number of threads nor on what else was computed, and the forward pass of a block, called
+ * again, gives the same bits: recomputation is just that.
+ *
+ * Memory: all of it is taken by en_exec_new(); nothing is allocated in a step.  Calls cannot fail;
+ * batches are checked once, by en_batch_check().  One call at a time on a handle.
+ */
+#ifndef EN_EXEC_H
+#define EN_EXEC_H
+
+#include "engine/model/en_model.h"
+
+/* labels[b, t + 1] is the target of position t; -100 counts as nothing, labels[b, 0] never. */
+struct en_batch {
+	uint32_t rows, tokens;
+	const int32_t *ids;	/* [rows, tokens] */
+	const int32_t *labels;	/* the same, may be NULL where no loss is asked for */
+};
+
+struct en_exec_opts {
+	uint32_t rows, tokens;	/* the largest batch, and the longest row */
+	enum kn_type type;	/* KN_F32, KN_BF16, KN_F16 */
+	uint32_t threads;	/* 1 to 256 */
+};
+
+struct en_exec;
+
+/*
+ * CKPT_E_USAGE (a size of 0, more than 2^31 tokens, another type), CKPT_E_NOMEM, CKPT_E_IO (no
+ * thread).  The model must outlive '*exec_out', which is for en_exec_free().
+ */
+int en_exec_new(const struct en_model *model, const struct en_exec_opts *opts,
+		struct en_exec **exec_out, struct ckpt_err *err);
+/* NULL is fine. */
+void en_exec_free(struct en_exec *exec);
+
+struct en_pool *en_exec_pool(struct en_exec *exec);
+/* Bytes that en_exec_new() took. */
+size_t en_exec_bytes(const struct en_exec *exec);
+
+/*
+ * CKPT_E_LIMIT when it is larger than the handle was made for, CKPT_E_MISMATCH for a token or label
+ * outside the vocabulary (labels: but -100), naming its place.
+ */
+int en_batch_check(const struct en_exec *exec, const struct en_batch *batch,
+		   struct ckpt_err *err);
+/* Positions whose loss counts. */
+uint64_t en_batch_count(const struct en_batch *batch);
+
+/* ---------------------------------------------------------------- blocks */
+
+/* Gradients are added to what is there, instead of written; the sums are not rounded. */
+#define EN_ADD 1u
+/* Of en_embed_backward(): added to what is there, and the sums are rounded to the type. */
+#define EN_TIED 4u
+
+/* Floats that a layer keeps between forward and backward. */
+size_t en_saved_floats(const struct en_exec *exec, uint32_t rows, uint32_t tokens);
+
+/* 'params' is the flat buffer of block 0, y [n, hidden] with n = rows * tokens. */
+void en_embed_forward(struct en_exec *exec, const struct en_batch *batch, const void *params,
+		      float *y);
+/* A tied model's head comes first, into the same matrix: then EN_TIED, or EN_ADD again. */
+void en_embed_backward(struct en_exec *exec, const struct en_batch *batch, const float *dy,
+		       float *grads, unsigned flags);
+
+/* Any layer: they differ in parameters only.  y may not be x. */
+void en_layer_forward(struct en_exec *exec, const struct en_batch *batch, const void *params,
+		      const float *x, float *y, float *saved);
+/*
+ * dx from dy; dx may be dy.  'grads' has the layout of 'params', fp32, each rounded to the type
+ * unless EN_ADD.
+ */
+void en_layer_backward(struct en_exec *exec, const struct en_batch *batch, const void *params,
+		       const float *x, const float *saved, const float *dy, float *dx,
+		       float *grads, unsigned flags);
+
+struct en_loss {
+	double sum;		/* of the token losses, in order of positions */
+	uint64_t count;		/* positions that count */
+};
+
+/* What the head is asked for besides the sum; each may be NULL. */
+struct en_head_out {
+	float *token_loss;	/* [n] */
+	float *logits;		/* [n, vocab] */
+	/* The gradients of factor * sum.  All of the three or none. */
+	float *dx;		/* [n, hidden]; may be x */
+	float *grads;		/* the last block's layout */
+	float *dhead;		/* [vocab, hidden]: in 'grads', or tied: the embedding's */
+};
+
+/*
+ * Final norm, logits and loss, in chunks of positions: no more logits are held than a chunk's.
+ * 'params' is the flat buffer of the last block, 'head' the head's matrix: in it, or, tied, block
+ * 0's.  'factor' is the loss scale over the number of positions that the mean is over.
+ */
+void en_head(struct en_exec *exec, const struct en_batch *batch, const void *params,
+	     const void *head, const float *x, float factor, unsigned flags,
+	     const struct en_head_out *out, struct en_loss *loss);
+
+/* ---------------------------------------------------------------- the whole model */
+
+#define EN_RECOMPUTE 2u	/* keep a layer's input only, and compute it again on the way back */
+
+struct en_whole;
+
+/* Memory for the activations of 'exec's largest batch.  CKPT_E_NOMEM. */
+int en_whole_new(struct en_exec *exec, unsigned flags, struct en_whole **whole_out,
+		 struct ckpt_err *err);
+void en_whole_free(struct en_whole *whole);
+
+/*
+ * One process, one micro-batch: params[b] and grads[b] are the buffers of block b; 'grads' NULL for
+ * the loss alone.  Gradients are of factor * (sum of token losses); 'flags' EN_ADD or 0.
+ * 'logits', 'token_loss' may be NULL.
+ */
+void en_whole_run(struct en_whole *whole, const struct en_batch *batch,
+		  const void *const *params, float *const *grads, float factor, unsigned flags,
+		  float *token_loss, float *logits, struct en_loss *loss);
+
+#endif

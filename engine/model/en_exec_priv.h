@@ -1,0 +1,107 @@
+/* en_exec_priv.h -- what the files of the forward and backward passes share. */
+#ifndef EN_EXEC_PRIV_H
+#define EN_EXEC_PRIV_H
+
+#include "engine/model/en_exec.h"
+#include "engine/model/en_pool.h"
+
+/* Rows of a job of element-wise work; sums over rows are first made per job. */
+#define EN_ROWS 64u
+
+struct en_exec {
+	const struct en_model *model;
+	enum kn_type type;
+	struct en_pool *pool;
+	size_t most_rows, most_tokens, most;	/* most = rows * tokens */
+	uint32_t q, kv;		/* heads * head_dim, kv_heads * head_dim */
+	size_t chunk;		/* positions of a chunk of logits */
+	size_t bytes;
+	float *memory;		/* all that follows lies in it */
+	float *cos, *sin;	/* [most_tokens, head_dim / 2], rounded to the type */
+	float *wide;		/* a block's parameters as fp32; 16-bit types only */
+	float *t;		/* [most, hidden] each */
+	float *dmid, *du;
+	float *dact, *dup;	/* [most, inter] */
+	float *dgo, *dq;	/* [most, q] */
+	float *dk, *dv;		/* [most, kv] */
+	float *partial;		/* sums over rows of jobs */
+	float *attn;		/* per thread */
+	size_t attn_floats;
+	float *norm, *rstd;	/* of the head: [most, hidden], [most] */
+	float *logits;		/* [chunk, vocab] */
+	float *loss;		/* [most] */
+	int32_t *target;	/* [most] */
+};
+
+/* A layer's parameters or gradients, by slot; NULL where the model has none. */
+struct en_layer {
+	float *slot[EN_LAYER_SLOTS];
+};
+struct en_layer_const {
+	const float *slot[EN_LAYER_SLOTS];
+};
+
+/* What a layer keeps, in the caller's memory. */
+struct en_saved {
+	float *u1, *rstd1;	/* norm's result [n, hidden] and factor [n] */
+	float *q_raw, *k_raw;	/* before their norms, Qwen3 only */
+	float *rstd_q, *rstd_k;	/* [n, heads], [n, kv_heads] */
+	float *q, *k, *v;
+	float *stat;		/* [rows, heads, tokens, 2] */
+	float *o;
+	float *mid;		/* between attention and mlp [n, hidden] */
+	float *u2, *rstd2;
+	float *gate, *up, *act;
+};
+
+/* Lays '*out' over 'memory' (NULL: only counts) and returns the floats. */
+size_t en_saved_place(const struct en_exec *exec, size_t n, float *memory, struct en_saved *out);
+
+/* The block's parameters as fp32: themselves, or copied to exec->wide + at. */
+const float *en_widen(struct en_exec *exec, const void *params, size_t numel, size_t at);
+
+/* One matrix product, cut into jobs. */
+struct en_mm {
+	unsigned flags;		/* of kn_gemm() */
+	size_t m, n, k;
+	const float *a, *b;
+	size_t lda, ldb;
+	float *c;
+	size_t ldc;
+	const float *bias;	/* [n], or NULL */
+	bool round;		/* C is rounded to the type afterwards */
+};
+
+/* Products that do not need each other, side by side. */
+void en_mm_run(struct en_exec *exec, const struct en_mm *mm, size_t count);
+
+/* y = x W^T + bias: W [out, in]. */
+struct en_mm en_mm_forward(const float *x, const float *w, const float *bias, float *y, size_t n,
+			   size_t in, size_t out);
+/* dx = dy W, or with 'add' dx += dy W. */
+struct en_mm en_mm_input(const float *dy, const float *w, float *dx, size_t n, size_t in,
+			 size_t out, bool add);
+/* dW = dy^T x. */
+struct en_mm en_mm_weight(const float *dy, const float *x, float *dw, size_t n, size_t in,
+			  size_t out, unsigned flags);
+
+/* Rows first..first+count, which are job number 'job'. */
+typedef void (*en_rows_fn)(struct en_exec *exec, void *arg, size_t first, size_t count,
+			   size_t job);
+
+/* Calls fn for rows 0..n in jobs of EN_ROWS. */
+void en_rows_run(struct en_exec *exec, size_t n, en_rows_fn fn, void *arg);
+
+/*
+ * Sums over jobs: exec->partial has 'jobs' rows of 'width' floats, of which 'count' from 'at' on
+ * are added in order and become the gradient of a vector.
+ */
+void en_partial_join(struct en_exec *exec, size_t jobs, size_t width, size_t at, size_t count,
+		     float *grad, unsigned flags);
+
+static inline size_t en_row_jobs(size_t n)
+{
+	return (n + EN_ROWS - 1) / EN_ROWS;
+}
+
+#endif

@@ -1,0 +1,159 @@
+/*
+ * en_layer.c -- a transformer layer, forward.
+ *
+ *	u1 = norm(x);  q, k, v = u1 Wq^T, u1 Wk^T, u1 Wv^T (Qwen2: + biases)
+ *	Qwen3: q, k = norm per head;  q, k = rope(q, k);  o = attention(q, k, v)
+ *	mid = x + o Wo^T;  u2 = norm(mid);  y = mid + (silu(u2 Wg^T) u2 Wu^T) Wd^T
+ */
+#include <math.h>
+#include <string.h>
+
+#include "engine/model/en_layer_priv.h"
+
+void en_layer_at(const struct en_exec *exec, const float *params, struct en_layer_const *out)
+{
+	const struct en_block *b = &exec->model->block[1];
+
+	for (int i = 0; i < EN_LAYER_SLOTS; i++)
+		out->slot[i] = b->at[i] == UINT64_MAX ? NULL : params + b->at[i];
+}
+
+struct kn_attn en_layer_attn(const struct en_exec *exec, size_t tokens)
+{
+	const struct en_model_config *c = &exec->model->config;
+
+	return (struct kn_attn){ .t = tokens, .group = c->heads / c->kv_heads, .d = c->head_dim,
+				 .ldq = exec->q, .ldk = exec->kv,
+				 .scale = (float)(1 / sqrt((double)c->head_dim)),
+				 .type = exec->type };
+}
+
+struct forward {
+	const struct en_batch *batch;
+	struct en_layer_const w;
+	struct en_saved s;
+	const float *x;
+	float *y;
+	struct kn_attn shape;
+	float *project;		/* exec->t: what a projection gives, before it is added */
+};
+
+static void norm_in(struct en_exec *exec, void *arg, size_t first, size_t count, size_t job)
+{
+	const struct en_model_config *c = &exec->model->config;
+	const struct forward *f = arg;
+	const size_t at = first * c->hidden;
+
+	(void)job;
+	kn_rmsnorm(f->s.u1 + at, f->s.rstd1 + first, f->x + at, f->w.slot[EN_NORM_IN], count,
+		   c->hidden, (float)c->norm_eps, exec->type);
+}
+
+/* Norms of q and k, and the rotation. */
+static void turn(struct en_exec *exec, void *arg, size_t first, size_t count, size_t job)
+{
+	const struct en_model_config *c = &exec->model->config;
+	const struct forward *f = arg;
+	const struct en_saved *s = &f->s;
+	const size_t d = c->head_dim, t = f->batch->tokens;
+	float *q = s->q + first * exec->q, *k = s->k + first * exec->kv;
+
+	(void)job;
+	if (f->w.slot[EN_Q_NORM]) {
+		kn_rmsnorm(q, s->rstd_q + first * c->heads, s->q_raw + first * exec->q,
+			   f->w.slot[EN_Q_NORM], count * c->heads, d, (float)c->norm_eps,
+			   exec->type);
+		kn_rmsnorm(k, s->rstd_k + first * c->kv_heads, s->k_raw + first * exec->kv,
+			   f->w.slot[EN_K_NORM], count * c->kv_heads, d, (float)c->norm_eps,
+			   exec->type);
+	}
+	kn_rope(q, exec->cos, exec->sin, count, first, t, c->heads, d, 1, exec->type);
+	kn_rope(k, exec->cos, exec->sin, count, first, t, c->kv_heads, d, 1, exec->type);
+}
+
+struct attn_run {
+	struct en_exec *exec;
+	struct forward *f;
+};
+
+/* Job: one key/value head of one sample. */
+static void attend(void *arg, size_t job, uint32_t thread)
+{
+	const struct attn_run *run = arg;
+	const struct en_exec *exec = run->exec;
+	const struct forward *f = run->f;
+	const struct kn_attn *shape = &f->shape;
+	const size_t kv_heads = exec->model->config.kv_heads;
+	const size_t row = job / kv_heads, head = job % kv_heads;
+	const size_t q = row * shape->t * exec->q + head * shape->group * shape->d;
+	const size_t k = row * shape->t * exec->kv + head * shape->d;
+
+	kn_attn(shape, f->s.o + q, f->s.stat + job * shape->group * shape->t * 2, f->s.q + q,
+		f->s.k + k, f->s.v + k, exec->attn + thread * exec->attn_floats);
+}
+
+static void add_and_norm(struct en_exec *exec, void *arg, size_t first, size_t count, size_t job)
+{
+	const struct en_model_config *c = &exec->model->config;
+	const struct forward *f = arg;
+	const size_t at = first * c->hidden;
+
+	(void)job;
+	kn_add(f->s.mid + at, f->x + at, f->project + at, count * c->hidden, exec->type);
+	kn_rmsnorm(f->s.u2 + at, f->s.rstd2 + first, f->s.mid + at, f->w.slot[EN_NORM_POST], count,
+		   c->hidden, (float)c->norm_eps, exec->type);
+}
+
+static void activate(struct en_exec *exec, void *arg, size_t first, size_t count, size_t job)
+{
+	const struct forward *f = arg;
+	const size_t inter = exec->model->config.inter, at = first * inter;
+
+	(void)job;
+	kn_swiglu(f->s.act + at, f->s.gate + at, f->s.up + at, count * inter, exec->type);
+}
+
+static void add_out(struct en_exec *exec, void *arg, size_t first, size_t count, size_t job)
+{
+	const struct forward *f = arg;
+	const size_t h = exec->model->config.hidden, at = first * h;
+
+	(void)job;
+	kn_add(f->y + at, f->s.mid + at, f->project + at, count * h, exec->type);
+}
+
+void en_layer_forward(struct en_exec *exec, const struct en_batch *batch, const void *params,
+		      const float *x, float *y, float *saved)
+{
+	const struct en_model_config *c = &exec->model->config;
+	const size_t n = (size_t)batch->rows * batch->tokens, h = c->hidden;
+	struct forward f = { .batch = batch, .x = x, .y = y, .project = exec->t,
+			     .shape = en_layer_attn(exec, batch->tokens) };
+	struct attn_run attn = { exec, &f };
+	const float *const *w = f.w.slot;
+	struct en_mm mm[3];
+	bool norm;
+
+	en_layer_at(exec, en_widen(exec, params, exec->model->block[1].numel, 0), &f.w);
+	en_saved_place(exec, n, saved, &f.s);
+	norm = w[EN_Q_NORM];
+	en_rows_run(exec, n, norm_in, &f);
+	mm[0] = en_mm_forward(f.s.u1, w[EN_Q], w[EN_Q_BIAS], norm ? f.s.q_raw : f.s.q, n, h,
+			      exec->q);
+	mm[1] = en_mm_forward(f.s.u1, w[EN_K], w[EN_K_BIAS], norm ? f.s.k_raw : f.s.k, n, h,
+			      exec->kv);
+	mm[2] = en_mm_forward(f.s.u1, w[EN_V], w[EN_V_BIAS], f.s.v, n, h, exec->kv);
+	en_mm_run(exec, mm, 3);
+	en_rows_run(exec, n, turn, &f);
+	en_pool_run(exec->pool, (size_t)batch->rows * c->kv_heads, attend, &attn);
+	mm[0] = en_mm_forward(f.s.o, w[EN_O], NULL, f.project, n, exec->q, h);
+	en_mm_run(exec, mm, 1);
+	en_rows_run(exec, n, add_and_norm, &f);
+	mm[0] = en_mm_forward(f.s.u2, w[EN_GATE], NULL, f.s.gate, n, h, c->inter);
+	mm[1] = en_mm_forward(f.s.u2, w[EN_UP], NULL, f.s.up, n, h, c->inter);
+	en_mm_run(exec, mm, 2);
+	en_rows_run(exec, n, activate, &f);
+	mm[0] = en_mm_forward(f.s.act, w[EN_DOWN], NULL, f.project, n, c->inter, h);
+	en_mm_run(exec, mm, 1);
+	en_rows_run(exec, n, add_out, &f);
+}

@@ -1,0 +1,423 @@
+/*
+ * en_model_config.c -- config.json of transformers 4 and 5.
+ *
+ * Each key has a row in a table: it is read, must have a value under which it changes nothing,
+ * or does not concern training.  A key without a row is refused, since it may change the model.
+ */
+#include <cJSON.h>
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/model/en_model.h"
+#include "engine/model/en_model_priv.h"
+
+#define CONFIG_MAX_BYTES ((size_t)1 << 20)
+
+enum rule {
+	READ = 1,	/* by the code below */
+	FREE,		/* no matter */
+	OFF,		/* false, null, 0, "" or an empty list or object, else refused */
+	ONE,		/* 1 or null */
+};
+
+struct key {
+	const char *name;
+	enum rule rule;
+};
+
+static const struct key keys[] = {
+	{ "architectures", READ }, { "attention_bias", OFF }, { "attention_dropout", OFF },
+	{ "dtype", READ }, { "head_dim", READ }, { "hidden_act", READ }, { "hidden_size", READ },
+	{ "initializer_range", READ }, { "intermediate_size", READ }, { "layer_types", READ },
+	{ "max_position_embeddings", READ }, { "mlp_bias", OFF }, { "model_type", READ },
+	{ "num_attention_heads", READ }, { "num_hidden_layers", READ },
+	{ "num_key_value_heads", READ }, { "pretraining_tp", ONE }, { "rms_norm_eps", READ },
+	{ "rope_parameters", READ }, { "rope_scaling", READ }, { "rope_theta", READ },
+	{ "tie_word_embeddings", READ }, { "torch_dtype", READ }, { "use_sliding_window", OFF },
+	{ "vocab_size", READ },
+	/* would change the computation */
+	{ "add_cross_attention", OFF }, { "chunk_size_feed_forward", OFF },
+	{ "is_encoder_decoder", OFF }, { "partial_rotary_factor", ONE }, { "pruned_heads", OFF },
+	{ "quantization_config", OFF }, { "tie_encoder_decoder", OFF },
+	/* tokens, generation, other tasks, how transformers runs */
+	{ "bos_token_id", FREE }, { "eos_token_id", FREE }, { "pad_token_id", FREE },
+	{ "sep_token_id", FREE }, { "decoder_start_token_id", FREE }, { "bad_words_ids", FREE },
+	{ "begin_suppress_tokens", FREE }, { "cross_attention_hidden_size", FREE },
+	{ "diversity_penalty", FREE }, { "do_sample", FREE }, { "early_stopping", FREE },
+	{ "encoder_no_repeat_ngram_size", FREE }, { "exponential_decay_length_penalty", FREE },
+	{ "finetuning_task", FREE }, { "forced_bos_token_id", FREE },
+	{ "forced_eos_token_id", FREE }, { "id2label", FREE }, { "is_decoder", FREE },
+	{ "label2id", FREE }, { "length_penalty", FREE }, { "max_length", FREE },
+	{ "max_window_layers", FREE }, { "min_length", FREE }, { "no_repeat_ngram_size", FREE },
+	{ "num_beam_groups", FREE }, { "num_beams", FREE }, { "num_return_sequences", FREE },
+	{ "output_attentions", FREE }, { "output_hidden_states", FREE },
+	{ "output_scores", FREE }, { "prefix", FREE }, { "problem_type", FREE },
+	{ "remove_invalid_values", FREE }, { "repetition_penalty", FREE }, { "return_dict", FREE },
+	{ "return_dict_in_generate", FREE }, { "sliding_window", FREE },
+	{ "suppress_tokens", FREE }, { "task_specific_params", FREE }, { "temperature", FREE },
+	{ "tf_legacy_loss", FREE }, { "tokenizer_class", FREE }, { "top_k", FREE },
+	{ "top_p", FREE }, { "torchscript", FREE }, { "transformers_version", FREE },
+	{ "typical_p", FREE }, { "use_bfloat16", FREE }, { "use_cache", FREE },
+};
+
+static const struct {
+	enum en_arch arch;
+	const char *name, *type;
+} archs[] = {
+	{ EN_LLAMA, "LlamaForCausalLM", "llama" },
+	{ EN_QWEN2, "Qwen2ForCausalLM", "qwen2" },
+	{ EN_QWEN3, "Qwen3ForCausalLM", "qwen3" },
+};
+
+#define NARCH (sizeof(archs) / sizeof(archs[0]))
+
+const char *en_arch_name(enum en_arch arch)
+{
+	for (size_t i = 0; i < NARCH; i++)
+		if (archs[i].arch == arch)
+			return archs[i].name;
+	return "";
+}
+
+struct reader {
+	const char *where;
+	struct ckpt_err *err;
+	int rc;			/* of the first failure */
+};
+
+#define BAD(r, code, ...) ((r)->rc = (r)->rc ? (r)->rc : \
+			   en_model_fail((r)->err, code, (r)->where, __VA_ARGS__))
+
+static const cJSON *get(const cJSON *o, const char *name)
+{
+	const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, name);
+
+	return v && cJSON_IsNull(v) ? NULL : v;
+}
+
+/* A positive integer; 0 when absent and not required. */
+static uint32_t count(struct reader *r, const cJSON *o, const char *name, bool required)
+{
+	const cJSON *v = get(o, name);
+
+	if (!v) {
+		if (required)
+			BAD(r, CKPT_E_CORRUPT, "\"%s\" is missing", name);
+		return 0;
+	}
+	if (!cJSON_IsNumber(v) || !(v->valuedouble >= 1) || v->valuedouble > INT32_MAX ||
+	    v->valuedouble != floor(v->valuedouble)) {
+		BAD(r, CKPT_E_CORRUPT, "\"%s\" is no integer from 1 to %d", name, INT32_MAX);
+		return 0;
+	}
+	return (uint32_t)v->valuedouble;
+}
+
+/* A positive number, 'otherwise' when absent (0: it is required). */
+static double positive(struct reader *r, const cJSON *o, const char *name, double otherwise)
+{
+	const cJSON *v = get(o, name);
+
+	if (!v && otherwise > 0)
+		return otherwise;
+	if (!v || !cJSON_IsNumber(v) || !(v->valuedouble > 0) || v->valuedouble > 1e300) {
+		BAD(r, CKPT_E_CORRUPT, "\"%s\" is %s", name,
+		    v ? "no positive number" : "missing");
+		return 1;
+	}
+	return v->valuedouble;
+}
+
+static bool flag(struct reader *r, const cJSON *o, const char *name)
+{
+	const cJSON *v = get(o, name);
+
+	if (v && !cJSON_IsBool(v))
+		BAD(r, CKPT_E_CORRUPT, "\"%s\" is neither true nor false", name);
+	return cJSON_IsTrue(v);
+}
+
+static const char *text_of(struct reader *r, const cJSON *o, const char *name)
+{
+	const cJSON *v = get(o, name);
+
+	if (v && !cJSON_IsString(v)) {
+		BAD(r, CKPT_E_CORRUPT, "\"%s\" is no string", name);
+		return NULL;
+	}
+	return v ? v->valuestring : NULL;
+}
+
+static bool is_off(const cJSON *v)
+{
+	return cJSON_IsNull(v) || cJSON_IsFalse(v) ||
+	       (cJSON_IsNumber(v) && v->valuedouble == 0) ||
+	       (cJSON_IsString(v) && !v->valuestring[0]) ||
+	       ((cJSON_IsArray(v) || cJSON_IsObject(v)) && !v->child);
+}
+
+/* Each key of 'o' once, known, and where it must be off, off. */
+static void check_keys(struct reader *r, const cJSON *o)
+{
+	for (const cJSON *v = o->child; v; v = v->next) {
+		const struct key *k = NULL;
+
+		for (const cJSON *w = o->child; w != v; w = w->next)
+			if (!strcmp(w->string, v->string))
+				BAD(r, CKPT_E_CORRUPT, "\"%s\" is there twice", v->string);
+		for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+			if (!strcmp(keys[i].name, v->string))
+				k = &keys[i];
+		if (!k && v->string[0] != '_')
+			BAD(r, CKPT_E_UNSUPPORTED, "the key \"%.100s\" is not known, so the model "
+			    "may not be the one that would be trained; remove the key if it "
+			    "changes nothing", v->string);
+		if (k && k->rule == OFF && !is_off(v))
+			BAD(r, CKPT_E_UNSUPPORTED, "\"%s\" is set, which is not built", k->name);
+		if (k && k->rule == ONE && !cJSON_IsNull(v) &&
+		    !(cJSON_IsNumber(v) && v->valuedouble == 1))
+			BAD(r, CKPT_E_UNSUPPORTED, "\"%s\" is not 1, which is not built", k->name);
+	}
+}
+
+static enum en_arch read_arch(struct reader *r, const cJSON *o)
+{
+	const cJSON *list = get(o, "architectures");
+	const cJSON *first = cJSON_IsArray(list) ? list->child : NULL;
+	const char *type = text_of(r, o, "model_type");
+
+	if (list && (!first || first->next || !cJSON_IsString(first))) {
+		BAD(r, CKPT_E_CORRUPT, "\"architectures\" is no list of one name");
+		return EN_LLAMA;
+	}
+	for (size_t i = 0; i < NARCH; i++) {
+		if (first ? strcmp(first->valuestring, archs[i].name) :
+			    !type || strcmp(type, archs[i].type))
+			continue;
+		if (type && strcmp(type, archs[i].type))
+			BAD(r, CKPT_E_CORRUPT, "\"architectures\" says %s and \"model_type\" %.60s",
+			    archs[i].name, type);
+		return archs[i].arch;
+	}
+	BAD(r, CKPT_E_UNSUPPORTED, "the architecture is %.60s; LlamaForCausalLM, Qwen2ForCausalLM "
+	    "and Qwen3ForCausalLM can be trained",
+	    first ? first->valuestring : type ? type : "not said");
+	return EN_LLAMA;
+}
+
+/* The object of rope settings, wherever this version keeps it; other keys are refused. */
+static void read_rope_object(struct reader *r, const cJSON *o, struct en_rope *rope)
+{
+	static const char *const known[] = { "rope_theta", "rope_type", "type", "factor",
+					     "low_freq_factor", "high_freq_factor",
+					     "original_max_position_embeddings" };
+	const char *type;
+
+	if (!cJSON_IsObject(o)) {
+		BAD(r, CKPT_E_CORRUPT, "the settings of rope are no object");
+		return;
+	}
+	for (const cJSON *v = o->child; v; v = v->next) {
+		bool found = false;
+
+		for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+			found = found || !strcmp(known[i], v->string);
+		for (const cJSON *w = o->child; w != v; w = w->next)
+			if (!strcmp(w->string, v->string))
+				BAD(r, CKPT_E_CORRUPT, "\"%s\" is there twice in rope", v->string);
+		if (!found && !is_off(v) && strcmp(v->string, "partial_rotary_factor"))
+			BAD(r, CKPT_E_UNSUPPORTED, "the rope key \"%.60s\" is not known",
+			    v->string);
+		if (!strcmp(v->string, "partial_rotary_factor") && v->valuedouble != 1)
+			BAD(r, CKPT_E_UNSUPPORTED, "a part of each head is rotated "
+			    "(\"partial_rotary_factor\"), which is not built");
+	}
+	type = text_of(r, o, "rope_type");
+	if (!type)
+		type = text_of(r, o, "type");
+	if (!type || !strcmp(type, "default"))
+		return;
+	if (strcmp(type, "llama3")) {
+		BAD(r, CKPT_E_UNSUPPORTED, "rope is scaled as \"%.40s\"; \"llama3\" and "
+		    "\"default\" are built", type);
+		return;
+	}
+	rope->llama3 = true;
+	rope->factor = positive(r, o, "factor", 0);
+	rope->low = positive(r, o, "low_freq_factor", 0);
+	rope->high = positive(r, o, "high_freq_factor", 0);
+	rope->original = count(r, o, "original_max_position_embeddings", true);
+	if (!r->rc && !(rope->high > rope->low))
+		BAD(r, CKPT_E_CORRUPT, "\"high_freq_factor\" %g is not above "
+		    "\"low_freq_factor\" %g", rope->high, rope->low);
+}
+
+static void read_rope(struct reader *r, const cJSON *o, struct en_rope *rope)
+{
+	const cJSON *v5 = get(o, "rope_parameters"), *v4 = get(o, "rope_scaling");
+	double theta = positive(r, o, "rope_theta", 10000);
+
+	if (v5 && v4) {
+		BAD(r, CKPT_E_CORRUPT, "\"rope_parameters\" and \"rope_scaling\" are both there");
+		return;
+	}
+	if (v5 || v4) {
+		read_rope_object(r, v5 ? v5 : v4, rope);
+		if (!r->rc && get(v5 ? v5 : v4, "rope_theta"))
+			theta = positive(r, v5 ? v5 : v4, "rope_theta", 0);
+	}
+	rope->theta = theta;
+}
+
+static enum kn_type read_type(struct reader *r, const cJSON *o)
+{
+	static const struct {
+		const char *name;
+		enum kn_type type;
+	} types[] = { { "float32", KN_F32 }, { "bfloat16", KN_BF16 }, { "float16", KN_F16 },
+		      { "float64", KN_F64 } };
+	const char *name = text_of(r, o, "dtype");
+
+	if (!name)
+		name = text_of(r, o, "torch_dtype");
+	if (!name)
+		return 0;
+	if (!strncmp(name, "torch.", 6))
+		name += 6;
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+		if (!strcmp(name, types[i].name))
+			return types[i].type;
+	BAD(r, CKPT_E_UNSUPPORTED, "the weights are of type \"%.40s\"", name);
+	return 0;
+}
+
+static void read_layer_types(struct reader *r, const cJSON *o)
+{
+	const cJSON *list = get(o, "layer_types");
+
+	if (list && !cJSON_IsArray(list))
+		BAD(r, CKPT_E_CORRUPT, "\"layer_types\" is no list");
+	for (const cJSON *v = list ? list->child : NULL; v; v = v->next)
+		if (!cJSON_IsString(v) || strcmp(v->valuestring, "full_attention"))
+			BAD(r, CKPT_E_UNSUPPORTED, "\"layer_types\" has %.60s; only full_attention "
+			    "is built", cJSON_IsString(v) ? v->valuestring : "what is no name");
+}
+
+static void read_sizes(struct reader *r, const cJSON *o, struct en_model_config *c)
+{
+	c->vocab = count(r, o, "vocab_size", true);
+	c->hidden = count(r, o, "hidden_size", true);
+	c->inter = count(r, o, "intermediate_size", true);
+	c->layers = count(r, o, "num_hidden_layers", true);
+	c->heads = count(r, o, "num_attention_heads", true);
+	/* transformers' defaults for Qwen are constants that fit one size of model: not guessed */
+	c->kv_heads = count(r, o, "num_key_value_heads", c->arch != EN_LLAMA);
+	c->head_dim = count(r, o, "head_dim", c->arch == EN_QWEN3);
+	c->max_positions = count(r, o, "max_position_embeddings", false);
+	if (!c->kv_heads)
+		c->kv_heads = c->heads;
+	if (!c->head_dim && c->heads) {
+		c->head_dim = c->hidden / c->heads;
+		if (c->hidden % c->heads)
+			BAD(r, CKPT_E_CORRUPT, "\"hidden_size\" %u is not divisible by "
+			    "\"num_attention_heads\" %u, and \"head_dim\" is missing", c->hidden,
+			    c->heads);
+	}
+}
+
+int en_model_config_check(const struct en_model_config *c, const char *where,
+			  struct ckpt_err *err)
+{
+	const uint64_t q = (uint64_t)c->heads * c->head_dim;
+	double total;
+
+	if (!c->vocab || !c->hidden || !c->inter || !c->layers || !c->heads || !c->kv_heads ||
+	    !c->head_dim)
+		return en_model_fail(err, CKPT_E_CORRUPT, where, "a size of the model is 0");
+	if (c->heads % c->kv_heads)
+		return en_model_fail(err, CKPT_E_CORRUPT, where,
+				     "%u heads cannot share %u key/value heads", c->heads,
+				     c->kv_heads);
+	if (c->head_dim % 2)
+		return en_model_fail(err, CKPT_E_CORRUPT, where,
+				     "the head dimension %u is odd, so rope has no halves",
+				     c->head_dim);
+	total = (double)c->vocab * c->hidden * 2 +
+		(double)c->layers * ((double)c->hidden * ((double)q * 4 + (double)c->inter * 3));
+	if (total > 0x1p50 || c->layers > 1000000)
+		return en_model_fail(err, CKPT_E_UNSUPPORTED, where,
+				     "a model of %g parameters in %u layers is beyond this program",
+				     total, c->layers);
+	return 0;
+}
+
+int en_model_config_parse(const char *text, size_t nbytes, const char *where,
+			  struct en_model_config *out, struct ckpt_err *err)
+{
+	struct reader r = { .where = where, .err = err };
+	struct en_model_config c = { 0 };
+	const char *end = NULL, *act;
+	cJSON *o;
+
+	if (memchr(text, 0, nbytes))
+		return en_model_fail(err, CKPT_E_CORRUPT, where, "there is a NUL in it");
+	o = cJSON_ParseWithLengthOpts(text, nbytes, &end, 0);
+	while (o && end < text + nbytes && strchr(" \t\r\n", *end))
+		end++;
+	if (!cJSON_IsObject(o) || end != text + nbytes) {
+		cJSON_Delete(o);
+		return en_model_fail(err, CKPT_E_CORRUPT, where, "it is no JSON object (byte %zu)",
+				     end ? (size_t)(end - text) : 0);
+	}
+	check_keys(&r, o);
+	c.arch = read_arch(&r, o);
+	read_sizes(&r, o, &c);
+	c.norm_eps = positive(&r, o, "rms_norm_eps", 1e-6);
+	c.init_range = positive(&r, o, "initializer_range", 0.02);
+	c.tied = flag(&r, o, "tie_word_embeddings");
+	read_rope(&r, o, &c.rope);
+	read_layer_types(&r, o);
+	c.type = read_type(&r, o);
+	act = text_of(&r, o, "hidden_act");
+	if (act && strcmp(act, "silu"))
+		BAD(&r, CKPT_E_UNSUPPORTED, "the activation is \"%.40s\"; silu is built", act);
+	cJSON_Delete(o);
+	if (!r.rc)
+		r.rc = en_model_config_check(&c, where, err);
+	if (!r.rc)
+		*out = c;
+	return r.rc;
+}
+
+int en_model_config_read(const char *path, struct en_model_config *out, struct ckpt_err *err)
+{
+	char *text = malloc(CONFIG_MAX_BYTES + 1);
+	FILE *f = text ? fopen(path, "rb") : NULL;
+	size_t n = 0;
+	int rc;
+
+	if (!text)
+		return en_model_fail(err, CKPT_E_NOMEM, path, "no memory to read it");
+	if (!f) {
+		rc = en_model_fail(err, errno == ENOENT ? CKPT_E_NOTFOUND : CKPT_E_IO, path,
+				   "it cannot be opened: %s", strerror(errno));
+		goto out;
+	}
+	n = fread(text, 1, CONFIG_MAX_BYTES + 1, f);
+	if (ferror(f))
+		rc = en_model_fail(err, CKPT_E_IO, path, "it cannot be read: %s", strerror(errno));
+	else if (n > CONFIG_MAX_BYTES)
+		rc = en_model_fail(err, CKPT_E_LIMIT, path, "it has more than %zu bytes",
+				   CONFIG_MAX_BYTES);
+	else
+		rc = en_model_config_parse(text, n, path, out, err);
+out:
+	if (f)
+		fclose(f);
+	free(text);
+	return rc;
+}

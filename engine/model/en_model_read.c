@@ -1,0 +1,88 @@
+/* en_model_read.c -- the weights of a model from an open checkpoint. */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/model/en_model.h"
+#include "engine/model/en_model_priv.h"
+
+static bool is_float(enum ckpt_dtype dtype)
+{
+	return dtype == CKPT_F32 || dtype == CKPT_F64 || dtype == CKPT_F16 || dtype == CKPT_BF16;
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+	const size_t n = strlen(s), m = strlen(end);
+
+	return n >= m && !strcmp(s + n - m, end);
+}
+
+/* Tensors that files hold besides the parameters. */
+static bool is_known_extra(const struct en_model *model, const struct ckpt_tensor_info *t)
+{
+	return (model->config.tied && !strcmp(t->name, "lm_head.weight")) ||
+	       ends_with(t->name, ".rotary_emb.inv_freq");
+}
+
+static int match_one(const struct en_param *p, const struct ckpt *ck, const char *path,
+		     struct ckpt_err *err)
+{
+	struct ckpt_tensor_info t;
+	struct ckpt_state_info s;
+	uint64_t number;
+	int rc;
+
+	if (ckpt_tensor_find(ck, p->name, &number, NULL))
+		return en_model_fail(err, CKPT_E_MISMATCH, path,
+				     "there is no %s, which the configuration asks for", p->name);
+	rc = ckpt_tensor_get(ck, number, &t, err);
+	if (!rc)
+		rc = ckpt_state_get(ck, number, 0, &s, err);
+	if (rc)
+		return rc;
+	if (t.ndim != p->ndim || memcmp(t.shape, p->shape, p->ndim * sizeof(*t.shape)))
+		return en_model_fail(err, CKPT_E_MISMATCH, path,
+				     "%s has %llu elements in %u dimensions; config.json asks "
+				     "for [%llu, %llu]", p->name, (unsigned long long)t.numel,
+				     t.ndim, (unsigned long long)p->shape[0],
+				     (unsigned long long)p->shape[1]);
+	if (strcmp(s.name, "weight") || !is_float(s.dtype))
+		return en_model_fail(err, CKPT_E_MISMATCH, path,
+				     "%s is %s of type %s, not a weight in a floating type",
+				     p->name, s.name, ckpt_dtype_name(s.dtype));
+	return 0;
+}
+
+int en_model_match(const struct en_model *model, const struct ckpt *ck, struct ckpt_err *err)
+{
+	struct ckpt_info info;
+	int rc = 0;
+
+	ckpt_info_get(ck, &info);
+	for (uint32_t i = 0; !rc && i < model->nparams; i++)
+		rc = match_one(&model->param[i], ck, info.path, err);
+	for (uint64_t i = 0; !rc && i < info.ntensors; i++) {
+		struct ckpt_tensor_info t;
+
+		rc = ckpt_tensor_get(ck, i, &t, err);
+		if (!rc && en_model_find(model, t.name) < 0 && !is_known_extra(model, &t))
+			rc = en_model_fail(err, CKPT_E_MISMATCH, info.path,
+					   "%.200s is no parameter of the %s that config.json "
+					   "describes", t.name, en_arch_name(model->config.arch));
+	}
+	return rc;
+}
+
+int en_model_read(const struct en_model *model, uint32_t param, const struct ckpt *ck,
+		  uint64_t first, uint64_t count, enum kn_type type, void *out,
+		  struct ckpt_err *err)
+{
+	const enum ckpt_dtype dtype = type == KN_F32 ? CKPT_F32 : type == KN_BF16 ? CKPT_BF16 :
+				      type == KN_F16 ? CKPT_F16 : CKPT_F64;
+	uint64_t tensor;
+	int rc = ckpt_tensor_find(ck, model->param[param].name, &tensor, err);
+
+	if (rc)
+		return rc;
+	return ckpt_read(ck, tensor, 0, first, count, dtype, out, count * kn_type_size(type), err);
+}
