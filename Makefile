@@ -18,6 +18,7 @@ FUZZ_SAN  := SAN=address,undefined,fuzzer-no-link
 V         ?= 0#    1: show every command
 MPI       ?= auto#  zckpt-mpi for mpirun and srun: auto = where MPI is found, 0 = no, 1 = it must be
 PACK      ?= auto#  packs (.tar.zst): auto = where libarchive and zstd are found, 0 = no, 1 = they must be
+YAML      ?= auto#  accelerate's YAML: auto = where libyaml is found, 0 = no, 1 = it must be
 BLAS      ?= auto#  matrix products of ztrain by OpenBLAS: auto = where it is found, 0 = own loops, 1 = it must be
 BENCH     ?=#      options of tests/bench/bench.sh
 FUZZ      ?=#      make fuzz FUZZ='zip pickle' SECONDS=600: only these targets, so long each
@@ -69,6 +70,15 @@ ALL_CPPFLAGS += -DCKPT_PACKS=1 $(patsubst -I%,-isystem %,$(shell $(PKG_CONFIG) -
 # Not "Requires.private" of libckpt.pc: a static libarchive would want all that it can use.
 PACK_LIBS    := $(strip $(shell $(PKG_CONFIG) --libs $(PACK_PKGS)))
 LIB_LIBS     += $(PACK_LIBS)
+endif
+endif
+
+# The engine reads accelerate's YAML with libyaml; without it, it says so.
+ifneq ($(strip $(YAML)),0)
+ifneq ($(call has_pkg,yaml-0.1),)
+HAS_YAML     := yes
+ALL_CPPFLAGS += -DEN_YAML=1 $(patsubst -I%,-isystem %,$(shell $(PKG_CONFIG) --cflags yaml-0.1))
+ENGINE_LIBS  += $(shell $(PKG_CONFIG) --libs yaml-0.1)
 endif
 endif
 
@@ -179,17 +189,17 @@ $(UNIT): %: %.o $(B)/libtests.a $(B)/libckpt.a
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(CMOCKA_LIBS) $(LIB_LIBS)
 $(ETEST): %: %.o $(ETLIB) $(B)/libtests.a $(B)/libztrain.a $(B)/libckpt.a
 	@printf '  %-5s %s\n' LD $@
-	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(CMOCKA_LIBS) $(LIB_LIBS) $(BLAS_LIBS)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(CMOCKA_LIBS) $(ENGINE_LIBS) $(LIB_LIBS) $(BLAS_LIBS)
 $(TIMERS): %: %.o $(B)/libckpt.a
 	@printf '  %-5s %s\n' LD $@
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIB_LIBS)
 # Fuzz targets: any compiler replays, clang's libFuzzer finds (docs/internals/fuzzing.md).
-$(FZ_TOOLS): %: %.o $(FZ) $(B)/libtests.a $(B)/libckpt.a
+$(FZ_TOOLS): %: %.o $(FZ) $(B)/libtests.a $(B)/libztrain.a $(B)/libckpt.a
 	@printf '  %-5s %s\n' LD $@
-	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIB_LIBS)
-$(B)/fuzzer: $(B)/tests/fuzz/fz_fuzzer.o $(FZ) $(B)/libtests.a $(B)/libckpt.a
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(ENGINE_LIBS) $(LIB_LIBS)
+$(B)/fuzzer: $(B)/tests/fuzz/fz_fuzzer.o $(FZ) $(B)/libtests.a $(B)/libztrain.a $(B)/libckpt.a
 	@printf '  %-5s %s\n' LD $@
-	$(Q)$(CC) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LIB_LIBS)
+	$(Q)$(CC) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(ENGINE_LIBS) $(LIB_LIBS)
 fuzzer: $(B)/fuzzer $(FZ_TOOLS) $(B)/zckpt
 # The API tests link the shared library: a function that is declared and not
 # exported fails here. tests/lib offers them only what needs no ck_* name.
@@ -215,6 +225,7 @@ $(B)/%.list: FORCE
 FORCE:
 
 need-libs:
+	@test '$(strip $(YAML))' != 1 || test -n '$(HAS_YAML)' || { echo 'YAML=1, and pkg-config does not find yaml-0.1: run tools/deps.sh' >&2; exit 1; }
 	@test '$(strip $(PACK))' != 1 || test -n '$(HAS_PACK)' || { echo 'PACK=1, and pkg-config does not find $(NO_PACK): run tools/deps.sh' >&2; exit 1; }
 	@test -z '$(NO_LIBS)' || { echo 'pkg-config does not find $(NO_LIBS): run tools/deps.sh, which installs what is missing or prints the command that does' >&2; exit 1; }
 	@test '$(strip $(BLAS))' != 1 || test -n '$(HAS_BLAS)' || { echo 'BLAS=1, and pkg-config does not find openblas: tools/deps.sh --blas' >&2; exit 1; }
@@ -260,10 +271,10 @@ fuzz: deps fixtures
 fuzz-here: fuzzer
 	@$(ENV) tests/fuzz/fuzz.sh -t $(SECONDS) $(FUZZ)
 ## check-tree: layers, names, line lengths, headers that compile alone, exported symbols
-check-tree: lib
+check-tree: lib train
 	@ok=1; tests/lint/check-layers.sh || ok=0; tests/lint/check-findings.sh || ok=0; \
 	tests/lint/check-limits.sh || ok=0; \
-	CC='$(CC)' CPPFLAGS='$(ALL_CPPFLAGS)' tests/lint/check-names.sh $(B)/libckpt.a $(B)/$(SO) || ok=0; \
+	CC='$(CC)' CPPFLAGS='$(ALL_CPPFLAGS)' tests/lint/check-names.sh $(B)/libckpt.a $(B)/$(SO) $(B)/libztrain.a || ok=0; \
 	test $$ok = 1 || { echo 'check-tree: the tree is not in order, see above'; exit 1; }; \
 	echo 'check-tree: layers, names, lengths, headers and exported symbols are in order'
 ## bench: timings against cp and zero_to_fp32 (BENCH='--quick' for a short run)
@@ -325,11 +336,12 @@ config:
 	    MPI '$(or $(shell $(PKG_CONFIG) --modversion $(MPI_PKG) 2>/dev/null),$(MPI_CC),not used)' \
 	    packs '$(if $(HAS_PACK),$(foreach p,$(PACK_PKGS),$(p) $(shell $(PKG_CONFIG) --modversion $(p))),not built)' \
 	    BLAS '$(if $(HAS_BLAS),openblas $(shell $(PKG_CONFIG) --modversion openblas 2>/dev/null),own loops)' \
+	    YAML '$(if $(HAS_YAML),libyaml $(shell $(PKG_CONFIG) --modversion yaml-0.1),not read)' \
 	    prefix '$(PREFIX)' sources '$(words $(LIB_SRC)) library, $(words $(TOOL_SRC)) program, $(words $(TRAIN_SRC)) engine, $(words $(UNIT_SRC) $(API_SRC) $(ETEST_SRC)) test programs, $(words $(SCRIPTS)) test scripts'
 ## help: this list
 help:
 	@sed -n 's/^## \([a-z-]*\): /\1\t/p' Makefile | expand -t 14
-	@echo; echo "Knobs: CC CFLAGS CPPFLAGS LDFLAGS PREFIX DESTDIR DEVELOPER=1 MPI=auto|0|1 PACK=auto|0|1 BLAS=auto|0|1 SAN=address,undefined T='words' FUZZ='targets' SECONDS BENCH=--quick V=1 JOBS"
+	@echo; echo "Knobs: CC CFLAGS CPPFLAGS LDFLAGS PREFIX DESTDIR DEVELOPER=1 MPI=auto|0|1 PACK=auto|0|1 YAML=auto|0|1 BLAS=auto|0|1 SAN=address,undefined T='words' FUZZ='targets' SECONDS BENCH=--quick V=1 JOBS"
 ## clean: remove build/
 clean:
 	rm -rf build

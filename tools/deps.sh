@@ -2,7 +2,8 @@
 # usage: deps.sh [--check] [--interop] [--clang] [--mpi] [--blas]
 #
 # What zckpt is built and tested with: a C compiler, make, pkg-config, cJSON,
-# xxHash, libdeflate, libarchive, libzstd, cmocka, zstd, tar.  Nothing is done when all is there.
+# xxHash, libdeflate, libarchive, libzstd, libyaml, cmocka, zstd, tar.  Nothing is done when all is
+# there.
 # What is missing is installed with the system's package manager where that is
 # allowed (as root, or with sudo that asks nothing); else the one command to
 # run is printed, and the exit status is 1.
@@ -36,11 +37,11 @@ missing() {
 		have $tool || set -- "$@" $tool
 	done
 	if have pkg-config; then
-		for lib in libcjson libxxhash libdeflate libarchive libzstd cmocka; do
+		for lib in libcjson libxxhash libdeflate libarchive libzstd yaml-0.1 cmocka; do
 			pkg-config --exists $lib 2> /dev/null || set -- "$@" $lib
 		done
 	else
-		set -- "$@" pkg-config libcjson libxxhash libdeflate libarchive libzstd cmocka
+		set -- "$@" pkg-config libcjson libxxhash libdeflate libarchive libzstd yaml-0.1 cmocka
 	fi
 	if [ $interop = 1 ]; then
 		have python3 && python3 -c 'import venv, ensurepip' 2> /dev/null || set -- "$@" python3
@@ -66,6 +67,7 @@ package() {
 	apt-get:libdeflate) echo libdeflate-dev ;;
 	apt-get:libarchive) echo libarchive-dev ;;
 	apt-get:libzstd) echo libzstd-dev ;;
+	apt-get:yaml-0.1) echo libyaml-dev ;;
 	apt-get:cmocka) echo libcmocka-dev ;;
 	apt-get:python3) echo python3 python3-venv ;;
 	apt-get:openblas) echo libopenblas-dev ;;
@@ -79,6 +81,9 @@ package() {
 	dnf:cmocka) echo libcmocka-devel ;;
 	dnf:libarchive) echo libarchive-devel ;;
 	dnf:libzstd) echo libzstd-devel ;;
+	dnf:yaml-0.1 | zypper:yaml-0.1) echo libyaml-devel ;;
+	pacman:yaml-0.1 | brew:yaml-0.1) echo libyaml ;;
+	apk:yaml-0.1) echo yaml-dev ;;
 	dnf:pkg-config) echo pkgconf-pkg-config ;;
 	zypper:libcjson) echo cJSON-devel ;;
 	zypper:libxxhash) echo xxhash-devel ;;

@@ -104,6 +104,8 @@ part "models loaded by transformers" \
 	"$python" "$here/hf_models.py" "$work/models" $long
 part "memory estimates, by DeepSpeed and transformers" \
 	"$python" "$here/plan_cases.py" "$work/plans"
+part "values of configurations, by PyYAML, hjson and pydantic" \
+	"$python" "$here/config_cases.py" check
 
 # resume: what reshard writes, in real DeepSpeed of several versions
 if ! "$ZCKPT" reshard -h >/dev/null 2>&1; then
