@@ -120,6 +120,8 @@ def pydantic_rows():
             d = v = hjson.loads('{"v": %s}' % s)["v"]
             for p in reversed(parts):
                 d = {p: d}
+            if field.endswith(".ratio"):
+                d["zero_optimization"]["stage"] = 3     # below 1 it is for stage 3 only
             try:
                 got = makers[parts[0]](d)
                 for p in parts[1:]:

@@ -1,0 +1,16 @@
+/* en_accelerate.h -- reading an accelerate configuration, between the files that do it. */
+#ifndef EN_ACCELERATE_H
+#define EN_ACCELERATE_H
+
+#include "engine/config/en_eval.h"
+
+struct en_yaml {
+	struct en_eval ev;		/* for verdicts */
+	struct en_node *root, *ds;	/* ds: deepspeed_config, NULL = none */
+	struct en_node const *mixed;	/* what says the precision, NULL = nothing does */
+};
+
+/* Verdicts for all keys of the file but those that en_accelerate.c has more to say of. */
+void en_yaml_keys(struct en_yaml *y);
+
+#endif

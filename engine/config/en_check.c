@@ -1,0 +1,249 @@
+/* en_check.c -- settings that hang together, and those that follow from others; see en_eval.h. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <strings.h>
+
+#include "engine/config/en_eval.h"
+
+static const struct en_value *value(const struct en_eval *ev, enum en_block b, const char *name)
+{
+	return &ev->value[en_key_number(b, name)];
+}
+
+static int64_t number(const struct en_eval *ev, enum en_block b, const char *name)
+{
+	return value(ev, b, name)->i;
+}
+
+static void precision(struct en_eval *ev)
+{
+	const bool fp16 = number(ev, EN_B_FP16, "enabled"), bf16 = number(ev, EN_B_BF16, "enabled");
+
+	ev->set.precision = bf16 ? EN_BF16 : fp16 ? EN_FP16 : EN_FP32;
+	if (fp16 && bf16)
+		en_refuse(ev, true, CKPT_E_CORRUPT, "bf16.enabled",
+			  en_given(ev, EN_B_BF16, "enabled"),
+			  "fp16 is enabled as well, and only one of them can be");
+	if (!fp16 || value(ev, EN_B_FP16, "loss_scale")->f != 0)
+		return;
+	if (number(ev, EN_B_FP16, "loss_scale_window") <= 0)
+		en_refuse(ev, ev->cfg->version >= EN_DS_0_19, CKPT_E_CORRUPT,
+			  "fp16.loss_scale_window", en_given(ev, EN_B_FP16, "loss_scale_window"),
+			  "a dynamic scale needs a window above 0");
+	if (number(ev, EN_B_FP16, "min_loss_scale") <= 0)
+		en_refuse(ev, ev->cfg->version >= EN_DS_0_19, CKPT_E_CORRUPT, "fp16.min_loss_scale",
+			  en_given(ev, EN_B_FP16, "min_loss_scale"),
+			  "a dynamic scale needs a least scale above 0");
+}
+
+/* ------------------------------------------------------------------- ZeRO */
+
+static void nvme(struct en_eval *ev, enum en_block b)
+{
+	const struct en_value *path = value(ev, b, "nvme_path");
+	const struct en_node *device = en_given(ev, b, "device");
+	const char *of = b == EN_B_OFFLOAD_PARAM ? "zero_optimization.offload_param"
+						 : "zero_optimization.offload_optimizer";
+
+	if (number(ev, b, "device") != EN_DEVICE_NVME)
+		return;
+	if (number(ev, EN_B_ZERO, "stage") != 3)
+		en_refuse(ev, false, CKPT_E_UNSUPPORTED, of, device,
+			  "NVMe is for stage 3; at stage %" PRId64
+			  " DeepSpeed would keep it in memory",
+			  number(ev, EN_B_ZERO, "stage"));
+	else if (path->type != EN_STR || !*path->str)
+		en_refuse(ev, false, CKPT_E_CORRUPT, of, device, "NVMe needs a \"nvme_path\"");
+}
+
+static void zero(struct en_eval *ev)
+{
+	const int64_t stage = number(ev, EN_B_ZERO, "stage");
+	const struct en_value *overlap = value(ev, EN_B_ZERO, "overlap_comm");
+	const struct en_node *norm = en_given(ev, EN_B_ZERO, "compute_grad_norm");
+
+	if (overlap->type == EN_NULL)
+		en_derive(ev, EN_B_ZERO, "overlap_comm",
+			  (struct en_value){ .type = EN_BOOL, .i = stage == 3 },
+			  "as the stage has it: true at 3 only");
+	if (norm && !number(ev, EN_B_ZERO, "compute_grad_norm") && (stage == 0 || stage == 3))
+		en_refuse(ev, true, CKPT_E_CORRUPT, "zero_optimization.compute_grad_norm", norm,
+			  "false is for stages 1 and 2 only");
+	nvme(ev, EN_B_OFFLOAD_OPTIMIZER);
+	nvme(ev, EN_B_OFFLOAD_PARAM);
+}
+
+/* -------------------------------------------------------------- optimizer */
+
+static void max_grad_norm(struct en_eval *ev)
+{
+	const struct en_node *params = en_node_path(ev->cfg->tree, "optimizer.params");
+	const struct en_node *v = en_node_get(params, "max_grad_norm");
+	static const char path[] = "optimizer.params.max_grad_norm";
+
+	if (!v)
+		return;
+	if (ev->cfg->version >= EN_DS_0_19)
+		en_refuse(ev, true, CKPT_E_CORRUPT, path, v,
+			  "the optimizer does not take it; write \"gradient_clipping\" at the top");
+	else
+		en_rule(ev, EN_NO_EFFECT, path, v,
+			"DeepSpeed makes it 0 with a warning; write \"gradient_clipping\" at the "
+			"top");
+}
+
+static void client_optimizer(struct en_eval *ev)
+{
+	const struct en_facts *f = ev->facts;
+	struct en_optimizer *o = &ev->set.optimizer;
+
+	o->type = EN_OPTIMIZER_CLIENT;
+	o->adamw = o->torch = o->bias_correction = true;
+	o->one_group = false;
+	if (f->has & EN_HAS_LR)
+		o->lr = f->lr;
+	if (f->has & EN_HAS_BETAS) {
+		o->beta1 = f->beta1;
+		o->beta2 = f->beta2;
+	}
+	if (f->has & EN_HAS_EPS)
+		o->eps = f->eps;
+	if (f->has & EN_HAS_WEIGHT_DECAY)
+		o->weight_decay = f->weight_decay;
+}
+
+static void optimizer(struct en_eval *ev)
+{
+	const struct en_value *type = value(ev, EN_B_OPTIMIZER, "type");
+	const struct en_node *v = en_given(ev, EN_B_OPTIMIZER, "type");
+	struct en_optimizer *o = &ev->set.optimizer;
+	bool is_adamw;
+
+	if (type->type != EN_STR) {
+		client_optimizer(ev);
+		return;
+	}
+	is_adamw = !strcasecmp(type->str, "adamw");
+	if (!is_adamw && strcasecmp(type->str, "adam") != 0)
+		en_refuse(ev, false, CKPT_E_UNSUPPORTED, "optimizer.type", v,
+			  "Adam and AdamW are built");
+	o->type = EN_OPTIMIZER_ADAM;
+	o->adamw = o->adamw || is_adamw; /* "Adam" is AdamW too, unless adam_w_mode is false */
+	o->one_group = true;
+	max_grad_norm(ev);
+}
+
+/* -------------------------------------------------------------- scheduler */
+
+static const struct {
+	const char *name;
+	enum en_scheduler_type type;
+} schedulers[] = {
+	{ "LRRangeTest", EN_SCHEDULER_RANGE_TEST }, { "OneCycle", EN_SCHEDULER_ONE_CYCLE },
+	{ "WarmupLR", EN_SCHEDULER_WARMUP }, { "WarmupDecayLR", EN_SCHEDULER_WARMUP_DECAY },
+	{ "WarmupCosineLR", EN_SCHEDULER_WARMUP_COSINE },
+};
+
+static enum en_scheduler_type scheduler_type(struct en_eval *ev)
+{
+	const struct en_value *type = value(ev, EN_B_SCHEDULER, "type");
+
+	if (type->type != EN_STR)
+		return EN_SCHEDULER_NONE;
+	for (size_t i = 0; i < CK_ARRAY_LEN(schedulers); i++)
+		if (!strcmp(schedulers[i].name, type->str))
+			return schedulers[i].type;
+	en_refuse(ev, false, CKPT_E_UNSUPPORTED, "scheduler.type",
+		  en_given(ev, EN_B_SCHEDULER, "type"),
+		  "LRRangeTest, OneCycle, WarmupLR, WarmupDecayLR and WarmupCosineLR are built");
+	return EN_SCHEDULER_NONE;
+}
+
+static void needs(struct en_eval *ev, unsigned types, const char *name)
+{
+	const size_t k = en_key_number(EN_B_SCHEDULER_PARAMS, name);
+	const struct en_node *v = en_node_path(ev->cfg->tree, "scheduler.params");
+
+	if (((1u << ev->set.schedule.type) & types) && ev->value[k].type == EN_NULL &&
+	    !en_node_get(v, name))
+		en_refuse(ev, true, CKPT_E_CORRUPT, en_key_path(ev, &en_keys[k]),
+			  en_given(ev, EN_B_SCHEDULER, "type"), "this scheduler needs \"%s\"",
+			  name);
+}
+
+/* A parameter of another scheduler is an unexpected argument there. */
+static void no_others(struct en_eval *ev)
+{
+	for (size_t i = 0; i < en_n_keys; i++)
+		if (en_keys[i].block == EN_B_SCHEDULER_PARAMS && ev->given[i].v &&
+		    !(en_keys[i].schedulers & (1u << ev->set.schedule.type)))
+			en_refuse(ev, true, CKPT_E_CORRUPT, en_key_path(ev, &en_keys[i]),
+				  ev->given[i].v, "%s does not take it",
+				  value(ev, EN_B_SCHEDULER, "type")->str);
+}
+
+static void warmup(struct en_eval *ev)
+{
+	struct en_schedule *s = &ev->set.schedule;
+	const struct en_value *max = value(ev, EN_B_SCHEDULER_PARAMS, "warmup_max_lr");
+	const struct en_value *type = value(ev, EN_B_SCHEDULER_PARAMS, "warmup_type");
+	const bool is_warmup = (1u << s->type) & (EN_S(WARMUP) | EN_S(WARMUP_DECAY));
+	const bool by_lr = s->type == EN_SCHEDULER_WARMUP && ev->cfg->version > EN_DS_0_16;
+
+	if (is_warmup && max->type == EN_NULL && !by_lr &&
+	    !en_given(ev, EN_B_SCHEDULER_PARAMS, "warmup_max_lr"))
+		en_derive(ev, EN_B_SCHEDULER_PARAMS, "warmup_max_lr",
+			  (struct en_value){ .type = EN_FLOAT, .f = 0.001 },
+			  "DeepSpeed's default, whatever the optimizer's rate is");
+	s->warmup_max_lr = max->type == EN_NULL ? (double)NAN : max->f;
+	s->warmup_linear = type->type == EN_STR && !strcmp(type->str, "linear");
+	if (type->type == EN_STR && !s->warmup_linear && strcmp(type->str, "log") != 0)
+		en_rule(ev, EN_NO_EFFECT, "scheduler.params.warmup_type",
+			en_given(ev, EN_B_SCHEDULER_PARAMS, "warmup_type"),
+			"\"log\" and \"linear\" are known; with a warning DeepSpeed takes \"log\"");
+}
+
+static void scheduler(struct en_eval *ev)
+{
+	struct en_schedule *s = &ev->set.schedule;
+
+	s->type = scheduler_type(ev);
+	if (value(ev, EN_B_SCHEDULER_PARAMS, "cycle_second_step_size")->type == EN_NULL)
+		s->cycle_second_step_size = -1;
+	if (value(ev, EN_B_SCHEDULER_PARAMS, "cycle_second_stair_count")->type == EN_NULL)
+		s->cycle_second_stair_count = -1;
+	if (s->type != EN_SCHEDULER_NONE)
+		no_others(ev);
+	needs(ev, EN_S(WARMUP_DECAY) | EN_S(WARMUP_COSINE), "total_num_steps");
+	needs(ev, EN_S(ONE_CYCLE), "cycle_min_lr");
+	needs(ev, EN_S(ONE_CYCLE), "cycle_max_lr");
+	warmup(ev);
+}
+
+/* ------------------------------------------------------------------ launch */
+
+static void world(struct en_eval *ev)
+{
+	const uint32_t said = ev->cfg->launch.num_processes, is = ev->facts->world;
+
+	if (said && said != is)
+		en_refuse(ev, false, CKPT_E_MISMATCH, "num_processes", NULL,
+			  "%s has %u processes over all machines, and %u ranks were started",
+			  ev->cfg->file, said, is);
+}
+
+void en_check(struct en_eval *ev)
+{
+	precision(ev);
+	zero(ev);
+	for (size_t i = 0; i < en_n_keys; i++)
+		en_value_put(&en_keys[i], &ev->value[i], &ev->set);
+	optimizer(ev);
+	scheduler(ev);
+	world(ev);
+	if (value(ev, EN_B_TOP, "gradient_clipping")->f < 0)
+		en_refuse(ev, false, CKPT_E_CORRUPT, "gradient_clipping",
+			  en_given(ev, EN_B_TOP, "gradient_clipping"),
+			  "a norm is not negative; 0 is no clipping");
+}

@@ -1,0 +1,268 @@
+/*
+ * en_fill.c -- "auto", as transformers' Trainer (5.17, integrations/deepspeed.py) and accelerate
+ * (1.15, Accelerator._prepare_deepspeed) replace it; see en_eval.h.
+ *
+ * Both look at fixed paths.  The Trainer leaves an "auto" elsewhere to DeepSpeed; accelerate fails
+ * on it.  The Trainer also holds values of the file against its arguments.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "engine/config/en_eval.h"
+
+/* The place of the "auto", with the rule that replaced it. */
+static struct en_place filled_at(struct en_eval *ev, const struct en_node *v, const char *why)
+{
+	struct en_place at = v->at;
+
+	(void)ev;
+	at.from = EN_FROM_AUTO;
+	at.why = why;
+	return at;
+}
+
+static void put(struct en_eval *ev, struct en_node *old, const struct en_node *v)
+{
+	if (v)
+		en_node_replace(old, v);
+	else
+		ev->rc = -CKPT_E_NOMEM;
+}
+
+static void put_int(struct en_eval *ev, struct en_node *old, int64_t i, const char *why)
+{
+	put(ev, old, en_node_int(&ev->cfg->arena, i, filled_at(ev, old, why)));
+}
+
+static void put_float(struct en_eval *ev, struct en_node *old, double f, const char *why)
+{
+	put(ev, old, en_node_float(&ev->cfg->arena, f, filled_at(ev, old, why)));
+}
+
+static void put_bool(struct en_eval *ev, struct en_node *old, bool b, const char *why)
+{
+	put(ev, old, en_node_bool(&ev->cfg->arena, b, filled_at(ev, old, why)));
+}
+
+static struct en_node *at(const struct en_eval *ev, const char *path)
+{
+	return en_node_path(ev->cfg->tree, path);
+}
+
+static void not_stated(struct en_eval *ev, const char *path, const struct en_node *v,
+		       const char *what)
+{
+	en_refuse(ev, ev->cfg->launch.from_accelerate, CKPT_E_USAGE, path, v,
+		  "\"auto\" takes %s, which nobody stated", what);
+}
+
+static void mismatch(struct en_eval *ev, const char *path, const struct en_node *v,
+		     const char *what, double stated)
+{
+	char text[EN_VALUE_TEXT];
+
+	en_node_text(v, text);
+	en_refuse(ev, true, CKPT_E_MISMATCH, path, v,
+		  "the file says %s, %s is %.12g; make them agree, or let the file say \"auto\"",
+		  text, what, stated);
+}
+
+/* A number: replaces "auto", and must agree with a value if it is stated and 'must' is set. */
+static void number(struct en_eval *ev, const char *path, bool stated, bool must, double f,
+		   bool whole, const char *what)
+{
+	struct en_node *v = at(ev, path);
+
+	if (!v || ev->rc)
+		return;
+	if (en_node_is_auto(v) && !stated)
+		not_stated(ev, path, v, what);
+	else if (en_node_is_auto(v) && whole)
+		put_int(ev, v, (int64_t)f, what);
+	else if (en_node_is_auto(v))
+		put_float(ev, v, f, what);
+	else if (stated && must && (v->type == EN_INT || v->type == EN_FLOAT) && v->f != f)
+		mismatch(ev, path, v, what, f);
+}
+
+static void betas(struct en_eval *ev, bool stated)
+{
+	static const char path[] = "optimizer.params.betas", what[] = "the two betas";
+	const struct en_facts *f = ev->facts;
+	struct en_node *v = at(ev, path), *list, *one, *two;
+	struct en_place place;
+
+	if (!v || ev->rc)
+		return;
+	if (!en_node_is_auto(v)) {
+		one = v->type == EN_LIST && v->n == 2 ? v->child : NULL;
+		if (stated && one && (one->f != f->beta1 || one->next->f != f->beta2))
+			mismatch(ev, path, v, one->f != f->beta1 ? "beta 1" : "beta 2",
+				 one->f != f->beta1 ? f->beta1 : f->beta2);
+		return;
+	}
+	if (!stated) {
+		not_stated(ev, path, v, what);
+		return;
+	}
+	place = filled_at(ev, v, what);
+	list = en_node_new(&ev->cfg->arena, EN_LIST, place);
+	one = en_node_add(list, NULL, en_node_float(&ev->cfg->arena, f->beta1, place));
+	two = en_node_add(list, NULL, en_node_float(&ev->cfg->arena, f->beta2, place));
+	put(ev, v, one && two ? list : NULL);
+}
+
+static void enabled(struct en_eval *ev, const char *path, bool stated, bool on, const char *what)
+{
+	struct en_node *v = at(ev, path);
+
+	if (!v || ev->rc)
+		return;
+	if (en_node_is_auto(v))
+		put_bool(ev, v, stated && on, stated ? what : "no precision was stated: fp32");
+	else if (stated && v->type == EN_BOOL && (v->i != 0) != on)
+		mismatch(ev, path, v, what, on);
+}
+
+/* Sizes by the model's width; 'path' is touched only where it says "auto". */
+static void by_width(struct en_eval *ev, const char *path, double f, const char *what)
+{
+	struct en_node *v = at(ev, path);
+
+	if (!v || !en_node_is_auto(v) || ev->rc)
+		return;
+	if (!ev->facts->hidden_size)
+		not_stated(ev, path, v, "the model's hidden_size");
+	else
+		put_int(ev, v, (int64_t)f, what);
+}
+
+static void widths(struct en_eval *ev, bool stage_3)
+{
+	const double h = (double)ev->facts->hidden_size;
+
+	by_width(ev, "zero_optimization.reduce_bucket_size", h * h, "hidden_size squared");
+	if (!stage_3)
+		return;
+	by_width(ev, "zero_optimization.stage3_prefetch_bucket_size", 0.9 * h * h,
+		 "0.9 x hidden_size squared");
+	by_width(ev, "zero_optimization.stage3_param_persistence_threshold", 10 * h,
+		 "10 x hidden_size");
+}
+
+static double warmup(const struct en_facts *f)
+{
+	double steps = f->warmup_steps;
+
+	if (steps < 1)
+		steps = ceil(steps * (double)f->steps);
+	return steps < 1 ? 1 : floor(steps);	/* DeepSpeed 0.19 refuses 0 */
+}
+
+static double all_ranks(const struct en_facts *f)
+{
+	return (double)f->micro_batch * (double)f->accumulation * f->world;
+}
+
+static void by_trainer(struct en_eval *ev)
+{
+	const struct en_facts *f = ev->facts;
+	const unsigned has = f->has;
+	const unsigned batch = EN_HAS_MICRO | EN_HAS_ACCUMULATION;
+	const struct en_node *stage = at(ev, "zero_optimization.stage");
+
+	number(ev, "train_micro_batch_size_per_gpu", has & EN_HAS_MICRO, true,
+	       (double)f->micro_batch, true, "the micro-batch (per_device_train_batch_size)");
+	number(ev, "gradient_accumulation_steps", has & EN_HAS_ACCUMULATION, true,
+	       (double)f->accumulation, true, "the accumulation (gradient_accumulation_steps)");
+	number(ev, "train_batch_size", (has & batch) == batch, true, all_ranks(f), true,
+	       "micro-batch x accumulation x ranks");
+	number(ev, "gradient_clipping", has & EN_HAS_MAX_GRAD_NORM, true, f->max_grad_norm, false,
+	       "the clipping (max_grad_norm)");
+	number(ev, "optimizer.params.lr", has & EN_HAS_LR, true, f->lr, false,
+	       "the learning rate (learning_rate)");
+	betas(ev, has & EN_HAS_BETAS);
+	number(ev, "optimizer.params.eps", has & EN_HAS_EPS, true, f->eps, false,
+	       "epsilon (adam_epsilon)");
+	number(ev, "optimizer.params.weight_decay", has & EN_HAS_WEIGHT_DECAY, true,
+	       f->weight_decay, false, "the decay (weight_decay)");
+	number(ev, "scheduler.params.warmup_min_lr", true, false, 0, true, "always 0");
+	number(ev, "scheduler.params.warmup_max_lr", has & EN_HAS_LR, true, f->lr, false,
+	       "the learning rate (learning_rate)");
+	enabled(ev, "fp16.enabled", has & EN_HAS_PRECISION, f->fp16, "the precision (fp16)");
+	enabled(ev, "bf16.enabled", has & EN_HAS_PRECISION, f->bf16, "the precision (bf16)");
+	widths(ev, stage && stage->type == EN_INT && stage->i == 3);
+	number(ev, "scheduler.params.total_num_steps", has & EN_HAS_STEPS, true, (double)f->steps,
+	       true, "the steps of the run");
+	number(ev, "scheduler.params.warmup_num_steps",
+	       (has & EN_HAS_WARMUP) && (f->warmup_steps >= 1 || (has & EN_HAS_STEPS)), true,
+	       warmup(f), true, "the warm-up (warmup_steps)");
+}
+
+/* accelerate fails on every "auto" that is left, wherever it stands. */
+static void left_over(struct en_eval *ev, const struct en_node *dict, const char *of)
+{
+	for (const struct en_node *v = dict->child; v && !ev->rc; v = v->next) {
+		const char *path = ck_arena_printf(&ev->cfg->arena, "%s%s%s", of, *of ? "." : "",
+						   v->key);
+
+		if (!path)
+			ev->rc = -CKPT_E_NOMEM;
+		else if (v->type == EN_DICT)
+			left_over(ev, v, path);
+		else if (en_node_is_auto(v))
+			en_refuse(ev, true, CKPT_E_USAGE, path, v,
+				  "accelerate has no value for this \"auto\", and fails; say it");
+	}
+}
+
+/*
+ * accelerate divides the total of a DummyScheduler by the ranks, since scripts count the steps of a
+ * data loader that is not cut yet.  'steps' counts what all ranks do together, and stays.
+ */
+static void by_accelerate(struct en_eval *ev)
+{
+	const struct en_facts *f = ev->facts;
+	const unsigned has = f->has;
+	const struct en_node *micro, *acc;
+	bool both;
+
+	number(ev, "train_micro_batch_size_per_gpu", has & EN_HAS_MICRO, false,
+	       (double)f->micro_batch, true, "the micro-batch (the data loader's)");
+	number(ev, "gradient_accumulation_steps", true, false,
+	       has & EN_HAS_ACCUMULATION ? (double)f->accumulation : 1, true,
+	       has & EN_HAS_ACCUMULATION ? "the accumulation as stated"
+					 : "1, as Accelerator() has it");
+	micro = at(ev, "train_micro_batch_size_per_gpu");
+	acc = at(ev, "gradient_accumulation_steps");
+	both = micro && micro->type == EN_INT && acc && acc->type == EN_INT;
+	number(ev, "train_batch_size", both, false,
+	       both ? micro->f * acc->f * f->world : 0, true, "micro-batch x accumulation x ranks");
+	number(ev, "gradient_clipping", true, false, 1, false, "always 1.0");
+	number(ev, "optimizer.params.lr", has & EN_HAS_LR, false, f->lr, false,
+	       "the learning rate");
+	number(ev, "optimizer.params.weight_decay", has & EN_HAS_WEIGHT_DECAY, false,
+	       f->weight_decay, false, "the decay");
+	number(ev, "scheduler.params.warmup_min_lr", true, false, 0, true, "always 0");
+	number(ev, "scheduler.params.warmup_max_lr", has & EN_HAS_LR, false, f->lr, false,
+	       "the learning rate");
+	number(ev, "scheduler.params.warmup_num_steps", has & EN_HAS_WARMUP, false, warmup(f), true,
+	       "the warm-up");
+	number(ev, "scheduler.params.total_num_steps", has & EN_HAS_STEPS, false,
+	       (double)f->steps, true, "the steps of the run");
+	widths(ev, true);
+	if (at(ev, "zero_optimization.stage3_gather_16bit_weights_on_model_save") &&
+	    en_node_is_auto(at(ev, "zero_optimization.stage3_gather_16bit_weights_on_model_save")))
+		put_bool(ev, at(ev, "zero_optimization.stage3_gather_16bit_weights_on_model_save"),
+			 false, "always false");
+	left_over(ev, ev->cfg->tree, "");
+}
+
+void en_fill(struct en_eval *ev)
+{
+	if (ev->cfg->launch.from_accelerate || ev->facts->filler == EN_FILL_ACCELERATE)
+		by_accelerate(ev);
+	else if (ev->facts->filler == EN_FILL_TRAINER)
+		by_trainer(ev);
+}

@@ -1,0 +1,278 @@
+/* en_walk.c -- every key of a DeepSpeed configuration meets its row of the table; see en_eval.h. */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/config/en_eval.h"
+
+/* What the file spells: the block, then its own name for the key. */
+static const char *spelt(struct en_eval *ev, enum en_block block, const struct en_node *v)
+{
+	const char *of = en_block_info[block].path;
+	char *path = ck_arena_printf(&ev->cfg->arena, "%s%s%s", of, *of ? "." : "", v->key);
+
+	if (!path)
+		ev->rc = -CKPT_E_NOMEM;
+	return path ? path : "";
+}
+
+static bool is_strict(const struct en_eval *ev, enum en_block block)
+{
+	const struct en_block_info *b = &en_block_info[block];
+
+	return ev->cfg->version > EN_DS_0_16 ? b->strict : b->strict_0_16;
+}
+
+/* Verdicts are for what stands in the user's DeepSpeed configuration; what accelerate makes of a
+ * YAML has its verdicts there. */
+static bool is_users(const struct en_eval *ev, const struct en_node *v)
+{
+	return v->at.file && ev->cfg->json_file && !strcmp(v->at.file, ev->cfg->json_file);
+}
+
+/* Rulings other than a refusal. */
+static uint64_t rule(struct en_eval *ev, enum en_ruling ruling, enum en_block block,
+		     const struct en_node *v, const char *why)
+{
+	if (!is_users(ev, v))
+		return 0;
+	return en_rule(ev, ruling, spelt(ev, block, v), v, "%s", why);
+}
+
+static void unknown(struct en_eval *ev, enum en_block block, const struct en_node *v)
+{
+	const struct en_key *near = en_key_near(block, v->key);
+	const bool fails = is_strict(ev, block) || block == EN_B_OPTIMIZER_PARAMS ||
+			   block == EN_B_SCHEDULER_PARAMS;
+	const char *there = near ? en_key_path(ev, near) : "";
+	char hint[160] = "";
+
+	if (near && near->block == block)
+		snprintf(hint, sizeof(hint), "; is it \"%s\"?",
+			 near->alias ? near->alias : near->name);
+	else if (near)
+		snprintf(hint, sizeof(hint), "; \"%.100s\" is the place of such a key", there);
+	if (fails)
+		en_refuse(ev, true, CKPT_E_CORRUPT, spelt(ev, block, v), v,
+			  "DeepSpeed %s has no such key here%s",
+			  en_ds_version_name(ev->cfg->version), hint);
+	else if (is_users(ev, v) && *v->key != '_')
+		en_rule(ev, EN_IGNORED, spelt(ev, block, v), v, "DeepSpeed passes over it%s", hint);
+	else
+		rule(ev, EN_IGNORED, block, v, "DeepSpeed passes over it");
+}
+
+/* ------------------------------------------------------------------ values */
+
+/* {}, false, null and {"enabled": false} switch nothing on. */
+static bool is_off(const struct en_node *v)
+{
+	const struct en_node *on = en_node_get(v, "enabled");
+
+	if (on)
+		return (on->type == EN_BOOL && !on->i) || en_node_is_auto(on);
+	return v->type == EN_NULL || (v->type == EN_DICT && !v->n) ||
+	       (v->type == EN_BOOL && !v->i) || (v->type == EN_INT && v->i <= 0) ||
+	       en_node_is_auto(v);
+}
+
+static void take_removed(struct en_eval *ev, const struct en_key *k, const struct en_node *v)
+{
+	if (ev->cfg->version >= EN_DS_0_19)
+		en_refuse(ev, true, CKPT_E_UNSUPPORTED, spelt(ev, k->block, v), v,
+			  "%s, and 0.19 refuses the key even where it is off", k->why);
+	else if (is_off(v))
+		rule(ev, EN_NO_EFFECT, k->block, v, "it is off");
+	else
+		en_refuse(ev, false, CKPT_E_UNSUPPORTED, spelt(ev, k->block, v), v,
+			  "this engine does not have it, as DeepSpeed from 0.19 on");
+}
+
+/* Keys whose value is not looked into. */
+static void take_any(struct en_eval *ev, const struct en_key *k, const struct en_node *v)
+{
+	if (k->role == EN_R_REMOVED)
+		take_removed(ev, k, v);
+	else if (k->role == EN_R_QUIET)
+		rule(ev, EN_NO_EFFECT, k->block, v, k->why);
+	else if (is_off(v))
+		rule(ev, EN_NO_EFFECT, k->block, v, "it is off");
+	else
+		en_refuse(ev, false, CKPT_E_UNSUPPORTED, spelt(ev, k->block, v), v, "%s", k->why);
+}
+
+static void take_auto(struct en_eval *ev, const struct en_key *k, const struct en_node *v)
+{
+	struct en_value dflt;
+	char text[EN_VALUE_TEXT];
+
+	en_default(k, ev->cfg->version, &dflt);
+	en_value_text(k, &dflt, text);
+	if (is_strict(ev, k->block) && is_users(ev, v)) {
+		en_rule(ev, EN_USED, spelt(ev, k->block, v), v,
+			"nobody fills this \"auto\" in, and DeepSpeed takes its default, %s", text);
+	} else if (!is_strict(ev, k->block)) {
+		en_refuse(ev, true, CKPT_E_USAGE, spelt(ev, k->block, v), v,
+			  "\"auto\" is a word of transformers and accelerate, DeepSpeed alone "
+			  "cannot compute with it; give a number, or the value to fill in");
+	}
+}
+
+static bool is_default(const struct en_eval *ev, const struct en_key *k, const struct en_value *got)
+{
+	struct en_value dflt;
+
+	en_default(k, ev->cfg->version, &dflt);
+	return en_value_same(&dflt, got);
+}
+
+static void accept(struct en_eval *ev, const struct en_key *k, const struct en_node *v,
+		   const struct en_value *got)
+{
+	const size_t number = (size_t)(k - en_keys);
+	const bool same = is_default(ev, k, got);
+
+	ev->value[number] = *got;
+	ev->given[number].v = v;
+	if (k->role == EN_R_DEFAULT_ONLY && !same)
+		en_refuse(ev, false, CKPT_E_UNSUPPORTED, spelt(ev, k->block, v), v, "%s", k->why);
+	else if (k->role == EN_R_DEFAULT_ONLY)
+		rule(ev, EN_USED, k->block, v, "this is the default, and the only value here");
+	else if (k->role == EN_R_QUIET)
+		rule(ev, EN_NO_EFFECT, k->block, v, k->why);
+	else
+		ev->given[number].verdict = rule(ev, EN_USED, k->block, v,
+						 v->at.from == EN_FROM_AUTO ? v->at.why : "");
+}
+
+static void take(struct en_eval *ev, const struct en_key *k, const struct en_node *v)
+{
+	struct en_value got;
+	char why[EN_WHY];
+	bool theirs;
+
+	if (k->type == EN_K_ANY) {
+		take_any(ev, k, v);
+		return;
+	}
+	if (en_node_is_auto(v)) {
+		take_auto(ev, k, v);
+		return;
+	}
+	if (en_coerce(k, is_strict(ev, k->block), ev->cfg->version, v, &got, &theirs, why))
+		en_refuse(ev, theirs, CKPT_E_CORRUPT, spelt(ev, k->block, v), v, "%s%s", why,
+			  theirs && !is_strict(ev, k->block) ? "; DeepSpeed takes it as it is, and "
+							       "fails where it computes with it"
+							     : "");
+	else
+		accept(ev, k, v, &got);
+}
+
+/* ------------------------------------------------------------------ blocks */
+
+static void walk_block(struct en_eval *ev, enum en_block block, const struct en_node *dict);
+
+/* "zero_optimization": true, of the first versions. */
+static void old_zero(struct en_eval *ev, const struct en_node *v)
+{
+	const struct en_node *size = en_node_get(ev->cfg->tree, "allgather_size");
+	const struct en_place at = v->at;
+	struct en_node *stage = en_node_int(&ev->cfg->arena, v->i != 0, at);
+	const size_t number = en_key_number(EN_B_ZERO, "stage");
+	uint64_t n;
+
+	if (!stage) {
+		ev->rc = -CKPT_E_NOMEM;
+		return;
+	}
+	ev->value[number] = (struct en_value){ .type = EN_INT, .i = v->i != 0, .f = (double)v->i };
+	ev->given[number].v = stage;
+	n = rule(ev, EN_USED, EN_B_TOP, v, "deprecated: read as \"stage\": 1, or 0 for false");
+	if (n)
+		ev->cfg->verdict[n - 1].deprecated = true;
+	if (size && v->i)
+		take(ev, en_key_find(EN_B_ZERO, "allgather_bucket_size"), size);
+}
+
+/* null is an error for most blocks there. */
+static bool null_passes(const struct en_key *k)
+{
+	return (k->flags & EN_F_NULL) || k->inner == EN_B_BF16 || k->inner == EN_B_AIO;
+}
+
+static void take_block(struct en_eval *ev, const struct en_key *k, const struct en_node *v)
+{
+	if (v->type == EN_DICT)
+		walk_block(ev, k->inner, v);
+	else if (k->inner == EN_B_ZERO && v->type == EN_BOOL)
+		old_zero(ev, v);
+	else if ((v->type == EN_NULL && null_passes(k)) ||
+		 (en_node_is_auto(v) && is_strict(ev, k->block)))
+		rule(ev, EN_USED, k->block, v, "the block is as if it were not there");
+	else
+		en_refuse(ev, true, CKPT_E_CORRUPT, spelt(ev, k->block, v), v,
+			  "this is a block of keys, {...}");
+}
+
+/* "bf16" wins over "bfloat16", unless it is null. */
+static bool is_shadowed(const struct en_node *dict, const struct en_key *k, const struct en_node *v)
+{
+	const struct en_node *bf16 = en_node_get(dict, "bf16");
+
+	return k->inner == EN_B_BF16 && v != bf16 && bf16 && bf16->type != EN_NULL;
+}
+
+static void one_key(struct en_eval *ev, enum en_block block, const struct en_node *dict,
+		    const struct en_node *v)
+{
+	const struct en_key *k = en_key_find(block, v->key);
+	const struct en_node *other;
+
+	if (block == EN_B_ZERO && en_old_key(ev, dict, v))
+		return;
+	if (k && (k->flags & EN_F_SINCE_0_19) && ev->cfg->version < EN_DS_0_19)
+		k = NULL;
+	if (!k) {
+		if (block != EN_B_OPTIMIZER_PARAMS || strcmp(v->key, "max_grad_norm") != 0)
+			unknown(ev, block, v);	/* the other is en_check.c's */
+		return;
+	}
+	if (k->type == EN_K_BLOCK) {
+		if (k->block == EN_B_TOP && is_shadowed(dict, k, v))
+			rule(ev, EN_NO_EFFECT, block, v,
+			     "\"bf16\" is there, and DeepSpeed takes that");
+		else
+			take_block(ev, k, v);
+		return;
+	}
+	other = k->alias ? en_node_get(dict, k->alias) : NULL;
+	if (other && other != v && !en_node_is_auto(other) && !en_node_is_auto(v))
+		en_refuse(ev, true, CKPT_E_CORRUPT, spelt(ev, block, v), v,
+			  "\"%s\" is there as well, and both are names of one setting", k->alias);
+	else
+		take(ev, k, v);
+}
+
+/* "optimizer" and "scheduler" without a type are as if they were not there. */
+static bool needs_type(enum en_block block)
+{
+	return block == EN_B_OPTIMIZER || block == EN_B_SCHEDULER;
+}
+
+static void walk_block(struct en_eval *ev, enum en_block block, const struct en_node *dict)
+{
+	if (needs_type(block) && !en_node_get(dict, "type")) {
+		for (const struct en_node *v = dict->child; v && !ev->rc; v = v->next)
+			rule(ev, EN_IGNORED, block, v, "there is no \"type\", and without one "
+			     "DeepSpeed does not look at the block");
+		return;
+	}
+	for (const struct en_node *v = dict->child; v && !ev->rc; v = v->next)
+		one_key(ev, block, dict, v);
+}
+
+void en_walk(struct en_eval *ev)
+{
+	for (size_t i = 0; i < en_n_keys; i++)
+		en_default(&en_keys[i], ev->cfg->version, &ev->value[i]);
+	walk_block(ev, EN_B_TOP, ev->cfg->tree);
+}
