@@ -1,0 +1,299 @@
+/* en_launch.c -- see en_launch.h. */
+#include "engine/config/en_launch.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_RANKS (1u << 20)
+
+static const char *const launcher_names[] = {
+	"", "RANK and WORLD_SIZE", "Open MPI", "PMI", "SLURM", "nobody",
+};
+
+const char *en_launcher_name(enum en_launcher by)
+{
+	return launcher_names[by];
+}
+
+static void find(struct en_launched *l, enum en_launch_finding_id id, bool fatal, const char *fmt,
+		 ...) CK_PRINTF(4, 5);
+static void find(struct en_launched *l, enum en_launch_finding_id id, bool fatal, const char *fmt,
+		 ...)
+{
+	struct en_launch_finding *f = &l->finding[l->n_findings];
+	va_list ap;
+
+	if (l->n_findings == EN_MAX_LAUNCH_FINDINGS)
+		return;
+	l->n_findings++;
+	f->id = id;
+	f->fatal = fatal;
+	va_start(ap, fmt);
+	vsnprintf(f->text, sizeof(f->text), fmt, ap);
+	va_end(ap);
+}
+
+/* ---------------------------------------------------------------- who am I */
+
+struct said {
+	enum en_launcher by;
+	const char *rank_name, *rank, *size_name, *size, *local_name, *local;
+};
+
+/* False if the variable is not set or no number, which is a finding. */
+static bool number(struct en_launched *l, const char *name, const char *text, uint32_t *out)
+{
+	const size_t n = text ? strlen(text) : 0;
+
+	if (!text)
+		return false;
+	if (n && n < 8 && strspn(text, "0123456789") == n &&
+	    strtoul(text, NULL, 10) <= MAX_RANKS) {
+		*out = (uint32_t)strtoul(text, NULL, 10);
+		return true;
+	}
+	find(l, EN_LAUNCH_BAD_VALUE, true, "%s is \"%.40s\", a number of at most %u is wanted.",
+	     name, text, MAX_RANKS);
+	return false;
+}
+
+/* True if this launcher says rank and size, and both make sense. */
+static bool read_one(struct en_launched *l, const struct said *s, uint32_t *rank, uint32_t *size)
+{
+	if (!s->rank && !s->size)
+		return false;
+	if (!s->rank || !s->size) {
+		/* RANK alone is often a leftover, SLURM_NTASKS alone what an allocation has. */
+		if (s->by == EN_LAUNCHED_BY_TORCH)
+			find(l, EN_LAUNCH_HALF_SAID, true,
+			     "%s is set and %s is not: a launcher sets "
+			     "both. Unset it, or set both.",
+			     s->rank ? s->rank_name : s->size_name,
+			     s->rank ? s->size_name : s->rank_name);
+		return false;
+	}
+	if (!number(l, s->rank_name, s->rank, rank) || !number(l, s->size_name, s->size, size))
+		return false;
+	if (*rank < *size)
+		return true;
+	find(l, EN_LAUNCH_BAD_VALUE, true, "%s is %u and %s is %u: ranks go from 0 to size - 1.",
+	     s->rank_name, *rank, s->size_name, *size);
+	return false;
+}
+
+/*
+ * Another launcher inside: torchrun under srun with one task a node gives other numbers, and that
+ * is right.  A size of 1 outside is such a frame; two different sizes above 1 are a mistake, unless
+ * the outer one counts fewer processes, each of which started several.
+ */
+static void compare(struct en_launched *l, const struct said *inner, const struct said *outer,
+		    uint32_t rank, uint32_t size)
+{
+	if (rank == l->rank && size == l->size)
+		return;
+	if (size < l->size && l->size % size == 0)
+		find(l, EN_LAUNCH_NESTED, false,
+		     "%s and %s say rank %u of %u; inside, %s says rank "
+		     "%u of %u, and is believed.",
+		     outer->rank_name, outer->size_name, rank, size, launcher_names[inner->by],
+		     l->rank, l->size);
+	else
+		find(l, EN_LAUNCH_LAUNCHERS_DISAGREE, true,
+		     "%s=%u and %s=%u, but %s=%u and %s=%u: "
+		     "two launchers do not agree. The variables of one leaked from an outer job; "
+		     "unset those, or start the ranks with one launcher.",
+		     inner->rank_name, l->rank, inner->size_name, l->size, outer->rank_name, rank,
+		     outer->size_name, size);
+}
+
+static void local_rank(struct en_launched *l, const struct said *s)
+{
+	l->has_local_rank = number(l, s->local_name, s->local, &l->local_rank);
+	if (!l->has_local_rank || l->local_rank <= l->rank)
+		return;
+	find(l, EN_LAUNCH_BAD_VALUE, true,
+	     "%s is %u and %s is %u: no rank has more ranks before it "
+	     "on its host than in all. One of them leaked from an outer job.",
+	     s->local_name, l->local_rank, s->rank_name, l->rank);
+	l->has_local_rank = false;
+}
+
+static void who(struct en_launched *l, const struct en_environ *e)
+{
+	const struct said all[] = {
+		{ EN_LAUNCHED_BY_TORCH, "RANK", e->rank, "WORLD_SIZE", e->world_size, "LOCAL_RANK",
+		  e->local_rank },
+		{ EN_LAUNCHED_BY_OMPI, "OMPI_COMM_WORLD_RANK", e->ompi_rank, "OMPI_COMM_WORLD_SIZE",
+		  e->ompi_size, "OMPI_COMM_WORLD_LOCAL_RANK", e->ompi_local_rank },
+		{ EN_LAUNCHED_BY_PMI, "PMI_RANK", e->pmi_rank, "PMI_SIZE", e->pmi_size,
+		  "MPI_LOCALRANKID", e->mpi_localrankid },
+		/* outside of a step (a batch script, salloc) these are of the script itself */
+		{ EN_LAUNCHED_BY_SLURM, "SLURM_PROCID", e->slurm_step_id ? e->slurm_procid : NULL,
+		  "SLURM_NTASKS", e->slurm_step_id ? e->slurm_ntasks : NULL, "SLURM_LOCALID",
+		  e->slurm_localid },
+	};
+	const struct said *inner = NULL;
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(all); i++) {
+		uint32_t rank = 0, size = 0;
+
+		if (!read_one(l, &all[i], &rank, &size))
+			continue;
+		if (inner) {
+			compare(l, inner, &all[i], rank, size);
+			continue;
+		}
+		inner = &all[i];
+		l->by = inner->by;
+		l->rank = rank;
+		l->size = size;
+		local_rank(l, inner);
+	}
+}
+
+/* ------------------------------------------------------------ which device */
+
+/* What CUDA does with a list: it ends at the first entry that is no device. */
+static uint32_t listed(const char *list, bool *cut)
+{
+	uint32_t n = 0;
+
+	*cut = false;
+	for (const char *p = list; *p;) {
+		const size_t len = strcspn(p, ",");
+		const bool is_name = !strncmp(p, "GPU-", 4) || !strncmp(p, "MIG-", 4);
+
+		if (!len || (!is_name && strspn(p, "0123456789") < len)) {
+			*cut = true;
+			return n;
+		}
+		n++;
+		p += len + (p[len] == ',');
+	}
+	return n;
+}
+
+static void device_list(struct en_launched *l, const char *list, int devices)
+{
+	bool cut;
+	uint32_t n;
+
+	if (!list)
+		return;
+	n = listed(list, &cut);
+	if (cut && *list)
+		find(l, EN_LAUNCH_DEVICE_LIST, false,
+		     "CUDA_VISIBLE_DEVICES is \"%.100s\": CUDA stops "
+		     "reading at the first entry that names no GPU, after %u.",
+		     list, n);
+	else if (devices >= 0 && n > (uint32_t)devices)
+		find(l, EN_LAUNCH_DEVICE_LIST, false,
+		     "CUDA_VISIBLE_DEVICES is \"%.100s\", %u entries; "
+		     "%d GPUs are visible, so some of them are not on this host.",
+		     list, n, devices);
+}
+
+static void no_device(struct en_launched *l, const struct en_environ *e)
+{
+	const char *list = e->cuda_visible_devices;
+
+	find(l, EN_LAUNCH_NO_DEVICE, true, "No GPU is visible to rank %u%s%.100s%s. %s", l->rank,
+	     list ? ": CUDA_VISIBLE_DEVICES is \"" : "", list ? list : "", list ? "\"" : "",
+	     list ? "Unset it, or name GPUs of this host." :
+	     e->slurm_job_id ? "Ask SLURM for GPUs (--gpus-per-node or --gpus-per-task)."
+			     : "Is there a driver, and a GPU in this container?");
+}
+
+static void one_each(struct en_launched *l, const struct en_environ *e)
+{
+	if (!l->has_local_rank || !l->local_rank)
+		return;
+	find(l, EN_LAUNCH_ONE_DEVICE_EACH, false,
+	     "Rank %u has local rank %u and sees one GPU%s%.60s%s"
+	     "%s: it uses that as number 0. A program that takes the number of its local rank "
+	     "would "
+	     "fail here with \"invalid device ordinal\".",
+	     l->rank, l->local_rank, e->cuda_visible_devices ? " (CUDA_VISIBLE_DEVICES=" : "",
+	     e->cuda_visible_devices ? e->cuda_visible_devices : "",
+	     e->cuda_visible_devices ? ")" : "",
+	     e->slurm_gpus_per_task ? ", as --gpus-per-task gives each task its own" : "");
+}
+
+static void device(struct en_launched *l, const struct en_environ *e, int devices)
+{
+	device_list(l, e->cuda_visible_devices, devices);
+	if (!devices) {
+		no_device(l, e);
+	} else if (devices == 1) {
+		one_each(l, e);
+	} else if (!l->has_local_rank && l->size > 1) {
+		find(l, EN_LAUNCH_NO_LOCAL_RANK, true,
+		     "%d GPUs are visible and nobody says which rank "
+		     "of its host rank %u of %u is: every rank would take GPU 0. Set LOCAL_RANK "
+		     "(%s "
+		     "does not), or give every rank one GPU in CUDA_VISIBLE_DEVICES.",
+		     devices, l->rank, l->size, launcher_names[l->by]);
+	} else if (l->local_rank >= (uint32_t)devices) {
+		find(l, EN_LAUNCH_TOO_FEW_DEVICES, true,
+		     "Rank %u has local rank %u, and %d GPUs are "
+		     "visible%s%.60s%s: more ranks were started on this host than it has GPUs.",
+		     l->rank, l->local_rank, devices,
+		     e->cuda_visible_devices ? " (CUDA_VISIBLE_DEVICES=" : "",
+		     e->cuda_visible_devices ? e->cuda_visible_devices : "",
+		     e->cuda_visible_devices ? ")" : "");
+	} else {
+		l->device = l->local_rank;
+	}
+}
+
+static unsigned fatal(const struct en_launched *l, uint32_t from)
+{
+	unsigned n = 0;
+
+	for (uint32_t i = from; i < l->n_findings; i++)
+		n += l->finding[i].fatal;
+	return n;
+}
+
+unsigned en_launch_check(const struct en_environ *env, int devices, struct en_launched *out)
+{
+	memset(out, 0, sizeof(*out));
+	out->by = EN_LAUNCHED_ALONE;
+	out->size = 1;
+	who(out, env);
+	if (devices >= 0)
+		device(out, env, devices);
+	return fatal(out, 0);
+}
+
+/* -------------------------------------------------------------- all of us */
+
+static void two_seats(struct en_launched *l, const struct en_seat *a, const struct en_seat *b)
+{
+	const bool same_place = a->local_rank == b->local_rank;
+	char place[96];
+
+	if (!*a->device || strcmp(a->host, b->host) != 0 || strcmp(a->device, b->device) != 0)
+		return;
+	snprintf(place, sizeof(place), same_place ? "Both have local rank %u" :
+		 "Their local ranks are %u and %u", a->local_rank, b->local_rank);
+	find(l, EN_LAUNCH_SAME_DEVICE, true,
+	     "Ranks %u and %u would both use GPU %s of %s, and NCCL "
+	     "would stop with \"Duplicate GPU detected\". %s: %s.",
+	     a->rank, b->rank, a->device, a->host, place,
+	     same_place
+		     ? "their launcher gives none, or LOCAL_RANK leaked from an outer job"
+		     : "both see only this one GPU, so CUDA_VISIBLE_DEVICES is the same for both");
+}
+
+unsigned en_launch_seats(const struct en_seat *seat, uint32_t n, struct en_launched *out)
+{
+	const uint32_t before = out->n_findings;
+
+	for (uint32_t i = 0; i < n; i++)
+		for (uint32_t j = i + 1; j < n; j++)
+			two_seats(out, &seat[i], &seat[j]);
+	return fatal(out, before);
+}
