@@ -67,7 +67,7 @@ static void too_few(struct en_eval *ev, const struct batch *b, enum which w)
 {
 	const struct en_node *v = en_given(ev, EN_B_TOP, names[w]);
 
-	if (v)
+	if (v && v->at.from != EN_FROM_DERIVED)
 		en_refuse(ev, true, CKPT_E_MISMATCH, names[w], v, "it has to be greater than 0");
 	else
 		en_refuse(ev, true, CKPT_E_MISMATCH, names[w], NULL,

@@ -240,20 +240,48 @@ static void with_reason(struct screen *s, enum en_ruling ruling, const char *lab
 	}
 }
 
-static void refused(struct screen *s)
+static bool same_refusal(const struct en_verdict *a, const struct en_verdict *b)
 {
-	for (uint64_t i = 0; i < s->cfg->n_verdicts; i++) {
+	return a->ruling == EN_REFUSED && b->ruling == EN_REFUSED && a->theirs == b->theirs &&
+	       !strcmp(a->why, b->why);
+}
+
+/* Keys that are refused for one reason, with their lines. */
+static void one_refusal(struct screen *s, uint64_t first)
+{
+	const struct en_verdict *of = &s->cfg->verdict[first];
+	const char *comma = "", *before = NULL;
+
+	for (uint64_t i = first; i < s->cfg->n_verdicts; i++) {
 		const struct en_verdict *v = &s->cfg->verdict[i];
 
-		if (v->ruling != EN_REFUSED)
+		if (!same_refusal(v, of))
 			continue;
-		say(s, "%s%s%s: %s", v->path, *v->value ? " " : "", v->value, v->why);
+		say(s, "%s%s%s%s", comma, short_path(v->path, &before), *v->value ? " " : "",
+		    v->value);
 		if (v->at.line)
-			say(s, " (%s, line %u)", v->at.file ? v->at.file : "", v->at.line);
-		if (v->theirs)
-			say(s, "; %s refuses it as well",
-			    v->at.from == EN_FROM_YAML ? "accelerate" : "DeepSpeed");
-		flush(s, "REFUSED");
+			say(s, " (line %u)", v->at.line);
+		comma = ", ";
+	}
+	say(s, ": %s", of->why);
+	if (of->theirs)
+		say(s, "; %s refuses it as well",
+		    s->cfg->launch.from_accelerate && of->at.from != EN_FROM_JSON ? "accelerate"
+										  : "DeepSpeed");
+	flush(s, "REFUSED");
+}
+
+static void refused(struct screen *s)
+{
+	const struct en_config *c = s->cfg;
+
+	for (uint64_t i = 0; i < c->n_verdicts; i++) {
+		bool is_new = c->verdict[i].ruling == EN_REFUSED;
+
+		for (uint64_t j = 0; is_new && j < i; j++)
+			is_new = !same_refusal(&c->verdict[j], &c->verdict[i]);
+		if (is_new)
+			one_refusal(s, i);
 	}
 }
 
@@ -313,7 +341,8 @@ int en_config_screen(struct en_config *cfg, unsigned width, const char *const **
 			    .text = CK_BUF_INIT(MAX_SCREEN) };
 	const char **lines;
 
-	files(&s);
+	if (cfg->file)
+		files(&s);
 	if (cfg->set.world) {
 		batch(&s);
 		precision(&s);

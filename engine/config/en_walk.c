@@ -171,12 +171,27 @@ static void take(struct en_eval *ev, const struct en_key *k, const struct en_nod
 
 static void walk_block(struct en_eval *ev, enum en_block block, const struct en_node *dict);
 
+/* The bucket that stood beside the old form; its own key has its verdict. */
+static void old_size(struct en_eval *ev, const struct en_node *v)
+{
+	const struct en_key *k = en_key_find(EN_B_ZERO, "allgather_bucket_size");
+	struct en_value got;
+	char why[EN_WHY];
+	bool theirs;
+
+	if (en_coerce(k, true, ev->cfg->version, v, &got, &theirs, why)) {
+		en_refuse(ev, theirs, CKPT_E_CORRUPT, "allgather_size", v, "%s", why);
+		return;
+	}
+	ev->value[k - en_keys] = got;
+	ev->given[k - en_keys].v = v;
+}
+
 /* "zero_optimization": true, of the first versions. */
 static void old_zero(struct en_eval *ev, const struct en_node *v)
 {
 	const struct en_node *size = en_node_get(ev->cfg->tree, "allgather_size");
-	const struct en_place at = v->at;
-	struct en_node *stage = en_node_int(&ev->cfg->arena, v->i != 0, at);
+	struct en_node *stage = en_node_int(&ev->cfg->arena, v->i != 0, v->at);
 	const size_t number = en_key_number(EN_B_ZERO, "stage");
 	uint64_t n;
 
@@ -190,7 +205,7 @@ static void old_zero(struct en_eval *ev, const struct en_node *v)
 	if (n)
 		ev->cfg->verdict[n - 1].deprecated = true;
 	if (size && v->i)
-		take(ev, en_key_find(EN_B_ZERO, "allgather_bucket_size"), size);
+		old_size(ev, size);
 }
 
 /* null is an error for most blocks there. */
