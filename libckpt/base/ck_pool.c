@@ -2,7 +2,6 @@
 #include "libckpt/base/ck_pool.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -60,19 +59,6 @@ static void *work(void *p)
 	return NULL;
 }
 
-/* Signals are for the program's own thread. */
-static bool start(struct worker *w)
-{
-	sigset_t all, old;
-	bool ok;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	ok = ck_sys.thread(&w->thread, work, w) == 0;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	return ok;
-}
-
 int ck_pool_run(uint32_t threads, uint64_t njobs, ck_job_fn fn, void *arg,
 		struct ckpt_err *err)
 {
@@ -87,7 +73,7 @@ int ck_pool_run(uint32_t threads, uint64_t njobs, ck_job_fn fn, void *arg,
 	pthread_mutex_init(&pool.lock, NULL);
 	for (uint32_t i = 1; i < threads; i++) {
 		w[n + 1] = (struct worker){ .pool = &pool, .number = n + 1 };
-		if (!start(&w[n + 1]))
+		if (ck_thread(&w[n + 1].thread, work, &w[n + 1]))
 			break;
 		n++;
 	}

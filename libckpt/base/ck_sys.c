@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -166,6 +167,18 @@ int ck_flock(int fd, int op)
 void *ck_realloc(void *p, size_t n)
 {
 	return ck_sys.realloc(p, n ? n : 1);
+}
+
+int ck_thread(pthread_t *thread, void *(*fn)(void *), void *arg)
+{
+	sigset_t all, old;
+	int failed;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	failed = ck_sys.thread(thread, fn, arg);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return failed;
 }
 
 void *ck_alloc(size_t n)

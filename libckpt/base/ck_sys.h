@@ -89,6 +89,9 @@ int ck_fsync(int fd, enum ck_synced what);
 int ck_fdatasync(int fd, enum ck_synced what);
 int ck_flock(int fd, int op);
 
+/* A thread that no signal goes to: these are for the program's own.  0 or an errno. */
+int ck_thread(pthread_t *thread, void *(*fn)(void *), void *arg);
+
 /* NULL when there is no memory; n = 0 gives a pointer that may be freed. */
 void *ck_alloc(size_t n);
 void *ck_zalloc(size_t n);

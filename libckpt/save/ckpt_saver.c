@@ -128,7 +128,7 @@ int ckpt_saver_new(const struct ckpt_saver_opts *opts, struct ckpt_saver **saver
 	if (!rc)
 		rc = ck_sv_work_new(sv->opts.threads, sv->opts.buffer_bytes, &sv->save.work, err);
 	if (!rc) {
-		const int failed = ck_sys.thread(&sv->ender, end_saves, sv);
+		const int failed = ck_thread(&sv->ender, end_saves, sv);
 
 		sv->has_ender = !failed;
 		if (failed)

@@ -105,7 +105,7 @@ int ckpt_saver_drain_on(int sig, uint32_t budget_ms, struct ckpt_err *err)
 		drain.taken = 0;
 		return ck_fail_sys(err, failed, "wait for", "a signal");
 	}
-	failed = ck_sys.thread(&thread, wait_for_signal, NULL);
+	failed = ck_thread(&thread, wait_for_signal, NULL);
 	if (failed) {
 		sigaction(sig, &drain.before, NULL);
 		drain.taken = 0;

@@ -411,7 +411,7 @@ static int start(struct sv_work *w, uint32_t threads, struct ckpt_err *err)
 		me->work = w;
 		if (ck_sv_hand_init(&me->hand, err))
 			return -CKPT_E_NOMEM;
-		failed = ck_sys.thread(&me->thread, run, me);
+		failed = ck_thread(&me->thread, run, me);
 		if (failed)
 			break;
 		w->nworkers++;
