@@ -2,7 +2,8 @@
  * sv_drain.c -- what ends the process waits for saves that were committed: exit(), or a signal.
  *
  * A signal handler may do next to nothing, so it wakes a thread, which waits and then lets the
- * signal do what it did before.
+ * signal do what it did before.  A process that was forked has none of these threads, and saves of
+ * its parent are not its own: there exit() and the signal do what they did before at once.
  */
 #include <errno.h>
 #include <semaphore.h>
@@ -20,6 +21,7 @@ static struct {
 	pthread_mutex_t lock;
 	struct ckpt_saver *first;
 	bool at_exit;
+	pid_t pid;		/* a process that was forked has the list, and no threads */
 } all = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static struct {
@@ -27,6 +29,7 @@ static struct {
 	int sig;
 	uint32_t budget_ms;
 	struct sigaction before;
+	pid_t pid;
 	_Atomic int taken;
 } drain;
 
@@ -41,14 +44,16 @@ static void settle_all(double until, bool exit_only)
 
 static void at_exit(void)
 {
-	settle_all(0, true);
+	if (getpid() == all.pid)
+		settle_all(0, true);
 }
 
 void ck_drain_add(struct ckpt_saver *sv)
 {
 	pthread_mutex_lock(&all.lock);
-	sv->next = all.first;
+	sv->next = all.pid == getpid() ? all.first : NULL;
 	all.first = sv;
+	all.pid = getpid();
 	if ((sv->opts.flags & CKPT_SAVER_AT_EXIT) && !all.at_exit)
 		all.at_exit = !atexit(at_exit);
 	pthread_mutex_unlock(&all.lock);
@@ -69,8 +74,12 @@ static void on_signal(int sig)
 {
 	const int kept = errno;
 
-	(void)sig;
-	sem_post(&drain.come);
+	if (getpid() == drain.pid) {
+		sem_post(&drain.come);
+	} else {
+		sigaction(sig, &drain.before, NULL);
+		raise(sig);
+	}
 	errno = kept;
 }
 
@@ -95,6 +104,7 @@ int ckpt_saver_drain_on(int sig, uint32_t budget_ms, struct ckpt_err *err)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "a signal is waited for already (%d)", drain.sig);
 	drain.sig = sig;
+	drain.pid = getpid();
 	drain.budget_ms = budget_ms;
 	memset(&act, 0, sizeof(act));
 	act.sa_handler = on_signal;
