@@ -321,12 +321,16 @@ int ck_commit_place(const struct ck_commit *c, struct ck_record *rec, bool force
 		    enum ckpt_sync sync, bool (*is_ours)(const char *name), bool *placed_out,
 		    struct ckpt_err *err)
 {
-	int rc = rename_result(c, rec, force, sync, placed_out, err);
+	int lock, rc = rename_result(c, rec, force, sync, placed_out, err);
 
 	if (rc)
 		return rc;
 	*placed_out = true;
-	return clean_up(c, sync, is_ours, err);
+	/* Who begins anew here now must not lose what it makes. */
+	lock = ck_commit_lock(c);
+	rc = clean_up(c, sync, is_ours, err);
+	ck_commit_unlock(lock);
+	return rc;
 }
 
 /* A process was killed between the two steps of replace_dir(). */
@@ -370,22 +374,6 @@ int ck_commit_tidy(const struct ck_commit *c, const struct ck_record_seen *seen,
 		return 0;
 	*placed_out = true;
 	return clean_up(c, sync, is_ours, err);
-}
-
-int ck_commit_lock(const struct ck_commit *c)
-{
-	const int fd = ck_open(c->partial, O_RDONLY | O_DIRECTORY, 0);
-
-	if (fd >= 0 && !ck_flock(fd, LOCK_EX))
-		return fd;
-	ck_commit_unlock(fd);
-	return -1;
-}
-
-void ck_commit_unlock(int lock)
-{
-	if (lock >= 0)
-		ck_close(lock);
 }
 
 static int is_record(void *arg, const char *dir, const char *name, struct ckpt_err *err)

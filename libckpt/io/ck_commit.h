@@ -70,6 +70,8 @@ int ck_commit_drop_all(const struct ck_commit *c, struct ckpt_err *err);
 
 /* Keep other parts from beginning or giving up until ck_commit_unlock(); -1 = no locks here. */
 int ck_commit_lock(const struct ck_commit *c);
+/* The same without waiting; false: another process has it. */
+bool ck_commit_try_lock(const struct ck_commit *c, int *lock_out);
 void ck_commit_unlock(int lock);
 
 #endif

@@ -19,6 +19,8 @@
 #include "libckpt/io/ck_record.h"
 #include "libckpt/io/ck_stale.h"
 
+#define MOST_TURNS 100
+
 bool ck_stage_is_done(const struct ck_stage *stage)
 {
 	return stage->done;
@@ -248,6 +250,28 @@ static int move_in(struct ck_stage *stage, struct ckpt_err *err)
 	return rc;
 }
 
+/* A process that ends, or drops what a killed one left, may remove the folder under our feet. */
+static int move_in_again(struct ck_stage *stage, struct ckpt_err *err)
+{
+	struct ckpt_err inner = { 0 };
+	int rc = -CKPT_E_NOTFOUND;
+
+	for (int i = 0; rc == -CKPT_E_NOTFOUND && i < MOST_TURNS; i++) {
+		bool made = false;
+
+		ck_err_clear(&inner);
+		ck_record_close(stage->rec);
+		stage->rec = NULL;
+		rc = ck_stage_make_dir(stage->paths.partial, &made, &inner);
+		stage->made = stage->made || made;
+		if (!rc)
+			rc = move_in(stage, &inner);
+	}
+	if (rc && err && !err->code)
+		*err = inner;
+	return rc;
+}
+
 static int begin(struct ck_stage *stage, struct ckpt_err *err)
 {
 	const struct ck_stage_opts *o = &stage->opts;
@@ -265,9 +289,7 @@ static int begin(struct ck_stage *stage, struct ckpt_err *err)
 		rc = check_space(stage, err);
 	if (!rc && o->restart && o->nparts == 1)
 		rc = drop_old(stage, err);
-	if (!rc)
-		rc = ck_stage_make_dir(stage->paths.partial, &stage->made, err);
-	return rc ? rc : move_in(stage, err);
+	return rc ? rc : move_in_again(stage, err);
 }
 
 /* What stood at dst was moved aside and could not be moved back. */
