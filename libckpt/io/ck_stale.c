@@ -95,6 +95,38 @@ int ck_stale_drop(const struct ck_commit *c, const struct ck_stage_opts *o, stru
 	return rc;
 }
 
+struct looking {
+	const struct ck_stage_opts *o;
+	bool earlier;
+};
+
+static int is_earlier(void *arg, const char *dir, const char *name, struct ckpt_err *err)
+{
+	struct looking *l = arg;
+	struct ck_record_seen seen = { 0 };
+	char *path = strncmp(name, "part-", 5) ? NULL : ck_fs_join(dir, name);
+
+	(void)err;
+	if (path && !ck_record_peek(path, &seen, NULL))
+		l->earlier |= (seen.head.flags & CK_RECORD_SESSION) &&
+			      ck_hash128_equal(seen.head.fingerprint, l->o->fingerprint) &&
+			      seen.head.nunits < l->o->nunits;
+	ck_free(path);
+	return 0;
+}
+
+bool ck_stale_is_earlier(const struct ck_stage_opts *o)
+{
+	struct looking l = { .o = o };
+	struct ck_commit c = { 0 };
+
+	if (!ck_commit_init(&c, o->dst, true, NULL)) {
+		ck_fs_each(c.partial, is_earlier, &l, NULL);
+		ck_commit_release(&c);
+	}
+	return l.earlier;
+}
+
 /* ---- in a folder of steps ---- */
 
 struct sweeping {
@@ -106,9 +138,13 @@ struct sweeping {
 struct finding {
 	const struct sweeping *s;
 	bool stale, alive;
+	bool holds;		/* something else than records and what parts put */
 };
 
-/* Of which job is the folder?  One record of this save, or of no session, keeps it. */
+/*
+ * Of which job is the folder?  One record of this save, or of no session, keeps it.  One that
+ * cannot be read is what a kill left of its making: under the folder's lock none is being made.
+ */
 static int judge(void *arg, const char *dir, const char *name, struct ckpt_err *err)
 {
 	struct finding *f = arg;
@@ -116,8 +152,10 @@ static int judge(void *arg, const char *dir, const char *name, struct ckpt_err *
 	char *path;
 	int rc;
 
-	if (strncmp(name, "part-", 5))
+	if (strncmp(name, "part-", 5)) {
+		f->holds |= strncmp(name, "put-", 4) != 0;
 		return 0;
+	}
 	path = ck_fs_join(dir, name);
 	if (!path)
 		return ck_fail_nomem(err, "a file name", strlen(name));
@@ -127,9 +165,25 @@ static int judge(void *arg, const char *dir, const char *name, struct ckpt_err *
 	    (!ck_hash128_equal(seen.head.fingerprint, f->s->job) ||
 	     seen.head.nunits < f->s->before))
 		f->stale = true;
-	else
+	else if (rc != -CKPT_E_CORRUPT)
 		f->alive = true;
 	return rc == -CKPT_E_NOMEM ? ck_fail_nomem(err, "a record", 0) : 0;
+}
+
+/* Without a record that can be read it goes if there is nothing to be lost. */
+static int look_into(const char *dst, struct finding *f, bool *stale_out, struct ckpt_err *err)
+{
+	struct ck_commit c = { 0 };
+	int lock = -1, rc = ck_commit_init(&c, dst, true, err);
+
+	if (!rc && !ck_commit_try_lock(&c, &lock))
+		f->alive = true;	/* somebody begins there, or gives up */
+	else if (!rc)
+		rc = ck_fs_each(c.partial, judge, f, err);
+	ck_commit_unlock(lock);
+	ck_commit_release(&c);
+	*stale_out = !f->alive && (f->stale || !f->holds);
+	return rc;
 }
 
 static int sweep_one(void *arg, const char *dir, const char *name, struct ckpt_err *err)
@@ -138,7 +192,7 @@ static int sweep_one(void *arg, const char *dir, const char *name, struct ckpt_e
 	const size_t n = strlen(name), end = strlen(ENDING);
 	struct finding f = { .s = s };
 	char *partial, *dst = NULL;
-	bool settled;
+	bool settled, stale = false;
 	int rc;
 
 	if (n <= end || strcmp(name + n - end, ENDING))
@@ -146,10 +200,10 @@ static int sweep_one(void *arg, const char *dir, const char *name, struct ckpt_e
 	partial = ck_fs_join(dir, name);
 	if (partial)
 		dst = ck_strndup(partial, strlen(partial) - end);
-	rc = dst ? ck_fs_each(partial, judge, &f, NULL) : -CKPT_E_NOMEM;
+	rc = dst ? look_into(dst, &f, &stale, NULL) : -CKPT_E_NOMEM;
 	if (rc == -CKPT_E_NOMEM)
 		ck_fail_nomem(err, "a path", n);
-	else if (!rc && f.stale && !f.alive) {
+	else if (!rc && stale) {
 		ck_stage_settle(dst, s->sync, NULL, &settled, NULL);
 		ck_stage_discard(dst, NULL, NULL);
 	}

@@ -18,6 +18,12 @@ char *ck_stale_put_path(const struct ck_commit *c, uint32_t part);
 int ck_stale_drop(const struct ck_commit *c, const struct ck_stage_opts *o, struct ckpt_err *err);
 
 /*
+ * What is begun at the destination of 'o' is an earlier save of the same job: its ranks end it, and
+ * are gone soon.
+ */
+bool ck_stale_is_earlier(const struct ck_stage_opts *o);
+
+/*
  * Among the partial folders in 'root', those that sessions of other jobs left, or saves of this one
  * before number 'before': finish what was being put into place, remove what no process holds.
  * What cannot be removed stays.  CKPT_E_NOMEM, CKPT_E_IO.

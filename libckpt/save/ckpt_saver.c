@@ -21,6 +21,7 @@
 #define DEFAULT_THREADS 2u
 #define MAX_THREADS 64u
 #define POLL_NS 10000000L
+#define TURNS 3			/* at a folder that somebody has just left */
 
 /* ---- a save ---- */
 
@@ -237,6 +238,29 @@ static uint64_t bytes_of_mine(const struct sv_save *s)
 	return n;
 }
 
+/* A rank of this job that still ends an earlier save of that name is waited for. */
+static int begin_or_wait(struct ckpt_saver *sv, const struct ck_stage_opts *so,
+			 struct ckpt_err *err)
+{
+	const struct timespec nap = { .tv_nsec = POLL_NS };
+	const double until = ck_sv_clock() + sv->opts.timeout_ms / 1e3;
+	struct ckpt_err inner;
+	bool again = true;
+	int rc = 0;
+
+	for (int turn = 0; again; turn++) {
+		inner = (struct ckpt_err){ 0 };
+		rc = ck_stage_begin(so, &sv->save.stage, &inner);
+		again = rc == -CKPT_E_BUSY && ck_sv_clock() < until &&
+			(turn < TURNS || ck_stale_is_earlier(so));
+		if (again)
+			nanosleep(&nap, NULL);
+	}
+	if (rc && err && !err->code)
+		*err = inner;
+	return rc;
+}
+
 static int begin_stage(struct ckpt_saver *sv, struct ckpt_err *err)
 {
 	struct sv_save *s = &sv->save;
@@ -247,7 +271,7 @@ static int begin_stage(struct ckpt_saver *sv, struct ckpt_err *err)
 		.session = true,
 	};
 	struct stat st;
-	int rc = ck_stage_begin(&so, &s->stage, err);
+	int rc = begin_or_wait(sv, &so, err);
 
 	if (rc)
 		return rc;
