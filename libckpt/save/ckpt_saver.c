@@ -453,6 +453,8 @@ int ckpt_save_commit(struct ckpt_saver *sv, struct ckpt_err *err)
 	sv->state = CK_SAVER_CLOSING;
 	pthread_cond_broadcast(&sv->changed);
 	pthread_mutex_unlock(&sv->lock);
+	if (rc)
+		wait_until(sv, 0);
 	return rc;
 }
 

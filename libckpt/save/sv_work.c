@@ -148,13 +148,27 @@ static int failure(const struct sv_work *w, struct ckpt_err *err)
 	return -(int)w->err.code;
 }
 
+/* What was put before this is half of a range: the save must not end well. */
+static int fail_for_good(struct sv_work *w, struct ckpt_err *err)
+{
+	struct ckpt_err inner = { 0 };
+	int rc;
+
+	ck_fail_nomem(&inner, "a job", sizeof(struct job));
+	pthread_mutex_lock(&w->lock);
+	keep_failure(w, &inner);
+	rc = failure(w, err);
+	pthread_mutex_unlock(&w->lock);
+	return rc;
+}
+
 static int add_job(struct sv_work *w, const struct job *like, struct ckpt_err *err)
 {
 	struct job *job = ck_alloc(sizeof(*job));
 	int rc;
 
 	if (!job)
-		return ck_fail_nomem(err, "a job", sizeof(*job));
+		return fail_for_good(w, err);
 	*job = *like;
 	job->next = NULL;
 	pthread_mutex_lock(&w->lock);
