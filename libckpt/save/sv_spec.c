@@ -34,6 +34,8 @@ static int check_tensor(const struct ckpt_save_step *step, uint64_t i, struct ck
 	else if (t->role != CKPT_ROLE_TRAINABLE && t->role != CKPT_ROLE_FROZEN &&
 		 t->role != CKPT_ROLE_BUFFER && t->role != CKPT_ROLE_ALIAS)
 		what = "its role is none that can be saved";
+	else if (t->ndim && !t->shape && t->role != CKPT_ROLE_ALIAS)
+		what = "it has dimensions, and no shape";
 	else if (t->role == CKPT_ROLE_ALIAS && (t->alias_of >= step->ntensors ||
 						step->tensor[t->alias_of].role == CKPT_ROLE_ALIAS))
 		what = "it is an alias of no tensor";
@@ -110,6 +112,9 @@ static int add_tensor(struct sv_spec *s, const struct ckpt_save_step *step, uint
 
 static int check_states(const struct ckpt_save_step *step, struct ckpt_err *err)
 {
+	if (step->nstates > MAX_STATES)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "%" PRIu64 " states; %u "
+			       "are possible", step->nstates, MAX_STATES);
 	for (uint64_t i = 0; i < step->nstates; i++) {
 		const struct ckpt_save_state *st = &step->state[i];
 
@@ -123,25 +128,27 @@ static int check_states(const struct ckpt_save_step *step, struct ckpt_err *err)
 				return ck_fail(err, CKPT_E_USAGE, st->name, CKPT_NO_OFFSET,
 					       "two states have this name");
 	}
-	return step->nstates <= MAX_STATES ? 0 :
-	       ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "%" PRIu64 " states; %u are "
-		       "possible", step->nstates, MAX_STATES);
+	return 0;
 }
 
 static int make_index(struct sv_spec *s, const struct ckpt_save_step *step, const char *root,
 		      struct ckpt_err *err)
 {
-	int rc = check_states(step, err);
+	int rc = 0;
 
+	if (!step->tensor || (step->nstates && !step->state) || (step->ngroups && !step->group))
+		rc = ck_fail(err, CKPT_E_USAGE, s->tag, CKPT_NO_OFFSET,
+			     "tensors, states or param groups are counted, and not given");
+	if (!rc)
+		rc = check_states(step, err);
 	if (!rc && (!step->ntensors || step->ntensors >= CK_NONE || step->ngroups > MAX_GROUPS))
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			     "a model of %" PRIu64 " tensors in %" PRIu64 " param groups",
 			     step->ntensors, step->ngroups);
-	for (uint64_t i = 0; !rc && i < step->ntensors; i++) {
+	for (uint64_t i = 0; !rc && i < step->ntensors; i++)
 		rc = check_tensor(step, i, err);
-		if (!rc)
-			rc = add_tensor(s, step, i, err);
-	}
+	for (uint64_t i = 0; !rc && i < step->ntensors; i++)
+		rc = add_tensor(s, step, i, err);
 	s->ix.step = step->steps;
 	s->ix.stage = step->stage == 4 ? 1 : step->stage;
 	s->ix.ngroups = step->ngroups;
@@ -358,18 +365,32 @@ int ck_sv_spec_plan_all(struct sv_spec *s, const struct ck_cut *cut, uint64_t nc
 	return plan_with(s, cut, ncuts, -1, plan, err);
 }
 
-/* Names, shapes and types, which not every plan has. */
-static void hash_tensors(const struct sv_spec *s, struct ck_hasher *h)
+/* What not every plan has: the layout, and names, shapes, groups and types of tensors. */
+static void hash_described(const struct sv_spec *s, struct ck_hasher *h)
 {
+	const struct ck_reshard_want *w = &s->want.step;
+	const uint64_t layout[] = {
+		w->world, (uint64_t)w->stage, (uint64_t)w->round_robin, w->sub_group_size,
+		w->universal, w->native, s->ix.ntensors, s->ix.nstates,
+	};
+
+	ck_hasher_add(h, layout, sizeof(layout));
+	ck_hasher_add(h, w->version, strlen(w->version) + 1);
 	for (uint32_t i = 0; i < s->ix.ntensors; i++) {
 		const struct ck_tensor *t = &s->ix.tensor[i];
+		const uint64_t is[] = { t->ndim, t->role, (uint64_t)t->group, t->alias_of };
 
 		ck_hasher_add(h, t->name, strlen(t->name) + 1);
+		ck_hasher_add(h, is, sizeof(is));
 		ck_hasher_add(h, t->shape, t->ndim * sizeof(*t->shape));
-		ck_hasher_add(h, &t->role, sizeof(t->role));
 	}
-	for (uint32_t i = 0; i < s->ix.nstates; i++)
-		ck_hasher_add(h, &s->ix.state[i].dtype, 1);
+	for (uint32_t i = 0; i < s->ix.nstates; i++) {
+		const struct ck_state *st = &s->ix.state[i];
+		const uint64_t is[] = { st->tensor, st->dtype, st->flags };
+
+		ck_hasher_add(h, st->name, strlen(st->name) + 1);
+		ck_hasher_add(h, is, sizeof(is));
+	}
 }
 
 /* The plan that all ranks share: with a cut of their own, the values. */
@@ -386,7 +407,7 @@ static int hash_common(struct sv_spec *s, uint32_t nranks, struct ckpt_err *err)
 	if (!rc)
 		rc = ck_plan_hash(s->own_cut ? &values : &s->plan, nranks, &hash, err);
 	if (!rc) {
-		hash_tensors(s, h);
+		hash_described(s, h);
 		ck_hasher_add(h, &hash, sizeof(hash));
 		s->hash = ck_hasher_sum(h);
 	}
