@@ -29,6 +29,13 @@ static bool is_space(char c)
 	return c == ' ' || (c >= '\t' && c <= '\r') || (c >= 0x1c && c <= 0x1f);
 }
 
+static bool ends_in(const char *tag, const char *end)
+{
+	const size_t n = strlen(tag), k = strlen(end);
+
+	return n >= k && !strcmp(tag + n - k, end);
+}
+
 int ck_step_check_tag(const char *tag, struct ckpt_err *err)
 {
 	const size_t n = strlen(tag);
@@ -36,7 +43,10 @@ int ck_step_check_tag(const char *tag, struct ckpt_err *err)
 	if (n && !strpbrk(tag, "/[]*?") && strcmp(tag, ".") && strcmp(tag, "..") &&
 	    strcmp(tag, "latest") && strcmp(tag, "latest_universal") && !is_space(tag[0]) &&
 	    !is_space(tag[n - 1]))
-		return 0;
+		return ends_in(tag, ".zckpt-partial") || ends_in(tag, ".zckpt-new") ?
+		       ck_fail(err, CKPT_E_USAGE, tag, CKPT_NO_OFFSET,
+			       "this cannot name a step: it is the name of one that is not "
+			       "finished") : 0;
 	return ck_fail(err, CKPT_E_USAGE, tag, CKPT_NO_OFFSET,
 		       "this cannot name a step: a plain name of a folder is wanted, without /, "
 		       "[]*? and space at its ends; --new-tag gives one");
