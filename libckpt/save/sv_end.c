@@ -396,16 +396,26 @@ static int join(struct sv_save *s, struct sv_part *part, struct ckpt_err *err)
 	return rc;
 }
 
-/* Into its place; then 'latest' may name it. */
+/* Into its place; then 'latest' may name it.  What fails behind the rename is told so. */
 static int place(struct sv_save *s, struct ckpt_err *err)
 {
-	int rc = ck_stage_flush(s->stage, err);
+	struct ckpt_err inner = { 0 };
+	const char *what = "what was left beside it is not tidied up, nor does 'latest' name it";
+	int rc = ck_stage_flush(s->stage, &inner);
 
 	if (!rc)
-		rc = ck_stage_commit(s->stage, s->opts->timeout_ms, err);
-	if (!rc && s->spec.latest)
+		rc = ck_stage_commit(s->stage, s->opts->timeout_ms, &inner);
+	if (!rc && s->spec.latest) {
+		what = "'latest' does not name it";
 		rc = ck_latest_set(s->opts->root, s->spec.tag, s->spec.want.step.universal,
-				   s->opts->sync, err);
+				   s->opts->sync, &inner);
+	}
+	if (rc && ck_stage_is_done(s->stage))
+		return ck_fail(err, inner.code, inner.where, inner.offset,
+			       "step %.80s is in its place, but %s: %.300s", s->spec.tag, what,
+			       inner.msg);
+	if (rc && err && !err->code)
+		*err = inner;
 	return rc;
 }
 
@@ -445,6 +455,7 @@ int ck_sv_end(struct sv_save *s, double since, struct ckpt_err *err)
 void ck_sv_give_up(struct sv_save *s, const struct ckpt_err *why)
 {
 	const bool alone = s->opts->nranks == 1;
+	bool told;
 	char *path;
 
 	if (!s->stage)
@@ -458,10 +469,11 @@ void ck_sv_give_up(struct sv_save *s, const struct ckpt_err *why)
 	ck_sv_part_release(&s->part);
 	s->part = (struct sv_part){ .rank = s->opts->rank, .code = (int)why->code };
 	s->part.why = ck_strdup(why->msg);
-	if (path)
-		ck_sv_part_write(&s->part, path, NULL);
+	told = path && !ck_sv_part_write(&s->part, path, NULL);
 	if (!s->opts->rank)
 		ck_fs_remove_tree(ck_stage_paths(s->stage)->data, NULL);
+	if (path && !told)	/* on a full disk there is room now */
+		ck_sv_part_write(&s->part, path, NULL);
 	ck_free(path);
 	ck_stage_close(s->stage);
 	s->stage = NULL;
