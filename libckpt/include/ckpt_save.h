@@ -141,7 +141,8 @@ struct ckpt_save_step {
  *	CKPT_E_USAGE        a description that contradicts itself, a layout that cannot be
  *	CKPT_E_EXISTS       a step of that name, without CKPT_SAVE_FORCE
  *	CKPT_E_NOSPACE      less room than the step takes
- *	CKPT_E_BUSY         another process saves this step here
+ *	CKPT_E_BUSY         another process saves this step here; a rank of this job that still
+ *	                    ends an earlier save of that name is waited for (timeout_ms)
  *	CKPT_E_MISMATCH     another rank describes this save otherwise
  *	CKPT_E_UNSUPPORTED  a state or type that the layout has no place for
  *	CKPT_E_IO, CKPT_E_NOMEM, CKPT_E_CORRUPT (JSON)
@@ -190,14 +191,16 @@ struct ckpt_saved {
 
 /*
  * Wait for the save that was committed: on rank 0 until the step is in its place, on others until
- * their part is written.  timeout_ms 0 = as long as it takes; CKPT_E_BUSY if it still goes on
+ * that is to be seen.  timeout_ms 0 = as long as it takes; CKPT_E_BUSY if it still goes on
  * then.  '*out' may be NULL.  Without a save, or for one whose end was told already, returns 0.
  *
  * Returns 0 or the negative of
  *	CKPT_E_INCOMPLETE  rank 0: a rank did not end its part in time, gave up, or elements were
- *	                   put by nobody: both are named
+ *	                   put by nobody: both are named.  Others: rank 0 did not end the save in
+ *	                   twice its time-out, or its end is not to be found any more
  *	CKPT_E_MISMATCH    rank 0: elements were put twice
  *	CKPT_E_NOSPACE, CKPT_E_IO, CKPT_E_NOMEM, CKPT_E_EXISTS
+ * or, on other ranks, what rank 0 gave it up for.
  * After any failure nothing of the step is in its place, unless the message says that it is.
  */
 CKPT_API int ckpt_save_wait(struct ckpt_saver *saver, uint32_t timeout_ms,

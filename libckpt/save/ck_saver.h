@@ -34,6 +34,11 @@ struct ckpt_saver {
 /* Until no save of it is being ended, or that time (0 = none); false: it still is. */
 bool ck_saver_settle(struct ckpt_saver *saver, double until);
 
+/* sv_hear.c, of ranks other than 0: true, a code and an error if rank 0 gave this save up. */
+bool ck_saver_given_up(const struct ckpt_saver *saver, int *rc_out, struct ckpt_err *err);
+/* Until rank 0 has ended it, or that time (0 = none): CKPT_E_BUSY then. */
+int ck_saver_hear_end(const struct ckpt_saver *saver, double until, struct ckpt_err *err);
+
 /* sv_drain.c: those that exit() or a signal wait for. */
 void ck_drain_add(struct ckpt_saver *saver);
 void ck_drain_remove(struct ckpt_saver *saver);

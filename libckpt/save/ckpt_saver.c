@@ -35,6 +35,19 @@ static void release_save(struct sv_save *s)
 		ck_sv_spec_release(&s->spec);
 }
 
+/* Where rank 0 has given up, what another rank fails with is that its data are gone. */
+static int end_save(struct ckpt_saver *sv, struct ckpt_err *err)
+{
+	struct ckpt_err heard = { 0 };
+	int rc = ck_sv_end(&sv->save, sv->closed_at, err);
+
+	if (rc && sv->opts.rank && ck_saver_given_up(sv, &rc, &heard))
+		*err = heard;
+	if (rc)
+		ck_sv_give_up(&sv->save, err);
+	return rc;
+}
+
 /* The thread that ends saves. */
 static void *end_saves(void *arg)
 {
@@ -50,9 +63,7 @@ static void *end_saves(void *arg)
 		if (sv->state != CK_SAVER_CLOSING)
 			break;
 		pthread_mutex_unlock(&sv->lock);
-		rc = ck_sv_end(&sv->save, sv->closed_at, &err);
-		if (rc)
-			ck_sv_give_up(&sv->save, &err);
+		rc = end_save(sv, &err);
 		ck_stage_close(sv->save.stage);
 		sv->save.stage = NULL;
 		pthread_mutex_lock(&sv->lock);
@@ -472,50 +483,6 @@ void ckpt_save_abort(struct ckpt_saver *sv, const char *why)
 	sv->state = CK_SAVER_IDLE;
 }
 
-/* On other ranks: what rank 0 made of it.  'true' when that is known. */
-static bool look_for_end(const struct ckpt_saver *sv, const char *put, int *rc_out,
-			 struct ckpt_err *err)
-{
-	struct sv_part first = { 0 };
-	struct stat st;
-	bool known = false;
-
-	*rc_out = 0;
-	if (!ck_sys.stat(sv->dst, &st) && st.st_ino == sv->inode)
-		return true;
-	if (!ck_sv_part_read(&first, put, NULL) && first.code) {
-		*rc_out = ck_fail(err, (enum ckpt_code)first.code, sv->dst, CKPT_NO_OFFSET,
-				  "rank 0 gave this save up: %.400s", first.why);
-		known = true;
-	}
-	ck_sv_part_release(&first);
-	return known;
-}
-
-static int wait_for_first(const struct ckpt_saver *sv, double until, struct ckpt_err *err)
-{
-	const struct timespec nap = { .tv_nsec = POLL_NS };
-	const double most = ck_sv_clock() + 2 * (sv->opts.timeout_ms / 1e3);
-	char *put = ck_asprintf("%s.zckpt-partial/put-%05u", sv->dst, 0);
-	int rc = put ? 0 : ck_fail_nomem(err, "a path", 0);
-
-	while (!rc && !look_for_end(sv, put, &rc, err)) {
-		const double now = ck_sv_clock();
-
-		if (until > 0 && now >= until)
-			rc = ck_fail(err, CKPT_E_BUSY, sv->dst, CKPT_NO_OFFSET,
-				     "rank 0 has not put the step into its place yet");
-		else if (now >= most)
-			rc = ck_fail(err, CKPT_E_INCOMPLETE, sv->dst, CKPT_NO_OFFSET,
-				     "rank 0 did not put the step into its place in %.0f s: is "
-				     "it alive?", 2 * (sv->opts.timeout_ms / 1e3));
-		else
-			nanosleep(&nap, NULL);
-	}
-	ck_free(put);
-	return rc;
-}
-
 int ckpt_save_wait(struct ckpt_saver *sv, uint32_t timeout_ms, struct ckpt_saved *out,
 		   struct ckpt_err *err)
 {
@@ -532,7 +499,7 @@ int ckpt_save_wait(struct ckpt_saver *sv, uint32_t timeout_ms, struct ckpt_saved
 	if (rc && err && !err->code)
 		*err = sv->err;
 	if (!rc && !sv->told && sv->opts.rank)
-		rc = wait_for_first(sv, until, err);
+		rc = ck_saver_hear_end(sv, until, err);
 	if (rc == -CKPT_E_BUSY && !sv->result)
 		return rc;
 	sv->told = true;

@@ -1,0 +1,96 @@
+/*
+ * sv_hear.c -- how a rank other than 0 hears of the end of a save: from what rank 0 leaves, since
+ * ranks do not talk.
+ *
+ * The step stands (its folder has the inode that 'data' had), or put-00000 has the reason for which
+ * rank 0 gave up.  Rank 0 may have gone on to the next save, which takes that file away: then
+ * neither the step nor its data are there.
+ */
+#include <inttypes.h>
+#include <time.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/save/ck_saver.h"
+
+#define POLL_NS 10000000L
+#define CACHED_MS 60000u	/* for so long a network file system may not see a new name */
+
+bool ck_saver_given_up(const struct ckpt_saver *sv, int *rc_out, struct ckpt_err *err)
+{
+	struct sv_part first = { 0 };
+	char *put = ck_asprintf("%s.zckpt-partial/put-%05u", sv->dst, 0);
+	const bool is = put && !ck_sv_part_read(&first, put, NULL) && first.code;
+
+	if (is)
+		*rc_out = ck_fail(err, (enum ckpt_code)first.code, sv->dst, CKPT_NO_OFFSET,
+				  "rank 0 gave this save up: %.400s", first.why);
+	ck_sv_part_release(&first);
+	ck_free(put);
+	return is;
+}
+
+static bool is_ours(const struct ckpt_saver *sv, const char *path)
+{
+	struct stat st;
+
+	return !ck_sys.stat(path, &st) && st.st_ino == sv->inode;
+}
+
+enum seen { SEEN_END, SEEN_DATA, SEEN_NOTHING };
+
+static enum seen look(const struct ckpt_saver *sv, const char *data, int *rc_out,
+		      struct ckpt_err *err)
+{
+	*rc_out = 0;
+	if (is_ours(sv, sv->dst) || ck_saver_given_up(sv, rc_out, err))
+		return SEEN_END;
+	if (is_ours(sv, data))
+		return SEEN_DATA;
+	/* It may have been renamed, or removed, between the two looks. */
+	return is_ours(sv, sv->dst) || ck_saver_given_up(sv, rc_out, err) ? SEEN_END :
+	       SEEN_NOTHING;
+}
+
+static int fail_late(const struct ckpt_saver *sv, uint64_t ms, struct ckpt_err *err)
+{
+	return ck_fail(err, CKPT_E_INCOMPLETE, sv->dst, CKPT_NO_OFFSET,
+		       "rank 0 did not put the step into its place in %" PRIu64 " ms: is it alive?",
+		       ms);
+}
+
+static int fail_gone(const struct ckpt_saver *sv, struct ckpt_err *err)
+{
+	return ck_fail(err, CKPT_E_INCOMPLETE, sv->dst, CKPT_NO_OFFSET,
+		       "neither the step nor its data are there: rank 0 gave this save up and "
+		       "went on, or the step was removed");
+}
+
+int ck_saver_hear_end(const struct ckpt_saver *sv, double until, struct ckpt_err *err)
+{
+	const struct timespec nap = { .tv_nsec = POLL_NS };
+	const uint64_t ms = 2 * (uint64_t)sv->opts.timeout_ms;
+	const double most = ck_sv_clock() + (double)ms / 1e3;
+	const double grace = (double)ck_min_u64(sv->opts.timeout_ms, CACHED_MS) / 1e3;
+	char *data = ck_asprintf("%s.zckpt-partial/data", sv->dst);
+	double gone = 0;
+	enum seen seen = SEEN_DATA;
+	int rc = data ? 0 : ck_fail_nomem(err, "a path", 0);
+
+	while (!rc && (seen = look(sv, data, &rc, err)) != SEEN_END) {
+		const double now = ck_sv_clock();
+
+		gone = seen == SEEN_DATA ? 0 : gone > 0 ? gone : now;
+		if (until > 0 && now >= until)
+			rc = ck_fail(err, CKPT_E_BUSY, sv->dst, CKPT_NO_OFFSET,
+				     "rank 0 has not put the step into its place yet");
+		else if (gone > 0 && now >= gone + grace)
+			rc = fail_gone(sv, err);
+		else if (now >= most)
+			rc = fail_late(sv, ms, err);
+		else
+			nanosleep(&nap, NULL);
+	}
+	ck_free(data);
+	return rc;
+}
