@@ -1,0 +1,225 @@
+/*
+ * What a save finds where its step should go: a step of that name, what a job that was killed left,
+ * another job at work.  If this fails, a step that was good is lost for one that fails, a folder
+ * fills with what nobody needs, or two jobs write into one step.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/lib/t_dir.h"
+#include "tests/lib/t_ranks.h"
+
+static char *dir, *root;
+
+static int setup(void **state)
+{
+	(void)state;
+	dir = t_dir_new();
+	root = t_fmt("%s/run", dir);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	free(root);
+	t_dir_end(dir);
+	return 0;
+}
+
+/* ---- what stands there already ---- */
+
+static void a_step_is_replaced_as_a_whole(void **state)
+{
+	struct ckpt_err err = { 0 };
+	struct ckpt_save_step *step;
+	struct t_ranks r;
+	char *extra;
+
+	(void)state;
+	t_ranks_open(&r, root, 3, T_HELD_EVEN);
+	t_ranks_save(&r, "s", CKPT_TO_NATIVE);
+	extra = t_fmt("%s/s/of.the.old", root);
+	t_file_write(extra, "x", 1);
+	for (uint32_t i = 0; i < 3; i++)
+		t_must_fail(t_save_begin(&r.t, r.sv[i], t_save_step(&r.t, "s", 0, 2, 0), i, &err),
+			  &err, CKPT_E_EXISTS, "s: |CKPT_SAVE_FORCE");
+	t_step_check(&r.t, "s");
+	t_nothing_left(root);
+	for (int turn = 0; turn < 3; turn++) {	/* again and again: no rank is too early */
+		r.t.seed = 8 + (uint64_t)turn;
+		step = t_save_step(&r.t, "s", turn ? CKPT_TO_NATIVE : CKPT_TO_DEEPSPEED, 2, 0);
+		step->flags = CKPT_SAVE_FORCE;
+		for (uint32_t i = 0; i < 3; i++)
+			t_must(t_save_begin(&r.t, r.sv[i], step, i, &err), &err);
+		for (uint32_t i = 0; i < 3; i++) {
+			t_ranks_put(&r, "s", i);
+			t_ranks_commit(&r, i);
+		}
+		for (uint32_t i = 3; i > 0; i--)
+			t_must(t_ranks_wait(&r, i - 1, &err), &err);
+		t_step_check(&r.t, "s");
+		assert_false(t_exists(extra));
+		t_nothing_left(root);
+	}
+	free(extra);
+	t_ranks_close(&r);
+}
+
+/* Fails behind the rename: the step is there, and the sentence says so. */
+static void a_failure_behind_the_rename_says_so(void **state)
+{
+	struct ckpt_err err = { 0 };
+	struct t_ranks r;
+	char *latest = t_fmt("%s/latest", root);
+
+	(void)state;
+	t_dir_make(root);
+	t_dir_make(latest);
+	t_ranks_open(&r, root, 2, T_HELD_EVEN);
+	t_ranks_begin(&r, "s", CKPT_TO_NATIVE, 0, 2);
+	for (uint32_t i = 0; i < 2; i++) {
+		t_ranks_put(&r, "s", i);
+		t_ranks_commit(&r, i);
+	}
+	t_must_fail(t_ranks_wait(&r, 0, &err), &err, CKPT_E_IO, "latest|step s is in its place");
+	t_must(t_ranks_wait(&r, 1, &err), &err);
+	t_step_check(&r.t, "s");
+	rmdir(latest);
+	free(latest);
+	t_ranks_save(&r, "t", CKPT_TO_NATIVE);
+	t_latest_check(root, "t");
+	t_nothing_left(root);
+	t_ranks_close(&r);
+}
+
+/* ---- leftovers and the living ---- */
+
+/* A job whose processes are killed within a save: its ranks are in a child. */
+static void leave(const char *job, const char *tag, uint32_t n)
+{
+	const pid_t pid = fork();
+
+	if (!pid) {
+		struct ckpt_err err = { 0 };
+		struct ckpt_saver *sv;
+
+		for (uint32_t i = 0; i < n; i++) {
+			struct t_trainer t = { .root = root, .nranks = n, .job = job, .seed = 99 };
+			struct ckpt_save_step *s = t_save_step(&t, tag, CKPT_TO_NATIVE, 2, 0);
+
+			if (t_saver(&t, i, &sv, &err) || t_save_begin(&t, sv, s, i, &err) ||
+			    t_save_put(&t, sv, s, i, &err) || (i && ckpt_save_commit(sv, &err)) ||
+			    (i && ckpt_save_wait(sv, 60, NULL, &err) != -CKPT_E_BUSY))
+				_exit(1);
+		}
+		kill(getpid(), SIGKILL);
+	}
+	assert_true(pid > 0 && waitpid(pid, NULL, 0) == pid);
+}
+
+static void put_file(const char *name)
+{
+	char *path = t_fmt("%s/%s", root, name);
+
+	t_file_write(path, "x", 1);
+	free(path);
+}
+
+static void take_away(const char *name)
+{
+	char *path = t_fmt("%s/%s", root, name);
+
+	assert_true(t_exists(path));
+	t_dir_remove(path);
+	free(path);
+}
+
+static void leftovers_are_dropped(void **state)
+{
+	struct t_ranks r;
+
+	(void)state;
+	t_dir_make(root);
+	for (uint32_t n = 1; n <= 4; n += 3) {
+		leave("old job", "a", n);
+		leave("old job", "b", n);
+		assert_true(t_is_there(root, "a.zckpt-partial"));
+		/* what a kill leaves of a begin, and of an end */
+		t_dir_make_in(root, "c.zckpt-partial");
+		t_dir_make_in(root, "d.zckpt-partial");
+		put_file("d.zckpt-partial/part-00001.rec");
+		put_file("d.zckpt-partial/put-00001");
+		/* of somebody else: a file of that name, and data that no record speaks of */
+		put_file("e.zckpt-partial");
+		t_dir_make_in(root, "f.zckpt-partial");
+		put_file("f.zckpt-partial/data");
+		t_ranks_open(&r, root, 2, T_HELD_EVEN);
+		t_ranks_save(&r, "a", CKPT_TO_NATIVE);
+		t_step_check(&r.t, "a");
+		take_away("e.zckpt-partial");
+		take_away("f.zckpt-partial");
+		t_nothing_left(root);
+		t_ranks_close(&r);
+		t_dir_remove(root);
+		t_dir_make(root);
+	}
+}
+
+/* Another job at work at the same step is not disturbed. */
+static void a_living_saver_keeps_its_step(void **state)
+{
+	struct ckpt_err err = { 0 };
+	struct t_ranks r;
+	struct t_trainer other = {
+		.root = root, .nranks = 2, .job = "another", .timeout_ms = T_SOON,
+	};
+	struct t_trainer alone = {
+		.root = root, .nranks = 1, .job = "third", .timeout_ms = T_SOON,
+	};
+	struct ckpt_saver *sv;
+
+	(void)state;
+	t_ranks_open(&r, root, 2, T_HELD_EVEN);
+	t_ranks_begin(&r, "s", CKPT_TO_NATIVE, 0, 2);
+	for (uint32_t i = 0; i < 3; i++) {
+		const struct t_trainer *t = i < 2 ? &other : &alone;
+
+		t_must(t_saver(t, i % 2, &sv, &err), &err);
+		t_must_fail(t_save_begin(t, sv, t_save_step(t, "s", CKPT_TO_NATIVE, 2, 0), i % 2,
+				       &err), &err, CKPT_E_BUSY, "s.zckpt-partial|process");
+		ckpt_saver_free(sv);
+	}
+	t_must(t_save_all(&other, t_save_step(&other, "t", CKPT_TO_NATIVE, 2, 0), &err), &err);
+	for (uint32_t i = 0; i < 2; i++) {
+		t_ranks_put(&r, "s", i);
+		t_ranks_commit(&r, i);
+	}
+	t_must(t_ranks_wait(&r, 0, &err), &err);
+	t_step_check(&r.t, "s");
+	t_nothing_left(root);
+	t_ranks_close(&r);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(a_step_is_replaced_as_a_whole),
+		TEST(a_failure_behind_the_rename_says_so),
+		TEST(leftovers_are_dropped),
+		TEST(a_living_saver_keeps_its_step),
+	};
+
+	t_dir_in_memory();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
