@@ -278,7 +278,7 @@ check-tree: lib train
 	test $$ok = 1 || { echo 'check-tree: the tree is not in order, see above'; exit 1; }; \
 	echo 'check-tree: layers, names, lengths, headers and exported symbols are in order'
 ## bench: timings against cp and zero_to_fp32 (BENCH='--quick' for a short run)
-bench: tools
+bench: tools $(B)/tests/bench/loadloop
 	@$(ENV) VENV="$${VENV-$${ZCKPT_VENV:-$$HOME/.cache/zckpt/venv}}" BENCH_DISK="$${BENCH_DISK:-build}" \
 	    tests/bench/bench.sh $(BENCH)
 ## interop: against torch, safetensors, transformers and DeepSpeed in a kept venv

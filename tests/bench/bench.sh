@@ -7,8 +7,8 @@
 #
 # --quick          3 alternations at 0.8 GB instead of 7 at 3 GB
 # --rows PATTERN   only rows whose part matches: copy, bf16, z2f, sparse,
-#                  inspect, reshard, verify, pack, plan, wide, save, disk (an extended
-#                  regular expression)
+#                  inspect, reshard, verify, pack, save, load, plan, wide, disk
+#                  (an extended regular expression)
 # --best           judge by the fastest runs instead of the medians: for a
 #                  machine that others use at the same time
 # ZCKPT            the program (default ./zckpt)
@@ -350,6 +350,8 @@ disk_rows() {
 . tests/bench/rows_pack.sh
 # shellcheck source=tests/bench/rows_save.sh
 . tests/bench/rows_save.sh
+# shellcheck source=tests/bench/rows_load.sh
+. tests/bench/rows_load.sh
 
 # ---- the machine, the rows, the table -----------------------------------
 
@@ -376,6 +378,7 @@ verify_rows 2
 verify_rows 3
 pack_rows
 save_rows
+load_rows
 disk_rows
 
 echo
