@@ -15,15 +15,17 @@
 
 /* ---- which step ---- */
 
-static bool is_below(const struct ck_input *in, const char *sub)
+/* Is there a step; without memory nothing is known of it. */
+static int is_below(const struct ck_input *in, const char *sub, bool *out)
 {
+	struct ckpt_err inner = { 0 }, err = { 0 };
 	struct ck_tree t = CK_TREE_INIT;
-	bool yes = false;
+	const int rc = ck_look_list(in->pool, &t, in->path, in->npaths, sub, in->limits.files,
+				    &inner);
 
-	if (!ck_look_list(in->pool, &t, in->path, in->npaths, sub, in->limits.files, NULL))
-		yes = ck_nat_is_step(&t);
+	*out = !rc && ck_nat_is_step(&t);
 	ck_tree_release(&t);
-	return yes;
+	return ck_err_take_system(rc, &inner, &err);
 }
 
 /* The step that 'latest' names, or NULL. */
@@ -41,18 +43,19 @@ static int probe(const struct ck_input *in)
 {
 	struct ds_step ds = { .in = in };
 	const char *tag = in->tag;
-	int bid = 0;
+	bool yes = false;
+	int rc = 0;
 
 	if (!in->is_dir)
 		return 0;
 	if (ck_nat_is_step(&in->tree))
 		return 72;
 	if (!tag)
-		latest_of(in, &ds, &tag, NULL);
-	if (tag && is_below(in, tag))
-		bid = 72;
+		rc = latest_of(in, &ds, &tag, NULL);
+	if (!rc && tag)
+		rc = is_below(in, tag, &yes);
 	ck_arena_release(&ds.arena);
-	return bid;
+	return rc == -CKPT_E_NOMEM ? rc : yes ? 72 : 0;
 }
 
 static int find(struct ds_step *ds, struct ckpt_err *err)

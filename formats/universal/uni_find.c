@@ -26,13 +26,16 @@ static int is_below(const struct ck_input *in, const char *sub, bool *out, struc
 int ck_uni_probe(const struct ck_input *in)
 {
 	bool yes;
+	int rc;
 
 	if (!in->is_dir)
 		return 0;
 	if (ck_ds_is_universal(&in->tree))
 		return 70;
-	if (in->tag)
-		return !is_below(in, in->tag, &yes, NULL) && yes ? 70 : 0;
+	if (in->tag) {
+		rc = is_below(in, in->tag, &yes, NULL);
+		return rc == -CKPT_E_NOMEM ? rc : !rc && yes ? 70 : 0;
+	}
 	return ck_tree_find(&in->tree, "latest_universal") ? 54 : 0;
 }
 

@@ -120,7 +120,7 @@ struct ck_shard_want {
 
 struct ck_format {
 	const char *name;	/* as printed */
-	/* Bits of evidence; 0 = not ours. */
+	/* Bits of evidence; 0 = not ours; -CKPT_E_NOMEM: without memory nobody can say. */
 	int (*probe)(const struct ck_input *in);
 	int (*index)(const struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
 		     struct ckpt_err *err);

@@ -197,20 +197,24 @@ static int fail_format(const struct ck_input *in, struct ckpt_err *err)
 
 /* --------------------------------------------------------------------- opening */
 
-static const struct ck_format *best_driver(const struct ck_input *in)
+/* '*best_out' is NULL where none bids. */
+static int best_driver(const struct ck_input *in, const struct ck_format **best_out,
+		       struct ckpt_err *err)
 {
-	const struct ck_format *best = NULL;
 	int high = 0;
 
+	*best_out = NULL;
 	for (const struct ck_format *const *p = ck_formats; *p; p++) {
 		const int bid = (*p)->probe(in);
 
+		if (bid < 0)
+			return ck_fail_nomem(err, "a look at what lies there", 0);
 		if (bid > high) {
 			high = bid;
-			best = *p;
+			*best_out = *p;
 		}
 	}
-	return best;
+	return 0;
 }
 
 static int index_with(const struct ck_format *driver, const struct ck_input *in,
@@ -227,14 +231,15 @@ static int index_with(const struct ck_format *driver, const struct ck_input *in,
 static int enter_archive(struct ck_input *in, const char **path, struct ckpt_err *err)
 {
 	const struct ck_mount *m = ck_fdpool_mount(in->pool);
-	const struct ck_format *driver;
+	const struct ck_format *driver = NULL;
 	enum ck_fs_kind kind;
 	int rc;
 
 	if (!in->is_dir && !m) {
 		rc = look_at_file(in, err);
-		driver = rc ? NULL : best_driver(in);
-		if (driver && driver->mount)
+		if (!rc)
+			rc = best_driver(in, &driver, err);
+		if (!rc && driver && driver->mount)
 			rc = driver->mount(in, err);
 		if (rc)
 			return rc;
@@ -289,8 +294,11 @@ struct opening {
 static int open_input(const struct ck_input *in, void *arg, struct ckpt_err *err)
 {
 	const struct opening *o = arg;
-	const struct ck_format *driver = best_driver(in);
+	const struct ck_format *driver;
+	const int rc = best_driver(in, &driver, err);
 
+	if (rc)
+		return rc;
 	return driver && driver->index ? index_with(driver, in, o->ix, o->f, err) :
 	       fail_format(in, err);
 }
