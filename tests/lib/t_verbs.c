@@ -14,6 +14,7 @@
 #define Z3 "ds0.19.8-z3-bf16-w2-lora"
 #define BF "ds0.19.8-z1-bf16-w2-bf16opt"
 #define UNI "universal"
+#define NATIVE "native"
 #define WEIGHTS "weights"
 #define DEFLATED "deflated"
 
@@ -230,6 +231,47 @@ static int cat(const struct t_vscene *s, struct ckpt_err *err)
 	return rc;
 }
 
+/* Every state into memory, and the count of steps; what came is written by other means. */
+static int load(const struct t_vscene *s, struct ckpt_err *err)
+{
+	const struct ckpt_run_opts run = run_opts(s);
+	const struct ckpt_load_opts o = { .size = sizeof(o), .run = &run, .flags = CKPT_LOAD_CHECK };
+	struct ckpt_load_range *range = NULL;
+	struct ckpt_values *values = NULL;
+	struct ckpt_tensor_info t;
+	struct ckpt_state_info st;
+	struct ckpt *ck = NULL;
+	size_t n = 0, at = 8;
+	int64_t steps = 0;
+	uint8_t *mem = t_alloc(1 << 20);
+	int rc = open_source(s, &ck, err);
+
+	for (uint64_t i = 0; !rc && !ckpt_tensor_get(ck, i, &t, NULL); i++)
+		for (uint32_t k = 0; !ckpt_state_get(ck, i, k, &st, NULL); k++) {
+			range = t_grow(range, (n + 1) * sizeof(*range));
+			range[n++] = (struct ckpt_load_range){
+				.tensor = i, .state = st.name, .count = t.numel, .dst = mem + at,
+			};
+			at += t.numel * ckpt_dtype_bits(st.dtype) / 8;
+			if (at > 1 << 20)
+				t_die("a torture of loading takes more memory");
+		}
+	if (!rc)
+		rc = ckpt_load(ck, range, n, &o, NULL, err);
+	if (!rc)
+		rc = ckpt_values_open(ck, 1, 0, &values, err);
+	if (!rc)
+		rc = ckpt_value_int(values, "global_steps", &steps, err);
+	ckpt_values_close(values);
+	ckpt_close(ck);
+	memcpy(mem, &steps, 8);
+	if (!rc)
+		t_file_write(s->dst, mem, at);
+	free(range);
+	free(mem);
+	return rc;
+}
+
 /* ---------------------------------------------------------------- what stands there before */
 
 static void must(int rc, const struct ckpt_err *err)
@@ -357,10 +399,10 @@ static char *fixture(const char *name)
 	return t_fmt("%s/%s", root && *root ? root : "build/fixtures", name);
 }
 
-static void make_universal(const struct t_vscene *s, const char *from)
+static void make_form(const struct t_vscene *s, const char *from, int form)
 {
 	const struct ckpt_reshard_opts o = {
-		.size = sizeof(o), .stage = -1, .round_robin = -1, .to = CKPT_TO_UNIVERSAL,
+		.size = sizeof(o), .stage = -1, .round_robin = -1, .to = form,
 	};
 	struct ckpt_err err = { 0 };
 	struct ckpt *ck;
@@ -406,7 +448,7 @@ static void make_source(const struct t_vscene *s)
 
 	if (!strcmp(source, UNI))
 		from = fixture("deepspeed/" Z1 "/ckpt");
-	else if (!strcmp(source, WEIGHTS))
+	else if (!strcmp(source, WEIGHTS) || !strcmp(source, NATIVE))
 		from = fixture("deepspeed/" Z3 "/ckpt");
 	else if (!strcmp(source, DEFLATED))
 		from = fixture("formats/zip/deflate-all.pt");
@@ -417,7 +459,9 @@ static void make_source(const struct t_vscene *s)
 		free(name);
 	}
 	if (!strcmp(source, UNI)) {
-		make_universal(s, from);
+		make_form(s, from, CKPT_TO_UNIVERSAL);
+	} else if (!strcmp(source, NATIVE)) {
+		make_form(s, from, CKPT_TO_NATIVE);
 	} else if (!strcmp(source, WEIGHTS)) {
 		make_weights(s, from);
 	} else {
@@ -541,6 +585,10 @@ const struct t_verb t_verbs[] = {
 	  .what = "-o .npy" },
 	{ .verb = "cat", .work = cat, .layout = "z3", .source = Z3, .dst = "w.txt",
 	  .flags = FORCE, .prepare = before_file, .what = "-o --force, text" },
+	{ .verb = "load", .work = load, .layout = "z2", .source = Z2, .dst = "mem", .what = "all" },
+	{ .verb = "load", .work = load, .layout = "z3", .source = Z3, .dst = "mem", .what = "all" },
+	{ .verb = "load", .work = load, .layout = "native", .source = NATIVE, .dst = "mem",
+	  .what = "all" },
 	{ .verb = "verify", .work = verify, .layout = "z2", .source = Z2, .dst = "run",
 	  .prepare = before_step, .what = "--write-manifest" },
 	{ .verb = "verify", .work = verify, .layout = "z3", .source = Z3, .dst = "run",
