@@ -80,6 +80,10 @@ struct args {
 	uint64_t level;		/* or ARGS_UNSET */
 	/* slim */
 	int views, frozen_copies, moments;
+	/* prune */
+	uint64_t keep_last, keep_every, moments_last;	/* or 0 */
+	struct words keep;
+	int apply;
 	/* verify */
 	int full, write_manifest;
 	struct words expect_finding;
@@ -137,8 +141,8 @@ struct command {
 	const struct opt *tables[7];	/* ends with NULL */
 };
 
-extern const struct command cmd_audit, cmd_cat, cmd_commit, cmd_convert, cmd_diff,
-	cmd_digest, cmd_doctor, cmd_inspect, cmd_latest, cmd_ls, cmd_map, cmd_pack, cmd_plan,
+extern const struct command cmd_audit, cmd_cat, cmd_commit, cmd_convert, cmd_diff, cmd_digest,
+	cmd_doctor, cmd_inspect, cmd_latest, cmd_ls, cmd_map, cmd_pack, cmd_plan, cmd_prune,
 	cmd_reshard, cmd_set_latest, cmd_shard, cmd_slim, cmd_unpack, cmd_verify;
 
 /* 0, or the exit status of a wrong call, which has been told on stderr. */

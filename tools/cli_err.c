@@ -91,6 +91,8 @@ static const char *hint(const struct ckpt_err *err)
 		return NULL;
 	switch (err->code) {
 	case CKPT_E_BUSY:
+		if (strstr(err->msg, "prunes"))
+			return NULL;
 		return "wait for the other run; if there is none, --restart drops what it left";
 	case CKPT_E_INCOMPLETE:
 		if (strstr(err->where, ".zckpt-partial"))

@@ -292,6 +292,12 @@ static void add_file(struct steps *steps, const char *path)
 	step->name = cli_strdup(path);
 }
 
+/* ".NAME.zckpt-removed" and the like: what prune moved aside is nobody's step. */
+static int is_aside(const char *name)
+{
+	return name[0] == '.' && strstr(name, ".zckpt-");
+}
+
 static int is_trainer_name(const char *name)
 {
 	return !strncmp(name, "checkpoint-", 11) && name[11] >= '0' && name[11] <= '9';
@@ -319,7 +325,8 @@ static void search(struct search *s, const char *path, int depth, const char *un
 		add_step(s, path, &list, unfinished);
 	} else {
 		for (size_t i = 0; i < list.n && depth < DEPTH; i++)
-			if (S_ISDIR(list.entry[i].st.st_mode) && !is_met(s, &list.entry[i].st))
+			if (S_ISDIR(list.entry[i].st.st_mode) && !is_aside(list.entry[i].name) &&
+			    !is_met(s, &list.entry[i].st))
 				search(s, list.entry[i].path, depth + 1, unfinished);
 		if (s->out->n == before && has_file(&list, is_weights_name) &&
 		    (is_trainer_name(name) || unfinished))

@@ -65,7 +65,7 @@ static bool holds_step(const char *path, const struct ck_tree *tree, uint64_t ma
 	for (uint64_t i = 0; i < tree->n && !yes; i++) {
 		struct ck_tree sub = CK_TREE_INIT;
 
-		if (!tree->entry[i].is_dir)
+		if (!tree->entry[i].is_dir || ck_fs_is_aside(tree->entry[i].name))
 			continue;
 		if (!ck_tree_list(&sub, &path, 1, tree->entry[i].name, max, NULL))
 			yes = ck_ds_is_step(&sub);
@@ -175,7 +175,8 @@ static const char *list_steps(struct ds_step *ds, const struct ck_tree *tree,
 	for (uint64_t i = tree->n; i > 0 && n < 5; i--) {
 		const struct ck_tree_entry *e = &tree->entry[i - 1];
 
-		if (!e->is_dir || is_step(ds, root, nroots, e->name, false, &yes, NULL) || !yes)
+		if (!e->is_dir || ck_fs_is_aside(e->name) ||
+		    is_step(ds, root, nroots, e->name, false, &yes, NULL) || !yes)
 			continue;
 		text = ck_arena_printf(&ds->arena, "%s%s%s", text ? text : "", text ? ", " : "",
 				       e->name);
@@ -195,7 +196,7 @@ static int newest_step(struct ds_step *ds, const struct ck_tree *tree, const cha
 	for (uint64_t i = tree->n; !rc && !yes && i > 0; i--) {
 		const struct ck_tree_entry *e = &tree->entry[i - 1];
 
-		if (e->is_dir)
+		if (e->is_dir && !ck_fs_is_aside(e->name))
 			rc = is_step(ds, root, nroots, e->name, false, &yes, err);
 		if (yes)
 			*name_out = e->name;

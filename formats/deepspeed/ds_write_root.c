@@ -52,13 +52,6 @@ static bool is_rank_file(const struct per_rank *kind, const char *name)
 	return !strcmp(name, kind->end);
 }
 
-static bool ends_with(const char *s, const char *end)
-{
-	const size_t n = strlen(s), k = strlen(end);
-
-	return n >= k && !strcmp(s + n - k, end);
-}
-
 /* Files that are made anew, and what is no file. */
 static bool is_left_out(const struct ck_tree_entry *e, bool top)
 {
@@ -96,7 +89,7 @@ static int copy_entries(struct copying *c, const struct ck_tree *tree, const cha
 
 		if (!to)
 			return ck_fail_nomem(err, "a file name", 0);
-		if (e->is_dir && !ends_with(e->name, ".zckpt-partial"))
+		if (e->is_dir && !ck_fs_is_aside(e->name))
 			rc = copy_folder(c, to, depth + 1, err);
 		else if (!is_left_out(e, !depth))
 			rc = copy_file(w, to, e, err);

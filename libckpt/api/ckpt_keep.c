@@ -4,6 +4,8 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_mem.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/format/ck_limits.h"
+#include "libckpt/ops/ck_prune.h"
 #include "libckpt/ops/ck_slim.h"
 
 #define WRITE_FLAGS (CKPT_CONVERT_FORCE | CKPT_CONVERT_RESTART | CKPT_CONVERT_DRY_RUN | \
@@ -72,4 +74,48 @@ void ckpt_slimmed_free(struct ckpt_slimmed *slimmed)
 		return;
 	free_memory(slimmed->memory);
 	memset(slimmed, 0, sizeof(*slimmed));
+}
+
+int ckpt_prune(const char *dir, const struct ckpt_prune_opts *opts, struct ckpt_pruned *out,
+	       struct ckpt_err *err)
+{
+	struct ckpt_prune_opts o;
+	struct ckpt_run_opts run;
+	struct ckpt_limits limits;
+	size_t n = dir ? strlen(dir) : 0;
+	char *path;
+	int rc;
+
+	if (!n || !out)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "no folder or no place for the answer is given");
+	rc = ck_opts_take(&o, sizeof(o), opts, "options of pruning", err);
+	if (!rc)
+		rc = ck_opts_take(&run, sizeof(run), o.run, "run options", err);
+	if (!rc)
+		rc = ck_opts_take(&limits, sizeof(limits), o.limits, "limits", err);
+	if (!rc && ((o.flags & ~(CKPT_PRUNE_APPLY | CKPT_PRUNE_FULL)) ||
+		    (unsigned)run.sync > CKPT_SYNC_NONE))
+		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			     "flags 0x%x or sync number %d are not known to this version", o.flags,
+			     (int)run.sync);
+	if (rc)
+		return rc;
+	ck_limits_fill(&limits, &limits);
+	o.run = &run;
+	o.limits = &limits;
+	while (n > 1 && dir[n - 1] == '/')
+		n--;
+	path = ck_strndup(dir, n);
+	rc = path ? ck_prune(path, &o, out, err) : ck_fail_nomem(err, "a path", n);
+	ck_free(path);
+	return rc;
+}
+
+void ckpt_pruned_free(struct ckpt_pruned *pruned)
+{
+	if (!pruned)
+		return;
+	free_memory(pruned->memory);
+	memset(pruned, 0, sizeof(*pruned));
 }

@@ -38,6 +38,8 @@ enum ck_synced {
 	CK_SYNCED_GONE,			/* the partial folder is no longer there */
 	CK_SYNCED_HALF,			/* the bytes of one small file: 'latest', a manifest */
 	CK_SYNCED_HALF_NAME,
+	CK_SYNCED_ASIDE,		/* a step has a hidden name, before it is removed */
+	CK_SYNCED_TRADED,		/* a step and its slim copy have traded places, likewise */
 	CK_SYNCED_END			/* no sync; one more than there are */
 };
 

@@ -175,6 +175,77 @@ CKPT_API int ckpt_slim(struct ckpt *ck, const char *dst, const struct ckpt_slim_
 		       struct ckpt_slimmed *out, struct ckpt_err *err);
 CKPT_API void ckpt_slimmed_free(struct ckpt_slimmed *slimmed);
 
+/* ---------------------------------------------------------------- prune */
+
+#define CKPT_PRUNE_APPLY 1u	/* do it; without this nothing is changed */
+#define CKPT_PRUNE_FULL 2u	/* the newest step must verify with CKPT_VERIFY_FULL */
+
+struct ckpt_prune_opts {
+	size_t size;
+	const struct ckpt_run_opts *run;
+	const struct ckpt_limits *limits;	/* NULL = defaults */
+	/*
+	 * Rules; 0 and NULL are none.  A step stays if one of the first three keeps it, or if none
+	 * of the three is given.
+	 */
+	uint64_t keep_last;		/* the newest so many that verify, and what is between */
+	uint64_t keep_every;		/* steps whose number can be divided by it */
+	const char *const *keep;	/* names, NULL-terminated */
+	uint64_t moments_last;		/* of what stays, the newest so many keep their moments */
+	unsigned flags;			/* CKPT_PRUNE_* */
+};
+
+/* Pinned. */
+enum ckpt_prune_what {
+	CKPT_PRUNE_KEEP = 1,
+	CKPT_PRUNE_SLIM = 2,	/* it stays without its moments */
+	CKPT_PRUNE_REMOVE = 3,
+};
+
+struct ckpt_pruned_step {
+	const char *name;	/* folder in the run's */
+	int64_t step;		/* -1 = unknown */
+	int whole;		/* it verifies */
+	uint64_t bytes;		/* of its files */
+	uint64_t freed;		/* that go, or went; files with hard links elsewhere free none */
+	enum ckpt_prune_what what;
+	const char *why;	/* a clause */
+};
+
+struct ckpt_pruned {
+	uint64_t nsteps;
+	const struct ckpt_pruned_step *step;	/* newest first */
+	uint64_t nkept, nslimmed, nremoved;
+	uint64_t bytes, freed;	/* of all steps */
+	uint64_t nleft;		/* what a prune left that ended early: removed, or put back */
+	void *memory;		/* private */
+};
+
+/*
+ * Thin out the steps that the folder 'dir' keeps: steps of any form, and a trainer's checkpoint-N
+ * folders.  Everything else in there stays as it is; links are not followed, and what they lead to
+ * in there stays.
+ *
+ * Whatever the rules say, these stay whole: the newest step that verifies and every one that is
+ * newer; the one that 'latest' or 'latest_universal' names; one that somebody writes (a partial
+ * folder or half a file is there); a trainer's best; one without a number.  If none verifies, all
+ * stay.  Readers find a step or do not: it is renamed to ".NAME.zckpt-removed", then removed.
+ * Without moments it is made beside the old one (ckpt_slim()), verified, and trades places with
+ * it.  What a kill or a power cut leaves of that is under hidden names, and the next call with
+ * CKPT_PRUNE_APPLY brings it to its end.
+ *
+ * '*out' is filled on success; free it with ckpt_pruned_free().
+ * Returns 0 or the negative of
+ *	CKPT_E_USAGE     no rule; a name in 'keep' that is no step's (nothing was changed)
+ *	CKPT_E_NOTFOUND  no such folder
+ *	CKPT_E_BUSY      another prune is at work there
+ *	CKPT_E_CANCELED, CKPT_E_NOSPACE, CKPT_E_IO, CKPT_E_NOMEM; steps that were done with before
+ *	stay done with, the others as they are.
+ */
+CKPT_API int ckpt_prune(const char *dir, const struct ckpt_prune_opts *opts,
+			struct ckpt_pruned *out, struct ckpt_err *err);
+CKPT_API void ckpt_pruned_free(struct ckpt_pruned *pruned);
+
 #ifdef __cplusplus
 }
 #endif

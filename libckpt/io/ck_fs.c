@@ -71,6 +71,11 @@ int ck_fs_dir_is_empty(const char *path, bool *out, struct ckpt_err *err)
 	return rc;
 }
 
+bool ck_fs_is_aside(const char *name)
+{
+	return strstr(name, ".zckpt-") != NULL;
+}
+
 char *ck_fs_parent(const char *path)
 {
 	const char *slash = strrchr(path, '/');

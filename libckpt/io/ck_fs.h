@@ -20,6 +20,8 @@ typedef int (*ck_fs_each_fn)(void *arg, const char *dir, const char *name,
 int ck_fs_each(const char *path, ck_fs_each_fn fn, void *arg, struct ckpt_err *err);
 /* true in '*out' if the folder has no entries. */
 int ck_fs_dir_is_empty(const char *path, bool *out, struct ckpt_err *err);
+/* "X.zckpt-partial", ".X.zckpt-removed": what no reader takes for what X is. */
+bool ck_fs_is_aside(const char *name);
 /* The folder that holds 'path', as new memory (ck_free): "." for a bare name. */
 char *ck_fs_parent(const char *path);
 /* Last component; lent from 'path'. */

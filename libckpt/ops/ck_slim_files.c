@@ -189,7 +189,7 @@ int ck_slim_files_list(struct ck_slim_files *files, const struct ckpt *ck, bool 
 		return rc;
 	files->is_dir = kind == CK_FS_DIR;
 	if (files->is_dir && ck_slim_is_step(ck))
-		return bare ? list_step(files, ck, "", err) : list_root(files, ck, err);
+		return bare ? walk(&l, NULL, 0, err) : list_root(files, ck, err);
 	if (files->is_dir)
 		return walk(&l, NULL, 0, err);
 	return add(files, ck_arena_strdup(&files->arena, ck_fs_base(ck->path[0])),

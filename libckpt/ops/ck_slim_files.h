@@ -21,8 +21,8 @@ struct ck_slim_files {
 };
 
 /*
- * 'bare': the files of the step's folder alone, not under its name.  Other steps beside the step,
- * 'latest', and what unfinished runs left are passed over.
+ * 'bare': everything in the step's folder, not under its name: the copy takes its place.
+ * Other steps beside the step, 'latest', and what unfinished runs left are passed over.
  */
 int ck_slim_files_list(struct ck_slim_files *files, const struct ckpt *ck, bool bare,
 		       struct ckpt_err *err);

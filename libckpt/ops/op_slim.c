@@ -192,6 +192,29 @@ static void strip(struct slimming *s)
 	s->plan.nfiles = k;
 }
 
+static bool is_native_name(const char *name)
+{
+	return !strcmp(name, "manifest.json") ||
+	       (!strncmp(name, "rest", 4) && ends_with(name, ".pt")) ||
+	       ((!strncmp(name, "rank-", 5) || !strncmp(name, "frozen-", 7)) &&
+		ends_with(name, ".safetensors"));
+}
+
+/* What somebody put into the step's folder, besides. */
+static int add_strangers(struct slimming *s, struct ckpt_err *err)
+{
+	const size_t skip = s->files.tag ? strlen(s->files.tag) + 1 : 0;
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < s->files.n; i++) {
+		const struct ck_slim_file *f = &s->files.file[i];
+
+		if (f->inside && !is_native_name(f->name + skip))
+			rc = copy_file(s, f->name, f, err);
+	}
+	return rc;
+}
+
 static int plan_native(struct slimming *s, const char *const *drop, struct ckpt_err *err)
 {
 	struct relaying r = { s, drop };
@@ -211,7 +234,7 @@ static int plan_native(struct slimming *s, const char *const *drop, struct ckpt_
 	}
 	if (!rc && s->ask->bare)
 		strip(s);
-	return rc;
+	return rc ? rc : add_strangers(s, err);
 }
 
 /* ---- */

@@ -140,6 +140,20 @@ static int slim(const struct t_vscene *s, struct ckpt_err *err)
 	return rc;
 }
 
+static int prune(const struct t_vscene *s, struct ckpt_err *err)
+{
+	const struct ckpt_run_opts run = run_opts(s);
+	const struct ckpt_prune_opts o = {
+		.size = sizeof(o), .run = &run, .flags = CKPT_PRUNE_APPLY,
+		.keep_last = s->verb->world, .moments_last = s->verb->stage ? 1 : 0,
+	};
+	struct ckpt_pruned done = { 0 };
+	const int rc = ckpt_prune(s->dst, &o, &done, err);
+
+	ckpt_pruned_free(&done);
+	return rc;
+}
+
 static int commit(const struct t_vscene *s, struct ckpt_err *err)
 {
 	return ckpt_commit(s->dst, 0, CKPT_SYNC_DATA, err);
@@ -362,6 +376,14 @@ static void before_two_steps(const struct t_vscene *s)
 	strangers(s);
 }
 
+/* The same step twice: the number in the name says which is newer. */
+static void before_prune(const struct t_vscene *s)
+{
+	older_step(s, "step1");
+	older_step(s, "step2");
+	strangers(s);
+}
+
 static void before_parts(const struct t_vscene *s)
 {
 	struct ckpt_err err = { 0 };
@@ -503,6 +525,7 @@ void t_vscene_close(struct t_vscene *s)
 #define CONVERT .verb = "convert", .work = convert, .stage = -1
 #define RESHARD .verb = "reshard", .work = reshard, .dst = "run"
 #define SLIM .verb = "slim", .work = slim, .dst = "run"
+#define PRUNE .verb = "prune", .work = prune, .dst = "run", .prepare = before_prune
 #define MOMENTS CKPT_SLIM_MOMENTS
 #define UNIVERSAL .verb = "universal", .work = reshard, .dst = "run"
 #define INTO .prepare = before_root, .unit = "run/" STEP
@@ -564,6 +587,9 @@ const struct t_verb t_verbs[] = {
 	  .what = "without moments, into a root" },
 	{ SLIM, .layout = "uni", .source = UNI, .stage = MOMENTS, .what = "without moments" },
 	{ SLIM, .layout = "hf", .source = WEIGHTS, .what = "weights" },
+	{ PRUNE, .layout = "z2", .source = Z2, .world = 1, .what = "removes a step" },
+	{ PRUNE, .layout = "z3", .source = Z3, .world = 2, .stage = MOMENTS,
+	  .what = "slims a step" },
 	{ .verb = "commit", .work = convert, .layout = "z2", .source = Z2, .dst = "w.pt",
 	  .stage = -1, .nparts = 2, .finish = finish_parts, .on_partial = true,
 	  .what = "part 1/2 of a .pt" },

@@ -41,7 +41,7 @@ name=$(head -n 1 "$W/order")
 reshard() { "$zckpt" reshard -q "$W/run" "$D/run" "$@"; }
 
 # NAME; run_NAME is the verb, before_NAME (if there is one) makes what stands there before.
-cases='pt pt_force folder states step step_into step_force universal universal_in shard part commit set_latest cat verify'
+cases='pt pt_force folder states step step_into step_force universal universal_in shard part commit set_latest cat verify slim prune'
 run_pt() { "$zckpt" convert -q "$W/run" "$D/w.pt"; }
 before_pt_force() { echo old > "$D/w.pt"; }
 run_pt_force() { "$zckpt" convert -q "$W/run" "$D/w.pt" --force; }
@@ -66,6 +66,9 @@ before_cat() { echo old > "$D/w.npy"; }
 run_cat() { "$zckpt" cat -q "$W/run" "$name" -o "$D/w.npy" --force; }
 before_verify() { older a; }
 run_verify() { "$zckpt" verify -q "$D/run" --write-manifest; }
+run_slim() { "$zckpt" slim -q --moments "$W/run" "$D/run"; }
+before_prune() { older a1; older a2; }
+run_prune() { "$zckpt" prune -q --moments-last 1 --apply "$D/run"; }
 "$zckpt" reshard -q "$W/run" "$W/universal" --to universal || exit 1
 
 # ------------------------------------------------------------------ one disk

@@ -2,7 +2,7 @@
  * The power is cut while something is written. If this fails, a user who comes back to a machine
  * without power finds half a checkpoint under its name, a 'latest' that names nothing, a result
  * that was reported as done and is gone, or a next run that goes on with bytes that never reached
- * the disk.
+ * the disk. (This file is long on purpose: the list of verbs is one.)
  *
  * Every verb runs on a disk in memory (tests/lib/t_disk.h), is cut at and between all its syncs,
  * and what is left is read, gone on with and cut again. Then each kind of sync is left out in
@@ -33,7 +33,8 @@ static const struct ckpt_run_opts run_full = {
 /* In the order of enum ck_synced. */
 static const char *const sync_name[] = {
 	NULL, "files", "sums", "names", "partial", "begun", "entry", "beside", "step", "latest",
-	"kept", "placed", "gone", "small file", "small file's name",
+	"kept", "placed", "gone", "small file", "small file's name", "moved aside",
+	"traded places",
 };
 
 static struct t_verb verb[MAX_VERBS];
@@ -211,6 +212,26 @@ static const char *cannot_be_committed(const struct t_verb *v)
 	t_image_free(before);
 	t_image_free(after);
 	return !rc && same ? "a commit says that the old file is the result" : NULL;
+}
+
+static int slim(const struct t_verb *v, struct ckpt_err *err)
+{
+	struct ckpt *ck = NULL;
+	int rc = open_at("/src", NULL, &ck, err);
+
+	if (!rc)
+		rc = ckpt_slim(ck, v->dst, v->opts, NULL, err);
+	ckpt_close(ck);
+	return rc;
+}
+
+static int prune(const struct t_verb *v, struct ckpt_err *err)
+{
+	struct ckpt_pruned done = { 0 };
+	const int rc = ckpt_prune(v->dst, v->opts, &done, err);
+
+	ckpt_pruned_free(&done);
+	return rc;
 }
 
 static int set_latest(const struct t_verb *v, struct ckpt_err *err)
@@ -496,6 +517,35 @@ static void add_others(void)
 	v->staged = false;
 }
 
+static const struct ckpt_slim_opts without_moments = {
+	.size = sizeof(without_moments), .run = &run1, .what = CKPT_SLIM_MOMENTS,
+};
+static const struct ckpt_prune_opts last1 = {
+	.size = sizeof(last1), .run = &run1, .keep_last = 1, .flags = CKPT_PRUNE_APPLY,
+};
+static const struct ckpt_prune_opts moments1 = {
+	.size = sizeof(moments1), .run = &run1, .moments_last = 1, .flags = CKPT_PRUNE_APPLY,
+};
+
+/* Steps of two numbers, of which prune changes the older one. */
+static void add_keeping(void)
+{
+	struct t_image *two = with_run(z2);
+	struct t_verb *v;
+
+	add("slim", with_neighbours(), "/out", slim, &without_moments);
+	put_fixture(two, "/run/global_step5", "ds0.19.8-z2-fp16-w2-overflow/ckpt/global_step5");
+	v = add("prune removes a step", two, "/run", prune, &last1);
+	put_text(two, "/run/latest", "global_step5");
+	v->staged = false;
+	for (int renames = 0; renames < 2; renames++) {
+		v = add(renames ? "prune slims a step, without exchange" : "prune slims a step",
+			t_image_copy(two), "/run", prune, &moments1);
+		v->staged = false;
+		v->plain = renames;
+	}
+}
+
 /* ---- the tests ---- */
 
 static int begin(void **state)
@@ -511,6 +561,7 @@ static int begin(void **state)
 	add_reshards();
 	add_shard();
 	add_others();
+	add_keeping();
 	return 0;
 }
 

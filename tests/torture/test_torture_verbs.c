@@ -88,6 +88,7 @@ static uint64_t next(uint64_t *seed)
 static bool is_staging(const char *name)
 {
 	return strstr(name, ".zckpt-partial") || strstr(name, ".zckpt-new") ||
+	       strstr(name, ".zckpt-removed") || strstr(name, ".zckpt-slim") ||
 	       t_ends_with(name, "zckpt-manifest.json.tmp");
 }
 

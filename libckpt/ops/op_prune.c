@@ -1,0 +1,259 @@
+/* op_prune.c -- the verb `prune`: which steps stay, which lose their moments, which go. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/ops/ck_prune.h"
+#include "libckpt/ops/ck_run.h"
+
+struct pruning {
+	const struct ckpt_prune_opts *o;
+	struct ckpt_prune_opts opts;
+	struct ckpt_run_opts run;
+	struct ck_steps steps;
+	struct ck_arena *arena;		/* of the report */
+	struct ckpt_pruned_step *row;
+	struct ckpt_pruned out;
+};
+
+/* ---- rules ---- */
+
+static bool has_rule(const struct ckpt_prune_opts *o)
+{
+	return o->keep_last || o->keep_every || (o->keep && o->keep[0]);
+}
+
+static bool is_named(const struct ckpt_prune_opts *o, const char *name)
+{
+	for (const char *const *p = o->keep; p && *p; p++)
+		if (!strcmp(*p, name))
+			return true;
+	return false;
+}
+
+static int check_rules(const struct pruning *p, struct ckpt_err *err)
+{
+	if (!has_rule(p->o) && !p->o->moments_last)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "no rule says what is to stay");
+	for (const char *const *k = p->o->keep; k && *k; k++)
+		if (!ck_steps_find(&p->steps, *k))
+			return ck_fail(err, CKPT_E_USAGE, p->steps.dir, CKPT_NO_OFFSET,
+				       "there is no step %s here that could be kept", *k);
+	return 0;
+}
+
+/* The newest step that verifies; nsteps = none does. */
+static uint64_t newest_whole(const struct pruning *p)
+{
+	uint64_t i = 0;
+
+	while (i < p->steps.n && !p->steps.step[i].is_whole)
+		i++;
+	return i;
+}
+
+/* A clause of two halves; a shorter one without memory. */
+static const char *say(struct pruning *p, const char *begin, const char *end)
+{
+	const char *text = ck_arena_printf(p->arena, "%s%s", begin, end);
+
+	return text ? text : begin;
+}
+
+/* What keeps step 'i' as it is, whatever the rules say; NULL = nothing. */
+static const char *protection(struct pruning *p, uint64_t i, uint64_t newest)
+{
+	const struct ck_step *s = &p->steps.step[i];
+
+	if (newest == p->steps.n)
+		return "no step verifies, so none is touched";
+	if (s->is_latest)
+		return "'latest' names it";
+	if (i == newest)
+		return "the newest that verifies";
+	if (i < newest)
+		return "newer than the newest that verifies; it may still be written";
+	if (s->is_busy)
+		return "somebody writes it";
+	if (s->link)
+		return say(p, "a link leads to it: ", s->link);
+	if (s->is_best)
+		return "the trainer's best";
+	if (s->number < 0)
+		return "its number is not known";
+	return NULL;
+}
+
+/* The rule that keeps it; 'nth' = how many that verify are newer. */
+static const char *rule(struct pruning *p, const struct ck_step *s, uint64_t nth)
+{
+	if (!has_rule(p->o))
+		return "no rule is about it";
+	if (is_named(p->o, s->name))
+		return "--keep";
+	if (nth < p->o->keep_last)
+		return s->is_whole ? "--keep-last" :
+		       "--keep-last, which does not count it: it does not verify";
+	if (p->o->keep_every && !((uint64_t)s->number % p->o->keep_every))
+		return "--keep-every";
+	return NULL;
+}
+
+static const char *why_removed(struct pruning *p, const struct ck_step *s)
+{
+	return s->trouble ? say(p, "no rule keeps it, and it does not verify: ",
+				s->trouble) :
+	       "no rule keeps it";
+}
+
+static int judge(struct pruning *p, struct ckpt_err *err)
+{
+	const uint64_t newest = newest_whole(p);
+	uint64_t nth = 0, kept = 0;
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < p->steps.n; i++) {
+		const struct ck_step *s = &p->steps.step[i];
+		const char *protects = protection(p, i, newest), *why = rule(p, s, nth);
+		struct ckpt_pruned_step *row = &p->row[i];
+
+		nth += s->is_whole;
+		*row = (struct ckpt_pruned_step){
+			.name = ck_arena_strdup(p->arena, s->name), .step = s->number,
+			.whole = s->is_whole, .bytes = s->bytes, .what = CKPT_PRUNE_KEEP,
+			.why = protects ? protects : why,
+		};
+		if (!row->name)
+			return ck_fail_nomem(err, "a report", p->steps.n);
+		if (!row->why) {
+			row->what = CKPT_PRUNE_REMOVE;
+			row->why = why_removed(p, s);
+			row->freed = s->alone;
+			continue;
+		}
+		kept += s->is_whole;
+		if (protects || !p->o->moments_last || kept <= p->o->moments_last || !s->is_whole ||
+		    !s->inner || is_named(p->o, s->name))
+			continue;
+		rc = ck_prune_slim(s->inner, p->o, false, &row->freed, err);
+		if (!rc && row->freed) {
+			row->what = CKPT_PRUNE_SLIM;
+			row->why = "--moments-last";
+		}
+	}
+	return rc;
+}
+
+/* ---- doing it ---- */
+
+static bool is_canceled(const struct pruning *p, struct ckpt_err *err)
+{
+	if (!p->run.cancel || !*p->run.cancel)
+		return false;
+	ck_fail(err, CKPT_E_CANCELED, p->steps.dir, CKPT_NO_OFFSET,
+		"stopped; what was done before stays done");
+	return true;
+}
+
+/* Oldest first; what goes goes before copies are made, which take space. */
+static int do_all(struct pruning *p, enum ckpt_prune_what what, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = p->steps.n; !rc && i > 0; i--) {
+		const struct ck_step *s = &p->steps.step[i - 1];
+
+		if (p->row[i - 1].what != what)
+			continue;
+		if (is_canceled(p, err))
+			return -CKPT_E_CANCELED;
+		rc = what == CKPT_PRUNE_REMOVE ? ck_prune_remove(s->path, p->run.sync, err) :
+		     ck_prune_slim(s->inner, p->o, true, &p->row[i - 1].freed, err);
+	}
+	return rc;
+}
+
+/* What an earlier prune left; it may be a step that is missing now. */
+static int settle(struct pruning *p, const char *dir, struct ckpt_err *err)
+{
+	struct ck_steps seen = { .n = 0 };
+	int rc = ck_steps_list(&seen, dir, NULL, p->o->limits, false, err);
+
+	for (uint64_t i = 0; !rc && i < seen.nleft; i++)
+		rc = ck_prune_settle(seen.left[i], p->run.sync, err);
+	p->out.nleft = seen.nleft;
+	ck_steps_release(&seen);
+	return rc;
+}
+
+static void sum_up(struct pruning *p)
+{
+	for (uint64_t i = 0; i < p->steps.n; i++) {
+		const struct ckpt_pruned_step *row = &p->row[i];
+
+		p->out.bytes += row->bytes;
+		p->out.freed += row->freed;
+		p->out.nkept += row->what == CKPT_PRUNE_KEEP;
+		p->out.nslimmed += row->what == CKPT_PRUNE_SLIM;
+		p->out.nremoved += row->what == CKPT_PRUNE_REMOVE;
+	}
+	p->out.nsteps = p->steps.n;
+	p->out.step = p->row;
+}
+
+static int prune(struct pruning *p, const char *dir, struct ckpt_err *err)
+{
+	const bool apply = p->o->flags & CKPT_PRUNE_APPLY;
+	int rc = apply ? settle(p, dir, err) : 0;
+
+	if (!rc)
+		rc = ck_steps_list(&p->steps, dir, &p->run, p->o->limits,
+				   p->o->flags & CKPT_PRUNE_FULL, err);
+	if (!rc && !apply)
+		p->out.nleft = p->steps.nleft;
+	if (!rc)
+		rc = check_rules(p, err);
+	if (rc)
+		return rc;
+	p->row = ck_arena_zalloc(p->arena, (p->steps.n + 1) * sizeof(*p->row));
+	if (!p->row)
+		return ck_fail_nomem(err, "a report", p->steps.n);
+	rc = judge(p, err);
+	if (!rc && apply)
+		rc = do_all(p, CKPT_PRUNE_REMOVE, err);
+	if (!rc && apply)
+		rc = do_all(p, CKPT_PRUNE_SLIM, err);
+	if (!rc)
+		sum_up(p);
+	return rc;
+}
+
+int ck_prune(const char *dir, const struct ckpt_prune_opts *opts, struct ckpt_pruned *out,
+	     struct ckpt_err *err)
+{
+	struct pruning p = { .opts = *opts };
+	int lock = -1, rc = 0;
+
+	ck_run_opts_fill(opts->run, &p.run);
+	p.opts.run = &p.run;
+	p.o = &p.opts;
+	p.arena = ck_zalloc(sizeof(*p.arena));
+	p.out.memory = p.arena;
+	if (!p.arena)
+		return ck_fail_nomem(err, "a report", sizeof(*p.arena));
+	if (!has_rule(opts) && !opts->moments_last)
+		rc = check_rules(&p, err);
+	if (!rc && opts->flags & CKPT_PRUNE_APPLY)
+		rc = ck_prune_lock(dir, &lock, err);
+	if (!rc)
+		rc = prune(&p, dir, err);
+	ck_prune_unlock(lock);
+	ck_steps_release(&p.steps);
+	if (!rc)
+		*out = p.out;
+	else
+		ckpt_pruned_free(&p.out);
+	return rc;
+}

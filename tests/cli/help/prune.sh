@@ -1,0 +1,2 @@
+# The help of prune, on stdout, with exit 0.
+zckpt prune -h

@@ -1,0 +1,186 @@
+/* cmd_prune.c -- `zckpt prune`: which steps of a run stay. */
+#include <inttypes.h>
+#include <signal.h>
+#include <string.h>
+
+#include "cli.h"
+
+#define AT(field) offsetof(struct args, field)
+
+static const struct opt own[] = {
+	{ "keep-last", 0, OPT_COUNT, AT(keep_last), "N", "keep the newest N that verify", 0 },
+	{ "keep-every", 0, OPT_COUNT, AT(keep_every), "K",
+	  "keep steps whose number can be divided by K", 0 },
+	{ "keep", 0, OPT_WORDS, AT(keep), "NAME", "keep this one as it is", 0 },
+	{ "moments-last", 0, OPT_COUNT, AT(moments_last), "M",
+	  "of what stays, all but the newest M lose their moments", 0 },
+	{ "apply", 0, OPT_FLAG, AT(apply), NULL, "do it; without this it is only shown", 0 },
+	{ "full", 0, OPT_FLAG, AT(full), NULL,
+	  "read every byte of the newest step before trusting it", 0 },
+	{ "sync", 0, OPT_CHOICE, AT(sync), "data|full|none",
+	  "what is synced before something is removed", 0 },
+	{ 0 },
+};
+
+static const char *what_name(enum ckpt_prune_what what)
+{
+	return what == CKPT_PRUNE_KEEP ? "keep" : what == CKPT_PRUNE_SLIM ? "slim" : "remove";
+}
+
+static void print_table(const struct ckpt_pruned *p)
+{
+	struct table table = { .align = "rrrllll" };
+
+	if (p->nsteps)
+		table_add(&table, (const char *const[]){ "STEP", "SIZE", "FREES", "WHOLE", "WHAT",
+							 "NAME", "WHY" });
+	for (uint64_t i = 0; i < p->nsteps; i++) {
+		const struct ckpt_pruned_step *s = &p->step[i];
+		char number[24] = "-";
+		char *freed = cli_strdup(s->freed ? out_size(s->freed) : "-");
+
+		if (s->step >= 0)
+			snprintf(number, sizeof(number), "%" PRId64, s->step);
+		table_add(&table, (const char *const[]){ number, out_size(s->bytes), freed,
+							 s->whole ? "yes" : "NO",
+							 what_name(s->what), out_name(s->name),
+							 out_name(s->why) });
+		cli_free(freed);
+	}
+	table_print(&table, stdout, "");
+}
+
+static void print_sum(const struct args *args, const struct ckpt_pruned *p)
+{
+	const char *would = args->apply ? "" : "would be ";
+	char *freed = cli_strdup(out_size(p->freed));
+
+	if (p->nleft)
+		cli_say("%" PRIu64 " folder%s of a prune that ended early %s%s", p->nleft,
+			p->nleft == 1 ? "" : "s", would,
+			args->apply ? "settled" : "settled first");
+	cli_say("%" PRIu64 " kept, %" PRIu64 " slimmed, %" PRIu64 " removed; %s of %s %sfreed%s",
+		p->nkept, p->nslimmed, p->nremoved, freed, out_size(p->bytes), would,
+		args->apply || !(p->nslimmed + p->nremoved) ? "" : ": --apply does it");
+	cli_free(freed);
+}
+
+static void print_json(const struct args *args, const struct ckpt_pruned *p, int status,
+		       const struct ckpt_err *err)
+{
+	struct json json;
+
+	json_begin(&json, stdout, "prune");
+	json_bool(&json, "ok", !status);
+	json_int(&json, "exit", status);
+	json_text(&json, "dir", args->rest.list[0]);
+	if (err->code) {
+		json_error(&json, err);
+		json_close(&json, '}');
+		return;
+	}
+	json_bool(&json, "applied", args->apply);
+	json_uint(&json, "kept", p->nkept);
+	json_uint(&json, "slimmed", p->nslimmed);
+	json_uint(&json, "removed", p->nremoved);
+	json_uint(&json, "bytes", p->bytes);
+	json_uint(&json, "freed", p->freed);
+	json_uint(&json, "settled", p->nleft);
+	json_open(&json, "steps", '[');
+	for (uint64_t i = 0; i < p->nsteps; i++) {
+		json_open(&json, NULL, '{');
+		json_text(&json, "name", p->step[i].name);
+		json_known(&json, "step", p->step[i].step);
+		json_bool(&json, "whole", p->step[i].whole);
+		json_uint(&json, "bytes", p->step[i].bytes);
+		json_uint(&json, "freed", p->step[i].freed);
+		json_text(&json, "what", what_name(p->step[i].what));
+		json_text(&json, "why", p->step[i].why);
+		json_close(&json, '}');
+	}
+	json_close(&json, ']');
+	json_close(&json, '}');
+}
+
+static int check_words(const struct args *args)
+{
+	if (args->rest.n != 1)
+		return cli_wrong(&cmd_prune, "prune needs one folder");
+	if (!args->keep_last && !args->keep_every && !args->keep.n && !args->moments_last)
+		return cli_wrong(&cmd_prune, "which steps are to stay? zckpt prune --keep-last 3 "
+				 "RUN shows what would be done");
+	return 0;
+}
+
+/* Nothing to prune is "no" for a script: something else is wrong there. */
+static int answer(const struct args *args, const struct ckpt_pruned *p)
+{
+	int whole = 0;
+
+	for (uint64_t i = 0; i < p->nsteps; i++)
+		whole |= p->step[i].whole;
+	if (!p->nsteps)
+		cli_say("no step is in %s", out_name(args->rest.list[0]));
+	else if (!whole)
+		cli_say("none of the steps in %s verifies; nothing is removed",
+			out_name(args->rest.list[0]));
+	return whole ? EXIT_DONE : EXIT_NO;
+}
+
+static int run(struct args *args, int argc, char **argv)
+{
+	struct ckpt_pruned done = { .nsteps = 0 };
+	struct ckpt_err err = { 0 };
+	struct progress progress;
+	struct ckpt_run_opts run;
+	const struct ckpt_prune_opts opts = {
+		.size = sizeof(opts), .run = &run,
+		.limits = args->limits.size ? &args->limits : NULL,
+		.keep_last = args->keep_last, .keep_every = args->keep_every,
+		.keep = args->keep.n ? args->keep.list : NULL,
+		.moments_last = args->moments_last,
+		.flags = (args->apply ? CKPT_PRUNE_APPLY : 0) | (args->full ? CKPT_PRUNE_FULL : 0),
+	};
+	int status = check_words(args);
+
+	(void)argc;
+	(void)argv;
+	if (status)
+		return status;
+	signal(SIGXFSZ, SIG_IGN);
+	cli_run_begin(args, &progress, &run);
+	if (ckpt_prune(args->rest.list[0], &opts, &done, &err))
+		status = cli_fail(NULL, NULL, &err);
+	progress_end(&progress);
+	if (!status) {
+		if (!args->json)
+			print_table(&done);
+		status = answer(args, &done);
+		if (!args->json && !args->quiet && done.nsteps)
+			print_sum(args, &done);
+	}
+	if (args->json && err.code != CKPT_E_CANCELED)
+		print_json(args, &done, status, &err);
+	ckpt_pruned_free(&done);
+	return status;
+}
+
+static const struct opt opening[] = {
+	{ "threads", 0, OPT_COUNT, AT(threads), "N",
+	  "threads (default: CPUs, within a limit)", 0 },
+	OPT_LIMITS,
+	{ 0 },
+};
+
+const struct command cmd_prune = {
+	.name = "prune",
+	.run = run,
+	.gist = "thin out the steps of a run; shown first, done with --apply",
+	.synopsis = "RULE... RUN",
+	.about = "Says which steps in the folder RUN would stay, lose their moments or be removed, "
+		 "and why; with --apply that is done. A step stays if one --keep rule keeps it. "
+		 "The newest step that verifies, newer ones, the one that 'latest' names, one that "
+		 "is being written, a trainer's best and what a link leads to always stay.",
+	.notes = "Exit 1 if there is no step, or none verifies.",
+	.tables = { own, opening, opts_run, opts_talk, NULL },
+};
