@@ -128,6 +128,7 @@ TLIB  := $(call objects,$(TLIB_SRC))
 TRAIN := $(call objects,$(TRAIN_SRC))
 ETLIB := $(call objects,$(ETLIB_SRC))
 ETEST := $(patsubst %.c,$(B)/%,$(ETEST_SRC))
+ETIMERS := $(patsubst %.c,$(B)/%,$(sort $(wildcard tests/engine/bench_*.c)))
 UNIT  := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 API   := $(patsubst %.c,$(B)/%,$(API_SRC))
 TIMERS := $(patsubst %.c,$(B)/%,$(BENCH_SRC))
@@ -136,7 +137,7 @@ FZ        := $(call objects,$(filter-out tests/fuzz/fz_fuzzer.c tests/fuzz/fz_re
 FZ_TOOLS  := $(B)/tests/fuzz/fz_replay $(B)/tests/fuzz/fz_pack
 MPI_TOOL := $(filter-out $(B)/tools/cli_mpi.o,$(TOOL)) $(B)/tools/cli_mpi.mpi.o
 OBJS  := $(LIB) $(TOOL) $(B)/tools/cli_mpi.mpi.o $(TLIB) $(UNIT:=.o) $(API:=.o) $(TIMERS:=.o) \
-         $(call objects,$(FUZZ_SRC)) $(TRAIN) $(ETLIB) $(ETEST:=.o)
+         $(call objects,$(FUZZ_SRC)) $(TRAIN) $(ETLIB) $(ETEST:=.o) $(ETIMERS:=.o)
 
 # What a folder may include is partly a matter of flags: the program and the
 # API tests are compiled without -I., so they cannot reach an internal header.
@@ -144,7 +145,7 @@ $(LIB):                                 INC = -I. -Ilibckpt/include -Ikernels/in
 $(TOOL) $(B)/tools/cli_mpi.mpi.o:        INC = -Ilibckpt/include
 $(TLIB) $(UNIT:=.o) $(TIMERS:=.o) $(call objects,$(FUZZ_SRC)): INC = -I. -Ilibckpt/include -Ikernels/include $(CMOCKA_CFLAGS)
 $(TRAIN):                               INC = -I. -Ilibckpt/include -Ikernels/include
-$(ETLIB) $(ETEST:=.o):                  INC = -I. -Ilibckpt/include -Ikernels/include $(CMOCKA_CFLAGS)
+$(ETLIB) $(ETEST:=.o) $(ETIMERS:=.o):   INC = -I. -Ilibckpt/include -Ikernels/include $(CMOCKA_CFLAGS)
 $(B)/kernels/cpu/train/kn_gemm.o:       INC += $(BLAS_CFLAGS)
 $(API:=.o):                             INC = -Ilibckpt/include $(CMOCKA_CFLAGS)
 
@@ -159,7 +160,7 @@ tools: $(B)/zckpt $(if $(MPI_CC),$(B)/zckpt-mpi) | need-mpi
 	@$(if $(MPI_CC),:,rm -f $(B)/zckpt-mpi)
 	@ln -sfn $(notdir $(B))/zckpt build/zckpt
 ## tests: the test and bench programs, not run
-tests: $(UNIT) $(API) $(ETEST) $(TIMERS) $(FZ_TOOLS)
+tests: $(UNIT) $(API) $(ETEST) $(ETIMERS) $(TIMERS) $(FZ_TOOLS)
 
 $(B)/libckpt.a: $(LIB) $(B)/lib.list
 	@printf '  %-5s %s\n' AR $@
@@ -187,7 +188,7 @@ $(B)/%.mpi.o: %.c | need-libs
 $(UNIT): %: %.o $(B)/libtests.a $(B)/libckpt.a
 	@printf '  %-5s %s\n' LD $@
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(CMOCKA_LIBS) $(LIB_LIBS)
-$(ETEST): %: %.o $(ETLIB) $(B)/libtests.a $(B)/libztrain.a $(B)/libckpt.a
+$(ETEST) $(ETIMERS): %: %.o $(ETLIB) $(B)/libtests.a $(B)/libztrain.a $(B)/libckpt.a
 	@printf '  %-5s %s\n' LD $@
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(CMOCKA_LIBS) $(ENGINE_LIBS) $(LIB_LIBS) $(BLAS_LIBS)
 $(TIMERS): %: %.o $(B)/libckpt.a
