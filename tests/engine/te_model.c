@@ -72,7 +72,7 @@ struct te_buffers te_buffers_cast(const struct en_model *model, const struct te_
 	return b;
 }
 
-static void die_of(const struct ckpt_err *err)
+__attribute__((noreturn)) static void die_of(const struct ckpt_err *err)
 {
 	t_die("%s: %s", err->where, err->msg);
 }
