@@ -97,73 +97,73 @@ int en_verdict_add(struct en_config *cfg, const struct en_verdict *verdict, stru
 	return rc;
 }
 
-/* Fills 'value', 'at' and 'why' of a verdict, copies its path, and adds it. */
-static uint64_t add(struct en_eval *ev, struct en_verdict *r, const struct en_node *v,
-		    const char *fmt, va_list ap)
+/* The strings of a verdict: 'path' is copied, the others made.  False without memory. */
+static bool fill(struct en_eval *ev, struct en_verdict *r, const char *path,
+		 const struct en_node *v, const char *fmt, va_list ap)
 {
 	struct ck_arena *arena = &ev->cfg->arena;
 	char text[EN_VALUE_TEXT] = "";
 
-	if (ev->rc)
-		return 0;
 	if (v) {
 		en_node_text(v, text);
 		r->at = v->at;
 	}
+	r->path = ck_arena_strdup(arena, path);
 	r->value = ck_arena_strdup(arena, text);
-	r->path = ck_arena_strdup(arena, r->path);
 	r->why = ck_arena_vprintf(arena, fmt, ap);
-	if (!r->path || !r->value || !r->why)
-		ev->rc = ck_arena_why(arena, ck_fail_nomem(ev->err, "verdicts", 1), ev->cfg->file,
-				      ev->err);
-	else
-		ev->rc = en_verdict_add(ev->cfg, r, ev->err);
-	return ev->rc ? 0 : ev->cfg->n_verdicts;
+	if (r->path && r->value && r->why)
+		return true;
+	ev->rc = ck_arena_why(arena, ck_fail_nomem(ev->err, "verdicts", 1), ev->cfg->file, ev->err);
+	return false;
 }
 
 uint64_t en_rule(struct en_eval *ev, enum en_ruling ruling, const char *path,
 		 const struct en_node *v, const char *fmt, ...)
 {
-	struct en_verdict r = { .ruling = ruling, .path = path, .theirs = ruling == EN_IGNORED };
-	uint64_t n;
+	struct en_verdict r = { .ruling = ruling, .theirs = ruling == EN_IGNORED };
 	va_list ap;
 
+	if (ev->rc)
+		return 0;
 	va_start(ap, fmt);
-	n = add(ev, &r, v, fmt, ap);
+	if (fill(ev, &r, path, v, fmt, ap))
+		ev->rc = en_verdict_add(ev->cfg, &r, ev->err);
 	va_end(ap);
-	return n;
+	return ev->rc ? 0 : ev->cfg->n_verdicts;
 }
 
-static bool is_refused(const struct en_config *cfg, const char *path)
-{
-	for (uint64_t i = 0; i < cfg->n_verdicts; i++)
-		if (cfg->verdict[i].ruling == EN_REFUSED && !strcmp(cfg->verdict[i].path, path))
-			return true;
-	return false;
-}
-
-/* The first reason for a key is enough. */
-void en_refuse(struct en_eval *ev, bool theirs, enum ckpt_code code, const char *path,
-	       const struct en_node *v, const char *fmt, ...)
-{
-	struct en_verdict r = {
-		.ruling = EN_REFUSED, .path = path, .theirs = theirs, .code = code
-	};
-	va_list ap;
-
-	if (is_refused(ev->cfg, path))
-		return;
-	va_start(ap, fmt);
-	add(ev, &r, v, fmt, ap);
-	va_end(ap);
-}
-
-const struct en_verdict *en_config_verdict(const struct en_config *cfg, const char *path)
+static struct en_verdict *find(const struct en_config *cfg, const char *path)
 {
 	for (uint64_t i = 0; i < cfg->n_verdicts; i++)
 		if (!strcmp(cfg->verdict[i].path, path))
 			return &cfg->verdict[i];
 	return NULL;
+}
+
+/* A key has one verdict: a refusal takes the place of a milder one, and the first reason is enough.
+ */
+void en_refuse(struct en_eval *ev, bool theirs, enum ckpt_code code, const char *path,
+	       const struct en_node *v, const char *fmt, ...)
+{
+	struct en_verdict r = { .ruling = EN_REFUSED, .theirs = theirs, .code = code };
+	struct en_verdict *old = find(ev->cfg, path);
+	va_list ap;
+
+	if (ev->rc || (old && old->ruling == EN_REFUSED))
+		return;
+	va_start(ap, fmt);
+	if (fill(ev, &r, path, v, fmt, ap)) {
+		if (old)
+			*old = r;
+		else
+			ev->rc = en_verdict_add(ev->cfg, &r, ev->err);
+	}
+	va_end(ap);
+}
+
+const struct en_verdict *en_config_verdict(const struct en_config *cfg, const char *path)
+{
+	return find(cfg, path);
 }
 
 /* -------------------------------------------------------------------- keys */

@@ -57,9 +57,11 @@ static const char no_act[] = "recomputation is asked for on the command line; he
 
 const struct en_key en_keys[] = {
 	/* ---- batch and update ---- */
-	{ EN_B_TOP, "train_batch_size", INT(NULL, 0), NULLS, USED, F(train_batch) },
-	{ EN_B_TOP, "train_micro_batch_size_per_gpu", INT(NULL, 0), NULLS, USED, F(micro_batch) },
-	{ EN_B_TOP, "gradient_accumulation_steps", INT(NULL, 0), NULLS, USED, F(accumulation) },
+	{ EN_B_TOP, "train_batch_size", INT(NULL, -NUMBERS), NULLS, USED, F(train_batch) },
+	{ EN_B_TOP, "train_micro_batch_size_per_gpu", INT(NULL, -NUMBERS), NULLS, USED,
+	  F(micro_batch) },
+	{ EN_B_TOP, "gradient_accumulation_steps", INT(NULL, -NUMBERS), NULLS, USED,
+	  F(accumulation) },
 	{ EN_B_TOP, "gradient_clipping", FLOAT("1.0"), .dflt_old = "0.0", USED,
 	  F(gradient_clipping) },
 	{ EN_B_TOP, "prescale_gradients", BOOL("false"),
