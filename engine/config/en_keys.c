@@ -226,7 +226,7 @@ const struct en_key en_keys[] = {
 	  QUIET(by_block) },
 	{ EN_B_ZERO, "ignore_unused_parameters", BOOL("true"), QUIET("every parameter is used") },
 	{ EN_B_ZERO, "legacy_stage1", BOOL("false"),
-	  QUIET("DeepSpeed does not look at it either") },
+	  ONLY("DeepSpeed has not had it since 0.5.9") },
 	{ EN_B_ZERO, "round_robin_gradients", BOOL("false"), USED, WHEN(STAGE_1_2),
 	  F(round_robin_gradients) },
 	{ EN_B_ZERO, "parameter_alignment", BOOL("false"), .flags = EN_F_SINCE_0_19, USED,
