@@ -91,6 +91,7 @@ static struct en_node *stage(struct en_yaml *y)
 	return keep(y, en_node_int(arena(y), atoll(text), made(v)));
 }
 
+/* An "auto" of the file is for en_fill.c: accelerate alone fails on it, the Trainer fills it in. */
 static struct en_node *accumulation(struct en_yaml *y)
 {
 	const struct en_node *v = given(y->ds, "gradient_accumulation_steps");
@@ -98,12 +99,11 @@ static struct en_node *accumulation(struct en_yaml *y)
 
 	if (v)
 		env_text(v, text);
-	if (v && !all_digits(text))
+	if (strcmp(text, "auto") != 0 && !all_digits(text))
 		en_refuse(&y->ev, true, CKPT_E_CORRUPT,
 			  "deepspeed_config.gradient_accumulation_steps", v,
-			  "Accelerator() makes a whole number of it, and fails; write digits, or "
-			  "leave the key out for 1");
-	if (!v || !all_digits(text))
+			  "Accelerator() makes a whole number of it, and fails; write digits");
+	if (!all_digits(text))
 		return keep(y, en_node_str(arena(y), "auto", made(v)));
 	return keep(y, en_node_int(arena(y), atoll(text), made(v)));
 }

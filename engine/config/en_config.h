@@ -181,7 +181,10 @@ struct en_config {
 	bool strict;			/* plain JSON */
 };
 
-/* Who replaces "auto" before DeepSpeed sees it.  DeepSpeed itself does so only in some blocks. */
+/*
+ * Who replaces "auto" before DeepSpeed sees it.  DeepSpeed itself does so only in some blocks.  A
+ * YAML is filled by accelerate unless the Trainer is asked for, which then runs on top of it.
+ */
 enum en_filler { EN_FILL_NONE, EN_FILL_TRAINER, EN_FILL_ACCELERATE };
 
 #define EN_HAS_MICRO (1u << 0)
@@ -202,7 +205,7 @@ enum en_filler { EN_FILL_NONE, EN_FILL_TRAINER, EN_FILL_ACCELERATE };
  */
 struct en_facts {
 	uint32_t world;		/* data-parallel ranks, at least 1 */
-	enum en_filler filler;	/* of a DeepSpeed JSON; a YAML is always filled by accelerate */
+	enum en_filler filler;
 	uint64_t hidden_size;	/* of the model; 0 = not known */
 	unsigned has;
 	uint64_t micro_batch, accumulation;

@@ -217,6 +217,18 @@ static void left_over(struct en_eval *ev, const struct en_node *dict, const char
 	}
 }
 
+/* The Accelerator makes a number of it before anybody fills it in. */
+static void no_auto_accumulation(struct en_eval *ev)
+{
+	const struct en_node *v = at(ev, "gradient_accumulation_steps");
+
+	if (en_node_is_auto(v) && v->at.from == EN_FROM_YAML)
+		en_refuse(ev, true, CKPT_E_CORRUPT, "deepspeed_config.gradient_accumulation_steps",
+			  v,
+			  "Accelerator() makes a whole number of it, and fails; write digits, or "
+			  "leave the key out for 1");
+}
+
 /*
  * accelerate divides the total of a DummyScheduler by the ranks, since scripts count the steps of a
  * data loader that is not cut yet.  'steps' counts what all ranks do together, and stays.
@@ -228,6 +240,7 @@ static void by_accelerate(struct en_eval *ev)
 	const struct en_node *micro, *acc;
 	bool both;
 
+	no_auto_accumulation(ev);
 	number(ev, "train_micro_batch_size_per_gpu", has & EN_HAS_MICRO, false,
 	       (double)f->micro_batch, true, "the micro-batch (the data loader's)");
 	number(ev, "gradient_accumulation_steps", true, false,
@@ -261,8 +274,8 @@ static void by_accelerate(struct en_eval *ev)
 
 void en_fill(struct en_eval *ev)
 {
-	if (ev->cfg->launch.from_accelerate || ev->facts->filler == EN_FILL_ACCELERATE)
-		by_accelerate(ev);
-	else if (ev->facts->filler == EN_FILL_TRAINER)
+	if (ev->facts->filler == EN_FILL_TRAINER)
 		by_trainer(ev);
+	else if (ev->cfg->launch.from_accelerate || ev->facts->filler == EN_FILL_ACCELERATE)
+		by_accelerate(ev);
 }
