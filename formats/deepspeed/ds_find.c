@@ -92,13 +92,25 @@ int ck_ds_look(const char *path, const struct ckpt_limits *limits, enum ck_holds
 	return rc;
 }
 
+/* A folder whose first save was killed before 'latest' was written holds a step by any name. */
+static bool holds_named(const struct ck_input *in)
+{
+	struct ck_tree t = CK_TREE_INIT;
+	const bool yes = in->tag && !ck_ds_leads_outside(in->tag) &&
+			 !ck_look_list(in->pool, &t, in->path, in->npaths, in->tag,
+				       in->limits.files, NULL) && holds_shards(&t);
+
+	ck_tree_release(&t);
+	return yes;
+}
+
 int ck_ds_probe(const struct ck_input *in)
 {
 	if (!in->is_dir)
 		return 0;
 	if (holds_shards(&in->tree))
 		return 60;
-	if (ck_tree_find(&in->tree, "latest"))
+	if (ck_tree_find(&in->tree, "latest") || holds_named(in))
 		return 56;
 	return may_hold_steps(&in->tree) ? 20 : 0;
 }
