@@ -249,7 +249,9 @@ static int cat(const struct t_vscene *s, struct ckpt_err *err)
 static int load(const struct t_vscene *s, struct ckpt_err *err)
 {
 	const struct ckpt_run_opts run = run_opts(s);
-	const struct ckpt_load_opts o = { .size = sizeof(o), .run = &run, .flags = CKPT_LOAD_CHECK };
+	const struct ckpt_load_opts o = {
+		.size = sizeof(o), .run = &run, .flags = CKPT_LOAD_CHECK,
+	};
 	struct ckpt_load_range *range = NULL;
 	struct ckpt_values *values = NULL;
 	struct ckpt_tensor_info t;
