@@ -81,10 +81,9 @@ struct ckpt_loaded {
  *
  * CKPT_LOAD_CHECK: a record of an archive is held against its CRC-32 if this call read eight ninths
  * of it (the rest is read for it), a piece of a native step against its sum if this call read all
- * its whole blocks of 4 KiB.  What cannot be held against anything is counted in 'unchecked_bytes';
- * deflated members are always checked.  Ranks that ask for what ranks of the same count wrote get
- * all of a native step checked, but for less than 4 KiB at either end of a piece that does not
- * begin or end at a block.
+ * its whole blocks of 4 KiB, and what it has of others if this call read both ends.  What cannot be
+ * held against anything is counted in 'unchecked_bytes'; deflated members are always checked.
+ * Ranks that ask for what ranks of the same count wrote get all of a native step checked.
  *
  * Any number of calls may run at the same time on one handle.  Memory: 256 KiB a thread, 64 bytes
  * for each extent that a range meets, 40 for each range, half of opts->run->mem_limit for deflated

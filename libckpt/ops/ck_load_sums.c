@@ -3,7 +3,8 @@
  *
  * A sum is over the whole blocks of a piece, in any order, so each block is hashed as it passes by.
  * A bit for each block says that it was: it counts once however often it is read, and a piece is
- * checked if all its bits are set.
+ * checked if all its bits are set.  What a piece has of blocks that it cuts has a hash of its own,
+ * over both ends: they are kept until both were seen.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -16,15 +17,19 @@
 #include "libckpt/ops/ck_load.h"
 #include "libckpt/ops/ck_stated.h"
 
-/* The whole blocks of a piece. */
+/* A piece: a head, whole blocks, a tail. */
 struct stated {
 	const struct ck_stated_sum *says;
-	uint64_t off, bytes;	/* in the source */
+	uint64_t off;		/* of the head, in the source */
+	uint64_t bytes;		/* of the whole blocks */
 	uint64_t block;		/* number of the first in the state */
 	uint64_t bit;		/* of the first */
 	uint64_t seen;		/* blocks */
 	struct ck_hash128 sum;	/* of these */
+	uint64_t ends;		/* where head and tail are kept, one behind the other */
 	uint32_t source;
+	uint16_t head, tail;	/* bytes */
+	bool has_head, has_tail;	/* are kept */
 };
 
 struct ck_load_sums {
@@ -32,33 +37,56 @@ struct ck_load_sums {
 	struct stated *stated;	/* by source and place */
 	uint64_t n;
 	_Atomic uint64_t *bits;
-	pthread_mutex_t lock;	/* guards 'seen' and 'sum' */
+	uint8_t *ends;
+	pthread_mutex_t lock;	/* guards 'ends' and what a piece has of them, 'seen' and 'sum' */
 };
+
+static uint64_t end_of(const struct stated *s)
+{
+	return s->off + s->head + s->bytes + s->tail;
+}
 
 static uint64_t blocks_of(const struct stated *s)
 {
 	return s->bytes / CK_DIGEST_BLOCK + (s->bytes % CK_DIGEST_BLOCK != 0);
 }
 
-/* Where the whole blocks lie; false if there are none, or they are not in one run. */
+/* Elements before the first whole block, and behind the last. */
+static void cut(const struct ck_index *ix, const struct ck_stated_sum *says, uint64_t es,
+		struct stated *out)
+{
+	const uint64_t end = says->first + says->count, grain = CK_DIGEST_BLOCK / es;
+	const uint64_t up = ck_min_u64(end, (says->first + grain - 1) / grain * grain);
+	uint64_t first, count = 0;
+
+	if (!ck_stated_blocks(ix, says, &first, &count))
+		first = up;
+	out->head = (uint16_t)((first - says->first) * es);
+	out->bytes = count * es;
+	out->tail = (uint16_t)((end - first - count) * es);
+	out->block = first / grain;
+}
+
+/* Where a piece lies; false if it is not in one run, or has nothing to be held against. */
 static bool find(const struct ck_index *ix, const struct ck_stated_sum *says, struct stated *out)
 {
 	const struct ck_state *state = &ix->state[says->state];
-	const uint32_t bits = ckpt_dtype_bits((enum ckpt_dtype)state->dtype);
+	const uint64_t es = ckpt_dtype_bits((enum ckpt_dtype)state->dtype) / 8;
 	const struct ck_extent *e;
-	uint64_t first, count;
+	uint64_t at;
 
-	if (bits < 8 || !state->nextents || !ck_stated_blocks(ix, says, &first, &count))
+	if (!es || !state->nextents || !says->count)
 		return false;
-	e = &ix->extent[ck_index_extent_at(ix, state, first)];
-	if (e->runs != 1 || e->flags || e->dtype != state->dtype || e->first > first ||
-	    first - e->first > e->count || count > e->count - (first - e->first))
+	e = &ix->extent[ck_index_extent_at(ix, state, says->first)];
+	at = says->first - e->first;
+	if (e->runs != 1 || e->flags || e->dtype != state->dtype || e->first > says->first ||
+	    at > e->count || says->count > e->count - at)
 		return false;
 	*out = (struct stated){
-		.says = says, .source = e->source, .off = e->off + (first - e->first) * (bits / 8),
-		.bytes = count * (bits / 8), .block = first * (bits / 8) / CK_DIGEST_BLOCK,
+		.says = says, .source = e->source, .off = e->off + at * es,
 	};
-	return true;
+	cut(ix, says, es, out);
+	return out->bytes || says->has_ends;
 }
 
 static int by_place(const void *a, const void *b)
@@ -73,7 +101,7 @@ static int by_place(const void *a, const void *b)
 static int fill(struct ck_load_sums *sums, const struct ck_load_plan *plan, struct ckpt_err *err)
 {
 	const struct ck_index *ix = sums->ix;
-	uint64_t bits = 0;
+	uint64_t bits = 0, ends = 0;
 
 	sums->stated = ck_alloc_array(ix->nstated_sums, sizeof(*sums->stated));
 	if (!sums->stated)
@@ -86,12 +114,16 @@ static int fill(struct ck_load_sums *sums, const struct ck_load_plan *plan, stru
 			continue;
 		s->bit = bits;
 		bits += blocks_of(s);
+		s->ends = ends;
+		ends += s->says->has_ends ? (uint64_t)s->head + s->tail : 0;
 		sums->n++;
 	}
 	if (sums->n)
 		qsort(sums->stated, sums->n, sizeof(*sums->stated), by_place);
 	sums->bits = ck_zalloc((bits / 64 + 1) * sizeof(*sums->bits));
-	return sums->bits ? 0 : ck_fail_nomem(err, "marks of blocks", bits / 8);
+	sums->ends = ck_alloc(ends);
+	return sums->bits && sums->ends ? 0 :
+	       ck_fail_nomem(err, "marks of blocks", bits / 8 + ends);
 }
 
 int ck_load_sums_new(const struct ck_index *ix, const struct ck_load_plan *plan,
@@ -118,6 +150,7 @@ void ck_load_sums_free(struct ck_load_sums *sums)
 		return;
 	ck_free(sums->stated);
 	ck_free((void *)sums->bits);
+	ck_free(sums->ends);
 	pthread_mutex_destroy(&sums->lock);
 	ck_free(sums);
 }
@@ -154,7 +187,28 @@ static void add_blocks(struct ck_load_sums *sums, struct stated *s, uint64_t fro
 	pthread_mutex_unlock(&sums->lock);
 }
 
-/* The first whose blocks end behind 'off'. */
+/* Bytes [off, off + n) of the source, at 'p': head and tail, if they are whole in there. */
+static void keep_ends(struct ck_load_sums *sums, struct stated *s, uint64_t off, uint64_t n,
+		      const uint8_t *p)
+{
+	const uint64_t tail = end_of(s) - s->tail;
+	uint8_t *to = sums->ends + s->ends;
+
+	if (!s->says->has_ends)
+		return;
+	pthread_mutex_lock(&sums->lock);
+	if (s->head && !s->has_head && off <= s->off && s->off + s->head <= off + n) {
+		memcpy(to, p + (s->off - off), s->head);
+		s->has_head = true;
+	}
+	if (s->tail && !s->has_tail && off <= tail && tail + s->tail <= off + n) {
+		memcpy(to + s->head, p + (tail - off), s->tail);
+		s->has_tail = true;
+	}
+	pthread_mutex_unlock(&sums->lock);
+}
+
+/* The first that ends behind 'off'. */
 static uint64_t stated_at(const struct ck_load_sums *sums, uint32_t source, uint64_t off)
 {
 	uint64_t lo = 0, hi = sums->n;
@@ -163,7 +217,7 @@ static uint64_t stated_at(const struct ck_load_sums *sums, uint32_t source, uint
 		const uint64_t mid = lo + (hi - lo) / 2;
 		const struct stated *s = &sums->stated[mid];
 
-		if (s->source < source || (s->source == source && s->off + s->bytes <= off))
+		if (s->source < source || (s->source == source && end_of(s) <= off))
 			lo = mid + 1;
 		else
 			hi = mid;
@@ -176,14 +230,28 @@ void ck_load_sums_add(struct ck_load_sums *sums, uint32_t source, uint64_t off, 
 {
 	for (uint64_t i = stated_at(sums, source, off); i < sums->n; i++) {
 		struct stated *s = &sums->stated[i];
-		const uint64_t from = ck_max_u64(off, s->off);
-		const uint64_t to = ck_min_u64(off + n, s->off + s->bytes);
+		const uint64_t blocks = s->off + s->head;
+		const uint64_t from = ck_max_u64(off, blocks);
+		const uint64_t to = ck_min_u64(off + n, blocks + s->bytes);
 
 		if (s->source != source || s->off >= off + n)
 			break;
-		add_blocks(sums, s, from - s->off, to - s->off,
-			   (const uint8_t *)p + (from - off));
+		if (to > from)
+			add_blocks(sums, s, from - blocks, to - blocks,
+				   (const uint8_t *)p + (from - off));
+		keep_ends(sums, s, off, n, p);
 	}
+}
+
+static int fail_sum(const struct ck_index *ix, const struct stated *s, struct ckpt_err *err)
+{
+	const struct ck_state *state = &ix->state[s->says->state];
+
+	return ck_fail(err, CKPT_E_MISMATCH, ix->source[s->source].path, s->off,
+		       "MANIFEST_HASH_WRONG: %s of %.200s, elements %" PRIu64 " to %" PRIu64
+		       ": not the bytes that the manifest knows (a file of another step, or "
+		       "damage)", state->name, ix->tensor[state->tensor].name, s->says->first,
+		       s->says->first + s->says->count - 1);
 }
 
 int ck_load_sums_check(const struct ck_load_sums *sums, uint64_t *checked, struct ckpt_err *err)
@@ -192,18 +260,21 @@ int ck_load_sums_check(const struct ck_load_sums *sums, uint64_t *checked, struc
 
 	for (uint64_t i = 0; i < sums->n; i++) {
 		const struct stated *s = &sums->stated[i];
-		const struct ck_state *state = &ix->state[s->says->state];
+		const uint64_t ends = (uint64_t)s->head + s->tail;
 
-		if (s->seen != blocks_of(s))
-			continue;
-		if (!ck_hash128_equal(s->sum, s->says->sum))
-			return ck_fail(err, CKPT_E_MISMATCH, ix->source[s->source].path, s->off,
-				       "MANIFEST_HASH_WRONG: %s of %.200s, elements %" PRIu64
-				       " to %" PRIu64 ": not the bytes that the manifest knows (a "
-				       "file of another step, or damage)", state->name,
-				       ix->tensor[state->tensor].name, s->says->first,
-				       s->says->first + s->says->count - 1);
-		*checked += s->bytes;
+		if (s->bytes && s->seen == blocks_of(s)) {
+			if (!ck_hash128_equal(s->sum, s->says->sum))
+				return fail_sum(ix, s, err);
+			*checked += s->bytes;
+		}
+		if (s->says->has_ends && ends && s->has_head == (s->head != 0) &&
+		    s->has_tail == (s->tail != 0)) {
+			const struct ck_hash128 is = ck_hash128(sums->ends + s->ends, ends);
+
+			if (!ck_hash128_equal(is, s->says->ends))
+				return fail_sum(ix, s, err);
+			*checked += ends;
+		}
 	}
 	return 0;
 }

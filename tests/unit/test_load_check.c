@@ -15,6 +15,7 @@
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_load.h"
 #include "tests/lib/t_raw.h"
+#include "tests/lib/t_save.h"
 #include "tests/lib/t_step.h"
 
 static void what_a_rank_wrote_is_checked_when_it_comes_back(void **state)
@@ -144,11 +145,76 @@ static void a_flipped_bit_is_found_by_name(void **state)
 	t_dir_end(dir);
 }
 
+/* One bit of an extent: found by who loads it. */
+static void flip_is_found(struct ckpt *ck, uint64_t tensor, const char *state,
+			  const struct ckpt_extent_info *e, uint64_t byte)
+{
+	const struct ckpt_load_opts o = { .size = sizeof(o), .flags = CKPT_LOAD_CHECK };
+	struct ckpt_load_range r = {
+		.tensor = tensor, .state = state, .first = e->first, .count = e->count,
+	};
+	struct ckpt_loaded l;
+	struct ckpt_err err = { 0 };
+
+	r.dst = t_alloc(e->count * 8);
+	assert_int_equal(ckpt_load(ck, &r, 1, &o, &l, &err), 0);
+	assert_int_equal(l.unchecked_bytes, 0);
+	assert_int_equal(l.checked_bytes, l.bytes_read);
+	flip(e->path, e->offset + byte);
+	assert_int_equal(ckpt_load(ck, &r, 1, &o, &l, &err), -CKPT_E_MISMATCH);
+	assert_non_null(strstr(err.msg, state));
+	flip(e->path, e->offset + byte);
+	free(r.dst);
+}
+
+/* As a trainer's ranks save: pieces begin and end anywhere, and some are smaller than a block. */
+static void pieces_that_cut_blocks_are_checked_whole(void **state)
+{
+	char *dir = t_dir_new();
+	const struct t_trainer t = {
+		.root = dir, .job = "1", .nranks = 3, .threads = 1, .timeout_ms = 10000,
+		.held = T_HELD_EVEN, .own = true, .sync = CKPT_SYNC_NONE,
+	};
+	struct ckpt_save_step *step = t_save_step(&t, "global_step3", CKPT_TO_NATIVE, 3, 0);
+	struct ckpt_loaded sum = { .ranges = 0 };
+	struct ckpt_tensor_info tensor;
+	struct ckpt_state_info s;
+	struct ckpt_extent_info e;
+	struct ckpt_err err = { 0 };
+	uint64_t seed = 9, cut = 0;
+	struct ckpt *ck;
+
+	(void)state;
+	if (t_save_all(&t, step, &err))
+		fail_msg("%s: %s", err.where, err.msg);
+	ck = t_step_open(dir, NULL);
+	for (uint32_t r = 0; r < 3; r++)
+		t_load_share(ck, r, 3, 1, CKPT_LOAD_CHECK, &sum);
+	assert_true(sum.bytes_read > 50000 && sum.checked_bytes == sum.bytes_read);
+	for (uint64_t i = 0; !ckpt_tensor_get(ck, i, &tensor, NULL); i++)
+		for (uint32_t k = 0; !ckpt_state_get(ck, i, k, &s, NULL); k++)
+			for (uint64_t x = 0; !ckpt_extent_get(ck, i, k, x, &e, NULL); x++) {
+				const uint64_t es = ckpt_dtype_bits(e.dtype) / 8;
+				const uint64_t n = e.count * es;
+
+				if (s.flags & CKPT_STATE_DERIVED)
+					continue;
+				cut += e.first * es % 4096 || (e.first + e.count) * es % 4096;
+				flip_is_found(ck, i, s.name, &e, 0);
+				flip_is_found(ck, i, s.name, &e, n - 1);
+				flip_is_found(ck, i, s.name, &e, t_random(&seed) % n);
+			}
+	assert_true(cut >= 6);
+	ckpt_close(ck);
+	t_dir_end(dir);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_a_rank_wrote_is_checked_when_it_comes_back),
 		cmocka_unit_test(a_flipped_bit_is_found_by_name),
+		cmocka_unit_test(pieces_that_cut_blocks_are_checked_whole),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
