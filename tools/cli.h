@@ -83,7 +83,7 @@ struct args {
 	/* prune */
 	uint64_t keep_last, keep_every, moments_last;	/* or 0 */
 	struct words keep;
-	int apply;
+	int apply, link;	/* link: 1 = hard, 2 = reflink */
 	/* verify */
 	int full, write_manifest;
 	struct words expect_finding;

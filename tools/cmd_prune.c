@@ -14,6 +14,8 @@ static const struct opt own[] = {
 	{ "keep", 0, OPT_WORDS, AT(keep), "NAME", "keep this one as it is", 0 },
 	{ "moments-last", 0, OPT_COUNT, AT(moments_last), "M",
 	  "of what stays, all but the newest M lose their moments", 0 },
+	{ "link", 0, OPT_CHOICE, AT(link), "no|hard|reflink",
+	  "same files of neighbouring steps become one", 0 },
 	{ "apply", 0, OPT_FLAG, AT(apply), NULL, "do it; without this it is only shown", 0 },
 	{ "full", 0, OPT_FLAG, AT(full), NULL,
 	  "read every byte of the newest step before trusting it", 0 },
@@ -62,6 +64,9 @@ static void print_sum(const struct args *args, const struct ckpt_pruned *p)
 	cli_say("%" PRIu64 " kept, %" PRIu64 " slimmed, %" PRIu64 " removed; %s of %s %sfreed%s",
 		p->nkept, p->nslimmed, p->nremoved, freed, out_size(p->bytes), would,
 		args->apply || !(p->nslimmed + p->nremoved) ? "" : ": --apply does it");
+	if (args->link)
+		cli_say("%" PRIu64 " file%s of %s that the step before has, too, %slinked",
+			p->linked, p->linked == 1 ? "" : "s", out_size(p->linked_bytes), would);
 	cli_free(freed);
 }
 
@@ -86,6 +91,8 @@ static void print_json(const struct args *args, const struct ckpt_pruned *p, int
 	json_uint(&json, "bytes", p->bytes);
 	json_uint(&json, "freed", p->freed);
 	json_uint(&json, "settled", p->nleft);
+	json_uint(&json, "linked", p->linked);
+	json_uint(&json, "linked_bytes", p->linked_bytes);
 	json_open(&json, "steps", '[');
 	for (uint64_t i = 0; i < p->nsteps; i++) {
 		json_open(&json, NULL, '{');
@@ -106,7 +113,8 @@ static int check_words(const struct args *args)
 {
 	if (args->rest.n != 1)
 		return cli_wrong(&cmd_prune, "prune needs one folder");
-	if (!args->keep_last && !args->keep_every && !args->keep.n && !args->moments_last)
+	if (!args->keep_last && !args->keep_every && !args->keep.n && !args->moments_last &&
+	    !args->link)
 		return cli_wrong(&cmd_prune, "which steps are to stay? zckpt prune --keep-last 3 "
 				 "RUN shows what would be done");
 	return 0;
@@ -139,7 +147,9 @@ static int run(struct args *args, int argc, char **argv)
 		.keep_last = args->keep_last, .keep_every = args->keep_every,
 		.keep = args->keep.n ? args->keep.list : NULL,
 		.moments_last = args->moments_last,
-		.flags = (args->apply ? CKPT_PRUNE_APPLY : 0) | (args->full ? CKPT_PRUNE_FULL : 0),
+		.flags = (args->apply ? CKPT_PRUNE_APPLY : 0) | (args->full ? CKPT_PRUNE_FULL : 0) |
+			 (args->link == 1 ? CKPT_PRUNE_LINK :
+			  args->link == 2 ? CKPT_PRUNE_REFLINK : 0),
 	};
 	int status = check_words(args);
 

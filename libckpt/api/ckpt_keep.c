@@ -10,6 +10,7 @@
 
 #define WRITE_FLAGS (CKPT_CONVERT_FORCE | CKPT_CONVERT_RESTART | CKPT_CONVERT_DRY_RUN | \
 		     CKPT_CONVERT_STRICT)
+#define PRUNE_FLAGS (CKPT_PRUNE_APPLY | CKPT_PRUNE_FULL | CKPT_PRUNE_LINK | CKPT_PRUNE_REFLINK)
 #define SLIM_WHAT (CKPT_SLIM_VIEWS | CKPT_SLIM_FROZEN | CKPT_SLIM_MOMENTS)
 
 static void free_memory(void *memory)
@@ -94,7 +95,7 @@ int ckpt_prune(const char *dir, const struct ckpt_prune_opts *opts, struct ckpt_
 		rc = ck_opts_take(&run, sizeof(run), o.run, "run options", err);
 	if (!rc)
 		rc = ck_opts_take(&limits, sizeof(limits), o.limits, "limits", err);
-	if (!rc && ((o.flags & ~(CKPT_PRUNE_APPLY | CKPT_PRUNE_FULL)) ||
+	if (!rc && ((o.flags & ~PRUNE_FLAGS) ||
 		    (unsigned)run.sync > CKPT_SYNC_NONE))
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			     "flags 0x%x or sync number %d are not known to this version", o.flags,

@@ -3,12 +3,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "libckpt/base/ck_err.h"
@@ -27,6 +29,24 @@ static int sys_fallocate(int fd, off_t off, off_t len)
 static int sys_rename(const char *from, const char *to, unsigned flags)
 {
 	return flags ? renameat2(AT_FDCWD, from, AT_FDCWD, to, flags) : rename(from, to);
+}
+
+/* A further name; of a symbolic link itself, as rename() has it. */
+static int sys_link(const char *from, const char *to)
+{
+	return linkat(AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+static int sys_clone(int to, int from)
+{
+#ifdef FICLONE
+	return ioctl(to, FICLONE, from);
+#else
+	(void)to;
+	(void)from;
+	errno = EOPNOTSUPP;
+	return -1;
+#endif
 }
 
 static int sys_fsync(int fd, enum ck_synced what)
@@ -71,6 +91,8 @@ struct ck_sys ck_sys = {
 	.rmdir = rmdir,
 	.unlink = unlink,
 	.rename = sys_rename,
+	.link = sys_link,
+	.clone = sys_clone,
 	.opendir = opendir,
 	.readdir = readdir,
 	.closedir = closedir,

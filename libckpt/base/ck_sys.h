@@ -68,6 +68,8 @@ struct ck_sys {
 	int (*rmdir)(const char *path);
 	int (*unlink)(const char *path);
 	int (*rename)(const char *from, const char *to, unsigned flags);
+	int (*link)(const char *from, const char *to);
+	int (*clone)(int to, int from);	/* the whole file, with shared blocks */
 	DIR *(*opendir)(const char *path);
 	struct dirent *(*readdir)(DIR *dir);
 	int (*closedir)(DIR *dir);

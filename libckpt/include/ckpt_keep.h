@@ -179,6 +179,8 @@ CKPT_API void ckpt_slimmed_free(struct ckpt_slimmed *slimmed);
 
 #define CKPT_PRUNE_APPLY 1u	/* do it; without this nothing is changed */
 #define CKPT_PRUNE_FULL 2u	/* the newest step must verify with CKPT_VERIFY_FULL */
+#define CKPT_PRUNE_LINK 4u	/* same files of neighbouring steps become hard links */
+#define CKPT_PRUNE_REFLINK 8u	/* or share their blocks, where the file system can */
 
 struct ckpt_prune_opts {
 	size_t size;
@@ -217,6 +219,7 @@ struct ckpt_pruned {
 	const struct ckpt_pruned_step *step;	/* newest first */
 	uint64_t nkept, nslimmed, nremoved;
 	uint64_t bytes, freed;	/* of all steps */
+	uint64_t linked, linked_bytes;	/* files; their space is freed besides */
 	uint64_t nleft;		/* what a prune left that ended early: removed, or put back */
 	void *memory;		/* private */
 };
@@ -234,11 +237,17 @@ struct ckpt_pruned {
  * it.  What a kill or a power cut leaves of that is under hidden names, and the next call with
  * CKPT_PRUNE_APPLY brings it to its end.
  *
+ * With one of the two flags for links, of what stays and verifies the files of frozen parameters
+ * and others of 1 MiB or more that have the name and bytes of the next older step's are linked to
+ * them, each in one rename.  Who then writes into a file that has hard links changes all of these
+ * steps; this library does not.
+ *
  * '*out' is filled on success; free it with ckpt_pruned_free().
  * Returns 0 or the negative of
  *	CKPT_E_USAGE     no rule; a name in 'keep' that is no step's (nothing was changed)
  *	CKPT_E_NOTFOUND  no such folder
  *	CKPT_E_BUSY      another prune is at work there
+ *	CKPT_E_UNSUPPORTED  the file system has no such links
  *	CKPT_E_CANCELED, CKPT_E_NOSPACE, CKPT_E_IO, CKPT_E_NOMEM; steps that were done with before
  *	stay done with, the others as they are.
  */

@@ -4,6 +4,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/ops/ck_link.h"
 #include "libckpt/ops/ck_prune.h"
 #include "libckpt/ops/ck_run.h"
 
@@ -24,6 +25,11 @@ static bool has_rule(const struct ckpt_prune_opts *o)
 	return o->keep_last || o->keep_every || (o->keep && o->keep[0]);
 }
 
+static bool links(const struct ckpt_prune_opts *o)
+{
+	return o->flags & (CKPT_PRUNE_LINK | CKPT_PRUNE_REFLINK);
+}
+
 static bool is_named(const struct ckpt_prune_opts *o, const char *name)
 {
 	for (const char *const *p = o->keep; p && *p; p++)
@@ -34,7 +40,7 @@ static bool is_named(const struct ckpt_prune_opts *o, const char *name)
 
 static int check_rules(const struct pruning *p, struct ckpt_err *err)
 {
-	if (!has_rule(p->o) && !p->o->moments_last)
+	if (!has_rule(p->o) && !p->o->moments_last && !links(p->o))
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "no rule says what is to stay");
 	for (const char *const *k = p->o->keep; k && *k; k++)
@@ -175,6 +181,31 @@ static int do_all(struct pruning *p, enum ckpt_prune_what what, struct ckpt_err 
 	return rc;
 }
 
+/* Each step that stays with the next older one; after the others, so that these are settled. */
+static int link_all(struct pruning *p, struct ckpt_err *err)
+{
+	const struct ck_link_opts opts = {
+		.reflink = p->o->flags & CKPT_PRUNE_REFLINK, .least = CK_LINK_LEAST,
+		.dry_run = !(p->o->flags & CKPT_PRUNE_APPLY), .cancel = p->run.cancel,
+	};
+	struct ck_linked linked = { 0 };
+	const struct ck_step *older = NULL;
+	int rc = 0;
+
+	for (uint64_t i = p->steps.n; links(p->o) && !rc && i > 0; i--) {
+		const struct ck_step *s = &p->steps.step[i - 1];
+
+		if (p->row[i - 1].what == CKPT_PRUNE_REMOVE || !s->is_whole || s->is_busy)
+			continue;
+		if (older)
+			rc = ck_link_same(s->inner, older->inner, &opts, &linked, err);
+		older = s;
+	}
+	p->out.linked = linked.files;
+	p->out.linked_bytes = linked.bytes;
+	return rc;
+}
+
 /* What an earlier prune left; it may be a step that is missing now. */
 static int settle(struct pruning *p, const char *dir, struct ckpt_err *err)
 {
@@ -226,6 +257,8 @@ static int prune(struct pruning *p, const char *dir, struct ckpt_err *err)
 	if (!rc && apply)
 		rc = do_all(p, CKPT_PRUNE_SLIM, err);
 	if (!rc)
+		rc = link_all(p, err);
+	if (!rc)
 		sum_up(p);
 	return rc;
 }
@@ -243,7 +276,7 @@ int ck_prune(const char *dir, const struct ckpt_prune_opts *opts, struct ckpt_pr
 	p.out.memory = p.arena;
 	if (!p.arena)
 		return ck_fail_nomem(err, "a report", sizeof(*p.arena));
-	if (!has_rule(opts) && !opts->moments_last)
+	if (!has_rule(opts) && !opts->moments_last && !links(opts))
 		rc = check_rules(&p, err);
 	if (!rc && opts->flags & CKPT_PRUNE_APPLY)
 		rc = ck_prune_lock(dir, &lock, err);

@@ -1,4 +1,5 @@
-/* See t_disk.h: the table of calls over an image, and the log of them. */
+/* See t_disk.h: the table of calls over an image, and the log of them.  (long on purpose: a
+ * function for each call) */
 #include "tests/lib/t_disk_priv.h"
 
 #include <errno.h>
@@ -449,6 +450,27 @@ static int d_rename(const char *from, const char *to, unsigned flags)
 	return 0;
 }
 
+static int d_link(const char *from, const char *to)
+{
+	const uint32_t at = find(from), slot = slot_of(to);
+
+	if (at == T_NOTHING || slot == T_NOTHING)
+		return fail(ENOENT);
+	if (disk->slot[slot].to != T_NOTHING)
+		return fail(EEXIST);
+	if (is_dir(at))
+		return fail(EPERM);
+	set_name(note(T_CALL_NAMES, t_fmt("link %s %s", from, to)), slot, at);
+	return 0;
+}
+
+static int d_clone(int to, int from)
+{
+	(void)to;
+	(void)from;
+	return fail(EOPNOTSUPP);
+}
+
 static DIR *d_opendir(const char *path)
 {
 	const uint32_t at = find(path);
@@ -509,8 +531,9 @@ void t_disk_install(void)
 		.statfs = d_statfs, .realpath = d_realpath, .fallocate = d_fallocate,
 		.fadvise = d_fadvise, .ftruncate = d_ftruncate, .fsync = d_sync,
 		.fdatasync = d_sync, .flock = d_flock, .mkdir = d_mkdir, .rmdir = d_rmdir,
-		.unlink = d_unlink, .rename = d_rename, .opendir = d_opendir,
-		.readdir = d_readdir, .closedir = d_closedir, .thread = real.thread,
+		.unlink = d_unlink, .rename = d_rename, .link = d_link, .clone = d_clone,
+		.opendir = d_opendir, .readdir = d_readdir, .closedir = d_closedir,
+		.thread = real.thread,
 	};
 }
 

@@ -60,7 +60,8 @@ static bool is_partial(const struct t_verb *v, const char *path)
 static bool is_temporary(const char *path)
 {
 	return t_ends_with(path, ".zckpt-new") || t_ends_with(path, ".json.tmp") ||
-	       strstr(path, ".zckpt-removed") || strstr(path, ".zckpt-slim");
+	       strstr(path, ".zckpt-removed") || strstr(path, ".zckpt-slim") ||
+	       strstr(path, ".zckpt-link");
 }
 
 static bool same(const struct t_entry *a, const struct t_entry *b)

@@ -527,6 +527,10 @@ static const struct ckpt_prune_opts moments1 = {
 	.size = sizeof(moments1), .run = &run1, .moments_last = 1, .flags = CKPT_PRUNE_APPLY,
 };
 
+static const struct ckpt_prune_opts link_all = {
+	.size = sizeof(link_all), .run = &run1, .flags = CKPT_PRUNE_APPLY | CKPT_PRUNE_LINK,
+};
+
 /* Steps of two numbers, of which prune changes the older one. */
 static void add_keeping(void)
 {
@@ -537,6 +541,11 @@ static void add_keeping(void)
 	put_fixture(two, "/run/global_step5", "ds0.19.8-z2-fp16-w2-overflow/ckpt/global_step5");
 	v = add("prune removes a step", two, "/run", prune, &last1);
 	put_text(two, "/run/latest", "global_step5");
+	v->staged = false;
+	two = t_image_copy(two);
+	put_text(two, "/run/global_step3/frozen-0", "the same in both");
+	put_text(two, "/run/global_step5/frozen-0", "the same in both");
+	v = add("prune links files", two, "/run", prune, &link_all);
 	v->staged = false;
 	for (int renames = 0; renames < 2; renames++) {
 		v = add(renames ? "prune slims a step, without exchange" : "prune slims a step",
