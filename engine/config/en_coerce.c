@@ -421,11 +421,12 @@ void en_value_text(const struct en_key *key, const struct en_value *v, char out[
 
 void en_value_put(const struct en_key *key, const struct en_value *v, struct en_settings *set)
 {
-	char *at = (char *)set + key->field;
+	char *at;
 	double pair[2];
 
 	if (key->field == EN_NO_FIELD)
 		return;
+	at = (char *)set + key->field;
 	switch (key->type) {
 	case EN_K_BOOL:
 		memcpy(at, &(bool){ v->i != 0 }, sizeof(bool));

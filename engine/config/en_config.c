@@ -99,6 +99,8 @@ int en_verdict_add(struct en_config *cfg, const struct en_verdict *verdict, stru
 
 /* The strings of a verdict: 'path' is copied, the others made.  False without memory. */
 static bool fill(struct en_eval *ev, struct en_verdict *r, const char *path,
+		 const struct en_node *v, const char *fmt, va_list ap) CK_PRINTF(5, 0);
+static bool fill(struct en_eval *ev, struct en_verdict *r, const char *path,
 		 const struct en_node *v, const char *fmt, va_list ap)
 {
 	struct ck_arena *arena = &ev->cfg->arena;

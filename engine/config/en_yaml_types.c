@@ -161,8 +161,10 @@ static bool int_value(const char *digits, int base, uint64_t *out)
 		if (ck_mul_over(v, (uint64_t)base, &v) || ck_add_over(v, (uint64_t)digit, &v))
 			return false;
 	}
+	if (v > INT64_MAX)
+		return false;
 	*out = v;
-	return v <= INT64_MAX;
+	return true;
 }
 
 static bool resolve_int(struct en_node *v)

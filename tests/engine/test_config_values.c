@@ -21,16 +21,17 @@ enum kind { IS_BAD, IS_NONE, IS_INT, IS_BIG, IS_FLOAT, IS_TEXT };
 struct row {
 	const char *path, *json;
 	enum kind kind;
+	int64_t i;
 	double f;
 	const char *text;
 };
 
-#define BIG 1e300	/* beyond 64 bits; we refuse it, and say that it is ours to do so */
-#define BAD(path, json) { path, json, IS_BAD, 0, NULL },
-#define NONE(path, json) { path, json, IS_NONE, 0, NULL },
-#define INT(path, json, v) { path, json, IS_INT, v, NULL },
-#define FLOAT(path, json, v) { path, json, IS_FLOAT, v, NULL },
-#define TEXT(path, json, v) { path, json, IS_TEXT, 0, v },
+#define BIG INT64_MIN	/* beyond 64 bits; we refuse it, and say that it is ours to do so */
+#define BAD(path, json) { path, json, IS_BAD, 0, 0, NULL },
+#define NONE(path, json) { path, json, IS_NONE, 0, 0, NULL },
+#define INT(path, json, v) { path, json, IS_INT, v, 0, NULL },
+#define FLOAT(path, json, v) { path, json, IS_FLOAT, 0, v, NULL },
+#define TEXT(path, json, v) { path, json, IS_TEXT, 0, 0, v },
 static const struct row rows[] = {
 #include "tests/fixtures/config-pydantic.inc"
 };
@@ -75,7 +76,7 @@ static bool same(const struct row *r, const struct en_value *v, const char *text
 	case IS_NONE:
 		return v->type == EN_NULL;
 	case IS_INT:
-		return (v->type == EN_INT || v->type == EN_BOOL) && (double)v->i == r->f;
+		return (v->type == EN_INT || v->type == EN_BOOL) && v->i == r->i;
 	case IS_FLOAT:
 		return v->type == EN_FLOAT && v->f == r->f;
 	case IS_TEXT:
@@ -112,7 +113,7 @@ static void values_are_coerced_as_there(void **state)
 
 		if (!rc)
 			en_value_text(key_of(r->path), &got, text);
-		if (r->kind == IS_INT && r->f == BIG) {
+		if (r->kind == IS_INT && r->i == BIG) {
 			big += rc && !theirs;
 		} else if (r->kind == IS_BAD) {
 			if (!rc || !theirs)
