@@ -13,7 +13,7 @@
 
 #define EN_MAX_CONFIG_BYTES ((uint64_t)4 << 20)
 #define EN_MAX_CONFIG_DEPTH 32u
-#define EN_MAX_CONFIG_NODES 100000u
+#define EN_MAX_CONFIG_NODES 20000u
 
 enum en_type { EN_NULL = 1, EN_BOOL, EN_INT, EN_FLOAT, EN_STR, EN_LIST, EN_DICT };
 

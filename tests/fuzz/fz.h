@@ -95,6 +95,8 @@ void fz_torch(const uint8_t *p, size_t n);
 void fz_safetensors(const uint8_t *p, size_t n);
 void fz_json(const uint8_t *p, size_t n);
 void fz_hjson(const uint8_t *p, size_t n);
+void fz_config(const uint8_t *p, size_t n);
+void fz_accelerate(const uint8_t *p, size_t n);
 void fz_hf(const uint8_t *p, size_t n);
 void fz_manifest(const uint8_t *p, size_t n);
 void fz_step(const uint8_t *p, size_t n);

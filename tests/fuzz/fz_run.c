@@ -16,6 +16,8 @@ const struct fz_target fz_targets[] = {
 	{ "safetensors", fz_safetensors },
 	{ "json", fz_json },
 	{ "hjson", fz_hjson },
+	{ "config", fz_config },
+	{ "accelerate", fz_accelerate },
 	{ "hf", fz_hf },
 	{ "manifest", fz_manifest },
 	{ "step", fz_step },

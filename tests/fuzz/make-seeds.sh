@@ -103,6 +103,8 @@ cat > "$out/hjson/by-hand" <<'END'
   path: a string, without # quotes
 }
 END
+copy config 8000 "$fix"/config/odd/*.json "$fix"/config/user*.json "$fix"/config/fragments/*.txt
+copy accelerate 8000 "$fix"/config/odd/*.yaml "$fix"/config/user*.yaml "$fix"/config/fragments/*.yaml
 # What to reshard to changes from step to step: world, stage, flags, version (fz_files.c).
 n=0
 for dir in "$fix"/deepspeed/*/; do

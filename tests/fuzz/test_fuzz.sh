@@ -14,6 +14,9 @@ for target in $("$replay" 2>&1 | sed 's/.*one of: //'); do
 	for dir in "$ZCKPT_FIXTURES/fuzz/$target" tests/fuzz/found/"$target"; do
 		[ ! -d "$dir" ] || from+=("$dir")
 	done
+	case $target in
+	config | accelerate) from+=("$ZCKPT_FIXTURES"/config/odd "$ZCKPT_FIXTURES"/config/fragments) ;;
+	esac
 	[ ${#from[@]} -gt 0 ] || {
 		echo "$target has no corpus" >&2
 		exit 1
