@@ -10,8 +10,8 @@
 #include "engine/model/en_exec_priv.h"
 #include "engine/model/en_model_priv.h"
 
-/* Logits that are held at once: 2^22, 16 MiB, in whole rows; at least 16 rows. */
-#define LOGITS ((size_t)1 << 22)
+/* Logits that are held at once: 2^23, 32 MiB, in whole rows; at least 16 rows. */
+#define LOGITS ((size_t)1 << 23)
 #define LOGIT_ROWS 16u
 
 static const double two_pi = 6.283185307179586476925286766559;
@@ -78,8 +78,7 @@ size_t en_saved_place(const struct en_exec *exec, size_t n, float *memory, struc
 	out->mid = take(memory, &at, n * c->hidden);
 	out->u2 = take(memory, &at, n * c->hidden);
 	out->rstd2 = take(memory, &at, n);
-	out->gate = take(memory, &at, n * c->inter);
-	out->up = take(memory, &at, n * c->inter);
+	out->gu = take(memory, &at, n * c->inter * 2);
 	out->act = take(memory, &at, n * c->inter);
 	return at;
 }
@@ -118,7 +117,7 @@ static size_t place(struct en_exec *e, float *memory)
 	e->dmid = take(memory, &at, n * c->hidden);
 	e->du = take(memory, &at, n * c->hidden);
 	e->dact = take(memory, &at, n * c->inter);
-	e->dup = take(memory, &at, n * c->inter);
+	e->dgu = take(memory, &at, n * c->inter * 2);
 	e->dgo = take(memory, &at, n * e->q);
 	e->dq = take(memory, &at, n * e->q);
 	e->dk = take(memory, &at, n * e->kv);
@@ -133,13 +132,25 @@ static size_t place(struct en_exec *e, float *memory)
 	return at;
 }
 
-static size_t chunk_rows(const struct en_model_config *c, size_t most)
+size_t en_chunk_rows(const struct en_model_config *c, size_t n)
 {
-	size_t rows = LOGITS / c->vocab / LOGIT_ROWS * LOGIT_ROWS;
+	size_t most = LOGITS / c->vocab / LOGIT_ROWS * LOGIT_ROWS, chunks, rows;
 
-	if (rows < LOGIT_ROWS)
-		rows = LOGIT_ROWS;
-	return rows < most ? rows : most;
+	if (most < LOGIT_ROWS)
+		most = LOGIT_ROWS;
+	chunks = (n + most - 1) / most;
+	rows = chunks ? (n + chunks - 1) / chunks : 0;
+	return rows < n ? (rows + LOGIT_ROWS - 1) / LOGIT_ROWS * LOGIT_ROWS : n;
+}
+
+/* The largest chunk of any batch that fits. */
+static size_t chunk_room(const struct en_model_config *c, size_t n)
+{
+	size_t most = LOGITS / c->vocab / LOGIT_ROWS * LOGIT_ROWS;
+
+	if (most < LOGIT_ROWS)
+		most = LOGIT_ROWS;
+	return most < n ? most : n;
 }
 
 int en_exec_new(const struct en_model *model, const struct en_exec_opts *opts,
@@ -166,7 +177,7 @@ int en_exec_new(const struct en_model *model, const struct en_exec_opts *opts,
 	e->most = (size_t)opts->rows * opts->tokens;
 	e->q = c->heads * c->head_dim;
 	e->kv = c->kv_heads * c->head_dim;
-	e->chunk = chunk_rows(c, e->most);
+	e->chunk = chunk_room(c, e->most);
 	rc = en_pool_new(opts->threads, &e->pool, err);
 	if (rc)
 		goto out;

@@ -14,14 +14,15 @@ struct en_exec {
 	struct en_pool *pool;
 	size_t most_rows, most_tokens, most;	/* most = rows * tokens */
 	uint32_t q, kv;		/* heads * head_dim, kv_heads * head_dim */
-	size_t chunk;		/* positions of a chunk of logits */
+	size_t chunk;		/* most positions of a chunk of logits */
 	size_t bytes;
 	float *memory;		/* all that follows lies in it */
 	float *cos, *sin;	/* [most_tokens, head_dim / 2], rounded to the type */
 	float *wide;		/* a block's parameters as fp32; 16-bit types only */
 	float *t;		/* [most, hidden] each */
 	float *dmid, *du;
-	float *dact, *dup;	/* [most, inter] */
+	float *dact;		/* [most, inter] */
+	float *dgu;		/* [most, 2 inter] */
 	float *dgo, *dq;	/* [most, q] */
 	float *dk, *dv;		/* [most, kv] */
 	float *partial;		/* sums over rows of jobs */
@@ -51,7 +52,8 @@ struct en_saved {
 	float *o;
 	float *mid;		/* between attention and mlp [n, hidden] */
 	float *u2, *rstd2;
-	float *gate, *up, *act;
+	float *gu;		/* gate and up side by side [n, 2 inter] */
+	float *act;
 };
 
 /* Lays '*out' over 'memory' (NULL: only counts) and returns the floats. */
@@ -59,6 +61,9 @@ size_t en_saved_place(const struct en_exec *exec, size_t n, float *memory, struc
 
 /* The block's parameters as fp32: themselves, or copied to exec->wide + at. */
 const float *en_widen(struct en_exec *exec, const void *params, size_t numel, size_t at);
+
+/* Positions of a chunk of logits, when there are 'n': chunks of one size but the last. */
+size_t en_chunk_rows(const struct en_model_config *config, size_t n);
 
 /* One matrix product, cut into jobs. */
 struct en_mm {

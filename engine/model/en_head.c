@@ -184,6 +184,7 @@ void en_head(struct en_exec *exec, const struct en_batch *batch, const void *par
 {
 	const size_t hidden = exec->model->config.hidden, vocab = exec->model->config.vocab;
 	const size_t n = (size_t)batch->rows * batch->tokens;
+	const size_t rows = en_chunk_rows(&exec->model->config, n);
 	struct head h = { .x = x, .dx = out->dx, .n = n, .factor = out->dx ? &factor : NULL };
 	const float *w;
 
@@ -191,9 +192,8 @@ void en_head(struct en_exec *exec, const struct en_batch *batch, const void *par
 	w = en_widen(exec, head, hidden * vocab, hidden);
 	fill_targets(exec, batch);
 	en_rows_run(exec, n, final_norm, &h);
-	for (h.first = 0; h.first < n; h.first += exec->chunk)
-		chunk(exec, &h, w, n - h.first < exec->chunk ? n - h.first : exec->chunk, flags,
-		      out);
+	for (h.first = 0; h.first < n; h.first += rows)
+		chunk(exec, &h, w, n - h.first < rows ? n - h.first : rows, flags, out);
 	loss->sum = 0;
 	loss->count = 0;
 	for (size_t i = 0; i < n; i++) {

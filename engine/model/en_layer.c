@@ -107,10 +107,14 @@ static void add_and_norm(struct en_exec *exec, void *arg, size_t first, size_t c
 static void activate(struct en_exec *exec, void *arg, size_t first, size_t count, size_t job)
 {
 	const struct forward *f = arg;
-	const size_t inter = exec->model->config.inter, at = first * inter;
+	const size_t inter = exec->model->config.inter;
 
 	(void)job;
-	kn_swiglu(f->s.act + at, f->s.gate + at, f->s.up + at, count * inter, exec->type);
+	for (size_t r = first; r < first + count; r++) {
+		const float *gate = f->s.gu + r * 2 * inter;
+
+		kn_swiglu(f->s.act + r * inter, gate, gate + inter, inter, exec->type);
+	}
 }
 
 static void add_out(struct en_exec *exec, void *arg, size_t first, size_t count, size_t job)
@@ -149,9 +153,9 @@ void en_layer_forward(struct en_exec *exec, const struct en_batch *batch, const 
 	mm[0] = en_mm_forward(f.s.o, w[EN_O], NULL, f.project, n, exec->q, h);
 	en_mm_run(exec, mm, 1);
 	en_rows_run(exec, n, add_and_norm, &f);
-	mm[0] = en_mm_forward(f.s.u2, w[EN_GATE], NULL, f.s.gate, n, h, c->inter);
-	mm[1] = en_mm_forward(f.s.u2, w[EN_UP], NULL, f.s.up, n, h, c->inter);
-	en_mm_run(exec, mm, 2);
+	/* the matrices of gate and up lie together, so they are one */
+	mm[0] = en_mm_forward(f.s.u2, w[EN_GATE], NULL, f.s.gu, n, h, 2 * (size_t)c->inter);
+	en_mm_run(exec, mm, 1);
 	en_rows_run(exec, n, activate, &f);
 	mm[0] = en_mm_forward(f.s.act, w[EN_DOWN], NULL, f.project, n, c->inter, h);
 	en_mm_run(exec, mm, 1);

@@ -23,11 +23,16 @@ struct backward {
 static void deactivate(struct en_exec *exec, void *arg, size_t first, size_t count, size_t job)
 {
 	const struct backward *b = arg;
-	const size_t inter = exec->model->config.inter, at = first * inter;
+	const size_t inter = exec->model->config.inter;
 
 	(void)job;
-	kn_swiglu_back(exec->dact + at, exec->dup + at, exec->dact + at, b->s.gate + at,
-		       b->s.up + at, count * inter, exec->type);
+	for (size_t r = first; r < first + count; r++) {
+		const float *gate = b->s.gu + r * 2 * inter;
+		float *dgate = exec->dgu + r * 2 * inter;
+
+		kn_swiglu_back(dgate, dgate + inter, exec->dact + r * inter, gate, gate + inter,
+			       inter, exec->type);
+	}
 }
 
 static void norm_post_back(struct en_exec *exec, void *arg, size_t first, size_t count, size_t job)
@@ -134,19 +139,15 @@ static void mlp_back(struct en_exec *exec, struct backward *b, size_t n)
 {
 	const struct en_model_config *c = &exec->model->config;
 	const float *const *w = b->w.slot;
-	const size_t h = c->hidden;
-	struct en_mm mm[3];
+	const size_t h = c->hidden, inter = c->inter;
+	struct en_mm mm[2];
 
-	mm[0] = en_mm_input(b->dy, w[EN_DOWN], exec->dact, n, c->inter, h, false);
-	mm[1] = en_mm_weight(b->dy, b->s.act, b->g.slot[EN_DOWN], n, c->inter, h, b->flags);
+	mm[0] = en_mm_input(b->dy, w[EN_DOWN], exec->dact, n, inter, h, false);
+	mm[1] = en_mm_weight(b->dy, b->s.act, b->g.slot[EN_DOWN], n, inter, h, b->flags);
 	en_mm_run(exec, mm, 2);
 	en_rows_run(exec, n, deactivate, b);
-	mm[0] = en_mm_input(exec->dact, w[EN_GATE], exec->du, n, h, c->inter, false);
-	mm[0].round = false;
-	mm[1] = en_mm_weight(exec->dact, b->s.u2, b->g.slot[EN_GATE], n, h, c->inter, b->flags);
-	en_mm_run(exec, mm, 2);
-	mm[0] = en_mm_input(exec->dup, w[EN_UP], exec->du, n, h, c->inter, true);
-	mm[1] = en_mm_weight(exec->dup, b->s.u2, b->g.slot[EN_UP], n, h, c->inter, b->flags);
+	mm[0] = en_mm_input(exec->dgu, w[EN_GATE], exec->du, n, h, 2 * inter, false);
+	mm[1] = en_mm_weight(exec->dgu, b->s.u2, b->g.slot[EN_GATE], n, h, 2 * inter, b->flags);
 	en_mm_run(exec, mm, 2);
 	en_rows_run(exec, n, norm_post_back, b);
 	join(exec, b, EN_NORM_POST, n, h, 0, h);

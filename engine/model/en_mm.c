@@ -10,20 +10,22 @@
 
 /* Below this many multiplications a product is not cut. */
 #define SMALL 1000000.0
+/* Pieces are not shorter, where there are more than two: each packs the other matrix again. */
 #define PIECE 512u
 #define MOST_PIECES 64u
 #define MOST_PRODUCTS 8u
 
+/* A power of two, so that two or four threads have the same number each. */
 static size_t pieces(const struct en_mm *mm)
 {
 	const size_t side = mm->m > mm->n ? mm->m : mm->n;
-	const size_t piece = side > 16 * PIECE ? 2 * PIECE : PIECE;
-	size_t count;
+	size_t count = 2;
 
 	if ((double)mm->m * (double)mm->n * (double)mm->k < SMALL || side < 32)
 		return 1;
-	count = side / piece;
-	return count < 2 ? 2 : count > MOST_PIECES ? MOST_PIECES : count;
+	while (count < MOST_PIECES && side / (2 * count) >= PIECE)
+		count *= 2;
+	return count;
 }
 
 /* Piece 'i' of 'count': [first, end) of 'side', in multiples of 16. */

@@ -135,6 +135,7 @@ int main(int argc, char **argv)
 	const uint32_t rows = argc > 5 ? (uint32_t)atoi(argv[4]) : 4;
 	const uint32_t tokens = argc > 5 ? (uint32_t)atoi(argv[5]) : 256;
 	static double took[MOST_STEPS];
+	double work = 1e9;
 	struct bench b = { .type = KN_F32 };
 	double best[3] = { 1e9, 1e9, 1e9 };
 	int32_t *ids;
@@ -148,7 +149,8 @@ int main(int argc, char **argv)
 	for (int s = 0; s < steps; s++) {
 		struct en_batch batch = { rows, tokens, ids, ids };
 		struct te_buffers *w = b.type == KN_F32 ? &b.master : &b.copy;
-		double at[4], norm;
+		const clock_t began = clock();
+		double at[4], norm, used;
 		struct en_loss loss;
 
 		for (size_t i = 0; i < (size_t)rows * tokens; i++)
@@ -165,6 +167,8 @@ int main(int argc, char **argv)
 		each_block(&b, adam_job);
 		at[3] = now();
 		took[s] = at[3] - at[0];
+		used = (double)(clock() - began) / CLOCKS_PER_SEC;
+		work = used < work ? used : work;
 		if (took[s] < best[0] + best[1] + best[2])
 			for (int i = 0; i < 3; i++)
 				best[i] = at[i + 1] - at[i];
@@ -174,7 +178,7 @@ int main(int argc, char **argv)
 	}
 	qsort(took, (size_t)steps, sizeof(*took), by_size);
 	printf("%u threads, %s: best %.1f ms (median %.1f): forward and backward %.1f, norm %.1f, "
-	       "AdamW %.1f\n", threads, kn_gemm_name(), took[0] * 1e3, took[steps / 2] * 1e3,
-	       best[0] * 1e3, best[1] * 1e3, best[2] * 1e3);
+	       "AdamW %.1f; least processor time %.1f\n", threads, kn_gemm_name(), took[0] * 1e3,
+	       took[steps / 2] * 1e3, best[0] * 1e3, best[1] * 1e3, best[2] * 1e3, work * 1e3);
 	return 0;
 }

@@ -30,20 +30,26 @@ static void philox(uint32_t c[4], uint64_t seed)
 	}
 }
 
-static uint64_t bits_at(uint64_t seed, uint64_t stream, uint64_t at)
+/* The two elements of a block. */
+static void pair_at(uint64_t out[2], uint64_t seed, uint64_t stream, uint64_t block)
 {
-	uint32_t c[4] = { (uint32_t)(at / 2), (uint32_t)(at / 2 >> 32), (uint32_t)stream,
+	uint32_t c[4] = { (uint32_t)block, (uint32_t)(block >> 32), (uint32_t)stream,
 			  (uint32_t)(stream >> 32) };
-	const unsigned half = at & 1 ? 2 : 0;
 
 	philox(c, seed);
-	return (uint64_t)c[half + 1] << 32 | c[half];
+	out[0] = (uint64_t)c[1] << 32 | c[0];
+	out[1] = (uint64_t)c[3] << 32 | c[2];
 }
 
 void kn_random_bits(uint64_t *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first)
 {
-	for (size_t i = 0; i < n; i++)
-		out[i] = bits_at(seed, stream, first + i);
+	uint64_t pair[2];
+
+	for (size_t i = 0; i < n; i++) {
+		if (!i || !((first + i) & 1))
+			pair_at(pair, seed, stream, (first + i) / 2);
+		out[i] = pair[(first + i) & 1];
+	}
 }
 
 /*
@@ -124,10 +130,14 @@ static double inverse_normal(double p)
 void kn_random_normal(float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first,
 		      double mean, double std)
 {
-	for (size_t i = 0; i < n; i++) {
-		const uint64_t u = bits_at(seed, stream, first + i) >> 12;
-		const double z = inverse_normal(((double)u + 0.5) * 0x1p-52);
+	uint64_t u[64];
 
-		out[i] = (float)(mean + std * z);
+	for (size_t i = 0; i < n; i += 64) {
+		const size_t count = n - i < 64 ? n - i : 64;
+
+		kn_random_bits(u, count, seed, stream, first + i);
+		for (size_t j = 0; j < count; j++)
+			out[i + j] = (float)(mean + std * inverse_normal(
+				((double)(u[j] >> 12) + 0.5) * 0x1p-52));
 	}
 }
