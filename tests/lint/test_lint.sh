@@ -108,6 +108,12 @@ out=$(tests/lint/check-names.sh lib.a lib.so)
 for text in 'ckpt_one() is declared, and not exported' 'ckpt_two is exported, and no public header declares it'; do
 	grep -qF "$text" <<< "$out" || { printf 'no "%s" in:\n%s\n' "$text" "$out"; wrong=$((wrong + 1)); }
 done
+# The engine's archive has names of its own.
+printf 'int en_one(void);\nint en_one(void) { return 1; }\nint ckpt_stray(void);\nint ckpt_stray(void) { return 1; }\n' > e.c
+$cc -c -o e.o e.c && ar rcs train.a e.o || exit 1
+out=$(tests/lint/check-names.sh lib.a lib.so train.a)
+grep -qF 'train.a: ckpt_stray is neither' <<< "$out" || { printf 'a stray name of the engine:\n%s\n' "$out"; wrong=$((wrong + 1)); }
+grep -qF 'en_one' <<< "$out" && { printf 'en_one is refused:\n%s\n' "$out"; wrong=$((wrong + 1)); }
 # Calls beside the table: one that is seen in any object, and in ck_sys.o is none.
 printf '#include <stdio.h>\n#include <stdlib.h>\nint ckpt_one(void);\nint ckpt_one(void) { char *p = malloc(1); int rc = p ? rename("a", "b") : fopen("a", "r") != 0; free(p); return rc; }\n' > s.c
 for object in ck_sys s; do
