@@ -1,0 +1,128 @@
+/* en_watch.c -- see en_watch.h. */
+#include "engine/comm/en_watch.h"
+
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "libckpt/base/ck_base.h"
+
+#define SPINS 64
+#define NAP_LEAST 50000	/* ns */
+#define NAP_MOST 1000000
+#define TURN_MOST 1000000000ll	/* ns */
+#define NAMED 6u		/* ranks that a sentence lists */
+
+static int64_t now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+void en_patience_begin(struct en_patience *p)
+{
+	*p = (struct en_patience){ .last = now(), .nap = NAP_LEAST };
+}
+
+void en_patience_rest(struct en_patience *p, bool moved)
+{
+	struct timespec nap = { .tv_nsec = p->nap };
+	int64_t t;
+
+	if (moved) {
+		en_patience_begin(p);
+		return;
+	}
+	if (p->spins < SPINS) {
+		p->spins++;
+		sched_yield();
+	} else {
+		nanosleep(&nap, NULL);
+		p->nap = p->nap * 2 < NAP_MOST ? p->nap * 2 : NAP_MOST;
+	}
+	t = now();
+	p->silent += t - p->last < TURN_MOST ? t - p->last : TURN_MOST;
+	p->last = t;
+}
+
+/* ---------------------------------------------------------------- who is missing */
+
+void en_peer_self(struct en_peer *peer_out)
+{
+	memset(peer_out, 0, sizeof(*peer_out));
+	if (gethostname(peer_out->host, sizeof(peer_out->host) - 1))
+		snprintf(peer_out->host, sizeof(peer_out->host), "an unnamed machine");
+	peer_out->pid = getpid();
+}
+
+/* What /proc says of a process: the letter behind its name, 0 if it is not there. */
+static char state_of(int64_t pid)
+{
+	char path[64], line[512];
+	const char *end;
+	size_t n;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%lld/stat", (long long)pid);
+	f = fopen(path, "r");
+	if (!f)
+		return 0;
+	n = fread(line, 1, sizeof(line) - 1, f);
+	fclose(f);
+	line[n] = '\0';
+	end = strrchr(line, ')');
+	return end && end[1] ? end[2] : '?';
+}
+
+static const char *doing(const struct en_peer *peer)
+{
+	switch (state_of(peer->pid)) {
+	case 0:
+	case 'Z':
+	case 'X':
+		return ", gone";
+	case 'T':
+	case 't':
+		return ", stopped";
+	default:
+		return ", running";
+	}
+}
+
+static void append(char *text, size_t n, const char *fmt, ...) CK_PRINTF(3, 4);
+
+static void append(char *text, size_t n, const char *fmt, ...)
+{
+	const size_t have = strlen(text);
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text + have, n - have, fmt, ap);
+	va_end(ap);
+}
+
+void en_peer_list(const struct en_peer *peer, uint32_t size, uint32_t self, const bool *missing,
+		  char *text, size_t n)
+{
+	uint32_t count = 0, told = 0;
+
+	for (uint32_t p = 0; p < size; p++)
+		count += missing[p];
+	snprintf(text, n, "rank%s", count == 1 ? "" : "s");
+	for (uint32_t p = 0; p < size && told < NAMED; p++) {
+		const bool here = !strcmp(peer[p].host, peer[self].host);
+
+		if (!missing[p])
+			continue;
+		append(text, n, "%s %u (pid %lld%s%.31s%s)", told++ ? "," : "", p,
+		       (long long)peer[p].pid, here ? "" : " on ", here ? "" : peer[p].host,
+		       here ? doing(&peer[p]) : "");
+	}
+	if (count > told)
+		append(text, n, " and %u more", count - told);
+}

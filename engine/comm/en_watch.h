@@ -1,0 +1,38 @@
+/* en_watch.h -- waiting for other ranks: naps, a deadline, and who it is that is missing. */
+#ifndef EN_WATCH_H
+#define EN_WATCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* How long nothing has moved. */
+struct en_patience {
+	int64_t last, silent;	/* ns */
+	uint32_t spins;
+	long nap;
+};
+
+void en_patience_begin(struct en_patience *p);
+/*
+ * One turn of waiting.  'moved' sets the silence back to 0.  Else the processor is offered to
+ * others 64 times, then naps follow, of 50 us to 1 ms.  A turn counts one second at most: time in
+ * which this process itself was stopped tells nothing of the others.
+ */
+void en_patience_rest(struct en_patience *p, bool moved);
+
+struct en_peer {
+	char host[64];
+	int64_t pid;
+};
+
+void en_peer_self(struct en_peer *peer_out);
+
+/*
+ * "rank 2 (pid 4711, stopped)", "ranks 2 (pid 4711 on node3), 5 (...) and 3 more": those of 'size'
+ * for which missing[p] is true.  What a process is doing is looked up if it is of this machine.
+ */
+void en_peer_list(const struct en_peer *peer, uint32_t size, uint32_t self, const bool *missing,
+		  char *text, size_t n);
+
+#endif

@@ -1,0 +1,125 @@
+/* en_work.c -- see en_work.h. */
+#include "engine/comm/en_work.h"
+
+#include "libckpt/base/ck_base.h"
+#include "libckpt/base/ck_sys.h"
+
+#define GRAIN ((uint64_t)4096)	/* chunks are multiples: of any element, and of a page */
+
+static bool is_joined(const struct en_comm_work *work)
+{
+	return work->out;
+}
+
+uint64_t en_work_cut(struct en_comm_work *work)
+{
+	uint64_t most = EN_WORK_CHUNK;
+
+	if (is_joined(work))
+		most = ck_min_u64(most, EN_WORK_SCRATCH / 2 / work->size);
+	most = ck_max_u64(most / GRAIN * GRAIN, GRAIN);
+	work->chunk = ck_min_u64(most, (work->bytes + GRAIN - 1) / GRAIN * GRAIN);
+	work->nchunks = work->bytes ? (work->bytes + work->chunk - 1) / work->chunk : 0;
+	if (work->kind == EN_COMM_BARRIER)
+		work->nchunks = 1;
+	if (!is_joined(work))
+		return 0;
+	return work->chunk * work->size * ck_min_u64(work->nchunks, 2);
+}
+
+uint64_t en_work_bytes(const struct en_comm_work *work, uint64_t chunk)
+{
+	return ck_min_u64(work->bytes - chunk * work->chunk, work->chunk);
+}
+
+const void *en_work_send(const struct en_comm_work *work, uint64_t chunk, uint32_t to)
+{
+	if (to == work->rank || (work->root != EN_WORK_ALL && work->root != work->rank))
+		return NULL;
+	return work->send + to * work->send_step + chunk * work->chunk;
+}
+
+static uint8_t *scratch_of(const struct en_comm_work *work, uint64_t chunk, uint32_t from)
+{
+	return work->scratch->bytes + ((chunk & 1) * work->size + from) * work->chunk;
+}
+
+void *en_work_recv(const struct en_comm_work *work, uint64_t chunk, uint32_t from)
+{
+	if (from == work->rank || (work->root != EN_WORK_ALL && work->root != from))
+		return NULL;
+	if (is_joined(work))
+		return scratch_of(work, chunk, from);
+	return work->recv + from * work->recv_step + chunk * work->chunk;
+}
+
+void en_work_finish(struct en_comm_work *work, uint64_t chunk)
+{
+	const uint64_t at = chunk * work->chunk, size = kn_num_size(work->tree.type);
+	const uint64_t out_size = size == 2 ? 4 : size;
+
+	if (!is_joined(work))
+		return;
+	for (uint32_t p = 0; p < work->size; p++)
+		work->piece[p] = scratch_of(work, chunk, p);
+	work->piece[work->rank] = work->send + work->rank * work->send_step + at;
+	en_tree_join(&work->tree, work->piece, work->size, en_work_bytes(work, chunk) / size,
+		     work->out + at / size * out_size, work->tree_work);
+}
+
+/* ---------------------------------------------------------------- memory */
+
+static void scratch_drop(struct en_comm *comm, struct en_scratch **at)
+{
+	struct en_scratch *s = *at;
+
+	*at = s->next;
+	comm->scratch_bytes -= s->size;
+	ck_free(s->bytes);
+	ck_free(s);
+}
+
+static struct en_scratch *scratch_new(struct en_comm *comm, struct en_scratch **list,
+				      uint64_t size)
+{
+	struct en_scratch *s = ck_zalloc(sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->bytes = ck_alloc(size);
+	if (!s->bytes) {
+		ck_free(s);
+		return NULL;
+	}
+	s->size = size;
+	s->next = *list;
+	*list = s;
+	comm->scratch_bytes += size;
+	comm->scratch_peak = ck_max_u64(comm->scratch_peak, comm->scratch_bytes);
+	return s;
+}
+
+struct en_scratch *en_scratch_take(struct en_comm *comm, struct en_scratch **list, uint64_t size)
+{
+	struct en_scratch **at = list, *s = NULL;
+
+	while (*at && !s) {
+		if ((*at)->used)
+			at = &(*at)->next;
+		else if ((*at)->size >= size)
+			s = *at;
+		else
+			scratch_drop(comm, at);
+	}
+	if (!s)
+		s = scratch_new(comm, list, size);
+	if (s)
+		s->used = true;
+	return s;
+}
+
+void en_scratch_free(struct en_comm *comm, struct en_scratch **list)
+{
+	while (*list)
+		scratch_drop(comm, list);
+}
