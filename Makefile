@@ -282,6 +282,11 @@ check-tree: lib train
 bench: tools $(B)/tests/bench/loadloop
 	@$(ENV) VENV="$${VENV-$${ZCKPT_VENV:-$$HOME/.cache/zckpt/venv}}" BENCH_DISK="$${BENCH_DISK:-build}" \
 	    tests/bench/bench.sh $(BENCH)
+## interop-bench: saving and loading next to PyTorch's Distributed Checkpoint, in the kept venv
+interop-bench: tools $(B)/tests/bench/loadloop
+	@sh tests/interop/setup-venv.sh "$${ZCKPT_VENV:-$$HOME/.cache/zckpt/venv}"
+	@$(ENV) VENV="$${ZCKPT_VENV:-$$HOME/.cache/zckpt/venv}" BENCH_DISK="$${BENCH_DISK:-build}" \
+	    tests/bench/bench.sh --rows '^save$$' $(BENCH)
 ## interop: against torch, safetensors, transformers and DeepSpeed in a kept venv
 interop: tools fixtures $(B)/tests/unit/test_pickle_emit
 	@$(ENV) tests/run-interop.sh
@@ -347,7 +352,7 @@ help:
 clean:
 	rm -rf build
 
-.PHONY: all lib train tools tests demo demo-here check check-here check-long check-san check-tree bench interop \
+.PHONY: all lib train tools tests demo demo-here check check-here check-long check-san check-tree bench interop interop-bench \
 	coverage coverage-clean coverage-here dist-check deps fixtures fuzz fuzz-here fuzzer install uninstall config help clean FORCE \
 	need-libs need-cmocka need-mpi need-version
 .DELETE_ON_ERROR:

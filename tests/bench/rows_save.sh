@@ -31,6 +31,41 @@ save_pair() {
 	rm -rf "$folder/run"
 }
 
+# The same state by PyTorch's Distributed Checkpoint, into the same folder, in turns; and loaded again.
+dcp_rows() {
+	local python=$VENV/bin/python loop i
+	loop=${ZCKPT_BUILD:-$(dirname "$ZCKPT")}/tests/bench/loadloop
+	if [ -z "$VENV" ] || ! "$python" -c 'import torch' 2>/dev/null; then
+		row "save and load against PyTorch's DCP" '' '' '' 'aim 3 x' 'skipped: no torch in VENV'
+		return
+	fi
+	fresh
+	for ((i = 0; i < RUNS; i++)); do
+		rm -rf "$w/dcp" "$w/run"
+		run peer "$python" tests/bench/dcp.py "$w/dcp" "$mib"
+		[ -e "$w/peer.bad" ] || {
+			inner dcp.save "$(tail -n 1 "$w/said" | cut -d' ' -f1)"
+			inner dcp.load "$(tail -n 1 "$w/said" | cut -d' ' -f2)"
+		}
+		run saves "$w/saveloop" -l -t 2 -s none "$w/run" "$mib"
+		take_save ours
+		[ ! -x "$loop" ] || "$loop" -r 1 -o "$w" "$w/run" >/dev/null 2>"$w/said" || touch "$w/load2.bad"
+	done
+	aim_row "save, $mib MiB in memory, against DCP, both with 2 threads" dcp.save ours 3
+	aim_row "load of it into tensors that are there, against DCP" dcp.load load2 3
+	rm -rf "$w/run"
+}
+
+# aim_row NAME PEER OURS TIMES: an aim, not a reach
+aim_row() {
+	if bad "$2" || bad "$3"; then
+		row "$1" failed '' '' "aim $4 x" failed
+		return
+	fi
+	row "$1" "$(secs "$3")" "$(secs "$2")" \
+		"$(calc "$(typical "$2") / $(typical "$3")" | xargs printf '%.2f x')" "aim $4 x" ''
+}
+
 # A training state in memory, to a native step of one rank by two threads. Lent: the trainer waits for
 # the end, or does not touch it; copied: it goes on as soon as the copy is made.
 save_rows() {
@@ -48,6 +83,7 @@ save_rows() {
 	time_row "  what a save that copies takes from the caller, against memcpy" \
 		shm.copied.stall shm.copied.memcpy 1.2
 	note_row "  what one that borrows takes" shm.lent.stall shm.lent.memcpy
+	dcp_rows
 	case $(stat -f -c %T "$d") in
 	tmpfs | ramfs)
 		row "save to disk" '' '' '' '>= 0.90' 'skipped: BENCH_DISK is in memory'
