@@ -13,7 +13,7 @@ int en_json_parse(struct ck_json *doc, const char *text, uint64_t len, uint64_t 
 		.size = sizeof(limits),
 		.json_depth = 64,
 		.json_nodes = max_nodes,
-		.memory_bytes = len + 4096,
+		.memory_bytes = 32 * len + 65536,	/* of short strings, mostly alignment */
 	};
 
 	return ck_json_parse(doc, text, len, &limits, 0, where, err);

@@ -1,0 +1,77 @@
+/*
+ * en_samples.h -- which rows a unit of a step takes: no file, only numbers.
+ *
+ * Samples are counted over the whole run: sample g is row k of epoch e.  How far a run is is the
+ *one number of samples that its steps have consumed, whatever the world was; so a run goes on at
+ *any world size with the samples that nobody has seen.
+ *
+ * A step takes batch = micro * accumulation * world samples from 'start' on.  Its units are
+ *numbered u = m * world + r, m the micro-step and r the rank:
+ *
+ *	EN_DEAL_UNITS   rows start + u * micro + i, i below micro: accelerate's BatchSamplerShard.
+ *	                A unit has the same rows at every world size, if micro and batch stay.
+ *	EN_DEAL_RANKS   rows start + (m * micro + i) * world + r: DistributedSampler, which
+ *DeepSpeed gives the training_data of deepspeed.initialize().
+ *
+ * Where the rows of an epoch are no multiple of the batch:
+ *
+ *	EN_TAIL_FLOW    the step goes on with the next epoch: every row once an epoch, no row twice,
+ *none left out.  'start' may be any number and the batch may change at any step. EN_TAIL_DROP the
+ *rest of each epoch's order is left out (another rest each epoch, if shuffled) EN_TAIL_FILL    the
+ *last step is filled from the beginning of the epoch's order, again and again if need be
+ *(accelerate's even_batches) EN_TAIL_SHORT   the last step has fewer rows, some units none: for
+ *evaluation
+ *
+ * With the last three 'start' is a multiple of the batch.
+ */
+#ifndef EN_SAMPLES_H
+#define EN_SAMPLES_H
+
+#include "engine/data/en_order.h"
+
+enum en_tail { EN_TAIL_FLOW = 1, EN_TAIL_DROP, EN_TAIL_FILL, EN_TAIL_SHORT };
+enum en_deal { EN_DEAL_UNITS = 1, EN_DEAL_RANKS };
+
+struct en_samples_opts {
+	enum en_order_kind order;	/* 0 = EN_ORDER_SEQUENTIAL */
+	enum en_tail tail;		/* 0 = EN_TAIL_FLOW */
+	enum en_deal deal;		/* 0 = EN_DEAL_UNITS */
+	uint64_t seed;
+	uint64_t micro, accumulation;
+	uint32_t world;
+};
+
+struct en_samples {
+	struct en_samples_opts opts;
+	struct en_order order;
+	uint64_t batch;		/* of a step */
+	uint64_t span;		/* samples that an epoch counts for: rows, or whole batches */
+};
+
+/* "flow", "drop", "fill", "short".  Lent for ever. */
+const char *en_tail_name(enum en_tail tail);
+
+/*
+ * Of 'n' rows.  CKPT_E_USAGE: no rows, no batch, or with EN_TAIL_DROP fewer rows than a batch, so
+ * that nothing would be left; CKPT_E_LIMIT: numbers beyond 2^62.
+ */
+int en_samples_init(struct en_samples *s, uint64_t n, const struct en_samples_opts *opts,
+		    struct ckpt_err *err);
+void en_samples_release(struct en_samples *s);
+
+/* Steps of an epoch; of FLOW rounded up. */
+uint64_t en_samples_steps(const struct en_samples *s);
+/* Where sample 'g' stands: epoch, and place in the order of the epoch (below s->span). */
+void en_samples_where(const struct en_samples *s, uint64_t g, uint64_t *epoch_out,
+		      uint64_t *place_out);
+
+/*
+ * The rows of unit 'unit' of the step that begins at sample 'start': row[] has room for micro of
+ * them,
+ * '*n_out' is how many there are (fewer with EN_TAIL_SHORT only).  CKPT_E_USAGE: no such unit, a
+ * start that is no multiple of the batch; CKPT_E_LIMIT: beyond 2^62 samples; CKPT_E_NOMEM.
+ */
+int en_samples_unit(struct en_samples *s, uint64_t start, uint64_t unit, uint64_t *row,
+		    uint64_t *n_out, struct ckpt_err *err);
+
+#endif

@@ -1,0 +1,466 @@
+/*
+ * en_source_jsonl.c -- a row a line, in JSON; docs/ztrain/data.md, "JSON lines".
+ *
+ * Opening reads the whole file: lines are checked, and their places and lengths kept.  A row is
+ * read and parsed again when it is wanted.
+ */
+#include <string.h>
+
+#include "engine/base/en_json.h"
+#include "engine/data/en_source_priv.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_hash.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_src.h"
+
+#define WINDOW ((size_t)1 << 20)
+
+struct line {
+	uint64_t off;		/* byte in the file */
+	uint32_t len;		/* without its end */
+	uint32_t number;	/* from 1; beyond 2^32 - 1 it stays there */
+	uint64_t first;		/* tokens of the lines before it */
+};
+
+struct jsonl {
+	struct ck_fdpool *pool;
+	struct ck_src *file;
+	struct line *line;
+	uint64_t n, cap;
+	uint64_t tokens;	/* of all lines */
+	uint64_t longest;
+	char *text;		/* a line */
+	uint64_t text_cap;
+	struct en_raw raw;	/* a row */
+};
+
+static void jsonl_close(struct en_source *src)
+{
+	struct jsonl *j = src->own;
+
+	if (!j)
+		return;
+	ck_src_close(j->file);
+	ck_fdpool_free(j->pool);
+	en_raw_release(&j->raw);
+	ck_free(j->line);
+	ck_free(j->text);
+	ck_free(j);
+}
+
+/* ---- a line ---- */
+
+struct parsed {
+	const struct en_source *src;
+	const struct ck_json *doc;
+	uint64_t number;	/* of the line */
+	struct ckpt_err *err;
+};
+
+static int wrong(const struct parsed *p, enum ckpt_code code, const char *why)
+{
+	return ck_fail(p->err, code, p->src->path, CKPT_NO_OFFSET, "line %llu: %s",
+		       (unsigned long long)p->number, why);
+}
+
+/* Numbers of an array, which all fit 32 bits; their range is judged later. */
+static int take_numbers(const struct parsed *p, uint64_t tok, const char *what, int32_t *out)
+{
+	const uint32_t n = p->doc->tok[tok].n;
+
+	for (uint32_t i = 0; i < n; i++) {
+		const uint64_t at = tok + 1 + i; /* right as long as all before are numbers */
+		char text[EN_JSON_TEXT];
+		int64_t v;
+
+		if (!ck_json_i64(p->doc, at, &v)) {
+			en_json_text(p->doc, at, text);
+			return ck_fail(p->err, CKPT_E_CORRUPT, p->src->path, CKPT_NO_OFFSET,
+				       "line %llu, position %u: %s has %s, no whole number",
+				       (unsigned long long)p->number, i, what, text);
+		}
+		if (v < INT32_MIN || v > INT32_MAX)
+			return ck_fail(
+				p->err, CKPT_E_MISMATCH, p->src->path, CKPT_NO_OFFSET,
+				"line %llu, position %u: %s has %lld, and the model's vocabulary "
+				"has %u",
+				(unsigned long long)p->number, i, what, (long long)v,
+				p->src->opts.vocab);
+		out[i] = (int32_t)v;
+	}
+	return 0;
+}
+
+/* An array of as many values as there are ids; '*tok_out' is UINT64_MAX where there is none. */
+static int find_array(const struct parsed *p, const char *key, uint64_t n, uint64_t *tok_out)
+{
+	const uint64_t tok = ck_json_get(p->doc, 0, key);
+
+	*tok_out = tok;
+	if (tok == UINT64_MAX || p->doc->tok[tok].type == CK_JSON_NULL) {
+		*tok_out = UINT64_MAX;
+		return 0;
+	}
+	if (p->doc->tok[tok].type != CK_JSON_ARRAY)
+		return ck_fail(p->err, CKPT_E_CORRUPT, p->src->path, CKPT_NO_OFFSET,
+			       "line %llu: %s is no list", (unsigned long long)p->number, key);
+	if (p->doc->tok[tok].n != n)
+		return ck_fail(p->err, CKPT_E_CORRUPT, p->src->path, CKPT_NO_OFFSET,
+			       "line %llu: %u values in %s, %llu in input_ids",
+			       (unsigned long long)p->number, p->doc->tok[tok].n, key,
+			       (unsigned long long)n);
+	return 0;
+}
+
+/* Ones, then zeros: what is masked is padding behind the text, and goes. */
+static int take_mask(const struct parsed *p, uint64_t tok, struct en_raw *raw)
+{
+	uint64_t n = 0;
+
+	for (uint64_t i = 0; i < raw->n; i++) {
+		uint64_t v;
+
+		if (!ck_json_u64(p->doc, tok + 1 + i, &v) || v > 1)
+			return wrong(p, CKPT_E_CORRUPT,
+				     "attention_mask has something else than 0 and 1");
+		if (v && n < i)
+			return wrong(
+				p, CKPT_E_UNSUPPORTED,
+				"attention_mask has a 1 behind a 0; padding may stand at the end "
+				"only, not in front or between");
+		n += v;
+	}
+	if (!n)
+		return wrong(p, CKPT_E_CORRUPT, "attention_mask leaves no token");
+	raw->n = n;
+	return 0;
+}
+
+/* A model here counts positions from 0 in each row, so others must say the same. */
+static int check_positions(const struct parsed *p, uint64_t n)
+{
+	uint64_t tok, v;
+	int rc = find_array(p, "position_ids", n, &tok);
+
+	for (uint64_t i = 0; !rc && tok != UINT64_MAX && i < n; i++)
+		if (!ck_json_u64(p->doc, tok + 1 + i, &v) || v != i)
+			rc = wrong(p, CKPT_E_UNSUPPORTED, "position_ids are not 0, 1, 2, ...");
+	return rc;
+}
+
+static int take_object(const struct parsed *p, struct en_raw *raw)
+{
+	uint64_t tok;
+	int rc = find_array(p, "labels", raw->n, &tok);
+
+	if (rc)
+		return rc;
+	raw->has_labels = tok != UINT64_MAX;
+	if (raw->has_labels)
+		rc = take_numbers(p, tok, "labels", raw->labels);
+	if (!rc)
+		rc = check_positions(p, raw->n);
+	if (!rc)
+		rc = find_array(p, "attention_mask", raw->n, &tok);
+	if (!rc && tok != UINT64_MAX)
+		rc = take_mask(p, tok, raw);
+	return rc;
+}
+
+static int take_line(const struct parsed *p, struct en_raw *raw)
+{
+	const struct ck_json *doc = p->doc;
+	const bool is_object = doc->tok[0].type == CK_JSON_OBJECT;
+	const uint64_t ids = is_object ? ck_json_get(doc, 0, "input_ids") : 0;
+	int rc;
+
+	if (ids == UINT64_MAX)
+		return wrong(p, CKPT_E_CORRUPT, "the object has no input_ids");
+	if (doc->tok[ids].type != CK_JSON_ARRAY)
+		return wrong(p, CKPT_E_CORRUPT, is_object ? "input_ids is no list" :
+			     "neither a list of tokens nor an object with input_ids");
+	raw->n = doc->tok[ids].n;
+	if (!raw->n)
+		return wrong(p, CKPT_E_CORRUPT, "no tokens");
+	rc = en_raw_room(raw, raw->n, p->err);
+	if (!rc)
+		rc = take_numbers(p, ids, is_object ? "input_ids" : "the list", raw->ids);
+	if (rc)
+		return rc;
+	raw->has_labels = false;
+	if (is_object)
+		rc = take_object(p, raw);
+	if (!rc && !raw->has_labels)
+		memcpy(raw->labels, raw->ids, raw->n * sizeof(*raw->ids));
+	return rc ? rc : en_raw_check(p->src, raw->ids, raw->labels, raw->n, "line", p->number,
+				      p->err);
+}
+
+static int parse_line(const struct en_source *src, const char *text, uint64_t len, uint64_t number,
+		      struct en_raw *raw, struct ckpt_err *err)
+{
+	struct ck_json doc = CK_JSON_INIT;
+	const struct parsed p = { src, &doc, number, err };
+	struct ckpt_err local = { 0 };
+	int rc = en_json_parse(&doc, text, len, len + 16, src->path, &local);
+
+	if (rc == -CKPT_E_CORRUPT)
+		rc = ck_fail(err, CKPT_E_CORRUPT, src->path, CKPT_NO_OFFSET,
+			     "line %llu, byte %llu: %.200s; every line is one JSON value",
+			     (unsigned long long)number, (unsigned long long)local.offset,
+			     local.msg);
+	else if (rc)
+		rc = ck_fail(err, local.code, src->path, CKPT_NO_OFFSET, "line %llu: %.300s",
+			     (unsigned long long)number, local.msg);
+	else
+		rc = take_line(&p, raw);
+	ck_json_release(&doc);
+	return rc;
+}
+
+/* ---- the file ---- */
+
+static bool is_blank(const char *p, uint64_t n)
+{
+	for (uint64_t i = 0; i < n; i++)
+		if (p[i] != ' ' && p[i] != '\t' && p[i] != '\r')
+			return false;
+	return true;
+}
+
+static int too_long(const struct en_source *src, uint64_t number, uint64_t n, struct ckpt_err *err)
+{
+	return ck_fail(
+		err, CKPT_E_MISMATCH, src->path, CKPT_NO_OFFSET,
+		"line %llu has %llu tokens, and a row %u; cut long rows, or take longer ones",
+		(unsigned long long)number, (unsigned long long)n, src->opts.tokens);
+}
+
+/* What is kept of a line that was read. */
+static int note_line(struct en_source *src, uint64_t off, uint64_t len, uint64_t number,
+		     struct ckpt_err *err)
+{
+	struct jsonl *j = src->own;
+	const uint64_t n = j->raw.n;
+	const uint32_t want = src->opts.tokens;
+	int rc;
+
+	if (n > EN_MAX_ROW)
+		return ck_fail(err, CKPT_E_LIMIT, src->path, CKPT_NO_OFFSET,
+			       "line %llu has %llu tokens, more than %u",
+			       (unsigned long long)number, (unsigned long long)n, EN_MAX_ROW);
+	if (want && n > want && !src->opts.pack) {
+		if (!src->opts.cut)
+			return too_long(src, number, n, err);
+		src->info.cut++;
+	}
+	rc = ck_grow(&j->line, &j->cap, j->n + 1, sizeof(*j->line), err);
+	if (rc)
+		return rc;
+	j->line[j->n++] = (struct line){ off, (uint32_t)len,
+					 (uint32_t)ck_min_u64(number, UINT32_MAX), j->tokens };
+	j->tokens += n;
+	j->longest = ck_max_u64(j->longest, n);
+	src->info.has_labels |= j->raw.has_labels;
+	return 0;
+}
+
+static int take_text(struct en_source *src, const char *p, uint64_t len, uint64_t off,
+		     uint64_t number, struct ckpt_err *err)
+{
+	struct jsonl *j = src->own;
+	int rc;
+
+	if (is_blank(p, len))
+		return 0;
+	rc = parse_line(src, p, len, number, &j->raw, err);
+	return rc ? rc : note_line(src, off, len, number, err);
+}
+
+/* Bytes of a line that goes on in the next window are moved to the front. */
+struct scan {
+	uint64_t off;		/* in the file, of the first byte kept */
+	uint64_t have;		/* bytes kept */
+	uint64_t number;	/* of the line that begins there */
+};
+
+static int take_window(struct en_source *src, struct scan *s, bool last, struct ckpt_err *err)
+{
+	struct jsonl *j = src->own;
+	uint64_t at = 0;
+	int rc = 0;
+
+	while (!rc && at < s->have) {
+		const char *end = memchr(j->text + at, '\n', s->have - at);
+		const uint64_t len = end ? (uint64_t)(end - (j->text + at)) : s->have - at;
+
+		if (!end && !last)
+			break;
+		rc = take_text(src, j->text + at, len, s->off + at, s->number, err);
+		s->number++;
+		at += len + (end != NULL);
+	}
+	memmove(j->text, j->text + at, s->have - at);
+	s->have -= at;
+	s->off += at;
+	return rc;
+}
+
+static int room_for_text(struct en_source *src, uint64_t n, uint64_t number, struct ckpt_err *err)
+{
+	struct jsonl *j = src->own;
+
+	if (n > EN_MAX_LINE + WINDOW)
+		return ck_fail(err, CKPT_E_LIMIT, src->path, CKPT_NO_OFFSET,
+			       "line %llu is longer than 64 MiB; every line is one row",
+			       (unsigned long long)number);
+	return ck_grow(&j->text, &j->text_cap, n, 1, err);
+}
+
+static int scan(struct en_source *src, struct ck_hasher *h, struct ckpt_err *err)
+{
+	struct jsonl *j = src->own;
+	const uint64_t size = ck_src_size(j->file);
+	struct scan s = { .number = 1 };
+	uint64_t read = 0;
+	int rc = 0;
+
+	while (!rc && read < size) {
+		const size_t n = (size_t)ck_min_u64(WINDOW, size - read);
+
+		rc = room_for_text(src, s.have + n, s.number, err);
+		if (!rc)
+			rc = ck_src_read(j->file, read, j->text + s.have, n, err);
+		if (rc)
+			break;
+		ck_hasher_add(h, j->text + s.have, n);
+		read += n;
+		s.have += n;
+		rc = take_window(src, &s, read == size, err);
+	}
+	return rc;
+}
+
+/* How the lines become rows. */
+static int settle(struct en_source *src, struct ckpt_err *err)
+{
+	struct jsonl *j = src->own;
+
+	if (!j->n)
+		return ck_fail(err, CKPT_E_TRUNCATED, src->path, 0, "%s",
+			       ck_src_size(j->file) ? "the file has blank lines only" :
+			       "the file is empty");
+	if (src->opts.pack)
+		return en_source_cut(src, j->tokens, err);
+	if (!src->info.tokens)
+		src->info.tokens = (uint32_t)ck_max_u64(2, j->longest);
+	src->info.rows = j->n;
+	for (uint64_t i = 0; i < j->n; i++) {
+		const uint64_t end = i + 1 < j->n ? j->line[i + 1].first : j->tokens;
+
+		src->info.padded += end - j->line[i].first < src->info.tokens;
+	}
+	return 0;
+}
+
+static int jsonl_open(struct en_source *src, struct ckpt_err *err)
+{
+	struct jsonl *j = ck_zalloc(sizeof(*j));
+	struct ck_hasher *h = ck_hasher_new();
+	int rc = 0;
+
+	src->own = j;
+	if (j)
+		j->pool = ck_fdpool_new(1);
+	if (!j || !j->pool || !h)
+		rc = ck_fail_nomem(err, "a file of JSON lines", sizeof(*j));
+	if (!rc)
+		rc = ck_src_open(j->pool, src->path, &j->file, err);
+	if (!rc)
+		rc = scan(src, h, err);
+	if (!rc)
+		rc = settle(src, err);
+	if (!rc)
+		ck_hash128_print(ck_hasher_sum(h), src->info.fingerprint);
+	ck_hasher_free(h);
+	return rc;
+}
+
+/* ---- rows ---- */
+
+/* Line 'i' into j->raw; it must be as it was. */
+static int load_line(struct en_source *src, uint64_t i, struct ckpt_err *err)
+{
+	struct jsonl *j = src->own;
+	const struct line *l = &j->line[i];
+	const uint64_t end = i + 1 < j->n ? j->line[i + 1].first : j->tokens;
+	int rc = room_for_text(src, l->len, l->number, err);
+
+	if (!rc)
+		rc = ck_src_read(j->file, l->off, j->text, l->len, err);
+	if (!rc)
+		rc = parse_line(src, j->text, l->len, l->number, &j->raw, err);
+	if (!rc && j->raw.n != end - l->first)
+		rc = ck_fail(
+			err, CKPT_E_MISMATCH, src->path, CKPT_NO_OFFSET,
+			"line %u has %llu tokens, and had %llu when the run began: the file was "
+			"changed",
+			l->number, (unsigned long long)j->raw.n,
+			(unsigned long long)(end - l->first));
+	return rc;
+}
+
+/* The line that holds a token of the packed text. */
+static uint64_t line_of(const struct jsonl *j, uint64_t token)
+{
+	uint64_t lo = 0, hi = j->n;
+
+	while (hi - lo > 1) {
+		const uint64_t mid = lo + (hi - lo) / 2;
+
+		if (j->line[mid].first <= token)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+static int packed_row(struct en_source *src, uint64_t row, int32_t *ids, int32_t *labels,
+		      struct ckpt_err *err)
+{
+	struct jsonl *j = src->own;
+	const uint64_t first = en_source_first(src, row), tokens = src->info.tokens;
+	uint64_t done = 0;
+	int rc = 0;
+
+	for (uint64_t i = line_of(j, first); !rc && done < tokens; i++) {
+		const uint64_t skip = first + done - j->line[i].first;
+		uint64_t n;
+
+		rc = load_line(src, i, err);
+		if (rc)
+			break;
+		n = ck_min_u64(j->raw.n - skip, tokens - done);
+		memcpy(ids + done, j->raw.ids + skip, n * sizeof(*ids));
+		memcpy(labels + done, j->raw.labels + skip, n * sizeof(*labels));
+		done += n;
+	}
+	return rc;
+}
+
+static int jsonl_row(struct en_source *src, uint64_t row, int32_t *ids, int32_t *labels,
+		     struct ckpt_err *err)
+{
+	struct jsonl *j = src->own;
+	int rc;
+
+	if (src->opts.pack)
+		return packed_row(src, row, ids, labels, err);
+	rc = load_line(src, row, err);
+	if (!rc)
+		en_raw_fit(src, &j->raw, ids, labels);
+	return rc;
+}
+
+const struct en_source_ops en_source_jsonl = { jsonl_open, jsonl_close, jsonl_row };

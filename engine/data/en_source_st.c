@@ -1,0 +1,246 @@
+/*
+ * en_source_st.c -- rows in a safetensors file: input_ids and labels of [rows, tokens];
+ * docs/ztrain/data.md, "safetensors".
+ */
+#include <string.h>
+
+#include <ckpt.h>
+
+#include "engine/data/en_source_priv.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+
+struct column {
+	bool there;
+	uint64_t tensor;
+	enum ckpt_dtype dtype;
+	const char *name;
+};
+
+struct st {
+	struct ckpt *ck;
+	struct column ids, labels, mask;
+	uint64_t width;		/* values of a row in the file */
+	uint8_t *raw;		/* of a row of one column */
+	struct en_raw row;
+};
+
+static void st_close(struct en_source *src)
+{
+	struct st *s = src->own;
+
+	if (!s)
+		return;
+	ckpt_close(s->ck);
+	en_raw_release(&s->row);
+	ck_free(s->raw);
+	ck_free(s);
+}
+
+static bool is_integer(enum ckpt_dtype dtype)
+{
+	switch (dtype) {
+	case CKPT_U8: case CKPT_I8: case CKPT_U16: case CKPT_I16: case CKPT_U32: case CKPT_I32:
+	case CKPT_I64: case CKPT_BOOL:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* A column that need not be there; the first one sets rows and width. */
+static int find_column(struct en_source *src, struct column *c, const char *name,
+		       struct ckpt_err *err)
+{
+	struct st *s = src->own;
+	struct ckpt_tensor_info t;
+	struct ckpt_state_info state;
+	int rc;
+
+	c->name = name;
+	if (ckpt_tensor_find(s->ck, name, &c->tensor, NULL))
+		return 0;
+	rc = ckpt_tensor_get(s->ck, c->tensor, &t, err);
+	if (!rc)
+		rc = ckpt_state_get(s->ck, c->tensor, 0, &state, err);
+	if (rc)
+		return rc;
+	if (t.ndim != 2 || !is_integer(state.dtype))
+		return ck_fail(
+			err, CKPT_E_CORRUPT, src->path, CKPT_NO_OFFSET,
+			"%.100s is %s with %u dimensions; rows of tokens are whole numbers in two: "
+			"[rows, tokens]",
+			name, ckpt_dtype_name(state.dtype), t.ndim);
+	if (s->ids.there && (t.shape[0] != src->info.rows || t.shape[1] != s->width))
+		return ck_fail(err, CKPT_E_CORRUPT, src->path, CKPT_NO_OFFSET,
+			       "%.100s is [%llu, %llu], %.100s is [%llu, %llu]", s->ids.name,
+			       (unsigned long long)src->info.rows, (unsigned long long)s->width,
+			       name, (unsigned long long)t.shape[0],
+			       (unsigned long long)t.shape[1]);
+	src->info.rows = t.shape[0];
+	s->width = t.shape[1];
+	c->dtype = state.dtype;
+	c->there = true;
+	return 0;
+}
+
+static int check_shape(struct en_source *src, struct ckpt_err *err)
+{
+	const struct st *s = src->own;
+	const uint32_t want = src->opts.tokens;
+
+	if (!src->info.rows || !s->width)
+		return ck_fail(err, CKPT_E_TRUNCATED, src->path, CKPT_NO_OFFSET,
+			       "%.100s is [%llu, %llu]: no tokens", s->ids.name,
+			       (unsigned long long)src->info.rows, (unsigned long long)s->width);
+	if (s->width > EN_MAX_ROW)
+		return ck_fail(err, CKPT_E_LIMIT, src->path, CKPT_NO_OFFSET,
+			       "rows of %llu tokens; more than %u are not taken",
+			       (unsigned long long)s->width, EN_MAX_ROW);
+	if (want && s->width > want && !src->opts.cut)
+		return ck_fail(
+			err, CKPT_E_MISMATCH, src->path, CKPT_NO_OFFSET,
+			"rows have %llu tokens, %u are asked for; cut long rows, or take longer "
+			"ones",
+			(unsigned long long)s->width, want);
+	return 0;
+}
+
+static int find_columns(struct en_source *src, struct ckpt_err *err)
+{
+	const struct en_source_opts *o = &src->opts;
+	struct st *s = src->own;
+	int rc = find_column(src, &s->ids, o->ids_name ? o->ids_name : "input_ids", err);
+
+	if (!rc && !s->ids.there)
+		rc = ck_fail(err, CKPT_E_CORRUPT, src->path, CKPT_NO_OFFSET,
+			     "there is no tensor %.100s", s->ids.name);
+	if (!rc)
+		rc = find_column(src, &s->labels, o->labels_name ? o->labels_name : "labels", err);
+	if (!rc && o->labels_name && !s->labels.there)
+		rc = ck_fail(err, CKPT_E_CORRUPT, src->path, CKPT_NO_OFFSET,
+			     "there is no tensor %.100s", s->labels.name);
+	if (!rc)
+		rc = find_column(src, &s->mask, "attention_mask", err);
+	return rc ? rc : check_shape(src, err);
+}
+
+static int st_open(struct en_source *src, struct ckpt_err *err)
+{
+	struct st *s = ck_zalloc(sizeof(*s));
+	const char *path = src->path;
+	int rc;
+
+	src->own = s;
+	if (!s)
+		return ck_fail_nomem(err, "a file of rows", sizeof(*s));
+	rc = ckpt_open(&path, 1, NULL, &s->ck, err);
+	if (!rc)
+		rc = find_columns(src, err);
+	if (!rc)
+		rc = en_raw_room(&s->row, s->width, err);
+	if (rc)
+		return rc;
+	s->raw = ck_alloc_array(s->width, 8);
+	if (!s->raw)
+		return ck_fail_nomem(err, "a row of data", 8 * s->width);
+	if (!src->info.tokens)
+		src->info.tokens = (uint32_t)ck_max_u64(2, s->width);
+	src->info.padded = s->width < src->info.tokens ? src->info.rows : 0;
+	src->info.cut = s->width > src->info.tokens ? src->info.rows : 0;
+	src->info.has_labels = s->labels.there;
+	return 0;
+}
+
+static int64_t value_at(const uint8_t *p, enum ckpt_dtype dtype)
+{
+	switch (dtype) {
+	case CKPT_I8:
+		return (int8_t)p[0];
+	case CKPT_U16:
+		return ck_le16(p);
+	case CKPT_I16:
+		return (int16_t)ck_le16(p);
+	case CKPT_U32:
+		return ck_le32(p);
+	case CKPT_I32:
+		return (int32_t)ck_le32(p);
+	case CKPT_I64:
+		return (int64_t)ck_le64(p);
+	default:
+		return p[0];
+	}
+}
+
+static int read_column(struct en_source *src, const struct column *c, uint64_t row, int32_t *out,
+		       struct ckpt_err *err)
+{
+	struct st *s = src->own;
+	const uint32_t bytes = ckpt_dtype_bits(c->dtype) / 8;
+	int rc = ckpt_read(s->ck, c->tensor, 0, row * s->width, s->width, (enum ckpt_dtype)0,
+			   s->raw, s->width * bytes, err);
+
+	for (uint64_t i = 0; !rc && i < s->width; i++) {
+		const int64_t v = value_at(s->raw + i * bytes, c->dtype);
+
+		if (v < INT32_MIN || v > INT32_MAX)
+			rc = ck_fail(err, CKPT_E_MISMATCH, src->path, CKPT_NO_OFFSET,
+				     "row %llu, position %llu: %.100s has %lld, and the model's "
+				     "vocabulary has %u",
+				     (unsigned long long)row, (unsigned long long)i, c->name,
+				     (long long)v, src->opts.vocab);
+		else
+			out[i] = (int32_t)v;
+	}
+	return rc;
+}
+
+/* Ones, then zeros, which are padding: '*n_out' is how many ones. */
+static int read_mask(struct en_source *src, uint64_t row, int32_t *scratch, uint64_t *n_out,
+		     struct ckpt_err *err)
+{
+	const struct st *s = src->own;
+	uint64_t n = 0;
+	int rc = read_column(src, &s->mask, row, scratch, err);
+
+	for (uint64_t i = 0; !rc && i < s->width; i++) {
+		if (scratch[i] != 0 && (scratch[i] != 1 || n < i))
+			rc = ck_fail(
+				err, CKPT_E_UNSUPPORTED, src->path, CKPT_NO_OFFSET,
+				"row %llu: attention_mask is not ones and then zeros; padding may "
+				"stand at the end only",
+				(unsigned long long)row);
+		n += scratch[i] == 1;
+	}
+	if (!rc && !n)
+		rc = ck_fail(err, CKPT_E_CORRUPT, src->path, CKPT_NO_OFFSET,
+			     "row %llu: attention_mask leaves no token", (unsigned long long)row);
+	if (!rc)
+		*n_out = n;
+	return rc;
+}
+
+static int st_row(struct en_source *src, uint64_t row, int32_t *ids, int32_t *labels,
+		  struct ckpt_err *err)
+{
+	struct st *s = src->own;
+	struct en_raw *r = &s->row;
+	int rc = 0;
+
+	r->n = s->width;
+	if (s->mask.there)
+		rc = read_mask(src, row, r->ids, &r->n, err);
+	if (!rc)
+		rc = read_column(src, &s->ids, row, r->ids, err);
+	if (!rc && s->labels.there)
+		rc = read_column(src, &s->labels, row, r->labels, err);
+	else if (!rc)
+		memcpy(r->labels, r->ids, r->n * sizeof(*r->ids));
+	if (!rc)
+		rc = en_raw_check(src, r->ids, r->labels, r->n, "row", row, err);
+	if (!rc)
+		en_raw_fit(src, r, ids, labels);
+	return rc;
+}
+
+const struct en_source_ops en_source_st = { st_open, st_close, st_row };
