@@ -91,7 +91,7 @@ BLAS_LIBS   := $(shell $(PKG_CONFIG) --libs openblas)
 endif
 endif
 
-# MPI is for zckpt-mpi alone: pkg-config, else the wrapper mpicc around our own compiler.
+# MPI is for zckpt-mpi and the engine's ranks: pkg-config, else the wrapper mpicc around our own compiler.
 ifneq ($(strip $(MPI)),0)
 MPI_PKG := $(firstword $(foreach p,ompi-c mpich,$(if $(call has_pkg,$(p)),$(p))))
 ifneq ($(MPI_PKG),)
@@ -111,13 +111,17 @@ B     := build/$(notdir $(firstword $(CC)))$(if $(strip $(SAN)),-$(subst $(comma
 LIB_SRC   := $(sort $(filter-out $(if $(HAS_PACK),,formats/archive/%), \
              $(wildcard libckpt/*/*.c formats/*.c formats/*/*.c kernels/ref/*.c kernels/cpu/*.c)))
 # The training engine and its kernels: build/.../libztrain.a, apart from libckpt.
-TRAIN_SRC := $(sort $(wildcard engine/*.c engine/*/*.c kernels/ref/train/*.c kernels/cpu/train/*.c))
+# What needs MPI is in libztrain_mpi.a, linked before it by programs that are to have it.
+TRAIN_MPI_SRC := engine/comm/en_comm_mpi.c
+TRAIN_SRC := $(sort $(filter-out $(TRAIN_MPI_SRC),$(wildcard engine/*.c engine/*/*.c) \
+             $(wildcard kernels/ref/train/*.c kernels/cpu/train/*.c)))
 TOOL_SRC  := $(sort $(wildcard tools/*.c))
 UNIT_SRC  := $(sort $(filter-out $(if $(HAS_PACK),,tests/unit/test_pack% tests/torture/test_torture_pack.c), \
              $(wildcard tests/unit/test_*.c tests/torture/test_*.c tests/cli/test_*.c)))
 API_SRC   := $(sort $(wildcard tests/api/test_*.c))
 ETEST_SRC := $(sort $(wildcard tests/engine/test_*.c))
 ETLIB_SRC := $(sort $(wildcard tests/engine/te_*.c))
+EMPI_SRC  := $(sort $(wildcard tests/engine/mpi_*.c))
 TLIB_SRC  := $(sort $(filter-out $(if $(HAS_PACK),,tests/lib/t_pack.c),$(wildcard tests/lib/*.c)))
 FUZZ_SRC  := $(sort $(filter-out $(if $(HAS_PACK),,tests/fuzz/fz_t_pack.c),$(wildcard tests/fuzz/*.c)))
 BENCH_SRC := $(sort $(wildcard tests/bench/*.c))
@@ -126,6 +130,8 @@ LIB   := $(call objects,$(LIB_SRC))
 TOOL  := $(call objects,$(TOOL_SRC))
 TLIB  := $(call objects,$(TLIB_SRC))
 TRAIN := $(call objects,$(TRAIN_SRC))
+TRAIN_MPI := $(TRAIN_MPI_SRC:%.c=$(B)/%.mpi.o)
+EMPI  := $(EMPI_SRC:%.c=$(B)/%.mpi.o)
 ETLIB := $(call objects,$(ETLIB_SRC))
 ETEST := $(patsubst %.c,$(B)/%,$(ETEST_SRC))
 ETIMERS := $(patsubst %.c,$(B)/%,$(sort $(wildcard tests/engine/bench_*.c)))
@@ -137,14 +143,14 @@ FZ        := $(call objects,$(filter-out tests/fuzz/fz_fuzzer.c tests/fuzz/fz_re
 FZ_TOOLS  := $(B)/tests/fuzz/fz_replay $(B)/tests/fuzz/fz_pack
 MPI_TOOL := $(filter-out $(B)/tools/cli_mpi.o,$(TOOL)) $(B)/tools/cli_mpi.mpi.o
 OBJS  := $(LIB) $(TOOL) $(B)/tools/cli_mpi.mpi.o $(TLIB) $(UNIT:=.o) $(API:=.o) $(TIMERS:=.o) \
-         $(call objects,$(FUZZ_SRC)) $(TRAIN) $(ETLIB) $(ETEST:=.o) $(ETIMERS:=.o)
+         $(call objects,$(FUZZ_SRC)) $(TRAIN) $(TRAIN_MPI) $(EMPI) $(ETLIB) $(ETEST:=.o) $(ETIMERS:=.o)
 
 # What a folder may include is partly a matter of flags: the program and the
 # API tests are compiled without -I., so they cannot reach an internal header.
 $(LIB):                                 INC = -I. -Ilibckpt/include -Ikernels/include
 $(TOOL) $(B)/tools/cli_mpi.mpi.o:        INC = -Ilibckpt/include
 $(TLIB) $(UNIT:=.o) $(TIMERS:=.o) $(call objects,$(FUZZ_SRC)): INC = -I. -Ilibckpt/include -Ikernels/include $(CMOCKA_CFLAGS)
-$(TRAIN):                               INC = -I. -Ilibckpt/include -Ikernels/include
+$(TRAIN) $(TRAIN_MPI) $(EMPI):           INC = -I. -Ilibckpt/include -Ikernels/include
 $(ETLIB) $(ETEST:=.o) $(ETIMERS:=.o):   INC = -I. -Ilibckpt/include -Ikernels/include $(CMOCKA_CFLAGS)
 $(B)/kernels/cpu/train/kn_gemm.o:       INC += $(BLAS_CFLAGS)
 $(API:=.o):                             INC = -Ilibckpt/include $(CMOCKA_CFLAGS)
@@ -153,14 +159,14 @@ SO := libckpt.so.$(VERSION)
 
 ## lib: the library, static and shared
 lib: $(B)/libckpt.a $(B)/libckpt.so
-## train: the training engine as a library, libztrain.a
-train: $(B)/libztrain.a
+## train: the training engine as a library, libztrain.a, and libztrain_mpi.a where MPI is found
+train: $(B)/libztrain.a $(if $(MPI_CC),$(B)/libztrain_mpi.a) | need-mpi
 ## tools: the zckpt program, and zckpt-mpi where MPI is found; build/zckpt is a link to the last built
 tools: $(B)/zckpt $(if $(MPI_CC),$(B)/zckpt-mpi) | need-mpi
 	@$(if $(MPI_CC),:,rm -f $(B)/zckpt-mpi)
 	@ln -sfn $(notdir $(B))/zckpt build/zckpt
 ## tests: the test and bench programs, not run
-tests: $(UNIT) $(API) $(ETEST) $(ETIMERS) $(TIMERS) $(FZ_TOOLS)
+tests: $(UNIT) $(API) $(ETEST) $(ETIMERS) $(TIMERS) $(FZ_TOOLS) $(if $(MPI_CC),$(B)/tests/engine/mpi_comm)
 
 $(B)/libckpt.a: $(LIB) $(B)/lib.list
 	@printf '  %-5s %s\n' AR $@
@@ -170,6 +176,9 @@ $(B)/libtests.a: $(TLIB) $(B)/tlib.list
 $(B)/libztrain.a: $(TRAIN) $(B)/train.list
 	@printf '  %-5s %s\n' AR $@
 	$(Q)rm -f $@ && $(AR) rcs $@ $(TRAIN)
+$(B)/libztrain_mpi.a: $(TRAIN_MPI) $(B)/train.list
+	@printf '  %-5s %s\n' AR $@
+	$(Q)rm -f $@ && $(AR) rcs $@ $(TRAIN_MPI)
 $(B)/$(SO): $(LIB) $(B)/lib.list libckpt/libckpt.map
 	@printf '  %-5s %s\n' LD $@
 	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=libckpt/libckpt.map \
@@ -191,6 +200,9 @@ $(UNIT): %: %.o $(B)/libtests.a $(B)/libckpt.a
 $(ETEST) $(ETIMERS): %: %.o $(ETLIB) $(B)/libtests.a $(B)/libztrain.a $(B)/libckpt.a
 	@printf '  %-5s %s\n' LD $@
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(CMOCKA_LIBS) $(ENGINE_LIBS) $(LIB_LIBS) $(BLAS_LIBS)
+$(B)/tests/engine/mpi_comm: $(EMPI) $(B)/libztrain_mpi.a $(B)/libztrain.a $(B)/libckpt.a
+	@printf '  %-5s %s\n' LD $@
+	$(Q)$(MPI_CC) $(ALL_LDFLAGS) -o $@ $^ $(ENGINE_LIBS) $(LIB_LIBS) $(BLAS_LIBS) $(MPI_LIBS)
 $(TIMERS): %: %.o $(B)/libckpt.a
 	@printf '  %-5s %s\n' LD $@
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIB_LIBS)
@@ -213,7 +225,7 @@ $(B)/%.o: %.c | need-libs
 	@mkdir -p $(@D) && printf '  %-5s %s\n' CC $<
 	$(Q)$(CC) $(ALL_CPPFLAGS) $(INC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 $(UNIT:=.o) $(API:=.o) $(ETEST:=.o): | need-cmocka
-$(TOOL) $(B)/tools/cli_mpi.mpi.o: | need-mpi
+$(TOOL) $(B)/tools/cli_mpi.mpi.o $(TRAIN_MPI) $(EMPI): | need-mpi
 
 # Lists of objects, rewritten when a source comes or goes, so that nothing
 # keeps the object of a file that was removed.
@@ -255,7 +267,8 @@ demo-here: tools fixtures
 ## check: dependencies, build, every test that needs no network (T='word ...' picks)
 check: deps
 	@$(AGAIN) check-here
-check-here: tools fixtures $(B)/tests/bench/gen_zero $(FZ_TOOLS) $(call pick,$(UNIT) $(API) $(ETEST))
+check-here: tools fixtures $(B)/tests/bench/gen_zero $(FZ_TOOLS) $(call pick,$(UNIT) $(API) $(ETEST)) \
+            $(if $(MPI_CC),$(B)/tests/engine/mpi_comm)
 	@$(ENV) tests/run-tests.sh -j $(JOBS) $(call pick,$(UNIT) $(API) $(ETEST) $(SCRIPTS))
 
 ## check-long: check with the long settings of every test, then interop likewise

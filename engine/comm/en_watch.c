@@ -10,10 +10,10 @@
 
 #include "libckpt/base/ck_base.h"
 
-#define SPINS 64
-#define NAP_LEAST 50000	/* ns */
+#define YIELDS 2000000		/* ns */
+#define NAP_LEAST 50000
 #define NAP_MOST 1000000
-#define TURN_MOST 1000000000ll	/* ns */
+#define TURN_MOST 1000000000ll
 #define NAMED 6u		/* ranks that a sentence lists */
 
 static int64_t now(void)
@@ -38,8 +38,7 @@ void en_patience_rest(struct en_patience *p, bool moved)
 		en_patience_begin(p);
 		return;
 	}
-	if (p->spins < SPINS) {
-		p->spins++;
+	if (p->silent < YIELDS) {
 		sched_yield();
 	} else {
 		nanosleep(&nap, NULL);

@@ -9,14 +9,13 @@
 /* How long nothing has moved. */
 struct en_patience {
 	int64_t last, silent;	/* ns */
-	uint32_t spins;
 	long nap;
 };
 
 void en_patience_begin(struct en_patience *p);
 /*
  * One turn of waiting.  'moved' sets the silence back to 0.  Else the processor is offered to
- * others 64 times, then naps follow, of 50 us to 1 ms.  A turn counts one second at most: time in
+ * others for 2 ms, then naps follow, of 50 us to 1 ms.  A turn counts one second at most: time in
  * which this process itself was stopped tells nothing of the others.
  */
 void en_patience_rest(struct en_patience *p, bool moved);

@@ -23,7 +23,7 @@
 #include "engine/comm/en_comm.h"
 #include "engine/comm/en_tree.h"
 
-#define EN_WORK_CHUNK ((uint64_t)4 << 20)
+#define EN_WORK_CHUNK ((uint64_t)1 << 20)
 #define EN_WORK_SCRATCH ((uint64_t)32 << 20)
 #define EN_WORK_ALL UINT32_MAX	/* as root: every rank sends */
 
