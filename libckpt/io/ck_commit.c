@@ -354,6 +354,8 @@ int ck_commit_tidy(const struct ck_commit *c, const struct ck_record_seen *seen,
 	struct stat dst;
 	bool there;
 
+	if (seen && (seen->head.flags & CK_RECORD_SESSION))
+		is_ours = NULL;		/* of a step nothing is kept but the step */
 	if (seen && seen->ended && seen->placing && seen->head.step) {
 		int rc = ck_place_go_on(c, seen->placing, seen->head.flags & CK_RECORD_FORCE,
 					sync, placed_out, err);

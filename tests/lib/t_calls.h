@@ -1,11 +1,15 @@
-/* Says which calls the library makes to the system, before it makes them. */
+/* Stands between the library and its calls on files: tells of them, or lets them in one by one. */
 #ifndef T_CALLS_H
 #define T_CALLS_H
 
-/* In any thread; 'path' is NULL for calls on descriptors, of rename() where it leads. */
+#include <stdbool.h>
+
+/* In any thread, before the call; 'path' is NULL for descriptors, of rename() where it leads. */
 typedef void (*t_call_fn)(const char *call, const char *path);
 
 /* From here on, for good: in a process that is of no other use.  No thread of the library runs. */
 void t_calls_watch(t_call_fn fn);
+/* For what stands behind the table of calls and knows one thread only (t_disk.h). */
+void t_calls_in_turn(bool on);
 
 #endif

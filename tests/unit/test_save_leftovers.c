@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/lib/t_calls.h"
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_ranks.h"
 
@@ -144,6 +145,54 @@ static void take_away(const char *name)
 	free(path);
 }
 
+static bool placed;
+
+static void die_when_placed(const char *call, const char *path)
+{
+	if (placed)
+		kill(getpid(), SIGKILL);
+	placed = !strcmp(call, "rename") && t_ends_with(path, "/s");
+}
+
+/* Killed behind the rename: nothing of the old step, which is set aside, gets into the new one. */
+static void a_step_that_was_replaced_is_not_kept(void **state)
+{
+	struct t_trainer t = { .root = root, .nranks = 1 };
+	struct ckpt_err err = { 0 };
+	char *dst = t_fmt("%s/s", root);
+	struct ckpt_save_step *s;
+
+	(void)state;
+	for (int turn = 0; turn < 2; turn++) {
+		pid_t pid;
+
+		t.seed = 0;
+		t_must(t_save_all(&t, t_save_step(&t, "s", CKPT_TO_NATIVE, 2, 0), &err), &err);
+		t.seed = 1;
+		s = t_save_step(&t, "s", CKPT_TO_DEEPSPEED, 2, 0);
+		s->flags = CKPT_SAVE_FORCE;
+		pid = fork();
+		if (!pid) {
+			t_calls_watch(die_when_placed);
+			_exit(t_save_all(&t, s, &err) ? 1 : 0);
+		}
+		assert_true(pid > 0 && waitpid(pid, NULL, 0) == pid);
+		assert_true(t_is_there(root, "s.zckpt-partial"));
+		if (turn) {
+			t.job = "next";
+			t_must(t_save_all(&t, t_save_step(&t, "t", CKPT_TO_NATIVE, 2, 0), &err),
+			       &err);
+		} else {
+			t_must(ckpt_discard(dst, &err), &err);
+		}
+		t_step_check(&t, "s");
+		assert_false(t_is_there(root, "s/manifest.json"));
+		t_nothing_left(root);
+		t_dir_remove(root);
+	}
+	free(dst);
+}
+
 static void leftovers_are_dropped(void **state)
 {
 	struct t_ranks r;
@@ -216,6 +265,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(a_step_is_replaced_as_a_whole),
 		TEST(a_failure_behind_the_rename_says_so),
+		TEST(a_step_that_was_replaced_is_not_kept),
 		TEST(leftovers_are_dropped),
 		TEST(a_living_saver_keeps_its_step),
 	};
