@@ -130,7 +130,7 @@ static int tidy_after_kill(struct ck_stage *stage, struct ckpt_err *err)
 	stage->paths.step = rc ? 0 : seen.head.step;
 	rc = ck_commit_tidy(&stage->paths, rc ? NULL : &seen, o->sync, o->is_ours, &placed, err);
 	stage->paths.step = 0;
-	stage->done = placed && ck_hash128_equal(seen.head.plan, o->plan) &&
+	stage->done = placed && !o->session && ck_hash128_equal(seen.head.plan, o->plan) &&
 		      ck_hash128_equal(seen.head.fingerprint, o->fingerprint);
 	ck_record_close(rec);
 	return rc;
