@@ -49,11 +49,16 @@ static bool is_below(const char *path, const char *dir)
 	return !strncmp(path, dir, n) && (path[n] == '/' || !path[n]);
 }
 
+static const char *place_of(const struct t_verb *v)
+{
+	return v->place ? v->place : v->dst;
+}
+
 static bool is_partial(const struct t_verb *v, const char *path)
 {
-	const size_t n = strlen(v->dst);
+	const size_t n = strlen(place_of(v));
 
-	return !strncmp(path, v->dst, n) && is_below(path + n, ".zckpt-partial");
+	return !strncmp(path, place_of(v), n) && is_below(path + n, ".zckpt-partial");
 }
 
 /* Files under names that no reader looks for. */
@@ -220,7 +225,7 @@ static bool finish(struct cutting *c, enum side side, bool give_up, bool *left_o
 	int rc;
 
 	if (give_up) {
-		rc = ckpt_discard(v->dst, &err);
+		rc = ckpt_discard(place_of(v), &err);
 		if (rc && rc != -CKPT_E_NOTFOUND)
 			return wrong(c, "discard fails: %s: %s", err.where, err.msg);
 		im = t_disk_image();
@@ -236,7 +241,7 @@ static bool finish(struct cutting *c, enum side side, bool give_up, bool *left_o
 	/* It is not asked to replace what it had made itself. */
 	if (rc == -CKPT_E_EXISTS && side == NEW) {
 		*left_out = true;
-		rc = ckpt_discard(v->dst, &err);
+		rc = ckpt_discard(place_of(v), &err);
 		if (rc == -CKPT_E_NOTFOUND)
 			rc = 0;
 	}

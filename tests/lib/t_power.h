@@ -19,6 +19,7 @@ struct t_verb {
 	const char *(*check)(const struct t_verb *v);
 	const void *opts;		/* of 'run' */
 	const char *step;		/* goes into dst, which is there: its folder */
+	const char *place;		/* the partial folder is beside this; NULL = dst */
 	enum ckpt_sync sync;
 	bool staged;			/* it has a partial folder, which can be given up */
 	bool keeps;			/* files of dst go over to the new one for a while */
