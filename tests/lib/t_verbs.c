@@ -386,6 +386,14 @@ static void before_prune(const struct t_vscene *s)
 	strangers(s);
 }
 
+static void before_save(const struct t_vscene *s)
+{
+	struct ckpt_err err = { 0 };
+
+	must(t_verb_save_older(s, &err), &err);
+	strangers(s);
+}
+
 static void before_parts(const struct t_vscene *s)
 {
 	struct ckpt_err err = { 0 };
@@ -422,6 +430,9 @@ static void before_manifest(const struct t_vscene *s)
 #define PRUNE .verb = "prune", .work = prune, .dst = "run", .prepare = before_prune
 #define MOMENTS CKPT_SLIM_MOMENTS
 #define UNIVERSAL .verb = "universal", .work = reshard, .dst = "run"
+#define SAVE .verb = "save", .work = t_verb_save, .source = Z2, .dst = "run", \
+	.prepare = before_save, .finish = t_verb_save_again, .unit = "run/s", .needs_threads = true, \
+	.latest_apart = true
 #define INTO .prepare = before_root, .unit = "run/" STEP
 
 /* To the same stage, another, the universal form; into a root that is there. */
@@ -499,6 +510,13 @@ const struct t_verb t_verbs[] = {
 	{ .verb = "commit", .work = discard, .layout = "z2", .source = Z2, .dst = "run",
 	  .stage = 2, .world = 3, .nparts = 2, .prepare = before_parts, .finish = finish_discard,
 	  .on_partial = true, .what = "--discard" },
+	{ SAVE, .layout = "nat", .world = 1, .stage = T_SAVE_NATIVE, .what = "1 rank" },
+	{ SAVE, .layout = "nat", .world = 2, .stage = T_SAVE_NATIVE, .on_partial = true,
+	  .what = "2 ranks, as held" },
+	{ SAVE, .layout = "z2", .world = 2, .stage = 2, .on_partial = true,
+	  .what = "2 ranks" },
+	{ SAVE, .layout = "z3", .world = 1, .stage = 3, .flags = CKPT_SAVE_FORCE,
+	  .what = "1 rank, over a step" },
 	{ .verb = "set-latest", .work = set_latest, .layout = "z2", .source = Z2, .dst = "run",
 	  .prepare = before_two_steps, .what = "" },
 	{ .verb = "cat", .work = cat, .layout = "z2", .source = Z2, .dst = "w.npy",

@@ -37,6 +37,8 @@ struct t_verb {
 	const char *unit;
 	/* The partial folder is what it works on: it may stay, whatever happens. */
 	bool on_partial;
+	bool needs_threads;	/* without one it fails */
+	bool latest_apart;	/* 'latest' comes after the partial folder is gone */
 	uint32_t world;
 	int stage;		/* of ckpt_reshard_opts; 5 = the universal form */
 	unsigned flags;
@@ -45,6 +47,13 @@ struct t_verb {
 
 extern const struct t_verb t_verbs[];
 extern const unsigned t_nverbs;
+
+/* t_verbs_save.c: a session of 'world' ranks saves step "s" in 'dst'; 'stage' or that. */
+#define T_SAVE_NATIVE 6
+int t_verb_save(const struct t_vscene *s, struct ckpt_err *err);
+int t_verb_save_again(const struct t_vscene *s, struct ckpt_err *err);
+/* What stands there before: that step, if the verb is to replace it, or another one. */
+int t_verb_save_older(const struct t_vscene *s, struct ckpt_err *err);
 
 /* The folders of a verb, with its source and what stands there before. */
 void t_vscene_open(struct t_vscene *s, const struct t_verb *verb);
