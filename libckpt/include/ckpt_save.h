@@ -131,6 +131,14 @@ struct ckpt_save_step {
 	const struct ckpt_save_range *own;
 	uint64_t nown;
 	unsigned flags;		/* CKPT_SAVE_* */
+	/*
+	 * NATIVE: the tag of an earlier step of this root, or NULL; the same on every rank.  If it
+	 * has the frozen files that this save would write (the same tensors, cut alike, with
+	 * known sums), they become hard links to its files, and frozen elements need not be put:
+	 * see ckpt_save_needs().  Else they are written as if this were NULL.  The elements are
+	 * not compared: who changes a frozen parameter leaves this out once.
+	 */
+	const char *frozen_from;
 };
 
 /*
@@ -143,13 +151,21 @@ struct ckpt_save_step {
  *	CKPT_E_NOSPACE      less room than the step takes
  *	CKPT_E_BUSY         another process saves this step here; a rank of this job that still
  *	                    ends an earlier save of that name is waited for (timeout_ms)
- *	CKPT_E_MISMATCH     another rank describes this save otherwise
+ *	CKPT_E_MISMATCH     another rank describes this save otherwise, or found other files in
+ *	                    'frozen_from'
  *	CKPT_E_UNSUPPORTED  a state or type that the layout has no place for
  *	CKPT_E_IO, CKPT_E_NOMEM, CKPT_E_CORRUPT (JSON)
  * After a failure there is nothing to abort, and the next save may begin.
  */
 CKPT_API int ckpt_save_begin(struct ckpt_saver *saver, const struct ckpt_save_step *step,
 			     struct ckpt_err *err);
+
+/*
+ * Is anything of this tensor to be put?  0 for a frozen one that is linked (frozen_from): puts of
+ * it are taken and dropped; for an alias, and without an open save.  Else 1, whoever holds it.
+ * Where files are cut as the ranks hold their elements each rank has its own answer.
+ */
+CKPT_API int ckpt_save_needs(const struct ckpt_saver *saver, uint64_t tensor);
 
 /* The memory at 'p' stays as it is until ckpt_save_wait() returns: it is not copied. */
 #define CKPT_PUT_BORROW 1u
@@ -187,6 +203,7 @@ struct ckpt_saved {
 	double put_seconds;	/* in ckpt_save_put() */
 	double write_seconds;	/* from commit until this rank's bytes were on their way (synced) */
 	double commit_seconds;	/* rank 0: until the step stood in its place */
+	uint64_t linked_bytes;	/* of files that this rank linked to those of another step */
 };
 
 /*

@@ -160,7 +160,7 @@ static int add_used(void *arg, const char *path, const struct stat *st, struct c
 {
 	if (st && S_ISDIR(st->st_mode))
 		return visit_each(path, add_used, arg, err);
-	if (st && S_ISREG(st->st_mode))
+	if (st && S_ISREG(st->st_mode) && st->st_nlink < 2)	/* a link takes none */
 		*(uint64_t *)arg += (uint64_t)st->st_blocks * 512;
 	return 0;
 }

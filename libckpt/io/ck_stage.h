@@ -73,6 +73,17 @@ int ck_stage_file(struct ck_stage *stage, const char *name, uint64_t bytes,
 int ck_stage_file_of_other(struct ck_stage *stage, const char *name, uint32_t *file_out,
 			   struct ckpt_err *err);
 
+/* The same, which is read only. */
+int ck_stage_file_to_read(struct ck_stage *stage, const char *name, uint32_t *file_out,
+			  struct ckpt_err *err);
+/*
+ * A file of the result that is a further name of the file at 'from': it is synced and never
+ * written.  '*made_out' is false where the file system has no such thing, or no more of it: then
+ * nothing was done.
+ */
+int ck_stage_file_linked(struct ck_stage *stage, const char *name, const char *from,
+			 uint32_t *file_out, bool *made_out, struct ckpt_err *err);
+
 /* A folder that may be there. */
 int ck_stage_make_dir(const char *path, bool *made_out, struct ckpt_err *err);
 

@@ -70,6 +70,49 @@ int ck_stage_file_of_other(struct ck_stage *stage, const char *name, uint32_t *f
 	return 0;
 }
 
+int ck_stage_file_to_read(struct ck_stage *stage, const char *name, uint32_t *file_out,
+			  struct ckpt_err *err)
+{
+	int rc = ck_stage_file_of_other(stage, name, file_out, err);
+
+	if (!rc)
+		stage->file[*file_out]->pooled.flags = O_RDONLY | O_NOFOLLOW;
+	return rc;
+}
+
+static bool is_refused(int error)
+{
+	return error == EMLINK || error == EPERM || error == EXDEV || error == EOPNOTSUPP ||
+	       error == ENOSYS;
+}
+
+/* A name that is there is of a run that was killed. */
+static int make_link(const char *from, const char *path, bool *made_out, struct ckpt_err *err)
+{
+	int failed = ck_sys.link(from, path) ? errno : 0;
+
+	if (failed == EEXIST && !ck_sys.unlink(path))
+		failed = ck_sys.link(from, path) ? errno : 0;
+	*made_out = !failed;
+	return !failed || is_refused(failed) ? 0 : ck_fail_sys(err, failed, "link", from);
+}
+
+int ck_stage_file_linked(struct ck_stage *stage, const char *name, const char *from,
+			 uint32_t *file_out, bool *made_out, struct ckpt_err *err)
+{
+	char *path = ck_fs_join(stage->paths.data, name);
+	int rc = path ? make_link(from, path, made_out, err) :
+		 ck_fail_nomem(err, "a file name", strlen(name));
+
+	ck_free(path);
+	if (rc || !*made_out)
+		return rc;
+	rc = ck_stage_file_to_read(stage, name, file_out, err);
+	if (!rc)	/* the other name's writer may have had another policy */
+		stage->file[*file_out]->touched = true;
+	return rc;
+}
+
 int ck_stage_file(struct ck_stage *stage, const char *name, uint64_t bytes,
 		  uint32_t *file_out, struct ckpt_err *err)
 {

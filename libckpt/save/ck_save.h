@@ -4,7 +4,7 @@
  * sv_spec.c copies the description and makes the plan of it; sv_refs.c finds the segments that
  * elements go to, sv_write.c writes there; sv_work.c has buffer, queue and threads; sv_part.c
  * what a rank says it put; sv_join.c what rank 0 makes of all ranks' parts; sv_end.c the end of
- * a save; ck_saver.c its life.
+ * a save; sv_link.c what an earlier step has already; ckpt_saver.c its life.
  */
 #ifndef CK_SAVE_H
 #define CK_SAVE_H
@@ -28,6 +28,7 @@ struct sv_spec {
 	struct ck_cut *own;	/* of this rank, or NULL */
 	uint64_t nown;
 	const char *tag;
+	const char *frozen_from;	/* or NULL */
 	bool own_cut;		/* files are cut as the ranks say */
 	bool force, latest;
 	struct ck_plan plan;	/* with own_cut: the values and this rank's files */
@@ -183,6 +184,8 @@ struct sv_save {
 	uint32_t *stage_file;
 	struct sv_part part;
 	struct sv_work *work;
+	char *link_from;	/* folder that frozen files are links to; NULL = they are written */
+	uint64_t linked_bytes;
 	uint64_t written;
 	double write_seconds, commit_seconds;
 	uint64_t nfiles, file_bytes;
@@ -195,6 +198,20 @@ void ck_sv_give_up(struct sv_save *s, const struct ckpt_err *why);
 
 /* A file of the step whose space this rank takes, and whose literals it writes. */
 bool ck_sv_is_mine(const struct sv_save *s, uint32_t file);
+
+/* ---- sv_link.c: what an earlier step has already ---- */
+
+/*
+ * Are the frozen files of spec.frozen_from those that this save would write?  Then link_from is
+ * set, and what is in this rank's is counted as put.  Before the stage begins.
+ */
+int ck_sv_link_look(struct sv_save *s, struct ckpt_err *err);
+/* Write them after all; before anything is put. */
+void ck_sv_link_forget(struct sv_save *s);
+/* Make a file of this rank's one of the stage. */
+int ck_sv_link_file(struct sv_save *s, uint32_t file, struct ckpt_err *err);
+bool ck_sv_is_frozen(const struct sv_save *s, const struct ck_plan *plan, uint32_t file);
+bool ck_sv_is_linked(const struct sv_save *s, uint32_t file);
 
 double ck_sv_clock(void);
 

@@ -31,6 +31,8 @@ static void release_save(struct sv_save *s)
 	ck_sv_refs_release(&s->refs);
 	ck_free(s->stage_file);
 	s->stage_file = NULL;
+	ck_free(s->link_from);
+	s->link_from = NULL;
 	if (s->spec.tag)
 		ck_sv_spec_release(&s->spec);
 }
@@ -244,7 +246,7 @@ static uint64_t bytes_of_mine(const struct sv_save *s)
 	uint64_t n = 0;
 
 	for (uint32_t i = 0; i < s->spec.plan.nfiles; i++)
-		if (!s->spec.own_cut || ck_sv_is_mine(s, i))
+		if ((!s->spec.own_cut || ck_sv_is_mine(s, i)) && !ck_sv_is_linked(s, i))
 			n += s->spec.plan.file[i].bytes;
 	return n;
 }
@@ -304,7 +306,10 @@ static int make_files(struct sv_save *s, struct ckpt_err *err)
 	for (uint32_t i = 0; !rc && i < plan->nfiles; i++) {
 		const char *name = ck_sv_spec_local(&s->spec, plan->file[i].name);
 
-		if (name && ck_sv_is_mine(s, i))
+		if (name && ck_sv_is_linked(s, i))
+			rc = ck_sv_is_mine(s, i) ? ck_sv_link_file(s, i, err) :
+			     ck_stage_file_to_read(s->stage, name, &s->stage_file[i], err);
+		else if (name && ck_sv_is_mine(s, i))
 			rc = ck_stage_file(s->stage, name, plan->file[i].bytes, &s->stage_file[i],
 					   err);
 		else if (name && !s->spec.own_cut)
@@ -326,6 +331,8 @@ static int begin(struct ckpt_saver *sv, const struct ckpt_save_step *step, struc
 	rc = sv->dst ? ck_sv_refs_make(&s->refs, &s->spec.ix, &s->spec.plan, err) :
 	     ck_fail_nomem(err, "a path", 0);
 	s->part.rank = sv->opts.rank;
+	if (!rc && s->spec.frozen_from)
+		rc = ck_sv_link_look(s, err);
 	if (!rc)
 		rc = make_root(sv, err);
 	if (!rc)
@@ -333,6 +340,16 @@ static int begin(struct ckpt_saver *sv, const struct ckpt_save_step *step, struc
 	if (!rc)
 		rc = begin_stage(sv, err);
 	return rc ? rc : make_files(s, err);
+}
+
+/* Files are to be linked to the save before this one, which rank 0 may still put into its place. */
+static void hear_of_last(const struct ckpt_saver *sv, const char *frozen_from)
+{
+	struct ckpt_err ignored = { 0 };
+
+	if (sv->opts.rank && frozen_from && sv->dst && !sv->told && !sv->result &&
+	    !strcmp(ck_fs_base(sv->dst), frozen_from))
+		ck_saver_hear_end(sv, 0, &ignored);
 }
 
 int ckpt_save_begin(struct ckpt_saver *sv, const struct ckpt_save_step *step, struct ckpt_err *err)
@@ -349,10 +366,12 @@ int ckpt_save_begin(struct ckpt_saver *sv, const struct ckpt_save_step *step, st
 	if (rc)
 		return rc;
 	wait_until(sv, 0);
+	hear_of_last(sv, all.frozen_from);
 	since = ck_sv_clock();
 	release_save(&sv->save);
 	memset(&sv->saved, 0, sizeof(sv->saved));
-	sv->save.written = sv->save.nfiles = sv->save.file_bytes = 0;
+	sv->save.written = sv->save.linked_bytes = 0;
+	sv->save.nfiles = sv->save.file_bytes = 0;
 	sv->told = true;
 	sv->count++;
 	rc = begin(sv, &all, &inner);
@@ -423,6 +442,20 @@ static int fail_closed(const struct ckpt_saver *sv, struct ckpt_err *err)
 		       "no save is open: ckpt_save_begin() opens one");
 }
 
+/* What an earlier step has of it is linked. */
+static bool is_there(const struct sv_save *s, uint64_t tensor)
+{
+	return s->link_from && s->spec.ix.tensor[tensor].role == CKPT_ROLE_FROZEN;
+}
+
+int ckpt_save_needs(const struct ckpt_saver *sv, uint64_t tensor)
+{
+	const struct sv_spec *spec = &sv->save.spec;
+
+	return sv->state == CK_SAVER_OPEN && tensor < spec->ix.ntensors &&
+	       spec->ix.tensor[tensor].role != CKPT_ROLE_ALIAS && !is_there(&sv->save, tensor);
+}
+
 int ckpt_save_put(struct ckpt_saver *sv, uint64_t tensor, const char *state, uint64_t first,
 		  uint64_t count, const void *p, unsigned flags, struct ckpt_err *err)
 {
@@ -439,7 +472,7 @@ int ckpt_save_put(struct ckpt_saver *sv, uint64_t tensor, const char *state, uin
 			     "%" PRIu64 " elements at %p are put, flags %#x", count, p, flags);
 	if (!rc)
 		rc = check_range(sv, tensor, state, first, count, err);
-	if (rc || !count)
+	if (rc || !count || is_there(s, tensor))
 		return rc;
 	rc = add_range(s, number, first, count, err);
 	if (!rc)
@@ -504,6 +537,7 @@ int ckpt_save_wait(struct ckpt_saver *sv, uint32_t timeout_ms, struct ckpt_saved
 		return rc;
 	sv->told = true;
 	sv->saved.written_bytes = sv->save.written;
+	sv->saved.linked_bytes = sv->save.linked_bytes;
 	sv->saved.write_seconds = sv->save.write_seconds;
 	sv->saved.commit_seconds = sv->save.commit_seconds;
 	sv->saved.nfiles = sv->save.nfiles;

@@ -94,7 +94,9 @@ static int write_literals(struct sv_save *s, struct ckpt_err *err)
 	for (uint32_t f = 0; f < plan->nfiles; f++) {
 		const struct ck_outfile *file = &plan->file[f];
 
-		for (uint64_t i = 0; !rc && ck_sv_is_mine(s, f) && i < file->nsegs; i++) {
+		if (!ck_sv_is_mine(s, f) || ck_sv_is_linked(s, f))
+			continue;
+		for (uint64_t i = 0; !rc && i < file->nsegs; i++) {
 			const struct ck_seg *seg = &plan->seg[file->seg + i];
 
 			if (seg->kind == CK_SEG_LITERAL)
@@ -157,7 +159,8 @@ static int look_at(const struct sv_save *s, uint32_t rank, enum seen *seen_out,
 	if (!rc && *seen_out && !ck_hash128_equal(seen.head.plan, s->spec.hash))
 		rc = ck_fail(err, CKPT_E_MISMATCH, rec, CKPT_NO_OFFSET,
 			     "rank %" PRIu32 " describes this save otherwise than rank 0 does: "
-			     "shapes, groups and values must be the same on every rank", rank);
+			     "shapes, groups and values must be the same on every rank, and what "
+			     "is found in 'frozen_from'", rank);
 	if (!rc && *seen_out == SEEN_BEGUN && !ck_sv_part_read(&part, put, NULL) && part.code)
 		rc = ck_fail(err, CKPT_E_INCOMPLETE, s->spec.tag, CKPT_NO_OFFSET,
 			     "rank %" PRIu32 " gave this save up: %.300s", rank, part.why);
@@ -345,6 +348,8 @@ static int plan_all(struct sv_save *s, const struct sv_part *part, struct ck_pla
 			continue;
 		rc = i == plan->seal.file ?
 		     ck_stage_file(s->stage, name, plan->file[i].bytes, &file[i], err) :
+		     ck_sv_is_frozen(s, plan, i) ?
+		     ck_stage_file_to_read(s->stage, name, &file[i], err) :
 		     ck_stage_file_of_other(s->stage, name, &file[i], err);
 		if (!rc && i == plan->seal.file)
 			rc = ck_stage_write(s->stage, file[i], 0, seg->text, seg->bytes, err);

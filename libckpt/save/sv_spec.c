@@ -453,6 +453,13 @@ int ck_sv_spec_make(struct sv_spec *s, const struct ckpt_saver_opts *o,
 	s->tag = rc ? NULL : ck_arena_strdup(&s->arena, step->tag);
 	if (!rc && !s->tag)
 		rc = ck_fail_nomem(err, "a tag", strlen(step->tag));
+	if (!rc && step->frozen_from) {
+		rc = ck_step_check_tag(step->frozen_from, err);
+		if (!rc && step->to == CKPT_TO_NATIVE) {
+			s->frozen_from = ck_arena_strdup(&s->arena, step->frozen_from);
+			rc = s->frozen_from ? 0 : ck_fail_nomem(err, "a tag", 0);
+		}
+	}
 	s->own_cut = step->own != NULL;
 	s->force = step->flags & CKPT_SAVE_FORCE;
 	s->latest = !(step->flags & CKPT_SAVE_NO_LATEST);

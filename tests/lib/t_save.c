@@ -11,6 +11,7 @@
 
 #define NTENSORS 9
 #define NSTATES 3
+#define FROZEN 3		/* number of the frozen tensor */
 #define STRIPE 1000
 
 static const struct ckpt_save_state states[NSTATES] = {
@@ -25,8 +26,8 @@ struct ckpt_save_step *t_save_step(const struct t_trainer *t, const char *tag, i
 				   uint32_t world)
 {
 	static const uint64_t scalar[1] = { 0 }, three[1] = { 3 }, nothing[2] = { 0, 7 };
-	static const uint64_t cube[3] = { 17, 19, 23 }, even[1] = { 4096 };
-	static uint64_t large[2], larger[1];
+	static const uint64_t cube[3] = { 17, 19, 23 };
+	static uint64_t large[2], larger[1], even[1];
 	static struct ckpt_save_tensor tensor[NTENSORS];
 	static struct ckpt_save_step step;
 	const enum ckpt_dtype w = t->weight ? t->weight : CKPT_BF16;
@@ -35,6 +36,7 @@ struct ckpt_save_step *t_save_step(const struct t_trainer *t, const char *tag, i
 	large[0] = n;
 	large[1] = 3;
 	larger[0] = 2 * n + 1;
+	even[0] = t->frozen ? t->frozen : 4096;
 	memcpy(tensor, (struct ckpt_save_tensor[NTENSORS]){
 		{ "embed.weight", large, 2, CKPT_ROLE_TRAINABLE, w, 0, 0, 0 },
 		{ "layers.0.w", cube, 3, CKPT_ROLE_TRAINABLE, w, 0, 0, 0 },
@@ -54,6 +56,7 @@ struct ckpt_save_step *t_save_step(const struct t_trainer *t, const char *tag, i
 		.group = groups, .ngroups = 2, .steps = 42, .samples = 1344, .skipped = 1,
 		.clip_grad = 1, .ds_config = "{\"bf16\": {\"enabled\": true}}",
 		.scheduler = "{\"last_batch_iteration\": 41}",
+		.frozen_from = t->frozen_from,
 		.client = "{\"epoch\": 3, \"note\": \"a \\\"b\\\"\", \"seen\": [1, 2.5, null]}",
 	};
 	return &step;
@@ -100,9 +103,10 @@ static void fill(const struct t_trainer *t, uint64_t tensor, uint64_t state, enu
 		 uint64_t first, uint64_t count, uint8_t *to)
 {
 	const uint64_t as = state ? state : 1;	/* a weight is its master, rounded */
+	const uint64_t seed = tensor == FROZEN && t->frozen_seed ? t->frozen_seed : t->seed;
 
 	for (uint64_t i = 0; i < count; i++) {
-		const float f = value_of(t->seed, tensor, as, first + i);
+		const float f = value_of(seed, tensor, as, first + i);
 		const int64_t n = (int64_t)(f * 1024);
 
 		if (dtype == CKPT_I64)
@@ -244,7 +248,8 @@ static int put_range(void *arg, uint64_t tensor, uint64_t first, uint64_t count)
 	struct putting *p = arg;
 	const struct ckpt_save_tensor *t = &p->step->tensor[tensor];
 	const bool trained = t->role == CKPT_ROLE_TRAINABLE;
-	int rc = t->derived ? 0 : put_state(p, tensor, 0, first, count);
+	const bool skip = t->derived || (p->t->ask && !ckpt_save_needs(p->sv, tensor));
+	int rc = skip ? 0 : put_state(p, tensor, 0, first, count);
 
 	for (uint64_t s = 1; !rc && trained && s <= NSTATES; s++)
 		rc = put_state(p, tensor, s, first, count);

@@ -31,6 +31,10 @@ struct t_trainer {
 	enum ckpt_dtype weight;	/* 0 = BF16 */
 	bool own;		/* native: files are cut as held */
 	bool lend;
+	uint64_t frozen;	/* elements of the frozen tensor, 0 = 4,096 */
+	uint64_t frozen_seed;	/* of its elements, 0 = seed */
+	const char *frozen_from;	/* step that they are linked to */
+	bool ask;		/* put what ckpt_save_needs() says */
 };
 
 /* A description to be changed; strings and arrays are static until the next call. */
