@@ -1,0 +1,121 @@
+/*
+ * en_zero.h -- a model's training state over ranks: who holds what at each ZeRO stage, the pass of a
+ * micro-batch with its gathers and reductions, and the optimizer's step.
+ *
+ * Every block of the model (en_model.h) is one flat buffer, padded to a multiple of size * 4096
+ * elements; rank r's *shard* of it is the r-th of 'size' equal parts.
+ *
+ *	stage	parameters	gradients		masters and moments
+ *	0	whole		whole			whole
+ *	1	whole		whole, then the shard	shard
+ *	2	whole		a block's, the shard	shard
+ *	3	shard		a block's, the shard	shard
+ *
+ * Order of sums (docs/ztrain/collectives.md): unit u = m * size + r is micro-batch m of rank r.  A
+ * block's gradient is summed over ranks for each m as soon as it is there, and the sums over m are
+ * joined as a binary counter does, so that all units are summed as one binary tree in natural
+ * order.  With size * units constant, and a power of two, results are the same bits at 1, 2, 4 and 8
+ * ranks, at every stage.
+ *
+ * One thread calls, always the same; every rank makes the same calls.
+ */
+#ifndef EN_ZERO_H
+#define EN_ZERO_H
+
+#include "engine/comm/en_comm.h"
+#include "engine/model/en_exec.h"
+#include "engine/zero/en_mem.h"
+
+#define EN_ZERO_CHUNK 4096u	/* elements of a partial sum of the norm */
+
+struct en_zero_opts {
+	uint32_t stage;		/* 0 to 3 */
+	enum kn_type type;	/* parameters are computed with */
+	enum kn_type wire;	/* gradients are sent as; KN_F32 or 'type' */
+	uint32_t units;		/* micro-batches of a step, on each rank */
+	uint32_t rows, tokens;	/* of a micro-batch, at most */
+	uint32_t threads;
+	bool recompute;		/* keep a layer's input only */
+};
+
+/* A param group. */
+struct en_zero_hyper {
+	double lr, beta1, beta2, eps, decay;
+};
+
+struct en_zero_rule {
+	enum kn_adam_rule rule;
+	bool decoupled, bias_correction;
+	bool one_group;		/* norms and biases are in group 0 as well; else in group 1 */
+};
+
+struct en_zero;
+
+/*
+ * CKPT_E_USAGE, CKPT_E_NOMEM, CKPT_E_IO (threads).  'model' and 'comm' outlive '*z_out'.
+ * Parameters are zero.
+ */
+int en_zero_new(const struct en_model *model, struct en_comm *comm, const struct en_zero_opts *opts,
+		const struct en_zero_rule *rule, struct en_zero **z_out, struct ckpt_err *err);
+/* NULL is fine. */
+void en_zero_free(struct en_zero *z);
+
+const struct en_mem *en_zero_mem(const struct en_zero *z);
+struct en_exec *en_zero_exec(struct en_zero *z);
+/* That parameters are computed with. */
+enum kn_type en_zero_type(const struct en_zero *z);
+/* 1 or 2. */
+uint32_t en_zero_groups(const struct en_zero *z);
+/* Of a parameter. */
+uint32_t en_zero_group_of(const struct en_zero *z, uint32_t param);
+
+/* ---------------------------------------------------------------- parameters */
+
+/* Masters from the random numbers of a seed; moments zero. */
+void en_zero_init(struct en_zero *z, uint64_t seed);
+/* Masters from the weights of a checkpoint, each rank its own ranges; moments zero. */
+int en_zero_read_weights(struct en_zero *z, const struct ckpt *ck, struct ckpt_err *err);
+/* Masters and moments from a step of any world and stage. */
+int en_zero_read_state(struct en_zero *z, const struct ckpt *ck, uint64_t *bytes_out,
+		       struct ckpt_err *err);
+/* What is computed with follows the masters: after any of the above, on every rank. */
+int en_zero_publish(struct en_zero *z, struct ckpt_err *err);
+
+/* This rank's part of a parameter, as it lies in memory; what put and load ask for. */
+struct en_zero_piece {
+	uint32_t param;
+	uint64_t first, count;	/* elements of the parameter */
+	float *master, *m, *v;
+};
+/*
+ * The pieces of this rank, by parameter, '*n_out' of them; lent.  Over all ranks they are every
+ * element once, also at stage 0, where each holds more.
+ */
+const struct en_zero_piece *en_zero_pieces(const struct en_zero *z, uint64_t *n_out);
+
+/* ---------------------------------------------------------------- a step */
+
+struct en_zero_unit {
+	const struct en_batch *batch;
+	double factor;		/* of the sum of token losses; the loss scale is in it */
+};
+
+/*
+ * Micro-batch number 'm' of the step: forward, backward, gradients reduced.  m = 0, 1, ... up to
+ * units - 1.  Codes of the collectives.
+ */
+int en_zero_unit(struct en_zero *z, uint32_t m, const struct en_zero_unit *unit,
+		 struct en_loss *loss_out, struct ckpt_err *err);
+/* The loss alone; any time between steps. */
+int en_zero_eval(struct en_zero *z, const struct en_batch *batch, struct en_loss *loss_out,
+		 struct ckpt_err *err);
+/* L2 norm of all gradients, scaled as they are; infinite or NaN if one of them is. */
+int en_zero_norm(struct en_zero *z, double *norm_out, struct ckpt_err *err);
+/*
+ * Update number 'k' (from 1) of the optimizer, hyper[group]; gradients count times 'grad_scale'.
+ * Gathers the parameters where they are kept whole.
+ */
+int en_zero_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k,
+		   float grad_scale, struct ckpt_err *err);
+
+#endif

@@ -1,0 +1,84 @@
+/* en_zero_priv.h -- what the files of engine/zero share. */
+#ifndef EN_ZERO_PRIV_H
+#define EN_ZERO_PRIV_H
+
+#include "engine/model/en_pool.h"
+#include "engine/zero/en_zero.h"
+
+#define EN_ZERO_LEVELS 24u
+#define EN_ZERO_GATHERS 3u
+#define EN_ZERO_REDUCES 2u
+
+struct zb {
+	uint64_t numel, padded, shard;	/* elements */
+	void *params;		/* [padded]; stage 3: NULL */
+	void *own;		/* [shard]: this rank's, in 'params' or by itself */
+	float *grads;		/* [padded]; stages 0 and 1 */
+	float *sum[EN_ZERO_LEVELS];	/* [shard]: of 2^level units each */
+	float *master, *m, *v;	/* [shard], at stage 0 [padded]; with KN_F32 the master is 'own' */
+};
+
+/* Stage 3: a block's parameters, for a while. */
+struct zgather {
+	void *p;
+	int64_t block;		/* -1 = free */
+	uint32_t users;
+	struct en_comm_work *work;
+};
+
+/* A block's gradients on their way. */
+struct zreduce {
+	float *grads;		/* stages 2 and 3: room for a block's */
+	void *wire;		/* the same as they are sent, if not as fp32 */
+	float *piece;		/* [shard] */
+	int64_t block;		/* -1 = free */
+	uint32_t m;
+	struct en_comm_work *work;
+};
+
+struct en_zero {
+	const struct en_model *model;
+	struct en_comm *comm;
+	struct en_zero_opts opts;
+	struct en_zero_rule rule;
+	struct en_exec *exec;
+	struct en_mem mem;
+	struct zb *block;
+	uint64_t most;		/* padded elements of the largest block */
+	uint64_t most_shard;
+	uint32_t levels;
+	struct zgather gather[EN_ZERO_GATHERS];
+	struct zreduce reduce[EN_ZERO_REDUCES];
+	float *tied;		/* stages 2 and 3 of a tied model: block 0's gradients */
+	float **x;		/* [layers + 1]: a layer's input */
+	float **saved;		/* [layers]; with recompute all the same */
+	float *dx, *y;
+	double *sums;		/* of chunks: of this rank, then of all */
+	double *all_sums;
+	uint64_t nsums;		/* of a rank */
+	struct en_zero_piece *piece;
+	uint64_t npieces;
+};
+
+/* Elements of a master that this rank updates: the shard, or at stage 0 all. */
+uint64_t en_zb_updated(const struct en_zero *z, const struct zb *b);
+
+/* zero_move.c */
+/* The parameters of a block, gathered if need be; en_zero_release() lets go of them. */
+int en_zero_take(struct en_zero *z, uint32_t block, const void **params_out, struct ckpt_err *err);
+void en_zero_release(struct en_zero *z, uint32_t block);
+/* Begin to gather a block that will be taken soon. */
+int en_zero_prefetch(struct en_zero *z, uint32_t block, struct ckpt_err *err);
+/* Where a block's gradients are to be written, zero behind the last parameter. */
+int en_zero_grads(struct en_zero *z, uint32_t block, float **grads_out, struct ckpt_err *err);
+/* They are written: sum them over ranks. */
+int en_zero_reduce(struct en_zero *z, uint32_t block, float *grads, uint32_t m,
+		   struct ckpt_err *err);
+/* All sums of micro-batch m are there. */
+int en_zero_settle(struct en_zero *z, struct ckpt_err *err);
+/* After the last micro-batch: block b's gradient, [shard]. */
+float *en_zero_total(const struct en_zero *z, uint32_t block);
+/* The same: all micro-batches have been counted in. */
+void en_zero_join(struct en_zero *z);
+
+#endif

@@ -1,0 +1,312 @@
+/* zero_new.c -- memory of every stage, taken once; nothing is allocated in a step. */
+#include <string.h>
+
+#include "engine/zero/en_zero_priv.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+
+uint64_t en_zb_updated(const struct en_zero *z, const struct zb *b)
+{
+	return z->opts.stage ? b->shard : b->padded;
+}
+
+static int check_opts(const struct en_zero_opts *o, struct ckpt_err *err)
+{
+	if (o->stage > 3 || !o->units || o->units >= 1u << (EN_ZERO_LEVELS - 1))
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "ZeRO stage %u with %u micro-batches a step; stages are 0 to 3",
+			       o->stage, o->units);
+	if (o->wire != KN_F32 && o->wire != o->type)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "gradients are sent as they are computed, or in fp32");
+	return 0;
+}
+
+static int new_floats(struct en_zero *z, enum en_mem_kind kind, uint64_t n, float **out,
+		      struct ckpt_err *err)
+{
+	return en_mem_new(&z->mem, kind, n * sizeof(float), out, err);
+}
+
+/* ---- blocks ---- */
+
+static int new_params(struct en_zero *z, struct zb *b, struct ckpt_err *err)
+{
+	const uint64_t es = kn_type_size(z->opts.type);
+	int rc;
+
+	if (z->opts.stage == 3)
+		return en_mem_new(&z->mem, EN_MEM_PARAMS, b->shard * es, &b->own, err);
+	rc = en_mem_new(&z->mem, EN_MEM_PARAMS, b->padded * es, &b->params, err);
+	if (!rc)
+		b->own = (uint8_t *)b->params + z->comm->rank * b->shard * es;
+	return rc;
+}
+
+/* In fp32 the parameters themselves are the masters. */
+static int new_optimizer(struct en_zero *z, struct zb *b, struct ckpt_err *err)
+{
+	const uint64_t n = en_zb_updated(z, b);
+	int rc = 0;
+
+	if (z->opts.type == KN_F32)
+		b->master = z->opts.stage ? b->own : b->params;
+	else
+		rc = new_floats(z, EN_MEM_OPTIMIZER, n, &b->master, err);
+	if (!rc)
+		rc = new_floats(z, EN_MEM_OPTIMIZER, n, &b->m, err);
+	return rc ? rc : new_floats(z, EN_MEM_OPTIMIZER, n, &b->v, err);
+}
+
+static int new_block(struct en_zero *z, uint32_t number, struct ckpt_err *err)
+{
+	struct zb *b = &z->block[number];
+	const uint64_t unit = (uint64_t)z->comm->size * EN_ZERO_CHUNK;
+	int rc;
+
+	b->numel = z->model->block[number].numel;
+	b->padded = (b->numel + unit - 1) / unit * unit;
+	b->shard = b->padded / z->comm->size;
+	z->most = ck_max_u64(z->most, b->padded);
+	z->most_shard = ck_max_u64(z->most_shard, b->shard);
+	z->nsums += b->shard / EN_ZERO_CHUNK;
+	rc = new_params(z, b, err);
+	if (!rc)
+		rc = new_optimizer(z, b, err);
+	if (!rc && z->opts.stage < 2)
+		rc = new_floats(z, EN_MEM_GRADS, b->padded, &b->grads, err);
+	for (uint32_t k = 0; !rc && k < z->levels; k++)
+		rc = new_floats(z, EN_MEM_GRADS, b->shard, &b->sum[k], err);
+	return rc;
+}
+
+static void free_block(struct en_zero *z, struct zb *b)
+{
+	if (z->opts.type != KN_F32)
+		en_mem_free(&z->mem, EN_MEM_OPTIMIZER, b->master);
+	en_mem_free(&z->mem, EN_MEM_OPTIMIZER, b->m);
+	en_mem_free(&z->mem, EN_MEM_OPTIMIZER, b->v);
+	en_mem_free(&z->mem, EN_MEM_PARAMS, z->opts.stage == 3 ? b->own : b->params);
+	en_mem_free(&z->mem, EN_MEM_GRADS, b->grads);
+	for (uint32_t k = 0; k < EN_ZERO_LEVELS; k++)
+		en_mem_free(&z->mem, EN_MEM_GRADS, b->sum[k]);
+}
+
+/* ---- what moves ---- */
+
+static int new_moves(struct en_zero *z, struct ckpt_err *err)
+{
+	const uint64_t es = kn_type_size(z->opts.type), ws = kn_type_size(z->opts.wire);
+	int rc = 0;
+
+	for (uint32_t i = 0; i < EN_ZERO_GATHERS; i++) {
+		z->gather[i].block = -1;
+		if (!rc && z->opts.stage == 3)
+			rc = en_mem_new(&z->mem, EN_MEM_GATHERED, z->most * es, &z->gather[i].p,
+					err);
+	}
+	for (uint32_t i = 0; i < EN_ZERO_REDUCES; i++) {
+		struct zreduce *r = &z->reduce[i];
+
+		r->block = -1;
+		if (!rc && z->opts.stage >= 2)
+			rc = new_floats(z, EN_MEM_GRADS, z->most, &r->grads, err);
+		if (!rc && z->opts.wire != KN_F32)
+			rc = en_mem_new(&z->mem, EN_MEM_GRADS, z->most * ws, &r->wire, err);
+		if (!rc)
+			rc = new_floats(z, EN_MEM_GRADS, z->most_shard, &r->piece, err);
+	}
+	if (!rc && z->model->config.tied && z->opts.stage >= 2)
+		rc = new_floats(z, EN_MEM_GRADS, z->block[0].padded, &z->tied, err);
+	return rc;
+}
+
+/* ---- activations ---- */
+
+static int new_acts(struct en_zero *z, struct ckpt_err *err)
+{
+	const uint32_t layers = z->model->config.layers;
+	const uint64_t n = (uint64_t)z->opts.rows * z->opts.tokens * z->model->config.hidden;
+	const size_t saved = en_saved_floats(z->exec, z->opts.rows, z->opts.tokens);
+	int rc = 0;
+
+	z->x = ck_zalloc((layers + 1) * sizeof(*z->x));
+	z->saved = ck_zalloc((layers + 1) * sizeof(*z->saved));
+	if (!z->x || !z->saved)
+		return ck_fail_nomem(err, "activations", layers);
+	for (uint32_t i = 0; !rc && i <= layers; i++)
+		rc = new_floats(z, EN_MEM_ACTIVATIONS, n, &z->x[i], err);
+	for (uint32_t i = 0; !rc && i < layers; i++) {
+		if (i && z->opts.recompute)
+			z->saved[i] = z->saved[0];
+		else
+			rc = new_floats(z, EN_MEM_ACTIVATIONS, saved, &z->saved[i], err);
+	}
+	if (!rc)
+		rc = new_floats(z, EN_MEM_ACTIVATIONS, n, &z->dx, err);
+	if (!rc)
+		rc = new_floats(z, EN_MEM_ACTIVATIONS, n, &z->y, err);
+	return rc;
+}
+
+static void free_acts(struct en_zero *z)
+{
+	const uint32_t layers = z->model->config.layers;
+
+	for (uint32_t i = 0; z->x && i <= layers; i++)
+		en_mem_free(&z->mem, EN_MEM_ACTIVATIONS, z->x[i]);
+	for (uint32_t i = 0; z->saved && i < (z->opts.recompute ? 1 : layers); i++)
+		en_mem_free(&z->mem, EN_MEM_ACTIVATIONS, z->saved[i]);
+	en_mem_free(&z->mem, EN_MEM_ACTIVATIONS, z->dx);
+	en_mem_free(&z->mem, EN_MEM_ACTIVATIONS, z->y);
+	ck_free(z->x);
+	ck_free(z->saved);
+}
+
+/* ---- this rank's pieces ---- */
+
+uint32_t en_zero_groups(const struct en_zero *z)
+{
+	return z->rule.one_group ? 1 : 2;
+}
+
+uint32_t en_zero_group_of(const struct en_zero *z, uint32_t param)
+{
+	return z->rule.one_group || z->model->param[param].decay ? 0 : 1;
+}
+
+/* The part of a parameter in this rank's shard of its block, if any. */
+static void add_piece(struct en_zero *z, uint32_t param)
+{
+	const struct en_param *p = &z->model->param[param];
+	const struct zb *b = &z->block[p->block];
+	const uint64_t base = z->comm->rank * b->shard;
+	const uint64_t from = ck_max_u64(base, p->offset),
+		       to = ck_min_u64(base + b->shard, p->offset + p->numel);
+	const uint64_t at = z->opts.stage ? from - base : from;
+
+	if (from >= to)
+		return;
+	z->piece[z->npieces++] = (struct en_zero_piece){
+		.param = param, .first = from - p->offset, .count = to - from,
+		.master = b->master + at, .m = b->m + at, .v = b->v + at,
+	};
+}
+
+static int new_pieces(struct en_zero *z, struct ckpt_err *err)
+{
+	z->piece = ck_alloc_array(z->model->nparams + 1ull, sizeof(*z->piece));
+	if (!z->piece)
+		return ck_fail_nomem(err, "pieces", z->model->nparams);
+	for (uint32_t i = 0; i < z->model->nparams; i++)
+		add_piece(z, i);
+	return 0;
+}
+
+const struct en_zero_piece *en_zero_pieces(const struct en_zero *z, uint64_t *n_out)
+{
+	*n_out = z->npieces;
+	return z->piece;
+}
+
+/* ---- life ---- */
+
+static uint32_t levels_of(uint32_t units)
+{
+	uint32_t n = 1;
+
+	while (units >>= 1)
+		n++;
+	return n;
+}
+
+static int make(struct en_zero *z, struct ckpt_err *err)
+{
+	const struct en_exec_opts eo = {
+		.rows = z->opts.rows, .tokens = z->opts.tokens, .type = z->opts.type,
+		.threads = z->opts.threads,
+	};
+	int rc = en_exec_new(z->model, &eo, &z->exec, err);
+
+	if (rc)
+		return rc;
+	en_mem_note(&z->mem, EN_MEM_ACTIVATIONS, (int64_t)en_exec_bytes(z->exec));
+	z->levels = levels_of(z->opts.units);
+	z->block = ck_zalloc(z->model->nblocks * sizeof(*z->block));
+	if (!z->block)
+		return ck_fail_nomem(err, "blocks", z->model->nblocks);
+	for (uint32_t i = 0; !rc && i < z->model->nblocks; i++)
+		rc = new_block(z, i, err);
+	if (!rc)
+		rc = new_moves(z, err);
+	if (!rc)
+		rc = new_acts(z, err);
+	if (!rc)
+		rc = new_pieces(z, err);
+	z->sums = ck_zalloc(z->nsums * sizeof(double));
+	z->all_sums = ck_zalloc(2 * z->nsums * z->comm->size * sizeof(double));
+	if (!rc && (!z->sums || !z->all_sums))
+		rc = ck_fail_nomem(err, "partial sums", z->nsums);
+	return rc;
+}
+
+int en_zero_new(const struct en_model *model, struct en_comm *comm, const struct en_zero_opts *opts,
+		const struct en_zero_rule *rule, struct en_zero **z_out, struct ckpt_err *err)
+{
+	struct en_zero *z;
+	int rc = check_opts(opts, err);
+
+	if (rc)
+		return rc;
+	z = ck_zalloc(sizeof(*z));
+	if (!z)
+		return ck_fail_nomem(err, "a training state", sizeof(*z));
+	z->model = model;
+	z->comm = comm;
+	z->opts = *opts;
+	z->rule = *rule;
+	rc = make(z, err);
+	if (rc)
+		en_zero_free(z);
+	else
+		*z_out = z;
+	return rc;
+}
+
+void en_zero_free(struct en_zero *z)
+{
+	if (!z)
+		return;
+	for (uint32_t i = 0; i < EN_ZERO_GATHERS; i++)
+		en_mem_free(&z->mem, EN_MEM_GATHERED, z->gather[i].p);
+	for (uint32_t i = 0; i < EN_ZERO_REDUCES; i++) {
+		en_mem_free(&z->mem, EN_MEM_GRADS, z->reduce[i].grads);
+		en_mem_free(&z->mem, EN_MEM_GRADS, z->reduce[i].wire);
+		en_mem_free(&z->mem, EN_MEM_GRADS, z->reduce[i].piece);
+	}
+	en_mem_free(&z->mem, EN_MEM_GRADS, z->tied);
+	free_acts(z);
+	for (uint32_t i = 0; z->block && i < z->model->nblocks; i++)
+		free_block(z, &z->block[i]);
+	ck_free(z->block);
+	ck_free(z->piece);
+	ck_free(z->sums);
+	ck_free(z->all_sums);
+	en_exec_free(z->exec);
+	ck_free(z);
+}
+
+const struct en_mem *en_zero_mem(const struct en_zero *z)
+{
+	return &z->mem;
+}
+
+enum kn_type en_zero_type(const struct en_zero *z)
+{
+	return z->opts.type;
+}
+
+struct en_exec *en_zero_exec(struct en_zero *z)
+{
+	return z->exec;
+}
