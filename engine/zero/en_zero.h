@@ -1,6 +1,6 @@
 /*
- * en_zero.h -- a model's training state over ranks: who holds what at each ZeRO stage, the pass of a
- * micro-batch with its gathers and reductions, and the optimizer's step.
+ * en_zero.h -- a model's training state over ranks: who holds what at each ZeRO stage, the pass of
+ * a micro-batch with its gathers and reductions, and the optimizer's step.
  *
  * Every block of the model (en_model.h) is one flat buffer, padded to a multiple of size * 4096
  * elements; rank r's *shard* of it is the r-th of 'size' equal parts.

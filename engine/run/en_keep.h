@@ -1,0 +1,78 @@
+/*
+ * en_keep.h -- a training state kept: saved by all ranks while they go on, and found again at any
+ * number of ranks and any stage.
+ */
+#ifndef EN_KEEP_H
+#define EN_KEEP_H
+
+#include "engine/sched/en_scale.h"
+#include "engine/sched/en_sched.h"
+#include "engine/zero/en_zero.h"
+
+/* Where a run is. */
+struct en_place_in_run {
+	int64_t steps, samples, skipped;
+	uint64_t updates;	/* of the optimizer */
+};
+
+struct en_keep_opts {
+	const char *root;	/* folder of the steps */
+	const char *job;	/* see struct ckpt_saver_opts */
+	int to;			/* CKPT_TO_* */
+	uint32_t stage;		/* of the files; the run's own for most */
+	enum ckpt_sync sync;
+	uint32_t timeout_ms;
+	uint64_t buffer_bytes;	/* 0 = this rank's whole state, so that a save never waits */
+};
+
+struct en_keep;
+
+/* 'z' and 'model' outlive '*keep_out'.  CKPT_E_USAGE, CKPT_E_NOMEM. */
+int en_keep_new(const struct en_model *model, struct en_zero *z, struct en_comm *comm,
+		const struct en_keep_opts *opts, struct en_keep **keep_out, struct ckpt_err *err);
+/* Waits for the save that goes on.  NULL is fine. */
+void en_keep_free(struct en_keep *keep);
+
+/* What of a step is no tensor. */
+struct en_keep_values {
+	struct en_place_in_run at;
+	const struct en_zero_hyper *hyper;	/* by group: what is in force */
+	const struct en_sched *sched;
+	const struct en_scale *scale;
+	double clip;
+	const char *ds_config;	/* JSON, or NULL */
+	const char *client;	/* JSON object, or NULL */
+};
+
+/*
+ * Copy this rank's part of the state and let it be written; waits for the save before.  A failure
+ * of that one is returned, with *old_out true; the new save then begins all the same.
+ */
+int en_keep_save(struct en_keep *keep, const char *tag, const struct en_keep_values *values,
+		 bool *old_out, struct ckpt_err *err);
+/* How the last save ended, and what it took. */
+int en_keep_wait(struct en_keep *keep, struct ckpt_saved *out, struct ckpt_err *err);
+
+/*
+ * The newest step in 'root' that is whole, at any world and stage, by whoever saved it; '*tag_out'
+ * (ck_free) is NULL if there is none.
+ */
+int en_keep_find(const char *root, char **tag_out, struct ckpt_err *err);
+
+/* The client's key under which en_run keeps where its data is: JSON as a text. */
+#define EN_KEEP_DATA "ztrain_data"
+
+/* What a step gave back. */
+struct en_loaded {
+	struct en_place_in_run at;
+	bool resumed;		/* with moments; else the run begins with the weights */
+	uint64_t bytes;		/* read by this rank */
+	char *data;		/* what stands under EN_KEEP_DATA (ck_free), or NULL */
+};
+
+/* Masters and moments of this rank, and where the run was.  en_zero_publish() comes next. */
+int en_keep_load(const struct en_model *model, struct en_zero *z, const char *path,
+		 const char *tag, struct en_sched *sched, struct en_scale *scale,
+		 struct en_loaded *out, struct ckpt_err *err);
+
+#endif

@@ -1,0 +1,81 @@
+/*
+ * en_run.h -- a training run from its settings to its end: model, data, state, steps, saves.  The
+ * program (ztrain) fills in the options and prints what it is told.
+ */
+#ifndef EN_RUN_H
+#define EN_RUN_H
+
+#include "engine/config/en_config.h"
+#include "engine/run/en_keep.h"
+#include "libckpt/base/ck_buf.h"
+
+/* Where the rows of a step come from. */
+struct en_feed {
+	void *arg;
+	/*
+	 * The rows of a unit of the step that begins at sample 'start': ids and labels
+	 * [rows, tokens].
+	 */
+	int (*rows)(void *arg, uint64_t start, uint64_t unit, int32_t *ids, int32_t *labels,
+		    struct ckpt_err *err);
+	/* Where it is after so many samples, as JSON, and back. */
+	int (*state)(void *arg, uint64_t samples, struct ck_buf *buf, struct ckpt_err *err);
+	int (*resume)(void *arg, const char *state, uint64_t len, uint64_t *samples_out,
+		      struct ckpt_err *err);
+};
+
+/* What happened in a step; on rank 0 all numbers are there. */
+struct en_step_told {
+	struct en_place_in_run at;	/* after it */
+	double loss, lr, grad_norm, loss_scale, seconds;
+	uint64_t tokens;		/* of all ranks */
+	bool skipped;
+	const struct en_mem *mem;
+	const struct en_comm *comm;
+};
+
+struct en_run_opts {
+	const struct en_model *model;
+	struct en_comm *comm;
+	const struct en_settings *set;
+	enum en_ds_version version;
+	const char *config_json;	/* what goes into checkpoints as ds_config, or NULL */
+	struct en_feed feed;
+	uint32_t tokens;		/* of a row */
+	uint32_t threads;
+	bool recompute;
+	uint64_t seed;
+	int64_t steps;			/* of the whole run */
+	int64_t stop_at;		/* end after this one; 0 = the last */
+	/* Saving. */
+	const char *save_root;		/* NULL = never */
+	const char *job;
+	int save_to;			/* CKPT_TO_* */
+	int64_t save_every;		/* steps; 0 = at the end only */
+	enum ckpt_sync sync;
+	const volatile int *stop;	/* not 0: save and end after the step in work; or NULL */
+	/* Beginning: a checkpoint's path and tag, or weights; NULL = random. */
+	const char *from, *from_tag;
+	void (*told)(void *arg, const struct en_step_told *step);
+	void *told_arg;
+};
+
+struct en_ran {
+	struct en_place_in_run at;
+	bool resumed;		/* where a checkpoint left off, with its moments */
+	bool stopped;		/* by 'stop' */
+	int64_t first_step;	/* steps before the first of this process */
+	uint64_t read_bytes;
+	struct ckpt_saved saved;	/* the last save */
+	uint64_t saves;
+	double save_seconds;	/* that saves took from the steps */
+	struct en_mem mem;	/* of this rank */
+};
+
+/*
+ * Codes of the parts; a save that failed is a failure at the next save, or at the end, and the run
+ * goes on meanwhile.
+ */
+int en_run(const struct en_run_opts *opts, struct en_ran *out, struct ckpt_err *err);
+
+#endif
