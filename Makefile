@@ -113,7 +113,8 @@ LIB_SRC   := $(sort $(filter-out $(if $(HAS_PACK),,formats/archive/%), \
 # The training engine and its kernels: build/.../libztrain.a, apart from libckpt.
 # What needs MPI is in libztrain_mpi.a, linked before it by programs that are to have it.
 TRAIN_MPI_SRC := engine/comm/en_comm_mpi.c
-TRAIN_SRC := $(sort $(filter-out $(TRAIN_MPI_SRC),$(wildcard engine/*.c engine/*/*.c) \
+ZTRAIN_SRC := $(sort $(wildcard engine/main/*.c))
+TRAIN_SRC := $(sort $(filter-out $(TRAIN_MPI_SRC) $(ZTRAIN_SRC),$(wildcard engine/*.c engine/*/*.c) \
              $(wildcard kernels/ref/train/*.c kernels/cpu/train/*.c)))
 TOOL_SRC  := $(sort $(wildcard tools/*.c))
 UNIT_SRC  := $(sort $(filter-out $(if $(HAS_PACK),,tests/unit/test_pack% tests/torture/test_torture_pack.c), \
@@ -130,6 +131,7 @@ LIB   := $(call objects,$(LIB_SRC))
 TOOL  := $(call objects,$(TOOL_SRC))
 TLIB  := $(call objects,$(TLIB_SRC))
 TRAIN := $(call objects,$(TRAIN_SRC))
+ZTRAIN := $(call objects,$(ZTRAIN_SRC))
 TRAIN_MPI := $(TRAIN_MPI_SRC:%.c=$(B)/%.mpi.o)
 EMPI  := $(EMPI_SRC:%.c=$(B)/%.mpi.o)
 ETLIB := $(call objects,$(ETLIB_SRC))
@@ -143,14 +145,14 @@ FZ        := $(call objects,$(filter-out tests/fuzz/fz_fuzzer.c tests/fuzz/fz_re
 FZ_TOOLS  := $(B)/tests/fuzz/fz_replay $(B)/tests/fuzz/fz_pack
 MPI_TOOL := $(filter-out $(B)/tools/cli_mpi.o,$(TOOL)) $(B)/tools/cli_mpi.mpi.o
 OBJS  := $(LIB) $(TOOL) $(B)/tools/cli_mpi.mpi.o $(TLIB) $(UNIT:=.o) $(API:=.o) $(TIMERS:=.o) \
-         $(call objects,$(FUZZ_SRC)) $(TRAIN) $(TRAIN_MPI) $(EMPI) $(ETLIB) $(ETEST:=.o) $(ETIMERS:=.o)
+         $(call objects,$(FUZZ_SRC)) $(TRAIN) $(TRAIN_MPI) $(ZTRAIN) $(EMPI) $(ETLIB) $(ETEST:=.o) $(ETIMERS:=.o)
 
 # What a folder may include is partly a matter of flags: the program and the
 # API tests are compiled without -I., so they cannot reach an internal header.
 $(LIB):                                 INC = -I. -Ilibckpt/include -Ikernels/include
 $(TOOL) $(B)/tools/cli_mpi.mpi.o:        INC = -Ilibckpt/include
 $(TLIB) $(UNIT:=.o) $(TIMERS:=.o) $(call objects,$(FUZZ_SRC)): INC = -I. -Ilibckpt/include -Ikernels/include $(CMOCKA_CFLAGS)
-$(TRAIN) $(TRAIN_MPI) $(EMPI):           INC = -I. -Ilibckpt/include -Ikernels/include
+$(TRAIN) $(TRAIN_MPI) $(ZTRAIN) $(EMPI): INC = -I. -Ilibckpt/include -Ikernels/include
 $(ETLIB) $(ETEST:=.o) $(ETIMERS:=.o):   INC = -I. -Ilibckpt/include -Ikernels/include $(CMOCKA_CFLAGS)
 $(B)/kernels/cpu/train/kn_gemm.o:       INC += $(BLAS_CFLAGS)
 $(API:=.o):                             INC = -Ilibckpt/include $(CMOCKA_CFLAGS)
@@ -160,7 +162,8 @@ SO := libckpt.so.$(VERSION)
 ## lib: the library, static and shared
 lib: $(B)/libckpt.a $(B)/libckpt.so
 ## train: the training engine as a library, libztrain.a, and libztrain_mpi.a where MPI is found
-train: $(B)/libztrain.a $(if $(MPI_CC),$(B)/libztrain_mpi.a) | need-mpi
+train: $(B)/libztrain.a $(if $(MPI_CC),$(B)/libztrain_mpi.a) $(B)/ztrain | need-mpi
+	@ln -sfn $(notdir $(B))/ztrain build/ztrain
 ## tools: the zckpt program, and zckpt-mpi where MPI is found; build/zckpt is a link to the last built
 tools: $(B)/zckpt $(if $(MPI_CC),$(B)/zckpt-mpi) | need-mpi
 	@$(if $(MPI_CC),:,rm -f $(B)/zckpt-mpi)
@@ -203,6 +206,9 @@ $(ETEST) $(ETIMERS): %: %.o $(ETLIB) $(B)/libtests.a $(B)/libztrain.a $(B)/libck
 $(B)/tests/engine/mpi_comm: $(EMPI) $(B)/libztrain_mpi.a $(B)/libztrain.a $(B)/libckpt.a
 	@printf '  %-5s %s\n' LD $@
 	$(Q)$(MPI_CC) $(ALL_LDFLAGS) -o $@ $^ $(ENGINE_LIBS) $(LIB_LIBS) $(BLAS_LIBS) $(MPI_LIBS)
+$(B)/ztrain: $(ZTRAIN) $(if $(MPI_CC),$(B)/libztrain_mpi.a) $(B)/libztrain.a $(B)/libckpt.a
+	@printf '  %-5s %s\n' LD $@
+	$(Q)$(or $(MPI_CC),$(CC)) $(ALL_LDFLAGS) -o $@ $^ $(ENGINE_LIBS) $(LIB_LIBS) $(BLAS_LIBS) $(MPI_LIBS)
 $(TIMERS): %: %.o $(B)/libckpt.a
 	@printf '  %-5s %s\n' LD $@
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIB_LIBS)
@@ -267,7 +273,7 @@ demo-here: tools fixtures
 ## check: dependencies, build, every test that needs no network (T='word ...' picks)
 check: deps
 	@$(AGAIN) check-here
-check-here: tools fixtures $(B)/tests/bench/gen_zero $(FZ_TOOLS) $(call pick,$(UNIT) $(API) $(ETEST)) \
+check-here: tools train fixtures $(B)/tests/bench/gen_zero $(FZ_TOOLS) $(call pick,$(UNIT) $(API) $(ETEST)) \
             $(if $(MPI_CC),$(B)/tests/engine/mpi_comm)
 	@$(ENV) tests/run-tests.sh -j $(JOBS) $(call pick,$(UNIT) $(API) $(ETEST) $(SCRIPTS))
 

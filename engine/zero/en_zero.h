@@ -14,8 +14,8 @@
  * Order of sums (docs/ztrain/collectives.md): unit u = m * size + r is micro-batch m of rank r.  A
  * block's gradient is summed over ranks for each m as soon as it is there, and the sums over m are
  * joined as a binary counter does, so that all units are summed as one binary tree in natural
- * order.  With size * units constant, and a power of two, results are the same bits at 1, 2, 4 and 8
- * ranks, at every stage.
+ * order.  With size * units constant, and a power of two, results are the same bits at 1, 2, 4
+ * and 8 ranks, at every stage.
  *
  * One thread calls, always the same; every rank makes the same calls.
  */

@@ -1,0 +1,120 @@
+#!/bin/bash
+# usage: test_ztrain.sh
+#
+# ztrain from the outside: a run that was stopped, resharded and resumed at another number of ranks
+# and another stage has the bits of the run that never was.  If this fails, a checkpoint is not the
+# run's state, or a run depends on who runs it.
+#
+#   alone     one rank: stages 0 to 3 and recomputation make no difference; resumed from every format
+#   ranks     8 ranks of stage 3, resharded to 4 of stage 2, with mpirun
+#   ends      SIGTERM: saved and ended; wrong calls and files: a sentence and a status
+set -u
+root=$(cd "$(dirname "$0")/../.." && pwd)
+ztrain=${ZTRAIN:-$root/build/ztrain}
+zckpt=${ZCKPT:-$root/build/zckpt}
+models=${ZCKPT_FIXTURES:-$root/build/fixtures}/model/models
+[ -x "$ztrain" ] || { echo "$ztrain is not there" >&2; exit 77; }
+[ -d "$models" ] || { echo "$models is not there (make fixtures)" >&2; exit 77; }
+work=$(mktemp -d "${TMPDIR:-/tmp}/zckpt-ztrain.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+cd "$work" || exit 1
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"	# MPI's own leaks are not ours
+failed=0 passed=0
+good() { passed=$((passed + 1)); }
+bad() {
+	failed=$((failed + 1))
+	echo "FAILED $*"
+	[ ! -s said ] || sed 's/^/    /' said | head -n 20
+}
+
+for stage in 0 1 2 3; do
+	cat > "z$stage.json" <<END
+{
+	"train_batch_size": 16, "train_micro_batch_size_per_gpu": 1,
+	"zero_optimization": {"stage": $stage}, "bf16": {"enabled": true}, "gradient_clipping": 1.0,
+	"optimizer": {"type": "AdamW", "params": {"lr": 3e-3, "betas": [0.9, 0.95], "weight_decay": 0.1}},
+	"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 2, "total_num_steps": "auto", "warmup_max_lr": 3e-3}}
+}
+END
+done
+
+# train FOLDER STAGE [RANKS] OPTION...: steps and norms go to FOLDER.log
+train() {
+	local folder=$1 stage=$2 ranks=$3
+	shift 3
+	set -- "$ztrain" --model "$models/qwen3_tied" --config "z$stage.json" --steps 6 --seq 33 \
+		--save "$folder" --exact "$@"
+	[ "$ranks" = 1 ] || set -- "$root/tests/lib/mpirun" -n "$ranks" "$@"
+	"$@" > said 2>&1
+	local rc=$?
+	grep '^step' said > "$folder.log"
+	return $rc
+}
+digest() { "$zckpt" digest -q "$1" 2>&1 | tail -n 1; }
+# same WORDS A B: the last steps have the same losses, and the same state comes of them
+same() {
+	local n
+	n=$(wc -l < "$3.log")
+	if [ "$n" -gt 0 ] && diff <(tail -n "$n" "$2.log") "$3.log" > said &&
+		[ "$(digest "$2")" = "$(digest "$3")" ]; then
+		good
+	else
+		echo "$(digest "$2"), $(digest "$3")" >> said
+		bad "$1"
+	fi
+}
+
+train base 0 1 || bad 'a run of one rank'
+for stage in 1 2 3; do
+	train "s$stage" $stage 1 --recompute || bad "stage $stage"
+	same "stage $stage with recomputation is the same run" base "s$stage"
+done
+train two 2 1 --threads 2 && same 'two threads are the same run' base two || bad 'two threads'
+
+for format in native deepspeed universal; do
+	train "half-$format" 2 1 --stop-at 3 --save-format $format || bad "half a run, $format"
+	"$zckpt" verify -q --full "half-$format" > said 2>&1 || bad "$format verifies"
+	train "half-$format" 3 1 --resume auto --save-format native || bad "the other half, $format"
+	same "resumed from $format" base "half-$format"
+done
+
+# Other weights, and none.
+"$ztrain" --model "$models/llama3/config.json" --steps 2 --exact -q > said 2>&1 && good ||
+	bad 'random weights of a config.json'
+"$ztrain" --model nowhere > said 2>&1
+{ [ $? = 1 ] && grep -q 'nowhere' said; } && good || bad 'no model: status 1, and its name'
+"$ztrain" > said 2>&1
+[ $? = 2 ] && good || bad 'no --model: status 2'
+echo '{"zero_optimization": {"stage": 9}}' > odd.json
+"$ztrain" --model "$models/llama3" --config odd.json > said 2>&1
+{ [ $? = 1 ] && grep -q 'stage' said; } && good || bad 'stage 9 is refused by its name'
+
+# SIGTERM after the first steps: saved there, and it goes on from there.
+"$ztrain" --model "$models/qwen3_tied" --config z2.json --steps 100000 --seq 33 --save term --exact \
+	> said 2>&1 &
+pid=$!
+for _ in $(seq 200); do [ "$(grep -c '^step' said)" -ge 3 ] && break; sleep 0.05; done
+kill -TERM $pid
+if wait $pid && grep -q 'stopped by a signal after step' said && "$zckpt" verify -q term > /dev/null; then
+	good
+else
+	bad 'SIGTERM: saved, and status 0'
+fi
+
+if command -v "${MPIRUN:-mpirun}" > /dev/null 2>&1 && "$ztrain" --version | grep -q MPI; then
+	train full 3 8 || bad '8 ranks'
+	same '8 ranks of stage 3 are the run of one' base full
+	train a 3 8 --stop-at 3 || bad '8 ranks, half'
+	"$zckpt" reshard -q --stage 2 '8->4' a b > said 2>&1 || bad reshard
+	train b 2 4 --resume auto --save-format deepspeed || bad '4 ranks, the other half'
+	same 'resharded from 8 to 4 and resumed' full b
+	train c 1 2 --stop-at 3 || bad '2 ranks'
+	train c 0 1 --resume auto || bad 'alone, resumed from 2'
+	same 'from 2 ranks to one' full c
+else
+	echo 'no mpirun, or ztrain without MPI: ranks were not tried'
+fi
+
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
