@@ -136,6 +136,56 @@ static void adam_is_torchs(void **state)
 	}
 }
 
+/*
+ * Five updates of 40 elements by DeepSpeedCPUAdam of DeepSpeed 0.19.8 on a CPU with AVX-512, lr
+ * 0.01, betas 0.9, 0.95, decay 0.1: elements 0 to 3, 15, 16, 33, 39.  It fuses products and sums.
+ */
+static void adam_is_deepspeeds_on_a_cpu(void **state)
+{
+	static const size_t at[8] = { 0, 1, 2, 3, 15, 16, 33, 39 };
+	static const float want[2][3][8] = {
+		{
+		  { -0x1.ee5c7cp-1f, -0x1.1a5dp-2f, 0x1.f0484ap-2f, -0x1.a37beep-1f,
+		    0x1.e4e428p-10f, 0x1.749f5ap-1f, -0x1.946ab6p-1f, -0x1.a9933p-2f },
+		  { -0x1.8d7c2ap-7f, -0x1.fb8788p-6f, 0x1.6265eap-4f, -0x1.e2c53ap-7f,
+		    0x1.0ffa66p-7f, 0x1.2028c8p-6f, 0x1.06582p-7f, -0x1.b2e7fcp-5f },
+		  { 0x1.e54e1ap-7f, 0x1.5e1f04p-6f, 0x1.7160bp-6f, 0x1.517e6p-6f,
+		    0x1.49f238p-6f, 0x1.2807eap-6f, 0x1.d36c0ap-7f, 0x1.9371d6p-6f },
+		},
+		{
+		  { -0x1.f0c018p-1f, -0x1.1b7492p-2f, 0x1.f5a036p-2f, -0x1.a50a3cp-1f,
+		    0x1.fe98bap-10f, 0x1.7733p-1f, -0x1.9702cap-1f, -0x1.ad99fcp-2f },
+		  { 0x1.cad5fp-6f, -0x1.43531ep-6f, 0x1.0ff5f8p-4f, 0x1.31aecep-6f,
+		    0x1.068cp-7f, -0x1.9482c4p-7f, 0x1.4e40ap-5f, -0x1.26ee16p-5f },
+		  { 0x1.e167f2p-7f, 0x1.52cee2p-6f, 0x1.339b1ap-6f, 0x1.5aaba6p-6f,
+		    0x1.490554p-6f, 0x1.235c74p-6f, 0x1.ff87a8p-7f, 0x1.757b7ap-6f },
+		},
+	};
+
+	(void)state;
+	for (int decoupled = 0; decoupled < 2; decoupled++) {
+		struct kn_adam how = { .rule = KN_ADAM_CPU, .decoupled = decoupled,
+				       .bias_correction = 1, .lr = 1e-2, .beta1 = 0.9,
+				       .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .grad_scale = 1 };
+		float p[40], m[40] = { 0 }, v[40] = { 0 }, g[40];
+
+		for (unsigned i = 0; i < 40; i++)
+			p[i] = (float)(i * 37 % 101 / 50.0 - 1);
+		for (how.step = 1; how.step <= 5; how.step++) {
+			const unsigned k = (unsigned)how.step * 17;
+
+			for (unsigned i = 0; i < 40; i++)
+				g[i] = (float)(((i * 53 + k) % 97 / 48.0 - 1) / 2);
+			kn_adam(&how, p, m, v, g, 40, NULL, KN_F32);
+		}
+		for (size_t i = 0; i < 8; i++) {
+			assert_true(fabsf(p[at[i]] - want[decoupled][0][i]) <= 2.4e-7f);
+			assert_true(fabsf(m[at[i]] - want[decoupled][1][i]) <= 5e-8f);
+			assert_true(fabsf(v[at[i]] - want[decoupled][2][i]) <= 4e-7f * v[at[i]]);
+		}
+	}
+}
+
 /* ---------------------------------------------------------------- sums */
 
 static void sums_of_squares_are_by_chunk(void **state)
@@ -287,6 +337,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(adam_is_the_law_by_each_rule),
 		cmocka_unit_test(adam_is_torchs),
+		cmocka_unit_test(adam_is_deepspeeds_on_a_cpu),
 		cmocka_unit_test(sums_of_squares_are_by_chunk),
 		cmocka_unit_test(tree_sums),
 		cmocka_unit_test(infinite_and_nan_are_found_anywhere),
