@@ -40,9 +40,10 @@ static struct ck_sys real;
 static bool installed;
 static _Atomic long calls, failed, blocks, fds;
 static const char *_Atomic last;
-static long armed;
-static bool goes_on, plain_renames;
-static enum t_fault_kind kind;
+static _Atomic long armed;
+static _Atomic bool goes_on;
+static bool plain_renames;
+static _Atomic enum t_fault_kind kind;
 
 const char *t_fault_name(enum t_fault_kind k)
 {

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -378,13 +379,14 @@ static void roots_that_cannot_be(void **state)
 /* ---- the end of the process ---- */
 
 static ssize_t (*real_pwrite)(int fd, const void *p, size_t n, off_t off);
-static bool hangs;
+static atomic_bool slow, hangs;
 
 static ssize_t slow_pwrite(int fd, const void *p, size_t n, off_t off)
 {
 	const struct timespec nap = { .tv_sec = hangs ? 60 : 0, .tv_nsec = 3000000 };
 
-	nanosleep(&nap, NULL);
+	if (slow)
+		nanosleep(&nap, NULL);
 	return real_pwrite(fd, p, n, off);
 }
 
@@ -400,10 +402,11 @@ static struct ckpt_saver *commit_slowly(unsigned flags, int fd)
 	struct ckpt_saver *sv;
 
 	real_pwrite = ck_sys.pwrite;
+	ck_sys.pwrite = slow_pwrite;
 	if (ckpt_saver_new(&o, &sv, NULL) || ckpt_save_begin(sv, s, NULL) ||
 	    t_save_put(&t, sv, s, 0, NULL))
 		_exit(1);
-	ck_sys.pwrite = slow_pwrite;
+	slow = true;
 	if (ckpt_save_commit(sv, NULL) || ckpt_save_wait(sv, 1, NULL, NULL) != -CKPT_E_BUSY ||
 	    write(fd, "c", 1) != 1)
 		_exit(1);
