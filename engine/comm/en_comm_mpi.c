@@ -79,15 +79,20 @@ static int fail(struct mpi_comm *c, struct ckpt_err *err, const char *fmt, ...)
 static int fail_mpi(struct mpi_comm *c, struct ckpt_err *err, const char *call, int code,
 		    const struct en_comm_work *w, uint32_t peer)
 {
-	char text[MPI_MAX_ERROR_STRING + 1] = "";
+	char text[MPI_MAX_ERROR_STRING + 1] = "", who[160];
 	int n, kind = 0;
 
 	if (MPI_Error_string(code, text, &n))
 		snprintf(text, sizeof(text), "error %d", code);
+	for (char *p = text; *p; p++)
+		if (*p == '\n')
+			*p = ' ';
 	MPI_Error_class(code, &kind);
-	return fail(c, err, "%s number %llu, %s with rank %u (pid %lld on %s): %.200s%s", w->what,
-		    (unsigned long long)w->number, call, peer, (long long)c->peer[peer].pid,
-		    c->peer[peer].host, text, kind == MPI_ERR_TRUNCATE ?
+	for (uint32_t p = 0; p < c->base.size; p++)
+		c->missing[p] = p == peer;
+	en_peer_list(c->peer, c->base.size, c->base.rank, c->missing, who, sizeof(who));
+	return fail(c, err, "%s number %llu, %s with %s: %.200s%s", w->what,
+		    (unsigned long long)w->number, call, who, text, kind == MPI_ERR_TRUNCATE ?
 		    "; the ranks do not run the same step" : "");
 }
 
