@@ -1,0 +1,216 @@
+/* en_log_line.c -- a step as a line, and back; see en_log.h. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/en_json.h"
+#include "engine/log/en_log.h"
+#include "libckpt/base/ck_err.h"
+
+#define MAX_LINE_NODES 10000
+
+/* JSON has no infinities and no NaN: they stand in quotes. */
+static int add_double(struct ck_buf *buf, const char *key, double v, struct ckpt_err *err)
+{
+	char text[EN_DOUBLE_TEXT];
+	const char *quote = isfinite(v) ? "" : "\"";
+
+	en_double_text(v, text);
+	return ck_buf_addf(buf, err, ", \"%s\": %s%s%s", key, quote, text, quote);
+}
+
+static double rate(const struct en_log_step *s)
+{
+	return s->seconds > 0 ? (double)s->tokens / s->seconds : 0;
+}
+
+int en_log_line(const struct en_log_step *s, struct ck_buf *buf, struct ckpt_err *err)
+{
+	int rc = ck_buf_addf(buf, err, "{\"step\": %lld", (long long)s->step);
+
+	if (!rc)
+		rc = add_double(buf, "loss", s->loss, err);
+	if (!rc)
+		rc = add_double(buf, "lr", s->lr, err);
+	if (!rc)
+		rc = add_double(buf, "grad_norm", s->grad_norm, err);
+	if (!rc && s->loss_scale != 0)
+		rc = add_double(buf, "loss_scale", s->loss_scale, err);
+	if (!rc)
+		rc = ck_buf_addf(buf, err, ", \"skipped\": %s, \"samples\": %lld, \"tokens\": %lld",
+				 s->skipped ? "true" : "false", (long long)s->samples,
+				 (long long)s->tokens);
+	if (!rc)
+		rc = add_double(buf, "seconds", s->seconds, err);
+	if (!rc)
+		rc = add_double(buf, "tokens_per_second", rate(s), err);
+	if (!rc && s->memory)
+		rc = ck_buf_addf(buf, err, ", \"memory_bytes\": %llu",
+				 (unsigned long long)s->memory);
+	if (!rc && s->has_eval)
+		rc = add_double(buf, "eval_loss", s->eval_loss, err);
+	return rc ? rc : ck_buf_adds(buf, "}\n", err);
+}
+
+/* ---- reading ---- */
+
+struct line {
+	struct ck_json doc;
+	const char *where;
+	struct ckpt_err *err;
+};
+
+static int wrong(const struct line *l, const char *key, uint64_t tok)
+{
+	char text[EN_JSON_TEXT];
+
+	en_json_text(&l->doc, tok, text);
+	return ck_fail(l->err, CKPT_E_CORRUPT, l->where, CKPT_NO_OFFSET,
+		       "'%s' is %s: this is no line of a training log", key, text);
+}
+
+static bool is_word(const struct line *l, uint64_t tok, const char *word)
+{
+	return tok < l->doc.n && l->doc.tok[tok].type == CK_JSON_STRING &&
+	       !strcmp(l->doc.tok[tok].str, word);
+}
+
+static int take_double(const struct line *l, const char *key, bool must, bool *has_out, double *out)
+{
+	const uint64_t tok = ck_json_get(&l->doc, 0, key);
+
+	if (has_out)
+		*has_out = tok != UINT64_MAX;
+	if (tok == UINT64_MAX && !must)
+		return 0;
+	if (is_word(l, tok, "NaN"))
+		*out = NAN;
+	else if (is_word(l, tok, "Infinity"))
+		*out = INFINITY;
+	else if (is_word(l, tok, "-Infinity"))
+		*out = -INFINITY;
+	else if (!en_json_double(&l->doc, tok, out))
+		return wrong(l, key, tok);
+	return 0;
+}
+
+static int take_int(const struct line *l, const char *key, bool must, int64_t *out)
+{
+	const uint64_t tok = ck_json_get(&l->doc, 0, key);
+
+	if (tok == UINT64_MAX && !must)
+		return 0;
+	return ck_json_i64(&l->doc, tok, out) && *out >= 0 ? 0 : wrong(l, key, tok);
+}
+
+static int take_skipped(const struct line *l, bool *out)
+{
+	const uint64_t tok = ck_json_get(&l->doc, 0, "skipped");
+	const int type = tok == UINT64_MAX ? 0 : l->doc.tok[tok].type;
+
+	*out = type == CK_JSON_TRUE;
+	return type == CK_JSON_TRUE || type == CK_JSON_FALSE ? 0 : wrong(l, "skipped", tok);
+}
+
+static int take_line(const struct line *l, struct en_log_step *s)
+{
+	int64_t memory = 0;
+	int rc = take_int(l, "step", true, &s->step);
+
+	if (!rc)
+		rc = take_double(l, "loss", true, NULL, &s->loss);
+	if (!rc)
+		rc = take_double(l, "lr", true, NULL, &s->lr);
+	if (!rc)
+		rc = take_double(l, "grad_norm", true, NULL, &s->grad_norm);
+	if (!rc)
+		rc = take_double(l, "loss_scale", false, NULL, &s->loss_scale);
+	if (!rc)
+		rc = take_skipped(l, &s->skipped);
+	if (!rc)
+		rc = take_int(l, "samples", true, &s->samples);
+	if (!rc)
+		rc = take_int(l, "tokens", true, &s->tokens);
+	if (!rc)
+		rc = take_double(l, "seconds", true, NULL, &s->seconds);
+	if (!rc)
+		rc = take_int(l, "memory_bytes", false, &memory);
+	if (!rc)
+		rc = take_double(l, "eval_loss", false, &s->has_eval, &s->eval_loss);
+	s->memory = (uint64_t)memory;
+	return rc;
+}
+
+int en_log_parse(const char *text, uint64_t len, const char *where, struct en_log_step *out,
+		 struct ckpt_err *err)
+{
+	struct line l = { .where = where, .err = err };
+	struct en_log_step now = { 0 };
+	int rc = en_json_parse(&l.doc, text, len, MAX_LINE_NODES, where, err);
+
+	if (!rc && l.doc.tok[0].type != CK_JSON_OBJECT)
+		rc = ck_fail(err, CKPT_E_CORRUPT, where, CKPT_NO_OFFSET,
+			     "it is no object: this is no line of a training log");
+	if (!rc)
+		rc = take_line(&l, &now);
+	if (!rc)
+		*out = now;
+	ck_json_release(&l.doc);
+	return rc;
+}
+
+/* ---- for people ---- */
+
+struct text {
+	char *p;
+	size_t left;
+};
+
+static void add(struct text *t, const char *fmt, ...) CK_PRINTF(2, 3);
+static void add(struct text *t, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(t->p, t->left, fmt, ap);
+	va_end(ap);
+	if (n < 0 || (size_t)n >= t->left)
+		n = (int)t->left - 1;
+	t->p += n;
+	t->left -= (size_t)n;
+}
+
+/* 950, 12.3k, 4.56M: three digits. */
+static void add_rate(struct text *t, double v)
+{
+	static const char *const unit[] = { "", "k", "M", "G" };
+	int u = 0;
+
+	while (v >= 999.5 && u < 3) {
+		v /= 1000;
+		u++;
+	}
+	add(t, "  %.*f%s tok/s", !u || v >= 99.95 ? 0 : v >= 9.995 ? 1 : 2, v, unit[u]);
+}
+
+void en_log_console(const struct en_log_step *s, int64_t steps, char out[EN_LOG_CONSOLE])
+{
+	struct text t = { out, EN_LOG_CONSOLE };
+
+	add(&t, "step %lld", (long long)s->step);
+	if (steps)
+		add(&t, "/%lld", (long long)steps);
+	add(&t, "  loss %.4f  lr %.3e  norm %.3g", s->loss, s->lr, s->grad_norm);
+	if (s->loss_scale != 0)
+		add(&t, "  scale %.9g", s->loss_scale);
+	if (s->skipped)
+		add(&t, "  skipped (overflow)");
+	add_rate(&t, rate(s));
+	add(&t, "  %.3g s", s->seconds);
+	if (s->memory)
+		add(&t, "  %.1f GiB", (double)s->memory / (1 << 30));
+	if (s->has_eval)
+		add(&t, "  eval loss %.4f", s->eval_loss);
+}
