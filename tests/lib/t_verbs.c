@@ -431,8 +431,8 @@ static void before_manifest(const struct t_vscene *s)
 #define MOMENTS CKPT_SLIM_MOMENTS
 #define UNIVERSAL .verb = "universal", .work = reshard, .dst = "run"
 #define SAVE .verb = "save", .work = t_verb_save, .source = Z2, .dst = "run", \
-	.prepare = before_save, .finish = t_verb_save_again, .unit = "run/s", .needs_threads = true, \
-	.latest_apart = true
+	.prepare = before_save, .finish = t_verb_save_again, .unit = "run/s", \
+	.needs_threads = true, .latest_apart = true
 #define INTO .prepare = before_root, .unit = "run/" STEP
 
 /* To the same stage, another, the universal form; into a root that is there. */
