@@ -59,7 +59,8 @@ fall() {
 	local mode=$1 op=$2 rank=$3 signal=$4 ranks=$5 go_on=0
 	[ "$signal" != 9 ] || go_on=1
 	mkdir -p "$op.$rank.$signal.$mode" && cd "$op.$rank.$signal.$mode" || exit 1
-	MPIRUN_GO_ON=$go_on timeout -k 5 60 "$mpirun" -n "$ranks" "$program" \
+	# Jobs of Open MPI that start and end at once remove each other's folder in TMPDIR.
+	TMPDIR=$PWD MPIRUN_GO_ON=$go_on timeout -k 5 60 "$mpirun" -n "$ranks" "$program" \
 		"$mode" "$op" "$rank" "$signal" $patience > out 2>&1
 	echo $? > end
 }
