@@ -53,22 +53,24 @@ const char *t_fault_name(enum t_fault_kind k)
 /* True, and errno, if this call is to fail. */
 static bool hit(const char *name, unsigned classes)
 {
-	const unsigned counted = kinds[kind].classes;
+	const enum t_fault_kind what = atomic_load(&kind);
+	const unsigned counted = kinds[what].classes;
+	const long from = atomic_load(&armed);
 	long n;
 
 	if (counted ? !(classes & counted) : classes & (ALLOCATES | STARTS))
 		return false;
 	n = atomic_fetch_add(&calls, 1) + 1;
-	if (!armed || n < armed || (n > armed && !goes_on))
+	if (!from || n < from || (n > from && !atomic_load(&goes_on)))
 		return false;
 	/* who tries again after an interruption gets on */
-	if (kind == T_FAULT_INTR && (n - armed) % 2)
+	if (what == T_FAULT_INTR && (n - from) % 2)
 		return false;
-	if (kind == T_FAULT_KILL)
+	if (what == T_FAULT_KILL)
 		_exit(9);
 	atomic_fetch_add(&failed, 1);
 	atomic_store(&last, name);
-	errno = kinds[kind].errnum;
+	errno = kinds[what].errnum;
 	return true;
 }
 
@@ -77,7 +79,7 @@ static size_t bytes(const char *name, size_t n, unsigned classes)
 {
 	if (!n || !hit(name, classes | MOVES_BYTES | WAITS))
 		return n;
-	return kind != T_FAULT_SHORT ? 0 : goes_on ? (n + 1) / 2 : 1;
+	return atomic_load(&kind) != T_FAULT_SHORT ? 0 : atomic_load(&goes_on) ? (n + 1) / 2 : 1;
 }
 
 /* ---------------------------------------------------------------- memory */
@@ -276,16 +278,6 @@ static int f_rename(const char *from, const char *to, unsigned flags)
 	return real.rename(from, to, flags);
 }
 
-static int f_link(const char *from, const char *to)
-{
-	return hit("link", TAKES_SPACE) ? -1 : real.link(from, to);
-}
-
-static int f_clone(int to, int from)
-{
-	return hit("clone", TAKES_SPACE) ? -1 : real.clone(to, from);
-}
-
 static int f_thread(pthread_t *thread, void *(*fn)(void *), void *arg)
 {
 	return hit("pthread_create", STARTS) ? EAGAIN : real.thread(thread, fn, arg);
@@ -311,8 +303,7 @@ void t_fault_install(void)
 		.statfs = f_statfs, .realpath = f_realpath, .fallocate = f_fallocate,
 		.fadvise = f_fadvise, .ftruncate = f_ftruncate, .fsync = f_fsync,
 		.fdatasync = f_fdatasync, .flock = f_flock, .mkdir = f_mkdir,
-		.rmdir = f_rmdir, .unlink = f_unlink, .rename = f_rename, .link = f_link,
-		.clone = f_clone,
+		.rmdir = f_rmdir, .unlink = f_unlink, .rename = f_rename,
 		.opendir = f_opendir, .readdir = f_readdir, .closedir = f_closedir,
 		.thread = f_thread,
 	};
@@ -332,9 +323,9 @@ void t_fault_remove(void)
 
 void t_fault_arm(enum t_fault_kind what, long n, bool on)
 {
-	kind = what;
-	armed = n;
-	goes_on = on;
+	atomic_store(&kind, what);
+	atomic_store(&armed, n);
+	atomic_store(&goes_on, on);
 	atomic_store(&calls, 0);
 	atomic_store(&failed, 0);
 	atomic_store(&last, "");
