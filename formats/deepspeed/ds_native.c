@@ -105,7 +105,7 @@ static int list_rests(struct ds_step *ds, const struct ck_nat *nat, struct ckpt_
 		const struct ck_tree_entry *e = ck_tree_find(&ds->tree, nat->file[i].name);
 		struct ds_file *file = &ds->file[ds->nfiles];
 
-		if (nat->file[i].head || !e)
+		if (nat->file[i].head || nat->file[i].again || !e)
 			continue;
 		*file = (struct ds_file){ .path = e->path, .name = e->name, .bytes = e->bytes };
 		file->id.kind = DS_MODEL_RANK;

@@ -312,6 +312,7 @@ int ck_wr_native(struct wr *w, struct ckpt_err *err)
 		.ix = w->ix, .tag = w->tag, .world = w->t->world, .ngroups = w->t->ngroups,
 		.stage = w->ds->origin == DS_FROM_WEIGHTS ? w->t->stage : w->ds->stage,
 		.cut = w->want->cut, .ncuts = w->want->ncuts, .cut_rank = w->want->cut_rank,
+		.alone = w->want->cut_alone,
 	};
 	int rc = w->ds->elastic ?
 		 ck_fail(err, CKPT_E_UNSUPPORTED, w->ds->where, CKPT_NO_OFFSET,

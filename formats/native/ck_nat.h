@@ -53,6 +53,7 @@ struct ck_nat_want {
 	const struct ck_cut *cut;
 	uint64_t ncuts;
 	int32_t cut_rank;	/* with 'cut': this rank's files alone, no manifest; -1 = all */
+	bool alone;		/* with cut_rank: the manifest of its part */
 };
 
 /*
@@ -96,6 +97,7 @@ struct ck_nat_file {
 	struct ck_hash128 hash;
 	int32_t rank;
 	uint32_t source;	/* in the index, CK_NONE = not there */
+	bool again;		/* an earlier entry is of this file: parts of a step share it */
 };
 
 /* What a manifest says beside the index. */

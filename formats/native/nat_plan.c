@@ -359,7 +359,7 @@ int ck_nat_plan(const struct ck_nat_want *want, struct ck_plan *plan, struct ckp
 		rc = add_kind(&o, changing, err);
 	if (!rc)
 		rc = add_kind(&o, frozen, err);
-	if (!rc && !(want->cut && want->cut_rank >= 0))
+	if (!rc && (want->alone || !(want->cut && want->cut_rank >= 0)))
 		rc = ck_nat_text(&o, err);
 	ck_free(o.piece);
 	ck_arena_release(&o.arena);

@@ -1,34 +1,34 @@
 /*
- * nat_read.c -- the manifest into an index.  Every rule of docs/formats/native.md, 5, that can be
- * checked without reading other files is checked here.
+ * nat_read.c -- the manifest, or those of ranks that share no storage, into an index.  Every rule
+ * of docs/formats/native.md, 6, that can be checked without reading other files is checked here and
+ * in nat_tensors.c.
  */
 #include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "formats/native/ck_nat.h"
+#include "formats/native/ck_nat_read.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_map.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_fs.h"
 #include "libckpt/io/ck_mount.h"
 #include "libckpt/json/ck_json_out.h"
-#include "libckpt/tensor/ck_dtype.h"
 
-struct reading {
-	struct ck_nat *nat;
-	const struct ck_tree *tree;
-	const struct ckpt_limits *limits;
-	struct ck_fdpool *pool;
-	struct ck_index *ix;
-	struct ck_findings *f;
-	const char *path;	/* of the manifest */
-	struct ck_json doc;
-	uint64_t *tensor_tok;	/* of each tensor of the index */
-};
+#define MOST_RANKS 4096u
 
-static int bad(const struct reading *r, uint64_t tok, const char *what, struct ckpt_err *err)
+void ck_nat_turn_to(struct ck_nat_reading *r, uint32_t part)
+{
+	r->path = r->part[part].path;
+	r->doc = &r->part[part].doc;
+	r->tensor_tok = r->part[part].tensor_tok;
+}
+
+int ck_nat_bad(const struct ck_nat_reading *r, uint64_t tok, const char *what, struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_CORRUPT, r->path,
-		       tok < r->doc.n ? r->doc.tok[tok].off : CKPT_NO_OFFSET, "%s", what);
+		       tok < r->doc->n ? r->doc->tok[tok].off : CKPT_NO_OFFSET, "%s", what);
 }
 
 /* ---- members ---- */
@@ -42,45 +42,54 @@ static const char *text_at(const struct ck_json *d, uint64_t tok)
 	return d->tok[tok].str;
 }
 
-static const char *member_text(const struct reading *r, uint64_t obj, const char *key)
+const char *ck_nat_text_of(const struct ck_nat_reading *r, uint64_t obj, const char *key)
 {
-	return text_at(&r->doc, ck_json_get(&r->doc, obj, key));
+	return text_at(r->doc, ck_json_get(r->doc, obj, key));
 }
 
-static bool member_u64(const struct reading *r, uint64_t obj, const char *key, uint64_t *out)
+bool ck_nat_u64_of(const struct ck_nat_reading *r, uint64_t obj, const char *key, uint64_t *out)
 {
-	const uint64_t t = ck_json_get(&r->doc, obj, key);
+	const uint64_t t = ck_json_get(r->doc, obj, key);
 
-	return t != UINT64_MAX && ck_json_u64(&r->doc, t, out);
+	return t != UINT64_MAX && ck_json_u64(r->doc, t, out);
 }
 
-static bool member_i64(const struct reading *r, uint64_t obj, const char *key, int64_t *out)
+bool ck_nat_i64_of(const struct ck_nat_reading *r, uint64_t obj, const char *key, int64_t *out)
 {
-	const uint64_t t = ck_json_get(&r->doc, obj, key);
+	const uint64_t t = ck_json_get(r->doc, obj, key);
 
-	return t != UINT64_MAX && ck_json_i64(&r->doc, t, out);
+	return t != UINT64_MAX && ck_json_i64(r->doc, t, out);
 }
 
 /* The value of a member of that type, or UINT64_MAX. */
-static uint64_t member(const struct reading *r, uint64_t obj, const char *key,
+uint64_t ck_nat_member(const struct ck_nat_reading *r, uint64_t obj, const char *key,
 		       enum ck_json_type type)
 {
-	const uint64_t t = ck_json_get(&r->doc, obj, key);
+	const uint64_t t = ck_json_get(r->doc, obj, key);
 
-	return t != UINT64_MAX && r->doc.tok[t].type == type ? t : UINT64_MAX;
+	return t != UINT64_MAX && r->doc->tok[t].type == type ? t : UINT64_MAX;
 }
 
-static bool member_true(const struct reading *r, uint64_t obj, const char *key)
+bool ck_nat_same_text(const struct ck_nat_reading *r, uint64_t obj, const char *key,
+		      const char *want)
 {
-	return member(r, obj, key, CK_JSON_TRUE) != UINT64_MAX;
+	const char *text = r->doc->tok[obj].type == CK_JSON_OBJECT ? ck_nat_text_of(r, obj, key) :
+			   NULL;
+
+	return text && !strcmp(text, want);
+}
+
+bool ck_nat_is_true(const struct ck_nat_reading *r, uint64_t obj, const char *key)
+{
+	return ck_nat_member(r, obj, key, CK_JSON_TRUE) != UINT64_MAX;
 }
 
 /* ---- what the step is ---- */
 
-static int check_format(const struct reading *r, struct ckpt_err *err)
+static int check_format(const struct ck_nat_reading *r, struct ckpt_err *err)
 {
 	static const char prefix[] = "zckpt-native/";
-	const char *format = member_text(r, 0, "format");
+	const char *format = ck_nat_text_of(r, 0, "format");
 
 	if (!format || strncmp(format, prefix, sizeof(prefix) - 1))
 		return ck_fail(err, CKPT_E_FORMAT, r->path, CKPT_NO_OFFSET,
@@ -97,50 +106,50 @@ static const char *lend(struct ck_index *ix, const char *text)
 	return text && text[0] ? ck_arena_strdup(&ix->arena, text) : NULL;
 }
 
-static int take_checkpoint(struct reading *r, struct ckpt_err *err)
+static int take_checkpoint(struct ck_nat_reading *r, struct ckpt_err *err)
 {
-	const uint64_t c = member(r, 0, "checkpoint", CK_JSON_OBJECT);
+	const uint64_t c = ck_nat_member(r, 0, "checkpoint", CK_JSON_OBJECT);
 	struct ck_index *ix = r->ix;
 	int64_t stage, step;
 	uint64_t world, groups;
 
-	if (c == UINT64_MAX || !member_i64(r, c, "stage", &stage) ||
-	    !member_i64(r, c, "step", &step) || !member_u64(r, c, "world", &world) ||
-	    !member_u64(r, c, "groups", &groups) || stage < -1 || stage > 3 || step < -1 ||
+	if (c == UINT64_MAX || !ck_nat_i64_of(r, c, "stage", &stage) ||
+	    !ck_nat_i64_of(r, c, "step", &step) || !ck_nat_u64_of(r, c, "world", &world) ||
+	    !ck_nat_u64_of(r, c, "groups", &groups) || stage < -1 || stage > 3 || step < -1 ||
 	    world > UINT32_MAX || groups > INT32_MAX)
-		return bad(r, c, "\"checkpoint\" lacks its stage, step, world or groups, or they "
-			   "are out of range", err);
+		return ck_nat_bad(r, c, "\"checkpoint\" lacks its stage, step, world or groups, or "
+				  "they are out of range", err);
 	ix->stage = (int32_t)stage;
 	ix->step = step;
 	ix->world = (uint32_t)world;
 	ix->ngroups = groups;
-	ix->writer = lend(ix, member_text(r, c, "writer"));
-	ix->optimizer = lend(ix, member_text(r, c, "optimizer"));
+	ix->writer = lend(ix, ck_nat_text_of(r, c, "writer"));
+	ix->optimizer = lend(ix, ck_nat_text_of(r, c, "optimizer"));
 	return 0;
 }
 
-static int take_facts(struct reading *r, struct ckpt_err *err)
+static int take_facts(struct ck_nat_reading *r, struct ckpt_err *err)
 {
-	const struct ck_json *d = &r->doc;
-	const uint64_t list = member(r, 0, "facts", CK_JSON_ARRAY);
+	const struct ck_json *d = r->doc;
+	const uint64_t list = ck_nat_member(r, 0, "facts", CK_JSON_ARRAY);
 	int rc = 0;
 
 	if (list == UINT64_MAX)
-		return bad(r, 0, "it has no list \"facts\"", err);
+		return ck_nat_bad(r, 0, "it has no list \"facts\"", err);
 	for (uint64_t i = list + 1; !rc && i < d->tok[list].next; i = d->tok[i].next) {
 		const bool pair = d->tok[i].type == CK_JSON_ARRAY && d->tok[i].n == 2;
 		const char *key = pair ? text_at(d, i + 1) : NULL;
 		const char *value = pair ? text_at(d, i + 2) : NULL;
 
 		rc = key && value ? ck_index_add_fact(r->ix, err, key, "%s", value) :
-		     bad(r, i, "a fact is no pair of strings", err);
+		     ck_nat_bad(r, i, "a fact is no pair of strings", err);
 	}
 	return rc;
 }
 
 /* ---- files ---- */
 
-static int open_file(struct reading *r, struct ck_nat_file *f, const struct ck_tree_entry *e,
+static int open_file(struct ck_nat_reading *r, struct ck_nat_file *f, const struct ck_tree_entry *e,
 		     struct ckpt_err *err)
 {
 	struct ck_src *src;
@@ -155,7 +164,7 @@ static int open_file(struct reading *r, struct ck_nat_file *f, const struct ck_t
 	return ck_index_add_source(r->ix, e->path, src, f->rank, &f->source, err);
 }
 
-static int find_file(struct reading *r, struct ck_nat_file *f, struct ckpt_err *err)
+static int find_file(struct ck_nat_reading *r, struct ck_nat_file *f, struct ckpt_err *err)
 {
 	const struct ck_tree_entry *e = ck_tree_find(r->tree, f->name);
 
@@ -176,7 +185,7 @@ static int find_file(struct reading *r, struct ck_nat_file *f, struct ckpt_err *
 	return open_file(r, f, e, err);
 }
 
-static int state_head(struct reading *r, const struct ck_nat_file *f, struct ckpt_err *err)
+static int state_head(struct ck_nat_reading *r, const struct ck_nat_file *f, struct ckpt_err *err)
 {
 	const struct ck_stated_head head = {
 		.bytes = f->head, .hash = f->hash, .source = f->source,
@@ -185,268 +194,99 @@ static int state_head(struct reading *r, const struct ck_nat_file *f, struct ckp
 	return f->head && f->source != CK_NONE ? ck_index_add_stated_head(r->ix, &head, err) : 0;
 }
 
-static int take_file(struct reading *r, uint64_t obj, struct ck_map *seen, struct ckpt_err *err)
+static int take_file(struct ck_nat_reading *r, uint64_t obj, struct ck_map *seen, uint64_t base,
+		     struct ckpt_err *err)
 {
 	struct ck_nat_file *f = &r->nat->file[r->nat->nfiles];
 	const char *name = NULL;
-	uint64_t rank;
+	uint64_t rank, at = 0;
 	int rc;
 
-	if (r->doc.tok[obj].type == CK_JSON_OBJECT)
-		name = member_text(r, obj, "name");
+	if (r->doc->tok[obj].type == CK_JSON_OBJECT)
+		name = ck_nat_text_of(r, obj, "name");
 	if (!name || !name[0] || strchr(name, '/') || !strcmp(name, ".") || !strcmp(name, "..") ||
-	    !member_u64(r, obj, "bytes", &f->bytes) || !member_u64(r, obj, "rank", &rank) ||
-	    !member_u64(r, obj, "head", &f->head) || rank > INT32_MAX || f->head > f->bytes ||
-	    (f->head && !ck_json_hash(&r->doc, ck_json_get(&r->doc, obj, "hash"), &f->hash)))
-		return bad(r, obj, "an entry of \"files\" lacks its name, bytes, rank, head or "
-			   "hash, or they are out of range", err);
+	    !ck_nat_u64_of(r, obj, "bytes", &f->bytes) || !ck_nat_u64_of(r, obj, "rank", &rank) ||
+	    !ck_nat_u64_of(r, obj, "head", &f->head) || rank > INT32_MAX || f->head > f->bytes ||
+	    (f->head && !ck_json_hash(r->doc, ck_json_get(r->doc, obj, "hash"), &f->hash)))
+		return ck_nat_bad(r, obj, "an entry of \"files\" lacks its name, bytes, rank, head "
+				  "or hash, or they are out of range", err);
 	f->rank = (int32_t)rank;
 	f->name = ck_arena_strdup(&r->nat->arena, name);
 	if (!f->name)
 		return ck_fail_nomem(err, "a file name", strlen(name));
-	rc = ck_map_add(seen, f->name, strlen(f->name), r->nat->nfiles, NULL, err);
-	if (rc > 0)
-		return bad(r, obj, "\"files\" has this name twice", err);
-	if (!rc)
+	rc = ck_map_add(seen, f->name, strlen(f->name), r->nat->nfiles, &at, err);
+	if (rc > 0 && (r->nparts == 1 || f->head || at >= base ||
+		       r->nat->file[at].bytes != f->bytes))
+		return ck_nat_bad(r, obj, "\"files\" has this name twice", err);
+	f->again = rc > 0;	/* values of rank 0, which all parts know of */
+	f->source = CK_NONE;
+	rc = rc > 0 ? 0 : rc;
+	if (!rc && !f->again)
 		rc = find_file(r, f, err);
 	r->nat->nfiles += !rc;
 	return rc ? rc : state_head(r, f, err);
 }
 
-static int take_files(struct reading *r, struct ckpt_err *err)
+static int take_part_files(struct ck_nat_reading *r, uint32_t part, struct ck_map *seen,
+			   struct ckpt_err *err)
 {
-	const uint64_t list = member(r, 0, "files", CK_JSON_ARRAY);
+	const uint64_t list = ck_nat_member(r, 0, "files", CK_JSON_ARRAY), base = r->nat->nfiles;
+	int rc = 0;
+
+	r->part[part].files = base;
+	for (uint64_t i = list + 1; !rc && i < r->doc->tok[list].next; i = r->doc->tok[i].next)
+		rc = take_file(r, i, seen, base, err);
+	r->part[part].nfiles = r->nat->nfiles - base;
+	return rc;
+}
+
+static int count_files(struct ck_nat_reading *r, uint64_t *n_out, struct ckpt_err *err)
+{
+	uint64_t n = 0;
+
+	for (uint32_t p = 0; p < r->nparts; p++) {
+		uint64_t list;
+
+		ck_nat_turn_to(r, p);
+		list = ck_nat_member(r, 0, "files", CK_JSON_ARRAY);
+		if (list == UINT64_MAX)
+			return ck_nat_bad(r, 0, "it has no list \"files\"", err);
+		n += r->doc->tok[list].n;
+		if (n > r->limits->files)
+			return ck_fail_limit(err, r->path, r->doc->tok[list].off, "files",
+					     r->limits->files, "%" PRIu64 " files", n);
+	}
+	*n_out = n;
+	return 0;
+}
+
+static int take_files(struct ck_nat_reading *r, struct ckpt_err *err)
+{
 	struct ck_map seen = CK_MAP_INIT;
-	int rc = 0;
+	uint64_t n = 0;
+	int rc = count_files(r, &n, err);
 
-	if (list == UINT64_MAX)
-		return bad(r, 0, "it has no list \"files\"", err);
-	if (r->doc.tok[list].n > r->limits->files)
-		return ck_fail_limit(err, r->path, r->doc.tok[list].off, "files",
-				     r->limits->files, "%" PRIu32 " files", r->doc.tok[list].n);
-	r->nat->file = ck_arena_zalloc(&r->nat->arena,
-				       (r->doc.tok[list].n + 1ull) * sizeof(*r->nat->file));
+	if (rc)
+		return rc;
+	r->nat->file = ck_arena_zalloc(&r->nat->arena, (n + 1) * sizeof(*r->nat->file));
 	if (!r->nat->file)
-		return ck_fail_nomem(err, "a list of files", r->doc.tok[list].n);
-	for (uint64_t i = list + 1; !rc && i < r->doc.tok[list].next; i = r->doc.tok[i].next)
-		rc = take_file(r, i, &seen, err);
+		return ck_fail_nomem(err, "a list of files", n);
+	for (uint32_t p = 0; !rc && p < r->nparts; p++) {
+		ck_nat_turn_to(r, p);
+		rc = take_part_files(r, p, &seen, err);
+	}
 	ck_map_release(&seen);
-	return rc;
-}
-
-/* ---- tensors ---- */
-
-static int take_shape(struct reading *r, uint64_t obj, const uint64_t **shape_out,
-		      uint32_t *ndim_out, struct ckpt_err *err)
-{
-	const uint64_t list = member(r, obj, "shape", CK_JSON_ARRAY);
-	const uint32_t n = list == UINT64_MAX ? 0 : r->doc.tok[list].n;
-	uint64_t *shape;
-
-	if (list == UINT64_MAX)
-		return bad(r, obj, "a tensor has no shape", err);
-	if (n > r->limits->tensor_dims)
-		return ck_fail_limit(err, r->path, r->doc.tok[list].off, "tensor_dims",
-				     r->limits->tensor_dims,
-				     "a tensor of %" PRIu32 " dimensions", n);
-	shape = ck_arena_alloc(&r->nat->arena, (n + 1ull) * sizeof(*shape));
-	if (!shape)
-		return ck_fail_nomem(err, "a shape", n);
-	for (uint32_t d = 0; d < n; d++)	/* items are scalars, or this fails */
-		if (!ck_json_u64(&r->doc, list + 1 + d, &shape[d]))
-			return bad(r, list, "a shape is no list of sizes", err);
-	*shape_out = shape;
-	*ndim_out = n;
-	return 0;
-}
-
-static int take_tensor(struct reading *r, uint64_t obj, struct ckpt_err *err)
-{
-	const bool is_object = r->doc.tok[obj].type == CK_JSON_OBJECT;
-	const char *name = is_object ? member_text(r, obj, "name") : NULL;
-	const char *role = is_object ? member_text(r, obj, "role") : NULL;
-	const uint64_t *shape = NULL;
-	int64_t group;
-	uint32_t ndim = 0, number;
-	int rc;
-
-	if (!name || !role || !ck_role_parse(role) || !member_i64(r, obj, "group", &group) ||
-	    group < -1 || (group >= 0 && (uint64_t)group >= r->ix->ngroups))
-		return bad(r, obj, "a tensor lacks its name, role or group, or they are out of "
-			   "range", err);
-	rc = take_shape(r, obj, &shape, &ndim, err);
-	if (!rc)
-		rc = ck_index_add_tensor(r->ix, name, shape, ndim, (enum ckpt_role)
-					 ck_role_parse(role), &number, err);
-	if (rc > 0)
-		return bad(r, obj, "\"tensors\" has this name twice", err);
-	if (rc)
-		return rc;
-	r->ix->tensor[number].group = (int32_t)group;
-	r->tensor_tok[number] = obj;
-	return 0;
-}
-
-static int take_alias(struct reading *r, uint32_t number, struct ckpt_err *err)
-{
-	const char *of = member_text(r, r->tensor_tok[number], "alias_of");
-	struct ck_tensor *t = &r->ix->tensor[number];
-	uint32_t target;
-
-	if (t->role != CKPT_ROLE_ALIAS)
-		return 0;
-	if (!of || !ck_index_find(r->ix, of, &target) ||
-	    r->ix->tensor[target].role == CKPT_ROLE_ALIAS ||
-	    r->ix->tensor[target].numel != t->numel)
-		return bad(r, r->tensor_tok[number], "an alias of no tensor, of another alias, or "
-			   "of one with another number of elements", err);
-	t->alias_of = target;
-	return 0;
-}
-
-/* ---- states ---- */
-
-static int take_piece(struct reading *r, uint32_t tensor, uint64_t list, enum ckpt_dtype dtype,
-		      bool *gone, struct ckpt_err *err)
-{
-	const struct ck_json *d = &r->doc;
-	struct ck_extent e = { .runs = 1, .member = CK_NONE, .view = CK_NONE, .dtype = dtype };
-	struct ck_stated_sum sum = { .state = (uint32_t)r->ix->nstates };
-	const struct ck_nat_file *f;
-	uint64_t file, bytes, end;
-	int rc;
-
-	if (d->tok[list].type != CK_JSON_ARRAY || d->tok[list].n < 6 ||
-	    !ck_json_u64(d, list + 1, &file) || !ck_json_u64(d, list + 2, &e.off) ||
-	    !ck_json_u64(d, list + 3, &e.first) || !ck_json_u64(d, list + 4, &e.count) ||
-	    file >= r->nat->nfiles || !e.count)
-		return bad(r, list, "a piece is no [file, offset, first, count, sum, ends] with "
-			   "elements in a file of the list", err);
-	f = &r->nat->file[file];
-	rc = ck_dtype_bytes(dtype, e.count, &bytes, err);
-	if (rc)
-		return rc;
-	if (e.off < f->head || ck_add_over(e.off, bytes, &end) || end > f->bytes)
-		return ck_fail(err, CKPT_E_CORRUPT, r->path, d->tok[list].off,
-			       "a piece of %s at byte %" PRIu64 " of %s has %" PRIu64 " bytes; the "
-			       "file has %" PRIu64, r->ix->tensor[tensor].name, e.off, f->name,
-			       bytes, f->bytes);
-	if (f->source == CK_NONE) {
-		*gone = true;	/* a finding says so */
-		return 0;
-	}
-	e.source = f->source;
-	e.rank = f->rank;
-	sum.first = e.first;
-	sum.count = e.count;
-	sum.has_ends = ck_json_hash(d, list + 6, &sum.ends);
-	rc = ck_index_state_extent(r->ix, &e, err);
-	if (!rc && ck_json_hash(d, list + 5, &sum.sum))
-		rc = ck_index_add_stated_sum(r->ix, &sum, err);
-	return rc;
-}
-
-static int take_pieces(struct reading *r, uint32_t tensor, uint64_t list, enum ckpt_dtype dtype,
-		       struct ckpt_err *err)
-{
-	const uint64_t nsums = r->ix->nstated_sums;
-	bool gone = false;
-	uint32_t state;
-	int rc = 0;
-
-	for (uint64_t i = list + 1; !rc && i < r->doc.tok[list].next; i = r->doc.tok[i].next)
-		rc = take_piece(r, tensor, i, dtype, &gone, err);
-	if (rc || gone) {
-		ck_index_state_cancel(r->ix);
-		r->ix->nstated_sums = nsums;
-		return rc;
-	}
-	return ck_index_state_end(r->ix, &state, err);
-}
-
-static int derive(struct reading *r, uint32_t tensor, const char *name, enum ckpt_dtype dtype,
-		  struct ckpt_err *err)
-{
-	const uint32_t master = ck_index_state_find(r->ix, tensor, "master");
-
-	return master == CK_NONE ? 0 : ck_index_state_derive(r->ix, master, name, dtype, err);
-}
-
-static int take_state(struct reading *r, uint32_t tensor, uint64_t obj, bool derived,
-		      struct ckpt_err *err)
-{
-	const bool is_object = r->doc.tok[obj].type == CK_JSON_OBJECT;
-	const char *name = is_object ? member_text(r, obj, "name") : NULL;
-	const char *type = is_object ? member_text(r, obj, "dtype") : NULL;
-	const uint64_t list = is_object ? member(r, obj, "pieces", CK_JSON_ARRAY) : UINT64_MAX;
-	const enum ckpt_dtype dtype = type ? ckpt_dtype_parse(type) : 0;
-	int rc;
-
-	if (!name || !name[0] || !dtype || list == UINT64_MAX)
-		return bad(r, obj, "a state lacks its name, dtype or pieces", err);
-	if (member_true(r, obj, "derived") != derived)
-		return 0;	/* derived ones in a second round */
-	if (ck_index_state_find(r->ix, tensor, name) != CK_NONE)
-		return bad(r, obj, "a tensor has two states of this name", err);
-	if (derived)
-		return derive(r, tensor, name, dtype, err);
-	rc = ck_index_state_begin(r->ix, tensor, name, dtype, member_true(r, obj, "per_rank") ?
-				  CKPT_STATE_PER_RANK : 0, err);
-	return rc ? rc : take_pieces(r, tensor, list, dtype, err);
-}
-
-static int take_states(struct reading *r, uint32_t tensor, struct ckpt_err *err)
-{
-	const uint64_t obj = r->tensor_tok[tensor];
-	const uint64_t list = member(r, obj, "states", CK_JSON_ARRAY);
-	int rc = 0;
-
-	if (list == UINT64_MAX)
-		return bad(r, obj, "a tensor has no list \"states\"", err);
-	if (r->ix->tensor[tensor].role == CKPT_ROLE_ALIAS && r->doc.tok[list].n)
-		return bad(r, obj, "an alias has states of its own", err);
-	for (int derived = 0; derived < 2; derived++)
-		for (uint64_t i = list + 1; !rc && i < r->doc.tok[list].next;
-		     i = r->doc.tok[i].next)
-			rc = take_state(r, tensor, i, derived, err);
-	return rc;
-}
-
-static int take_tensors(struct reading *r, struct ckpt_err *err)
-{
-	const uint64_t list = member(r, 0, "tensors", CK_JSON_ARRAY);
-	int rc = 0;
-
-	if (list == UINT64_MAX)
-		return bad(r, 0, "it has no list \"tensors\"", err);
-	r->tensor_tok = ck_arena_zalloc(&r->nat->arena,
-					(r->doc.tok[list].n + 1ull) * sizeof(*r->tensor_tok));
-	if (!r->tensor_tok)
-		return ck_fail_nomem(err, "tensors", r->doc.tok[list].n);
-	for (uint64_t i = list + 1; !rc && i < r->doc.tok[list].next; i = r->doc.tok[i].next)
-		rc = take_tensor(r, i, err);
-	for (uint32_t t = 0; !rc && t < r->ix->ntensors; t++)
-		rc = take_alias(r, t, err);
-	for (uint32_t t = 0; !rc && t < r->ix->ntensors; t++)
-		rc = take_states(r, t, err);
 	return rc;
 }
 
 /* ---- */
 
-static int take_all(struct reading *r, struct ckpt_err *err)
+static int take_all(struct ck_nat_reading *r, struct ckpt_err *err)
 {
-	const char *id;
-	int rc = check_format(r, err);
+	int rc;
 
-	if (!rc)
-		rc = ck_json_check_sum(&r->doc, r->path, err);
-	if (rc)
-		return rc;
-	id = member_text(r, 0, "id");
-	if (!id || strlen(id) != 32)
-		return bad(r, 0, "it has no id of 32 digits", err);
-	r->nat->id = ck_arena_strdup(&r->nat->arena, id);
+	ck_nat_turn_to(r, 0);
+	r->nat->id = ck_arena_strdup(&r->nat->arena, r->part[0].id);
 	if (!r->nat->id)
 		return ck_fail_nomem(err, "an id", 32);
 	rc = take_checkpoint(r, err);
@@ -454,44 +294,166 @@ static int take_all(struct reading *r, struct ckpt_err *err)
 		rc = take_facts(r, err);
 	if (!rc)
 		rc = take_files(r, err);
-	return rc ? rc : take_tensors(r, err);
+	return rc ? rc : ck_nat_tensors(r, err);
+}
+
+/* The manifest, or a rank's: whole, and of this version. */
+static int open_part(struct ck_nat_reading *r, const struct ck_tree_entry *e, struct ck_nat_part *p,
+		     struct ckpt_err *err)
+{
+	uint64_t len;
+	int rc;
+
+	r->path = p->path = e->path;
+	r->doc = &p->doc;
+	rc = ck_look_read(r->pool, e->path, r->limits->header_bytes, &p->text, &len, err);
+	if (!rc)
+		rc = ck_json_parse(&p->doc, p->text, len, r->limits, 0, r->path, err);
+	if (!rc && p->doc.tok[0].type != CK_JSON_OBJECT)
+		rc = ck_nat_bad(r, 0, "it is no JSON object", err);
+	if (!rc)
+		rc = check_format(r, err);
+	if (!rc)
+		rc = ck_json_check_sum(&p->doc, r->path, err);
+	if (rc)
+		return rc;
+	p->id = ck_nat_text_of(r, 0, "id");
+	return p->id && strlen(p->id) == 32 ? 0 :
+	       ck_nat_bad(r, 0, "it has no id of 32 digits", err);
+}
+
+static void close_part(struct ck_nat_part *p)
+{
+	ck_json_release(&p->doc);
+	ck_free(p->text);
+}
+
+/* "manifest-00003.json" */
+static bool is_part(const struct ck_tree_entry *e)
+{
+	const char *end = strncmp(e->name, "manifest-", 9) ? NULL :
+			  e->name + 9 + strspn(e->name + 9, "0123456789");
+
+	return end && end - e->name >= 14 && !strcmp(end, ".json") && !e->is_dir && !e->is_odd;
+}
+
+static bool has_part(const struct ck_tree *tree)
+{
+	for (uint64_t i = 0; i < tree->n; i++)
+		if (is_part(&tree->entry[i]))
+			return true;
+	return false;
 }
 
 bool ck_nat_is_step(const struct ck_tree *tree)
 {
-	return ck_tree_find(tree, "rest.pt") &&
-	       (ck_tree_find(tree, CK_NAT_MANIFEST) ||
-		ck_tree_find(tree, "rank-00000.safetensors"));
+	return (ck_tree_find(tree, "rest.pt") &&
+		(ck_tree_find(tree, CK_NAT_MANIFEST) ||
+		 ck_tree_find(tree, "rank-00000.safetensors"))) || has_part(tree);
+}
+
+/* ---- manifests of ranks that share no storage ---- */
+
+static int add_part(struct ck_nat_reading *r, const struct ck_tree_entry *e, struct ckpt_err *err)
+{
+	int rc = ck_grow(&r->part, &r->part_cap, r->nparts + 1ull, sizeof(*r->part), err);
+
+	if (rc)
+		return rc;
+	r->part[r->nparts] = (struct ck_nat_part){ .doc = CK_JSON_INIT };
+	return open_part(r, e, &r->part[r->nparts++], err);
+}
+
+/* "part": the rank and the ranks of the save.  A part of another save is left out. */
+static int check_part(struct ck_nat_reading *r, const char *name, uint32_t *ranks,
+		      struct ckpt_err *err)
+{
+	const struct ck_nat_part *p = &r->part[r->nparts - 1];
+	const uint64_t list = ck_nat_member(r, 0, "part", CK_JSON_ARRAY);
+	uint64_t rank, n;
+
+	if (list == UINT64_MAX || p->doc.tok[list].n != 2 ||
+	    !ck_json_u64(&p->doc, list + 1, &rank) || !ck_json_u64(&p->doc, list + 2, &n) ||
+	    rank >= n || n > MOST_RANKS)
+		return ck_nat_bad(r, 0, "\"part\" is no [rank, ranks]", err);
+	if (rank != strtoul(name + 9, NULL, 10))
+		ck_findings_add(r->f, CK_FINDING_RANK_FILE_SWAPPED, name,
+				"this is the manifest of rank %" PRIu64, rank);
+	else if (r->nparts > 1 && (strcmp(p->id, r->part[0].id) || n != *ranks))
+		ck_findings_add(r->f, CK_FINDING_STEP_MIXED, name,
+				"it is of saving %.32s by %" PRIu64 " ranks, %s of %.32s by %"
+				PRIu32 " (folders of two saves?)", p->id, n,
+				ck_fs_base(r->part[0].path), r->part[0].id, *ranks);
+	else {
+		*ranks = (uint32_t)n;
+		return 0;
+	}
+	close_part(&r->part[--r->nparts]);
+	r->lacks = true;
+	return 0;
+}
+
+static void name_missing(struct ck_nat_reading *r, uint32_t ranks)
+{
+	for (uint32_t k = 0; k < ranks; k++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "manifest-%05" PRIu32 ".json", k);
+		if (ck_tree_find(r->tree, name))
+			continue;
+		r->lacks = true;
+		ck_findings_add(r->f, CK_FINDING_RANK_FILE_MISSING, name,
+				"absent; each of %" PRIu32 " ranks saved this step on storage of "
+				"its own (give the folders of all of them, or copy what is in "
+				"them into one)", ranks);
+	}
+}
+
+static int open_parts(struct ck_nat_reading *r, struct ckpt_err *err)
+{
+	uint32_t ranks = 0;
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < r->tree->n; i++) {
+		const struct ck_tree_entry *e = &r->tree->entry[i];
+
+		if (!is_part(e))
+			continue;
+		rc = add_part(r, e, err);
+		if (!rc)
+			rc = check_part(r, e->name, &ranks, err);
+	}
+	if (!rc)
+		name_missing(r, ranks);
+	if (!rc && !r->nparts)
+		rc = ck_fail(err, CKPT_E_INCOMPLETE, r->path, CKPT_NO_OFFSET,
+			     "no rank's manifest here is its own: were they renamed?");
+	return rc;
 }
 
 int ck_nat_read(struct ck_nat *nat, const struct ck_tree *tree, const char *where,
 		const struct ckpt_limits *limits, struct ck_fdpool *pool, struct ck_index *ix,
 		struct ck_findings *f, struct ckpt_err *err)
 {
-	struct reading r = {
+	struct ck_nat_reading r = {
 		.nat = nat, .tree = tree, .limits = limits, .pool = pool, .ix = ix, .f = f,
-		.path = where, .doc = CK_JSON_INIT,
+		.path = where,
 	};
 	const struct ck_tree_entry *e = ck_tree_find(tree, CK_NAT_MANIFEST);
-	char *text = NULL;
-	uint64_t len;
 	int rc;
 
-	if (!e || e->is_dir)
+	nat->arena.limit = limits->memory_bytes;
+	if ((!e || e->is_dir) && !has_part(tree))
 		return ck_fail(err, CKPT_E_INCOMPLETE, where, CKPT_NO_OFFSET,
 			       "no " CK_NAT_MANIFEST " here, which a save puts there last: this "
 			       "one never ended");
-	r.path = e->path;
-	nat->arena.limit = limits->memory_bytes;
-	rc = ck_look_read(pool, e->path, limits->header_bytes, &text, &len, err);
-	if (!rc)
-		rc = ck_json_parse(&r.doc, text, len, limits, 0, r.path, err);
-	if (!rc && r.doc.tok[0].type != CK_JSON_OBJECT)
-		rc = bad(&r, 0, "it is no JSON object", err);
+	rc = e && !e->is_dir ? add_part(&r, e, err) : open_parts(&r, err);
 	if (!rc)
 		rc = take_all(&r, err);
-	ck_json_release(&r.doc);
-	ck_free(text);
+	for (uint32_t p = 0; p < r.nparts; p++)
+		close_part(&r.part[p]);
+	ck_free(r.part);
+	ck_free(r.piece);
 	return rc;
 }
 

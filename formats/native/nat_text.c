@@ -27,6 +27,11 @@ static void put_head(struct ck_json_out *t, const struct ck_nat_want *w)
 	ck_json_out_raw(t, "{\n\"format\": \"" CK_NAT_FORMAT "\",\n");
 	ck_json_out_str(t, "\"zckpt\": ", CKPT_VERSION_STRING);
 	ck_json_out_hash(t, ",\n\"id\": ", w->id);
+	if (w->alone) {
+		ck_json_out_int(t, ",\n\"part\": [", w->cut_rank);
+		ck_json_out_int(t, ", ", w->world);
+		ck_json_out_raw(t, "]");
+	}
 	ck_json_out_str(t, ",\n\"checkpoint\": {\"tag\": ", w->tag);
 	ck_json_out_str(t, ", \"writer\": ", ix->writer);
 	ck_json_out_str(t, ", \"optimizer\": ", ix->optimizer);
@@ -103,7 +108,9 @@ static void put_digest(struct ck_json_out *t, const struct nat_out *o, uint64_t 
 	const struct ck_nat_state *state = &o->want->tensor[i].state[s];
 	const uint32_t slot = o->slot[i][s];
 
-	if (slot != CK_NONE)
+	if (o->want->alone)	/* other ranks have some of it */
+		ck_json_out_str(t, ", \"digest\": ", "");
+	else if (slot != CK_NONE)
 		put_later(t, ", \"digest\": ", &o->plan->slot[slot].fill);
 	else if (state->flags & CKPT_STATE_DERIVED)
 		ck_json_out_str(t, ", \"digest\": ", "");
@@ -168,11 +175,11 @@ static int by_state(const void *a, const void *b)
 /* A root is said if every state has a digest: none is derived. */
 static bool has_root(const struct nat_out *o)
 {
-	for (uint64_t i = 0; i < o->want->n; i++)
+	for (uint64_t i = 0; i < o->want->n && !o->want->alone; i++)
 		for (uint32_t s = 0; s < o->want->tensor[i].nstates; s++)
 			if (o->slot[i][s] == CK_NONE)
 				return false;
-	return o->want->n > 0;
+	return o->want->n > 0 && !o->want->alone;
 }
 
 static void put_all(struct ck_json_out *t, struct nat_out *o)
@@ -208,7 +215,10 @@ static void take_fills(struct nat_out *o, uint32_t file)
 int ck_nat_text(struct nat_out *o, struct ckpt_err *err)
 {
 	struct ck_json_out t = { .buf = CK_BUF_INIT(MOST), .err = err };
-	char *name = ck_asprintf("%s/" CK_NAT_MANIFEST, o->want->tag);
+	char *name = o->want->alone ?
+		     ck_asprintf("%s/manifest-%05" PRId32 ".json", o->want->tag,
+				 o->want->cut_rank) :
+		     ck_asprintf("%s/" CK_NAT_MANIFEST, o->want->tag);
 	int rc;
 
 	if (o->npieces)

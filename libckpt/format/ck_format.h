@@ -70,6 +70,7 @@ struct ck_reshard_want {
 	const struct ck_cut *cut;
 	uint64_t ncuts;
 	int32_t cut_rank;
+	bool cut_alone;		/* and with it a manifest of that rank's part alone */
 };
 
 /* A param group of a step that is made of weights. */

@@ -32,6 +32,15 @@ struct ckpt_saver;
 
 /* Flags of a saver. */
 #define CKPT_SAVER_AT_EXIT 1u	/* exit() waits for a save that was committed */
+/*
+ * 'root' is on storage of this rank's own, a root for each: nobody sees what others write, and
+ * nobody waits for them.  Each rank ends its part of the step alone (native form, with 'own'),
+ * which is put into its place with a manifest of its own.  Whoever reads is given all ranks'
+ * folders at once, or one that holds copies of all: then they are one step, if none is missing.
+ * An element that two ranks hold, or none, is found by the reader.  Nothing is linked
+ * (frozen_from) unless there is one rank.
+ */
+#define CKPT_SAVER_LOCAL 2u
 
 struct ckpt_saver_opts {
 	size_t size;

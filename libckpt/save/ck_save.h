@@ -30,6 +30,7 @@ struct sv_spec {
 	const char *tag;
 	const char *frozen_from;	/* or NULL */
 	bool own_cut;		/* files are cut as the ranks say */
+	bool local;		/* on storage of this rank's own: nobody waits for anybody */
 	bool force, latest;
 	struct ck_plan plan;	/* with own_cut: the values and this rank's files */
 	struct ck_hash128 hash;	/* of what all ranks have in common */
@@ -161,6 +162,8 @@ int ck_sv_work_finish(struct sv_work *w, struct sv_part *part, uint64_t *written
 
 /* ---- sv_join.c: all parts ---- */
 
+struct sv_save;
+
 struct sv_join {
 	const struct sv_spec *spec;
 	const struct ck_plan *plan;
@@ -169,12 +172,25 @@ struct sv_join {
 	const uint32_t *stage_file;
 	struct sv_part *part;
 	uint32_t nparts;
+	const struct sv_save *alone;	/* one rank's part is all there is of the step; or NULL */
 };
 
 /* Every element was put once; sums and digests go to their places. */
 int ck_sv_join(const struct sv_join *j, struct ckpt_err *err);
 
 /* ---- sv_end.c ---- */
+
+/* Who takes part in the commit: with storage of its own, each rank alone. */
+static inline uint32_t ck_sv_part(const struct ckpt_saver_opts *o)
+{
+	return o->flags & CKPT_SAVER_LOCAL ? 0 : o->rank;
+}
+
+static inline uint32_t ck_sv_parts(const struct ckpt_saver_opts *o)
+{
+	return o->flags & CKPT_SAVER_LOCAL ? 1 : o->nranks;
+}
+
 
 struct sv_save {
 	const struct ckpt_saver_opts *opts;

@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -43,7 +44,7 @@ static int end_save(struct ckpt_saver *sv, struct ckpt_err *err)
 	struct ckpt_err heard = { 0 };
 	int rc = ck_sv_end(&sv->save, sv->closed_at, err);
 
-	if (rc && sv->opts.rank && ck_saver_given_up(sv, &rc, &heard))
+	if (rc && ck_sv_part(&sv->opts) && ck_saver_given_up(sv, &rc, &heard))
 		*err = heard;
 	if (rc)
 		ck_sv_give_up(&sv->save, err);
@@ -93,7 +94,7 @@ static int check_opts(struct ckpt_saver_opts *o, struct ckpt_err *err)
 		return ck_fail(err, CKPT_E_USAGE, o->root, CKPT_NO_OFFSET,
 			       "%" PRIu32 " ranks save, and the job has no name: what a job that "
 			       "was killed left could not be told from this one's", o->nranks);
-	if (o->threads > MAX_THREADS || (o->flags & ~CKPT_SAVER_AT_EXIT) ||
+	if (o->threads > MAX_THREADS || (o->flags & ~(CKPT_SAVER_AT_EXIT | CKPT_SAVER_LOCAL)) ||
 	    (o->buffer_bytes && o->buffer_bytes < LEAST_BUFFER))
 		return ck_fail(err, CKPT_E_USAGE, o->root, CKPT_NO_OFFSET,
 			       "%" PRIu32 " threads (1 to %u), a buffer of %" PRIu64 " bytes (%"
@@ -231,12 +232,34 @@ static int check_absent(const struct ckpt_saver *sv, struct ckpt_err *err)
 		       "a step of this name is there already; CKPT_SAVE_FORCE replaces it");
 }
 
+/* Storage that two ranks share is not theirs alone: one would replace the other's part. */
+static int is_part_of_other(void *arg, const char *dir, const char *name, struct ckpt_err *err)
+{
+	const struct ckpt_saver *sv = arg;
+	char mine[32];
+
+	snprintf(mine, sizeof(mine), "manifest-%05" PRIu32 ".json", sv->opts.rank);
+	if (strncmp(name, "manifest-", 9) || !strcmp(name, mine))
+		return 0;
+	return ck_fail(err, CKPT_E_USAGE, dir, CKPT_NO_OFFSET,
+		       "%.40s is there: another rank saves in this folder; with CKPT_SAVER_LOCAL "
+		       "each rank needs a root of its own", name);
+}
+
+static int check_alone(struct ckpt_saver *sv, struct ckpt_err *err)
+{
+	enum ck_fs_kind kind;
+	int rc = ck_fs_kind(sv->dst, &kind, err);
+
+	return rc || kind != CK_FS_DIR ? rc : ck_fs_each(sv->dst, is_part_of_other, sv, err);
+}
+
 static int make_root(const struct ckpt_saver *sv, struct ckpt_err *err)
 {
 	bool made;
 	int rc = ck_stage_make_dir(sv->root, &made, err);
 
-	if (!rc && !sv->opts.rank)
+	if (!rc && !ck_sv_part(&sv->opts))
 		rc = ck_stale_sweep(sv->root, sv->job, sv->count, sv->opts.sync, err);
 	return rc;
 }
@@ -279,9 +302,9 @@ static int begin_stage(struct ckpt_saver *sv, struct ckpt_err *err)
 	struct sv_save *s = &sv->save;
 	const struct ck_stage_opts so = {
 		.dst = sv->dst, .is_dir = true, .force = s->spec.force, .sync = sv->opts.sync,
-		.part = sv->opts.rank, .nparts = sv->opts.nranks, .nunits = sv->count,
-		.total_bytes = bytes_of_mine(s), .plan = s->spec.hash, .fingerprint = sv->job,
-		.session = true,
+		.part = ck_sv_part(&sv->opts), .nparts = ck_sv_parts(&sv->opts),
+		.nunits = sv->count, .total_bytes = bytes_of_mine(s), .plan = s->spec.hash,
+		.fingerprint = sv->job, .session = true,
 	};
 	struct stat st;
 	int rc = begin_or_wait(sv, &so, err);
@@ -330,11 +353,13 @@ static int begin(struct ckpt_saver *sv, const struct ckpt_save_step *step, struc
 	sv->dst = ck_fs_join(sv->root, s->spec.tag);
 	rc = sv->dst ? ck_sv_refs_make(&s->refs, &s->spec.ix, &s->spec.plan, err) :
 	     ck_fail_nomem(err, "a path", 0);
-	s->part.rank = sv->opts.rank;
+	s->part.rank = ck_sv_part(&sv->opts);
 	if (!rc && s->spec.frozen_from)
 		rc = ck_sv_link_look(s, err);
 	if (!rc)
 		rc = make_root(sv, err);
+	if (!rc && s->spec.local)
+		rc = check_alone(sv, err);
 	if (!rc)
 		rc = check_absent(sv, err);
 	if (!rc)
@@ -347,7 +372,7 @@ static void hear_of_last(const struct ckpt_saver *sv, const char *frozen_from)
 {
 	struct ckpt_err ignored = { 0 };
 
-	if (sv->opts.rank && frozen_from && sv->dst && !sv->told && !sv->result &&
+	if (ck_sv_part(&sv->opts) && frozen_from && sv->dst && !sv->told && !sv->result &&
 	    !strcmp(ck_fs_base(sv->dst), frozen_from))
 		ck_saver_hear_end(sv, 0, &ignored);
 }
@@ -531,7 +556,7 @@ int ckpt_save_wait(struct ckpt_saver *sv, uint32_t timeout_ms, struct ckpt_saved
 	rc = sv->told ? 0 : sv->result;
 	if (rc && err && !err->code)
 		*err = sv->err;
-	if (!rc && !sv->told && sv->opts.rank)
+	if (!rc && !sv->told && ck_sv_part(&sv->opts))
 		rc = ck_saver_hear_end(sv, until, err);
 	if (rc == -CKPT_E_BUSY && !sv->result)
 		return rc;

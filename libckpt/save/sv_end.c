@@ -112,7 +112,7 @@ static int write_literals(struct sv_save *s, struct ckpt_err *err)
 
 static int write_put(struct sv_save *s, struct ckpt_err *err)
 {
-	char *path = ck_stale_put_path(ck_stage_paths(s->stage), s->opts->rank);
+	char *path = ck_stale_put_path(ck_stage_paths(s->stage), ck_sv_part(s->opts));
 	int rc;
 
 	if (!path)
@@ -201,7 +201,7 @@ static int wait_for_ranks(const struct sv_save *s, double since, struct ckpt_err
 	const struct timespec nap = { .tv_nsec = POLL_NS };
 	const double until = since + s->opts->timeout_ms / 1e3;
 	uint8_t *seen = ck_zalloc(s->opts->nranks);
-	uint32_t left = s->opts->nranks - 1;
+	uint32_t left = ck_sv_parts(s->opts) - 1;
 	bool late = false;
 	int rc = seen ? 0 : ck_fail_nomem(err, "ranks", s->opts->nranks);
 
@@ -229,7 +229,7 @@ static int read_parts(const struct sv_save *s, struct sv_part *part, struct ckpt
 {
 	int rc = 0;
 
-	for (uint32_t r = 0; !rc && r < s->opts->nranks; r++) {
+	for (uint32_t r = 0; !rc && r < ck_sv_parts(s->opts); r++) {
 		char *path = ck_stale_put_path(ck_stage_paths(s->stage), r);
 
 		rc = path ? ck_sv_part_read(&part[r], path, err) : ck_fail_nomem(err, "a path", 0);
@@ -367,6 +367,8 @@ static int plan_all(struct sv_save *s, const struct sv_part *part, struct ck_pla
 static void count_files(struct sv_save *s, const struct ck_plan *plan)
 {
 	for (uint64_t i = 0; i < plan->nfiles; i++) {
+		if (s->spec.local && !ck_sv_is_mine(s, (uint32_t)i))
+			continue;
 		s->nfiles += ck_sv_spec_local(&s->spec, plan->file[i].name) != NULL;
 		s->file_bytes += plan->file[i].bytes;
 	}
@@ -379,11 +381,12 @@ static int join(struct sv_save *s, struct sv_part *part, struct ckpt_err *err)
 	uint32_t *file = NULL;
 	struct sv_join j = {
 		.spec = &s->spec, .plan = &s->spec.plan, .refs = &s->refs, .stage = s->stage,
-		.stage_file = s->stage_file, .part = part, .nparts = s->opts->nranks,
+		.stage_file = s->stage_file, .part = part, .nparts = ck_sv_parts(s->opts),
+		.alone = s->spec.local ? s : NULL,
 	};
 	int rc = 0;
 
-	if (s->spec.own_cut) {
+	if (s->spec.own_cut && !s->spec.local) {
 		rc = plan_all(s, part, &all, &file, err);
 		if (!rc)
 			rc = ck_sv_refs_make(&refs, &s->spec.ix, &all, err);
@@ -426,7 +429,7 @@ static int place(struct sv_save *s, struct ckpt_err *err)
 
 static int end_all(struct sv_save *s, double since, struct ckpt_err *err)
 {
-	const uint32_t n = s->opts->nranks;
+	const uint32_t n = ck_sv_parts(s->opts);
 	struct sv_part *part = ck_zalloc(n * sizeof(*part));
 	int rc = part ? wait_for_ranks(s, since, err) : ck_fail_nomem(err, "ranks", n);
 
@@ -447,7 +450,7 @@ int ck_sv_end(struct sv_save *s, double since, struct ckpt_err *err)
 	int rc = end_part(s, err);
 
 	s->write_seconds = ck_sv_clock() - since;
-	if (!rc && !s->opts->rank)
+	if (!rc && !ck_sv_part(s->opts))
 		rc = end_all(s, since, err);
 	s->commit_seconds = ck_sv_clock() - since;
 	return rc;
@@ -459,7 +462,7 @@ int ck_sv_end(struct sv_save *s, double since, struct ckpt_err *err)
  */
 void ck_sv_give_up(struct sv_save *s, const struct ckpt_err *why)
 {
-	const bool alone = s->opts->nranks == 1;
+	const bool alone = ck_sv_parts(s->opts) == 1;
 	bool told;
 	char *path;
 

@@ -80,6 +80,16 @@ static int fail_twice(const struct sv_join *j, const struct sv_range *a, const s
 		       j->spec->ix.state[a->state].name);
 }
 
+/* Of a part on storage of its own. */
+static int fail_own(const struct sv_join *j, uint32_t state, uint64_t element, const char *what,
+		    struct ckpt_err *err)
+{
+	return ck_fail(err, what[0] == 'w' ? CKPT_E_INCOMPLETE : CKPT_E_MISMATCH,
+		       tensor_of(j, state)->name, CKPT_NO_OFFSET,
+		       "element %" PRIu64 " of its %.60s is held by this rank and %s, so its part "
+		       "of the step was not saved", element, j->spec->ix.state[state].name, what);
+}
+
 /* The ranges [from, to) are those of a state that the step keeps. */
 static int check_state(const struct joining *g, uint32_t state, uint64_t from, uint64_t to,
 		       struct ckpt_err *err)
@@ -97,6 +107,33 @@ static int check_state(const struct joining *g, uint32_t state, uint64_t from, u
 		at += r->count;
 	}
 	return at == numel ? 0 : fail_hole(g->j, state, at, numel, err);
+}
+
+/* What is to be put is what lies in this rank's pieces. */
+static int check_pieces(const struct joining *g, uint32_t state, uint64_t from, uint64_t to,
+			struct ckpt_err *err)
+{
+	const struct sv_refs *refs = g->j->refs;
+	uint64_t i = from, end = 0;
+
+	for (uint64_t k = from + 1; k < to; k++)
+		if (g->range[k].first < g->range[k - 1].first + g->range[k - 1].count)
+			return fail_own(g->j, state, g->range[k].first, "is put twice", err);
+	for (uint64_t k = refs->of[state]; k < refs->of[state + 1]; k++) {
+		const struct sv_ref *ref = &refs->ref[k];
+
+		if (ref->first < end)
+			return fail_own(g->j, state, ref->first, "is in two ranges", err);
+		end = ref->first + ref->count;
+		for (uint64_t at = ref->first; at < end; ) {
+			while (i < to && g->range[i].first + g->range[i].count <= at)
+				i++;
+			if (i == to || g->range[i].first > at)
+				return fail_own(g->j, state, at, "was not put", err);
+			at = ck_min_u64(end, g->range[i].first + g->range[i].count);
+		}
+	}
+	return 0;
 }
 
 /* ---- blocks that nobody hashed ---- */
@@ -170,6 +207,16 @@ static int read_elements(const struct sv_join *j, uint32_t state, uint64_t first
 	return rc;
 }
 
+/* All of them lie in one piece of this rank's. */
+static bool is_held(const struct sv_join *j, uint32_t state, uint64_t first, uint64_t count)
+{
+	for (uint64_t i = j->refs->of[state]; i < j->refs->of[state + 1]; i++)
+		if (j->refs->ref[i].first <= first &&
+		    first + count <= j->refs->ref[i].first + j->refs->ref[i].count)
+			return true;
+	return false;
+}
+
 static int hash_block(struct joining *g, uint32_t state, uint64_t block, struct ckpt_err *err)
 {
 	const struct sv_join *j = g->j;
@@ -179,8 +226,11 @@ static int hash_block(struct joining *g, uint32_t state, uint64_t block, struct 
 	const struct sv_ref *piece;
 	struct ck_hash128 term;
 	uint32_t slot;
-	int rc = read_elements(j, state, first, n, g->bytes, &piece, err);
+	int rc;
 
+	if (j->alone && !is_held(j, state, first, n))	/* its bytes are among the ends */
+		return 0;
+	rc = read_elements(j, state, first, n, g->bytes, &piece, err);
 	if (rc)
 		return rc;
 	term = ck_digest_blocks(g->bytes, n * es, block);
@@ -208,7 +258,8 @@ static int join_state(struct joining *g, uint32_t state, uint64_t from, uint64_t
 
 	if (refs->of[state] == refs->of[state + 1])	/* the layout does not keep it */
 		return 0;
-	rc = check_state(g, state, from, to, err);
+	rc = g->j->alone ? check_pieces(g, state, from, to, err) :
+	     check_state(g, state, from, to, err);
 	if (rc || !has_sums(g->j, state))
 		return rc;
 	rc = find_blocks(g, state, from, to, err);
@@ -336,6 +387,8 @@ static int fill_crcs(const struct sv_join *j, struct ckpt_err *err)
 		uint32_t crc = 0;
 		uint8_t p[4];
 
+		if (j->alone && !ck_sv_is_mine(j->alone, c->file))
+			continue;	/* rank 0 writes it */
 		while (at < n && all[at].slot == i)
 			at++;
 		rc = ck_crc_join(all + first, at - first, c->bytes, &crc, err);

@@ -260,11 +260,15 @@ static int take_layout(struct sv_spec *s, const struct ckpt_saver_opts *o,
 			     "files are cut as the ranks hold their elements in the native form "
 			     "alone, for as many ranks as save (%" PRIu32 ", not %" PRIu32 ")",
 			     o->nranks, world);
+	if (!rc && s->local && !s->own_cut)
+		rc = ck_fail(err, CKPT_E_USAGE, s->tag, CKPT_NO_OFFSET,
+			     "on storage that ranks do not share (CKPT_SAVER_LOCAL) a step has the "
+			     "native form, cut as each rank holds its elements: 'own' must say so");
 	s->want.step = (struct ck_reshard_want){
 		.world = world, .stage = step->stage, .round_robin = step->round_robin ? 1 : 0,
 		.sub_group_size = step->sub_group_size, .tag = s->tag,
 		.universal = step->to == CKPT_TO_UNIVERSAL,
-		.native = step->to == CKPT_TO_NATIVE, .cut_rank = -1,
+		.native = step->to == CKPT_TO_NATIVE, .cut_rank = -1, .cut_alone = s->local,
 		.version = ck_arena_strdup(&s->arena, version),
 	};
 	return rc || s->want.step.version ? rc : ck_fail_nomem(err, "a version", 0);
@@ -461,6 +465,7 @@ int ck_sv_spec_make(struct sv_spec *s, const struct ckpt_saver_opts *o,
 		}
 	}
 	s->own_cut = step->own != NULL;
+	s->local = o->flags & CKPT_SAVER_LOCAL;
 	s->force = step->flags & CKPT_SAVE_FORCE;
 	s->latest = !(step->flags & CKPT_SAVE_NO_LATEST);
 	if (!rc)

@@ -69,7 +69,7 @@ int t_saver(const struct t_trainer *t, uint32_t rank, struct ckpt_saver **out,
 		.size = sizeof(o), .root = t->root, .job = t->job ? t->job : "job 1",
 		.rank = rank, .nranks = t->nranks, .threads = t->threads,
 		.buffer_bytes = t->buffer_bytes ? t->buffer_bytes : 1 << 20, .sync = t->sync,
-		.timeout_ms = t->timeout_ms,
+		.timeout_ms = t->timeout_ms, .flags = t->flags,
 	};
 
 	return ckpt_saver_new(&o, out, err);

@@ -34,6 +34,7 @@ struct t_trainer {
 	uint64_t frozen;	/* elements of the frozen tensor, 0 = 4,096 */
 	uint64_t frozen_seed;	/* of its elements, 0 = seed */
 	const char *frozen_from;	/* step that they are linked to */
+	unsigned flags;		/* CKPT_SAVER_* */
 	bool ask;		/* put what ckpt_save_needs() says */
 };
 
