@@ -195,6 +195,7 @@ static void strip(struct slimming *s)
 static bool is_native_name(const char *name)
 {
 	return !strcmp(name, "manifest.json") ||
+	       (!strncmp(name, "manifest-", 9) && ends_with(name, ".json")) ||
 	       (!strncmp(name, "rest", 4) && ends_with(name, ".pt")) ||
 	       ((!strncmp(name, "rank-", 5) || !strncmp(name, "frozen-", 7)) &&
 		ends_with(name, ".safetensors"));
