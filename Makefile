@@ -273,7 +273,8 @@ demo-here: tools fixtures
 ## check: dependencies, build, every test that needs no network (T='word ...' picks)
 check: deps
 	@$(AGAIN) check-here
-check-here: tools train fixtures $(B)/tests/bench/gen_zero $(FZ_TOOLS) $(call pick,$(UNIT) $(API) $(ETEST)) \
+check-here: tools train fixtures $(B)/tests/bench/gen_zero $(B)/tests/bench/save_from $(FZ_TOOLS) \
+            $(call pick,$(UNIT) $(API) $(ETEST)) \
             $(if $(MPI_CC),$(B)/tests/engine/mpi_comm)
 	@$(ENV) tests/run-tests.sh -j $(JOBS) $(call pick,$(UNIT) $(API) $(ETEST) $(SCRIPTS))
 
@@ -307,7 +308,7 @@ interop-bench: tools $(B)/tests/bench/loadloop
 	@$(ENV) VENV="$${ZCKPT_VENV:-$$HOME/.cache/zckpt/venv}" BENCH_DISK="$${BENCH_DISK:-build}" \
 	    tests/bench/bench.sh --rows '^save$$' $(BENCH)
 ## interop: against torch, safetensors, transformers and DeepSpeed in a kept venv
-interop: tools fixtures $(B)/tests/unit/test_pickle_emit
+interop: tools fixtures $(B)/tests/unit/test_pickle_emit $(B)/tests/bench/save_from
 	@$(ENV) tests/run-interop.sh
 ## coverage: line coverage by `make check`, not below FLOOR percent in libckpt/ and in formats/
 COVERAGE = $(MAKE) --no-print-directory CFLAGS='-O0 -g --coverage' LDFLAGS='$(LDFLAGS) --coverage'

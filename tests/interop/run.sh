@@ -102,6 +102,12 @@ part "steps made of weights, resumed by DeepSpeed" \
 	"$python" "$here/shard_cases.py" "$work/sharded" $long
 part "models loaded by transformers" \
 	"$python" "$here/hf_models.py" "$work/models" $long
+if [ -n "${ZCKPT_BUILD:-}" ] && [ -x "$ZCKPT_BUILD/tests/bench/save_from" ] &&
+	[ -d "$ZCKPT_FIXTURES/deepspeed" ]; then
+	part "steps that a trainer's ranks saved, resumed by DeepSpeed" \
+		"$python" "$here/save_cases.py" --save "$ZCKPT_BUILD/tests/bench/save_from" \
+		--zckpt "$ZCKPT" --fixtures "$ZCKPT_FIXTURES"
+fi
 part "memory estimates, by DeepSpeed and transformers" \
 	"$python" "$here/plan_cases.py" "$work/plans"
 part "values of configurations, by PyYAML, hjson and pydantic" \

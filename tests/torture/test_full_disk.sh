@@ -9,6 +9,7 @@ set -u
 here=$(cd "$(dirname "$0")" && pwd)
 zckpt=${ZCKPT:-$here/../../build/zckpt}
 gen=${ZCKPT_BUILD:-$(dirname "$(readlink -f "$zckpt")")}/tests/bench/gen_zero
+save_from=$(dirname "$gen")/save_from
 try_mount='d=$(mktemp -d) && mount -t tmpfs -o size=64k zckpt "$d" && umount "$d"; rc=$?; rmdir "$d"; exit $rc'
 
 if [ "${1-}" != inside ]; then
@@ -20,7 +21,9 @@ if [ "${1-}" != inside ]; then
 	echo 'no file system can be mounted here: that takes root, or user namespaces' >&2
 	exit 77
 fi
-[ -x "$gen" ] || { echo "$gen is not built" >&2; exit 1; }
+for program in "$gen" "$save_from"; do
+	[ -x "$program" ] || { echo "$program is not built" >&2; exit 1; }
+done
 : "${ZCKPT_SEED:=$(date +%s)}"
 RANDOM=$((ZCKPT_SEED % 32768))
 long=${ZCKPT_LONG:-0}
@@ -41,7 +44,7 @@ name=$(head -n 1 "$W/order")
 reshard() { "$zckpt" reshard -q "$W/run" "$D/run" "$@"; }
 
 # NAME; run_NAME is the verb, before_NAME (if there is one) makes what stands there before.
-cases='pt pt_force folder states step step_into step_force universal universal_in shard part commit set_latest cat verify slim prune'
+cases='pt pt_force folder states step step_into step_force universal universal_in shard part commit set_latest cat verify slim prune save save_into'
 run_pt() { "$zckpt" convert -q "$W/run" "$D/w.pt"; }
 before_pt_force() { echo old > "$D/w.pt"; }
 run_pt_force() { "$zckpt" convert -q "$W/run" "$D/w.pt" --force; }
@@ -69,6 +72,11 @@ run_verify() { "$zckpt" verify -q "$D/run" --write-manifest; }
 run_slim() { "$zckpt" slim -q --moments "$W/run" "$D/run"; }
 before_prune() { older a1; older a2; }
 run_prune() { "$zckpt" prune -q --moments-last 1 --apply "$D/run"; }
+# One rank: of several, records stay for the next save to drop.
+run_save() { "$save_from" "$W/run" "$D/run" s native 2 2 1; }
+before_save() { mkdir "$D/run"; }
+before_save_into() { older older; }
+run_save_into() { "$save_from" "$W/run" "$D/run" s deepspeed 3 2 1; }
 "$zckpt" reshard -q "$W/run" "$W/universal" --to universal || exit 1
 
 # ------------------------------------------------------------------ one disk
