@@ -379,7 +379,7 @@ static void roots_that_cannot_be(void **state)
 /* ---- the end of the process ---- */
 
 /* Processes end here with a save at work, whose memory is not lost. */
-const char *__lsan_default_options(void);
+__attribute__((visibility("default"))) const char *__lsan_default_options(void);
 const char *__lsan_default_options(void)
 {
 	return "detect_leaks=0";
