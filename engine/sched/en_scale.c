@@ -105,8 +105,7 @@ static int lower(struct en_scale *s, struct ckpt_err *err)
 	if (s->scale == s->min_scale)
 		return ck_fail(err, CKPT_E_LIMIT, WHERE, CKPT_NO_OFFSET,
 			       "gradients overflow at the smallest loss scale, %g, which cannot be "
-			       "lowered; "
-			       "the run has diverged, or its rate is too high for fp16",
+			       "lowered; the run has diverged, or its rate is too high for fp16",
 			       s->scale);
 	s->scale = fmax(s->scale / 2, s->min_scale);
 	return 0;
