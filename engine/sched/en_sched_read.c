@@ -351,7 +351,8 @@ static int settle(struct en_sched *s, struct ckpt_err *err)
 static int no_such_type(const char *type, struct ckpt_err *err)
 {
 	static const char *const known[] = {
-		"reduce_lr_on_plateau", "cosine_warmup_with_min_lr", "warmup_stable_decay", "greedy",
+		"reduce_lr_on_plateau", "cosine_warmup_with_min_lr", "warmup_stable_decay",
+		"greedy",
 	};
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(known); i++)

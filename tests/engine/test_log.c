@@ -12,9 +12,11 @@
 
 #include <float.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "engine/base/en_json.h"
 #include "engine/log/en_log.h"
@@ -362,6 +364,40 @@ static void failing_calls_leave_whole_lines(void **state)
 	t_fault_remove();
 }
 
+/* A file may grow no further in the midst of a line, as on a full disk: half of it is written. */
+static void half_a_line_is_cut_off_at_once(void **state)
+{
+	const struct en_log_step s3 = step_of(3), s4 = step_of(4);
+	struct rlimit was, now;
+	struct ckpt_err err = { 0 };
+	struct en_log *log;
+	char *whole, *text;
+
+	(void)state;
+	t_dir_remove(path);
+	whole = write_steps(EN_LOG_NEW, 1, 2, NULL);
+	assert_int_equal(en_log_open(&log, path, 2, NULL, NULL), 0);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+	now = was;
+	now.rlim_cur = strlen(whole) + 40;
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &now), 0);
+	assert_int_not_equal(en_log_write(log, &s3, &err), 0);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+	assert_true(err.msg[0] != 0);
+	text = text_of(path);
+	assert_string_equal(text, whole);
+	free(text);
+	/* And it can go on, with the step that failed or a later one. */
+	assert_int_equal(en_log_write(log, &s4, NULL), 0);
+	assert_int_equal(en_log_close(log, NULL), 0);
+	text = text_of(path);
+	assert_memory_equal(text, whole, strlen(whole));
+	assert_memory_equal(text + strlen(whole), "{\"step\": 4,", 11);
+	free(text);
+	free(whole);
+}
+
 /* Whatever stands in the file: opened, or left as it is with a sentence. */
 static void damaged_logs_are_cut_or_left(void **state)
 {
@@ -414,6 +450,7 @@ int main(void)
 		cmocka_unit_test(lines_behind_zeros_are_not_taken_for_the_end),
 		cmocka_unit_test(two_writers_and_steps_back_are_refused),
 		cmocka_unit_test(failing_calls_leave_whole_lines),
+		cmocka_unit_test(half_a_line_is_cut_off_at_once),
 		cmocka_unit_test(damaged_logs_are_cut_or_left),
 	};
 
