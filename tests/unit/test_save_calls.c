@@ -454,6 +454,7 @@ static void exits(int fd)
 
 static void exits_at_once(int fd)
 {
+	hangs = true;
 	commit_slowly(0, fd);
 	exit(7);
 }
@@ -492,9 +493,7 @@ static void forks(int fd)
 	while (!pid)
 		pause();
 	kill(pid, SIGTERM);
-	if (waitpid(pid, &status, 0) != pid || !WIFSIGNALED(status))
-		_exit(5);
-	_exit(sv ? 0 : 6);
+	_exit(waitpid(pid, &status, 0) != pid || !WIFSIGNALED(status) || !sv ? 5 : 0);
 }
 
 static void forked_children_end_at_once(void **state)
