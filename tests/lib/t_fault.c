@@ -278,6 +278,16 @@ static int f_rename(const char *from, const char *to, unsigned flags)
 	return real.rename(from, to, flags);
 }
 
+static int f_link(const char *from, const char *to)
+{
+	return hit("link", TAKES_SPACE) ? -1 : real.link(from, to);
+}
+
+static int f_clone(int to, int from)
+{
+	return hit("clone", TAKES_SPACE) ? -1 : real.clone(to, from);
+}
+
 static int f_thread(pthread_t *thread, void *(*fn)(void *), void *arg)
 {
 	return hit("pthread_create", STARTS) ? EAGAIN : real.thread(thread, fn, arg);
@@ -303,7 +313,8 @@ void t_fault_install(void)
 		.statfs = f_statfs, .realpath = f_realpath, .fallocate = f_fallocate,
 		.fadvise = f_fadvise, .ftruncate = f_ftruncate, .fsync = f_fsync,
 		.fdatasync = f_fdatasync, .flock = f_flock, .mkdir = f_mkdir,
-		.rmdir = f_rmdir, .unlink = f_unlink, .rename = f_rename,
+		.rmdir = f_rmdir, .unlink = f_unlink, .rename = f_rename, .link = f_link,
+		.clone = f_clone,
 		.opendir = f_opendir, .readdir = f_readdir, .closedir = f_closedir,
 		.thread = f_thread,
 	};
