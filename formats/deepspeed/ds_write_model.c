@@ -277,13 +277,14 @@ static struct ck_val *shared(struct wr *w, struct ck_val *root, uint32_t rank)
 	return ck_val_dict_sets(a, root, "shared_params", dict);
 }
 
-/* A native step lacks keys that are made anew here; where they go, its version says. */
+/*
+ * A native step lacks keys that are made anew here; where they go, its version says.  Before 0.9.2
+ * some stood elsewhere, and stay as they came.
+ */
 static bool in_order(const struct wr *w)
 {
-	const uint32_t *v = w->ds->version;
-
 	return w->want->version || w->ds->origin == DS_FROM_WEIGHTS ||
-	       (w->ds->origin == DS_FROM_NATIVE && (v[0] || v[1] || v[2]));
+	       (w->ds->origin == DS_FROM_NATIVE && ck_wr_since(w, 9, 2));
 }
 
 static struct ck_val *stage0(struct wr *w, struct ck_val *root, struct ckpt_err *err)
