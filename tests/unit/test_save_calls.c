@@ -2,6 +2,7 @@
  * Calls of a save session, right and wrong ones, and the end of the process that saves.  If this
  * fails, a trainer that makes a mistake gets a step that is not its state, memory that changes
  * after put() ends up in the step, or a job that is told to stop loses the save it had committed.
+ * It is long on purpose: every call of a saver is tried here, and all of it shares one model.
  */
 #include <setjmp.h>
 #include <stdarg.h>
