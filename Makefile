@@ -267,7 +267,7 @@ pick     = $(if $(strip $(T)),$(foreach t,$(1),$(if $(strip $(foreach w,$(T),$(f
 ## demo: dependencies, build, then inspect, convert and check real checkpoints
 demo: deps
 	@$(AGAIN) demo-here
-demo-here: tools fixtures
+demo-here: tools train fixtures
 	@$(ENV) tools/demo.sh
 
 ## check: dependencies, build, every test that needs no network (T='word ...' picks)
