@@ -310,7 +310,8 @@ int ck_wr_native(struct wr *w, struct ckpt_err *err)
 	struct ck_arena a = CK_ARENA_INIT;	/* w->arena is one file's */
 	struct ck_nat_want want = {
 		.ix = w->ix, .tag = w->tag, .world = w->t->world, .ngroups = w->t->ngroups,
-		.stage = w->ds->origin == DS_FROM_WEIGHTS ? w->t->stage : w->ds->stage,
+		.stage = w->ds->origin != DS_FROM_WEIGHTS ? w->ds->stage :
+			 w->want->stage == 4 ? 1 : w->want->stage,
 		.cut = w->want->cut, .ncuts = w->want->ncuts, .cut_rank = w->want->cut_rank,
 		.alone = w->want->cut_alone,
 	};
