@@ -96,20 +96,21 @@ static void max_grad_norm(struct en_eval *ev)
 static void client_optimizer(struct en_eval *ev)
 {
 	const struct en_facts *f = ev->facts;
+	const unsigned known = f->has | f->fills;
 	struct en_optimizer *o = &ev->set.optimizer;
 
 	o->type = EN_OPTIMIZER_CLIENT;
 	o->adamw = o->torch = o->bias_correction = true;
 	o->one_group = false;
-	if (f->has & EN_HAS_LR)
+	if (known & EN_HAS_LR)
 		o->lr = f->lr;
-	if (f->has & EN_HAS_BETAS) {
+	if (known & EN_HAS_BETAS) {
 		o->beta1 = f->beta1;
 		o->beta2 = f->beta2;
 	}
-	if (f->has & EN_HAS_EPS)
+	if (known & EN_HAS_EPS)
 		o->eps = f->eps;
-	if (f->has & EN_HAS_WEIGHT_DECAY)
+	if (known & EN_HAS_WEIGHT_DECAY)
 		o->weight_decay = f->weight_decay;
 }
 

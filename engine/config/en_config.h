@@ -200,14 +200,16 @@ enum en_filler { EN_FILL_NONE, EN_FILL_TRAINER, EN_FILL_ACCELERATE };
 #define EN_HAS_ALL ((1u << 10) - 1)
 
 /*
- * What the file does not say.  A field counts if its bit is in 'has'.  With EN_FILL_TRAINER a
- * field that is stated and differs from the file is refused, as the Trainer does.
+ * What the file does not say.  A field counts if its bit is in 'has': it was stated; or in 'fills':
+ * it is a default.  With EN_FILL_TRAINER a field that is stated and differs from the file is
+ * refused, as the Trainer does.
  */
 struct en_facts {
 	uint32_t world;		/* data-parallel ranks, at least 1 */
 	enum en_filler filler;
 	uint64_t hidden_size;	/* of the model; 0 = not known */
 	unsigned has;
+	unsigned fills;		/* bits of those that stand in for "auto" and contradict nothing */
 	uint64_t micro_batch, accumulation;
 	double lr, beta1, beta2, eps, weight_decay, max_grad_norm;
 	double warmup_steps;	/* below 1: that part of 'steps', rounded up */

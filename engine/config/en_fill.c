@@ -68,28 +68,40 @@ static void mismatch(struct en_eval *ev, const char *path, const struct en_node 
 		  text, what, stated);
 }
 
-/* A number: replaces "auto", and must agree with a value if it is stated and 'must' is set. */
-static void number(struct en_eval *ev, const char *path, bool stated, bool must, double f,
+/* A number: replaces "auto" if it is known, and 'must' agree with a value. */
+static void number(struct en_eval *ev, const char *path, bool known, bool must, double f,
 		   bool whole, const char *what)
 {
 	struct en_node *v = at(ev, path);
 
 	if (!v || ev->rc)
 		return;
-	if (en_node_is_auto(v) && !stated)
+	if (en_node_is_auto(v) && !known)
 		not_stated(ev, path, v, what);
 	else if (en_node_is_auto(v) && whole)
 		put_int(ev, v, (int64_t)f, what);
 	else if (en_node_is_auto(v))
 		put_float(ev, v, f, what);
-	else if (stated && must && (v->type == EN_INT || v->type == EN_FLOAT) && v->f != f)
+	else if (must && (v->type == EN_INT || v->type == EN_FLOAT) && v->f != f)
 		mismatch(ev, path, v, what, f);
 }
 
-static void betas(struct en_eval *ev, bool stated)
+/* What a value is, for people: as stated, or the default of transformers' arguments. */
+static const char *said(struct en_eval *ev, unsigned bit, const char *what)
+{
+	const char *text;
+
+	if (!(ev->facts->fills & bit) || (ev->facts->has & bit))
+		return what;
+	text = ck_arena_printf(&ev->cfg->arena, "%s, not stated: the default", what);
+	return text ? text : what;
+}
+
+static void betas(struct en_eval *ev)
 {
 	static const char path[] = "optimizer.params.betas", what[] = "the two betas";
 	const struct en_facts *f = ev->facts;
+	const bool stated = f->has & EN_HAS_BETAS, known = stated || f->fills & EN_HAS_BETAS;
 	struct en_node *v = at(ev, path), *list, *one, *two;
 	struct en_place place;
 
@@ -102,11 +114,11 @@ static void betas(struct en_eval *ev, bool stated)
 				 one->f != f->beta1 ? f->beta1 : f->beta2);
 		return;
 	}
-	if (!stated) {
+	if (!known) {
 		not_stated(ev, path, v, what);
 		return;
 	}
-	place = filled_at(ev, v, what);
+	place = filled_at(ev, v, said(ev, EN_HAS_BETAS, what));
 	list = en_node_new(&ev->cfg->arena, EN_LIST, place);
 	one = en_node_add(list, NULL, en_node_float(&ev->cfg->arena, f->beta1, place));
 	two = en_node_add(list, NULL, en_node_float(&ev->cfg->arena, f->beta2, place));
@@ -160,44 +172,66 @@ static double warmup(const struct en_facts *f)
 	return steps < 1 ? 1 : floor(steps);	/* DeepSpeed 0.19 refuses 0 */
 }
 
-static double all_ranks(const struct en_facts *f)
+/* As stated, else as the file has it by now, else the default. */
+static double stated_or_filed(const struct en_eval *ev, unsigned bit, const char *path,
+			      uint64_t fact)
 {
-	return (double)f->micro_batch * (double)f->accumulation * f->world;
+	const struct en_node *v = at(ev, path);
+
+	return !(ev->facts->has & bit) && v && v->type == EN_INT ? v->f : (double)fact;
+}
+
+static double all_ranks(const struct en_eval *ev)
+{
+	const struct en_facts *f = ev->facts;
+
+	return f->world *
+	       stated_or_filed(ev, EN_HAS_MICRO, "train_micro_batch_size_per_gpu", f->micro_batch) *
+	       stated_or_filed(ev, EN_HAS_ACCUMULATION, "gradient_accumulation_steps",
+			       f->accumulation);
+}
+
+/* One of the Trainer's arguments. */
+static void argument(struct en_eval *ev, unsigned bit, const char *path, double f, bool whole,
+		     const char *what)
+{
+	number(ev, path, (ev->facts->has | ev->facts->fills) & bit, ev->facts->has & bit, f, whole,
+	       said(ev, bit, what));
 }
 
 static void by_trainer(struct en_eval *ev)
 {
 	const struct en_facts *f = ev->facts;
-	const unsigned has = f->has;
+	const unsigned known = f->has | f->fills;
 	const unsigned batch = EN_HAS_MICRO | EN_HAS_ACCUMULATION;
 	const struct en_node *stage = at(ev, "zero_optimization.stage");
 
-	number(ev, "train_micro_batch_size_per_gpu", has & EN_HAS_MICRO, true,
-	       (double)f->micro_batch, true, "the micro-batch (per_device_train_batch_size)");
-	number(ev, "gradient_accumulation_steps", has & EN_HAS_ACCUMULATION, true,
-	       (double)f->accumulation, true, "the accumulation (gradient_accumulation_steps)");
-	number(ev, "train_batch_size", (has & batch) == batch, true, all_ranks(f), true,
-	       "micro-batch x accumulation x ranks");
-	number(ev, "gradient_clipping", has & EN_HAS_MAX_GRAD_NORM, true, f->max_grad_norm, false,
-	       "the clipping (max_grad_norm)");
-	number(ev, "optimizer.params.lr", has & EN_HAS_LR, true, f->lr, false,
-	       "the learning rate (learning_rate)");
-	betas(ev, has & EN_HAS_BETAS);
-	number(ev, "optimizer.params.eps", has & EN_HAS_EPS, true, f->eps, false,
-	       "epsilon (adam_epsilon)");
-	number(ev, "optimizer.params.weight_decay", has & EN_HAS_WEIGHT_DECAY, true,
-	       f->weight_decay, false, "the decay (weight_decay)");
+	argument(ev, EN_HAS_MICRO, "train_micro_batch_size_per_gpu", (double)f->micro_batch, true,
+		 "the micro-batch (per_device_train_batch_size)");
+	argument(ev, EN_HAS_ACCUMULATION, "gradient_accumulation_steps", (double)f->accumulation,
+		 true, "the accumulation (gradient_accumulation_steps)");
+	number(ev, "train_batch_size", (known & batch) == batch, (f->has & batch) == batch,
+	       all_ranks(ev), true, "micro-batch x accumulation x ranks");
+	argument(ev, EN_HAS_MAX_GRAD_NORM, "gradient_clipping", f->max_grad_norm, false,
+		 "the clipping (max_grad_norm)");
+	argument(ev, EN_HAS_LR, "optimizer.params.lr", f->lr, false,
+		 "the learning rate (learning_rate)");
+	betas(ev);
+	argument(ev, EN_HAS_EPS, "optimizer.params.eps", f->eps, false, "epsilon (adam_epsilon)");
+	argument(ev, EN_HAS_WEIGHT_DECAY, "optimizer.params.weight_decay", f->weight_decay, false,
+		 "the decay (weight_decay)");
 	number(ev, "scheduler.params.warmup_min_lr", true, false, 0, true, "always 0");
-	number(ev, "scheduler.params.warmup_max_lr", has & EN_HAS_LR, true, f->lr, false,
-	       "the learning rate (learning_rate)");
-	enabled(ev, "fp16.enabled", has & EN_HAS_PRECISION, f->fp16, "the precision (fp16)");
-	enabled(ev, "bf16.enabled", has & EN_HAS_PRECISION, f->bf16, "the precision (bf16)");
+	argument(ev, EN_HAS_LR, "scheduler.params.warmup_max_lr", f->lr, false,
+		 "the learning rate (learning_rate)");
+	enabled(ev, "fp16.enabled", f->has & EN_HAS_PRECISION, f->fp16, "the precision (fp16)");
+	enabled(ev, "bf16.enabled", f->has & EN_HAS_PRECISION, f->bf16, "the precision (bf16)");
 	widths(ev, stage && stage->type == EN_INT && stage->i == 3);
-	number(ev, "scheduler.params.total_num_steps", has & EN_HAS_STEPS, true, (double)f->steps,
-	       true, "the steps of the run");
+	argument(ev, EN_HAS_STEPS, "scheduler.params.total_num_steps", (double)f->steps, true,
+		 "the steps of the run");
 	number(ev, "scheduler.params.warmup_num_steps",
-	       (has & EN_HAS_WARMUP) && (f->warmup_steps >= 1 || (has & EN_HAS_STEPS)), true,
-	       warmup(f), true, "the warm-up (warmup_steps)");
+	       (known & EN_HAS_WARMUP) && (f->warmup_steps >= 1 || (known & EN_HAS_STEPS)),
+	       f->has & EN_HAS_WARMUP, warmup(f), true,
+	       said(ev, EN_HAS_WARMUP, "the warm-up (warmup_steps)"));
 }
 
 /* accelerate fails on every "auto" that is left, wherever it stands. */

@@ -9,6 +9,7 @@
 #define EN_NODE_H
 
 #include "libckpt/base/ck_base.h"
+#include "libckpt/base/ck_buf.h"
 #include "libckpt/base/ck_mem.h"
 
 #define EN_MAX_CONFIG_BYTES ((uint64_t)4 << 20)
@@ -68,6 +69,9 @@ static inline bool en_node_is_auto(const struct en_node *v)
 #define EN_VALUE_TEXT 80
 /* The value for people, cut to the space there is: 5e8, "auto", true, null, [0.9, 0.95], {...}. */
 void en_node_text(const struct en_node *v, char out[EN_VALUE_TEXT]);
+
+/* Adds the value as JSON on one line; infinite and NaN as texts. */
+int en_node_write(const struct en_node *v, struct ck_buf *buf, struct ckpt_err *err);
 
 /*
  * The tree of a DeepSpeed configuration, as HJSON is read there: comments, commas left out or too
