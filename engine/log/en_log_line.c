@@ -210,7 +210,8 @@ void en_log_console(const struct en_log_step *s, int64_t steps, char out[EN_LOG_
 	add_rate(&t, rate(s));
 	add(&t, "  %.3g s", s->seconds);
 	if (s->memory)
-		add(&t, "  %.1f GiB", (double)s->memory / (1 << 30));
+		add(&t, s->memory < 1 << 30 ? "  %.1f MiB" : "  %.1f GiB",
+		    (double)s->memory / (s->memory < 1 << 30 ? 1 << 20 : 1 << 30));
 	if (s->has_eval)
 		add(&t, "  eval loss %.4f", s->eval_loss);
 }
