@@ -1,259 +1,299 @@
-/* zt_args.c -- see zt_args.h. */
+/* zt_args.c -- see zt_args.h: one table says what there is, what it takes and what it is for. */
 #include "engine/main/zt_args.h"
 
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/comm/en_comm_mpi.h"
+#include "engine/config/en_config.h"
+#include "engine/data/en_data.h"
 
-enum {
-	OPT_MODEL = 256, OPT_CONFIG, OPT_SAVE, OPT_EVERY, OPT_FORMAT, OPT_RESUME, OPT_STEPS,
-	OPT_SEED, OPT_SEQ, OPT_THREADS, OPT_TIMEOUT, OPT_MICRO, OPT_ACC, OPT_LR, OPT_RANDOM,
-	OPT_DATA, OPT_SHUFFLE, OPT_RECOMPUTE, OPT_STOP_AT, OPT_COUNTERS, OPT_EXACT, OPT_SYNC,
-	OPT_HELP, OPT_VERSION,
+enum kind { HEADING, WORD, WHOLE, RATE, FLAG, CHOICE };
+
+struct row {
+	enum kind kind;
+	const char *name, *arg, *help;
+	size_t at;
+	int64_t least, most;
+	const char *const *choice;	/* NULL behind the last; the first is number 'least' */
 };
 
-static const struct option options[] = {
-	{ "model", required_argument, NULL, OPT_MODEL },
-	{ "config", required_argument, NULL, OPT_CONFIG },
-	{ "data", required_argument, NULL, OPT_DATA },
-	{ "shuffle", no_argument, NULL, OPT_SHUFFLE },
-	{ "save", required_argument, NULL, OPT_SAVE },
-	{ "save-every", required_argument, NULL, OPT_EVERY },
-	{ "save-format", required_argument, NULL, OPT_FORMAT },
-	{ "sync", required_argument, NULL, OPT_SYNC },
-	{ "resume", required_argument, NULL, OPT_RESUME },
-	{ "steps", required_argument, NULL, OPT_STEPS },
-	{ "stop-at", required_argument, NULL, OPT_STOP_AT },
-	{ "seed", required_argument, NULL, OPT_SEED },
-	{ "seq", required_argument, NULL, OPT_SEQ },
-	{ "threads", required_argument, NULL, OPT_THREADS },
-	{ "timeout", required_argument, NULL, OPT_TIMEOUT },
-	{ "micro-batch", required_argument, NULL, OPT_MICRO },
-	{ "accumulation", required_argument, NULL, OPT_ACC },
-	{ "lr", required_argument, NULL, OPT_LR },
-	{ "random", no_argument, NULL, OPT_RANDOM },
-	{ "recompute", no_argument, NULL, OPT_RECOMPUTE },
-	{ "counters", no_argument, NULL, OPT_COUNTERS },
-	{ "exact", no_argument, NULL, OPT_EXACT },
-	{ "quiet", no_argument, NULL, 'q' },
-	{ "help", no_argument, NULL, OPT_HELP },
-	{ "version", no_argument, NULL, OPT_VERSION },
-	{ NULL, 0, NULL, 0 },
+#define F(field) .at = offsetof(struct zt_args, field)
+#define HEAD(text) { .kind = HEADING, .help = text }
+#define ON(name_, field, text) { .kind = FLAG, .name = name_, F(field), .help = text }
+#define TEXT(name_, arg_, field, text) \
+	{ .kind = WORD, .name = name_, .arg = arg_, F(field), .help = text }
+#define REAL(name_, arg_, field, text) \
+	{ .kind = RATE, .name = name_, .arg = arg_, F(field), .help = text }
+#define INTEGER(name_, arg_, field, from, to, text) \
+	{ .kind = WHOLE, .name = name_, .arg = arg_, F(field), .least = from, .most = to, \
+	  .help = text }
+#define ONE_OF(name_, arg_, field, from, names, text) \
+	{ .kind = CHOICE, .name = name_, .arg = arg_, F(field), .least = from, .choice = names, \
+	  .help = text }
+
+static const char *const precisions[] = { "fp32", "bf16", "fp16", NULL };
+static const char *const losses[] = { "micro", "tokens", NULL };
+static const char *const kinds[] = { "u16", "u32", "jsonl", "safetensors", NULL };
+static const char *const orders[] = { "sequential", "shuffled", "torch", NULL };
+static const char *const tails[] = { "flow", "drop", "fill", NULL };
+static const char *const deals[] = { "units", "ranks", NULL };
+static const char *const formats[] = { "deepspeed", "universal", "native", NULL };
+static const char *const syncs[] = { "data", "full", "none", NULL };
+
+#define MANY ((int64_t)1 << 40)
+
+static const struct row rows[] = {
+	HEAD("What is trained, and how"),
+	TEXT("model", "PATH", model, "a Hugging Face folder: config.json, and weights to begin "
+		"with; or a config.json alone"),
+	TEXT("config", "FILE", config, "a DeepSpeed JSON, or accelerate's YAML, as it is"),
+	INTEGER("micro-batch", "N", micro_batch, 1, 1 << 20, "rows of a rank at once, where the "
+		"file does not say"),
+	INTEGER("accumulation", "N", accumulation, 1, 1 << 20, "micro-batches of a step, likewise"),
+	REAL("lr", "RATE", lr, "likewise"),
+	REAL("beta1", "B", beta1, "of Adam, likewise (0.9)"),
+	REAL("beta2", "B", beta2, "likewise (0.999)"),
+	REAL("eps", "E", eps, "likewise (1e-8)"),
+	REAL("weight-decay", "D", weight_decay, "likewise (0)"),
+	REAL("clip", "NORM", clip, "of all gradients together, likewise (1.0)"),
+	REAL("warmup-steps", "N", warmup, "likewise (0); below 1 it is a part of --steps"),
+	ONE_OF("precision", "P", precision, EN_FP32, precisions, "fp32, bf16, fp16, likewise"),
+	TEXT("lr-scheduler", "TYPE", scheduler, "one of transformers' (linear, cosine, ...), "
+		"where the file has none"),
+	TEXT("lr-scheduler-args", "JSON", scheduler_args, "its lr_scheduler_kwargs"),
+	ONE_OF("loss", "KIND", loss, 0, losses, "micro: the mean of the micro-batches' means, as "
+		"DeepSpeed does (default); tokens: the mean over all tokens of a step, as "
+		"transformers' Trainer does"),
+	ON("random", random, "begin with random weights"),
+	ON("recompute", recompute, "keep a layer's input only, compute it again on the way back"),
+	INTEGER("threads", "N", threads, 1, 256, "of each rank (1)"),
+	INTEGER("steps", "N", steps, 0, MANY, "of the whole run (what the scheduler has, or 100)"),
+	INTEGER("stop-at", "N", stop_at, 1, MANY, "end this part of it after step N, saved"),
+	INTEGER("seed", "N", seed, 0, INT64_MAX, "of random weights, order and tokens (1)"),
+	INTEGER("timeout", "SECONDS", timeout_s, 1, 1000000, "for a rank that is not heard from "
+		"(300)"),
+
+	HEAD("Data"),
+	TEXT("data", "FILE", data, "rows of tokens: .bin .u16 .u32 .jsonl .safetensors"),
+	ON("synthetic", synthetic, "tokens are made up; also without --data"),
+	ONE_OF("data-kind", "KIND", data_kind, EN_SOURCE_U16, kinds, "u16, u32, jsonl, "
+		"safetensors, where the name does not say"),
+	INTEGER("seq", "N", seq, 2, EN_MAX_ROW, "tokens of a row (64; of JSON lines and "
+		"safetensors the longest)"),
+	ON("overlap", overlap, "the last token of a row is the first of the next"),
+	ON("pack", pack, "JSON lines one after the other, cut into rows"),
+	ON("cut", cut, "rows that are longer lose their end"),
+	INTEGER("pad-id", "ID", pad_id, 0, INT32_MAX, "fills shorter rows, and counts as nothing "
+		"(0)"),
+	ON("shuffle", shuffle, "another order in each epoch, from the seed"),
+	ONE_OF("order", "KIND", order, EN_ORDER_SEQUENTIAL, orders, "sequential (default), "
+		"shuffled, torch: as torch's samplers"),
+	ONE_OF("tail", "KIND", tail, EN_TAIL_FLOW, tails, "where an epoch is no multiple of the "
+		"batch: flow (default) into the next, drop, fill"),
+	ONE_OF("deal", "KIND", deal, EN_DEAL_UNITS, deals, "rows of a step to ranks: units "
+		"(default), as accelerate; ranks, as DistributedSampler"),
+	INTEGER("eval-rows", "N", eval_rows, 1, MANY, "the last N rows are held out, and their "
+		"loss is told"),
+	TEXT("eval", "FILE", eval, "rows to evaluate on come from there"),
+	INTEGER("eval-every", "N", eval_every, 1, MANY, "every N steps, besides the end"),
+
+	HEAD("Saving and going on"),
+	TEXT("save", "DIR", save, "save there at the end, and on SIGTERM"),
+	INTEGER("save-every", "N", save_every, 1, MANY, "and every N steps"),
+	ONE_OF("save-format", "F", save_to, CKPT_TO_DEEPSPEED, formats, "native (default), "
+		"deepspeed, universal"),
+	ONE_OF("sync", "KIND", sync, CKPT_SYNC_DATA, syncs, "what is safe when a save is over: "
+		"data (default), full, none"),
+	INTEGER("grace", "SECONDS", grace_s, 1, 1000000, "for the save on SIGTERM, from then on "
+		"(30)"),
+	TEXT("resume", "auto|DIR", resume, "go on from the newest whole step of --save, or of DIR"),
+
+	HEAD("What is said"),
+	TEXT("log", "FILE", log, "a line of JSON a step; a run that goes on goes on with it"),
+	ON("counters", counters, "bytes that were sent and memory, at the end"),
+	ON("exact", exact, "print losses so that they read back to the bit"),
+	ON("check-launch", check_launch, "say who each rank is and which GPU is its own, and end"),
+	ON("quiet", quiet, "no screen of the configuration, no line a step"),
 };
 
-static const char help[] =
-	"usage: ztrain --model DIR|config.json [options]\n"
-	"       mpirun -n N ztrain ...\n"
-	"\n"
-	"Trains Llama 3, Qwen2.5 and Qwen3 with ZeRO 0 to 3 on CPU ranks.\n"
-	"\n"
-	"  --model PATH         a Hugging Face folder: config.json, and weights to begin with\n"
-	"  --data FILE          rows of tokens: .bin .u16 .u32 .jsonl .safetensors; without it\n"
-	"                       tokens are made up\n"
-	"  --shuffle            another order in each epoch, from the seed\n"
-	"  --random             begin with random weights\n"
-	"  --config FILE        a DeepSpeed JSON, or accelerate's YAML, as it is\n"
-	"  --micro-batch N      rows of a rank at once, where the file does not say\n"
-	"  --accumulation N     micro-batches of a step, likewise\n"
-	"  --lr RATE            likewise\n"
-	"  --steps N            of the whole run (100)\n"
-	"  --stop-at N          end this part of it after step N, saved\n"
-	"  --seq N              tokens of a row (64; of JSON lines and safetensors the longest)\n"
-	"  --seed N             of random weights and tokens (1)\n"
-	"  --recompute          keep a layer's input only, compute it again on the way back\n"
-	"  --threads N          of each rank (1)\n"
-	"  --save DIR           save there at the end, and on SIGTERM\n"
-	"  --save-every N       and every N steps\n"
-	"  --save-format F      native (default), deepspeed, universal\n"
-	"  --sync data|full|none\n"
-	"  --resume auto|DIR    go on from the newest whole step of --save, or of DIR\n"
-	"  --timeout SECONDS    for a rank that is not heard from (300)\n"
-	"  --counters           bytes that were sent and memory, at the end\n"
-	"  --exact              print losses so that they read back to the bit\n"
-	"  -q, --quiet          no screen of the configuration, no line a step\n";
+#define NROWS (sizeof(rows) / sizeof(rows[0]))
+#define HELP_COLUMN 26
+#define HELP_WIDTH 98
 
-static bool number(const char *text, int64_t least, int64_t most, int64_t *out)
+/* The words of 'text' between two columns. */
+static void print_wrapped(const char *text, int at)
 {
-	char *end;
+	while (*text) {
+		const size_t n = strcspn(text, " ");
 
-	errno = 0;
-	*out = strtoll(text, &end, 10);
-	return !errno && end != text && !*end && *out >= least && *out <= most;
+		if (at > HELP_COLUMN && at + 1 + (int)n > HELP_WIDTH) {
+			printf("\n%*s", HELP_COLUMN, "");
+			at = HELP_COLUMN;
+		}
+		printf("%s%.*s", at > HELP_COLUMN ? " " : "", (int)n, text);
+		at += (int)n + (at > HELP_COLUMN);
+		text += n + strspn(text + n, " ");
+	}
+	putchar('\n');
 }
 
-static int wrong(const char *option, const char *text, const char *what)
+static void print_help(void)
 {
-	fprintf(stderr, "ztrain: --%s %s: %s\n", option, text, what);
+	char left[64];
+
+	puts("usage: ztrain --model DIR|config.json [options]\n"
+	     "       mpirun -n N ztrain ...        (srun likewise)\n"
+	     "\n"
+	     "Trains Llama 3, Qwen2.5 and Qwen3 with ZeRO 0 to 3 on CPU ranks.");
+	for (size_t i = 0; i < NROWS; i++) {
+		const struct row *r = &rows[i];
+
+		if (r->kind == HEADING) {
+			printf("\n%s\n", r->help);
+			continue;
+		}
+		snprintf(left, sizeof(left), "  --%s%s%s", r->name, r->arg ? " " : "",
+			 r->arg ? r->arg : "");
+		printf("%-*s", HELP_COLUMN, left);
+		if (strlen(left) >= HELP_COLUMN)
+			printf("\n%*s", HELP_COLUMN, "");
+		print_wrapped(r->help, HELP_COLUMN);
+	}
+	puts("\nExit status: 0 done, 1 it failed, 2 a wrong call.");
+}
+
+static int wrong(const struct row *r, const char *text, const char *what)
+{
+	fprintf(stderr, "ztrain: --%s %s: %s\n", r->name, text, what);
 	return 2;
 }
 
-static int whole(const char *option, const char *text, int64_t least, int64_t most, int64_t *out)
+static int take_whole(const struct row *r, const char *text, int64_t *out)
 {
-	char what[80];
+	char *end, what[96];
 
-	if (number(text, least, most, out))
+	errno = 0;
+	*out = strtoll(text, &end, 10);
+	if (!errno && end != text && !*end && *out >= r->least && *out <= r->most)
 		return 0;
 	snprintf(what, sizeof(what), "a whole number from %lld to %lld is wanted",
-		 (long long)least, (long long)most);
-	return wrong(option, text, what);
+		 (long long)r->least, (long long)r->most);
+	return wrong(r, text, what);
 }
 
-static int one_of(const char *option, const char *text, const char *const *name, int *out)
+static int take_choice(const struct row *r, const char *text, int *out)
 {
-	for (*out = 0; name[*out]; ++*out)
-		if (!strcmp(name[*out], text))
+	char what[128] = "one of";
+	size_t n = strlen(what);
+
+	for (int i = 0; r->choice[i]; i++) {
+		if (!strcmp(r->choice[i], text)) {
+			*out = (int)r->least + i;
 			return 0;
-	return wrong(option, text, "see ztrain --help for what it can be");
-}
-
-static int take_words(int c, const char *name, struct zt_args *a)
-{
-	static const char *const formats[] = { "deepspeed", "universal", "native", NULL };
-	static const char *const syncs[] = { "data", "full", "none", NULL };
-	int n = 0, rc = 0;
-
-	switch (c) {
-	case OPT_MODEL:
-		a->model = optarg;
-		break;
-	case OPT_CONFIG:
-		a->config = optarg;
-		break;
-	case OPT_DATA:
-		a->data = optarg;
-		break;
-	case OPT_SAVE:
-		a->save = optarg;
-		break;
-	case OPT_RESUME:
-		a->resume = optarg;
-		break;
-	case OPT_FORMAT:
-		rc = one_of(name, optarg, formats, &a->save_to);
-		break;
-	case OPT_SYNC:
-		rc = one_of(name, optarg, syncs, &n);
-		a->sync = (enum ckpt_sync)n;
-		break;
-	case OPT_LR:
-		a->lr = strtod(optarg, NULL);
-		rc = a->lr >= 0 ? 0 : wrong(name, optarg, "a rate of 0 or more is wanted");
-		break;
-	default:
-		rc = -1;
+		}
+		n += (size_t)snprintf(what + n, sizeof(what) - n, " %s", r->choice[i]);
 	}
-	return rc;
+	snprintf(what + n, sizeof(what) - n, " is wanted");
+	return wrong(r, text, what);
 }
 
-static int take_number(int c, const char *name, struct zt_args *a)
+static int take(const struct row *r, const char *text, struct zt_args *a)
 {
-	int64_t n = 0;
-	int rc;
+	void *const field = (char *)a + r->at;
+	char *end;
 
-	switch (c) {
-	case OPT_STEPS:
-		return whole(name, optarg, 0, INT64_MAX / 2, &a->steps);
-	case OPT_STOP_AT:
-		return whole(name, optarg, 1, INT64_MAX / 2, &a->stop_at);
-	case OPT_EVERY:
-		return whole(name, optarg, 1, INT64_MAX / 2, &a->save_every);
-	case OPT_SEED:
-		rc = whole(name, optarg, 0, INT64_MAX, &n);
-		a->seed = (uint64_t)n;
-		return rc;
-	case OPT_MICRO:
-		rc = whole(name, optarg, 1, 1 << 20, &n);
-		a->micro_batch = (uint64_t)n;
-		return rc;
-	case OPT_ACC:
-		rc = whole(name, optarg, 1, 1 << 20, &n);
-		a->accumulation = (uint64_t)n;
-		return rc;
-	case OPT_SEQ:
-		rc = whole(name, optarg, 2, 1 << 20, &n);
-		a->seq = (uint32_t)n;
-		return rc;
-	case OPT_THREADS:
-		rc = whole(name, optarg, 1, 256, &n);
-		a->threads = (uint32_t)n;
-		return rc;
-	case OPT_TIMEOUT:
-		rc = whole(name, optarg, 1, 1000000, &n);
-		a->timeout_s = (uint32_t)n;
-		return rc;
+	switch (r->kind) {
+	case WORD:
+		*(const char **)field = text;
+		return 0;
+	case FLAG:
+		*(bool *)field = true;
+		return 0;
+	case WHOLE:
+		return take_whole(r, text, field);
+	case CHOICE:
+		return take_choice(r, text, field);
 	default:
-		return -1;
+		*(double *)field = strtod(text, &end);
+		return end != text && !*end && *(double *)field >= 0 ? 0 :
+			wrong(r, text, "a number of 0 or more is wanted");
 	}
 }
 
-static int take_flag(int c, struct zt_args *a)
+/* What options say together. */
+static int check(struct zt_args *a, const char *rest)
 {
-	switch (c) {
-	case OPT_RANDOM:
-		a->random = true;
-		break;
-	case OPT_SHUFFLE:
-		a->shuffle = true;
-		break;
-	case OPT_RECOMPUTE:
-		a->recompute = true;
-		break;
-	case OPT_COUNTERS:
-		a->counters = true;
-		break;
-	case OPT_EXACT:
-		a->exact = true;
-		break;
-	case 'q':
-		a->quiet = true;
-		break;
-	case OPT_HELP:
-		fputs(help, stdout);
-		return 1;
-	case OPT_VERSION:
-		printf("ztrain %s%s\n", ckpt_version(),
-		       en_comm_mpi_is_built() ? ", with MPI" : "");
-		return 1;
-	default:
-		return 2;	/* getopt has said why */
-	}
-	return 0;
+	const char *what = NULL;
+
+	if (rest)
+		fprintf(stderr, "ztrain: what is this: %s (see ztrain --help)\n", rest);
+	else if (!a->model && !a->check_launch)
+		what = "--model says what is to be trained (see ztrain --help)";
+	else if (a->resume && !strcmp(a->resume, "auto") && !a->save)
+		what = "--resume auto looks in the folder of --save, which is not given";
+	else if (a->synthetic && a->data)
+		what = "--synthetic makes tokens up, and --data says where they are";
+	else if (a->shuffle && a->order > EN_ORDER_SEQUENTIAL)
+		what = "--shuffle is --order shuffled; one of them is enough";
+	else if (a->scheduler_args && !a->scheduler)
+		what = "--lr-scheduler-args are those of --lr-scheduler, which is not given";
+	else if (a->eval_every && !a->eval && !a->eval_rows)
+		what = "--eval-every says when; --eval-rows or --eval must say on what";
+	else if (a->eval_rows && !a->data && !a->eval)
+		what = "--eval-rows holds rows of --data out, which is not given";
+	if (what)
+		fprintf(stderr, "ztrain: %s\n", what);
+	return what || rest ? 2 : 0;
+}
+
+/* Options of the table have its row's number from here on. */
+#define FIRST 256
+
+static void list_options(struct option *o)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < NROWS; i++)
+		if (rows[i].kind != HEADING)
+			o[n++] = (struct option){ rows[i].name, rows[i].kind == FLAG ?
+						  no_argument : required_argument, NULL,
+						  FIRST + (int)i };
+	o[n++] = (struct option){ "help", no_argument, NULL, 'h' };
+	o[n++] = (struct option){ "version", no_argument, NULL, 'V' };
+	o[n] = (struct option){ NULL, 0, NULL, 0 };
 }
 
 int zt_args_parse(int argc, char **argv, struct zt_args *a)
 {
-	int c, at = 0, rc = 0;
+	struct option options[NROWS + 3];
+	int c, rc = 0;
 
+	list_options(options);
 	*a = (struct zt_args){
-		.save_to = CKPT_TO_NATIVE, .steps = 100, .seed = 1, .seq = 0, .threads = 1,
-		.timeout_s = 300, .lr = NAN,
+		.save_to = CKPT_TO_NATIVE, .steps = -1, .seed = 1, .threads = 1, .timeout_s = 300,
+		.lr = NAN, .beta1 = NAN, .beta2 = NAN, .eps = NAN, .weight_decay = NAN, .clip = NAN,
+		.warmup = NAN, .grace_s = 30, .order = EN_ORDER_SEQUENTIAL, .tail = EN_TAIL_FLOW,
+		.deal = EN_DEAL_UNITS, .sync = CKPT_SYNC_DATA,
 	};
-	while (!rc && (c = getopt_long(argc, argv, "q", options, &at)) != -1) {
-		rc = take_words(c, options[at].name, a);
-		if (rc < 0)
-			rc = take_number(c, options[at].name, a);
-		if (rc < 0)
-			rc = take_flag(c, a);
+	while (!rc && (c = getopt_long(argc, argv, "q", options, NULL)) != -1) {
+		if (c == 'h') {
+			print_help();
+			return 1;
+		} else if (c == 'V') {
+			printf("ztrain %s%s\n", ckpt_version(),
+			       en_comm_mpi_is_built() ? ", with MPI" : "");
+			return 1;
+		} else if (c == 'q') {
+			a->quiet = true;
+		} else {
+			rc = c >= FIRST ? take(&rows[c - FIRST], optarg, a) : 2;
+		}
 	}
-	if (rc)
-		return rc;
-	if (optind < argc || !a->model) {
-		fprintf(stderr, "ztrain: %s%s (see ztrain --help)\n",
-			optind < argc ? "what is this: " : "--model says what is to be trained",
-			optind < argc ? argv[optind] : "");
-		return 2;
-	}
-	if (!a->seq && (!a->data || strstr(a->data, ".bin") || strstr(a->data, ".u")))
-		a->seq = 64;
-	if (a->resume && !strcmp(a->resume, "auto") && !a->save) {
-		fprintf(stderr, "ztrain: --resume auto looks in the folder of --save, which is not "
-			"given\n");
-		return 2;
-	}
-	return 0;
+	return rc ? rc : check(a, optind < argc ? argv[optind] : NULL);
 }

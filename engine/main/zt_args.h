@@ -10,16 +10,35 @@
 struct zt_args {
 	const char *model;	/* Hugging Face folder, or a config.json */
 	const char *config;	/* DeepSpeed JSON or accelerate YAML, or NULL */
+	/* NAN = the file's, or the default of transformers' arguments */
+	double lr, beta1, beta2, eps, weight_decay, clip, warmup;
+	int precision;		/* enum en_precision, 0 = the file's */
+	const char *scheduler, *scheduler_args;	/* transformers', or NULL */
+	int64_t micro_batch, accumulation;	/* 0 = the file's */
+	int loss;		/* 0 = mean of micro-batches' means, 1 = mean of tokens */
+	/* Data. */
 	const char *data;	/* a file of tokens, or NULL: made up */
+	int data_kind;		/* 0 = by the name, else enum en_source_kind */
+	int order, tail, deal;	/* enum en_order_kind, en_tail, en_deal */
+	int64_t seq;		/* tokens of a row; 0 = as long as the longest */
+	int64_t pad_id, seed;
+	bool shuffle, overlap, pack, cut, synthetic;
+	/* Evaluation. */
+	const char *eval;	/* a file of its own, or NULL */
+	int64_t eval_rows;	/* held out of the data; of 'eval', at most; 0 = none, or all */
+	int64_t eval_every;	/* steps; 0 = at the end only */
+	/* The run. */
+	int64_t steps;		/* -1 = the scheduler's, or STEPS */
+	int64_t stop_at, threads, timeout_s;
+	bool random, recompute;
+	/* Saves. */
 	const char *save, *resume;
 	int save_to;		/* CKPT_TO_* */
-	enum ckpt_sync sync;
-	int64_t steps, stop_at, save_every;
-	uint64_t seed;
-	uint32_t seq, threads, timeout_s;
-	uint64_t micro_batch, accumulation;	/* 0 = the file's */
-	double lr;		/* NAN = the file's */
-	bool shuffle, random, recompute, counters, quiet, exact;
+	int sync;		/* enum ckpt_sync */
+	int64_t save_every, grace_s;
+	/* What is said. */
+	const char *log;
+	bool check_launch, counters, quiet, exact;
 };
 
 /* 0; 1 when help or the version was asked for (and printed); 2 for a wrong call. */

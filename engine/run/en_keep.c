@@ -171,7 +171,7 @@ int en_keep_save(struct en_keep *k, const char *tag, const struct en_keep_values
 		 bool *old_out, struct ckpt_err *err)
 {
 	struct ck_buf sched = CK_BUF_INIT(MOST_STATE);
-	int old = en_keep_wait(k, NULL, err);
+	int old = en_keep_wait(k, 0, NULL, err);
 	int rc = en_sched_state(v->sched, &sched, old ? NULL : err);
 
 	*old_out = old != 0;
@@ -191,10 +191,12 @@ int en_keep_save(struct en_keep *k, const char *tag, const struct en_keep_values
 	return old ? old : rc;
 }
 
-int en_keep_wait(struct en_keep *k, struct ckpt_saved *out, struct ckpt_err *err)
+int en_keep_wait(struct en_keep *k, uint32_t timeout_ms, struct ckpt_saved *out,
+		 struct ckpt_err *err)
 {
-	const bool open = k->open;
+	int rc = k->open ? ckpt_save_wait(k->saver, timeout_ms, out, err) : 0;
 
-	k->open = false;
-	return open ? ckpt_save_wait(k->saver, 0, out, err) : 0;
+	if (rc != -CKPT_E_BUSY)
+		k->open = false;
+	return rc;
 }

@@ -5,6 +5,7 @@
 #ifndef EN_KEEP_H
 #define EN_KEEP_H
 
+#include "engine/run/en_recipe.h"
 #include "engine/sched/en_scale.h"
 #include "engine/sched/en_sched.h"
 #include "engine/zero/en_zero.h"
@@ -50,8 +51,12 @@ struct en_keep_values {
  */
 int en_keep_save(struct en_keep *keep, const char *tag, const struct en_keep_values *values,
 		 bool *old_out, struct ckpt_err *err);
-/* How the last save ended, and what it took. */
-int en_keep_wait(struct en_keep *keep, struct ckpt_saved *out, struct ckpt_err *err);
+/*
+ * How the last save ended, and what it took.  'timeout_ms' 0 = as long as it takes; CKPT_E_BUSY if
+ * it still goes on then.
+ */
+int en_keep_wait(struct en_keep *keep, uint32_t timeout_ms, struct ckpt_saved *out,
+		 struct ckpt_err *err);
 
 /*
  * The newest step in 'root' that is whole, at any world and stage, by whoever saved it; '*tag_out'
@@ -66,6 +71,8 @@ int en_keep_find(const char *root, char **tag_out, struct ckpt_err *err);
 struct en_loaded {
 	struct en_place_in_run at;
 	bool resumed;		/* with moments; else the run begins with the weights */
+	bool has_recipe;	/* this engine saved it */
+	struct en_recipe recipe;
 	uint64_t bytes;		/* read by this rank */
 	char *data;		/* what stands under EN_KEEP_DATA (ck_free), or NULL */
 };

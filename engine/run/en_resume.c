@@ -100,6 +100,7 @@ static int read_values(const struct ckpt *ck, struct en_loaded *out, struct en_s
 		rc = en_scale_load_values(scale, v, &found, err);
 	if (!rc)
 		rc = read_data(v, out, err);
+	out->has_recipe = en_recipe_take(&out->recipe, v);
 	ckpt_values_close(v);
 	return rc;
 }

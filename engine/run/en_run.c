@@ -1,31 +1,15 @@
-/* en_run.c -- see en_run.h. */
-#include "engine/run/en_run.h"
-
-#include <errno.h>
+/* en_run.c -- see en_run.h: a run's life; its steps are in en_step.c. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
+#include "engine/run/en_run_priv.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
 #define MOST_STATE ((size_t)1 << 20)
-
-struct run {
-	const struct en_run_opts *o;
-	struct en_ran *out;
-	struct en_zero *z;
-	struct en_keep *keep;
-	struct en_sched sched;
-	struct en_scale scale;
-	struct en_zero_hyper hyper[2];
-	struct en_place_in_run at;
-	int32_t *ids, *labels;
-	double *loss;		/* of every unit of a step, then tokens of every unit */
-	uint64_t units;		/* of all ranks */
-};
 
 static double now(void)
 {
@@ -55,7 +39,23 @@ static struct en_zero_rule rule_of(const struct en_settings *set)
 	};
 }
 
-static int make_state(struct run *r, struct ckpt_err *err)
+static int make_sched(struct en_run *r, struct ckpt_err *err)
+{
+	const struct en_run_opts *o = r->o;
+	const double rate = o->set->optimizer.lr, lr[2] = { rate, rate };
+	double warmup = isnan(o->warmup_steps) ? 0 : o->warmup_steps;
+
+	if (!o->scheduler)
+		return en_sched_init_config(&r->sched, &o->set->schedule, o->version, lr,
+					    en_zero_groups(r->z), err);
+	if (warmup < 1)		/* as get_warmup_steps() of transformers */
+		warmup = ceil(warmup * (double)o->steps);
+	return en_sched_init_transformers(&r->sched, o->scheduler, o->scheduler_args,
+					  (int64_t)warmup, o->steps, rate, lr,
+					  en_zero_groups(r->z), err);
+}
+
+static int make_state(struct en_run *r, struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
 	const struct en_settings *set = o->set;
@@ -67,27 +67,70 @@ static int make_state(struct run *r, struct ckpt_err *err)
 		.tokens = o->tokens, .threads = o->threads, .recompute = o->recompute,
 	};
 	const struct en_zero_rule rule = rule_of(set);
-	const double lr[2] = { set->optimizer.lr, set->optimizer.lr };
-	const uint64_t n = (uint64_t)set->micro_batch * o->tokens;
+	const uint64_t n = (uint64_t)set->micro_batch * o->tokens *
+			   (o->token_mean ? (uint64_t)set->accumulation : 1);
 	int rc = en_zero_new(o->model, o->comm, &zo, &rule, &r->z, err);
 
 	r->units = (uint64_t)set->accumulation * o->comm->size;
 	r->ids = ck_alloc_array(n, sizeof(*r->ids));
 	r->labels = ck_alloc_array(n, sizeof(*r->labels));
-	r->loss = ck_zalloc(2 * r->units * sizeof(*r->loss));
+	r->loss = ck_zalloc(r->units * sizeof(*r->loss));
+	r->recipe = (struct en_recipe){
+		.world = o->comm->size, .accumulation = (uint64_t)set->accumulation,
+		.rows = (uint64_t)set->micro_batch, .tokens = o->tokens,
+		.precision = set->precision, .wire = zo.wire, .rule = rule.rule,
+		.token_mean = o->token_mean,
+	};
 	if (!rc && (!r->ids || !r->labels || !r->loss))
 		rc = ck_fail_nomem(err, "a batch", n);
+	if (!rc && o->held.units)
+		rc = en_held_new(r->z, o->comm, &o->held, zo.rows, zo.tokens, &r->held, err);
 	if (!rc)
-		rc = en_sched_init_config(&r->sched, &set->schedule, o->version, lr,
-					  en_zero_groups(r->z), err);
+		rc = make_sched(r, err);
 	return rc ? rc : en_scale_init_config(&r->scale, set, o->version, err);
 }
 
-static int fill_state(struct run *r, struct ckpt_err *err)
+/* What a checkpoint says of the data, and of the bits. */
+static int take_loaded(struct en_run *r, const struct en_loaded *got, struct ckpt_err *err)
+{
+	const struct en_run_opts *o = r->o;
+	uint64_t samples;
+	int rc;
+
+	r->at = got->at;
+	if (!got->data)
+		return 0;
+	rc = o->feed.resume(o->feed.arg, got->data, strlen(got->data), &samples, err);
+	if (!rc)
+		r->at.samples = (int64_t)samples;
+	return rc;
+}
+
+static int tell_beginning(struct en_run *r, const struct en_loaded *got, struct ckpt_err *err)
+{
+	const struct en_run_opts *o = r->o;
+	struct en_begun b = {
+		.at = r->at, .resumed = got->resumed, .read_bytes = got->bytes,
+		.mem = en_zero_mem(r->z),
+	};
+	int rc = en_comm_all_reduce(o->comm, &b.read_bytes, KN_NUM_U64, 1, EN_COMM_SUM, NULL, err);
+
+	if (rc || !o->began)
+		return rc;
+	if (got->resumed && !got->has_recipe)
+		snprintf(b.bits, sizeof(b.bits),
+			 "bits: the state is the saved one, to the bit; another program trained so "
+			 "far");
+	else
+		b.same_bits = en_recipe_same_bits(&r->recipe,
+						  got->has_recipe ? &got->recipe : NULL, b.bits);
+	return o->began(o->told_arg, &b, err);
+}
+
+static int fill_state(struct en_run *r, struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
 	struct en_loaded got = { .data = NULL };
-	uint64_t samples;
 	int rc = 0;
 
 	if (o->from)
@@ -95,20 +138,19 @@ static int fill_state(struct run *r, struct ckpt_err *err)
 				  &got, err);
 	else
 		en_zero_init(r->z, o->seed);
-	if (!rc && got.data) {
-		rc = o->feed.resume(o->feed.arg, got.data, strlen(got.data), &samples, err);
-		if (!rc)
-			got.at.samples = (int64_t)samples;
-	}
+	if (!rc)
+		rc = take_loaded(r, &got, err);
+	if (!rc)
+		rc = en_zero_publish(r->z, err);
+	if (!rc)
+		rc = tell_beginning(r, &got, err);
+	r->saved_at = got.resumed && o->save_root && !strcmp(o->from, o->save_root) ?
+		r->at.steps : -1;
 	ck_free(got.data);
-	r->at = got.at;
-	r->out->resumed = got.resumed;
-	r->out->read_bytes = got.bytes;
-	r->out->first_step = r->at.steps;
-	return rc ? rc : en_zero_publish(r->z, err);
+	return rc;
 }
 
-static int make_keep(struct run *r, struct ckpt_err *err)
+static int make_keep(struct en_run *r, struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
 	const struct en_keep_opts ko = {
@@ -120,118 +162,10 @@ static int make_keep(struct run *r, struct ckpt_err *err)
 	return o->save_root ? en_keep_new(o->model, r->z, o->comm, &ko, &r->keep, err) : 0;
 }
 
-/* ---- a step ---- */
-
-static void set_hyper(struct run *r)
-{
-	const struct en_optimizer *p = &r->o->set->optimizer;
-
-	for (uint32_t g = 0; g < en_zero_groups(r->z); g++) {
-		struct en_zero_hyper *h = &r->hyper[g];
-
-		*h = (struct en_zero_hyper){
-			.lr = en_sched_lr(&r->sched, g), .beta1 = p->beta1, .beta2 = p->beta2,
-			.eps = p->eps, .decay = g ? 0 : p->weight_decay,
-		};
-		en_sched_betas(&r->sched, g, &h->beta1, &h->beta2);
-	}
-}
-
-static int run_unit(struct run *r, uint32_t m, struct ckpt_err *err)
-{
-	const struct en_run_opts *o = r->o;
-	const uint64_t u = (uint64_t)m * o->comm->size + o->comm->rank;
-	const struct en_batch batch = {
-		(uint32_t)o->set->micro_batch, o->tokens, r->ids, r->labels,
-	};
-	struct en_zero_unit unit = { .batch = &batch };
-	struct en_loss loss;
-	uint64_t count;
-	int rc = o->feed.rows(o->feed.arg, (uint64_t)r->at.samples, u, r->ids, r->labels, err);
-
-	if (rc)
-		return rc;
-	count = en_batch_count(&batch);
-	unit.factor = count ? r->scale.scale / ((double)count * (double)r->units) : 0;
-	rc = en_zero_unit(r->z, m, &unit, &loss, err);
-	r->loss[u] = count ? loss.sum / (double)count : 0;
-	return rc;
-}
-
-/* The mean of the losses of all units, in their order. */
-static int join_loss(struct run *r, double *out, struct ckpt_err *err)
-{
-	int rc = en_comm_all_reduce(r->o->comm, r->loss, KN_NUM_F64, r->units, EN_COMM_SUM, NULL,
-				    err);
-
-	*out = kn_tree_sum(r->loss, r->units) / (double)r->units;
-	memset(r->loss, 0, r->units * sizeof(*r->loss));
-	return rc;
-}
-
-/* As DeepSpeed: the norm without the scale, clipped by max_norm / (norm + 1e-6). */
-static float grad_scale(const struct run *r, double norm)
-{
-	const double clip = r->o->set->gradient_clipping;
-	const double true_norm = norm / r->scale.scale;
-	const double c = clip > 0 && true_norm + 1e-6 > clip ? clip / (true_norm + 1e-6) : 1;
-
-	return (float)(c / r->scale.scale);
-}
-
-static int update(struct run *r, double norm, bool *skipped_out, struct ckpt_err *err)
-{
-	const bool watched = r->o->set->precision == EN_FP16 ||
-			     (r->o->set->precision == EN_BF16 && r->o->set->check_grad_overflow);
-	const bool overflow = watched && !isfinite(norm);
-	int rc = en_scale_update(&r->scale, overflow, err);
-
-	*skipped_out = overflow;
-	if (rc || overflow)
-		return rc;
-	r->at.updates++;
-	rc = en_zero_update(r->z, r->hyper, r->at.updates, grad_scale(r, norm), err);
-	en_sched_advance(&r->sched);
-	return rc;
-}
-
-static int run_step(struct run *r, struct ckpt_err *err)
-{
-	const struct en_run_opts *o = r->o;
-	struct en_step_told told = { .mem = en_zero_mem(r->z), .comm = o->comm };
-	const double since = now();
-	double norm = 0;
-	int rc = 0;
-
-	set_hyper(r);
-	told.lr = r->hyper[0].lr;
-	told.loss_scale = r->scale.scale;
-	for (uint32_t m = 0; !rc && m < (uint32_t)o->set->accumulation; m++)
-		rc = run_unit(r, m, err);
-	if (!rc)
-		rc = join_loss(r, &told.loss, err);
-	if (!rc)
-		rc = en_zero_norm(r->z, &norm, err);
-	if (!rc)
-		rc = update(r, norm, &told.skipped, err);
-	if (rc)
-		return rc;
-	r->at.steps++;
-	r->at.samples += (int64_t)(r->units * (uint64_t)o->set->micro_batch);
-	r->at.skipped += told.skipped;
-	told.grad_norm = norm / told.loss_scale;
-	told.at = r->at;
-	told.seconds = now() - since;
-	told.tokens = r->units * (uint64_t)o->set->micro_batch * o->tokens;
-	if (o->told)
-		o->told(o->told_arg, &told);
-	return 0;
-}
-
 /* ---- saves ---- */
 
-/* An object with one text in it, itself JSON: DeepSpeed's users see a key of the client. */
-static int describe_data(struct run *r, struct ck_buf *out, struct ckpt_err *err)
+/* Texts of JSON: DeepSpeed's users see two keys of the client. */
+static int describe_client(struct en_run *r, struct ck_buf *out, struct ckpt_err *err)
 {
 	const struct en_feed *f = &r->o->feed;
 	struct ck_buf state = CK_BUF_INIT(MOST_STATE);
@@ -246,13 +180,17 @@ static int describe_data(struct run *r, struct ck_buf *out, struct ckpt_err *err
 			rc = ck_buf_add(out, &state.p[i], 1, err);
 	}
 	if (!rc)
-		rc = ck_buf_add(out, "\"}", 3, err);
+		rc = ck_buf_adds(out, "\", ", err);
+	if (!rc)
+		rc = en_recipe_add(&r->recipe, out, err);
+	if (!rc)
+		rc = ck_buf_add(out, "}", 2, err);
 	ck_buf_release(&state);
 	return rc;
 }
 
 /* One that failed is told at the next, or at the end: the run goes on. */
-static int save(struct run *r, struct ckpt_err *err)
+static int save(struct en_run *r, struct ckpt_err *err)
 {
 	struct en_keep_values v = {
 		.at = r->at, .hyper = r->hyper, .sched = &r->sched, .scale = &r->scale,
@@ -262,54 +200,76 @@ static int save(struct run *r, struct ckpt_err *err)
 	const double since = now();
 	char tag[48];
 	bool old;
-	int rc = describe_data(r, &client, err);
+	int rc = describe_client(r, &client, err);
 
 	v.client = client.p;
-	set_hyper(r);
+	en_run_set_hyper(r);
 	snprintf(tag, sizeof(tag), "global_step%" PRId64, r->at.steps);
 	if (!rc)
 		rc = en_keep_save(r->keep, tag, &v, &old, err);
 	ck_buf_release(&client);
+	r->saved_at = r->at.steps;
 	r->out->saves += !rc;
 	r->out->save_seconds += now() - since;
 	return rc;
 }
 
-/* Every rank must know it in the same step. */
-static int wants_stop(struct run *r, bool *out, struct ckpt_err *err)
-{
-	double any = r->o->stop ? __atomic_load_n(r->o->stop, __ATOMIC_RELAXED) != 0 : 0;
-	int rc = r->o->stop ? en_comm_all_reduce(r->o->comm, &any, KN_NUM_F64, 1, EN_COMM_SUM,
-						 NULL, err) : 0;
+/* ---- the loop ---- */
 
-	*out = any > 0;
+static bool is_due(int64_t steps, int64_t every)
+{
+	return every && steps % every == 0;
+}
+
+/* One step, with what is told of it and what is due after it. */
+static int go_on(struct en_run *r, int64_t last, bool *stop, struct ckpt_err *err)
+{
+	const struct en_run_opts *o = r->o;
+	struct en_step_told told;
+	int rc = en_run_step(r, &told, stop, err);
+
+	if (rc || *stop)
+		return rc;
+	if (r->held && (is_due(r->at.steps, o->eval_every) || r->at.steps == o->steps)) {
+		told.has_eval = true;
+		rc = en_held_loss(r->held, &told.eval_loss, err);
+	}
+	if (!rc && o->told)
+		o->told(o->told_arg, &told);
+	if (!rc)
+		rc = en_run_wants_stop(r, stop, err);
+	if (!rc && !*stop && o->save_root && r->at.steps != last &&
+	    is_due(r->at.steps, o->save_every))
+		rc = save(r, err);
 	return rc;
 }
 
-static int go(struct run *r, struct ckpt_err *err)
+static int go(struct en_run *r, struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
 	const int64_t last = o->stop_at && o->stop_at < o->steps ? o->stop_at : o->steps;
 	bool stop = false;
 	int rc = 0;
 
-	while (!rc && !stop && r->at.steps < last) {
-		rc = run_step(r, err);
-		if (!rc)
-			rc = wants_stop(r, &stop, err);
-		if (!rc && o->save_root && (stop || r->at.steps == last ||
-					    (o->save_every && r->at.steps % o->save_every == 0)))
-			rc = save(r, err);
-	}
+	while (!rc && !stop && r->at.steps < last)
+		rc = go_on(r, last, &stop, err);
+	if (!rc && o->save_root && r->saved_at != r->at.steps)
+		rc = save(r, err);
 	r->out->stopped = stop;
 	if (!rc && r->keep)
-		rc = en_keep_wait(r->keep, &r->out->saved, err);
+		rc = en_keep_wait(r->keep, stop ? o->grace_ms : 0, &r->out->saved, err);
+	if (rc == -CKPT_E_BUSY && stop) {
+		memset(err, 0, sizeof(*err));
+		ck_fail(err, CKPT_E_BUSY, o->save_root, CKPT_NO_OFFSET,
+			"the save of step %" PRId64 " was not over %.1f s after the signal; what "
+			"was saved before stays", r->at.steps, o->grace_ms / 1e3);
+	}
 	return rc;
 }
 
 int en_run(const struct en_run_opts *opts, struct en_ran *out, struct ckpt_err *err)
 {
-	struct run r = { .o = opts, .out = out };
+	struct en_run r = { .o = opts, .out = out };
 	int rc;
 
 	memset(out, 0, sizeof(*out));
@@ -324,6 +284,7 @@ int en_run(const struct en_run_opts *opts, struct en_ran *out, struct ckpt_err *
 	if (r.z)
 		out->mem = *en_zero_mem(r.z);
 	en_keep_free(r.keep);
+	en_held_free(r.held);
 	en_zero_free(r.z);
 	ck_free(r.ids);
 	ck_free(r.labels);

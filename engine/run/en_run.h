@@ -6,7 +6,9 @@
 #define EN_RUN_H
 
 #include "engine/config/en_config.h"
+#include "engine/run/en_held.h"
 #include "engine/run/en_keep.h"
+#include "engine/run/en_recipe.h"
 #include "libckpt/base/ck_buf.h"
 
 /* Where the rows of a step come from. */
@@ -30,8 +32,20 @@ struct en_step_told {
 	double loss, lr, grad_norm, loss_scale, seconds;
 	uint64_t tokens;		/* of all ranks */
 	bool skipped;
+	bool has_eval;
+	double eval_loss;		/* of the held-out rows, by the parameters after the step */
 	const struct en_mem *mem;
 	const struct en_comm *comm;
+};
+
+/* Where a run begins, before its first step; the same on every rank but 'mem'. */
+struct en_begun {
+	struct en_place_in_run at;
+	bool resumed;			/* where a checkpoint left off, with its moments */
+	uint64_t read_bytes;		/* by all ranks */
+	bool same_bits;			/* en_recipe.h */
+	char bits[EN_RECIPE_TEXT];	/* the sentence about it */
+	const struct en_mem *mem;
 };
 
 struct en_run_opts {
@@ -40,7 +54,14 @@ struct en_run_opts {
 	const struct en_settings *set;
 	enum en_ds_version version;
 	const char *config_json;	/* what goes into checkpoints as ds_config, or NULL */
+	const char *scheduler;		/* one of transformers', NULL = the settings' own */
+	const char *scheduler_args;	/* its lr_scheduler_kwargs as JSON, or NULL */
+	double warmup_steps;		/* of it; below 1: that part of 'steps'; NAN = none */
 	struct en_feed feed;
+	struct en_held_feed held;	/* no units = no evaluation */
+	int64_t eval_every;		/* steps; 0 = after the last one only */
+	bool token_mean;		/* the loss is the mean of a step's tokens; else of its
+					 * micro-batches' means */
 	uint32_t tokens;		/* of a row */
 	uint32_t threads;
 	bool recompute;
@@ -53,19 +74,23 @@ struct en_run_opts {
 	int save_to;			/* CKPT_TO_* */
 	int64_t save_every;		/* steps; 0 = at the end only */
 	enum ckpt_sync sync;
-	const volatile int *stop;	/* not 0: save and end after the step in work; or NULL */
+	/*
+	 * Not 0: end after the micro-batch in work, saved as after the last whole step, for which
+	 * there are 'grace_ms' (0 = no limit).  NULL = never.
+	 */
+	const volatile int *stop;
+	uint32_t grace_ms;
 	/* Beginning: a checkpoint's path and tag, or weights; NULL = random. */
 	const char *from, *from_tag;
+	/* A code of 'began' ends the run.  Either may be NULL. */
+	int (*began)(void *arg, const struct en_begun *begun, struct ckpt_err *err);
 	void (*told)(void *arg, const struct en_step_told *step);
 	void *told_arg;
 };
 
 struct en_ran {
 	struct en_place_in_run at;
-	bool resumed;		/* where a checkpoint left off, with its moments */
 	bool stopped;		/* by 'stop' */
-	int64_t first_step;	/* steps before the first of this process */
-	uint64_t read_bytes;
 	struct ckpt_saved saved;	/* the last save */
 	uint64_t saves;
 	double save_seconds;	/* that saves took from the steps */

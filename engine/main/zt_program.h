@@ -1,0 +1,52 @@
+/* zt_program.h -- what the files of the program ztrain share. */
+#ifndef ZT_PROGRAM_H
+#define ZT_PROGRAM_H
+
+#include "engine/comm/en_comm_mpi.h"
+#include "engine/config/en_launch.h"
+#include "engine/data/en_data.h"
+#include "engine/log/en_log.h"
+#include "engine/main/zt_args.h"
+#include "engine/run/en_run.h"
+
+#define ZT_PATH 4096
+#define ZT_NAME 256
+
+struct zt_program {
+	struct zt_args args;
+	struct en_comm *comm;
+	struct en_model *model;
+	struct en_config config;
+	struct ck_buf config_json;	/* what DeepSpeed would be given, for checkpoints */
+	struct en_source *source, *eval_source;
+	struct en_data data, held;
+	uint64_t held_rows;
+	char job[ZT_NAME];
+	char tag[ZT_NAME];	/* of the step to go on from, "" = none */
+	const char *from;	/* what to begin with, or NULL */
+	struct en_log *log;	/* rank 0's, or NULL */
+	uint64_t unlogged;	/* lines that could not be written */
+};
+
+/* zt_config.c */
+int zt_config_read(struct zt_program *p, struct ckpt_err *err);
+
+/* zt_data.c */
+int zt_data_open(struct zt_program *p, struct ckpt_err *err);
+void zt_data_close(struct zt_program *p);
+struct en_feed zt_data_feed(struct zt_program *p);
+struct en_held_feed zt_data_held(struct zt_program *p);
+
+/* zt_launch.c */
+/* Says what the environment says of this process; CKPT_E_USAGE if that cannot work. */
+int zt_launch_check(struct zt_program *p, struct ckpt_err *err);
+/* All of it, for all ranks, and nothing else. */
+int zt_launch_tell(struct zt_program *p, struct ckpt_err *err);
+
+/* zt_tell.c: what a run says.  'arg' is the program. */
+void zt_tell_config(struct zt_program *p);
+int zt_tell_beginning(void *arg, const struct en_begun *begun, struct ckpt_err *err);
+void zt_tell_step(void *arg, const struct en_step_told *step);
+void zt_tell_end(struct zt_program *p, const struct en_ran *ran);
+
+#endif

@@ -1,0 +1,167 @@
+/* zt_tell.c -- what ztrain says: settings, beginning, steps, end; on rank 0, and in the log. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/main/zt_program.h"
+
+static bool speaks(const struct zt_program *p)
+{
+	return !p->comm->rank && !p->args.quiet;
+}
+
+void zt_tell_config(struct zt_program *p)
+{
+	const char *const *line;
+	size_t n;
+
+	if (!speaks(p) || en_config_screen(&p->config, 0, &line, &n, NULL))
+		return;
+	for (size_t i = 0; i < n; i++)
+		puts(line[i]);
+}
+
+/* ---- the beginning ---- */
+
+/* A run that goes on goes on with its log; a new one has a new log. */
+static int open_log(struct zt_program *p, const struct en_begun *b, struct ckpt_err *err)
+{
+	struct en_log_found found;
+	int rc;
+
+	if (!p->args.log || p->comm->rank)
+		return 0;
+	rc = en_log_open(&p->log, p->args.log, b->resumed ? b->at.steps : EN_LOG_NEW, &found, err);
+	if (!rc && b->resumed && found.last_step < b->at.steps)
+		fprintf(stderr, "ztrain: %s ends at step %" PRId64 "; the run goes on behind step %"
+			PRId64 ", and the steps between are not in it\n", p->args.log,
+			found.last_step, b->at.steps);
+	return rc;
+}
+
+static uint64_t params_of(const struct en_model *m)
+{
+	return m->numel;
+}
+
+int zt_tell_beginning(void *arg, const struct en_begun *b, struct ckpt_err *err)
+{
+	struct zt_program *p = arg;
+	const struct en_settings *set = &p->config.set;
+
+	if (speaks(p)) {
+		printf("%s, %" PRIu64 " parameters, %s, ZeRO-%" PRId64 ", %u rank%s x %" PRId64
+		       " thread%s\n", en_arch_name(p->model->config.arch), params_of(p->model),
+		       set->precision == EN_BF16 ? "bf16" :
+		       set->precision == EN_FP16 ? "fp16" : "fp32", set->stage, p->comm->size,
+		       p->comm->size == 1 ? "" : "s", p->args.threads,
+		       p->args.threads == 1 ? "" : "s");
+		printf("%" PRIu64 " rows of %u tokens%s%s", p->data.rows, p->data.info.tokens,
+		       p->args.data ? " in " : ", made up", p->args.data ? p->args.data : "");
+		if (p->held_rows)
+			printf("; %" PRIu64 " rows to evaluate on", p->held_rows);
+		putchar('\n');
+		if (b->resumed)
+			printf("resumed at step %" PRId64 " from %s%s%s, %" PRIu64
+			       " bytes read by all ranks\n", b->at.steps, p->from,
+			       p->tag[0] ? "/" : "", p->tag, b->read_bytes);
+		else if (p->from)
+			printf("weights from %s\n", p->from);
+		else
+			printf("random weights of seed %" PRId64 "\n", p->args.seed);
+		puts(b->bits);
+		fflush(stdout);
+	}
+	return open_log(p, b, err);
+}
+
+/* ---- steps ---- */
+
+static struct en_log_step log_step(const struct en_step_told *s)
+{
+	return (struct en_log_step){
+		.step = s->at.steps, .loss = s->loss, .lr = s->lr, .grad_norm = s->grad_norm,
+		.loss_scale = s->loss_scale == 1 ? 0 : s->loss_scale, .skipped = s->skipped,
+		.samples = s->at.samples, .tokens = (int64_t)s->tokens, .seconds = s->seconds,
+		.memory = s->mem->total_peak, .has_eval = s->has_eval, .eval_loss = s->eval_loss,
+	};
+}
+
+static void print_exact(const struct en_step_told *s)
+{
+	printf("step %" PRId64 "  loss %.17g  lr %.17g  norm %.17g", s->at.steps, s->loss, s->lr,
+	       s->grad_norm);
+	if (s->loss_scale != 1 || s->skipped)
+		printf("  scale %.6g%s", s->loss_scale, s->skipped ? "  skipped" : "");
+	if (s->has_eval)
+		printf("  eval loss %.17g", s->eval_loss);
+	putchar('\n');
+}
+
+/* A full disk ends no run: it is said once, and how much is missing at the end. */
+static void write_log(struct zt_program *p, const struct en_log_step *line)
+{
+	struct ckpt_err err = { 0 };
+
+	if (!p->log || !en_log_write(p->log, line, &err))
+		return;
+	if (!p->unlogged++)
+		fprintf(stderr, "ztrain: %s: %s; the run goes on without it\n", p->args.log,
+			err.msg);
+}
+
+void zt_tell_step(void *arg, const struct en_step_told *s)
+{
+	struct zt_program *p = arg;
+	const struct en_log_step line = log_step(s);
+	char text[EN_LOG_CONSOLE];
+
+	if (p->comm->rank)
+		return;
+	write_log(p, &line);
+	if (p->args.quiet)
+		return;
+	if (p->args.exact) {
+		print_exact(s);
+	} else {
+		en_log_console(&line, p->args.steps, text);
+		puts(text);
+	}
+	fflush(stdout);
+}
+
+/* ---- the end ---- */
+
+static void tell_counters(const struct zt_program *p, const struct en_mem *mem)
+{
+	const struct en_comm *c = p->comm;
+
+	for (uint32_t k = 0; k < EN_COMM_KINDS; k++)
+		if (c->counter[k].calls)
+			printf("rank %u  sent  %-14s %" PRIu64 " bytes in %" PRIu64 " messages\n",
+			       c->rank, en_comm_kind_name((enum en_comm_kind)k),
+			       c->counter[k].sent, c->counter[k].messages);
+	for (uint32_t k = 0; k < EN_MEM_KINDS; k++)
+		printf("rank %u  held  %-14s %" PRIu64 " bytes\n", c->rank,
+		       en_mem_name((enum en_mem_kind)k), mem->peak[k]);
+}
+
+void zt_tell_end(struct zt_program *p, const struct en_ran *ran)
+{
+	struct ckpt_err err = { 0 };
+
+	if (en_log_close(p->log, &err))
+		fprintf(stderr, "ztrain: %s: %s\n", p->args.log, err.msg);
+	p->log = NULL;
+	if (p->unlogged)
+		fprintf(stderr, "ztrain: %" PRIu64 " steps could not be written to %s\n",
+			p->unlogged, p->args.log);
+	if (speaks(p) && ran->saves)
+		printf("%" PRIu64 " save%s took %.3f s from the steps\n", ran->saves,
+		       ran->saves == 1 ? "" : "s", ran->save_seconds);
+	if (speaks(p) && ran->stopped)
+		printf("stopped by a signal after step %" PRId64 "%s\n", ran->at.steps,
+		       p->args.save ? ", saved" : "");
+	if (p->args.counters)
+		tell_counters(p, &ran->mem);
+}

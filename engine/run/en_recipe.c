@@ -1,0 +1,150 @@
+/* en_recipe.c -- see en_recipe.h. */
+#include "engine/run/en_recipe.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/en_json.h"
+#include "libckpt/base/ck_err.h"
+
+#define NFIELDS 8
+
+static void list(const struct en_recipe *r, int64_t v[NFIELDS])
+{
+	const int64_t all[NFIELDS] = {
+		r->world, (int64_t)r->accumulation, (int64_t)r->rows, (int64_t)r->tokens,
+		r->precision, r->wire, r->rule, r->token_mean,
+	};
+
+	memcpy(v, all, sizeof(all));
+}
+
+/* A list of numbers in a text: what a client's key may hold in every format. */
+int en_recipe_add(const struct en_recipe *r, struct ck_buf *buf, struct ckpt_err *err)
+{
+	char text[32 * NFIELDS] = "\"" EN_RECIPE_KEY "\": \"[";
+	size_t n = strlen(text);
+	int64_t v[NFIELDS];
+
+	list(r, v);
+	for (int i = 0; i < NFIELDS; i++)
+		n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%" PRId64, i ? ", " : "",
+				      v[i]);
+	snprintf(text + n, sizeof(text) - n, "]\"");
+	return ck_buf_adds(buf, text, err);
+}
+
+static bool parse(struct en_recipe *r, const char *p, uint64_t len)
+{
+	char text[32 * NFIELDS], *at = text;
+	int64_t v[NFIELDS];
+
+	if (!len || len >= sizeof(text))
+		return false;
+	memcpy(text, p, len);
+	text[len] = 0;
+	for (int i = 0; i < NFIELDS; i++) {
+		if (*at++ != (i ? ',' : '['))
+			return false;
+		errno = 0;
+		v[i] = strtoll(at, &at, 10);
+		if (errno || v[i] < 0)
+			return false;
+	}
+	if (strcmp(at, "]") != 0)
+		return false;
+	if (v[0] < 1 || v[0] > UINT32_MAX || v[1] < 1 || v[1] > INT32_MAX)
+		return false;
+	*r = (struct en_recipe){
+		.world = (uint32_t)v[0], .accumulation = (uint64_t)v[1], .rows = (uint64_t)v[2],
+		.tokens = (uint64_t)v[3], .precision = v[4], .wire = v[5], .rule = v[6],
+		.token_mean = v[7] != 0,
+	};
+	return true;
+}
+
+bool en_recipe_take(struct en_recipe *r, struct ckpt_values *values)
+{
+	struct ckpt_value text;
+
+	return !ckpt_value_get(values, EN_RECIPE_KEY, &text, NULL) &&
+	       text.kind == CKPT_VALUE_STRING && parse(r, text.bytes, text.n);
+}
+
+static bool is_power(uint32_t n)
+{
+	return !(n & (n - 1));
+}
+
+/* Of two numbers that may be as large as they like: the product for people. */
+static uint64_t units(const struct en_recipe *r)
+{
+	return r->world * r->accumulation;
+}
+
+/* Why another order of sums, or other sums, NULL if neither. */
+static const char *difference(const struct en_recipe *a, const struct en_recipe *b)
+{
+	if (units(a) != units(b))
+		return "ranks x accumulation is another";
+	if (a->rows != b->rows)
+		return "the micro-batch is another";
+	if (a->tokens != b->tokens)
+		return "rows are of another length";
+	if (a->precision != b->precision || a->wire != b->wire)
+		return "the precision is another";
+	if (a->rule != b->rule)
+		return "the optimizer computes in another order";
+	if (a->token_mean != b->token_mean)
+		return "the loss is another mean";
+	if (!is_power(a->world) && a->world != b->world)
+		return "the number of ranks was no power of two";
+	if (!is_power(b->world) && a->world != b->world)
+		return "the number of ranks is no power of two";
+	return NULL;
+}
+
+static bool say_beginning(const struct en_recipe *r, char text[EN_RECIPE_TEXT])
+{
+	size_t n;
+
+	if (!is_power(r->world)) {
+		snprintf(text, EN_RECIPE_TEXT,
+			 "bits: %" PRIu32 " ranks are no power of two: runs at other numbers of "
+			 "ranks have sums of another order, equal within rounding; what is "
+			 "loaded is exact", r->world);
+		return false;
+	}
+	n = (size_t)snprintf(text, EN_RECIPE_TEXT,
+			     "bits: %" PRIu32 " x %" PRIu64 " = %" PRIu64 " units of %" PRIu64
+			     " rows a step, summed as one tree: the same at",
+			     r->world, r->accumulation, units(r), r->rows);
+	for (uint64_t w = 1; w <= 1024 && w <= units(r); w *= 2)
+		if (units(r) % w == 0 && n < EN_RECIPE_TEXT)
+			n += (size_t)snprintf(text + n, EN_RECIPE_TEXT - n, "%s %" PRIu64,
+					      w == 1 ? "" : ",", w);
+	if (n < EN_RECIPE_TEXT)
+		snprintf(text + n, EN_RECIPE_TEXT - n,
+			 " ranks with as many units, at every stage, on processors of one kind");
+	return true;
+}
+
+bool en_recipe_same_bits(const struct en_recipe *now, const struct en_recipe *before,
+			 char text[EN_RECIPE_TEXT])
+{
+	const char *why;
+
+	if (!before)
+		return say_beginning(now, text);
+	why = difference(before, now);
+	snprintf(text, EN_RECIPE_TEXT,
+		 "bits: %s %" PRIu32 " ranks x %" PRIu64 " micro-batches of %" PRIu64 " rows%s%s",
+		 why ? "the state is the saved one, to the bit; from here on sums differ within "
+		       "rounding from those of" : "as if the run of",
+		 before->world, before->accumulation, before->rows,
+		 why ? ": " : " had not stopped", why ? why : "");
+	return !why;
+}

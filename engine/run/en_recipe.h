@@ -1,0 +1,45 @@
+/*
+ * en_recipe.h -- what the bits of a run depend on besides its data and rates, and whether two runs
+ * agree in it.
+ *
+ * Gradients of the units of a step (docs/ztrain/collectives.md) are summed as one binary tree in
+ * natural order where the number of ranks is a power of two; then neither ranks, stage, threads
+ * nor recomputation change a bit, as long as ranks x accumulation, the rows and the tokens of a
+ * unit, the precision and the rule of the optimizer stay.
+ */
+#ifndef EN_RECIPE_H
+#define EN_RECIPE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <ckpt_value.h>
+
+#include "libckpt/base/ck_buf.h"
+
+struct en_recipe {
+	uint32_t world;
+	uint64_t accumulation, rows, tokens;	/* of a unit */
+	int64_t precision;			/* enum en_precision */
+	int64_t wire;		/* enum kn_type that gradients are sent in */
+	int64_t rule;		/* enum kn_adam_rule */
+	bool token_mean;
+};
+
+/* Under which key it stands among the client's, as a text of JSON. */
+#define EN_RECIPE_KEY "ztrain_bits"
+
+/* Adds "ztrain_bits": "..." to an object. */
+int en_recipe_add(const struct en_recipe *r, struct ck_buf *buf, struct ckpt_err *err);
+/* True if the step was saved by this engine and says it. */
+bool en_recipe_take(struct en_recipe *r, struct ckpt_values *values);
+
+#define EN_RECIPE_TEXT 400
+/*
+ * Whether a run by 'now' that goes on from one by 'before' (NULL = it begins) has the bits of the
+ * one that never stopped, or, beginning, those of a run by one rank; and the sentence about it.
+ */
+bool en_recipe_same_bits(const struct en_recipe *now, const struct en_recipe *before,
+			 char text[EN_RECIPE_TEXT]);
+
+#endif

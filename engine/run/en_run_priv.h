@@ -1,0 +1,33 @@
+/* en_run_priv.h -- what the files of a run share. */
+#ifndef EN_RUN_PRIV_H
+#define EN_RUN_PRIV_H
+
+#include "engine/run/en_run.h"
+
+struct en_run {
+	const struct en_run_opts *o;
+	struct en_ran *out;
+	struct en_zero *z;
+	struct en_keep *keep;
+	struct en_held *held;		/* NULL: nothing is evaluated */
+	struct en_sched sched;
+	struct en_scale scale;
+	struct en_recipe recipe;
+	struct en_zero_hyper hyper[EN_SCHED_GROUPS];
+	struct en_place_in_run at;
+	int32_t *ids, *labels;		/* of a unit; with the mean over tokens of all own ones */
+	double *loss;			/* of every unit of a step */
+	uint64_t units;			/* of all ranks */
+	int64_t saved_at;		/* steps of the last save, -1 = none */
+};
+
+/* en_step.c */
+/* Rates of the update that comes. */
+void en_run_set_hyper(struct en_run *r);
+/* '*stop_out': it was broken off between two micro-batches, and nothing of it counts. */
+int en_run_step(struct en_run *r, struct en_step_told *told, bool *stop_out,
+		struct ckpt_err *err);
+/* Every rank knows it at the same place. */
+int en_run_wants_stop(struct en_run *r, bool *out, struct ckpt_err *err);
+
+#endif

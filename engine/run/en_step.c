@@ -1,0 +1,198 @@
+/* en_step.c -- one step of a run: its micro-batches, the norm, the update. */
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "engine/run/en_run_priv.h"
+#include "libckpt/base/ck_err.h"
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+void en_run_set_hyper(struct en_run *r)
+{
+	const struct en_optimizer *p = &r->o->set->optimizer;
+
+	for (uint32_t g = 0; g < en_zero_groups(r->z); g++) {
+		struct en_zero_hyper *h = &r->hyper[g];
+
+		*h = (struct en_zero_hyper){
+			.lr = en_sched_lr(&r->sched, g), .beta1 = p->beta1, .beta2 = p->beta2,
+			.eps = p->eps, .decay = g ? 0 : p->weight_decay,
+		};
+		en_sched_betas(&r->sched, g, &h->beta1, &h->beta2);
+	}
+}
+
+int en_run_wants_stop(struct en_run *r, bool *out, struct ckpt_err *err)
+{
+	double any = r->o->stop ? __atomic_load_n(r->o->stop, __ATOMIC_RELAXED) != 0 : 0;
+	int rc = r->o->stop ? en_comm_all_reduce(r->o->comm, &any, KN_NUM_F64, 1, EN_COMM_SUM,
+						 NULL, err) : 0;
+
+	*out = any > 0;
+	return rc;
+}
+
+/* ---- rows ---- */
+
+static uint64_t unit_of(const struct en_run *r, uint32_t m)
+{
+	return (uint64_t)m * r->o->comm->size + r->o->comm->rank;
+}
+
+/* Where the rows of micro-batch m are, or come to be. */
+static struct en_batch batch_of(const struct en_run *r, uint32_t m)
+{
+	const struct en_run_opts *o = r->o;
+	const uint64_t at = o->token_mean ?
+		(uint64_t)m * (uint64_t)o->set->micro_batch * o->tokens : 0;
+
+	return (struct en_batch){
+		(uint32_t)o->set->micro_batch, o->tokens, r->ids + at, r->labels + at,
+	};
+}
+
+static int read_unit(struct en_run *r, uint32_t m, struct ckpt_err *err)
+{
+	const struct en_run_opts *o = r->o;
+	const struct en_batch b = batch_of(r, m);
+
+	return o->feed.rows(o->feed.arg, (uint64_t)r->at.samples, unit_of(r, m),
+			    r->ids + (b.ids - r->ids), r->labels + (b.labels - r->labels), err);
+}
+
+/* The mean over tokens: all rows come first, since every rank must know how many tokens count. */
+static int count_tokens(struct en_run *r, double *count_out, struct ckpt_err *err)
+{
+	struct en_batch b;
+	double count = 0;
+	int rc = 0;
+
+	for (uint32_t m = 0; !rc && m < (uint32_t)r->o->set->accumulation; m++) {
+		rc = read_unit(r, m, err);
+		b = batch_of(r, m);
+		count += rc ? 0 : (double)en_batch_count(&b);
+	}
+	if (!rc)	/* whole numbers: their sum is exact in any order */
+		rc = en_comm_all_reduce(r->o->comm, &count, KN_NUM_F64, 1, EN_COMM_SUM, NULL, err);
+	*count_out = count;
+	return rc;
+}
+
+/* ---- micro-batches ---- */
+
+/* 'tokens' of the whole step, or 0 where micro-batches count alike. */
+static int run_unit(struct en_run *r, uint32_t m, double tokens, struct ckpt_err *err)
+{
+	const bool token_mean = r->o->token_mean;
+	const struct en_batch batch = batch_of(r, m);
+	struct en_zero_unit unit = { .batch = &batch };
+	struct en_loss loss;
+	double share;
+	int rc = token_mean ? 0 : read_unit(r, m, err);
+
+	if (rc)
+		return rc;
+	share = token_mean ? tokens : (double)en_batch_count(&batch) * (double)r->units;
+	unit.factor = share > 0 ? r->scale.scale / share : 0;
+	rc = en_zero_unit(r->z, m, &unit, &loss, err);
+	if (!rc)
+		r->loss[unit_of(r, m)] = share > 0 ? loss.sum / share : 0;
+	return rc;
+}
+
+/* A sum of all units' shares, in their order. */
+static int join_loss(struct en_run *r, double *out, struct ckpt_err *err)
+{
+	int rc = en_comm_all_reduce(r->o->comm, r->loss, KN_NUM_F64, r->units, EN_COMM_SUM, NULL,
+				    err);
+
+	*out = kn_tree_sum(r->loss, r->units);
+	memset(r->loss, 0, r->units * sizeof(*r->loss));
+	return rc;
+}
+
+/* A signal need not wait for all micro-batches: the step is given up, and done again later. */
+static int run_units(struct en_run *r, bool *stop_out, struct ckpt_err *err)
+{
+	const uint32_t n = (uint32_t)r->o->set->accumulation;
+	double tokens = 0;
+	int rc = r->o->token_mean ? count_tokens(r, &tokens, err) : 0;
+
+	*stop_out = false;
+	for (uint32_t m = 0; !rc && m < n; m++) {
+		if (m)
+			rc = en_run_wants_stop(r, stop_out, err);
+		if (rc || *stop_out)
+			break;
+		rc = run_unit(r, m, tokens, err);
+	}
+	if (*stop_out)
+		memset(r->loss, 0, r->units * sizeof(*r->loss));
+	return rc;
+}
+
+/* ---- the update ---- */
+
+/* As DeepSpeed: the norm without the scale, clipped by max_norm / (norm + 1e-6). */
+static float grad_scale(const struct en_run *r, double norm)
+{
+	const double clip = r->o->set->gradient_clipping;
+	const double true_norm = norm / r->scale.scale;
+	const double c = clip > 0 && true_norm + 1e-6 > clip ? clip / (true_norm + 1e-6) : 1;
+
+	return (float)(c / r->scale.scale);
+}
+
+static int update(struct en_run *r, double norm, bool *skipped_out, struct ckpt_err *err)
+{
+	const bool watched = r->o->set->precision == EN_FP16 ||
+			     (r->o->set->precision == EN_BF16 && r->o->set->check_grad_overflow);
+	const bool overflow = watched && !isfinite(norm);
+	int rc = en_scale_update(&r->scale, overflow, err);
+
+	*skipped_out = overflow;
+	if (rc || overflow)
+		return rc;
+	r->at.updates++;
+	rc = en_zero_update(r->z, r->hyper, r->at.updates, grad_scale(r, norm), err);
+	en_sched_advance(&r->sched);
+	return rc;
+}
+
+int en_run_step(struct en_run *r, struct en_step_told *told, bool *stop_out, struct ckpt_err *err)
+{
+	const uint64_t rows = r->units * (uint64_t)r->o->set->micro_batch;
+	const double since = now();
+	double norm = 0;
+	int rc;
+
+	en_run_set_hyper(r);
+	*told = (struct en_step_told){
+		.mem = en_zero_mem(r->z), .comm = r->o->comm, .lr = r->hyper[0].lr,
+		.loss_scale = r->scale.scale, .tokens = rows * r->o->tokens,
+	};
+	rc = run_units(r, stop_out, err);
+	if (rc || *stop_out)
+		return rc;
+	rc = join_loss(r, &told->loss, err);
+	if (!rc)
+		rc = en_zero_norm(r->z, &norm, err);
+	if (!rc)
+		rc = update(r, norm, &told->skipped, err);
+	if (rc)
+		return rc;
+	r->at.steps++;
+	r->at.samples += (int64_t)rows;
+	r->at.skipped += told->skipped;
+	told->grad_norm = norm / told->loss_scale;
+	told->at = r->at;
+	told->seconds = now() - since;
+	return 0;
+}

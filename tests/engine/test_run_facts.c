@@ -1,0 +1,155 @@
+/*
+ * test_run_facts.c -- what a run keeps of itself besides its state: the recipe of its bits, and its
+ * configuration as JSON.  If this fails, a run that goes on promises bits that it does not have, or
+ * a step says another configuration than the one it was made by.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/config/en_config.h"
+#include "engine/run/en_recipe.h"
+#include "kernels/include/kn_train.h"
+
+static const struct en_recipe base = {
+	.world = 8, .accumulation = 2, .rows = 1, .tokens = 64, .precision = EN_BF16, .wire = 2,
+	.rule = KN_ADAM_FUSED,
+};
+
+struct alike_row {
+	const char *what;
+	struct en_recipe now;
+	bool same;
+	const char *says;
+};
+
+#define ALL(w, a, r, t, p, wire_, rule_, mean) { w, a, r, t, p, wire_, rule_, mean }
+#define NOW(w, a) ALL(w, a, 1, 64, EN_BF16, 2, KN_ADAM_FUSED, false)
+
+static const struct alike_row alike[] = {
+	{ "the same", NOW(8, 2), true, "8 ranks x 2" },
+	{ "as many units", NOW(4, 4), true, "had not stopped" },
+	{ "one rank", NOW(1, 16), true, "had not stopped" },
+	{ "more units", NOW(8, 4), false, "ranks x accumulation" },
+	{ "16 ranks", NOW(16, 1), true, "had not stopped" },
+	{ "rows", ALL(8, 2, 2, 64, EN_BF16, 2, KN_ADAM_FUSED, false), false, "micro-batch" },
+	{ "tokens", ALL(8, 2, 1, 65, EN_BF16, 2, KN_ADAM_FUSED, false), false, "length" },
+	{ "precision", ALL(8, 2, 1, 64, EN_FP16, 2, KN_ADAM_FUSED, false), false, "precision" },
+	{ "wire", ALL(8, 2, 1, 64, EN_BF16, 1, KN_ADAM_FUSED, false), false, "precision" },
+	{ "rule", ALL(8, 2, 1, 64, EN_BF16, 2, KN_ADAM_CPU, false), false, "optimizer" },
+	{ "mean", ALL(8, 2, 1, 64, EN_BF16, 2, KN_ADAM_FUSED, true), false, "mean" },
+};
+
+static void same_bits(void **state)
+{
+	const struct en_recipe six = NOW(6, 2), four = NOW(4, 3), odd = NOW(3, 4);
+	char text[EN_RECIPE_TEXT];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(alike) / sizeof(alike[0]); i++) {
+		if (en_recipe_same_bits(&alike[i].now, &base, text) != alike[i].same ||
+		    !strstr(text, alike[i].says))
+			fail_msg("%s: %s", alike[i].what, text);
+	}
+	/* 12 units: whole sub-trees of 4 at 4 ranks; at 3 and 6 the sums are of another order. */
+	assert_false(en_recipe_same_bits(&four, &six, text));
+	assert_non_null(strstr(text, "was no power of two"));
+	assert_false(en_recipe_same_bits(&odd, &four, text));
+	assert_non_null(strstr(text, "is no power of two"));
+	assert_true(en_recipe_same_bits(&odd, &odd, text));
+}
+
+static void beginning(void **state)
+{
+	const struct en_recipe twelve = NOW(4, 3), five = NOW(5, 1);
+	char text[EN_RECIPE_TEXT];
+
+	(void)state;
+	assert_true(en_recipe_same_bits(&twelve, NULL, text));
+	assert_non_null(strstr(text, "at 1, 2, 4 ranks"));
+	assert_false(en_recipe_same_bits(&five, NULL, text));
+	assert_non_null(strstr(text, "5 ranks are no power of two"));
+}
+
+/* The tree that DeepSpeed would be given, and read again: the same settings, nothing "auto". */
+static void config_as_json(void **state)
+{
+	static const char text[] =
+		"{train_batch_size: \"auto\", # a comment\n"
+		" \"train_micro_batch_size_per_gpu\": \"auto\", gradient_accumulation_steps: 2,\n"
+		" \"zero_optimization\": {\"stage\": 3, \"reduce_bucket_size\": 5e8,\n"
+		"  \"stage3_prefetch_bucket_size\": \"auto\"},\n"
+		" \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": \"auto\", "
+		"\"betas\": \"auto\", \"eps\": 1e-7}}, \"comment \\u0007 \\\"q\\\"\": [null, 1.5]}";
+	const struct en_facts facts = {
+		.world = 4, .filler = EN_FILL_TRAINER, .hidden_size = 64, .has = EN_HAS_MICRO,
+		.fills = EN_HAS_ALL, .micro_batch = 3, .accumulation = 7, .lr = 5e-5, .beta1 = 0.9,
+		.beta2 = 0.999, .eps = 1e-8, .steps = 10,
+	};
+	const struct en_facts none = { .world = 4 };
+	struct ck_buf buf = CK_BUF_INIT(1 << 16);
+	struct en_config one, two;
+	struct ckpt_err err = { 0 };
+
+	(void)state;
+	en_config_init(&one, EN_DS_0_19);
+	if (en_config_parse_deepspeed(&one, text, strlen(text), "t.json", &err) ||
+	    en_config_resolve(&one, &facts, &err))
+		fail_msg("%s", err.msg);
+	assert_int_equal(one.set.train_batch, 24);	/* the file has 2: a default loses */
+	assert_int_equal(en_node_write(one.tree, &buf, &err), 0);
+	assert_null(memmem(buf.p, buf.len, "auto", 4));
+	assert_non_null(memmem(buf.p, buf.len, "comment \\u0007 \\\"q\\\"\": [null, 1.5]", 33));
+	en_config_init(&two, EN_DS_0_19);
+	if (en_config_parse_deepspeed(&two, buf.p, buf.len, "again", &err) ||
+	    en_config_resolve(&two, &none, &err))
+		fail_msg("%s\n%.*s", err.msg, (int)buf.len, buf.p);
+	assert_true(two.strict);
+	assert_int_equal(two.set.train_batch, 24);
+	assert_int_equal(two.set.prefetch_bucket_size, one.set.prefetch_bucket_size);
+	assert_true(two.set.optimizer.lr == 5e-5 && two.set.optimizer.eps == 1e-7);
+	ck_buf_release(&buf);
+	en_config_release(&one);
+	en_config_release(&two);
+}
+
+/* What was stated must agree with the file; a default need not. */
+static void stated_or_default(void **state)
+{
+	static const char text[] = "{\"train_micro_batch_size_per_gpu\": 2, "
+				   "\"gradient_clipping\": 0.3}";
+	struct en_facts f = { .world = 1, .filler = EN_FILL_TRAINER, .max_grad_norm = 1,
+			      .micro_batch = 2, .fills = EN_HAS_ALL };
+
+	(void)state;
+	for (int stated = 0; stated < 2; stated++) {
+		struct ckpt_err err = { 0 };
+		struct en_config c;
+
+		f.has = stated ? EN_HAS_MAX_GRAD_NORM | EN_HAS_MICRO : 0;
+		en_config_init(&c, EN_DS_0_19);
+		assert_int_equal(en_config_parse_deepspeed(&c, text, strlen(text), "t", &err), 0);
+		assert_int_equal(en_config_resolve(&c, &f, &err), stated ? -CKPT_E_MISMATCH : 0);
+		if (!stated)
+			assert_true(c.set.gradient_clipping == 0.3);
+		en_config_release(&c);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(same_bits),
+		cmocka_unit_test(beginning),
+		cmocka_unit_test(config_as_json),
+		cmocka_unit_test(stated_or_default),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,175 @@
+#!/bin/bash
+# usage: test_ztrain_run.sh
+#
+# What ztrain does around its steps, from the outside.  If this fails, a run was told something that
+# did not happen, or did something it was not told to.
+#
+#   eval      held-out rows: the same bits at 1, 2 and 3 ranks, and after resuming; not trained on
+#   loss      the mean over tokens is another sum than the mean of means, and as exact
+#   log       a line a step, each step once, also after going on; a run that is new refuses it
+#   bits      what is promised at the start, and what is not
+#   config    "auto" is filled in; what the file says wins or is refused; ds_config is in the step
+#   signals   SIGTERM gives up the step in work and saves; the second one ends it at once
+#   launch    contradicting variables are named
+set -u
+root=$(cd "$(dirname "$0")/../.." && pwd)
+ztrain=${ZTRAIN:-$root/build/ztrain}
+zckpt=${ZCKPT:-$root/build/zckpt}
+models=${ZCKPT_FIXTURES:-$root/build/fixtures}/model/models
+[ -x "$ztrain" ] || { echo "$ztrain is not there" >&2; exit 77; }
+[ -d "$models" ] || { echo "$models is not there (make fixtures)" >&2; exit 77; }
+work=$(mktemp -d "${TMPDIR:-/tmp}/zckpt-ztrain-run.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+cd "$work" || exit 1
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"	# MPI's own leaks are not ours
+failed=0 passed=0
+good() { passed=$((passed + 1)); }
+bad() {
+	failed=$((failed + 1))
+	echo "FAILED $*"
+	[ ! -s said ] || sed 's/^/    /' said | head -n 20
+}
+# has WORDS TEXT...: what was said has each of them
+has() {
+	local words=$1 text
+	shift
+	for text; do
+		grep -qF -- "$text" said || { bad "$words: '$text' is not said"; return; }
+	done
+	good
+}
+mpi=
+if command -v "${MPIRUN:-mpirun}" > /dev/null 2>&1 && "$ztrain" --version | grep -q MPI; then mpi=1; fi
+
+cat > z2.json <<'END'
+{
+	"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": "auto",
+	"zero_optimization": {"stage": 2}, "gradient_clipping": "auto",
+	"optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": 0.1}}
+}
+END
+# 40 rows of 4 to 24 tokens; a third of them with labels that count in part
+awk 'BEGIN {
+	for (r = 0; r < 40; r++) {
+		n = 4 + r * 7 % 21; ids = labels = ""
+		for (i = 0; i < n; i++) {
+			ids = ids (i ? ", " : "") (r * 31 + i * i) % 250
+			labels = labels (i ? ", " : "") (r % 3 == 0 && i < n / 2 ? -100 : (r * 31 + i * i) % 250)
+		}
+		printf "{\"input_ids\": [%s], \"labels\": [%s]}\n", ids, labels
+	}
+}' > rows.jsonl
+
+# train RANKS OPTION...: says it to 'said', its steps to 'steps'
+train() {
+	local ranks=$1
+	shift
+	set -- "$ztrain" --model "$models/qwen3_tied" --config z2.json --lr 1e-3 --data rows.jsonl \
+		--exact "$@"
+	[ "$ranks" = 1 ] || set -- "$root/tests/lib/mpirun" -n "$ranks" "$@"
+	"$@" > said 2>&1
+	local rc=$?
+	grep '^step' said > steps
+	return $rc
+}
+
+# ---- eval
+train 1 --accumulation 6 --steps 4 --eval-rows 7 --eval-every 2 || bad 'held-out rows'
+cp steps one
+[ "$(grep -c 'eval loss' one)" = 2 ] && good || bad 'evaluated after steps 2 and 4'
+if [ -n "$mpi" ]; then
+	train 2 --accumulation 3 --steps 4 --eval-rows 7 --eval-every 2
+	diff one steps > said && good || bad 'two ranks have the bits of one'
+	train 3 --accumulation 2 --steps 4 --eval-rows 7 --eval-every 4 || bad 'three ranks'
+	has 'three ranks say it' '3 ranks are no power of two'
+	awk '{ print ($3 == "loss" && $4 > 0) }' steps | sort -u | grep -qx 1 && good || bad 'three ranks train'
+fi
+train 1 --accumulation 6 --steps 2 --eval-rows 7 --save half --save-format deepspeed || bad half
+train 1 --accumulation 6 --steps 4 --eval-rows 7 --eval-every 2 --save half --resume auto || bad 'other half'
+diff <(tail -n 2 one) steps > said && good || bad 'evaluation after resuming'
+tail -n 7 rows.jsonl > last.jsonl
+head -n 33 rows.jsonl > first.jsonl
+train 1 --accumulation 6 --steps 4 --data first.jsonl --eval last.jsonl --seq 24 --eval-every 2
+cp steps apart
+train 1 --accumulation 6 --steps 4 --seq 24 --eval-rows 7 --eval-every 2
+diff apart steps > said && good || bad 'rows held out are those of a file of its own'
+train 1 --steps 4 --eval-rows 40
+{ [ $? = 1 ] && grep -q 40 said; } && good || bad 'all rows held out: refused'
+
+# ---- loss
+train 1 --accumulation 4 --steps 3 || bad micro
+cp steps micro
+train 1 --accumulation 4 --steps 3 --loss tokens || bad tokens
+cp steps tokens
+diff micro tokens > /dev/null && bad 'means of means and of tokens differ' || good
+if [ -n "$mpi" ]; then
+	train 4 --accumulation 1 --steps 3 --loss tokens
+	diff tokens steps > said && good || bad 'the mean over tokens at 4 ranks'
+fi
+# Rows that are all alike: both means are one.
+yes '[1, 2, 3, 4, 5, 6, 7, 8]' | head -n 16 > alike.jsonl
+train 1 --data alike.jsonl --accumulation 4 --steps 2 --loss tokens && cp steps alike
+train 1 --data alike.jsonl --accumulation 4 --steps 2
+diff alike steps > said && good || bad 'rows that count alike: the same bits'
+
+# ---- log
+train 1 --accumulation 2 --steps 6 --save run --save-every 2 --log run.jsonl || bad log
+cp run.jsonl whole.jsonl
+[ "$(grep -c '^{"step": ' run.jsonl)" = 6 ] && good || bad '6 lines'
+rm -r run/global_step6
+printf '{"step": 7, "lo' >> run.jsonl
+train 1 --accumulation 2 --steps 6 --save run --resume auto --log run.jsonl || bad 'log, going on'
+strip() { sed 's/"seconds.*//' "$1"; }
+diff <(strip whole.jsonl) <(strip run.jsonl) > said && good || bad 'the log of a run that went on has each step once'
+train 1 --accumulation 2 --steps 6 --log run.jsonl
+{ [ $? = 1 ] && grep -q run.jsonl said; } && good || bad 'a new run does not write into an old log'
+
+# ---- bits
+train 1 --accumulation 8 --steps 2 --save b || bad bits
+has 'what has the same bits' '1 x 8 = 8 units of 1 rows' '1, 2, 4, 8 ranks'
+train 1 --accumulation 8 --steps 3 --save b --resume auto
+has 'as if it had not stopped' 'bits: as if the run of 1 ranks x 8 micro-batches'
+train 1 --accumulation 4 --steps 4 --save b --resume auto
+has 'another number of units' 'ranks x accumulation is another'
+train 1 --accumulation 4 --steps 5 --save b --resume auto --loss tokens
+has 'another mean' 'the loss is another mean'
+
+# ---- config
+train 1 --steps 1 --clip 0.5 --eps 1e-6 --save c --save-format deepspeed || bad 'auto'
+has 'filled in' 'gradient_clipping 0.5' '1e-06' 'not stated: the default'
+"$zckpt" inspect --json c > inspected 2> said || bad inspect
+python=$(command -v python3) || python=
+state=$(ls c/global_step1/*model_states.pt | head -n 1)
+unzip -p "$state" '*/data.pkl' 2> /dev/null | tr -d '\000' > pickle
+if [ -s pickle ]; then
+	grep -qa gradient_clipping pickle && good || bad 'ds_config is in the step'
+fi
+train 1 --steps 1 --weight-decay 0.2
+{ [ $? = 1 ] && grep -q 'make them agree' said; } && good || bad 'a stated value that the file contradicts'
+train 1 --steps 4 --lr-scheduler cosine --warmup-steps 2 || bad cosine
+awk '{ print $6 }' steps | tr '\n' ' ' > said
+grep -q '^0 0[.]00050*[1]* 0[.]001 0[.]00050*[1]* ' said && good || bad 'the cosine after two steps of warm-up'
+
+# ---- signals: a step of very many micro-batches is given up
+"$ztrain" --model "$models/qwen3_tied" --config z2.json --lr 1e-3 --accumulation 100000 --steps 5 \
+	--data rows.jsonl --save term --exact > said 2>&1 &
+pid=$!
+for _ in $(seq 100); do grep -q '^bits' said && break; sleep 0.05; done
+sleep 0.3
+kill -TERM $pid
+wait $pid
+rc=$?
+[ $rc = 0 ] && has 'given up, and saved as before it' 'stopped by a signal after step 0' || bad "SIGTERM: status $rc"
+"$zckpt" verify -q term > said 2>&1 && good || bad 'what was saved'
+train 1 --accumulation 4 --steps 3 --save term --resume auto || bad 'it goes on'
+diff micro steps > said && good || bad 'from where it was'
+
+# ---- launch
+RANK=1 WORLD_SIZE=2 SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_STEP_ID=0 SLURM_JOB_ID=1 "$ztrain" --check-launch > said 2>&1
+{ [ $? != 0 ] && grep -q SLURM said; } && good || bad 'two launchers that disagree'
+"$ztrain" --check-launch > said 2>&1
+has 'alone' 'rank 0 of 1 on'
+
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
