@@ -347,12 +347,12 @@ install: all
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's|@PKGS@|$(LIB_PKGS)|' \
 	    -e 's| *@PACK_LIBS@|$(if $(PACK_LIBS), $(PACK_LIBS))|' \
 	    libckpt/libckpt.pc.in > $(libdir)/pkgconfig/libckpt.pc
-	install -m 755 $(B)/zckpt $(if $(MPI_CC),$(B)/zckpt-mpi) $(bindir)
+	install -m 755 $(B)/zckpt $(if $(MPI_CC),$(B)/zckpt-mpi) $(B)/ztrain $(bindir)
 	$(foreach m,$(MAN),install -D -m 644 $(m) $(mandir)/man$(patsubst .%,%,$(suffix $(m)))/$(notdir $(m)) && ) :
 ## uninstall: what install put there
 uninstall:
 	rm -f $(addprefix $(incdir)/,$(notdir $(PUBLIC))) $(libdir)/libckpt.a $(libdir)/$(SO) \
-	    $(libdir)/$(SONAME) $(libdir)/libckpt.so $(libdir)/pkgconfig/libckpt.pc $(bindir)/zckpt $(bindir)/zckpt-mpi \
+	    $(libdir)/$(SONAME) $(libdir)/libckpt.so $(libdir)/pkgconfig/libckpt.pc $(bindir)/zckpt $(bindir)/zckpt-mpi $(bindir)/ztrain \
 	    $(foreach m,$(MAN),$(mandir)/man$(patsubst .%,%,$(suffix $(m)))/$(notdir $(m)))
 
 ## config: what was found, hence what is built

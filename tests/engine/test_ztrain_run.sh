@@ -171,5 +171,11 @@ RANK=1 WORLD_SIZE=2 SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_STEP_ID=0 SLURM_JOB_ID=1
 "$ztrain" --check-launch > said 2>&1
 has 'alone' 'rank 0 of 1 on'
 
+# ---- the manual has every option, and no other
+"$ztrain" --help | grep -o '^  --[a-z0-9-]*' | tr -d ' ' | sort -u > options
+tr -d '\\' < "$root/docs/man/ztrain.1" | grep '^[.]\(BI\|B\|BR\) -' | grep -o -- '--[a-z0-9-]*' |
+	grep -vx -e --help -e --version | sort -u > manual
+diff options manual > said && good || bad 'the manual and --help'
+
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]
