@@ -6,19 +6,19 @@
 #include "engine/zero/en_zero.h"
 
 #define EN_ZERO_LEVELS 24u
-#define EN_ZERO_GATHERS 3u
-#define EN_ZERO_REDUCES 2u
+#define EN_ZERO_GATHERS 3u	/* even blocks, odd ones, and a tied model's last */
+#define EN_ZERO_REDUCES 2u	/* even blocks, odd ones */
 
 struct zb {
 	uint64_t numel, padded, shard;	/* elements */
 	void *params;		/* [padded]; stage 3: NULL */
 	void *own;		/* [shard]: this rank's, in 'params' or by itself */
 	float *grads;		/* [padded]; stages 0 and 1 */
-	float *sum[EN_ZERO_LEVELS];	/* [shard]: of 2^level units each */
+	float *sum[EN_ZERO_LEVELS];	/* [shard]: a stack, of fewer and fewer units each */
 	float *master, *m, *v;	/* [shard], at stage 0 [padded]; with KN_F32 the master is 'own' */
 };
 
-/* Stage 3: a block's parameters, for a while. */
+/* Stage 3: a block's parameters, for a while; room for the largest of its blocks. */
 struct zgather {
 	void *p;
 	int64_t block;		/* -1 = free */
@@ -28,9 +28,8 @@ struct zgather {
 
 /* A block's gradients on their way. */
 struct zreduce {
-	float *grads;		/* stages 2 and 3: room for a block's */
-	void *wire;		/* the same as they are sent, if not as fp32 */
-	float *piece;		/* [shard] */
+	float *grads;		/* stages 2 and 3: room for the largest of its blocks */
+	float *piece;		/* [shard]: what comes of it, inside the block's gradients */
 	int64_t block;		/* -1 = free */
 	uint32_t m;
 	struct en_comm_work *work;
@@ -44,9 +43,7 @@ struct en_zero {
 	struct en_exec *exec;
 	struct en_mem mem;
 	struct zb *block;
-	uint64_t most;		/* padded elements of the largest block */
-	uint64_t most_shard;
-	uint32_t levels;
+	uint32_t levels;	/* of the stack of sums */
 	struct zgather gather[EN_ZERO_GATHERS];
 	struct zreduce reduce[EN_ZERO_REDUCES];
 	float *tied;		/* stages 2 and 3 of a tied model: block 0's gradients */
@@ -78,7 +75,7 @@ int en_zero_reduce(struct en_zero *z, uint32_t block, float *grads, uint32_t m,
 int en_zero_settle(struct en_zero *z, struct ckpt_err *err);
 /* After the last micro-batch: block b's gradient, [shard]. */
 float *en_zero_total(const struct en_zero *z, uint32_t block);
-/* The same: all micro-batches have been counted in. */
-void en_zero_join(struct en_zero *z);
+/* Which of the rooms for gathers a block has; so consecutive ones have two, and a tied head too. */
+uint32_t en_zero_gather_of(const struct en_zero *z, uint32_t block);
 
 #endif

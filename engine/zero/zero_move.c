@@ -9,65 +9,56 @@
 
 /* ---- parameters ---- */
 
-static struct zgather *find(struct en_zero *z, int64_t block)
+/* A tied model's head is used together with block 0. */
+uint32_t en_zero_gather_of(const struct en_zero *z, uint32_t block)
 {
-	for (uint32_t i = 0; i < EN_ZERO_GATHERS; i++)
-		if (z->gather[i].block == block)
-			return &z->gather[i];
-	return NULL;
+	return z->model->config.tied && block == z->model->nblocks - 1 ? 2 : block & 1;
 }
 
-/* One that nobody uses: a free one, else one that was gathered ahead in vain. */
-static struct zgather *room(struct en_zero *z)
+static struct zgather *room(struct en_zero *z, uint32_t block)
 {
-	struct zgather *g = find(z, -1);
-
-	for (uint32_t i = 0; !g && i < EN_ZERO_GATHERS; i++)
-		if (!z->gather[i].users && !z->gather[i].work)
-			g = &z->gather[i];
-	return g;
+	return &z->gather[en_zero_gather_of(z, block)];
 }
 
-static int begin_gather(struct en_zero *z, uint32_t block, struct zgather **out,
-			struct ckpt_err *err)
+/* What was gathered ahead in vain gives way. */
+static int begin_gather(struct en_zero *z, uint32_t block, struct ckpt_err *err)
 {
 	const struct zb *b = &z->block[block];
-	struct zgather *g = room(z);
+	struct zgather *g = room(z, block);
 	int rc;
 
-	if (!g)
+	if (g->users)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "more than %u blocks are in use at once", EN_ZERO_GATHERS);
-	rc = en_comm_all_gather(z->comm, g->p, b->own, b->shard * kn_type_size(z->opts.type),
-				&g->work, err);
-	if (rc)
-		return rc;
-	g->block = block;
-	*out = g;
-	return 0;
+			       "block %u is asked for while block %u, which has its room, is in "
+			       "use", block, (unsigned)g->block);
+	rc = en_comm_wait(z->comm, &g->work, err);
+	g->block = -1;
+	if (!rc)
+		rc = en_comm_all_gather(z->comm, g->p, b->own,
+					b->shard * kn_type_size(z->opts.type), &g->work, err);
+	if (!rc)
+		g->block = block;
+	return rc;
 }
 
 int en_zero_prefetch(struct en_zero *z, uint32_t block, struct ckpt_err *err)
 {
-	struct zgather *g;
-
-	if (z->opts.stage != 3 || find(z, block))
+	if (z->opts.stage != 3 || room(z, block)->block == block)
 		return 0;
-	return begin_gather(z, block, &g, err);
+	return begin_gather(z, block, err);
 }
 
 int en_zero_take(struct en_zero *z, uint32_t block, const void **params_out, struct ckpt_err *err)
 {
-	struct zgather *g;
+	struct zgather *g = room(z, block);
 	int rc = 0;
 
 	if (z->opts.stage != 3) {
 		*params_out = z->block[block].params;
 		return 0;
 	}
-	g = find(z, block);
-	if (!g)
-		rc = begin_gather(z, block, &g, err);
+	if (g->block != block)
+		rc = begin_gather(z, block, err);
 	if (!rc)
 		rc = en_comm_wait(z->comm, &g->work, err);
 	if (rc)
@@ -80,23 +71,33 @@ int en_zero_take(struct en_zero *z, uint32_t block, const void **params_out, str
 /* Dropped at once: what comes next needs the room. */
 void en_zero_release(struct en_zero *z, uint32_t block)
 {
-	struct zgather *g = z->opts.stage == 3 ? find(z, block) : NULL;
+	struct zgather *g = room(z, block);
 
-	if (g && !--g->users)
+	if (z->opts.stage == 3 && !--g->users)
 		g->block = -1;
 }
 
 /* ---- gradients ---- */
 
-/* The sum of 2^level units is there; with that of as many before it, it is one of twice as many. */
+/*
+ * Unit m's piece is there.  As a binary counter does, it is joined with the sum of as many units
+ * before it, and that with one of as many again; what cannot be joined yet stands on the stack, as
+ * many as m + 1 has ones.  The last unit is joined with all that stands there.
+ */
 static void count_in(struct en_zero *z, struct zb *b, uint32_t m, float *piece)
 {
-	uint32_t level = 0;
+	const bool last = m + 1 == z->opts.units;
+	const float *own = b->grads ? b->grads + z->comm->rank * b->shard : NULL;
+	uint32_t top = (uint32_t)__builtin_popcount(m);
 
-	for (; m >> level & 1; level++)
-		kn_add(piece, b->sum[level], piece, b->shard, KN_F32);
-	memcpy(b->sum[level], piece, b->shard * sizeof(float));
-	(void)z;
+	for (uint32_t bits = m; last ? top : bits & 1; bits >>= 1) {
+		top--;
+		kn_add(piece, b->sum[top], piece, b->shard, KN_F32);
+	}
+	if (!last || !own)
+		memcpy(b->sum[top], piece, b->shard * sizeof(float));
+	else if (piece != own)
+		memmove(b->grads + z->comm->rank * b->shard, piece, b->shard * sizeof(float));
 }
 
 static int end_reduce(struct en_zero *z, struct zreduce *r, struct ckpt_err *err)
@@ -133,22 +134,37 @@ int en_zero_grads(struct en_zero *z, uint32_t block, float **grads_out, struct c
 	return 0;
 }
 
+/*
+ * To 16 bits, in place: element i goes to byte 2 i, of which no later one is read.  They were
+ * rounded to the type, so nothing is lost.
+ */
+static void narrow(float *grads, uint64_t n, enum kn_type type)
+{
+	const uint64_t size = kn_type_size(type);
+	uint8_t some[1024 * sizeof(float)];
+
+	for (uint64_t i = 0; i < n; i += 1024) {
+		kn_cast(some, type, grads + i, KN_F32, 1024, NULL);
+		memcpy((uint8_t *)grads + i * size, some, 1024 * size);
+	}
+}
+
+/* One rank has nothing to send.  What comes of 16 bits goes to the half that they left. */
 int en_zero_reduce(struct en_zero *z, uint32_t block, float *grads, uint32_t m,
 		   struct ckpt_err *err)
 {
 	const struct zb *b = &z->block[block];
+	const bool narrowed = z->opts.wire != KN_F32 && z->comm->size > 1;
 	struct zreduce *r = next_reduce(z, block);
-	const void *wire = grads;
 	int rc = end_reduce(z, r, err);
 
 	if (rc)
 		return rc;
-	if (z->opts.wire != KN_F32) {	/* they were rounded to it: nothing is lost */
-		kn_cast(r->wire, z->opts.wire, grads, KN_F32, b->padded, NULL);
-		wire = r->wire;
-	}
-	rc = en_comm_reduce_scatter(z->comm, r->piece, wire, z->opts.wire, b->shard, 1, &r->work,
-				    err);
+	if (narrowed)
+		narrow(grads, b->padded, z->opts.wire);
+	r->piece = grads + (narrowed ? b->padded / 2 : z->comm->rank * b->shard);
+	rc = en_comm_reduce_scatter(z->comm, r->piece, grads, narrowed ? z->opts.wire : KN_F32,
+				    b->shard, 1, &r->work, err);
 	if (rc)
 		return rc;
 	r->block = block;
@@ -165,28 +181,10 @@ int en_zero_settle(struct en_zero *z, struct ckpt_err *err)
 	return rc;
 }
 
-/* What is left in the counter, the youngest first: each has more units than all before it. */
-static void join_levels(struct en_zero *z, struct zb *b)
-{
-	const uint32_t n = z->opts.units;
-	float *young = NULL;
-
-	for (uint32_t k = 0; k < z->levels; k++) {
-		if (!(n >> k & 1))
-			continue;
-		if (young)
-			kn_add(b->sum[k], b->sum[k], young, b->shard, KN_F32);
-		young = b->sum[k];
-	}
-}
-
+/* Stages 0 and 1 have it in its place among the whole gradients. */
 float *en_zero_total(const struct en_zero *z, uint32_t block)
 {
-	return z->block[block].sum[z->levels - 1];
-}
+	const struct zb *b = &z->block[block];
 
-void en_zero_join(struct en_zero *z)
-{
-	for (uint32_t i = 0; i < z->model->nblocks; i++)
-		join_levels(z, &z->block[i]);
+	return b->grads ? b->grads + z->comm->rank * b->shard : b->sum[0];
 }

@@ -67,8 +67,6 @@ static int new_block(struct en_zero *z, uint32_t number, struct ckpt_err *err)
 	b->numel = z->model->block[number].numel;
 	b->padded = (b->numel + unit - 1) / unit * unit;
 	b->shard = b->padded / z->comm->size;
-	z->most = ck_max_u64(z->most, b->padded);
-	z->most_shard = ck_max_u64(z->most_shard, b->shard);
 	z->nsums += b->shard / EN_ZERO_CHUNK;
 	rc = new_params(z, b, err);
 	if (!rc)
@@ -94,28 +92,41 @@ static void free_block(struct en_zero *z, struct zb *b)
 
 /* ---- what moves ---- */
 
+/* Padded elements of the largest block of a room; without what a tied model has apart. */
+static uint64_t room_of_gather(const struct en_zero *z, uint32_t room)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < z->model->nblocks; i++)
+		if (en_zero_gather_of(z, i) == room)
+			n = ck_max_u64(n, z->block[i].padded);
+	return n;
+}
+
+static uint64_t room_of_reduce(const struct en_zero *z, uint32_t room)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = z->model->config.tied; i < z->model->nblocks; i++)
+		if (i % EN_ZERO_REDUCES == room)
+			n = ck_max_u64(n, z->block[i].padded);
+	return n;
+}
+
 static int new_moves(struct en_zero *z, struct ckpt_err *err)
 {
-	const uint64_t es = kn_type_size(z->opts.type), ws = kn_type_size(z->opts.wire);
+	const uint64_t es = kn_type_size(z->opts.type);
 	int rc = 0;
 
-	for (uint32_t i = 0; i < EN_ZERO_GATHERS; i++) {
+	for (uint32_t i = 0; i < EN_ZERO_GATHERS; i++)
 		z->gather[i].block = -1;
-		if (!rc && z->opts.stage == 3)
-			rc = en_mem_new(&z->mem, EN_MEM_GATHERED, z->most * es, &z->gather[i].p,
-					err);
-	}
-	for (uint32_t i = 0; i < EN_ZERO_REDUCES; i++) {
-		struct zreduce *r = &z->reduce[i];
-
-		r->block = -1;
-		if (!rc && z->opts.stage >= 2)
-			rc = new_floats(z, EN_MEM_GRADS, z->most, &r->grads, err);
-		if (!rc && z->opts.wire != KN_F32)
-			rc = en_mem_new(&z->mem, EN_MEM_GRADS, z->most * ws, &r->wire, err);
-		if (!rc)
-			rc = new_floats(z, EN_MEM_GRADS, z->most_shard, &r->piece, err);
-	}
+	for (uint32_t i = 0; i < EN_ZERO_REDUCES; i++)
+		z->reduce[i].block = -1;
+	for (uint32_t i = 0; !rc && z->opts.stage == 3 && i < EN_ZERO_GATHERS; i++)
+		rc = en_mem_new(&z->mem, EN_MEM_GATHERED, room_of_gather(z, i) * es,
+				&z->gather[i].p, err);
+	for (uint32_t i = 0; !rc && z->opts.stage >= 2 && i < EN_ZERO_REDUCES; i++)
+		rc = new_floats(z, EN_MEM_GRADS, room_of_reduce(z, i), &z->reduce[i].grads, err);
 	if (!rc && z->model->config.tied && z->opts.stage >= 2)
 		rc = new_floats(z, EN_MEM_GRADS, z->block[0].padded, &z->tied, err);
 	return rc;
@@ -211,13 +222,14 @@ const struct en_zero_piece *en_zero_pieces(const struct en_zero *z, uint64_t *n_
 
 /* ---- life ---- */
 
-static uint32_t levels_of(uint32_t units)
+/* Sums that stand beside each other before the last unit; stages 2 and 3 keep the total in one. */
+static uint32_t levels_of(const struct en_zero_opts *opts)
 {
-	uint32_t n = 1;
+	uint32_t n = 0;
 
-	while (units >>= 1)
+	while (opts->units >> (n + 1))
 		n++;
-	return n;
+	return opts->stage >= 2 && !n ? 1 : n;
 }
 
 static int make(struct en_zero *z, struct ckpt_err *err)
@@ -231,7 +243,7 @@ static int make(struct en_zero *z, struct ckpt_err *err)
 	if (rc)
 		return rc;
 	en_mem_note(&z->mem, EN_MEM_ACTIVATIONS, (int64_t)en_exec_bytes(z->exec));
-	z->levels = levels_of(z->opts.units);
+	z->levels = levels_of(&z->opts);
 	z->block = ck_zalloc(z->model->nblocks * sizeof(*z->block));
 	if (!z->block)
 		return ck_fail_nomem(err, "blocks", z->model->nblocks);
@@ -279,11 +291,8 @@ void en_zero_free(struct en_zero *z)
 		return;
 	for (uint32_t i = 0; i < EN_ZERO_GATHERS; i++)
 		en_mem_free(&z->mem, EN_MEM_GATHERED, z->gather[i].p);
-	for (uint32_t i = 0; i < EN_ZERO_REDUCES; i++) {
+	for (uint32_t i = 0; i < EN_ZERO_REDUCES; i++)
 		en_mem_free(&z->mem, EN_MEM_GRADS, z->reduce[i].grads);
-		en_mem_free(&z->mem, EN_MEM_GRADS, z->reduce[i].wire);
-		en_mem_free(&z->mem, EN_MEM_GRADS, z->reduce[i].piece);
-	}
 	en_mem_free(&z->mem, EN_MEM_GRADS, z->tied);
 	free_acts(z);
 	for (uint32_t i = 0; z->block && i < z->model->nblocks; i++)

@@ -169,11 +169,7 @@ int en_zero_unit(struct en_zero *z, uint32_t m, const struct en_zero_unit *unit,
 		rc = layer_backward(&p, i - 1, err);
 	if (!rc)
 		rc = embed_backward(&p, err);
-	if (!rc)
-		rc = en_zero_settle(z, err);
-	if (!rc && m + 1 == z->opts.units)
-		en_zero_join(z);
-	return rc;
+	return rc ? rc : en_zero_settle(z, err);
 }
 
 int en_zero_eval(struct en_zero *z, const struct en_batch *batch, struct en_loss *loss_out,

@@ -30,6 +30,7 @@ struct training {
 	const struct en_model *model;
 	struct en_zero_opts opts;
 	uint32_t ranks;
+	uint32_t units;			/* of a step, at most UNITS; 0 = all of them */
 	struct ck_hash128 hash;		/* of masters and moments, by parameter */
 	double norm[STEPS], loss[STEPS];
 	struct en_mem mem;		/* of rank 0 */
@@ -129,7 +130,7 @@ static void run(struct training *t)
 {
 	struct ck_hasher *h = ck_hasher_new();
 
-	t->opts.units = UNITS / t->ranks;
+	t->opts.units = (t->units ? t->units : UNITS) / t->ranks;
 	t->whole = t_alloc(t->model->nparams * sizeof(*t->whole));
 	for (uint32_t i = 0; i < t->model->nparams; i++) {
 		t->whole[i] = t_alloc(3 * t->model->param[i].numel * sizeof(float));
@@ -199,6 +200,34 @@ static void the_same_bits_everywhere(void **state)
 	one_model("qwen3", KN_BF16);
 }
 
+/* A step of 3, 5, 6, 7 units is summed in one order at every stage, and ends with all of them. */
+static void any_number_of_units(void **state)
+{
+	static const uint32_t units[] = { 1, 2, 3, 5, 6, 7 };
+	struct training base, other;
+	struct te_model m;
+
+	(void)state;
+	te_model_open(&m, "qwen25_tied");
+	for (size_t i = 0; i < CK_ARRAY_LEN(units); i++) {
+		base = a_training(m.model, 1, 0, KN_BF16);
+		base.units = units[i];
+		run(&base);
+		for (uint32_t stage = 0; stage <= 3; stage++) {
+			const uint32_t ranks = units[i] % 2 ? 1 : 2;
+			char *what = t_fmt("%u units at stage %u with %u ranks", units[i], stage,
+					   ranks);
+
+			other = a_training(m.model, ranks, stage, KN_BF16);
+			other.units = units[i];
+			run(&other);
+			must_agree(&base, &other, what);
+			free(what);
+		}
+	}
+	te_model_close(&m);
+}
+
 /* 3 ranks sum in another order: the numbers are near, not the same. */
 static void other_worlds_are_near(void **state)
 {
@@ -248,6 +277,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_same_bits_everywhere),
+		cmocka_unit_test(any_number_of_units),
 		cmocka_unit_test(other_worlds_are_near),
 		cmocka_unit_test(memory_is_what_the_stage_says),
 	};
