@@ -58,28 +58,42 @@ static float *take(float *memory, size_t *at, size_t n)
 	return p;
 }
 
-size_t en_saved_place(const struct en_exec *exec, size_t n, float *memory, struct en_saved *out)
+uint32_t en_saved_parts(const struct en_exec *exec, size_t n, struct en_saved *s,
+			struct en_saved_part *out)
 {
 	const struct en_model_config *c = &exec->model->config;
-	const bool norm = c->arch == EN_QWEN3;
+	const size_t norm = c->arch == EN_QWEN3 ? n : 0;
+	const struct en_saved_part part[EN_SAVED_PARTS] = {
+		{ &s->u1, n * c->hidden, true },
+		{ &s->rstd1, n, false },
+		{ &s->q_raw, norm * exec->q, true },
+		{ &s->k_raw, norm * exec->kv, true },
+		{ &s->rstd_q, norm * c->heads, false },
+		{ &s->rstd_k, norm * c->kv_heads, false },
+		{ &s->q, n * exec->q, true },
+		{ &s->k, n * exec->kv, true },
+		{ &s->v, n * exec->kv, true },
+		{ &s->stat, n * c->heads * 2, false },
+		{ &s->o, n * exec->q, true },
+		{ &s->mid, n * c->hidden, true },
+		{ &s->u2, n * c->hidden, true },
+		{ &s->rstd2, n, false },
+		{ &s->gu, n * c->inter * 2, true },
+		{ &s->act, n * c->inter, true },
+	};
+
+	memcpy(out, part, sizeof(part));
+	return EN_SAVED_PARTS;
+}
+
+size_t en_saved_place(const struct en_exec *exec, size_t n, float *memory, struct en_saved *out)
+{
+	struct en_saved_part part[EN_SAVED_PARTS];
+	const uint32_t count = en_saved_parts(exec, n, out, part);
 	size_t at = 0;
 
-	out->u1 = take(memory, &at, n * c->hidden);
-	out->rstd1 = take(memory, &at, n);
-	out->q_raw = take(memory, &at, norm ? n * exec->q : 0);
-	out->k_raw = take(memory, &at, norm ? n * exec->kv : 0);
-	out->rstd_q = take(memory, &at, norm ? n * c->heads : 0);
-	out->rstd_k = take(memory, &at, norm ? n * c->kv_heads : 0);
-	out->q = take(memory, &at, n * exec->q);
-	out->k = take(memory, &at, n * exec->kv);
-	out->v = take(memory, &at, n * exec->kv);
-	out->stat = take(memory, &at, n * c->heads * 2);
-	out->o = take(memory, &at, n * exec->q);
-	out->mid = take(memory, &at, n * c->hidden);
-	out->u2 = take(memory, &at, n * c->hidden);
-	out->rstd2 = take(memory, &at, n);
-	out->gu = take(memory, &at, n * c->inter * 2);
-	out->act = take(memory, &at, n * c->inter);
+	for (uint32_t i = 0; i < count; i++)
+		*part[i].p = take(memory, &at, part[i].n);
 	return at;
 }
 
@@ -123,7 +137,7 @@ static size_t place(struct en_exec *e, float *memory)
 	e->dk = take(memory, &at, n * e->kv);
 	e->dv = take(memory, &at, n * e->kv);
 	e->partial = take(memory, &at, en_row_jobs(n) * partial_width(e));
-	e->attn = take(memory, &at, e->attn_floats * en_pool_threads(e->pool));
+	e->attn = take(memory, &at, e->attn_floats * e->threads);
 	e->norm = take(memory, &at, n * c->hidden);
 	e->rstd = take(memory, &at, n);
 	e->logits = take(memory, &at, e->chunk * c->vocab);
@@ -153,10 +167,40 @@ static size_t chunk_room(const struct en_model_config *c, size_t n)
 	return most < n ? most : n;
 }
 
+static void shape(struct en_exec *e, const struct en_model *model, const struct en_exec_opts *opts)
+{
+	const struct en_model_config *c = &model->config;
+
+	e->model = model;
+	e->type = opts->type;
+	e->threads = opts->threads;
+	e->most_rows = opts->rows;
+	e->most_tokens = opts->tokens;
+	e->most = (size_t)opts->rows * opts->tokens;
+	e->q = c->heads * c->head_dim;
+	e->kv = c->kv_heads * c->head_dim;
+	e->chunk = chunk_room(c, e->most);
+	e->bytes = place(e, NULL) * sizeof(float);
+}
+
+void en_exec_expect(const struct en_model *model, const struct en_exec_opts *opts,
+		    struct en_exec_size *out)
+{
+	struct en_exec e = { .model = NULL };
+
+	shape(&e, model, opts);
+	*out = (struct en_exec_size){
+		.work = e.bytes,
+		.stream = e.most * model->config.hidden * sizeof(float),
+		.saved = en_saved_floats(&e, opts->rows, opts->tokens) * sizeof(float),
+		.packed = en_packed_bytes(&e, opts->rows, opts->tokens, 0),
+		.packed_input = en_packed_bytes(&e, opts->rows, opts->tokens, EN_RECOMPUTE),
+	};
+}
+
 int en_exec_new(const struct en_model *model, const struct en_exec_opts *opts,
 		struct en_exec **exec_out, struct ckpt_err *err)
 {
-	const struct en_model_config *c = &model->config;
 	struct en_exec *e;
 	int rc;
 
@@ -170,18 +214,10 @@ int en_exec_new(const struct en_model *model, const struct en_exec_opts *opts,
 	e = calloc(1, sizeof(*e));
 	if (!e)
 		return en_model_fail(err, CKPT_E_NOMEM, "", "no memory to compute");
-	e->model = model;
-	e->type = opts->type;
-	e->most_rows = opts->rows;
-	e->most_tokens = opts->tokens;
-	e->most = (size_t)opts->rows * opts->tokens;
-	e->q = c->heads * c->head_dim;
-	e->kv = c->kv_heads * c->head_dim;
-	e->chunk = chunk_room(c, e->most);
 	rc = en_pool_new(opts->threads, &e->pool, err);
 	if (rc)
 		goto out;
-	e->bytes = place(e, NULL) * sizeof(float);
+	shape(e, model, opts);
 	if (posix_memalign((void **)&e->memory, 64, e->bytes)) {
 		e->memory = NULL;
 		rc = en_model_fail(err, CKPT_E_NOMEM, "", "no memory to compute: %zu bytes for "

@@ -42,6 +42,19 @@ int en_exec_new(const struct en_model *model, const struct en_exec_opts *opts,
 /* NULL is fine. */
 void en_exec_free(struct en_exec *exec);
 
+/* Bytes that the largest batch takes. */
+struct en_exec_size {
+	size_t work;		/* of en_exec_new() */
+	size_t stream;		/* of a layer's input or output */
+	size_t saved;		/* en_saved_floats() */
+	size_t packed;		/* en_packed_bytes() */
+	size_t packed_input;	/* the same with EN_RECOMPUTE */
+};
+
+/* Known before en_exec_new(), with options that it takes; nothing is allocated. */
+void en_exec_expect(const struct en_model *model, const struct en_exec_opts *opts,
+		    struct en_exec_size *out);
+
 struct en_pool *en_exec_pool(struct en_exec *exec);
 /* Bytes that en_exec_new() took. */
 size_t en_exec_bytes(const struct en_exec *exec);
@@ -64,6 +77,19 @@ uint64_t en_batch_count(const struct en_batch *batch);
 
 /* Floats that a layer keeps between forward and backward. */
 size_t en_saved_floats(const struct en_exec *exec, uint32_t rows, uint32_t tokens);
+
+#define EN_RECOMPUTE 2u	/* keep a layer's input only, and compute it again on the way back */
+
+/*
+ * A layer's input and what it keeps, put away: with a 16-bit type in it, but for what attention and
+ * the norms keep in fp32 (they were rounded to it, so that all come back bit for bit); with KN_F32
+ * copied.  With EN_RECOMPUTE the input alone, and 'saved' is not looked at.
+ */
+size_t en_packed_bytes(const struct en_exec *exec, uint32_t rows, uint32_t tokens, unsigned flags);
+void en_pack(struct en_exec *exec, const struct en_batch *batch, const float *x,
+	     const float *saved, void *packed, unsigned flags);
+void en_unpack(struct en_exec *exec, const struct en_batch *batch, const void *packed, float *x,
+	       float *saved, unsigned flags);
 
 /* 'params' is the flat buffer of block 0, y [n, hidden] with n = rows * tokens. */
 void en_embed_forward(struct en_exec *exec, const struct en_batch *batch, const void *params,
@@ -108,8 +134,6 @@ void en_head(struct en_exec *exec, const struct en_batch *batch, const void *par
 	     const struct en_head_out *out, struct en_loss *loss);
 
 /* ---------------------------------------------------------------- the whole model */
-
-#define EN_RECOMPUTE 2u	/* keep a layer's input only, and compute it again on the way back */
 
 struct en_whole;
 

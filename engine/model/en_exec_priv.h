@@ -12,6 +12,7 @@ struct en_exec {
 	const struct en_model *model;
 	enum kn_type type;
 	struct en_pool *pool;
+	uint32_t threads;
 	size_t most_rows, most_tokens, most;	/* most = rows * tokens */
 	uint32_t q, kv;		/* heads * head_dim, kv_heads * head_dim */
 	size_t chunk;		/* most positions of a chunk of logits */
@@ -55,6 +56,18 @@ struct en_saved {
 	float *gu;		/* gate and up side by side [n, 2 inter] */
 	float *act;
 };
+
+/* One of these. */
+struct en_saved_part {
+	float **p;
+	size_t n;		/* floats; 0 where the model has none */
+	bool narrow;		/* they are numbers of the type */
+};
+#define EN_SAVED_PARTS 16u
+
+/* 's's parts, in the order they lie in memory; returns how many. */
+uint32_t en_saved_parts(const struct en_exec *exec, size_t n, struct en_saved *s,
+			struct en_saved_part *out);
 
 /* Lays '*out' over 'memory' (NULL: only counts) and returns the floats. */
 size_t en_saved_place(const struct en_exec *exec, size_t n, float *memory, struct en_saved *out);

@@ -47,9 +47,11 @@ struct en_zero {
 	struct zgather gather[EN_ZERO_GATHERS];
 	struct zreduce reduce[EN_ZERO_REDUCES];
 	float *tied;		/* stages 2 and 3 of a tied model: block 0's gradients */
-	float **x;		/* [layers + 1]: a layer's input */
-	float **saved;		/* [layers]; with recompute all the same */
-	float *dx, *y;
+	bool packed;		/* 16-bit types: what layers but the last keep is put away */
+	float **x;		/* [layers + 1]: a layer's input; packed: two that take turns */
+	float **saved;		/* [layers]; packed or with recompute all the same */
+	void **away;		/* [layers]: packed */
+	float *again;		/* packed and recompute: what a layer gives that is not needed */
 	double *sums;		/* of chunks: of this rank, then of all */
 	double *all_sums;
 	uint64_t nsums;		/* of a rank */

@@ -134,44 +134,77 @@ static int new_moves(struct en_zero *z, struct ckpt_err *err)
 
 /* ---- activations ---- */
 
-static int new_acts(struct en_zero *z, struct ckpt_err *err)
+static int new_act(struct en_zero *z, size_t bytes, void *out, struct ckpt_err *err)
+{
+	return en_mem_new(&z->mem, EN_MEM_ACTIVATIONS, bytes, out, err);
+}
+
+static int new_streams(struct en_zero *z, const struct en_exec_size *size, struct ckpt_err *err)
 {
 	const uint32_t layers = z->model->config.layers;
-	const uint64_t n = (uint64_t)z->opts.rows * z->opts.tokens * z->model->config.hidden;
-	const size_t saved = en_saved_floats(z->exec, z->opts.rows, z->opts.tokens);
 	int rc = 0;
 
-	z->x = ck_zalloc((layers + 1) * sizeof(*z->x));
-	z->saved = ck_zalloc((layers + 1) * sizeof(*z->saved));
-	if (!z->x || !z->saved)
-		return ck_fail_nomem(err, "activations", layers);
-	for (uint32_t i = 0; !rc && i <= layers; i++)
-		rc = new_floats(z, EN_MEM_ACTIVATIONS, n, &z->x[i], err);
+	for (uint32_t i = 0; !rc && i <= layers; i++) {
+		if (z->packed && i > 1)
+			z->x[i] = z->x[i - 2];
+		else
+			rc = new_act(z, size->stream, &z->x[i], err);
+	}
+	if (!rc && z->packed && z->opts.recompute && layers > 1)
+		rc = new_act(z, size->stream, &z->again, err);
+	return rc;
+}
+
+/* The last layer's way back begins while all that it keeps is still there. */
+static int new_kept(struct en_zero *z, const struct en_exec_size *size, struct ckpt_err *err)
+{
+	const uint32_t layers = z->model->config.layers;
+	const size_t away = z->opts.recompute ? size->packed_input : size->packed;
+	int rc = 0;
+
 	for (uint32_t i = 0; !rc && i < layers; i++) {
-		if (i && z->opts.recompute)
+		if (i && (z->packed || z->opts.recompute))
 			z->saved[i] = z->saved[0];
 		else
-			rc = new_floats(z, EN_MEM_ACTIVATIONS, saved, &z->saved[i], err);
+			rc = new_act(z, size->saved, &z->saved[i], err);
 	}
-	if (!rc)
-		rc = new_floats(z, EN_MEM_ACTIVATIONS, n, &z->dx, err);
-	if (!rc)
-		rc = new_floats(z, EN_MEM_ACTIVATIONS, n, &z->y, err);
+	for (uint32_t i = 0; !rc && z->packed && i + 1 < layers; i++)
+		rc = new_act(z, away, &z->away[i], err);
 	return rc;
+}
+
+static int new_acts(struct en_zero *z, const struct en_exec_opts *opts, struct ckpt_err *err)
+{
+	const uint32_t layers = z->model->config.layers;
+	struct en_exec_size size;
+	int rc;
+
+	z->packed = z->opts.type != KN_F32;
+	z->x = ck_zalloc((layers + 1) * sizeof(*z->x));
+	z->saved = ck_zalloc((layers + 1) * sizeof(*z->saved));
+	z->away = ck_zalloc((layers + 1) * sizeof(*z->away));
+	if (!z->x || !z->saved || !z->away)
+		return ck_fail_nomem(err, "activations", layers);
+	en_exec_expect(z->model, opts, &size);
+	rc = new_streams(z, &size, err);
+	return rc ? rc : new_kept(z, &size, err);
 }
 
 static void free_acts(struct en_zero *z)
 {
 	const uint32_t layers = z->model->config.layers;
+	const bool one = z->packed || z->opts.recompute;
 
-	for (uint32_t i = 0; z->x && i <= layers; i++)
+	for (uint32_t i = 0; z->x && i <= (z->packed ? 1 : layers); i++)
 		en_mem_free(&z->mem, EN_MEM_ACTIVATIONS, z->x[i]);
-	for (uint32_t i = 0; z->saved && i < (z->opts.recompute ? 1 : layers); i++)
+	for (uint32_t i = 0; z->saved && i < (one ? 1 : layers); i++)
 		en_mem_free(&z->mem, EN_MEM_ACTIVATIONS, z->saved[i]);
-	en_mem_free(&z->mem, EN_MEM_ACTIVATIONS, z->dx);
-	en_mem_free(&z->mem, EN_MEM_ACTIVATIONS, z->y);
+	for (uint32_t i = 0; z->away && i < layers; i++)
+		en_mem_free(&z->mem, EN_MEM_ACTIVATIONS, z->away[i]);
+	en_mem_free(&z->mem, EN_MEM_ACTIVATIONS, z->again);
 	ck_free(z->x);
 	ck_free(z->saved);
+	ck_free(z->away);
 }
 
 /* ---- this rank's pieces ---- */
@@ -252,7 +285,7 @@ static int make(struct en_zero *z, struct ckpt_err *err)
 	if (!rc)
 		rc = new_moves(z, err);
 	if (!rc)
-		rc = new_acts(z, err);
+		rc = new_acts(z, &eo, err);
 	if (!rc)
 		rc = new_pieces(z, err);
 	z->sums = ck_zalloc(z->nsums * sizeof(double));

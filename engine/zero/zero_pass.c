@@ -9,6 +9,7 @@ struct pass {
 	const struct en_batch *batch;
 	uint32_t m;
 	float factor;
+	bool back;		/* it will go backward */
 	const void *embed;	/* block 0, held through the pass of a tied model */
 	float *embed_grads;
 	struct en_loss *loss;
@@ -35,6 +36,11 @@ static int embed_forward(struct pass *p, struct ckpt_err *err)
 	return 0;
 }
 
+static unsigned keep_flags(const struct en_zero *z)
+{
+	return z->opts.recompute ? EN_RECOMPUTE : 0;
+}
+
 /* Layer 'i' is block i + 1. */
 static int layer_forward(struct pass *p, uint32_t i, struct ckpt_err *err)
 {
@@ -48,6 +54,8 @@ static int layer_forward(struct pass *p, uint32_t i, struct ckpt_err *err)
 		return rc;
 	en_layer_forward(z->exec, p->batch, params, z->x[i], z->x[i + 1], z->saved[i]);
 	en_zero_release(z, i + 1);
+	if (p->back && z->away[i])
+		en_pack(z->exec, p->batch, z->x[i], z->saved[i], z->away[i], keep_flags(z));
 	return 0;
 }
 
@@ -86,7 +94,7 @@ static int run_head(struct pass *p, float *grads, struct ckpt_err *err)
 	if (rc)
 		return rc;
 	if (grads) {
-		out.dx = z->dx;
+		out.dx = z->x[layers];
 		out.grads = grads;
 		out.dhead = tied ? p->embed_grads : grads + z->model->block[last].at[EN_HEAD];
 	}
@@ -117,11 +125,31 @@ static int head(struct pass *p, struct ckpt_err *err)
 
 /* ---- backward ---- */
 
+/*
+ * The gradient takes the place of the last layer's output.  What the last layer keeps is still
+ * there; of the others it is fetched, or computed again.
+ */
+static float *layer_again(struct pass *p, uint32_t i, const void *params)
+{
+	struct en_zero *z = p->z;
+	const uint32_t layers = z->model->config.layers;
+	float *x = z->packed ? z->x[layers - 1] : z->x[i];
+
+	if (i + 1 == layers)
+		return x;
+	if (z->packed)
+		en_unpack(z->exec, p->batch, z->away[i], x, z->saved[i], keep_flags(z));
+	if (z->opts.recompute)
+		en_layer_forward(z->exec, p->batch, params, x,
+				 z->packed ? z->again : z->x[i + 1], z->saved[i]);
+	return x;
+}
+
 static int layer_backward(struct pass *p, uint32_t i, struct ckpt_err *err)
 {
 	struct en_zero *z = p->z;
+	float *grads, *dx = z->x[z->model->config.layers];
 	const void *params;
-	float *grads;
 	int rc = en_zero_take(z, i + 1, &params, err);
 
 	if (!rc && i)
@@ -130,9 +158,8 @@ static int layer_backward(struct pass *p, uint32_t i, struct ckpt_err *err)
 		rc = en_zero_grads(z, i + 1, &grads, err);
 	if (rc)
 		return rc;
-	if (z->opts.recompute)
-		en_layer_forward(z->exec, p->batch, params, z->x[i], z->y, z->saved[i]);
-	en_layer_backward(z->exec, p->batch, params, z->x[i], z->saved[i], z->dx, z->dx, grads, 0);
+	en_layer_backward(z->exec, p->batch, params, layer_again(p, i, params), z->saved[i], dx,
+			  dx, grads, 0);
 	en_zero_release(z, i + 1);
 	return en_zero_reduce(z, i + 1, grads, p->m, err);
 }
@@ -145,7 +172,8 @@ static int embed_backward(struct pass *p, struct ckpt_err *err)
 
 	if (rc)
 		return rc;
-	en_embed_backward(z->exec, p->batch, z->dx, p->embed_grads, tied ? EN_TIED : 0);
+	en_embed_backward(z->exec, p->batch, z->x[z->model->config.layers], p->embed_grads,
+			  tied ? EN_TIED : 0);
 	return en_zero_reduce(z, 0, p->embed_grads, p->m, err);
 }
 
@@ -154,7 +182,7 @@ int en_zero_unit(struct en_zero *z, uint32_t m, const struct en_zero_unit *unit,
 {
 	struct pass p = {
 		.z = z, .batch = unit->batch, .m = m, .factor = (float)unit->factor,
-		.loss = loss_out,
+		.back = true, .loss = loss_out,
 	};
 	int rc = en_batch_check(z->exec, unit->batch, err);
 

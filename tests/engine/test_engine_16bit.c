@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/model/en_exec_priv.h"
 #include "tests/engine/te_model.h"
 #include "tests/lib/t_dir.h"
 
@@ -175,6 +176,97 @@ static void overflow_shows_in_the_gradients(void **state)
 	te_model_close(&m);
 }
 
+/* What a layer keeps, put away, forgotten, and fetched again. */
+static void pack_layer(struct en_exec *exec, const struct en_batch *batch, float *x, float *saved,
+		       unsigned flags)
+{
+	const size_t n = (size_t)batch->rows * batch->tokens, h = exec->model->config.hidden;
+	const size_t floats = en_saved_floats(exec, batch->rows, batch->tokens);
+	const size_t bytes = en_packed_bytes(exec, batch->rows, batch->tokens, flags);
+	float *x_was = t_alloc(n * h * sizeof(*x)), *was = t_alloc(floats * sizeof(*saved));
+	uint8_t *packed = t_alloc(bytes + 1);
+	struct en_saved s, old;
+	struct en_saved_part part[EN_SAVED_PARTS], part_was[EN_SAVED_PARTS];
+	uint32_t parts;
+
+	memcpy(x_was, x, n * h * sizeof(*x));
+	memcpy(was, saved, floats * sizeof(*saved));
+	packed[bytes] = 0x5a;
+	en_pack(exec, batch, x, saved, packed, flags);
+	assert_int_equal(packed[bytes], 0x5a);
+	memset(x, 0x7b, n * h * sizeof(*x));
+	memset(saved, 0x7b, floats * sizeof(*saved));
+	en_unpack(exec, batch, packed, x, saved, flags);
+	assert_memory_equal(x, x_was, n * h * sizeof(*x));
+	en_saved_place(exec, n, saved, &s);
+	en_saved_place(exec, n, was, &old);
+	parts = en_saved_parts(exec, n, &s, part);
+	en_saved_parts(exec, n, &old, part_was);
+	for (uint32_t i = 0; i < parts && !flags; i++)
+		if (part[i].n)
+			assert_memory_equal(*part[i].p, *part_was[i].p,
+					    part[i].n * sizeof(float));
+	memcpy(saved, was, floats * sizeof(*saved));
+	free(packed);
+	free(was);
+	free(x_was);
+}
+
+static void pack_model(const char *name, enum kn_type type)
+{
+	struct te_model m;
+	struct te_ref ref;
+	struct te_buffers w;
+	struct en_exec *exec;
+	struct en_exec_opts opts = { .type = type, .threads = 2 };
+	struct en_exec_size size;
+	float *x, *y, *saved;
+
+	te_model_open(&m, name);
+	te_ref_open(&ref, name);
+	w = te_buffers_cast(m.model, &m.weight, type);
+	opts.rows = ref.batch.rows;
+	opts.tokens = ref.batch.tokens;
+	en_exec_expect(m.model, &opts, &size);
+	assert_int_equal(en_exec_new(m.model, &opts, &exec, NULL), 0);
+	assert_int_equal(size.work, en_exec_bytes(exec));
+	assert_int_equal(size.saved, en_saved_floats(exec, opts.rows, opts.tokens) * 4);
+	assert_int_equal(size.packed, en_packed_bytes(exec, opts.rows, opts.tokens, 0));
+	/* half, and what stays fp32 */
+	assert_true(type == KN_F32 || 10 * size.packed < 7 * (size.saved + size.stream));
+	x = t_alloc(size.stream);
+	y = t_alloc(size.stream);
+	saved = t_alloc(size.saved);
+	en_embed_forward(exec, &ref.batch, w.block[0], x);
+	for (uint32_t i = 0; i < m.model->config.layers; i++) {
+		float *next = y;
+
+		en_layer_forward(exec, &ref.batch, w.block[i + 1], x, y, saved);
+		pack_layer(exec, &ref.batch, x, saved, 0);
+		pack_layer(exec, &ref.batch, x, saved, EN_RECOMPUTE);
+		y = x;
+		x = next;
+	}
+	free(saved);
+	free(y);
+	free(x);
+	en_exec_free(exec);
+	te_buffers_free(&w);
+	te_ref_close(&ref);
+	te_model_close(&m);
+}
+
+/* If this fails, gradients depend on whether memory was saved. */
+static void what_is_put_away_comes_back(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < NMODEL; i++) {
+		pack_model(names[i], KN_BF16);
+		pack_model(names[i], KN_F16);
+		pack_model(names[i], KN_F32);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -182,6 +274,7 @@ int main(void)
 		cmocka_unit_test(fp16_is_near),
 		cmocka_unit_test(a_bf16_folder_is_read),
 		cmocka_unit_test(overflow_shows_in_the_gradients),
+		cmocka_unit_test(what_is_put_away_comes_back),
 	};
 
 	te_need_fixtures();
