@@ -109,10 +109,21 @@ struct ckpt_save_range {
 #define CKPT_SAVE_FORCE 1u		/* replace a step of that name */
 #define CKPT_SAVE_NO_LATEST 2u		/* leave 'latest' alone */
 
+/*
+ * No step, but the weights alone as a folder for transformers: model.safetensors, or shards and
+ * their index, config.json, tokenizer.  'tag' names it in 'root'.  Each tensor's weight is written
+ * in its type ('derived': the master, rounded once), second names are mentioned only, and states
+ * that nothing of it follows from may be put and are dropped.  The files are the same bytes
+ * whatever the ranks hold and however many they are.  'stage', 'world' and what is no tensor are
+ * not looked at, 'own' is NULL, and 'latest' stays as it is.  With CKPT_SAVE_FORCE files of the
+ * folder that is there which are none of these stay in it.
+ */
+#define CKPT_TO_HUGGINGFACE 3
+
 struct ckpt_save_step {
 	size_t size;
 	const char *tag;	/* "global_step300" */
-	/* The layout, as in struct ckpt_reshard_opts. */
+	/* The layout, as in struct ckpt_reshard_opts, or CKPT_TO_HUGGINGFACE. */
 	int to;			/* CKPT_TO_DEEPSPEED, _UNIVERSAL, _NATIVE */
 	int stage;		/* 0 to 3; 4 = BF16_Optimizer; of NATIVE what inspect shows */
 	uint32_t world;		/* ranks of the layout; 0 = nranks */
@@ -148,6 +159,11 @@ struct ckpt_save_step {
 	 * not compared: who changes a frozen parameter leaves this out once.
 	 */
 	const char *frozen_from;
+	/* HUGGINGFACE. */
+	uint64_t max_shard_bytes;	/* 0 = 5,000,000,000 */
+	const char *config_json;	/* text of config.json; NULL = that of 'aux_dir' */
+	const char *aux_dir;	/* folder whose generation_config.json, tokenizer and the like are
+				   copied, by the ranks; or NULL */
 };
 
 /*

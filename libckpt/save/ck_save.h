@@ -1,7 +1,8 @@
 /*
  * ck_save.h -- private to libckpt/save: a save session from inside.
  *
- * sv_spec.c copies the description and makes the plan of it; sv_refs.c finds the segments that
+ * sv_spec.c copies the description and makes the plan of it, sv_hf.c that of a folder of weights;
+ * sv_refs.c finds the segments that
  * elements go to, sv_write.c writes there; sv_work.c has buffer, queue and threads; sv_part.c
  * what a rank says it put; sv_join.c what rank 0 makes of all ranks' parts; sv_end.c the end of
  * a save; sv_link.c what an earlier step has already; ckpt_saver.c its life.
@@ -19,6 +20,13 @@
 
 /* ---- sv_spec.c: what is saved ---- */
 
+/* Of a folder of weights for transformers. */
+struct sv_hf {
+	bool wanted;
+	uint64_t max_shard_bytes;	/* 0 = the default */
+	const char *config, *aux_dir;	/* or NULL */
+};
+
 struct sv_spec {
 	struct ck_arena arena;
 	struct ckpt_limits limits;
@@ -32,6 +40,7 @@ struct sv_spec {
 	bool own_cut;		/* files are cut as the ranks say */
 	bool local;		/* on storage of this rank's own: nobody waits for anybody */
 	bool force, latest;
+	struct sv_hf hf;
 	struct ck_plan plan;	/* with own_cut: the values and this rank's files */
 	struct ck_hash128 hash;	/* of what all ranks have in common */
 };
@@ -47,6 +56,15 @@ int ck_sv_spec_state(const struct sv_spec *s, uint64_t tensor, const char *name,
 		     uint32_t *state_out, struct ckpt_err *err);
 /* The name of a file within the step, NULL if it is beside it. */
 const char *ck_sv_spec_local(const struct sv_spec *s, const char *name);
+
+/* ---- sv_hf.c ---- */
+
+/* Copies what the caller says of such a folder. */
+int ck_sv_hf_take(struct sv_spec *s, const struct ckpt_save_step *step, struct ckpt_err *err);
+/* Its files, TAG/NAME each. */
+int ck_sv_hf_plan(struct sv_spec *s, struct ck_plan *plan, struct ckpt_err *err);
+/* Which files of a folder that was there it stands for (ck_stage.h); NULL of a step. */
+bool (*ck_sv_hf_outputs(const struct sv_spec *s))(const char *name);
 
 /* ---- sv_refs.c: where elements go ---- */
 

@@ -259,7 +259,8 @@ static int make_root(const struct ckpt_saver *sv, struct ckpt_err *err)
 	bool made;
 	int rc = ck_stage_make_dir(sv->root, &made, err);
 
-	if (!rc && !ck_sv_part(&sv->opts))
+	/* where weights go there may be other things than steps */
+	if (!rc && !ck_sv_part(&sv->opts) && !sv->save.spec.hf.wanted)
 		rc = ck_stale_sweep(sv->root, sv->job, sv->count, sv->opts.sync, err);
 	return rc;
 }
@@ -304,7 +305,7 @@ static int begin_stage(struct ckpt_saver *sv, struct ckpt_err *err)
 		.dst = sv->dst, .is_dir = true, .force = s->spec.force, .sync = sv->opts.sync,
 		.part = ck_sv_part(&sv->opts), .nparts = ck_sv_parts(&sv->opts),
 		.nunits = sv->count, .total_bytes = bytes_of_mine(s), .plan = s->spec.hash,
-		.fingerprint = sv->job, .session = true,
+		.fingerprint = sv->job, .session = true, .is_ours = ck_sv_hf_outputs(&s->spec),
 	};
 	struct stat st;
 	int rc = begin_or_wait(sv, &so, err);

@@ -12,6 +12,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/io/ck_record.h"
+#include "libckpt/io/ck_src.h"
 #include "libckpt/io/ck_stale.h"
 #include "libckpt/ops/ck_ckpt.h"
 #include "libckpt/save/ck_save.h"
@@ -19,6 +20,7 @@
 
 #define POLL_NS 10000000L
 #define ZEROS ((size_t)64 << 10)
+#define COPY ((size_t)256 << 10)
 #define NAMED 16u
 
 double ck_sv_clock(void)
@@ -86,6 +88,34 @@ bool ck_sv_is_mine(const struct sv_save *s, uint32_t file)
 	return !s->opts->rank || n < 3 || strcmp(name + n - 3, ".pt") != 0;
 }
 
+/* A file that goes along as it is. */
+static int write_copy(struct sv_save *s, uint32_t file, const struct ck_seg *seg,
+		      struct ckpt_err *err)
+{
+	struct ck_fdpool *pool = ck_fdpool_new(1);
+	struct ck_src *src = NULL;
+	uint8_t *p = ck_alloc(COPY);
+	int rc = p && pool ? ck_src_open(pool, seg->text, &src, err) :
+		 ck_fail_nomem(err, "a copy", COPY);
+
+	if (!rc && ck_src_size(src) != seg->bytes)
+		rc = ck_fail(err, CKPT_E_MISMATCH, seg->text, CKPT_NO_OFFSET,
+			     "it has %" PRIu64 " bytes, and had %" PRIu64 " when the save began",
+			     ck_src_size(src), seg->bytes);
+	for (uint64_t at = 0, n; !rc && at < seg->bytes; at += n) {
+		n = ck_min_u64(COPY, seg->bytes - at);
+		rc = ck_src_read(src, seg->first + at, p, n, err);
+		if (!rc)
+			rc = ck_stage_write(s->stage, s->stage_file[file], seg->off + at, p, n,
+					    err);
+	}
+	s->written += rc ? 0 : seg->bytes;
+	ck_src_close(src);
+	ck_fdpool_free(pool);
+	ck_free(p);
+	return rc;
+}
+
 static int write_literals(struct sv_save *s, struct ckpt_err *err)
 {
 	const struct ck_plan *plan = &s->spec.plan;
@@ -103,6 +133,8 @@ static int write_literals(struct sv_save *s, struct ckpt_err *err)
 				rc = write_literal(s, f, seg, err);
 			else if (seg->kind == CK_SEG_ZERO)
 				rc = add_zeros(s, seg, err);
+			else if (seg->kind == CK_SEG_FILE)
+				rc = write_copy(s, f, seg, err);
 		}
 	}
 	return rc;

@@ -250,11 +250,11 @@ static int take_layout(struct sv_spec *s, const struct ckpt_saver_opts *o,
 	const char *version = step->ds_version ? step->ds_version : DEFAULT_VERSION;
 	int rc = ck_step_check_world(world, err);
 
-	if (!rc && (step->to < CKPT_TO_DEEPSPEED || step->to > CKPT_TO_NATIVE ||
+	if (!rc && (step->to < CKPT_TO_DEEPSPEED || step->to > CKPT_TO_HUGGINGFACE ||
 		    step->stage < 0 || step->stage > 4))
 		rc = ck_fail(err, CKPT_E_USAGE, s->tag, CKPT_NO_OFFSET,
 			     "layout %d at stage %d: layouts are 0 to %d, stages 0 to 4", step->to,
-			     step->stage, CKPT_TO_NATIVE);
+			     step->stage, CKPT_TO_HUGGINGFACE);
 	if (!rc && s->own_cut && (step->to != CKPT_TO_NATIVE || world != o->nranks))
 		rc = ck_fail(err, CKPT_E_USAGE, s->tag, CKPT_NO_OFFSET,
 			     "files are cut as the ranks hold their elements in the native form "
@@ -355,6 +355,8 @@ static int plan_with(struct sv_spec *s, const struct ck_cut *cut, uint64_t ncuts
 {
 	const struct ck_format *driver = ck_format_by_name("deepspeed");
 
+	if (s->hf.wanted)
+		return ck_sv_hf_plan(s, plan, err);
 	s->want.step.cut = cut;
 	s->want.step.ncuts = ncuts;
 	s->want.step.cut_rank = rank;
@@ -375,7 +377,7 @@ static void hash_described(const struct sv_spec *s, struct ck_hasher *h)
 	const struct ck_reshard_want *w = &s->want.step;
 	const uint64_t layout[] = {
 		w->world, (uint64_t)w->stage, (uint64_t)w->round_robin, w->sub_group_size,
-		w->universal, w->native, s->ix.ntensors, s->ix.nstates,
+		w->universal, w->native, s->ix.ntensors, s->ix.nstates, s->hf.wanted,
 	};
 
 	ck_hasher_add(h, layout, sizeof(layout));
@@ -468,6 +470,8 @@ int ck_sv_spec_make(struct sv_spec *s, const struct ckpt_saver_opts *o,
 	s->local = o->flags & CKPT_SAVER_LOCAL;
 	s->force = step->flags & CKPT_SAVE_FORCE;
 	s->latest = !(step->flags & CKPT_SAVE_NO_LATEST);
+	if (!rc && step->to == CKPT_TO_HUGGINGFACE)
+		rc = ck_sv_hf_take(s, step, err);
 	if (!rc)
 		rc = make(s, o, step, id, err);
 	if (rc)

@@ -517,6 +517,7 @@ const struct t_verb t_verbs[] = {
 	  .what = "2 ranks" },
 	{ SAVE, .layout = "z3", .world = 1, .stage = 3, .flags = CKPT_SAVE_FORCE,
 	  .what = "1 rank, over a step" },
+	{ SAVE, .layout = "hf", .world = 1, .stage = T_SAVE_WEIGHTS, .what = "1 rank, weights" },
 	{ .verb = "set-latest", .work = set_latest, .layout = "z2", .source = Z2, .dst = "run",
 	  .prepare = before_two_steps, .what = "" },
 	{ .verb = "cat", .work = cat, .layout = "z2", .source = Z2, .dst = "w.npy",

@@ -50,6 +50,7 @@ extern const unsigned t_nverbs;
 
 /* t_verbs_save.c: a session of 'world' ranks saves step "s" in 'dst'; 'stage' or that. */
 #define T_SAVE_NATIVE 6
+#define T_SAVE_WEIGHTS 12
 int t_verb_save(const struct t_vscene *s, struct ckpt_err *err);
 int t_verb_save_again(const struct t_vscene *s, struct ckpt_err *err);
 /* What stands there before: that step, if the verb is to replace it, or another one. */

@@ -50,7 +50,8 @@ static int save_as(const struct t_vscene *s, unsigned flags, uint64_t seed, cons
 {
 	static unsigned njobs;
 	const struct t_verb *v = s->verb;
-	const int to = v->stage == T_SAVE_NATIVE ? CKPT_TO_NATIVE : CKPT_TO_DEEPSPEED;
+	const int to = v->stage == T_SAVE_NATIVE ? CKPT_TO_NATIVE :
+		       v->stage == T_SAVE_WEIGHTS ? CKPT_TO_HUGGINGFACE : CKPT_TO_DEEPSPEED;
 	char *job = t_fmt(to == CKPT_TO_NATIVE ? "job" : "job %u", njobs++);
 	const struct t_trainer t = {
 		.root = s->dst, .job = job, .nranks = v->world, .threads = 1, .timeout_ms = 500,

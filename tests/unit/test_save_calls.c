@@ -120,7 +120,7 @@ static void descriptions_that_cannot_be(void **state)
 	BEGIN(s->tag = "latest", "latest");
 	BEGIN(s->tag = "", "cannot name a step");
 	BEGIN(s->tag = "x.zckpt-partial", "not finished");
-	BEGIN(s->to = 3, "layout 3");
+	BEGIN(s->to = 4, "layout 4");
 	BEGIN(s->stage = 5, "stage 5");
 	BEGIN(s->world = 5000, "5000");
 	BEGIN(s->tensor = NULL, "not given");
