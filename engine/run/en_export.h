@@ -1,0 +1,49 @@
+/*
+ * en_export.h -- the weights of a run as a folder for transformers: config.json, tokenizer, and
+ * model.safetensors or shards.
+ *
+ * No rank gathers anything: each writes the masters that it holds where they belong in files that
+ * all lay out alike (CKPT_TO_HUGGINGFACE of <ckpt_save.h>), rounded on the way.  So a rank needs a
+ * window of 256 KiB and 1 MiB of buffer, whatever the model's size, no byte of weights goes over
+ * the wire, and every byte of the files is written once by one rank.
+ */
+#ifndef EN_EXPORT_H
+#define EN_EXPORT_H
+
+#include "engine/zero/en_zero.h"
+
+struct en_export_opts {
+	const char *dir;	/* becomes the folder */
+	const char *job;	/* see struct ckpt_saver_opts; another one than that of the saves */
+	const char *model;	/* folder with config.json and what goes along; or a config.json */
+	enum kn_type type;	/* KN_F32, KN_BF16, KN_F16 */
+	uint64_t max_shard_bytes;	/* 0 = 5,000,000,000 */
+	int64_t steps;		/* that the run has made */
+	enum ckpt_sync sync;
+	uint32_t timeout_ms;
+};
+
+/*
+ * All ranks call it between steps.  The folder is whole or absent when it returns; where one stood
+ * already, its weights are replaced and what else lay in it stays.  '*out' (may be NULL) is of this
+ * rank; nfiles and file_bytes are rank 0's.  Codes of ckpt_save_begin() and ckpt_save_wait();
+ * CKPT_E_NOTFOUND and CKPT_E_CORRUPT of config.json.
+ */
+int en_export(const struct en_model *model, const struct en_zero *z, const struct en_comm *comm,
+	      const struct en_export_opts *opts, struct ckpt_saved *out, struct ckpt_err *err);
+
+/*
+ * By one rank, before the first step: makes the folder that 'dir' goes into, and finds what would
+ * stop the export at the end of the run.  CKPT_E_USAGE (no name for a folder, or the one that the
+ * model came from, whose weights it would replace), CKPT_E_EXISTS (a file), CKPT_E_IO,
+ * CKPT_E_NOTFOUND and CKPT_E_CORRUPT of config.json.
+ */
+int en_export_check(const struct en_export_opts *opts, struct ckpt_err *err);
+
+/*
+ * The text of config.json at 'path' with "dtype" (and "torch_dtype", if it is there) naming 'type',
+ * all else as it stands; new memory (ck_free()).
+ */
+int en_export_config(const char *path, enum kn_type type, char **text_out, struct ckpt_err *err);
+
+#endif
