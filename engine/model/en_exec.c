@@ -31,22 +31,23 @@ static double frequency(const struct en_rope *rope, uint32_t k, uint32_t d)
 }
 
 /* Frequencies and angles are fp32 numbers, as in transformers. */
-static void fill_rope(struct en_exec *exec)
+void en_rope_fill(const struct en_model_config *c, enum kn_type type, size_t tokens, float *cos_out,
+		  float *sin_out)
 {
-	const uint32_t d = exec->model->config.head_dim, half = d / 2;
+	const uint32_t d = c->head_dim, half = d / 2;
 
 	for (uint32_t k = 0; k < half; k++) {
-		const float f = (float)frequency(&exec->model->config.rope, k, d);
+		const float f = (float)frequency(&c->rope, k, d);
 
-		for (size_t t = 0; t < exec->most_tokens; t++) {
+		for (size_t t = 0; t < tokens; t++) {
 			const float angle = (float)t * f;
 
-			exec->cos[t * half + k] = (float)cos((double)angle);
-			exec->sin[t * half + k] = (float)sin((double)angle);
+			cos_out[t * half + k] = (float)cos((double)angle);
+			sin_out[t * half + k] = (float)sin((double)angle);
 		}
 	}
-	kn_round(exec->cos, exec->most_tokens * half, exec->type);
-	kn_round(exec->sin, exec->most_tokens * half, exec->type);
+	kn_round(cos_out, tokens * half, type);
+	kn_round(sin_out, tokens * half, type);
 }
 
 /* Gives the next 'n' floats; counts when there is no memory yet. */
@@ -225,7 +226,7 @@ int en_exec_new(const struct en_model *model, const struct en_exec_opts *opts,
 		goto out;
 	}
 	place(e, e->memory);
-	fill_rope(e);
+	en_rope_fill(&model->config, e->type, e->most_tokens, e->cos, e->sin);
 	*exec_out = e;
 	e = NULL;
 out:

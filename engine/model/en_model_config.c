@@ -393,12 +393,12 @@ int en_model_config_parse(const char *text, size_t nbytes, const char *where,
 	return r.rc;
 }
 
-int en_model_config_read(const char *path, struct en_model_config *out, struct ckpt_err *err)
+int en_model_file(const char *path, char **text_out, size_t *n_out, struct ckpt_err *err)
 {
 	char *text = malloc(CONFIG_MAX_BYTES + 1);
 	FILE *f = text ? fopen(path, "rb") : NULL;
 	size_t n = 0;
-	int rc;
+	int rc = 0;
 
 	if (!text)
 		return en_model_fail(err, CKPT_E_NOMEM, path, "no memory to read it");
@@ -413,11 +413,26 @@ int en_model_config_read(const char *path, struct en_model_config *out, struct c
 	else if (n > CONFIG_MAX_BYTES)
 		rc = en_model_fail(err, CKPT_E_LIMIT, path, "it has more than %zu bytes",
 				   CONFIG_MAX_BYTES);
-	else
-		rc = en_model_config_parse(text, n, path, out, err);
 out:
 	if (f)
 		fclose(f);
+	if (!rc) {
+		*text_out = text;
+		*n_out = n;
+	} else {
+		free(text);
+	}
+	return rc;
+}
+
+int en_model_config_read(const char *path, struct en_model_config *out, struct ckpt_err *err)
+{
+	char *text = NULL;
+	size_t n = 0;
+	int rc = en_model_file(path, &text, &n, err);
+
+	if (!rc)
+		rc = en_model_config_parse(text, n, path, out, err);
 	free(text);
 	return rc;
 }

@@ -2,10 +2,15 @@
 #ifndef EN_MODEL_PRIV_H
 #define EN_MODEL_PRIV_H
 
+#include <stddef.h>
+
 #include <ckpt.h>
 
 /* Fills '*err' (may be NULL) unless it is filled already; returns -code. */
 int en_model_fail(struct ckpt_err *err, enum ckpt_code code, const char *where, const char *fmt,
 		  ...) __attribute__((format(printf, 4, 5)));
+
+/* A file of at most 1 MiB, in new memory (free()).  CKPT_E_NOTFOUND, _IO, _LIMIT, _NOMEM. */
+int en_model_file(const char *path, char **text_out, size_t *n_out, struct ckpt_err *err);
 
 #endif

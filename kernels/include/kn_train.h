@@ -114,6 +114,13 @@ void kn_attn(const struct kn_attn *shape, float *o, float *stat, const float *q,
 	     const float *v, float *work);
 
 /*
+ * The last t - from rows of it: q and o begin at row 'from', k and v at row 0 as there.  What is
+ * left when k and v of earlier rows were kept.
+ */
+void kn_attn_from(const struct kn_attn *shape, size_t from, float *o, const float *q,
+		  const float *k, const float *v, float *work);
+
+/*
  * dq (like q), dk, dv (like k) are written from go, the gradient of o; 'stat' as kn_attn() left
  * it.  dp = R(go v), ds = R(R(p (dp - sum(p dp))) scale); dq, dk, dv are rounded once, as sums.
  */

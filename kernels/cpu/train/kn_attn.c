@@ -62,6 +62,17 @@ static void round_rows(float *y, size_t ld, size_t rows, size_t n, enum kn_type 
 		kn_round(y + r * ld, n, type);
 }
 
+/* One strip of one head: o is written. */
+static void strip_forward(const struct kn_attn *s, const struct strip *b, float *o, float *stat,
+			  const float *q, const float *k, const float *v, float *work)
+{
+	kn_gemm(KN_GEMM_TB, b->rows, b->keys, s->d, q, s->ldq, k, s->ldk, work, b->keys);
+	round_rows(work, b->keys, b->rows, b->keys, s->type);
+	softmax(s, b, work, stat);
+	kn_gemm(0, b->rows, s->d, b->keys, work, b->keys, v, s->ldk, o, s->ldq);
+	round_rows(o, s->ldq, b->rows, s->d, s->type);
+}
+
 void kn_attn(const struct kn_attn *s, float *o, float *stat, const float *q, const float *k,
 	     const float *v, float *work)
 {
@@ -71,12 +82,24 @@ void kn_attn(const struct kn_attn *s, float *o, float *stat, const float *q, con
 		for (size_t a = 0; a < s->group; a++) {
 			const size_t at = first * s->ldq + a * s->d;
 
-			kn_gemm(KN_GEMM_TB, b.rows, b.keys, s->d, q + at, s->ldq, k, s->ldk, work,
-				b.keys);
-			round_rows(work, b.keys, b.rows, b.keys, s->type);
-			softmax(s, &b, work, stat + (a * s->t + first) * 2);
-			kn_gemm(0, b.rows, s->d, b.keys, work, b.keys, v, s->ldk, o + at, s->ldq);
-			round_rows(o + at, s->ldq, b.rows, s->d, s->type);
+			strip_forward(s, &b, o + at, stat + (a * s->t + first) * 2, q + at, k, v,
+				      work);
+		}
+	}
+}
+
+void kn_attn_from(const struct kn_attn *s, size_t from, float *o, const float *q, const float *k,
+		  const float *v, float *work)
+{
+	float stat[2 * KN_ATTN_ROWS];
+
+	for (size_t first = from; first < s->t; first += KN_ATTN_ROWS) {
+		const struct strip b = strip_at(s, first);
+
+		for (size_t a = 0; a < s->group; a++) {
+			const size_t at = (first - from) * s->ldq + a * s->d;
+
+			strip_forward(s, &b, o + at, stat, q + at, k, v, work);
 		}
 	}
 }

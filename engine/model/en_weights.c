@@ -1,0 +1,149 @@
+/* en_weights.c -- see en_weights.h. */
+#include "engine/model/en_weights.h"
+
+#include <cJSON.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "engine/model/en_model_priv.h"
+
+/* ---- weights ---- */
+
+static enum ckpt_dtype dtype_of(enum kn_type type)
+{
+	return type == KN_BF16 ? CKPT_BF16 : type == KN_F16 ? CKPT_F16 : CKPT_F32;
+}
+
+static int take(const struct en_model *model, enum kn_type type, struct en_weights *w,
+		struct ckpt_err *err)
+{
+	w->block = calloc(model->nblocks, sizeof(*w->block));
+	for (uint32_t i = 0; w->block && i < model->nblocks; i++) {
+		const uint64_t bytes = model->block[i].numel * kn_type_size(type);
+
+		if (bytes > SIZE_MAX / 2 || posix_memalign(&w->block[i], 64, bytes + 64)) {
+			w->block[i] = NULL;
+			return en_model_fail(err, CKPT_E_NOMEM, "", "no memory for the weights: "
+					     "%llu elements in all",
+					     (unsigned long long)model->numel);
+		}
+		w->n++;
+		w->bytes += bytes;
+	}
+	return w->block ? 0 : en_model_fail(err, CKPT_E_NOMEM, "", "no memory for the weights");
+}
+
+static int list(const struct en_model *model, const struct ckpt *ck, enum kn_type type,
+		const struct en_weights *w, struct ckpt_load_range *range, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < model->nparams; i++) {
+		const struct en_param *p = &model->param[i];
+
+		/* "master" of what has none is the weight */
+		range[i] = (struct ckpt_load_range){
+			.state = "master", .count = p->numel, .dtype = dtype_of(type),
+			.dst = (char *)w->block[p->block] + p->offset * kn_type_size(type),
+		};
+		rc = ckpt_tensor_find(ck, p->name, &range[i].tensor, err);
+	}
+	return rc;
+}
+
+int en_weights_load(const struct en_model *model, const struct ckpt *ck, enum kn_type type,
+		    uint32_t threads, struct en_weights *out, struct ckpt_err *err)
+{
+	const struct ckpt_run_opts run = { .size = sizeof(run), .threads = threads };
+	const struct ckpt_load_opts opts = { .size = sizeof(opts), .run = &run };
+	struct ckpt_load_range *range = NULL;
+	struct en_weights w = { 0 };
+	int rc = en_model_match(model, ck, err);
+
+	if (!rc)
+		rc = take(model, type, &w, err);
+	if (!rc) {
+		range = calloc(model->nparams, sizeof(*range));
+		rc = range ? list(model, ck, type, &w, range, err) :
+		     en_model_fail(err, CKPT_E_NOMEM, "", "no memory for a list of weights");
+	}
+	if (!rc)
+		rc = ckpt_load(ck, range, model->nparams, &opts, NULL, err);
+	free(range);
+	if (rc)
+		en_weights_free(&w);
+	else
+		*out = w;
+	return rc;
+}
+
+void en_weights_free(struct en_weights *w)
+{
+	for (uint32_t i = 0; i < w->n; i++)
+		free(w->block[i]);
+	free(w->block);
+	*w = (struct en_weights){ 0 };
+}
+
+/* ---- what ends a text ---- */
+
+static int add_id(const cJSON *v, const char *where, int32_t *ids, uint32_t *n,
+		  struct ckpt_err *err)
+{
+	if (!cJSON_IsNumber(v) || v->valuedouble < 0 || v->valuedouble > INT32_MAX ||
+	    v->valuedouble != floor(v->valuedouble))
+		return en_model_fail(err, CKPT_E_CORRUPT, where, "\"eos_token_id\" is neither a "
+				     "token's number nor a list of them");
+	if (*n == EN_EOS_MOST)
+		return en_model_fail(err, CKPT_E_LIMIT, where, "\"eos_token_id\" has more than %u "
+				     "tokens", EN_EOS_MOST);
+	ids[(*n)++] = (int32_t)v->valuedouble;
+	return 0;
+}
+
+/* '*said' is true if the file has the key and it is not null. */
+static int read_eos(const char *dir, const char *name, int32_t *ids, uint32_t *n, bool *said,
+		    struct ckpt_err *err)
+{
+	char path[4096], *text = NULL;
+	const cJSON *v;
+	cJSON *o = NULL;
+	size_t len;
+	int rc;
+
+	*said = false;
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	rc = en_model_file(path, &text, &len, NULL);
+	if (rc == -CKPT_E_NOTFOUND)
+		return 0;
+	if (!rc)
+		o = cJSON_ParseWithLength(text, len);
+	if (!o) {
+		free(text);
+		return en_model_fail(err, rc ? (enum ckpt_code)-rc : CKPT_E_CORRUPT, path,
+				     rc ? "it cannot be read" : "it is no JSON");
+	}
+	v = cJSON_GetObjectItemCaseSensitive(o, "eos_token_id");
+	*said = v && !cJSON_IsNull(v);
+	if (*said && cJSON_IsArray(v))
+		for (v = v->child; !rc && v; v = v->next)
+			rc = add_id(v, path, ids, n, err);
+	else if (*said)
+		rc = add_id(v, path, ids, n, err);
+	cJSON_Delete(o);
+	free(text);
+	return rc;
+}
+
+int en_eos_read(const char *dir, int32_t ids[EN_EOS_MOST], uint32_t *n_out, struct ckpt_err *err)
+{
+	bool said;
+	int rc;
+
+	*n_out = 0;
+	rc = read_eos(dir, "generation_config.json", ids, n_out, &said, err);
+	if (!rc && !said)
+		rc = read_eos(dir, "config.json", ids, n_out, &said, err);
+	return rc;
+}
