@@ -21,6 +21,7 @@
 #define TMPFS_MAGIC_NUMBER 0x01021994
 #define RAMFS_MAGIC_NUMBER 0x858458f6
 #define POLL_MS 50
+#define LOCK_MS 300000
 
 /* "." or "RUN/..": nothing can stand beside that name, nor be renamed to it. */
 static bool ends_in_dots(const char *path)
@@ -76,6 +77,7 @@ int ck_commit_init(struct ck_commit *c, const char *dst, bool is_dir, struct ckp
 
 	memset(c, 0, sizeof(*c));
 	c->is_dir = is_dir;
+	c->lock_ms = LOCK_MS;
 	while (n > 1 && dst[n - 1] == '/')
 		n--;
 	rc = n ? take_dst(c, dst, n, err) : 0;
@@ -327,7 +329,9 @@ int ck_commit_place(const struct ck_commit *c, struct ck_record *rec, bool force
 		return rc;
 	*placed_out = true;
 	/* Who begins anew here now must not lose what it makes. */
-	lock = ck_commit_lock(c);
+	rc = ck_commit_lock(c, &lock, err);
+	if (rc)
+		return rc;
 	rc = clean_up(c, sync, is_ours, err);
 	ck_commit_unlock(lock);
 	return rc;
@@ -389,11 +393,11 @@ static int is_record(void *arg, const char *dir, const char *name, struct ckpt_e
 void ck_commit_drop_part(const struct ck_commit *c, uint32_t part)
 {
 	char *path = ck_commit_record_path(c, part);
-	const int lock = ck_commit_lock(c);
 	bool others = false;
+	int lock = -1;
 
-	if (path && !ck_sys.unlink(path) && !ck_fs_each(c->partial, is_record, &others, NULL) &&
-	    !others)
+	if (path && !ck_commit_lock(c, &lock, NULL) && !ck_sys.unlink(path) &&
+	    !ck_fs_each(c->partial, is_record, &others, NULL) && !others)
 		ck_fs_remove_tree(c->partial, NULL);
 	ck_commit_unlock(lock);
 	ck_free(path);
@@ -545,9 +549,11 @@ static int check_idle(void *arg, const char *dir, const char *name, struct ckpt_
 
 int ck_commit_drop_all(const struct ck_commit *c, struct ckpt_err *err)
 {
-	const int lock = ck_commit_lock(c);
-	int rc = ck_fs_each(c->partial, check_idle, NULL, err);
+	int lock, rc = ck_commit_lock(c, &lock, err);
 
+	if (rc)
+		return rc;
+	rc = ck_fs_each(c->partial, check_idle, NULL, err);
 	if (!rc)
 		rc = ck_fs_remove_tree(c->partial, err);
 	ck_commit_unlock(lock);

@@ -19,6 +19,7 @@ struct ck_commit {
 	uint64_t step;	/* not 0: what goes as one into a dst that is there (ck_record_head) */
 	bool is_dir;
 	bool is_dots;	/* dst was given as "." or the like */
+	uint32_t lock_ms;	/* for ck_commit_lock() */
 };
 
 /*
@@ -68,8 +69,12 @@ void ck_commit_drop_part(const struct ck_commit *c, uint32_t part);
  */
 int ck_commit_drop_all(const struct ck_commit *c, struct ckpt_err *err);
 
-/* Keep other parts from beginning or giving up until ck_commit_unlock(); -1 = no locks here. */
-int ck_commit_lock(const struct ck_commit *c);
+/*
+ * Keep other parts from beginning or giving up until ck_commit_unlock(); '*lock_out' is -1 where
+ * there are no locks.  CKPT_E_BUSY if a process has had it for all of c->lock_ms: it is held for
+ * moments only, so that one is stopped, or its disk hangs.  Nothing is done then.
+ */
+int ck_commit_lock(const struct ck_commit *c, int *lock_out, struct ckpt_err *err);
 /* The same without waiting; false: another process has it. */
 bool ck_commit_try_lock(const struct ck_commit *c, int *lock_out);
 void ck_commit_unlock(int lock);

@@ -236,10 +236,13 @@ static int check_space(const struct ck_stage *stage, struct ckpt_err *err)
 /* Inside the partial folder: parts that begin at the same time wait for each other. */
 static int move_in(struct ck_stage *stage, struct ckpt_err *err)
 {
-	const int lock = ck_commit_lock(&stage->paths);
 	bool made;
-	int rc = stage->opts.session ? ck_stale_drop(&stage->paths, &stage->opts, err) : 0;
+	int lock, rc = ck_commit_lock(&stage->paths, &lock, err);
 
+	if (rc)
+		return rc;
+	if (stage->opts.session)
+		rc = ck_stale_drop(&stage->paths, &stage->opts, err);
 	if (!rc)
 		rc = open_record(stage, err);
 	if (!rc)
@@ -276,9 +279,11 @@ static int begin(struct ck_stage *stage, struct ckpt_err *err)
 {
 	const struct ck_stage_opts *o = &stage->opts;
 	/* Parts that begin at once must not find the record of part 0 locked by this look. */
-	const int lock = ck_commit_lock(&stage->paths);
-	int rc = tidy_after_kill(stage, err);
+	int lock, rc = ck_commit_lock(&stage->paths, &lock, err);
 
+	if (rc)
+		return rc;
+	rc = tidy_after_kill(stage, err);
 	ck_commit_unlock(lock);
 	if (rc || stage->done)
 		return rc;
@@ -325,6 +330,8 @@ int ck_stage_begin(const struct ck_stage_opts *opts, struct ck_stage **stage_out
 	rc = ck_commit_init(&stage->paths, opts->dst, opts->is_dir, err);
 	if (!rc) {
 		stage->opts.dst = stage->paths.dst;
+		if (opts->lock_ms)
+			stage->paths.lock_ms = opts->lock_ms;
 		stage->pool = ck_fdpool_new(CK_STAGE_MAX_OPEN);
 		rc = stage->pool ? begin(stage, err) : ck_fail_nomem(err, "a pool of files", 0);
 	}

@@ -275,9 +275,16 @@ static uint64_t bytes_of_mine(const struct sv_save *s)
 	return n;
 }
 
+/* Rounded up: when they are over, so is the time. */
+static uint32_t ms_until(double until)
+{
+	const double left = until - ck_sv_clock();
+
+	return left > 0 ? (uint32_t)(left * 1e3) + 1 : 1;
+}
+
 /* A rank of this job that still ends an earlier save of that name is waited for. */
-static int begin_or_wait(struct ckpt_saver *sv, const struct ck_stage_opts *so,
-			 struct ckpt_err *err)
+static int begin_or_wait(struct ckpt_saver *sv, struct ck_stage_opts *so, struct ckpt_err *err)
 {
 	const struct timespec nap = { .tv_nsec = POLL_NS };
 	const double until = ck_sv_clock() + sv->opts.timeout_ms / 1e3;
@@ -287,6 +294,7 @@ static int begin_or_wait(struct ckpt_saver *sv, const struct ck_stage_opts *so,
 
 	for (int turn = 0; again; turn++) {
 		inner = (struct ckpt_err){ 0 };
+		so->lock_ms = ms_until(until);
 		rc = ck_stage_begin(so, &sv->save.stage, &inner);
 		again = rc == -CKPT_E_BUSY && ck_sv_clock() < until &&
 			(turn < TURNS || ck_stale_is_earlier(so));
@@ -301,7 +309,7 @@ static int begin_or_wait(struct ckpt_saver *sv, const struct ck_stage_opts *so,
 static int begin_stage(struct ckpt_saver *sv, struct ckpt_err *err)
 {
 	struct sv_save *s = &sv->save;
-	const struct ck_stage_opts so = {
+	struct ck_stage_opts so = {
 		.dst = sv->dst, .is_dir = true, .force = s->spec.force, .sync = sv->opts.sync,
 		.part = ck_sv_part(&sv->opts), .nparts = ck_sv_parts(&sv->opts),
 		.nunits = sv->count, .total_bytes = bytes_of_mine(s), .plan = s->spec.hash,

@@ -10,11 +10,14 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -210,6 +213,33 @@ static void a_living_process_keeps_others_out_and_is_named(void **state)
 	t_stage_result(s.dst);
 	close(ready[0]);
 	close(ready[1]);
+	t_scene_close(&s);
+}
+
+/* The folder's lock is held for moments: who holds it for longer must not stop all others. */
+static void who_is_stopped_with_the_lock_is_not_waited_for_for_ever(void **state)
+{
+	struct t_scene s = t_scene_open("d");
+	struct ck_stage_opts o = t_stage_opts(&s, true);
+	struct ckpt_err err = { 0 };
+	struct ck_stage *stage = NULL;
+	int fd;
+
+	(void)state;
+	o.nparts = 2;
+	o.part = 1;
+	o.lock_ms = 60;
+	assert_int_equal(mkdir(s.partial, 0777), 0);
+	fd = open(s.partial, O_RDONLY | O_DIRECTORY);
+	assert_int_equal(flock(fd, LOCK_EX), 0);
+	assert_int_equal(ck_stage_begin(&o, &stage, &err), -CKPT_E_BUSY);
+	assert_string_equal(err.where, s.partial);
+	assert_non_null(strstr(err.msg, "for 60 ms"));
+	assert_null(stage);
+	assert_false(t_exists(s.rec));
+	close(fd);
+	assert_int_equal(ck_stage_begin(&o, &stage, NULL), 0);
+	ck_stage_abort(stage);
 	t_scene_close(&s);
 }
 
@@ -481,6 +511,7 @@ int main(void)
 		cmocka_unit_test(another_plan_or_source_is_refused_until_restart),
 		cmocka_unit_test(a_newer_record_is_refused_by_number),
 		cmocka_unit_test(a_living_process_keeps_others_out_and_is_named),
+		cmocka_unit_test(who_is_stopped_with_the_lock_is_not_waited_for_for_ever),
 		cmocka_unit_test(parts_are_put_together_and_a_missing_one_is_named),
 		cmocka_unit_test(a_part_that_is_continued_has_not_ended),
 		cmocka_unit_test(a_part_of_another_run_is_refused),
