@@ -123,6 +123,7 @@ API_SRC   := $(sort $(wildcard tests/api/test_*.c))
 ETEST_SRC := $(sort $(wildcard tests/engine/test_*.c))
 ETLIB_SRC := $(sort $(wildcard tests/engine/te_*.c))
 EMPI_SRC  := $(sort $(wildcard tests/engine/mpi_*.c))
+WATCH_SRC := $(sort $(wildcard tests/engine/watch_*.c))
 TLIB_SRC  := $(sort $(filter-out $(if $(HAS_PACK),,tests/lib/t_pack.c),$(wildcard tests/lib/*.c)))
 FUZZ_SRC  := $(sort $(filter-out $(if $(HAS_PACK),,tests/fuzz/fz_t_pack.c),$(wildcard tests/fuzz/*.c)))
 BENCH_SRC := $(sort $(wildcard tests/bench/*.c))
@@ -134,6 +135,12 @@ TRAIN := $(call objects,$(TRAIN_SRC))
 ZTRAIN := $(call objects,$(ZTRAIN_SRC))
 TRAIN_MPI := $(TRAIN_MPI_SRC:%.c=$(B)/%.mpi.o)
 EMPI  := $(EMPI_SRC:%.c=$(B)/%.mpi.o)
+WATCH := $(WATCH_SRC:%.c=$(B)/%.mpi.o)
+EMPI_TESTS := $(if $(MPI_CC),$(B)/tests/engine/mpi_comm $(B)/tests/engine/ztrain_watched)
+# What ztrain_watched stands in the place of (tests/engine/watch.h).
+WATCHED := en_comm_all_gather en_comm_gather_small en_comm_reduce_scatter en_comm_all_reduce en_comm_broadcast \
+           en_comm_barrier en_comm_mpi_open en_run en_layer_forward en_layer_backward en_zero_update \
+           ckpt_save_begin ckpt_save_put ckpt_save_wait
 ETLIB := $(call objects,$(ETLIB_SRC))
 ETEST := $(patsubst %.c,$(B)/%,$(ETEST_SRC))
 ETIMERS := $(patsubst %.c,$(B)/%,$(sort $(wildcard tests/engine/bench_*.c)))
@@ -145,14 +152,14 @@ FZ        := $(call objects,$(filter-out tests/fuzz/fz_fuzzer.c tests/fuzz/fz_re
 FZ_TOOLS  := $(B)/tests/fuzz/fz_replay $(B)/tests/fuzz/fz_pack
 MPI_TOOL := $(filter-out $(B)/tools/cli_mpi.o,$(TOOL)) $(B)/tools/cli_mpi.mpi.o
 OBJS  := $(LIB) $(TOOL) $(B)/tools/cli_mpi.mpi.o $(TLIB) $(UNIT:=.o) $(API:=.o) $(TIMERS:=.o) \
-         $(call objects,$(FUZZ_SRC)) $(TRAIN) $(TRAIN_MPI) $(ZTRAIN) $(EMPI) $(ETLIB) $(ETEST:=.o) $(ETIMERS:=.o)
+         $(call objects,$(FUZZ_SRC)) $(TRAIN) $(TRAIN_MPI) $(ZTRAIN) $(EMPI) $(WATCH) $(ETLIB) $(ETEST:=.o) $(ETIMERS:=.o)
 
 # What a folder may include is partly a matter of flags: the program and the
 # API tests are compiled without -I., so they cannot reach an internal header.
 $(LIB):                                 INC = -I. -Ilibckpt/include -Ikernels/include
 $(TOOL) $(B)/tools/cli_mpi.mpi.o:        INC = -Ilibckpt/include
 $(TLIB) $(UNIT:=.o) $(TIMERS:=.o) $(call objects,$(FUZZ_SRC)): INC = -I. -Ilibckpt/include -Ikernels/include $(CMOCKA_CFLAGS)
-$(TRAIN) $(TRAIN_MPI) $(ZTRAIN) $(EMPI): INC = -I. -Ilibckpt/include -Ikernels/include
+$(TRAIN) $(TRAIN_MPI) $(ZTRAIN) $(EMPI) $(WATCH): INC = -I. -Ilibckpt/include -Ikernels/include
 $(ETLIB) $(ETEST:=.o) $(ETIMERS:=.o):   INC = -I. -Ilibckpt/include -Ikernels/include $(CMOCKA_CFLAGS)
 $(B)/kernels/cpu/train/kn_gemm.o:       INC += $(BLAS_CFLAGS)
 $(API:=.o):                             INC = -Ilibckpt/include $(CMOCKA_CFLAGS)
@@ -169,7 +176,7 @@ tools: $(B)/zckpt $(if $(MPI_CC),$(B)/zckpt-mpi) | need-mpi
 	@$(if $(MPI_CC),:,rm -f $(B)/zckpt-mpi)
 	@ln -sfn $(notdir $(B))/zckpt build/zckpt
 ## tests: the test and bench programs, not run
-tests: $(UNIT) $(API) $(ETEST) $(ETIMERS) $(TIMERS) $(FZ_TOOLS) $(if $(MPI_CC),$(B)/tests/engine/mpi_comm)
+tests: $(UNIT) $(API) $(ETEST) $(ETIMERS) $(TIMERS) $(FZ_TOOLS) $(EMPI_TESTS)
 
 $(B)/libckpt.a: $(LIB) $(B)/lib.list
 	@printf '  %-5s %s\n' AR $@
@@ -206,6 +213,9 @@ $(ETEST) $(ETIMERS): %: %.o $(ETLIB) $(B)/libtests.a $(B)/libztrain.a $(B)/libck
 $(B)/tests/engine/mpi_comm: $(EMPI) $(B)/libztrain_mpi.a $(B)/libztrain.a $(B)/libckpt.a
 	@printf '  %-5s %s\n' LD $@
 	$(Q)$(MPI_CC) $(ALL_LDFLAGS) -o $@ $^ $(ENGINE_LIBS) $(LIB_LIBS) $(BLAS_LIBS) $(MPI_LIBS)
+$(B)/tests/engine/ztrain_watched: $(ZTRAIN) $(WATCH) $(B)/libztrain_mpi.a $(B)/libztrain.a $(B)/libckpt.a
+	@printf '  %-5s %s\n' LD $@
+	$(Q)$(MPI_CC) $(ALL_LDFLAGS) $(WATCHED:%=-Wl,--wrap=%) -o $@ $^ $(ENGINE_LIBS) $(LIB_LIBS) $(BLAS_LIBS) $(MPI_LIBS)
 $(B)/ztrain: $(ZTRAIN) $(if $(MPI_CC),$(B)/libztrain_mpi.a) $(B)/libztrain.a $(B)/libckpt.a
 	@printf '  %-5s %s\n' LD $@
 	$(Q)$(or $(MPI_CC),$(CC)) $(ALL_LDFLAGS) -o $@ $^ $(ENGINE_LIBS) $(LIB_LIBS) $(BLAS_LIBS) $(MPI_LIBS)
@@ -231,7 +241,7 @@ $(B)/%.o: %.c | need-libs
 	@mkdir -p $(@D) && printf '  %-5s %s\n' CC $<
 	$(Q)$(CC) $(ALL_CPPFLAGS) $(INC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 $(UNIT:=.o) $(API:=.o) $(ETEST:=.o): | need-cmocka
-$(TOOL) $(B)/tools/cli_mpi.mpi.o $(TRAIN_MPI) $(EMPI): | need-mpi
+$(TOOL) $(B)/tools/cli_mpi.mpi.o $(TRAIN_MPI) $(EMPI) $(WATCH): | need-mpi
 
 # Lists of objects, rewritten when a source comes or goes, so that nothing
 # keeps the object of a file that was removed.
@@ -275,7 +285,7 @@ check: deps
 	@$(AGAIN) check-here
 check-here: tools train fixtures $(B)/tests/bench/gen_zero $(B)/tests/bench/save_from $(FZ_TOOLS) \
             $(call pick,$(UNIT) $(API) $(ETEST)) \
-            $(if $(MPI_CC),$(B)/tests/engine/mpi_comm)
+            $(EMPI_TESTS)
 	@$(ENV) tests/run-tests.sh -j $(JOBS) $(call pick,$(UNIT) $(API) $(ETEST) $(SCRIPTS))
 
 ## check-long: check with the long settings of every test, then interop likewise

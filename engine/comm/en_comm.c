@@ -238,6 +238,13 @@ int en_comm_close(struct en_comm *comm, struct ckpt_err *err)
 	return rc || !comm ? rc : comm->ops->close(comm, err);
 }
 
+void en_comm_lost(struct en_comm *comm, char *text, size_t n)
+{
+	*text = '\0';
+	if (comm->ops->lost)
+		comm->ops->lost(comm, text, n);
+}
+
 _Noreturn void en_comm_abort(struct en_comm *comm, int status)
 {
 	fflush(NULL);

@@ -89,6 +89,7 @@ struct en_comm_ops {
 	int (*wait)(struct en_comm *comm, struct en_comm_work **work, struct ckpt_err *err);
 	int (*close)(struct en_comm *comm, struct ckpt_err *err);
 	void (*abort)(struct en_comm *comm, int status);
+	void (*lost)(struct en_comm *comm, char *text, size_t n);	/* or NULL */
 };
 
 /* A table of one rank. */
@@ -150,6 +151,12 @@ int en_comm_wait(struct en_comm *comm, struct en_comm_work **work, struct ckpt_e
  * left.  NULL is fine.
  */
 int en_comm_close(struct en_comm *comm, struct ckpt_err *err);
+
+/*
+ * "rank 2 (pid 4711, stopped)": the ranks of this machine that are seen to be stopped or gone, for
+ * a message of something else that failed without them; "" if there is none.
+ */
+void en_comm_lost(struct en_comm *comm, char *text, size_t n);
 
 /*
  * Ends the processes of all ranks, this one with 'status', and does not return.  What was printed

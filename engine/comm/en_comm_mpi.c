@@ -477,6 +477,14 @@ static void mpi_abort(struct en_comm *comm, int status)
 	MPI_Abort(MPI_COMM_WORLD, status);
 }
 
+static void mpi_lost(struct en_comm *comm, char *text, size_t n)
+{
+	struct mpi_comm *c = mpi_of(comm);
+
+	if (en_peer_lost(c->peer, comm->size, comm->rank, c->missing))
+		en_peer_list(c->peer, comm->size, comm->rank, c->missing, text, n);
+}
+
 static const struct en_comm_ops mpi_ops = {
 	.name = "mpi",
 	.all_gather = mpi_all_gather,
@@ -488,6 +496,7 @@ static const struct en_comm_ops mpi_ops = {
 	.wait = mpi_wait,
 	.close = mpi_close,
 	.abort = mpi_abort,
+	.lost = mpi_lost,
 };
 
 static int start_mpi(MPI_Comm *comm_out, int *rank_out, int *size_out)

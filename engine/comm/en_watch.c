@@ -93,6 +93,18 @@ static const char *doing(const struct en_peer *peer)
 	}
 }
 
+uint32_t en_peer_lost(const struct en_peer *peer, uint32_t size, uint32_t self, bool *missing)
+{
+	uint32_t n = 0;
+
+	for (uint32_t p = 0; p < size; p++) {
+		missing[p] = p != self && !strcmp(peer[p].host, peer[self].host) &&
+			     strcmp(doing(&peer[p]), ", running");
+		n += missing[p];
+	}
+	return n;
+}
+
 static void append(char *text, size_t n, const char *fmt, ...) CK_PRINTF(3, 4);
 
 static void append(char *text, size_t n, const char *fmt, ...)

@@ -34,4 +34,7 @@ void en_peer_self(struct en_peer *peer_out);
 void en_peer_list(const struct en_peer *peer, uint32_t size, uint32_t self, const bool *missing,
 		  char *text, size_t n);
 
+/* Those of this machine that are stopped or gone become missing[p] = true.  How many. */
+uint32_t en_peer_lost(const struct en_peer *peer, uint32_t size, uint32_t self, bool *missing);
+
 #endif

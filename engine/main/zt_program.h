@@ -24,6 +24,7 @@ struct zt_program {
 	char job[ZT_NAME];
 	char tag[ZT_NAME];	/* of the step to go on from, "" = none */
 	const char *from;	/* what to begin with, or NULL */
+	bool runs;		/* what goes wrong now may be this rank's alone */
 	struct en_log *log;	/* rank 0's, or NULL */
 	uint64_t unlogged;	/* lines that could not be written */
 };

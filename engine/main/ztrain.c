@@ -21,12 +21,24 @@ static void on_term(int sig)
 	stop_now = 1;
 }
 
-/* One rank speaks for all that fail alike. */
+/*
+ * One rank speaks for all that fail alike.  The table's own failures name ranks; beside others it
+ * is said who is not there.
+ */
 static int fail(const struct zt_program *p, const struct ckpt_err *err)
 {
-	if (!p->comm || !p->comm->rank || err->code == CKPT_E_IO)
-		fprintf(stderr, "ztrain: %s%s%s%s\n", err->where, *err->where ? ": " : "",
-			err->msg, *err->msg ? "" : ckpt_code_name(err->code));
+	const bool ranks = p->comm && p->comm->size > 1 && !p->comm->broken.code;
+	char who[24] = "", lost[360] = "";
+
+	if (p->comm && p->comm->rank && !p->runs && err->code != CKPT_E_IO)
+		return 1;
+	if (ranks && p->runs) {
+		snprintf(who, sizeof(who), "rank %u: ", p->comm->rank);
+		en_comm_lost(p->comm, lost, sizeof(lost));
+	}
+	fprintf(stderr, "ztrain: %s%s%s%s%s%s%s\n", who, err->where, *err->where ? ": " : "",
+		err->msg, *err->msg ? "" : ckpt_code_name(err->code),
+		*lost ? "; not at work: " : "", lost);
 	return 1;
 }
 
@@ -191,6 +203,7 @@ static int everything(struct zt_program *p, struct ckpt_err *err)
 		return zt_launch_tell(p, err);
 	if (!rc)
 		rc = begin(p, err);
+	p->runs = !rc;
 	return rc ? rc : run(p, err);
 }
 

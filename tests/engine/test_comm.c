@@ -343,14 +343,18 @@ static void test_missing(void **state)
 	en_peer_list(peer, 9, 0, missing, text, sizeof(text));
 	assert_non_null(strstr(text, "rank 2 (pid "));
 	assert_non_null(strstr(text, ", stopped)"));
+	assert_int_equal(en_peer_lost(peer, 9, 0, missing), 1);
+	assert_true(missing[2] && !missing[1]);
 	kill(child, SIGKILL);
 	waitpid(child, &status, 0);
 	en_peer_list(peer, 9, 0, missing, text, sizeof(text));
 	assert_non_null(strstr(text, ", gone)"));
+	assert_int_equal(en_peer_lost(peer, 9, 2, missing), 0);	/* not itself */
 	snprintf(peer[3].host, sizeof(peer[3].host), "elsewhere");
 	missing[2] = false;
 	missing[3] = missing[4] = true;
 	peer[3].pid = 17;
+	assert_int_equal(en_peer_lost(peer, 9, 0, (bool[9]){ false }), 1);	/* not elsewhere */
 	en_peer_list(peer, 9, 0, missing, text, sizeof(text));
 	assert_non_null(strstr(text, "ranks 3 (pid 17 on elsewhere), 4 (pid "));
 	assert_non_null(strstr(text, ", running)"));
