@@ -14,10 +14,23 @@
 
 static volatile int stop_now;
 
-/* The second one ends the process: SA_RESETHAND. */
+/*
+ * The step in work is ended and saved.  A second one ends the process at once, but for one that
+ * comes within a second: launchers pass on what their ranks get as well.
+ */
 static void on_term(int sig)
 {
-	(void)sig;
+	static struct timespec first;
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	if (!stop_now)
+		first = t;
+	else if (t.tv_sec - first.tv_sec > 1 ||
+		 (t.tv_sec > first.tv_sec && t.tv_nsec >= first.tv_nsec)) {
+		signal(sig, SIG_DFL);
+		raise(sig);
+	}
 	stop_now = 1;
 }
 
@@ -144,7 +157,8 @@ static int run(struct zt_program *p, struct ckpt_err *err)
 		.threads = (uint32_t)a->threads, .recompute = a->recompute,
 		.seed = (uint64_t)a->seed, .steps = a->steps, .stop_at = a->stop_at,
 		.save_root = a->save, .job = p->job, .save_to = a->save_to,
-		.save_every = a->save_every, .sync = (enum ckpt_sync)a->sync, .stop = &stop_now,
+		.save_every = a->save_every, .sync = (enum ckpt_sync)a->sync,
+		.stop = a->save ? &stop_now : NULL,
 		.grace_ms = (uint32_t)a->grace_s * 1000, .from = p->from,
 		.from_tag = p->tag[0] ? p->tag : NULL, .began = zt_tell_beginning,
 		.told = zt_tell_step, .told_arg = p,
@@ -225,8 +239,9 @@ int main(int argc, char **argv)
 	if (rc)
 		return rc == 1 ? 0 : rc;
 	p.config_json = (struct ck_buf)CK_BUF_INIT(MOST_CONFIG);
-	act.sa_flags = SA_RESTART | (int)SA_RESETHAND;
-	sigaction(SIGTERM, &act, NULL);
+	act.sa_flags = SA_RESTART;
+	if (p.args.save)
+		sigaction(SIGTERM, &act, NULL);
 	en_config_init(&p.config, EN_DS_0_19);
 	rc = everything(&p, &err);
 	if (rc) {
