@@ -24,7 +24,16 @@ uint64_t en_work_cut(struct en_comm_work *work)
 		work->nchunks = 1;
 	if (!is_joined(work))
 		return 0;
-	return work->chunk * work->size * ck_min_u64(work->nchunks, 2);
+	return work->chunk * (work->size - 1) * ck_min_u64(work->nchunks, 2);
+}
+
+uint64_t en_work_scratch(uint32_t size, uint64_t bytes)
+{
+	static uint8_t out;
+	struct en_comm_work work = { .kind = EN_COMM_REDUCE, .size = size, .bytes = bytes,
+				     .out = &out };
+
+	return en_work_cut(&work);
 }
 
 uint64_t en_work_bytes(const struct en_comm_work *work, uint64_t chunk)
@@ -39,9 +48,12 @@ const void *en_work_send(const struct en_comm_work *work, uint64_t chunk, uint32
 	return work->send + to * work->send_step + chunk * work->chunk;
 }
 
+/* Of the other ranks, in order. */
 static uint8_t *scratch_of(const struct en_comm_work *work, uint64_t chunk, uint32_t from)
 {
-	return work->scratch->bytes + ((chunk & 1) * work->size + from) * work->chunk;
+	const uint32_t place = from > work->rank ? from - 1 : from;
+
+	return work->scratch->bytes + ((chunk & 1) * (work->size - 1) + place) * work->chunk;
 }
 
 void *en_work_recv(const struct en_comm_work *work, uint64_t chunk, uint32_t from)
@@ -61,8 +73,8 @@ void en_work_finish(struct en_comm_work *work, uint64_t chunk)
 	if (!is_joined(work))
 		return;
 	for (uint32_t p = 0; p < work->size; p++)
-		work->piece[p] = scratch_of(work, chunk, p);
-	work->piece[work->rank] = work->send + work->rank * work->send_step + at;
+		work->piece[p] = p == work->rank ? work->send + p * work->send_step + at :
+				 scratch_of(work, chunk, p);
 	en_tree_join(&work->tree, work->piece, work->size, en_work_bytes(work, chunk) / size,
 		     work->out + at / size * out_size, work->tree_work);
 }

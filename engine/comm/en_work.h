@@ -57,6 +57,8 @@ struct en_comm_work {
 
 /* Cuts what the fields up to 'out' say into chunks.  Returns the bytes of scratch it takes. */
 uint64_t en_work_cut(struct en_comm_work *work);
+/* The same of a reduce-scatter of pieces of 'bytes' over 'size' ranks, known beforehand. */
+uint64_t en_work_scratch(uint32_t size, uint64_t bytes);
 
 uint64_t en_work_bytes(const struct en_comm_work *work, uint64_t chunk);
 /* NULL: nothing goes there.  A chunk of 0 bytes has an address too. */
