@@ -132,6 +132,20 @@ void zt_tell_step(void *arg, const struct en_step_told *s)
 
 /* ---- the end ---- */
 
+/* What was counted, kind by kind, and what the system saw. */
+static void tell_memory(uint32_t rank, const struct en_mem *mem)
+{
+	uint64_t peak, now;
+
+	for (uint32_t k = 0; k < EN_MEM_KINDS; k++)
+		if (mem->peak[k])
+			printf("rank %u  held  %-14s %" PRIu64 " bytes\n", rank,
+			       en_mem_name((enum en_mem_kind)k), mem->peak[k]);
+	printf("rank %u  held  %-14s %" PRIu64 " bytes\n", rank, "total", mem->total_peak);
+	if (en_mem_resident(&peak, &now))
+		printf("rank %u  resident peak  %" PRIu64 " bytes (VmHWM)\n", rank, peak);
+}
+
 static void tell_counters(const struct zt_program *p, const struct en_mem *mem)
 {
 	const struct en_comm *c = p->comm;
@@ -141,9 +155,7 @@ static void tell_counters(const struct zt_program *p, const struct en_mem *mem)
 			printf("rank %u  sent  %-14s %" PRIu64 " bytes in %" PRIu64 " messages\n",
 			       c->rank, en_comm_kind_name((enum en_comm_kind)k),
 			       c->counter[k].sent, c->counter[k].messages);
-	for (uint32_t k = 0; k < EN_MEM_KINDS; k++)
-		printf("rank %u  held  %-14s %" PRIu64 " bytes\n", c->rank,
-		       en_mem_name((enum en_mem_kind)k), mem->peak[k]);
+	tell_memory(c->rank, mem);
 }
 
 void zt_tell_end(struct zt_program *p, const struct en_ran *ran)

@@ -9,7 +9,6 @@
 #include "libckpt/base/ck_sys.h"
 
 #define MOST_STATE ((size_t)1 << 20)
-#define SLACK ((uint64_t)64 << 20)
 #define NSTATES 3u
 
 struct en_keep {
@@ -22,6 +21,7 @@ struct en_keep {
 	uint64_t ntensors;
 	struct ckpt_save_range *own;
 	uint64_t nown;
+	uint64_t buffer;	/* bytes of the saver's */
 	bool open;		/* a save was committed and not waited for */
 };
 
@@ -72,6 +72,15 @@ static int list_own(struct en_keep *k, uint64_t *bytes_out, struct ckpt_err *err
 	return 0;
 }
 
+/*
+ * A chunk of the saver's buffer (at most 8 MiB, else a 16th) loses up to three blocks of 4 KiB at
+ * its end, and the last one may be opened for little.
+ */
+uint64_t en_keep_buffer(uint64_t bytes)
+{
+	return bytes + bytes / 64 + ((uint64_t)16 << 20);
+}
+
 int en_keep_new(const struct en_model *model, struct en_zero *z, struct en_comm *comm,
 		const struct en_keep_opts *opts, struct en_keep **keep_out, struct ckpt_err *err)
 {
@@ -93,14 +102,17 @@ int en_keep_new(const struct en_model *model, struct en_zero *z, struct en_comm 
 	rc = describe(k, en_zero_type(z), err);
 	if (!rc)
 		rc = list_own(k, &bytes, err);
-	so.buffer_bytes = opts->buffer_bytes ? opts->buffer_bytes : bytes + bytes / 8 + SLACK;
+	so.buffer_bytes = opts->buffer_bytes ? opts->buffer_bytes : en_keep_buffer(bytes);
 	if (!rc)
 		rc = ckpt_saver_new(&so, &k->saver, err);
-	if (rc)
+	if (rc) {
 		en_keep_free(k);
-	else
-		*keep_out = k;
-	return rc;
+		return rc;
+	}
+	k->buffer = so.buffer_bytes;
+	en_zero_note(z, EN_MEM_SAVE, (int64_t)k->buffer);
+	*keep_out = k;
+	return 0;
 }
 
 void en_keep_free(struct en_keep *k)
@@ -108,6 +120,7 @@ void en_keep_free(struct en_keep *k)
 	if (!k)
 		return;
 	ckpt_saver_free(k->saver);
+	en_zero_note(k->z, EN_MEM_SAVE, -(int64_t)k->buffer);
 	ck_free(k->tensor);
 	ck_free(k->own);
 	ck_free(k);

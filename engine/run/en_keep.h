@@ -28,6 +28,11 @@ struct en_keep_opts {
 
 struct en_keep;
 
+/*
+ * The buffer for a rank whose states are so many bytes (en_zero_expect()) and that is to copy them
+ * all without waiting for the disk.
+ */
+uint64_t en_keep_buffer(uint64_t bytes);
 /* 'z' and 'model' outlive '*keep_out'.  CKPT_E_USAGE, CKPT_E_NOMEM. */
 int en_keep_new(const struct en_model *model, struct en_zero *z, struct en_comm *comm,
 		const struct en_keep_opts *opts, struct en_keep **keep_out, struct ckpt_err *err);

@@ -36,6 +36,9 @@ struct en_zero_opts {
 	uint32_t rows, tokens;	/* of a micro-batch, at most */
 	uint32_t threads;
 	bool recompute;		/* keep a layer's input only */
+	/* Counted as the host's; nothing else comes of it on CPU ranks. */
+	bool host_optimizer;	/* stages 1 to 3 */
+	bool host_params;	/* stage 3 */
 };
 
 /* A param group. */
@@ -60,7 +63,10 @@ int en_zero_new(const struct en_model *model, struct en_comm *comm, const struct
 /* NULL is fine. */
 void en_zero_free(struct en_zero *z);
 
-const struct en_mem *en_zero_mem(const struct en_zero *z);
+/* What this rank holds; lent, brought up to date by the call. */
+const struct en_mem *en_zero_mem(struct en_zero *z);
+/* Memory of the caller's that belongs to it: of saves. */
+void en_zero_note(struct en_zero *z, enum en_mem_kind kind, int64_t bytes);
 struct en_exec *en_zero_exec(struct en_zero *z);
 /* That parameters are computed with. */
 enum kn_type en_zero_type(const struct en_zero *z);
@@ -68,6 +74,19 @@ enum kn_type en_zero_type(const struct en_zero *z);
 uint32_t en_zero_groups(const struct en_zero *z);
 /* Of a parameter. */
 uint32_t en_zero_group_of(const struct en_zero *z, uint32_t param);
+
+/* ---------------------------------------------------------------- memory beforehand */
+
+/*
+ * The peaks that en_zero_mem() will have after a step on rank 'rank' of 'size': to the byte, by
+ * arithmetic; docs/ztrain/memory.md has the formulas.  'messages': the maker of collectives sends
+ * messages (MPI), and has scratch memory.  'state_out' (may be NULL): bytes of masters and moments
+ * without padding, which is what this rank saves.  CKPT_E_USAGE as en_zero_new(), and a rank that
+ * is not there.
+ */
+int en_zero_expect(const struct en_model *model, const struct en_zero_opts *opts, uint32_t rank,
+		   uint32_t size, bool messages, struct en_mem *out, uint64_t *state_out,
+		   struct ckpt_err *err);
 
 /* ---------------------------------------------------------------- parameters */
 

@@ -42,6 +42,7 @@ struct en_zero {
 	struct en_zero_rule rule;
 	struct en_exec *exec;
 	struct en_mem mem;
+	uint64_t scratch;	/* of 'comm', as far as 'mem' knows */
 	struct zb *block;
 	uint32_t levels;	/* of the stack of sums */
 	struct zgather gather[EN_ZERO_GATHERS];
@@ -52,12 +53,32 @@ struct en_zero {
 	float **saved;		/* [layers]; packed or with recompute all the same */
 	void **away;		/* [layers]: packed */
 	float *again;		/* packed and recompute: what a layer gives that is not needed */
-	double *sums;		/* of chunks: of this rank, then of all */
-	double *all_sums;
+	double *sums;		/* of chunks: of this rank, */
+	double *all_sums;	/* of all, and those in order */
 	uint64_t nsums;		/* of a rank */
 	struct en_zero_piece *piece;
 	uint64_t npieces;
 };
+
+/* Options that exist. */
+int en_zero_check(const struct en_zero_opts *opts, struct ckpt_err *err);
+/* Elements of a block, with padding to whole chunks of 'size' ranks. */
+uint64_t en_zero_padded(const struct en_model *model, uint32_t block, uint32_t size);
+/* Sums of micro-batches that stand beside each other. */
+uint32_t en_zero_levels(const struct en_zero_opts *opts);
+/* Whether a block has a tied matrix, whose gradient waits apart at stages 2 and 3. */
+static inline bool en_zero_is_tied(const struct en_model *model, uint32_t block)
+{
+	return model->config.tied && !block;
+}
+static inline enum en_mem_kind en_zero_param_kind(const struct en_zero_opts *o)
+{
+	return o->stage == 3 && o->host_params ? EN_MEM_HOST_PARAMS : EN_MEM_PARAMS;
+}
+static inline enum en_mem_kind en_zero_optimizer_kind(const struct en_zero_opts *o)
+{
+	return o->stage && o->host_optimizer ? EN_MEM_HOST_OPTIMIZER : EN_MEM_OPTIMIZER;
+}
 
 /* Elements of a master that this rank updates: the shard, or at stage 0 all. */
 uint64_t en_zb_updated(const struct en_zero *z, const struct zb *b);
@@ -78,6 +99,6 @@ int en_zero_settle(struct en_zero *z, struct ckpt_err *err);
 /* After the last micro-batch: block b's gradient, [shard]. */
 float *en_zero_total(const struct en_zero *z, uint32_t block);
 /* Which of the rooms for gathers a block has; so consecutive ones have two, and a tied head too. */
-uint32_t en_zero_gather_of(const struct en_zero *z, uint32_t block);
+uint32_t en_zero_gather_of(const struct en_model *model, uint32_t block);
 
 #endif

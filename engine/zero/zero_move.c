@@ -10,14 +10,14 @@
 /* ---- parameters ---- */
 
 /* A tied model's head is used together with block 0. */
-uint32_t en_zero_gather_of(const struct en_zero *z, uint32_t block)
+uint32_t en_zero_gather_of(const struct en_model *model, uint32_t block)
 {
-	return z->model->config.tied && block == z->model->nblocks - 1 ? 2 : block & 1;
+	return model->config.tied && block == model->nblocks - 1 ? 2 : block & 1;
 }
 
 static struct zgather *room(struct en_zero *z, uint32_t block)
 {
-	return &z->gather[en_zero_gather_of(z, block)];
+	return &z->gather[en_zero_gather_of(z->model, block)];
 }
 
 /* What was gathered ahead in vain gives way. */

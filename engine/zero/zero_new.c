@@ -10,7 +10,7 @@ uint64_t en_zb_updated(const struct en_zero *z, const struct zb *b)
 	return z->opts.stage ? b->shard : b->padded;
 }
 
-static int check_opts(const struct en_zero_opts *o, struct ckpt_err *err)
+int en_zero_check(const struct en_zero_opts *o, struct ckpt_err *err)
 {
 	if (o->stage > 3 || !o->units || o->units >= 1u << (EN_ZERO_LEVELS - 1))
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
@@ -36,7 +36,8 @@ static int new_params(struct en_zero *z, struct zb *b, struct ckpt_err *err)
 	int rc;
 
 	if (z->opts.stage == 3)
-		return en_mem_new(&z->mem, EN_MEM_PARAMS, b->shard * es, &b->own, err);
+		return en_mem_new(&z->mem, en_zero_param_kind(&z->opts), b->shard * es, &b->own,
+				  err);
 	rc = en_mem_new(&z->mem, EN_MEM_PARAMS, b->padded * es, &b->params, err);
 	if (!rc)
 		b->own = (uint8_t *)b->params + z->comm->rank * b->shard * es;
@@ -46,26 +47,33 @@ static int new_params(struct en_zero *z, struct zb *b, struct ckpt_err *err)
 /* In fp32 the parameters themselves are the masters. */
 static int new_optimizer(struct en_zero *z, struct zb *b, struct ckpt_err *err)
 {
+	const enum en_mem_kind kind = en_zero_optimizer_kind(&z->opts);
 	const uint64_t n = en_zb_updated(z, b);
 	int rc = 0;
 
 	if (z->opts.type == KN_F32)
 		b->master = z->opts.stage ? b->own : b->params;
 	else
-		rc = new_floats(z, EN_MEM_OPTIMIZER, n, &b->master, err);
+		rc = new_floats(z, kind, n, &b->master, err);
 	if (!rc)
-		rc = new_floats(z, EN_MEM_OPTIMIZER, n, &b->m, err);
-	return rc ? rc : new_floats(z, EN_MEM_OPTIMIZER, n, &b->v, err);
+		rc = new_floats(z, kind, n, &b->m, err);
+	return rc ? rc : new_floats(z, kind, n, &b->v, err);
+}
+
+uint64_t en_zero_padded(const struct en_model *model, uint32_t block, uint32_t size)
+{
+	const uint64_t unit = (uint64_t)size * EN_ZERO_CHUNK;
+
+	return (model->block[block].numel + unit - 1) / unit * unit;
 }
 
 static int new_block(struct en_zero *z, uint32_t number, struct ckpt_err *err)
 {
 	struct zb *b = &z->block[number];
-	const uint64_t unit = (uint64_t)z->comm->size * EN_ZERO_CHUNK;
 	int rc;
 
 	b->numel = z->model->block[number].numel;
-	b->padded = (b->numel + unit - 1) / unit * unit;
+	b->padded = en_zero_padded(z->model, number, z->comm->size);
 	b->shard = b->padded / z->comm->size;
 	z->nsums += b->shard / EN_ZERO_CHUNK;
 	rc = new_params(z, b, err);
@@ -80,11 +88,14 @@ static int new_block(struct en_zero *z, uint32_t number, struct ckpt_err *err)
 
 static void free_block(struct en_zero *z, struct zb *b)
 {
+	const enum en_mem_kind kind = en_zero_optimizer_kind(&z->opts);
+
 	if (z->opts.type != KN_F32)
-		en_mem_free(&z->mem, EN_MEM_OPTIMIZER, b->master);
-	en_mem_free(&z->mem, EN_MEM_OPTIMIZER, b->m);
-	en_mem_free(&z->mem, EN_MEM_OPTIMIZER, b->v);
-	en_mem_free(&z->mem, EN_MEM_PARAMS, z->opts.stage == 3 ? b->own : b->params);
+		en_mem_free(&z->mem, kind, b->master);
+	en_mem_free(&z->mem, kind, b->m);
+	en_mem_free(&z->mem, kind, b->v);
+	en_mem_free(&z->mem, en_zero_param_kind(&z->opts),
+		    z->opts.stage == 3 ? b->own : b->params);
 	en_mem_free(&z->mem, EN_MEM_GRADS, b->grads);
 	for (uint32_t k = 0; k < EN_ZERO_LEVELS; k++)
 		en_mem_free(&z->mem, EN_MEM_GRADS, b->sum[k]);
@@ -98,7 +109,7 @@ static uint64_t room_of_gather(const struct en_zero *z, uint32_t room)
 	uint64_t n = 0;
 
 	for (uint32_t i = 0; i < z->model->nblocks; i++)
-		if (en_zero_gather_of(z, i) == room)
+		if (en_zero_gather_of(z->model, i) == room)
 			n = ck_max_u64(n, z->block[i].padded);
 	return n;
 }
@@ -256,7 +267,7 @@ const struct en_zero_piece *en_zero_pieces(const struct en_zero *z, uint64_t *n_
 /* ---- life ---- */
 
 /* Sums that stand beside each other before the last unit; stages 2 and 3 keep the total in one. */
-static uint32_t levels_of(const struct en_zero_opts *opts)
+uint32_t en_zero_levels(const struct en_zero_opts *opts)
 {
 	uint32_t n = 0;
 
@@ -275,8 +286,8 @@ static int make(struct en_zero *z, struct ckpt_err *err)
 
 	if (rc)
 		return rc;
-	en_mem_note(&z->mem, EN_MEM_ACTIVATIONS, (int64_t)en_exec_bytes(z->exec));
-	z->levels = levels_of(&z->opts);
+	en_mem_note(&z->mem, EN_MEM_WORK, (int64_t)en_exec_bytes(z->exec));
+	z->levels = en_zero_levels(&z->opts);
 	z->block = ck_zalloc(z->model->nblocks * sizeof(*z->block));
 	if (!z->block)
 		return ck_fail_nomem(err, "blocks", z->model->nblocks);
@@ -288,18 +299,19 @@ static int make(struct en_zero *z, struct ckpt_err *err)
 		rc = new_acts(z, &eo, err);
 	if (!rc)
 		rc = new_pieces(z, err);
-	z->sums = ck_zalloc(z->nsums * sizeof(double));
-	z->all_sums = ck_zalloc(2 * z->nsums * z->comm->size * sizeof(double));
-	if (!rc && (!z->sums || !z->all_sums))
-		rc = ck_fail_nomem(err, "partial sums", z->nsums);
-	return rc;
+	if (!rc)
+		rc = en_mem_new(&z->mem, EN_MEM_COLLECTIVES, z->nsums * sizeof(double), &z->sums,
+				err);
+	return rc ? rc : en_mem_new(&z->mem, EN_MEM_COLLECTIVES,
+				    2 * z->nsums * z->comm->size * sizeof(double), &z->all_sums,
+				    err);
 }
 
 int en_zero_new(const struct en_model *model, struct en_comm *comm, const struct en_zero_opts *opts,
 		const struct en_zero_rule *rule, struct en_zero **z_out, struct ckpt_err *err)
 {
 	struct en_zero *z;
-	int rc = check_opts(opts, err);
+	int rc = en_zero_check(opts, err);
 
 	if (rc)
 		return rc;
@@ -332,15 +344,25 @@ void en_zero_free(struct en_zero *z)
 		free_block(z, &z->block[i]);
 	ck_free(z->block);
 	ck_free(z->piece);
-	ck_free(z->sums);
-	ck_free(z->all_sums);
+	en_mem_free(&z->mem, EN_MEM_COLLECTIVES, z->sums);
+	en_mem_free(&z->mem, EN_MEM_COLLECTIVES, z->all_sums);
 	en_exec_free(z->exec);
 	ck_free(z);
 }
 
-const struct en_mem *en_zero_mem(const struct en_zero *z)
+/* Scratch memory of collectives is kept for the next one, so it is at its peak. */
+const struct en_mem *en_zero_mem(struct en_zero *z)
 {
+	const uint64_t scratch = z->comm->scratch_peak;
+
+	en_mem_note(&z->mem, EN_MEM_COLLECTIVES, (int64_t)(scratch - z->scratch));
+	z->scratch = scratch;
 	return &z->mem;
+}
+
+void en_zero_note(struct en_zero *z, enum en_mem_kind kind, int64_t bytes)
+{
+	en_mem_note(&z->mem, kind, bytes);
 }
 
 enum kn_type en_zero_type(const struct en_zero *z)
