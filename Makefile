@@ -309,14 +309,14 @@ check-tree: lib train
 	test $$ok = 1 || { echo 'check-tree: the tree is not in order, see above'; exit 1; }; \
 	echo 'check-tree: layers, names, lengths, headers and exported symbols are in order'
 ## bench: timings against cp and zero_to_fp32 (BENCH='--quick' for a short run)
-bench: tools $(B)/tests/bench/loadloop
+bench: tools train $(B)/tests/bench/loadloop $(if $(MPI_CC),$(B)/tests/engine/mpi_comm)
 	@$(ENV) VENV="$${VENV-$${ZCKPT_VENV:-$$HOME/.cache/zckpt/venv}}" BENCH_DISK="$${BENCH_DISK:-build}" \
 	    tests/bench/bench.sh $(BENCH)
-## interop-bench: saving and loading next to PyTorch's Distributed Checkpoint, in the kept venv
-interop-bench: tools $(B)/tests/bench/loadloop
+## interop-bench: training, saving and loading next to PyTorch and DeepSpeed, in the kept venv
+interop-bench: tools train $(B)/tests/bench/loadloop $(if $(MPI_CC),$(B)/tests/engine/mpi_comm)
 	@sh tests/interop/setup-venv.sh "$${ZCKPT_VENV:-$$HOME/.cache/zckpt/venv}"
 	@$(ENV) VENV="$${ZCKPT_VENV:-$$HOME/.cache/zckpt/venv}" BENCH_DISK="$${BENCH_DISK:-build}" \
-	    tests/bench/bench.sh --rows '^save$$' $(BENCH)
+	    tests/bench/bench.sh --rows '^(save|train)$$' $(BENCH)
 ## interop: against torch, safetensors, transformers and DeepSpeed in a kept venv
 interop: tools fixtures $(B)/tests/unit/test_pickle_emit $(B)/tests/bench/save_from
 	@$(ENV) tests/run-interop.sh

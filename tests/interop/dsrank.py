@@ -115,8 +115,8 @@ def widen_gloo():
             setattr(backend, name, lambda: False)
 
 
-def prepare():
-    """Once in the parent, before any fork."""
+def prepare(widen=True):
+    """Once in the parent, before any fork. Without 'widen' gloo is used as it is."""
     torch.set_num_threads(1)
     import deepspeed
     from deepspeed.accelerator import get_accelerator
@@ -127,7 +127,8 @@ def prepare():
     type(acc).is_fp16_supported = lambda self: True
     type(acc).is_bf16_supported = lambda self: True
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False   # would compile it
-    widen_gloo()
+    if widen:
+        widen_gloo()
     # what the first engine would import in every rank, and what every collection would walk
     for late in ("superoffload.superoffload_stage3", "zero.muon.muon_optimizer"):
         with contextlib.suppress(ImportError):      # older versions have neither
