@@ -21,7 +21,7 @@ struct zt_program {
 	struct en_source *source, *eval_source;
 	struct en_data data, held;
 	uint64_t held_rows;
-	char job[ZT_NAME];
+	char job[64];
 	char tag[ZT_NAME];	/* of the step to go on from, "" = none */
 	const char *from;	/* what to begin with, or NULL */
 	bool runs;		/* what goes wrong now may be this rank's alone */

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 struct en_sample_how {
-	double temperature;	/* logits are divided by it; 0: the likeliest, the first of equals */
+	double temperature;	/* divides logits; 0: the likeliest, the first of equals */
 	uint32_t top_k;		/* of the likeliest so many; 0 = all */
 	double top_p;		/* of the fewest that reach this probability together; 1 = all */
 	uint64_t seed;
