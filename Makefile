@@ -82,7 +82,7 @@ ENGINE_LIBS  += $(shell $(PKG_CONFIG) --libs yaml-0.1)
 endif
 endif
 
-# OpenBLAS multiplies matrices for the training engine; kn_gemm.c alone sees it.
+# OpenBLAS multiplies matrices for the training engine; kn_gemm.c alone sees it, kn_gemm_bf16.c only whether.
 ifneq ($(strip $(BLAS)),0)
 ifneq ($(call has_pkg,openblas),)
 HAS_BLAS    := yes
@@ -161,7 +161,7 @@ $(TOOL) $(B)/tools/cli_mpi.mpi.o:        INC = -Ilibckpt/include
 $(TLIB) $(UNIT:=.o) $(TIMERS:=.o) $(call objects,$(FUZZ_SRC)): INC = -I. -Ilibckpt/include -Ikernels/include $(CMOCKA_CFLAGS)
 $(TRAIN) $(TRAIN_MPI) $(ZTRAIN) $(EMPI) $(WATCH): INC = -I. -Ilibckpt/include -Ikernels/include
 $(ETLIB) $(ETEST:=.o) $(ETIMERS:=.o):   INC = -I. -Ilibckpt/include -Ikernels/include $(CMOCKA_CFLAGS)
-$(B)/kernels/cpu/train/kn_gemm.o:       INC += $(BLAS_CFLAGS)
+$(B)/kernels/cpu/train/kn_gemm.o $(B)/kernels/cpu/train/kn_gemm_bf16.o: INC += $(BLAS_CFLAGS)
 $(API:=.o):                             INC = -Ilibckpt/include $(CMOCKA_CFLAGS)
 
 SO := libckpt.so.$(VERSION)

@@ -85,7 +85,8 @@ static void mm_job(void *arg, size_t job, uint32_t thread)
 		col = first;
 		cols = end - first;
 	}
-	kn_gemm(mm->flags, rows, cols, mm->k,
+	(run->exec->type == KN_BF16 ? kn_gemm_bf16 : kn_gemm)(
+		mm->flags, rows, cols, mm->k,
 		mm->a + (mm->flags & KN_GEMM_TA ? row : row * mm->lda), mm->lda,
 		mm->b + (mm->flags & KN_GEMM_TB ? col * mm->ldb : col), mm->ldb,
 		mm->c + row * mm->ldc + col, mm->ldc);

@@ -11,8 +11,8 @@
  *
  * Exactness.  kn_ref_train.h has each law in double.  Variants for wide CPUs give the same bits
  * as the narrow one under every feature mask (sums run in 16 lanes, joined as a tree; products and
- * sums are never fused), but kn_gemm() by OpenBLAS, whose bits are those of the library on that
- * CPU.  What a call computes depends on its arguments alone.
+ * sums are never fused), but kn_gemm() by OpenBLAS and kn_gemm_bf16(), whose bits are those of the
+ * library and of the CPU.  What a call computes depends on its arguments alone.
  */
 #ifndef KN_TRAIN_H
 #define KN_TRAIN_H
@@ -34,6 +34,16 @@ void kn_gemm(unsigned flags, size_t m, size_t n, size_t k, const float *a, size_
 
 /* "openblas" or "own": whose loops kn_gemm() runs.  With OpenBLAS, always on one thread a call. */
 const char *kn_gemm_name(void);
+
+/*
+ * The same for A and B whose elements are all numbers of bf16.  Where OpenBLAS is built in and the
+ * CPU multiplies bf16 numbers, it does: products are exact as ever, sums are fp32 in another order,
+ * and what is subnormal, of A, B and sums, counts as 0.  Else it is kn_gemm().
+ */
+void kn_gemm_bf16(unsigned flags, size_t m, size_t n, size_t k, const float *a, size_t lda,
+		  const float *b, size_t ldb, float *c, size_t ldc);
+/* "avx512_bf16", or kn_gemm_name(). */
+const char *kn_gemm_bf16_name(void);
 
 /* The own loops, whichever kn_gemm() runs. */
 void kn_gemm_own(unsigned flags, size_t m, size_t n, size_t k, const float *a, size_t lda,

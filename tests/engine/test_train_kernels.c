@@ -81,11 +81,17 @@ static void under_masks(call_fn call, void *arg, const struct te_array *const *o
 
 /* ---------------------------------------------------------------- matrices */
 
+typedef void (*gemm_fn)(unsigned flags, size_t m, size_t n, size_t k, const float *a, size_t lda,
+			const float *b, size_t ldb, float *c, size_t ldc);
+
+static const gemm_fn gemms[] = { kn_gemm, kn_gemm_own, kn_gemm_bf16 };
+enum { LIBRARY, OWN, BF16, NGEMM };
+
 struct gemm {
 	unsigned flags;
 	size_t m, n, k;
 	struct te_array a, b, c, before;
-	int own;
+	int which;
 };
 
 static void call_gemm(void *arg)
@@ -95,17 +101,17 @@ static void call_gemm(void *arg)
 	const size_t ldb = g->flags & KN_GEMM_TB ? g->k : g->n;
 
 	memcpy(g->c.f, g->before.f, g->c.n * sizeof(float));
-	(g->own ? kn_gemm_own : kn_gemm)(g->flags, g->m, g->n, g->k, g->a.f, lda, g->b.f, ldb,
-					 g->c.f, g->n);
+	gemms[g->which](g->flags, g->m, g->n, g->k, g->a.f, lda, g->b.f, ldb, g->c.f, g->n);
 }
 
-static void one_gemm(unsigned flags, size_t m, size_t n, size_t k, int own)
+static void one_gemm(unsigned flags, size_t m, size_t n, size_t k, int which)
 {
-	struct gemm g = { .flags = flags, .m = m, .n = n, .k = k, .own = own };
+	struct gemm g = { .flags = flags, .m = m, .n = n, .k = k, .which = which };
+	const enum kn_type type = which == BF16 ? KN_BF16 : KN_F32;
 	const struct te_array *out[] = { &g.c, NULL };
 
-	g.a = te_random(m * k, 1, KN_F32, &seed);
-	g.b = te_random(k * n, 1, KN_F32, &seed);
+	g.a = te_random(m * k, 1, type, &seed);
+	g.b = te_random(k * n, 1, type, &seed);
 	g.before = te_random(m * n, 1, KN_F32, &seed);
 	g.c = te_copy(&g.before);
 	under_masks(call_gemm, &g, out);
@@ -123,27 +129,41 @@ static void matrix_products(void **state)
 	(void)state;
 	for (unsigned i = 0; i < 8 * 40; i++)
 		one_gemm(i % 8, size_at(i, 7), size_at(i, 3), size_at(i, 11) + (i % 5 ? 0 : 300),
-			 i & 8 ? 1 : 0);
-	one_gemm(0, 3, 5, 0, 0);
-	one_gemm(KN_GEMM_ADD, 3, 5, 0, 1);
-	one_gemm(0, 0, 0, 0, 0);
-	one_gemm(KN_GEMM_TB, 200, 70, 520, 1);
-	one_gemm(KN_GEMM_TA, 200, 70, 520, 1);
+			 i & 8 ? OWN : LIBRARY);
+	one_gemm(0, 3, 5, 0, LIBRARY);
+	one_gemm(KN_GEMM_ADD, 3, 5, 0, OWN);
+	one_gemm(0, 0, 0, 0, LIBRARY);
+	one_gemm(KN_GEMM_TB, 200, 70, 520, OWN);
+	one_gemm(KN_GEMM_TA, 200, 70, 520, OWN);
+}
+
+/* Also with more rows and more depth than a block has. */
+static void matrix_products_of_bf16(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 8 * 20; i++)
+		one_gemm(i % 8, size_at(i, 7), size_at(i, 3), size_at(i, 11) + (i % 5 ? 0 : 300),
+			 BF16);
+	for (unsigned flags = 0; flags < 8; flags++)
+		one_gemm(flags, 500, 37, 777, BF16);
+	one_gemm(0, 3, 5, 0, BF16);
+	one_gemm(KN_GEMM_ADD, 3, 5, 0, BF16);
+	one_gemm(0, 0, 0, 0, BF16);
 }
 
 /* Rows of a larger matrix: what lies beside them stays. */
 static void matrix_products_keep_to_their_columns(void **state)
 {
-	struct te_array a = te_random(7 * 9, 1, KN_F32, &seed);
-	struct te_array b = te_random(9 * 11, 1, KN_F32, &seed);
+	struct te_array a = te_random(7 * 9, 1, KN_BF16, &seed);
+	struct te_array b = te_random(9 * 11, 1, KN_BF16, &seed);
 
 	(void)state;
-	for (int own = 0; own < 2; own++) {
+	for (int which = 0; which < NGEMM; which++) {
 		struct te_array c = te_zeros(7 * 20);
 
 		for (size_t i = 0; i < c.n; i++)
 			c.f[i] = 5;
-		(own ? kn_gemm_own : kn_gemm)(0, 7, 11, 9, a.f, 9, b.f, 11, c.f + 4, 20);
+		gemms[which](0, 7, 11, 9, a.f, 9, b.f, 11, c.f + 4, 20);
 		for (size_t i = 0; i < c.n; i++)
 			assert_true(i % 20 >= 4 && i % 20 < 15 ? c.f[i] != 5 : c.f[i] == 5);
 		te_free(&c);
@@ -514,7 +534,8 @@ static void say_worst(void **state)
 					    "attention", "sums" };
 
 	(void)state;
-	printf("matrix products by %s; worst errors in units of the last place:\n", kn_gemm_name());
+	printf("matrix products by %s, of bf16 by %s; worst errors in units of the last place:\n",
+	       kn_gemm_name(), kn_gemm_bf16_name());
 	for (size_t i = 0; i < 7; i++) {
 		printf("  %-14s %.2f\n", what[i], worst[i]);
 		assert_true(worst[i] > 0);
@@ -534,6 +555,7 @@ int main(void)
 		cmocka_unit_test(sums_and_scales),
 		cmocka_unit_test(rounding_is_the_cast),
 		cmocka_unit_test(embeddings),
+		cmocka_unit_test(matrix_products_of_bf16),
 		cmocka_unit_test(say_worst),
 	};
 

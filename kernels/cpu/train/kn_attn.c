@@ -56,6 +56,12 @@ static void softmax_again(const struct kn_attn *s, const struct strip *b, float 
 	}
 }
 
+static void product(const struct kn_attn *s, unsigned flags, size_t m, size_t n, size_t k,
+		    const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
+{
+	(s->type == KN_BF16 ? kn_gemm_bf16 : kn_gemm)(flags, m, n, k, a, lda, b, ldb, c, ldc);
+}
+
 static void round_rows(float *y, size_t ld, size_t rows, size_t n, enum kn_type type)
 {
 	for (size_t r = 0; type != KN_F32 && r < rows; r++)
@@ -66,10 +72,10 @@ static void round_rows(float *y, size_t ld, size_t rows, size_t n, enum kn_type 
 static void strip_forward(const struct kn_attn *s, const struct strip *b, float *o, float *stat,
 			  const float *q, const float *k, const float *v, float *work)
 {
-	kn_gemm(KN_GEMM_TB, b->rows, b->keys, s->d, q, s->ldq, k, s->ldk, work, b->keys);
+	product(s, KN_GEMM_TB, b->rows, b->keys, s->d, q, s->ldq, k, s->ldk, work, b->keys);
 	round_rows(work, b->keys, b->rows, b->keys, s->type);
 	softmax(s, b, work, stat);
-	kn_gemm(0, b->rows, s->d, b->keys, work, b->keys, v, s->ldk, o, s->ldq);
+	product(s, 0, b->rows, s->d, b->keys, work, b->keys, v, s->ldk, o, s->ldq);
 	round_rows(o, s->ldq, b->rows, s->d, s->type);
 }
 
@@ -112,12 +118,12 @@ static void strip_back(const struct kn_attn *s, const struct strip *b, float *dq
 	const struct kn_tops *ops = kn_tops_get();
 	float *p = work, *dp = work + b->rows * b->keys;
 
-	kn_gemm(KN_GEMM_TB, b->rows, b->keys, s->d, q, s->ldq, k, s->ldk, p, b->keys);
+	product(s, KN_GEMM_TB, b->rows, b->keys, s->d, q, s->ldq, k, s->ldk, p, b->keys);
 	round_rows(p, b->keys, b->rows, b->keys, s->type);
 	softmax_again(s, b, p, stat);
-	kn_gemm(KN_GEMM_TA | KN_GEMM_ADD, b->keys, s->d, b->rows, p, b->keys, go, s->ldq, dv,
+	product(s, KN_GEMM_TA | KN_GEMM_ADD, b->keys, s->d, b->rows, p, b->keys, go, s->ldq, dv,
 		s->ldk);
-	kn_gemm(KN_GEMM_TB, b->rows, b->keys, s->d, go, s->ldq, v, s->ldk, dp, b->keys);
+	product(s, KN_GEMM_TB, b->rows, b->keys, s->d, go, s->ldq, v, s->ldk, dp, b->keys);
 	round_rows(dp, b->keys, b->rows, b->keys, s->type);
 	for (size_t i = 0; i < b->rows; i++) {
 		const size_t n = b->first + i + 1;
@@ -125,9 +131,9 @@ static void strip_back(const struct kn_attn *s, const struct strip *b, float *dq
 		ops->softmax_back(dp + i * b->keys, p + i * b->keys, n, s->scale, s->type);
 		memset(dp + i * b->keys + n, 0, (b->keys - n) * sizeof(*dp));
 	}
-	kn_gemm(0, b->rows, s->d, b->keys, dp, b->keys, k, s->ldk, dq, s->ldq);
+	product(s, 0, b->rows, s->d, b->keys, dp, b->keys, k, s->ldk, dq, s->ldq);
 	round_rows(dq, s->ldq, b->rows, s->d, s->type);
-	kn_gemm(KN_GEMM_TA | KN_GEMM_ADD, b->keys, s->d, b->rows, dp, b->keys, q, s->ldq, dk,
+	product(s, KN_GEMM_TA | KN_GEMM_ADD, b->keys, s->d, b->rows, dp, b->keys, q, s->ldq, dk,
 		s->ldk);
 }
 
