@@ -145,7 +145,7 @@ static void matrix_products_of_bf16(void **state)
 		one_gemm(i % 8, size_at(i, 7), size_at(i, 3), size_at(i, 11) + (i % 5 ? 0 : 300),
 			 BF16);
 	for (unsigned flags = 0; flags < 8; flags++)
-		one_gemm(flags, 500, 37, 777, BF16);
+		one_gemm(flags, 500, 37, 1025, BF16);
 	one_gemm(0, 3, 5, 0, BF16);
 	one_gemm(KN_GEMM_ADD, 3, 5, 0, BF16);
 	one_gemm(0, 0, 0, 0, BF16);
