@@ -73,9 +73,10 @@ static uint64_t formula(enum en_comm_kind kind, const struct en_ran *ran)
 		return others * gathers(units, steps - (uint64_t)ran->at.skipped);
 	case EN_COMM_REDUCE:
 		return others * units * all_shards() * wire_bytes();
-	case EN_COMM_SMALL:	/* bytes read; sums of chunks, losses of units, signals */
-		return others * 8 * (1 + steps * (all_shards() / CHUNK + acc * run->comm->size +
-						  (run->stop ? acc : 0)));
+	case EN_COMM_SMALL:	/* sums of chunks, losses of units, signals, tokens that count */
+		return others * 8 *
+		       (1 + steps * (all_shards() / CHUNK + acc * run->comm->size +
+				     (run->stop ? acc : 0) + (run->token_mean ? 1 : 0)));
 	case EN_COMM_BROADCAST:
 		return run->comm->rank ? 0 : others * NAMES;
 	default:
