@@ -37,6 +37,20 @@ static void precision(struct en_eval *ev)
 			  "a dynamic scale needs a least scale above 0");
 }
 
+/* Gradients travel as they are computed, or wider. */
+static void communication(struct en_eval *ev)
+{
+	static const enum ckpt_dtype computed[] = { [EN_FP32] = CKPT_F32, [EN_BF16] = CKPT_BF16,
+						    [EN_FP16] = CKPT_F16 };
+	const int64_t type = number(ev, EN_B_TOP, "communication_data_type");
+
+	if (type && type != CKPT_F32 && type != (int64_t)computed[ev->set.precision])
+		en_refuse(ev, false, CKPT_E_UNSUPPORTED, "communication_data_type",
+			  en_given(ev, EN_B_TOP, "communication_data_type"),
+			  "gradients are sent in the type that is computed in, %s, or as fp32",
+			  ckpt_dtype_torch_name(computed[ev->set.precision]));
+}
+
 /* ------------------------------------------------------------------- ZeRO */
 
 static void nvme(struct en_eval *ev, enum en_block b)
@@ -55,6 +69,9 @@ static void nvme(struct en_eval *ev, enum en_block b)
 			  number(ev, EN_B_ZERO, "stage"));
 	else if (path->type != EN_STR || !*path->str)
 		en_refuse(ev, false, CKPT_E_CORRUPT, of, device, "NVMe needs a \"nvme_path\"");
+	else if (ev->given[en_key_number(b, "device")].verdict)
+		ev->cfg->verdict[ev->given[en_key_number(b, "device")].verdict - 1].why =
+			"there is no NVMe offload: it stays in memory, and is counted as the host's";
 }
 
 static void zero(struct en_eval *ev)
@@ -237,6 +254,7 @@ static void world(struct en_eval *ev)
 void en_check(struct en_eval *ev)
 {
 	precision(ev);
+	communication(ev);
 	zero(ev);
 	for (size_t i = 0; i < en_n_keys; i++)
 		en_value_put(&en_keys[i], &ev->value[i], &ev->set);

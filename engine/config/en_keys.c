@@ -36,6 +36,7 @@ const struct en_block_info en_block_info[EN_BLOCKS] = {
 #define ANY .type = EN_K_ANY
 #define USED .role = EN_R_USED
 #define QUIET(text) .role = EN_R_QUIET, .why = text, NONE
+#define READ(text) .role = EN_R_QUIET, .why = text	/* and F(): its value is kept */
 #define ONLY(text) .role = EN_R_DEFAULT_ONLY, .why = text, NONE
 #define GONE(text) .type = EN_K_ANY, .role = EN_R_REMOVED, .why = text, NONE
 #define SWITCH(text) .type = EN_K_ANY, .role = EN_R_SWITCH, .why = text, NONE
@@ -51,6 +52,12 @@ static const char no_python[] = "there is no Python here";
 static const char moves_sums[] =
 	"the engine reduces a block at a time; only the order of sums differs";
 static const char by_block[] = "the engine gathers whole transformer blocks";
+static const char none_stays[] =
+	"a block is gathered when it is used and dropped after; one is in use and one on its way";
+static const char one_block[] = "a block is reduced at a time, whatever its size";
+static const char ahead[] = "the next block is always on its way while one is computed with";
+static const char no_pin[] = "memory of CPU ranks is not pinned";
+static const char no_nvme[] = "nothing is put on NVMe: it stays in memory";
 static const char no_quant[] = "ZeRO++'s quantised and hierarchical exchange is not built";
 static const char no_act[] = "recomputation is asked for on the command line; here as there this "
 			     "block switches nothing on";
@@ -79,10 +86,13 @@ const struct en_key en_keys[] = {
 	  QUIET("DeepSpeed does not look at it either") },
 
 	/* ---- log ---- */
-	{ EN_B_TOP, "steps_per_print", INT(NULL, 0), NULLS, USED, F(steps_per_print) },
-	{ EN_B_TOP, "wall_clock_breakdown", BOOL("false"), USED, F(wall_clock_breakdown) },
-	{ EN_B_TOP, "memory_breakdown", BOOL("false"), USED, F(memory_breakdown) },
-	{ EN_B_TOP, "dump_state", BOOL("false"), USED, F(dump_state) },
+	{ EN_B_TOP, "steps_per_print", INT(NULL, 0), NULLS, READ("every step has its line"),
+	  F(steps_per_print) },
+	{ EN_B_TOP, "wall_clock_breakdown", BOOL("false"), READ(no_log), F(wall_clock_breakdown) },
+	{ EN_B_TOP, "memory_breakdown", BOOL("false"), READ("--counters prints memory by kind"),
+	  F(memory_breakdown) },
+	{ EN_B_TOP, "dump_state", BOOL("false"), READ("this screen has all settings"),
+	  F(dump_state) },
 	{ EN_B_TOP, "disable_python_gc", BOOL("false"), QUIET(no_python) },
 	{ EN_B_TOP, "log_level", ANY, QUIET(no_log) },
 	{ EN_B_TOP, "timers", ANY, QUIET(no_log) },
@@ -168,8 +178,8 @@ const struct en_key en_keys[] = {
 	{ EN_B_BF16, "bf16_master_weights_and_grads", BOOL("false"),
 	  ONLY("master weights are fp32") },
 	{ EN_B_BF16, "bf16_optimizer_states", BOOL("false"), ONLY("moments are fp32") },
-	{ EN_B_DATA_TYPES, "grad_accum_dtype", .type = EN_K_DTYPE, NULLS, USED,
-	  F(grad_accum_dtype) },
+	{ EN_B_DATA_TYPES, "grad_accum_dtype", .type = EN_K_DTYPE, NULLS,
+	  READ("gradients are summed up in fp32 in any case"), F(grad_accum_dtype) },
 	{ EN_B_DATA_TYPES, "param_dtype", ANY, NULLS, .role = EN_R_DEFAULT_ONLY,
 	  .why = "the blocks fp16 and bf16 say what parameters are", NONE },
 	{ EN_B_DATA_TYPES, "buffer_dtype", ANY, NULLS, .role = EN_R_DEFAULT_ONLY,
@@ -183,13 +193,13 @@ const struct en_key en_keys[] = {
 	  QUIET("gradients of a block are one buffer") },
 	{ EN_B_ZERO, "reduce_scatter", BOOL("true"),
 	  QUIET("gradients are reduced by a real reduce-scatter in any case") },
-	{ EN_B_ZERO, "reduce_bucket_size", INT("500000000", 1), .flags = EN_F_MIN_0_19, USED,
-	  WHEN(ZERO), F(reduce_bucket_size) },
+	{ EN_B_ZERO, "reduce_bucket_size", INT("500000000", 1), .flags = EN_F_MIN_0_19,
+	  READ(one_block), WHEN(ZERO), F(reduce_bucket_size) },
 	{ EN_B_ZERO, "use_multi_rank_bucket_allreduce", BOOL("true"), QUIET(moves_sums) },
 	{ EN_B_ZERO, "allgather_partitions", BOOL("true"), QUIET("parameters are gathered") },
 	{ EN_B_ZERO, "allgather_bucket_size", INT("500000000", 0),
 	  QUIET("parameters are gathered a block at a time; DeepSpeed gathers a group at once") },
-	{ EN_B_ZERO, "overlap_comm", BOOL(NULL), NULLS, USED, WHEN(ZERO), F(overlap_comm) },
+	{ EN_B_ZERO, "overlap_comm", BOOL(NULL), NULLS, READ(ahead), WHEN(ZERO), F(overlap_comm) },
 	{ EN_B_ZERO, "compute_grad_norm", BOOL("true"), .flags = EN_F_SINCE_0_19,
 	  QUIET("the norm is always computed") },
 	{ EN_B_ZERO, "load_from_fp32_weights", BOOL("true"),
@@ -206,17 +216,19 @@ const struct en_key en_keys[] = {
 	  QUIET("deprecated; DeepSpeed takes pin_memory of the offload blocks, and so does the "
 		"engine") },
 	{ EN_B_ZERO, "prefetch_bucket_size", "stage3_prefetch_bucket_size", INT("50000000", 0),
-	  USED, WHEN(STAGE_3), F(prefetch_bucket_size) },
+	  READ(ahead), WHEN(STAGE_3), F(prefetch_bucket_size) },
 	{ EN_B_ZERO, "param_persistence_threshold", "stage3_param_persistence_threshold",
-	  INT("100000", 0), USED, WHEN(STAGE_3), F(param_persistence_threshold) },
+	  INT("100000", 0), READ(none_stays), WHEN(STAGE_3), F(param_persistence_threshold) },
 	{ EN_B_ZERO, "model_persistence_threshold", "stage3_model_persistence_threshold",
-	  INT("9223372036854775807", 0), USED, WHEN(STAGE_3), F(model_persistence_threshold) },
+	  INT("9223372036854775807", 0), READ(none_stays), WHEN(STAGE_3),
+	  F(model_persistence_threshold) },
 	{ EN_B_ZERO, "max_live_parameters", "stage3_max_live_parameters", INT("1000000000", 0),
-	  USED, WHEN(STAGE_3), F(max_live_parameters) },
-	{ EN_B_ZERO, "max_reuse_distance", "stage3_max_reuse_distance", INT("1000000000", 0), USED,
-	  WHEN(STAGE_3), F(max_reuse_distance) },
+	  READ(none_stays), WHEN(STAGE_3), F(max_live_parameters) },
+	{ EN_B_ZERO, "max_reuse_distance", "stage3_max_reuse_distance", INT("1000000000", 0),
+	  READ(none_stays), WHEN(STAGE_3), F(max_reuse_distance) },
 	{ EN_B_ZERO, "gather_16bit_weights_on_model_save",
-	  "stage3_gather_16bit_weights_on_model_save", BOOL("false"), USED, WHEN(STAGE_3),
+	  "stage3_gather_16bit_weights_on_model_save", BOOL("false"),
+	  READ("weights are exported when they are asked for, at every stage"), WHEN(STAGE_3),
 	  F(gather_16bit_weights_on_model_save) },
 	{ EN_B_ZERO, "module_granularity_threshold", "stage3_module_granularity_threshold",
 	  INT("0", -NUMBERS), QUIET(by_block) },
@@ -229,8 +241,8 @@ const struct en_key en_keys[] = {
 	  ONLY("DeepSpeed has not had it since 0.5.9") },
 	{ EN_B_ZERO, "round_robin_gradients", BOOL("false"), USED, WHEN(STAGE_1_2),
 	  F(round_robin_gradients) },
-	{ EN_B_ZERO, "parameter_alignment", BOOL("false"), .flags = EN_F_SINCE_0_19, USED,
-	  WHEN(STAGE_1_2), F(parameter_alignment) },
+	{ EN_B_ZERO, "parameter_alignment", BOOL("false"), .flags = EN_F_SINCE_0_19,
+	  ONLY("steps are saved without gaps between parameters") },
 	{ EN_B_ZERO, "zero_hpz_partition_size", INT("1", 0), ONLY(no_quant) },
 	{ EN_B_ZERO, "zero_quantized_weights", BOOL("false"), ONLY(no_quant) },
 	{ EN_B_ZERO, "zero_quantized_nontrainable_weights", BOOL("false"), ONLY(no_quant) },
@@ -251,16 +263,16 @@ const struct en_key en_keys[] = {
 	/* ---- offload ---- */
 	{ EN_B_OFFLOAD_OPTIMIZER, "device", .type = EN_K_DEVICE, .dflt = "none", USED, WHEN(ZERO),
 	  F(offload_optimizer.device) },
-	{ EN_B_OFFLOAD_OPTIMIZER, "nvme_path", STR(NULL), NULLS, USED, WHEN(OPTIMIZER_NVME),
-	  F(offload_optimizer.nvme_path) },
-	{ EN_B_OFFLOAD_OPTIMIZER, "buffer_count", INT("4", 0), USED, WHEN(OPTIMIZER_NVME),
+	{ EN_B_OFFLOAD_OPTIMIZER, "nvme_path", STR(NULL), NULLS, READ(no_nvme),
+	  WHEN(OPTIMIZER_NVME), F(offload_optimizer.nvme_path) },
+	{ EN_B_OFFLOAD_OPTIMIZER, "buffer_count", INT("4", 0), READ(no_nvme), WHEN(OPTIMIZER_NVME),
 	  F(offload_optimizer.buffer_count) },
-	{ EN_B_OFFLOAD_OPTIMIZER, "pin_memory", BOOL("true"), .dflt_old = "false", USED,
+	{ EN_B_OFFLOAD_OPTIMIZER, "pin_memory", BOOL("true"), .dflt_old = "false", READ(no_pin),
 	  WHEN(OFFLOAD_OPTIMIZER), F(offload_optimizer.pin_memory) },
-	{ EN_B_OFFLOAD_OPTIMIZER, "pipeline_read", BOOL("false"), USED, WHEN(OPTIMIZER_NVME),
-	  F(offload_optimizer.pipeline_read) },
-	{ EN_B_OFFLOAD_OPTIMIZER, "pipeline_write", BOOL("false"), USED, WHEN(OPTIMIZER_NVME),
-	  F(offload_optimizer.pipeline_write) },
+	{ EN_B_OFFLOAD_OPTIMIZER, "pipeline_read", BOOL("false"), READ(no_nvme),
+	  WHEN(OPTIMIZER_NVME), F(offload_optimizer.pipeline_read) },
+	{ EN_B_OFFLOAD_OPTIMIZER, "pipeline_write", BOOL("false"), READ(no_nvme),
+	  WHEN(OPTIMIZER_NVME), F(offload_optimizer.pipeline_write) },
 	{ EN_B_OFFLOAD_OPTIMIZER, "fast_init", BOOL("false"),
 	  QUIET("states begin as zeros anyway") },
 	{ EN_B_OFFLOAD_OPTIMIZER, "ratio", FLOAT("1.0"), .flags = EN_F_UNIT,
@@ -271,22 +283,23 @@ const struct en_key en_keys[] = {
 	  .flags = EN_F_SINCE_0_19 | EN_F_UNIT, QUIET("it is for super_offload") },
 	{ EN_B_OFFLOAD_PARAM, "device", .type = EN_K_DEVICE, .dflt = "none", USED, WHEN(STAGE_3),
 	  F(offload_param.device) },
-	{ EN_B_OFFLOAD_PARAM, "nvme_path", STR(NULL), NULLS, USED, WHEN(PARAM_NVME),
+	{ EN_B_OFFLOAD_PARAM, "nvme_path", STR(NULL), NULLS, READ(no_nvme), WHEN(PARAM_NVME),
 	  F(offload_param.nvme_path) },
-	{ EN_B_OFFLOAD_PARAM, "buffer_count", INT("5", 0), USED, WHEN(PARAM_NVME),
+	{ EN_B_OFFLOAD_PARAM, "buffer_count", INT("5", 0), READ(no_nvme), WHEN(PARAM_NVME),
 	  F(offload_param.buffer_count) },
-	{ EN_B_OFFLOAD_PARAM, "buffer_size", INT("100000000", 0), USED, WHEN(PARAM_NVME),
+	{ EN_B_OFFLOAD_PARAM, "buffer_size", INT("100000000", 0), READ(no_nvme), WHEN(PARAM_NVME),
 	  F(offload_param.buffer_size) },
-	{ EN_B_OFFLOAD_PARAM, "max_in_cpu", INT("1000000000", 0), USED, WHEN(PARAM_NVME),
+	{ EN_B_OFFLOAD_PARAM, "max_in_cpu", INT("1000000000", 0), READ(no_nvme), WHEN(PARAM_NVME),
 	  F(offload_param.max_in_cpu) },
-	{ EN_B_OFFLOAD_PARAM, "pin_memory", BOOL("true"), .dflt_old = "false", USED,
+	{ EN_B_OFFLOAD_PARAM, "pin_memory", BOOL("true"), .dflt_old = "false", READ(no_pin),
 	  WHEN(OFFLOAD_PARAM), F(offload_param.pin_memory) },
-	{ EN_B_AIO, "block_size", INT("1048576", 1), USED, WHEN(NVME), F(aio_block_size) },
-	{ EN_B_AIO, "queue_depth", INT("8", 1), USED, WHEN(NVME), F(aio_queue_depth) },
-	{ EN_B_AIO, "intra_op_parallelism", INT("1", 1), USED, WHEN(NVME), F(aio_threads) },
-	{ EN_B_AIO, "single_submit", BOOL("false"), QUIET("requests are submitted as they come") },
-	{ EN_B_AIO, "overlap_events", BOOL("true"), QUIET("requests are submitted as they come") },
-	{ EN_B_AIO, "use_gds", BOOL("false"), QUIET("data goes through host memory") },
+	{ EN_B_AIO, "block_size", INT("1048576", 1), READ(no_nvme), WHEN(NVME), F(aio_block_size) },
+	{ EN_B_AIO, "queue_depth", INT("8", 1), READ(no_nvme), WHEN(NVME), F(aio_queue_depth) },
+	{ EN_B_AIO, "intra_op_parallelism", INT("1", 1), READ(no_nvme), WHEN(NVME),
+	  F(aio_threads) },
+	{ EN_B_AIO, "single_submit", BOOL("false"), QUIET(no_nvme) },
+	{ EN_B_AIO, "overlap_events", BOOL("true"), QUIET(no_nvme) },
+	{ EN_B_AIO, "use_gds", BOOL("false"), QUIET(no_nvme) },
 	{ EN_B_AIO, "thread_count", ANY,
 	  QUIET("the old name of intra_op_parallelism; not looked at") },
 

@@ -132,22 +132,21 @@ static void precision(struct screen *s)
 		say(s, ", loss scale from 2^%" PRId64, e->initial_scale_power);
 	else if (e->precision == EN_FP16)
 		say(s, ", loss scale %g", e->loss_scale);
-	say(s, ", gradients summed in %s, sent as %s",
-	    dtype(e->grad_accum_dtype, names[e->precision]),
+	say(s, ", gradients summed in fp32, sent as %s",
 	    dtype(e->communication_dtype, names[e->precision]));
 	flush(s, "precision");
 }
 
 static void zero(struct screen *s)
 {
-	static const char *const where[] = { "", "cpu", "nvme" };
 	const struct en_settings *e = &s->cfg->set;
 
 	say(s, "stage %" PRId64, e->stage);
-	if (e->offload_optimizer.device)
-		say(s, ", optimizer on %s", where[e->offload_optimizer.device]);
-	if (e->offload_param.device)
-		say(s, ", parameters on %s", where[e->offload_param.device]);
+	if (e->offload_optimizer.device || e->offload_param.device)
+		say(s, ", %s%s%s counted as the host's",
+		    e->offload_optimizer.device ? "optimizer" : "",
+		    e->offload_optimizer.device && e->offload_param.device ? " and " : "",
+		    e->offload_param.device ? "parameters" : "");
 	flush(s, "zero");
 }
 

@@ -138,7 +138,7 @@ static void accept(struct en_eval *ev, const struct en_key *k, const struct en_n
 	else if (k->role == EN_R_DEFAULT_ONLY)
 		rule(ev, EN_USED, k->block, v, "this is the default, and the only value here");
 	else if (k->role == EN_R_QUIET)
-		rule(ev, EN_NO_EFFECT, k->block, v, k->why);
+		ev->given[number].verdict = rule(ev, EN_NO_EFFECT, k->block, v, k->why);
 	else
 		ev->given[number].verdict = rule(ev, EN_USED, k->block, v,
 						 v->at.from == EN_FROM_AUTO ? v->at.why : "");

@@ -65,7 +65,7 @@ static const char *why_not(enum en_when when)
 	return text[when];
 }
 
-/* What has no effect under the other settings is as if it were not said. */
+/* What has no effect under the other settings, or none here, is as if it were not said. */
 static void quieten(struct en_eval *ev, size_t i)
 {
 	struct en_verdict *v;
@@ -73,7 +73,7 @@ static void quieten(struct en_eval *ev, size_t i)
 	if (!ev->given[i].verdict)
 		return;
 	v = &ev->cfg->verdict[ev->given[i].verdict - 1];
-	if (v->ruling != EN_USED)
+	if (v->ruling != EN_USED && v->ruling != EN_NO_EFFECT)
 		return;
 	v->ruling = EN_NO_EFFECT;
 	v->why = why_not(en_keys[i].when);
