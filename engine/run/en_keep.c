@@ -166,6 +166,8 @@ static int begin(struct en_keep *k, const char *tag, const struct en_keep_values
 	struct ckpt_save_scaler scaler;
 	struct ckpt_save_step step = {
 		.size = sizeof(step), .tag = tag, .to = k->opts.to, .stage = (int)k->opts.stage,
+		.round_robin = k->opts.round_robin && (k->opts.stage == 1 || k->opts.stage == 2),
+		.sub_group_size = k->opts.sub_group_size,
 		.world = k->comm->size, .tensor = k->tensor, .ntensors = k->ntensors,
 		.state = states, .nstates = NSTATES, .group = group,
 		.ngroups = en_zero_groups(k->z), .steps = v->at.steps, .samples = v->at.samples,

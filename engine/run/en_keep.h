@@ -21,6 +21,9 @@ struct en_keep_opts {
 	const char *job;	/* see struct ckpt_saver_opts */
 	int to;			/* CKPT_TO_* */
 	uint32_t stage;		/* of the files; the run's own for most */
+	/* Of DeepSpeed's layout. */
+	bool round_robin;	/* stages 1 and 2 */
+	uint64_t sub_group_size;	/* stage 3, elements; 0 = 1e9 */
 	enum ckpt_sync sync;
 	uint32_t timeout_ms;
 	uint64_t buffer_bytes;	/* 0 = this rank's whole state, so that a save never waits */

@@ -65,6 +65,8 @@ static int make_state(struct en_run *r, struct ckpt_err *err)
 		.wire = set->communication_dtype == CKPT_F32 ? KN_F32 : type,
 		.units = (uint32_t)set->accumulation, .rows = (uint32_t)set->micro_batch,
 		.tokens = o->tokens, .threads = o->threads, .recompute = o->recompute,
+		.host_optimizer = set->offload_optimizer.device != EN_DEVICE_NONE,
+		.host_params = set->offload_param.device != EN_DEVICE_NONE,
 	};
 	const struct en_zero_rule rule = rule_of(set);
 	const uint64_t n = (uint64_t)set->micro_batch * o->tokens *
@@ -157,6 +159,8 @@ static int make_keep(struct en_run *r, struct ckpt_err *err)
 		.root = o->save_root, .job = o->job, .to = o->save_to,
 		.stage = (uint32_t)o->set->stage, .sync = o->sync,
 		.timeout_ms = o->comm->timeout_ms,
+		.round_robin = o->set->round_robin_gradients,
+		.sub_group_size = (uint64_t)o->set->sub_group_size,
 	};
 
 	return o->save_root ? en_keep_new(o->model, r->z, o->comm, &ko, &r->keep, err) : 0;

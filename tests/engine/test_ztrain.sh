@@ -79,6 +79,23 @@ for format in native deepspeed universal; do
 	same "resumed from $format" base "half-$format"
 done
 
+# What a configuration says of DeepSpeed's layout is how files are laid out, and what it offloads is
+# counted as the host's.
+layout() {	# NAME ZERO OPTION...
+	local name=$1 zero=$2
+	shift 2
+	sed "s/\"stage\": 3/$zero/" z3.json > "$name.json"
+	"$@" "$ztrain" --model "$models/qwen3_tied" --config "$name.json" --steps 2 --seq 33 --save "$name" \
+		--save-format deepspeed --counters > said 2>&1 || { bad "$name"; return; }
+	"$zckpt" verify -q --full "$name" > said.verify 2>&1 && good || bad "$name verifies"
+}
+layout plain '"stage": 3'
+grep -q 'held  optimizer' said && good || bad 'an optimizer that is not offloaded'
+layout grouped '"stage": 3, "sub_group_size": 20000, "offload_optimizer": {"device": "cpu"}'
+{ grep -q 'held  host optimizer' said && ! grep -q 'held  optimizer' said; } && good || bad 'offloaded: the host'"'"'s'
+"$zckpt" map --state exp_avg plain > map.plain && "$zckpt" map --state exp_avg grouped > map.grouped
+cmp -s map.plain map.grouped && bad 'sub_group_size has no effect' || good
+
 # Other weights, and none.
 "$ztrain" --model "$models/llama3/config.json" --steps 2 --exact -q > said 2>&1 && good ||
 	bad 'random weights of a config.json'
@@ -109,6 +126,11 @@ if command -v "${MPIRUN:-mpirun}" > /dev/null 2>&1 && "$ztrain" --version | grep
 	"$zckpt" reshard -q --stage 2 '8->4' a b > said 2>&1 || bad reshard
 	train b 2 4 --resume auto --save-format deepspeed || bad '4 ranks, the other half'
 	same 'resharded from 8 to 4 and resumed' full b
+	layout inorder '"stage": 2' "$root/tests/lib/mpirun" -n 2
+	layout robin '"stage": 2, "round_robin_gradients": true' "$root/tests/lib/mpirun" -n 2
+	[ "$(digest inorder)" = "$(digest robin)" ] && good || bad 'round robin has another state'
+	"$zckpt" map --state exp_avg inorder > map.plain && "$zckpt" map --state exp_avg robin > map.robin
+	cmp -s map.plain map.robin && bad 'round_robin_gradients has no effect' || good
 	train c 1 2 --stop-at 3 || bad '2 ranks'
 	train c 0 1 --resume auto || bad 'alone, resumed from 2'
 	same 'from 2 ranks to one' full c
