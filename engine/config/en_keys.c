@@ -227,8 +227,10 @@ const struct en_key en_keys[] = {
 	{ EN_B_ZERO, "max_reuse_distance", "stage3_max_reuse_distance", INT("1000000000", 0),
 	  READ(none_stays), WHEN(STAGE_3), F(max_reuse_distance) },
 	{ EN_B_ZERO, "gather_16bit_weights_on_model_save",
-	  "stage3_gather_16bit_weights_on_model_save", BOOL("false"),
-	  READ("weights are exported when they are asked for, at every stage"), WHEN(STAGE_3),
+	  "stage3_gather_16bit_weights_on_model_save", BOOL("false"), USED, WHEN(STAGE_3),
+	  .why = "weights are exported in the 16-bit type where it is true, also without --export "
+		 "(to weights in the folder of --save), and in fp32 where it is false; no rank "
+		 "gathers them",
 	  F(gather_16bit_weights_on_model_save) },
 	{ EN_B_ZERO, "module_granularity_threshold", "stage3_module_granularity_threshold",
 	  INT("0", -NUMBERS), QUIET(by_block) },

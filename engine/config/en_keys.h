@@ -80,7 +80,7 @@ struct en_key {
 	double min;
 	const char *dflt;	/* text; NULL = none */
 	const char *dflt_old;	/* before 0.19, where it differs */
-	const char *why;	/* QUIET, DEFAULT_ONLY, REMOVED, SWITCH */
+	const char *why;	/* QUIET, DEFAULT_ONLY, REMOVED, SWITCH; USED: a note, or NULL */
 	enum en_block inner;	/* EN_K_BLOCK */
 };
 

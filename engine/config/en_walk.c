@@ -141,7 +141,8 @@ static void accept(struct en_eval *ev, const struct en_key *k, const struct en_n
 		ev->given[number].verdict = rule(ev, EN_NO_EFFECT, k->block, v, k->why);
 	else
 		ev->given[number].verdict = rule(ev, EN_USED, k->block, v,
-						 v->at.from == EN_FROM_AUTO ? v->at.why : "");
+						 v->at.from == EN_FROM_AUTO ? v->at.why :
+						 k->why ? k->why : "");
 }
 
 static void take(struct en_eval *ev, const struct en_key *k, const struct en_node *v)

@@ -114,6 +114,13 @@ static const struct row rows[] = {
 		"(30)"),
 	TEXT("resume", "auto|DIR", resume, "go on from the newest whole step of --save, or of DIR"),
 
+	HEAD("Weights at the end"),
+	TEXT("export", "DIR", export, "as a folder for transformers: config.json, tokenizer, "
+		"model.safetensors"),
+	ONE_OF("export-dtype", "T", export_dtype, EN_FP32, precisions, "fp32, bf16, fp16 (fp32; "
+		"16-bit where stage3_gather_16bit_weights_on_model_save is true)"),
+	TEXT("max-shard-size", "SIZE", max_shard_size, "of a file: 5GB (default), 500MB, 1GiB"),
+
 	HEAD("What is said"),
 	TEXT("log", "FILE", log, "a line of JSON a step; a run that goes on goes on with it"),
 	ON("counters", counters, "bytes that were sent and memory, at the end"),
@@ -245,6 +252,8 @@ static int check(struct zt_args *a, const char *rest)
 		what = "--lr-scheduler-args are those of --lr-scheduler, which is not given";
 	else if (a->eval_every && !a->eval && !a->eval_rows)
 		what = "--eval-every says when; --eval-rows or --eval must say on what";
+	else if ((a->export_dtype || a->max_shard_size) && !a->export && !a->save)
+		what = "--export-dtype and --max-shard-size are of --export, which is not given";
 	else if (a->eval_rows && !a->data && !a->eval)
 		what = "--eval-rows holds rows of --data out, which is not given";
 	if (what)

@@ -36,6 +36,9 @@ struct zt_args {
 	int save_to;		/* CKPT_TO_* */
 	int sync;		/* enum ckpt_sync */
 	int64_t save_every, grace_s;
+	/* Weights at the end. */
+	const char *export, *max_shard_size;	/* or NULL */
+	int export_dtype;	/* enum en_precision, 0 = as the file says */
 	/* What is said. */
 	const char *log;
 	bool check_launch, counters, quiet, exact;

@@ -25,6 +25,8 @@ struct zt_program {
 	char tag[ZT_NAME];	/* of the step to go on from, "" = none */
 	const char *from;	/* what to begin with, or NULL */
 	bool runs;		/* what goes wrong now may be this rank's alone */
+	struct en_export_opts export;	/* dir NULL: nothing is exported */
+	char export_dir[ZT_PATH], export_job[ZT_NAME];
 	struct en_log *log;	/* rank 0's, or NULL */
 	uint64_t unlogged;	/* lines that could not be written */
 };
@@ -43,6 +45,11 @@ struct en_held_feed zt_data_held(struct zt_program *p);
 int zt_launch_check(struct zt_program *p, struct ckpt_err *err);
 /* All of it, for all ranks, and nothing else. */
 int zt_launch_tell(struct zt_program *p, struct ckpt_err *err);
+
+/* zt_export.c */
+/* After configuration and job name: p->export, and what would stop it at the end of the run. */
+int zt_export_plan(struct zt_program *p, struct ckpt_err *err);
+void zt_export_tell(const struct zt_program *p, const struct en_ran *ran);
 
 /* zt_tell.c: what a run says.  'arg' is the program. */
 void zt_tell_config(struct zt_program *p);

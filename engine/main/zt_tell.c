@@ -174,6 +174,11 @@ void zt_tell_end(struct zt_program *p, const struct en_ran *ran)
 	if (speaks(p) && ran->stopped)
 		printf("stopped by a signal after step %" PRId64 "%s\n", ran->at.steps,
 		       p->args.save ? ", saved" : "");
+	if (speaks(p))
+		zt_export_tell(p, ran);
 	if (p->args.counters)
 		tell_counters(p, &ran->mem);
+	if (p->args.counters && ran->exported)
+		printf("rank %u  wrote %-14s %" PRIu64 " bytes\n", p->comm->rank, "weights",
+		       ran->export.written_bytes);
 }

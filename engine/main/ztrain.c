@@ -160,7 +160,8 @@ static int run(struct zt_program *p, struct ckpt_err *err)
 		.save_every = a->save_every, .sync = (enum ckpt_sync)a->sync,
 		.stop = a->save ? &stop_now : NULL,
 		.grace_ms = (uint32_t)a->grace_s * 1000, .from = p->from,
-		.from_tag = p->tag[0] ? p->tag : NULL, .began = zt_tell_beginning,
+		.from_tag = p->tag[0] ? p->tag : NULL,
+		.export = p->export.dir ? &p->export : NULL, .began = zt_tell_beginning,
 		.told = zt_tell_step, .told_arg = p,
 	};
 	struct en_ran ran;
@@ -204,6 +205,8 @@ static int begin(struct zt_program *p, struct ckpt_err *err)
 		rc = make_root(p, err);
 	if (!rc)
 		rc = name_job(p, err);
+	if (!rc)
+		rc = zt_export_plan(p, err);
 	return rc ? rc : find_beginning(p, err);
 }
 

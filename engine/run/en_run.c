@@ -271,6 +271,23 @@ static int go(struct en_run *r, struct ckpt_err *err)
 	return rc;
 }
 
+static int export(struct en_run *r, struct ckpt_err *err)
+{
+	const struct en_run_opts *o = r->o;
+	struct en_export_opts eo;
+	const double since = now();
+	int rc;
+
+	if (!o->export || r->out->stopped || (o->export->last_only && r->at.steps != o->steps))
+		return 0;
+	eo = *o->export;
+	eo.steps = r->at.steps;
+	rc = en_export(o->model, r->z, o->comm, &eo, &r->out->export, err);
+	r->out->exported = !rc;
+	r->out->export_seconds = now() - since;
+	return rc;
+}
+
 int en_run(const struct en_run_opts *opts, struct en_ran *out, struct ckpt_err *err)
 {
 	struct en_run r = { .o = opts, .out = out };
@@ -284,6 +301,8 @@ int en_run(const struct en_run_opts *opts, struct en_ran *out, struct ckpt_err *
 		rc = make_keep(&r, err);
 	if (!rc)
 		rc = go(&r, err);
+	if (!rc)
+		rc = export(&r, err);
 	out->at = r.at;
 	if (r.z)
 		out->mem = *en_zero_mem(r.z);

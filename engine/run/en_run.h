@@ -6,6 +6,7 @@
 #define EN_RUN_H
 
 #include "engine/config/en_config.h"
+#include "engine/run/en_export.h"
 #include "engine/run/en_held.h"
 #include "engine/run/en_keep.h"
 #include "engine/run/en_recipe.h"
@@ -82,6 +83,7 @@ struct en_run_opts {
 	uint32_t grace_ms;
 	/* Beginning: a checkpoint's path and tag, or weights; NULL = random. */
 	const char *from, *from_tag;
+	const struct en_export_opts *export;	/* at the end, unless it was stopped; or NULL */
 	/* A code of 'began' ends the run.  Either may be NULL. */
 	int (*began)(void *arg, const struct en_begun *begun, struct ckpt_err *err);
 	void (*told)(void *arg, const struct en_step_told *step);
@@ -95,6 +97,9 @@ struct en_ran {
 	uint64_t saves;
 	double save_seconds;	/* that saves took from the steps */
 	struct en_mem mem;	/* of this rank */
+	bool exported;
+	struct ckpt_saved export;
+	double export_seconds;
 };
 
 /*

@@ -75,7 +75,8 @@ static void fate(const struct en_key *k, char *out, size_t n)
 	schedulers(k, by, sizeof(by));
 	switch (k->role) {
 	case EN_R_USED:
-		snprintf(out, n, "used%s%s", when(k), by);
+		snprintf(out, n, "used%s%s%s%s", when(k), by, k->why ? ": " : "",
+			 k->why ? k->why : "");
 		break;
 	case EN_R_QUIET:
 		snprintf(out, n, "no effect: %s", k->why);

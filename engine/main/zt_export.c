@@ -1,0 +1,85 @@
+/* zt_export.c -- the weights of ztrain's run as a folder for transformers: what is asked for. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/main/zt_program.h"
+
+/* "5GB", "500 MB", "1.5GiB", "40000": powers of 1000, with an i of 1024.  0 = it is no size. */
+static uint64_t size_of(const char *text)
+{
+	static const char letters[] = "KMGT";
+	const char *at;
+	char *end;
+	double n = strtod(text, &end);
+	bool binary;
+
+	if (*text < '0' || *text > '9')
+		return 0;
+	end += strspn(end, " ");
+	at = *end ? strchr(letters, *end) : NULL;
+	binary = at && end[1] == 'i';
+	for (; at && at >= letters; at--)
+		n *= binary ? 1024 : 1000;
+	end += binary ? 2 : *end && strchr(letters, *end) ? 1 : 0;
+	end += *end == 'B';
+	return *end || !(n >= 1) || n > 0x1p62 ? 0 : (uint64_t)n;
+}
+
+static enum kn_type type_of(enum en_precision p)
+{
+	return p == EN_BF16 ? KN_BF16 : p == EN_FP16 ? KN_F16 : KN_F32;
+}
+
+/* Where DeepSpeed would gather 16-bit weights for a model that is saved. */
+static bool gathers(const struct en_settings *set)
+{
+	return set->stage == 3 && set->gather_16bit_weights_on_model_save &&
+	       set->precision != EN_FP32;
+}
+
+int zt_export_plan(struct zt_program *p, struct ckpt_err *err)
+{
+	const struct zt_args *a = &p->args;
+	const struct en_settings *set = &p->config.set;
+	struct en_export_opts *o = &p->export;
+
+	if (!a->export && !(a->save && gathers(set)))
+		return 0;
+	snprintf(p->export_dir, sizeof(p->export_dir), "%s%s",
+		 a->export ? a->export : a->save, a->export ? "" : "/weights");
+	snprintf(p->export_job, sizeof(p->export_job), "%.200s export", p->job);
+	*o = (struct en_export_opts){
+		.dir = p->export_dir, .job = p->export_job, .model = a->model,
+		.type = a->export_dtype ? type_of((enum en_precision)a->export_dtype) :
+			gathers(set) ? type_of(set->precision) : KN_F32,
+		.sync = (enum ckpt_sync)a->sync, .timeout_ms = p->comm->timeout_ms,
+		.last_only = !a->export,
+	};
+	if (a->max_shard_size)
+		o->max_shard_bytes = size_of(a->max_shard_size);
+	if (a->max_shard_size && !o->max_shard_bytes) {
+		err->code = CKPT_E_USAGE;
+		snprintf(err->where, sizeof(err->where), "--max-shard-size %.100s",
+			 a->max_shard_size);
+		snprintf(err->msg, sizeof(err->msg), "a size is wanted: 5GB, 500MB, 1GiB, or "
+			 "bytes");
+		return -CKPT_E_USAGE;
+	}
+	return p->comm->rank ? 0 : en_export_check(o, err);
+}
+
+void zt_export_tell(const struct zt_program *p, const struct en_ran *ran)
+{
+	if (!p->export.dir)
+		return;
+	if (ran->exported)
+		printf("weights: %s, %s, %" PRIu64 " bytes in %" PRIu64 " files, %.3f s\n",
+		       p->export.dir, p->export.type == KN_BF16 ? "bf16" :
+		       p->export.type == KN_F16 ? "fp16" : "fp32", ran->export.file_bytes,
+		       ran->export.nfiles, ran->export_seconds);
+	else if (p->args.export)
+		printf("weights: none were exported, as the run was stopped; --resume auto goes on "
+		       "with it, and zckpt convert makes them of its last step\n");
+}

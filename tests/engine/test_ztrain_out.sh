@@ -1,0 +1,124 @@
+#!/bin/bash
+# usage: test_ztrain_out.sh
+#
+# What comes out of ztrain: a folder of weights that is the saved step, converted, at any number of
+# ranks.  If this fails, what is handed out is not what was trained.
+set -u
+root=$(cd "$(dirname "$0")/../.." && pwd)
+ztrain=${ZTRAIN:-$root/build/ztrain}
+zckpt=${ZCKPT:-$root/build/zckpt}
+models=${ZCKPT_FIXTURES:-$root/build/fixtures}/model/models
+[ -x "$ztrain" ] || { echo "$ztrain is not there" >&2; exit 77; }
+[ -d "$models" ] || { echo "$models is not there (make fixtures)" >&2; exit 77; }
+work=$(mktemp -d "${TMPDIR:-/tmp}/zckpt-out.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+cd "$work" || exit 1
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"	# MPI's own leaks are not ours
+failed=0 passed=0
+good() { passed=$((passed + 1)); }
+bad() {
+	failed=$((failed + 1))
+	echo "FAILED $*"
+	[ ! -s said ] || sed 's/^/    /' said | head -n 20
+}
+# must WORDS COMMAND...
+must() {
+	local words=$1
+	shift
+	"$@" > said 2>&1 && good || bad "$words (exit status $?)"
+}
+# refused STATUS TEXT COMMAND...: that status, and a sentence with that text
+refused() {
+	local want=$1 text=$2 rc
+	shift 2
+	"$@" > said 2>&1
+	rc=$?
+	if [ $rc = "$want" ] && grep -qF -- "$text" said; then good; else
+		bad "exit status $rc, $want is wanted, with '$text'"
+	fi
+}
+digest() { "$zckpt" digest -q "$1" 2>&1 | tail -n 1; }
+
+for stage in 0 1 2 3; do
+	for gather in true false; do
+		cat > "z$stage-$gather.json" <<-END_OF_CONFIG
+		{
+			"train_batch_size": 24, "train_micro_batch_size_per_gpu": 1,
+			"zero_optimization": {"stage": $stage, "stage3_gather_16bit_weights_on_model_save": $gather},
+			"bf16": {"enabled": true},
+			"optimizer": {"type": "AdamW", "params": {"lr": 3e-3}}
+		}
+		END_OF_CONFIG
+	done
+done
+
+# train FOLDER RANKS CONFIG OPTION...
+train() {
+	local folder=$1 ranks=$2 config=$3
+	shift 3
+	set -- "$ztrain" --model "$models/qwen3_tied" --config "$config.json" --steps 2 --seq 17 \
+		--save "$folder" --quiet "$@"
+	[ "$ranks" = 1 ] || set -- "$root/tests/lib/mpirun" -n "$ranks" "$@"
+	"$@" > said 2>&1
+}
+# exported RANKS STAGE DTYPE: a run, its export, and what convert makes of the run
+exported() {
+	local ranks=$1 stage=$2 dtype=$3 name=w$1-z$2-$3
+	train "$name" "$ranks" "z$stage-false" --export "$name-hf" --export-dtype "$dtype" ||
+		bad "a run of $ranks ranks at stage $stage"
+	"$zckpt" convert -q --dtype "$dtype" "$name" "$name-converted" > said 2>&1 || bad convert
+	if [ -n "$(digest "$name-hf")" ] && [ "$(digest "$name-hf")" = "$(digest "$name-converted")" ] &&
+		cmp "$name-hf/generation_config.json" "$models/qwen3_tied/generation_config.json" > said 2>&1; then
+		good
+	else
+		bad "$ranks ranks, stage $stage: the export is not the step in $dtype"
+	fi
+}
+# 24 micro-batches of any number of ranks are summed as one tree where that is a power of two
+exported 1 0 fp32
+exported 1 3 bf16
+exported 1 2 fp16
+if command -v "${MPIRUN:-mpirun}" > /dev/null 2>&1 && "$ztrain" --version | grep -q MPI; then
+	for how in '2 1' '4 2' '8 3' '3 3'; do exported $how fp32; done
+	for how in '2 0' '4 3'; do exported $how bf16; done
+	for name in w2-z1-fp32 w4-z2-fp32 w8-z3-fp32; do
+		must "$name is the export of one rank, to the byte" \
+			cmp w1-z0-fp32-hf/model.safetensors $name-hf/model.safetensors
+	done
+else
+	echo 'no mpirun, or ztrain without MPI: ranks were not tried'
+fi
+
+# The key of DeepSpeed: 16-bit weights, and a place for them; without it fp32.
+train key 1 z3-true && "$zckpt" convert -q --dtype bf16 key key-converted > said 2>&1
+if [ "$(digest key/weights)" = "$(digest key-converted)" ] &&
+	grep -q '"dtype": "bfloat16"' key/weights/config.json; then good; else
+	bad 'stage3_gather_16bit_weights_on_model_save: bf16 in key/weights'
+fi
+train key2 1 z3-true --export key2-hf && [ ! -e key2/weights ] &&
+	grep -q '"dtype": "bfloat16"' key2-hf/config.json && good || bad '--export says where'
+train key3 1 z3-false && [ ! -e key3/weights ] && good || bad 'false: nothing that nobody asked for'
+train key4 1 z2-true && [ ! -e key4/weights ] && good || bad 'the key is of stage 3'
+train key5 1 z3-true --stop-at 1 && [ ! -e key5/weights ] && good || bad 'not in the middle of a run'
+must 'a run that goes on, with weights in its folder' \
+	"$ztrain" --model "$models/qwen3_tied" --config z3-true.json --steps 3 --seq 17 --save key --resume auto
+
+# Calls that cannot be; nothing is trained for them.
+one=("$ztrain" --model "$models/qwen3_tied" --steps 1 --quiet)
+refused 1 'a folder of its own' "${one[@]}" --export "$models/qwen3_tied/"
+touch file
+refused 1 'no folder' "${one[@]}" --export file
+refused 1 'a size is wanted' "${one[@]}" --export hf --max-shard-size 5XB
+refused 2 'fp32 bf16 fp16' "${one[@]}" --export hf --export-dtype int8
+refused 2 '--export' "${one[@]}" --export-dtype bf16
+[ ! -e hf ] && good || bad 'a wrong call leaves nothing'
+must 'shards' "${one[@]}" --export far/away/hf --max-shard-size 100KB
+[ -e far/away/hf/model.safetensors.index.json ] && good || bad 'an index of shards'
+echo mine > far/away/hf/README.md
+must 'over what is there' "${one[@]}" --export far/away/hf
+{ [ -e far/away/hf/README.md ] && [ -e far/away/hf/model.safetensors ] &&
+	[ ! -e far/away/hf/model.safetensors.index.json ]; } && good || bad 'what else was there stays'
+
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
