@@ -156,6 +156,7 @@ static void print_help(void)
 
 	puts("usage: ztrain --model DIR|config.json [options]\n"
 	     "       mpirun -n N ztrain ...        (srun likewise)\n"
+	     "       ztrain generate --help\n"
 	     "\n"
 	     "Trains Llama 3, Qwen2.5 and Qwen3 with ZeRO 0 to 3 on CPU ranks.");
 	for (size_t i = 0; i < NROWS; i++) {

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "engine/main/zt_generate.h"
 #include "engine/main/zt_program.h"
 
 #define MOST_CONFIG ((size_t)8 << 20)
@@ -237,8 +238,11 @@ int main(int argc, char **argv)
 	struct zt_program p = { .from = NULL };
 	struct sigaction act = { .sa_handler = on_term };
 	struct ckpt_err err = { 0 };
-	int rc = zt_args_parse(argc, argv, &p.args);
+	int rc;
 
+	if (argc > 1 && !strcmp(argv[1], "generate"))
+		return zt_generate(argc - 1, argv + 1);
+	rc = zt_args_parse(argc, argv, &p.args);
 	if (rc)
 		return rc == 1 ? 0 : rc;
 	p.config_json = (struct ck_buf)CK_BUF_INIT(MOST_CONFIG);

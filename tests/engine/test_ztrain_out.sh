@@ -2,7 +2,8 @@
 # usage: test_ztrain_out.sh
 #
 # What comes out of ztrain: a folder of weights that is the saved step, converted, at any number of
-# ranks.  If this fails, what is handed out is not what was trained.
+# ranks; and the tokens that a model goes on with.  If this fails, what is handed out is not what
+# was trained.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
 ztrain=${ZTRAIN:-$root/build/ztrain}
@@ -39,6 +40,13 @@ refused() {
 	fi
 }
 digest() { "$zckpt" digest -q "$1" 2>&1 | tail -n 1; }
+# says WANT ARGUMENT...: what generate prints
+says() {
+	local want=$1
+	shift
+	"$ztrain" generate "$@" > said 2>&1
+	if [ "$(cat said)" = "$want" ]; then good; else bad "generate $*: $want is wanted"; fi
+}
 
 for stage in 0 1 2 3; do
 	for gather in true false; do
@@ -119,6 +127,58 @@ echo mine > far/away/hf/README.md
 must 'over what is there' "${one[@]}" --export far/away/hf
 { [ -e far/away/hf/README.md ] && [ -e far/away/hf/model.safetensors ] &&
 	[ ! -e far/away/hf/model.safetensors.index.json ]; } && good || bad 'what else was there stays'
+
+# ---- generate ----
+
+m=$models/qwen3_tied
+says '197,175,175,175,175,68,115,74' --model "$m" --prompt-ids 1,5,9 --max-new-tokens 8
+printf '1 5\n9\n' > ids
+says '197,175,175,175,175,68,115,74' --model "$m" --prompt-file ids --max-new-tokens 8 --threads 2
+says '197,175,175,175,175,68,115,74' --model "$m" --prompt-file - --max-new-tokens 8 < ids
+says '197,175,175,175,175,68,115,74' --model "$m" --prompt-ids 1,5,9 --max-new-tokens 8 --top-k 1
+
+# A step of any form says what its weights do.
+for format in native deepspeed universal; do
+	train "g-$format" 1 z2-false --save-format $format --export "g-$format-hf"
+	want=$("$ztrain" generate --model "g-$format-hf" --prompt-ids 7)
+	says "$want" --model "g-$format" --config "$m" --prompt-ids 7
+done
+refused 1 '--config says where' "$ztrain" generate --model g-native --prompt-ids 7
+
+# Draws are a function of the seed.
+draw() { "$ztrain" generate --model "$m" --prompt-ids 1,5 --temperature 2 --ignore-eos "$@"; }
+{ [ "$(draw --seed 3)" = "$(draw --seed 3)" ] && [ "$(draw --seed 3)" != "$(draw --seed 4)" ]; } &&
+	good || bad 'the same seed says the same, another one something else'
+
+# A token that ends a text: number, list, and not with --ignore-eos.
+cp -r "$m" eos
+for list in 175 '[3, 175]'; do
+	echo "{\"eos_token_id\": $list}" > eos/generation_config.json
+	says 197,175 --model eos --prompt-ids 1,5,9
+done
+says '197,175,175,175' --model eos --prompt-ids 1,5,9 --ignore-eos --max-new-tokens 4
+"$ztrain" generate --model eos --prompt-ids 1,5,9 --json > said
+grep -q '"ids": \[197,175\], "logprobs": \[-3.7575[0-9]*, -3.8119[0-9]*\], "end": "eos"' said &&
+	good || bad '--json'
+
+# Bytes: a model whose tokens they are.
+says "$("$ztrain" generate --model "$m" --prompt-ids 104,105 --ignore-eos --max-new-tokens 5 |
+	awk -F, '{ for (i = 1; i <= NF; i++) printf "%c", $i }' LC_ALL=C)" \
+	--model "$m" --prompt hi --bytes --ignore-eos --max-new-tokens 5
+
+refused 2 '--model' "$ztrain" generate --prompt-ids 1
+refused 2 'one of --prompt-ids' "$ztrain" generate --model "$m"
+refused 2 '--bytes' "$ztrain" generate --model "$m" --prompt hello
+refused 2 'no option: x' "$ztrain" generate --model "$m" --prompt-ids 1 x
+refused 2 'fp32 bf16 fp16' "$ztrain" generate --model "$m" --prompt-ids 1 --dtype int4
+refused 2 'from 0 to 1' "$ztrain" generate --model "$m" --prompt-ids 1 --top-p 1.5
+refused 1 'at byte 2' "$ztrain" generate --model "$m" --prompt-ids 1,x
+refused 1 'no tokens' "$ztrain" generate --model "$m" --prompt-ids ,
+refused 1 'vocabulary of 257' "$ztrain" generate --model "$m" --prompt-ids 1,257
+refused 1 'max_position_embeddings, 512' "$ztrain" generate --model "$m" --prompt-ids 1 --max-new-tokens 512
+refused 1 nowhere "$ztrain" generate --model nowhere --prompt-ids 1
+refused 1 'config.json asks for' "$ztrain" generate --model "$models/llama3" --config "$m" --prompt-ids 1
+"$ztrain" generate --help | grep -q -- --top-p && good || bad '--help'
 
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

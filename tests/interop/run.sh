@@ -108,6 +108,12 @@ if [ -n "${ZCKPT_BUILD:-}" ] && [ -x "$ZCKPT_BUILD/tests/bench/save_from" ] &&
 		"$python" "$here/save_cases.py" --save "$ZCKPT_BUILD/tests/bench/save_from" \
 		--zckpt "$ZCKPT" --fixtures "$ZCKPT_FIXTURES"
 fi
+ztrain=${ZTRAIN:-$(dirname "$ZCKPT")/ztrain}
+if [ -x "$ztrain" ] && [ -d "$ZCKPT_FIXTURES/model" ]; then
+	part "what ztrain exports and says, by transformers" \
+		"$python" "$here/out_cases.py" --ztrain "$ztrain" --fixtures "$ZCKPT_FIXTURES" \
+		"$work/out"
+fi
 part "memory estimates, by DeepSpeed and transformers" \
 	"$python" "$here/plan_cases.py" "$work/plans"
 part "values of configurations, by PyYAML, hjson and pydantic" \

@@ -1,0 +1,427 @@
+/* zt_generate.c -- see zt_generate.h. */
+#include "engine/main/zt_generate.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "engine/main/zt_prompt.h"
+#include "engine/model/en_decode.h"
+#include "engine/model/en_sample.h"
+#include "engine/model/en_weights.h"
+
+#define PATH 4096
+
+struct args {
+	const char *model, *config, *prompt_ids, *prompt_file, *prompt;
+	int64_t max_new, top_k, seed, threads;
+	double temperature, top_p;
+	enum kn_type type;
+	bool bytes, json, ignore_eos;
+};
+
+struct generate {
+	struct args args;
+	struct en_model *model;
+	struct en_weights weights;
+	struct en_decode *decode;
+	struct en_sample_entry *work;
+	struct zt_ids prompt;
+	int32_t *ids;		/* new ones, n of them */
+	double *logprob;
+	int64_t n;
+	int32_t eos[EN_EOS_MOST];
+	uint32_t neos;
+	bool ended;		/* by one of these */
+	double seconds;		/* from the first token of the prompt on */
+};
+
+/* ---- the call ---- */
+
+enum { MODEL = 256, CONFIG, IDS, FILE_OF, PROMPT, MAX_NEW, TEMPERATURE, TOP_K, TOP_P, SEED, DTYPE,
+       THREADS, BYTES, JSON, IGNORE_EOS, HELP };
+
+static const struct option options[] = {
+	{ "model", required_argument, NULL, MODEL }, { "config", required_argument, NULL, CONFIG },
+	{ "prompt-ids", required_argument, NULL, IDS },
+	{ "prompt-file", required_argument, NULL, FILE_OF },
+	{ "prompt", required_argument, NULL, PROMPT },
+	{ "max-new-tokens", required_argument, NULL, MAX_NEW },
+	{ "temperature", required_argument, NULL, TEMPERATURE },
+	{ "top-k", required_argument, NULL, TOP_K }, { "top-p", required_argument, NULL, TOP_P },
+	{ "seed", required_argument, NULL, SEED }, { "dtype", required_argument, NULL, DTYPE },
+	{ "threads", required_argument, NULL, THREADS }, { "bytes", no_argument, NULL, BYTES },
+	{ "json", no_argument, NULL, JSON }, { "ignore-eos", no_argument, NULL, IGNORE_EOS },
+	{ "help", no_argument, NULL, HELP }, { NULL, 0, NULL, 0 },
+};
+
+static const char help[] =
+	"usage: ztrain generate --model PATH --prompt-ids 1,2,3 [options]\n"
+	"\n"
+	"Prints the numbers of the tokens that come next, in one line.\n"
+	"\n"
+	"  --model PATH            a Hugging Face folder, or a step that was saved\n"
+	"  --config DIR            where config.json is, if it is not in PATH\n"
+	"  --prompt-ids 1,2,3      the tokens so far\n"
+	"  --prompt-file FILE      the same from a file (- is standard input): whole numbers\n"
+	"  --bytes                 tokens are bytes of text, out and in:\n"
+	"  --prompt TEXT           the text so far\n"
+	"  --max-new-tokens N      at most so many (32)\n"
+	"  --temperature T         draw, from logits divided by T; without it, and without the\n"
+	"                          next two, the likeliest token is taken\n"
+	"  --top-k K               draw among the K likeliest\n"
+	"  --top-p P               draw among the fewest that have the probability P together\n"
+	"  --seed N                of the draws (1)\n"
+	"  --ignore-eos            go on behind a token that ends a text\n"
+	"  --dtype T               compute in fp32 (default), bf16 or fp16\n"
+	"  --threads N             (1)\n"
+	"  --json                  one object, with the logarithm of each token's probability\n"
+	"\n"
+	"Exit status: 0 done, 1 it failed, 2 a wrong call.\n";
+
+static int wrong(const char *what, const char *text, const char *wanted)
+{
+	fprintf(stderr, "ztrain generate: --%s %s: %s\n", what, text, wanted);
+	return 2;
+}
+
+static int take_whole(const char *name, int64_t least, int64_t most, int64_t *out)
+{
+	char *end, wanted[80];
+
+	errno = 0;
+	*out = strtoll(optarg, &end, 10);
+	if (!errno && end != optarg && !*end && *out >= least && *out <= most)
+		return 0;
+	snprintf(wanted, sizeof(wanted), "a whole number from %" PRId64 " to %" PRId64
+		 " is wanted", least, most);
+	return wrong(name, optarg, wanted);
+}
+
+static int take_real(const char *name, double most, const char *wanted, double *out)
+{
+	char *end;
+
+	*out = strtod(optarg, &end);
+	return end != optarg && !*end && *out >= 0 && *out <= most ? 0 :
+	       wrong(name, optarg, wanted);
+}
+
+static int take_type(struct args *a)
+{
+	static const struct {
+		const char *name;
+		enum kn_type type;
+	} types[] = { { "fp32", KN_F32 }, { "bf16", KN_BF16 }, { "fp16", KN_F16 } };
+
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+		if (!strcmp(optarg, types[i].name)) {
+			a->type = types[i].type;
+			return 0;
+		}
+	return wrong("dtype", optarg, "one of fp32 bf16 fp16 is wanted");
+}
+
+static int take(int c, struct args *a)
+{
+	switch (c) {
+	case MODEL:
+		a->model = optarg;
+		return 0;
+	case CONFIG:
+		a->config = optarg;
+		return 0;
+	case IDS:
+		a->prompt_ids = optarg;
+		return 0;
+	case FILE_OF:
+		a->prompt_file = optarg;
+		return 0;
+	case PROMPT:
+		a->prompt = optarg;
+		return 0;
+	case MAX_NEW:
+		return take_whole("max-new-tokens", 1, 1 << 24, &a->max_new);
+	case TEMPERATURE:
+		return take_real("temperature", 1e6, "a number of 0 or more is wanted",
+				 &a->temperature);
+	case TOP_K:
+		return take_whole("top-k", 1, INT32_MAX, &a->top_k);
+	case TOP_P:
+		return take_real("top-p", 1, "a number from 0 to 1 is wanted", &a->top_p);
+	case SEED:
+		return take_whole("seed", 0, INT64_MAX, &a->seed);
+	case DTYPE:
+		return take_type(a);
+	case THREADS:
+		return take_whole("threads", 1, 256, &a->threads);
+	case BYTES:
+		a->bytes = true;
+		return 0;
+	case JSON:
+		a->json = true;
+		return 0;
+	case IGNORE_EOS:
+		a->ignore_eos = true;
+		return 0;
+	case HELP:
+		fputs(help, stdout);
+		return -1;
+	default:
+		return 2;	/* getopt has said why */
+	}
+}
+
+static int check(struct args *a, const char *rest)
+{
+	const int prompts = !!a->prompt_ids + !!a->prompt_file + !!a->prompt;
+	const char *what = NULL;
+
+	if (rest)
+		what = "an argument that is no option";
+	else if (!a->model)
+		what = "--model says what is to speak";
+	else if (prompts != 1)
+		what = "one of --prompt-ids, --prompt-file and --prompt says what it is to go on "
+		       "with";
+	else if (a->prompt && !a->bytes)
+		what = "--prompt is text, for models whose tokens are bytes: --bytes; others get "
+		       "numbers, as there is no tokenizer here";
+	if (what)
+		fprintf(stderr, "ztrain generate: %s%s%s (see ztrain generate --help)\n", what,
+			rest ? ": " : "", rest ? rest : "");
+	if (isnan(a->temperature))
+		a->temperature = a->top_k || a->top_p < 1 ? 1 : 0;
+	return what ? 2 : 0;
+}
+
+static int parse(int argc, char **argv, struct args *a)
+{
+	int c, rc = 0;
+
+	*a = (struct args){
+		.max_new = 32, .seed = 1, .threads = 1, .temperature = NAN, .top_p = 1,
+		.type = KN_F32,
+	};
+	optind = 1;
+	while (!rc && (c = getopt_long(argc, argv, "", options, NULL)) != -1)
+		rc = take(c, a);
+	return rc ? rc : check(a, optind < argc ? argv[optind] : NULL);
+}
+
+/* ---- the model ---- */
+
+static int fail(struct ckpt_err *err, enum ckpt_code code, const char *where, const char *what)
+{
+	err->code = code;
+	snprintf(err->where, sizeof(err->where), "%.300s", where);
+	snprintf(err->msg, sizeof(err->msg), "%s", what);
+	return -(int)code;
+}
+
+static bool is_dir(const char *path)
+{
+	struct stat st;
+
+	return !stat(path, &st) && S_ISDIR(st.st_mode);
+}
+
+/* '*dir' is the folder with generation_config.json, "" = none. */
+static int open_model(struct generate *g, char dir[PATH], struct ckpt_err *err)
+{
+	const struct args *a = &g->args;
+	const char *at = a->config ? a->config : a->model;
+	struct en_model_config config;
+	char path[PATH + 16];
+	struct stat st;
+	int rc;
+
+	snprintf(dir, PATH, "%s", is_dir(at) ? at : "");
+	snprintf(path, sizeof(path), "%s%s", at, *dir ? "/config.json" : "");
+	if (!a->config && (!*dir || stat(path, &st)))
+		return fail(err, CKPT_E_NOTFOUND, a->model, "there is no config.json in it; "
+			    "--config says where the model's is");
+	rc = en_model_config_read(path, &config, err);
+	return rc ? rc : en_model_new(&config, &g->model, err);
+}
+
+static int load(struct generate *g, struct ckpt_err *err)
+{
+	const struct args *a = &g->args;
+	struct ckpt *ck;
+	int rc = ckpt_open(&a->model, 1, NULL, &ck, err);
+
+	if (rc)
+		return rc;
+	rc = en_weights_load(g->model, ck, a->type, (uint32_t)a->threads, &g->weights, err);
+	ckpt_close(ck);
+	return rc;
+}
+
+static int take_prompt(struct generate *g, struct ckpt_err *err)
+{
+	const struct args *a = &g->args;
+	const uint32_t most = g->model->config.max_positions;
+	char what[160];
+	int rc;
+
+	if (a->bytes && g->model->config.vocab < 256)
+		return fail(err, CKPT_E_USAGE, "--bytes", "the vocabulary has fewer than 256 "
+			    "tokens");
+	rc = a->prompt_ids ? zt_ids_parse(a->prompt_ids, "--prompt-ids", &g->prompt, err) :
+	     a->prompt ? zt_ids_bytes(a->prompt, &g->prompt, err) :
+	     zt_ids_read(a->prompt_file, a->bytes, &g->prompt, err);
+	if (rc)
+		return rc;
+	if (most && g->prompt.n + (uint64_t)a->max_new > most) {
+		snprintf(what, sizeof(what), "%" PRIu64 " tokens and %" PRId64 " new ones are more "
+			 "than the model's max_position_embeddings, %" PRIu32, g->prompt.n,
+			 a->max_new, most);
+		return fail(err, CKPT_E_LIMIT, "prompt", what);
+	}
+	return 0;
+}
+
+static int make_room(struct generate *g, struct ckpt_err *err)
+{
+	const struct args *a = &g->args;
+	const struct en_decode_opts o = {
+		.tokens = (uint32_t)(g->prompt.n + (uint64_t)a->max_new), .type = a->type,
+		.threads = (uint32_t)a->threads,
+	};
+
+	g->ids = calloc((size_t)a->max_new, sizeof(*g->ids));
+	g->logprob = calloc((size_t)a->max_new, sizeof(*g->logprob));
+	g->work = calloc(g->model->config.vocab, sizeof(*g->work));
+	if (!g->ids || !g->logprob || !g->work)
+		return fail(err, CKPT_E_NOMEM, "", "no memory for what is generated");
+	return en_decode_new(g->model, &o, (const void *const *)g->weights.block, &g->decode, err);
+}
+
+/* ---- tokens ---- */
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static bool ends(const struct generate *g, int32_t id)
+{
+	for (uint32_t i = 0; !g->args.ignore_eos && i < g->neos; i++)
+		if (g->eos[i] == id)
+			return true;
+	return false;
+}
+
+static int speak(struct generate *g, struct ckpt_err *err)
+{
+	const struct args *a = &g->args;
+	const struct en_sample_how how = {
+		.temperature = a->temperature, .top_k = (uint32_t)a->top_k, .top_p = a->top_p,
+		.seed = (uint64_t)a->seed,
+	};
+	const double since = now();
+	const float *logits;
+	int rc = en_decode_feed(g->decode, g->prompt.id, (uint32_t)g->prompt.n, &logits, err);
+
+	while (!rc && g->n < a->max_new && !g->ended) {
+		const int32_t id = en_sample(&how, logits, g->model->config.vocab, (uint64_t)g->n,
+					     g->work, &g->logprob[g->n]);
+
+		g->ids[g->n++] = id;
+		g->ended = ends(g, id);
+		if (!g->ended && g->n < a->max_new)
+			rc = en_decode_feed(g->decode, &id, 1, &logits, err);
+	}
+	g->seconds = now() - since;
+	return rc;
+}
+
+/* ---- what is said ---- */
+
+static void print_list(const int32_t *id, uint64_t n)
+{
+	for (uint64_t i = 0; i < n; i++)
+		printf("%s%" PRId32, i ? "," : "", id[i]);
+}
+
+/* JSON has no infinity: a token of probability 0 has null. */
+static void print_json(const struct generate *g)
+{
+	printf("{\"prompt\": [");
+	print_list(g->prompt.id, g->prompt.n);
+	printf("], \"ids\": [");
+	print_list(g->ids, (uint64_t)g->n);
+	printf("], \"logprobs\": [");
+	for (int64_t i = 0; i < g->n; i++)
+		printf(isfinite(g->logprob[i]) ? "%s%.9g" : "%snull", i ? ", " : "",
+		       g->logprob[i]);
+	printf("], \"end\": \"%s\", \"seconds\": %.6f, \"tokens_per_second\": %.3f}\n",
+	       g->ended ? "eos" : "length", g->seconds,
+	       (double)g->n / (g->seconds > 0 ? g->seconds : 1e-9));
+}
+
+static int print(const struct generate *g, struct ckpt_err *err)
+{
+	if (g->args.json) {
+		print_json(g);
+	} else if (g->args.bytes) {
+		for (int64_t i = 0; i < g->n; i++)
+			putchar(g->ids[i] < 256 ? g->ids[i] : '?');
+		putchar('\n');
+	} else {
+		print_list(g->ids, (uint64_t)g->n);
+		putchar('\n');
+	}
+	return fflush(stdout) ? fail(err, CKPT_E_IO, "standard output", strerror(errno)) : 0;
+}
+
+static int everything(struct generate *g, struct ckpt_err *err)
+{
+	char dir[PATH];
+	int rc = open_model(g, dir, err);
+
+	if (!rc && *dir)
+		rc = en_eos_read(dir, g->eos, &g->neos, err);
+	if (!rc)
+		rc = take_prompt(g, err);
+	if (!rc)
+		rc = load(g, err);
+	if (!rc)
+		rc = make_room(g, err);
+	if (!rc)
+		rc = speak(g, err);
+	return rc ? rc : print(g, err);
+}
+
+int zt_generate(int argc, char **argv)
+{
+	struct generate g = { .n = 0 };
+	struct ckpt_err err = { 0 };
+	int rc = parse(argc, argv, &g.args);
+
+	if (rc)
+		return rc < 0 ? 0 : rc;
+	rc = everything(&g, &err);
+	if (rc)
+		fprintf(stderr, "ztrain generate: %s%s%s\n", err.where, *err.where ? ": " : "",
+			*err.msg ? err.msg : ckpt_code_name(err.code));
+	en_decode_free(g.decode);
+	en_weights_free(&g.weights);
+	en_model_free(g.model);
+	zt_ids_release(&g.prompt);
+	free(g.ids);
+	free(g.logprob);
+	free(g.work);
+	return rc ? 1 : 0;
+}
