@@ -134,7 +134,10 @@ void en_model_init(const struct en_model *model, uint32_t param, uint64_t seed, 
  */
 int en_model_match(const struct en_model *model, const struct ckpt *ck, struct ckpt_err *err);
 
-/* Elements [first, first + count) of a parameter's weight from the checkpoint, as 'type'. */
+/*
+ * Elements [first, first + count) of a parameter's weight from the checkpoint, as 'type': of a
+ * training step the master, where it has one.
+ */
 int en_model_read(const struct en_model *model, uint32_t param, const struct ckpt *ck,
 		  uint64_t first, uint64_t count, enum kn_type type, void *out,
 		  struct ckpt_err *err);

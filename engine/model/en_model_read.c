@@ -24,12 +24,33 @@ static bool is_known_extra(const struct en_model *model, const struct ckpt_tenso
 	       ends_with(t->name, ".rotary_emb.inv_freq");
 }
 
+/*
+ * The master of a training step, which the weight was rounded from, else the weight; else the first
+ * state there is.  '*found' is its number.
+ */
+static int find_state(const struct ckpt *ck, uint64_t tensor, uint32_t nstates, uint32_t *found,
+		      struct ckpt_state_info *info, struct ckpt_err *err)
+{
+	static const char *const names[] = { "master", "weight" };
+
+	for (size_t k = 0; k < 2; k++)
+		for (uint32_t s = 0; s < nstates; s++)
+			if (!ckpt_state_get(ck, tensor, s, info, NULL) &&
+			    !strcmp(info->name, names[k])) {
+				*found = s;
+				return 0;
+			}
+	*found = 0;
+	return ckpt_state_get(ck, tensor, 0, info, err);
+}
+
 static int match_one(const struct en_param *p, const struct ckpt *ck, const char *path,
 		     struct ckpt_err *err)
 {
 	struct ckpt_tensor_info t;
 	struct ckpt_state_info s;
 	uint64_t number;
+	uint32_t state;
 	int rc;
 
 	if (ckpt_tensor_find(ck, p->name, &number, NULL))
@@ -37,7 +58,7 @@ static int match_one(const struct en_param *p, const struct ckpt *ck, const char
 				     "there is no %s, which the configuration asks for", p->name);
 	rc = ckpt_tensor_get(ck, number, &t, err);
 	if (!rc)
-		rc = ckpt_state_get(ck, number, 0, &s, err);
+		rc = find_state(ck, number, t.nstates, &state, &s, err);
 	if (rc)
 		return rc;
 	if (t.ndim != p->ndim || memcmp(t.shape, p->shape, p->ndim * sizeof(*t.shape)))
@@ -46,7 +67,7 @@ static int match_one(const struct en_param *p, const struct ckpt *ck, const char
 				     "for [%llu, %llu]", p->name, (unsigned long long)t.numel,
 				     t.ndim, (unsigned long long)p->shape[0],
 				     (unsigned long long)p->shape[1]);
-	if (strcmp(s.name, "weight") || !is_float(s.dtype))
+	if ((strcmp(s.name, "weight") && strcmp(s.name, "master")) || !is_float(s.dtype))
 		return en_model_fail(err, CKPT_E_MISMATCH, path,
 				     "%s is %s of type %s, not a weight in a floating type",
 				     p->name, s.name, ckpt_dtype_name(s.dtype));
@@ -79,10 +100,18 @@ int en_model_read(const struct en_model *model, uint32_t param, const struct ckp
 {
 	const enum ckpt_dtype dtype = type == KN_F32 ? CKPT_F32 : type == KN_BF16 ? CKPT_BF16 :
 				      type == KN_F16 ? CKPT_F16 : CKPT_F64;
+	struct ckpt_tensor_info t;
+	struct ckpt_state_info s;
 	uint64_t tensor;
+	uint32_t state;
 	int rc = ckpt_tensor_find(ck, model->param[param].name, &tensor, err);
 
+	if (!rc)
+		rc = ckpt_tensor_get(ck, tensor, &t, err);
+	if (!rc)
+		rc = find_state(ck, tensor, t.nstates, &state, &s, err);
 	if (rc)
 		return rc;
-	return ckpt_read(ck, tensor, 0, first, count, dtype, out, count * kn_type_size(type), err);
+	return ckpt_read(ck, tensor, state, first, count, dtype, out, count * kn_type_size(type),
+			 err);
 }
