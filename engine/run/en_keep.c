@@ -1,6 +1,7 @@
 /* en_keep.c -- see en_keep.h: the saving half. */
 #include "engine/run/en_keep.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -81,6 +82,42 @@ uint64_t en_keep_buffer(uint64_t bytes)
 	return bytes + bytes / 64 + ((uint64_t)16 << 20);
 }
 
+/* This rank's folder, made with the one above it; ck_free() it. */
+static int root_of_rank(const char *root, uint32_t rank, char **out, struct ckpt_err *err)
+{
+	char *own = ck_asprintf("%s/" EN_KEEP_RANK "%05u", root, rank);
+
+	if (!own)
+		return ck_fail_nomem(err, "a name", 0);
+	if (ck_sys.mkdir(root, 0777) && errno != EEXIST) {
+		ck_free(own);
+		return ck_fail_sys(err, errno, "mkdir", root);
+	}
+	*out = own;
+	return 0;
+}
+
+static int open_saver(struct en_keep *k, struct ckpt_saver_opts *so, struct ckpt_err *err)
+{
+	char *own = NULL;
+	int rc = 0;
+
+	if (k->opts.local && k->opts.to != CKPT_TO_NATIVE)
+		return ck_fail(err, CKPT_E_USAGE, k->opts.root, CKPT_NO_OFFSET,
+			       "with checkpoint.use_node_local_storage each node has its own "
+			       "folder, and only the native form can be put together from them");
+	if (k->opts.local)
+		rc = root_of_rank(k->opts.root, so->rank, &own, err);
+	if (own) {
+		so->root = own;
+		so->flags |= CKPT_SAVER_LOCAL;
+	}
+	if (!rc)
+		rc = ckpt_saver_new(so, &k->saver, err);
+	ck_free(own);
+	return rc;
+}
+
 int en_keep_new(const struct en_model *model, struct en_zero *z, struct en_comm *comm,
 		const struct en_keep_opts *opts, struct en_keep **keep_out, struct ckpt_err *err)
 {
@@ -104,7 +141,7 @@ int en_keep_new(const struct en_model *model, struct en_zero *z, struct en_comm 
 		rc = list_own(k, &bytes, err);
 	so.buffer_bytes = opts->buffer_bytes ? opts->buffer_bytes : en_keep_buffer(bytes);
 	if (!rc)
-		rc = ckpt_saver_new(&so, &k->saver, err);
+		rc = open_saver(k, &so, err);
 	if (rc) {
 		en_keep_free(k);
 		return rc;

@@ -16,11 +16,19 @@ struct en_place_in_run {
 	uint64_t updates;	/* of the optimizer */
 };
 
+#define EN_KEEP_RANK "rank-"	/* and five digits: folders of 'local' */
+
 struct en_keep_opts {
 	const char *root;	/* folder of the steps */
 	const char *job;	/* see struct ckpt_saver_opts */
 	int to;			/* CKPT_TO_* */
 	uint32_t stage;		/* of the files; the run's own for most */
+	/*
+	 * 'root' is on storage of each node's own: every rank saves in root/rank-00007, a step of
+	 * its part (native form only).  All of them together are a step: ckpt_open() takes the
+	 * list.
+	 */
+	bool local;
 	/* Of DeepSpeed's layout. */
 	bool round_robin;	/* stages 1 and 2 */
 	uint64_t sub_group_size;	/* stage 3, elements; 0 = 1e9 */
@@ -68,7 +76,7 @@ int en_keep_wait(struct en_keep *keep, uint32_t timeout_ms, struct ckpt_saved *o
 
 /*
  * The newest step in 'root' that is whole, at any world and stage, by whoever saved it; '*tag_out'
- * (ck_free) is NULL if there is none.
+ * (ck_free) is NULL if there is none.  CKPT_E_USAGE where each rank has a folder of its own.
  */
 int en_keep_find(const char *root, char **tag_out, struct ckpt_err *err);
 

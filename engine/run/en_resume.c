@@ -5,6 +5,21 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
+/* Of use_node_local_storage: no rank sees all of a step. */
+static int refuse_ranks(const char *root, struct ckpt_err *err)
+{
+	char *own = ck_asprintf("%s/" EN_KEEP_RANK "00000", root);
+	struct stat st;
+	int there = own ? !ck_sys.stat(own, &st) : 0;
+
+	ck_free(own);
+	return !there ? 0 :
+	       ck_fail(err, CKPT_E_USAGE, root, CKPT_NO_OFFSET,
+		       "each rank has saved in a folder of its own here: bring all of them to one "
+		       "place, put them together with `zckpt reshard --to native rank-* NEW`, and "
+		       "go on from NEW");
+}
+
 int en_keep_find(const char *root, char **tag_out, struct ckpt_err *err)
 {
 	static const char *const nothing[] = { NULL };
@@ -15,8 +30,13 @@ int en_keep_find(const char *root, char **tag_out, struct ckpt_err *err)
 	int rc = ckpt_prune(root, &opts, &steps, &inner);
 
 	*tag_out = NULL;
+	if (!rc && !steps.nsteps) {
+		rc = refuse_ranks(root, err);
+		ckpt_pruned_free(&steps);
+		return rc;
+	}
 	if (rc == -CKPT_E_NOTFOUND)
-		return 0;
+		return refuse_ranks(root, err);
 	if (rc) {
 		if (err && !err->code)
 			*err = inner;

@@ -159,6 +159,7 @@ static int make_keep(struct en_run *r, struct ckpt_err *err)
 		.root = o->save_root, .job = o->job, .to = o->save_to,
 		.stage = (uint32_t)o->set->stage, .sync = o->sync,
 		.timeout_ms = o->comm->timeout_ms,
+		.local = o->set->use_node_local_storage,
 		.round_robin = o->set->round_robin_gradients,
 		.sub_group_size = (uint64_t)o->set->sub_group_size,
 	};

@@ -131,6 +131,18 @@ if command -v "${MPIRUN:-mpirun}" > /dev/null 2>&1 && "$ztrain" --version | grep
 	[ "$(digest inorder)" = "$(digest robin)" ] && good || bad 'round robin has another state'
 	"$zckpt" map --state exp_avg inorder > map.plain && "$zckpt" map --state exp_avg robin > map.robin
 	cmp -s map.plain map.robin && bad 'round_robin_gradients has no effect' || good
+	# A folder a rank: together they are the step, which one reshard puts together.
+	sed 's/"bf16"/"checkpoint": {"use_node_local_storage": true}, "bf16"/' z2.json > z5.json
+	train apart 5 2 --stop-at 3 || bad 'node-local storage'
+	train whole 2 2 --stop-at 3 || bad '2 ranks, half'
+	[ "$("$zckpt" digest -q apart/rank-* 2>&1 | tail -n 1)" = "$(digest whole)" ] && good ||
+		bad 'folders of ranks are the step'
+	train apart 5 2 --resume auto && bad 'folders of ranks are gone on from' || good
+	grep -q 'zckpt reshard --to native rank-' said && good || bad 'what to do with them'
+	"$zckpt" reshard -q --to native apart/rank-* together > said 2>&1 || bad 'put together'
+	train together 2 2 --resume auto || bad 'gone on from what was put together'
+	same 'node-local storage, put together' base together
+	train apart.ds 5 2 --save-format deepspeed && bad 'node-local storage in another form' || good
 	train c 1 2 --stop-at 3 || bad '2 ranks'
 	train c 0 1 --resume auto || bad 'alone, resumed from 2'
 	same 'from 2 ranks to one' full c
