@@ -75,7 +75,7 @@ struct args {
 	/* plan */
 	uint64_t gpus_per_node, micro, seq, accumulation, gpu_mem, host_mem, overhead;
 	int offload;		/* -1 = as configured, 0, 1 the optimizer, 2 and parameters */
-	int recompute, attention, ops;
+	int recompute, attention, ops, engine;
 	/* pack */
 	uint64_t level;		/* or ARGS_UNSET */
 	/* slim */

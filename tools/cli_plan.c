@@ -24,6 +24,11 @@ const char *plan_offload(unsigned offload)
 	       offload & CKPT_OFFLOAD_OPTIMIZER ? "optimizer" : "none";
 }
 
+int plan_is_ztrain(const struct planning *p)
+{
+	return p->setup.engine == CKPT_ENGINE_ZTRAIN;
+}
+
 size_t plan_rows(const struct planning *p, struct plan_row *row)
 {
 	static const struct {
@@ -40,6 +45,8 @@ size_t plan_rows(const struct planning *p, struct plan_row *row)
 	for (size_t i = 0; i < PLAN_ROWS; i++) {
 		struct ckpt_setup setup = p->setup;
 
+		if (plan_is_ztrain(p) && all[i].offload)
+			continue;	/* a rank has one memory */
 		setup.stage = all[i].stage;
 		setup.offload = all[i].offload;
 		if (estimate(p, &setup, est))
@@ -121,6 +128,8 @@ static void try_offload(struct search *s)
 	struct ckpt_setup setup = s->p->setup;
 	char option[96];
 
+	if (plan_is_ztrain(s->p))
+		return;
 	if (!setup.stage)
 		setup.stage = 1;
 	if (!setup.offload) {
@@ -168,6 +177,8 @@ static int try_all(struct search *s, struct ckpt_setup *setup, unsigned offload,
 {
 	char option[96];
 
+	if (plan_is_ztrain(s->p))
+		offload = 0;
 	setup->offload = offload;
 	if (!anyway && !fits(s, setup))
 		return 0;

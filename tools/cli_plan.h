@@ -38,6 +38,8 @@ struct plan_change {
 /* Changes of the setup, the gentle ones first. */
 size_t plan_changes(const struct planning *p, struct plan_change *change);
 
+/* Is it ztrain's memory? */
+int plan_is_ztrain(const struct planning *p);
 /* "12.34 GiB". Lent as out_name() lends. */
 const char *plan_gib(uint64_t bytes);
 void plan_print(const struct planning *p);

@@ -54,6 +54,8 @@ static uint32_t nodes(const struct planning *p)
 static int deepspeed_says(const struct planning *p, uint32_t stage, unsigned offload,
 			  struct ckpt_ds_estimate *out)
 {
+	if (plan_is_ztrain(p))
+		return -1;
 	if (stage == 2)
 		return ckpt_ds_zero2(p->info.params, per_node(p), nodes(p), !!offload, 1.5, out);
 	if (stage == 3)
@@ -95,8 +97,9 @@ static void print_head(const struct planning *p)
 		       ") of %" PRIu64 ", %" PRIu64 " inside, vocabulary %" PRIu64 "\n", "",
 		       a->layers, a->hidden, a->heads, a->kv_heads, a->head_dim, a->inter,
 		       a->vocab);
-	printf("%-8s ZeRO stage %" PRIu32 ", offload %s, %" PRIu32 " GPU%s (%" PRIu32
-	       " a host), %s\n", "run", s->stage, plan_offload(s->offload), s->gpus,
+	printf("%-8s %sZeRO stage %" PRIu32 ", offload %s, %" PRIu32 " %s%s (%" PRIu32
+	       " a host), %s\n", "run", plan_is_ztrain(p) ? "ztrain, " : "", s->stage,
+	       plan_offload(s->offload), s->gpus, plan_is_ztrain(p) ? "CPU rank" : "GPU",
 	       s->gpus == 1 ? "" : "s", per_node(p), dtype_word(s->dtype));
 	printf("%-8s micro-batch %" PRIu64 " x %" PRIu64 " tokens, accumulation %" PRIu64
 	       "%s%s%s\n", "", or1(s->micro), s->sequence ? s->sequence : 2048,
@@ -126,10 +129,13 @@ static void print_terms(const struct planning *p, enum ckpt_place place)
 
 static void print_gpu(const struct planning *p)
 {
-	printf("\na GPU: %s, the peak %s\n", plan_gib(p->est.gpu_bytes),
-	       ckpt_phase_name(p->est.peak));
+	if (plan_is_ztrain(p))
+		printf("\na rank: %s\n", plan_gib(p->est.gpu_bytes));
+	else
+		printf("\na GPU: %s, the peak %s\n", plan_gib(p->est.gpu_bytes),
+		       ckpt_phase_name(p->est.peak));
 	print_terms(p, CKPT_PLACE_GPU);
-	for (unsigned k = 0; p->args->verbose && k < CKPT_NPHASES; k++)
+	for (unsigned k = 0; p->args->verbose && !plan_is_ztrain(p) && k < CKPT_NPHASES; k++)
 		printf("  = %s %s\n", plan_gib(p->est.phase_bytes[k]),
 		       ckpt_phase_name(phases[k].phase));
 	if (p->est.no_activations)
@@ -138,6 +144,26 @@ static void print_gpu(const struct planning *p)
 		printf("\na host: %s\n", plan_gib(p->est.host_bytes));
 		print_terms(p, CKPT_PLACE_HOST);
 	}
+}
+
+/* A rank of ztrain has one memory, and nobody else estimates it. */
+static void print_stages(const struct planning *p)
+{
+	struct table table = { .align = p->gpu_mem || p->host_mem ? "lrrl" : "lrr" };
+	struct plan_row row[PLAN_ROWS];
+	const size_t n = plan_rows(p, row);
+
+	putchar('\n');
+	table_add(&table, (const char *const[]){ "STAGE", "RANK", "HOST", "FITS" });
+	for (size_t i = 0; i < n; i++) {
+		char *stage = cli_format("%" PRIu32, row[i].stage);
+
+		table_add(&table, (const char *const[]){
+			stage, plan_gib(row[i].gpu), plan_gib(row[i].host),
+			row[i].fits ? "yes" : "no" });
+		cli_free(stage);
+	}
+	table_print(&table, stdout, "");
 }
 
 static void print_rows(const struct planning *p)
@@ -171,6 +197,14 @@ static void print_save(const struct planning *p)
 {
 	const struct ckpt_save *s = &p->est.save;
 
+	if (plan_is_ztrain(p)) {
+		printf("\na save, native: %s in %s file%s (%s bytes of tensors)\n",
+		       plan_gib(s->bytes), out_count(s->files), s->files == 1 ? "" : "s",
+		       out_count(s->bytes));
+		printf("  any number of ranks goes on from it, all together read %s\n",
+		       plan_gib(s->resume_same));
+		return;
+	}
 	printf("\na save: %s in %s file%s (%s bytes of tensors)\n", plan_gib(s->bytes),
 	       out_count(s->files), s->files == 1 ? "" : "s", out_count(s->bytes));
 	printf("  %s model file%s, tensors %s%s\n", out_count(s->model_files),
@@ -197,8 +231,9 @@ static void print_changes(const struct planning *p)
 	if (plan_fits(p, &p->est)) {
 		printf("\nit fits");
 		if (p->gpu_mem)
-			printf(": %s of %s of a GPU are left",
-			       plan_gib(p->gpu_mem - p->est.gpu_bytes), plan_gib(p->gpu_mem));
+			printf(": %s of %s of a %s are left",
+			       plan_gib(p->gpu_mem - p->est.gpu_bytes), plan_gib(p->gpu_mem),
+			       plan_is_ztrain(p) ? "rank" : "GPU");
 		putchar('\n');
 		return;
 	}
@@ -218,7 +253,10 @@ void plan_print(const struct planning *p)
 {
 	print_head(p);
 	print_gpu(p);
-	print_rows(p);
+	if (plan_is_ztrain(p))
+		print_stages(p);
+	else
+		print_rows(p);
 	print_save(p);
 	print_changes(p);
 }
@@ -255,6 +293,7 @@ static void json_run(struct json *json, const struct planning *p)
 	const struct ckpt_setup *s = &p->setup;
 
 	json_open(json, "run", '{');
+	json_text(json, "engine", plan_is_ztrain(p) ? "ztrain" : "deepspeed");
 	json_uint(json, "stage", s->stage);
 	json_text(json, "offload", plan_offload(s->offload));
 	json_uint(json, "gpus", s->gpus);

@@ -28,6 +28,8 @@ static const struct opt own[] = {
 	  "matrix: its scores are written down (\"eager\")", 0 },
 	{ "ops", 0, OPT_CHOICE, AT(ops), "eager|fused",
 	  "how layers are written: as transformers does, or fused", 0 },
+	{ "engine", 0, OPT_CHOICE, AT(engine), "deepspeed|ztrain",
+	  "ztrain: of its CPU ranks; --gpus is how many, --gpu-mem of each", 0 },
 	{ "ds-config", 0, OPT_TEXT, AT(ds_config), "FILE",
 	  "DeepSpeed configuration: what is not said here comes from it", 0 },
 	{ "config", 0, OPT_TEXT, AT(config), "FILE",
@@ -209,6 +211,7 @@ static void take_numbers(struct planning *p)
 	s->recompute = (uint32_t)args->recompute;
 	s->attention_matrix = (uint32_t)args->attention;
 	s->ops = args->ops ? CKPT_OPS_FUSED : CKPT_OPS_EAGER;
+	s->engine = args->engine ? CKPT_ENGINE_ZTRAIN : CKPT_ENGINE_DEEPSPEED;
 	s->overhead = args->overhead;
 	p->gpu_mem = args->gpu_mem;
 	p->host_mem = args->host_mem;
@@ -280,7 +283,7 @@ const struct command cmd_plan = {
 	.synopsis = "MODEL",
 	.about = "Estimates memory of a GPU and a host, and the files of a save, for a run under "
 		 "DeepSpeed: a line a term, with -v its formula; which stages fit --gpu-mem, and "
-		 "what to change when the one asked for does not.",
+		 "what to change when the one asked for does not. Or of the CPU ranks of ztrain.",
 	.notes = "MODEL is a config.json of transformers, weights or a step of any format, a "
 		 "number of parameters (8B), or a published model (qwen2.5-7b). Exit 1 if it does "
 		 "not fit.",

@@ -94,6 +94,10 @@ enum ckpt_ops {
 	CKPT_OPS_FUSED = 1,	/* norms, rotary embedding and the gate in one kernel each */
 };
 
+/* Whose memory it is.  Pinned. */
+#define CKPT_ENGINE_DEEPSPEED 0u
+#define CKPT_ENGINE_ZTRAIN 1u	/* CPU ranks of this project's own engine: see ckpt_estimate() */
+
 /* Numbers of which 0 means the default in parentheses; ds_defaults fills them in. */
 struct ckpt_setup {
 	size_t size;
@@ -118,6 +122,7 @@ struct ckpt_setup {
 	uint64_t max_reuse;		/* stage 3 (1,000,000,000) */
 	uint64_t sub_group;		/* stage 3 (1,000,000,000) */
 	uint64_t overhead;		/* bytes of a GPU that no tensor has (measured values) */
+	uint32_t engine;		/* CKPT_ENGINE_* */
 };
 
 /* What a DeepSpeed configuration says over a setup, and of the batch. */
@@ -187,6 +192,12 @@ struct ckpt_estimate {
 /*
  * What a run with DeepSpeed's memory layout needs.  No allocation but a few bytes a
  * parameter.  CKPT_E_USAGE for a setup that does not exist.
+ *
+ * With CKPT_ENGINE_ZTRAIN: what a rank of ztrain needs, to the byte of its counters, with the
+ * buffer of its saves and one thread; the terms stand under CKPT_PLACE_GPU ("a rank"), in all
+ * phases alike, and a host has its ranks.  'save' is the native form.  Buckets, pinning, 'ops' and
+ * grad_dtype mean nothing to it.  CKPT_E_USAGE also for models that it does not train, and those
+ * of which only the number of parameters is known.
  */
 CKPT_API int ckpt_estimate(const struct ckpt_model *model, const struct ckpt_setup *setup,
 			   struct ckpt_estimate *out, struct ckpt_err *err);

@@ -33,6 +33,9 @@ void ck_est_states(struct ck_estimating *e);
 void ck_est_activations(struct ck_estimating *e);
 void ck_est_save(struct ck_estimating *e);
 
+/* All of it for a CPU rank of ztrain.  CKPT_E_USAGE: a model or setup that it does not train. */
+int ck_est_ztrain(struct ck_estimating *e, struct ckpt_err *err);
+
 /* "7,615,616,512", in one of a few places that are used in turn; on the caller's stack. */
 struct ck_counts {
 	char text[8][32];

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "engine/comm/en_work.h"
+#include "engine/run/en_keep.h"
 #include "engine/zero/en_zero.h"
 #include "tests/engine/te_model.h"
 #include "tests/engine/te_ranks.h"
@@ -211,6 +212,96 @@ static void scratch_is_counted(void **state)
 	te_model_close(&m);
 }
 
+/* ---- zckpt plan ---- */
+
+static void same_terms(const struct ckpt_estimate *est, const struct en_mem *mem, const char *what)
+{
+	uint64_t sum = 0;
+
+	for (int k = 0; k < EN_MEM_KINDS; k++) {
+		const char *name = en_mem_name((enum en_mem_kind)k);
+		uint64_t bytes = 0;
+
+		for (uint32_t i = 0; i < est->nterms; i++)
+			if (est->term[i].place == CKPT_PLACE_GPU &&
+			    !strcmp(est->term[i].name, name))
+				bytes += est->term[i].bytes;
+		if (bytes != mem->peak[k])
+			fail_msg("%s: the plan has %" PRIu64 " bytes of %s, the engine %" PRIu64,
+				 what, bytes, name, mem->peak[k]);
+		sum += bytes;
+	}
+	assert_int_equal(est->gpu_bytes, sum + 12345);
+}
+
+static void plan_model(const char *name)
+{
+	static const struct {
+		enum kn_type type;
+		enum ckpt_dtype dtype;
+	} types[] = { { KN_F32, CKPT_F32 }, { KN_BF16, CKPT_BF16 }, { KN_F16, CKPT_F16 } };
+	char *file = t_fmt("models/%s/config.json", name), *path = te_path(file), what[128];
+	struct ckpt_setup s = { .size = sizeof(s), .engine = CKPT_ENGINE_ZTRAIN,
+				.overhead = 12345, .gpus_per_node = 2 };
+	struct ckpt_estimate *est = t_alloc(sizeof(*est));
+	struct ckpt_model *model;
+	struct te_model m;
+
+	te_model_open(&m, name);
+	assert_int_equal(ckpt_model_from_config(path, &model, NULL), 0);
+	for (uint32_t i = 0; i < 4 * 3 * 2 * 6 * 4; i++) {
+		static const uint32_t worlds[] = { 1, 2, 3, 4, 8, 64 }, units[] = { 1, 2, 7, 16 };
+		struct en_zero_opts o = { .stage = i & 3, .type = types[i / 4 % 3].type,
+					  .recompute = i / 12 & 1, .units = units[i / 144],
+					  .rows = 1 + i % 5, .tokens = 10 + i % 200,
+					  .threads = 1 };
+		const uint32_t world = worlds[i / 24 % 6];
+		struct ckpt_err err = { 0 };
+		struct en_mem mem;
+		uint64_t state;
+
+		o.wire = o.type;
+		o.host_optimizer = o.stage && i % 7 == 0;
+		o.host_params = o.stage == 3 && i % 14 == 0;
+		s.stage = o.stage;
+		s.offload = o.host_params ? CKPT_OFFLOAD_OPTIMIZER | CKPT_OFFLOAD_PARAMS :
+			    o.host_optimizer ? CKPT_OFFLOAD_OPTIMIZER : 0;
+		o.host_optimizer = s.offload;
+		s.gpus = world;
+		s.dtype = types[i / 4 % 3].dtype;
+		s.recompute = o.recompute;
+		s.accumulation = o.units;
+		s.micro = o.rows;
+		s.sequence = o.tokens;
+		assert_int_equal(en_zero_expect(m.model, &o, 0, world, true, &mem, &state, NULL),
+				 0);
+		en_mem_note(&mem, EN_MEM_SAVE, (int64_t)en_keep_buffer(state));
+		if (ckpt_estimate(model, &s, est, &err))
+			fail_msg("%s: %s", name, err.msg);
+		snprintf(what, sizeof(what), "%s, stage %u of %u ranks, %u units", name, o.stage,
+			 world, o.units);
+		same_terms(est, &mem, what);
+		assert_int_equal(est->host_bytes, (world < 2 ? 1 : 2) * est->gpu_bytes);
+	}
+	ckpt_model_free(model);
+	free(est);
+	free(path);
+	free(file);
+	te_model_close(&m);
+}
+
+/* libckpt knows the engine's memory without the engine: the two must not come apart. */
+static void the_plan_is_the_engine(void **state)
+{
+	(void)state;
+	plan_model("llama3");
+	plan_model("llama3_tied");
+	plan_model("qwen25");
+	plan_model("qwen25_tied");
+	plan_model("qwen3");
+	plan_model("qwen3_tied");
+}
+
 static void memory_is_aligned_and_zero(void **state)
 {
 	static const uint64_t size[] = { 0, 1, 63, 64, 4096, (1 << 20) - 1, 1 << 20,
@@ -272,6 +363,7 @@ int main(void)
 		cmocka_unit_test(memory_goes_back),
 		cmocka_unit_test(stages_fall_as_they_should),
 		cmocka_unit_test(scratch_is_counted),
+		cmocka_unit_test(the_plan_is_the_engine),
 		cmocka_unit_test(held_is_what_was_expected),
 	};
 

@@ -11,9 +11,11 @@
 #             what MPI has at that number of ranks is taken from a model of almost nothing
 #   even      of the ranks of stages 1 to 3 the largest has at most 1.05 times the smallest
 #   save      the buffer of a save is a kind of its own, and is there
+#   plan      `zckpt plan --engine ztrain` has the same bytes of every kind, and VmHWM to 10 %
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
 ztrain=${ZTRAIN:-$root/build/ztrain}
+zckpt=${ZCKPT:-$root/build/zckpt}
 [ -x "$ztrain" ] || { echo "$ztrain is not there" >&2; exit 77; }
 command -v "${MPIRUN:-mpirun}" > /dev/null 2>&1 || { echo 'no mpirun' >&2; exit 77; }
 "$ztrain" --version | grep -q MPI || { echo 'ztrain is without MPI' >&2; exit 77; }
@@ -123,6 +125,29 @@ run saved 3 4 config.json --save steps
 [ "$(held saved 'save buffer')" -gt $((12 * $(elements 4) / 4)) ] && good || bad 'the save buffer'
 near 'with and without a save' $(($(most saved) - $(most s3-4))) "$(held saved 'save buffer')"
 [ "$(held s3-4 'save buffer')" = '' ] && good || bad 'a save buffer where nothing is saved'
+
+# plan NAME STAGE RANKS SAVES: its terms, without the names of what is not counted
+plan() {
+	"$zckpt" plan --engine ztrain config.json --json --stage "$2" -n "$3" --seq 8 \
+		--accumulation $((4 / $3)) > plan || { bad "plan of $1"; return; }
+	grep -o '"name": "[^"]*", "bytes": [0-9]*' plan |
+		sed 's/"name": "\(.*\)", "bytes": /\1=/' > terms
+	sed -n "s/^rank 0  held  *\(.*[a-z]\) *\([0-9]*\) bytes/\1=\2/p" "$1" | sed 's/ *=/=/' |
+		grep -v '^total=' > counted
+	grep -v -e '^program' -e '^ranks=' -e "^${4:-save buffer}=" terms | sort > a
+	sort counted > b
+	cmp -s a b && good || { bad "plan of $1"; diff a b; }
+	awk -F= -v seen="$(most "$1")" -v no="${4:-save buffer}" '
+		$1 != no && $1 != "ranks" { sum += $2 }
+		END { exit !(sum > 0.9 * seen && sum < 1.1 * seen) }' terms && good ||
+		bad "plan of $1: not within 10 % of $(most "$1")"
+}
+for stage in 0 1 2 3; do
+	for ranks in 1 2 4; do
+		plan s$stage-$ranks $stage $ranks
+	done
+done
+plan saved 3 4 nothing
 
 for name in tiny-? s?-? saved; do
 	echo "$name held $(held $name total) resident" $(resident $name)
