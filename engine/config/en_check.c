@@ -71,7 +71,7 @@ static void nvme(struct en_eval *ev, enum en_block b)
 		en_refuse(ev, false, CKPT_E_CORRUPT, of, device, "NVMe needs a \"nvme_path\"");
 	else if (ev->given[en_key_number(b, "device")].verdict)
 		ev->cfg->verdict[ev->given[en_key_number(b, "device")].verdict - 1].why =
-			"there is no NVMe offload: it stays in memory, and is counted as the host's";
+			"there is no NVMe offload: it stays in memory, counted as the host's";
 }
 
 static void zero(struct en_eval *ev)

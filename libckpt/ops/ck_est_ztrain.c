@@ -157,9 +157,9 @@ static void gradients(struct zt *z)
 	while (e->s.accumulation >> (sums + 1))
 		sums++;
 	if (e->s.stage < 2) {
-		ck_est_term(z->e, CKPT_PLACE_GPU, ALL, "gradients", 4 * (z->padded + sums * z->part),
-			    "4 B x (%s + %s sums x %s)", ck_count(&c, z->padded),
-			    ck_count(&c, sums), ck_count(&c, z->part));
+		ck_est_term(z->e, CKPT_PLACE_GPU, ALL, "gradients",
+			    4 * (z->padded + sums * z->part), "4 B x (%s + %s sums x %s)",
+			    ck_count(&c, z->padded), ck_count(&c, sums), ck_count(&c, z->part));
 		return;
 	}
 	sums = larger(sums, 1);
@@ -271,7 +271,8 @@ static uint64_t kept(const struct zt *z, uint64_t size)
 static void activations(struct zt *z)
 {
 	const struct ckpt_arch *a = &z->e->m->info.arch;
-	const uint64_t n = z->e->out->tokens * a->hidden, b = z->e->b, recompute = z->e->s.recompute;
+	const uint64_t n = z->e->out->tokens * a->hidden, b = z->e->b;
+	const uint64_t recompute = z->e->s.recompute;
 	const uint64_t again = recompute && a->layers > 1;
 	const uint64_t away = array(n, b) + (recompute ? 0 : kept(z, b));
 	struct ck_counts c = { .at = 0 };
