@@ -318,7 +318,7 @@ interop-bench: tools train $(B)/tests/bench/loadloop $(if $(MPI_CC),$(B)/tests/e
 	@$(ENV) VENV="$${ZCKPT_VENV:-$$HOME/.cache/zckpt/venv}" BENCH_DISK="$${BENCH_DISK:-build}" \
 	    tests/bench/bench.sh --rows '^(save|train)$$' $(BENCH)
 ## interop: against torch, safetensors, transformers and DeepSpeed in a kept venv
-interop: tools fixtures $(B)/tests/unit/test_pickle_emit $(B)/tests/bench/save_from
+interop: tools train fixtures $(B)/tests/unit/test_pickle_emit $(B)/tests/bench/save_from
 	@$(ENV) tests/run-interop.sh
 ## coverage: line coverage by `make check`, not below FLOOR percent in libckpt/ and in formats/
 COVERAGE = $(MAKE) --no-print-directory CFLAGS='-O0 -g --coverage' LDFLAGS='$(LDFLAGS) --coverage'

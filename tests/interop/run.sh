@@ -3,6 +3,7 @@
 #
 #	ZCKPT=path/to/zckpt tests/interop/run.sh [--long]
 #
+# ZTRAIN       the trainer (default build/ztrain)
 # ZCKPT_VENV   the Python environment, kept between runs (setup-venv.sh)
 # ZCKPT_VENV_OLD  the same for older DeepSpeed versions (setup-venv-old.sh);
 #              default: a folder beside ZCKPT_VENV
@@ -17,6 +18,7 @@ set -u
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 top=$(cd "$here/../.." && pwd) || exit 1
 ZCKPT=${ZCKPT:-$top/build/zckpt}
+ZTRAIN=${ZTRAIN:-$top/build/ztrain}
 ZCKPT_VENV=${ZCKPT_VENV:-${HOME:-/root}/.cache/zckpt/venv}
 ZCKPT_VENV_OLD=${ZCKPT_VENV_OLD:-$ZCKPT_VENV-old}
 ZCKPT_FIXTURES=${ZCKPT_FIXTURES:-$top/build/fixtures}
@@ -108,11 +110,18 @@ if [ -n "${ZCKPT_BUILD:-}" ] && [ -x "$ZCKPT_BUILD/tests/bench/save_from" ] &&
 		"$python" "$here/save_cases.py" --save "$ZCKPT_BUILD/tests/bench/save_from" \
 		--zckpt "$ZCKPT" --fixtures "$ZCKPT_FIXTURES"
 fi
-ztrain=${ZTRAIN:-$(dirname "$ZCKPT")/ztrain}
-if [ -x "$ztrain" ] && [ -d "$ZCKPT_FIXTURES/model" ]; then
+if [ -x "$ZTRAIN" ] && [ -d "$ZCKPT_FIXTURES/model" ]; then
 	part "what ztrain exports and says, by transformers" \
-		"$python" "$here/out_cases.py" --ztrain "$ztrain" --fixtures "$ZCKPT_FIXTURES" \
+		"$python" "$here/out_cases.py" --ztrain "$ZTRAIN" --fixtures "$ZCKPT_FIXTURES" \
 		"$work/out"
+fi
+if [ -x "$ZTRAIN" ] && "$ZTRAIN" --version | grep -q MPI &&
+	[ -d "$ZCKPT_FIXTURES/model" ]; then
+	part "ztrain's steps in DeepSpeed, and DeepSpeed's in ztrain" \
+		"$python" "$here/ztrain_cases.py" --ztrain "$ZTRAIN" --fixtures "$ZCKPT_FIXTURES"
+else
+	echo "== interop: ztrain: skipped: no ztrain with MPI at $ZTRAIN"
+	skipped=$((skipped + 1))
 fi
 part "memory estimates, by DeepSpeed and transformers" \
 	"$python" "$here/plan_cases.py" "$work/plans"
