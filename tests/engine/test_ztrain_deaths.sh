@@ -48,7 +48,7 @@ mpich=0
 case $("${MPIRUN:-mpirun}" --version 2> /dev/null) in *HYDRA* | *MPICH*) mpich=1 ;; esac
 
 patience=2	# seconds
-most=20		# seconds a job may take: twice the patience, mpirun's own, and a busy machine
+most=45		# seconds a job may take: twice the patience, mpirun's own, and a busy machine
 for stage in 2 3; do
 	echo '{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},' \
 		"\"zero_optimization\": {\"stage\": $stage}, \"gradient_clipping\": 1.0}" > z$stage.json
