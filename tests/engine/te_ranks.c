@@ -101,19 +101,26 @@ static int all_reduce(struct en_comm *comm, void *v, enum kn_num type, uint64_t 
 		      enum en_comm_op op, struct en_comm_work **work_out, struct ckpt_err *err)
 {
 	struct team *t = join(comm, v);
-	double *sum = t_alloc(n * sizeof(*sum) + 1), *at = v, each[MOST];
+	double *sum = t_alloc(n * sizeof(*sum) + 1), each[MOST];
 
 	(void)work_out;
 	(void)err;
-	if (type != KN_NUM_F64 || op != EN_COMM_SUM)
-		t_die("only sums of doubles are made here");
+	if ((type != KN_NUM_F64 && type != KN_NUM_U64) || op != EN_COMM_SUM)
+		t_die("only sums of doubles and of whole numbers are made here");
 	for (uint64_t i = 0; i < n; i++) {
-		for (uint32_t r = 0; r < t->n; r++)
-			each[r] = ((const double *)t->p[r])[i];
-		sum[i] = tree(each, t->n, false);
+		uint64_t whole = 0;
+
+		for (uint32_t r = 0; r < t->n; r++) {
+			whole += ((const uint64_t *)t->p[r])[i];
+			memcpy(&each[r], (const double *)t->p[r] + i, sizeof(each[r]));
+		}
+		if (type == KN_NUM_U64)
+			memcpy(&sum[i], &whole, sizeof(whole));
+		else
+			sum[i] = tree(each, t->n, false);
 	}
 	leave(t);
-	memcpy(at, sum, n * sizeof(*sum));
+	memcpy(v, sum, n * sizeof(*sum));
 	leave(t);
 	free(sum);
 	return 0;
