@@ -274,8 +274,9 @@ ENV   = ZCKPT='$(abspath $(B)/zckpt)' ZCKPT_BUILD='$(abspath $(B))' \
 SCRIPTS := $(sort $(wildcard tests/*/test_*.sh tests/cli/*/*.sh))
 pick     = $(if $(strip $(T)),$(foreach t,$(1),$(if $(strip $(foreach w,$(T),$(findstring $(w),$(t)))),$(t))),$(1))
 
-## demo: dependencies, build, then inspect, convert and check real checkpoints
+## demo: dependencies, build, then real checkpoints, and a training that is killed and goes on
 demo: deps
+	@tools/deps.sh --demo || echo 'The demo goes on without it.'
 	@$(AGAIN) demo-here
 demo-here: tools train fixtures
 	@$(ENV) tools/demo.sh

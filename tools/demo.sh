@@ -1,9 +1,11 @@
 #!/bin/bash
 # `make demo`: what zckpt does with two checkpoints that DeepSpeed 0.19.8 wrote
-# (tests/fixtures/README.md), each command shown before what it prints.  Ends
+# (tests/fixtures/README.md), then a training that is killed and goes on with
+# other ranks (demo-train.sh), each command shown before what it prints.  Ends
 # with status 1 if one of them does not do what is said here.
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
+root=$PWD
 program=${ZCKPT:-$PWD/build/zckpt}
 fixtures=${ZCKPT_FIXTURES:-$PWD/build/fixtures}/deepspeed
 scratch=build/demo
@@ -75,4 +77,7 @@ if [ -e broken.safetensors ]; then
 	echo 'broken.safetensors was written all the same.'
 	exit 1
 fi
-printf '\nThe demo is done; its files are in %s.\n' "$scratch"
+
+. "$root/tools/demo-train.sh"
+
+printf '\nThe demo is done, after %d s; its files are in %s.\n' $SECONDS "$scratch"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# usage: deps.sh [--check] [--interop] [--clang] [--mpi] [--blas]
+# usage: deps.sh [--check] [--interop] [--clang] [--mpi] [--blas] [--demo]
 #
 # What zckpt is built and tested with: a C compiler, make, pkg-config, cJSON,
 # xxHash, libdeflate, libarchive, libzstd, libyaml, cmocka, zstd, tar.  Nothing is done when all is
@@ -13,8 +13,9 @@
 #   --clang    also clang
 #   --mpi      also Open MPI, for zckpt-mpi and its tests
 #   --blas     also OpenBLAS, for a faster training engine
+#   --demo     also gnuplot and Open MPI, for all of `make demo`
 set -u
-check=0 interop=0 clang=0 mpi=0 blas=0
+check=0 interop=0 clang=0 mpi=0 blas=0 plot=0
 for arg in "$@"; do
 	case $arg in
 	--check) check=1 ;;
@@ -22,7 +23,8 @@ for arg in "$@"; do
 	--clang) clang=1 ;;
 	--mpi) mpi=1 ;;
 	--blas) blas=1 ;;
-	-h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 0 ;;
+	--demo) plot=1 mpi=1 ;;
+	-h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 0 ;;
 	*) echo "deps.sh: $arg is not an option (see deps.sh -h)" >&2; exit 2 ;;
 	esac
 done
@@ -52,6 +54,9 @@ missing() {
 	if [ $blas = 1 ]; then
 		pkg-config --exists openblas 2> /dev/null || set -- "$@" openblas
 	fi
+	if [ $plot = 1 ]; then
+		have gnuplot || set -- "$@" gnuplot
+	fi
 	if [ $mpi = 1 ]; then
 		{ have mpicc && have mpirun; } || set -- "$@" mpi
 	fi
@@ -73,6 +78,7 @@ package() {
 	apt-get:openblas) echo libopenblas-dev ;;
 	dnf:openblas | zypper:openblas) echo openblas-devel ;;
 	apk:openblas) echo openblas-dev ;;
+	apt-get:gnuplot) echo gnuplot-nox ;;
 	apt-get:mpi) echo libopenmpi-dev openmpi-bin ;;
 	dnf:cc | zypper:cc | pacman:cc) echo gcc ;;
 	dnf:libcjson) echo cjson-devel ;;
