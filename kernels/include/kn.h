@@ -81,6 +81,12 @@ int kn_negate(void *dst, const void *src, size_t size, size_t n);
 int kn_conj(void *dst, const void *src, size_t size, size_t n);
 
 /*
+ * kn_copy_past() copies 'n' bytes as memcpy() does, past the caches where they are many: for what
+ * is not read again soon.  All of it is visible to other threads in the usual ways.
+ */
+void kn_copy_past(void *dst, const void *src, size_t n);
+
+/*
  * kn_gather() copies 'nrun' runs of 'run' elements of 'size' bytes: run i goes from
  * element i * src_stride of 'src' to element i * dst_stride of 'dst'.  Strides may be
  * smaller than 'run' on the source side, 0 or negative.  Any 'size'; 1, 2, 4, 8 and 16

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "kernels/include/kn.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/save/ck_save.h"
@@ -235,7 +236,7 @@ static int put_copy(struct sv_work *w, struct job job, uint64_t es, uint64_t gra
 		run->count = cut(run->first, left, w->chunk_bytes - w->open->used, es, grain);
 		job.chunk = w->open;
 		run->p = w->open->p + w->open->used;
-		memcpy(w->open->p + w->open->used, p, run->count * es);
+		kn_copy_past(w->open->p + w->open->used, p, run->count * es);
 		w->open->used += (run->count * es + ALIGN - 1) / ALIGN * ALIGN;
 		w->open->used = ck_min_u64(w->open->used, w->chunk_bytes);
 		rc = add_job(w, &job, err);

@@ -201,9 +201,39 @@ static void gather_transposes_a_matrix(void **state)
 			assert_true(t[j][i] == m[i][j]);
 }
 
+/* Every skew of both ends, short and long; what lies around stays. */
+static void copies_are_whole_and_keep_to_their_place(void **state)
+{
+	static const size_t lengths[] = { 0, 1, 63, 64, 65535, 65536, 65537, 65599, 200003 };
+	const size_t room = 200003 + 512;
+	uint8_t *src = malloc(room), *dst = malloc(room);
+
+	(void)state;
+	assert_true(src && dst);
+	for (size_t i = 0; i < room; i++)
+		src[i] = (uint8_t)(i * 131 >> 3);
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+		for (size_t skew = 0; skew < 128; skew += 7) {
+			const size_t n = lengths[i], to = 64 + skew, from = skew * 3 % 61;
+
+			memset(dst, 0xa5, room);
+			kn_copy_past(dst + to, src + from, n);
+			assert_memory_equal(dst + to, src + from, n);
+			for (size_t k = 1; k <= 64; k++) {
+				assert_int_equal(dst[to - k], 0xa5);
+				assert_int_equal(dst[to + n + k - 1], 0xa5);
+			}
+		}
+	}
+	kn_copy_past(NULL, NULL, 0);
+	free(src);
+	free(dst);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(copies_are_whole_and_keep_to_their_place),
 #define MASKED(f) cmocka_unit_test_setup_teardown(f, mask_all, unmask)
 		MASKED(swapping_reverses_the_bytes_of_each_element),
 		MASKED(negating_flips_signs_and_nothing_else),
