@@ -139,25 +139,26 @@ counters() {
 say "What a rank holds and sends, by stage: the same model with 12 layers in bf16, 4 steps, $ranks rank$many."
 sed 's/"num_hidden_layers": 2/"num_hidden_layers": 12/' tiny/config.json > deep.json
 for stage in 0 1 2 3; do
-	show 0 "${launch}ztrain --model deep.json --config bf16-$stage.json --data text.u16 --seq 128 --stop-at 4 --counters -q > stage$stage.out"
+	show 0 "${launch}ztrain --model deep.json --config bf16-$stage.json --data text.u16 --seq 32 --stop-at 4 --counters -q > stage$stage.out"
 	counters stage$stage.out > stage$stage.txt
 done
+# stage 3 first, for the order: it has all kinds
 awk -F ';' '
 	FNR == 1 { file++ }
 	{
 		if (!($1 in seen)) { seen[$1] = 1; order[++n] = $1 }
-		value[$1, file] = $2
+		value[$1, file - 1] = $2
 	}
 	END {
 		printf "\nrank 0, KiB            stage 0    stage 1    stage 2    stage 3\n"
 		for (i = 1; i <= n; i++) {
 			name = order[i]; gsub(/_/, " ", name)
 			printf "%-18s", name
-			for (f = 1; f <= file; f++)
+			for (f = 1; f < file; f++)
 				printf " %10.1f", value[order[i], f] / 1024
 			printf "\n"
 		}
-	}' stage0.txt stage1.txt stage2.txt stage3.txt | tee stages.txt
+	}' stage3.txt stage0.txt stage1.txt stage2.txt stage3.txt | tee stages.txt
 [ "$(wc -l < stages.txt)" -ge 6 ] || { echo 'The counters are not there.'; exit 1; }
 
 # ---- a picture ----
