@@ -31,6 +31,8 @@ struct en_pool {
 	bool quit;
 	en_job_fn fn;
 	void *arg;
+	void (*watch)(void *arg);	/* NULL: none */
+	void *watch_arg;
 	size_t njobs;
 	_Atomic size_t next;
 	uint32_t nworkers;	/* besides the caller */
@@ -45,6 +47,8 @@ static void draw(struct en_pool *pool, uint32_t thread)
 		if (job >= pool->njobs)
 			return;
 		pool->fn(pool->arg, job, thread);
+		if (!thread && pool->watch)
+			pool->watch(pool->watch_arg);
 	}
 }
 
@@ -136,11 +140,20 @@ uint32_t en_pool_threads(const struct en_pool *pool)
 	return pool->nworkers + 1;
 }
 
+void en_pool_watch(struct en_pool *pool, void (*fn)(void *arg), void *arg)
+{
+	pool->watch = fn;
+	pool->watch_arg = arg;
+}
+
 void en_pool_run(struct en_pool *pool, size_t njobs, en_job_fn fn, void *arg)
 {
 	if (!pool->nworkers || njobs <= 1) {
-		for (size_t i = 0; i < njobs; i++)
+		for (size_t i = 0; i < njobs; i++) {
 			fn(arg, i, 0);
+			if (pool->watch)
+				pool->watch(pool->watch_arg);
+		}
 		return;
 	}
 	pthread_mutex_lock(&pool->lock);

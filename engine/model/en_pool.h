@@ -29,4 +29,10 @@ uint32_t en_pool_threads(const struct en_pool *pool);
 /* Runs jobs 0..njobs-1 and returns when all are done.  One caller at a time; no job calls it. */
 void en_pool_run(struct en_pool *pool, size_t njobs, en_job_fn fn, void *arg);
 
+/*
+ * From now on 'fn' is called on the caller's thread after each of its jobs: for what has to be
+ * looked at while others wait.  NULL ends it.
+ */
+void en_pool_watch(struct en_pool *pool, void (*fn)(void *arg), void *arg);
+
 #endif

@@ -16,6 +16,7 @@ struct zb {
 	float *grads;		/* [padded]; stages 0 and 1 */
 	float *sum[EN_ZERO_LEVELS];	/* [shard]: a stack, of fewer and fewer units each */
 	float *master, *m, *v;	/* [shard], at stage 0 [padded]; with KN_F32 the master is 'own' */
+	struct en_comm_work *work;	/* a gather of all of it, in an update */
 };
 
 /* Stage 3: a block's parameters, for a while; room for the largest of its blocks. */

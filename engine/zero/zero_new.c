@@ -307,6 +307,16 @@ static int make(struct en_zero *z, struct ckpt_err *err)
 				    err);
 }
 
+/* MPI moves data while it is called: what is in flight goes on between the jobs of a layer. */
+static void keep_moving(void *arg)
+{
+	struct en_zero *z = arg;
+	struct en_comm_work *none = NULL;
+
+	/* a failure stays in the table, and is told by whoever waits */
+	(void)en_comm_test(z->comm, &none, NULL);
+}
+
 int en_zero_new(const struct en_model *model, struct en_comm *comm, const struct en_zero_opts *opts,
 		const struct en_zero_rule *rule, struct en_zero **z_out, struct ckpt_err *err)
 {
@@ -323,11 +333,14 @@ int en_zero_new(const struct en_model *model, struct en_comm *comm, const struct
 	z->opts = *opts;
 	z->rule = *rule;
 	rc = make(z, err);
-	if (rc)
+	if (rc) {
 		en_zero_free(z);
-	else
-		*z_out = z;
-	return rc;
+		return rc;
+	}
+	if (comm->size > 1)
+		en_pool_watch(en_exec_pool(z->exec), keep_moving, z);
+	*z_out = z;
+	return 0;
 }
 
 void en_zero_free(struct en_zero *z)

@@ -110,46 +110,67 @@ static void update_job(void *arg, size_t job, uint32_t thread)
 }
 
 /* At stage 0 every rank updates all: the sums of the others are gathered first. */
+static int begin_total(struct en_zero *z, uint32_t block, struct ckpt_err *err)
+{
+	struct zb *b = &z->block[block];
+
+	if (z->opts.stage || block == z->model->nblocks)
+		return 0;
+	return en_comm_all_gather(z->comm, b->grads, en_zero_total(z, block),
+				  b->shard * sizeof(float), &b->work, err);
+}
+
+/* Those of the next block are on their way meanwhile. */
 static int update_block(struct en_zero *z, struct update *u, struct ckpt_err *err)
 {
 	struct zb *b = &z->block[u->block];
-	const float *total = en_zero_total(z, u->block);
-	int rc = 0;
+	int rc = begin_total(z, u->block + 1, err);
 
-	u->grad = total;
+	if (!rc)
+		rc = en_comm_wait(z->comm, &b->work, err);
+	u->grad = z->opts.stage ? en_zero_total(z, u->block) : b->grads;
 	u->base = z->opts.stage ? z->comm->rank * b->shard : 0;
 	u->n = en_zb_updated(z, b);
-	if (!z->opts.stage) {
-		rc = en_comm_all_gather(z->comm, b->grads, total, b->shard * sizeof(float), NULL,
-					err);
-		u->grad = b->grads;
-	}
 	if (!rc)
 		en_pool_run(en_exec_pool(z->exec), (u->n + JOB - 1) / JOB, update_job, u);
 	return rc;
 }
 
-static int gather_params(struct en_zero *z, struct ckpt_err *err)
+/*
+ * Where parameters are kept whole they are gathered while the next block is updated; not more than
+ * one block at a time, for which MPI needs memory of its own.
+ */
+static int end_params(struct en_zero *z, uint32_t block, struct ckpt_err *err)
 {
-	int rc = 0;
+	return block ? en_comm_wait(z->comm, &z->block[block - 1].work, err) : 0;
+}
+
+static int begin_params(struct en_zero *z, uint32_t block, struct ckpt_err *err)
+{
+	struct zb *b = &z->block[block];
+	int rc;
 
 	if (!z->opts.stage || z->opts.stage == 3)
 		return 0;
-	for (uint32_t i = 0; !rc && i < z->model->nblocks; i++)
-		rc = en_comm_all_gather(z->comm, z->block[i].params, z->block[i].own,
-					z->block[i].shard * kn_type_size(z->opts.type), NULL, err);
-	return rc;
+	rc = end_params(z, block, err);
+	if (rc)
+		return rc;
+	return en_comm_all_gather(z->comm, b->params, b->own,
+				  b->shard * kn_type_size(z->opts.type), &b->work, err);
 }
 
 int en_zero_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k,
 		   float grad_scale, struct ckpt_err *err)
 {
 	struct update u = { .z = z, .hyper = hyper, .k = k, .grad_scale = grad_scale };
-	int rc = 0;
+	int rc = begin_total(z, 0, err);
 
-	for (; !rc && u.block < z->model->nblocks; u.block++)
+	for (; !rc && u.block < z->model->nblocks; u.block++) {
 		rc = update_block(z, &u, err);
-	return rc ? rc : gather_params(z, err);
+		if (!rc)
+			rc = begin_params(z, u.block, err);
+	}
+	return rc ? rc : end_params(z, z->model->nblocks, err);
 }
 
 /* ---- parameters that were set ---- */
@@ -180,10 +201,12 @@ int en_zero_publish(struct en_zero *z, struct ckpt_err *err)
 
 	for (uint32_t i = 0; !rc && i < z->model->nblocks; i++) {
 		rc = gather_all(z, &z->block[i], err);
-		if (!rc)
+		if (!rc) {
 			cast_own(z, &z->block[i]);
+			rc = begin_params(z, i, err);
+		}
 	}
-	return rc ? rc : gather_params(z, err);
+	return rc ? rc : end_params(z, z->model->nblocks, err);
 }
 
 void en_zero_init(struct en_zero *z, uint64_t seed)
