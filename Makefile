@@ -20,6 +20,8 @@ MPI       ?= auto#  zckpt-mpi for mpirun and srun: auto = where MPI is found, 0 
 PACK      ?= auto#  packs (.tar.zst): auto = where libarchive and zstd are found, 0 = no, 1 = they must be
 YAML      ?= auto#  accelerate's YAML: auto = where libyaml is found, 0 = no, 1 = it must be
 BLAS      ?= auto#  matrix products of ztrain by OpenBLAS: auto = where it is found, 0 = own loops, 1 = it must be
+CUDA      ?= auto#  make gpu, make check-gpu: auto = where nvcc is found, 0 = no, 1 = it must be
+GPU_ARCH  ?= 80 90#  machine code for these (80 or more); later ones compile the PTX of the last at start
 BENCH     ?=#      options of tests/bench/bench.sh
 FUZZ      ?=#      make fuzz FUZZ='zip pickle' SECONDS=600: only these targets, so long each
 JOBS      ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
@@ -91,6 +93,24 @@ BLAS_LIBS   := $(shell $(PKG_CONFIG) --libs openblas)
 endif
 endif
 
+# nvcc from PATH, or where CUDA lies; what is found is for `make gpu` alone.
+ifneq ($(strip $(CUDA)),0)
+CUDA_HOME ?= /usr/local/cuda
+NVCC      ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard $(CUDA_HOME)/bin/nvcc))
+endif
+ifneq ($(NVCC),)
+CUDA_DIR    := $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC)))))
+CUDA_CFLAGS := -isystem $(CUDA_DIR)/include
+CUDA_LIBS   := -L$(CUDA_DIR)/lib64 -Wl,-rpath,$(CUDA_DIR)/lib64 -lcudart -lstdc++
+GPU_NEWEST  := $(lastword $(sort $(GPU_ARCH)))
+NVCC_FLAGS  := -std=c++17 -O3 -lineinfo $(foreach a,$(GPU_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
+               -gencode arch=compute_$(GPU_NEWEST),code=compute_$(GPU_NEWEST) \
+               -Xcompiler=-fPIC,-fno-exceptions,-fvisibility=hidden,-ffp-contract=off,-Wall,-Wextra,-Wno-unknown-pragmas
+ifeq ($(strip $(DEVELOPER)),1)
+NVCC_FLAGS  += -Werror all-warnings -Xcompiler=-Werror
+endif
+endif
+
 # MPI is for zckpt-mpi and the engine's ranks: pkg-config, else the wrapper mpicc around our own compiler.
 ifneq ($(strip $(MPI)),0)
 MPI_PKG := $(firstword $(foreach p,ompi-c mpich,$(if $(call has_pkg,$(p)),$(p))))
@@ -125,6 +145,10 @@ ETLIB_SRC := $(sort $(wildcard tests/engine/te_*.c))
 EMPI_SRC  := $(sort $(wildcard tests/engine/mpi_*.c))
 WATCH_SRC := $(sort $(wildcard tests/engine/watch_*.c))
 TLIB_SRC  := $(sort $(filter-out $(if $(HAS_PACK),,tests/lib/t_pack.c),$(wildcard tests/lib/*.c)))
+# Kernels for GPUs, in build/.../libztrain_cuda.a, and their tests.
+CUDA_SRC  := $(sort $(wildcard kernels/cuda/*.cu kernels/cuda/*.c))
+GTEST_SRC := $(sort $(wildcard tests/gpu/test_*.c))
+GTLIB_SRC := $(sort $(wildcard tests/gpu/tg_*.c))
 FUZZ_SRC  := $(sort $(filter-out $(if $(HAS_PACK),,tests/fuzz/fz_t_pack.c),$(wildcard tests/fuzz/*.c)))
 BENCH_SRC := $(sort $(wildcard tests/bench/*.c))
 objects    = $(patsubst %.c,$(B)/%.o,$(1))
@@ -144,6 +168,9 @@ WATCHED := en_comm_all_gather en_comm_gather_small en_comm_reduce_scatter en_com
 ETLIB := $(call objects,$(ETLIB_SRC))
 ETEST := $(patsubst %.c,$(B)/%,$(ETEST_SRC))
 ETIMERS := $(patsubst %.c,$(B)/%,$(sort $(wildcard tests/engine/bench_*.c)))
+CUDA_OBJ := $(patsubst %,$(B)/%.o,$(basename $(CUDA_SRC)))
+GTLIB := $(call objects,$(GTLIB_SRC))
+GTEST := $(patsubst %.c,$(B)/%,$(GTEST_SRC))
 UNIT  := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 API   := $(patsubst %.c,$(B)/%,$(API_SRC))
 TIMERS := $(patsubst %.c,$(B)/%,$(BENCH_SRC))
@@ -162,6 +189,9 @@ $(TLIB) $(UNIT:=.o) $(TIMERS:=.o) $(call objects,$(FUZZ_SRC)): INC = -I. -Ilibck
 $(TRAIN) $(TRAIN_MPI) $(ZTRAIN) $(EMPI) $(WATCH): INC = -I. -Ilibckpt/include -Ikernels/include
 $(ETLIB) $(ETEST:=.o) $(ETIMERS:=.o):   INC = -I. -Ilibckpt/include -Ikernels/include $(CMOCKA_CFLAGS)
 $(B)/kernels/cpu/train/kn_gemm.o $(B)/kernels/cpu/train/kn_gemm_bf16.o: INC += $(BLAS_CFLAGS)
+$(CUDA_OBJ) $(GTLIB) $(GTEST:=.o):      INC = -I. -Ikernels/include $(CUDA_CFLAGS)
+# Adam and the norm have the bits of the CPU.
+$(B)/kernels/cuda/kn_cu_optim.o:        NVCC_MORE = -fmad=false
 $(API:=.o):                             INC = -Ilibckpt/include $(CMOCKA_CFLAGS)
 
 SO := libckpt.so.$(VERSION)
@@ -171,6 +201,8 @@ lib: $(B)/libckpt.a $(B)/libckpt.so
 ## train: the training engine as a library, libztrain.a, and libztrain_mpi.a where MPI is found
 train: $(B)/libztrain.a $(if $(MPI_CC),$(B)/libztrain_mpi.a) $(B)/ztrain | need-mpi
 	@ln -sfn $(notdir $(B))/ztrain build/ztrain
+## gpu: the kernels for GPUs, libztrain_cuda.a, and their tests (needs nvcc, no GPU)
+gpu: $(B)/libztrain_cuda.a $(GTEST) | need-cuda
 ## tools: the zckpt program, and zckpt-mpi where MPI is found; build/zckpt is a link to the last built
 tools: $(B)/zckpt $(if $(MPI_CC),$(B)/zckpt-mpi) | need-mpi
 	@$(if $(MPI_CC),:,rm -f $(B)/zckpt-mpi)
@@ -189,6 +221,13 @@ $(B)/libztrain.a: $(TRAIN) $(B)/train.list
 $(B)/libztrain_mpi.a: $(TRAIN_MPI) $(B)/train.list
 	@printf '  %-5s %s\n' AR $@
 	$(Q)rm -f $@ && $(AR) rcs $@ $(TRAIN_MPI)
+# The programs of tests/gpu need no more of us than kernels.
+$(B)/libztrain_cuda.a: $(CUDA_OBJ) $(B)/cuda.list
+	@printf '  %-5s %s\n' AR $@
+	$(Q)rm -f $@ && $(AR) rcs $@ $(CUDA_OBJ)
+$(GTEST): %: %.o $(GTLIB) $(B)/libztrain_cuda.a $(B)/libztrain.a $(B)/libckpt.a
+	@printf '  %-5s %s\n' LD $@
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -Wl,--as-needed $(CUDA_LIBS) $(BLAS_LIBS) -lm
 $(B)/$(SO): $(LIB) $(B)/lib.list libckpt/libckpt.map
 	@printf '  %-5s %s\n' LD $@
 	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=libckpt/libckpt.map \
@@ -240,7 +279,11 @@ $(API): %: %.o $(B)/libtests.a $(B)/libckpt.so
 $(B)/%.o: %.c | need-libs
 	@mkdir -p $(@D) && printf '  %-5s %s\n' CC $<
 	$(Q)$(CC) $(ALL_CPPFLAGS) $(INC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+$(B)/%.o: %.cu $(B)/nvcc.list | need-cuda
+	@mkdir -p $(@D) && printf '  %-5s %s\n' NVCC $<
+	$(Q)$(NVCC) $(NVCC_FLAGS) $(NVCC_MORE) -I. -Ikernels/include -MMD -MP -c -o $@ $<
 $(UNIT:=.o) $(API:=.o) $(ETEST:=.o): | need-cmocka
+$(filter-out $(patsubst %.cu,$(B)/%.o,$(CUDA_SRC)),$(CUDA_OBJ)) $(GTLIB) $(GTEST:=.o): | need-cuda
 $(TOOL) $(B)/tools/cli_mpi.mpi.o $(TRAIN_MPI) $(EMPI) $(WATCH): | need-mpi
 
 # Lists of objects, rewritten when a source comes or goes, so that nothing
@@ -249,6 +292,8 @@ $(B)/lib.list:  NAMES = $(LIB)
 $(B)/tlib.list: NAMES = $(TLIB)
 $(B)/tool.list: NAMES = $(TOOL)
 $(B)/train.list: NAMES = $(TRAIN) $(HAS_BLAS)
+$(B)/cuda.list: NAMES = $(CUDA_OBJ)
+$(B)/nvcc.list: NAMES = $(NVCC) $(NVCC_FLAGS)
 $(B)/%.list: FORCE
 	@mkdir -p $(@D) && printf '%s\n' '$(NAMES)' | cmp -s - $@ || printf '%s\n' '$(NAMES)' > $@
 FORCE:
@@ -260,6 +305,8 @@ need-libs:
 	@test '$(strip $(BLAS))' != 1 || test -n '$(HAS_BLAS)' || { echo 'BLAS=1, and pkg-config does not find openblas: tools/deps.sh --blas' >&2; exit 1; }
 need-cmocka:
 	@test -z '$(NO_CMOCKA)' || { echo 'The tests need cmocka, which pkg-config does not find: run tools/deps.sh' >&2; exit 1; }
+need-cuda:
+	@test -n '$(NVCC)' || { echo '$(if $(filter 0,$(CUDA)),CUDA=0: kernels for GPUs are not built,nvcc is neither on PATH nor below CUDA_HOME: install the CUDA toolkit (12.0 or later))' >&2; exit 1; }
 need-mpi:
 	@test '$(strip $(MPI))' != 1 || test -n "$(if $(MPI_CC),yes)" || { echo 'MPI=1, and neither pkg-config (ompi-c, mpich) nor mpicc is there: tools/deps.sh --mpi' >&2; exit 1; }
 need-version:
@@ -289,6 +336,9 @@ check-here: tools train fixtures $(B)/tests/bench/gen_zero $(B)/tests/bench/save
             $(EMPI_TESTS)
 	@$(ENV) tests/run-tests.sh -j $(JOBS) $(call pick,$(UNIT) $(API) $(ETEST) $(SCRIPTS))
 
+## check-gpu: the tests of the kernels for GPUs, on this machine's GPU
+check-gpu: gpu
+	@$(ENV) tests/run-tests.sh -j 1 $(call pick,$(GTEST))
 ## check-long: check with the long settings of every test, then interop likewise
 check-long:
 	@ZCKPT_LONG=1 $(MAKE) --no-print-directory check
@@ -373,19 +423,20 @@ config:
 	    MPI '$(or $(shell $(PKG_CONFIG) --modversion $(MPI_PKG) 2>/dev/null),$(MPI_CC),not used)' \
 	    packs '$(if $(HAS_PACK),$(foreach p,$(PACK_PKGS),$(p) $(shell $(PKG_CONFIG) --modversion $(p))),not built)' \
 	    BLAS '$(if $(HAS_BLAS),openblas $(shell $(PKG_CONFIG) --modversion openblas 2>/dev/null),own loops)' \
+	    CUDA '$(if $(NVCC),$(NVCC) for $(GPU_ARCH),not used)' \
 	    YAML '$(if $(HAS_YAML),libyaml $(shell $(PKG_CONFIG) --modversion yaml-0.1),not read)' \
 	    prefix '$(PREFIX)' sources '$(words $(LIB_SRC)) library, $(words $(TOOL_SRC)) program, $(words $(TRAIN_SRC)) engine, $(words $(UNIT_SRC) $(API_SRC) $(ETEST_SRC)) test programs, $(words $(SCRIPTS)) test scripts'
 ## help: this list
 help:
 	@sed -n 's/^## \([a-z-]*\): /\1\t/p' Makefile | expand -t 14
-	@echo; echo "Knobs: CC CFLAGS CPPFLAGS LDFLAGS PREFIX DESTDIR DEVELOPER=1 MPI=auto|0|1 PACK=auto|0|1 YAML=auto|0|1 BLAS=auto|0|1 SAN=address,undefined T='words' FUZZ='targets' SECONDS BENCH=--quick V=1 JOBS"
+	@echo; echo "Knobs: CC CFLAGS CPPFLAGS LDFLAGS PREFIX DESTDIR DEVELOPER=1 MPI=auto|0|1 PACK=auto|0|1 YAML=auto|0|1 BLAS=auto|0|1 CUDA=auto|0|1 GPU_ARCH='80 90' SAN=address,undefined T='words' FUZZ='targets' SECONDS BENCH=--quick V=1 JOBS"
 ## clean: remove build/
 clean:
 	rm -rf build
 
 .PHONY: all lib train tools tests demo demo-here check check-here check-long check-san check-tree bench interop interop-bench \
 	coverage coverage-clean coverage-here dist-check deps fixtures fuzz fuzz-here fuzzer install uninstall config help clean FORCE \
-	need-libs need-cmocka need-mpi need-version
+	need-libs need-cmocka need-cuda need-mpi need-version gpu check-gpu
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(OBJS:.o=.d)
