@@ -101,7 +101,7 @@ endif
 ifneq ($(NVCC),)
 CUDA_DIR    := $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC)))))
 CUDA_CFLAGS := -isystem $(CUDA_DIR)/include
-CUDA_LIBS   := -L$(CUDA_DIR)/lib64 -Wl,-rpath,$(CUDA_DIR)/lib64 -lcudart -lstdc++
+CUDA_LIBS   := -L$(CUDA_DIR)/lib64 -Wl,-rpath,$(CUDA_DIR)/lib64 -lcudart -lcublasLt -lstdc++ -ldl
 GPU_NEWEST  := $(lastword $(sort $(GPU_ARCH)))
 NVCC_FLAGS  := -std=c++17 -O3 -lineinfo $(foreach a,$(GPU_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
                -gencode arch=compute_$(GPU_NEWEST),code=compute_$(GPU_NEWEST) \

@@ -33,11 +33,11 @@
 extern "C" {
 #endif
 
-struct CUstream_st;	/* a cudaStream_t points to one */
+struct CUstream_st; /* a cudaStream_t points to one */
 struct kn_cu_gemm;
 
 /* Flags besides KN_GEMM_TA, KN_GEMM_TB and KN_GEMM_ADD. */
-#define KN_CU_GEMM_TF32 16u	/* fp32 matrices may be rounded to TF32 (10 bits) */
+#define KN_CU_GEMM_TF32 16u /* fp32 matrices may be rounded to TF32 (10 bits) */
 
 #define KN_CU_GEMM_LIB (-1)
 
@@ -47,9 +47,9 @@ struct kn_cu_gemm;
 struct kn_cu_mm {
 	unsigned flags;
 	size_t m, n, k;
-	size_t lda, ldb, ldc, ldd;	/* ldc counts with KN_GEMM_ADD only */
-	enum kn_type type;		/* of A and B: KN_F32, KN_BF16, KN_F16 */
-	enum kn_type out;		/* of C and D: 'type' or KN_F32 */
+	size_t lda, ldb, ldc, ldd; /* ldc counts with KN_GEMM_ADD only */
+	enum kn_type type;         /* of A and B: KN_F32, KN_BF16, KN_F16 */
+	enum kn_type out;          /* of C and D: 'type' or KN_F32 */
 };
 
 /*
@@ -75,9 +75,9 @@ int kn_cu_gemm_run(struct kn_cu_gemm *g, const struct kn_cu_mm *mm, float alpha,
  * should hold numbers like real ones: zeros draw less power and run faster.  Waits for the
  * stream.  'seconds_out' (may be NULL) gets the time of one product.
  */
-int kn_cu_gemm_tune(struct kn_cu_gemm *g, const struct kn_cu_mm *mm, unsigned tries,
-		    const void *a, const void *b, const void *c, void *d,
-		    struct CUstream_st *stream, double *seconds_out);
+int kn_cu_gemm_tune(struct kn_cu_gemm *g, const struct kn_cu_mm *mm, unsigned tries, const void *a,
+		    const void *b, const void *c, void *d, struct CUstream_st *stream,
+		    double *seconds_out);
 
 /*
  * The choices so far, a line each, in the order in which they were made, as a string of at most
