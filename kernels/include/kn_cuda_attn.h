@@ -12,13 +12,16 @@
  *
  * Two ways do it.  cuDNN: bf16 and fp16, d a multiple of 8 up to 128, loaded when it is first
  * asked for (the program needs no cuDNN to start).  Own kernels: fp32, bf16, fp16, any even d up
- * to 256.  Sums are fp32 in both; p and ds are rounded to the type of q before they are
- * multiplied in cuDNN and where the own kernels use tensor cores (16-bit types, d 64 and 128).
- * An lse of one way serves the backward pass of the other.
+ * to 256, on the units for fp32: right everywhere, an order of magnitude slower.  Sums are fp32
+ * in both; cuDNN rounds p and ds to the type of q before it multiplies them, the own kernels do
+ * not.  An lse of one way serves the backward pass of the other.
  *
- * A plan belongs to one shape and one device.  What it costs is paid in kn_cu_attn_new(); the
- * other calls only launch and are asynchronous.  The own kernels always give the same bits for
- * the same inputs; cuDNN's forward pass does, its backward pass with KN_CU_ATTN_FIXED only.
+ * A plan belongs to one shape and one device, and is used by one thread at a time.  What it costs
+ * is paid in kn_cu_attn_new() (cuDNN compiles: up to seconds); the other calls only launch and are
+ * asynchronous.  The own kernels always give the same bits for the same inputs; cuDNN's forward
+ * pass does, its backward pass with KN_CU_ATTN_FIXED only.  On Hopper that costs workspace, about
+ * 1 GiB (or one key/value head's group of heads times t^2 times 2 bytes, where that is more); on
+ * later GPUs cuDNN is not asked for it.
  *
  * Calls return 0, a cudaError_t above 0, or KN_CU_ATTN_LIB (cuDNN refused, or cannot do this
  * shape) with a sentence in 'why'.
@@ -34,29 +37,29 @@
 extern "C" {
 #endif
 
-struct CUstream_st;	/* a cudaStream_t points to one */
+struct CUstream_st; /* a cudaStream_t points to one */
 struct kn_cu_attn;
 
 #define KN_CU_ATTN_LIB (-1)
 #define KN_CU_ATTN_MAX_D 256u
 
 /* Flags. */
-#define KN_CU_ATTN_FIXED 1u	/* cuDNN: a backward pass with the same bits each time */
-#define KN_CU_ATTN_NO_BACK 2u	/* there will be no backward pass */
+#define KN_CU_ATTN_FIXED 1u   /* cuDNN: a backward pass with the same bits each time */
+#define KN_CU_ATTN_NO_BACK 2u /* there will be no backward pass */
 
 enum kn_cu_attn_way {
-	KN_CU_ATTN_ANY = 0,	/* cuDNN where it takes the shape, else the own kernels */
+	KN_CU_ATTN_ANY = 0, /* cuDNN where it takes the shape, else the own kernels */
 	KN_CU_ATTN_OWN = 1,
-	KN_CU_ATTN_CUDNN = 2,	/* or fail */
+	KN_CU_ATTN_CUDNN = 2, /* or fail */
 };
 
 struct kn_cu_attn_shape {
-	size_t b, t;		/* rows, tokens of a row */
-	size_t heads, kv, d;	/* heads is a multiple of kv */
+	size_t b, t;         /* rows, tokens of a row */
+	size_t heads, kv, d; /* heads is a multiple of kv */
 	size_t ldq, ldk, ldv, ldo;
-	size_t lddq, lddk, lddv, lddo;	/* of the gradients; not looked at with NO_BACK */
-	float scale;		/* 1 / sqrt(d) as a rule */
-	enum kn_type type;	/* of all but lse */
+	size_t lddq, lddk, lddv, lddo; /* of the gradients; not looked at with NO_BACK */
+	float scale;                   /* 1 / sqrt(d) as a rule */
+	enum kn_type type;             /* of all but lse */
 };
 
 /*
@@ -70,7 +73,7 @@ void kn_cu_attn_free(struct kn_cu_attn *a);
 /* Device bytes (aligned to 256) that either call needs as 'work'.  May be 0. */
 size_t kn_cu_attn_work(const struct kn_cu_attn *a);
 
-/* "own", "own mma" or "cudnn 9.19.0", for a log. */
+/* "own" or "cudnn 9.19.0", for a log. */
 const char *kn_cu_attn_name(const struct kn_cu_attn *a);
 
 /* lse [b, heads, t] may be NULL for the own kernels.  cuDNN wants 16-byte alignment of all. */
@@ -79,8 +82,8 @@ int kn_cu_attn_forward(const struct kn_cu_attn *a, void *o, float *lse, const vo
 
 /* dq, dk, dv are written, not added to.  They overlap nothing of the others. */
 int kn_cu_attn_back(const struct kn_cu_attn *a, void *dq, void *dk, void *dv, const void *dout,
-		    const void *q, const void *k, const void *v, const void *o,
-		    const float *lse, void *work, struct CUstream_st *stream);
+		    const void *q, const void *k, const void *v, const void *o, const float *lse,
+		    void *work, struct CUstream_st *stream);
 
 /* What a call that returned 'rc' ran into: a sentence of the library, else of CUDA. */
 const char *kn_cu_attn_text(int rc);
