@@ -94,6 +94,8 @@ static int mm_check(struct kn_cu_gemm *g, const struct kn_cu_mm *mm, const void 
 		return kn_cu_gemm_fail(g, "kn_cu_gemm", "rows lie closer than they are long");
 	if (add && (!c || (c == d && mm->ldc != mm->ldd)))
 		return kn_cu_gemm_fail(g, "kn_cu_gemm", "C is not given, or D with other rows");
+	if (add && c == d && mm->out != KN_F32)
+		return kn_cu_gemm_fail(g, "kn_cu_gemm", "C is D, and they are not fp32");
 	return 0;
 }
 

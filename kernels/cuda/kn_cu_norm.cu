@@ -85,7 +85,7 @@ static void norm_by_size(void *y, float *rstd, const void *x, const void *w, siz
 	if (nv <= 32)
 		KN_LAUNCH((norm<T, VEC, 1>), rows, 32, stream, (T *)y, rstd, (const T *)x,
 			  (const T *)w, n, eps);
-	else if (nv <= 1024 * 4)
+	else if (nv <= 512 * 4)	/* more threads have too few registers */
 		KN_LAUNCH((norm<T, VEC, 4>), rows, kn_up32(kn_ceil(nv, 4)), stream, (T *)y, rstd,
 			  (const T *)x, (const T *)w, n, eps);
 	else

@@ -61,10 +61,12 @@ int kn_cu_gemm_new(struct kn_cu_gemm **g_out, void *work, size_t bytes);
 void kn_cu_gemm_free(struct kn_cu_gemm *g);
 
 /*
- * One product, asynchronous on 'stream'.  C is read with KN_GEMM_ADD only and may be D itself
- * (then ldc is ldd) or apart from it; else NULL.  D overlaps nothing else.  The first call of a
- * shape asks cuBLASLt for its choice on the host; later ones only launch.  Pointers and rows need
- * no more alignment than their elements; below 16 bytes it is slower, and another shape.
+ * One product, asynchronous on 'stream'.  C is read with KN_GEMM_ADD only, else NULL.  It
+ * lies apart from D; in fp32 it may be D itself (then ldc is ldd).  In 16 bits it may not: the
+ * algorithms that cuBLASLt 13.1 chooses on an H200 then gave wrong sums.  D overlaps nothing else.
+ * The first call of a shape asks cuBLASLt for its choice on the host; later ones only launch.
+ * Pointers and rows need no more alignment than their elements; below 16 bytes it is slower, and
+ * another shape.
  */
 int kn_cu_gemm_run(struct kn_cu_gemm *g, const struct kn_cu_mm *mm, float alpha, const void *a,
 		   const void *b, const void *c, void *d, struct CUstream_st *stream);

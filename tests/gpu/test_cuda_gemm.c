@@ -158,8 +158,8 @@ static void random_shapes(int count)
 		mm.lda = (mm.flags & KN_GEMM_TA ? mm.m : mm.k) + pad;
 		mm.ldb = (mm.flags & KN_GEMM_TB ? mm.k : mm.n) + pad;
 		mm.ldd = mm.n + pad;
-		one(mm, (enum where)td_pick(&seed, 3), i % 5 ? 1.f : 0.25f, i % 7 == 6,
-		    (uint64_t)i);
+		one(mm, (enum where)td_pick(&seed, mm.out == KN_F32 ? 3 : 2),
+		    i % 5 ? 1.f : 0.25f, i % 7 == 6, (uint64_t)i);
 	}
 	printf("%d products of random shapes, %d failed; %zu shapes kept\n", count,
 	       td_failed - before, kn_cu_gemm_count(gemm));
