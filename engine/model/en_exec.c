@@ -253,16 +253,16 @@ size_t en_exec_bytes(const struct en_exec *exec)
 	return exec->bytes;
 }
 
-int en_batch_check(const struct en_exec *exec, const struct en_batch *batch,
-		   struct ckpt_err *err)
+int en_batch_check_for(const struct en_model *model, uint32_t rows, uint32_t tokens,
+		       const struct en_batch *batch, struct ckpt_err *err)
 {
-	const int64_t vocab = exec->model->config.vocab;
+	const int64_t vocab = model->config.vocab;
 	const size_t n = (size_t)batch->rows * batch->tokens;
 
-	if (batch->tokens > exec->most_tokens || n > exec->most)
+	if (batch->tokens > tokens || n > (size_t)rows * tokens)
 		return en_model_fail(err, CKPT_E_LIMIT, "", "a batch of %u rows of %u tokens; "
-				     "room was made for %zu rows of %zu", batch->rows,
-				     batch->tokens, exec->most_rows, exec->most_tokens);
+				     "room was made for %u rows of %u", batch->rows,
+				     batch->tokens, rows, tokens);
 	for (size_t i = 0; i < n; i++) {
 		const int64_t id = batch->ids[i], label = batch->labels ? batch->labels[i] : -100;
 		const size_t row = i / batch->tokens, at = i % batch->tokens;
@@ -278,6 +278,13 @@ int en_batch_check(const struct en_exec *exec, const struct en_batch *batch,
 					     (long long)vocab);
 	}
 	return 0;
+}
+
+int en_batch_check(const struct en_exec *exec, const struct en_batch *batch,
+		   struct ckpt_err *err)
+{
+	return en_batch_check_for(exec->model, (uint32_t)exec->most_rows,
+				  (uint32_t)exec->most_tokens, batch, err);
 }
 
 uint64_t en_batch_count(const struct en_batch *batch)

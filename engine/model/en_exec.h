@@ -63,6 +63,9 @@ size_t en_exec_bytes(const struct en_exec *exec);
  * CKPT_E_LIMIT when it is larger than the handle was made for, CKPT_E_MISMATCH for a token or label
  * outside the vocabulary (labels: but -100), naming its place.
  */
+int en_batch_check_for(const struct en_model *model, uint32_t rows, uint32_t tokens,
+		       const struct en_batch *batch, struct ckpt_err *err);
+/* The same for the batches of a handle. */
 int en_batch_check(const struct en_exec *exec, const struct en_batch *batch,
 		   struct ckpt_err *err);
 /* Positions whose loss counts. */

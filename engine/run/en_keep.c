@@ -169,7 +169,7 @@ static int put_all(struct en_keep *k, struct ckpt_err *err)
 {
 	uint64_t n;
 	const struct en_zero_piece *p = en_zero_pieces(k->z, &n);
-	int rc = 0;
+	int rc = en_zero_fetch(k->z, err);
 
 	for (uint64_t i = 0; !rc && i < n; i++) {
 		const float *const from[NSTATES] = { p[i].master, p[i].m, p[i].v };

@@ -139,7 +139,7 @@ static int fill_state(struct en_run *r, struct ckpt_err *err)
 		rc = en_keep_load(o->model, r->z, o->from, o->from_tag, &r->sched, &r->scale,
 				  &got, err);
 	else
-		en_zero_init(r->z, o->seed);
+		rc = en_zero_init(r->z, o->seed, err);
 	if (!rc)
 		rc = take_loaded(r, &got, err);
 	if (!rc)

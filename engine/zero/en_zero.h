@@ -90,8 +90,8 @@ int en_zero_expect(const struct en_model *model, const struct en_zero_opts *opts
 
 /* ---------------------------------------------------------------- parameters */
 
-/* Masters from the random numbers of a seed; moments zero. */
-void en_zero_init(struct en_zero *z, uint64_t seed);
+/* Masters from the random numbers of a seed, the same bits everywhere; moments zero. */
+int en_zero_init(struct en_zero *z, uint64_t seed, struct ckpt_err *err);
 /* Masters from the weights of a checkpoint, each rank its own ranges; moments zero. */
 int en_zero_read_weights(struct en_zero *z, const struct ckpt *ck, struct ckpt_err *err);
 /* Masters and moments from a step of any world and stage. */
@@ -106,6 +106,11 @@ struct en_zero_piece {
 	uint64_t first, count;	/* elements of the parameter */
 	float *master, *m, *v;
 };
+/*
+ * Before the pieces are read: their memory is what the state is now.  On CPU ranks nothing needs
+ * to be done.  Codes of the device.
+ */
+int en_zero_fetch(struct en_zero *z, struct ckpt_err *err);
 /*
  * The pieces of this rank, by parameter, '*n_out' of them; lent.  Over all ranks they are every
  * element once, also at stage 0, where each holds more.

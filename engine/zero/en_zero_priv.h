@@ -36,7 +36,29 @@ struct zreduce {
 	struct en_comm_work *work;
 };
 
+/*
+ * What differs from one kind of machine to another.  A maker has a struct en_zero at the beginning
+ * of its own.
+ */
+struct en_zero_ops {
+	const char *name;	/* "cpu", "cuda" */
+	void (*free)(struct en_zero *z);
+	/* NULL: the memory of the pieces is filled, and published. */
+	int (*init)(struct en_zero *z, uint64_t seed, struct ckpt_err *err);
+	int (*publish)(struct en_zero *z, struct ckpt_err *err);
+	/* The memory of the pieces is what the state is now; NULL: it always is. */
+	int (*fetch)(struct en_zero *z, struct ckpt_err *err);
+	int (*unit)(struct en_zero *z, uint32_t m, const struct en_zero_unit *unit,
+		    struct en_loss *loss_out, struct ckpt_err *err);
+	int (*eval)(struct en_zero *z, const struct en_batch *batch, struct en_loss *loss_out,
+		    struct ckpt_err *err);
+	int (*norm)(struct en_zero *z, double *norm_out, struct ckpt_err *err);
+	int (*update)(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k,
+		      float grad_scale, struct ckpt_err *err);
+};
+
 struct en_zero {
+	const struct en_zero_ops *ops;
 	const struct en_model *model;
 	struct en_comm *comm;
 	struct en_zero_opts opts;
@@ -80,6 +102,24 @@ static inline enum en_mem_kind en_zero_optimizer_kind(const struct en_zero_opts 
 {
 	return o->stage && o->host_optimizer ? EN_MEM_HOST_OPTIMIZER : EN_MEM_OPTIMIZER;
 }
+
+/* Of any maker: this rank's part of each parameter; where[block] is what its masters begin at. */
+struct en_zero_where {
+	float *master, *m, *v;	/* of the shard; at stage 0 of the whole block */
+	uint64_t shard;
+};
+int en_zero_cut_pieces(struct en_zero *z, const struct en_zero_where *where, struct ckpt_err *err);
+
+/* The CPU's. */
+void en_zcpu_free(struct en_zero *z);
+int en_zcpu_publish(struct en_zero *z, struct ckpt_err *err);
+int en_zcpu_unit(struct en_zero *z, uint32_t m, const struct en_zero_unit *unit,
+		 struct en_loss *loss_out, struct ckpt_err *err);
+int en_zcpu_eval(struct en_zero *z, const struct en_batch *batch, struct en_loss *loss_out,
+		 struct ckpt_err *err);
+int en_zcpu_norm(struct en_zero *z, double *norm_out, struct ckpt_err *err);
+int en_zcpu_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k,
+		   float grad_scale, struct ckpt_err *err);
 
 /* Elements of a master that this rank updates: the shard, or at stage 0 all. */
 uint64_t en_zb_updated(const struct en_zero *z, const struct zb *b);

@@ -220,48 +220,20 @@ static void free_acts(struct en_zero *z)
 
 /* ---- this rank's pieces ---- */
 
-uint32_t en_zero_groups(const struct en_zero *z)
-{
-	return z->rule.one_group ? 1 : 2;
-}
-
-uint32_t en_zero_group_of(const struct en_zero *z, uint32_t param)
-{
-	return z->rule.one_group || z->model->param[param].decay ? 0 : 1;
-}
-
-/* The part of a parameter in this rank's shard of its block, if any. */
-static void add_piece(struct en_zero *z, uint32_t param)
-{
-	const struct en_param *p = &z->model->param[param];
-	const struct zb *b = &z->block[p->block];
-	const uint64_t base = z->comm->rank * b->shard;
-	const uint64_t from = ck_max_u64(base, p->offset),
-		       to = ck_min_u64(base + b->shard, p->offset + p->numel);
-	const uint64_t at = z->opts.stage ? from - base : from;
-
-	if (from >= to)
-		return;
-	z->piece[z->npieces++] = (struct en_zero_piece){
-		.param = param, .first = from - p->offset, .count = to - from,
-		.master = b->master + at, .m = b->m + at, .v = b->v + at,
-	};
-}
-
 static int new_pieces(struct en_zero *z, struct ckpt_err *err)
 {
-	z->piece = ck_alloc_array(z->model->nparams + 1ull, sizeof(*z->piece));
-	if (!z->piece)
-		return ck_fail_nomem(err, "pieces", z->model->nparams);
-	for (uint32_t i = 0; i < z->model->nparams; i++)
-		add_piece(z, i);
-	return 0;
-}
+	struct en_zero_where *where = ck_alloc_array(z->model->nblocks, sizeof(*where));
+	int rc = where ? 0 : ck_fail_nomem(err, "blocks", z->model->nblocks);
 
-const struct en_zero_piece *en_zero_pieces(const struct en_zero *z, uint64_t *n_out)
-{
-	*n_out = z->npieces;
-	return z->piece;
+	for (uint32_t i = 0; where && i < z->model->nblocks; i++) {
+		const struct zb *b = &z->block[i];
+
+		where[i] = (struct en_zero_where){ b->master, b->m, b->v, b->shard };
+	}
+	if (!rc)
+		rc = en_zero_cut_pieces(z, where, err);
+	ck_free(where);
+	return rc;
 }
 
 /* ---- life ---- */
@@ -317,6 +289,11 @@ static void keep_moving(void *arg)
 	(void)en_comm_test(z->comm, &none, NULL);
 }
 
+static const struct en_zero_ops cpu = {
+	"cpu", en_zcpu_free, NULL, en_zcpu_publish, NULL, en_zcpu_unit, en_zcpu_eval, en_zcpu_norm,
+	en_zcpu_update,
+};
+
 int en_zero_new(const struct en_model *model, struct en_comm *comm, const struct en_zero_opts *opts,
 		const struct en_zero_rule *rule, struct en_zero **z_out, struct ckpt_err *err)
 {
@@ -328,6 +305,7 @@ int en_zero_new(const struct en_model *model, struct en_comm *comm, const struct
 	z = ck_zalloc(sizeof(*z));
 	if (!z)
 		return ck_fail_nomem(err, "a training state", sizeof(*z));
+	z->ops = &cpu;
 	z->model = model;
 	z->comm = comm;
 	z->opts = *opts;
@@ -343,10 +321,8 @@ int en_zero_new(const struct en_model *model, struct en_comm *comm, const struct
 	return 0;
 }
 
-void en_zero_free(struct en_zero *z)
+void en_zcpu_free(struct en_zero *z)
 {
-	if (!z)
-		return;
 	for (uint32_t i = 0; i < EN_ZERO_GATHERS; i++)
 		en_mem_free(&z->mem, EN_MEM_GATHERED, z->gather[i].p);
 	for (uint32_t i = 0; i < EN_ZERO_REDUCES; i++)
@@ -361,29 +337,4 @@ void en_zero_free(struct en_zero *z)
 	en_mem_free(&z->mem, EN_MEM_COLLECTIVES, z->all_sums);
 	en_exec_free(z->exec);
 	ck_free(z);
-}
-
-/* Scratch memory of collectives is kept for the next one, so it is at its peak. */
-const struct en_mem *en_zero_mem(struct en_zero *z)
-{
-	const uint64_t scratch = z->comm->scratch_peak;
-
-	en_mem_note(&z->mem, EN_MEM_COLLECTIVES, (int64_t)(scratch - z->scratch));
-	z->scratch = scratch;
-	return &z->mem;
-}
-
-void en_zero_note(struct en_zero *z, enum en_mem_kind kind, int64_t bytes)
-{
-	en_mem_note(&z->mem, kind, bytes);
-}
-
-enum kn_type en_zero_type(const struct en_zero *z)
-{
-	return z->opts.type;
-}
-
-struct en_exec *en_zero_exec(struct en_zero *z)
-{
-	return z->exec;
 }

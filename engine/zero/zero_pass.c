@@ -177,7 +177,7 @@ static int embed_backward(struct pass *p, struct ckpt_err *err)
 	return en_zero_reduce(z, 0, p->embed_grads, p->m, err);
 }
 
-int en_zero_unit(struct en_zero *z, uint32_t m, const struct en_zero_unit *unit,
+int en_zcpu_unit(struct en_zero *z, uint32_t m, const struct en_zero_unit *unit,
 		 struct en_loss *loss_out, struct ckpt_err *err)
 {
 	struct pass p = {
@@ -200,7 +200,7 @@ int en_zero_unit(struct en_zero *z, uint32_t m, const struct en_zero_unit *unit,
 	return rc ? rc : en_zero_settle(z, err);
 }
 
-int en_zero_eval(struct en_zero *z, const struct en_batch *batch, struct en_loss *loss_out,
+int en_zcpu_eval(struct en_zero *z, const struct en_batch *batch, struct en_loss *loss_out,
 		 struct ckpt_err *err)
 {
 	struct pass p = { .z = z, .batch = batch, .loss = loss_out };

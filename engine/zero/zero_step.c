@@ -43,7 +43,7 @@ static uint64_t put_in_order(const struct en_zero *z, const double *by_rank, dou
 	return n;
 }
 
-int en_zero_norm(struct en_zero *z, double *norm_out, struct ckpt_err *err)
+int en_zcpu_norm(struct en_zero *z, double *norm_out, struct ckpt_err *err)
 {
 	const uint64_t all = z->nsums * z->comm->size;
 	int rc;
@@ -159,7 +159,7 @@ static int begin_params(struct en_zero *z, uint32_t block, struct ckpt_err *err)
 				  b->shard * kn_type_size(z->opts.type), &b->work, err);
 }
 
-int en_zero_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k,
+int en_zcpu_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k,
 		   float grad_scale, struct ckpt_err *err)
 {
 	struct update u = { .z = z, .hyper = hyper, .k = k, .grad_scale = grad_scale };
@@ -195,7 +195,7 @@ static int gather_all(struct en_zero *z, struct zb *b, struct ckpt_err *err)
 	return rc;
 }
 
-int en_zero_publish(struct en_zero *z, struct ckpt_err *err)
+int en_zcpu_publish(struct en_zero *z, struct ckpt_err *err)
 {
 	int rc = 0;
 
@@ -207,15 +207,4 @@ int en_zero_publish(struct en_zero *z, struct ckpt_err *err)
 		}
 	}
 	return rc ? rc : end_params(z, z->model->nblocks, err);
-}
-
-void en_zero_init(struct en_zero *z, uint64_t seed)
-{
-	for (uint64_t i = 0; i < z->npieces; i++) {
-		const struct en_zero_piece *p = &z->piece[i];
-
-		en_model_init(z->model, p->param, seed, p->first, p->count, p->master);
-		memset(p->m, 0, p->count * sizeof(float));
-		memset(p->v, 0, p->count * sizeof(float));
-	}
 }

@@ -109,7 +109,7 @@ static int run(struct en_comm *comm, void *arg, struct ckpt_err *err)
 
 	if (rc)
 		return rc;
-	en_zero_init(z, 7);
+	en_zero_init(z, 7, NULL);
 	rc = en_zero_publish(z, err);
 	if (!rc && w->root)
 		rc = save(w, z, comm, err);

@@ -115,7 +115,7 @@ static int train(struct en_comm *comm, void *arg, struct ckpt_err *err)
 
 	if (rc)
 		return rc;
-	en_zero_init(z, 7);
+	en_zero_init(z, 7, NULL);
 	rc = en_zero_publish(z, err);
 	for (uint32_t s = 0; !rc && s < STEPS; s++)
 		rc = run_step(z, t, comm, s, err);

@@ -64,7 +64,7 @@ static int one_step(struct en_zero *z, const struct held *h, struct ckpt_err *er
 
 	for (uint32_t i = 0; i < ROWS * TOKENS; i++)
 		ids[i] = (int32_t)(i * 7 % h->model->config.vocab);
-	en_zero_init(z, 3);
+	en_zero_init(z, 3, NULL);
 	rc = en_zero_publish(z, err);
 	for (uint32_t m = 0; !rc && m < h->opts.units; m++)
 		rc = en_zero_unit(z, m, &unit, &loss, err);

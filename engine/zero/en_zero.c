@@ -1,0 +1,134 @@
+/* en_zero.c -- see en_zero.h: what all makers have alike, and the way to the chosen one. */
+#include "engine/zero/en_zero_priv.h"
+
+#include <string.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+
+/* ---- this rank's pieces ---- */
+
+uint32_t en_zero_groups(const struct en_zero *z)
+{
+	return z->rule.one_group ? 1 : 2;
+}
+
+uint32_t en_zero_group_of(const struct en_zero *z, uint32_t param)
+{
+	return z->rule.one_group || z->model->param[param].decay ? 0 : 1;
+}
+
+/* The part of a parameter in this rank's shard of its block, if any. */
+static void add_piece(struct en_zero *z, uint32_t param, const struct en_zero_where *w)
+{
+	const struct en_param *p = &z->model->param[param];
+	const uint64_t base = z->comm->rank * w->shard;
+	const uint64_t from = ck_max_u64(base, p->offset),
+		       to = ck_min_u64(base + w->shard, p->offset + p->numel);
+	const uint64_t at = z->opts.stage ? from - base : from;
+
+	if (from >= to)
+		return;
+	z->piece[z->npieces++] = (struct en_zero_piece){
+		.param = param, .first = from - p->offset, .count = to - from,
+		.master = w->master + at, .m = w->m + at, .v = w->v + at,
+	};
+}
+
+int en_zero_cut_pieces(struct en_zero *z, const struct en_zero_where *where, struct ckpt_err *err)
+{
+	z->piece = ck_alloc_array(z->model->nparams + 1ull, sizeof(*z->piece));
+	if (!z->piece)
+		return ck_fail_nomem(err, "pieces", z->model->nparams);
+	for (uint32_t i = 0; i < z->model->nparams; i++)
+		add_piece(z, i, &where[z->model->param[i].block]);
+	return 0;
+}
+
+const struct en_zero_piece *en_zero_pieces(const struct en_zero *z, uint64_t *n_out)
+{
+	*n_out = z->npieces;
+	return z->piece;
+}
+
+int en_zero_init(struct en_zero *z, uint64_t seed, struct ckpt_err *err)
+{
+	if (z->ops->init)
+		return z->ops->init(z, seed, err);
+	for (uint64_t i = 0; i < z->npieces; i++) {
+		const struct en_zero_piece *p = &z->piece[i];
+
+		en_model_init(z->model, p->param, seed, p->first, p->count, p->master);
+		memset(p->m, 0, p->count * sizeof(float));
+		memset(p->v, 0, p->count * sizeof(float));
+	}
+	return 0;
+}
+
+/* ---- what is held ---- */
+
+/* Scratch memory of collectives is kept for the next one, so it is at its peak. */
+const struct en_mem *en_zero_mem(struct en_zero *z)
+{
+	const uint64_t scratch = z->comm->scratch_peak;
+
+	en_mem_note(&z->mem, EN_MEM_COLLECTIVES, (int64_t)(scratch - z->scratch));
+	z->scratch = scratch;
+	return &z->mem;
+}
+
+void en_zero_note(struct en_zero *z, enum en_mem_kind kind, int64_t bytes)
+{
+	en_mem_note(&z->mem, kind, bytes);
+}
+
+enum kn_type en_zero_type(const struct en_zero *z)
+{
+	return z->opts.type;
+}
+
+struct en_exec *en_zero_exec(struct en_zero *z)
+{
+	return z->exec;
+}
+
+/* ---- the maker's ---- */
+
+void en_zero_free(struct en_zero *z)
+{
+	if (z)
+		z->ops->free(z);
+}
+
+int en_zero_publish(struct en_zero *z, struct ckpt_err *err)
+{
+	return z->ops->publish(z, err);
+}
+
+int en_zero_fetch(struct en_zero *z, struct ckpt_err *err)
+{
+	return z->ops->fetch ? z->ops->fetch(z, err) : 0;
+}
+
+int en_zero_unit(struct en_zero *z, uint32_t m, const struct en_zero_unit *unit,
+		 struct en_loss *loss_out, struct ckpt_err *err)
+{
+	return z->ops->unit(z, m, unit, loss_out, err);
+}
+
+int en_zero_eval(struct en_zero *z, const struct en_batch *batch, struct en_loss *loss_out,
+		 struct ckpt_err *err)
+{
+	return z->ops->eval(z, batch, loss_out, err);
+}
+
+int en_zero_norm(struct en_zero *z, double *norm_out, struct ckpt_err *err)
+{
+	return z->ops->norm(z, norm_out, err);
+}
+
+int en_zero_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k,
+		   float grad_scale, struct ckpt_err *err)
+{
+	return z->ops->update(z, hyper, k, grad_scale, err);
+}
