@@ -101,7 +101,7 @@ endif
 ifneq ($(NVCC),)
 CUDA_DIR    := $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC)))))
 CUDA_CFLAGS := -isystem $(CUDA_DIR)/include
-CUDA_LIBS   := -L$(CUDA_DIR)/lib64 -Wl,-rpath,$(CUDA_DIR)/lib64 -lcudart -lcublasLt -lstdc++ -ldl
+CUDA_LIBS   := -L$(CUDA_DIR)/lib64 -Wl,-rpath,$(CUDA_DIR)/lib64 -lcudart -lcublasLt -lnccl -ldl -lstdc++
 GPU_NEWEST  := $(lastword $(sort $(GPU_ARCH)))
 NVCC_FLAGS  := -std=c++17 -O3 -lineinfo $(foreach a,$(GPU_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
                -gencode arch=compute_$(GPU_NEWEST),code=compute_$(GPU_NEWEST) \
@@ -134,7 +134,7 @@ LIB_SRC   := $(sort $(filter-out $(if $(HAS_PACK),,formats/archive/%), \
 # What needs MPI is in libztrain_mpi.a, linked before it by programs that are to have it.
 TRAIN_MPI_SRC := engine/comm/en_comm_mpi.c
 ZTRAIN_SRC := $(sort $(wildcard engine/main/*.c))
-TRAIN_SRC := $(sort $(filter-out $(TRAIN_MPI_SRC) $(ZTRAIN_SRC),$(wildcard engine/*.c engine/*/*.c) \
+TRAIN_SRC := $(sort $(filter-out $(TRAIN_MPI_SRC) $(ZTRAIN_SRC) engine/cuda/cz_%.c,$(wildcard engine/*.c engine/*/*.c) \
              $(wildcard kernels/ref/train/*.c kernels/cpu/train/*.c)))
 TOOL_SRC  := $(sort $(wildcard tools/*.c))
 UNIT_SRC  := $(sort $(filter-out $(if $(HAS_PACK),,tests/unit/test_pack% tests/torture/test_torture_pack.c), \
@@ -146,7 +146,7 @@ EMPI_SRC  := $(sort $(wildcard tests/engine/mpi_*.c))
 WATCH_SRC := $(sort $(wildcard tests/engine/watch_*.c))
 TLIB_SRC  := $(sort $(filter-out $(if $(HAS_PACK),,tests/lib/t_pack.c),$(wildcard tests/lib/*.c)))
 # Kernels for GPUs, in build/.../libztrain_cuda.a, and their tests.
-CUDA_SRC  := $(sort $(wildcard kernels/cuda/*.cu kernels/cuda/*.c))
+CUDA_SRC  := $(sort $(wildcard kernels/cuda/*.cu kernels/cuda/*.c engine/cuda/cz_*.c))
 GTEST_SRC := $(sort $(wildcard tests/gpu/test_*.c))
 GTLIB_SRC := $(sort $(wildcard tests/gpu/tg_*.c))
 FUZZ_SRC  := $(sort $(filter-out $(if $(HAS_PACK),,tests/fuzz/fz_t_pack.c),$(wildcard tests/fuzz/*.c)))
@@ -179,7 +179,7 @@ FZ        := $(call objects,$(filter-out tests/fuzz/fz_fuzzer.c tests/fuzz/fz_re
 FZ_TOOLS  := $(B)/tests/fuzz/fz_replay $(B)/tests/fuzz/fz_pack
 MPI_TOOL := $(filter-out $(B)/tools/cli_mpi.o,$(TOOL)) $(B)/tools/cli_mpi.mpi.o
 OBJS  := $(LIB) $(TOOL) $(B)/tools/cli_mpi.mpi.o $(TLIB) $(UNIT:=.o) $(API:=.o) $(TIMERS:=.o) \
-         $(call objects,$(FUZZ_SRC)) $(TRAIN) $(TRAIN_MPI) $(ZTRAIN) $(EMPI) $(WATCH) $(ETLIB) $(ETEST:=.o) $(ETIMERS:=.o)
+         $(call objects,$(FUZZ_SRC)) $(TRAIN) $(TRAIN_MPI) $(ZTRAIN) $(EMPI) $(WATCH) $(ETLIB) $(ETEST:=.o) $(ETIMERS:=.o) $(CUDA_OBJ) $(GTLIB) $(GTEST:=.o)
 
 # What a folder may include is partly a matter of flags: the program and the
 # API tests are compiled without -I., so they cannot reach an internal header.
@@ -189,9 +189,9 @@ $(TLIB) $(UNIT:=.o) $(TIMERS:=.o) $(call objects,$(FUZZ_SRC)): INC = -I. -Ilibck
 $(TRAIN) $(TRAIN_MPI) $(ZTRAIN) $(EMPI) $(WATCH): INC = -I. -Ilibckpt/include -Ikernels/include
 $(ETLIB) $(ETEST:=.o) $(ETIMERS:=.o):   INC = -I. -Ilibckpt/include -Ikernels/include $(CMOCKA_CFLAGS)
 $(B)/kernels/cpu/train/kn_gemm.o $(B)/kernels/cpu/train/kn_gemm_bf16.o: INC += $(BLAS_CFLAGS)
-$(CUDA_OBJ) $(GTLIB) $(GTEST:=.o):      INC = -I. -Ikernels/include $(CUDA_CFLAGS)
+$(CUDA_OBJ) $(GTLIB) $(GTEST:=.o):      INC = -I. -Ilibckpt/include -Ikernels/include $(CUDA_CFLAGS)
 # Adam and the norm have the bits of the CPU.
-$(B)/kernels/cuda/kn_cu_optim.o:        NVCC_MORE = -fmad=false
+$(B)/kernels/cuda/kn_cu_optim.o $(B)/kernels/cuda/kn_cu_random.o: NVCC_MORE = -fmad=false
 $(API:=.o):                             INC = -Ilibckpt/include $(CMOCKA_CFLAGS)
 
 SO := libckpt.so.$(VERSION)
@@ -201,8 +201,9 @@ lib: $(B)/libckpt.a $(B)/libckpt.so
 ## train: the training engine as a library, libztrain.a, and libztrain_mpi.a where MPI is found
 train: $(B)/libztrain.a $(if $(MPI_CC),$(B)/libztrain_mpi.a) $(B)/ztrain | need-mpi
 	@ln -sfn $(notdir $(B))/ztrain build/ztrain
-## gpu: the kernels for GPUs, libztrain_cuda.a, and their tests (needs nvcc, no GPU)
-gpu: $(B)/libztrain_cuda.a $(GTEST) | need-cuda
+## gpu: build/ztrain-gpu, kernels for GPUs, libztrain_cuda.a, and their tests (needs nvcc, no GPU)
+gpu: $(B)/ztrain-gpu $(GTEST) | need-cuda
+	@ln -sfn $(notdir $(B))/ztrain-gpu build/ztrain-gpu
 ## tools: the zckpt program, and zckpt-mpi where MPI is found; build/zckpt is a link to the last built
 tools: $(B)/zckpt $(if $(MPI_CC),$(B)/zckpt-mpi) | need-mpi
 	@$(if $(MPI_CC),:,rm -f $(B)/zckpt-mpi)
@@ -227,7 +228,11 @@ $(B)/libztrain_cuda.a: $(CUDA_OBJ) $(B)/cuda.list
 	$(Q)rm -f $@ && $(AR) rcs $@ $(CUDA_OBJ)
 $(GTEST): %: %.o $(GTLIB) $(B)/libztrain_cuda.a $(B)/libztrain.a $(B)/libckpt.a
 	@printf '  %-5s %s\n' LD $@
-	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -Wl,--as-needed $(CUDA_LIBS) $(BLAS_LIBS) -lm
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -Wl,--as-needed $(ENGINE_LIBS) $(LIB_LIBS) $(CUDA_LIBS) $(BLAS_LIBS) -lm
+# ztrain with GPUs; the program without them needs no library of CUDA's.
+$(B)/ztrain-gpu: $(ZTRAIN) $(if $(MPI_CC),$(B)/libztrain_mpi.a) $(B)/libztrain_cuda.a $(B)/libztrain.a $(B)/libckpt.a
+	@printf '  %-5s %s\n' LD $@
+	$(Q)$(or $(MPI_CC),$(CC)) $(ALL_LDFLAGS) -o $@ $^ $(ENGINE_LIBS) $(LIB_LIBS) $(BLAS_LIBS) $(MPI_LIBS) $(CUDA_LIBS) -lm
 $(B)/$(SO): $(LIB) $(B)/lib.list libckpt/libckpt.map
 	@printf '  %-5s %s\n' LD $@
 	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=libckpt/libckpt.map \

@@ -7,6 +7,8 @@
 
 #include <ckpt.h>
 
+enum zt_device { ZT_AUTO, ZT_CPU, ZT_CUDA };
+
 struct zt_args {
 	const char *model;	/* Hugging Face folder, or a config.json */
 	const char *config;	/* DeepSpeed JSON or accelerate YAML, or NULL */
@@ -31,6 +33,7 @@ struct zt_args {
 	int64_t steps;		/* -1 = the scheduler's, or STEPS */
 	int64_t stop_at, threads, timeout_s;
 	bool random, recompute;
+	int device;		/* enum zt_device */
 	/* Saves. */
 	const char *save, *resume;
 	int save_to;		/* CKPT_TO_* */

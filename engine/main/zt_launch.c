@@ -59,6 +59,33 @@ int zt_launch_check(struct zt_program *p, struct ckpt_err *err)
 	return en_launch_check(&env, -1, &l) ? refuse(&l, err) : 0;
 }
 
+/* All ranks or none; two of them on one GPU would wait for each other for ever. */
+int zt_launch_device(struct zt_program *p, struct ckpt_err *err)
+{
+	const struct en_environ env = environment();
+	const uint32_t devices = p->args.device == ZT_CPU ? 0 : en_cuda_count();
+	double least = devices;
+	struct en_launched l;
+	int rc = 0;
+
+	if (en_cuda_is_built())
+		rc = en_comm_all_reduce(p->comm, &least, KN_NUM_F64, 1, EN_COMM_MIN, NULL, err);
+	p->on_gpu = least > 0;
+	if (!rc && !p->on_gpu && p->args.device == ZT_CUDA) {
+		err->code = CKPT_E_UNSUPPORTED;
+		snprintf(err->msg, sizeof(err->msg), en_cuda_is_built() ?
+			 "--device cuda: a rank sees no GPU" :
+			 "--device cuda: this program was built without CUDA (make gpu)");
+		return -CKPT_E_UNSUPPORTED;
+	}
+	if (rc || !p->on_gpu)
+		return rc;
+	if (en_launch_check(&env, (int)devices, &l))
+		return refuse(&l, err);
+	p->cuda.device = l.device;
+	return 0;
+}
+
 /* What a rank has to say, as one text that rank 0 prints. */
 struct word {
 	struct en_seat seat;

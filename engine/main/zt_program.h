@@ -24,6 +24,8 @@ struct zt_program {
 	char job[64];
 	char tag[ZT_NAME];	/* of the step to go on from, "" = none */
 	const char *from;	/* what to begin with, or NULL */
+	bool on_gpu;
+	struct en_cuda_opts cuda;
 	bool runs;		/* what goes wrong now may be this rank's alone */
 	struct en_export_opts export;	/* dir NULL: nothing is exported */
 	char export_dir[ZT_PATH], export_job[ZT_NAME];
@@ -41,6 +43,8 @@ struct en_feed zt_data_feed(struct zt_program *p);
 struct en_held_feed zt_data_held(struct zt_program *p);
 
 /* zt_launch.c */
+/* Which device: p->on_gpu, p->cuda.  After the ranks are together. */
+int zt_launch_device(struct zt_program *p, struct ckpt_err *err);
 /* Says what the environment says of this process; CKPT_E_USAGE if that cannot work. */
 int zt_launch_check(struct zt_program *p, struct ckpt_err *err);
 /* All of it, for all ranks, and nothing else. */

@@ -61,6 +61,8 @@ int zt_tell_beginning(void *arg, const struct en_begun *b, struct ckpt_err *err)
 		if (p->held_rows)
 			printf("; %" PRIu64 " rows to evaluate on", p->held_rows);
 		putchar('\n');
+		if (*b->device)
+			printf("on %s\n", b->device);
 		if (b->resumed)
 			printf("resumed at step %" PRId64 " from %s%s%s, %" PRIu64
 			       " bytes read by all ranks\n", b->at.steps, p->from,

@@ -154,7 +154,8 @@ static int run(struct zt_program *p, struct ckpt_err *err)
 		.scheduler = a->scheduler, .scheduler_args = a->scheduler_args,
 		.warmup_steps = a->warmup,
 		.feed = zt_data_feed(p), .held = zt_data_held(p), .eval_every = a->eval_every,
-		.token_mean = a->loss == 1, .tokens = p->data.info.tokens,
+		.cuda = p->on_gpu ? &p->cuda : NULL, .token_mean = a->loss == 1,
+		.tokens = p->data.info.tokens,
 		.threads = (uint32_t)a->threads, .recompute = a->recompute,
 		.seed = (uint64_t)a->seed, .steps = a->steps, .stop_at = a->stop_at,
 		.save_root = a->save, .job = p->job, .save_to = a->save_to,
@@ -219,6 +220,8 @@ static int everything(struct zt_program *p, struct ckpt_err *err)
 		rc = join_ranks(p, err);
 	if (!rc && p->args.check_launch)
 		return zt_launch_tell(p, err);
+	if (!rc)
+		rc = zt_launch_device(p, err);
 	if (!rc)
 		rc = begin(p, err);
 	p->runs = !rc;

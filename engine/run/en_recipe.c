@@ -10,13 +10,13 @@
 #include "engine/base/en_json.h"
 #include "libckpt/base/ck_err.h"
 
-#define NFIELDS 8
+#define NFIELDS 9
 
 static void list(const struct en_recipe *r, int64_t v[NFIELDS])
 {
 	const int64_t all[NFIELDS] = {
 		r->world, (int64_t)r->accumulation, (int64_t)r->rows, (int64_t)r->tokens,
-		r->precision, r->wire, r->rule, r->token_mean,
+		r->precision, r->wire, r->rule, r->token_mean, r->cuda,
 	};
 
 	memcpy(v, all, sizeof(all));
@@ -61,7 +61,7 @@ static bool parse(struct en_recipe *r, const char *p, uint64_t len)
 	*r = (struct en_recipe){
 		.world = (uint32_t)v[0], .accumulation = (uint64_t)v[1], .rows = (uint64_t)v[2],
 		.tokens = (uint64_t)v[3], .precision = v[4], .wire = v[5], .rule = v[6],
-		.token_mean = v[7] != 0,
+		.token_mean = v[7] != 0, .cuda = v[8] != 0,
 	};
 	return true;
 }
@@ -100,6 +100,10 @@ static const char *difference(const struct en_recipe *a, const struct en_recipe 
 		return "the optimizer computes in another order";
 	if (a->token_mean != b->token_mean)
 		return "the loss is another mean";
+	if (a->cuda != b->cuda)
+		return "one is on GPUs, the other on CPUs";
+	if (a->cuda && a->world != b->world)
+		return "the order in which NCCL sums is another at another number of GPUs";
 	if (!is_power(a->world) && a->world != b->world)
 		return "the number of ranks was no power of two";
 	if (!is_power(b->world) && a->world != b->world)
@@ -111,6 +115,13 @@ static bool say_beginning(const struct en_recipe *r, char text[EN_RECIPE_TEXT])
 {
 	size_t n;
 
+	if (r->cuda && r->world > 1) {
+		snprintf(text, EN_RECIPE_TEXT,
+			 "bits: sums over %" PRIu32 " GPUs are in NCCL's order, another at other "
+			 "numbers of them, equal within rounding; what is loaded is exact",
+			 r->world);
+		return false;
+	}
 	if (!is_power(r->world)) {
 		snprintf(text, EN_RECIPE_TEXT,
 			 "bits: %" PRIu32 " ranks are no power of two: runs at other numbers of "

@@ -23,7 +23,7 @@ struct en_recipe {
 	int64_t precision;			/* enum en_precision */
 	int64_t wire;		/* enum kn_type that gradients are sent in */
 	int64_t rule;		/* enum kn_adam_rule */
-	bool token_mean;
+	bool token_mean, cuda;
 };
 
 /* Under which key it stands among the client's, as a text of JSON. */

@@ -71,7 +71,8 @@ static int make_state(struct en_run *r, struct ckpt_err *err)
 	const struct en_zero_rule rule = rule_of(set);
 	const uint64_t n = (uint64_t)set->micro_batch * o->tokens *
 			   (o->token_mean ? (uint64_t)set->accumulation : 1);
-	int rc = en_zero_new(o->model, o->comm, &zo, &rule, &r->z, err);
+	int rc = o->cuda ? en_zero_cuda_new(o->model, o->comm, &zo, &rule, o->cuda, &r->z, err) :
+		 en_zero_new(o->model, o->comm, &zo, &rule, &r->z, err);
 
 	r->units = (uint64_t)set->accumulation * o->comm->size;
 	r->ids = ck_alloc_array(n, sizeof(*r->ids));
@@ -81,7 +82,7 @@ static int make_state(struct en_run *r, struct ckpt_err *err)
 		.world = o->comm->size, .accumulation = (uint64_t)set->accumulation,
 		.rows = (uint64_t)set->micro_batch, .tokens = o->tokens,
 		.precision = set->precision, .wire = zo.wire, .rule = rule.rule,
-		.token_mean = o->token_mean,
+		.token_mean = o->token_mean, .cuda = o->cuda != NULL,
 	};
 	if (!rc && (!r->ids || !r->labels || !r->loss))
 		rc = ck_fail_nomem(err, "a batch", n);
@@ -113,7 +114,7 @@ static int tell_beginning(struct en_run *r, const struct en_loaded *got, struct 
 	const struct en_run_opts *o = r->o;
 	struct en_begun b = {
 		.at = r->at, .resumed = got->resumed, .read_bytes = got->bytes,
-		.mem = en_zero_mem(r->z),
+		.mem = en_zero_mem(r->z), .device = o->cuda ? en_zero_cuda_text(r->z) : "",
 	};
 	int rc = en_comm_all_reduce(o->comm, &b.read_bytes, KN_NUM_U64, 1, EN_COMM_SUM, NULL, err);
 

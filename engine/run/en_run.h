@@ -6,6 +6,7 @@
 #define EN_RUN_H
 
 #include "engine/config/en_config.h"
+#include "engine/cuda/en_zero_cuda.h"
 #include "engine/run/en_export.h"
 #include "engine/run/en_held.h"
 #include "engine/run/en_keep.h"
@@ -47,6 +48,7 @@ struct en_begun {
 	bool same_bits;			/* en_recipe.h */
 	char bits[EN_RECIPE_TEXT];	/* the sentence about it */
 	const struct en_mem *mem;
+	const char *device;		/* what computes, in words; "" = the CPU */
 };
 
 struct en_run_opts {
@@ -63,6 +65,7 @@ struct en_run_opts {
 	int64_t eval_every;		/* steps; 0 = after the last one only */
 	bool token_mean;		/* the loss is the mean of a step's tokens; else of its
 					 * micro-batches' means */
+	const struct en_cuda_opts *cuda;	/* NULL: on the CPU */
 	uint32_t tokens;		/* of a row */
 	uint32_t threads;
 	bool recompute;

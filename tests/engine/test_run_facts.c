@@ -29,7 +29,7 @@ struct alike_row {
 	const char *says;
 };
 
-#define ALL(w, a, r, t, p, wire_, rule_, mean) { w, a, r, t, p, wire_, rule_, mean }
+#define ALL(w, a, r, t, p, wire_, rule_, mean) { w, a, r, t, p, wire_, rule_, mean, false }
 #define NOW(w, a) ALL(w, a, 1, 64, EN_BF16, 2, KN_ADAM_FUSED, false)
 
 static const struct alike_row alike[] = {
@@ -63,6 +63,25 @@ static void same_bits(void **state)
 	assert_false(en_recipe_same_bits(&odd, &four, text));
 	assert_non_null(strstr(text, "is no power of two"));
 	assert_true(en_recipe_same_bits(&odd, &odd, text));
+}
+
+/* GPUs: NCCL's order of sums is that of the number of them. */
+static void gpus(void **state)
+{
+	struct en_recipe eight = base, four = { .world = 4, .cuda = true };
+	char text[EN_RECIPE_TEXT];
+
+	(void)state;
+	eight.cuda = true;
+	assert_false(en_recipe_same_bits(&eight, &base, text));
+	assert_non_null(strstr(text, "on GPUs"));
+	assert_true(en_recipe_same_bits(&eight, &eight, text));
+	four = eight;
+	four.world = 4;
+	four.accumulation = 4;
+	assert_false(en_recipe_same_bits(&four, &eight, text));
+	assert_non_null(strstr(text, "NCCL"));
+	assert_false(en_recipe_same_bits(&four, NULL, text));
 }
 
 static void beginning(void **state)
@@ -146,6 +165,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(same_bits),
+		cmocka_unit_test(gpus),
 		cmocka_unit_test(beginning),
 		cmocka_unit_test(config_as_json),
 		cmocka_unit_test(stated_or_default),

@@ -1,0 +1,163 @@
+/* cz_head.c -- the two ends of the model: tokens in, loss out. */
+#include <string.h>
+
+#include "engine/cuda/cz_priv.h"
+
+/* ---- what a batch is made of ---- */
+
+/* target[b, t] = labels[b, t + 1]; -1 counts as nothing. */
+static void fill_targets(const struct en_batch *b, int32_t *target)
+{
+	const size_t n = (size_t)b->rows * b->tokens;
+
+	for (size_t i = 0; i < n; i++) {
+		const bool last = (i + 1) % b->tokens == 0;
+
+		target[i] = last || !b->labels || b->labels[i + 1] < 0 ? -1 : b->labels[i + 1];
+	}
+}
+
+uint64_t cz_count(const struct cz *c, const struct en_batch *b)
+{
+	(void)c;
+	return b->labels ? en_batch_count(b) : 0;
+}
+
+static int copy_up(struct cz *c, int32_t *to, const int32_t *from, size_t n, struct ckpt_err *err)
+{
+	return cz_cuda((int)cudaMemcpyAsync(to, from, n * sizeof(*to), cudaMemcpyHostToDevice,
+					    c->work), "tokens", err);
+}
+
+/* The host's side is free again when the unit is over: its end is waited for. */
+int cz_upload(struct cz *c, const struct en_batch *b, struct ckpt_err *err)
+{
+	const size_t n = (size_t)b->rows * b->tokens;
+	int32_t *ids = c->host_ids, *target = ids + n, *id = target + n, *begin = id + n,
+		*at = begin + n + 1;
+	int rc;
+
+	memcpy(ids, b->ids, n * sizeof(*ids));
+	fill_targets(b, target);
+	c->nid = kn_cu_embed_list(ids, n, id, begin, at, c->host_list);
+	rc = copy_up(c, c->ids, ids, n, err);
+	if (!rc)
+		rc = copy_up(c, c->target, target, n, err);
+	if (!rc)
+		rc = copy_up(c, c->list_id, id, c->nid, err);
+	if (!rc)
+		rc = copy_up(c, c->list_begin, begin, c->nid + 1, err);
+	return rc ? rc : copy_up(c, c->list_at, at, n, err);
+}
+
+/* ---- embedding ---- */
+
+int cz_embed_forward(struct cz *c, const struct en_batch *b, const void *table,
+		     struct ckpt_err *err)
+{
+	return cz_cuda(kn_cu_embed(c->x[0], table, c->ids, (size_t)b->rows * b->tokens,
+				   c->z.model->config.hidden, c->z.opts.type, c->work),
+		       "the embedding", err);
+}
+
+int cz_embed_backward(struct cz *c, const struct en_batch *b, void *grads, bool add,
+		      struct ckpt_err *err)
+{
+	const enum kn_type wire = c->z.opts.wire;
+	int rc = 0;
+
+	(void)b;
+	if (!add)
+		rc = (int)cudaMemsetAsync(grads, 0, c->block[0].numel * kn_type_size(wire),
+					  c->work);
+	if (!rc)
+		rc = kn_cu_embed_back(grads, wire, c->g, c->list_id, c->list_begin, c->list_at,
+				      c->nid, c->z.model->config.hidden, c->z.opts.type,
+				      add ? KN_CU_ADD : 0, c->work);
+	return cz_cuda(rc, "the embedding", err);
+}
+
+/* ---- head ---- */
+
+struct head {
+	struct cz *c;
+	const void *w;
+	void *dhead;
+	enum kn_type dtype;	/* of dhead as it is summed */
+	float factor;
+	size_t n;
+};
+
+/* Positions [first, first + n): their loss, and the gradient of c->h in its place. */
+static int chunk(struct head *h, size_t first, size_t n)
+{
+	struct cz *c = h->c;
+	const size_t hidden = c->z.model->config.hidden, vocab = c->z.model->config.vocab;
+	const enum kn_type type = c->z.opts.type;
+	void *x = cz_at(c->h, first * hidden, type), *dx = cz_at(c->g, first * hidden, type);
+	const struct kn_cu_mm logits = {
+		.flags = KN_GEMM_TB, .m = n, .n = vocab, .k = hidden, .lda = hidden, .ldb = hidden,
+		.ldd = vocab, .type = type, .out = type,
+	}, input = {
+		.m = n, .n = hidden, .k = vocab, .lda = vocab, .ldb = hidden, .ldd = hidden,
+		.type = type, .out = type,
+	}, weight = {
+		.flags = KN_GEMM_TA | (first ? KN_GEMM_ADD : 0), .m = vocab, .n = hidden, .k = n,
+		.lda = vocab, .ldb = hidden, .ldc = hidden, .ldd = hidden, .type = type,
+		.out = h->dtype,
+	};
+	int rc = kn_cu_gemm_run(c->gemm, &logits, 1, x, h->w, NULL, c->logits, c->work);
+
+	if (!rc)
+		rc = kn_cu_xent(c->logits, c->loss + first, c->target + first, n, vocab,
+				h->dhead ? &h->factor : NULL, type, c->work);
+	if (rc || !h->dhead)
+		return rc;
+	rc = kn_cu_gemm_run(c->gemm, &weight, 1, c->logits, x, first ? h->dhead : NULL, h->dhead,
+			    c->work);
+	return rc ? rc : kn_cu_gemm_run(c->gemm, &input, 1, c->logits, h->w, NULL, dx, c->work);
+}
+
+static int chunks(struct head *h)
+{
+	int rc = 0;
+
+	for (size_t at = 0; !rc && at < h->n; at += h->c->chunk)
+		rc = chunk(h, at, h->n - at < h->c->chunk ? h->n - at : h->c->chunk);
+	return rc;
+}
+
+static int fail(struct cz *c, int rc, struct ckpt_err *err)
+{
+	return rc < 0 ? cz_attn(rc, kn_cu_gemm_why(c->gemm), err) : cz_cuda(rc, "the head", err);
+}
+
+int cz_head(struct cz *c, const struct en_batch *b, const void *params, const void *head,
+	    double factor, void *grads, void *dhead, struct ckpt_err *err)
+{
+	const struct en_model_config *m = &c->z.model->config;
+	const enum kn_type type = c->z.opts.type, wire = c->z.opts.wire;
+	const void *x = c->x[m->layers];
+	struct head h = {
+		.c = c, .w = head, .dhead = dhead && c->dhead ? c->dhead : dhead,
+		.dtype = c->dhead ? KN_F32 : wire, .factor = (float)factor,
+		.n = (size_t)b->rows * b->tokens,
+	};
+	float *rstd = c->loss + h.n;
+	int rc = kn_cu_rmsnorm(c->h, rstd, x, params, h.n, m->hidden, (float)m->norm_eps,
+			       type, c->work);
+
+	if (!rc)
+		rc = chunks(&h);
+	if (!rc)
+		rc = kn_cu_sum_f32(c->result, c->loss, h.n, 0, c->work);
+	if (rc || !dhead)
+		return fail(c, rc, err);
+	if (c->dhead)
+		rc = kn_cu_cast(dhead, wire, c->dhead, KN_F32, (size_t)m->vocab * m->hidden,
+				c->work);
+	if (!rc)
+		rc = kn_cu_rmsnorm_back(c->g, grads, wire, c->g, x, rstd, params, NULL,
+					h.n, m->hidden, type, 0, c->part, c->work);
+	return fail(c, rc, err);
+}

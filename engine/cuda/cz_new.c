@@ -1,0 +1,491 @@
+/* cz_new.c -- memory of every stage on the GPU, taken once; the table of engine/zero. */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/cuda/cz_priv.h"
+#include "engine/model/en_exec_priv.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+
+/* Bytes of logits of a chunk, about. */
+#define LOGITS ((size_t)1536 << 20)
+
+bool en_cuda_is_built(void)
+{
+	return true;
+}
+
+uint32_t en_cuda_count(void)
+{
+	int n = 0;
+
+	return cudaGetDeviceCount(&n) == cudaSuccess && n > 0 ? (uint32_t)n : 0;
+}
+
+const char *en_zero_cuda_text(const struct en_zero *z)
+{
+	return ((const struct cz *)z)->text;
+}
+
+/* ---- blocks ---- */
+
+static uint64_t updated(const struct cz *c, const struct cz_block *b)
+{
+	return c->z.opts.stage ? b->shard : b->padded;
+}
+
+static int new_params(struct cz *c, struct cz_block *b, struct ckpt_err *err)
+{
+	const uint64_t es = kn_type_size(c->z.opts.type);
+	int rc;
+
+	if (!cz_is_whole(c))
+		return cz_new(c, EN_MEM_PARAMS, b->shard * es, &b->own, err);
+	rc = cz_new(c, EN_MEM_PARAMS, b->padded * es, &b->params, err);
+	if (!rc)
+		b->own = cz_at(b->params, c->z.comm->rank * b->shard, c->z.opts.type);
+	return rc;
+}
+
+/* In fp32 the parameters themselves are the masters. */
+static int new_optimizer(struct cz *c, struct cz_block *b, struct ckpt_err *err)
+{
+	const uint64_t bytes = updated(c, b) * sizeof(float);
+	int rc = 0;
+
+	if (c->z.opts.type == KN_F32)
+		b->master = c->z.opts.stage ? b->own : b->params;
+	else
+		rc = cz_new(c, EN_MEM_OPTIMIZER, bytes, &b->master, err);
+	if (!rc)
+		rc = cz_new(c, EN_MEM_OPTIMIZER, bytes, &b->m, err);
+	return rc ? rc : cz_new(c, EN_MEM_OPTIMIZER, bytes, &b->v, err);
+}
+
+static int new_block(struct cz *c, uint32_t number, struct ckpt_err *err)
+{
+	struct cz_block *b = &c->block[number];
+	int rc;
+
+	b->numel = c->z.model->block[number].numel;
+	b->padded = en_zero_padded(c->z.model, number, c->z.comm->size);
+	b->shard = b->padded / c->z.comm->size;
+	c->z.nsums += b->shard / EN_ZERO_CHUNK;
+	rc = cz_event(&b->whole, err);
+	if (!rc)
+		rc = new_params(c, b, err);
+	if (!rc)
+		rc = new_optimizer(c, b, err);
+	if (!rc)
+		rc = cz_new(c, EN_MEM_GRADS, b->shard * kn_type_size(c->sum_type), &b->total, err);
+	if (rc)
+		return rc;
+	b->host = ck_alloc_array(3 * updated(c, b), sizeof(float));
+	return b->host ? 0 : ck_fail_nomem(err, "a copy of the state", updated(c, b) * 12);
+}
+
+static int new_blocks(struct cz *c, struct ckpt_err *err)
+{
+	const uint32_t n = c->z.model->nblocks;
+	struct en_zero_where *where = ck_alloc_array(n, sizeof(*where));
+	int rc = 0;
+
+	c->block = ck_zalloc(n * sizeof(*c->block));
+	if (!c->block || !where)
+		rc = ck_fail_nomem(err, "blocks", n);
+	for (uint32_t i = 0; !rc && i < n; i++) {
+		const struct cz_block *b = &c->block[i];
+
+		rc = new_block(c, i, err);
+		if (!rc)
+			where[i] = (struct en_zero_where){
+				b->host, b->host + updated(c, b), b->host + 2 * updated(c, b),
+				b->shard,
+			};
+	}
+	if (!rc)
+		rc = en_zero_cut_pieces(&c->z, where, err);
+	ck_free(where);
+	return rc;
+}
+
+/* ---- what moves ---- */
+
+static uint64_t most_padded(const struct cz *c, uint32_t parity, bool by_gather)
+{
+	const struct en_model *m = c->z.model;
+	uint64_t most = 0;
+
+	for (uint32_t i = 0; i < m->nblocks; i++)
+		if (by_gather ? en_zero_gather_of(m, i) == parity :
+		    !en_zero_is_tied(m, i) && (i & 1) == parity)
+			most = ck_max_u64(most, c->block[i].padded);
+	return most;
+}
+
+static int new_gathers(struct cz *c, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < EN_ZERO_GATHERS; i++) {
+		struct cz_gather *g = &c->gather[i];
+
+		g->block = -1;
+		rc = cz_event(&g->ready, err);
+		if (!rc)
+			rc = cz_event(&g->left, err);
+		if (!rc && !cz_is_whole(c))
+			rc = cz_new(c, EN_MEM_GATHERED, most_padded(c, i, true) *
+				    kn_type_size(c->z.opts.type), &g->p, err);
+	}
+	return rc;
+}
+
+static int new_reduces(struct cz *c, struct ckpt_err *err)
+{
+	const uint64_t ws = kn_type_size(c->z.opts.wire);
+	const bool one = c->z.comm->size == 1, several = c->z.opts.units > 1;
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i <= EN_ZERO_REDUCES; i++) {
+		struct cz_reduce *r = &c->reduce[i];
+		const uint64_t n = i < EN_ZERO_REDUCES ? most_padded(c, i, false) :
+				   c->z.model->config.tied ? c->block[0].padded : 0;
+
+		rc = cz_event(&r->written, err);
+		if (!rc)
+			rc = cz_event(&r->gone, err);
+		if (!rc && n && !(one && !several))
+			rc = cz_new(c, EN_MEM_GRADS, n * ws, &r->grads, err);
+		if (!rc && n && !one && several)
+			rc = cz_new(c, EN_MEM_GRADS, n / c->z.comm->size * ws, &r->piece, err);
+	}
+	if (!rc && !one && !c->z.opts.stage)
+		rc = cz_new(c, EN_MEM_GRADS,
+			    ck_max_u64(most_padded(c, 0, false),
+				       ck_max_u64(most_padded(c, 1, false), c->block[0].padded)) *
+			    kn_type_size(c->sum_type), &c->whole, err);
+	return rc;
+}
+
+/* ---- activations and room to compute in ---- */
+
+struct room {
+	enum en_mem_kind kind;
+	void *to;
+	uint64_t bytes;
+};
+
+static int take_rooms(struct cz *c, const struct room *room, size_t n, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < n; i++)
+		if (room[i].bytes)
+			rc = cz_new(c, room[i].kind, room[i].bytes, room[i].to, err);
+	return rc;
+}
+
+static int new_kept(struct cz *c, struct cz_kept *k, struct ckpt_err *err)
+{
+	const struct en_model_config *m = &c->z.model->config;
+	const uint64_t n = (uint64_t)c->z.opts.rows * c->z.opts.tokens;
+	const uint64_t es = kn_type_size(c->z.opts.type), fs = sizeof(float);
+	const enum en_mem_kind a = EN_MEM_ACTIVATIONS;
+	const struct room room[] = {
+		{ a, &k->qkv, n * c->ld * es }, { a, &k->o, n * m->heads * m->head_dim * es },
+		{ a, &k->mid, n * m->hidden * es }, { a, &k->gu, n * 2 * m->inter * es },
+		{ a, &k->lse, n * m->heads * fs }, { a, &k->rstd_in, n * fs },
+		{ a, &k->rstd_post, n * fs },
+	};
+
+	return take_rooms(c, room, CK_ARRAY_LEN(room), err);
+}
+
+static int new_acts(struct cz *c, struct ckpt_err *err)
+{
+	const struct en_model_config *m = &c->z.model->config;
+	const uint64_t n = (uint64_t)c->z.opts.rows * c->z.opts.tokens;
+	int rc = 0;
+
+	c->x = ck_zalloc((m->layers + 1ull) * sizeof(*c->x));
+	c->kept = ck_zalloc((m->layers + 1ull) * sizeof(*c->kept));
+	if (!c->x || !c->kept)
+		return ck_fail_nomem(err, "layers", m->layers);
+	for (uint32_t i = 0; !rc && i <= m->layers; i++)
+		rc = cz_new(c, EN_MEM_ACTIVATIONS, n * m->hidden * kn_type_size(c->z.opts.type),
+			    &c->x[i], err);
+	for (uint32_t i = 0; !rc && i < m->layers; i++) {
+		if (i && c->z.opts.recompute)
+			c->kept[i] = c->kept[0];
+		else
+			rc = new_kept(c, &c->kept[i], err);
+	}
+	return rc;
+}
+
+/* Reductions over rows, whichever takes most. */
+static size_t part_bytes(const struct cz *c, size_t n)
+{
+	const struct en_model_config *m = &c->z.model->config;
+	const struct kn_cu_qk qk = {
+		.rows = n, .tokens = c->z.opts.tokens, .heads = m->heads,
+		.kv_heads = m->kv_heads, .d = m->head_dim, .ld = c->ld, .ldq = c->ld,
+		.ldk = c->ld, .eps = (float)m->norm_eps, .type = c->z.opts.type,
+	};
+	const size_t a = kn_cu_rmsnorm_back_work(n, m->hidden), b = kn_cu_qk_back_work(&qk),
+		     s = kn_cu_sum_rows_work(n, c->ld);
+
+	return a > b ? (a > s ? a : s) : b > s ? b : s;
+}
+
+static size_t chunk_of(const struct cz *c, size_t n)
+{
+	const size_t row = c->z.model->config.vocab * kn_type_size(c->z.opts.type);
+	const size_t fit = LOGITS / row / 256 * 256;
+	size_t parts;
+
+	if (!fit)
+		return n < 256 ? n : 256;
+	parts = (n + fit - 1) / fit;	/* alike, so that products have one shape */
+	return (n + parts - 1) / parts;
+}
+
+static int new_work(struct cz *c, struct ckpt_err *err)
+{
+	const struct en_model_config *m = &c->z.model->config;
+	const uint64_t n = (uint64_t)c->z.opts.rows * c->z.opts.tokens;
+	const uint64_t es = kn_type_size(c->z.opts.type), fs = sizeof(float);
+	const uint64_t q = (uint64_t)m->heads * m->head_dim;
+	const uint64_t kv = (uint64_t)m->kv_heads * m->head_dim;
+	const enum en_mem_kind w = EN_MEM_WORK;
+	const bool biased = c->z.model->block[1].at[EN_Q_BIAS] != UINT64_MAX;
+	const struct room room[] = {
+		{ w, &c->h, n * m->hidden * es }, { w, &c->q, n * q * es },
+		{ w, &c->k, n * kv * es }, { w, &c->act, n * m->inter * es },
+		{ w, &c->g, n * m->hidden * es }, { w, &c->t, n * m->hidden * es },
+		{ w, &c->spare, biased ? n * m->hidden * es : 0 },
+		{ w, &c->dout, n * q * es }, { w, &c->dqkv, n * c->ld * es },
+		{ w, &c->dgu, n * 2 * m->inter * es }, { w, &c->part, part_bytes(c, n) },
+		{ w, &c->logits, c->chunk * m->vocab * es }, { w, &c->loss, 2 * n * fs },
+		{ w, &c->cos, c->z.opts.tokens * m->head_dim / 2 * fs },
+		{ w, &c->sin, c->z.opts.tokens * m->head_dim / 2 * fs },
+		{ w, &c->ids, n * sizeof(int32_t) }, { w, &c->target, n * sizeof(int32_t) },
+		{ w, &c->list_id, n * sizeof(int32_t) },
+		{ w, &c->list_begin, (n + 1) * sizeof(int32_t) },
+		{ w, &c->list_at, n * sizeof(int32_t) },
+		{ w, &c->result, 2 * sizeof(double) },
+		{ w, &c->sums, (c->z.nsums + kn_cu_tree_sum_work(c->z.nsums)) * sizeof(double) },
+		{ w, &c->dhead, c->chunk < n && c->z.opts.wire != KN_F32 ?
+			(uint64_t)m->vocab * m->hidden * fs : 0 },
+		{ w, &c->gemm_work, KN_CU_GEMM_WORK },
+	};
+
+	return take_rooms(c, room, CK_ARRAY_LEN(room), err);
+}
+
+/* ---- the host's side ---- */
+
+static int new_host(struct cz *c, struct ckpt_err *err)
+{
+	const uint64_t n = (uint64_t)c->z.opts.rows * c->z.opts.tokens;
+	const size_t half = c->z.model->config.head_dim / 2;
+	float *angles = ck_alloc_array(2 * c->z.opts.tokens * half, sizeof(*angles));
+	const size_t bytes = c->z.opts.tokens * half * sizeof(*angles);
+	int rc = (int)cudaMallocHost((void **)&c->host_ids, (5 * n + 1) * sizeof(int32_t));
+
+	if (!rc)
+		rc = (int)cudaMallocHost((void **)&c->host_list, n * sizeof(uint64_t));
+	if (!rc)
+		rc = (int)cudaMallocHost((void **)&c->host_result, 2 * sizeof(double));
+	c->z.sums = ck_alloc_array(c->z.comm->size, sizeof(double));
+	if (!rc && (!angles || !c->z.sums)) {
+		ck_free(angles);
+		return ck_fail_nomem(err, "rotations", bytes);
+	}
+	if (!rc) {
+		en_rope_fill(&c->z.model->config, c->z.opts.type, c->z.opts.tokens, angles,
+			     angles + c->z.opts.tokens * half);
+		rc = (int)cudaMemcpy(c->cos, angles, bytes, cudaMemcpyHostToDevice);
+	}
+	if (!rc)
+		rc = (int)cudaMemcpy(c->sin, angles + c->z.opts.tokens * half, bytes,
+				     cudaMemcpyHostToDevice);
+	ck_free(angles);
+	return cz_cuda(rc, "memory of the host", err);
+}
+
+static int open_device(struct cz *c, struct ckpt_err *err)
+{
+	struct cudaDeviceProp prop;
+	int low = 0, high = 0;
+	int rc = (int)cudaSetDevice((int)c->cuda.device);
+
+	if (!rc)
+		rc = (int)cudaGetDeviceProperties(&prop, (int)c->cuda.device);
+	if (!rc)
+		rc = (int)cudaDeviceGetStreamPriorityRange(&low, &high);
+	if (!rc)
+		rc = (int)cudaStreamCreateWithPriority(&c->work, cudaStreamNonBlocking, low);
+	if (!rc)
+		rc = (int)cudaStreamCreateWithPriority(&c->move, cudaStreamNonBlocking, high);
+	if (rc)
+		return cz_cuda(rc, "the device", err);
+	snprintf(c->text, sizeof(c->text), "%.80s", prop.name);
+	rc = cz_event(&c->updated, err);
+	if (!rc)
+		rc = cz_event(&c->told, err);
+	return rc ? rc : cz_join(c, err);
+}
+
+static int make(struct cz *c, struct ckpt_err *err)
+{
+	const struct en_model_config *m = &c->z.model->config;
+	const uint64_t n = (uint64_t)c->z.opts.rows * c->z.opts.tokens;
+	const struct en_batch most = { c->z.opts.rows, c->z.opts.tokens, NULL, NULL };
+	const struct kn_cu_attn *attn;
+	int rc = open_device(c, err);
+
+	c->ld = (m->heads + 2 * m->kv_heads) * m->head_dim;
+	c->sum_type = c->z.opts.units > 1 ? KN_F32 : c->z.opts.wire;
+	c->chunk = chunk_of(c, n);
+	if (!rc)
+		rc = new_blocks(c, err);
+	if (!rc)
+		rc = new_gathers(c, err);
+	if (!rc)
+		rc = new_reduces(c, err);
+	if (!rc)
+		rc = new_acts(c, err);
+	if (!rc)
+		rc = new_work(c, err);
+	if (!rc)
+		rc = new_host(c, err);
+	if (!rc && kn_cu_gemm_new(&c->gemm, c->gemm_work, KN_CU_GEMM_WORK))
+		rc = ck_fail(err, CKPT_E_IO, "GPU", CKPT_NO_OFFSET, "cuBLASLt does not start");
+	if (!rc)
+		rc = cz_plan(c, &most, &attn, err);
+	return rc ? rc : cz_cuda((int)cudaStreamSynchronize(c->work), "the device", err);
+}
+
+/* ---- the end ---- */
+
+static void free_events(struct cz *c)
+{
+	for (uint32_t i = 0; i < EN_ZERO_GATHERS; i++) {
+		cudaEventDestroy(c->gather[i].ready);
+		cudaEventDestroy(c->gather[i].left);
+		cudaFree(c->gather[i].p);
+	}
+	for (uint32_t i = 0; i <= EN_ZERO_REDUCES; i++) {
+		cudaEventDestroy(c->reduce[i].written);
+		cudaEventDestroy(c->reduce[i].gone);
+		cudaFree(c->reduce[i].grads);
+		cudaFree(c->reduce[i].piece);
+	}
+	cudaEventDestroy(c->updated);
+	cudaEventDestroy(c->told);
+}
+
+static void free_blocks(struct cz *c)
+{
+	for (uint32_t i = 0; c->block && i < c->z.model->nblocks; i++) {
+		struct cz_block *b = &c->block[i];
+
+		cudaEventDestroy(b->whole);
+		cudaFree(cz_is_whole(c) ? b->params : b->own);
+		if (c->z.opts.type != KN_F32)
+			cudaFree(b->master);
+		cudaFree(b->m);
+		cudaFree(b->v);
+		cudaFree(b->total);
+		ck_free(b->host);
+	}
+	ck_free(c->block);
+}
+
+static void free_acts(struct cz *c)
+{
+	const uint32_t layers = c->z.model->config.layers;
+	void *const work[] = {
+		c->h, c->q, c->k, c->act, c->g, c->t, c->spare, c->dout, c->dqkv, c->dgu, c->part,
+		c->logits, c->loss, c->cos, c->sin, c->ids, c->target, c->list_id, c->list_begin,
+		c->list_at, c->result, c->sums, c->dhead, c->gemm_work, c->attn_work, c->whole,
+	};
+
+	for (uint32_t i = 0; c->x && i <= layers; i++)
+		cudaFree(c->x[i]);
+	for (uint32_t i = 0; c->kept && i < (c->z.opts.recompute ? 1 : layers); i++) {
+		const struct cz_kept *k = &c->kept[i];
+		void *const all[] = { k->qkv, k->o, k->mid, k->gu, k->lse, k->rstd_in,
+				      k->rstd_post };
+
+		for (size_t j = 0; j < CK_ARRAY_LEN(all); j++)
+			cudaFree(all[j]);
+	}
+	for (size_t i = 0; i < CK_ARRAY_LEN(work); i++)
+		cudaFree(work[i]);
+	ck_free(c->x);
+	ck_free(c->kept);
+}
+
+static void cz_free(struct en_zero *z)
+{
+	struct cz *c = cz_of(z);
+
+	if (c->work)
+		cudaStreamSynchronize(c->work);
+	for (uint32_t i = 0; i < CZ_PLANS; i++)
+		kn_cu_attn_free(c->attn[i]);
+	kn_cu_gemm_free(c->gemm);
+	if (c->nccl)
+		ncclCommDestroy(c->nccl);
+	free_events(c);
+	free_blocks(c);
+	free_acts(c);
+	cudaFreeHost(c->host_ids);
+	cudaFreeHost(c->host_list);
+	cudaFreeHost(c->host_result);
+	if (c->work)
+		cudaStreamDestroy(c->work);
+	if (c->move)
+		cudaStreamDestroy(c->move);
+	ck_free(z->sums);
+	ck_free(z->piece);
+	ck_free(c);
+}
+
+static const struct en_zero_ops cuda = {
+	"cuda", cz_free, cz_init, cz_publish, cz_fetch, cz_unit, cz_eval, cz_norm, cz_update,
+};
+
+int en_zero_cuda_new(const struct en_model *model, struct en_comm *comm,
+		     const struct en_zero_opts *opts, const struct en_zero_rule *rule,
+		     const struct en_cuda_opts *how, struct en_zero **z_out,
+		     struct ckpt_err *err)
+{
+	struct cz *c;
+	int rc = en_zero_check(opts, err);
+
+	if (!rc && how->device >= en_cuda_count())
+		rc = ck_fail(err, CKPT_E_UNSUPPORTED, "GPU", CKPT_NO_OFFSET,
+			     "number %u is asked for and %u are to be seen", how->device,
+			     en_cuda_count());
+	if (rc)
+		return rc;
+	c = ck_zalloc(sizeof(*c));
+	if (!c)
+		return ck_fail_nomem(err, "a training state", sizeof(*c));
+	c->z.ops = &cuda;
+	c->z.model = model;
+	c->z.comm = comm;
+	c->z.opts = *opts;
+	c->z.rule = *rule;
+	c->cuda = *how;
+	rc = make(c, err);
+	if (rc)
+		cz_free(&c->z);
+	else
+		*z_out = &c->z;
+	return rc;
+}

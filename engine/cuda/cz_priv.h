@@ -1,0 +1,171 @@
+/* cz_priv.h -- what the files of engine/cuda share. */
+#ifndef CZ_PRIV_H
+#define CZ_PRIV_H
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include "engine/cuda/en_zero_cuda.h"
+#include "engine/zero/en_zero_priv.h"
+#include "kernels/include/kn_cuda.h"
+#include "kernels/include/kn_cuda_attn.h"
+#include "kernels/include/kn_cuda_gemm.h"
+#include "kernels/include/kn_cuda_random.h"
+
+#define CZ_PLANS 4u		/* of attention: shapes of batches */
+#define CZ_TEXT 400
+
+/* A block's state on this GPU. */
+struct cz_block {
+	uint64_t numel, padded, shard;	/* elements */
+	void *params;		/* [padded]; stage 3 of several ranks: NULL */
+	void *own;		/* [shard]: this rank's, in 'params' or by itself */
+	float *master, *m, *v;	/* [updated]; with KN_F32 the master is 'own' or 'params' */
+	void *total;		/* [shard]: the step's gradient, of cz.sum_type */
+	float *host;		/* [3 * updated]: masters, m and v for loads and saves */
+	cudaEvent_t whole;	/* stages 1 and 2: 'params' have been gathered */
+};
+
+/* Stage 3: a block's parameters, for a while. */
+struct cz_gather {
+	void *p;
+	int64_t block;		/* -1 = free */
+	uint32_t users;
+	cudaEvent_t ready;	/* the gather is over */
+	cudaEvent_t left;	/* who used it is done */
+};
+
+/* A block's gradients on their way. */
+struct cz_reduce {
+	void *grads;		/* of opts.wire */
+	void *piece;		/* [shard]: of this micro-batch, where several are summed */
+	cudaEvent_t written;	/* they are there */
+	cudaEvent_t gone;	/* they may be overwritten */
+};
+
+/* What a layer keeps for its way back, besides its input. */
+struct cz_kept {
+	void *qkv, *o, *mid, *gu;	/* of the type */
+	float *lse, *rstd_in, *rstd_post;
+};
+
+struct cz {
+	struct en_zero z;	/* first */
+	struct en_cuda_opts cuda;
+	char text[CZ_TEXT];
+	cudaStream_t work, move;
+	ncclComm_t nccl;	/* NULL: one rank */
+	struct kn_cu_gemm *gemm;
+	void *gemm_work;
+	struct kn_cu_attn *attn[CZ_PLANS];
+	uint32_t attn_rows[CZ_PLANS], attn_tokens[CZ_PLANS];
+	void *attn_work;
+	size_t attn_bytes;
+	enum kn_type sum_type;	/* of cz_block.total */
+	struct cz_block *block;
+	struct cz_gather gather[EN_ZERO_GATHERS];
+	struct cz_reduce reduce[EN_ZERO_REDUCES + 1];	/* the last: of a tied block 0 */
+	void **x;		/* [layers + 1]: a layer's input */
+	struct cz_kept *kept;	/* [layers]; with recompute all the same */
+	uint32_t ld;		/* of qkv: (heads + 2 kv_heads) head_dim */
+	/* Room to compute in. */
+	void *h, *q, *k, *act;	/* [n, hidden], [n, heads d], [n, kv_heads d], [n, inter] */
+	void *g;		/* [n, hidden]: the gradient of the stream */
+	void *t, *dout, *dqkv, *dgu;
+	void *spare;		/* as t, where biases make three products of one; or NULL */
+	void *part;		/* of reductions over rows */
+	void *logits;		/* [chunk, vocab] */
+	size_t chunk;
+	float *dhead;		/* [vocab, hidden]: several chunks, 16 bits sent; or NULL */
+	float *loss;		/* [n] */
+	float *cos, *sin;
+	int32_t *ids, *target, *list_id, *list_begin, *list_at;	/* [n], [n + 1] */
+	void *whole;		/* stage 0 of several ranks: the sums of a block, of all */
+	double *sums;		/* of chunks, and room to add them up */
+	double *result;		/* two: loss, norm */
+	/* The host's side of the small ones, pinned. */
+	int32_t *host_ids;	/* 5 n + 1 */
+	uint64_t *host_list;	/* n */
+	double *host_result;
+	size_t nid;
+	bool is_set;		/* the masters on the device are newer than those of the host */
+	cudaEvent_t updated, told;
+};
+
+static inline struct cz *cz_of(struct en_zero *z)
+{
+	return (struct cz *)z;
+}
+static inline void *cz_at(void *p, uint64_t elements, enum kn_type type)
+{
+	return (uint8_t *)p + elements * kn_type_size(type);
+}
+static inline const void *cz_at_const(const void *p, uint64_t elements, enum kn_type type)
+{
+	return (const uint8_t *)p + elements * kn_type_size(type);
+}
+/* Parameters stay whole: there is nothing to gather in a pass. */
+static inline bool cz_is_whole(const struct cz *c)
+{
+	return c->z.opts.stage != 3 || c->z.comm->size == 1;
+}
+
+/* ---- cz_lib.c: what libraries say, as errors ---- */
+int cz_cuda(int rc, const char *what, struct ckpt_err *err);
+int cz_nccl(const struct cz *c, ncclResult_t rc, const char *what, struct ckpt_err *err);
+int cz_attn(int rc, const char *why, struct ckpt_err *err);
+/* Device memory of zeros. */
+int cz_new(struct cz *c, enum en_mem_kind kind, uint64_t bytes, void *p_out, struct ckpt_err *err);
+int cz_event(cudaEvent_t *out, struct ckpt_err *err);
+/* 'later' goes on when what 'earlier' has been given so far is done. */
+int cz_after(cudaStream_t later, cudaStream_t earlier, cudaEvent_t by, struct ckpt_err *err);
+/* One rank's id for all; NULL and nothing for one rank. */
+int cz_join(struct cz *c, struct ckpt_err *err);
+
+/* ---- cz_move.c: parameters come, gradients go ---- */
+int cz_take(struct cz *c, uint32_t block, const void **params_out, struct ckpt_err *err);
+int cz_release(struct cz *c, uint32_t block, struct ckpt_err *err);
+int cz_prefetch(struct cz *c, uint32_t block, struct ckpt_err *err);
+int cz_grads(struct cz *c, uint32_t block, void **grads_out, struct ckpt_err *err);
+int cz_send(struct cz *c, uint32_t block, void *grads, uint32_t m, struct ckpt_err *err);
+/* The stream that computes waits for all that moves. */
+int cz_settle(struct cz *c, struct ckpt_err *err);
+/* Parameters of stages 1 and 2, after an update; ready when their event is. */
+int cz_gather_params(struct cz *c, uint32_t block, struct ckpt_err *err);
+
+/* ---- cz_layer.c ---- */
+/* Attention for batches of such rows; kept. */
+int cz_plan(struct cz *c, const struct en_batch *b, const struct kn_cu_attn **out,
+	    struct ckpt_err *err);
+/* Half a pass: without the last product, which recomputation does not need. */
+int cz_layer_forward(struct cz *c, const struct en_batch *b, const void *params, const void *x,
+		     void *y, const struct cz_kept *kept, struct ckpt_err *err);
+/* c->g becomes the gradient of x. */
+int cz_layer_backward(struct cz *c, const struct en_batch *b, const void *params, const void *x,
+		      const struct cz_kept *kept, void *grads, struct ckpt_err *err);
+
+/* ---- cz_head.c ---- */
+int cz_upload(struct cz *c, const struct en_batch *b, struct ckpt_err *err);
+int cz_embed_forward(struct cz *c, const struct en_batch *b, const void *table,
+		     struct ckpt_err *err);
+int cz_embed_backward(struct cz *c, const struct en_batch *b, void *grads, bool add,
+		      struct ckpt_err *err);
+/* 'grads' NULL: the loss alone.  'dhead' is where the head's gradient goes. */
+int cz_head(struct cz *c, const struct en_batch *b, const void *params, const void *head,
+	    double factor, void *grads, void *dhead, struct ckpt_err *err);
+/* How many positions count. */
+uint64_t cz_count(const struct cz *c, const struct en_batch *b);
+
+/* ---- cz_pass.c, cz_step.c: the table ---- */
+int cz_unit(struct en_zero *z, uint32_t m, const struct en_zero_unit *unit,
+	    struct en_loss *loss_out, struct ckpt_err *err);
+int cz_eval(struct en_zero *z, const struct en_batch *batch, struct en_loss *loss_out,
+	    struct ckpt_err *err);
+int cz_norm(struct en_zero *z, double *norm_out, struct ckpt_err *err);
+int cz_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k, float grad_scale,
+	      struct ckpt_err *err);
+int cz_init(struct en_zero *z, uint64_t seed, struct ckpt_err *err);
+int cz_publish(struct en_zero *z, struct ckpt_err *err);
+int cz_fetch(struct en_zero *z, struct ckpt_err *err);
+
+#endif

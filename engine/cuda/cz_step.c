@@ -1,0 +1,263 @@
+/* cz_step.c -- the norm, the update, and the state to and from the host. */
+#include <math.h>
+
+#include "engine/cuda/cz_priv.h"
+#include "libckpt/base/ck_err.h"
+
+/* ---- the norm ---- */
+
+/* Chunks of a block of this rank that hold elements. */
+static uint64_t own_chunks(const struct cz *c, const struct cz_block *b)
+{
+	const uint64_t base = c->z.comm->rank * b->shard;
+	const uint64_t n = base >= b->numel ? 0 : ck_min_u64(b->shard, b->numel - base);
+
+	return (n + EN_ZERO_CHUNK - 1) / EN_ZERO_CHUNK;
+}
+
+/* Sums of chunks in order of blocks, then of all as a tree: the CPU's bits for one rank. */
+static int sum_own(struct cz *c, double *out, struct ckpt_err *err)
+{
+	uint64_t n = 0;
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < c->z.model->nblocks; i++) {
+		const struct cz_block *b = &c->block[i];
+		const uint64_t chunks = own_chunks(c, b);
+
+		rc = kn_cu_sumsq(c->sums + n, b->total, c->sum_type, chunks * EN_ZERO_CHUNK,
+				 EN_ZERO_CHUNK, c->work);
+		n += chunks;
+	}
+	if (!rc)
+		rc = kn_cu_tree_sum(c->result + 1, c->sums, n, c->sums + c->z.nsums, c->work);
+	if (!rc)
+		rc = (int)cudaMemcpyAsync(c->host_result + 1, c->result + 1, sizeof(double),
+					  cudaMemcpyDeviceToHost, c->work);
+	if (!rc)
+		rc = (int)cudaStreamSynchronize(c->work);
+	*out = c->host_result[1];
+	return cz_cuda(rc, "the norm", err);
+}
+
+int cz_norm(struct en_zero *z, double *norm_out, struct ckpt_err *err)
+{
+	struct cz *c = cz_of(z);
+	double own = 0, *all = z->sums;
+	int rc = cz_settle(c, err);
+
+	if (!rc)
+		rc = sum_own(c, &own, err);
+	if (!rc)
+		rc = en_comm_gather_small(z->comm, all, &own, sizeof(own), NULL, err);
+	if (!rc)
+		*norm_out = sqrt(kn_tree_sum(all, z->comm->size));
+	return rc;
+}
+
+/* ---- the update ---- */
+
+struct update {
+	struct cz *c;
+	const struct en_zero_hyper *hyper;
+	uint64_t k;
+	float grad_scale;
+	struct cz_block *b;
+	const void *grad;	/* of element 0 of the master */
+};
+
+/* Elements [from, to) of the master, of one group. */
+static int update_run(const struct update *u, uint32_t group, uint64_t from, uint64_t to)
+{
+	const struct en_zero *z = &u->c->z;
+	const struct en_zero_hyper *h = &u->hyper[group];
+	const struct kn_adam how = {
+		.rule = z->rule.rule, .decoupled = z->rule.decoupled,
+		.bias_correction = z->rule.bias_correction, .step = u->k, .lr = h->lr,
+		.beta1 = h->beta1, .beta2 = h->beta2, .eps = h->eps, .decay = h->decay,
+		.grad_scale = u->grad_scale,
+	};
+	void *copy = z->opts.type == KN_F32 ? NULL : z->opts.stage ? u->b->own : u->b->params;
+
+	if (copy)
+		copy = cz_at(copy, from, z->opts.type);
+	return kn_cu_adam(&how, u->b->master + from, u->b->m + from, u->b->v + from,
+			  cz_at_const(u->grad, from, u->c->sum_type), u->c->sum_type, to - from,
+			  copy, z->opts.type, u->c->work);
+}
+
+/* Neighbours of one group are one run. */
+static int update_runs(const struct update *u, uint32_t block, uint64_t base, uint64_t n)
+{
+	const struct en_zero *z = &u->c->z;
+	const struct en_block *info = &z->model->block[block];
+	uint64_t from = 0, to = 0;
+	uint32_t group = 0;
+	int rc = 0;
+
+	for (uint32_t i = info->first; !rc && i < info->first + info->count; i++) {
+		const struct en_param *p = &z->model->param[i];
+		const uint64_t a = ck_max_u64(base, p->offset),
+			       e = ck_min_u64(base + n, p->offset + p->numel);
+		const uint32_t g = en_zero_group_of(z, i);
+
+		if (a >= e)
+			continue;
+		if (from < to && (g != group || a - base != to)) {
+			rc = update_run(u, group, from, to);
+			from = to;
+		}
+		if (from == to)
+			from = a - base;
+		to = e - base;
+		group = g;
+	}
+	return rc || from == to ? rc : update_run(u, group, from, to);
+}
+
+/* Stage 0 of several ranks: the sums of the others are gathered first. */
+static int whole_total(struct cz *c, struct update *u, struct ckpt_err *err)
+{
+	static const ncclDataType_t name[] = {
+		[KN_F32] = ncclFloat32, [KN_F16] = ncclFloat16, [KN_BF16] = ncclBfloat16,
+	};
+	int rc;
+
+	u->grad = u->b->total;
+	if (c->z.opts.stage || c->z.comm->size == 1)
+		return 0;
+	rc = cz_after(c->move, c->work, c->updated, err);
+	if (!rc)
+		rc = cz_nccl(c, ncclAllGather(u->b->total, c->whole, u->b->shard,
+					      name[c->sum_type], c->nccl, c->move), "all-gather",
+			     err);
+	u->grad = c->whole;
+	return rc ? rc : cz_after(c->work, c->move, c->updated, err);
+}
+
+int cz_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k, float grad_scale,
+	      struct ckpt_err *err)
+{
+	struct cz *c = cz_of(z);
+	struct update u = { .c = c, .hyper = hyper, .k = k, .grad_scale = grad_scale };
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < z->model->nblocks; i++) {
+		u.b = &c->block[i];
+		rc = whole_total(c, &u, err);
+		if (!rc)
+			rc = cz_cuda(update_runs(&u, i, z->opts.stage ?
+						 z->comm->rank * u.b->shard : 0,
+						 z->opts.stage ? u.b->shard : u.b->padded),
+				     "the optimizer", err);
+		if (!rc)
+			rc = cz_gather_params(c, i, err);
+	}
+	/* What is gathered from now on is new. */
+	return rc ? rc : cz_after(c->move, c->work, c->updated, err);
+}
+
+/* ---- to and from the host ---- */
+
+static uint64_t updated(const struct cz *c, const struct cz_block *b)
+{
+	return c->z.opts.stage ? b->shard : b->padded;
+}
+
+static int copy_block(struct cz *c, struct cz_block *b, bool up)
+{
+	const uint64_t n = updated(c, b);
+	float *const device[] = { b->master, b->m, b->v };
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < 3; i++)
+		rc = (int)cudaMemcpyAsync(up ? device[i] : b->host + i * n,
+					  up ? b->host + i * n : device[i], n * sizeof(float),
+					  up ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
+					  c->work);
+	return rc;
+}
+
+/* At stage 0 each rank has set its own pieces only. */
+static int share_block(struct cz *c, struct cz_block *b, struct ckpt_err *err)
+{
+	float *const device[] = { b->master, b->m, b->v };
+	int rc = cz_after(c->move, c->work, c->updated, err);
+
+	for (uint32_t i = 0; !rc && i < 3; i++)
+		rc = cz_nccl(c, ncclAllGather(device[i] + c->z.comm->rank * b->shard, device[i],
+					      b->shard, ncclFloat32, c->nccl, c->move),
+			     "all-gather", err);
+	return rc ? rc : cz_after(c->work, c->move, c->updated, err);
+}
+
+/* Elements [first, first + n) of a parameter, at 'at' on the device. */
+static int init_piece(struct cz *c, const struct en_zero_piece *p, float *at, uint64_t seed)
+{
+	const struct en_param *param = &c->z.model->param[p->param];
+
+	if (param->init == EN_INIT_NORMAL)
+		return kn_cu_random_normal(at, p->count, seed, p->param, p->first, 0,
+					   c->z.model->config.init_range, c->work);
+	return kn_cu_fill(at, KN_F32, param->init == EN_INIT_ONE, p->count, c->work);
+}
+
+int cz_init(struct en_zero *z, uint64_t seed, struct ckpt_err *err)
+{
+	struct cz *c = cz_of(z);
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < z->npieces; i++) {
+		const struct en_zero_piece *p = &z->piece[i];
+		struct cz_block *b = &c->block[z->model->param[p->param].block];
+
+		rc = init_piece(c, p, b->master + (p->master - b->host), seed);
+	}
+	for (uint32_t i = 0; !rc && i < z->model->nblocks; i++) {
+		const struct cz_block *b = &c->block[i];
+
+		rc = (int)cudaMemsetAsync(b->m, 0, updated(c, b) * sizeof(float), c->work);
+		if (!rc)
+			rc = (int)cudaMemsetAsync(b->v, 0, updated(c, b) * sizeof(float), c->work);
+	}
+	c->is_set = !rc;
+	return cz_cuda(rc, "the state", err);
+}
+
+int cz_publish(struct en_zero *z, struct ckpt_err *err)
+{
+	struct cz *c = cz_of(z);
+	const enum kn_type type = z->opts.type;
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < z->model->nblocks; i++) {
+		struct cz_block *b = &c->block[i];
+
+		if (!c->is_set)
+			rc = cz_cuda(copy_block(c, b, true), "the state", err);
+		if (!rc && !z->opts.stage && z->comm->size > 1)
+			rc = share_block(c, b, err);
+		if (!rc && type != KN_F32)
+			rc = cz_cuda(kn_cu_cast(z->opts.stage ? b->own : b->params, type,
+						b->master, KN_F32, updated(c, b), c->work),
+				     "the state", err);
+		if (!rc)
+			rc = cz_gather_params(c, i, err);
+	}
+	c->is_set = false;
+	if (!rc)
+		rc = cz_after(c->move, c->work, c->updated, err);
+	return rc ? rc : cz_cuda((int)cudaStreamSynchronize(c->work), "the state", err);
+}
+
+int cz_fetch(struct en_zero *z, struct ckpt_err *err)
+{
+	struct cz *c = cz_of(z);
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < z->model->nblocks; i++)
+		rc = copy_block(c, &c->block[i], false);
+	if (!rc)
+		rc = (int)cudaStreamSynchronize(c->work);
+	return cz_cuda(rc, "the state", err);
+}

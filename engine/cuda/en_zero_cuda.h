@@ -1,0 +1,39 @@
+/*
+ * en_zero_cuda.h -- the training state on NVIDIA GPUs, one for each rank: what engine/zero does on
+ * CPUs, with cuBLASLt, cuDNN, NCCL and the kernels of kernels/cuda.
+ *
+ * Two streams: one computes, one moves parameters and gradients, so that a block is gathered while
+ * the one before is computed, and reduced while the next one is.  Gradients are computed and sent
+ * in opts.wire; sums over ranks are NCCL's, in its order: the same bits at the same number of
+ * ranks on the same machine, other bits than those of CPU ranks.
+ */
+#ifndef EN_ZERO_CUDA_H
+#define EN_ZERO_CUDA_H
+
+#include "engine/zero/en_zero.h"
+
+/* False: of the below there is only what says so. */
+bool en_cuda_is_built(void);
+/* GPUs that this process sees; 0 without a driver. */
+uint32_t en_cuda_count(void);
+
+struct en_cuda_opts {
+	uint32_t device;	/* number among those that are visible */
+	bool fixed;		/* attention's way back has the same bits each time */
+	bool own_attention;	/* not cuDNN's */
+};
+
+/*
+ * As en_zero_new().  'comm' carries a few bytes between hosts, and NCCL's id at the start; all
+ * ranks of it are on GPUs of their own.  CKPT_E_UNSUPPORTED without a GPU, CKPT_E_NOMEM when its
+ * memory does not suffice, CKPT_E_IO for what a library says.
+ */
+int en_zero_cuda_new(const struct en_model *model, struct en_comm *comm,
+		     const struct en_zero_opts *opts, const struct en_zero_rule *rule,
+		     const struct en_cuda_opts *cuda, struct en_zero **z_out,
+		     struct ckpt_err *err);
+
+/* "NVIDIA H200, attention by cudnn 9.19.0"; lent. */
+const char *en_zero_cuda_text(const struct en_zero *z);
+
+#endif
