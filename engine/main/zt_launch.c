@@ -119,7 +119,8 @@ static void look(struct zt_program *p, struct word *w)
 	struct en_launched l;
 
 	memset(w, 0, sizeof(*w));
-	en_launch_check(&env, devices, &l);
+	/* without a GPU on the host, and nothing that speaks of one, there is nothing to find */
+	en_launch_check(&env, devices || env.cuda_visible_devices ? devices : -1, &l);
 	gethostname(w->seat.host, sizeof(w->seat.host) - 1);
 	w->seat.rank = p->comm->rank;
 	w->seat.local_rank = l.local_rank;

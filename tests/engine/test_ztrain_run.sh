@@ -170,6 +170,8 @@ RANK=1 WORLD_SIZE=2 SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_STEP_ID=0 SLURM_JOB_ID=1
 { [ $? != 0 ] && grep -q SLURM said; } && good || bad 'two launchers that disagree'
 "$ztrain" --check-launch > said 2>&1
 has 'alone' 'rank 0 of 1 on'
+CUDA_VISIBLE_DEVICES=7 "$ztrain" --check-launch > said 2>&1
+has 'a list that hides every GPU' 'ERROR'
 
 # ---- the manual has every option, and no other
 "$ztrain" --help | grep -o '^  --[a-z0-9-]*' | tr -d ' ' | sort -u > options
