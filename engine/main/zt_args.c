@@ -161,7 +161,8 @@ static void print_help(void)
 	     "       mpirun -n N ztrain ...        (srun likewise)\n"
 	     "       ztrain generate --help\n"
 	     "\n"
-	     "Trains Llama 3, Qwen2.5 and Qwen3 with ZeRO 0 to 3 on CPU ranks.");
+	     "Trains Llama 3, Qwen2.5 and Qwen3 with ZeRO 0 to 3 on CPU ranks, or GPUs\n"
+	     "(make gpu).");
 	for (size_t i = 0; i < NROWS; i++) {
 		const struct row *r = &rows[i];
 

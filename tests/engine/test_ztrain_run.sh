@@ -9,7 +9,7 @@
 #   log       a line a step, each step once, also after going on; a run that is new refuses it
 #   bits      what is promised at the start, and what is not
 #   config    "auto" is filled in; what the file says wins or is refused; ds_config is in the step
-#   signals   SIGTERM gives up the step in work and saves; the second one ends it at once
+#   signals   SIGTERM gives up the step in work and saves
 #   launch    contradicting variables are named
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -139,12 +139,8 @@ has 'another mean' 'the loss is another mean'
 train 1 --steps 1 --clip 0.5 --eps 1e-6 --save c --save-format deepspeed || bad 'auto'
 has 'filled in' 'gradient_clipping 0.5' '1e-06' 'not stated: the default'
 "$zckpt" inspect --json c > inspected 2> said || bad inspect
-python=$(command -v python3) || python=
-state=$(ls c/global_step1/*model_states.pt | head -n 1)
-unzip -p "$state" '*/data.pkl' 2> /dev/null | tr -d '\000' > pickle
-if [ -s pickle ]; then
-	grep -qa gradient_clipping pickle && good || bad 'ds_config is in the step'
-fi
+# A member of torch's archive is stored as it is.
+grep -qa gradient_clipping c/global_step1/mp_rank_00_model_states.pt && good || bad 'ds_config is in the step'
 train 1 --steps 1 --weight-decay 0.2
 { [ $? = 1 ] && grep -q 'make them agree' said; } && good || bad 'a stated value that the file contradicts'
 train 1 --steps 4 --lr-scheduler cosine --warmup-steps 2 || bad cosine
