@@ -9,24 +9,9 @@
 #   ranks     8 ranks of stage 3, resharded to 4 of stage 2, with mpirun
 #   ends      SIGTERM: saved and ended; wrong calls and files: a sentence and a status
 set -u
-root=$(cd "$(dirname "$0")/../.." && pwd)
-ztrain=${ZTRAIN:-$root/build/ztrain}
-zckpt=${ZCKPT:-$root/build/zckpt}
-models=${ZCKPT_FIXTURES:-$root/build/fixtures}/model/models
-[ -x "$ztrain" ] || { echo "$ztrain is not there" >&2; exit 77; }
-[ -d "$models" ] || { echo "$models is not there (make fixtures)" >&2; exit 77; }
-work=$(mktemp -d "${TMPDIR:-/tmp}/zckpt-ztrain.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM
-cd "$work" || exit 1
-export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"	# MPI's own leaks are not ours
-failed=0 passed=0
-good() { passed=$((passed + 1)); }
-bad() {
-	failed=$((failed + 1))
-	echo "FAILED $*"
-	[ ! -s said ] || sed 's/^/    /' said | head -n 20
-}
+# shellcheck source=tests/engine/ztrain.sh
+. "$(dirname "$0")/ztrain.sh"
+need_models
 
 for stage in 0 1 2 3; do
 	cat > "z$stage.json" <<END
@@ -45,7 +30,7 @@ train() {
 	shift 3
 	set -- "$ztrain" --model "$models/qwen3_tied" --config "z$stage.json" --steps 6 --seq 33 \
 		--save "$folder" --exact "$@"
-	[ "$ranks" = 1 ] || set -- "$root/tests/lib/mpirun" -n "$ranks" "$@"
+	[ "$ranks" = 1 ] || set -- "$mpirun" -n "$ranks" "$@"
 	"$@" > said 2>&1
 	local rc=$?
 	grep '^step' said > "$folder.log"
@@ -119,15 +104,15 @@ else
 	bad 'SIGTERM: saved, and status 0'
 fi
 
-if command -v "${MPIRUN:-mpirun}" > /dev/null 2>&1 && "$ztrain" --version | grep -q MPI; then
+if has_ranks; then
 	train full 3 8 || bad '8 ranks'
 	same '8 ranks of stage 3 are the run of one' base full
 	train a 3 8 --stop-at 3 || bad '8 ranks, half'
 	"$zckpt" reshard -q --stage 2 '8->4' a b > said 2>&1 || bad reshard
 	train b 2 4 --resume auto --save-format deepspeed || bad '4 ranks, the other half'
 	same 'resharded from 8 to 4 and resumed' full b
-	layout inorder '"stage": 2' "$root/tests/lib/mpirun" -n 2
-	layout robin '"stage": 2, "round_robin_gradients": true' "$root/tests/lib/mpirun" -n 2
+	layout inorder '"stage": 2' "$mpirun" -n 2
+	layout robin '"stage": 2, "round_robin_gradients": true' "$mpirun" -n 2
 	[ "$(digest inorder)" = "$(digest robin)" ] && good || bad 'round robin has another state'
 	"$zckpt" map --state exp_avg inorder > map.plain && "$zckpt" map --state exp_avg robin > map.robin
 	cmp -s map.plain map.robin && bad 'round_robin_gradients has no effect' || good
@@ -150,5 +135,4 @@ else
 	echo 'no mpirun, or ztrain without MPI: ranks were not tried'
 fi
 
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+finish

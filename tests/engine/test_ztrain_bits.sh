@@ -11,23 +11,11 @@
 #
 # A table, one line a model and precision.  Some of the runs, by ZCKPT_SEED; with ZCKPT_LONG=1 all.
 set -u
-root=$(cd "$(dirname "$0")/../.." && pwd)
-ztrain=${ZTRAIN:-${ZCKPT_BUILD:-$root/build}/ztrain}
-zckpt=${ZCKPT:-$root/build/zckpt}
-fixtures=${ZCKPT_FIXTURES:-$root/build/fixtures}/model
-mpirun=$root/tests/lib/mpirun
-skip() { echo "$1" >&2; exit 77; }
-[ -x "$ztrain" ] || skip "$ztrain is not there"
-[ -d "$fixtures/models" ] || skip "$fixtures is not there (make fixtures)"
-command -v "${MPIRUN:-mpirun}" > /dev/null 2>&1 || skip 'no mpirun here (tools/deps.sh --mpi)'
-"$ztrain" --version | grep -q MPI || skip 'ztrain was built without MPI'
-work=$(mktemp -d "${TMPDIR:-/tmp}/zckpt-bits.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM
-cd "$work" || exit 1
-export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"	# MPI's own leaks are not ours
-failed=0 passed=0
-good() { passed=$((passed + 1)); }
+# shellcheck source=tests/engine/ztrain.sh
+. "$(dirname "$0")/ztrain.sh"
+need_models
+need_ranks
+fixtures=${models%/models}
 bad() {
 	failed=$((failed + 1))
 	echo "FAILED $*"
@@ -135,5 +123,4 @@ for world in 3 5 7; do
 		END { printf "| %d | %s | %.1e | %.1e |\n", world, exact, x, y
 		      exit n != 3 || x > 2e-5 || y > 1e-5 }' want steps && good || bad "$world ranks are not near one"
 done
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+finish

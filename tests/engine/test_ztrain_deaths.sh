@@ -18,24 +18,11 @@
 #
 # A few of them, by ZCKPT_SEED; with ZCKPT_LONG=1 all; or those that are named.  SIGTERM: to a rank, to mpirun, and twice.
 set -u
-root=$(cd "$(dirname "$0")/../.." && pwd)
-build=${ZCKPT_BUILD:-$root/build}
-watched=$build/tests/engine/ztrain_watched
-ztrain=$build/ztrain
-zckpt=${ZCKPT:-$root/build/zckpt}
-models=${ZCKPT_FIXTURES:-$root/build/fixtures}/model/models
-mpirun=$root/tests/lib/mpirun
-skip() { echo "$1" >&2; exit 77; }
-command -v "${MPIRUN:-mpirun}" > /dev/null 2>&1 || skip 'no mpirun here (tools/deps.sh --mpi)'
-[ -x "$watched" ] || skip "$watched is not there: built without MPI"
-[ -d "$models" ] || skip "$models is not there (make fixtures)"
-work=$(mktemp -d "${TMPDIR:-/tmp}/zckpt-deaths.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM
-cd "$work" || exit 1
-export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"	# MPI's own leaks are not ours
-failed=0 passed=0 slowest=0
-good() { passed=$((passed + 1)); }
+# shellcheck source=tests/engine/ztrain.sh
+. "$(dirname "$0")/ztrain.sh"
+need_models
+need_watched
+slowest=0
 # bad FOLDER WORDS...
 bad() {
 	local dir=$1

@@ -13,23 +13,12 @@
 #   save      the buffer of a save is a kind of its own, and is there
 #   plan      `zckpt plan --engine ztrain` has the same bytes of every kind, and VmHWM to 10 %
 set -u
-root=$(cd "$(dirname "$0")/../.." && pwd)
-ztrain=${ZTRAIN:-$root/build/ztrain}
-zckpt=${ZCKPT:-$root/build/zckpt}
-[ -x "$ztrain" ] || { echo "$ztrain is not there" >&2; exit 77; }
-command -v "${MPIRUN:-mpirun}" > /dev/null 2>&1 || { echo 'no mpirun' >&2; exit 77; }
-"$ztrain" --version | grep -q MPI || { echo 'ztrain is without MPI' >&2; exit 77; }
+# shellcheck source=tests/engine/ztrain.sh
+. "$(dirname "$0")/ztrain.sh"
+need_ranks
 if grep -q -e '^SAN=.*address' <<< "SAN=${SAN:-}" || grep -aq __asan_init "$ztrain"; then
-	echo 'a sanitizer has memory of its own' >&2
-	exit 77
+	skip 'a sanitizer has memory of its own'
 fi
-work=$(mktemp -d "${TMPDIR:-/tmp}/zckpt-memory.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM
-cd "$work" || exit 1
-failed=0 passed=0
-good() { passed=$((passed + 1)); }
-bad() { failed=$((failed + 1)); echo "FAILED $*"; }
 
 layers=8 hidden=256 inter=1024 vocab=2048
 model() {	# LAYERS HIDDEN INTER VOCAB
@@ -58,7 +47,7 @@ done
 run() {
 	local name=$1 stage=$2 ranks=$3 model=$4
 	shift 4
-	"$root/tests/lib/mpirun" -n "$ranks" "$ztrain" --model "$model" --config "z$stage.json" \
+	"$mpirun" -n "$ranks" "$ztrain" --model "$model" --config "z$stage.json" \
 		--steps 1 --seq 8 --counters -q "$@" > "$name" 2>&1 || { bad "$name"; cat "$name"; }
 }
 # held NAME KIND [RANK], resident NAME: most over ranks
@@ -157,5 +146,4 @@ plan saved 3 4 nothing
 for name in tiny-? s?-? d?-? saved; do
 	echo "$name held $(held $name total) resident" $(resident $name)
 done
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+finish

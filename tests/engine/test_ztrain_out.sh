@@ -5,24 +5,9 @@
 # ranks; and the tokens that a model goes on with.  If this fails, what is handed out is not what
 # was trained.
 set -u
-root=$(cd "$(dirname "$0")/../.." && pwd)
-ztrain=${ZTRAIN:-$root/build/ztrain}
-zckpt=${ZCKPT:-$root/build/zckpt}
-models=${ZCKPT_FIXTURES:-$root/build/fixtures}/model/models
-[ -x "$ztrain" ] || { echo "$ztrain is not there" >&2; exit 77; }
-[ -d "$models" ] || { echo "$models is not there (make fixtures)" >&2; exit 77; }
-work=$(mktemp -d "${TMPDIR:-/tmp}/zckpt-out.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM
-cd "$work" || exit 1
-export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"	# MPI's own leaks are not ours
-failed=0 passed=0
-good() { passed=$((passed + 1)); }
-bad() {
-	failed=$((failed + 1))
-	echo "FAILED $*"
-	[ ! -s said ] || sed 's/^/    /' said | head -n 20
-}
+# shellcheck source=tests/engine/ztrain.sh
+. "$(dirname "$0")/ztrain.sh"
+need_models
 # must WORDS COMMAND...
 must() {
 	local words=$1
@@ -67,7 +52,7 @@ train() {
 	shift 3
 	set -- "$ztrain" --model "$models/qwen3_tied" --config "$config.json" --steps 2 --seq 17 \
 		--save "$folder" --quiet "$@"
-	[ "$ranks" = 1 ] || set -- "$root/tests/lib/mpirun" -n "$ranks" "$@"
+	[ "$ranks" = 1 ] || set -- "$mpirun" -n "$ranks" "$@"
 	"$@" > said 2>&1
 }
 # exported RANKS STAGE DTYPE: a run, its export, and what convert makes of the run
@@ -87,7 +72,7 @@ exported() {
 exported 1 0 fp32
 exported 1 3 bf16
 exported 1 2 fp16
-if command -v "${MPIRUN:-mpirun}" > /dev/null 2>&1 && "$ztrain" --version | grep -q MPI; then
+if has_ranks; then
 	for how in '2 1' '4 2' '8 3' '3 3'; do exported $how fp32; done
 	for how in '2 0' '4 3'; do exported $how bf16; done
 	for name in w2-z1-fp32 w4-z2-fp32 w8-z3-fp32; do
@@ -180,5 +165,4 @@ refused 1 nowhere "$ztrain" generate --model nowhere --prompt-ids 1
 refused 1 'config.json asks for' "$ztrain" generate --model "$models/llama3" --config "$m" --prompt-ids 1
 "$ztrain" generate --help | grep -q -- --top-p && good || bad '--help'
 
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+finish

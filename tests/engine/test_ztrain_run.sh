@@ -12,24 +12,9 @@
 #   signals   SIGTERM gives up the step in work and saves
 #   launch    contradicting variables are named
 set -u
-root=$(cd "$(dirname "$0")/../.." && pwd)
-ztrain=${ZTRAIN:-$root/build/ztrain}
-zckpt=${ZCKPT:-$root/build/zckpt}
-models=${ZCKPT_FIXTURES:-$root/build/fixtures}/model/models
-[ -x "$ztrain" ] || { echo "$ztrain is not there" >&2; exit 77; }
-[ -d "$models" ] || { echo "$models is not there (make fixtures)" >&2; exit 77; }
-work=$(mktemp -d "${TMPDIR:-/tmp}/zckpt-ztrain-run.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM
-cd "$work" || exit 1
-export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"	# MPI's own leaks are not ours
-failed=0 passed=0
-good() { passed=$((passed + 1)); }
-bad() {
-	failed=$((failed + 1))
-	echo "FAILED $*"
-	[ ! -s said ] || sed 's/^/    /' said | head -n 20
-}
+# shellcheck source=tests/engine/ztrain.sh
+. "$(dirname "$0")/ztrain.sh"
+need_models
 # has WORDS TEXT...: what was said has each of them
 has() {
 	local words=$1 text
@@ -40,7 +25,7 @@ has() {
 	good
 }
 mpi=
-if command -v "${MPIRUN:-mpirun}" > /dev/null 2>&1 && "$ztrain" --version | grep -q MPI; then mpi=1; fi
+if has_ranks; then mpi=1; fi
 
 cat > z2.json <<'END'
 {
@@ -67,7 +52,7 @@ train() {
 	shift
 	set -- "$ztrain" --model "$models/qwen3_tied" --config z2.json --lr 1e-3 --data rows.jsonl \
 		--exact "$@"
-	[ "$ranks" = 1 ] || set -- "$root/tests/lib/mpirun" -n "$ranks" "$@"
+	[ "$ranks" = 1 ] || set -- "$mpirun" -n "$ranks" "$@"
 	"$@" > said 2>&1
 	local rc=$?
 	grep '^step' said > steps
@@ -175,5 +160,4 @@ tr -d '\\' < "$root/docs/man/ztrain.1" | grep '^[.]\(BI\|B\|BR\) -' | grep -o --
 	grep -vx -e --help -e --version | sort -u > manual
 diff options manual > said && good || bad 'the manual and --help'
 
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+finish

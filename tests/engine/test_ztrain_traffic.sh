@@ -10,20 +10,10 @@
 # also of one that is large enough for the padding not to matter, as a table.  ZCKPT_LONG=1: in
 # fp32, in bf16 with gradients sent as fp32, in fp16 with steps that are skipped, with saves.
 set -u
-root=$(cd "$(dirname "$0")/../.." && pwd)
-watched=${ZCKPT_BUILD:-$root/build}/tests/engine/ztrain_watched
-models=${ZCKPT_FIXTURES:-$root/build/fixtures}/model/models
-mpirun=$root/tests/lib/mpirun
-skip() { echo "$1" >&2; exit 77; }
-command -v "${MPIRUN:-mpirun}" > /dev/null 2>&1 || skip 'no mpirun here (tools/deps.sh --mpi)'
-[ -x "$watched" ] || skip "$watched is not there: built without MPI"
-[ -d "$models" ] || skip "$models is not there (make fixtures)"
-work=$(mktemp -d "${TMPDIR:-/tmp}/zckpt-traffic.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM
-cd "$work" || exit 1
-export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"	# MPI's own leaks are not ours
-failed=0 passed=0
+# shellcheck source=tests/engine/ztrain.sh
+. "$(dirname "$0")/ztrain.sh"
+need_models
+need_watched
 cat > large.json <<'END'
 {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 2048, "hidden_size": 256,
  "intermediate_size": 704, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2,

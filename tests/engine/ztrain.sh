@@ -1,0 +1,48 @@
+# ztrain.sh -- read by the tests of the program ztrain: where things are, what they need, a scratch
+# folder that goes away, and the count of what held.
+#
+#   root, build, ztrain, watched, zckpt, models, mpirun    paths
+#   skip WHY             the test is not run: status 77
+#   need_models          the fixtures' models are there, or skip
+#   has_ranks            true where there is mpirun, and ztrain has MPI
+#   need_ranks           the same, or skip
+#   need_watched         ztrain_watched is there (watch.h), and mpirun
+#   good, bad WORDS...   counted; of what is bad the first lines of the file 'said' are shown
+#   finish               says the counts; its status is the test's
+root=$(cd "$(dirname "$0")/../.." && pwd)
+build=${ZCKPT_BUILD:-$root/build}
+ztrain=${ZTRAIN:-$build/ztrain}
+watched=$build/tests/engine/ztrain_watched
+zckpt=${ZCKPT:-$root/build/zckpt}
+models=${ZCKPT_FIXTURES:-$root/build/fixtures}/model/models
+mpirun=$root/tests/lib/mpirun
+skip() { echo "$1" >&2; exit 77; }
+[ -x "$ztrain" ] || skip "$ztrain is not there"
+work=$(mktemp -d "${TMPDIR:-/tmp}/zckpt-$(basename "$0" .sh).XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+cd "$work" || exit 1
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"	# MPI's own leaks are not ours
+failed=0 passed=0
+
+need_models() { [ -d "$models" ] || skip "$models is not there (make fixtures)"; }
+has_mpirun() { command -v "${MPIRUN:-mpirun}" > /dev/null 2>&1; }
+has_ranks() { has_mpirun && "$ztrain" --version | grep -q MPI; }
+need_ranks() {
+	has_mpirun || skip 'no mpirun here (tools/deps.sh --mpi)'
+	has_ranks || skip 'ztrain was built without MPI'
+}
+need_watched() {
+	has_mpirun || skip 'no mpirun here (tools/deps.sh --mpi)'
+	[ -x "$watched" ] || skip "$watched is not there: built without MPI"
+}
+good() { passed=$((passed + 1)); }
+bad() {
+	failed=$((failed + 1))
+	echo "FAILED $*"
+	[ ! -s said ] || sed 's/^/    /' said | head -n 20
+}
+finish() {
+	echo "$passed passed, $failed failed"
+	[ $failed = 0 ]
+}
