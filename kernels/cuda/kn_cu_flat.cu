@@ -52,7 +52,7 @@ int kn_cu_cast(void *dst, enum kn_type dst_type, const void *src, enum kn_type s
 	return kn_launched();
 }
 
-/* ---------------------------------------------------------------- add, scale, fill */
+/* ---------------------------------------------------------------- add */
 
 template <class D, class S, bool VEC>
 KN_DEV void add_8(D *y, const S *x, ptrdiff_t left)
@@ -88,6 +88,95 @@ int kn_cu_add(void *y, enum kn_type y_type, const void *x, enum kn_type x_type, 
 			  aligned)));
 	return kn_launched();
 }
+
+/* ---------------------------------------------------------------- pieces */
+
+/*
+ * Pieces in natural order as a tree of pairs, an odd last one going up as it is: what a binary
+ * counter leaves is joined from its youngest.  PIECES 0: any number up to 2^16.
+ */
+template <class S, bool VEC, unsigned PIECES>
+KN_DEV void tree_8(float sum[KN_V], const S *x, size_t stride, unsigned pieces, ptrdiff_t left)
+{
+	const unsigned n = PIECES ? PIECES : pieces;
+	float stack[PIECES == 2 ? 1 : PIECES == 4 ? 2 : PIECES == 8 ? 3 : 17][KN_V];
+	unsigned depth = 0;
+
+#pragma unroll
+	for (unsigned i = 0; i < n; i++) {
+		kn_load<S, VEC>(sum, x + i * stride, left);
+#pragma unroll
+		for (unsigned bit = i; bit & 1; bit >>= 1) {
+			depth--;
+#pragma unroll
+			for (int j = 0; j < KN_V; j++)
+				sum[j] = stack[depth][j] + sum[j];
+		}
+		if (i + 1 == n)
+			break;
+#pragma unroll
+		for (int j = 0; j < KN_V; j++)
+			stack[depth][j] = sum[j];
+		depth++;
+	}
+	while (!PIECES && depth) {
+		depth--;
+		for (int j = 0; j < KN_V; j++)
+			sum[j] = stack[depth][j] + sum[j];
+	}
+}
+
+template <class D, class S, bool VEC, unsigned PIECES>
+KN_DEV void pieces_8(D *y, const S *x, size_t stride, unsigned pieces, bool more, ptrdiff_t left)
+{
+	float sum[KN_V], a[KN_V];
+
+	tree_8<S, VEC, PIECES>(sum, x, stride, pieces, left);
+	if (more) {
+		kn_load<D, VEC>(a, y, left);
+#pragma unroll
+		for (int j = 0; j < KN_V; j++)
+			sum[j] = a[j] + sum[j];
+	}
+	kn_store<D, VEC>(y, sum, left);
+}
+
+template <class D, class S, unsigned PIECES>
+static __global__ void __launch_bounds__(THREADS)
+add_pieces(D *y, const S *x, size_t stride, unsigned pieces, bool more, size_t n, bool aligned)
+{
+	KN_FLAT(n, aligned, at, left, VEC, (pieces_8<D, S, VEC, PIECES>(y + at, x + at, stride,
+									pieces, more, left)));
+}
+
+#define PIECES_RUN(P)									\
+	KN_BY_TYPE(dst_type, D, KN_BY_TYPE(src_type, S,					\
+		KN_LAUNCH((add_pieces<D, S, P>), blocks(n), THREADS, stream, (D *)dst,	\
+			  (const S *)src, stride, (unsigned)pieces, more, n, aligned)))
+
+int kn_cu_add_pieces(void *dst, enum kn_type dst_type, const void *src, enum kn_type src_type,
+		     size_t pieces, size_t stride, size_t n, unsigned flags,
+		     struct CUstream_st *stream)
+{
+	const bool aligned = kn_is_aligned(dst) && kn_is_aligned(src) &&
+			     stride % KN_V == 0, more = flags & KN_CU_ADD;
+
+	if (!kn_is_type(dst_type) || !kn_is_type(src_type) || !pieces || pieces > 1u << 16)
+		return cudaErrorInvalidValue;
+	if (!n)
+		return 0;
+	if (pieces == 2)
+		PIECES_RUN(2);
+	else if (pieces == 4)
+		PIECES_RUN(4);
+	else if (pieces == 8)
+		PIECES_RUN(8);
+	else
+		PIECES_RUN(0);
+	return kn_launched();
+}
+
+/* ---------------------------------------------------------------- scale, fill */
 
 template <class T, bool VEC>
 KN_DEV void scale_8(T *y, float by, ptrdiff_t left)

@@ -177,26 +177,55 @@ int kn_cu_adam(const struct kn_adam *how, float *p, float *m, float *v, const vo
 
 /* ---------------------------------------------------------------- norm */
 
-/* Sixteen threads have a chunk, one for each lane of the CPU's. */
+/*
+ * Sixteen threads have a chunk, one for each lane of the CPU's.  They read it 16 bytes at a time,
+ * and turn it in shared memory, so that each adds its own lane's numbers in the CPU's order.  The
+ * square of a float is exact in double: to fuse it with the sum changes no bit.
+ */
+#define SUM_AHEAD 4	/* units of eight that a thread asks for at once */
+
 template <class T>
 static __global__ void __launch_bounds__(THREADS)
-sumsq(double *out, const T *x, size_t n, size_t chunk, size_t chunks)
+sumsq(double *out, const T *x, size_t n, size_t chunk, size_t chunks, bool aligned)
 {
+	__shared__ kn_v8<T> turned[THREADS / 16][16 * SUM_AHEAD + 1];
+	const unsigned lane = threadIdx.x % 16, row = threadIdx.x / 16;
 	const size_t mine = ((size_t)blockIdx.x * THREADS + threadIdx.x) / 16;
 	const size_t first = mine * chunk;
 	const size_t end = mine >= chunks ? 0 : n - first < chunk ? n : first + chunk;
+	const T *own = (const T *)turned[row];
 	double sum = 0;
 
-#pragma unroll 16
-	for (size_t i = first + threadIdx.x % 16; i < end; i += 16) {
-		const double d = (double)kn_wide(x[i]);
+	for (size_t i = first; i < end; i += 16 * SUM_AHEAD * KN_V) {
+		kn_v8<T> v[SUM_AHEAD];
 
-		sum += d * d;
+#pragma unroll
+		for (unsigned k = 0; k < SUM_AHEAD; k++) {
+			const size_t at = i + (k * 16 + lane) * KN_V;
+			const ptrdiff_t left = (ptrdiff_t)(end - at);
+
+			if (aligned && left >= KN_V)
+				v[k] = kn_get<T, true>(x + at, left);
+			else
+				v[k] = kn_get<T, false>(x + at, left);
+		}
+		__syncwarp(0xffffu << (threadIdx.x & 16));
+#pragma unroll
+		for (unsigned k = 0; k < SUM_AHEAD; k++)
+			turned[row][k * 16 + lane] = v[k];
+		__syncwarp(0xffffu << (threadIdx.x & 16));
+#pragma unroll 8
+		for (unsigned k = lane; k < 16 * SUM_AHEAD * KN_V; k += 16) {
+			const double d = (double)kn_wide(own[k]);
+
+			sum = fma(d, d, sum);
+		}
 	}
+	__syncwarp();
 #pragma unroll
 	for (int half = 8; half; half /= 2)
 		sum += __shfl_xor_sync(~0u, sum, half);
-	if (mine < chunks && threadIdx.x % 16 == 0)
+	if (mine < chunks && !lane)
 		out[mine] = sum;
 }
 
@@ -211,7 +240,8 @@ int kn_cu_sumsq(double *out, const void *x, enum kn_type type, size_t n, size_t 
 		return 0;
 	chunks = kn_ceil(n, chunk);
 	KN_BY_TYPE(type, T, KN_LAUNCH(sumsq<T>, kn_ceil(chunks, THREADS / 16), THREADS, stream,
-				      out, (const T *)x, n, chunk, chunks));
+				      out, (const T *)x, n, chunk, chunks,
+				      kn_is_aligned(x)));
 	return kn_launched();
 }
 

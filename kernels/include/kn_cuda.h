@@ -197,6 +197,15 @@ int kn_cu_cast(void *dst, enum kn_type dst_type, const void *src, enum kn_type s
 int kn_cu_add(void *y, enum kn_type y_type, const void *x, enum kn_type x_type, size_t n,
 	      struct CUstream_st *stream);
 
+/*
+ * dst[i] = or += the sum over p of src[p * stride + i], 'pieces' of them (1 to 65,536), made in
+ * fp32 as a tree of pairs in natural order, an odd last one going up as it is: the order in which
+ * ranks are summed (en_comm.h).  dst overlaps nothing of src.
+ */
+int kn_cu_add_pieces(void *dst, enum kn_type dst_type, const void *src, enum kn_type src_type,
+		     size_t pieces, size_t stride, size_t n, unsigned flags,
+		     struct CUstream_st *stream);
+
 /* y[i] = R(s y[i]) */
 int kn_cu_scale(void *y, enum kn_type type, float s, size_t n, struct CUstream_st *stream);
 

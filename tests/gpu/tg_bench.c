@@ -269,6 +269,13 @@ static void run_add(void *arg)
 	TG(kn_cu_add(a->p[0], KN_F32, a->p[1], KN_BF16, SHARD, NULL));
 }
 
+static void run_pieces(void *arg)
+{
+	struct args *a = arg;
+
+	TG(kn_cu_add_pieces(a->p[0], KN_BF16, a->p[1], KN_BF16, 4, SHARD / 4, SHARD / 4, 0, NULL));
+}
+
 static void run_scale(void *arg)
 {
 	struct args *a = arg;
@@ -366,6 +373,7 @@ static void optim_lines(void)
 	a.p[1] = take(SHARD, KN_F32);
 	line("cast f32 to bf16", 6 * SHARD, run_cast, &a);
 	line("add bf16 to f32", 10 * SHARD, run_add, &a);
+	line("add 4 pieces bf16", 2 * SHARD + SHARD / 2, run_pieces, &a);
 	line("scale bf16", 4 * SHARD, run_scale, &a);
 	line("fill bf16", 2 * SHARD, run_fill, &a);
 }

@@ -213,12 +213,74 @@ static void one_flat(unsigned i, size_t n)
 	tg_free(&full);
 }
 
+/* ---------------------------------------------------------------- pieces */
+
+/* As en_comm.h says: pairs of neighbours, then pairs of those; an odd last one goes up. */
+static float tree_of(float *v, size_t n)
+{
+	for (; n > 1; n = (n + 1) / 2)
+		for (size_t k = 0; k < (n + 1) / 2; k++)
+			v[k] = 2 * k + 1 < n ? v[2 * k] + v[2 * k + 1] : v[2 * k];
+	return v[0];
+}
+
+static void one_pieces(unsigned i, size_t pieces, size_t n)
+{
+	const int y = (int)(i % 3), x = (int)(i / 3 % 3);
+	const size_t shift = i / 2 & 1 ? i % 8 : 0, stride = n + (i & 4 ? 0 : 8 - n % 8 + i % 3);
+	struct tg_array a = tg_random(pieces * stride, 1, types[x]), b = tg_random(n, 1, types[y]);
+	struct tg_array sum = tg_zeros(n, types[y]), more = tg_zeros(n, types[y]);
+	float *v = tg_alloc(pieces * sizeof(*v));
+
+	tg_case("%zu pieces of %zu %s to %s, %zu apart, off by %zu", pieces, n, type_names[x],
+		type_names[y], stride, shift);
+	for (size_t k = 0; k < n; k++) {
+		for (size_t q = 0; q < pieces; q++)
+			v[q] = a.f[q * stride + k];
+		sum.f[k] = tree_of(v, pieces);
+		more.f[k] = b.f[k] + sum.f[k];
+	}
+	tg_settle(&sum);
+	tg_settle(&more);
+	for (int turn = 0; turn < 2; turn++) {
+		const void *from;
+		void *p;
+
+		tg_reset();
+		from = tg_up(&a, shift);
+		p = tg_room(bytes_of(n, types[y]), shift * kn_type_size(types[y]));
+		TG(kn_cu_add_pieces(p, types[y], from, types[x], pieces, stride, n, 0, NULL));
+		tg_out(turn, 0, p, bytes_of(n, types[y]));
+		p = tg_up(&b, shift);
+		TG(kn_cu_add_pieces(p, types[y], from, types[x], pieces, stride, n, KN_CU_ADD,
+				    NULL));
+		tg_out(turn, 1, p, bytes_of(n, types[y]));
+	}
+	tg_equal(0, "the sum", sum.raw, bytes_of(n, types[y]));
+	tg_equal(1, "the sum, added", more.raw, bytes_of(n, types[y]));
+	tg_free(&a);
+	tg_free(&b);
+	tg_free(&sum);
+	tg_free(&more);
+	free(v);
+}
+
+static void pieces(void)
+{
+	static const size_t ns[] = { 1, 7, 8, 2049 };
+
+	tg_begin("add_pieces");
+	for (unsigned i = 0; i < 4 * 18; i++)
+		one_pieces(i, i % 18 < 16 ? 1 + i % 18 : 1 + tg_below(300), ns[i / 18]);
+}
+
 void tg_test_flat_kernels(void)
 {
 	static const size_t ns[] = { 0, 1, 7, 8, 9, 2047, 2048, 2049, 100003 };
 
 	adam();
 	casts();
+	pieces();
 	tg_begin("add, scale, fill");
 	for (unsigned i = 0; i < 81; i++)
 		one_flat(i, ns[i % 9 == i / 9 ? i % 9 : (i + i / 9) % 9]);
