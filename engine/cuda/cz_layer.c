@@ -190,7 +190,7 @@ int cz_plan(struct cz *c, const struct en_batch *b, const struct kn_cu_attn **ou
 		c->attn_rows[i] = b->rows;
 		c->attn_tokens[i] = b->tokens;
 		if (kn_cu_attn_work(c->attn[i]) > c->attn_bytes) {
-			cudaFree(c->attn_work);
+			cz_free_one(c, c->attn_work);
 			c->attn_work = NULL;
 			rc = cz_new(c, EN_MEM_WORK, kn_cu_attn_work(c->attn[i]), &c->attn_work,
 				    err);

@@ -1,4 +1,4 @@
-/* cz_lib.c -- what CUDA, NCCL, cuBLASLt and cuDNN say, as errors of ours; memory, events, ranks. */
+/* cz_lib.c -- what CUDA, NCCL, cuBLASLt and cuDNN say, as errors of ours; events, ranks. */
 #include <stdio.h>
 #include <string.h>
 
@@ -32,31 +32,6 @@ int cz_attn(int rc, const char *why, struct ckpt_err *err)
 			    why && *why ? why : kn_cu_attn_text(rc)) : 0;
 }
 
-int cz_new(struct cz *c, enum en_mem_kind kind, uint64_t bytes, void *p_out, struct ckpt_err *err)
-{
-	size_t free_bytes = 0, all = 0;
-	void *p = NULL;
-	int rc = (int)cudaMalloc(&p, bytes ? bytes : 1);
-
-	if (rc == (int)cudaErrorMemoryAllocation) {
-		cudaGetLastError();
-		cudaMemGetInfo(&free_bytes, &all);
-		return ck_fail(err, CKPT_E_NOMEM, "GPU", CKPT_NO_OFFSET,
-			       "%llu MiB for %s are not there: %llu of %llu MiB are free, after "
-			       "%llu MiB of this run", (unsigned long long)bytes >> 20,
-			       en_mem_name(kind), (unsigned long long)free_bytes >> 20,
-			       (unsigned long long)all >> 20,
-			       (unsigned long long)c->z.mem.total >> 20);
-	}
-	if (!rc)
-		rc = (int)cudaMemsetAsync(p, 0, bytes, c->work);
-	if (rc)
-		return cz_cuda(rc, "memory", err);
-	en_mem_note(&c->z.mem, kind, (int64_t)bytes);
-	*(void **)p_out = p;
-	return 0;
-}
-
 int cz_event(cudaEvent_t *out, struct ckpt_err *err)
 {
 	return cz_cuda((int)cudaEventCreateWithFlags(out, cudaEventDisableTiming), "an event", err);
@@ -74,6 +49,7 @@ int cz_after(cudaStream_t later, cudaStream_t earlier, cudaEvent_t by, struct ck
 int cz_join(struct cz *c, struct ckpt_err *err)
 {
 	struct en_comm *comm = c->z.comm;
+	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 	ncclUniqueId id;
 	ncclResult_t said = ncclSuccess;
 	int rc;
@@ -88,6 +64,9 @@ int cz_join(struct cz *c, struct ckpt_err *err)
 	rc = en_comm_broadcast(comm, &id, sizeof(id), 0, NULL, err);
 	if (rc)
 		return rc;
-	return cz_nccl(c, ncclCommInitRank(&c->nccl, (int)comm->size, id, (int)comm->rank),
-		       "joining the ranks", err);
+#ifdef NCCL_CTA_POLICY_ZERO	/* what the copy engines can do, they do */
+	config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+#endif
+	return cz_nccl(c, ncclCommInitRankConfig(&c->nccl, (int)comm->size, id, (int)comm->rank,
+						 &config), "joining the ranks", err);
 }

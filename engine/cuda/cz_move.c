@@ -1,21 +1,17 @@
 /*
- * cz_move.c -- parameters come, gradients go: on a stream of their own, one block at a time, with
- * the next one under way.
- *
- *	a gather waits until whoever used its room is done, and the parameters are those of the
- *	last update; who computes waits for the gather
- *	a reduction waits until the gradients are written; who writes the next ones into the same
- *	room waits for the reduction
+ * cz_move.c -- parameters come: on a stream of their own, one block at a time, with the next one
+ * under way.  A gather waits until whoever used its room is done, and the parameters are those of
+ * the last update; who computes waits for the gather.
  */
 #include "engine/cuda/cz_priv.h"
 #include "libckpt/base/ck_err.h"
 
-static ncclDataType_t nccl_type(enum kn_type type)
+ncclDataType_t cz_nccl_type(enum kn_type type)
 {
 	return type == KN_BF16 ? ncclBfloat16 : type == KN_F16 ? ncclFloat16 : ncclFloat32;
 }
 
-static void count(struct cz *c, enum en_comm_kind kind, uint64_t bytes)
+void cz_count_sent(struct cz *c, enum en_comm_kind kind, uint64_t bytes)
 {
 	struct en_comm_counter *n = &c->z.comm->counter[kind];
 
@@ -34,9 +30,9 @@ static struct cz_gather *room(struct cz *c, uint32_t block)
 static int all_gather(struct cz *c, void *full, const void *own, uint64_t n, enum kn_type type,
 		      struct ckpt_err *err)
 {
-	count(c, EN_COMM_GATHER, n * kn_type_size(type));
-	return cz_nccl(c, ncclAllGather(own, full, n, nccl_type(type), c->nccl, c->move),
-		       "all-gather", err);
+	cz_count_sent(c, EN_COMM_GATHER, n * kn_type_size(type));
+	return cz_nccl(c, ncclAllGather(own, full, n, cz_nccl_type(type), c->nccl,
+				       c->move), "all-gather", err);
 }
 
 static int begin_gather(struct cz *c, uint32_t block, struct ckpt_err *err)
@@ -109,76 +105,4 @@ int cz_gather_params(struct cz *c, uint32_t block, struct ckpt_err *err)
 	if (!rc && stage)
 		rc = all_gather(c, b->params, b->own, b->shard, c->z.opts.type, err);
 	return rc ? rc : cz_cuda((int)cudaEventRecord(b->whole, c->move), "an event", err);
-}
-
-/* ---- gradients ---- */
-
-/* A single unit of a single rank is the sum already. */
-static bool is_total(const struct cz *c)
-{
-	return c->z.comm->size == 1 && c->z.opts.units == 1;
-}
-
-static struct cz_reduce *reduce_of(struct cz *c, uint32_t block)
-{
-	return &c->reduce[en_zero_is_tied(c->z.model, block) ? EN_ZERO_REDUCES : block & 1];
-}
-
-int cz_grads(struct cz *c, uint32_t block, void **grads_out, struct ckpt_err *err)
-{
-	const struct cz_block *b = &c->block[block];
-	const enum kn_type wire = c->z.opts.wire;
-	struct cz_reduce *r = reduce_of(c, block);
-	int rc = 0;
-
-	*grads_out = is_total(c) ? b->total : r->grads;
-	if (!is_total(c))
-		rc = (int)cudaStreamWaitEvent(c->work, r->gone, 0);
-	if (!rc)
-		rc = (int)cudaMemsetAsync(cz_at(*grads_out, b->numel, wire), 0,
-					  (b->padded - b->numel) * kn_type_size(wire), c->work);
-	return cz_cuda(rc, "gradients", err);
-}
-
-/* What this micro-batch gives goes to what the ones before gave. */
-static int add_up(struct cz *c, struct cz_block *b, const void *piece, uint32_t m,
-		  struct ckpt_err *err)
-{
-	const enum kn_type wire = c->z.opts.wire;
-
-	if (!m)
-		return cz_cuda(kn_cu_cast(b->total, c->sum_type, piece, wire, b->shard, c->move),
-			       "gradients", err);
-	return cz_cuda(kn_cu_add(b->total, c->sum_type, piece, wire, b->shard, c->move),
-		       "gradients", err);
-}
-
-static int reduce(struct cz *c, struct cz_block *b, struct cz_reduce *r, void *to,
-		  struct ckpt_err *err)
-{
-	count(c, EN_COMM_REDUCE, b->shard * kn_type_size(c->z.opts.wire));
-	return cz_nccl(c, ncclReduceScatter(r->grads, to, b->shard, nccl_type(c->z.opts.wire),
-					    ncclSum, c->nccl, c->move), "reduce-scatter", err);
-}
-
-int cz_send(struct cz *c, uint32_t block, void *grads, uint32_t m, struct ckpt_err *err)
-{
-	struct cz_block *b = &c->block[block];
-	struct cz_reduce *r = reduce_of(c, block);
-	const bool one = c->z.comm->size == 1, several = c->z.opts.units > 1;
-	int rc;
-
-	if (is_total(c))
-		return 0;
-	rc = cz_after(c->move, c->work, r->written, err);
-	if (!rc && !one)
-		rc = reduce(c, b, r, several ? r->piece : b->total, err);
-	if (!rc && several)
-		rc = add_up(c, b, one ? grads : r->piece, m, err);
-	return rc ? rc : cz_cuda((int)cudaEventRecord(r->gone, c->move), "an event", err);
-}
-
-int cz_settle(struct cz *c, struct ckpt_err *err)
-{
-	return cz_after(c->work, c->move, c->told, err);
 }

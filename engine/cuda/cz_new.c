@@ -40,8 +40,8 @@ static int new_params(struct cz *c, struct cz_block *b, struct ckpt_err *err)
 	int rc;
 
 	if (!cz_is_whole(c))
-		return cz_new(c, EN_MEM_PARAMS, b->shard * es, &b->own, err);
-	rc = cz_new(c, EN_MEM_PARAMS, b->padded * es, &b->params, err);
+		return cz_new_shared(c, EN_MEM_PARAMS, b->shard * es, &b->own, err);
+	rc = cz_new_shared(c, EN_MEM_PARAMS, b->padded * es, &b->params, err);
 	if (!rc)
 		b->own = cz_at(b->params, c->z.comm->rank * b->shard, c->z.opts.type);
 	return rc;
@@ -62,6 +62,23 @@ static int new_optimizer(struct cz *c, struct cz_block *b, struct ckpt_err *err)
 	return rc ? rc : cz_new(c, EN_MEM_OPTIMIZER, bytes, &b->v, err);
 }
 
+/* What the step's gradient is summed in. */
+static int new_total(struct cz *c, struct cz_block *b, struct ckpt_err *err)
+{
+	const uint32_t n = cz_levels(&c->z.opts);
+	int rc = 0;
+
+	if (!c->tree)
+		return cz_new(c, EN_MEM_GRADS, b->shard * kn_type_size(c->sum_type), &b->total,
+			      err);
+	b->level = ck_zalloc(n * sizeof(*b->level));
+	if (!b->level)
+		return ck_fail_nomem(err, "partial sums", n);
+	for (uint32_t i = 0; !rc && i < n; i++)
+		rc = cz_new(c, EN_MEM_GRADS, b->shard * sizeof(float), &b->level[i], err);
+	return rc;
+}
+
 static int new_block(struct cz *c, uint32_t number, struct ckpt_err *err)
 {
 	struct cz_block *b = &c->block[number];
@@ -70,6 +87,7 @@ static int new_block(struct cz *c, uint32_t number, struct ckpt_err *err)
 	b->numel = c->z.model->block[number].numel;
 	b->padded = en_zero_padded(c->z.model, number, c->z.comm->size);
 	b->shard = b->padded / c->z.comm->size;
+	b->first_sum = c->z.nsums;
 	c->z.nsums += b->shard / EN_ZERO_CHUNK;
 	rc = cz_event(&b->whole, err);
 	if (!rc)
@@ -77,7 +95,7 @@ static int new_block(struct cz *c, uint32_t number, struct ckpt_err *err)
 	if (!rc)
 		rc = new_optimizer(c, b, err);
 	if (!rc)
-		rc = cz_new(c, EN_MEM_GRADS, b->shard * kn_type_size(c->sum_type), &b->total, err);
+		rc = new_total(c, b, err);
 	if (rc)
 		return rc;
 	b->host = ck_alloc_array(3 * updated(c, b), sizeof(float));
@@ -135,8 +153,8 @@ static int new_gathers(struct cz *c, struct ckpt_err *err)
 		if (!rc)
 			rc = cz_event(&g->left, err);
 		if (!rc && !cz_is_whole(c))
-			rc = cz_new(c, EN_MEM_GATHERED, most_padded(c, i, true) *
-				    kn_type_size(c->z.opts.type), &g->p, err);
+			rc = cz_new_shared(c, EN_MEM_GATHERED, most_padded(c, i, true) *
+					   kn_type_size(c->z.opts.type), &g->p, err);
 	}
 	return rc;
 }
@@ -155,10 +173,11 @@ static int new_reduces(struct cz *c, struct ckpt_err *err)
 		rc = cz_event(&r->written, err);
 		if (!rc)
 			rc = cz_event(&r->gone, err);
-		if (!rc && n && !(one && !several))
-			rc = cz_new(c, EN_MEM_GRADS, n * ws, &r->grads, err);
-		if (!rc && n && !one && several)
-			rc = cz_new(c, EN_MEM_GRADS, n / c->z.comm->size * ws, &r->piece, err);
+		if (!rc && n && !cz_is_total(c))
+			rc = cz_new_shared(c, EN_MEM_GRADS, n * ws, &r->grads, err);
+		if (!rc && n && !one && (c->exchange || several))
+			rc = cz_new_shared(c, EN_MEM_GRADS, c->exchange ? n * ws :
+					   n / c->z.comm->size * ws, &r->pieces, err);
 	}
 	if (!rc && !one && !c->z.opts.stage)
 		rc = cz_new(c, EN_MEM_GRADS,
@@ -260,6 +279,7 @@ static int new_work(struct cz *c, struct ckpt_err *err)
 	const uint64_t kv = (uint64_t)m->kv_heads * m->head_dim;
 	const enum en_mem_kind w = EN_MEM_WORK;
 	const bool biased = c->z.model->block[1].at[EN_Q_BIAS] != UINT64_MAX;
+	const uint64_t all = c->tree && c->z.comm->size > 1 ? cz_all_chunks(c) : 0;
 	const struct room room[] = {
 		{ w, &c->h, n * m->hidden * es }, { w, &c->q, n * q * es },
 		{ w, &c->k, n * kv * es }, { w, &c->act, n * m->inter * es },
@@ -275,7 +295,11 @@ static int new_work(struct cz *c, struct ckpt_err *err)
 		{ w, &c->list_begin, (n + 1) * sizeof(int32_t) },
 		{ w, &c->list_at, n * sizeof(int32_t) },
 		{ w, &c->result, 2 * sizeof(double) },
-		{ w, &c->sums, (c->z.nsums + kn_cu_tree_sum_work(c->z.nsums)) * sizeof(double) },
+		{ w, &c->sums, c->z.nsums * sizeof(double) },
+		{ w, &c->all_sums, all ? c->z.nsums * c->z.comm->size * sizeof(double) : 0 },
+		{ w, &c->ordered, all * sizeof(double) },
+		{ w, &c->tree_work,
+		  kn_cu_tree_sum_work(ck_max_u64(all, c->z.nsums)) * sizeof(double) },
 		{ w, &c->dhead, c->chunk < n && c->z.opts.wire != KN_F32 ?
 			(uint64_t)m->vocab * m->hidden * fs : 0 },
 		{ w, &c->gemm_work, KN_CU_GEMM_WORK },
@@ -347,10 +371,13 @@ static int make(struct cz *c, struct ckpt_err *err)
 	int rc = open_device(c, err);
 
 	c->ld = (m->heads + 2 * m->kv_heads) * m->head_dim;
-	c->sum_type = c->z.opts.units > 1 ? KN_F32 : c->z.opts.wire;
+	c->tree = c->cuda.sum == EN_CUDA_SUM_TREE && !cz_is_total(c);
+	c->sum_type = c->z.opts.units > 1 || c->tree ? KN_F32 : c->z.opts.wire;
+	c->shares = c->nccl != NULL;
 	c->chunk = chunk_of(c, n);
 	if (!rc)
 		rc = new_blocks(c, err);
+	c->exchange = c->nccl && (c->tree || (c->shares && c->cuda.sum != EN_CUDA_SUM_NCCL));
 	if (!rc)
 		rc = new_gathers(c, err);
 	if (!rc)
@@ -375,13 +402,10 @@ static void free_events(struct cz *c)
 	for (uint32_t i = 0; i < EN_ZERO_GATHERS; i++) {
 		cudaEventDestroy(c->gather[i].ready);
 		cudaEventDestroy(c->gather[i].left);
-		cudaFree(c->gather[i].p);
 	}
 	for (uint32_t i = 0; i <= EN_ZERO_REDUCES; i++) {
 		cudaEventDestroy(c->reduce[i].written);
 		cudaEventDestroy(c->reduce[i].gone);
-		cudaFree(c->reduce[i].grads);
-		cudaFree(c->reduce[i].piece);
 	}
 	cudaEventDestroy(c->updated);
 	cudaEventDestroy(c->told);
@@ -393,40 +417,10 @@ static void free_blocks(struct cz *c)
 		struct cz_block *b = &c->block[i];
 
 		cudaEventDestroy(b->whole);
-		cudaFree(cz_is_whole(c) ? b->params : b->own);
-		if (c->z.opts.type != KN_F32)
-			cudaFree(b->master);
-		cudaFree(b->m);
-		cudaFree(b->v);
-		cudaFree(b->total);
+		ck_free(b->level);
 		ck_free(b->host);
 	}
 	ck_free(c->block);
-}
-
-static void free_acts(struct cz *c)
-{
-	const uint32_t layers = c->z.model->config.layers;
-	void *const work[] = {
-		c->h, c->q, c->k, c->act, c->g, c->t, c->spare, c->dout, c->dqkv, c->dgu, c->part,
-		c->logits, c->loss, c->cos, c->sin, c->ids, c->target, c->list_id, c->list_begin,
-		c->list_at, c->result, c->sums, c->dhead, c->gemm_work, c->attn_work, c->whole,
-	};
-
-	for (uint32_t i = 0; c->x && i <= layers; i++)
-		cudaFree(c->x[i]);
-	for (uint32_t i = 0; c->kept && i < (c->z.opts.recompute ? 1 : layers); i++) {
-		const struct cz_kept *k = &c->kept[i];
-		void *const all[] = { k->qkv, k->o, k->mid, k->gu, k->lse, k->rstd_in,
-				      k->rstd_post };
-
-		for (size_t j = 0; j < CK_ARRAY_LEN(all); j++)
-			cudaFree(all[j]);
-	}
-	for (size_t i = 0; i < CK_ARRAY_LEN(work); i++)
-		cudaFree(work[i]);
-	ck_free(c->x);
-	ck_free(c->kept);
 }
 
 static void cz_free(struct en_zero *z)
@@ -435,14 +429,18 @@ static void cz_free(struct en_zero *z)
 
 	if (c->work)
 		cudaStreamSynchronize(c->work);
+	if (c->move)
+		cudaStreamSynchronize(c->move);
 	for (uint32_t i = 0; i < CZ_PLANS; i++)
 		kn_cu_attn_free(c->attn[i]);
 	kn_cu_gemm_free(c->gemm);
+	cz_free_all(c);
 	if (c->nccl)
 		ncclCommDestroy(c->nccl);
 	free_events(c);
 	free_blocks(c);
-	free_acts(c);
+	ck_free(c->x);
+	ck_free(c->kept);
 	cudaFreeHost(c->host_ids);
 	cudaFreeHost(c->host_list);
 	cudaFreeHost(c->host_result);

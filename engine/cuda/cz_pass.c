@@ -82,7 +82,7 @@ static int head_back(struct pass *p, struct ckpt_err *err)
 	dhead = m->config.tied ? p->embed_grads :
 		cz_at(grads, m->block[last].at[EN_HEAD], c->z.opts.wire);
 	rc = head(p, grads, dhead, err);
-	return rc ? rc : cz_send(c, last, grads, p->m, err);
+	return rc ? rc : cz_send(c, last, p->m, err);
 }
 
 /* Layer 'i' is block i + 1. */
@@ -103,7 +103,7 @@ static int layer_back(struct pass *p, uint32_t i, struct ckpt_err *err)
 		rc = cz_layer_backward(c, p->batch, params, c->x[i], &c->kept[i], grads, err);
 	if (!rc)
 		rc = cz_release(c, i + 1, err);
-	return rc ? rc : cz_send(c, i + 1, grads, p->m, err);
+	return rc ? rc : cz_send(c, i + 1, p->m, err);
 }
 
 static int embed_back(struct pass *p, struct ckpt_err *err)
@@ -114,7 +114,7 @@ static int embed_back(struct pass *p, struct ckpt_err *err)
 
 	if (!rc)
 		rc = cz_embed_backward(c, p->batch, p->embed_grads, tied, err);
-	return rc ? rc : cz_send(c, 0, p->embed_grads, p->m, err);
+	return rc ? rc : cz_send(c, 0, p->m, err);
 }
 
 /* Copies the loss down, in the order of the work; who wants it waits for 'told'. */

@@ -22,6 +22,9 @@ struct cz_block {
 	void *own;		/* [shard]: this rank's, in 'params' or by itself */
 	float *master, *m, *v;	/* [updated]; with KN_F32 the master is 'own' or 'params' */
 	void *total;		/* [shard]: the step's gradient, of cz.sum_type */
+	float **level;		/* [cz_levels()] of [shard], with cz.tree: sums of 1, 2, 4, ...
+				 * micro-batches; total is one of them */
+	uint64_t first_sum;	/* of its chunks, in cz.sums */
 	float *host;		/* [3 * updated]: masters, m and v for loads and saves */
 	cudaEvent_t whole;	/* stages 1 and 2: 'params' have been gathered */
 };
@@ -38,7 +41,8 @@ struct cz_gather {
 /* A block's gradients on their way. */
 struct cz_reduce {
 	void *grads;		/* of opts.wire */
-	void *piece;		/* [shard]: of this micro-batch, where several are summed */
+	void *pieces;		/* of a micro-batch: of all ranks [size * shard], exchanged; or of
+				 * NCCL [shard], where several micro-batches are summed; or NULL */
 	cudaEvent_t written;	/* they are there */
 	cudaEvent_t gone;	/* they may be overwritten */
 };
@@ -55,6 +59,11 @@ struct cz {
 	char text[CZ_TEXT];
 	cudaStream_t work, move;
 	ncclComm_t nccl;	/* NULL: one rank */
+	struct cz_memory *memory;	/* all there is */
+	uint32_t nmemory;
+	bool shares;		/* other ranks reach what is cz_new_shared() */
+	bool exchange;		/* gradients are exchanged and summed here, not by NCCL */
+	bool tree;		/* all units are summed as one tree */
 	struct kn_cu_gemm *gemm;
 	void *gemm_work;
 	struct kn_cu_attn *attn[CZ_PLANS];
@@ -81,7 +90,9 @@ struct cz {
 	float *cos, *sin;
 	int32_t *ids, *target, *list_id, *list_begin, *list_at;	/* [n], [n + 1] */
 	void *whole;		/* stage 0 of several ranks: the sums of a block, of all */
-	double *sums;		/* of chunks, and room to add them up */
+	double *sums;		/* [nsums]: of chunks of this rank's shards */
+	double *all_sums, *ordered;	/* with tree, of several ranks: of all, and by block */
+	double *tree_work;
 	double *result;		/* two: loss, norm */
 	/* The host's side of the small ones, pinned. */
 	int32_t *host_ids;	/* 5 n + 1 */
@@ -114,24 +125,47 @@ static inline bool cz_is_whole(const struct cz *c)
 int cz_cuda(int rc, const char *what, struct ckpt_err *err);
 int cz_nccl(const struct cz *c, ncclResult_t rc, const char *what, struct ckpt_err *err);
 int cz_attn(int rc, const char *why, struct ckpt_err *err);
-/* Device memory of zeros. */
-int cz_new(struct cz *c, enum en_mem_kind kind, uint64_t bytes, void *p_out, struct ckpt_err *err);
 int cz_event(cudaEvent_t *out, struct ckpt_err *err);
 /* 'later' goes on when what 'earlier' has been given so far is done. */
 int cz_after(cudaStream_t later, cudaStream_t earlier, cudaEvent_t by, struct ckpt_err *err);
 /* One rank's id for all; NULL and nothing for one rank. */
 int cz_join(struct cz *c, struct ckpt_err *err);
 
-/* ---- cz_move.c: parameters come, gradients go ---- */
+/* ---- cz_mem.c ---- */
+/* Device memory of zeros. */
+int cz_new(struct cz *c, enum en_mem_kind kind, uint64_t bytes, void *p_out, struct ckpt_err *err);
+/* The same for what moves between ranks: all of them take it, in the same order. */
+int cz_new_shared(struct cz *c, enum en_mem_kind kind, uint64_t bytes, void *p_out,
+		  struct ckpt_err *err);
+/* NULL is fine. */
+void cz_free_one(struct cz *c, void *p);
+void cz_free_all(struct cz *c);
+
+/* ---- cz_move.c: parameters come ---- */
+ncclDataType_t cz_nccl_type(enum kn_type type);
+/* 'bytes' went to each other rank. */
+void cz_count_sent(struct cz *c, enum en_comm_kind kind, uint64_t bytes);
 int cz_take(struct cz *c, uint32_t block, const void **params_out, struct ckpt_err *err);
 int cz_release(struct cz *c, uint32_t block, struct ckpt_err *err);
 int cz_prefetch(struct cz *c, uint32_t block, struct ckpt_err *err);
-int cz_grads(struct cz *c, uint32_t block, void **grads_out, struct ckpt_err *err);
-int cz_send(struct cz *c, uint32_t block, void *grads, uint32_t m, struct ckpt_err *err);
-/* The stream that computes waits for all that moves. */
-int cz_settle(struct cz *c, struct ckpt_err *err);
 /* Parameters of stages 1 and 2, after an update; ready when their event is. */
 int cz_gather_params(struct cz *c, uint32_t block, struct ckpt_err *err);
+
+/* ---- cz_reduce.c: gradients go ---- */
+/* A single unit of a single rank is the sum already. */
+bool cz_is_total(const struct cz *c);
+/* Partial sums of a block that may stand beside each other. */
+uint32_t cz_levels(const struct en_zero_opts *opts);
+/* Where a block's gradients are to be written. */
+int cz_grads(struct cz *c, uint32_t block, void **grads_out, struct ckpt_err *err);
+/* They are written, by micro-batch m; after the last one the sums of squares are made as well. */
+int cz_send(struct cz *c, uint32_t block, uint32_t m, struct ckpt_err *err);
+/* The stream that computes waits for all that moves. */
+int cz_settle(struct cz *c, struct ckpt_err *err);
+
+/* ---- cz_norm.c ---- */
+/* Chunks that hold elements, of all ranks. */
+uint64_t cz_all_chunks(const struct cz *c);
 
 /* ---- cz_layer.c ---- */
 /* Attention for batches of such rows; kept. */

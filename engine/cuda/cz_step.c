@@ -1,59 +1,6 @@
-/* cz_step.c -- the norm, the update, and the state to and from the host. */
-#include <math.h>
-
+/* cz_step.c -- the update, and the state to and from the host. */
 #include "engine/cuda/cz_priv.h"
 #include "libckpt/base/ck_err.h"
-
-/* ---- the norm ---- */
-
-/* Chunks of a block of this rank that hold elements. */
-static uint64_t own_chunks(const struct cz *c, const struct cz_block *b)
-{
-	const uint64_t base = c->z.comm->rank * b->shard;
-	const uint64_t n = base >= b->numel ? 0 : ck_min_u64(b->shard, b->numel - base);
-
-	return (n + EN_ZERO_CHUNK - 1) / EN_ZERO_CHUNK;
-}
-
-/* Sums of chunks in order of blocks, then of all as a tree: the CPU's bits for one rank. */
-static int sum_own(struct cz *c, double *out, struct ckpt_err *err)
-{
-	uint64_t n = 0;
-	int rc = 0;
-
-	for (uint32_t i = 0; !rc && i < c->z.model->nblocks; i++) {
-		const struct cz_block *b = &c->block[i];
-		const uint64_t chunks = own_chunks(c, b);
-
-		rc = kn_cu_sumsq(c->sums + n, b->total, c->sum_type, chunks * EN_ZERO_CHUNK,
-				 EN_ZERO_CHUNK, c->work);
-		n += chunks;
-	}
-	if (!rc)
-		rc = kn_cu_tree_sum(c->result + 1, c->sums, n, c->sums + c->z.nsums, c->work);
-	if (!rc)
-		rc = (int)cudaMemcpyAsync(c->host_result + 1, c->result + 1, sizeof(double),
-					  cudaMemcpyDeviceToHost, c->work);
-	if (!rc)
-		rc = (int)cudaStreamSynchronize(c->work);
-	*out = c->host_result[1];
-	return cz_cuda(rc, "the norm", err);
-}
-
-int cz_norm(struct en_zero *z, double *norm_out, struct ckpt_err *err)
-{
-	struct cz *c = cz_of(z);
-	double own = 0, *all = z->sums;
-	int rc = cz_settle(c, err);
-
-	if (!rc)
-		rc = sum_own(c, &own, err);
-	if (!rc)
-		rc = en_comm_gather_small(z->comm, all, &own, sizeof(own), NULL, err);
-	if (!rc)
-		*norm_out = sqrt(kn_tree_sum(all, z->comm->size));
-	return rc;
-}
 
 /* ---- the update ---- */
 
@@ -118,9 +65,6 @@ static int update_runs(const struct update *u, uint32_t block, uint64_t base, ui
 /* Stage 0 of several ranks: the sums of the others are gathered first. */
 static int whole_total(struct cz *c, struct update *u, struct ckpt_err *err)
 {
-	static const ncclDataType_t name[] = {
-		[KN_F32] = ncclFloat32, [KN_F16] = ncclFloat16, [KN_BF16] = ncclBfloat16,
-	};
 	int rc;
 
 	u->grad = u->b->total;
@@ -129,7 +73,7 @@ static int whole_total(struct cz *c, struct update *u, struct ckpt_err *err)
 	rc = cz_after(c->move, c->work, c->updated, err);
 	if (!rc)
 		rc = cz_nccl(c, ncclAllGather(u->b->total, c->whole, u->b->shard,
-					      name[c->sum_type], c->nccl, c->move), "all-gather",
+					      cz_nccl_type(c->sum_type), c->nccl, c->move), "all-gather",
 			     err);
 	u->grad = c->whole;
 	return rc ? rc : cz_after(c->work, c->move, c->updated, err);
@@ -153,8 +97,12 @@ int cz_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k, 
 		if (!rc)
 			rc = cz_gather_params(c, i, err);
 	}
-	/* What is gathered from now on is new. */
-	return rc ? rc : cz_after(c->move, c->work, c->updated, err);
+	/* What is gathered from now on is new; the next pass begins with it. */
+	if (!rc)
+		rc = cz_after(c->move, c->work, c->updated, err);
+	for (uint32_t i = 0; !rc && i < 2; i++)
+		rc = cz_prefetch(c, i, err);
+	return rc;
 }
 
 /* ---- to and from the host ---- */

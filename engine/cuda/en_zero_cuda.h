@@ -4,8 +4,7 @@
  *
  * Two streams: one computes, one moves parameters and gradients, so that a block is gathered while
  * the one before is computed, and reduced while the next one is.  Gradients are computed and sent
- * in opts.wire; sums over ranks are NCCL's, in its order: the same bits at the same number of
- * ranks on the same machine, other bits than those of CPU ranks.
+ * in opts.wire.  With 'fixed' the same run has the same bits again; never those of CPU ranks.
  */
 #ifndef EN_ZERO_CUDA_H
 #define EN_ZERO_CUDA_H
@@ -17,8 +16,19 @@ bool en_cuda_is_built(void);
 /* GPUs that this process sees; 0 without a driver. */
 uint32_t en_cuda_count(void);
 
+/* Who sums gradients over ranks. */
+enum en_cuda_sum {
+	EN_CUDA_SUM_AUTO,	/* exchanged and summed here where ranks reach each other's
+				 * memory, else by NCCL */
+	EN_CUDA_SUM_NCCL,
+	EN_CUDA_SUM_TREE,	/* all units of a step as one tree, in natural order: the same bits
+				 * at 1, 2, 4, 8 ranks with as many units, on GPUs of one kind,
+				 * with 'fixed' */
+};
+
 struct en_cuda_opts {
 	uint32_t device;	/* number among those that are visible */
+	enum en_cuda_sum sum;
 	bool fixed;		/* attention's way back has the same bits each time */
 	bool own_attention;	/* not cuDNN's */
 };

@@ -34,6 +34,7 @@ struct zt_args {
 	int64_t stop_at, threads, timeout_s;
 	bool random, recompute;
 	int device;		/* enum zt_device */
+	int reduction;		/* enum en_cuda_sum */
 	/* Saves. */
 	const char *save, *resume;
 	int save_to;		/* CKPT_TO_* */

@@ -83,6 +83,8 @@ int zt_launch_device(struct zt_program *p, struct ckpt_err *err)
 	if (en_launch_check(&env, (int)devices, &l))
 		return refuse(&l, err);
 	p->cuda.device = l.device;
+	p->cuda.sum = (enum en_cuda_sum)p->args.reduction;
+	p->cuda.fixed = p->cuda.sum == EN_CUDA_SUM_TREE;
 	return 0;
 }
 

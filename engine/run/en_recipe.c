@@ -16,7 +16,7 @@ static void list(const struct en_recipe *r, int64_t v[NFIELDS])
 {
 	const int64_t all[NFIELDS] = {
 		r->world, (int64_t)r->accumulation, (int64_t)r->rows, (int64_t)r->tokens,
-		r->precision, r->wire, r->rule, r->token_mean, r->cuda,
+		r->precision, r->wire, r->rule, r->token_mean, r->cuda + 2 * (r->cuda && r->tree),
 	};
 
 	memcpy(v, all, sizeof(all));
@@ -61,7 +61,7 @@ static bool parse(struct en_recipe *r, const char *p, uint64_t len)
 	*r = (struct en_recipe){
 		.world = (uint32_t)v[0], .accumulation = (uint64_t)v[1], .rows = (uint64_t)v[2],
 		.tokens = (uint64_t)v[3], .precision = v[4], .wire = v[5], .rule = v[6],
-		.token_mean = v[7] != 0, .cuda = v[8] != 0,
+		.token_mean = v[7] != 0, .cuda = v[8] & 1, .tree = v[8] == 3,
 	};
 	return true;
 }
@@ -102,8 +102,8 @@ static const char *difference(const struct en_recipe *a, const struct en_recipe 
 		return "the loss is another mean";
 	if (a->cuda != b->cuda)
 		return "one is on GPUs, the other on CPUs";
-	if (a->cuda && a->world != b->world)
-		return "the order in which NCCL sums is another at another number of GPUs";
+	if (a->cuda && !(a->tree && b->tree))
+		return "GPUs sum in any order without --reduction tree";
 	if (!is_power(a->world) && a->world != b->world)
 		return "the number of ranks was no power of two";
 	if (!is_power(b->world) && a->world != b->world)
@@ -115,11 +115,10 @@ static bool say_beginning(const struct en_recipe *r, char text[EN_RECIPE_TEXT])
 {
 	size_t n;
 
-	if (r->cuda && r->world > 1) {
+	if (r->cuda && !r->tree) {
 		snprintf(text, EN_RECIPE_TEXT,
-			 "bits: sums over %" PRIu32 " GPUs are in NCCL's order, another at other "
-			 "numbers of them, equal within rounding; what is loaded is exact",
-			 r->world);
+			 "bits: GPUs sum in any order, so runs are equal within rounding "
+			 "(--reduction tree: to the bit); what is loaded is exact");
 		return false;
 	}
 	if (!is_power(r->world)) {
@@ -139,7 +138,8 @@ static bool say_beginning(const struct en_recipe *r, char text[EN_RECIPE_TEXT])
 					      w == 1 ? "" : ",", w);
 	if (n < EN_RECIPE_TEXT)
 		snprintf(text + n, EN_RECIPE_TEXT - n,
-			 " ranks with as many units, at every stage, on processors of one kind");
+			 " ranks with as many units, at every stage, on %s of one kind",
+			 r->cuda ? "GPUs" : "processors");
 	return true;
 }
 

@@ -5,7 +5,8 @@
  * Gradients of the units of a step (docs/ztrain/collectives.md) are summed as one binary tree in
  * natural order where the number of ranks is a power of two; then neither ranks, stage, threads
  * nor recomputation change a bit, as long as ranks x accumulation, the rows and the tokens of a
- * unit, the precision and the rule of the optimizer stay.
+ * unit, the precision and the rule of the optimizer stay.  On GPUs that is so with
+ * --reduction tree; else the same run has other bits within rounding.
  */
 #ifndef EN_RECIPE_H
 #define EN_RECIPE_H
@@ -24,6 +25,7 @@ struct en_recipe {
 	int64_t wire;		/* enum kn_type that gradients are sent in */
 	int64_t rule;		/* enum kn_adam_rule */
 	bool token_mean, cuda;
+	bool tree;		/* of GPUs: EN_CUDA_SUM_TREE; on CPU ranks it is always so */
 };
 
 /* Under which key it stands among the client's, as a text of JSON. */

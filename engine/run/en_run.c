@@ -83,6 +83,7 @@ static int make_state(struct en_run *r, struct ckpt_err *err)
 		.rows = (uint64_t)set->micro_batch, .tokens = o->tokens,
 		.precision = set->precision, .wire = zo.wire, .rule = rule.rule,
 		.token_mean = o->token_mean, .cuda = o->cuda != NULL,
+		.tree = o->cuda && o->cuda->sum == EN_CUDA_SUM_TREE,
 	};
 	if (!rc && (!r->ids || !r->labels || !r->loss))
 		rc = ck_fail_nomem(err, "a batch", n);

@@ -29,7 +29,7 @@ struct alike_row {
 	const char *says;
 };
 
-#define ALL(w, a, r, t, p, wire_, rule_, mean) { w, a, r, t, p, wire_, rule_, mean, false }
+#define ALL(w, a, r, t, p, wire_, rule_, mean) { w, a, r, t, p, wire_, rule_, mean, false, false }
 #define NOW(w, a) ALL(w, a, 1, 64, EN_BF16, 2, KN_ADAM_FUSED, false)
 
 static const struct alike_row alike[] = {
@@ -65,23 +65,29 @@ static void same_bits(void **state)
 	assert_true(en_recipe_same_bits(&odd, &odd, text));
 }
 
-/* GPUs: NCCL's order of sums is that of the number of them. */
+/* GPUs: only what is summed as a tree has the same bits. */
 static void gpus(void **state)
 {
-	struct en_recipe eight = base, four = { .world = 4, .cuda = true };
+	struct en_recipe eight = base, four;
 	char text[EN_RECIPE_TEXT];
 
 	(void)state;
 	eight.cuda = true;
 	assert_false(en_recipe_same_bits(&eight, &base, text));
 	assert_non_null(strstr(text, "on GPUs"));
-	assert_true(en_recipe_same_bits(&eight, &eight, text));
+	assert_false(en_recipe_same_bits(&eight, &eight, text));
+	assert_non_null(strstr(text, "--reduction tree"));
+	assert_false(en_recipe_same_bits(&eight, NULL, text));
 	four = eight;
 	four.world = 4;
 	four.accumulation = 4;
+	four.tree = true;
 	assert_false(en_recipe_same_bits(&four, &eight, text));
-	assert_non_null(strstr(text, "NCCL"));
-	assert_false(en_recipe_same_bits(&four, NULL, text));
+	eight.tree = true;
+	assert_true(en_recipe_same_bits(&four, &eight, text));
+	assert_non_null(strstr(text, "had not stopped"));
+	assert_true(en_recipe_same_bits(&four, NULL, text));
+	assert_non_null(strstr(text, "at 1, 2, 4, 8, 16 ranks with as many units, at every stage, on GPUs"));
 }
 
 static void beginning(void **state)

@@ -1,0 +1,195 @@
+/*
+ * cz_reduce.c -- gradients go: summed over ranks and over micro-batches, on the stream that moves,
+ * while the next ones are computed.  A reduction waits until the gradients are written; who writes
+ * the next ones into the same room waits for the reduction.
+ *
+ * Over ranks either NCCL sums (reduce-scatter), or pieces are exchanged (each rank gets all
+ * gradients of its own shard) and summed here, as a tree in natural order.  The second takes room
+ * for the pieces, is done by the copy engines where ranks reach each other's memory, and does not
+ * depend on how NCCL cuts.
+ *
+ * Over micro-batches: with opts.tree as one tree as well (a binary counter of partial sums, as on
+ * CPU ranks); else one after the other.
+ */
+#include "engine/cuda/cz_priv.h"
+#include "libckpt/base/ck_err.h"
+
+bool cz_is_total(const struct cz *c)
+{
+	return c->z.comm->size == 1 && c->z.opts.units == 1;
+}
+
+static struct cz_reduce *reduce_of(struct cz *c, uint32_t block)
+{
+	return &c->reduce[en_zero_is_tied(c->z.model, block) ? EN_ZERO_REDUCES : block & 1];
+}
+
+int cz_grads(struct cz *c, uint32_t block, void **grads_out, struct ckpt_err *err)
+{
+	const struct cz_block *b = &c->block[block];
+	const enum kn_type wire = c->z.opts.wire;
+	struct cz_reduce *r = reduce_of(c, block);
+	int rc = 0;
+
+	*grads_out = cz_is_total(c) ? b->total : r->grads;
+	if (!cz_is_total(c))
+		rc = (int)cudaStreamWaitEvent(c->work, r->gone, 0);
+	if (!rc)
+		rc = (int)cudaMemsetAsync(cz_at(*grads_out, b->numel, wire), 0,
+					  (b->padded - b->numel) * kn_type_size(wire), c->work);
+	return cz_cuda(rc, "gradients", err);
+}
+
+/* ---- over ranks ---- */
+
+static int all_to_all(struct cz *c, const void *from, void *to, uint64_t n, struct ckpt_err *err)
+{
+	const ncclDataType_t type = cz_nccl_type(c->z.opts.wire);
+	ncclResult_t said;
+
+#ifdef NCCL_CTA_POLICY_ZERO
+	said = ncclAlltoAll(from, to, n, type, c->nccl, c->move);
+#else
+	said = ncclGroupStart();
+	for (uint32_t r = 0; said == ncclSuccess && r < c->z.comm->size; r++) {
+		said = ncclSend(cz_at_const(from, r * n, c->z.opts.wire), n, type, (int)r, c->nccl,
+				c->move);
+		if (said == ncclSuccess)
+			said = ncclRecv(cz_at(to, r * n, c->z.opts.wire), n, type, (int)r,
+					c->nccl, c->move);
+	}
+	if (said == ncclSuccess)
+		said = ncclGroupEnd();
+#endif
+	return cz_nccl(c, said, "exchange of gradients", err);
+}
+
+/* to = or += the sum over ranks of their gradients of this rank's shard; of sum_type or wire. */
+static int over_ranks(struct cz *c, const struct cz_block *b, const struct cz_reduce *r, void *to,
+		      enum kn_type type, bool add, struct ckpt_err *err)
+{
+	const enum kn_type wire = c->z.opts.wire;
+	const uint64_t n = b->shard;
+	int rc;
+
+	cz_count_sent(c, EN_COMM_REDUCE, n * kn_type_size(wire));
+	if (c->exchange) {
+		rc = all_to_all(c, r->grads, r->pieces, n, err);
+		return rc ? rc : cz_cuda(kn_cu_add_pieces(to, type, r->pieces, wire,
+							  c->z.comm->size, n, n,
+							  add ? KN_CU_ADD : 0, c->move),
+					 "gradients", err);
+	}
+	if (!add && type == wire)
+		return cz_nccl(c, ncclReduceScatter(r->grads, to, n, cz_nccl_type(wire), ncclSum,
+						    c->nccl, c->move), "reduce-scatter", err);
+	rc = cz_nccl(c, ncclReduceScatter(r->grads, r->pieces, n, cz_nccl_type(wire), ncclSum,
+					  c->nccl, c->move), "reduce-scatter", err);
+	if (rc)
+		return rc;
+	return cz_cuda(add ? kn_cu_add(to, type, r->pieces, wire, n, c->move) :
+		       kn_cu_cast(to, type, r->pieces, wire, n, c->move), "gradients", err);
+}
+
+/* The same of one rank: its own are the sum. */
+static int of_unit(struct cz *c, const struct cz_block *b, const struct cz_reduce *r, void *to,
+		   bool add, struct ckpt_err *err)
+{
+	const enum kn_type wire = c->z.opts.wire;
+
+	if (c->z.comm->size > 1)
+		return over_ranks(c, b, r, to, c->sum_type, add, err);
+	return cz_cuda(add ? kn_cu_add(to, c->sum_type, r->grads, wire, b->shard, c->move) :
+		       kn_cu_cast(to, c->sum_type, r->grads, wire, b->shard, c->move),
+		       "gradients", err);
+}
+
+/* ---- over micro-batches, as a tree ---- */
+
+static int merge(struct cz *c, struct cz_block *b, uint32_t into, uint32_t from,
+		 struct ckpt_err *err)
+{
+	return cz_cuda(kn_cu_add(b->level[into], KN_F32, b->level[from], KN_F32, b->shard,
+				 c->move), "gradients", err);
+}
+
+static void swap(struct cz_block *b, uint32_t i, uint32_t k)
+{
+	float *p = b->level[i];
+
+	b->level[i] = b->level[k];
+	b->level[k] = p;
+}
+
+/* The count rises from m to m + 1: what carries is merged, level by level. */
+static int push(struct cz *c, struct cz_block *b, const struct cz_reduce *r, uint32_t m,
+		struct ckpt_err *err)
+{
+	uint32_t t = 0;
+	int rc = of_unit(c, b, r, b->level[0], m & 1, err);
+
+	while (m >> t & 1)
+		t++;
+	for (uint32_t k = 1; !rc && k < t; k++)
+		rc = merge(c, b, k, k - 1, err);
+	if (t)
+		swap(b, t - 1, t);
+	return rc;
+}
+
+/* All that is left, from the youngest; the sum is total. */
+static int fold(struct cz *c, struct cz_block *b, struct ckpt_err *err)
+{
+	const uint32_t n = c->z.opts.units;
+	uint32_t at = 0;
+	int rc = 0;
+
+	while (!(n >> at & 1))
+		at++;
+	for (uint32_t k = at + 1; !rc && n >> k; k++)
+		if (n >> k & 1) {
+			rc = merge(c, b, k, at, err);
+			at = k;
+		}
+	b->total = b->level[at];
+	return rc;
+}
+
+uint32_t cz_levels(const struct en_zero_opts *opts)
+{
+	uint32_t n = 1;
+
+	while (opts->units >> n)
+		n++;
+	return n;
+}
+
+/* ---- a block's way ---- */
+
+/* The sums of squares of its chunks, as soon as the sum is there. */
+static int square(struct cz *c, const struct cz_block *b, struct ckpt_err *err)
+{
+	return cz_cuda(kn_cu_sumsq(c->sums + b->first_sum, b->total, c->sum_type, b->shard,
+				   EN_ZERO_CHUNK, c->move), "the norm", err);
+}
+
+int cz_send(struct cz *c, uint32_t block, uint32_t m, struct ckpt_err *err)
+{
+	struct cz_block *b = &c->block[block];
+	struct cz_reduce *r = reduce_of(c, block);
+	const bool is_last = m + 1 == c->z.opts.units;
+	int rc = cz_after(c->move, c->work, r->written, err);
+
+	if (!rc && !cz_is_total(c))
+		rc = c->tree ? push(c, b, r, m, err) : of_unit(c, b, r, b->total, m, err);
+	if (!rc)
+		rc = cz_cuda((int)cudaEventRecord(r->gone, c->move), "an event", err);
+	if (!rc && is_last && c->tree)
+		rc = fold(c, b, err);
+	return rc || !is_last ? rc : square(c, b, err);
+}
+
+int cz_settle(struct cz *c, struct ckpt_err *err)
+{
+	return cz_after(c->work, c->move, c->told, err);
+}
