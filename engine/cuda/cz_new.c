@@ -330,11 +330,12 @@ static int new_host(struct cz *c, struct ckpt_err *err)
 	if (!rc) {
 		en_rope_fill(&c->z.model->config, c->z.opts.type, c->z.opts.tokens, angles,
 			     angles + c->z.opts.tokens * half);
-		rc = (int)cudaMemcpy(c->cos, angles, bytes, cudaMemcpyHostToDevice);
+		/* behind the zeros that cz_new() has asked for */
+		rc = (int)cudaMemcpyAsync(c->cos, angles, bytes, cudaMemcpyHostToDevice, c->work);
 	}
 	if (!rc)
-		rc = (int)cudaMemcpy(c->sin, angles + c->z.opts.tokens * half, bytes,
-				     cudaMemcpyHostToDevice);
+		rc = (int)cudaMemcpyAsync(c->sin, angles + c->z.opts.tokens * half, bytes,
+					  cudaMemcpyHostToDevice, c->work);
 	ck_free(angles);
 	return cz_cuda(rc, "memory of the host", err);
 }
