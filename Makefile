@@ -149,6 +149,8 @@ TLIB_SRC  := $(sort $(filter-out $(if $(HAS_PACK),,tests/lib/t_pack.c),$(wildcar
 CUDA_SRC  := $(sort $(wildcard kernels/cuda/*.cu kernels/cuda/*.c engine/cuda/cz_*.c))
 GTEST_SRC := $(sort $(wildcard tests/gpu/test_*.c))
 GTLIB_SRC := $(sort $(wildcard tests/gpu/tg_*.c))
+# GPUs that are not there: CUDA, NCCL and the kernels on a CPU, and engine/cuda compiled for them.
+FAKE_SRC  := $(sort $(wildcard tests/gpu/fake/*.c engine/cuda/cz_*.c)) kernels/cuda/kn_cu_embed_list.c
 FUZZ_SRC  := $(sort $(filter-out $(if $(HAS_PACK),,tests/fuzz/fz_t_pack.c),$(wildcard tests/fuzz/*.c)))
 BENCH_SRC := $(sort $(wildcard tests/bench/*.c))
 objects    = $(patsubst %.c,$(B)/%.o,$(1))
@@ -171,6 +173,8 @@ ETIMERS := $(patsubst %.c,$(B)/%,$(sort $(wildcard tests/engine/bench_*.c)))
 CUDA_OBJ := $(patsubst %,$(B)/%.o,$(basename $(CUDA_SRC)))
 GTLIB := $(call objects,$(GTLIB_SRC))
 GTEST := $(patsubst %.c,$(B)/%,$(GTEST_SRC))
+FAKE  := $(FAKE_SRC:%.c=$(B)/fake/%.o)
+FTEST := $(B)/fake/tests/gpu/test_cuda_engine
 UNIT  := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 API   := $(patsubst %.c,$(B)/%,$(API_SRC))
 TIMERS := $(patsubst %.c,$(B)/%,$(BENCH_SRC))
@@ -179,7 +183,8 @@ FZ        := $(call objects,$(filter-out tests/fuzz/fz_fuzzer.c tests/fuzz/fz_re
 FZ_TOOLS  := $(B)/tests/fuzz/fz_replay $(B)/tests/fuzz/fz_pack
 MPI_TOOL := $(filter-out $(B)/tools/cli_mpi.o,$(TOOL)) $(B)/tools/cli_mpi.mpi.o
 OBJS  := $(LIB) $(TOOL) $(B)/tools/cli_mpi.mpi.o $(TLIB) $(UNIT:=.o) $(API:=.o) $(TIMERS:=.o) \
-         $(call objects,$(FUZZ_SRC)) $(TRAIN) $(TRAIN_MPI) $(ZTRAIN) $(EMPI) $(WATCH) $(ETLIB) $(ETEST:=.o) $(ETIMERS:=.o) $(CUDA_OBJ) $(GTLIB) $(GTEST:=.o)
+         $(call objects,$(FUZZ_SRC)) $(TRAIN) $(TRAIN_MPI) $(ZTRAIN) $(EMPI) $(WATCH) $(ETLIB) $(ETEST:=.o) $(ETIMERS:=.o) $(CUDA_OBJ) $(GTLIB) $(GTEST:=.o) \
+         $(FAKE) $(FTEST:=.o)
 
 # What a folder may include is partly a matter of flags: the program and the
 # API tests are compiled without -I., so they cannot reach an internal header.
@@ -192,6 +197,7 @@ $(B)/kernels/cpu/train/kn_gemm.o $(B)/kernels/cpu/train/kn_gemm_bf16.o: INC += $
 $(CUDA_OBJ) $(GTLIB) $(GTEST:=.o):      INC = -I. -Ilibckpt/include -Ikernels/include $(CUDA_CFLAGS)
 # Adam and the norm have the bits of the CPU.
 $(B)/kernels/cuda/kn_cu_optim.o $(B)/kernels/cuda/kn_cu_random.o: NVCC_MORE = -fmad=false
+$(FAKE) $(FTEST:=.o):                   INC = -isystem tests/gpu/fake/include -I. -Ilibckpt/include -Ikernels/include
 $(API:=.o):                             INC = -Ilibckpt/include $(CMOCKA_CFLAGS)
 
 SO := libckpt.so.$(VERSION)
@@ -204,12 +210,15 @@ train: $(B)/libztrain.a $(if $(MPI_CC),$(B)/libztrain_mpi.a) $(B)/ztrain | need-
 ## gpu: build/ztrain-gpu, kernels for GPUs, libztrain_cuda.a, and their tests (needs nvcc, no GPU)
 gpu: $(B)/ztrain-gpu $(GTEST) | need-cuda
 	@ln -sfn $(notdir $(B))/ztrain-gpu build/ztrain-gpu
+## fake: build/ztrain-fake, which has GPUs that are not there, for tests
+fake: $(B)/ztrain-fake $(FTEST) | need-mpi
+	@ln -sfn $(notdir $(B))/ztrain-fake build/ztrain-fake
 ## tools: the zckpt program, and zckpt-mpi where MPI is found; build/zckpt is a link to the last built
 tools: $(B)/zckpt $(if $(MPI_CC),$(B)/zckpt-mpi) | need-mpi
 	@$(if $(MPI_CC),:,rm -f $(B)/zckpt-mpi)
 	@ln -sfn $(notdir $(B))/zckpt build/zckpt
 ## tests: the test and bench programs, not run
-tests: $(UNIT) $(API) $(ETEST) $(ETIMERS) $(TIMERS) $(FZ_TOOLS) $(EMPI_TESTS)
+tests: fake $(UNIT) $(API) $(ETEST) $(ETIMERS) $(TIMERS) $(FZ_TOOLS) $(EMPI_TESTS)
 
 $(B)/libckpt.a: $(LIB) $(B)/lib.list
 	@printf '  %-5s %s\n' AR $@
@@ -233,6 +242,12 @@ $(GTEST): %: %.o $(GTLIB) $(B)/libztrain_cuda.a $(B)/libztrain.a $(B)/libckpt.a
 $(B)/ztrain-gpu: $(ZTRAIN) $(if $(MPI_CC),$(B)/libztrain_mpi.a) $(B)/libztrain_cuda.a $(B)/libztrain.a $(B)/libckpt.a
 	@printf '  %-5s %s\n' LD $@
 	$(Q)$(or $(MPI_CC),$(CC)) $(ALL_LDFLAGS) -o $@ $^ $(ENGINE_LIBS) $(LIB_LIBS) $(BLAS_LIBS) $(MPI_LIBS) $(CUDA_LIBS) -lm
+$(B)/ztrain-fake: $(ZTRAIN) $(if $(MPI_CC),$(B)/libztrain_mpi.a) $(FAKE) $(B)/libztrain.a $(B)/libckpt.a
+	@printf '  %-5s %s\n' LD $@
+	$(Q)$(or $(MPI_CC),$(CC)) $(ALL_LDFLAGS) -o $@ $^ $(ENGINE_LIBS) $(LIB_LIBS) $(BLAS_LIBS) $(MPI_LIBS)
+$(FTEST): %: %.o $(FAKE) $(B)/libztrain.a $(B)/libckpt.a
+	@printf '  %-5s %s\n' LD $@
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(ENGINE_LIBS) $(LIB_LIBS) $(BLAS_LIBS)
 $(B)/$(SO): $(LIB) $(B)/lib.list libckpt/libckpt.map
 	@printf '  %-5s %s\n' LD $@
 	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=libckpt/libckpt.map \
@@ -283,6 +298,9 @@ $(API): %: %.o $(B)/libtests.a $(B)/libckpt.so
 
 $(B)/%.o: %.c | need-libs
 	@mkdir -p $(@D) && printf '  %-5s %s\n' CC $<
+	$(Q)$(CC) $(ALL_CPPFLAGS) $(INC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+$(B)/fake/%.o: %.c | need-libs
+	@mkdir -p $(@D) && printf '  %-5s %s\n' CC '$< (fake)'
 	$(Q)$(CC) $(ALL_CPPFLAGS) $(INC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 $(B)/%.o: %.cu $(B)/nvcc.list | need-cuda
 	@mkdir -p $(@D) && printf '  %-5s %s\n' NVCC $<
@@ -336,10 +354,10 @@ demo-here: tools train fixtures
 ## check: dependencies, build, every test that needs no network (T='word ...' picks)
 check: deps
 	@$(AGAIN) check-here
-check-here: tools train fixtures $(B)/tests/bench/gen_zero $(B)/tests/bench/save_from $(FZ_TOOLS) \
+check-here: tools train fake fixtures $(B)/tests/bench/gen_zero $(B)/tests/bench/save_from $(FZ_TOOLS) \
             $(call pick,$(UNIT) $(API) $(ETEST)) \
             $(EMPI_TESTS)
-	@$(ENV) tests/run-tests.sh -j $(JOBS) $(call pick,$(UNIT) $(API) $(ETEST) $(SCRIPTS))
+	@$(ENV) tests/run-tests.sh -j $(JOBS) $(call pick,$(UNIT) $(API) $(ETEST) $(FTEST) $(SCRIPTS))
 
 ## check-gpu: the tests of the kernels for GPUs, on this machine's GPU
 check-gpu: gpu
@@ -441,7 +459,7 @@ clean:
 
 .PHONY: all lib train tools tests demo demo-here check check-here check-long check-san check-tree bench interop interop-bench \
 	coverage coverage-clean coverage-here dist-check deps fixtures fuzz fuzz-here fuzzer install uninstall config help clean FORCE \
-	need-libs need-cmocka need-cuda need-mpi need-version gpu check-gpu
+	need-libs need-cmocka need-cuda need-mpi need-version gpu check-gpu fake
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(OBJS:.o=.d)
