@@ -24,6 +24,7 @@
  *	FAKE_GPU_DROP_WAIT=K	the K-th wait of a stream for an event is forgotten
  *	FAKE_GPU_STATS=1	what was done is told on stderr at the end
  *	FAKE_NCCL_TIMEOUT=S	seconds until a rank that waits for another gives up (default 120)
+ *	FAKE_NCCL_WINDOWS=0	ranks do not reach each other's memory
  */
 #ifndef FK_H
 #define FK_H

@@ -91,6 +91,54 @@ int kn_cu_add(void *y, enum kn_type y_type, const void *x, enum kn_type x_type, 
 	return fk_launch(stream, __func__, run_add, &a, sizeof(a), use, FK_LEN(use));
 }
 
+struct pieces {
+	struct flat flat;
+	size_t pieces, stride;
+	bool more;
+};
+
+/* Pairs of neighbours, then pairs of those; an odd last one goes up. */
+static float tree_of(float *v, size_t n)
+{
+	for (; n > 1; n = (n + 1) / 2)
+		for (size_t k = 0; k < (n + 1) / 2; k++)
+			v[k] = 2 * k + 1 < n ? v[2 * k] + v[2 * k + 1] : v[2 * k];
+	return v[0];
+}
+
+static void run_add_pieces(const void *args)
+{
+	const struct pieces *a = args;
+	const struct flat *f = &a->flat;
+	float *y = fk_wide(f->y, f->y_type, f->n), *v = fk_room(a->pieces * sizeof(*v));
+	float *x = fk_wide(f->x, f->x_type, (a->pieces - 1) * a->stride + f->n);
+
+	for (size_t i = 0; i < f->n; i++) {
+		for (size_t p = 0; p < a->pieces; p++)
+			v[p] = x[p * a->stride + i];
+		y[i] = a->more ? y[i] + tree_of(v, a->pieces) : tree_of(v, a->pieces);
+	}
+	fk_narrow(f->y, f->y_type, y, f->n);
+	free(x);
+	free(v);
+}
+
+int kn_cu_add_pieces(void *dst, enum kn_type dst_type, const void *src, enum kn_type src_type,
+		     size_t pieces, size_t stride, size_t n, unsigned flags,
+		     struct CUstream_st *stream)
+{
+	const struct pieces a = { { dst, src, dst_type, src_type, 0, n }, pieces, stride,
+				  flags & KN_CU_ADD };
+	const struct fk_use use[] = {
+		FK_W(dst, n * kn_type_size(dst_type)),
+		FK_R(src, ((pieces - 1) * stride + n) * kn_type_size(src_type)),
+	};
+
+	if (!fk_is_type(dst_type) || !fk_is_type(src_type) || !pieces)
+		return cudaErrorInvalidValue;
+	return fk_launch(stream, __func__, run_add_pieces, &a, sizeof(a), use, FK_LEN(use));
+}
+
 static void run_scale(const void *args)
 {
 	const struct flat *a = args;

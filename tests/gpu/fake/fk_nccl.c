@@ -538,7 +538,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *p, size_t bytes, nccl
 {
 	(void)comm;
 	(void)flags;
-	*window = p;
+	*window = fk_env("FAKE_NCCL_WINDOWS", 1) ? p : NULL;	/* NULL: ranks reach nothing */
 	return look(p, bytes, "ncclCommWindowRegister");
 }
 

@@ -40,13 +40,16 @@ typedef enum { ncclSum = 0, ncclProd = 1, ncclMax = 2, ncclMin = 3, ncclAvg = 4 
 typedef struct ncclConfig {
 	int blocking, cgaClusterSize, minCTAs, maxCTAs;
 	const char *netName;
-	int splitShare, trafficClass;
+	int splitShare, trafficClass, CTAPolicy;
 } ncclConfig_t;
 
 #define NCCL_CONFIG_UNDEF_INT (-2147483647 - 1)
 #define NCCL_CONFIG_INITIALIZER { \
 	NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, \
-	NCCL_CONFIG_UNDEF_INT, (const char *)0, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT }
+	NCCL_CONFIG_UNDEF_INT, (const char *)0, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, \
+	NCCL_CONFIG_UNDEF_INT }
+#define NCCL_CTA_POLICY_DEFAULT 0
+#define NCCL_CTA_POLICY_ZERO 2
 #define NCCL_WIN_DEFAULT 0
 #define NCCL_WIN_COLL_SYMMETRIC 1
 
