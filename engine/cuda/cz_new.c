@@ -175,8 +175,8 @@ static int new_reduces(struct cz *c, struct ckpt_err *err)
 			rc = cz_event(&r->gone, err);
 		if (!rc && n && !cz_is_total(c))
 			rc = cz_new_shared(c, EN_MEM_GRADS, n * ws, &r->grads, err);
-		if (!rc && n && !one && (c->exchange || several))
-			rc = cz_new_shared(c, EN_MEM_GRADS, c->exchange ? n * ws :
+		if (!rc && n && !one && (c->tree || several))
+			rc = cz_new_shared(c, EN_MEM_GRADS, c->tree ? n * ws :
 					   n / c->z.comm->size * ws, &r->pieces, err);
 	}
 	if (!rc && !one && !c->z.opts.stage)
@@ -378,7 +378,6 @@ static int make(struct cz *c, struct ckpt_err *err)
 	c->chunk = chunk_of(c, n);
 	if (!rc)
 		rc = new_blocks(c, err);
-	c->exchange = c->nccl && (c->tree || (c->shares && c->cuda.sum != EN_CUDA_SUM_NCCL));
 	if (!rc)
 		rc = new_gathers(c, err);
 	if (!rc)

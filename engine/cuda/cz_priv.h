@@ -62,8 +62,7 @@ struct cz {
 	struct cz_memory *memory;	/* all there is */
 	uint32_t nmemory;
 	bool shares;		/* other ranks reach what is cz_new_shared() */
-	bool exchange;		/* gradients are exchanged and summed here, not by NCCL */
-	bool tree;		/* all units are summed as one tree */
+	bool tree;		/* gradients are exchanged, and all units summed as one tree */
 	struct kn_cu_gemm *gemm;
 	void *gemm_work;
 	struct kn_cu_attn *attn[CZ_PLANS];

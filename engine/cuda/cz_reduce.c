@@ -3,13 +3,10 @@
  * while the next ones are computed.  A reduction waits until the gradients are written; who writes
  * the next ones into the same room waits for the reduction.
  *
- * Over ranks either NCCL sums (reduce-scatter), or pieces are exchanged (each rank gets all
- * gradients of its own shard) and summed here, as a tree in natural order.  The second takes room
- * for the pieces, is done by the copy engines where ranks reach each other's memory, and does not
- * depend on how NCCL cuts.
- *
- * Over micro-batches: with opts.tree as one tree as well (a binary counter of partial sums, as on
- * CPU ranks); else one after the other.
+ * Either NCCL sums over ranks (reduce-scatter), and micro-batches are added one by one; or, with
+ * cz.tree, pieces are exchanged (each rank gets all gradients of its own shard, by the copy engines
+ * where ranks reach each other's memory) and summed here as a tree in natural order, and so are
+ * the micro-batches (a binary counter of partial sums, as on CPU ranks).
  */
 #include "engine/cuda/cz_priv.h"
 #include "libckpt/base/ck_err.h"
@@ -73,7 +70,7 @@ static int over_ranks(struct cz *c, const struct cz_block *b, const struct cz_re
 	int rc;
 
 	cz_count_sent(c, EN_COMM_REDUCE, n * kn_type_size(wire));
-	if (c->exchange) {
+	if (c->tree) {
 		rc = all_to_all(c, r->grads, r->pieces, n, err);
 		return rc ? rc : cz_cuda(kn_cu_add_pieces(to, type, r->pieces, wire,
 							  c->z.comm->size, n, n,

@@ -16,14 +16,12 @@ bool en_cuda_is_built(void);
 /* GPUs that this process sees; 0 without a driver. */
 uint32_t en_cuda_count(void);
 
-/* Who sums gradients over ranks. */
+/* How gradients are summed over ranks and micro-batches. */
 enum en_cuda_sum {
-	EN_CUDA_SUM_AUTO,	/* exchanged and summed here where ranks reach each other's
-				 * memory, else by NCCL */
-	EN_CUDA_SUM_NCCL,
-	EN_CUDA_SUM_TREE,	/* all units of a step as one tree, in natural order: the same bits
-				 * at 1, 2, 4, 8 ranks with as many units, on GPUs of one kind,
-				 * with 'fixed' */
+	EN_CUDA_SUM_NCCL,	/* by NCCL, in the type that is sent; micro-batches one by one */
+	EN_CUDA_SUM_TREE,	/* exchanged, all units of a step summed as one tree in natural
+				 * order: the same bits at 1, 2, 4, 8 ranks with as many units, on
+				 * GPUs of one kind, with 'fixed' */
 };
 
 struct en_cuda_opts {

@@ -39,7 +39,7 @@ struct row {
 
 static const char *const precisions[] = { "fp32", "bf16", "fp16", NULL };
 static const char *const devices[] = { "auto", "cpu", "cuda", NULL };
-static const char *const reductions[] = { "auto", "nccl", "tree", NULL };
+static const char *const reductions[] = { "nccl", "tree", NULL };
 static const char *const losses[] = { "micro", "tokens", NULL };
 static const char *const kinds[] = { "u16", "u32", "jsonl", "safetensors", NULL };
 static const char *const orders[] = { "sequential", "shuffled", "torch", NULL };
@@ -76,8 +76,8 @@ static const struct row rows[] = {
 	ON("recompute", recompute, "keep a layer's input only, compute it again on the way back"),
 	ONE_OF("device", "KIND", device, ZT_AUTO, devices, "auto (default: a GPU for each rank, "
 		"where there are some), cpu, cuda"),
-	ONE_OF("reduction", "KIND", reduction, 0, reductions, "how GPUs sum gradients: auto, nccl, "
-		"or tree: the same bits at 1, 2, 4, 8 ranks, as on CPU ranks, where it is always so"),
+	ONE_OF("reduction", "KIND", reduction, 0, reductions, "how GPUs sum gradients: nccl "
+		"(default); tree: the same bits at 1, 2, 4, 8 ranks, as CPU ranks always do"),
 	INTEGER("threads", "N", threads, 1, 256, "of each rank (1)"),
 	INTEGER("steps", "N", steps, 0, MANY, "of the whole run (what the scheduler has, or 100)"),
 	INTEGER("stop-at", "N", stop_at, 1, MANY, "end this part of it after step N, saved"),

@@ -68,7 +68,7 @@ within() {
 		END { exit bad || n != 4 }'
 }
 rm -rf a
-train a 2 3 2 fp32 --reduction nccl && within 1e-6 fp32 a && good || bad 'by NCCL'
+train a 2 3 2 fp32 && within 1e-6 fp32 a && good || bad 'by NCCL'
 rm -rf a
 FAKE_NCCL_WINDOWS=0 train a 2 3 2 fp32 && within 1e-6 fp32 a && good || bad 'by NCCL, no windows'
 rm -rf a
