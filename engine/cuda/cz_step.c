@@ -73,8 +73,8 @@ static int whole_total(struct cz *c, struct update *u, struct ckpt_err *err)
 	rc = cz_after(c->move, c->work, c->updated, err);
 	if (!rc)
 		rc = cz_nccl(c, ncclAllGather(u->b->total, c->whole, u->b->shard,
-					      cz_nccl_type(c->sum_type), c->nccl, c->move), "all-gather",
-			     err);
+					      cz_nccl_type(c->sum_type), c->nccl, c->move),
+			     "all-gather", err);
 	u->grad = c->whole;
 	return rc ? rc : cz_after(c->work, c->move, c->updated, err);
 }

@@ -73,7 +73,7 @@ int kn_cu_gemm_run(struct kn_cu_gemm *g, const struct kn_cu_mm *mm, float alpha,
 
 /*
  * Times cuBLASLt's best 'tries' algorithms on the given buffers and keeps the fastest for this
- * shape: each some times, after one to warm up.  D is overwritten (C must not be D).  A and B
+ * shape: in turns of 20 ms, five each, so that a GPU at work is what is measured.  D is overwritten (C must not be D).  A and B
  * should hold numbers like real ones: zeros draw less power and run faster.  Waits for the
  * stream.  'seconds_out' (may be NULL) gets the time of one product.
  */
