@@ -96,10 +96,7 @@ static int new_block(struct cz *c, uint32_t number, struct ckpt_err *err)
 		rc = new_optimizer(c, b, err);
 	if (!rc)
 		rc = new_total(c, b, err);
-	if (rc)
-		return rc;
-	b->host = ck_alloc_array(3 * updated(c, b), sizeof(float));
-	return b->host ? 0 : ck_fail_nomem(err, "a copy of the state", updated(c, b) * 12);
+	return rc;
 }
 
 static int new_blocks(struct cz *c, struct ckpt_err *err)
@@ -112,14 +109,9 @@ static int new_blocks(struct cz *c, struct ckpt_err *err)
 	if (!c->block || !where)
 		rc = ck_fail_nomem(err, "blocks", n);
 	for (uint32_t i = 0; !rc && i < n; i++) {
-		const struct cz_block *b = &c->block[i];
-
 		rc = new_block(c, i, err);
 		if (!rc)
-			where[i] = (struct en_zero_where){
-				b->host, b->host + updated(c, b), b->host + 2 * updated(c, b),
-				b->shard,
-			};
+			where[i] = (struct en_zero_where){ .shard = c->block[i].shard };
 	}
 	if (!rc)
 		rc = en_zero_cut_pieces(&c->z, where, err);
@@ -418,7 +410,6 @@ static void free_blocks(struct cz *c)
 
 		cudaEventDestroy(b->whole);
 		ck_free(b->level);
-		ck_free(b->host);
 	}
 	ck_free(c->block);
 }
@@ -431,6 +422,8 @@ static void cz_free(struct en_zero *z)
 		cudaStreamSynchronize(c->work);
 	if (c->move)
 		cudaStreamSynchronize(c->move);
+	cz_snap_free(c);
+	cz_free_rooms(c);
 	for (uint32_t i = 0; i < CZ_PLANS; i++)
 		kn_cu_attn_free(c->attn[i]);
 	kn_cu_gemm_free(c->gemm);
@@ -454,7 +447,10 @@ static void cz_free(struct en_zero *z)
 }
 
 static const struct en_zero_ops cuda = {
-	"cuda", cz_free, cz_init, cz_publish, cz_fetch, cz_unit, cz_eval, cz_norm, cz_update,
+	.name = "cuda", .free = cz_free, .init = cz_init, .publish = cz_publish, .unit = cz_unit,
+	.eval = cz_eval, .norm = cz_norm, .update = cz_update, .get = cz_get, .room = cz_room,
+	.send = cz_put, .snap_new = cz_snap_new, .snap_begin = cz_snap_begin,
+	.snap_start = cz_snap_start, .snap_next = cz_snap_next, .snap_end = cz_snap_end,
 };
 
 int en_zero_cuda_new(const struct en_model *model, struct en_comm *comm,

@@ -25,7 +25,6 @@ struct cz_block {
 	float **level;		/* [cz_levels()] of [shard], with cz.tree: sums of 1, 2, 4, ...
 				 * micro-batches; total is one of them */
 	uint64_t first_sum;	/* of its chunks, in cz.sums */
-	float *host;		/* [3 * updated]: masters, m and v for loads and saves */
 	cudaEvent_t whole;	/* stages 1 and 2: 'params' have been gathered */
 };
 
@@ -98,8 +97,9 @@ struct cz {
 	uint64_t *host_list;	/* n */
 	double *host_result;
 	size_t nid;
-	bool is_set;		/* the masters on the device are newer than those of the host */
 	cudaEvent_t updated, told;
+	struct cz_room *rooms;	/* while a state is loaded; cz_load.c */
+	struct cz_snap *snap;	/* where saves are made; cz_save.c */
 };
 
 static inline struct cz *cz_of(struct en_zero *z)
@@ -199,6 +199,25 @@ int cz_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k, 
 	      struct ckpt_err *err);
 int cz_init(struct en_zero *z, uint64_t seed, struct ckpt_err *err);
 int cz_publish(struct en_zero *z, struct ckpt_err *err);
-int cz_fetch(struct en_zero *z, struct ckpt_err *err);
+
+/* ---- cz_load.c: the state from the host ---- */
+/* A state of a block, of this rank's shard from element 0 on. */
+float *cz_state(const struct cz *c, uint32_t block, enum en_state state);
+int cz_get(struct en_zero *z, const struct en_zero_slice *slice, float *to, struct ckpt_err *err);
+int cz_room(struct en_zero *z, uint32_t turn, float **room_out, uint64_t *elements_out,
+	    struct ckpt_err *err);
+int cz_put(struct en_zero *z, const struct en_zero_slice *slice, const float *from,
+	   struct ckpt_err *err);
+void cz_free_rooms(struct cz *c);
+
+/* ---- cz_save.c: a copy of the state for saves, on a stream of its own ---- */
+int cz_snap_new(struct en_zero *z, uint64_t bytes, uint32_t threads, struct ckpt_err *err);
+int cz_snap_begin(struct en_zero *z, struct ckpt_err *err);
+int cz_snap_start(struct en_zero *z, struct ckpt_err *err);
+int cz_snap_next(struct en_zero *z, struct en_zero_copied *out, struct ckpt_err *err);
+void cz_snap_end(struct en_zero *z);
+/* Before a block is overwritten: what is computed from here on waits until it has been copied. */
+int cz_snap_wait(struct cz *c, uint32_t block, struct ckpt_err *err);
+void cz_snap_free(struct cz *c);
 
 #endif

@@ -1,4 +1,4 @@
-/* cz_step.c -- the update, and the state to and from the host. */
+/* cz_step.c -- the update, and what follows when the state was set. */
 #include "engine/cuda/cz_priv.h"
 #include "libckpt/base/ck_err.h"
 
@@ -90,6 +90,8 @@ int cz_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k, 
 		u.b = &c->block[i];
 		rc = whole_total(c, &u, err);
 		if (!rc)
+			rc = cz_snap_wait(c, i, err);
+		if (!rc)
 			rc = cz_cuda(update_runs(&u, i, z->opts.stage ?
 						 z->comm->rank * u.b->shard : 0,
 						 z->opts.stage ? u.b->shard : u.b->padded),
@@ -105,25 +107,11 @@ int cz_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k, 
 	return rc;
 }
 
-/* ---- to and from the host ---- */
+/* ---- the state that was set ---- */
 
 static uint64_t updated(const struct cz *c, const struct cz_block *b)
 {
 	return c->z.opts.stage ? b->shard : b->padded;
-}
-
-static int copy_block(struct cz *c, struct cz_block *b, bool up)
-{
-	const uint64_t n = updated(c, b);
-	float *const device[] = { b->master, b->m, b->v };
-	int rc = 0;
-
-	for (uint32_t i = 0; !rc && i < 3; i++)
-		rc = (int)cudaMemcpyAsync(up ? device[i] : b->host + i * n,
-					  up ? b->host + i * n : device[i], n * sizeof(float),
-					  up ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
-					  c->work);
-	return rc;
 }
 
 /* At stage 0 each rank has set its own pieces only. */
@@ -157,9 +145,8 @@ int cz_init(struct en_zero *z, uint64_t seed, struct ckpt_err *err)
 
 	for (uint64_t i = 0; !rc && i < z->npieces; i++) {
 		const struct en_zero_piece *p = &z->piece[i];
-		struct cz_block *b = &c->block[z->model->param[p->param].block];
 
-		rc = init_piece(c, p, b->master + (p->master - b->host), seed);
+		rc = init_piece(c, p, cz_state(c, p->block, EN_STATE_MASTER) + p->at, seed);
 	}
 	for (uint32_t i = 0; !rc && i < z->model->nblocks; i++) {
 		const struct cz_block *b = &c->block[i];
@@ -168,7 +155,6 @@ int cz_init(struct en_zero *z, uint64_t seed, struct ckpt_err *err)
 		if (!rc)
 			rc = (int)cudaMemsetAsync(b->v, 0, updated(c, b) * sizeof(float), c->work);
 	}
-	c->is_set = !rc;
 	return cz_cuda(rc, "the state", err);
 }
 
@@ -181,9 +167,7 @@ int cz_publish(struct en_zero *z, struct ckpt_err *err)
 	for (uint32_t i = 0; !rc && i < z->model->nblocks; i++) {
 		struct cz_block *b = &c->block[i];
 
-		if (!c->is_set)
-			rc = cz_cuda(copy_block(c, b, true), "the state", err);
-		if (!rc && !z->opts.stage && z->comm->size > 1)
+		if (!z->opts.stage && z->comm->size > 1)
 			rc = share_block(c, b, err);
 		if (!rc && type != KN_F32)
 			rc = cz_cuda(kn_cu_cast(z->opts.stage ? b->own : b->params, type,
@@ -192,20 +176,10 @@ int cz_publish(struct en_zero *z, struct ckpt_err *err)
 		if (!rc)
 			rc = cz_gather_params(c, i, err);
 	}
-	c->is_set = false;
 	if (!rc)
 		rc = cz_after(c->move, c->work, c->updated, err);
-	return rc ? rc : cz_cuda((int)cudaStreamSynchronize(c->work), "the state", err);
-}
-
-int cz_fetch(struct en_zero *z, struct ckpt_err *err)
-{
-	struct cz *c = cz_of(z);
-	int rc = 0;
-
-	for (uint32_t i = 0; !rc && i < z->model->nblocks; i++)
-		rc = copy_block(c, &c->block[i], false);
 	if (!rc)
-		rc = (int)cudaStreamSynchronize(c->work);
-	return cz_cuda(rc, "the state", err);
+		rc = cz_cuda((int)cudaStreamSynchronize(c->work), "the state", err);
+	cz_free_rooms(c);
+	return rc;
 }

@@ -114,6 +114,11 @@ static const struct row rows[] = {
 	INTEGER("save-every", "N", save_every, 1, MANY, "and every N steps"),
 	ONE_OF("save-format", "F", save_to, CKPT_TO_DEEPSPEED, formats, "native (default), "
 		"deepspeed, universal"),
+	TEXT("save-buffer", "SIZE", save_buffer, "memory of a rank for copies of what is saved: "
+		"full (default), or 512MB, 8GiB: then a save waits until what is beyond is "
+		"written"),
+	INTEGER("save-threads", "N", save_threads, 1, 64, "of a rank, that write (by the cores "
+		"that are left)"),
 	ONE_OF("sync", "KIND", sync, CKPT_SYNC_DATA, syncs, "what is safe when a save is over: "
 		"data (default), full, none"),
 	INTEGER("grace", "SECONDS", grace_s, 1, 1000000, "for the save on SIGTERM, from then on "
@@ -189,6 +194,26 @@ static int wrong(const struct row *r, const char *text, const char *what)
 	return 2;
 }
 
+uint64_t zt_size(const char *text)
+{
+	static const char letters[] = "KMGT";
+	const char *at;
+	char *end;
+	double n = strtod(text, &end);
+	bool binary;
+
+	if (*text < '0' || *text > '9')
+		return 0;
+	end += strspn(end, " ");
+	at = *end ? strchr(letters, *end) : NULL;
+	binary = at && end[1] == 'i';
+	for (; at && at >= letters; at--)
+		n *= binary ? 1024 : 1000;
+	end += binary ? 2 : *end && strchr(letters, *end) ? 1 : 0;
+	end += *end == 'B';
+	return *end || !(n >= 1) || n > 0x1p62 ? 0 : (uint64_t)n;
+}
+
 static int take_whole(const struct row *r, const char *text, int64_t *out)
 {
 	char *end, what[96];
@@ -241,6 +266,17 @@ static int take(const struct row *r, const char *text, struct zt_args *a)
 	}
 }
 
+#define LEAST_BUFFER ((uint64_t)4 << 20)
+
+static const char *check_buffer(struct zt_args *a)
+{
+	if (!a->save_buffer || !strcmp(a->save_buffer, "full"))
+		return NULL;
+	a->save_buffer_bytes = zt_size(a->save_buffer);
+	return a->save_buffer_bytes >= LEAST_BUFFER ? NULL :
+	       "--save-buffer is a size of 4 MiB or more (512MB, 8GiB), or full";
+}
+
 /* What options say together. */
 static int check(struct zt_args *a, const char *rest)
 {
@@ -264,6 +300,10 @@ static int check(struct zt_args *a, const char *rest)
 		what = "--export-dtype and --max-shard-size are of --export, which is not given";
 	else if (a->eval_rows && !a->data && !a->eval)
 		what = "--eval-rows holds rows of --data out, which is not given";
+	else if ((a->save_buffer || a->save_threads) && !a->save)
+		what = "--save-buffer and --save-threads are of --save, which is not given";
+	else
+		what = check_buffer(a);
 	if (what)
 		fprintf(stderr, "ztrain: %s\n", what);
 	return what || rest ? 2 : 0;

@@ -40,6 +40,9 @@ struct zt_args {
 	int save_to;		/* CKPT_TO_* */
 	int sync;		/* enum ckpt_sync */
 	int64_t save_every, grace_s;
+	const char *save_buffer;	/* a size, or NULL = "full" */
+	uint64_t save_buffer_bytes;	/* of it; 0 = full */
+	int64_t save_threads;	/* 0 = by the cores */
 	/* Weights at the end. */
 	const char *export, *max_shard_size;	/* or NULL */
 	int export_dtype;	/* enum en_precision, 0 = as the file says */
@@ -48,6 +51,8 @@ struct zt_args {
 	bool check_launch, counters, quiet, exact;
 };
 
+/* "5GB", "500 MB", "1.5GiB", "40000": powers of 1000, with an i of 1024.  0 = it is no size. */
+uint64_t zt_size(const char *text);
 /* 0; 1 when help or the version was asked for (and printed); 2 for a wrong call. */
 int zt_args_parse(int argc, char **argv, struct zt_args *out);
 

@@ -6,27 +6,6 @@
 
 #include "engine/main/zt_program.h"
 
-/* "5GB", "500 MB", "1.5GiB", "40000": powers of 1000, with an i of 1024.  0 = it is no size. */
-static uint64_t size_of(const char *text)
-{
-	static const char letters[] = "KMGT";
-	const char *at;
-	char *end;
-	double n = strtod(text, &end);
-	bool binary;
-
-	if (*text < '0' || *text > '9')
-		return 0;
-	end += strspn(end, " ");
-	at = *end ? strchr(letters, *end) : NULL;
-	binary = at && end[1] == 'i';
-	for (; at && at >= letters; at--)
-		n *= binary ? 1024 : 1000;
-	end += binary ? 2 : *end && strchr(letters, *end) ? 1 : 0;
-	end += *end == 'B';
-	return *end || !(n >= 1) || n > 0x1p62 ? 0 : (uint64_t)n;
-}
-
 static enum kn_type type_of(enum en_precision p)
 {
 	return p == EN_BF16 ? KN_BF16 : p == EN_FP16 ? KN_F16 : KN_F32;
@@ -58,7 +37,7 @@ int zt_export_plan(struct zt_program *p, struct ckpt_err *err)
 		.last_only = !a->export,
 	};
 	if (a->max_shard_size)
-		o->max_shard_bytes = size_of(a->max_shard_size);
+		o->max_shard_bytes = zt_size(a->max_shard_size);
 	if (a->max_shard_size && !o->max_shard_bytes) {
 		err->code = CKPT_E_USAGE;
 		snprintf(err->where, sizeof(err->where), "--max-shard-size %.100s",

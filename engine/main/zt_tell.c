@@ -44,6 +44,22 @@ static uint64_t params_of(const struct en_model *m)
 	return m->numel;
 }
 
+#define RATE 1e9	/* bytes a second and rank, that files are assumed to take */
+
+/* With less memory than the state a save takes from the steps what files take for the rest. */
+static void tell_buffer(const struct zt_program *p, const struct en_begun *b)
+{
+	const uint64_t buffer = p->args.save_buffer_bytes;
+	const double rest = (double)b->save_bytes - (double)buffer;
+
+	if (buffer && rest > 0)
+		printf("a save of %.1f MB a rank goes through a buffer of %.1f MB: the other "
+		       "%.1f MB wait for the files, which takes up to %.3g s from the steps if "
+		       "they take %.0f GB/s of each rank (assumed, not measured)\n",
+		       (double)b->save_bytes / 1e6, (double)buffer / 1e6, rest / 1e6, rest / RATE,
+		       RATE / 1e9);
+}
+
 int zt_tell_beginning(void *arg, const struct en_begun *b, struct ckpt_err *err)
 {
 	struct zt_program *p = arg;
@@ -72,6 +88,7 @@ int zt_tell_beginning(void *arg, const struct en_begun *b, struct ckpt_err *err)
 		else
 			printf("random weights of seed %" PRId64 "\n", p->args.seed);
 		puts(b->bits);
+		tell_buffer(p, b);
 		fflush(stdout);
 	}
 	return open_log(p, b, err);

@@ -160,6 +160,7 @@ static int run(struct zt_program *p, struct ckpt_err *err)
 		.seed = (uint64_t)a->seed, .steps = a->steps, .stop_at = a->stop_at,
 		.save_root = a->save, .job = p->job, .save_to = a->save_to,
 		.save_every = a->save_every, .sync = (enum ckpt_sync)a->sync,
+		.save_buffer = a->save_buffer_bytes, .save_threads = (uint32_t)a->save_threads,
 		.stop = a->save ? &stop_now : NULL,
 		.grace_ms = (uint32_t)a->grace_s * 1000, .from = p->from,
 		.from_tag = p->tag[0] ? p->tag : NULL,

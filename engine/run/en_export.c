@@ -11,6 +11,8 @@
 
 #define CONFIG "config.json"
 #define BUFFER ((uint64_t)1 << 20)	/* the least; masters are lent */
+#define DEVICE_BUFFER ((uint64_t)64 << 20)	/* those of a device are copied */
+#define ROOM ((uint64_t)4 << 20)	/* elements of a copy */
 
 /* ---- where things are ---- */
 
@@ -177,21 +179,49 @@ static int begin(const struct en_model *model, const struct en_export_opts *o,
 	return rc;
 }
 
-static int put(const struct en_zero *z, struct ckpt_saver *saver, struct ckpt_err *err)
+/* A device's masters come through 'room'. */
+static int put_got(struct en_zero *z, const struct en_zero_piece *p, float *room,
+		   struct ckpt_saver *saver, struct ckpt_err *err)
+{
+	uint64_t n;
+	int rc = 0;
+
+	for (uint64_t at = 0; !rc && at < p->count; at += n) {
+		n = ck_min_u64(p->count - at, ROOM);
+		rc = en_zero_get(z, &(struct en_zero_slice){ p->block, EN_STATE_MASTER, p->at + at,
+							     n }, room, err);
+		if (!rc)
+			rc = ckpt_save_put(saver, p->param, master.name, p->first + at, n, room, 0,
+					   err);
+	}
+	return rc;
+}
+
+static int put_all(struct en_zero *z, struct ckpt_saver *saver, struct ckpt_err *err)
 {
 	uint64_t n;
 	const struct en_zero_piece *p = en_zero_pieces(z, &n);
-	int rc = 0;
+	float *room = n && !p[0].master ? ck_alloc_array(ROOM, sizeof(float)) : NULL;
+	int rc = !n || p[0].master || room ? 0 : ck_fail_nomem(err, "a room", ROOM);
 
 	for (uint64_t i = 0; !rc && i < n; i++)
-		rc = ckpt_save_put(saver, p[i].param, master.name, p[i].first, p[i].count,
+		rc = room ? put_got(z, &p[i], room, saver, err) :
+		     ckpt_save_put(saver, p[i].param, master.name, p[i].first, p[i].count,
 				   p[i].master, CKPT_PUT_BORROW, err);
+	ck_free(room);
+	return rc;
+}
+
+static int put(struct en_zero *z, struct ckpt_saver *saver, struct ckpt_err *err)
+{
+	int rc = put_all(z, saver, err);
+
 	if (rc)
 		ckpt_save_abort(saver, "a rank could not put what it holds");
 	return rc ? rc : ckpt_save_commit(saver, err);
 }
 
-int en_export(const struct en_model *model, const struct en_zero *z, const struct en_comm *comm,
+int en_export(const struct en_model *model, struct en_zero *z, const struct en_comm *comm,
 	      const struct en_export_opts *opts, struct ckpt_saved *out, struct ckpt_err *err)
 {
 	struct place p = { 0 };
@@ -201,8 +231,12 @@ int en_export(const struct en_model *model, const struct en_zero *z, const struc
 		.threads = 1, .buffer_bytes = BUFFER, .sync = opts->sync,
 		.timeout_ms = opts->timeout_ms,
 	};
+	uint64_t n;
+	const struct en_zero_piece *piece = en_zero_pieces(z, &n);
 	int rc = find(opts, &p, err);
 
+	if (n && !piece[0].master)
+		so.buffer_bytes = DEVICE_BUFFER;
 	so.root = p.root;
 	if (!rc)
 		rc = ckpt_saver_new(&so, &saver, err);

@@ -1,34 +1,20 @@
 /* en_keep.c -- see en_keep.h: the saving half. */
-#include "engine/run/en_keep.h"
+#include "engine/run/en_keep_priv.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "libckpt/base/ck_buf.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
 #define MOST_STATE ((size_t)1 << 20)
-#define NSTATES 3u
-
-struct en_keep {
-	const struct en_model *model;
-	struct en_zero *z;
-	struct en_comm *comm;
-	struct en_keep_opts opts;
-	struct ckpt_saver *saver;
-	struct ckpt_save_tensor *tensor;
-	uint64_t ntensors;
-	struct ckpt_save_range *own;
-	uint64_t nown;
-	uint64_t buffer;	/* bytes of the saver's */
-	bool open;		/* a save was committed and not waited for */
-};
-
-static const struct ckpt_save_state states[NSTATES] = {
-	{ "master", CKPT_F32 }, { "exp_avg", CKPT_F32 }, { "exp_avg_sq", CKPT_F32 },
-};
+#define MOST_THREADS 8u
+#define LEAST_BUFFER ((uint64_t)1 << 20)	/* of a saver */
+#define MOST_RING ((uint64_t)512 << 20)
 
 static enum ckpt_dtype dtype_of(enum kn_type type)
 {
@@ -58,19 +44,27 @@ static int describe(struct en_keep *k, enum kn_type type, struct ckpt_err *err)
 	return 0;
 }
 
-static int list_own(struct en_keep *k, uint64_t *bytes_out, struct ckpt_err *err)
+static int list_own(struct en_keep *k, struct ckpt_err *err)
 {
 	const struct en_zero_piece *p = en_zero_pieces(k->z, &k->nown);
 
 	k->own = ck_zalloc((k->nown + 1) * sizeof(*k->own));
 	if (!k->own)
 		return ck_fail_nomem(err, "ranges", k->nown);
-	*bytes_out = 0;
-	for (uint64_t i = 0; i < k->nown; i++) {
+	for (uint64_t i = 0; i < k->nown; i++)
 		k->own[i] = (struct ckpt_save_range){ p[i].param, p[i].first, p[i].count };
-		*bytes_out += NSTATES * p[i].count * sizeof(float);
-	}
+	k->bytes = en_keep_state(k->z);
 	return 0;
+}
+
+uint64_t en_keep_state(const struct en_zero *z)
+{
+	uint64_t n, bytes = 0;
+	const struct en_zero_piece *p = en_zero_pieces(z, &n);
+
+	for (uint64_t i = 0; i < n; i++)
+		bytes += EN_STATES * p[i].count * sizeof(float);
+	return bytes;
 }
 
 /*
@@ -118,16 +112,81 @@ static int open_saver(struct en_keep *k, struct ckpt_saver_opts *so, struct ckpt
 	return rc;
 }
 
+/* ---- threads and memory ---- */
+
+/* CPUs that this process may run on; a launcher may have given it but some. */
+static uint32_t cores(void)
+{
+	cpu_set_t set;
+
+	return sched_getaffinity(0, sizeof(set), &set) ? 1 : (uint32_t)CPU_COUNT(&set);
+}
+
+/* Those of a CPU set that all ranks of this host have, and that nobody computes with. */
+static int spare_cores(const struct en_keep *k, uint32_t *out, struct ckpt_err *err)
+{
+	struct host {
+		char name[64];
+		uint32_t cores;
+	} own = { .cores = cores() }, *all = ck_zalloc(k->comm->size * sizeof(*all));
+	uint32_t here = 0, shared;
+	int rc = all ? 0 : ck_fail_nomem(err, "hosts", k->comm->size);
+
+	if (rc)
+		return rc;
+	gethostname(own.name, sizeof(own.name) - 1);
+	rc = en_comm_gather_small(k->comm, all, &own, sizeof(own), NULL, err);
+	for (uint32_t i = 0; !rc && i < k->comm->size; i++)
+		here += !strcmp(all[i].name, own.name);
+	ck_free(all);
+	if (rc)
+		return rc;
+	/* a rank that is bound has its cores for itself */
+	shared = sysconf(_SC_NPROCESSORS_ONLN) > (long)own.cores ? 1 : here;
+	*out = own.cores / shared > k->opts.busy ? own.cores / shared - k->opts.busy : 1;
+	return 0;
+}
+
+static int choose_threads(struct en_keep *k, struct ckpt_err *err)
+{
+	uint32_t n = 1;
+	int rc = spare_cores(k, &n, err);
+
+	if (!rc && !k->opts.threads)
+		k->opts.threads = n < MOST_THREADS ? n : MOST_THREADS;
+	return rc;
+}
+
+/*
+ * A device's copy has all of the memory, or, of a small one, a quarter; the rest is the saver's,
+ * who copies what goes round.
+ */
+static int take_memory(struct en_keep *k, uint64_t *saver_out, struct ckpt_err *err)
+{
+	const uint64_t asked = k->opts.buffer_bytes;
+	const bool all = !asked || asked >= k->bytes;
+	const uint64_t ring = all ? 0 : ck_min_u64(asked / 4, MOST_RING);
+	int rc = en_zero_snap_new(k->z, ring, k->opts.threads, &k->behind, err);
+
+	if (rc)
+		return rc;
+	if (k->behind)
+		*saver_out = all ? LEAST_BUFFER : asked - ring;
+	else
+		*saver_out = all ? en_keep_buffer(k->bytes) : asked;
+	*saver_out = ck_max_u64(*saver_out, LEAST_BUFFER);
+	return k->behind ? en_keep_start(k, err) : 0;
+}
+
 int en_keep_new(const struct en_model *model, struct en_zero *z, struct en_comm *comm,
 		const struct en_keep_opts *opts, struct en_keep **keep_out, struct ckpt_err *err)
 {
 	struct ckpt_saver_opts so = {
 		.size = sizeof(so), .root = opts->root, .job = opts->job, .rank = comm->rank,
-		.nranks = comm->size, .threads = 1, .sync = opts->sync,
-		.timeout_ms = opts->timeout_ms, .flags = CKPT_SAVER_AT_EXIT,
+		.nranks = comm->size, .sync = opts->sync, .timeout_ms = opts->timeout_ms,
+		.flags = CKPT_SAVER_AT_EXIT,
 	};
 	struct en_keep *k = ck_zalloc(sizeof(*k));
-	uint64_t bytes = 0;
 	int rc;
 
 	if (!k)
@@ -136,10 +195,14 @@ int en_keep_new(const struct en_model *model, struct en_zero *z, struct en_comm 
 	k->z = z;
 	k->comm = comm;
 	k->opts = *opts;
-	rc = describe(k, en_zero_type(z), err);
+	rc = choose_threads(k, err);
 	if (!rc)
-		rc = list_own(k, &bytes, err);
-	so.buffer_bytes = opts->buffer_bytes ? opts->buffer_bytes : en_keep_buffer(bytes);
+		rc = describe(k, en_zero_type(z), err);
+	if (!rc)
+		rc = list_own(k, err);
+	if (!rc)
+		rc = take_memory(k, &so.buffer_bytes, err);
+	so.threads = k->opts.threads;
 	if (!rc)
 		rc = open_saver(k, &so, err);
 	if (rc) {
@@ -156,8 +219,11 @@ void en_keep_free(struct en_keep *k)
 {
 	if (!k)
 		return;
+	en_keep_stop(k);
 	ckpt_saver_free(k->saver);
 	en_zero_note(k->z, EN_MEM_SAVE, -(int64_t)k->buffer);
+	en_keep_step_release(&k->step);
+	ck_free(k->room);
 	ck_free(k->tensor);
 	ck_free(k->own);
 	ck_free(k);
@@ -165,20 +231,13 @@ void en_keep_free(struct en_keep *k)
 
 /* ---- a save ---- */
 
-static int put_all(struct en_keep *k, struct ckpt_err *err)
+void en_keep_step_release(struct en_keep_step *s)
 {
-	uint64_t n;
-	const struct en_zero_piece *p = en_zero_pieces(k->z, &n);
-	int rc = en_zero_fetch(k->z, err);
-
-	for (uint64_t i = 0; !rc && i < n; i++) {
-		const float *const from[NSTATES] = { p[i].master, p[i].m, p[i].v };
-
-		for (uint32_t s = 0; !rc && s < NSTATES; s++)
-			rc = ckpt_save_put(k->saver, p[i].param, states[s].name, p[i].first,
-					   p[i].count, from[s], 0, err);
-	}
-	return rc;
+	ck_free(s->tag);
+	ck_free(s->sched);
+	ck_free(s->ds_config);
+	ck_free(s->client);
+	*s = (struct en_keep_step){ .tag = NULL };
 }
 
 static void take_groups(const struct en_keep *k, const struct en_keep_values *v,
@@ -195,50 +254,61 @@ static void take_groups(const struct en_keep *k, const struct en_keep_values *v,
 	}
 }
 
-static int begin(struct en_keep *k, const char *tag, const struct en_keep_values *v,
-		 const char *sched, struct ckpt_err *err)
+static int take_text(const char *text, char **out, struct ckpt_err *err)
 {
-	const bool native = k->opts.to == CKPT_TO_NATIVE;
-	struct ckpt_save_group group[EN_SCHED_GROUPS] = { { 0 } };
-	struct ckpt_save_scaler scaler;
-	struct ckpt_save_step step = {
-		.size = sizeof(step), .tag = tag, .to = k->opts.to, .stage = (int)k->opts.stage,
-		.round_robin = k->opts.round_robin && (k->opts.stage == 1 || k->opts.stage == 2),
-		.sub_group_size = k->opts.sub_group_size,
-		.world = k->comm->size, .tensor = k->tensor, .ntensors = k->ntensors,
-		.state = states, .nstates = NSTATES, .group = group,
-		.ngroups = en_zero_groups(k->z), .steps = v->at.steps, .samples = v->at.samples,
-		.skipped = v->at.skipped, .scaler = &scaler, .clip_grad = v->clip,
-		.ds_config = v->ds_config, .scheduler = sched, .client = v->client,
-		.own = native ? k->own : NULL, .nown = native ? k->nown : 0,
-		.flags = CKPT_SAVE_FORCE,
-	};
+	*out = text ? ck_strdup(text) : NULL;
+	return !text || *out ? 0 : ck_fail_nomem(err, "a text", strlen(text));
+}
 
-	take_groups(k, v, group);
-	en_scale_save(v->scale, &scaler);
-	return ckpt_save_begin(k->saver, &step, err);
+/* What may change while the save goes on is copied. */
+static int take_step(struct en_keep *k, const char *tag, const struct en_keep_values *v,
+		     struct ckpt_err *err)
+{
+	struct ck_buf sched = CK_BUF_INIT(MOST_STATE);
+	struct en_keep_step *s = &k->step;
+	int rc = en_sched_state(v->sched, &sched, err);
+
+	en_keep_step_release(s);
+	s->at = v->at;
+	s->clip = v->clip;
+	take_groups(k, v, s->group);
+	en_scale_save(v->scale, &s->scaler);
+	if (!rc)
+		rc = ck_buf_add(&sched, "", 1, err);
+	if (!rc)
+		rc = take_text(tag, &s->tag, err);
+	if (!rc)
+		rc = take_text(sched.len > 1 ? sched.p : NULL, &s->sched, err);
+	if (!rc)
+		rc = take_text(v->ds_config, &s->ds_config, err);
+	if (!rc)
+		rc = take_text(v->client, &s->client, err);
+	ck_buf_release(&sched);
+	return rc;
+}
+
+/* All that can fail on the way is told by en_keep_wait(). */
+static int save_behind(struct en_keep *k, struct ckpt_err *err)
+{
+	int rc = en_zero_snap_begin(k->z, err);
+
+	if (!rc)
+		en_keep_hand_over(k);
+	else
+		en_zero_snap_end(k->z);
+	return rc;
 }
 
 int en_keep_save(struct en_keep *k, const char *tag, const struct en_keep_values *v,
 		 bool *old_out, struct ckpt_err *err)
 {
-	struct ck_buf sched = CK_BUF_INIT(MOST_STATE);
 	int old = en_keep_wait(k, 0, NULL, err);
-	int rc = en_sched_state(v->sched, &sched, old ? NULL : err);
+	int rc = take_step(k, tag, v, old ? NULL : err);
 
 	*old_out = old != 0;
 	if (!rc)
-		rc = ck_buf_add(&sched, "", 1, old ? NULL : err);
-	if (!rc)
-		rc = begin(k, tag, v, sched.len > 1 ? sched.p : NULL, old ? NULL : err);
-	ck_buf_release(&sched);
-	if (rc)
-		return old ? old : rc;
-	rc = put_all(k, old ? NULL : err);
-	if (rc)
-		ckpt_save_abort(k->saver, "a rank could not put what it holds");
-	else
-		rc = ckpt_save_commit(k->saver, old ? NULL : err);
+		rc = k->behind ? save_behind(k, old ? NULL : err) :
+		     en_keep_put(k, old ? NULL : err);
 	k->open = !rc;
 	return old ? old : rc;
 }
@@ -246,8 +316,10 @@ int en_keep_save(struct en_keep *k, const char *tag, const struct en_keep_values
 int en_keep_wait(struct en_keep *k, uint32_t timeout_ms, struct ckpt_saved *out,
 		 struct ckpt_err *err)
 {
-	int rc = k->open ? ckpt_save_wait(k->saver, timeout_ms, out, err) : 0;
+	int rc = k->open && k->behind ? en_keep_join(k, timeout_ms, err) : 0;
 
+	if (!rc && k->open)
+		rc = ckpt_save_wait(k->saver, timeout_ms, out, err);
 	if (rc != -CKPT_E_BUSY)
 		k->open = false;
 	return rc;

@@ -34,7 +34,13 @@ struct en_keep_opts {
 	uint64_t sub_group_size;	/* stage 3, elements; 0 = 1e9 */
 	enum ckpt_sync sync;
 	uint32_t timeout_ms;
-	uint64_t buffer_bytes;	/* 0 = this rank's whole state, so that a save never waits */
+	/*
+	 * For copies of the state: 0 = all of this rank's, so that a save never waits for files.
+	 * With less it does, for as long as what is beyond takes to be written.
+	 */
+	uint64_t buffer_bytes;
+	uint32_t threads;	/* that write, 1 to 64; 0 = by the cores that are left, at most 8 */
+	uint32_t busy;		/* threads of this rank that compute */
 };
 
 struct en_keep;
@@ -44,7 +50,12 @@ struct en_keep;
  * all without waiting for the disk.
  */
 uint64_t en_keep_buffer(uint64_t bytes);
-/* 'z' and 'model' outlive '*keep_out'.  CKPT_E_USAGE, CKPT_E_NOMEM. */
+/* Bytes of masters and moments that this rank saves. */
+uint64_t en_keep_state(const struct en_zero *z);
+/*
+ * All ranks call it.  'z' and 'model' outlive '*keep_out'.  CKPT_E_USAGE, CKPT_E_NOMEM, codes of
+ * the collectives.
+ */
 int en_keep_new(const struct en_model *model, struct en_zero *z, struct en_comm *comm,
 		const struct en_keep_opts *opts, struct en_keep **keep_out, struct ckpt_err *err);
 /* Waits for the save that goes on.  NULL is fine. */
@@ -64,6 +75,9 @@ struct en_keep_values {
 /*
  * Copy this rank's part of the state and let it be written; waits for the save before.  A failure
  * of that one is returned, with *old_out true; the new save then begins all the same.
+ *
+ * Of a state on a device the copy has only begun when this returns, and so have the step's files:
+ * whatever fails is told by the next save, or by en_keep_wait().
  */
 int en_keep_save(struct en_keep *keep, const char *tag, const struct en_keep_values *values,
 		 bool *old_out, struct ckpt_err *err);

@@ -116,6 +116,7 @@ static int tell_beginning(struct en_run *r, const struct en_loaded *got, struct 
 	struct en_begun b = {
 		.at = r->at, .resumed = got->resumed, .read_bytes = got->bytes,
 		.mem = en_zero_mem(r->z), .device = o->cuda ? en_zero_cuda_text(r->z) : "",
+		.save_bytes = o->save_root ? en_keep_state(r->z) : 0,
 	};
 	int rc = en_comm_all_reduce(o->comm, &b.read_bytes, KN_NUM_U64, 1, EN_COMM_SUM, NULL, err);
 
@@ -164,6 +165,8 @@ static int make_keep(struct en_run *r, struct ckpt_err *err)
 		.local = o->set->use_node_local_storage,
 		.round_robin = o->set->round_robin_gradients,
 		.sub_group_size = (uint64_t)o->set->sub_group_size,
+		.buffer_bytes = o->save_buffer, .threads = o->save_threads,
+		.busy = o->cuda ? 1 : o->threads,
 	};
 
 	return o->save_root ? en_keep_new(o->model, r->z, o->comm, &ko, &r->keep, err) : 0;

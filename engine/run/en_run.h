@@ -49,6 +49,7 @@ struct en_begun {
 	char bits[EN_RECIPE_TEXT];	/* the sentence about it */
 	const struct en_mem *mem;
 	const char *device;		/* what computes, in words; "" = the CPU */
+	uint64_t save_bytes;		/* of this rank in a save; 0: nothing is saved */
 };
 
 struct en_run_opts {
@@ -78,6 +79,8 @@ struct en_run_opts {
 	int save_to;			/* CKPT_TO_* */
 	int64_t save_every;		/* steps; 0 = at the end only */
 	enum ckpt_sync sync;
+	uint64_t save_buffer;		/* bytes for copies, see en_keep.h; 0 = all of the state */
+	uint32_t save_threads;		/* that write; 0 = by the cores */
 	/*
 	 * Not 0: end after the micro-batch in work, saved as after the last whole step, for which
 	 * there are 'grace_ms' (0 = no limit).  NULL = never.

@@ -30,8 +30,9 @@ static void add_piece(struct en_zero *z, uint32_t param, const struct en_zero_wh
 	if (from >= to)
 		return;
 	z->piece[z->npieces++] = (struct en_zero_piece){
-		.param = param, .first = from - p->offset, .count = to - from,
-		.master = w->master + at, .m = w->m + at, .v = w->v + at,
+		.param = param, .block = p->block, .first = from - p->offset, .count = to - from,
+		.at = from - base, .master = w->master ? w->master + at : NULL,
+		.m = w->m ? w->m + at : NULL, .v = w->v ? w->v + at : NULL,
 	};
 }
 
@@ -63,6 +64,54 @@ int en_zero_init(struct en_zero *z, uint64_t seed, struct ckpt_err *err)
 		memset(p->v, 0, p->count * sizeof(float));
 	}
 	return 0;
+}
+
+/* Padding belongs to no piece: it is zero. */
+int en_zero_get(struct en_zero *z, const struct en_zero_slice *s, float *to, struct ckpt_err *err)
+{
+	if (z->ops->get)
+		return z->ops->get(z, s, to, err);
+	memset(to, 0, s->n * sizeof(float));
+	for (uint64_t i = 0; i < z->npieces; i++) {
+		const struct en_zero_piece *p = &z->piece[i];
+		const uint64_t from = ck_max_u64(s->at, p->at),
+			       end = ck_min_u64(s->at + s->n, p->at + p->count);
+
+		if (p->block == s->block && from < end)
+			memcpy(to + (from - s->at),
+			       en_zero_memory_of(p, s->state) + (from - p->at),
+			       (end - from) * sizeof(float));
+	}
+	return 0;
+}
+
+/* ---- copies for saves ---- */
+
+int en_zero_snap_new(struct en_zero *z, uint64_t bytes, uint32_t threads, bool *has_out,
+		     struct ckpt_err *err)
+{
+	*has_out = z->ops->snap_new != NULL;
+	return z->ops->snap_new ? z->ops->snap_new(z, bytes, threads, err) : 0;
+}
+
+int en_zero_snap_begin(struct en_zero *z, struct ckpt_err *err)
+{
+	return z->ops->snap_begin(z, err);
+}
+
+int en_zero_snap_start(struct en_zero *z, struct ckpt_err *err)
+{
+	return z->ops->snap_start(z, err);
+}
+
+int en_zero_snap_next(struct en_zero *z, struct en_zero_copied *out, struct ckpt_err *err)
+{
+	return z->ops->snap_next(z, out, err);
+}
+
+void en_zero_snap_end(struct en_zero *z)
+{
+	z->ops->snap_end(z);
 }
 
 /* ---- what is held ---- */
@@ -103,11 +152,6 @@ void en_zero_free(struct en_zero *z)
 int en_zero_publish(struct en_zero *z, struct ckpt_err *err)
 {
 	return z->ops->publish(z, err);
-}
-
-int en_zero_fetch(struct en_zero *z, struct ckpt_err *err)
-{
-	return z->ops->fetch ? z->ops->fetch(z, err) : 0;
 }
 
 int en_zero_unit(struct en_zero *z, uint32_t m, const struct en_zero_unit *unit,

@@ -17,7 +17,8 @@
  * order.  With size * units constant, and a power of two, results are the same bits at 1, 2, 4
  * and 8 ranks, at every stage.
  *
- * One thread calls, always the same; every rank makes the same calls.
+ * One thread calls, always the same; every rank makes the same calls.  The three functions of a
+ * copy for a save that say so are another one's.
  */
 #ifndef EN_ZERO_H
 #define EN_ZERO_H
@@ -100,22 +101,67 @@ int en_zero_read_state(struct en_zero *z, const struct ckpt *ck, uint64_t *bytes
 /* What is computed with follows the masters: after any of the above, on every rank. */
 int en_zero_publish(struct en_zero *z, struct ckpt_err *err);
 
-/* This rank's part of a parameter, as it lies in memory; what put and load ask for. */
+enum en_state { EN_STATE_MASTER, EN_STATE_M, EN_STATE_V, EN_STATES };
+
+/* This rank's part of a parameter; what put and load ask for. */
 struct en_zero_piece {
-	uint32_t param;
+	uint32_t param, block;
 	uint64_t first, count;	/* elements of the parameter */
-	float *master, *m, *v;
+	uint64_t at;		/* of this rank's shard of the block: the first of them */
+	float *master, *m, *v;	/* where they lie; NULL: not in memory of this process */
 };
-/*
- * Before the pieces are read: their memory is what the state is now.  On CPU ranks nothing needs
- * to be done.  Codes of the device.
- */
-int en_zero_fetch(struct en_zero *z, struct ckpt_err *err);
+
+static inline float *en_zero_memory_of(const struct en_zero_piece *p, enum en_state state)
+{
+	return state == EN_STATE_MASTER ? p->master : state == EN_STATE_M ? p->m : p->v;
+}
+
 /*
  * The pieces of this rank, by parameter, '*n_out' of them; lent.  Over all ranks they are every
  * element once, also at stage 0, where each holds more.
  */
 const struct en_zero_piece *en_zero_pieces(const struct en_zero *z, uint64_t *n_out);
+
+/* Elements [at, at + n) of a state of this rank's shard of a block. */
+struct en_zero_slice {
+	uint32_t block;
+	enum en_state state;
+	uint64_t at, n;
+};
+/* As they are now, to 'to'; wherever they lie.  Between steps.  Codes of the device. */
+int en_zero_get(struct en_zero *z, const struct en_zero_slice *slice, float *to,
+		struct ckpt_err *err);
+
+/* ---------------------------------------------------------------- a copy for a save */
+
+/*
+ * Where the state lies on a device: memory for a copy of it that is made while the run goes on.
+ * With 'bytes' 0 it holds all of the pieces; else that much, and goes round.  'threads' touch it.
+ * '*has_out' is false, and nothing taken, where there is no such device.  It is freed with 'z', and
+ * counted as EN_MEM_SAVE.  CKPT_E_NOMEM.
+ */
+int en_zero_snap_new(struct en_zero *z, uint64_t bytes, uint32_t threads, bool *has_out,
+		     struct ckpt_err *err);
+/*
+ * Between steps, and when the copy before has ended: the state as it is now is what will be copied.
+ * An update from here on waits, block by block, until the block has been copied.
+ */
+int en_zero_snap_begin(struct en_zero *z, struct ckpt_err *err);
+
+/* Of the copy; 'p' is where they are. */
+struct en_zero_copied {
+	struct en_zero_slice slice;
+	const float *p;
+	bool stays;		/* until the next begin; else until the next call */
+};
+/*
+ * These three are called by one other thread, after begin: start copying as much as there is memory
+ * for; the next part, when it is there ('out->slice.n' is 0 when that was all), in the order in
+ * which updates will want to write; and that nothing more is wanted, also after a failure.
+ */
+int en_zero_snap_start(struct en_zero *z, struct ckpt_err *err);
+int en_zero_snap_next(struct en_zero *z, struct en_zero_copied *out, struct ckpt_err *err);
+void en_zero_snap_end(struct en_zero *z);
 
 /* ---------------------------------------------------------------- a step */
 

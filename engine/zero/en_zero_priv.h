@@ -46,8 +46,6 @@ struct en_zero_ops {
 	/* NULL: the memory of the pieces is filled, and published. */
 	int (*init)(struct en_zero *z, uint64_t seed, struct ckpt_err *err);
 	int (*publish)(struct en_zero *z, struct ckpt_err *err);
-	/* The memory of the pieces is what the state is now; NULL: it always is. */
-	int (*fetch)(struct en_zero *z, struct ckpt_err *err);
 	int (*unit)(struct en_zero *z, uint32_t m, const struct en_zero_unit *unit,
 		    struct en_loss *loss_out, struct ckpt_err *err);
 	int (*eval)(struct en_zero *z, const struct en_batch *batch, struct en_loss *loss_out,
@@ -55,6 +53,24 @@ struct en_zero_ops {
 	int (*norm)(struct en_zero *z, double *norm_out, struct ckpt_err *err);
 	int (*update)(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k,
 		      float grad_scale, struct ckpt_err *err);
+	/*
+	 * Where pieces have no memory; else NULL, all three.  A room is memory to load into, two of
+	 * them in turns, number 'turn' from 0 on; it is there when what was sent from it has gone.
+	 * Sending from NULL sends zeros.  en_zero_publish() frees the rooms.
+	 */
+	int (*get)(struct en_zero *z, const struct en_zero_slice *slice, float *to,
+		   struct ckpt_err *err);
+	int (*room)(struct en_zero *z, uint32_t turn, float **room_out, uint64_t *elements_out,
+		    struct ckpt_err *err);
+	int (*send)(struct en_zero *z, const struct en_zero_slice *slice, const float *from,
+		    struct ckpt_err *err);
+	/* Copies for saves; or NULL, all five. */
+	int (*snap_new)(struct en_zero *z, uint64_t bytes, uint32_t threads,
+			struct ckpt_err *err);
+	int (*snap_begin)(struct en_zero *z, struct ckpt_err *err);
+	int (*snap_start)(struct en_zero *z, struct ckpt_err *err);
+	int (*snap_next)(struct en_zero *z, struct en_zero_copied *out, struct ckpt_err *err);
+	void (*snap_end)(struct en_zero *z);
 };
 
 struct en_zero {
@@ -105,7 +121,7 @@ static inline enum en_mem_kind en_zero_optimizer_kind(const struct en_zero_opts 
 
 /* Of any maker: this rank's part of each parameter; where[block] is what its masters begin at. */
 struct en_zero_where {
-	float *master, *m, *v;	/* of the shard; at stage 0 of the whole block */
+	float *master, *m, *v;	/* of the shard; at stage 0 of the whole block; or NULL */
 	uint64_t shard;
 };
 int en_zero_cut_pieces(struct en_zero *z, const struct en_zero_where *where, struct ckpt_err *err);

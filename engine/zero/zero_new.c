@@ -290,8 +290,8 @@ static void keep_moving(void *arg)
 }
 
 static const struct en_zero_ops cpu = {
-	"cpu", en_zcpu_free, NULL, en_zcpu_publish, NULL, en_zcpu_unit, en_zcpu_eval, en_zcpu_norm,
-	en_zcpu_update,
+	.name = "cpu", .free = en_zcpu_free, .publish = en_zcpu_publish, .unit = en_zcpu_unit,
+	.eval = en_zcpu_eval, .norm = en_zcpu_norm, .update = en_zcpu_update,
 };
 
 int en_zero_new(const struct en_model *model, struct en_comm *comm, const struct en_zero_opts *opts,

@@ -1,4 +1,8 @@
-/* zero_read.c -- this rank's pieces out of a checkpoint of any format, stage and world. */
+/*
+ * zero_read.c -- this rank's pieces out of a checkpoint of any format, stage and world: into the
+ * memory of the pieces, or, where they have none, into rooms of the maker's that take turns, so
+ * that reading goes on while what was read is on its way.
+ */
 #include <inttypes.h>
 #include <string.h>
 
@@ -6,20 +10,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
-int en_zero_read_weights(struct en_zero *z, const struct ckpt *ck, struct ckpt_err *err)
-{
-	int rc = en_model_match(z->model, ck, err);
-
-	for (uint64_t i = 0; !rc && i < z->npieces; i++) {
-		const struct en_zero_piece *p = &z->piece[i];
-
-		rc = en_model_read(z->model, p->param, ck, p->first, p->count, KN_F32, p->master,
-				   err);
-		memset(p->m, 0, p->count * sizeof(float));
-		memset(p->v, 0, p->count * sizeof(float));
-	}
-	return rc;
-}
+#define MOST_RANGES 512u	/* of a room */
 
 static int find(const struct en_zero *z, const struct ckpt *ck, uint32_t param,
 		uint64_t *tensor_out, struct ckpt_err *err)
@@ -38,26 +29,167 @@ static int find(const struct en_zero *z, const struct ckpt *ck, uint32_t param,
 	return rc;
 }
 
+static const char *const names[EN_STATES] = { "master", "exp_avg", "exp_avg_sq" };
+
+/* ---- through rooms ---- */
+
+struct filling {
+	struct en_zero *z;
+	const struct ckpt *ck;
+	float *room;
+	uint64_t most, used;	/* elements */
+	uint32_t turn;
+	struct ckpt_load_range range[MOST_RANGES];
+	struct en_zero_slice slice[MOST_RANGES];
+	size_t n;
+	uint64_t bytes;		/* that were read */
+};
+
+static int next_room(struct filling *f, struct ckpt_err *err)
+{
+	f->n = 0;
+	f->used = 0;
+	return f->z->ops->room(f->z, f->turn++, &f->room, &f->most, err);
+}
+
+/* Reads what the room is for, and sends it. */
+static int flush(struct filling *f, struct ckpt_err *err)
+{
+	const struct ckpt_load_opts opts = { .size = sizeof(opts) };
+	struct ckpt_loaded loaded = { .bytes_read = 0 };
+	int rc = f->n ? ckpt_load(f->ck, f->range, f->n, &opts, &loaded, err) : 0;
+
+	for (size_t i = 0; !rc && i < f->n; i++)
+		rc = f->z->ops->send(f->z, &f->slice[i], f->range[i].dst, err);
+	f->bytes += loaded.bytes_read;
+	return rc ? rc : next_room(f, err);
+}
+
+/* A state of a piece, in as many rooms as it takes. */
+static int fill(struct filling *f, const struct en_zero_piece *p, uint64_t tensor,
+		enum en_state state, struct ckpt_err *err)
+{
+	uint64_t n;
+	int rc = 0;
+
+	for (uint64_t at = 0; !rc && at < p->count; at += n) {
+		if (f->used == f->most || f->n == MOST_RANGES)
+			rc = flush(f, err);
+		if (rc)
+			break;
+		n = ck_min_u64(p->count - at, f->most - f->used);
+		f->slice[f->n] = (struct en_zero_slice){ p->block, state, p->at + at, n };
+		f->range[f->n++] = (struct ckpt_load_range){
+			.tensor = tensor, .state = names[state], .first = p->first + at,
+			.count = n, .dtype = CKPT_F32, .dst = f->room + f->used,
+		};
+		f->used += n;
+	}
+	return rc;
+}
+
+static int read_through(struct en_zero *z, const struct ckpt *ck, uint64_t *bytes_out,
+			struct ckpt_err *err)
+{
+	struct filling *f = ck_zalloc(sizeof(*f));
+	int rc;
+
+	if (!f)
+		return ck_fail_nomem(err, "ranges", z->npieces);
+	f->z = z;
+	f->ck = ck;
+	rc = next_room(f, err);
+	for (uint64_t i = 0; !rc && i < z->npieces; i++) {
+		uint64_t tensor = 0;
+
+		rc = find(z, ck, z->piece[i].param, &tensor, err);
+		for (int s = 0; !rc && s < EN_STATES; s++)
+			rc = fill(f, &z->piece[i], tensor, (enum en_state)s, err);
+	}
+	if (!rc)
+		rc = flush(f, err);
+	if (!rc)
+		*bytes_out = f->bytes;
+	ck_free(f);
+	return rc;
+}
+
+/* ---- weights ---- */
+
+static int send_zeros(struct en_zero *z, const struct en_zero_piece *p, struct ckpt_err *err)
+{
+	struct en_zero_slice s = { p->block, EN_STATE_M, p->at, p->count };
+	int rc = z->ops->send(z, &s, NULL, err);
+
+	s.state = EN_STATE_V;
+	return rc ? rc : z->ops->send(z, &s, NULL, err);
+}
+
+/* The weights of a piece through rooms; '*turn' counts them. */
+static int send_weights(struct en_zero *z, const struct en_zero_piece *p, const struct ckpt *ck,
+			uint32_t *turn, struct ckpt_err *err)
+{
+	uint64_t n, most;
+	float *room;
+	int rc = send_zeros(z, p, err);
+
+	for (uint64_t at = 0; !rc && at < p->count; at += n) {
+		rc = z->ops->room(z, (*turn)++, &room, &most, err);
+		if (rc)
+			break;
+		n = ck_min_u64(p->count - at, most);
+		rc = en_model_read(z->model, p->param, ck, p->first + at, n, KN_F32, room, err);
+		if (!rc)
+			rc = z->ops->send(z, &(struct en_zero_slice){ p->block, EN_STATE_MASTER,
+							      p->at + at, n }, room, err);
+	}
+	return rc;
+}
+
+static int read_weights(struct en_zero *z, const struct en_zero_piece *p, const struct ckpt *ck,
+			struct ckpt_err *err)
+{
+	memset(p->m, 0, p->count * sizeof(float));
+	memset(p->v, 0, p->count * sizeof(float));
+	return en_model_read(z->model, p->param, ck, p->first, p->count, KN_F32, p->master, err);
+}
+
+int en_zero_read_weights(struct en_zero *z, const struct ckpt *ck, struct ckpt_err *err)
+{
+	uint32_t turn = 0;
+	int rc = en_model_match(z->model, ck, err);
+
+	for (uint64_t i = 0; !rc && i < z->npieces; i++)
+		rc = z->ops->room ? send_weights(z, &z->piece[i], ck, &turn, err) :
+		     read_weights(z, &z->piece[i], ck, err);
+	return rc;
+}
+
+/* ---- states ---- */
+
 int en_zero_read_state(struct en_zero *z, const struct ckpt *ck, uint64_t *bytes_out,
 		       struct ckpt_err *err)
 {
-	static const char *const state[] = { "master", "exp_avg", "exp_avg_sq" };
-	struct ckpt_load_range *range = ck_alloc_array(3 * z->npieces + 1, sizeof(*range));
+	struct ckpt_load_range *range;
 	const struct ckpt_load_opts opts = { .size = sizeof(opts) };
-	struct ckpt_loaded loaded;
+	struct ckpt_loaded loaded = { .bytes_read = 0 };
 	uint64_t n = 0;
-	int rc = range ? 0 : ck_fail_nomem(err, "ranges", z->npieces);
+	int rc;
 
+	if (z->ops->room)
+		return read_through(z, ck, bytes_out ? bytes_out : &n, err);
+	range = ck_alloc_array(EN_STATES * z->npieces + 1, sizeof(*range));
+	rc = range ? 0 : ck_fail_nomem(err, "ranges", z->npieces);
 	for (uint64_t i = 0; !rc && i < z->npieces; i++) {
 		const struct en_zero_piece *p = &z->piece[i];
-		float *const dst[] = { p->master, p->m, p->v };
 		uint64_t tensor = 0;
 
 		rc = find(z, ck, p->param, &tensor, err);
-		for (uint32_t k = 0; !rc && k < 3; k++)
+		for (int s = 0; !rc && s < EN_STATES; s++)
 			range[n++] = (struct ckpt_load_range){
-				.tensor = tensor, .state = state[k], .first = p->first,
-				.count = p->count, .dtype = CKPT_F32, .dst = dst[k],
+				.tensor = tensor, .state = names[s], .first = p->first,
+				.count = p->count, .dtype = CKPT_F32,
+				.dst = en_zero_memory_of(p, (enum en_state)s),
 			};
 	}
 	if (!rc)

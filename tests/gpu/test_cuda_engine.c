@@ -152,7 +152,7 @@ static int train(const struct row *r, const struct en_model *m, const struct en_
 	struct en_comm *comm = NULL;
 	struct en_zero *z = NULL;
 	uint64_t n = 0;
-	const struct en_zero_piece *piece;
+	const struct en_zero_piece *piece = NULL;
 	int rc = en_comm_local_open(&comm, err);
 
 	memset(out, 0, sizeof(*out));
@@ -168,16 +168,16 @@ static int train(const struct row *r, const struct en_model *m, const struct en_
 		rc = step(z, r, m, k, out, err);
 	if (!rc)
 		rc = evaluate(z, m, &out->eval, err);
-	if (!rc)
-		rc = en_zero_fetch(z, err);
 	if (!rc) {
 		out->master = calloc(m->numel, sizeof(float));
 		piece = en_zero_pieces(z, &n);
-		for (uint64_t i = 0; i < n; i++) {
-			memcpy(out->master + out->n, piece[i].master,
-			       piece[i].count * sizeof(float));
-			out->n += piece[i].count;
-		}
+	}
+	for (uint64_t i = 0; !rc && i < n; i++) {
+		const struct en_zero_slice s = { piece[i].block, EN_STATE_MASTER, piece[i].at,
+						 piece[i].count };
+
+		rc = en_zero_get(z, &s, out->master + out->n, err);
+		out->n += piece[i].count;
 	}
 	en_zero_free(z);
 	en_comm_close(comm, NULL);

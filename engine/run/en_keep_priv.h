@@ -1,0 +1,59 @@
+/* en_keep_priv.h -- what the files of en_keep.h share: a save from inside. */
+#ifndef EN_KEEP_PRIV_H
+#define EN_KEEP_PRIV_H
+
+#include <pthread.h>
+
+#include "engine/run/en_keep.h"
+
+/* What of a step is no tensor, as it was when the save was asked for. */
+struct en_keep_step {
+	struct en_place_in_run at;
+	struct ckpt_save_group group[EN_SCHED_GROUPS];
+	struct ckpt_save_scaler scaler;
+	double clip;
+	char *tag, *sched, *ds_config, *client;	/* the last three: or NULL */
+};
+
+struct en_keep {
+	const struct en_model *model;
+	struct en_zero *z;
+	struct en_comm *comm;
+	struct en_keep_opts opts;
+	struct ckpt_saver *saver;
+	struct ckpt_save_tensor *tensor;
+	uint64_t ntensors;
+	struct ckpt_save_range *own;
+	uint64_t nown;
+	uint64_t bytes;		/* of this rank's state */
+	uint64_t buffer;	/* bytes of the saver's */
+	float *room;		/* where the state is in no memory of ours, and not copied behind */
+	struct en_keep_step step;
+	bool open;		/* a save was committed and not waited for */
+	/*
+	 * The thread that saves a copy of a state of a device (en_keep_put.c).  While 'busy' it has
+	 * the saver, and who runs the training has not.
+	 */
+	bool behind, has_thread;
+	pthread_t thread;
+	pthread_mutex_t lock;	/* of the below */
+	pthread_cond_t changed;
+	bool busy, quit;
+	int rc;			/* how it ended, with 'err' */
+	struct ckpt_err err;
+};
+
+/* Of the three states. */
+extern const struct ckpt_save_state en_keep_states[EN_STATES];
+
+void en_keep_step_release(struct en_keep_step *step);
+/* All of the save of 'step' by this thread: begin, put, commit. */
+int en_keep_put(struct en_keep *k, struct ckpt_err *err);
+/* By the other thread, of the copy that en_zero_snap_begin() has begun. */
+int en_keep_start(struct en_keep *k, struct ckpt_err *err);
+void en_keep_hand_over(struct en_keep *k);
+/* Until it has ended, or that many ms (0 = none); CKPT_E_BUSY then; else how it ended. */
+int en_keep_join(struct en_keep *k, uint32_t timeout_ms, struct ckpt_err *err);
+void en_keep_stop(struct en_keep *k);
+
+#endif
