@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "libckpt/base/ck_err.h"
@@ -47,6 +48,27 @@ static int sys_clone(int to, int from)
 	errno = EOPNOTSUPP;
 	return -1;
 #endif
+}
+
+static void *sys_map(int fd, size_t n)
+{
+	void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static int sys_populate(void *p, size_t n)
+{
+#ifdef MADV_POPULATE_WRITE
+	return madvise(p, n, MADV_POPULATE_WRITE);
+#else
+	return madvise(p, n, 23);	/* Linux 5.14; before it EINVAL */
+#endif
+}
+
+static int sys_forget(void *p, size_t n)
+{
+	return madvise(p, n, MADV_DONTNEED);
 }
 
 static int sys_fsync(int fd, enum ck_synced what)
@@ -93,6 +115,10 @@ struct ck_sys ck_sys = {
 	.rename = sys_rename,
 	.link = sys_link,
 	.clone = sys_clone,
+	.map = sys_map,
+	.unmap = munmap,
+	.populate = sys_populate,
+	.forget = sys_forget,
 	.opendir = opendir,
 	.readdir = readdir,
 	.closedir = closedir,

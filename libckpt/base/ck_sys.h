@@ -70,6 +70,11 @@ struct ck_sys {
 	int (*rename)(const char *from, const char *to, unsigned flags);
 	int (*link)(const char *from, const char *to);
 	int (*clone)(int to, int from);	/* the whole file, with shared blocks */
+	void *(*map)(int fd, size_t n);	/* the file's first bytes, to be written; NULL = no */
+	int (*unmap)(void *p, size_t n);
+	/* Whole pages of a map: they are there, or -1 (never a signal); they need not stay. */
+	int (*populate)(void *p, size_t n);
+	int (*forget)(void *p, size_t n);
 	DIR *(*opendir)(const char *path);
 	struct dirent *(*readdir)(DIR *dir);
 	int (*closedir)(DIR *dir);

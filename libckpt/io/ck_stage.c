@@ -336,6 +336,7 @@ int ck_stage_begin(const struct ck_stage_opts *opts, struct ck_stage **stage_out
 		rc = stage->pool ? begin(stage, err) : ck_fail_nomem(err, "a pool of files", 0);
 	}
 	if (!rc) {
+		ck_stage_map_init(stage);
 		*stage_out = stage;
 		return 0;
 	}
@@ -406,6 +407,7 @@ void ck_stage_close(struct ck_stage *stage)
 {
 	if (!stage)
 		return;
+	ck_stage_map_release(stage);
 	for (uint64_t i = 0; i < stage->nfiles; i++) {
 		ck_fdpool_close(stage->pool, &stage->file[i]->pooled, NULL);
 		ck_free(stage->file[i]->path);

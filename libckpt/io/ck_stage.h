@@ -45,6 +45,7 @@ struct ck_stage_opts {
 	 * CKPT_E_MISMATCH: another part of the same save has another 'plan'.
 	 */
 	bool session;
+	uint32_t writers;	/* threads that write a file at the same time, if it is said */
 	uint32_t lock_ms;	/* for the lock of the partial folder (300,000): CKPT_E_BUSY */
 };
 

@@ -161,7 +161,8 @@ int ck_stage_write(struct ck_stage *stage, uint32_t file, uint64_t off, const vo
 	if (rc)
 		return rc;
 	f->touched = true;
-	rc = write_all(f, off, p, n, err);
+	if (!stage->maps || !ck_stage_map_write(stage, f, off, p, n))
+		rc = write_all(f, off, p, n, err);
 	ck_fdpool_unpin(stage->pool, &f->pooled);
 	return rc;
 }

@@ -4,6 +4,8 @@
 #ifndef CK_STAGE_PRIV_H
 #define CK_STAGE_PRIV_H
 
+#include <pthread.h>
+
 #include "libckpt/io/ck_fdpool.h"
 #include "libckpt/io/ck_record.h"
 #include "libckpt/io/ck_stage.h"
@@ -14,6 +16,9 @@ struct stage_file {
 	struct ck_pooled pooled;
 	char *path;
 	_Atomic bool touched;	/* by this part */
+	uint8_t *map;		/* of the first 'mapped' bytes; NULL: none, or not yet */
+	uint64_t mapped;
+	bool no_map;		/* and never */
 };
 
 struct ck_stage {
@@ -25,6 +30,15 @@ struct ck_stage {
 	uint64_t nfiles, cap;
 	bool made;		/* the partial folder is of our making */
 	bool done;		/* dst is in place */
+	pthread_mutex_t mapping;	/* around the making of maps; with 'maps' */
+	bool maps;		/* large writes go through memory: ck_stage_map.c */
 };
+
+/* ck_stage_map.c */
+void ck_stage_map_init(struct ck_stage *stage);
+void ck_stage_map_release(struct ck_stage *stage);
+/* True: the bytes are written.  False: write them as usual. */
+bool ck_stage_map_write(struct ck_stage *stage, struct stage_file *f, uint64_t off, const void *p,
+			size_t n);
 
 #endif

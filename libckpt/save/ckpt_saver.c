@@ -314,6 +314,7 @@ static int begin_stage(struct ckpt_saver *sv, struct ckpt_err *err)
 		.part = ck_sv_part(&sv->opts), .nparts = ck_sv_parts(&sv->opts),
 		.nunits = sv->count, .total_bytes = bytes_of_mine(s), .plan = s->spec.hash,
 		.fingerprint = sv->job, .session = true, .is_ours = ck_sv_hf_outputs(&s->spec),
+		.writers = sv->opts.threads,
 	};
 	struct stat st;
 	int rc = begin_or_wait(sv, &so, err);
