@@ -13,6 +13,7 @@
 #define YIELDS 2000000		/* ns */
 #define NAP_LEAST 50000
 #define NAP_MOST 1000000
+#define NAP_WOKEN 20000000	/* where what comes in ends it */
 #define TURN_MOST 1000000000ll
 #define NAMED 6u		/* ranks that a sentence lists */
 
@@ -24,26 +25,34 @@ static int64_t now(void)
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-void en_patience_begin(struct en_patience *p)
+void en_patience_begin(struct en_patience *p, void (*sleep)(void *arg, long ns), void *arg)
 {
-	*p = (struct en_patience){ .last = now(), .nap = NAP_LEAST };
+	*p = (struct en_patience){ .last = now(), .nap = NAP_LEAST, .sleep = sleep, .arg = arg };
+}
+
+static void nap(struct en_patience *p)
+{
+	const struct timespec time = { .tv_nsec = p->nap };
+
+	if (p->sleep) {
+		p->sleep(p->arg, NAP_WOKEN);
+	} else if (p->silent < YIELDS) {
+		sched_yield();
+	} else {
+		nanosleep(&time, NULL);
+		p->nap = p->nap * 2 < NAP_MOST ? p->nap * 2 : NAP_MOST;
+	}
 }
 
 void en_patience_rest(struct en_patience *p, bool moved)
 {
-	struct timespec nap = { .tv_nsec = p->nap };
 	int64_t t;
 
 	if (moved) {
-		en_patience_begin(p);
+		en_patience_begin(p, p->sleep, p->arg);
 		return;
 	}
-	if (p->silent < YIELDS) {
-		sched_yield();
-	} else {
-		nanosleep(&nap, NULL);
-		p->nap = p->nap * 2 < NAP_MOST ? p->nap * 2 : NAP_MOST;
-	}
+	nap(p);
 	t = now();
 	p->silent += t - p->last < TURN_MOST ? t - p->last : TURN_MOST;
 	p->last = t;

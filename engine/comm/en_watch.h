@@ -10,13 +10,17 @@
 struct en_patience {
 	int64_t last, silent;	/* ns */
 	long nap;
+	void (*sleep)(void *arg, long ns);
+	void *arg;
 };
 
-void en_patience_begin(struct en_patience *p);
+/* 'sleep' ends when something may have come, or after 'ns'; NULL: nothing wakes it. */
+void en_patience_begin(struct en_patience *p, void (*sleep)(void *arg, long ns), void *arg);
 /*
  * One turn of waiting.  'moved' sets the silence back to 0.  Else the processor is offered to
- * others for 2 ms, then naps follow, of 50 us to 1 ms.  A turn counts one second at most: time in
- * which this process itself was stopped tells nothing of the others.
+ * others for 2 ms, then naps follow, of 50 us to 1 ms; with a 'sleep' that can be woken it sleeps
+ * at once.  A turn counts one second at most: time in which this process itself was stopped tells
+ * nothing of the others.
  */
 void en_patience_rest(struct en_patience *p, bool moved);
 

@@ -53,6 +53,7 @@ struct en_comm_work {
 	void *tree_work;	/* lent */
 	uint64_t chunk, nchunks;
 	uint64_t posted, done;	/* chunks */
+	void *own;		/* the maker's */
 };
 
 /* Cuts what the fields up to 'out' say into chunks.  Returns the bytes of scratch it takes. */

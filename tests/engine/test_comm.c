@@ -373,7 +373,7 @@ static void test_patience(void **state)
 	struct en_patience p;
 
 	(void)state;
-	en_patience_begin(&p);
+	en_patience_begin(&p, NULL, NULL);
 	p.last -= 5000000000;
 	en_patience_rest(&p, false);
 	assert_true(p.silent == 1000000000);

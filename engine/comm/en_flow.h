@@ -1,0 +1,78 @@
+/*
+ * en_flow.h -- operations in flight, for makers of the table that have no more than messages
+ * between pairs of ranks: what is started, what is done, who is silent.  The maker moves messages.
+ */
+#ifndef EN_FLOW_H
+#define EN_FLOW_H
+
+#include "engine/comm/en_comm.h"
+#include "engine/comm/en_watch.h"
+#include "engine/comm/en_work.h"
+#include "libckpt/base/ck_base.h"
+
+struct en_flow;
+
+/* What a maker does.  A failure is one of en_flow_fail(). */
+struct en_flow_ops {
+	size_t own_bytes;	/* that a work has of the maker's, for each rank: w->own */
+	/* Makes w->own ready; it was zeroed.  Or NULL. */
+	void (*begin)(struct en_flow *f, struct en_comm_work *w);
+	/* All that is under way moves on.  Or NULL. */
+	int (*pump)(struct en_flow *f, bool *moved, struct ckpt_err *err);
+	/* Hands over the messages of chunk w->posted. */
+	int (*post)(struct en_flow *f, struct en_comm_work *w, struct ckpt_err *err);
+	/* One look at chunk w->done.  '*left_out': how many of its messages are open. */
+	int (*look)(struct en_flow *f, struct en_comm_work *w, bool *moved, uint32_t *left_out,
+		    struct ckpt_err *err);
+	/* Whether the message from p (else the one to p) of chunk w->done is open. */
+	bool (*is_open)(const struct en_flow *f, const struct en_comm_work *w, uint32_t p,
+			bool from);
+	/* Sleeps until something comes, 'ns' at most.  NULL: sleeps as long. */
+	void (*nap)(void *flow, long ns);
+};
+
+struct en_flow {
+	struct en_comm base;	/* first */
+	const struct en_flow_ops *ops;
+	uint64_t number;	/* operations started */
+	struct en_comm_work *active;	/* oldest first */
+	struct en_scratch *scratch;
+	struct en_peer *peer;	/* [size] */
+	void *tree_work;
+	bool *missing;		/* [size], for sentences */
+};
+
+static inline struct en_flow *en_flow_of(struct en_comm *comm)
+{
+	return (struct en_flow *)(void *)comm;
+}
+
+/* Memory for base.size ranks.  CKPT_E_NOMEM: en_flow_release() takes what there is. */
+int en_flow_init(struct en_flow *f, struct ckpt_err *err);
+void en_flow_release(struct en_flow *f);
+/* Each learns of all where they are; the counters begin behind it. */
+int en_flow_meet(struct en_flow *f, struct ckpt_err *err);
+
+/* The table is broken from here on, with this sentence, or with the first one. */
+int en_flow_fail(struct en_flow *f, struct ckpt_err *err, const char *fmt, ...) CK_PRINTF(3, 4);
+/* "rank 2 (pid 4711, gone)" */
+void en_flow_name(struct en_flow *f, uint32_t p, char *text, size_t n);
+
+/* Of the table of en_comm.h. */
+int en_flow_all_gather(struct en_comm *comm, enum en_comm_kind kind, void *full, uint64_t bytes,
+		       struct en_comm_work **work_out, struct ckpt_err *err);
+int en_flow_reduce_scatter(struct en_comm *comm, float *own, const void *full, enum kn_type type,
+			   uint64_t n, float scale, struct en_comm_work **work_out,
+			   struct ckpt_err *err);
+int en_flow_all_reduce(struct en_comm *comm, void *v, enum kn_num type, uint64_t n,
+		       enum en_comm_op op, struct en_comm_work **work_out, struct ckpt_err *err);
+int en_flow_broadcast(struct en_comm *comm, void *p, uint64_t bytes, uint32_t root,
+		      struct en_comm_work **work_out, struct ckpt_err *err);
+int en_flow_barrier(struct en_comm *comm, struct en_comm_work **work_out, struct ckpt_err *err);
+int en_flow_test(struct en_comm *comm, struct en_comm_work **work, struct ckpt_err *err);
+int en_flow_wait(struct en_comm *comm, struct en_comm_work **work, struct ckpt_err *err);
+void en_flow_lost(struct en_comm *comm, char *text, size_t n);
+/* A barrier, if nothing is in flight. */
+int en_flow_end(struct en_comm *comm, struct ckpt_err *err);
+
+#endif
