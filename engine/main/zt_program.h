@@ -3,6 +3,7 @@
 #define ZT_PROGRAM_H
 
 #include "engine/comm/en_comm_mpi.h"
+#include "engine/comm/en_start.h"
 #include "engine/config/en_launch.h"
 #include "engine/data/en_data.h"
 #include "engine/log/en_log.h"

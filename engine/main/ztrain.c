@@ -58,17 +58,39 @@ static int fail(const struct zt_program *p, const struct ckpt_err *err)
 
 /* ---- ranks ---- */
 
+/* By MPI; where that sees this process alone and the launcher does not, as srun says. */
+static int join_mpi(struct zt_program *p, uint32_t deadline, struct ckpt_err *err)
+{
+	struct en_meeting meeting;
+	int32_t rank;
+	int rc = en_comm_mpi_open(deadline, &p->comm, err);
+
+	if (rc || p->comm->size == en_comm_launched(&rank))
+		return rc;
+	rc = en_start_alone(p->comm->size, &meeting, err);
+	if (!rc)
+		rc = en_comm_close(p->comm, err);
+	if (rc)
+		return rc;
+	p->comm = NULL;
+	return en_comm_tcp_open(&meeting, deadline, &p->comm, err);
+}
+
 static int join_ranks(struct zt_program *p, struct ckpt_err *err)
 {
 	const uint32_t deadline = (uint32_t)p->args.timeout_s * 1000;
-	int32_t rank;
-	const uint32_t n = en_comm_launched(&rank);
-	int rc;
+	struct en_meeting meeting;
+	enum en_start how;
+	int rc = en_start_how(en_comm_mpi_is_built(), &how, &meeting, err);
 
-	if (n <= 1 && !(rank >= 0 && en_comm_mpi_is_built()))
+	if (rc)
+		return rc;
+	if (how == EN_START_ALONE)
 		rc = en_comm_local_open(&p->comm, err);
+	else if (how == EN_START_TCP)
+		rc = en_comm_tcp_open(&meeting, deadline, &p->comm, err);
 	else
-		rc = en_comm_mpi_open(deadline, &p->comm, err);
+		rc = join_mpi(p, deadline, err);
 	if (!rc)
 		p->comm->timeout_ms = deadline;
 	return rc;

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "engine/comm/en_comm_mpi.h"
+#include "engine/comm/en_start.h"
 #include "tests/engine/mpi_comm.h"
 
 static double seconds(void)
@@ -46,9 +47,15 @@ static _Noreturn void give_up(struct en_comm *comm, const struct ckpt_err *err)
 static struct en_comm *open_table(uint32_t timeout_ms)
 {
 	struct ckpt_err err = { 0 };
+	struct en_meeting meeting;
+	enum en_start how;
 	struct en_comm *comm;
+	int rc = en_start_how(true, &how, &meeting, &err);
 
-	if (en_comm_mpi_open(timeout_ms, &comm, &err)) {
+	if (!rc)
+		rc = how == EN_START_TCP ? en_comm_tcp_open(&meeting, timeout_ms, &comm, &err) :
+		     en_comm_mpi_open(timeout_ms, &comm, &err);
+	if (rc) {
 		fprintf(stderr, "mpi_comm: %s: %s\n", err.where, err.msg);
 		exit(3);
 	}

@@ -13,6 +13,7 @@
 struct mpi_count {
 	uint64_t sends, send_bytes, receive_bytes, others;
 	double init_seconds;	/* in MPI_Init or MPI_Init_thread */
+	uint64_t socket_bytes;	/* given to sendmsg(), of what TCP sends */
 };
 
 struct mpi_count mpi_count_now(void);

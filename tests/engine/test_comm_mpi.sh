@@ -1,26 +1,27 @@
 #!/bin/bash
-# usage: test_comm_mpi.sh
+# usage: test_comm_mpi.sh [tcp]
 #
-# Ranks of a real MPI through the engine's table of collectives (tests/engine/mpi_comm.c).  If this
-# fails, ranks train on other numbers than one rank does, the counters tell stories, or a job with
-# a dead rank stands still until somebody looks.
+# Ranks of a real MPI, or with "tcp" ranks without one (tests/lib/envrun), through the engine's table
+# of collectives (tests/engine/mpi_comm.c).  If this fails, ranks train on other numbers than one
+# rank does, the counters tell stories, or a job with a dead rank stands still until somebody looks.
 #
 #   results      1, 2, 3, 4, 5, 7 and 8 ranks: every collective bit for bit as a plain loop has it,
 #                three chunks and none, in place, seven at once in any order
-#   counters     what the table counts is what passes between it and MPI, by kind
+#   counters     what the table counts is what passes between it and MPI, by kind, or to the sockets
 #   dead ranks   each of 3 ranks is stopped and killed in each collective: the others end when
 #                their time is up, and name it (of MPICH, mpirun may be faster)
 #   apart        ranks that do not start the same
 #   patience     without a deadline a late rank is waited for
-#   no MPI left  with Open MPI, a killed rank ends a job that has no deadline
+#   no deadline  with Open MPI and with TCP, a killed rank ends a job that has none
 #
 # ZCKPT_LONG=1: each of 8 ranks, half-way and before it starts.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
-mpirun=$root/tests/lib/mpirun
+mpirun=$root/tests/lib/mpirun tcp=0
+if [ "${1:-}" = tcp ]; then mpirun=$root/tests/lib/envrun tcp=1; fi
 program=${ZCKPT_BUILD:-$root/build}/tests/engine/mpi_comm
 skip() { echo "$1" >&2; exit 77; }
-command -v "${MPIRUN:-mpirun}" > /dev/null 2>&1 || skip 'no mpirun here (tools/deps.sh --mpi)'
+[ $tcp = 1 ] || command -v "${MPIRUN:-mpirun}" > /dev/null 2>&1 || skip 'no mpirun here (tools/deps.sh --mpi)'
 [ -x "$program" ] || skip "$program is not there: built without MPI"
 work=$(mktemp -d "${TMPDIR:-/tmp}/zckpt-comm.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -38,9 +39,11 @@ bad() {
 	echo "FAILED $*"
 	sed 's/^/    /' "$said" 2> /dev/null | grep -v '^ *-*$' | head -n 20
 }
-"$mpirun" -n 1 "$program" bare > said 2>&1 || skip "mpirun does not run here: $(tail -n 1 said)"
+[ $tcp = 1 ] || "$mpirun" -n 1 "$program" bare > said 2>&1 || skip "mpirun does not run here: $(tail -n 1 said)"
 
-for n in 1 2 3 4 5 7 8; do
+counts='1 2 3 4 5 7 8'
+[ $tcp = 0 ] || counts='2 3 4 5 7 8'	# one rank has no other to talk to
+for n in $counts; do
 	if timeout -k 5 200 "$mpirun" -n $n "$program" check > said 2>&1 &&
 		grep -q "^$n ranks, 0 wrong" said; then
 		good
@@ -54,7 +57,8 @@ done
 # A message counts that its rank wrote to a file: mpirun may lose what a rank says last.
 patience=2000
 mpich=0
-case $("${MPIRUN:-mpirun}" --version 2> /dev/null) in *HYDRA* | *MPICH*) mpich=1 ;; esac
+kind=$([ $tcp = 1 ] && echo TCP || "${MPIRUN:-mpirun}" --version 2> /dev/null)
+case $kind in *HYDRA* | *MPICH*) mpich=1 ;; esac
 fall() {
 	local mode=$1 op=$2 rank=$3 signal=$4 ranks=$5 go_on=0
 	[ "$signal" != 9 ] || go_on=1
@@ -124,11 +128,11 @@ else
 fi
 rm -f said.[0-9]*
 if timeout -k 5 60 "$mpirun" -n 3 "$program" pause 2 1500 > said 2>&1; then good; else bad said 'a late rank'; fi
-case $("${MPIRUN:-mpirun}" --version 2> /dev/null) in
-*'Open MPI'*)
+case $kind in
+*'Open MPI'* | TCP)
 	timeout -k 5 60 "$mpirun" -n 3 "$program" fall reduce 1 9 0 > said 2>&1
 	status=$?
-	if [ $status != 124 ] && [ $status != 0 ] && grep -q 'rank 1 .*signal 9' said; then
+	if [ $status != 124 ] && [ $status != 0 ] && grep -q 'rank 1 .*\(signal 9\|(pid\)' said; then
 		good
 	else
 		bad said "no deadline, and a killed rank: status $status"

@@ -17,6 +17,7 @@
 #             and takes away what was left
 #
 # A few of them, by ZCKPT_SEED; with ZCKPT_LONG=1 all; or those that are named.  SIGTERM: to a rank, to mpirun, and twice.
+# ZCKPT_START=tcp: ranks that were started without MPI (tests/lib/envrun), and of moments a few less.
 set -u
 # shellcheck source=tests/engine/ztrain.sh
 . "$(dirname "$0")/ztrain.sh"
@@ -31,8 +32,12 @@ bad() {
 	echo "FAILED $*"
 	cat "$dir"/said.* "$dir"/again "$dir"/out 2> /dev/null | grep '^[a-z<>]' | sed 's/^/    /' | head -n 40
 }
-mpich=0
-case $("${MPIRUN:-mpirun}" --version 2> /dev/null) in *HYDRA* | *MPICH*) mpich=1 ;; esac
+mpich=0 tcp=0
+if [ "${ZCKPT_START:-mpi}" = tcp ]; then
+	tcp=1 mpirun=$root/tests/lib/envrun
+else
+	case $("${MPIRUN:-mpirun}" --version 2> /dev/null) in *HYDRA* | *MPICH*) mpich=1 ;; esac
+fi
 
 patience=2	# seconds
 most=45		# seconds a job may take: twice the patience, mpirun's own, and a busy machine
@@ -48,7 +53,7 @@ job() {
 	# Jobs of Open MPI that start and end at once remove each other's folder in TMPDIR.
 	# shellcheck disable=SC2016
 	(cd "$dir" && TMPDIR=$work/$dir exec timeout -k 5 60 "$mpirun" -n 4 sh -c \
-		'exec "$@" 2> "said.${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"' sh "$watched" \
+		'exec "$@" 2> "said.${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-$RANK}}"' sh "$watched" \
 		--model "$models/qwen3_tied" --config "../z$stage.json" --seq 17 --save s --save-every 2 \
 		--timeout $patience --exact "$@" < /dev/null)
 }
@@ -151,7 +156,7 @@ cases=()
 for moment in "${moments[@]}"; do
 	for rank in 0 1 2 3; do
 		cases+=("$rank 19 $moment 0" "$rank 9 $moment 0")
-		[ $mpich = 1 ] || cases+=("$rank 9 $moment 1")
+		[ $mpich$tcp != 00 ] || cases+=("$rank 9 $moment 1")
 	done
 done
 if [ $# -gt 0 ]; then
@@ -192,6 +197,10 @@ else
 	bad term "SIGTERM to a rank: status $(cat term/end)"
 fi
 
+if [ $tcp = 1 ]; then
+	finish
+	exit
+fi
 # SIGTERM to mpirun, which gives its ranks a second (Open MPI): a step in work is ended and saved.
 mkdir mpirun
 job mpirun 3 --steps 100000 > mpirun/out 2>&1 &

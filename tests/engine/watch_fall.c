@@ -41,7 +41,7 @@ static ssize_t pass_write(int fd, const void *p, size_t n, off_t off)
 	return real_pwrite(fd, p, n, off);
 }
 
-/* Before main(): mpirun has told the rank. */
+/* Before main(): the launcher has told the rank. */
 __attribute__((constructor)) static void read_plan(void)
 {
 	const char *text = getenv("WATCH_FALL");
@@ -63,6 +63,8 @@ __attribute__((constructor)) static void read_plan(void)
 		exit(3);
 	}
 	en_comm_launched(&self);
+	if (self < 0 && getenv("RANK"))
+		self = atoi(getenv("RANK"));
 	if (self != (int32_t)rank)
 		return;
 	plan.signal = sig;

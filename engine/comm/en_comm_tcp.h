@@ -1,0 +1,31 @@
+/*
+ * en_comm_tcp.h -- the table of collectives by TCP, for ranks that were started without MPI: by
+ * torchrun, by deepspeed's launcher, by srun without PMI.
+ */
+#ifndef EN_COMM_TCP_H
+#define EN_COMM_TCP_H
+
+#include "engine/comm/en_comm.h"
+
+/* Where ranks meet. */
+struct en_meeting {
+	uint32_t rank, size;
+	char host[256];		/* of rank 0, a name or an address */
+	uint16_t port, ports;	/* rank 0 listens at the first one that is free of so many */
+	uint64_t job;		/* ranks of one job have the same, others do not */
+	const char *by;		/* who said so: "torchrun"; lent for ever */
+};
+
+/*
+ * Rank 0 listens, the others come to it and learn from it where each of them is; then each pair has
+ * a connection.  Nothing is encrypted, and 'job' keeps jobs apart, not enemies out: the network
+ * between the ranks is a trusted one.
+ *	CKPT_E_USAGE  a rank that is no rank, or was started twice or for another number of ranks
+ *	CKPT_E_NOMEM
+ *	CKPT_E_IO     no socket, no free port, or not all came within 'timeout_ms' (0: no limit);
+ *	              the message names the ranks
+ */
+int en_comm_tcp_open(const struct en_meeting *meeting, uint32_t timeout_ms,
+		     struct en_comm **comm_out, struct ckpt_err *err);
+
+#endif

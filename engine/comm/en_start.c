@@ -1,0 +1,252 @@
+/* en_start.c -- see en_start.h. */
+#include "engine/comm/en_start.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/base/ck_base.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_hash.h"
+
+#define BEHIND_STORE 16u	/* ports behind that of torchrun's store */
+#define SLURM_PORT 20000u	/* of srun's jobs: from here on, by the job's number */
+#define SLURM_PORTS 20000u
+
+static const char *variable(const char *name)
+{
+	const char *text = getenv(name);
+
+	return text && *text ? text : NULL;
+}
+
+static int wrong(struct ckpt_err *err, const char *name, const char *why)
+{
+	return ck_fail(err, CKPT_E_USAGE, name, CKPT_NO_OFFSET, "%s", why);
+}
+
+/* A whole number of 'least' to 'most'. */
+static int number(const char *name, unsigned long least, unsigned long most, unsigned long *out,
+		  struct ckpt_err *err)
+{
+	const char *text = variable(name);
+	const size_t n = text ? strlen(text) : 0;
+
+	if (!text)
+		return wrong(err, name, "it is not set");
+	if (n > 9 || strspn(text, "0123456789") != n || strtoul(text, NULL, 10) < least ||
+	    strtoul(text, NULL, 10) > most)
+		return ck_fail(err, CKPT_E_USAGE, name, CKPT_NO_OFFSET,
+			       "\"%.40s\" is no number of %lu to %lu", text, least, most);
+	*out = strtoul(text, NULL, 10);
+	return 0;
+}
+
+/* Ranks that say the same are of one job. */
+static uint64_t job_of(const char *kind, const char *const *names, size_t n)
+{
+	char text[1024];
+	size_t at = (size_t)snprintf(text, sizeof(text), "%s", kind);
+
+	for (size_t i = 0; i < n; i++) {
+		const char *v = variable(names[i]);
+		int more = snprintf(text + at, sizeof(text) - at, "\n%.200s", v ? v : "");
+
+		at += more > 0 ? (size_t)more : 0;
+	}
+	return ck_hash64(text, at);
+}
+
+static int set_host(struct en_meeting *m, const char *host, size_t n, struct ckpt_err *err)
+{
+	if (n >= sizeof(m->host))
+		return wrong(err, "MASTER_ADDR", "its name is longer than names of hosts are");
+	memcpy(m->host, host, n);
+	m->host[n] = '\0';
+	return 0;
+}
+
+static int who(struct en_meeting *m, const char *rank_name, const char *size_name,
+	       struct ckpt_err *err)
+{
+	unsigned long rank = 0, size = 0;
+	int rc = number(size_name, 1, 1u << 20, &size, err);
+
+	if (!rc)
+		rc = number(rank_name, 0, size - 1, &rank, err);
+	m->rank = (uint32_t)rank;
+	m->size = (uint32_t)size;
+	return rc;
+}
+
+/* ---- torchrun, deepspeed's launcher, or by hand ---- */
+
+static int torch_port(struct en_meeting *m, struct ckpt_err *err)
+{
+	const char *store = variable("TORCHELASTIC_USE_AGENT_STORE");
+	unsigned long port = 0;
+	int rc;
+
+	m->ports = 1;
+	if (variable("ZTRAIN_PORT")) {
+		rc = number("ZTRAIN_PORT", 1, 65535, &port, err);
+	} else if (store && !strcmp(store, "True")) {
+		rc = number("MASTER_PORT", 1, 65535 - BEHIND_STORE, &port, err);
+		port++;
+		m->ports = BEHIND_STORE;
+	} else {
+		rc = number("MASTER_PORT", 1, 65535, &port, err);
+	}
+	m->port = (uint16_t)port;
+	return rc;
+}
+
+static int by_torch(struct en_meeting *m, struct ckpt_err *err)
+{
+	static const char *const names[] = {
+		"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_PORT",
+	};
+	const char *host = variable("MASTER_ADDR");
+	int rc = who(m, "RANK", "WORLD_SIZE", err);
+
+	if (rc)
+		return rc;
+	if (!host)
+		return wrong(err, "MASTER_ADDR", "it is not set, and RANK and WORLD_SIZE say that "
+			     "there are other ranks: it is to name the host of rank 0, and "
+			     "MASTER_PORT a free port there; torchrun and deepspeed set both");
+	rc = set_host(m, host, strlen(host), err);
+	if (!rc)
+		rc = torch_port(m, err);
+	m->job = job_of("torch", names, CK_ARRAY_LEN(names));
+	m->by = variable("TORCHELASTIC_RUN_ID") ? "torchrun" : "RANK and WORLD_SIZE";
+	return rc;
+}
+
+/* ---- srun ---- */
+
+/* The first of "node[03-05,7],other": each list in it begins with its first. */
+static size_t first_host(const char *list, char *out, size_t room)
+{
+	size_t n = 0;
+
+	while (*list && *list != ',' && n + 1 < room) {
+		if (*list != '[') {
+			out[n++] = *list++;
+			continue;
+		}
+		list++;
+		while (*list && !strchr(",-]", *list) && n + 1 < room)
+			out[n++] = *list++;
+		list += strcspn(list, "]");
+		list += *list == ']';
+	}
+	out[n] = '\0';
+	return n;
+}
+
+static int by_slurm(struct en_meeting *m, struct ckpt_err *err)
+{
+	static const char *const names[] = { "SLURM_JOB_ID", "SLURM_STEP_ID" };
+	const char *list = variable("SLURM_STEP_NODELIST"), *host = variable("MASTER_ADDR");
+	const char *name = variable("ZTRAIN_PORT") ? "ZTRAIN_PORT" :
+			   variable("MASTER_PORT") ? "MASTER_PORT" : NULL;
+	char first[256];
+	unsigned long port = 0;
+	int rc = who(m, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", err);
+
+	if (!rc && !host && !list)
+		rc = wrong(err, "SLURM_STEP_NODELIST", "it is not set, nor is MASTER_ADDR: "
+			   "nothing says where rank 0 is");
+	if (!rc && host)
+		rc = set_host(m, host, strlen(host), err);
+	else if (!rc)
+		rc = set_host(m, first, first_host(list, first, sizeof(first)), err);
+	if (!rc && name)
+		rc = number(name, 1, 65535, &port, err);
+	m->job = job_of("srun", names, CK_ARRAY_LEN(names));
+	m->port = (uint16_t)(name ? port : SLURM_PORT + m->job % SLURM_PORTS);
+	m->ports = name ? 1 : BEHIND_STORE;
+	m->by = "srun";
+	return rc;
+}
+
+/* srun alone says how many there are, and offers MPI no way to find out. */
+static bool srun_without_pmi(void)
+{
+	static const char *const others[] = {
+		"OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMI_FD",
+		"PMIX_RANK",
+	};
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(others); i++)
+		if (variable(others[i]))
+			return false;
+	return variable("SLURM_STEP_NUM_TASKS") && variable("SLURM_PROCID");
+}
+
+/* ---- all of them ---- */
+
+/* RANK and WORLD_SIZE are meant: no launcher of MPI has started as many. */
+static bool is_torch(bool has_mpi, uint32_t launched)
+{
+	const char *size = variable("WORLD_SIZE");
+
+	if (!size || !variable("RANK"))
+		return false;
+	if (variable("TORCHELASTIC_RUN_ID"))
+		return true;
+	if (atoi(size) <= 1)
+		return false;
+	return !has_mpi || (uint32_t)atoi(size) != launched ||
+	       (srun_without_pmi() && variable("MASTER_ADDR"));
+}
+
+int en_start_how(bool has_mpi, enum en_start *how_out, struct en_meeting *meeting_out,
+		 struct ckpt_err *err)
+{
+	int32_t rank;
+	const uint32_t launched = en_comm_launched(&rank);
+	const bool torch = is_torch(has_mpi, launched);
+	struct en_meeting m = { .size = 1 };
+	int rc = 0;
+
+	if (!torch && (has_mpi || !srun_without_pmi())) {
+		*how_out = launched > 1 || (rank >= 0 && has_mpi) ? EN_START_MPI : EN_START_ALONE;
+		return 0;
+	}
+	if (!torch && launched <= 1) {
+		*how_out = EN_START_ALONE;
+		return 0;
+	}
+	if (torch && atoi(getenv("WORLD_SIZE")) == 1) {
+		*how_out = EN_START_ALONE;
+		return 0;
+	}
+	rc = torch ? by_torch(&m, err) : by_slurm(&m, err);
+	if (rc)
+		return rc;
+	*meeting_out = m;
+	*how_out = EN_START_TCP;
+	return 0;
+}
+
+int en_start_alone(uint32_t size, struct en_meeting *meeting_out, struct ckpt_err *err)
+{
+	int32_t rank;
+	const uint32_t launched = en_comm_launched(&rank);
+	struct en_meeting m = { .size = 1 };
+	int rc;
+
+	if (size == 1 && srun_without_pmi()) {
+		rc = by_slurm(&m, err);
+		if (!rc)
+			*meeting_out = m;
+		return rc;
+	}
+	return ck_fail(err, CKPT_E_USAGE, "MPI", CKPT_NO_OFFSET,
+		       "the launcher started %u processes, and MPI counts %u: this program was "
+		       "built with another MPI than the launcher's (or srun's --mpi is not the "
+		       "one it has), and each would train by itself; start it with the mpirun of "
+		       "its MPI, or by torchrun --no-python", launched, size);
+}

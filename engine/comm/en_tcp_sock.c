@@ -1,0 +1,274 @@
+/* en_tcp_sock.c -- see en_tcp.h. */
+#include "engine/comm/en_tcp.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define QUEUE 4096	/* of connections; the system takes less if it has to */
+
+int64_t en_tcp_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* ---- addresses ---- */
+
+socklen_t en_address_size(const union en_address *a)
+{
+	return a->any.sa_family == AF_INET6 ? sizeof(a->v6) : sizeof(a->v4);
+}
+
+void en_address_text(const union en_address *a, char *text, size_t n)
+{
+	const bool six = a->any.sa_family == AF_INET6;
+	char name[INET6_ADDRSTRLEN] = "?";
+
+	inet_ntop(a->any.sa_family, six ? (const void *)&a->v6.sin6_addr : &a->v4.sin_addr, name,
+		  sizeof(name));
+	snprintf(text, n, six ? "[%s]:%u" : "%s:%u", name,
+		 (unsigned)ntohs(six ? a->v6.sin6_port : a->v4.sin_port));
+}
+
+bool en_address_is_loopback(const union en_address *a)
+{
+	if (a->any.sa_family == AF_INET6)
+		return IN6_IS_ADDR_LOOPBACK(&a->v6.sin6_addr);
+	return ntohl(a->v4.sin_addr.s_addr) >> 24 == 127;
+}
+
+bool en_tcp_is_local_name(const char *host)
+{
+	return !strcmp(host, "localhost") || !strncmp(host, "127.", 4) || !strcmp(host, "::1");
+}
+
+int en_address_of(int fd, union en_address *out)
+{
+	socklen_t size = sizeof(*out);
+	struct in_addr four;
+
+	memset(out, 0, sizeof(*out));
+	if (getpeername(fd, &out->any, &size))
+		return -errno;
+	if (out->any.sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&out->v6.sin6_addr)) {
+		memcpy(&four, out->v6.sin6_addr.s6_addr + 12, sizeof(four));
+		memset(out, 0, sizeof(*out));
+		out->v4.sin_family = AF_INET;
+		out->v4.sin_addr = four;
+	}
+	return 0;
+}
+
+void en_address_port(union en_address *a, uint16_t port)
+{
+	if (a->any.sa_family == AF_INET6)
+		a->v6.sin6_port = htons(port);
+	else
+		a->v4.sin_port = htons(port);
+}
+
+/* ---- waiting ---- */
+
+void en_tcp_close(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+static int wait_for(int fd, short what, int64_t until)
+{
+	struct pollfd p = { .fd = fd, .events = what };
+
+	for (;;) {
+		const int64_t left = until - en_tcp_now();
+		int n;
+
+		if (left <= 0)
+			return -ETIMEDOUT;
+		n = poll(&p, 1, left > 1000 ? 1000 : (int)left);
+		if (n > 0)
+			return 0;
+		if (n < 0 && errno != EINTR)
+			return -errno;
+	}
+}
+
+/* What is said once is sent at once. */
+static int prepare(int fd)
+{
+	const int yes = 1, flags = fcntl(fd, F_GETFL);
+
+	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ||
+	    fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
+		return -errno;
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof(yes));
+	return 0;
+}
+
+/* ---- listening ---- */
+
+static int listen_at(const union en_address *a, int *fd_out)
+{
+	const int yes = 1, no = 0;
+	int fd = socket(a->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int rc = 0;
+
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+	if (a->any.sa_family == AF_INET6)
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
+	if (bind(fd, &a->any, en_address_size(a)) || listen(fd, QUEUE)) {
+		rc = -errno;
+		close(fd);
+		return rc;
+	}
+	*fd_out = fd;
+	return 0;
+}
+
+static int listen_four(uint16_t port, bool loopback, int *fd_out)
+{
+	union en_address a = { .any.sa_family = AF_INET };
+
+	a.v4.sin_port = htons(port);
+	a.v4.sin_addr.s_addr = htonl(loopback ? INADDR_LOOPBACK : INADDR_ANY);
+	return listen_at(&a, fd_out);
+}
+
+static int listen_six(uint16_t port, bool loopback, int *fd_out)
+{
+	union en_address a = { .any.sa_family = AF_INET6 };
+
+	a.v6.sin6_port = htons(port);
+	a.v6.sin6_addr = loopback ? in6addr_loopback : in6addr_any;
+	return listen_at(&a, fd_out);
+}
+
+/* All addresses: those of IPv6 take IPv4 as well, unless a host has none. */
+int en_tcp_listen(uint16_t port, bool loopback, int family, int *fd_out, uint16_t *port_out)
+{
+	const bool six = !loopback || family == AF_INET6;
+	union en_address a = { .any.sa_family = 0 };
+	socklen_t size = sizeof(a);
+	int rc = six ? listen_six(port, loopback, fd_out) : listen_four(port, true, fd_out);
+
+	if (six && (rc == -EAFNOSUPPORT || rc == -EADDRNOTAVAIL))
+		rc = listen_four(port, loopback, fd_out);
+	if (rc)
+		return rc;
+	if (getsockname(*fd_out, &a.any, &size)) {
+		rc = -errno;
+		en_tcp_close(fd_out);
+		return rc;
+	}
+	*port_out = ntohs(a.any.sa_family == AF_INET6 ? a.v6.sin6_port : a.v4.sin_port);
+	return 0;
+}
+
+int en_tcp_accept(int listener, int64_t until, int *fd_out)
+{
+	for (;;) {
+		int fd = accept(listener, NULL, NULL), rc;
+
+		if (fd >= 0) {
+			rc = prepare(fd);
+			if (rc)
+				close(fd);
+			else
+				*fd_out = fd;
+			return rc;
+		}
+		/* one that was given up before it was taken is none */
+		if (errno != EINTR && errno != ECONNABORTED && errno != EAGAIN &&
+		    errno != EWOULDBLOCK)
+			return -errno;
+		rc = wait_for(listener, POLLIN, until);
+		if (rc)
+			return rc;
+	}
+}
+
+/* ---- connecting ---- */
+
+int en_tcp_connect(const union en_address *to, int64_t until, int *fd_out)
+{
+	int fd = socket(to->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int rc, failed = 0;
+	socklen_t size = sizeof(failed);
+
+	if (fd < 0)
+		return -errno;
+	rc = prepare(fd);
+	if (!rc && connect(fd, &to->any, en_address_size(to)))
+		rc = errno == EINPROGRESS || errno == EINTR ? wait_for(fd, POLLOUT, until) :
+		     -errno;
+	if (!rc && getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &size))
+		rc = -errno;
+	if (!rc)
+		rc = -failed;
+	if (rc)
+		close(fd);
+	else
+		*fd_out = fd;
+	return rc;
+}
+
+/* ---- all of it ---- */
+
+int en_tcp_write(int fd, const void *p, size_t n, int64_t until)
+{
+	const uint8_t *from = p;
+
+	while (n) {
+		const ssize_t done = send(fd, from, n, MSG_NOSIGNAL);
+		int rc = 0;
+
+		if (done >= 0) {
+			from += done;
+			n -= (size_t)done;
+		} else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+			rc = wait_for(fd, POLLOUT, until);
+		} else if (errno != EINTR) {
+			rc = -errno;
+		}
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+int en_tcp_read(int fd, void *p, size_t n, int64_t until)
+{
+	uint8_t *to = p;
+
+	while (n) {
+		const ssize_t done = recv(fd, to, n, 0);
+		int rc = 0;
+
+		if (!done)
+			return -EPIPE;
+		if (done > 0) {
+			to += done;
+			n -= (size_t)done;
+		} else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+			rc = wait_for(fd, POLLIN, until);
+		} else if (errno != EINTR) {
+			rc = -errno;
+		}
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
