@@ -18,6 +18,7 @@ FUZZ_SAN  := SAN=address,undefined,fuzzer-no-link
 V         ?= 0#    1: show every command
 MPI       ?= auto#  zckpt-mpi for mpirun and srun: auto = where MPI is found, 0 = no, 1 = it must be
 PACK      ?= auto#  packs (.tar.zst): auto = where libarchive and zstd are found, 0 = no, 1 = they must be
+URING     ?= auto#  states on NVMe by io_uring: auto = where liburing is found, 0 = threads, 1 = it must be
 YAML      ?= auto#  accelerate's YAML: auto = where libyaml is found, 0 = no, 1 = it must be
 BLAS      ?= auto#  matrix products of ztrain by OpenBLAS: auto = where it is found, 0 = own loops, 1 = it must be
 CUDA      ?= auto#  make gpu, make check-gpu: auto = where nvcc is found, 0 = no, 1 = it must be
@@ -81,6 +82,15 @@ ifneq ($(call has_pkg,yaml-0.1),)
 HAS_YAML     := yes
 ALL_CPPFLAGS += -DEN_YAML=1 $(patsubst -I%,-isystem %,$(shell $(PKG_CONFIG) --cflags yaml-0.1))
 ENGINE_LIBS  += $(shell $(PKG_CONFIG) --libs yaml-0.1)
+endif
+endif
+
+# States on NVMe go through io_uring; without liburing, threads read and write them.
+ifneq ($(strip $(URING)),0)
+ifneq ($(call has_pkg,liburing),)
+HAS_URING    := yes
+URING_CFLAGS := -DEN_URING=1 $(patsubst -I%,-isystem %,$(shell $(PKG_CONFIG) --cflags liburing))
+ENGINE_LIBS  += $(shell $(PKG_CONFIG) --libs liburing)
 endif
 endif
 
@@ -194,6 +204,8 @@ $(TLIB) $(UNIT:=.o) $(TIMERS:=.o) $(call objects,$(FUZZ_SRC)): INC = -I. -Ilibck
 $(TRAIN) $(TRAIN_MPI) $(ZTRAIN) $(EMPI) $(WATCH): INC = -I. -Ilibckpt/include -Ikernels/include
 $(ETLIB) $(ETEST:=.o) $(ETIMERS:=.o):   INC = -I. -Ilibckpt/include -Ikernels/include $(CMOCKA_CFLAGS)
 $(B)/kernels/cpu/train/kn_gemm.o $(B)/kernels/cpu/train/kn_gemm_bf16.o: INC += $(BLAS_CFLAGS)
+$(B)/engine/nvme/en_nvme_uring.o:       INC += $(URING_CFLAGS)
+$(B)/engine/nvme/en_nvme_uring.o:       $(B)/uring.list
 $(CUDA_OBJ) $(GTLIB) $(GTEST:=.o):      INC = -I. -Ilibckpt/include -Ikernels/include $(CUDA_CFLAGS)
 # Adam and the norm have the bits of the CPU.
 $(B)/kernels/cuda/kn_cu_optim.o $(B)/kernels/cuda/kn_cu_random.o: NVCC_MORE = -fmad=false
@@ -315,6 +327,7 @@ $(B)/lib.list:  NAMES = $(LIB)
 $(B)/tlib.list: NAMES = $(TLIB)
 $(B)/tool.list: NAMES = $(TOOL)
 $(B)/train.list: NAMES = $(TRAIN) $(HAS_BLAS)
+$(B)/uring.list: NAMES = $(HAS_URING)
 $(B)/cuda.list: NAMES = $(CUDA_OBJ)
 $(B)/nvcc.list: NAMES = $(NVCC) $(NVCC_FLAGS)
 $(B)/%.list: FORCE
@@ -323,6 +336,7 @@ FORCE:
 
 need-libs:
 	@test '$(strip $(YAML))' != 1 || test -n '$(HAS_YAML)' || { echo 'YAML=1, and pkg-config does not find yaml-0.1: run tools/deps.sh' >&2; exit 1; }
+	@test '$(strip $(URING))' != 1 || test -n '$(HAS_URING)' || { echo 'URING=1, and pkg-config does not find liburing: run tools/deps.sh' >&2; exit 1; }
 	@test '$(strip $(PACK))' != 1 || test -n '$(HAS_PACK)' || { echo 'PACK=1, and pkg-config does not find $(NO_PACK): run tools/deps.sh' >&2; exit 1; }
 	@test -z '$(NO_LIBS)' || { echo 'pkg-config does not find $(NO_LIBS): run tools/deps.sh, which installs what is missing or prints the command that does' >&2; exit 1; }
 	@test '$(strip $(BLAS))' != 1 || test -n '$(HAS_BLAS)' || { echo 'BLAS=1, and pkg-config does not find openblas: tools/deps.sh --blas' >&2; exit 1; }
@@ -447,12 +461,13 @@ config:
 	    packs '$(if $(HAS_PACK),$(foreach p,$(PACK_PKGS),$(p) $(shell $(PKG_CONFIG) --modversion $(p))),not built)' \
 	    BLAS '$(if $(HAS_BLAS),openblas $(shell $(PKG_CONFIG) --modversion openblas 2>/dev/null),own loops)' \
 	    CUDA '$(if $(NVCC),$(NVCC) for $(GPU_ARCH),not used)' \
+	    NVMe '$(if $(HAS_URING),liburing $(shell $(PKG_CONFIG) --modversion liburing 2>/dev/null),threads)' \
 	    YAML '$(if $(HAS_YAML),libyaml $(shell $(PKG_CONFIG) --modversion yaml-0.1),not read)' \
 	    prefix '$(PREFIX)' sources '$(words $(LIB_SRC)) library, $(words $(TOOL_SRC)) program, $(words $(TRAIN_SRC)) engine, $(words $(UNIT_SRC) $(API_SRC) $(ETEST_SRC)) test programs, $(words $(SCRIPTS)) test scripts'
 ## help: this list
 help:
 	@sed -n 's/^## \([a-z-]*\): /\1\t/p' Makefile | expand -t 14
-	@echo; echo "Knobs: CC CFLAGS CPPFLAGS LDFLAGS PREFIX DESTDIR DEVELOPER=1 MPI=auto|0|1 PACK=auto|0|1 YAML=auto|0|1 BLAS=auto|0|1 CUDA=auto|0|1 GPU_ARCH='80 90' SAN=address,undefined T='words' FUZZ='targets' SECONDS BENCH=--quick V=1 JOBS"
+	@echo; echo "Knobs: CC CFLAGS CPPFLAGS LDFLAGS PREFIX DESTDIR DEVELOPER=1 MPI=auto|0|1 PACK=auto|0|1 YAML=auto|0|1 URING=auto|0|1 BLAS=auto|0|1 CUDA=auto|0|1 GPU_ARCH='80 90' SAN=address,undefined T='words' FUZZ='targets' SECONDS BENCH=--quick V=1 JOBS"
 ## clean: remove build/
 clean:
 	rm -rf build

@@ -1,0 +1,78 @@
+/*
+ * en_nvme.h -- a file on a fast drive for states that are not to stay in memory: long aligned runs
+ * are read and written while the caller computes.
+ *
+ * The file is as long as it will ever be when it is opened, so that a full disk is found at the
+ * start, and its name is gone before the first byte is written: a run that is killed leaves
+ * nothing behind.  What is in it is for this process alone.
+ *
+ * Requests go to the kernel through io_uring, around the page cache (O_DIRECT).  Where a file
+ * system refuses the one, or the system the other, as containers do, the page cache or threads with
+ * pread() and pwrite() take the place, and en_nvme_text() says so.
+ *
+ *	en_nvme_open(), then for each transfer
+ *	en_nvme_begin() and, before its memory is looked at or used again, en_nvme_wait()
+ *
+ * One thread calls.  Two transfers that touch the same bytes of the file must not be under way
+ * together; what is begun is otherwise done in any order.
+ */
+#ifndef EN_NVME_H
+#define EN_NVME_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <ckpt.h>
+
+#define EN_NVME_ALIGN 4096u	/* of memory, places in the file and lengths */
+
+#define EN_NVME_NO_URING 1u
+#define EN_NVME_NO_DIRECT 2u
+
+struct en_nvme_opts {
+	const char *dir;	/* on the drive; it is made if what it lies in is there */
+	uint32_t rank;		/* for the name, while there is one */
+	uint64_t bytes;		/* of the file */
+	uint64_t block;		/* of a request, at most; 0 = 1 MiB; brought to 4 KiB .. 64 MiB */
+	uint32_t depth;		/* requests under way; 0 = 32; at most 1024 */
+	uint32_t threads;	/* where there is no io_uring; 0 = 4; at most 64 */
+	unsigned avoid;		/* EN_NVME_NO_* */
+	/* Tests: sees how a request ended (bytes, or -errno), and says how it did. */
+	int64_t (*ended)(void *arg, bool write, uint64_t at, int64_t res);
+	void *arg;
+};
+
+/* A transfer; the caller's, zero before it is first begun. */
+struct en_nvme_op {
+	struct en_nvme_op *next;
+	uint8_t *buf;
+	uint64_t at, bytes;
+	uint64_t begun;		/* bytes that requests were made for */
+	uint32_t out;		/* requests under way */
+	int error;		/* errno of the first that failed */
+	bool write, busy;
+};
+
+struct en_nvme;
+
+/*
+ * CKPT_E_NOSPACE where the file does not fit, in a sentence with both numbers; CKPT_E_NOTFOUND,
+ * CKPT_E_IO, CKPT_E_NOMEM.
+ */
+int en_nvme_open(const struct en_nvme_opts *opts, struct en_nvme **n_out, struct ckpt_err *err);
+/* Waits for what is under way.  NULL is fine. */
+void en_nvme_close(struct en_nvme *n);
+
+/* "io_uring, O_DIRECT", or what took their place and why; lent. */
+const char *en_nvme_text(const struct en_nvme *n);
+
+/* 'op' is not under way; 'buf', 'at' and 'bytes' are multiples of EN_NVME_ALIGN. */
+void en_nvme_begin(struct en_nvme *n, struct en_nvme_op *op, bool write, void *buf, uint64_t at,
+		   uint64_t bytes);
+/*
+ * Until it is done; at once if it is not under way.  CKPT_E_IO or CKPT_E_NOSPACE, of the first
+ * request that failed; what its memory or the file's range holds is then unknown.
+ */
+int en_nvme_wait(struct en_nvme *n, struct en_nvme_op *op, struct ckpt_err *err);
+
+#endif
