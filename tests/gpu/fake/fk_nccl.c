@@ -208,6 +208,7 @@ static void run_pairs(const void *args)
 static void launch_pairs(void)
 {
 	struct pairs *a = fk_room(sizeof(*a));
+	struct fk_use *use = fk_room(GROUP * sizeof(*use));
 
 	while (group.n) {
 		const struct pair first = group.pair[0];
@@ -223,15 +224,13 @@ static void launch_pairs(void)
 				group.pair[kept++] = *p;
 		}
 		group.n = kept;
-		for (size_t i = 0; i < a->n; i++) {
-			const struct fk_use use = { a->pair[i].p, a->pair[i].bytes,
-						    !a->pair[i].send };
-
-			fk_look(fk_name_of(PAIRS), &use);
-		}
+		for (size_t i = 0; i < a->n; i++)
+			use[i] = (struct fk_use){ a->pair[i].p, a->pair[i].bytes,
+						  !a->pair[i].send };
 		fk_launch_of(first.c, first.stream, fk_name_of(PAIRS), run_pairs, a, sizeof(*a),
-			     NULL, 0, true);
+			     use, a->n, false);
 	}
+	free(use);
 	free(a);
 }
 

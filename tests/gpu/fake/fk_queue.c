@@ -91,6 +91,7 @@ static void start(void)
 
 	fk_queue.eager = seed && !strcmp(seed, "eager");
 	fk_queue.rng = fk_queue.eager ? 0 : fk_env("FAKE_GPU_SEED", 1);
+	fk_queue.races = fk_env("FAKE_GPU_RACES", 1) != 0;
 	fk_queue.drop = fk_env("FAKE_GPU_DROP_WAIT", 0);
 	if (fk_env("FAKE_GPU_STATS", 0))
 		atexit(tell);
@@ -350,13 +351,22 @@ void fk_wait_for(struct CUstream_st *s, uint32_t stream, uint64_t at)
 }
 
 /* The default stream waits for all that are not "non-blocking", and they for it. */
+static void wait_all(struct CUstream_st *s, const struct CUstream_st *of)
+{
+	uint64_t seen[FK_STREAMS];
+
+	fk_seen_of(seen, of);
+	fk_seen_join(s->seen, seen);
+	fk_wait_for(s, of->index, of->queued);
+}
+
 void fk_wait_legacy(struct CUstream_st *s)
 {
 	for (uint32_t i = 1; s->legacy && i < fk_queue.nstreams; i++)
 		if (fk_queue.stream[i]->blocking)
-			fk_wait_for(s, i, fk_queue.stream[i]->queued);
+			wait_all(s, fk_queue.stream[i]);
 	if (s->blocking)
-		fk_wait_for(s, 0, fk_queue.stream[0]->queued);
+		wait_all(s, fk_queue.stream[0]);
 }
 
 /* At once, or now and then a little of what is there. */
@@ -412,8 +422,6 @@ int fk_launch_of(struct ncclComm *comm, cudaStream_t stream, const char *name,
 	struct CUstream_st *s;
 	struct op *op;
 
-	if (nuse > FK_USES)
-		fk_die("%s: %zu pieces of memory", name, nuse);
 	for (size_t i = 0; !any && i < nuse; i++)
 		fk_look(name, &use[i]);
 	fk_enter();
@@ -427,6 +435,7 @@ int fk_launch_of(struct ncclComm *comm, cudaStream_t stream, const char *name,
 	memcpy(op->args, args, size);
 	op->comm = comm;
 	op->comm_at = comm ? last_of(comm)->n : 0;
+	fk_touch(s, name, use, nuse);
 	fk_after(s);
 	fk_leave();
 	return 0;

@@ -26,6 +26,7 @@ struct CUstream_st {
 	struct op *head, *tail;
 	struct op *scan;	/* the first that is not scanned */
 	unsigned luck;
+	uint64_t seen[FK_STREAMS];	/* of each stream, up to which number */
 };
 
 struct CUevent_st {
@@ -33,12 +34,14 @@ struct CUevent_st {
 	uint32_t stream;	/* of the last record; 0 = none, else 1 + its index */
 	uint64_t at;
 	double time;
+	uint64_t seen[FK_STREAMS];
 };
 
 struct fk_queue {
 	struct CUstream_st *stream[FK_STREAMS];
 	uint32_t nstreams, waiting;	/* threads that wait */
-	bool running, eager, started;
+	bool running, eager, started, races;
+	uint64_t host[FK_STREAMS];	/* what it has seen */
 	uint64_t rng, pending, drop, waits, ops, records;
 	double called;
 };
@@ -65,5 +68,14 @@ void fk_mark(struct CUstream_st *s, uint64_t at);
 /* Until it is done; one operation of what is waited for, if it can run. */
 void fk_run_until(struct CUstream_st *s, uint64_t at);
 void fk_step(void);
+
+/* ---- fk_race.c, under the lock ---- */
+void fk_seen_join(uint64_t *seen, const uint64_t *more);
+/* All that is queued on a stream by now. */
+void fk_seen_of(uint64_t *seen, const struct CUstream_st *s);
+/* The host has waited for it: whatever is queued from now on comes later. */
+void fk_seen_by_host(const uint64_t *seen);
+/* The last operation of 's' touches memory. */
+void fk_touch(struct CUstream_st *s, const char *name, const struct fk_use *use, size_t nuse);
 
 #endif

@@ -67,7 +67,7 @@ int kn_cu_embed(void *y, const void *table, const int32_t *ids, size_t rows, siz
 {
 	const struct embed a = { y, table, ids, rows, n * kn_type_size(type) };
 	const struct fk_use use[] = {
-		FK_W(y, rows * a.bytes), FK_R(table, a.bytes), FK_R(ids, rows * sizeof(*ids)),
+		FK_W(y, rows * a.bytes), FK_R(table, rows ? fk_device_left(table) : 0), FK_R(ids, rows * sizeof(*ids)),
 	};
 
 	if (!fk_is_type(type))
@@ -108,14 +108,14 @@ static void run_embed_back(const void *args)
 	}
 }
 
-/* The table is looked at row by row when it is done: how long it is, nobody says. */
+/* How long a table is, nobody says: rows are looked at when it is done. */
 int kn_cu_embed_back(void *dtable, enum kn_type grad_type, const void *dy, const int32_t *id,
 		     const int32_t *begin, const int32_t *at, size_t nid, size_t n,
 		     enum kn_type type, unsigned flags, struct CUstream_st *stream)
 {
 	const struct embed_back a = { dtable, grad_type, type, dy, id, begin, at, nid, n, flags };
 	const struct fk_use use[] = {
-		FK_W(dtable, nid ? n * kn_type_size(grad_type) : 0),
+		FK_W(dtable, nid ? fk_device_left(dtable) : 0),
 		FK_R(dy, nid ? n * kn_type_size(type) : 0), FK_R(id, nid * sizeof(*id)),
 		FK_R(begin, (nid + 1) * sizeof(*begin)), FK_R(at, nid * sizeof(*at)),
 	};

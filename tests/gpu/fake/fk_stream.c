@@ -1,4 +1,6 @@
 /* fk_stream.c -- CUDA's streams and events, over fk_queue.c. */
+#include <execinfo.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,13 +38,22 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 	return cudaSuccess;
 }
 
+static void wait_for_stream(struct CUstream_st *s)
+{
+	uint64_t seen[FK_STREAMS];
+
+	fk_seen_of(seen, s);
+	fk_run_until(s, s->queued);
+	fk_seen_by_host(seen);
+}
+
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
 	struct CUstream_st *s;
 
 	fk_enter();
 	s = fk_stream_of(stream);
-	fk_run_until(s, s->queued);
+	wait_for_stream(s);
 	fk_leave();
 	return cudaSuccess;
 }
@@ -53,7 +64,7 @@ cudaError_t cudaDeviceSynchronize(void)
 	for (uint32_t i = 0; i < fk_queue.nstreams; i++)
 		fk_mark(fk_queue.stream[i], fk_queue.stream[i]->queued);
 	for (uint32_t i = 0; i < fk_queue.nstreams; i++)
-		fk_run_until(fk_queue.stream[i], fk_queue.stream[i]->queued);
+		wait_for_stream(fk_queue.stream[i]);
 	fk_leave();
 	return cudaSuccess;
 }
@@ -70,12 +81,16 @@ static cudaError_t ask(struct CUstream_st *s, uint64_t at)
 
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
+	uint64_t seen[FK_STREAMS];
 	cudaError_t rc;
 	struct CUstream_st *s;
 
 	fk_enter();
 	s = fk_stream_of(stream);
 	rc = ask(s, s->queued);
+	fk_seen_of(seen, s);
+	if (!rc)
+		fk_seen_by_host(seen);
 	fk_leave();
 	return rc;
 }
@@ -141,10 +156,21 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 	event->refs++;
 	event->stream = s->index + 1;
 	event->at = s->queued;
+	fk_seen_join(s->seen, fk_queue.host);
+	fk_seen_of(event->seen, s);
 	fk_queue.records++;
 	fk_after(s);
 	fk_leave();
 	return cudaSuccess;
+}
+
+/* addr2line -fe PROGRAM tells what the numbers are. */
+static void tell_where(void)
+{
+	void *frame[8];
+
+	fprintf(stderr, "fake GPU: wait %llu is forgotten:\n", (unsigned long long)fk_queue.drop);
+	backtrace_symbols_fd(frame, backtrace(frame, FK_LEN(frame)), 2);
 }
 
 /* For the last record that there is now; without one there is nothing to wait for. */
@@ -157,19 +183,28 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 		return cudaErrorInvalidResourceHandle;
 	fk_enter();
 	s = fk_stream_of(stream);
-	if (event->stream && ++fk_queue.waits != fk_queue.drop)
+	if (event->stream && ++fk_queue.waits == fk_queue.drop) {
+		tell_where();
+	} else if (event->stream) {
 		fk_wait_for(s, event->stream - 1, event->at);
+		fk_seen_join(s->seen, event->seen);
+	}
 	fk_leave();
 	return cudaSuccess;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
+	uint64_t seen[FK_STREAMS];
+
 	if (!event)
 		return cudaErrorInvalidResourceHandle;
 	fk_enter();
-	if (event->stream)
+	if (event->stream) {
+		memcpy(seen, event->seen, sizeof(seen));	/* another thread may record */
 		fk_run_until(fk_queue.stream[event->stream - 1], event->at);
+		fk_seen_by_host(seen);
+	}
 	fk_leave();
 	return cudaSuccess;
 }
@@ -182,6 +217,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 		return cudaErrorInvalidResourceHandle;
 	fk_enter();
 	rc = event->stream ? ask(fk_queue.stream[event->stream - 1], event->at) : cudaSuccess;
+	if (!rc)
+		fk_seen_by_host(event->seen);
 	fk_leave();
 	return rc;
 }
