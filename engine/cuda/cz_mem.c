@@ -51,6 +51,7 @@ static int take(struct cz *c, bool shared, uint64_t bytes, struct cz_memory *m)
 		return 0;
 	}
 #endif
+	(void)c;
 	(void)shared;
 	return (int)cudaMalloc(&m->p, bytes);
 }

@@ -67,7 +67,8 @@ int kn_cu_embed(void *y, const void *table, const int32_t *ids, size_t rows, siz
 {
 	const struct embed a = { y, table, ids, rows, n * kn_type_size(type) };
 	const struct fk_use use[] = {
-		FK_W(y, rows * a.bytes), FK_R(table, rows ? fk_device_left(table) : 0), FK_R(ids, rows * sizeof(*ids)),
+		FK_W(y, rows * a.bytes), FK_R(table, rows ? fk_device_left(table) : 0),
+		FK_R(ids, rows * sizeof(*ids)),
 	};
 
 	if (!fk_is_type(type))
