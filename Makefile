@@ -157,7 +157,7 @@ WATCH_SRC := $(sort $(wildcard tests/engine/watch_*.c))
 TLIB_SRC  := $(sort $(filter-out $(if $(HAS_PACK),,tests/lib/t_pack.c),$(wildcard tests/lib/*.c)))
 # Kernels for GPUs, in build/.../libztrain_cuda.a, and their tests.
 CUDA_SRC  := $(sort $(wildcard kernels/cuda/*.cu kernels/cuda/*.c engine/cuda/cz_*.c))
-GTEST_SRC := $(sort $(wildcard tests/gpu/test_*.c))
+GTEST_SRC := $(sort $(wildcard tests/gpu/test_cuda_*.c))
 GTLIB_SRC := $(sort $(wildcard tests/gpu/tg_*.c))
 # GPUs that are not there: CUDA, NCCL and the kernels on a CPU, and engine/cuda compiled for them.
 FAKE_SRC  := $(sort $(wildcard tests/gpu/fake/*.c engine/cuda/cz_*.c)) kernels/cuda/kn_cu_embed_list.c
@@ -184,7 +184,7 @@ CUDA_OBJ := $(patsubst %,$(B)/%.o,$(basename $(CUDA_SRC)))
 GTLIB := $(call objects,$(GTLIB_SRC))
 GTEST := $(patsubst %.c,$(B)/%,$(GTEST_SRC))
 FAKE  := $(FAKE_SRC:%.c=$(B)/fake/%.o)
-FTEST := $(B)/fake/tests/gpu/test_cuda_engine
+FTEST := $(B)/fake/tests/gpu/test_cuda_engine $(B)/fake/tests/gpu/test_fake_gpu
 UNIT  := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 API   := $(patsubst %.c,$(B)/%,$(API_SRC))
 TIMERS := $(patsubst %.c,$(B)/%,$(BENCH_SRC))
@@ -210,6 +210,7 @@ $(CUDA_OBJ) $(GTLIB) $(GTEST:=.o):      INC = -I. -Ilibckpt/include -Ikernels/in
 # Adam and the norm have the bits of the CPU.
 $(B)/kernels/cuda/kn_cu_optim.o $(B)/kernels/cuda/kn_cu_random.o: NVCC_MORE = -fmad=false
 $(FAKE) $(FTEST:=.o):                   INC = -isystem tests/gpu/fake/include -I. -Ilibckpt/include -Ikernels/include
+$(FTEST:=.o):                           INC += -DWAYS=1
 $(API:=.o):                             INC = -Ilibckpt/include $(CMOCKA_CFLAGS)
 
 SO := libckpt.so.$(VERSION)

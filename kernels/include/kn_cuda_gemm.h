@@ -73,9 +73,9 @@ int kn_cu_gemm_run(struct kn_cu_gemm *g, const struct kn_cu_mm *mm, float alpha,
 
 /*
  * Times cuBLASLt's best 'tries' algorithms on the given buffers and keeps the fastest for this
- * shape: in turns of 20 ms, five each, so that a GPU at work is what is measured.  D is overwritten (C must not be D).  A and B
- * should hold numbers like real ones: zeros draw less power and run faster.  Waits for the
- * stream.  'seconds_out' (may be NULL) gets the time of one product.
+ * shape: in turns of 20 ms, five each, so that a GPU at work is what is measured.  D is overwritten
+ * (C must not be D).  A and B should hold numbers like real ones: zeros draw less power and run
+ * faster.  Waits for the stream.  'seconds_out' (may be NULL) gets the time of one product.
  */
 int kn_cu_gemm_tune(struct kn_cu_gemm *g, const struct kn_cu_mm *mm, unsigned tries, const void *a,
 		    const void *b, const void *c, void *d, struct CUstream_st *stream,

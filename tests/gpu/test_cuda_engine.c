@@ -12,6 +12,9 @@
 
 #include "engine/cuda/en_zero_cuda.h"
 
+#ifndef WAYS		/* 1 where there is one attention only */
+#define WAYS 2
+#endif
 #define STEPS 4
 #define ROWS 2u
 #define TOKENS 128u		/* cuDNN takes a multiple of 128 */
@@ -239,7 +242,7 @@ int main(void)
 		puts("no GPU is to be seen");
 		return 77;
 	}
-	for (int own = 0; own < 2; own++) {
+	for (int own = 0; own < WAYS; own++) {
 		printf("attention: %s\n", own ? "own kernels" : "cuDNN where it takes the shape");
 		for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 			run_row(&rows[i], own);

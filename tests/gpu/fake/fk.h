@@ -23,7 +23,7 @@
  *	FAKE_GPU_SEED=N		of chance (default 1); "eager": each operation is done at once
  *	FAKE_GPUS=N		devices to be seen (default 8), of those in CUDA_VISIBLE_DEVICES
  *	FAKE_GPU_BYTES=N[KMG]	memory of a device (default 16G)
- *	FAKE_GPU_RACES=0	do not look whether waits are missing (fk_race.c); the bits will tell
+ *	FAKE_GPU_RACES=0	do not look whether waits are missing: the bits will tell
  *	FAKE_GPU_DROP_WAIT=K	the K-th wait of a stream for an event is forgotten, and told
  *	FAKE_GPU_STATS=1	what was done is told on stderr at the end
  *	FAKE_NCCL_TIMEOUT=S	seconds until a rank that waits for another gives up (default 120)

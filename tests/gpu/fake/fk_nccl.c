@@ -115,7 +115,10 @@ static void own_part(const struct call *a, uint8_t *part)
 	const size_t bytes = a->n * a->es, at = a->c->rank * bytes;
 
 	switch (a->what) {
-	case GATHER: memmove(a->to + at, a->from, bytes); break;
+	case GATHER:
+		if (a->from != a->to + at)
+			memcpy(a->to + at, a->from, bytes);
+		break;
 	case SCATTER: memcpy(part, a->from + at, bytes); break;
 	case ALL_TO_ALL: memcpy(a->to + at, a->from + at, bytes); break;
 	case BROADCAST:
@@ -276,10 +279,26 @@ ncclResult_t ncclRecv(void *p, size_t n, ncclDataType_t type, int peer, ncclComm
 
 /* ---- calls ---- */
 
+/* In its place, a rank's own part of a gather is read and not written. */
+static size_t uses(const struct call *a, size_t reads, size_t writes, struct fk_use use[3])
+{
+	const size_t own = a->n * a->es, at = a->c->rank * own;
+	const uint8_t *to = a->to;
+
+	use[0] = (struct fk_use){ a->from, reads * a->es, false };
+	use[1] = (struct fk_use){ to, writes * a->es, true };
+	if (a->what != GATHER || a->from != to + at)
+		return 2;
+	use[1].bytes = at;
+	use[2] = (struct fk_use){ to + at + own, writes * a->es - at - own, true };
+	return 3;
+}
+
 static ncclResult_t launch(struct call a, size_t reads, size_t writes, cudaStream_t stream)
 {
 	struct ncclComm *c = a.c;
-	struct fk_use use[2];
+	struct fk_use use[3];
+	size_t nuse;
 
 	a.es = fk_size_of(a.type);
 	if (!a.es || (a.what > REDUCE_ALL && (a.root < 0 || (uint32_t)a.root >= c->size)))
@@ -288,10 +307,9 @@ static ncclResult_t launch(struct call a, size_t reads, size_t writes, cudaStrea
 		return ncclRemoteError;
 	if (!a.n)
 		return ncclSuccess;
-	use[0] = (struct fk_use){ a.from, reads * a.es, false };
-	use[1] = (struct fk_use){ a.to, writes * a.es, true };
+	nuse = uses(&a, reads, writes, use);
 	a.number = ++c->calls;
-	fk_launch_of(c, stream, fk_name_of(a.what), run_call, &a, sizeof(a), use, 2, false);
+	fk_launch_of(c, stream, fk_name_of(a.what), run_call, &a, sizeof(a), use, nuse, false);
 	return ncclSuccess;
 }
 

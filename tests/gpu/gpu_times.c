@@ -1,9 +1,9 @@
 /*
  * gpu_times.c -- what a program ran on a GPU and when: a library that CUDA loads into it.
  *
- *	nvcc -shared -Xcompiler -fPIC -o libgpu_times.so tests/bench/gpu_times.c -lcupti
+ *	nvcc -shared -Xcompiler -fPIC -o libgpu_times.so tests/gpu/gpu_times.c -lcupti
  *	CUDA_INJECTION64_PATH=$PWD/libgpu_times.so GPU_TIMES=out.csv build/ztrain-gpu ...
- *	python3 tests/bench/gpu_times.py out.csv.PID [first-step]
+ *	python3 tests/gpu/gpu_times.py out.csv.PID [first-step]
  *
  * A line for each kernel, copy and fill: begin and end in ns, stream, name.
  */
