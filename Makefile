@@ -184,7 +184,7 @@ CUDA_OBJ := $(patsubst %,$(B)/%.o,$(basename $(CUDA_SRC)))
 GTLIB := $(call objects,$(GTLIB_SRC))
 GTEST := $(patsubst %.c,$(B)/%,$(GTEST_SRC))
 FAKE  := $(FAKE_SRC:%.c=$(B)/fake/%.o)
-FTEST := $(B)/fake/tests/gpu/test_cuda_engine $(B)/fake/tests/gpu/test_fake_gpu
+FTEST := $(addprefix $(B)/fake/tests/gpu/,test_cuda_engine test_cuda_save test_fake_gpu)
 UNIT  := $(patsubst %.c,$(B)/%,$(UNIT_SRC))
 API   := $(patsubst %.c,$(B)/%,$(API_SRC))
 TIMERS := $(patsubst %.c,$(B)/%,$(BENCH_SRC))

@@ -22,6 +22,7 @@
 #define GRAIN 1024u		/* elements of a block of a digest: cuts of a parameter */
 #define TOUCH ((uint64_t)16 << 20)
 #define PAGE ((uintptr_t)4096)
+#define OWN_PAGES ((uint64_t)1 << 20)	/* as much has pages of its own: en_mem.h */
 
 struct slot {
 	float *p;
@@ -204,7 +205,7 @@ int cz_snap_new(struct en_zero *z, uint64_t bytes, uint32_t threads, struct ckpt
 	pthread_cond_init(&c->snap->changed, NULL);
 	rc = make_slots(c, bytes, &n, err);
 	if (!rc && n)
-		rc = pin(c, n * sizeof(float), threads, err);
+		rc = pin(c, ck_max_u64(n * sizeof(float), OWN_PAGES), threads, err);
 	if (!rc)
 		rc = cz_cuda((int)cudaStreamCreateWithFlags(&c->snap->stream,
 							    cudaStreamNonBlocking),
