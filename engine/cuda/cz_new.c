@@ -10,18 +10,6 @@
 /* Bytes of logits of a chunk, about. */
 #define LOGITS ((size_t)1536 << 20)
 
-bool en_cuda_is_built(void)
-{
-	return true;
-}
-
-uint32_t en_cuda_count(void)
-{
-	int n = 0;
-
-	return cudaGetDeviceCount(&n) == cudaSuccess && n > 0 ? (uint32_t)n : 0;
-}
-
 const char *en_zero_cuda_text(const struct en_zero *z)
 {
 	return ((const struct cz *)z)->text;
@@ -42,7 +30,7 @@ static int new_params(struct cz *c, struct cz_block *b, struct ckpt_err *err)
 	if (!cz_is_whole(c))
 		return cz_new_shared(c, EN_MEM_PARAMS, b->shard * es, &b->own, err);
 	rc = cz_new_shared(c, EN_MEM_PARAMS, b->padded * es, &b->params, err);
-	if (!rc)
+	if (!rc && b->params)
 		b->own = cz_at(b->params, c->z.comm->rank * b->shard, c->z.opts.type);
 	return rc;
 }
@@ -113,7 +101,7 @@ static int new_blocks(struct cz *c, struct ckpt_err *err)
 		if (!rc)
 			where[i] = (struct en_zero_where){ .shard = c->block[i].shard };
 	}
-	if (!rc)
+	if (!rc && !c->expects)
 		rc = en_zero_cut_pieces(&c->z, where, err);
 	ck_free(where);
 	return rc;
@@ -355,35 +343,47 @@ static int open_device(struct cz *c, struct ckpt_err *err)
 	return rc ? rc : cz_join(c, err);
 }
 
-static int make(struct cz *c, struct ckpt_err *err)
+int cz_take_memory(struct cz *c, struct ckpt_err *err)
 {
 	const struct en_model_config *m = &c->z.model->config;
 	const uint64_t n = (uint64_t)c->z.opts.rows * c->z.opts.tokens;
-	const struct en_batch most = { c->z.opts.rows, c->z.opts.tokens, NULL, NULL };
-	const struct kn_cu_attn *attn;
-	int rc = open_device(c, err);
+	int rc;
 
 	c->ld = (m->heads + 2 * m->kv_heads) * m->head_dim;
 	c->tree = c->cuda.sum == EN_CUDA_SUM_TREE && !cz_is_total(c);
 	c->sum_type = c->z.opts.units > 1 || c->tree ? KN_F32 : c->z.opts.wire;
 	c->shares = c->nccl != NULL;
 	c->chunk = chunk_of(c, n);
-	if (!rc)
-		rc = new_blocks(c, err);
+	rc = new_blocks(c, err);
 	if (!rc)
 		rc = new_gathers(c, err);
 	if (!rc)
 		rc = new_reduces(c, err);
 	if (!rc)
 		rc = new_acts(c, err);
+	return rc ? rc : new_work(c, err);
+}
+
+int cz_plan_most(struct cz *c, struct ckpt_err *err)
+{
+	const struct en_batch most = { c->z.opts.rows, c->z.opts.tokens, NULL, NULL };
+	const struct kn_cu_attn *attn;
+
+	return cz_plan(c, &most, &attn, err);
+}
+
+static int make(struct cz *c, struct ckpt_err *err)
+{
+	int rc = open_device(c, err);
+
 	if (!rc)
-		rc = new_work(c, err);
+		rc = cz_take_memory(c, err);
 	if (!rc)
 		rc = new_host(c, err);
 	if (!rc && kn_cu_gemm_new(&c->gemm, c->gemm_work, KN_CU_GEMM_WORK))
 		rc = ck_fail(err, CKPT_E_IO, "GPU", CKPT_NO_OFFSET, "cuBLASLt does not start");
 	if (!rc)
-		rc = cz_plan(c, &most, &attn, err);
+		rc = cz_plan_most(c, err);
 	return rc ? rc : cz_cuda((int)cudaStreamSynchronize(c->work), "the device", err);
 }
 
@@ -414,7 +414,7 @@ static void free_blocks(struct cz *c)
 	ck_free(c->block);
 }
 
-static void cz_free(struct en_zero *z)
+void cz_free(struct en_zero *z)
 {
 	struct cz *c = cz_of(z);
 

@@ -97,6 +97,7 @@ struct cz {
 	uint64_t *host_list;	/* n */
 	double *host_result;
 	size_t nid;
+	bool expects;		/* memory is counted, and none is taken */
 	cudaEvent_t updated, told;
 	struct cz_room *rooms;	/* while a state is loaded; cz_load.c */
 	struct cz_snap *snap;	/* where saves are made; cz_save.c */
@@ -129,6 +130,13 @@ int cz_event(cudaEvent_t *out, struct ckpt_err *err);
 int cz_after(cudaStream_t later, cudaStream_t earlier, cudaEvent_t by, struct ckpt_err *err);
 /* One rank's id for all; NULL and nothing for one rank. */
 int cz_join(struct cz *c, struct ckpt_err *err);
+
+/* ---- cz_new.c ---- */
+/* All of a state's memory on the device but attention's; where c->expects it is only counted. */
+int cz_take_memory(struct cz *c, struct ckpt_err *err);
+/* Attention of the run's own shape, with its memory. */
+int cz_plan_most(struct cz *c, struct ckpt_err *err);
+void cz_free(struct en_zero *z);
 
 /* ---- cz_mem.c ---- */
 /* Device memory of zeros. */

@@ -41,6 +41,18 @@ int en_zero_cuda_new(const struct en_model *model, struct en_comm *comm,
 		     const struct en_cuda_opts *cuda, struct en_zero **z_out,
 		     struct ckpt_err *err);
 
+/*
+ * What en_zero_mem() will have after a step on any rank of 'size': to the byte, since what takes
+ * the memory also counts it.  'rooms_only': without attention's, which is asked of its library and
+ * takes that seconds.  Errors as above; a GPU must be there.
+ */
+int en_zero_cuda_expect(const struct en_model *model, const struct en_zero_opts *opts,
+			uint32_t size, const struct en_cuda_opts *cuda, bool rooms_only,
+			struct en_mem *out, struct ckpt_err *err);
+
+/* Bytes of a GPU that are free, and all of them, as the driver says. */
+int en_cuda_memory(uint32_t device, uint64_t *free_out, uint64_t *all_out, struct ckpt_err *err);
+
 /* "NVIDIA H200, attention by cudnn 9.19.0"; lent. */
 const char *en_zero_cuda_text(const struct en_zero *z);
 

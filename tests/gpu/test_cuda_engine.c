@@ -143,6 +143,26 @@ static int evaluate(struct en_zero *z, const struct en_model *m, double *out, st
 	return rc;
 }
 
+/* What it holds after a step is what was expected before there was any of it. */
+static int held(struct en_zero *z, const struct row *r, const struct en_model *m,
+		const struct en_zero_opts *o, const struct en_cuda_opts *cuda, struct ckpt_err *err)
+{
+	const struct en_mem *got = en_zero_mem(z);
+	struct en_mem want;
+	int rc = en_zero_cuda_expect(m, o, 1, cuda, false, &want, err);
+
+	for (int k = 0; !rc && k < EN_MEM_KINDS; k++)
+		if (got->peak[k] != want.peak[k]) {
+			failed++;
+			printf("FAILED %s: %llu bytes of %s, %llu were expected\n", r->name,
+			       (unsigned long long)got->peak[k],
+			       en_mem_name((enum en_mem_kind)k), (unsigned long long)want.peak[k]);
+		} else {
+			passed++;
+		}
+	return rc;
+}
+
 /* On the GPU if 'cuda', with the state of seed 3. */
 static int train(const struct row *r, const struct en_model *m, const struct en_cuda_opts *cuda,
 		 struct told *out, struct ckpt_err *err)
@@ -169,6 +189,8 @@ static int train(const struct row *r, const struct en_model *m, const struct en_
 	}
 	for (uint32_t k = 0; !rc && k < STEPS; k++)
 		rc = step(z, r, m, k, out, err);
+	if (!rc && cuda)
+		rc = held(z, r, m, &o, cuda, err);
 	if (!rc)
 		rc = evaluate(z, m, &out->eval, err);
 	if (!rc) {
