@@ -39,6 +39,22 @@ static struct en_zero_rule rule_of(const struct en_settings *set)
 	};
 }
 
+void en_run_state_opts(const struct en_settings *set, uint32_t tokens, uint32_t threads,
+		       bool recompute, struct en_zero_opts *zero, struct en_zero_rule *rule)
+{
+	const enum kn_type type = type_of(set);
+
+	*zero = (struct en_zero_opts){
+		.stage = (uint32_t)set->stage, .type = type,
+		.wire = set->communication_dtype == CKPT_F32 ? KN_F32 : type,
+		.units = (uint32_t)set->accumulation, .rows = (uint32_t)set->micro_batch,
+		.tokens = tokens, .threads = threads, .recompute = recompute,
+		.host_optimizer = set->offload_optimizer.device != EN_DEVICE_NONE,
+		.host_params = set->offload_param.device != EN_DEVICE_NONE,
+	};
+	*rule = rule_of(set);
+}
+
 static int make_sched(struct en_run *r, struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
@@ -59,21 +75,15 @@ static int make_state(struct en_run *r, struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
 	const struct en_settings *set = o->set;
-	const enum kn_type type = type_of(set);
-	const struct en_zero_opts zo = {
-		.stage = (uint32_t)set->stage, .type = type,
-		.wire = set->communication_dtype == CKPT_F32 ? KN_F32 : type,
-		.units = (uint32_t)set->accumulation, .rows = (uint32_t)set->micro_batch,
-		.tokens = o->tokens, .threads = o->threads, .recompute = o->recompute,
-		.host_optimizer = set->offload_optimizer.device != EN_DEVICE_NONE,
-		.host_params = set->offload_param.device != EN_DEVICE_NONE,
-	};
-	const struct en_zero_rule rule = rule_of(set);
+	struct en_zero_opts zo;
+	struct en_zero_rule rule;
 	const uint64_t n = (uint64_t)set->micro_batch * o->tokens *
 			   (o->token_mean ? (uint64_t)set->accumulation : 1);
-	int rc = o->cuda ? en_zero_cuda_new(o->model, o->comm, &zo, &rule, o->cuda, &r->z, err) :
-		 en_zero_new(o->model, o->comm, &zo, &rule, &r->z, err);
+	int rc;
 
+	en_run_state_opts(set, o->tokens, o->threads, o->recompute, &zo, &rule);
+	rc = o->cuda ? en_zero_cuda_new(o->model, o->comm, &zo, &rule, o->cuda, &r->z, err) :
+	     en_zero_new(o->model, o->comm, &zo, &rule, &r->z, err);
 	r->units = (uint64_t)set->accumulation * o->comm->size;
 	r->ids = ck_alloc_array(n, sizeof(*r->ids));
 	r->labels = ck_alloc_array(n, sizeof(*r->labels));

@@ -108,6 +108,10 @@ struct en_ran {
 	double export_seconds;
 };
 
+/* What a state is made with, as the settings say. */
+void en_run_state_opts(const struct en_settings *set, uint32_t tokens, uint32_t threads,
+		       bool recompute, struct en_zero_opts *zero, struct en_zero_rule *rule);
+
 /*
  * Codes of the parts; a save that failed is a failure at the next save, or at the end, and the run
  * goes on meanwhile.
