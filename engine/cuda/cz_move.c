@@ -46,8 +46,10 @@ static int begin_gather(struct cz *c, uint32_t block, struct ckpt_err *err)
 			       "block %u is asked for while block %u, which has its room, is in "
 			       "use", block, (unsigned)g->block);
 	rc = cz_cuda((int)cudaStreamWaitEvent(c->move, g->left, 0), "waiting", err);
+	en_trace_next(c->z.trace, EN_TRACE_MOVE, "gather", block);
 	if (!rc)
 		rc = all_gather(c, g->p, b->own, b->shard, c->z.opts.type, err);
+	en_trace_rest(c->z.trace, EN_TRACE_MOVE);
 	if (!rc)
 		rc = cz_cuda((int)cudaEventRecord(g->ready, c->move), "an event", err);
 	if (!rc)
@@ -70,10 +72,13 @@ int cz_take(struct cz *c, uint32_t block, const void **params_out, struct ckpt_e
 
 	if (cz_is_whole(c)) {
 		*params_out = b->params;
+		if (c->z.comm->size > 1)
+			en_trace_wait(c->z.trace, "gather", block);
 		return cz_cuda((int)cudaStreamWaitEvent(c->work, b->whole, 0), "waiting", err);
 	}
 	if (g->block != (int64_t)block)
 		rc = begin_gather(c, block, err);
+	en_trace_wait(c->z.trace, "gather", block);
 	if (!rc)
 		rc = cz_cuda((int)cudaStreamWaitEvent(c->work, g->ready, 0), "waiting", err);
 	if (rc)
@@ -102,7 +107,10 @@ int cz_gather_params(struct cz *c, uint32_t block, struct ckpt_err *err)
 	if (stage == 3 || c->z.comm->size == 1)
 		return 0;
 	rc = cz_after(c->move, c->work, c->updated, err);
+	if (stage)
+		en_trace_next(c->z.trace, EN_TRACE_MOVE, "gather", block);
 	if (!rc && stage)
 		rc = all_gather(c, b->params, b->own, b->shard, c->z.opts.type, err);
+	en_trace_rest(c->z.trace, EN_TRACE_MOVE);
 	return rc ? rc : cz_cuda((int)cudaEventRecord(b->whole, c->move), "an event", err);
 }

@@ -424,6 +424,7 @@ void cz_free(struct en_zero *z)
 		cudaStreamSynchronize(c->move);
 	cz_snap_free(c);
 	cz_free_rooms(c);
+	cz_trace(z, NULL, NULL);
 	for (uint32_t i = 0; i < CZ_PLANS; i++)
 		kn_cu_attn_free(c->attn[i]);
 	kn_cu_gemm_free(c->gemm);
@@ -451,6 +452,7 @@ static const struct en_zero_ops cuda = {
 	.eval = cz_eval, .norm = cz_norm, .update = cz_update, .get = cz_get, .room = cz_room,
 	.send = cz_put, .snap_new = cz_snap_new, .snap_begin = cz_snap_begin,
 	.snap_start = cz_snap_start, .snap_next = cz_snap_next, .snap_end = cz_snap_end,
+	.trace = cz_trace,
 };
 
 int en_zero_cuda_new(const struct en_model *model, struct en_comm *comm,

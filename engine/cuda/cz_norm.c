@@ -28,13 +28,18 @@ uint64_t cz_all_chunks(const struct cz *c)
 /* sums[0 .. n) as a tree, down to the host; they are used up. */
 static int sum_up(struct cz *c, double *sums, uint64_t n, double *out, struct ckpt_err *err)
 {
-	int rc = kn_cu_tree_sum(c->result + 1, sums, n, c->tree_work, c->work);
+	int rc;
 
+	en_trace_next(c->z.trace, EN_TRACE_COMPUTE, "norm", EN_TRACE_ALL);
+	rc = kn_cu_tree_sum(c->result + 1, sums, n, c->tree_work, c->work);
 	if (!rc)
 		rc = (int)cudaMemcpyAsync(c->host_result + 1, c->result + 1, sizeof(double),
 					  cudaMemcpyDeviceToHost, c->work);
+	en_trace_rest(c->z.trace, EN_TRACE_COMPUTE);
+	en_trace_next(c->z.trace, EN_TRACE_HOST, "wait for the norm", EN_TRACE_ALL);
 	if (!rc)
 		rc = (int)cudaStreamSynchronize(c->work);
+	en_trace_rest(c->z.trace, EN_TRACE_HOST);
 	*out = c->host_result[1];
 	return cz_cuda(rc, "the norm", err);
 }

@@ -24,6 +24,7 @@ static int forward(struct pass *p, struct ckpt_err *err)
 
 	if (!rc)
 		rc = cz_prefetch(c, 1, err);
+	en_trace_next(c->z.trace, EN_TRACE_COMPUTE, "embed", EN_TRACE_ALL);
 	if (!rc)
 		rc = cz_embed_forward(c, p->batch, params, err);
 	if (!rc)
@@ -32,6 +33,7 @@ static int forward(struct pass *p, struct ckpt_err *err)
 		rc = cz_take(c, i + 1, &params, err);
 		if (!rc)
 			rc = cz_prefetch(c, i + 2, err);
+		en_trace_next(c->z.trace, EN_TRACE_COMPUTE, "forward", i);
 		if (!rc)
 			rc = cz_layer_forward(c, p->batch, params, c->x[i], c->x[i + 1],
 					      &c->kept[i], err);
@@ -57,6 +59,7 @@ static int head(struct pass *p, void *grads, void *dhead, struct ckpt_err *err)
 	if (rc)
 		return rc;
 	w = table ? table : cz_at_const(params, m->block[last].at[EN_HEAD], c->z.opts.type);
+	en_trace_next(c->z.trace, EN_TRACE_COMPUTE, "head", EN_TRACE_ALL);
 	rc = cz_head(c, p->batch, params, w, p->factor, grads, dhead, err);
 	if (!rc)
 		rc = cz_release(c, last, err);
@@ -97,6 +100,7 @@ static int layer_back(struct pass *p, uint32_t i, struct ckpt_err *err)
 		rc = cz_prefetch(c, i, err);
 	if (!rc)
 		rc = cz_grads(c, i + 1, &grads, err);
+	en_trace_next(c->z.trace, EN_TRACE_COMPUTE, "backward", i);
 	if (!rc && c->z.opts.recompute)
 		rc = cz_layer_forward(c, p->batch, params, c->x[i], NULL, &c->kept[i], err);
 	if (!rc)
@@ -112,6 +116,7 @@ static int embed_back(struct pass *p, struct ckpt_err *err)
 	const bool tied = c->z.model->config.tied;
 	int rc = tied ? 0 : cz_grads(c, 0, &p->embed_grads, err);
 
+	en_trace_next(c->z.trace, EN_TRACE_COMPUTE, "embed backward", EN_TRACE_ALL);
 	if (!rc)
 		rc = cz_embed_backward(c, p->batch, p->embed_grads, tied, err);
 	return rc ? rc : cz_send(c, 0, p->m, err);
@@ -131,8 +136,12 @@ static int ask_loss(struct cz *c, struct ckpt_err *err)
 static int take_loss(struct cz *c, const struct en_batch *b, struct en_loss *out,
 		     struct ckpt_err *err)
 {
-	int rc = cz_cuda((int)cudaEventSynchronize(c->told), "a pass", err);
+	int rc;
 
+	en_trace_rest(c->z.trace, EN_TRACE_COMPUTE);
+	en_trace_next(c->z.trace, EN_TRACE_HOST, "wait for the pass", EN_TRACE_ALL);
+	rc = cz_cuda((int)cudaEventSynchronize(c->told), "a pass", err);
+	en_trace_rest(c->z.trace, EN_TRACE_HOST);
 	if (rc)
 		return rc;
 	out->sum = c->host_result[0];
@@ -147,6 +156,8 @@ int cz_unit(struct en_zero *z, uint32_t m, const struct en_zero_unit *unit,
 	struct pass p = { .c = c, .batch = unit->batch, .m = m, .factor = unit->factor };
 	int rc = en_batch_check_for(z->model, z->opts.rows, z->opts.tokens, unit->batch, err);
 
+	en_trace_next(z->trace, EN_TRACE_HOST, "launch", m);
+	en_trace_next(z->trace, EN_TRACE_COMPUTE, "upload", EN_TRACE_ALL);
 	if (!rc && m >= z->opts.units)
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			     "micro-batch %u of a step that has %u", m, z->opts.units);

@@ -101,6 +101,9 @@ struct cz {
 	cudaEvent_t updated, told;
 	struct cz_room *rooms;	/* while a state is loaded; cz_load.c */
 	struct cz_snap *snap;	/* where saves are made; cz_save.c */
+	/* While there is a trace: its beginning, and every mark that there can be. */
+	cudaEvent_t trace_begin, *trace_mark;
+	uint32_t trace_marks;
 };
 
 static inline struct cz *cz_of(struct en_zero *z)
@@ -197,7 +200,8 @@ int cz_head(struct cz *c, const struct en_batch *b, const void *params, const vo
 /* How many positions count. */
 uint64_t cz_count(const struct cz *c, const struct en_batch *b);
 
-/* ---- cz_pass.c, cz_step.c: the table ---- */
+/* ---- cz_trace.c, cz_pass.c, cz_step.c: the table ---- */
+int cz_trace(struct en_zero *z, struct en_trace *t, struct ckpt_err *err);
 int cz_unit(struct en_zero *z, uint32_t m, const struct en_zero_unit *unit,
 	    struct en_loss *loss_out, struct ckpt_err *err);
 int cz_eval(struct en_zero *z, const struct en_batch *batch, struct en_loss *loss_out,

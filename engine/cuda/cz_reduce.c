@@ -30,6 +30,8 @@ int cz_grads(struct cz *c, uint32_t block, void **grads_out, struct ckpt_err *er
 
 	*grads_out = cz_is_total(c) ? b->total : r->grads;
 	if (!cz_is_total(c))
+		en_trace_wait(c->z.trace, "reduce", block);
+	if (!cz_is_total(c))
 		rc = (int)cudaStreamWaitEvent(c->work, r->gone, 0);
 	if (!rc)
 		rc = (int)cudaMemsetAsync(cz_at(*grads_out, b->numel, wire), 0,
@@ -177,16 +179,21 @@ int cz_send(struct cz *c, uint32_t block, uint32_t m, struct ckpt_err *err)
 	const bool is_last = m + 1 == c->z.opts.units;
 	int rc = cz_after(c->move, c->work, r->written, err);
 
+	en_trace_next(c->z.trace, EN_TRACE_MOVE, "reduce", block);
 	if (!rc && !cz_is_total(c))
 		rc = c->tree ? push(c, b, r, m, err) : of_unit(c, b, r, b->total, m, err);
 	if (!rc)
 		rc = cz_cuda((int)cudaEventRecord(r->gone, c->move), "an event", err);
 	if (!rc && is_last && c->tree)
 		rc = fold(c, b, err);
-	return rc || !is_last ? rc : square(c, b, err);
+	if (!rc && is_last)
+		rc = square(c, b, err);
+	en_trace_rest(c->z.trace, EN_TRACE_MOVE);
+	return rc;
 }
 
 int cz_settle(struct cz *c, struct ckpt_err *err)
 {
+	en_trace_wait(c->z.trace, "reduce", EN_TRACE_ALL);
 	return cz_after(c->work, c->move, c->told, err);
 }

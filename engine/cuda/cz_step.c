@@ -71,11 +71,14 @@ static int whole_total(struct cz *c, struct update *u, struct ckpt_err *err)
 	if (c->z.opts.stage || c->z.comm->size == 1)
 		return 0;
 	rc = cz_after(c->move, c->work, c->updated, err);
+	en_trace_next(c->z.trace, EN_TRACE_MOVE, "gather of gradients", EN_TRACE_ALL);
 	if (!rc)
 		rc = cz_nccl(c, ncclAllGather(u->b->total, c->whole, u->b->shard,
 					      cz_nccl_type(c->sum_type), c->nccl, c->move),
 			     "all-gather", err);
+	en_trace_rest(c->z.trace, EN_TRACE_MOVE);
 	u->grad = c->whole;
+	en_trace_wait(c->z.trace, "gather of gradients", EN_TRACE_ALL);
 	return rc ? rc : cz_after(c->work, c->move, c->updated, err);
 }
 
@@ -86,9 +89,11 @@ int cz_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k, 
 	struct update u = { .c = c, .hyper = hyper, .k = k, .grad_scale = grad_scale };
 	int rc = 0;
 
+	en_trace_next(z->trace, EN_TRACE_HOST, "launch the update", EN_TRACE_ALL);
 	for (uint32_t i = 0; !rc && i < z->model->nblocks; i++) {
 		u.b = &c->block[i];
 		rc = whole_total(c, &u, err);
+		en_trace_next(z->trace, EN_TRACE_COMPUTE, "adam", i);
 		if (!rc)
 			rc = cz_snap_wait(c, i, err);
 		if (!rc)
@@ -99,11 +104,13 @@ int cz_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k, 
 		if (!rc)
 			rc = cz_gather_params(c, i, err);
 	}
+	en_trace_rest(z->trace, EN_TRACE_COMPUTE);
 	/* What is gathered from now on is new; the next pass begins with it. */
 	if (!rc)
 		rc = cz_after(c->move, c->work, c->updated, err);
 	for (uint32_t i = 0; !rc && i < 2; i++)
 		rc = cz_prefetch(c, i, err);
+	en_trace_rest(z->trace, EN_TRACE_HOST);
 	return rc;
 }
 

@@ -143,6 +143,11 @@ struct en_exec *en_zero_exec(struct en_zero *z)
 
 /* ---- the maker's ---- */
 
+int en_zero_trace(struct en_zero *z, struct en_trace *t, struct ckpt_err *err)
+{
+	return z->ops->trace(z, t, err);
+}
+
 void en_zero_free(struct en_zero *z)
 {
 	if (z)

@@ -23,6 +23,7 @@
 #ifndef EN_ZERO_H
 #define EN_ZERO_H
 
+#include "engine/base/en_trace.h"
 #include "engine/comm/en_comm.h"
 #include "engine/model/en_exec.h"
 #include "engine/zero/en_mem.h"
@@ -75,6 +76,12 @@ enum kn_type en_zero_type(const struct en_zero *z);
 uint32_t en_zero_groups(const struct en_zero *z);
 /* Of a parameter. */
 uint32_t en_zero_group_of(const struct en_zero *z, uint32_t param);
+
+/*
+ * From now on 't' (NULL: nothing) is told what runs; what was told so far is stopped and can be
+ * read.  Between steps.  Codes of the device.
+ */
+int en_zero_trace(struct en_zero *z, struct en_trace *t, struct ckpt_err *err);
 
 /* ---------------------------------------------------------------- memory beforehand */
 

@@ -2,6 +2,7 @@
 #ifndef EN_ZERO_PRIV_H
 #define EN_ZERO_PRIV_H
 
+#include "engine/base/en_trace.h"
 #include "engine/model/en_pool.h"
 #include "engine/zero/en_zero.h"
 
@@ -17,6 +18,7 @@ struct zb {
 	float *sum[EN_ZERO_LEVELS];	/* [shard]: a stack, of fewer and fewer units each */
 	float *master, *m, *v;	/* [shard], at stage 0 [padded]; with KN_F32 the master is 'own' */
 	struct en_comm_work *work;	/* a gather of all of it, in an update */
+	uint32_t span;		/* of the trace */
 };
 
 /* Stage 3: a block's parameters, for a while; room for the largest of its blocks. */
@@ -25,6 +27,7 @@ struct zgather {
 	int64_t block;		/* -1 = free */
 	uint32_t users;
 	struct en_comm_work *work;
+	uint32_t span;		/* of the trace */
 };
 
 /* A block's gradients on their way. */
@@ -34,6 +37,7 @@ struct zreduce {
 	int64_t block;		/* -1 = free */
 	uint32_t m;
 	struct en_comm_work *work;
+	uint32_t span;
 };
 
 /*
@@ -71,6 +75,8 @@ struct en_zero_ops {
 	int (*snap_start)(struct en_zero *z, struct ckpt_err *err);
 	int (*snap_next)(struct en_zero *z, struct en_zero_copied *out, struct ckpt_err *err);
 	void (*snap_end)(struct en_zero *z);
+	/* z->trace becomes 't', which may be NULL: it is started, what was there is stopped. */
+	int (*trace)(struct en_zero *z, struct en_trace *t, struct ckpt_err *err);
 };
 
 struct en_zero {
@@ -81,6 +87,7 @@ struct en_zero {
 	struct en_zero_rule rule;
 	struct en_exec *exec;
 	struct en_mem mem;
+	struct en_trace *trace;	/* NULL: nobody wants to know */
 	uint64_t scratch;	/* of 'comm', as far as 'mem' knows */
 	struct zb *block;
 	uint32_t levels;	/* of the stack of sums */
@@ -127,6 +134,7 @@ struct en_zero_where {
 int en_zero_cut_pieces(struct en_zero *z, const struct en_zero_where *where, struct ckpt_err *err);
 
 /* The CPU's. */
+int en_zcpu_trace(struct en_zero *z, struct en_trace *t, struct ckpt_err *err);
 void en_zcpu_free(struct en_zero *z);
 int en_zcpu_publish(struct en_zero *z, struct ckpt_err *err);
 int en_zcpu_unit(struct en_zero *z, uint32_t m, const struct en_zero_unit *unit,

@@ -32,7 +32,9 @@ static int begin_gather(struct en_zero *z, uint32_t block, struct ckpt_err *err)
 			       "block %u is asked for while block %u, which has its room, is in "
 			       "use", block, (unsigned)g->block);
 	rc = en_comm_wait(z->comm, &g->work, err);
+	en_trace_end(z->trace, g->span);
 	g->block = -1;
+	g->span = en_trace_begin(z->trace, EN_TRACE_MOVE, "gather", block);
 	if (!rc)
 		rc = en_comm_all_gather(z->comm, g->p, b->own,
 					b->shard * kn_type_size(z->opts.type), &g->work, err);
@@ -59,8 +61,11 @@ int en_zero_take(struct en_zero *z, uint32_t block, const void **params_out, str
 	}
 	if (g->block != block)
 		rc = begin_gather(z, block, err);
+	if (!rc && g->work)
+		en_trace_wait(z->trace, "gather", block);
 	if (!rc)
 		rc = en_comm_wait(z->comm, &g->work, err);
+	en_trace_end(z->trace, g->span);
 	if (rc)
 		return rc;
 	g->users++;
@@ -106,9 +111,13 @@ static int end_reduce(struct en_zero *z, struct zreduce *r, struct ckpt_err *err
 
 	if (r->block < 0)
 		return 0;
+	if (r->work)
+		en_trace_wait(z->trace, "reduce", (uint32_t)r->block);
 	rc = en_comm_wait(z->comm, &r->work, err);
+	en_trace_end(z->trace, r->span);
 	if (rc)
 		return rc;
+	en_trace_next(z->trace, EN_TRACE_COMPUTE, "sum", (uint32_t)r->block);
 	count_in(z, &z->block[r->block], r->m, r->piece);
 	r->block = -1;
 	return 0;
@@ -163,6 +172,7 @@ int en_zero_reduce(struct en_zero *z, uint32_t block, float *grads, uint32_t m,
 	if (narrowed)
 		narrow(grads, b->padded, z->opts.wire);
 	r->piece = grads + (narrowed ? b->padded / 2 : z->comm->rank * b->shard);
+	r->span = en_trace_begin(z->trace, EN_TRACE_MOVE, "reduce", block);
 	rc = en_comm_reduce_scatter(z->comm, r->piece, grads, narrowed ? z->opts.wire : KN_F32,
 				    b->shard, 1, &r->work, err);
 	if (rc)

@@ -292,6 +292,7 @@ static void keep_moving(void *arg)
 static const struct en_zero_ops cpu = {
 	.name = "cpu", .free = en_zcpu_free, .publish = en_zcpu_publish, .unit = en_zcpu_unit,
 	.eval = en_zcpu_eval, .norm = en_zcpu_norm, .update = en_zcpu_update,
+	.trace = en_zcpu_trace,
 };
 
 int en_zero_new(const struct en_model *model, struct en_comm *comm, const struct en_zero_opts *opts,

@@ -31,6 +31,7 @@ static int embed_forward(struct pass *p, struct ckpt_err *err)
 		rc = en_zero_prefetch(z, 1, err);
 	if (rc)
 		return rc;
+	en_trace_next(z->trace, EN_TRACE_COMPUTE, "embed", EN_TRACE_ALL);
 	en_embed_forward(z->exec, p->batch, p->embed, z->x[0]);
 	en_zero_release(z, 0);
 	return 0;
@@ -52,6 +53,7 @@ static int layer_forward(struct pass *p, uint32_t i, struct ckpt_err *err)
 		rc = en_zero_prefetch(z, i + 2, err);
 	if (rc)
 		return rc;
+	en_trace_next(z->trace, EN_TRACE_COMPUTE, "forward", i);
 	en_layer_forward(z->exec, p->batch, params, z->x[i], z->x[i + 1], z->saved[i]);
 	en_zero_release(z, i + 1);
 	if (p->back && z->away[i])
@@ -98,6 +100,7 @@ static int run_head(struct pass *p, float *grads, struct ckpt_err *err)
 		out.grads = grads;
 		out.dhead = tied ? p->embed_grads : grads + z->model->block[last].at[EN_HEAD];
 	}
+	en_trace_next(z->trace, EN_TRACE_COMPUTE, "head", EN_TRACE_ALL);
 	en_head(z->exec, p->batch, params, head_of(z, embed, params), z->x[layers], p->factor, 0,
 		&out, p->loss);
 	en_zero_release(z, last);
@@ -158,6 +161,7 @@ static int layer_backward(struct pass *p, uint32_t i, struct ckpt_err *err)
 		rc = en_zero_grads(z, i + 1, &grads, err);
 	if (rc)
 		return rc;
+	en_trace_next(z->trace, EN_TRACE_COMPUTE, "backward", i);
 	en_layer_backward(z->exec, p->batch, params, layer_again(p, i, params), z->saved[i], dx,
 			  dx, grads, 0);
 	en_zero_release(z, i + 1);
@@ -172,6 +176,7 @@ static int embed_backward(struct pass *p, struct ckpt_err *err)
 
 	if (rc)
 		return rc;
+	en_trace_next(z->trace, EN_TRACE_COMPUTE, "embed backward", EN_TRACE_ALL);
 	en_embed_backward(z->exec, p->batch, z->x[z->model->config.layers], p->embed_grads,
 			  tied ? EN_TIED : 0);
 	return en_zero_reduce(z, 0, p->embed_grads, p->m, err);
@@ -197,7 +202,10 @@ int en_zcpu_unit(struct en_zero *z, uint32_t m, const struct en_zero_unit *unit,
 		rc = layer_backward(&p, i - 1, err);
 	if (!rc)
 		rc = embed_backward(&p, err);
-	return rc ? rc : en_zero_settle(z, err);
+	if (!rc)
+		rc = en_zero_settle(z, err);
+	en_trace_rest(z->trace, EN_TRACE_COMPUTE);
+	return rc;
 }
 
 int en_zcpu_eval(struct en_zero *z, const struct en_batch *batch, struct en_loss *loss_out,
@@ -208,5 +216,8 @@ int en_zcpu_eval(struct en_zero *z, const struct en_batch *batch, struct en_loss
 
 	if (!rc)
 		rc = forward(&p, err);
-	return rc ? rc : run_head(&p, NULL, err);
+	if (!rc)
+		rc = run_head(&p, NULL, err);
+	en_trace_rest(z->trace, EN_TRACE_COMPUTE);
+	return rc;
 }

@@ -48,9 +48,12 @@ int en_zcpu_norm(struct en_zero *z, double *norm_out, struct ckpt_err *err)
 	const uint64_t all = z->nsums * z->comm->size;
 	int rc;
 
+	en_trace_next(z->trace, EN_TRACE_COMPUTE, "norm", EN_TRACE_ALL);
 	sum_own(z);
+	en_trace_wait(z->trace, "norm", EN_TRACE_ALL);
 	rc = en_comm_gather_small(z->comm, z->all_sums, z->sums, z->nsums * sizeof(double), NULL,
 				  err);
+	en_trace_rest(z->trace, EN_TRACE_COMPUTE);
 	if (rc)
 		return rc;
 	*norm_out = sqrt(kn_tree_sum(z->all_sums + all,
@@ -116,6 +119,7 @@ static int begin_total(struct en_zero *z, uint32_t block, struct ckpt_err *err)
 
 	if (z->opts.stage || block == z->model->nblocks)
 		return 0;
+	b->span = en_trace_begin(z->trace, EN_TRACE_MOVE, "gather of gradients", block);
 	return en_comm_all_gather(z->comm, b->grads, en_zero_total(z, block),
 				  b->shard * sizeof(float), &b->work, err);
 }
@@ -126,8 +130,12 @@ static int update_block(struct en_zero *z, struct update *u, struct ckpt_err *er
 	struct zb *b = &z->block[u->block];
 	int rc = begin_total(z, u->block + 1, err);
 
+	if (!rc && b->work)
+		en_trace_wait(z->trace, "gather of gradients", u->block);
 	if (!rc)
 		rc = en_comm_wait(z->comm, &b->work, err);
+	en_trace_end(z->trace, b->span);
+	en_trace_next(z->trace, EN_TRACE_COMPUTE, "adam", u->block);
 	u->grad = z->opts.stage ? en_zero_total(z, u->block) : b->grads;
 	u->base = z->opts.stage ? z->comm->rank * b->shard : 0;
 	u->n = en_zb_updated(z, b);
@@ -142,7 +150,16 @@ static int update_block(struct en_zero *z, struct update *u, struct ckpt_err *er
  */
 static int end_params(struct en_zero *z, uint32_t block, struct ckpt_err *err)
 {
-	return block ? en_comm_wait(z->comm, &z->block[block - 1].work, err) : 0;
+	struct zb *b = block ? &z->block[block - 1] : NULL;
+	int rc;
+
+	if (!b)
+		return 0;
+	if (b->work)
+		en_trace_wait(z->trace, "gather", block - 1);
+	rc = en_comm_wait(z->comm, &b->work, err);
+	en_trace_end(z->trace, b->span);
+	return rc;
 }
 
 static int begin_params(struct en_zero *z, uint32_t block, struct ckpt_err *err)
@@ -155,6 +172,7 @@ static int begin_params(struct en_zero *z, uint32_t block, struct ckpt_err *err)
 	rc = end_params(z, block, err);
 	if (rc)
 		return rc;
+	b->span = en_trace_begin(z->trace, EN_TRACE_MOVE, "gather", block);
 	return en_comm_all_gather(z->comm, b->params, b->own,
 				  b->shard * kn_type_size(z->opts.type), &b->work, err);
 }
@@ -170,7 +188,20 @@ int en_zcpu_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_
 		if (!rc)
 			rc = begin_params(z, u.block, err);
 	}
-	return rc ? rc : end_params(z, z->model->nblocks, err);
+	if (!rc)
+		rc = end_params(z, z->model->nblocks, err);
+	en_trace_rest(z->trace, EN_TRACE_COMPUTE);
+	return rc;
+}
+
+int en_zcpu_trace(struct en_zero *z, struct en_trace *t, struct ckpt_err *err)
+{
+	struct en_trace *was = z->trace;
+
+	z->trace = t;
+	if (t)
+		en_trace_start(t, NULL);
+	return was ? en_trace_stop(was, err) : 0;
 }
 
 /* ---- parameters that were set ---- */

@@ -1,0 +1,117 @@
+/*
+ * en_trace.h -- what ran when: spans on a few rows, of which a timeline is made, and the time that
+ * computing waited for others.
+ *
+ * An engine says where something begins and where it ends.  With a trace of NULL, as in every
+ * ordinary run, each call here is one comparison.
+ *
+ *	en_trace_new(&t, 10000, &err);
+ *	en_zero_trace(z, t, &err);	... steps ...	en_zero_trace(z, NULL, &err);
+ *	... en_trace_spans(t, &n) ...
+ *	en_trace_free(t);
+ *
+ * Times are those of the device that a row belongs to: on CPU ranks all rows have the clock of the
+ * machine; on GPUs all but EN_TRACE_HOST have events, which are taken beforehand and read when the
+ * trace is over.  One thread calls.
+ */
+#ifndef EN_TRACE_H
+#define EN_TRACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "libckpt/base/ck_buf.h"
+
+enum en_trace_row { EN_TRACE_COMPUTE, EN_TRACE_MOVE, EN_TRACE_COPY, EN_TRACE_HOST, EN_TRACE_ROWS };
+
+#define EN_TRACE_ALL UINT32_MAX	/* it has no number */
+
+struct en_trace;
+
+struct en_span {
+	const char *what;	/* "forward", "gather"; lent for ever */
+	int32_t number;		/* of a block or layer, -1 = none */
+	enum en_trace_row row;
+	bool waits;		/* nothing is computed: what is waited for */
+	double from, to;	/* seconds since the trace began */
+};
+
+/* Who else than this machine's clock tells the time of rows; marks are numbered from 0. */
+struct en_trace_clock {
+	void *arg;
+	int (*mark)(void *arg, enum en_trace_row row, uint32_t mark);
+	/* All marks are over.  Seconds since the trace began. */
+	int (*read)(void *arg, uint32_t mark, double *seconds_out);
+};
+
+/* "compute", "communication", "copies", "host"; lent for ever. */
+const char *en_trace_row_name(enum en_trace_row row);
+
+#define EN_TRACE_MOST (1u << 20)
+/* Room for 'most' spans; later ones are counted and left out.  CKPT_E_NOMEM, CKPT_E_USAGE. */
+int en_trace_new(struct en_trace **trace_out, uint32_t most, struct ckpt_err *err);
+/* NULL is fine. */
+void en_trace_free(struct en_trace *t);
+
+/* Marks that there can be. */
+uint32_t en_trace_marks(const struct en_trace *t);
+/* The trace begins now, with nothing in it.  'clock' NULL: the machine's for all rows. */
+void en_trace_start(struct en_trace *t, const struct en_trace_clock *clock);
+/* All that was marked has run: times are read.  CKPT_E_IO of the clock, also of a mark before. */
+int en_trace_stop(struct en_trace *t, struct ckpt_err *err);
+
+/* After en_trace_stop(), in the order in which they began to be marked; lent. */
+const struct en_span *en_trace_spans(const struct en_trace *t, uint32_t *n_out);
+/* Spans for which there was no room. */
+uint64_t en_trace_lost(const struct en_trace *t);
+
+/*
+ * Adds the events of rank 'rank' to an array of Chrome's trace format: ", " in front of each but
+ * the first of the array ('first').  What overlaps on a row gets rows of its own beside it.
+ */
+int en_trace_chrome(struct ck_buf *buf, uint32_t rank, const struct en_span *span, uint32_t n,
+		    bool first, struct ckpt_err *err);
+
+/* ---- where it is marked; not to be called with NULL ---- */
+
+uint32_t en_trace_mark_begin(struct en_trace *t, enum en_trace_row row, const char *what,
+			     int32_t number);
+void en_trace_mark_end(struct en_trace *t, uint32_t span);
+void en_trace_mark_next(struct en_trace *t, enum en_trace_row row, const char *what,
+			int32_t number, bool waits);
+
+/*
+ * Something begins that others may overlap; the number that ends it.  Ending it again, or in a
+ * later trace, is nothing.
+ */
+static inline uint32_t en_trace_begin(struct en_trace *t, enum en_trace_row row, const char *what,
+				      uint32_t number)
+{
+	return t ? en_trace_mark_begin(t, row, what, (int32_t)number) : 0;
+}
+static inline void en_trace_end(struct en_trace *t, uint32_t span)
+{
+	if (t)
+		en_trace_mark_end(t, span);
+}
+/* The row goes on with this, and what it was at ends. */
+static inline void en_trace_next(struct en_trace *t, enum en_trace_row row, const char *what,
+				 uint32_t number)
+{
+	if (t)
+		en_trace_mark_next(t, row, what, (int32_t)number, false);
+}
+/* Computing waits until something that moves is there. */
+static inline void en_trace_wait(struct en_trace *t, const char *what, uint32_t number)
+{
+	if (t)
+		en_trace_mark_next(t, EN_TRACE_COMPUTE, what, (int32_t)number, true);
+}
+/* The row has nothing to do. */
+static inline void en_trace_rest(struct en_trace *t, enum en_trace_row row)
+{
+	if (t)
+		en_trace_mark_next(t, row, NULL, -1, false);
+}
+
+#endif
