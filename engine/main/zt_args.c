@@ -13,7 +13,7 @@
 #include "engine/config/en_config.h"
 #include "engine/data/en_data.h"
 
-enum kind { HEADING, WORD, WHOLE, RATE, FLAG, CHOICE };
+enum kind { HEADING, WORD, WHOLE, RATE, FLAG, CHOICE, SIZE, STAGES };
 
 struct row {
 	enum kind kind;
@@ -33,6 +33,8 @@ struct row {
 #define INTEGER(name_, arg_, field, from, to, text) \
 	{ .kind = WHOLE, .name = name_, .arg = arg_, F(field), .least = from, .most = to, \
 	  .help = text }
+#define BYTES(name_, field, text) \
+	{ .kind = SIZE, .name = name_, .arg = "SIZE", F(field), .help = text }
 #define ONE_OF(name_, arg_, field, from, names, text) \
 	{ .kind = CHOICE, .name = name_, .arg = arg_, F(field), .least = from, .choice = names, \
 	  .help = text }
@@ -140,7 +142,59 @@ static const struct row rows[] = {
 	ON("quiet", quiet, "no screen of the configuration, no line a step"),
 };
 
+/* Of `ztrain bench`: its own, and which of the above it has as well. */
+static const struct row bench_rows[] = {
+	HEAD("What is measured"),
+	ON("table", table, "of one configuration: times, tokens, what is held, sent and waited for "
+		"(default, without --stages)"),
+	{ .kind = STAGES, .name = "stages", .arg = "LIST", F(stages), .help = "0,1,2,3: of each "
+		"the largest micro-batch that fits, its memory and speed, and which to take" },
+	ON("offload", offload, "the optimizer's state on the host; at stage 3 parameters too"),
+	INTEGER("rows", "N", rows, 1, 1 << 20, "of a micro-batch, whatever the file says; with "
+		"--stages the most that are tried (4096 on GPUs, 16 on CPU ranks)"),
+	BYTES("memory", memory, "that a rank may take, for --stages (what is free)"),
+	INTEGER("steps", "N", timed, 1, 100000, "that are timed (10)"),
+	INTEGER("warmup", "N", warm, 0, 100000, "before them (2)"),
+	REAL("peak-tflops", "N", peak_tflops, "of a rank's processor, for the MFU (16-bit types: "
+		"989 on H100 and H200, 312 on A100; else not known)"),
+	TEXT("trace", "FILE", trace, "a timeline of three more steps: Chrome's trace format"),
+	TEXT("plot", "FILE", plot, "of --stages, a picture (PNG, by gnuplot)"),
+	ON("json", json, "one object instead of tables"),
+
+	HEAD("As in a run"),
+};
+static const char *const bench_has[] = {
+	"model", "config", "micro-batch", "accumulation", "clip", "precision", "recompute",
+	"device", "threads", "seq", "seed", "timeout",
+};
+
+/* A call: rows of its own, and some (or all, 'has' NULL) of 'rows'. */
+struct call {
+	const char *name, *usage;
+	const struct row *own;
+	size_t nown;
+	const char *const *has;
+	size_t nhas;
+};
+
+static const struct call calls[] = {
+	{ "ztrain", "usage: ztrain --model DIR|config.json [options]\n"
+	  "       mpirun -n N ztrain ...        (srun likewise)\n"
+	  "       ztrain bench --help\n"
+	  "       ztrain generate --help\n"
+	  "\n"
+	  "Trains Llama 3, Qwen2.5 and Qwen3 with ZeRO 0 to 3 on CPU ranks, or GPUs\n"
+	  "(make gpu).", NULL, 0, NULL, 0 },
+	{ "ztrain bench", "usage: ztrain bench --model DIR|config.json [options]\n"
+	  "       mpirun -n N ztrain bench ...\n"
+	  "\n"
+	  "Trains on random tokens from random weights, saves nothing, and says how fast.",
+	  bench_rows, sizeof(bench_rows) / sizeof(bench_rows[0]), bench_has,
+	  sizeof(bench_has) / sizeof(bench_has[0]) },
+};
+
 #define NROWS (sizeof(rows) / sizeof(rows[0]))
+#define MOST_ROWS (NROWS + sizeof(bench_rows) / sizeof(bench_rows[0]))
 #define HELP_COLUMN 26
 #define HELP_WIDTH 98
 
@@ -161,18 +215,31 @@ static void print_wrapped(const char *text, int at)
 	putchar('\n');
 }
 
-static void print_help(void)
+/* The rows of a call, in their order. */
+static size_t list_rows(const struct call *c, const struct row *out[MOST_ROWS])
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < c->nown; i++)
+		out[n++] = &c->own[i];
+	for (size_t i = 0; i < NROWS; i++) {
+		bool is_in = !c->has;
+
+		for (size_t k = 0; k < c->nhas && rows[i].kind != HEADING; k++)
+			is_in |= !strcmp(c->has[k], rows[i].name);
+		if (is_in)
+			out[n++] = &rows[i];
+	}
+	return n;
+}
+
+static void print_help(const struct call *c, const struct row *const *row, size_t n)
 {
 	char left[64];
 
-	puts("usage: ztrain --model DIR|config.json [options]\n"
-	     "       mpirun -n N ztrain ...        (srun likewise)\n"
-	     "       ztrain generate --help\n"
-	     "\n"
-	     "Trains Llama 3, Qwen2.5 and Qwen3 with ZeRO 0 to 3 on CPU ranks, or GPUs\n"
-	     "(make gpu).");
-	for (size_t i = 0; i < NROWS; i++) {
-		const struct row *r = &rows[i];
+	puts(c->usage);
+	for (size_t i = 0; i < n; i++) {
+		const struct row *r = row[i];
 
 		if (r->kind == HEADING) {
 			printf("\n%s\n", r->help);
@@ -243,6 +310,31 @@ static int take_choice(const struct row *r, const char *text, int *out)
 	return wrong(r, text, what);
 }
 
+/* "0,2,3": each at most once. */
+static int take_stages(const struct row *r, const char *text, struct zt_args *a)
+{
+	a->stages = text;
+	a->nstages = 0;
+	for (const char *p = text;; p++) {
+		if (*p < '0' || *p > '3')
+			return wrong(r, text, "some of 0,1,2,3 are wanted");
+		for (uint32_t i = 0; i < a->nstages; i++)
+			if (a->stage[i] == (uint32_t)(*p - '0'))
+				return wrong(r, text, "a stage stands there twice");
+		a->stage[a->nstages++] = (uint32_t)(*p++ - '0');
+		if (!*p)
+			return 0;
+		if (*p != ',')
+			return wrong(r, text, "some of 0,1,2,3 are wanted");
+	}
+}
+
+static int take_size(const struct row *r, const char *text, int64_t *out)
+{
+	*out = (int64_t)zt_size(text);
+	return *out ? 0 : wrong(r, text, "a size is wanted: 512M, 80GB, 1.5GiB");
+}
+
 static int take(const struct row *r, const char *text, struct zt_args *a)
 {
 	void *const field = (char *)a + r->at;
@@ -259,6 +351,10 @@ static int take(const struct row *r, const char *text, struct zt_args *a)
 		return take_whole(r, text, field);
 	case CHOICE:
 		return take_choice(r, text, field);
+	case SIZE:
+		return take_size(r, text, field);
+	case STAGES:
+		return take_stages(r, text, a);
 	default:
 		*(double *)field = strtod(text, &end);
 		return end != text && !*end && *(double *)field >= 0 ? 0 :
@@ -275,6 +371,29 @@ static const char *check_buffer(struct zt_args *a)
 	a->save_buffer_bytes = zt_size(a->save_buffer);
 	return a->save_buffer_bytes >= LEAST_BUFFER ? NULL :
 	       "--save-buffer is a size of 4 MiB or more (512MB, 8GiB), or full";
+}
+
+static int check_bench(const struct zt_args *a, const char *rest)
+{
+	const char *what = NULL;
+
+	if (rest)
+		fprintf(stderr, "ztrain: what is this: %s (see ztrain bench --help)\n", rest);
+	else if (!a->model)
+		what = "--model says what is to be trained (see ztrain bench --help)";
+	else if (a->stages && a->table)
+		what = "--table is of one configuration, --stages compares them: one at a time";
+	else if (a->stages && a->trace)
+		what = "--trace is of one configuration, and --stages runs several";
+	else if (!a->stages && a->plot)
+		what = "--plot draws what --stages finds, which is not asked for";
+	else if (!a->stages && a->memory)
+		what = "--memory bounds what --stages tries, which is not asked for";
+	else if (a->peak_tflops <= 0)
+		what = "--peak-tflops: more than 0 is wanted";
+	if (what)
+		fprintf(stderr, "ztrain: %s\n", what);
+	return what || rest ? 2 : 0;
 }
 
 /* What options say together. */
@@ -312,13 +431,13 @@ static int check(struct zt_args *a, const char *rest)
 /* Options of the table have its row's number from here on. */
 #define FIRST 256
 
-static void list_options(struct option *o)
+static void list_options(struct option *o, const struct row *const *row, size_t nrows)
 {
 	size_t n = 0;
 
-	for (size_t i = 0; i < NROWS; i++)
-		if (rows[i].kind != HEADING)
-			o[n++] = (struct option){ rows[i].name, rows[i].kind == FLAG ?
+	for (size_t i = 0; i < nrows; i++)
+		if (row[i]->kind != HEADING)
+			o[n++] = (struct option){ row[i]->name, row[i]->kind == FLAG ?
 						  no_argument : required_argument, NULL,
 						  FIRST + (int)i };
 	o[n++] = (struct option){ "help", no_argument, NULL, 'h' };
@@ -326,21 +445,18 @@ static void list_options(struct option *o)
 	o[n] = (struct option){ NULL, 0, NULL, 0 };
 }
 
-int zt_args_parse(int argc, char **argv, struct zt_args *a)
+static int parse(int argc, char **argv, struct zt_args *a)
 {
-	struct option options[NROWS + 3];
+	const struct call *call = &calls[a->bench];
+	const struct row *row[MOST_ROWS];
+	const size_t n = list_rows(call, row);
+	struct option options[MOST_ROWS + 3];
 	int c, rc = 0;
 
-	list_options(options);
-	*a = (struct zt_args){
-		.save_to = CKPT_TO_NATIVE, .steps = -1, .seed = 1, .threads = 1, .timeout_s = 300,
-		.lr = NAN, .beta1 = NAN, .beta2 = NAN, .eps = NAN, .weight_decay = NAN, .clip = NAN,
-		.warmup = NAN, .grace_s = 30, .order = EN_ORDER_SEQUENTIAL, .tail = EN_TAIL_FLOW,
-		.deal = EN_DEAL_UNITS, .sync = CKPT_SYNC_DATA,
-	};
+	list_options(options, row, n);
 	while (!rc && (c = getopt_long(argc, argv, "q", options, NULL)) != -1) {
 		if (c == 'h') {
-			print_help();
+			print_help(call, row, n);
 			return 1;
 		} else if (c == 'V') {
 			printf("ztrain %s%s\n", ckpt_version(),
@@ -349,8 +465,28 @@ int zt_args_parse(int argc, char **argv, struct zt_args *a)
 		} else if (c == 'q') {
 			a->quiet = true;
 		} else {
-			rc = c >= FIRST ? take(&rows[c - FIRST], optarg, a) : 2;
+			rc = c >= FIRST ? take(row[c - FIRST], optarg, a) : 2;
 		}
 	}
-	return rc ? rc : check(a, optind < argc ? argv[optind] : NULL);
+	return rc;
+}
+
+int zt_args_parse(int argc, char **argv, struct zt_args *a)
+{
+	const bool bench = argc > 1 && !strcmp(argv[1], "bench");
+	const char *rest;
+	int rc;
+
+	*a = (struct zt_args){
+		.save_to = CKPT_TO_NATIVE, .steps = -1, .seed = 1, .threads = 1, .timeout_s = 300,
+		.lr = NAN, .beta1 = NAN, .beta2 = NAN, .eps = NAN, .weight_decay = NAN, .clip = NAN,
+		.warmup = NAN, .grace_s = 30, .order = EN_ORDER_SEQUENTIAL, .tail = EN_TAIL_FLOW,
+		.deal = EN_DEAL_UNITS, .sync = CKPT_SYNC_DATA,
+		.bench = bench, .timed = 10, .warm = 2, .peak_tflops = NAN,
+	};
+	rc = parse(argc - bench, argv + bench, a);
+	if (rc)
+		return rc;
+	rest = optind < argc - bench ? argv[optind + bench] : NULL;
+	return bench ? check_bench(a, rest) : check(a, rest);
 }

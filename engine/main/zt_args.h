@@ -49,11 +49,24 @@ struct zt_args {
 	/* What is said. */
 	const char *log;
 	bool check_launch, counters, quiet, exact;
+	/* ztrain bench. */
+	bool bench, table, offload, json;
+	const char *trace, *plot;	/* files, or NULL */
+	const char *stages;		/* as it was given, or NULL */
+	uint32_t stage[4], nstages;
+	int64_t memory;			/* bytes of a rank; 0 = what is free */
+	int64_t rows;			/* of a micro-batch; 0 = the file's, or as fit */
+	int64_t timed, warm;		/* steps */
+	double peak_tflops;		/* NAN = by the device's name */
 };
 
-/* "5GB", "500 MB", "1.5GiB", "40000": powers of 1000, with an i of 1024.  0 = it is no size. */
+/* "5GB", "512M", "1.5GiB", "40000": powers of 1000, with an i of 1024.  0 = it is no size. */
 uint64_t zt_size(const char *text);
-/* 0; 1 when help or the version was asked for (and printed); 2 for a wrong call. */
+
+/*
+ * argv[1] "bench" makes it that call.  0; 1 when help or the version was asked for (and printed);
+ * 2 for a wrong call.
+ */
 int zt_args_parse(int argc, char **argv, struct zt_args *out);
 
 #endif

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "engine/main/zt_bench.h"
 #include "engine/main/zt_generate.h"
 #include "engine/main/zt_program.h"
 
@@ -235,6 +236,19 @@ static int begin(struct zt_program *p, struct ckpt_err *err)
 	return rc ? rc : find_beginning(p, err);
 }
 
+/* All but data, saves and a beginning; the screen of the configuration is not what is asked for. */
+static int bench(struct zt_program *p, struct ckpt_err *err)
+{
+	int rc;
+
+	p->args.quiet = true;
+	rc = open_model(p, err);
+	if (!rc)
+		rc = zt_config_read(p, err);
+	p->runs = !rc;
+	return rc ? rc : zt_bench(p, err);
+}
+
 static int everything(struct zt_program *p, struct ckpt_err *err)
 {
 	int rc = zt_launch_check(p, err);
@@ -245,6 +259,8 @@ static int everything(struct zt_program *p, struct ckpt_err *err)
 		return zt_launch_tell(p, err);
 	if (!rc)
 		rc = zt_launch_device(p, err);
+	if (!rc && p->args.bench)
+		return bench(p, err);
 	if (!rc)
 		rc = begin(p, err);
 	p->runs = !rc;

@@ -97,6 +97,17 @@ static int reduce_scatter(struct en_comm *comm, float *own, const void *full, en
 	return 0;
 }
 
+/* No number is NaN here. */
+static double farthest(const double *v, uint32_t n, enum en_comm_op op)
+{
+	double out = v[0];
+
+	for (uint32_t i = 1; i < n; i++)
+		if (op == EN_COMM_MAX ? v[i] > out : v[i] < out)
+			out = v[i];
+	return out;
+}
+
 static int all_reduce(struct en_comm *comm, void *v, enum kn_num type, uint64_t n,
 		      enum en_comm_op op, struct en_comm_work **work_out, struct ckpt_err *err)
 {
@@ -105,8 +116,8 @@ static int all_reduce(struct en_comm *comm, void *v, enum kn_num type, uint64_t 
 
 	(void)work_out;
 	(void)err;
-	if ((type != KN_NUM_F64 && type != KN_NUM_U64) || op != EN_COMM_SUM)
-		t_die("only sums of doubles and of whole numbers are made here");
+	if (type != KN_NUM_F64 && (type != KN_NUM_U64 || op != EN_COMM_SUM))
+		t_die("only doubles and sums of whole numbers are reduced here");
 	for (uint64_t i = 0; i < n; i++) {
 		uint64_t whole = 0;
 
@@ -117,7 +128,8 @@ static int all_reduce(struct en_comm *comm, void *v, enum kn_num type, uint64_t 
 		if (type == KN_NUM_U64)
 			memcpy(&sum[i], &whole, sizeof(whole));
 		else
-			sum[i] = tree(each, t->n, false);
+			sum[i] = op == EN_COMM_SUM ? tree(each, t->n, false) :
+				 farthest(each, t->n, op);
 	}
 	leave(t);
 	memcpy(v, sum, n * sizeof(*sum));
