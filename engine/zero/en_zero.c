@@ -116,10 +116,13 @@ void en_zero_snap_end(struct en_zero *z)
 
 /* ---- what is held ---- */
 
-/* Scratch memory of collectives is kept for the next one, so it is at its peak. */
+/*
+ * Scratch memory of collectives is kept for the next one, so it is at its peak.  Of a rank on a GPU
+ * it is none of the GPU's: the table carries a few numbers there.
+ */
 const struct en_mem *en_zero_mem(struct en_zero *z)
 {
-	const uint64_t scratch = z->comm->scratch_peak;
+	const uint64_t scratch = z->exec ? z->comm->scratch_peak : 0;
 
 	en_mem_note(&z->mem, EN_MEM_COLLECTIVES, (int64_t)(scratch - z->scratch));
 	z->scratch = scratch;
