@@ -71,6 +71,7 @@ static int whole_total(struct cz *c, struct update *u, struct ckpt_err *err)
 	if (c->z.opts.stage || c->z.comm->size == 1)
 		return 0;
 	rc = cz_after(c->move, c->work, c->updated, err);
+	cz_count_sent(c, EN_COMM_GATHER, u->b->shard * kn_type_size(c->sum_type));
 	en_trace_next(c->z.trace, EN_TRACE_MOVE, "gather of gradients", EN_TRACE_ALL);
 	if (!rc)
 		rc = cz_nccl(c, ncclAllGather(u->b->total, c->whole, u->b->shard,
