@@ -257,12 +257,17 @@ static unsigned fatal(const struct en_launched *l, uint32_t from)
 	return n;
 }
 
-unsigned en_launch_check(const struct en_environ *env, int devices, struct en_launched *out)
+unsigned en_launch_check(const struct en_environ *env, int devices, int local,
+			 struct en_launched *out)
 {
 	memset(out, 0, sizeof(*out));
 	out->by = EN_LAUNCHED_ALONE;
 	out->size = 1;
 	who(out, env);
+	if (!out->has_local_rank && local >= 0) {
+		out->local_rank = (uint32_t)local;
+		out->has_local_rank = true;
+	}
 	if (devices >= 0)
 		device(out, env, devices);
 	return fatal(out, 0);
@@ -270,30 +275,111 @@ unsigned en_launch_check(const struct en_environ *env, int devices, struct en_la
 
 /* -------------------------------------------------------------- all of us */
 
-static void two_seats(struct en_launched *l, const struct en_seat *a, const struct en_seat *b)
+static bool same_host(const struct en_seat *a, const struct en_seat *b)
 {
-	const bool same_place = a->local_rank == b->local_rank;
-	char place[96];
+	if (*a->machine && *b->machine)
+		return !strcmp(a->machine, b->machine);
+	return !strcmp(a->host, b->host);
+}
 
-	if (!*a->device || strcmp(a->host, b->host) != 0 || strcmp(a->device, b->device) != 0)
-		return;
-	snprintf(place, sizeof(place), same_place ? "Both have local rank %u" :
-		 "Their local ranks are %u and %u", a->local_rank, b->local_rank);
-	find(l, EN_LAUNCH_SAME_DEVICE, true,
-	     "Ranks %u and %u would both use GPU %s of %s, and NCCL "
-	     "would stop with \"Duplicate GPU detected\". %s: %s.",
-	     a->rank, b->rank, a->device, a->host, place,
-	     same_place
-		     ? "their launcher gives none, or LOCAL_RANK leaked from an outer job"
-		     : "both see only this one GPU, so CUDA_VISIBLE_DEVICES is the same for both");
+static bool same_device(const struct en_seat *a, const struct en_seat *b)
+{
+	return *a->device && same_host(a, b) && !strcmp(a->device, b->device);
+}
+
+uint32_t en_launch_local(const struct en_seat *seat, uint32_t of)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < of; i++)
+		n += same_host(&seat[i], &seat[of]);
+	return n;
+}
+
+/* "Ranks 2, 3 and 5": those with the device of seat 'first'. */
+static void list_ranks(const struct en_seat *seat, uint32_t n, uint32_t first, char *text,
+		       size_t room)
+{
+	uint32_t count = 0, told = 0;
+	size_t at = (size_t)snprintf(text, room, "Ranks");
+
+	for (uint32_t i = first; i < n; i++)
+		count += same_device(&seat[i], &seat[first]);
+	for (uint32_t i = first; i < n && told < 8; i++)
+		if (same_device(&seat[i], &seat[first]))
+			at += (size_t)snprintf(text + at, room - at, "%s %u", !told++ ? "" :
+					       told == count ? " and" : ",", seat[i].rank);
+	if (count > told)
+		snprintf(text + at, room - at, " and %u more", count - told);
+}
+
+struct shared {
+	bool all_visible;	/* they have one CUDA_VISIBLE_DEVICES, and see one GPU each */
+	bool all_local;		/* they have one local rank */
+	uint32_t on_host, devices;
+};
+
+static struct shared look_at(const struct en_seat *seat, uint32_t n, uint32_t first)
+{
+	const struct en_seat *a = &seat[first];
+	struct shared s = { .all_visible = *a->visible, .all_local = true };
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct en_seat *b = &seat[i];
+
+		if (!same_host(a, b))
+			continue;
+		s.on_host++;
+		s.devices = s.devices > b->devices ? s.devices : b->devices;
+		if (!same_device(a, b))
+			continue;
+		s.all_visible = s.all_visible && b->devices <= 1 && !strcmp(a->visible, b->visible);
+		s.all_local = s.all_local && a->local_rank == b->local_rank;
+	}
+	return s;
+}
+
+/* The likeliest cause, and what to do. */
+static void explain(const struct en_seat *a, const struct shared *s, char *text, size_t room)
+{
+	if (s->all_local)
+		snprintf(text, room, "All have local rank %u: their launcher gives none, or it "
+			 "leaked from an outer job (LOCAL_RANK).", a->local_rank);
+	else if (s->all_visible)
+		snprintf(text, room, "CUDA_VISIBLE_DEVICES is \"%.40s\" for all of them: name "
+			 "another GPU for each, or unset it.", a->visible);
+	else if (s->devices && s->on_host > s->devices)
+		snprintf(text, room, "%u ranks were started on that host, and it shows %u GPU%s: "
+			 "start no more ranks than GPUs.", s->on_host, s->devices,
+			 s->devices == 1 ? "" : "s");
+	else
+		snprintf(text, room, "They have other local ranks, so their CUDA_VISIBLE_DEVICES "
+			 "name it at other places.");
 }
 
 unsigned en_launch_seats(const struct en_seat *seat, uint32_t n, struct en_launched *out)
 {
 	const uint32_t before = out->n_findings;
+	char who[120], why[200];
 
-	for (uint32_t i = 0; i < n; i++)
-		for (uint32_t j = i + 1; j < n; j++)
-			two_seats(out, &seat[i], &seat[j]);
+	for (uint32_t i = 0; i < n; i++) {
+		const struct en_seat *a = &seat[i];
+		struct shared s;
+		uint32_t j = 0;
+		bool more = false;
+
+		while (j < i && !same_device(&seat[j], a))
+			j++;
+		for (uint32_t k = i + 1; k < n; k++)
+			more = more || same_device(a, &seat[k]);
+		if (j < i || !more)
+			continue;
+		s = look_at(seat, n, i);
+		explain(a, &s, why, sizeof(why));
+		list_ranks(seat, n, i, who, sizeof(who));
+		find(out, EN_LAUNCH_SAME_DEVICE, true, "%s would use one GPU, %s%s%s%s of %s, and "
+		     "NCCL would hang or stop with \"Duplicate GPU detected\". %s", who, a->bus,
+		     *a->bus ? " (" : "", a->device, *a->bus ? ")" : "", a->host, why);
+	}
 	return fatal(out, before);
 }

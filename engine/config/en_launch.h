@@ -82,23 +82,33 @@ struct en_launched {
  * without GPUs (nothing of them is looked at then).  The number of fatal findings.
  *
  * A launcher is believed in this order: RANK and WORLD_SIZE, Open MPI, PMI, SLURM; none of them:
- * one process.  With one GPU visible it is that one; else the one of the local rank.  The trap this
+ * one process.  'local' is which rank of its host this one is, as the others' hosts say (-1: not
+ * known), where no launcher says it.
+ * With one GPU visible it is that one; else the one of the local rank.  The trap this
  * is about: under `srun --gpus-per-task=1` (or a launcher that sets CUDA_VISIBLE_DEVICES for each
  * task) every process sees its own GPU as number 0, and a program that takes the number of its
  * local rank fails; with all GPUs visible and no local rank, all processes would take number 0.
  */
-unsigned en_launch_check(const struct en_environ *env, int devices, struct en_launched *out);
+unsigned en_launch_check(const struct en_environ *env, int devices, int local,
+			 struct en_launched *out);
 
-/* What a rank tells the others before the first collective. */
+/* What a rank tells the others before anything of GPUs is shared. */
 struct en_seat {
 	char host[64];		/* its name, NUL behind */
 	char device[64];	/* the GPU's UUID; "" without one */
 	uint32_t rank, local_rank;
+	char machine[40];	/* tells hosts of one name apart; "" = not known */
+	char bus[24];		/* the GPU's place; "" = not known */
+	char visible[64];	/* CUDA_VISIBLE_DEVICES, or its beginning; "" = not set */
+	uint32_t devices;	/* GPUs that it sees; 0 = not known */
 };
 
+/* Which rank of its host rank 'of' is, by the hosts of the seats: 0, 1, ... */
+uint32_t en_launch_local(const struct en_seat *seat, uint32_t of);
+
 /*
- * The seats of all ranks, of which no two may have one device.  Adds to the findings of '*out';
- * returns the number of fatal ones added.  Cost: 'n' squared comparisons.
+ * The seats of all ranks, of which no two may have one device.  Adds to the findings of '*out', one
+ * for each GPU; returns the number of fatal ones added.  Cost: 'n' squared comparisons.
  */
 unsigned en_launch_seats(const struct en_seat *seat, uint32_t n, struct en_launched *out);
 

@@ -1,22 +1,10 @@
 /*
- * cz_expect.c -- before there is a state: which GPUs there are, what is free, and what a rank will
- * hold, which is the way to take it with nothing taken.
+ * cz_expect.c -- before there is a state: what is free, and what a rank will hold, which is the way
+ * to take it with nothing taken.
  */
 #include "engine/cuda/cz_priv.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-
-bool en_cuda_is_built(void)
-{
-	return true;
-}
-
-uint32_t en_cuda_count(void)
-{
-	int n = 0;
-
-	return cudaGetDeviceCount(&n) == cudaSuccess && n > 0 ? (uint32_t)n : 0;
-}
 
 int en_zero_cuda_expect(const struct en_model *model, const struct en_zero_opts *opts,
 			uint32_t size, const struct en_cuda_opts *cuda, bool rooms_only,

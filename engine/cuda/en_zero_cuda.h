@@ -16,6 +16,16 @@ bool en_cuda_is_built(void);
 /* GPUs that this process sees; 0 without a driver. */
 uint32_t en_cuda_count(void);
 
+struct en_cuda_device {
+	char name[80];		/* "NVIDIA H200" */
+	char uuid[48];		/* "GPU-8f6a..."; of a part of a GPU (MIG) the part's */
+	char pci[24];		/* "0000:1B:00.0" */
+	uint64_t free_bytes, bytes;	/* of its memory */
+};
+
+/* GPU number 'n' of those to be seen.  Begins to use it: some memory of it and of the host. */
+int en_cuda_device(uint32_t n, struct en_cuda_device *out, struct ckpt_err *err);
+
 /* How gradients are summed over ranks and micro-batches. */
 enum en_cuda_sum {
 	EN_CUDA_SUM_NCCL,	/* by NCCL, in the type that is sent; micro-batches one by one */

@@ -18,6 +18,13 @@ static int no_cuda(struct ckpt_err *err)
 		       "this program was built without CUDA: make gpu");
 }
 
+int en_cuda_device(uint32_t n, struct en_cuda_device *out, struct ckpt_err *err)
+{
+	(void)out;
+	return ck_fail(err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
+		       "GPU %u: this program was built without CUDA: make gpu", n);
+}
+
 int en_zero_cuda_new(const struct en_model *model, struct en_comm *comm,
 		     const struct en_zero_opts *opts, const struct en_zero_rule *rule,
 		     const struct en_cuda_opts *cuda, struct en_zero **z_out, struct ckpt_err *err)

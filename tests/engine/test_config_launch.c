@@ -307,7 +307,7 @@ static const struct row rows[] = {
 static void one_row(const struct row *r)
 {
 	struct en_launched l;
-	const unsigned fatal = en_launch_check(&r->env, r->devices, &l);
+	const unsigned fatal = en_launch_check(&r->env, r->devices, -1, &l);
 	bool found = false, said = false;
 
 	if (l.by != r->by || l.rank != r->rank || l.size != r->size || l.device != r->device)
@@ -338,42 +338,99 @@ static void give(struct en_seat *s, const char *device)
 	snprintf(s->device, sizeof(s->device), "%s", device);
 }
 
+static const char *said(const struct en_seat *seat, uint32_t n, unsigned findings)
+{
+	static struct en_launched l;
+
+	l = (struct en_launched){ .by = EN_LAUNCHED_BY_SLURM };
+	assert_int_equal(en_launch_seats(seat, n, &l), findings);
+	assert_int_equal(l.n_findings, findings);
+	for (uint32_t i = 0; i < findings; i++)
+		assert_int_equal(l.finding[i].id, EN_LAUNCH_SAME_DEVICE);
+	return l.finding[0].text;
+}
+
 static void two_ranks_on_one_gpu_are_named(void **state)
 {
 	struct en_seat seats[4] = {
-		{ "a", "GPU-1", 0, 0 }, { "a", "GPU-2", 1, 1 }, { "b", "GPU-1", 2, 0 },
-		{ "b", "GPU-2", 3, 1 },
+		{ .host = "a", .device = "GPU-1", .rank = 0, .local_rank = 0, .devices = 2 },
+		{ .host = "a", .device = "GPU-2", .rank = 1, .local_rank = 1, .devices = 2 },
+		{ .host = "b", .device = "GPU-1", .rank = 2, .local_rank = 0, .devices = 1,
+		  .bus = "0000:1B:00.0" },
+		{ .host = "b", .device = "GPU-2", .rank = 3, .local_rank = 1, .devices = 1 },
 	};
-	struct en_launched l = { .by = EN_LAUNCHED_BY_SLURM };
+	const char *text;
 
 	(void)state;
-	assert_int_equal(en_launch_seats(seats, 4, &l), 0);
-	assert_int_equal(l.n_findings, 0);
+	said(seats, 4, 0);
 	give(&seats[3], "GPU-1");
-	assert_int_equal(en_launch_seats(seats, 4, &l), 1);
-	assert_int_equal(l.finding[0].id, EN_LAUNCH_SAME_DEVICE);
-	assert_non_null(strstr(l.finding[0].text, "Ranks 2 and 3 would both use GPU GPU-1 of b"));
-	assert_non_null(strstr(l.finding[0].text, "CUDA_VISIBLE_DEVICES is the same"));
+	text = said(seats, 4, 1);
+	assert_non_null(strstr(text, "Ranks 2 and 3 would use one GPU, 0000:1B:00.0 (GPU-1) of b"));
+	assert_non_null(strstr(text, "2 ranks were started on that host, and it shows 1 GPU:"));
+	for (int i = 2; i < 4; i++)
+		snprintf(seats[i].visible, sizeof(seats[i].visible), "3");
+	text = said(seats, 4, 1);
+	assert_non_null(strstr(text, "CUDA_VISIBLE_DEVICES is \"3\" for all of them"));
+	seats[2].devices = seats[3].devices = 2;
+	text = said(seats, 4, 1);
+	assert_non_null(strstr(text, "name it at other places"));
 	seats[3].local_rank = 0;
-	assert_int_equal(en_launch_seats(seats, 4, &l), 1);
-	assert_non_null(strstr(l.finding[1].text, "Both have local rank 0"));
+	text = said(seats, 4, 1);
+	assert_non_null(strstr(text, "All have local rank 0"));
+	give(&seats[1], "GPU-1");
+	assert_non_null(strstr(said(seats, 4, 2), "Ranks 0 and 1 would use one GPU, GPU-1 of a"));
 }
 
-/* Ranks on CPUs share whatever there is; and a list of findings has an end. */
+/* Two hosts may have one name, and containers of one host several. */
+static void hosts_are_what_they_say_of_themselves(void **state)
+{
+	struct en_seat seats[3] = {
+		{ .host = "node", .machine = "1", .device = "GPU-1", .rank = 0 },
+		{ .host = "node", .machine = "2", .device = "GPU-1", .rank = 1 },
+		{ .host = "pod", .machine = "1", .device = "GPU-2", .rank = 2 },
+	};
+
+	(void)state;
+	said(seats, 3, 0);
+	assert_int_equal(en_launch_local(seats, 0), 0);
+	assert_int_equal(en_launch_local(seats, 1), 0);
+	assert_int_equal(en_launch_local(seats, 2), 1);
+	give(&seats[2], "GPU-1");
+	assert_non_null(strstr(said(seats, 3, 1), "Ranks 0 and 2 "));
+}
+
+/* Ranks on CPUs share whatever there is; and a list has an end. */
 static void many_seats_are_looked_at(void **state)
 {
 	static struct en_seat seats[64];
-	struct en_launched l = { .by = EN_LAUNCHED_ALONE };
 
 	(void)state;
 	for (uint32_t i = 0; i < 64; i++)
-		seats[i] = (struct en_seat){ .host = "a", .rank = i };
-	assert_int_equal(en_launch_seats(seats, 64, &l), 0);
+		seats[i] = (struct en_seat){ .host = "a", .rank = i, .local_rank = i };
+	said(seats, 64, 0);
 	for (uint32_t i = 0; i < 64; i++)
 		give(&seats[i], "GPU-1");
-	assert_int_equal(en_launch_seats(seats, 64, &l), EN_MAX_LAUNCH_FINDINGS);
-	assert_int_equal(l.n_findings, EN_MAX_LAUNCH_FINDINGS);
-	assert_int_equal(en_launch_seats(seats, 0, &l), 0);
+	assert_non_null(strstr(said(seats, 64, 1), "Ranks 0, 1, 2, 3, 4, 5, 6, 7 and 56 more "));
+	give(&seats[0], "GPU-2");
+	assert_non_null(strstr(said(seats, 4, 1), "Ranks 1, 2 and 3 "));
+	for (uint32_t i = 0; i < 64; i++)
+		give(&seats[i], (const char *[]){ "a", "b", "c", "d" }[i % 4]);
+	said(seats, 64, 4);
+	said(seats, 0, 0);
+}
+
+/* Where no launcher says it, the hosts of the others do. */
+static void a_local_rank_may_come_from_the_hosts(void **state)
+{
+	const struct en_environ env = { .pmi_rank = "5", .pmi_size = "8" };
+	struct en_launched l;
+
+	(void)state;
+	assert_int_equal(en_launch_check(&env, 4, -1, &l), 1);
+	assert_int_equal(en_launch_check(&env, 4, 1, &l), 0);
+	assert_int_equal(l.device, 1);
+	assert_int_equal(en_launch_check(&env, 4, 4, &l), 1);
+	assert_int_equal(l.finding[0].id, EN_LAUNCH_TOO_FEW_DEVICES);
 }
 
 int main(void)
@@ -381,7 +438,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_way_to_start_is_understood),
 		cmocka_unit_test(two_ranks_on_one_gpu_are_named),
+		cmocka_unit_test(hosts_are_what_they_say_of_themselves),
 		cmocka_unit_test(many_seats_are_looked_at),
+		cmocka_unit_test(a_local_rank_may_come_from_the_hosts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
