@@ -4,7 +4,8 @@
  * An operation has a number in its stream and may wait for one number of another stream.  Who
  * waits on the host marks what is needed for it, and runs operations until it is done: those that
  * are needed, and sometimes others that could run; one at a time, of streams by chance.  A stream's
- * luck changes with every wait, so that at times one runs far ahead of the others.
+ * luck changes with every wait, so that at times one runs far ahead of the others.  From some
+ * waits to the next a little is done early as well, now and then.
  *
  * Operations of NCCL may block until other ranks come, so they run early only if they are needed.
  * A host that waits for something else meanwhile (a message, a flag that a callback sets) would
@@ -221,6 +222,7 @@ void fk_run_until(struct CUstream_st *s, uint64_t at)
 {
 	const bool extra = chance() % 3 == 0;
 
+	fk_queue.lively = chance() % 3 == 0;
 	new_luck();
 	fk_mark(s, at);
 	fk_queue.waiting++;
@@ -376,7 +378,7 @@ void fk_after(struct CUstream_st *s)
 		fk_run_until(s, s->queued);
 		return;
 	}
-	if (chance() % 16)
+	if (!fk_queue.lively || chance() % 8)
 		return;
 	new_luck();
 	for (uint64_t n = chance() % 8; n && !fk_queue.running; n--) {
