@@ -57,7 +57,7 @@ same() {
 
 # A stage that is whole, one that is cut: the rest is the same code.
 cases='1:0 1:3'
-has_ranks && cases='1:0 1:3 2:0 2:1 2:2 2:3'
+has_ranks && cases='1:2 2:0 2:1 2:3'
 for case in $cases; do
 	n=${case%:*} stage=${case#*:}
 	wanted "$n" "$stage" > want
@@ -83,6 +83,40 @@ rm -rf all/global_step2 all/global_step3
 train 1 3 --save all --resume auto || bad 'going on'
 digest all/global_step3 > got
 diff want got > said && good || bad 'going on'
+
+# a signal: the last whole step is saved, whatever of the one before is still on its way
+rm -rf all
+"$ztrain" --device "$device" --model model.json --config z1.json --random --seq 16 --steps 1000000 --sync none \
+	--save all --save-every 1 --save-buffer 4MiB --quiet > said 2>&1 &
+pid=$!
+for ((i = 0; i < 300; i++)); do
+	[ -e all/latest ] && break
+	sleep 0.1
+done
+sleep 0.2
+kill -TERM $pid
+wait $pid && good || bad 'a signal'
+last=$(cat all/latest)
+digest "all/$last" > got
+train 1 1 --steps 1000000 --stop-at "${last#global_step}" --save one || bad "to $last"
+digest "one/$last" > want
+diff want got > said && good || bad "a signal, $last"
+rm -rf one all
+
+# weights at the end, with a save under way and with none at all
+train 1 3 --save all --save-every 1 --export w1 && train 1 3 --export w2 || bad 'weights'
+"$zckpt" convert -q --dtype fp32 all/global_step3 conv > said 2>&1 || bad convert
+for w in w1 w2; do
+	[ -n "$(digest $w)" ] && [ "$(digest $w)" = "$(digest conv)" ] && good || bad "weights, $w"
+done
+rm -rf all
+
+# files that cannot have their length: told at the next save or at the end, and nothing is left
+(trap '' XFSZ; ulimit -f 2000; train 1 1 --save all --save-every 1)
+[ $? = 1 ] && grep -q 'File too large' said && good || bad 'no room'
+find all -type f > said 2>&1
+[ ! -s said ] && good || bad 'something is left'
+rm -rf all
 
 for wrong in '--save-buffer 1MB' '--save-buffer much' '--save-threads 0' '--save-threads 65'; do
 	# shellcheck disable=SC2086	# two words
