@@ -243,13 +243,20 @@ static void norm_back(struct layer *l, const void *dy, const void *x, const floa
 					   l->type, 0, c->part, c->work), "a norm");
 }
 
+/* Where something is that may be kept. */
+static void *place(void *kept, void *room)
+{
+	return kept ? kept : room;
+}
+
 static void turn(struct layer *l, const struct cz_kept *kept)
 {
 	struct cz *c = l->c;
 
 	if (!l->rc)
-		note(l, kn_cu_qk(&l->qk, c->q, c->k, kept->qkv, weight(l, EN_Q_NORM),
-				 weight(l, EN_K_NORM), c->cos, c->sin, c->work), "rotation");
+		note(l, kn_cu_qk(&l->qk, place(kept->q, c->q), place(kept->k, c->k), kept->qkv,
+				 weight(l, EN_Q_NORM), weight(l, EN_K_NORM), c->cos, c->sin,
+				 c->work), "rotation");
 }
 
 static const void *values(const struct layer *l, const void *qkv)
@@ -261,25 +268,27 @@ int cz_layer_forward(struct cz *c, const struct en_batch *b, const void *params,
 		     void *y, const struct cz_kept *kept, struct ckpt_err *err)
 {
 	const struct en_model_config *m = &c->z.model->config;
+	void *h_in = place(kept->h_in, c->h), *h_post = place(kept->h_post, c->h);
+	void *act = place(kept->act, c->act);
 	struct layer l;
 	int rc = open_layer(&l, c, b, params, err);
 
 	if (rc)
 		return rc;
-	norm(&l, c->h, kept->rstd_in, x, EN_NORM_IN);
-	project(&l, kept->qkv, c->h);
+	norm(&l, h_in, kept->rstd_in, x, EN_NORM_IN);
+	project(&l, kept->qkv, h_in);
 	turn(&l, kept);
 	if (!l.rc)
-		note(&l, kn_cu_attn_forward(l.attn, kept->o, kept->lse, c->q, c->k,
-					    values(&l, kept->qkv), c->attn_work, c->work),
-		     "attention");
+		note(&l, kn_cu_attn_forward(l.attn, kept->o, kept->lse, place(kept->q, c->q),
+					    place(kept->k, c->k), values(&l, kept->qkv),
+					    c->attn_work, c->work), "attention");
 	forward_mm(&l, kept->mid, m->hidden, kept->o, weight(&l, EN_O), x, l.qk.ldq, m->hidden);
-	norm(&l, c->h, kept->rstd_post, kept->mid, EN_NORM_POST);
-	forward_mm(&l, kept->gu, 2 * (size_t)m->inter, c->h, weight(&l, EN_GATE), NULL, m->hidden,
+	norm(&l, h_post, kept->rstd_post, kept->mid, EN_NORM_POST);
+	forward_mm(&l, kept->gu, 2 * (size_t)m->inter, h_post, weight(&l, EN_GATE), NULL, m->hidden,
 		   2 * (size_t)m->inter);
 	if (y && !l.rc) {
-		note(&l, kn_cu_swiglu(c->act, kept->gu, l.n, m->inter, l.type, c->work), "swiglu");
-		forward_mm(&l, y, m->hidden, c->act, weight(&l, EN_DOWN), kept->mid, m->inter,
+		note(&l, kn_cu_swiglu(act, kept->gu, l.n, m->inter, l.type, c->work), "swiglu");
+		forward_mm(&l, y, m->hidden, act, weight(&l, EN_DOWN), kept->mid, m->inter,
 			   m->hidden);
 	}
 	return end(&l, err);
@@ -293,12 +302,15 @@ static void mlp_back(struct layer *l, const struct cz_kept *kept)
 
 	input_mm(l, c->act, c->g, m->hidden, weight(l, EN_DOWN), NULL, inter, m->hidden);
 	if (!l->rc)
-		note(l, kn_cu_swiglu_back(c->dgu, c->act, c->act, kept->gu, l->n, inter, l->type,
-					  c->work), "swiglu");
-	weight_mm(l, grad(l, EN_DOWN), c->g, m->hidden, c->act, inter, m->hidden);
+		note(l, kn_cu_swiglu_back(c->dgu, kept->act ? NULL : c->act, c->act, kept->gu,
+					  l->n, inter, l->type, c->work), "swiglu");
+	weight_mm(l, grad(l, EN_DOWN), c->g, m->hidden, place(kept->act, c->act), inter,
+		  m->hidden);
 	input_mm(l, c->t, c->dgu, 2 * inter, weight(l, EN_GATE), NULL, m->hidden, 2 * inter);
-	norm(l, c->h, NULL, kept->mid, EN_NORM_POST);
-	weight_mm(l, grad(l, EN_GATE), c->dgu, 2 * inter, c->h, m->hidden, 2 * inter);
+	if (!kept->h_post)
+		norm(l, c->h, NULL, kept->mid, EN_NORM_POST);
+	weight_mm(l, grad(l, EN_GATE), c->dgu, 2 * inter, place(kept->h_post, c->h), m->hidden,
+		  2 * inter);
 	norm_back(l, c->t, kept->mid, kept->rstd_post, EN_NORM_POST);
 }
 
@@ -313,18 +325,20 @@ static void attention_back(struct layer *l, const void *x, const struct cz_kept 
 	shape.ldq = shape.ldk = c->ld;		/* dq' and dk' lie in dqkv already */
 	input_mm(l, c->dout, c->g, hidden, weight(l, EN_O), NULL, q, hidden);
 	weight_mm(l, grad(l, EN_O), c->g, hidden, kept->o, q, hidden);
-	turn(l, kept);
+	if (!kept->q)
+		turn(l, kept);
 	if (!l->rc)
-		note(l, kn_cu_attn_back(l->attn, c->dqkv, dk, dv, c->dout, c->q, c->k,
-					values(l, kept->qkv), kept->o, kept->lse, c->attn_work,
-					c->work), "attention");
+		note(l, kn_cu_attn_back(l->attn, c->dqkv, dk, dv, c->dout, place(kept->q, c->q),
+					place(kept->k, c->k), values(l, kept->qkv), kept->o,
+					kept->lse, c->attn_work, c->work), "attention");
 	if (!l->rc)
 		note(l, kn_cu_qk_back(&shape, c->dqkv, grad(l, EN_Q_NORM), grad(l, EN_K_NORM),
 				      c->z.opts.wire, c->dqkv, dk, norms ? kept->qkv : NULL,
 				      weight(l, EN_Q_NORM), weight(l, EN_K_NORM), c->cos, c->sin,
 				      0, norms ? c->part : NULL, c->work), "rotation");
-	norm(l, c->h, NULL, x, EN_NORM_IN);
-	project_back(l, c->t, c->spare, c->dqkv, c->h);
+	if (!kept->h_in)
+		norm(l, c->h, NULL, x, EN_NORM_IN);
+	project_back(l, c->t, c->spare, c->dqkv, place(kept->h_in, c->h));
 	norm_back(l, c->t, x, kept->rstd_in, EN_NORM_IN);
 }
 

@@ -191,11 +191,16 @@ static int new_kept(struct cz *c, struct cz_kept *k, struct ckpt_err *err)
 	const uint64_t n = (uint64_t)c->z.opts.rows * c->z.opts.tokens;
 	const uint64_t es = kn_type_size(c->z.opts.type), fs = sizeof(float);
 	const enum en_mem_kind a = EN_MEM_ACTIVATIONS;
+	const uint64_t all = cz_keeps_all(c) ? n : 0;
 	const struct room room[] = {
 		{ a, &k->qkv, n * c->ld * es }, { a, &k->o, n * m->heads * m->head_dim * es },
 		{ a, &k->mid, n * m->hidden * es }, { a, &k->gu, n * 2 * m->inter * es },
 		{ a, &k->lse, n * m->heads * fs }, { a, &k->rstd_in, n * fs },
 		{ a, &k->rstd_post, n * fs },
+		{ a, &k->h_in, all * m->hidden * es }, { a, &k->h_post, all * m->hidden * es },
+		{ a, &k->q, all * m->heads * m->head_dim * es },
+		{ a, &k->k, all * m->kv_heads * m->head_dim * es },
+		{ a, &k->act, all * m->inter * es },
 	};
 
 	return take_rooms(c, room, CK_ARRAY_LEN(room), err);
@@ -257,12 +262,13 @@ static int new_work(struct cz *c, struct ckpt_err *err)
 	const uint64_t es = kn_type_size(c->z.opts.type), fs = sizeof(float);
 	const uint64_t q = (uint64_t)m->heads * m->head_dim;
 	const uint64_t kv = (uint64_t)m->kv_heads * m->head_dim;
+	const uint64_t again = cz_keeps_all(c) ? 0 : n;
 	const enum en_mem_kind w = EN_MEM_WORK;
 	const bool biased = c->z.model->block[1].at[EN_Q_BIAS] != UINT64_MAX;
 	const uint64_t all = c->tree && c->z.comm->size > 1 ? cz_all_chunks(c) : 0;
 	const struct room room[] = {
-		{ w, &c->h, n * m->hidden * es }, { w, &c->q, n * q * es },
-		{ w, &c->k, n * kv * es }, { w, &c->act, n * m->inter * es },
+		{ w, &c->h, n * m->hidden * es }, { w, &c->q, again * q * es },
+		{ w, &c->k, again * kv * es }, { w, &c->act, n * m->inter * es },
 		{ w, &c->g, n * m->hidden * es }, { w, &c->t, n * m->hidden * es },
 		{ w, &c->spare, biased ? n * m->hidden * es : 0 },
 		{ w, &c->dout, n * q * es }, { w, &c->dqkv, n * c->ld * es },

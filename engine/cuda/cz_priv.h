@@ -50,6 +50,8 @@ struct cz_reduce {
 struct cz_kept {
 	void *qkv, *o, *mid, *gu;	/* of the type */
 	float *lse, *rstd_in, *rstd_post;
+	/* With keep_all; else NULL, and computed again into room that all layers share. */
+	void *h_in, *q, *k, *h_post, *act;
 };
 
 struct cz {
@@ -122,6 +124,11 @@ static inline const void *cz_at_const(const void *p, uint64_t elements, enum kn_
 static inline bool cz_is_whole(const struct cz *c)
 {
 	return c->z.opts.stage != 3 || c->z.comm->size == 1;
+}
+
+static inline bool cz_keeps_all(const struct cz *c)
+{
+	return c->cuda.keep_all && !c->z.opts.recompute;
 }
 
 /* ---- cz_lib.c: what libraries say, as errors ---- */

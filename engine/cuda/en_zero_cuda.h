@@ -39,6 +39,7 @@ struct en_cuda_opts {
 	enum en_cuda_sum sum;
 	bool fixed;		/* attention's way back has the same bits each time */
 	bool own_attention;	/* not cuDNN's */
+	bool keep_all;		/* nothing is computed again; without opts.recompute */
 };
 
 /*

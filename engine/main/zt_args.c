@@ -76,6 +76,8 @@ static const struct row rows[] = {
 		"transformers' Trainer does"),
 	ON("random", random, "begin with random weights"),
 	ON("recompute", recompute, "keep a layer's input only, compute it again on the way back"),
+	ON("keep-all", keep_all, "GPUs: keep norms, turned heads and activations too, which are "
+		"else computed again, as they are cheap"),
 	ONE_OF("device", "KIND", device, ZT_AUTO, devices, "auto (default: a GPU for each rank, "
 		"where there are some), cpu, cuda"),
 	ONE_OF("reduction", "KIND", reduction, 0, reductions, "how GPUs sum gradients: nccl "
@@ -165,7 +167,7 @@ static const struct row bench_rows[] = {
 };
 static const char *const bench_has[] = {
 	"model", "config", "micro-batch", "accumulation", "clip", "precision", "recompute",
-	"device", "threads", "seq", "seed", "timeout",
+	"keep-all", "reduction", "device", "threads", "seq", "seed", "timeout",
 };
 
 /* A call: rows of its own, and some (or all, 'has' NULL) of 'rows'. */
@@ -381,6 +383,8 @@ static int check_bench(const struct zt_args *a, const char *rest)
 		fprintf(stderr, "ztrain: what is this: %s (see ztrain bench --help)\n", rest);
 	else if (!a->model)
 		what = "--model says what is to be trained (see ztrain bench --help)";
+	else if (a->recompute && a->keep_all)
+		what = "--recompute keeps the least and --keep-all the most: one of them";
 	else if (a->stages && a->table)
 		what = "--table is of one configuration, --stages compares them: one at a time";
 	else if (a->stages && a->trace)
@@ -405,6 +409,8 @@ static int check(struct zt_args *a, const char *rest)
 		fprintf(stderr, "ztrain: what is this: %s (see ztrain --help)\n", rest);
 	else if (!a->model && !a->check_launch)
 		what = "--model says what is to be trained (see ztrain --help)";
+	else if (a->recompute && a->keep_all)
+		what = "--recompute keeps the least and --keep-all the most: one of them";
 	else if (a->resume && !strcmp(a->resume, "auto") && !a->save)
 		what = "--resume auto looks in the folder of --save, which is not given";
 	else if (a->synthetic && a->data)

@@ -32,7 +32,7 @@ struct zt_args {
 	/* The run. */
 	int64_t steps;		/* -1 = the scheduler's, or STEPS */
 	int64_t stop_at, threads, timeout_s;
-	bool random, recompute;
+	bool random, recompute, keep_all;
 	int device;		/* enum zt_device */
 	int reduction;		/* enum en_cuda_sum */
 	/* Saves. */

@@ -240,6 +240,7 @@ int zt_launch_device(struct zt_program *p, struct ckpt_err *err)
 		return rc;
 	p->cuda.sum = (enum en_cuda_sum)p->args.reduction;
 	p->cuda.fixed = p->cuda.sum == EN_CUDA_SUM_TREE;
+	p->cuda.keep_all = p->args.keep_all;
 	return share_places(p, devices, err);
 }
 

@@ -51,6 +51,12 @@ for type in fp32 bf16 fp16; do
 		rm -rf a
 	done
 done
+train a 2 3 2 bf16 --reduction tree --keep-all || bad 'keeping all'
+same 'nothing computed again' bf16 a
+rm -rf a
+train a 2 3 2 bf16 --reduction tree --recompute || bad 'recomputing'
+same 'all computed again' bf16 a
+rm -rf a
 train six 1 0 6 bf16 --reduction tree && train a 2 2 3 bf16 --reduction tree
 same '6 units' six a
 rm -rf a
