@@ -81,8 +81,8 @@ int zt_tell_beginning(void *arg, const struct en_begun *b, struct ckpt_err *err)
 			printf("on %s\n", b->device);
 		if (b->resumed)
 			printf("resumed at step %" PRId64 " from %s%s%s, %" PRIu64
-			       " bytes read by all ranks\n", b->at.steps, p->from,
-			       p->tag[0] ? "/" : "", p->tag, b->read_bytes);
+			       " bytes read by all ranks in %.3f s\n", b->at.steps, p->from,
+			       p->tag[0] ? "/" : "", p->tag, b->read_bytes, b->read_seconds);
 		else if (p->from)
 			printf("weights from %s\n", p->from);
 		else
@@ -188,8 +188,10 @@ void zt_tell_end(struct zt_program *p, const struct en_ran *ran)
 		fprintf(stderr, "ztrain: %" PRIu64 " steps could not be written to %s\n",
 			p->unlogged, p->args.log);
 	if (speaks(p) && ran->saves)
-		printf("%" PRIu64 " save%s took %.3f s from the steps\n", ran->saves,
-		       ran->saves == 1 ? "" : "s", ran->save_seconds);
+		printf("%" PRIu64 " save%s took %.3f s from the steps; %s %" PRIu64
+		       " bytes of files in %.3f s\n", ran->saves, ran->saves == 1 ? "" : "s",
+		       ran->save_seconds, ran->saves == 1 ? "it made" : "the last one made",
+		       ran->saved.file_bytes, ran->last_save_seconds);
 	if (speaks(p) && ran->stopped)
 		printf("stopped by a signal after step %" PRId64 "%s\n", ran->at.steps,
 		       p->args.save ? ", saved" : "");

@@ -120,11 +120,13 @@ static int take_loaded(struct en_run *r, const struct en_loaded *got, struct ckp
 	return rc;
 }
 
-static int tell_beginning(struct en_run *r, const struct en_loaded *got, struct ckpt_err *err)
+static int tell_beginning(struct en_run *r, const struct en_loaded *got, double seconds,
+			  struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
 	struct en_begun b = {
 		.at = r->at, .resumed = got->resumed, .read_bytes = got->bytes,
+		.read_seconds = seconds,
 		.mem = en_zero_mem(r->z), .device = o->cuda ? en_zero_cuda_text(r->z) : "",
 		.save_bytes = o->save_root ? en_keep_state(r->z) : 0,
 	};
@@ -146,6 +148,7 @@ static int fill_state(struct en_run *r, struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
 	struct en_loaded got = { .data = NULL };
+	const double since = now();
 	int rc = 0;
 
 	if (o->from)
@@ -158,7 +161,7 @@ static int fill_state(struct en_run *r, struct ckpt_err *err)
 	if (!rc)
 		rc = en_zero_publish(r->z, err);
 	if (!rc)
-		rc = tell_beginning(r, &got, err);
+		rc = tell_beginning(r, &got, now() - since, err);
 	r->saved_at = got.resumed && o->save_root && !strcmp(o->from, o->save_root) ?
 		r->at.steps : -1;
 	ck_free(got.data);
@@ -229,6 +232,7 @@ static int save(struct en_run *r, struct ckpt_err *err)
 		rc = en_keep_save(r->keep, tag, &v, &old, err);
 	ck_buf_release(&client);
 	r->saved_at = r->at.steps;
+	r->save_began = since;
 	r->out->saves += !rc;
 	r->out->save_seconds += now() - since;
 	return rc;
@@ -278,6 +282,8 @@ static int go(struct en_run *r, struct ckpt_err *err)
 	r->out->stopped = stop;
 	if (!rc && r->keep)
 		rc = en_keep_wait(r->keep, stop ? o->grace_ms : 0, &r->out->saved, err);
+	if (r->out->saves)
+		r->out->last_save_seconds = now() - r->save_began;
 	if (rc == -CKPT_E_BUSY && stop) {
 		memset(err, 0, sizeof(*err));
 		ck_fail(err, CKPT_E_BUSY, o->save_root, CKPT_NO_OFFSET,

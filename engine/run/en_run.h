@@ -45,6 +45,7 @@ struct en_begun {
 	struct en_place_in_run at;
 	bool resumed;			/* where a checkpoint left off, with its moments */
 	uint64_t read_bytes;		/* by all ranks */
+	double read_seconds;		/* of this one */
 	bool same_bits;			/* en_recipe.h */
 	char bits[EN_RECIPE_TEXT];	/* the sentence about it */
 	const struct en_mem *mem;
@@ -102,6 +103,7 @@ struct en_ran {
 	struct ckpt_saved saved;	/* the last save */
 	uint64_t saves;
 	double save_seconds;	/* that saves took from the steps */
+	double last_save_seconds;	/* from asking for the last one until it stood there */
 	struct en_mem mem;	/* of this rank */
 	bool exported;
 	struct ckpt_saved export;

@@ -19,6 +19,7 @@ struct en_run {
 	double *loss;			/* of every unit of a step */
 	uint64_t units;			/* of all ranks */
 	int64_t saved_at;		/* steps of the last save, -1 = none */
+	double save_began;
 };
 
 /* en_step.c */
