@@ -173,7 +173,9 @@ int cz_plan(struct cz *c, const struct en_batch *b, const struct kn_cu_attn **ou
 			break;
 	if (i == CZ_PLANS) {
 		i = CZ_PLANS - 1;
-		cudaStreamSynchronize(c->work);
+		rc = cz_wait(c, c->work, NULL, "attention", err);
+		if (rc)
+			return rc;
 		kn_cu_attn_free(c->attn[i]);
 		c->attn[i] = NULL;
 	}

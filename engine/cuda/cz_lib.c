@@ -67,6 +67,5 @@ int cz_join(struct cz *c, struct ckpt_err *err)
 #ifdef NCCL_CTA_POLICY_ZERO	/* what the copy engines can do, they do */
 	config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
 #endif
-	return cz_nccl(c, ncclCommInitRankConfig(&c->nccl, (int)comm->size, id, (int)comm->rank,
-						 &config), "joining the ranks", err);
+	return cz_join_nccl(c, &id, &config, err);
 }

@@ -390,7 +390,7 @@ static int make(struct cz *c, struct ckpt_err *err)
 		rc = ck_fail(err, CKPT_E_IO, "GPU", CKPT_NO_OFFSET, "cuBLASLt does not start");
 	if (!rc)
 		rc = cz_plan_most(c, err);
-	return rc ? rc : cz_cuda((int)cudaStreamSynchronize(c->work), "the device", err);
+	return rc ? rc : cz_wait(c, c->work, NULL, "the device", err);
 }
 
 /* ---- the end ---- */
@@ -424,10 +424,8 @@ void cz_free(struct en_zero *z)
 {
 	struct cz *c = cz_of(z);
 
-	if (c->work)
-		cudaStreamSynchronize(c->work);
-	if (c->move)
-		cudaStreamSynchronize(c->move);
+	if (!cz_drain(c))
+		return;		/* the process ends with an error */
 	cz_snap_free(c);
 	cz_free_rooms(c);
 	cz_trace(z, NULL, NULL);

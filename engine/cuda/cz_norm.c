@@ -37,11 +37,12 @@ static int sum_up(struct cz *c, double *sums, uint64_t n, double *out, struct ck
 					  cudaMemcpyDeviceToHost, c->work);
 	en_trace_rest(c->z.trace, EN_TRACE_COMPUTE);
 	en_trace_next(c->z.trace, EN_TRACE_HOST, "wait for the norm", EN_TRACE_ALL);
+	rc = cz_cuda(rc, "the norm", err);
 	if (!rc)
-		rc = (int)cudaStreamSynchronize(c->work);
+		rc = cz_wait(c, c->work, NULL, "the norm", err);
 	en_trace_rest(c->z.trace, EN_TRACE_HOST);
 	*out = c->host_result[1];
-	return cz_cuda(rc, "the norm", err);
+	return rc;
 }
 
 /* Ranks one behind the other become blocks one behind the other. */

@@ -140,7 +140,7 @@ static int take_loss(struct cz *c, const struct en_batch *b, struct en_loss *out
 
 	en_trace_rest(c->z.trace, EN_TRACE_COMPUTE);
 	en_trace_next(c->z.trace, EN_TRACE_HOST, "wait for the pass", EN_TRACE_ALL);
-	rc = cz_cuda((int)cudaEventSynchronize(c->told), "a pass", err);
+	rc = cz_wait(c, NULL, c->told, "a pass", err);
 	en_trace_rest(c->z.trace, EN_TRACE_HOST);
 	if (rc)
 		return rc;

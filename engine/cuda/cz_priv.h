@@ -60,6 +60,7 @@ struct cz {
 	char text[CZ_TEXT];
 	cudaStream_t work, move;
 	ncclComm_t nccl;	/* NULL: one rank */
+	bool lost;		/* a rank is not there: what was begun will not end */
 	struct cz_memory *memory;	/* all there is */
 	uint32_t nmemory;
 	bool shares;		/* other ranks reach what is cz_new_shared() */
@@ -138,6 +139,19 @@ int cz_attn(int rc, const char *why, struct ckpt_err *err);
 int cz_event(cudaEvent_t *out, struct ckpt_err *err);
 /* 'later' goes on when what 'earlier' has been given so far is done. */
 int cz_after(cudaStream_t later, cudaStream_t earlier, cudaEvent_t by, struct ckpt_err *err);
+/* ---- cz_wait.c ---- */
+/*
+ * Until 'event' has come, or with NULL 'stream' is empty; of several ranks not for ever: CKPT_E_IO
+ * names those that are silent, and then NCCL is ended (c->lost).
+ */
+int cz_wait(struct cz *c, cudaStream_t stream, cudaEvent_t event, const char *what,
+	    struct ckpt_err *err);
+/* Nothing is on its way any more.  False: it does not end, and nothing can be freed. */
+bool cz_drain(struct cz *c);
+/* c->nccl, with the deadline. */
+int cz_join_nccl(struct cz *c, const ncclUniqueId *id, const ncclConfig_t *config,
+		 struct ckpt_err *err);
+
 /* One rank's id for all; NULL and nothing for one rank. */
 int cz_join(struct cz *c, struct ckpt_err *err);
 

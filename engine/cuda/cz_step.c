@@ -187,7 +187,7 @@ int cz_publish(struct en_zero *z, struct ckpt_err *err)
 	if (!rc)
 		rc = cz_after(c->move, c->work, c->updated, err);
 	if (!rc)
-		rc = cz_cuda((int)cudaStreamSynchronize(c->work), "the state", err);
+		rc = cz_wait(c, c->work, NULL, "the state", err);
 	cz_free_rooms(c);
 	return rc;
 }

@@ -58,7 +58,7 @@ static int begin(struct cz *c, struct en_trace *t, struct ckpt_err *err)
 	if (!rc)
 		rc = cz_cuda((int)cudaEventRecord(c->trace_begin, c->work), "a trace", err);
 	if (!rc)
-		rc = cz_cuda((int)cudaStreamSynchronize(c->work), "a trace", err);
+		rc = cz_wait(c, c->work, NULL, "a trace", err);
 	if (rc) {
 		free_marks(c);
 		return rc;
@@ -76,10 +76,9 @@ int cz_trace(struct en_zero *z, struct en_trace *t, struct ckpt_err *err)
 
 	z->trace = NULL;
 	if (was || t) {
-		rc = (int)cudaStreamSynchronize(c->work);
+		rc = cz_wait(c, c->work, NULL, "a trace", err);
 		if (!rc)
-			rc = (int)cudaStreamSynchronize(c->move);
-		rc = cz_cuda(rc, "a trace", err);
+			rc = cz_wait(c, c->move, NULL, "a trace", err);
 	}
 	if (!rc && was)
 		rc = en_trace_stop(was, err);

@@ -28,7 +28,7 @@ struct last { struct ncclComm *comm; uint32_t stream; uint64_t at, n; };
 
 static struct last last[16];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER, asked = PTHREAD_COND_INITIALIZER;
 struct fk_queue fk_queue;
 
 /* ---- the beginning ---- */
@@ -247,6 +247,20 @@ void fk_step(void)
 {
 	struct CUstream_st *next = fk_queue.running ? NULL : pick(false);
 
+	if (next && next->head->comm) {
+		fk_queue.asked = true;
+		pthread_cond_signal(&asked);
+	} else if (next) {
+		run_one(next);
+	}
+}
+
+/* What waits for other ranks does so here, not in the thread that has only asked. */
+static void answer(void)
+{
+	struct CUstream_st *next = fk_queue.asked && !fk_queue.running ? pick(false) : NULL;
+
+	fk_queue.asked = false;
 	if (next)
 		run_one(next);
 }
@@ -296,7 +310,7 @@ static bool is_idle(void)
 
 static void *go_on(void *unused)
 {
-	const struct timespec ms = { 0, POLL_MS * 1000000 };
+	struct timespec until;
 
 	(void)unused;
 	pthread_mutex_lock(&lock);
@@ -312,9 +326,12 @@ static void *go_on(void *unused)
 		}
 		while (is_idle() && run_idle())
 			;
-		fk_leave();
-		nanosleep(&ms, NULL);
-		pthread_mutex_lock(&lock);
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_nsec += POLL_MS * 1000000;
+		until.tv_sec += until.tv_nsec / 1000000000;
+		until.tv_nsec %= 1000000000;
+		pthread_cond_timedwait(&asked, &lock, &until);
+		answer();
 	}
 	return NULL;
 }

@@ -40,7 +40,7 @@ struct CUevent_st {
 struct fk_queue {
 	struct CUstream_st *stream[FK_STREAMS];
 	uint32_t nstreams, waiting;	/* threads that wait */
-	bool running, eager, started, races, lively;
+	bool running, eager, started, races, lively, asked;
 	uint64_t host[FK_STREAMS];	/* what it has seen */
 	uint64_t rng, pending, drop, waits, ops, records;
 	double called;
