@@ -52,19 +52,50 @@ const struct en_zero_piece *en_zero_pieces(const struct en_zero *z, uint64_t *n_
 	return z->piece;
 }
 
+/* ---- random weights ---- */
+
+/* Elements of a job. */
+#define JOB ((uint64_t)64 << 10)
+
+struct init {
+	const struct en_model *model;
+	const struct en_zero_piece *p;
+	uint64_t seed;
+};
+
+static void init_job(void *arg, size_t job, uint32_t thread)
+{
+	const struct init *in = arg;
+	const struct en_zero_piece *p = in->p;
+	const uint64_t from = job * JOB, n = ck_min_u64(JOB, p->count - from);
+
+	(void)thread;
+	en_model_init(in->model, p->param, in->seed, p->first + from, n, p->master + from);
+	memset(p->m + from, 0, n * sizeof(float));
+	memset(p->v + from, 0, n * sizeof(float));
+}
+
+void en_zero_init_piece(const struct en_zero *z, const struct en_zero_piece *p, uint64_t seed)
+{
+	struct init in = { z->model, p, seed };
+	const size_t jobs = (p->count + JOB - 1) / JOB;
+
+	if (z->pool)
+		en_pool_run(z->pool, jobs, init_job, &in);
+	for (size_t i = 0; !z->pool && i < jobs; i++)
+		init_job(&in, i, 0);
+}
+
 int en_zero_init(struct en_zero *z, uint64_t seed, struct ckpt_err *err)
 {
 	if (z->ops->init)
 		return z->ops->init(z, seed, err);
-	for (uint64_t i = 0; i < z->npieces; i++) {
-		const struct en_zero_piece *p = &z->piece[i];
-
-		en_model_init(z->model, p->param, seed, p->first, p->count, p->master);
-		memset(p->m, 0, p->count * sizeof(float));
-		memset(p->v, 0, p->count * sizeof(float));
-	}
+	for (uint64_t i = 0; i < z->npieces; i++)
+		en_zero_init_piece(z, &z->piece[i], seed);
 	return 0;
 }
+
+/* ---- the state as it is ---- */
 
 /* Padding belongs to no piece: it is zero. */
 int en_zero_get(struct en_zero *z, const struct en_zero_slice *s, float *to, struct ckpt_err *err)
@@ -83,6 +114,11 @@ int en_zero_get(struct en_zero *z, const struct en_zero_slice *s, float *to, str
 			       (end - from) * sizeof(float));
 	}
 	return 0;
+}
+
+const char *en_zero_drive(const struct en_zero *z)
+{
+	return z->off ? en_off_text(z->off) : "";
 }
 
 /* ---- copies for saves ---- */

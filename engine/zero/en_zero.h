@@ -26,6 +26,7 @@
 #include "engine/base/en_trace.h"
 #include "engine/comm/en_comm.h"
 #include "engine/model/en_exec.h"
+#include "engine/nvme/en_nvme.h"
 #include "engine/zero/en_mem.h"
 
 #define EN_ZERO_CHUNK 4096u	/* elements of a partial sum of the norm */
@@ -38,9 +39,16 @@ struct en_zero_opts {
 	uint32_t rows, tokens;	/* of a micro-batch, at most */
 	uint32_t threads;
 	bool recompute;		/* keep a layer's input only */
-	/* Counted as the host's; nothing else comes of it on CPU ranks. */
+	/* On the host; on CPU ranks that is counted apart, and nothing else comes of it. */
 	bool host_optimizer;	/* stages 1 to 3 */
 	bool host_params;	/* stage 3 */
+	/*
+	 * Of host_optimizer: masters and moments lie in a file on a drive, or, with 'dir' NULL, in
+	 * memory.  'bytes' and 'rank' are not looked at, the names when the state is made.
+	 */
+	struct en_nvme_opts nvme;
+	uint32_t off_buffers;	/* tiles in memory, see en_off.h; 0 = 4 */
+	uint64_t off_tile;	/* elements, a multiple of 4096; 0 = 4 Mi */
 };
 
 /* A param group. */
@@ -138,6 +146,8 @@ struct en_zero_slice {
 /* As they are now, to 'to'; wherever they lie.  Between steps.  Codes of the device. */
 int en_zero_get(struct en_zero *z, const struct en_zero_slice *slice, float *to,
 		struct ckpt_err *err);
+/* How states in a file are read and written, "io_uring, O_DIRECT"; "" if they are in none. */
+const char *en_zero_drive(const struct en_zero *z);
 
 /* ---------------------------------------------------------------- a copy for a save */
 

@@ -4,6 +4,7 @@
 
 #include "engine/base/en_trace.h"
 #include "engine/model/en_pool.h"
+#include "engine/zero/en_off.h"
 #include "engine/zero/en_zero.h"
 
 #define EN_ZERO_LEVELS 24u
@@ -16,7 +17,11 @@ struct zb {
 	void *own;		/* [shard]: this rank's, in 'params' or by itself */
 	float *grads;		/* [padded]; stages 0 and 1 */
 	float *sum[EN_ZERO_LEVELS];	/* [shard]: a stack, of fewer and fewer units each */
-	float *master, *m, *v;	/* [shard], at stage 0 [padded]; with KN_F32 the master is 'own' */
+	/*
+	 * [shard], at stage 0 [padded]; with KN_F32 the master is 'own'.  In a file (en_zero.off):
+	 * NULL.
+	 */
+	float *master, *m, *v;
 	struct en_comm_work *work;	/* a gather of all of it, in an update */
 	uint32_t span;		/* of the trace */
 };
@@ -104,6 +109,9 @@ struct en_zero {
 	uint64_t nsums;		/* of a rank */
 	struct en_zero_piece *piece;
 	uint64_t npieces;
+	struct en_off *off;	/* masters and moments that are not in the blocks; or NULL */
+	struct en_pool *pool;	/* the host's threads; lent, or NULL */
+	float *file_room;	/* while a state is read into a file */
 };
 
 /* Options that exist. */
@@ -132,6 +140,25 @@ struct en_zero_where {
 	uint64_t shard;
 };
 int en_zero_cut_pieces(struct en_zero *z, const struct en_zero_where *where, struct ckpt_err *err);
+
+/* Random masters, and moments of zero, by all threads. */
+void en_zero_init_piece(const struct en_zero *z, const struct en_zero_piece *p, uint64_t seed);
+
+/* zero_file.c */
+/* z->off, as the options have it; without 'masters' moments alone, and the masters are zb's. */
+int en_zero_new_off(struct en_zero *z, bool masters, struct ckpt_err *err);
+/* What it takes of memory where it is a file; 'part' is the largest one. */
+uint64_t en_zero_ring(const struct en_zero_opts *o, bool masters, uint64_t part);
+/* Of any maker whose states are in a file. */
+int en_zero_file_init(struct en_zero *z, uint64_t seed, struct ckpt_err *err);
+int en_zero_file_get(struct en_zero *z, const struct en_zero_slice *slice, float *to,
+		     struct ckpt_err *err);
+int en_zero_file_room(struct en_zero *z, uint32_t turn, float **room_out, uint64_t *elements_out,
+		      struct ckpt_err *err);
+int en_zero_file_send(struct en_zero *z, const struct en_zero_slice *slice, const float *from,
+		      struct ckpt_err *err);
+/* Where it is: of a maker's publish() and free(). */
+void en_zero_free_file_room(struct en_zero *z);
 
 /* The CPU's. */
 int en_zcpu_trace(struct en_zero *z, struct en_trace *t, struct ckpt_err *err);

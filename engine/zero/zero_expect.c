@@ -32,12 +32,25 @@ static void block_states(struct expecting *e, uint32_t block)
 	const uint64_t held = o->stage ? part : padded, es = kn_type_size(o->type);
 
 	add(e, en_zero_param_kind(o), es * (o->stage == 3 ? part : padded));
-	add(e, en_zero_optimizer_kind(o), (o->type == KN_F32 ? 8 : 12) * held);
+	if (!o->nvme.dir)
+		add(e, en_zero_optimizer_kind(o), (o->type == KN_F32 ? 8 : 12) * held);
 	if (o->stage < 2)
 		add(e, EN_MEM_GRADS, 4 * padded);
 	add(e, EN_MEM_GRADS, 4 * part * en_zero_levels(o));
 	/* a sum a chunk: of this rank, of all, and those in order */
 	add(e, EN_MEM_COLLECTIVES, 8 * (part + 2 * padded) / EN_ZERO_CHUNK);
+}
+
+/* Of states in a file the tiles that are being worked on. */
+static void file_states(struct expecting *e)
+{
+	uint64_t part = 0;
+
+	for (uint32_t i = 0; i < e->model->nblocks; i++)
+		part = larger(part, en_zero_padded(e->model, i, e->size) / e->size);
+	if (e->opts->nvme.dir)
+		add(e, EN_MEM_HOST_OPTIMIZER,
+		    en_zero_ring(e->opts, e->opts->type != KN_F32, part));
 }
 
 /* Rooms for blocks on their way: the largest even one, the largest odd one, and what is tied. */
@@ -176,6 +189,7 @@ int en_zero_expect(const struct en_model *model, const struct en_zero_opts *opts
 		return rc;
 	for (uint32_t i = 0; i < model->nblocks; i++)
 		block_states(&e, i);
+	file_states(&e);
 	rooms(&e);
 	activations(&e);
 	if (messages && size > 1)

@@ -19,6 +19,14 @@ int en_zero_check(const struct en_zero_opts *o, struct ckpt_err *err)
 	if (o->wire != KN_F32 && o->wire != o->type)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "gradients are sent as they are computed, or in fp32");
+	if (o->nvme.dir && (!o->stage || !o->host_optimizer))
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "states on a drive are those of an offloaded optimizer, at stages 1 "
+			       "to 3");
+	if (o->off_tile % EN_ZERO_CHUNK)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "tiles of %llu elements: a multiple of %u is wanted",
+			       (unsigned long long)o->off_tile, EN_ZERO_CHUNK);
 	return 0;
 }
 
@@ -53,7 +61,9 @@ static int new_optimizer(struct en_zero *z, struct zb *b, struct ckpt_err *err)
 
 	if (z->opts.type == KN_F32)
 		b->master = z->opts.stage ? b->own : b->params;
-	else
+	if (z->opts.nvme.dir)
+		return 0;
+	if (z->opts.type != KN_F32)
 		rc = new_floats(z, kind, n, &b->master, err);
 	if (!rc)
 		rc = new_floats(z, kind, n, &b->m, err);
@@ -229,6 +239,8 @@ static int new_pieces(struct en_zero *z, struct ckpt_err *err)
 		const struct zb *b = &z->block[i];
 
 		where[i] = (struct en_zero_where){ b->master, b->m, b->v, b->shard };
+		if (z->off)	/* in fp32 the masters are in memory, and yet one way is for all */
+			where[i].master = NULL;
 	}
 	if (!rc)
 		rc = en_zero_cut_pieces(z, where, err);
@@ -259,12 +271,15 @@ static int make(struct en_zero *z, struct ckpt_err *err)
 	if (rc)
 		return rc;
 	en_mem_note(&z->mem, EN_MEM_WORK, (int64_t)en_exec_bytes(z->exec));
+	z->pool = en_exec_pool(z->exec);
 	z->levels = en_zero_levels(&z->opts);
 	z->block = ck_zalloc(z->model->nblocks * sizeof(*z->block));
 	if (!z->block)
 		return ck_fail_nomem(err, "blocks", z->model->nblocks);
 	for (uint32_t i = 0; !rc && i < z->model->nblocks; i++)
 		rc = new_block(z, i, err);
+	if (!rc && z->opts.nvme.dir)
+		rc = en_zero_new_off(z, z->opts.type != KN_F32, err);
 	if (!rc)
 		rc = new_moves(z, err);
 	if (!rc)
@@ -295,6 +310,14 @@ static const struct en_zero_ops cpu = {
 	.trace = en_zcpu_trace,
 };
 
+/* Masters and moments in a file. */
+static const struct en_zero_ops cpu_file = {
+	.name = "cpu", .free = en_zcpu_free, .init = en_zero_file_init,
+	.publish = en_zcpu_publish, .unit = en_zcpu_unit, .eval = en_zcpu_eval,
+	.norm = en_zcpu_norm, .update = en_zcpu_update, .get = en_zero_file_get,
+	.room = en_zero_file_room, .send = en_zero_file_send, .trace = en_zcpu_trace,
+};
+
 int en_zero_new(const struct en_model *model, struct en_comm *comm, const struct en_zero_opts *opts,
 		const struct en_zero_rule *rule, struct en_zero **z_out, struct ckpt_err *err)
 {
@@ -306,7 +329,7 @@ int en_zero_new(const struct en_model *model, struct en_comm *comm, const struct
 	z = ck_zalloc(sizeof(*z));
 	if (!z)
 		return ck_fail_nomem(err, "a training state", sizeof(*z));
-	z->ops = &cpu;
+	z->ops = opts->nvme.dir ? &cpu_file : &cpu;
 	z->model = model;
 	z->comm = comm;
 	z->opts = *opts;
@@ -332,8 +355,10 @@ void en_zcpu_free(struct en_zero *z)
 	free_acts(z);
 	for (uint32_t i = 0; z->block && i < z->model->nblocks; i++)
 		free_block(z, &z->block[i]);
+	en_off_free(z->off);
 	ck_free(z->block);
 	ck_free(z->piece);
+	en_zero_free_file_room(z);
 	en_mem_free(&z->mem, EN_MEM_COLLECTIVES, z->sums);
 	en_mem_free(&z->mem, EN_MEM_COLLECTIVES, z->all_sums);
 	en_exec_free(z->exec);

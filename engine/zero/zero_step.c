@@ -2,11 +2,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "engine/zero/en_adam.h"
 #include "engine/zero/en_zero_priv.h"
 #include "libckpt/base/ck_err.h"
-
-/* Elements of a job of the optimizer. */
-#define JOB ((uint64_t)64 << 10)
 
 /* ---- the norm ---- */
 
@@ -63,53 +61,40 @@ int en_zcpu_norm(struct en_zero *z, double *norm_out, struct ckpt_err *err)
 
 /* ---- the update ---- */
 
-struct update {
-	struct en_zero *z;
-	const struct en_zero_hyper *hyper;
-	uint64_t k;
-	float grad_scale;
-	uint32_t block;
-	const float *grad;	/* of element 0 of the master */
-	uint64_t base;		/* that element's number in the block */
-	uint64_t n;
-};
-
-/* Elements [from, to) of the master, which lie in one parameter. */
-static void update_run(const struct update *u, uint32_t param, uint64_t from, uint64_t to)
+/* Where 16-bit copies of element 'first' of the masters go. */
+static void *copy_of(const struct en_zero *z, const struct zb *b, uint64_t first)
 {
-	struct en_zero *z = u->z;
-	const struct zb *b = &z->block[u->block];
-	const struct en_zero_hyper *h = &u->hyper[en_zero_group_of(z, param)];
-	const struct kn_adam how = {
-		.rule = z->rule.rule, .decoupled = z->rule.decoupled,
-		.bias_correction = z->rule.bias_correction, .step = u->k, .lr = h->lr,
-		.beta1 = h->beta1, .beta2 = h->beta2, .eps = h->eps, .decay = h->decay,
-		.grad_scale = u->grad_scale,
-	};
-	uint8_t *copy = z->opts.type == KN_F32 ? NULL : z->opts.stage ? b->own : b->params;
+	uint8_t *copy = z->opts.stage ? b->own : b->params;
 
-	if (copy)
-		copy += from * kn_type_size(z->opts.type);
-	kn_adam(&how, b->master + from, b->m + from, b->v + from, u->grad + from, to - from, copy,
-		z->opts.type);
+	return z->opts.type == KN_F32 ? NULL : copy + first * kn_type_size(z->opts.type);
 }
 
-static void update_job(void *arg, size_t job, uint32_t thread)
+/* States in a file: tile by tile. */
+static int update_tiles(struct en_zero *z, struct en_adam *a, const float *grad,
+			struct ckpt_err *err)
 {
-	const struct update *u = arg;
-	const struct en_model *model = u->z->model;
-	const struct en_block *block = &model->block[u->block];
-	const uint64_t from = u->base + job * JOB, to = ck_min_u64(from + JOB, u->base + u->n);
+	const struct zb *b = &z->block[a->block];
+	const uint64_t base = a->base, end = en_off_first(z->off, a->block + 1);
+	int rc = 0;
 
-	(void)thread;
-	for (uint32_t i = block->first; i < block->first + block->count; i++) {
-		const struct en_param *p = &model->param[i];
-		const uint64_t a = ck_max_u64(from, p->offset),
-			       b = ck_min_u64(to, p->offset + p->numel);
+	for (uint64_t t = en_off_first(z->off, a->block); !rc && t < end; t++) {
+		const struct en_off_tile *tile = en_off_tile(z->off, t);
+		struct en_off_state s;
 
-		if (a < b)
-			update_run(u, i, a - u->base, b - u->base);
+		rc = en_off_get(z->off, t, EN_OFF_ALL, false, &s, err);
+		if (rc)
+			break;
+		a->base = base + tile->first;
+		a->n = tile->n;
+		a->master = s.master ? s.master : b->master + tile->first;
+		a->m = s.m;
+		a->v = s.v;
+		a->grad = grad + tile->first;
+		a->copy = copy_of(z, b, tile->first);
+		en_adam_run(a, z->pool);
+		en_off_put(z->off, t, EN_OFF_ALL);
 	}
+	return rc;
 }
 
 /* At stage 0 every rank updates all: the sums of the others are gathered first. */
@@ -125,23 +110,30 @@ static int begin_total(struct en_zero *z, uint32_t block, struct ckpt_err *err)
 }
 
 /* Those of the next block are on their way meanwhile. */
-static int update_block(struct en_zero *z, struct update *u, struct ckpt_err *err)
+static int update_block(struct en_zero *z, struct en_adam *a, struct ckpt_err *err)
 {
-	struct zb *b = &z->block[u->block];
-	int rc = begin_total(z, u->block + 1, err);
+	struct zb *b = &z->block[a->block];
+	int rc = begin_total(z, a->block + 1, err);
 
 	if (!rc && b->work)
-		en_trace_wait(z->trace, "gather of gradients", u->block);
+		en_trace_wait(z->trace, "gather of gradients", a->block);
 	if (!rc)
 		rc = en_comm_wait(z->comm, &b->work, err);
 	en_trace_end(z->trace, b->span);
-	en_trace_next(z->trace, EN_TRACE_COMPUTE, "adam", u->block);
-	u->grad = z->opts.stage ? en_zero_total(z, u->block) : b->grads;
-	u->base = z->opts.stage ? z->comm->rank * b->shard : 0;
-	u->n = en_zb_updated(z, b);
-	if (!rc)
-		en_pool_run(en_exec_pool(z->exec), (u->n + JOB - 1) / JOB, update_job, u);
-	return rc;
+	en_trace_next(z->trace, EN_TRACE_COMPUTE, "adam", a->block);
+	if (rc)
+		return rc;
+	a->base = z->opts.stage ? z->comm->rank * b->shard : 0;
+	if (z->off)
+		return update_tiles(z, a, en_zero_total(z, a->block), err);
+	a->n = en_zb_updated(z, b);
+	a->master = b->master;
+	a->m = b->m;
+	a->v = b->v;
+	a->grad = z->opts.stage ? en_zero_total(z, a->block) : b->grads;
+	a->copy = copy_of(z, b, 0);
+	en_adam_run(a, z->pool);
+	return 0;
 }
 
 /*
@@ -180,13 +172,15 @@ static int begin_params(struct en_zero *z, uint32_t block, struct ckpt_err *err)
 int en_zcpu_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k,
 		   float grad_scale, struct ckpt_err *err)
 {
-	struct update u = { .z = z, .hyper = hyper, .k = k, .grad_scale = grad_scale };
+	struct en_adam a = {
+		.z = z, .hyper = hyper, .k = k, .grad_scale = grad_scale, .grad_type = KN_F32,
+	};
 	int rc = begin_total(z, 0, err);
 
-	for (; !rc && u.block < z->model->nblocks; u.block++) {
-		rc = update_block(z, &u, err);
+	for (; !rc && a.block < z->model->nblocks; a.block++) {
+		rc = update_block(z, &a, err);
 		if (!rc)
-			rc = begin_params(z, u.block, err);
+			rc = begin_params(z, a.block, err);
 	}
 	if (!rc)
 		rc = end_params(z, z->model->nblocks, err);
@@ -206,12 +200,27 @@ int en_zcpu_trace(struct en_zero *z, struct en_trace *t, struct ckpt_err *err)
 
 /* ---- parameters that were set ---- */
 
-static void cast_own(struct en_zero *z, struct zb *b)
+static int cast_own(struct en_zero *z, uint32_t block, struct ckpt_err *err)
 {
-	void *to = z->opts.stage ? b->own : b->params;
+	const struct zb *b = &z->block[block];
+	const uint64_t end = z->off ? en_off_first(z->off, block + 1) : 0;
+	int rc = 0;
 
-	if (z->opts.type != KN_F32)
-		kn_cast(to, z->opts.type, b->master, KN_F32, en_zb_updated(z, b), NULL);
+	if (z->opts.type == KN_F32)
+		return 0;
+	if (!z->off)
+		kn_cast(copy_of(z, b, 0), z->opts.type, b->master, KN_F32, en_zb_updated(z, b),
+			NULL);
+	for (uint64_t t = z->off ? en_off_first(z->off, block) : 0; !rc && t < end; t++) {
+		const struct en_off_tile *tile = en_off_tile(z->off, t);
+		struct en_off_state s;
+
+		rc = en_off_get(z->off, t, EN_OFF_MASTERS, false, &s, err);
+		if (!rc)
+			kn_cast(copy_of(z, b, tile->first), z->opts.type, s.master, KN_F32,
+				tile->n, NULL);
+	}
+	return rc;
 }
 
 /* At stage 0 each rank has set its own pieces only. */
@@ -232,10 +241,11 @@ int en_zcpu_publish(struct en_zero *z, struct ckpt_err *err)
 
 	for (uint32_t i = 0; !rc && i < z->model->nblocks; i++) {
 		rc = gather_all(z, &z->block[i], err);
-		if (!rc) {
-			cast_own(z, &z->block[i]);
+		if (!rc)
+			rc = cast_own(z, i, err);
+		if (!rc)
 			rc = begin_params(z, i, err);
-		}
 	}
+	en_zero_free_file_room(z);
 	return rc ? rc : end_params(z, z->model->nblocks, err);
 }

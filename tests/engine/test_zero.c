@@ -91,19 +91,24 @@ static int run_step(struct en_zero *z, struct training *t, struct en_comm *comm,
 }
 
 /* Ranks write into each other's gaps only. */
-static void take_pieces(const struct en_zero *z, struct training *t)
+static int take_state(struct en_zero *z, struct training *t, struct ckpt_err *err)
 {
 	uint64_t n;
 	const struct en_zero_piece *p = en_zero_pieces(z, &n);
+	int rc = 0;
 
 	for (uint64_t i = 0; i < n; i++) {
 		const uint64_t numel = t->model->param[p[i].param].numel;
 		float *to = t->whole[p[i].param] + p[i].first;
 
-		memcpy(to, p[i].master, p[i].count * sizeof(float));
-		memcpy(to + numel, p[i].m, p[i].count * sizeof(float));
-		memcpy(to + 2 * numel, p[i].v, p[i].count * sizeof(float));
+		for (int s = 0; !rc && s < EN_STATES; s++) {
+			const struct en_zero_slice slice = { p[i].block, (enum en_state)s,
+							     p[i].at, p[i].count };
+
+			rc = en_zero_get(z, &slice, to + (uint64_t)s * numel, err);
+		}
 	}
+	return rc;
 }
 
 static int train(struct en_comm *comm, void *arg, struct ckpt_err *err)
@@ -115,11 +120,13 @@ static int train(struct en_comm *comm, void *arg, struct ckpt_err *err)
 
 	if (rc)
 		return rc;
-	en_zero_init(z, 7, NULL);
-	rc = en_zero_publish(z, err);
+	rc = en_zero_init(z, 7, err);
+	if (!rc)
+		rc = en_zero_publish(z, err);
 	for (uint32_t s = 0; !rc && s < STEPS; s++)
 		rc = run_step(z, t, comm, s, err);
-	take_pieces(z, t);
+	if (!rc)
+		rc = take_state(z, t, err);
 	if (!comm->rank)
 		t->mem = *en_zero_mem(z);
 	en_zero_free(z);
@@ -273,6 +280,51 @@ static void memory_is_what_the_stage_says(void **state)
 	te_model_close(&m);
 }
 
+/* ---- states in a file ---- */
+
+/* Tiles of one chunk, so that a rank has more of them than there is room for. */
+static void in_a_file(const char *name, enum kn_type type, const char *dir)
+{
+	static const uint32_t ranks[] = { 1, 2, 4 };
+	const struct en_nvme_opts nvme[] = {
+		{ .dir = dir, .block = 8192, .depth = 4 },
+		{ .dir = dir, .avoid = EN_NVME_NO_URING | EN_NVME_NO_DIRECT, .threads = 2 },
+	};
+	struct te_model m;
+
+	te_model_open(&m, name);
+	for (uint32_t stage = 1; stage <= 3; stage++)
+		for (size_t i = 0; i < CK_ARRAY_LEN(ranks); i++) {
+			struct training base = a_training(m.model, ranks[i], stage, type);
+			struct training file = base;
+			char *what = t_fmt("%s in a file at stage %u with %u ranks", name, stage,
+					   ranks[i]);
+
+			file.opts.host_optimizer = true;
+			file.opts.nvme = nvme[i & 1];
+			file.opts.off_tile = i == 2 ? 2 * EN_ZERO_CHUNK : EN_ZERO_CHUNK;
+			file.opts.off_buffers = stage == 2 ? 5 : 3;
+			run(&base);
+			run(&file);
+			must_agree(&base, &file, what);
+			assert_int_equal(file.mem.peak[EN_MEM_OPTIMIZER], 0);
+			assert_true(file.mem.peak[EN_MEM_HOST_OPTIMIZER] <
+				    base.mem.peak[EN_MEM_OPTIMIZER]);
+			free(what);
+		}
+	te_model_close(&m);
+}
+
+static void states_in_a_file_have_the_same_bits(void **state)
+{
+	char *dir = t_dir_new();
+
+	(void)state;
+	in_a_file("qwen3_tied", KN_BF16, dir);
+	in_a_file("llama3", KN_F32, dir);
+	t_dir_end(dir);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -280,6 +332,7 @@ int main(void)
 		cmocka_unit_test(any_number_of_units),
 		cmocka_unit_test(other_worlds_are_near),
 		cmocka_unit_test(memory_is_what_the_stage_says),
+		cmocka_unit_test(states_in_a_file_have_the_same_bits),
 	};
 
 	te_need_fixtures();

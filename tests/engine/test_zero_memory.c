@@ -120,6 +120,8 @@ static void one_model(const char *name, uint32_t stride)
 	static const enum kn_type type[] = { KN_F32, KN_BF16, KN_F16 };
 	static const uint32_t units[] = { 1, 2, 3, 8 };
 	struct te_model m;
+	char *dir = t_dir_new();
+	const struct en_nvme_opts drive = { .dir = dir };
 	struct held h = { .opts = { .rows = ROWS, .tokens = TOKENS, .threads = 1 } };
 
 	te_model_open(&m, name);
@@ -133,12 +135,17 @@ static void one_model(const char *name, uint32_t stride)
 		h.opts.threads = 1 + (i & 1);
 		h.opts.host_optimizer = i / 7 & 1;
 		h.opts.host_params = i / 11 & 1;
+		h.opts.nvme = h.opts.stage && h.opts.host_optimizer && i % 3 ? drive :
+			      (struct en_nvme_opts){ .dir = NULL };
+		h.opts.off_tile = i & 32 ? EN_ZERO_CHUNK : 0;
+		h.opts.off_buffers = i & 64 ? 5 : 0;
 		h.step = i % 13 == 0;
 		for (uint32_t ranks = 1; ranks <= 8; ranks *= 2)
 			check(&h, ranks);
 		check(&h, 3 + i % 5);
 	}
 	te_model_close(&m);
+	t_dir_end(dir);
 }
 
 static void held_is_what_was_expected(void **state)

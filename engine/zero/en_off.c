@@ -1,0 +1,341 @@
+/*
+ * en_off.c -- see en_off.h.
+ *
+ * Of a file, tile t has room t % nrooms of a ring.  To get tile t, reads are begun of it and of
+ * the nrooms - 2 tiles behind it; the room of the last of these is that of tile t - 2, whose
+ * writing was begun two tiles ago.  So one tile is worked on, at least one is on its way in and
+ * one on its way out.  A room remembers its tile: what is still there is not read again.  States
+ * are read and written by themselves, so that who wants masters alone does not read moments.
+ */
+#include "engine/zero/en_off.h"
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+
+#define UNIT (EN_NVME_ALIGN / sizeof(float))	/* elements of a state in the file: whole ones */
+#define NONE UINT64_MAX
+
+struct room {
+	struct en_nvme_op op[3];	/* of each state */
+	uint64_t tile;		/* whose room it is; NONE */
+	unsigned has;		/* states of it that are there, or on their way */
+	float *p;		/* masters, m, v, one behind the other */
+};
+
+struct en_off {
+	struct en_mem *mem;
+	enum en_mem_kind kind;
+	bool masters;
+	uint32_t nblocks;
+	struct en_off_tile *tile;
+	uint64_t ntiles;
+	uint64_t *first;	/* [nblocks + 1]: tiles of a block */
+	struct en_off_state *whole;	/* [nblocks], of memory */
+	/* Of a file. */
+	struct en_nvme *nvme;
+	uint32_t nrooms;
+	struct room *room;
+	void *ring;
+};
+
+static uint64_t round_up(uint64_t n, uint64_t unit)
+{
+	return (n + unit - 1) / unit * unit;
+}
+
+static uint64_t states(bool masters)
+{
+	return masters ? 3 : 2;
+}
+
+/* Elements of the largest tile, where 'largest' is the largest part. */
+static uint64_t tile_of(const struct en_off_opts *o, uint64_t largest)
+{
+	return ck_min_u64(largest, o->tile ? o->tile : EN_OFF_TILE);
+}
+
+static uint64_t largest_of(const struct en_off_opts *o)
+{
+	uint64_t most = 0;
+
+	for (uint32_t i = 0; i < o->nblocks; i++)
+		most = ck_max_u64(most, o->shard[i]);
+	return most;
+}
+
+static uint32_t rooms_of(const struct en_off_opts *o)
+{
+	const uint32_t n = o->buffers ? o->buffers : EN_OFF_BUFFERS;
+
+	return n < 3 ? 3 : n;
+}
+
+static uint64_t room_bytes(const struct en_off_opts *o, uint64_t largest)
+{
+	return states(o->masters) * tile_of(o, largest) * sizeof(float);
+}
+
+uint64_t en_off_ring(const struct en_off_opts *o, uint64_t largest)
+{
+	return rooms_of(o) * room_bytes(o, largest) + EN_NVME_ALIGN;
+}
+
+/* ---- tiles ---- */
+
+static int cut(struct en_off *off, const struct en_off_opts *o, uint64_t *bytes_out,
+	       struct ckpt_err *err)
+{
+	const uint64_t most = tile_of(o, largest_of(o));
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < o->nblocks; i++)
+		n += (o->used[i] + most - 1) / most;
+	off->tile = ck_alloc_array(n + 1, sizeof(*off->tile));
+	off->first = ck_alloc_array(o->nblocks + 1ull, sizeof(*off->first));
+	if (!off->tile || !off->first)
+		return ck_fail_nomem(err, "tiles", n);
+	*bytes_out = 0;
+	for (uint32_t i = 0; i < o->nblocks; i++) {
+		off->first[i] = off->ntiles;
+		for (uint64_t at = 0; at < o->used[i]; at += most) {
+			struct en_off_tile *t = &off->tile[off->ntiles++];
+
+			*t = (struct en_off_tile){ i, at, ck_min_u64(most, o->used[i] - at),
+						   *bytes_out };
+			*bytes_out += states(o->masters) * round_up(t->n, UNIT) * sizeof(float);
+		}
+	}
+	off->first[o->nblocks] = off->ntiles;
+	return 0;
+}
+
+/* ---- memory ---- */
+
+static int new_whole(struct en_off *off, const struct en_off_opts *o, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	off->whole = ck_zalloc(o->nblocks * sizeof(*off->whole));
+	if (!off->whole)
+		return ck_fail_nomem(err, "blocks", o->nblocks);
+	for (uint32_t i = 0; !rc && i < o->nblocks; i++) {
+		struct en_off_state *w = &off->whole[i];
+		const uint64_t bytes = o->shard[i] * sizeof(float);
+
+		if (o->masters)
+			rc = en_mem_new(off->mem, off->kind, bytes, &w->master, err);
+		if (!rc)
+			rc = en_mem_new(off->mem, off->kind, bytes, &w->m, err);
+		if (!rc)
+			rc = en_mem_new(off->mem, off->kind, bytes, &w->v, err);
+	}
+	return rc;
+}
+
+/* ---- a file ---- */
+
+static int new_rooms(struct en_off *off, const struct en_off_opts *o, struct ckpt_err *err)
+{
+	const uint64_t bytes = room_bytes(o, largest_of(o));
+	uint8_t *p;
+	int rc;
+
+	off->nrooms = rooms_of(o);
+	off->room = ck_zalloc(off->nrooms * sizeof(*off->room));
+	if (!off->room)
+		return ck_fail_nomem(err, "rooms", off->nrooms);
+	rc = en_mem_new(off->mem, off->kind, off->nrooms * bytes + EN_NVME_ALIGN, &off->ring, err);
+	if (rc)
+		return rc;
+	p = (uint8_t *)off->ring + (EN_NVME_ALIGN - (uintptr_t)off->ring % EN_NVME_ALIGN);
+	for (uint32_t i = 0; i < off->nrooms; i++) {
+		off->room[i].tile = NONE;
+		off->room[i].p = (float *)(void *)(p + i * bytes);
+	}
+	return 0;
+}
+
+static int new_file(struct en_off *off, const struct en_off_opts *o, uint64_t bytes,
+		    struct ckpt_err *err)
+{
+	struct en_nvme_opts no = *o->nvme;
+	int rc = new_rooms(off, o, err);
+
+	no.bytes = bytes;
+	no.rank = o->rank;
+	return rc ? rc : en_nvme_open(&no, &off->nvme, err);
+}
+
+static struct room *room_of(const struct en_off *off, uint64_t t)
+{
+	return &off->room[t % off->nrooms];
+}
+
+/* Number of a state in the file; masters come first where they are there. */
+static uint64_t place(const struct en_off *off, unsigned state)
+{
+	return state - (off->masters ? 0 : 1);
+}
+
+static void transfer(struct en_off *off, uint64_t t, unsigned state, bool write)
+{
+	const struct en_off_tile *tile = &off->tile[t];
+	const uint64_t n = round_up(tile->n, UNIT), at = place(off, state) * n;
+	struct room *r = room_of(off, t);
+
+	en_nvme_begin(off->nvme, &r->op[state], write, r->p + at, tile->at + at * sizeof(float),
+		      n * sizeof(float));
+}
+
+static int wait_for(struct en_off *off, struct room *r, unsigned states, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; !rc && i < 3; i++)
+		if (states >> i & 1)
+			rc = en_nvme_wait(off->nvme, &r->op[i], err);
+	return rc;
+}
+
+/* The states come, or are there. */
+static int bring(struct en_off *off, uint64_t t, unsigned states, bool fresh,
+		 struct ckpt_err *err)
+{
+	struct room *r = room_of(off, t);
+	int rc = r->tile == t ? 0 : wait_for(off, r, EN_OFF_ALL, err);
+
+	if (rc)
+		return rc;
+	if (r->tile != t)
+		r->has = 0;
+	r->tile = t;
+	for (unsigned i = 0; i < 3; i++)
+		if ((states & ~r->has) >> i & 1 && !fresh)
+			transfer(off, t, i, false);
+	r->has |= states;
+	return 0;
+}
+
+/* ---- life ---- */
+
+int en_off_new(struct en_mem *mem, const struct en_off_opts *o, struct en_off **off_out,
+	       struct ckpt_err *err)
+{
+	struct en_off *off = ck_zalloc(sizeof(*off));
+	uint64_t bytes = 0;
+	int rc;
+
+	if (!off)
+		return ck_fail_nomem(err, "states", sizeof(*off));
+	off->mem = mem;
+	off->kind = o->kind;
+	off->masters = o->masters;
+	off->nblocks = o->nblocks;
+	rc = cut(off, o, &bytes, err);
+	if (!rc)
+		rc = o->nvme ? new_file(off, o, bytes, err) : new_whole(off, o, err);
+	if (rc)
+		en_off_free(off);
+	else
+		*off_out = off;
+	return rc;
+}
+
+void en_off_free(struct en_off *off)
+{
+	if (!off)
+		return;
+	en_nvme_close(off->nvme);
+	en_mem_free(off->mem, off->kind, off->ring);
+	for (uint32_t i = 0; off->whole && i < off->nblocks; i++) {
+		en_mem_free(off->mem, off->kind, off->whole[i].master);
+		en_mem_free(off->mem, off->kind, off->whole[i].m);
+		en_mem_free(off->mem, off->kind, off->whole[i].v);
+	}
+	ck_free(off->whole);
+	ck_free(off->room);
+	ck_free(off->tile);
+	ck_free(off->first);
+	ck_free(off);
+}
+
+bool en_off_is_file(const struct en_off *off)
+{
+	return off->nvme != NULL;
+}
+
+const char *en_off_text(const struct en_off *off)
+{
+	return off->nvme ? en_nvme_text(off->nvme) : "";
+}
+
+uint64_t en_off_tiles(const struct en_off *off)
+{
+	return off->ntiles;
+}
+
+const struct en_off_tile *en_off_tile(const struct en_off *off, uint64_t t)
+{
+	return &off->tile[t];
+}
+
+uint64_t en_off_first(const struct en_off *off, uint32_t block)
+{
+	return off->first[block];
+}
+
+struct en_off_state en_off_block(const struct en_off *off, uint32_t block)
+{
+	return off->whole[block];
+}
+
+/* ---- a tile ---- */
+
+static float *behind(float *p, uint64_t n)
+{
+	return p ? p + n : NULL;
+}
+
+static struct en_off_state state_at(const struct en_off *off, uint64_t t)
+{
+	const struct en_off_tile *tile = &off->tile[t];
+	const uint64_t n = round_up(tile->n, UNIT);
+	float *p;
+
+	if (!off->nvme) {
+		const struct en_off_state *w = &off->whole[tile->block];
+
+		return (struct en_off_state){ behind(w->master, tile->first), w->m + tile->first,
+					      w->v + tile->first };
+	}
+	p = room_of(off, t)->p;
+	if (!off->masters)
+		return (struct en_off_state){ NULL, p, p + n };
+	return (struct en_off_state){ p, p + n, p + 2 * n };
+}
+
+int en_off_get(struct en_off *off, uint64_t t, unsigned states, bool fresh,
+	       struct en_off_state *out, struct ckpt_err *err)
+{
+	const uint64_t end = !off->nvme ? 0 : fresh ? t + 1 :
+			     ck_min_u64(off->ntiles, t + off->nrooms - 1);
+	int rc = 0;
+
+	if (!off->masters)
+		states &= ~EN_OFF_MASTERS;
+	for (uint64_t i = t; !rc && i < end; i++)
+		rc = bring(off, i, states, fresh, err);
+	if (!rc && off->nvme)
+		rc = wait_for(off, room_of(off, t), states, err);
+	if (rc)
+		return rc;
+	*out = state_at(off, t);
+	return 0;
+}
+
+void en_off_put(struct en_off *off, uint64_t t, unsigned states)
+{
+	for (unsigned i = off->masters ? 0 : 1; off->nvme && i < 3; i++)
+		if (states >> i & 1)
+			transfer(off, t, i, true);
+}
