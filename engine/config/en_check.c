@@ -69,9 +69,9 @@ static void nvme(struct en_eval *ev, enum en_block b)
 			  number(ev, EN_B_ZERO, "stage"));
 	else if (path->type != EN_STR || !*path->str)
 		en_refuse(ev, false, CKPT_E_CORRUPT, of, device, "NVMe needs a \"nvme_path\"");
-	else if (ev->given[en_key_number(b, "device")].verdict)
+	else if (b == EN_B_OFFLOAD_PARAM && ev->given[en_key_number(b, "device")].verdict)
 		ev->cfg->verdict[ev->given[en_key_number(b, "device")].verdict - 1].why =
-			"there is no NVMe offload: it stays in memory, counted as the host's";
+			"NVMe is for the optimizer: parameters stay in the host's memory";
 }
 
 static void zero(struct en_eval *ev)

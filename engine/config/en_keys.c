@@ -56,8 +56,11 @@ static const char none_stays[] =
 	"a block is gathered when it is used and dropped after; one is in use and one on its way";
 static const char one_block[] = "a block is reduced at a time, whatever its size";
 static const char ahead[] = "the next block is always on its way while one is computed with";
-static const char no_pin[] = "memory of CPU ranks is not pinned";
-static const char no_nvme[] = "nothing is put on NVMe: it stays in memory";
+static const char no_pin[] = "what goes to a GPU and comes from it goes through pinned rooms; the "
+			     "states do not, and are not pinned";
+static const char both_ways[] = "a part is always on its way in and one on its way out";
+static const char no_nvme[] = "parameters stay in memory";
+static const char one_ring[] = "the kernel's io_uring takes all requests of a rank";
 static const char no_quant[] = "ZeRO++'s quantised and hierarchical exchange is not built";
 static const char no_act[] = "recomputation is asked for on the command line; here as there this "
 			     "block switches nothing on";
@@ -264,16 +267,19 @@ const struct en_key en_keys[] = {
 
 	/* ---- offload ---- */
 	{ EN_B_OFFLOAD_OPTIMIZER, "device", .type = EN_K_DEVICE, .dflt = "none", USED, WHEN(ZERO),
+	  .why = "the host's cores update, by DeepSpeedCPUAdam's order of operations",
 	  F(offload_optimizer.device) },
-	{ EN_B_OFFLOAD_OPTIMIZER, "nvme_path", STR(NULL), NULLS, READ(no_nvme),
-	  WHEN(OPTIMIZER_NVME), F(offload_optimizer.nvme_path) },
-	{ EN_B_OFFLOAD_OPTIMIZER, "buffer_count", INT("4", 0), READ(no_nvme), WHEN(OPTIMIZER_NVME),
+	{ EN_B_OFFLOAD_OPTIMIZER, "nvme_path", STR(NULL), NULLS, USED, WHEN(OPTIMIZER_NVME),
+	  .why = "a folder; each rank has a file there, without a name, as long as it runs",
+	  F(offload_optimizer.nvme_path) },
+	{ EN_B_OFFLOAD_OPTIMIZER, "buffer_count", INT("4", 0), USED, WHEN(OPTIMIZER_NVME),
+	  .why = "parts of 4,194,304 elements that are in memory, at least 3",
 	  F(offload_optimizer.buffer_count) },
 	{ EN_B_OFFLOAD_OPTIMIZER, "pin_memory", BOOL("true"), .dflt_old = "false", READ(no_pin),
 	  WHEN(OFFLOAD_OPTIMIZER), F(offload_optimizer.pin_memory) },
-	{ EN_B_OFFLOAD_OPTIMIZER, "pipeline_read", BOOL("false"), READ(no_nvme),
+	{ EN_B_OFFLOAD_OPTIMIZER, "pipeline_read", BOOL("false"), READ(both_ways),
 	  WHEN(OPTIMIZER_NVME), F(offload_optimizer.pipeline_read) },
-	{ EN_B_OFFLOAD_OPTIMIZER, "pipeline_write", BOOL("false"), READ(no_nvme),
+	{ EN_B_OFFLOAD_OPTIMIZER, "pipeline_write", BOOL("false"), READ(both_ways),
 	  WHEN(OPTIMIZER_NVME), F(offload_optimizer.pipeline_write) },
 	{ EN_B_OFFLOAD_OPTIMIZER, "fast_init", BOOL("false"),
 	  QUIET("states begin as zeros anyway") },
@@ -293,15 +299,19 @@ const struct en_key en_keys[] = {
 	  F(offload_param.buffer_size) },
 	{ EN_B_OFFLOAD_PARAM, "max_in_cpu", INT("1000000000", 0), READ(no_nvme), WHEN(PARAM_NVME),
 	  F(offload_param.max_in_cpu) },
-	{ EN_B_OFFLOAD_PARAM, "pin_memory", BOOL("true"), .dflt_old = "false", READ(no_pin),
+	{ EN_B_OFFLOAD_PARAM, "pin_memory", BOOL("true"), .dflt_old = "false",
+	  READ("on GPUs parameters of the host are pinned in any case, on CPU ranks nothing is"),
 	  WHEN(OFFLOAD_PARAM), F(offload_param.pin_memory) },
-	{ EN_B_AIO, "block_size", INT("1048576", 1), READ(no_nvme), WHEN(NVME), F(aio_block_size) },
-	{ EN_B_AIO, "queue_depth", INT("8", 1), READ(no_nvme), WHEN(NVME), F(aio_queue_depth) },
-	{ EN_B_AIO, "intra_op_parallelism", INT("1", 1), READ(no_nvme), WHEN(NVME),
+	{ EN_B_AIO, "block_size", INT("1048576", 1), USED, WHEN(NVME),
+	  .why = "bytes of a request, brought to 4 KiB .. 64 MiB", F(aio_block_size) },
+	{ EN_B_AIO, "queue_depth", INT("8", 1), USED, WHEN(NVME),
+	  .why = "requests of a rank under way, at most 1024; where there is no io_uring, threads",
+	  F(aio_queue_depth) },
+	{ EN_B_AIO, "intra_op_parallelism", INT("1", 1), READ(one_ring), WHEN(NVME),
 	  F(aio_threads) },
-	{ EN_B_AIO, "single_submit", BOOL("false"), QUIET(no_nvme) },
-	{ EN_B_AIO, "overlap_events", BOOL("true"), QUIET(no_nvme) },
-	{ EN_B_AIO, "use_gds", BOOL("false"), QUIET(no_nvme) },
+	{ EN_B_AIO, "single_submit", BOOL("false"), QUIET(one_ring) },
+	{ EN_B_AIO, "overlap_events", BOOL("true"), QUIET(one_ring) },
+	{ EN_B_AIO, "use_gds", BOOL("false"), QUIET("the host's cores update") },
 	{ EN_B_AIO, "thread_count", ANY,
 	  QUIET("the old name of intra_op_parallelism; not looked at") },
 

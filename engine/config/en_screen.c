@@ -141,12 +141,15 @@ static void zero(struct screen *s)
 {
 	const struct en_settings *e = &s->cfg->set;
 
+	const int optimizer = e->offload_optimizer.device, params = e->offload_param.device;
+	const bool file = optimizer == EN_DEVICE_NVME;
+
 	say(s, "stage %" PRId64, e->stage);
-	if (e->offload_optimizer.device || e->offload_param.device)
-		say(s, ", %s%s%s counted as the host's",
-		    e->offload_optimizer.device ? "optimizer" : "",
-		    e->offload_optimizer.device && e->offload_param.device ? " and " : "",
-		    e->offload_param.device ? "parameters" : "");
+	if (file)
+		say(s, ", optimizer on a drive: %s", e->offload_optimizer.nvme_path);
+	if ((optimizer && !file) || params)
+		say(s, ", %s%s%s in the host's memory", optimizer && !file ? "optimizer" : "",
+		    optimizer && !file && params ? " and " : "", params ? "parameters" : "");
 	flush(s, "zero");
 }
 

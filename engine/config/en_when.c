@@ -34,7 +34,7 @@ bool en_matters(const struct en_settings *s, const struct en_key *k)
 	case EN_W_PARAM_NVME:
 		return param_nvme;
 	case EN_W_NVME:
-		return optimizer_nvme || param_nvme;
+		return optimizer_nvme;
 	case EN_W_OPTIMIZER:
 		return s->optimizer.type == EN_OPTIMIZER_ADAM;
 	case EN_W_SCHEDULER:

@@ -79,6 +79,9 @@ int zt_tell_beginning(void *arg, const struct en_begun *b, struct ckpt_err *err)
 		putchar('\n');
 		if (*b->device)
 			printf("on %s\n", b->device);
+		if (*b->drive)
+			printf("masters and moments in %s, by %s\n",
+			       set->offload_optimizer.nvme_path, b->drive);
 		if (b->resumed)
 			printf("resumed at step %" PRId64 " from %s%s%s, %" PRIu64
 			       " bytes read by all ranks in %.3f s\n", b->at.steps, p->from,

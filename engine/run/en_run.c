@@ -39,6 +39,11 @@ static struct en_zero_rule rule_of(const struct en_settings *set)
 	};
 }
 
+static uint32_t least_1024(int64_t n)
+{
+	return n < 1024 ? (uint32_t)n : 1024;
+}
+
 void en_run_state_opts(const struct en_settings *set, uint32_t tokens, uint32_t threads,
 		       bool recompute, struct en_zero_opts *zero, struct en_zero_rule *rule)
 {
@@ -51,7 +56,15 @@ void en_run_state_opts(const struct en_settings *set, uint32_t tokens, uint32_t 
 		.tokens = tokens, .threads = threads, .recompute = recompute,
 		.host_optimizer = set->offload_optimizer.device != EN_DEVICE_NONE,
 		.host_params = set->offload_param.device != EN_DEVICE_NONE,
+		.off_buffers = least_1024(set->offload_optimizer.buffer_count),
 	};
+	if (set->offload_optimizer.device == EN_DEVICE_NVME)
+		zero->nvme = (struct en_nvme_opts){
+			.dir = set->offload_optimizer.nvme_path,
+			.block = (uint64_t)set->aio_block_size,
+			.depth = least_1024(set->aio_queue_depth),
+			.threads = least_1024(set->aio_queue_depth),
+		};
 	*rule = rule_of(set);
 }
 
@@ -128,6 +141,7 @@ static int tell_beginning(struct en_run *r, const struct en_loaded *got, double 
 		.at = r->at, .resumed = got->resumed, .read_bytes = got->bytes,
 		.read_seconds = seconds,
 		.mem = en_zero_mem(r->z), .device = o->cuda ? en_zero_cuda_text(r->z) : "",
+		.drive = en_zero_drive(r->z),
 		.save_bytes = o->save_root ? en_keep_state(r->z) : 0,
 	};
 	int rc = en_comm_all_reduce(o->comm, &b.read_bytes, KN_NUM_U64, 1, EN_COMM_SUM, NULL, err);

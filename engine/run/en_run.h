@@ -50,6 +50,7 @@ struct en_begun {
 	char bits[EN_RECIPE_TEXT];	/* the sentence about it */
 	const struct en_mem *mem;
 	const char *device;		/* what computes, in words; "" = the CPU */
+	const char *drive;		/* how a file of states is read and written; or "" */
 	uint64_t save_bytes;		/* of this rank in a save; 0: nothing is saved */
 };
 
