@@ -23,6 +23,8 @@ struct cz_memory {
 
 static int fail(struct cz *c, enum en_mem_kind kind, uint64_t bytes, struct ckpt_err *err)
 {
+	const uint64_t *held = c->z.mem.now;
+	const uint64_t host = held[EN_MEM_HOST_PARAMS] + held[EN_MEM_HOST_OPTIMIZER];
 	size_t free_bytes = 0, all = 0;
 
 	cudaGetLastError();
@@ -31,7 +33,7 @@ static int fail(struct cz *c, enum en_mem_kind kind, uint64_t bytes, struct ckpt
 		       "%llu MiB for %s are not there: %llu of %llu MiB are free, after %llu MiB "
 		       "of this run", (unsigned long long)bytes >> 20, en_mem_name(kind),
 		       (unsigned long long)free_bytes >> 20, (unsigned long long)all >> 20,
-		       (unsigned long long)c->z.mem.total >> 20);
+		       (unsigned long long)(c->z.mem.total - host) >> 20);
 }
 
 static int take(struct cz *c, bool shared, uint64_t bytes, struct cz_memory *m)

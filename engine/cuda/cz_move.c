@@ -22,7 +22,7 @@ void cz_count_sent(struct cz *c, enum en_comm_kind kind, uint64_t bytes)
 
 /* ---- parameters ---- */
 
-static struct cz_gather *room(struct cz *c, uint32_t block)
+struct cz_gather *cz_room_of(struct cz *c, uint32_t block)
 {
 	return &c->gather[en_zero_gather_of(c->z.model, block)];
 }
@@ -37,18 +37,22 @@ static int all_gather(struct cz *c, void *full, const void *own, uint64_t n, enu
 
 static int begin_gather(struct cz *c, uint32_t block, struct ckpt_err *err)
 {
-	struct cz_gather *g = room(c, block);
+	struct cz_gather *g = cz_room_of(c, block);
 	const struct cz_block *b = &c->block[block];
+	void *own = b->own;
 	int rc;
 
 	if (g->users)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "block %u is asked for while block %u, which has its room, is in "
 			       "use", block, (unsigned)g->block);
-	rc = cz_cuda((int)cudaStreamWaitEvent(c->move, g->left, 0), "waiting", err);
+	if (cz_has_host_params(c))
+		rc = cz_bring(c, block, g, &own, err);
+	else
+		rc = cz_cuda((int)cudaStreamWaitEvent(c->move, g->left, 0), "waiting", err);
 	en_trace_next(c->z.trace, EN_TRACE_MOVE, "gather", block);
-	if (!rc)
-		rc = all_gather(c, g->p, b->own, b->shard, c->z.opts.type, err);
+	if (!rc && c->z.comm->size > 1)
+		rc = all_gather(c, g->p, own, b->shard, c->z.opts.type, err);
 	en_trace_rest(c->z.trace, EN_TRACE_MOVE);
 	if (!rc)
 		rc = cz_cuda((int)cudaEventRecord(g->ready, c->move), "an event", err);
@@ -59,14 +63,14 @@ static int begin_gather(struct cz *c, uint32_t block, struct ckpt_err *err)
 
 int cz_prefetch(struct cz *c, uint32_t block, struct ckpt_err *err)
 {
-	if (cz_is_whole(c) || room(c, block)->block == (int64_t)block)
+	if (cz_is_whole(c) || cz_room_of(c, block)->block == (int64_t)block)
 		return 0;
 	return begin_gather(c, block, err);
 }
 
 int cz_take(struct cz *c, uint32_t block, const void **params_out, struct ckpt_err *err)
 {
-	struct cz_gather *g = room(c, block);
+	struct cz_gather *g = cz_room_of(c, block);
 	const struct cz_block *b = &c->block[block];
 	int rc = 0;
 
@@ -90,7 +94,7 @@ int cz_take(struct cz *c, uint32_t block, const void **params_out, struct ckpt_e
 
 int cz_release(struct cz *c, uint32_t block, struct ckpt_err *err)
 {
-	struct cz_gather *g = room(c, block);
+	struct cz_gather *g = cz_room_of(c, block);
 
 	if (cz_is_whole(c) || --g->users)
 		return 0;
@@ -98,7 +102,7 @@ int cz_release(struct cz *c, uint32_t block, struct ckpt_err *err)
 	return cz_cuda((int)cudaEventRecord(g->left, c->work), "an event", err);
 }
 
-int cz_gather_params(struct cz *c, uint32_t block, struct ckpt_err *err)
+int cz_gather_params(struct cz *c, uint32_t block, cudaStream_t by, struct ckpt_err *err)
 {
 	const uint32_t stage = c->z.opts.stage;
 	struct cz_block *b = &c->block[block];
@@ -106,7 +110,7 @@ int cz_gather_params(struct cz *c, uint32_t block, struct ckpt_err *err)
 
 	if (stage == 3 || c->z.comm->size == 1)
 		return 0;
-	rc = cz_after(c->move, c->work, c->updated, err);
+	rc = cz_after(c->move, by, c->updated, err);
 	if (stage)
 		en_trace_next(c->z.trace, EN_TRACE_MOVE, "gather", block);
 	if (!rc && stage)

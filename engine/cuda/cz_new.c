@@ -27,6 +27,8 @@ static int new_params(struct cz *c, struct cz_block *b, struct ckpt_err *err)
 	const uint64_t es = kn_type_size(c->z.opts.type);
 	int rc;
 
+	if (cz_has_host_params(c))
+		return cz_new_own(c, b->shard * es, &b->own, err);
 	if (!cz_is_whole(c))
 		return cz_new_shared(c, EN_MEM_PARAMS, b->shard * es, &b->own, err);
 	rc = cz_new_shared(c, EN_MEM_PARAMS, b->padded * es, &b->params, err);
@@ -35,13 +37,15 @@ static int new_params(struct cz *c, struct cz_block *b, struct ckpt_err *err)
 	return rc;
 }
 
-/* In fp32 the parameters themselves are the masters. */
+/* In fp32 the parameters themselves are the masters, but for those of the host. */
 static int new_optimizer(struct cz *c, struct cz_block *b, struct ckpt_err *err)
 {
 	const uint64_t bytes = updated(c, b) * sizeof(float);
 	int rc = 0;
 
-	if (c->z.opts.type == KN_F32)
+	if (cz_has_host_optimizer(c))
+		return 0;
+	if (c->z.opts.type == KN_F32 && !cz_has_host_params(c))
 		b->master = c->z.opts.stage ? b->own : b->params;
 	else
 		rc = cz_new(c, EN_MEM_OPTIMIZER, bytes, &b->master, err);
@@ -87,6 +91,16 @@ static int new_block(struct cz *c, uint32_t number, struct ckpt_err *err)
 	return rc;
 }
 
+static struct en_zero_where where_of(const struct cz *c, uint32_t block)
+{
+	const struct cz_block *b = &c->block[block];
+	struct en_off_state s = { NULL, NULL, NULL };
+
+	if (c->z.off && !en_off_is_file(c->z.off))
+		s = en_off_block(c->z.off, block);
+	return (struct en_zero_where){ s.master, s.m, s.v, b->shard };
+}
+
 static int new_blocks(struct cz *c, struct ckpt_err *err)
 {
 	const uint32_t n = c->z.model->nblocks;
@@ -99,7 +113,7 @@ static int new_blocks(struct cz *c, struct ckpt_err *err)
 	for (uint32_t i = 0; !rc && i < n; i++) {
 		rc = new_block(c, i, err);
 		if (!rc)
-			where[i] = (struct en_zero_where){ .shard = c->block[i].shard };
+			where[i] = where_of(c, i);
 	}
 	if (!rc && !c->expects)
 		rc = en_zero_cut_pieces(&c->z, where, err);
@@ -360,7 +374,9 @@ int cz_take_memory(struct cz *c, struct ckpt_err *err)
 	c->sum_type = c->z.opts.units > 1 || c->tree ? KN_F32 : c->z.opts.wire;
 	c->shares = c->nccl != NULL;
 	c->chunk = chunk_of(c, n);
-	rc = new_blocks(c, err);
+	rc = cz_off_new(c, err);
+	if (!rc)
+		rc = new_blocks(c, err);
 	if (!rc)
 		rc = new_gathers(c, err);
 	if (!rc)
@@ -426,6 +442,7 @@ void cz_free(struct en_zero *z)
 
 	if (!cz_drain(c))
 		return;		/* the process ends with an error */
+	cz_off_wait(c);
 	cz_snap_free(c);
 	cz_free_rooms(c);
 	cz_trace(z, NULL, NULL);
@@ -437,6 +454,7 @@ void cz_free(struct en_zero *z)
 		ncclCommDestroy(c->nccl);
 	free_events(c);
 	free_blocks(c);
+	cz_off_free(c);
 	ck_free(c->x);
 	ck_free(c->kept);
 	cudaFreeHost(c->host_ids);
@@ -450,6 +468,19 @@ void cz_free(struct en_zero *z)
 	ck_free(z->piece);
 	ck_free(c);
 }
+
+/* Masters and moments in the host's memory, which saves and loads see as it is; or in a file. */
+static const struct en_zero_ops cuda_host = {
+	.name = "cuda", .free = cz_free, .publish = cz_off_publish, .unit = cz_unit,
+	.eval = cz_eval, .norm = cz_norm, .update = cz_off_update, .trace = cz_trace,
+};
+
+static const struct en_zero_ops cuda_file = {
+	.name = "cuda", .free = cz_free, .init = en_zero_file_init, .publish = cz_off_publish,
+	.unit = cz_unit, .eval = cz_eval, .norm = cz_norm, .update = cz_off_update,
+	.get = en_zero_file_get, .room = en_zero_file_room, .send = en_zero_file_send,
+	.trace = cz_trace,
+};
 
 static const struct en_zero_ops cuda = {
 	.name = "cuda", .free = cz_free, .init = cz_init, .publish = cz_publish, .unit = cz_unit,
@@ -476,7 +507,8 @@ int en_zero_cuda_new(const struct en_model *model, struct en_comm *comm,
 	c = ck_zalloc(sizeof(*c));
 	if (!c)
 		return ck_fail_nomem(err, "a training state", sizeof(*c));
-	c->z.ops = &cuda;
+	c->z.ops = !opts->stage || !opts->host_optimizer ? &cuda :
+		   opts->nvme.dir ? &cuda_file : &cuda_host;
 	c->z.model = model;
 	c->z.comm = comm;
 	c->z.opts = *opts;

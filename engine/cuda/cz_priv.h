@@ -19,7 +19,7 @@
 struct cz_block {
 	uint64_t numel, padded, shard;	/* elements */
 	void *params;		/* [padded]; stage 3 of several ranks: NULL */
-	void *own;		/* [shard]: this rank's, in 'params' or by itself */
+	void *own;		/* [shard]: this rank's, in 'params' or by itself; or of the host */
 	float *master, *m, *v;	/* [updated]; with KN_F32 the master is 'own' or 'params' */
 	void *total;		/* [shard]: the step's gradient, of cz.sum_type */
 	float **level;		/* [cz_levels()] of [shard], with cz.tree: sums of 1, 2, 4, ...
@@ -101,6 +101,7 @@ struct cz {
 	double *host_result;
 	size_t nid;
 	bool expects;		/* memory is counted, and none is taken */
+	struct cz_off *off;	/* cz_offload.c; NULL: nothing is on the host */
 	cudaEvent_t updated, told;
 	struct cz_room *rooms;	/* while a state is loaded; cz_load.c */
 	struct cz_snap *snap;	/* where saves are made; cz_save.c */
@@ -121,10 +122,18 @@ static inline const void *cz_at_const(const void *p, uint64_t elements, enum kn_
 {
 	return (const uint8_t *)p + elements * kn_type_size(type);
 }
+static inline bool cz_has_host_optimizer(const struct cz *c)
+{
+	return c->z.opts.stage && c->z.opts.host_optimizer;
+}
+static inline bool cz_has_host_params(const struct cz *c)
+{
+	return c->z.opts.stage == 3 && c->z.opts.host_params;
+}
 /* Parameters stay whole: there is nothing to gather in a pass. */
 static inline bool cz_is_whole(const struct cz *c)
 {
-	return c->z.opts.stage != 3 || c->z.comm->size == 1;
+	return c->z.opts.stage != 3 || (c->z.comm->size == 1 && !c->z.opts.host_params);
 }
 
 static inline bool cz_keeps_all(const struct cz *c)
@@ -179,8 +188,10 @@ void cz_count_sent(struct cz *c, enum en_comm_kind kind, uint64_t bytes);
 int cz_take(struct cz *c, uint32_t block, const void **params_out, struct ckpt_err *err);
 int cz_release(struct cz *c, uint32_t block, struct ckpt_err *err);
 int cz_prefetch(struct cz *c, uint32_t block, struct ckpt_err *err);
-/* Parameters of stages 1 and 2, after an update; ready when their event is. */
-int cz_gather_params(struct cz *c, uint32_t block, struct ckpt_err *err);
+/* Parameters of stages 1 and 2, after 'by' has updated them; ready when their event is. */
+int cz_gather_params(struct cz *c, uint32_t block, cudaStream_t by, struct ckpt_err *err);
+/* The room that a block is gathered in. */
+struct cz_gather *cz_room_of(struct cz *c, uint32_t block);
 
 /* ---- cz_reduce.c: gradients go ---- */
 /* A single unit of a single rank is the sum already. */
@@ -230,6 +241,28 @@ int cz_eval(struct en_zero *z, const struct en_batch *batch, struct en_loss *los
 int cz_norm(struct en_zero *z, double *norm_out, struct ckpt_err *err);
 int cz_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k, float grad_scale,
 	      struct ckpt_err *err);
+/* ---- cz_offload.c: states and parameters of the host ---- */
+/* What of both there is; before the blocks. */
+int cz_off_new(struct cz *c, struct ckpt_err *err);
+/* Its copies are done. */
+void cz_off_wait(struct cz *c);
+void cz_off_free(struct cz *c);
+/* Elements of a tile's rooms. */
+uint64_t cz_off_room(const struct cz *c);
+/* Pinned memory of zeros for a block's parameters. */
+int cz_new_own(struct cz *c, uint64_t bytes, void *p_out, struct ckpt_err *err);
+/*
+ * This rank's part goes to its place in 'g', '*own_out', when nobody uses that any more; the stream
+ * that moves waits for it.
+ */
+int cz_bring(struct cz *c, uint32_t block, const struct cz_gather *g, void **own_out,
+	     struct ckpt_err *err);
+/* And back: the stream that computes has made it at the beginning of 'g'. */
+int cz_store(struct cz *c, uint32_t block, const struct cz_gather *g, struct ckpt_err *err);
+int cz_off_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k,
+		  float grad_scale, struct ckpt_err *err);
+int cz_off_publish(struct en_zero *z, struct ckpt_err *err);
+
 int cz_init(struct en_zero *z, uint64_t seed, struct ckpt_err *err);
 int cz_publish(struct en_zero *z, struct ckpt_err *err);
 

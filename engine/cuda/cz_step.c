@@ -10,6 +10,7 @@ struct update {
 	uint64_t k;
 	float grad_scale;
 	struct cz_block *b;
+	void *copy;		/* of the new masters, or NULL */
 	const void *grad;	/* of element 0 of the master */
 };
 
@@ -24,10 +25,8 @@ static int update_run(const struct update *u, uint32_t group, uint64_t from, uin
 		.beta1 = h->beta1, .beta2 = h->beta2, .eps = h->eps, .decay = h->decay,
 		.grad_scale = u->grad_scale,
 	};
-	void *copy = z->opts.type == KN_F32 ? NULL : z->opts.stage ? u->b->own : u->b->params;
+	void *copy = u->copy ? cz_at(u->copy, from, z->opts.type) : NULL;
 
-	if (copy)
-		copy = cz_at(copy, from, z->opts.type);
 	return kn_cu_adam(&how, u->b->master + from, u->b->m + from, u->b->v + from,
 			  cz_at_const(u->grad, from, u->c->sum_type), u->c->sum_type, to - from,
 			  copy, z->opts.type, u->c->work);
@@ -83,6 +82,23 @@ static int whole_total(struct cz *c, struct update *u, struct ckpt_err *err)
 	return rc ? rc : cz_after(c->work, c->move, c->updated, err);
 }
 
+/*
+ * Where the new parameters are made: in their place, but those of the host in the room of their
+ * gather, which nobody uses between passes.
+ */
+static int place_copy(struct cz *c, uint32_t block, void **copy_out, struct ckpt_err *err)
+{
+	struct cz_gather *g = cz_room_of(c, block);
+	const struct cz_block *b = &c->block[block];
+
+	*copy_out = c->z.opts.type == KN_F32 ? NULL : c->z.opts.stage ? b->own : b->params;
+	if (!cz_has_host_params(c))
+		return 0;
+	*copy_out = g->p;
+	g->block = -1;
+	return cz_cuda((int)cudaStreamWaitEvent(c->work, g->ready, 0), "waiting", err);
+}
+
 int cz_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k, float grad_scale,
 	      struct ckpt_err *err)
 {
@@ -98,12 +114,16 @@ int cz_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k, 
 		if (!rc)
 			rc = cz_snap_wait(c, i, err);
 		if (!rc)
+			rc = place_copy(c, i, &u.copy, err);
+		if (!rc)
 			rc = cz_cuda(update_runs(&u, i, z->opts.stage ?
 						 z->comm->rank * u.b->shard : 0,
 						 z->opts.stage ? u.b->shard : u.b->padded),
 				     "the optimizer", err);
+		if (!rc && cz_has_host_params(c))
+			rc = cz_store(c, i, cz_room_of(c, i), err);
 		if (!rc)
-			rc = cz_gather_params(c, i, err);
+			rc = cz_gather_params(c, i, c->work, err);
 	}
 	en_trace_rest(z->trace, EN_TRACE_COMPUTE);
 	/* What is gathered from now on is new; the next pass begins with it. */
@@ -174,15 +194,19 @@ int cz_publish(struct en_zero *z, struct ckpt_err *err)
 
 	for (uint32_t i = 0; !rc && i < z->model->nblocks; i++) {
 		struct cz_block *b = &c->block[i];
+		void *copy = NULL;
 
 		if (!z->opts.stage && z->comm->size > 1)
 			rc = share_block(c, b, err);
-		if (!rc && type != KN_F32)
-			rc = cz_cuda(kn_cu_cast(z->opts.stage ? b->own : b->params, type,
-						b->master, KN_F32, updated(c, b), c->work),
-				     "the state", err);
 		if (!rc)
-			rc = cz_gather_params(c, i, err);
+			rc = place_copy(c, i, &copy, err);
+		if (!rc && copy)
+			rc = cz_cuda(kn_cu_cast(copy, type, b->master, KN_F32, updated(c, b),
+						c->work), "the state", err);
+		if (!rc && cz_has_host_params(c))
+			rc = cz_store(c, i, cz_room_of(c, i), err);
+		if (!rc)
+			rc = cz_gather_params(c, i, c->work, err);
 	}
 	if (!rc)
 		rc = cz_after(c->move, c->work, c->updated, err);

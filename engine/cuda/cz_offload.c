@@ -1,0 +1,395 @@
+/*
+ * cz_offload.c -- masters and moments on the host, updated by its cores; and parameters of stage 3
+ * there.
+ *
+ * States are ordinary memory of the host, or a file (en_off.h): they never go to the GPU, so they
+ * need not be pinned. What goes, tile by tile, are the gradient's sums, down, and the parameters,
+ * up, through a few pinned rooms:
+ *
+ *	down	the sums of tile t + TILES - 1 and before, on a stream of its own
+ *	cores	tile t, when its sums are there and the parameters of tile t - TILES have left the
+ *		room
+ *	up	the parameters of tile t - 1 and before, on a stream of its own; at stages 1 and 2
+ *		of several ranks a block is gathered when its last tile is up
+ *
+ * Sums are made on the GPU, over ranks and over micro-batches, and stay there until the norm is
+ * known, since clipping needs it: the cores read and write 28 bytes an element, the bus carries 2
+ * to 8, so that copies which begin with the update hide behind it all the same, and the host needs
+ * no room for a whole gradient.
+ *
+ * Parameters of the host (stage 3): a pinned shard of each block, which the update writes. A gather
+ * copies it to its place in the room of the gather first.
+ */
+#include <string.h>
+
+#include "engine/cuda/cz_priv.h"
+#include "engine/zero/en_adam.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+
+#define TILES 4u
+
+struct room {
+	void *grads;		/* of cz.sum_type */
+	void *copy;		/* of opts.type; NULL where parameters stay on the host */
+	cudaEvent_t there;	/* the gradients have come down */
+	cudaEvent_t gone;	/* the copy has gone up */
+};
+
+struct cz_off {
+	cudaStream_t down, up;
+	cudaEvent_t by;		/* of streams that wait for each other */
+	struct en_pool *pool;
+	struct room room[TILES];
+	void **own;		/* [nown]: pinned parameters */
+	uint32_t nown;
+};
+
+/* ---- memory ---- */
+
+static int pinned(struct cz *c, enum en_mem_kind kind, uint64_t bytes, void *p_out,
+		  struct ckpt_err *err)
+{
+	int rc = 0;
+
+	if (!c->expects)
+		rc = (int)cudaMallocHost((void **)p_out, bytes ? bytes : 1);
+	if (rc == (int)cudaErrorMemoryAllocation) {
+		cudaGetLastError();
+		return ck_fail(err, CKPT_E_NOMEM, "GPU", CKPT_NO_OFFSET,
+			       "%llu MiB of pinned memory of the host for %s are not to be had",
+			       (unsigned long long)bytes >> 20, en_mem_name(kind));
+	}
+	if (rc)
+		return cz_cuda(rc, "pinned memory", err);
+	en_mem_note(&c->z.mem, kind, (int64_t)bytes);
+	return 0;
+}
+
+int cz_new_own(struct cz *c, uint64_t bytes, void *p_out, struct ckpt_err *err)
+{
+	struct cz_off *off = c->off;
+	void *p = NULL;
+	int rc = pinned(c, EN_MEM_HOST_PARAMS, bytes, &p, err);
+
+	if (rc || c->expects)
+		return rc;
+	memset(p, 0, bytes);
+	off->own[off->nown++] = p;
+	*(void **)p_out = p;
+	return 0;
+}
+
+uint64_t cz_off_room(const struct cz *c)
+{
+	const uint64_t most = c->z.opts.off_tile ? c->z.opts.off_tile : EN_OFF_TILE;
+	const uint32_t size = c->z.comm->size;
+	uint64_t part = 0;
+
+	for (uint32_t i = 0; i < c->z.model->nblocks; i++)
+		part = ck_max_u64(part, en_zero_padded(c->z.model, i, size) / size);
+	return ck_min_u64(part, most);
+}
+
+static int new_rooms(struct cz *c, struct ckpt_err *err)
+{
+	const uint64_t n = cz_off_room(c);
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < TILES; i++) {
+		struct room *r = &c->off->room[i];
+
+		rc = pinned(c, EN_MEM_HOST_OPTIMIZER, n * kn_type_size(c->sum_type), &r->grads,
+			    err);
+		if (!rc && !cz_has_host_params(c))
+			rc = pinned(c, EN_MEM_HOST_OPTIMIZER, n * kn_type_size(c->z.opts.type),
+				    &r->copy, err);
+		if (!rc && !c->expects)
+			rc = cz_event(&r->there, err);
+		if (!rc && !c->expects)
+			rc = cz_event(&r->gone, err);
+	}
+	return rc;
+}
+
+/* What it would take. */
+static int expect(struct cz *c, struct ckpt_err *err)
+{
+	const uint32_t size = c->z.comm->size;
+	uint64_t n = 0, part = 0;
+
+	if (!cz_has_host_optimizer(c))
+		return 0;
+	for (uint32_t i = 0; i < c->z.model->nblocks; i++) {
+		const uint64_t each = en_zero_padded(c->z.model, i, size) / size;
+
+		n += each;
+		part = ck_max_u64(part, each);
+	}
+	en_mem_note(&c->z.mem, EN_MEM_HOST_OPTIMIZER, (int64_t)(c->z.opts.nvme.dir ?
+		    en_zero_ring(&c->z.opts, true, part) : 3 * sizeof(float) * n));
+	return new_rooms(c, err);
+}
+
+int cz_off_new(struct cz *c, struct ckpt_err *err)
+{
+	const bool optimizer = cz_has_host_optimizer(c);
+	struct cz_off *off;
+	int rc;
+
+	if (!optimizer && !cz_has_host_params(c))
+		return 0;
+	c->off = off = ck_zalloc(sizeof(*off));
+	if (!off)
+		return ck_fail_nomem(err, "offload", sizeof(*off));
+	if (c->expects)
+		return expect(c, err);
+	off->own = ck_alloc_array(c->z.model->nblocks, sizeof(*off->own));
+	if (!off->own)
+		return ck_fail_nomem(err, "blocks", c->z.model->nblocks);
+	rc = (int)cudaStreamCreateWithFlags(&off->down, cudaStreamNonBlocking);
+	if (!rc)
+		rc = (int)cudaStreamCreateWithFlags(&off->up, cudaStreamNonBlocking);
+	rc = rc ? cz_cuda(rc, "a stream", err) : cz_event(&off->by, err);
+	if (rc || !optimizer)
+		return rc;
+	rc = en_pool_new(c->z.opts.threads, &off->pool, err);
+	c->z.pool = off->pool;
+	if (!rc)
+		rc = en_zero_new_off(&c->z, true, err);
+	return rc ? rc : new_rooms(c, err);
+}
+
+void cz_off_free(struct cz *c)
+{
+	struct cz_off *off = c->off;
+
+	if (!off)
+		return;
+	for (uint32_t i = 0; i < TILES; i++) {
+		struct room *r = &off->room[i];
+
+		if (r->there)
+			cudaEventDestroy(r->there);
+		if (r->gone)
+			cudaEventDestroy(r->gone);
+		cudaFreeHost(r->grads);
+		cudaFreeHost(r->copy);
+	}
+	for (uint32_t i = 0; i < off->nown; i++)
+		cudaFreeHost(off->own[i]);
+	if (off->by)
+		cudaEventDestroy(off->by);
+	if (off->down)
+		cudaStreamDestroy(off->down);
+	if (off->up)
+		cudaStreamDestroy(off->up);
+	en_pool_free(off->pool);
+	en_off_free(c->z.off);
+	en_zero_free_file_room(&c->z);
+	ck_free(off->own);
+	ck_free(off);
+}
+
+void cz_off_wait(struct cz *c)
+{
+	if (c->off && c->off->down)
+		cudaStreamSynchronize(c->off->down);
+	if (c->off && c->off->up)
+		cudaStreamSynchronize(c->off->up);
+}
+
+/* ---- parameters of the host ---- */
+
+int cz_bring(struct cz *c, uint32_t block, const struct cz_gather *g, void **own_out,
+	     struct ckpt_err *err)
+{
+	const struct cz_block *b = &c->block[block];
+	const uint64_t bytes = b->shard * kn_type_size(c->z.opts.type);
+	void *to = cz_at(g->p, c->z.comm->rank * b->shard, c->z.opts.type);
+	int rc = (int)cudaStreamWaitEvent(c->off->up, g->left, 0);
+
+	if (!rc)
+		rc = (int)cudaMemcpyAsync(to, b->own, bytes, cudaMemcpyHostToDevice, c->off->up);
+	if (rc)
+		return cz_cuda(rc, "parameters of the host", err);
+	*own_out = to;
+	return cz_after(c->move, c->off->up, c->off->by, err);
+}
+
+int cz_store(struct cz *c, uint32_t block, const struct cz_gather *g, struct ckpt_err *err)
+{
+	const struct cz_block *b = &c->block[block];
+	const uint64_t bytes = b->shard * kn_type_size(c->z.opts.type);
+	int rc = (int)cudaMemcpyAsync(b->own, g->p, bytes, cudaMemcpyDeviceToHost, c->work);
+
+	if (!rc)
+		rc = (int)cudaEventRecord(g->left, c->work);
+	return rc ? cz_cuda(rc, "parameters of the host", err) :
+	       cz_after(c->off->up, c->work, c->off->by, err);
+}
+
+/* ---- a tile ---- */
+
+struct pass {
+	struct cz *c;
+	struct en_adam adam;
+	bool is_update;		/* else the parameters follow masters that were set */
+};
+
+static struct room *room_of(const struct cz *c, uint64_t t)
+{
+	return &c->off->room[t % TILES];
+}
+
+static int send_down(const struct pass *p, uint64_t t, struct ckpt_err *err)
+{
+	struct cz *c = p->c;
+	const struct room *r = room_of(c, t);
+	const struct en_off_tile *tile;
+	int rc;
+
+	if (!p->is_update || t >= en_off_tiles(c->z.off))
+		return 0;
+	tile = en_off_tile(c->z.off, t);
+	rc = (int)cudaMemcpyAsync(r->grads, cz_at_const(c->block[tile->block].total, tile->first,
+							c->sum_type),
+				  tile->n * kn_type_size(c->sum_type), cudaMemcpyDeviceToHost,
+				  c->off->down);
+	if (!rc)
+		rc = (int)cudaEventRecord(r->there, c->off->down);
+	return cz_cuda(rc, "gradients to the host", err);
+}
+
+static int send_up(const struct pass *p, uint64_t t, struct ckpt_err *err)
+{
+	struct cz *c = p->c;
+	const struct room *r = room_of(c, t);
+	const struct en_off_tile *tile = en_off_tile(c->z.off, t);
+	const enum kn_type type = c->z.opts.type;
+	int rc;
+
+	if (!r->copy)
+		return 0;
+	rc = (int)cudaMemcpyAsync(cz_at(c->block[tile->block].own, tile->first, type), r->copy,
+				  tile->n * kn_type_size(type), cudaMemcpyHostToDevice, c->off->up);
+	if (!rc)
+		rc = (int)cudaEventRecord(r->gone, c->off->up);
+	return cz_cuda(rc, "parameters from the host", err);
+}
+
+/* What the cores do with it. */
+static int work_on(struct pass *p, uint64_t t, struct ckpt_err *err)
+{
+	struct cz *c = p->c;
+	const struct room *r = room_of(c, t);
+	const struct en_off_tile *tile = en_off_tile(c->z.off, t);
+	const struct cz_block *b = &c->block[tile->block];
+	struct en_adam *a = &p->adam;
+	struct en_off_state s;
+	int rc = en_off_get(c->z.off, t, p->is_update ? EN_OFF_ALL : EN_OFF_MASTERS, false, &s,
+			    err);
+
+	if (rc)
+		return rc;
+	a->block = tile->block;
+	a->base = c->z.comm->rank * b->shard + tile->first;
+	a->n = tile->n;
+	a->master = s.master;
+	a->m = s.m;
+	a->v = s.v;
+	a->grad = r->grads;
+	a->grad_type = c->sum_type;
+	a->copy = r->copy ? r->copy : cz_at(b->own, tile->first, c->z.opts.type);
+	if (!p->is_update) {
+		en_adam_copy(a, c->off->pool);
+		return 0;
+	}
+	en_adam_run(a, c->off->pool);
+	en_off_put(c->z.off, t, EN_OFF_ALL);
+	return 0;
+}
+
+/* The room of its sums is then free for those of a later tile. */
+static int one_tile(struct pass *p, uint64_t t, struct ckpt_err *err)
+{
+	const struct room *r = room_of(p->c, t);
+	int rc = p->is_update ? (int)cudaEventSynchronize(r->there) : 0;
+
+	if (!rc)
+		rc = (int)cudaEventSynchronize(r->gone);
+	rc = rc ? cz_cuda(rc, "gradients to the host", err) : work_on(p, t, err);
+	if (!rc)
+		rc = send_up(p, t, err);
+	return rc ? rc : send_down(p, t + TILES, err);
+}
+
+/* ---- all of them ---- */
+
+/* Sums are there, and nobody reads parameters that are to be overwritten. */
+static int begin(struct pass *p, struct ckpt_err *err)
+{
+	struct cz *c = p->c;
+	struct cz_off *off = c->off;
+	int rc = cz_after(off->up, c->work, off->by, err);
+
+	if (!rc)
+		rc = cz_after(off->up, c->move, off->by, err);
+	if (!rc && p->is_update)
+		rc = cz_after(off->down, c->work, off->by, err);
+	if (!rc && cz_has_host_params(c))
+		rc = cz_cuda((int)cudaStreamSynchronize(off->up), "parameters of the host", err);
+	for (uint32_t i = 0; i < EN_ZERO_GATHERS; i++)	/* what was gathered ahead is old */
+		c->gather[i].block = -1;
+	for (uint64_t t = 0; !rc && t < TILES; t++)
+		rc = send_down(p, t, err);
+	return rc;
+}
+
+static int end(struct pass *p, struct ckpt_err *err)
+{
+	struct cz *c = p->c;
+	int rc = cz_after(c->work, c->off->up, c->off->by, err);
+
+	if (!rc)
+		rc = cz_after(c->move, c->off->up, c->off->by, err);
+	for (uint32_t i = 0; !rc && i < 2; i++)
+		rc = cz_prefetch(c, i, err);
+	return rc;
+}
+
+static int go(struct pass *p, struct ckpt_err *err)
+{
+	struct cz *c = p->c;
+	int rc = begin(p, err);
+
+	for (uint32_t i = 0; !rc && i < c->z.model->nblocks; i++) {
+		const uint64_t last = en_off_first(c->z.off, i + 1);
+
+		for (uint64_t t = en_off_first(c->z.off, i); !rc && t < last; t++)
+			rc = one_tile(p, t, err);
+		if (!rc)
+			rc = cz_gather_params(c, i, c->off->up, err);
+	}
+	return rc ? rc : end(p, err);
+}
+
+int cz_off_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k,
+		  float grad_scale, struct ckpt_err *err)
+{
+	struct pass p = {
+		.c = cz_of(z), .is_update = true,
+		.adam = { .z = z, .hyper = hyper, .k = k, .grad_scale = grad_scale },
+	};
+
+	return go(&p, err);
+}
+
+int cz_off_publish(struct en_zero *z, struct ckpt_err *err)
+{
+	struct pass p = { .c = cz_of(z), .adam = { .z = z } };
+	int rc = go(&p, err);
+
+	en_zero_free_file_room(z);
+	return rc ? rc : cz_cuda((int)cudaStreamSynchronize(p.c->work), "the state", err);
+}
