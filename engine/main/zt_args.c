@@ -82,7 +82,8 @@ static const struct row rows[] = {
 		"where there are some), cpu, cuda"),
 	ONE_OF("reduction", "KIND", reduction, 0, reductions, "how GPUs sum gradients: nccl "
 		"(default); tree: the same bits at 1, 2, 4, 8 ranks, as CPU ranks always do"),
-	INTEGER("threads", "N", threads, 1, 256, "of each rank (1)"),
+	INTEGER("threads", "N", threads, 1, 256, "of each rank (1; where GPUs leave the optimizer "
+		"to the host, its share of the cores)"),
 	INTEGER("steps", "N", steps, 0, MANY, "of the whole run (what the scheduler has, or 100)"),
 	INTEGER("stop-at", "N", stop_at, 1, MANY, "end this part of it after step N, saved"),
 	INTEGER("seed", "N", seed, 0, INT64_MAX, "of random weights, order and tokens (1)"),
@@ -484,7 +485,7 @@ int zt_args_parse(int argc, char **argv, struct zt_args *a)
 	int rc;
 
 	*a = (struct zt_args){
-		.save_to = CKPT_TO_NATIVE, .steps = -1, .seed = 1, .threads = 1, .timeout_s = 300,
+		.save_to = CKPT_TO_NATIVE, .steps = -1, .seed = 1, .timeout_s = 300,
 		.lr = NAN, .beta1 = NAN, .beta2 = NAN, .eps = NAN, .weight_decay = NAN, .clip = NAN,
 		.warmup = NAN, .grace_s = 30, .order = EN_ORDER_SEQUENTIAL, .tail = EN_TAIL_FLOW,
 		.deal = EN_DEAL_UNITS, .sync = CKPT_SYNC_DATA,

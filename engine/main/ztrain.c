@@ -1,5 +1,6 @@
 /* ztrain.c -- the program: trains what a DeepSpeed or accelerate configuration says. */
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -166,6 +167,42 @@ static int find_beginning(struct zt_program *p, struct ckpt_err *err)
 	return rc;
 }
 
+/* ---- threads ---- */
+
+/*
+ * Unless the call says it: one, or, where the cores do the work of GPUs' optimizer, this rank's
+ * share of those that it may run on.  A rank that its launcher has bound shares them with nobody.
+ */
+static int choose_threads(struct zt_program *p, struct ckpt_err *err)
+{
+	struct host {
+		char name[64];
+	} own = { "" }, *all = NULL;
+	int64_t cores, here = 0;
+	cpu_set_t set;
+	int rc;
+
+	if (p->args.threads)
+		return 0;
+	p->args.threads = 1;
+	if (!p->on_gpu ||
+	    (p->config.set.offload_optimizer.device == EN_DEVICE_NONE && !p->args.offload))
+		return 0;
+	all = calloc(p->comm->size, sizeof(*all));
+	if (!all)
+		return -CKPT_E_NOMEM;
+	gethostname(own.name, sizeof(own.name) - 1);
+	rc = en_comm_gather_small(p->comm, all, &own, sizeof(own), NULL, err);
+	for (uint32_t i = 0; i < p->comm->size; i++)
+		here += !strcmp(all[i].name, own.name);
+	free(all);
+	cores = sched_getaffinity(0, sizeof(set), &set) ? 1 : CPU_COUNT(&set);
+	if (sysconf(_SC_NPROCESSORS_ONLN) > cores)
+		here = 1;
+	p->args.threads = rc || cores < here ? 1 : cores / here < 256 ? cores / here : 256;
+	return rc;
+}
+
 /* ---- the run ---- */
 
 static int run(struct zt_program *p, struct ckpt_err *err)
@@ -226,6 +263,8 @@ static int begin(struct zt_program *p, struct ckpt_err *err)
 	if (!rc)
 		rc = zt_config_read(p, err);
 	if (!rc)
+		rc = choose_threads(p, err);
+	if (!rc)
 		rc = zt_data_open(p, err);
 	if (!rc)
 		rc = make_root(p, err);
@@ -245,6 +284,8 @@ static int bench(struct zt_program *p, struct ckpt_err *err)
 	rc = open_model(p, err);
 	if (!rc)
 		rc = zt_config_read(p, err);
+	if (!rc)
+		rc = choose_threads(p, err);
 	p->runs = !rc;
 	return rc ? rc : zt_bench(p, err);
 }
