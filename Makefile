@@ -221,7 +221,7 @@ lib: $(B)/libckpt.a $(B)/libckpt.so
 train: $(B)/libztrain.a $(if $(MPI_CC),$(B)/libztrain_mpi.a) $(B)/ztrain | need-mpi
 	@ln -sfn $(notdir $(B))/ztrain build/ztrain
 ## gpu: build/ztrain-gpu, kernels for GPUs, libztrain_cuda.a, and their tests (needs nvcc, no GPU)
-gpu: $(B)/ztrain-gpu $(GTEST) | need-cuda
+gpu: $(B)/ztrain-gpu $(B)/libztrain_cuda.a $(GTEST) | need-cuda
 	@ln -sfn $(notdir $(B))/ztrain-gpu build/ztrain-gpu
 ## fake: build/ztrain-fake, which has GPUs that are not there, for tests
 fake: $(B)/ztrain-fake $(FTEST) | need-mpi
@@ -245,14 +245,15 @@ $(B)/libztrain_mpi.a: $(TRAIN_MPI) $(B)/train.list
 	@printf '  %-5s %s\n' AR $@
 	$(Q)rm -f $@ && $(AR) rcs $@ $(TRAIN_MPI)
 # The programs of tests/gpu need no more of us than kernels.
+# Programs take the objects: of the archive only those that something asked for before libztrain.a.
 $(B)/libztrain_cuda.a: $(CUDA_OBJ) $(B)/cuda.list
 	@printf '  %-5s %s\n' AR $@
 	$(Q)rm -f $@ && $(AR) rcs $@ $(CUDA_OBJ)
-$(GTEST): %: %.o $(GTLIB) $(B)/libztrain_cuda.a $(B)/libztrain.a $(B)/libckpt.a
+$(GTEST): %: %.o $(GTLIB) $(CUDA_OBJ) $(B)/libztrain.a $(B)/libckpt.a
 	@printf '  %-5s %s\n' LD $@
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -Wl,--as-needed $(ENGINE_LIBS) $(LIB_LIBS) $(CUDA_LIBS) $(BLAS_LIBS) -lm
 # ztrain with GPUs; the program without them needs no library of CUDA's.
-$(B)/ztrain-gpu: $(ZTRAIN) $(if $(MPI_CC),$(B)/libztrain_mpi.a) $(B)/libztrain_cuda.a $(B)/libztrain.a $(B)/libckpt.a
+$(B)/ztrain-gpu: $(ZTRAIN) $(if $(MPI_CC),$(B)/libztrain_mpi.a) $(CUDA_OBJ) $(B)/libztrain.a $(B)/libckpt.a
 	@printf '  %-5s %s\n' LD $@
 	$(Q)$(or $(MPI_CC),$(CC)) $(ALL_LDFLAGS) -o $@ $^ $(ENGINE_LIBS) $(LIB_LIBS) $(BLAS_LIBS) $(MPI_LIBS) $(CUDA_LIBS) -lm
 $(B)/ztrain-fake: $(ZTRAIN) $(if $(MPI_CC),$(B)/libztrain_mpi.a) $(FAKE) $(B)/libztrain.a $(B)/libckpt.a
