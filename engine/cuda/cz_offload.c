@@ -191,6 +191,11 @@ void cz_off_free(struct cz *c)
 	ck_free(off);
 }
 
+cudaStream_t cz_off_up(const struct cz *c)
+{
+	return c->off ? c->off->up : c->work;
+}
+
 void cz_off_wait(struct cz *c)
 {
 	if (c->off && c->off->down)
@@ -267,12 +272,15 @@ static int send_up(const struct pass *p, uint64_t t, struct ckpt_err *err)
 	const struct room *r = room_of(c, t);
 	const struct en_off_tile *tile = en_off_tile(c->z.off, t);
 	const enum kn_type type = c->z.opts.type;
+	uint32_t span;
 	int rc;
 
 	if (!r->copy)
 		return 0;
+	span = en_trace_begin(c->z.trace, EN_TRACE_COPY, "parameters up", tile->block);
 	rc = (int)cudaMemcpyAsync(cz_at(c->block[tile->block].own, tile->first, type), r->copy,
 				  tile->n * kn_type_size(type), cudaMemcpyHostToDevice, c->off->up);
+	en_trace_end(c->z.trace, span);
 	if (!rc)
 		rc = (int)cudaEventRecord(r->gone, c->off->up);
 	return cz_cuda(rc, "parameters from the host", err);
@@ -314,10 +322,15 @@ static int work_on(struct pass *p, uint64_t t, struct ckpt_err *err)
 static int one_tile(struct pass *p, uint64_t t, struct ckpt_err *err)
 {
 	const struct room *r = room_of(p->c, t);
-	int rc = p->is_update ? (int)cudaEventSynchronize(r->there) : 0;
+	const uint32_t block = en_off_tile(p->c->z.off, t)->block;
+	int rc = 0;
 
+	en_trace_next(p->c->z.trace, EN_TRACE_HOST, "wait for gradients", block);
+	if (p->is_update)
+		rc = (int)cudaEventSynchronize(r->there);
 	if (!rc)
 		rc = (int)cudaEventSynchronize(r->gone);
+	en_trace_next(p->c->z.trace, EN_TRACE_HOST, "adam", block);
 	rc = rc ? cz_cuda(rc, "gradients to the host", err) : work_on(p, t, err);
 	if (!rc)
 		rc = send_up(p, t, err);
@@ -371,6 +384,7 @@ static int go(struct pass *p, struct ckpt_err *err)
 		if (!rc)
 			rc = cz_gather_params(c, i, c->off->up, err);
 	}
+	en_trace_rest(c->z.trace, EN_TRACE_HOST);
 	return rc ? rc : end(p, err);
 }
 

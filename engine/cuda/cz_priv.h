@@ -247,6 +247,8 @@ int cz_off_new(struct cz *c, struct ckpt_err *err);
 /* Its copies are done. */
 void cz_off_wait(struct cz *c);
 void cz_off_free(struct cz *c);
+/* The stream that copies up; of a trace's row of copies. */
+cudaStream_t cz_off_up(const struct cz *c);
 /* Elements of a tile's rooms. */
 uint64_t cz_off_room(const struct cz *c);
 /* Pinned memory of zeros for a block's parameters. */

@@ -10,7 +10,8 @@ static int mark(void *arg, enum en_trace_row row, uint32_t k)
 {
 	struct cz *c = arg;
 
-	return (int)cudaEventRecord(c->trace_mark[k], row == EN_TRACE_MOVE ? c->move : c->work);
+	return (int)cudaEventRecord(c->trace_mark[k], row == EN_TRACE_MOVE ? c->move :
+				    row == EN_TRACE_COPY ? cz_off_up(c) : c->work);
 }
 
 static int read_mark(void *arg, uint32_t k, double *seconds_out)

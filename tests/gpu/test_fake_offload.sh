@@ -10,6 +10,7 @@
 #   half      saved by one, gone on by the other, with all of what is offloaded
 #   rule      without torch_adam the host's update is DeepSpeedCPUAdam's: near, and another one
 #   held      the counters say where it is; the drive's folder is empty
+#   trace     the update of the host and what goes up are in it
 set -u
 # shellcheck source=tests/engine/ztrain.sh
 . "$(dirname "$0")/../engine/ztrain.sh"
@@ -113,5 +114,15 @@ for kind in optimizer parameters; do
 done
 grep -q "masters and moments in $PWD/drive, by " drive3-1.said && [ -z "$(ls -A drive)" ] && good ||
 	bad 'the drive'
+
+# ---- trace: the host's cores and the copies have rows of their own
+if "$ztrain" bench --model "$models/qwen3_tied" --config host1.json --device cuda --seq 32 --steps 1 \
+	--warmup 1 --trace trace.json > said 2>&1; then
+	for what in adam 'wait for gradients' 'parameters up'; do
+		grep -q "\"$what" trace.json && good || bad "the trace has no '$what'"
+	done
+else
+	bad 'a trace'
+fi
 
 finish
