@@ -110,9 +110,11 @@ int cz_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k, 
 	for (uint32_t i = 0; !rc && i < z->model->nblocks; i++) {
 		u.b = &c->block[i];
 		rc = whole_total(c, &u, err);
-		en_trace_next(z->trace, EN_TRACE_COMPUTE, "adam", i);
+		if (c->snap)
+			en_trace_wait(z->trace, "snapshot", i);
 		if (!rc)
 			rc = cz_snap_wait(c, i, err);
+		en_trace_next(z->trace, EN_TRACE_COMPUTE, "adam", i);
 		if (!rc)
 			rc = place_copy(c, i, &u.copy, err);
 		if (!rc)
