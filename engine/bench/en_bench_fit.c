@@ -125,7 +125,10 @@ int en_bench_fit(const struct en_bench_opts *opts, uint64_t limit, uint32_t most
 	if (!rc)
 		rc = bytes_of(opts, fits ? fits : 1, false, &bytes, err);
 	while (!rc && fits && bytes > limit) {
-		fits--;
+		/* a row takes less than its share of all: so many are too much at least */
+		const uint64_t over_by = (bytes - limit) / (bytes / fits);
+
+		fits -= (uint32_t)ck_max_u64(1, ck_min_u64(over_by, fits - 1));
 		rc = bytes_of(opts, fits ? fits : 1, false, &bytes, err);
 	}
 	if (rc)

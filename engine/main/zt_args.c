@@ -494,6 +494,7 @@ int zt_args_parse(int argc, char **argv, struct zt_args *a)
 	rc = parse(argc - bench, argv + bench, a);
 	if (rc)
 		return rc;
+	a->quiet |= a->json;	/* one object, and nothing before it */
 	rest = optind < argc - bench ? argv[optind + bench] : NULL;
 	return bench ? check_bench(a, rest) : check(a, rest);
 }

@@ -111,6 +111,8 @@ static void print_memory(const struct zt_measured *m)
 			print_row(en_mem_name((enum en_mem_kind)i), r->mem.peak[i],
 				  r->expected.peak[i], &m->plan, m->plan.bytes[i]);
 	print_row("together", r->mem.total_peak, r->expected.total_peak, &m->plan, m->plan.total);
+	if (r->zero.stage && r->zero.host_optimizer && !r->mem.peak[EN_MEM_HOST_OPTIMIZER])
+		printf("%-22s has no effect: the optimizer's state is where it was\n", "offload");
 	if (r->world > 1)
 		printf("%-22s %s to %s over ranks\n", "", commas(r->peak_least, n),
 		       commas(r->peak_most, k));
@@ -140,11 +142,14 @@ void zt_bench_tell_try(const struct zt_bench *b, const struct zt_measured *m)
 {
 	char one[EN_BENCH_SIZE], most[EN_BENCH_SIZE];
 
-	if (m->gave_up)
-		printf("stage %u: %u row%s should fit, and did not\n", m->stage, m->gave_up,
-		       m->gave_up == 1 ? "" : "s");
 	en_bench_size(b->limit, most);
-	if (m->ran && m->rows == b->most)
+	if (m->gave_up && m->ran)
+		printf("stage %u: %u rows should fit, and did not; %u did\n", m->stage, m->gave_up,
+		       m->rows);
+	else if (m->gave_up)
+		printf("stage %u: %u row%s should fit, and did not, nor did fewer\n", m->stage,
+		       m->gave_up, m->gave_up == 1 ? "" : "s");
+	else if (m->ran && m->rows == b->most)
 		printf("stage %u: %u row%s, the most that are tried (--rows)\n", m->stage, m->rows,
 		       m->rows == 1 ? "" : "s");
 	else if (m->ran)
