@@ -143,6 +143,8 @@ static const struct row rows[] = {
 	ON("exact", exact, "print losses so that they read back to the bit"),
 	ON("check-launch", check_launch, "say who each rank is and which GPU is its own, and end"),
 	ON("quiet", quiet, "no screen of the configuration, no line a step"),
+	INTEGER("local_rank", "N", local_rank, 0, 1 << 20, "as deepspeed's launcher adds it; "
+		"LOCAL_RANK is what counts"),
 };
 
 /* Of `ztrain bench`: its own, and which of the above it has as well. */

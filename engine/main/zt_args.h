@@ -49,6 +49,7 @@ struct zt_args {
 	/* What is said. */
 	const char *log;
 	bool check_launch, counters, quiet, exact;
+	int64_t local_rank;	/* not used: the environment says it */
 	/* ztrain bench. */
 	bool bench, table, offload, json;
 	const char *trace, *plot;	/* files, or NULL */
