@@ -115,6 +115,10 @@ if [ -x "$ZTRAIN" ] && [ -d "$ZCKPT_FIXTURES/model" ]; then
 		"$python" "$here/out_cases.py" --ztrain "$ZTRAIN" --fixtures "$ZCKPT_FIXTURES" \
 		"$work/out"
 fi
+if [ -x "$ZTRAIN" ] && [ -d "$ZCKPT_FIXTURES/model" ]; then
+	part "ztrain started by torchrun and deepspeed" \
+		"$here/launchers.sh" "$ZTRAIN" "$ZCKPT_FIXTURES" "$(dirname "$python")"
+fi
 if [ -x "$ZTRAIN" ] && "$ZTRAIN" --version | grep -q MPI &&
 	[ -d "$ZCKPT_FIXTURES/model" ]; then
 	part "ztrain's steps in DeepSpeed, and DeepSpeed's in ztrain" \
