@@ -18,7 +18,8 @@
 #include "libckpt/base/ck_sys.h"
 
 #define SLOTS 8u		/* that go round */
-#define SLOT_MOST ((uint64_t)16 << 20)	/* elements of one of them */
+/* Elements of one: what else goes to the host, a norm say, waits for a copy that is under way. */
+#define SLOT_MOST ((uint64_t)16 << 20)
 #define GRAIN 1024u		/* elements of a block of a digest: cuts of a parameter */
 #define TOUCH ((uint64_t)16 << 20)
 #define PAGE ((uintptr_t)4096)
@@ -149,12 +150,12 @@ static int make_slots(struct cz *c, uint64_t bytes, uint64_t *need_out, struct c
 	int rc = 0;
 
 	s->stays = !bytes;
-	s->most = bytes ? ck_min_u64(SLOT_MOST, bytes / SLOTS / sizeof(float)) : UINT64_MAX;
+	s->most = bytes ? ck_min_u64(SLOT_MOST, bytes / SLOTS / sizeof(float)) : SLOT_MOST;
 	if (s->most < 4 * GRAIN)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "%llu bytes are too few for a copy of what is saved",
 			       (unsigned long long)bytes);
-	s->most = bytes ? s->most / GRAIN * GRAIN : s->most;
+	s->most = s->most / GRAIN * GRAIN;
 	for (begin(c, s->most, &at); s->stays && at.n; go_on(c, s->most, &at))
 		n++;
 	s->nslots = s->stays ? (uint32_t)n : SLOTS;
