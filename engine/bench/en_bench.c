@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "engine/zero/en_off.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
@@ -241,12 +242,17 @@ static int timed(struct bench *b, struct ckpt_err *err)
 
 /* ---- traced steps ---- */
 
-/* More than a step has: about ten things a block and micro-batch, eight of each update. */
+/*
+ * More than a step has: about ten things a block and micro-batch, eight of each update; where the
+ * host updates, three of each tile.
+ */
 static uint64_t spans_of_step(const struct en_bench_opts *o)
 {
 	const uint64_t n = o->model->nblocks + 4ull;
+	const uint64_t tile = o->zero.off_tile ? o->zero.off_tile : EN_OFF_TILE;
+	const uint64_t tiles = o->model->numel / o->comm->size / tile + 2 * n;
 
-	return n * (12ull * o->zero.units + 10);
+	return n * (12ull * o->zero.units + 10) + (o->zero.host_optimizer ? 3 * tiles : 0);
 }
 
 static int note_waits(struct bench *b, const struct en_trace *t, double seconds,

@@ -98,7 +98,7 @@ static void print_row(const char *name, uint64_t held, uint64_t expected, const 
 	putchar('\n');
 }
 
-static void print_memory(const struct zt_measured *m)
+static void print_memory(const struct zt_measured *m, bool offload)
 {
 	const struct en_bench *r = &m->bench;
 	uint64_t peak, now;
@@ -111,7 +111,7 @@ static void print_memory(const struct zt_measured *m)
 			print_row(en_mem_name((enum en_mem_kind)i), r->mem.peak[i],
 				  r->expected.peak[i], &m->plan, m->plan.bytes[i]);
 	print_row("together", r->mem.total_peak, r->expected.total_peak, &m->plan, m->plan.total);
-	if (r->zero.stage && r->zero.host_optimizer && !r->mem.peak[EN_MEM_HOST_OPTIMIZER])
+	if (offload && !r->mem.peak[EN_MEM_HOST_OPTIMIZER])
 		printf("%-22s has no effect: the optimizer's state is where it was\n", "offload");
 	if (r->world > 1)
 		printf("%-22s %s to %s over ranks\n", "", commas(r->peak_least, n),
@@ -130,7 +130,7 @@ void zt_bench_tell_table(const struct zt_bench *b)
 	print_head(b, &m->bench.zero);
 	print_times(m);
 	print_waits(&m->bench);
-	print_memory(m);
+	print_memory(m, b->p->args.offload);
 	if (b->p->args.trace)
 		printf("\ntimeline of %u steps: %s\n", m->bench.traced, b->p->args.trace);
 }

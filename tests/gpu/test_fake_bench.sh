@@ -47,6 +47,9 @@ bench 1 --model "$models/qwen3" --precision fp32 && grep -q '^together ' said &&
 	good || bad 'fp32'
 bench "${ranks##* }" --model "$models/qwen3_tied" --precision bf16 --accumulation 3 --reduction tree &&
 	grep -q '^together ' said && ! grep -q 'they differ' said && good || bad 'sums as a tree'
+config 2 bf16 1 > c.json
+bench "${ranks##* }" --model "$models/qwen3" --config c.json --offload --trace t.json && grep -q '^host optimizer ' said &&
+	! grep -q 'they differ\|no room\|no effect' said && grep -qF '"adam 1"' t.json && good || bad 'the optimizer on the host'
 
 # ---- rows of the device and of the host, whatever chance does
 for seed in 1 2; do
