@@ -32,9 +32,9 @@ fall() {
 	shift 2
 	rm -f said.* pid.*
 	timeout -k 5 90 "$@" -n 3 "$PWD/each" "$fake" --device cuda --model "$models/llama3" --config z.json --seq 17 \
-		--steps 1000000 --random --quiet --timeout 2 > out 2>&1 < /dev/null &
+		--steps 1000000 --random --timeout 2 > out 2>&1 < /dev/null &
 	job=$!
-	for _ in $(seq 100); do [ -s pid.1 ] && break; sleep 0.05; done
+	for _ in $(seq 200); do grep -q '^step' said.0 2> /dev/null && break; sleep 0.05; done
 	sleep "$nap"
 	kill "-$signal" "$(cat pid.1)"
 	began=$(date +%s%N)
@@ -44,7 +44,7 @@ fall() {
 	took=$((($(date +%s%N) - began) / 1000000))
 	kill -9 "$(cat pid.1)" 2> /dev/null
 	wait $job 2> /dev/null
-	cat said.0 said.2 > said
+	grep -h '^ztrain' said.0 said.2 > said
 	if [ $took -ge 30000 ]; then
 		bad "signal $signal after $nap s: they wait for $took ms"
 	elif ! grep -q 'rank 1 (pid [0-9]*, \(stopped\|gone\|running\))' said.0 said.2 out &&
@@ -56,11 +56,11 @@ fall() {
 	fi
 }
 for i in 1 2 3; do
-	fall 19 0.$((RANDOM % 8 + 2)) "$envrun"
-	fall 9 0.$((RANDOM % 8 + 2)) "$envrun"
+	fall 19 0.$((RANDOM % 9)) "$envrun"
+	fall 9 0.$((RANDOM % 9)) "$envrun"
 done
 if has_mpirun && "$fake" --version | grep -q MPI; then
-	fall 19 0.$((RANDOM % 8 + 5)) "$mpirun"
-	fall 19 0.$((RANDOM % 8 + 5)) "$mpirun"
+	fall 19 0.$((RANDOM % 9)) "$mpirun"
+	fall 19 0.$((RANDOM % 9)) "$mpirun"
 fi
 finish
