@@ -351,7 +351,7 @@ static int begin(struct pass *p, struct ckpt_err *err)
 	if (!rc && p->is_update)
 		rc = cz_after(off->down, c->work, off->by, err);
 	if (!rc && cz_has_host_params(c))
-		rc = cz_cuda((int)cudaStreamSynchronize(off->up), "parameters of the host", err);
+		rc = cz_wait(c, off->up, NULL, "parameters of the host", err);
 	for (uint32_t i = 0; i < EN_ZERO_GATHERS; i++)	/* what was gathered ahead is old */
 		c->gather[i].block = -1;
 	for (uint64_t t = 0; !rc && t < TILES; t++)
@@ -405,5 +405,5 @@ int cz_off_publish(struct en_zero *z, struct ckpt_err *err)
 	int rc = go(&p, err);
 
 	en_zero_free_file_room(z);
-	return rc ? rc : cz_cuda((int)cudaStreamSynchronize(p.c->work), "the state", err);
+	return rc ? rc : cz_wait(p.c, p.c->work, NULL, "the state", err);
 }
