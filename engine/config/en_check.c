@@ -80,6 +80,7 @@ static void zero(struct en_eval *ev)
 	const struct en_value *overlap = value(ev, EN_B_ZERO, "overlap_comm");
 	const struct en_node *norm = en_given(ev, EN_B_ZERO, "compute_grad_norm");
 
+	ev->set.no_overlap = overlap->type == EN_BOOL && !overlap->i;
 	if (overlap->type == EN_NULL)
 		en_derive(ev, EN_B_ZERO, "overlap_comm",
 			  (struct en_value){ .type = EN_BOOL, .i = stage == 3 },

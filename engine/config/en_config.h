@@ -106,6 +106,7 @@ struct en_settings {
 
 	int64_t stage;
 	bool overlap_comm, round_robin_gradients;
+	bool no_overlap;		/* the file says that overlap_comm is false */
 	int64_t reduce_bucket_size, sub_group_size;
 	int64_t prefetch_bucket_size, param_persistence_threshold, model_persistence_threshold;
 	int64_t max_live_parameters, max_reuse_distance;

@@ -52,10 +52,24 @@ static const char no_python[] = "there is no Python here";
 static const char moves_sums[] =
 	"the engine reduces a block at a time; only the order of sums differs";
 static const char by_block[] = "the engine gathers whole transformer blocks";
-static const char none_stays[] =
-	"a block is gathered when it is used and dropped after; one is in use and one on its way";
 static const char one_block[] = "a block is reduced at a time, whatever its size";
-static const char ahead[] = "the next block is always on its way while one is computed with";
+static const char overlaps[] =
+	"by GPUs: with false in the file what moves is waited for where it is asked for; else it "
+	"overlaps, at every stage; on CPU ranks the next block is always on its way";
+static const char ahead[] =
+	"by GPUs: 0 gathers no block beforehand, else one or as many as hold so many elements; on "
+	"CPU ranks it is one";
+static const char stays[] =
+	"by GPUs: a transformer block (DeepSpeed: a parameter) of at most so many elements is "
+	"gathered once a step and stays; on CPU ranks none does";
+static const char all_stay[] =
+	"by GPUs: of all blocks that stay, as param_persistence_threshold has them";
+static const char live[] =
+	"by GPUs: more than one block is gathered beforehand only while no more elements are "
+	"there; on CPU ranks there are two blocks";
+static const char again[] =
+	"by GPUs: a block that is used again after so many elements is not dropped, until another "
+	"takes its room; on CPU ranks it is";
 static const char no_pin[] = "what goes to a GPU and comes from it goes through pinned rooms; the "
 			     "states do not, and are not pinned";
 static const char both_ways[] = "a part is always on its way in and one on its way out";
@@ -202,7 +216,8 @@ const struct en_key en_keys[] = {
 	{ EN_B_ZERO, "allgather_partitions", BOOL("true"), QUIET("parameters are gathered") },
 	{ EN_B_ZERO, "allgather_bucket_size", INT("500000000", 0),
 	  QUIET("parameters are gathered a block at a time; DeepSpeed gathers a group at once") },
-	{ EN_B_ZERO, "overlap_comm", BOOL(NULL), NULLS, READ(ahead), WHEN(ZERO), F(overlap_comm) },
+	{ EN_B_ZERO, "overlap_comm", BOOL(NULL), NULLS, USED, .why = overlaps, WHEN(ZERO),
+	  F(overlap_comm) },
 	{ EN_B_ZERO, "compute_grad_norm", BOOL("true"), .flags = EN_F_SINCE_0_19,
 	  QUIET("the norm is always computed") },
 	{ EN_B_ZERO, "load_from_fp32_weights", BOOL("true"),
@@ -219,16 +234,16 @@ const struct en_key en_keys[] = {
 	  QUIET("deprecated; DeepSpeed takes pin_memory of the offload blocks, and so does the "
 		"engine") },
 	{ EN_B_ZERO, "prefetch_bucket_size", "stage3_prefetch_bucket_size", INT("50000000", 0),
-	  READ(ahead), WHEN(STAGE_3), F(prefetch_bucket_size) },
+	  USED, .why = ahead, WHEN(STAGE_3), F(prefetch_bucket_size) },
 	{ EN_B_ZERO, "param_persistence_threshold", "stage3_param_persistence_threshold",
-	  INT("100000", 0), READ(none_stays), WHEN(STAGE_3), F(param_persistence_threshold) },
+	  INT("100000", 0), USED, .why = stays, WHEN(STAGE_3), F(param_persistence_threshold) },
 	{ EN_B_ZERO, "model_persistence_threshold", "stage3_model_persistence_threshold",
-	  INT("9223372036854775807", 0), READ(none_stays), WHEN(STAGE_3),
+	  INT("9223372036854775807", 0), USED, .why = all_stay, WHEN(STAGE_3),
 	  F(model_persistence_threshold) },
 	{ EN_B_ZERO, "max_live_parameters", "stage3_max_live_parameters", INT("1000000000", 0),
-	  READ(none_stays), WHEN(STAGE_3), F(max_live_parameters) },
+	  USED, .why = live, WHEN(STAGE_3), F(max_live_parameters) },
 	{ EN_B_ZERO, "max_reuse_distance", "stage3_max_reuse_distance", INT("1000000000", 0),
-	  READ(none_stays), WHEN(STAGE_3), F(max_reuse_distance) },
+	  USED, .why = again, WHEN(STAGE_3), F(max_reuse_distance) },
 	{ EN_B_ZERO, "gather_16bit_weights_on_model_save",
 	  "stage3_gather_16bit_weights_on_model_save", BOOL("false"), USED, WHEN(STAGE_3),
 	  .why = "weights are exported in the 16-bit type where it is true, also without --export "

@@ -1,7 +1,8 @@
 /*
  * cz_move.c -- parameters come: on a stream of their own, one block at a time, with the next one
  * under way.  A gather waits until whoever used its room is done, and the parameters are those of
- * the last update; who computes waits for the gather.
+ * the last update; who computes waits for the gather.  What lies in a room is good until another
+ * block takes it, or the parameters change; opts.flow says what is made of that.
  */
 #include "engine/cuda/cz_priv.h"
 #include "libckpt/base/ck_err.h"
@@ -24,7 +25,7 @@ void cz_count_sent(struct cz *c, enum en_comm_kind kind, uint64_t bytes)
 
 struct cz_gather *cz_room_of(struct cz *c, uint32_t block)
 {
-	return &c->gather[en_zero_gather_of(c->z.model, block)];
+	return c->gather ? &c->gather[c->seats.of[block]] : NULL;
 }
 
 static int all_gather(struct cz *c, void *full, const void *own, uint64_t n, enum kn_type type,
@@ -61,17 +62,63 @@ static int begin_gather(struct cz *c, uint32_t block, struct ckpt_err *err)
 	return rc;
 }
 
-int cz_prefetch(struct cz *c, uint32_t block, struct ckpt_err *err)
+static int prefetch(struct cz *c, uint32_t block, struct ckpt_err *err)
 {
-	if (cz_is_whole(c) || cz_room_of(c, block)->block == (int64_t)block)
+	return cz_room_of(c, block)->block == (int64_t)block ? 0 : begin_gather(c, block, err);
+}
+
+int cz_ahead(struct cz *c, uint32_t block, int step, struct ckpt_err *err)
+{
+	int64_t at = block;
+	int rc = 0;
+
+	if (cz_is_whole(c))
 		return 0;
-	return begin_gather(c, block, err);
+	for (uint32_t k = 0; !rc && k < c->seats.ahead; k++) {
+		at += step;
+		if (step < 0 ? at < 1 : at >= (int64_t)c->z.model->nblocks)
+			break;
+		rc = prefetch(c, (uint32_t)at, err);
+	}
+	return rc;
+}
+
+int cz_begin(struct cz *c, struct ckpt_err *err)
+{
+	int rc = cz_is_whole(c) || !c->seats.ahead ? 0 : prefetch(c, 0, err);
+
+	return rc ? rc : cz_ahead(c, 0, 1, err);
+}
+
+void cz_forget(struct cz *c)
+{
+	for (uint32_t i = 0; i < c->seats.n; i++)
+		c->gather[i].block = -1;
+}
+
+/* Elements of the blocks that come before 'block' is used again. */
+static uint64_t until_again(const struct cz *c, uint32_t block)
+{
+	const uint32_t n = c->z.model->nblocks;
+	uint64_t sum = 0;
+
+	for (uint32_t i = c->back ? 0 : block + 1; i < (c->back ? block : n); i++)
+		sum += 2 * c->block[i].numel;
+	return sum;
+}
+
+static bool is_kept(const struct cz *c, uint32_t block)
+{
+	const struct en_zero_flow *f = cz_flow_of(&c->z.opts);
+
+	return c->seats.of[block] > c->seats.ahead + 1 ||
+	       (f->reuse && until_again(c, block) <= f->reuse);
 }
 
 int cz_take(struct cz *c, uint32_t block, const void **params_out, struct ckpt_err *err)
 {
-	struct cz_gather *g = cz_room_of(c, block);
 	const struct cz_block *b = &c->block[block];
+	struct cz_gather *g;
 	int rc = 0;
 
 	if (cz_is_whole(c)) {
@@ -80,6 +127,7 @@ int cz_take(struct cz *c, uint32_t block, const void **params_out, struct ckpt_e
 			en_trace_wait(c->z.trace, "gather", block);
 		return cz_cuda((int)cudaStreamWaitEvent(c->work, b->whole, 0), "waiting", err);
 	}
+	g = cz_room_of(c, block);
 	if (g->block != (int64_t)block)
 		rc = begin_gather(c, block, err);
 	en_trace_wait(c->z.trace, "gather", block);
@@ -94,11 +142,15 @@ int cz_take(struct cz *c, uint32_t block, const void **params_out, struct ckpt_e
 
 int cz_release(struct cz *c, uint32_t block, struct ckpt_err *err)
 {
-	struct cz_gather *g = cz_room_of(c, block);
+	struct cz_gather *g;
 
-	if (cz_is_whole(c) || --g->users)
+	if (cz_is_whole(c))
 		return 0;
-	g->block = -1;
+	g = cz_room_of(c, block);
+	if (--g->users)
+		return 0;
+	if (!is_kept(c, block))
+		g->block = -1;
 	return cz_cuda((int)cudaEventRecord(g->left, c->work), "an event", err);
 }
 
@@ -116,5 +168,9 @@ int cz_gather_params(struct cz *c, uint32_t block, cudaStream_t by, struct ckpt_
 	if (!rc && stage)
 		rc = all_gather(c, b->params, b->own, b->shard, c->z.opts.type, err);
 	en_trace_rest(c->z.trace, EN_TRACE_MOVE);
-	return rc ? rc : cz_cuda((int)cudaEventRecord(b->whole, c->move), "an event", err);
+	if (!rc)
+		rc = cz_cuda((int)cudaEventRecord(b->whole, c->move), "an event", err);
+	if (!rc && cz_flow_of(&c->z.opts)->in_place)
+		rc = cz_cuda((int)cudaStreamWaitEvent(c->work, b->whole, 0), "waiting", err);
+	return rc;
 }

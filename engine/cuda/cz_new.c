@@ -123,32 +123,39 @@ static int new_blocks(struct cz *c, struct ckpt_err *err)
 
 /* ---- what moves ---- */
 
-static uint64_t most_padded(const struct cz *c, uint32_t parity, bool by_gather)
+static uint64_t most_padded(const struct cz *c, uint32_t parity)
 {
 	const struct en_model *m = c->z.model;
 	uint64_t most = 0;
 
 	for (uint32_t i = 0; i < m->nblocks; i++)
-		if (by_gather ? en_zero_gather_of(m, i) == parity :
-		    !en_zero_is_tied(m, i) && (i & 1) == parity)
+		if (!en_zero_is_tied(m, i) && (i & 1) == parity)
 			most = ck_max_u64(most, c->block[i].padded);
 	return most;
 }
 
 static int new_gathers(struct cz *c, struct ckpt_err *err)
 {
+	const uint64_t es = kn_type_size(c->z.opts.type);
 	int rc = 0;
 
-	for (uint32_t i = 0; !rc && i < EN_ZERO_GATHERS; i++) {
+	if (cz_is_whole(c))
+		return 0;
+	if (cz_seats_plan(c->z.model, &c->z.opts, c->z.comm->size, &c->seats))
+		return ck_fail_nomem(err, "rooms of blocks", c->z.model->nblocks);
+	c->gather = ck_zalloc(c->seats.n * sizeof(*c->gather));
+	if (!c->gather)
+		return ck_fail_nomem(err, "rooms of blocks", c->seats.n);
+	for (uint32_t i = 0; !rc && i < c->seats.n; i++) {
 		struct cz_gather *g = &c->gather[i];
 
 		g->block = -1;
 		rc = cz_event(&g->ready, err);
 		if (!rc)
 			rc = cz_event(&g->left, err);
-		if (!rc && !cz_is_whole(c))
-			rc = cz_new_shared(c, EN_MEM_GATHERED, most_padded(c, i, true) *
-					   kn_type_size(c->z.opts.type), &g->p, err);
+		if (!rc && c->seats.padded[i])
+			rc = cz_new_shared(c, EN_MEM_GATHERED, c->seats.padded[i] * es, &g->p,
+					   err);
 	}
 	return rc;
 }
@@ -161,7 +168,7 @@ static int new_reduces(struct cz *c, struct ckpt_err *err)
 
 	for (uint32_t i = 0; !rc && i <= EN_ZERO_REDUCES; i++) {
 		struct cz_reduce *r = &c->reduce[i];
-		const uint64_t n = i < EN_ZERO_REDUCES ? most_padded(c, i, false) :
+		const uint64_t n = i < EN_ZERO_REDUCES ? most_padded(c, i) :
 				   c->z.model->config.tied ? c->block[0].padded : 0;
 
 		rc = cz_event(&r->written, err);
@@ -175,8 +182,8 @@ static int new_reduces(struct cz *c, struct ckpt_err *err)
 	}
 	if (!rc && !one && !c->z.opts.stage)
 		rc = cz_new(c, EN_MEM_GRADS,
-			    ck_max_u64(most_padded(c, 0, false),
-				       ck_max_u64(most_padded(c, 1, false), c->block[0].padded)) *
+			    ck_max_u64(most_padded(c, 0),
+				       ck_max_u64(most_padded(c, 1), c->block[0].padded)) *
 			    kn_type_size(c->sum_type), &c->whole, err);
 	return rc;
 }
@@ -413,7 +420,7 @@ static int make(struct cz *c, struct ckpt_err *err)
 
 static void free_events(struct cz *c)
 {
-	for (uint32_t i = 0; i < EN_ZERO_GATHERS; i++) {
+	for (uint32_t i = 0; c->gather && i < c->seats.n; i++) {
 		cudaEventDestroy(c->gather[i].ready);
 		cudaEventDestroy(c->gather[i].left);
 	}
@@ -455,6 +462,8 @@ void cz_free(struct en_zero *z)
 	free_events(c);
 	free_blocks(c);
 	cz_off_free(c);
+	cz_seats_release(&c->seats);
+	ck_free(c->gather);
 	ck_free(c->x);
 	ck_free(c->kept);
 	cudaFreeHost(c->host_ids);

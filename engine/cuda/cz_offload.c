@@ -352,8 +352,7 @@ static int begin(struct pass *p, struct ckpt_err *err)
 		rc = cz_after(off->down, c->work, off->by, err);
 	if (!rc && cz_has_host_params(c))
 		rc = cz_wait(c, off->up, NULL, "parameters of the host", err);
-	for (uint32_t i = 0; i < EN_ZERO_GATHERS; i++)	/* what was gathered ahead is old */
-		c->gather[i].block = -1;
+	cz_forget(c);		/* what was gathered ahead is old */
 	for (uint64_t t = 0; !rc && t < TILES; t++)
 		rc = send_down(p, t, err);
 	return rc;
@@ -366,9 +365,7 @@ static int end(struct pass *p, struct ckpt_err *err)
 
 	if (!rc)
 		rc = cz_after(c->move, c->off->up, c->off->by, err);
-	for (uint32_t i = 0; !rc && i < 2; i++)
-		rc = cz_prefetch(c, i, err);
-	return rc;
+	return rc ? rc : cz_begin(c, err);
 }
 
 static int go(struct pass *p, struct ckpt_err *err)

@@ -22,8 +22,9 @@ static int forward(struct pass *p, struct ckpt_err *err)
 	const void *params;
 	int rc = cz_take(c, 0, &params, err);
 
+	c->back = false;
 	if (!rc)
-		rc = cz_prefetch(c, 1, err);
+		rc = cz_ahead(c, 0, 1, err);
 	en_trace_next(c->z.trace, EN_TRACE_COMPUTE, "embed", EN_TRACE_ALL);
 	if (!rc)
 		rc = cz_embed_forward(c, p->batch, params, err);
@@ -32,7 +33,7 @@ static int forward(struct pass *p, struct ckpt_err *err)
 	for (uint32_t i = 0; !rc && i < layers; i++) {
 		rc = cz_take(c, i + 1, &params, err);
 		if (!rc)
-			rc = cz_prefetch(c, i + 2, err);
+			rc = cz_ahead(c, i + 1, 1, err);
 		en_trace_next(c->z.trace, EN_TRACE_COMPUTE, "forward", i);
 		if (!rc)
 			rc = cz_layer_forward(c, p->batch, params, c->x[i], c->x[i + 1],
@@ -52,10 +53,11 @@ static int head(struct pass *p, void *grads, void *dhead, struct ckpt_err *err)
 	const void *params, *table = NULL, *w;
 	int rc = cz_take(c, last, &params, err);
 
+	c->back = grads != NULL;
 	if (!rc && m->config.tied)
 		rc = cz_take(c, 0, &table, err);
 	if (!rc && grads && !table)
-		rc = cz_prefetch(c, last - 1, err);
+		rc = cz_ahead(c, last, -1, err);
 	if (rc)
 		return rc;
 	w = table ? table : cz_at_const(params, m->block[last].at[EN_HEAD], c->z.opts.type);
@@ -66,7 +68,7 @@ static int head(struct pass *p, void *grads, void *dhead, struct ckpt_err *err)
 	if (!rc && table)
 		rc = cz_release(c, 0, err);
 	if (!rc && grads && table)	/* it has the room of block 0 or of block 1 */
-		rc = cz_prefetch(c, last - 1, err);
+		rc = cz_ahead(c, last, -1, err);
 	return rc;
 }
 
@@ -96,8 +98,8 @@ static int layer_back(struct pass *p, uint32_t i, struct ckpt_err *err)
 	void *grads;
 	int rc = cz_take(c, i + 1, &params, err);
 
-	if (!rc && i)
-		rc = cz_prefetch(c, i, err);
+	if (!rc)
+		rc = cz_ahead(c, i + 1, -1, err);
 	if (!rc)
 		rc = cz_grads(c, i + 1, &grads, err);
 	en_trace_next(c->z.trace, EN_TRACE_COMPUTE, "backward", i);

@@ -28,6 +28,14 @@ struct cz_block {
 	cudaEvent_t whole;	/* stages 1 and 2: 'params' have been gathered */
 };
 
+/* Stage 3: which room is whose. */
+struct cz_seats {
+	uint32_t n;
+	uint32_t ahead;		/* blocks gathered before they are used */
+	uint32_t *of;		/* [nblocks]: the room of a block */
+	uint64_t *padded;	/* [n]: elements; 0: nobody's */
+};
+
 /* Stage 3: a block's parameters, for a while. */
 struct cz_gather {
 	void *p;
@@ -73,7 +81,9 @@ struct cz {
 	size_t attn_bytes;
 	enum kn_type sum_type;	/* of cz_block.total */
 	struct cz_block *block;
-	struct cz_gather gather[EN_ZERO_GATHERS];
+	struct cz_seats seats;
+	struct cz_gather *gather;	/* [seats.n] */
+	bool back;		/* on the way back */
 	struct cz_reduce reduce[EN_ZERO_REDUCES + 1];	/* the last: of a tied block 0 */
 	void **x;		/* [layers + 1]: a layer's input */
 	struct cz_kept *kept;	/* [layers]; with recompute all the same */
@@ -181,17 +191,30 @@ int cz_new_shared(struct cz *c, enum en_mem_kind kind, uint64_t bytes, void *p_o
 void cz_free_one(struct cz *c, void *p);
 void cz_free_all(struct cz *c);
 
+/* ---- cz_seats.c ---- */
+/* opts.flow, or what it is without one. */
+const struct en_zero_flow *cz_flow_of(const struct en_zero_opts *opts);
+/* -1: no memory.  '*r' is to be released. */
+int cz_seats_plan(const struct en_model *m, const struct en_zero_opts *opts, uint32_t size,
+		  struct cz_seats *r);
+void cz_seats_release(struct cz_seats *r);
+
 /* ---- cz_move.c: parameters come ---- */
 ncclDataType_t cz_nccl_type(enum kn_type type);
 /* 'bytes' went to each other rank. */
 void cz_count_sent(struct cz *c, enum en_comm_kind kind, uint64_t bytes);
 int cz_take(struct cz *c, uint32_t block, const void **params_out, struct ckpt_err *err);
 int cz_release(struct cz *c, uint32_t block, struct ckpt_err *err);
-int cz_prefetch(struct cz *c, uint32_t block, struct ckpt_err *err);
 /* Parameters of stages 1 and 2, after 'by' has updated them; ready when their event is. */
 int cz_gather_params(struct cz *c, uint32_t block, cudaStream_t by, struct ckpt_err *err);
-/* The room that a block is gathered in. */
+/* The room that a block is gathered in; NULL where parameters stay whole. */
 struct cz_gather *cz_room_of(struct cz *c, uint32_t block);
+/* Begins to gather those behind 'block' (step 1) or before it (-1, block 0 excepted). */
+int cz_ahead(struct cz *c, uint32_t block, int step, struct ckpt_err *err);
+/* The first of a pass. */
+int cz_begin(struct cz *c, struct ckpt_err *err);
+/* Parameters have changed: nothing that was gathered is of use. */
+void cz_forget(struct cz *c);
 
 /* ---- cz_reduce.c: gradients go ---- */
 /* A single unit of a single rank is the sum already. */

@@ -184,6 +184,8 @@ int cz_send(struct cz *c, uint32_t block, uint32_t m, struct ckpt_err *err)
 		rc = c->tree ? push(c, b, r, m, err) : of_unit(c, b, r, b->total, m, err);
 	if (!rc)
 		rc = cz_cuda((int)cudaEventRecord(r->gone, c->move), "an event", err);
+	if (!rc && cz_flow_of(&c->z.opts)->in_place)
+		rc = cz_cuda((int)cudaStreamWaitEvent(c->work, r->gone, 0), "waiting", err);
 	if (!rc && is_last && c->tree)
 		rc = fold(c, b, err);
 	if (!rc && is_last)

@@ -131,8 +131,9 @@ int cz_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k, 
 	/* What is gathered from now on is new; the next pass begins with it. */
 	if (!rc)
 		rc = cz_after(c->move, c->work, c->updated, err);
-	for (uint32_t i = 0; !rc && i < 2; i++)
-		rc = cz_prefetch(c, i, err);
+	cz_forget(c);
+	if (!rc)
+		rc = cz_begin(c, err);
 	en_trace_rest(z->trace, EN_TRACE_HOST);
 	return rc;
 }
@@ -214,6 +215,7 @@ int cz_publish(struct en_zero *z, struct ckpt_err *err)
 		rc = cz_after(c->move, c->work, c->updated, err);
 	if (!rc)
 		rc = cz_wait(c, c->work, NULL, "the state", err);
+	cz_forget(c);
 	cz_free_rooms(c);
 	return rc;
 }

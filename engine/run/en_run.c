@@ -44,6 +44,19 @@ static uint32_t least_1024(int64_t n)
 	return n < 1024 ? (uint32_t)n : 1024;
 }
 
+/* What the configuration says of how GPUs gather. */
+static struct en_zero_flow flow_of(const struct en_settings *set)
+{
+	return (struct en_zero_flow){
+		.given = true, .in_place = set->stage && set->no_overlap,
+		.ahead = (uint64_t)set->prefetch_bucket_size,
+		.stays = (uint64_t)set->param_persistence_threshold,
+		.all_stay = (uint64_t)set->model_persistence_threshold,
+		.live = (uint64_t)set->max_live_parameters,
+		.reuse = (uint64_t)set->max_reuse_distance,
+	};
+}
+
 void en_run_state_opts(const struct en_settings *set, uint32_t tokens, uint32_t threads,
 		       bool recompute, struct en_zero_opts *zero, struct en_zero_rule *rule)
 {
@@ -57,6 +70,7 @@ void en_run_state_opts(const struct en_settings *set, uint32_t tokens, uint32_t 
 		.host_optimizer = set->offload_optimizer.device != EN_DEVICE_NONE,
 		.host_params = set->offload_param.device != EN_DEVICE_NONE,
 		.off_buffers = least_1024(set->offload_optimizer.buffer_count),
+		.flow = flow_of(set),
 	};
 	if (set->offload_optimizer.device == EN_DEVICE_NVME)
 		zero->nvme = (struct en_nvme_opts){

@@ -31,6 +31,22 @@
 
 #define EN_ZERO_CHUNK 4096u	/* elements of a partial sum of the norm */
 
+/*
+ * What moves between GPUs, how early, and how long it stays.  CPU ranks take no notice: there the
+ * next block is always on its way.  Sizes are elements of blocks.
+ */
+struct en_zero_flow {
+	bool given;		/* false: one block ahead, none stays, none is used again */
+	bool in_place;		/* nothing moves while something is computed */
+	/* Stage 3. */
+	uint64_t ahead;		/* gathered beforehand: one block, or as many as fit; 0: none */
+	uint64_t stays;		/* a block of at most so many is gathered once a step, */
+	uint64_t all_stay;	/* while all that stay are no more than so many */
+	uint64_t live;		/* more than one block ahead only while these hold them all */
+	uint64_t reuse;		/* one that is used again after at most so many is not dropped; it
+				 * stays until another one takes its room */
+};
+
 struct en_zero_opts {
 	uint32_t stage;		/* 0 to 3 */
 	enum kn_type type;	/* parameters are computed with */
@@ -49,6 +65,7 @@ struct en_zero_opts {
 	struct en_nvme_opts nvme;
 	uint32_t off_buffers;	/* tiles in memory, see en_off.h; 0 = 4 */
 	uint64_t off_tile;	/* elements, a multiple of 4096; 0 = 4 Mi */
+	struct en_zero_flow flow;
 };
 
 /* A param group. */

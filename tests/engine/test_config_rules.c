@@ -132,11 +132,15 @@ static const struct {
 	{ Z("\"stage\": 2, \"parameter_alignment\": true"),
 	  "zero_optimization.parameter_alignment", EN_REFUSED, false, CKPT_E_UNSUPPORTED, "gaps" },
 
+	/* what has one on GPUs only says so */
+	{ Z("\"stage\": 3, \"stage3_max_live_parameters\": 5"),
+	  "zero_optimization.stage3_max_live_parameters", EN_USED, false, 0, "by GPUs" },
+	{ Z("\"stage\": 2, \"overlap_comm\": false"), "zero_optimization.overlap_comm", EN_USED,
+	  false, 0, "by GPUs" },
+
 	/* what has none on CPU ranks */
 	{ Z("\"stage\": 2, \"reduce_bucket_size\": 5"), "zero_optimization.reduce_bucket_size",
 	  EN_NO_EFFECT, false, 0, "a block is reduced" },
-	{ Z("\"stage\": 3, \"stage3_max_live_parameters\": 5"),
-	  "zero_optimization.stage3_max_live_parameters", EN_NO_EFFECT, false, 0, "one is in use" },
 	{ "{" B "\"data_types\": {\"grad_accum_dtype\": \"fp16\"}}", "data_types.grad_accum_dtype",
 	  EN_NO_EFFECT, false, 0, "fp32 in any case" },
 	{ Z("\"stage\": 3, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/n\"}"),

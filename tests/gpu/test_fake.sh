@@ -37,13 +37,20 @@ train() {
 	[ "$type" = fp32 ] || extra=", \"$type\": {\"enabled\": true}"
 	[ "$type" != fp16 ] || extra=", \"fp16\": {\"enabled\": true, \"initial_scale_power\": 8}"
 	echo "{\"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": $units," \
-		"\"gradient_clipping\": 1.0, \"zero_optimization\": {\"stage\": $stage}$extra}" > z.json
+		"\"gradient_clipping\": 1.0, \"zero_optimization\": {\"stage\": $stage, $flow}$extra}" > z.json
 	set -- "$ztrain" --device "$device" --model "$models/$model" --config z.json --seq 33 \
 		--lr 3e-3 --data "$data" --exact "$@"
 	[ "$ranks" = 1 ] || set -- "$mpirun" -n "$ranks" "$@"
 	timeout -k 5 100 "$@" > said 2>&1 < /dev/null || return
 	sed -n '/^step/p' said > steps
 }
+
+# What moves how early and stays how long: it makes no difference to the bits.
+none='"stage3_param_persistence_threshold": 0, "stage3_max_reuse_distance": 0'
+flow=$none
+flows=("$none" "$none, \"stage3_prefetch_bucket_size\": 1" "$none, \"overlap_comm\": false"
+	'"stage3_param_persistence_threshold": 0' '"stage3_param_persistence_threshold": 20000'
+	'"stage3_param_persistence_threshold": 0, "stage3_prefetch_bucket_size": 1')
 
 # near TOLERANCE: losses and norms of 'want' and 'steps', relative
 near() {
@@ -90,6 +97,7 @@ while read -r ranks stage units type model recompute; do
 	[ "$ranks" != 1 ] || continue
 	for seed in $([ "$long" = 0 ] && shuf -n 1 -e eager $RANDOM || echo eager $RANDOM 7 8); do
 		rm -rf gpu
+		flow=${flows[RANDOM % ${#flows[@]}]}
 		# shellcheck disable=SC2086
 		FAKE_GPU_SEED=$seed train cuda "$ranks" "$stage" "$units" "$type" "$model" --steps 2 \
 			--save gpu $recompute || bad "$name, seed $seed"
@@ -98,6 +106,7 @@ while read -r ranks stage units type model recompute; do
 done < <(some)
 
 unset FAKE_NCCL_WINDOWS
+flow=$none
 
 # ---- files
 train cpu 2 2 2 bf16 qwen3_tied --steps 4 || bad 'the CPU alone'

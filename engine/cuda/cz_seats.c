@@ -1,0 +1,108 @@
+/*
+ * cz_seats.c -- stage 3: where blocks lie while they are gathered, found by arithmetic.
+ *
+ * Blocks take turns in 'rolling' rooms: one that is computed with, and those of the blocks that are
+ * gathered beforehand, either way.  A tied model's last block has a room apart, as its head works
+ * with block 0 at the same time.  Small blocks stay: each has a room of its own, and is gathered
+ * once a step.
+ */
+#include "engine/cuda/cz_priv.h"
+#include "libckpt/base/ck_sys.h"
+
+#define MOST_AHEAD 15u
+
+static const struct en_zero_flow usual = {
+	.ahead = 1, .all_stay = UINT64_MAX, .live = UINT64_MAX,
+};
+
+const struct en_zero_flow *cz_flow_of(const struct en_zero_opts *opts)
+{
+	return opts->flow.given ? &opts->flow : &usual;
+}
+
+/* Blocks that stay are cut off where they are too many, in order. */
+static void choose(const struct en_model *m, const struct en_zero_flow *f, struct cz_seats *r)
+{
+	uint64_t all = 0;
+
+	for (uint32_t i = 0; i < m->nblocks; i++) {
+		const uint64_t n = m->block[i].numel;
+
+		r->of[i] = 0;
+		if (n > f->stays || n > f->all_stay - all)
+			continue;
+		all += n;
+		r->of[i] = UINT32_MAX;		/* a room of its own */
+	}
+}
+
+/* Of blocks that take turns. */
+static uint64_t largest(const struct en_model *m, const struct cz_seats *r)
+{
+	uint64_t most = 0;
+
+	for (uint32_t i = 1; i + 1 < m->nblocks; i++)
+		if (!r->of[i])
+			most = ck_max_u64(most, m->block[i].numel);
+	return most;
+}
+
+/*
+ * One at least, if any; more as far as so many elements hold layers, and all rooms of layers hold
+ * no more than may be live.
+ */
+static uint32_t how_far(const struct en_model *m, const struct en_zero_flow *f,
+			const struct cz_seats *r)
+{
+	const uint64_t layer = largest(m, r);
+	uint64_t n = 1;
+
+	if (f->in_place || !f->ahead)
+		return 0;
+	while (layer && n < MOST_AHEAD && n + 2 < m->nblocks && n + 1 <= f->ahead / layer &&
+	       n + 2 <= f->live / layer)
+		n++;
+	return (uint32_t)n;
+}
+
+static void put(const struct en_model *m, struct cz_seats *r, uint32_t block, uint32_t room,
+		uint32_t size)
+{
+	r->of[block] = room;
+	r->padded[room] = ck_max_u64(r->padded[room], en_zero_padded(m, block, size));
+}
+
+int cz_seats_plan(const struct en_model *m, const struct en_zero_opts *opts, uint32_t size,
+		  struct cz_seats *r)
+{
+	const struct en_zero_flow *f = cz_flow_of(opts);
+	const uint32_t last = m->nblocks - 1;
+	uint32_t turn = 0;
+
+	*r = (struct cz_seats){ .n = 0 };
+	r->of = ck_alloc_array(m->nblocks, sizeof(*r->of));
+	r->padded = ck_zalloc((m->nblocks + MOST_AHEAD + 2ull) * sizeof(*r->padded));
+	if (!r->of || !r->padded) {
+		cz_seats_release(r);
+		return -1;
+	}
+	choose(m, f, r);
+	r->ahead = how_far(m, f, r);
+	r->n = r->ahead + 2;		/* the last: of a tied model */
+	for (uint32_t i = 0; i <= last; i++) {
+		if (r->of[i] == UINT32_MAX)
+			put(m, r, i, r->n++, size);
+		else if (m->config.tied && i == last)
+			put(m, r, i, r->ahead + 1, size);
+		else
+			put(m, r, i, turn++ % (r->ahead + 1), size);
+	}
+	return 0;
+}
+
+void cz_seats_release(struct cz_seats *r)
+{
+	ck_free(r->of);
+	ck_free(r->padded);
+	*r = (struct cz_seats){ .n = 0 };
+}
