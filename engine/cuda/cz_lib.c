@@ -37,6 +37,13 @@ int cz_event(cudaEvent_t *out, struct ckpt_err *err)
 	return cz_cuda((int)cudaEventCreateWithFlags(out, cudaEventDisableTiming), "an event", err);
 }
 
+/* What was never made must not be given to CUDA: a launch later on would return the error. */
+void cz_event_free(cudaEvent_t event)
+{
+	if (event)
+		cudaEventDestroy(event);
+}
+
 int cz_after(cudaStream_t later, cudaStream_t earlier, cudaEvent_t by, struct ckpt_err *err)
 {
 	int rc = (int)cudaEventRecord(by, earlier);

@@ -73,7 +73,7 @@ void cz_free_rooms(struct cz *c)
 
 	for (int i = 0; r && i < 2; i++) {
 		if (r->gone[i])
-			cudaEventDestroy(r->gone[i]);
+			cz_event_free(r->gone[i]);
 		cudaFreeHost(r->p[i]);
 	}
 	if (r)

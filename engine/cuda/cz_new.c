@@ -421,15 +421,15 @@ static int make(struct cz *c, struct ckpt_err *err)
 static void free_events(struct cz *c)
 {
 	for (uint32_t i = 0; c->gather && i < c->seats.n; i++) {
-		cudaEventDestroy(c->gather[i].ready);
-		cudaEventDestroy(c->gather[i].left);
+		cz_event_free(c->gather[i].ready);
+		cz_event_free(c->gather[i].left);
 	}
 	for (uint32_t i = 0; i <= EN_ZERO_REDUCES; i++) {
-		cudaEventDestroy(c->reduce[i].written);
-		cudaEventDestroy(c->reduce[i].gone);
+		cz_event_free(c->reduce[i].written);
+		cz_event_free(c->reduce[i].gone);
 	}
-	cudaEventDestroy(c->updated);
-	cudaEventDestroy(c->told);
+	cz_event_free(c->updated);
+	cz_event_free(c->told);
 }
 
 static void free_blocks(struct cz *c)
@@ -437,7 +437,7 @@ static void free_blocks(struct cz *c)
 	for (uint32_t i = 0; c->block && i < c->z.model->nblocks; i++) {
 		struct cz_block *b = &c->block[i];
 
-		cudaEventDestroy(b->whole);
+		cz_event_free(b->whole);
 		ck_free(b->level);
 	}
 	ck_free(c->block);

@@ -170,16 +170,16 @@ void cz_off_free(struct cz *c)
 		struct room *r = &off->room[i];
 
 		if (r->there)
-			cudaEventDestroy(r->there);
+			cz_event_free(r->there);
 		if (r->gone)
-			cudaEventDestroy(r->gone);
+			cz_event_free(r->gone);
 		cudaFreeHost(r->grads);
 		cudaFreeHost(r->copy);
 	}
 	for (uint32_t i = 0; i < off->nown; i++)
 		cudaFreeHost(off->own[i]);
 	if (off->by)
-		cudaEventDestroy(off->by);
+		cz_event_free(off->by);
 	if (off->down)
 		cudaStreamDestroy(off->down);
 	if (off->up)

@@ -156,6 +156,8 @@ int cz_cuda(int rc, const char *what, struct ckpt_err *err);
 int cz_nccl(const struct cz *c, ncclResult_t rc, const char *what, struct ckpt_err *err);
 int cz_attn(int rc, const char *why, struct ckpt_err *err);
 int cz_event(cudaEvent_t *out, struct ckpt_err *err);
+/* NULL is fine. */
+void cz_event_free(cudaEvent_t event);
 /* 'later' goes on when what 'earlier' has been given so far is done. */
 int cz_after(cudaStream_t later, cudaStream_t earlier, cudaEvent_t by, struct ckpt_err *err);
 /* ---- cz_wait.c ---- */

@@ -229,13 +229,13 @@ void cz_snap_free(struct cz *c)
 		cudaStreamDestroy(s->stream);
 	}
 	if (s->state)
-		cudaEventDestroy(s->state);
+		cz_event_free(s->state);
 	for (uint32_t i = 0; s->slot && i < s->nslots; i++)
 		if (s->slot[i].there)
-			cudaEventDestroy(s->slot[i].there);
+			cz_event_free(s->slot[i].there);
 	for (uint32_t i = 0; s->copied && i < c->z.model->nblocks; i++)
 		if (s->copied[i])
-			cudaEventDestroy(s->copied[i]);
+			cz_event_free(s->copied[i]);
 	if (s->pinned)
 		cudaHostUnregister(s->pinned);
 	en_mem_free(&c->z.mem, EN_MEM_SAVE, s->memory);

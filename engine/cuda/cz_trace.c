@@ -27,9 +27,9 @@ static int read_mark(void *arg, uint32_t k, double *seconds_out)
 static void free_marks(struct cz *c)
 {
 	for (uint32_t i = 0; c->trace_mark && i < c->trace_marks; i++)
-		cudaEventDestroy(c->trace_mark[i]);
+		cz_event_free(c->trace_mark[i]);
 	if (c->trace_begin)
-		cudaEventDestroy(c->trace_begin);
+		cz_event_free(c->trace_begin);
 	ck_free(c->trace_mark);
 	c->trace_mark = NULL;
 	c->trace_begin = NULL;

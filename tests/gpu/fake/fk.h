@@ -58,6 +58,8 @@ void *fk_room(size_t bytes);	/* of the host; never NULL */
 double fk_now(void);
 
 /* ---- fk_queue.c ---- */
+/* What goes wrong is returned, and kept: a kernel that is launched next returns it once more. */
+cudaError_t fk_error(cudaError_t rc);
 /*
  * Queues 'run', with a copy of 'args' [size]; the memory it uses is looked up now, and must lie on
  * the device.  Returns 0.

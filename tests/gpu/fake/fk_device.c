@@ -44,7 +44,7 @@ cudaError_t cudaGetDevice(int *device)
 cudaError_t cudaSetDevice(int device)
 {
 	if (number(device) < 0)
-		return cudaErrorInvalidDevice;
+		return fk_error(cudaErrorInvalidDevice);
 	current = device;
 	return cudaSuccess;
 }
@@ -55,7 +55,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
 	const int n = number(device);
 
 	if (n < 0)
-		return cudaErrorInvalidDevice;
+		return fk_error(cudaErrorInvalidDevice);
 	memset(prop, 0, sizeof(*prop));
 	snprintf(prop->name, sizeof(prop->name), "a fake GPU");
 	memcpy(prop->uuid.bytes, "fake GPU", 8);
@@ -81,7 +81,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int dev
 	case cudaDevAttrPciDomainId: *value = p.pciDomainID; break;
 	case cudaDevAttrComputeCapabilityMajor: *value = p.major; break;
 	case cudaDevAttrComputeCapabilityMinor: *value = p.minor; break;
-	default: return cudaErrorInvalidValue;
+	default: return fk_error(cudaErrorInvalidValue);
 	}
 	return cudaSuccess;
 }
@@ -120,15 +120,25 @@ cudaError_t cudaDriverGetVersion(int *version)
 	return cudaRuntimeGetVersion(version);
 }
 
-/* What goes wrong is returned, or ends the process. */
+static _Thread_local cudaError_t last_error;
+
+cudaError_t fk_error(cudaError_t rc)
+{
+	last_error = rc;
+	return rc;
+}
+
 cudaError_t cudaGetLastError(void)
 {
-	return cudaSuccess;
+	const cudaError_t rc = last_error;
+
+	last_error = cudaSuccess;
+	return rc;
 }
 
 cudaError_t cudaPeekAtLastError(void)
 {
-	return cudaSuccess;
+	return last_error;
 }
 
 const char *cudaGetErrorName(cudaError_t e)

@@ -191,7 +191,7 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
 	used = m.used;
 	pthread_mutex_unlock(&m.lock);
 	if (bytes > device_bytes() || used > device_bytes() - bytes)
-		return cudaErrorMemoryAllocation;
+		return fk_error(cudaErrorMemoryAllocation);
 	*p = new_piece(bytes, DEVICE);
 	return *p ? cudaSuccess : cudaErrorMemoryAllocation;
 }
@@ -244,9 +244,9 @@ cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags)
 {
 	(void)flags;
 	if (!p || !bytes)
-		return cudaErrorInvalidValue;
+		return fk_error(cudaErrorInvalidValue);
 	if (kind_of(p) || kind_of((uint8_t *)p + bytes - 1))
-		return cudaErrorHostMemoryAlreadyRegistered;
+		return fk_error(cudaErrorHostMemoryAlreadyRegistered);
 	add((struct piece){ p, bytes, REGISTERED, NULL });
 	return cudaSuccess;
 }
@@ -261,7 +261,7 @@ cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned flags)
 {
 	(void)flags;
 	if (kind_of(host) < PINNED)
-		return cudaErrorInvalidValue;
+		return fk_error(cudaErrorInvalidValue);
 	*device = host;
 	return cudaSuccess;
 }

@@ -463,7 +463,9 @@ int fk_launch_of(struct ncclComm *comm, cudaStream_t stream, const char *name,
 int fk_launch(cudaStream_t stream, const char *name, void (*run)(const void *args),
 	      const void *args, size_t size, const struct fk_use *use, size_t nuse)
 {
-	return fk_launch_of(NULL, stream, name, run, args, size, use, nuse, false);
+	const int rc = fk_launch_of(NULL, stream, name, run, args, size, use, nuse, false);
+
+	return rc ? rc : (int)cudaGetLastError();
 }
 
 void fk_settle_comm(struct ncclComm *comm)

@@ -31,7 +31,7 @@ cudaError_t cudaStreamCreate(cudaStream_t *out)
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
 	if (!stream)
-		return cudaErrorInvalidResourceHandle;
+		return fk_error(cudaErrorInvalidResourceHandle);
 	fk_enter();
 	fk_stream_of(stream)->alive = false;
 	fk_leave();
@@ -133,7 +133,7 @@ cudaError_t cudaEventCreate(cudaEvent_t *out)
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
 	if (!event)
-		return cudaErrorInvalidResourceHandle;
+		return fk_error(cudaErrorInvalidResourceHandle);
 	fk_enter();
 	if (!--event->refs)
 		free(event);
@@ -147,7 +147,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 	struct op *op;
 
 	if (!event)
-		return cudaErrorInvalidResourceHandle;
+		return fk_error(cudaErrorInvalidResourceHandle);
 	fk_enter();
 	s = fk_stream_of(stream);
 	fk_wait_legacy(s);
@@ -180,7 +180,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 	(void)flags;
 	if (!event)
-		return cudaErrorInvalidResourceHandle;
+		return fk_error(cudaErrorInvalidResourceHandle);
 	fk_enter();
 	s = fk_stream_of(stream);
 	if (event->stream && ++fk_queue.waits == fk_queue.drop) {
@@ -198,7 +198,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 	uint64_t seen[FK_STREAMS];
 
 	if (!event)
-		return cudaErrorInvalidResourceHandle;
+		return fk_error(cudaErrorInvalidResourceHandle);
 	fk_enter();
 	if (event->stream) {
 		memcpy(seen, event->seen, sizeof(seen));	/* another thread may record */
@@ -214,7 +214,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 	cudaError_t rc;
 
 	if (!event)
-		return cudaErrorInvalidResourceHandle;
+		return fk_error(cudaErrorInvalidResourceHandle);
 	fk_enter();
 	rc = event->stream ? ask(fk_queue.stream[event->stream - 1], event->at) : cudaSuccess;
 	if (!rc)
@@ -233,7 +233,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 	cudaError_t rc = cudaSuccess;
 
 	if (!from || !to || !from->stream || !to->stream)
-		return cudaErrorInvalidResourceHandle;
+		return fk_error(cudaErrorInvalidResourceHandle);
 	fk_enter();
 	if (!is_done(from) || !is_done(to))
 		rc = cudaErrorNotReady;
