@@ -48,23 +48,34 @@ seconds() { sed -n 's/.*"step": \([0-9]*\),.*"seconds": \([0-9.e-]*\).*/\1 \2/p'
 median() { sort -g | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
 calc() { awk "BEGIN { printf \"%.6g\", $1 }"; }
 
+# warm PARAMETERS: the first use of memory may be slow, on virtual machines very; so room for two steps, and
+# for the copy that saves are made from, is used once beforehand.
+warm() {
+	for i in 1 2 3 4 5 6 7 8; do
+		head -c "$((${1:-0} * 12 * 3 / 8))" /dev/zero > "$root/warm.$i" &
+	done
+	wait
+	rm -f "$root"/warm.*
+}
+
 more=()
 [ "$threads" = 0 ] || more=(--save-threads "$threads")
 train plain --steps 14
-train saved --steps 14 --save "$root/run" --save-every 5 --save-format "$format" --save-buffer "$buffer" "${more[@]}"
-train again --steps 15 --resume "$root/run"
+warm "$(sed -n 's/.*, \([0-9]*\) parameters, .*/\1/p' "$work/plain.said" | head -n 1)"
+train saved --steps 24 --save "$root/run" --save-every 12 --save-format "$format" --save-buffer "$buffer" "${more[@]}"
+train again --steps 25 --resume "$root/run"
 rm -rf "$root/run"
 
 step=$(seconds plain 4 14 | median)
-behind=$( { seconds saved 6 6; seconds saved 11 11; } | median)
-all=$(seconds saved 6 14 | awk '{ s += $1 } END { print s }')
+behind=$(seconds saved 13 13)
+all=$(seconds saved 13 24 | awk '{ s += $1 } END { print s }')
 # "3 saves took S s from the steps; the last one made B bytes of files in T s"
 read -r calls bytes took < <(sed -n 's/^\([0-9]*\) saves\{0,1\} took \([0-9.]*\) s .* made \([0-9]*\) bytes of files in \([0-9.]*\) s/\1 \2 \3 \4/p' \
 	"$work/saved.said" | awk '{ print $2 / $1, $3, $4 }')
 read -r read_bytes read_took < <(sed -n 's/.* \([0-9]*\) bytes read by all ranks in \([0-9.]*\) s/\1 \2/p' "$work/again.said")
 step=$(calc "$step")
 per=$(calc "$bytes / $ranks")
-added=$(calc "($all - 9 * $step) / 2 + $calls")
+added=$(calc "$all - 12 * $step + $calls")
 stall=$(calc "$behind - $step + $calls")
 aim=$(calc "1.2 * $per / 55.5e9")
 sed -n 's/^on /ztrain on /p' "$work/plain.said"
