@@ -20,6 +20,8 @@
 #include "tests/engine/te_model.h"
 #include "tests/engine/te_ranks.h"
 #include "tests/lib/t_dir.h"
+#include "tests/lib/t_ranks.h"
+#include "tests/lib/t_step.h"
 
 static char *dir, *first;
 
@@ -37,12 +39,6 @@ static int teardown(void **state)
 	free(first);
 	t_dir_end(dir);
 	return 0;
-}
-
-static void must(int rc, const struct ckpt_err *err)
-{
-	if (rc)
-		fail_msg("%s: %s: %s", ckpt_code_name((enum ckpt_code)-rc), err->where, err->msg);
 }
 
 /* A state that begins with random weights, saved and exported. */
@@ -123,20 +119,6 @@ static int run(struct en_comm *comm, void *arg, struct ckpt_err *err)
 	return rc;
 }
 
-static void digest_of(const char *at, char out[33])
-{
-	const struct ckpt_digest_opts dopts = { .size = sizeof(dopts) };
-	struct ckpt_digests d = { 0 };
-	struct ckpt_err err = { 0 };
-	struct ckpt *ck;
-
-	must(ckpt_open(&at, 1, NULL, &ck, &err), &err);
-	must(ckpt_digest(ck, &dopts, &d, &err), &err);
-	memcpy(out, d.root, 33);
-	ckpt_digests_free(&d);
-	ckpt_close(ck);
-}
-
 /* What `zckpt convert` makes of the step in 'root'. */
 static void digest_of_converted(const char *root, enum kn_type to, char out[33])
 {
@@ -148,10 +130,10 @@ static void digest_of_converted(const char *root, enum kn_type to, char out[33])
 	struct ckpt_err err = { 0 };
 	struct ckpt *ck;
 
-	must(ckpt_open(&root, 1, NULL, &ck, &err), &err);
-	must(ckpt_convert(ck, path, &co, NULL, &err), &err);
+	t_must(ckpt_open(&root, 1, NULL, &ck, &err), &err);
+	t_must(ckpt_convert(ck, path, &co, NULL, &err), &err);
 	ckpt_close(ck);
-	digest_of(path, out);
+	t_step_digest_at(path, NULL, out);
 	t_dir_remove(path);
 	free(path);
 }
@@ -205,7 +187,7 @@ static void export_as(struct work *w, uint32_t ranks, const char *want)
 	w->export.type = w->to;
 	w->root = want ? NULL : root;
 	te_ranks(ranks, run, w);
-	digest_of(at, got);
+	t_step_digest_at(at, NULL, got);
 	if (want) {
 		assert_string_equal(got, want);
 		same_file(at, first, "model.safetensors");
@@ -235,7 +217,7 @@ static void one_model(const char *name, enum kn_type type, enum kn_type to)
 		.job = "export", .model = model, .steps = 3, .sync = CKPT_SYNC_NONE,
 	};
 	export_as(&w, 1, NULL);
-	digest_of(first, want);
+	t_step_digest_at(first, NULL, want);
 	for (uint32_t stage = 0; stage <= 3; stage++)
 		for (size_t i = 0; i < sizeof(worlds) / sizeof(worlds[0]); i++) {
 			w.stage = stage;
@@ -291,7 +273,7 @@ static void tied_models_have_no_head(void **state)
 	assert_int_not_equal(size_of(at, "model.safetensors.index.json"), 0);
 	assert_int_equal(size_of(at, "model.safetensors"), 0);
 	same_file(at, model, "generation_config.json");
-	must(ckpt_open((const char *const *)&at, 1, NULL, &ck, &err), &err);
+	t_must(ckpt_open((const char *const *)&at, 1, NULL, &ck, &err), &err);
 	assert_int_not_equal(ckpt_tensor_find(ck, "lm_head.weight", &n, NULL), 0);
 	assert_int_equal(ckpt_tensor_find(ck, "model.embed_tokens.weight", &n, NULL), 0);
 	ckpt_close(ck);
@@ -308,7 +290,7 @@ static void config(const char *text, enum kn_type type, const char *want)
 	struct ckpt_err err = { 0 };
 
 	t_file_write(path, text, strlen(text));
-	must(en_export_config(path, type, &got, &err), &err);
+	t_must(en_export_config(path, type, &got, &err), &err);
 	assert_string_equal(got, want);
 	ck_free(got);
 	free(path);
@@ -354,7 +336,7 @@ static void places_that_cannot_be(void **state)
 	o.dir = file;
 	refused(&o, CKPT_E_EXISTS, "no folder");
 	o.dir = far;
-	must(en_export_check(&o, &err), &err);
+	t_must(en_export_check(&o, &err), &err);
 	assert_int_not_equal(size_of(way, "."), 0);
 	o.model = "/nowhere";
 	refused(&o, CKPT_E_NOTFOUND, "/nowhere");

@@ -128,3 +128,23 @@ uint64_t t_step_count(const struct ckpt *ck, const char *state)
 		n += t_step_state(ck, t.name, state) >= 0;
 	return n;
 }
+
+void t_step_digest(struct ckpt *ck, char out[33])
+{
+	const struct ckpt_digest_opts opts = { .size = sizeof(opts) };
+	struct ckpt_digests d = { 0 };
+	struct ckpt_err err = { 0 };
+
+	if (ckpt_digest(ck, &opts, &d, &err))
+		t_die("digest: %s: %s", err.where, err.msg);
+	memcpy(out, d.root, 33);
+	ckpt_digests_free(&d);
+}
+
+void t_step_digest_at(const char *path, const char *tag, char out[33])
+{
+	struct ckpt *ck = t_step_open(path, tag);
+
+	t_step_digest(ck, out);
+	ckpt_close(ck);
+}

@@ -25,4 +25,8 @@ float t_step_value(const struct ckpt *ck, const char *name, const char *state, u
 /* How many tensors have that state. */
 uint64_t t_step_count(const struct ckpt *ck, const char *state);
 
+/* The digest of all of it, the root of `zckpt digest`, or it ends the program. */
+void t_step_digest(struct ckpt *ck, char out[33]);
+void t_step_digest_at(const char *path, const char *tag, char out[33]);
+
 #endif

@@ -139,18 +139,6 @@ static void muons_momentum_is_left_out_where_it_cannot_be_joined(void **state)
 }
 
 /* The root of all digests. */
-static void digest_of(struct ckpt *ck, char out[33])
-{
-	struct ckpt_digest_opts o = { .size = sizeof(o) };
-	struct ckpt_digests d;
-	struct ckpt_err err = { 0 };
-
-	if (ckpt_digest(ck, &o, &d, &err))
-		fail_msg("%s: %s", err.where, err.msg);
-	memcpy(out, d.root, 33);
-	ckpt_digests_free(&d);
-}
-
 static void deflate_all(const char *dir)
 {
 	char **names = t_dir_list(dir, NULL);
@@ -176,10 +164,10 @@ static void deflated_shards_give_the_same_step(void **state)
 		const char *step = t_step_fact(plain, "group.0.step");
 		char a[33], b[33];
 
-		digest_of(plain, a);
+		t_step_digest(plain, a);
 		deflate_all(tag);
 		packed = t_step_open(tag, NULL);
-		digest_of(packed, b);
+		t_step_digest(packed, b);
 		assert_string_equal(a, b);
 		if (step)
 			assert_string_equal(t_step_fact(packed, "group.0.step"), step);

@@ -13,7 +13,9 @@
 #include <string.h>
 
 #include "tests/lib/t_dir.h"
+#include "tests/lib/t_ranks.h"
 #include "tests/lib/t_save.h"
+#include "tests/lib/t_step.h"
 #include "tests/lib/t_tree.h"
 
 static char *dir, *root;
@@ -34,12 +36,6 @@ static int teardown(void **state)
 	return 0;
 }
 
-static void must(int rc, const struct ckpt_err *err)
-{
-	if (rc)
-		fail_msg("%s: %s: %s", ckpt_code_name((enum ckpt_code)-rc), err->where, err->msg);
-}
-
 /* The step of that tag: sound to the last byte, and with the elements of 't'. */
 static void check(const struct t_trainer *t, const char *tag, const char *format)
 {
@@ -50,8 +46,8 @@ static void check(const struct t_trainer *t, const char *tag, const char *format
 	struct ckpt_err err = { 0 };
 	struct ckpt *ck;
 
-	must(ckpt_open((const char *const *)&t->root, 1, &oo, &ck, &err), &err);
-	must(ckpt_verify(ck, &vo, &v, &err), &err);
+	t_must(ckpt_open((const char *const *)&t->root, 1, &oo, &ck, &err), &err);
+	t_must(ckpt_verify(ck, &vo, &v, &err), &err);
 	ckpt_info_get(ck, &info);
 	for (uint64_t i = 0; i < info.nfindings; i++) {
 		struct ckpt_finding f;
@@ -66,30 +62,13 @@ static void check(const struct t_trainer *t, const char *tag, const char *format
 	ckpt_close(ck);
 }
 
-static const char *digest_of(const char *at, const char *tag)
-{
-	static char out[33];
-	const struct ckpt_open_opts oo = { .size = sizeof(oo), .tag = tag };
-	const struct ckpt_digest_opts dopts = { .size = sizeof(dopts) };
-	struct ckpt_digests d = { 0 };
-	struct ckpt_err err = { 0 };
-	struct ckpt *ck;
-
-	must(ckpt_open(&at, 1, &oo, &ck, &err), &err);
-	must(ckpt_digest(ck, &dopts, &d, &err), &err);
-	memcpy(out, d.root, sizeof(out));
-	ckpt_digests_free(&d);
-	ckpt_close(ck);
-	return out;
-}
-
 /* ---- native ---- */
 
 static const uint32_t worlds[] = { 1, 2, 3, 4, 7 };
 
 static void native_by(enum t_held held, bool own, bool derived)
 {
-	char first[33] = "";
+	char first[33] = "", now[33];
 
 	for (size_t i = 0; i < sizeof(worlds) / sizeof(worlds[0]); i++) {
 		struct t_trainer t = {
@@ -99,11 +78,12 @@ static void native_by(enum t_held held, bool own, bool derived)
 		struct ckpt_err err = { 0 };
 		char *tag = t_fmt("step%u", worlds[i]);
 
-		must(t_save_all(&t, t_save_step(&t, tag, CKPT_TO_NATIVE, 3, 0), &err), &err);
+		t_must(t_save_all(&t, t_save_step(&t, tag, CKPT_TO_NATIVE, 3, 0), &err), &err);
 		check(&t, tag, "native");
 		if (!first[0])
-			memcpy(first, digest_of(root, tag), 33);
-		assert_string_equal(digest_of(root, tag), first);
+			t_step_digest_at(root, tag, first);
+		t_step_digest_at(root, tag, now);
+		assert_string_equal(now, first);
 		free(tag);
 	}
 }
@@ -135,8 +115,8 @@ static bool is_damaged(void)
 	struct ckpt_err err = { 0 };
 	struct ckpt *ck;
 
-	must(ckpt_open((const char *const *)&root, 1, NULL, &ck, &err), &err);
-	must(ckpt_verify(ck, &vo, &v, &err), &err);
+	t_must(ckpt_open((const char *const *)&root, 1, NULL, &ck, &err), &err);
+	t_must(ckpt_verify(ck, &vo, &v, &err), &err);
 	ckpt_info_get(ck, &info);
 	ckpt_close(ck);
 	return info.nfindings > 0;
@@ -152,7 +132,7 @@ static void every_byte_is_summed(void **state)
 	size_t n;
 
 	(void)state;
-	must(t_save_all(&t, t_save_step(&t, "s", CKPT_TO_NATIVE, 2, 0), &err), &err);
+	t_must(t_save_all(&t, t_save_step(&t, "s", CKPT_TO_NATIVE, 2, 0), &err), &err);
 	assert_false(is_damaged());
 	p = t_file_read(path, &n);
 	for (size_t at = 4096; at < n; at += at < 4300 || at + 300 > n ? 7 : 1999) {
@@ -196,8 +176,8 @@ static void reshard_to(const char *from, const char *tag, const char *to, int ki
 	struct ckpt_err err = { 0 };
 	struct ckpt *ck;
 
-	must(ckpt_open(&from, 1, &oo, &ck, &err), &err);
-	must(ckpt_reshard(ck, to, &ro, NULL, &err), &err);
+	t_must(ckpt_open(&from, 1, &oo, &ck, &err), &err);
+	t_must(ckpt_reshard(ck, to, &ro, NULL, &err), &err);
 	ckpt_close(ck);
 }
 
@@ -210,10 +190,10 @@ static void deepspeed_at(int kind, int stage, uint32_t nranks, uint32_t world, e
 	char *native = t_fmt("%s/native", dir), *other = t_fmt("%s/other", dir);
 	struct t_trainer n = t;
 
-	must(t_save_all(&t, t_save_step(&t, "s", kind, stage, world), &err), &err);
+	t_must(t_save_all(&t, t_save_step(&t, "s", kind, stage, world), &err), &err);
 	check(&t, "s", kind == CKPT_TO_UNIVERSAL ? "universal" : "deepspeed");
 	n.root = native;
-	must(t_save_all(&n, t_save_step(&n, "n", CKPT_TO_NATIVE, stage, world), &err), &err);
+	t_must(t_save_all(&n, t_save_step(&n, "n", CKPT_TO_NATIVE, stage, world), &err), &err);
 	reshard_to(native, "n", other, kind, stage, world);
 	same_bytes(root, other);
 	t_dir_remove(root);

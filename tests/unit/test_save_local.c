@@ -13,6 +13,7 @@
 
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_ranks.h"
+#include "tests/lib/t_step.h"
 
 #define MOST 7
 
@@ -126,14 +127,9 @@ static struct ckpt *open_all(const char *const *paths, size_t n, const char *tag
 
 static void digest_of(const char *const *paths, size_t n, const char *tag, char *to)
 {
-	const struct ckpt_digest_opts dopts = { .size = sizeof(dopts) };
-	struct ckpt_digests d = { 0 };
-	struct ckpt_err err = { 0 };
 	struct ckpt *ck = open_all(paths, n, tag);
 
-	t_must(ckpt_digest(ck, &dopts, &d, &err), &err);
-	memcpy(to, d.root, 33);
-	ckpt_digests_free(&d);
+	t_step_digest(ck, to);
 	ckpt_close(ck);
 }
 

@@ -14,7 +14,9 @@
 #include <sys/stat.h>
 
 #include "tests/lib/t_dir.h"
+#include "tests/lib/t_ranks.h"
 #include "tests/lib/t_save.h"
+#include "tests/lib/t_step.h"
 #include "tests/lib/t_tree.h"
 
 #define CONFIG "{\n  \"model_type\": \"llama\",\n  \"dtype\": \"bfloat16\"\n}\n"
@@ -54,12 +56,6 @@ static int teardown(void **state)
 	return 0;
 }
 
-static void must(int rc, const struct ckpt_err *err)
-{
-	if (rc)
-		fail_msg("%s: %s: %s", ckpt_code_name((enum ckpt_code)-rc), err->where, err->msg);
-}
-
 static struct ckpt_save_step *weights(const struct t_trainer *t, const char *tag)
 {
 	struct ckpt_save_step *step = t_save_step(t, tag, CKPT_TO_HUGGINGFACE, 3, 0);
@@ -67,20 +63,6 @@ static struct ckpt_save_step *weights(const struct t_trainer *t, const char *tag
 	step->config_json = CONFIG;
 	step->aux_dir = aux;
 	return step;
-}
-
-static void digest_of(const char *at, char out[33])
-{
-	const struct ckpt_digest_opts dopts = { .size = sizeof(dopts) };
-	struct ckpt_digests d = { 0 };
-	struct ckpt_err err = { 0 };
-	struct ckpt *ck;
-
-	must(ckpt_open(&at, 1, NULL, &ck, &err), &err);
-	must(ckpt_digest(ck, &dopts, &d, &err), &err);
-	memcpy(out, d.root, 33);
-	ckpt_digests_free(&d);
-	ckpt_close(ck);
 }
 
 static bool is_there(const char *tag, const char *name)
@@ -123,9 +105,9 @@ static void convert(const struct t_trainer *t, enum ckpt_dtype dtype, const char
 	struct ckpt *ck;
 
 	n.root = native;
-	must(t_save_all(&n, t_save_step(&n, "s", CKPT_TO_NATIVE, 3, 0), &err), &err);
-	must(ckpt_open((const char *const *)&native, 1, NULL, &ck, &err), &err);
-	must(ckpt_convert(ck, to, &co, NULL, &err), &err);
+	t_must(t_save_all(&n, t_save_step(&n, "s", CKPT_TO_NATIVE, 3, 0), &err), &err);
+	t_must(ckpt_open((const char *const *)&native, 1, NULL, &ck, &err), &err);
+	t_must(ckpt_convert(ck, to, &co, NULL, &err), &err);
 	ckpt_close(ck);
 	t_dir_remove(native);
 	free(native);
@@ -140,7 +122,7 @@ static void as_convert(enum ckpt_dtype dtype)
 	struct ckpt_err err = { 0 };
 
 	convert(&t, dtype, converted);
-	digest_of(converted, want);
+	t_step_digest_at(converted, NULL, want);
 	for (size_t i = 0; i < sizeof(worlds) / sizeof(worlds[0]); i++)
 		for (int held = T_HELD_EVEN; held <= T_HELD_FIRST; held++) {
 			char *tag = t_fmt("w%u-%d", worlds[i], held);
@@ -149,8 +131,8 @@ static void as_convert(enum ckpt_dtype dtype)
 			t.nranks = worlds[i];
 			t.held = (enum t_held)held;
 			t.lend = held == T_HELD_BLOCKS;
-			must(t_save_all(&t, weights(&t, tag), &err), &err);
-			digest_of(at, got);
+			t_must(t_save_all(&t, weights(&t, tag), &err), &err);
+			t_step_digest_at(at, NULL, got);
 			assert_string_equal(got, want);
 			same_file(at, first, "model.safetensors");
 			free(at);
@@ -189,7 +171,7 @@ static void the_model_s_files_go_along(void **state)
 	size_t n;
 
 	(void)state;
-	must(t_save_all(&t, weights(&t, "hf"), &err), &err);
+	t_must(t_save_all(&t, weights(&t, "hf"), &err), &err);
 	text = t_file_read(config, &n);
 	assert_int_equal(n, strlen(CONFIG));
 	assert_memory_equal(text, CONFIG, n);
@@ -213,15 +195,15 @@ static void shards_have_an_index(void **state)
 	char x[33], y[33];
 
 	(void)state;
-	must(t_save_all(&t, step, &err), &err);
+	t_must(t_save_all(&t, step, &err), &err);
 	step = weights(&t, "cut");
 	step->max_shard_bytes = 30000;
-	must(t_save_all(&t, step, &err), &err);
+	t_must(t_save_all(&t, step, &err), &err);
 	assert_true(is_there("cut", "model.safetensors.index.json"));
 	assert_true(is_there("cut", "model-00001-of-00003.safetensors"));
 	assert_false(is_there("cut", "model.safetensors"));
-	digest_of(a, x);
-	digest_of(b, y);
+	t_step_digest_at(a, NULL, x);
+	t_step_digest_at(b, NULL, y);
 	assert_string_equal(x, y);
 	free(a);
 	free(b);
@@ -236,14 +218,14 @@ static void what_else_is_there_stays(void **state)
 
 	(void)state;
 	step->max_shard_bytes = 30000;
-	must(t_save_all(&t, step, &err), &err);
+	t_must(t_save_all(&t, step, &err), &err);
 	put_file(at, "README.md", "mine");
 	step = weights(&t, "hf");
 	assert_int_equal(t_save_all(&t, step, &err), -CKPT_E_EXISTS);
 	assert_true(is_there("hf", "model-00001-of-00003.safetensors"));
 	step->flags = CKPT_SAVE_FORCE;
 	err.code = 0;
-	must(t_save_all(&t, step, &err), &err);
+	t_must(t_save_all(&t, step, &err), &err);
 	assert_true(is_there("hf", "README.md"));
 	assert_true(is_there("hf", "model.safetensors"));
 	assert_false(is_there("hf", "model-00001-of-00003.safetensors"));
@@ -263,10 +245,10 @@ static void is_whole_or_absent(void **state)
 
 	(void)state;
 	step = weights(&t, "hf");
-	must(t_saver(&t, 0, &sv, &err), &err);		/* rank 1 never comes */
-	must(ckpt_save_begin(sv, step, &err), &err);
-	must(t_save_put(&t, sv, step, 0, &err), &err);
-	must(ckpt_save_commit(sv, &err), &err);
+	t_must(t_saver(&t, 0, &sv, &err), &err);		/* rank 1 never comes */
+	t_must(ckpt_save_begin(sv, step, &err), &err);
+	t_must(t_save_put(&t, sv, step, 0, &err), &err);
+	t_must(ckpt_save_commit(sv, &err), &err);
 	assert_int_equal(ckpt_save_wait(sv, 0, NULL, &err), -CKPT_E_INCOMPLETE);
 	ckpt_saver_free(sv);
 	assert_false(is_there("hf", ""));
@@ -278,7 +260,7 @@ static void is_whole_or_absent(void **state)
 	step = weights(&t, "hf");
 	step->own = &own;
 	step->nown = 1;
-	must(t_saver(&t, 0, &sv, &err), &err);
+	t_must(t_saver(&t, 0, &sv, &err), &err);
 	err.code = 0;
 	assert_int_equal(ckpt_save_begin(sv, step, &err), -CKPT_E_USAGE);
 	ckpt_saver_free(sv);
