@@ -318,9 +318,14 @@ int en_keep_wait(struct en_keep *k, uint32_t timeout_ms, struct ckpt_saved *out,
 {
 	int rc = k->open && k->behind ? en_keep_join(k, timeout_ms, err) : 0;
 
-	if (!rc && k->open)
+	if (!rc && k->open) {
 		rc = ckpt_save_wait(k->saver, timeout_ms, out, err);
-	if (rc != -CKPT_E_BUSY)
-		k->open = false;
+		k->open = rc == -CKPT_E_BUSY;
+	}
 	return rc;
+}
+
+bool en_keep_goes_on(const struct en_keep *k)
+{
+	return k->open;
 }

@@ -83,10 +83,12 @@ int en_keep_save(struct en_keep *keep, const char *tag, const struct en_keep_val
 		 bool *old_out, struct ckpt_err *err);
 /*
  * How the last save ended, and what it took.  'timeout_ms' 0 = as long as it takes; CKPT_E_BUSY if
- * it still goes on then.
+ * it still goes on then, as en_keep_goes_on() says: a save that failed may have that code as well.
  */
 int en_keep_wait(struct en_keep *keep, uint32_t timeout_ms, struct ckpt_saved *out,
 		 struct ckpt_err *err);
+/* A save was begun, and en_keep_wait() has not told its end. */
+bool en_keep_goes_on(const struct en_keep *keep);
 
 /*
  * The newest step in 'root' that is whole, at any world and stage, by whoever saved it; '*tag_out'

@@ -52,7 +52,10 @@ int en_keep_put(struct en_keep *k, struct ckpt_err *err);
 /* By the other thread, of the copy that en_zero_snap_begin() has begun. */
 int en_keep_start(struct en_keep *k, struct ckpt_err *err);
 void en_keep_hand_over(struct en_keep *k);
-/* Until it has ended, or that many ms (0 = none); CKPT_E_BUSY then; else how it ended. */
+/*
+ * Until it has ended, or that many ms (0 = none); CKPT_E_BUSY then; else how it ended, which may be
+ * CKPT_E_BUSY too ('open' tells).
+ */
 int en_keep_join(struct en_keep *k, uint32_t timeout_ms, struct ckpt_err *err);
 void en_keep_stop(struct en_keep *k);
 

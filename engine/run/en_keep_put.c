@@ -215,18 +215,20 @@ int en_keep_join(struct en_keep *k, uint32_t timeout_ms, struct ckpt_err *err)
 {
 	const struct timespec until = in_ms(timeout_ms);
 	int late = 0, rc;
+	bool goes_on;
 
 	pthread_mutex_lock(&k->lock);
 	while (k->busy && late != ETIMEDOUT)
 		late = timeout_ms ? pthread_cond_timedwait(&k->changed, &k->lock, &until) :
 		       pthread_cond_wait(&k->changed, &k->lock);
-	rc = k->busy ? -CKPT_E_BUSY : k->rc;
-	if (!k->busy)
-		k->rc = 0;
+	goes_on = k->busy;
+	rc = k->rc;
+	k->rc = 0;
 	pthread_mutex_unlock(&k->lock);
-	if (rc == -CKPT_E_BUSY)
+	if (goes_on)
 		return ck_fail(err, CKPT_E_BUSY, k->opts.root, CKPT_NO_OFFSET,
 			       "the save still goes on after %u ms", timeout_ms);
+	k->open = !rc;
 	if (rc && err && !err->code)
 		*err = k->err;
 	return rc;

@@ -312,7 +312,7 @@ static int go(struct en_run *r, struct ckpt_err *err)
 		rc = en_keep_wait(r->keep, stop ? o->grace_ms : 0, &r->out->saved, err);
 	if (r->out->saves)
 		r->out->last_save_seconds = now() - r->save_began;
-	if (rc == -CKPT_E_BUSY && stop) {
+	if (rc == -CKPT_E_BUSY && stop && en_keep_goes_on(r->keep)) {
 		memset(err, 0, sizeof(*err));
 		ck_fail(err, CKPT_E_BUSY, o->save_root, CKPT_NO_OFFSET,
 			"the save of step %" PRId64 " was not over %.1f s after the signal; what "
