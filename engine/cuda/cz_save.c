@@ -332,10 +332,12 @@ int cz_snap_next(struct en_zero *z, struct en_zero_copied *out, struct ckpt_err 
 	return 0;
 }
 
+/* After a failure copies may be under way, of a block that no event is behind yet. */
 void cz_snap_end(struct en_zero *z)
 {
 	struct cz_snap *s = cz_of(z)->snap;
 
+	cudaStreamSynchronize(s->stream);
 	pthread_mutex_lock(&s->lock);
 	s->going = false;
 	pthread_cond_broadcast(&s->changed);

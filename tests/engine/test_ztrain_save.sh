@@ -112,11 +112,13 @@ done
 rm -rf all
 
 # files that cannot have their length: told at the next save or at the end, and nothing is left
-(trap '' XFSZ; ulimit -f 2000; train 1 1 --save all --save-every 1)
-[ $? = 1 ] && grep -q 'File too large' said && good || bad 'no room'
-find all -type f > said 2>&1
-[ ! -s said ] && good || bad 'something is left'
-rm -rf all
+for buffer in full 4MiB; do
+	(trap '' XFSZ; ulimit -f 2000; train 1 1 --save all --save-every 1 --save-buffer $buffer)
+	[ $? = 1 ] && grep -q 'File too large' said && good || bad "no room, buffer $buffer"
+	find all -type f > said 2>&1
+	[ ! -s said ] && good || bad 'something is left'
+	rm -rf all
+done
 
 # a folder that another process does not let go of: that is what is said, not that the save goes on
 if command -v flock > /dev/null; then
