@@ -15,7 +15,7 @@ run() {
 	local name=$1 status
 	shift
 	timeout -k 5 120 "$@" "$ztrain" --model "$models/llama3" --config "$work/z.json" --seq 33 --steps 3 --random --exact \
-		> "$work/$name.out" 2>&1 < /dev/null
+		${log:+--log "$log"} > "$work/$name.out" 2>&1 < /dev/null
 	status=$?
 	grep -o 'step [0-9]*  loss .*' "$work/$name.out" > "$work/$name"
 	return $status
@@ -32,6 +32,10 @@ same() {
 run want "$here/../lib/envrun" -n 3 || { cat "$work/want.out"; exit 1; }
 run torchrun "$bin/torchrun" --no-python --nproc-per-node 3
 same torchrun
+# torchrun takes --log for an abbreviation of its own options, where nothing ends them
+log=$work/steps.jsonl run logged "$bin/torchrun" --no-python --nproc-per-node 3 --
+same logged
+[ "$(wc -l < "$work/steps.jsonl")" = 3 ] || failed=1
 run standalone "$bin/torchrun" --standalone --no-python --nproc-per-node 3 &
 run beside "$bin/torchrun" --standalone --no-python --nproc-per-node 3
 wait
