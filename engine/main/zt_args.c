@@ -368,6 +368,7 @@ static int take(const struct row *r, const char *text, struct zt_args *a)
 }
 
 #define LEAST_BUFFER ((uint64_t)4 << 20)
+#define GRACE 30		/* seconds */
 
 static const char *check_buffer(struct zt_args *a)
 {
@@ -428,8 +429,10 @@ static int check(struct zt_args *a, const char *rest)
 		what = "--export-dtype and --max-shard-size are of --export, which is not given";
 	else if (a->eval_rows && !a->data && !a->eval)
 		what = "--eval-rows holds rows of --data out, which is not given";
-	else if ((a->save_buffer || a->save_threads) && !a->save)
-		what = "--save-buffer and --save-threads are of --save, which is not given";
+	else if ((a->save_every || a->save_to >= 0 || a->grace_s || a->save_buffer ||
+		  a->save_threads) && !a->save)
+		what = "--save-every, --save-format, --save-buffer, --save-threads and --grace are "
+		       "of --save, which is not given";
 	else
 		what = check_buffer(a);
 	if (what)
@@ -487,9 +490,9 @@ int zt_args_parse(int argc, char **argv, struct zt_args *a)
 	int rc;
 
 	*a = (struct zt_args){
-		.save_to = CKPT_TO_NATIVE, .steps = -1, .seed = 1, .timeout_s = 300,
+		.save_to = -1, .steps = -1, .seed = 1, .timeout_s = 300,
 		.lr = NAN, .beta1 = NAN, .beta2 = NAN, .eps = NAN, .weight_decay = NAN, .clip = NAN,
-		.warmup = NAN, .grace_s = 30, .order = EN_ORDER_SEQUENTIAL, .tail = EN_TAIL_FLOW,
+		.warmup = NAN, .order = EN_ORDER_SEQUENTIAL, .tail = EN_TAIL_FLOW,
 		.deal = EN_DEAL_UNITS, .sync = CKPT_SYNC_DATA,
 		.bench = bench, .timed = 10, .warm = 2, .peak_tflops = NAN,
 	};
@@ -498,5 +501,10 @@ int zt_args_parse(int argc, char **argv, struct zt_args *a)
 		return rc;
 	a->quiet |= a->json;	/* one object, and nothing before it */
 	rest = optind < argc - bench ? argv[optind + bench] : NULL;
-	return bench ? check_bench(a, rest) : check(a, rest);
+	rc = bench ? check_bench(a, rest) : check(a, rest);
+	if (a->save_to < 0)
+		a->save_to = CKPT_TO_NATIVE;
+	if (!a->grace_s)
+		a->grace_s = GRACE;
+	return rc;
 }

@@ -138,6 +138,10 @@ for wrong in '--save-buffer 1MB' '--save-buffer much' '--save-threads 0' '--save
 	train 1 0 --save all $wrong
 	[ $? = 2 ] && good || bad "$wrong"
 done
-train 1 0 --save-buffer 8MB
-[ $? = 2 ] && grep -q 'are of --save' said && good || bad '--save-buffer alone'
+# without --save nothing would be saved, and nobody would say so
+for wrong in '--save-buffer 8MB' '--save-every 1' '--save-format native' '--grace 30'; do
+	# shellcheck disable=SC2086	# two words
+	train 1 0 $wrong
+	[ $? = 2 ] && grep -q 'are of --save' said && good || bad "$wrong alone"
+done
 finish
