@@ -150,6 +150,9 @@ static const struct row rows[] = {
 /* Of `ztrain bench`: its own, and which of the above it has as well. */
 static const struct row bench_rows[] = {
 	HEAD("What is measured"),
+	TEXT("model", "PATH", model, "a folder with a config.json, or that file; weights are "
+		"random"),
+	INTEGER("seq", "N", seq, 2, EN_MAX_ROW, "tokens of a row (64)"),
 	ON("table", table, "of one configuration: times, tokens, what is held, sent and waited for "
 		"(default, without --stages)"),
 	{ .kind = STAGES, .name = "stages", .arg = "LIST", F(stages), .help = "0,1,2,3: of each "
@@ -169,8 +172,8 @@ static const struct row bench_rows[] = {
 	HEAD("As in a run"),
 };
 static const char *const bench_has[] = {
-	"model", "config", "micro-batch", "accumulation", "clip", "precision", "recompute",
-	"keep-all", "reduction", "device", "threads", "seq", "seed", "timeout",
+	"config", "micro-batch", "accumulation", "clip", "precision", "recompute", "keep-all",
+	"device", "reduction", "threads", "seed", "timeout",
 };
 
 /* A call: rows of its own, and some (or all, 'has' NULL) of 'rows'. */
@@ -185,13 +188,14 @@ struct call {
 static const struct call calls[] = {
 	{ "ztrain", "usage: ztrain --model DIR|config.json [options]\n"
 	  "       mpirun -n N ztrain ...        (srun likewise)\n"
+	  "       torchrun --no-python --nproc-per-node N -- ztrain ...\n"
 	  "       ztrain bench --help\n"
 	  "       ztrain generate --help\n"
 	  "\n"
 	  "Trains Llama 3, Qwen2.5 and Qwen3 with ZeRO 0 to 3 on CPU ranks, or GPUs\n"
 	  "(make gpu).", NULL, 0, NULL, 0 },
 	{ "ztrain bench", "usage: ztrain bench --model DIR|config.json [options]\n"
-	  "       mpirun -n N ztrain bench ...\n"
+	  "       mpirun -n N ztrain bench ...        (srun, torchrun likewise)\n"
 	  "\n"
 	  "Trains on random tokens from random weights, saves nothing, and says how fast.",
 	  bench_rows, sizeof(bench_rows) / sizeof(bench_rows[0]), bench_has,
@@ -485,10 +489,13 @@ static int parse(int argc, char **argv, struct zt_args *a)
 
 int zt_args_parse(int argc, char **argv, struct zt_args *a)
 {
+	static char bench_name[] = "ztrain bench";	/* as getopt calls it */
 	const bool bench = argc > 1 && !strcmp(argv[1], "bench");
 	const char *rest;
 	int rc;
 
+	if (bench)
+		argv[1] = bench_name;
 	*a = (struct zt_args){
 		.save_to = -1, .steps = -1, .seed = 1, .timeout_s = 300,
 		.lr = NAN, .beta1 = NAN, .beta2 = NAN, .eps = NAN, .weight_decay = NAN, .clip = NAN,

@@ -204,8 +204,10 @@ static int check(struct args *a, const char *rest)
 
 static int parse(int argc, char **argv, struct args *a)
 {
+	static char name[] = "ztrain generate";		/* as getopt calls it */
 	int c, rc = 0;
 
+	argv[0] = name;
 	*a = (struct args){
 		.max_new = 32, .seed = 1, .threads = 1, .temperature = NAN, .top_p = 1,
 		.type = KN_F32,

@@ -162,7 +162,7 @@ refused 2 'a size is wanted' --memory much
 refused 2 'whole number from 1' --steps 0
 refused 2 'more than 0' --model x --peak-tflops 0
 refused 2 'what is this: more' --model x more
-refused 2 'unrecognized option' --save here
+refused 2 'ztrain bench: unrecognized option' --save here
 refused 1 'max_position_embeddings' --model "$models/qwen3" --seq 1000000 --device "$device"
 refused 1 'no-such' --model no-such
 refused 1 'trace.json' --model "$models/qwen3" --seq 9 --steps 1 --warmup 0 --trace not/there/trace.json --device "$device"
