@@ -316,6 +316,18 @@ static void release(struct zt_program *p)
 	en_model_free(p->model);
 }
 
+/* Its own --local_rank=N stands before what the caller of deepspeed's launcher wrote. */
+static void skip_local_rank(int *argc, char ***argv)
+{
+	static const char own[] = "--local_rank=";
+
+	if (*argc < 3 || strncmp((*argv)[1], own, sizeof(own) - 1) || *(*argv)[2] == '-')
+		return;
+	(*argv)[1] = (*argv)[0];
+	++*argv;
+	--*argc;
+}
+
 int main(int argc, char **argv)
 {
 	struct zt_program p = { .from = NULL };
@@ -323,6 +335,7 @@ int main(int argc, char **argv)
 	struct ckpt_err err = { 0 };
 	int rc;
 
+	skip_local_rank(&argc, &argv);
 	if (argc > 1 && !strcmp(argv[1], "generate"))
 		return zt_generate(argc - 1, argv + 1);
 	rc = zt_args_parse(argc, argv, &p.args);

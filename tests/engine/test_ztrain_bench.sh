@@ -163,6 +163,9 @@ refused 2 'whole number from 1' --steps 0
 refused 2 'more than 0' --model x --peak-tflops 0
 refused 2 'what is this: more' --model x more
 refused 2 'ztrain bench: unrecognized option' --save here
+# as deepspeed's launcher starts it
+"$ztrain" --local_rank=1 bench --stages 7 > said 2>&1
+{ [ $? = 2 ] && grep -q '0,1,2,3 are wanted' said; } && good || bad 'bench behind --local_rank'
 refused 1 'max_position_embeddings' --model "$models/qwen3" --seq 1000000 --device "$device"
 refused 1 'no-such' --model no-such
 refused 1 'trace.json' --model "$models/qwen3" --seq 9 --steps 1 --warmup 0 --trace not/there/trace.json --device "$device"
