@@ -236,6 +236,9 @@ int zt_launch_device(struct zt_program *p, struct ckpt_err *err)
 			 "--device cuda: this program was built without CUDA (make gpu)");
 		return -CKPT_E_UNSUPPORTED;
 	}
+	if (!rc && !p->on_gpu && p->args.keep_all && !p->comm->rank)
+		fputs("ztrain: --keep-all has no effect: CPU ranks keep all of it in any case\n",
+		      stderr);
 	if (rc || !p->on_gpu)
 		return rc;
 	p->cuda.sum = (enum en_cuda_sum)p->args.reduction;

@@ -88,6 +88,8 @@ cmp -s map.plain map.grouped && bad 'sub_group_size has no effect' || good
 { [ $? = 1 ] && grep -q 'nowhere' said; } && good || bad 'no model: status 1, and its name'
 "$ztrain" > said 2>&1
 [ $? = 2 ] && good || bad 'no --model: status 2'
+"$ztrain" --device cpu --model "$models/llama3/config.json" --steps 1 --keep-all -q > said 2>&1
+{ [ $? = 0 ] && grep -q -- '--keep-all has no effect' said; } && good || bad '--keep-all of CPU ranks'
 echo '{"zero_optimization": {"stage": 9}}' > odd.json
 "$ztrain" --model "$models/llama3" --config odd.json > said 2>&1
 { [ $? = 1 ] && grep -q 'stage' said; } && good || bad 'stage 9 is refused by its name'
