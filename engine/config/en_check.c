@@ -84,7 +84,7 @@ static void zero(struct en_eval *ev)
 	if (overlap->type == EN_NULL)
 		en_derive(ev, EN_B_ZERO, "overlap_comm",
 			  (struct en_value){ .type = EN_BOOL, .i = stage == 3 },
-			  "as the stage has it: true at 3 only");
+			  "as DeepSpeed has it: true at stage 3 only; here GPUs overlap at each");
 	if (norm && !number(ev, EN_B_ZERO, "compute_grad_norm") && (stage == 0 || stage == 3))
 		en_refuse(ev, true, CKPT_E_CORRUPT, "zero_optimization.compute_grad_norm", norm,
 			  "false is for stages 1 and 2 only");
