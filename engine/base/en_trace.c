@@ -2,8 +2,8 @@
 #include "engine/base/en_trace.h"
 
 #include <string.h>
-#include <time.h>
 
+#include "engine/base/en_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
@@ -40,14 +40,6 @@ const char *en_trace_row_name(enum en_trace_row row)
 	};
 
 	return (unsigned)row < EN_TRACE_ROWS ? name[row] : "?";
-}
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
 int en_trace_new(struct en_trace **trace_out, uint32_t most, struct ckpt_err *err)
@@ -100,7 +92,7 @@ void en_trace_start(struct en_trace *t, const struct en_trace_clock *clock)
 	for (uint32_t i = 0; i < EN_TRACE_ROWS; i++)
 		t->open[i] = NONE;
 	t->trace = t->trace % TRACES + 1;
-	t->since = now();
+	t->since = en_now();
 }
 
 /* ---- marks ---- */
@@ -112,7 +104,7 @@ static uint32_t mark(struct en_trace *t, enum en_trace_row row)
 
 	t->by_clock[k] = t->clock.mark && row != EN_TRACE_HOST;
 	if (!t->by_clock[k]) {
-		t->at[k] = now() - t->since;
+		t->at[k] = en_now() - t->since;
 		return k;
 	}
 	rc = t->clock.mark(t->clock.arg, row, k);

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "engine/base/en_clock.h"
 #include "engine/zero/en_off.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
@@ -24,14 +24,6 @@ struct bench {
 	uint64_t k;		/* steps so far */
 	double loss;
 };
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 double en_bench_flop(const struct en_model *model, uint32_t tokens)
 {
@@ -212,13 +204,13 @@ static int timed(struct bench *b, struct ckpt_err *err)
 	const struct en_bench_opts *o = b->o;
 	struct en_bench *out = b->out;
 	struct en_comm_counter before[EN_COMM_KINDS];
-	double since = now(), then;
+	double since = en_now(), then;
 	int rc = 0;
 
 	memcpy(before, o->comm->counter, sizeof(before));
 	for (uint32_t i = 0; !rc && i < o->steps; i++) {
 		rc = step(b, err);
-		then = now();
+		then = en_now();
 		b->seconds[i] = then - since;
 		since = then;
 	}
@@ -294,13 +286,13 @@ static int traced(struct bench *b, struct en_trace **trace_out, struct ckpt_err 
 		rc = en_comm_barrier(b->o->comm, NULL, err);
 	if (!rc)
 		rc = en_zero_trace(b->z, t, err);
-	since = now();
+	since = en_now();
 	for (uint32_t i = 0; !rc && i < b->out->traced; i++)
 		rc = step(b, err);
 	if (!rc)
 		rc = en_zero_trace(b->z, NULL, err);
 	if (!rc)
-		rc = note_waits(b, t, now() - since, err);
+		rc = note_waits(b, t, en_now() - since, err);
 	if (rc || !trace_out) {
 		/* the engine must not mark in what is gone */
 		if (rc && b->z)

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
+#include "engine/base/en_clock.h"
 #include "engine/main/zt_prompt.h"
 #include "engine/model/en_decode.h"
 #include "engine/model/en_sample.h"
@@ -309,14 +309,6 @@ static int make_room(struct generate *g, struct ckpt_err *err)
 
 /* ---- tokens ---- */
 
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 static bool ends(const struct generate *g, int32_t id)
 {
 	for (uint32_t i = 0; !g->args.ignore_eos && i < g->neos; i++)
@@ -332,7 +324,7 @@ static int speak(struct generate *g, struct ckpt_err *err)
 		.temperature = a->temperature, .top_k = (uint32_t)a->top_k, .top_p = a->top_p,
 		.seed = (uint64_t)a->seed,
 	};
-	const double since = now();
+	const double since = en_now();
 	const float *logits;
 	int rc = en_decode_feed(g->decode, g->prompt.id, (uint32_t)g->prompt.n, &logits, err);
 
@@ -345,7 +337,7 @@ static int speak(struct generate *g, struct ckpt_err *err)
 		if (!g->ended && g->n < a->max_new)
 			rc = en_decode_feed(g->decode, &id, 1, &logits, err);
 	}
-	g->seconds = now() - since;
+	g->seconds = en_now() - since;
 	return rc;
 }
 

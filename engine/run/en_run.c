@@ -3,21 +3,13 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "engine/base/en_clock.h"
 #include "engine/run/en_run_priv.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
 #define MOST_STATE ((size_t)1 << 20)
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 /* ---- the beginning ---- */
 
@@ -176,7 +168,7 @@ static int fill_state(struct en_run *r, struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
 	struct en_loaded got = { .data = NULL };
-	const double since = now();
+	const double since = en_now();
 	int rc = 0;
 
 	if (o->from)
@@ -189,7 +181,7 @@ static int fill_state(struct en_run *r, struct ckpt_err *err)
 	if (!rc)
 		rc = en_zero_publish(r->z, err);
 	if (!rc)
-		rc = tell_beginning(r, &got, now() - since, err);
+		rc = tell_beginning(r, &got, en_now() - since, err);
 	r->saved_at = got.resumed && o->save_root && !strcmp(o->from, o->save_root) ?
 		r->at.steps : -1;
 	ck_free(got.data);
@@ -248,7 +240,7 @@ static int save(struct en_run *r, struct ckpt_err *err)
 		.clip = r->o->set->gradient_clipping, .ds_config = r->o->config_json,
 	};
 	struct ck_buf client = CK_BUF_INIT(MOST_STATE);
-	const double since = now();
+	const double since = en_now();
 	char tag[48];
 	bool old;
 	int rc = describe_client(r, &client, err);
@@ -262,7 +254,7 @@ static int save(struct en_run *r, struct ckpt_err *err)
 	r->saved_at = r->at.steps;
 	r->save_began = since;
 	r->out->saves += !rc;
-	r->out->save_seconds += now() - since;
+	r->out->save_seconds += en_now() - since;
 	return rc;
 }
 
@@ -311,7 +303,7 @@ static int go(struct en_run *r, struct ckpt_err *err)
 	if (!rc && r->keep)
 		rc = en_keep_wait(r->keep, stop ? o->grace_ms : 0, &r->out->saved, err);
 	if (r->out->saves)
-		r->out->last_save_seconds = now() - r->save_began;
+		r->out->last_save_seconds = en_now() - r->save_began;
 	if (rc == -CKPT_E_BUSY && stop && en_keep_goes_on(r->keep)) {
 		memset(err, 0, sizeof(*err));
 		ck_fail(err, CKPT_E_BUSY, o->save_root, CKPT_NO_OFFSET,
@@ -325,7 +317,7 @@ static int export(struct en_run *r, struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
 	struct en_export_opts eo;
-	const double since = now();
+	const double since = en_now();
 	int rc;
 
 	if (!o->export || r->out->stopped || (o->export->last_only && r->at.steps != o->steps))
@@ -334,7 +326,7 @@ static int export(struct en_run *r, struct ckpt_err *err)
 	eo.steps = r->at.steps;
 	rc = en_export(o->model, r->z, o->comm, &eo, &r->out->export, err);
 	r->out->exported = !rc;
-	r->out->export_seconds = now() - since;
+	r->out->export_seconds = en_now() - since;
 	return rc;
 }
 

@@ -1,18 +1,10 @@
 /* en_step.c -- one step of a run: its micro-batches, the norm, the update. */
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
+#include "engine/base/en_clock.h"
 #include "engine/run/en_run_priv.h"
 #include "libckpt/base/ck_err.h"
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 void en_run_set_hyper(struct en_run *r)
 {
@@ -169,7 +161,7 @@ static int update(struct en_run *r, double norm, bool *skipped_out, struct ckpt_
 int en_run_step(struct en_run *r, struct en_step_told *told, bool *stop_out, struct ckpt_err *err)
 {
 	const uint64_t rows = r->units * (uint64_t)r->o->set->micro_batch;
-	const double since = now();
+	const double since = en_now();
 	double norm = 0;
 	int rc;
 
@@ -193,6 +185,6 @@ int en_run_step(struct en_run *r, struct en_step_told *told, bool *stop_out, str
 	r->at.skipped += told->skipped;
 	told->grad_norm = norm / told->loss_scale;
 	told->at = r->at;
-	told->seconds = now() - since;
+	told->seconds = en_now() - since;
 	return 0;
 }
