@@ -18,6 +18,15 @@ static bool gathers(const struct en_settings *set)
 	       set->precision != EN_FP32;
 }
 
+/* With --save alone weights are written where the configuration has them; else nothing is. */
+static int refuse_type(struct ckpt_err *err)
+{
+	err->code = CKPT_E_USAGE;
+	snprintf(err->msg, sizeof(err->msg), "--export-dtype and --max-shard-size are of --export, "
+		 "which is not given");
+	return -CKPT_E_USAGE;
+}
+
 int zt_export_plan(struct zt_program *p, struct ckpt_err *err)
 {
 	const struct zt_args *a = &p->args;
@@ -25,7 +34,7 @@ int zt_export_plan(struct zt_program *p, struct ckpt_err *err)
 	struct en_export_opts *o = &p->export;
 
 	if (!a->export && !(a->save && gathers(set)))
-		return 0;
+		return a->export_dtype || a->max_shard_size ? refuse_type(err) : 0;
 	snprintf(p->export_dir, sizeof(p->export_dir), "%s%s",
 		 a->export ? a->export : a->save, a->export ? "" : "/weights");
 	snprintf(p->export_job, sizeof(p->export_job), "%.200s export", p->job);
