@@ -305,6 +305,7 @@ static int go(struct en_run *r, struct ckpt_err *err)
 	if (r->out->saves)
 		r->out->last_save_seconds = en_now() - r->save_began;
 	if (rc == -CKPT_E_BUSY && stop && en_keep_goes_on(r->keep)) {
+		r->out->left = true;
 		memset(err, 0, sizeof(*err));
 		ck_fail(err, CKPT_E_BUSY, o->save_root, CKPT_NO_OFFSET,
 			"the save of step %" PRId64 " was not over %.1f s after the signal; what "
@@ -348,9 +349,11 @@ int en_run(const struct en_run_opts *opts, struct en_ran *out, struct ckpt_err *
 	out->at = r.at;
 	if (r.z)
 		out->mem = *en_zero_mem(r.z);
-	en_keep_free(r.keep);
 	en_held_free(r.held);
-	en_zero_free(r.z);
+	if (!out->left) {	/* else threads still write it: to free it would be to wait */
+		en_keep_free(r.keep);
+		en_zero_free(r.z);
+	}
 	ck_free(r.ids);
 	ck_free(r.labels);
 	ck_free(r.loss);

@@ -101,6 +101,8 @@ struct en_run_opts {
 struct en_ran {
 	struct en_place_in_run at;
 	bool stopped;		/* by 'stop' */
+	bool left;		/* 'grace_ms' were over before the save was, which goes on in
+				 * memory of the run's: end the process by en_comm_abort() */
 	struct ckpt_saved saved;	/* the last save */
 	uint64_t saves;
 	double save_seconds;	/* that saves took from the steps */

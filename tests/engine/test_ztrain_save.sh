@@ -133,6 +133,21 @@ if command -v flock > /dev/null; then
 	rm -rf all
 fi
 
+# --grace: a save whose syncs take longer is given up, as is said, and does not come to stand there later
+if command -v strace > /dev/null && strace -o /dev/null true 2> /dev/null; then
+	strace -f -qq -o /dev/null -e trace=fdatasync,fsync,syncfs \
+		-e inject=fdatasync,fsync,syncfs:delay_enter=2s "$ztrain" --device "$device" \
+		--model model.json --config z1.json --random --seq 16 --steps 1000000 --save all --grace 1 \
+		> said 2>&1 &
+	run=$!
+	until grep -q '^step 2' said; do sleep 0.1; done
+	pkill -TERM -P $run
+	wait $run
+	[ $? = 1 ] && grep -q 'was not over 1.0 s after the signal' said && [ ! -e all/latest ] && good ||
+		bad '--grace is over before the save'
+	rm -rf all
+fi
+
 for wrong in '--save-buffer 1MB' '--save-buffer much' '--save-threads 0' '--save-threads 65'; do
 	# shellcheck disable=SC2086	# two words
 	train 1 0 --save all $wrong
