@@ -31,23 +31,7 @@ train() {
 	set -- "$ztrain" --model "$models/qwen3_tied" --config "z$stage.json" --steps 6 --seq 33 \
 		--save "$folder" --exact "$@"
 	[ "$ranks" = 1 ] || set -- "$mpirun" -n "$ranks" "$@"
-	"$@" > said 2>&1
-	local rc=$?
-	grep '^step' said > "$folder.log"
-	return $rc
-}
-digest() { "$zckpt" digest -q "$1" 2>&1 | tail -n 1; }
-# same WORDS A B: the last steps have the same losses, and the same state comes of them
-same() {
-	local n
-	n=$(wc -l < "$3.log")
-	if [ "$n" -gt 0 ] && diff <(tail -n "$n" "$2.log") "$3.log" > said &&
-		[ "$(digest "$2")" = "$(digest "$3")" ]; then
-		good
-	else
-		echo "$(digest "$2"), $(digest "$3")" >> said
-		bad "$1"
-	fi
+	logged "$folder" "$@"
 }
 
 train base 0 1 || bad 'a run of one rank'

@@ -21,7 +21,6 @@ bad() {
 	echo "FAILED $*"
 	grep -v '^ *-*$' said | sed 's/^/    /' | tail -n 12
 }
-digest() { "$zckpt" digest -q "$1" 2>&1 | tail -n 1; }
 
 # train FOLDER MODEL TYPE WORLD STAGE UNITS OPTION...: 'steps' gets losses and norms
 train() {

@@ -57,7 +57,6 @@ job() {
 		--model "$models/qwen3_tied" --config "../z$stage.json" --seq 17 --save s --save-every 2 \
 		--timeout $patience --exact "$@" < /dev/null)
 }
-digest() { "$zckpt" digest -q "$1" 2>&1 | tail -n 1; }
 
 mkdir base
 job base 2 --steps 6 > base/out 2>&1 || skip "mpirun does not run here: $(tail -n 1 base/out base/said.0)"

@@ -24,7 +24,6 @@ refused() {
 		bad "exit status $rc, $want is wanted, with '$text'"
 	fi
 }
-digest() { "$zckpt" digest -q "$1" 2>&1 | tail -n 1; }
 # says WANT ARGUMENT...: what generate prints
 says() {
 	local want=$1

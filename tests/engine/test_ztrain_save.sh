@@ -34,7 +34,6 @@ train() {
 	[ "$ranks" = 1 ] || set -- "$mpirun" -n "$ranks" "$@"
 	"$@" > said 2>&1
 }
-digest() { "$zckpt" digest -q "$1" 2>&1 | tail -n 1; }
 
 # wanted RANKS STAGE: what a run leaves that ends at step 1, 2, 3
 wanted() {

@@ -17,7 +17,6 @@ need_models
 envrun=$root/tests/lib/envrun
 fixtures=${models%/models}
 unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE
-digest() { "$zckpt" digest -q "$1" 2>&1 | tail -n 1; }
 
 # train START FOLDER WORLD STAGE UNITS OPTION...: 'steps' gets losses and norms, 'counters' the rest
 train() {

@@ -8,6 +8,9 @@
 #   need_ranks           the same, or skip
 #   need_watched         ztrain_watched is there (watch.h), and mpirun
 #   good, bad WORDS...   counted; of what is bad the first lines of the file 'said' are shown
+#   digest FOLDER        of the step in it
+#   logged NAME COMMAND  runs it: what it says is in 'said' and NAME.said, its steps in NAME.log
+#   same WORDS A B       good if the last steps of runs that were logged, and what they saved, agree
 #   finish               says the counts; its status is the test's
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${ZCKPT_BUILD:-$root/build}
@@ -41,6 +44,27 @@ bad() {
 	failed=$((failed + 1))
 	echo "FAILED $*"
 	[ ! -s said ] || sed 's/^/    /' said | head -n 20
+}
+digest() { "$zckpt" digest -q "$1" 2>&1 | tail -n 1; }
+logged() {
+	local name=$1 rc
+	shift
+	"$@" > said 2>&1
+	rc=$?
+	cp said "$name.said"
+	grep '^step' said > "$name.log"
+	return $rc
+}
+same() {
+	local n
+	n=$(wc -l < "$3.log")
+	if [ "$n" -gt 0 ] && diff <(tail -n "$n" "$2.log") "$3.log" > said &&
+		[ "$(digest "$2")" = "$(digest "$3")" ]; then
+		good
+	else
+		echo "$(digest "$2"), $(digest "$3")" >> said
+		bad "$1"
+	fi
 }
 finish() {
 	echo "$passed passed, $failed failed"

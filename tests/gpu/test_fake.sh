@@ -28,7 +28,6 @@ bad() {
 	echo "FAILED $*"
 	[ ! -s said ] || grep -av '^ ' said | tail -n 4 | sed 's/^/    /'
 }
-digest() { "$zckpt" digest -q "$1" 2>&1 | tail -n 1; }
 
 # train DEVICE RANKS STAGE UNITS TYPE MODEL OPTION...: UNITS are a rank's; 'steps' gets losses
 train() {

@@ -49,23 +49,7 @@ train() {
 	set -- "$ztrain" --model "$models/qwen3_tied" --config "$config.json" --device cuda --steps 4 \
 		--seq 32 --save "$name" --exact --counters --threads 2 "$@"
 	[ "$ranks" = 1 ] || set -- "$mpirun" -n "$ranks" "$@"
-	FAKE_GPU_SEED=$seed "$@" > said 2>&1
-	local rc=$?
-	cp said "$name.said"
-	grep '^step' said > "$name.log"
-	return $rc
-}
-digest() { "$zckpt" digest -q "$1" 2>&1 | tail -n 1; }
-same() {	# WORDS A B
-	local n
-	n=$(wc -l < "$3.log")
-	if [ "$n" -gt 0 ] && diff <(tail -n "$n" "$2.log") "$3.log" > said &&
-		[ "$(digest "$2")" = "$(digest "$3")" ]; then
-		good
-	else
-		echo "$(digest "$2"), $(digest "$3")" >> said
-		bad "$1"
-	fi
+	FAKE_GPU_SEED=$seed logged "$name" "$@"
 }
 
 # ---- same

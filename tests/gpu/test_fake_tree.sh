@@ -32,7 +32,6 @@ END
 	FAKE_GPU_SEED=$((FAKE_GPU_SEED + 1))
 	grep '^step' said > "$folder.log"
 }
-digest() { "$zckpt" digest "$1" | tail -n 1; }
 same() {
 	if [ "$(digest "$2")" = "$(digest "$3")" ] && cmp -s "$2.log" "$3.log"; then
 		good
