@@ -283,7 +283,10 @@ static uint32_t ms_until(double until)
 	return left > 0 ? (uint32_t)(left * 1e3) + 1 : 1;
 }
 
-/* A rank of this job that still ends an earlier save of that name is waited for. */
+/*
+ * A rank of this job that still ends an earlier save of that name is waited for.  What is left
+ * after a whole wait for the lock is no other turn: that would say how short it was.
+ */
 static int begin_or_wait(struct ckpt_saver *sv, struct ck_stage_opts *so, struct ckpt_err *err)
 {
 	const struct timespec nap = { .tv_nsec = POLL_NS };
@@ -296,7 +299,7 @@ static int begin_or_wait(struct ckpt_saver *sv, struct ck_stage_opts *so, struct
 		inner = (struct ckpt_err){ 0 };
 		so->lock_ms = ms_until(until);
 		rc = ck_stage_begin(so, &sv->save.stage, &inner);
-		again = rc == -CKPT_E_BUSY && ck_sv_clock() < until &&
+		again = rc == -CKPT_E_BUSY && ck_sv_clock() + POLL_NS / 1e9 < until &&
 			(turn < TURNS || ck_stale_is_earlier(so));
 		if (again)
 			nanosleep(&nap, NULL);
