@@ -15,6 +15,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fill.h"
 #include "libckpt/io/ck_fs.h"
+#include "libckpt/io/ck_joined.h"
 #include "libckpt/io/ck_place.h"
 #include "libckpt/io/ck_stage.h"
 
@@ -149,7 +150,8 @@ static bool part_has_ended(const struct ck_commit *c, uint32_t part,
 	ck_free(path);
 	return ended && seen.head.part == part && seen.head.nparts == like->nparts &&
 	       ck_hash128_equal(seen.head.plan, like->plan) &&
-	       ck_hash128_equal(seen.head.fingerprint, like->fingerprint);
+	       ck_hash128_equal(seen.head.fingerprint, like->fingerprint) &&
+	       ck_record_same_files(&seen.head, like);
 }
 
 int ck_commit_wait(const struct ck_commit *c, const struct ck_record_head *like,
@@ -183,7 +185,8 @@ int ck_commit_wait(const struct ck_commit *c, const struct ck_record_head *like,
 
 struct keep {
 	const char *to;
-	bool (*is_ours)(const char *name);
+	const struct ck_tree *fresh;	/* what stands there */
+	ck_is_ours_fn *is_ours;
 };
 
 static int keep_one(void *arg, const char *dir, const char *name, struct ckpt_err *err)
@@ -192,7 +195,7 @@ static int keep_one(void *arg, const char *dir, const char *name, struct ckpt_er
 	char *from, *to;
 	int rc = 0;
 
-	if (keep->is_ours(name))
+	if (keep->is_ours(name, keep->fresh))
 		return 0;
 	from = ck_fs_join(dir, name);
 	to = ck_fs_join(keep->to, name);
@@ -208,15 +211,21 @@ static int keep_one(void *arg, const char *dir, const char *name, struct ckpt_er
 
 /* Move what is not ours from the old folder at 'from', if there is one, to dst. */
 static int keep_others(const struct ck_commit *c, const char *from,
-		       bool (*is_ours)(const char *name), struct ckpt_err *err)
+		       ck_is_ours_fn *is_ours, struct ckpt_err *err)
 {
-	struct keep keep = { c->dst, is_ours };
+	struct ck_tree fresh = CK_TREE_INIT;
+	struct keep keep = { c->dst, &fresh, is_ours };
+	const char *dst = c->dst;
 	enum ck_fs_kind kind;
 	int rc = ck_fs_kind(from, &kind, err);
 
 	if (rc || kind != CK_FS_DIR)
 		return rc;
-	return ck_fs_each(from, keep_one, &keep, err);
+	rc = ck_tree_list(&fresh, &dst, 1, NULL, UINT64_MAX, err);
+	if (!rc)
+		rc = ck_fs_each(from, keep_one, &keep, err);
+	ck_tree_release(&fresh);
+	return rc;
 }
 
 /*
@@ -224,7 +233,7 @@ static int keep_others(const struct ck_commit *c, const char *from,
  * so that a process killed in here can be followed by one that knows what to do.
  */
 static int clean_up(const struct ck_commit *c, enum ckpt_sync sync,
-		    bool (*is_ours)(const char *name), struct ckpt_err *err)
+		    ck_is_ours_fn *is_ours, struct ckpt_err *err)
 {
 	int rc = 0;
 
@@ -320,7 +329,7 @@ static int rename_result(const struct ck_commit *c, struct ck_record *rec, bool 
 }
 
 int ck_commit_place(const struct ck_commit *c, struct ck_record *rec, bool force,
-		    enum ckpt_sync sync, bool (*is_ours)(const char *name), bool *placed_out,
+		    enum ckpt_sync sync, ck_is_ours_fn *is_ours, bool *placed_out,
 		    struct ckpt_err *err)
 {
 	int lock, rc = rename_result(c, rec, force, sync, placed_out, err);
@@ -352,7 +361,7 @@ static int restore_old(const struct ck_commit *c, bool *dst_is_there, struct ckp
 }
 
 int ck_commit_tidy(const struct ck_commit *c, const struct ck_record_seen *seen,
-		   enum ckpt_sync sync, bool (*is_ours)(const char *name), bool *placed_out,
+		   enum ckpt_sync sync, ck_is_ours_fn *is_ours, bool *placed_out,
 		   struct ckpt_err *err)
 {
 	struct stat dst;
@@ -462,9 +471,11 @@ static int wait_for_first(struct ck_commit *c, const char *dst, uint64_t until,
 		/* Emptied by a commit, or by parts that gave up, but for this. */
 		if (now_ms() >= until && rc == -CKPT_E_NOTFOUND)
 			ck_sys.rmdir(c->partial);
-		if (now_ms() >= until && rc == -CKPT_E_NOTFOUND && nothing_begun(c))
+		/* parts are started first: without any there is nothing to wait for */
+		if (rc == -CKPT_E_NOTFOUND && nothing_begun(c))
 			return ck_fail(err, CKPT_E_NOTFOUND, c->partial, CKPT_NO_OFFSET,
-				       "no run was begun for this destination, or it has ended");
+				       "no run was begun for this destination, or it has ended: "
+				       "there are no parts to commit (--part I/N starts one)");
 		if (now_ms() >= until)
 			return ck_fail(err, CKPT_E_INCOMPLETE, c->partial, CKPT_NO_OFFSET,
 				       "part 1 has not ended (%s); start it with the same "
@@ -475,7 +486,7 @@ static int wait_for_first(struct ck_commit *c, const char *dst, uint64_t until,
 	}
 }
 
-int ck_stage_settle(const char *dst, enum ckpt_sync sync, bool (*is_ours)(const char *name),
+int ck_stage_settle(const char *dst, enum ckpt_sync sync, ck_is_ours_fn *is_ours,
 		    bool *settled_out, struct ckpt_err *err)
 {
 	struct ck_commit c = { 0 };
@@ -498,7 +509,7 @@ int ck_stage_settle(const char *dst, enum ckpt_sync sync, bool (*is_ours)(const 
 }
 
 int ck_stage_finish(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
-		    bool (*is_ours)(const char *name), struct ckpt_err *err)
+		    ck_is_ours_fn *is_ours, struct ckpt_err *err)
 {
 	const uint64_t until = now_ms() + timeout_ms;
 	struct ck_commit c = { 0 };
@@ -517,6 +528,8 @@ int ck_stage_finish(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
 		rc = ck_commit_wait(&c, &seen.head,
 				    (uint32_t)(until - ck_min_u64(until, now_ms())), err);
 	if (!rc && !placed && seen.head.nparts > 1)
+		rc = ck_joined_check(&c, seen.head.nparts, err);
+	if (!rc && !placed && seen.head.nparts > 1)
 		rc = ck_fill_sums(&c, seen.head.nparts, sync, err);
 	if (!rc && !placed)
 		rc = ck_commit_place(&c, rec, seen.head.flags & CK_RECORD_FORCE, sync, is_ours,
@@ -526,41 +539,8 @@ int ck_stage_finish(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
 	return rc;
 }
 
-static int check_idle(void *arg, const char *dir, const char *name, struct ckpt_err *err)
-{
-	struct ck_record_seen seen = { 0 };
-	struct ck_record *rec = NULL;
-	struct ckpt_err inner = { 0 };
-	char *path;
-	int rc;
-
-	(void)arg;
-	if (strncmp(name, "part-", 5))
-		return 0;
-	path = ck_fs_join(dir, name);
-	rc = path ? ck_record_claim(path, &rec, &seen, &inner) :
-	     ck_fail_nomem(err, "a file name", strlen(name));
-	if ((rc == -CKPT_E_BUSY || rc == -CKPT_E_NOMEM) && err && !err->code)
-		*err = inner;
-	ck_record_close(rec);
-	ck_free(path);
-	return rc == -CKPT_E_BUSY || rc == -CKPT_E_NOMEM ? rc : 0;
-}
-
-int ck_commit_drop_all(const struct ck_commit *c, struct ckpt_err *err)
-{
-	int lock, rc = ck_commit_lock(c, &lock, err);
-
-	if (rc)
-		return rc;
-	rc = ck_fs_each(c->partial, check_idle, NULL, err);
-	if (!rc)
-		rc = ck_fs_remove_tree(c->partial, err);
-	ck_commit_unlock(lock);
-	return rc;
-}
-
-int ck_stage_discard(const char *dst, bool (*is_ours)(const char *name), struct ckpt_err *err)
+int ck_stage_discard_if(const char *dst, ck_is_ours_fn *is_ours,
+			ck_commit_may_go *may_go, void *arg, struct ckpt_err *err)
 {
 	struct ck_record_seen seen = { 0 };
 	struct ck_record *rec = NULL;
@@ -581,9 +561,14 @@ int ck_stage_discard(const char *dst, bool (*is_ours)(const char *name), struct 
 		ck_record_close(rec);
 		rec = NULL;
 		if (!rc && !placed)
-			rc = ck_commit_drop_all(&c, err);
+			rc = ck_commit_drop_all(&c, may_go, arg, err);
 	}
 	ck_record_close(rec);
 	ck_commit_release(&c);
 	return rc;
+}
+
+int ck_stage_discard(const char *dst, ck_is_ours_fn *is_ours, struct ckpt_err *err)
+{
+	return ck_stage_discard_if(dst, is_ours, NULL, NULL, err);
 }

@@ -7,6 +7,10 @@
 
 #include "libckpt/base/ck_base.h"
 #include "libckpt/io/ck_record.h"
+#include "libckpt/io/ck_tree.h"
+
+/* Whether a file of a replaced folder goes, of which 'fresh' is the new one (ck_stage.h). */
+typedef bool ck_is_ours_fn(const char *name, const struct ck_tree *fresh);
 
 /* Where things are; all strings owned. */
 struct ck_commit {
@@ -16,7 +20,7 @@ struct ck_commit {
 	char *data;	/* dst.zckpt-partial/data */
 	char *old;	/* dst.zckpt-partial/old: where folders cannot trade places */
 	char *result;	/* what is renamed: data, or the file in it */
-	uint64_t step;	/* not 0: what goes as one into a dst that is there (ck_record_head) */
+	uint64_t step;	/* not 0: what goes as one into a dst that is there (ck_record.h) */
 	bool is_dir;
 	bool is_dots;	/* dst was given as "." or the like */
 	uint32_t lock_ms;	/* for ck_commit_lock() */
@@ -46,7 +50,7 @@ int ck_commit_wait(const struct ck_commit *c, const struct ck_record_head *like,
  * and must stay.
  */
 int ck_commit_place(const struct ck_commit *c, struct ck_record *rec, bool force,
-		    enum ckpt_sync sync, bool (*is_ours)(const char *name), bool *placed_out,
+		    enum ckpt_sync sync, ck_is_ours_fn *is_ours, bool *placed_out,
 		    struct ckpt_err *err);
 /*
  * The record says that what is at 'path' is about to be renamed to its place.  With 'sync' both the
@@ -59,15 +63,18 @@ int ck_commit_announce(const struct ck_commit *c, struct ck_record *rec, const c
  * part 0 says, NULL if there is none.  '*placed_out': the result stands at dst.
  */
 int ck_commit_tidy(const struct ck_commit *c, const struct ck_record_seen *seen,
-		   enum ckpt_sync sync, bool (*is_ours)(const char *name), bool *placed_out,
+		   enum ckpt_sync sync, ck_is_ours_fn *is_ours, bool *placed_out,
 		   struct ckpt_err *err);
 /* A part gives up: remove its record, and everything if no record is left. */
 void ck_commit_drop_part(const struct ck_commit *c, uint32_t part);
+/* Asked under the folder's lock, when no part is at work: may all that is there go? */
+typedef bool ck_commit_may_go(const struct ck_commit *c, void *arg);
 /*
- * Remove all that is there; CKPT_E_BUSY if a part is at work.  Under the folder's lock: none
- * begins meanwhile.  No record may be locked by the caller.
+ * Remove all that is there; CKPT_E_BUSY if a part is at work, or 'may_go' (NULL = yes) says no.
+ * Under the folder's lock: none begins meanwhile.  No record may be locked by the caller.
  */
-int ck_commit_drop_all(const struct ck_commit *c, struct ckpt_err *err);
+int ck_commit_drop_all(const struct ck_commit *c, ck_commit_may_go *may_go, void *arg,
+		       struct ckpt_err *err);
 
 /*
  * Keep other parts from beginning or giving up until ck_commit_unlock(); '*lock_out' is -1 where
@@ -75,7 +82,10 @@ int ck_commit_drop_all(const struct ck_commit *c, struct ckpt_err *err);
  * moments only, so that one is stopped, or its disk hangs.  Nothing is done then.
  */
 int ck_commit_lock(const struct ck_commit *c, int *lock_out, struct ckpt_err *err);
-/* The same without waiting; false: another process has it. */
+/*
+ * The same without waiting; false: another process has it.  The folder that is locked is the one
+ * at this path: one that was removed or replaced meanwhile is opened again.
+ */
 bool ck_commit_try_lock(const struct ck_commit *c, int *lock_out);
 void ck_commit_unlock(int lock);
 

@@ -1,15 +1,18 @@
-/* ck_commit_lock.c -- the lock of a partial folder; see ck_commit.h. */
+/* ck_commit_lock.c -- the lock of a partial folder, and its removal; see ck_commit.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <string.h>
 #include <sys/file.h>
 #include <time.h>
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_commit.h"
+#include "libckpt/io/ck_fs.h"
 
 #define NAP_NS 2000000L
+#define MOST_TURNS 16	/* folders that are removed between open and lock */
 
 static uint64_t now_ms(void)
 {
@@ -35,20 +38,77 @@ int ck_commit_lock(const struct ck_commit *c, int *lock_out, struct ckpt_err *er
 		       "takes moments: is it stopped, or does its disk hang?", c->lock_ms);
 }
 
+/* A lock on a folder that was removed before it was got keeps nobody out. */
+static bool is_gone(const struct ck_commit *c, int fd)
+{
+	struct stat mine, there;
+
+	if (ck_sys.fstat(fd, &mine))
+		return false;
+	if (ck_sys.stat(c->partial, &there))
+		return errno == ENOENT;
+	return mine.st_dev != there.st_dev || mine.st_ino != there.st_ino;
+}
+
 bool ck_commit_try_lock(const struct ck_commit *c, int *lock_out)
 {
-	const int fd = ck_open(c->partial, O_RDONLY | O_DIRECTORY, 0);
-	const bool got = fd >= 0 && !ck_flock(fd, LOCK_EX | LOCK_NB);
-	const bool taken = fd >= 0 && !got && errno == EWOULDBLOCK;
+	*lock_out = -1;
+	for (int turn = 0; turn < MOST_TURNS; turn++) {
+		const int fd = ck_open(c->partial, O_RDONLY | O_DIRECTORY, 0);
+		const bool got = fd >= 0 && !ck_flock(fd, LOCK_EX | LOCK_NB);
+		const bool taken = fd >= 0 && !got && errno == EWOULDBLOCK;
 
-	*lock_out = got ? fd : -1;
-	if (!got)
+		if (got && !is_gone(c, fd)) {
+			*lock_out = fd;
+			return true;
+		}
 		ck_commit_unlock(fd);
-	return !taken;
+		if (!got)
+			return !taken;
+	}
+	return false;
 }
 
 void ck_commit_unlock(int lock)
 {
 	if (lock >= 0)
 		ck_close(lock);
+}
+
+static int check_idle(void *arg, const char *dir, const char *name, struct ckpt_err *err)
+{
+	struct ck_record_seen seen = { 0 };
+	struct ck_record *rec = NULL;
+	struct ckpt_err inner = { 0 };
+	char *path;
+	int rc;
+
+	(void)arg;
+	if (strncmp(name, "part-", 5))
+		return 0;
+	path = ck_fs_join(dir, name);
+	rc = path ? ck_record_claim(path, &rec, &seen, &inner) :
+	     ck_fail_nomem(err, "a file name", strlen(name));
+	if ((rc == -CKPT_E_BUSY || rc == -CKPT_E_NOMEM) && err && !err->code)
+		*err = inner;
+	ck_record_close(rec);
+	ck_free(path);
+	return rc == -CKPT_E_BUSY || rc == -CKPT_E_NOMEM ? rc : 0;
+}
+
+int ck_commit_drop_all(const struct ck_commit *c, ck_commit_may_go *may_go, void *arg,
+		       struct ckpt_err *err)
+{
+	int lock, rc = ck_commit_lock(c, &lock, err);
+
+	if (rc)
+		return rc;
+	rc = ck_fs_each(c->partial, check_idle, NULL, err);
+	if (!rc && may_go && !may_go(c, arg))
+		rc = ck_fail(err, CKPT_E_BUSY, c->partial, CKPT_NO_OFFSET,
+			     "a part was begun here meanwhile");
+	if (!rc)
+		rc = ck_fs_remove_tree(c->partial, err);
+	ck_commit_unlock(lock);
+	return rc;
 }

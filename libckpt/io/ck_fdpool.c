@@ -3,9 +3,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/resource.h>
 
 #include "libckpt/base/ck_err.h"
@@ -19,6 +19,8 @@ struct ck_fdpool {
 	_Atomic uint64_t bytes;
 	bool drop;
 	struct ck_mount *mount;
+	struct ck_stamps *stamps;	/* of sources */
+	bool lent;			/* they are another pool's */
 };
 
 /* What the process may open besides: folders, records, standard streams, other pools. */
@@ -36,15 +38,26 @@ static uint32_t within_limit(uint32_t max_open)
 	return (uint32_t)ck_min_u64(max_open, (lim.rlim_cur - NOT_OURS) / 2);
 }
 
-struct ck_fdpool *ck_fdpool_new(uint32_t max_open)
+struct ck_fdpool *ck_fdpool_new_of(struct ck_fdpool *of, uint32_t max_open)
 {
 	struct ck_fdpool *pool = ck_zalloc(sizeof(*pool));
 
 	if (!pool)
 		return NULL;
+	pool->stamps = of ? of->stamps : ck_stamps_new();
+	pool->lent = of;
+	if (!pool->stamps) {
+		ck_free(pool);
+		return NULL;
+	}
 	pthread_mutex_init(&pool->lock, NULL);
 	pool->max_open = within_limit(max_open ? max_open : CK_SRC_MAX_OPEN);
 	return pool;
+}
+
+struct ck_fdpool *ck_fdpool_new(uint32_t max_open)
+{
+	return ck_fdpool_new_of(NULL, max_open);
 }
 
 void ck_fdpool_free(struct ck_fdpool *pool)
@@ -53,6 +66,8 @@ void ck_fdpool_free(struct ck_fdpool *pool)
 		return;
 	if (pool->mount)
 		pool->mount->free(pool->mount);
+	if (!pool->lent)
+		ck_stamps_free(pool->stamps);
 	pthread_mutex_destroy(&pool->lock);
 	ck_free(pool);
 }
@@ -125,25 +140,21 @@ static bool close_one(struct ck_fdpool *pool)
 	return f;
 }
 
-/* The file that was opened first, or a sentence why not. */
+/* The file that was opened first, or a sentence why not.  Of ours only the name counts. */
 static int check_same(struct ck_pooled *f, const struct stat *st, struct ckpt_err *err)
 {
-	const uint64_t bytes = (uint64_t)st->st_size;
+	struct ck_stamp now;
 
+	ck_stamp_of(st, &now);
 	if (!f->known) {
-		f->dev = st->st_dev;
-		f->ino = st->st_ino;
-		f->bytes = bytes;
+		f->stamp = now;
 		f->known = true;
 	}
-	if (f->dev != st->st_dev || f->ino != st->st_ino)
-		return ck_fail(err, CKPT_E_MISMATCH, f->path, CKPT_NO_OFFSET,
-			       "another file was put here while this one was in use");
-	if (f->bytes != bytes && (f->flags & O_ACCMODE) == O_RDONLY)
-		return ck_fail(err, CKPT_E_MISMATCH, f->path, CKPT_NO_OFFSET,
-			       "the file had %" PRIu64 " bytes and has %" PRIu64
-			       " now: something writes to it", f->bytes, bytes);
-	return 0;
+	if ((f->flags & O_ACCMODE) != O_RDONLY) {
+		now.bytes = f->stamp.bytes;
+		now.mtime_ns = f->stamp.mtime_ns;
+	}
+	return ck_stamp_compare(f->path, &f->stamp, &now, err);
 }
 
 static int fd_open(struct ck_fdpool *pool, struct ck_pooled *f, struct ckpt_err *err)
@@ -194,6 +205,50 @@ void ck_fdpool_unpin(struct ck_fdpool *pool, struct ck_pooled *f)
 	pthread_mutex_lock(&pool->lock);
 	f->pins--;
 	pthread_mutex_unlock(&pool->lock);
+}
+
+int ck_fdpool_look(struct ck_fdpool *pool, struct ck_pooled *f, struct ckpt_err *err)
+{
+	return ck_stamps_look(pool->stamps, f->path, f->fd, &f->stamp, err);
+}
+
+static int held_as(void *arg, const char *path)
+{
+	const struct ck_fdpool *pool = arg;
+
+	for (const struct ck_pooled *f = pool->first; f; f = f->next)
+		if (!strcmp(f->path, path))
+			return f->fd;
+	return -1;
+}
+
+/* What half-written files look like to who reads them. */
+static bool may_be_explained(int rc)
+{
+	return rc == -CKPT_E_CORRUPT || rc == -CKPT_E_TRUNCATED || rc == -CKPT_E_FORMAT ||
+	       rc == -CKPT_E_NOTFOUND;
+}
+
+int ck_fdpool_check(struct ck_fdpool *pool, int rc, struct ckpt_err *err)
+{
+	struct ckpt_err why = { 0 };
+	int changed;
+
+	if (rc && !may_be_explained(rc))
+		return rc;
+	pthread_mutex_lock(&pool->lock);
+	changed = ck_stamps_check(pool->stamps, held_as, pool, &why);
+	pthread_mutex_unlock(&pool->lock);
+	if (!changed || (rc && changed != -CKPT_E_MISMATCH))
+		return rc;
+	if (err)
+		*err = why;
+	return changed;
+}
+
+struct ck_stamps *ck_fdpool_stamps(struct ck_fdpool *pool)
+{
+	return pool->stamps;
 }
 
 int ck_fdpool_close(struct ck_fdpool *pool, struct ck_pooled *f, struct ckpt_err *err)

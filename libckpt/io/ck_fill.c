@@ -25,7 +25,9 @@ struct filling {
 	const struct ck_commit *c;
 	struct ck_crc_piece *piece;
 	uint64_t npieces, piece_cap;
-	struct ck_record_sum *place;	/* sorted by file, then offset */
+	struct ck_record_sum *term;	/* of 128 bits; sorted by sum */
+	uint64_t nterms, term_cap;
+	struct ck_record_sum *place;	/* by file, hashes of headers last, then offset */
 	uint64_t nplaces, place_cap;
 	struct ck_arena names;
 	struct named *file;	/* sorted by hash */
@@ -36,13 +38,21 @@ static int take_sum(struct filling *f, const struct ck_record_sum *s, struct ckp
 {
 	int rc;
 
-	if (s->sum >= UINT32_MAX)
+	if (s->kind >= CK_RECORD_READ_CRC)
+		return 0;	/* of the source: ck_joined.h */
+	if (s->sum >= UINT32_MAX && s->kind != CK_RECORD_HEAD)
 		return ck_fail(err, CKPT_E_CORRUPT, f->c->partial, CKPT_NO_OFFSET,
 			       "a record speaks of sum %" PRIu64, s->sum);
 	if (s->place) {
 		rc = ck_grow(&f->place, &f->place_cap, f->nplaces + 1, sizeof(*f->place), err);
 		if (!rc)
 			f->place[f->nplaces++] = *s;
+		return rc;
+	}
+	if (s->kind == CK_RECORD_SUM128) {
+		rc = ck_grow(&f->term, &f->term_cap, f->nterms + 1, sizeof(*f->term), err);
+		if (!rc)
+			f->term[f->nterms++] = *s;
 		return rc;
 	}
 	rc = ck_grow(&f->piece, &f->piece_cap, f->npieces + 1, sizeof(*f->piece), err);
@@ -81,6 +91,8 @@ static int place_order(const void *a, const void *b)
 
 	if (x->bytes != y->bytes)
 		return x->bytes < y->bytes ? -1 : 1;
+	if ((x->kind == CK_RECORD_HEAD) != (y->kind == CK_RECORD_HEAD))
+		return x->kind == CK_RECORD_HEAD ? 1 : -1;
 	return x->off < y->off ? -1 : x->off > y->off;
 }
 
@@ -103,6 +115,33 @@ static int join(const struct filling *f, uint32_t sum, uint32_t *crc_out, struct
 		return ck_fail(err, CKPT_E_CORRUPT, f->c->partial, CKPT_NO_OFFSET,
 			       "the records do not say how long checksum %u is", sum);
 	return ck_crc_join(f->piece + lo, n, f->piece[lo + n - 1].off, crc_out, err);
+}
+
+static int term_order(const void *a, const void *b)
+{
+	const struct ck_record_sum *x = a, *y = b;
+
+	return (x->sum > y->sum) - (x->sum < y->sum);
+}
+
+/* No term: of no bytes, or of none that were hashed. */
+static void join_terms(const struct filling *f, uint64_t sum, char text[33])
+{
+	struct ck_hash128 all = { 0 };
+	uint64_t lo = 0, hi = f->nterms;
+
+	while (lo < hi) {
+		const uint64_t mid = lo + (hi - lo) / 2;
+
+		if (f->term[mid].sum < sum)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	for (; lo < f->nterms && f->term[lo].sum == sum; lo++)
+		all = ck_hash128_add(all, (struct ck_hash128){ .lo = f->term[lo].off,
+							       .hi = f->term[lo].bytes });
+	ck_hash128_print(all, text);
 }
 
 /* Files below a folder of the result, at any depth; 'sub' NULL = the result itself. */
@@ -172,19 +211,65 @@ static int write_at(int fd, uint64_t off, const uint8_t *p, size_t n, const char
 	return 0;
 }
 
+static int hash_head(const char *path, int fd, const struct ck_record_sum *s, char text[33],
+		     struct ckpt_err *err)
+{
+	char *p = ck_alloc(s->sum);
+	uint64_t at = 0;
+	int rc = p ? 0 : ck_fail_nomem(err, "a header", s->sum);
+
+	while (!rc && at < s->sum) {
+		const ssize_t k = ck_sys.pread(fd, p + at, s->sum - at, (off_t)at);
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k <= 0)
+			rc = ck_fail_sys(err, k ? errno : EIO, "read", path);
+		else
+			at += (uint64_t)k;
+	}
+	if (!rc && (s->sum < 32 || s->off > s->sum - 32))
+		rc = ck_fail(err, CKPT_E_CORRUPT, path, CKPT_NO_OFFSET,
+			     "a record speaks of a hash at byte %" PRIu64 " of %" PRIu64, s->off,
+			     s->sum);
+	if (!rc) {
+		memset(p + s->off, '0', 32);
+		ck_hash128_print(ck_hash128(p, s->sum), text);
+	}
+	ck_free(p);
+	return rc;
+}
+
+static int write_crc(const struct filling *f, const struct ck_record_sum *s, const char *path,
+		     int fd, struct ckpt_err *err)
+{
+	uint32_t crc = 0;
+	uint8_t p[4];
+	int rc = join(f, (uint32_t)s->sum, &crc, err);
+
+	ck_put_le32(p, crc);
+	return rc ? rc : write_at(fd, s->off, p, sizeof(p), path, err);
+}
+
 static int write_sums(const struct filling *f, const char *path, int fd, uint64_t first,
 		      uint64_t n, struct ckpt_err *err)
 {
 	int rc = 0;
 
 	for (uint64_t i = first; !rc && i < first + n; i++) {
-		uint32_t crc = 0;
-		uint8_t p[4];
+		const struct ck_record_sum *s = &f->place[i];
+		char text[33];
 
-		rc = join(f, (uint32_t)f->place[i].sum, &crc, err);
-		ck_put_le32(p, crc);
+		if (s->kind == CK_RECORD_CRC) {
+			rc = write_crc(f, s, path, fd, err);
+			continue;
+		}
+		if (s->kind == CK_RECORD_HEAD)
+			rc = hash_head(path, fd, s, text, err);
+		else
+			join_terms(f, s->sum, text);
 		if (!rc)
-			rc = write_at(fd, f->place[i].off, p, sizeof(p), path, err);
+			rc = write_at(fd, s->off, (const uint8_t *)text, 32, path, err);
 	}
 	return rc;
 }
@@ -236,6 +321,8 @@ int ck_fill_sums(const struct ck_commit *c, uint32_t nparts, enum ckpt_sync sync
 	if (!rc && f.nplaces) {
 		if (f.npieces)
 			qsort(f.piece, f.npieces, sizeof(*f.piece), piece_order);
+		if (f.nterms)
+			qsort(f.term, f.nterms, sizeof(*f.term), term_order);
 		qsort(f.place, f.nplaces, sizeof(*f.place), place_order);
 		rc = list_files(&f, NULL, 0, err);
 		if (!rc && f.nfiles)
@@ -244,6 +331,7 @@ int ck_fill_sums(const struct ck_commit *c, uint32_t nparts, enum ckpt_sync sync
 			rc = fill_files(&f, sync, err);
 	}
 	ck_free(f.piece);
+	ck_free(f.term);
 	ck_free(f.place);
 	ck_free(f.file);
 	ck_arena_release(&f.names);

@@ -193,6 +193,15 @@ int ck_fs_sync_dir(const char *path, enum ck_synced what, struct ckpt_err *err)
 	return rc;
 }
 
+uint64_t ck_fs_free(const char *path)
+{
+	struct statvfs st;
+	uint64_t left;
+
+	return ck_statvfs(path, &st) || !st.f_blocks ||
+	       ck_mul_over(st.f_bavail, st.f_frsize, &left) ? 0 : left;
+}
+
 int ck_fs_need(const char *path, uint64_t bytes, const char *have, struct ckpt_err *err)
 {
 	struct statvfs st;

@@ -43,6 +43,7 @@ int ck_fs_sync_tree(const char *path, enum ck_synced what, struct ckpt_err *err)
  * CKPT_E_NOSPACE if the file system of 'path' has less than 'bytes' left for us.  What the files
  * below the folder 'have' take, which need not be there, is some of them.
  */
+uint64_t ck_fs_free(const char *path);	/* bytes; 0 = unknown */
 int ck_fs_need(const char *path, uint64_t bytes, const char *have, struct ckpt_err *err);
 /* "a/b" + "c" -> "a/b/c", new memory. */
 char *ck_fs_join(const char *dir, const char *name);

@@ -20,6 +20,14 @@
 #define CRC_IS_THERE 1u
 #define IS_PIECE 2u
 #define IS_PLACE 4u
+#define IS_TERM 8u
+#define IS_TERM_PLACE 16u
+#define IS_HEAD 32u
+#define IS_READ_CRC 64u
+#define IS_READ_SUM 128u
+#define IS_WANT_CRC 256u
+#define IS_WANT_SUM 512u
+#define IS_TEXT 1024u
 #define ENTRIES_AT_ONCE 128
 #define MAX_PARTS 65535
 
@@ -75,6 +83,8 @@ static void head_pack(const struct ck_record_head *h, uint8_t p[HEAD_BYTES])
 	put_hash(p + 48, h->fingerprint);
 	ck_put_le64(p + 64, h->pid);
 	ck_put_le64(p + 72, h->step);
+	put_hash(p + 80, h->exact);
+	put_hash(p + 96, h->inodes);
 	ck_put_le64(p + 120, ck_hash64(p, 120));
 }
 
@@ -99,6 +109,8 @@ static int head_unpack(const uint8_t p[HEAD_BYTES], struct ck_record_head *h, co
 	h->fingerprint = get_hash(p + 48);
 	h->pid = ck_le64(p + 64);
 	h->step = h->flags & CK_RECORD_INTO ? ck_le64(p + 72) : 0;
+	h->exact = get_hash(p + 80);
+	h->inodes = get_hash(p + 96);
 	if (!h->nparts || h->nparts > MAX_PARTS || h->part >= h->nparts ||
 	    (h->flags & ~(CK_RECORD_DIR | CK_RECORD_FORCE | CK_RECORD_INTO | CK_RECORD_SESSION)))
 		return ck_fail(err, CKPT_E_CORRUPT, path, 12,
@@ -151,6 +163,20 @@ static int noted_order(const void *a, const void *b)
 	return x->unit < y->unit ? -1 : x->unit > y->unit;
 }
 
+/* Of kinds CK_RECORD_READ_CRC and on. */
+static const uint32_t read_flags[] = {
+	IS_READ_CRC, IS_READ_SUM, IS_WANT_CRC, IS_WANT_SUM, IS_TEXT,
+};
+
+static uint8_t kind_of(uint32_t flags)
+{
+	for (uint8_t i = 0; i < sizeof(read_flags) / sizeof(*read_flags); i++)
+		if (flags == read_flags[i])
+			return (uint8_t)(CK_RECORD_READ_CRC + i);
+	return flags == IS_HEAD ? CK_RECORD_HEAD :
+	       flags & (IS_TERM | IS_TERM_PLACE) ? CK_RECORD_SUM128 : CK_RECORD_CRC;
+}
+
 /* An entry of a sum. */
 static bool take_sum(struct ck_record *rec, const uint8_t *e, int *rc, struct ckpt_err *err)
 {
@@ -159,9 +185,19 @@ static bool take_sum(struct ck_record *rec, const uint8_t *e, int *rc, struct ck
 		return false;
 	rec->sum[rec->nsums++] = (struct ck_record_sum){
 		.sum = ck_le64(e), .off = ck_le64(e + 16), .bytes = ck_le64(e + 24),
-		.crc = ck_le32(e + 8), .place = ck_le32(e + 12) == IS_PLACE,
+		.crc = ck_le32(e + 8),
+		.place = ck_le32(e + 12) & (IS_PLACE | IS_TERM_PLACE | IS_HEAD),
+		.kind = kind_of(ck_le32(e + 12)),
 	};
 	return true;
+}
+
+/* Flags have one bit, or none. */
+static bool is_sum(uint32_t flags)
+{
+	return flags == IS_PIECE || flags == IS_PLACE || flags == IS_TERM ||
+	       flags == IS_TERM_PLACE || flags == IS_HEAD ||
+	       kind_of(flags) >= CK_RECORD_READ_CRC;
 }
 
 /* What one entry says; false if it ends the record. */
@@ -171,10 +207,10 @@ static bool take_entry(struct ck_record *rec, const uint8_t *e, struct ck_record
 	const uint64_t unit = ck_le64(e);
 	const uint32_t flags = ck_le32(e + 12);
 
-	if (ck_le64(e + 32) != entry_check(e, rec->seed) || flags == (CRC_IS_THERE | IS_PIECE) ||
-	    flags > IS_PLACE)
+	if (ck_le64(e + 32) != entry_check(e, rec->seed) ||
+	    (flags & ~CRC_IS_THERE && !is_sum(flags)))
 		return false;
-	if (flags == IS_PIECE || flags == IS_PLACE)
+	if (is_sum(flags))
 		return !seen->ended && take_sum(rec, e, rc, err);
 	if (unit == UNIT_END) {
 		seen->ended = true;
@@ -285,6 +321,12 @@ static bool same_run(const struct ck_record_head *a, const struct ck_record_head
 	       ck_hash128_equal(a->fingerprint, b->fingerprint);
 }
 
+/* Copies of a source on other machines have inodes and ctimes of their own. */
+bool ck_record_same_files(const struct ck_record_head *a, const struct ck_record_head *b)
+{
+	return !ck_hash128_equal(a->inodes, b->inodes) || ck_hash128_equal(a->exact, b->exact);
+}
+
 /* Nothing is taken over. */
 static int begin_anew(struct ck_record *rec, struct ckpt_err *err)
 {
@@ -322,6 +364,8 @@ static int adopt(struct ck_record *rec, const struct ck_record_head *head,
 			     ck_hash128_equal(old.head.fingerprint, head->fingerprint) ?
 			     "other options" : "another source",
 			     head->nparts > 1 ? "zckpt commit --discard" : "--restart");
+	} else if (!ck_hash128_equal(old.head.exact, head->exact)) {
+		rc = begin_anew(rec, err);	/* the source was written to, or is another one */
 	}
 	if (rc)
 		return rc;
@@ -440,13 +484,24 @@ static int append(struct ck_record *rec, uint64_t unit, struct ck_hash128 hash,
 	return append_entry(rec, e, err);
 }
 
+static uint32_t flags_of(const struct ck_record_sum *sum)
+{
+	if (sum->kind >= CK_RECORD_READ_CRC)
+		return read_flags[sum->kind - CK_RECORD_READ_CRC];
+	if (sum->kind == CK_RECORD_HEAD)
+		return IS_HEAD;
+	if (sum->kind == CK_RECORD_SUM128)
+		return sum->place ? IS_TERM_PLACE : IS_TERM;
+	return sum->place ? IS_PLACE : IS_PIECE;
+}
+
 int ck_record_sum(struct ck_record *rec, const struct ck_record_sum *sum, struct ckpt_err *err)
 {
 	uint8_t e[ENTRY_BYTES] = { 0 };
 
 	ck_put_le64(e, sum->sum);
 	ck_put_le32(e + 8, sum->crc);
-	ck_put_le32(e + 12, sum->place ? IS_PLACE : IS_PIECE);
+	ck_put_le32(e + 12, flags_of(sum));
 	ck_put_le64(e + 16, sum->off);
 	ck_put_le64(e + 24, sum->bytes);
 	return append_entry(rec, e, err);

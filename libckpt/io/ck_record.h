@@ -20,7 +20,11 @@ struct ck_record_head {
 	struct ck_hash128 plan, fingerprint;
 	uint64_t pid;
 	uint64_t step;		/* XXH3-64 of the name of its folder that goes as one, or 0 */
+	struct ck_hash128 exact, inodes;	/* of the source's files: ck_stamp.h */
 };
+
+/* Neither has been written to nor replaced between the two, as far as their files tell. */
+bool ck_record_same_files(const struct ck_record_head *a, const struct ck_record_head *b);
 
 struct ck_record;
 
@@ -33,6 +37,23 @@ struct ck_record_sum {
 	uint64_t sum, off, bytes;
 	uint32_t crc;
 	bool place;
+	uint8_t kind;		/* enum ck_record_kind */
+};
+
+/*
+ * Another sum is of 128 bits, to which each part adds a term: its low half is in 'off', its high
+ * one in 'bytes'; its place is as above, and takes 32 hex digits.  The last kind has places only:
+ * where the hash of the file's first 'sum' bytes goes, in which these digits count as zeros.
+ */
+enum ck_record_kind {
+	CK_RECORD_CRC, CK_RECORD_SUM128, CK_RECORD_HEAD,
+	/*
+	 * Not of the result but of what was read ("Sums of the source"): a CRC of bytes of a
+	 * member; a sum of 'crc' blocks of a piece; what these must be in all, of 'off' bytes or
+	 * 'crc' blocks; and 16 bytes, the 'crc'-th, of the message if they are not.
+	 */
+	CK_RECORD_READ_CRC, CK_RECORD_READ_SUM, CK_RECORD_WANT_CRC, CK_RECORD_WANT_SUM,
+	CK_RECORD_TEXT,
 };
 
 /* What a record says of its part. */
@@ -44,7 +65,8 @@ struct ck_record_seen {
 
 /*
  * Open or make the record at 'path', lock it, and read which units an earlier process noted;
- * its end entry is taken back.  CKPT_E_BUSY if a living process holds it; CKPT_E_EXISTS if it
+ * its end entry is taken back.  Units of a source whose files have changed since then are none.
+ * CKPT_E_BUSY if a living process holds it; CKPT_E_EXISTS if it
  * belongs to another plan or source; CKPT_E_UNSUPPORTED if a newer version wrote it; a damaged
  * record counts as empty.
  */

@@ -140,13 +140,15 @@ int ck_src_open(struct ck_fdpool *pool, const char *path, struct ck_src **src_ou
 	src->file.path = src->name;
 	src->file.flags = O_RDONLY;
 	rc = ck_fdpool_pin(pool, &src->file, err);
+	if (!rc) {
+		rc = ck_fdpool_look(pool, &src->file, err);
+		ck_fdpool_unpin(pool, &src->file);
+	}
 	if (rc) {
-		ck_free(src->name);
-		ck_free(src);
+		ck_src_close(src);
 		return rc;
 	}
-	ck_fdpool_unpin(pool, &src->file);
-	src->size = src->file.bytes;
+	src->size = src->file.stamp.bytes;
 	*src_out = src;
 	return 0;
 }
@@ -176,6 +178,22 @@ int ck_src_made(ck_src_read_fn read, void *arg, uint64_t size, const char *name,
 	src->size = size;
 	*src_out = src;
 	return 0;
+}
+
+int ck_src_watch(struct ck_fdpool *pool, const char *path, struct ckpt_err *err)
+{
+	struct ck_src *src;
+	int rc = ck_src_open(pool, path, &src, err);
+
+	if (!rc)
+		ck_src_close(src);
+	return rc;
+}
+
+void ck_src_known(struct ck_src *src, enum ck_known known)
+{
+	if (src->pool)
+		ck_stamps_known(ck_fdpool_stamps(src->pool), src->name, known);
 }
 
 void ck_src_close(struct ck_src *src)

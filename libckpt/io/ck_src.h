@@ -15,10 +15,14 @@ struct ck_src;
 /*
  * Open a regular file, or one of the archive that is mounted on the pool (ck_mount.h).  'pool'
  * must outlive the source.  CKPT_E_NOTFOUND, CKPT_E_IO; CKPT_E_FORMAT for a folder, pipe or
- * device.
+ * device; CKPT_E_MISMATCH if the pool has looked at the file before and it has changed.
  */
 int ck_src_open(struct ck_fdpool *pool, const char *path, struct ck_src **src_out,
 		struct ckpt_err *err);
+/* It will be read, by whatever means: it must stay what it is now.  Codes of ck_src_open(). */
+int ck_src_watch(struct ck_fdpool *pool, const char *path, struct ckpt_err *err);
+/* For what is known of its contents (ck_stamp.h). */
+void ck_src_known(struct ck_src *src, enum ck_known known);
 /* Bytes in memory, lent until the source is closed.  'name' is copied. */
 int ck_src_mem(const void *p, uint64_t n, const char *name, struct ck_src **src_out,
 	       struct ckpt_err *err);

@@ -16,6 +16,7 @@
 #include "libckpt/io/ck_fdpool.h"
 #include "libckpt/io/ck_fill.h"
 #include "libckpt/io/ck_fs.h"
+#include "libckpt/io/ck_joined.h"
 #include "libckpt/io/ck_record.h"
 #include "libckpt/io/ck_stale.h"
 
@@ -103,6 +104,26 @@ int ck_stage_make_dir(const char *path, bool *made_out, struct ckpt_err *err)
 	return 0;
 }
 
+/*
+ * Parts of one result are parts of one source.  What is the same for its copies on other machines
+ * goes into the fingerprint; what is not counts where parts read the same files.
+ */
+static void mark_sources(struct ck_stage *stage)
+{
+	struct ck_stage_opts *o = &stage->opts;
+
+	if (!o->sources)
+		return;
+	ck_stamps_marks(ck_fdpool_stamps(o->sources), &stage->marks);
+	if (o->nparts > 1)
+		o->fingerprint = ck_hash128_add(o->fingerprint, stage->marks.times);
+}
+
+static bool is_of_source(const struct ck_stage *stage, const struct ck_record_head *head)
+{
+	return ck_hash128_equal(head->fingerprint, stage->opts.fingerprint);
+}
+
 /* Did a killed run get as far as the rename?  Whatever its plan was, its end is brought about. */
 static int tidy_after_kill(struct ck_stage *stage, struct ckpt_err *err)
 {
@@ -131,7 +152,8 @@ static int tidy_after_kill(struct ck_stage *stage, struct ckpt_err *err)
 	rc = ck_commit_tidy(&stage->paths, rc ? NULL : &seen, o->sync, o->is_ours, &placed, err);
 	stage->paths.step = 0;
 	stage->done = placed && !o->session && ck_hash128_equal(seen.head.plan, o->plan) &&
-		      ck_hash128_equal(seen.head.fingerprint, o->fingerprint);
+		      is_of_source(stage, &seen.head) &&
+		      ck_hash128_equal(seen.head.exact, stage->marks.exact);
 	ck_record_close(rec);
 	return rc;
 }
@@ -153,6 +175,7 @@ static int open_record(struct ck_stage *stage, struct ckpt_err *err)
 		.step = stage->paths.step,
 		.part = o->part, .nparts = o->nparts, .nunits = o->nunits,
 		.plan = o->plan, .fingerprint = o->fingerprint, .pid = (uint64_t)getpid(),
+		.exact = stage->marks.exact, .inodes = stage->marks.inodes,
 	};
 	char *path = ck_commit_record_path(&stage->paths, o->part);
 	int rc;
@@ -172,7 +195,7 @@ static int drop_old(const struct ck_stage *stage, struct ckpt_err *err)
 	if (ck_sys.lstat(stage->paths.partial, &st))
 		return errno == ENOENT ? 0 : ck_fail_sys(err, errno, "stat",
 							 stage->paths.partial);
-	return ck_commit_drop_all(&stage->paths, err);
+	return ck_commit_drop_all(&stage->paths, NULL, NULL, err);
 }
 
 struct others {
@@ -180,32 +203,50 @@ struct others {
 	uint64_t n;
 };
 
-/* A record beside ours must be one of the same run. */
+/* Another part's record must be one of the same run, and of the same source. */
+static int compare_part(const struct ck_stage *stage, const struct ck_record_head *head,
+			const char *path, struct ckpt_err *err)
+{
+	const struct ck_record_head ours = {
+		.exact = stage->marks.exact, .inodes = stage->marks.inodes,
+	};
+
+	if (head->nparts != stage->opts.nparts ||
+	    !ck_hash128_equal(head->plan, stage->opts.plan))
+		return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
+			       "part %u of %u of another run was begun here and not finished; "
+			       "zckpt commit --discard drops it", head->part + 1, head->nparts);
+	if (!is_of_source(stage, head))
+		return ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
+			       "part %u of %u was made of another source, or of this one before it "
+			       "was written to (copies on several machines need equal mtimes: "
+			       "cp -p, rsync -a); zckpt commit --discard drops it, then all parts "
+			       "are started again", head->part + 1, head->nparts);
+	if (!ck_record_same_files(head, &ours))
+		return ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
+			       "part %u of %u was made of these files before they were written to "
+			       "(inodes are equal, ctimes are not); zckpt commit --discard drops "
+			       "it, then all parts are started again",
+			       head->part + 1, head->nparts);
+	return 0;
+}
+
 static int check_other(void *arg, const char *dir, const char *name, struct ckpt_err *err)
 {
 	struct others *others = arg;
-	const struct ck_stage_opts *o = &others->stage->opts;
 	struct ck_record_seen seen = { 0 };
 	char *path;
-	bool same;
-	int rc;
+	int rc = 0;
 
-	if (strncmp(name, "part-", 5) || strtoul(name + 5, NULL, 10) == o->part)
+	if (strncmp(name, "part-", 5) ||
+	    strtoul(name + 5, NULL, 10) == others->stage->opts.part)
 		return 0;
 	path = ck_fs_join(dir, name);
 	if (!path)
 		return ck_fail_nomem(err, "a file name", strlen(name));
-	rc = ck_record_peek(path, &seen, NULL);
-	same = seen.head.nparts == o->nparts && ck_hash128_equal(seen.head.plan, o->plan) &&
-	       ck_hash128_equal(seen.head.fingerprint, o->fingerprint);
 	/* One that cannot be read is its own part's worry: it may be in the making. */
-	if (!rc && !same)
-		rc = ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-			     "part %u of %u of another run was begun here and not finished; "
-			     "zckpt commit --discard drops it", seen.head.part + 1,
-			     seen.head.nparts);
-	else
-		rc = 0;
+	if (!ck_record_peek(path, &seen, NULL))
+		rc = compare_part(others->stage, &seen.head, path, err);
 	others->n++;
 	ck_free(path);
 	return rc;
@@ -309,7 +350,7 @@ static bool holds_old(const struct ck_stage *stage)
 static void give_way(const struct ck_stage *stage, int rc)
 {
 	if (stage->made && stage->opts.nparts == 1 && rc == -CKPT_E_BUSY)
-		ck_commit_drop_all(&stage->paths, NULL);
+		ck_commit_drop_all(&stage->paths, NULL, NULL, NULL);
 	else if (stage->made && stage->opts.nparts == 1)
 		ck_fs_remove_tree(stage->paths.partial, NULL);
 	else if (stage->rec && ck_record_is_new(stage->rec) && !holds_old(stage))
@@ -327,6 +368,7 @@ int ck_stage_begin(const struct ck_stage_opts *opts, struct ck_stage **stage_out
 	if (!stage)
 		return ck_fail_nomem(err, "a stage", sizeof(*stage));
 	stage->opts = *opts;
+	mark_sources(stage);
 	rc = ck_commit_init(&stage->paths, opts->dst, opts->is_dir, err);
 	if (!rc) {
 		stage->opts.dst = stage->paths.dst;
@@ -364,20 +406,56 @@ int ck_stage_sum(struct ck_stage *stage, uint32_t sum, uint64_t off, uint64_t by
 	return ck_record_sum(stage->rec, &s, err);
 }
 
-int ck_stage_sum_place(struct ck_stage *stage, uint32_t sum, uint32_t file, uint64_t off,
-		       struct ckpt_err *err)
+static int note_place(struct ck_stage *stage, uint64_t sum, enum ck_record_kind kind, uint32_t file,
+		      uint64_t off, struct ckpt_err *err)
 {
 	const char *name = stage->file[file]->path + strlen(stage->paths.data) + 1;
-	const struct ck_record_sum s = { .sum = sum, .off = off, .place = true,
+	const struct ck_record_sum s = { .sum = sum, .off = off, .place = true, .kind = kind,
 					 .bytes = ck_hash64(name, strlen(name)) };
 
 	return ck_record_sum(stage->rec, &s, err);
 }
 
+int ck_stage_sum_place(struct ck_stage *stage, uint32_t sum, uint32_t file, uint64_t off,
+		       struct ckpt_err *err)
+{
+	return note_place(stage, sum, CK_RECORD_CRC, file, off, err);
+}
+
+int ck_stage_term(struct ck_stage *stage, uint32_t sum, struct ck_hash128 term,
+		  struct ckpt_err *err)
+{
+	const struct ck_record_sum s = { .sum = sum, .off = term.lo, .bytes = term.hi,
+					 .kind = CK_RECORD_SUM128 };
+
+	return ck_record_sum(stage->rec, &s, err);
+}
+
+int ck_stage_term_place(struct ck_stage *stage, uint32_t sum, uint32_t file, uint64_t off,
+			struct ckpt_err *err)
+{
+	return note_place(stage, sum, CK_RECORD_SUM128, file, off, err);
+}
+
+int ck_stage_head(struct ck_stage *stage, uint64_t bytes, uint32_t file, uint64_t off,
+		  struct ckpt_err *err)
+{
+	return note_place(stage, bytes, CK_RECORD_HEAD, file, off, err);
+}
+
+int ck_stage_read_sum(struct ck_stage *stage, const struct ck_record_sum *sum,
+		      struct ckpt_err *err)
+{
+	return ck_record_sum(stage->rec, sum, err);
+}
+
 int ck_stage_end(struct ck_stage *stage, struct ckpt_err *err)
 {
-	const int rc = ck_stage_flush(stage, err);
+	struct ck_fdpool *sources = stage->opts.sources;
+	int rc = sources ? ck_fdpool_check(sources, 0, err) : 0;
 
+	if (!rc)
+		rc = ck_stage_flush(stage, err);
 	return rc ? rc : ck_record_end(stage->rec, err);
 }
 
@@ -386,6 +464,7 @@ int ck_stage_commit(struct ck_stage *stage, uint32_t timeout_ms, struct ckpt_err
 	const struct ck_stage_opts *o = &stage->opts;
 	const struct ck_record_head like = {
 		.nparts = o->nparts, .plan = o->plan, .fingerprint = o->fingerprint,
+		.exact = stage->marks.exact, .inodes = stage->marks.inodes,
 	};
 	int rc;
 
@@ -395,6 +474,8 @@ int ck_stage_commit(struct ck_stage *stage, uint32_t timeout_ms, struct ckpt_err
 		return ck_fail(err, CKPT_E_USAGE, o->dst, CKPT_NO_OFFSET,
 			       "part %u puts the result into place, part 0 does that", o->part);
 	rc = ck_commit_wait(&stage->paths, &like, timeout_ms, err);
+	if (!rc && o->nparts > 1)
+		rc = ck_joined_check(&stage->paths, o->nparts, err);
 	if (!rc && o->nparts > 1)
 		rc = ck_fill_sums(&stage->paths, o->nparts, o->sync, err);
 	if (rc)

@@ -14,6 +14,8 @@
 #include "libckpt/base/ck_hash.h"
 #include "libckpt/io/ck_commit.h"
 
+struct ck_fdpool;
+
 struct ck_stage_opts {
 	const char *dst;
 	bool is_dir;			/* the result is a folder */
@@ -25,11 +27,18 @@ struct ck_stage_opts {
 	uint64_t total_bytes;		/* of all files, for the check of free space */
 	struct ck_hash128 plan, fingerprint;
 	/*
-	 * With force and is_dir: true for a file of the old folder that the new one stands
-	 * for.  Others are kept.  NULL = none is kept.  It also decides for a run of another
+	 * The files that are read, all of which were looked at.  What a killed run wrote of files
+	 * that have changed since then is dropped; a part of another source is refused; and end()
+	 * fails if any has changed by then.  NULL = nothing is read.
+	 */
+	struct ck_fdpool *sources;
+	/*
+	 * With force and is_dir: true for a file of the old folder that the new one, which holds
+	 * 'fresh', stands for; so too when some of what is kept is in 'fresh'.  Others are kept.
+	 * NULL = none is kept.  It also decides for a run of another
 	 * plan that was killed while it replaced a folder, whose end begin() brings about.
 	 */
-	bool (*is_ours)(const char *name);
+	ck_is_ours_fn *is_ours;
 	/*
 	 * The result may go into a folder that is there and holds something (ck_place.h), with
 	 * its folder of this name as one; NULL = not.  Then 'check' decides if what is
@@ -109,10 +118,22 @@ int ck_stage_sum(struct ck_stage *stage, uint32_t sum, uint64_t off, uint64_t by
 		 uint32_t crc, struct ckpt_err *err);
 int ck_stage_sum_place(struct ck_stage *stage, uint32_t sum, uint32_t file, uint64_t off,
 		       struct ckpt_err *err);
+/* The same for a sum of 128 bits: what this part adds to it, and its place. */
+int ck_stage_term(struct ck_stage *stage, uint32_t sum, struct ck_hash128 term,
+		  struct ckpt_err *err);
+int ck_stage_term_place(struct ck_stage *stage, uint32_t sum, uint32_t file, uint64_t off,
+			struct ckpt_err *err);
+/* And where the hash of the first 'bytes' bytes of a file goes, which lies in them. */
+int ck_stage_head(struct ck_stage *stage, uint64_t bytes, uint32_t file, uint64_t off,
+		  struct ckpt_err *err);
+/* What it saw of the source (CK_RECORD_READ_CRC and on). */
+int ck_stage_read_sum(struct ck_stage *stage, const struct ck_record_sum *sum,
+		      struct ckpt_err *err);
 
 /* All that this part wrote so far goes to the disk, as the sync policy has it. */
 int ck_stage_flush(struct ck_stage *stage, struct ckpt_err *err);
-/* All units of this part are written: flush, and say so in its record. */
+/* All units of this part are written: look at the sources once more, flush, and say so in its
+ * record.  CKPT_E_MISMATCH if a source has changed. */
 int ck_stage_end(struct ck_stage *stage, struct ckpt_err *err);
 /*
  * Wait for the other parts ('timeout_ms'), sync, rename, tidy up.  By the process of part 0.  A
@@ -128,15 +149,18 @@ void ck_stage_close(struct ck_stage *stage);
 /*
  * If a killed run was putting its result into place at 'dst', do the rest: '*settled_out' is true.
  */
-int ck_stage_settle(const char *dst, enum ckpt_sync sync, bool (*is_ours)(const char *name),
+int ck_stage_settle(const char *dst, enum ckpt_sync sync, ck_is_ours_fn *is_ours,
 		    bool *settled_out, struct ckpt_err *err);
 /* Finish a result whose parts have all ended, knowing only 'dst'. */
 int ck_stage_finish(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
-		    bool (*is_ours)(const char *name), struct ckpt_err *err);
+		    ck_is_ours_fn *is_ours, struct ckpt_err *err);
 /*
  * Remove what parts left at 'dst', ended or not; a result that stood there already is left as it
  * is.  CKPT_E_NOTFOUND if there is nothing, CKPT_E_BUSY if a part is at work.
  */
-int ck_stage_discard(const char *dst, bool (*is_ours)(const char *name), struct ckpt_err *err);
+int ck_stage_discard(const char *dst, ck_is_ours_fn *is_ours, struct ckpt_err *err);
+/* The same if 'may_go' still says so under the folder's lock; else CKPT_E_BUSY. */
+int ck_stage_discard_if(const char *dst, ck_is_ours_fn *is_ours,
+			ck_commit_may_go *may_go, void *arg, struct ckpt_err *err);
 
 #endif

@@ -23,6 +23,7 @@ struct stage_file {
 
 struct ck_stage {
 	struct ck_stage_opts opts;	/* opts.dst is ours */
+	struct ck_stamp_marks marks;	/* of opts.sources when it began */
 	struct ck_commit paths;
 	struct ck_record *rec;
 	struct ck_fdpool *pool;

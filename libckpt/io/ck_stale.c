@@ -171,6 +171,19 @@ static int judge(void *arg, const char *dir, const char *name, struct ckpt_err *
 }
 
 /* Without a record that can be read it goes if there is nothing to be lost. */
+static bool is_stale(const struct finding *f)
+{
+	return !f->alive && (f->stale || !f->holds);
+}
+
+/* A part of this save may have begun, and ended, since look_into() let the lock go. */
+static bool may_go(const struct ck_commit *c, void *arg)
+{
+	struct finding f = { .s = arg };
+
+	return !ck_fs_each(c->partial, judge, &f, NULL) && is_stale(&f);
+}
+
 static int look_into(const char *dst, struct finding *f, bool *stale_out, struct ckpt_err *err)
 {
 	struct ck_commit c = { 0 };
@@ -182,13 +195,13 @@ static int look_into(const char *dst, struct finding *f, bool *stale_out, struct
 		rc = ck_fs_each(c.partial, judge, f, err);
 	ck_commit_unlock(lock);
 	ck_commit_release(&c);
-	*stale_out = !f->alive && (f->stale || !f->holds);
+	*stale_out = is_stale(f);
 	return rc;
 }
 
 static int sweep_one(void *arg, const char *dir, const char *name, struct ckpt_err *err)
 {
-	const struct sweeping *s = arg;
+	struct sweeping *s = arg;
 	const size_t n = strlen(name), end = strlen(ENDING);
 	struct finding f = { .s = s };
 	char *partial, *dst = NULL;
@@ -205,7 +218,7 @@ static int sweep_one(void *arg, const char *dir, const char *name, struct ckpt_e
 		ck_fail_nomem(err, "a path", n);
 	else if (!rc && stale) {
 		ck_stage_settle(dst, s->sync, NULL, &settled, NULL);
-		ck_stage_discard(dst, NULL, NULL);
+		ck_stage_discard_if(dst, NULL, may_go, s, NULL);
 	}
 	if (rc != -CKPT_E_NOMEM)
 		rc = 0;		/* another one has just removed it, or it is no folder */

@@ -1,0 +1,16 @@
+/*
+ * ck_joined.h -- what the parts of a run saw of its source, joined from their records and compared
+ * with what the source states of itself (docs/formats/partial.md, "Sums of the source").
+ */
+#ifndef CK_JOINED_H
+#define CK_JOINED_H
+
+#include "libckpt/io/ck_commit.h"
+
+/*
+ * All parts have ended.  Fails with the code and message of the first member or piece that is not
+ * what it was; CKPT_E_INCOMPLETE where the parts did not see all of one.  Changes nothing.
+ */
+int ck_joined_check(const struct ck_commit *c, uint32_t nparts, struct ckpt_err *err);
+
+#endif
