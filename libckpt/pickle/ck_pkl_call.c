@@ -158,18 +158,48 @@ static int refuse_items(struct ck_pkl_vm *vm, const struct ck_val *v, const char
 
 /* ---- calls ---- */
 
+/*
+ * torch's own: ShardedTensor.__getstate__ of every torch up to the newest pickles a nested
+ * class, and protocols below 4 spell that as getattr(ShardedTensor, 'ProcessGroupState').
+ * That call, with those two arguments, reaches a class of four numbers and nothing else.
+ */
+static bool is_process_group_state(const struct ck_val *fn, const struct ck_val *args,
+				   const struct ck_val *kwargs)
+{
+	static const char module[] = "torch.distributed._shard.sharded_tensor.api";
+	const struct ck_val *of = args->u.seq.n == 2 ? args->u.seq.item[0] : NULL;
+	const char *what = of ? ck_val_str(args->u.seq.item[1]) : NULL;
+
+	return of && what && !kwargs && fn->kind == CK_VAL_GLOBAL && of->kind == CK_VAL_GLOBAL &&
+	       !strcmp(fn->u.global.module, "builtins") &&
+	       !strcmp(fn->u.global.name, "getattr") && !strcmp(of->u.global.module, module) &&
+	       !strcmp(of->u.global.name, "ShardedTensor") && !strcmp(what, "ProcessGroupState") &&
+	       args->u.seq.item[1]->u.str.len == strlen(what);
+}
+
+/* An object that stands for the class which that call gives. */
+static bool is_nested_class(const struct ck_val *v)
+{
+	return v->kind == CK_VAL_OBJECT && v->u.obj->how == CK_HOW_REDUCE &&
+	       is_process_group_state(v->u.obj->fn, v->u.obj->args, v->u.obj->kwargs);
+}
+
 static int call(struct ck_pkl_vm *vm, struct ck_val *fn, struct ck_val *args,
 		struct ck_val *kwargs, enum ck_val_how how, struct ck_val **out)
 {
 	int rc;
 
 	/* A persistent id may stand for a class: ("module", class, ...) of old files. */
-	if (fn->kind != CK_VAL_GLOBAL && fn->kind != CK_VAL_PERSID)
+	if (fn->kind != CK_VAL_GLOBAL && fn->kind != CK_VAL_PERSID && !is_nested_class(fn))
 		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a call of something that is no name");
 	if (args->kind != CK_VAL_TUPLE)
 		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a call with arguments that are no tuple");
 	if (kwargs && kwargs->kind != CK_VAL_DICT)
 		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "keyword arguments that are no dict");
+	if (how == CK_HOW_REDUCE && is_process_group_state(fn, args, kwargs)) {
+		name_of(vm, fn)->nested = true;
+		return ck_pkl_call(vm, fn, args, kwargs, how, out);
+	}
 	if (fn->kind == CK_VAL_GLOBAL)
 		name_of(vm, fn)->called = true;
 	rc = refuse(vm, fn, "calls");
@@ -258,6 +288,8 @@ int ck_pkl_build(struct ck_pkl_vm *vm)
 
 	if (!rc && top[0]->kind != CK_VAL_OBJECT)
 		rc = ck_pkl_fail(vm, CKPT_E_CORRUPT, "BUILD on something that is no object");
+	if (!rc && is_nested_class(top[0]))
+		rc = ck_pkl_fail(vm, CKPT_E_UNSAFE, "the pickle changes a class of torch");
 	if (!rc)
 		rc = refuse_state(vm, top[1]);
 	if (!rc && top[0]->u.obj->state)

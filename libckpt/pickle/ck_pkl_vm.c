@@ -441,9 +441,18 @@ static int stop(struct ck_pkl_vm *vm)
 	doc->used = vm->cur.off;
 	if (vm->n > 1 || vm->nmarks)
 		doc->notes |= CK_PKL_NOTE_LEFT;
-	for (uint64_t i = 0; i < doc->nnames; i++)
-		if (doc->name[i].cls == CK_PKL_REFUSED && !doc->name[i].called)
+	for (uint64_t i = 0; i < doc->nnames; i++) {
+		struct ck_pkl_name *name = &doc->name[i];
+
+		if (name->cls != CK_PKL_REFUSED || name->called)
+			continue;
+		if (name->nested) {	/* and in no other way */
+			name->cls = CK_PKL_OPAQUE;
+			name->called = true;
+		} else {
 			doc->notes |= CK_PKL_NOTE_MENTION;
+		}
+	}
 	return 0;
 }
 
@@ -511,7 +520,7 @@ int ck_pkl_load(struct ck_pkl *doc, const void *p, uint64_t n, const struct ckpt
 	ck_map_release(&vm.names);
 	ck_free(vm.stack);
 	ck_free(vm.mark);
-	ck_free(vm.memo);
+	ck_pkl_memo_free(&vm);
 	ck_free(vm.depth);
 	ck_free(vm.global);
 	if (rc && !(flags & CK_PKL_KEEP))

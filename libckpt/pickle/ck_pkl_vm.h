@@ -18,6 +18,12 @@ struct ck_pkl_global {
 	uint64_t number;
 };
 
+/* An entry of the memo whose index is high for the stream; value NULL = free. */
+struct ck_pkl_far {
+	uint64_t index;
+	struct ck_val *value;
+};
+
 struct ck_pkl_vm {
 	struct ck_pkl *doc;
 	const struct ckpt_limits *limits;
@@ -32,7 +38,9 @@ struct ck_pkl_vm {
 	uint64_t *mark;		/* heights of the stack */
 	uint64_t nmarks, mark_cap;
 	struct ck_val **memo;	/* NULL = unset */
-	uint64_t nmemo, memo_cap;
+	uint64_t memo_cap;
+	struct ck_pkl_far *far;	/* entries of high index, by hash */
+	uint64_t nfar, far_cap;
 	uint64_t memo_next;	/* of MEMOIZE */
 	uint32_t *depth;	/* nesting, by serial */
 	uint64_t depth_cap;
@@ -46,7 +54,7 @@ struct ck_pkl_vm {
 int ck_pkl_fail(struct ck_pkl_vm *vm, enum ckpt_code code, const char *fmt, ...)
 	CK_PRINTF(3, 4);
 
-/* ck_pkl_stack.c: stack, marks, memo.  Nothing reaches below the newest mark. */
+/* ck_pkl_stack.c: stack and marks.  Nothing reaches below the newest mark. */
 int ck_pkl_push(struct ck_pkl_vm *vm, struct ck_val *v);
 /* Lend the top 'n' values. */
 int ck_pkl_need(struct ck_pkl_vm *vm, uint64_t n, struct ck_val ***top_out);
@@ -55,10 +63,13 @@ int ck_pkl_take_mark(struct ck_pkl_vm *vm, struct ck_val ***item_out, uint64_t *
 int ck_pkl_push_mark(struct ck_pkl_vm *vm);
 /* Drop the top value, or the mark that lies there; noted in doc->notes. */
 int ck_pkl_pop(struct ck_pkl_vm *vm);
+
+/* ck_pkl_memo.c */
 /* Push entry 'i'; CORRUPT if it was never set. */
 int ck_pkl_recall(struct ck_pkl_vm *vm, uint64_t i);
 /* Entry 'i' is the top value; MEMOIZE numbers by the count of entries made so far. */
 int ck_pkl_memoize(struct ck_pkl_vm *vm, uint64_t i);
+void ck_pkl_memo_free(struct ck_pkl_vm *vm);
 
 /* ck_pkl_call.c: opcodes. */
 int ck_pkl_push_global(struct ck_pkl_vm *vm);
