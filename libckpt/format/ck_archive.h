@@ -24,6 +24,11 @@ struct ck_pack_want {
 	int level;			/* zstd's */
 	const struct ckpt_run_opts *run;	/* complete */
 	const struct ckpt_limits *limits;
+	/* Bytes of file[i] as read, by any thread; then, before the pack is whole, once. */
+	int (*saw)(void *arg, uint64_t file, uint64_t off, const void *p, size_t n,
+		   struct ckpt_err *err);
+	int (*check)(void *arg, struct ckpt_err *err);
+	void *arg;
 };
 
 struct ck_unpack_want {

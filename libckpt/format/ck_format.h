@@ -27,6 +27,8 @@ struct ck_input {
 	size_t head_len;
 	uint64_t bytes;			/* files: size */
 	const char *tag;		/* asked for, or NULL */
+	const char *subtree;		/* entry of a torch file that is asked for, or NULL */
+	bool find_model;		/* of a torch file: look for the model in it */
 	uint32_t threads;
 	struct ckpt_limits limits;	/* filled in */
 	struct ck_fdpool *pool;		/* outlives the index */
@@ -41,6 +43,14 @@ enum ck_holds {
 	CK_HOLDS_OTHER = 0,
 	CK_HOLDS_STEPS,		/* a step may be put beside what is there */
 	CK_HOLDS_SHARDS,	/* it is itself a step */
+};
+
+/* The step that a folder means without a tag. */
+struct ck_which {
+	const char *path;	/* of the step */
+	const char *name;	/* entry of the folder that leads to it; "" = itself */
+	const char *why;	/* a clause */
+	bool named;		/* by a file 'latest' or 'latest_universal' */
 };
 
 /* Elements first .. first + count - 1 of every state of a tensor lie in files of 'rank'. */
@@ -121,6 +131,7 @@ struct ck_shard_want {
 
 struct ck_format {
 	const char *name;	/* as printed */
+	bool is_model;		/* its tensors are a model's: empty ones are judged (ck_hollow.h) */
 	/* Bits of evidence; 0 = not ours; -CKPT_E_NOMEM: without memory nobody can say. */
 	int (*probe)(const struct ck_input *in);
 	int (*index)(const struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
@@ -149,6 +160,12 @@ struct ck_format {
 	/* With reshard(): the folder at 'path'. */
 	int (*look)(const char *path, const struct ckpt_limits *limits, enum ck_holds *out,
 		    struct ckpt_err *err);
+	/*
+	 * With look(): which step the folder means, by names alone; strings in 'arena'.  Codes of
+	 * index() where it means none.
+	 */
+	int (*which)(const struct ck_input *in, struct ck_arena *arena, struct ck_which *out,
+		     struct ckpt_err *err);
 	/*
 	 * (optional) List the pickles of a file and their names.  Without 'always' a file that
 	 * does not look like one that has any is passed over.

@@ -190,6 +190,50 @@ int ck_plan_slot(struct ck_plan *plan, const struct ck_slot *slot, uint32_t *slo
 	return 0;
 }
 
+int ck_plan_head(struct ck_plan *plan, uint64_t bytes, uint64_t sum, struct ckpt_err *err)
+{
+	int rc = ck_grow(&plan->head, &plan->head_cap, plan->nheads + 1, sizeof(*plan->head), err);
+
+	if (!rc)
+		plan->head[plan->nheads++] = (struct ck_plan_head){
+			.bytes = bytes, .sum = sum, .file = (uint32_t)(plan->nfiles - 1),
+		};
+	return rc;
+}
+
+int ck_plan_beside(struct ck_plan *plan, const char *name, uint64_t fill, struct ckpt_err *err)
+{
+	int rc = ck_grow(&plan->beside, &plan->beside_cap, plan->nbeside + 1,
+			 sizeof(*plan->beside), err);
+	struct ck_plan_beside b = { .fill = fill, .file = (uint32_t)(plan->nfiles - 1) };
+
+	if (rc)
+		return rc;
+	b.name = ck_arena_strdup(&plan->arena, name);
+	if (!b.name)
+		return ck_fail_nomem(err, "a file name", strlen(name));
+	plan->beside[plan->nbeside++] = b;
+	return 0;
+}
+
+int ck_plan_sum_file(struct ck_plan *plan, struct ckpt_err *err)
+{
+	const struct ck_outfile *f = &plan->file[plan->nfiles - 1];
+
+	for (uint64_t i = 0; i < plan->nbeside; i++) {
+		const struct ck_plan_beside *b = &plan->beside[i];
+		const struct ck_slot slot = {
+			.name = "", .state = "", .file = b->file, .fill = b->fill,
+			.whole = CK_SLOT_SUM, .ends = UINT64_MAX,
+		};
+
+		if (!strcmp(b->name, f->name))	/* an empty file has the sum that is there */
+			return f->nsegs == 1 ? ck_plan_slot(plan, &slot, &plan->seg[f->seg].slot,
+							    err) : 0;
+	}
+	return 0;
+}
+
 int ck_plan_crc_begin(struct ck_plan *plan, uint32_t *crc_out, struct ckpt_err *err)
 {
 	int rc = ck_grow(&plan->crc, &plan->crc_cap, plan->ncrcs + 1, sizeof(*plan->crc), err);
@@ -340,6 +384,11 @@ int ck_plan_hash(const struct ck_plan *plan, uint32_t nparts, struct ck_hash128 
 		for (uint32_t k = 0; k < plan->crc[i].nfills; k++)
 			hash_u64(h, plan->crc[i].fill[k]);
 	}
+	for (uint64_t i = 0; i < plan->nheads; i++) {
+		hash_u64(h, plan->head[i].file);
+		hash_u64(h, plan->head[i].bytes);
+		hash_u64(h, plan->head[i].sum);
+	}
 	if (plan->seal.wanted) {
 		hash_u64(h, plan->seal.file);
 		hash_u64(h, plan->seal.root);
@@ -357,6 +406,8 @@ void ck_plan_release(struct ck_plan *plan)
 	ck_free(plan->file);
 	ck_free(plan->slot);
 	ck_free(plan->crc);
+	ck_free(plan->head);
+	ck_free(plan->beside);
 	ck_free(plan->unit);
 	if (plan->own)
 		ck_index_release(plan->own);

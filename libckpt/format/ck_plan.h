@@ -47,6 +47,8 @@ struct ck_outfile {
 	uint64_t ntensors;
 };
 
+#define CK_SLOT_SUM UINT32_MAX
+
 /* A digest of what is written (or only read): one whole state of one tensor. */
 struct ck_slot {
 	const char *name;	/* as written */
@@ -59,6 +61,7 @@ struct ck_slot {
 	/*
 	 * Not 0: this is a piece of the state of slot number whole - 1, which begins at a block of
 	 * it and ends at one or at its end.  What is filled in is its part of that one's sum.
+	 * CK_SLOT_SUM: of no other; what is filled in is the sum itself, and no line speaks of it.
 	 */
 	uint32_t whole;
 	/* Of such a piece that cuts a block: where XXH3-128 of its bytes in such blocks goes. */
@@ -73,6 +76,22 @@ struct ck_plan_seal {
 	uint64_t root, bytes, sum;
 	uint32_t file;
 	bool wanted;
+};
+
+/*
+ * Before all that: XXH3-128 of the first 'bytes' bytes of a file, in which the 32 digits at byte
+ * 'sum', where it goes, count as zeros ('0').
+ */
+struct ck_plan_head {
+	uint64_t bytes, sum;
+	uint32_t file;
+};
+
+/* A file beside others, whose sum one of them keeps: 32 digits at byte 'fill' of 'file'. */
+struct ck_plan_beside {
+	const char *name;
+	uint64_t fill;
+	uint32_t file;
 };
 
 /*
@@ -107,6 +126,10 @@ struct ck_plan {
 	uint64_t ncrcs, crc_cap;
 	uint64_t crc_open;	/* number + 1 of the one that segments count for, 0 = none */
 	struct ck_plan_seal seal;
+	struct ck_plan_head *head;
+	uint64_t nheads, head_cap;
+	struct ck_plan_beside *beside;
+	uint64_t nbeside, beside_cap;
 	struct ck_unit *unit;
 	uint64_t nunits, unit_cap;
 	struct ck_index *own;	/* what files hold beside tensors, packed or big-endian; or NULL */
@@ -140,6 +163,15 @@ int ck_plan_copy(struct ck_plan *plan, const char *path, uint64_t first, uint64_
  * doubled, as safetensors has it, so that digests of both are equal. */
 int ck_plan_slot(struct ck_plan *plan, const struct ck_slot *slot, uint32_t *slot_out,
 		 struct ckpt_err *err);
+
+/* The file made last begins with a header that has a hash of itself (struct ck_plan_head). */
+int ck_plan_head(struct ck_plan *plan, uint64_t bytes, uint64_t sum, struct ckpt_err *err);
+/* It keeps, at byte 'fill', the sum of a file 'name' that comes later. */
+int ck_plan_beside(struct ck_plan *plan, const char *name, uint64_t fill, struct ckpt_err *err);
+/*
+ * The file made last, of one segment, is there: if another keeps its sum, its bytes count for it.
+ */
+int ck_plan_sum_file(struct ck_plan *plan, struct ckpt_err *err);
 
 /* Segments from here on count for a new CRC, until the end or the next file. */
 int ck_plan_crc_begin(struct ck_plan *plan, uint32_t *crc_out, struct ckpt_err *err);
@@ -183,6 +215,9 @@ struct ck_want {
 	const char *state_name;		/* of digests: "weight", or as asked */
 	uint64_t max_shard_bytes;
 	bool digest;			/* make slots */
+	bool sums;			/* let files of tensors keep sums of their bytes */
+	const char *const *beside;	/* files that come with them: the first keeps their sums */
+	uint64_t nbeside;
 };
 
 #endif

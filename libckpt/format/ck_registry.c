@@ -9,6 +9,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_format.h"
+#include "libckpt/format/ck_hollow.h"
 #include "libckpt/io/ck_mount.h"
 
 const struct ck_format *ck_format_by_name(const char *name)
@@ -220,11 +221,17 @@ static int best_driver(const struct ck_input *in, const struct ck_format **best_
 static int index_with(const struct ck_format *driver, const struct ck_input *in,
 		      struct ck_index *ix, struct ck_findings *f, struct ckpt_err *err)
 {
+	int rc;
+
 	ix->format = driver->name;
 	ix->path = ck_arena_strdup(&ix->arena, in->path[0]);
 	if (!ix->path)
 		return ck_fail_nomem(err, "a path", strlen(in->path[0]));
-	return driver->index(in, ix, f, err);
+	rc = driver->index(in, ix, f, err);
+	if (!rc && driver->is_model && !f->of_kind[CK_FINDING_PLACEHOLDERS_ONLY] &&
+	    !f->of_kind[CK_FINDING_PART_OF_STEP])
+		ck_hollow_judge(ix, in->path[0], f);
+	return rc;
 }
 
 /* One path that is an archive, or was one when it was looked at before: what lies in it. */
@@ -299,6 +306,10 @@ static int open_input(const struct ck_input *in, void *arg, struct ckpt_err *err
 
 	if (rc)
 		return rc;
+	if (driver && in->subtree && strcmp(driver->name, "torch"))
+		return ck_fail(err, CKPT_E_USAGE, in->path[0], CKPT_NO_OFFSET,
+			       "a subtree is an entry of a torch file (.pt, .ckpt); this is %s",
+			       driver->name);
 	return driver && driver->index ? index_with(driver, in, o->ix, o->f, err) :
 	       fail_format(in, err);
 }

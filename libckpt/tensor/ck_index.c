@@ -55,6 +55,7 @@ void ck_index_release(struct ck_index *ix)
 	ck_free(ix->pad);
 	ck_free(ix->stated_sum);
 	ck_free(ix->stated_head);
+	ck_free(ix->stated_file);
 	ck_map_release(&ix->by_name);
 	ck_arena_release(&ix->arena);
 	if (ix->fingerprint)
@@ -77,7 +78,9 @@ static bool over_limit(struct ck_index *ix)
 		ix->nmembers * sizeof(*ix->member) + ix->nviews * sizeof(*ix->view) +
 		ix->ntensors * (sizeof(*ix->tensor) + sizeof(struct ck_map_entry) + 16) +
 		ix->nstates * sizeof(*ix->state) + ix->nextents * sizeof(*ix->extent) +
-		ix->nfacts * sizeof(*ix->fact) + ix->npads * sizeof(*ix->pad);
+		ix->nfacts * sizeof(*ix->fact) + ix->npads * sizeof(*ix->pad) +
+		ix->nstated_sums * sizeof(*ix->stated_sum) +
+		ix->nstated_heads * sizeof(*ix->stated_head);
 
 	if (ix->memory_limit && ix->arena.total + arrays > ix->memory_limit)
 		ix->arena.limited = true;
@@ -386,20 +389,41 @@ int ck_index_add_fact(struct ck_index *ix, struct ckpt_err *err, const char *key
 int ck_index_add_stated_sum(struct ck_index *ix, const struct ck_stated_sum *sum,
 			    struct ckpt_err *err)
 {
-	const int rc = ck_grow(&ix->stated_sum, &ix->stated_sum_cap, ix->nstated_sums + 1,
-			       sizeof(*sum), err);
+	int rc;
 
+	if (over_limit(ix))
+		return no_memory(ix, "the sum of a piece", err);
+	rc = ck_grow(&ix->stated_sum, &ix->stated_sum_cap, ix->nstated_sums + 1, sizeof(*sum), err);
 	if (!rc)
 		ix->stated_sum[ix->nstated_sums++] = *sum;
 	return rc;
 }
 
+int ck_index_add_stated_file(struct ck_index *ix, const struct ck_stated_file *file,
+			     struct ckpt_err *err)
+{
+	struct ck_stated_file f = *file;
+	const int rc = ck_grow(&ix->stated_file, &ix->stated_file_cap, ix->nstated_files + 1,
+			       sizeof(f), err);
+
+	if (rc)
+		return rc;
+	f.name = ck_arena_strdup(&ix->arena, file->name);
+	if (!f.name)
+		return ck_fail_nomem(err, "a file name", strlen(file->name));
+	ix->stated_file[ix->nstated_files++] = f;
+	return 0;
+}
+
 int ck_index_add_stated_head(struct ck_index *ix, const struct ck_stated_head *head,
 			     struct ckpt_err *err)
 {
-	const int rc = ck_grow(&ix->stated_head, &ix->stated_head_cap, ix->nstated_heads + 1,
-			       sizeof(*head), err);
+	int rc;
 
+	if (over_limit(ix))
+		return no_memory(ix, "the hash of a header", err);
+	rc = ck_grow(&ix->stated_head, &ix->stated_head_cap, ix->nstated_heads + 1, sizeof(*head),
+		     err);
 	if (!rc)
 		ix->stated_head[ix->nstated_heads++] = *head;
 	return rc;

@@ -108,12 +108,21 @@ struct ck_stated_sum {
 	struct ck_hash128 ends;	/* XXH3-128 of its bytes in blocks that it cuts */
 	uint32_t state;
 	bool has_ends;
+	bool closed;		/* 'sum' is the digest of the whole state */
+	bool of_file;		/* the file says so itself, not a manifest */
 };
 
 /* And of the first 'bytes' bytes of a source, their XXH3-128. */
 struct ck_stated_head {
 	uint64_t bytes;
 	struct ck_hash128 hash;
+	uint32_t source;
+};
+
+/* And of a file of that name beside a source: the sum of a digest over its bytes. */
+struct ck_stated_file {
+	const char *name;
+	struct ck_hash128 sum;
 	uint32_t source;
 };
 
@@ -143,6 +152,9 @@ struct ck_index {
 	uint64_t nstated_sums, stated_sum_cap;
 	struct ck_stated_head *stated_head;
 	uint64_t nstated_heads, stated_head_cap;
+	struct ck_stated_file *stated_file;
+	uint64_t nstated_files, stated_file_cap;
+	uint64_t nunsummed;		/* states in files that can keep sums and have none */
 	struct ck_map by_name;		/* name -> tensor */
 	uint32_t open_state;		/* between state_begin and state_end */
 	/* What the step is; strings in the arena, NULL = unknown. */
@@ -215,6 +227,9 @@ int ck_index_add_fact(struct ck_index *ix, struct ckpt_err *err, const char *key
 int ck_index_add_stated_sum(struct ck_index *ix, const struct ck_stated_sum *sum,
 			    struct ckpt_err *err);
 int ck_index_add_stated_head(struct ck_index *ix, const struct ck_stated_head *head,
+			     struct ckpt_err *err);
+/* The name is copied. */
+int ck_index_add_stated_file(struct ck_index *ix, const struct ck_stated_file *file,
 			     struct ckpt_err *err);
 /* Declare padding, so that it can be looked at (verify --full). */
 int ck_index_add_pad(struct ck_index *ix, const struct ck_pad *pad, struct ckpt_err *err);
