@@ -13,8 +13,6 @@
 #include "libckpt/base/ck_map.h"
 #include "libckpt/base/ck_mem.h"
 
-#define VIEW_WORDS 4	/* storage, offset, what, ndim; then shape and stride */
-
 /* One .bin while it is read. */
 struct bin {
 	const struct ck_pt *pt;
@@ -27,26 +25,6 @@ struct bin {
 	struct ckpt_err *err;
 };
 
-/* Two tensors are one if all these words agree. */
-static const char *view_key(struct bin *b, const struct ck_tensor_ref *t, size_t *len_out)
-{
-	const uint64_t nwords = VIEW_WORDS + 2 * (uint64_t)t->ndim;
-	uint64_t *w = ck_arena_alloc(&b->arena, nwords * sizeof(*w));
-
-	if (!w)
-		return NULL;
-	w[0] = t->storage;
-	w[1] = t->offset;
-	w[2] = (uint64_t)t->dtype | (uint64_t)t->conj << 8 | (uint64_t)t->neg << 9;
-	w[3] = t->ndim;
-	for (uint32_t i = 0; i < t->ndim; i++) {
-		w[VIEW_WORDS + i] = t->shape[i];
-		w[VIEW_WORDS + t->ndim + i] = t->stride[i];
-	}
-	*len_out = nwords * sizeof(*w);
-	return (const char *)w;
-}
-
 /* True if an earlier key has the same bytes; an empty tensor shares nothing. */
 static int find_twin(struct bin *b, const struct ck_tensor_ref *t, uint32_t tensor,
 		     uint64_t *twin_out)
@@ -56,7 +34,7 @@ static int find_twin(struct bin *b, const struct ck_tensor_ref *t, uint32_t tens
 
 	if (!t->numel)
 		return 0;
-	key = view_key(b, t, &len);
+	key = ck_pt_view_key(&b->arena, t, 0, &len);
 	if (!key)
 		return ck_fail_nomem(b->err, "views", t->ndim);
 	return ck_map_add(&b->views, key, len, tensor, twin_out, b->err);

@@ -156,10 +156,27 @@ static int no_weights(const struct ck_input *in, struct ckpt_err *err)
 		       "the folder holds no model weights");
 }
 
+/* What `convert --state all` wrote beside the weights, which are in shards. */
+static void note_states(const struct ck_input *in, const struct ck_tree_entry *file,
+			struct ck_findings *f)
+{
+	for (uint64_t i = 0; i < in->tree.n; i++) {
+		const struct ck_tree_entry *e = &in->tree.entry[i];
+
+		if (!e->is_dir && ends_with(e->name, ".safetensors") &&
+		    strncmp(e->name, "weight-", 7) && !ck_hf_kind_of(e->name))
+			ck_findings_add(f, CK_FINDING_FORMAT_NOTE, e->path,
+					"%s is read, this file of another state is not; give it by "
+					"itself", file->name);
+	}
+}
+
 /* A rival matters if a loader might as well have taken it. */
 static void note_rivals(const struct ck_input *in, const struct ck_tree_entry *file,
 			enum ck_hf_kind kind, struct ck_findings *f)
 {
+	if (!strcmp(file->name, "weight.safetensors.index.json"))
+		note_states(in, file, f);
 	for (uint64_t i = 0; i < in->tree.n; i++) {
 		const struct ck_tree_entry *e = &in->tree.entry[i];
 		const enum ck_hf_kind k = e->is_dir ? CK_HF_NONE : ck_hf_kind_of(e->name);

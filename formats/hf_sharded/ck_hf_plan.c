@@ -56,24 +56,49 @@ static void sort_items(struct sharding *s, uint64_t *end)
 		s->number[end[s->shard[i]]++] = (uint32_t)i;
 }
 
+/* The first shard keeps the sums of what lies beside: of the index, too. */
+static int list_beside(const struct sharding *s, const char *index, struct ck_want *want,
+		       struct ckpt_err *err)
+{
+	const char **all = ck_alloc_array(want->nbeside + 1, sizeof(*all));
+
+	if (!all || !index) {
+		ck_free(all);
+		return ck_fail_nomem(err, "file names", want->nbeside);
+	}
+	if (want->nbeside)
+		memcpy(all, want->beside, want->nbeside * sizeof(*all));
+	if (s->nshards > 1)
+		all[want->nbeside++] = index;
+	want->beside = all;
+	return 0;
+}
+
 static int plan_shards(struct sharding *s, struct ck_plan *plan, struct ckpt_err *err)
 {
 	uint64_t *end = ck_zalloc((size_t)s->nshards * sizeof(*end));
+	char *index = ck_hf_index_name(s->want->stem);
+	struct ck_want want = *s->want;
+	const char *const *beside = NULL;
 	uint64_t begin = 0;
-	int rc = 0;
+	int rc = end ? list_beside(s, index, &want, err) : ck_fail_nomem(err, "shards", s->nshards);
 
-	if (!end)
-		return ck_fail_nomem(err, "shards", s->nshards);
-	sort_items(s, end);
+	if (!rc) {
+		sort_items(s, end);
+		beside = want.beside;
+	}
 	for (uint32_t k = 0; !rc && k < s->nshards; k++) {
 		char *name = ck_hf_shard_name(s->want->stem, k, s->nshards);
 
-		rc = name ? ck_st_plan_file(s->want, s->number + begin, end[k] - begin, name,
+		rc = name ? ck_st_plan_file(&want, s->number + begin, end[k] - begin, name,
 					    plan, err) :
 			    ck_fail_nomem(err, "a file name", 0);
 		ck_free(name);
 		begin = end[k];
+		want.nbeside = 0;
 	}
+	ck_free((void *)(uintptr_t)beside);
+	ck_free(index);
 	ck_free(end);
 	return rc;
 }
@@ -117,6 +142,8 @@ static int plan_index(const struct sharding *s, struct ck_plan *plan, struct ckp
 		rc = ck_plan_file(plan, file, err);
 	if (!rc)
 		rc = ck_plan_literal(plan, text, len, err);
+	if (!rc)
+		rc = ck_plan_sum_file(plan, err);
 	ck_free(text);
 	ck_free(file);
 	ck_free(name);

@@ -53,6 +53,8 @@ static int index_st(struct folder *h, struct ck_src *src, uint32_t source)
 
 	if (!rc)
 		rc = ck_st_index(st, source, "weight", h->ix, h->f, h->err);
+	if (!rc)
+		rc = ck_st_index_beside(st, source, h->ix, h->err);
 	if (!rc && (st->notes & CK_ST_NO_FORMAT))
 		ck_findings_add(h->f, CK_FINDING_FORMAT_NOTE, st->name,
 				"__metadata__ lacks \"format\"; older transformers refuse such a "
@@ -352,15 +354,33 @@ static void check_total(struct folder *h)
 				said, once);
 }
 
+/* What the shards say of the index itself. */
+static void check_own_sum(struct folder *h, const char *name, const char *text, uint64_t len)
+{
+	const struct ck_hash128 is = ck_digest_blocks(text, len, 0);
+
+	for (uint64_t i = 0; i < h->ix->nstated_files; i++) {
+		const struct ck_stated_file *f = &h->ix->stated_file[i];
+
+		if (!strcmp(f->name, name) && !ck_hash128_equal(f->sum, is))
+			ck_findings_add(h->f, CK_FINDING_SUM_WRONG, h->index_path,
+					"the index is not the one that was written with the "
+					"shards: it is damaged, or was edited since (then "
+					"--as-warning SUM_WRONG)");
+	}
+}
+
 /* -------------------------------------------------------------------- driver */
 
 static int read_indexed(struct folder *h, const struct ck_tree_entry *file)
 {
 	char *text = NULL;
 	uint64_t len;
-	int rc = ck_look_read(h->in->pool, file->path, h->in->limits.header_bytes, &text, &len,
-			      h->err);
+	int rc = ck_src_watch(h->in->pool, file->path, h->err);
 
+	if (!rc)
+		rc = ck_look_read(h->in->pool, file->path, h->in->limits.header_bytes, &text, &len,
+				  h->err);
 	h->index_path = file->path;
 	if (!rc)
 		rc = parse_index(h, text, len);
@@ -372,6 +392,7 @@ static int read_indexed(struct folder *h, const struct ck_tree_entry *file)
 		check_counts(h);
 		check_strays(h);
 		check_total(h);
+		check_own_sum(h, file->name, text, len);
 	}
 	ck_map_release(&h->by_name);
 	ck_free(h->shard);
@@ -430,6 +451,7 @@ static int hf_index(const struct ck_input *in, struct ck_index *ix, struct ck_fi
 
 const struct ck_format ck_format_hf = {
 	.name = "huggingface",
+	.is_model = true,
 	.probe = hf_probe,
 	.index = hf_index,
 	.plan = ck_hf_plan,

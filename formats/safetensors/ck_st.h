@@ -10,6 +10,12 @@
 #include "libckpt/io/ck_src.h"
 #include "libckpt/tensor/ck_index.h"
 
+/* Keys of sums in the metadata (docs/formats/safetensors.md, "Sums"). */
+#define CK_ST_HEADER_KEY "zckpt.header"
+#define CK_ST_SUMS_KEY "zckpt.sums"
+#define CK_ST_FILE_KEY "zckpt.file."
+#define CK_ST_DIGEST_KEY "zckpt.digest."
+
 struct ck_st_tensor {
 	const char *name;	/* decoded, lent by the header; no NUL inside */
 	uint64_t name_len;
@@ -26,6 +32,7 @@ struct ck_st_tensor {
 #define CK_ST_META_NULL 2u	/* "__metadata__": null */
 #define CK_ST_UNKNOWN_FIELD 4u	/* a field beside dtype, shape, data_offsets */
 #define CK_ST_NO_FORMAT 8u	/* __metadata__ lacks "format" */
+#define CK_ST_HEADER_CHANGED 16u	/* it is not the one that its own hash is of */
 
 struct ck_st {
 	struct ck_arena arena;	/* names, shapes, metadata */
@@ -35,6 +42,7 @@ struct ck_st {
 	uint64_t nmeta;
 	uint64_t data;			/* byte where the buffer begins */
 	unsigned notes;			/* CK_ST_* */
+	const char *sums;		/* 32 digits per tensor, NULL = none that holds */
 	const char *unknown_in;		/* the first tensor with an unknown field */
 	const char *name;		/* of the source */
 	struct ck_hash128 fingerprint;	/* of the header bytes */
@@ -73,12 +81,18 @@ unsigned ck_st_name_fault(const char *name, uint64_t n);
  * that an earlier file gave keeps its value); the fingerprint goes into the index's.  A name
  * that is there already gives the finding TENSOR_DUPLICATE and stays as it was.  Odd names
  * and CK_ST_* (but NO_FORMAT, which matters in model folders only) become findings.  Facts
- * are cut where ck_index_add_fact() cuts; st->meta is whole.
+ * are cut where ck_index_add_fact() cuts; st->meta is whole.  Keys of sums are no facts: sums of
+ * tensors are stated ones of the index, and a header that its hash does not fit is the finding
+ * HEADER_SUM_WRONG; then no sum of the file counts.
  * CKPT_E_UNSUPPORTED for a piece of a distributed checkpoint (DCP_SHARDING_INFO), CKPT_E_LIMIT,
  * CKPT_E_NOMEM.
  */
 int ck_st_index(const struct ck_st *st, uint32_t source, const char *state,
 		struct ck_index *ix, struct ck_findings *findings, struct ckpt_err *err);
+
+/* What 'st' says of files beside it, to the index. */
+int ck_st_index_beside(const struct ck_st *st, uint32_t source, struct ck_index *ix,
+		       struct ckpt_err *err);
 
 /*
  * Write a header.  Add tensors in the order in which their bytes follow each other,

@@ -85,6 +85,35 @@ static const char *meta_get(const struct ck_st *st, const char *key)
 	return NULL;
 }
 
+static bool starts_with(const char *s, const char *start)
+{
+	return !strncmp(s, start, strlen(start));
+}
+
+static bool is_sum_key(const char *key)
+{
+	return !strcmp(key, CK_ST_HEADER_KEY) || !strcmp(key, CK_ST_SUMS_KEY) ||
+	       starts_with(key, CK_ST_FILE_KEY) || starts_with(key, CK_ST_DIGEST_KEY);
+}
+
+int ck_st_index_beside(const struct ck_st *st, uint32_t source, struct ck_index *ix,
+		       struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && st->sums && i < st->nmeta; i++) {
+		struct ck_stated_file f = { .source = source };
+
+		if (!starts_with(st->meta[i].key, CK_ST_FILE_KEY))
+			continue;
+		f.name = st->meta[i].key + strlen(CK_ST_FILE_KEY);
+		if (f.name[0] && !strchr(f.name, '/') && f.name[0] != '.' &&
+		    ck_hash128_parse(st->meta[i].value, &f.sum))
+			rc = ck_index_add_stated_file(ix, &f, err);
+	}
+	return rc;
+}
+
 /*
  * Through a map of the facts that are there: hostile metadata may have a million keys, and
  * looking each up in the list would take their square.
@@ -100,12 +129,65 @@ static int add_metadata(const struct ck_st *st, struct ck_index *ix, struct ckpt
 		char *key = ck_asprintf("metadata.%s", st->meta[i].key);
 
 		rc = key ? 0 : ck_fail_nomem(err, "metadata", strlen(st->meta[i].key));
-		if (!rc && !ck_map_find(&seen, key, strlen(key), NULL))
+		if (!rc && !is_sum_key(st->meta[i].key) &&
+		    !ck_map_find(&seen, key, strlen(key), NULL))
 			rc = ck_index_add_fact(ix, err, key, "%s", st->meta[i].value);
 		ck_free(key);
 	}
 	ck_map_release(&seen);
 	return rc < 0 ? rc : 0;
+}
+
+/* ---------------------------------------------------------------------- sums */
+
+/* "zckpt.digest.NAME" -> number in the metadata: what files without the other sums have. */
+static int find_digests(const struct ck_st *st, struct ck_map *by_name, struct ckpt_err *err)
+{
+	const size_t n = strlen(CK_ST_DIGEST_KEY);
+	int rc = 0;
+
+	for (uint64_t i = 0; rc >= 0 && !st->sums && i < st->nmeta; i++)
+		if (starts_with(st->meta[i].key, CK_ST_DIGEST_KEY))
+			rc = ck_map_add(by_name, st->meta[i].key + n,
+					strlen(st->meta[i].key) - n, i, NULL, err);
+	return rc < 0 ? rc : 0;
+}
+
+/* Of tensor 'i', whose state was added last. */
+static int state_sum(const struct ck_st *st, uint64_t i, const struct ck_map *digests,
+		     struct ck_index *ix, struct ckpt_err *err)
+{
+	const struct ck_st_tensor *t = &st->tensor[i];
+	struct ck_stated_sum sum = {
+		.count = t->numel, .state = (uint32_t)ix->nstates - 1, .of_file = true,
+	};
+	char text[33] = "";
+	uint64_t number;
+
+	if (!t->numel)
+		return 0;
+	if (st->sums) {
+		memcpy(text, st->sums + i * 32, 32);
+	} else if (ck_map_find(digests, t->name, t->name_len, &number) &&
+		   strlen(st->meta[number].value) == 32) {
+		memcpy(text, st->meta[number].value, 33);
+		sum.closed = true;
+	}
+	if (!ck_hash128_parse(text, &sum.sum)) {
+		ix->nunsummed++;
+		return 0;
+	}
+	return ck_index_add_stated_sum(ix, &sum, err);
+}
+
+static void tell_changed(const struct ck_st *st, struct ck_findings *findings)
+{
+	if (st->notes & CK_ST_HEADER_CHANGED)
+		ck_findings_add(findings, CK_FINDING_HEADER_SUM_WRONG, st->name,
+				"its header (%" PRIu64 " bytes) is not the one that was written "
+				"with its sums: it is damaged, or another program wrote the file "
+				"anew and kept the metadata (then --as-warning HEADER_SUM_WRONG "
+				"takes it without sums)", st->data);
 }
 
 /* ------------------------------------------------------------------- tensors */
@@ -146,17 +228,13 @@ static const char *first_file(const struct ck_index *ix, uint32_t tensor)
 	return ix->source[ix->extent[ix->state[s].extent].source].path;
 }
 
-int ck_st_index(const struct ck_st *st, uint32_t source, const char *state,
-		struct ck_index *ix, struct ck_findings *findings, struct ckpt_err *err)
+static int add_tensors(const struct ck_st *st, uint32_t source, const char *state,
+		       const struct ck_map *digests, struct ck_index *ix,
+		       struct ck_findings *findings, struct ckpt_err *err)
 {
-	int rc;
+	int rc = 0;
 
-	if (meta_get(st, "DCP_SHARDING_INFO"))
-		return ck_fail(err, CKPT_E_UNSUPPORTED, st->name, 8,
-			       "this file is a piece of a distributed checkpoint "
-			       "(DCP_SHARDING_INFO): its tensors are not whole");
-	add_notes(st, findings);
-	for (uint64_t i = 0; i < st->ntensors; i++) {
+	for (uint64_t i = 0; !rc && i < st->ntensors; i++) {
 		const struct ck_st_tensor *t = &st->tensor[i];
 		uint32_t tensor;
 
@@ -166,13 +244,35 @@ int ck_st_index(const struct ck_st *st, uint32_t source, const char *state,
 		if (rc > 0) {
 			ck_findings_add(findings, CK_FINDING_TENSOR_DUPLICATE, t->name,
 					"it is in %s and in %s", first_file(ix, tensor), st->name);
+			rc = 0;
 			continue;
 		}
 		if (!rc)
 			rc = add_state(t, tensor, source, state, ix, err);
-		if (rc)
-			return rc;
+		if (!rc)
+			rc = state_sum(st, i, digests, ix, err);
 	}
+	return rc;
+}
+
+int ck_st_index(const struct ck_st *st, uint32_t source, const char *state,
+		struct ck_index *ix, struct ck_findings *findings, struct ckpt_err *err)
+{
+	struct ck_map digests = CK_MAP_INIT;
+	int rc;
+
+	if (meta_get(st, "DCP_SHARDING_INFO"))
+		return ck_fail(err, CKPT_E_UNSUPPORTED, st->name, 8,
+			       "this file is a piece of a distributed checkpoint "
+			       "(DCP_SHARDING_INFO): its tensors are not whole");
+	add_notes(st, findings);
+	tell_changed(st, findings);
+	rc = find_digests(st, &digests, err);
+	if (!rc)
+		rc = add_tensors(st, source, state, &digests, ix, findings, err);
+	ck_map_release(&digests);
+	if (rc)
+		return rc;
 	ck_hasher_add(ix->fingerprint, &st->fingerprint, sizeof(st->fingerprint));
 	return add_metadata(st, ix, err);
 }
@@ -229,6 +329,7 @@ static int st_index(const struct ck_input *in, struct ck_index *ix, struct ck_fi
 
 const struct ck_format ck_format_safetensors = {
 	.name = "safetensors",
+	.is_model = true,
 	.probe = st_probe,
 	.index = st_index,
 	.plan = ck_st_plan,

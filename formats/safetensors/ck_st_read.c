@@ -264,6 +264,63 @@ static int keep_text(struct header *h, uint64_t number, const char **out)
 	return *out ? 0 : ck_fail_nomem(h->err, "metadata", v->str_len);
 }
 
+/*
+ * The hash of the header, in which its own digits count as zeros.  A value that is written with
+ * escapes is none of ours.
+ */
+static int holds_hash(const struct header *h, const char *text, uint64_t len, uint64_t number,
+		      bool *holds_out)
+{
+	const struct ck_json_tok *v = tok(h, number);
+	const uint64_t at = v->off + 1;
+	struct ck_hasher *hash;
+	uint8_t size[8];
+	char is[33];
+
+	*holds_out = false;
+	if (v->str_len != 32 || at + 32 >= len || memcmp(text + at, v->str, 32))
+		return 0;
+	hash = ck_hasher_new();
+	if (!hash)
+		return ck_fail_nomem(h->err, "a hash", 0);
+	ck_put_le64(size, len);
+	ck_hasher_add(hash, size, sizeof(size));
+	ck_hasher_add(hash, text, at);
+	ck_hasher_add(hash, "00000000000000000000000000000000", 32);
+	ck_hasher_add(hash, text + at + 32, len - at - 32);
+	ck_hash128_print(ck_hasher_sum(hash), is);
+	ck_hasher_free(hash);
+	*holds_out = !memcmp(is, v->str, 32);
+	return 0;
+}
+
+/* Sums hold if the header does: another program may have kept them for other tensors. */
+static int check_sums(struct header *h, const char *text, uint64_t len)
+{
+	const uint64_t meta = ck_json_get(&h->json, 0, "__metadata__");
+	uint64_t hash = UINT64_MAX, sums = UINT64_MAX;
+	bool holds = false;
+	int rc = 0;
+
+	if (meta != UINT64_MAX && tok(h, meta)->type == CK_JSON_OBJECT) {
+		hash = ck_json_get(&h->json, meta, CK_ST_HEADER_KEY);
+		sums = ck_json_get(&h->json, meta, CK_ST_SUMS_KEY);
+	}
+	if (hash == UINT64_MAX && sums == UINT64_MAX)
+		return 0;
+	if (hash != UINT64_MAX && sums != UINT64_MAX &&
+	    tok(h, sums)->str_len == h->st->ntensors * 32)
+		rc = holds_hash(h, text, len, hash, &holds);
+	if (!rc && !holds)
+		h->st->notes |= CK_ST_HEADER_CHANGED;
+	if (!holds)
+		return rc;
+	for (uint64_t i = 0; i < h->st->nmeta; i++)
+		if (!strcmp(h->st->meta[i].key, CK_ST_SUMS_KEY))
+			h->st->sums = h->st->meta[i].value;
+	return 0;
+}
+
 static int read_metadata(struct header *h, uint64_t number)
 {
 	struct ck_st *st = h->st;
@@ -393,7 +450,11 @@ static int read_header(struct header *h, const char *text, uint64_t len)
 	if (text[0] != '{')
 		h->st->notes |= CK_ST_SPACE_BEFORE;
 	rc = read_entries(h);
-	return rc ? rc : check_cover(h);
+	if (!rc)
+		rc = check_cover(h);
+	if (!rc)
+		rc = check_sums(h, text, len);
+	return rc;
 }
 
 int ck_st_open(struct ck_src *src, const struct ckpt_limits *limits, struct ck_st **st_out,
@@ -428,6 +489,8 @@ int ck_st_open(struct ck_src *src, const struct ckpt_limits *limits, struct ck_s
 	rc = ck_arena_why(&st->arena, read_header(&h, text, len), h.file, err);
 	if (rc)
 		goto out;
+	if (st->sums)
+		ck_src_known(src, CK_KNOWN_PRINT);
 	*st_out = st;
 	st = NULL;
 out:
