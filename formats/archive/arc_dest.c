@@ -57,13 +57,14 @@ int ck_arc_dest_init(struct arc_dest *d, const struct ck_unpack_want *want,
 	return rc ? rc : find_step(d, err);
 }
 
-static int same_bytes(const struct arc_dest *d, const struct arc_dest_file *f, const char *path,
-		      bool *same_out, struct ckpt_err *err)
+static int same_bytes(const struct arc_dest_file *f, const char *path, bool *same_out,
+		      struct ckpt_err *err)
 {
 	struct ck_hasher *hash = ck_hasher_new();
 	uint8_t *buf = ck_alloc(WINDOW);
+	struct ck_fdpool *pool = ck_fdpool_new(1);	/* what stands there is no source */
 	struct ck_src *src = NULL;
-	int rc = hash && buf ? ck_src_open(d->want->pool, path, &src, err) :
+	int rc = hash && buf && pool ? ck_src_open(pool, path, &src, err) :
 		 ck_fail_nomem(err, "a buffer", WINDOW);
 
 	for (uint64_t at = 0; !rc && at < f->bytes; at += WINDOW) {
@@ -75,6 +76,7 @@ static int same_bytes(const struct arc_dest *d, const struct arc_dest_file *f, c
 	}
 	*same_out = !rc && ck_hash128_equal(ck_hasher_sum(hash), *f->hash);
 	ck_src_close(src);
+	ck_fdpool_free(pool);
 	ck_hasher_free(hash);
 	ck_free(buf);
 	return rc;
@@ -93,7 +95,7 @@ static int check_beside(const struct arc_dest *d, const struct arc_dest_file *f,
 	if (S_ISREG(st.st_mode) && (is_pointer(f->name) || d->want->flags & CKPT_CONVERT_FORCE))
 		return 0;
 	if (S_ISREG(st.st_mode) && f->hash && (uint64_t)st.st_size == f->bytes)
-		rc = same_bytes(d, f, path, &same, err);
+		rc = same_bytes(f, path, &same, err);
 	if (rc || same)
 		return rc;
 	return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
@@ -181,6 +183,7 @@ int ck_arc_dest_begin(struct arc_dest *d, bool *done_out, struct ckpt_err *err)
 		.dst = want->dst, .is_dir = true, .force = want->flags & CKPT_CONVERT_FORCE,
 		.restart = want->flags & CKPT_CONVERT_RESTART, .sync = want->run->sync,
 		.nparts = 1, .step = d->step, .check = check_into, .check_arg = d,
+		.sources = want->pool,
 	};
 	int rc = check_dst(d, err);
 

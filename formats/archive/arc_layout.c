@@ -2,7 +2,6 @@
 #include "formats/archive/arc_layout.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -21,31 +20,24 @@ static int open_source(const struct ck_pack_want *want, uint64_t i, struct arc_l
 {
 	const struct ck_pack_file *f = &want->file[i];
 	struct arc_source *s = &l->source[i];
+	const bool own = f->path && !ck_mount_holds(ck_fdpool_mount(want->pool), f->path);
 	struct stat st;
 	int rc;
 
 	if (!f->path) {
 		rc = ck_src_mem(f->text, strlen(f->text), f->name, &s->src, err);
 	} else {
-		s->path = f->path;
-		s->watched = !ck_mount_holds(ck_fdpool_mount(want->pool), f->path);
-		if (s->watched && ck_sys.stat(f->path, &st))
+		if (own && ck_sys.stat(f->path, &st))
 			return ck_fail_sys(err, errno, "stat", f->path);
-		if (s->watched && !S_ISREG(st.st_mode))
+		if (own && !S_ISREG(st.st_mode))
 			return ck_fail(err, CKPT_E_UNSUPPORTED, f->path, CKPT_NO_OFFSET,
 				       "only regular files go into a pack");
 		rc = ck_src_open(want->pool, f->path, &s->src, err);
 	}
-	if (rc || !s->watched)
+	if (rc || !own)
 		return rc;
-	s->bytes = (uint64_t)st.st_size;
 	s->mtime_ns = mtime_of(&st);
-	s->ino = st.st_ino;
 	s->executable = st.st_mode & S_IXUSR;
-	if (s->bytes != ck_src_size(s->src))
-		return ck_fail(err, CKPT_E_MISMATCH, s->path, CKPT_NO_OFFSET,
-			       "the file had %" PRIu64 " bytes and has %" PRIu64
-			       " now: something writes to it", s->bytes, ck_src_size(s->src));
 	return 0;
 }
 
@@ -120,7 +112,7 @@ int ck_arc_layout_init(struct arc_layout *l, const struct ck_pack_want *want, st
 {
 	int rc;
 
-	*l = (struct arc_layout){ .heads = CK_BUF_INIT(want->limits->zip_dir_bytes) };
+	*l = (struct arc_layout){ .want = want, .heads = CK_BUF_INIT(want->limits->zip_dir_bytes) };
 	rc = lay_out(want, l, err);
 	if (rc)
 		ck_arc_layout_release(l);
@@ -149,25 +141,6 @@ struct ck_hash128 ck_arc_layout_hash(const struct arc_layout *l)
 		sum = ck_hash128_add(sum, ck_hash128(part, sizeof(part)));
 	}
 	return sum;
-}
-
-int ck_arc_layout_check_sources(const struct arc_layout *l, struct ckpt_err *err)
-{
-	for (uint64_t i = 0; i < l->ix.n; i++) {
-		const struct arc_source *s = &l->source[i];
-		struct stat st;
-
-		if (!s->watched)
-			continue;
-		if (ck_sys.stat(s->path, &st))
-			return ck_fail_sys(err, errno, "stat", s->path);
-		if ((uint64_t)st.st_size != s->bytes || mtime_of(&st) != s->mtime_ns ||
-		    st.st_ino != s->ino)
-			return ck_fail(err, CKPT_E_MISMATCH, s->path, CKPT_NO_OFFSET,
-				       "the file changed while it was packed: something writes "
-				       "to it");
-	}
-	return 0;
 }
 
 /* The last file whose header begins at or before 'at'. */
@@ -209,6 +182,8 @@ int ck_arc_layout_read(const struct arc_layout *l, uint64_t at, uint8_t *p, uint
 		if (at < end && at < e->at + e->bytes) {
 			k = ck_min_u64(e->at + e->bytes, end) - at;
 			rc = ck_src_read(l->source[i].src, at - e->at, p, k, err);
+			if (!rc && l->want->saw)
+				rc = l->want->saw(l->want->arg, i, at - e->at, p, k, err);
 			at += k;
 			p += k;
 		}

@@ -9,14 +9,12 @@
 
 struct arc_source {
 	struct ck_src *src;
-	const char *path;
-	bool watched;		/* a file of its own: it must stay as it is */
 	bool executable;
-	uint64_t bytes, ino;
 	int64_t mtime_ns;
 };
 
 struct arc_layout {
+	const struct ck_pack_want *want;
 	struct ck_pack_index ix;	/* entries without hashes, frames yet empty */
 	struct arc_source *source;
 	uint64_t *head_at;		/* of each header in the stream; [n]: the end begins */
@@ -31,7 +29,5 @@ struct ck_hash128 ck_arc_layout_hash(const struct arc_layout *l);
 /* Bytes [at, at + n) of the stream.  Any threads. */
 int ck_arc_layout_read(const struct arc_layout *l, uint64_t at, uint8_t *p, uint64_t n,
 		    struct ckpt_err *err);
-/* CKPT_E_MISMATCH if a file is not what it was. */
-int ck_arc_layout_check_sources(const struct arc_layout *l, struct ckpt_err *err);
 
 #endif

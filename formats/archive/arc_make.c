@@ -227,9 +227,11 @@ static int write_all(struct making *m, struct ckpt_err *err)
 
 	if (!rc)
 		rc = ck_pool_run(m->threads, m->l.ix.nframes, make_frame, m, err);
+	if (!rc && m->want->check)
+		rc = m->want->check(m->want->arg, err);
 	if (!rc)
 		rc = write_index(m, err);
-	return rc ? rc : ck_arc_layout_check_sources(&m->l, err);
+	return ck_fdpool_check(m->want->pool, rc, err);
 }
 
 static int read_stage(void *arg, uint64_t off, void *buf, size_t n, struct ckpt_err *err)
@@ -267,7 +269,7 @@ static int to_stage(struct making *m, struct ckpt_err *err)
 	const struct ck_stage_opts so = {
 		.dst = want->dst, .force = want->flags & CKPT_CONVERT_FORCE,
 		.restart = want->flags & CKPT_CONVERT_RESTART, .sync = want->run->sync,
-		.nparts = 1, .plan = ck_arc_layout_hash(&m->l),
+		.nparts = 1, .plan = ck_arc_layout_hash(&m->l), .sources = want->pool,
 		.fingerprint = { (uint64_t)want->level, m->l.ix.content },
 	};
 	enum ck_fs_kind kind;

@@ -66,6 +66,8 @@ int ck_unpack(const struct ck_unpack_want *want, struct ck_pack_done *done_out,
 	if (!rc)
 		rc = pack ? unpack_pack(want, pack, done_out, err) :
 		     ck_unpack_plain(want, src, done_out, err);
+	if (rc)
+		rc = ck_fdpool_check(want->pool, rc, err);
 	if (!rc) {
 		done_out->archive = ck_src_size(src);
 		done_out->threads = pack ? want->run->threads : 1;

@@ -29,6 +29,7 @@ struct ck_nat_reading {
 struct ck_nat_part {
 	struct ck_json doc;
 	char *text;
+	uint64_t len;
 	const char *path, *id;
 	uint64_t *tensor_tok;
 	uint64_t files, nfiles;	/* in the list of all */

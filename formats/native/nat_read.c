@@ -158,6 +158,8 @@ static int open_file(struct ck_nat_reading *r, struct ck_nat_file *f, const stru
 
 	if (rc)
 		return rc;
+	if (f->head)
+		ck_src_known(src, CK_KNOWN_SUMS);
 	ck_put_le64(size, f->bytes);
 	ck_hasher_add(r->ix->fingerprint, f->name, strlen(f->name) + 1);
 	ck_hasher_add(r->ix->fingerprint, size, sizeof(size));
@@ -219,7 +221,7 @@ static int take_file(struct ck_nat_reading *r, uint64_t obj, struct ck_map *seen
 		       r->nat->file[at].bytes != f->bytes))
 		return ck_nat_bad(r, obj, "\"files\" has this name twice", err);
 	f->again = rc > 0;	/* values of rank 0, which all parts know of */
-	f->source = CK_NONE;
+	f->source = f->again ? r->nat->file[at].source : CK_NONE;
 	rc = rc > 0 ? 0 : rc;
 	if (!rc && !f->again)
 		rc = find_file(r, f, err);
@@ -289,6 +291,12 @@ static int take_all(struct ck_nat_reading *r, struct ckpt_err *err)
 	r->nat->id = ck_arena_strdup(&r->nat->arena, r->part[0].id);
 	if (!r->nat->id)
 		return ck_fail_nomem(err, "an id", 32);
+	/* With ids and sums: what they tell of. */
+	for (uint32_t p = 0; p < r->nparts; p++) {
+		const struct ck_hash128 hash = ck_hash128(r->part[p].text, r->part[p].len);
+
+		ck_hasher_add(r->ix->fingerprint, &hash, sizeof(hash));
+	}
 	rc = take_checkpoint(r, err);
 	if (!rc)
 		rc = take_facts(r, err);
@@ -301,14 +309,16 @@ static int take_all(struct ck_nat_reading *r, struct ckpt_err *err)
 static int open_part(struct ck_nat_reading *r, const struct ck_tree_entry *e, struct ck_nat_part *p,
 		     struct ckpt_err *err)
 {
-	uint64_t len;
 	int rc;
 
 	r->path = p->path = e->path;
 	r->doc = &p->doc;
-	rc = ck_look_read(r->pool, e->path, r->limits->header_bytes, &p->text, &len, err);
+	rc = ck_src_watch(r->pool, e->path, err);
 	if (!rc)
-		rc = ck_json_parse(&p->doc, p->text, len, r->limits, 0, r->path, err);
+		rc = ck_look_read(r->pool, e->path, r->limits->header_bytes, &p->text,
+				  &p->len, err);
+	if (!rc)
+		rc = ck_json_parse(&p->doc, p->text, p->len, r->limits, 0, r->path, err);
 	if (!rc && p->doc.tok[0].type != CK_JSON_OBJECT)
 		rc = ck_nat_bad(r, 0, "it is no JSON object", err);
 	if (!rc)
@@ -345,11 +355,11 @@ static bool has_part(const struct ck_tree *tree)
 	return false;
 }
 
+/* Two of the three: what lacks one is a step that is damaged, and no other thing. */
 bool ck_nat_is_step(const struct ck_tree *tree)
 {
-	return (ck_tree_find(tree, "rest.pt") &&
-		(ck_tree_find(tree, CK_NAT_MANIFEST) ||
-		 ck_tree_find(tree, "rank-00000.safetensors"))) || has_part(tree);
+	return !!ck_tree_find(tree, "rest.pt") + !!ck_tree_find(tree, CK_NAT_MANIFEST) +
+	       !!ck_tree_find(tree, "rank-00000.safetensors") > 1 || has_part(tree);
 }
 
 /* ---- manifests of ranks that share no storage ---- */
