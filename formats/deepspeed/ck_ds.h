@@ -1,9 +1,9 @@
 /*
  * ck_ds.h -- private to formats/deepspeed: a step while it is being read.
  *
- * ds_find.c chooses the step and sorts its files; ds_load.c reads them, in parallel, into
- * the summaries below; ds_check.c compares the ranks; ds_z12.c, ds_z3.c and ds_model.c turn
- * the summaries into the index.  What each key means: docs/formats/deepspeed.md.
+ * ds_find.c chooses the step and sorts its files; ds_load.c reads them, in parallel, into the
+ * summaries below; ds_z12.c, ds_z3.c and ds_model.c turn the summaries into the index; ds_twins.c
+ * looks whether ranks can be told apart.  What each key means: docs/formats/deepspeed.md.
  */
 #ifndef CK_DS_H
 #define CK_DS_H
@@ -40,6 +40,14 @@ struct ds_name ck_ds_name_parse(const char *name);
 /* The same for an archive's prefix, which lacks ".pt". */
 struct ds_name ck_ds_prefix_parse(const char *prefix);
 
+/* Steps that a folder may be. */
+enum ds_holds {
+	DS_HOLDS_NO_STEP = 0,
+	DS_HOLDS_SHARDS,
+	DS_HOLDS_UNIVERSAL,
+	DS_HOLDS_NATIVE,
+};
+
 /* A 1-D run of elements in one file. */
 struct ds_slice {
 	uint64_t off;		/* byte in the file, or in the inflated member */
@@ -61,10 +69,13 @@ struct ds_file {
 	struct ck_pt *pt;	/* open: rank 0's files for good, others while they are read */
 	bool ok;		/* parsed */
 	bool done;		/* read; not to be opened again */
+	bool named;		/* the archive says which rank it is of */
+	bool legacy;		/* a stream, which has no checksums */
 	struct ck_pt_storage *deflated;	/* copy of the storages if one is deflated, or NULL */
 	uint32_t *member;	/* of each of them in the index, CK_NONE = not yet */
 	uint64_t nstorages;
 	uint64_t key;		/* kind, prefix and rank in one number */
+	const char *own;	/* a key whose value is not rank 0's (if the step's tell_own) */
 	struct ck_findings notes;	/* made by the thread that read it */
 };
 
@@ -167,12 +178,14 @@ struct ds_step {
 	struct ds_file **zero_more;
 	uint32_t *zero_first, nzero_more;
 	bool optim_whole;		/* every rank is there and agrees */
+	bool tell_own;		/* look for values that differ over ranks: who writes must know */
 
 	struct ds_group *group;		/* per param group or sub-group */
 	uint32_t ngroups;
 
 	pthread_mutex_t lock;		/* guards 'arena' while files are read in parallel */
 	const char *state_name[DS_MAX_STATES];	/* those of the first shard */
+	const char *left_out;	/* a state that is none of them, said already */
 	uint32_t nstates;
 };
 
@@ -185,6 +198,10 @@ int ck_ds_begin(struct ds_step *ds, struct ckpt_err *err);
 int ck_ds_add_source(struct ds_step *ds, struct ds_file *file, struct ckpt_err *err);
 /* Between the two: ds->ix of what was read; its findings go to ds->f. */
 int ck_ds_build(struct ds_step *ds, struct ckpt_err *err);
+/*
+ * The optimizer's counts of steps: a warning at 'where' if none is what the model files say.
+ */
+void ck_ds_check_counts(struct ds_step *ds, const char *where, const double *count, uint32_t n);
 /* No shards, and an optimizer in the model file. */
 bool ck_ds_is_z0(const struct ds_step *ds);
 void ck_ds_end(struct ds_step *ds);
@@ -198,7 +215,7 @@ bool ck_ds_keeps_steps(const struct ck_tree *tree);
 /* The driver's slot of that name: a folder with steps, or a trainer's. */
 int ck_ds_look(const char *path, const struct ckpt_limits *limits, enum ck_holds *out,
 	       struct ckpt_err *err);
-/* Choose the step; fill tree, where, and the index's tag, why, path. */
+/* Take the chosen step; fill tree, where, and the index's tag, why, path. */
 int ck_ds_find(struct ds_step *ds, struct ckpt_err *err);
 /* DeepSpeed's universal form of a step lies in that folder, as formats/universal reads it. */
 bool ck_ds_is_universal(const struct ck_tree *tree);
@@ -212,6 +229,30 @@ bool ck_ds_leads_outside(const char *tag);
 /* Choose it; 'tag' NULL: the roots themselves. */
 int ck_ds_take_step(struct ds_step *ds, const char *const *root, size_t nroots, const char *tag,
 		    const char *why, struct ckpt_err *err);
+/* Is a step listed there, and of which form? */
+enum ds_holds ck_ds_holds(const struct ck_tree *tree);
+
+/* ds_choose.c: which step is meant; by names, no file is opened but 'latest'. */
+struct ds_choice {
+	const char *const *root;	/* of the folder 'tag' */
+	size_t nroots;
+	const char *tag;		/* NULL: the roots are the step */
+	enum ds_holds kind;
+	const char *why;		/* a clause */
+	bool named;			/* by a file 'latest' or 'latest_universal' */
+	const char *universal;		/* that 'latest_universal' names beside it, or NULL */
+};
+/*
+ * The step that 'ds->in' means, whatever its form; what was passed over goes to 'ds->f'.
+ * CKPT_E_NOTFOUND, CKPT_E_UNSAFE ('latest' leads outside), CKPT_E_USAGE, CKPT_E_IO, CKPT_E_NOMEM.
+ */
+int ck_ds_choose(struct ds_step *ds, struct ds_choice *out, struct ckpt_err *err);
+/* The driver's slot of that name. */
+int ck_ds_which(const struct ck_input *in, struct ck_arena *arena, struct ck_which *out,
+		struct ckpt_err *err);
+/* For probes: its form, DS_HOLDS_NO_STEP without one; 'named': by --tag or 'latest'. */
+int ck_ds_chosen_kind(const struct ck_input *in, enum ds_holds *kind_out, bool *named_out);
+
 /* Sort the files, refuse other layouts, open sources. */
 int ck_ds_sort_files(struct ds_step *ds, struct ckpt_err *err);
 
@@ -239,6 +280,9 @@ int ck_ds_read_zero_dict(struct ds_step *ds, struct ckpt_err *err);
  */
 int ck_ds_take_optim(struct ds_step *ds, struct ds_file *file, struct ds_optim *optim,
 		  struct ckpt_err *err);
+/* ds_own.c: set 'own' of a file that is open, if it has values that are not rank 0's. */
+void ck_ds_note_own_model(struct ds_step *ds, struct ds_file *file);
+void ck_ds_note_own_zero(struct ds_step *ds, struct ds_file *file, const struct ck_val *zero);
 /* Does any rank's shard hold elements of state number 'state' for part 'part'? */
 bool ck_ds_has_state(const struct ds_step *ds, uint32_t part, uint32_t state);
 /* The torch optimizer in a ZeRO dict (a list if it is elastic), its param_groups; or NULL. */
@@ -266,10 +310,14 @@ void ck_ds_length_wrong(struct ds_step *ds, const struct ds_file *file, const ch
 int ck_ds_index_model(struct ds_step *ds, struct ckpt_err *err);	/* ds_model.c */
 int ck_ds_index_z12(struct ds_step *ds, struct ckpt_err *err);	/* ds_z12.c */
 int ck_ds_index_z3(struct ds_step *ds, struct ckpt_err *err);	/* ds_z3.c */
+/* ds_twins.c: what is left to say of ranks that do not name themselves, once all is indexed. */
+int ck_ds_tell_ranks(struct ds_step *ds, struct ckpt_err *err);
 /* The type the model computes in: that of the placeholder in 'module'. */
 enum ckpt_dtype ck_ds_placeholder_dtype(const struct ds_step *ds, const char *name);
 int ck_ds_index_z0(struct ds_step *ds, struct ckpt_err *err);	/* ds_z0.c */
 int ck_ds_add_facts(struct ds_step *ds, struct ckpt_err *err);	/* ds_facts.c */
+/* Of these: what a step of the optimizer takes, as the configuration in ds->model says it. */
+int ck_ds_add_batch(struct ds_step *ds, struct ckpt_err *err);
 
 /* ds_values.c: the slot values() of three drivers. */
 int ck_ds_values(const struct ck_index *ix, const struct ckpt_limits *limits, uint32_t rank,

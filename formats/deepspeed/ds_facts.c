@@ -173,8 +173,7 @@ static int add_scheduler(struct ds_step *ds, struct ckpt_err *err)
 	return rc;
 }
 
-/* What a step of the optimizer takes, as the configuration that the step keeps says it. */
-static int add_batch(struct ds_step *ds, struct ckpt_err *err)
+int ck_ds_add_batch(struct ds_step *ds, struct ckpt_err *err)
 {
 	static const char *const keys[] = {
 		"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
@@ -183,7 +182,8 @@ static int add_batch(struct ds_step *ds, struct ckpt_err *err)
 	int rc = 0;
 
 	for (size_t i = 0; !rc && config && i < CK_ARRAY_LEN(keys); i++)
-		rc = add_value(ds, keys[i], ck_val_get(config, keys[i]), err);
+		if (!ck_index_fact(ds->ix, keys[i]))
+			rc = add_value(ds, keys[i], ck_val_get(config, keys[i]), err);
 	return rc;
 }
 
@@ -199,7 +199,7 @@ int ck_ds_add_facts(struct ds_step *ds, struct ckpt_err *err)
 	for (size_t i = 0; !rc && i < CK_ARRAY_LEN(keys); i++)
 		rc = add_value(ds, keys[i], ck_val_get(ds->model, keys[i]), err);
 	if (!rc)
-		rc = add_batch(ds, err);
+		rc = ck_ds_add_batch(ds, err);
 	if (!rc)
 		rc = add_scaler(ds, err);
 	if (!rc)

@@ -1,9 +1,6 @@
 /*
- * ds_find.c -- which step is meant, and which of its files are what.
- *
- * Given may be the tag folder itself, the folder above it (with 'latest'), or a folder
- * of "checkpoint-N" folders of which each is such a root.  Several paths are laid over
- * each other at the same level.
+ * ds_find.c -- what a folder holds, the step that ds_choose.c has chosen, and which of its files
+ * are what.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -52,6 +49,13 @@ bool ck_ds_is_step(const struct ck_tree *tree)
 	return holds_shards(tree) || (zero && zero->is_dir) || ck_nat_is_step(tree);
 }
 
+enum ds_holds ck_ds_holds(const struct ck_tree *tree)
+{
+	return ck_nat_is_step(tree) ? DS_HOLDS_NATIVE :
+	       ck_ds_is_universal(tree) ? DS_HOLDS_UNIVERSAL :
+	       holds_shards(tree) ? DS_HOLDS_SHARDS : DS_HOLDS_NO_STEP;
+}
+
 bool ck_ds_keeps_steps(const struct ck_tree *tree)
 {
 	return ck_tree_find(tree, "latest") || may_hold_steps(tree);
@@ -92,25 +96,21 @@ int ck_ds_look(const char *path, const struct ckpt_limits *limits, enum ck_holds
 	return rc;
 }
 
-/* A folder whose first save was killed before 'latest' was written holds a step by any name. */
-static bool holds_named(const struct ck_input *in)
-{
-	struct ck_tree t = CK_TREE_INIT;
-	const bool yes = in->tag && !ck_ds_leads_outside(in->tag) &&
-			 !ck_look_list(in->pool, &t, in->path, in->npaths, in->tag,
-				       in->limits.files, NULL) && holds_shards(&t);
-
-	ck_tree_release(&t);
-	return yes;
-}
-
 int ck_ds_probe(const struct ck_input *in)
 {
+	enum ds_holds kind;
+	bool named;
+	int rc;
+
 	if (!in->is_dir)
 		return 0;
 	if (holds_shards(&in->tree))
 		return 60;
-	if (ck_tree_find(&in->tree, "latest") || holds_named(in))
+	rc = ck_ds_chosen_kind(in, &kind, &named);
+	if (rc)
+		return rc;
+	/* a folder whose first save was killed before 'latest' holds the step of a tag */
+	if (ck_tree_find(&in->tree, "latest") || (in->tag && kind == DS_HOLDS_SHARDS))
 		return 56;
 	return may_hold_steps(&in->tree) ? 20 : 0;
 }
@@ -156,64 +156,6 @@ bool ck_ds_is_universal(const struct ck_tree *tree)
 	const struct ck_tree_entry *e = ck_tree_find(tree, "zero");
 
 	return e && e->is_dir && holds_shards(tree);
-}
-
-/*
- * Is 'sub' below the roots a folder with shards in it?  A folder that cannot be listed is none,
- * unless its name says that it should be one: another step must not be taken for it.
- */
-static int is_step(struct ds_step *ds, const char *const *root, size_t nroots, const char *sub,
-		   bool is_named, bool *out, struct ckpt_err *err)
-{
-	struct ck_tree t = CK_TREE_INIT;
-	struct ckpt_err inner = { 0 };
-	int rc = ck_look_list(ds->in->pool, &t, root, nroots, sub, ds->in->limits.files, &inner);
-
-	*out = !rc && holds_shards(&t) && !ck_ds_is_universal(&t);
-	ck_tree_release(&t);
-	if (rc == -CKPT_E_NOMEM || is_named || !strncmp(sub, "global_step", 11))
-		return ck_err_take_system(rc, &inner, err);
-	return 0;
-}
-
-/* Names of the steps that are there, for a message. */
-static const char *list_steps(struct ds_step *ds, const struct ck_tree *tree,
-			      const char *const *root, size_t nroots)
-{
-	char *text = NULL;
-	uint32_t n = 0;
-	bool yes;
-
-	for (uint64_t i = tree->n; i > 0 && n < 5; i--) {
-		const struct ck_tree_entry *e = &tree->entry[i - 1];
-
-		if (!e->is_dir || ck_fs_is_aside(e->name) ||
-		    is_step(ds, root, nroots, e->name, false, &yes, NULL) || !yes)
-			continue;
-		text = ck_arena_printf(&ds->arena, "%s%s%s", text ? text : "", text ? ", " : "",
-				       e->name);
-		n++;
-	}
-	return text ? text : "none";
-}
-
-/* The step with the highest number in its name: entries are sorted that way. */
-static int newest_step(struct ds_step *ds, const struct ck_tree *tree, const char *const *root,
-		       size_t nroots, const char **name_out, struct ckpt_err *err)
-{
-	bool yes = false;
-	int rc = 0;
-
-	*name_out = NULL;
-	for (uint64_t i = tree->n; !rc && !yes && i > 0; i--) {
-		const struct ck_tree_entry *e = &tree->entry[i - 1];
-
-		if (e->is_dir && !ck_fs_is_aside(e->name))
-			rc = is_step(ds, root, nroots, e->name, false, &yes, err);
-		if (yes)
-			*name_out = e->name;
-	}
-	return rc;
 }
 
 int ck_ds_take_step(struct ds_step *ds, const char *const *root, size_t nroots, const char *tag,
@@ -271,184 +213,16 @@ bool ck_ds_leads_outside(const char *tag)
 	}
 }
 
-/*
- * A step with a higher number lies beside: its save was cut short, or 'latest' is an old one.  A
- * tag without a number says nothing.
- */
-static int check_newest(struct ds_step *ds, const struct ck_tree *tree, const char *const *root,
-			size_t nroots, const char *tag, struct ckpt_err *err)
-{
-	uint64_t mine, other = 0;
-	const char *newest = NULL;
-	int rc = 0;
-
-	if (!ck_ds_step_of_tag(tag, &mine))
-		return 0;
-	for (uint64_t i = 0; !rc && i < tree->n; i++) {
-		const struct ck_tree_entry *e = &tree->entry[i];
-		bool yes = false;
-		uint64_t n;
-
-		if (!e->is_dir || !ck_ds_step_of_tag(e->name, &n) || n <= mine || n <= other)
-			continue;
-		rc = is_step(ds, root, nroots, e->name, false, &yes, err);
-		if (!rc && yes) {
-			other = n;
-			newest = e->name;
-		}
-	}
-	if (newest)
-		ck_findings_add(ds->f, CK_FINDING_LATEST_BEHIND, root[0],
-				"'latest' names %s, and %s is there too (was its save cut short, "
-				"or is 'latest' an old one?)", tag, newest);
-	return rc;
-}
-
-static int take_latest(struct ds_step *ds, const struct ck_tree *tree, const char *const *root,
-		       size_t nroots, const char *tag, struct ckpt_err *err)
-{
-	bool yes;
-	int rc;
-
-	if (ck_ds_leads_outside(tag))
-		return ck_fail(err, CKPT_E_UNSAFE, root[0], CKPT_NO_OFFSET,
-			       "LATEST_LIES: 'latest' names %s, which is outside this folder; give "
-			       "that folder itself if it is meant", tag);
-	rc = is_step(ds, root, nroots, tag, true, &yes, err);
-	if (rc)
-		return rc;
-	if (yes) {
-		rc = check_newest(ds, tree, root, nroots, tag, err);
-		return rc ? rc : ck_ds_take_step(ds, root, nroots, tag, "'latest' names it", err);
-	}
-	return ck_fail(err, CKPT_E_NOTFOUND, root[0], CKPT_NO_OFFSET,
-		       "LATEST_LIES: 'latest' names the step %s, which is not there or holds no "
-		       "shard (steps here: %s); --tag names another one", tag,
-		       list_steps(ds, tree, root, nroots));
-}
-
-/* A universal checkpoint beside the steps: opened when it is asked for. */
-static int note_universal(struct ds_step *ds, const struct ck_tree *tree, struct ckpt_err *err)
-{
-	char *tag;
-	int rc = ck_ds_latest(ds, tree, "latest_universal", &tag, err);
-
-	return rc || !tag ? rc : ck_index_add_fact(ds->ix, err, "universal", "%s", tag);
-}
-
-static int find_in_root(struct ds_step *ds, const struct ck_tree *tree, const char *const *root,
-			size_t nroots, struct ckpt_err *err)
-{
-	const char *tag = ds->in->tag;
-	bool yes = false;
-	char *named;
-	int rc = note_universal(ds, tree, err);
-
-	if (!rc && tag)
-		rc = is_step(ds, root, nroots, tag, true, &yes, err);
-	if (rc)
-		return rc;
-	if (tag) {
-		if (yes)
-			return ck_ds_take_step(ds, root, nroots, tag, "--tag names it", err);
-		return ck_fail(err, CKPT_E_NOTFOUND, root[0], CKPT_NO_OFFSET,
-			       "there is no step %s here (steps here: %s)", tag,
-			       list_steps(ds, tree, root, nroots));
-	}
-	rc = ck_ds_latest(ds, tree, "latest", &named, err);
-	if (rc)
-		return rc;
-	if (named)
-		return take_latest(ds, tree, root, nroots, named, err);
-	if (ck_tree_find(tree, "latest"))
-		return ck_fail(err, CKPT_E_NOTFOUND, root[0], CKPT_NO_OFFSET,
-			       "LATEST_LIES: the file 'latest' is empty or no text (a full disk?); "
-			       "--tag names a step (steps here: %s)",
-			       list_steps(ds, tree, root, nroots));
-	rc = newest_step(ds, tree, root, nroots, &tag, err);
-	if (rc || !tag)
-		return rc ? rc : -CKPT_E_NOTFOUND;
-	ck_findings_add(ds->f, CK_FINDING_LATEST_ABSENT, root[0],
-			"no 'latest' file; %s is taken, whose name sorts last", tag);
-	return ck_ds_take_step(ds, root, nroots, tag, "its name sorts last; there is no 'latest'",
-			       err);
-}
-
-/* The folder 'name' of every given path that has it. */
-static int roots_below(struct ds_step *ds, const char *name, const char ***out, size_t *n_out,
-		       struct ckpt_err *err)
-{
-	const struct ck_input *in = ds->in;
-	const char **root = ck_arena_alloc(&ds->arena, in->npaths * sizeof(*root));
-	size_t n = 0;
-
-	if (!root)
-		return ck_fail_nomem(err, "paths", in->npaths);
-	for (size_t i = 0; i < in->npaths; i++) {
-		enum ck_fs_kind kind;
-		int rc;
-
-		root[n] = ck_arena_printf(&ds->arena, "%s/%s", in->path[i], name);
-		if (!root[n])
-			return ck_fail_nomem(err, "a path", 0);
-		rc = ck_look_kind(in->pool, root[n], &kind, NULL, err);
-		if (rc)
-			return rc;
-		n += kind == CK_FS_DIR;
-	}
-	*out = root;
-	*n_out = n;
-	return 0;
-}
-
-/* A folder of checkpoint-N folders: the one with the highest number. */
-static int find_in_trainer(struct ds_step *ds, struct ckpt_err *err)
-{
-	const struct ck_tree *tree = &ds->in->tree;
-
-	for (uint64_t i = tree->n; i > 0; i--) {
-		const struct ck_tree_entry *e = &tree->entry[i - 1];
-		struct ck_tree sub = CK_TREE_INIT;
-		const char **root = NULL;
-		size_t nroots = 0;
-		int rc;
-
-		if (!e->is_dir || strncmp(e->name, "checkpoint-", 11))
-			continue;
-		rc = roots_below(ds, e->name, &root, &nroots, err);
-		if (!rc)
-			rc = ck_look_list(ds->in->pool, &sub, root, nroots, NULL,
-					  ds->in->limits.files, err);
-		if (!rc)
-			rc = find_in_root(ds, &sub, root, nroots, err);
-		ck_tree_release(&sub);
-		if (rc != -CKPT_E_NOTFOUND || err->code)
-			return rc;
-	}
-	return -CKPT_E_NOTFOUND;
-}
-
 int ck_ds_find(struct ds_step *ds, struct ckpt_err *err)
 {
-	const struct ck_input *in = ds->in;
-	int rc;
+	struct ds_choice c;
+	int rc = ck_ds_choose(ds, &c, err);
 
-	if (holds_shards(&in->tree)) {
-		if (in->tag && strcmp(in->tag, ck_fs_base(in->path[0])))
-			return ck_fail(err, CKPT_E_USAGE, in->path[0], CKPT_NO_OFFSET,
-				       "this folder is itself the step %s; --tag %s goes with "
-				       "the folder above it", ck_fs_base(in->path[0]), in->tag);
-		return ck_ds_take_step(ds, in->path, in->npaths, NULL,
-				       "the folder given is a step", err);
-	}
-	rc = find_in_root(ds, &in->tree, in->path, in->npaths, err);
-	if (rc == -CKPT_E_NOTFOUND && !err->code)
-		rc = find_in_trainer(ds, err);
-	if (rc == -CKPT_E_NOTFOUND && !err->code)
-		rc = ck_fail(err, CKPT_E_NOTFOUND, in->path[0], CKPT_NO_OFFSET,
-			     "no folder in here holds a DeepSpeed step "
-			     "(*_model_states.pt, *_optim_states.pt)");
-	return rc;
+	if (rc)
+		return rc;
+	if (c.universal)	/* beside the steps: opened when it is asked for */
+		rc = ck_index_add_fact(ds->ix, err, "universal", "%s", c.universal);
+	return rc ? rc : ck_ds_take_step(ds, c.root, c.nroots, c.tag, c.why, err);
 }
 
 static int refuse(const struct ds_step *ds, const char *name, const char *what,

@@ -57,10 +57,11 @@ static void check_shards(struct ds_step *ds)
 			ck_findings_add(ds->f, CK_FINDING_RANK_FILE_MISSING,
 					path_of_rank(ds, ds->optim_file->id.bf16 ? "bf16_" : "", r,
 						     "optim_states"),
-					"absent or damaged: %u readable shards here, %u ranks "
+					"absent or damaged: %u readable shard%s here, %u rank%s "
 					"wrote the step (a save that was cut short, or a partial "
 					"copy?)",
-					here, ds->world);
+					here, here == 1 ? "" : "s", ds->world,
+					ds->world == 1 ? "" : "s");
 }
 
 /* Is every file there that the ranks wrote, and none besides? */
@@ -130,6 +131,50 @@ static void check_steps(struct ds_step *ds)
 			break;
 		}
 	}
+}
+
+/*
+ * An optimizer counts what the engine has not skipped; up to 0.12.6 one step more, which made its
+ * states.  One that was reset counts from 0.  One count that fits is enough: param groups may be
+ * younger than the run.
+ */
+void ck_ds_check_counts(struct ds_step *ds, const char *where, const double *count, uint32_t n)
+{
+	int64_t taken, skipped = 0;
+
+	if (!n || !ck_val_int(ck_val_get(ds->model, "global_steps"), &taken))
+		return;
+	ck_val_int(ck_val_get(ds->model, "skipped_steps"), &skipped);
+	for (uint32_t i = 0; i < n; i++) {
+		const double more = count[i] - ((double)taken - (double)skipped);
+
+		if (more == 0 || more == 1 || count[i] == 0)
+			return;
+	}
+	ck_findings_add(ds->f, CK_FINDING_OPTIMIZER_STEP_DIFFERS, where,
+			"the optimizer counts %g steps, the model files %" PRId64 " less %" PRId64
+			" that were skipped (optimizer files of another step, or an optimizer that "
+			"began anew in the run?)", count[0], taken, skipped);
+}
+
+/* Ranks were compared with each other: one speaks for all. */
+static int check_counts(struct ds_step *ds, struct ckpt_err *err)
+{
+	double *count = ck_arena_alloc(&ds->arena, ((uint64_t)ds->ngroups + 1) * sizeof(*count));
+	const struct ds_optim *o = ds->optim;
+	uint32_t n = 0;
+
+	if (!count)
+		return ck_fail_nomem(err, "counts of steps", ds->ngroups);
+	while (o < ds->optim + ds->world && !o->file)
+		o++;
+	if (o == ds->optim + ds->world)
+		return 0;
+	for (uint32_t i = 0; i < o->nparts; i++)
+		if (o->part[i].has_step)
+			count[n++] = o->part[i].step;
+	ck_ds_check_counts(ds, ds->where, count, n);
+	return 0;
 }
 
 static bool has_optimizer(const struct ds_step *ds)
@@ -227,11 +272,16 @@ int ck_ds_build(struct ds_step *ds, struct ckpt_err *err)
 		check_steps(ds);
 	else
 		judge_without_optim(ds);
-	rc = ck_ds_index_model(ds, err);
+	if (ds->optim)
+		rc = check_counts(ds, err);
+	if (!rc)
+		rc = ck_ds_index_model(ds, err);
 	if (!rc && ck_ds_is_z0(ds))
 		rc = ck_ds_index_z0(ds, err);
 	if (!rc && ds->optim_whole)
 		rc = ds->stage == 3 ? ck_ds_index_z3(ds, err) : ck_ds_index_z12(ds, err);
+	if (!rc)
+		rc = ck_ds_tell_ranks(ds, err);
 	if (!rc && ds->optim_whole && !ds->nstates)
 		ck_findings_add(ds->f, CK_FINDING_STATE_EMPTY, ds->where,
 				"no optimizer state besides the masters (saved before the first "
@@ -297,4 +347,5 @@ const struct ck_format ck_format_deepspeed = {
 	.shard = ck_ds_shard,
 	.values = ck_ds_values,
 	.look = ck_ds_look,
+	.which = ck_ds_which,
 };

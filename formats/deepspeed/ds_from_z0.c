@@ -70,8 +70,10 @@ static int check_common(struct ds_step *ds, const struct ds_param *p, const char
 	if (ck_val_tensor(v))
 		rc = ck_ds_number_of(ds->model_file, v, &is_number, &number, err);
 	if (!rc && !is_number)
-		return refuse(p, key, "has not the parameter's shape, so it cannot be cut anew",
-			      err);
+		return refuse(p, key, ck_val_tensor(v)->numel == p->numel ?
+			      "is one that is not taken (zckpt inspect says why), so it cannot be "
+			      "cut anew" :
+			      "has not the parameter's shape, so it cannot be cut anew", err);
 	if (!rc && theirs)
 		rc = same_value(ds, theirs, v, &same, err);
 	if (!rc && !same)

@@ -5,7 +5,9 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "formats/deepspeed/ck_ds.h"
 #include "libckpt/base/ck_err.h"
@@ -26,6 +28,8 @@ static void check_prefix(struct ds_file *file)
 	const char *prefix = file->pt->prefix ? file->pt->prefix : "";
 	const struct ds_name id = ck_ds_prefix_parse(prefix);
 
+	file->named = id.kind != DS_OTHER;
+	file->legacy = file->pt->legacy;
 	if (id.kind == DS_OTHER || (id.kind == file->id.kind && id.rank == file->id.rank))
 		return;
 	ck_findings_add(&file->notes, CK_FINDING_RANK_FILE_SWAPPED, file->path,
@@ -83,11 +87,15 @@ int ck_ds_open_pt(struct ds_step *ds, struct ds_file *file, struct ckpt_err *err
 
 int ck_ds_note_damage(struct ds_file *file, int rc, struct ckpt_err *err)
 {
+	enum ck_finding_id id = rc == -CKPT_E_MISMATCH ? CK_FINDING_NAMES_WRONG :
+							 CK_FINDING_FILE_DAMAGED;
+
 	if (rc == -CKPT_E_NOMEM || rc == -CKPT_E_UNSAFE || rc == -CKPT_E_LIMIT ||
 	    rc == -CKPT_E_CANCELED || rc == -CKPT_E_LAYOUT)
 		return rc;
-	ck_findings_add(&file->notes, rc == -CKPT_E_MISMATCH ? CK_FINDING_NAMES_WRONG :
-			CK_FINDING_FILE_DAMAGED, file->path, "%s%s%s", err->msg,
+	if (rc == -CKPT_E_IO && ck_sys.access(file->path, R_OK) && errno == EACCES)
+		id = CK_FINDING_NO_PERMISSION;
+	ck_findings_add(&file->notes, id, file->path, "%s%s%s", err->msg,
 			strcmp(err->where, file->path) ? " at " : "",
 			strcmp(err->where, file->path) ? err->where : "");
 	file->ok = false;
@@ -151,6 +159,7 @@ static int take_model(struct ds_step *ds, struct ds_file *file, struct ds_model_
 
 	if (file != ds->model_file)
 		compare_model(ds, file);
+	ck_ds_note_own_model(ds, file);
 	m->frozen = take_named(file, ck_val_get(root, "frozen_param_fragments"),
 			       &ds->frozen_no, ds->nfrozen);
 	m->buffer = take_named(file, ck_val_get(root, "module"), &ds->buffer_no, ds->nbuffers);

@@ -11,11 +11,6 @@
 
 #define MAX_CHAIN 64	/* names of names of one tensor */
 
-/* Where a tensor's bytes begin: what tied names have in common. */
-struct place {
-	uint64_t storage, offset, numel;
-};
-
 struct pending {
 	uint32_t tensor;
 	const char *kept;	/* name it is an alias of */
@@ -24,7 +19,7 @@ struct pending {
 struct names {
 	struct ds_step *ds;
 	struct ck_map param;	/* name -> group << 32 | number */
-	struct ck_map place;	/* struct place -> pair number in 'module' */
+	struct ck_map place;	/* ck_pt_view_key() -> pair number in 'module' */
 	struct ck_map shared;	/* alias -> pair number in shared_params */
 	struct ck_map fragment;	/* name -> pair number in frozen_param_fragments */
 	struct ck_val *const *shared_item, *const *fragment_item;
@@ -32,6 +27,7 @@ struct names {
 	uint64_t n;
 	struct pending *pending;
 	uint64_t npending;
+	bool starved;	/* memory was wanting for a comparison */
 };
 
 static const struct ck_tensor_ref *tensor_at(const struct names *nm, uint64_t i)
@@ -99,13 +95,28 @@ static const struct ck_val *mapped(const struct ck_map *map, struct ck_val *cons
 	return ck_map_find(map, name, strlen(name), &i) ? item[2 * i + 1] : NULL;
 }
 
-static struct place *place_of(struct names *nm, const struct ck_tensor_ref *t)
+/* Placeholders of one storage are one tensor. */
+static const char *view_of(struct names *nm, const struct ck_tensor_ref *t, size_t *n_out)
 {
-	struct place *p = ck_arena_zalloc(&nm->ds->arena, sizeof(*p));
+	const char *key = ck_pt_view_key(&nm->ds->arena, t, 0, n_out);
 
-	if (p)
-		*p = (struct place){ t->storage, t->offset, t->numel };
-	return p;
+	nm->starved |= !key;
+	return key;
+}
+
+/* Are both elements of one storage?  '*same_out': the same ones, in the same way. */
+static bool one_storage(struct names *nm, const struct ck_tensor_ref *a,
+			const struct ck_tensor_ref *b, bool *same_out)
+{
+	const char *x, *y;
+	size_t n, m;
+
+	if (!a || !b || !a->numel || a->storage != b->storage)
+		return false;
+	x = view_of(nm, a, &n);
+	y = view_of(nm, b, &m);
+	*same_out = x && y && n == m && !memcmp(x, y, n);
+	return true;
 }
 
 /* Remember where each parameter lies: the optimizer's names before all others. */
@@ -116,17 +127,18 @@ static int map_places(struct names *nm, bool params, struct ckpt_err *err)
 	for (uint64_t i = 0; rc >= 0 && i < nm->n; i++) {
 		const struct ck_tensor_ref *t = tensor_at(nm, i);
 		const char *name = ck_val_str(nm->item[2 * i]);
-		struct place *p;
+		const char *key;
+		size_t len;
 
 		if (!t || !name || ck_map_find(&nm->ds->buffer_no, name, strlen(name), NULL) ||
 		    ck_map_find(&nm->param, name, strlen(name), NULL) != params)
 			continue;
 		if (!t->numel && !is_stage3(nm->ds))
 			continue;
-		p = place_of(nm, t);
-		if (!p)
-			return ck_fail_nomem(err, "a name", sizeof(*p));
-		rc = ck_map_add(&nm->place, (const char *)p, sizeof(*p), i, NULL, err);
+		key = view_of(nm, t, &len);
+		if (!key)
+			return ck_fail_nomem(err, "a name", 0);
+		rc = ck_map_add(&nm->place, key, len, i, NULL, err);
 	}
 	return rc < 0 ? rc : 0;
 }
@@ -269,9 +281,10 @@ static int add_frozen_copy(struct names *nm, const char *name, uint32_t tensor,
 {
 	const struct ck_tensor_ref *f = ck_val_tensor(mapped(&nm->fragment, nm->fragment_item,
 							     name));
+	bool same = false;
 
 	if (!f || f->numel != t->numel || f->dtype != t->dtype ||
-	    (f->storage == t->storage && f->offset == t->offset))
+	    (one_storage(nm, f, t, &same) && same))
 		return 0;
 	return add_weight(nm->ds, tensor, f, err);
 }
@@ -337,25 +350,45 @@ static bool shape_of_name(const struct names *nm, const char *name, const uint64
 	return true;
 }
 
-/* The name that 'name' shares its bytes with, or NULL. */
-static const char *kept_name(const struct names *nm, const char *name, uint64_t i,
+/* 'kept' is what shared_params says: NULL if it cannot be. */
+static const char *shared_name(struct names *nm, const char *name, const struct ck_tensor_ref *t,
+			       const char *kept)
+{
+	const char *what = NULL;
+	const uint64_t *shape;
+	bool same = false;
+	uint32_t ndim;
+	uint64_t i;
+
+	if (is_placeholder(nm->ds, t) || !shape_of_name(nm, kept, &shape, &ndim))
+		return kept;
+	if (!same_shape(t, shape, ndim))
+		what = "their shapes differ";
+	else if (ck_map_find(&nm->ds->in_module, kept, strlen(kept), &i) &&
+		 one_storage(nm, tensor_at(nm, i), t, &same) && !same)
+		what = "they are two views of one storage";
+	if (!what)
+		return kept;
+	ck_findings_add(nm->ds->f, CK_FINDING_ALIAS_DOUBTFUL, name,
+			"shared_params says it is %s, but %s; it is kept as a tensor of its own",
+			kept, what);
+	return NULL;
+}
+
+/* The name that 'name' shares its elements with, or NULL. */
+static const char *kept_name(struct names *nm, const char *name, uint64_t i,
 			     const struct ck_tensor_ref *t)
 {
-	const char *kept = ck_val_str(mapped(&nm->shared, nm->shared_item, name));
-	const struct place p = { t->storage, t->offset, t->numel };
+	const char *kept = ck_val_str(mapped(&nm->shared, nm->shared_item, name)), *key;
 	const uint64_t *shape;
 	uint32_t ndim;
 	uint64_t first;
+	size_t n;
 
-	if (kept && strcmp(kept, name) && shape_of_name(nm, kept, &shape, &ndim)) {
-		if (is_placeholder(nm->ds, t) || same_shape(t, shape, ndim))
-			return kept;
-		ck_findings_add(nm->ds->f, CK_FINDING_ALIAS_DOUBTFUL, name,
-				"shared_params says it is %s, but their shapes differ; it is kept "
-				"as a tensor of its own", kept);
-		return NULL;
-	}
-	if (!ck_map_find(&nm->place, (const char *)&p, sizeof(p), &first) || first == i)
+	if (kept && strcmp(kept, name) && shape_of_name(nm, kept, &shape, &ndim))
+		return shared_name(nm, name, t, kept);
+	key = view_of(nm, t, &n);
+	if (!key || !ck_map_find(&nm->place, key, n, &first) || first == i)
 		return NULL;
 	kept = ck_val_str(nm->item[2 * first]);
 	if (!kept || !shape_of_name(nm, kept, &shape, &ndim))
@@ -370,6 +403,20 @@ static enum ckpt_role role_of_rest(const struct ds_step *ds)
 	return ds->frozen_listed ? CKPT_ROLE_UNTRAINED : CKPT_ROLE_FROZEN;
 }
 
+/* Why a parameter is in no list: by what the files say, else by the version. */
+static const char *why_placeholder(const struct ds_step *ds)
+{
+	const struct ck_val *v = ck_val_get(ds->model, "frozen_param_shapes");
+
+	if (ds->frozen_listed)
+		return "it is in no optimizer group";
+	if (v && ck_val_is_none(v))
+		return "frozen parameters were excluded when it was saved";
+	if (ds->version[0] || ds->version[1] >= 9)
+		return "no list of frozen parameters is in the model file";
+	return "DeepSpeed before 0.9 saved no frozen parameters at stage 3";
+}
+
 static int add_rest(struct names *nm, const char *name, const struct ck_tensor_ref *t,
 		    struct ckpt_err *err)
 {
@@ -380,8 +427,7 @@ static int add_rest(struct names *nm, const char *name, const struct ck_tensor_r
 	if (is_placeholder(ds, t)) {
 		ck_findings_add(ds->f, CK_FINDING_NOT_IN_CHECKPOINT, name,
 				"the step has only a placeholder of it (%s), so it is left out",
-				ds->frozen_listed ? "it is in no optimizer group" :
-				"DeepSpeed before 0.9 saved no frozen parameters at stage 3");
+				why_placeholder(ds));
 		return 0;
 	}
 	rc = new_tensor(nm, name, t->shape, t->ndim, role_of_rest(ds), &tensor, err);
@@ -529,6 +575,8 @@ int ck_ds_index_model(struct ds_step *ds, struct ckpt_err *err)
 		rc = map_places(&nm, false, err);
 	for (uint64_t i = 0; !rc && i < nm.n; i++)
 		rc = add_entry(&nm, i, err);
+	if (!rc && nm.starved)
+		rc = ck_fail_nomem(err, "a name", 0);
 	if (!rc)
 		rc = add_missing(&nm, err);
 	if (!rc) {

@@ -15,71 +15,18 @@
 
 /* ---- which step ---- */
 
-/* Is there a step; without memory nothing is known of it. */
-static int is_below(const struct ck_input *in, const char *sub, bool *out)
-{
-	struct ckpt_err inner = { 0 }, err = { 0 };
-	struct ck_tree t = CK_TREE_INIT;
-	const int rc = ck_look_list(in->pool, &t, in->path, in->npaths, sub, in->limits.files,
-				    &inner);
-
-	*out = !rc && ck_nat_is_step(&t);
-	ck_tree_release(&t);
-	return ck_err_take_system(rc, &inner, &err);
-}
-
-/* The step that 'latest' names, or NULL. */
-static int latest_of(const struct ck_input *in, struct ds_step *ds, const char **tag_out,
-		     struct ckpt_err *err)
-{
-	char *tag;
-	const int rc = ck_ds_latest(ds, &in->tree, "latest", &tag, err);
-
-	*tag_out = !rc && tag && !ck_ds_leads_outside(tag) ? tag : NULL;
-	return rc;
-}
-
 static int probe(const struct ck_input *in)
 {
-	struct ds_step ds = { .in = in };
-	const char *tag = in->tag;
-	bool yes = false;
-	int rc = 0;
+	enum ds_holds kind;
+	bool named;
+	int rc;
 
 	if (!in->is_dir)
 		return 0;
 	if (ck_nat_is_step(&in->tree))
 		return 72;
-	if (!tag)
-		rc = latest_of(in, &ds, &tag, NULL);
-	if (!rc && tag)
-		rc = is_below(in, tag, &yes);
-	ck_arena_release(&ds.arena);
-	return rc == -CKPT_E_NOMEM ? rc : yes ? 72 : 0;
-}
-
-static int find(struct ds_step *ds, struct ckpt_err *err)
-{
-	const struct ck_input *in = ds->in;
-	const char *tag = in->tag;
-	int rc;
-
-	if (ck_nat_is_step(&in->tree)) {
-		if (in->tag && strcmp(in->tag, ck_fs_base(in->path[0])))
-			return ck_fail(err, CKPT_E_USAGE, in->path[0], CKPT_NO_OFFSET,
-				       "this folder is itself the step %s; --tag %s goes with the "
-				       "folder above it", ck_fs_base(in->path[0]), in->tag);
-		return ck_ds_take_step(ds, in->path, in->npaths, NULL,
-				       "the folder given is a native step", err);
-	}
-	rc = tag ? 0 : latest_of(in, ds, &tag, err);
-	if (rc)
-		return rc;
-	if (!tag)
-		return ck_fail(err, CKPT_E_NOTFOUND, in->path[0], CKPT_NO_OFFSET,
-			       "no step is named here");
-	return ck_ds_take_step(ds, in->path, in->npaths, tag,
-			       in->tag ? "--tag names it" : "'latest' names it", err);
+	rc = ck_ds_chosen_kind(in, &kind, &named);
+	return rc ? rc : kind != DS_HOLDS_NATIVE ? 0 : named ? 72 : 21;
 }
 
 /* ---- values ---- */
@@ -142,10 +89,13 @@ static int look_at_rests(struct ds_step *ds, const struct ck_nat *nat, struct ck
 		struct ds_file *file = &ds->file[i];
 
 		rc = ck_ds_open_pt(ds, file, err);
-		if (!rc)
+		if (!rc) {
 			check_id(file, nat->id);
-		else
+			if (ds->model_file && ds->model_file->pt)
+				ck_ds_note_own_model(ds, file);
+		} else {
 			rc = ck_ds_note_damage(file, rc, err);
+		}
 		ck_findings_merge(ds->f, &file->notes, CK_FINDING_COUNT);
 		if (file != ds->model_file)
 			ck_ds_close_pt(file);
@@ -162,7 +112,7 @@ static int begin(struct ds_step *ds, struct ck_nat *nat, struct ckpt_err *err)
 	ds->origin = DS_FROM_NATIVE;
 	ds->arena.limit = ds->in->limits.memory_bytes;
 	pthread_mutex_init(&ds->lock, NULL);
-	rc = find(ds, err);
+	rc = ck_ds_find(ds, err);
 	if (!rc)
 		rc = ck_nat_read(nat, &ds->tree, ds->where, &ds->in->limits, ds->in->pool, ds->ix,
 				 ds->f, err);
@@ -184,6 +134,10 @@ static int nat_index(const struct ck_input *in, struct ck_index *ix, struct ck_f
 	struct ck_nat nat = { 0 };
 	int rc = begin(&ds, &nat, err);
 
+	if (!rc && ds.model_file && ds.model_file->pt) {
+		ds.model = ds.model_file->pt->doc.root;
+		rc = ck_ds_add_batch(&ds, err);	/* manifests of ztrain say nothing of it */
+	}
 	rc = ck_arena_why(&ds.arena, rc, in->path[0], err);
 	rc = ck_arena_why(&nat.arena, rc, in->path[0], err);
 	ck_nat_release(&nat);
@@ -266,7 +220,7 @@ static int nat_reshard(const struct ck_input *in, const struct ck_index *ix,
 		       struct ck_findings *findings, struct ckpt_err *err)
 {
 	struct ck_index scratch;
-	struct ds_step ds = { .in = in, .ix = &scratch, .f = findings };
+	struct ds_step ds = { .in = in, .ix = &scratch, .f = findings, .tell_own = true };
 	struct ck_nat nat = { 0 };
 	int rc = ck_index_init(&scratch, in->limits.memory_bytes, err);
 

@@ -184,6 +184,17 @@ static bool is_taken_name(const char *name)
 	return !strcmp(name, "weight") || !strcmp(name, "master");
 }
 
+/* A tensor that is no run of elements: said once. */
+static void leave_out(struct ds_step *ds, const char *name, const struct ck_tensor_ref *t)
+{
+	if (!t || t->numel < 2 || (ds->left_out && !strcmp(ds->left_out, name)))
+		return;
+	ds->left_out = name;
+	ck_findings_add(&ds->optim_file->notes, CK_FINDING_NOT_IN_CHECKPOINT, ds->optim_file->path,
+			"state %.60s is left out: it is no contiguous tensor, so it cannot be "
+			"joined over the ranks", name);
+}
+
 /* The names of the first shard's states, in the order in which they come. */
 static void name_states(struct ds_step *ds, const struct ck_val *dict)
 {
@@ -196,9 +207,12 @@ static void name_states(struct ds_step *ds, const struct ck_val *dict)
 	for (uint64_t i = 0; i < n; i++) {
 		const char *name = ck_val_str(item[2 * i]);
 
-		if (!name || !strcmp(name, "step") || state_number(ds, name) < ds->nstates ||
-		    !ck_ds_slice_of(ds->optim_file, item[2 * i + 1], &s))
+		if (!name || !strcmp(name, "step") || state_number(ds, name) < ds->nstates)
 			continue;
+		if (!ck_ds_slice_of(ds->optim_file, item[2 * i + 1], &s)) {
+			leave_out(ds, name, ck_val_tensor(item[2 * i + 1]));
+			continue;
+		}
 		if (ds->nstates < DS_MAX_STATES && !is_taken_name(name))
 			ds->state_name[ds->nstates++] = name;
 		else
@@ -320,6 +334,7 @@ int ck_ds_take_optim(struct ds_step *ds, struct ds_file *file, struct ds_optim *
 			       ds->ngroups);
 	if (file != ds->optim_file)
 		compare_zero(ds, file, zero);
+	ck_ds_note_own_zero(ds, file, zero);
 	rc = find_states(ds, zero, &states, err);
 	if (!rc)
 		rc = take_parts(ds, file, &states, item, n, &optim->part, err);

@@ -43,7 +43,7 @@ static struct ck_val *optim_root(struct wr *w, struct ck_val *zero)
 	struct ck_val *root, *config;
 
 	if (!w->anew) {
-		root = ck_val_dict_sets(a, ck_val_clone(a, w->ds->optim_file->pt->doc.root),
+		root = ck_val_dict_sets(a, ck_val_clone(a, w->ds->zero_file->pt->doc.root),
 					"optimizer_state_dict", zero);
 		config = ck_val_get(root, "ds_config");
 		return config ? ck_val_dict_sets(a, root, "ds_config", ck_wr_config(w, config)) :
@@ -62,7 +62,7 @@ static const char *model_stem(struct wr *w, uint32_t rank)
 	return "mp_rank_00_model_states";
 }
 
-static int write_optim(struct wr *w, uint32_t rank, struct ckpt_err *err)
+static int write_shard(struct wr *w, uint32_t rank, struct ckpt_err *err)
 {
 	struct ckpt_err inner = { 0 };
 	struct ck_val *root;
@@ -79,6 +79,31 @@ static int write_optim(struct wr *w, uint32_t rank, struct ckpt_err *err)
 	if (!root || !stem)
 		return ck_fail_nomem(err, "a shard", 0);
 	return ck_wr_finish(w, stem, root, err);
+}
+
+/* As many ranks as before, each keeps its own values: 'zero' is then that of its shard. */
+static int write_optim(struct wr *w, uint32_t rank, struct ckpt_err *err)
+{
+	struct ds_step *ds = w->ds;
+	struct ds_file *own = ck_wr_keeps_shards(w) ? ds->optim[rank].file : NULL;
+	const struct ds_file *file = ds->zero_file;
+	struct ck_val *zero = ds->zero;
+	int rc;
+
+	if (!own || own == ds->optim_file)
+		return write_shard(w, rank, err);
+	rc = ck_ds_open_pt(ds, own, err);
+	if (rc)
+		return rc;
+	ds->zero_file = own;
+	ds->zero = ck_val_get(own->pt->doc.root, "optimizer_state_dict");
+	w->first = zero;
+	rc = write_shard(w, rank, err);
+	w->first = NULL;
+	ds->zero_file = file;
+	ds->zero = zero;
+	ck_ds_close_pt(own);
+	return rc;
 }
 
 /* The source's model file of rank s; at stages 1 and 2 there is one. */
@@ -129,6 +154,8 @@ static bool fits_state(const struct wr *w, const char *pattern, const char **som
 	for (uint32_t k = 0; k < w->ds->nstates; k++)
 		if (!fnmatch(pattern, w->ds->state_name[k], 0))
 			return true;
+	if (w->ds->left_out && !fnmatch(pattern, w->ds->left_out, 0))
+		return true;
 	for (uint64_t i = 0; i < w->ix->nstates; i++) {
 		if (!is_optimizer_state(w->ix->state[i].name))
 			continue;
@@ -158,6 +185,10 @@ static int check_states(struct wr *w, struct ckpt_err *err)
 {
 	const struct ds_step *ds = w->ds;
 
+	if (ds->left_out && !ck_wr_is_dropped(w, ds->left_out) && !ck_wr_keeps_shards(w))
+		return ck_fail(err, CKPT_E_UNSUPPORTED, ds->where, CKPT_NO_OFFSET,
+			       "state %.60s is no contiguous tensor, so it cannot be cut anew; "
+			       "--drop-state %.60s leaves it out", ds->left_out, ds->left_out);
 	for (uint32_t g = 0; ds->optim && g < ds->ngroups; g++)
 		for (uint32_t k = 0; k < ds->nstates && ds->group[g].nparams; k++) {
 			uint32_t tensor;
@@ -182,6 +213,8 @@ static int write_all(struct wr *w, struct ckpt_err *err)
 
 	if (!rc)
 		rc = check_states(w, err);
+	if (!rc)
+		ck_wr_tell_own(w);
 	if (!rc && w->want->native) {
 		rc = ck_wr_native(w, err);
 		return rc ? rc : ck_wr_root(w, err);
@@ -238,7 +271,7 @@ int ck_ds_reshard(const struct ck_input *in, const struct ck_index *ix,
 		  struct ck_findings *findings, struct ckpt_err *err)
 {
 	struct ck_index scratch;
-	struct ds_step ds = { .in = in, .ix = &scratch, .f = findings };
+	struct ds_step ds = { .in = in, .ix = &scratch, .f = findings, .tell_own = true };
 	int rc = ck_index_init(&scratch, in->limits.memory_bytes, err);
 
 	if (rc)

@@ -27,6 +27,8 @@ struct wr {
 	struct ck_plan *plan;
 	const char *tag;		/* folder in the result */
 	bool anew;			/* key sets by version and stage, not the source's */
+	const struct ck_val *first;	/* rank 0's shard, where the one written keeps its own
+					   values: for the order of entries; else NULL */
 	/* of the file being made */
 	struct ck_arena arena;
 	struct ck_pt_piece *piece;
@@ -131,6 +133,10 @@ struct ck_val *ck_wr_config(struct wr *w, struct ck_val *old);
 /* The loss scaler with every attribute that a later version looks for. */
 struct ck_val *ck_wr_scaler(struct wr *w, struct ck_val *scaler);
 
+/* ds_own.c: does each rank's shard keep its own values, being written as it was? */
+bool ck_wr_keeps_shards(const struct wr *w);
+/* Of values that differ over ranks and cannot stay: NOT_CARRIED. */
+void ck_wr_tell_own(struct wr *w);
 /* ds_write_root.c: what stands beside the tag folder; 'latest' is the last file of the plan. */
 int ck_wr_root(struct wr *w, struct ckpt_err *err);
 

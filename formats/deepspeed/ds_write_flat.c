@@ -107,6 +107,24 @@ static struct ck_val *elastic_state(struct wr *w, const struct ck_val *old, uint
 	return list;
 }
 
+/* 'state' in the order of 'as': ranks that never stepped a group list it last. */
+static struct ck_val *in_order_of(struct wr *w, const struct ck_val *as, struct ck_val *state)
+{
+	struct ck_val *out = ck_val_new_dict(&w->arena), *const *item, *const *mine;
+	uint64_t n, nmine;
+
+	if (!state || state->kind != CK_VAL_DICT || !ck_val_pairs(as, &item, &n) ||
+	    !ck_val_pairs(state, &mine, &nmine))
+		return state;
+	for (uint64_t i = 0; out && i < n; i++)
+		for (uint64_t k = 0; out && k < nmine; k++)
+			if (ck_val_equal(item[2 * i], mine[2 * k], 1))
+				out = ck_val_dict_set(&w->arena, out, mine[2 * k], mine[2 * k + 1]);
+	for (uint64_t k = 0; out && k < nmine; k++)
+		out = ck_val_dict_set(&w->arena, out, mine[2 * k], mine[2 * k + 1]);
+	return out;
+}
+
 /* Of a step that was flat before: the keys of a group stay. */
 static struct ck_val *same_state(struct wr *w, const struct ck_val *source, uint32_t rank,
 				 struct ckpt_err *err)
@@ -129,7 +147,8 @@ static struct ck_val *same_state(struct wr *w, const struct ck_val *source, uint
 						state_entry(w, &w->t->group[g], item[2 * i + 1],
 							    rank, err));
 	}
-	return state;
+	return w->first ? in_order_of(w, ck_val_get(ck_val_get(w->first, "base_optimizer_state"),
+						    "state"), state) : state;
 }
 
 /* Of a step of sub-groups: one entry a group, numbered as the groups. */

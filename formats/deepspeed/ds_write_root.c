@@ -1,7 +1,7 @@
 /*
  * ds_write_root.c -- what stands beside the tag folder of a step that is written: everything
  * of the source's parent folder that is no step, random states for the new number of ranks,
- * and 'latest'.
+ * and 'latest'; and what stands in the tag folder and is no part of the step.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -29,6 +29,10 @@ static const struct per_rank per_rank[] = {
 struct copying {
 	struct wr *w;
 	uint64_t left;		/* entries that may still be looked at */
+	const char *const *root;
+	size_t nroots;
+	const char *from, *to;	/* in front of a name: in the roots, in the result */
+	bool in_tag;
 };
 
 static const char *rank_name(struct wr *w, const struct per_rank *kind, uint32_t rank,
@@ -52,17 +56,56 @@ static bool is_rank_file(const struct per_rank *kind, const char *name)
 	return !strcmp(name, kind->end);
 }
 
+static bool fits(const char *name, const char *begin, const char *end)
+{
+	const size_t n = strlen(name), b = strlen(begin), k = strlen(end);
+
+	return n >= b + k && !strncmp(name, begin, b) && !strcmp(name + n - k, end);
+}
+
+static bool is_native_name(const char *name)
+{
+	return fits(name, "rank-", ".safetensors") || fits(name, "frozen-", ".safetensors") ||
+	       fits(name, "rest", ".pt") || fits(name, "manifest", ".json");
+}
+
+/* A file in the tag folder that is read, or stands for what was there: not carried. */
+static bool is_of_step(struct wr *w, const struct ck_tree_entry *e)
+{
+	const bool shard = ck_ds_name_parse(e->name).kind != DS_OTHER;
+	const bool native = w->ds->origin == DS_FROM_NATIVE;
+
+	if (!strcmp(e->name, "zckpt-manifest.json") || strstr(e->name, ".zckpt-"))
+		return true;
+	if (native ? is_native_name(e->name) : shard)
+		return true;
+	if (w->want->native ? !is_native_name(e->name) : !shard)
+		return false;
+	ck_findings_add(w->ds->f, CK_FINDING_NOT_CARRIED, e->path,
+			"it is no part of the step and stays behind: a file of the result may have "
+			"its name");
+	return true;
+}
+
 /* Files that are made anew, and what is no file. */
-static bool is_left_out(const struct ck_tree_entry *e, bool top)
+static bool is_left_out(const struct copying *c, const struct ck_tree_entry *e, bool top)
 {
 	if (e->is_dir || e->is_odd)
 		return true;
 	if (!top)
 		return false;
+	if (c->in_tag)
+		return is_of_step(c->w, e);
 	for (size_t i = 0; i < NKINDS; i++)
 		if (is_rank_file(&per_rank[i], e->name))
 			return true;
 	return !strcmp(e->name, "latest") || !strcmp(e->name, "latest_universal");
+}
+
+/* Elements of a universal checkpoint. */
+static bool is_folder_of_step(const struct copying *c, const char *name, bool top)
+{
+	return top && c->in_tag && c->w->ds->origin == DS_FROM_UNIVERSAL && !strcmp(name, "zero");
 }
 
 static int copy_file(struct wr *w, const char *to, const struct ck_tree_entry *e,
@@ -85,14 +128,20 @@ static int copy_entries(struct copying *c, const struct ck_tree *tree, const cha
 
 	for (uint64_t i = 0; !rc && i < tree->n; i++) {
 		const struct ck_tree_entry *e = &tree->entry[i];
-		const char *to = ck_arena_printf(&w->arena, "%s%s", prefix, e->name);
+		const char *name = ck_arena_printf(&w->arena, "%s%s", prefix, e->name);
 
-		if (!to)
+		if (!name)
 			return ck_fail_nomem(err, "a file name", 0);
-		if (e->is_dir && !ck_fs_is_aside(e->name))
-			rc = copy_folder(c, to, depth + 1, err);
-		else if (!is_left_out(e, !depth))
-			rc = copy_file(w, to, e, err);
+		if (e->is_dir && !ck_fs_is_aside(e->name) &&
+		    !is_folder_of_step(c, e->name, !depth))
+			rc = copy_folder(c, name, depth + 1, err);
+		else if (!is_left_out(c, e, !depth)) {
+			rc = copy_file(w, ck_arena_printf(&w->arena, "%s%s", c->to, name), e, err);
+			if (c->in_tag)
+				ck_findings_add(w->ds->f, CK_FINDING_CARRIED, e->path,
+						"it is no part of the step and goes along as it "
+						"is");
+		}
 	}
 	return rc;
 }
@@ -104,16 +153,16 @@ static int copy_folder(struct copying *c, const char *name, uint32_t depth,
 	struct ck_tree tree = CK_TREE_INIT;
 	const uint32_t most = ds->in->limits.folder_depth;
 	const char *prefix = ck_arena_printf(&c->w->arena, "%s/", name);
+	const char *path = ck_arena_printf(&c->w->arena, "%s%s", c->from, name);
 	int rc;
 
-	if (!prefix)
+	if (!prefix || !path)
 		return ck_fail_nomem(err, "a file name", 0);
 	if (depth > most)
 		return ck_fail_limit(err, name, CKPT_NO_OFFSET, "folder_depth", most,
 				     "folders beside the step are nested deeper (does a link "
 				     "lead back?)");
-	rc = ck_look_list(ds->in->pool, &tree, ds->root, ds->nroots, name, ds->in->limits.files,
-			  err);
+	rc = ck_look_list(ds->in->pool, &tree, c->root, c->nroots, path, ds->in->limits.files, err);
 	if (!rc && tree.n > c->left)
 		rc = ck_fail_limit(err, name, CKPT_NO_OFFSET, "files", ds->in->limits.files,
 				   "more files in folders beside the step");
@@ -152,7 +201,10 @@ static int copy_ranks(struct wr *w, const struct ck_tree *root, const struct per
 
 static int copy_beside(struct wr *w, struct ckpt_err *err)
 {
-	struct copying c = { .w = w, .left = w->ds->in->limits.files };
+	struct copying c = {
+		.w = w, .left = w->ds->in->limits.files, .root = w->ds->root,
+		.nroots = w->ds->nroots, .from = "", .to = "",
+	};
 	struct ck_tree root = CK_TREE_INIT;
 	int rc = ck_look_list(w->ds->in->pool, &root, w->ds->root, w->ds->nroots, NULL, c.left,
 			      err);
@@ -165,10 +217,28 @@ static int copy_beside(struct wr *w, struct ckpt_err *err)
 	return rc;
 }
 
+/* What somebody put into the tag folder beside the step's files. */
+static int copy_inside(struct wr *w, struct ckpt_err *err)
+{
+	const struct ds_step *ds = w->ds;
+	struct copying c = {
+		.w = w, .left = ds->in->limits.files, .in_tag = true,
+		.root = ds->root, .nroots = ds->nroots,
+		.from = ds->given_step ? "" : ck_arena_printf(&w->arena, "%s/", ds->ix->tag),
+		.to = ck_arena_printf(&w->arena, "%s/", w->tag),
+	};
+
+	if (!c.from || !c.to)
+		return ck_fail_nomem(err, "a file name", 0);
+	return copy_entries(&c, &ds->tree, "", 0, err);
+}
+
 int ck_wr_root(struct wr *w, struct ckpt_err *err)
 {
 	int rc = w->ds->given_step || !w->ds->nroots ? 0 : copy_beside(w, err);
 
+	if (!rc && w->ds->origin != DS_FROM_WEIGHTS)
+		rc = copy_inside(w, err);
 	if (!rc)
 		rc = ck_plan_file(w->plan, w->want->universal ? "latest_universal" : "latest",
 				  err);

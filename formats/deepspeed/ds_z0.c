@@ -159,7 +159,7 @@ static int take_groups(struct z0 *z, const struct ck_val *opt, struct ckpt_err *
 /* ---- what was named ---- */
 
 /* Elements [at, at + numel of the tensor) of 's' as a state. */
-static int add_state(struct z0 *z, uint32_t tensor, const char *name, const struct ds_slice *s,
+static int add_slice(struct z0 *z, uint32_t tensor, const char *name, const struct ds_slice *s,
 		     uint64_t at, struct ckpt_err *err)
 {
 	struct ck_index *ix = z->ds->ix;
@@ -174,19 +174,81 @@ static int add_state(struct z0 *z, uint32_t tensor, const char *name, const stru
 	return ck_index_state_end(ix, NULL, err);
 }
 
-/* Has it the shape of the parameter, or the length of the group's flat master? */
-static bool is_cut(const struct z0 *z, uint32_t tensor, const struct z0_place *place,
-		   const struct ck_val *v)
+/* A tensor of the parameter's shape as a state, in whatever order its elements lie. */
+static int add_tensor(struct z0 *z, uint32_t tensor, const char *name,
+		      const struct ck_tensor_ref *t, struct ckpt_err *err)
+{
+	struct ck_index *ix = z->ds->ix;
+	struct ck_extent e;
+	int rc = ck_index_state_begin(ix, tensor, name, (enum ckpt_dtype)t->dtype, 0, err);
+
+	if (!rc && t->numel) {
+		rc = ck_pt_extent(z->file->pt, t, 0, t->numel, 0, z->file->source,
+				  ix->source[z->file->source].rank, ix, &e, err);
+		if (!rc)
+			rc = ck_index_state_extent(ix, &e, err);
+	}
+	if (rc) {
+		ck_index_state_cancel(ix);
+		return rc;
+	}
+	return ck_index_state_end(ix, NULL, err);
+}
+
+static bool has_shape(const struct z0 *z, uint32_t tensor, const struct ck_tensor_ref *r)
 {
 	const struct ck_tensor *t = &z->ds->ix->tensor[tensor];
-	const struct ck_tensor_ref *r = ck_val_tensor(v);
 
-	if (!r)
-		return false;
-	if (z->form == Z0_FLAT)
-		return r->numel == place->master.numel;
-	return r->ndim == t->ndim &&
+	return r->ndim == t->ndim && ckpt_dtype_bits((enum ckpt_dtype)r->dtype) >= 8 &&
 	       (!t->ndim || !memcmp(r->shape, t->shape, t->ndim * sizeof(*t->shape)));
+}
+
+/* A state that is left out: said once for each name, when all parameters are through. */
+static void leave_out(struct z0 *z, uint32_t tensor, const char *name)
+{
+	uint32_t i = 0;
+
+	while (i < z->nleft && strcmp(z->left[i].name, name))
+		i++;
+	if (i == DS_MAX_STATES)
+		return;
+	if (i == z->nleft)
+		z->left[z->nleft++] = (struct z0_left){
+			.name = name, .first = z->ds->ix->tensor[tensor].name,
+		};
+	z->left[i].params++;
+}
+
+static void tell_left(struct z0 *z)
+{
+	for (uint32_t i = 0; i < z->nleft; i++) {
+		const struct z0_left *l = &z->left[i];
+
+		ck_findings_add(z->ds->f, CK_FINDING_NOT_IN_CHECKPOINT, l->first,
+				"state %.60s of %" PRIu64 " parameters, of which this is the "
+				"first, is left out: %s", l->name, l->params,
+				strcmp(l->name, "weight") && strcmp(l->name, "master") ?
+				"it has not the parameter's shape" :
+				"its name means something else here");
+	}
+}
+
+/* A state that is cut: of the parameter's shape, or a run of the group's flat tensor. */
+static int add_state(struct z0 *z, uint32_t tensor, const struct z0_place *place,
+		     const char *name, const struct ck_val *v, struct ckpt_err *err)
+{
+	const struct ck_tensor_ref *t = ck_val_tensor(v);
+	const bool taken = !strcmp(name, "weight") || !strcmp(name, "master");
+	struct ds_slice s;
+
+	if (z->form == Z0_FLAT && !taken && t->numel == place->master.numel &&
+	    ck_ds_slice_of(z->file, v, &s))
+		return add_slice(z, tensor, name, &s, place->at, err);
+	if (z->form != Z0_FLAT && !taken && has_shape(z, tensor, t))
+		return add_tensor(z, tensor, name, t, err);
+	if (t->numel > 1 || taken)	/* one number is a value */
+		leave_out(z, tensor, name);
+	return 0;
 }
 
 /* Every state of one parameter. */
@@ -201,14 +263,21 @@ static int add_states(struct z0 *z, uint32_t tensor, const struct z0_place *plac
 		return 0;
 	for (uint64_t i = 0; !rc && i < n; i++) {
 		const char *name = ck_val_str(item[2 * i]);
-		struct ds_slice s;
 
-		if (name && strcmp(name, "step") && strcmp(name, "weight") &&
-		    strcmp(name, "master") && is_cut(z, tensor, place, item[2 * i + 1]) &&
-		    ck_ds_slice_of(z->file, item[2 * i + 1], &s))
-			rc = add_state(z, tensor, name, &s, place->at, err);
+		if (name && strcmp(name, "step") && ck_val_tensor(item[2 * i + 1]))
+			rc = add_state(z, tensor, place, name, item[2 * i + 1], err);
 	}
 	return rc;
+}
+
+static int add_master(struct z0 *z, uint32_t tensor, const struct z0_place *place,
+		      struct ckpt_err *err)
+{
+	if (z->form == Z0_FLAT)
+		return add_slice(z, tensor, "master", &place->master, place->at, err);
+	if (z->form == Z0_WHOLE && place->like && has_shape(z, tensor, place->like))
+		return add_tensor(z, tensor, "master", place->like, err);
+	return 0;
 }
 
 static int add_place(struct z0 *z, uint32_t group, const struct z0_place *place,
@@ -216,12 +285,11 @@ static int add_place(struct z0 *z, uint32_t group, const struct z0_place *place,
 {
 	const uint32_t tensor = z->param[place->param].tensor;
 	struct ck_tensor *t = &z->ds->ix->tensor[tensor];
-	int rc = 0;
+	int rc;
 
 	t->role = CKPT_ROLE_TRAINABLE;
 	t->group = (int32_t)group;
-	if (place->master.dtype)
-		rc = add_state(z, tensor, "master", &place->master, place->at, err);
+	rc = add_master(z, tensor, place, err);
 	return rc ? rc : add_states(z, tensor, place, err);
 }
 
@@ -283,6 +351,7 @@ static int add_all(struct z0 *z, struct ckpt_err *err)
 			if (place->param != CK_NONE)
 				rc = add_place(z, g, place, err);
 		}
+	tell_left(z);
 	if (z->form == Z0_FLAT && !named)
 		left = z->nparams;
 	if (left)

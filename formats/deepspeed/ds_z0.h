@@ -43,6 +43,12 @@ struct z0_group {
 	const struct ck_val *names;	/* param_names, or NULL */
 };
 
+/* A state that the index does not take. */
+struct z0_left {
+	const char *name, *first;	/* the first parameter that has it */
+	uint64_t params;
+};
+
 struct z0 {
 	struct ds_step *ds;
 	struct ds_file *file;
@@ -57,6 +63,8 @@ struct z0 {
 	uint64_t room;			/* for further places */
 	struct z0_place *pool;		/* of flat groups: they are filled one after the other */
 	uint32_t npool;
+	struct z0_left left[DS_MAX_STATES];
+	uint32_t nleft;
 };
 
 /* Look at every weight. */

@@ -36,7 +36,6 @@ struct uni {
 
 /* uni_find.c */
 int ck_uni_probe(const struct ck_input *in);
-int ck_uni_find(struct uni *u, struct ckpt_err *err);
 
 /* uni_load.c: list and read the files below 'zero'. */
 int ck_uni_load(struct uni *u, struct ckpt_err *err);

@@ -219,8 +219,11 @@ static int step_of(struct uni *u, uint32_t g, bool *is_out, double *out, struct 
 /* The step of each param group. */
 static int add_steps(struct uni *u, struct ckpt_err *err)
 {
+	double *count = ck_arena_alloc(&u->ds.arena, ((uint64_t)u->ds.ngroups + 1) *
+				       sizeof(*count));
 	int32_t last = -1;
-	int rc = 0;
+	uint32_t n = 0;
+	int rc = count ? 0 : ck_fail_nomem(err, "counts of steps", u->ds.ngroups);
 
 	for (uint32_t g = 0; !rc && g < u->ds.ngroups; g++) {
 		bool is_there = false;
@@ -233,9 +236,12 @@ static int add_steps(struct uni *u, struct ckpt_err *err)
 		if (rc || !is_there)
 			continue;
 		last = u->ds.group[g].group;
+		count[n++] = step;
 		snprintf(key, sizeof(key), "group.%d.step", last < 0 ? (int)g : last);
 		rc = ck_index_add_fact(u->ds.ix, err, key, "%.17g", step);
 	}
+	if (!rc)
+		ck_ds_check_counts(&u->ds, u->ds.where, count, n);
 	return rc;
 }
 
@@ -282,7 +288,7 @@ int ck_uni_begin(struct uni *u, struct ckpt_err *err)
 	ds->origin = DS_FROM_UNIVERSAL;
 	ds->arena.limit = ds->in->limits.memory_bytes;
 	pthread_mutex_init(&ds->lock, NULL);
-	rc = ck_uni_find(u, err);
+	rc = ck_ds_find(&u->ds, err);
 	if (!rc)
 		rc = ck_ds_sort_files(ds, err);
 	if (!rc)

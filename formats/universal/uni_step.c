@@ -210,7 +210,7 @@ int ck_uni_reshard(const struct ck_input *in, const struct ck_index *ix,
 		   struct ck_findings *findings, struct ckpt_err *err)
 {
 	struct ck_index scratch;
-	struct uni u = { .ds = { .in = in, .ix = &scratch, .f = findings } };
+	struct uni u = { .ds = { .in = in, .ix = &scratch, .f = findings, .tell_own = true } };
 	int rc = ck_index_init(&scratch, in->limits.memory_bytes, err);
 
 	if (rc)
