@@ -74,6 +74,15 @@ int ck_pt_extent(const struct ck_pt *pt, const struct ck_tensor_ref *t, uint64_t
 		 struct ck_index *ix, struct ck_extent *extent_out, struct ckpt_err *err);
 
 /*
+ * What tied names have in common: bytes in 'a' that are equal for tensors of one shape that are the
+ * same elements of one storage, read in the same way (type, strides, conjugation, negation), and
+ * for no others.  The stride of a dimension of one element says nothing.  Two tensors without
+ * elements are told apart by 'apart'.  NULL without memory.
+ */
+const char *ck_pt_view_key(struct ck_arena *a, const struct ck_tensor_ref *t, uint64_t apart,
+			   size_t *n_out);
+
+/*
  * The content of a storage in new memory (ck_free), inflated if need be, in the file's byte order.
  * CKPT_E_LIMIT if it or what it is packed in exceeds 'max' bytes; codes of reading.
  */
@@ -101,5 +110,12 @@ int ck_pt_tensor_bytes(const struct ck_pt *pt, const struct ck_tensor_ref *t, ui
  */
 int ck_pt_index(const struct ck_pt *pt, uint32_t source, const struct ckpt_limits *limits,
 		struct ck_index *ix, struct ck_findings *findings, struct ckpt_err *err);
+/* The same of a value of the tree: paths begin below it. */
+int ck_pt_index_below(const struct ck_pt *pt, struct ck_val *root, uint32_t source,
+		      const struct ckpt_limits *limits, struct ck_index *ix,
+		      struct ck_findings *findings, struct ckpt_err *err);
+/* Add 't' as a state of a tensor that the index has. */
+int ck_pt_add_state(const struct ck_pt *pt, const struct ck_tensor_ref *t, uint32_t tensor,
+		    const char *state, uint32_t source, struct ck_index *ix, struct ckpt_err *err);
 
 #endif

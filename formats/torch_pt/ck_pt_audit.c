@@ -1,7 +1,8 @@
 /*
  * ck_pt_audit.c -- which names the pickles of a file use.
  *
- * An archive has members *.pkl (torch.load reads data.pkl, torch.jit others); a legacy stream
+ * An archive has members *.pkl (torch.load reads data.pkl, torch.jit others); a data file of
+ * torch.distributed.checkpoint is several archives, one after the other; a legacy stream
  * begins with four pickles and ends its head with a fifth; any other file may be pickles one
  * after the other.  What follows a STOP is looked at too: a reader that goes on would run it.
  */
@@ -13,6 +14,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/pickle/ck_pkl_torch.h"
 #include "libckpt/zip/ck_zip.h"
+#include "libckpt/zip/ck_zip_row.h"
 
 #define FIRST_WINDOW ((uint64_t)1 << 20)
 #define LEGACY_PICKLES 5
@@ -25,6 +27,8 @@ struct auditing {
 	struct ck_audit *out;
 	const char *path;	/* in out->arena */
 	const char *member;
+	bool in_row;		/* one archive of several in the file, at 'begin' */
+	uint64_t begin;
 };
 
 static int add(struct auditing *a, const struct ckpt_audit_pickle *pickle, struct ckpt_err *err)
@@ -140,7 +144,9 @@ static int audit_member(struct auditing *a, const struct ck_zip *zip,
 	uint64_t off = 0, used = 1;
 	int rc = 0;
 
-	a->member = ck_arena_strdup(&a->out->arena, e->name);
+	a->member = a->in_row ? ck_arena_printf(&a->out->arena, "%" PRIu64 ":%s", a->begin,
+						e->name) :
+				ck_arena_strdup(&a->out->arena, e->name);
 	if (!a->member)
 		return ck_fail_nomem(err, "a name", e->name_len);
 	if (ck_zip_read_within(zip, e, a->limits->pickle_bytes, "pickle_bytes", &data, &why))
@@ -164,13 +170,13 @@ static bool ends_with(const char *name, const char *end)
 	return n >= m && !strcmp(name + n - m, end);
 }
 
-static int audit_zip(struct auditing *a, struct ckpt_err *err)
+static int audit_zip(struct auditing *a, struct ck_src *src, struct ckpt_err *err)
 {
 	struct ckpt_err why = { 0 };
 	struct ck_zip *zip = NULL;
 	int rc = 0;
 
-	if (ck_zip_open(a->src, a->limits, &zip, &why))
+	if (ck_zip_open(src, a->limits, &zip, &why))
 		return add_failure(a, &why, err);
 	for (uint64_t i = 0; !rc && i < ck_zip_count(zip); i++) {
 		const struct ck_zip_entry *e = ck_zip_entry_get(zip, i);
@@ -179,6 +185,41 @@ static int audit_zip(struct auditing *a, struct ckpt_err *err)
 			rc = audit_member(a, zip, e, err);
 	}
 	ck_zip_close(zip);
+	return rc;
+}
+
+/* Each archive of a data file of torch.distributed.checkpoint by itself, as torch loads them. */
+static int audit_row(struct auditing *a, const uint64_t *begin, uint64_t n, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	a->in_row = true;
+	for (uint64_t i = 0; !rc && i < n; i++) {
+		struct ck_zip_part part = {
+			a->src, begin[i], i + 1 < n ? begin[i + 1] : ck_src_size(a->src),
+		};
+		struct ck_src *src = NULL;
+
+		a->begin = begin[i];
+		a->member = NULL;
+		rc = ck_zip_part(&part, &src, err);
+		if (!rc)
+			rc = audit_zip(a, src, err);
+		ck_src_close(src);
+	}
+	return rc;
+}
+
+static int audit_zips(struct auditing *a, struct ckpt_err *err)
+{
+	struct ckpt_err why = { 0 };
+	uint64_t *begin = NULL, n = 0;
+	int rc;
+
+	if (ck_pt_is_row(a->src, a->limits, &begin, &n, &why))
+		return add_failure(a, &why, err);
+	rc = n ? audit_row(a, begin, n, err) : audit_zip(a, a->src, err);
+	ck_free(begin);
 	return rc;
 }
 
@@ -275,6 +316,12 @@ static bool is_other_name(const char *name)
 	return false;
 }
 
+/* tokenizer.model: a protobuf, which begins with its first field; no pickle begins like that. */
+static bool is_sentencepiece(const char *name, const uint8_t head[4])
+{
+	return ends_with(name, ".model") && head[0] == '\n';
+}
+
 int ck_pt_audit(struct ck_src *src, const struct ckpt_limits *limits, bool always,
 		struct ck_audit *out, struct ckpt_err *err)
 {
@@ -284,6 +331,13 @@ int ck_pt_audit(struct ck_src *src, const struct ckpt_limits *limits, bool alway
 
 	if (rc)
 		return rc;
+	if (is_sentencepiece(ck_src_name(src), head))
+		return 0;
+	/* torch 2.1 writes one for a rank that keeps nothing. */
+	if (!ck_src_size(src) && ends_with(ck_src_name(src), ".distcp")) {
+		out->nfiles++;
+		return 0;
+	}
 	if (!always && !is_pickle_name(ck_src_name(src)) &&
 	    (is_other_name(ck_src_name(src)) ||
 	     !(ck_le32(head) == 0x04034b50u || (head[0] == 0x80 && head[1] && head[1] <= 5))))
@@ -292,5 +346,5 @@ int ck_pt_audit(struct ck_src *src, const struct ckpt_limits *limits, bool alway
 	if (!a.path)
 		return ck_fail_nomem(err, "a path", 0);
 	out->nfiles++;
-	return ck_le32(head) == 0x04034b50u ? audit_zip(&a, err) : audit_stream(&a, err);
+	return ck_le32(head) == 0x04034b50u ? audit_zips(&a, err) : audit_stream(&a, err);
 }

@@ -355,7 +355,7 @@ struct walk {
 	struct ck_findings *findings;
 	struct ck_val **queue;
 	uint64_t n, cap;
-	uint64_t dups;
+	uint64_t dups, tensor_keys;
 };
 
 static int enqueue(struct walk *w, struct ck_val *v, struct ckpt_err *err)
@@ -392,16 +392,21 @@ static bool keys_equal(const struct ck_val *a, const struct ck_val *b)
 	       !memcmp(a->u.str.p, b->u.str.p, a->u.str.len);
 }
 
-/* Keys that come twice: the later value counts, and somebody should know. */
-static int keys_check(struct walk *w, struct ck_val *const *item, uint64_t n,
+/*
+ * Keys that come twice: the later value counts, and somebody should know.  Parameters are keys in
+ * the states of an optimizer that was pickled whole, a defaultdict.
+ */
+static int keys_check(struct walk *w, struct ck_val *const *item, uint64_t n, bool of_optimizer,
 		      struct ckpt_err *err)
 {
 	struct ck_map seen = CK_MAP_INIT;
 	int rc = 0;
 
 	for (uint64_t i = 0; i < n; i += 2)
-		if (ck_pt_call_of(item[i]) != CK_PT_NONE)
+		if (ck_pt_call_of(item[i]) != CK_PT_NONE && !of_optimizer)
 			return ck_pt_bad(w->pt, err, "a tensor is the key of a dict");
+		else
+			w->tensor_keys += ck_pt_call_of(item[i]) != CK_PT_NONE;
 	if (n <= 32) {
 		for (uint64_t i = 0; i < n; i += 2)
 			for (uint64_t k = 0; k < i; k += 2)
@@ -452,7 +457,8 @@ static int visit_object(struct walk *w, struct ck_val *v, struct ckpt_err *err)
 	if (!rc)
 		rc = enqueue_all(w, o->list, o->nlist, err);
 	if (!rc)
-		rc = keys_check(w, o->dict, o->ndict, err);
+		rc = keys_check(w, o->dict, o->ndict,
+				ck_val_is_global(o->fn, "collections", "defaultdict"), err);
 	return rc ? rc : enqueue_all(w, o->dict, o->ndict, err);
 }
 
@@ -476,7 +482,7 @@ static int visit(struct walk *w, struct ck_val *v, struct ckpt_err *err)
 
 	switch ((enum ck_val_kind)v->kind) {
 	case CK_VAL_DICT:
-		rc = keys_check(w, v->u.seq.item, v->u.seq.n, err);
+		rc = keys_check(w, v->u.seq.item, v->u.seq.n, false, err);
 		return rc ? rc : enqueue_all(w, v->u.seq.item, v->u.seq.n, err);
 	case CK_VAL_TUPLE:
 	case CK_VAL_LIST:
@@ -505,5 +511,8 @@ int ck_pt_bind(struct ck_pt *pt, struct ck_findings *findings, struct ckpt_err *
 	pt->doubled = w.dups > 0;
 	if (!rc && w.dups)
 		ck_pt_note(pt, findings, "a dict holds a key twice: the later value counts");
+	if (!rc && w.tensor_keys)
+		ck_pt_note(pt, findings, "a tensor is the key of a dict (an optimizer that was "
+			   "pickled whole?): its values have no names");
 	return rc;
 }

@@ -40,6 +40,26 @@ static struct folded view_fold(const struct ck_tensor_ref *t)
 	return f;
 }
 
+const char *ck_pt_view_key(struct ck_arena *a, const struct ck_tensor_ref *t, uint64_t apart,
+			   size_t *n_out)
+{
+	const size_t n = (4 + 2 * (size_t)t->ndim) * sizeof(uint64_t);
+	uint64_t *k = ck_arena_alloc(a, n);
+
+	if (!k)
+		return NULL;
+	k[0] = t->storage;
+	k[1] = t->dtype | (uint64_t)t->conj << 8 | (uint64_t)t->neg << 9;
+	k[2] = t->offset;
+	k[3] = t->numel ? 0 : apart;
+	for (uint32_t i = 0; i < t->ndim; i++) {
+		k[4 + i] = t->shape[i];
+		k[4 + t->ndim + i] = t->numel && t->shape[i] != 1 ? t->stride[i] : 0;
+	}
+	*n_out = n;
+	return (const char *)k;
+}
+
 /* The member of a deflated storage in the index; several tensors share it. */
 static int member_get(const struct ck_pt_storage *s, uint32_t source, struct ck_index *ix,
 		      uint32_t *out, struct ckpt_err *err)

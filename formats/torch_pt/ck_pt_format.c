@@ -13,6 +13,7 @@
 #include "formats/torch_pt/ck_pt_plan.h"
 #include "formats/torch_pt/ck_pt_priv.h"
 #include "formats/torch_pt/ck_pt_slim.h"
+#include "formats/torch_pt/ck_pt_training.h"
 
 static int pt_probe(const struct ck_input *in)
 {
@@ -66,6 +67,24 @@ static void judge_part(const struct ck_pt *pt, const struct ck_input *in, struct
 				"get whole parameters under the model's names");
 }
 
+/* A training file's model under its own names, with the moments; else all there is. */
+static int index_model(const struct ck_pt *pt, uint32_t source, const struct ck_input *in,
+		       struct ck_index *ix, struct ck_findings *f, struct ckpt_err *err)
+{
+	struct ck_pt_training t = { .model = pt->doc.root };
+	int rc = 0;
+
+	if (in->subtree || (in->find_model && !ck_val_get(pt->doc.root, "ds_version")))
+		rc = ck_pt_training_choose(pt, in->subtree, f, &t, err);
+	if (!rc)
+		rc = ck_pt_index_below(pt, t.model, source, &in->limits, ix, f, err);
+	if (!rc && t.key) {
+		ck_hasher_add(ix->fingerprint, t.key, strlen(t.key) + 1);
+		rc = ck_index_add_fact(ix, err, "subtree", "%s", t.key);
+	}
+	return rc ? rc : ck_pt_training_states(pt, &t, source, ix, f, err);
+}
+
 static int pt_index(const struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
 		    struct ckpt_err *err)
 {
@@ -83,7 +102,7 @@ static int pt_index(const struct ck_input *in, struct ck_index *ix, struct ck_fi
 	ix->format = "torch";
 	rc = ck_index_add_source(ix, in->path[0], src, -1, &source, err);
 	if (!rc)
-		rc = ck_pt_index(pt, source, &in->limits, ix, f, err);
+		rc = index_model(pt, source, in, ix, f, err);
 	if (!rc) {
 		feed_fingerprint(pt, in, ix);
 		judge_part(pt, in, f);
@@ -94,6 +113,7 @@ static int pt_index(const struct ck_input *in, struct ck_index *ix, struct ck_fi
 
 const struct ck_format ck_format_torch = {
 	.name = "torch",
+	.is_model = true,
 	.probe = pt_probe,
 	.index = pt_index,
 	.plan = ck_pt_plan,

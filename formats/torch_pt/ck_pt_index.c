@@ -232,44 +232,24 @@ static int tensor_name(struct indexer *w, const struct ck_tensor_ref *t, enum ck
 	return rc;
 }
 
-/* Bytes that are equal for tensors of the same elements. */
-static char *view_key(struct indexer *w, const struct ck_tensor_ref *t, size_t *n_out)
-{
-	const size_t n = (4 + 2 * (size_t)t->ndim) * sizeof(uint64_t);
-	uint64_t *k = ck_arena_alloc(&w->keys, n);
-
-	if (!k)
-		return NULL;
-	k[0] = t->storage;
-	k[1] = t->dtype | (uint64_t)t->conj << 8 | (uint64_t)t->neg << 9;
-	k[2] = t->offset;
-	k[3] = t->numel ? 0 : (uint64_t)(uintptr_t)t;	/* empty ones are all different */
-	if (t->ndim) {
-		memcpy(k + 4, t->shape, t->ndim * sizeof(*k));
-		memcpy(k + 4 + t->ndim, t->stride, t->ndim * sizeof(*k));
-	}
-	*n_out = n;
-	return (char *)k;
-}
-
-static int state_add(struct indexer *w, const struct ck_tensor_ref *t, uint32_t tensor,
-		     struct ckpt_err *err)
+int ck_pt_add_state(const struct ck_pt *pt, const struct ck_tensor_ref *t, uint32_t tensor,
+		    const char *state, uint32_t source, struct ck_index *ix, struct ckpt_err *err)
 {
 	struct ck_extent e;
-	int rc = ck_index_state_begin(w->ix, tensor, "weight", t->dtype, 0, err);
+	int rc = ck_index_state_begin(ix, tensor, state, t->dtype, 0, err);
 
 	if (rc)
 		return rc;
 	if (t->numel) {
-		rc = ck_pt_extent(w->pt, t, 0, t->numel, 0, w->source, -1, w->ix, &e, err);
+		rc = ck_pt_extent(pt, t, 0, t->numel, 0, source, -1, ix, &e, err);
 		if (!rc)
-			rc = ck_index_state_extent(w->ix, &e, err);
+			rc = ck_index_state_extent(ix, &e, err);
 	}
 	if (rc) {
-		ck_index_state_cancel(w->ix);
+		ck_index_state_cancel(ix);
 		return rc;
 	}
-	return ck_index_state_end(w->ix, NULL, err);
+	return ck_index_state_end(ix, NULL, err);
 }
 
 static int tensor_add(struct indexer *w, const struct ck_tensor_ref *t, struct ckpt_err *err)
@@ -278,7 +258,8 @@ static int tensor_add(struct indexer *w, const struct ck_tensor_ref *t, struct c
 	uint32_t tensor;
 	bool alias;
 	size_t n;
-	char *key = view_key(w, t, &n);
+	/* empty ones are all different */
+	const char *key = ck_pt_view_key(&w->keys, t, (uint64_t)(uintptr_t)t, &n);
 	int rc;
 
 	if (!key)
@@ -295,7 +276,7 @@ static int tensor_add(struct indexer *w, const struct ck_tensor_ref *t, struct c
 		return 0;
 	}
 	rc = ck_map_add(&w->views, key, n, tensor, NULL, err);
-	return rc < 0 ? rc : state_add(w, t, tensor, err);
+	return rc < 0 ? rc : ck_pt_add_state(w->pt, t, tensor, "weight", w->source, w->ix, err);
 }
 
 static int leaf(struct indexer *w, const struct ck_val *v, struct ckpt_err *err)
@@ -465,6 +446,13 @@ static int walk(struct indexer *w, struct ck_val *v, uint32_t depth, struct ckpt
 int ck_pt_index(const struct ck_pt *pt, uint32_t source, const struct ckpt_limits *limits,
 		struct ck_index *ix, struct ck_findings *findings, struct ckpt_err *err)
 {
+	return ck_pt_index_below(pt, pt->doc.root, source, limits, ix, findings, err);
+}
+
+int ck_pt_index_below(const struct ck_pt *pt, struct ck_val *root, uint32_t source,
+		      const struct ckpt_limits *limits, struct ck_index *ix,
+		      struct ck_findings *findings, struct ckpt_err *err)
+{
 	struct indexer w = {
 		.pt = pt, .source = source, .max_depth = limits->pickle_depth, .ix = ix,
 		.findings = findings, .name_bytes = limits->name_bytes,
@@ -474,7 +462,7 @@ int ck_pt_index(const struct ck_pt *pt, uint32_t source, const struct ckpt_limit
 
 	w.keys.limit = limits->memory_bytes;
 	w.before = ix->ntensors;
-	rc = ck_arena_why(&w.keys, walk(&w, pt->doc.root, 0, err), pt->where, err);
+	rc = ck_arena_why(&w.keys, walk(&w, root, 0, err), pt->where, err);
 	for (uint64_t i = 0; i < w.nbarren; i++)
 		w.barren[i]->mark = 0;
 	ck_free(w.barren);

@@ -21,6 +21,13 @@ enum ck_pt_call {
 	CK_PT_OPAQUE,		/* first of those that are not read: sparse, ... */
 };
 
+/*
+ * Is 'src' a data file of torch.distributed.checkpoint of several archives?  As ck_zip_row();
+ * *n_out is 0 if not.
+ */
+int ck_pt_is_row(struct ck_src *src, const struct ckpt_limits *limits, uint64_t **begin_out,
+		 uint64_t *n_out, struct ckpt_err *err);
+
 enum ck_pt_call ck_pt_call_of(const struct ck_val *v);
 /* "a sparse tensor", for a CK_PT_OPAQUE call; "a tensor" otherwise. */
 const char *ck_pt_opaque_name(const struct ck_val *v);

@@ -9,6 +9,7 @@
 #include "formats/torch_pt/ck_pt_priv.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/zip/ck_zip_check.h"
+#include "libckpt/zip/ck_zip_row.h"
 
 #define SMALL_RECORD 4096	/* version, byteorder and such */
 #define RECORD_NAME 1024
@@ -293,6 +294,8 @@ static void crc_check(const struct ck_pt *pt, struct ck_findings *findings)
 
 	for (uint64_t i = 0; i < pt->nstorages; i++)
 		without += pt->storage[i].bytes && !pt->storage[i].crc;
+	if (!without)
+		ck_src_known(pt->src, CK_KNOWN_PRINT);
 	if (without && findings)
 		ck_findings_add(findings, CK_FINDING_CRC_NOT_COMPUTED, ck_src_name(pt->src),
 				"%" PRIu64 " of %" PRIu64 " storages have no checksum", without,
@@ -390,12 +393,42 @@ static int zip_parse(struct ck_pt *pt, unsigned pkl_flags, struct ck_findings *f
 	return ck_pt_bind(pt, findings, err);
 }
 
+/* By its name: any other file of two archives is read in two ways by two readers. */
+int ck_pt_is_row(struct ck_src *src, const struct ckpt_limits *limits, uint64_t **begin_out,
+		 uint64_t *n_out, struct ckpt_err *err)
+{
+	const char *end = strrchr(ck_src_name(src), '.');
+
+	*begin_out = NULL;
+	*n_out = 0;
+	if (!end || strcmp(end, ".distcp"))
+		return 0;
+	return ck_zip_row(src, limits->zip_entries, begin_out, n_out, err);
+}
+
+static int row_check(const struct ck_pt *pt, struct ckpt_err *err)
+{
+	uint64_t *begin, n;
+	int rc = ck_pt_is_row(pt->src, &pt->limits, &begin, &n, err);
+
+	if (!rc && n)
+		rc = ck_fail(err, CKPT_E_UNSUPPORTED, ck_src_name(pt->src), CKPT_NO_OFFSET,
+			     "a data file of torch.distributed.checkpoint, which is not read yet: "
+			     "%" PRIu64 " archives of torch.save, one after the other; 'python -m "
+			     "torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER "
+			     "model.pt' writes its folder as one file", n);
+	ck_free(begin);
+	return rc;
+}
+
 static int zip_open(struct ck_pt *pt, unsigned pkl_flags, struct ck_findings *findings,
 		    struct ckpt_err *err)
 {
 	unsigned notes;
-	int rc = ck_zip_open(pt->src, &pt->limits, &pt->zip, err);
+	int rc = row_check(pt, err);
 
+	if (!rc)
+		rc = ck_zip_open(pt->src, &pt->limits, &pt->zip, err);
 	if (!rc)
 		rc = prefix_find(pt, err);
 	if (!rc)

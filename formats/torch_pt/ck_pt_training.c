@@ -1,0 +1,505 @@
+/*
+ * ck_pt_training.c -- see ck_pt_training.h.
+ *
+ * Parameters have numbers in an optimizer's state dict, not names: 0, 1, ... over the groups in
+ * the order in which they were given to it.  With one group that is the order of
+ * model.parameters(), which is the order of the state dict without its buffers and without
+ * second names of tied weights.  What is a buffer is not said.  Those of batch norms are
+ * known by name and integers are none's parameters; any other makes the counts differ, and
+ * then nothing is guessed.
+ */
+#include "formats/torch_pt/ck_pt_training.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/torch_pt/ck_pt_priv.h"
+#include "libckpt/base/ck_buf.h"
+#include "libckpt/base/ck_sys.h"
+
+#define LISTED 6	/* entries that a sentence names */
+
+static const char *const model_keys[] = {
+	"model_state_dict", "state_dict", "model", "module", NULL,
+};
+static const char *const optimizer_keys[] = {
+	"optimizer", "optimizer_state_dict", "optimizer_states", "optim", "optim_state_dict", NULL,
+};
+
+static bool is_one_of(const char *key, const char *const *list)
+{
+	while (key && *list && strcmp(key, *list))
+		list++;
+	return key && *list;
+}
+
+/* ---------------------------------------------------------------- what is what */
+
+static bool is_plain(const struct ck_val *v)
+{
+	return v->kind < CK_VAL_TUPLE;
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+	const size_t n = strlen(s), m = strlen(end);
+
+	return n >= m && !strcmp(s + n - m, end);
+}
+
+/* Names and tensors, and what modules keep beside them (_extra_state); no further level. */
+static bool is_state_dict(const struct ck_val *v)
+{
+	struct ck_val *const *item;
+	uint64_t n, tensors = 0;
+
+	if (!v || ck_pt_call_of(v) != CK_PT_NONE || !ck_val_pairs(v, &item, &n))
+		return false;
+	for (uint64_t i = 0; i < n; i++) {
+		const char *key = ck_val_str(item[2 * i]);
+		const struct ck_val *value = item[2 * i + 1];
+
+		if (!key)
+			return false;
+		if (ck_pt_call_of(value) != CK_PT_NONE)
+			tensors++;
+		else if (!is_plain(value) && !ends_with(key, "_extra_state"))
+			return false;
+	}
+	return tensors > 0;
+}
+
+static bool is_optimizer(const struct ck_val *v)
+{
+	struct ck_val *const *item;
+	uint64_t n;
+
+	return ck_val_pairs(ck_val_get(v, "state"), &item, &n) &&
+	       ck_val_seq(ck_val_get(v, "param_groups"), &item, &n);
+}
+
+/* Floating tensors of one dimension at least: losses and random states do not count. */
+static uint64_t count_tensors(const struct ck_val *v, unsigned depth)
+{
+	struct ck_val *const *item;
+	uint64_t n, sum = 0;
+
+	if (ck_pt_call_of(v) != CK_PT_NONE) {
+		const struct ck_tensor_ref *t = ck_val_tensor(v);
+
+		return !t || (t->ndim && ck_dtype_is_castable(t->dtype) &&
+			      t->dtype != CKPT_U8 && t->dtype != CKPT_I64);
+	}
+	if (!depth)
+		return 0;
+	if (ck_val_pairs(v, &item, &n)) {
+		for (uint64_t i = 0; i < n; i++)
+			sum += count_tensors(item[2 * i + 1], depth - 1);
+	} else if (ck_val_seq(v, &item, &n)) {
+		for (uint64_t i = 0; i < n; i++)
+			sum += count_tensors(item[i], depth - 1);
+	}
+	return sum;
+}
+
+static bool holds_tensors(const struct ck_val *v, unsigned depth)
+{
+	struct ck_val *const *item;
+	uint64_t n;
+	bool is = v && ck_pt_call_of(v) != CK_PT_NONE;
+
+	if (!v || is || !depth)
+		return is;
+	if (ck_val_pairs(v, &item, &n))
+		for (uint64_t i = 0; !is && i < n; i++)
+			is = holds_tensors(item[2 * i + 1], depth - 1);
+	else if (ck_val_seq(v, &item, &n))
+		for (uint64_t i = 0; !is && i < n; i++)
+			is = holds_tensors(item[i], depth - 1);
+	return is;
+}
+
+/* ---------------------------------------------------------------- the choice */
+
+/* One step down: a key of a dict, or a number of a list. */
+static struct ck_val *step_into(const struct ck_val *v, const char *key, size_t len)
+{
+	char name[256];
+	uint64_t i = 0;
+
+	if (!len || len >= sizeof(name))
+		return NULL;
+	memcpy(name, key, len);
+	name[len] = 0;
+	if (ck_val_get(v, name))
+		return ck_val_get(v, name);
+	for (size_t k = 0; k < len; k++) {
+		if (name[k] < '0' || name[k] > '9' || i > UINT32_MAX)
+			return NULL;
+		i = 10 * i + (uint64_t)(name[k] - '0');
+	}
+	return ck_val_at(v, i);
+}
+
+/* The whole text as one key, or cut at the first dot that leads somewhere. */
+static struct ck_val *find_path(struct ck_val *v, const char *path, unsigned depth)
+{
+	struct ck_val *found = step_into(v, path, strlen(path));
+
+	for (const char *dot = strchr(path, '.'); !found && dot && depth;
+	     dot = strchr(dot + 1, '.')) {
+		struct ck_val *below = step_into(v, path, (size_t)(dot - path));
+
+		if (below)
+			found = find_path(below, dot + 1, depth - 1);
+	}
+	return found;
+}
+
+/* "model, optimizer, epoch": the keys of the root, for a message. */
+static void list_keys(const struct ck_val *root, char *out, size_t size)
+{
+	struct ck_val *const *item;
+	uint64_t n, listed = 0;
+	size_t at = 0;
+
+	out[0] = 0;
+	if (!ck_val_pairs(root, &item, &n))
+		return;
+	for (uint64_t i = 0; i < n && at < size; i++) {
+		const char *key = ck_val_str(item[2 * i]);
+
+		if (!key || is_plain(item[2 * i + 1]) || listed > LISTED)
+			continue;
+		at += (size_t)snprintf(out + at, size - at, "%s%.60s", listed ? ", " : "",
+				       listed == LISTED ? "..." : key);
+		listed++;
+	}
+}
+
+static int take_stated(const struct ck_pt *pt, const char *subtree, struct ck_pt_training *out,
+		       struct ckpt_err *err)
+{
+	char keys[512];
+
+	out->model = find_path(pt->doc.root, subtree, 8);
+	out->key = subtree;
+	if (out->model)
+		return 0;
+	list_keys(pt->doc.root, keys, sizeof(keys));
+	return ck_fail(err, CKPT_E_USAGE, ck_src_name(pt->src), CKPT_NO_OFFSET,
+		       "there is no entry '%.100s' in it (entries: %s)", subtree,
+		       keys[0] ? keys : "none");
+}
+
+/* Entries of the root that are state dicts: of known names, and in all. */
+struct entries {
+	struct ck_val *known, *ema;
+	const char *known_key, *ema_key;
+	uint64_t nknown, nall;
+};
+
+static void look(const struct ck_val *root, struct entries *e)
+{
+	struct ck_val *const *item;
+	uint64_t n;
+
+	memset(e, 0, sizeof(*e));
+	if (!ck_val_pairs(root, &item, &n) || is_state_dict(root))
+		return;
+	for (uint64_t i = 0; i < n; i++) {
+		const char *key = ck_val_str(item[2 * i]);
+		struct ck_val *v = item[2 * i + 1];
+
+		if (!key || !is_state_dict(v))
+			continue;
+		e->nall++;
+		if (is_one_of(key, model_keys)) {
+			e->nknown += v != e->known;
+			e->known = v;
+			e->known_key = key;
+		} else if (!strcmp(key, "ema")) {
+			e->ema = v;
+			e->ema_key = key;
+		}
+	}
+}
+
+/* What the file has beside the model that somebody could miss. */
+static void tell_left(const struct ck_pt *pt, const struct ck_pt_training *t,
+		      struct ck_findings *f)
+{
+	struct ck_val *const *item;
+	uint64_t n;
+
+	if (!f || !ck_val_pairs(pt->doc.root, &item, &n))
+		return;
+	for (uint64_t i = 0; i < n; i++) {
+		const char *key = ck_val_str(item[2 * i]);
+		const struct ck_val *v = item[2 * i + 1];
+		const uint64_t tensors = v == t->model || v == t->optimizer ? 0 :
+					 count_tensors(v, 16);
+
+		if (tensors && (!key || !is_one_of(key, optimizer_keys)))
+			ck_findings_add(f, CK_FINDING_SUBTREE_CHOICE, ck_src_name(pt->src),
+					"the model is the entry '%s' of this training file; the "
+					"%" PRIu64 " tensor%s of the entry '%.100s' %s left out "
+					"(--subtree takes another entry)", t->key, tensors,
+					tensors == 1 ? "" : "s", key ? key : "?",
+					tensors == 1 ? "is" : "are");
+	}
+}
+
+static const struct ck_val *find_optimizer(const struct ck_val *root)
+{
+	for (size_t i = 0; optimizer_keys[i]; i++) {
+		const struct ck_val *v = ck_val_get(root, optimizer_keys[i]);
+
+		if (v && ck_val_at(v, 0) && !ck_val_at(v, 1))
+			v = ck_val_at(v, 0);	/* Lightning: a list, of one as a rule */
+		if (v)
+			return v;
+	}
+	return NULL;
+}
+
+/* The entry of a model's name that holds no tensors, beside an optimizer's states; or NULL. */
+static const char *find_hollow(const struct ck_val *root)
+{
+	struct ck_val *const *item;
+	const char *hollow = NULL;
+	uint64_t n;
+
+	for (size_t i = 0; model_keys[i]; i++) {
+		const struct ck_val *v = ck_val_get(root, model_keys[i]);
+
+		if (!v)
+			continue;
+		if (!ck_val_pairs(v, &item, &n) || holds_tensors(v, 16))
+			return NULL;
+		hollow = hollow ? hollow : model_keys[i];
+	}
+	return hollow && holds_tensors(find_optimizer(root), 16) ? hollow : NULL;
+}
+
+/* Moments are no weights: what is left of a file without its model is nothing to convert. */
+static void tell_hollow(const struct ck_pt *pt, const char *key, struct ck_findings *f)
+{
+	char keys[512];
+
+	list_keys(pt->doc.root, keys, sizeof(keys));
+	ck_findings_add(f, CK_FINDING_PLACEHOLDERS_ONLY, ck_src_name(pt->src),
+			"the model, the entry '%s' of this training file, holds no tensors, and "
+			"the states of the optimizer are no weights: there is nothing to convert "
+			"(--subtree KEY takes another entry; entries: %s)", key, keys);
+}
+
+int ck_pt_training_choose(const struct ck_pt *pt, const char *subtree, struct ck_findings *f,
+			  struct ck_pt_training *out, struct ckpt_err *err)
+{
+	struct ck_pt_training t = { .model = pt->doc.root };
+	const char *hollow;
+	struct entries e;
+	char keys[512];
+
+	if (subtree) {
+		const int rc = take_stated(pt, subtree, &t, err);
+
+		if (rc)
+			return rc;
+		if (is_one_of(subtree, model_keys))
+			t.optimizer = find_optimizer(pt->doc.root);
+		*out = t;
+		return 0;
+	}
+	look(pt->doc.root, &e);
+	hollow = e.nall ? NULL : find_hollow(pt->doc.root);
+	if (hollow && f) {
+		tell_hollow(pt, hollow, f);
+	} else if (e.nknown == 1 || (!e.nknown && e.ema && e.nall == 1)) {
+		t.model = e.known ? e.known : e.ema;
+		t.key = e.known ? e.known_key : e.ema_key;
+		t.optimizer = e.known ? find_optimizer(pt->doc.root) : NULL;
+		tell_left(pt, &t, f);
+	} else if (e.nall && f) {
+		list_keys(pt->doc.root, keys, sizeof(keys));
+		ck_findings_add(f, CK_FINDING_SUBTREE_CHOICE, ck_src_name(pt->src),
+				"%" PRIu64 " of its entries %s; the names here are paths through "
+				"all of them (--subtree KEY takes one; entries: %s)", e.nall,
+				e.nall == 1 ? "is a state dict" : "are state dicts", keys);
+	}
+	*out = t;
+	return 0;
+}
+
+/* ---------------------------------------------------------------- states */
+
+struct states {
+	const struct ck_pt *pt;
+	const struct ck_val *state;	/* number -> states */
+	uint32_t source;
+	struct ck_index *ix;
+	struct ck_findings *f;
+	uint32_t *param;		/* by number: the tensor */
+	uint64_t n;
+};
+
+static int leave_out(const struct states *s, const char *why)
+{
+	if (s->f)
+		ck_findings_add(s->f, CK_FINDING_SUBTREE_CHOICE, ck_src_name(s->pt->src),
+				"the optimizer's states are left out: %s", why);
+	return 0;
+}
+
+static bool is_buffer(const struct ck_index *ix, const struct ck_tensor *t)
+{
+	const char *dot = strrchr(t->name, '.'), *last = dot ? dot + 1 : t->name;
+	const uint8_t type = t->first_state == CK_NONE ? CKPT_I64 : ix->state[t->first_state].dtype;
+
+	return !strcmp(last, "running_mean") || !strcmp(last, "running_var") ||
+	       type == CKPT_I64 || type == CKPT_I32 || type == CKPT_I16 || type == CKPT_I8 ||
+	       type == CKPT_U8 || type == CKPT_BOOL;
+}
+
+/* The parameters of all groups are named (torch 2.6: optimizers made of named_parameters()). */
+static int by_names(struct states *s, struct ck_val *const *group, uint64_t ngroups)
+{
+	for (uint64_t g = 0; g < ngroups; g++) {
+		struct ck_val *const *name, *const *id;
+		uint64_t nnames, n;
+
+		if (!ck_val_seq(ck_val_get(group[g], "param_names"), &name, &nnames) ||
+		    !ck_val_seq(ck_val_get(group[g], "params"), &id, &n) || n != nnames)
+			return 0;
+		for (uint64_t i = 0; i < n; i++) {
+			int64_t number;
+
+			if (!ck_val_int(id[i], &number) || number < 0 ||
+			    (uint64_t)number >= s->n || !ck_val_str(name[i]) ||
+			    !ck_index_find(s->ix, ck_val_str(name[i]), &s->param[number]))
+				return 0;
+		}
+	}
+	return 1;
+}
+
+/* One group: the order of the parameters, if they are as many. */
+static int by_order(struct states *s, struct ck_val *const *group, uint64_t ngroups)
+{
+	struct ck_val *const *id;
+	uint64_t n, params = 0;
+
+	if (ngroups != 1 || !ck_val_seq(ck_val_get(group[0], "params"), &id, &n))
+		return 0;
+	for (uint64_t i = 0; i < n; i++) {
+		int64_t number;
+
+		if (!ck_val_int(id[i], &number) || number != (int64_t)i)
+			return 0;
+	}
+	for (uint32_t i = 0; i < s->ix->ntensors; i++) {
+		const struct ck_tensor *t = &s->ix->tensor[i];
+
+		if (t->role == CKPT_ROLE_ALIAS || is_buffer(s->ix, t))
+			continue;
+		if (params < s->n)
+			s->param[params] = i;
+		params++;
+	}
+	return params == s->n;
+}
+
+static bool has_shape(const struct ck_tensor *t, const struct ck_tensor_ref *r)
+{
+	return t->ndim == r->ndim &&
+	       (!t->ndim || !memcmp(t->shape, r->shape, t->ndim * sizeof(*t->shape)));
+}
+
+/* Every state is as its parameter; steps are numbers. */
+static bool fits(const struct states *s)
+{
+	for (uint64_t i = 0; i < s->n; i++) {
+		struct ck_val *const *item;
+		uint64_t n;
+
+		if (!ck_val_pairs(ck_val_get_int(s->state, (int64_t)i), &item, &n))
+			continue;
+		for (uint64_t k = 0; k < n; k++) {
+			const struct ck_tensor_ref *r = ck_val_tensor(item[2 * k + 1]);
+
+			if (r && r->ndim && !has_shape(&s->ix->tensor[s->param[i]], r))
+				return false;
+		}
+	}
+	return true;
+}
+
+static int add_states(const struct states *s, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < s->n; i++) {
+		struct ck_val *const *item;
+		uint64_t n;
+
+		if (!ck_val_pairs(ck_val_get_int(s->state, (int64_t)i), &item, &n))
+			continue;
+		for (uint64_t k = 0; !rc && k < n; k++) {
+			const char *name = ck_val_str(item[2 * k]);
+			const struct ck_tensor_ref *r = ck_val_tensor(item[2 * k + 1]);
+
+			if (r && name && strcmp(name, "step") && strcmp(name, "weight") &&
+			    has_shape(&s->ix->tensor[s->param[i]], r))
+				rc = ck_pt_add_state(s->pt, r, s->param[i], name, s->source,
+						     s->ix, err);
+		}
+	}
+	return rc;
+}
+
+/* Numbers that the groups name: all that there are. */
+static uint64_t count_params(struct ck_val *const *group, uint64_t ngroups)
+{
+	struct ck_val *const *id;
+	uint64_t n, sum = 0;
+
+	for (uint64_t g = 0; g < ngroups; g++)
+		sum += ck_val_seq(ck_val_get(group[g], "params"), &id, &n) ? n : 0;
+	return sum;
+}
+
+int ck_pt_training_states(const struct ck_pt *pt, const struct ck_pt_training *t, uint32_t source,
+			  struct ck_index *ix, struct ck_findings *f, struct ckpt_err *err)
+{
+	struct states s = { .pt = pt, .source = source, .ix = ix, .f = f };
+	struct ck_val *const *group = NULL;
+	uint64_t ngroups = 0;
+	int rc = 0;
+
+	if (!t->optimizer || !count_tensors(t->optimizer, 8))
+		return 0;
+	if (!is_optimizer(t->optimizer))
+		return leave_out(&s, "they are no state dict of one optimizer");
+	ck_val_seq(ck_val_get(t->optimizer, "param_groups"), &group, &ngroups);
+	s.state = ck_val_get(t->optimizer, "state");
+	s.n = count_params(group, ngroups);
+	if (!s.n)
+		return leave_out(&s, "its groups name no parameters");
+	s.param = ck_alloc_array(s.n, sizeof(*s.param));
+	if (!s.param)
+		return ck_fail_nomem(err, "parameters", s.n);
+	memset(s.param, 0, s.n * sizeof(*s.param));
+	if (!by_names(&s, group, ngroups) && !by_order(&s, group, ngroups))
+		rc = leave_out(&s, ngroups > 1 ?
+			       "its parameters are in several groups and have numbers, no names" :
+			       "it has not as many parameters as the model (frozen ones, or "
+			       "buffers among the weights), and they have no names");
+	else if (!fits(&s))
+		rc = leave_out(&s, "their shapes are not those of the parameters");
+	else
+		rc = add_states(&s, err);
+	ck_free(s.param);
+	return rc;
+}
