@@ -6,7 +6,9 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/ops/ck_prune.h"
+#include "libckpt/ops/ck_run.h"
 #include "libckpt/ops/ck_slim.h"
+#include "libckpt/ops/ck_steps.h"
 
 #define WRITE_FLAGS (CKPT_CONVERT_FORCE | CKPT_CONVERT_RESTART | CKPT_CONVERT_DRY_RUN | \
 		     CKPT_CONVERT_STRICT)
@@ -75,6 +77,75 @@ void ckpt_slimmed_free(struct ckpt_slimmed *slimmed)
 		return;
 	free_memory(slimmed->memory);
 	memset(slimmed, 0, sizeof(*slimmed));
+}
+
+/* 'dir' without slashes at its end (ck_free), and complete limits. */
+static int take_dir(const char *dir, const struct ckpt_limits *given, char **path_out,
+		    struct ckpt_limits *limits, struct ckpt_err *err)
+{
+	size_t n = dir ? strlen(dir) : 0;
+	int rc;
+
+	if (!n)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "no folder is given");
+	rc = ck_opts_take(limits, sizeof(*limits), given, "limits", err);
+	if (rc)
+		return rc;
+	ck_limits_fill(limits, limits);
+	while (n > 1 && dir[n - 1] == '/')
+		n--;
+	*path_out = ck_strndup(dir, n);
+	return *path_out ? 0 : ck_fail_nomem(err, "a path", n);
+}
+
+int ckpt_latest_get(const char *dir, const struct ckpt_limits *limits, struct ckpt_latest *out,
+		    struct ckpt_err *err)
+{
+	struct ckpt_limits l;
+	char *path = NULL;
+	int rc = out ? take_dir(dir, limits, &path, &l, err) :
+		 ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "no place for the answer");
+
+	if (!rc)
+		rc = ck_latest_get(path, &l, out, err);
+	ck_free(path);
+	return rc;
+}
+
+void ckpt_latest_free(struct ckpt_latest *latest)
+{
+	if (!latest)
+		return;
+	free_memory(latest->memory);
+	memset(latest, 0, sizeof(*latest));
+}
+
+int ckpt_steps_list(const char *dir, const struct ckpt_run_opts *run,
+		    const struct ckpt_limits *limits, struct ckpt_steps *out,
+		    struct ckpt_err *err)
+{
+	struct ckpt_limits l;
+	struct ckpt_run_opts given, full;
+	char *path = NULL;
+	int rc = out ? take_dir(dir, limits, &path, &l, err) :
+		 ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "no place for the answer");
+
+	if (!rc)
+		rc = ck_opts_take(&given, sizeof(given), run, "run options", err);
+	if (!rc) {
+		ck_run_opts_fill(&given, &full);
+		rc = ck_steps_report(path, &full, &l, out, err);
+	}
+	ck_free(path);
+	return rc;
+}
+
+void ckpt_steps_free(struct ckpt_steps *steps)
+{
+	if (!steps)
+		return;
+	free_memory(steps->memory);
+	memset(steps, 0, sizeof(*steps));
 }
 
 int ckpt_prune(const char *dir, const struct ckpt_prune_opts *opts, struct ckpt_pruned *out,

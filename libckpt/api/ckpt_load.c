@@ -20,8 +20,37 @@ int ckpt_load(const struct ckpt *ck, const struct ckpt_load_range *range, size_t
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			     "flags 0x%x or sync number %d are not known to this version",
 			     o.flags & ~known, (int)run.sync);
+	if (!rc && o.checks && !ck_load_checks_of(o.checks, ck))
+		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			     "the checks are of another checkpoint than the one to be loaded");
 	if (rc)
 		return rc;
 	o.run = &run;
 	return ck_load(ck, range, n, &o, out, err);
+}
+
+int ckpt_load_checks_new(const struct ckpt *ck, struct ckpt_load_checks **out,
+			 struct ckpt_err *err)
+{
+	if (!ck || !out)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "no checkpoint or no place for its checks is given");
+	return ck_load_checks_new(ck, out, err);
+}
+
+int ckpt_load_checks_end(struct ckpt_load_checks *checks, const struct ckpt_run_opts *opts,
+			 struct ckpt_load_checked *out, struct ckpt_err *err)
+{
+	struct ckpt_run_opts run;
+	int rc;
+
+	if (!checks)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "no checks are given");
+	rc = ck_opts_take(&run, sizeof(run), opts, "run options", err);
+	return rc ? rc : ck_load_checks_end(checks, &run, out, err);
+}
+
+void ckpt_load_checks_free(struct ckpt_load_checks *checks)
+{
+	ck_load_checks_free(checks);
 }

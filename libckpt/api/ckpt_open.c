@@ -49,6 +49,10 @@ static int fill(struct ckpt *ck, const struct ckpt_open_opts *o, struct ckpt_err
 	rc = copy_names(&ck->arena, o->as_warning, &ck->findings.as_warning, err);
 	if (rc)
 		return rc;
+	ck->begun = ck_zalloc(sizeof(*ck->begun));
+	if (!ck->begun)
+		return ck_fail_nomem(err, "a checkpoint", sizeof(*ck->begun));
+	pthread_mutex_init(&ck->begun->lock, NULL);
 	ck->pool = ck_fdpool_new(0);
 	if (!ck->pool)
 		return ck_fail_nomem(err, "a pool of files", 0);
@@ -98,11 +102,15 @@ int ckpt_open(const char *const *paths, size_t npaths, const struct ckpt_open_op
 		rc = remember(ck, paths, npaths, &o, err);
 	if (!rc) {
 		in.tag = o.tag;
+		in.subtree = o.subtree;
+		in.find_model = true;
 		in.threads = ck->threads;
 		in.limits = ck->limits;
 		in.pool = ck->pool;
 		rc = ck_format_open(&in, &ck->ix, &ck->findings, err);
 	}
+	if (rc && ck->pool)	/* half a file, or a file that is being written? */
+		rc = ck_fdpool_check(ck->pool, rc, err);
 	if (rc)
 		ckpt_close(ck);
 	else
@@ -118,5 +126,8 @@ void ckpt_close(struct ckpt *ck)
 	ck_findings_release(&ck->findings);
 	ck_fdpool_free(ck->pool);
 	ck_arena_release(&ck->arena);
+	if (ck->begun)
+		pthread_mutex_destroy(&ck->begun->lock);
+	ck_free(ck->begun);
 	ck_free(ck);
 }

@@ -60,7 +60,8 @@ int ckpt_convert(struct ckpt *ck, const char *dst, const struct ckpt_convert_opt
 	if (!rc)
 		rc = take_shared(&shared, &o.run, &o.select, err);
 	if (!rc)
-		rc = check_flags(o.flags, WRITE_FLAGS | CKPT_CONVERT_DIGEST, err);
+		rc = check_flags(o.flags, WRITE_FLAGS | CKPT_CONVERT_DIGEST |
+				 CKPT_CONVERT_NO_SUMS, err);
 	return rc ? rc : ck_convert(ck, dst, &o, report_out, err);
 }
 

@@ -69,7 +69,7 @@ enum ckpt_code {
 	CKPT_E_UNSUPPORTED = 23,	/* valid, but beyond this library */
 	CKPT_E_LIMIT = 24,		/* larger than a limit of the caller */
 	CKPT_E_INCOMPLETE = 30,		/* files of the step are missing */
-	CKPT_E_MISMATCH = 31,		/* parts of the step contradict each other */
+	CKPT_E_MISMATCH = 31,		/* parts contradict each other, or a file changed */
 	CKPT_E_LAYOUT = 32,		/* pipeline, tensor parallel, MoE, NVMe: by name */
 	CKPT_E_UNSAFE = 40,		/* a refused call in a pickle, path or link in an archive */
 	CKPT_E_USAGE = 41,		/* an argument is wrong */
@@ -249,6 +249,12 @@ struct ckpt_open_opts {
 	 * A name that is no finding's is CKPT_E_USAGE.
 	 */
 	const char *const *as_warning;
+	/*
+	 * Of a torch file: the entry whose tensors are taken, by its key or by keys and numbers
+	 * joined with dots ("ema", "optimizer_states.0").  NULL: of a training file the model
+	 * (docs/formats/torch.md), else all.  CKPT_E_USAGE if it has none, or is no torch file.
+	 */
+	const char *subtree;
 };
 
 struct ckpt;
@@ -305,7 +311,7 @@ struct ckpt_info {
 	uint64_t file_bytes;	/* of all files of the step */
 	uint64_t ngroups;	/* optimizer param groups */
 	uint64_t nfindings;
-	char fingerprint[33];	/* XXH3-128 over names, sizes and archive directories */
+	char fingerprint[33];	/* XXH3-128 over names, sizes, headers, directories, manifests */
 };
 
 CKPT_API void ckpt_info_get(const struct ckpt *ck, struct ckpt_info *out);
@@ -452,8 +458,9 @@ struct ckpt_convert_opts {
 #define CKPT_CONVERT_FORCE 1u	/* replace what stands at the destination */
 #define CKPT_CONVERT_RESTART 2u	/* drop what a killed run left there */
 #define CKPT_CONVERT_DRY_RUN 4u	/* plan and check, write nothing */
-#define CKPT_CONVERT_DIGEST 8u	/* digests of what was written, into the metadata */
+#define CKPT_CONVERT_DIGEST 8u	/* digests of what was written, into the metadata and report */
 #define CKPT_CONVERT_STRICT 16u	/* warnings stop it (CKPT_E_MISMATCH) */
+#define CKPT_CONVERT_NO_SUMS 32u	/* no sums of the bytes in the metadata of safetensors */
 
 /* One file that a run wrote (or, in a dry run, would write). */
 struct ckpt_written {
@@ -479,6 +486,14 @@ struct ckpt_report {
 	uint32_t threads;		/* that were used */
 	double seconds;
 	const char *strip_hint;		/* a prefix every name shares, or NULL */
+	uint64_t nremoved;
+	const char *const *removed;	/* files of a replaced folder that are gone */
+	/* With CKPT_CONVERT_DRY_RUN, where written_bytes is what a run would write: */
+	uint64_t would_read_bytes;	/* from the source */
+	uint64_t free_bytes;		/* on the destination's disk; 0 = unknown, or a stream */
+	/* Names of a vision-language model's modules: what makes them those of the files that
+	 * transformers saves.  Ends with pattern NULL; NULL for other models. */
+	const struct ckpt_rule *rename_hint;
 	void *memory;			/* private */
 };
 

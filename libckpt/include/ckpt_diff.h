@@ -56,6 +56,10 @@ enum ckpt_diff_what {
 #define CKPT_DIFF_TIED_B 32u
 #define CKPT_DIFF_BYTES 64u		/* types without numbers: their bytes were compared */
 
+#define CKPT_DIFF_EXPORTED_A 128u	/* read as convert writes it in the other one's type */
+#define CKPT_DIFF_EXPORTED_B 256u
+#define CKPT_DIFF_OF_EXPORT 512u	/* one side is weights made from the other's kind */
+
 #define CKPT_DIFF_ULPS 65
 
 /*
@@ -100,6 +104,8 @@ struct ckpt_diff_result {
 	struct ckpt_diff_scalar *scalars;	/* in the order of the files */
 	uint64_t ndiffering;	/* rows from DTYPE on, and scalars that differ */
 	uint64_t nderived;	/* weights left out: made from masters on both sides, as compared */
+	uint64_t nbeside;	/* states left out: one side is an export of weights alone */
+	uint64_t nopaque_a, nopaque_b;	/* tensors of kinds that are not read, nor compared */
 	uint64_t nstates;	/* rows of which elements were compared */
 	uint64_t read_bytes;
 	uint32_t threads;
@@ -110,6 +116,10 @@ struct ckpt_diff_result {
  * Compare the tensors of 'a' and 'b' state by state, and their scalars.  Tensors go by name, the
  * second names of tied ones too; it is told, and is no difference, that one side has two
  * names for one tensor, and the other a tensor each or one name.  Padding is not compared.
+ *
+ * Where one side holds weights alone and the other the states of training, and opts->states is NULL
+ * or "all", the weights are compared with what convert makes of the other side: the master where
+ * there is one, rounded once to the weight's type, else the weight.  Other states are left out.
  *
  * A weight that is not stored on either side, but made from masters that are compared, is left
  * out.  Without CKPT_DIFF_TOLERANCE no tensor differs exactly if the digests of both agree;

@@ -21,6 +21,57 @@ extern "C" {
 CKPT_API int ckpt_latest_set(const char *dir, const char *tag, int universal,
 			     enum ckpt_sync sync, struct ckpt_err *err);
 
+/* Which step a folder means. */
+struct ckpt_latest {
+	const char *path;	/* of the step */
+	const char *name;	/* its entry in the folder; "" = the folder itself */
+	const char *why;	/* a clause: "'latest' names it" */
+	int named;		/* by a file 'latest' or 'latest_universal' */
+	void *memory;		/* private */
+};
+
+/*
+ * The step that ckpt_open() takes of folder 'dir' when it is given no tag, by names alone: it may
+ * be damaged.  'limits' NULL = defaults.  Fill on success; free with ckpt_latest_free().
+ * Returns 0 or the negative of CKPT_E_NOTFOUND (no step, or 'latest' names none), CKPT_E_UNSAFE
+ * ('latest' leads outside), CKPT_E_IO, CKPT_E_LIMIT, CKPT_E_NOMEM.
+ */
+CKPT_API int ckpt_latest_get(const char *dir, const struct ckpt_limits *limits,
+			     struct ckpt_latest *out, struct ckpt_err *err);
+CKPT_API void ckpt_latest_free(struct ckpt_latest *latest);
+
+struct ckpt_step_there {
+	const char *name;	/* folder in the run's: what ckpt_open() takes as its tag */
+	const char *path;	/* of the step itself: of a checkpoint-N, below it */
+	int64_t step;		/* -1 = unknown */
+	int whole;		/* a step, and it verifies as ckpt_verify() does without flags */
+	const char *why;	/* it is not, a clause; or NULL */
+};
+
+struct ckpt_steps {
+	uint64_t nsteps;
+	const struct ckpt_step_there *step;	/* newest first */
+	int64_t latest;		/* number of the one that 'latest' decides for, -1 = none */
+	const char *latest_why;	/* 'latest' is there and names no step, a clause; or NULL */
+	/*
+	 * Number of the step to resume from: what 'latest' decides for if it is whole, else the
+	 * newest that is; -1 = none is whole.
+	 */
+	int64_t chosen;
+	void *memory;		/* private */
+};
+
+/*
+ * The steps that folder 'dir' keeps: of any form, and a trainer's checkpoint-N.  Each is opened and
+ * verified, no payload is read.  Fill on success; free with ckpt_steps_free().
+ * Returns 0 or the negative of CKPT_E_NOTFOUND (no such folder), CKPT_E_IO, CKPT_E_LIMIT,
+ * CKPT_E_CANCELED, CKPT_E_NOMEM.
+ */
+CKPT_API int ckpt_steps_list(const char *dir, const struct ckpt_run_opts *run,
+			     const struct ckpt_limits *limits, struct ckpt_steps *out,
+			     struct ckpt_err *err);
+CKPT_API void ckpt_steps_free(struct ckpt_steps *steps);
+
 /* ---------------------------------------------------------------- audit */
 
 /* What libckpt does about a name that a pickle mentions.  Pinned. */

@@ -41,10 +41,16 @@ struct ckpt_load_range {
 /* Findings of severity CKPT_ERROR do not refuse it: what the index has is loaded. */
 #define CKPT_LOAD_DESPITE_FINDINGS 2u
 
+/* Of several calls, and several ranks; see ckpt_load_checks_new(). */
+struct ckpt_load_checks;
+
 struct ckpt_load_opts {
 	size_t size;
 	const struct ckpt_run_opts *run;	/* 'sync' counts for nothing */
 	unsigned flags;				/* CKPT_LOAD_* */
+	/* Not NULL: what this call reads is noted there, to be compared later; the flag
+	   CKPT_LOAD_CHECK then counts for nothing. */
+	struct ckpt_load_checks *checks;
 };
 
 struct ckpt_loaded {
@@ -75,7 +81,8 @@ struct ckpt_loaded {
  * floating (as ckpt_convert() makes fp32).  A weight that is not stored is made of the master.  Of
  * a buffer that differs over ranks rank 0's bytes are given.
  *
- * Every range is looked at before anything is read.  Findings of severity CKPT_ERROR refuse the
+ * Every range is looked at before anything is read, and so are the headers of files whose hash the
+ * checkpoint states (a native step's).  Findings of severity CKPT_ERROR refuse the
  * call, unless CKPT_LOAD_DESPITE_FINDINGS is set.  Master and weight are not held against each
  * other: ckpt_verify() does that.
  *
@@ -97,12 +104,38 @@ struct ckpt_loaded {
  *	                 places that overlap, a cast that is none
  *	CKPT_E_CORRUPT, CKPT_E_MISMATCH  bytes that are not those of their sum; the file, the
  *	                 state, the tensor and the elements are named
+ *	CKPT_E_MISMATCH  a file of the step changed since it was opened; the file is named
  *	CKPT_E_CANCELED  opts->run->cancel was set
  *	the code of the first finding that stops it, and what reading met.
  */
 CKPT_API int ckpt_load(const struct ckpt *ck, const struct ckpt_load_range *range, size_t n,
 		       const struct ckpt_load_opts *opts, struct ckpt_loaded *out,
 		       struct ckpt_err *err);
+
+/*
+ * Checks of several calls, by one rank or by many that together load all of a state: every record
+ * and every piece that any of them reads is compared with its sum as a whole.  Each rank makes its
+ * own, gives it to all its calls, and ends it when these are done; ranks need not speak to each
+ * other.  Of a piece that a rank has read in part the rest is read by the one rank that was given
+ * a certain byte of it, which the step decides: all ranks together read nothing more often than
+ * twice, and what a rank reads whole only once.
+ *
+ * Memory: 120 bytes for each piece of the step, a bit for each 4 KiB of it, 24 bytes for each
+ * 256 KiB that is read of archives.  new: CKPT_E_MISMATCH, CKPT_E_CORRUPT if the header of a file
+ * or the values of the step are not what the manifest knows.  end: the same of records and pieces;
+ * codes of reading.  '*out' (may be NULL) is filled on success.  'ck' must outlive the checks.
+ * Any number of calls may use them at the same time, but for end and free.  free: NULL is fine.
+ */
+struct ckpt_load_checked {
+	uint64_t checked_bytes;	/* that passed, and agree with a sum */
+	uint64_t again_bytes;	/* read for a sum alone */
+};
+CKPT_API int ckpt_load_checks_new(const struct ckpt *ck, struct ckpt_load_checks **out,
+				  struct ckpt_err *err);
+CKPT_API int ckpt_load_checks_end(struct ckpt_load_checks *checks,
+				  const struct ckpt_run_opts *run, struct ckpt_load_checked *out,
+				  struct ckpt_err *err);
+CKPT_API void ckpt_load_checks_free(struct ckpt_load_checks *checks);
 
 #ifdef __cplusplus
 }

@@ -55,6 +55,14 @@ struct ckpt_saver_opts {
 	enum ckpt_sync sync;
 	uint32_t timeout_ms;	/* rank 0: for the other ranks (300,000) */
 	unsigned flags;		/* CKPT_SAVER_* */
+	/*
+	 * Asked some times a second while ckpt_save_wait(), ckpt_save_begin() and ckpt_saver_free()
+	 * wait for other ranks, in the thread that calls these; sets gone[r] [nranks] of ranks that
+	 * have ended for certain.  A save that lacks something of theirs then fails at once, and
+	 * not after 'timeout_ms'.  NULL: nobody knows.
+	 */
+	void (*look)(void *arg, uint8_t *gone);
+	void *look_arg;
 };
 
 /* CKPT_E_USAGE, CKPT_E_NOMEM. */
@@ -159,11 +167,14 @@ struct ckpt_save_step {
 	 * not compared: who changes a frozen parameter leaves this out once.
 	 */
 	const char *frozen_from;
-	/* HUGGINGFACE. */
-	uint64_t max_shard_bytes;	/* 0 = 5,000,000,000 */
+	uint64_t max_shard_bytes;	/* of HUGGINGFACE; 0 = 5,000,000,000 */
+	/*
+	 * What a model needs beside its weights.  A step has it in its folder, where convert finds
+	 * it; rank 0's are taken, and a folder that is gone by then is passed over.
+	 */
 	const char *config_json;	/* text of config.json; NULL = that of 'aux_dir' */
 	const char *aux_dir;	/* folder whose generation_config.json, tokenizer and the like are
-				   copied, by the ranks; or NULL */
+				   copied (HUGGINGFACE: by the ranks); or NULL */
 };
 
 /*
@@ -234,7 +245,8 @@ struct ckpt_saved {
 /*
  * Wait for the save that was committed: on rank 0 until the step is in its place, on others until
  * that is to be seen.  timeout_ms 0 = as long as it takes; CKPT_E_BUSY if it still goes on
- * then.  '*out' may be NULL.  Without a save, or for one whose end was told already, returns 0.
+ * then (ckpt_save_goes_on()).  '*out' may be NULL.  Without a save, or for one whose end was told
+ * already, returns 0.
  *
  * Returns 0 or the negative of
  *	CKPT_E_INCOMPLETE  rank 0: a rank did not end its part in time, gave up, or elements were
@@ -247,6 +259,12 @@ struct ckpt_saved {
  */
 CKPT_API int ckpt_save_wait(struct ckpt_saver *saver, uint32_t timeout_ms,
 			    struct ckpt_saved *out, struct ckpt_err *err);
+
+/*
+ * 1 if a save was committed and ckpt_save_wait() has not told its end, else 0.  After CKPT_E_BUSY
+ * it tells a save that goes on from one that failed with that code.
+ */
+CKPT_API int ckpt_save_goes_on(const struct ckpt_saver *saver);
 
 /*
  * From now on signal 'sig' (SIGTERM, say) ends the process only after saves that were

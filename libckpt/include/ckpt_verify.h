@@ -20,7 +20,7 @@ struct ckpt_verify_opts {
 	unsigned flags;		/* CKPT_VERIFY_* */
 };
 
-/* What was looked at.  The last six are of CKPT_VERIFY_FULL. */
+/* What was looked at.  From 'read_bytes' to 'sums' they are of CKPT_VERIFY_FULL. */
 struct ckpt_verified {
 	uint64_t files;			/* of the checkpoint, and beside it in its folder */
 	uint64_t file_bytes;
@@ -33,6 +33,8 @@ struct ckpt_verified {
 	uint64_t elements;		/* masters held against their weights */
 	uint64_t copies;		/* elements of further copies */
 	uint64_t pad_bytes;		/* padding looked at */
+	uint64_t sums;			/* of pieces of tensors, as files or a manifest have them */
+	uint64_t without_sums;		/* tensors in files that could have sums, and have none */
 };
 
 /*

@@ -10,6 +10,7 @@
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_src.h"
+#include "libckpt/ops/ck_passed.h"
 #include "libckpt/ops/ck_read.h"
 #include "libckpt/tensor/ck_dtype.h"
 
@@ -29,6 +30,7 @@ struct pair {
 struct agreeing {
 	const struct ck_index *ix;
 	bool *unsummed;		/* of each source; NULL = ends are enough everywhere */
+	uint64_t *stated;	/* of each state: elements that the index states sums of */
 	uint8_t **wide;		/* per thread, made when it is needed: 2 * WIDE elements */
 	struct ck_reader *reader;
 	struct pair *pair;
@@ -112,9 +114,13 @@ static int look_at_all(struct agreeing *a, struct pair *p, uint32_t worker, stru
 	return rc;
 }
 
-/* Some of it lies in a file without checksums. */
-static bool is_unsummed(const struct agreeing *a, const struct ck_state *s)
+/* Some of it lies in a file without checksums, and the checkpoint states no sums of all of it. */
+static bool is_unsummed(const struct agreeing *a, uint32_t state)
 {
+	const struct ck_state *s = &a->ix->state[state];
+
+	if (a->stated && a->stated[state] == a->ix->tensor[s->tensor].numel)
+		return false;
 	for (uint64_t i = 0; a->unsummed && i < s->nextents; i++)
 		if (a->unsummed[a->ix->extent[s->extent + i].source])
 			return true;
@@ -150,7 +156,7 @@ static int look_at_pair(void *arg, uint64_t job, uint32_t worker, struct ckpt_er
 	const struct ck_state *m = &a->ix->state[p->master], *w = &a->ix->state[p->weight];
 	int rc;
 
-	if (p->copy || is_unsummed(a, m) || is_unsummed(a, w))
+	if (p->copy || is_unsummed(a, p->master) || is_unsummed(a, p->weight))
 		return look_at_all(a, p, worker, err);
 	rc = look_at_ends(a, p, m, a->scratch[worker], err);
 	if (!rc && (m->nextents > 1 || w->nextents > 1))	/* else they are the same ends */
@@ -301,6 +307,23 @@ static int find_unsummed(const struct ckpt *ck, struct agreeing *a, struct ckpt_
 	return rc;
 }
 
+/* Elements whose bytes are compared with a sum when they are read. */
+static int find_stated(const struct ckpt *ck, struct agreeing *a, struct ckpt_err *err)
+{
+	const struct ck_index *ix = &ck->ix;
+
+	a->stated = ck_zalloc((ix->nstates + 1) * sizeof(*a->stated));
+	if (!a->stated)
+		return ck_fail_nomem(err, "a list of sums", ix->nstates);
+	for (uint64_t i = 0; i < ix->nstated_sums; i++) {
+		const struct ck_stated_sum *s = &ix->stated_sum[i];
+
+		if (ck_passed_compares(ix, s))
+			a->stated[s->state] += s->count;
+	}
+	return 0;
+}
+
 int ck_agree(struct ckpt *ck, uint32_t threads, bool before_writing, struct ckpt_err *err)
 {
 	struct agreeing a = { .ix = &ck->ix };
@@ -308,6 +331,8 @@ int ck_agree(struct ckpt *ck, uint32_t threads, bool before_writing, struct ckpt
 
 	if (!rc && a.npairs && before_writing)
 		rc = find_unsummed(ck, &a, err);
+	if (!rc && a.npairs && before_writing && ck->ix.nstated_sums)
+		rc = find_stated(ck, &a, err);
 	if (!rc && before_writing)
 		rc = find_copies(&a, err);
 	if (!rc && a.npairs)
@@ -321,6 +346,7 @@ int ck_agree(struct ckpt *ck, uint32_t threads, bool before_writing, struct ckpt
 			ck_agree_tell(ck, a.pair[i].tensor, &a.pair[i].at);
 	ck_reader_free(a.reader);
 	ck_free(a.unsummed);
+	ck_free(a.stated);
 	ck_free(a.pair);
 	return rc;
 }

@@ -4,9 +4,18 @@
 #ifndef CK_CKPT_H
 #define CK_CKPT_H
 
+#include <pthread.h>
+
+#include "libckpt/io/ck_commit.h"
 #include "libckpt/format/ck_findings.h"
 #include "libckpt/io/ck_src.h"
 #include "libckpt/tensor/ck_index.h"
+
+/* Whether heads of files were compared (ck_stated.h). */
+struct ck_begun {
+	pthread_mutex_t lock;
+	bool done;
+};
 
 struct ckpt {
 	struct ck_index ix;
@@ -18,6 +27,7 @@ struct ckpt {
 	size_t npaths;
 	const char *tag;		/* NULL = none was given */
 	uint32_t threads;
+	struct ck_begun *begun;
 };
 
 /* The verbs.  Options are complete copies, so every field may be read (ckpt.h). */
@@ -31,7 +41,7 @@ int ck_shard(struct ckpt *ck, const char *dst, const struct ckpt_shard_opts *opt
  * How files of an old folder are told from the result's (ck_stage.h), as the run that was begun
  * at 'dst' would: its end may be brought about by another verb.
  */
-int ck_outputs_at(const char *dst, bool (**is_ours_out)(const char *name), struct ckpt_err *err);
+int ck_outputs_at(const char *dst, ck_is_ours_fn **is_ours_out, struct ckpt_err *err);
 int ck_settle(const char *dst, enum ckpt_sync sync, bool *settled_out, struct ckpt_err *err);
 int ck_audit(const char *const *paths, size_t npaths, const struct ckpt_limits *limits,
 	     struct ckpt_audit *out, struct ckpt_err *err);
@@ -55,6 +65,11 @@ int ck_cat_file(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *op
 		const char *dst, bool force, struct ckpt_cat_info *info_out, struct ckpt_err *err);
 int ck_load(const struct ckpt *ck, const struct ckpt_load_range *range, size_t n,
 	    const struct ckpt_load_opts *opts, struct ckpt_loaded *out, struct ckpt_err *err);
+int ck_load_checks_new(const struct ckpt *ck, struct ckpt_load_checks **out, struct ckpt_err *err);
+int ck_load_checks_end(struct ckpt_load_checks *checks, const struct ckpt_run_opts *run,
+		       struct ckpt_load_checked *out, struct ckpt_err *err);
+bool ck_load_checks_of(const struct ckpt_load_checks *checks, const struct ckpt *ck);
+void ck_load_checks_free(struct ckpt_load_checks *checks);
 int ck_values_open(const struct ckpt *ck, uint32_t rank, struct ckpt_values **out,
 		   struct ckpt_err *err);
 void ck_values_free(struct ckpt_values *values);

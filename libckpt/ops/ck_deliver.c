@@ -1,17 +1,37 @@
 /* ck_deliver.c -- see ck_deliver.h. */
 #include "libckpt/ops/ck_deliver.h"
 
+#include <string.h>
+
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/io/ck_stage.h"
 #include "libckpt/ops/ck_into.h"
+#include "libckpt/ops/ck_over.h"
 #include "libckpt/ops/ck_seal.h"
 #include "libckpt/ops/ck_sums.h"
 
 static int check_root(void *arg, struct ckpt_err *err)
 {
 	return ck_into_check(arg, err);
+}
+
+/* What is copied from files is opened when its turn comes; it is of this moment. */
+static int watch_files(const struct ck_deliver *d, struct ckpt_err *err)
+{
+	const char *last = NULL;
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < d->plan->nsegs; i++) {
+		const struct ck_seg *s = &d->plan->seg[i];
+
+		if (s->kind != CK_SEG_FILE || (last && !strcmp(last, s->text)))
+			continue;
+		last = s->text;
+		rc = ck_src_watch(d->ck->pool, last, err);
+	}
+	return rc;
 }
 
 static int begin_stage(const struct ck_deliver *d, struct ck_stage **stage_out,
@@ -24,7 +44,7 @@ static int begin_stage(const struct ck_deliver *d, struct ck_stage **stage_out,
 		.nunits = d->plan->nunits, .total_bytes = ck_plan_bytes(d->plan),
 		.fingerprint = d->fingerprint, .is_ours = d->is_ours,
 		.step = d->step, .check = d->step ? check_root : NULL,
-		.check_arg = (void *)(uintptr_t)d,
+		.check_arg = (void *)(uintptr_t)d, .sources = d->ck->pool,
 	};
 	int rc = ck_plan_hash(d->plan, so.nparts, &so.plan, err);
 
@@ -43,7 +63,7 @@ static int write_stage(const struct ck_deliver *d, struct ck_run_job *job,
 	job->stage_file = file;
 	if (!rc)
 		rc = ck_run(job, stats, err);
-	if (!rc)
+	if (!rc && job->nparts == 1)
 		rc = ck_seal_fill(d->plan, stats->digest, job->stage, job->stage_file, err);
 	if (!rc)
 		rc = ck_sums_settle(job, stats, err);
@@ -63,7 +83,7 @@ static int find_done(const struct ck_deliver *d, struct ck_run_job *job,
 	int rc = 0;
 
 	job->to = CK_RUN_NOWHERE;
-	if (d->plan->nslots)
+	if (d->flags & CKPT_CONVERT_DIGEST)
 		rc = ck_run(job, stats, err);
 	stats->resumed = ck_plan_bytes(d->plan);
 	stats->written = 0;
@@ -73,8 +93,10 @@ static int find_done(const struct ck_deliver *d, struct ck_run_job *job,
 static int run_to_stage(const struct ck_deliver *d, struct ck_run_job *job,
 			struct ck_run_stats *stats, struct ckpt_err *err)
 {
-	int rc = begin_stage(d, &job->stage, err);
+	int rc = watch_files(d, err);
 
+	if (!rc)
+		rc = begin_stage(d, &job->stage, err);
 	if (rc)
 		return rc;
 	if (ck_stage_is_done(job->stage))
@@ -82,10 +104,36 @@ static int run_to_stage(const struct ck_deliver *d, struct ck_run_job *job,
 	else
 		rc = write_stage(d, job, stats, err);
 	if (rc)
+		rc = ck_fdpool_check(d->ck->pool, rc, err);
+	if (rc)
 		ck_stage_abort(job->stage);
 	else
 		ck_stage_close(job->stage);
 	return rc;
+}
+
+/*
+ * What is sent cannot be taken back: values that --strict would stop at are looked for first, and
+ * where a source changed meanwhile the status says that what went out is not to be used.
+ */
+static int run_to_stream(const struct ck_deliver *d, struct ck_run_job *job,
+			 struct ck_run_stats *stats, struct ckpt_err *err)
+{
+	int rc = watch_files(d, err);
+
+	if (!rc && job->strict && ck_over_any_casts(job)) {
+		job->to = CK_RUN_NOWHERE;
+		rc = ck_run(job, stats, err);
+		if (!rc) {
+			ck_free(stats->digest);
+			ck_free(stats->piece);
+			*stats = (struct ck_run_stats){ 0 };
+		}
+		job->to = CK_RUN_STREAM;
+	}
+	if (!rc)
+		rc = ck_run(job, stats, err);
+	return ck_fdpool_check(d->ck->pool, rc, err);
 }
 
 /* A dry run says "it is there already" as the real one would. */
@@ -106,6 +154,47 @@ static int check_absent(const struct ck_deliver *d, struct ckpt_err *err)
 		       "the destination is there already; --force replaces it");
 }
 
+/* Bytes of the source that the plan's segments are made of. */
+static uint64_t bytes_to_read(const struct ck_deliver *d)
+{
+	const struct ck_plan *plan = d->plan;
+	uint64_t sum = 0;
+
+	for (uint64_t i = 0; i < plan->nsegs; i++) {
+		const struct ck_seg *s = &plan->seg[i];
+		const uint64_t to = ckpt_dtype_bits(s->dtype);
+		uint64_t from;
+
+		if (s->kind == CK_SEG_STATE && to && s->state < d->ck->ix.nstates) {
+			from = ckpt_dtype_bits(d->ck->ix.state[s->state].dtype);
+			sum += s->bytes / to * from + s->bytes % to * from / to;
+		} else if (s->kind != CK_SEG_LITERAL && s->kind != CK_SEG_ZERO) {
+			sum += s->bytes;
+		}
+	}
+	return sum;
+}
+
+/* Refuses what the run would refuse, and says what it would read and write. */
+static int run_dry(const struct ck_deliver *d, struct ck_run_stats *stats, struct ckpt_err *err)
+{
+	const uint64_t bytes = ck_plan_bytes(d->plan);
+	struct ck_commit paths = { 0 };
+	int rc = d->to_stream ? 0 : check_absent(d, err);
+
+	if (!rc && !d->to_stream)
+		rc = ck_commit_init(&paths, d->dst, d->is_dir, err);
+	if (!rc && !d->to_stream)
+		rc = ck_fs_need(paths.parent, bytes, paths.data, err);
+	if (!rc) {
+		stats->written = bytes;
+		stats->to_read = bytes_to_read(d);
+		stats->free = paths.parent ? ck_fs_free(paths.parent) : 0;
+	}
+	ck_commit_release(&paths);
+	return rc;
+}
+
 int ck_deliver(const struct ck_deliver *d, struct ck_run_stats *stats_out,
 	       struct ckpt_err *err)
 {
@@ -114,14 +203,15 @@ int ck_deliver(const struct ck_deliver *d, struct ck_run_stats *stats_out,
 		.pool = d->ck->pool, .fd = d->fd, .part = d->nparts > 1 ? d->part : 0,
 		.nparts = d->nparts > 1 ? d->nparts : 1,
 		.to = d->to_stream ? CK_RUN_STREAM : CK_RUN_STAGE,
-		.findings = &d->ck->findings,
+		.findings = &d->ck->findings, .strict = d->flags & CKPT_CONVERT_STRICT,
 	};
 	int rc;
 
 	if (d->flags & CKPT_CONVERT_DRY_RUN)
-		return d->to_stream ? 0 : check_absent(d, err);
+		return run_dry(d, stats_out, err);
 	ck_fdpool_set_drop(d->ck->pool, true);
-	rc = d->to_stream ? ck_run(&job, stats_out, err) : run_to_stage(d, &job, stats_out, err);
+	rc = d->to_stream ? run_to_stream(d, &job, stats_out, err) :
+			    run_to_stage(d, &job, stats_out, err);
 	ck_fdpool_set_drop(d->ck->pool, false);
 	return rc;
 }

@@ -20,7 +20,7 @@ struct ck_deliver {
 	const struct ckpt_run_opts *run;	/* complete */
 	uint32_t part, nparts;		/* nparts 0 or 1 = all of it */
 	struct ck_hash128 fingerprint;	/* of the source */
-	bool (*is_ours)(const char *name);	/* ck_stage.h */
+	ck_is_ours_fn *is_ours;	/* ck_stage.h */
 	const char *step;		/* of ck_stage.h: its folder of a result that may go into
 					   a folder with others; then 'driver' is asked for them */
 	const struct ck_format *driver;

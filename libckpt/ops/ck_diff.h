@@ -11,7 +11,8 @@
 struct ck_diff_pair {
 	uint64_t row;
 	uint32_t state_a, state_b;
-	struct ck_num a, b;	/* as stored */
+	enum ckpt_dtype read_a, read_b;	/* as stored, or as convert writes it */
+	struct ck_num a, b;	/* the same */
 	struct ck_num as;	/* as compared */
 	uint64_t nparts;	/* numbers, or bytes, of each */
 	uint64_t first_unit;
@@ -28,7 +29,8 @@ struct ck_diff {
 	struct ck_diff_pair *pair;
 	uint64_t npairs, pair_cap;
 	uint64_t nunits;
-	uint64_t nderived;
+	uint64_t nderived, nbeside;
+	bool is_export;			/* a training state and weights made of one */
 	uint32_t threads;			/* that were used */
 };
 

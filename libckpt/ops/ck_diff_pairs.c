@@ -20,6 +20,7 @@ struct pairing {
 	uint8_t *met_tensor;		/* per tensor of b */
 	uint32_t *with;			/* per tensor of a: that of b it was compared with */
 	uint64_t *source_b;		/* per source of a: that of b that is the same file, + 1 */
+	bool export_a, export_b;	/* weights alone; the other side is a training state */
 };
 
 bool ck_diff_common(enum ckpt_dtype a, enum ckpt_dtype b, enum ckpt_dtype *dtype_out)
@@ -169,6 +170,16 @@ static uint64_t count_parts(const struct ck_tensor *t, enum ckpt_dtype dtype)
 			  t->numel * ck_num_of(dtype).parts;
 }
 
+/* The training state's side, read as convert would have written it to the export. */
+static enum ckpt_dtype as_exported(enum ckpt_dtype own, enum ckpt_dtype exported,
+				   struct ckpt_diff_row *row, unsigned flag)
+{
+	if (own == exported || !ck_dtype_is_castable(own) || !ck_dtype_is_castable(exported))
+		return own;
+	row->flags |= flag;
+	return exported;
+}
+
 static int compare_states(struct pairing *p, const char *name, unsigned flags, uint32_t a,
 			  uint32_t b, struct ckpt_err *err)
 {
@@ -176,7 +187,7 @@ static int compare_states(struct pairing *p, const char *name, unsigned flags, u
 	const struct ck_state *x = &d->a->ix.state[a], *y = &d->b->ix.state[b];
 	const struct ck_tensor *t = &d->a->ix.tensor[x->tensor];
 	struct ckpt_diff_row *row;
-	enum ckpt_dtype as = 0;
+	enum ckpt_dtype as = 0, read_a, read_b;
 	struct ck_diff_pair *pair;
 	int rc = add_row(d, name, CKPT_DIFF_SAME, &row, err);
 
@@ -184,8 +195,14 @@ static int compare_states(struct pairing *p, const char *name, unsigned flags, u
 		return rc;
 	set_side_a(row, t, x);
 	set_side_b(row, &d->b->ix.tensor[y->tensor], y);
-	row->flags |= flags;
-	if (!ck_diff_common(x->dtype, y->dtype, &as)) {
+	row->flags |= flags | (d->is_export ? CKPT_DIFF_OF_EXPORT : 0);
+	read_a = (enum ckpt_dtype)x->dtype;
+	read_b = (enum ckpt_dtype)y->dtype;
+	if (p->export_b)
+		read_a = as_exported(read_a, read_b, row, CKPT_DIFF_EXPORTED_A);
+	else if (p->export_a)
+		read_b = as_exported(read_b, read_a, row, CKPT_DIFF_EXPORTED_B);
+	if (!ck_diff_common(read_a, read_b, &as)) {
 		row->what = CKPT_DIFF_TYPES;
 		return 0;
 	}
@@ -203,8 +220,9 @@ static int compare_states(struct pairing *p, const char *name, unsigned flags, u
 		return rc;
 	pair = &d->pair[d->npairs++];
 	*pair = (struct ck_diff_pair){
-		.row = d->nrows - 1, .state_a = a, .state_b = b, .a = ck_num_of(x->dtype),
-		.b = ck_num_of(y->dtype), .as = ck_num_of(as), .nparts = count_parts(t, as),
+		.row = d->nrows - 1, .state_a = a, .state_b = b, .read_a = read_a,
+		.read_b = read_b, .a = ck_num_of(read_a), .b = ck_num_of(read_b),
+		.as = ck_num_of(as), .nparts = count_parts(t, as),
 	};
 	return 0;
 }
@@ -252,6 +270,44 @@ static bool follows(const struct ck_diff *d, uint32_t ta, uint32_t tb, uint32_t 
 	return (x->flags & CKPT_STATE_DERIVED) && (y->flags & CKPT_STATE_DERIVED) &&
 	       x->dtype == y->dtype && ck_index_state_find(&d->a->ix, ta, "master") != CK_NONE &&
 	       ck_index_state_find(&d->b->ix, tb, "master") != CK_NONE;
+}
+
+/* The master where there is one, else the weight: what convert takes. */
+static uint32_t exported_state(const struct ck_index *ix, uint32_t tensor)
+{
+	const uint32_t master = ck_index_state_find(ix, tensor, "master");
+
+	if (master != CK_NONE && ck_dtype_is_castable((enum ckpt_dtype)ix->state[master].dtype))
+		return master;
+	return ck_index_state_find(ix, tensor, "weight");
+}
+
+/* A weight of an export and what it was made of. */
+static int compare_exported(struct pairing *p, const char *name, unsigned flags, uint32_t ta,
+			    uint32_t tb, struct ckpt_err *err)
+{
+	const struct ck_index *x = &p->d->a->ix, *y = &p->d->b->ix;
+	const struct ck_index *whole = p->export_b ? x : y;
+	const uint32_t a = p->export_b ? exported_state(x, ta) :
+					 ck_index_state_find(x, ta, "weight");
+	const uint32_t b = p->export_b ? ck_index_state_find(y, tb, "weight") :
+					 exported_state(y, tb);
+	const uint32_t used = p->export_b ? a : b;
+
+	for (uint32_t s = whole->tensor[p->export_b ? ta : tb].first_state; s != CK_NONE;
+	     s = whole->state[s].next)
+		p->d->nbeside += s != used && strcmp(whole->state[s].name, "weight") &&
+				 strcmp(whole->state[s].name, "master");
+	return compare_or_tell(p, name, flags, ta, tb, a, b, err);
+}
+
+/* Weights and nothing else. */
+static bool is_weights(const struct ck_index *ix)
+{
+	for (uint64_t i = 0; i < ix->nstates; i++)
+		if (strcmp(ix->state[i].name, "weight"))
+			return false;
+	return ix->stage < 0 && ix->nstates;
 }
 
 /* Every state of either. */
@@ -366,6 +422,8 @@ static int compare_tensors(struct pairing *p, const struct ck_pick *a, const str
 		return 0;
 	p->with[a->tensor] = b->tensor;
 	p->met_tensor[b->tensor] = 1;
+	if (same_shape(x, y) && (p->export_a || p->export_b))
+		return compare_exported(p, a->name, flags, a->tensor, b->tensor, err);
 	if (same_shape(x, y))
 		return is_all(d->opts->states) ?
 		       compare_all(p, a->name, flags, a->tensor, b->tensor, err) :
@@ -500,6 +558,11 @@ int ck_diff_pairs(struct ck_diff *d, struct ckpt_err *err)
 	};
 	int rc = check_listed(d, err);
 
+	if (is_all(d->opts->states)) {
+		p.export_a = is_weights(&d->a->ix) && !is_weights(&d->b->ix);
+		p.export_b = is_weights(&d->b->ix) && !is_weights(&d->a->ix);
+		d->is_export = p.export_a || p.export_b;
+	}
 	if (!rc)
 		rc = select_both(&p, err);
 	if (!rc)

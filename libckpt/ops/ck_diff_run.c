@@ -14,6 +14,7 @@
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/ops/ck_diff.h"
+#include "libckpt/ops/ck_proof.h"
 #include "libckpt/ops/ck_read.h"
 #include "libckpt/tensor/ck_dtype.h"
 
@@ -32,6 +33,7 @@ struct sums {
 struct running {
 	struct ck_diff *d;
 	struct ck_reader *a, *b;
+	struct ck_proof proof_a, proof_b;	/* of what they read */
 	uint8_t **memory;	/* per thread, WORKER_BYTES */
 	struct sums *sum;	/* per unit */
 	struct kn_diff_how how;
@@ -70,14 +72,14 @@ static const void *widen(const void *p, enum kn_num from, enum kn_num to, void *
 }
 
 /* 'n' elements from 'first' on of one side, in the type that is compared. */
-static int fetch(struct ck_reader *r, const struct ck_state *s, const struct ck_num *stored,
+static int fetch(struct ck_reader *r, const struct ck_state *s, enum ckpt_dtype dtype,
 		 const struct ck_num *as, uint64_t first, uint64_t n, uint8_t *raw, uint8_t *wide,
 		 uint8_t *scratch, const void **out, struct ckpt_err *err)
 {
-	int rc = ck_reader_read(r, s, first, n, s->dtype, raw, scratch, NULL, err);
+	int rc = ck_reader_read(r, s, first, n, dtype, raw, scratch, NULL, err);
 
 	if (!rc)
-		*out = widen(raw, stored->type, as->type, wide, n * as->parts);
+		*out = widen(raw, ck_num_of(dtype).type, as->type, wide, n * as->parts);
 	return rc;
 }
 
@@ -145,11 +147,11 @@ static int run_window(struct running *r, struct ck_diff_pair *p, uint64_t at, ui
 	for (int i = 0; i < NBUFS; i++)
 		buf[i] = memory + (uint64_t)i * WINDOW_BYTES;
 	how.parts = parts;
-	rc = fetch(r->a, a, &p->a, &p->as, at / parts, n / parts, buf[RAW_A], buf[WIDE_A], scratch,
-		   &x, err);
+	rc = fetch(r->a, a, p->read_a, &p->as, at / parts, n / parts, buf[RAW_A], buf[WIDE_A],
+		   scratch, &x, err);
 	if (!rc)
-		rc = fetch(r->b, b, &p->b, &p->as, at / parts, n / parts, buf[RAW_B], buf[WIDE_B],
-			   scratch, &y, err);
+		rc = fetch(r->b, b, p->read_b, &p->as, at / parts, n / parts, buf[RAW_B],
+			   buf[WIDE_B], scratch, &y, err);
 	if (rc)
 		return rc;
 	kn_diff(p->as.type, &how, x, y, n, &k);
@@ -216,14 +218,14 @@ static void settle_norms(struct running *r)
 	}
 }
 
-static int text_of(struct ck_reader *reader, const struct ck_state *s, uint64_t elem, void *scratch,
-		   char out[CK_NUM_TEXT], struct ckpt_err *err)
+static int text_of(struct ck_reader *reader, const struct ck_state *s, enum ckpt_dtype dtype,
+		   uint64_t elem, void *scratch, char out[CK_NUM_TEXT], struct ckpt_err *err)
 {
 	uint8_t p[16];
-	int rc = ck_reader_read(reader, s, elem, 1, s->dtype, p, scratch, NULL, err);
+	int rc = ck_reader_read(reader, s, elem, 1, dtype, p, scratch, NULL, err);
 
 	if (!rc)
-		ck_num_text(s->dtype, p, out);
+		ck_num_text(dtype, p, out);
 	return rc;
 }
 
@@ -249,11 +251,11 @@ static int settle_rows(struct running *r, struct ckpt_err *err)
 			others += row->ulps[k];
 		if (row->ulps)
 			*(uint64_t *)(uintptr_t)row->ulps = p->nparts - others;
-		rc = text_of(r->a, &d->a->ix.state[p->state_a], row->first, r->memory[0],
-			     row->first_a, err);
+		rc = text_of(r->a, &d->a->ix.state[p->state_a], p->read_a, row->first,
+			     r->memory[0], row->first_a, err);
 		if (!rc)
-			rc = text_of(r->b, &d->b->ix.state[p->state_b], row->first, r->memory[0],
-				     row->first_b, err);
+			rc = text_of(r->b, &d->b->ix.state[p->state_b], p->read_b, row->first,
+				     r->memory[0], row->first_b, err);
 	}
 	return rc;
 }
@@ -278,9 +280,35 @@ static int make_memory(struct running *r, struct ckpt_err *err)
 	return 0;
 }
 
+static int make_reader(struct running *r, const struct ckpt *ck, struct ck_reader **reader,
+		       struct ck_proof *proof, struct ckpt_err *err)
+{
+	int rc = ck_reader_new(&ck->ix, &ck->limits, r->d->run.mem_limit / 4, reader, err);
+
+	if (!rc)
+		rc = ck_proof_init(proof, &ck->ix, &ck->limits, NULL, err);
+	if (!rc)
+		ck_reader_tell(*reader, ck_proof_saw, proof);
+	return rc;
+}
+
+/* Damage is no difference: it is said before anything else is. */
+static int check_side(struct running *r, struct ckpt *ck, struct ck_proof *proof, bool second,
+		      struct ckpt_err *err)
+{
+	const struct ck_proof_ask ask = {
+		.ix = &ck->ix, .members = { .rest = CK_SEEN_ALONE },
+		.pieces = { .rest = CK_REST_WANTED, .threads = r->d->threads,
+			    .cancel = r->d->run.cancel },
+	};
+
+	for (uint64_t i = 0; i < r->d->npairs; i++)
+		ck_proof_want_state(proof, second ? r->d->pair[i].state_b : r->d->pair[i].state_a);
+	return ck_proof_check(proof, &ask, &ck->findings, err);
+}
+
 int ck_diff_run(struct ck_diff *d, struct ckpt_err *err)
 {
-	const uint64_t cache = d->run.mem_limit / 4;
 	struct running r = { .d = d };
 	int rc;
 
@@ -293,11 +321,15 @@ int ck_diff_run(struct ck_diff *d, struct ckpt_err *err)
 	cut(&r);
 	rc = make_memory(&r, err);
 	if (!rc)
-		rc = ck_reader_new(&d->a->ix, &d->a->limits, cache, &r.a, err);
+		rc = make_reader(&r, d->a, &r.a, &r.proof_a, err);
 	if (!rc)
-		rc = ck_reader_new(&d->b->ix, &d->b->limits, cache, &r.b, err);
+		rc = make_reader(&r, d->b, &r.b, &r.proof_b, err);
 	if (!rc)
 		rc = ck_pool_run(d->threads, d->nunits, run_unit, &r, err);
+	if (!rc)
+		rc = check_side(&r, d->a, &r.proof_a, false, err);
+	if (!rc)
+		rc = check_side(&r, d->b, &r.proof_b, true, err);
 	if (!rc) {
 		settle_norms(&r);
 		rc = settle_rows(&r, err);
@@ -306,6 +338,8 @@ int ck_diff_run(struct ck_diff *d, struct ckpt_err *err)
 		tell(&r);
 	ck_reader_free(r.a);
 	ck_reader_free(r.b);
+	ck_proof_release(&r.proof_a);
+	ck_proof_release(&r.proof_b);
 	for (uint32_t i = 0; r.memory && i < d->threads; i++)
 		ck_free(r.memory[i]);
 	ck_free(r.memory);

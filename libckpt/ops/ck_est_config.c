@@ -7,7 +7,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/include/ckpt_zero.h"
-#include "libckpt/io/ck_tree.h"
+#include "libckpt/ops/ck_ds_config.h"
 #include "libckpt/json/ck_json.h"
 #include "libckpt/ops/ck_estimate.h"
 #include "libckpt/ops/ck_json_val.h"
@@ -171,23 +171,12 @@ int ck_setup_read(const char *path, struct ckpt_setup *setup, unsigned *said_out
 {
 	struct ckpt_setup made = *setup;
 	struct reading r = { .path = path, .s = &made, .err = err };
-	struct ck_json doc = CK_JSON_INIT;
 	struct ck_arena arena = CK_ARENA_INIT;
 	struct ckpt_limits limits;
-	char *text = NULL;
-	uint64_t len;
 	int rc;
 
 	ck_limits_fill(NULL, &limits);
-	rc = ck_file_read(path, MAX_CONFIG_BYTES, &text, &len, err);
-	if (!rc)
-		rc = ck_json_parse(&doc, text, len, &limits, CK_JSON_HJSON, path, err);
-	if (!rc && doc.tok[0].type != CK_JSON_OBJECT)
-		rc = ck_fail(err, CKPT_E_CORRUPT, path, 0, "a DeepSpeed config is an object");
-	if (!rc) {
-		r.config = ck_json_val(&doc, 0, &arena);
-		rc = r.config ? 0 : ck_fail_nomem(err, "a configuration", len);
-	}
+	rc = ck_ds_config_read(path, MAX_CONFIG_BYTES, &limits, &arena, &r.config, err);
 	if (!rc) {
 		r.zero = ck_val_get(r.config, "zero_optimization");
 		rc = take_zero(&r);
@@ -200,7 +189,5 @@ int ck_setup_read(const char *path, struct ckpt_setup *setup, unsigned *said_out
 		*said_out = r.said;
 	}
 	ck_arena_release(&arena);
-	ck_json_release(&doc);
-	ck_free(text);
 	return rc;
 }

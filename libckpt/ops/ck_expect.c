@@ -141,6 +141,7 @@ static int with_checkpoint(struct expecting *x, const char *path, struct ckpt_er
 	struct ck_index ix;
 	struct ck_input in = {
 		.path = &path, .npaths = 1, .threads = 1, .limits = x->ck->limits,
+		.find_model = true,
 		.pool = ck_fdpool_new(0),
 	};
 	int rc;

@@ -148,11 +148,11 @@ static int planned_bytes(const struct ck_deliver *d, const struct ck_outfile *f,
 static int compare(const struct ck_deliver *d, const struct ck_outfile *f, const char *path,
 		   uint8_t *buf, bool *same_out, struct ckpt_err *err)
 {
-	struct ck_src *there;
-	int rc = ck_src_open(d->ck->pool, path, &there, err);
+	struct ck_fdpool *pool = ck_fdpool_new(1);	/* what stands there is no source */
+	struct ck_src *there = NULL;
+	int rc = pool ? ck_src_open(pool, path, &there, err) :
+		 ck_fail_nomem(err, "a pool of files", 0);
 
-	if (rc)
-		return rc;
 	for (uint64_t at = 0; !rc && *same_out && at < f->bytes; at += WINDOW_BYTES) {
 		const uint64_t n = ck_min_u64(WINDOW_BYTES, f->bytes - at);
 
@@ -163,6 +163,7 @@ static int compare(const struct ck_deliver *d, const struct ck_outfile *f, const
 			*same_out = !memcmp(buf, buf + WINDOW_BYTES, n);
 	}
 	ck_src_close(there);
+	ck_fdpool_free(pool);
 	return rc;
 }
 

@@ -1,8 +1,7 @@
 /*
  * ck_load.h -- private to loading: what the ranges of a call are in files.
  *
- * ck_load_plan.c looks at every range and cuts it at extents, ck_load_sums.c holds what is read
- * against the sums of a native step, op_load.c reads.
+ * ck_load_plan.c looks at every range and cuts it at extents, op_load.c reads.
  */
 #ifndef CK_LOAD_H
 #define CK_LOAD_H
@@ -42,19 +41,5 @@ uint64_t ck_load_cut(const struct ck_load_piece *p, uint64_t at);
 /* The first piece in bytes [off, off + n) of a source, or NULL. */
 const struct ck_load_piece *ck_load_piece_in(const struct ck_load_plan *plan, uint32_t source,
 					     uint64_t off, uint64_t n);
-
-/* ---- what a native step says of its pieces (ck_load_sums.c) ---- */
-
-struct ck_load_sums;
-
-/* Of the files that 'plan' reads; both must outlive it. */
-int ck_load_sums_new(const struct ck_index *ix, const struct ck_load_plan *plan,
-		     struct ck_load_sums **out, struct ckpt_err *err);
-void ck_load_sums_free(struct ck_load_sums *sums);
-/* Bytes of a source that were read.  Any number of threads; what comes twice counts once. */
-void ck_load_sums_add(struct ck_load_sums *sums, uint32_t source, uint64_t off, const void *p,
-		      uint64_t n);
-/* Bytes that agree are added to '*checked'.  CKPT_E_MISMATCH for a piece that does not. */
-int ck_load_sums_check(const struct ck_load_sums *sums, uint64_t *checked, struct ckpt_err *err);
 
 #endif

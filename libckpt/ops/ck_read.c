@@ -16,7 +16,6 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_src.h"
 #include "libckpt/ops/ck_blob.h"
-#include "libckpt/ops/ck_seen.h"
 #include "libckpt/tensor/ck_dtype.h"
 
 #define HALF (CK_READ_SCRATCH / 2)
@@ -58,17 +57,6 @@ void ck_reader_tell(struct ck_reader *reader, ck_saw_fn fn, void *arg)
 {
 	reader->saw = fn;
 	reader->saw_arg = arg;
-}
-
-static int note_seen(void *arg, uint32_t source, uint64_t off, const void *p, size_t n,
-		     struct ckpt_err *err)
-{
-	return ck_seen_add(arg, source, off, p, n, err);
-}
-
-void ck_reader_watch(struct ck_reader *reader, struct ck_seen *seen)
-{
-	ck_reader_tell(reader, note_seen, seen);
 }
 
 void ck_reader_counts(struct ck_reader *reader, struct ck_read_counts *out)

@@ -13,7 +13,6 @@
 #define CK_READ_SCRATCH ((size_t)256 << 10)
 
 struct ck_reader;
-struct ck_seen;
 
 /*
  * 'limits' bounds what is made in memory as a whole: inflated members and strided
@@ -21,11 +20,9 @@ struct ck_seen;
  */
 int ck_reader_new(const struct ck_index *ix, const struct ckpt_limits *limits,
 		  uint64_t cache_bytes, struct ck_reader **reader_out, struct ckpt_err *err);
-/* From now on what is read is noted in 'seen', which must outlive the reader. */
-void ck_reader_watch(struct ck_reader *reader, struct ck_seen *seen);
 /*
- * The same for anyone: 'fn' gets every stretch of stored bytes as it was read; n 0: bytes at 'off'
- * were read in another way.  Any thread that reads calls it.
+ * From now on 'fn' gets every stretch of stored bytes as it was read; n 0: bytes at 'off' were read
+ * in another way.  Any thread that reads calls it.
  */
 typedef int (*ck_saw_fn)(void *arg, uint32_t source, uint64_t off, const void *p, size_t n,
 			 struct ckpt_err *err);

@@ -5,34 +5,10 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_tree.h"
-#include "libckpt/json/ck_json.h"
-#include "libckpt/ops/ck_json_val.h"
+#include "libckpt/ops/ck_ds_config.h"
 #include "libckpt/ops/ck_recipe.h"
 
 #define DEFAULT_VERSION "0.19.8"	/* the newest that docs/formats/deepspeed.md knows */
-
-static int read_config(const char *path, const struct ckpt_limits *limits, struct ck_arena *arena,
-		       const struct ck_val **out, struct ckpt_err *err)
-{
-	struct ck_json doc = CK_JSON_INIT;
-	char *text = NULL;
-	uint64_t len;
-	int rc = ck_file_read(path, limits->header_bytes, &text, &len, err);
-
-	if (!rc)
-		rc = ck_json_parse(&doc, text, len, limits, CK_JSON_HJSON, path, err);
-	if (!rc && (!doc.n || doc.tok[0].type != CK_JSON_OBJECT))
-		rc = ck_fail(err, CKPT_E_CORRUPT, path, 0, "a DeepSpeed config is an object");
-	if (!rc) {
-		*out = ck_json_val(&doc, 0, arena);
-		if (!*out)
-			rc = ck_fail_nomem(err, "a configuration", len);
-	}
-	ck_json_release(&doc);
-	ck_free(text);
-	return rc;
-}
 
 static bool flag(const struct ck_val *dict, const char *key)
 {
@@ -206,7 +182,8 @@ int ck_recipe_make(const struct ckpt_shard_opts *opts, const struct ckpt_limits 
 
 	memset(out, 0, sizeof(*out));
 	if (opts->ds_config_path)
-		rc = read_config(opts->ds_config_path, limits, arena, &config, err);
+		rc = ck_ds_config_read(opts->ds_config_path, limits->header_bytes, limits, arena,
+				       &config, err);
 	if (!rc)
 		rc = take_optimizer(opts, config, out, weight_decay_out, err);
 	if (!rc)

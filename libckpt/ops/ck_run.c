@@ -19,9 +19,11 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/ops/ck_over.h"
+#include "libckpt/ops/ck_tally.h"
+#include "libckpt/ops/ck_run_proof.h"
 #include "libckpt/ops/ck_read.h"
 #include "libckpt/ops/ck_seal.h"
-#include "libckpt/ops/ck_seen.h"
 #include "libckpt/io/ck_mount.h"
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/zip/ck_zip.h"
@@ -33,17 +35,15 @@ struct worker {
 	uint8_t *buf;		/* a window */
 	uint8_t *scratch;	/* CK_READ_SCRATCH */
 	struct ck_hasher *hash;	/* of the unit in work */
-	struct ck_hash128 *sum;	/* per slot, lazily made */
-	struct ck_crc_piece *piece;
-	uint64_t npieces, piece_cap;
-	uint64_t overflows;
+	struct ck_tally tally;
+	struct ck_over over;
 };
 
 struct run {
 	const struct ck_run_job *job;
 	struct ck_reader *reader;
 	struct ck_reader *own;		/* of the plan's own index, if it has one */
-	struct ck_seen *seen, *own_seen;	/* what they read; NULL = nobody asks */
+	struct ck_run_proof proof;	/* of what they read, if job->findings */
 	struct ck_fdpool *pool;		/* for files that are copied */
 	struct worker *worker;
 	uint32_t threads;
@@ -56,6 +56,7 @@ struct run {
 	pthread_cond_t turned;
 	uint64_t turn;			/* stream: unit whose turn it is */
 	bool failed;
+	struct ck_over over;		/* of all workers, at the end */
 };
 
 void ck_run_opts_fill(const struct ckpt_run_opts *in, struct ckpt_run_opts *out)
@@ -78,6 +79,7 @@ static int make_bytes(struct run *run, struct worker *w, const struct ck_seg *s,
 {
 	const uint32_t bits = ckpt_dtype_bits(s->dtype);
 	const uint64_t es = bits < 8 ? 1 : bits / 8;
+	uint64_t over = 0;
 	struct ck_fdpool *pool;
 	struct ck_src *src;
 	int rc;
@@ -90,9 +92,11 @@ static int make_bytes(struct run *run, struct worker *w, const struct ck_seg *s,
 		memset(dst, 0, n);
 		return 0;
 	case CK_SEG_STATE:
-		return ck_reader_read(run->reader, &run->job->ix->state[s->state],
-				      s->first + skip / es, n / es, s->dtype, dst, w->scratch,
-				      &w->overflows, err);
+		rc = ck_reader_read(run->reader, &run->job->ix->state[s->state],
+				    s->first + skip / es, n / es, s->dtype, dst, w->scratch,
+				    &over, err);
+		ck_over_add(&w->over, &(struct ck_over){ .n = over, .first = s });
+		return rc;
 	case CK_SEG_OWN:
 		return ck_reader_read(run->own, &run->job->plan->own->state[s->state],
 				      s->first + skip / es, n / es, s->dtype, dst, w->scratch,
@@ -105,51 +109,12 @@ static int make_bytes(struct run *run, struct worker *w, const struct ck_seg *s,
 			return rc;
 		rc = ck_src_read(src, s->first + skip, dst, n, err);
 		ck_src_close(src);
-		if (!rc && run->seen)
-			rc = ck_seen_add_file(run->seen, s->text, s->first + skip, dst, n, err);
+		if (!rc && run->job->findings)
+			rc = ck_proof_saw_file(&run->proof.proof, s->text, s->first + skip, dst, n,
+					       err);
 		return rc;
 	}
 	return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "a segment of kind %u", s->kind);
-}
-
-static int add_digest(struct run *run, struct worker *w, const struct ck_seg *s, uint64_t skip,
-		      const uint8_t *p, uint64_t n, struct ckpt_err *err)
-{
-	if (s->slot == CK_NONE)
-		return 0;
-	if (s->first)	/* a piece: it begins at a block */
-		skip += s->first * (ckpt_dtype_bits(s->dtype) / 8);
-	if (!w->sum) {
-		w->sum = ck_zalloc(run->job->plan->nslots * sizeof(*w->sum));
-		if (!w->sum)
-			return ck_fail_nomem(err, "digests", run->job->plan->nslots);
-	}
-	w->sum[s->slot] = ck_hash128_add(w->sum[s->slot],
-					 ck_digest_blocks(p, n, skip / CK_DIGEST_BLOCK));
-	return 0;
-}
-
-/* What follows the worker's last piece goes on with it: a few pieces a unit. */
-static int add_crc(struct run *run, struct worker *w, const struct ck_seg *s, uint64_t skip,
-		   const uint8_t *p, uint64_t n, struct ckpt_err *err)
-{
-	struct ck_crc_piece *last = w->npieces ? &w->piece[w->npieces - 1] : NULL;
-	uint64_t off;
-	int rc;
-
-	if (s->crc == CK_NONE || run->job->to != CK_RUN_STAGE)
-		return 0;
-	off = s->off + skip - run->job->plan->crc[s->crc].begin;
-	if (!last || last->slot != s->crc || last->off + last->bytes != off) {
-		rc = ck_grow(&w->piece, &w->piece_cap, w->npieces + 1, sizeof(*w->piece), err);
-		if (rc)
-			return rc;
-		last = &w->piece[w->npieces++];
-		*last = (struct ck_crc_piece){ .off = off, .slot = s->crc };
-	}
-	last->crc = ck_zip_crc32(last->crc, p, n);
-	last->bytes += n;
-	return 0;
 }
 
 /* Where a walk gets bytes from and where they go. */
@@ -171,6 +136,22 @@ static int flush(struct run *run, struct worker *w, const struct ck_unit *u, uin
 }
 
 /*
+ * How much of a segment to take that does not fit into 'room': up to a whole block of a digest,
+ * also of what is stored, if that has another type.
+ */
+static uint64_t cut_window(const struct ck_seg *s, uint64_t skip, uint64_t room)
+{
+	const uint64_t grain = CK_DIGEST_BLOCK * 8;	/* of F64, made of types of a byte */
+	uint64_t over = 0;
+
+	if (s->kind == CK_SEG_STATE && s->slot == CK_NONE)	/* it may begin anywhere */
+		over = (s->first * (ckpt_dtype_bits(s->dtype) / 8) + skip) % grain;
+	if (s->kind == CK_SEG_FILE)
+		over = (s->first + skip) % grain;
+	return (room + over) / grain * grain > over ? (room + over) / grain * grain - over : 0;
+}
+
+/*
  * Walk the segments of a unit.  A window is cut at a multiple of CK_DIGEST_BLOCK of the
  * segment that goes on behind it; small segments share a window.
  */
@@ -187,16 +168,16 @@ static int walk_unit(struct run *run, struct worker *w, const struct ck_unit *u,
 		uint64_t n = left;
 
 		if (n > run->window - fill)
-			n = (run->window - fill) / CK_DIGEST_BLOCK * CK_DIGEST_BLOCK;
+			n = cut_window(s, skip, run->window - fill);
 		if (n && walk == WALK_MAKE)
 			rc = make_bytes(run, w, s, skip, n, w->buf + fill, err);
 		else if (n)
 			rc = ck_stage_read(job->stage, job->stage_file[u->file], u->off + at,
 					   w->buf + fill, n, err);
 		if (!rc && n)
-			rc = add_digest(run, w, s, skip, w->buf + fill, n, err);
-		if (!rc && n)
-			rc = add_crc(run, w, s, skip, w->buf + fill, n, err);
+			rc = ck_tally_digest(&w->tally, job->plan, s, skip, w->buf + fill, n, err);
+		if (!rc && n && job->to == CK_RUN_STAGE)
+			rc = ck_tally_crc(&w->tally, job->plan, s, skip, w->buf + fill, n, err);
 		at += n;
 		fill += n;
 		skip += n;
@@ -220,6 +201,8 @@ static bool is_written(struct run *run, struct worker *w, uint64_t unit)
 	const struct ck_unit *u = &job->plan->unit[unit];
 	struct ck_hash128 want;
 
+	if (job->strict && ck_over_casts(job, u))
+		return false;
 	if (!ck_stage_noted(job->stage, unit, &want))
 		return false;
 	ck_hasher_reset(w->hash);
@@ -398,53 +381,28 @@ static int make_workers(struct run *run, struct ckpt_err *err)
 	return 0;
 }
 
-static int collect_crcs(struct run *run, struct ck_run_stats *stats, struct ckpt_err *err)
-{
-	struct ck_crc_piece *all;
-	uint64_t n = 0;
-
-	for (uint32_t i = 0; i < run->threads; i++)
-		n += run->worker[i].npieces;
-	all = ck_alloc_array(n, sizeof(*all));
-	if (!all)
-		return ck_fail_nomem(err, "checksums", n);
-	stats->piece = all;
-	stats->npieces = n;
-	for (uint32_t i = 0; i < run->threads; i++) {
-		if (run->worker[i].npieces)
-			memcpy(all, run->worker[i].piece,
-			       run->worker[i].npieces * sizeof(*all));
-		all += run->worker[i].npieces;
-	}
-	qsort(stats->piece, n, sizeof(*all), ck_crc_order);
-	return 0;
-}
-
 static int collect(struct run *run, struct ck_run_stats *stats, struct ckpt_err *err)
 {
 	const struct ck_plan *plan = run->job->plan;
-	struct ck_hash128 *digest = ck_zalloc(plan->nslots * sizeof(*digest));
+	struct ck_tally all = { 0 };
+	int rc = 0;
 
-	if (!digest)
-		return ck_fail_nomem(err, "digests", plan->nslots);
-	for (uint32_t i = 0; i < run->threads; i++) {
-		stats->overflows += run->worker[i].overflows;
-		for (uint64_t k = 0; run->worker[i].sum && k < plan->nslots; k++)
-			digest[k] = ck_hash128_add(digest[k], run->worker[i].sum[k]);
+	for (uint32_t i = 0; !rc && i < run->threads; i++)
+		rc = ck_tally_join(&all, &run->worker[i].tally, plan, err);
+	if (rc) {
+		ck_tally_release(&all);
+		return rc;
 	}
-	ck_seal_close(plan, digest);
-	stats->digest = digest;
-	if (run->job->plan->ncrcs) {
-		const int rc = collect_crcs(run, stats, err);
-
-		if (rc) {
-			ck_free(digest);
-			return rc;
-		}
-	}
+	if (all.npieces)
+		qsort(all.piece, all.npieces, sizeof(*all.piece), ck_crc_order);
+	ck_seal_close(plan, all.sum);
+	stats->digest = all.sum;
+	stats->piece = all.piece;
+	stats->npieces = all.npieces;
 	stats->resumed = atomic_load(&run->resumed);
 	stats->written = atomic_load(&run->done) - stats->resumed;
 	stats->threads = run->threads;
+	stats->overflows = run->over.n;
 	return 0;
 }
 
@@ -454,14 +412,12 @@ static void release(struct run *run)
 		ck_free(run->worker[i].buf);
 		ck_free(run->worker[i].scratch);
 		ck_hasher_free(run->worker[i].hash);
-		ck_free(run->worker[i].sum);
-		ck_free(run->worker[i].piece);
+		ck_tally_release(&run->worker[i].tally);
 	}
 	ck_free(run->worker);
 	ck_reader_free(run->reader);
 	ck_reader_free(run->own);
-	ck_seen_free(run->seen);
-	ck_seen_free(run->own_seen);
+	ck_run_proof_release(&run->proof);
 	ck_fdpool_free(run->pool);
 	pthread_mutex_destroy(&run->telling);
 	pthread_mutex_destroy(&run->lock);
@@ -479,33 +435,6 @@ static void count_ours(struct run *run)
 	}
 }
 
-/*
- * At stage 0 the names of masters and moments follow from the weights (ds_z0_match.c), so these
- * count as read; where no name was found for some, the reason may be damage of what is not read.
- */
-static int touch_weights(const struct run *run, struct ckpt_err *err)
-{
-	const struct ck_index *ix = run->job->ix;
-	int rc = 0;
-
-	if (ix->stage)
-		return 0;
-	if (run->job->findings->of_kind[CK_FINDING_NOT_IN_CHECKPOINT])
-		ck_seen_all(run->seen);
-	for (uint32_t i = 0; !rc && i < ix->ntensors; i++) {
-		const uint32_t w = ck_index_state_find(ix, i, "weight");
-		const struct ck_state *s = w == CK_NONE ? NULL : &ix->state[w];
-
-		for (uint64_t k = 0; !rc && s && k < s->nextents; k++) {
-			const struct ck_extent *e = &ix->extent[s->extent + k];
-
-			if (!(e->flags & CKPT_EXTENT_DEFLATED))
-				rc = ck_seen_add(run->seen, e->source, e->off, NULL, 0, err);
-		}
-	}
-	return rc;
-}
-
 static int make_readers(struct run *run, struct ckpt_err *err)
 {
 	const struct ck_run_job *job = run->job;
@@ -517,28 +446,11 @@ static int make_readers(struct run *run, struct ckpt_err *err)
 		rc = ck_reader_new(own, job->limits, job->opts->mem_limit / 4, &run->own, err);
 	if (rc || !job->findings)
 		return rc;
-	rc = ck_seen_new(job->ix, &run->seen, err);
+	rc = ck_run_proof_begin(job, &run->proof, err);
 	if (!rc)
-		rc = touch_weights(run, err);
-	if (!rc)
-		ck_reader_watch(run->reader, run->seen);
+		ck_reader_tell(run->reader, ck_proof_saw, &run->proof.proof);
 	if (!rc && own)
-		rc = ck_seen_new(own, &run->own_seen, err);
-	if (!rc && own)
-		ck_reader_watch(run->own, run->own_seen);
-	return rc;
-}
-
-static int check_seen(struct run *run, struct ckpt_err *err)
-{
-	const struct ck_run_job *job = run->job;
-	const bool alone = job->nparts == 1;
-	int rc = 0;
-
-	if (run->seen)
-		rc = ck_seen_check(run->seen, job->limits, alone, job->findings, err);
-	if (!rc && run->own_seen)
-		rc = ck_seen_check(run->own_seen, job->limits, alone, job->findings, err);
+		ck_reader_tell(run->own, ck_proof_saw, &run->proof.own);
 	return rc;
 }
 
@@ -563,7 +475,7 @@ int ck_run(const struct ck_run_job *job, struct ck_run_stats *stats_out, struct 
 	pthread_cond_init(&run.turned, NULL);
 	rc = make_workers(&run, err);
 	if (!rc) {
-		run.pool = ck_fdpool_new(16);
+		run.pool = ck_fdpool_new_of(job->pool, 16);
 		if (!run.pool)
 			rc = ck_fail_nomem(err, "a pool of files", 0);
 	}
@@ -572,7 +484,12 @@ int ck_run(const struct ck_run_job *job, struct ck_run_stats *stats_out, struct 
 	if (!rc)
 		rc = ck_pool_run(run.threads, run.ours, run_unit, &run, err);
 	if (!rc)
-		rc = check_seen(&run, err);
+		rc = ck_run_proof_end(job, &run.proof, atomic_load(&run.resumed) != 0,
+				      run.threads, err);
+	for (uint32_t i = 0; !rc && i < run.threads; i++)
+		ck_over_add(&run.over, &run.worker[i].over);
+	if (!rc && job->strict)
+		rc = ck_over_check(job, &run.over, err);
 	if (!rc)
 		rc = collect(&run, &stats, err);
 	if (!rc) {

@@ -31,10 +31,12 @@ struct ck_run_job {
 	int fd;
 	uint32_t part, nparts;		/* units u with u mod nparts = part are ours */
 	struct ck_findings *findings;	/* for CRC_WRONG of what was read; NULL = nobody asks */
+	bool strict;			/* a finite value that becomes infinite fails the run */
 };
 
 struct ck_run_stats {
 	uint64_t written, resumed;	/* bytes */
+	uint64_t to_read, free;		/* of a dry run */
 	uint64_t overflows;
 	uint32_t threads;
 	struct ck_hash128 *digest;	/* one per slot of the plan; ck_free() */
@@ -48,7 +50,8 @@ void ck_run_opts_fill(const struct ckpt_run_opts *in, struct ckpt_run_opts *out)
 
 /*
  * '*stats_out' is filled on success.  With 'findings', an archive member that is not what its
- * CRC-32 says fails the run at its end (ck_seen.h).  CKPT_E_CORRUPT, CKPT_E_CANCELED,
+ * CRC-32 says fails the run at its end (ck_seen.h), or, where several parts read it, the commit
+ * (ck_share.h).  CKPT_E_CORRUPT, CKPT_E_CANCELED,
  * CKPT_E_NOSPACE, CKPT_E_IO, codes of reading.
  */
 int ck_run(const struct ck_run_job *job, struct ck_run_stats *stats_out, struct ckpt_err *err);

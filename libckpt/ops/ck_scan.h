@@ -7,6 +7,7 @@
 
 #include "libckpt/base/ck_hash.h"
 #include "libckpt/ops/ck_folder.h"
+#include "libckpt/ops/ck_passed.h"
 #include "libckpt/ops/ck_run.h"
 #include "libckpt/ops/ck_watch.h"
 
@@ -44,6 +45,7 @@ struct ck_scan {
 	struct ck_scan_file *file;
 	uint64_t n;
 	struct ck_scan_counts counts;
+	struct ck_passed *passed;	/* is given what is read; NULL = nothing is */
 };
 
 /*

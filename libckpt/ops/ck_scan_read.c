@@ -106,6 +106,8 @@ static int sum_claimed(void *arg, uint32_t source, uint64_t off, const void *p, 
 {
 	struct reading *r = arg;
 
+	if (r->scan->passed)
+		ck_passed_add(r->scan->passed, source, off, p, n);
 	return sum_piece(r, r->by_source[source], off, p, n, err);
 }
 
@@ -164,6 +166,8 @@ static int read_run(struct reading *r, struct ck_scan_file *f, uint64_t number, 
 		rc = sum_piece(r, f, off, p, n, err);
 	if (!rc && f->hasher)
 		rc = hash_piece(r, f, number, p, n, err);
+	if (!rc && f->file->source != CK_NONE && r->scan->passed)
+		ck_passed_add(r->scan->passed, f->file->source, off, p, n);
 	if (!rc && f->file->source != CK_NONE)
 		rc = ck_watch_bytes(r->watch, worker, f->file->source, off, p, n, err);
 	return rc;

@@ -1,6 +1,8 @@
 /* ck_seal.c -- see ck_seal.h. */
 #include "libckpt/ops/ck_seal.h"
 
+#include <string.h>
+
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/ops/ck_lines.h"
@@ -10,7 +12,7 @@ void ck_seal_close(const struct ck_plan *plan, struct ck_hash128 *sum)
 	for (uint64_t i = 0; i < plan->nslots; i++) {
 		const uint32_t whole = plan->slot[i].whole;
 
-		if (whole)
+		if (whole && whole != CK_SLOT_SUM)
 			sum[whole - 1] = ck_hash128_add(sum[whole - 1], sum[i]);
 	}
 	for (uint64_t i = 0; i < plan->nslots; i++) {
@@ -36,6 +38,28 @@ static int fill_digests(const struct ck_plan *plan, const struct ck_hash128 *dig
 			continue;
 		ck_hash128_print(digest[i], text);
 		rc = ck_stage_write(stage, stage_file[s->file], s->fill, text, 32, err);
+	}
+	return rc;
+}
+
+int ck_seal_heads(const struct ck_plan *plan, struct ck_stage *stage, const uint32_t *stage_file,
+		  struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < plan->nheads; i++) {
+		const struct ck_plan_head *h = &plan->head[i];
+		const uint32_t file = stage_file[h->file];
+		char text[33], *bytes = ck_alloc(h->bytes);
+
+		rc = bytes ? ck_stage_read(stage, file, 0, bytes, h->bytes, err) :
+		     ck_fail_nomem(err, "a header", h->bytes);
+		if (!rc) {
+			memset(bytes + h->sum, '0', 32);
+			ck_hash128_print(ck_hash128(bytes, h->bytes), text);
+			rc = ck_stage_write(stage, file, h->sum, text, 32, err);
+		}
+		ck_free(bytes);
 	}
 	return rc;
 }
@@ -72,8 +96,10 @@ static int seal(const struct ck_plan *plan, const struct ck_hash128 *digest,
 int ck_seal_fill(const struct ck_plan *plan, const struct ck_hash128 *digest,
 		 struct ck_stage *stage, const uint32_t *stage_file, struct ckpt_err *err)
 {
-	const int rc = fill_digests(plan, digest, stage, stage_file, err);
+	int rc = fill_digests(plan, digest, stage, stage_file, err);
 
+	if (!rc)
+		rc = ck_seal_heads(plan, stage, stage_file, err);
 	if (rc || !plan->seal.wanted)
 		return rc;
 	return seal(plan, digest, stage, stage_file[plan->seal.file], err);

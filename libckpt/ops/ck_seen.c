@@ -14,9 +14,11 @@
 
 #include "libckpt/base/ck_crc.h"
 #include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_hash.h"
 #include "libckpt/base/ck_map.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_src.h"
+#include "libckpt/ops/ck_share.h"
 #include "libckpt/zip/ck_zip.h"
 
 #define WINDOW ((size_t)256 << 10)
@@ -34,16 +36,21 @@ struct seen_source {
 	pthread_mutex_t lock;
 	struct ck_crc_piece *piece;
 	uint64_t n, cap;
+	uint64_t *cut;		/* where members begin and end, ascending; NULL = not known yet */
+	uint64_t ncuts;
+	bool whole;		/* every member is to be checked */
 };
 
 struct ck_seen {
 	const struct ck_index *ix;
+	const struct ckpt_limits *limits;
 	struct seen_source *source;
 	struct ck_map by_path;
 	bool all;
 };
 
-int ck_seen_new(const struct ck_index *ix, struct ck_seen **seen_out, struct ckpt_err *err)
+int ck_seen_new(const struct ck_index *ix, const struct ckpt_limits *limits,
+		struct ck_seen **seen_out, struct ckpt_err *err)
 {
 	struct ck_seen *seen = ck_zalloc(sizeof(*seen));
 
@@ -54,6 +61,7 @@ int ck_seen_new(const struct ck_index *ix, struct ck_seen **seen_out, struct ckp
 		return ck_fail_nomem(err, "checksums of files", ix->nsources);
 	}
 	seen->ix = ix;
+	seen->limits = limits;
 	for (uint64_t i = 0; i < ix->nsources; i++)
 		pthread_mutex_init(&seen->source[i].lock, NULL);
 	for (uint64_t i = 0; i < ix->nsources; i++) {
@@ -75,6 +83,7 @@ void ck_seen_free(struct ck_seen *seen)
 	for (uint64_t i = 0; i < seen->ix->nsources; i++) {
 		pthread_mutex_destroy(&seen->source[i].lock);
 		ck_free(seen->source[i].piece);
+		ck_free(seen->source[i].cut);
 	}
 	ck_map_release(&seen->by_path);
 	ck_free(seen->source);
@@ -119,14 +128,93 @@ int ck_seen_add(struct ck_seen *seen, uint32_t source, uint64_t off, const void 
 	return rc;
 }
 
-int ck_seen_add_file(struct ck_seen *seen, const char *path, uint64_t off, const void *p, size_t n,
+/* ---- bytes of a file, which know nothing of members ---- */
+
+static int by_number(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+/* Under the source's lock. */
+static int find_cuts(const struct ck_seen *seen, struct seen_source *s, struct ck_src *src,
 		     struct ckpt_err *err)
+{
+	struct ck_zip *zip;
+	uint64_t n;
+	int rc = ck_zip_open(src, seen->limits, &zip, err);
+
+	if (rc)
+		return rc;
+	n = ck_zip_count(zip);
+	s->cut = ck_alloc_array(2 * n + 1, sizeof(*s->cut));
+	if (!s->cut)
+		rc = ck_fail_nomem(err, "a list of members", n);
+	for (uint64_t i = 0; !rc && i < n; i++) {
+		const struct ck_zip_entry *e = ck_zip_entry_get(zip, i);
+		uint64_t data;
+
+		rc = e->method || !e->bytes ? 0 : ck_zip_data_offset(zip, e, &data, err);
+		if (rc || e->method || !e->bytes)
+			continue;
+		s->cut[s->ncuts++] = data;
+		s->cut[s->ncuts++] = data + e->bytes;
+	}
+	ck_zip_close(zip);
+	if (s->ncuts)
+		qsort(s->cut, s->ncuts, sizeof(*s->cut), by_number);
+	return rc;
+}
+
+/* The first cut after 'off', or 'end'. */
+static uint64_t next_cut(const struct seen_source *s, uint64_t off, uint64_t end)
+{
+	uint64_t lo = 0, hi = s->ncuts;
+
+	while (lo < hi) {
+		const uint64_t mid = lo + (hi - lo) / 2;
+
+		if (s->cut[mid] <= off)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < s->ncuts ? ck_min_u64(s->cut[lo], end) : end;
+}
+
+int ck_seen_add_raw(struct ck_seen *seen, uint32_t source, uint64_t off, const void *p, size_t n,
+		    struct ckpt_err *err)
+{
+	struct seen_source *s = &seen->source[source];
+	const uint8_t *from = p;
+	const uint64_t end = off + n;
+	int kind, rc = look(seen, source, &kind, err);
+
+	if (rc || kind != ARCHIVE)
+		return rc;
+	pthread_mutex_lock(&s->lock);
+	if (!s->cut)
+		rc = find_cuts(seen, s, seen->ix->source[source].src, err);
+	pthread_mutex_unlock(&s->lock);
+	while (!rc && off < end) {
+		const uint64_t to = next_cut(s, off, end);
+
+		rc = ck_seen_add(seen, source, off, from, from ? to - off : 0, err);
+		from += from ? to - off : 0;
+		off = to;
+	}
+	return rc;
+}
+
+bool ck_seen_source(const struct ck_seen *seen, const char *path, uint32_t *source_out)
 {
 	uint64_t i;
 
 	if (!ck_map_find(&seen->by_path, path, strlen(path), &i))
-		return 0;
-	return ck_seen_add(seen, (uint32_t)i, off, p, n, err);
+		return false;
+	*source_out = (uint32_t)i;
+	return true;
 }
 
 void ck_seen_all(struct ck_seen *seen)
@@ -134,12 +222,18 @@ void ck_seen_all(struct ck_seen *seen)
 	seen->all = true;
 }
 
+void ck_seen_whole(struct ck_seen *seen, uint32_t source)
+{
+	seen->source[source].whole = true;
+}
+
 /* ------------------------------------------------------------------------ checking */
 
 struct checking {
 	const struct seen_source *s;
 	struct ck_src *src;
-	bool alone, all;
+	const struct ck_seen_ask *ask;
+	bool all;
 	uint32_t source;
 	ck_seen_fn fn;
 	void *arg;
@@ -256,6 +350,118 @@ static bool is_touched(const struct seen_source *s, uint64_t from, uint64_t to)
 	return i < s->n && s->piece[i].off < to;
 }
 
+/* Was a certain byte of [data, data + bytes) read? */
+static bool is_witnessed(const struct seen_source *s, uint64_t data, uint64_t bytes)
+{
+	const uint64_t at = data + ck_hash64(&data, sizeof(data)) % bytes;
+	uint64_t i = piece_at(s, at + 1);
+
+	while (i > 0 && s->piece[i - 1].off >= data) {
+		i--;
+		if (s->piece[i].bytes > at - s->piece[i].off)
+			return true;
+	}
+	return false;
+}
+
+/* How much of a member may be read for its checksum alone, if 'read' bytes of it have passed. */
+static uint64_t most_of(const struct checking *c, uint64_t data, uint64_t bytes, uint64_t read)
+{
+	switch (c->ask->rest) {
+	case CK_SEEN_ALONE:
+		return ck_max_u64(SPARE_BYTES, read);
+	case CK_SEEN_WHOLE:
+		return bytes;
+	case CK_SEEN_WITNESS:
+		return is_witnessed(c->s, data, bytes) ? bytes : read / 8;
+	default:
+		return read / 8;
+	}
+}
+
+/* ---- a member that parts of a run share ---- */
+
+/* Who answers for what of it. */
+struct sharing {
+	uint64_t left;		/* bytes that no part reads */
+	uint32_t near;		/* the first that reads any of it; CK_NONE = none does */
+	uint32_t rest;		/* who reads what is left; CK_NONE = nothing is */
+	bool many;
+};
+
+static void look_at_shares(const struct checking *c, uint64_t data, uint64_t bytes,
+			   struct sharing *out)
+{
+	uint32_t part;
+
+	*out = (struct sharing){ .near = CK_NONE, .rest = CK_NONE };
+	for (uint64_t at = data, to; at < data + bytes; at = to) {
+		to = ck_claims_stretch(c->ask->claims, c->source, at, data + bytes, &part);
+		if (part == CK_NONE)
+			out->left += to - at;
+		else if (out->near == CK_NONE)
+			out->near = part;
+		else
+			out->many |= part != out->near;
+	}
+}
+
+static int sum_stretches(struct checking *c, const struct sharing *s, uint64_t data,
+			 uint64_t bytes, uint64_t number, struct ckpt_err *err)
+{
+	struct ck_share *share = c->ask->share;
+	uint32_t part, crc;
+	int rc = 0;
+
+	for (uint64_t at = data, to; !rc && at < data + bytes; at = to) {
+		to = ck_claims_stretch(c->ask->claims, c->source, at, data + bytes, &part);
+		if ((part == CK_NONE ? s->rest : part) != share->part)
+			continue;
+		rc = sum_member(c, at, to - at, &crc, err);
+		if (!rc)
+			rc = ck_share_crc(share, number, at - data, to - at, crc, err);
+	}
+	return rc;
+}
+
+static int want_crc(struct ck_share *share, uint64_t number, const struct ck_seen_member *m,
+		    struct ckpt_err *err)
+{
+	struct ck_findings finding = { .as_warning = share->as_warning };
+	int rc;
+
+	ck_findings_add(&finding, CK_FINDING_CRC_WRONG, m->path,
+			"the bytes of '%s' do not have the CRC-32 %08x that the archive says: they "
+			"changed after they were written", m->name, m->want);
+	rc = ck_share_want_crc(share, number, m->bytes, m->want, &finding, err);
+	ck_findings_release(&finding);
+	return rc;
+}
+
+/* All parts come here in the same order.  'm' has all but the sum. */
+static int check_shared(struct checking *c, struct ck_seen_member *m, struct ckpt_err *err)
+{
+	struct ck_share *share = c->ask->share;
+	struct sharing s;
+	uint64_t number;
+	int rc;
+
+	look_at_shares(c, m->off, m->bytes, &s);
+	if (!c->all && s.left > ck_max_u64(SPARE_BYTES, m->bytes - s.left))
+		return 0;
+	if (s.left)
+		s.rest = ck_share_rest(share, s.left, s.near);
+	if (!s.many && (s.near == CK_NONE || s.rest == CK_NONE || s.near == s.rest)) {
+		if ((s.near == CK_NONE ? s.rest : s.near) != share->part)
+			return 0;
+		rc = sum_member(c, m->off, m->bytes, &m->crc, err);
+		return rc ? rc : c->fn(c->arg, m, err);
+	}
+	number = share->next++;
+	rc = sum_stretches(c, &s, m->off, m->bytes, number, err);
+	return rc || share->part ? rc : want_crc(share, number, m, err);
+}
+
 static int check_entry(struct checking *c, const struct ck_zip *zip,
 		       const struct ck_zip_entry *e, struct ckpt_err *err)
 {
@@ -263,7 +469,7 @@ static int check_entry(struct checking *c, const struct ck_zip *zip,
 		.path = ck_src_name(c->src), .name = e->name, .source = c->source,
 		.bytes = e->bytes, .want = e->crc,
 	};
-	uint64_t data, left, most;
+	uint64_t data, left;
 	int rc;
 
 	if (e->method || !e->bytes || !e->crc ||
@@ -272,11 +478,12 @@ static int check_entry(struct checking *c, const struct ck_zip *zip,
 	rc = ck_zip_data_offset(zip, e, &data, err);
 	if (rc || (!c->all && !is_touched(c->s, data, data + e->bytes)))
 		return rc;
-	left = left_of(c, data, e->bytes);
-	most = c->alone ? ck_max_u64(SPARE_BYTES, e->bytes - left) : (e->bytes - left) / 8;
-	if (!c->all && left > most)
-		return 0;
 	m.off = data;
+	if (c->ask->rest == CK_SEEN_SHARE)
+		return check_shared(c, &m, err);
+	left = left_of(c, data, e->bytes);
+	if (!c->all && left > most_of(c, data, e->bytes, e->bytes - left))
+		return 0;
 	m.read = e->bytes - left;
 	m.again = left;
 	rc = sum_member(c, data, e->bytes, &m.crc, err);
@@ -284,8 +491,8 @@ static int check_entry(struct checking *c, const struct ck_zip *zip,
 }
 
 /* 'ask' is complete but for the source. */
-static int check_source(struct ck_seen *seen, uint32_t source, const struct ckpt_limits *limits,
-			const struct checking *ask, struct ckpt_err *err)
+static int check_source(struct ck_seen *seen, uint32_t source, const struct checking *ask,
+			struct ckpt_err *err)
 {
 	struct seen_source *s = &seen->source[source];
 	struct checking c = *ask;
@@ -295,14 +502,15 @@ static int check_source(struct ck_seen *seen, uint32_t source, const struct ckpt
 	c.s = s;
 	c.src = seen->ix->source[source].src;
 	c.source = source;
-	if (!s->n && !seen->all)
+	c.all = seen->all || s->whole;
+	if (!s->n && !c.all)
 		return 0;
 	rc = look(seen, source, &kind, err);
 	if (rc || kind != ARCHIVE)
 		return rc;
 	if (s->n)
 		qsort(s->piece, s->n, sizeof(*s->piece), ck_crc_order);
-	rc = ck_zip_open(c.src, limits, &zip, err);
+	rc = ck_zip_open(c.src, seen->limits, &zip, err);
 	if (rc)
 		return rc;
 	c.buf = ck_alloc(WINDOW);
@@ -315,14 +523,14 @@ static int check_source(struct ck_seen *seen, uint32_t source, const struct ckpt
 	return rc;
 }
 
-int ck_seen_each(struct ck_seen *seen, const struct ckpt_limits *limits, bool alone, ck_seen_fn fn,
-		 void *arg, struct ckpt_err *err)
+int ck_seen_each(struct ck_seen *seen, const struct ck_seen_ask *ask, ck_seen_fn fn, void *arg,
+		 struct ckpt_err *err)
 {
-	const struct checking ask = { .alone = alone, .all = seen->all, .fn = fn, .arg = arg };
+	const struct checking c = { .ask = ask, .fn = fn, .arg = arg };
 	int rc = 0;
 
 	for (uint32_t i = 0; !rc && i < seen->ix->nsources; i++)
-		rc = check_source(seen, i, limits, &ask, err);
+		rc = check_source(seen, i, &c, err);
 	return rc;
 }
 
@@ -338,11 +546,11 @@ static int add_finding(void *arg, const struct ck_seen_member *m, struct ckpt_er
 	return 0;
 }
 
-int ck_seen_check(struct ck_seen *seen, const struct ckpt_limits *limits, bool alone,
+int ck_seen_check(struct ck_seen *seen, const struct ck_seen_ask *ask,
 		  struct ck_findings *findings, struct ckpt_err *err)
 {
 	const struct ckpt_finding *f;
-	const int rc = ck_seen_each(seen, limits, alone, add_finding, findings, err);
+	const int rc = ck_seen_each(seen, ask, add_finding, findings, err);
 
 	if (rc)
 		return rc;

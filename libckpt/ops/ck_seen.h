@@ -8,10 +8,13 @@
 #include "libckpt/format/ck_findings.h"
 #include "libckpt/tensor/ck_index.h"
 
+struct ck_claims;
 struct ck_seen;
+struct ck_share;
 
-/* Of the sources of 'ix', which must outlive it. */
-int ck_seen_new(const struct ck_index *ix, struct ck_seen **seen_out, struct ckpt_err *err);
+/* Of the sources of 'ix', which must outlive it, as must the limits. */
+int ck_seen_new(const struct ck_index *ix, const struct ckpt_limits *limits,
+		struct ck_seen **seen_out, struct ckpt_err *err);
 void ck_seen_free(struct ck_seen *seen);
 
 /*
@@ -21,12 +24,16 @@ void ck_seen_free(struct ck_seen *seen);
 int ck_seen_add(struct ck_seen *seen, uint32_t source, uint64_t off, const void *p, size_t n,
 		struct ckpt_err *err);
 
-/* The same for a file by its path; of one that is no source nothing is noted. */
-int ck_seen_add_file(struct ck_seen *seen, const char *path, uint64_t off, const void *p, size_t n,
-		     struct ckpt_err *err);
+/* The same of bytes of the file as a file: they may begin and end in any member; p NULL as n 0. */
+int ck_seen_add_raw(struct ck_seen *seen, uint32_t source, uint64_t off, const void *p, size_t n,
+		    struct ckpt_err *err);
 
-/* Every member of every source is to be checked. */
+/* The source of a path; false if it is none. */
+bool ck_seen_source(const struct ck_seen *seen, const char *path, uint32_t *source_out);
+
+/* Every member of every source, or of one, is to be checked, whatever was read of it. */
 void ck_seen_all(struct ck_seen *seen);
+void ck_seen_whole(struct ck_seen *seen, uint32_t source);
 
 /* A member that is checked. */
 struct ck_seen_member {
@@ -39,19 +46,39 @@ struct ck_seen_member {
 typedef int (*ck_seen_fn)(void *arg, const struct ck_seen_member *member, struct ckpt_err *err);
 
 /*
- * Every member that is checked, as ck_seen_check() chooses them.  Fails with what 'fn' returns, and
- * codes of reading.
+ * Of a member that was read in part the rest is read now, if it is no more than what was read, or
+ * 64 MiB; where others read of it as well, if it is no more than an eighth of what was.  Members of
+ * which more is left are let pass, but where this says otherwise.
  */
-int ck_seen_each(struct ck_seen *seen, const struct ckpt_limits *limits, bool alone, ck_seen_fn fn,
-		 void *arg, struct ckpt_err *err);
+enum ck_seen_rest {
+	CK_SEEN_ALONE,
+	CK_SEEN_AMONG,		/* others */
+	CK_SEEN_WITNESS,	/* the same; and all the rest is read by whoever read a certain
+				   byte, which is the same for all */
+	CK_SEEN_WHOLE,		/* whatever is left */
+	CK_SEEN_SHARE,		/* as ALONE of all that the parts of a run read together: each
+				   sums what it answers for, and notes it where a member is not
+				   its own */
+};
+
+struct ck_seen_ask {
+	enum ck_seen_rest rest;
+	struct ck_share *share;	/* of SHARE */
+	const struct ck_claims *claims;
+};
 
 /*
- * Members of which something was read: a CRC_WRONG finding for each that is not what it was.  What
- * was not read of them is read now, if it is no more than what was, or 64 MiB; not 'alone': if it
- * is no more than an eighth of what was, as others read the rest.  Members of which more is left
- * are let pass.  Fails with the first finding that is an error.
+ * Every member of which something was read, and that is checked.  Fails with what 'fn' returns, and
+ * codes of reading.
  */
-int ck_seen_check(struct ck_seen *seen, const struct ckpt_limits *limits, bool alone,
+int ck_seen_each(struct ck_seen *seen, const struct ck_seen_ask *ask, ck_seen_fn fn, void *arg,
+		 struct ckpt_err *err);
+
+/*
+ * The same: a CRC_WRONG finding for each that is not what it was.  Fails with the first finding
+ * that is an error.
+ */
+int ck_seen_check(struct ck_seen *seen, const struct ck_seen_ask *ask,
 		  struct ck_findings *findings, struct ckpt_err *err);
 
 #endif

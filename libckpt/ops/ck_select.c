@@ -54,6 +54,11 @@ static bool matches(const struct ckpt_select *sel, const char *name)
 	return !matches_any(sel->exclude, name);
 }
 
+bool ck_select_takes(const struct ckpt_select *sel, const char *name)
+{
+	return !sel || matches(sel, name);
+}
+
 static unsigned only_of(enum ckpt_role role)
 {
 	switch (role) {

@@ -44,6 +44,8 @@ struct ck_selection {
  */
 int ck_select(const struct ck_index *ix, const struct ckpt_select *sel,
 	      struct ck_selection *out, struct ckpt_err *err);
+/* Whether 'include' and 'exclude' take a name, as stored; 'sel' may be NULL. */
+bool ck_select_takes(const struct ckpt_select *sel, const char *name);
 /* PATTERN_UNUSED for what fitted no tensor.  'sel' as ck_select() had it, 'made' what it made. */
 void ck_select_tell_unused(const struct ck_index *ix, const struct ckpt_select *sel,
 			   const struct ck_selection *made, struct ck_findings *findings);

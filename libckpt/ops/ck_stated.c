@@ -2,12 +2,16 @@
 #include "libckpt/ops/ck_stated.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_fs.h"
+#include "libckpt/io/ck_mount.h"
 #include "libckpt/io/ck_src.h"
 #include "libckpt/ops/ck_read.h"
 #include "libckpt/ops/ck_run.h"
+#include "libckpt/ops/ck_seen.h"
 
 #define WINDOW ((uint64_t)1 << 20)
 
@@ -31,21 +35,159 @@ static int hash_head(const struct ck_source *source, uint64_t bytes, struct ck_h
 	return rc;
 }
 
-int ck_stated_heads(struct ckpt *ck, struct ckpt_err *err)
+static int check_heads(const struct ck_index *ix, struct ck_findings *findings,
+		       struct ckpt_err *err)
 {
 	int rc = 0;
 
-	for (uint64_t i = 0; !rc && i < ck->ix.nstated_heads; i++) {
-		const struct ck_stated_head *head = &ck->ix.stated_head[i];
-		const struct ck_source *source = &ck->ix.source[head->source];
+	for (uint64_t i = 0; !rc && i < ix->nstated_heads; i++) {
+		const struct ck_stated_head *head = &ix->stated_head[i];
+		const struct ck_source *source = &ix->source[head->source];
 		struct ck_hash128 is;
 
 		rc = hash_head(source, head->bytes, &is, err);
 		if (!rc && !ck_hash128_equal(is, head->hash))
-			ck_findings_add(&ck->findings, CK_FINDING_MANIFEST_HASH_WRONG, source->path,
+			ck_findings_add(findings, CK_FINDING_MANIFEST_HASH_WRONG, source->path,
 					"its header (%" PRIu64 " bytes) is not the one that the "
 					"manifest knows (a file of another step, or damage)",
 					head->bytes);
+	}
+	return rc;
+}
+
+int ck_stated_heads(struct ckpt *ck, struct ckpt_err *err)
+{
+	return check_heads(&ck->ix, &ck->findings, err);
+}
+
+/* Archives beside files with heads are small, and few verbs read what is in them. */
+static int check_archives(const struct ckpt *ck, struct ck_findings *findings,
+			  struct ckpt_err *err)
+{
+	struct ck_seen *seen;
+	const struct ck_seen_ask ask = { .rest = CK_SEEN_WHOLE };
+	int rc = ck_seen_new(&ck->ix, &ck->limits, &seen, err);
+
+	if (rc)
+		return rc;
+	ck_seen_all(seen);
+	rc = ck_seen_check(seen, &ask, findings, err);
+	ck_seen_free(seen);
+	return rc;
+}
+
+static int begin(const struct ckpt *ck, struct ckpt_err *err)
+{
+	struct ck_findings found = { .as_warning = ck->findings.as_warning };
+	const struct ckpt_finding *f;
+	int rc = check_heads(&ck->ix, &found, err);
+
+	f = ck_findings_worst(&found, CKPT_ERROR);
+	if (!rc && f)
+		rc = ck_findings_fail(f, err);
+	if (!rc)
+		rc = check_archives(ck, &found, err);
+	ck_findings_release(&found);
+	return rc;
+}
+
+/* Of a safetensors file, whose header was compared when it was read. */
+static int fail_header(const struct ckpt *ck, struct ckpt_err *err)
+{
+	const char *id = ck_finding_name(CK_FINDING_HEADER_SUM_WRONG);
+
+	for (uint64_t i = 0; i < ck->findings.n; i++)
+		if (ck->findings.list[i].severity == CKPT_ERROR &&
+		    !strcmp(ck->findings.list[i].id, id))
+			return ck_findings_fail(&ck->findings.list[i], err);
+	return 0;
+}
+
+int ck_stated_begin(const struct ckpt *ck, struct ckpt_err *err)
+{
+	int rc = fail_header(ck, err);
+
+	if (rc)
+		return rc;
+	if (!ck->ix.nstated_heads)
+		return 0;
+	pthread_mutex_lock(&ck->begun->lock);
+	if (!ck->begun->done) {
+		rc = begin(ck, err);
+		ck->begun->done = !rc;
+	}
+	pthread_mutex_unlock(&ck->begun->lock);
+	return rc;
+}
+
+/* ---- files beside the weights ---- */
+
+static int sum_file(struct ckpt *ck, const char *path, struct ck_hash128 *sum_out,
+		    struct ckpt_err *err)
+{
+	struct ck_hash128 sum = { 0 };
+	uint8_t *buf = ck_alloc(WINDOW);
+	struct ck_src *src = NULL;
+	int rc = buf ? ck_src_open(ck->pool, path, &src, err) :
+		 ck_fail_nomem(err, "a file", WINDOW);
+
+	for (uint64_t at = 0, n; !rc && at < ck_src_size(src); at += n) {
+		n = ck_min_u64(ck_src_size(src) - at, WINDOW);
+		rc = ck_src_read(src, at, buf, n, err);
+		if (!rc)
+			sum = ck_hash128_add(sum, ck_digest_blocks(buf, n, at / CK_DIGEST_BLOCK));
+	}
+	if (!rc)
+		*sum_out = sum;
+	ck_src_close(src);
+	ck_free(buf);
+	return rc;
+}
+
+static int check_file(struct ckpt *ck, const struct ck_stated_file *f, const char *path,
+		      struct ckpt_err *err)
+{
+	struct ck_hash128 is;
+	enum ck_fs_kind kind;
+	int rc = ck_look_kind(ck->pool, path, &kind, NULL, err);
+
+	if (!rc && kind == CK_FS_FILE)
+		rc = sum_file(ck, path, &is, err);
+	if (rc)
+		return rc;
+	if (kind != CK_FS_FILE)
+		ck_findings_add(&ck->findings, CK_FINDING_BESIDE_CHANGED, path,
+				"it was written with the weights, and is missing now");
+	else if (!ck_hash128_equal(is, f->sum))
+		ck_findings_add(&ck->findings, CK_FINDING_BESIDE_CHANGED, path,
+				"it is not the file that was written with the weights: it was "
+				"edited since, or is damaged");
+	return 0;
+}
+
+static bool is_index(const char *name)
+{
+	static const char end[] = ".index.json";
+	const size_t n = strlen(name);
+
+	return n >= sizeof(end) && !strcmp(name + n - (sizeof(end) - 1), end);
+}
+
+int ck_stated_files(struct ckpt *ck, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < ck->ix.nstated_files; i++) {
+		const struct ck_stated_file *f = &ck->ix.stated_file[i];
+		char *dir, *path;
+
+		if (is_index(f->name))	/* compared when it was read */
+			continue;
+		dir = ck_fs_parent(ck->ix.source[f->source].path);
+		path = dir ? ck_fs_join(dir, f->name) : NULL;
+		rc = path ? check_file(ck, f, path, err) : ck_fail_nomem(err, "a file name", 0);
+		ck_free(path);
+		ck_free(dir);
 	}
 	return rc;
 }
@@ -84,7 +226,8 @@ static int add_piece(const struct ckpt *ck, const struct ck_stated_sum *s, struc
 }
 
 /* Slot 0 is the whole of all pieces, which nobody asks for; slot i + 1 is piece i. */
-static int make_plan(const struct ckpt *ck, struct ck_plan *plan, struct ckpt_err *err)
+static int make_plan(const struct ckpt *ck, const bool *done, struct ck_plan *plan,
+		     struct ckpt_err *err)
 {
 	const struct ck_slot all = {
 		.name = "", .state = "", .dtype = CKPT_U8, .fill = UINT64_MAX,
@@ -95,20 +238,41 @@ static int make_plan(const struct ckpt *ck, struct ck_plan *plan, struct ckpt_er
 	if (!rc)
 		rc = ck_plan_slot(plan, &all, &number, err);
 	for (uint64_t i = 0; !rc && i < ck->ix.nstated_sums; i++)
-		rc = add_piece(ck, &ck->ix.stated_sum[i], plan, err);
+		if (!done[i])
+			rc = add_piece(ck, &ck->ix.stated_sum[i], plan, err);
 	return rc ? rc : ck_plan_finish(plan, err);
 }
 
-static void tell(struct ckpt *ck, const struct ck_stated_sum *s)
+bool ck_stated_is(const struct ck_index *ix, const struct ck_stated_sum *s, struct ck_hash128 sum)
 {
-	const struct ck_state *state = &ck->ix.state[s->state];
-	const uint64_t e = ck_index_extent_at(&ck->ix, state, s->first);
+	const struct ck_state *state = &ix->state[s->state];
+	const struct ck_tensor *t = &ix->tensor[state->tensor];
 
-	ck_findings_add(&ck->findings, CK_FINDING_MANIFEST_HASH_WRONG,
-			ck->ix.tensor[state->tensor].name,
+	if (s->closed)
+		sum = ck_digest_close(ckpt_dtype_name((enum ckpt_dtype)state->dtype), t->shape,
+				      t->ndim, sum);
+	return ck_hash128_equal(sum, s->sum);
+}
+
+void ck_stated_tell(struct ck_findings *findings, const struct ck_index *ix,
+		    const struct ck_stated_sum *s)
+{
+	const struct ck_state *state = &ix->state[s->state];
+	const uint64_t e = ck_index_extent_at(ix, state, s->first);
+
+	if (s->of_file) {
+		ck_findings_add(findings, CK_FINDING_SUM_WRONG,
+				ix->tensor[state->tensor].name,
+				"its bytes in %s are not those that were written there: damage, or "
+				"another program changed them and kept the metadata (then "
+				"--as-warning SUM_WRONG)",
+				ix->source[ix->extent[e].source].path);
+		return;
+	}
+	ck_findings_add(findings, CK_FINDING_MANIFEST_HASH_WRONG, ix->tensor[state->tensor].name,
 			"%s, elements %" PRIu64 " to %" PRIu64 " in %s: not the bytes that the "
 			"manifest knows", state->name, s->first, s->first + s->count - 1,
-			ck->ix.source[ck->ix.extent[e].source].path);
+			ix->source[ix->extent[e].source].path);
 }
 
 /* ---- the ends of pieces that cut blocks ---- */
@@ -148,18 +312,18 @@ static int check_ends(struct ends *e, const struct ck_stated_sum *s, struct ckpt
 	if (!rc)
 		rc = add_run(e, s, some ? first + count : ck_min_u64(first, end), end, err);
 	if (!rc && !ck_hash128_equal(ck_hasher_sum(e->hash), s->ends))
-		tell(e->ck, s);
+		ck_stated_tell(&e->ck->findings, &e->ck->ix, s);
 	return rc;
 }
 
-static int check_all_ends(struct ckpt *ck, struct ckpt_err *err)
+static int check_all_ends(struct ckpt *ck, const bool *done, struct ckpt_err *err)
 {
 	struct ends e = { .ck = ck, .hash = ck_hasher_new(), .scratch = ck_alloc(CK_READ_SCRATCH) };
 	int rc = e.hash && e.scratch ? ck_reader_new(&ck->ix, &ck->limits, 0, &e.reader, err) :
 		 ck_fail_nomem(err, "a hash", CK_READ_SCRATCH);
 
 	for (uint64_t i = 0; !rc && i < ck->ix.nstated_sums; i++)
-		if (ck->ix.stated_sum[i].has_ends)
+		if (!done[i] && ck->ix.stated_sum[i].has_ends)
 			rc = check_ends(&e, &ck->ix.stated_sum[i], err);
 	ck_reader_free(e.reader);
 	ck_hasher_free(e.hash);
@@ -167,7 +331,9 @@ static int check_all_ends(struct ckpt *ck, struct ckpt_err *err)
 	return rc;
 }
 
-int ck_stated_sums(struct ckpt *ck, const struct ckpt_run_opts *run, struct ckpt_err *err)
+/* Those that cannot be compared as they pass: strided, of another byte order. */
+static int check_others(struct ckpt *ck, const bool *done, const struct ckpt_run_opts *run,
+			struct ckpt_err *err)
 {
 	struct ck_plan plan = CK_PLAN_INIT;
 	struct ck_run_stats stats = { 0 };
@@ -175,16 +341,70 @@ int ck_stated_sums(struct ckpt *ck, const struct ckpt_run_opts *run, struct ckpt
 		.ix = &ck->ix, .plan = &plan, .limits = &ck->limits, .opts = run,
 		.to = CK_RUN_NOWHERE, .nparts = 1, .fd = -1,
 	};
-	int rc = ck->ix.nstated_sums ? make_plan(ck, &plan, err) : 0;
+	int rc = make_plan(ck, done, &plan, err);
 
-	if (!rc && ck->ix.nstated_sums)
+	if (!rc)
 		rc = ck_run(&job, &stats, err);
 	for (uint64_t i = 0; !rc && i < ck->ix.nstated_sums; i++)
-		if (!ck_hash128_equal(stats.digest[i + 1], ck->ix.stated_sum[i].sum))
-			tell(ck, &ck->ix.stated_sum[i]);
+		if (!done[i] &&
+		    !ck_stated_is(&ck->ix, &ck->ix.stated_sum[i], stats.digest[i + 1]))
+			ck_stated_tell(&ck->findings, &ck->ix, &ck->ix.stated_sum[i]);
 	ck_free(stats.digest);
 	ck_plan_release(&plan);
-	if (!rc && ck->ix.nstated_sums)
-		rc = check_all_ends(ck, err);
+	return rc ? rc : check_all_ends(ck, done, err);
+}
+
+struct compared {
+	const struct ck_index *ix;
+	bool *done, *bad;	/* of each sum */
+};
+
+static int note_piece(void *arg, const struct ck_passed_piece *piece, struct ckpt_err *err)
+{
+	const struct compared *c = arg;
+	const uint64_t i = (uint64_t)(piece->says - c->ix->stated_sum);
+
+	(void)err;
+	c->done[i] = true;
+	c->bad[i] = !piece->good;
+	return 0;
+}
+
+static int compare(struct ckpt *ck, struct ck_passed *passed, const struct ckpt_run_opts *run,
+		   const struct compared *c, struct ckpt_err *err)
+{
+	const uint64_t n = ck->ix.nstated_sums;
+	const struct ck_passed_ask ask = {
+		.rest = CK_REST_WANTED, .threads = run->threads, .cancel = run->cancel,
+	};
+	uint64_t left = 0;
+	int rc;
+
+	for (uint32_t i = 0; i < ck->ix.nsources; i++)
+		ck_passed_want_source(passed, i);
+	rc = ck_passed_each(passed, &ask, note_piece, (void *)c, err);
+	for (uint64_t i = 0; !rc && i < n; i++) {
+		left += !c->done[i];
+		if (c->bad[i])
+			ck_stated_tell(&ck->findings, &ck->ix, &ck->ix.stated_sum[i]);
+	}
+	return rc || !left ? rc : check_others(ck, c->done, run, err);
+}
+
+int ck_stated_sums(struct ckpt *ck, struct ck_passed *passed, const struct ckpt_run_opts *run,
+		   struct ckpt_err *err)
+{
+	const uint64_t n = ck->ix.nstated_sums;
+	struct compared c = { .ix = &ck->ix };
+	int rc;
+
+	if (!n)
+		return 0;
+	c.done = ck_zalloc(n * sizeof(*c.done));
+	c.bad = ck_zalloc(n * sizeof(*c.bad));
+	rc = c.done && c.bad ? compare(ck, passed, run, &c, err) :
+	     ck_fail_nomem(err, "sums of pieces", n);
+	ck_free(c.done);
+	ck_free(c.bad);
 	return rc;
 }

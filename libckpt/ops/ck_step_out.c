@@ -60,6 +60,7 @@ static int make_report(const struct ck_step_out *o, const char *dst,
 	struct ck_arena *arena = ck_zalloc(sizeof(*arena));
 	struct ckpt_report rep = {
 		.memory = arena, .nfiles = o->plan->nfiles, .written_bytes = stats->written,
+		.would_read_bytes = stats->to_read, .free_bytes = stats->free,
 		.resumed_bytes = stats->resumed, .threads = stats->threads,
 		.ntensors = o->ck->ix.ntensors,
 	};

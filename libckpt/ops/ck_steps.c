@@ -321,6 +321,18 @@ static bool is_system(int rc)
 	       rc == -CKPT_E_NOSPACE || rc == -CKPT_E_LIMIT;
 }
 
+/* "ID: FILE: what is wrong": the file by its name, as the folder is that of the step. */
+static const char *reason(struct ck_arena *arena, const char *id, const char *where,
+			  const char *text)
+{
+	const char *cut = where ? strrchr(where, '/') : NULL;
+	const char *name = cut ? cut + 1 : where ? where : "";
+	const bool said = !*name || strstr(text, name);
+
+	return ck_arena_printf(arena, "%s%s%s%s%s", id, *id ? ": " : "", said ? "" : name,
+			       said ? "" : ": ", text);
+}
+
 static int verify_open(struct ckpt *ck, unsigned flags, const struct ckpt_run_opts *run,
 		       struct ck_arena *arena, const char **why_out, struct ckpt_err *err)
 {
@@ -335,19 +347,24 @@ static int verify_open(struct ckpt *ck, unsigned flags, const struct ckpt_run_op
 		return ck_fail(err, inner.code, inner.where, inner.offset, "%s", inner.msg);
 	f = ck_findings_worst(&ck->findings, CKPT_ERROR);
 	if (rc)
-		*why_out = ck_arena_printf(arena, "%s: %s", ckpt_code_name(inner.code), inner.msg);
+		*why_out = reason(arena, ckpt_code_name(inner.code), inner.where, inner.msg);
 	else if (f)
-		*why_out = ck_arena_printf(arena, "%s: %s", f->id, f->text);
+		*why_out = reason(arena, f->id, f->where, f->text);
 	else if (!ck->ix.ntensors)
 		*why_out = "no tensor is in it";
 	return (rc || f) && !*why_out ? ck_fail_nomem(err, "a message", 0) : 0;
 }
 
-/* '*inner_out' (may be NULL) and '*number_out': of the step, if it can be opened. */
+static bool is_of_steps(const char *format)
+{
+	return !strcmp(format, "deepspeed") || !strcmp(format, "universal") ||
+	       !strcmp(format, "native");
+}
+
+/* 'step' (may be NULL) learns what it is, if it can be opened. */
 static int look_once(const char *path, unsigned flags, const struct ckpt_run_opts *run,
 		     const struct ckpt_limits *limits, struct ck_arena *arena,
-		     const char **inner_out, int64_t *number_out, const char **why_out,
-		     struct ckpt_err *err)
+		     struct ck_step *step, const char **why_out, struct ckpt_err *err)
 {
 	const struct ckpt_open_opts o = {
 		.size = sizeof(o), .threads = run->threads, .limits = limits,
@@ -368,32 +385,32 @@ static int look_once(const char *path, unsigned flags, const struct ckpt_run_opt
 		return *why_out ? 0 : ck_fail_nomem(err, "a message", 0);
 	}
 	rc = verify_open(ck, flags, run, arena, why_out, err);
-	if (!rc && inner_out)
-		*inner_out = ck_arena_strdup(arena, ck->ix.path);
-	if (!rc && inner_out && !*inner_out)
-		rc = ck_fail_nomem(err, "a path", 0);
-	if (!rc && number_out && ck->ix.step >= 0)
-		*number_out = ck->ix.step;
+	if (!rc && step) {
+		step->inner = ck_arena_strdup(arena, ck->ix.path);
+		step->is_step = is_of_steps(ck->ix.format);
+		step->number = ck->ix.step >= 0 ? ck->ix.step : step->number;
+		rc = step->inner ? 0 : ck_fail_nomem(err, "a path", 0);
+	}
 	ckpt_close(ck);
 	return rc;
 }
 
 /* A disk that fails once is no damage: what does not verify is looked at again. */
 static int look(const char *path, unsigned flags, const struct ckpt_run_opts *run,
-		const struct ckpt_limits *limits, struct ck_arena *arena, const char **inner_out,
-		int64_t *number_out, const char **why_out, struct ckpt_err *err)
+		const struct ckpt_limits *limits, struct ck_arena *arena, struct ck_step *step,
+		const char **why_out, struct ckpt_err *err)
 {
-	int rc = look_once(path, flags, run, limits, arena, inner_out, number_out, why_out, err);
+	int rc = look_once(path, flags, run, limits, arena, step, why_out, err);
 
-	return rc || !*why_out ? rc : look_once(path, flags, run, limits, arena, inner_out,
-						number_out, why_out, err);
+	return rc || !*why_out ? rc : look_once(path, flags, run, limits, arena, step, why_out,
+						err);
 }
 
 int ck_steps_verify(const char *path, unsigned flags, const struct ckpt_run_opts *run,
 		    const struct ckpt_limits *limits, struct ck_arena *arena,
 		    const char **why_out, struct ckpt_err *err)
 {
-	return look(path, flags, run, limits, arena, NULL, NULL, why_out, err);
+	return look(path, flags, run, limits, arena, NULL, why_out, err);
 }
 
 static int by_age(const void *a, const void *b)
@@ -417,8 +434,7 @@ static int verify_all(struct ck_steps *s, const struct ckpt_run_opts *run,
 	for (uint64_t i = 0; !rc && i < s->n; i++) {
 		struct ck_step *step = &s->step[i];
 
-		rc = look(step->path, 0, run, limits, &s->arena, &step->inner, &step->number,
-			  &step->trouble, err);
+		rc = look(step->path, 0, run, limits, &s->arena, step, &step->trouble, err);
 		step->is_whole = !rc && !step->trouble;
 	}
 	if (s->n)
@@ -428,7 +444,7 @@ static int verify_all(struct ck_steps *s, const struct ckpt_run_opts *run,
 
 		if (!step->is_whole)
 			continue;
-		rc = look(step->path, CKPT_VERIFY_FULL, run, limits, &s->arena, NULL, NULL,
+		rc = look(step->path, CKPT_VERIFY_FULL, run, limits, &s->arena, NULL,
 			  &step->trouble, err);
 		step->is_whole = !rc && !step->trouble;
 		if (step->is_whole)

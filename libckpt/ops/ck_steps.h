@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "libckpt/base/ck_mem.h"
+#include "libckpt/format/ck_format.h"
 #include "libckpt/ops/ck_ckpt.h"
 
 struct ck_step {
@@ -28,6 +29,7 @@ struct ck_step {
 	bool is_busy;		/* somebody writes it */
 	bool is_whole;		/* it opens and verifies */
 	const char *link;	/* a link in the folder that leads to it, or NULL */
+	bool is_step;		/* it was opened, and is more than weights */
 	const char *trouble;	/* why it is not whole, or NULL */
 };
 
@@ -53,6 +55,18 @@ struct ck_steps {
 int ck_steps_list(struct ck_steps *steps, const char *dir, const struct ckpt_run_opts *run,
 		  const struct ckpt_limits *limits, bool full, struct ckpt_err *err);
 struct ck_step *ck_steps_find(const struct ck_steps *steps, const char *name);
+/*
+ * Which step the folder means without a tag: the same answer that opening it gives.  Strings in
+ * 'arena'.  CKPT_E_NOTFOUND, CKPT_E_UNSAFE (what 'latest' says), CKPT_E_IO, CKPT_E_NOMEM.
+ */
+int ck_steps_which(const char *dir, const struct ckpt_limits *limits, struct ck_arena *arena,
+		   struct ck_which *out, struct ckpt_err *err);
+/* As the functions of ckpt_keep.h; 'limits' are complete. */
+int ck_latest_get(const char *dir, const struct ckpt_limits *limits, struct ckpt_latest *out,
+		  struct ckpt_err *err);
+int ck_steps_report(const char *dir, const struct ckpt_run_opts *run,
+		    const struct ckpt_limits *limits, struct ckpt_steps *out,
+		    struct ckpt_err *err);
 /* Does it open, and verify?  '*why_out' (in 'arena') is what is wrong, NULL = nothing. */
 int ck_steps_verify(const char *path, unsigned flags, const struct ckpt_run_opts *run,
 		    const struct ckpt_limits *limits, struct ck_arena *arena,

@@ -40,6 +40,31 @@ static int record_places(const struct ck_run_job *job, struct ckpt_err *err)
 	return rc;
 }
 
+/* What our units add to sums of 128 bits, and by part 0 where these go. */
+static int record_terms(const struct ck_run_job *job, const struct ck_run_stats *stats,
+			struct ckpt_err *err)
+{
+	const struct ck_plan *plan = job->plan;
+	const struct ck_hash128 none = { 0 };
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < plan->nslots; i++) {
+		const struct ck_slot *s = &plan->slot[i];
+
+		if (s->whole != CK_SLOT_SUM)
+			continue;
+		if (!ck_hash128_equal(stats->digest[i], none))
+			rc = ck_stage_term(job->stage, i, stats->digest[i], err);
+		if (!rc && !job->part)
+			rc = ck_stage_term_place(job->stage, i, job->stage_file[s->file], s->fill,
+						 err);
+	}
+	for (uint64_t i = 0; !rc && !job->part && i < plan->nheads; i++)
+		rc = ck_stage_head(job->stage, plan->head[i].bytes,
+				   job->stage_file[plan->head[i].file], plan->head[i].sum, err);
+	return rc;
+}
+
 int ck_sums_settle(const struct ck_run_job *job, const struct ck_run_stats *stats,
 		   struct ckpt_err *err)
 {
@@ -53,5 +78,7 @@ int ck_sums_settle(const struct ck_run_job *job, const struct ck_run_stats *stat
 		if (p->bytes)
 			rc = ck_stage_sum(job->stage, p->slot, p->off, p->bytes, p->crc, err);
 	}
+	if (!rc)
+		rc = record_terms(job, stats, err);
 	return rc || job->part ? rc : record_places(job, err);
 }

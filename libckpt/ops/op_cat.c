@@ -16,6 +16,7 @@
 #include "libckpt/ops/ck_run.h"
 #include "libckpt/ops/ck_select.h"
 #include "libckpt/ops/ck_slice.h"
+#include "libckpt/ops/ck_stated.h"
 #include "libckpt/ops/ck_states.h"
 #include "libckpt/tensor/ck_dtype.h"
 
@@ -237,6 +238,7 @@ static int choose(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *
 {
 	const struct ck_index *ix = &ck->ix;
 	const char *name = opts->state ? opts->state : "weight";
+	const struct ckpt_finding *bad;
 	const struct ck_tensor *t;
 	uint32_t stored, s;
 	int rc;
@@ -247,6 +249,9 @@ static int choose(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *
 			       ix->ntensors);
 	stored = ck_select_stored(ix, (uint32_t)tensor);
 	t = &ix->tensor[stored];
+	bad = ck_findings_worst(&ck->findings, CKPT_ERROR);
+	if (bad && !t->numel && !strcmp(bad->id, "PLACEHOLDERS_ONLY"))
+		return ck_findings_fail(bad, err);
 	s = ck_index_state_find(ix, stored, name);
 	if (s == CK_NONE)
 		return ck_states_fail(ix, stored, name, err);
@@ -286,6 +291,41 @@ static int make_room(struct ckpt *ck, struct cat *c, struct ckpt_err *err)
 	return ck_reader_new(&ck->ix, &ck->limits, c->run.mem_limit, &c->reader, err);
 }
 
+/*
+ * A whole tensor is read once before anything of it goes out, with all checksums there are: who
+ * takes the bytes cannot give them back.
+ */
+static int check_whole(struct ckpt *ck, const struct cat *c, struct ckpt_err *err)
+{
+	const struct ck_tensor *t = &ck->ix.tensor[c->state->tensor];
+	struct ck_plan plan = CK_PLAN_INIT;
+	struct ck_run_stats stats = { 0 };
+	struct ckpt_run_opts run = c->run;
+	/* what else is wrong with the step does not stop it */
+	struct ck_findings found = { .as_warning = ck->findings.as_warning };
+	const struct ck_run_job job = {
+		.ix = &ck->ix, .plan = &plan, .limits = &ck->limits, .opts = &run,
+		.to = CK_RUN_NOWHERE, .nparts = 1, .fd = -1, .findings = &found,
+	};
+	int rc;
+
+	if (c->slice.numel != t->numel || !t->numel)
+		return 0;
+	run.progress = NULL;
+	rc = ck_plan_file(&plan, "cat", err);
+	if (!rc)
+		rc = ck_plan_state(&plan, &ck->ix, (uint32_t)(c->state - ck->ix.state),
+				   (enum ckpt_dtype)c->state->dtype, 0, t->numel, CK_NONE, err);
+	if (!rc)
+		rc = ck_plan_finish(&plan, err);
+	if (!rc)
+		rc = ck_run(&job, &stats, err);
+	ck_free(stats.digest);
+	ck_findings_release(&found);
+	ck_plan_release(&plan);
+	return rc;
+}
+
 int ck_cat(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *opts, ckpt_bytes_fn fn,
 	   void *arg, struct ckpt_cat_info *info_out, struct ckpt_err *err)
 {
@@ -298,6 +338,10 @@ int ck_cat(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *opts, c
 	rc = choose(ck, tensor, opts, &c, err);
 	if (!rc && !c.es)
 		rc = ck_dtype_bytes(c.dtype, c.slice.numel, &bytes, err);
+	if (!rc)
+		rc = ck_stated_begin(ck, err);
+	if (!rc)
+		rc = check_whole(ck, &c, err);
 	if (!rc)
 		rc = make_room(ck, &c, err);
 	if (!rc) {
@@ -313,6 +357,7 @@ int ck_cat(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *opts, c
 		rc = run_slice(&c, err);
 	if (!rc)
 		rc = flush(&c, err);
+	rc = ck_fdpool_check(ck->pool, rc, err);
 	ck_reader_free(c.reader);
 	ck_free(c.in);
 	ck_free(c.out);

@@ -18,7 +18,9 @@
 #include "libckpt/ops/ck_deliver.h"
 #include "libckpt/ops/ck_expect.h"
 #include "libckpt/ops/ck_lines.h"
+#include "libckpt/ops/ck_stated.h"
 #include "libckpt/ops/ck_sums.h"
+#include "libckpt/ops/ck_vision.h"
 
 static double now(void)
 {
@@ -93,9 +95,13 @@ static int check_source(struct ck_cv *cv, struct ckpt_err *err)
 	if (!rc)
 		rc = ck_cv_choose_items(cv, err);
 	if (!rc)
+		rc = ck_stated_begin(cv->ck, err);
+	if (!rc)
 		rc = ck_agree(cv->ck, cv->run.threads, true, err);
 	if (!rc)
 		rc = ck_buffers_compare(cv->ck, err);
+	if (!rc && cv->to == CK_CV_FOLDER && !cv->opts->aux_dir)
+		rc = ck_stated_files(cv->ck, err);	/* they get new sums */
 	if (!rc)
 		rc = stop_on_findings(cv, strict ? CKPT_WARN : CKPT_ERROR, err);
 	if (!rc && cv->opts->expect_path)
@@ -106,6 +112,21 @@ static int check_source(struct ck_cv *cv, struct ckpt_err *err)
 
 /* --------------------------------------------------------------------- running */
 
+/* What stands in a folder that is to be replaced. */
+static int list_before(struct ck_cv *cv, struct ckpt_err *err)
+{
+	const unsigned flags = cv->opts->flags;
+	enum ck_fs_kind kind;
+	int rc;
+
+	if (cv->to != CK_CV_FOLDER || !(flags & CKPT_CONVERT_FORCE) ||
+	    (flags & CKPT_CONVERT_DRY_RUN) || cv->opts->nparts > 1)
+		return 0;
+	rc = ck_fs_kind(cv->dst, &kind, err);
+	return rc || kind != CK_FS_DIR ? rc :
+	       ck_tree_list(&cv->before, &cv->dst, 1, NULL, UINT64_MAX, err);
+}
+
 static int run_plan(struct ck_cv *cv, struct ck_run_stats *stats, struct ckpt_err *err)
 {
 	const struct ckpt_convert_opts *o = cv->opts;
@@ -114,8 +135,7 @@ static int run_plan(struct ck_cv *cv, struct ck_run_stats *stats, struct ckpt_er
 		.is_dir = cv->to == CK_CV_FOLDER, .to_stream = cv->to == CK_CV_STREAM,
 		.fd = o->out_fd, .flags = o->flags, .run = &cv->run, .part = o->part,
 		.nparts = o->nparts, .fingerprint = cv->fingerprint,
-		.is_ours = o->states ? ck_cv_is_state_output :
-				       ck_format_by_name("huggingface")->is_output,
+		.is_ours = o->states ? ck_cv_is_state_output : ck_cv_is_model_output,
 	};
 
 	return ck_deliver(&d, stats, err);
@@ -146,20 +166,49 @@ static int report_rest(const struct ck_cv *cv, const struct ck_run_stats *stats,
 {
 	r->ntensors = cv->ntensors;
 	r->written_bytes = stats->written;
+	r->would_read_bytes = stats->to_read;
+	r->free_bytes = stats->free;
 	r->resumed_bytes = stats->resumed;
 	r->overflows = stats->overflows;
 	r->threads = stats->threads ? stats->threads : cv->run.threads;
 	r->no_master = cv->no_master;
 	r->aliases = cv->sel.nshared;
+	r->rename_hint = ck_vision_renames(&cv->sel);
 	if (cv->sel.strip_hint) {
 		r->strip_hint = ck_arena_strdup(arena, cv->sel.strip_hint);
 		if (!r->strip_hint)
 			return ck_fail_nomem(err, "a report", 0);
 	}
-	if (!stats->digest || !cv->plan.nslots)
+	if (!stats->digest || !(cv->opts->flags & CKPT_CONVERT_DIGEST))
 		return 0;
-	r->ndigests = cv->plan.nslots;
+	for (uint64_t i = 0; i < cv->plan.nslots; i++)
+		r->ndigests += !cv->plan.slot[i].whole;
 	return ck_lines_make(&cv->plan, stats->digest, arena, &r->digests, r->root, err);
+}
+
+/* Files that are no longer in the folder: what --force took away. */
+static int report_removed(const struct ck_cv *cv, struct ck_arena *arena, struct ckpt_report *r,
+			  struct ckpt_err *err)
+{
+	const char **list = ck_arena_alloc(arena, cv->before.n * sizeof(*list));
+
+	if (!list)
+		return ck_fail_nomem(err, "a report", cv->before.n);
+	r->removed = list;
+	for (uint64_t i = 0; i < cv->before.n; i++) {
+		const struct ck_tree_entry *e = &cv->before.entry[i];
+		enum ck_fs_kind kind;
+		int rc = e->is_dir ? 0 : ck_fs_kind(e->path, &kind, err);
+
+		if (rc)
+			return rc;
+		if (e->is_dir || kind != CK_FS_NOTHING)
+			continue;
+		list[r->nremoved] = ck_arena_strdup(arena, e->path);
+		if (!list[r->nremoved++])
+			return ck_fail_nomem(err, "a report", strlen(e->path));
+	}
+	return 0;
 }
 
 /* In one arena, which ckpt_report_free() releases. */
@@ -175,6 +224,8 @@ static int make_report(const struct ck_cv *cv, const struct ck_run_stats *stats,
 	rc = report_files(cv, arena, &r, err);
 	if (!rc)
 		rc = report_rest(cv, stats, arena, &r, err);
+	if (!rc)
+		rc = report_removed(cv, arena, &r, err);
 	if (rc) {
 		ck_arena_release(arena);
 		ck_free(arena);
@@ -190,6 +241,8 @@ static void release(struct ck_cv *cv)
 {
 	for (uint64_t i = 0; i < cv->nsets; i++)
 		ck_free(cv->set[i].meta);
+	ck_free(cv->aux);
+	ck_tree_release(&cv->before);
 	ck_plan_release(&cv->plan);
 	ck_selection_release(&cv->sel);
 	ck_arena_release(&cv->arena);
@@ -235,6 +288,8 @@ int ck_convert(struct ckpt *ck, const char *dst, const struct ckpt_convert_opts 
 	if (!rc)
 		rc = ck_cv_make_plan(&cv, err);
 	if (!rc)
+		rc = list_before(&cv, err);
+	if (!rc)
 		rc = run_plan(&cv, &stats, err);
 	if (!rc && report_out)
 		rc = make_report(&cv, &stats, &report, err);
@@ -272,21 +327,20 @@ static int is_folder_of_states(const char *dst, bool *out, struct ckpt_err *err)
 	return 0;
 }
 
-int ck_outputs_at(const char *dst, bool (**is_ours_out)(const char *name), struct ckpt_err *err)
+int ck_outputs_at(const char *dst, ck_is_ours_fn **is_ours_out, struct ckpt_err *err)
 {
 	bool states;
 	int rc = is_folder_of_states(dst, &states, err);
 
 	if (!rc)
-		*is_ours_out = states ? ck_cv_is_state_output :
-			       ck_format_by_name("huggingface")->is_output;
+		*is_ours_out = states ? ck_cv_is_state_output : ck_cv_is_model_output;
 	return rc;
 }
 
 int ck_commit_parts(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
 		    struct ckpt_err *err)
 {
-	bool (*is_ours)(const char *name);
+	ck_is_ours_fn *is_ours;
 	int rc = ck_outputs_at(dst, &is_ours, err);
 
 	return rc ? rc : ck_stage_finish(dst, timeout_ms, sync, is_ours, err);
@@ -294,7 +348,7 @@ int ck_commit_parts(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
 
 int ck_discard_parts(const char *dst, struct ckpt_err *err)
 {
-	bool (*is_ours)(const char *name);
+	ck_is_ours_fn *is_ours;
 	int rc = ck_outputs_at(dst, &is_ours, err);
 
 	return rc ? rc : ck_stage_discard(dst, is_ours, err);
@@ -302,7 +356,7 @@ int ck_discard_parts(const char *dst, struct ckpt_err *err)
 
 int ck_settle(const char *dst, enum ckpt_sync sync, bool *settled_out, struct ckpt_err *err)
 {
-	bool (*is_ours)(const char *name);
+	ck_is_ours_fn *is_ours;
 	int rc = ck_outputs_at(dst, &is_ours, err);
 
 	return rc ? rc : ck_stage_settle(dst, sync, is_ours, settled_out, err);

@@ -9,6 +9,7 @@
 
 #include "libckpt/format/ck_format.h"
 #include "libckpt/format/ck_plan.h"
+#include "libckpt/io/ck_tree.h"
 #include "libckpt/ops/ck_ckpt.h"
 #include "libckpt/ops/ck_run.h"
 #include "libckpt/ops/ck_select.h"
@@ -24,6 +25,12 @@ struct ck_cv_set {
 
 enum ck_cv_to { CK_CV_FOLDER, CK_CV_FILE, CK_CV_STREAM };
 
+/* A file that is copied beside the weights. */
+struct ck_cv_aux {
+	const char *name, *path;
+	uint64_t bytes;
+};
+
 struct ck_cv {
 	struct ckpt *ck;
 	const struct ckpt_convert_opts *opts;	/* complete */
@@ -35,7 +42,10 @@ struct ck_cv {
 	struct ck_selection sel;
 	struct ck_cv_set *set;
 	uint64_t nsets;
+	struct ck_cv_aux *aux;
+	uint64_t naux, aux_cap;
 	struct ck_plan plan;
+	struct ck_tree before;	/* with --force: what stands in the folder */
 	struct ck_hash128 fingerprint;
 	uint64_t ntensors;
 	uint64_t no_master;
@@ -47,7 +57,13 @@ int ck_cv_choose_items(struct ck_cv *cv, struct ckpt_err *err);
 int ck_cv_make_meta(struct ck_cv *cv, struct ck_cv_set *set, struct ckpt_err *err);
 /* cv->plan, cut into units. */
 int ck_cv_make_plan(struct ck_cv *cv, struct ckpt_err *err);
-/* True for a file of a folder of states. */
-bool ck_cv_is_state_output(const char *name);
+/* config.json, with the type that the weights are written in, into the file made last. */
+int ck_cv_plan_config(struct ck_cv *cv, const struct ck_cv_aux *aux, struct ckpt_err *err);
+/*
+ * What a file stands for in an old folder (ck_stage.h): of a model; of a state that is among what
+ * was written now, whatever the shards.
+ */
+bool ck_cv_is_model_output(const char *name, const struct ck_tree *fresh);
+bool ck_cv_is_state_output(const char *name, const struct ck_tree *fresh);
 
 #endif

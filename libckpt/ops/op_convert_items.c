@@ -197,6 +197,47 @@ static void tell_unused(struct ck_cv *cv)
 		ck_select_tell_pattern(&cv->ck->ix, "--dtype", r->pattern, f);
 }
 
+/* A second name is a key of the metadata, in which these are taken. */
+static bool is_taken_key(const char *name)
+{
+	return !strcmp(name, "format") || !strncmp(name, "zckpt.", 6) ||
+	       !strcmp(name, "DCP_SHARDING_INFO");
+}
+
+static const char *stored_as(const struct ck_selection *sel, const struct ck_pick_alias *a)
+{
+	for (uint64_t i = 0; i < sel->npicks; i++)
+		if (sel->pick[i].tensor == a->tensor)
+			return sel->pick[i].stored;
+	return a->name;
+}
+
+/* Second names that cannot be keys get bytes of their own. */
+static int copy_taken(struct ck_cv *cv, struct ckpt_err *err)
+{
+	struct ck_selection *sel = &cv->sel;
+	uint64_t kept = 0;
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && !cv->torch && i < sel->naliases; i++) {
+		const struct ck_pick_alias a = sel->alias[i];
+
+		sel->alias[kept] = a;
+		kept += !is_taken_key(a.name);
+		if (!is_taken_key(a.name))
+			continue;
+		rc = ck_grow(&sel->pick, &sel->pick_cap, sel->npicks + 1, sizeof(*sel->pick), err);
+		if (!rc)
+			sel->pick[sel->npicks++] = (struct ck_pick){
+				.name = a.name, .stored = stored_as(sel, &a), .tensor = a.tensor,
+			};
+		sel->nshared--;
+	}
+	if (!cv->torch)
+		sel->naliases = kept;
+	return rc;
+}
+
 int ck_cv_choose_items(struct ck_cv *cv, struct ckpt_err *err)
 {
 	const char **names = NULL;
@@ -205,6 +246,8 @@ int ck_cv_choose_items(struct ck_cv *cv, struct ckpt_err *err)
 
 	if (!rc)
 		rc = ck_select(&cv->ck->ix, cv->opts->select, &cv->sel, err);
+	if (!rc)
+		rc = copy_taken(cv, err);
 	if (!rc)
 		rc = list_sets(cv, &names, &n, err);
 	if (rc)

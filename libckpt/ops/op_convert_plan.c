@@ -2,6 +2,9 @@
  * op_convert_plan.c -- the files that `convert` writes: by the driver of the target, and the
  * model's configuration and tokenizer as copies.
  */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
@@ -55,6 +58,20 @@ static int list_aliases(struct ck_cv *cv, const struct ck_cv_set *set, struct ck
 	return 0;
 }
 
+/* What is copied beside the weights: the first of their files keeps the sums. */
+static int list_beside(struct ck_cv *cv, struct ck_want *want, struct ckpt_err *err)
+{
+	const char **name = ck_arena_alloc(&cv->arena, cv->naux * sizeof(*name));
+
+	if (!name)
+		return ck_fail_nomem(err, "file names", cv->naux);
+	for (uint64_t i = 0; i < cv->naux; i++)
+		name[i] = cv->aux[i].name;
+	want->beside = name;
+	want->nbeside = cv->naux;
+	return 0;
+}
+
 static int plan_set(struct ck_cv *cv, struct ck_cv_set *set, struct ckpt_err *err)
 {
 	const struct ck_format *driver = target(cv);
@@ -63,6 +80,8 @@ static int plan_set(struct ck_cv *cv, struct ck_cv_set *set, struct ckpt_err *er
 		.stem = stem_of(cv, set), .state_name = set->state,
 		.max_shard_bytes = cv->opts->max_shard_bytes,
 		.digest = cv->opts->flags & CKPT_CONVERT_DIGEST,
+		/* a stream sends the header before the bytes that they are of */
+		.sums = !(cv->opts->flags & CKPT_CONVERT_NO_SUMS) && cv->to != CK_CV_STREAM,
 	};
 	int rc;
 
@@ -76,17 +95,34 @@ static int plan_set(struct ck_cv *cv, struct ck_cv_set *set, struct ckpt_err *er
 	want.nmeta = set->nmeta;
 	if (!rc)
 		rc = list_aliases(cv, set, &want, err);
+	if (!rc && set == cv->set)
+		rc = list_beside(cv, &want, err);
 	return rc ? rc : driver->plan(&want, &cv->plan, err);
 }
 
 /* ------------------------------------------------- configuration and tokenizer */
 
-static bool is_planned(const struct ck_plan *plan, const char *name)
+static bool is_listed(const struct ck_cv *cv, const char *name)
 {
-	for (uint64_t i = 0; i < plan->nfiles; i++)
-		if (!strcmp(plan->file[i].name, name))
+	for (uint64_t i = 0; i < cv->naux; i++)
+		if (!strcmp(cv->aux[i].name, name))
 			return true;
 	return false;
+}
+
+static int list_aux(struct ck_cv *cv, const struct ck_tree_entry *e, struct ckpt_err *err)
+{
+	struct ck_cv_aux aux = {
+		.name = ck_arena_strdup(&cv->arena, e->name),
+		.path = ck_arena_strdup(&cv->arena, e->path), .bytes = e->bytes,
+	};
+	int rc = aux.name && aux.path ? 0 : ck_fail_nomem(err, "a file name", strlen(e->path));
+
+	if (!rc)
+		rc = ck_grow(&cv->aux, &cv->aux_cap, cv->naux + 1, sizeof(aux), err);
+	if (!rc)
+		cv->aux[cv->naux++] = aux;
+	return rc;
 }
 
 static int copy_wanted(struct ck_cv *cv, const struct ck_tree *tree, struct ckpt_err *err)
@@ -97,12 +133,25 @@ static int copy_wanted(struct ck_cv *cv, const struct ck_tree *tree, struct ckpt
 	for (uint64_t i = 0; !rc && i < tree->n; i++) {
 		const struct ck_tree_entry *e = &tree->entry[i];
 
-		if (e->is_dir || e->is_odd || !driver->is_aux || !driver->is_aux(e->name) ||
-		    is_planned(&cv->plan, e->name))
-			continue;
-		rc = ck_plan_file(&cv->plan, e->name, err);
+		if (!e->is_dir && !e->is_odd && driver->is_aux && driver->is_aux(e->name) &&
+		    !is_listed(cv, e->name))
+			rc = list_aux(cv, e, err);
+	}
+	return rc;
+}
+
+static int plan_copies(struct ck_cv *cv, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < cv->naux; i++) {
+		rc = ck_plan_file(&cv->plan, cv->aux[i].name, err);
+		if (!rc && !strcmp(cv->aux[i].name, "config.json"))
+			rc = ck_cv_plan_config(cv, &cv->aux[i], err);
+		else if (!rc)
+			rc = ck_plan_copy(&cv->plan, cv->aux[i].path, 0, cv->aux[i].bytes, err);
 		if (!rc)
-			rc = ck_plan_copy(&cv->plan, e->path, 0, e->bytes, err);
+			rc = ck_plan_sum_file(&cv->plan, err);
 	}
 	return rc;
 }
@@ -137,7 +186,7 @@ static int copy_from_beside(struct ck_cv *cv, struct ckpt_err *err)
 	if (!rc)
 		rc = copy_from(cv, dir, NULL, err);
 	/* a folder above that cannot be listed is no reason to stop */
-	if (!rc && above && strcmp(above, dir) && !is_planned(&cv->plan, "config.json"))
+	if (!rc && above && strcmp(above, dir) && !is_listed(cv, "config.json"))
 		if (copy_from(cv, above, "config.json", NULL) == -CKPT_E_NOMEM)
 			rc = ck_fail_nomem(err, "a listing", 0);
 	ck_free(above);
@@ -145,7 +194,7 @@ static int copy_from_beside(struct ck_cv *cv, struct ckpt_err *err)
 	return rc;
 }
 
-static int plan_aux(struct ck_cv *cv, struct ckpt_err *err)
+static int find_aux(struct ck_cv *cv, struct ckpt_err *err)
 {
 	enum ck_fs_kind kind;
 	int rc;
@@ -167,37 +216,79 @@ static int plan_aux(struct ck_cv *cv, struct ckpt_err *err)
 
 int ck_cv_make_plan(struct ck_cv *cv, struct ckpt_err *err)
 {
-	int rc = 0;
+	int rc = find_aux(cv, err);
 
 	for (uint64_t i = 0; !rc && i < cv->nsets; i++)
 		rc = plan_set(cv, &cv->set[i], err);
 	if (!rc)
-		rc = plan_aux(cv, err);
+		rc = plan_copies(cv, err);
 	return rc ? rc : ck_plan_finish(&cv->plan, err);
 }
 
 /* ---------------------------------------------------------- what --force replaces */
 
-bool ck_cv_is_state_output(const char *name)
+bool ck_cv_is_model_output(const char *name, const struct ck_tree *fresh)
 {
-	static const char *const states[] = {
-		"weight", "master", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer",
-		"sum", "square_avg", "acc_delta", "grad_avg", "exp_inf",
-	};
-	static const char *const rests[] = { ".safetensors", ".safetensors.index.json" };
-	static const char digits[] = "0123456789";
+	(void)fresh;
+	return ck_format_by_name("huggingface")->is_output(name);
+}
 
-	for (size_t i = 0; i < CK_ARRAY_LEN(states); i++) {
-		const char *p = name + strlen(states[i]);
-		size_t n;
+/*
+ * "STATE.safetensors", its index, or "STATE-00001-of-00003.safetensors": how long STATE is, and the
+ * number of shards, 0 for the others.
+ */
+static bool read_output(const char *name, size_t *stem_out, uint64_t *shards_out)
+{
+	static const char end[] = ".safetensors", digits[] = "0123456789";
+	const char *p = strstr(name, end);
+	size_t n, m;
 
-		if (strncmp(name, states[i], strlen(states[i])))
+	if (!p || (strcmp(p, end) && strcmp(p, ".safetensors.index.json")))
+		return false;
+	*stem_out = (size_t)(p - name);
+	*shards_out = 0;
+	for (const char *q = strchr(name, '-'); q && q < p; q = strchr(q + 1, '-')) {
+		n = strspn(q + 1, digits);
+		m = strncmp(q + 1 + n, "-of-", 4) ? 0 : strspn(q + 1 + n + 4, digits);
+		if (n < 5 || m < 5 || m > 9 || q + 1 + n + 4 + m != p || strcmp(p, end))
 			continue;
-		n = *p == '-' ? strspn(p + 1, digits) : 0;
-		if (n >= 5 && !strncmp(p + 1 + n, "-of-", 4) &&
-		    strspn(p + 1 + n + 4, digits) >= 5)
-			p += 1 + n + 4 + strspn(p + 1 + n + 4, digits);
-		if (!strcmp(p, rests[0]) || !strcmp(p, rests[1]))
+		*stem_out = (size_t)(q - name);
+		*shards_out = strtoull(q + 1 + n + 4, NULL, 10);
+		break;
+	}
+	return *stem_out != 0;
+}
+
+/* Every shard of a set, which a part of one that is kept is not. */
+static bool has_set(const struct ck_tree *fresh, const char *stem, int n, uint64_t shards)
+{
+	char name[512];
+
+	for (uint64_t i = 1; i <= shards; i++) {
+		const int len = snprintf(name, sizeof(name), "%.*s-%05" PRIu64 "-of-%05" PRIu64
+					 ".safetensors", n, stem, i, shards);
+
+		if (len < 0 || (size_t)len >= sizeof(name) || !ck_tree_find(fresh, name))
+			return false;
+	}
+	return shards != 0;
+}
+
+/* A file of the same state, and all others that it needs, are among 'fresh'. */
+bool ck_cv_is_state_output(const char *name, const struct ck_tree *fresh)
+{
+	uint64_t shards, others;
+	size_t stem, n;
+
+	if (!read_output(name, &stem, &shards))
+		return false;
+	for (uint64_t i = 0; i < fresh->n; i++) {
+		const char *other = fresh->entry[i].name;
+
+		if (!read_output(other, &n, &others) || n != stem || strncmp(name, other, n))
+			continue;
+		if (others ? has_set(fresh, other, (int)n, others) :
+		    !strcmp(other + n, ".safetensors"))
 			return true;
 	}
 	return false;

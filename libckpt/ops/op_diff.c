@@ -7,16 +7,24 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/ops/ck_diff.h"
 #include "libckpt/ops/ck_run.h"
+#include "libckpt/ops/ck_select.h"
+#include "libckpt/ops/ck_stated.h"
 
 static int check(const struct ckpt *a, const struct ckpt *b, const struct ckpt_diff_opts *opts,
 		 struct ckpt_err *err)
 {
 	const struct ckpt_finding *bad = ck_findings_worst(&a->findings, CKPT_ERROR);
+	int rc;
 
 	if (!bad)
 		bad = ck_findings_worst(&b->findings, CKPT_ERROR);
 	if (bad)
 		return ck_findings_fail(bad, err);
+	rc = ck_stated_begin(a, err);
+	if (!rc)
+		rc = ck_stated_begin(b, err);
+	if (rc)
+		return rc;
 	if (!(opts->abs_tolerance >= 0) || !(opts->rel_tolerance >= 0) ||
 	    isinf(opts->abs_tolerance) || isinf(opts->rel_tolerance))
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
@@ -37,7 +45,8 @@ static void judge(struct ck_diff *d)
 			continue;
 		if (row->beyond)
 			row->what = CKPT_DIFF_VALUES;
-		else if (row->dtype_a != row->dtype_b && !tolerant)
+		else if (row->dtype_a != row->dtype_b && !tolerant &&
+			 !(row->flags & (CKPT_DIFF_EXPORTED_A | CKPT_DIFF_EXPORTED_B)))
 			row->what = CKPT_DIFF_DTYPE;
 		else if (row->differ)
 			row->what = CKPT_DIFF_WITHIN;
@@ -49,15 +58,23 @@ static int compare_doubles(double a, double b)
 	return a > b ? -1 : a < b;
 }
 
-/* Worst first. */
+/* Worst first; of an export values that differ come before all that is missing. */
+static int rank_of(const struct ckpt_diff_row *row)
+{
+	if (row->what == CKPT_DIFF_VALUES &&
+	    row->flags & CKPT_DIFF_OF_EXPORT)
+		return CKPT_DIFF_SHAPE + 1;
+	return (int)row->what;
+}
+
 static int by_severity(const void *p, const void *q)
 {
 	const struct ckpt_diff_row *a = p, *b = q;
 	const uint64_t nan_a = a->nan_a + a->nan_b, nan_b = b->nan_a + b->nan_b;
 	int order;
 
-	if (a->what != b->what)
-		return a->what > b->what ? -1 : 1;
+	if (rank_of(a) != rank_of(b))
+		return rank_of(a) > rank_of(b) ? -1 : 1;
 	if (nan_a != nan_b)
 		return nan_a > nan_b ? -1 : 1;
 	order = compare_doubles(isinf(a->max_abs) ? 1 : 0, isinf(b->max_abs) ? 1 : 0);
@@ -76,6 +93,18 @@ static int by_severity(const void *p, const void *q)
 	return order;
 }
 
+/* Tensors that were selected and that no driver reads: sparse, quantised, ... */
+static uint64_t count_opaque(const struct ckpt *ck, const struct ckpt_select *select)
+{
+	const char *id = ck_finding_name(CK_FINDING_TENSOR_OPAQUE);
+	uint64_t n = 0;
+
+	for (uint64_t i = 0; i < ck->findings.n; i++)
+		n += !strcmp(ck->findings.list[i].id, id) &&
+		     ck_select_takes(select, ck->findings.list[i].where);
+	return n;
+}
+
 static int fill_result(struct ck_diff *d, struct ckpt_diff_result *out, struct ckpt_err *err)
 {
 	int rc = 0;
@@ -89,6 +118,9 @@ static int fill_result(struct ck_diff *d, struct ckpt_diff_result *out, struct c
 	}
 	out->nrows = d->nrows;
 	out->nderived = d->nderived;
+	out->nbeside = d->nbeside;
+	out->nopaque_a = count_opaque(d->a, d->opts->select);
+	out->nopaque_b = count_opaque(d->b, d->opts->select);
 	out->threads = d->threads;
 	for (uint64_t i = 0; i < d->nrows; i++) {
 		out->ndiffering += d->row[i].what >= CKPT_DIFF_DTYPE;
@@ -113,6 +145,12 @@ static uint64_t bytes_read(const struct ck_diff *d)
 	       (d->a->pool == d->b->pool ? 0 : ck_fdpool_bytes(d->b->pool));
 }
 
+static int check_sources(const struct ck_diff *d, int rc, struct ckpt_err *err)
+{
+	rc = ck_fdpool_check(d->a->pool, rc, err);
+	return d->a->pool == d->b->pool ? rc : ck_fdpool_check(d->b->pool, rc, err);
+}
+
 int ck_diff(struct ckpt *a, struct ckpt *b, const struct ckpt_diff_opts *opts,
 	    struct ckpt_diff_result *out, struct ckpt_err *err)
 {
@@ -127,7 +165,7 @@ int ck_diff(struct ckpt *a, struct ckpt *b, const struct ckpt_diff_opts *opts,
 		rc = ck_diff_pairs(&d, err);
 	if (!rc) {
 		set_drop(&d, true);
-		rc = ck_diff_run(&d, err);
+		rc = check_sources(&d, ck_diff_run(&d, err), err);
 		set_drop(&d, false);
 	}
 	if (!rc) {

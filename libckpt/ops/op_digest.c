@@ -11,6 +11,7 @@
 #include "libckpt/ops/ck_lines.h"
 #include "libckpt/ops/ck_run.h"
 #include "libckpt/ops/ck_select.h"
+#include "libckpt/ops/ck_stated.h"
 #include "libckpt/ops/ck_states.h"
 
 static int plan_state(const struct ck_index *ix, const struct ck_pick *pick, uint32_t number,
@@ -73,7 +74,9 @@ static int check(struct ckpt *ck, const struct ckpt_run_opts *run, struct ckpt_e
 
 	if (bad)
 		return ck_findings_fail(bad, err);
-	rc = ck_agree(ck, run->threads, false, err);
+	rc = ck_stated_begin(ck, err);
+	if (!rc)
+		rc = ck_agree(ck, run->threads, false, err);
 	if (!rc)
 		rc = ck_buffers_compare(ck, err);
 	bad = ck_findings_worst(&ck->findings, CKPT_ERROR);
@@ -90,7 +93,7 @@ int ck_digest(struct ckpt *ck, const struct ckpt_digest_opts *opts, struct ckpt_
 	struct ckpt_run_opts run;
 	const struct ck_run_job job = {
 		.ix = &ck->ix, .plan = &plan, .limits = &ck->limits, .opts = &run,
-		.to = CK_RUN_NOWHERE, .nparts = 1, .fd = -1,
+		.to = CK_RUN_NOWHERE, .nparts = 1, .fd = -1, .findings = &ck->findings,
 	};
 	uint64_t before;
 	int rc;
@@ -111,7 +114,7 @@ int ck_digest(struct ckpt *ck, const struct ckpt_digest_opts *opts, struct ckpt_
 		rc = plan_all(ck, &sel, opts->states, &plan, err);
 	ck_fdpool_set_drop(ck->pool, true);
 	if (!rc)
-		rc = ck_run(&job, &stats, err);
+		rc = ck_fdpool_check(ck->pool, ck_run(&job, &stats, err), err);
 	ck_fdpool_set_drop(ck->pool, false);
 	if (!rc)
 		rc = fill_result(&plan, &stats, out, err);

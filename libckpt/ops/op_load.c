@@ -18,14 +18,20 @@
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/ops/ck_load.h"
+#include "libckpt/ops/ck_proof.h"
 #include "libckpt/ops/ck_read.h"
 #include "libckpt/ops/ck_run.h"
-#include "libckpt/ops/ck_seen.h"
+#include "libckpt/ops/ck_stated.h"
 
 #define MOST_JOB ((uint64_t)4 << 20)	/* bytes that a thread makes at a time */
 #define LEAST_JOB ((uint64_t)256 << 10)
 #define SMALL ((uint64_t)32 << 10)	/* pieces that are read together */
 #define WINDOW_BLOCKS 64u		/* 256 KiB, that are summed at once */
+
+struct ckpt_load_checks {
+	const struct ckpt *ck;
+	struct ck_proof proof;
+};
 
 struct worker {
 	uint8_t *scratch;	/* CK_READ_SCRATCH */
@@ -37,8 +43,8 @@ struct load {
 	struct ckpt_run_opts run;
 	struct ck_load_plan plan;
 	struct ck_reader *reader;
-	struct ck_seen *seen;		/* to be checked; else NULL */
-	struct ck_load_sums *sums;	/* likewise, where the step has them */
+	struct ck_proof own;
+	struct ck_proof *proof;		/* to be checked: our own, or of several calls; else NULL */
 	uint64_t checked, again;
 	struct worker *worker;
 	uint32_t threads;
@@ -141,12 +147,12 @@ static int read_plain(struct load *l, struct worker *w, const struct part *a, si
 		      size_t *taken_out, struct ckpt_err *err)
 {
 	uint64_t bytes, together;
-	const size_t one = straight(a, l->seen ? 1 : n, &bytes), few = small(a, n, &together);
+	const size_t one = straight(a, l->proof ? 1 : n, &bytes), few = small(a, n, &together);
 	const uint8_t *from = w->scratch;
 	int rc;
 
 	*taken_out = ck_max_u64(one, few);
-	if (few <= one && l->seen)
+	if (few <= one && l->proof)
 		return read_summed(l, w, a, err);
 	if (few <= one)
 		return ck_reader_raw(l->reader, a->p->source, part_off(a), part_dst(a), bytes,
@@ -207,7 +213,7 @@ static int run_parts(struct load *l, struct worker *w, const struct part *part, 
 		k = 1;
 		if (part[i].p->plain)
 			rc = read_plain(l, w, &part[i], n - i, &k, err);
-		else if (l->seen)
+		else if (l->proof)
 			rc = read_summed(l, w, &part[i], err);
 		else
 			rc = read_made(l, w, &part[i], err);
@@ -240,36 +246,43 @@ static int run_job(void *arg, uint64_t job, uint32_t worker, struct ckpt_err *er
 
 /* ---------------------------------------------------------------- checking */
 
-static int note(void *arg, uint32_t source, uint64_t off, const void *p, size_t n,
-		struct ckpt_err *err)
-{
-	struct load *l = arg;
-
-	if (l->sums && n)
-		ck_load_sums_add(l->sums, source, off, p, n);
-	return ck_seen_add(l->seen, source, off, p, n, err);
-}
-
-static int begin_checking(struct load *l, struct ckpt_err *err)
+static int begin_checking(struct load *l, struct ckpt_load_checks *checks, struct ckpt_err *err)
 {
 	const struct ck_index *ix = &l->ck->ix;
-	int rc = ck_seen_new(ix, &l->seen, err);
+	bool *only = NULL;
+	int rc = 0;
 
-	if (!rc && ix->nstated_sums)
-		rc = ck_load_sums_new(ix, &l->plan, &l->sums, err);
+	if (checks) {
+		l->proof = &checks->proof;
+	} else {
+		only = ck_zalloc((ix->nsources + 1) * sizeof(*only));
+		for (uint64_t i = 0; only && i < l->plan.n; i++)
+			only[l->plan.piece[i].source] = true;
+		rc = only ? ck_proof_init(&l->own, ix, &l->ck->limits, only, err) :
+		     ck_fail_nomem(err, "a list of files", ix->nsources);
+		l->proof = &l->own;
+	}
+	ck_free(only);
 	if (!rc)
-		ck_reader_tell(l->reader, note, l);
+		ck_reader_tell(l->reader, ck_proof_saw, l->proof);
 	return rc;
 }
 
+struct ending {
+	const struct ckpt *ck;
+	const struct ck_load_plan *plan;	/* NULL: of several calls */
+	uint64_t checked, again;
+};
+
 static int check_member(void *arg, const struct ck_seen_member *m, struct ckpt_err *err)
 {
-	struct load *l = arg;
-	const struct ck_index *ix = &l->ck->ix;
-	const struct ck_load_piece *p = ck_load_piece_in(&l->plan, m->source, m->off, m->bytes);
+	struct ending *e = arg;
+	const struct ck_index *ix = &e->ck->ix;
+	const struct ck_load_piece *p =
+		e->plan ? ck_load_piece_in(e->plan, m->source, m->off, m->bytes) : NULL;
 
-	l->checked += m->read;
-	l->again += m->again;
+	e->checked += m->read;
+	e->again += m->again;
 	if (m->crc == m->want)
 		return 0;
 	if (!p)	/* it was read for another one of its piece: a view */
@@ -284,13 +297,113 @@ static int check_member(void *arg, const struct ck_seen_member *m, struct ckpt_e
 		       p->first + p->n - 1);
 }
 
+/* The caller has said that such a finding is a warning. */
+static bool is_borne(const struct ckpt *ck, const struct ck_stated_sum *says)
+{
+	struct ck_findings found = { .as_warning = ck->findings.as_warning };
+	bool borne;
+
+	ck_stated_tell(&found, &ck->ix, says);
+	borne = !ck_findings_worst(&found, CKPT_ERROR);
+	ck_findings_release(&found);
+	return borne;
+}
+
+static int check_piece(void *arg, const struct ck_passed_piece *piece, struct ckpt_err *err)
+{
+	struct ending *e = arg;
+	const struct ck_index *ix = &e->ck->ix;
+	const struct ck_stated_sum *says = piece->says;
+	const struct ck_state *state = &ix->state[says->state];
+
+	e->checked += piece->bytes - ck_min_u64(piece->again, piece->bytes);
+	e->again += piece->again;
+	if (piece->good || is_borne(e->ck, says))
+		return 0;
+	if (says->of_file)
+		return ck_fail(err, CKPT_E_CORRUPT, ix->source[piece->source].path, piece->off,
+			       "SUM_WRONG: the bytes of %.200s are not those that were written "
+			       "here (damage, or another program changed them and kept the "
+			       "metadata)", ix->tensor[state->tensor].name);
+	return ck_fail(err, CKPT_E_MISMATCH, ix->source[piece->source].path, piece->off,
+		       "MANIFEST_HASH_WRONG: %s of %.200s, elements %" PRIu64 " to %" PRIu64
+		       ": not the bytes that the manifest knows (a file of another step, or "
+		       "damage)", state->name, ix->tensor[state->tensor].name, says->first,
+		       says->first + says->count - 1);
+}
+
+static int end_proof(struct ck_proof *proof, struct ending *e, const struct ckpt_run_opts *run,
+		     struct ckpt_err *err)
+{
+	const bool together = !e->plan;	/* other ranks read what this one does not */
+	const struct ck_passed_ask pieces = {
+		.rest = together ? CK_REST_WITNESS : CK_REST_NONE, .threads = run->threads,
+		.cancel = run->cancel,
+	};
+	const struct ck_seen_ask members = {
+		.rest = together ? CK_SEEN_WITNESS : CK_SEEN_AMONG,
+	};
+	int rc = ck_seen_each(proof->seen, &members, check_member, e, err);
+
+	if (!rc && proof->passed)
+		rc = ck_passed_each(proof->passed, &pieces, check_piece, e, err);
+	return rc;
+}
+
 static int end_checking(struct load *l, struct ckpt_err *err)
 {
-	int rc = l->seen ? ck_seen_each(l->seen, &l->ck->limits, false, check_member, l, err) : 0;
+	struct ending e = { .ck = l->ck, .plan = &l->plan };
+	int rc = l->proof == &l->own ? end_proof(l->proof, &e, &l->run, err) : 0;
 
-	if (!rc && l->sums)
-		rc = ck_load_sums_check(l->sums, &l->checked, err);
+	l->checked += e.checked;
+	l->again += e.again;
 	return rc;
+}
+
+int ck_load_checks_new(const struct ckpt *ck, struct ckpt_load_checks **out, struct ckpt_err *err)
+{
+	struct ckpt_load_checks *checks = ck_zalloc(sizeof(*checks));
+	int rc = checks ? 0 : ck_fail_nomem(err, "checksums", sizeof(*checks));
+
+	if (!rc)
+		rc = ck_stated_begin(ck, err);
+	if (!rc)
+		rc = ck_proof_init(&checks->proof, &ck->ix, &ck->limits, NULL, err);
+	if (rc) {
+		ck_free(checks);
+		return rc;
+	}
+	checks->ck = ck;
+	*out = checks;
+	return 0;
+}
+
+int ck_load_checks_end(struct ckpt_load_checks *checks, const struct ckpt_run_opts *run,
+		       struct ckpt_load_checked *out, struct ckpt_err *err)
+{
+	struct ending e = { .ck = checks->ck };
+	struct ckpt_run_opts full;
+	int rc;
+
+	ck_run_opts_fill(run, &full);
+	rc = end_proof(&checks->proof, &e, &full, err);
+	if (!rc && out) {
+		out->checked_bytes = e.checked;
+		out->again_bytes = e.again;
+	}
+	return rc;
+}
+
+bool ck_load_checks_of(const struct ckpt_load_checks *checks, const struct ckpt *ck)
+{
+	return checks->ck == ck;
+}
+
+void ck_load_checks_free(struct ckpt_load_checks *checks)
+{
+	if (checks)
+		ck_proof_release(&checks->proof);
+	ck_free(checks);
 }
 
 /* ---------------------------------------------------------------- the verb */
@@ -344,8 +457,7 @@ static void release(struct load *l)
 		ck_free(l->worker[i].scratch);
 	ck_free(l->worker);
 	ck_reader_free(l->reader);
-	ck_seen_free(l->seen);
-	ck_load_sums_free(l->sums);
+	ck_proof_release(&l->own);
 	ck_load_plan_release(&l->plan);
 	pthread_mutex_destroy(&l->telling);
 }
@@ -363,16 +475,19 @@ int ck_load(const struct ckpt *ck, const struct ckpt_load_range *range, size_t n
 	ck_run_opts_fill(opts->run, &l.run);
 	pthread_mutex_init(&l.telling, NULL);
 	rc = ck_load_plan_make(&ck->ix, range, n, &l.plan, err);
+	if (!rc && !(opts->flags & CKPT_LOAD_DESPITE_FINDINGS))
+		rc = ck_stated_begin(ck, err);
 	if (!rc)
 		rc = make_workers(&l, err);
 	if (!rc)
 		rc = ck_reader_new(&ck->ix, &ck->limits, l.run.mem_limit / 2, &l.reader, err);
-	if (!rc && (opts->flags & CKPT_LOAD_CHECK))
-		rc = begin_checking(&l, err);
+	if (!rc && (opts->checks || opts->flags & CKPT_LOAD_CHECK))
+		rc = begin_checking(&l, opts->checks, err);
 	if (!rc)
 		rc = ck_pool_run(l.threads, l.njobs, run_job, &l, err);
 	if (!rc)
 		rc = end_checking(&l, err);
+	rc = ck_fdpool_check(ck->pool, rc, err);
 	if (!rc && out)
 		report(&l, began, out);
 	release(&l);

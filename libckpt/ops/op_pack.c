@@ -12,7 +12,9 @@
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/io/ck_mount.h"
 #include "libckpt/ops/ck_folder.h"
+#include "libckpt/ops/ck_proof.h"
 #include "libckpt/ops/ck_run.h"
+#include "libckpt/ops/ck_stated.h"
 #include "libckpt/ops/ck_step_out.h"
 
 #define LEVEL 3		/* zstd's own */
@@ -25,6 +27,8 @@ struct packing {
 	struct ck_pack_file *file;
 	uint64_t n, cap;
 	const char *top;	/* folder in the archive */
+	struct ckpt_run_opts run;
+	struct ck_proof proof;
 };
 
 static const struct ck_format *archives(struct ckpt_err *err)
@@ -146,6 +150,32 @@ static int list_files(struct packing *p, struct ckpt_err *err)
 	return rc;
 }
 
+/* ---- what passes is what it was ---- */
+
+static int saw(void *arg, uint64_t file, uint64_t off, const void *p, size_t n,
+	       struct ckpt_err *err)
+{
+	struct packing *pk = arg;
+	const char *path = pk->file[file].path;
+
+	return path ? ck_proof_saw_file(&pk->proof, path, off, p, n, err) : 0;
+}
+
+static int check_proof(void *arg, struct ckpt_err *err)
+{
+	struct packing *p = arg;
+	const struct ck_proof_ask ask = {
+		.ix = &p->ck->ix, .members = { .rest = CK_SEEN_WHOLE },
+		.pieces = { .rest = CK_REST_WANTED, .threads = p->run.threads,
+			    .cancel = p->run.cancel },
+	};
+
+	for (uint64_t i = 0; i < p->n; i++)
+		if (p->file[i].path)
+			ck_proof_want_file(&p->proof, p->file[i].path, UINT64_MAX);
+	return ck_proof_check(&p->proof, &ask, &p->ck->findings, err);
+}
+
 static void report(const struct ck_pack_done *done, double began, struct ckpt_packed *out)
 {
 	if (!out)
@@ -168,17 +198,20 @@ int ck_pack_step(struct ckpt *ck, const char *dst, const struct ckpt_pack_opts *
 	struct ck_pack_want want = {
 		.pool = ck->pool, .dst = strcmp(dst, "-") ? dst : NULL, .fd = opts->out_fd,
 		.flags = opts->flags, .level = opts->level ? opts->level : LEVEL,
-		.limits = &ck->limits,
+		.limits = &ck->limits, .saw = saw, .check = check_proof, .arg = &p,
 	};
 	const double began = ck_step_clock();
 	struct ck_pack_done done = { 0 };
-	struct ckpt_run_opts run;
 	int rc = driver ? 0 : -CKPT_E_UNSUPPORTED;
 
-	ck_run_opts_fill(opts->run, &run);
-	want.run = &run;
+	ck_run_opts_fill(opts->run, &p.run);
+	want.run = &p.run;
 	if (!rc && f)
 		rc = ck_findings_fail(f, err);
+	if (!rc)
+		rc = ck_stated_begin(ck, err);
+	if (!rc)
+		rc = ck_proof_init(&p.proof, &ck->ix, &ck->limits, NULL, err);
 	if (!rc && (want.level < 1 || want.level > HIGHEST))
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			     "level %d is none of 1 to %d", want.level, HIGHEST);
@@ -192,6 +225,7 @@ int ck_pack_step(struct ckpt *ck, const char *dst, const struct ckpt_pack_opts *
 	ck_fdpool_set_drop(ck->pool, false);
 	if (!rc)
 		report(&done, began, packed_out);
+	ck_proof_release(&p.proof);
 	ck_free(p.file);
 	ck_folder_release(&p.folder);
 	ck_arena_release(&p.arena);

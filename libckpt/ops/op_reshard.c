@@ -15,6 +15,7 @@
 #include "libckpt/ops/ck_buffers.h"
 #include "libckpt/ops/ck_ckpt.h"
 #include "libckpt/ops/ck_run.h"
+#include "libckpt/ops/ck_stated.h"
 #include "libckpt/ops/ck_step_out.h"
 
 struct resharding {
@@ -56,6 +57,8 @@ static int check_source(struct resharding *r, struct ckpt_err *err)
 	rc = ck_step_check_world(world_of(r), err);
 	if (!rc)
 		rc = ck_step_check_tag(r->opts->tag ? r->opts->tag : r->ck->ix.tag, err);
+	if (!rc)
+		rc = ck_stated_begin(r->ck, err);
 	if (!rc)
 		rc = ck_agree(r->ck, r->run.threads, true, err);
 	if (!rc)
@@ -102,14 +105,14 @@ static int lay_out(const struct ck_input *in, void *arg, struct ckpt_err *err)
 }
 
 /* Of what laying out found, that which reading had not. */
-static void tell_drops(struct resharding *r)
+static void tell(struct resharding *r, enum ck_finding_id kind)
 {
-	const char *id = ck_finding_name(CK_FINDING_LOADER_DROPS);
+	const char *id = ck_finding_name(kind);
 
 	for (uint64_t i = 0; i < r->notes.n; i++)
 		if (!strcmp(r->notes.list[i].id, id))
-			ck_findings_add(&r->ck->findings, CK_FINDING_LOADER_DROPS,
-					r->notes.list[i].where, "%s", r->notes.list[i].text);
+			ck_findings_add(&r->ck->findings, kind, r->notes.list[i].where, "%s",
+					r->notes.list[i].text);
 }
 
 static int make_plan(struct resharding *r, struct ckpt_err *err)
@@ -129,7 +132,9 @@ static int make_plan(struct resharding *r, struct ckpt_err *err)
 		ck_err_clear(err);
 		rc = ck_findings_fail(f, err);
 	}
-	tell_drops(r);
+	tell(r, CK_FINDING_LOADER_DROPS);
+	tell(r, CK_FINDING_NOT_CARRIED);
+	tell(r, CK_FINDING_CARRIED);
 	if (!rc)
 		rc = stop_on_findings(r, err);
 	return rc ? rc : ck_plan_finish(&r->plan, err);

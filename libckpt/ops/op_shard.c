@@ -11,9 +11,11 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
+#include "libckpt/io/ck_mount.h"
 #include "libckpt/ops/ck_order.h"
 #include "libckpt/ops/ck_read.h"
 #include "libckpt/ops/ck_recipe.h"
+#include "libckpt/ops/ck_stated.h"
 #include "libckpt/ops/ck_step_out.h"
 
 #define COMPARE_ELEMS ((uint64_t)1 << 16)
@@ -241,6 +243,43 @@ static int make_groups(struct sharding *s, struct ckpt_err *err)
 	return 0;
 }
 
+/* ---- what stands beside the weights ---- */
+
+/*
+ * config.json and the tokenizer go into the step's folder, where convert looks for them: without
+ * them the weights that come out of the run are no model.
+ */
+static int plan_beside(struct sharding *s, struct ckpt_err *err)
+{
+	const struct ck_format *driver = ck_format_by_name("huggingface");
+	const char *path = s->opts->config_path ? s->opts->config_path : s->ck->ix.path, *dir;
+	struct ck_tree tree = CK_TREE_INIT;
+	enum ck_fs_kind kind = CK_FS_DIR;
+	char *parent = NULL;
+	int rc = ck_look_kind(s->ck->pool, path, &kind, NULL, err);
+
+	if (rc)
+		return rc;
+	parent = kind == CK_FS_DIR ? NULL : ck_fs_parent(path);
+	dir = kind == CK_FS_DIR ? path : parent;
+	rc = dir ? ck_look_list(s->ck->pool, &tree, &dir, 1, NULL, s->ck->limits.files, err) :
+		   ck_fail_nomem(err, "a path", strlen(path));
+	for (uint64_t i = 0; !rc && driver && driver->is_aux && i < tree.n; i++) {
+		const struct ck_tree_entry *e = &tree.entry[i];
+		const char *name;
+
+		if (e->is_dir || e->is_odd || !driver->is_aux(e->name))
+			continue;
+		name = ck_arena_printf(&s->arena, "%s/%s", s->want.step.tag, e->name);
+		rc = name ? ck_plan_file(&s->plan, name, err) : ck_fail_nomem(err, "a name", 0);
+		if (!rc)
+			rc = ck_plan_copy(&s->plan, e->path, 0, e->bytes, err);
+	}
+	ck_tree_release(&tree);
+	ck_free(parent);
+	return rc;
+}
+
 /* ---- the whole ---- */
 
 static enum ckpt_dtype stored_dtype(const struct ck_index *ix)
@@ -277,6 +316,8 @@ static int make_plan(struct sharding *s, struct ckpt_err *err)
 		     driver->shard(&s->ck->ix, &s->want, &s->plan, err) :
 		     ck_fail(err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
 			     "this build does not write DeepSpeed steps");
+	if (!rc)
+		rc = plan_beside(s, err);
 	return rc ? rc : ck_plan_finish(&s->plan, err);
 }
 
@@ -295,6 +336,8 @@ int ck_shard(struct ckpt *ck, const char *dst, const struct ckpt_shard_opts *opt
 
 	if (!rc && opts->tag)
 		rc = ck_step_check_tag(opts->tag, err);
+	if (!rc)
+		rc = ck_stated_begin(ck, err);
 	if (!rc)
 		rc = make_plan(&s, err);
 	if (!rc)

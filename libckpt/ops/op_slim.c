@@ -15,6 +15,7 @@
 #include "libckpt/ops/ck_deliver.h"
 #include "libckpt/ops/ck_slim.h"
 #include "libckpt/ops/ck_slim_files.h"
+#include "libckpt/ops/ck_stated.h"
 #include "libckpt/ops/ck_step_out.h"
 
 struct slimming {
@@ -283,6 +284,8 @@ static int check_source(struct slimming *s, struct ckpt_err *err)
 		rc = ck_fail(err, CKPT_E_USAGE, s->files.tag, CKPT_NO_OFFSET,
 			     "the step lies deeper than one folder below the one given; give the "
 			     "step's own folder");
+	if (!rc)
+		rc = ck_stated_begin(s->ck, err);
 	if (!rc && ck_slim_is_step(s->ck))
 		rc = ck_agree(s->ck, s->run.threads, true, err);
 	if (!rc && ck_slim_is_step(s->ck))

@@ -20,6 +20,7 @@ struct verifying {
 	struct ck_manifest manifest;
 	struct ck_scan scan;
 	struct ck_watch *watch;
+	struct ck_passed *passed;
 	struct ckpt_verified out;
 };
 
@@ -83,6 +84,9 @@ static int read_all(struct verifying *v, struct ckpt_err *err)
 	struct ck_watch_counts counts = { 0 };
 	int rc = ck_watch_new(v->ck, v->run.threads, v->out.agreed, &v->watch, err);
 
+	if (!rc && v->ck->ix.nstated_sums)
+		rc = ck_passed_new(&v->ck->ix, NULL, &v->passed, err);
+	v->scan.passed = v->passed;
 	if (!rc)
 		rc = ck_scan_read(&v->scan, v->watch, hash, err);
 	if (!rc)
@@ -149,10 +153,15 @@ static int verify(struct verifying *v, struct ckpt_err *err)
 		rc = is_full(v) ? read_all(v, err) : compare_ends(v, err);
 	if (!rc)
 		rc = ck_stated_heads(v->ck, err);
+	if (!rc)
+		rc = ck_stated_files(v->ck, err);
 	if (!rc && is_full(v))
-		rc = ck_stated_sums(v->ck, &v->run, err);
+		rc = ck_stated_sums(v->ck, v->passed, &v->run, err);
+	v->out.sums = is_full(v) ? v->ck->ix.nstated_sums : 0;
+	v->out.without_sums = v->ck->ix.nunsummed;
 	if (!rc && v->manifest.there)
 		rc = ck_manifest_compare(&v->manifest, &v->folder, &v->scan, is_full(v), err);
+	rc = ck_fdpool_check(v->ck->pool, rc, err);
 	return rc ? rc : write_manifest(v, err);
 }
 
@@ -171,6 +180,7 @@ int ck_verify(struct ckpt *ck, const struct ckpt_verify_opts *opts, struct ckpt_
 			       "a pack is not written to: the manifest is made before packing");
 	rc = verify(&v, err ? err : &own);
 	ck_watch_free(v.watch);
+	ck_passed_free(v.passed);
 	ck_scan_release(&v.scan);
 	ck_manifest_release(&v.manifest);
 	ck_folder_release(&v.folder);

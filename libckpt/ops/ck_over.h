@@ -1,0 +1,20 @@
+/* ck_over.h -- finite values that became infinite in a cast: how many, and where first. */
+#ifndef CK_OVER_H
+#define CK_OVER_H
+
+#include "libckpt/ops/ck_run.h"
+
+struct ck_over {
+	uint64_t n;
+	const struct ck_seg *first;	/* of the plan; of no meaning without any */
+};
+
+void ck_over_add(struct ck_over *all, const struct ck_over *more);
+/* A unit of the plan is made by casts: what an earlier process lost in it, only it knew. */
+bool ck_over_casts(const struct ck_run_job *job, const struct ck_unit *u);
+/* The same of any unit. */
+bool ck_over_any_casts(const struct ck_run_job *job);
+/* CKPT_E_MISMATCH if there are any, as the finding VALUES_INFINITE says. */
+int ck_over_check(const struct ck_run_job *job, const struct ck_over *over, struct ckpt_err *err);
+
+#endif
