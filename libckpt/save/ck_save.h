@@ -2,7 +2,7 @@
  * ck_save.h -- private to libckpt/save: a save session from inside.
  *
  * sv_spec.c copies the description and makes the plan of it, sv_hf.c that of a folder of weights;
- * sv_refs.c finds the segments that
+ * sv_beside.c adds the model's configuration and tokenizer; sv_refs.c finds the segments that
  * elements go to, sv_write.c writes there; sv_work.c has buffer, queue and threads; sv_part.c
  * what a rank says it put; sv_join.c what rank 0 makes of all ranks' parts; sv_end.c the end of
  * a save; sv_link.c what an earlier step has already; ckpt_saver.c its life.
@@ -42,6 +42,7 @@ struct sv_spec {
 	bool force, latest;
 	struct sv_hf hf;
 	struct ck_plan plan;	/* with own_cut: the values and this rank's files */
+	uint64_t nshared;	/* files of the plan that all ranks know; rank 0 alone has others */
 	struct ck_hash128 hash;	/* of what all ranks have in common */
 };
 
@@ -64,7 +65,13 @@ int ck_sv_hf_take(struct sv_spec *s, const struct ckpt_save_step *step, struct c
 /* Its files, TAG/NAME each. */
 int ck_sv_hf_plan(struct sv_spec *s, struct ck_plan *plan, struct ckpt_err *err);
 /* Which files of a folder that was there it stands for (ck_stage.h); NULL of a step. */
-bool (*ck_sv_hf_outputs(const struct sv_spec *s))(const char *name);
+ck_is_ours_fn *ck_sv_hf_outputs(const struct sv_spec *s);
+
+/* ---- sv_beside.c ---- */
+
+/* What lies beside the weights of the model, behind the files of a step's own. */
+int ck_sv_beside(struct sv_spec *s, uint32_t rank, const struct ckpt_save_step *step,
+		 struct ckpt_err *err);
 
 /* ---- sv_refs.c: where elements go ---- */
 
@@ -80,13 +87,15 @@ struct sv_refs {
 	struct sv_ref *ref;	/* by state, then first */
 	uint64_t n;
 	uint64_t *of;		/* of[s] .. of[s + 1] - 1 are those of state s */
+	uint8_t *type;		/* in which sums of state s are: of the segments that have them */
 };
 
 int ck_sv_refs_make(struct sv_refs *r, const struct ck_index *ix, const struct ck_plan *plan,
 		 struct ckpt_err *err);
 void ck_sv_refs_release(struct sv_refs *r);
-/* Elements of a state that fill a block of its digest. */
-uint64_t ck_sv_grain(const struct ck_index *ix, uint32_t state);
+/* Elements of a state that fill a block of its digest, and the bytes of one there. */
+uint64_t ck_sv_grain(const struct sv_refs *r, uint32_t state);
+uint64_t ck_sv_size(const struct sv_refs *r, uint32_t state);
 
 /* ---- sv_part.c: what a rank put ---- */
 
@@ -212,6 +221,7 @@ static inline uint32_t ck_sv_parts(const struct ckpt_saver_opts *o)
 
 struct sv_save {
 	const struct ckpt_saver_opts *opts;
+	const _Atomic uint8_t *gone;	/* [nranks]: have ended, as the caller says; or NULL */
 	struct sv_spec spec;
 	struct sv_refs refs;
 	struct ck_stage *stage;

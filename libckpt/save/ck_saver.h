@@ -18,6 +18,9 @@ struct ckpt_saver {
 	uint64_t count;		/* of begins */
 	uint64_t inode;		/* of the folder that becomes the step */
 	struct sv_save save;
+	_Atomic uint8_t *gone;	/* [nranks], with opts.look; else NULL */
+	uint8_t *looked;	/* [nranks], to ask with */
+	double next_look;
 	struct ckpt_saved saved;
 	double closed_at;
 	pthread_mutex_t lock;	/* guards state, result, err, quit */
@@ -34,10 +37,19 @@ struct ckpt_saver {
 /* Until no save of it is being ended, or that time (0 = none); false: it still is. */
 bool ck_saver_settle(struct ckpt_saver *saver, double until);
 
+/* Asks the caller, in its thread, which ranks have ended; not too often. */
+void ck_saver_look(struct ckpt_saver *saver);
+/* What that needs, if opts.look is set. */
+int ck_saver_look_new(struct ckpt_saver *saver, struct ckpt_err *err);
+
 /* sv_hear.c, of ranks other than 0: true, a code and an error if rank 0 gave this save up. */
 bool ck_saver_given_up(const struct ckpt_saver *saver, int *rc_out, struct ckpt_err *err);
-/* Until rank 0 has ended it, or that time (0 = none): CKPT_E_BUSY then. */
-int ck_saver_hear_end(const struct ckpt_saver *saver, double until, struct ckpt_err *err);
+/*
+ * Until rank 0 has ended it, or that time (0 = none): CKPT_E_BUSY then, and *late_out.  A save that
+ * ended with that code is not late.
+ */
+int ck_saver_hear_end(struct ckpt_saver *saver, double until, bool *late_out,
+		      struct ckpt_err *err);
 
 /* sv_drain.c: those that exit() or a signal wait for. */
 void ck_drain_add(struct ckpt_saver *saver);

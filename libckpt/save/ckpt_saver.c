@@ -141,6 +141,8 @@ int ckpt_saver_new(const struct ckpt_saver_opts *opts, struct ckpt_saver **saver
 	if (!rc)
 		rc = name_job(sv, err);
 	if (!rc)
+		rc = ck_saver_look_new(sv, err);
+	if (!rc)
 		rc = ck_sv_work_new(sv->opts.threads, sv->opts.buffer_bytes, &sv->save.work, err);
 	if (!rc) {
 		const int failed = ck_thread(&sv->ender, end_saves, sv);
@@ -158,17 +160,23 @@ int ckpt_saver_new(const struct ckpt_saver_opts *opts, struct ckpt_saver **saver
 	return rc;
 }
 
-/* Until nothing goes on behind the caller's back.  False: it still does at that time (0 = none). */
-static bool wait_until(struct ckpt_saver *sv, double until)
+/*
+ * Until nothing goes on behind the caller's back.  False: it still does at that time (0 = none).
+ * 'look': this is the caller's thread, and it may be asked.
+ */
+static bool wait_until(struct ckpt_saver *sv, double until, bool look)
 {
 	const struct timespec nap = { .tv_nsec = POLL_NS };
 	bool ended;
 
 	pthread_mutex_lock(&sv->lock);
-	while (sv->state == CK_SAVER_CLOSING && until <= 0)
+	look = look && sv->opts.look;
+	while (sv->state == CK_SAVER_CLOSING && until <= 0 && !look)
 		pthread_cond_wait(&sv->changed, &sv->lock);
-	while (sv->state == CK_SAVER_CLOSING && ck_sv_clock() < until) {
+	while (sv->state == CK_SAVER_CLOSING && (until <= 0 || ck_sv_clock() < until)) {
 		pthread_mutex_unlock(&sv->lock);
+		if (look)
+			ck_saver_look(sv);
 		nanosleep(&nap, NULL);
 		pthread_mutex_lock(&sv->lock);
 	}
@@ -179,7 +187,7 @@ static bool wait_until(struct ckpt_saver *sv, double until)
 
 bool ck_saver_settle(struct ckpt_saver *sv, double until)
 {
-	return wait_until(sv, until);
+	return wait_until(sv, until, false);
 }
 
 void ckpt_saver_free(struct ckpt_saver *sv)
@@ -190,7 +198,7 @@ void ckpt_saver_free(struct ckpt_saver *sv)
 	if (sv->state == CK_SAVER_OPEN)
 		ckpt_save_abort(sv, "the saver was freed before the save was committed");
 	if (sv->has_ender) {
-		wait_until(sv, 0);
+		wait_until(sv, 0, true);
 		pthread_mutex_lock(&sv->lock);
 		sv->quit = true;
 		pthread_cond_broadcast(&sv->changed);
@@ -199,6 +207,8 @@ void ckpt_saver_free(struct ckpt_saver *sv)
 	}
 	release_save(&sv->save);
 	ck_sv_work_free(sv->save.work);
+	ck_free(sv->looked);
+	ck_free((void *)(uintptr_t)sv->gone);
 	ck_free(sv->dst);
 	ck_free(sv->root);
 	ck_free(sv->job_name);
@@ -381,13 +391,14 @@ static int begin(struct ckpt_saver *sv, const struct ckpt_save_step *step, struc
 }
 
 /* Files are to be linked to the save before this one, which rank 0 may still put into its place. */
-static void hear_of_last(const struct ckpt_saver *sv, const char *frozen_from)
+static void hear_of_last(struct ckpt_saver *sv, const char *frozen_from)
 {
 	struct ckpt_err ignored = { 0 };
+	bool late;
 
 	if (ck_sv_part(&sv->opts) && frozen_from && sv->dst && !sv->told && !sv->result &&
 	    !strcmp(ck_fs_base(sv->dst), frozen_from))
-		ck_saver_hear_end(sv, 0, &ignored);
+		ck_saver_hear_end(sv, 0, &late, &ignored);
 }
 
 int ckpt_save_begin(struct ckpt_saver *sv, const struct ckpt_save_step *step, struct ckpt_err *err)
@@ -403,7 +414,7 @@ int ckpt_save_begin(struct ckpt_saver *sv, const struct ckpt_save_step *step, st
 	rc = ck_opts_take(&all, sizeof(all), step, "struct ckpt_save_step", err);
 	if (rc)
 		return rc;
-	wait_until(sv, 0);
+	wait_until(sv, 0, true);
 	hear_of_last(sv, all.frozen_from);
 	since = ck_sv_clock();
 	release_save(&sv->save);
@@ -462,7 +473,7 @@ static int add_range(struct sv_save *s, uint32_t state, uint64_t first, uint64_t
 	int rc;
 
 	if (last && last->state == state && last->first + last->count == first &&
-	    !(first % ck_sv_grain(&s->spec.ix, state))) {
+	    !(first % ck_sv_grain(&s->refs, state))) {
 		last->count += count;
 		return 0;
 	}
@@ -536,7 +547,7 @@ int ckpt_save_commit(struct ckpt_saver *sv, struct ckpt_err *err)
 	pthread_cond_broadcast(&sv->changed);
 	pthread_mutex_unlock(&sv->lock);
 	if (rc)
-		wait_until(sv, 0);
+		wait_until(sv, 0, true);
 	return rc;
 }
 
@@ -558,20 +569,21 @@ int ckpt_save_wait(struct ckpt_saver *sv, uint32_t timeout_ms, struct ckpt_saved
 		   struct ckpt_err *err)
 {
 	const double until = timeout_ms ? ck_sv_clock() + timeout_ms / 1e3 : 0;
+	bool late = false;
 	int rc;
 
 	if (sv->state == CK_SAVER_OPEN)
 		return ck_fail(err, CKPT_E_USAGE, sv->root, CKPT_NO_OFFSET,
 			       "the save that is open has not been committed");
-	if (!wait_until(sv, until))
+	if (!wait_until(sv, until, true))
 		return ck_fail(err, CKPT_E_BUSY, sv->dst, CKPT_NO_OFFSET,
 			       "the save still goes on after %" PRIu32 " ms", timeout_ms);
 	rc = sv->told ? 0 : sv->result;
 	if (rc && err && !err->code)
 		*err = sv->err;
 	if (!rc && !sv->told && ck_sv_part(&sv->opts))
-		rc = ck_saver_hear_end(sv, until, err);
-	if (rc == -CKPT_E_BUSY && !sv->result)
+		rc = ck_saver_hear_end(sv, until, &late, err);
+	if (late)
 		return rc;
 	sv->told = true;
 	sv->saved.written_bytes = sv->save.written;

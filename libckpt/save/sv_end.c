@@ -83,6 +83,8 @@ bool ck_sv_is_mine(const struct sv_save *s, uint32_t file)
 
 	if (!name)
 		return false;
+	if (file >= s->spec.nshared)
+		return true;
 	if (!s->spec.own_cut)
 		return file % s->opts->nranks == s->opts->rank;
 	return !s->opts->rank || n < 3 || strcmp(name + n - 3, ".pt") != 0;
@@ -228,6 +230,13 @@ static int fail_missing(const struct sv_save *s, const uint8_t *seen, struct ckp
 		       "is it alive, and does it see this folder?");
 }
 
+static int fail_dead(const struct sv_save *s, uint32_t rank, struct ckpt_err *err)
+{
+	return ck_fail(err, CKPT_E_INCOMPLETE, s->spec.tag, CKPT_NO_OFFSET,
+		       "rank %" PRIu32 " of %" PRIu32 " did not end this save: it has ended "
+		       "itself", rank, s->opts->nranks);
+}
+
 static int wait_for_ranks(const struct sv_save *s, double since, struct ckpt_err *err)
 {
 	const struct timespec nap = { .tv_nsec = POLL_NS };
@@ -242,9 +251,13 @@ static int wait_for_ranks(const struct sv_save *s, double since, struct ckpt_err
 		left = 0;
 		for (uint32_t r = 1; !rc && r < s->opts->nranks; r++) {
 			enum seen now = seen[r];
+			const bool dead = s->gone && s->gone[r];
 
 			if (now != SEEN_ENDED)
 				rc = look_at(s, r, &now, err);
+			/* it was gone before the look, so there will be no more */
+			if (!rc && now != SEEN_ENDED && dead)
+				rc = fail_dead(s, r, err);
 			seen[r] = (uint8_t)now;
 			left += now != SEEN_ENDED;
 		}

@@ -14,7 +14,32 @@
 #include "libckpt/save/ck_saver.h"
 
 #define POLL_NS 10000000L
+#define LOOK_SECONDS 0.1	/* between questions who has ended */
 #define CACHED_MS 60000u	/* for so long a network file system may not see a new name */
+
+void ck_saver_look(struct ckpt_saver *sv)
+{
+	const double now = ck_sv_clock();
+
+	if (!sv->opts.look || now < sv->next_look)
+		return;
+	sv->next_look = now + LOOK_SECONDS;
+	sv->opts.look(sv->opts.look_arg, sv->looked);
+	for (uint32_t r = 0; r < sv->opts.nranks; r++)
+		sv->gone[r] = sv->looked[r];
+}
+
+int ck_saver_look_new(struct ckpt_saver *sv, struct ckpt_err *err)
+{
+	const uint32_t n = sv->opts.nranks;
+
+	if (!sv->opts.look)
+		return 0;
+	sv->looked = ck_zalloc(n);
+	sv->gone = ck_zalloc(n * sizeof(*sv->gone));
+	sv->save.gone = sv->gone;
+	return sv->looked && sv->gone ? 0 : ck_fail_nomem(err, "ranks", n);
+}
 
 bool ck_saver_given_up(const struct ckpt_saver *sv, int *rc_out, struct ckpt_err *err)
 {
@@ -59,6 +84,12 @@ static int fail_late(const struct ckpt_saver *sv, uint64_t ms, struct ckpt_err *
 		       ms);
 }
 
+static int fail_dead(const struct ckpt_saver *sv, struct ckpt_err *err)
+{
+	return ck_fail(err, CKPT_E_INCOMPLETE, sv->dst, CKPT_NO_OFFSET,
+		       "rank 0 did not put the step into its place: it has ended");
+}
+
 static int fail_gone(const struct ckpt_saver *sv, struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_INCOMPLETE, sv->dst, CKPT_NO_OFFSET,
@@ -66,7 +97,7 @@ static int fail_gone(const struct ckpt_saver *sv, struct ckpt_err *err)
 		       "went on, or the step was removed");
 }
 
-int ck_saver_hear_end(const struct ckpt_saver *sv, double until, struct ckpt_err *err)
+int ck_saver_hear_end(struct ckpt_saver *sv, double until, bool *late_out, struct ckpt_err *err)
 {
 	const struct timespec nap = { .tv_nsec = POLL_NS };
 	const uint64_t ms = 2 * (uint64_t)sv->opts.timeout_ms;
@@ -75,22 +106,35 @@ int ck_saver_hear_end(const struct ckpt_saver *sv, double until, struct ckpt_err
 	char *data = ck_asprintf("%s.zckpt-partial/data", sv->dst);
 	double gone = 0;
 	enum seen seen = SEEN_DATA;
+	bool dead = false;
 	int rc = data ? 0 : ck_fail_nomem(err, "a path", 0);
 
+	*late_out = false;
+	/* 'dead' is older than the look: what rank 0 did before its end is seen */
 	while (!rc && (seen = look(sv, data, &rc, err)) != SEEN_END) {
 		const double now = ck_sv_clock();
 
 		gone = seen == SEEN_DATA ? 0 : gone > 0 ? gone : now;
-		if (until > 0 && now >= until)
+		*late_out = until > 0 && now >= until;
+		if (*late_out)
 			rc = ck_fail(err, CKPT_E_BUSY, sv->dst, CKPT_NO_OFFSET,
 				     "rank 0 has not put the step into its place yet");
+		else if (dead)
+			rc = fail_dead(sv, err);
 		else if (gone > 0 && now >= gone + grace)
 			rc = fail_gone(sv, err);
 		else if (now >= most)
 			rc = fail_late(sv, ms, err);
 		else
 			nanosleep(&nap, NULL);
+		ck_saver_look(sv);
+		dead = sv->gone && sv->gone[0];
 	}
 	ck_free(data);
 	return rc;
+}
+
+int ckpt_save_goes_on(const struct ckpt_saver *sv)
+{
+	return sv->state == CK_SAVER_CLOSING || (sv->state == CK_SAVER_ENDED && !sv->told);
 }

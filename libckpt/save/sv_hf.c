@@ -69,32 +69,56 @@ static int list_meta(struct sv_spec *s, struct ck_want *want, struct ckpt_err *e
 	return 0;
 }
 
+/* Files that go along, but for a config.json that is given. */
+static bool goes_along(const struct sv_spec *s, const struct ck_format *driver,
+		       const struct ck_tree_entry *e)
+{
+	return !e->is_dir && !e->is_odd && driver->is_aux(e->name) &&
+	       !(s->hf.config && !strcmp(e->name, CONFIG));
+}
+
+/* All that lies beside the weights, whose sums they keep; lent from 'tree'. */
+static int list_beside(const struct sv_spec *s, const struct ck_format *driver,
+		       const struct ck_tree *tree, struct ck_want *want, struct ckpt_err *err)
+{
+	const char **name = ck_alloc_array(tree->n + 1, sizeof(*name));
+
+	if (!name)
+		return ck_fail_nomem(err, "file names", tree->n);
+	if (s->hf.config)
+		name[want->nbeside++] = CONFIG;
+	for (uint64_t i = 0; i < tree->n; i++)
+		if (goes_along(s, driver, &tree->entry[i]))
+			name[want->nbeside++] = tree->entry[i].name;
+	want->beside = name;
+	return 0;
+}
+
 static int add_config(const struct sv_spec *s, struct ck_plan *plan, struct ckpt_err *err)
 {
 	int rc = s->hf.config ? ck_plan_file(plan, CONFIG, err) : 0;
 
-	return rc || !s->hf.config ? rc :
-	       ck_plan_literal(plan, s->hf.config, strlen(s->hf.config), err);
+	if (!rc && s->hf.config)
+		rc = ck_plan_literal(plan, s->hf.config, strlen(s->hf.config), err);
+	return rc || !s->hf.config ? rc : ck_plan_sum_file(plan, err);
 }
 
-static int add_aux(const struct sv_spec *s, const struct ck_format *driver, struct ck_plan *plan,
-		   struct ckpt_err *err)
+static int add_aux(const struct sv_spec *s, const struct ck_format *driver,
+		   const struct ck_tree *tree, struct ck_plan *plan, struct ckpt_err *err)
 {
-	struct ck_tree tree = CK_TREE_INIT;
-	int rc = s->hf.aux_dir ? ck_tree_list(&tree, &s->hf.aux_dir, 1, NULL, s->limits.files,
-					      err) : 0;
+	int rc = 0;
 
-	for (uint64_t i = 0; !rc && i < tree.n; i++) {
-		const struct ck_tree_entry *e = &tree.entry[i];
+	for (uint64_t i = 0; !rc && i < tree->n; i++) {
+		const struct ck_tree_entry *e = &tree->entry[i];
 
-		if (e->is_dir || e->is_odd || !driver->is_aux(e->name) ||
-		    (s->hf.config && !strcmp(e->name, CONFIG)))
+		if (!goes_along(s, driver, e))
 			continue;
 		rc = ck_plan_file(plan, e->name, err);
 		if (!rc)
 			rc = ck_plan_copy(plan, e->path, 0, e->bytes, err);
+		if (!rc)
+			rc = ck_plan_sum_file(plan, err);
 	}
-	ck_tree_release(&tree);
 	return rc;
 }
 
@@ -117,7 +141,9 @@ int ck_sv_hf_plan(struct sv_spec *s, struct ck_plan *plan, struct ckpt_err *err)
 	struct ck_want want = {
 		.ix = &s->ix, .stem = "model", .state_name = "weight",
 		.max_shard_bytes = s->hf.max_shard_bytes ? s->hf.max_shard_bytes : SHARD_BYTES,
+		.sums = true,
 	};
+	struct ck_tree tree = CK_TREE_INIT;
 	int rc;
 
 	if (!driver || !driver->plan || !driver->is_aux)
@@ -126,14 +152,20 @@ int ck_sv_hf_plan(struct sv_spec *s, struct ck_plan *plan, struct ckpt_err *err)
 	rc = list_items(s, &want, err);
 	if (!rc)
 		rc = list_meta(s, &want, err);
+	if (!rc && s->hf.aux_dir)
+		rc = ck_tree_list(&tree, &s->hf.aux_dir, 1, NULL, s->limits.files, err);
+	if (!rc)
+		rc = list_beside(s, driver, &tree, &want, err);
 	if (!rc)
 		rc = driver->plan(&want, plan, err);
 	if (!rc)
 		rc = add_config(s, plan, err);
 	if (!rc)
-		rc = add_aux(s, driver, plan, err);
+		rc = add_aux(s, driver, &tree, plan, err);
 	if (!rc)
 		rc = name_files(s, plan, err);
+	ck_tree_release(&tree);
+	ck_free((void *)(uintptr_t)want.beside);
 	ck_free((void *)(uintptr_t)want.item);
 	ck_free((void *)(uintptr_t)want.meta);
 	return rc;
@@ -157,9 +189,15 @@ int ck_sv_hf_take(struct sv_spec *s, const struct ckpt_save_step *step, struct c
 	return rc;
 }
 
-bool (*ck_sv_hf_outputs(const struct sv_spec *s))(const char *name)
+static bool is_output(const char *name, const struct ck_tree *fresh)
 {
-	const struct ck_format *driver = s->hf.wanted ? ck_format_by_name("huggingface") : NULL;
+	const struct ck_format *driver = ck_format_by_name("huggingface");
 
-	return driver ? driver->is_output : NULL;
+	(void)fresh;
+	return driver && driver->is_output(name);
+}
+
+ck_is_ours_fn *ck_sv_hf_outputs(const struct sv_spec *s)
+{
+	return s->hf.wanted ? is_output : NULL;
 }

@@ -140,7 +140,7 @@ static int check_pieces(const struct joining *g, uint32_t state, uint64_t from, 
 
 static int add_block(struct joining *g, uint32_t state, uint64_t at, struct ckpt_err *err)
 {
-	const uint64_t grain = ck_sv_grain(&g->j->spec->ix, state);
+	const uint64_t grain = ck_sv_grain(g->j->refs, state);
 	int rc;
 
 	if (!(at % grain))
@@ -184,7 +184,7 @@ static int find_blocks(struct joining *g, uint32_t state, uint64_t from, uint64_
 static int read_elements(const struct sv_join *j, uint32_t state, uint64_t first, uint64_t count,
 			 uint8_t *to, const struct sv_ref **piece_out, struct ckpt_err *err)
 {
-	const uint64_t es = ckpt_dtype_bits((enum ckpt_dtype)j->spec->ix.state[state].dtype) / 8;
+	const uint64_t es = ck_sv_size(j->refs, state);
 	const uint64_t end = first + count;
 	uint64_t at = first;
 	int rc = 0;
@@ -220,8 +220,8 @@ static bool is_held(const struct sv_join *j, uint32_t state, uint64_t first, uin
 static int hash_block(struct joining *g, uint32_t state, uint64_t block, struct ckpt_err *err)
 {
 	const struct sv_join *j = g->j;
-	const uint64_t es = ckpt_dtype_bits((enum ckpt_dtype)j->spec->ix.state[state].dtype) / 8;
-	const uint64_t grain = ck_sv_grain(&j->spec->ix, state), first = block * grain;
+	const uint64_t es = ck_sv_size(j->refs, state);
+	const uint64_t grain = ck_sv_grain(j->refs, state), first = block * grain;
 	const uint64_t n = ck_min_u64(grain, tensor_of(j, state)->numel - first);
 	const struct sv_ref *piece;
 	struct ck_hash128 term;
@@ -302,8 +302,7 @@ static int add_terms(struct joining *g, const struct sv_part *p, struct ckpt_err
 static int hash_run(struct joining *g, struct ck_hasher *h, uint32_t state, uint64_t from,
 		    uint64_t to, struct ckpt_err *err)
 {
-	const uint64_t es = ckpt_dtype_bits((enum ckpt_dtype)g->j->spec->ix.state[state].dtype) /
-			    8;
+	const uint64_t es = ck_sv_size(g->j->refs, state);
 	const struct sv_ref *piece;
 	int rc = to > from ? read_elements(g->j, state, from, to - from, g->bytes, &piece, err) : 0;
 
@@ -317,7 +316,7 @@ static int fill_ends(struct joining *g, struct ck_hasher *h, const struct sv_ref
 {
 	const struct sv_join *j = g->j;
 	const struct ck_slot *slot = &j->plan->slot[j->plan->seg[r->seg].slot];
-	const uint64_t grain = ck_sv_grain(&j->spec->ix, r->state), end = r->first + r->count;
+	const uint64_t grain = ck_sv_grain(j->refs, r->state), end = r->first + r->count;
 	const uint64_t numel = tensor_of(j, r->state)->numel;
 	const uint64_t head = ck_min_u64(end, (r->first + grain - 1) / grain * grain);
 	const uint64_t tail = end == numel ? end : ck_max_u64(head, end - end % grain);
@@ -401,6 +400,40 @@ static int fill_crcs(const struct sv_join *j, struct ckpt_err *err)
 	return rc;
 }
 
+/* ---- small files beside the weights, which are read back ---- */
+
+static int sum_bytes(struct joining *g, uint32_t file, const struct ck_seg *seg,
+		     struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t at = 0, n; !rc && at < seg->bytes; at += n) {
+		n = ck_min_u64(seg->bytes - at, sizeof(g->bytes));
+		rc = ck_stage_read(g->j->stage, g->j->stage_file[file], seg->off + at, g->bytes,
+				   n, err);
+		if (!rc)
+			g->sum[seg->slot] = ck_hash128_add(g->sum[seg->slot],
+				ck_digest_blocks(g->bytes, n, at / CK_DIGEST_BLOCK));
+	}
+	return rc;
+}
+
+static int sum_beside(struct joining *g, struct ckpt_err *err)
+{
+	const struct ck_plan *plan = g->j->plan;
+	int rc = 0;
+
+	for (uint32_t f = 0; f < plan->nfiles; f++)
+		for (uint64_t i = 0; !rc && i < plan->file[f].nsegs; i++) {
+			const struct ck_seg *seg = &plan->seg[plan->file[f].seg + i];
+
+			if (seg->slot != CK_NONE &&
+			    (seg->kind == CK_SEG_LITERAL || seg->kind == CK_SEG_FILE))
+				rc = sum_bytes(g, f, seg, err);
+		}
+	return rc;
+}
+
 /* ---- the whole ---- */
 
 static int join_states(struct joining *g, struct ckpt_err *err)
@@ -436,6 +469,8 @@ int ck_sv_join(const struct sv_join *j, struct ckpt_err *err)
 		rc = fill_all_ends(g, err);
 	if (!rc)
 		rc = fill_crcs(j, err);
+	if (!rc)
+		rc = sum_beside(g, err);
 	if (!rc) {
 		ck_seal_close(j->plan, g->sum);
 		rc = ck_seal_fill(j->plan, g->sum, j->stage, j->stage_file, err);

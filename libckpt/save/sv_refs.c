@@ -42,13 +42,25 @@ static void take_file(struct sv_refs *r, const struct ck_index *ix, const struct
 	}
 }
 
+static void take_type(struct sv_refs *r, const struct ck_index *ix, const struct ck_plan *plan,
+		      uint32_t state)
+{
+	r->type[state] = ix->state[state].dtype;
+	for (uint64_t i = r->of[state]; i < r->of[state + 1]; i++)
+		if (plan->seg[r->ref[i].seg].slot != CK_NONE) {
+			r->type[state] = plan->seg[r->ref[i].seg].dtype;
+			return;
+		}
+}
+
 int ck_sv_refs_make(struct sv_refs *r, const struct ck_index *ix, const struct ck_plan *plan,
 		 struct ckpt_err *err)
 {
 	memset(r, 0, sizeof(*r));
 	r->ref = ck_alloc_array(plan->nsegs + 1, sizeof(*r->ref));
 	r->of = ck_alloc_array(ix->nstates + 2, sizeof(*r->of));
-	if (!r->ref || !r->of) {
+	r->type = ck_alloc_array(ix->nstates + 1, sizeof(*r->type));
+	if (!r->ref || !r->of || !r->type) {
 		ck_sv_refs_release(r);
 		return ck_fail_nomem(err, "a table of segments", plan->nsegs);
 	}
@@ -61,6 +73,8 @@ int ck_sv_refs_make(struct sv_refs *r, const struct ck_index *ix, const struct c
 			at++;
 		r->of[s] = at;
 	}
+	for (uint32_t s = 0; s < ix->nstates; s++)
+		take_type(r, ix, plan, s);
 	return 0;
 }
 
@@ -68,10 +82,16 @@ void ck_sv_refs_release(struct sv_refs *r)
 {
 	ck_free(r->ref);
 	ck_free(r->of);
+	ck_free(r->type);
 	memset(r, 0, sizeof(*r));
 }
 
-uint64_t ck_sv_grain(const struct ck_index *ix, uint32_t state)
+uint64_t ck_sv_size(const struct sv_refs *r, uint32_t state)
 {
-	return CK_DIGEST_BLOCK / (ckpt_dtype_bits((enum ckpt_dtype)ix->state[state].dtype) / 8);
+	return ckpt_dtype_bits((enum ckpt_dtype)r->type[state]) / 8;
+}
+
+uint64_t ck_sv_grain(const struct sv_refs *r, uint32_t state)
+{
+	return CK_DIGEST_BLOCK / ck_sv_size(r, state);
 }

@@ -474,6 +474,8 @@ int ck_sv_spec_make(struct sv_spec *s, const struct ckpt_saver_opts *o,
 		rc = ck_sv_hf_take(s, step, err);
 	if (!rc)
 		rc = make(s, o, step, id, err);
+	if (!rc)
+		rc = ck_sv_beside(s, o->rank, step, err);
 	if (rc)
 		ck_sv_spec_release(s);
 	return rc;

@@ -251,7 +251,7 @@ int ck_sv_work_put(struct sv_work *w, uint32_t state, uint64_t first, uint64_t c
 		bool lent, struct ckpt_err *err)
 {
 	const uint64_t es = ckpt_dtype_bits((enum ckpt_dtype)w->to.ix->state[state].dtype) / 8;
-	const uint64_t grain = ck_sv_grain(w->to.ix, state);
+	const uint64_t grain = ck_sv_grain(w->to.refs, state);
 	struct job job = { .run = { .p = p, .first = first, .count = count, .state = state } };
 	struct sv_run *run = &job.run;
 	int rc = 0;

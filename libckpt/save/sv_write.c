@@ -44,7 +44,7 @@ static int add_digest(const struct sv_target *t, struct sv_hand *me, const struc
 {
 	const struct ck_index *ix = t->ix;
 	const uint64_t es = ckpt_dtype_bits((enum ckpt_dtype)seg->dtype) / 8;
-	const uint64_t grain = ck_sv_grain(ix, state), over = at % grain;
+	const uint64_t grain = ck_sv_grain(t->refs, state), over = at % grain;
 	const uint64_t from = over ? at + grain - over : at;
 	uint64_t to = at + n;
 
@@ -125,7 +125,7 @@ static int write_overlap(const struct sv_target *t, struct sv_hand *me, const st
 	const uint64_t end = ck_min_u64(run->first + run->count, ref->first + ref->count);
 	const uint64_t es = ckpt_dtype_bits(t->ix->state[run->state].dtype) / 8;
 	const uint64_t des = ckpt_dtype_bits(t->plan->seg[ref->seg].dtype) / 8;
-	const uint64_t grain = ck_sv_grain(t->ix, run->state);
+	const uint64_t grain = ck_sv_grain(t->refs, run->state);
 	int rc = 0;
 
 	for (uint64_t at = ck_max_u64(run->first, ref->first), n; !rc && at < end; at += n) {
