@@ -20,6 +20,7 @@ MPI       ?= auto#  zckpt-mpi for mpirun and srun: auto = where MPI is found, 0 
 PACK      ?= auto#  packs (.tar.zst): auto = where libarchive and zstd are found, 0 = no, 1 = they must be
 URING     ?= auto#  states on NVMe by io_uring: auto = where liburing is found, 0 = threads, 1 = it must be
 YAML      ?= auto#  accelerate's YAML: auto = where libyaml is found, 0 = no, 1 = it must be
+CRYPTO    ?= auto#  secrets of ranks that meet by TCP: auto = where libcrypto is found, 0 = no, 1 = it must be
 BLAS      ?= auto#  matrix products of ztrain by OpenBLAS: auto = where it is found, 0 = own loops, 1 = it must be
 CUDA      ?= auto#  make gpu, make check-gpu: auto = where nvcc is found, 0 = no, 1 = it must be
 GPU_ARCH  ?= 80 90#  machine code for these (80 or more); later ones compile the PTX of the last at start
@@ -91,6 +92,15 @@ ifneq ($(call has_pkg,liburing),)
 HAS_URING    := yes
 URING_CFLAGS := -DEN_URING=1 $(patsubst -I%,-isystem %,$(shell $(PKG_CONFIG) --cflags liburing))
 ENGINE_LIBS  += $(shell $(PKG_CONFIG) --libs liburing)
+endif
+endif
+
+# Ranks that meet by TCP prove with HMAC-SHA256 of libcrypto that they know the secret of their job; without it, none can be used.
+ifneq ($(strip $(CRYPTO)),0)
+ifneq ($(call has_pkg,libcrypto),)
+HAS_CRYPTO    := yes
+CRYPTO_CFLAGS := -DEN_CRYPTO=1 $(patsubst -I%,-isystem %,$(shell $(PKG_CONFIG) --cflags libcrypto))
+ENGINE_LIBS   += $(shell $(PKG_CONFIG) --libs libcrypto)
 endif
 endif
 
@@ -206,6 +216,8 @@ $(ETLIB) $(ETEST:=.o) $(ETIMERS:=.o):   INC = -I. -Ilibckpt/include -Ikernels/in
 $(B)/kernels/cpu/train/kn_gemm.o $(B)/kernels/cpu/train/kn_gemm_bf16.o: INC += $(BLAS_CFLAGS)
 $(B)/engine/nvme/en_nvme_uring.o:       INC += $(URING_CFLAGS)
 $(B)/engine/nvme/en_nvme_uring.o:       $(B)/uring.list
+$(B)/engine/comm/en_secret_tag.o:       INC += $(CRYPTO_CFLAGS)
+$(B)/engine/comm/en_secret_tag.o:       $(B)/crypto.list
 $(CUDA_OBJ) $(GTLIB) $(GTEST:=.o):      INC = -I. -Ilibckpt/include -Ikernels/include $(CUDA_CFLAGS)
 # Adam and the norm have the bits of the CPU.
 $(B)/kernels/cuda/kn_cu_optim.o $(B)/kernels/cuda/kn_cu_random.o: NVCC_MORE = -fmad=false
@@ -330,6 +342,7 @@ $(B)/tlib.list: NAMES = $(TLIB)
 $(B)/tool.list: NAMES = $(TOOL)
 $(B)/train.list: NAMES = $(TRAIN) $(HAS_BLAS)
 $(B)/uring.list: NAMES = $(HAS_URING)
+$(B)/crypto.list: NAMES = $(HAS_CRYPTO)
 $(B)/cuda.list: NAMES = $(CUDA_OBJ)
 $(B)/nvcc.list: NAMES = $(NVCC) $(NVCC_FLAGS)
 $(B)/%.list: FORCE
@@ -339,6 +352,7 @@ FORCE:
 need-libs:
 	@test '$(strip $(YAML))' != 1 || test -n '$(HAS_YAML)' || { echo 'YAML=1, and pkg-config does not find yaml-0.1: run tools/deps.sh' >&2; exit 1; }
 	@test '$(strip $(URING))' != 1 || test -n '$(HAS_URING)' || { echo 'URING=1, and pkg-config does not find liburing: run tools/deps.sh' >&2; exit 1; }
+	@test '$(strip $(CRYPTO))' != 1 || test -n '$(HAS_CRYPTO)' || { echo 'CRYPTO=1, and pkg-config does not find libcrypto: run tools/deps.sh' >&2; exit 1; }
 	@test '$(strip $(PACK))' != 1 || test -n '$(HAS_PACK)' || { echo 'PACK=1, and pkg-config does not find $(NO_PACK): run tools/deps.sh' >&2; exit 1; }
 	@test -z '$(NO_LIBS)' || { echo 'pkg-config does not find $(NO_LIBS): run tools/deps.sh, which installs what is missing or prints the command that does' >&2; exit 1; }
 	@test '$(strip $(BLAS))' != 1 || test -n '$(HAS_BLAS)' || { echo 'BLAS=1, and pkg-config does not find openblas: tools/deps.sh --blas' >&2; exit 1; }
@@ -357,7 +371,7 @@ lib $(B)/$(SO): | need-version
 AGAIN = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
 ENV   = ZCKPT='$(abspath $(B)/zckpt)' ZCKPT_BUILD='$(abspath $(B))' \
         ZCKPT_FIXTURES='$(abspath build/fixtures)' CC='$(CC)'
-SCRIPTS := $(sort $(wildcard tests/*/test_*.sh tests/cli/*/*.sh))
+SCRIPTS := $(sort $(wildcard tests/*/test_*.sh tests/cli/*/*.sh tests/stories/*-[0-9]*.sh))
 pick     = $(if $(strip $(T)),$(foreach t,$(1),$(if $(strip $(foreach w,$(T),$(findstring $(w),$(t)))),$(t))),$(1))
 
 ## demo: dependencies, build, then real checkpoints, and a training that is killed and goes on
@@ -466,6 +480,7 @@ config:
 	    BLAS '$(if $(HAS_BLAS),openblas $(shell $(PKG_CONFIG) --modversion openblas 2>/dev/null),own loops)' \
 	    CUDA '$(if $(NVCC),$(NVCC) for $(GPU_ARCH),not used)' \
 	    NVMe '$(if $(HAS_URING),liburing $(shell $(PKG_CONFIG) --modversion liburing 2>/dev/null),threads)' \
+	    secrets '$(if $(HAS_CRYPTO),libcrypto $(shell $(PKG_CONFIG) --modversion libcrypto),not used)' \
 	    YAML '$(if $(HAS_YAML),libyaml $(shell $(PKG_CONFIG) --modversion yaml-0.1),not read)' \
 	    prefix '$(PREFIX)' sources '$(words $(LIB_SRC)) library, $(words $(TOOL_SRC)) program, $(words $(TRAIN_SRC)) engine, $(words $(UNIT_SRC) $(API_SRC) $(ETEST_SRC)) test programs, $(words $(SCRIPTS)) test scripts'
 ## help: this list

@@ -2,8 +2,8 @@
 # usage: deps.sh [--check] [--interop] [--clang] [--mpi] [--blas] [--demo]
 #
 # What zckpt is built and tested with: a C compiler, make, pkg-config, cJSON,
-# xxHash, libdeflate, libarchive, libzstd, libyaml, liburing (on Linux), cmocka,
-# zstd, tar.  Nothing is done when all is there.
+# xxHash, libdeflate, libarchive, libzstd, libyaml, libcrypto (of OpenSSL),
+# liburing (on Linux), cmocka, zstd, tar.  Nothing is done when all is there.
 # What is missing is installed with the system's package manager where that is
 # allowed (as root, or with sudo that asks nothing); else the one command to
 # run is printed, and the exit status is 1.
@@ -40,11 +40,11 @@ missing() {
 		have $tool || set -- "$@" $tool
 	done
 	if have pkg-config; then
-		for lib in libcjson libxxhash libdeflate libarchive libzstd yaml-0.1 $uring cmocka; do
+		for lib in libcjson libxxhash libdeflate libarchive libzstd yaml-0.1 libcrypto $uring cmocka; do
 			pkg-config --exists $lib 2> /dev/null || set -- "$@" $lib
 		done
 	else
-		set -- "$@" pkg-config libcjson libxxhash libdeflate libarchive libzstd yaml-0.1 $uring cmocka
+		set -- "$@" pkg-config libcjson libxxhash libdeflate libarchive libzstd yaml-0.1 libcrypto $uring cmocka
 	fi
 	if [ $interop = 1 ]; then
 		have python3 && python3 -c 'import venv, ensurepip' 2> /dev/null || set -- "$@" python3
@@ -76,6 +76,11 @@ package() {
 	apt-get:yaml-0.1) echo libyaml-dev ;;
 	apt-get:liburing | apk:liburing) echo liburing-dev ;;
 	dnf:liburing | zypper:liburing) echo liburing-devel ;;
+	apt-get:libcrypto) echo libssl-dev ;;
+	dnf:libcrypto) echo openssl-devel ;;
+	zypper:libcrypto) echo libopenssl-devel ;;
+	apk:libcrypto) echo openssl-dev ;;
+	pacman:libcrypto | brew:libcrypto) echo openssl ;;
 	apt-get:cmocka) echo libcmocka-dev ;;
 	apt-get:python3) echo python3 python3-venv ;;
 	apt-get:openblas) echo libopenblas-dev ;;

@@ -245,6 +245,13 @@ void en_comm_lost(struct en_comm *comm, char *text, size_t n)
 		comm->ops->lost(comm, text, n);
 }
 
+void en_comm_gone(struct en_comm *comm, uint8_t *gone)
+{
+	memset(gone, 0, comm->size);
+	if (comm->ops->gone)
+		comm->ops->gone(comm, gone);
+}
+
 _Noreturn void en_comm_abort(struct en_comm *comm, int status)
 {
 	fflush(NULL);

@@ -90,6 +90,7 @@ struct en_comm_ops {
 	int (*close)(struct en_comm *comm, struct ckpt_err *err);
 	void (*abort)(struct en_comm *comm, int status);
 	void (*lost)(struct en_comm *comm, char *text, size_t n);	/* or NULL */
+	void (*gone)(struct en_comm *comm, uint8_t *gone);	/* or NULL */
 };
 
 /* A table of one rank. */
@@ -157,6 +158,12 @@ int en_comm_close(struct en_comm *comm, struct ckpt_err *err);
  * a message of something else that failed without them; "" if there is none.
  */
 void en_comm_lost(struct en_comm *comm, char *text, size_t n);
+
+/*
+ * gone [size] = 1 for ranks that have ended for certain, else 0: by TCP those that closed their
+ * connection.  Also when the table is broken.
+ */
+void en_comm_gone(struct en_comm *comm, uint8_t *gone);
 
 /*
  * Ends the processes of all ranks, this one with 'status', and does not return.  What was printed

@@ -10,13 +10,16 @@
 #include "engine/comm/en_comm_mpi.h"
 
 #include <stdio.h>
+#include <time.h>
 
 #include <mpi.h>
 
 #include "engine/comm/en_flow.h"
+#include "engine/comm/en_guard.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
+#define ALIKE_MS 1000		/* for ranks that refuse alike */
 #define TAGS 32768u	/* every MPI has tags up to 32767 */
 
 struct mpi_comm {
@@ -194,6 +197,18 @@ static void release(struct mpi_comm *c)
 	ck_free(c);
 }
 
+static void finalize(struct mpi_comm *c)
+{
+	struct en_guard guard;
+	char who[48];
+
+	snprintf(who, sizeof(who), "rank %u of %u", c->flow.base.rank, c->flow.base.size);
+	en_guard_begin(&guard, who, "MPI_Finalize", c->flow.base.timeout_ms);
+	MPI_Comm_free(&c->comm);
+	MPI_Finalize();
+	en_guard_end(&guard);
+}
+
 static int mpi_close(struct en_comm *comm, struct ckpt_err *err)
 {
 	struct mpi_comm *c = mpi_of(en_flow_of(comm));
@@ -201,16 +216,41 @@ static int mpi_close(struct en_comm *comm, struct ckpt_err *err)
 
 	if (rc)
 		return rc;
-	MPI_Comm_free(&c->comm);
+	finalize(c);
 	release(c);
-	MPI_Finalize();
 	return 0;
 }
 
+/* All ranks have come here, soon: nobody waits for one that goes. */
+static bool all_are_here(void)
+{
+	const struct timespec nap = { .tv_nsec = 1000000 };
+	MPI_Request request;
+	int done = 0;
+
+	if (MPI_Ibarrier(MPI_COMM_WORLD, &request))
+		return false;
+	for (int i = 0; !done && i < ALIKE_MS; i++) {
+		if (MPI_Test(&request, &done, MPI_STATUS_IGNORE))
+			return false;
+		if (!done)
+			nanosleep(&nap, NULL);
+	}
+	return done;
+}
+
+/*
+ * Where all ranks refuse alike, each ends by itself, and what it has said is not buried below what
+ * MPI_Abort says.
+ */
 static void mpi_abort(struct en_comm *comm, int status)
 {
-	(void)comm;
-	MPI_Abort(MPI_COMM_WORLD, status);
+	struct en_flow *f = en_flow_of(comm);
+
+	if (!comm->broken.code && !f->active && all_are_here())
+		finalize(mpi_of(f));
+	else
+		MPI_Abort(MPI_COMM_WORLD, status);
 }
 
 static const struct en_comm_ops mpi_ops = {
@@ -227,12 +267,29 @@ static const struct en_comm_ops mpi_ops = {
 	.lost = en_flow_lost,
 };
 
-static int start_mpi(MPI_Comm *comm_out, int *rank_out, int *size_out)
+/* Both wait for all ranks, inside MPI. */
+static int init_and_dup(uint32_t timeout_ms, MPI_Comm *comm_out)
 {
-	int level, rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
+	struct en_guard guard;
+	char who[48];
+	int32_t rank;
+	const uint32_t size = en_comm_launched(&rank);
+	int level, rc;
 
+	snprintf(who, sizeof(who), rank < 0 ? "a rank" : "rank %d of %u", (int)rank, size);
+	en_guard_begin(&guard, who, "MPI_Init", timeout_ms);
+	rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
+	en_guard_next(&guard, "MPI_Comm_dup");
 	if (!rc)
 		rc = MPI_Comm_dup(MPI_COMM_WORLD, comm_out);
+	en_guard_end(&guard);
+	return rc;
+}
+
+static int start_mpi(uint32_t timeout_ms, MPI_Comm *comm_out, int *rank_out, int *size_out)
+{
+	int rc = init_and_dup(timeout_ms, comm_out);
+
 	/* Errors of MPI_Testsome, which takes no communicator, are raised on one of these. */
 	if (!rc)
 		rc = MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -266,7 +323,7 @@ int en_comm_mpi_open(uint32_t timeout_ms, struct en_comm **comm_out, struct ckpt
 	c->flow.ops = &flow_ops;
 	c->flow.base.ops = &mpi_ops;
 	c->flow.base.timeout_ms = timeout_ms;
-	rc = start_mpi(&c->comm, &rank, &size);
+	rc = start_mpi(timeout_ms, &c->comm, &rank, &size);
 	if (rc) {
 		release(c);
 		return ck_fail(err, CKPT_E_IO, "MPI", CKPT_NO_OFFSET, "it does not start: error %d",

@@ -199,6 +199,22 @@ static void tcp_lost(struct en_comm *comm, char *text, size_t n)
 		en_peer_list(f->peer, comm->size, comm->rank, f->missing, text, n);
 }
 
+/* Nothing is read: what came before the end may belong to an operation that was given up. */
+static void tcp_gone(struct en_comm *comm, uint8_t *gone)
+{
+	struct en_tcp *c = en_tcp_of(en_flow_of(comm));
+	const uint32_t size = comm->size;
+
+	for (uint32_t p = 0; p < size; p++)
+		c->poll[p] = (struct pollfd){ .fd = c->at[p].fd, .events = POLLRDHUP };
+	if (poll(c->poll, size, 0) < 0)
+		return;
+	for (uint32_t p = 0; p < size; p++)
+		gone[p] = p != comm->rank && !c->at[p].ended &&
+			  (c->at[p].fd < 0 ||
+			   (c->poll[p].revents & (POLLRDHUP | POLLHUP | POLLERR)));
+}
+
 static const struct en_comm_ops tcp_ops = {
 	.name = "tcp",
 	.all_gather = en_flow_all_gather,
@@ -211,6 +227,7 @@ static const struct en_comm_ops tcp_ops = {
 	.close = tcp_close,
 	.abort = tcp_abort,
 	.lost = tcp_lost,
+	.gone = tcp_gone,
 };
 
 static int allocate(struct en_tcp *c, struct ckpt_err *err)

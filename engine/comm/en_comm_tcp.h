@@ -6,6 +6,7 @@
 #define EN_COMM_TCP_H
 
 #include "engine/comm/en_comm.h"
+#include "engine/comm/en_secret.h"
 
 /* Where ranks meet. */
 struct en_meeting {
@@ -13,14 +14,19 @@ struct en_meeting {
 	char host[256];		/* of rank 0, a name or an address */
 	uint16_t port, ports;	/* rank 0 listens at the first one that is free of so many */
 	uint64_t job;		/* ranks of one job have the same, others do not */
+	bool local;		/* all ranks are of this host: they meet by its loopback */
 	const char *by;		/* who said so: "torchrun"; lent for ever */
+	const struct en_secret *secret;	/* or NULL: none */
+	void (*say)(const char *line);	/* or NULL: strangers that were refused, and the like */
 };
 
 /*
  * Rank 0 listens, the others come to it and learn from it where each of them is; then each pair has
- * a connection.  Nothing is encrypted, and 'job' keeps jobs apart, not enemies out: the network
- * between the ranks is a trusted one.
- *	CKPT_E_USAGE  a rank that is no rank, or was started twice or for another number of ranks
+ * a connection.  Each connection begins with both sides proving that they know the secret: who
+ * does not is sent away, and the job meets on.  After that nothing is encrypted or signed: who can
+ * change packets between the ranks is not kept out.  Without a secret, 'job' keeps jobs apart, not
+ * enemies.
+ *	CKPT_E_USAGE  this rank is no rank, or was started twice or for another number of ranks
  *	CKPT_E_NOMEM
  *	CKPT_E_IO     no socket, no free port, or not all came within 'timeout_ms' (0: no limit);
  *	              the message names the ranks

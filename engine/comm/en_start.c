@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/comm/en_tcp.h"
 #include "libckpt/base/ck_base.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_hash.h"
@@ -79,6 +80,14 @@ static int who(struct en_meeting *m, const char *rank_name, const char *size_nam
 	return rc;
 }
 
+/* All ranks are of this host: by the name of rank 0's, or as the launcher counts them. */
+static bool is_local(const struct en_meeting *m, const char *here, const char *all)
+{
+	const char *n = variable(here), *of = all ? variable(all) : "1";
+
+	return en_tcp_is_local_name(m->host) || (n && of && !strcmp(n, of));
+}
+
 /* ---- torchrun, deepspeed's launcher, or by hand ---- */
 
 static int torch_port(struct en_meeting *m, struct ckpt_err *err)
@@ -120,6 +129,9 @@ static int by_torch(struct en_meeting *m, struct ckpt_err *err)
 		rc = torch_port(m, err);
 	m->job = job_of("torch", names, CK_ARRAY_LEN(names));
 	m->by = variable("TORCHELASTIC_RUN_ID") ? "torchrun" : "RANK and WORLD_SIZE";
+	/* torchrun sets both; by hand, one of them may be left over */
+	m->local = variable("TORCHELASTIC_RUN_ID") ?
+		   is_local(m, "LOCAL_WORLD_SIZE", "WORLD_SIZE") : en_tcp_is_local_name(m->host);
 	return rc;
 }
 
@@ -168,6 +180,7 @@ static int by_slurm(struct en_meeting *m, struct ckpt_err *err)
 	m->port = (uint16_t)(name ? port : SLURM_PORT + m->job % SLURM_PORTS);
 	m->ports = name ? 1 : BEHIND_STORE;
 	m->by = "srun";
+	m->local = is_local(m, "SLURM_STEP_NUM_NODES", NULL);
 	return rc;
 }
 

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include "engine/comm/en_comm_tcp.h"
+#include "engine/comm/en_hello.h"
 #include "engine/comm/en_watch.h"
 #include "libckpt/base/ck_base.h"
 
@@ -27,48 +28,85 @@ bool en_address_is_loopback(const union en_address *a);
 bool en_tcp_is_local_name(const char *host);
 
 /* All below: 0, or -errno; a descriptor is closed on exec and never blocks. */
-/* Listens at 'port' (0: any), at all addresses, or of 'family' at the loopback one. */
-int en_tcp_listen(uint16_t port, bool loopback, int family, int *fd_out, uint16_t *port_out);
-int en_tcp_accept(int listener, int64_t until, int *fd_out);
+/* -EAGAIN: nobody waits. */
+int en_tcp_accept(int listener, int *fd_out);
 int en_tcp_connect(const union en_address *to, int64_t until, int *fd_out);
 /* All of it.  -EPIPE: the other side closed. */
 int en_tcp_write(int fd, const void *p, size_t n, int64_t until);
 int en_tcp_read(int fd, void *p, size_t n, int64_t until);
 void en_tcp_close(int *fd);
 
-/* Where the other side of a connection is; what IPv6 says of IPv4 is IPv4. */
+/* Where the other side of a connection is, and this one; what IPv6 says of IPv4 is IPv4. */
 int en_address_of(int fd, union en_address *out);
+int en_address_own(int fd, union en_address *out);
 void en_address_port(union en_address *a, uint16_t port);
 
-/* ---- en_tcp_hello.c ---- */
+/* ---- en_tcp_ears.c.  0, or -errno. ---- */
 
-#define EN_WHY 240u		/* bytes of a reason */
+#define EN_EARS 8u
 
-enum en_said { EN_WELCOME = 1, EN_OTHER_JOB, EN_REFUSED };
+struct en_ears {
+	int fd[EN_EARS];
+	union en_address at[EN_EARS];
+	unsigned n;
+	uint16_t port;
+};
+
+/* Takes 'port' (0: any, then n is 1) at the addresses, not listening yet. */
+int en_ears_bind(struct en_ears *e, const union en_address *at, unsigned n, uint16_t port);
+int en_ears_any(struct en_ears *e, uint16_t port);
+int en_ears_loopback(struct en_ears *e, int family, uint16_t port);
+/* The addresses of this host that 'host' names, without loopback ones.  How many. */
+unsigned en_ears_of(const char *host, union en_address at[EN_EARS]);
+int en_ears_listen(struct en_ears *e);
+void en_ears_close(struct en_ears *e);
+void en_ears_text(const struct en_ears *e, char *text, size_t n);
+
+/* ---- en_tcp_door.c: ranks come ---- */
 
 struct en_join {
 	const struct en_meeting *m;
 	int64_t until;
 	uint32_t timeout_ms;
 	int *fd;		/* [size] */
-	int listener;
-	uint16_t port;		/* it listens at */
+	struct en_ears ears;
+	enum en_secret_kind kind;
+	bool has_key;
+	uint8_t key[EN_TAG];
+	char path[400];		/* of EN_SECRET_HOST, while rank 0's file is there; "" else */
+	uint8_t (*session)[EN_TAG];	/* [size]: of connections */
 	union en_address *place;	/* [size]: where ranks listen */
 	struct en_peer *who;	/* [size]: of those who said hello */
 	uint32_t strangers;	/* connections that were refused */
-	char last[EN_WHY];	/* what was said to the last one, or by it */
+	char last[EN_WHY + 80];	/* what was said to the last one, or by it */
+	uint32_t told, untold;	/* lines that were said, and left out */
+	int64_t told_at;
 };
 
 int en_join_fail(const struct en_join *j, struct ckpt_err *err, enum ckpt_code code,
 		 const char *fmt, ...) CK_PRINTF(4, 5);
+/* A line for whoever watches; not more than a few of them. */
+void en_join_say(struct en_join *j, const char *fmt, ...) CK_PRINTF(2, 3);
 /* In so many ms, but not after the deadline. */
 int64_t en_join_soon(const struct en_join *j, int64_t ms);
-int en_join_hello(const struct en_join *j, int fd);
-int en_join_answer(const struct en_join *j, int fd, enum en_said said, const char *why);
-/* -EPROTO: whoever answers is no rank of ztrain. */
-int en_join_hear(int fd, int64_t until, enum en_said *said_out, char why[EN_WHY]);
-/* Ranks above this one come, and get their answer. */
+/* Ranks above this one come, and get their answer; strangers go, and hold nobody up. */
 int en_join_take(struct en_join *j, struct ckpt_err *err);
+
+/* ---- en_tcp_knock.c: a rank comes to another one ---- */
+
+/* What it heard there.  Only what is 'proven' was said by a rank of this job. */
+struct en_heard {
+	enum en_said said;
+	bool proven;
+	char why[EN_WHY];
+};
+
+/*
+ * Hello, proof, verdict, over a connection to rank 'to' at 'port'.  0, or -errno; -EPROTO: whoever
+ * answers is no rank of ztrain.
+ */
+int en_join_knock(struct en_join *j, int fd, uint32_t to, uint16_t port, int64_t until,
+		  struct en_heard *out);
 
 /* ---- en_tcp_join.c ---- */
 

@@ -2,17 +2,16 @@
  * en_tcp_join.c -- see en_tcp.h: ranks that know where rank 0 is, and no more, get a connection
  * each to each.
  *
- *	rank 0   listens, takes a hello of each other rank, answers; when all are there, it sends
- *	         each one a second answer and the book: where every rank listens
- *	rank r   listens at a port of its own, says hello to rank 0, waits for the book; then it
- *	         says hello to ranks 1 .. r - 1, takes those of ranks above, and hears their answers
- *
- * A connection queues at a port before anybody takes it, so nobody waits in a circle.
+ *	rank 0   listens, lets each other rank in that knows the secret (en_hello.h); when all are
+ *	         there, it sends each one a second reply and the book: where every rank listens
+ *	rank r   listens at a port of its own, comes to rank 0 and waits for the book; then it comes
+ *	         to ranks 1 .. r - 1 the same way, and lets those above in
  *
  *	book, 24 bytes for each rank, numbers little-endian
  *	 0  4: 4, 6, or 0 for "the host of rank 0, as you see it"
  *	 4  4: port
  *	 8  16: address, as the network has it
+ *	after the last one 32 bytes: the tag of all of it
  */
 #include "engine/comm/en_tcp.h"
 
@@ -31,18 +30,80 @@
 #define NAME_MS 30000		/* for a name that is not known yet */
 #define GRACE_MS 3000		/* rank 0 says first who did not come */
 
+/* ---------------------------------------------------------------- the key */
+
+/* Of a secret that this rank has; of EN_SECRET_HOST rank 0 makes it, and the others read it. */
+static int own_key(struct en_join *j, struct ckpt_err *err)
+{
+	const struct en_secret *s = j->m->secret;
+	int rc;
+
+	j->kind = s ? s->kind : EN_SECRET_NONE;
+	if (j->kind == EN_SECRET_HOST)
+		return 0;
+	rc = en_key_of(s ? s->bytes : (const uint8_t *)"", s ? s->n : 0, j->m->job, j->key);
+	j->has_key = !rc;
+	return rc ? en_join_fail(j, err, CKPT_E_IO, "libcrypto fails at HMAC-SHA256") : 0;
+}
+
 /* ---------------------------------------------------------------- rank 0 */
 
-static int listen_here(struct en_join *j, struct ckpt_err *err)
+static int bind_here(struct en_join *j, uint16_t port)
 {
-	const bool loopback = en_tcp_is_local_name(j->m->host);
 	const int family = strchr(j->m->host, ':') ? AF_INET6 : AF_INET;
+	union en_address at[EN_EARS];
+	unsigned n;
+
+	if (j->m->local)
+		return en_ears_loopback(&j->ears, family, port);
+	n = en_ears_of(j->m->host, at);
+	return n ? en_ears_bind(&j->ears, at, n, port) : en_ears_any(&j->ears, port);
+}
+
+/* The secret of EN_SECRET_HOST is there before the first one can come. */
+static int make_key(struct en_join *j)
+{
+	uint8_t secret[EN_TAG];
+	int rc;
+
+	if (j->has_key)
+		return 0;
+	en_secret_path(j->m->secret, j->m->job, j->ears.port, j->path, sizeof(j->path));
+	rc = en_secret_write(j->path, secret);
+	if (rc) {
+		j->path[0] = '\0';
+		return rc;
+	}
+	return en_key_of(secret, sizeof(secret), j->m->job, j->key);
+}
+
+static void drop_key(struct en_join *j)
+{
+	if (j->path[0])
+		en_secret_remove(j->m->secret, j->path);
+	j->path[0] = '\0';
+}
+
+static int listen_at(struct en_join *j, uint16_t port)
+{
+	int rc = bind_here(j, port);
+
+	if (!rc)
+		rc = make_key(j);
+	if (!rc)
+		rc = en_ears_listen(&j->ears);
+	if (rc)
+		drop_key(j);
+	return rc;
+}
+
+static int find_port(struct en_join *j, struct ckpt_err *err)
+{
 	const unsigned last = j->m->port + j->m->ports - 1u;
 	int rc = -EADDRINUSE;
 
 	for (uint16_t i = 0; rc == -EADDRINUSE && i < j->m->ports; i++)
-		rc = en_tcp_listen((uint16_t)(j->m->port + i), loopback, family, &j->listener,
-				   &j->port);
+		rc = listen_at(j, (uint16_t)(j->m->port + i));
 	if (!rc)
 		return 0;
 	if (rc == -EADDRINUSE && j->m->ports == 1)
@@ -52,6 +113,21 @@ static int listen_here(struct en_join *j, struct ckpt_err *err)
 				    "(MASTER_PORT, ZTRAIN_PORT)", j->m->port);
 	return en_join_fail(j, err, CKPT_E_IO, "no port of %u to %u can be listened at: %s",
 			    j->m->port, last, strerror(-rc));
+}
+
+/* Whoever can reach the port. */
+static void say_open(struct en_join *j)
+{
+	char at[200];
+
+	if (j->kind != EN_SECRET_NONE)
+		return;
+	en_ears_text(&j->ears, at, sizeof(at));
+	en_join_say(j, "the ranks meet at %s without a secret, and whoever reaches that port can "
+		    "take the place of a rank; %s (docs/ztrain/rendezvous.md)", at,
+		    en_secret_is_built() ?
+		    "set ZTRAIN_SECRET or ZTRAIN_SECRET_FILE for all ranks" :
+		    "this program was built without libcrypto, which a secret needs");
 }
 
 static void write_book(const struct en_join *j, uint8_t *book)
@@ -70,13 +146,34 @@ static void write_book(const struct en_join *j, uint8_t *book)
 	}
 }
 
+/* The second reply to a rank. */
+static int reply(const struct en_join *j, uint32_t r, enum en_said said, const char *why,
+		 int64_t until)
+{
+	struct en_reply a = { .said = said, .kind = j->kind };
+	uint8_t b[EN_REPLY];
+	int rc;
+
+	snprintf(a.why, sizeof(a.why), "%s", why);
+	en_reply_write(&a, b);
+	rc = en_reply_sign(j->session[r], 2, b);
+	return rc ? rc : en_tcp_write(j->fd[r], b, sizeof(b), until);
+}
+
 static int send_book(struct en_join *j, const uint8_t *book, struct ckpt_err *err)
 {
+	const size_t n = (size_t)j->m->size * PLACE;
+	uint8_t tag[EN_TAG];
+
 	for (uint32_t r = 1; r < j->m->size; r++) {
-		int rc = en_join_answer(j, j->fd[r], EN_WELCOME, "");
+		int rc = reply(j, r, EN_WELCOME, "", en_join_soon(j, ANSWER_MS));
 
 		if (!rc)
-			rc = en_tcp_write(j->fd[r], book, (size_t)j->m->size * PLACE, j->until);
+			rc = en_tcp_write(j->fd[r], book, n, j->until);
+		if (!rc)
+			rc = en_secret_tag(j->session[r], EN_TAG, "book", book, n, tag);
+		if (!rc)
+			rc = en_tcp_write(j->fd[r], tag, sizeof(tag), j->until);
 		if (rc)
 			return en_join_fail(j, err, CKPT_E_IO,
 					    "rank %u (process %lld on %.63s) left while the ranks "
@@ -89,13 +186,13 @@ static int send_book(struct en_join *j, const uint8_t *book, struct ckpt_err *er
 /* Those who wait hear why it is in vain. */
 static void send_away(struct en_join *j, const struct ckpt_err *err)
 {
+	const int64_t until = en_tcp_now() + GRACE_MS;
 	char why[EN_WHY];
 
 	snprintf(why, sizeof(why), "%.*s", (int)sizeof(why) - 1, err->msg);
-	j->until = en_tcp_now() + GRACE_MS;
 	for (uint32_t r = 1; r < j->m->size; r++)
 		if (j->fd[r] >= 0)
-			en_join_answer(j, j->fd[r], EN_REFUSED, why);
+			reply(j, r, EN_REFUSED, why, until);
 }
 
 static int as_host(struct en_join *j, struct ckpt_err *err)
@@ -106,9 +203,13 @@ static int as_host(struct en_join *j, struct ckpt_err *err)
 
 	if (!book)
 		return ck_fail_nomem(err, "addresses of ranks", (uint64_t)j->m->size * PLACE);
-	rc = listen_here(j, &why);
-	if (!rc)
+	rc = find_port(j, &why);
+	if (!rc) {
+		say_open(j);
 		rc = en_join_take(j, &why);
+	}
+	/* all others have the key now, or nobody needs it any more */
+	drop_key(j);
 	if (!rc) {
 		write_book(j, book);
 		rc = send_book(j, book, &why);
@@ -124,45 +225,72 @@ static int as_host(struct en_join *j, struct ckpt_err *err)
 
 /* ---------------------------------------------------------------- the others, at rank 0 */
 
-/* A port that others can reach the way this rank reaches rank 0. */
-static int listen_too(struct en_join *j, int family)
+/* Where the others can reach this rank: at the address that it has on its way to rank 0. */
+static int listen_too(struct en_join *j, int fd)
 {
-	en_tcp_close(&j->listener);
-	return en_tcp_listen(0, en_tcp_is_local_name(j->m->host), family, &j->listener, &j->port);
+	union en_address own;
+	int rc = en_address_own(fd, &own);
+
+	if (rc)
+		return rc;
+	if (j->m->local)
+		rc = en_ears_loopback(&j->ears, own.any.sa_family, 0);
+	else if (en_address_is_loopback(&own))
+		rc = en_ears_any(&j->ears, 0);
+	else
+		rc = en_ears_bind(&j->ears, &own, 1, 0);
+	return rc ? rc : en_ears_listen(&j->ears);
+}
+
+/* Nobody of this job, as it seems; but a stranger may say so, and it is asked again. */
+static int hear_no(struct en_join *j, const char *at, const struct en_heard *heard, int rc)
+{
+	if (rc == -EPROTO)
+		snprintf(j->last, sizeof(j->last), "at %s something answers that is no ztrain, or "
+			 "none of this job", at);
+	else if (rc == -ETIMEDOUT && j->last[0])
+		return 1;	/* time is up: no news after what was heard */
+	else if (rc)
+		snprintf(j->last, sizeof(j->last), "at %s: %s", at, rc == -EPIPE ?
+			 "the connection was closed" : strerror(-rc));
+	else if (heard->said == EN_OTHER_JOB)
+		snprintf(j->last, sizeof(j->last), "at %s another job meets", at);
+	else
+		snprintf(j->last, sizeof(j->last), "at %s: %s", at, heard->why);
+	if (!rc && heard->said == EN_REFUSED && !j->told)
+		en_join_say(j, "refused %s; it asks again", j->last);
+	return 1;
 }
 
 /* One address: 0 and a connection, 1 where nobody of this job is, or the job cannot run. */
-static int knock(struct en_join *j, const union en_address *to, struct ckpt_err *err)
+static int knock(struct en_join *j, const union en_address *to, uint16_t port,
+		 struct ckpt_err *err)
 {
-	char why[EN_WHY], at[64];
-	enum en_said said = EN_WELCOME;
+	struct en_heard heard = { .said = EN_REFUSED };
+	char at[64];
 	int fd = -1, rc = en_tcp_connect(to, en_join_soon(j, CONNECT_MS), &fd);
 
 	en_address_text(to, at, sizeof(at));
 	if (rc) {
-		/* where nobody listens, or time is up, is no news behind what was heard */
+		/* where nobody listens, or time is up, is no news after what was heard */
 		if ((rc != -ECONNREFUSED && rc != -ETIMEDOUT) || !j->last[0])
 			snprintf(j->last, sizeof(j->last), "%s: %s", at, strerror(-rc));
 		return 1;
 	}
-	rc = listen_too(j, to->any.sa_family);
+	rc = listen_too(j, fd);
 	if (rc) {
 		en_tcp_close(&fd);
 		return en_join_fail(j, err, CKPT_E_IO, "no port to listen at: %s", strerror(-rc));
 	}
-	rc = en_join_hello(j, fd);
-	if (!rc)
-		rc = en_join_hear(fd, en_join_soon(j, ANSWER_MS), &said, why);
-	if (!rc && said == EN_WELCOME) {
+	rc = en_join_knock(j, fd, 0, port, en_join_soon(j, ANSWER_MS), &heard);
+	if (!rc && heard.proven && heard.said == EN_WELCOME) {
 		j->fd[0] = fd;
 		return 0;
 	}
 	en_tcp_close(&fd);
-	if (!rc && said == EN_REFUSED)
-		return en_join_fail(j, err, CKPT_E_USAGE, "refused by rank 0: %s", why);
-	snprintf(j->last, sizeof(j->last), rc ? "at %s something answers that is no ztrain" :
-		 "at %s another job meets", at);
-	return 1;
+	if (!rc && heard.proven)
+		return en_join_fail(j, err, CKPT_E_USAGE, "refused by rank 0: %s", heard.why);
+	return hear_no(j, at, &heard, rc);
 }
 
 /* Where 'host' is: a list to be freed, or an error of getaddrinfo(). */
@@ -170,7 +298,10 @@ static int resolve(const struct en_join *j, struct addrinfo **list_out)
 {
 	const struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
 
-	return getaddrinfo(j->m->host, NULL, &hints, list_out);
+	/* no name and no flag: the loopback addresses */
+	return getaddrinfo(j->m->local && !en_tcp_is_local_name(j->m->host) ? NULL : j->m->host,
+			   j->m->local && !en_tcp_is_local_name(j->m->host) ? "0" : NULL, &hints,
+			   list_out);
 }
 
 static int knock_all(struct en_join *j, const struct addrinfo *list, struct ckpt_err *err)
@@ -185,7 +316,7 @@ static int knock_all(struct en_join *j, const struct addrinfo *list, struct ckpt
 				continue;
 			memcpy(&to, a->ai_addr, a->ai_addrlen);
 			en_address_port(&to, (uint16_t)(j->m->port + i));
-			rc = knock(j, &to, err);
+			rc = knock(j, &to, (uint16_t)(j->m->port + i), err);
 			if (rc <= 0)
 				return rc;
 		}
@@ -267,29 +398,61 @@ static int read_place(struct en_join *j, const uint8_t *b, union en_address *out
 	return 0;
 }
 
+/* The second reply of rank 0.  1: it sends this rank away, and says why. */
+static int read_reply(struct en_join *j, int64_t until, char why[EN_WHY])
+{
+	struct en_reply r;
+	uint8_t b[EN_REPLY];
+	bool is_signed = false;
+	int rc = en_tcp_read(j->fd[0], b, sizeof(b), until);
+
+	if (!rc)
+		rc = en_reply_read(b, &r);
+	if (!rc)
+		rc = en_reply_check(j->session[0], 2, b, &is_signed);
+	if (!rc && !is_signed)
+		rc = -EPROTO;
+	if (rc || r.said == EN_WELCOME)
+		return rc;
+	memcpy(why, r.why, EN_WHY);
+	return 1;
+}
+
+/* As it was sent, and signed. */
+static int read_pages(struct en_join *j, uint8_t *book, size_t n, int64_t until)
+{
+	uint8_t tag[EN_TAG], want[EN_TAG];
+	int rc = en_tcp_read(j->fd[0], book, n, until);
+
+	if (!rc)
+		rc = en_tcp_read(j->fd[0], tag, sizeof(tag), until);
+	if (!rc)
+		rc = en_secret_tag(j->session[0], EN_TAG, "book", book, n, want);
+	if (!rc && !en_secret_same(tag, want))
+		rc = -EPROTO;
+	for (uint32_t r = 1; !rc && r < j->m->size; r++)
+		rc = read_place(j, book + (size_t)r * PLACE, &j->place[r]);
+	return rc;
+}
+
 static int read_book(struct en_join *j, struct ckpt_err *err)
 {
 	const int64_t until = j->until < INT64_MAX - GRACE_MS ? j->until + GRACE_MS : j->until;
 	const size_t n = (size_t)j->m->size * PLACE;
 	uint8_t *book = ck_alloc(n);
-	enum en_said said = EN_WELCOME;
 	char why[EN_WHY];
 	int rc;
 
 	if (!book)
 		return ck_fail_nomem(err, "addresses of ranks", n);
-	rc = en_join_hear(j->fd[0], until, &said, why);
-	if (!rc && said != EN_WELCOME) {
-		ck_free(book);
-		return en_join_fail(j, err, CKPT_E_IO, "sent away by rank 0: %s", why);
-	}
+	rc = read_reply(j, until, why);
 	if (!rc)
-		rc = en_tcp_read(j->fd[0], book, n, until);
-	for (uint32_t r = 1; !rc && r < j->m->size; r++)
-		rc = read_place(j, book + (size_t)r * PLACE, &j->place[r]);
+		rc = read_pages(j, book, n, until);
 	ck_free(book);
+	if (rc > 0)
+		return en_join_fail(j, err, CKPT_E_IO, "sent away by rank 0: %s", why);
 	return rc ? en_join_fail(j, err, CKPT_E_IO, "rank 0 left before all ranks had come: %s",
-			 strerror(-rc)) : 0;
+				 strerror(-rc)) : 0;
 }
 
 static int fail_pair(struct en_join *j, uint32_t r, const char *what, int rc, struct ckpt_err *err)
@@ -302,33 +465,48 @@ static int fail_pair(struct en_join *j, uint32_t r, const char *what, int rc, st
 			    at, strerror(-rc));
 }
 
-/* Connections to ranks between 0 and this one. */
-static int visit(struct en_join *j, struct ckpt_err *err)
+/*
+ * One rank between 0 and this one.  A connection that breaks, or is answered by somebody else, is
+ * tried again: strangers may have filled the other's door.
+ */
+static int visit_one(struct en_join *j, uint32_t r, struct ckpt_err *err)
 {
-	for (uint32_t r = 1; r < j->m->rank; r++) {
-		int rc = en_tcp_connect(&j->place[r], j->until, &j->fd[r]);
+	const struct timespec nap = { .tv_nsec = 50000000 };
+	struct en_heard heard;
+	int fd, rc;
 
+	for (;;) {
+		fd = -1;
+		heard = (struct en_heard){ .said = EN_REFUSED };
+		rc = en_tcp_connect(&j->place[r], j->until, &fd);
 		if (!rc)
-			rc = en_join_hello(j, j->fd[r]);
-		if (rc)
-			return fail_pair(j, r, "no connection to", rc, err);
+			rc = en_join_knock(j, fd, r, 0, j->until, &heard);
+		if (!rc && heard.proven && heard.said == EN_WELCOME) {
+			j->fd[r] = fd;
+			return 0;
+		}
+		en_tcp_close(&fd);
+		if (!rc && heard.proven)
+			return en_join_fail(j, err, CKPT_E_IO, "refused by rank %u: %s", r,
+					    heard.why);
+		if ((rc != 0 && rc != -EPIPE && rc != -ECONNRESET && rc != -EPROTO) ||
+		    en_tcp_now() >= j->until)
+			return fail_pair(j, r, "no connection to", rc ? rc : -EPROTO, err);
+		nanosleep(&nap, NULL);
 	}
-	return 0;
 }
 
-static int hear_all(struct en_join *j, struct ckpt_err *err)
+/*
+ * Rank 1 lets others in at once, so rank 2 is through with it, and then lets others in: ranks that
+ * wait for each other make no circle.
+ */
+static int visit(struct en_join *j, struct ckpt_err *err)
 {
-	for (uint32_t r = 1; r < j->m->rank; r++) {
-		enum en_said said = EN_WELCOME;
-		char why[EN_WHY] = "";
-		int rc = en_join_hear(j->fd[r], j->until, &said, why);
+	int rc = 0;
 
-		if (rc)
-			return fail_pair(j, r, "no answer of", rc, err);
-		if (said != EN_WELCOME)
-			return en_join_fail(j, err, CKPT_E_IO, "refused by rank %u: %s", r, why);
-	}
-	return 0;
+	for (uint32_t r = 1; !rc && r < j->m->rank; r++)
+		rc = visit_one(j, r, err);
+	return rc;
 }
 
 static int as_guest(struct en_join *j, struct ckpt_err *err)
@@ -339,26 +517,27 @@ static int as_guest(struct en_join *j, struct ckpt_err *err)
 		rc = read_book(j, err);
 	if (!rc)
 		rc = visit(j, err);
-	if (!rc)
-		rc = en_join_take(j, err);
-	return rc ? rc : hear_all(j, err);
+	return rc ? rc : en_join_take(j, err);
 }
 
 int en_tcp_join(const struct en_meeting *meeting, int64_t until, uint32_t timeout_ms, int *fd,
 		struct ckpt_err *err)
 {
 	struct en_join j = {
-		.m = meeting, .until = until, .timeout_ms = timeout_ms, .fd = fd, .listener = -1,
+		.m = meeting, .until = until, .timeout_ms = timeout_ms, .fd = fd,
 	};
-	int rc;
+	int rc = own_key(&j, err);
 
 	j.place = ck_alloc_array(meeting->size, sizeof(*j.place));
 	j.who = ck_alloc_array(meeting->size, sizeof(*j.who));
-	if (!j.place || !j.who)
+	j.session = ck_alloc_array(meeting->size, sizeof(*j.session));
+	if (!rc && (!j.place || !j.who || !j.session))
 		rc = ck_fail_nomem(err, "a meeting of ranks", meeting->size * sizeof(*j.place));
-	else
+	if (!rc)
 		rc = meeting->rank ? as_guest(&j, err) : as_host(&j, err);
-	en_tcp_close(&j.listener);
+	en_ears_close(&j.ears);
+	explicit_bzero(j.key, sizeof(j.key));
+	ck_free(j.session);
 	ck_free(j.who);
 	ck_free(j.place);
 	return rc;

@@ -11,8 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define QUEUE 4096	/* of connections; the system takes less if it has to */
-
 int64_t en_tcp_now(void)
 {
 	struct timespec t;
@@ -51,20 +49,38 @@ bool en_tcp_is_local_name(const char *host)
 	return !strcmp(host, "localhost") || !strncmp(host, "127.", 4) || !strcmp(host, "::1");
 }
 
-int en_address_of(int fd, union en_address *out)
+/* What IPv6 says of IPv4 is IPv4. */
+static void simplify(union en_address *out)
 {
-	socklen_t size = sizeof(*out);
 	struct in_addr four;
 
-	memset(out, 0, sizeof(*out));
-	if (getpeername(fd, &out->any, &size))
-		return -errno;
 	if (out->any.sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&out->v6.sin6_addr)) {
 		memcpy(&four, out->v6.sin6_addr.s6_addr + 12, sizeof(four));
 		memset(out, 0, sizeof(*out));
 		out->v4.sin_family = AF_INET;
 		out->v4.sin_addr = four;
 	}
+}
+
+int en_address_of(int fd, union en_address *out)
+{
+	socklen_t size = sizeof(*out);
+
+	memset(out, 0, sizeof(*out));
+	if (getpeername(fd, &out->any, &size))
+		return -errno;
+	simplify(out);
+	return 0;
+}
+
+int en_address_own(int fd, union en_address *out)
+{
+	socklen_t size = sizeof(*out);
+
+	memset(out, 0, sizeof(*out));
+	if (getsockname(fd, &out->any, &size))
+		return -errno;
+	simplify(out);
 	return 0;
 }
 
@@ -116,91 +132,24 @@ static int prepare(int fd)
 	return 0;
 }
 
-/* ---- listening ---- */
+/* ---- connecting ---- */
 
-static int listen_at(const union en_address *a, int *fd_out)
+int en_tcp_accept(int listener, int *fd_out)
 {
-	const int yes = 1, no = 0;
-	int fd = socket(a->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	int rc = 0;
+	int fd, rc;
 
+	do
+		fd = accept(listener, NULL, NULL);
+	while (fd < 0 && errno == EINTR);
 	if (fd < 0)
 		return -errno;
-	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-	if (a->any.sa_family == AF_INET6)
-		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
-	if (bind(fd, &a->any, en_address_size(a)) || listen(fd, QUEUE)) {
-		rc = -errno;
-		close(fd);
-		return rc;
-	}
-	*fd_out = fd;
-	return 0;
-}
-
-static int listen_four(uint16_t port, bool loopback, int *fd_out)
-{
-	union en_address a = { .any.sa_family = AF_INET };
-
-	a.v4.sin_port = htons(port);
-	a.v4.sin_addr.s_addr = htonl(loopback ? INADDR_LOOPBACK : INADDR_ANY);
-	return listen_at(&a, fd_out);
-}
-
-static int listen_six(uint16_t port, bool loopback, int *fd_out)
-{
-	union en_address a = { .any.sa_family = AF_INET6 };
-
-	a.v6.sin6_port = htons(port);
-	a.v6.sin6_addr = loopback ? in6addr_loopback : in6addr_any;
-	return listen_at(&a, fd_out);
-}
-
-/* All addresses: those of IPv6 take IPv4 as well, unless a host has none. */
-int en_tcp_listen(uint16_t port, bool loopback, int family, int *fd_out, uint16_t *port_out)
-{
-	const bool six = !loopback || family == AF_INET6;
-	union en_address a = { .any.sa_family = 0 };
-	socklen_t size = sizeof(a);
-	int rc = six ? listen_six(port, loopback, fd_out) : listen_four(port, true, fd_out);
-
-	if (six && (rc == -EAFNOSUPPORT || rc == -EADDRNOTAVAIL))
-		rc = listen_four(port, loopback, fd_out);
+	rc = prepare(fd);
 	if (rc)
-		return rc;
-	if (getsockname(*fd_out, &a.any, &size)) {
-		rc = -errno;
-		en_tcp_close(fd_out);
-		return rc;
-	}
-	*port_out = ntohs(a.any.sa_family == AF_INET6 ? a.v6.sin6_port : a.v4.sin_port);
-	return 0;
+		close(fd);
+	else
+		*fd_out = fd;
+	return rc;
 }
-
-int en_tcp_accept(int listener, int64_t until, int *fd_out)
-{
-	for (;;) {
-		int fd = accept(listener, NULL, NULL), rc;
-
-		if (fd >= 0) {
-			rc = prepare(fd);
-			if (rc)
-				close(fd);
-			else
-				*fd_out = fd;
-			return rc;
-		}
-		/* one that was given up before it was taken is none */
-		if (errno != EINTR && errno != ECONNABORTED && errno != EAGAIN &&
-		    errno != EWOULDBLOCK)
-			return -errno;
-		rc = wait_for(listener, POLLIN, until);
-		if (rc)
-			return rc;
-	}
-}
-
-/* ---- connecting ---- */
 
 int en_tcp_connect(const union en_address *to, int64_t until, int *fd_out)
 {

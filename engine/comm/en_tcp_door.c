@@ -1,0 +1,384 @@
+/*
+ * en_tcp_door.c -- see en_tcp.h: connections come in, of ranks and of strangers.
+ *
+ * All of them are looked at together, each with a deadline of its own, so who says nothing holds
+ * nobody up.  A place is taken by a rank that has proved itself and by nobody else; whoever is sent
+ * away, for whatever reason, does not end the job.
+ */
+#include "engine/comm/en_tcp.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+
+#define GUESTS 512u		/* that are looked at; then the oldest one goes */
+#define GUEST_MS 5000		/* for hello and proof */
+#define NAMED 8u		/* ranks that a sentence lists */
+#define LINES 5u		/* that are said at once, then one in a while */
+#define LINE_MS 10000
+
+int en_join_fail(const struct en_join *j, struct ckpt_err *err, enum ckpt_code code,
+		 const char *fmt, ...)
+{
+	char where[48], text[sizeof(err->msg)];
+	va_list ap;
+
+	snprintf(where, sizeof(where), "rank %u of %u", j->m->rank, j->m->size);
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	return ck_fail(err, code, where, CKPT_NO_OFFSET, "%s", text);
+}
+
+void en_join_say(struct en_join *j, const char *fmt, ...)
+{
+	const int64_t now = en_tcp_now();
+	char line[640];
+	size_t n;
+	va_list ap;
+
+	if (!j->m->say)
+		return;
+	if (j->told >= LINES && now - j->told_at < LINE_MS) {
+		j->untold++;
+		return;
+	}
+	n = (size_t)snprintf(line, sizeof(line), "rank %u of %u: ", j->m->rank, j->m->size);
+	va_start(ap, fmt);
+	vsnprintf(line + n, sizeof(line) - n, fmt, ap);
+	va_end(ap);
+	n = strlen(line);
+	if (j->untold)
+		snprintf(line + n, sizeof(line) - n, " (and %u more lines like this)", j->untold);
+	j->m->say(line);
+	j->told++;
+	j->untold = 0;
+	j->told_at = now;
+}
+
+/* "ranks 2, 3 and 5 more": those above 'from' without a connection. */
+static void list_absent(const struct en_join *j, uint32_t from, char *text, size_t n)
+{
+	uint32_t count = 0, told = 0;
+	size_t have;
+
+	for (uint32_t r = from; r < j->m->size; r++)
+		count += r != j->m->rank && j->fd[r] < 0;
+	snprintf(text, n, "rank%s", count == 1 ? "" : "s");
+	for (uint32_t r = from; r < j->m->size && told < NAMED; r++) {
+		if (r == j->m->rank || j->fd[r] >= 0)
+			continue;
+		have = strlen(text);
+		snprintf(text + have, n - have, "%s %u", told++ ? "," : "", r);
+	}
+	have = strlen(text);
+	if (count > told)
+		snprintf(text + have, n - have, " and %u more", count - told);
+}
+
+int64_t en_join_soon(const struct en_join *j, int64_t ms)
+{
+	const int64_t t = en_tcp_now() + ms;
+
+	return t < j->until ? t : j->until;
+}
+
+/* ---------------------------------------------------------------- one who came */
+
+struct guest {
+	int fd;
+	int64_t until;
+	bool proves;		/* its hello was heard */
+	size_t have;		/* bytes of the hello, or of the proof */
+	struct en_hello hello;
+	uint8_t talk[EN_HELLO + EN_REPLY];
+	uint8_t proof[EN_PROOF];
+	uint8_t session[EN_TAG];
+};
+
+/* The oldest first. */
+struct door {
+	struct guest guest[GUESTS];
+	uint32_t n;
+	struct pollfd poll[GUESTS + EN_EARS];
+};
+
+static bool is_alive(int fd)
+{
+	char byte;
+	const ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+	return n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK));
+}
+
+/* It goes; 'why' is for the log. */
+static void send_off(struct en_join *j, struct guest *g, const char *why)
+{
+	union en_address from;
+	char at[64] = "a connection";
+
+	if (!en_address_of(g->fd, &from))
+		en_address_text(&from, at, sizeof(at));
+	j->strangers++;
+	snprintf(j->last, sizeof(j->last), "%s%s, from %s", strncmp(why, "it ", 3) ? "" :
+		 "the last one ", why + (strncmp(why, "it ", 3) ? 0 : 3), at);
+	en_join_say(j, "a connection from %s is refused: %s", at, why);
+	en_tcp_close(&g->fd);
+}
+
+/* An answer is smaller than what any system takes at once. */
+static int answer(const struct en_join *j, const struct guest *g, enum en_said said, bool is_signed,
+		  const char *why)
+{
+	struct en_reply r = { .said = said, .kind = j->kind };
+	uint8_t b[EN_REPLY];
+	int rc = 0;
+
+	snprintf(r.why, sizeof(r.why), "%s", why);
+	en_reply_write(&r, b);
+	if (is_signed)
+		rc = en_reply_sign(g->session, 1, b);
+	return rc ? rc : en_tcp_write(g->fd, b, sizeof(b), en_tcp_now());
+}
+
+static void refuse(struct en_join *j, struct guest *g, enum en_said said, bool is_signed,
+		   const char *why)
+{
+	answer(j, g, said, is_signed, why);
+	send_off(j, g, why);
+}
+
+/* The hello is whole: it is asked for a proof, or goes. */
+static void take_hello(struct en_join *j, struct guest *g)
+{
+	struct en_reply r = { .said = EN_PROVE, .kind = j->kind };
+	char why[EN_WHY];
+	int rc;
+
+	if (en_hello_read(g->talk, &g->hello)) {
+		send_off(j, g, "it is no rank of ztrain, or of another version");
+		return;
+	}
+	if (g->hello.job != j->m->job) {
+		refuse(j, g, EN_OTHER_JOB, false, "it is of another job");
+		return;
+	}
+	if (g->hello.kind != j->kind) {
+		snprintf(why, sizeof(why), "rank %u has %s, and rank %u has %s: all ranks need "
+			 "the same", g->hello.rank, en_secret_name(g->hello.kind), j->m->rank,
+			 en_secret_name(j->kind));
+		refuse(j, g, EN_REFUSED, false, why);
+		return;
+	}
+	rc = en_secret_random(r.nonce, sizeof(r.nonce));
+	en_reply_write(&r, g->talk + EN_HELLO);
+	if (!rc)
+		rc = en_session_of(j->key, g->talk, g->session);
+	if (!rc)
+		rc = en_tcp_write(g->fd, g->talk + EN_HELLO, EN_REPLY, en_tcp_now());
+	if (rc)
+		send_off(j, g, strerror(-rc));
+	g->proves = true;
+	g->have = 0;
+}
+
+/* What is wrong with a rank that has proved itself; true if nothing is. */
+static bool judge(const struct en_join *j, const struct en_hello *h, char why[EN_WHY])
+{
+	if (h->size != j->m->size) {
+		snprintf(why, EN_WHY, "rank %u was started as one of %u ranks, rank %u as one of "
+			 "%u", h->rank, h->size, j->m->rank, j->m->size);
+		return false;
+	}
+	if (h->rank <= j->m->rank || h->rank >= h->size || h->to != j->m->rank) {
+		snprintf(why, EN_WHY, "rank %u came to rank %u of %u: that rank is here already",
+			 h->rank, j->m->rank, h->size);
+		return false;
+	}
+	if (j->fd[h->rank] >= 0 && is_alive(j->fd[h->rank])) {
+		snprintf(why, EN_WHY, "rank %u is here already, as process %lld on %.63s: it was "
+			 "started twice", h->rank, (long long)j->who[h->rank].pid,
+			 j->who[h->rank].host);
+		return false;
+	}
+	return true;
+}
+
+/* It is a rank, and takes its place. */
+static void seat(struct en_join *j, struct guest *g)
+{
+	const uint32_t rank = g->hello.rank;
+
+	if (en_address_of(g->fd, &j->place[rank]) || answer(j, g, EN_WELCOME, true, "")) {
+		en_tcp_close(&g->fd);
+		return;
+	}
+	en_address_port(&j->place[rank], (uint16_t)g->hello.port);
+	j->who[rank].pid = g->hello.pid;
+	memcpy(j->who[rank].host, g->hello.host, sizeof(j->who[rank].host));
+	memcpy(j->session[rank], g->session, EN_TAG);
+	en_tcp_close(&j->fd[rank]);
+	j->fd[rank] = g->fd;
+	g->fd = -1;
+}
+
+static void take_proof(struct en_join *j, struct guest *g)
+{
+	uint8_t tag[EN_TAG], want[EN_TAG];
+	char why[EN_WHY];
+
+	if (en_proof_read(g->proof, tag) || en_proof_of(g->session, want) ||
+	    !en_secret_same(tag, want)) {
+		snprintf(why, sizeof(why), "it does not know the secret of this job (rank %u has "
+			 "%s)", j->m->rank, en_secret_name(j->kind));
+		refuse(j, g, EN_REFUSED, false, why);
+	} else if (!judge(j, &g->hello, why)) {
+		refuse(j, g, EN_REFUSED, true, why);
+	} else {
+		seat(j, g);
+	}
+}
+
+/* What it sends. */
+static void hear(struct en_join *j, struct guest *g)
+{
+	uint8_t *to = g->proves ? g->proof : g->talk;
+	const size_t all = g->proves ? EN_PROOF : EN_HELLO;
+	const ssize_t n = recv(g->fd, to + g->have, all - g->have, 0);
+
+	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+		return;
+	if (n <= 0) {
+		send_off(j, g, g->proves ? "it said hello, and went without a proof" :
+			 "it went without a whole hello");
+		return;
+	}
+	g->have += (size_t)n;
+	if (!g->proves && g->have >= 8 && !en_hello_begins(g->talk))
+		send_off(j, g, "it is no rank of ztrain, or of another version");
+	if (g->have < all || g->fd < 0)
+		return;
+	if (g->proves)
+		take_proof(j, g);
+	else
+		take_hello(j, g);
+}
+
+/* ---------------------------------------------------------------- all of them */
+
+static void forget(struct door *d)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < d->n; i++) {
+		if (d->guest[i].fd < 0)
+			continue;
+		if (n != i)
+			d->guest[n] = d->guest[i];
+		n++;
+	}
+	d->n = n;
+}
+
+static void drop_oldest(struct en_join *j, struct door *d)
+{
+	send_off(j, &d->guest[0], "too many came, and it said nothing");
+	forget(d);
+}
+
+/* Everybody who waits at one address. */
+static int let_in(struct en_join *j, struct door *d, int listener)
+{
+	for (;;) {
+		int fd = -1, rc = en_tcp_accept(listener, &fd);
+
+		/* one that was given up before it was taken is none */
+		if (rc == -ECONNABORTED)
+			continue;
+		if ((rc == -EMFILE || rc == -ENFILE || rc == -ENOBUFS || rc == -ENOMEM) && d->n) {
+			drop_oldest(j, d);
+			continue;
+		}
+		if (rc)
+			return rc == -EAGAIN || rc == -EWOULDBLOCK ? 0 : rc;
+		if (d->n == GUESTS)
+			drop_oldest(j, d);
+		d->guest[d->n++] = (struct guest){
+			.fd = fd, .until = en_tcp_now() + GUEST_MS,
+		};
+	}
+}
+
+static int look(struct en_join *j, struct door *d)
+{
+	const uint32_t n = d->n;
+	int64_t until = j->until, left;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		d->poll[i] = (struct pollfd){ .fd = d->guest[i].fd, .events = POLLIN };
+		until = until < d->guest[i].until ? until : d->guest[i].until;
+	}
+	for (unsigned i = 0; i < j->ears.n; i++)
+		d->poll[n + i] = (struct pollfd){ .fd = j->ears.fd[i], .events = POLLIN };
+	left = until - en_tcp_now();
+	poll(d->poll, n + j->ears.n, left < 0 ? 0 : left > 1000 ? 1000 : (int)left + 1);
+	for (uint32_t i = 0; i < n; i++) {
+		if (d->poll[i].revents)
+			hear(j, &d->guest[i]);
+		if (d->guest[i].fd >= 0 && en_tcp_now() >= d->guest[i].until)
+			send_off(j, &d->guest[i], d->guest[i].proves ?
+				 "it said hello, and proved nothing" : "it said nothing");
+	}
+	forget(d);
+	for (unsigned i = 0; !rc && i < j->ears.n; i++)
+		if (d->poll[n + i].revents)
+			rc = let_in(j, d, j->ears.fd[i]);
+	return rc;
+}
+
+static uint32_t absent(const struct en_join *j)
+{
+	uint32_t n = 0;
+
+	for (uint32_t r = j->m->rank + 1; r < j->m->size; r++)
+		n += j->fd[r] < 0;
+	return n;
+}
+
+static int fail_absent(const struct en_join *j, struct ckpt_err *err)
+{
+	char who[160], others[sizeof(j->last) + 80] = "", at[200];
+
+	list_absent(j, j->m->rank + 1, who, sizeof(who));
+	en_ears_text(&j->ears, at, sizeof(at));
+	if (j->strangers)
+		snprintf(others, sizeof(others), "; %u connection%s refused: %s", j->strangers,
+			 j->strangers == 1 ? " was" : "s were", j->last);
+	return en_join_fail(j, err, CKPT_E_IO,
+			    "%s did not come to port %u of this host within %g s%s; is each rank "
+			    "started, and does it reach this host as \"%s\" (%s)?", who,
+			    j->ears.port, j->timeout_ms / 1000.0, others, j->m->host, at);
+}
+
+int en_join_take(struct en_join *j, struct ckpt_err *err)
+{
+	struct door *d = ck_zalloc(sizeof(*d));
+	int rc = 0;
+
+	if (!d)
+		return ck_fail_nomem(err, "connections of ranks", sizeof(*d));
+	while (!rc && absent(j) && en_tcp_now() < j->until)
+		rc = look(j, d);
+	for (uint32_t i = 0; i < d->n; i++)
+		en_tcp_close(&d->guest[i].fd);
+	ck_free(d);
+	if (rc)
+		return en_join_fail(j, err, CKPT_E_IO, "accept failed: %s", strerror(-rc));
+	return absent(j) ? fail_absent(j, err) : 0;
+}
