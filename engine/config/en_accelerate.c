@@ -326,8 +326,11 @@ static void processes(struct en_yaml *y, uint32_t stated)
 	l->machine_rank = count(y, "machine_rank", 0);
 	l->main_process_port = count(y, "main_process_port", 0);
 	v = v && v->type == EN_INT && v->i == -1 ? NULL : v;
-	l->num_processes = stated ? stated : v ? count(y, "num_processes", 0) : 0;
-	if (!l->num_processes)
+	l->num_processes = v ? count(y, "num_processes", 0) : stated;
+	if (v && v->type == EN_INT && !v->i)
+		en_refuse(&y->ev, true, CKPT_E_CORRUPT, "num_processes", v,
+			  "at least 1 process is wanted");
+	else if (!l->num_processes)
 		en_refuse(&y->ev, true, CKPT_E_USAGE, "num_processes", v,
 			  "it is not in the file, so it has to be stated");
 	if (l->machine_rank >= l->num_machines && l->num_machines)

@@ -74,6 +74,15 @@ static void nvme(struct en_eval *ev, enum en_block b)
 			"NVMe is for the optimizer: parameters stay in the host's memory";
 }
 
+/* A note on what offloading does is not for a file that says "none". */
+static void no_offload(struct en_eval *ev, enum en_block b)
+{
+	const uint64_t verdict = ev->given[en_key_number(b, "device")].verdict;
+
+	if (verdict && number(ev, b, "device") == EN_DEVICE_NONE)
+		ev->cfg->verdict[verdict - 1].why = "";
+}
+
 static void zero(struct en_eval *ev)
 {
 	const int64_t stage = number(ev, EN_B_ZERO, "stage");
@@ -88,6 +97,7 @@ static void zero(struct en_eval *ev)
 	if (norm && !number(ev, EN_B_ZERO, "compute_grad_norm") && (stage == 0 || stage == 3))
 		en_refuse(ev, true, CKPT_E_CORRUPT, "zero_optimization.compute_grad_norm", norm,
 			  "false is for stages 1 and 2 only");
+	no_offload(ev, EN_B_OFFLOAD_OPTIMIZER);
 	nvme(ev, EN_B_OFFLOAD_OPTIMIZER);
 	nvme(ev, EN_B_OFFLOAD_PARAM);
 }
@@ -248,8 +258,9 @@ static void world(struct en_eval *ev)
 
 	if (said && said != is)
 		en_refuse(ev, false, CKPT_E_MISMATCH, "num_processes", NULL,
-			  "%s has %u processes over all machines, and %u ranks were started",
-			  ev->cfg->file, said, is);
+			  "%s says %u processes over all machines, and %u rank%s started; start "
+			  "%u, or change the file", ev->cfg->file, said, is,
+			  is == 1 ? " was" : "s were", said);
 }
 
 void en_check(struct en_eval *ev)

@@ -163,6 +163,14 @@ void en_refuse(struct en_eval *ev, bool theirs, enum ckpt_code code, const char 
 	va_end(ap);
 }
 
+void en_by_trainer(struct en_eval *ev, const char *path)
+{
+	struct en_verdict *v = find(ev->cfg, path);
+
+	if (v)
+		v->trainers = true;
+}
+
 const struct en_verdict *en_config_verdict(const struct en_config *cfg, const char *path)
 {
 	return find(cfg, path);

@@ -138,6 +138,7 @@ struct en_verdict {
 	enum en_ruling ruling;
 	/* DeepSpeed or accelerate does the same: refuses it, or ignores it. */
 	bool theirs;
+	bool trainers;			/* 'theirs' is the Trainer of transformers */
 	bool deprecated;		/* an old name; 'why' has the new one */
 	enum ckpt_code code;		/* of EN_REFUSED */
 	const char *path;		/* "zero_optimization.stage", as the file spells it */
@@ -191,14 +192,16 @@ enum en_filler { EN_FILL_NONE, EN_FILL_TRAINER, EN_FILL_ACCELERATE };
 #define EN_HAS_MICRO (1u << 0)
 #define EN_HAS_ACCUMULATION (1u << 1)
 #define EN_HAS_LR (1u << 2)
-#define EN_HAS_BETAS (1u << 3)
+#define EN_HAS_BETA1 (1u << 3)
 #define EN_HAS_EPS (1u << 4)
 #define EN_HAS_WEIGHT_DECAY (1u << 5)
 #define EN_HAS_MAX_GRAD_NORM (1u << 6)
 #define EN_HAS_WARMUP (1u << 7)
 #define EN_HAS_STEPS (1u << 8)
 #define EN_HAS_PRECISION (1u << 9)
-#define EN_HAS_ALL ((1u << 10) - 1)
+#define EN_HAS_BETA2 (1u << 10)
+#define EN_HAS_BETAS (EN_HAS_BETA1 | EN_HAS_BETA2)
+#define EN_HAS_ALL ((1u << 11) - 1)
 
 /*
  * What the file does not say.  A field counts if its bit is in 'has': it was stated; or in 'fills':
@@ -211,6 +214,11 @@ struct en_facts {
 	uint64_t hidden_size;	/* of the model; 0 = not known */
 	unsigned has;
 	unsigned fills;		/* bits of those that stand in for "auto" and contradict nothing */
+	/*
+	 * With EN_FILL_TRAINER: what is stated counts where the file lacks its key, too.  The
+	 * Trainer itself drops it there.
+	 */
+	bool stand_in;
 	uint64_t micro_batch, accumulation;
 	double lr, beta1, beta2, eps, weight_decay, max_grad_norm;
 	double warmup_steps;	/* below 1: that part of 'steps', rounded up */
@@ -236,7 +244,8 @@ int en_config_parse_deepspeed(struct en_config *cfg, const char *text, uint64_t 
 /*
  * Read an accelerate configuration and make the DeepSpeed configuration of it that accelerate 1.15
  * makes; 'deepspeed_config_file' in it is read from the folder the process is in, as there.
- * 'num_processes' replaces that of the file (0 = it must be there, as with accelerate launch).
+ * 'num_processes' stands in where the file has none (0 = it must be there, as with accelerate
+ * launch).
  *
  * What accelerate refuses is a verdict, and en_config_resolve() fails on it.  The errors above, for
  * both files; CKPT_E_UNSUPPORTED in a build without libyaml.

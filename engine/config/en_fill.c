@@ -7,6 +7,7 @@
  */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "engine/config/en_eval.h"
@@ -57,19 +58,33 @@ static void not_stated(struct en_eval *ev, const char *path, const struct en_nod
 		  "\"auto\" takes %s, which nobody stated", what);
 }
 
+/* 'says': "--clip says", "--micro-batch x ranks is"; 'hint': another clause, or "". */
 static void mismatch(struct en_eval *ev, const char *path, const struct en_node *v,
-		     const char *what, double stated)
+		     const char *says, const char *stated, const char *hint)
 {
 	char text[EN_VALUE_TEXT];
 
 	en_node_text(v, text);
 	en_refuse(ev, true, CKPT_E_MISMATCH, path, v,
-		  "the file says %s, %s is %.12g; make them agree, or let the file say \"auto\"",
-		  text, what, stated);
+		  "the file says %s, %s %s; make them agree, or let the file say \"auto\"%s",
+		  text, says, stated, hint);
+	en_by_trainer(ev, path);
 }
 
-/* A number: replaces "auto" if it is known, and 'must' agree with a value. */
-static void number(struct en_eval *ev, const char *path, bool known, bool must, double f,
+/* Of two numbers. */
+static void mismatch_number(struct en_eval *ev, const char *path, const struct en_node *v,
+			    const char *says, double stated)
+{
+	const bool steps = !strcmp(path, "scheduler.params.total_num_steps");
+	char text[32];
+
+	snprintf(text, sizeof(text), "%.12g", stated);
+	mismatch(ev, path, v, says, text,
+		 steps ? " (--stop-at ends a part of the run after fewer steps)" : "");
+}
+
+/* A number: replaces "auto" if it is known; where 'says' is not NULL it must agree with a value. */
+static void number(struct en_eval *ev, const char *path, bool known, const char *says, double f,
 		   bool whole, const char *what)
 {
 	struct en_node *v = at(ev, path);
@@ -82,8 +97,8 @@ static void number(struct en_eval *ev, const char *path, bool known, bool must, 
 		put_int(ev, v, (int64_t)f, what);
 	else if (en_node_is_auto(v))
 		put_float(ev, v, f, what);
-	else if (must && (v->type == EN_INT || v->type == EN_FLOAT) && v->f != f)
-		mismatch(ev, path, v, what, f);
+	else if (says && (v->type == EN_INT || v->type == EN_FLOAT) && v->f != f)
+		mismatch_number(ev, path, v, says, f);
 }
 
 /* What a value is, for people: as stated, or the default of transformers' arguments. */
@@ -97,44 +112,89 @@ static const char *said(struct en_eval *ev, unsigned bit, const char *what)
 	return text ? text : what;
 }
 
+/* Two numbers, each of which may be stated. */
+static struct en_node *pair(struct en_eval *ev, double one, double two, struct en_place place)
+{
+	struct ck_arena *arena = &ev->cfg->arena;
+	struct en_node *list = en_node_new(arena, EN_LIST, place);
+
+	return en_node_add(list, NULL, en_node_float(arena, one, place)) &&
+	       en_node_add(list, NULL, en_node_float(arena, two, place)) ? list : NULL;
+}
+
+static void compare_betas(struct en_eval *ev, const char *path, const struct en_node *v)
+{
+	const struct en_facts *f = ev->facts;
+	const struct en_node *one = v->type == EN_LIST && v->n == 2 ? v->child : NULL;
+
+	if (one && (f->has & EN_HAS_BETA1) && one->f != f->beta1)
+		mismatch_number(ev, path, v, "--beta1 says", f->beta1);
+	else if (one && (f->has & EN_HAS_BETA2) && one->next->f != f->beta2)
+		mismatch_number(ev, path, v, "--beta2 says", f->beta2);
+}
+
 static void betas(struct en_eval *ev)
 {
 	static const char path[] = "optimizer.params.betas", what[] = "the two betas";
 	const struct en_facts *f = ev->facts;
-	const bool stated = f->has & EN_HAS_BETAS, known = stated || f->fills & EN_HAS_BETAS;
-	struct en_node *v = at(ev, path), *list, *one, *two;
-	struct en_place place;
-
-	if (!v || ev->rc)
-		return;
-	if (!en_node_is_auto(v)) {
-		one = v->type == EN_LIST && v->n == 2 ? v->child : NULL;
-		if (stated && one && (one->f != f->beta1 || one->next->f != f->beta2))
-			mismatch(ev, path, v, one->f != f->beta1 ? "beta 1" : "beta 2",
-				 one->f != f->beta1 ? f->beta1 : f->beta2);
-		return;
-	}
-	if (!known) {
-		not_stated(ev, path, v, what);
-		return;
-	}
-	place = filled_at(ev, v, said(ev, EN_HAS_BETAS, what));
-	list = en_node_new(&ev->cfg->arena, EN_LIST, place);
-	one = en_node_add(list, NULL, en_node_float(&ev->cfg->arena, f->beta1, place));
-	two = en_node_add(list, NULL, en_node_float(&ev->cfg->arena, f->beta2, place));
-	put(ev, v, one && two ? list : NULL);
-}
-
-static void enabled(struct en_eval *ev, const char *path, bool stated, bool on, const char *what)
-{
+	const bool stated = f->has & EN_HAS_BETAS;
+	const bool known = ((f->has | f->fills) & EN_HAS_BETAS) == EN_HAS_BETAS;
 	struct en_node *v = at(ev, path);
 
-	if (!v || ev->rc)
+	if (ev->rc)
 		return;
-	if (en_node_is_auto(v))
+	if (stated && en_stands_in(ev, path))
+		en_stand_in(ev, path, pair(ev, f->beta1, f->beta2, (struct en_place){ 0 }),
+			    (f->has & EN_HAS_BETA1) ? "--beta1" : "--beta2");
+	else if (v && !en_node_is_auto(v))
+		compare_betas(ev, path, v);
+	else if (v && !known)
+		not_stated(ev, path, v, what);
+	else if (v)
+		put(ev, v, pair(ev, f->beta1, f->beta2,
+				filled_at(ev, v, said(ev, EN_HAS_BETAS, what))));
+}
+
+/* True or false, as the class of the block reads it; -1 where it reads neither. */
+static int is_on(const struct en_eval *ev, enum en_block block, const struct en_node *v)
+{
+	struct en_value got;
+	char why[EN_WHY];
+	bool theirs;
+
+	return en_coerce(en_key_find(block, "enabled"), true, ev->cfg->version, v, &got, &theirs,
+			 why) ? -1 : got.i != 0;
+}
+
+static void enabled(struct en_eval *ev, enum en_block block, const char *path, bool on,
+		    const char *what)
+{
+	const struct en_facts *f = ev->facts;
+	const bool stated = f->has & EN_HAS_PRECISION;
+	struct en_node *v = at(ev, path);
+
+	if (ev->rc)
+		return;
+	if (stated && en_stands_in(ev, path)) {
+		if (on || v)
+			en_stand_in(ev, path, en_node_bool(&ev->cfg->arena, on,
+							   (struct en_place){ 0 }),
+				    "--precision");
+	} else if (v && en_node_is_auto(v)) {
 		put_bool(ev, v, stated && on, stated ? what : "no precision was stated: fp32");
-	else if (stated && v->type == EN_BOOL && (v->i != 0) != on)
-		mismatch(ev, path, v, what, on);
+	} else if (v && stated && is_on(ev, block, v) == !on) {
+		mismatch(ev, path, v, "--precision says",
+			 f->bf16 ? "bf16" : f->fp16 ? "fp16" : "fp32", "");
+	}
+}
+
+/* Of the two names of the block that which DeepSpeed reads. */
+static const char *bf16_path(const struct en_eval *ev)
+{
+	const struct en_node *bf16 = at(ev, "bf16"), *old = at(ev, "bfloat16");
+
+	return ev->facts->stand_in && old && (!bf16 || bf16->type == EN_NULL) ?
+	       "bfloat16.enabled" : "bf16.enabled";
 }
 
 /* Sizes by the model's width; 'path' is touched only where it says "auto". */
@@ -163,15 +223,6 @@ static void widths(struct en_eval *ev, bool stage_3)
 		 "10 x hidden_size");
 }
 
-static double warmup(const struct en_facts *f)
-{
-	double steps = f->warmup_steps;
-
-	if (steps < 1)
-		steps = ceil(steps * (double)f->steps);
-	return steps < 1 ? 1 : floor(steps);	/* DeepSpeed 0.19 refuses 0 */
-}
-
 /* As stated, else as the file has it by now, else the default. */
 static double stated_or_filed(const struct en_eval *ev, unsigned bit, const char *path,
 			      uint64_t fact)
@@ -179,6 +230,18 @@ static double stated_or_filed(const struct en_eval *ev, unsigned bit, const char
 	const struct en_node *v = at(ev, path);
 
 	return !(ev->facts->has & bit) && v && v->type == EN_INT ? v->f : (double)fact;
+}
+
+static double warmup(const struct en_eval *ev)
+{
+	const struct en_facts *f = ev->facts;
+	double steps = f->warmup_steps;
+
+	if (steps < 1)
+		steps = ceil(steps * stated_or_filed(ev, EN_HAS_STEPS,
+						     "scheduler.params.total_num_steps",
+						     f->steps));
+	return steps < 1 ? 1 : floor(steps);	/* DeepSpeed 0.19 refuses 0 */
 }
 
 static double all_ranks(const struct en_eval *ev)
@@ -191,47 +254,76 @@ static double all_ranks(const struct en_eval *ev)
 			       f->accumulation);
 }
 
-/* One of the Trainer's arguments. */
+/* One of the Trainer's arguments, and the option that states it. */
 static void argument(struct en_eval *ev, unsigned bit, const char *path, double f, bool whole,
-		     const char *what)
+		     const char *option, const char *what)
 {
-	number(ev, path, (ev->facts->has | ev->facts->fills) & bit, ev->facts->has & bit, f, whole,
-	       said(ev, bit, what));
+	const bool stated = ev->facts->has & bit, known = stated || (ev->facts->fills & bit);
+	struct ck_arena *arena = &ev->cfg->arena;
+	const struct en_place none = { 0 };
+	const char *says = stated ? ck_arena_printf(arena, "%s says", option) : NULL;
+
+	if (ev->rc || (stated && !says))
+		ev->rc = ev->rc ? ev->rc : -CKPT_E_NOMEM;
+	else if (stated && en_stands_in(ev, path))
+		en_stand_in(ev, path, whole ? en_node_int(arena, (int64_t)f, none) :
+			    en_node_float(arena, f, none), option);
+	else
+		number(ev, path, known, says, f, whole, said(ev, bit, what));
+}
+
+static void batch_arguments(struct en_eval *ev)
+{
+	const struct en_facts *f = ev->facts;
+	const unsigned both = EN_HAS_MICRO | EN_HAS_ACCUMULATION;
+
+	argument(ev, EN_HAS_MICRO, "train_micro_batch_size_per_gpu", (double)f->micro_batch, true,
+		 "--micro-batch", "the micro-batch (per_device_train_batch_size)");
+	argument(ev, EN_HAS_ACCUMULATION, "gradient_accumulation_steps", (double)f->accumulation,
+		 true, "--accumulation", "the accumulation (gradient_accumulation_steps)");
+	number(ev, "train_batch_size", ((f->has | f->fills) & both) == both,
+	       (f->has & both) == both ? "--micro-batch x --accumulation x ranks is" : NULL,
+	       all_ranks(ev), true, "micro-batch x accumulation x ranks");
+}
+
+static void scheduler_arguments(struct en_eval *ev)
+{
+	const struct en_facts *f = ev->facts;
+	const unsigned known = f->has | f->fills;
+	const bool part = f->warmup_steps < 1;
+
+	number(ev, "scheduler.params.warmup_min_lr", true, NULL, 0, true, "always 0");
+	argument(ev, EN_HAS_LR, "scheduler.params.warmup_max_lr", f->lr, false, "--lr",
+		 "the learning rate (learning_rate)");
+	argument(ev, EN_HAS_STEPS, "scheduler.params.total_num_steps", (double)f->steps, true,
+		 "--steps", "the steps of the run");
+	if ((known & EN_HAS_WARMUP) && part && !(known & EN_HAS_STEPS))
+		number(ev, "scheduler.params.warmup_num_steps", false, NULL, 0, true,
+		       "the warm-up (warmup_steps)");
+	else
+		argument(ev, EN_HAS_WARMUP, "scheduler.params.warmup_num_steps", warmup(ev), true,
+			 "--warmup-steps", "the warm-up (warmup_steps)");
 }
 
 static void by_trainer(struct en_eval *ev)
 {
 	const struct en_facts *f = ev->facts;
-	const unsigned known = f->has | f->fills;
-	const unsigned batch = EN_HAS_MICRO | EN_HAS_ACCUMULATION;
 	const struct en_node *stage = at(ev, "zero_optimization.stage");
 
-	argument(ev, EN_HAS_MICRO, "train_micro_batch_size_per_gpu", (double)f->micro_batch, true,
-		 "the micro-batch (per_device_train_batch_size)");
-	argument(ev, EN_HAS_ACCUMULATION, "gradient_accumulation_steps", (double)f->accumulation,
-		 true, "the accumulation (gradient_accumulation_steps)");
-	number(ev, "train_batch_size", (known & batch) == batch, (f->has & batch) == batch,
-	       all_ranks(ev), true, "micro-batch x accumulation x ranks");
-	argument(ev, EN_HAS_MAX_GRAD_NORM, "gradient_clipping", f->max_grad_norm, false,
+	batch_arguments(ev);
+	argument(ev, EN_HAS_MAX_GRAD_NORM, "gradient_clipping", f->max_grad_norm, false, "--clip",
 		 "the clipping (max_grad_norm)");
-	argument(ev, EN_HAS_LR, "optimizer.params.lr", f->lr, false,
+	argument(ev, EN_HAS_LR, "optimizer.params.lr", f->lr, false, "--lr",
 		 "the learning rate (learning_rate)");
 	betas(ev);
-	argument(ev, EN_HAS_EPS, "optimizer.params.eps", f->eps, false, "epsilon (adam_epsilon)");
+	argument(ev, EN_HAS_EPS, "optimizer.params.eps", f->eps, false, "--eps",
+		 "epsilon (adam_epsilon)");
 	argument(ev, EN_HAS_WEIGHT_DECAY, "optimizer.params.weight_decay", f->weight_decay, false,
-		 "the decay (weight_decay)");
-	number(ev, "scheduler.params.warmup_min_lr", true, false, 0, true, "always 0");
-	argument(ev, EN_HAS_LR, "scheduler.params.warmup_max_lr", f->lr, false,
-		 "the learning rate (learning_rate)");
-	enabled(ev, "fp16.enabled", f->has & EN_HAS_PRECISION, f->fp16, "the precision (fp16)");
-	enabled(ev, "bf16.enabled", f->has & EN_HAS_PRECISION, f->bf16, "the precision (bf16)");
+		 "--weight-decay", "the decay (weight_decay)");
+	enabled(ev, EN_B_FP16, "fp16.enabled", f->fp16, "the precision (fp16)");
+	enabled(ev, EN_B_BF16, bf16_path(ev), f->bf16, "the precision (bf16)");
 	widths(ev, stage && stage->type == EN_INT && stage->i == 3);
-	argument(ev, EN_HAS_STEPS, "scheduler.params.total_num_steps", (double)f->steps, true,
-		 "the steps of the run");
-	number(ev, "scheduler.params.warmup_num_steps",
-	       (known & EN_HAS_WARMUP) && (f->warmup_steps >= 1 || (known & EN_HAS_STEPS)),
-	       f->has & EN_HAS_WARMUP, warmup(f), true,
-	       said(ev, EN_HAS_WARMUP, "the warm-up (warmup_steps)"));
+	scheduler_arguments(ev);
 }
 
 /* accelerate fails on every "auto" that is left, wherever it stands. */
@@ -275,28 +367,29 @@ static void by_accelerate(struct en_eval *ev)
 	bool both;
 
 	no_auto_accumulation(ev);
-	number(ev, "train_micro_batch_size_per_gpu", has & EN_HAS_MICRO, false,
+	number(ev, "train_micro_batch_size_per_gpu", has & EN_HAS_MICRO, NULL,
 	       (double)f->micro_batch, true, "the micro-batch (the data loader's)");
-	number(ev, "gradient_accumulation_steps", true, false,
+	number(ev, "gradient_accumulation_steps", true, NULL,
 	       has & EN_HAS_ACCUMULATION ? (double)f->accumulation : 1, true,
 	       has & EN_HAS_ACCUMULATION ? "the accumulation as stated"
 					 : "1, as Accelerator() has it");
 	micro = at(ev, "train_micro_batch_size_per_gpu");
 	acc = at(ev, "gradient_accumulation_steps");
 	both = micro && micro->type == EN_INT && acc && acc->type == EN_INT;
-	number(ev, "train_batch_size", both, false,
+	number(ev, "train_batch_size", both, NULL,
 	       both ? micro->f * acc->f * f->world : 0, true, "micro-batch x accumulation x ranks");
-	number(ev, "gradient_clipping", true, false, 1, false, "always 1.0");
-	number(ev, "optimizer.params.lr", has & EN_HAS_LR, false, f->lr, false,
+	number(ev, "gradient_clipping", true, NULL, 1, false, "always 1.0");
+	number(ev, "optimizer.params.lr", has & EN_HAS_LR, NULL, f->lr, false,
 	       "the learning rate");
-	number(ev, "optimizer.params.weight_decay", has & EN_HAS_WEIGHT_DECAY, false,
+	number(ev, "optimizer.params.weight_decay", has & EN_HAS_WEIGHT_DECAY, NULL,
 	       f->weight_decay, false, "the decay");
-	number(ev, "scheduler.params.warmup_min_lr", true, false, 0, true, "always 0");
-	number(ev, "scheduler.params.warmup_max_lr", has & EN_HAS_LR, false, f->lr, false,
+	number(ev, "scheduler.params.warmup_min_lr", true, NULL, 0, true, "always 0");
+	number(ev, "scheduler.params.warmup_max_lr", has & EN_HAS_LR, NULL, f->lr, false,
 	       "the learning rate");
-	number(ev, "scheduler.params.warmup_num_steps", has & EN_HAS_WARMUP, false, warmup(f), true,
+	number(ev, "scheduler.params.warmup_num_steps", has & EN_HAS_WARMUP, NULL,
+	       warmup(ev), true,
 	       "the warm-up");
-	number(ev, "scheduler.params.total_num_steps", has & EN_HAS_STEPS, false,
+	number(ev, "scheduler.params.total_num_steps", has & EN_HAS_STEPS, NULL,
 	       (double)f->steps, true, "the steps of the run");
 	widths(ev, true);
 	if (at(ev, "zero_optimization.stage3_gather_16bit_weights_on_model_save") &&

@@ -108,8 +108,16 @@ static void compare(struct en_launched *l, const struct said *inner, const struc
 		     outer->size_name, size);
 }
 
-static void local_rank(struct en_launched *l, const struct said *s)
+/* LOCAL_RANK counts beside a launcher that says none: a script may have set it. */
+static void local_rank(struct en_launched *l, const struct said *of, const struct en_environ *e)
 {
+	struct said own = *of;
+	const struct said *s = &own;
+
+	if (!own.local) {
+		own.local_name = "LOCAL_RANK";
+		own.local = e->local_rank;
+	}
 	l->has_local_rank = number(l, s->local_name, s->local, &l->local_rank);
 	if (!l->has_local_rank || l->local_rank <= l->rank)
 		return;
@@ -118,6 +126,22 @@ static void local_rank(struct en_launched *l, const struct said *s)
 	     "on its host than in all. One of them leaked from an outer job.",
 	     s->local_name, l->local_rank, s->rank_name, l->rank);
 	l->has_local_rank = false;
+}
+
+/* One process, of which something says that there were to be more. */
+static void alone(struct en_launched *l, const struct en_environ *e)
+{
+	if (l->by != EN_LAUNCHED_ALONE || e->rank || e->world_size)
+		return;
+	if (e->accelerate && e->master_addr)
+		find(l, EN_LAUNCH_LEFT_ALONE, false, "accelerate launch set MASTER_ADDR, as for "
+		     "several processes, and neither RANK nor WORLD_SIZE: it started this one "
+		     "alone, whatever its num_processes is. Start the ranks with torchrun "
+		     "--no-python or mpirun.");
+	else if (e->local_rank)
+		find(l, EN_LAUNCH_HALF_SAID, false, "LOCAL_RANK is \"%.40s\", and RANK and "
+		     "WORLD_SIZE are not set: this process trains alone, and LOCAL_RANK is not "
+		     "used.", e->local_rank);
 }
 
 static void who(struct en_launched *l, const struct en_environ *e)
@@ -149,11 +173,25 @@ static void who(struct en_launched *l, const struct en_environ *e)
 		l->by = inner->by;
 		l->rank = rank;
 		l->size = size;
-		local_rank(l, inner);
+		local_rank(l, inner, e);
 	}
 }
 
 /* ------------------------------------------------------------ which device */
+
+/* What SLURM puts there where a job has asked for none. */
+#define NO_GPUS "NoDevFiles"
+
+static const char *remedy(const char *list, bool slurm)
+{
+	if (list && !strcmp(list, NO_GPUS))
+		return "SLURM writes that where a job has asked for no GPU: ask for some "
+		       "(--gpus-per-node or --gpus-per-task)";
+	if (list)
+		return "Unset it, or name GPUs of this host";
+	return slurm ? "Ask SLURM for GPUs (--gpus-per-node or --gpus-per-task)" :
+	       "Is there a driver, and a GPU in this container?";
+}
 
 /* What CUDA does with a list: it ends at the first entry that is no device. */
 static uint32_t listed(const char *list, bool *cut)
@@ -162,15 +200,22 @@ static uint32_t listed(const char *list, bool *cut)
 
 	*cut = false;
 	for (const char *p = list; *p;) {
-		const size_t len = strcspn(p, ",");
-		const bool is_name = !strncmp(p, "GPU-", 4) || !strncmp(p, "MIG-", 4);
+		const size_t lead = strspn(p, " \t"), all = strcspn(p, ",");
+		size_t len = all - (lead < all ? lead : all);
+		bool is_name;
+
+		p += lead < all ? lead : all;
+		while (len && strchr(" \t", p[len - 1]))
+			len--;
+		is_name = !strncmp(p, "GPU-", 4) || !strncmp(p, "MIG-", 4);
 
 		if (!len || (!is_name && strspn(p, "0123456789") < len)) {
 			*cut = true;
 			return n;
 		}
 		n++;
-		p += len + (p[len] == ',');
+		p += strcspn(p, ",");
+		p += *p == ',';
 	}
 	return n;
 }
@@ -180,7 +225,7 @@ static void device_list(struct en_launched *l, const char *list, int devices)
 	bool cut;
 	uint32_t n;
 
-	if (!list)
+	if (!list || !strcmp(list, NO_GPUS))
 		return;
 	n = listed(list, &cut);
 	if (cut && *list)
@@ -199,11 +244,9 @@ static void no_device(struct en_launched *l, const struct en_environ *e)
 {
 	const char *list = e->cuda_visible_devices;
 
-	find(l, EN_LAUNCH_NO_DEVICE, true, "No GPU is visible to rank %u%s%.100s%s. %s", l->rank,
+	find(l, EN_LAUNCH_NO_DEVICE, true, "No GPU is visible to rank %u%s%.100s%s. %s%s", l->rank,
 	     list ? ": CUDA_VISIBLE_DEVICES is \"" : "", list ? list : "", list ? "\"" : "",
-	     list ? "Unset it, or name GPUs of this host." :
-	     e->slurm_job_id ? "Ask SLURM for GPUs (--gpus-per-node or --gpus-per-task)."
-			     : "Is there a driver, and a GPU in this container?");
+	     remedy(list, e->slurm_job_id), list || e->slurm_job_id ? "." : "");
 }
 
 static void one_each(struct en_launched *l, const struct en_environ *e)
@@ -264,6 +307,7 @@ unsigned en_launch_check(const struct en_environ *env, int devices, int local,
 	out->by = EN_LAUNCHED_ALONE;
 	out->size = 1;
 	who(out, env);
+	alone(out, env);
 	if (!out->has_local_rank && local >= 0) {
 		out->local_rank = (uint32_t)local;
 		out->has_local_rank = true;
@@ -381,5 +425,62 @@ unsigned en_launch_seats(const struct en_seat *seat, uint32_t n, struct en_launc
 		     "NCCL would hang or stop with \"Duplicate GPU detected\". %s", who, a->bus,
 		     *a->bus ? " (" : "", a->device, *a->bus ? ")" : "", a->host, why);
 	}
+	return fatal(out, before);
+}
+
+/* ------------------------------------------------------- with GPUs or without */
+
+/* The first one that sees no GPU; rather one that something says why of. */
+static const struct en_seat *find_blind(const struct en_seat *seat, uint32_t n)
+{
+	const struct en_seat *first = NULL;
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (seat[i].devices)
+			continue;
+		if (seat[i].has_visible || seat[i].present)
+			return &seat[i];
+		first = first ? first : &seat[i];
+	}
+	return first;
+}
+
+void en_launch_blind(const struct en_seat *seat, uint32_t n, char *text, size_t room)
+{
+	const struct en_seat *s = find_blind(seat, n);
+	uint32_t others = 0;
+	size_t at;
+
+	for (uint32_t i = 0; i < n; i++)
+		others += !seat[i].devices && &seat[i] != s;
+	at = (size_t)snprintf(text, room, "rank %u of %u on %s sees no GPU", s->rank, n, s->host);
+	if (others)
+		at += (size_t)snprintf(text + at, room - at, " (nor do%s %u other%s)",
+				       others == 1 ? "es" : "", others, others == 1 ? "" : "s");
+	if (s->has_visible)
+		snprintf(text + at, room - at, ": CUDA_VISIBLE_DEVICES is \"%s\"", s->visible);
+	else if (s->present)
+		snprintf(text + at, room - at, ", and that host has %u", s->present);
+}
+
+unsigned en_launch_devices(const struct en_seat *seat, uint32_t n, struct en_launched *out)
+{
+	const uint32_t before = out->n_findings;
+	const struct en_seat *blind = find_blind(seat, n), *sees = NULL;
+	char text[240], other[60] = "";
+
+	for (uint32_t i = n; i-- > 0;)
+		sees = seat[i].devices ? &seat[i] : sees;
+	if (!blind || (!sees && !blind->has_visible && !blind->present))
+		return 0;
+	if (sees)
+		snprintf(other, sizeof(other), "; rank %u sees %u", sees->rank, sees->devices);
+	en_launch_blind(seat, n, text, sizeof(text));
+	text[0] = 'R';
+	find(out, EN_LAUNCH_NO_DEVICE, true, "%s%s. %s, or use --device cpu.", text, other,
+	     blind->has_visible ? remedy(blind->visible, false) :
+	     blind->present ? "Run nvidia-smi there: the driver does not answer, or this job was "
+			      "given no GPU" :
+	     "Start all ranks on hosts with GPUs");
 	return fatal(out, before);
 }

@@ -33,7 +33,8 @@
 	X(PMI_RANK, pmi_rank)                                      \
 	X(PMI_SIZE, pmi_size)                                      \
 	X(MPI_LOCALRANKID, mpi_localrankid)                        \
-	X(CUDA_VISIBLE_DEVICES, cuda_visible_devices)
+	X(CUDA_VISIBLE_DEVICES, cuda_visible_devices)              \
+	X(ACCELERATE_MIXED_PRECISION, accelerate)
 
 /* Values are lent; NULL = the variable is not set. */
 struct en_environ {
@@ -57,6 +58,7 @@ enum en_launch_finding_id {
 	EN_LAUNCH_TOO_FEW_DEVICES,	/* more ranks on this host than GPUs visible */
 	EN_LAUNCH_NO_LOCAL_RANK,	/* nobody says which rank of this host this is */
 	EN_LAUNCH_SAME_DEVICE,		/* two ranks use one GPU */
+	EN_LAUNCH_LEFT_ALONE,		/* a launcher meant several processes, and this is one */
 };
 
 struct en_launch_finding {
@@ -101,6 +103,8 @@ struct en_seat {
 	char bus[24];		/* the GPU's place; "" = not known */
 	char visible[64];	/* CUDA_VISIBLE_DEVICES, or its beginning; "" = not set */
 	uint32_t devices;	/* GPUs that it sees; 0 = not known */
+	uint32_t present;	/* device files of GPUs on its host; 0 = none, or not known */
+	bool has_visible;	/* CUDA_VISIBLE_DEVICES is set, maybe to nothing */
 };
 
 /* Which rank of its host rank 'of' is, by the hosts of the seats: 0, 1, ... */
@@ -111,6 +115,16 @@ uint32_t en_launch_local(const struct en_seat *seat, uint32_t of);
  * for each GPU; returns the number of fatal ones added.  Cost: 'n' squared comparisons.
  */
 unsigned en_launch_seats(const struct en_seat *seat, uint32_t n, struct en_launched *out);
+
+/*
+ * Whether ranks that take a GPU where there is one mean what they get: a finding where some see
+ * GPUs and others none, or where none does and CUDA_VISIBLE_DEVICES or the host speaks of some.
+ * Adds to '*out'; the number of fatal findings added.
+ */
+unsigned en_launch_devices(const struct en_seat *seat, uint32_t n, struct en_launched *out);
+
+/* "rank 1 of 2 on node3 sees no GPU: CUDA_VISIBLE_DEVICES is "7"", for the first that sees none. */
+void en_launch_blind(const struct en_seat *seat, uint32_t n, char *text, size_t room);
 
 /* "SLURM" for EN_LAUNCHED_BY_SLURM.  Lent for ever. */
 const char *en_launcher_name(enum en_launcher by);

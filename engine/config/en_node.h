@@ -25,6 +25,7 @@ enum en_from {
 	EN_FROM_YAML,		/* the accelerate configuration */
 	EN_FROM_ACCELERATE,	/* accelerate writes it where the YAML says nothing */
 	EN_FROM_AUTO,		/* filled in for "auto"; 'why' has the rule */
+	EN_FROM_OPTION,		/* stated; the file says nothing of it.  'why' is the option */
 	EN_FROM_DERIVED,	/* follows from other settings; 'why' says which */
 };
 

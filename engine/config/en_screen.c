@@ -132,7 +132,7 @@ static void precision(struct screen *s)
 		say(s, ", loss scale from 2^%" PRId64, e->initial_scale_power);
 	else if (e->precision == EN_FP16)
 		say(s, ", loss scale %g", e->loss_scale);
-	say(s, ", gradients summed in fp32, sent as %s",
+	say(s, ", gradients %ssent as %s", e->precision == EN_FP16 ? "" : "summed in fp32, ",
 	    dtype(e->communication_dtype, names[e->precision]));
 	flush(s, "precision");
 }
@@ -267,7 +267,7 @@ static void one_refusal(struct screen *s, uint64_t first)
 	}
 	say(s, ": %s", of->why);
 	if (of->theirs)
-		say(s, "; %s refuses it as well",
+		say(s, "; %s refuses it as well", of->trainers ? "transformers' Trainer" :
 		    s->cfg->launch.from_accelerate && of->at.from != EN_FROM_JSON ? "accelerate"
 										  : "DeepSpeed");
 	flush(s, "REFUSED");
@@ -357,6 +357,7 @@ int en_config_screen(struct en_config *cfg, unsigned width, const char *const **
 	with_reason(&s, EN_IGNORED, "unknown");
 	refused(&s);
 	if (cfg->set.world) {
+		from(&s, EN_FROM_OPTION, "options");
 		from(&s, EN_FROM_AUTO, "filled in");
 		from(&s, EN_FROM_DERIVED, "derived");
 		from(&s, EN_FROM_DEFAULT, "defaults");

@@ -65,14 +65,28 @@ static const char *why_not(enum en_when when)
 	return text[when];
 }
 
+/* The verdict of the key of accelerate's file that a value was made of, or NULL. */
+static struct en_verdict *of_yaml(const struct en_eval *ev, const struct en_node *given)
+{
+	for (uint64_t i = 0; given && given->at.from == EN_FROM_YAML && i < ev->cfg->n_verdicts;
+	     i++) {
+		struct en_verdict *v = &ev->cfg->verdict[i];
+
+		if (v->at.from == EN_FROM_YAML && v->at.line == given->at.line &&
+		    v->at.col == given->at.col)
+			return v;
+	}
+	return NULL;
+}
+
 /* What has no effect under the other settings, or none here, is as if it were not said. */
 static void quieten(struct en_eval *ev, size_t i)
 {
-	struct en_verdict *v;
+	struct en_verdict *v = ev->given[i].verdict ?
+		&ev->cfg->verdict[ev->given[i].verdict - 1] : of_yaml(ev, ev->given[i].v);
 
-	if (!ev->given[i].verdict)
+	if (!v)
 		return;
-	v = &ev->cfg->verdict[ev->given[i].verdict - 1];
 	if (v->ruling != EN_USED && v->ruling != EN_NO_EFFECT)
 		return;
 	v->ruling = EN_NO_EFFECT;

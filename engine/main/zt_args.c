@@ -1,5 +1,6 @@
 /* zt_args.c -- see zt_args.h: one table says what there is, what it takes and what it is for. */
 #include "engine/main/zt_args.h"
+#include "engine/main/zt_say.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -42,6 +43,7 @@ struct row {
 static const char *const precisions[] = { "fp32", "bf16", "fp16", NULL };
 static const char *const devices[] = { "auto", "cpu", "cuda", NULL };
 static const char *const reductions[] = { "nccl", "tree", NULL };
+static const char *const overflows[] = { "units", "deepspeed", NULL };
 static const char *const losses[] = { "micro", "tokens", NULL };
 static const char *const kinds[] = { "u16", "u32", "jsonl", "safetensors", NULL };
 static const char *const orders[] = { "sequential", "shuffled", "torch", NULL };
@@ -57,16 +59,17 @@ static const struct row rows[] = {
 	TEXT("model", "PATH", model, "a Hugging Face folder: config.json, and weights to begin "
 		"with; or a config.json alone"),
 	TEXT("config", "FILE", config, "a DeepSpeed JSON, or accelerate's YAML, as it is"),
-	INTEGER("micro-batch", "N", micro_batch, 1, 1 << 20, "rows of a rank at once, where the "
-		"file does not say"),
+	INTEGER("micro-batch", "N", micro_batch, 1, 1 << 20, "rows of a rank at once; where the "
+		"file says another number, it is refused (1; 8 where the file says \"auto\")"),
 	INTEGER("accumulation", "N", accumulation, 1, 1 << 20, "micro-batches of a step, likewise"),
-	REAL("lr", "RATE", lr, "likewise"),
+	REAL("lr", "RATE", lr, "likewise (5e-5, as TrainingArguments have it)"),
 	REAL("beta1", "B", beta1, "of Adam, likewise (0.9)"),
 	REAL("beta2", "B", beta2, "likewise (0.999)"),
 	REAL("eps", "E", eps, "likewise (1e-8)"),
 	REAL("weight-decay", "D", weight_decay, "likewise (0)"),
 	REAL("clip", "NORM", clip, "of all gradients together, likewise (1.0)"),
-	REAL("warmup-steps", "N", warmup, "likewise (0); below 1 it is a part of --steps"),
+	REAL("warmup-steps", "N", warmup, "of the schedule, likewise (0); below 1 it is a part of "
+		"--steps"),
 	ONE_OF("precision", "P", precision, EN_FP32, precisions, "fp32, bf16, fp16, likewise"),
 	TEXT("lr-scheduler", "TYPE", scheduler, "one of transformers' (linear, cosine, ...), "
 		"where the file has none"),
@@ -74,6 +77,9 @@ static const struct row rows[] = {
 	ONE_OF("loss", "KIND", loss, 0, losses, "micro: the mean of the micro-batches' means, as "
 		"DeepSpeed does (default); tokens: the mean over all tokens of a step, as "
 		"transformers' Trainer does"),
+	ONE_OF("overflow", "KIND", overflow, ZT_UNITS, overflows, "of fp16. units: the same "
+		"steps are skipped at any number of ranks (default on CPU ranks, and with "
+		"--reduction tree); deepspeed: those that DeepSpeed skips (default on GPUs)"),
 	ON("random", random, "begin with random weights"),
 	ON("recompute", recompute, "keep a layer's input only, compute it again on the way back"),
 	ON("keep-all", keep_all, "GPUs: keep norms, turned heads and activations too, which are "
@@ -89,6 +95,8 @@ static const struct row rows[] = {
 	INTEGER("seed", "N", seed, 0, INT64_MAX, "of random weights, order and tokens (1)"),
 	INTEGER("timeout", "SECONDS", timeout_s, 1, 1000000, "for a rank that is not heard from "
 		"(300)"),
+	TEXT("secret-file", "FILE", secret_file, "ranks that meet by TCP prove that they know "
+		"what is in it: a file of your own, mode 600 (ZTRAIN_SECRET_FILE, ZTRAIN_SECRET)"),
 
 	HEAD("Data"),
 	TEXT("data", "FILE", data, "rows of tokens: .bin .u16 .u32 .jsonl .safetensors"),
@@ -128,7 +136,13 @@ static const struct row rows[] = {
 		"data (default), full, none"),
 	INTEGER("grace", "SECONDS", grace_s, 1, 1000000, "for the save on SIGTERM, from then on "
 		"(30)"),
-	TEXT("resume", "auto|DIR", resume, "go on from the newest whole step of --save, or of DIR"),
+	TEXT("resume", "auto|DIR", resume, "resume from the step that 'latest' names in --save, or "
+		"in DIR; if it is not whole, from the newest that is"),
+	ON("overwrite-steps", overwrite, "replace steps in --save that another run saved; without "
+		"it they stop this run before it begins"),
+
+	ON("allow-other-model", other_model, "a step is gone on from though config.json defines "
+		"another model than the step's (of equal shapes)"),
 
 	HEAD("Weights at the end"),
 	TEXT("export", "DIR", export, "as a folder for transformers: config.json, tokenizer, "
@@ -173,7 +187,7 @@ static const struct row bench_rows[] = {
 };
 static const char *const bench_has[] = {
 	"config", "micro-batch", "accumulation", "clip", "precision", "recompute", "keep-all",
-	"device", "reduction", "threads", "seed", "timeout",
+	"device", "reduction", "threads", "seed", "timeout", "secret-file",
 };
 
 /* A call: rows of its own, and some (or all, 'has' NULL) of 'rows'. */
@@ -191,6 +205,7 @@ static const struct call calls[] = {
 	  "       torchrun --no-python --nproc-per-node N -- ztrain ...\n"
 	  "       ztrain bench --help\n"
 	  "       ztrain generate --help\n"
+	  "       ztrain config FILE          (DeepSpeed's JSON of accelerate's YAML)\n"
 	  "\n"
 	  "Trains Llama 3, Qwen2.5 and Qwen3 with ZeRO 0 to 3 on CPU ranks, or GPUs\n"
 	  "(make gpu).", NULL, 0, NULL, 0 },
@@ -266,7 +281,7 @@ static void print_help(const struct call *c, const struct row *const *row, size_
 
 static int wrong(const struct row *r, const char *text, const char *what)
 {
-	fprintf(stderr, "ztrain: --%s %s: %s\n", r->name, text, what);
+	zt_say("ztrain: ", "--%s %s: %s", r->name, text, what);
 	return 2;
 }
 
@@ -388,7 +403,7 @@ static int check_bench(const struct zt_args *a, const char *rest)
 	const char *what = NULL;
 
 	if (rest)
-		fprintf(stderr, "ztrain: what is this: %s (see ztrain bench --help)\n", rest);
+		zt_say("ztrain: ", "what is this: %s (see ztrain bench --help)", rest);
 	else if (!a->model)
 		what = "--model says what is to be trained (see ztrain bench --help)";
 	else if (a->recompute && a->keep_all)
@@ -404,7 +419,7 @@ static int check_bench(const struct zt_args *a, const char *rest)
 	else if (a->peak_tflops <= 0)
 		what = "--peak-tflops: more than 0 is wanted";
 	if (what)
-		fprintf(stderr, "ztrain: %s\n", what);
+		zt_say("ztrain: ", "%s", what);
 	return what || rest ? 2 : 0;
 }
 
@@ -414,13 +429,20 @@ static int check(struct zt_args *a, const char *rest)
 	const char *what = NULL;
 
 	if (rest)
-		fprintf(stderr, "ztrain: what is this: %s (see ztrain --help)\n", rest);
+		zt_say("ztrain: ", "what is this: %s (see ztrain --help)", rest);
 	else if (!a->model && !a->check_launch)
 		what = "--model says what is to be trained (see ztrain --help)";
 	else if (a->recompute && a->keep_all)
 		what = "--recompute keeps the least and --keep-all the most: one of them";
 	else if (a->resume && !strcmp(a->resume, "auto") && !a->save)
 		what = "--resume auto looks in the folder of --save, which is not given";
+	else if (a->random && a->resume && strcmp(a->resume, "auto") != 0)
+		what = "--random begins with random weights, and --resume DIR with those of a "
+		       "step: one of them";
+	else if (a->data_kind && !a->data)
+		what = "--data-kind says what --data is, which is not given";
+	else if (a->other_model && !a->resume)
+		what = "--allow-other-model is of --resume, which is not given";
 	else if (a->synthetic && a->data)
 		what = "--synthetic makes tokens up, and --data says where they are";
 	else if (a->shuffle && a->order > EN_ORDER_SEQUENTIAL)
@@ -434,13 +456,15 @@ static int check(struct zt_args *a, const char *rest)
 	else if (a->eval_rows && !a->data && !a->eval)
 		what = "--eval-rows holds rows of --data out, which is not given";
 	else if ((a->save_every || a->save_to >= 0 || a->grace_s || a->save_buffer ||
-		  a->save_threads) && !a->save)
-		what = "--save-every, --save-format, --save-buffer, --save-threads and --grace are "
-		       "of --save, which is not given";
+		  a->save_threads || a->overwrite) && !a->save)
+		what = "--save-every, --save-format, --save-buffer, --save-threads, "
+		       "--overwrite-steps and --grace are of --save, which is not given";
+	else if (a->sync != CKPT_SYNC_DATA && !a->save && !a->export)
+		what = "--sync is of --save and --export, which are not given";
 	else
 		what = check_buffer(a);
 	if (what)
-		fprintf(stderr, "ztrain: %s\n", what);
+		zt_say("ztrain: ", "%s", what);
 	return what || rest ? 2 : 0;
 }
 
@@ -470,7 +494,7 @@ static int parse(int argc, char **argv, struct zt_args *a)
 	int c, rc = 0;
 
 	list_options(options, row, n);
-	while (!rc && (c = getopt_long(argc, argv, "q", options, NULL)) != -1) {
+	while (!rc && (c = getopt_long(argc, argv, "hq", options, NULL)) != -1) {
 		if (c == 'h') {
 			print_help(call, row, n);
 			return 1;

@@ -7,6 +7,7 @@
 
 #include <ckpt.h>
 
+enum zt_overflow { ZT_UNITS = 1, ZT_DEEPSPEED };
 enum zt_device { ZT_AUTO, ZT_CPU, ZT_CUDA };
 
 struct zt_args {
@@ -17,6 +18,7 @@ struct zt_args {
 	int precision;		/* enum en_precision, 0 = the file's */
 	const char *scheduler, *scheduler_args;	/* transformers', or NULL */
 	int64_t micro_batch, accumulation;	/* 0 = the file's */
+	int overflow;		/* enum zt_overflow, 0 = not stated */
 	int loss;		/* 0 = mean of micro-batches' means, 1 = mean of tokens */
 	/* Data. */
 	const char *data;	/* a file of tokens, or NULL: made up */
@@ -32,13 +34,16 @@ struct zt_args {
 	/* The run. */
 	int64_t steps;		/* -1 = the scheduler's, or STEPS */
 	int64_t stop_at, threads, timeout_s;
+	const char *secret_file;	/* of ranks that meet by TCP, or NULL */
 	bool random, recompute, keep_all;
 	int device;		/* enum zt_device */
 	int reduction;		/* enum en_cuda_sum */
 	/* Saves. */
 	const char *save, *resume;
+	bool other_model;	/* of a step that was trained by another config.json */
 	int save_to;		/* CKPT_TO_* */
 	int sync;		/* enum ckpt_sync */
+	bool overwrite;		/* steps in 'save' that another run saved may be replaced */
 	int64_t save_every, grace_s;
 	const char *save_buffer;	/* a size, or NULL = "full" */
 	uint64_t save_buffer_bytes;	/* of it; 0 = full */

@@ -1,5 +1,6 @@
 /* zt_config.c -- the configuration of ztrain: the file as it is, and what the options add. */
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -47,16 +48,15 @@ static struct en_facts facts_of(const struct zt_program *p)
 	f.steps = a->steps < 0 ? STEPS : (uint64_t)a->steps;
 	f.has = a->steps < 0 ? 0 : EN_HAS_STEPS;
 	f.fills = EN_HAS_ALL & ~EN_HAS_PRECISION;
-	if (!a->config) {
+	f.stand_in = true;
+	if (!a->config)
 		f.micro_batch = 1;
-		f.lr = 1e-3;
-	}
 	state_whole(&f, EN_HAS_MICRO, &f.micro_batch, a->micro_batch);
 	state_whole(&f, EN_HAS_ACCUMULATION, &f.accumulation, a->accumulation);
 	state(&f, EN_HAS_LR, &f.lr, a->lr);
 	state(&f, EN_HAS_EPS, &f.eps, a->eps);
-	state(&f, EN_HAS_BETAS, &f.beta1, a->beta1);
-	state(&f, EN_HAS_BETAS, &f.beta2, a->beta2);
+	state(&f, EN_HAS_BETA1, &f.beta1, a->beta1);
+	state(&f, EN_HAS_BETA2, &f.beta2, a->beta2);
 	state(&f, EN_HAS_WEIGHT_DECAY, &f.weight_decay, a->weight_decay);
 	state(&f, EN_HAS_MAX_GRAD_NORM, &f.max_grad_norm, a->clip);
 	state(&f, EN_HAS_WARMUP, &f.warmup_steps, a->warmup);
@@ -80,12 +80,117 @@ static int parse_bare(struct zt_program *p, struct ckpt_err *err)
 	return en_config_parse_deepspeed(&p->config, bare, sizeof(bare) - 1, "(no --config)", err);
 }
 
+/* ---- options that the schedule leaves without effect ---- */
+
+static int refuse(struct ckpt_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static int refuse(struct ckpt_err *err, const char *fmt, ...)
+{
+	va_list ap;
+
+	err->code = CKPT_E_USAGE;
+	va_start(ap, fmt);
+	vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
+	va_end(ap);
+	return -CKPT_E_USAGE;
+}
+
+/* The rate is the schedule's own, whatever the optimizer's is. */
+static int check_file_schedule(const struct zt_program *p, struct ckpt_err *err)
+{
+	const struct zt_args *a = &p->args;
+	const struct en_schedule *s = &p->config.set.schedule;
+	const bool cycle = s->type == EN_SCHEDULER_ONE_CYCLE;
+
+	if (a->scheduler)
+		return refuse(err, "--lr-scheduler %s, and %s has a scheduler of its own: leave "
+			      "one of them out", a->scheduler, a->config);
+	if (!cycle && s->type != EN_SCHEDULER_RANGE_TEST)
+		return 0;
+	if (!isnan(a->lr))
+		return refuse(err, "--lr %g has no effect: the %s of %s sets the rate by its %s; "
+			      "leave the option out", a->lr, cycle ? "OneCycle" : "LRRangeTest",
+			      a->config, cycle ? "cycle_min_lr and cycle_max_lr" :
+			      "lr_range_test_min_lr");
+	if (!isnan(a->warmup))
+		return refuse(err, "--warmup-steps %g has no effect: the %s of %s has no warm-up; "
+			      "leave the option out", a->warmup, cycle ? "OneCycle" :
+			      "LRRangeTest", a->config);
+	if (cycle && s->cycle_momentum && !(isnan(a->beta1) && isnan(a->beta2)))
+		return refuse(err, "--beta%d %g has no effect: the OneCycle of %s sets the betas "
+			      "(cycle_momentum); leave the option out", isnan(a->beta1) ? 2 : 1,
+			      isnan(a->beta1) ? a->beta2 : a->beta1, a->config);
+	return 0;
+}
+
+static int check_schedule(const struct zt_program *p, struct ckpt_err *err)
+{
+	const struct zt_args *a = &p->args;
+
+	if (p->config.set.schedule.type != EN_SCHEDULER_NONE)
+		return check_file_schedule(p, err);
+	if (isnan(a->warmup) || !a->warmup)
+		return 0;
+	if (!a->scheduler)
+		return refuse(err, "--warmup-steps %g has no effect: there is no schedule, and the "
+			      "rate is constant; give --lr-scheduler linear (or another), or a "
+			      "\"scheduler\" in --config", a->warmup);
+	if (!strcmp(a->scheduler, "constant"))
+		return refuse(err, "--warmup-steps %g has no effect with --lr-scheduler constant; "
+			      "give --lr-scheduler constant_with_warmup", a->warmup);
+	return 0;
+}
+
+/* Whose steps are skipped in fp16.  Where bits over ranks are not promised, DeepSpeed's. */
+static int choose_overflow(struct zt_program *p, struct ckpt_err *err)
+{
+	const struct en_settings *set = &p->config.set;
+	const bool wide = set->communication_dtype == CKPT_F32;
+	const bool tree = p->on_gpu && p->cuda.sum == EN_CUDA_SUM_TREE;
+	const bool stated = p->args.overflow == ZT_DEEPSPEED;
+
+	if (set->precision != EN_FP16)
+		return !p->args.overflow ? 0 :
+		       refuse(err, "--overflow is of fp16, and the precision is %s",
+			      set->precision == EN_BF16 ? "bf16" : "fp32");
+	if (stated && tree)
+		return refuse(err, "--overflow deepspeed sums in fp16, and --reduction tree in "
+			      "fp32 as one tree: leave one of them out");
+	if (stated && wide)
+		return refuse(err, "--overflow deepspeed sums in fp16, and "
+			      "communication_data_type is fp32: leave one of them out");
+	p->as_deepspeed = stated || (!p->args.overflow && p->on_gpu && !tree && !wide);
+	return 0;
+}
+
+/* Values that are defaults here; "auto" in a file asks for one. */
+static unsigned unsaid(const struct en_node *tree, unsigned stated)
+{
+	static const struct {
+		unsigned bits;
+		const char *path;
+	} keys[] = {
+		{ EN_HAS_LR, "optimizer.params.lr" },
+		{ EN_HAS_LR, "scheduler.params.warmup_max_lr" },
+		{ EN_HAS_BETA1 | EN_HAS_BETA2, "optimizer.params.betas" },
+		{ EN_HAS_EPS, "optimizer.params.eps" },
+		{ EN_HAS_WEIGHT_DECAY, "optimizer.params.weight_decay" },
+	};
+	unsigned all = 0, said = stated;
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+		all |= keys[i].bits;
+		said |= en_node_path(tree, keys[i].path) ? keys[i].bits : 0;
+	}
+	return all & ~said;
+}
+
 int zt_config_read(struct zt_program *p, struct ckpt_err *err)
 {
 	const char *file = p->args.config;
 	const struct en_facts facts = facts_of(p);
 	int rc;
 
+	p->stated = facts.has;
 	if (!file)
 		rc = parse_bare(p, err);
 	else if (is_yaml(file))
@@ -93,18 +198,17 @@ int zt_config_read(struct zt_program *p, struct ckpt_err *err)
 	else
 		rc = en_config_read_deepspeed(&p->config, file, err);
 	if (!rc)
+		p->unsaid = unsaid(p->config.tree, facts.has);
+	if (!rc)
 		rc = en_config_resolve(&p->config, &facts, err);
 	zt_tell_config(p);
 	if (!rc && p->args.steps < 0)
 		p->args.steps = p->config.set.schedule.total_num_steps > 0 ?
 			p->config.set.schedule.total_num_steps : STEPS;
-	if (!rc && p->args.scheduler && p->config.set.schedule.type != EN_SCHEDULER_NONE) {
-		err->code = CKPT_E_USAGE;
-		snprintf(err->msg, sizeof(err->msg),
-			 "--lr-scheduler %s, and %s has a scheduler of its own: leave one of them "
-			 "out", p->args.scheduler, file);
-		return -CKPT_E_USAGE;
-	}
+	if (!rc)
+		rc = check_schedule(p, err);
+	if (!rc)
+		rc = choose_overflow(p, err);
 	if (!rc)
 		rc = en_node_write(p->config.tree, &p->config_json, err);
 	return rc ? rc : ck_buf_add(&p->config_json, "", 1, err);

@@ -13,6 +13,7 @@
 
 #include "engine/base/en_clock.h"
 #include "engine/main/zt_prompt.h"
+#include "engine/main/zt_say.h"
 #include "engine/model/en_decode.h"
 #include "engine/model/en_sample.h"
 #include "engine/model/en_weights.h"
@@ -213,8 +214,8 @@ static int parse(int argc, char **argv, struct args *a)
 		.type = KN_F32,
 	};
 	optind = 1;
-	while (!rc && (c = getopt_long(argc, argv, "", options, NULL)) != -1)
-		rc = take(c, a);
+	while (!rc && (c = getopt_long(argc, argv, "h", options, NULL)) != -1)
+		rc = take(c == 'h' ? HELP : c, a);
 	return rc ? rc : check(a, optind < argc ? argv[optind] : NULL);
 }
 
@@ -408,8 +409,8 @@ int zt_generate(int argc, char **argv)
 		return rc < 0 ? 0 : rc;
 	rc = everything(&g, &err);
 	if (rc)
-		fprintf(stderr, "ztrain generate: %s%s%s\n", err.where, *err.where ? ": " : "",
-			*err.msg ? err.msg : ckpt_code_name(err.code));
+		zt_say("ztrain generate: ", "%s%s%s", err.where, *err.where ? ": " : "",
+		       *err.msg ? err.msg : ckpt_code_name(err.code));
 	en_decode_free(g.decode);
 	en_weights_free(&g.weights);
 	en_model_free(g.model);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "engine/main/zt_program.h"
+#include "engine/main/zt_say.h"
 
 static struct en_environ environment(void)
 {
@@ -16,20 +17,26 @@ static struct en_environ environment(void)
 	};
 }
 
-/* GPUs of this host, as their device files say; a list in CUDA_VISIBLE_DEVICES hides some. */
+/* GPUs of this host, as their device files say. */
+static int count_files(void)
+{
+	glob_t g = { 0 };
+	int n = 0;
+
+	if (!glob("/dev/nvidia[0-9]*", 0, NULL, &g))
+		n = (int)g.gl_pathc;
+	globfree(&g);
+	return n;
+}
+
+/* A list in CUDA_VISIBLE_DEVICES hides some. */
 static int count_devices(const struct en_environ *env)
 {
 	const char *list = env->cuda_visible_devices;
-	glob_t g = { 0 };
-	int n, listed = 1;
+	const int n = count_files();
+	int listed = 1;
 
-	if (glob("/dev/nvidia[0-9]*", 0, NULL, &g)) {
-		globfree(&g);
-		return 0;
-	}
-	n = (int)g.gl_pathc;
-	globfree(&g);
-	if (!list)
+	if (!list || !n)
 		return n;
 	for (const char *p = list; *p; p++)
 		listed += *p == ',';
@@ -61,8 +68,15 @@ int zt_launch_check(struct zt_program *p, struct ckpt_err *err)
 	const struct en_environ env = environment();
 	struct en_launched l;
 
-	(void)p;
-	return en_launch_check(&env, -1, -1, &l) ? refuse(&l, err) : 0;
+	if (en_launch_check(&env, -1, -1, &l))
+		return refuse(&l, err);
+	for (uint32_t i = 0; i < l.n_findings && !p->args.check_launch; i++) {
+		const enum en_launch_finding_id id = l.finding[i].id;
+
+		if (id == EN_LAUNCH_LEFT_ALONE || id == EN_LAUNCH_HALF_SAID)
+			zt_say("ztrain: ", "%s", l.finding[i].text);
+	}
+	return 0;
 }
 
 /* ---- who is where ---- */
@@ -97,6 +111,8 @@ static void sit_down(const struct zt_program *p, const struct en_environ *env, u
 	gethostname(seat->host, sizeof(seat->host) - 1);
 	read_machine(seat->machine, sizeof(seat->machine));
 	snprintf(seat->visible, sizeof(seat->visible), "%s", visible ? visible : "");
+	seat->has_visible = visible;
+	seat->present = (uint32_t)count_files();
 	seat->rank = p->comm->rank;
 	seat->devices = devices;
 }
@@ -219,22 +235,65 @@ static int share_places(struct zt_program *p, uint32_t devices, struct ckpt_err 
 	return rc;
 }
 
+/* Whether all ranks see GPUs, or none does and none was to; the same answer on all of them. */
+static int all_or_none(struct zt_program *p, uint32_t devices, bool *on_gpu_out,
+		       struct ckpt_err *err)
+{
+	const struct en_environ env = environment();
+	const uint32_t n = p->comm->size;
+	struct en_seat own, *all = calloc(n, sizeof(*all));
+	struct en_launched l = { .n_findings = 0 };
+	int rc = all ? 0 : no_memory(err);
+
+	sit_down(p, &env, devices, &own);
+	if (!rc)
+		rc = en_comm_gather_small(p->comm, all, &own, sizeof(own), NULL, err);
+	if (!rc && en_launch_devices(all, n, &l))
+		rc = refuse(&l, err);
+	*on_gpu_out = true;
+	for (uint32_t i = 0; !rc && i < n; i++)
+		*on_gpu_out = *on_gpu_out && all[i].devices;
+	if (!rc && !*on_gpu_out && p->args.device == ZT_CUDA) {
+		err->code = CKPT_E_UNSUPPORTED;
+		snprintf(err->msg, sizeof(err->msg), "--device cuda: ");
+		en_launch_blind(all, n, err->msg + strlen(err->msg),
+				sizeof(err->msg) - strlen(err->msg));
+		rc = -CKPT_E_UNSUPPORTED;
+	}
+	free(all);
+	return rc;
+}
+
+/* Without CUDA there is nothing to choose; GPUs that are idle are worth a word. */
+static int without_cuda(const struct zt_program *p, struct ckpt_err *err)
+{
+	const int files = p->args.device == ZT_AUTO ? count_files() : 0;
+
+	if (p->args.device == ZT_CUDA) {
+		err->code = CKPT_E_UNSUPPORTED;
+		snprintf(err->msg, sizeof(err->msg), "--device cuda: this program was built "
+			 "without CUDA (make gpu)");
+		return -CKPT_E_UNSUPPORTED;
+	}
+	if (files && !p->comm->rank)
+		fprintf(stderr, "ztrain: this program was built without CUDA (make gpu): %d GPU%s "
+			"of this host %s idle\n", files, files == 1 ? "" : "s",
+			files == 1 ? "is" : "are");
+	return 0;
+}
+
 /* All ranks or none; two of them on one GPU would wait for each other for ever. */
 int zt_launch_device(struct zt_program *p, struct ckpt_err *err)
 {
-	const uint32_t devices = p->args.device == ZT_CPU ? 0 : en_cuda_count();
-	double least = devices;
+	uint32_t devices = 0;
 	int rc = 0;
 
-	if (en_cuda_is_built())
-		rc = en_comm_all_reduce(p->comm, &least, KN_NUM_F64, 1, EN_COMM_MIN, NULL, err);
-	p->on_gpu = least > 0;
-	if (!rc && !p->on_gpu && p->args.device == ZT_CUDA) {
-		err->code = CKPT_E_UNSUPPORTED;
-		snprintf(err->msg, sizeof(err->msg), en_cuda_is_built() ?
-			 "--device cuda: a rank sees no GPU" :
-			 "--device cuda: this program was built without CUDA (make gpu)");
-		return -CKPT_E_UNSUPPORTED;
+	p->on_gpu = false;
+	if (!en_cuda_is_built()) {
+		rc = without_cuda(p, err);
+	} else if (p->args.device != ZT_CPU) {
+		devices = en_cuda_count();
+		rc = all_or_none(p, devices, &p->on_gpu, err);
 	}
 	if (!rc && !p->on_gpu && p->args.keep_all && !p->comm->rank)
 		fputs("ztrain: --keep-all has no effect: CPU ranks keep all of it in any case\n",
@@ -252,7 +311,7 @@ int zt_launch_device(struct zt_program *p, struct ckpt_err *err)
 /* What a rank has to say, as one text that rank 0 prints. */
 struct word {
 	struct place at;
-	uint32_t findings;
+	uint32_t findings, fatal;
 	char by[24];
 	char text[EN_MAX_LAUNCH_FINDINGS][400];
 };
@@ -269,8 +328,9 @@ static void name_device(const struct en_environ *env, uint32_t device, char *out
 		p = strchr(p, ',');
 		p += p != NULL;
 	}
+	p = p ? p + strspn(p, " \t") : NULL;
 	if (p)
-		snprintf(out, room, "%s:%.*s", host, (int)(strcspn(p, ",") % 40), p);
+		snprintf(out, room, "%s:%.*s", host, (int)(strcspn(p, ", \t") % 40), p);
 	else
 		snprintf(out, room, "%s:%u", host, device);
 }
@@ -281,7 +341,12 @@ static void look(struct zt_program *p, const struct en_environ *env, int devices
 	struct en_launched l;
 
 	/* without a GPU on the host, and nothing that speaks of one, there is nothing to find */
-	en_launch_check(env, devices || env->cuda_visible_devices ? devices : -1, local, &l);
+	if (p->args.device == ZT_CPU)
+		devices = -1;
+	else if (!devices && !env->cuda_visible_devices && !(en_cuda_is_built() && count_files()))
+		devices = -1;
+	w->fatal = en_launch_check(env, devices, local, &l);
+	devices = devices < 0 ? 0 : devices;
 	w->at.seat.local_rank = l.local_rank;
 	w->at.device = l.device;
 	snprintf(w->by, sizeof(w->by), "%s", en_launcher_name(l.by));
@@ -297,28 +362,63 @@ static void look(struct zt_program *p, const struct en_environ *env, int devices
 static void tell_word(const struct word *w, uint32_t n)
 {
 	const struct place *at = &w->at;
+	char line[sizeof(*w)];
+	int n_said;
 
-	printf("rank %u of %u on %s, started by %s, ", at->seat.rank, n, at->seat.host, w->by);
+	n_said = snprintf(line, sizeof(line), "rank %u of %u on %s, started by %s, ", at->seat.rank,
+			  n, at->seat.host, w->by);
+	if (n_said < 0 || (size_t)n_said >= sizeof(line))
+		n_said = 0;
 	if (*at->gpu.pci)
-		printf("GPU %u: %s, %s, %s\n", at->device, at->gpu.pci, at->gpu.name, at->gpu.uuid);
+		snprintf(line + n_said, sizeof(line) - (size_t)n_said, "GPU %u: %s, %s, %s",
+			 at->device, at->gpu.pci, at->gpu.name, at->gpu.uuid);
 	else
-		printf("GPU %s\n", *at->seat.device ? at->seat.device : "none");
-	for (uint32_t k = 0; k < w->findings; k++)
-		printf("  %s\n", w->text[k]);
+		snprintf(line + n_said, sizeof(line) - (size_t)n_said, "GPU %s",
+			 *at->seat.device ? at->seat.device : "none");
+	zt_say_line(stdout, line);
+	for (uint32_t k = 0; k < w->findings; k++) {
+		snprintf(line, sizeof(line), "  %s", w->text[k]);
+		zt_say_line(stdout, line);
+	}
+}
+
+/* What is wrong with all ranks together: 'err' of the first, and how many each has found itself. */
+static int judge_all(const struct zt_program *p, const struct word *w, uint32_t *fatal_out,
+		     struct ckpt_err *err)
+{
+	const uint32_t n = p->comm->size;
+	struct place *place = calloc(n, sizeof(*place));
+	struct en_seat *seat = calloc(n, sizeof(*seat));
+	struct en_launched l = { .n_findings = 0 };
+	int rc = place && seat ? 0 : no_memory(err);
+
+	*fatal_out = 0;
+	for (uint32_t i = 0; !rc && i < n; i++) {
+		place[i] = w[i].at;
+		seat[i] = w[i].at.seat;
+		*fatal_out += w[i].fatal;
+	}
+	if (!rc)
+		rc = judge(place, n, err);
+	if (!rc && !*fatal_out && p->args.device != ZT_CPU && en_launch_devices(seat, n, &l))
+		rc = refuse(&l, err);
+	free(seat);
+	free(place);
+	return rc;
 }
 
 static int tell_all(const struct zt_program *p, const struct word *w, struct ckpt_err *err)
 {
 	const uint32_t n = p->comm->size;
-	struct place *place = calloc(n, sizeof(*place));
-	int rc = place ? 0 : no_memory(err);
+	uint32_t fatal;
+	int rc = judge_all(p, w, &fatal, err);
 
-	if (!rc) {
-		for (uint32_t i = 0; i < n; i++)
-			place[i] = w[i].at;
-		rc = judge(place, n, err);
+	if (!rc && fatal) {
+		err->code = CKPT_E_USAGE;
+		snprintf(err->msg, sizeof(err->msg), "--check-launch: %u error%s, named above",
+			 fatal, fatal == 1 ? "" : "s");
+		rc = -CKPT_E_USAGE;
 	}
-	free(place);
 	if (p->comm->rank)
 		return rc;
 	if (n > 1)

@@ -18,12 +18,17 @@ struct zt_program {
 	struct en_comm *comm;
 	struct en_model *model;
 	struct en_config config;
+	bool as_deepspeed;	/* of fp16, see struct en_zero_opts */
+	unsigned stated;	/* EN_HAS_* of the options */
+	unsigned unsaid;	/* those of the optimizer that no option or key has */
 	struct ck_buf config_json;	/* what DeepSpeed would be given, for checkpoints */
 	struct en_source *source, *eval_source;
 	struct en_data data, held;
 	uint64_t held_rows;
 	char job[64];
-	char tag[ZT_NAME];	/* of the step to go on from, "" = none */
+	struct en_find_opts find;
+	struct en_found found;	/* steps to resume from, and those in --save */
+	int lock;		/* rank 0's of --save, or -1 */
 	const char *from;	/* what to begin with, or NULL */
 	bool on_gpu;
 	struct en_cuda_opts cuda;
@@ -36,6 +41,8 @@ struct zt_program {
 
 /* zt_config.c */
 int zt_config_read(struct zt_program *p, struct ckpt_err *err);
+/* zt_config_print.c: ztrain config FILE; argv[0] is "config".  The exit status. */
+int zt_config_print(int argc, char **argv);
 
 /* zt_data.c */
 int zt_data_open(struct zt_program *p, struct ckpt_err *err);

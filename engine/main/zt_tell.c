@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/main/zt_program.h"
+#include "engine/main/zt_say.h"
 
 static bool speaks(const struct zt_program *p)
 {
@@ -18,12 +19,15 @@ void zt_tell_config(struct zt_program *p)
 	if (!speaks(p) || en_config_screen(&p->config, 0, &line, &n, NULL))
 		return;
 	for (size_t i = 0; i < n; i++)
-		puts(line[i]);
+		zt_say_line(stdout, line[i]);
 }
 
 /* ---- the beginning ---- */
 
-/* A run that goes on goes on with its log; a new one has a new log. */
+/*
+ * A run that resumes continues its log; a new one has a new log.  By --resume auto one that was
+ * killed before its first save begins again: so does its log.
+ */
 static int open_log(struct zt_program *p, const struct en_begun *b, struct ckpt_err *err)
 {
 	struct en_log_found found;
@@ -31,7 +35,8 @@ static int open_log(struct zt_program *p, const struct en_begun *b, struct ckpt_
 
 	if (!p->args.log || p->comm->rank)
 		return 0;
-	rc = en_log_open(&p->log, p->args.log, b->resumed ? b->at.steps : EN_LOG_NEW, &found, err);
+	rc = en_log_open(&p->log, p->args.log, b->resumed ? b->at.steps :
+			 p->find.newest ? 0 : EN_LOG_NEW, &found, err);
 	if (!rc && b->resumed && found.last_step < b->at.steps)
 		fprintf(stderr, "ztrain: %s ends at step %" PRId64 "; the run goes on behind step %"
 			PRId64 ", and the steps between are not in it\n", p->args.log,
@@ -65,6 +70,9 @@ int zt_tell_beginning(void *arg, const struct en_begun *b, struct ckpt_err *err)
 	struct zt_program *p = arg;
 	const struct en_settings *set = &p->config.set;
 
+	/* A run that asks for no words is told all the same that it is another one. */
+	for (uint32_t i = 0; !p->comm->rank && i < b->differ->n; i++)
+		zt_say_line(p->args.quiet ? stderr : stdout, b->differ->line[i]);
 	if (speaks(p)) {
 		printf("%s, %" PRIu64 " parameters, %s, ZeRO-%" PRId64 ", %u rank%s x %" PRId64
 		       " thread%s\n", en_arch_name(p->model->config.arch), params_of(p->model),
@@ -72,6 +80,9 @@ int zt_tell_beginning(void *arg, const struct en_begun *b, struct ckpt_err *err)
 		       set->precision == EN_FP16 ? "fp16" : "fp32", set->stage, p->comm->size,
 		       p->comm->size == 1 ? "" : "s", p->args.threads,
 		       p->args.threads == 1 ? "" : "s");
+		if (*p->model->config.noted)
+			printf("config.json has keys that are not known here, and off: %s\n",
+			       p->model->config.noted);
 		printf("%" PRIu64 " rows of %u tokens%s%s", p->data.rows, p->data.info.tokens,
 		       p->args.data ? " in " : ", made up", p->args.data ? p->args.data : "");
 		if (p->held_rows)
@@ -85,11 +96,16 @@ int zt_tell_beginning(void *arg, const struct en_begun *b, struct ckpt_err *err)
 		if (b->resumed)
 			printf("resumed at step %" PRId64 " from %s%s%s, %" PRIu64
 			       " bytes read by all ranks in %.3f s\n", b->at.steps, p->from,
-			       p->tag[0] ? "/" : "", p->tag, b->read_bytes, b->read_seconds);
+			       b->tag ? "/" : "", b->tag ? b->tag : "", b->read_bytes,
+			       b->read_seconds);
 		else if (p->from)
 			printf("weights from %s\n", p->from);
 		else
 			printf("random weights of seed %" PRId64 "\n", p->args.seed);
+		if (set->precision == EN_FP16 && !p->as_deepspeed)
+			puts("fp16: gradients are divided by all units before they are rounded: "
+			     "steps are skipped at larger scales than DeepSpeed's "
+			     "(--overflow deepspeed: at the same)");
 		puts(b->bits);
 		tell_buffer(p, b);
 		fflush(stdout);
@@ -128,8 +144,7 @@ static void write_log(struct zt_program *p, const struct en_log_step *line)
 	if (!p->log || !en_log_write(p->log, line, &err))
 		return;
 	if (!p->unlogged++)
-		fprintf(stderr, "ztrain: %s: %s; the run goes on without it\n", p->args.log,
-			err.msg);
+		zt_say("ztrain: ", "%s: %s; the run goes on without it", p->args.log, err.msg);
 }
 
 void zt_tell_step(void *arg, const struct en_step_told *s)
@@ -180,12 +195,22 @@ static void tell_counters(const struct zt_program *p, const struct en_mem *mem)
 	tell_memory(c->rank, mem);
 }
 
+static void tell_over(const struct zt_program *p, const struct en_ran *ran)
+{
+	printf("nothing is left to train after step %" PRId64, ran->at.steps);
+	if (ran->has_eval)
+		printf(p->args.exact ? "; eval loss %.17g" : "; eval loss %.4f", ran->eval_loss);
+	putchar('\n');
+}
+
 void zt_tell_end(struct zt_program *p, const struct en_ran *ran)
 {
 	struct ckpt_err err = { 0 };
 
+	if (!p->comm->rank && ran->was_over && (ran->has_eval || !p->args.quiet))
+		tell_over(p, ran);
 	if (en_log_close(p->log, &err))
-		fprintf(stderr, "ztrain: %s: %s\n", p->args.log, err.msg);
+		zt_say("ztrain: ", "%s: %s", p->args.log, err.msg);
 	p->log = NULL;
 	if (p->unlogged)
 		fprintf(stderr, "ztrain: %" PRIu64 " steps could not be written to %s\n",

@@ -12,6 +12,7 @@
 #include "engine/main/zt_bench.h"
 #include "engine/main/zt_generate.h"
 #include "engine/main/zt_program.h"
+#include "engine/main/zt_say.h"
 
 #define MOST_CONFIG ((size_t)8 << 20)
 
@@ -52,13 +53,36 @@ static int fail(const struct zt_program *p, const struct ckpt_err *err)
 		snprintf(who, sizeof(who), "rank %u: ", p->comm->rank);
 		en_comm_lost(p->comm, lost, sizeof(lost));
 	}
-	fprintf(stderr, "ztrain: %s%s%s%s%s%s%s\n", who, err->where, *err->where ? ": " : "",
-		err->msg, *err->msg ? "" : ckpt_code_name(err->code),
-		*lost ? "; not at work: " : "", lost);
+	zt_say("ztrain: ", "%s%s%s%s%s%s%s", who, err->where, *err->where ? ": " : "",
+	       err->msg, *err->msg ? "" : ckpt_code_name(err->code),
+	       *lost ? "; not at work: " : "", lost);
 	return 1;
 }
 
 /* ---- ranks ---- */
+
+static void say(const char *line)
+{
+	zt_say("ztrain: ", "%s", line);
+}
+
+/* With the secret that the job has. */
+static int join_tcp(struct zt_program *p, struct en_meeting *m, uint32_t deadline,
+		    struct ckpt_err *err)
+{
+	struct en_secret *secret = calloc(1, sizeof(*secret));
+	int rc = secret ? en_secret_find(p->args.secret_file, m->local, secret, err) :
+		 -CKPT_E_NOMEM;
+
+	m->secret = secret;
+	m->say = say;
+	if (!rc)
+		rc = en_comm_tcp_open(m, deadline, &p->comm, err);
+	if (secret)
+		explicit_bzero(secret, sizeof(*secret));
+	free(secret);
+	return rc;
+}
 
 /* By MPI; where that sees this process alone and the launcher does not, as srun says. */
 static int join_mpi(struct zt_program *p, uint32_t deadline, struct ckpt_err *err)
@@ -75,7 +99,7 @@ static int join_mpi(struct zt_program *p, uint32_t deadline, struct ckpt_err *er
 	if (rc)
 		return rc;
 	p->comm = NULL;
-	return en_comm_tcp_open(&meeting, deadline, &p->comm, err);
+	return join_tcp(p, &meeting, deadline, err);
 }
 
 static int join_ranks(struct zt_program *p, struct ckpt_err *err)
@@ -90,11 +114,14 @@ static int join_ranks(struct zt_program *p, struct ckpt_err *err)
 	if (how == EN_START_ALONE)
 		rc = en_comm_local_open(&p->comm, err);
 	else if (how == EN_START_TCP)
-		rc = en_comm_tcp_open(&meeting, deadline, &p->comm, err);
+		rc = join_tcp(p, &meeting, deadline, err);
 	else
 		rc = join_mpi(p, deadline, err);
 	if (!rc)
 		p->comm->timeout_ms = deadline;
+	if (!rc && p->args.secret_file && strcmp(p->comm->ops->name, "tcp") && !p->comm->rank)
+		fputs("ztrain: --secret-file has no effect: it is for ranks that meet by TCP\n",
+		      stderr);
 	return rc;
 }
 
@@ -146,25 +173,23 @@ static int find_beginning(struct zt_program *p, struct ckpt_err *err)
 {
 	const struct zt_args *a = &p->args;
 	const bool newest = a->resume && !strcmp(a->resume, "auto");
-	const char *root = newest ? a->save : a->resume;
-	char *tag = NULL;
 	int rc = 0;
 
-	if (root && !p->comm->rank)
-		rc = en_keep_find(root, &tag, err);
-	if (tag)
-		snprintf(p->tag, sizeof(p->tag), "%s", tag);
-	free(tag);
+	p->find = (struct en_find_opts){
+		.save = a->save, .from = newest ? a->save : a->resume, .newest = newest,
+		.overwrite = a->overwrite, .sync = (enum ckpt_sync)a->sync, .say = say,
+	};
+	if (a->save && !p->comm->rank)
+		rc = en_lock_folder(a->save, &p->lock, err);
+	if (!rc && (a->save || a->resume))
+		rc = en_find(&p->find, p->comm, &p->found, err);
 	if (rc)
 		return rc;
-	rc = en_comm_broadcast(p->comm, p->tag, sizeof(p->tag), 0, NULL, err);
-	if (!rc && p->tag[0])
-		p->from = root;
-	else if (!rc && root && !newest)
-		p->from = root;		/* a step itself, or weights: it is opened as it is */
-	else if (!rc && !a->random && has_weights(a->model))
+	if (p->found.n || (a->resume && !newest))
+		p->from = p->find.from;	/* without steps a step itself, or weights */
+	else if (!a->random && has_weights(a->model))
 		p->from = a->model;
-	return rc;
+	return 0;
 }
 
 /* ---- threads ---- */
@@ -214,16 +239,18 @@ static int run(struct zt_program *p, struct ckpt_err *err)
 		.scheduler = a->scheduler, .scheduler_args = a->scheduler_args,
 		.warmup_steps = a->warmup,
 		.feed = zt_data_feed(p), .held = zt_data_held(p), .eval_every = a->eval_every,
-		.cuda = p->on_gpu ? &p->cuda : NULL, .token_mean = a->loss == 1,
+		.as_deepspeed = p->as_deepspeed, .cuda = p->on_gpu ? &p->cuda : NULL,
+		.token_mean = a->loss == 1,
 		.tokens = p->data.info.tokens,
 		.threads = (uint32_t)a->threads, .recompute = a->recompute,
 		.seed = (uint64_t)a->seed, .steps = a->steps, .stop_at = a->stop_at,
-		.save_root = a->save, .job = p->job, .save_to = a->save_to,
+		.save_root = a->save, .save_beside = a->model, .job = p->job, .save_to = a->save_to,
 		.save_every = a->save_every, .sync = (enum ckpt_sync)a->sync,
 		.save_buffer = a->save_buffer_bytes, .save_threads = (uint32_t)a->save_threads,
 		.stop = a->save ? &stop_now : NULL,
 		.grace_ms = (uint32_t)a->grace_s * 1000, .from = p->from,
-		.from_tag = p->tag[0] ? p->tag : NULL,
+		.stated = p->stated, .unsaid = p->unsaid, .other_model = a->other_model,
+		.find = &p->find, .found = a->save || a->resume ? &p->found : NULL,
 		.export = p->export.dir ? &p->export : NULL, .began = zt_tell_beginning,
 		.told = zt_tell_step, .told_arg = p,
 	};
@@ -314,6 +341,14 @@ static void release(struct zt_program *p)
 	en_config_release(&p->config);
 	ck_buf_release(&p->config_json);
 	en_model_free(p->model);
+	en_found_release(&p->found);
+}
+
+static void unlock(struct zt_program *p)
+{
+	if (p->lock >= 0)
+		en_unlock_folder(p->args.save, p->lock);
+	p->lock = -1;
 }
 
 /* Its own --local_rank=N stands before what the caller of deepspeed's launcher wrote. */
@@ -330,7 +365,7 @@ static void skip_local_rank(int *argc, char ***argv)
 
 int main(int argc, char **argv)
 {
-	struct zt_program p = { .from = NULL };
+	struct zt_program p = { .lock = -1 };
 	struct sigaction act = { .sa_handler = on_term };
 	struct ckpt_err err = { 0 };
 	int rc;
@@ -338,6 +373,8 @@ int main(int argc, char **argv)
 	skip_local_rank(&argc, &argv);
 	if (argc > 1 && !strcmp(argv[1], "generate"))
 		return zt_generate(argc - 1, argv + 1);
+	if (argc > 1 && !strcmp(argv[1], "config"))
+		return zt_config_print(argc - 1, argv + 1);
 	rc = zt_args_parse(argc, argv, &p.args);
 	if (rc)
 		return rc == 1 ? 0 : rc;
@@ -349,11 +386,13 @@ int main(int argc, char **argv)
 	rc = everything(&p, &err);
 	if (rc) {
 		rc = fail(&p, &err);
+		unlock(&p);
 		fflush(stdout);
 		if (p.comm)
 			en_comm_abort(p.comm, 1);
 		return rc;
 	}
+	unlock(&p);
 	release(&p);
 	if (en_comm_close(p.comm, &err)) {
 		fail(&p, &err);

@@ -43,11 +43,13 @@ struct en_model_config {
 	bool tied;		/* the head is the embedding */
 	struct en_rope rope;
 	enum kn_type type;	/* that the weights were saved in; 0: not said */
+	char noted[256];	/* keys that are not known, and off: "use_this, use_that"; or "" */
 };
 
 /*
  * The configuration in a config.json of transformers 4 or 5.  Every key is understood, known to be
- * of no consequence for training, or refused.  'where' names the text in errors.
+ * of no consequence for training, off (false, null, empty: 'noted'), or refused.  'where' names the
+ * text in errors.
  *	CKPT_E_CORRUPT      no JSON object, a key twice, a value of the wrong kind or size
  *	CKPT_E_UNSUPPORTED  another architecture; a key or value that would change the model in
  *	                    a way that is not built (sliding windows, other activations, ...)
@@ -136,10 +138,10 @@ int en_model_match(const struct en_model *model, const struct ckpt *ck, struct c
 
 /*
  * Elements [first, first + count) of a parameter's weight from the checkpoint, as 'type': of a
- * training step the master, where it has one.
+ * training step the master, where it has one.  'checks' (may be NULL) as in ckpt_load().
  */
 int en_model_read(const struct en_model *model, uint32_t param, const struct ckpt *ck,
-		  uint64_t first, uint64_t count, enum kn_type type, void *out,
-		  struct ckpt_err *err);
+		  struct ckpt_load_checks *checks, uint64_t first, uint64_t count,
+		  enum kn_type type, void *out, struct ckpt_err *err);
 
 #endif

@@ -2,7 +2,8 @@
  * en_model_config.c -- config.json of transformers 4 and 5.
  *
  * Each key has a row in a table: it is read, must have a value under which it changes nothing,
- * or does not concern training.  A key without a row is refused, since it may change the model.
+ * or does not concern training.  A key without a row is refused, since it may change the model,
+ * unless it is false, null, empty or a 0 that switches nothing on: then it is noted.
  */
 #include <cJSON.h>
 #include <errno.h>
@@ -40,6 +41,8 @@ static const struct key keys[] = {
 	{ "tie_word_embeddings", READ }, { "torch_dtype", READ }, { "use_sliding_window", OFF },
 	{ "vocab_size", READ },
 	/* would change the computation */
+	{ "use_mrope", OFF }, { "resid_pdrop", OFF }, { "embd_pdrop", OFF },
+	{ "hidden_dropout", OFF }, { "residual_dropout", OFF }, { "embedding_dropout", OFF },
 	{ "add_cross_attention", OFF }, { "chunk_size_feed_forward", OFF },
 	{ "is_encoder_decoder", OFF }, { "partial_rotary_factor", ONE }, { "pruned_heads", OFF },
 	{ "quantization_config", OFF }, { "tie_encoder_decoder", OFF },
@@ -62,6 +65,10 @@ static const struct key keys[] = {
 	{ "tf_legacy_loss", FREE }, { "tokenizer_class", FREE }, { "top_k", FREE },
 	{ "top_p", FREE }, { "torchscript", FREE }, { "transformers_version", FREE },
 	{ "typical_p", FREE }, { "use_bfloat16", FREE }, { "use_cache", FREE },
+	{ "attn_implementation", FREE }, { "bos_token", FREE }, { "cache_implementation", FREE },
+	{ "eos_token", FREE }, { "gradient_checkpointing", FREE }, { "model_max_length", FREE },
+	{ "pad_token", FREE }, { "transformers.js_config", FREE }, { "unsloth_fixed", FREE },
+	{ "unsloth_version", FREE },
 };
 
 static const struct {
@@ -160,8 +167,28 @@ static bool is_off(const cJSON *v)
 	       ((cJSON_IsArray(v) || cJSON_IsObject(v)) && !v->child);
 }
 
+/* Nothing is switched on by the key, whatever it is; 0 is a number that counts for some. */
+static bool is_nothing(const cJSON *v)
+{
+	static const char *const at_zero[] = {
+		"eps", "scal", "factor", "multiplier", "theta", "alpha", "beta", "temperature",
+	};
+
+	for (size_t i = 0; cJSON_IsNumber(v) && i < sizeof(at_zero) / sizeof(at_zero[0]); i++)
+		if (strstr(v->string, at_zero[i]))
+			return false;
+	return is_off(v);
+}
+
+static void note(struct en_model_config *c, const char *key)
+{
+	const size_t n = strlen(c->noted);
+
+	snprintf(c->noted + n, sizeof(c->noted) - n, "%s%s", n ? ", " : "", key);
+}
+
 /* Each key of 'o' once, known, and where it must be off, off. */
-static void check_keys(struct reader *r, const cJSON *o)
+static void check_keys(struct reader *r, const cJSON *o, struct en_model_config *c)
 {
 	for (const cJSON *v = o->child; v; v = v->next) {
 		const struct key *k = NULL;
@@ -172,7 +199,9 @@ static void check_keys(struct reader *r, const cJSON *o)
 		for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
 			if (!strcmp(keys[i].name, v->string))
 				k = &keys[i];
-		if (!k && v->string[0] != '_')
+		if (!k && v->string[0] != '_' && is_nothing(v))
+			note(c, v->string);
+		else if (!k && v->string[0] != '_')
 			BAD(r, CKPT_E_UNSUPPORTED, "the key \"%.100s\" is not known, so the model "
 			    "may not be the one that would be trained; remove the key if it "
 			    "changes nothing", v->string);
@@ -373,8 +402,8 @@ int en_model_config_parse(const char *text, size_t nbytes, const char *where,
 		return en_model_fail(err, CKPT_E_CORRUPT, where, "it is no JSON object (byte %zu)",
 				     end ? (size_t)(end - text) : 0);
 	}
-	check_keys(&r, o);
 	c.arch = read_arch(&r, o);
+	check_keys(&r, o, &c);
 	read_sizes(&r, o, &c);
 	c.norm_eps = positive(&r, o, "rms_norm_eps", 1e-6);
 	c.init_range = positive(&r, o, "initializer_range", 0.02);

@@ -95,23 +95,27 @@ int en_model_match(const struct en_model *model, const struct ckpt *ck, struct c
 }
 
 int en_model_read(const struct en_model *model, uint32_t param, const struct ckpt *ck,
-		  uint64_t first, uint64_t count, enum kn_type type, void *out,
-		  struct ckpt_err *err)
+		  struct ckpt_load_checks *checks, uint64_t first, uint64_t count,
+		  enum kn_type type, void *out, struct ckpt_err *err)
 {
 	const enum ckpt_dtype dtype = type == KN_F32 ? CKPT_F32 : type == KN_BF16 ? CKPT_BF16 :
 				      type == KN_F16 ? CKPT_F16 : CKPT_F64;
 	struct ckpt_tensor_info t;
 	struct ckpt_state_info s;
-	uint64_t tensor;
+	struct ckpt_load_range range = {
+		.first = first, .count = count, .dtype = dtype, .dst = out,
+	};
+	const struct ckpt_run_opts run = { .size = sizeof(run), .threads = 1 };
+	const struct ckpt_load_opts opts = {
+		.size = sizeof(opts), .run = &run, .checks = checks,
+	};
 	uint32_t state;
-	int rc = ckpt_tensor_find(ck, model->param[param].name, &tensor, err);
+	int rc = ckpt_tensor_find(ck, model->param[param].name, &range.tensor, err);
 
 	if (!rc)
-		rc = ckpt_tensor_get(ck, tensor, &t, err);
+		rc = ckpt_tensor_get(ck, range.tensor, &t, err);
 	if (!rc)
-		rc = find_state(ck, tensor, t.nstates, &state, &s, err);
-	if (rc)
-		return rc;
-	return ckpt_read(ck, tensor, state, first, count, dtype, out, count * kn_type_size(type),
-			 err);
+		rc = find_state(ck, range.tensor, t.nstates, &state, &s, err);
+	range.state = s.name;
+	return rc ? rc : ckpt_load(ck, &range, 1, &opts, NULL, err);
 }

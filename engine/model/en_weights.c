@@ -56,7 +56,9 @@ int en_weights_load(const struct en_model *model, const struct ckpt *ck, enum kn
 		    uint32_t threads, struct en_weights *out, struct ckpt_err *err)
 {
 	const struct ckpt_run_opts run = { .size = sizeof(run), .threads = threads };
-	const struct ckpt_load_opts opts = { .size = sizeof(opts), .run = &run };
+	const struct ckpt_load_opts opts = {
+		.size = sizeof(opts), .run = &run, .flags = CKPT_LOAD_CHECK,
+	};
 	struct ckpt_load_range *range = NULL;
 	struct en_weights w = { 0 };
 	int rc = en_model_match(model, ck, err);

@@ -1,0 +1,82 @@
+/*
+ * zt_config_print.c -- ztrain config FILE: the DeepSpeed configuration that accelerate makes of its
+ * YAML, as plain JSON, for programs that read JSON only (zckpt plan, zckpt shard).
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/main/zt_program.h"
+#include "engine/main/zt_say.h"
+
+#define MOST ((size_t)8 << 20)
+
+static int fail(const char *where, const char *what)
+{
+	zt_say("ztrain: ", "%s%s%s", where, *where ? ": " : "", what);
+	return 1;
+}
+
+static bool is_yaml(const char *path)
+{
+	const char *dot = strrchr(path, '.');
+
+	return dot && (!strcmp(dot, ".yaml") || !strcmp(dot, ".yml"));
+}
+
+/* What accelerate refuses is no configuration; what "auto" stands for is left to who reads it. */
+static const struct en_verdict *refused(const struct en_config *c)
+{
+	for (uint64_t i = 0; i < c->n_verdicts; i++)
+		if (c->verdict[i].ruling == EN_REFUSED)
+			return &c->verdict[i];
+	return NULL;
+}
+
+static int print(const struct en_config *c)
+{
+	struct ck_buf text = CK_BUF_INIT(MOST);
+	struct ckpt_err err = { 0 };
+	int rc = en_node_write(c->tree, &text, &err);
+
+	if (!rc)
+		rc = ck_buf_add(&text, "", 1, &err);
+	if (!rc && (puts(text.p) < 0 || fflush(stdout))) {
+		ck_buf_release(&text);
+		return fail("", "the configuration could not be written");
+	}
+	ck_buf_release(&text);
+	return rc ? fail(err.where, err.msg) : 0;
+}
+
+int zt_config_print(int argc, char **argv)
+{
+	const struct en_verdict *no;
+	struct ckpt_err err = { 0 };
+	struct en_config c;
+	char why[600];
+	int rc;
+
+	if (argc != 2 || !strcmp(argv[1], "--help")) {
+		fputs("usage: ztrain config FILE\n\n"
+		      "Prints the DeepSpeed configuration that accelerate makes of its YAML, or\n"
+		      "that a DeepSpeed file with comments has, as plain JSON.\n",
+		      argc == 2 ? stdout : stderr);
+		return argc == 2 ? 0 : 2;
+	}
+	en_config_init(&c, EN_DS_0_19);
+	rc = is_yaml(argv[1]) ? en_config_read_accelerate(&c, argv[1], 1, &err) :
+	     en_config_read_deepspeed(&c, argv[1], &err);
+	no = rc ? NULL : refused(&c);
+	if (rc) {
+		rc = fail(err.where, err.msg);
+	} else if (no || !c.tree) {
+		snprintf(why, sizeof(why), "%s%s%s: %s", no ? no->path : "deepspeed_config",
+			 no && *no->value ? " " : "", no ? no->value : "", no ? no->why :
+			 "there is none");
+		rc = fail(argv[1], why);
+	} else {
+		rc = print(&c);
+	}
+	en_config_release(&c);
+	return rc;
+}

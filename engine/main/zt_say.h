@@ -1,0 +1,15 @@
+/*
+ * zt_say.h -- lines that hold texts of files: names, paths, messages of readers, configurations.
+ */
+#ifndef ZT_SAY_H
+#define ZT_SAY_H
+
+#include <stdio.h>
+
+/* On stderr: 'prefix', the text and a line end.  Controls are written \n and \x1b. */
+void zt_say(const char *prefix, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* On 'out': the text and a line end, likewise. */
+void zt_say_line(FILE *out, const char *text);
+
+#endif
