@@ -378,7 +378,8 @@ int cz_take_memory(struct cz *c, struct ckpt_err *err)
 
 	c->ld = (m->heads + 2 * m->kv_heads) * m->head_dim;
 	c->tree = c->cuda.sum == EN_CUDA_SUM_TREE && !cz_is_total(c);
-	c->sum_type = c->z.opts.units > 1 || c->tree ? KN_F32 : c->z.opts.wire;
+	c->sum_type = c->z.opts.as_deepspeed ? KN_F16 :
+		      c->z.opts.units > 1 || c->tree ? KN_F32 : c->z.opts.wire;
 	c->shares = c->nccl != NULL;
 	c->chunk = chunk_of(c, n);
 	rc = cz_off_new(c, err);

@@ -68,6 +68,8 @@ static int over_ranks(struct cz *c, const struct cz_block *b, const struct cz_re
 		      enum kn_type type, bool add, struct ckpt_err *err)
 {
 	const enum kn_type wire = c->z.opts.wire;
+	/* of a 16-bit type NCCL's average divides before it adds, as DeepSpeed does */
+	const ncclRedOp_t op = c->z.opts.as_deepspeed ? ncclAvg : ncclSum;
 	const uint64_t n = b->shard;
 	int rc;
 
@@ -80,9 +82,9 @@ static int over_ranks(struct cz *c, const struct cz_block *b, const struct cz_re
 					 "gradients", err);
 	}
 	if (!add && type == wire)
-		return cz_nccl(c, ncclReduceScatter(r->grads, to, n, cz_nccl_type(wire), ncclSum,
+		return cz_nccl(c, ncclReduceScatter(r->grads, to, n, cz_nccl_type(wire), op,
 						    c->nccl, c->move), "reduce-scatter", err);
-	rc = cz_nccl(c, ncclReduceScatter(r->grads, r->pieces, n, cz_nccl_type(wire), ncclSum,
+	rc = cz_nccl(c, ncclReduceScatter(r->grads, r->pieces, n, cz_nccl_type(wire), op,
 					  c->nccl, c->move), "reduce-scatter", err);
 	if (rc)
 		return rc;

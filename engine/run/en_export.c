@@ -1,5 +1,6 @@
 /* en_export.c -- see en_export.h. */
 #include "engine/run/en_export.h"
+#include "engine/run/en_keep.h"
 
 #include <errno.h>
 #include <string.h>
@@ -221,7 +222,7 @@ static int put(struct en_zero *z, struct ckpt_saver *saver, struct ckpt_err *err
 	return rc ? rc : ckpt_save_commit(saver, err);
 }
 
-int en_export(const struct en_model *model, struct en_zero *z, const struct en_comm *comm,
+int en_export(const struct en_model *model, struct en_zero *z, struct en_comm *comm,
 	      const struct en_export_opts *opts, struct ckpt_saved *out, struct ckpt_err *err)
 {
 	struct place p = { 0 };
@@ -229,7 +230,7 @@ int en_export(const struct en_model *model, struct en_zero *z, const struct en_c
 	struct ckpt_saver_opts so = {
 		.size = sizeof(so), .job = opts->job, .rank = comm->rank, .nranks = comm->size,
 		.threads = 1, .buffer_bytes = BUFFER, .sync = opts->sync,
-		.timeout_ms = opts->timeout_ms,
+		.timeout_ms = opts->timeout_ms, .look = en_keep_look, .look_arg = comm,
 	};
 	uint64_t n;
 	const struct en_zero_piece *piece = en_zero_pieces(z, &n);

@@ -30,7 +30,7 @@ struct en_export_opts {
  * rank; nfiles and file_bytes are rank 0's.  Codes of ckpt_save_begin() and ckpt_save_wait();
  * CKPT_E_NOTFOUND and CKPT_E_CORRUPT of config.json.
  */
-int en_export(const struct en_model *model, struct en_zero *z, const struct en_comm *comm,
+int en_export(const struct en_model *model, struct en_zero *z, struct en_comm *comm,
 	      const struct en_export_opts *opts, struct ckpt_saved *out, struct ckpt_err *err);
 
 /*

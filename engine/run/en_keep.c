@@ -10,8 +10,11 @@
 #include "libckpt/base/ck_buf.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_fs.h"
+#include "libckpt/io/ck_tree.h"
 
 #define MOST_STATE ((size_t)1 << 20)
+#define MOST_CONFIG ((uint64_t)1 << 20)
 #define MOST_THREADS 8u
 #define LEAST_BUFFER ((uint64_t)1 << 20)	/* of a saver */
 #define MOST_RING ((uint64_t)512 << 20)
@@ -178,13 +181,30 @@ static int take_memory(struct en_keep *k, uint64_t *saver_out, struct ckpt_err *
 	return k->behind ? en_keep_start(k, err) : 0;
 }
 
+void en_keep_look(void *comm, uint8_t *gone)
+{
+	en_comm_gone(comm, gone);
+}
+
+/* A config.json that is the model by itself is kept: the file may be another by the next save. */
+static int take_config(struct en_keep *k, struct ckpt_err *err)
+{
+	const char *path = k->opts.beside;
+	enum ck_fs_kind kind = CK_FS_DIR;
+	uint64_t len;
+	int rc = path && !k->comm->rank ? ck_fs_kind(path, &kind, err) : 0;
+
+	return rc || kind != CK_FS_FILE ? rc :
+	       ck_file_read(path, MOST_CONFIG, &k->config, &len, err);
+}
+
 int en_keep_new(const struct en_model *model, struct en_zero *z, struct en_comm *comm,
 		const struct en_keep_opts *opts, struct en_keep **keep_out, struct ckpt_err *err)
 {
 	struct ckpt_saver_opts so = {
 		.size = sizeof(so), .root = opts->root, .job = opts->job, .rank = comm->rank,
 		.nranks = comm->size, .sync = opts->sync, .timeout_ms = opts->timeout_ms,
-		.flags = CKPT_SAVER_AT_EXIT,
+		.flags = CKPT_SAVER_AT_EXIT, .look = en_keep_look, .look_arg = comm,
 	};
 	struct en_keep *k = ck_zalloc(sizeof(*k));
 	int rc;
@@ -195,7 +215,9 @@ int en_keep_new(const struct en_model *model, struct en_zero *z, struct en_comm 
 	k->z = z;
 	k->comm = comm;
 	k->opts = *opts;
-	rc = choose_threads(k, err);
+	rc = take_config(k, err);
+	if (!rc)
+		rc = choose_threads(k, err);
 	if (!rc)
 		rc = describe(k, en_zero_type(z), err);
 	if (!rc)
@@ -226,6 +248,7 @@ void en_keep_free(struct en_keep *k)
 	ck_free(k->room);
 	ck_free(k->tensor);
 	ck_free(k->own);
+	ck_free(k->config);
 	ck_free(k);
 }
 
@@ -271,6 +294,7 @@ static int take_step(struct en_keep *k, const char *tag, const struct en_keep_va
 	en_keep_step_release(s);
 	s->at = v->at;
 	s->clip = v->clip;
+	s->replaces = v->replaces;
 	take_groups(k, v, s->group);
 	en_scale_save(v->scale, &s->scaler);
 	if (!rc)
@@ -320,7 +344,7 @@ int en_keep_wait(struct en_keep *k, uint32_t timeout_ms, struct ckpt_saved *out,
 
 	if (!rc && k->open) {
 		rc = ckpt_save_wait(k->saver, timeout_ms, out, err);
-		k->open = rc == -CKPT_E_BUSY;
+		k->open = rc == -CKPT_E_BUSY && ckpt_save_goes_on(k->saver);
 	}
 	return rc;
 }

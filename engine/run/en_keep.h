@@ -5,6 +5,8 @@
 #ifndef EN_KEEP_H
 #define EN_KEEP_H
 
+#include "engine/run/en_find.h"
+#include "engine/run/en_made.h"
 #include "engine/run/en_recipe.h"
 #include "engine/sched/en_scale.h"
 #include "engine/sched/en_sched.h"
@@ -41,9 +43,13 @@ struct en_keep_opts {
 	uint64_t buffer_bytes;
 	uint32_t threads;	/* that write, 1 to 64; 0 = by the cores that are left, at most 8 */
 	uint32_t busy;		/* threads of this rank that compute */
+	const char *beside;	/* the model's folder, or its config.json: goes along; or NULL */
 };
 
 struct en_keep;
+
+/* 'look' of struct ckpt_saver_opts: which ranks have ended; 'comm' is the table. */
+void en_keep_look(void *comm, uint8_t *gone);
 
 /*
  * The buffer for a rank whose states are so many bytes (en_zero_expect()) and that is to copy them
@@ -70,6 +76,7 @@ struct en_keep_values {
 	double clip;
 	const char *ds_config;	/* JSON, or NULL */
 	const char *client;	/* JSON object, or NULL */
+	bool replaces;		/* a step of that name may be there */
 };
 
 /*
@@ -90,12 +97,6 @@ int en_keep_wait(struct en_keep *keep, uint32_t timeout_ms, struct ckpt_saved *o
 /* A save was begun, and en_keep_wait() has not told its end. */
 bool en_keep_goes_on(const struct en_keep *keep);
 
-/*
- * The newest step in 'root' that is whole, at any world and stage, by whoever saved it; '*tag_out'
- * (ck_free) is NULL if there is none.  CKPT_E_USAGE where each rank has a folder of its own.
- */
-int en_keep_find(const char *root, char **tag_out, struct ckpt_err *err);
-
 /* The client's key under which en_run keeps where its data is: JSON as a text. */
 #define EN_KEEP_DATA "ztrain_data"
 
@@ -105,13 +106,40 @@ struct en_loaded {
 	bool resumed;		/* with moments; else the run begins with the weights */
 	bool has_recipe;	/* this engine saved it */
 	struct en_recipe recipe;
+	struct en_in_force in_force;
+	struct en_made made;	/* 'n' 0: the step does not say */
 	uint64_t bytes;		/* read by this rank */
 	char *data;		/* what stands under EN_KEEP_DATA (ck_free), or NULL */
+	const char *tag;	/* that was loaded, lent; NULL = 'from' itself */
+	char *run;		/* the ids of its run (en_find.h; ck_free), or NULL */
 };
 
-/* Masters and moments of this rank, and where the run was.  en_zero_publish() comes next. */
-int en_keep_load(const struct en_model *model, struct en_zero *z, const char *path,
-		 const char *tag, struct en_sched *sched, struct en_scale *scale,
-		 struct en_loaded *out, struct ckpt_err *err);
+/* What the model of a step is compared with before anything large is read. */
+struct en_keep_check {
+	const struct en_made *now;
+	bool allow;			/* another model */
+	struct en_differ *differ;
+};
+
+/* Where a run begins, and whose state it fills. */
+struct en_resume {
+	const struct en_model *model;
+	struct en_zero *z;
+	struct en_comm *comm;
+	const char *from;		/* a folder of steps, a step, or weights */
+	const struct en_found *found;	/* steps in it, the one that counts first; or NULL */
+	const struct en_find_opts *find;	/* with 'found' */
+	const struct en_keep_check *check;
+	struct en_sched *sched;
+	struct en_scale *scale;
+};
+
+/*
+ * Masters and moments of this rank, and where the run was.  A step that a rank finds damaged
+ * (CKPT_E_CORRUPT, CKPT_E_INCOMPLETE) is passed over by all ranks for the one before it, with a
+ * line by rank 0.  en_zero_publish() comes next; en_loaded_release() also after a failure.
+ */
+int en_resume_load(const struct en_resume *resume, struct en_loaded *out, struct ckpt_err *err);
+void en_loaded_release(struct en_loaded *loaded);
 
 #endif

@@ -12,6 +12,7 @@ struct en_keep_step {
 	struct ckpt_save_group group[EN_SCHED_GROUPS];
 	struct ckpt_save_scaler scaler;
 	double clip;
+	bool replaces;
 	char *tag, *sched, *ds_config, *client;	/* the last three: or NULL */
 };
 
@@ -29,6 +30,7 @@ struct en_keep {
 	uint64_t buffer;	/* bytes of the saver's */
 	float *room;		/* where the state is in no memory of ours, and not copied behind */
 	struct en_keep_step step;
+	char *config;		/* text of config.json where that alone is the model; or NULL */
 	bool open;		/* a save was committed and not waited for */
 	/*
 	 * The thread that saves a copy of a state of a device (en_keep_put.c).  While 'busy' it has

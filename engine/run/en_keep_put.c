@@ -33,10 +33,19 @@ static int begin(struct en_keep *k, struct ckpt_err *err)
 		.skipped = s->at.skipped, .scaler = &s->scaler, .clip_grad = s->clip,
 		.ds_config = s->ds_config, .scheduler = s->sched, .client = s->client,
 		.own = native ? k->own : NULL, .nown = native ? k->nown : 0,
-		.flags = CKPT_SAVE_FORCE,
+		.flags = s->replaces ? CKPT_SAVE_FORCE : 0,
+		.config_json = k->config, .aux_dir = k->config ? NULL : k->opts.beside,
 	};
+	struct ckpt_err inner = { 0 };
+	int rc = ckpt_save_begin(k->saver, &step, &inner);
 
-	return ckpt_save_begin(k->saver, &step, err);
+	if (rc == -CKPT_E_EXISTS)
+		return ck_fail(err, CKPT_E_EXISTS, k->opts.root, CKPT_NO_OFFSET,
+			       "%s came here while this run trained, and is not of this run: does "
+			       "another run save in this folder? The step is not replaced", s->tag);
+	if (rc && err && !err->code)
+		*err = inner;
+	return rc;
 }
 
 static int end(struct en_keep *k, int rc, struct ckpt_err *err)

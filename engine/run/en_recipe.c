@@ -11,12 +11,16 @@
 #include "libckpt/base/ck_err.h"
 
 #define NFIELDS 9
+#define AS_DEEPSPEED 16		/* in the field of 'wire' */
+#define LOCAL 32
 
 static void list(const struct en_recipe *r, int64_t v[NFIELDS])
 {
 	const int64_t all[NFIELDS] = {
 		r->world, (int64_t)r->accumulation, (int64_t)r->rows, (int64_t)r->tokens,
-		r->precision, r->wire, r->rule, r->token_mean, r->cuda + 2 * (r->cuda && r->tree),
+		r->precision, r->wire + (r->as_deepspeed ? AS_DEEPSPEED : 0) +
+		(r->as_deepspeed && r->local ? LOCAL : 0), r->rule, r->token_mean,
+		r->cuda + 2 * (r->cuda && r->tree),
 	};
 
 	memcpy(v, all, sizeof(all));
@@ -60,7 +64,8 @@ static bool parse(struct en_recipe *r, const char *p, uint64_t len)
 		return false;
 	*r = (struct en_recipe){
 		.world = (uint32_t)v[0], .accumulation = (uint64_t)v[1], .rows = (uint64_t)v[2],
-		.tokens = (uint64_t)v[3], .precision = v[4], .wire = v[5], .rule = v[6],
+		.tokens = (uint64_t)v[3], .precision = v[4], .wire = v[5] % AS_DEEPSPEED,
+		.rule = v[6], .as_deepspeed = v[5] & AS_DEEPSPEED, .local = v[5] & LOCAL,
 		.token_mean = v[7] != 0, .cuda = v[8] & 1, .tree = v[8] == 3,
 	};
 	return true;
@@ -96,6 +101,10 @@ static const char *difference(const struct en_recipe *a, const struct en_recipe 
 		return "rows are of another length";
 	if (a->precision != b->precision || a->wire != b->wire)
 		return "the precision is another";
+	if (a->as_deepspeed != b->as_deepspeed)
+		return "one sums fp16 gradients as DeepSpeed does (--overflow)";
+	if (a->as_deepspeed && (a->world != b->world || a->local != b->local))
+		return "as DeepSpeed sums them, fp16 gradients depend on ranks and stage";
 	if (a->rule != b->rule)
 		return "the optimizer computes in another order";
 	if (a->token_mean != b->token_mean)
@@ -115,6 +124,13 @@ static bool say_beginning(const struct en_recipe *r, char text[EN_RECIPE_TEXT])
 {
 	size_t n;
 
+	if (r->as_deepspeed) {
+		snprintf(text, EN_RECIPE_TEXT,
+			 "bits: gradients are divided and summed in fp16 as DeepSpeed does, and "
+			 "overflow where its do (--overflow deepspeed): another number of ranks "
+			 "has other bits, and may skip other steps; what is loaded is exact");
+		return false;
+	}
 	if (r->cuda && !r->tree) {
 		snprintf(text, EN_RECIPE_TEXT,
 			 "bits: GPUs sum in any order, so runs are equal within rounding "

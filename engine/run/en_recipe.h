@@ -26,6 +26,8 @@ struct en_recipe {
 	int64_t rule;		/* enum kn_adam_rule */
 	bool token_mean, cuda;
 	bool tree;		/* of GPUs: EN_CUDA_SUM_TREE; on CPU ranks it is always so */
+	bool as_deepspeed;	/* fp16: see struct en_zero_opts */
+	bool local;		/* with it: stages 0 and 1, whose ranks sum their own units first */
 };
 
 /* Under which key it stands among the client's, as a text of JSON. */

@@ -1,57 +1,10 @@
-/* en_resume.c -- see en_keep.h: the finding and loading half. */
+/* en_resume.c -- see en_keep.h: the loading half. */
+#include <stdio.h>
 #include <string.h>
 
 #include "engine/run/en_keep.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-
-/* Of use_node_local_storage: no rank sees all of a step. */
-static int refuse_ranks(const char *root, struct ckpt_err *err)
-{
-	char *own = ck_asprintf("%s/" EN_KEEP_RANK "00000", root);
-	struct stat st;
-	int there = own ? !ck_sys.stat(own, &st) : 0;
-
-	ck_free(own);
-	return !there ? 0 :
-	       ck_fail(err, CKPT_E_USAGE, root, CKPT_NO_OFFSET,
-		       "each rank has saved in a folder of its own here: bring all of them to one "
-		       "place, put them together with `zckpt reshard --to native rank-* NEW`, and "
-		       "go on from NEW");
-}
-
-int en_keep_find(const char *root, char **tag_out, struct ckpt_err *err)
-{
-	static const char *const nothing[] = { NULL };
-	const struct ckpt_prune_opts opts = { .size = sizeof(opts), .keep_last = 1,
-					      .keep = nothing };
-	struct ckpt_err inner = { 0 };
-	struct ckpt_pruned steps;
-	int rc = ckpt_prune(root, &opts, &steps, &inner);
-
-	*tag_out = NULL;
-	if (!rc && !steps.nsteps) {
-		rc = refuse_ranks(root, err);
-		ckpt_pruned_free(&steps);
-		return rc;
-	}
-	if (rc == -CKPT_E_NOTFOUND)
-		return refuse_ranks(root, err);
-	if (rc) {
-		if (err && !err->code)
-			*err = inner;
-		return rc;
-	}
-	for (uint64_t i = 0; !*tag_out && i < steps.nsteps; i++)
-		if (steps.step[i].whole) {
-			*tag_out = ck_strdup(steps.step[i].name);
-			if (!*tag_out)
-				rc = ck_fail_nomem(err, "a name", 0);
-			break;
-		}
-	ckpt_pruned_free(&steps);
-	return rc;
-}
 
 /* Has every parameter both moments?  The first one tells. */
 static bool has_moments(const struct en_model *model, const struct ckpt *ck)
@@ -97,6 +50,17 @@ static int read_data(struct ckpt_values *v, struct en_loaded *out, struct ckpt_e
 	return out->data ? 0 : ck_fail_nomem(err, "a text", text.n);
 }
 
+/* Nor one of another program. */
+static int read_run(struct ckpt_values *v, struct en_loaded *out, struct ckpt_err *err)
+{
+	struct ckpt_value text;
+
+	if (ckpt_value_get(v, EN_RUN_KEY, &text, NULL) || text.kind != CKPT_VALUE_STRING)
+		return 0;
+	out->run = ck_strndup(text.bytes, text.n);
+	return out->run ? 0 : ck_fail_nomem(err, "a text", text.n);
+}
+
 static int read_values(const struct ckpt *ck, struct en_loaded *out, struct en_sched *sched,
 		       struct en_scale *scale, struct ckpt_err *err)
 {
@@ -120,27 +84,145 @@ static int read_values(const struct ckpt *ck, struct en_loaded *out, struct en_s
 		rc = en_scale_load_values(scale, v, &found, err);
 	if (!rc)
 		rc = read_data(v, out, err);
+	if (!rc)
+		rc = read_run(v, out, err);
 	out->has_recipe = en_recipe_take(&out->recipe, v);
+	en_in_force_take(&out->in_force, v);
+	if (!en_made_take(&out->made, v))
+		out->made.n = 0;
 	ckpt_values_close(v);
 	return rc;
 }
 
-int en_keep_load(const struct en_model *model, struct en_zero *z, const char *path,
-		 const char *tag, struct en_sched *sched, struct en_scale *scale,
-		 struct en_loaded *out, struct ckpt_err *err)
+/* Bytes that do not match a sum; elsewhere the same code says that it is another model. */
+static int as_damage(int rc, struct ckpt_err *err)
+{
+	if (rc != -CKPT_E_MISMATCH)
+		return rc;
+	err->code = CKPT_E_CORRUPT;
+	return -CKPT_E_CORRUPT;
+}
+
+static int load(const struct en_resume *r, const char *tag, struct en_loaded *out,
+		struct ckpt_err *err)
 {
 	const struct ckpt_open_opts oo = { .size = sizeof(oo), .tag = tag };
+	struct ckpt_load_checks *checks = NULL;
+	struct ckpt_load_checked checked;
 	struct ckpt *ck;
-	int rc = ckpt_open(&path, 1, &oo, &ck, err);
+	int rc = ckpt_open(&r->from, 1, &oo, &ck, err);
 
 	memset(out, 0, sizeof(*out));
 	if (rc)
 		return rc;
-	out->resumed = has_moments(model, ck);
-	rc = out->resumed ? en_zero_read_state(z, ck, &out->bytes, err) :
-	     en_zero_read_weights(z, ck, err);
+	out->resumed = has_moments(r->model, ck);
+	rc = as_damage(ckpt_load_checks_new(ck, &checks, err), err);
 	if (!rc && out->resumed)
-		rc = read_values(ck, out, sched, scale, err);
+		rc = read_values(ck, out, r->sched, r->scale, err);
+	if (!rc && out->resumed)
+		rc = en_differ_model(r->check->differ, r->check->now,
+				     out->made.n ? &out->made : NULL, r->check->allow, r->from,
+				     err);
+	if (!rc)
+		rc = out->resumed ? en_zero_read_state(r->z, ck, checks, &out->bytes, err) :
+		     en_zero_read_weights(r->z, ck, checks, err);
+	if (!rc)
+		rc = as_damage(ckpt_load_checks_end(checks, NULL, &checked, err), err);
+	ckpt_load_checks_free(checks);
 	ckpt_close(ck);
 	return rc;
+}
+
+/* ---- steps, one after the other ---- */
+
+/* How a rank fared. */
+struct fared {
+	uint32_t damaged, failed;
+	char what[640];
+};
+
+static bool is_damage(int rc)
+{
+	return rc == -CKPT_E_CORRUPT || rc == -CKPT_E_INCOMPLETE;
+}
+
+/* '*first_out': of the lowest rank that met damage, 'what' NULL = none did. */
+static int agree(const struct en_resume *r, int rc, const struct ckpt_err *why,
+		 struct fared *first_out, uint32_t *rank_out, struct ckpt_err *err)
+{
+	struct fared own = { .damaged = is_damage(rc), .failed = rc != 0 };
+	const char *cut = strrchr(why->where, '/'), *name = cut ? cut + 1 : why->where;
+	struct fared *all = ck_zalloc(r->comm->size * sizeof(*all));
+
+	if (!all)
+		return ck_fail_nomem(err, "ranks", r->comm->size);
+	snprintf(own.what, sizeof(own.what), "%.100s%s%s", name, *name ? ": " : "", why->msg);
+	rc = en_comm_gather_small(r->comm, all, &own, sizeof(own), NULL, err);
+	*first_out = (struct fared){ .damaged = 0 };
+	for (uint32_t i = r->comm->size; !rc && i-- > 0;)
+		if (all[i].damaged) {
+			*first_out = all[i];
+			*rank_out = i;
+		}
+	for (uint32_t i = 0; !rc && i < r->comm->size; i++)
+		if (all[i].failed && !all[i].damaged)
+			first_out->damaged = 0;	/* that is no matter of this step */
+	ck_free(all);
+	return rc;
+}
+
+static void say_passed(const struct en_resume *r, const char *tag, const struct fared *f,
+		       uint32_t rank)
+{
+	char line[1200];
+
+	if (r->comm->rank || !r->find || !r->find->say)
+		return;
+	snprintf(line, sizeof(line), "passed over %.200s/%.200s, which rank %u found damaged as it "
+		 "was loaded: %s", r->from, tag, rank, f->what);
+	r->find->say(line);
+}
+
+int en_resume_load(const struct en_resume *r, struct en_loaded *out, struct ckpt_err *err)
+{
+	const struct en_found *found = r->found;
+	const uint32_t n = found ? found->n : 0;
+	int rc = n ? -CKPT_E_CORRUPT : load(r, NULL, out, err);
+
+	for (uint32_t i = 0; i < n && rc == -CKPT_E_CORRUPT; i++) {
+		const struct en_sched sched = *r->sched;
+		const struct en_scale scale = *r->scale;
+		const struct en_differ differ = *r->check->differ;
+		struct ckpt_err inner = { 0 };
+		struct fared first;
+		uint32_t rank = 0;
+		int mine = load(r, found->tag[i], out, &inner);
+
+		out->tag = found->tag[i];
+		rc = agree(r, mine, &inner, &first, &rank, err);
+		if (rc)
+			return rc;
+		rc = first.damaged ? -CKPT_E_CORRUPT : mine;
+		if (rc && (!first.damaged || i + 1 == n))
+			return ck_fail(err, mine ? inner.code : CKPT_E_CORRUPT,
+				       mine ? inner.where : r->from, inner.offset, "%s",
+				       mine ? inner.msg : first.what);
+		if (rc) {
+			say_passed(r, found->tag[i], &first, rank);
+			en_loaded_release(out);
+			*r->sched = sched;
+			*r->scale = scale;
+			*r->check->differ = differ;
+		} else if (i && !r->comm->rank) {
+			rc = en_find_take(r->find, found->tag[i], err);
+		}
+	}
+	return rc;
+}
+
+void en_loaded_release(struct en_loaded *loaded)
+{
+	ck_free(loaded->data);
+	ck_free(loaded->run);
+	loaded->data = loaded->run = NULL;
 }

@@ -101,6 +101,7 @@ static int make_state(struct en_run *r, struct ckpt_err *err)
 	int rc;
 
 	en_run_state_opts(set, o->tokens, o->threads, o->recompute, &zo, &rule);
+	zo.as_deepspeed = o->as_deepspeed;
 	rc = o->cuda ? en_zero_cuda_new(o->model, o->comm, &zo, &rule, o->cuda, &r->z, err) :
 	     en_zero_new(o->model, o->comm, &zo, &rule, &r->z, err);
 	r->units = (uint64_t)set->accumulation * o->comm->size;
@@ -113,6 +114,7 @@ static int make_state(struct en_run *r, struct ckpt_err *err)
 		.precision = set->precision, .wire = zo.wire, .rule = rule.rule,
 		.token_mean = o->token_mean, .cuda = o->cuda != NULL,
 		.tree = o->cuda && o->cuda->sum == EN_CUDA_SUM_TREE,
+		.as_deepspeed = o->as_deepspeed, .local = set->stage < 2,
 	};
 	if (!rc && (!r->ids || !r->labels || !r->loss))
 		rc = ck_fail_nomem(err, "a batch", n);
@@ -144,7 +146,7 @@ static int tell_beginning(struct en_run *r, const struct en_loaded *got, double 
 {
 	const struct en_run_opts *o = r->o;
 	struct en_begun b = {
-		.at = r->at, .resumed = got->resumed, .read_bytes = got->bytes,
+		.at = r->at, .resumed = got->resumed, .tag = got->tag, .read_bytes = got->bytes,
 		.read_seconds = seconds,
 		.mem = en_zero_mem(r->z), .device = o->cuda ? en_zero_cuda_text(r->z) : "",
 		.drive = en_zero_drive(r->z),
@@ -154,14 +156,118 @@ static int tell_beginning(struct en_run *r, const struct en_loaded *got, double 
 
 	if (rc || !o->began)
 		return rc;
-	if (got->resumed && !got->has_recipe)
+	b.differ = &r->differ;
+	if (got->resumed && *r->differ.keys)
+		snprintf(b.bits, sizeof(b.bits), "bits: the state is the saved one, to the bit; "
+			 "from here on it is another run: %s", r->differ.keys);
+	else if (got->resumed && !got->has_recipe)
 		snprintf(b.bits, sizeof(b.bits),
 			 "bits: the state is the saved one, to the bit; another program trained so "
 			 "far");
+	else if (got->resumed && !got->made.n)
+		snprintf(b.bits, sizeof(b.bits),
+			 "bits: the state is the saved one, to the bit; whether the run is the "
+			 "same the step does not say");
 	else
 		b.same_bits = en_recipe_same_bits(&r->recipe,
 						  got->has_recipe ? &got->recipe : NULL, b.bits);
 	return o->began(o->told_arg, &b, err);
+}
+
+/* From a step, or weights: what differs from this run is settled, and known. */
+static int load(struct en_run *r, struct en_loaded *got, struct ckpt_err *err)
+{
+	const struct en_run_opts *o = r->o;
+	const struct en_sched sched = r->sched;
+	const struct en_scale scale = r->scale;
+	struct en_made now;
+	const struct en_keep_check check = { &now, o->other_model, &r->differ };
+	const struct en_resume resume = {
+		.model = o->model, .z = r->z, .comm = o->comm, .from = o->from,
+		.found = o->found, .find = o->find, .check = &check, .sched = &r->sched,
+		.scale = &r->scale,
+	};
+	int rc;
+
+	en_made_of(&now, &o->model->config, o->set, &r->sched);
+	rc = en_resume_load(&resume, got, err);
+	if (rc || !got->resumed)
+		return rc;
+	if (got->made.n)
+		en_differ_run(&r->differ, &now, &got->made);
+	r->differ.unsaid = o->unsaid;
+	en_differ_groups(&r->differ, r->base, en_zero_groups(r->z), &r->sched, &sched, o->stated,
+			 &got->in_force);
+	en_differ_scale(&r->differ, &scale, &r->scale);
+	if (!got->data)
+		en_differ_say(&r->differ, "data: the step does not say on which it was trained, "
+			      "so it could not be compared; rows are taken from number %" PRId64
+			      " on",
+			      got->at.samples);
+	return 0;
+}
+
+static bool is_due(int64_t steps, int64_t every)
+{
+	return every && steps % every == 0;
+}
+
+static int64_t last_step(const struct en_run_opts *o)
+{
+	return o->stop_at && o->stop_at < o->steps ? o->stop_at : o->steps;
+}
+
+static void tag_of(int64_t steps, char out[48])
+{
+	snprintf(out, 48, "global_step%" PRId64, steps);
+}
+
+/* May the run save its step? */
+static int may_save(const struct en_run *r, int64_t steps, bool *replaces_out,
+		    struct ckpt_err *err)
+{
+	const struct en_run_opts *o = r->o;
+	char tag[48];
+
+	*replaces_out = !o->found;
+	tag_of(steps, tag);
+	return o->found ? en_find_may_save(o->find, o->found, r->run, tag, replaces_out, err) : 0;
+}
+
+/* Steps that this run will save are known: one that it must not replace stops it now. */
+static int check_saves(const struct en_run *r, struct ckpt_err *err)
+{
+	const struct en_run_opts *o = r->o;
+	const int64_t last = last_step(o);
+	bool replaces;
+	int rc = 0;
+
+	for (uint64_t i = 0; o->save_root && o->found && !rc && i < o->found->nsteps; i++) {
+		int64_t n = -1;
+		char tag[48];
+
+		if (sscanf(o->found->step[i].name, "global_step%" SCNd64, &n) != 1 ||
+		    n < r->at.steps || (n == r->at.steps && r->saved_at == n))
+			continue;
+		tag_of(n, tag);
+		if ((n == last || (n < last && is_due(n, o->save_every))) &&
+		    !strcmp(tag, o->found->step[i].name))
+			rc = may_save(r, n, &replaces, err);
+	}
+	return rc;
+}
+
+/* Which run this is, and whether it may save where it will. */
+static int name_run(struct en_run *r, const struct en_loaded *got, struct ckpt_err *err)
+{
+	const struct en_run_opts *o = r->o;
+
+	r->saved_at = got->resumed && o->save_root && !strcmp(o->from, o->save_root) ?
+		r->at.steps : -1;
+	if (o->found)
+		en_run_name(o->found, got->resumed ? got->run : NULL, got->tag ? got->tag : "",
+			    o->job ? o->job : "", r->run);
+	return check_saves(r, err);
 }
 
 static int fill_state(struct en_run *r, struct ckpt_err *err)
@@ -171,20 +277,20 @@ static int fill_state(struct en_run *r, struct ckpt_err *err)
 	const double since = en_now();
 	int rc = 0;
 
+	en_run_init_hyper(r);
 	if (o->from)
-		rc = en_keep_load(o->model, r->z, o->from, o->from_tag, &r->sched, &r->scale,
-				  &got, err);
+		rc = load(r, &got, err);
 	else
 		rc = en_zero_init(r->z, o->seed, err);
 	if (!rc)
 		rc = take_loaded(r, &got, err);
 	if (!rc)
+		rc = name_run(r, &got, err);
+	if (!rc)
 		rc = en_zero_publish(r->z, err);
 	if (!rc)
 		rc = tell_beginning(r, &got, en_now() - since, err);
-	r->saved_at = got.resumed && o->save_root && !strcmp(o->from, o->save_root) ?
-		r->at.steps : -1;
-	ck_free(got.data);
+	en_loaded_release(&got);
 	return rc;
 }
 
@@ -199,7 +305,7 @@ static int make_keep(struct en_run *r, struct ckpt_err *err)
 		.round_robin = o->set->round_robin_gradients,
 		.sub_group_size = (uint64_t)o->set->sub_group_size,
 		.buffer_bytes = o->save_buffer, .threads = o->save_threads,
-		.busy = o->cuda ? 1 : o->threads,
+		.busy = o->cuda ? 1 : o->threads, .beside = o->save_beside,
 	};
 
 	return o->save_root ? en_keep_new(o->model, r->z, o->comm, &ko, &r->keep, err) : 0;
@@ -207,25 +313,47 @@ static int make_keep(struct en_run *r, struct ckpt_err *err)
 
 /* ---- saves ---- */
 
-/* Texts of JSON: DeepSpeed's users see two keys of the client. */
+/* Texts of JSON: DeepSpeed's users see three keys of the client. */
+static int add_text(struct ck_buf *out, const char *key, const struct ck_buf *text,
+		    struct ckpt_err *err)
+{
+	int rc = ck_buf_addf(out, err, "\"%s\": \"", key);
+
+	for (size_t i = 0; !rc && i < text->len; i++) {
+		if (text->p[i] == '"' || text->p[i] == '\\')
+			rc = ck_buf_adds(out, "\\", err);
+		if (!rc)
+			rc = ck_buf_add(out, &text->p[i], 1, err);
+	}
+	return rc ? rc : ck_buf_adds(out, "\", ", err);
+}
+
 static int describe_client(struct en_run *r, struct ck_buf *out, struct ckpt_err *err)
 {
 	const struct en_feed *f = &r->o->feed;
 	struct ck_buf state = CK_BUF_INIT(MOST_STATE);
+	struct en_made made;
 	int rc = f->state(f->arg, (uint64_t)r->at.samples, &state, err);
 
 	if (!rc)
-		rc = ck_buf_adds(out, "{\"" EN_KEEP_DATA "\": \"", err);
-	for (size_t i = 0; !rc && i < state.len; i++) {
-		if (state.p[i] == '"' || state.p[i] == '\\')
-			rc = ck_buf_adds(out, "\\", err);
-		if (!rc)
-			rc = ck_buf_add(out, &state.p[i], 1, err);
-	}
+		rc = ck_buf_adds(out, "{", err);
 	if (!rc)
-		rc = ck_buf_adds(out, "\", ", err);
+		rc = add_text(out, EN_KEEP_DATA, &state, err);
+	state.len = 0;
+	en_made_of(&made, &r->o->model->config, r->o->set, &r->sched);
+	if (!rc)
+		rc = en_made_write(&made, &state, err);
+	if (!rc)
+		rc = add_text(out, EN_MADE_KEY, &state, err);
 	if (!rc)
 		rc = en_recipe_add(&r->recipe, out, err);
+	if (!rc && r->run[0]) {
+		rc = ck_buf_adds(out, ", \"" EN_RUN_KEY "\": \"", err);
+		if (!rc)
+			rc = ck_buf_adds(out, r->run, err);
+		if (!rc)
+			rc = ck_buf_adds(out, "\"", err);
+	}
 	if (!rc)
 		rc = ck_buf_add(out, "}", 2, err);
 	ck_buf_release(&state);
@@ -247,7 +375,9 @@ static int save(struct en_run *r, struct ckpt_err *err)
 
 	v.client = client.p;
 	en_run_set_hyper(r);
-	snprintf(tag, sizeof(tag), "global_step%" PRId64, r->at.steps);
+	tag_of(r->at.steps, tag);
+	if (!rc)
+		rc = may_save(r, r->at.steps, &v.replaces, err);
 	if (!rc)
 		rc = en_keep_save(r->keep, tag, &v, &old, err);
 	ck_buf_release(&client);
@@ -259,11 +389,6 @@ static int save(struct en_run *r, struct ckpt_err *err)
 }
 
 /* ---- the loop ---- */
-
-static bool is_due(int64_t steps, int64_t every)
-{
-	return every && steps % every == 0;
-}
 
 /* One step, with what is told of it and what is due after it. */
 static int go_on(struct en_run *r, int64_t last, bool *stop, struct ckpt_err *err)
@@ -288,13 +413,25 @@ static int go_on(struct en_run *r, int64_t last, bool *stop, struct ckpt_err *er
 	return rc;
 }
 
+/* A run that was over before it began is evaluated all the same. */
+static int evaluate_over(struct en_run *r, struct ckpt_err *err)
+{
+	r->out->was_over = true;
+	if (!r->held || r->at.steps < r->o->steps)
+		return 0;
+	r->out->has_eval = true;
+	return en_held_loss(r->held, &r->out->eval_loss, err);
+}
+
 static int go(struct en_run *r, struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
-	const int64_t last = o->stop_at && o->stop_at < o->steps ? o->stop_at : o->steps;
+	const int64_t last = last_step(o);
 	bool stop = false;
 	int rc = 0;
 
+	if (r->at.steps >= last)
+		rc = evaluate_over(r, err);
 	while (!rc && !stop && r->at.steps < last)
 		rc = go_on(r, last, &stop, err);
 	if (!rc && o->save_root && r->saved_at != r->at.steps)

@@ -44,10 +44,12 @@ struct en_step_told {
 struct en_begun {
 	struct en_place_in_run at;
 	bool resumed;			/* where a checkpoint left off, with its moments */
+	const char *tag;		/* of the step in the folder that was given, or NULL */
 	uint64_t read_bytes;		/* by all ranks */
 	double read_seconds;		/* of this one */
 	bool same_bits;			/* en_recipe.h */
 	char bits[EN_RECIPE_TEXT];	/* the sentence about it */
+	const struct en_differ *differ;	/* what is another than the step's; lent */
 	const struct en_mem *mem;
 	const char *device;		/* what computes, in words; "" = the CPU */
 	const char *drive;		/* how a file of states is read and written; or "" */
@@ -68,6 +70,7 @@ struct en_run_opts {
 	int64_t eval_every;		/* steps; 0 = after the last one only */
 	bool token_mean;		/* the loss is the mean of a step's tokens; else of its
 					 * micro-batches' means */
+	bool as_deepspeed;		/* of fp16: see struct en_zero_opts */
 	const struct en_cuda_opts *cuda;	/* NULL: on the CPU */
 	uint32_t tokens;		/* of a row */
 	uint32_t threads;
@@ -77,6 +80,7 @@ struct en_run_opts {
 	int64_t stop_at;		/* end after this one; 0 = the last */
 	/* Saving. */
 	const char *save_root;		/* NULL = never */
+	const char *save_beside;	/* the model's folder or config.json; or NULL */
 	const char *job;
 	int save_to;			/* CKPT_TO_* */
 	int64_t save_every;		/* steps; 0 = at the end only */
@@ -89,8 +93,13 @@ struct en_run_opts {
 	 */
 	const volatile int *stop;
 	uint32_t grace_ms;
-	/* Beginning: a checkpoint's path and tag, or weights; NULL = random. */
-	const char *from, *from_tag;
+	/* Beginning: a folder of steps, a step, or weights; NULL = random. */
+	const char *from;
+	const struct en_find_opts *find;	/* how 'found' was found; or both NULL */
+	const struct en_found *found;	/* steps in 'from', and those that saves may meet */
+	unsigned stated;	/* EN_HAS_*: values that replace the step's */
+	unsigned unsaid;	/* EN_HAS_*: values that neither an option nor the file states */
+	bool other_model;	/* a step of another config.json is taken */
 	const struct en_export_opts *export;	/* at the end, unless it was stopped; or NULL */
 	/* A code of 'began' ends the run.  Either may be NULL. */
 	int (*began)(void *arg, const struct en_begun *begun, struct ckpt_err *err);
@@ -101,6 +110,9 @@ struct en_run_opts {
 struct en_ran {
 	struct en_place_in_run at;
 	bool stopped;		/* by 'stop' */
+	bool was_over;		/* it began after its last step: nothing was trained */
+	bool has_eval;		/* of the state of such a run */
+	double eval_loss;
 	bool left;		/* 'grace_ms' were over before the save was, which goes on in
 				 * memory of the run's: end the process by en_comm_abort() */
 	struct ckpt_saved saved;	/* the last save */

@@ -13,16 +13,21 @@ struct en_run {
 	struct en_sched sched;
 	struct en_scale scale;
 	struct en_recipe recipe;
+	struct en_zero_hyper base[EN_SCHED_GROUPS];	/* without rates, and what schedules set */
 	struct en_zero_hyper hyper[EN_SCHED_GROUPS];
+	struct en_differ differ;
 	struct en_place_in_run at;
 	int32_t *ids, *labels;		/* of a unit; with the mean over tokens of all own ones */
 	double *loss;			/* of every unit of a step */
 	uint64_t units;			/* of all ranks */
 	int64_t saved_at;		/* steps of the last save, -1 = none */
 	double save_began;
+	char run[EN_RUN_TEXT];		/* ids, en_find.h */
 };
 
 /* en_step.c */
+/* r->base, as the settings say. */
+void en_run_init_hyper(struct en_run *r);
 /* Rates of the update that comes. */
 void en_run_set_hyper(struct en_run *r);
 /* '*stop_out': it was broken off between two micro-batches, and nothing of it counts. */

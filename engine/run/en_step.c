@@ -6,17 +6,24 @@
 #include "engine/run/en_run_priv.h"
 #include "libckpt/base/ck_err.h"
 
-void en_run_set_hyper(struct en_run *r)
+void en_run_init_hyper(struct en_run *r)
 {
 	const struct en_optimizer *p = &r->o->set->optimizer;
 
+	for (uint32_t g = 0; g < en_zero_groups(r->z); g++)
+		r->base[g] = (struct en_zero_hyper){
+			.beta1 = p->beta1, .beta2 = p->beta2, .eps = p->eps,
+			.decay = g ? 0 : p->weight_decay,
+		};
+}
+
+void en_run_set_hyper(struct en_run *r)
+{
 	for (uint32_t g = 0; g < en_zero_groups(r->z); g++) {
 		struct en_zero_hyper *h = &r->hyper[g];
 
-		*h = (struct en_zero_hyper){
-			.lr = en_sched_lr(&r->sched, g), .beta1 = p->beta1, .beta2 = p->beta2,
-			.eps = p->eps, .decay = g ? 0 : p->weight_decay,
-		};
+		*h = r->base[g];
+		h->lr = en_sched_lr(&r->sched, g);
 		en_sched_betas(&r->sched, g, &h->beta1, &h->beta2);
 	}
 }
@@ -93,6 +100,8 @@ static int run_unit(struct en_run *r, uint32_t m, double tokens, struct ckpt_err
 		return rc;
 	share = token_mean ? tokens : (double)en_batch_count(&batch) * (double)r->units;
 	unit.factor = share > 0 ? r->scale.scale / share : 0;
+	if (r->o->as_deepspeed)		/* divided by them in the sum */
+		unit.factor *= r->o->comm->size;
 	rc = en_zero_unit(r->z, m, &unit, &loss, err);
 	if (!rc)
 		r->loss[unit_of(r, m)] = share > 0 ? loss.sum / share : 0;

@@ -51,6 +51,12 @@ struct en_zero_opts {
 	uint32_t stage;		/* 0 to 3 */
 	enum kn_type type;	/* parameters are computed with */
 	enum kn_type wire;	/* gradients are sent as; KN_F32 or 'type' */
+	/*
+	 * Of fp16: gradients are divided by the ranks when they are summed over them, and summed
+	 * over micro-batches one by one in fp16, so that they overflow where DeepSpeed's do.
+	 * 'factor' of a unit is 'size' times larger then.
+	 */
+	bool as_deepspeed;
 	uint32_t units;		/* micro-batches of a step, on each rank */
 	uint32_t rows, tokens;	/* of a micro-batch, at most */
 	uint32_t threads;
@@ -125,11 +131,15 @@ int en_zero_expect(const struct en_model *model, const struct en_zero_opts *opts
 
 /* Masters from the random numbers of a seed, the same bits everywhere; moments zero. */
 int en_zero_init(struct en_zero *z, uint64_t seed, struct ckpt_err *err);
-/* Masters from the weights of a checkpoint, each rank its own ranges; moments zero. */
-int en_zero_read_weights(struct en_zero *z, const struct ckpt *ck, struct ckpt_err *err);
+/*
+ * Masters from the weights of a checkpoint, each rank its own ranges; moments zero.  'checks' (may
+ * be NULL) as in ckpt_load().
+ */
+int en_zero_read_weights(struct en_zero *z, const struct ckpt *ck,
+			 struct ckpt_load_checks *checks, struct ckpt_err *err);
 /* Masters and moments from a step of any world and stage. */
-int en_zero_read_state(struct en_zero *z, const struct ckpt *ck, uint64_t *bytes_out,
-		       struct ckpt_err *err);
+int en_zero_read_state(struct en_zero *z, const struct ckpt *ck, struct ckpt_load_checks *checks,
+		       uint64_t *bytes_out, struct ckpt_err *err);
 /* What is computed with follows the masters: after any of the above, on every rank. */
 int en_zero_publish(struct en_zero *z, struct ckpt_err *err);
 

@@ -190,6 +190,14 @@ int en_zero_reduce(struct en_zero *z, uint32_t block, float *grads, uint32_t m,
 int en_zero_settle(struct en_zero *z, struct ckpt_err *err);
 /* After the last micro-batch: block b's gradient, [shard]. */
 float *en_zero_total(const struct en_zero *z, uint32_t block);
+/*
+ * With 'as_deepspeed', stages 0 and 1: a rank adds up its own micro-batches in the whole gradients,
+ * and only the sum is reduced.
+ */
+static inline bool en_zero_adds(const struct en_zero *z)
+{
+	return z->opts.as_deepspeed && z->opts.stage < 2;
+}
 /* Which of the rooms for gathers a block has; so consecutive ones have two, and a tied head too. */
 uint32_t en_zero_gather_of(const struct en_model *model, uint32_t block);
 

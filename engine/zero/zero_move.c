@@ -105,6 +105,21 @@ static void count_in(struct en_zero *z, struct zb *b, uint32_t m, float *piece)
 		memmove(b->grads + z->comm->rank * b->shard, piece, b->shard * sizeof(float));
 }
 
+/* One by one, each sum rounded to fp16: as DeepSpeed, and it overflows as there. */
+static void add_in(struct en_zero *z, struct zb *b, uint32_t m, float *piece)
+{
+	const bool last = m + 1 == z->opts.units;
+
+	if (m && !en_zero_adds(z))
+		kn_add(piece, b->sum[0], piece, b->shard, KN_F16);
+	else
+		kn_round(piece, b->shard, KN_F16);
+	if (last && b->grads)
+		memmove(b->grads + z->comm->rank * b->shard, piece, b->shard * sizeof(float));
+	else
+		memcpy(b->sum[0], piece, b->shard * sizeof(float));
+}
+
 static int end_reduce(struct en_zero *z, struct zreduce *r, struct ckpt_err *err)
 {
 	int rc;
@@ -118,7 +133,7 @@ static int end_reduce(struct en_zero *z, struct zreduce *r, struct ckpt_err *err
 	if (rc)
 		return rc;
 	en_trace_next(z->trace, EN_TRACE_COMPUTE, "sum", (uint32_t)r->block);
-	count_in(z, &z->block[r->block], r->m, r->piece);
+	(z->opts.as_deepspeed ? add_in : count_in)(z, &z->block[r->block], r->m, r->piece);
 	r->block = -1;
 	return 0;
 }
@@ -169,12 +184,17 @@ int en_zero_reduce(struct en_zero *z, uint32_t block, float *grads, uint32_t m,
 
 	if (rc)
 		return rc;
+	if (en_zero_adds(z) && m)
+		kn_round(grads, b->numel, KN_F16);
+	if (en_zero_adds(z) && m + 1 < z->opts.units)
+		return 0;
 	if (narrowed)
 		narrow(grads, b->padded, z->opts.wire);
 	r->piece = grads + (narrowed ? b->padded / 2 : z->comm->rank * b->shard);
 	r->span = en_trace_begin(z->trace, EN_TRACE_MOVE, "reduce", block);
 	rc = en_comm_reduce_scatter(z->comm, r->piece, grads, narrowed ? z->opts.wire : KN_F32,
-				    b->shard, 1, &r->work, err);
+				    b->shard, z->opts.as_deepspeed ? 1.0f / (float)z->comm->size :
+				    1, &r->work, err);
 	if (rc)
 		return rc;
 	r->block = block;

@@ -19,6 +19,13 @@ int en_zero_check(const struct en_zero_opts *o, struct ckpt_err *err)
 	if (o->wire != KN_F32 && o->wire != o->type)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "gradients are sent as they are computed, or in fp32");
+	if (o->as_deepspeed && o->type != KN_F16)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "gradients are summed as DeepSpeed sums them in fp16 only");
+	if (o->as_deepspeed && o->wire != KN_F16)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "gradients that are sent in fp32 are not summed as DeepSpeed sums "
+			       "those in fp16");
 	if (o->nvme.dir && (!o->stage || !o->host_optimizer))
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "states on a drive are those of an offloaded optimizer, at stages 1 "

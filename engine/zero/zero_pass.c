@@ -15,6 +15,12 @@ struct pass {
 	struct en_loss *loss;
 };
 
+/* Gradients of the micro-batches before are there, see en_zero_adds(). */
+static unsigned grad_flags(const struct pass *p)
+{
+	return p->m && en_zero_adds(p->z) ? EN_ADD : 0;
+}
+
 static uint32_t head_block(const struct en_zero *z)
 {
 	return z->model->nblocks - 1;
@@ -101,8 +107,8 @@ static int run_head(struct pass *p, float *grads, struct ckpt_err *err)
 		out.dhead = tied ? p->embed_grads : grads + z->model->block[last].at[EN_HEAD];
 	}
 	en_trace_next(z->trace, EN_TRACE_COMPUTE, "head", EN_TRACE_ALL);
-	en_head(z->exec, p->batch, params, head_of(z, embed, params), z->x[layers], p->factor, 0,
-		&out, p->loss);
+	en_head(z->exec, p->batch, params, head_of(z, embed, params), z->x[layers], p->factor,
+		grads ? grad_flags(p) : 0, &out, p->loss);
 	en_zero_release(z, last);
 	if (tied)
 		en_zero_release(z, 0);
@@ -163,7 +169,7 @@ static int layer_backward(struct pass *p, uint32_t i, struct ckpt_err *err)
 		return rc;
 	en_trace_next(z->trace, EN_TRACE_COMPUTE, "backward", i);
 	en_layer_backward(z->exec, p->batch, params, layer_again(p, i, params), z->saved[i], dx,
-			  dx, grads, 0);
+			  dx, grads, grad_flags(p));
 	en_zero_release(z, i + 1);
 	return en_zero_reduce(z, i + 1, grads, p->m, err);
 }
@@ -178,7 +184,7 @@ static int embed_backward(struct pass *p, struct ckpt_err *err)
 		return rc;
 	en_trace_next(z->trace, EN_TRACE_COMPUTE, "embed backward", EN_TRACE_ALL);
 	en_embed_backward(z->exec, p->batch, z->x[z->model->config.layers], p->embed_grads,
-			  tied ? EN_TIED : 0);
+			  grad_flags(p) ? EN_ADD : tied ? EN_TIED : 0);
 	return en_zero_reduce(z, 0, p->embed_grads, p->m, err);
 }
 

@@ -26,6 +26,13 @@ static int find(const struct en_zero *z, const struct ckpt *ck, uint32_t param,
 		rc = ck_fail(err, CKPT_E_MISMATCH, p->name, CKPT_NO_OFFSET,
 			     "the model has %" PRIu64 " elements of it, the checkpoint %" PRIu64,
 			     p->numel, info.numel);
+	if (!rc && (info.ndim != p->ndim ||
+		    memcmp(info.shape, p->shape, p->ndim * sizeof(*p->shape)) != 0))
+		rc = ck_fail(err, CKPT_E_MISMATCH, p->name, CKPT_NO_OFFSET,
+			     "the model has it in the shape [%" PRIu64 "%s%" PRIu64 "], the "
+			     "checkpoint in %u dimensions, the first of %" PRIu64, p->shape[0],
+			     p->ndim > 1 ? ", " : " x ", p->ndim > 1 ? p->shape[1] : 1, info.ndim,
+			     info.ndim ? info.shape[0] : 1);
 	return rc;
 }
 
@@ -36,6 +43,7 @@ static const char *const names[EN_STATES] = { "master", "exp_avg", "exp_avg_sq" 
 struct filling {
 	struct en_zero *z;
 	const struct ckpt *ck;
+	struct ckpt_load_checks *checks;
 	float *room;
 	uint64_t most, used;	/* elements */
 	uint32_t turn;
@@ -55,7 +63,7 @@ static int next_room(struct filling *f, struct ckpt_err *err)
 /* Reads what the room is for, and sends it. */
 static int flush(struct filling *f, struct ckpt_err *err)
 {
-	const struct ckpt_load_opts opts = { .size = sizeof(opts) };
+	const struct ckpt_load_opts opts = { .size = sizeof(opts), .checks = f->checks };
 	struct ckpt_loaded loaded = { .bytes_read = 0 };
 	int rc = f->n ? ckpt_load(f->ck, f->range, f->n, &opts, &loaded, err) : 0;
 
@@ -88,8 +96,8 @@ static int fill(struct filling *f, const struct en_zero_piece *p, uint64_t tenso
 	return rc;
 }
 
-static int read_through(struct en_zero *z, const struct ckpt *ck, uint64_t *bytes_out,
-			struct ckpt_err *err)
+static int read_through(struct en_zero *z, const struct ckpt *ck,
+			struct ckpt_load_checks *checks, uint64_t *bytes_out, struct ckpt_err *err)
 {
 	struct filling *f = ck_zalloc(sizeof(*f));
 	int rc;
@@ -98,6 +106,7 @@ static int read_through(struct en_zero *z, const struct ckpt *ck, uint64_t *byte
 		return ck_fail_nomem(err, "ranges", z->npieces);
 	f->z = z;
 	f->ck = ck;
+	f->checks = checks;
 	rc = next_room(f, err);
 	for (uint64_t i = 0; !rc && i < z->npieces; i++) {
 		uint64_t tensor = 0;
@@ -127,7 +136,7 @@ static int send_zeros(struct en_zero *z, const struct en_zero_piece *p, struct c
 
 /* The weights of a piece through rooms; '*turn' counts them. */
 static int send_weights(struct en_zero *z, const struct en_zero_piece *p, const struct ckpt *ck,
-			uint32_t *turn, struct ckpt_err *err)
+			struct ckpt_load_checks *checks, uint32_t *turn, struct ckpt_err *err)
 {
 	uint64_t n, most;
 	float *room;
@@ -138,7 +147,8 @@ static int send_weights(struct en_zero *z, const struct en_zero_piece *p, const 
 		if (rc)
 			break;
 		n = ck_min_u64(p->count - at, most);
-		rc = en_model_read(z->model, p->param, ck, p->first + at, n, KN_F32, room, err);
+		rc = en_model_read(z->model, p->param, ck, checks, p->first + at, n, KN_F32, room,
+				   err);
 		if (!rc)
 			rc = z->ops->send(z, &(struct en_zero_slice){ p->block, EN_STATE_MASTER,
 							      p->at + at, n }, room, err);
@@ -147,37 +157,39 @@ static int send_weights(struct en_zero *z, const struct en_zero_piece *p, const 
 }
 
 static int read_weights(struct en_zero *z, const struct en_zero_piece *p, const struct ckpt *ck,
-			struct ckpt_err *err)
+			struct ckpt_load_checks *checks, struct ckpt_err *err)
 {
 	memset(p->m, 0, p->count * sizeof(float));
 	memset(p->v, 0, p->count * sizeof(float));
-	return en_model_read(z->model, p->param, ck, p->first, p->count, KN_F32, p->master, err);
+	return en_model_read(z->model, p->param, ck, checks, p->first, p->count, KN_F32, p->master,
+			     err);
 }
 
-int en_zero_read_weights(struct en_zero *z, const struct ckpt *ck, struct ckpt_err *err)
+int en_zero_read_weights(struct en_zero *z, const struct ckpt *ck,
+			 struct ckpt_load_checks *checks, struct ckpt_err *err)
 {
 	uint32_t turn = 0;
 	int rc = en_model_match(z->model, ck, err);
 
 	for (uint64_t i = 0; !rc && i < z->npieces; i++)
-		rc = z->ops->room ? send_weights(z, &z->piece[i], ck, &turn, err) :
-		     read_weights(z, &z->piece[i], ck, err);
+		rc = z->ops->room ? send_weights(z, &z->piece[i], ck, checks, &turn, err) :
+		     read_weights(z, &z->piece[i], ck, checks, err);
 	return rc;
 }
 
 /* ---- states ---- */
 
-int en_zero_read_state(struct en_zero *z, const struct ckpt *ck, uint64_t *bytes_out,
-		       struct ckpt_err *err)
+int en_zero_read_state(struct en_zero *z, const struct ckpt *ck, struct ckpt_load_checks *checks,
+		       uint64_t *bytes_out, struct ckpt_err *err)
 {
 	struct ckpt_load_range *range;
-	const struct ckpt_load_opts opts = { .size = sizeof(opts) };
+	const struct ckpt_load_opts opts = { .size = sizeof(opts), .checks = checks };
 	struct ckpt_loaded loaded = { .bytes_read = 0 };
 	uint64_t n = 0;
 	int rc;
 
 	if (z->ops->room)
-		return read_through(z, ck, bytes_out ? bytes_out : &n, err);
+		return read_through(z, ck, checks, bytes_out ? bytes_out : &n, err);
 	range = ck_alloc_array(EN_STATES * z->npieces + 1, sizeof(*range));
 	rc = range ? 0 : ck_fail_nomem(err, "ranges", z->npieces);
 	for (uint64_t i = 0; !rc && i < z->npieces; i++) {

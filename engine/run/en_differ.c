@@ -1,0 +1,235 @@
+/* en_differ.c -- see en_made.h: a run that goes on, beside the step it goes on from. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/en_json.h"
+#include "engine/run/en_made.h"
+#include "libckpt/base/ck_err.h"
+
+void en_differ_say(struct en_differ *d, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (d->n == EN_DIFFER_LINES)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(d->line[d->n++], sizeof(d->line[0]), fmt, ap);
+	va_end(ap);
+}
+
+/* This run is another one from here on, by this key. */
+static void changed(struct en_differ *d, const char *key)
+{
+	const size_t n = strlen(d->keys);
+
+	if (!strstr(d->keys, key))
+		snprintf(d->keys + n, sizeof(d->keys) - n, "%s%s", n ? ", " : "", key);
+}
+
+/* ---- the model ---- */
+
+int en_differ_model(struct en_differ *d, const struct en_made *now, const struct en_made *before,
+		    bool allow, const char *where, struct ckpt_err *err)
+{
+	if (!before) {
+		en_differ_say(d, "model: the step does not say by which config.json it was "
+			      "trained; shapes agree, and nothing else could be compared");
+		return 0;
+	}
+	for (uint32_t i = 0; i < now->nmodel; i++) {
+		const struct en_made_fact *f = &now->fact[i];
+		const char *was = en_made_get(before, f->key);
+
+		if (was && !strcmp(was, f->value))
+			continue;
+		if (!allow)
+			return ck_fail(err, CKPT_E_MISMATCH, where, CKPT_NO_OFFSET,
+				       "%s: the step was trained with %s, config.json has %s; "
+				       "give the step's own model, or --allow-other-model", f->key,
+				       was ? was : "none", f->value);
+		en_differ_say(d, "model: %s: the step has %s, config.json %s, which holds "
+			      "(--allow-other-model)", f->key, was ? was : "none", f->value);
+		changed(d, f->key);
+	}
+	return 0;
+}
+
+/* ---- schedule, clipping ---- */
+
+/* Those of the step's that this run lacks are 0 or "none" here, as those it lacks itself. */
+static bool same_text(const char *a, const char *b)
+{
+	return !strcmp(a ? a : "0.0", b ? b : "0.0");
+}
+
+static void run_line(struct en_differ *d, const char *key, const char *was, const char *is)
+{
+	en_differ_say(d, "%s: the step has %s, this run %s; this run's holds, as in DeepSpeed", key,
+		      was ? was : "0.0", is ? is : "0.0");
+	changed(d, strncmp(key, "schedule", 8) ? key : "schedule");
+}
+
+void en_differ_run(struct en_differ *d, const struct en_made *now, const struct en_made *before)
+{
+	const char *was = en_made_get(before, "schedule"), *is = en_made_get(now, "schedule");
+	const bool other = was && is && strcmp(was, is) != 0;
+
+	for (uint32_t i = now->nmodel; i < now->n; i++) {
+		const struct en_made_fact *f = &now->fact[i];
+
+		if (other && !strncmp(f->key, "schedule.", 9))
+			continue;
+		was = en_made_get(before, f->key);
+		if (!same_text(was, f->value))
+			run_line(d, f->key, was, f->value);
+	}
+	for (uint32_t i = 0; !other && i < before->n; i++) {
+		const struct en_made_fact *f = &before->fact[i];
+
+		if (!strncmp(f->key, "schedule.", 9) && !en_made_get(now, f->key))
+			run_line(d, f->key, f->value, NULL);
+	}
+}
+
+/* ---- the groups of the optimizer ---- */
+
+/* Rates that are computed may differ in the last bits from another program's. */
+static bool near(double a, double b)
+{
+	return fabs(a - b) <= 1e-12 * fmax(fabs(a), fabs(b));
+}
+
+struct value {
+	const char *key, *option;
+	unsigned bit;
+	double *now;
+	double was;
+};
+
+/* What of the two holds; a line if they differ. */
+static void settle(struct en_differ *d, const struct value *v, uint32_t g, unsigned stated)
+{
+	char of[24] = "", was[EN_DOUBLE_TEXT], now[EN_DOUBLE_TEXT];
+
+	if (isnan(v->was) || *v->now == v->was)
+		return;
+	if (g)
+		snprintf(of, sizeof(of), " of group %" PRIu32, g);
+	en_double_text(v->was, was);
+	en_double_text(*v->now, now);
+	if (stated & v->bit) {
+		en_differ_say(d, "%s%s: the step has %s, %s says %s, which holds", v->key, of,
+			      was, v->option, now);
+		changed(d, v->key);
+		return;
+	}
+	if (!(d->unsaid & v->bit))
+		en_differ_say(d, "%s%s: the step has %s, this run would have %s; the step's "
+			      "holds, as in DeepSpeed (%s takes another)", v->key, of, was, now,
+			      v->option);
+	*v->now = v->was;
+}
+
+/* The rate where no schedule of DeepSpeed's own computes it. */
+static void settle_rate(struct en_differ *d, struct en_sched *sched, const struct en_sched *own,
+			uint32_t g, unsigned stated, double was)
+{
+	const bool lambda = en_sched_is_lambda(sched->kind);
+	double base = own->base[g];
+	struct value v = { "lr", "--lr", EN_HAS_LR, &base, lambda ? sched->base[g] : was };
+
+	settle(d, &v, g, stated);
+	sched->base[g] = base;
+}
+
+static void compare_rate(struct en_differ *d, const struct en_sched *sched, uint32_t g, double was)
+{
+	const double is = en_sched_lr(sched, g);
+	char before[EN_DOUBLE_TEXT], now[EN_DOUBLE_TEXT];
+
+	if (isnan(was) || near(is, was) || strstr(d->keys, "lr") || strstr(d->keys, "schedule"))
+		return;
+	en_double_text(was, before);
+	en_double_text(is, now);
+	en_differ_say(d, "lr: the step has %s for the update that comes, this run's schedule "
+		      "%s, which holds, as in DeepSpeed", before, now);
+	changed(d, "lr");
+}
+
+static void say_sched(struct en_differ *d, const struct en_sched *sched, bool has)
+{
+	if (has == (sched->kind != EN_SCHED_NONE))
+		return;
+	if (has)
+		en_differ_say(d, "schedule: the step has one, this run none: the rate stays as the "
+			      "step has it, as in DeepSpeed");
+	else
+		en_differ_say(d, "schedule: the step has none, this run's %s begins with its first "
+			      "update, as in DeepSpeed", en_sched_name(sched->kind));
+	changed(d, "schedule");
+}
+
+void en_differ_groups(struct en_differ *d, struct en_zero_hyper *group, uint32_t n,
+		      struct en_sched *sched, const struct en_sched *own, unsigned stated,
+		      const struct en_in_force *step)
+{
+	double beta;
+
+	say_sched(d, sched, step->has_sched);
+	if (step->ngroups != n) {
+		if (step->ngroups)
+			en_differ_say(d, "param_groups: the step has %" PRIu32 ", this run %" PRIu32
+				      "; this run's values hold", step->ngroups, n);
+		else
+			en_differ_say(d, "param_groups: the step does not say its rates; this "
+				      "run's values hold");
+		changed(d, "param_groups");
+		return;
+	}
+	for (uint32_t g = 0; g < n; g++) {
+		const struct en_zero_hyper *was = &step->group[g];
+		const struct value list[] = {
+			{ "beta1", "--beta1", EN_HAS_BETA1, &group[g].beta1, was->beta1 },
+			{ "beta2", "--beta2", EN_HAS_BETA2, &group[g].beta2, was->beta2 },
+			{ "eps", "--eps", EN_HAS_EPS, &group[g].eps, was->eps },
+			{ "weight_decay", "--weight-decay", EN_HAS_WEIGHT_DECAY, &group[g].decay,
+			  was->decay },
+		};
+		const size_t first = en_sched_betas(sched, g, &beta, &beta) ? 2 : 0;
+
+		if (sched->kind == EN_SCHED_NONE || en_sched_is_lambda(sched->kind))
+			settle_rate(d, sched, own, g, stated, was->lr);
+		else
+			compare_rate(d, sched, g, was->lr);
+		for (size_t i = first; i < sizeof(list) / sizeof(list[0]); i++)
+			settle(d, &list[i], g, stated);
+	}
+}
+
+/* ---- the loss scale ---- */
+
+static void scale_line(struct en_differ *d, const char *key, double own, double now)
+{
+	char has[EN_DOUBLE_TEXT], would[EN_DOUBLE_TEXT];
+
+	if (own == now)
+		return;
+	en_double_text(now, has);
+	en_double_text(own, would);
+	en_differ_say(d, "%s: the step has %s, this run would have %s; the step's holds, as in "
+		      "DeepSpeed", key, has, would);
+}
+
+void en_differ_scale(struct en_differ *d, const struct en_scale *own, const struct en_scale *now)
+{
+	if (!now->dynamic) {
+		scale_line(d, "fp16.loss_scale", own->scale, now->scale);
+		return;
+	}
+	scale_line(d, "fp16.loss_scale_window", (double)own->window, (double)now->window);
+	scale_line(d, "fp16.hysteresis", (double)own->hysteresis, (double)now->hysteresis);
+	scale_line(d, "fp16.min_loss_scale", own->min_scale, now->min_scale);
+}

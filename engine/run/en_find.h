@@ -1,0 +1,86 @@
+/*
+ * en_find.h -- where a run begins, and which steps of its folder it may replace.
+ *
+ * Rank 0 looks, before anything is trained; all ranks hear of it.  A step belongs to a run by the
+ * key "ztrain_run_id" of its client state: the run's own id, then the ids of the runs that it
+ * resumed, the newest first.  A run that resumes from its last step keeps its id; one that leaves
+ * later steps, or saves in another folder, takes a new one.  So two runs in one folder are told
+ * apart.
+ */
+#ifndef EN_FIND_H
+#define EN_FIND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/comm/en_comm.h"
+
+#define EN_FIND_MOST 8		/* steps to begin with, the later ones if the first is damaged */
+#define EN_FIND_NAME 256
+#define EN_RUN_ID 17		/* 16 hexadecimal digits */
+#define EN_RUN_TEXT 160		/* ids of a run, blanks between them */
+#define EN_RUN_KEY "ztrain_run_id"
+
+/* A step in the folder that is saved to. */
+struct en_step_found {
+	char name[EN_FIND_NAME];
+	char run[EN_RUN_ID];	/* "" = it does not say */
+	char ids[EN_RUN_TEXT];	/* the same, and those of the runs that it resumed */
+	bool whole;
+};
+
+struct en_found {
+	uint32_t n;		/* steps to begin with, the one that counts first */
+	char tag[EN_FIND_MOST][EN_FIND_NAME];
+	bool same_folder;	/* they are in the folder that is saved to */
+	uint64_t nsteps;	/* in that folder */
+	struct en_step_found *step;
+};
+
+struct en_find_opts {
+	const char *save;	/* folder that is saved to, or NULL */
+	const char *from;	/* folder to resume from, or a step, or weights; NULL = none */
+	bool newest;		/* from == save: without a step the run begins */
+	bool overwrite;		/* steps of other runs may be replaced */
+	enum ckpt_sync sync;
+	/* Called by rank 0: what was passed over or left, and why. */
+	void (*say)(const char *line);
+};
+
+/*
+ * All ranks call it.  On rank 0, where steps are resumed from the folder that is saved to, what a
+ * kill left in it is tidied up first, and 'latest' then names the step that is begun with.
+ *
+ *	CKPT_E_INCOMPLETE  steps are there, and none is whole
+ *	CKPT_E_MISMATCH    steps of different runs, and 'latest' decides for none
+ *	CKPT_E_EXISTS      a new run, and the folder has steps ('overwrite' lets them be replaced)
+ *	CKPT_E_USAGE       each rank has saved in a folder of its own
+ *	CKPT_E_NOTFOUND, CKPT_E_IO, CKPT_E_NOMEM, codes of the collectives
+ */
+int en_find(const struct en_find_opts *opts, struct en_comm *comm, struct en_found *out,
+	    struct ckpt_err *err);
+void en_found_release(struct en_found *found);
+
+/* Step 'tag' counts from now on: the run could not load one before it. */
+int en_find_take(const struct en_find_opts *opts, const char *tag, struct ckpt_err *err);
+
+/* The ids of a run that goes on from 'before' (NULL or "" = it begins); 'job' makes a new one. */
+void en_run_name(const struct en_found *found, const char *before, const char *tag,
+		 const char *job, char out[EN_RUN_TEXT]);
+/*
+ * May a run of these ids save a step 'name'?  CKPT_E_EXISTS with the reason; '*replaces_out': there
+ * is one of its own.
+ */
+int en_find_may_save(const struct en_find_opts *opts, const struct en_found *found,
+		     const char *ids, const char *name, bool *replaces_out,
+		     struct ckpt_err *err);
+
+/*
+ * Nobody else saves in 'dir' until en_unlock_folder(); CKPT_E_BUSY names who does.  By rank 0.
+ * '*lock_out' is -1 where the file system has no locks.
+ */
+int en_lock_folder(const char *dir, int *lock_out, struct ckpt_err *err);
+/* -1 is fine. */
+void en_unlock_folder(const char *dir, int lock);
+
+#endif

@@ -1,0 +1,82 @@
+/*
+ * en_made.h -- what a run is made of besides its state and its data: the model that config.json
+ * defines, the optimizer's values, the schedule.  A step keeps it, and a run that goes on from the
+ * step compares its own with it.
+ *
+ * Who wins where they differ is as in DeepSpeed (docs/ztrain/bits.md, "A resumed run").
+ */
+#ifndef EN_MADE_H
+#define EN_MADE_H
+
+#include <ckpt_value.h>
+
+#include "engine/config/en_config.h"
+#include "engine/model/en_model.h"
+#include "engine/sched/en_scale.h"
+#include "engine/sched/en_sched.h"
+#include "engine/zero/en_zero.h"
+#include "libckpt/base/ck_buf.h"
+
+/* Under which key it stands among the client's: a JSON object of texts, as a text. */
+#define EN_MADE_KEY "ztrain_run"
+
+#define EN_MADE_FACTS 64
+struct en_made_fact {
+	char key[40];		/* "hidden_size", "schedule.warmup" */
+	char value[48];
+};
+
+struct en_made {
+	struct en_made_fact fact[EN_MADE_FACTS];	/* those of the model come first */
+	uint32_t n, nmodel;
+};
+
+void en_made_of(struct en_made *m, const struct en_model_config *model,
+		const struct en_settings *set, const struct en_sched *sched);
+/* The object's text. */
+int en_made_write(const struct en_made *m, struct ck_buf *buf, struct ckpt_err *err);
+/* False if the step has none.  'nmodel' is not known, and 0. */
+bool en_made_take(struct en_made *m, struct ckpt_values *values);
+/* The value of a key, or NULL. */
+const char *en_made_get(const struct en_made *m, const char *key);
+
+/* ---- what differs, a line each ---- */
+
+#define EN_DIFFER_LINES 48
+struct en_differ {
+	char line[EN_DIFFER_LINES][200];
+	uint32_t n;
+	char keys[160];		/* of those whose value of this run holds: "lr, weight_decay" */
+	unsigned unsaid;	/* EN_HAS_*: not stated, so the step's hold without a line */
+};
+
+/*
+ * The model of the step is this run's, or CKPT_E_MISMATCH with the key and both values; with
+ * 'allow' a line each.  A step that does not say gets a line.
+ */
+int en_differ_model(struct en_differ *d, const struct en_made *now, const struct en_made *before,
+		    bool allow, const char *where, struct ckpt_err *err);
+/* Schedule, clipping and the rest of 'now' that is not the model's: this run's hold. */
+void en_differ_run(struct en_differ *d, const struct en_made *now, const struct en_made *before);
+
+/* What a step says of the values in force, besides en_made. */
+struct en_in_force {
+	uint32_t ngroups;	/* of the step; 0 = it does not say */
+	struct en_zero_hyper group[EN_SCHED_GROUPS];	/* NAN: it does not say */
+	bool has_sched;		/* a state of a schedule */
+};
+void en_in_force_take(struct en_in_force *f, struct ckpt_values *values);
+
+/*
+ * Brings 'group' (this run's, 'n' of them) and the rates of 'sched' to what holds: the step's,
+ * unless 'stated' (EN_HAS_*) has them or the schedule sets them.
+ */
+void en_differ_groups(struct en_differ *d, struct en_zero_hyper *group, uint32_t n,
+		      struct en_sched *sched, const struct en_sched *own, unsigned stated,
+		      const struct en_in_force *step);
+/* The loss scale's settings: the step's hold.  'own' is as the configuration has it. */
+void en_differ_scale(struct en_differ *d, const struct en_scale *own, const struct en_scale *now);
+/* A line that is no difference of values. */
+void en_differ_say(struct en_differ *d, const char *fmt, ...) CK_PRINTF(2, 3);
+
+#endif
