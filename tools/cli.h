@@ -35,6 +35,7 @@ struct args {
 	struct words rest;	/* what is no option, in order */
 	/* where from */
 	const char *tag;
+	const char *subtree;
 	struct words as_warning;
 	uint64_t threads;
 	struct ckpt_limits limits;
@@ -48,7 +49,7 @@ struct args {
 	struct words dtype, rename;
 	uint64_t max_shard_size, mem_limit;
 	int tied, sync;
-	int dry_run, force, restart, strict, digest, discard;
+	int dry_run, force, restart, strict, digest, no_sums, discard;
 	int skip_frozen, ignored;
 	/* inspect, digest, commit, latest */
 	int tensors;
@@ -187,6 +188,8 @@ int cli_close_stdout(int status);
  * fourth next call of this or the next ones. */
 const char *out_name(const char *name);
 const char *out_word(const char *path);	/* as a shell wants it in a command */
+/* Text with controls, and bytes that are no UTF-8, written \n and \x1b.  Lent until the next. */
+const char *out_text(const char *text);
 const char *out_size(uint64_t bytes);	/* "75.7 kB" */
 const char *out_count(uint64_t n);	/* "1,234,567" */
 const char *out_shape(const struct ckpt_tensor_info *tensor);	/* "[3, 4]" */
@@ -284,8 +287,9 @@ int cli_is_state_selected(const struct args *args, const char *state);
 
 /* ---------------------------------------------------------------- convert */
 
-/* Why what stands at 'dst' is not replaced even with --force; NULL if it may be. */
-const char *cli_precious(const char *dst, const struct words *sources);
+/* Why what stands at 'dst' is not replaced even with --force; NULL if it may be.  'sure': it was
+ * named as the destination (-o), so a step there is meant. */
+const char *cli_precious(const char *dst, const struct words *sources, int sure);
 /* Does 'dst' lie in a source, or is it one? */
 int cli_is_in_source(const char *dst, const struct words *sources);
 

@@ -1,5 +1,6 @@
 /* cli_advice.c -- see cli_advice.h. */
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli_advice.h"
 #include "cli_steps.h"
@@ -15,16 +16,6 @@ char *advice_parent(const char *path)
 	while (n > 1 && path[n - 1] == '/')
 		n--;
 	return n ? cli_format("%.*s", (int)n, path) : cli_strdup(".");
-}
-
-int advice_is_hollow(const struct ckpt *ck)
-{
-	struct ckpt_tensor_info t;
-	uint64_t empty = 0, n = 0;
-
-	for (; !ckpt_tensor_get(ck, n, &t, NULL); n++)
-		empty += !t.numel;
-	return n && 2 * empty > n;
 }
 
 char *advice_recover(const struct args *args, const char *path)
@@ -52,14 +43,19 @@ static const struct {
 	int of_root;	/* the folder above the step is meant */
 } advices[] = {
 	{ "LATEST_LIES", "zckpt latest --valid %s", 0 },
+	{ "LATEST_BEHIND", "zckpt ls %s", 0 },
 	{ "LATEST_ABSENT", "zckpt set-latest %s TAG", 1 },
+	{ "STEP_PASSED_OVER", "zckpt ls %s", 0 },
 	{ "RANK_FILE_MISSING", "zckpt inspect %s OTHER_FOLDER", 0 },
 	{ "MODEL_FILE_MISSING", "zckpt inspect %s OTHER_FOLDER", 0 },
 	{ "STATE_FILE_MISSING", "zckpt inspect %s OTHER_FOLDER", 0 },
+	{ "NO_PERMISSION", "chmod -R u+rX %s", 0 },
 	{ "OVERLAY_DIFFERS", "zckpt ls %s", 0 },
 	{ "NOT_IN_CHECKPOINT", "zckpt inspect -v %s", 0 },
 	{ "PART_OF_STEP", "zckpt inspect %s", 1 },
 	{ "PLACEHOLDERS_ONLY", "zckpt convert %s model.safetensors", 1 },
+	{ "SUBTREE_CHOICE", "zckpt convert --subtree KEY %s model.safetensors", 0 },
+	{ "TENSORS_EMPTY", "zckpt inspect -v %s", 0 },
 	{ "CKPT_E_UNSAFE", "zckpt audit %s", 0 },
 	{ "CKPT_E_FORMAT", "zckpt ls %s", 0 },
 	{ "NAME_ODD", "zckpt convert --rename 'OLD=NEW' %s model.safetensors", 0 },
@@ -84,10 +80,20 @@ char *advice_about(const char *id, const char *path, const char *step)
 	return text;
 }
 
+/* The step may be in a folder that is given, or beside it; of a file it is beside it. */
 static char *next_of_hollow(const struct args *args, const char *path)
 {
-	char *dir = advice_parent(path), *command = advice_recover(args, dir), *text;
+	struct stat st;
+	const int is_folder = !stat(path, &st) && S_ISDIR(st.st_mode);
+	char *dir = is_folder ? cli_strdup(path) : advice_parent(path), *text;
+	char *command = advice_recover(args, dir);
 
+	if (!command && is_folder) {
+		char *up = advice_parent(path);
+
+		command = advice_recover(args, up);
+		cli_free(up);
+	}
 	if (command)
 		text = cli_format("the weights are in the shards of a step: %s", command);
 	else
@@ -129,8 +135,6 @@ char *advice_next(const struct args *args, const char *path, struct ckpt *ck)
 		if (f.severity == CKPT_ERROR)
 			return next_of_finding(args, path, &f);
 	ckpt_info_get(ck, &info);
-	if (info.stage < 0 && advice_is_hollow(ck))
-		return next_of_hollow(args, path);
 	if (!info.ntensors)
 		return cli_strdup("it holds no tensor that could be converted");
 	return cli_format("weights as one file: zckpt convert %s model.safetensors",

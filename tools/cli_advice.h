@@ -8,8 +8,6 @@
 char *advice_about(const char *id, const char *path, const char *step);
 /* What to do about the findings of 'ck', else what can be done with it. */
 char *advice_next(const struct args *args, const char *path, struct ckpt *ck);
-/* Do the weights of 'ck' have no elements, as placeholders of ZeRO stage 3 do? */
-int advice_is_hollow(const struct ckpt *ck);
 /* The command that makes weights from the newest good step in 'path'; NULL if there is none. */
 char *advice_recover(const struct args *args, const char *path);
 /* "a/b" -> "a", "b" -> "."; trailing slashes do not count. */

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli_team.h"
@@ -10,19 +11,20 @@ static void say(const char *fmt, va_list ap) __attribute__((format(printf, 1, 0)
 
 static void say(const char *fmt, va_list ap)
 {
-	char line[2048];
+	char *line = NULL;
+	size_t size;
+	FILE *f = open_memstream(&line, &size);
 
-	va_list again;
-
-	va_copy(again, ap);
-	vsnprintf(line, sizeof(line), fmt, again);
-	va_end(again);
-	if (team_keeps(line))
-		return;
-	fflush(stdout);
-	fputs("zckpt: ", stderr);
-	vfprintf(stderr, fmt, ap);
-	fputc('\n', stderr);
+	if (f) {
+		vfprintf(f, fmt, ap);
+		fclose(f);
+	}
+	/* Texts of files are in it: nothing of them reaches the terminal as it is. */
+	if (line && !team_keeps(out_text(line))) {
+		fflush(stdout);
+		fprintf(stderr, "zckpt: %s\n", out_text(line));
+	}
+	free(line);
 }
 
 void cli_say(const char *fmt, ...)
@@ -89,6 +91,9 @@ static const char *hint(const struct ckpt_err *err)
 		return "nothing was written";
 	if (err->code == CKPT_E_FORMAT && strstr(err->msg, "pack"))
 		return NULL;
+	if (!strncmp(err->msg, "PLACEHOLDERS_ONLY:", 18) && !strstr(err->msg, "give the folder"))
+		return "the weights are in the shards of a step (global_stepN, *_optim_states.pt): "
+		       "give the folder that holds it";
 	switch (err->code) {
 	case CKPT_E_BUSY:
 		if (strstr(err->msg, "prunes"))
@@ -103,7 +108,7 @@ static const char *hint(const struct ckpt_err *err)
 		return "known are DeepSpeed folders, Hugging Face folders, .safetensors "
 		       "and torch's .pt";
 	case CKPT_E_NOSPACE:
-		return "--dry-run prints how much a run would write";
+		return "make room, or write to another disk; --dry-run says what a run would write";
 	case CKPT_E_UNSAFE:
 		return "nothing was executed; a pickle of weights needs no such call, "
 		       "so do not load this file elsewhere either";
@@ -150,6 +155,13 @@ static void tell(const struct ckpt *ck, const struct ckpt_err *err)
 			err->msg[0] ? err->msg : ckpt_code_name(err->code));
 }
 
+/* A destination in a folder that is missing: the call is wrong, and easily put right. */
+static int is_no_parent(const struct ckpt_err *err)
+{
+	return err->code == CKPT_E_NOTFOUND &&
+	       !strncmp(err->msg, "the folder in which the result", 30);
+}
+
 int cli_fail(const char *verb, const struct ckpt *ck, const struct ckpt_err *err)
 {
 	const char *advice = hint(err);
@@ -160,6 +172,8 @@ int cli_fail(const char *verb, const struct ckpt *ck, const struct ckpt_err *err
 	tell(ck, err);
 	if (advice)
 		cli_say("hint: %s", advice);
+	if (is_no_parent(err))
+		cli_say("hint: mkdir -p %s", out_word(err->where));
 	if (verb) {
 		json_begin(&json, stdout, verb);
 		json_error(&json, err);
@@ -167,7 +181,7 @@ int cli_fail(const char *verb, const struct ckpt *ck, const struct ckpt_err *err
 			json_findings(&json, ck);
 		json_close(&json, '}');
 	}
-	return cli_exit_status(err->code);
+	return is_no_parent(err) ? EXIT_CALL : cli_exit_status(err->code);
 }
 
 int cli_close_stdout(int status)

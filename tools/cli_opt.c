@@ -18,6 +18,8 @@
 
 const struct opt opts_source[] = {
 	{ "tag", 't', OPT_TEXT, AT(tag), "NAME", "step to take (default: what 'latest' names)", 0 },
+	{ "subtree", 0, OPT_TEXT, AT(subtree), "KEY",
+	  "entry of a .pt file to take (default: its model)", 0 },
 	{ "as-warning", 0, OPT_COMMAS, AT(as_warning), "ID",
 	  "count findings of that name as warnings", 0 },
 	{ "threads", 0, OPT_COUNT, AT(threads), "N", "threads (default: CPUs, within a limit)", 0 },

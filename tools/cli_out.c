@@ -17,6 +17,57 @@ static int is_garbled(const char *name)
 	return 0;
 }
 
+/* Bytes of the UTF-8 sequence at 's'; 0 = there is none. */
+static size_t sequence(const unsigned char *s)
+{
+	size_t n = *s < 0x80 ? 1 : *s < 0xc2 ? 0 : *s < 0xe0 ? 2 : *s < 0xf0 ? 3 :
+		   *s < 0xf5 ? 4 : 0;
+
+	for (size_t i = 1; i < n; i++)
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+	return n;
+}
+
+/* The byte as Python and shells write it: \n, \x1b. */
+static void put_escaped(FILE *f, unsigned char c)
+{
+	if (c == '\n')
+		fputs("\\n", f);
+	else if (c == '\t')
+		fputs("\\t", f);
+	else
+		fprintf(f, "\\x%02x", c);
+}
+
+/* Whether a byte is no part of a printable character: a control, C1 too, or no UTF-8. */
+static int is_control(const unsigned char *s, size_t n)
+{
+	return !n || *s < 0x20 || *s == 0x7f || (*s == 0xc2 && s[1] < 0xa0);
+}
+
+const char *out_text(const char *text)
+{
+	const unsigned char *s = (const unsigned char *)text;
+	static char *kept;
+	size_t size, n;
+	FILE *f;
+
+	free(kept);
+	kept = NULL;
+	f = open_memstream(&kept, &size);
+	if (!f)
+		return "?";
+	for (; *s; s += n ? n : 1) {
+		n = sequence(s);
+		for (size_t i = 0; i < n && !is_control(s, n); i++)
+			fputc(s[i], f);
+		for (size_t i = 0; i < (n ? n : 1) && is_control(s, n); i++)
+			put_escaped(f, s[i]);
+	}
+	return fclose(f) || !kept ? "?" : kept;
+}
+
 const char *out_name(const char *name)
 {
 	static char *kept[4];
@@ -46,6 +97,38 @@ static int is_plain(const char *path)
 	return *path && *path != '-';
 }
 
+static void put_quoted(FILE *f, const char *s)
+{
+	fputc('\'', f);
+	for (; *s; s++) {
+		if (*s == '\'')
+			fputs("'\\''", f);
+		else
+			fputc(*s, f);
+	}
+	fputc('\'', f);
+}
+
+/* $'a\nb', as bash, zsh and ksh take it: a name that can be typed, and does nothing here. */
+static void put_ansi(FILE *f, const unsigned char *s)
+{
+	size_t n;
+
+	fputs("$'", f);
+	for (; *s; s += n ? n : 1) {
+		n = sequence(s);
+		if (is_control(s, n)) {
+			for (size_t i = 0; i < (n ? n : 1); i++)
+				put_escaped(f, s[i]);
+		} else {
+			if (*s == '\'' || *s == '\\')
+				fputc('\\', f);
+			fwrite(s, 1, n, f);
+		}
+	}
+	fputc('\'', f);
+}
+
 const char *out_word(const char *path)
 {
 	static char *word;
@@ -59,14 +142,12 @@ const char *out_word(const char *path)
 	f = open_memstream(&word, &size);
 	if (!f)
 		return "?";
-	fputs(*path == '-' ? "./'" : "'", f);
-	for (; *path; path++) {
-		if (*path == '\'')
-			fputs("'\\''", f);
-		else
-			fputc((unsigned char)*path < 0x20 ? '?' : *path, f);
-	}
-	fputc('\'', f);
+	if (*path == '-')
+		fputs("./", f);
+	if (strcmp(out_text(path), path))
+		put_ansi(f, (const unsigned char *)path);
+	else
+		put_quoted(f, path);
 	return fclose(f) || !word ? "?" : word;
 }
 

@@ -55,6 +55,21 @@ static const char *alias_note(const char *dst)
 	       "they share it in the file too" : "kept in the metadata";
 }
 
+static void say_renames(const struct ckpt_rule *rule)
+{
+	char *all = cli_strdup("");
+
+	for (; rule->pattern; rule++) {
+		char *longer = cli_format("%s --rename '%s=%s'", all, rule->pattern, rule->value);
+
+		cli_free(all);
+		all = longer;
+	}
+	cli_say("note: these are the names of the model's modules; the Trainer and "
+		"save_pretrained() write others. The same names:%s", all);
+	cli_free(all);
+}
+
 static void print_notes(const struct outcome *outcome)
 {
 	const struct ckpt_report *r = outcome->report;
@@ -66,14 +81,30 @@ static void print_notes(const struct outcome *outcome)
 		cli_say("note: %" PRIu64 " %s another one's bytes: %s", r->aliases,
 			r->aliases == 1 ? "name shares" : "names share",
 			outcome->args->tied ? "left out" : alias_note(outcome->dst));
+	if (!strcmp(outcome->dst, "-") && !outcome->args->no_sums && !outcome->args->dry_run)
+		cli_say("note: a stream has no sums of its bytes, since its header goes first; a "
+			"file has");
 	if (r->resumed_bytes)
 		cli_say("note: %s were there from a run that was killed",
 			out_size(r->resumed_bytes));
 	if (r->strip_hint)
 		cli_say("hint: every name begins with '%s'; --strip-prefix %s cuts it off",
 			out_name(r->strip_hint), out_name(r->strip_hint));
+	if (r->rename_hint)
+		say_renames(r->rename_hint);
 	if (outcome->args->part && strcmp(outcome->args->part, "1/1") && !outcome->args->dry_run)
 		cli_say("hint: when all parts are done: zckpt commit %s", out_word(outcome->dst));
+}
+
+/* What a run would do, and whether there is room for it. */
+static void say_dry(const struct ckpt_report *r)
+{
+	char *room = r->free_bytes ? cli_format("; %s are free there", out_size(r->free_bytes)) :
+				     cli_strdup("");
+
+	cli_say("would write %s and read %s%s", out_size(r->written_bytes),
+		out_size(r->would_read_bytes), room);
+	cli_free(room);
 }
 
 void report_print(const struct outcome *outcome)
@@ -81,6 +112,8 @@ void report_print(const struct outcome *outcome)
 	const struct ckpt_report *r = outcome->report;
 
 	print_files(outcome);
+	for (uint64_t i = 0; i < r->nremoved && !outcome->args->quiet; i++)
+		cli_say("removed %s: what is written now replaces it", out_name(r->removed[i]));
 	/* what changes values is said in any case */
 	if (r->overflows)
 		cli_say("warning: %" PRIu64 " finite value%s too large for the type asked for and "
@@ -89,13 +122,24 @@ void report_print(const struct outcome *outcome)
 	if (outcome->args->quiet)
 		return;
 	print_notes(outcome);
-	if (!outcome->args->dry_run)
+	if (outcome->args->dry_run)
+		say_dry(r);
+	else
 		cli_say("read %s, wrote %s in %.2f s, %" PRIu32 " thread%s",
 			out_size(r->read_bytes), out_size(r->written_bytes), outcome->seconds,
 			r->threads, plural(r->threads));
 }
 
 /* ---------------------------------------------------------------- JSON */
+
+/* Of a dry run: its bytes are those that a run would write. */
+static void json_dry(struct json *json, const struct ckpt_report *r)
+{
+	if (r->would_read_bytes)
+		json_uint(json, "would_read_bytes", r->would_read_bytes);
+	if (r->free_bytes)
+		json_uint(json, "free_bytes", r->free_bytes);
+}
 
 static void json_run(struct json *json, const struct outcome *outcome)
 {
@@ -143,6 +187,18 @@ static void json_source(struct json *json, const struct ckpt *ck)
 	json_close(json, '}');
 }
 
+static void json_renames(struct json *json, const struct ckpt_rule *rule)
+{
+	json_open(json, "renames", '[');
+	for (; rule->pattern; rule++) {
+		char *text = cli_format("%s=%s", rule->pattern, rule->value);
+
+		json_text(json, NULL, text);
+		cli_free(text);
+	}
+	json_close(json, ']');
+}
+
 static void json_written(struct json *json, const struct ckpt_report *r)
 {
 	json_open(json, "files", '[');
@@ -158,11 +214,18 @@ static void json_written(struct json *json, const struct ckpt_report *r)
 	json_uint(json, "read_bytes", r->read_bytes);
 	json_uint(json, "written_bytes", r->written_bytes);
 	json_uint(json, "resumed_bytes", r->resumed_bytes);
+	json_dry(json, r);
 	json_uint(json, "no_master", r->no_master);
 	json_uint(json, "overflows", r->overflows);
 	json_uint(json, "aliases", r->aliases);
 	if (r->strip_hint)
 		json_text(json, "common_prefix", r->strip_hint);
+	if (r->rename_hint)
+		json_renames(json, r->rename_hint);
+	json_open(json, "removed", '[');
+	for (uint64_t i = 0; i < r->nremoved; i++)
+		json_text(json, NULL, r->removed[i]);
+	json_close(json, ']');
 	json_uint(json, "threads", r->threads);
 	team_json(json);
 }
@@ -232,7 +295,9 @@ int report_save(const struct outcome *outcome)
 
 void report_step_work(const struct args *args, const struct ckpt_report *report)
 {
-	if (!args->dry_run)
+	if (args->dry_run)
+		say_dry(report);
+	else
 		cli_say("read %s, wrote %s in %.2f s, %" PRIu32 " threads",
 			out_size(report->read_bytes), out_size(report->written_bytes),
 			report->seconds, report->threads);
@@ -261,5 +326,6 @@ void report_step_json(struct json *json, const struct ckpt_report *report)
 	json_uint(json, "read_bytes", report->read_bytes);
 	json_uint(json, "written_bytes", report->written_bytes);
 	json_uint(json, "resumed_bytes", report->resumed_bytes);
+	json_dry(json, report);
 	json_seconds(json, "seconds", report->seconds);
 }

@@ -43,6 +43,7 @@ void cli_open_opts(const struct args *args, struct ckpt_open_opts *opts_out)
 		.threads = (uint32_t)args->threads,
 		.limits = args->limits.size ? &args->limits : NULL,
 		.as_warning = args->as_warning.list,
+		.subtree = args->subtree,
 	};
 }
 
@@ -219,7 +220,7 @@ int cli_is_in_source(const char *dst, const struct words *sources)
  * 'zckpt convert --force A B' with the destination forgotten must not cost B, which may
  * be the only copy of a training state.
  */
-const char *cli_precious(const char *dst, const struct words *sources)
+const char *cli_precious(const char *dst, const struct words *sources, int sure)
 {
 	struct ckpt_open_opts opts = { .size = sizeof(opts) };
 	struct ckpt_err err = { 0 };
@@ -232,7 +233,7 @@ const char *cli_precious(const char *dst, const struct words *sources)
 		return NULL;
 	if (meets_source(dst, sources, 0))
 		return "a source lies there";
-	if (!S_ISDIR(st.st_mode))
+	if (sure || !S_ISDIR(st.st_mode))
 		return NULL;
 	if (ckpt_open(&dst, 1, &opts, &ck, &err)) {
 		precious = err.code == CKPT_E_INCOMPLETE || err.code == CKPT_E_LAYOUT ||

@@ -98,7 +98,8 @@ static int ends_with(const char *name, const char *end)
 static int is_shard_name(const char *name)
 {
 	return ends_with(name, "_model_states.pt") || ends_with(name, "_optim_states.pt") ||
-	       !strcmp(name, "rest.pt");
+	       !strcmp(name, "rest.pt") || !strcmp(name, "rank-00000.safetensors") ||
+	       (!strncmp(name, "manifest-", 9) && ends_with(name, ".json"));	/* of one rank */
 }
 
 static int is_weights_name(const char *name)
@@ -123,6 +124,19 @@ int step_is_folder(const char *dir)
 	if (listing_read(&list, dir))
 		return 0;
 	yes = has_file(&list, is_shard_name);
+	listing_free(&list);
+	return yes;
+}
+
+int step_leads_to_one(const char *dir)
+{
+	struct listing list;
+	int yes = step_is_folder(dir);
+
+	if (yes || listing_read(&list, dir))
+		return yes;
+	for (size_t i = 0; i < list.n && !yes; i++)
+		yes = S_ISDIR(list.entry[i].st.st_mode) && step_is_folder(list.entry[i].path);
 	listing_free(&list);
 	return yes;
 }
@@ -223,6 +237,16 @@ static void add_sizes(struct step *step, const struct listing *list, int depth)
 			listing_free(&below);
 		}
 	}
+}
+
+void step_measure(struct step *step, const char *dir)
+{
+	struct listing list;
+
+	if (listing_read(&list, dir))
+		return;
+	add_sizes(step, &list, 0);
+	listing_free(&list);
 }
 
 static int is_named_by(const char *path, const char *file)
@@ -335,6 +359,55 @@ static void search(struct search *s, const char *path, int depth, const char *un
 	listing_free(&list);
 }
 
+/* ---------------------------------------------------------------- latest */
+
+/* The step that the folder means, if a file 'latest' decides it. */
+static int is_meant_by(const struct args *args, const char *dir, const char *path, int *decides)
+{
+	struct ckpt_latest which;
+	struct stat a, b;
+	int yes;
+
+	*decides = !ckpt_latest_get(dir, args->limits.size ? &args->limits : NULL, &which, NULL);
+	if (!*decides)
+		return 0;
+	*decides = which.named;
+	yes = !stat(which.path, &a) && !stat(path, &b) && a.st_dev == b.st_dev &&
+	      a.st_ino == b.st_ino;
+	ckpt_latest_free(&which);
+	return yes;
+}
+
+/* A trainer's checkpoint-N has a 'latest' of its own; which one counts its folder decides. */
+static int is_passed_above(const struct args *args, const char *top, const char *path)
+{
+	char *dir = cli_strdup(path), *slash;
+	int passed = 0, decides;
+
+	while (!passed && (slash = strrchr(dir, '/')) && slash > dir) {
+		*slash = 0;
+		if (strlen(dir) < strlen(top))
+			break;
+		passed = !is_meant_by(args, dir, path, &decides) && decides;
+	}
+	cli_free(dir);
+	return passed;
+}
+
+static void settle_latest(const struct args *args, const char *top, struct steps *steps,
+			  size_t first)
+{
+	for (size_t i = first; i < steps->n; i++) {
+		struct step *s = &steps->step[i];
+		int decides, meant = is_meant_by(args, top, s->path, &decides);
+
+		if (decides)
+			s->is_latest = meant;
+		else if (s->is_latest)
+			s->is_latest = !is_passed_above(args, top, s->path);
+	}
+}
+
 static int by_age(const void *a, const void *b)
 {
 	const struct step *x = a, *y = b;
@@ -359,12 +432,13 @@ int steps_find(const struct args *args, const char *dir, struct steps *out)
 {
 	struct search s = { .out = out };
 	char *top = cli_strdup(dir);
-	size_t n = strlen(top);
+	size_t n = strlen(top), first = out->n;
 
 	while (n > 1 && top[n - 1] == '/')
 		top[--n] = 0;
 	s.top = top;
 	search(&s, top, 0, NULL);
+	settle_latest(args, top, out, first);
 	for (size_t i = 0; i < s.unread.n; i++)
 		cli_say("%s", out_name(s.unread.list[i]));
 	n = s.unread.n;
@@ -374,17 +448,44 @@ int steps_find(const struct args *args, const char *dir, struct steps *out)
 	return n && !out->n ? EXIT_TROUBLE : 0;
 }
 
+void steps_no_folder(const char *dir, struct ckpt_err *err)
+{
+	struct stat st;
+	int why = stat(dir, &st) ? errno : access(dir, R_OK | X_OK) ? errno : 0;
+
+	*err = (struct ckpt_err){ .offset = CKPT_NO_OFFSET,
+				  .code = why == ENOENT ? CKPT_E_NOTFOUND : CKPT_E_IO };
+	snprintf(err->where, sizeof(err->where), "%s", dir);
+	snprintf(err->msg, sizeof(err->msg), "%s", why ? strerror(why) : "cannot be listed");
+}
+
+void json_no_folder(const struct args *args, const char *verb, const char *dir)
+{
+	struct ckpt_err err;
+	struct json json;
+
+	if (!args->json)
+		return;
+	steps_no_folder(dir, &err);
+	json_begin(&json, stdout, verb);
+	json_error(&json, &err);
+	json_close(&json, '}');
+}
+
+void step_release(struct step *step)
+{
+	cli_free(step->path);
+	cli_free(step->name);
+	cli_free(step->format);
+	cli_free(step->id);
+	cli_free(step->text);
+	*step = (struct step){ 0 };
+}
+
 void steps_free(struct steps *steps)
 {
-	for (size_t i = 0; i < steps->n; i++) {
-		struct step *step = &steps->step[i];
-
-		cli_free(step->path);
-		cli_free(step->name);
-		cli_free(step->format);
-		cli_free(step->id);
-		cli_free(step->text);
-	}
+	for (size_t i = 0; i < steps->n; i++)
+		step_release(&steps->step[i]);
 	cli_free(steps->step);
 	*steps = (struct steps){ 0 };
 }
@@ -434,13 +535,16 @@ static void take(struct step *step, struct ckpt *ck)
 
 void step_look(const struct args *args, struct step *step)
 {
+	if (!step->looked)
+		step_open(args, step, (const char *const[]){ step->path }, 1);
+}
+
+void step_open(const struct args *args, struct step *step, const char *const *path, size_t n)
+{
 	struct ckpt_open_opts opts;
-	const char *path = step->path;
 	struct ckpt_err err = { 0 };
 	struct ckpt *ck = NULL;
 
-	if (step->looked)
-		return;
 	cli_open_opts(args, &opts);
 	opts.tag = NULL;	/* the path is that of a step */
 	step->looked = 1;
@@ -448,7 +552,7 @@ void step_look(const struct args *args, struct step *step)
 	if (step->unfinished) {
 		step->format = cli_strdup("");
 		set_error(step, "UNFINISHED", step->path, step->unfinished);
-	} else if (ckpt_open(&path, 1, &opts, &ck, &err)) {
+	} else if (ckpt_open(path, n, &opts, &ck, &err)) {
 		step->format = cli_strdup("");
 		set_failure(step, &err);
 	} else {

@@ -395,6 +395,9 @@ static int put_in_place(const char *dst, uint64_t timeout, struct ckpt_err *err)
 		cli_say("hint: every rank has ended its part; what is missing here was written "
 			"where rank 0 does not see it, and %s must be on storage that all ranks "
 			"share", out_name(dst));
+	/* The source is damaged: what was made of it is of no use. */
+	if (e.code == CKPT_E_CORRUPT || e.code == CKPT_E_MISMATCH)
+		ckpt_discard(dst, NULL);
 	return status;
 }
 

@@ -60,7 +60,7 @@ static int write_out(const struct args *args, struct ckpt *ck, uint64_t tensor,
 	if (!args->output || !strcmp(args->output, "-"))
 		return ckpt_cat(ck, tensor, opts, take, NULL, info, err);
 	words_add(&source, args->rest.list[0]);
-	why = args->force ? cli_precious(args->output, &source) : NULL;
+	why = args->force ? cli_precious(args->output, &source, 1) : NULL;
 	if (why) {
 		fail(err, CKPT_E_EXISTS, args->output, "");
 		snprintf(err->msg, sizeof(err->msg), "%s, --force does not replace it", why);

@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli_advice.h"
 #include "cli_team.h"
 
 #define AT(field) offsetof(struct args, field)
@@ -30,6 +31,8 @@ static const struct opt own[] = {
 	{ "aux", 0, OPT_TEXT, AT(aux), "DIR", "where config and tokenizer files are", 0 },
 	{ "digest", 0, OPT_FLAG, AT(digest), NULL,
 	  "digests of what is written, into the metadata", 0 },
+	{ "no-sums", 0, OPT_FLAG, AT(no_sums), NULL,
+	  "safetensors without sums of their own bytes", 0 },
 	{ "force", 0, OPT_FLAG, AT(force), NULL, "replace what stands at DST", 0 },
 	{ "report", 0, OPT_TEXT, AT(report), "FILE", "leave a JSON record of the run", 0 },
 	{ "exclude-frozen-parameters", 0, OPT_FLAG, AT(skip_frozen), NULL, "", OPT_HIDDEN },
@@ -272,7 +275,8 @@ static int take_options(struct job *job)
 		status = take_renames(job);
 	if (!status)
 		status = cli_part(&cmd_convert, args, &job->opts.part, &job->opts.nparts);
-	if (!status && args->force && (reason = cli_precious(job->dst, &job->sources)) != NULL)
+	if (!status && args->force &&
+	    (reason = cli_precious(job->dst, &job->sources, args->output != NULL)) != NULL)
 		status = wrong("--force does not replace %s: %s", out_name(job->dst), reason);
 	if (!status && args->report && !args->force && !access(args->report, F_OK))
 		status = wrong("--report: %s is there already; --force replaces it",
@@ -288,7 +292,8 @@ static int take_options(struct job *job)
 	job->opts.aux_dir = args->aux;
 	job->opts.expect_path = args->expect;
 	job->opts.out_fd = STDOUT_FILENO;
-	job->opts.flags = cli_write_flags(args) | (args->digest ? CKPT_CONVERT_DIGEST : 0);
+	job->opts.flags = cli_write_flags(args) | (args->digest ? CKPT_CONVERT_DIGEST : 0) |
+			  (args->no_sums ? CKPT_CONVERT_NO_SUMS : 0);
 	return 0;
 }
 
@@ -329,6 +334,59 @@ static double wall_clock(void)
 	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
+/* Whether the result has a file whose name begins so. */
+static int has_file(const struct job *job, const char *name)
+{
+	for (uint64_t i = 0; i < job->report.nfiles; i++) {
+		const char *slash = strrchr(job->report.files[i].path, '/');
+
+		if (slash && !strncmp(slash + 1, name, strlen(name)))
+			return 1;
+	}
+	return 0;
+}
+
+/* What a folder of weights lacks, so that transformers would not load it. */
+static void say_what_lacks(const struct job *job)
+{
+	size_t n = strlen(job->dst);
+	int config = has_file(job, "config.json");
+	int tokenizer = has_file(job, "tokenizer") || has_file(job, "vocab") ||
+			has_file(job, "spiece");
+
+	if (!job->report.nfiles || strncmp(job->report.files[0].path, job->dst, n) ||
+	    !job->report.files[0].path[n] || job->args->state.n || (config && tokenizer))
+		return;
+	cli_say("warning: %s has no %s%s%s: none is beside the source; --aux DIR copies what the "
+		"model's folder has", out_name(job->dst), config ? "" : "config.json",
+		config || tokenizer ? "" : " and no ", tokenizer ? "" : "tokenizer");
+}
+
+/* An adapter of PEFT is told by a file that is of no use beside model.safetensors. */
+static void say_adapter(const struct job *job)
+{
+	struct ckpt_info info;
+	char *dir, *at;
+
+	ckpt_info_get(job->ck, &info);
+	dir = cli_strdup(info.path);
+	for (int i = 0; i < 2; i++) {
+		char *up = advice_parent(dir);
+
+		at = cli_format("%s/adapter_config.json", dir);
+		if (!access(at, R_OK)) {
+			cli_say("note: %s is left behind: these are weights of an adapter, or of a "
+				"model with one. PEFT reads it beside adapter_model.safetensors, "
+				"under names without '.default'", out_name(at));
+			i = 2;
+		}
+		cli_free(at);
+		cli_free(dir);
+		dir = up;
+	}
+	cli_free(dir);
+}
+
 static int tell(struct job *job, struct outcome *outcome)
 {
 	int status = outcome->status;
@@ -340,6 +398,10 @@ static int tell(struct job *job, struct outcome *outcome)
 		report_json(outcome, stdout, 0);
 	else if (!status)
 		report_print(outcome);
+	if (!status && !job->args->quiet && !job->args->json && !team_rank()) {
+		say_what_lacks(job);
+		say_adapter(job);
+	}
 	if (job->args->report && !team_rank() && report_save(outcome) && !status)
 		status = EXIT_TROUBLE;
 	return status;

@@ -179,6 +179,22 @@ static uint64_t count_shown(const struct two *two)
 	return n;
 }
 
+/* What is not shown: differences, and what the tolerance covers, which is none. */
+static void print_rest(const struct two *two, uint64_t shown, uint64_t n)
+{
+	uint64_t covered = 0;
+
+	for (uint64_t i = shown; i < n; i++)
+		covered += two->diff.rows[i].what == CKPT_DIFF_WITHIN;
+	printf("... ");
+	if (n - shown > covered)
+		printf("and %" PRIu64 " more", n - shown - covered);
+	if (covered)
+		printf("%s%" PRIu64 " within the tolerance", n - shown > covered ? ", " : "and ",
+		       covered);
+	printf("; --all shows them\n");
+}
+
 static void print_rows(const struct two *two)
 {
 	static const char *const heads[] = {
@@ -196,7 +212,7 @@ static void print_rows(const struct two *two)
 		add_row(&table, &two->diff.rows[i], two->args->verbose);
 	table_print(&table, stdout, "");
 	if (most < n)
-		printf("... and %" PRIu64 " more; --all shows them\n", n - most);
+		print_rest(two, most, n);
 	for (uint64_t i = 0; two->args->verbose && i < n; i++)
 		print_ulps(&two->diff.rows[i]);
 }
@@ -239,6 +255,12 @@ static void print_part(const char **between, const char *text, uint64_t n)
 	*between = ",";
 }
 
+/* Of kinds that no driver reads. */
+static uint64_t unread(const struct ckpt_diff_result *d)
+{
+	return d->nopaque_a + d->nopaque_b;
+}
+
 static void print_summary(const struct two *two)
 {
 	const struct ckpt_diff_result *d = &two->diff;
@@ -261,7 +283,10 @@ static void print_summary(const struct two *two)
 	printf("%s compared", plural(d->nstates, "state"));
 	if (d->nderived)
 		printf(", %s made from masters left out", plural(d->nderived, "weight"));
-	if (!d->ndiffering)
+	if (d->nbeside)
+		printf(", %s that weights alone do not have left out",
+		       plural(d->nbeside, "state"));
+	if (!d->ndiffering && !unread(d))
 		print_part(&between, "all the same", 1);
 	print_part(&between, cli_format("%s differ", out_count(rows - names - states)),
 		   rows - names - states);
@@ -350,6 +375,8 @@ static void json_flags(struct json *json, const struct ckpt_diff_row *row)
 		{ CKPT_DIFF_PER_RANK, "per_rank" },	{ CKPT_DIFF_ONE_SOURCE, "one_source" },
 		{ CKPT_DIFF_TIED_A, "tied_a" },		{ CKPT_DIFF_TIED_B, "tied_b" },
 		{ CKPT_DIFF_BYTES, "bytes" },
+		{ CKPT_DIFF_EXPORTED_A, "exported_a" },
+		{ CKPT_DIFF_EXPORTED_B, "exported_b" },
 	};
 
 	json_open(json, "flags", '[');
@@ -389,11 +416,15 @@ static void print_json(const struct two *two)
 	struct json json;
 
 	json_begin(&json, stdout, "diff");
-	json_bool(&json, "equal", !d->ndiffering);
+	json_bool(&json, "equal", !d->ndiffering && !unread(d));
 	json_side(&json, "a", &two->info_a, two->a);
 	json_side(&json, "b", &two->info_b, two->b);
 	json_uint(&json, "states", d->nstates);
 	json_uint(&json, "derived_left_out", d->nderived);
+	if (d->nbeside)
+		json_uint(&json, "beside_left_out", d->nbeside);
+	if (unread(d))
+		json_uint(&json, "not_read", unread(d));
 	json_uint(&json, "differing", d->ndiffering);
 	json_uint(&json, "read_bytes", d->read_bytes);
 	json_open(&json, "rows", '[');
@@ -420,7 +451,6 @@ static void print_json(const struct two *two)
 }
 
 /* ---------------------------------------------------------------- the call */
-
 
 /* A number from 0 on, of 'n' letters. */
 static int number(const char *text, size_t n, double *out)
@@ -454,10 +484,25 @@ static int parse_tolerance(const struct args *args, struct ckpt_diff_opts *opts)
 	}
 }
 
+static int is_torch(const char *path)
+{
+	struct ckpt_open_opts opts = { .size = sizeof(opts) };
+	struct ckpt *ck = NULL;
+	struct ckpt_info info;
+	int yes;
+
+	if (ckpt_open(&path, 1, &opts, &ck, NULL))
+		return 1;	/* what is wrong with it is said where it is used */
+	ckpt_info_get(ck, &info);
+	yes = !strcmp(info.format, "torch");
+	ckpt_close(ck);
+	return yes;
+}
+
 static int open_both(struct two *two)
 {
 	const struct args *args = two->args;
-	struct args second = *args;
+	struct args first = *args, second = *args;
 	struct words a = { 0 }, b = { 0 };
 	struct ckpt_err err = { 0 };
 	int status;
@@ -465,7 +510,13 @@ static int open_both(struct two *two)
 	words_add(&a, args->rest.list[0]);
 	words_add(&b, args->rest.list[args->rest.n - 1]);
 	second.tag = args->tag2;
-	status = cli_open(args, "diff", &a, &two->a, &err);
+	/* A subtree is of the torch files among the two. */
+	if (args->subtree && !is_torch(b.list[0])) {
+		second.subtree = NULL;
+	} else if (args->subtree && !is_torch(a.list[0])) {
+		first.subtree = NULL;
+	}
+	status = cli_open(&first, "diff", &a, &two->a, &err);
 	if (!status)
 		status = cli_open(&second, "diff", &b, &two->b, &err);
 	return status;
@@ -519,6 +570,13 @@ static int run(struct args *args, int argc, char **argv)
 		else
 			print_text(&two);
 		status = two.diff.ndiffering ? EXIT_NO : EXIT_DONE;
+		if (unread(&two.diff) && status == EXIT_DONE) {
+			cli_say("%" PRIu64 " tensors of A and %" PRIu64 " of B are of kinds that "
+				"are not read (TENSOR_OPAQUE): whether they are the same is not "
+				"known; --exclude leaves them out", two.diff.nopaque_a,
+				two.diff.nopaque_b);
+			status = EXIT_TROUBLE;
+		}
 	}
 	ckpt_diff_free(&two.diff);
 	ckpt_close(two.b);

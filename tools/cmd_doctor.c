@@ -18,6 +18,7 @@
 
 #define MAX_NOTES 200
 #define DEPTH 6
+#define MAX_MODELS 64	/* files of one folder that are opened */
 
 struct note {
 	const char *id;
@@ -279,6 +280,8 @@ static char *next_of(const struct doctor *d, const struct ckpt_finding *f, const
 		return cli_strdup("");
 	if (!strcmp(f->id, "LATEST_ABSENT"))
 		return point_to_good(d, f->where);
+	if (!strcmp(f->id, "PLACEHOLDERS_ONLY") && !cli_lone_shard(d->path))
+		return cli_strdup("");	/* the last line has it, as far as it is known */
 	return advice_about(f->id, d->path, step);
 }
 
@@ -313,9 +316,20 @@ static void note_findings(struct doctor *d, const struct ckpt *ck, const char *s
 			     next_of(d, &f, step));
 }
 
-static char *say_what(const struct ckpt_info *info)
+/* ", of the entry 'model' of a training file", or "". */
+static char *say_entry(const struct ckpt *ck)
 {
-	char *what;
+	const char *key, *value;
+
+	for (uint64_t i = 0; !ckpt_fact_get(ck, i, &key, &value, NULL); i++)
+		if (!strcmp(key, "subtree"))
+			return cli_format(" of the entry %s of a training file", out_name(value));
+	return cli_strdup("");
+}
+
+static char *say_what(const struct ckpt *ck, const struct ckpt_info *info)
+{
+	char *what, *entry = say_entry(ck);
 
 	if (info->stage >= 0)
 		what = cli_format("a step of DeepSpeed (%s), ZeRO stage %" PRId32 ", %" PRIu32
@@ -323,9 +337,78 @@ static char *say_what(const struct ckpt_info *info)
 				  info->world, info->world == 1 ? "" : "s", info->step,
 				  out_name(info->tag));
 	else
-		what = cli_format("%s, %" PRIu64 " tensors, %s", info->format, info->ntensors,
-				  out_size(info->file_bytes));
+		what = cli_format("%s, %" PRIu64 " tensor%s%s, %s", info->format, info->ntensors,
+				  info->ntensors == 1 ? "" : "s",
+				  entry, out_size(info->file_bytes));
+	cli_free(entry);
 	return what;
+}
+
+/* Model files as transformers and PEFT call them. */
+static int is_model_file(const char *name)
+{
+	return (!strncmp(name, "model", 5) && ends_with(name, ".safetensors")) ||
+	       (!strncmp(name, "pytorch_model", 13) && ends_with(name, ".bin")) ||
+	       !strcmp(name, "adapter_model.safetensors") || !strcmp(name, "adapter_model.bin");
+}
+
+/* A model file beside a step: what its user came for, if it holds placeholders only. */
+static void look_at_model(struct doctor *d, const char *path)
+{
+	struct ckpt_open_opts opts;
+	struct ckpt_err err = { 0 };
+	struct ckpt *ck = NULL;
+	struct ckpt_finding f;
+
+	cli_open_opts(d->args, &opts);
+	opts.tag = NULL;
+	if (ckpt_open(&path, 1, &opts, &ck, &err))
+		return;
+	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++)
+		if (!strcmp(f.id, "PLACEHOLDERS_ONLY"))
+			note(d, f.id, f.severity, f.where, cli_strdup(f.text),
+			     cli_format("zckpt convert %s model.safetensors", out_word(d->path)));
+	ckpt_close(ck);
+}
+
+static void look_in_folder(struct doctor *d, const char *dir)
+{
+	struct dirent **list = NULL;
+	const int n = scandir(dir, &list, NULL, alphasort);
+	int seen = 0;
+
+	for (int i = 0; i < n; i++) {
+		char *path = cli_format("%s/%s", dir, list[i]->d_name);
+
+		if (is_model_file(list[i]->d_name) && seen++ < MAX_MODELS)
+			look_at_model(d, path);
+		cli_free(path);
+		free(list[i]);
+	}
+	free(list);
+}
+
+/* In the folder of the step, in the one above, where trainers put models, and where we are. */
+static void look_beside(struct doctor *d, const char *step)
+{
+	char *up = advice_parent(step), *dir[] = { (char *)d->path, up, (char *)step };
+	struct stat seen[3];
+	size_t n = 0;
+
+	for (size_t i = 0; i < 3; i++) {
+		size_t k = 0;
+
+		if (stat(dir[i], &seen[n]))
+			continue;
+		while (k < n && (seen[k].st_dev != seen[n].st_dev ||
+				 seen[k].st_ino != seen[n].st_ino))
+			k++;
+		if (k < n || !S_ISDIR(seen[n].st_mode))
+			continue;
+		n++;
+		look_in_folder(d, dir[i]);
+	}
+	cli_free(up);
 }
 
 /* 0, or 1 if it cannot be opened. */
@@ -343,12 +426,10 @@ static int look_inside(struct doctor *d, char **next_out)
 		return 1;
 	}
 	ckpt_info_get(ck, &info);
-	d->what = say_what(&info);
+	d->what = say_what(ck, &info);
 	note_findings(d, ck, info.path);
-	if (info.stage < 0 && advice_is_hollow(ck) && !d->errors)
-		note(d, "PLACEHOLDERS_ONLY", CKPT_ERROR, d->path,
-		     cli_strdup("its tensors are empty placeholders: ZeRO stage 3 was saved "
-				"without gathering the weights"), cli_strdup(""));
+	if (info.stage >= 0)
+		look_beside(d, info.path);
 	*next_out = advice_next(d->args, d->path, ck);
 	ckpt_close(ck);
 	return 0;

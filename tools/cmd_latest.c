@@ -8,7 +8,7 @@
 
 static const struct opt own_latest[] = {
 	{ "valid", 0, OPT_FLAG, AT(valid), NULL,
-	  "the newest step that opens without an error", 0 },
+	  "a step that opens without an error: that one, or else the newest", 0 },
 	{ 0 },
 };
 
@@ -55,15 +55,60 @@ static void pass_over(const struct args *args, const struct step *step)
 			out_name(step->text));
 }
 
-/* The newest good one. */
-static struct step *find_valid(const struct args *args, struct steps *steps)
+/* A trainer's checkpoint-N that holds weights and no step. */
+static int is_weights(const struct args *args, struct step *step)
 {
-	for (size_t i = steps->n; i > 0; i--) {
-		if (step_is_good(args, &steps->step[i - 1]))
-			return &steps->step[i - 1];
-		pass_over(args, &steps->step[i - 1]);
+	return step_is_good(args, step) && strcmp(step->format, "deepspeed") &&
+	       strcmp(step->format, "universal") && strcmp(step->format, "native");
+}
+
+static void pass_over_weights(const struct args *args, const struct step *step)
+{
+	if (!args->quiet)
+		cli_say("passed over %s: it holds weights alone, and no step",
+			out_name(step->name));
+}
+
+/* Newer ones, which 'latest' does not name. */
+static void leave_newer(const struct args *args, struct steps *steps, const struct step *taken)
+{
+	for (size_t i = steps->n; i > 0 && &steps->step[i - 1] != taken; i--) {
+		struct step *s = &steps->step[i - 1];
+
+		if (!step_is_good(args, s))
+			pass_over(args, s);
+		else if (is_weights(args, s))
+			pass_over_weights(args, s);
+		else if (!args->quiet)
+			cli_say("left %s, which is newer and without errors: 'latest' names %s",
+				out_name(s->name), out_name(taken->name));
 	}
-	return NULL;
+}
+
+/* What 'latest' decides for, if it is good; else the newest good one, or else weights. */
+static struct step *find_valid(const struct args *args, struct steps *steps, struct step *named)
+{
+	struct step *weights = NULL;
+
+	if (named && step_is_good(args, named)) {
+		leave_newer(args, steps, named);
+		return named;
+	}
+	if (named)
+		pass_over(args, named);
+	for (size_t i = steps->n; i > 0; i--) {
+		struct step *s = &steps->step[i - 1];
+
+		if (s != named && step_is_good(args, s) && !is_weights(args, s))
+			return s;
+		if (s != named && !step_is_good(args, s))
+			pass_over(args, s);
+		else if (s != named)
+			pass_over_weights(args, s);
+		if (!weights && is_weights(args, s))
+			weights = s;
+	}
+	return weights;
 }
 
 /* The newest that a file 'latest' names. */
@@ -73,6 +118,20 @@ static struct step *find_named(struct steps *steps)
 		if (steps->step[i - 1].is_latest)
 			return &steps->step[i - 1];
 	return NULL;
+}
+
+/* The folder's step is another one than those that a 'latest' deeper in it names. */
+static int is_undecided(const struct args *args)
+{
+	struct ckpt_latest which;
+	int named;
+
+	if (ckpt_latest_get(args->rest.list[0], args->limits.size ? &args->limits : NULL, &which,
+			    NULL))
+		return 0;
+	named = which.named || !which.name[0];
+	ckpt_latest_free(&which);
+	return !named;
 }
 
 static int run_latest(struct args *args, int argc, char **argv)
@@ -86,9 +145,13 @@ static int run_latest(struct args *args, int argc, char **argv)
 	if (args->rest.n != 1)
 		return cli_wrong(&cmd_latest, "latest needs one folder");
 	status = steps_find(args, args->rest.list[0], &steps);
-	if (status)
+	if (status) {
+		json_no_folder(args, "latest", args->rest.list[0]);
 		return status;
-	step = args->valid ? find_valid(args, &steps) : find_named(&steps);
+	}
+	step = find_named(&steps);
+	if (args->valid)
+		step = find_valid(args, &steps, is_undecided(args) ? NULL : step);
 	if (step) {
 		print_step(args, step);
 	} else {
@@ -107,11 +170,13 @@ const struct command cmd_latest = {
 	.name = "latest",
 	.run = run_latest,
 	.ranks = RANKS_EACH,
-	.gist = "the step that 'latest' names, or the newest that is whole",
+	.gist = "the step that 'latest' names, or one that is whole",
 	.synopsis = "[--valid] DIR",
-	.about = "Prints the path of the step that the file 'latest' names. With --valid: of the "
-		 "newest step that opens without an error, whatever 'latest' says; which newer "
-		 "ones were passed over, and why, goes to stderr.",
+	.about = "Prints the path of the step that the file 'latest' names, which is the one that "
+		 "every other command takes of DIR. With --valid: of that one if it opens without "
+		 "an error, else of the newest step that does; which ones were passed over or "
+		 "left, and why, goes to stderr. In a Trainer's output folder without 'latest' "
+		 "the highest checkpoint-N with a step counts, and the 'latest' in it.",
 	.notes = "Exit 1 if there is none.",
 	.tables = { own_latest, opts_steps, opts_talk, NULL },
 };
@@ -125,6 +190,22 @@ static int is_folder(const char *path)
 	return !stat(path, &st) && S_ISDIR(st.st_mode);
 }
 
+static void json_refused(const struct args *args, const char *code, const char *path,
+			 const char *text)
+{
+	struct json json;
+
+	if (!args->json)
+		return;
+	json_begin(&json, stdout, "set-latest");
+	json_open(&json, "error", '{');
+	json_text(&json, "code", code);
+	json_text(&json, "where", path);
+	json_text(&json, "text", text);
+	json_close(&json, '}');
+	json_close(&json, '}');
+}
+
 /* What stands in the way of pointing to the step; 0, or the exit status. */
 static int check_step(const struct args *args, const char *path, struct step *step)
 {
@@ -132,16 +213,50 @@ static int check_step(const struct args *args, const char *path, struct step *st
 	if (!is_folder(path)) {
 		cli_say("%s: there is no such folder; 'zckpt ls %s' lists the steps",
 			out_name(path), out_word(args->rest.list[0]));
+		json_no_folder(args, "set-latest", path);
 		return EXIT_TROUBLE;
 	}
 	step_look(args, step);
 	if (!step->errors)
 		return 0;
 	cli_say("%s: %s: %s", out_name(path), step->id, out_name(step->text));
-	if (args->force && step_is_folder(path))
+	if (args->force && step_leads_to_one(path))
 		return 0;
 	cli_say("'latest' is not changed%s", args->force ? ": this is no step" :
 		"; --force points to it all the same");
+	json_refused(args, step->id, path, step->text);
+	return EXIT_NO;
+}
+
+/* A reader that is given the folder must come to the step; 0, or the exit status. */
+static int check_reader(const struct args *args, const char *dir, const char *tag,
+			const struct step *step)
+{
+	struct ckpt_open_opts opts;
+	struct ckpt_err err = { 0 };
+	struct ckpt *ck = NULL;
+	struct ckpt_info info;
+	int bad;
+
+	if (step->errors)	/* --force */
+		return 0;
+	cli_open_opts(args, &opts);
+	opts.tag = tag;
+	bad = ckpt_open(&dir, 1, &opts, &ck, &err);
+	if (!bad) {
+		ckpt_info_get(ck, &info);
+		bad = strcmp(info.format, "deepspeed") && strcmp(info.format, "universal") &&
+		      strcmp(info.format, "native");
+		ckpt_close(ck);
+	}
+	if (!bad)
+		return 0;
+	cli_say("%s/%s holds no step%s%s%s; no reader of %s would follow a 'latest' to it, so "
+		"'latest' is not changed", out_name(dir), out_name(tag),
+		strcmp(step->format, "huggingface") ? "" : ", but weights alone",
+		err.msg[0] ? ": " : "", out_name(err.msg), out_name(dir));
+	json_refused(args, err.code ? ckpt_code_name(err.code) : "CKPT_E_FORMAT", step->path,
+		     err.msg[0] ? err.msg : "it holds no step that readers of the folder follow");
 	return EXIT_NO;
 }
 
@@ -163,6 +278,9 @@ static int point(const struct args *args, const char *dir, const char *tag,
 	} else if (!args->quiet) {
 		printf("%s/%s names %s\n", out_name(dir),
 		       universal ? "latest_universal" : "latest", out_name(tag));
+		if (!step_is_folder(step->path))
+			cli_say("the HF Trainer reads no 'latest' there: it is given the folder, "
+				"resume_from_checkpoint=\"%s\"", out_name(step->path));
 	}
 	return 0;
 }
@@ -192,6 +310,8 @@ static int run_set(struct args *args, int argc, char **argv)
 	one.n = 1;
 	status = check_step(args, cli_format("%s/%s", dir, tag), one.step);
 	if (!status)
+		status = check_reader(args, dir, tag, one.step);
+	if (!status)
 		status = point(args, dir, tag, one.step);
 	steps_free(&one);
 	cli_free(root);
@@ -205,7 +325,8 @@ const struct command cmd_set_latest = {
 	.synopsis = "DIR TAG",
 	.about = "Opens the step DIR/TAG and, if that shows no error, makes DIR/latest name it, in "
 		 "one rename: a reader finds the old text or the new one. A universal checkpoint "
-		 "is named by latest_universal.",
-	.notes = "Exit 1, and nothing is changed, if the step has errors.",
+		 "is named by latest_universal. A checkpoint-N in a Trainer's output folder may be "
+		 "named too: zckpt and ztrain follow it, the HF Trainer itself does not.",
+	.notes = "Exit 1, and nothing is changed, if the step has errors, or if there is none.",
 	.tables = { own_set, opts_steps, opts_talk, NULL },
 };

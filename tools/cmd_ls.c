@@ -26,7 +26,8 @@ static const char *label(const struct args *args, const struct step *s)
 static void print_row(const struct args *args, struct table *table, const struct step *s)
 {
 	char step[24] = "-", stage[16] = "-", world[16] = "-";
-	char *name = cli_format("%s%s", label(args, s), s->is_latest ? " (latest)" : "");
+	char *more = s->folders > 1 ? cli_format(" and %zu more", s->folders - 1) : cli_strdup("");
+	char *name = cli_format("%s%s%s", label(args, s), more, s->is_latest ? " (latest)" : "");
 	char *time = cli_strdup(when(s->time));
 
 	if (s->number >= 0)
@@ -39,6 +40,7 @@ static void print_row(const struct args *args, struct table *table, const struct
 						s->format[0] ? s->format : "-", stage, world,
 						s->errors ? "NO" : "yes", name });
 	cli_free(time);
+	cli_free(more);
 	cli_free(name);
 }
 
@@ -81,6 +83,7 @@ static void json_step(struct json *json, const struct step *s)
 	json_text(json, "format", s->format);
 	json_known(json, "stage", s->stage);
 	json_uint(json, "world", s->world);
+	json_uint(json, "folders", s->folders ? s->folders : 1);
 	json_bool(json, "latest", s->is_latest);
 	json_bool(json, "whole", !s->errors);
 	json_uint(json, "errors", s->errors);
@@ -92,11 +95,13 @@ static void json_step(struct json *json, const struct step *s)
 	json_close(json, '}');
 }
 
-static void print_json(const struct steps *steps)
+static void print_json(const struct steps *steps, const struct ckpt_err *err)
 {
 	struct json json;
 
 	json_begin(&json, stdout, "ls");
+	if (err->code)
+		json_error(&json, err);
 	json_open(&json, "steps", '[');
 	for (size_t i = 0; i < steps->n; i++)
 		json_step(&json, &steps->step[i]);
@@ -107,6 +112,7 @@ static void print_json(const struct steps *steps)
 static int run(struct args *args, int argc, char **argv)
 {
 	struct steps steps = { 0 };
+	struct ckpt_err err = { 0 };
 	int status = 0;
 
 	(void)argc;
@@ -116,13 +122,16 @@ static int run(struct args *args, int argc, char **argv)
 	for (size_t i = 0; i < args->rest.n; i++) {
 		int bad = steps_find(args, args->rest.list[i], &steps);
 
+		if (bad && !status)
+			steps_no_folder(args->rest.list[i], &err);
 		status = bad ? bad : status;
 	}
 	for (size_t i = 0; i < steps.n; i++)
 		step_look(args, &steps.step[i]);
+	steps_join(args, &steps);
 	steps_sort(args, &steps);
 	if (args->json)
-		print_json(&steps);
+		print_json(&steps, &err);
 	else
 		print_all(args, &steps);
 	if (!status && !steps.n) {
@@ -141,7 +150,8 @@ const struct command cmd_ls = {
 	.synopsis = "DIR...",
 	.about = "Lists the steps at and below each folder, oldest first, with step number, time, "
 		 "size, format and ranks, and whether each opens without an error. The first "
-		 "error of a step stands below the list. Reads no tensor data.",
+		 "error of a step stands below the list. Reads no tensor data. Of several folders, "
+		 "parts of one step (each node kept its own ranks' files) are one row.",
 	.notes = "Exit 0 if a step is there, 1 if there is none.",
 	.tables = { opts_steps, opts_talk, NULL },
 };

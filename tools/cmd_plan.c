@@ -119,6 +119,15 @@ static int is_config_folder(const struct planning *p, const char *config)
 	return rc == -CKPT_E_FORMAT;
 }
 
+/* Without the advice to give the weights, which are given. */
+static void say_unused(const char *config, const char *why)
+{
+	const char *advice = strstr(why, "; give its weights");
+	const int n = advice ? (int)(advice - why) : (int)strlen(why);
+
+	cli_say("note: %s is not used: %.*s", out_name(config), n, why);
+}
+
 static int from_weights(struct planning *p)
 {
 	const char *config = p->args->config ? p->args->config : beside(p->source, "config.json");
@@ -128,8 +137,16 @@ static int from_weights(struct planning *p)
 	if (is_config_folder(p, config))
 		return ckpt_model_from_config(config, &p->model, &p->err) ? failed(p, NULL) : 0;
 	status = cli_open(p->args, "plan", &p->args->rest, &ck, &p->err);
-	if (!status && ckpt_model_from_ckpt(ck, config, &p->model, &p->err))
-		status = failed(p, ck);
+	if (!status && ckpt_model_from_ckpt(ck, config, &p->model, &p->err)) {
+		/* The weights are here: one beside them of an unknown kind is not needed. */
+		if (config && !p->args->config && p->err.code != CKPT_E_NOMEM &&
+		    !ckpt_model_from_ckpt(ck, NULL, &p->model, NULL)) {
+			say_unused(config, p->err.msg);
+			p->err = (struct ckpt_err){ 0 };
+		} else {
+			status = failed(p, ck);
+		}
+	}
 	ckpt_close(ck);
 	return status;
 }

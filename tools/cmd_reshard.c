@@ -168,7 +168,8 @@ static int take_options(struct reshard *r)
 	if (status)
 		return status;
 	/* Of several folders the last may be a source, too: then the destination is missing. */
-	why = args->force && r->sources.n > 1 ? cli_precious(r->dst, &r->sources) : NULL;
+	why = args->force && r->sources.n > 1 ?
+	      cli_precious(r->dst, &r->sources, args->output != NULL) : NULL;
 	if (why)
 		return cli_wrong(&cmd_reshard, "%s: %s", out_name(r->dst), why);
 	r->opts.size = sizeof(r->opts);
@@ -201,6 +202,19 @@ static int check_world(struct reshard *r)
 	return EXIT_CALL;
 }
 
+static void say_carried(const struct reshard *r)
+{
+	struct ckpt_finding f;
+	uint64_t n = 0;
+
+	for (uint64_t i = 0; !ckpt_finding_get(r->ck, i, &f, NULL); i++)
+		n += !strcmp(f.id, "CARRIED");
+	if (n)
+		cli_say("  %" PRIu64 " file%s of the tag folder %s no part of the step and %s "
+			"along as %s", n, n == 1 ? "" : "s", n == 1 ? "is" : "are",
+			n == 1 ? "goes" : "go", n == 1 ? "it is" : "they are");
+}
+
 static void print_report(const struct reshard *r)
 {
 	if (r->args->quiet)
@@ -214,6 +228,7 @@ static void print_report(const struct reshard *r)
 		cli_say("%s %s: %" PRIu64 " files for %" PRIu32 " ranks",
 			r->args->dry_run ? "would write" : "wrote", out_name(r->dst),
 			r->report.nfiles, r->opts.world);
+	say_carried(r);
 	report_step_work(r->args, &r->report);
 	batch_say(&r->batch);
 	report_step_part(r->args, r->opts.nparts, r->dst);

@@ -192,7 +192,8 @@ static int take_options(struct shard *s)
 	if (status)
 		return status;
 	take_rest(s);
-	why = s->args->force ? cli_precious(s->dst, &s->sources) : NULL;
+	why = s->args->force ?
+	      cli_precious(s->dst, &s->sources, s->args->output || s->sources.n == 1) : NULL;
 	return why ? cli_wrong(&cmd_shard, "%s: %s", out_name(s->dst), why) : 0;
 }
 

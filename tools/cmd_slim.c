@@ -121,7 +121,8 @@ static int take_words(const struct args *args, struct words *sources, const char
 	if (*dst_out && !**dst_out)
 		return cli_wrong(&cmd_slim, "the destination is an empty name");
 	/* Of several folders the last may be a source, too: then the destination is missing. */
-	why = *dst_out && args->force ? cli_precious(*dst_out, sources) : NULL;
+	why = *dst_out && args->force ?
+	      cli_precious(*dst_out, sources, args->output || sources->n == 1) : NULL;
 	if (why)
 		return cli_wrong(&cmd_slim, "%s: %s", out_name(*dst_out), why);
 	return 0;

@@ -105,6 +105,14 @@ static const char *many(uint64_t n, const char *what)
 	return cli_format("%s %s%s", out_count(n), what, n == 1 ? "" : "s");
 }
 
+#define BARE "no sums: lengths and structure only"
+
+/* Nothing says what the bytes were: a file can be whole in its lengths and structure only. */
+static int is_bare(const struct answer *a)
+{
+	return a->ck && a->v.without_sums && !a->v.sums && !a->v.checksums && !a->v.manifest;
+}
+
 static void print_counts(const struct ckpt_verified *v, int full)
 {
 	printf("  %s, %s", many(v->files, "file"), out_size(v->file_bytes));
@@ -114,12 +122,16 @@ static void print_counts(const struct ckpt_verified *v, int full)
 		return;
 	}
 	printf("; %s read\n", out_size(v->read_bytes));
-	printf("  %s compared", many(v->checksums, "checksum"));
-	if (v->unsummed)
-		printf(" (%s without)", many(v->unsummed, "member"));
-	printf("\n");
+	if (v->checksums || !v->sums) {
+		printf("  %s compared", many(v->checksums, "checksum"));
+		if (v->unsummed)
+			printf(" (%s without)", many(v->unsummed, "member"));
+		printf("\n");
+	}
+	if (v->sums)
+		printf("  %s of tensors compared\n", many(v->sums, "sum"));
 	if (v->agreed)
-		printf("  %s of masters held against weights, %s of copies\n",
+		printf("  %s of masters compared with weights, %s of copies\n",
 		       many(v->elements, "element"), many(v->copies, "element"));
 	if (v->pad_bytes)
 		printf("  %s of padding\n", out_size(v->pad_bytes));
@@ -130,7 +142,8 @@ static void print(const struct answer *a)
 	const uint64_t errors = count(a, CKPT_ERROR), warnings = count(a, CKPT_WARN);
 	const int full = a->args->full || a->args->write_manifest;
 
-	printf("%s%s", errors ? "not whole" : "whole", errors || warnings ? ": " : "\n");
+	printf("%s%s", errors ? "not whole" : is_bare(a) ? BARE : "whole",
+	       !errors && !warnings ? "\n" : !errors && is_bare(a) ? "; " : ": ");
 	if (errors)
 		printf("%s%s", many(errors, "error"), warnings ? ", " : "\n");
 	if (warnings)
@@ -143,6 +156,8 @@ static void print(const struct answer *a)
 	if (a->v.manifest)
 		printf("  manifest %s: %s\n", a->v.manifest == 2 ? "written" : "compared",
 		       out_name(a->v.manifest_path));
+	if (!full)
+		printf("  payload bytes were not read; --full reads and compares them\n");
 }
 
 static void print_findings(struct json *json, const struct answer *a)
@@ -181,6 +196,8 @@ static void print_json(const struct answer *a, int status)
 	json_uint(&json, "elements", v->elements);
 	json_uint(&json, "copies", v->copies);
 	json_uint(&json, "pad_bytes", v->pad_bytes);
+	json_uint(&json, "sums", v->sums);
+	json_uint(&json, "without_sums", v->without_sums);
 	print_findings(&json, a);
 	json_close(&json, '}');
 }
