@@ -320,7 +320,8 @@ static void a_stream_has_the_bytes_of_the_file(void)
 	size_t n = 0;
 	uint8_t *b;
 
-	t_run_zckpt(&file, "convert", source, dst, NULL);
+	/* its header goes before the sums in it could be known */
+	t_run_zckpt(&file, "convert", "--no-sums", source, dst, NULL);
 	t_run_zckpt(&run, "convert", source, "-o", "-", NULL);
 	b = t_file_read(dst, &n);
 	if (run.exit || !b || run.out_n != n || memcmp(run.out, b, n))

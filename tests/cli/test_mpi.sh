@@ -10,6 +10,7 @@
 #   a killed rank   is named, nothing stands at the destination, the same command goes on
 #   a stopped rank  is named when its time is up
 #   a failed rank   is told with its number, nothing is left
+#   a damaged source is found by what all ranks saw of it; nothing is left
 #   not one place   ranks that see different destinations, sources or arguments
 #   by hand         --part 1/3 to 3/3 and commit
 set -u
@@ -190,6 +191,19 @@ holds 'a failed rank: status' test $? = 3
 holds 'a failed rank is told' says 'rank 2 of 3, on .*File too large'
 holds 'a failed rank is told once' test "$(grep -c 'zckpt: rank' said)" = 1
 holds 'a failed rank: nothing is left' nothing_at out
+
+# A bit of a member that no rank reads whole: the commit finds it.
+shard=$(find z2 -name '*optim_states.pt' | sort | head -n 1)
+cp "$shard" kept
+at=$(($(stat -c %s "$shard") * 2 / 5))
+byte=$(od -An -tu1 -j $at -N 1 "$shard")
+# shellcheck disable=SC2059
+printf "\\$(printf %o $((byte ^ 1)))" | dd of="$shard" bs=1 seek=$at conv=notrunc status=none
+mpi 3 reshard --sync none '8->3' z2 out
+holds 'a damaged source: status' test $? = 3
+holds 'a damaged source is named' says 'CRC_WRONG: the bytes of '
+holds 'a damaged source: nothing is left' nothing_at out
+cat kept > "$shard"
 
 # ---- ranks that do not see the same
 

@@ -44,6 +44,12 @@ const struct t_format t_formats[] = {
 	{ "Hugging Face shards, safetensors", "formats/hf/good-config",
 	  NULL, "", 0, 0, REAL, NULL },
 	{ "Hugging Face shards, .bin", "formats/hf/good-bin", NULL, "", 0, 0, REAL, NULL },
+	{ "safetensors with sums", "deepspeed/ds0.19.8-z2-bf16-w2/ckpt",
+	  "model.safetensors", "", 0, 0, REAL | T_CONVERTED, NULL },
+	{ "Hugging Face shards with sums", "formats/hf/good-config",
+	  NULL, "", 0, 0, REAL | T_SHARDED, NULL },
+	{ "native", "deepspeed/ds0.19.8-z2-bf16-w2-frozen/ckpt", NULL, NULL, 0, 1,
+	  REAL | T_NATIVE, NULL },
 };
 const size_t t_nformats = sizeof(t_formats) / sizeof(t_formats[0]);
 
@@ -52,6 +58,28 @@ static char *fixture(const char *name)
 	const char *root = getenv("ZCKPT_FIXTURES");
 
 	return t_fmt("%s/%s", root && *root ? root : "build/fixtures", name);
+}
+
+/* What convert or reshard makes of a fixture. */
+static void make_result(const char *from, const char *to, unsigned what)
+{
+	const struct ckpt_run_opts run = {
+		.size = sizeof(run), .threads = 1, .sync = CKPT_SYNC_NONE,
+	};
+	const struct ckpt_convert_opts opts = {
+		.size = sizeof(opts), .run = &run, .max_shard_bytes = what & T_SHARDED ? 100 : 0,
+	};
+	const struct ckpt_reshard_opts native = {
+		.size = sizeof(native), .run = &run, .to = CKPT_TO_NATIVE, .stage = -1,
+		.round_robin = -1,
+	};
+	struct ckpt *ck = t_step_open(from, NULL);
+	struct ckpt_err err = { 0 };
+
+	if (what & T_NATIVE ? ckpt_reshard(ck, to, &native, NULL, &err) :
+			      ckpt_convert(ck, to, &opts, NULL, &err))
+		t_die("what is made of %s: %s: %s", from, err.where, err.msg);
+	ckpt_close(ck);
 }
 
 /* One of the two steps, for so many ranks of that stage, into the folder 'to'. */
@@ -164,7 +192,10 @@ void t_base_begin(struct t_base *b, const struct t_format *f, const char *dir)
 
 		if (f->open)
 			t_dir_make(ckpt);
-		t_dir_copy(from, to);
+		if (f->what & (T_CONVERTED | T_SHARDED | T_NATIVE))
+			make_result(from, to, f->what);
+		else
+			t_dir_copy(from, to);
 		free(from);
 		free(to);
 	} else {

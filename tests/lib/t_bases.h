@@ -8,6 +8,10 @@ enum t_what {
 	T_BYTES = 1,
 	T_TENSORS = 2,
 	T_FILES = 4,
+	/* Not the fixture itself, but what is made of it: */
+	T_CONVERTED = 8,	/* by convert */
+	T_SHARDED = 16,		/* by convert, in shards of 100 bytes */
+	T_NATIVE = 32,		/* by reshard, the native form */
 };
 
 struct t_format {

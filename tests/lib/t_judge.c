@@ -170,6 +170,36 @@ static bool is_same(const struct t_whole *w, enum t_mode mode)
 	return same;
 }
 
+/* What was there is the same, and what is more is a file of the checkpoint, byte for byte. */
+static bool is_carried(const struct t_whole *w, enum t_mode mode)
+{
+	char *dir = t_fmt("%s/out", w->dir), *ckpt = t_fmt("%s/ckpt", w->dir);
+	const struct t_files *was = &w->out[mode];
+	struct t_files now, from;
+	bool is = true;
+	size_t old = 0;
+
+	t_files_read(&now, dir);
+	t_files_read(&from, ckpt);
+	for (size_t i = 0; is && i < now.n; i++) {
+		const struct t_file *f = &now.f[i], *g = t_files_find(was, f->name);
+		const char *base = strrchr(f->name, '/');
+		bool found = g && f->n == g->n && !memcmp(f->p, g->p, f->n);
+
+		old += g != NULL;
+		for (size_t k = 0; base && !g && !found && k < from.n; k++)
+			found = t_ends_with(from.f[k].name, base) && f->n == from.f[k].n &&
+				!memcmp(f->p, from.f[k].p, f->n);
+		is = found;
+	}
+	is = is && old == was->n && now.n > old;
+	t_files_free(&now);
+	t_files_free(&from);
+	free(dir);
+	free(ckpt);
+	return is;
+}
+
 static void fresh_out(const struct t_whole *w)
 {
 	char *dir = t_fmt("%s/out", w->dir);
@@ -207,7 +237,7 @@ static void write_it(const struct t_whole *w, enum t_mode mode, char *out, size_
 		name_finding(w, mode, ck, out, room);
 		n = strlen(out);
 		snprintf(out + n, room - n, "%s%s", n ? ", " : "", is_same(w, mode) ? "same" :
-			 "other");
+			 is_carried(w, mode) ? "carried" : "other");
 	}
 	ckpt_close(ck);
 }

@@ -19,7 +19,10 @@ enum t_mode {
 
 extern const char *const t_mode_names[T_MODES];
 
-/* In T_CONVERT and T_RESHARD: "same" or "other" if there is an output, behind a finding's name. */
+/*
+ * In T_CONVERT and T_RESHARD: "same", "carried" or "other" if there is an output, after a finding's
+ * name.
+ */
 struct t_verdict {
 	char say[T_MODES][64];	/* a finding or error and how severe it is; "" = nothing */
 };

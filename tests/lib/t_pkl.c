@@ -17,6 +17,8 @@ struct maker {
 	char *prefix;
 	struct t_pkl pickle;
 	int storages;
+	int legacy;
+	struct t_pkl data;	/* legacy: each storage, its count of elements in front */
 };
 
 void t_pkl_put(struct t_pkl *b, const void *bytes, size_t n)
@@ -60,6 +62,13 @@ static void put_float(struct maker *m, double v)
 	t_pkl_put(&m->pickle, b, 9);
 }
 
+/* What "f32 2 3 @10>" says. */
+struct tensor {
+	char type[8];
+	long long dim[8], stride[8], n, first, again, offset;
+	int ndim, nstrides, neg, alike;
+};
+
 /* One element, little endian; its size. */
 static size_t element(const char *type, uint8_t *p, long long v)
 {
@@ -85,11 +94,12 @@ static size_t element(const char *type, uint8_t *p, long long v)
 }
 
 /* Storage number 'again' once more, or (-1) a new one. */
-static void put_storage(struct maker *m, const char *type, long long n, long long first,
-			long long again)
+static void put_storage(struct maker *m, const struct tensor *t)
 {
+	const char *type = t->type;
 	const char *cls = !strcmp(type, "f32") ? "Float" : !strcmp(type, "bf16") ? "BFloat16" :
 			  !strcmp(type, "i64") ? "Long" : "Char";
+	const long long n = t->n, again = t->again;
 	char *key = t_fmt("%lld", again < 0 ? m->storages++ : again);
 	char *member = t_fmt("%s/data/%s", m->prefix, key);
 	uint8_t *data = t_alloc((size_t)n * 8);
@@ -97,54 +107,84 @@ static void put_storage(struct maker *m, const char *type, long long n, long lon
 	size_t bytes = 0;
 
 	for (long long i = 0; i < n; i++)
-		bytes += element(type, data + bytes, first + i);
-	if (again < 0)
+		bytes += element(type, data + bytes, t->alike ? t->first : t->first + i);
+	if (again < 0 && m->legacy) {
+		t_pkl_put(&m->data, &n, 8);
+		t_pkl_put(&m->data, data, bytes);
+	} else if (again < 0) {
 		t_zip_add(&m->zip, member, data, bytes);
+	}
 	puts_op(m, "(");
 	t_pkl_str(&m->pickle, "storage", 7);
 	puts_op(m, name);
 	t_pkl_str(&m->pickle, key, strlen(key));
 	t_pkl_str(&m->pickle, "cpu", 3);
 	put_int(m, n);
-	puts_op(m, "tQ");
+	puts_op(m, m->legacy ? "NtQ" : "tQ");
 	free(key);
 	free(member);
 	free(data);
 	free(name);
 }
 
+/* One word of it; how many characters, or 0. */
+static int tensor_word(struct tensor *t, const char *s)
+{
+	int used = 0;
+
+	t->alike |= !strncmp(s, " !", 2);
+	if (sscanf(s, " @%lld%n", &t->first, &used) == 1 ||
+	    sscanf(s, " !%lld%n", &t->first, &used) == 1 ||
+	    sscanf(s, " =%lld%n", &t->again, &used) == 1 ||
+	    sscanf(s, " +%lld%n", &t->offset, &used) == 1)
+		return used;
+	if (t->nstrides < 8 && sscanf(s, " *%lld%n", &t->stride[t->nstrides], &used) == 1) {
+		t->nstrides++;
+		return used;
+	}
+	if (t->ndim < 8 && sscanf(s, " %lld%n", &t->dim[t->ndim], &used) == 1) {
+		t->n *= t->dim[t->ndim++];
+		return used;
+	}
+	used = strncmp(s, " neg", 4) ? 0 : 4;
+	t->neg |= used != 0;
+	return used;
+}
+
 /* "f32 2 3 @10>"; returns what follows. */
 static const char *put_tensor(struct maker *m, const char *s)
 {
-	long long dim[8], n = 1, first = 0, again = -1;
-	int ndim = 0, used;
-	char type[8];
+	struct tensor t = { .n = 1, .again = -1 };
+	int used;
 
-	if (sscanf(s, "%7[a-z0-9]%n", type, &used) != 1)
+	if (sscanf(s, "%7[a-z0-9]%n", t.type, &used) != 1)
 		t_die("no tensor: %s", s);
 	for (s += used; *s != '>'; s += used) {
-		if (sscanf(s, " @%lld%n", &first, &used) == 1 ||
-		    sscanf(s, " =%lld%n", &again, &used) == 1)
-			continue;
-		if (ndim == 8 || sscanf(s, " %lld%n", &dim[ndim], &used) != 1)
+		used = tensor_word(&t, s);
+		if (!used)
 			t_die("no tensor: %s", s);
-		n *= dim[ndim++];
 	}
 	puts_op(m, "ctorch._utils\n_rebuild_tensor_v2\n(");
-	put_storage(m, type, n, first, again);
-	put_int(m, 0);
+	put_storage(m, &t);
+	put_int(m, t.offset);
 	puts_op(m, "(");
-	for (int i = 0; i < ndim; i++)
-		put_int(m, dim[i]);
+	for (int i = 0; i < t.ndim; i++)
+		put_int(m, t.dim[i]);
 	puts_op(m, "t(");
-	for (int i = 0; i < ndim; i++) {
+	for (int i = 0; i < t.ndim; i++) {
 		long long stride = 1;
 
-		for (int k = i + 1; k < ndim; k++)
-			stride *= dim[k];
-		put_int(m, stride);
+		for (int k = i + 1; k < t.ndim; k++)
+			stride *= t.dim[k];
+		put_int(m, t.nstrides ? t.stride[i] : stride);
 	}
-	puts_op(m, "t\x89" "ccollections\nOrderedDict\n)RtR");
+	puts_op(m, "t\x89" "ccollections\nOrderedDict\n)R");
+	if (t.neg) {
+		puts_op(m, "}");
+		t_pkl_str(&m->pickle, "neg", 3);
+		puts_op(m, "\x88s");
+	}
+	puts_op(m, "tR");
 	return s + 1;
 }
 
@@ -189,20 +229,52 @@ static void add_member(struct maker *m, const char *name, const void *data, size
 	free(full);
 }
 
+static void put_text(struct maker *m, const char *text)
+{
+	puts_op(m, "\x80\x02");
+	for (const char *s = text; *s;)
+		s = isspace((unsigned char)*s) ? s + 1 : put_token(m, s);
+	puts_op(m, ".");
+}
+
 void t_pkl_save(const char *path, const char *text)
 {
 	const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
 	struct maker m = { .prefix = t_fmt("%.*s", (int)strlen(base) - 3, base) };
 
-	puts_op(&m, "\x80\x02");
-	for (const char *s = text; *s;)
-		s = isspace((unsigned char)*s) ? s + 1 : put_token(&m, s);
-	puts_op(&m, ".");
+	put_text(&m, text);
 	add_member(&m, "data.pkl", m.pickle.p, m.pickle.n);
 	add_member(&m, "version", "3\n", 2);
 	t_zip_end(&m.zip);
 	t_file_write(path, m.zip.p, m.zip.n);
 	free(m.zip.p);
+	free(m.pickle.p);
+	free(m.prefix);
+}
+
+void t_pkl_save_legacy(const char *path, const char *text)
+{
+	struct maker m = { .prefix = t_fmt("legacy"), .legacy = 1 };
+
+	/* magic number, protocol, what machine it was */
+	T_PKL_PUT(&m.pickle, "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.");
+	T_PKL_PUT(&m.pickle, "\x80\x02M\xe9\x03.\x80\x02}(");
+	t_pkl_str(&m.pickle, "protocol_version", 16);
+	T_PKL_PUT(&m.pickle, "M\xe9\x03");
+	t_pkl_str(&m.pickle, "little_endian", 13);
+	T_PKL_PUT(&m.pickle, "\x88u.");
+	put_text(&m, text);
+	T_PKL_PUT(&m.pickle, "\x80\x02](");
+	for (int i = 0; i < m.storages; i++) {
+		char *key = t_fmt("%d", i);
+
+		t_pkl_str(&m.pickle, key, strlen(key));
+		free(key);
+	}
+	T_PKL_PUT(&m.pickle, "e.");
+	t_pkl_put(&m.pickle, m.data.p, m.data.n);
+	t_file_write(path, m.pickle.p, m.pickle.n);
+	free(m.data.p);
 	free(m.pickle.p);
 	free(m.prefix);
 }

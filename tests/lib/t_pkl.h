@@ -25,11 +25,17 @@ void t_pkl_str(struct t_pkl *b, const char *s, size_t n);
  *	12  -3  0.5            numbers            None
  *	<f32 2 3 @10>          a tensor with a storage of its own; its elements are 10, 11, ...
  *	                       Types: f32, bf16, i64, i8.
+ *	<f32 2 3 !7>           the same, and each element is 7
  *	<f32 2 3 =0>           one on the storage of the first tensor in TEXT (=1: the second)
+ *	<f32 3 2 =0 +1 *1 *2>  the same from element 1 on, with these strides
+ *	<f32 2 3 =0 neg>       a view that is negated when it is read
  *
  * The archive's prefix is PATH's last part without ".pt", as DeepSpeed writes it.
  */
 void t_pkl_save(const char *path, const char *text);
+
+/* The same as torch before 1.6 saved: one stream without checksums, which bears no name. */
+void t_pkl_save_legacy(const char *path, const char *text);
 
 /* The archive at PATH again, with every member deflated. */
 void t_pkl_deflate(const char *path);

@@ -40,6 +40,19 @@ void t_raw_make(struct t_raw *raw, size_t n)
 	free(path);
 }
 
+void t_raw_put(struct t_raw *raw)
+{
+	struct ck_source *s = &raw->ix.source[raw->source];
+	struct ckpt_err err = { 0 };
+
+	ck_src_close(s->src);
+	ck_fdpool_free(raw->pool);
+	t_file_write(s->path, raw->bytes, raw->n);
+	raw->pool = ck_fdpool_new(0);
+	if (!raw->pool || ck_src_open(raw->pool, s->path, &s->src, &err))
+		t_die("%s: %s", s->path, err.msg);
+}
+
 void t_raw_free(struct t_raw *raw)
 {
 	ck_index_release(&raw->ix);

@@ -24,6 +24,8 @@ struct t_raw {
 uint64_t t_random(uint64_t *state);
 
 void t_raw_make(struct t_raw *raw, size_t n);
+/* Write bytes that were changed, before anything reads them: the file is opened anew. */
+void t_raw_put(struct t_raw *raw);
 void t_raw_free(struct t_raw *raw);
 
 /* An extent of 'count' elements at byte 'off' of the file, from element 'first' on. */

@@ -62,6 +62,16 @@ struct ckpt_save_step *t_save_step(const struct t_trainer *t, const char *tag, i
 	return &step;
 }
 
+void t_save_at(struct ckpt_save_step *step, int64_t steps)
+{
+	static struct ckpt_save_group group[2];
+
+	memcpy(group, groups, sizeof(group));
+	group[0].step = group[1].step = steps - step->skipped;
+	step->steps = steps;
+	step->group = group;
+}
+
 int t_saver(const struct t_trainer *t, uint32_t rank, struct ckpt_saver **out,
 	    struct ckpt_err *err)
 {

@@ -41,6 +41,8 @@ struct t_trainer {
 /* A description to be changed; strings and arrays are static until the next call. */
 struct ckpt_save_step *t_save_step(const struct t_trainer *t, const char *tag, int to, int stage,
 				   uint32_t world);
+/* It is step number 'steps' of the run, for the optimizer too. */
+void t_save_at(struct ckpt_save_step *step, int64_t steps);
 int t_saver(const struct t_trainer *t, uint32_t rank, struct ckpt_saver **out,
 	    struct ckpt_err *err);
 /* begin() of that rank, with its own ranges if t->own. */

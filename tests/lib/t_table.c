@@ -9,6 +9,7 @@
 #include "tests/lib/t_dir.h"
 
 #define SAME "same"
+#define CARRIED "carried"
 #define OTHER "other"
 #define NOT "-"
 #define NO_DAMAGE "latest ends with a newline"
@@ -21,9 +22,9 @@ static const struct {
 	char letter;
 	const char *why;
 } reasons[] = {
-	{ "a bit flips in ", 'a', "no checksum covers this (legacy streams, safetensors and JSON "
-	  "have none), and nothing else says the same: a moment, a buffer, a name, a setting has "
-	  "no second copy, and of a master the weight shows what rounding leaves" },
+	{ "a bit flips in ", 'a', "no checksum covers this (legacy streams, JSON and safetensors "
+	  "of others have none), and nothing else says the same: a moment, a buffer, a name, a "
+	  "setting has no second copy, and of a master the weight shows what rounding leaves" },
 	{ "a moment has a flipped bit", 'a', NULL },
 	{ "two tensors of a shape are swapped in every state", 'b', NULL },
 	{ "two tensors of a shape are swapped, all sums right", 'b', NULL },
@@ -59,17 +60,20 @@ static bool is_output(const char *say, const char *how)
 static bool is_harmless(const struct t_verdict *v, bool is_step)
 {
 	return is_output(v->say[T_CONVERT], SAME) &&
-	       (!is_step || is_output(v->say[T_RESHARD], SAME));
+	       (!is_step || is_output(v->say[T_RESHARD], SAME) ||
+		is_output(v->say[T_RESHARD], CARRIED));
 }
 
 static void make_output(const char *say, char letter, char *out, size_t room)
 {
 	if (!strcmp(say, SAME))
 		snprintf(out, room, "harmless");
-	else if (!strcmp(say, OTHER))
+	else if (!strcmp(say, OTHER) || !strcmp(say, CARRIED))
 		snprintf(out, room, "nothing tells (%c)", letter);
 	else if (is_output(say, SAME))
 		snprintf(out, room, "%.*s; harmless", (int)(strlen(say) - 6), say);
+	else if (is_output(say, CARRIED))
+		snprintf(out, room, "%.*s; carried", (int)(strlen(say) - 9), say);
 	else if (is_output(say, OTHER))
 		snprintf(out, room, "%.*s; goes on", (int)(strlen(say) - 7), say);
 	else
@@ -80,7 +84,9 @@ const char *t_cells_make(const char *mutation, const struct t_verdict *v, bool i
 			 struct t_cells *out)
 {
 	const bool harmless = is_harmless(v, is_step), told = *v->say[T_FULL] || *v->say[T_QUICK];
-	const bool silent = !strcmp(v->say[T_CONVERT], OTHER) || !strcmp(v->say[T_RESHARD], OTHER);
+	const bool silent = !strcmp(v->say[T_CONVERT], OTHER) ||
+			    !strcmp(v->say[T_RESHARD], OTHER) ||
+			    !strcmp(v->say[T_RESHARD], CARRIED);
 	const char letter = reason_of(mutation);
 
 	for (enum t_mode m = T_QUICK; m <= T_KEPT; m++)
@@ -248,6 +254,8 @@ static const char head[] =
 "* *harmless*: what is written is what the checkpoint as it was gives, to the byte (of a\n"
 "  safetensors file: all tensors).\n"
 "* *not read*: `verify` without `--full` does not look there.\n"
+"* *carried*: said as a note: a file that is no part of the step goes along, byte for byte; all\n"
+"  else that is written is the same.\n"
 "* *goes on*: said as a warning or note, and another result is written.\n"
 "* *nothing tells*: nothing in the files can, since\n";
 

@@ -172,7 +172,7 @@ static struct ckpt_save_step *describe(const struct t_trainer *t, const struct l
 {
 	struct ckpt_save_step *s = t_save_step(t, tag_of(l, save), l->to, l->stage, 0);
 
-	s->steps = STEP0 + (int64_t)t->seed;
+	t_save_at(s, STEP0 + (int64_t)t->seed);
 	s->flags = l->over ? CKPT_SAVE_FORCE : 0;
 	return s;
 }

@@ -267,12 +267,13 @@ static struct ck_pt *open_pt(struct ck_fdpool *pool, struct ck_src **s)
 static void tied_names_share_one_storage(void **state)
 {
 	char *tied = t_fmt("%s/formats/torch/v2.6/tied.pt", getenv("ZCKPT_FIXTURES"));
-	struct ck_fdpool *pool = ck_fdpool_new(4);
 	uint64_t shared[3];
 
 	(void)state;
 	for (int mode = 0; mode < 3; mode++) {
 		struct ckpt_select sel = { .size = sizeof(sel), .tied = (enum ckpt_tied)mode };
+		/* of its own: to one pool a file is one thing */
+		struct ck_fdpool *pool = ck_fdpool_new(4);
 		struct ck_val *const *item = NULL;
 		struct ck_src *s = NULL;
 		struct ck_pt *p;
@@ -287,12 +288,12 @@ static void tied_names_share_one_storage(void **state)
 		assert_true(n >= 1);
 		ck_pt_close(p);
 		ck_src_close(s);
+		ck_fdpool_free(pool);
 		t_dir_remove(pt);
 	}
 	assert_true(shared[CKPT_TIED_ALIAS] > 0);
 	assert_int_equal(shared[CKPT_TIED_DUP], 0);
 	assert_int_equal(shared[CKPT_TIED_DROP], 0);
-	ck_fdpool_free(pool);
 	free(tied);
 }
 

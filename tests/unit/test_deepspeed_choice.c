@@ -200,6 +200,66 @@ static void a_trainers_folder_opens_its_newest_checkpoint(void **state)
 	chosen("run", NULL, "global_step3", NULL);
 }
 
+/* What is said of the choice has these words. */
+static void why(const char *path, const char *tag, const char *words)
+{
+	char *a = at(path);
+	struct ckpt *ck = t_step_open(a, tag);
+	struct ckpt_info info;
+
+	ckpt_info_get(ck, &info);
+	if (!strstr(info.why, words))
+		fail_msg("%s: not in: %s", words, info.why);
+	ckpt_close(ck);
+	free(a);
+}
+
+/* run/checkpoint-2 and -4, each with its own 'latest', of steps 2 and 4; -9 has weights alone. */
+static void make_run(void)
+{
+	t_dir_make_in(dir, "run");
+	t_dir_make_in(dir, "run/checkpoint-2");
+	t_dir_make_in(dir, "run/checkpoint-4");
+	t_dir_copy_in(dir, "ckpt/global_step3", "run/checkpoint-2/global_step2");
+	t_dir_copy_in(dir, "ckpt/global_step3", "run/checkpoint-4/global_step4");
+	latest("run/checkpoint-2", "global_step2", 12);
+	latest("run/checkpoint-4", "global_step4", 12);
+}
+
+static void a_trainers_checkpoint_is_a_tag_of_its_folder(void **state)
+{
+	(void)state;
+	make_run();
+	chosen("run", NULL, "global_step4", NULL);
+	why("run", NULL, "the highest checkpoint is checkpoint-4; there 'latest' names it");
+	chosen("run", "checkpoint-2", "global_step2", NULL);
+	why("run", "checkpoint-2", "--tag names checkpoint-2; there 'latest' names it");
+	fails("run", "checkpoint-3", CKPT_E_NOTFOUND,
+	      "no step checkpoint-3|checkpoint-4, checkpoint-2");
+	latest("run", "checkpoint-2", 12);
+	chosen("run", NULL, "global_step2", "LATEST_BEHIND");
+	why("run", NULL, "'latest' names checkpoint-2; there 'latest' names it");
+	chosen("run", "checkpoint-4", "global_step4", NULL);
+	latest("run", "checkpoint-7", 12);
+	fails("run", NULL, CKPT_E_NOTFOUND, "LATEST_LIES|checkpoint-7|checkpoint-4, checkpoint-2");
+}
+
+static void a_checkpoint_without_a_step_is_passed_over_and_said(void **state)
+{
+	(void)state;
+	make_run();
+	assert_false(is_said("run", NULL, "STEP_PASSED_OVER"));
+	t_dir_make_in(dir, "run/checkpoint-9");
+	t_dir_make_in(dir, "run/checkpoint-10");
+	t_dir_make_in(dir, "run/checkpoint-1");
+	chosen("run", NULL, "global_step4", "STEP_PASSED_OVER");
+	why("run", NULL, "the highest checkpoint with a step is checkpoint-4;");
+	assert_false(is_said("run", "checkpoint-4", "STEP_PASSED_OVER"));
+	fails("run", "checkpoint-9", CKPT_E_NOTFOUND, "no step checkpoint-9");
+	latest("run", "checkpoint-9", 12);
+	fails("run", NULL, CKPT_E_NOTFOUND, "LATEST_LIES|checkpoint-9");
+}
+
 static void tags_may_have_slashes_and_brackets(void **state)
 {
 	char *a = at("ckpt/run [7]");
@@ -297,6 +357,8 @@ int main(void)
 		TEST(a_lie_is_a_lie_also_to_a_caller_who_wants_no_message),
 		TEST(a_damaged_first_shard_does_no_harm_to_a_caller_without_err),
 		TEST(a_trainers_folder_opens_its_newest_checkpoint),
+		TEST(a_trainers_checkpoint_is_a_tag_of_its_folder),
+		TEST(a_checkpoint_without_a_step_is_passed_over_and_said),
 		TEST(tags_may_have_slashes_and_brackets),
 		TEST(shards_of_two_nodes_make_one_step),
 		TEST(one_name_with_two_sizes_is_an_error),

@@ -320,6 +320,18 @@ static void states_called_weight_or_master_are_left_out(void **state)
 	ckpt_close(ck);
 }
 
+static void states_that_are_no_runs_are_missed(void **state)
+{
+	struct ckpt *ck = made("{ 'module' { 'a' <bf16 4 @1> 'b' <bf16 4 @5> } " SHAPES COMMON "}",
+			       SHARD("0 { 'step' 7 'odd' <f32 2 4 *1 *2> 'sum' <f32 8 @20> }",
+				     "0"));
+
+	(void)state;
+	assert_non_null(t_step_finding(ck, "NOT_IN_CHECKPOINT", "state odd is left out"));
+	assert_true(t_step_value(ck, "b", "sum", 0) == 24);
+	ckpt_close(ck);
+}
+
 static void states_of_a_group_have_the_key_that_its_params_name(void **state)
 {
 	struct ckpt *ck = made("{ 'module' { 'a' <bf16 4 @1> 'b' <bf16 4 @5> } " SHAPES COMMON "}",
@@ -395,6 +407,38 @@ static struct ckpt *stage3(const char *state, const char *groups)
 	t_dir_remove(dir);
 	free(dir);
 	return ck;
+}
+
+static void a_placeholder_is_left_out_for_the_reason_that_its_version_has(void **state)
+{
+	static const struct {
+		const char *version, *frozen, *words;
+	} c[] = {
+		{ "0.8.3", "", "before 0.9" },
+		{ "0.19.8", "", "no list of frozen parameters" },
+		{ "0.19.8", "'frozen_param_shapes' None", "were excluded" },
+		{ "0.19.8", "'frozen_param_shapes' { }", "in no optimizer group" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+		char *dir = t_dir_new();
+		char *text = t_fmt("{ 'module' { 'a' <bf16 0> 'x' <bf16 0> } 'param_shapes' "
+				   "[ { 'a' ( 4 ) } ] %s 'global_steps' 1 'dp_world_size' 1 "
+				   "'ds_version' '%s' }", c[i].frozen, c[i].version);
+		struct ckpt *ck;
+
+		save(dir, "zero_pp_rank_0_mp_rank_00_model_states.pt", text);
+		save(dir, "zero_pp_rank_0_mp_rank_00_optim_states.pt",
+		     "{ 'optimizer_state_dict' { 'zero_stage' 3 'partition_count' 1 "
+		     "'fp32_flat_groups' [ <f32 4 @1> ] 'optimizer_state_dict' { 'state' { } "
+		     "'param_groups' [ { 'params' [ 0 ] } ] } } }");
+		ck = t_step_open(dir, NULL);
+		assert_non_null(t_step_finding(ck, "NOT_IN_CHECKPOINT", c[i].words));
+		ckpt_close(ck);
+		free(text);
+		t_dir_end(dir);
+	}
 }
 
 static void sub_groups_are_found_by_position_not_by_key(void **state)
@@ -490,8 +534,10 @@ int main(void)
 		cmocka_unit_test(shards_of_another_stage_than_the_model_files_are_an_error),
 		cmocka_unit_test(gaps_must_be_as_many_as_parameters),
 		cmocka_unit_test(states_called_weight_or_master_are_left_out),
+		cmocka_unit_test(states_that_are_no_runs_are_missed),
 		cmocka_unit_test(states_of_a_group_have_the_key_that_its_params_name),
 		cmocka_unit_test(ranks_whose_states_differ_are_an_error),
+		cmocka_unit_test(a_placeholder_is_left_out_for_the_reason_that_its_version_has),
 		cmocka_unit_test(sub_groups_are_found_by_position_not_by_key),
 		cmocka_unit_test(masters_of_stage_0_are_named_by_the_weight_they_round_to),
 		cmocka_unit_test(masters_that_fit_two_parameters_are_left_out),

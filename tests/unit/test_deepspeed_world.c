@@ -25,7 +25,7 @@ static char *step_at(const char *dir)
 {
 	char *tag = t_fmt("%s/step", dir), *path = t_fmt("%s/mp_rank_00_model_states.pt", tag);
 	char *text = t_fmt("{ 'module' { 'a' <f32 100 150 @0> 'b' <f32 5000 @15000> } "
-			   "'param_shapes' [ { 'a' ( 100 150 ) 'b' ( 5000 ) } ] 'global_steps' 1 "
+			   "'param_shapes' [ { 'a' ( 100 150 ) 'b' ( 5000 ) } ] 'global_steps' 3 "
 			   "'dp_world_size' %d 'mp_world_size' 1 'ds_version' '0.19.8' }", WORLD);
 
 	t_dir_make(tag);

@@ -38,7 +38,6 @@ static const struct t_corpus_other others[] = {
 	{ "pickle/global-dotted.pt", "the name is the known one however it is cut; it is told" },
 	{ "pickle/global-not-called.pt", "a name is no call; it is told, and audit lists it" },
 	{ "pickle/location2.pt", "the device a tensor came from does not matter to its bytes" },
-	{ "pickle/memo-max.pt", "no writer numbers beyond the length of its stream" },
 	{ "pickle/proto-none.pt", "protocols 0 and 1 have no PROTO" },
 	{ "zip/align-wrong.pt", "the directory says where things lie; the hint is for mmap" },
 	{ "zip/appended-zip.pt", "the first archive is whole and is read; the rest is told" },

@@ -397,7 +397,7 @@ static void a_large_state_is_shared_by_threads(void **state)
 
 		memcpy(raw.bytes + 13 + 4 * i, &v, 4);
 	}
-	t_file_write(ck_src_name(raw.ix.source[raw.source].src), raw.bytes, raw.n);
+	t_raw_put(&raw);
 	e = t_extent(&raw, 0, 3000001, 13, CKPT_F32);
 	t_state(&raw, "big", shape, 1, CKPT_F32, &e, 1);
 	ck.ix = raw.ix;

@@ -85,6 +85,13 @@ static int load_all(struct ckpt *ck, uint64_t tensor, const char *name, enum ckp
 	return rc;
 }
 
+/* Damage that is there when it is opened: a file that changes later is CKPT_E_MISMATCH. */
+static struct ckpt *opened_again(struct ckpt *ck, const char *path)
+{
+	ckpt_close(ck);
+	return t_step_open(path, NULL);
+}
+
 /* Somewhere in every state of every tensor: found with its name, as it is and in a cast. */
 static void damage_is_found(const char *path, int code, const char *id, uint64_t least)
 {
@@ -103,14 +110,19 @@ static void damage_is_found(const char *path, int code, const char *id, uint64_t
 		for (uint32_t i = 0; i < tensor.nstates; i++) {
 			const uint64_t k = t_random(&seed);
 
+			struct ckpt *now = t_step_open(path, NULL);
+
 			ckpt_state_get(ck, t, i, &s, NULL);
 			/* a record of the whole state: other ones are not read enough of */
 			if (s.nextents != 1 || ckpt_extent_get(ck, t, i, 0, &e, NULL) ||
-			    load_all(ck, t, s.name, 0, CKPT_LOAD_CHECK, &err))
+			    load_all(now, t, s.name, 0, CKPT_LOAD_CHECK, &err)) {
+				ckpt_close(now);
 				continue;
+			}
 			flip(e.path, e.offset + k % (tensor.numel * ckpt_dtype_bits(e.dtype) / 8));
-			assert_int_equal(load_all(ck, t, s.name, 0, 0, &err), 0);
-			assert_int_equal(load_all(ck, t, s.name, 0, CKPT_LOAD_CHECK, &err), -code);
+			now = opened_again(now, path);
+			assert_int_equal(load_all(now, t, s.name, 0, 0, &err), 0);
+			assert_int_equal(load_all(now, t, s.name, 0, CKPT_LOAD_CHECK, &err), -code);
 			assert_non_null(strstr(err.msg, id));
 			assert_non_null(strstr(err.msg, tensor.name));
 			/* what is derived lies there as the master */
@@ -119,10 +131,12 @@ static void damage_is_found(const char *path, int code, const char *id, uint64_t
 			assert_string_equal(err.where, e.path);
 			flips++;
 			if (s.dtype == CKPT_F32)
-				assert_int_equal(load_all(ck, t, s.name, CKPT_BF16,
+				assert_int_equal(load_all(now, t, s.name, CKPT_BF16,
 							  CKPT_LOAD_CHECK, &err), -code);
 			flip(e.path, e.offset + k % (tensor.numel * ckpt_dtype_bits(e.dtype) / 8));
-			assert_int_equal(load_all(ck, t, s.name, 0, CKPT_LOAD_CHECK, &err), 0);
+			now = opened_again(now, path);
+			assert_int_equal(load_all(now, t, s.name, 0, CKPT_LOAD_CHECK, &err), 0);
+			ckpt_close(now);
 		}
 	}
 	assert_true(flips >= least);
@@ -146,13 +160,14 @@ static void a_flipped_bit_is_found_by_name(void **state)
 }
 
 /* One bit of an extent: found by who loads it. */
-static void flip_is_found(struct ckpt *ck, uint64_t tensor, const char *state,
+static void flip_is_found(const char *path, uint64_t tensor, const char *state,
 			  const struct ckpt_extent_info *e, uint64_t byte)
 {
 	const struct ckpt_load_opts o = { .size = sizeof(o), .flags = CKPT_LOAD_CHECK };
 	struct ckpt_load_range r = {
 		.tensor = tensor, .state = state, .first = e->first, .count = e->count,
 	};
+	struct ckpt *ck = t_step_open(path, NULL);
 	struct ckpt_loaded l;
 	struct ckpt_err err = { 0 };
 
@@ -161,9 +176,11 @@ static void flip_is_found(struct ckpt *ck, uint64_t tensor, const char *state,
 	assert_int_equal(l.unchecked_bytes, 0);
 	assert_int_equal(l.checked_bytes, l.bytes_read);
 	flip(e->path, e->offset + byte);
+	ck = opened_again(ck, path);
 	assert_int_equal(ckpt_load(ck, &r, 1, &o, &l, &err), -CKPT_E_MISMATCH);
 	assert_non_null(strstr(err.msg, state));
 	flip(e->path, e->offset + byte);
+	ckpt_close(ck);
 	free(r.dst);
 }
 
@@ -200,9 +217,9 @@ static void pieces_that_cut_blocks_are_checked_whole(void **state)
 				if (s.flags & CKPT_STATE_DERIVED)
 					continue;
 				cut += e.first * es % 4096 || (e.first + e.count) * es % 4096;
-				flip_is_found(ck, i, s.name, &e, 0);
-				flip_is_found(ck, i, s.name, &e, n - 1);
-				flip_is_found(ck, i, s.name, &e, t_random(&seed) % n);
+				flip_is_found(dir, i, s.name, &e, 0);
+				flip_is_found(dir, i, s.name, &e, n - 1);
+				flip_is_found(dir, i, s.name, &e, t_random(&seed) % n);
 			}
 	assert_true(cut >= 6);
 	ckpt_close(ck);

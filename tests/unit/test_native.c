@@ -141,6 +141,8 @@ static void what_a_manifest_must_not_say_is_refused(void **state)
 		{ ", 4096, 0, ", ", 4096, 0, 1", "the files hold", CKPT_E_MISMATCH },
 		{ ", 4096, 0, ", ", 4096, 0, 99999", "a piece of", CKPT_E_CORRUPT },
 		{ ", 4096, 0, ", ", 4096, 0, 0, ", piece, CKPT_E_CORRUPT },
+		{ "[[2, 4104, 0, 732, ", "[[0, 4104, 0, 732, ", "a file of values",
+		  CKPT_E_CORRUPT },
 	};
 
 	(void)state;

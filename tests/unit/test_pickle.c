@@ -356,7 +356,8 @@ static void streams_that_make_no_sense_are_refused(void **state)
 		S("\x95\2\0\0\0\0\0\0\0K\x01.", 0),
 		S("\x95\1\0\0\0\0\0\0\0K\x01.", CKPT_E_CORRUPT),
 		S("\x95\1\0\0\0\0\0\0\0N\x95\1\0\0\0\0\0\0\0.", 0),
-		S("Nr\xff\xff\xff\xff.", CKPT_E_LIMIT), S("Fx\n.", CKPT_E_CORRUPT),
+		S("Nr\xff\xff\xff\xff.", 0),	/* any index: torch loads it */
+		S("Fx\n.", CKPT_E_CORRUPT),
 		S("F0x10\n.", CKPT_E_CORRUPT), S("I1x\n.", CKPT_E_CORRUPT),
 		S("Sx\n.", CKPT_E_CORRUPT), S("Np-1\n.", CKPT_E_CORRUPT),
 #undef S
@@ -412,6 +413,72 @@ static void more_values_than_the_limit_are_refused(void **state)
 	limits.pickle_bytes = 3;
 	assert_int_equal(LOAD("NN0."), -CKPT_E_LIMIT);
 	limits = old;
+}
+
+/* Any index that torch takes; a short stream gets no large array for it. */
+static void memo_entries_may_have_any_number(void **state)
+{
+	const struct ckpt_limits old = limits;
+
+	(void)state;
+	limits.memory_bytes = 100000;
+	expect_int(ROOT("K\x07r\x40\x42\x0f\0K\x08r\xff\xff\xff\xff" "0j\x40\x42\x0f\0."), 7);
+	expect_int(ROOT("K\x07r\x40\x42\x0f\0K\x08r\xff\xff\xff\xff" "0j\xff\xff\xff\xff."), 8);
+	expect_int(ROOT("K\x07p1000000\n0K\x09p1000000\n0g1000000\n."), 9);
+	assert_int_equal(LOAD("K\x07r\x40\x42\x0f\x00" "0j\x41\x42\x0f\x00."), -CKPT_E_CORRUPT);
+	limits.pickle_nodes = 280;	/* the constants and small integers are among them */
+	assert_int_equal(LOAD("Nr\xff\xff\xff\xff."), 0);
+	ck_pkl_release(&doc);
+	limits = old;
+}
+
+#define SHARDED "ctorch.distributed._shard.sharded_tensor.api\nShardedTensor\n"
+#define NESTED "X\x11\0\0\0ProcessGroupState"
+
+/* What is wrong with a pickle that asks for getattr in this way; NULL = nothing. */
+static const char *said_of(const void *p, size_t n)
+{
+	const char *text = NULL;
+
+	if (load_flags(p, n, CK_PKL_KEEP))
+		text = err.code == CKPT_E_UNSAFE ? "unsafe" : "bad";
+	ck_pkl_release(&doc);
+	return text;
+}
+#define SAID(text) said_of(text, sizeof(text) - 1)
+
+/* torch.save of FSDP1's ShardedTensor: that call and no other getattr. */
+static void getattr_is_taken_as_torch_calls_it_and_not_else(void **state)
+{
+	static const char both[] = "(cbuiltins\ngetattr\n" SHARDED NESTED "\x86R"
+				   "cbuiltins\ngetattr\n" SHARDED "X\1\0\0\0x\x86Rl.";
+
+	(void)state;
+	assert_null(SAID("\x80\2cbuiltins\ngetattr\n" SHARDED NESTED "\x86R."));
+	assert_null(SAID("\x80\2c__builtin__\ngetattr\n" SHARDED NESTED "\x86R)\x81}"
+			 "X\1\0\0\0aK\1sb."));
+	assert_string_equal(SAID("cbuiltins\ngetattr\n" SHARDED "X\7\0\0\0__init__\x86R."), "bad");
+	assert_string_equal(SAID("cbuiltins\ngetattr\n" SHARDED "X\x8\0\0\0__init__\x86R."),
+			    "unsafe");
+	assert_string_equal(SAID("cbuiltins\ngetattr\ncos\nsystem\n" NESTED "\x86R."), "unsafe");
+	assert_string_equal(SAID("cbuiltins\ngetattr\n(cos\ntX\1\0\0\0x\x86R."), "bad");
+	assert_string_equal(SAID("cbuiltins\ngetattr\n" SHARDED NESTED "N\x87R."), "unsafe");
+	assert_string_equal(SAID("cbuiltins\ngetattr\n" SHARDED NESTED "\x86\x81."), "unsafe");
+	assert_string_equal(SAID("cbuiltins\ngetattr\n" SHARDED NESTED "\x86R}X\1\0\0\0aK\1sb."),
+			    "unsafe");
+	assert_string_equal(SAID("cbuiltins\ngetattr\n" SHARDED NESTED "\x86R"
+				 "cos\nsystem\n\x85R."), "unsafe");
+	assert_string_equal(SAID(both), "unsafe");
+
+	assert_int_equal(load_flags(both, sizeof(both) - 1, CK_PKL_AUDIT), 0);
+	assert_int_equal(doc.name[0].cls, CK_PKL_REFUSED);
+	assert_true(doc.name[0].called);
+	ck_pkl_release(&doc);
+	assert_int_equal(load_flags("cbuiltins\ngetattr\n" SHARDED NESTED "\x86R.",
+				    sizeof("cbuiltins\ngetattr\n" SHARDED NESTED "\x86R.") - 1,
+				    CK_PKL_AUDIT), 0);
+	assert_int_equal(doc.name[0].cls, CK_PKL_OPAQUE);
+	ck_pkl_release(&doc);
 }
 
 static void oddities_are_noted(void **state)
@@ -484,6 +551,8 @@ int main(void)
 		cmocka_unit_test(an_error_names_the_byte_of_its_opcode),
 		cmocka_unit_test(nesting_beyond_the_limit_is_refused),
 		cmocka_unit_test(more_values_than_the_limit_are_refused),
+		cmocka_unit_test(memo_entries_may_have_any_number),
+		cmocka_unit_test(getattr_is_taken_as_torch_calls_it_and_not_else),
 		cmocka_unit_test(oddities_are_noted),
 		cmocka_unit_test(no_damage_breaks_the_machine),
 	};

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/save/ck_save.h"
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_ranks.h"
 
@@ -224,6 +225,35 @@ static void rank_0_that_never_ends_is_named(void **state)
 	goes_on(&r, "late", NULL, CKPT_TO_NATIVE);
 }
 
+/* A save that failed with CKPT_E_BUSY has ended; one that is waited for has not. */
+static void busy_as_an_end_is_no_time_out(void **state)
+{
+	struct sv_part given_up = {
+		.code = CKPT_E_BUSY, .why = (char *)(uintptr_t)"another run has the folder",
+	};
+	struct ckpt_err err = { 0 };
+	struct t_ranks r;
+	char *put;
+
+	(void)state;
+	t_ranks_open(&r, root, 2, T_HELD_EVEN);
+	assert_false(ckpt_save_goes_on(r.sv[1]));
+	t_ranks_begin(&r, "busy", CKPT_TO_NATIVE, 0, 2);
+	t_ranks_put(&r, "busy", 1);
+	t_ranks_commit(&r, 1);
+	t_must_fail(ckpt_save_wait(r.sv[1], 50, NULL, &err), &err, CKPT_E_BUSY, "not put");
+	assert_true(ckpt_save_goes_on(r.sv[1]));
+	put = t_fmt("%s/busy.zckpt-partial/put-00000", root);
+	t_must(ck_sv_part_write(&given_up, put, &err), &err);
+	free(put);
+	t_must_fail(ckpt_save_wait(r.sv[1], 5000, NULL, &err), &err, CKPT_E_BUSY,
+		    "another run has the folder");
+	assert_false(ckpt_save_goes_on(r.sv[1]));
+	t_must(ckpt_save_wait(r.sv[1], 5000, NULL, &err), &err);
+	ckpt_save_abort(r.sv[0], "of no use any more");
+	goes_on(&r, "busy", NULL, CKPT_TO_NATIVE);
+}
+
 static void a_rank_gives_up_and_all_hear_why(void **state)
 {
 	struct ckpt_err err = { 0 };
@@ -368,6 +398,7 @@ int main(void)
 		TEST(a_rank_that_never_begins_is_named),
 		TEST(a_rank_that_never_ends_is_named),
 		TEST(rank_0_that_never_ends_is_named),
+		TEST(busy_as_an_end_is_no_time_out),
 		TEST(a_rank_gives_up_and_all_hear_why),
 		TEST(a_rank_that_asks_late_hears_of_the_end),
 		TEST(a_saver_that_is_freed_gives_up),

@@ -12,9 +12,13 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_commit.h"
 #include "tests/lib/t_calls.h"
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_ranks.h"
@@ -259,6 +263,115 @@ static void a_living_saver_keeps_its_step(void **state)
 	t_ranks_close(&r);
 }
 
+/* ---- ranks that meet over a leftover ---- */
+
+static struct t_ranks *meeting;
+static int locks;
+static int (*real_flock)(int fd, int op);
+
+/* Rank 1 begins its part of 's', puts all it has and ends it. */
+static void end_rank_1(void)
+{
+	const struct timespec nap = { .tv_nsec = 1000000 };
+	char *path = t_fmt("%s/s.zckpt-partial/part-00001.rec", root);
+	struct ck_record_seen seen = { 0 };
+	struct ck_record *rec = NULL;
+	struct ckpt_err err = { 0 };
+
+	t_must(t_save_begin(&meeting->t, meeting->sv[1], t_save_step(&meeting->t, "s",
+			    CKPT_TO_NATIVE, 2, 0), 1, &err), &err);
+	t_ranks_put(meeting, "s", 1);
+	t_ranks_commit(meeting, 1);
+	for (int i = 0; i < 20000 && !seen.ended; i++) {
+		if (!ck_record_claim(path, &rec, &seen, NULL))
+			ck_record_close(rec);
+		rec = NULL;
+		nanosleep(&nap, NULL);
+	}
+	assert_true(seen.ended);
+	free(path);
+}
+
+/* The sweep locks the folder to judge it, and again to remove it: then rank 1 comes. */
+static int flock_and_let_in(int fd, int op)
+{
+	struct stat st;
+
+	if (meeting && !fstat(fd, &st) && S_ISDIR(st.st_mode) && ++locks == 2) {
+		struct t_ranks *now = meeting;
+
+		end_rank_1();
+		meeting = now;
+	}
+	return real_flock(fd, op);
+}
+
+/* Rank 0 judges what a kill left; rank 1 ends its part there before rank 0 takes it away. */
+static void a_part_that_ended_meanwhile_stays(void **state)
+{
+	struct ckpt_err err = { 0 };
+	struct t_ranks r;
+
+	(void)state;
+	t_dir_make(root);
+	leave("old job", "s", 2);
+	t_ranks_open(&r, root, 2, T_HELD_EVEN);
+	real_flock = ck_sys.flock;
+	locks = 0;
+	meeting = &r;
+	ck_sys.flock = flock_and_let_in;
+	t_must(t_save_begin(&r.t, r.sv[0], t_save_step(&r.t, "s", CKPT_TO_NATIVE, 2, 0), 0, &err),
+	       &err);
+	meeting = NULL;
+	ck_sys.flock = real_flock;
+	assert_true(locks >= 2);
+	t_ranks_put(&r, "s", 0);
+	t_ranks_commit(&r, 0);
+	t_must(t_ranks_wait(&r, 0, &err), &err);
+	t_must(t_ranks_wait(&r, 1, &err), &err);
+	t_step_check(&r.t, "s");
+	t_nothing_left(root);
+	t_ranks_close(&r);
+}
+
+/* ---- the lock of a folder that goes ---- */
+
+static int remove_and_lock(int fd, int op)
+{
+	char *path = t_fmt("%s/s.zckpt-partial", root);
+
+	ck_sys.flock = real_flock;
+	t_dir_remove(path);
+	t_dir_make(path);
+	free(path);
+	return real_flock(fd, op);
+}
+
+/* Another one may lock the folder that is there now: ours must be a lock on that one. */
+static void a_lock_is_one_of_the_folder_that_is_there(void **state)
+{
+	struct ck_commit c = { .dst = NULL };
+	char *dst = t_fmt("%s/s", root);
+	struct stat mine, there;
+	int lock = -1, other = -1;
+
+	(void)state;
+	t_dir_make(root);
+	assert_int_equal(ck_commit_init(&c, dst, true, NULL), 0);
+	t_dir_make(c.partial);
+	real_flock = ck_sys.flock;
+	ck_sys.flock = remove_and_lock;
+	assert_true(ck_commit_try_lock(&c, &lock));
+	assert_true(lock >= 0);
+	assert_int_equal(fstat(lock, &mine), 0);
+	assert_int_equal(stat(c.partial, &there), 0);
+	assert_true(mine.st_ino == there.st_ino && mine.st_dev == there.st_dev);
+	assert_false(ck_commit_try_lock(&c, &other));
+	ck_commit_unlock(lock);
+	ck_commit_release(&c);
+	free(dst);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -268,6 +381,8 @@ int main(void)
 		TEST(a_step_that_was_replaced_is_not_kept),
 		TEST(leftovers_are_dropped),
 		TEST(a_living_saver_keeps_its_step),
+		TEST(a_part_that_ended_meanwhile_stays),
+		TEST(a_lock_is_one_of_the_folder_that_is_there),
 	};
 
 	t_dir_in_memory();

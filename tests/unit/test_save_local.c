@@ -8,9 +8,11 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/base/ck_hash.h"
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_ranks.h"
 #include "tests/lib/t_step.h"
@@ -442,6 +444,58 @@ static void parts_are_saved_again(void **state)
 	check_sound(&t, (const char *const *)node, 3, "u");
 }
 
+/*
+ * In a rank's manifest, the first piece that is small enough is at byte 0 of its first file, which
+ * is rest.pt.  The sum is the one that belongs to the text.
+ */
+static void put_piece_into_values(uint32_t rank)
+{
+	static const char mark[] = "\"pieces\": [[1, ";
+	char *path = t_fmt("%s/s/manifest-%05u.json", node[rank], rank), hex[33], *was, *whole;
+	unsigned long long first = 0, count = 0;
+	size_t n;
+	char *text = (char *)t_file_read(path, &n), *at = text;
+
+	do {
+		at = strstr(at + 1, mark);
+		if (!at)
+			fail_msg("no small piece in %s", path);
+	} while (sscanf(at + strlen(mark), "%*u, %llu, %llu", &first, &count) != 2 || count > 500);
+	was = text;
+	text = t_fmt("%.*s\"pieces\": [[0, 0%s", (int)(at - was), was,
+		     strchr(at + strlen(mark), ','));
+	free(was);
+	*strstr(text, "\n\"sum\":") = 0;
+	whole = t_fmt("%s\n", text);
+	ck_hash128_print(ck_hash128(whole, strlen(whole)), hex);
+	free(whole);
+	whole = t_fmt("%s\n\"sum\": \"%s\"\n}\n", text, hex);
+	t_file_write(path, whole, strlen(whole));
+	free(whole);
+	free(text);
+	free(path);
+}
+
+/*
+ * rest.pt is mentioned by all parts, and only the first mention has opened it: a piece that a later
+ * part puts there must not take its state away without a word.
+ */
+static void a_piece_in_a_file_that_another_part_has_is_refused(void **state)
+{
+	const struct t_trainer t = trainer(2, T_HELD_EVEN);
+	const struct ckpt_open_opts oo = { .size = sizeof(oo), .tag = "s" };
+	struct ckpt_err err = { 0 };
+	struct ckpt *ck = NULL;
+
+	(void)state;
+	save_parts(&t, "s");
+	put_piece_into_values(1);
+	t_must_fail(ckpt_open((const char *const *)node, 2, &oo, &ck, &err), &err, CKPT_E_CORRUPT,
+		    "a file of values");
+	for (uint32_t r = 0; r < 2; r++)
+		t_dir_remove(node[r]);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -452,6 +506,7 @@ int main(void)
 		TEST(ranks_that_hold_the_same_are_told),
 		TEST(damage_is_found),
 		TEST(a_manifest_that_was_edited),
+		TEST(a_piece_in_a_file_that_another_part_has_is_refused),
 		TEST(what_cannot_be_saved_so_is_refused),
 		TEST(a_root_that_is_shared_is_refused),
 		TEST(parts_are_saved_again),

@@ -4,8 +4,10 @@ run=$FIXTURES/deepspeed/ds0.19.8-z2-bf16-w2/ckpt
 zckpt convert -q "$run" one.safetensors
 zckpt convert -q "$run" -o folder
 zckpt convert -q --max_shard_size 4KB "$run" shards/
+# a stream sends its header before the sums in it could be known
+zckpt convert -q --no-sums "$run" bare.safetensors
 zckpt convert -q "$run" -o - > stream.safetensors
-cmp one.safetensors stream.safetensors && echo 'the stream is the file'
+cmp bare.safetensors stream.safetensors && echo 'the stream is the file'
 zckpt digest one.safetensors > one
 for other in folder shards; do
 	zckpt digest $other | cmp one - && echo "$other: the same tensors"

@@ -9,3 +9,7 @@ zckpt convert -q --part 2/3 "$run" out.safetensors; echo "exit $?"
 zckpt commit -q out.safetensors; echo "exit $?"
 cmp whole.safetensors out.safetensors && echo 'the same bytes'
 rm err; ls
+echo '* without any part there is nothing to wait for'
+timeout 60 zckpt commit --timeout 1000000 out.safetensors; echo "exit $?"
+timeout 60 zckpt commit --timeout 1000000 no/such.safetensors; echo "exit $?"
+mkdir bare; timeout 60 zckpt commit --timeout 1000000 bare; echo "exit $?"; ls

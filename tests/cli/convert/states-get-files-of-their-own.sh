@@ -11,3 +11,6 @@ done
 zckpt convert -q --state moment "$run" none 2> err
 echo "unknown state: exit $?"
 test -e none || echo 'and nothing is written'
+echo '-- weights in shards: the folder is a model, and what is not read of it is named'
+zckpt convert -q --state all --max-shard-size 2kB "$FIXTURES/deepspeed/ds0.19.8-z3-bf16-w2-lora/ckpt" shards
+ls shards && zckpt verify --full shards 2>&1

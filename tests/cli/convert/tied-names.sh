@@ -15,3 +15,9 @@ sed 's/ = .*//' names | while read -r name; do
 	done
 done
 zckpt convert "$run" again.safetensors 2>&1 | grep 'note: 2 names'
+# a second name that is taken in the metadata gets bytes of its own: it must not vanish
+zckpt inspect -q "$run" | sed -n '/^tied names/,/^$/s/^  \(.*\) = .*/\1/p' > second
+zckpt convert --rename "$(sed -n 1p second)=format" --rename "$(sed -n 2p second)=zckpt.version" \
+	"$run" taken.safetensors 2>&1 | grep -e ': wrote' -e note
+zckpt digest taken.safetensors | grep -e ' format$' -e ' zckpt.version$' | sed 's/^[^ ]* //'
+zckpt verify --full taken.safetensors | sed -n 1p

@@ -20,6 +20,10 @@ mkdir -p trainer && cp -r "$DS/ds0.19.8-z3-bf16-w2/ckpt" trainer/checkpoint-3
 printf '\130\000\000\000\000\000\000\000{"a":{"dtype":"BF16","shape":[0],"data_offsets":[0,0]}}                                 ' > trainer/checkpoint-3/model.safetensors
 cp trainer/checkpoint-3/model.safetensors alone.safetensors
 look trainer/checkpoint-3/model.safetensors; look alone.safetensors
+echo '* the same beside a step that no latest names, in the folder that is given, or in the one above'
+mkdir -p bare/weights && cp -r "$DS/ds0.19.8-z3-bf16-w2/ckpt/global_step3" bare
+cp alone.safetensors bare/weights/model.safetensors
+zckpt doctor bare/weights | tail -1; mv bare/weights/model.safetensors bare; zckpt doctor bare | tail -1
 zckpt inspect -q trainer/checkpoint-3/model.safetensors > text && zckpt inspect trainer/checkpoint-3/model.safetensors | tail -1
 eval "$(zckpt doctor trainer/checkpoint-3/model.safetensors | sed -n 's/.*: \(zckpt convert .*\)/\1/p') -q" && echo 'it was run:' && ls model.safetensors
 echo '* a text, a folder of texts'; echo text > notes.txt; look notes.txt

@@ -2,7 +2,7 @@
 man=$(cd "$(dirname "$0")/../../../docs/man" && pwd)
 for c in $(zckpt help | sed -n '/^commands:/,/^$/s/^  \([a-z][a-z-]*\) .*/\1/p'); do
 	zckpt $c -h | sed -n 's/^ \{1,\}\(-[a-z], \)\{0,1\}\(--[a-z][a-z-]*\).*/\2/p' |
-		sort -u > help
+		sed 's|^--no-|--|' | sort -u > help
 	sed 's/\\-/-/g; s/\\f.//g' "$man/zckpt-$c.1" | awk '/^.TP/ { getline; print }' |
 		grep -o -- '--[a-z][a-z-]*' | sed 's/^--no-/--/' | sort -u > manual
 	diff help manual && echo "$c: $(grep -c . help) options, all in the manual"

@@ -1,0 +1,461 @@
+/*
+ * test_flips_made.c -- one bit of what a verb wrote flips, for every verb that writes, in every
+ * form. Then verify --full finds it, or it changes no value; and every verb that reads it refuses
+ * it, or gives what it gives of the whole.
+ *
+ * If this fails, a user trains or serves a model with a damaged value, and zckpt says that it is
+ * whole, or writes the damage anew with a sum that fits it.
+ *
+ * usage: test_flips_made [FLIPS [NAME]]	(of each form; default 4; of forms called so)
+ * Environment: ZCKPT_SEED, ZCKPT_LONG (300 flips of each form).
+ */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "tests/lib/t_dir.h"
+#include "tests/lib/t_files.h"
+#include "tests/lib/t_verbs.h"
+
+static const struct ckpt_run_opts run = {
+	.size = sizeof(run), .threads = 1, .sync = CKPT_SYNC_NONE,
+};
+
+enum reader {
+	DIGEST,
+	CONVERT,
+	RESHARD,
+	NATIVE,
+	SLIM,
+	PACK,
+	READERS,
+};
+
+static const char *const reader_name[READERS] = {
+	"digest", "convert", "reshard", "reshard --to native", "slim", "pack",
+};
+
+struct scene {
+	const struct t_verb *verb;
+	struct t_vscene v;
+	char *name, *out;
+	struct t_files files;		/* of the result */
+	bool reads[READERS];
+	uint64_t unpacked;		/* of a pack: all its files */
+	uint64_t hash[READERS];		/* of what it makes of the whole result */
+	uint64_t random;
+	long flips, found, silent, refused[READERS];
+	int failed;
+};
+
+static int open_it(const char *path, struct ckpt **ck, struct ckpt_err *err)
+{
+	const struct ckpt_open_opts o = { .size = sizeof(o), .threads = 1 };
+
+	return ckpt_open(&path, 1, &o, ck, err);
+}
+
+/* ---------------------------------------------------------------- packs */
+
+static int pack(const struct t_vscene *s, struct ckpt_err *err)
+{
+	const struct ckpt_pack_opts o = { .size = sizeof(o), .run = &run, .level = 1 };
+	struct ckpt *ck = NULL;
+	int rc = open_it(s->src, &ck, err);
+
+	if (!rc)
+		rc = ckpt_pack(ck, s->dst, &o, NULL, err);
+	ckpt_close(ck);
+	return rc;
+}
+
+static int unpack(const struct t_vscene *s, struct ckpt_err *err)
+{
+	const struct ckpt_unpack_opts o = { .size = sizeof(o), .run = &run };
+	char *path = t_fmt("%s/x.tar.zst", s->dir);
+	struct t_vscene there = *s;
+	int rc;
+
+	there.dst = path;
+	rc = pack(&there, err);
+	if (!rc)
+		rc = ckpt_unpack(path, s->dst, &o, NULL, err);
+	free(path);
+	return rc;
+}
+
+static const struct t_verb packs[] = {
+	{ .verb = "pack", .work = pack, .layout = "z2", .source = "ds0.19.8-z2-bf16-w2-lora",
+	  .dst = "x.tar.zst", .what = "a step" },
+	{ .verb = "pack", .work = pack, .layout = "nat", .source = "native", .dst = "x.tar.zst",
+	  .what = "a native step" },
+	{ .verb = "unpack", .work = unpack, .layout = "z3", .source = "ds0.19.8-z3-bf16-w2-lora",
+	  .dst = "run", .what = "a step" },
+	{ .verb = "unpack", .work = unpack, .layout = "nat", .source = "native", .dst = "run",
+	  .what = "a native step" },
+};
+
+/* ---------------------------------------------------------------- verbs that read */
+
+static int digest_of(const char *path, uint64_t *hash, struct ckpt_err *err)
+{
+	const struct ckpt_digest_opts o = { .size = sizeof(o), .run = &run };
+	struct ckpt_digests d = { 0 };
+	struct ckpt *ck = NULL;
+	int rc = open_it(path, &ck, err);
+
+	if (!rc)
+		rc = ckpt_digest(ck, &o, &d, err);
+	if (!rc)
+		*hash = XXH3_64bits(d.root, 32);
+	ckpt_digests_free(&d);
+	ckpt_close(ck);
+	return rc;
+}
+
+/* Of a safetensors file, its tensors: the metadata says what it was made of. */
+static size_t skip_header(const struct t_file *f)
+{
+	uint64_t n = 0;
+
+	if (!t_ends_with(f->name, ".safetensors") || f->n < 8)
+		return 0;
+	memcpy(&n, f->p, 8);
+	return n < f->n - 8 ? 8 + (size_t)n : 0;
+}
+
+/* Files of steps and of weights; those that go along have no sums where they come from. */
+static uint64_t hash_folder(const char *dir)
+{
+	struct t_files f = { 0 };
+	uint64_t h = 0;
+
+	t_files_read(&f, dir);
+	for (size_t i = 0; i < f.n; i++) {
+		if (!t_ends_with(f.f[i].name, ".pt") && !t_ends_with(f.f[i].name, ".safetensors"))
+			continue;
+		h = XXH3_64bits_withSeed(f.f[i].name, strlen(f.f[i].name), h);
+		h = XXH3_64bits_withSeed(f.f[i].p + skip_header(&f.f[i]),
+					 f.f[i].n - skip_header(&f.f[i]), h);
+	}
+	t_files_free(&f);
+	return h;
+}
+
+static int make(struct ckpt *ck, enum reader r, const char *dst, struct ckpt_err *err)
+{
+	static const char *const all[] = { "all", NULL };
+	const struct ckpt_convert_opts convert = {
+		.size = sizeof(convert), .run = &run, .states = all,
+	};
+	const struct ckpt_reshard_opts reshard = {
+		.size = sizeof(reshard), .run = &run, .world = 3, .stage = -1, .round_robin = -1,
+		.to = r == NATIVE ? CKPT_TO_NATIVE : CKPT_TO_DEEPSPEED, .tag = "s",
+	};
+	const struct ckpt_slim_opts slim = { .size = sizeof(slim), .run = &run };
+	const struct ckpt_pack_opts pack_opts = {
+		.size = sizeof(pack_opts), .run = &run, .level = 1,
+	};
+
+	return r == CONVERT ? ckpt_convert(ck, dst, &convert, NULL, err) :
+	       r == SLIM ? ckpt_slim(ck, dst, &slim, NULL, err) :
+	       r == PACK ? ckpt_pack(ck, dst, &pack_opts, NULL, err) :
+			   ckpt_reshard(ck, dst, &reshard, NULL, err);
+}
+
+static int work(const struct scene *s, enum reader r, uint64_t *hash, struct ckpt_err *err)
+{
+	char *dst = t_fmt("%s/%s", s->out, r == PACK ? "o.tar.zst" :
+			  r == SLIM && !t_is_dir(s->v.dst) ? "o.pt" : "o");
+	struct ckpt *ck = NULL;
+	struct ckpt_err inner = { 0 };
+	int rc;
+
+	if (r == DIGEST) {
+		free(dst);
+		return digest_of(s->v.dst, hash, err);
+	}
+	t_dir_remove(s->out);
+	t_dir_make(s->out);
+	rc = open_it(s->v.dst, &ck, err);
+	if (!rc)
+		rc = make(ck, r, dst, err);
+	ckpt_close(ck);
+	*hash = 0;
+	if (rc && t_exists(dst))
+		t_die("%s: %s failed and left %s", s->name, reader_name[r], dst);
+	if (!rc && (r == CONVERT || r == RESHARD))
+		*hash = hash_folder(s->out);
+	else if (!rc && digest_of(dst, hash, &inner))
+		*hash = 0;	/* made of damage */
+	free(dst);
+	return rc;
+}
+
+/* The worst that verify --full finds; "" = nothing. */
+static enum ckpt_severity verify(const struct scene *s, char *id, size_t room)
+{
+	const struct ckpt_verify_opts o = { sizeof(o), &run, CKPT_VERIFY_FULL };
+	struct ckpt_verified v;
+	struct ckpt_finding f;
+	struct ckpt_err err = { 0 };
+	struct ckpt *ck = NULL;
+	enum ckpt_severity worst = CKPT_INFO;
+
+	*id = 0;
+	if (open_it(s->v.dst, &ck, &err) || ckpt_verify(ck, &o, &v, &err)) {
+		snprintf(id, room, "%s", ckpt_code_name(err.code));
+		worst = CKPT_ERROR;
+	}
+	for (uint64_t i = 0; ck && !ckpt_finding_get(ck, i, &f, NULL); i++)
+		if (f.severity > worst) {
+			worst = f.severity;
+			snprintf(id, room, "%s", f.id);
+		}
+	ckpt_close(ck);
+	return worst;
+}
+
+/* ---------------------------------------------------------------- one flip */
+
+static uint64_t next(struct scene *s)
+{
+	s->random ^= s->random << 13;
+	s->random ^= s->random >> 7;
+	s->random ^= s->random << 17;
+	return s->random;
+}
+
+/* Half of them go by bytes, half by files, so that the small ones have theirs. */
+static struct t_file *choose(struct scene *s, size_t *at)
+{
+	uint64_t total = 0, n;
+	size_t i = 0;
+
+	for (size_t k = 0; k < s->files.n; k++)
+		total += s->files.f[k].n;
+	n = next(s) % total;
+	if (next(s) & 1)
+		i = next(s) % s->files.n;
+	else
+		for (; n >= s->files.f[i].n; i++)
+			n -= s->files.f[i].n;
+	if (!s->files.f[i].n)
+		return NULL;
+	*at = next(s) % s->files.f[i].n;
+	return &s->files.f[i];
+}
+
+static bool is_native(const struct scene *s)
+{
+	return t_files_next(&s->files, NULL, "manifest.json") != NULL &&
+	       t_files_next(&s->files, NULL, "rank-") != NULL;
+}
+
+/* A bit that a sum of this form covers: there is none whose flip may pass. */
+static bool is_summed(const struct scene *s, const char *name)
+{
+	if (t_ends_with(name, ".safetensors") || t_ends_with(name, ".index.json") ||
+	    t_ends_with(name, ".tar.zst"))
+		return true;
+	return is_native(s) && (t_ends_with(name, "/manifest.json") || !strcmp(name, "latest"));
+}
+
+/* Of all files that are in it; 0 = it is not unpacked. */
+static uint64_t unpacked(const struct scene *s)
+{
+	const struct ckpt_unpack_opts o = { .size = sizeof(o), .run = &run };
+	char *dst = t_fmt("%s/u", s->out);
+	struct ckpt_err err = { 0 };
+	struct t_files f = { 0 };
+	uint64_t h = 0;
+
+	t_dir_remove(s->out);
+	t_dir_make(s->out);
+	if (!ckpt_unpack(s->v.dst, dst, &o, NULL, &err))
+		t_files_read(&f, dst);
+	for (size_t i = 0; i < f.n; i++) {
+		h = XXH3_64bits_withSeed(f.f[i].name, strlen(f.f[i].name), h);
+		h = XXH3_64bits_withSeed(f.f[i].p, f.f[i].n, h);
+	}
+	t_files_free(&f);
+	free(dst);
+	return h;
+}
+
+/*
+ * In a block that zstd compressed, one bit of several hundred may flip and the block still decodes
+ * to the same bytes (a code that nothing uses). Sums are of the decoded bytes.
+ */
+static bool is_unused_code(const struct scene *s, const struct t_file *f, size_t at)
+{
+	static const uint8_t index[4] = { 0x5b, 0x2a, 0x4d, 0x18 };
+	const uint8_t *p = memmem(f->p, f->n, index, 4);
+
+	return t_ends_with(s->v.dst, ".tar.zst") && p && f->p + at < p &&
+	       s->unpacked && unpacked(s) == s->unpacked;
+}
+
+static void say(struct scene *s, const struct t_file *f, size_t at, int bit, const char *id,
+		const char *what)
+{
+	printf("%s: bit %d of byte %zu of %zu of %s (verify --full: %s): %s\n", s->name, bit, at,
+	       f->n, *f->name ? f->name : "the file", *id ? id : "nothing", what);
+	s->failed++;
+}
+
+static void judge(struct scene *s, const struct t_file *f, size_t at, int bit)
+{
+	const bool summed = is_summed(s, *f->name ? f->name : s->v.dst);
+	char id[64], what[200];
+	const enum ckpt_severity worst = verify(s, id, sizeof(id));
+
+	s->found += worst >= CKPT_WARN;
+	s->silent += worst < CKPT_WARN;
+	if (summed && worst < CKPT_WARN && !is_unused_code(s, f, at))
+		say(s, f, at, bit, id, "it is not found");
+	for (int r = 0; r < READERS; r++) {
+		struct ckpt_err err = { 0 };
+		uint64_t hash = 0;
+		int rc;
+
+		if (!s->reads[r])
+			continue;
+		rc = work(s, (enum reader)r, &hash, &err);
+		*what = 0;
+		if (!rc && hash != s->hash[r])
+			snprintf(what, sizeof(what), "%s gives another result", reader_name[r]);
+		else if (!rc && summed && worst == CKPT_ERROR)
+			snprintf(what, sizeof(what), "%s takes it", reader_name[r]);
+		if (*what)
+			say(s, f, at, bit, id, what);
+		s->refused[r] += rc != 0;
+	}
+}
+
+static void flip(struct scene *s)
+{
+	size_t at;
+	struct t_file *f = choose(s, &at);
+	const int bit = (int)(next(s) % 8);
+	char *path;
+
+	if (!f)
+		return;
+	path = *f->name ? t_fmt("%s/%s", s->v.dst, f->name) : t_fmt("%s", s->v.dst);
+	f->p[at] ^= (uint8_t)(1 << bit);
+	t_file_write(path, f->p, f->n);
+	judge(s, f, at, bit);
+	f->p[at] ^= (uint8_t)(1 << bit);
+	t_file_write(path, f->p, f->n);
+	free(path);
+	s->flips++;
+}
+
+/* ---------------------------------------------------------------- all of them */
+
+static void read_result(struct scene *s)
+{
+	if (t_is_dir(s->v.dst)) {
+		t_files_read(&s->files, s->v.dst);
+		return;
+	}
+	s->files.f = t_alloc(sizeof(*s->files.f));
+	s->files.n = 1;
+	s->files.f[0] = (struct t_file){ .name = t_fmt("%s", "") };
+	s->files.f[0].p = t_file_read(s->v.dst, &s->files.f[0].n);
+}
+
+/* Is it something that is opened as it is? */
+static bool begin(struct scene *s, const struct t_verb *verb, uint64_t seed)
+{
+	struct ckpt_err err = { 0 };
+	char id[64];
+	bool any = false;
+
+	*s = (struct scene){ .verb = verb, .random = seed * 0x9e3779b97f4a7c15u + 1 };
+	s->name = t_fmt("%s, %s, %s", verb->verb, verb->layout, verb->what);
+	t_vscene_open(&s->v, verb);
+	s->out = t_fmt("%s/again", s->v.dir);
+	if (verb->work(&s->v, &err))
+		t_die("%s: %s: %s", s->name, err.where, err.msg);
+	read_result(s);
+	for (int r = 0; r < READERS; r++) {
+		s->reads[r] = !work(s, (enum reader)r, &s->hash[r], &err) && s->hash[r];
+		any = any || s->reads[r];
+	}
+	if (t_ends_with(s->v.dst, ".tar.zst"))
+		s->unpacked = unpacked(s);
+	if (any && verify(s, id, sizeof(id)) >= CKPT_WARN)
+		t_die("%s: verify --full finds %s in the whole", s->name, id);
+	return any;
+}
+
+static void end(struct scene *s)
+{
+	if (s->flips) {
+		printf("%-44s %5ld flips, found %5ld, without effect %4ld; refused:", s->name,
+		       s->flips, s->found, s->silent);
+		for (int r = 0; r < READERS; r++)
+			if (s->reads[r])
+				printf(" %s %ld%s", reader_name[r], s->refused[r],
+				       r + 1 < READERS ? "," : "");
+		printf("\n");
+	}
+	t_files_free(&s->files);
+	t_vscene_close(&s->v);
+	free(s->name);
+	free(s->out);
+}
+
+/*
+ * Results by themselves, without what was there before. Of a folder with files of several states
+ * only the weights are read; tests/unit/test_convert_flips.c looks at each file of it. What
+ * sessions save: tests/cli/test_flips.c.
+ */
+static bool is_wanted(const struct t_verb *v)
+{
+	static const char *const verbs[] = { "convert", "reshard", "universal", "shard", "slim",
+					     "pack", "unpack" };
+
+	if (v->prepare || v->nparts || strstr(v->what, "all states"))
+		return false;
+	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
+		if (!strcmp(v->verb, verbs[i]))
+			return true;
+	return false;
+}
+
+static int try(const struct t_verb *v, long flips, const char *only, uint64_t seed)
+{
+	struct scene s;
+	int failed;
+
+	if (!is_wanted(v))
+		return 0;
+	if (begin(&s, v, seed) && strstr(s.name, only))
+		while (s.flips < flips)
+			flip(&s);
+	failed = s.failed;
+	end(&s);
+	return failed;
+}
+
+int main(int argc, char **argv)
+{
+	const char *text = getenv("ZCKPT_SEED"), *more = getenv("ZCKPT_LONG");
+	const long flips = argc > 1 ? atol(argv[1]) :
+			   more && *more && strcmp(more, "0") ? 300 : 4;
+	const char *only = argc > 2 ? argv[2] : "";
+	const uint64_t seed = text && *text ? strtoull(text, NULL, 10) : 1;
+	int failed = 0;
+
+	t_dir_in_memory();
+	for (unsigned i = 0; i < t_nverbs; i++)
+		failed += try(&t_verbs[i], flips, only, seed + i);
+	for (size_t i = 0; ckpt_has_packs() && i < sizeof(packs) / sizeof(packs[0]); i++)
+		failed += try(&packs[i], flips, only, seed + 1000 + i);
+	return failed ? 1 : 0;
+}
