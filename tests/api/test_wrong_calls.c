@@ -163,6 +163,8 @@ static void forms_and_types_of_a_stream(void **state)
 
 static void nothing_where_something_must_be(void **state)
 {
+	struct ckpt_latest latest = { .path = NULL };
+	struct ckpt_steps steps = { .nsteps = 0 };
 	const struct ckpt_reshard_opts reshard = { .size = sizeof(reshard), .world = 2 };
 	const struct ckpt_shard_opts shard = { .size = sizeof(shard), .world = 2 };
 	const char *nothing = NULL, *empty = "";
@@ -189,6 +191,10 @@ static void nothing_where_something_must_be(void **state)
 	WRONG(ckpt_settle(dst, CKPT_SYNC_NONE, NULL, &err), "no place for the answer");
 	WRONG(ckpt_discard(NULL, &err), "no destination");
 	WRONG(ckpt_latest_set("", "a", 0, CKPT_SYNC_NONE, &err), "no folder");
+	WRONG(ckpt_latest_get("", NULL, &latest, &err), "no folder");
+	WRONG(ckpt_latest_get(dir, NULL, NULL, &err), "no place for the answer");
+	WRONG(ckpt_steps_list(NULL, NULL, NULL, &steps, &err), "no folder");
+	WRONG(ckpt_steps_list(dir, NULL, NULL, NULL, &err), "no place for the answer");
 	WRONG(ckpt_audit(NULL, 0, NULL, &audit, &err), "no path is given");
 	WRONG(ckpt_audit(&empty, 1, NULL, &audit, &err), "no path is given");
 	WRONG(ckpt_audit(&(const char *){ dir }, 1, NULL, NULL, &err), "no place for the list");

@@ -94,7 +94,7 @@ void te_model_open(struct te_model *m, const char *name)
 		const struct en_param *p = &m->model->param[i];
 		float *to = (float *)m->weight.block[p->block] + p->offset;
 
-		if (en_model_read(m->model, i, ck, 0, p->numel, KN_F32, to, &err))
+		if (en_model_read(m->model, i, ck, NULL, 0, p->numel, KN_F32, to, &err))
 			die_of(&err);
 	}
 	ckpt_close(ck);

@@ -179,6 +179,57 @@ static const struct row rows[] = {
 	  0,
 	  NULL },
 
+	{ "a list with spaces",
+	  { TORCH("1", "2", "1"), .cuda_visible_devices = " 0, 1 " },
+	  2,
+	  EN_LAUNCHED_BY_TORCH,
+	  1,
+	  2,
+	  1,
+	  0,
+	  0,
+	  NULL },
+	{ "SLURM gave none",
+	  { SLURM("0", "2", "0"), .cuda_visible_devices = "NoDevFiles" },
+	  0,
+	  EN_LAUNCHED_BY_SLURM,
+	  0,
+	  2,
+	  0,
+	  1,
+	  EN_LAUNCH_NO_DEVICE,
+	  "where a job has asked for no GPU" },
+	{ "PMI, and LOCAL_RANK of a script",
+	  { .pmi_rank = "1", .pmi_size = "4", .local_rank = "1" },
+	  4,
+	  EN_LAUNCHED_BY_PMI,
+	  1,
+	  4,
+	  1,
+	  0,
+	  0,
+	  NULL },
+	{ "LOCAL_RANK alone",
+	  { .local_rank = "1" },
+	  4,
+	  EN_LAUNCHED_ALONE,
+	  0,
+	  1,
+	  0,
+	  0,
+	  EN_LAUNCH_HALF_SAID,
+	  "LOCAL_RANK is not used" },
+	{ "accelerate launch that started one",
+	  { .accelerate = "no", .master_addr = "127.0.0.1", .master_port = "29500" },
+	  -1,
+	  EN_LAUNCHED_ALONE,
+	  0,
+	  1,
+	  0,
+	  0,
+	  EN_LAUNCH_LEFT_ALONE,
+	  "started this one alone" },
+
 	/* one launcher inside another */
 	{ "torchrun under srun",
 	  { TORCH("9", "16", "1"), SLURM("1", "2", "0") },
@@ -419,6 +470,32 @@ static void many_seats_are_looked_at(void **state)
 	said(seats, 0, 0);
 }
 
+/* A run of days on the CPUs of a host with GPUs begins with one variable. */
+static void ranks_without_a_gpu_are_named(void **state)
+{
+	struct en_seat seats[2] = {
+		{ .host = "a", .rank = 0, .devices = 2 }, { .host = "b", .rank = 1 },
+	};
+	struct en_launched l = { .n_findings = 0 };
+
+	(void)state;
+	assert_int_equal(en_launch_devices(seats, 1, &l), 0);
+	assert_int_equal(en_launch_devices(seats + 1, 1, &l), 0);
+	assert_int_equal(en_launch_devices(seats, 2, &l), 1);
+	assert_string_equal(l.finding[0].text, "Rank 1 of 2 on b sees no GPU; rank 0 sees 2. "
+			    "Start all ranks on hosts with GPUs, or use --device cpu.");
+	seats[0].devices = 0;
+	assert_int_equal(en_launch_devices(seats, 2, &l), 0);
+	seats[1].present = 8;
+	assert_int_equal(en_launch_devices(seats, 2, &l), 1);
+	assert_non_null(strstr(l.finding[1].text, "Rank 1 of 2 on b sees no GPU (nor does 1 "
+			       "other), and that host has 8. Run nvidia-smi"));
+	seats[0].has_visible = true;
+	assert_int_equal(en_launch_devices(seats, 2, &l), 1);
+	assert_non_null(strstr(l.finding[2].text, "Rank 0 of 2 on a sees no GPU (nor does 1 "
+			       "other): CUDA_VISIBLE_DEVICES is \"\". Unset it"));
+}
+
 /* Where no launcher says it, the hosts of the others do. */
 static void a_local_rank_may_come_from_the_hosts(void **state)
 {
@@ -440,6 +517,7 @@ int main(void)
 		cmocka_unit_test(two_ranks_on_one_gpu_are_named),
 		cmocka_unit_test(hosts_are_what_they_say_of_themselves),
 		cmocka_unit_test(many_seats_are_looked_at),
+		cmocka_unit_test(ranks_without_a_gpu_are_named),
 		cmocka_unit_test(a_local_rank_may_come_from_the_hosts),
 	};
 

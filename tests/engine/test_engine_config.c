@@ -128,6 +128,11 @@ static const struct {
 	  CKPT_E_UNSUPPORTED },
 	{ "\"layer_types\": 3", "no list", CKPT_E_CORRUPT },
 	{ "\"hidden_act\": \"gelu\"", "the activation is \"gelu\"", CKPT_E_UNSUPPORTED },
+	{ "\"use_mrope\": true", "\"use_mrope\" is set", CKPT_E_UNSUPPORTED },
+	{ "\"embedding_multiplier\": 0.5", "the key \"embedding_multiplier\" is not known",
+	  CKPT_E_UNSUPPORTED },
+	{ "\"qk_norm_eps\": 0", "the key \"qk_norm_eps\" is not known", CKPT_E_UNSUPPORTED },
+	{ "\"logit_scale\": 0", "the key \"logit_scale\" is not known", CKPT_E_UNSUPPORTED },
 	{ "\"num_local_experts\": 8", "the key \"num_local_experts\" is not known",
 	  CKPT_E_UNSUPPORTED },
 	{ "\"model_type\": \"qwen2\"", "LlamaForCausalLM and \"model_type\" qwen2",
@@ -170,6 +175,34 @@ static void what_is_not_built_is_refused(void **state)
 	}
 }
 
+/* Published files have keys that this reader has not heard of; what is off changes nothing. */
+static void what_is_off_is_noted(void **state)
+{
+	static const char published[] = "{\"architectures\": [\"Qwen2ForCausalLM\"], "
+		"\"attention_dropout\": 0.0, \"bos_token_id\": 151643, \"eos_token_id\": 151643, "
+		"\"hidden_act\": \"silu\", \"hidden_size\": 3584, \"initializer_range\": 0.02, "
+		"\"intermediate_size\": 18944, \"max_position_embeddings\": 131072, "
+		"\"max_window_layers\": 28, \"model_type\": \"qwen2\", "
+		"\"num_attention_heads\": 28, \"num_hidden_layers\": 28, "
+		"\"num_key_value_heads\": 4, \"rms_norm_eps\": 1e-06, \"rope_theta\": 10000, "
+		"\"sliding_window\": 4096, \"tie_word_embeddings\": false, "
+		"\"torch_dtype\": \"bfloat16\", \"transformers_version\": \"4.44.0\", "
+		"\"use_cache\": true, \"use_mrope\": false, \"use_sliding_window\": false, "
+		"\"vocab_size\": 152064}";
+	struct en_model_config c;
+	struct ckpt_err err;
+
+	(void)state;
+	assert_int_equal(parse(published, &c, &err), 0);
+	assert_string_equal(c.noted, "");
+	assert_int_equal(parse_with("\"new_a\": false, \"new_b\": null, \"new_c\": {}, "
+				    "\"new_d\": 0, \"new_e\": 0.0, \"unsloth_fixed\": true", &c,
+				    &err), 0);
+	assert_string_equal(c.noted, "new_a, new_b, new_c, new_d, new_e");
+	assert_int_equal(parse_with("", &c, &err), 0);
+	assert_string_equal(c.noted, "");
+}
+
 static const struct {
 	const char *text, *what;
 	enum ckpt_code code;
@@ -182,6 +215,10 @@ static const struct {
 	{ "{\"model_type\": \"gpt2\"}", "the architecture is gpt2", CKPT_E_UNSUPPORTED },
 	{ "{\"architectures\": [\"MixtralForCausalLM\"]}", "is MixtralForCausalLM",
 	  CKPT_E_UNSUPPORTED },
+	{ "{\"architectures\": [\"Qwen2_5_VLForConditionalGeneration\"], "
+	  "\"vision_config\": {\"a\": 1}, "
+	  "\"model_type\": \"qwen2_5_vl\", \"attention_bias\": true}",
+	  "the architecture is Qwen2_5_VLForConditionalGeneration", CKPT_E_UNSUPPORTED },
 	{ "{\"architectures\": []}", "no list of one name", CKPT_E_CORRUPT },
 	{ "{\"architectures\": [\"LlamaForCausalLM\"]}", "\"vocab_size\" is missing",
 	  CKPT_E_CORRUPT },
@@ -316,6 +353,7 @@ int main(void)
 		cmocka_unit_test(values_are_read),
 		cmocka_unit_test(both_versions_say_the_same),
 		cmocka_unit_test(what_is_not_built_is_refused),
+		cmocka_unit_test(what_is_off_is_noted),
 		cmocka_unit_test(texts_that_are_no_configuration),
 		cmocka_unit_test(files),
 		cmocka_unit_test(weights_must_fit),

@@ -9,11 +9,13 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/config/en_config.h"
+#include "engine/run/en_made.h"
 #include "engine/run/en_recipe.h"
 #include "kernels/include/kn_train.h"
 
@@ -29,7 +31,8 @@ struct alike_row {
 	const char *says;
 };
 
-#define ALL(w, a, r, t, p, wire_, rule_, mean) { w, a, r, t, p, wire_, rule_, mean, false, false }
+#define ALL(w, a, r, t, p, wire_, rule_, mean) \
+	{ w, a, r, t, p, wire_, rule_, mean, false, false, false, false }
 #define NOW(w, a) ALL(w, a, 1, 64, EN_BF16, 2, KN_ADAM_FUSED, false)
 
 static const struct alike_row alike[] = {
@@ -168,6 +171,47 @@ static void stated_or_default(void **state)
 	}
 }
 
+/* A step of another program, or of an older ztrain: resumed, with a word on what was not seen. */
+static void steps_that_do_not_say(void **state)
+{
+	const struct en_model_config model = { .arch = EN_QWEN3, .hidden = 64, .rope.theta = 1e6 };
+	const double lr[2] = { 1e-3, 1e-3 };
+	struct en_zero_hyper group[2] = { { .beta1 = 0.9, .beta2 = 0.95, .decay = 0.1 },
+					   { .lr = 0 } };
+	const struct en_in_force nothing = { 0 };
+	const struct en_in_force old = {
+		.ngroups = 2, .group = { { 5e-4, 0.9, 0.95, 0, 0.2 }, { 5e-4, NAN, NAN, NAN, 0 } },
+	};
+	struct en_settings set = { .gradient_clipping = 1 };
+	struct en_differ d = { .n = 0 };
+	struct en_sched sched, own;
+	struct en_made now;
+	struct ckpt_err err = { 0 };
+
+	(void)state;
+	assert_int_equal(en_sched_init_none(&sched, lr, 2, &err), 0);
+	own = sched;
+	en_made_of(&now, &model, &set, &sched);
+	assert_int_equal(en_differ_model(&d, &now, NULL, false, "step", &err), 0);
+	assert_int_equal(d.n, 1);
+	assert_non_null(strstr(d.line[0], "could be compared"));
+	assert_string_equal(d.keys, "");
+	/* Two groups that say nothing of theirs stay as they are, and the rest is the step's. */
+	en_differ_groups(&d, group, 2, &sched, &own, 0, &old);
+	assert_int_equal(d.n, 4);
+	assert_true(sched.base[0] == 5e-4 && sched.base[1] == 5e-4 && group[0].decay == 0.2);
+	assert_true(group[1].beta1 == 0 && group[0].beta2 == 0.95);
+	assert_string_equal(d.keys, "");
+	d.n = 0;
+	en_differ_groups(&d, group, 2, &sched, &own, EN_HAS_LR, &old);
+	assert_true(sched.base[0] == 1e-3);
+	assert_string_equal(d.keys, "lr");
+	d = (struct en_differ){ .n = 0 };
+	en_differ_groups(&d, group, 2, &sched, &own, 0, &nothing);
+	assert_string_equal(d.keys, "param_groups");
+	assert_int_equal(d.n, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -176,6 +220,7 @@ int main(void)
 		cmocka_unit_test(beginning),
 		cmocka_unit_test(config_as_json),
 		cmocka_unit_test(stated_or_default),
+		cmocka_unit_test(steps_that_do_not_say),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

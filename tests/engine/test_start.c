@@ -20,6 +20,7 @@ static const char *const names[] = {
 	"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE",
 	"MV2_COMM_WORLD_RANK", "PMI_SIZE", "PMI_RANK", "PMI_FD", "PMIX_RANK", "SLURM_JOB_ID",
 	"SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST",
+	"LOCAL_WORLD_SIZE", "SLURM_STEP_NUM_NODES",
 };
 
 /* "NAME=VALUE NAME=VALUE": these and no others. */
@@ -165,6 +166,33 @@ static void jobs_are_told_apart(void **state)
 				     "SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NODELIST=n"));
 }
 
+static bool local(const char *text)
+{
+	struct en_meeting m = { .size = 0 };
+	enum en_start how;
+
+	environment(text);
+	assert_int_equal(en_start_how(false, &how, &m, NULL), 0);
+	assert_int_equal(how, EN_START_TCP);
+	return m.local;
+}
+
+/* Then nobody from outside can reach the ranks at all. */
+static void jobs_of_one_host_are_known(void **state)
+{
+	(void)state;
+	assert_true(local("RANK=1 WORLD_SIZE=4 MASTER_ADDR=localhost MASTER_PORT=29500"));
+	assert_true(local("RANK=1 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500"));
+	assert_true(local(ELASTIC " LOCAL_WORLD_SIZE=4"));
+	assert_true(local(SRUN " SLURM_STEP_NUM_NODES=1"));
+	assert_false(local(TORCH));
+	assert_false(local(TORCH " LOCAL_WORLD_SIZE=4"));	/* by hand: it may be left over */
+	assert_false(local(ELASTIC " LOCAL_WORLD_SIZE=2"));
+	assert_false(local(ELASTIC));
+	assert_false(local(SRUN));
+	assert_false(local(SRUN " SLURM_STEP_NUM_NODES=2"));
+}
+
 /* MPI counts one rank where the launcher has started four. */
 static void ranks_that_are_alone_are_found(void **state)
 {
@@ -208,6 +236,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_start_is_understood),
 		cmocka_unit_test(jobs_are_told_apart),
+		cmocka_unit_test(jobs_of_one_host_are_known),
 		cmocka_unit_test(ranks_that_are_alone_are_found),
 		cmocka_unit_test(lists_of_hosts_begin_with_one),
 	};

@@ -196,10 +196,60 @@ else
 	bad term "SIGTERM to a rank: status $(cat term/end)"
 fi
 
+# By TCP a death is seen at once, also where a save waits for the one who died: no deadline is waited for.
 if [ $tcp = 1 ]; then
+	patience=60
+	for moment in '1 9 forward 4 2' '2 9 put 4 3' '3 9 write 4 3' '0 9 write 6 2' '2 9 write 6 2' '1 9 wait 6 1' '0 9 wait 6 1'; do
+		# shellcheck disable=SC2086
+		fall quick $moment 0
+		read -r status ms < quick/end
+		if [ "$ms" -lt 20000 ] && [ "$status" != 0 ] && [ -z "$(torn quick)" ]; then
+			again quick "$moment"
+		else
+			bad quick "$moment: status $status after $ms ms, and nobody needs to wait for who is dead"
+		fi
+		rm -rf quick
+	done
 	finish
 	exit
 fi
+# Inside MPI nobody sees a rank that falls: each of the others has a deadline of its own.
+# inside RANK SIGNAL PHASE GO_ON WORDS...
+inside() {
+	local dir=inside status ms began
+	mkdir $dir
+	began=$(date +%s%N)
+	WATCH_FALL="$1 $2 $3 0 1" MPIRUN_GO_ON=$4 job $dir 2 --steps 1 > $dir/out 2>&1
+	status=$?
+	ms=$((($(date +%s%N) - began) / 1000000))
+	if [ $status = 124 ] || [ $ms -gt $((most * 1000)) ]; then
+		bad $dir "rank $1 gets signal $2 in $3: it stood still for $ms ms"
+	elif [ $status = 0 ] && [ "$4" = 0 ]; then
+		bad $dir "rank $1 gets signal $2 in $3: status 0"
+	elif [ $mpich = 0 ] && ! cat $dir/said.* | grep -q "^ztrain: rank [0-9] of 4: $5 did not come back within $patience s"; then
+		bad $dir "rank $1 gets signal $2 in $3: nobody says that $5 hangs"
+	elif left $dir >> $dir/out; then
+		bad $dir "rank $1 gets signal $2 in $3: $(tail -n 1 $dir/out)"
+	else
+		good
+	fi
+	rm -rf $dir
+}
+inside 1 19 init 0 MPI_Init
+inside 0 19 dup 0 'MPI_[A-Za-z_]*'
+inside 3 19 finalize 0 MPI_Finalize
+[ $mpich = 1 ] || inside 2 9 dup 1 'MPI_[A-Za-z_]*'
+
+# All ranks refuse alike: that ends without the voice of MPI_Abort.
+mkdir alike
+job alike 2 --steps 1 --resume nowhere > alike/out 2>&1
+status=$?
+if [ $status = 0 ] || [ $status = 124 ] || grep -q MPI_ABORT alike/out alike/said.*; then
+	bad alike "a refusal of all ranks: status $status"
+else
+	good
+fi
+
 # SIGTERM to mpirun, which gives its ranks a second (Open MPI): a step in work is ended and saved.
 mkdir mpirun
 job mpirun 3 --steps 100000 > mpirun/out 2>&1 &

@@ -73,6 +73,10 @@ fi
 train 1 --accumulation 6 --steps 2 --eval-rows 7 --save half --save-format deepspeed || bad half
 train 1 --accumulation 6 --steps 4 --eval-rows 7 --eval-every 2 --save half --resume auto || bad 'other half'
 diff <(tail -n 2 one) steps > said && good || bad 'evaluation after resuming'
+# Nothing is left to train: what was resumed is evaluated.
+train 1 --accumulation 6 --steps 4 --eval-rows 7 --resume half || bad 'a run that is over'
+{ [ ! -s steps ] && grep -q "^nothing is left to train after step 4; eval loss $(tail -n 1 one | sed 's/.*eval loss //')\$" said; } &&
+	good || bad 'a run that is over is evaluated'
 tail -n 7 rows.jsonl > last.jsonl
 head -n 33 rows.jsonl > first.jsonl
 train 1 --accumulation 6 --steps 4 --data first.jsonl --eval last.jsonl --seq 24 --eval-every 2
@@ -151,8 +155,14 @@ RANK=1 WORLD_SIZE=2 SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_STEP_ID=0 SLURM_JOB_ID=1
 { [ $? != 0 ] && grep -q SLURM said; } && good || bad 'two launchers that disagree'
 "$ztrain" --check-launch > said 2>&1
 has 'alone' 'rank 0 of 1 on'
-CUDA_VISIBLE_DEVICES=7 "$ztrain" --check-launch > said 2>&1
+CUDA_VISIBLE_DEVICES=7 "$ztrain" --check-launch > said 2>&1 && bad 'an ERROR line, and status 0'
 has 'a list that hides every GPU' 'ERROR'
+
+LOCAL_RANK=1 "$ztrain" --check-launch > said 2>&1 && good || bad 'LOCAL_RANK alone'
+has 'LOCAL_RANK alone' 'LOCAL_RANK is "1", and RANK and WORLD_SIZE are not set: this process trains alone'
+# as accelerate launch starts one process where it was to start several
+ACCELERATE_MIXED_PRECISION=no MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 train 1 --steps 1 || bad 'alone below accelerate launch'
+has 'accelerate launch' 'it started this one alone'
 
 # ---- the manual has every option, and no other
 "$ztrain" --help | grep -o '^  --[a-z0-9-]*' | tr -d ' ' | sort -u > options

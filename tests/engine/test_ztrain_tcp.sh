@@ -58,6 +58,7 @@ for world in 2 4 3; do
 	done
 done
 
+rm -rf base
 train '' base 1 0 8 --steps 4 && train "$envrun -n 4" moved 4 3 8 --steps 2 &&
 	train "$envrun -n 2" moved 2 1 8 --steps 4 --resume auto &&
 	[ "$(digest moved)" = "$(digest base)" ] && good || bad 'saved by 4 ranks, gone on with by 2'

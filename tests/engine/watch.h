@@ -23,6 +23,9 @@ enum watch_phase {
 	WATCH_PUT,		/* a piece of the state is handed to the save */
 	WATCH_WRITE,		/* bytes of a save go to a file, in a thread of its own */
 	WATCH_WAIT,		/* all is handed over, the end of the save is waited for */
+	WATCH_INIT,		/* MPI_Init begins */
+	WATCH_DUP,		/* it has ended, and the communicator of our own is made */
+	WATCH_FINALIZE,		/* MPI_Finalize begins */
 	WATCH_PHASES,
 };
 

@@ -10,6 +10,7 @@
 
 static const char *const phase_name[WATCH_PHASES] = {
 	"forward", "backward", "reduce", "gather", "small", "begin", "put", "write", "wait",
+	"init", "dup", "finalize",
 };
 
 static struct {

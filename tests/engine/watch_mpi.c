@@ -117,6 +117,24 @@ int MPI_Irecv(void *p, int n, MPI_Datatype type, int from, int tag, MPI_Comm com
 	return PMPI_Irecv(p, n, type, from, tag, comm, request);
 }
 
+int MPI_Init_thread(int *argc, char ***argv, int wanted, int *level)
+{
+	watch_pass(WATCH_INIT);
+	return PMPI_Init_thread(argc, argv, wanted, level);
+}
+
+int MPI_Comm_dup(MPI_Comm comm, MPI_Comm *out)
+{
+	watch_pass(WATCH_DUP);
+	return PMPI_Comm_dup(comm, out);
+}
+
+int MPI_Finalize(void)
+{
+	watch_pass(WATCH_FINALIZE);
+	return PMPI_Finalize();
+}
+
 /* What would go round the counters. */
 #define ROUND(name, params, args)					\
 	int MPI_##name params						\

@@ -9,10 +9,17 @@
 #include "tests/engine/watch.h"
 
 #define CHUNK 4096u
-#define NAMES (64u + 256u)	/* of the job, and of the step to go on from */
+#define NAME 64u	/* of the job */
 
 static const struct en_run_opts *run;
 static uint64_t step_gather, step_reduce;	/* before the last step, then of it */
+
+/* The steps that rank 0 found, to resume from and in the folder that is saved to. */
+static uint64_t found_bytes(void)
+{
+	return !run->found ? 0 :
+	       sizeof(*run->found) + run->found->nsteps * sizeof(*run->found->step);
+}
 
 /* Elements of a rank's shard of a block. */
 static uint64_t shard(uint32_t block)
@@ -78,7 +85,7 @@ static uint64_t formula(enum en_comm_kind kind, const struct en_ran *ran)
 		       (1 + steps * (all_shards() / CHUNK + acc * run->comm->size +
 				     (run->stop ? acc : 0) + (run->token_mean ? 1 : 0)));
 	case EN_COMM_BROADCAST:
-		return run->comm->rank ? 0 : others * NAMES;
+		return run->comm->rank ? 0 : others * (NAME + found_bytes());
 	default:
 		return 0;
 	}

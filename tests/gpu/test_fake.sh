@@ -125,6 +125,7 @@ near 4e-3 && good || { bad 'moved between CPU ranks and GPUs'; diff want steps; 
 # ---- waits
 # forgotten K: 0 if told
 forgotten() {
+	rm -rf gpu
 	FAKE_GPU_DROP_WAIT=$1 train cuda 2 "$stage" 1 fp32 llama3 --steps 2 --save gpu && return 1
 	grep -q 'a wait is missing' said || bad "wait $1 of stage $stage: another end"
 }

@@ -6,6 +6,8 @@
 #
 #   table     a line for each rank, under mpirun and by torchrun's variables; one line for one rank
 #   refused   two ranks on one GPU, more ranks than GPUs, by every rank and with the likely cause
+#   blind     without --device: a list that names no GPU of the host, and ranks of which one sees none, are
+#             refused; where nothing speaks of GPUs, and with --device cpu, ranks train on the CPU
 #   runs      ranks by torchrun's variables have the losses of those under mpirun
 set -u
 # shellcheck source=tests/engine/ztrain.sh
@@ -70,6 +72,46 @@ sed 's/unset LOCAL_RANK/export LOCAL_RANK=0/' nolocal > samelocal
 chmod +x samelocal
 run "$envrun -n 2 $PWD/samelocal" && bad 'one LOCAL_RANK for all'
 has 'one LOCAL_RANK for all' 'All have local rank 0: their launcher gives none, or it leaked'
+# ---- a device for each, or for none: with --device auto
+# auto START OPTION...
+auto() {
+	local start=$1
+	shift
+	# shellcheck disable=SC2086
+	timeout -k 5 100 $start "$fake" --model "$models/llama3" --config z.json --seq 17 --steps 2 --random "$@" > said 2>&1 < /dev/null
+}
+host=$(hostname)
+for start in '' "${starts[@]}"; do
+	n=1
+	[ -z "$start" ] || n=2
+	for list in 21000,21001 NoDevFiles '' -1; do
+		CUDA_VISIBLE_DEVICES=$list auto "$start" && bad "$start, CUDA_VISIBLE_DEVICES=$list trains on CPUs"
+		has "$start, $list" "^ztrain: Rank 0 of $n on $host sees no GPU.*: CUDA_VISIBLE_DEVICES is \"$list\".* --device cpu"
+		[ "$(grep -c 'CUDA_VISIBLE_DEVICES' said)" = 1 ] && good || bad "$start, $list: it is said more than once"
+		lacks "$start, $list" '^step'
+		CUDA_VISIBLE_DEVICES=$list run "$start" && bad "$start, --device cuda, $list"
+		has "$start, --device cuda, $list" "ank 0 of $n on $host sees no GPU.*: CUDA_VISIBLE_DEVICES is \"$list\""
+	done
+	CUDA_VISIBLE_DEVICES=NoDevFiles auto "$start"
+	has "$start, NoDevFiles" 'SLURM writes that where a job has asked for no GPU'
+	CUDA_VISIBLE_DEVICES=21000 auto "$start" --device cpu && good || bad "$start, --device cpu"
+	FAKE_GPUS=0 auto "$start" && good || bad "$start, a host without GPUs"
+	FAKE_GPUS=0 run "$start" && bad "$start, --device cuda without GPUs"
+	has "$start, --device cuda without GPUs" "^ztrain: --device cuda: rank 0 of $n on $host sees no GPU"
+	# shellcheck disable=SC2086
+	CUDA_VISIBLE_DEVICES=21000 $start "$fake" --check-launch > said 2>&1 && bad "$start, --check-launch has status 0 after ERROR lines"
+	has "$start, --check-launch" 'ERROR: No GPU is visible'
+	CUDA_VISIBLE_DEVICES=' 0, 1' auto "$start" && good || bad "$start, a list with spaces"
+done
+sed 's/^CUDA.*/[ "$RANK" = 0 ] || export FAKE_GPUS=0; exec "$@"/' own > blind
+chmod +x blind
+auto "$envrun -n 2 $PWD/blind" && bad 'one rank without a GPU: all train on CPUs'
+has 'one rank without a GPU' "^ztrain: Rank 1 of 2 on $host sees no GPU; rank 0 sees 8. Start all ranks on hosts with GPUs"
+"$envrun" -n 2 "$PWD/blind" "$fake" --check-launch > said 2>&1 && bad 'one rank without a GPU: --check-launch has status 0'
+has '--check-launch, one rank without a GPU' "Rank 1 of 2 on $host sees no GPU"
+CUDA_VISIBLE_DEVICES=' 0, 1' "$envrun" -n 2 "$fake" --check-launch > said 2>&1 && good || bad 'a list with spaces'
+lacks 'a list with spaces' 'CUDA stops'
+
 "$envrun" -n 2 "$fake" --check-launch > said 2>&1 && good || bad '--check-launch'
 has '--check-launch' '^2 ranks, together by tcp'
 has '--check-launch' '^rank 1 of 2 on .*, GPU 1: 0000:02:00.0, a fake GPU, GPU-'

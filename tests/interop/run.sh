@@ -86,6 +86,16 @@ part() {
 	echo "== interop: $name: exit $rc, $(($(date +%s) - began)) s"
 }
 
+# what honest_files.py can use beside the environment; without it those files are skipped
+honest=$ZCKPT_VENV-honest
+if [ ! -f "$honest/.made" ]; then
+	"$python" -m pip install -q --disable-pip-version-check --retries 2 --timeout 60 \
+		--no-deps --target "$honest" accelerate==1.15.0 peft==0.18.1 \
+		pytorch-lightning==2.5.5 lightning-utilities==0.15.2 torchmetrics==1.8.2 \
+		>"$scratch/log" 2>&1 && : >"$honest/.made"
+fi
+part "honest files of many libraries, which nobody accuses" \
+	env PYTHONPATH="$honest" "$python" "$here/honest_files.py" "$work/honest"
 part "checkpoints that DeepSpeed writes (seed $seed)" \
 	"$python" "$here/gen_cases.py" "$work/cases" --cases $cases --seed "$seed"
 part "every state against the live engine" \
@@ -104,6 +114,8 @@ part "steps made of weights, resumed by DeepSpeed" \
 	"$python" "$here/shard_cases.py" "$work/sharded" $long
 part "models loaded by transformers" \
 	"$python" "$here/hf_models.py" "$work/models" $long
+part "files with sums, read and written anew by other programs" \
+	"$python" "$here/sums.py" "$work/sums"
 if [ -n "${ZCKPT_BUILD:-}" ] && [ -x "$ZCKPT_BUILD/tests/bench/save_from" ] &&
 	[ -d "$ZCKPT_FIXTURES/deepspeed" ]; then
 	part "steps that a trainer's ranks saved, resumed by DeepSpeed" \

@@ -1,0 +1,224 @@
+#!/bin/bash
+# usage: test_ztrain_options.sh
+#
+# Every option that sets a value of the configuration, against a file that lacks the key, says "auto",
+# says the same and says another value.  If this fails, a stated option is dropped without a word: a run
+# trains in fp32 though --precision bf16 was typed.
+#
+#   options   each option has the effect of its key, or is refused by its name
+#   schedule  options that the schedule of the file leaves without effect are refused
+#   bare      no file, and a file without the keys, have the same defaults
+#   yaml      accelerate's file: the same, and num_processes
+set -u
+# shellcheck source=tests/engine/ztrain.sh
+. "$(dirname "$0")/ztrain.sh"
+need_models
+
+# run NAME FILE OPTION...: says it to NAME.said, its steps to NAME.log
+run() {
+	local name=$1 file=$2
+	shift 2
+	logged "$name" "$ztrain" --model "$models/qwen3_tied" --config "$file" --seq 16 --exact "$@"
+}
+# json FILE MICRO TOP OPTIMIZER SCHEDULER: parts of a configuration
+json() {
+	local all=
+	[ -z "$2" ] || all="\"train_micro_batch_size_per_gpu\": $2"
+	[ -z "$3" ] || all="$all${all:+, }$3"
+	[ -z "$4" ] || all="$all, \"optimizer\": {\"type\": \"AdamW\", \"params\": {$4}}"
+	[ -z "$5" ] || all="$all, \"scheduler\": $5"
+	echo "{$all}" > "$1"
+}
+# refused WORDS NAME TEXT...: the run NAME has failed, and says all of these
+refused() {
+	local words=$1 name=$2 text
+	shift 2
+	cp "$name.said" said
+	[ -s "$name.log" ] && { bad "$words: it trains"; return; }
+	for text; do
+		grep -qF -- "$text" said || { bad "$words: '$text' is not said"; return; }
+	done
+	good
+}
+# option "OPTION VALUE" OTHER WHERE KEY JSON BAD [REST]: with WHERE (micro, top, opt, warm) the part of the
+# file that KEY is in.  REST are other options of all runs.
+option() {
+	local opt=$1 other=$2 where=$3 key=$4 value=$5 rest=${6:-} kind text
+	for kind in absent auto same other; do
+		local micro=1 top= optimizer='"lr": 1e-3' sched= part
+		case $kind in
+		absent) part= ;; auto) part="$key \"auto\"" ;;
+		same) part="$key $value" ;; other) part="$key $other" ;;
+		esac
+		case $key in *{*) [ -z "$part" ] || part="$part}" ;; esac
+		case $where in
+		micro) micro=; top=$part; [ $kind != absent ] || top='"train_batch_size": 6' ;;
+		top) top=$part ;;
+		opt) optimizer=${part:-'"bias_correction": true'} ;;
+		warm) sched="{\"type\": \"WarmupLR\", \"params\": {$part}}" ;;
+		esac
+		json "$kind.json" "$micro" "$top" "$optimizer" "$sched"
+	done
+	# shellcheck disable=SC2086
+	{
+		run ref same.json $rest || bad "$opt: a file that says it"
+		run none absent.json $rest
+		run absent absent.json $opt $rest || bad "$opt: a file that lacks the key"
+		run auto auto.json $opt $rest || bad "$opt: a file that says auto"
+		run same same.json $opt $rest || bad "$opt: a file that says the same"
+		run other other.json $opt $rest
+	}
+	cmp -s none.log ref.log && bad "$opt: the case shows nothing" || good
+	for kind in absent auto same; do
+		diff ref.log "$kind.log" > said && good || bad "$opt: the effect of its key ($kind)"
+	done
+	refused "$opt: another value" other "${opt%% *}"
+}
+
+option '--micro-batch 3' 2 micro '"train_batch_size": 6, "train_micro_batch_size_per_gpu":' 3 '--steps 2'
+option '--accumulation 3' 2 top '"gradient_accumulation_steps":' 3 '--steps 2'
+option '--clip 0.01' 0.5 top '"gradient_clipping":' 0.01 '--steps 2'
+option '--precision bf16' false top '"bf16": {"enabled":' true '--steps 2'
+option '--precision fp16' false top '"fp16": {"enabled":' true '--steps 2'
+option '--precision bf16' false top '"bfloat16": {"enabled":' true '--steps 2'
+option '--lr 3e-3' 1e-4 opt '"lr":' 3e-3 '--steps 2'
+option '--beta1 0.5' '[0.8, 0.999]' opt '"betas":' '[0.5, 0.999]' '--steps 3'
+option '--beta2 0.5' '[0.9, 0.8]' opt '"betas":' '[0.9, 0.5]' '--steps 3'
+option '--eps 1e-3' 1e-4 opt '"eps":' 1e-3 '--steps 2'
+option '--weight-decay 0.5' 0.1 opt '"weight_decay":' 0.5 '--steps 2'
+option '--warmup-steps 7' 3 warm '"warmup_num_steps":' 7 '--steps 3'
+option '--warmup-steps 0.5' 3 warm '"warmup_num_steps":' 5 '--steps 10'
+
+# Who refuses it as well is named rightly: DeepSpeed never sees the option.
+run other other.json --warmup-steps 0.5 --steps 10
+tr '\n' ' ' < other.said | tr -s ' ' > said
+grep -qF "transformers' Trainer refuses it as well" said && good || bad "the Trainer's refusal"
+grep -q 'DeepSpeed refuses it' said && bad 'a refusal that is not of DeepSpeed' || good
+# A note on offloading is for what is offloaded.
+for device in none cpu; do
+	json off.json 1 "\"zero_optimization\": {\"stage\": 2, \"offload_optimizer\": {\"device\": \"$device\"}}" '' ''
+	run off off.json --steps 1
+	grep -q "the host's cores update" said && echo cpu > note || echo none > note
+	[ "$(cat note)" = $device ] && good || bad "the note on offload_optimizer $device"
+done
+
+# Only one of the betas is stated: it alone is compared, and the other one of the file holds.
+json one.json 1 '' '"betas": [0.5, 0.6]'  ''
+run one one.json --steps 2 && run two one.json --beta2 0.6 --steps 2 &&
+	diff one.log two.log > said && good || bad 'one of the two betas is stated'
+# 1 and "true" are true to the class that reads the block.
+for value in 1 '"true"'; do
+	json true.json 1 "\"bf16\": {\"enabled\": $value}" '' ''
+	run true true.json --precision fp32 --steps 1
+	refused "bf16.enabled $value" true --precision
+done
+json two.json 1 '"fp16": {"enabled": "auto"}' '' ''
+run two two.json --precision bf16 --steps 1
+grep -q 'ZeRO-0' said && grep -q ', bf16, ZeRO' said && good || bad 'fp16 is auto, and bf16 is stated'
+
+# ---- schedule
+json plain.json 1 '' '"lr": 1e-3' ''
+run plain plain.json --warmup-steps 5 --steps 2
+refused 'a warm-up of no schedule' plain --warmup-steps --lr-scheduler
+run plain plain.json --warmup-steps 5 --lr-scheduler constant --steps 2
+refused 'a warm-up of a constant rate' plain --warmup-steps constant_with_warmup
+run bare plain.json --lr-scheduler linear --warmup-steps 2 --steps 4 && good || bad 'a warm-up of --lr-scheduler'
+run plain plain.json --steps 2 --lr-scheduler-args '{}'
+grep -q -- --lr-scheduler-args said && good || bad 'arguments of no scheduler'
+cycle='{"type": "OneCycle", "params": {"cycle_min_lr": 1e-4, "cycle_max_lr": 1e-3}}'
+range='{"type": "LRRangeTest", "params": {"lr_range_test_min_lr": 1e-4}}'
+decay='{"type": "WarmupDecayLR", "params": {"warmup_num_steps": 2, "total_num_steps": 50}}'
+for sched in "$cycle" "$range"; do
+	json s.json 1 '' '' "$sched"
+	for opt in '--lr 1e-2' '--warmup-steps 3'; do
+		# shellcheck disable=SC2086
+		run s s.json $opt --steps 2
+		refused "${sched:10:8} $opt" s "${opt% *}"
+	done
+done
+json s.json 1 '' '' "$cycle"
+run s s.json --beta1 0.5 --steps 2
+refused 'OneCycle sets the betas' s --beta1
+json s.json 1 '' '' "$decay"
+run none s.json --stop-at 3
+run s s.json --lr 5e-4 --stop-at 3
+json s.json 1 '' '' "${decay/'"warmup_num_steps"'/'"warmup_max_lr": 5e-4, "warmup_num_steps"'}"
+run ref s.json --stop-at 3
+{ diff ref.log s.log > said && ! cmp -s none.log s.log; } && good || bad '--lr is the rate of WarmupDecayLR'
+run s s.json --steps 20
+refused '--steps against total_num_steps' s --steps --stop-at
+run s s.json --lr-scheduler cosine
+refused 'two schedulers' s --lr-scheduler
+
+# ---- bare
+json bare.json 1 '' '' ''
+run bare bare.json --steps 2 || bad 'a file that says the micro-batch'
+logged none "$ztrain" --model "$models/qwen3_tied" --seq 16 --exact --steps 2 || bad 'no file'
+diff none.log bare.log > said && good || bad 'defaults without a file are those with one'
+
+# ---- yaml
+yaml() { printf 'compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\n%s\n' "$1" > a.yaml; }
+if "$ztrain" --model "$models/qwen3_tied" --config /dev/null --steps 0 2>&1 | grep -q libyaml; then
+	echo 'built without libyaml: no YAML was tried'
+	finish
+	exit
+fi
+ds='deepspeed_config:
+  zero_stage: 2'
+yaml "num_processes: 1
+$ds"
+for opt in '--precision bf16' '--accumulation 3' '--micro-batch 2' '--clip 0.01'; do
+	run none a.yaml --steps 2 || bad 'a YAML'
+	# shellcheck disable=SC2086
+	run s a.yaml $opt --steps 2 || bad "YAML, $opt"
+	{ [ -s s.log ] && ! cmp -s none.log s.log; } && good || bad "YAML without the key: $opt"
+done
+yaml "num_processes: 1
+mixed_precision: 'no'
+$ds"
+run s a.yaml --precision bf16 --steps 1
+refused 'mixed_precision no' s --precision
+yaml "num_processes: 4
+$ds"
+run s a.yaml --steps 1
+refused 'four processes of a YAML, and one rank' s num_processes '4 processes' '1 rank'
+yaml "num_processes: 0
+$ds"
+run s a.yaml --steps 1
+refused 'no process' s num_processes 'at least 1'
+grep -q 'not in the file' s.said && bad 'num_processes 0 is in the file' || good
+yaml "$ds"
+run s a.yaml --steps 1 && good || bad 'a YAML without num_processes takes the ranks as they are'
+# One reader of YAML: zckpt names it, and the JSON that it makes.
+yaml "$ds"
+"$zckpt" plan 1M -n 1 --ds-config a.yaml > said 2>&1 && bad 'plan reads a YAML' || good
+grep -qF 'ztrain config a.yaml > ds.json' said && good || bad 'plan says what makes JSON of a YAML'
+"$ztrain" config a.yaml > ds.json 2> said || bad 'JSON of a YAML'
+"$zckpt" plan 1M -n 1 --ds-config ds.json > said 2>&1 && good || bad 'plan reads the JSON of a YAML'
+"$zckpt" shard --world 2 --ds-config a.yaml --lr 1e-4 "$models/llama3" sharded > said 2>&1 && bad 'shard reads a YAML' || good
+grep -qF 'ztrain config a.yaml > ds.json' said && good || bad 'shard says what makes JSON of a YAML'
+"$zckpt" shard --world 2 --ds-config ds.json --lr 1e-4 "$models/llama3" sharded > said 2>&1 && good || bad 'shard reads the JSON of a YAML'
+[ -d sharded/global_step0 ] && good || bad 'the step of shard'
+yaml 'deepspeed_config:
+  deepspeed_config_file: "ds.json"  # a comment'
+"$zckpt" plan 1M -n 1 --ds-config a.yaml > said 2>&1
+grep -qF -- '--ds-config ds.json' said && good || bad 'plan says which file the YAML names'
+"$ztrain" config a.yaml > named.json 2> said && good || bad 'JSON of the file that a YAML names'
+printf 'distributed_type: FSDP\n' > a.yaml
+"$ztrain" config a.yaml > said 2>&1 && bad 'JSON of FSDP' || good
+grep -q FSDP said && good || bad 'JSON of FSDP: by its name'
+yaml "num_processes: 1
+$ds
+  offload_param_device: cpu"
+run s a.yaml --steps 1 || bad 'offload_param_device at stage 2'
+sed -n '/^no effect/,/^[a-z]/p' s.said | grep -q offload_param_device && good ||
+	bad 'offload_param_device has no effect at stage 2'
+
+# Controls of the command line and of the environment never reach the terminal as they are.
+evil=$(printf '\033[2J')
+CUDA_VISIBLE_DEVICES=$evil "$ztrain" --check-launch > said 2>&1
+"$ztrain" --model m "$evil" >> said 2>&1
+"$ztrain" --steps "$evil" >> said 2>&1
+! grep -q "$(printf '\033')" said && [ "$(grep -c 'x1b\[2J' said)" -ge 3 ] && good || bad 'controls in messages'
+
+finish
