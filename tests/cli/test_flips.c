@@ -12,11 +12,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_files.h"
+#include "tests/lib/t_flip.h"
 #include "tests/lib/t_save.h"
 
 #define STEP "s"
@@ -72,14 +72,6 @@ struct scene {
 	int failed;
 };
 
-static uint64_t next(struct scene *s)
-{
-	s->random ^= s->random << 13;
-	s->random ^= s->random >> 7;
-	s->random ^= s->random << 17;
-	return s->random;
-}
-
 static int open_step(const char *root, struct ckpt **ck, struct ckpt_err *err)
 {
 	const struct ckpt_open_opts o = { .size = sizeof(o), .tag = STEP, .threads = 1 };
@@ -88,48 +80,6 @@ static int open_step(const char *root, struct ckpt **ck, struct ckpt_err *err)
 }
 
 /* ---------------------------------------------------------------- the verbs */
-
-static int digest_of(const char *root, uint64_t *hash, struct ckpt_err *err)
-{
-	const struct ckpt_digest_opts o = { .size = sizeof(o), .run = &run };
-	struct ckpt_digests d = { 0 };
-	struct ckpt *ck = NULL;
-	int rc = ckpt_open(&root, 1, NULL, &ck, err);
-
-	if (!rc)
-		rc = ckpt_digest(ck, &o, &d, err);
-	if (!rc)
-		*hash = XXH3_64bits(d.root, 32);
-	ckpt_digests_free(&d);
-	ckpt_close(ck);
-	return rc;
-}
-
-/* Of a safetensors file, its tensors: the metadata says what it was made of. */
-static size_t skip_header(const struct t_file *f)
-{
-	uint64_t n = 0;
-
-	if (!t_ends_with(f->name, ".safetensors") || f->n < 8)
-		return 0;
-	memcpy(&n, f->p, 8);
-	return n < f->n - 8 ? 8 + (size_t)n : 0;
-}
-
-static uint64_t hash_folder(const char *dir)
-{
-	struct t_files f = { 0 };
-	uint64_t h = 0;
-
-	t_files_read(&f, dir);
-	for (size_t i = 0; i < f.n; i++) {
-		h = XXH3_64bits_withSeed(f.f[i].name, strlen(f.f[i].name), h);
-		h = XXH3_64bits_withSeed(f.f[i].p + skip_header(&f.f[i]),
-					 f.f[i].n - skip_header(&f.f[i]), h);
-	}
-	t_files_free(&f);
-	return h;
-}
 
 static int convert(struct ckpt *ck, const char *dst, uint32_t part, uint32_t nparts,
 		   struct ckpt_err *err)
@@ -282,7 +232,7 @@ static int work(const struct scene *s, enum verb verb, uint64_t *hash, struct ck
 	else if (!rc && verb == PACK)
 		rc = ckpt_pack(ck, dst, &pack, NULL, err);
 	else if (!rc && verb == DIGEST)
-		rc = digest_of(s->root, hash, err);
+		rc = t_flip_digest(s->root, &run, hash, err);
 	else if (!rc && verb == DIFF)
 		rc = diff(s, ck, hash, err);
 	else if (!rc && verb == CAT)
@@ -295,10 +245,10 @@ static int work(const struct scene *s, enum verb verb, uint64_t *hash, struct ck
 	if (!rc && (verb == NATIVE || verb == SLIM || verb == PACK)) {
 		struct ckpt_err inner = { 0 };
 
-		if (digest_of(dst, hash, &inner))	/* made of damage */
+		if (t_flip_digest(dst, &run, hash, &inner))	/* made of damage */
 			*hash = 0;
 	} else if (!rc && verb <= RESHARD_PARTS) {
-		*hash = hash_folder(s->out);
+		*hash = t_flip_folder(s->out, false);
 	} else if (rc && verb <= PACK && t_exists(dst)) {
 		printf("%s failed and left %s\n", verb_name[verb], dst);
 		exit(1);
@@ -307,61 +257,25 @@ static int work(const struct scene *s, enum verb verb, uint64_t *hash, struct ck
 	return rc;
 }
 
-/* The first error of verify --full; "" = none. */
-static void verify(const struct scene *s, char *id, size_t room)
-{
-	const struct ckpt_verify_opts o = { sizeof(o), &run, CKPT_VERIFY_FULL };
-	struct ckpt_verified v;
-	struct ckpt_finding f;
-	struct ckpt_err err = { 0 };
-	struct ckpt *ck = NULL;
-
-	*id = 0;
-	if (open_step(s->root, &ck, &err) || ckpt_verify(ck, &o, &v, &err))
-		snprintf(id, room, "%s", ckpt_code_name(err.code));
-	for (uint64_t i = 0; ck && !*id && !ckpt_finding_get(ck, i, &f, NULL); i++)
-		if (f.severity == CKPT_ERROR)
-			snprintf(id, room, "%s", f.id);
-	ckpt_close(ck);
-}
-
 /* ---------------------------------------------------------------- one flip */
 
-/* Half of them go by bytes, half by files, so that the small ones have theirs. */
-static struct t_file *choose(struct scene *s, size_t *at)
+static void say(struct scene *s, const struct t_flip *flip, const char *id, const char *what)
 {
-	uint64_t total = 0, n;
-	size_t i = 0;
-
-	for (size_t k = 0; k < s->files.n; k++)
-		total += s->files.f[k].n;
-	n = next(s) % total;
-	if (next(s) & 1)
-		i = next(s) % s->files.n;
-	else
-		for (; n >= s->files.f[i].n; i++)
-			n -= s->files.f[i].n;
-	*at = next(s) % s->files.f[i].n;
-	return &s->files.f[i];
-}
-
-static void say(struct scene *s, const struct t_file *f, size_t at, int bit, const char *id,
-		const char *what)
-{
-	printf("%s: bit %d of byte %zu of %s (verify --full: %s): %s\n", s->form->name, bit, at,
-	       f->name, *id ? id : "nothing", what);
+	printf("%s: bit %d of byte %zu of %s (verify --full: %s): %s\n", s->form->name, flip->bit,
+	       flip->at, flip->f->name, *id ? id : "nothing", what);
 	s->failed++;
 }
 
-static void judge(struct scene *s, const struct t_file *f, size_t at, int bit)
+static void judge(struct scene *s, const struct t_flip *flip)
 {
 	const bool native = s->form->to == CKPT_TO_NATIVE;
-	const bool values = strstr(f->name, ".pt") != NULL;
+	const bool values = strstr(flip->f->name, ".pt") != NULL;
 	char id[64], what[200];
 
-	verify(s, id, sizeof(id));
+	if (t_flip_found(s->root, STEP, &run, id, sizeof(id)) < CKPT_ERROR)
+		*id = 0;
 	if (native && !values && !*id)
-		say(s, f, at, bit, id, "it is not found");
+		say(s, flip, id, "it is not found");
 	for (int v = 0; v < VERBS; v++) {
 		struct ckpt_err err = { 0 };
 		uint64_t hash = 0;
@@ -374,24 +288,23 @@ static void judge(struct scene *s, const struct t_file *f, size_t at, int bit)
 		else if (!rc && summed && (v == PACK || (native && values)))
 			snprintf(what, sizeof(what), "%s takes it", verb_name[v]);
 		if (*what)
-			say(s, f, at, bit, id, what);
+			say(s, flip, id, what);
 		s->refused[v] += rc != 0;
 		s->same[v] += !rc;
 	}
 }
 
-static void flip(struct scene *s)
+static void flip_one(struct scene *s)
 {
-	size_t at;
-	const struct t_file *f = choose(s, &at);
-	const int bit = (int)(next(s) % 8);
-	char *path = t_fmt("%s/%s/%s", s->root, STEP, f->name);
+	struct t_flip flip;
+	char *path;
 
-	f->p[at] ^= (uint8_t)(1 << bit);
-	t_file_write(path, f->p, f->n);
-	judge(s, f, at, bit);
-	f->p[at] ^= (uint8_t)(1 << bit);
-	t_file_write(path, f->p, f->n);
+	if (!t_flip_draw(&s->files, &s->random, &flip))
+		return;
+	path = t_fmt("%s/%s/%s", s->root, STEP, flip.f->name);
+	t_flip_put(&flip, path);
+	judge(s, &flip);
+	t_flip_put(&flip, path);
 	free(path);
 	s->flips++;
 }
@@ -455,9 +368,8 @@ static void end(struct scene *s)
 
 int main(int argc, char **argv)
 {
-	const char *seed = getenv("ZCKPT_SEED"), *more = getenv("ZCKPT_LONG");
-	const long flips = argc > 1 ? atol(argv[1]) :
-			   more && *more && strcmp(more, "0") ? 2000 : 12;
+	const char *seed = getenv("ZCKPT_SEED");
+	const long flips = t_flip_count(argc, argv, 12, 2000);
 	int failed = 0;
 
 	t_dir_in_memory();
@@ -469,7 +381,7 @@ int main(int argc, char **argv)
 
 		begin(&s);
 		while (s.flips < flips)
-			flip(&s);
+			flip_one(&s);
 		failed += s.failed;
 		end(&s);
 	}

@@ -17,6 +17,7 @@
 
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_files.h"
+#include "tests/lib/t_flip.h"
 #include "tests/lib/t_verbs.h"
 
 static const struct ckpt_run_opts run = {
@@ -99,51 +100,6 @@ static const struct t_verb packs[] = {
 
 /* ---------------------------------------------------------------- verbs that read */
 
-static int digest_of(const char *path, uint64_t *hash, struct ckpt_err *err)
-{
-	const struct ckpt_digest_opts o = { .size = sizeof(o), .run = &run };
-	struct ckpt_digests d = { 0 };
-	struct ckpt *ck = NULL;
-	int rc = open_it(path, &ck, err);
-
-	if (!rc)
-		rc = ckpt_digest(ck, &o, &d, err);
-	if (!rc)
-		*hash = XXH3_64bits(d.root, 32);
-	ckpt_digests_free(&d);
-	ckpt_close(ck);
-	return rc;
-}
-
-/* Of a safetensors file, its tensors: the metadata says what it was made of. */
-static size_t skip_header(const struct t_file *f)
-{
-	uint64_t n = 0;
-
-	if (!t_ends_with(f->name, ".safetensors") || f->n < 8)
-		return 0;
-	memcpy(&n, f->p, 8);
-	return n < f->n - 8 ? 8 + (size_t)n : 0;
-}
-
-/* Files of steps and of weights; those that go along have no sums where they come from. */
-static uint64_t hash_folder(const char *dir)
-{
-	struct t_files f = { 0 };
-	uint64_t h = 0;
-
-	t_files_read(&f, dir);
-	for (size_t i = 0; i < f.n; i++) {
-		if (!t_ends_with(f.f[i].name, ".pt") && !t_ends_with(f.f[i].name, ".safetensors"))
-			continue;
-		h = XXH3_64bits_withSeed(f.f[i].name, strlen(f.f[i].name), h);
-		h = XXH3_64bits_withSeed(f.f[i].p + skip_header(&f.f[i]),
-					 f.f[i].n - skip_header(&f.f[i]), h);
-	}
-	t_files_free(&f);
-	return h;
-}
-
 static int make(struct ckpt *ck, enum reader r, const char *dst, struct ckpt_err *err)
 {
 	static const char *const all[] = { "all", NULL };
@@ -175,7 +131,7 @@ static int work(const struct scene *s, enum reader r, uint64_t *hash, struct ckp
 
 	if (r == DIGEST) {
 		free(dst);
-		return digest_of(s->v.dst, hash, err);
+		return t_flip_digest(s->v.dst, &run, hash, err);
 	}
 	t_dir_remove(s->out);
 	t_dir_make(s->out);
@@ -187,66 +143,14 @@ static int work(const struct scene *s, enum reader r, uint64_t *hash, struct ckp
 	if (rc && t_exists(dst))
 		t_die("%s: %s failed and left %s", s->name, reader_name[r], dst);
 	if (!rc && (r == CONVERT || r == RESHARD))
-		*hash = hash_folder(s->out);
-	else if (!rc && digest_of(dst, hash, &inner))
+		*hash = t_flip_folder(s->out, true);	/* what goes along has no sums */
+	else if (!rc && t_flip_digest(dst, &run, hash, &inner))
 		*hash = 0;	/* made of damage */
 	free(dst);
 	return rc;
 }
 
-/* The worst that verify --full finds; "" = nothing. */
-static enum ckpt_severity verify(const struct scene *s, char *id, size_t room)
-{
-	const struct ckpt_verify_opts o = { sizeof(o), &run, CKPT_VERIFY_FULL };
-	struct ckpt_verified v;
-	struct ckpt_finding f;
-	struct ckpt_err err = { 0 };
-	struct ckpt *ck = NULL;
-	enum ckpt_severity worst = CKPT_INFO;
-
-	*id = 0;
-	if (open_it(s->v.dst, &ck, &err) || ckpt_verify(ck, &o, &v, &err)) {
-		snprintf(id, room, "%s", ckpt_code_name(err.code));
-		worst = CKPT_ERROR;
-	}
-	for (uint64_t i = 0; ck && !ckpt_finding_get(ck, i, &f, NULL); i++)
-		if (f.severity > worst) {
-			worst = f.severity;
-			snprintf(id, room, "%s", f.id);
-		}
-	ckpt_close(ck);
-	return worst;
-}
-
 /* ---------------------------------------------------------------- one flip */
-
-static uint64_t next(struct scene *s)
-{
-	s->random ^= s->random << 13;
-	s->random ^= s->random >> 7;
-	s->random ^= s->random << 17;
-	return s->random;
-}
-
-/* Half of them go by bytes, half by files, so that the small ones have theirs. */
-static struct t_file *choose(struct scene *s, size_t *at)
-{
-	uint64_t total = 0, n;
-	size_t i = 0;
-
-	for (size_t k = 0; k < s->files.n; k++)
-		total += s->files.f[k].n;
-	n = next(s) % total;
-	if (next(s) & 1)
-		i = next(s) % s->files.n;
-	else
-		for (; n >= s->files.f[i].n; i++)
-			n -= s->files.f[i].n;
-	if (!s->files.f[i].n)
-		return NULL;
-	*at = next(s) % s->files.f[i].n;
-	return &s->files.f[i];
-}
 
 static bool is_native(const struct scene *s)
 {
@@ -289,33 +193,34 @@ static uint64_t unpacked(const struct scene *s)
  * In a block that zstd compressed, one bit of several hundred may flip and the block still decodes
  * to the same bytes (a code that nothing uses). Sums are of the decoded bytes.
  */
-static bool is_unused_code(const struct scene *s, const struct t_file *f, size_t at)
+static bool is_unused_code(const struct scene *s, const struct t_flip *flip)
 {
 	static const uint8_t index[4] = { 0x5b, 0x2a, 0x4d, 0x18 };
-	const uint8_t *p = memmem(f->p, f->n, index, 4);
+	const uint8_t *p = memmem(flip->f->p, flip->f->n, index, 4);
 
-	return t_ends_with(s->v.dst, ".tar.zst") && p && f->p + at < p &&
+	return t_ends_with(s->v.dst, ".tar.zst") && p && flip->f->p + flip->at < p &&
 	       s->unpacked && unpacked(s) == s->unpacked;
 }
 
-static void say(struct scene *s, const struct t_file *f, size_t at, int bit, const char *id,
-		const char *what)
+static void say(struct scene *s, const struct t_flip *flip, const char *id, const char *what)
 {
-	printf("%s: bit %d of byte %zu of %zu of %s (verify --full: %s): %s\n", s->name, bit, at,
-	       f->n, *f->name ? f->name : "the file", *id ? id : "nothing", what);
+	const struct t_file *f = flip->f;
+
+	printf("%s: bit %d of byte %zu of %zu of %s (verify --full: %s): %s\n", s->name, flip->bit,
+	       flip->at, f->n, *f->name ? f->name : "the file", *id ? id : "nothing", what);
 	s->failed++;
 }
 
-static void judge(struct scene *s, const struct t_file *f, size_t at, int bit)
+static void judge(struct scene *s, const struct t_flip *flip)
 {
-	const bool summed = is_summed(s, *f->name ? f->name : s->v.dst);
+	const bool summed = is_summed(s, *flip->f->name ? flip->f->name : s->v.dst);
 	char id[64], what[200];
-	const enum ckpt_severity worst = verify(s, id, sizeof(id));
+	const enum ckpt_severity worst = t_flip_found(s->v.dst, NULL, &run, id, sizeof(id));
 
 	s->found += worst >= CKPT_WARN;
 	s->silent += worst < CKPT_WARN;
-	if (summed && worst < CKPT_WARN && !is_unused_code(s, f, at))
-		say(s, f, at, bit, id, "it is not found");
+	if (summed && worst < CKPT_WARN && !is_unused_code(s, flip))
+		say(s, flip, id, "it is not found");
 	for (int r = 0; r < READERS; r++) {
 		struct ckpt_err err = { 0 };
 		uint64_t hash = 0;
@@ -330,26 +235,22 @@ static void judge(struct scene *s, const struct t_file *f, size_t at, int bit)
 		else if (!rc && summed && worst == CKPT_ERROR)
 			snprintf(what, sizeof(what), "%s takes it", reader_name[r]);
 		if (*what)
-			say(s, f, at, bit, id, what);
+			say(s, flip, id, what);
 		s->refused[r] += rc != 0;
 	}
 }
 
-static void flip(struct scene *s)
+static void flip_one(struct scene *s)
 {
-	size_t at;
-	struct t_file *f = choose(s, &at);
-	const int bit = (int)(next(s) % 8);
+	struct t_flip flip;
 	char *path;
 
-	if (!f)
+	if (!t_flip_draw(&s->files, &s->random, &flip))
 		return;
-	path = *f->name ? t_fmt("%s/%s", s->v.dst, f->name) : t_fmt("%s", s->v.dst);
-	f->p[at] ^= (uint8_t)(1 << bit);
-	t_file_write(path, f->p, f->n);
-	judge(s, f, at, bit);
-	f->p[at] ^= (uint8_t)(1 << bit);
-	t_file_write(path, f->p, f->n);
+	path = *flip.f->name ? t_fmt("%s/%s", s->v.dst, flip.f->name) : t_fmt("%s", s->v.dst);
+	t_flip_put(&flip, path);
+	judge(s, &flip);
+	t_flip_put(&flip, path);
 	free(path);
 	s->flips++;
 }
@@ -388,7 +289,7 @@ static bool begin(struct scene *s, const struct t_verb *verb, uint64_t seed)
 	}
 	if (t_ends_with(s->v.dst, ".tar.zst"))
 		s->unpacked = unpacked(s);
-	if (any && verify(s, id, sizeof(id)) >= CKPT_WARN)
+	if (any && t_flip_found(s->v.dst, NULL, &run, id, sizeof(id)) >= CKPT_WARN)
 		t_die("%s: verify --full finds %s in the whole", s->name, id);
 	return any;
 }
@@ -437,7 +338,7 @@ static int try(const struct t_verb *v, long flips, const char *only, uint64_t se
 		return 0;
 	if (begin(&s, v, seed) && strstr(s.name, only))
 		while (s.flips < flips)
-			flip(&s);
+			flip_one(&s);
 	failed = s.failed;
 	end(&s);
 	return failed;
@@ -445,9 +346,8 @@ static int try(const struct t_verb *v, long flips, const char *only, uint64_t se
 
 int main(int argc, char **argv)
 {
-	const char *text = getenv("ZCKPT_SEED"), *more = getenv("ZCKPT_LONG");
-	const long flips = argc > 1 ? atol(argv[1]) :
-			   more && *more && strcmp(more, "0") ? 300 : 4;
+	const char *text = getenv("ZCKPT_SEED");
+	const long flips = t_flip_count(argc, argv, 4, 300);
 	const char *only = argc > 2 ? argv[2] : "";
 	const uint64_t seed = text && *text ? strtoull(text, NULL, 10) : 1;
 	int failed = 0;

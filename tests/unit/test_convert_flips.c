@@ -16,6 +16,7 @@
 
 #include "tests/lib/t_conv.h"
 #include "tests/lib/t_dir.h"
+#include "tests/lib/t_flip.h"
 #include "tests/lib/t_raw.h"
 #include "tests/lib/t_step.h"
 
@@ -60,23 +61,11 @@ static int end(void **state)
 	return 0;
 }
 
-/* What verify --full says: the worst severity of a finding, or CKPT_ERROR where it stops. */
-static int worst(const char *path)
+static enum ckpt_severity worst(const char *path)
 {
-	const struct ckpt_verify_opts vo = { .size = sizeof(vo), .flags = CKPT_VERIFY_FULL };
-	const struct ckpt_open_opts oo = { .size = sizeof(oo) };
-	struct ckpt_verified v;
-	struct ckpt_finding f;
-	struct ckpt_err err = { 0 };
-	struct ckpt *ck = NULL;
-	int w = CKPT_INFO;
+	char id[64];
 
-	if (ckpt_open(&path, 1, &oo, &ck, &err) || ckpt_verify(ck, &vo, &v, &err))
-		w = CKPT_ERROR;
-	for (uint64_t i = 0; ck && !ckpt_finding_get(ck, i, &f, NULL); i++)
-		w = f.severity > (enum ckpt_severity)w ? (int)f.severity : w;
-	ckpt_close(ck);
-	return w;
+	return t_flip_found(path, NULL, NULL, id, sizeof(id));
 }
 
 /* Bytes of headers are drawn as often as all others. */
@@ -132,7 +121,7 @@ static void convert_refuses(const char *path)
 static void flip_file(const char *path, const char *file, unsigned flips)
 {
 	uint64_t random = seed;
-	int said;
+	enum ckpt_severity said;
 	size_t n;
 	uint8_t *p = t_file_read(file, &n);
 
