@@ -82,6 +82,11 @@ part() {
 	fi
 	if [ $rc -ne 0 ]; then
 		tail -n 15 "$scratch/err"
+		{
+			echo "failed: $name: exit $rc"
+			grep -iE '^(fail|not ok|error)|: (fail|error)' "$scratch/log" | tail -n 10
+			tail -n 15 "$scratch/err"
+		} >>"$scratch/failed"
 	fi
 	echo "== interop: $name: exit $rc, $(($(date +%s) - began)) s"
 }
@@ -175,5 +180,10 @@ else
 		--fixtures "$ZCKPT_FIXTURES" --old "$ZCKPT_VENV_OLD"
 fi
 
+# once more at the end, where a cut log still shows it
+if [ -s "$scratch/failed" ]; then
+	echo "== interop: what failed"
+	cat "$scratch/failed"
+fi
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed -eq 0 ] && [ $passed -gt 0 ]
