@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "tests/lib/t_dir.h"
+#include "tests/lib/t_seed.h"
 
 struct t_walk {
 	const struct t_log *log;
@@ -56,20 +57,10 @@ const char *t_log_say(const struct t_log *log, size_t at)
 	return at < log->n ? log->call[at].say : "the end";
 }
 
-/* splitmix64 */
-static uint64_t next(uint64_t *seed)
-{
-	uint64_t z = *seed += 0x9e3779b97f4a7c15u;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-	return z ^ (z >> 31);
-}
-
 /* True in 'of8' of eight cases. */
 static bool chance(uint64_t *seed, unsigned of8)
 {
-	return next(seed) % 8 < of8;
+	return t_draw(seed) % 8 < of8;
 }
 
 struct t_walk *t_walk_new(const struct t_log *log, uint64_t busy)
@@ -163,13 +154,13 @@ static void keep_blob(struct t_image *im, uint32_t inode, struct t_blob *b)
 /* Some of the pages of 'now' over those of 'old', and some length. */
 static struct t_blob *mix(const struct t_blob *old, const struct t_blob *now, uint64_t *seed)
 {
-	const unsigned share = (unsigned)(next(seed) % 9), lengths = (unsigned)(next(seed) % 8);
+	const unsigned share = (unsigned)(t_draw(seed) % 9), lengths = (unsigned)(t_draw(seed) % 8);
 	const size_t was = old ? old->n : 0, is = now ? now->n : 0;
 	size_t n = lengths < 3 ? was : is;
 	struct t_blob *b;
 
 	if (lengths == 7 && is > was)
-		n = was + next(seed) % (is - was);
+		n = was + t_draw(seed) % (is - was);
 	b = t_blob_new(n);
 	for (size_t at = 0; at < n; at += T_PAGE) {
 		const struct t_blob *from = chance(seed, share) ? now : old;
@@ -185,7 +176,7 @@ static struct t_blob *mix(const struct t_blob *old, const struct t_blob *now, ui
 /* A file somewhere is written back, in part. */
 static void drift(struct t_walk *w)
 {
-	const uint32_t i = (uint32_t)(next(&w->busy) % w->kept->ninodes);
+	const uint32_t i = (uint32_t)(t_draw(&w->busy) % w->kept->ninodes);
 	struct t_blob *b;
 
 	if (w->now[i] == w->kept->inode[i].blob || !chance(&w->busy, 4))
@@ -228,7 +219,7 @@ void t_walk_to(struct t_walk *w, size_t n)
 static void cut_names(const struct t_walk *w, struct t_image *im, uint64_t *seed)
 {
 	const struct t_call *call = w->log->call;
-	const unsigned share = (unsigned)(next(seed) % 9);
+	const unsigned share = (unsigned)(t_draw(seed) % 9);
 	bool *lost = t_alloc(w->npending + 1);
 
 	for (size_t i = 0; i < w->npending; i++) {

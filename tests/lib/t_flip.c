@@ -7,7 +7,7 @@
 #include <xxhash.h>
 
 #include "tests/lib/t_dir.h"
-#include "tests/lib/t_raw.h"
+#include "tests/lib/t_seed.h"
 
 bool t_flip_draw(const struct t_files *files, uint64_t *random, struct t_flip *out)
 {
@@ -16,17 +16,17 @@ bool t_flip_draw(const struct t_files *files, uint64_t *random, struct t_flip *o
 
 	for (size_t k = 0; k < files->n; k++)
 		total += files->f[k].n;
-	n = t_random(random) % total;
-	if (t_random(random) & 1)
-		i = t_random(random) % files->n;
+	n = t_draw(random) % total;
+	if (t_draw(random) & 1)
+		i = t_draw(random) % files->n;
 	else
 		for (; n >= files->f[i].n; i++)
 			n -= files->f[i].n;
 	if (!files->f[i].n)
 		return false;
 	out->f = &files->f[i];
-	out->at = t_random(random) % out->f->n;
-	out->bit = (int)(t_random(random) % 8);
+	out->at = t_draw(random) % out->f->n;
+	out->bit = (int)(t_draw(random) % 8);
 	return true;
 }
 
@@ -38,11 +38,9 @@ void t_flip_put(const struct t_flip *flip, const char *path)
 
 long t_flip_count(int argc, char **argv, long few, long more)
 {
-	const char *text = getenv("ZCKPT_LONG");
-
 	if (argc > 1)
 		return atol(argv[1]);
-	return text && *text && strcmp(text, "0") ? more : few;
+	return t_is_long() ? more : few;
 }
 
 enum ckpt_severity t_flip_found(const char *path, const char *tag,

@@ -15,7 +15,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <inttypes.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -30,6 +29,7 @@
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_ranks.h"
 #include "tests/lib/t_run.h"
+#include "tests/lib/t_seed.h"
 
 #define RANKS 4
 #define SAVES 3
@@ -81,15 +81,6 @@ static struct plan {
 
 static char *root;
 static uint64_t seed;
-
-static uint64_t next(void)
-{
-	uint64_t z = seed += 0x9e3779b97f4a7c15u;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-	return z ^ (z >> 31);
-}
 
 /* ---------------------------------------------------------------- in a rank: where it is */
 
@@ -346,7 +337,7 @@ static void save_anew(void)
 
 	t.timeout_ms = 20000;
 	s = describe(&t, plan.layout, SAVES);
-	tag = s->tag = plan.layout->over || !(next() & 1) ? s->tag : tag_of(plan.layout, plan.save);
+	tag = s->tag = plan.layout->over || !(t_draw(&seed) & 1) ? s->tag : tag_of(plan.layout, plan.save);
 	s->flags = CKPT_SAVE_FORCE;
 	t_must(t_save_all(&t, s, &err), &err);
 	t_step_check(&t, tag);
@@ -358,13 +349,11 @@ static void save_anew(void)
 
 static int setup(void **state)
 {
-	const char *text = getenv("ZCKPT_SEED");
 	char *dir = t_dir_new();
 
 	*state = dir;
 	root = t_fmt("%s/run", dir);
-	seed = text && *text ? strtoull(text, NULL, 0) : (uint64_t)time(NULL);
-	print_message("ZCKPT_SEED=%" PRIu64 "\n", seed);
+	seed = t_seed();
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 		      0);
 	return shared == MAP_FAILED;
@@ -411,20 +400,19 @@ static const struct where {
 static void choose(size_t i)
 {
 	const struct where *w = &wheres[i % NWHERES];
-	const size_t l = (i / NWHERES + i + next() % 2) % NLAYOUTS;
+	const size_t l = (i / NWHERES + i + t_draw(&seed) % 2) % NLAYOUTS;
 
 	plan = (struct plan){
 		.layout = &layouts[l], .phase = w->phase, .sig = SIGKILL,
-		.rank = w->other ? 1 + (uint32_t)(next() % (RANKS - 1)) : 0,
-		.save = (int)(next() % SAVES), .all = i / NWHERES % 2,
+		.rank = w->other ? 1 + (uint32_t)(t_draw(&seed) % (RANKS - 1)) : 0,
+		.save = (int)(t_draw(&seed) % SAVES), .all = i / NWHERES % 2,
 	};
-	plan.call = 1 + (long)(next() % (uint64_t)(1 + calls[l][plan.save][w->other][w->phase]));
+	plan.call = 1 + (long)(t_draw(&seed) % (uint64_t)(1 + calls[l][plan.save][w->other][w->phase]));
 }
 
 static void killed_at_any_moment(void **state)
 {
-	const char *text = getenv("ZCKPT_LONG");
-	const size_t n = NWHERES * (text && *text && strcmp(text, "0") ? 36 : 3);
+	const size_t n = NWHERES * (t_is_long() ? 36 : 3);
 	unsigned killed[NPHASES][2] = { { 0 } }, of[NLAYOUTS] = { 0 }, missed = 0;
 
 	(void)state;

@@ -16,10 +16,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_fault.h"
+#include "tests/lib/t_seed.h"
 #include "tests/lib/t_tree.h"
 #include "tests/lib/t_verbs.h"
 
@@ -426,13 +426,6 @@ static void say_totals(void)
 			tell_row(sum->verb, "", "in all", "", k, &sum->row[k]);
 }
 
-static bool goes_on_long(void)
-{
-	const char *text = getenv("ZCKPT_LONG");
-
-	return text && *text && strcmp(text, "0");
-}
-
 static unsigned torture(const struct t_verb *verb, uint32_t threads, uint64_t seed)
 {
 	struct test t = { .threads = threads, .seed = seed };
@@ -445,7 +438,7 @@ static unsigned torture(const struct t_verb *verb, uint32_t threads, uint64_t se
 	count(&t);
 	if (one)
 		chosen_calls(&t, one);
-	else if (!goes_on_long())
+	else if (!t_is_long())
 		some_calls(&t, threads == 1 ? SAMPLE : 1);
 	else if (threads == 1)
 		for (size_t k = 0; k < NKINDS; k++)
@@ -463,12 +456,9 @@ static unsigned torture(const struct t_verb *verb, uint32_t threads, uint64_t se
 static uint64_t seed_of_all(void)
 {
 	static uint64_t seed;
-	const char *text = getenv("ZCKPT_SEED");
 
-	if (!seed) {
-		seed = text && *text ? strtoull(text, NULL, 0) : (uint64_t)time(NULL);
-		print_message("ZCKPT_SEED=%llu\n", (unsigned long long)seed);
-	}
+	if (!seed)
+		seed = t_seed();
 	return seed;
 }
 
@@ -549,7 +539,7 @@ static void what_is_read_is_never_replaced(void **state)
 		refuses(&t, kinds[k], 0, false);
 		calls = t.row[0].calls;
 		/* what is asked about the destination comes last */
-		for (long n = goes_on_long() || calls < 80 ? 1 : calls - 80; n <= calls; n++)
+		for (long n = t_is_long() || calls < 80 ? 1 : calls - 80; n <= calls; n++)
 			refuses(&t, kinds[k], n, false);
 	}
 	t_fault_remove();
@@ -561,7 +551,7 @@ static void what_is_read_is_never_replaced(void **state)
 static void open_table(void)
 {
 	const char *build = getenv("ZCKPT_BUILD");
-	char *path = goes_on_long() && build && *build ? t_fmt("%s/torture.txt", build) : NULL;
+	char *path = t_is_long() && build && *build ? t_fmt("%s/torture.txt", build) : NULL;
 
 	table = path ? fopen(path, "w") : NULL;
 	if (table)
