@@ -53,13 +53,6 @@ const struct t_format t_formats[] = {
 };
 const size_t t_nformats = sizeof(t_formats) / sizeof(t_formats[0]);
 
-static char *fixture(const char *name)
-{
-	const char *root = getenv("ZCKPT_FIXTURES");
-
-	return t_fmt("%s/%s", root && *root ? root : "build/fixtures", name);
-}
-
 /* What convert or reshard makes of a fixture. */
 static void make_result(const char *from, const char *to, unsigned what)
 {
@@ -92,7 +85,7 @@ static void make_step(const char *tag, int stage, uint32_t world, const char *to
 		.size = sizeof(opts), .run = &run, .world = world, .stage = stage,
 		.round_robin = -1,
 	};
-	char *from = fixture(TWO_STEPS);
+	char *from = t_fixture(TWO_STEPS);
 	struct ckpt *ck = t_step_open(from, tag);
 	struct ckpt_err err = { 0 };
 
@@ -187,7 +180,7 @@ void t_base_begin(struct t_base *b, const struct t_format *f, const char *dir)
 
 	*b = (struct t_base){ .dir = ckpt, .open = f->open ? f->open : "" };
 	if (f->from) {
-		char *from = fixture(f->from), *to = f->open ? t_fmt("%s/%s", ckpt, f->open) :
+		char *from = t_fixture(f->from), *to = f->open ? t_fmt("%s/%s", ckpt, f->open) :
 							       t_fmt("%s", ckpt);
 
 		if (f->open)

@@ -6,15 +6,22 @@
 
 #include "tests/lib/t_dir.h"
 
+char *t_fixture(const char *name)
+{
+	const char *root = getenv("ZCKPT_FIXTURES");
+
+	return t_fmt("%s/%s", root && *root ? root : "build/fixtures", name);
+}
+
 char *t_step_copy(const char *name)
 {
-	const char *fixtures = getenv("ZCKPT_FIXTURES");
-	char *from = t_fmt("%s/deepspeed/%s/ckpt", fixtures ? fixtures : "build/fixtures", name);
+	char *below = t_fmt("deepspeed/%s/ckpt", name), *from = t_fixture(below);
 	char *dir = t_dir_new(), *to = t_fmt("%s/ckpt", dir);
 
 	if (!t_is_dir(from))
 		t_die("no fixture at %s", from);
 	t_dir_copy(from, to);
+	free(below);
 	free(from);
 	free(to);
 	return dir;
@@ -127,6 +134,41 @@ uint64_t t_step_count(const struct ckpt *ck, const char *state)
 	for (uint64_t i = 0; !ckpt_tensor_get(ck, i, &t, NULL); i++)
 		n += t_step_state(ck, t.name, state) >= 0;
 	return n;
+}
+
+void t_step_weights(const char *step, const char *to, unsigned flags)
+{
+	const struct ckpt_select sel = {
+		.size = sizeof(sel), .only = CKPT_ONLY_TRAINABLE, .tied = CKPT_TIED_DROP,
+	};
+	const struct ckpt_convert_opts o = {
+		.size = sizeof(o), .select = &sel, .dtype = CKPT_KEEP, .flags = flags,
+	};
+	struct ckpt *ck = t_step_open(step, NULL);
+	struct ckpt_err err = { 0 };
+
+	if (ckpt_convert(ck, to, &o, NULL, &err))
+		t_die("weights of %s: %s: %s", step, err.where, err.msg);
+	ckpt_close(ck);
+}
+
+void t_step_order(const char *step, const char *to)
+{
+	struct ckpt *ck = t_step_open(step, NULL);
+	char *text = t_fmt("%s", "");
+	struct ckpt_tensor_info t;
+
+	for (uint64_t i = 0; !ckpt_tensor_get(ck, i, &t, NULL); i++) {
+		char *more = text;
+
+		if (t.role != CKPT_ROLE_TRAINABLE)
+			continue;
+		text = t_fmt("%s%s\n", more, t.name);
+		free(more);
+	}
+	ckpt_close(ck);
+	t_file_write(to, text, strlen(text));
+	free(text);
 }
 
 void t_step_digest(struct ckpt *ck, char out[33])

@@ -4,6 +4,8 @@
 
 #include "libckpt/include/ckpt.h"
 
+/* FIXTURES/NAME; the caller frees. */
+char *t_fixture(const char *name);
 /* FIXTURES/deepspeed/NAME/ckpt copied to a new folder; the caller frees and removes it. */
 char *t_step_copy(const char *name);
 
@@ -24,6 +26,13 @@ int t_step_state(const struct ckpt *ck, const char *name, const char *state);
 float t_step_value(const struct ckpt *ck, const char *name, const char *state, uint64_t elem);
 /* How many tensors have that state. */
 uint64_t t_step_count(const struct ckpt *ck, const char *state);
+
+/*
+ * The trainable weights of a step in a new file, tied ones once, with CKPT_CONVERT_* flags; and
+ * their names in order, one a line, as `zckpt shard` takes them.
+ */
+void t_step_weights(const char *step, const char *to, unsigned flags);
+void t_step_order(const char *step, const char *to);
 
 /* The digest of all of it, the root of `zckpt digest`, or it ends the program. */
 void t_step_digest(struct ckpt *ck, char out[33]);

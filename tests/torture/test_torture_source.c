@@ -5,7 +5,8 @@
  * If this fails, a result holds some tensors of one save and some of another, with status 0: a
  * model that no run ever had.
  *
- * long on purpose: ten forms, how each is made, and what disturbs them.
+ * The sources are made by tests/lib/t_sources.c. A seed draws what happens to them; it is printed,
+ * and ZCKPT_SEED=N repeats it. ZCKPT_LONG=1: 550 runs instead of 60.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +14,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <fcntl.h>
-#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,248 +26,38 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/include/ckpt.h"
 #include "tests/lib/t_dir.h"
-#include "tests/lib/t_tree.h"
+#include "tests/lib/t_seed.h"
+#include "tests/lib/t_sources.h"
 
-#define STEP "deepspeed/ds0.19.8-z3-bf16-w2-lora/ckpt"
-#define LEGACY "formats/torch/v2.6/legacy-module.pt"
 #define SHORT_RUNS 60
 #define LONG_RUNS 550
 
-enum form { ST, ST_SUMS, HF, PT, PT_BARE, LEGACY_PT, DEEPSPEED, UNIVERSAL, NATIVE, PACK, NFORMS };
 enum way { RENAMED, IN_PLACE, TIME_PUT_BACK, AFTER_A_KILL, BETWEEN_PARTS, NWAYS };
 enum verb { CONVERT, DIGEST, LOAD, RESHARD, NVERBS };
 enum end { OLD, NEW, MISMATCH, REFUSED, MIXED, NENDS };
 
-static const char *const form_name[] = {
-	"safetensors", "safetensors with sums",
-	"HF folder", ".pt", ".pt without CRCs", "legacy .pt", "DeepSpeed",
-	"universal", "native", "pack",
-};
 static const char *const way_name[] = {
 	"renamed over", "in place", "in place, mtime put back", "after a kill", "between parts",
 };
 static const char *const verb_name[] = { "convert", "digest", "load", "reshard" };
 
-/* A form of source: two saves of equal names, shapes and sizes. */
-struct source {
-	char *path;		/* below 'in' */
-	struct t_tree was, is;
-};
-
 static struct {
 	char *dir, *in, *out, *dst;
-	struct source source[NFORMS];
-	unsigned count[NFORMS][NENDS], by_way[NWAYS][NENDS];
+	struct t_source source[T_NFORMS];
+	unsigned count[T_NFORMS][NENDS], by_way[NWAYS][NENDS];
 } t;
 
 static uint64_t seed;
 
-static uint64_t next(void)
-{
-	uint64_t z = seed += 0x9e3779b97f4a7c15u;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-	return z ^ (z >> 31);
-}
-
 static uint64_t below(uint64_t n)
 {
-	return n ? next() % n : 0;
+	return t_draw_below(&seed, n);
 }
-
-/* ---------------------------------------------------------------- making sources */
 
 static void must(int rc, const struct ckpt_err *err)
 {
 	if (rc)
-		t_die("a source cannot be made: %s: %s", err->where, err->msg);
-}
-
-static struct ckpt *open_ckpt(const char *path)
-{
-	const struct ckpt_open_opts o = { .size = sizeof(o), .threads = 1 };
-	struct ckpt_err err = { 0 };
-	struct ckpt *ck = NULL;
-
-	must(ckpt_open(&path, 1, &o, &ck, &err), &err);
-	return ck;
-}
-
-static char *fixture(const char *name)
-{
-	return t_fmt("%s/%s", getenv("ZCKPT_FIXTURES"), name);
-}
-
-static void convert_to(const char *from, const char *to, uint64_t shard, unsigned flags)
-{
-	const struct ckpt_select sel = {
-		.size = sizeof(sel), .only = CKPT_ONLY_TRAINABLE, .tied = CKPT_TIED_DROP,
-	};
-	const struct ckpt_convert_opts o = {
-		.size = sizeof(o), .dtype = CKPT_KEEP, .max_shard_bytes = shard, .flags = flags,
-		.select = strstr(from, "deepspeed/ds") ? &sel : NULL,
-	};
-	struct ckpt_err err = { 0 };
-	struct ckpt *ck = open_ckpt(from);
-
-	must(ckpt_convert(ck, to, &o, NULL, &err), &err);
-	ckpt_close(ck);
-}
-
-static char *order_of(const char *step)
-{
-	char *text = t_fmt("%s", ""), *path = t_fmt("%s/order", t.dir);
-	struct ckpt *ck = open_ckpt(step);
-	struct ckpt_tensor_info info;
-
-	for (uint64_t i = 0; !ckpt_tensor_get(ck, i, &info, NULL); i++) {
-		char *more = text;
-
-		if (info.role != CKPT_ROLE_TRAINABLE)
-			continue;
-		text = t_fmt("%s%s\n", more, info.name);
-		free(more);
-	}
-	ckpt_close(ck);
-	t_file_write(path, text, strlen(text));
-	free(text);
-	return path;
-}
-
-static void shard_to(const char *weights, const char *order, const char *to)
-{
-	const struct ckpt_shard_opts o = {
-		.size = sizeof(o), .world = 2, .stage = 2, .round_robin = -1, .order_path = order,
-		.dtype = CKPT_F32, .lr = 1e-3, .first_lr = NAN, .weight_decay = NAN, .beta1 = NAN,
-		.beta2 = NAN, .eps = NAN,
-	};
-	struct ckpt_err err = { 0 };
-	struct ckpt *ck = open_ckpt(weights);
-
-	must(ckpt_shard(ck, to, &o, NULL, &err), &err);
-	ckpt_close(ck);
-}
-
-static void reshard_to(const char *step, const char *to, int form)
-{
-	const struct ckpt_reshard_opts o = {
-		.size = sizeof(o), .stage = -1, .round_robin = -1, .to = form,
-	};
-	struct ckpt_err err = { 0 };
-	struct ckpt *ck = open_ckpt(step);
-
-	must(ckpt_reshard(ck, to, &o, NULL, &err), &err);
-	ckpt_close(ck);
-}
-
-static void pack_to(const char *step, const char *to)
-{
-	const struct ckpt_pack_opts o = { .size = sizeof(o) };
-	struct ckpt_err err = { 0 };
-	struct ckpt *ck = open_ckpt(step);
-
-	must(ckpt_pack(ck, to, &o, NULL, &err), &err);
-	ckpt_close(ck);
-}
-
-/* Every value of a file without checksums is another one; its sizes and names are not. */
-static void change_values(const char *path)
-{
-	struct ckpt *ck = open_ckpt(path);
-	struct ckpt_extent_info e;
-	size_t n;
-	uint8_t *p = t_file_read(path, &n);
-
-	for (uint64_t i = 0; !ckpt_extent_get(ck, i, 0, 0, &e, NULL); i++)
-		for (uint64_t k = 0; k < e.count * (ckpt_dtype_bits(e.dtype) / 8); k++)
-			p[e.offset + k] ^= 1;
-	ckpt_close(ck);
-	t_file_write(path, p, n);
-	free(p);
-}
-
-/* As torch writes with set_crc32_options(False). */
-static void drop_crcs(const char *path)
-{
-	size_t n, at;
-	uint8_t *p = t_file_read(path, &n);
-
-	for (at = n - 22; memcmp(p + at, "PK\5\6", 4); at--)
-		;
-	for (at = ck_le32(p + at + 16); !memcmp(p + at, "PK\1\2", 4);
-	     at += 46u + ck_le16(p + at + 28) + ck_le16(p + at + 30) + ck_le16(p + at + 32)) {
-		ck_put_le32(p + at + 16, 0);
-		ck_put_le32(p + ck_le32(p + at + 42) + 14, 0);
-	}
-	t_file_write(path, p, n);
-	free(p);
-}
-
-static const char *const name_in[] = {
-	"m.safetensors", "m.safetensors", "hf", "m.pt", "bare.pt", "legacy.pt", "step", "step",
-	"step", "m.tar.zst",
-};
-
-/* One save in all forms; 'dir' gets a folder for each. */
-static void make_save(const char *dir, const char *weights, const char *legacy, const char *order)
-{
-	char *path[NFORMS];
-
-	for (int f = 0; f < NFORMS; f++) {
-		path[f] = t_fmt("%s/%d", dir, f);
-		t_dir_make(path[f]);
-		free(path[f]);
-		path[f] = t_fmt("%s/%d/%s", dir, f, name_in[f]);
-	}
-	t_dir_copy(weights, path[ST]);
-	convert_to(weights, path[ST_SUMS], 0, 0);
-	convert_to(weights, path[HF], 4096, CKPT_CONVERT_NO_SUMS);
-	convert_to(weights, path[PT], 0, 0);
-	t_dir_copy(path[PT], path[PT_BARE]);
-	drop_crcs(path[PT_BARE]);
-	t_dir_copy(legacy, path[LEGACY_PT]);
-	shard_to(weights, order, path[DEEPSPEED]);
-	reshard_to(path[DEEPSPEED], path[UNIVERSAL], CKPT_TO_UNIVERSAL);
-	reshard_to(path[DEEPSPEED], path[NATIVE], CKPT_TO_NATIVE);
-	if (ckpt_has_packs())
-		pack_to(path[DEEPSPEED], path[PACK]);
-	for (int f = 0; f < NFORMS; f++)
-		free(path[f]);
-}
-
-static void make_sources(void)
-{
-	char *step = fixture(STEP), *legacy = fixture(LEGACY), *order = order_of(step);
-
-	for (int i = 0; i < 2; i++) {
-		char *save = t_fmt("%s/save%d", t.dir, i);
-		char *w = t_fmt("%s/w%d.safetensors", t.dir, i);
-		char *l = t_fmt("%s/l%d.pt", t.dir, i);
-
-		t_dir_make(save);
-		convert_to(step, w, 0, CKPT_CONVERT_NO_SUMS);
-		t_dir_copy(legacy, l);
-		if (i) {
-			change_values(w);
-			change_values(l);
-		}
-		make_save(save, w, l, order);
-		for (int f = 0; f < NFORMS; f++) {
-			char *of = t_fmt("%s/%d", save, f);
-
-			t_tree_take(of, i ? &t.source[f].is : &t.source[f].was);
-			free(of);
-		}
-		free(save);
-		free(w);
-		free(l);
-	}
-	for (int f = 0; f < NFORMS; f++)
-		t.source[f].path = t_fmt("%s/%s", t.in, name_in[f]);
-	free(step);
-	free(legacy);
-	free(order);
+		t_die("%s: %s", err->where, err->msg);
 }
 
 /* ---------------------------------------------------------------- replacing */
@@ -397,10 +187,11 @@ static int load(struct ckpt *ck, struct ckpt_err *err)
 }
 
 /* Part 'part' of 'nparts'. */
-static int work(enum form form, enum verb verb, uint32_t part, uint32_t nparts, unsigned flags,
+static int work(enum t_form form, enum verb verb, uint32_t part, uint32_t nparts, unsigned flags,
 		struct ckpt_err *err)
 {
-	const char *path = t.source[form].path;
+	char *own = t_fmt("%s/%s", t.in, t.source[form].name);
+	const char *path = own;
 	const struct ckpt_run_opts run = {
 		.size = sizeof(run), .threads = 1, .sync = CKPT_SYNC_NONE,
 	};
@@ -421,15 +212,11 @@ static int work(enum form form, enum verb verb, uint32_t part, uint32_t nparts, 
 		     verb == RESHARD ? ckpt_reshard(ck, t.dst, &ro, NULL, err) :
 		     ckpt_convert(ck, t.dst, &co, NULL, err);
 	ckpt_close(ck);
+	free(own);
 	return rc;
 }
 
 /* ---------------------------------------------------------------- one run */
-
-static bool is_step(enum form f)
-{
-	return f == DEEPSPEED || f == UNIVERSAL || f == NATIVE || f == PACK;
-}
 
 static void empty_out(void)
 {
@@ -438,7 +225,7 @@ static void empty_out(void)
 }
 
 /* What a run makes that nothing disturbs; how often it reads and writes. */
-static void run_well(enum form form, enum verb verb, const struct t_tree *of, struct t_tree *made,
+static void run_well(enum t_form form, enum verb verb, const struct t_tree *of, struct t_tree *made,
 		     long *reads, long *writes)
 {
 	struct ckpt_err err = { 0 };
@@ -454,7 +241,7 @@ static void run_well(enum form form, enum verb verb, const struct t_tree *of, st
 	empty_out();
 }
 
-static int run_disturbed(enum form form, enum verb verb, enum way way, long reads,
+static int run_disturbed(enum t_form form, enum verb verb, enum way way, long reads,
 			 struct ckpt_err *err)
 {
 	int rc;
@@ -468,7 +255,7 @@ static int run_disturbed(enum form form, enum verb verb, enum way way, long read
 	return rc;
 }
 
-static int run_killed(enum form form, enum verb verb, long writes, struct ckpt_err *err)
+static int run_killed(enum t_form form, enum verb verb, long writes, struct ckpt_err *err)
 {
 	const long at = 1 + (long)below((uint64_t)writes);
 	const pid_t pid = fork();
@@ -495,7 +282,7 @@ static int run_killed(enum form form, enum verb verb, long writes, struct ckpt_e
 	return rc;
 }
 
-static int run_parts(enum form form, enum verb verb, struct ckpt_err *err)
+static int run_parts(enum t_form form, enum verb verb, struct ckpt_err *err)
 {
 	const uint32_t first = (uint32_t)below(2);
 	int rc = work(form, verb, first, 2, 0, err);
@@ -527,7 +314,7 @@ static enum end judge(int rc, const struct ckpt_err *err, const struct t_tree *w
 	return end;
 }
 
-static void one(enum form form, enum way way, enum verb verb)
+static void one(enum t_form form, enum way way, enum verb verb)
 {
 	struct ckpt_err err = { 0 };
 	struct t_tree was, is;
@@ -545,7 +332,7 @@ static void one(enum form form, enum way way, enum verb verb)
 	end = judge(rc, &err, &was, &is);
 	if (end == MIXED)
 		print_message("MIXED: %s of %s, %s at call %ld of %ld: %d %s: %s\n",
-			      verb_name[verb], form_name[form], way_name[way], turn.was_at,
+			      verb_name[verb], t.source[form].form, way_name[way], turn.was_at,
 			      reads, rc, err.where, err.msg);
 	t.count[form][end]++;
 	t.by_way[way][end]++;
@@ -554,13 +341,6 @@ static void one(enum form form, enum way way, enum verb verb)
 }
 
 /* ---------------------------------------------------------------- all */
-
-static bool goes_on_long(void)
-{
-	const char *text = getenv("ZCKPT_LONG");
-
-	return text && *text && strcmp(text, "0");
-}
 
 static void say_row(const char *name, const unsigned *n)
 {
@@ -573,31 +353,31 @@ static void say(void)
 {
 	print_message("%-26s %5s %5s %5s %9s %8s %6s\n", "", "runs", "old", "new", "mismatch",
 		      "refused", "mixed");
-	for (int f = 0; f < NFORMS; f++)
-		say_row(form_name[f], t.count[f]);
+	for (int f = 0; f < T_NFORMS; f++)
+		say_row(t.source[f].form, t.count[f]);
 	for (int w = 0; w < NWAYS; w++)
 		say_row(way_name[w], t.by_way[w]);
 }
 
 static void old_new_or_refused_and_never_mixed(void **state)
 {
-	const unsigned runs = goes_on_long() ? LONG_RUNS : SHORT_RUNS;
+	const unsigned runs = t_is_long() ? LONG_RUNS : SHORT_RUNS;
 	unsigned mixed = 0;
 
 	(void)state;
 	for (unsigned i = 0; i < runs; i++) {
-		const enum form form = (enum form)(i % NFORMS);
-		const enum way way = (enum way)(i / NFORMS % NWAYS);
+		const enum t_form form = (enum t_form)(i % T_NFORMS);
+		const enum way way = (enum way)(i / T_NFORMS % NWAYS);
 		const bool writes = way >= AFTER_A_KILL;
-		enum verb verb = (enum verb)below(is_step(form) ? NVERBS : RESHARD);
+		enum verb verb = (enum verb)below(t.source[form].is_step ? NVERBS : RESHARD);
 
 		if (writes && (verb == DIGEST || verb == LOAD))
-			verb = is_step(form) && below(2) ? RESHARD : CONVERT;
-		if (form != PACK || ckpt_has_packs())
+			verb = t.source[form].is_step && below(2) ? RESHARD : CONVERT;
+		if (form != T_FORM_PACK || ckpt_has_packs())
 			one(form, way, verb);
 	}
 	say();
-	for (int f = 0; f < NFORMS; f++)
+	for (int f = 0; f < T_NFORMS; f++)
 		mixed += t.count[f][MIXED];
 	assert_int_equal(mixed, 0);
 }
@@ -607,13 +387,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(old_new_or_refused_and_never_mixed),
 	};
-	const char *text = getenv("ZCKPT_SEED");
 	int status;
 
 	if (!getenv("ZCKPT_FIXTURES"))
 		return 77;
-	seed = text && *text ? strtoull(text, NULL, 0) : (uint64_t)time(NULL);
-	print_message("ZCKPT_SEED=%llu\n", (unsigned long long)seed);
+	seed = t_seed();
 	t_dir_in_memory();
 	t.dir = t_dir_new();
 	t.in = t_fmt("%s/in", t.dir);
@@ -621,7 +399,7 @@ int main(void)
 	t.dst = t_fmt("%s/out/dst", t.dir);
 	t_dir_make(t.in);
 	t_dir_make(t.out);
-	make_sources();
+	t_sources_make(t.dir, t.source);
 	real_pread = ck_sys.pread;
 	real_open = ck_sys.open;
 	real_pwrite = ck_sys.pwrite;
@@ -629,11 +407,7 @@ int main(void)
 	ck_sys.open = w_open;
 	ck_sys.pwrite = w_pwrite;
 	status = cmocka_run_group_tests(tests, NULL, NULL);
-	for (int f = 0; f < NFORMS; f++) {
-		free(t.source[f].path);
-		t_tree_free(&t.source[f].was);
-		t_tree_free(&t.source[f].is);
-	}
+	t_sources_free(t.source);
 	free(t.in);
 	free(t.out);
 	free(t.dst);
