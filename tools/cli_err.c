@@ -159,7 +159,7 @@ static void tell(const struct ckpt *ck, const struct ckpt_err *err)
 static int is_no_parent(const struct ckpt_err *err)
 {
 	return err->code == CKPT_E_NOTFOUND &&
-	       !strncmp(err->msg, "the folder in which the result", 30);
+	       !strncmp(err->msg, "the folder for the result", 25);
 }
 
 int cli_fail(const char *verb, const struct ckpt *ck, const struct ckpt_err *err)

@@ -232,7 +232,7 @@ const char *cli_precious(const char *dst, const struct words *sources, int sure)
 	if (stat(dst, &st))
 		return NULL;
 	if (meets_source(dst, sources, 0))
-		return "a source lies there";
+		return "it is or contains a source of this run";
 	if (sure || !S_ISDIR(st.st_mode))
 		return NULL;
 	if (ckpt_open(&dst, 1, &opts, &ck, &err)) {

@@ -52,7 +52,7 @@ const struct command cmd_commit = {
 	.gist = "finish a run that was made in parts",
 	.synopsis = "DST",
 	.about = "When every 'zckpt convert --part I/N SRC DST' or 'zckpt reshard --part I/N ...' "
-		 "has ended, puts the output into place. Until then nothing stands at DST. The "
-		 "ranks of mpirun or srun do without it.",
+		 "has ended, puts the output into place. Until then DST is not created or changed. "
+		 "The ranks of mpirun or srun do not need it.",
 	.tables = { own, opts_talk, NULL },
 };

@@ -251,7 +251,7 @@ static int check_report(const char *path)
 	cli_free(folder);
 	if (!strcmp(path, "-"))
 		return wrong("--report: '-' is no file; --json prints the object to stdout");
-	return bad ? wrong("--report: %s: its folder is not there or not writable",
+	return bad ? wrong("--report: %s: its folder does not exist or is not writable",
 			   out_name(path)) : 0;
 }
 
@@ -362,7 +362,7 @@ static void say_what_lacks(const struct job *job)
 		config || tokenizer ? "" : " and no ", tokenizer ? "" : "tokenizer");
 }
 
-/* An adapter of PEFT is told by a file that is of no use beside model.safetensors. */
+/* An adapter of PEFT is recognised by a file that is of no use beside model.safetensors. */
 static void say_adapter(const struct job *job)
 {
 	struct ckpt_info info;
@@ -375,7 +375,7 @@ static void say_adapter(const struct job *job)
 
 		at = cli_format("%s/adapter_config.json", dir);
 		if (!access(at, R_OK)) {
-			cli_say("note: %s is left behind: these are weights of an adapter, or of a "
+			cli_say("note: %s is not copied: these are weights of an adapter, or of a "
 				"model with one. PEFT reads it beside adapter_model.safetensors, "
 				"under names without '.default'", out_name(at));
 			i = 2;

@@ -8,7 +8,7 @@
 
 static const struct opt own_latest[] = {
 	{ "valid", 0, OPT_FLAG, AT(valid), NULL,
-	  "a step that opens without an error: that one, or else the newest", 0 },
+	  "the step of 'latest' if it opens without an error, else the newest that does", 0 },
 	{ 0 },
 };
 
@@ -80,7 +80,7 @@ static void leave_newer(const struct args *args, struct steps *steps, const stru
 		else if (is_weights(args, s))
 			pass_over_weights(args, s);
 		else if (!args->quiet)
-			cli_say("left %s, which is newer and without errors: 'latest' names %s",
+			cli_say("did not take %s, which is newer and has no errors: 'latest' names %s",
 				out_name(s->name), out_name(taken->name));
 	}
 }
@@ -172,12 +172,13 @@ const struct command cmd_latest = {
 	.ranks = RANKS_EACH,
 	.gist = "the step that 'latest' names, or one that is whole",
 	.synopsis = "[--valid] DIR",
-	.about = "Prints the path of the step that the file 'latest' names, which is the one that "
-		 "every other command takes of DIR. With --valid: of that one if it opens without "
-		 "an error, else of the newest step that does; which ones were passed over or "
-		 "left, and why, goes to stderr. In a Trainer's output folder without 'latest' "
-		 "the highest checkpoint-N with a step counts, and the 'latest' in it.",
-	.notes = "Exit 1 if there is none.",
+	.about = "Prints the path of the step that the file 'latest' names. Every other command "
+		 "takes the same step of DIR. With --valid: prints that step if it opens without "
+		 "an error, else the newest step that does; each step that is not taken is "
+		 "reported on stderr with the reason. In a Trainer's output folder without "
+		 "'latest', the highest checkpoint-N that holds a step is taken, and in it the "
+		 "step that its own 'latest' names.",
+	.notes = "Exit 1 if no step is found.",
 	.tables = { own_latest, opts_steps, opts_talk, NULL },
 };
 
@@ -327,6 +328,6 @@ const struct command cmd_set_latest = {
 		 "one rename: a reader finds the old text or the new one. A universal checkpoint "
 		 "is named by latest_universal. A checkpoint-N in a Trainer's output folder may be "
 		 "named too: zckpt and ztrain follow it, the HF Trainer itself does not.",
-	.notes = "Exit 1, and nothing is changed, if the step has errors, or if there is none.",
+	.notes = "Exit 1, and 'latest' is unchanged, if the step has errors or does not exist.",
 	.tables = { own_set, opts_steps, opts_talk, NULL },
 };

@@ -150,8 +150,8 @@ const struct command cmd_ls = {
 	.synopsis = "DIR...",
 	.about = "Lists the steps at and below each folder, oldest first, with step number, time, "
 		 "size, format and ranks, and whether each opens without an error. The first "
-		 "error of a step stands below the list. Reads no tensor data. Of several folders, "
+		 "error of a step is below the list. Reads no tensor data. Of several folders, "
 		 "parts of one step (each node kept its own ranks' files) are one row.",
-	.notes = "Exit 0 if a step is there, 1 if there is none.",
+	.notes = "Exit 0 if the folder has a step, 1 if it has none.",
 	.tables = { opts_steps, opts_talk, NULL },
 };

@@ -221,7 +221,7 @@ static int mpi_close(struct en_comm *comm, struct ckpt_err *err)
 	return 0;
 }
 
-/* All ranks have come here, soon: nobody waits for one that goes. */
+/* All ranks come here soon: none waits for one that has ended. */
 static bool all_are_here(void)
 {
 	const struct timespec nap = { .tv_nsec = 1000000 };

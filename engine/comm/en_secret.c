@@ -135,9 +135,9 @@ static int from_file(struct en_secret *s, const char *path, struct ckpt_err *err
 	return rc;
 }
 
-/* ---------------------------------------------------------------- one that nobody gives */
+/* ---------------------------------------------------------------- without an option */
 
-/* 32 hexadecimal digits or more, as a UUID has them: nobody guesses that. */
+/* 32 hexadecimal digits or more, as a UUID has them: too many to guess. */
 static bool is_random(const char *text)
 {
 	size_t digits = 0;

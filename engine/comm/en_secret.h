@@ -33,12 +33,12 @@ struct en_secret {
 	char dir[256];			/* of HOST: the folder that the file is in */
 };
 
-/* "no secret", "a secret of ZTRAIN_SECRET or a file", ...; lent for ever. */
+/* "no secret", "a secret of ZTRAIN_SECRET or a file", ...; constant text. */
 const char *en_secret_name(enum en_secret_kind kind);
 bool en_secret_is_built(void);
 
 /*
- * The secret of this job.  'file' (or NULL) stands above ZTRAIN_SECRET_FILE and ZTRAIN_SECRET.
+ * The secret of this job.  'file' (or NULL) overrides ZTRAIN_SECRET_FILE and ZTRAIN_SECRET.
  * 'local': all ranks are of this host.  Reads the environment and the file, and makes the folder of
  * EN_SECRET_HOST.
  *	CKPT_E_USAGE  both variables; too short or too long; a file that others may read or that

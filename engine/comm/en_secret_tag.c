@@ -41,7 +41,7 @@ bool en_secret_same(const uint8_t a[EN_TAG], const uint8_t b[EN_TAG])
 
 #else
 
-/* Then there are no secrets: ranks are told apart by their job alone. */
+/* Then there are no secrets: a stranger is recognised by its job alone. */
 bool en_secret_is_built(void)
 {
 	return false;

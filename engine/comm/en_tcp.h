@@ -24,11 +24,11 @@ socklen_t en_address_size(const union en_address *a);
 /* "10.0.0.7:29501" */
 void en_address_text(const union en_address *a, char *text, size_t n);
 bool en_address_is_loopback(const union en_address *a);
-/* "localhost", "127.0.0.1", "::1": nobody else can mean this host by it. */
+/* "localhost", "127.0.0.1", "::1": names by which no other host reaches this one. */
 bool en_tcp_is_local_name(const char *host);
 
 /* All below: 0, or -errno; a descriptor is closed on exec and never blocks. */
-/* -EAGAIN: nobody waits. */
+/* -EAGAIN: no connection waits. */
 int en_tcp_accept(int listener, int *fd_out);
 int en_tcp_connect(const union en_address *to, int64_t until, int *fd_out);
 /* All of it.  -EPIPE: the other side closed. */
@@ -78,18 +78,18 @@ struct en_join {
 	union en_address *place;	/* [size]: where ranks listen */
 	struct en_peer *who;	/* [size]: of those who said hello */
 	uint32_t strangers;	/* connections that were refused */
-	char last[EN_WHY + 80];	/* what was said to the last one, or by it */
-	uint32_t told, untold;	/* lines that were said, and left out */
-	int64_t told_at;
+	char last[EN_WHY + 80];	/* why the last one was refused, or refused this rank */
+	uint32_t lines_logged, lines_dropped;	/* by en_join_say() */
+	int64_t logged_at;
 };
 
 int en_join_fail(const struct en_join *j, struct ckpt_err *err, enum ckpt_code code,
 		 const char *fmt, ...) CK_PRINTF(4, 5);
-/* A line for whoever watches; not more than a few of them. */
+/* Logs a line; after the first few, one in a while. */
 void en_join_say(struct en_join *j, const char *fmt, ...) CK_PRINTF(2, 3);
-/* In so many ms, but not after the deadline. */
+/* The time 'ms' from now, but not after the deadline. */
 int64_t en_join_soon(const struct en_join *j, int64_t ms);
-/* Ranks above this one come, and get their answer; strangers go, and hold nobody up. */
+/* Accept the ranks above this one and answer them; strangers are refused, and delay no rank. */
 int en_join_take(struct en_join *j, struct ckpt_err *err);
 
 /* ---- en_tcp_knock.c: a rank comes to another one ---- */

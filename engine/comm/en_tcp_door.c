@@ -1,9 +1,9 @@
 /*
  * en_tcp_door.c -- see en_tcp.h: connections come in, of ranks and of strangers.
  *
- * All of them are looked at together, each with a deadline of its own, so who says nothing holds
- * nobody up.  A place is taken by a rank that has proved itself and by nobody else; whoever is sent
- * away, for whatever reason, does not end the job.
+ * All of them are polled together, each with a deadline of its own, so a silent one delays no
+ * rank.  Only a rank that has proved that it knows the secret takes a place.  A refused connection
+ * does not end the job, whatever the reason.
  */
 #include "engine/comm/en_tcp.h"
 
@@ -16,10 +16,10 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
-#define GUESTS 512u		/* that are looked at; then the oldest one goes */
+#define GUESTS 512u		/* connections without a proof; if more come, the oldest is closed */
 #define GUEST_MS 5000		/* for hello and proof */
 #define NAMED 8u		/* ranks that a sentence lists */
-#define LINES 5u		/* that are said at once, then one in a while */
+#define LINES 5u		/* logged at once, then one in LINE_MS */
 #define LINE_MS 10000
 
 int en_join_fail(const struct en_join *j, struct ckpt_err *err, enum ckpt_code code,
@@ -44,8 +44,8 @@ void en_join_say(struct en_join *j, const char *fmt, ...)
 
 	if (!j->m->say)
 		return;
-	if (j->told >= LINES && now - j->told_at < LINE_MS) {
-		j->untold++;
+	if (j->lines_logged >= LINES && now - j->logged_at < LINE_MS) {
+		j->lines_dropped++;
 		return;
 	}
 	n = (size_t)snprintf(line, sizeof(line), "rank %u of %u: ", j->m->rank, j->m->size);
@@ -53,32 +53,33 @@ void en_join_say(struct en_join *j, const char *fmt, ...)
 	vsnprintf(line + n, sizeof(line) - n, fmt, ap);
 	va_end(ap);
 	n = strlen(line);
-	if (j->untold)
-		snprintf(line + n, sizeof(line) - n, " (and %u more lines like this)", j->untold);
+	if (j->lines_dropped)
+		snprintf(line + n, sizeof(line) - n, " (and %u more lines like this)",
+			 j->lines_dropped);
 	j->m->say(line);
-	j->told++;
-	j->untold = 0;
-	j->told_at = now;
+	j->lines_logged++;
+	j->lines_dropped = 0;
+	j->logged_at = now;
 }
 
 /* "ranks 2, 3 and 5 more": those above 'from' without a connection. */
 static void list_absent(const struct en_join *j, uint32_t from, char *text, size_t n)
 {
-	uint32_t count = 0, told = 0;
+	uint32_t count = 0, named = 0;
 	size_t have;
 
 	for (uint32_t r = from; r < j->m->size; r++)
 		count += r != j->m->rank && j->fd[r] < 0;
 	snprintf(text, n, "rank%s", count == 1 ? "" : "s");
-	for (uint32_t r = from; r < j->m->size && told < NAMED; r++) {
+	for (uint32_t r = from; r < j->m->size && named < NAMED; r++) {
 		if (r == j->m->rank || j->fd[r] >= 0)
 			continue;
 		have = strlen(text);
-		snprintf(text + have, n - have, "%s %u", told++ ? "," : "", r);
+		snprintf(text + have, n - have, "%s %u", named++ ? "," : "", r);
 	}
 	have = strlen(text);
-	if (count > told)
-		snprintf(text + have, n - have, " and %u more", count - told);
+	if (count > named)
+		snprintf(text + have, n - have, " and %u more", count - named);
 }
 
 int64_t en_join_soon(const struct en_join *j, int64_t ms)
@@ -116,7 +117,7 @@ static bool is_alive(int fd)
 	return n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK));
 }
 
-/* It goes; 'why' is for the log. */
+/* Close it; 'why' is for the log. */
 static void send_off(struct en_join *j, struct guest *g, const char *why)
 {
 	union en_address from;
@@ -153,7 +154,7 @@ static void refuse(struct en_join *j, struct guest *g, enum en_said said, bool i
 	send_off(j, g, why);
 }
 
-/* The hello is whole: it is asked for a proof, or goes. */
+/* The hello is whole: ask for a proof, or refuse. */
 static void take_hello(struct en_join *j, struct guest *g)
 {
 	struct en_reply r = { .said = EN_PROVE, .kind = j->kind };
@@ -161,11 +162,11 @@ static void take_hello(struct en_join *j, struct guest *g)
 	int rc;
 
 	if (en_hello_read(g->talk, &g->hello)) {
-		send_off(j, g, "it is no rank of ztrain, or of another version");
+		send_off(j, g, "it is not a rank of ztrain, or of another version");
 		return;
 	}
 	if (g->hello.job != j->m->job) {
-		refuse(j, g, EN_OTHER_JOB, false, "it is of another job");
+		refuse(j, g, EN_OTHER_JOB, false, "it belongs to another job");
 		return;
 	}
 	if (g->hello.kind != j->kind) {
@@ -254,13 +255,13 @@ static void hear(struct en_join *j, struct guest *g)
 	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
 		return;
 	if (n <= 0) {
-		send_off(j, g, g->proves ? "it said hello, and went without a proof" :
-			 "it went without a whole hello");
+		send_off(j, g, g->proves ? "it closed the connection before its proof" :
+			 "it closed the connection before its hello was complete");
 		return;
 	}
 	g->have += (size_t)n;
 	if (!g->proves && g->have >= 8 && !en_hello_begins(g->talk))
-		send_off(j, g, "it is no rank of ztrain, or of another version");
+		send_off(j, g, "it is not a rank of ztrain, or of another version");
 	if (g->have < all || g->fd < 0)
 		return;
 	if (g->proves)
@@ -287,17 +288,17 @@ static void forget(struct door *d)
 
 static void drop_oldest(struct en_join *j, struct door *d)
 {
-	send_off(j, &d->guest[0], "too many came, and it said nothing");
+	send_off(j, &d->guest[0], "it was the oldest of too many without a proof");
 	forget(d);
 }
 
-/* Everybody who waits at one address. */
+/* All connections that wait at one address. */
 static int let_in(struct en_join *j, struct door *d, int listener)
 {
 	for (;;) {
 		int fd = -1, rc = en_tcp_accept(listener, &fd);
 
-		/* one that was given up before it was taken is none */
+		/* closed by the other side before it was accepted */
 		if (rc == -ECONNABORTED)
 			continue;
 		if ((rc == -EMFILE || rc == -ENFILE || rc == -ENOBUFS || rc == -ENOMEM) && d->n) {
@@ -333,7 +334,7 @@ static int look(struct en_join *j, struct door *d)
 			hear(j, &d->guest[i]);
 		if (d->guest[i].fd >= 0 && en_tcp_now() >= d->guest[i].until)
 			send_off(j, &d->guest[i], d->guest[i].proves ?
-				 "it said hello, and proved nothing" : "it said nothing");
+				 "it sent no proof in time" : "it sent no hello in time");
 	}
 	forget(d);
 	for (unsigned i = 0; !rc && i < j->ears.n; i++)

@@ -208,7 +208,7 @@ static int as_host(struct en_join *j, struct ckpt_err *err)
 		say_open(j);
 		rc = en_join_take(j, &why);
 	}
-	/* all others have the key now, or nobody needs it any more */
+	/* all others have the key now, or the meeting has failed */
 	drop_key(j);
 	if (!rc) {
 		write_book(j, book);
@@ -242,27 +242,27 @@ static int listen_too(struct en_join *j, int fd)
 	return rc ? rc : en_ears_listen(&j->ears);
 }
 
-/* Nobody of this job, as it seems; but a stranger may say so, and it is asked again. */
+/* Not a rank of this job, as it seems; but the answer is not proven, so the rank tries again. */
 static int hear_no(struct en_join *j, const char *at, const struct en_heard *heard, int rc)
 {
 	if (rc == -EPROTO)
-		snprintf(j->last, sizeof(j->last), "at %s something answers that is no ztrain, or "
-			 "none of this job", at);
+		snprintf(j->last, sizeof(j->last), "at %s something answers that is not ztrain, or "
+			 "not of this job", at);
 	else if (rc == -ETIMEDOUT && j->last[0])
 		return 1;	/* time is up: no news after what was heard */
 	else if (rc)
 		snprintf(j->last, sizeof(j->last), "at %s: %s", at, rc == -EPIPE ?
 			 "the connection was closed" : strerror(-rc));
 	else if (heard->said == EN_OTHER_JOB)
-		snprintf(j->last, sizeof(j->last), "at %s another job meets", at);
+		snprintf(j->last, sizeof(j->last), "at %s another job answers", at);
 	else
 		snprintf(j->last, sizeof(j->last), "at %s: %s", at, heard->why);
-	if (!rc && heard->said == EN_REFUSED && !j->told)
-		en_join_say(j, "refused %s; it asks again", j->last);
+	if (!rc && heard->said == EN_REFUSED && !j->lines_logged)
+		en_join_say(j, "refused %s; trying again", j->last);
 	return 1;
 }
 
-/* One address: 0 and a connection, 1 where nobody of this job is, or the job cannot run. */
+/* One address: 0 and a connection, 1 where no rank of this job answers, or the job cannot run. */
 static int knock(struct en_join *j, const union en_address *to, uint16_t port,
 		 struct ckpt_err *err)
 {
@@ -272,7 +272,7 @@ static int knock(struct en_join *j, const union en_address *to, uint16_t port,
 
 	en_address_text(to, at, sizeof(at));
 	if (rc) {
-		/* where nobody listens, or time is up, is no news after what was heard */
+		/* the reason that was heard before says more than "refused" or "timed out" */
 		if ((rc != -ECONNREFUSED && rc != -ETIMEDOUT) || !j->last[0])
 			snprintf(j->last, sizeof(j->last), "%s: %s", at, strerror(-rc));
 		return 1;
@@ -398,7 +398,7 @@ static int read_place(struct en_join *j, const uint8_t *b, union en_address *out
 	return 0;
 }
 
-/* The second reply of rank 0.  1: it sends this rank away, and says why. */
+/* The second reply of rank 0.  1: it has ended the meeting, and says why. */
 static int read_reply(struct en_join *j, int64_t until, char why[EN_WHY])
 {
 	struct en_reply r;
@@ -450,7 +450,7 @@ static int read_book(struct en_join *j, struct ckpt_err *err)
 		rc = read_pages(j, book, n, until);
 	ck_free(book);
 	if (rc > 0)
-		return en_join_fail(j, err, CKPT_E_IO, "sent away by rank 0: %s", why);
+		return en_join_fail(j, err, CKPT_E_IO, "rank 0 ended the meeting: %s", why);
 	return rc ? en_join_fail(j, err, CKPT_E_IO, "rank 0 left before all ranks had come: %s",
 				 strerror(-rc)) : 0;
 }
@@ -466,8 +466,8 @@ static int fail_pair(struct en_join *j, uint32_t r, const char *what, int rc, st
 }
 
 /*
- * One rank between 0 and this one.  A connection that breaks, or is answered by somebody else, is
- * tried again: strangers may have filled the other's door.
+ * One rank between 0 and this one.  A connection that breaks, or is answered by a stranger, is
+ * tried again: strangers may have filled the other rank's list of connections.
  */
 static int visit_one(struct en_join *j, uint32_t r, struct ckpt_err *err)
 {

@@ -141,7 +141,7 @@ static const struct row rows[] = {
 	ON("overwrite-steps", overwrite, "replace steps in --save that another run saved; without "
 		"it they stop this run before it begins"),
 
-	ON("allow-other-model", other_model, "a step is gone on from though config.json defines "
+	ON("allow-other-model", other_model, "resume from a step though config.json defines "
 		"another model than the step's (of equal shapes)"),
 
 	HEAD("Weights at the end"),
@@ -152,7 +152,7 @@ static const struct row rows[] = {
 	TEXT("max-shard-size", "SIZE", max_shard_size, "of a file: 5GB (default), 500MB, 1GiB"),
 
 	HEAD("What is said"),
-	TEXT("log", "FILE", log, "a line of JSON a step; a run that goes on goes on with it"),
+	TEXT("log", "FILE", log, "one line of JSON per step; a resumed run appends to it"),
 	ON("counters", counters, "bytes that were sent and memory, at the end"),
 	ON("exact", exact, "print losses so that they read back to the bit"),
 	ON("check-launch", check_launch, "say who each rank is and which GPU is its own, and end"),

@@ -23,7 +23,7 @@ static bool is_yaml(const char *path)
 	return dot && (!strcmp(dot, ".yaml") || !strcmp(dot, ".yml"));
 }
 
-/* What accelerate refuses is no configuration; what "auto" stands for is left to who reads it. */
+/* What accelerate refuses is no configuration; what "auto" means, the reader decides. */
 static const struct en_verdict *refused(const struct en_config *c)
 {
 	for (uint64_t i = 0; i < c->n_verdicts; i++)
@@ -72,7 +72,7 @@ int zt_config_print(int argc, char **argv)
 	} else if (no || !c.tree) {
 		snprintf(why, sizeof(why), "%s%s%s: %s", no ? no->path : "deepspeed_config",
 			 no && *no->value ? " " : "", no ? no->value : "", no ? no->why :
-			 "there is none");
+			 "the file has none");
 		rc = fail(argv[1], why);
 	} else {
 		rc = print(&c);

@@ -68,6 +68,6 @@ void zt_export_tell(const struct zt_program *p, const struct en_ran *ran)
 		       p->export.type == KN_F16 ? "fp16" : "fp32", ran->export.file_bytes,
 		       ran->export.nfiles, ran->export_seconds);
 	else if (p->args.export)
-		printf("weights: none were exported, as the run was stopped; --resume auto goes on "
-		       "with it, and zckpt convert makes them of its last step\n");
+		printf("weights: none were exported, as the run was stopped; --resume auto "
+		       "continues it, and zckpt convert exports its last step\n");
 }

@@ -38,8 +38,8 @@ static int open_log(struct zt_program *p, const struct en_begun *b, struct ckpt_
 	rc = en_log_open(&p->log, p->args.log, b->resumed ? b->at.steps :
 			 p->find.newest ? 0 : EN_LOG_NEW, &found, err);
 	if (!rc && b->resumed && found.last_step < b->at.steps)
-		fprintf(stderr, "ztrain: %s ends at step %" PRId64 "; the run goes on behind step %"
-			PRId64 ", and the steps between are not in it\n", p->args.log,
+		fprintf(stderr, "ztrain: %s ends at step %" PRId64 "; the run continues after step %"
+			PRId64 ", and the steps between are not in the log\n", p->args.log,
 			found.last_step, b->at.steps);
 	return rc;
 }
@@ -70,7 +70,7 @@ int zt_tell_beginning(void *arg, const struct en_begun *b, struct ckpt_err *err)
 	struct zt_program *p = arg;
 	const struct en_settings *set = &p->config.set;
 
-	/* A run that asks for no words is told all the same that it is another one. */
+	/* With --quiet, too: the lines on which this run differs from that of the step. */
 	for (uint32_t i = 0; !p->comm->rank && i < b->differ->n; i++)
 		zt_say_line(p->args.quiet ? stderr : stdout, b->differ->line[i]);
 	if (speaks(p)) {
@@ -144,7 +144,7 @@ static void write_log(struct zt_program *p, const struct en_log_step *line)
 	if (!p->log || !en_log_write(p->log, line, &err))
 		return;
 	if (!p->unlogged++)
-		zt_say("ztrain: ", "%s: %s; the run goes on without it", p->args.log, err.msg);
+		zt_say("ztrain: ", "%s: %s; the run continues without a log", p->args.log, err.msg);
 }
 
 void zt_tell_step(void *arg, const struct en_step_told *s)

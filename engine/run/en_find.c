@@ -171,7 +171,7 @@ static int fail_new_run(const char *dir, const struct ckpt_steps *steps, struct 
 
 	name_steps(steps, names, sizeof(names));
 	return ck_fail(err, CKPT_E_EXISTS, dir, CKPT_NO_OFFSET,
-		       "%" PRIu64 " step%s here (%s), and this run begins anew: --resume auto "
+		       "%" PRIu64 " step%s here (%s), and this run starts at step 1: --resume auto "
 		       "resumes from them, another --save keeps them, --overwrite-steps replaces "
 		       "those of equal names", steps->nsteps, steps->nsteps == 1 ? " is" : "s are",
 		       names);
@@ -278,8 +278,8 @@ static int fail_none_whole(const struct finding *f, struct ckpt_err *err)
 	name_steps(&f->steps, names, sizeof(names));
 	return ck_fail(err, CKPT_E_INCOMPLETE, f->o->from, CKPT_NO_OFFSET,
 		       "steps are here (%s), and none is whole, so nothing can be resumed: "
-		       "%.300s; `zckpt ls %.200s` shows all, and a run in an empty folder begins "
-		       "anew", names, f->steps.step[0].why ? f->steps.step[0].why : "",
+		       "%.300s; `zckpt ls %.200s` lists them, and a run in an empty folder starts "
+		       "at step 1", names, f->steps.step[0].why ? f->steps.step[0].why : "",
 		       f->o->from);
 }
 
@@ -298,13 +298,13 @@ static void say_passed(const struct finding *f, uint64_t chosen)
 		if (!t->whole)
 			say(f->o, "passed over %s/%s: %.600s", f->o->from, t->name, t->why);
 		else if (i < chosen && decided)
-			say(f->o, "left %s/%s, which is later: 'latest' names %s; "
+			say(f->o, "did not take %s/%s, which is later: 'latest' names %s; "
 			    "`zckpt set-latest %s %s` takes the later one", f->o->from, t->name,
 			    s->step[chosen].name, f->o->from, t->name);
 	}
 }
 
-/* Where 'latest' decides nothing, steps of two runs cannot be told to be one. */
+/* Where 'latest' selects no step, steps of two runs are refused: which run is meant is unknown. */
 static int check_runs(const struct finding *f, uint64_t chosen, struct ckpt_err *err)
 {
 	const struct ckpt_step_there *step = f->steps.step;

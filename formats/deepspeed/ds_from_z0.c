@@ -72,8 +72,9 @@ static int check_common(struct ds_step *ds, const struct ds_param *p, const char
 	if (!rc && !is_number)
 		return refuse(p, key, ck_val_tensor(v)->numel == p->numel ?
 			      "is one that is not taken (zckpt inspect says why), so it cannot be "
-			      "cut anew" :
-			      "has not the parameter's shape, so it cannot be cut anew", err);
+			      "re-partitioned" :
+			      "does not have the parameter's shape, so it cannot be re-partitioned",
+			      err);
 	if (!rc && theirs)
 		rc = same_value(ds, theirs, v, &same, err);
 	if (!rc && !same)
@@ -229,7 +230,7 @@ static int check_wrapper(struct ds_step *ds, bool dynamic, struct ckpt_err *err)
 		if (ck_val_get(ck_val_at(torch_groups(ds), g), "use_muon"))
 			return ck_fail(err, CKPT_E_UNSUPPORTED, ds->where, CKPT_NO_OFFSET,
 				       "Muon keeps another momentum at stage 0 than with ZeRO, so "
-				       "it cannot be cut anew");
+				       "it cannot be re-partitioned");
 	return 0;
 }
 

@@ -127,7 +127,7 @@ int ck_ds_target_z0(const struct ds_step *ds, const struct ck_index *ix,
 		return 0;
 	if (ck_val_get(group, "use_muon"))
 		return refuse(ds, "Muon keeps another momentum at stage 0 than with ZeRO, so it "
-			      "cannot be cut anew", err);
+			      "cannot be re-partitioned", err);
 	if (!ck_ds_trained_type(ds, ix, &type))
 		return refuse(ds, "its trained weights are of several types, and stage 0 is "
 			      "either fp32, fp16 or bf16", err);

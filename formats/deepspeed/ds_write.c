@@ -187,7 +187,7 @@ static int check_states(struct wr *w, struct ckpt_err *err)
 
 	if (ds->left_out && !ck_wr_is_dropped(w, ds->left_out) && !ck_wr_keeps_shards(w))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, ds->where, CKPT_NO_OFFSET,
-			       "state %.60s is no contiguous tensor, so it cannot be cut anew; "
+			       "state %.60s is no contiguous tensor, so it cannot be re-partitioned; "
 			       "--drop-state %.60s leaves it out", ds->left_out, ds->left_out);
 	for (uint32_t g = 0; ds->optim && g < ds->ngroups; g++)
 		for (uint32_t k = 0; k < ds->nstates && ds->group[g].nparams; k++) {
@@ -200,7 +200,7 @@ static int check_states(struct wr *w, struct ckpt_err *err)
 				continue;
 			return ck_fail(err, CKPT_E_UNSUPPORTED, ds->where, CKPT_NO_OFFSET,
 				       "state %s of group %u cannot be joined over the ranks, so "
-				       "it cannot be cut anew; --drop-state %s leaves it out",
+				       "it cannot be re-partitioned; --drop-state %s leaves it out",
 				       ds->state_name[k], g, ds->state_name[k]);
 		}
 	return 0;
@@ -282,7 +282,7 @@ int ck_ds_reshard(const struct ck_input *in, const struct ck_index *ix,
 		rc = ck_ds_from_z0(&ds, want, err);
 	else if (!rc && !ds.optim)
 		rc = ck_fail(err, CKPT_E_UNSUPPORTED, ds.where, CKPT_NO_OFFSET,
-			     "the step has no optimizer shards to cut anew");
+			     "the step has no optimizer shards to re-partition");
 	if (!rc)
 		rc = ck_wr_step(&ds, ix, want, scratch.tag, plan, err);
 	ck_ds_end(&ds);

@@ -1,7 +1,7 @@
 /*
  * ds_write_root.c -- what stands beside the tag folder of a step that is written: everything
  * of the source's parent folder that is no step, random states for the new number of ranks,
- * and 'latest'; and what stands in the tag folder and is no part of the step.
+ * and 'latest'; and the files in the tag folder that are no part of the step.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -69,7 +69,7 @@ static bool is_native_name(const char *name)
 	       fits(name, "rest", ".pt") || fits(name, "manifest", ".json");
 }
 
-/* A file in the tag folder that is read, or stands for what was there: not carried. */
+/* A file in the tag folder that is read, or describes the source: not carried. */
 static bool is_of_step(struct wr *w, const struct ck_tree_entry *e)
 {
 	const bool shard = ck_ds_name_parse(e->name).kind != DS_OTHER;
@@ -82,12 +82,12 @@ static bool is_of_step(struct wr *w, const struct ck_tree_entry *e)
 	if (w->want->native ? !is_native_name(e->name) : !shard)
 		return false;
 	ck_findings_add(w->ds->f, CK_FINDING_NOT_CARRIED, e->path,
-			"it is no part of the step and stays behind: a file of the result may have "
-			"its name");
+			"it is not part of the step and is not carried along: a file of the result "
+			"may have its name");
 	return true;
 }
 
-/* Files that are made anew, and what is no file. */
+/* Files that are made here, and what is no file. */
 static bool is_left_out(const struct copying *c, const struct ck_tree_entry *e, bool top)
 {
 	if (e->is_dir || e->is_odd)

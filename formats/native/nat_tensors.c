@@ -99,7 +99,7 @@ static int take_piece(struct ck_nat_reading *r, uint32_t tensor, const struct ck
 				  "with elements in a file of the list", err);
 	f = &r->nat->file[part->files + file];
 	if (!f->head)
-		return ck_nat_bad(r, list, "a piece lies in a file of values, which holds no "
+		return ck_nat_bad(r, list, "a piece is in a file of values, which holds no "
 				  "tensors", err);
 	rc = ck_dtype_bytes(dtype, e.count, &bytes, err);
 	if (rc)

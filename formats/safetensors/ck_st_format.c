@@ -185,9 +185,9 @@ static void tell_changed(const struct ck_st *st, struct ck_findings *findings)
 	if (st->notes & CK_ST_HEADER_CHANGED)
 		ck_findings_add(findings, CK_FINDING_HEADER_SUM_WRONG, st->name,
 				"its header (%" PRIu64 " bytes) is not the one that was written "
-				"with its sums: it is damaged, or another program wrote the file "
-				"anew and kept the metadata (then --as-warning HEADER_SUM_WRONG "
-				"takes it without sums)", st->data);
+				"with its sums: it is damaged, or another program rewrote the file "
+				"and kept the metadata (then --as-warning HEADER_SUM_WRONG takes "
+				"it without sums)", st->data);
 }
 
 /* ------------------------------------------------------------------- tensors */

@@ -524,7 +524,7 @@ struct ckpt_digest_line {
  * Returns 0 or the negative of
  *	CKPT_E_EXISTS    'dst' is there and CKPT_CONVERT_FORCE is not given
  *	CKPT_E_BUSY      another run is writing there
- *	CKPT_E_NOTFOUND  the folder in which 'dst' should stand is not there
+ *	CKPT_E_NOTFOUND  the folder for 'dst' does not exist
  *	CKPT_E_NOSPACE   found before writing where the file system can tell
  *	CKPT_E_EXPECT    the names, shapes or types are not those of expect_path
  *	CKPT_E_USAGE     no tensor selected, two tensors renamed alike, unknown state, ...

@@ -211,7 +211,7 @@ int ck_fs_need(const char *path, uint64_t bytes, const char *have, struct ckpt_e
 	if (ck_statvfs(path, &st)) {
 		if (errno == ENOENT || errno == ENOTDIR)
 			return ck_fail(err, CKPT_E_NOTFOUND, path, CKPT_NO_OFFSET,
-				       "the folder in which the result should stand is not there");
+				       "the folder for the result does not exist");
 		return ck_fail_sys(err, errno, "statvfs", path);
 	}
 	if (!st.f_blocks || ck_mul_over(st.f_bavail, st.f_frsize, &left))

@@ -8,7 +8,7 @@
 #   strangers   of the first version, with a guess, without a word, more than are looked at, with noise:
 #               the ranks meet, and the log names an address and what was wrong
 #   secret      a rank by the document's tables is welcome with the secret; its words again are not;
-#               another secret, none, or another size is refused, and the job meets on
+#               another secret, none, or another size is refused, and the job keeps waiting
 #   host        a rank 0 that cannot prove itself is not believed
 #   where       the file of a host is its user's alone and goes; ports are open at no other address
 #   files       a secret that others can read, that is short, or that is said twice, is refused
@@ -32,7 +32,7 @@ rank() {
 says() {
 	local file=$1
 	shift
-	if grep -q -- "$*" "$file"; then good; else cp "$file" said; bad "nobody says: $*"; fi
+	if grep -q -- "$*" "$file"; then good; else cp "$file" said; bad "no line says: $*"; fi
 }
 # together NAME [NAME=VALUE...]: rank 1 comes to rank 0, which is process $host and says what is in 'zero'
 together() {
@@ -45,7 +45,7 @@ together() {
 until_says() {
 	for _ in $(seq 200); do grep -q -- "$2" "$1" 2> /dev/null && return; sleep 0.05; done
 	cp "$1" said
-	bad "nobody says: $2"
+	bad "no line says: $2"
 }
 
 ZTRAIN_SECRET=correct-horse-battery-staple RANK=1 WORLD_SIZE=2 "$ztrain" --check-launch --timeout 1 > said 2>&1
@@ -61,10 +61,10 @@ wait $fake
 says one 'rank 0 is not at port'
 job=$(cat job)
 
-# ---- strangers, and the ranks behind them
+# ---- strangers, and the ranks that come after them
 rank 0 2 zero & host=$!
 stranger old "$port" 3 "$job" > old
-until_says zero 'a connection from 127.0.0.1:[0-9]* is refused: it is no rank of ztrain'
+until_says zero 'a connection from 127.0.0.1:[0-9]* is refused: it is not a rank of ztrain'
 stranger old "$port" 2 "$job" > old
 together 'beside hellos of the first version'
 
@@ -77,7 +77,7 @@ stranger guess "$port" "$job" 0 1 2 > guess
 says guess 'refused: rank 1 has no secret, and rank 0 has a secret in a file of its host'
 stranger guess "$port" 1234 3 1 2 > guess
 says guess 'another job'
-file=$(ls /tmp/ztrain-"$(id -u)"/ztrain-"$job"-"$port" 2> said) || bad 'the secret of the host is not there'
+file=$(ls /tmp/ztrain-"$(id -u)"/ztrain-"$job"-"$port" 2> said) || bad 'the secret of the host is missing'
 [ "$(stat -c '%a %u' "$file" 2> said)" = "600 $(id -u)" ] && good || bad 'others get at the secret of the host'
 together 'beside guesses'
 until_says zero 'a connection from .* is refused: it does not know the secret'
@@ -117,7 +117,7 @@ says two 'rank 1 has a secret in a file of its host, and rank 0 has a secret (ZT
 together 'after wrong secrets and sizes'
 says zero 'a connection from .* is refused: rank 1 was started as one of 3'
 
-# ---- in a file, and by a run id that nobody guesses
+# ---- in a file, and by a random run id
 (umask 077; head -c 32 /dev/urandom | base64 > secret)
 unset ZTRAIN_SECRET
 rank 0 2 zero "ZTRAIN_SECRET_FILE=$PWD/secret" & host=$!

@@ -82,7 +82,7 @@ says() {
 rank 0 3 zero & rank 1 3 one & wait $!
 wait
 says zero 'rank 2 did not come to port [0-9]* of this host within 2 s'
-says one 'sent away by rank 0: rank 2 did not come'
+says one 'rank 0 ended the meeting: rank 2 did not come'
 
 # one is started twice: the second one ends at once, the first waits for those that are missing
 rank 0 3 zero & rank 1 3 one &
@@ -111,8 +111,8 @@ rank 0 2 zero TORCHELASTIC_RUN_ID=a &
 sleep 0.5
 rank 1 2 one TORCHELASTIC_RUN_ID=b
 wait
-says one 'another job meets'
-says zero 'refused: the last one is of another job'
+says one 'another job answers'
+says zero 'refused: the last one belongs to another job'
 if command -v python3 > /dev/null; then
 	python3 -c 'import socket, sys, time
 s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -121,7 +121,7 @@ c, a = s.accept(); c.recv(4096); c.send(b"HTTP/1.0 400 Bad Request\r\n\r\n" + b"
 	other=$!
 	sleep 0.5
 	rank 1 2 one
-	says one 'something answers that is no ztrain'
+	says one 'something answers that is not ztrain'
 	rank 0 2 zero
 	says zero "port $port, where the ranks of this job are to meet, is taken"
 	# a store of torchrun's there, as far as ranks know: they meet behind it

@@ -2,7 +2,7 @@
 # usage: test_ztrain_which.sh
 #
 # From which step a run resumes, and which steps it may replace.  If this fails, days of training are
-# replaced by a run that began anew, or a run resumes from another run's step, and nothing says so.
+# replaced by a run that started over, or a run resumes from another run's step, and nothing says so.
 set -u
 # shellcheck source=tests/engine/ztrain.sh
 . "$(dirname "$0")/ztrain.sh"
@@ -42,12 +42,12 @@ refused 'no whole step' 'global_step4.*none is whole.*: RANK_FILE_MISSING: rest.
 sums none > after; cmp -s before after && good || bad 'no whole step: the folder is another one'
 refused 'no whole step in DIR' 'global_step4.*none is whole' --steps 4 --resume none
 
-# a step that is not whole is passed over, with the reason, and is saved anew
+# a step that is not whole is passed over, with the reason, and is saved again
 cp -r whole broken && rm broken/global_step8/rest.pt
 train --steps 8 --save-every 2 --save broken --resume auto || bad 'a broken newest step'
 says 'passed over' 'passed over broken/global_step8: '
 says 'the one before' 'resumed at step 6 from broken/global_step6'
-digest broken/global_step8 > got; cmp -s want got && good || bad 'a broken newest step, saved anew'
+digest broken/global_step8 > got; cmp -s want got && good || bad 'a broken newest step, saved again'
 
 # one that only its bytes show to be damaged: found as it is loaded, by one rank of several too
 for ranks in 1 2; do
@@ -71,7 +71,7 @@ refused 'one bit' 'MANIFEST_HASH_WRONG' --steps 9 --resume flipped/global_step8
 train --steps 8 --save-every 2 --save flipped --resume auto || bad 'one bit, --resume auto'
 says 'one bit, passed over' 'passed over flipped/global_step8, which rank 0 found damaged.*MANIFEST_HASH_WRONG'
 says 'one bit, the one before' 'resumed at step 6 from flipped/global_step6'
-digest flipped/global_step8 > got; cmp -s want got && good || bad 'one bit, saved anew'
+digest flipped/global_step8 > got; cmp -s want got && good || bad 'one bit, saved again'
 cp -r whole mixed && cp whole/global_step2/rank-00000.safetensors mixed/global_step8
 refused 'a file of another step' 'MANIFEST_HASH_WRONG' --steps 9 --resume mixed/global_step8
 train --steps 4 --save-every 2 --save zipped --save-format deepspeed || bad 'a run, deepspeed'
@@ -85,7 +85,7 @@ says 'one bit, deepspeed, the one before' 'resumed at step 2 from zipped/global_
 cp -r whole back && "$zckpt" set-latest -q back global_step4
 train --steps 8 --stop-at 6 --save-every 2 --save back --resume auto || bad 'set-latest'
 says 'set-latest' 'resumed at step 4 from back/global_step4'
-says 'later ones' 'left back/global_step8, which is later'
+says 'later ones' 'did not take back/global_step8, which is later'
 latest back global_step6 'the rolled back run'
 train --steps 8 --save-every 2 --save back --resume auto || bad 'set-latest, once more'
 says 'set-latest, once more' 'resumed at step 6 from back/global_step6'
@@ -102,7 +102,7 @@ refused 'two branches' 'is of run .* is of run\|is of run .* of run .*set-latest
 
 # another run in the same folder
 cp -r whole other; sums other > before
-refused 'a new run' 'this run begins anew: --resume auto' --steps 12 --stop-at 4 --save-every 2 --save other
+refused 'a new run' 'this run starts at step 1: --resume auto' --steps 12 --stop-at 4 --save-every 2 --save other
 sums other > after; cmp -s before after && good || bad 'a new run: the folder is another one'
 train --steps 12 --stop-at 4 --save-every 2 --save other --overwrite-steps && good || bad '--overwrite-steps'
 latest other global_step4 '--overwrite-steps'
@@ -124,7 +124,7 @@ latest over global_step8 'nothing left to train'
 # a log of a run that was killed before its first save
 echo '{"step": 1, "loss": 1.0, "lr": 0.001, "grad_norm": 1.0, "skipped": false, "samples": 1, "tokens": 16, "seconds": 0.1, "tokens_per_second": 160.0}' > log
 train --steps 2 --save logged --log log && bad 'a new run and an old log' || good
-train --steps 2 --save logged --log log --resume auto && [ "$(wc -l < log)" = 2 ] && good || bad 'the log begins anew'
+train --steps 2 --save logged --log log --resume auto && [ "$(wc -l < log)" = 2 ] && good || bad 'the log is started again'
 
 # a Trainer's output folder
 mkdir -p out/checkpoint-2 out/checkpoint-4 out/checkpoint-9
@@ -138,7 +138,7 @@ train --steps 5 --resume out && says "a Trainer's folder, set-latest" 'resumed a
 for form in deepspeed universal; do
 	train --steps 4 --save-every 2 --save "f-$form" --save-format $form || bad "$form"
 	train --steps 6 --save-every 2 --save "f-$form" --save-format $form --resume auto && good || bad "$form, resumed"
-	refused "$form, a new run" 'this run begins anew' --steps 6 --save "f-$form" --save-format $form
+	refused "$form, a new run" 'this run starts at step 1' --steps 6 --save "f-$form" --save-format $form
 done
 "$zckpt" reshard -q --to native --world 2 whole/global_step6 moved && train --steps 8 --save moved --resume auto && good ||
 	bad 'resharded'

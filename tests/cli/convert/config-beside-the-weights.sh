@@ -1,6 +1,6 @@
 # What is beside converted weights: config.json says the type that was written, of the model and of
 # its parts (transformers gives each its own), and a folder without
-# config.json or tokenizer, or an adapter's file that is left behind, is said.
+# config.json or tokenizer, or an adapter's file that is not copied, is reported.
 cp -r "$FIXTURES/deepspeed/ds0.19.8-z2-bf16-w2/ckpt" run && chmod -R u+w run
 zckpt convert run bare 2>&1 | grep -v '^zckpt: \(step\|read\|wrote\|note: 1\)'
 printf '{\n "a":  1.50, "dtype": "bfloat16",\n\t"torch_dtype" : "bfloat16", "text_config": {"dtype": "bfloat16"},\n "vision_config":{"x":[{"dtype":"bfloat16"}], "torch_dtype": "bfloat16", "y_config": {"dtype":null}}, "quantization_config": {"dtype": "bfloat16"}}\n' > run/config.json

@@ -13,6 +13,6 @@ cp run/global_step2/*optim_states.pt run/global_step4
 zckpt verify --strict --tag global_step4 run; echo "exit $?"
 cp uni/global_step2_universal/mp_rank_00_model_states.pt uni/global_step4_universal
 odd --tag global_step4_universal uni
-# a run whose optimizer was to begin anew
+# a run whose optimizer was reset on purpose
 zckpt reshard -q --reset-optimizer --world 2 "$src" new
 odd new || true
