@@ -30,23 +30,6 @@ run() {
 	shift
 	logged "$name" "$ztrain" --model "${model:-$models/qwen3_tied}" --config "${config:-z.json}" --seq 16 --exact --steps 6 "$@"
 }
-# says WORDS TEXT...; never WORDS TEXT...
-says() {
-	local words=$1 text
-	shift
-	for text; do
-		grep -qF -- "$text" said || { bad "$words: '$text' is not said"; return; }
-	done
-	good
-}
-never() {
-	local words=$1 text
-	shift
-	for text; do
-		grep -qF -- "$text" said && { bad "$words: '$text' is said"; return; }
-	done
-	good
-}
 tail_of() { tail -n "$(wc -l < "$2.log")" "$1.log" | diff - "$2.log" > said.diff && [ -s "$2.log" ]; }
 
 # shellcheck disable=SC2086
@@ -57,33 +40,33 @@ for form in native deepspeed universal; do
 
 	# ---- values: without the options the step's hold
 	run a --clip 0.5 --resume "half-$form" || bad "$form: resumed without the options"
-	says "$form: what differs" 'lr: the step has 0.001' 'beta2: the step has 0.95, this run would have 0.999;' \
+	has_text "$form: what differs" 'lr: the step has 0.001' 'beta2: the step has 0.95, this run would have 0.999;' \
 		'eps: the step has' 'weight_decay: the step has 0.1' "the step's holds" 'had not stopped'
 	tail_of whole a && good || bad "$form: the step's values hold"
 	# Neither an option nor the file states them: the step's hold, and nothing differs.
 	config=bare.json run bare $own || bad 'a whole run without an optimizer in the file'
 	config=bare.json run b $own --save "bare-$form" --save-format $form --stop-at 3 || bad "half of it, $form"
 	config=bare.json run b --clip 0.5 --resume "bare-$form" || bad "$form: resumed without any value"
-	never "$form: no value is stated" 'lr: the step' 'lr of group' 'beta2' 'eps: the step' 'weight_decay: the step'
+	lacks_text "$form: no value is stated" 'lr: the step' 'lr of group' 'beta2' 'eps: the step' 'weight_decay: the step'
 	tail_of bare b && good || bad "$form: the step's values hold without a line"
 	config=bare.json run b --clip 0.5 --lr 5e-4 --resume "bare-$form" || bad "$form: resumed with a rate"
-	says "$form: a rate is stated" '--lr says 0.0005, which'
+	has_text "$form: a rate is stated" '--lr says 0.0005, which'
 	# Equal values are not said.
 	run a $own --resume "half-$form" || bad "$form: resumed with the options"
-	says "$form: the same run" 'had not stopped'
-	never "$form: nothing differs" 'the step has' 'compared'
+	has_text "$form: the same run" 'had not stopped'
+	lacks_text "$form: nothing differs" 'the step has' 'compared'
 	tail_of whole a && good || bad "$form: the same options"
 
 	# ---- others are stated
 	run b --clip 0.5 --lr 5e-4 --weight-decay 0.3 --resume "half-$form" || bad "$form: other options"
-	says "$form: other options hold" 'lr: the step has 0.001' '--lr says 0.0005, which' '--weight-decay says 0.3, which' \
+	has_text "$form: other options hold" 'lr: the step has 0.001' '--lr says 0.0005, which' '--weight-decay says 0.3, which' \
 		'which holds' 'another run: lr, weight_decay' 'beta2: the step has 0.95,'
-	never "$form: no promise" 'had not stopped'
+	lacks_text "$form: no promise" 'had not stopped'
 	awk '{ print $6 }' b.log | sort -u | grep -qx 0.00050000000000000001 && good || bad "$form: --lr 5e-4 is the rate"
 	run b $own --lr 1e-3 --clip 0.25 --resume "half-$form" || bad "$form: another clipping"
-	says "$form: another clipping" 'gradient_clipping: the step has 0.5' 'this run 0.25' 'another run: gradient_clipping'
+	has_text "$form: another clipping" 'gradient_clipping: the step has 0.5' 'this run 0.25' 'another run: gradient_clipping'
 	run b $own --lr-scheduler linear --resume "half-$form" || bad "$form: a schedule where there was none"
-	says "$form: a schedule" 'schedule: the step has none' 'linear' 'another run: schedule'
+	has_text "$form: a schedule" 'schedule: the step has none' 'linear' 'another run: schedule'
 
 	# ---- model
 	for change in 's/"rope_theta": *[0-9.]*/"rope_theta": 5000/' 's/"rms_norm_eps": *[-0-9.e]*/"rms_norm_eps": 1e-3/'; do
@@ -92,10 +75,10 @@ for form in native deepspeed universal; do
 		cmp -s other/config.json "$models/qwen3_tied/config.json" && bad "$change: nothing is changed"
 		key=${change#*\"} key=${key%%\"*}
 		model=other run c $own --resume "half-$form" && bad "$form: another $key is trained" || good
-		says "$form: another $key" "$key: the step was trained with" 'config.json has' '--allow-other-model'
+		has_text "$form: another $key" "$key: the step was trained with" 'config.json has' '--allow-other-model'
 		model=other run c $own --resume "half-$form" --allow-other-model || bad "$form: another $key, allowed"
-		says "$form: another $key, allowed" "model: $key: the step has" "another run: $key"
-		never "$form: another $key, allowed" 'had not stopped'
+		has_text "$form: another $key, allowed" "model: $key: the step has" "another run: $key"
+		lacks_text "$form: another $key, allowed" 'had not stopped'
 	done
 	"$zckpt" verify -q --full "half-$form" > said 2>&1 && good || bad "$form verifies"
 done
@@ -107,26 +90,26 @@ sched 5 > s5.json
 config=s4.json run whole $own || bad 'a schedule'
 config=s4.json run s $own --save s --stop-at 3 || bad 'half a schedule'
 config=s4.json run a $own --resume s || bad 'the same schedule'
-says 'the same schedule' 'had not stopped'
-never 'the same schedule' 'the step has'
+has_text 'the same schedule' 'had not stopped'
+lacks_text 'the same schedule' 'the step has'
 tail_of whole a && good || bad 'the same schedule'
 config=s5.json run b $own --resume s || bad 'another schedule'
-says 'another schedule' 'schedule.warmup: the step has 4' 'this run 5' 'another run: schedule'
+has_text 'another schedule' 'schedule.warmup: the step has 4' 'this run 5' 'another run: schedule'
 config=s4.json run b $own --lr 5e-4 --resume s || bad 'another maximum'
-says 'another maximum' 'schedule.max_lr: the step has 0.001' 'this run 0.0005' 'another run: schedule'
-never 'another maximum' 'had not stopped'
+has_text 'another maximum' 'schedule.max_lr: the step has 0.001' 'this run 0.0005' 'another run: schedule'
+lacks_text 'another maximum' 'had not stopped'
 config=s4.json run b $own --lr 5e-4 --resume s --quiet || bad quiet
-says 'quiet, and another maximum' 'schedule.max_lr: the step has 0.001'
+has_text 'quiet, and another maximum' 'schedule.max_lr: the step has 0.001'
 run b $own --resume s || bad 'no schedule'
-says 'no schedule' 'schedule: the step has' 'another run: '
+has_text 'no schedule' 'schedule: the step has' 'another run: '
 run l $own --lr-scheduler linear --save l --stop-at 3 || bad linear
 run a $own --lr-scheduler linear --resume l || bad 'linear again'
-says 'linear again' 'had not stopped'
-never 'linear again' 'the step has'
+has_text 'linear again' 'had not stopped'
+lacks_text 'linear again' 'the step has'
 run b $own --lr-scheduler linear --steps 9 --resume l || bad 'more steps'
-says 'more steps' 'schedule.total: the step has 6' 'this run 9' 'another run: schedule'
+has_text 'more steps' 'schedule.total: the step has 6' 'this run 9' 'another run: schedule'
 run b $own --lr-scheduler linear --lr 5e-4 --resume l || bad 'linear, another rate'
-says 'linear, another rate' 'lr: the step has 0.001' '--lr says 0.0005'
+has_text 'linear, another rate' 'lr: the step has 0.001' '--lr says 0.0005'
 awk '{ print $6 }' b.log | head -n 1 | grep -q '^0[.]00025' && good || bad 'half of 5e-4 after half of the steps'
 
 }

@@ -15,15 +15,6 @@ set -u
 # shellcheck source=tests/engine/ztrain.sh
 . "$(dirname "$0")/ztrain.sh"
 need_models
-# has WORDS TEXT...: what was said has each of them
-has() {
-	local words=$1 text
-	shift
-	for text; do
-		grep -qF -- "$text" said || { bad "$words: '$text' is not said"; return; }
-	done
-	good
-}
 mpi=
 if has_ranks; then mpi=1; fi
 
@@ -67,7 +58,7 @@ if [ -n "$mpi" ]; then
 	train 2 --accumulation 3 --steps 4 --eval-rows 7 --eval-every 2
 	diff one steps > said && good || bad 'two ranks have the bits of one'
 	train 3 --accumulation 2 --steps 4 --eval-rows 7 --eval-every 4 || bad 'three ranks'
-	has 'three ranks say it' '3 ranks are no power of two'
+	has_text 'three ranks say it' '3 ranks are no power of two'
 	awk '{ print ($3 == "loss" && $4 > 0) }' steps | sort -u | grep -qx 1 && good || bad 'three ranks train'
 fi
 train 1 --accumulation 6 --steps 2 --eval-rows 7 --save half --save-format deepspeed || bad half
@@ -116,17 +107,17 @@ train 1 --accumulation 2 --steps 6 --log run.jsonl
 
 # ---- bits
 train 1 --accumulation 8 --steps 2 --save b || bad bits
-has 'what has the same bits' '1 x 8 = 8 units of 1 rows' '1, 2, 4, 8 ranks'
+has_text 'what has the same bits' '1 x 8 = 8 units of 1 rows' '1, 2, 4, 8 ranks'
 train 1 --accumulation 8 --steps 3 --save b --resume auto
-has 'as if it had not stopped' 'bits: as if the run of 1 ranks x 8 micro-batches'
+has_text 'as if it had not stopped' 'bits: as if the run of 1 ranks x 8 micro-batches'
 train 1 --accumulation 4 --steps 4 --save b --resume auto
-has 'another number of units' 'ranks x accumulation is another'
+has_text 'another number of units' 'ranks x accumulation is another'
 train 1 --accumulation 4 --steps 5 --save b --resume auto --loss tokens
-has 'another mean' 'the loss is another mean'
+has_text 'another mean' 'the loss is another mean'
 
 # ---- config
 train 1 --steps 1 --clip 0.5 --eps 1e-6 --save c --save-format deepspeed || bad 'auto'
-has 'filled in' 'gradient_clipping 0.5' '1e-06' 'not stated: the default'
+has_text 'filled in' 'gradient_clipping 0.5' '1e-06' 'not stated: the default'
 "$zckpt" inspect --json c > inspected 2> said || bad inspect
 # A member of torch's archive is stored as it is.
 grep -qa gradient_clipping c/global_step1/mp_rank_00_model_states.pt && good || bad 'ds_config is in the step'
@@ -145,7 +136,7 @@ sleep 0.3
 kill -TERM $pid
 wait $pid
 rc=$?
-[ $rc = 0 ] && has 'given up, and saved as before it' 'stopped by a signal after step 0' || bad "SIGTERM: status $rc"
+[ $rc = 0 ] && has_text 'given up, and saved as before it' 'stopped by a signal after step 0' || bad "SIGTERM: status $rc"
 "$zckpt" verify -q term > said 2>&1 && good || bad 'what was saved'
 train 1 --accumulation 4 --steps 3 --save term --resume auto || bad 'it goes on'
 diff micro steps > said && good || bad 'from where it was'
@@ -154,15 +145,15 @@ diff micro steps > said && good || bad 'from where it was'
 RANK=1 WORLD_SIZE=2 SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_STEP_ID=0 SLURM_JOB_ID=1 "$ztrain" --check-launch > said 2>&1
 { [ $? != 0 ] && grep -q SLURM said; } && good || bad 'two launchers that disagree'
 "$ztrain" --check-launch > said 2>&1
-has 'alone' 'rank 0 of 1 on'
+has_text 'alone' 'rank 0 of 1 on'
 CUDA_VISIBLE_DEVICES=7 "$ztrain" --check-launch > said 2>&1 && bad 'an ERROR line, and status 0'
-has 'a list that hides every GPU' 'ERROR'
+has_text 'a list that hides every GPU' 'ERROR'
 
 LOCAL_RANK=1 "$ztrain" --check-launch > said 2>&1 && good || bad 'LOCAL_RANK alone'
-has 'LOCAL_RANK alone' 'LOCAL_RANK is "1", and RANK and WORLD_SIZE are not set: this process trains alone'
+has_text 'LOCAL_RANK alone' 'LOCAL_RANK is "1", and RANK and WORLD_SIZE are not set: this process trains alone'
 # as accelerate launch starts one process where it was to start several
 ACCELERATE_MIXED_PRECISION=no MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 train 1 --steps 1 || bad 'alone below accelerate launch'
-has 'accelerate launch' 'it started this one alone'
+has_text 'accelerate launch' 'it started this one alone'
 
 # ---- the manual has every option, and no other
 "$ztrain" --help | grep -o '^  --[a-z0-9-]*' | tr -d ' ' | sort -u > options

@@ -8,6 +8,8 @@
 #   need_ranks           the same, or skip
 #   need_watched         ztrain_watched is there (watch.h), and mpirun
 #   good, bad WORDS...   counted; of what is bad the first lines of the file 'said' are shown
+#   has_text WORDS TEXT...    good if the file 'said' has each of them
+#   lacks_text WORDS TEXT...  good if it has none of them
 #   digest FOLDER        of the step in it
 #   logged NAME COMMAND  runs it: what it says is in 'said' and NAME.said, its steps in NAME.log
 #   same WORDS A B       good if the last steps of runs that were logged, and what they saved, agree
@@ -44,6 +46,22 @@ bad() {
 	failed=$((failed + 1))
 	echo "FAILED $*"
 	[ ! -s said ] || sed 's/^/    /' said | head -n 20
+}
+has_text() {
+	local words=$1 text
+	shift
+	for text; do
+		grep -qF -- "$text" said || { bad "$words: '$text' is not said"; return; }
+	done
+	good
+}
+lacks_text() {
+	local words=$1 text
+	shift
+	for text; do
+		grep -qF -- "$text" said && { bad "$words: '$text' is said"; return; }
+	done
+	good
 }
 digest() { "$zckpt" digest -q "$1" 2>&1 | tail -n 1; }
 logged() {

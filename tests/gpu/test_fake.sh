@@ -13,16 +13,12 @@
 #
 # Some of the runs, by ZCKPT_SEED; with ZCKPT_LONG=1 all.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-ZTRAIN=${ZTRAIN:-${ZCKPT_BUILD:-$here/../../build}/ztrain-fake}
-# shellcheck source=tests/engine/ztrain.sh
-. "$here/../engine/ztrain.sh"
+# shellcheck source=tests/gpu/fake.sh
+. "$(dirname "$0")/fake.sh"
 need_models
 need_ranks
-data=${models%/models}/train/data.safetensors
 long=${ZCKPT_LONG:-0}
 RANDOM=${ZCKPT_SEED:-$(date +%j)}
-export FAKE_NCCL_TIMEOUT=60
 bad() {
 	failed=$((failed + 1))
 	echo "FAILED $*"

@@ -9,10 +9,8 @@
 # Two ranks at stage 3, 10 blocks of which 8 are layers, two micro-batches a step, three steps.
 # With every block gathered for each use that is 18 a micro-batch: 9 forward, the head's, 8 back.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-ZTRAIN=${ZTRAIN:-${ZCKPT_BUILD:-$here/../../build}/ztrain-fake}
-# shellcheck source=tests/engine/ztrain.sh
-. "$here/../engine/ztrain.sh"
+# shellcheck source=tests/gpu/fake.sh
+. "$(dirname "$0")/fake.sh"
 need_ranks
 RANDOM=${ZCKPT_SEED:-$(date +%j)}
 mkdir model

@@ -9,14 +9,10 @@
 #   units      with --reduction tree: the same steps at 1 and 2 ranks, as on CPU ranks
 #   refused    with --reduction tree, fp32 gradients on the wire, or another precision
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-ZTRAIN=${ZTRAIN:-${ZCKPT_BUILD:-$here/../../build}/ztrain-fake}
-# shellcheck source=tests/engine/ztrain.sh
-. "$here/../engine/ztrain.sh"
+# shellcheck source=tests/gpu/fake.sh
+. "$(dirname "$0")/fake.sh"
 need_models
 need_ranks
-data=${models%/models}/train/data.safetensors
-export FAKE_NCCL_TIMEOUT=60
 
 # train DEVICE RANKS STAGE UNITS OPTION...: scales and skips go to 'steps'
 train() {

@@ -8,9 +8,8 @@
 #   resumed   4 GPUs of stage 3, then 2 of stage 2: as if they had not stopped
 #   sums      with NCCL's sums, and without windows, the losses are those within rounding
 set -u
-ZTRAIN=${ZCKPT_BUILD:-$(cd "$(dirname "$0")/../.." && pwd)/build}/ztrain-fake
-# shellcheck source=tests/engine/ztrain.sh
-. "$(dirname "$0")/../engine/ztrain.sh"
+# shellcheck source=tests/gpu/fake.sh
+. "$(dirname "$0")/fake.sh"
 need_models
 need_ranks
 export FAKE_GPU_SEED=1
