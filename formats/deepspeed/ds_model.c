@@ -147,20 +147,9 @@ static int map_places(struct names *nm, bool params, struct ckpt_err *err)
 static int add_weight(struct ds_step *ds, uint32_t tensor, const struct ck_tensor_ref *t,
 		      struct ckpt_err *err)
 {
-	struct ck_extent e;
-	int rc = ck_index_state_begin(ds->ix, tensor, "weight", (enum ckpt_dtype)t->dtype, 0, err);
+	const struct ds_file *file = ds->model_file;
 
-	if (!rc && t->numel) {
-		rc = ck_pt_extent(ds->model_file->pt, t, 0, t->numel, 0, ds->model_file->source,
-				  ds->ix->source[ds->model_file->source].rank, ds->ix, &e, err);
-		if (!rc)
-			rc = ck_index_state_extent(ds->ix, &e, err);
-	}
-	if (rc) {
-		ck_index_state_cancel(ds->ix);
-		return rc;
-	}
-	return ck_index_state_end(ds->ix, NULL, err);
+	return ck_pt_add_state(file->pt, t, tensor, "weight", file->source, ds->ix, err);
 }
 
 static bool same_shape(const struct ck_tensor_ref *t, const uint64_t *shape, uint32_t ndim)

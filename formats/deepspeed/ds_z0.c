@@ -174,27 +174,6 @@ static int add_slice(struct z0 *z, uint32_t tensor, const char *name, const stru
 	return ck_index_state_end(ix, NULL, err);
 }
 
-/* A tensor of the parameter's shape as a state, in whatever order its elements lie. */
-static int add_tensor(struct z0 *z, uint32_t tensor, const char *name,
-		      const struct ck_tensor_ref *t, struct ckpt_err *err)
-{
-	struct ck_index *ix = z->ds->ix;
-	struct ck_extent e;
-	int rc = ck_index_state_begin(ix, tensor, name, (enum ckpt_dtype)t->dtype, 0, err);
-
-	if (!rc && t->numel) {
-		rc = ck_pt_extent(z->file->pt, t, 0, t->numel, 0, z->file->source,
-				  ix->source[z->file->source].rank, ix, &e, err);
-		if (!rc)
-			rc = ck_index_state_extent(ix, &e, err);
-	}
-	if (rc) {
-		ck_index_state_cancel(ix);
-		return rc;
-	}
-	return ck_index_state_end(ix, NULL, err);
-}
-
 static bool has_shape(const struct z0 *z, uint32_t tensor, const struct ck_tensor_ref *r)
 {
 	const struct ck_tensor *t = &z->ds->ix->tensor[tensor];
@@ -245,7 +224,8 @@ static int add_state(struct z0 *z, uint32_t tensor, const struct z0_place *place
 	    ck_ds_slice_of(z->file, v, &s))
 		return add_slice(z, tensor, name, &s, place->at, err);
 	if (z->form != Z0_FLAT && !taken && has_shape(z, tensor, t))
-		return add_tensor(z, tensor, name, t, err);
+		return ck_pt_add_state(z->file->pt, t, tensor, name, z->file->source, z->ds->ix,
+				       err);
 	if (t->numel > 1 || taken)	/* one number is a value */
 		leave_out(z, tensor, name);
 	return 0;
@@ -276,7 +256,8 @@ static int add_master(struct z0 *z, uint32_t tensor, const struct z0_place *plac
 	if (z->form == Z0_FLAT)
 		return add_slice(z, tensor, "master", &place->master, place->at, err);
 	if (z->form == Z0_WHOLE && place->like && has_shape(z, tensor, place->like))
-		return add_tensor(z, tensor, "master", place->like, err);
+		return ck_pt_add_state(z->file->pt, place->like, tensor, "master",
+				       z->file->source, z->ds->ix, err);
 	return 0;
 }
 

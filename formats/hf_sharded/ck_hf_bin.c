@@ -40,26 +40,6 @@ static int find_twin(struct bin *b, const struct ck_tensor_ref *t, uint32_t tens
 	return ck_map_add(&b->views, key, len, tensor, twin_out, b->err);
 }
 
-static int add_state(struct bin *b, const struct ck_tensor_ref *t, uint32_t tensor)
-{
-	struct ck_extent e;
-	int rc = ck_index_state_begin(b->ix, tensor, "weight", (enum ckpt_dtype)t->dtype, 0,
-				      b->err);
-
-	if (rc)
-		return rc;
-	if (t->numel) {
-		rc = ck_pt_extent(b->pt, t, 0, t->numel, 0, b->source, -1, b->ix, &e, b->err);
-		if (!rc)
-			rc = ck_index_state_extent(b->ix, &e, b->err);
-	}
-	if (rc) {
-		ck_index_state_cancel(b->ix);
-		return rc;
-	}
-	return ck_index_state_end(b->ix, NULL, b->err);
-}
-
 static int add_tensor(struct bin *b, const char *name, const struct ck_tensor_ref *t)
 {
 	uint64_t twin = 0;
@@ -79,7 +59,7 @@ static int add_tensor(struct bin *b, const char *name, const struct ck_tensor_re
 		b->ix->tensor[tensor].alias_of = twin;
 		return 0;
 	}
-	return rc ? rc : add_state(b, t, tensor);
+	return rc ? rc : ck_pt_add_state(b->pt, t, tensor, "weight", b->source, b->ix, b->err);
 }
 
 static int add_pair(struct bin *b, const struct ck_val *key, const struct ck_val *value)

@@ -114,7 +114,11 @@ int ck_pt_index(const struct ck_pt *pt, uint32_t source, const struct ckpt_limit
 int ck_pt_index_below(const struct ck_pt *pt, struct ck_val *root, uint32_t source,
 		      const struct ckpt_limits *limits, struct ck_index *ix,
 		      struct ck_findings *findings, struct ckpt_err *err);
-/* Add 't' as a state of a tensor that the index has. */
+/*
+ * Add 't', of the shape of 'tensor' and in whatever order its elements are stored, to the index as
+ * the state 'state' of that tensor.  'source' is the file of 'pt' in 'ix'.  Reads nothing.  Where
+ * it fails the tensor has no such state.
+ */
 int ck_pt_add_state(const struct ck_pt *pt, const struct ck_tensor_ref *t, uint32_t tensor,
 		    const char *state, uint32_t source, struct ck_index *ix, struct ckpt_err *err);
 

@@ -241,7 +241,8 @@ int ck_pt_add_state(const struct ck_pt *pt, const struct ck_tensor_ref *t, uint3
 	if (rc)
 		return rc;
 	if (t->numel) {
-		rc = ck_pt_extent(pt, t, 0, t->numel, 0, source, -1, ix, &e, err);
+		rc = ck_pt_extent(pt, t, 0, t->numel, 0, source, ix->source[source].rank, ix, &e,
+				  err);
 		if (!rc)
 			rc = ck_index_state_extent(ix, &e, err);
 	}
