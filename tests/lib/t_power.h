@@ -39,4 +39,11 @@ struct t_power {
 /* All cuts of one verb, up to the first that something is wrong with. */
 void t_power_cut(const struct t_verb *v, struct t_power *p);
 
+/*
+ * t_power_verbs.c: every verb that writes, in every way, with its disk. The disk is installed
+ * (t_disk_install()), and holds anything afterwards.
+ */
+const struct t_verb *t_power_verbs(size_t *n_out);
+void t_power_verbs_free(void);
+
 #endif

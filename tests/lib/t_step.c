@@ -152,9 +152,8 @@ void t_step_weights(const char *step, const char *to, unsigned flags)
 	ckpt_close(ck);
 }
 
-void t_step_order(const char *step, const char *to)
+char *t_step_names(struct ckpt *ck)
 {
-	struct ckpt *ck = t_step_open(step, NULL);
 	char *text = t_fmt("%s", "");
 	struct ckpt_tensor_info t;
 
@@ -166,6 +165,14 @@ void t_step_order(const char *step, const char *to)
 		text = t_fmt("%s%s\n", more, t.name);
 		free(more);
 	}
+	return text;
+}
+
+void t_step_order(const char *step, const char *to)
+{
+	struct ckpt *ck = t_step_open(step, NULL);
+	char *text = t_step_names(ck);
+
 	ckpt_close(ck);
 	t_file_write(to, text, strlen(text));
 	free(text);

@@ -29,10 +29,12 @@ uint64_t t_step_count(const struct ckpt *ck, const char *state);
 
 /*
  * The trainable weights of a step in a new file, tied ones once, with CKPT_CONVERT_* flags; and
- * their names in order, one a line, as `zckpt shard` takes them.
+ * their names in order, one a line, as `zckpt shard` takes them: in a new file, or in a string that
+ * the caller frees.
  */
 void t_step_weights(const char *step, const char *to, unsigned flags);
 void t_step_order(const char *step, const char *to);
+char *t_step_names(struct ckpt *ck);
 
 /* The digest of all of it, the root of `zckpt digest`, or it ends the program. */
 void t_step_digest(struct ckpt *ck, char out[33]);
