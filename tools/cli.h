@@ -287,7 +287,7 @@ int cli_is_state_selected(const struct args *args, const char *state);
 
 /* ---------------------------------------------------------------- convert */
 
-/* Why what stands at 'dst' is not replaced even with --force; NULL if it may be.  'sure': it was
+/* Why the file or folder 'dst' is not replaced even with --force; NULL if it may be.  'sure': it was
  * named as the destination (-o), so a step there is meant. */
 const char *cli_precious(const char *dst, const struct words *sources, int sure);
 /* Does 'dst' lie in a source, or is it one? */

@@ -17,7 +17,7 @@ static int is_garbled(const char *name)
 	return 0;
 }
 
-/* Bytes of the UTF-8 sequence at 's'; 0 = there is none. */
+/* Bytes of the UTF-8 sequence at 's'; 0 = it is not UTF-8. */
 static size_t sequence(const unsigned char *s)
 {
 	size_t n = *s < 0x80 ? 1 : *s < 0xc2 ? 0 : *s < 0xe0 ? 2 : *s < 0xf0 ? 3 :

@@ -244,7 +244,7 @@ int en_config_parse_deepspeed(struct en_config *cfg, const char *text, uint64_t 
 /*
  * Read an accelerate configuration and make the DeepSpeed configuration of it that accelerate 1.15
  * makes; 'deepspeed_config_file' in it is read from the folder the process is in, as there.
- * 'num_processes' stands in where the file has none (0 = it must be there, as with accelerate
+ * 'num_processes' is used where the file has none (0 = the file must have it, as with accelerate
  * launch).
  *
  * What accelerate refuses is a verdict, and en_config_resolve() fails on it.  The errors above, for

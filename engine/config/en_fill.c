@@ -188,7 +188,7 @@ static void enabled(struct en_eval *ev, enum en_block block, const char *path, b
 	}
 }
 
-/* Of the two names of the block that which DeepSpeed reads. */
+/* The block has two names: the one that DeepSpeed reads. */
 static const char *bf16_path(const struct en_eval *ev)
 {
 	const struct en_node *bf16 = at(ev, "bf16"), *old = at(ev, "bfloat16");

@@ -1,5 +1,5 @@
 /*
- * en_stand.c -- options that stand in where a configuration says nothing; see en_eval.h.
+ * en_stand.c -- options that are used where a configuration lacks the key; see en_eval.h.
  *
  * The Trainer and accelerate replace an "auto" and nothing else: an argument whose key the file
  * lacks has no effect there, and nothing is said.  Here the key is put into the tree.
@@ -32,7 +32,7 @@ static bool cut(struct en_eval *ev, const char *path, const char **above_out, co
 	return !ev->rc;
 }
 
-/* The dictionary under 'path', made if it is missing; NULL where something else stands. */
+/* The dictionary under 'path', made if it is missing; NULL where the path is another value. */
 static struct en_node *dict_at(struct en_eval *ev, const char *path, struct en_place place)
 {
 	struct en_node *of, *v, *made;
@@ -77,7 +77,7 @@ void en_stand_in(struct en_eval *ev, const char *path, struct en_node *v, const 
 		en_node_add(of, key, v);
 }
 
-/* Would the key be read if it stood there? */
+/* Would the key be read if the file had it? */
 static bool has_place(const struct en_eval *ev, const char *path)
 {
 	static const char optimizer[] = "optimizer.params.", scheduler[] = "scheduler.params.";

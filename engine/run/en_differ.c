@@ -1,4 +1,4 @@
-/* en_differ.c -- see en_made.h: a run that goes on, beside the step it goes on from. */
+/* en_differ.c -- see en_made.h: a resumed run compared with the step that it resumes from. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>

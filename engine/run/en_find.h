@@ -4,8 +4,8 @@
  * Rank 0 looks, before anything is trained; all ranks hear of it.  A step belongs to a run by the
  * key "ztrain_run_id" of its client state: the run's own id, then the ids of the runs that it
  * resumed, the newest first.  A run that resumes from its last step keeps its id; one that leaves
- * later steps, or saves in another folder, takes a new one.  So two runs in one folder are told
- * apart.
+ * later steps, or saves in another folder, takes a new one.  So two runs in one folder have
+ * different ids.
  */
 #ifndef EN_FIND_H
 #define EN_FIND_H
@@ -64,7 +64,7 @@ void en_found_release(struct en_found *found);
 /* Step 'tag' counts from now on: the run could not load one before it. */
 int en_find_take(const struct en_find_opts *opts, const char *tag, struct ckpt_err *err);
 
-/* The ids of a run that goes on from 'before' (NULL or "" = it begins); 'job' makes a new one. */
+/* The ids of a run that resumes from 'before' (NULL or "" = it begins); 'job' makes a new one. */
 void en_run_name(const struct en_found *found, const char *before, const char *tag,
 		 const char *job, char out[EN_RUN_TEXT]);
 /*
@@ -76,7 +76,7 @@ int en_find_may_save(const struct en_find_opts *opts, const struct en_found *fou
 		     struct ckpt_err *err);
 
 /*
- * Nobody else saves in 'dir' until en_unlock_folder(); CKPT_E_BUSY names who does.  By rank 0.
+ * No other run saves in 'dir' until en_unlock_folder(); CKPT_E_BUSY names who does.  By rank 0.
  * '*lock_out' is -1 where the file system has no locks.
  */
 int en_lock_folder(const char *dir, int *lock_out, struct ckpt_err *err);

@@ -344,12 +344,12 @@ int en_keep_wait(struct en_keep *k, uint32_t timeout_ms, struct ckpt_saved *out,
 
 	if (!rc && k->open) {
 		rc = ckpt_save_wait(k->saver, timeout_ms, out, err);
-		k->open = rc == -CKPT_E_BUSY && ckpt_save_goes_on(k->saver);
+		k->open = rc == -CKPT_E_BUSY && ckpt_save_pending(k->saver);
 	}
 	return rc;
 }
 
-bool en_keep_goes_on(const struct en_keep *k)
+bool en_keep_pending(const struct en_keep *k)
 {
 	return k->open;
 }

@@ -84,18 +84,18 @@ struct en_keep_values {
  * of that one is returned, with *old_out true; the new save then begins all the same.
  *
  * Of a state on a device the copy has only begun when this returns, and so have the step's files:
- * whatever fails is told by the next save, or by en_keep_wait().
+ * whatever fails is returned by the next save, or by en_keep_wait().
  */
 int en_keep_save(struct en_keep *keep, const char *tag, const struct en_keep_values *values,
 		 bool *old_out, struct ckpt_err *err);
 /*
  * How the last save ended, and what it took.  'timeout_ms' 0 = as long as it takes; CKPT_E_BUSY if
- * it still goes on then, as en_keep_goes_on() says: a save that failed may have that code as well.
+ * it still runs then, as en_keep_pending() says: a save that failed may have that code as well.
  */
 int en_keep_wait(struct en_keep *keep, uint32_t timeout_ms, struct ckpt_saved *out,
 		 struct ckpt_err *err);
-/* A save was begun, and en_keep_wait() has not told its end. */
-bool en_keep_goes_on(const struct en_keep *keep);
+/* A save was begun, and en_keep_wait() has not returned its result. */
+bool en_keep_pending(const struct en_keep *keep);
 
 /* The client's key under which en_run keeps where its data is: JSON as a text. */
 #define EN_KEEP_DATA "ztrain_data"

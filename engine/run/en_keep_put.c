@@ -125,7 +125,7 @@ static int put_copied(struct en_keep *k, const struct en_zero_copied *c, struct 
 	return rc;
 }
 
-/* Copies go on while the step's folder and files are made. */
+/* The copies continue while the step's folder and files are made. */
 static int put_behind(struct en_keep *k, struct ckpt_err *err)
 {
 	struct en_zero_copied c = { .p = NULL };
@@ -224,19 +224,19 @@ int en_keep_join(struct en_keep *k, uint32_t timeout_ms, struct ckpt_err *err)
 {
 	const struct timespec until = in_ms(timeout_ms);
 	int late = 0, rc;
-	bool goes_on;
+	bool pending;
 
 	pthread_mutex_lock(&k->lock);
 	while (k->busy && late != ETIMEDOUT)
 		late = timeout_ms ? pthread_cond_timedwait(&k->changed, &k->lock, &until) :
 		       pthread_cond_wait(&k->changed, &k->lock);
-	goes_on = k->busy;
+	pending = k->busy;
 	rc = k->rc;
 	k->rc = 0;
 	pthread_mutex_unlock(&k->lock);
-	if (goes_on)
+	if (pending)
 		return ck_fail(err, CKPT_E_BUSY, k->opts.root, CKPT_NO_OFFSET,
-			       "the save still goes on after %u ms", timeout_ms);
+			       "the save is not finished after %u ms", timeout_ms);
 	k->open = !rc;
 	if (rc && err && !err->code)
 		*err = k->err;

@@ -1,6 +1,6 @@
 /*
  * en_made.h -- what a run is made of besides its state and its data: the model that config.json
- * defines, the optimizer's values, the schedule.  A step keeps it, and a run that goes on from the
+ * defines, the optimizer's values, the schedule.  A step keeps it, and a run that resumes from the
  * step compares its own with it.
  *
  * Who wins where they differ is as in DeepSpeed (docs/ztrain/bits.md, "A resumed run").
@@ -17,7 +17,7 @@
 #include "engine/zero/en_zero.h"
 #include "libckpt/base/ck_buf.h"
 
-/* Under which key it stands among the client's: a JSON object of texts, as a text. */
+/* Its key in the client state: a JSON object of texts, as a text. */
 #define EN_MADE_KEY "ztrain_run"
 
 #define EN_MADE_FACTS 64

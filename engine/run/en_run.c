@@ -360,7 +360,7 @@ static int describe_client(struct en_run *r, struct ck_buf *out, struct ckpt_err
 	return rc;
 }
 
-/* One that failed is told at the next, or at the end: the run goes on. */
+/* The run continues after a failed save: the next save, or the end, returns its error. */
 static int save(struct en_run *r, struct ckpt_err *err)
 {
 	struct en_keep_values v = {
@@ -441,7 +441,7 @@ static int go(struct en_run *r, struct ckpt_err *err)
 		rc = en_keep_wait(r->keep, stop ? o->grace_ms : 0, &r->out->saved, err);
 	if (r->out->saves)
 		r->out->last_save_seconds = en_now() - r->save_began;
-	if (rc == -CKPT_E_BUSY && stop && en_keep_goes_on(r->keep)) {
+	if (rc == -CKPT_E_BUSY && stop && en_keep_pending(r->keep)) {
 		r->out->left = true;
 		memset(err, 0, sizeof(*err));
 		ck_fail(err, CKPT_E_BUSY, o->save_root, CKPT_NO_OFFSET,

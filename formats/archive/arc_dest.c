@@ -62,7 +62,7 @@ static int same_bytes(const struct arc_dest_file *f, const char *path, bool *sam
 {
 	struct ck_hasher *hash = ck_hasher_new();
 	uint8_t *buf = ck_alloc(WINDOW);
-	struct ck_fdpool *pool = ck_fdpool_new(1);	/* what stands there is no source */
+	struct ck_fdpool *pool = ck_fdpool_new(1);	/* the old files there are no source */
 	struct ck_src *src = NULL;
 	int rc = hash && buf && pool ? ck_src_open(pool, path, &src, err) :
 		 ck_fail_nomem(err, "a buffer", WINDOW);

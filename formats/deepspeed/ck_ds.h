@@ -3,7 +3,7 @@
  *
  * ds_find.c chooses the step and sorts its files; ds_load.c reads them, in parallel, into the
  * summaries below; ds_z12.c, ds_z3.c and ds_model.c turn the summaries into the index; ds_twins.c
- * looks whether ranks can be told apart.  What each key means: docs/formats/deepspeed.md.
+ * looks whether files of different ranks differ.  What each key means: docs/formats/deepspeed.md.
  */
 #ifndef CK_DS_H
 #define CK_DS_H

@@ -123,7 +123,7 @@ static int step_of(struct ds_step *ds, const struct level *l, const char *name, 
 	return rc;
 }
 
-/* Is there a step by that name?  For what is only told, without findings. */
+/* Is there a step by that name?  For messages only, without findings. */
 static bool has_step(struct ds_step *ds, const struct level *l, const char *name)
 {
 	struct ck_findings unheard = { .n = 0 }, *f = ds->f;
@@ -167,7 +167,7 @@ static int say_why(struct ds_step *ds, struct ds_choice *c, const char *why, con
 
 /* ---- 'latest' ---- */
 
-/* The number behind "global_step" or "checkpoint-"; '*begin_out' is how long that is. */
+/* The number after "global_step" or "checkpoint-"; '*begin_out' is the length of that prefix. */
 static bool number_of(const char *name, size_t *begin_out, uint64_t *out)
 {
 	const size_t begin = is_trainer_name(name) ? strlen("checkpoint-") : strlen("global_step");
@@ -186,7 +186,7 @@ static bool number_of(const char *name, size_t *begin_out, uint64_t *out)
 }
 
 /*
- * A step with a higher number lies beside: its save was cut short, or 'latest' is an old one.  A
+ * There is a step with a higher number: its save was cut short, or 'latest' is an old one.  A
  * tag without a number says nothing.
  */
 static void check_newest(struct ds_step *ds, const struct level *l, const char *tag)

@@ -170,7 +170,7 @@ bool ck_wr_keeps_shards(const struct wr *w)
 {
 	const struct ds_step *ds = w->ds;
 
-	return !w->anew && ds->optim && !w->want->native && !w->want->universal &&
+	return !w->new_keys && ds->optim && !w->want->native && !w->want->universal &&
 	       w->t->world == ds->world && w->t->stage && (w->t->stage == 3) == (ds->stage == 3) &&
 	       w->t->bf16_optimizer == ds->bf16_optimizer;
 }

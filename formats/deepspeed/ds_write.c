@@ -42,7 +42,7 @@ static struct ck_val *optim_root(struct wr *w, struct ck_val *zero)
 	struct ck_arena *a = &w->arena;
 	struct ck_val *root, *config;
 
-	if (!w->anew) {
+	if (!w->new_keys) {
 		root = ck_val_dict_sets(a, ck_val_clone(a, w->ds->zero_file->pt->doc.root),
 					"optimizer_state_dict", zero);
 		config = ck_val_get(root, "ds_config");
@@ -257,7 +257,7 @@ int ck_wr_step(struct ds_step *ds, const struct ck_index *ix, const struct ck_re
 
 	if (rc)
 		return rc;
-	w.anew = ds->origin != DS_FROM_SHARDS ||
+	w.new_keys = ds->origin != DS_FROM_SHARDS ||
 		 memcmp(layout.version, ds->version, sizeof(layout.version)) != 0;
 	rc = write_all(&w, err);
 	ck_free(w.piece);

@@ -26,7 +26,7 @@ struct wr {
 	const struct ck_reshard_want *want;
 	struct ck_plan *plan;
 	const char *tag;		/* folder in the result */
-	bool anew;			/* key sets by version and stage, not the source's */
+	bool new_keys;			/* key sets by version and stage, not the source's */
 	const struct ck_val *first;	/* rank 0's shard, where the one written keeps its own
 					   values: for the order of entries; else NULL */
 	/* of the file being made */

@@ -340,7 +340,7 @@ struct ck_val *ck_wr_flat_value(struct wr *w, const char *key, uint32_t rank,
 	if (!strcmp(key, "param_alignment_paddings"))
 		return gap_lists(w);
 	if (!strcmp(key, "partition_count"))
-		return old && old->kind == CK_VAL_INT && !w->anew &&
+		return old && old->kind == CK_VAL_INT && !w->new_keys &&
 		       w->ds->stage != 3 ?
 		       ck_val_new_int(&w->arena, w->t->world) : partition_counts(w);
 	if (!strcmp(key, "param_slice_mappings"))

@@ -247,13 +247,13 @@ static struct ck_val *frozen(struct wr *w, struct ck_val *root, const struct ck_
 			     uint32_t rank, struct ckpt_err *err)
 {
 	const bool excluded = w->ds->stage >= 2 && !w->ds->frozen_listed;
-	const bool kept = !w->anew || (w->ds->origin == DS_FROM_NATIVE && !w->want->version);
+	const bool kept = !w->new_keys || (w->ds->origin == DS_FROM_NATIVE && !w->want->version);
 
 	if (kept && !ck_val_get(old, "frozen_param_shapes"))	/* before 0.9.1 */
 		return w->t->stage == 3 && w->ds->stage != 3 ? check_none(w, root, err) : root;
 	if (w->t->stage < 2)
-		return w->ds->stage == 1 && !w->anew ? root : no_frozen(w, root);
-	if (!w->anew && (excluded || (w->t->stage == 2 && w->ds->stage == 2)))
+		return w->ds->stage == 1 && !w->new_keys ? root : no_frozen(w, root);
+	if (!w->new_keys && (excluded || (w->t->stage == 2 && w->ds->stage == 2)))
 		return root;
 	if (excluded && ck_val_get(old, "frozen_param_shapes"))
 		return no_frozen(w, root);
@@ -302,7 +302,7 @@ static bool has_old_placeholders(const struct wr *w)
 {
 	const uint32_t *v = w->ds->version;
 
-	return w->ds->stage == 3 && w->anew && !v[0] && v[1] < 6;
+	return w->ds->stage == 3 && w->new_keys && !v[0] && v[1] < 6;
 }
 
 struct ck_val *ck_wr_model(struct wr *w, const struct ck_val *old, uint32_t rank,
@@ -330,11 +330,11 @@ struct ck_val *ck_wr_model(struct wr *w, const struct ck_val *old, uint32_t rank
 					ck_wr_config(w, ck_val_get(old, "ds_config")));
 	if (w->ds->origin == DS_FROM_STAGE0 || w->ds->origin == DS_FROM_NATIVE)
 		root = ck_val_dict_sets(a, root, "optimizer", ck_val_new_none(a));
-	if (w->anew || (old_shapes && !ck_val_is_none(old_shapes)))
+	if (w->new_keys || (old_shapes && !ck_val_is_none(old_shapes)))
 		root = ck_val_dict_sets(a, root, "param_shapes", ck_wr_shapes(w));
 	if (root)
 		root = frozen(w, root, old, rank, err);
-	if (w->anew && !ck_val_pairs(ck_val_get(old, "shared_params"), &item, &n))
+	if (w->new_keys && !ck_val_pairs(ck_val_get(old, "shared_params"), &item, &n))
 		root = shared(w, root, rank);
 	else if (w->t->stage == 3 && rank && ck_val_get(old, "shared_params"))
 		root = ck_val_dict_sets(a, root, "shared_params", ck_val_new_dict(a));

@@ -111,7 +111,7 @@ static struct ck_val *optimizer(struct wr *w, uint32_t rank, struct ckpt_err *er
 {
 	const struct ck_val *groups = ck_ds_param_groups(w->ds, w->ds->zero);
 	struct ck_arena *a = &w->arena;
-	struct ck_val *opt = w->ds->stage == 3 && !w->anew ?
+	struct ck_val *opt = w->ds->stage == 3 && !w->new_keys ?
 		ck_val_clone(a, ck_ds_torch_optimizer(w->ds, w->ds->zero)) : ck_val_new_dict(a);
 
 	opt = ck_val_dict_sets(a, opt, "state", states(w, rank, err));

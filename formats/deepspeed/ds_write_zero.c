@@ -330,7 +330,7 @@ struct ck_val *ck_wr_zero_rest(struct wr *w, struct ckpt_err *err)
 
 struct ck_val *ck_wr_zero_dict(struct wr *w, uint32_t rank, struct ckpt_err *err)
 {
-	const bool same = !w->anew && (w->ds->stage == 3) == (w->t->stage == 3) &&
+	const bool same = !w->new_keys && (w->ds->stage == 3) == (w->t->stage == 3) &&
 			  w->ds->bf16_optimizer == w->t->bf16_optimizer;
 	struct ck_val *zero = same ? same_kind(w, rank, err) : other_kind(w, rank, err);
 

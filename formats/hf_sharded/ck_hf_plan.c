@@ -56,7 +56,7 @@ static void sort_items(struct sharding *s, uint64_t *end)
 		s->number[end[s->shard[i]]++] = (uint32_t)i;
 }
 
-/* The first shard keeps the sums of what lies beside: of the index, too. */
+/* The first shard keeps the sums of the other files, also of the index. */
 static int list_beside(const struct sharding *s, const char *index, struct ck_want *want,
 		       struct ckpt_err *err)
 {

@@ -77,7 +77,7 @@ int ck_pt_extent(const struct ck_pt *pt, const struct ck_tensor_ref *t, uint64_t
  * What tied names have in common: bytes in 'a' that are equal for tensors of one shape that are the
  * same elements of one storage, read in the same way (type, strides, conjugation, negation), and
  * for no others.  The stride of a dimension of one element says nothing.  Two tensors without
- * elements are told apart by 'apart'.  NULL without memory.
+ * elements have different keys if 'apart' differs.  NULL without memory.
  */
 const char *ck_pt_view_key(struct ck_arena *a, const struct ck_tensor_ref *t, uint64_t apart,
 			   size_t *n_out);

@@ -19,7 +19,7 @@ struct ck_pt_training {
 
 /*
  * Choose what of 'pt' is the model.  With 'subtree' that entry, by its key or by keys joined
- * with dots; CKPT_E_USAGE if there is none.  Else the one entry of a known name that is a
+ * with dots; CKPT_E_USAGE if the file has no such entry.  Else the one entry of a known name that is a
  * state dict, where the root is no state dict itself.  Finding SUBTREE_CHOICE for tensors
  * that are left out, or where there are several and none is chosen.
  */

@@ -59,7 +59,7 @@ struct ckpt_saver_opts {
 	 * Asked some times a second while ckpt_save_wait(), ckpt_save_begin() and ckpt_saver_free()
 	 * wait for other ranks, in the thread that calls these; sets gone[r] [nranks] of ranks that
 	 * have ended for certain.  A save that lacks something of theirs then fails at once, and
-	 * not after 'timeout_ms'.  NULL: nobody knows.
+	 * not after 'timeout_ms'.  NULL: which ranks have ended is not known.
 	 */
 	void (*look)(void *arg, uint8_t *gone);
 	void *look_arg;
@@ -244,9 +244,9 @@ struct ckpt_saved {
 
 /*
  * Wait for the save that was committed: on rank 0 until the step is in its place, on others until
- * that is to be seen.  timeout_ms 0 = as long as it takes; CKPT_E_BUSY if it still goes on
- * then (ckpt_save_goes_on()).  '*out' may be NULL.  Without a save, or for one whose end was told
- * already, returns 0.
+ * that is to be seen.  timeout_ms 0 = as long as it takes; CKPT_E_BUSY if the save still
+ * runs then (ckpt_save_pending()).  '*out' may be NULL.  Without a save, or for one whose result
+ * was returned already, returns 0.
  *
  * Returns 0 or the negative of
  *	CKPT_E_INCOMPLETE  rank 0: a rank did not end its part in time, gave up, or elements were
@@ -261,10 +261,10 @@ CKPT_API int ckpt_save_wait(struct ckpt_saver *saver, uint32_t timeout_ms,
 			    struct ckpt_saved *out, struct ckpt_err *err);
 
 /*
- * 1 if a save was committed and ckpt_save_wait() has not told its end, else 0.  After CKPT_E_BUSY
- * it tells a save that goes on from one that failed with that code.
+ * 1 if a save was committed and ckpt_save_wait() has not returned its result, else 0.  After
+ * CKPT_E_BUSY it distinguishes a save that still runs from one that failed with that code.
  */
-CKPT_API int ckpt_save_goes_on(const struct ckpt_saver *saver);
+CKPT_API int ckpt_save_pending(const struct ckpt_saver *saver);
 
 /*
  * From now on signal 'sig' (SIGTERM, say) ends the process only after saves that were

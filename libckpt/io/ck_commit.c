@@ -185,7 +185,7 @@ int ck_commit_wait(const struct ck_commit *c, const struct ck_record_head *like,
 
 struct keep {
 	const char *to;
-	const struct ck_tree *fresh;	/* what stands there */
+	const struct ck_tree *fresh;	/* the new folder */
 	ck_is_ours_fn *is_ours;
 };
 

@@ -38,7 +38,7 @@ int ck_commit_lock(const struct ck_commit *c, int *lock_out, struct ckpt_err *er
 		       "takes moments: is it stopped, or does its disk hang?", c->lock_ms);
 }
 
-/* A lock on a folder that was removed before it was got keeps nobody out. */
+/* A lock on a folder that was removed before the lock was taken excludes no other process. */
 static bool is_gone(const struct ck_commit *c, int fd)
 {
 	struct stat mine, there;

@@ -40,12 +40,12 @@ void ck_fdpool_free(struct ck_fdpool *pool);
 /*
  * Open the file if it is closed, and keep it open until ck_fdpool_unpin(f).  Any threads.
  * The limit is exceeded while more files are pinned than it says.  CKPT_E_MISMATCH if another
- * file stands at the path since it was opened first, or a file that is only read has another size
+ * file is at the path than when it was opened first, or a file that is only read has another size
  * or mtime; CKPT_E_NOTFOUND, CKPT_E_IO.
  */
 int ck_fdpool_pin(struct ck_fdpool *pool, struct ck_pooled *f, struct ckpt_err *err);
 void ck_fdpool_unpin(struct ck_fdpool *pool, struct ck_pooled *f);
-/* Nobody has it pinned.  CKPT_E_IO, CKPT_E_NOSPACE if this or an earlier close failed. */
+/* No caller has it pinned.  CKPT_E_IO, CKPT_E_NOSPACE if this or an earlier close failed. */
 int ck_fdpool_close(struct ck_fdpool *pool, struct ck_pooled *f, struct ckpt_err *err);
 
 /*

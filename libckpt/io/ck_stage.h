@@ -34,7 +34,7 @@ struct ck_stage_opts {
 	struct ck_fdpool *sources;
 	/*
 	 * With force and is_dir: true for a file of the old folder that the new one, which holds
-	 * 'fresh', stands for; so too when some of what is kept is in 'fresh'.  Others are kept.
+	 * 'fresh', replaces; so too when some of what is kept is in 'fresh'.  Others are kept.
 	 * NULL = none is kept.  It also decides for a run of another
 	 * plan that was killed while it replaced a folder, whose end begin() brings about.
 	 */
@@ -123,7 +123,7 @@ int ck_stage_term(struct ck_stage *stage, uint32_t sum, struct ck_hash128 term,
 		  struct ckpt_err *err);
 int ck_stage_term_place(struct ck_stage *stage, uint32_t sum, uint32_t file, uint64_t off,
 			struct ckpt_err *err);
-/* And where the hash of the first 'bytes' bytes of a file goes, which lies in them. */
+/* And where the hash of the first 'bytes' bytes of a file goes, which is a place in them. */
 int ck_stage_head(struct ck_stage *stage, uint64_t bytes, uint32_t file, uint64_t off,
 		  struct ckpt_err *err);
 /* What it saw of the source (CK_RECORD_READ_CRC and on). */

@@ -231,7 +231,7 @@ static int64_t wait_for(struct ck_stamps *s, const char *path, const struct ck_s
 	return wait;
 }
 
-/* One that goes on being written to is found out by ck_stamps_check(). */
+/* A file that is still written to afterwards is found by ck_stamps_check(). */
 static int settle(struct ck_stamps *s, const char *path, int fd, struct ck_stamp *out,
 		  struct ckpt_err *err)
 {

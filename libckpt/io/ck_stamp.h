@@ -21,7 +21,7 @@ struct ck_stamp {
 };
 
 /*
- * All files of a source, whatever their order and the folder they lie in.  'exact' differs when any
+ * All files of a source, whatever their order and their folder.  'exact' differs when any
  * was written or replaced; 'inodes' tells whether two processes look at the same files; 'times' is
  * of names, sizes and mtimes of those that are CK_KNOWN_NOT, and is the same for a copy that keeps
  * mtimes.

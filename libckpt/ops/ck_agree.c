@@ -114,7 +114,7 @@ static int look_at_all(struct agreeing *a, struct pair *p, uint32_t worker, stru
 	return rc;
 }
 
-/* Some of it lies in a file without checksums, and the checkpoint states no sums of all of it. */
+/* Some of it is in a file without checksums, and the checkpoint states no sums of all of it. */
 static bool is_unsummed(const struct agreeing *a, uint32_t state)
 {
 	const struct ck_state *s = &a->ix->state[state];

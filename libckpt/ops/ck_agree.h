@@ -16,8 +16,8 @@
  * Compare for every tensor that has both states in the files.  A difference adds the finding
  * MASTER_WEIGHT_MISMATCH (once per tensor).  Codes of reading.
  *
- * 'before_writing': every element where a copy lies in a file without checksums and the checkpoint
- * states no sums of it, as nothing else would tell that a bit of it flipped; and all further
+ * 'before_writing': every element where a copy is in a file without checksums and the checkpoint
+ * states no sums of it, as nothing else would show that a bit of it flipped; and all further
  * copies of what is no buffer, which must be the same: else REPLICA_DIFFERS.
  */
 int ck_agree(struct ckpt *ck, uint32_t threads, bool before_writing, struct ckpt_err *err);

@@ -15,7 +15,7 @@ static bool is_yaml(const char *path)
 	return dot && (!strcasecmp(dot, ".yaml") || !strcasecmp(dot, ".yml"));
 }
 
-/* The DeepSpeed file that a line of it names, for the message; "" if there is none. */
+/* The DeepSpeed file that a line of it names, for the message; "" if it names none. */
 static void named_file(const char *text, uint64_t len, char out[200])
 {
 	static const char key[] = "deepspeed_config_file:";

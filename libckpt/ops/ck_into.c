@@ -148,7 +148,7 @@ static int planned_bytes(const struct ck_deliver *d, const struct ck_outfile *f,
 static int compare(const struct ck_deliver *d, const struct ck_outfile *f, const char *path,
 		   uint8_t *buf, bool *same_out, struct ckpt_err *err)
 {
-	struct ck_fdpool *pool = ck_fdpool_new(1);	/* what stands there is no source */
+	struct ck_fdpool *pool = ck_fdpool_new(1);	/* the old files there are no source */
 	struct ck_src *there = NULL;
 	int rc = pool ? ck_src_open(pool, path, &there, err) :
 		 ck_fail_nomem(err, "a pool of files", 0);

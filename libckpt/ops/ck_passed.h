@@ -31,7 +31,7 @@ void ck_passed_add(struct ck_passed *passed, uint32_t source, uint64_t off, cons
 
 /* Whose rest is read when all has passed: pieces of which some bytes have not. */
 enum ck_passed_rest {
-	CK_REST_NONE,		/* nobody's: such pieces are not compared */
+	CK_REST_NONE,		/* of none: such pieces are not compared */
 	CK_REST_WITNESS,	/* where a certain byte has passed, which is the same for all: of
 				   those who read a piece together one reads the rest of it */
 	CK_REST_WANTED,		/* where something of the state or source is wanted */

@@ -30,7 +30,7 @@ int ck_tally_digest(struct ck_tally *t, const struct ck_plan *plan, const struct
 	return rc;
 }
 
-/* What follows the last piece goes on with it: a few pieces a unit. */
+/* Bytes that follow the last piece extend it, so a unit has only a few pieces. */
 int ck_tally_crc(struct ck_tally *t, const struct ck_plan *plan, const struct ck_seg *s,
 		 uint64_t skip, const uint8_t *p, uint64_t n, struct ckpt_err *err)
 {

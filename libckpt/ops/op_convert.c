@@ -112,7 +112,7 @@ static int check_source(struct ck_cv *cv, struct ckpt_err *err)
 
 /* --------------------------------------------------------------------- running */
 
-/* What stands in a folder that is to be replaced. */
+/* The files in a folder that is to be replaced. */
 static int list_before(struct ck_cv *cv, struct ckpt_err *err)
 {
 	const unsigned flags = cv->opts->flags;

@@ -45,7 +45,7 @@ struct ck_cv {
 	struct ck_cv_aux *aux;
 	uint64_t naux, aux_cap;
 	struct ck_plan plan;
-	struct ck_tree before;	/* with --force: what stands in the folder */
+	struct ck_tree before;	/* with --force: the old files of the folder */
 	struct ck_hash128 fingerprint;
 	uint64_t ntensors;
 	uint64_t no_master;
@@ -60,8 +60,8 @@ int ck_cv_make_plan(struct ck_cv *cv, struct ckpt_err *err);
 /* config.json, with the type that the weights are written in, into the file made last. */
 int ck_cv_plan_config(struct ck_cv *cv, const struct ck_cv_aux *aux, struct ckpt_err *err);
 /*
- * What a file stands for in an old folder (ck_stage.h): of a model; of a state that is among what
- * was written now, whatever the shards.
+ * Which files of an old folder the new one replaces (ck_stage.h): those of a model; those of a
+ * state that is written now, however it was sharded.
  */
 bool ck_cv_is_model_output(const char *name, const struct ck_tree *fresh);
 bool ck_cv_is_state_output(const char *name, const struct ck_tree *fresh);

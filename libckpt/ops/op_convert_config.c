@@ -99,7 +99,7 @@ static int edit(const struct ck_json *doc, uint64_t obj, unsigned depth, const c
 	return rc;
 }
 
-/* Through the pool: it may lie in an archive. */
+/* Through the pool: it may be in an archive. */
 static int read_text(const struct ck_cv *cv, const struct ck_cv_aux *aux, char **text_out)
 {
 	struct ck_src *src = NULL;

@@ -243,7 +243,7 @@ static int make_groups(struct sharding *s, struct ckpt_err *err)
 	return 0;
 }
 
-/* ---- what stands beside the weights ---- */
+/* ---- files beside the weights ---- */
 
 /*
  * config.json and the tokenizer go into the step's folder, where convert looks for them: without

@@ -177,7 +177,7 @@ static bool is_process_group_state(const struct ck_val *fn, const struct ck_val 
 	       args->u.seq.item[1]->u.str.len == strlen(what);
 }
 
-/* An object that stands for the class which that call gives. */
+/* An object that represents the class which that call returns. */
 static bool is_nested_class(const struct ck_val *v)
 {
 	return v->kind == CK_VAL_OBJECT && v->u.obj->how == CK_HOW_REDUCE &&

@@ -12,7 +12,7 @@
 
 #define MEMO_SLACK 131072u	/* a short stream may still count its memo from here */
 
-/* Whether the index lies in the array: below four times the input's length. */
+/* Whether the index is in the array: below four times the input's length. */
 static bool is_dense(const struct ck_pkl_vm *vm, uint64_t i)
 {
 	return i < vm->limits->pickle_nodes &&

@@ -69,7 +69,7 @@ ck_is_ours_fn *ck_sv_hf_outputs(const struct sv_spec *s);
 
 /* ---- sv_beside.c ---- */
 
-/* What lies beside the weights of the model, behind the files of a step's own. */
+/* The files beside the model's weights, listed after the files of the step itself. */
 int ck_sv_beside(struct sv_spec *s, uint32_t rank, const struct ckpt_save_step *step,
 		 struct ckpt_err *err);
 

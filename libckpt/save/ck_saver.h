@@ -27,7 +27,7 @@ struct ckpt_saver {
 	pthread_cond_t changed;
 	pthread_t ender;
 	bool has_ender, quit;
-	bool told;		/* the caller knows how the last save ended */
+	bool reported;		/* the caller knows how the last save ended */
 	_Atomic(enum ck_saver_state) state;
 	int result;
 	struct ckpt_err err;

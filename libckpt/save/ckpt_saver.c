@@ -92,8 +92,9 @@ static int check_opts(struct ckpt_saver_opts *o, struct ckpt_err *err)
 			       o->nranks, CK_STEP_MAX_WORLD);
 	if (o->nranks > 1 && (!o->job || !o->job[0]))
 		return ck_fail(err, CKPT_E_USAGE, o->root, CKPT_NO_OFFSET,
-			       "%" PRIu32 " ranks save, and the job has no name: what a job that "
-			       "was killed left could not be told from this one's", o->nranks);
+			       "%" PRIu32 " ranks save, and the job has no name: the files "
+			       "that a killed job left could not be distinguished from those of "
+			       "this one", o->nranks);
 	if (o->threads > MAX_THREADS || (o->flags & ~(CKPT_SAVER_AT_EXIT | CKPT_SAVER_LOCAL)) ||
 	    (o->buffer_bytes && o->buffer_bytes < LEAST_BUFFER))
 		return ck_fail(err, CKPT_E_USAGE, o->root, CKPT_NO_OFFSET,
@@ -161,7 +162,7 @@ int ckpt_saver_new(const struct ckpt_saver_opts *opts, struct ckpt_saver **saver
 }
 
 /*
- * Until nothing goes on behind the caller's back.  False: it still does at that time (0 = none).
+ * Until the threads of the saver are idle.  False: they still work at that time (0 = no limit).
  * 'look': this is the caller's thread, and it may be asked.
  */
 static bool wait_until(struct ckpt_saver *sv, double until, bool look)
@@ -396,7 +397,7 @@ static void hear_of_last(struct ckpt_saver *sv, const char *frozen_from)
 	struct ckpt_err ignored = { 0 };
 	bool late;
 
-	if (ck_sv_part(&sv->opts) && frozen_from && sv->dst && !sv->told && !sv->result &&
+	if (ck_sv_part(&sv->opts) && frozen_from && sv->dst && !sv->reported && !sv->result &&
 	    !strcmp(ck_fs_base(sv->dst), frozen_from))
 		ck_saver_hear_end(sv, 0, &late, &ignored);
 }
@@ -421,7 +422,7 @@ int ckpt_save_begin(struct ckpt_saver *sv, const struct ckpt_save_step *step, st
 	memset(&sv->saved, 0, sizeof(sv->saved));
 	sv->save.written = sv->save.linked_bytes = 0;
 	sv->save.nfiles = sv->save.file_bytes = 0;
-	sv->told = true;
+	sv->reported = true;
 	sv->count++;
 	rc = begin(sv, &all, &inner);
 	if (rc) {
@@ -542,7 +543,7 @@ int ckpt_save_commit(struct ckpt_saver *sv, struct ckpt_err *err)
 	rc = ck_sv_work_check(sv->save.work, err);
 	pthread_mutex_lock(&sv->lock);
 	sv->closed_at = ck_sv_clock();
-	sv->told = rc != 0;
+	sv->reported = rc != 0;
 	sv->state = CK_SAVER_CLOSING;
 	pthread_cond_broadcast(&sv->changed);
 	pthread_mutex_unlock(&sv->lock);
@@ -577,15 +578,15 @@ int ckpt_save_wait(struct ckpt_saver *sv, uint32_t timeout_ms, struct ckpt_saved
 			       "the save that is open has not been committed");
 	if (!wait_until(sv, until, true))
 		return ck_fail(err, CKPT_E_BUSY, sv->dst, CKPT_NO_OFFSET,
-			       "the save still goes on after %" PRIu32 " ms", timeout_ms);
-	rc = sv->told ? 0 : sv->result;
+			       "the save is not finished after %" PRIu32 " ms", timeout_ms);
+	rc = sv->reported ? 0 : sv->result;
 	if (rc && err && !err->code)
 		*err = sv->err;
-	if (!rc && !sv->told && ck_sv_part(&sv->opts))
+	if (!rc && !sv->reported && ck_sv_part(&sv->opts))
 		rc = ck_saver_hear_end(sv, until, &late, err);
 	if (late)
 		return rc;
-	sv->told = true;
+	sv->reported = true;
 	sv->saved.written_bytes = sv->save.written;
 	sv->saved.linked_bytes = sv->save.linked_bytes;
 	sv->saved.write_seconds = sv->save.write_seconds;

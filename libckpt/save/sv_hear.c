@@ -134,7 +134,7 @@ int ck_saver_hear_end(struct ckpt_saver *sv, double until, bool *late_out, struc
 	return rc;
 }
 
-int ckpt_save_goes_on(const struct ckpt_saver *sv)
+int ckpt_save_pending(const struct ckpt_saver *sv)
 {
-	return sv->state == CK_SAVER_CLOSING || (sv->state == CK_SAVER_ENDED && !sv->told);
+	return sv->state == CK_SAVER_CLOSING || (sv->state == CK_SAVER_ENDED && !sv->reported);
 }

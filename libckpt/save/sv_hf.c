@@ -77,7 +77,7 @@ static bool goes_along(const struct sv_spec *s, const struct ck_format *driver,
 	       !(s->hf.config && !strcmp(e->name, CONFIG));
 }
 
-/* All that lies beside the weights, whose sums they keep; lent from 'tree'. */
+/* All files beside the weights, which keep their sums; lent from 'tree'. */
 static int list_beside(const struct sv_spec *s, const struct ck_format *driver,
 		       const struct ck_tree *tree, struct ck_want *want, struct ckpt_err *err)
 {

@@ -13,7 +13,7 @@ struct dir {
 	uint64_t at, off;
 };
 
-/* The zip64 record, where there is one, lies directly before its locator: torch writes it there. */
+/* The zip64 record, where there is one, is directly before its locator: torch writes it there. */
 static bool dir_of_end64(struct ck_src *src, uint64_t locator, struct dir *dir,
 			 struct ckpt_err *err)
 {

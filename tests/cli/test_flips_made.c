@@ -4,7 +4,7 @@
  * it, or gives what it gives of the whole.
  *
  * If this fails, a user trains or serves a model with a damaged value, and zckpt says that it is
- * whole, or writes the damage anew with a sum that fits it.
+ * whole, or writes the damage again with a sum that fits it.
  *
  * usage: test_flips_made [FLIPS [NAME]]	(of each form; default 4; of forms called so)
  * Environment: ZCKPT_SEED, ZCKPT_LONG (300 flips of each form).
@@ -158,7 +158,7 @@ static bool is_native(const struct scene *s)
 	       t_files_next(&s->files, NULL, "rank-") != NULL;
 }
 
-/* A bit that a sum of this form covers: there is none whose flip may pass. */
+/* Does a sum of this form cover the file?  Then no flip in it may pass. */
 static bool is_summed(const struct scene *s, const char *name)
 {
 	if (t_ends_with(name, ".safetensors") || t_ends_with(name, ".index.json") ||

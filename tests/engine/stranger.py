@@ -34,7 +34,7 @@ def come(port):
             return socket.create_connection(('127.0.0.1', port), timeout=20)
         except OSError:
             time.sleep(0.02)
-    sys.exit('nobody listens')
+    sys.exit('the port is closed')
 
 
 def read(s, n):
@@ -85,7 +85,7 @@ def main(what, port, *arg):
             if i == 0:
                 print('%016x' % struct.unpack_from('<Q', b, 8), flush=True)
             kind = struct.unpack_from('<I', b, 104)[0]
-            # a verdict at once; a question, and then a verdict that nobody signed
+            # a verdict at once; a question, and then a verdict without a signature
             if i:
                 c.sendall(MAGIC + struct.pack('<II', 4, kind) + bytes(REPLY - 16))
                 read(c, PROOF)

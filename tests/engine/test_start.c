@@ -1,6 +1,6 @@
 /*
  * How a process was started, by its environment.  If this goes wrong, ranks that were started
- * together train each by itself, or wait for each other where nobody comes.
+ * together train each by itself, or wait for ranks that never come.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -177,7 +177,7 @@ static bool local(const char *text)
 	return m.local;
 }
 
-/* Then nobody from outside can reach the ranks at all. */
+/* Then no other host can reach the ranks at all. */
 static void jobs_of_one_host_are_known(void **state)
 {
 	(void)state;

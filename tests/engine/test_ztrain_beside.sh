@@ -1,7 +1,7 @@
 #!/bin/bash
 # usage: test_ztrain_beside.sh
 #
-# config.json and the tokenizer of --model stand in every step that ztrain saves, whatever its form,
+# config.json and the tokenizer of --model are in every step that ztrain saves, whatever its form,
 # so that a later `zckpt convert RUN hf/` finds them. If this fails, such a folder is no model.
 set -u
 # shellcheck source=tests/engine/ztrain.sh

@@ -206,14 +206,14 @@ if [ $tcp = 1 ]; then
 		if [ "$ms" -lt 20000 ] && [ "$status" != 0 ] && [ -z "$(torn quick)" ]; then
 			again quick "$moment"
 		else
-			bad quick "$moment: status $status after $ms ms, and nobody needs to wait for who is dead"
+			bad quick "$moment: status $status after $ms ms, and no rank needs to wait for one that has died"
 		fi
 		rm -rf quick
 	done
 	finish
 	exit
 fi
-# Inside MPI nobody sees a rank that falls: each of the others has a deadline of its own.
+# Inside MPI no rank sees that another one dies: each of the others has a deadline of its own.
 # inside RANK SIGNAL PHASE GO_ON WORDS...
 inside() {
 	local dir=inside status ms began
@@ -223,11 +223,11 @@ inside() {
 	status=$?
 	ms=$((($(date +%s%N) - began) / 1000000))
 	if [ $status = 124 ] || [ $ms -gt $((most * 1000)) ]; then
-		bad $dir "rank $1 gets signal $2 in $3: it stood still for $ms ms"
+		bad $dir "rank $1 gets signal $2 in $3: the job hung for $ms ms"
 	elif [ $status = 0 ] && [ "$4" = 0 ]; then
 		bad $dir "rank $1 gets signal $2 in $3: status 0"
 	elif [ $mpich = 0 ] && ! cat $dir/said.* | grep -q "^ztrain: rank [0-9] of 4: $5 did not come back within $patience s"; then
-		bad $dir "rank $1 gets signal $2 in $3: nobody says that $5 hangs"
+		bad $dir "rank $1 gets signal $2 in $3: no line says that $5 hangs"
 	elif left $dir >> $dir/out; then
 		bad $dir "rank $1 gets signal $2 in $3: $(tail -n 1 $dir/out)"
 	else

@@ -1,7 +1,7 @@
 #!/bin/bash
 # usage: test_ztrain_resumed.sh
 #
-# A run that goes on with other values than those of its step.  If this fails, a resumed run is another
+# A run that is resumed with other values than those of its step.  If this fails, a resumed run is another
 # one than its user thinks, and says that it has the bits of the one that never stopped.
 #
 #   model      a config.json of equal shapes that computes another model is refused, by key and values

@@ -99,7 +99,7 @@ if [ ! -f "$honest/.made" ]; then
 		pytorch-lightning==2.5.5 lightning-utilities==0.15.2 torchmetrics==1.8.2 \
 		>"$scratch/log" 2>&1 && : >"$honest/.made"
 fi
-part "honest files of many libraries, which nobody accuses" \
+part "honest files of many libraries, which audit does not accuse" \
 	env PYTHONPATH="$honest" "$python" "$here/honest_files.py" "$work/honest"
 part "checkpoints that DeepSpeed writes (seed $seed)" \
 	"$python" "$here/gen_cases.py" "$work/cases" --cases $cases --seed "$seed"
@@ -119,7 +119,7 @@ part "steps made of weights, resumed by DeepSpeed" \
 	"$python" "$here/shard_cases.py" "$work/sharded" $long
 part "models loaded by transformers" \
 	"$python" "$here/hf_models.py" "$work/models" $long
-part "files with sums, read and written anew by other programs" \
+part "files with sums, read and rewritten by other programs" \
 	"$python" "$here/sums.py" "$work/sums"
 if [ -n "${ZCKPT_BUILD:-}" ] && [ -x "$ZCKPT_BUILD/tests/bench/save_from" ] &&
 	[ -d "$ZCKPT_FIXTURES/deepspeed" ]; then

@@ -1,11 +1,11 @@
-"""Files with sums in __metadata__, read and written anew by other programs.
+"""Files with sums in __metadata__, read and rewritten by other programs.
 
     sums.py WORK [--zckpt PATH]
 
 A tiny model of transformers is converted to a file, a folder and shards. from_pretrained, load_file,
 and safe_open as loaders of serving engines use it (names, slices, metadata) take them unchanged.
-What another program saves with the old metadata is damage or an edit: verify must say so, must not
-be silent, and go on where it is told to. Nothing is downloaded.
+What another program saves with the old metadata is damage or an edit: verify must say so, and
+must read the file if an option says so. Nothing is downloaded.
 """
 import argparse
 import json

@@ -35,7 +35,7 @@ long t_flip_count(int argc, char **argv, long few, long more);
 enum ckpt_severity t_flip_found(const char *path, const char *tag,
 				const struct ckpt_run_opts *run, char *id, size_t room);
 
-/* Of the digest of all values. 0, or why there is none. */
+/* Of the digest of all values. 0, or why it could not be made. */
 int t_flip_digest(const char *path, const struct ckpt_run_opts *run, uint64_t *hash,
 		  struct ckpt_err *err);
 /*

@@ -83,7 +83,7 @@ static void one_more(const struct t_base *b, struct t_sink *s, const char *mutat
 
 static void foreign(const struct t_base *b, struct t_sink *s)
 {
-	const char *mutation = "a foreign file lies beside";
+	const char *mutation = "a foreign file is added";
 	const struct t_file *pt = t_files_next(&b->files, NULL, b->step);
 
 	if (*b->open)
@@ -255,7 +255,7 @@ static void latest(const struct t_base *b, struct t_sink *s, const char *what, c
 {
 	struct t_files made;
 
-	if (!t_mutant(s, "'latest' lies", "%s", what))
+	if (!t_mutant(s, "'latest' is wrong", "%s", what))
 		return;
 	t_files_copy(&made, &b->files);
 	t_files_set(&made, "latest", text, n);

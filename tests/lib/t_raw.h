@@ -24,7 +24,7 @@ struct t_raw {
 uint64_t t_random(uint64_t *state);
 
 void t_raw_make(struct t_raw *raw, size_t n);
-/* Write bytes that were changed, before anything reads them: the file is opened anew. */
+/* Write bytes that were changed, before anything reads them: the file is opened again. */
 void t_raw_put(struct t_raw *raw);
 void t_raw_free(struct t_raw *raw);
 

@@ -1,4 +1,4 @@
-# One bit of the newest step flipped on the disk: it is never trained on, nor written anew.
+# One bit of the newest step flipped on the disk: it is never trained on, nor written again.
 # shellcheck source=tests/stories/story.sh
 . "$(dirname "$0")/story.sh"
 # shellcheck source=tests/stories/layouts.sh

@@ -272,7 +272,7 @@ static int run_killed(enum t_form form, enum verb verb, long writes, struct ckpt
 		return 0;
 	assert_int_equal(WEXITSTATUS(rc), 9);
 	rc = work(form, verb, 0, 1, 0, err);
-	if (rc) {	/* "another source": then it is begun anew */
+	if (rc) {	/* "another source": then the verb starts over */
 		struct ckpt_err again = { 0 };
 
 		assert_int_equal(err->code, CKPT_E_EXISTS);

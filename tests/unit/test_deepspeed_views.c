@@ -151,7 +151,7 @@ static void a_reshard_ties_only_what_is_tied(void **state)
 
 /* ------------------------------------------------------------------- stage 0 */
 
-/* 2 x 3 x 2 x 2 of channels_last: element [0, 1, 0, 0], number 4, lies second. */
+/* 2 x 3 x 2 x 2 of channels_last: element [0, 1, 0, 0], number 4, is the second one. */
 #define LAST "2 3 2 2 *12 *1 *6 *3"
 #define ADAM(a, b) "'optimizer' { 'state' { 0 { 'step' 2 'exp_avg' " a " } " \
 	"1 { 'step' 2 'exp_avg' " b " } } 'param_groups' [ { 'lr' 0.5 'params' [ 0 1 ] } ] } "

@@ -237,18 +237,18 @@ static void busy_as_an_end_is_no_time_out(void **state)
 
 	(void)state;
 	t_ranks_open(&r, root, 2, T_HELD_EVEN);
-	assert_false(ckpt_save_goes_on(r.sv[1]));
+	assert_false(ckpt_save_pending(r.sv[1]));
 	t_ranks_begin(&r, "busy", CKPT_TO_NATIVE, 0, 2);
 	t_ranks_put(&r, "busy", 1);
 	t_ranks_commit(&r, 1);
 	t_must_fail(ckpt_save_wait(r.sv[1], 50, NULL, &err), &err, CKPT_E_BUSY, "not put");
-	assert_true(ckpt_save_goes_on(r.sv[1]));
+	assert_true(ckpt_save_pending(r.sv[1]));
 	put = t_fmt("%s/busy.zckpt-partial/put-00000", root);
 	t_must(ck_sv_part_write(&given_up, put, &err), &err);
 	free(put);
 	t_must_fail(ckpt_save_wait(r.sv[1], 5000, NULL, &err), &err, CKPT_E_BUSY,
 		    "another run has the folder");
-	assert_false(ckpt_save_goes_on(r.sv[1]));
+	assert_false(ckpt_save_pending(r.sv[1]));
 	t_must(ckpt_save_wait(r.sv[1], 5000, NULL, &err), &err);
 	ckpt_save_abort(r.sv[0], "of no use any more");
 	goes_on(&r, "busy", NULL, CKPT_TO_NATIVE);

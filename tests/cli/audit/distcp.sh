@@ -4,7 +4,7 @@ cd "$FIXTURES/formats/dcp"
 for step in v2.1/one v2.6/basic v2.6/mesh2d v2.11/basic v2.11/fsdp2 v2.11/mesh2d v2.15/basic v2.15/fsdp2; do
 	zckpt audit -q "$step"/*.distcp > "$OLDPWD/out" 2>&1 || cat "$OLDPWD/out"
 done
-echo 'nobody is accused'
+echo 'no file is accused'
 zckpt audit v2.6/mesh2d/__3_0.distcp; echo "exit $?"
 zckpt doctor v2.6/mesh2d/__3_0.distcp; echo "exit $?"
 zckpt verify v2.6/mesh2d/__3_0.distcp 2>&1; echo "exit $?"

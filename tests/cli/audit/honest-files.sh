@@ -8,7 +8,7 @@ while read -r file; do
 		zckpt $verb "$file" 2>&1 | grep -E "$accused"
 	done
 done < files
-echo 'nobody is accused'
+echo 'no file is accused'
 zckpt audit "$FIXTURES"/honest/fsdp/t2.1-fsdp1-verl-w4/model_* | grep getattr
 for step in "$FIXTURES"/deepspeed/ds0.5.10-z3-fp32-w2 "$FIXTURES"/deepspeed/ds0.19.8-z*-bf16-w2; do
 	zckpt audit -q "$step/ckpt" || echo "$step"

@@ -34,6 +34,6 @@ two="$DS/ds0.19.8-z2-bf16-w2-twotags/ckpt"
 set -- $(cd "$two" && ls -d */ | tr -d /)
 zckpt diff --tolerance 3e-3 "$two" --tag "$1" --tag2 "$2" | grep -E '^\.\.\.|compared'
 zckpt diff --tolerance 1e3 "$two" --tag "$1" --tag2 "$2" | grep -E '^\.\.\.|compared'
-echo '* what nobody read is not called the same'
+echo '* what was not read is not called the same'
 S=$FIXTURES/formats/torch/v2.11/sparse.pt
 zckpt diff "$S" "$S"; echo "exit $?"

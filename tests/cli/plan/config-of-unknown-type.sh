@@ -1,5 +1,5 @@
-# A config.json of a type that is not known stands beside weights or a step: these are enough, and it
-# is said that it is not used. Asked for by name it is an error.
+# A config.json of an unknown type is beside weights or a step. These are enough, and a note says that
+# the config.json is not used. Given by name it is an error.
 run=$FIXTURES/deepspeed/ds0.19.8-z2-bf16-w2/ckpt
 cp -r "$run" step && chmod -R u+w step && zckpt convert -q "$run" weights
 printf '{"model_type": "strange", "architectures": ["X"]}' | tee step/config.json > weights/config.json

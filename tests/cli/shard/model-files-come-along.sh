@@ -1,4 +1,4 @@
-# config.json and tokenizer stand beside the step that is made of a model, so that a convert of the run
+# config.json and tokenizer are beside the step that is made of a model, so that a convert of the run
 # finds them: by way of every reshard.
 cp -r "$FIXTURES/model/models/$(ls "$FIXTURES/model/models" | head -n 1)" model && chmod -R u+w model
 echo '{}' > model/tokenizer.json
