@@ -3,8 +3,6 @@
  * DeepSpeed 0.19.8 (and 0.16.9, 0.18.9), accelerate 1.15 and transformers 5.17 made of it
  * (config/expected.json of the fixtures). If we read one otherwise, a user's file trains another
  * model here than there, or is refused for no reason.
- *
- * long on purpose: one walk over one file of expectations.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,20 +10,14 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-#include <unistd.h>
 
-#include "engine/config/en_config.h"
-#include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_tree.h"
+#include "libckpt/base/ck_base.h"
+#include "tests/engine/te_expected.h"
 
-static struct ck_arena arena;
-static const struct en_node *expected, *defaults;
-static unsigned compared;	/* settings */
+static struct te_expected expected;
 
 /* Where we say no although they say yes, and why that is right. */
 static const struct {
@@ -53,15 +45,6 @@ static const char *refusal_here(const char *file, enum en_ds_version version)
 		    version <= refused_here[i].to)
 			return refused_here[i].path;
 	return NULL;
-}
-
-static const struct en_node *need(const struct en_node *dict, const char *path)
-{
-	const struct en_node *v = en_node_path(dict, path);
-
-	if (!v)
-		fail_msg("expected.json has no %s", path);
-	return v;
 }
 
 /* ------------------------------------------------------- verdicts we look for */
@@ -103,151 +86,6 @@ static void must_be_refused(const char *file, const struct en_config *cfg, int r
 		same_numbers(file, message->str, cfg);
 }
 
-/* --------------------------------------------------------------- settings */
-
-/* "zero_config.stage" is zero_optimization.stage in the file. */
-static bool our_path(const char *theirs, char *out, size_t n)
-{
-	static const struct {
-		const char *theirs, *ours;
-	} parts[] = {
-		{ "zero_config.", "zero_optimization." }, { "float16_config.", "fp16." },
-		{ "bfloat16_config.", "bf16." }, { "aio.", "aio." },
-	}, whole[] = {
-		{ "grad_accum_dtype", "data_types.grad_accum_dtype" },
-		{ "load_universal_checkpoint", "checkpoint.load_universal" },
-		{ "use_node_local_storage", "checkpoint.use_node_local_storage" },
-		{ "optimizer_name", "optimizer.type" }, { "scheduler_name", "scheduler.type" },
-	};
-	static const char *const not_compared[] = {
-		/* blocks, compared by what is in them, and what the engine has no setting for */
-		"zero_config.offload_param", "zero_config.offload_optimizer", "zero_config.zenflow",
-		"zero_config.leaf_module.classes", "zero_config.leaf_module.names",
-		"zero_config.leaf_module.name_suffixes", "optimizer_params", "scheduler_params",
-		/* old names: what they say is compared under the new ones */
-		"zero_config.cpu_offload_param", "zero_config.cpu_offload",
-		"zero_config.stage3_gather_fp16_weights_on_model_save",
-		"zero_config.mics_shard_size", "zero_config.mics_hierarchical_params_gather",
-		"zero_config.zeropp_loco_param",
-		/* of 0.16, where fp16 and bf16 are no classes */
-		"bfloat16_enabled", "dynamic_loss_scale_args", "fp16_auto_cast", "fp16_enabled",
-		"initial_dynamic_scale", "loss_scale",
-	};
-
-	for (size_t i = 0; i < CK_ARRAY_LEN(not_compared); i++)
-		if (!strcmp(not_compared[i], theirs))
-			return false;
-	for (size_t i = 0; i < CK_ARRAY_LEN(parts); i++)
-		if (!strncmp(theirs, parts[i].theirs, strlen(parts[i].theirs))) {
-			snprintf(out, n, "%s%s", parts[i].ours, theirs + strlen(parts[i].theirs));
-			return true;
-		}
-	snprintf(out, n, "%s", theirs);
-	for (size_t i = 0; i < CK_ARRAY_LEN(whole); i++)
-		if (!strcmp(theirs, whole[i].theirs))
-			snprintf(out, n, "%s", whole[i].ours);
-	return true;
-}
-
-/* Paths are documented with "stage3_" where both are taken. */
-static const struct en_origin *origin_of(const struct en_config *cfg, const char *path)
-{
-	const struct en_origin *o = en_config_origin(cfg, path);
-	const char *dot = strrchr(path, '.');
-	char with[160];
-
-	if (o || !dot)
-		return o;
-	snprintf(with, sizeof(with), "%.*s.stage3_%s", (int)(dot - path), path, dot + 1);
-	return en_config_origin(cfg, with);
-}
-
-/* Numbers are compared as numbers, words without their quotes and case ("AdamW" there: "adamw"). */
-static bool same_value(const struct en_node *want, const char *got)
-{
-	char text[EN_VALUE_TEXT], *end;
-	double f;
-
-	if (want->type == EN_INT || want->type == EN_FLOAT) {
-		f = strtod(got, &end);
-		return !*end && f == want->f;
-	}
-	if (want->type != EN_STR) {
-		en_node_text(want, text);
-		return !strcmp(text, got);
-	}
-	if (!strcmp(want->str, "inf"))
-		return !strcmp(got, "null");	/* steps_per_print: never */
-	if (!strncmp(want->str, "torch.float32", 13))
-		return !strcmp(got, "\"fp32\"");
-	snprintf(text, sizeof(text), "\"%s\"", want->str);
-	return !strcasecmp(text, got);
-}
-
-static void compare(const char *file, const struct en_config *cfg, const char *theirs,
-		    const struct en_node *want)
-{
-	const struct en_origin *o;
-	char path[160];
-
-	if (!our_path(theirs, path, sizeof(path)) || en_node_is_str(want, "absent"))
-		return;
-	if (!strcmp(path, "zero_allow_untested_optimizer") && cfg->launch.from_accelerate)
-		return;		/* accelerate writes it; there is no such check here */
-	o = origin_of(cfg, path);
-	if (!o)
-		fail_msg("%s: there is no setting %s", file, path);
-	if (!strcmp(file, "odd/acc_nvme.yaml") && strstr(path, "offload_optimizer.nvme_path"))
-		want = en_node_str(&arena, "/nvme/offload", want->at);	/* lost there, used here */
-	if (!same_value(want, o->value)) {
-		char text[EN_VALUE_TEXT];
-
-		en_node_text(want, text);
-		fail_msg("%s: %s is %s, and %s there", file, path, o->value, text);
-	}
-	compared++;
-}
-
-/* optimizer_params, scheduler_params: what stands in the file, as it stands there. */
-static void compare_params(const char *file, const struct en_config *cfg, const char *block,
-			   const struct en_node *want)
-{
-	for (const struct en_node *v = want ? want->child : NULL; v; v = v->next) {
-		char path[160];
-
-		snprintf(path, sizeof(path), "%s.params.%s", block, v->key);
-		compare(file, cfg, path, v);
-	}
-}
-
-/* All defaults, but for those that differ. */
-static void compare_all(const char *file, const struct en_config *cfg,
-			const struct en_node *differs)
-{
-	for (const struct en_node *v = defaults->child; v; v = v->next)
-		if (!en_node_get(differs, v->key))
-			compare(file, cfg, v->key, v);
-	for (const struct en_node *v = differs->child; v; v = v->next)
-		compare(file, cfg, v->key, v);
-	compare_params(file, cfg, "optimizer", en_node_get(differs, "optimizer_params"));
-	compare_params(file, cfg, "scheduler", en_node_get(differs, "scheduler_params"));
-}
-
-static void compare_triple(const char *file, const struct en_config *cfg,
-			   const struct en_node *want)
-{
-	const struct en_settings *s = &cfg->set;
-	const struct en_node *v = want->child;
-
-	if (s->train_batch != v->i || s->micro_batch != v->next->i ||
-	    s->accumulation != v->next->next->i)
-		fail_msg("%s, %u ranks: %lld = %lld x %lld x ranks; %lld, %lld, %lld there", file,
-			 s->world, (long long)s->train_batch, (long long)s->micro_batch,
-			 (long long)s->accumulation, (long long)v->i, (long long)v->next->i,
-			 (long long)v->next->next->i);
-	compared += 3;
-}
-
 /* -------------------------------------------------------------- DeepSpeed */
 
 static void one_world(const char *file, enum en_ds_version version, uint32_t world,
@@ -272,9 +110,9 @@ static void one_world(const char *file, enum en_ds_version version, uint32_t wor
 	} else if (rc) {
 		fail_msg("%s, %u ranks: %s", file, world, err.msg);
 	} else {
-		compare_triple(file, &cfg, want);
+		te_same_batches(&expected, file, &cfg, want);
 		if (differs)
-			compare_all(file, &cfg, differs);
+			te_same_settings(&expected, file, &cfg, differs);
 	}
 	en_config_release(&cfg);
 }
@@ -294,16 +132,16 @@ static void all_worlds(const char *file, enum en_ds_version version, const struc
 
 static void deepspeed_files_are_read_as_there(void **state)
 {
-	const struct en_node *files = need(expected, "deepspeed.files");
+	const struct en_node *files = te_need(expected.root, "deepspeed.files");
 	unsigned n = 0;
 
 	(void)state;
-	compared = 0;
+	expected.compared = 0;
 	for (const struct en_node *f = files->child; f; f = f->next, n++)
 		all_worlds(f->key, EN_DS_0_19, f, en_node_get(f, "differs_from_defaults"));
 	assert_int_equal(n, 59);
-	print_message("%u files, %u settings\n", n, compared);
-	assert_int_equal(compared, 9000);
+	print_message("%u files, %u settings\n", n, expected.compared);
+	assert_int_equal(expected.compared, 9000);
 }
 
 /* What differs there from 0.19.8, and is no other name of the same. */
@@ -329,13 +167,13 @@ static void other_version(const char *file, const struct en_node *entry, const c
 		fail_msg("%s as of %s: %s", file, name, err.msg);
 	for (const struct en_node *v = differs ? differs->child : NULL; v; v = v->next)
 		if (strcmp(v->key, "optimizer_params") != 0)
-			compare(file, &cfg, v->key, v);
+			te_same_setting(&expected, file, &cfg, v->key, v);
 	en_config_release(&cfg);
 }
 
 static void older_versions_have_their_own_rules(void **state)
 {
-	const struct en_node *files = need(expected, "deepspeed.files");
+	const struct en_node *files = te_need(expected.root, "deepspeed.files");
 	unsigned n = 0;
 
 	(void)state;
@@ -350,7 +188,8 @@ static void older_versions_have_their_own_rules(void **state)
 
 static void older_versions_have_their_own_defaults(void **state)
 {
-	const struct en_node *versions = need(expected, "deepspeed.defaults_of_other_versions");
+	const struct en_node *versions =
+		te_need(expected.root, "deepspeed.defaults_of_other_versions");
 
 	(void)state;
 	for (const struct en_node *v = versions->child; v; v = v->next) {
@@ -361,10 +200,10 @@ static void older_versions_have_their_own_defaults(void **state)
 		assert_int_equal(en_config_read_deepspeed(&cfg, "odd/tb_only.json", NULL), 0);
 		assert_int_equal(en_config_resolve(&cfg, &facts, NULL), 0);
 		for (const struct en_node *d = v->child; d; d = d->next)
-			compare(v->key, &cfg, d->key, d);
-		for (const struct en_node *d = defaults->child; d; d = d->next)
+			te_same_setting(&expected, v->key, &cfg, d->key, d);
+		for (const struct en_node *d = expected.defaults->child; d; d = d->next)
 			if (!en_node_get(v, d->key))
-				compare(v->key, &cfg, d->key, d);
+				te_same_setting(&expected, v->key, &cfg, d->key, d);
 		en_config_release(&cfg);
 	}
 }
@@ -373,13 +212,13 @@ static void older_versions_have_their_own_defaults(void **state)
 
 static void same_launch(const char *file, const struct en_launch *l, const struct en_node *want)
 {
-	const struct en_node *ip = need(want, "main_process_ip");
-	const struct en_node *port = need(want, "main_process_port");
+	const struct en_node *ip = te_need(want, "main_process_ip");
+	const struct en_node *port = te_need(want, "main_process_port");
 
-	assert_int_equal(l->num_processes, need(want, "num_processes")->i);
-	assert_int_equal(l->num_machines, need(want, "num_machines")->i);
-	assert_int_equal(l->machine_rank, need(want, "machine_rank")->i);
-	assert_string_equal(l->mixed_precision, need(want, "mixed_precision")->str);
+	assert_int_equal(l->num_processes, te_need(want, "num_processes")->i);
+	assert_int_equal(l->num_machines, te_need(want, "num_machines")->i);
+	assert_int_equal(l->machine_rank, te_need(want, "machine_rank")->i);
+	assert_string_equal(l->mixed_precision, te_need(want, "mixed_precision")->str);
 	assert_int_equal(l->main_process_port, port->type == EN_INT ? port->i : 0);
 	if (ip->type != EN_STR ? l->main_process_ip != NULL :
 	    strcmp(l->main_process_ip, ip->str) != 0)
@@ -420,10 +259,11 @@ static void accelerate_result(const char *file, struct en_config *cfg, int rc,
 	} else {
 		if (rc)
 			fail_msg("%s: %s", file, err->msg);
-		same_launch(file, &cfg->launch, need(entry, "launch"));
-		same_lost_keys(file, cfg, need(entry, "deepspeed_config_keys_without_effect"));
-		compare_triple(file, cfg, need(entry, "deepspeed_resolution.triple"));
-		compare_all(file, cfg, need(entry, "deepspeed_resolution.differs_from_defaults"));
+		same_launch(file, &cfg->launch, te_need(entry, "launch"));
+		same_lost_keys(file, cfg, te_need(entry, "deepspeed_config_keys_without_effect"));
+		te_same_batches(&expected, file, cfg, te_need(entry, "deepspeed_resolution.triple"));
+		te_same_settings(&expected, file, cfg,
+				 te_need(entry, "deepspeed_resolution.differs_from_defaults"));
 	}
 }
 
@@ -455,7 +295,7 @@ static void one_yaml(const struct en_node *entry)
 
 static void accelerate_files_are_read_as_there(void **state)
 {
-	const struct en_node *files = need(expected, "accelerate.files");
+	const struct en_node *files = te_need(expected.root, "accelerate.files");
 	unsigned n = 0;
 
 	(void)state;
@@ -478,12 +318,12 @@ static double arg(const struct en_node *args, const char *name, double dflt)
 /* TrainingArguments, with its defaults. */
 static struct en_facts trainer(const struct en_node *run)
 {
-	const struct en_node *a = need(run, "arguments");
+	const struct en_node *a = te_need(run, "arguments");
 
 	return (struct en_facts){
-		.world = (uint32_t)need(run, "world_size")->i,
+		.world = (uint32_t)te_need(run, "world_size")->i,
 		.filler = EN_FILL_TRAINER,
-		.hidden_size = (uint64_t)need(run, "hidden_size")->i,
+		.hidden_size = (uint64_t)te_need(run, "hidden_size")->i,
 		.has = EN_HAS_ALL,
 		.micro_batch = (uint64_t)arg(a, "per_device_train_batch_size", 8),
 		.accumulation = (uint64_t)arg(a, "gradient_accumulation_steps", 1),
@@ -494,7 +334,7 @@ static struct en_facts trainer(const struct en_node *run)
 		.weight_decay = arg(a, "weight_decay", 0),
 		.max_grad_norm = arg(a, "max_grad_norm", 1),
 		.warmup_steps = arg(a, "warmup_steps", 0),
-		.steps = (uint64_t)need(run, "num_training_steps")->i,
+		.steps = (uint64_t)te_need(run, "num_training_steps")->i,
 		.fp16 = arg(a, "fp16", 0) != 0,
 		.bf16 = arg(a, "bf16", 0) != 0,
 	};
@@ -502,7 +342,7 @@ static struct en_facts trainer(const struct en_node *run)
 
 static void put_before(struct en_node *dict, const char *key, const struct en_node *v)
 {
-	struct en_node *copy = en_node_new(&arena, EN_NULL, dict->at);
+	struct en_node *copy = en_node_new(&expected.arena, EN_NULL, dict->at);
 
 	if (v)
 		*copy = *v;
@@ -514,9 +354,9 @@ static void put_before(struct en_node *dict, const char *key, const struct en_no
 /* expected.json leaves out two settings of these runs' differences; the configuration has them. */
 static const struct en_node *differences(const struct en_node *run)
 {
-	struct en_node *differs = en_node_new(&arena, EN_DICT, run->at);
+	struct en_node *differs = en_node_new(&expected.arena, EN_DICT, run->at);
 
-	*differs = *need(run, "deepspeed_resolution.differs_from_defaults");
+	*differs = *te_need(run, "deepspeed_resolution.differs_from_defaults");
 	put_before(differs, "steps_per_print",
 		   en_node_path(run, "deepspeed_config.steps_per_print"));
 	if (en_node_path(run, "deepspeed_config.bf16.enabled"))
@@ -540,7 +380,7 @@ static void same_mismatches(const struct en_config *cfg, const char *message)
 
 static void one_run(const struct en_node *run)
 {
-	const char *file = need(run, "file")->str;
+	const char *file = te_need(run, "file")->str;
 	const struct en_node *error = en_node_get(run, "error");
 	const struct en_facts facts = trainer(run);
 	struct ckpt_err err = { 0 };
@@ -559,12 +399,12 @@ static void one_run(const struct en_node *run)
 		rc = en_config_resolve(&cfg, &facts, &err);
 		if (error) {
 			must_be_refused(file, &cfg, rc, &err, run);
-			same_mismatches(&cfg, need(run, "message")->str);
+			same_mismatches(&cfg, te_need(run, "message")->str);
 		} else {
 			if (rc)
 				fail_msg("%s: %s", file, err.msg);
-			compare_triple(file, &cfg, need(run, "deepspeed_resolution.triple"));
-			compare_all(file, &cfg, differences(run));
+			te_same_batches(&expected, file, &cfg, te_need(run, "deepspeed_resolution.triple"));
+			te_same_settings(&expected, file, &cfg, differences(run));
 		}
 	}
 	en_config_release(&cfg);
@@ -572,7 +412,7 @@ static void one_run(const struct en_node *run)
 
 static void the_trainer_fills_in_what_it_fills_in_there(void **state)
 {
-	const struct en_node *runs = need(expected, "transformers.runs");
+	const struct en_node *runs = te_need(expected.root, "transformers.runs");
 	unsigned n = 0;
 
 	(void)state;
@@ -583,26 +423,14 @@ static void the_trainer_fills_in_what_it_fills_in_there(void **state)
 
 static int load(void **state)
 {
-	struct ck_arena *keep = &arena;
-	struct en_node *root = NULL;
-	char *text = NULL, path[4096];
-	uint64_t len = 0;
-
 	(void)state;
-	snprintf(path, sizeof(path), "%s/config", getenv("ZCKPT_FIXTURES"));
-	if (chdir(path) || ck_file_read("expected.json", 1 << 20, &text, &len, NULL) ||
-	    en_node_json(keep, text, len, "expected.json", &root, NULL, NULL))
-		return -1;
-	ck_free(text);
-	expected = root;
-	defaults = en_node_path(root, "deepspeed.defaults");
-	return 0;
+	return te_expected_load(&expected);
 }
 
 static int unload(void **state)
 {
 	(void)state;
-	ck_arena_release(&arena);
+	te_expected_release(&expected);
 	return 0;
 }
 
