@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "engine/config/en_eval.h"
 #include "libckpt/base/ck_err.h"
@@ -83,6 +84,16 @@ int en_config_read_accelerate(struct en_config *cfg, const char *path, uint32_t 
 		rc = en_config_parse_accelerate(cfg, text, len, path, num_processes, err);
 	ck_free(text);
 	return rc;
+}
+
+int en_config_read(struct en_config *cfg, const char *path, uint32_t num_processes,
+		   struct ckpt_err *err)
+{
+	const char *dot = strrchr(path, '.');
+
+	return dot && (!strcasecmp(dot, ".yaml") || !strcasecmp(dot, ".yml")) ?
+	       en_config_read_accelerate(cfg, path, num_processes, err) :
+	       en_config_read_deepspeed(cfg, path, err);
 }
 
 /* ---------------------------------------------------------------- verdicts */

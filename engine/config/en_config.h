@@ -254,6 +254,9 @@ int en_config_read_accelerate(struct en_config *cfg, const char *path, uint32_t 
 			      struct ckpt_err *err);
 int en_config_parse_accelerate(struct en_config *cfg, const char *text, uint64_t len,
 			       const char *name, uint32_t num_processes, struct ckpt_err *err);
+/* One of both, by the name of the file: accelerate's ends in .yaml or .yml, in any case. */
+int en_config_read(struct en_config *cfg, const char *path, uint32_t num_processes,
+		   struct ckpt_err *err);
 
 /*
  * Fill, read and check everything.  0, and cfg->set is complete; or the first refusal (verdicts are

@@ -14,13 +14,6 @@ static const struct en_facts defaults = {
 	.weight_decay = 0, .max_grad_norm = 1, .warmup_steps = 0,
 };
 
-static bool is_yaml(const char *path)
-{
-	const char *dot = strrchr(path, '.');
-
-	return dot && (!strcmp(dot, ".yaml") || !strcmp(dot, ".yml"));
-}
-
 static void state(struct en_facts *f, unsigned bit, double *field, double v)
 {
 	if (isnan(v))
@@ -191,12 +184,7 @@ int zt_config_read(struct zt_program *p, struct ckpt_err *err)
 	int rc;
 
 	p->stated = facts.has;
-	if (!file)
-		rc = parse_bare(p, err);
-	else if (is_yaml(file))
-		rc = en_config_read_accelerate(&p->config, file, p->comm->size, err);
-	else
-		rc = en_config_read_deepspeed(&p->config, file, err);
+	rc = file ? en_config_read(&p->config, file, p->comm->size, err) : parse_bare(p, err);
 	if (!rc)
 		p->unsaid = unsaid(p->config.tree, facts.has);
 	if (!rc)

@@ -16,13 +16,6 @@ static int fail(const char *where, const char *what)
 	return 1;
 }
 
-static bool is_yaml(const char *path)
-{
-	const char *dot = strrchr(path, '.');
-
-	return dot && (!strcmp(dot, ".yaml") || !strcmp(dot, ".yml"));
-}
-
 /* What accelerate refuses is no configuration; what "auto" means, the reader decides. */
 static const struct en_verdict *refused(const struct en_config *c)
 {
@@ -64,8 +57,7 @@ int zt_config_print(int argc, char **argv)
 		return argc == 2 ? 0 : 2;
 	}
 	en_config_init(&c, EN_DS_0_19);
-	rc = is_yaml(argv[1]) ? en_config_read_accelerate(&c, argv[1], 1, &err) :
-	     en_config_read_deepspeed(&c, argv[1], &err);
+	rc = en_config_read(&c, argv[1], 1, &err);
 	no = rc ? NULL : refused(&c);
 	if (rc) {
 		rc = fail(err.where, err.msg);

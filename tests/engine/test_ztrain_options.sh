@@ -194,6 +194,9 @@ yaml "$ds"
 "$zckpt" plan 1M -n 1 --ds-config a.yaml > said 2>&1 && bad 'plan reads a YAML' || good
 grep -qF 'ztrain config a.yaml > ds.json' said && good || bad 'plan says what makes JSON of a YAML'
 "$ztrain" config a.yaml > ds.json 2> said || bad 'JSON of a YAML'
+cp a.yaml A.YAML
+"$ztrain" config A.YAML 2> said | cmp -s - ds.json && good || bad 'JSON of a YAML whose name is in capitals'
+run s A.YAML --steps 1 && good || bad 'a YAML whose name is in capitals'
 "$zckpt" plan 1M -n 1 --ds-config ds.json > said 2>&1 && good || bad 'plan reads the JSON of a YAML'
 "$zckpt" shard --world 2 --ds-config a.yaml --lr 1e-4 "$models/llama3" sharded > said 2>&1 && bad 'shard reads a YAML' || good
 grep -qF 'ztrain config a.yaml > ds.json' said && good || bad 'shard says what makes JSON of a YAML'
