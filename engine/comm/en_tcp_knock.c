@@ -49,15 +49,13 @@ static int say_hello(struct en_join *j, int fd, uint32_t to, int64_t until, uint
 }
 
 /* It asks for a proof; then it shows its own. */
-static int prove(struct en_join *j, int fd, const uint8_t key[EN_TAG],
-		 const uint8_t talk[EN_HELLO + EN_REPLY], int64_t until, uint8_t session[EN_TAG],
-		 struct en_heard *out)
+static int prove(int fd, const uint8_t key[EN_TAG], const uint8_t talk[EN_HELLO + EN_REPLY],
+		 int64_t until, uint8_t session[EN_TAG], struct en_heard *out)
 {
 	uint8_t tag[EN_TAG], proof[EN_PROOF], b[EN_REPLY];
 	struct en_reply r;
 	int rc = en_session_of(key, talk, session);
 
-	(void)j;
 	if (!rc)
 		rc = en_proof_of(session, tag);
 	if (rc)
@@ -98,7 +96,7 @@ int en_join_knock(struct en_join *j, int fd, uint32_t to, uint16_t port, int64_t
 		out->said = EN_REFUSED;
 		return 0;
 	}
-	rc = prove(j, fd, key, talk, until, session, out);
+	rc = prove(fd, key, talk, until, session, out);
 	if (!rc && out->proven && out->said == EN_WELCOME) {
 		memcpy(j->key, key, EN_TAG);
 		memcpy(j->session[to], session, EN_TAG);
