@@ -21,9 +21,15 @@
 #define MOST_NAMED 5u
 #define LINE 1200
 
+struct step_ids {
+	char text[EN_RUN_TEXT];
+	bool is_read;
+};
+
 struct finding {
 	const struct en_find_opts *o;
 	struct ckpt_steps steps;	/* of the folder to resume from */
+	struct step_ids *ids;		/* of these */
 	struct en_found *out;
 };
 
@@ -66,12 +72,15 @@ static void read_ids(const char *dir, const char *tag, char out[EN_RUN_TEXT])
 	ckpt_close(ck);
 }
 
-static void read_run(const char *dir, const char *tag, char out[EN_RUN_ID])
+/* Of step 'i' of the folder to resume from, which is opened once for it. */
+static const char *ids_of(const struct finding *f, uint64_t i)
 {
-	char ids[EN_RUN_TEXT];
+	struct step_ids *ids = &f->ids[i];
 
-	read_ids(dir, tag, ids);
-	snprintf(out, EN_RUN_ID, "%.*s", EN_RUN_ID - 1, ids);
+	if (!ids->is_read)
+		read_ids(f->o->from, f->steps.step[i].name, ids->text);
+	ids->is_read = true;
+	return ids->text;
 }
 
 /* Both have resumed the same run, or one is the other's. */
@@ -145,7 +154,9 @@ static int list_saved(struct finding *f, const struct ckpt_steps *steps, struct 
 
 		snprintf(s->name, sizeof(s->name), "%s", steps->step[i].name);
 		s->whole = steps->step[i].whole;
-		if (f->o->from)
+		if (steps == &f->steps)
+			snprintf(s->ids, sizeof(s->ids), "%s", ids_of(f, i));
+		else if (f->o->from)
 			read_ids(f->o->save, s->name, s->ids);
 		snprintf(s->run, sizeof(s->run), "%.*s", EN_RUN_ID - 1, s->ids);
 	}
@@ -211,25 +222,24 @@ int en_find_may_save(const struct en_find_opts *o, const struct en_found *found,
  * Killed after a step was put into its place and before 'latest' named it: '*tag_out' (room for a
  * name, "" = none).  Then the partial folders go, which no save is at work in.
  */
-static int tidy(const struct en_find_opts *o, char tag_out[EN_FIND_NAME], struct ckpt_err *err)
+static int tidy(struct finding *f, char tag_out[EN_FIND_NAME], struct ckpt_err *err)
 {
+	const struct en_find_opts *o = f->o;
 	const struct ck_hash128 no_job = { 0 };
-	struct ckpt_steps steps = { .nsteps = 0 };
-	int rc = ckpt_steps_list(o->save, NULL, NULL, &steps, err);
+	int rc = 0;
 
 	*tag_out = 0;
-	for (uint64_t i = 0; !rc && i < steps.nsteps; i++) {
-		char *dst = ck_asprintf("%s/%s", o->save, steps.step[i].name);
+	for (uint64_t i = 0; !rc && i < f->steps.nsteps; i++) {
+		char *dst = ck_asprintf("%s/%s", o->save, f->steps.step[i].name);
 		bool settled = false;
 
 		if (!dst)
 			rc = ck_fail_nomem(err, "a path", 0);
 		else if (!ck_stage_settle(dst, o->sync, NULL, &settled, NULL) && settled &&
 			 !*tag_out)
-			snprintf(tag_out, EN_FIND_NAME, "%s", steps.step[i].name);
+			snprintf(tag_out, EN_FIND_NAME, "%s", f->steps.step[i].name);
 		ck_free(dst);
 	}
-	ckpt_steps_free(&steps);
 	return rc ? rc : ck_stale_sweep(o->save, no_job, 0, o->sync, err);
 }
 
@@ -308,21 +318,23 @@ static void say_passed(const struct finding *f, uint64_t chosen)
 static int check_runs(const struct finding *f, uint64_t chosen, struct ckpt_err *err)
 {
 	const struct ckpt_step_there *step = f->steps.step;
-	char own[EN_RUN_ID], run[EN_RUN_ID];
+	const int n = EN_RUN_ID - 1;
+	const char *own, *run;
 
 	if (f->steps.latest >= 0 && (uint64_t)f->steps.latest == chosen)
 		return 0;
-	read_run(f->o->from, step[chosen].name, own);
+	own = ids_of(f, chosen);
 	for (uint64_t i = 0; i < f->steps.nsteps; i++) {
 		if (i == chosen || !step[i].whole)
 			continue;
-		read_run(f->o->from, step[i].name, run);
-		if (own[0] && run[0] && strcmp(own, run))
+		run = ids_of(f, i);
+		if (own[0] && run[0] && strncmp(own, run, (size_t)n))
 			return ck_fail(err, CKPT_E_MISMATCH, f->o->from, CKPT_NO_OFFSET,
-				       "%s is of run %s, %s of run %s, and 'latest' names no "
+				       "%s is of run %.*s, %s of run %.*s, and 'latest' names no "
 				       "whole step: `zckpt set-latest %.200s TAG` says which "
 				       "one is resumed",
-				       step[chosen].name, own, step[i].name, run, f->o->from);
+				       step[chosen].name, n, own, step[i].name, n, run,
+				       f->o->from);
 	}
 	return 0;
 }
@@ -354,18 +366,34 @@ static int choose(struct finding *f, const char *settled, struct ckpt_err *err)
 	return s->chosen < 0 ? fail_none_whole(f, err) : take(f, (uint64_t)s->chosen, err);
 }
 
+/* Every step is opened and verified here: once, unless a settled one has changed. */
+static int list_steps(struct finding *f, bool same, char settled[EN_FIND_NAME],
+		      struct ckpt_err *err)
+{
+	int rc = ckpt_steps_list(f->o->from, NULL, NULL, &f->steps, err);
+
+	if (!rc && same)
+		rc = tidy(f, settled, err);
+	if (!rc && *settled) {
+		ckpt_steps_free(&f->steps);
+		f->steps = (struct ckpt_steps){ .nsteps = 0 };
+		rc = ckpt_steps_list(f->o->from, NULL, NULL, &f->steps, err);
+	}
+	if (rc)
+		return rc;
+	f->ids = ck_zalloc((f->steps.nsteps + 1) * sizeof(*f->ids));
+	return f->ids ? 0 : ck_fail_nomem(err, "ids of runs", f->steps.nsteps);
+}
+
 static int find_steps(struct finding *f, struct ckpt_err *err)
 {
 	const struct en_find_opts *o = f->o;
 	const bool same = o->save && o->from && !strcmp(o->save, o->from);
 	char settled[EN_FIND_NAME] = "";
 	struct ckpt_err inner = { 0 };
-	int rc = same ? tidy(o, settled, err) : 0;
+	int rc = list_steps(f, same, settled, &inner);
 
-	if (rc)
-		return rc;
-	rc = ckpt_steps_list(o->from, NULL, NULL, &f->steps, &inner);
-	if (rc == -CKPT_E_NOTFOUND)	/* a file, or nothing: opening it says more */
+	if (rc == -CKPT_E_NOTFOUND && !same)	/* a file, or nothing: opening it says more */
 		return refuse_ranks(o->from, err);
 	if (rc)
 		return ck_fail(err, inner.code, inner.where, inner.offset, "%s", inner.msg);
@@ -406,6 +434,7 @@ static int look(const struct en_find_opts *o, struct en_found *out, struct ckpt_
 
 	if (!rc && o->save && !out->same_folder)
 		rc = find_others(&f, err);
+	ck_free(f.ids);
 	ckpt_steps_free(&f.steps);
 	return rc;
 }
