@@ -23,6 +23,7 @@ enum rule {
 	FREE,		/* no matter */
 	OFF,		/* false, null, 0, "" or an empty list or object, else refused */
 	ONE,		/* 1 or null */
+	ON,		/* true or null */
 };
 
 struct key {
@@ -44,7 +45,8 @@ static const struct key keys[] = {
 	{ "use_mrope", OFF }, { "resid_pdrop", OFF }, { "embd_pdrop", OFF },
 	{ "hidden_dropout", OFF }, { "residual_dropout", OFF }, { "embedding_dropout", OFF },
 	{ "add_cross_attention", OFF }, { "chunk_size_feed_forward", OFF },
-	{ "is_encoder_decoder", OFF }, { "partial_rotary_factor", ONE }, { "pruned_heads", OFF },
+	{ "is_causal", ON }, { "is_encoder_decoder", OFF }, { "partial_rotary_factor", ONE },
+	{ "pruned_heads", OFF },
 	{ "quantization_config", OFF }, { "tie_encoder_decoder", OFF },
 	/* tokens, generation, other tasks, how transformers runs */
 	{ "bos_token_id", FREE }, { "eos_token_id", FREE }, { "pad_token_id", FREE },
@@ -210,6 +212,9 @@ static void check_keys(struct reader *r, const cJSON *o, struct en_model_config 
 		if (k && k->rule == ONE && !cJSON_IsNull(v) &&
 		    !(cJSON_IsNumber(v) && v->valuedouble == 1))
 			BAD(r, CKPT_E_UNSUPPORTED, "\"%s\" is not 1, which is not built", k->name);
+		if (k && k->rule == ON && !cJSON_IsNull(v) && !cJSON_IsTrue(v))
+			BAD(r, CKPT_E_UNSUPPORTED, "\"%s\" is not true, which is not built",
+			    k->name);
 	}
 }
 

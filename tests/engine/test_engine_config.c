@@ -126,6 +126,7 @@ static const struct {
 	{ "\"partial_rotary_factor\": 0.5", "partial_rotary_factor", CKPT_E_UNSUPPORTED },
 	{ "\"layer_types\": [\"full_attention\", \"sliding_attention\"]", "sliding_attention",
 	  CKPT_E_UNSUPPORTED },
+	{ "\"is_causal\": false", "\"is_causal\" is not true", CKPT_E_UNSUPPORTED },
 	{ "\"layer_types\": 3", "no list", CKPT_E_CORRUPT },
 	{ "\"hidden_act\": \"gelu\"", "the activation is \"gelu\"", CKPT_E_UNSUPPORTED },
 	{ "\"use_mrope\": true", "\"use_mrope\" is set", CKPT_E_UNSUPPORTED },
@@ -196,8 +197,8 @@ static void what_is_off_is_noted(void **state)
 	assert_int_equal(parse(published, &c, &err), 0);
 	assert_string_equal(c.noted, "");
 	assert_int_equal(parse_with("\"new_a\": false, \"new_b\": null, \"new_c\": {}, "
-				    "\"new_d\": 0, \"new_e\": 0.0, \"unsloth_fixed\": true", &c,
-				    &err), 0);
+				    "\"new_d\": 0, \"new_e\": 0.0, \"unsloth_fixed\": true, "
+				    "\"is_causal\": true", &c, &err), 0);
 	assert_string_equal(c.noted, "new_a, new_b, new_c, new_d, new_e");
 	assert_int_equal(parse_with("", &c, &err), 0);
 	assert_string_equal(c.noted, "");
