@@ -76,8 +76,9 @@ int en_find_may_save(const struct en_find_opts *opts, const struct en_found *fou
 		     struct ckpt_err *err);
 
 /*
- * No other run saves in 'dir' until en_unlock_folder(); CKPT_E_BUSY names who does.  By rank 0.
- * '*lock_out' is -1 where the file system has no locks.
+ * No other run saves in 'dir' until en_unlock_folder(); CKPT_E_BUSY names who does, CKPT_E_IO: the
+ * lock's file cannot be opened, or is a link.  By rank 0.  '*lock_out' is -1 where the file system
+ * has no locks.
  */
 int en_lock_folder(const char *dir, int *lock_out, struct ckpt_err *err);
 /* -1 is fine. */

@@ -34,6 +34,13 @@ static int fail_busy(const char *dir, int fd, struct ckpt_err *err)
 		       *who ? who : "its name is not known");
 }
 
+/* What it points to would be written over. */
+static int fail_link(const char *path, struct ckpt_err *err)
+{
+	return ck_fail(err, CKPT_E_IO, path, CKPT_NO_OFFSET,
+		       "the lock of this folder is a symbolic link, which no run makes: remove it");
+}
+
 static void sign(int fd)
 {
 	char text[128], host[64] = "";
@@ -51,10 +58,11 @@ int en_lock_folder(const char *dir, int *lock_out, struct ckpt_err *err)
 
 	*lock_out = -1;
 	for (int turn = 0; !rc && *lock_out < 0 && turn < MOST_TURNS; turn++) {
-		const int fd = ck_open(path, O_RDWR | O_CREAT, 0666);
+		const int fd = ck_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
 
 		if (fd < 0) {
-			rc = ck_fail_sys(err, errno, "open", path);
+			rc = errno == ELOOP ? fail_link(path, err) :
+			     ck_fail_sys(err, errno, "open", path);
 			break;
 		}
 		if (!ck_flock(fd, LOCK_EX | LOCK_NB)) {

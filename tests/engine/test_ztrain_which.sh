@@ -153,4 +153,9 @@ for ((i = 0; i < 300; i++)); do [ -e at-once/latest ] && break; sleep 0.1; done
 pkill -TERM -P $first
 wait $first
 [ ! -e at-once/.ztrain.zckpt-lock ] && good || bad 'the lock stays'
+
+# a lock that is a link: what it points to stays as it is
+mkdir linked && echo precious > victim && ln -s "$PWD/victim" linked/.ztrain.zckpt-lock
+refused 'a lock that is a link' 'the lock of this folder is a symbolic link' --steps 2 --save linked
+[ "$(cat victim)" = precious ] && good || bad 'a lock that is a link: the file is written over'
 finish
