@@ -259,9 +259,19 @@ static int point_to(const struct en_find_opts *o, const char *tag, struct ckpt_e
 	return rc;
 }
 
+/* However they are written: "out", "./out/". */
+static bool is_one_folder(const struct en_find_opts *o)
+{
+	struct stat save, from;
+
+	return o->save && o->from && !ck_sys.stat(o->save, &save) &&
+	       !ck_sys.stat(o->from, &from) && save.st_dev == from.st_dev &&
+	       save.st_ino == from.st_ino;
+}
+
 int en_find_take(const struct en_find_opts *o, const char *tag, struct ckpt_err *err)
 {
-	return o->save && o->from && !strcmp(o->save, o->from) ? point_to(o, tag, err) : 0;
+	return is_one_folder(o) ? point_to(o, tag, err) : 0;
 }
 
 /* ---- the step to begin with ---- */
@@ -388,7 +398,7 @@ static int list_steps(struct finding *f, bool same, char settled[EN_FIND_NAME],
 static int find_steps(struct finding *f, struct ckpt_err *err)
 {
 	const struct en_find_opts *o = f->o;
-	const bool same = o->save && o->from && !strcmp(o->save, o->from);
+	const bool same = is_one_folder(o);
 	char settled[EN_FIND_NAME] = "";
 	struct ckpt_err inner = { 0 };
 	int rc = list_steps(f, same, settled, &inner);

@@ -257,13 +257,18 @@ static int check_saves(const struct en_run *r, struct ckpt_err *err)
 	return rc;
 }
 
+/* The step that was loaded is in the folder that is saved to. */
+static bool is_saved_there(const struct en_run_opts *o)
+{
+	return o->found ? o->found->same_folder : o->save_root && !strcmp(o->from, o->save_root);
+}
+
 /* Which run this is, and whether it may save where it will. */
 static int name_run(struct en_run *r, const struct en_loaded *got, struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
 
-	r->saved_at = got->resumed && o->save_root && !strcmp(o->from, o->save_root) ?
-		r->at.steps : -1;
+	r->saved_at = got->resumed && is_saved_there(o) ? r->at.steps : -1;
 	if (o->found)
 		en_run_name(o->found, got->resumed ? got->run : NULL, got->tag ? got->tag : "",
 			    o->job ? o->job : "", r->run);

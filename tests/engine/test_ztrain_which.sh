@@ -121,6 +121,13 @@ train --steps 8 --save-every 2 --save over --resume auto || bad 'nothing left to
 latest over global_step8 'nothing left to train'
 [ ! -e over/global_step8.zckpt-partial ] && good || bad 'nothing left to train: the partial folder stays'
 
+# the same folder, written in another way: the step is not saved once more, and it is one run
+cp -r whole same && stat -c '%i' same/global_step8/* > before
+train --steps 8 --save-every 2 --save same --resume "$PWD/./same/" || bad 'another spelling'
+stat -c '%i' same/global_step8/* > after; cmp -s before after && good || bad 'another spelling: saved once more'
+train --steps 10 --save same --resume ./same && rm same/latest && train --steps 10 --save same --resume auto && good ||
+	bad 'another spelling: it is called another run'
+
 # a log of a run that was killed before its first save
 echo '{"step": 1, "loss": 1.0, "lr": 0.001, "grad_norm": 1.0, "skipped": false, "samples": 1, "tokens": 16, "seconds": 0.1, "tokens_per_second": 160.0}' > log
 train --steps 2 --save logged --log log && bad 'a new run and an old log' || good
