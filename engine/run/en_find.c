@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <ckpt_keep.h>
-#include <ckpt_value.h>
 
 #include "engine/run/en_keep.h"
 #include "libckpt/base/ck_err.h"
@@ -48,25 +47,32 @@ static void CK_PRINTF(2, 3) say(const struct en_find_opts *o, const char *fmt, .
 
 /* ---- ids ---- */
 
+/* What a run writes there, and nothing else: it is written again as it is. */
+void en_run_ids(struct ckpt_values *values, char out[EN_RUN_TEXT])
+{
+	struct ckpt_value text;
+
+	out[0] = 0;
+	if (ckpt_value_get(values, EN_RUN_KEY, &text, NULL) || text.kind != CKPT_VALUE_STRING)
+		return;
+	snprintf(out, EN_RUN_TEXT, "%.*s", (int)ck_min_u64(text.n, EN_RUN_TEXT - 1), text.bytes);
+	if (strspn(out, "0123456789abcdef") != EN_RUN_ID - 1 ||
+	    strspn(out, "0123456789abcdef ") != strlen(out))
+		out[0] = 0;
+}
+
 /* What step 'tag' says of its run: its ids, its own first, "" if nothing. */
 static void read_ids(const char *dir, const char *tag, char out[EN_RUN_TEXT])
 {
 	const struct ckpt_open_opts oo = { .size = sizeof(oo), .tag = tag, .threads = 1 };
 	struct ckpt_values *v = NULL;
-	struct ckpt_value text;
 	struct ckpt *ck = NULL;
 
 	out[0] = 0;
 	if (ckpt_open(&dir, 1, &oo, &ck, NULL))
 		return;
 	if (!ckpt_values_open(ck, 0, 0, &v, NULL)) {
-		if (!ckpt_value_get(v, EN_RUN_KEY, &text, NULL) &&
-		    text.kind == CKPT_VALUE_STRING && text.n >= EN_RUN_ID - 1) {
-			const uint64_t n = ck_min_u64(text.n, EN_RUN_TEXT - 1);
-
-			memcpy(out, text.bytes, n);
-			out[n] = 0;
-		}
+		en_run_ids(v, out);
 		ckpt_values_close(v);
 	}
 	ckpt_close(ck);

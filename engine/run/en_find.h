@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <ckpt_value.h>
+
 #include "engine/comm/en_comm.h"
 
 #define EN_FIND_MOST 8		/* steps to begin with, the later ones if the first is damaged */
@@ -64,6 +66,8 @@ void en_found_release(struct en_found *found);
 /* Step 'tag' counts from now on: the run could not load one before it. */
 int en_find_take(const struct en_find_opts *opts, const char *tag, struct ckpt_err *err);
 
+/* The ids that a step has under EN_RUN_KEY; "" if none, or no ids. */
+void en_run_ids(struct ckpt_values *values, char out[EN_RUN_TEXT]);
 /* The ids of a run that resumes from 'before' (NULL or "" = it begins); 'job' makes a new one. */
 void en_run_name(const struct en_found *found, const char *before, const char *tag,
 		 const char *job, char out[EN_RUN_TEXT]);

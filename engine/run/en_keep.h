@@ -111,7 +111,7 @@ struct en_loaded {
 	uint64_t bytes;		/* read by this rank */
 	char *data;		/* what stands under EN_KEEP_DATA (ck_free), or NULL */
 	const char *tag;	/* that was loaded, lent; NULL = 'from' itself */
-	char *run;		/* the ids of its run (en_find.h; ck_free), or NULL */
+	char run[EN_RUN_TEXT];	/* the ids of its run (en_find.h); "" = it does not say */
 };
 
 /* What the model of a step is compared with before anything large is read. */

@@ -50,17 +50,6 @@ static int read_data(struct ckpt_values *v, struct en_loaded *out, struct ckpt_e
 	return out->data ? 0 : ck_fail_nomem(err, "a text", text.n);
 }
 
-/* Nor one of another program. */
-static int read_run(struct ckpt_values *v, struct en_loaded *out, struct ckpt_err *err)
-{
-	struct ckpt_value text;
-
-	if (ckpt_value_get(v, EN_RUN_KEY, &text, NULL) || text.kind != CKPT_VALUE_STRING)
-		return 0;
-	out->run = ck_strndup(text.bytes, text.n);
-	return out->run ? 0 : ck_fail_nomem(err, "a text", text.n);
-}
-
 static int read_values(const struct ckpt *ck, struct en_loaded *out, struct en_sched *sched,
 		       struct en_scale *scale, struct ckpt_err *err)
 {
@@ -84,8 +73,7 @@ static int read_values(const struct ckpt *ck, struct en_loaded *out, struct en_s
 		rc = en_scale_load_values(scale, v, &found, err);
 	if (!rc)
 		rc = read_data(v, out, err);
-	if (!rc)
-		rc = read_run(v, out, err);
+	en_run_ids(v, out->run);
 	out->has_recipe = en_recipe_take(&out->recipe, v);
 	en_in_force_take(&out->in_force, v);
 	if (!en_made_take(&out->made, v))
@@ -223,6 +211,5 @@ int en_resume_load(const struct en_resume *r, struct en_loaded *out, struct ckpt
 void en_loaded_release(struct en_loaded *loaded)
 {
 	ck_free(loaded->data);
-	ck_free(loaded->run);
-	loaded->data = loaded->run = NULL;
+	loaded->data = NULL;
 }

@@ -128,6 +128,24 @@ stat -c '%i' same/global_step8/* > after; cmp -s before after && good || bad 'an
 train --steps 10 --save same --resume ./same && rm same/latest && train --steps 10 --save same --resume auto && good ||
 	bad 'another spelling: it is called another run'
 
+# ids that are none are not taken over: what stands in them would be keys of the next step
+if command -v python3 > /dev/null; then
+	train --steps 2 --save forged --save-format deepspeed || bad 'a run, deepspeed'
+	python3 - forged/global_step2/mp_rank_00_model_states.pt <<'END_OF_SCRIPT' || bad 'a forged id'
+import re, sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as z:
+    files = [(i.filename, z.read(i)) for i in z.infolist()]
+with zipfile.ZipFile(sys.argv[1], 'w') as z:
+    for name, b in files:
+        if name.endswith('data.pkl'):
+            at = re.compile(b'[0-9a-f]{16}').search(b, b.index(b'ztrain_run_id')).start()
+            b = b[:at] + b'0", "forged": "7' + b[at + 16:]
+        z.writestr(name, b)
+END_OF_SCRIPT
+	train --steps 4 --save forged2 --save-format deepspeed --resume forged || bad 'a forged id, resumed'
+	grep -q forged forged2/global_step4/mp_rank_00_model_states.pt && bad 'a forged id is a key of the next step' || good
+fi
+
 # a log of a run that was killed before its first save
 echo '{"step": 1, "loss": 1.0, "lr": 0.001, "grad_norm": 1.0, "skipped": false, "samples": 1, "tokens": 16, "seconds": 0.1, "tokens_per_second": 160.0}' > log
 train --steps 2 --save logged --log log && bad 'a new run and an old log' || good
