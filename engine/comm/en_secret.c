@@ -151,40 +151,65 @@ static bool is_random(const char *text)
 	return digits >= 32;
 }
 
-/* A folder that this user alone gets at; made if it is missing. */
-static bool is_own(const char *dir)
+/* A folder that this user alone gets at. */
+static bool is_own(const struct stat *st)
 {
-	struct stat st;
-
-	return !lstat(dir, &st) && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
-	       !(st.st_mode & 077) && !access(dir, W_OK | X_OK);
+	return S_ISDIR(st->st_mode) && st->st_uid == geteuid() && (st->st_mode & 0377) == 0300;
 }
 
-/* The same on all ranks of a host: nothing of it depends on the rank. */
-static bool find_dir(char *out, size_t n)
+/* Another user may have made it, so that this one's ranks meet without a secret: that is said. */
+static int fail_dir(const char *dir, const struct stat *st, struct ckpt_err *err)
+{
+	return ck_fail(err, CKPT_E_USAGE, dir, CKPT_NO_OFFSET,
+		       "the ranks of this host keep a secret in it while they meet, and it is no "
+		       "folder of user %lu alone (owner %lu, mode %03o, and 700 is needed): remove "
+		       "it, or give ZTRAIN_SECRET_FILE", (unsigned long)geteuid(),
+		       (unsigned long)st->st_uid, (unsigned)st->st_mode & 0777u);
+}
+
+/* The same on all ranks of a host: nothing of it depends on the rank.  "": it cannot be made. */
+static int find_dir(char *out, size_t n, struct ckpt_err *err)
 {
 	const char *run = variable("XDG_RUNTIME_DIR");
+	struct stat st;
 
-	if (run && *run == '/' && strlen(run) < n && is_own(run)) {
+	if (run && *run == '/' && strlen(run) < n && !lstat(run, &st) && is_own(&st) &&
+	    !access(run, W_OK)) {
 		snprintf(out, n, "%s", run);
-		return true;
+		return 0;
 	}
 	snprintf(out, n, "/tmp/ztrain-%lu", (unsigned long)geteuid());
 	/* a job that ends takes the folder away, if it is empty */
 	for (int i = 0; i < TRIES; i++) {
 		if (mkdir(out, 0700) && errno != EEXIST)
-			return false;
-		if (is_own(out))
-			return true;
-		if (!access(out, F_OK))
-			return false;
+			break;
+		if (!lstat(out, &st))
+			return is_own(&st) ? 0 : fail_dir(out, &st, err);
 	}
-	return false;
+	*out = '\0';
+	return 0;
+}
+
+static int from_host(struct en_secret *s, bool local, struct ckpt_err *err)
+{
+	const char *id = variable("TORCHELASTIC_RUN_ID");
+	const int rc = local ? find_dir(s->dir, sizeof(s->dir), err) : 0;
+
+	if (rc)
+		return rc;
+	if (*s->dir) {
+		s->kind = EN_SECRET_HOST;
+	} else if (id && is_random(id) && strlen(id) < sizeof(s->bytes)) {
+		s->kind = EN_SECRET_LAUNCHER;
+		s->n = strlen(id);
+		memcpy(s->bytes, id, s->n);
+	}
+	return 0;
 }
 
 int en_secret_find(const char *file, bool local, struct en_secret *out, struct ckpt_err *err)
 {
-	const char *text = variable("ZTRAIN_SECRET"), *id = variable("TORCHELASTIC_RUN_ID");
+	const char *text = variable("ZTRAIN_SECRET");
 	struct en_secret s = { .kind = EN_SECRET_NONE };
 	int rc = 0;
 
@@ -194,17 +219,12 @@ int en_secret_find(const char *file, bool local, struct en_secret *out, struct c
 			return ck_fail(err, CKPT_E_USAGE, "ZTRAIN_SECRET", CKPT_NO_OFFSET,
 				       "ZTRAIN_SECRET_FILE is set as well: unset one of them");
 	}
-	if (file) {
+	if (file)
 		rc = from_file(&s, file, err);
-	} else if (text) {
+	else if (text)
 		rc = take(&s, "ZTRAIN_SECRET", text, strlen(text), err);
-	} else if (en_secret_is_built() && local && find_dir(s.dir, sizeof(s.dir))) {
-		s.kind = EN_SECRET_HOST;
-	} else if (en_secret_is_built() && id && is_random(id) && strlen(id) < sizeof(s.bytes)) {
-		s.kind = EN_SECRET_LAUNCHER;
-		s.n = strlen(id);
-		memcpy(s.bytes, id, s.n);
-	}
+	else if (en_secret_is_built())
+		rc = from_host(&s, local, err);
 	if (!rc)
 		*out = s;
 	return rc;

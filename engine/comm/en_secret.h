@@ -42,7 +42,8 @@ bool en_secret_is_built(void);
  * 'local': all ranks are of this host.  Reads the environment and the file, and makes the folder of
  * EN_SECRET_HOST.
  *	CKPT_E_USAGE  both variables; too short or too long; a file that others may read or that
- *		      another user owns; a secret, and the program was built without libcrypto
+ *		      another user owns; /tmp/ztrain-UID is such a folder; a secret, and the
+ *		      program was built without libcrypto
  *	CKPT_E_IO     the file cannot be read
  */
 int en_secret_find(const char *file, bool local, struct en_secret *out, struct ckpt_err *err);

@@ -121,7 +121,7 @@ static bool is_alive(int fd)
 static void send_off(struct en_join *j, struct guest *g, const char *why)
 {
 	union en_address from;
-	char at[64] = "a connection";
+	char at[64] = "an unknown address";
 
 	if (!en_address_of(g->fd, &from))
 		en_address_text(&from, at, sizeof(at));

@@ -158,4 +158,14 @@ wrong 'ZTRAIN_SECRET_FILE is set as well' "ZTRAIN_SECRET_FILE=$PWD/secret" ZTRAI
 wrong 'a secret of 5 bytes; 16 to 4096 are needed' ZTRAIN_SECRET=short
 wrong 'the secret cannot be read: No such file' ZTRAIN_SECRET_FILE=none
 wrong 'the secret is no file' "ZTRAIN_SECRET_FILE=$PWD"
+
+# ---- the folder of the host's secret, which another user made: without it whoever comes is believed
+# Of a /tmp of its own, since others here meet too.
+if unshare -rm mount -t tmpfs none /tmp 2> said; then
+	for form in 'mkdir -m 755' 'ln -s nowhere'; do
+		unshare -rm sh -c 'mount -t tmpfs none /tmp && eval "$1 /tmp/ztrain-0" && RANK=0 WORLD_SIZE=2 "$2" --check-launch --timeout 3' \
+			- "$form" "$ztrain" > zero 2>&1 && bad "$form: status 0"
+		says zero 'keep a secret in it while they meet, and it is no folder of user 0 alone'
+	done
+fi
 finish
