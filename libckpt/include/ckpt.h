@@ -252,7 +252,8 @@ struct ckpt_open_opts {
 	/*
 	 * Of a torch file: the entry whose tensors are taken, by its key or by keys and numbers
 	 * joined with dots ("ema", "optimizer_states.0").  NULL: of a training file the model
-	 * (docs/formats/torch.md), else all.  CKPT_E_USAGE if it has none, or is no torch file.
+	 * (docs/formats/torch.md), else all.  CKPT_E_USAGE if the file has no such entry, or
+	 * is no torch file.  Lent until ckpt_open() returns.
 	 */
 	const char *subtree;
 };
@@ -487,12 +488,13 @@ struct ckpt_report {
 	double seconds;
 	const char *strip_hint;		/* a prefix every name shares, or NULL */
 	uint64_t nremoved;
-	const char *const *removed;	/* files of a replaced folder that are gone */
+	const char *const *removed;	/* paths of files of a replaced folder that are gone */
 	/* With CKPT_CONVERT_DRY_RUN, where written_bytes is what a run would write: */
 	uint64_t would_read_bytes;	/* from the source */
 	uint64_t free_bytes;		/* on the destination's disk; 0 = unknown, or a stream */
-	/* Names of a vision-language model's modules: what makes them those of the files that
-	 * transformers saves.  Ends with pattern NULL; NULL for other models. */
+	/* Of a vision-language model with its modules' names: the renames that make them those
+	 * of the files that transformers saves.  Constants, up to one with pattern NULL; NULL
+	 * for other models. */
 	const struct ckpt_rule *rename_hint;
 	void *memory;			/* private */
 };

@@ -55,10 +55,10 @@ enum ckpt_diff_what {
 #define CKPT_DIFF_TIED_A 16u		/* a second name in the first one only */
 #define CKPT_DIFF_TIED_B 32u
 #define CKPT_DIFF_BYTES 64u		/* types without numbers: their bytes were compared */
-
-#define CKPT_DIFF_EXPORTED_A 128u	/* read as convert writes it in the other one's type */
+/* One side holds weights alone; see ckpt_diff(). */
+#define CKPT_DIFF_EXPORTED_A 128u	/* rounded to the other one's type, as convert writes it */
 #define CKPT_DIFF_EXPORTED_B 256u
-#define CKPT_DIFF_OF_EXPORT 512u	/* one side is weights made from the other's kind */
+#define CKPT_DIFF_OF_EXPORT 512u	/* of every row that was compared then */
 
 #define CKPT_DIFF_ULPS 65
 

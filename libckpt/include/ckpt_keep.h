@@ -21,7 +21,7 @@ extern "C" {
 CKPT_API int ckpt_latest_set(const char *dir, const char *tag, int universal,
 			     enum ckpt_sync sync, struct ckpt_err *err);
 
-/* Which step a folder means. */
+/* Which step a folder means.  Strings are valid until ckpt_latest_free(). */
 struct ckpt_latest {
 	const char *path;	/* of the step */
 	const char *name;	/* its entry in the folder; "" = the folder itself */
@@ -32,7 +32,8 @@ struct ckpt_latest {
 
 /*
  * The step that ckpt_open() takes of folder 'dir' when it is given no tag, by names alone: it may
- * be damaged.  'limits' NULL = defaults.  Fill on success; free with ckpt_latest_free().
+ * be damaged.  'limits' NULL = defaults.  Cost: folders are listed and 'latest' is read, no
+ * file of a step is.  '*out' is filled on success; free it with ckpt_latest_free().
  * Returns 0 or the negative of CKPT_E_NOTFOUND (no step, or 'latest' names none), CKPT_E_UNSAFE
  * ('latest' leads outside), CKPT_E_IO, CKPT_E_LIMIT, CKPT_E_NOMEM.
  */
@@ -40,12 +41,13 @@ CKPT_API int ckpt_latest_get(const char *dir, const struct ckpt_limits *limits,
 			     struct ckpt_latest *out, struct ckpt_err *err);
 CKPT_API void ckpt_latest_free(struct ckpt_latest *latest);
 
+/* A step in a folder.  Strings are valid until ckpt_steps_free(). */
 struct ckpt_step_there {
 	const char *name;	/* folder in the run's: what ckpt_open() takes as its tag */
 	const char *path;	/* of the step itself: of a checkpoint-N, below it */
 	int64_t step;		/* -1 = unknown */
 	int whole;		/* a step, and it verifies as ckpt_verify() does without flags */
-	const char *why;	/* it is not, a clause; or NULL */
+	const char *why;	/* a clause that says why it is not whole; NULL if it is */
 };
 
 struct ckpt_steps {
@@ -62,8 +64,12 @@ struct ckpt_steps {
 };
 
 /*
- * The steps that folder 'dir' keeps: of any form, and a trainer's checkpoint-N.  Each is opened and
- * verified, no payload is read.  Fill on success; free with ckpt_steps_free().
+ * The steps that folder 'dir' keeps: of any form, and a trainer's checkpoint-N.  'run' and 'limits'
+ * NULL = defaults.  '*out' is filled on success; free it with ckpt_steps_free().
+ *
+ * Cost: each step is opened and verified as ckpt_verify() does without flags, one after the other:
+ * its metadata is read, and of tensors only the ends of masters and weights.
+ *
  * Returns 0 or the negative of CKPT_E_NOTFOUND (no such folder), CKPT_E_IO, CKPT_E_LIMIT,
  * CKPT_E_CANCELED, CKPT_E_NOMEM.
  */

@@ -122,9 +122,10 @@ CKPT_API int ckpt_load(const struct ckpt *ck, const struct ckpt_load_range *rang
  *
  * Memory: 120 bytes for each piece of the step, a bit for each 4 KiB of it, 24 bytes for each
  * 256 KiB that is read of archives.  new: CKPT_E_MISMATCH, CKPT_E_CORRUPT if the header of a file
- * or the values of the step are not what the manifest knows.  end: the same of records and pieces;
- * codes of reading.  '*out' (may be NULL) is filled on success.  'ck' must outlive the checks.
- * Any number of calls may use them at the same time, but for end and free.  free: NULL is fine.
+ * or the values of the step are not what the manifest knows; CKPT_E_NOMEM.  end: the same of
+ * records and pieces; CKPT_E_CANCELED (run->cancel), codes of reading.  '*out' (may be NULL) is
+ * filled on success.  'ck' must outlive the checks.  Any number of calls may use them at the same
+ * time, but for end and free.  free: NULL is fine.
  */
 struct ckpt_load_checked {
 	uint64_t checked_bytes;	/* that passed, and agree with a sum */
