@@ -1,3 +1,4 @@
+/* See t_flip.h. */
 #define _GNU_SOURCE
 #include "tests/lib/t_flip.h"
 
