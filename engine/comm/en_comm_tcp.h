@@ -15,7 +15,7 @@ struct en_meeting {
 	uint16_t port, ports;	/* rank 0 listens at the first one that is free of so many */
 	uint64_t job;		/* ranks of one job have the same, others do not */
 	bool local;		/* all ranks are of this host: they meet by its loopback */
-	const char *by;		/* who said so: "torchrun"; lent for ever */
+	const char *by;		/* who said so: "torchrun"; constant text */
 	const struct en_secret *secret;	/* or NULL: none */
 	void (*say)(const char *line);	/* or NULL: strangers that were refused, and the like */
 };

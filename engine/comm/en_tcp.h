@@ -41,35 +41,35 @@ int en_address_of(int fd, union en_address *out);
 int en_address_own(int fd, union en_address *out);
 void en_address_port(union en_address *a, uint16_t port);
 
-/* ---- en_tcp_ears.c.  0, or -errno. ---- */
+/* ---- en_tcp_listen.c.  0, or -errno. ---- */
 
-#define EN_EARS 8u
+#define EN_LISTEN_MOST 8u
 
-struct en_ears {
-	int fd[EN_EARS];
-	union en_address at[EN_EARS];
+struct en_listener {
+	int fd[EN_LISTEN_MOST];
+	union en_address at[EN_LISTEN_MOST];
 	unsigned n;
 	uint16_t port;
 };
 
 /* Takes 'port' (0: any, then n is 1) at the addresses, not listening yet. */
-int en_ears_bind(struct en_ears *e, const union en_address *at, unsigned n, uint16_t port);
-int en_ears_any(struct en_ears *e, uint16_t port);
-int en_ears_loopback(struct en_ears *e, int family, uint16_t port);
+int en_listener_bind(struct en_listener *e, const union en_address *at, unsigned n, uint16_t port);
+int en_listener_any(struct en_listener *e, uint16_t port);
+int en_listener_loopback(struct en_listener *e, int family, uint16_t port);
 /* The addresses of this host that 'host' names, without loopback ones.  How many. */
-unsigned en_ears_of(const char *host, union en_address at[EN_EARS]);
-int en_ears_listen(struct en_ears *e);
-void en_ears_close(struct en_ears *e);
-void en_ears_text(const struct en_ears *e, char *text, size_t n);
+unsigned en_listener_addresses(const char *host, union en_address at[EN_LISTEN_MOST]);
+int en_listener_listen(struct en_listener *e);
+void en_listener_close(struct en_listener *e);
+void en_listener_text(const struct en_listener *e, char *text, size_t n);
 
-/* ---- en_tcp_door.c: ranks come ---- */
+/* ---- en_tcp_accept.c: the handshake, on the side that listens ---- */
 
 struct en_join {
 	const struct en_meeting *m;
 	int64_t until;
 	uint32_t timeout_ms;
 	int *fd;		/* [size] */
-	struct en_ears ears;
+	struct en_listener listener;
 	enum en_secret_kind kind;
 	bool has_key;
 	uint8_t key[EN_TAG];
@@ -90,9 +90,9 @@ void en_join_say(struct en_join *j, const char *fmt, ...) CK_PRINTF(2, 3);
 /* The time 'ms' from now, but not after the deadline. */
 int64_t en_join_soon(const struct en_join *j, int64_t ms);
 /* Accept the ranks above this one and answer them; strangers are refused, and delay no rank. */
-int en_join_take(struct en_join *j, struct ckpt_err *err);
+int en_join_accept(struct en_join *j, struct ckpt_err *err);
 
-/* ---- en_tcp_knock.c: a rank comes to another one ---- */
+/* ---- en_tcp_handshake.c: the handshake, on the side that connects ---- */
 
 /* What it heard there.  Only what is 'proven' was said by a rank of this job. */
 struct en_heard {
@@ -105,8 +105,8 @@ struct en_heard {
  * Hello, proof, verdict, over a connection to rank 'to' at 'port'.  0, or -errno; -EPROTO: whoever
  * answers is no rank of ztrain.
  */
-int en_join_knock(struct en_join *j, int fd, uint32_t to, uint16_t port, int64_t until,
-		  struct en_heard *out);
+int en_join_handshake(struct en_join *j, int fd, uint32_t to, uint16_t port, int64_t until,
+		      struct en_heard *out);
 
 /* ---- en_tcp_join.c ---- */
 

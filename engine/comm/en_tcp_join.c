@@ -51,13 +51,13 @@ static int own_key(struct en_join *j, struct ckpt_err *err)
 static int bind_here(struct en_join *j, uint16_t port)
 {
 	const int family = strchr(j->m->host, ':') ? AF_INET6 : AF_INET;
-	union en_address at[EN_EARS];
+	union en_address at[EN_LISTEN_MOST];
 	unsigned n;
 
 	if (j->m->local)
-		return en_ears_loopback(&j->ears, family, port);
-	n = en_ears_of(j->m->host, at);
-	return n ? en_ears_bind(&j->ears, at, n, port) : en_ears_any(&j->ears, port);
+		return en_listener_loopback(&j->listener, family, port);
+	n = en_listener_addresses(j->m->host, at);
+	return n ? en_listener_bind(&j->listener, at, n, port) : en_listener_any(&j->listener, port);
 }
 
 /* The secret of EN_SECRET_HOST is there before the first one can come. */
@@ -68,7 +68,7 @@ static int make_key(struct en_join *j)
 
 	if (j->has_key)
 		return 0;
-	en_secret_path(j->m->secret, j->m->job, j->ears.port, j->path, sizeof(j->path));
+	en_secret_path(j->m->secret, j->m->job, j->listener.port, j->path, sizeof(j->path));
 	rc = en_secret_write(j->path, secret);
 	if (rc) {
 		j->path[0] = '\0';
@@ -91,7 +91,7 @@ static int listen_at(struct en_join *j, uint16_t port)
 	if (!rc)
 		rc = make_key(j);
 	if (!rc)
-		rc = en_ears_listen(&j->ears);
+		rc = en_listener_listen(&j->listener);
 	if (rc)
 		drop_key(j);
 	return rc;
@@ -122,7 +122,7 @@ static void say_open(struct en_join *j)
 
 	if (j->kind != EN_SECRET_NONE)
 		return;
-	en_ears_text(&j->ears, at, sizeof(at));
+	en_listener_text(&j->listener, at, sizeof(at));
 	en_join_say(j, "the ranks meet at %s without a secret, and whoever reaches that port can "
 		    "take the place of a rank; %s (docs/ztrain/rendezvous.md)", at,
 		    en_secret_is_built() ?
@@ -206,7 +206,7 @@ static int as_host(struct en_join *j, struct ckpt_err *err)
 	rc = find_port(j, &why);
 	if (!rc) {
 		say_open(j);
-		rc = en_join_take(j, &why);
+		rc = en_join_accept(j, &why);
 	}
 	/* all others have the key now, or the meeting has failed */
 	drop_key(j);
@@ -226,7 +226,7 @@ static int as_host(struct en_join *j, struct ckpt_err *err)
 /* ---------------------------------------------------------------- the others, at rank 0 */
 
 /* Where the others can reach this rank: at the address that it has on its way to rank 0. */
-static int listen_too(struct en_join *j, int fd)
+static int listen_at_own(struct en_join *j, int fd)
 {
 	union en_address own;
 	int rc = en_address_own(fd, &own);
@@ -234,16 +234,16 @@ static int listen_too(struct en_join *j, int fd)
 	if (rc)
 		return rc;
 	if (j->m->local)
-		rc = en_ears_loopback(&j->ears, own.any.sa_family, 0);
+		rc = en_listener_loopback(&j->listener, own.any.sa_family, 0);
 	else if (en_address_is_loopback(&own))
-		rc = en_ears_any(&j->ears, 0);
+		rc = en_listener_any(&j->listener, 0);
 	else
-		rc = en_ears_bind(&j->ears, &own, 1, 0);
-	return rc ? rc : en_ears_listen(&j->ears);
+		rc = en_listener_bind(&j->listener, &own, 1, 0);
+	return rc ? rc : en_listener_listen(&j->listener);
 }
 
 /* Not a rank of this job, as it seems; but the answer is not proven, so the rank tries again. */
-static int hear_no(struct en_join *j, const char *at, const struct en_heard *heard, int rc)
+static int note_refusal(struct en_join *j, const char *at, const struct en_heard *heard, int rc)
 {
 	if (rc == -EPROTO)
 		snprintf(j->last, sizeof(j->last), "at %s something answers that is not ztrain, or "
@@ -263,7 +263,7 @@ static int hear_no(struct en_join *j, const char *at, const struct en_heard *hea
 }
 
 /* One address: 0 and a connection, 1 where no rank of this job answers, or the job cannot run. */
-static int knock(struct en_join *j, const union en_address *to, uint16_t port,
+static int try_address(struct en_join *j, const union en_address *to, uint16_t port,
 		 struct ckpt_err *err)
 {
 	struct en_heard heard = { .said = EN_REFUSED };
@@ -277,12 +277,12 @@ static int knock(struct en_join *j, const union en_address *to, uint16_t port,
 			snprintf(j->last, sizeof(j->last), "%s: %s", at, strerror(-rc));
 		return 1;
 	}
-	rc = listen_too(j, fd);
+	rc = listen_at_own(j, fd);
 	if (rc) {
 		en_tcp_close(&fd);
 		return en_join_fail(j, err, CKPT_E_IO, "no port to listen at: %s", strerror(-rc));
 	}
-	rc = en_join_knock(j, fd, 0, port, en_join_soon(j, ANSWER_MS), &heard);
+	rc = en_join_handshake(j, fd, 0, port, en_join_soon(j, ANSWER_MS), &heard);
 	if (!rc && heard.proven && heard.said == EN_WELCOME) {
 		j->fd[0] = fd;
 		return 0;
@@ -290,7 +290,7 @@ static int knock(struct en_join *j, const union en_address *to, uint16_t port,
 	en_tcp_close(&fd);
 	if (!rc && heard.proven)
 		return en_join_fail(j, err, CKPT_E_USAGE, "refused by rank 0: %s", heard.why);
-	return hear_no(j, at, &heard, rc);
+	return note_refusal(j, at, &heard, rc);
 }
 
 /* Where 'host' is: a list to be freed, or an error of getaddrinfo(). */
@@ -316,7 +316,7 @@ static int knock_all(struct en_join *j, const struct addrinfo *list, struct ckpt
 				continue;
 			memcpy(&to, a->ai_addr, a->ai_addrlen);
 			en_address_port(&to, (uint16_t)(j->m->port + i));
-			rc = knock(j, &to, (uint16_t)(j->m->port + i), err);
+			rc = try_address(j, &to, (uint16_t)(j->m->port + i), err);
 			if (rc <= 0)
 				return rc;
 		}
@@ -469,7 +469,7 @@ static int fail_pair(struct en_join *j, uint32_t r, const char *what, int rc, st
  * One rank between 0 and this one.  A connection that breaks, or is answered by a stranger, is
  * tried again: strangers may have filled the other rank's list of connections.
  */
-static int visit_one(struct en_join *j, uint32_t r, struct ckpt_err *err)
+static int connect_to(struct en_join *j, uint32_t r, struct ckpt_err *err)
 {
 	const struct timespec nap = { .tv_nsec = 50000000 };
 	struct en_heard heard;
@@ -480,7 +480,7 @@ static int visit_one(struct en_join *j, uint32_t r, struct ckpt_err *err)
 		heard = (struct en_heard){ .said = EN_REFUSED };
 		rc = en_tcp_connect(&j->place[r], j->until, &fd);
 		if (!rc)
-			rc = en_join_knock(j, fd, r, 0, j->until, &heard);
+			rc = en_join_handshake(j, fd, r, 0, j->until, &heard);
 		if (!rc && heard.proven && heard.said == EN_WELCOME) {
 			j->fd[r] = fd;
 			return 0;
@@ -505,7 +505,7 @@ static int visit(struct en_join *j, struct ckpt_err *err)
 	int rc = 0;
 
 	for (uint32_t r = 1; !rc && r < j->m->rank; r++)
-		rc = visit_one(j, r, err);
+		rc = connect_to(j, r, err);
 	return rc;
 }
 
@@ -517,7 +517,7 @@ static int as_guest(struct en_join *j, struct ckpt_err *err)
 		rc = read_book(j, err);
 	if (!rc)
 		rc = visit(j, err);
-	return rc ? rc : en_join_take(j, err);
+	return rc ? rc : en_join_accept(j, err);
 }
 
 int en_tcp_join(const struct en_meeting *meeting, int64_t until, uint32_t timeout_ms, int *fd,
@@ -535,7 +535,7 @@ int en_tcp_join(const struct en_meeting *meeting, int64_t until, uint32_t timeou
 		rc = ck_fail_nomem(err, "a meeting of ranks", meeting->size * sizeof(*j.place));
 	if (!rc)
 		rc = meeting->rank ? as_guest(&j, err) : as_host(&j, err);
-	en_ears_close(&j.ears);
+	en_listener_close(&j.listener);
 	explicit_bzero(j.key, sizeof(j.key));
 	ck_free(j.session);
 	ck_free(j.who);

@@ -213,12 +213,12 @@ struct en_facts {
 	enum en_filler filler;
 	uint64_t hidden_size;	/* of the model; 0 = not known */
 	unsigned has;
-	unsigned fills;		/* bits of those that stand in for "auto" and contradict nothing */
+	unsigned fills;		/* bits of defaults: they replace "auto" and contradict nothing */
 	/*
 	 * With EN_FILL_TRAINER: what is stated counts where the file lacks its key, too.  The
 	 * Trainer itself drops it there.
 	 */
-	bool stand_in;
+	bool fill_missing;
 	uint64_t micro_batch, accumulation;
 	double lr, beta1, beta2, eps, weight_decay, max_grad_norm;
 	double warmup_steps;	/* below 1: that part of 'steps', rounded up */

@@ -41,11 +41,11 @@ void en_derive(struct en_eval *ev, enum en_block block, const char *name, struct
 /* The refusal of 'path' is the Trainer's, not DeepSpeed's. */
 void en_by_trainer(struct en_eval *ev, const char *path);
 /*
- * en_stand.c: does a stated option go where the file is silent?  False where the file says a value,
+ * en_option.c: does a stated option go where the file is silent?  False where the file says a value,
  * where the key would not be read, and unless the caller wants it.
  */
-bool en_stands_in(const struct en_eval *ev, const char *path);
-void en_stand_in(struct en_eval *ev, const char *path, struct en_node *v, const char *option);
+bool en_option_counts(const struct en_eval *ev, const char *path);
+void en_option_put(struct en_eval *ev, const char *path, struct en_node *v, const char *option);
 /* en_fill.c: "auto", where transformers or accelerate replaces it. */
 void en_fill(struct en_eval *ev);
 /* en_walk.c: every key of the tree, its type and its verdict. */

@@ -143,8 +143,8 @@ static void betas(struct en_eval *ev)
 
 	if (ev->rc)
 		return;
-	if (stated && en_stands_in(ev, path))
-		en_stand_in(ev, path, pair(ev, f->beta1, f->beta2, (struct en_place){ 0 }),
+	if (stated && en_option_counts(ev, path))
+		en_option_put(ev, path, pair(ev, f->beta1, f->beta2, (struct en_place){ 0 }),
 			    (f->has & EN_HAS_BETA1) ? "--beta1" : "--beta2");
 	else if (v && !en_node_is_auto(v))
 		compare_betas(ev, path, v);
@@ -175,9 +175,9 @@ static void enabled(struct en_eval *ev, enum en_block block, const char *path, b
 
 	if (ev->rc)
 		return;
-	if (stated && en_stands_in(ev, path)) {
+	if (stated && en_option_counts(ev, path)) {
 		if (on || v)
-			en_stand_in(ev, path, en_node_bool(&ev->cfg->arena, on,
+			en_option_put(ev, path, en_node_bool(&ev->cfg->arena, on,
 							   (struct en_place){ 0 }),
 				    "--precision");
 	} else if (v && en_node_is_auto(v)) {
@@ -193,7 +193,7 @@ static const char *bf16_path(const struct en_eval *ev)
 {
 	const struct en_node *bf16 = at(ev, "bf16"), *old = at(ev, "bfloat16");
 
-	return ev->facts->stand_in && old && (!bf16 || bf16->type == EN_NULL) ?
+	return ev->facts->fill_missing && old && (!bf16 || bf16->type == EN_NULL) ?
 	       "bfloat16.enabled" : "bf16.enabled";
 }
 
@@ -265,8 +265,8 @@ static void argument(struct en_eval *ev, unsigned bit, const char *path, double 
 
 	if (ev->rc || (stated && !says))
 		ev->rc = ev->rc ? ev->rc : -CKPT_E_NOMEM;
-	else if (stated && en_stands_in(ev, path))
-		en_stand_in(ev, path, whole ? en_node_int(arena, (int64_t)f, none) :
+	else if (stated && en_option_counts(ev, path))
+		en_option_put(ev, path, whole ? en_node_int(arena, (int64_t)f, none) :
 			    en_node_float(arena, f, none), option);
 	else
 		number(ev, path, known, says, f, whole, said(ev, bit, what));

@@ -41,7 +41,7 @@ static struct en_facts facts_of(const struct zt_program *p)
 	f.steps = a->steps < 0 ? STEPS : (uint64_t)a->steps;
 	f.has = a->steps < 0 ? 0 : EN_HAS_STEPS;
 	f.fills = EN_HAS_ALL & ~EN_HAS_PRECISION;
-	f.stand_in = true;
+	f.fill_missing = true;
 	if (!a->config)
 		f.micro_batch = 1;
 	state_whole(&f, EN_HAS_MICRO, &f.micro_batch, a->micro_batch);

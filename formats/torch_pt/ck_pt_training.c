@@ -265,10 +265,10 @@ static const struct ck_val *find_optimizer(const struct ck_val *root)
 }
 
 /* The entry of a model's name that holds no tensors, beside an optimizer's states; or NULL. */
-static const char *find_hollow(const struct ck_val *root)
+static const char *find_empty_model(const struct ck_val *root)
 {
 	struct ck_val *const *item;
-	const char *hollow = NULL;
+	const char *empty = NULL;
 	uint64_t n;
 
 	for (size_t i = 0; model_keys[i]; i++) {
@@ -278,13 +278,13 @@ static const char *find_hollow(const struct ck_val *root)
 			continue;
 		if (!ck_val_pairs(v, &item, &n) || holds_tensors(v, 16))
 			return NULL;
-		hollow = hollow ? hollow : model_keys[i];
+		empty = empty ? empty : model_keys[i];
 	}
-	return hollow && holds_tensors(find_optimizer(root), 16) ? hollow : NULL;
+	return empty && holds_tensors(find_optimizer(root), 16) ? empty : NULL;
 }
 
 /* Moments are no weights: what is left of a file without its model is nothing to convert. */
-static void tell_hollow(const struct ck_pt *pt, const char *key, struct ck_findings *f)
+static void report_empty_model(const struct ck_pt *pt, const char *key, struct ck_findings *f)
 {
 	char keys[512];
 
@@ -299,7 +299,7 @@ int ck_pt_training_choose(const struct ck_pt *pt, const char *subtree, struct ck
 			  struct ck_pt_training *out, struct ckpt_err *err)
 {
 	struct ck_pt_training t = { .model = pt->doc.root };
-	const char *hollow;
+	const char *empty;
 	struct entries e;
 	char keys[512];
 
@@ -314,9 +314,9 @@ int ck_pt_training_choose(const struct ck_pt *pt, const char *subtree, struct ck
 		return 0;
 	}
 	look(pt->doc.root, &e);
-	hollow = e.nall ? NULL : find_hollow(pt->doc.root);
-	if (hollow && f) {
-		tell_hollow(pt, hollow, f);
+	empty = e.nall ? NULL : find_empty_model(pt->doc.root);
+	if (empty && f) {
+		report_empty_model(pt, empty, f);
 	} else if (e.nknown == 1 || (!e.nknown && e.ema && e.nall == 1)) {
 		t.model = e.known ? e.known : e.ema;
 		t.key = e.known ? e.known_key : e.ema_key;

@@ -9,7 +9,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_format.h"
-#include "libckpt/format/ck_hollow.h"
+#include "libckpt/format/ck_placeholder.h"
 #include "libckpt/io/ck_mount.h"
 
 const struct ck_format *ck_format_by_name(const char *name)
@@ -230,7 +230,7 @@ static int index_with(const struct ck_format *driver, const struct ck_input *in,
 	rc = driver->index(in, ix, f, err);
 	if (!rc && driver->is_model && !f->of_kind[CK_FINDING_PLACEHOLDERS_ONLY] &&
 	    !f->of_kind[CK_FINDING_PART_OF_STEP])
-		ck_hollow_judge(ix, in->path[0], f);
+		ck_placeholder_check(ix, in->path[0], f);
 	return rc;
 }
 

@@ -1,5 +1,5 @@
 /*
- * en_tcp_door.c -- see en_tcp.h: connections come in, of ranks and of strangers.
+ * en_tcp_accept.c -- see en_tcp.h: accepts connections, of ranks and of strangers.
  *
  * All of them are polled together, each with a deadline of its own, so a silent one delays no
  * rank.  Only a rank that has proved that it knows the secret takes a place.  A refused connection
@@ -103,10 +103,10 @@ struct guest {
 };
 
 /* The oldest first. */
-struct door {
+struct pending {
 	struct guest guest[GUESTS];
 	uint32_t n;
-	struct pollfd poll[GUESTS + EN_EARS];
+	struct pollfd poll[GUESTS + EN_LISTEN_MOST];
 };
 
 static bool is_alive(int fd)
@@ -118,7 +118,7 @@ static bool is_alive(int fd)
 }
 
 /* Close it; 'why' is for the log. */
-static void send_off(struct en_join *j, struct guest *g, const char *why)
+static void reject(struct en_join *j, struct guest *g, const char *why)
 {
 	union en_address from;
 	char at[64] = "an unknown address";
@@ -151,7 +151,7 @@ static void refuse(struct en_join *j, struct guest *g, enum en_said said, bool i
 		   const char *why)
 {
 	answer(j, g, said, is_signed, why);
-	send_off(j, g, why);
+	reject(j, g, why);
 }
 
 /* The hello is whole: ask for a proof, or refuse. */
@@ -162,7 +162,7 @@ static void take_hello(struct en_join *j, struct guest *g)
 	int rc;
 
 	if (en_hello_read(g->talk, &g->hello)) {
-		send_off(j, g, "it is not a rank of ztrain, or of another version");
+		reject(j, g, "it is not a rank of ztrain, or of another version");
 		return;
 	}
 	if (g->hello.job != j->m->job) {
@@ -183,13 +183,13 @@ static void take_hello(struct en_join *j, struct guest *g)
 	if (!rc)
 		rc = en_tcp_write(g->fd, g->talk + EN_HELLO, EN_REPLY, en_tcp_now());
 	if (rc)
-		send_off(j, g, strerror(-rc));
+		reject(j, g, strerror(-rc));
 	g->proves = true;
 	g->have = 0;
 }
 
 /* What is wrong with a rank that has proved itself; true if nothing is. */
-static bool judge(const struct en_join *j, const struct en_hello *h, char why[EN_WHY])
+static bool is_acceptable(const struct en_join *j, const struct en_hello *h, char why[EN_WHY])
 {
 	if (h->size != j->m->size) {
 		snprintf(why, EN_WHY, "rank %u was started as one of %u ranks, rank %u as one of "
@@ -211,7 +211,7 @@ static bool judge(const struct en_join *j, const struct en_hello *h, char why[EN
 }
 
 /* It is a rank, and takes its place. */
-static void seat(struct en_join *j, struct guest *g)
+static void take_place(struct en_join *j, struct guest *g)
 {
 	const uint32_t rank = g->hello.rank;
 
@@ -238,15 +238,15 @@ static void take_proof(struct en_join *j, struct guest *g)
 		snprintf(why, sizeof(why), "it does not know the secret of this job (rank %u has "
 			 "%s)", j->m->rank, en_secret_name(j->kind));
 		refuse(j, g, EN_REFUSED, false, why);
-	} else if (!judge(j, &g->hello, why)) {
+	} else if (!is_acceptable(j, &g->hello, why)) {
 		refuse(j, g, EN_REFUSED, true, why);
 	} else {
-		seat(j, g);
+		take_place(j, g);
 	}
 }
 
 /* What it sends. */
-static void hear(struct en_join *j, struct guest *g)
+static void read_guest(struct en_join *j, struct guest *g)
 {
 	uint8_t *to = g->proves ? g->proof : g->talk;
 	const size_t all = g->proves ? EN_PROOF : EN_HELLO;
@@ -255,13 +255,13 @@ static void hear(struct en_join *j, struct guest *g)
 	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
 		return;
 	if (n <= 0) {
-		send_off(j, g, g->proves ? "it closed the connection before its proof" :
+		reject(j, g, g->proves ? "it closed the connection before its proof" :
 			 "it closed the connection before its hello was complete");
 		return;
 	}
 	g->have += (size_t)n;
 	if (!g->proves && g->have >= 8 && !en_hello_begins(g->talk))
-		send_off(j, g, "it is not a rank of ztrain, or of another version");
+		reject(j, g, "it is not a rank of ztrain, or of another version");
 	if (g->have < all || g->fd < 0)
 		return;
 	if (g->proves)
@@ -272,7 +272,7 @@ static void hear(struct en_join *j, struct guest *g)
 
 /* ---------------------------------------------------------------- all of them */
 
-static void forget(struct door *d)
+static void remove_closed(struct pending *d)
 {
 	uint32_t n = 0;
 
@@ -286,14 +286,14 @@ static void forget(struct door *d)
 	d->n = n;
 }
 
-static void drop_oldest(struct en_join *j, struct door *d)
+static void drop_oldest(struct en_join *j, struct pending *d)
 {
-	send_off(j, &d->guest[0], "it was the oldest of too many without a proof");
-	forget(d);
+	reject(j, &d->guest[0], "it was the oldest of too many without a proof");
+	remove_closed(d);
 }
 
 /* All connections that wait at one address. */
-static int let_in(struct en_join *j, struct door *d, int listener)
+static int accept_waiting(struct en_join *j, struct pending *d, int listener)
 {
 	for (;;) {
 		int fd = -1, rc = en_tcp_accept(listener, &fd);
@@ -315,7 +315,7 @@ static int let_in(struct en_join *j, struct door *d, int listener)
 	}
 }
 
-static int look(struct en_join *j, struct door *d)
+static int poll_once(struct en_join *j, struct pending *d)
 {
 	const uint32_t n = d->n;
 	int64_t until = j->until, left;
@@ -325,21 +325,21 @@ static int look(struct en_join *j, struct door *d)
 		d->poll[i] = (struct pollfd){ .fd = d->guest[i].fd, .events = POLLIN };
 		until = until < d->guest[i].until ? until : d->guest[i].until;
 	}
-	for (unsigned i = 0; i < j->ears.n; i++)
-		d->poll[n + i] = (struct pollfd){ .fd = j->ears.fd[i], .events = POLLIN };
+	for (unsigned i = 0; i < j->listener.n; i++)
+		d->poll[n + i] = (struct pollfd){ .fd = j->listener.fd[i], .events = POLLIN };
 	left = until - en_tcp_now();
-	poll(d->poll, n + j->ears.n, left < 0 ? 0 : left > 1000 ? 1000 : (int)left + 1);
+	poll(d->poll, n + j->listener.n, left < 0 ? 0 : left > 1000 ? 1000 : (int)left + 1);
 	for (uint32_t i = 0; i < n; i++) {
 		if (d->poll[i].revents)
-			hear(j, &d->guest[i]);
+			read_guest(j, &d->guest[i]);
 		if (d->guest[i].fd >= 0 && en_tcp_now() >= d->guest[i].until)
-			send_off(j, &d->guest[i], d->guest[i].proves ?
+			reject(j, &d->guest[i], d->guest[i].proves ?
 				 "it sent no proof in time" : "it sent no hello in time");
 	}
-	forget(d);
-	for (unsigned i = 0; !rc && i < j->ears.n; i++)
+	remove_closed(d);
+	for (unsigned i = 0; !rc && i < j->listener.n; i++)
 		if (d->poll[n + i].revents)
-			rc = let_in(j, d, j->ears.fd[i]);
+			rc = accept_waiting(j, d, j->listener.fd[i]);
 	return rc;
 }
 
@@ -357,25 +357,25 @@ static int fail_absent(const struct en_join *j, struct ckpt_err *err)
 	char who[160], others[sizeof(j->last) + 80] = "", at[200];
 
 	list_absent(j, j->m->rank + 1, who, sizeof(who));
-	en_ears_text(&j->ears, at, sizeof(at));
+	en_listener_text(&j->listener, at, sizeof(at));
 	if (j->strangers)
 		snprintf(others, sizeof(others), "; %u connection%s refused: %s", j->strangers,
 			 j->strangers == 1 ? " was" : "s were", j->last);
 	return en_join_fail(j, err, CKPT_E_IO,
 			    "%s did not come to port %u of this host within %g s%s; is each rank "
 			    "started, and does it reach this host as \"%s\" (%s)?", who,
-			    j->ears.port, j->timeout_ms / 1000.0, others, j->m->host, at);
+			    j->listener.port, j->timeout_ms / 1000.0, others, j->m->host, at);
 }
 
-int en_join_take(struct en_join *j, struct ckpt_err *err)
+int en_join_accept(struct en_join *j, struct ckpt_err *err)
 {
-	struct door *d = ck_zalloc(sizeof(*d));
+	struct pending *d = ck_zalloc(sizeof(*d));
 	int rc = 0;
 
 	if (!d)
 		return ck_fail_nomem(err, "connections of ranks", sizeof(*d));
 	while (!rc && absent(j) && en_tcp_now() < j->until)
-		rc = look(j, d);
+		rc = poll_once(j, d);
 	for (uint32_t i = 0; i < d->n; i++)
 		en_tcp_close(&d->guest[i].fd);
 	ck_free(d);

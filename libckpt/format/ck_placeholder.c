@@ -1,12 +1,12 @@
 /*
- * ck_hollow.c -- see ck_hollow.h.
+ * ck_placeholder.c -- see ck_placeholder.h.
  *
  * Not all tensors of such a file are empty: buffers are full, and so are parameters below
  * stage3_param_persistence_threshold (norms, biases), which every rank keeps.  Matrices are
  * what is missing.  Counted are floating tensors of exactly the shape [0]; integers of that
  * shape are honest (g_idx of quantised models).
  */
-#include "libckpt/format/ck_hollow.h"
+#include "libckpt/format/ck_placeholder.h"
 
 #include <inttypes.h>
 
@@ -41,14 +41,14 @@ static void count(const struct ck_index *ix, struct counts *c)
 }
 
 /* The parameters are missing: most tensors, or a third of them, or every matrix. */
-static bool is_hollow(const struct counts *c)
+static bool are_placeholders(const struct counts *c)
 {
 	if (2 * c->empty > c->all)
 		return true;
 	return c->empty > 1 && (3 * c->empty >= c->all || !c->matrices);
 }
 
-void ck_hollow_judge(const struct ck_index *ix, const char *where, struct ck_findings *f)
+void ck_placeholder_check(const struct ck_index *ix, const char *where, struct ck_findings *f)
 {
 	struct counts c = { 0 };
 
@@ -59,7 +59,7 @@ void ck_hollow_judge(const struct ck_index *ix, const char *where, struct ck_fin
 		ck_findings_add(f, CK_FINDING_PLACEHOLDERS_ONLY, where,
 				"its tensors are empty placeholders: ZeRO stage 3 was saved "
 				"without gathering the weights");
-	else if (is_hollow(&c))
+	else if (are_placeholders(&c))
 		ck_findings_add(f, CK_FINDING_PLACEHOLDERS_ONLY, where,
 				"%" PRIu64 " of its %" PRIu64 " tensors are empty placeholders, "
 				"the first is %s: ZeRO stage 3 was saved without gathering the "

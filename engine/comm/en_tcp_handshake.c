@@ -1,4 +1,4 @@
-/* en_tcp_knock.c -- see en_tcp.h. */
+/* en_tcp_handshake.c -- see en_tcp.h: the handshake, on the side that opens the connection. */
 #include "engine/comm/en_tcp.h"
 
 #include <errno.h>
@@ -35,7 +35,7 @@ static int read_reply(int fd, int64_t until, uint8_t b[EN_REPLY], struct en_repl
 static int say_hello(struct en_join *j, int fd, uint32_t to, int64_t until, uint8_t b[EN_HELLO])
 {
 	struct en_hello h = {
-		.job = j->m->job, .rank = j->m->rank, .size = j->m->size, .port = j->ears.port,
+		.job = j->m->job, .rank = j->m->rank, .size = j->m->size, .port = j->listener.port,
 		.to = to, .kind = j->kind,
 	};
 	struct en_peer self;
@@ -75,8 +75,8 @@ static int prove(int fd, const uint8_t key[EN_TAG], const uint8_t talk[EN_HELLO 
 	return 0;
 }
 
-int en_join_knock(struct en_join *j, int fd, uint32_t to, uint16_t port, int64_t until,
-		  struct en_heard *out)
+int en_join_handshake(struct en_join *j, int fd, uint32_t to, uint16_t port, int64_t until,
+		      struct en_heard *out)
 {
 	uint8_t talk[EN_HELLO + EN_REPLY], key[EN_TAG], session[EN_TAG];
 	struct en_reply r;

@@ -1,5 +1,5 @@
 /*
- * en_stand.c -- options that are used where a configuration lacks the key; see en_eval.h.
+ * en_option.c -- options that are used where a configuration lacks the key; see en_eval.h.
  *
  * The Trainer and accelerate replace an "auto" and nothing else: an argument whose key the file
  * lacks has no effect there, and nothing is said.  Here the key is put into the tree.
@@ -57,7 +57,7 @@ static struct en_node *dict_at(struct en_eval *ev, const char *path, struct en_p
 	return v;
 }
 
-void en_stand_in(struct en_eval *ev, const char *path, struct en_node *v, const char *option)
+void en_option_put(struct en_eval *ev, const char *path, struct en_node *v, const char *option)
 {
 	const struct en_place place = { .from = EN_FROM_OPTION, .why = option };
 	const char *above, *key;
@@ -98,7 +98,7 @@ static bool has_place(const struct en_eval *ev, const char *path)
 	return decay || warmup || cosine;
 }
 
-bool en_stands_in(const struct en_eval *ev, const char *path)
+bool en_option_counts(const struct en_eval *ev, const char *path)
 {
-	return ev->facts->stand_in && is_silent(at(ev, path)) && has_place(ev, path);
+	return ev->facts->fill_missing && is_silent(at(ev, path)) && has_place(ev, path);
 }

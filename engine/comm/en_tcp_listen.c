@@ -1,5 +1,5 @@
 /*
- * en_tcp_ears.c -- see en_tcp.h: listening at the addresses by which the others come, and at no
+ * en_tcp_listen.c -- see en_tcp.h: listening at the addresses by which the others come, and at no
  * other ones.
  *
  * Rank 0 is reached as MASTER_ADDR.  Where this host calls itself by a loopback address (Debian's
@@ -50,7 +50,7 @@ static int port_of(int fd, uint16_t *port_out)
 	return 0;
 }
 
-void en_ears_close(struct en_ears *e)
+void en_listener_close(struct en_listener *e)
 {
 	for (unsigned i = 0; i < e->n; i++)
 		en_tcp_close(&e->fd[i]);
@@ -58,12 +58,12 @@ void en_ears_close(struct en_ears *e)
 }
 
 /* Those of a family that this host does not have are left out. */
-int en_ears_bind(struct en_ears *e, const union en_address *at, unsigned n, uint16_t port)
+int en_listener_bind(struct en_listener *e, const union en_address *at, unsigned n, uint16_t port)
 {
 	int rc = -EADDRNOTAVAIL;
 
-	en_ears_close(e);
-	for (unsigned i = 0; i < n && e->n < EN_EARS; i++) {
+	en_listener_close(e);
+	for (unsigned i = 0; i < n && e->n < EN_LISTEN_MOST; i++) {
 		union en_address a = at[i];
 		int got;
 
@@ -83,11 +83,11 @@ int en_ears_bind(struct en_ears *e, const union en_address *at, unsigned n, uint
 	for (unsigned i = 0; !rc && i < e->n; i++)
 		en_address_port(&e->at[i], e->port);
 	if (rc)
-		en_ears_close(e);
+		en_listener_close(e);
 	return rc;
 }
 
-int en_ears_listen(struct en_ears *e)
+int en_listener_listen(struct en_listener *e)
 {
 	for (unsigned i = 0; i < e->n; i++)
 		if (listen(e->fd[i], QUEUE))
@@ -96,7 +96,7 @@ int en_ears_listen(struct en_ears *e)
 }
 
 /* "10.0.0.7:29500, [fe80::1]:29500" */
-void en_ears_text(const struct en_ears *e, char *text, size_t n)
+void en_listener_text(const struct en_listener *e, char *text, size_t n)
 {
 	char one[64];
 
@@ -112,18 +112,18 @@ void en_ears_text(const struct en_ears *e, char *text, size_t n)
 /* ---------------------------------------------------------------- which addresses */
 
 /* An IPv6 socket takes IPv4 as well, unless a host has none: then the second one is taken. */
-int en_ears_any(struct en_ears *e, uint16_t port)
+int en_listener_any(struct en_listener *e, uint16_t port)
 {
 	const union en_address six = { .v6 = { .sin6_family = AF_INET6 } };
 	const union en_address four = { .v4 = { .sin_family = AF_INET } };
-	int rc = en_ears_bind(e, &six, 1, port);
+	int rc = en_listener_bind(e, &six, 1, port);
 
 	if (rc == -EAFNOSUPPORT || rc == -EADDRNOTAVAIL)
-		rc = en_ears_bind(e, &four, 1, port);
+		rc = en_listener_bind(e, &four, 1, port);
 	return rc;
 }
 
-int en_ears_loopback(struct en_ears *e, int family, uint16_t port)
+int en_listener_loopback(struct en_listener *e, int family, uint16_t port)
 {
 	union en_address four = { .v4 = { .sin_family = AF_INET } };
 	const union en_address six = {
@@ -133,11 +133,11 @@ int en_ears_loopback(struct en_ears *e, int family, uint16_t port)
 
 	four.v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	if (family != AF_INET6)
-		rc = en_ears_bind(e, &four, 1, port);
+		rc = en_listener_bind(e, &four, 1, port);
 	if (rc == -EAFNOSUPPORT || rc == -EADDRNOTAVAIL)
-		rc = en_ears_bind(e, &six, 1, port);
+		rc = en_listener_bind(e, &six, 1, port);
 	if (family == AF_INET6 && (rc == -EAFNOSUPPORT || rc == -EADDRNOTAVAIL))
-		rc = en_ears_bind(e, &four, 1, port);
+		rc = en_listener_bind(e, &four, 1, port);
 	return rc;
 }
 
@@ -167,7 +167,7 @@ static bool is_own(const struct ifaddrs *list, const struct sockaddr *a)
 	return false;
 }
 
-unsigned en_ears_of(const char *host, union en_address at[EN_EARS])
+unsigned en_listener_addresses(const char *host, union en_address at[EN_LISTEN_MOST])
 {
 	const struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
 	struct addrinfo *named = NULL;
@@ -176,7 +176,7 @@ unsigned en_ears_of(const char *host, union en_address at[EN_EARS])
 
 	if (getaddrinfo(host, NULL, &hints, &named) || getifaddrs(&own))
 		own = NULL;
-	for (const struct addrinfo *a = named; own && a && n < EN_EARS; a = a->ai_next) {
+	for (const struct addrinfo *a = named; own && a && n < EN_LISTEN_MOST; a = a->ai_next) {
 		union en_address to = { .any.sa_family = 0 };
 
 		if (a->ai_addrlen > sizeof(to) || !is_own(own, a->ai_addr))
