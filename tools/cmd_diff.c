@@ -284,7 +284,7 @@ static void print_summary(const struct two *two)
 	if (d->nderived)
 		printf(", %s made from masters left out", plural(d->nderived, "weight"));
 	if (d->nbeside)
-		printf(", %s that weights alone do not have left out",
+		printf(", %s left out that an export does not have",
 		       plural(d->nbeside, "state"));
 	if (!d->ndiffering && !unread(d))
 		print_part(&between, "all the same", 1);

@@ -65,7 +65,7 @@ static int is_weights(const struct args *args, struct step *step)
 static void pass_over_weights(const struct args *args, const struct step *step)
 {
 	if (!args->quiet)
-		cli_say("passed over %s: it holds weights alone, and no step",
+		cli_say("passed over %s: it holds only weights, and no step",
 			out_name(step->name));
 }
 
@@ -80,8 +80,8 @@ static void leave_newer(const struct args *args, struct steps *steps, const stru
 		else if (is_weights(args, s))
 			pass_over_weights(args, s);
 		else if (!args->quiet)
-			cli_say("did not take %s, which is newer and has no errors: 'latest' names %s",
-				out_name(s->name), out_name(taken->name));
+			cli_say("did not take %s, which is newer and has no errors: 'latest' names "
+				"%s", out_name(s->name), out_name(taken->name));
 	}
 }
 
@@ -254,7 +254,7 @@ static int check_reader(const struct args *args, const char *dir, const char *ta
 		return 0;
 	cli_say("%s/%s holds no step%s%s%s; no reader of %s would follow a 'latest' to it, so "
 		"'latest' is not changed", out_name(dir), out_name(tag),
-		strcmp(step->format, "huggingface") ? "" : ", but weights alone",
+		strcmp(step->format, "huggingface") ? "" : ", only weights",
 		err.msg[0] ? ": " : "", out_name(err.msg), out_name(dir));
 	json_refused(args, err.code ? ckpt_code_name(err.code) : "CKPT_E_FORMAT", step->path,
 		     err.msg[0] ? err.msg : "it holds no step that readers of the folder follow");

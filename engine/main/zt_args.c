@@ -59,8 +59,8 @@ static const struct row rows[] = {
 	TEXT("model", "PATH", model, "a Hugging Face folder: config.json, and weights to begin "
 		"with; or a config.json alone"),
 	TEXT("config", "FILE", config, "a DeepSpeed JSON, or accelerate's YAML, as it is"),
-	INTEGER("micro-batch", "N", micro_batch, 1, 1 << 20, "rows of a rank at once; where the "
-		"file says another number, it is refused (1; 8 where the file says \"auto\")"),
+	INTEGER("micro-batch", "N", micro_batch, 1, 1 << 20, "rows of a rank at once; refused if "
+		"the file has another number (1; 8 where the file says \"auto\")"),
 	INTEGER("accumulation", "N", accumulation, 1, 1 << 20, "micro-batches of a step, likewise"),
 	REAL("lr", "RATE", lr, "likewise (5e-5, as TrainingArguments have it)"),
 	REAL("beta1", "B", beta1, "of Adam, likewise (0.9)"),
@@ -68,8 +68,8 @@ static const struct row rows[] = {
 	REAL("eps", "E", eps, "likewise (1e-8)"),
 	REAL("weight-decay", "D", weight_decay, "likewise (0)"),
 	REAL("clip", "NORM", clip, "of all gradients together, likewise (1.0)"),
-	REAL("warmup-steps", "N", warmup, "of the schedule, likewise (0); below 1 it is a part of "
-		"--steps"),
+	REAL("warmup-steps", "N", warmup, "of the schedule, likewise (0); a value below 1 is a "
+		"fraction of --steps"),
 	ONE_OF("precision", "P", precision, EN_FP32, precisions, "fp32, bf16, fp16, likewise"),
 	TEXT("lr-scheduler", "TYPE", scheduler, "one of transformers' (linear, cosine, ...), "
 		"where the file has none"),
@@ -77,9 +77,9 @@ static const struct row rows[] = {
 	ONE_OF("loss", "KIND", loss, 0, losses, "micro: the mean of the micro-batches' means, as "
 		"DeepSpeed does (default); tokens: the mean over all tokens of a step, as "
 		"transformers' Trainer does"),
-	ONE_OF("overflow", "KIND", overflow, ZT_UNITS, overflows, "of fp16. units: the same "
-		"steps are skipped at any number of ranks (default on CPU ranks, and with "
-		"--reduction tree); deepspeed: those that DeepSpeed skips (default on GPUs)"),
+	ONE_OF("overflow", "KIND", overflow, ZT_UNITS, overflows, "which steps fp16 skips. units: "
+		"the same ones at any number of ranks (default on CPU ranks, and with --reduction "
+		"tree); deepspeed: the ones that DeepSpeed skips (default on GPUs)"),
 	ON("random", random, "begin with random weights"),
 	ON("recompute", recompute, "keep a layer's input only, compute it again on the way back"),
 	ON("keep-all", keep_all, "GPUs: keep norms, turned heads and activations too, which are "
@@ -117,12 +117,12 @@ static const struct row rows[] = {
 		"batch: flow (default) into the next, drop, fill"),
 	ONE_OF("deal", "KIND", deal, EN_DEAL_UNITS, deals, "rows of a step to ranks: units "
 		"(default), as accelerate; ranks, as DistributedSampler"),
-	INTEGER("eval-rows", "N", eval_rows, 1, MANY, "the last N rows are held out, and their "
-		"loss is told"),
+	INTEGER("eval-rows", "N", eval_rows, 1, MANY, "hold the last N rows out of training, and "
+		"print their loss"),
 	TEXT("eval", "FILE", eval, "rows to evaluate on come from there"),
 	INTEGER("eval-every", "N", eval_every, 1, MANY, "every N steps, besides the end"),
 
-	HEAD("Saving and going on"),
+	HEAD("Saving and resuming"),
 	TEXT("save", "DIR", save, "save there at the end, and on SIGTERM"),
 	INTEGER("save-every", "N", save_every, 1, MANY, "and every N steps"),
 	ONE_OF("save-format", "F", save_to, CKPT_TO_DEEPSPEED, formats, "native (default), "
@@ -136,11 +136,10 @@ static const struct row rows[] = {
 		"data (default), full, none"),
 	INTEGER("grace", "SECONDS", grace_s, 1, 1000000, "for the save on SIGTERM, from then on "
 		"(30)"),
-	TEXT("resume", "auto|DIR", resume, "resume from the step that 'latest' names in --save, or "
-		"in DIR; if it is not whole, from the newest that is"),
+	TEXT("resume", "auto|DIR", resume, "resume from the step that 'latest' names in --save "
+		"(auto) or in DIR; if that step is not whole, from the newest whole one"),
 	ON("overwrite-steps", overwrite, "replace steps in --save that another run saved; without "
-		"it they stop this run before it begins"),
-
+		"this option the run refuses to start"),
 	ON("allow-other-model", other_model, "resume from a step though config.json defines "
 		"another model than the step's (of equal shapes)"),
 
@@ -151,7 +150,7 @@ static const struct row rows[] = {
 		"16-bit where stage3_gather_16bit_weights_on_model_save is true)"),
 	TEXT("max-shard-size", "SIZE", max_shard_size, "of a file: 5GB (default), 500MB, 1GiB"),
 
-	HEAD("What is said"),
+	HEAD("Output"),
 	TEXT("log", "FILE", log, "one line of JSON per step; a resumed run appends to it"),
 	ON("counters", counters, "bytes that were sent and memory, at the end"),
 	ON("exact", exact, "print losses so that they read back to the bit"),
@@ -403,7 +402,7 @@ static int check_bench(const struct zt_args *a, const char *rest)
 	const char *what = NULL;
 
 	if (rest)
-		zt_say("ztrain: ", "what is this: %s (see ztrain bench --help)", rest);
+		zt_say("ztrain: ", "unknown argument: %s (see ztrain bench --help)", rest);
 	else if (!a->model)
 		what = "--model says what is to be trained (see ztrain bench --help)";
 	else if (a->recompute && a->keep_all)
@@ -429,7 +428,7 @@ static int check(struct zt_args *a, const char *rest)
 	const char *what = NULL;
 
 	if (rest)
-		zt_say("ztrain: ", "what is this: %s (see ztrain --help)", rest);
+		zt_say("ztrain: ", "unknown argument: %s (see ztrain --help)", rest);
 	else if (!a->model && !a->check_launch)
 		what = "--model says what is to be trained (see ztrain --help)";
 	else if (a->recompute && a->keep_all)
@@ -437,12 +436,12 @@ static int check(struct zt_args *a, const char *rest)
 	else if (a->resume && !strcmp(a->resume, "auto") && !a->save)
 		what = "--resume auto looks in the folder of --save, which is not given";
 	else if (a->random && a->resume && strcmp(a->resume, "auto") != 0)
-		what = "--random begins with random weights, and --resume DIR with those of a "
-		       "step: one of them";
+		what = "--random starts from random weights, and --resume DIR from those of a "
+		       "step: give one of them";
 	else if (a->data_kind && !a->data)
 		what = "--data-kind says what --data is, which is not given";
 	else if (a->other_model && !a->resume)
-		what = "--allow-other-model is of --resume, which is not given";
+		what = "--allow-other-model needs --resume, which is not given";
 	else if (a->synthetic && a->data)
 		what = "--synthetic makes tokens up, and --data says where they are";
 	else if (a->shuffle && a->order > EN_ORDER_SEQUENTIAL)
@@ -452,15 +451,15 @@ static int check(struct zt_args *a, const char *rest)
 	else if (a->eval_every && !a->eval && !a->eval_rows)
 		what = "--eval-every says when; --eval-rows or --eval must say on what";
 	else if ((a->export_dtype || a->max_shard_size) && !a->export && !a->save)
-		what = "--export-dtype and --max-shard-size are of --export, which is not given";
+		what = "--export-dtype and --max-shard-size need --export, which is not given";
 	else if (a->eval_rows && !a->data && !a->eval)
 		what = "--eval-rows holds rows of --data out, which is not given";
 	else if ((a->save_every || a->save_to >= 0 || a->grace_s || a->save_buffer ||
 		  a->save_threads || a->overwrite) && !a->save)
 		what = "--save-every, --save-format, --save-buffer, --save-threads, "
-		       "--overwrite-steps and --grace are of --save, which is not given";
+		       "--overwrite-steps and --grace need --save, which is not given";
 	else if (a->sync != CKPT_SYNC_DATA && !a->save && !a->export)
-		what = "--sync is of --save and --export, which are not given";
+		what = "--sync needs --save or --export, and neither is given";
 	else
 		what = check_buffer(a);
 	if (what)

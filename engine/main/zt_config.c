@@ -143,7 +143,7 @@ static int choose_overflow(struct zt_program *p, struct ckpt_err *err)
 
 	if (set->precision != EN_FP16)
 		return !p->args.overflow ? 0 :
-		       refuse(err, "--overflow is of fp16, and the precision is %s",
+		       refuse(err, "--overflow needs fp16, and the precision is %s",
 			      set->precision == EN_BF16 ? "bf16" : "fp32");
 	if (stated && tree)
 		return refuse(err, "--overflow deepspeed sums in fp16, and --reduction tree in "

@@ -22,7 +22,7 @@ static bool gathers(const struct en_settings *set)
 static int refuse_type(struct ckpt_err *err)
 {
 	err->code = CKPT_E_USAGE;
-	snprintf(err->msg, sizeof(err->msg), "--export-dtype and --max-shard-size are of --export, "
+	snprintf(err->msg, sizeof(err->msg), "--export-dtype and --max-shard-size need --export, "
 		 "which is not given");
 	return -CKPT_E_USAGE;
 }

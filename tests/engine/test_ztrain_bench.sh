@@ -161,7 +161,7 @@ refused 2 'stands there twice' --stages 1,2,1
 refused 2 'a size is wanted' --memory much
 refused 2 'whole number from 1' --steps 0
 refused 2 'more than 0' --model x --peak-tflops 0
-refused 2 'what is this: more' --model x more
+refused 2 'unknown argument: more' --model x more
 refused 2 'ztrain bench: unrecognized option' --save here
 # as deepspeed's launcher starts it
 "$ztrain" --local_rank=1 bench --stages 7 > said 2>&1

@@ -104,7 +104,7 @@ refused 1 'no folder' "${one[@]}" --export file
 refused 1 'a size is wanted' "${one[@]}" --export hf --max-shard-size 5XB
 refused 2 'fp32 bf16 fp16' "${one[@]}" --export hf --export-dtype int8
 refused 2 '--export' "${one[@]}" --export-dtype bf16
-refused 1 'are of --export' "${one[@]}" --save nothing --export-dtype bf16
+refused 1 'need --export' "${one[@]}" --save nothing --export-dtype bf16
 [ ! -e hf ] && good || bad 'a wrong call leaves nothing'
 must 'shards' "${one[@]}" --export far/away/hf --max-shard-size 100KB
 [ -e far/away/hf/model.safetensors.index.json ] && good || bad 'an index of shards'

@@ -48,6 +48,6 @@ grep -q -- --overflow said && good || bad 'one tree in fp16: by its name'
 more=', "communication_data_type": "fp32"' train cuda 2 2 2 --overflow deepspeed && bad 'fp32 on the wire' || good
 grep -q communication_data_type said && good || bad 'fp32 on the wire: by its name'
 "$ztrain" --device cpu --model "$models/qwen3_tied" --steps 1 --overflow deepspeed > said 2>&1 && bad 'of fp32' || good
-grep -q -- '--overflow is of fp16' said && good || bad 'of fp32: by its name'
+grep -q -- '--overflow needs fp16' said && good || bad 'of fp32: by its name'
 
 finish
