@@ -91,6 +91,18 @@ static int as_damage(int rc, struct ckpt_err *err)
 	return -CKPT_E_CORRUPT;
 }
 
+/* A step with errors is not whole, whatever of it can be read. */
+static int refuse_errors(const struct ckpt *ck, struct ckpt_err *err)
+{
+	struct ckpt_finding f;
+
+	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++)
+		if (f.severity == CKPT_ERROR)
+			return ck_fail(err, f.code ? f.code : CKPT_E_MISMATCH, f.where,
+				       CKPT_NO_OFFSET, "%s: %s", f.id, f.text);
+	return 0;
+}
+
 static int load(const struct en_resume *r, const char *tag, struct en_loaded *out,
 		struct ckpt_err *err)
 {
@@ -104,7 +116,9 @@ static int load(const struct en_resume *r, const char *tag, struct en_loaded *ou
 	if (rc)
 		return rc;
 	out->resumed = has_moments(r->model, ck);
-	rc = as_damage(ckpt_load_checks_new(ck, &checks, err), err);
+	rc = as_damage(refuse_errors(ck, err), err);
+	if (!rc)
+		rc = as_damage(ckpt_load_checks_new(ck, &checks, err), err);
 	if (!rc && out->resumed)
 		rc = read_values(ck, out, r->sched, r->scale, err);
 	if (!rc && out->resumed)

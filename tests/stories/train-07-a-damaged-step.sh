@@ -21,3 +21,9 @@ absent two
 trains 0 run 4 --resume auto
 answers 'resumed at step 2'
 answers global_step4
+# cut short, and given by its name: both lengths are said
+cp -r run/global_step4 short
+truncate -s 1000 short/rank-00000.safetensors
+trains 1 other 5 --resume short
+answers 'rank-00000.safetensors: LENGTH_WRONG: it has 1000 bytes, the manifest says'
+absent other/latest other/global_step5
