@@ -175,6 +175,18 @@ static bool is_strict(const char *text, uint64_t len, const struct ckpt_limits *
 	return true;
 }
 
+/* Why the text cannot be read, and the line at which that was seen. */
+static int fail_at(struct reading *r, uint64_t off, uint64_t end, const struct ckpt_err *why)
+{
+	struct en_place at;
+
+	if (why->offset == CKPT_NO_OFFSET)
+		return ck_fail(r->err, why->code, why->where, why->offset, "%s", why->msg);
+	at = place(r, ck_min_u64(off, end));
+	return ck_fail(r->err, why->code, why->where, why->offset, "line %u, column %u: %.400s",
+		       at.line, at.col, why->msg);
+}
+
 int en_node_json(struct ck_arena *arena, const char *text, uint64_t len, const char *file,
 		 struct en_node **root_out, bool *strict_out, struct ckpt_err *err)
 {
@@ -193,6 +205,7 @@ int en_node_json(struct ck_arena *arena, const char *text, uint64_t len, const c
 			     .line = 1, .col = 1, .err = err };
 	struct en_node *root = NULL;
 	const char first = first_byte(body, body + n);
+	uint64_t at;
 	int rc = 0;
 
 	if (first != '{' && first != '[') {
@@ -202,11 +215,11 @@ int en_node_json(struct ck_arena *arena, const char *text, uint64_t len, const c
 	if (rc)
 		return rc;
 	rc = ck_json_parse(&doc, body, n, &limits, CK_JSON_HJSON, file, &local);
-	if (rc && local.offset != CKPT_NO_OFFSET)
-		local.offset = ck_min_u64(local.offset - ck_min_u64(local.offset, r.shift) + bom,
-					  len);
-	if (rc && err && !err->code)
-		*err = local;
+	at = local.offset;
+	if (rc && at != CKPT_NO_OFFSET)
+		local.offset = ck_min_u64(at - ck_min_u64(at, r.shift) + bom, len);
+	if (rc)
+		rc = fail_at(&r, at, len - bom + r.shift, &local);
 	if (!rc && doc.tok[0].type != CK_JSON_OBJECT)
 		rc = ck_fail(err, CKPT_E_CORRUPT, file, 0,
 			     "a DeepSpeed configuration is an object, this is a list");

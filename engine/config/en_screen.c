@@ -93,7 +93,7 @@ static void files(struct screen *s)
 	if (c->launch.from_accelerate && c->json_file)
 		say(s, ", with %s", c->json_file);
 	flush(s, "config");
-	if (!c->strict) {
+	if (c->tree && !c->strict) {
 		say(s,
 		    "it is HJSON, not plain JSON (comments, commas, quotes or braces): DeepSpeed "
 		    "reads it, accelerate and transformers do not");

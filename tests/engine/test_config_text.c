@@ -126,15 +126,20 @@ static void values_know_their_lines(void **state)
 	}
 }
 
-/* The byte that is said is that of the file, whatever was put before it to read it. */
-static void errors_name_the_byte_of_the_file(void **state)
+/* The line and byte that are said are those of the file, whatever was put before it to read it. */
+static void errors_name_the_line_and_byte_of_the_file(void **state)
 {
 	static const struct {
 		const char *text;
 		uint64_t offset;
+		const char *place;
 	} rows[] = {
-		{ "{\"a\": 1, \"a\": 2}", 9 }, { "\xef\xbb\xbf{\"a\": 1, \"a\": 2}", 12 },
-		{ "a: 1\na: 2\n", 5 }, { "a: 1\nb\n", 7 }, { "{\"a\": '''x'''}", 6 },
+		{ "{\"a\": 1, \"a\": 2}", 9, "line 1, column 10: " },
+		{ "\xef\xbb\xbf{\"a\": 1, \"a\": 2}", 12, "line 1, column 10: " },
+		{ "a: 1\na: 2\n", 5, "line 2, column 1: " },
+		{ "a: 1\nb\n", 7, "line 3, column 1: " },
+		{ "{\"a\": '''x'''}", 6, "line 1, column 7: " },
+		{ "{\n\"a\": 1,, }\n", 9, "line 2, column 8: " },
 	};
 
 	(void)state;
@@ -144,7 +149,8 @@ static void errors_name_the_byte_of_the_file(void **state)
 		struct en_node *root = NULL;
 
 		assert_int_equal(read_json(&arena, rows[i].text, &root, &err), -CKPT_E_CORRUPT);
-		if (err.offset != rows[i].offset || strcmp(err.where, "t.json") != 0)
+		if (err.offset != rows[i].offset || strcmp(err.where, "t.json") != 0 ||
+		    strncmp(err.msg, rows[i].place, strlen(rows[i].place)) != 0)
 			fail_msg("%s: byte %llu of %s: %s", rows[i].text,
 				 (unsigned long long)err.offset, err.where, err.msg);
 		assert_null(root);
@@ -265,7 +271,7 @@ int main(void)
 		cmocka_unit_test(yaml_scalars_have_pyyamls_types),
 		cmocka_unit_test(configs_are_read_as_hjson_reads_them),
 		cmocka_unit_test(values_know_their_lines),
-		cmocka_unit_test(errors_name_the_byte_of_the_file),
+		cmocka_unit_test(errors_name_the_line_and_byte_of_the_file),
 		cmocka_unit_test(a_tree_is_read_from_yaml),
 		cmocka_unit_test(yaml_that_is_not_read_is_refused),
 		cmocka_unit_test(depth_is_bounded),
