@@ -77,6 +77,30 @@ static int remember(struct ckpt *ck, const char *const *paths, size_t npaths,
 	return o->tag && !ck->tag ? ck_fail_nomem(err, "a tag", strlen(o->tag)) : 0;
 }
 
+static bool has_source_in(const struct ck_index *ix, const char *folder)
+{
+	size_t n = strlen(folder);
+
+	while (n > 1 && folder[n - 1] == '/')
+		n--;
+	for (uint64_t i = 0; i < ix->nsources; i++)
+		if (!strncmp(ix->source[i].path, folder, n) &&
+		    (ix->source[i].path[n] == '/' || folder[n - 1] == '/'))
+			return true;
+	return false;
+}
+
+/* Several folders are one checkpoint: two checkpoints given together would pass for both. */
+static void look_for_unused(struct ckpt *ck)
+{
+	for (size_t i = 0; ck->npaths > 1 && i < ck->npaths; i++)
+		if (!has_source_in(&ck->ix, ck->path[i]))
+			ck_findings_add(&ck->findings, CK_FINDING_OVERLAY_UNUSED, ck->path[i],
+					"no tensor is read from this folder: the folders given are "
+					"read as one checkpoint, %s (if this is another one, give "
+					"it to a command of its own)", ck->ix.path);
+}
+
 int ckpt_open(const char *const *paths, size_t npaths, const struct ckpt_open_opts *opts,
 	      struct ckpt **ck_out, struct ckpt_err *err)
 {
@@ -109,6 +133,8 @@ int ckpt_open(const char *const *paths, size_t npaths, const struct ckpt_open_op
 		in.pool = ck->pool;
 		rc = ck_format_open(&in, &ck->ix, &ck->findings, err);
 	}
+	if (!rc)
+		look_for_unused(ck);
 	if (rc && ck->pool)	/* half a file, or a file that is being written? */
 		rc = ck_fdpool_check(ck->pool, rc, err);
 	if (rc)

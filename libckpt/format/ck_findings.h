@@ -28,6 +28,7 @@
 	X(FILE_DAMAGED, ERROR, CORRUPT, "a file cannot be read")                           \
 	X(NO_PERMISSION, ERROR, IO, "this user may not read a file")                       \
 	X(OVERLAY_DIFFERS, ERROR, MISMATCH, "a file differs between the given folders")    \
+	X(OVERLAY_UNUSED, WARN, MISMATCH, "no tensor is read from one of the given folders") \
 	X(PLACEHOLDERS_ONLY, ERROR, MISMATCH, "the file holds placeholders, no parameters")  \
 	X(TENSORS_EMPTY, WARN, MISMATCH, "some tensors are empty")                          \
 	X(SUBTREE_CHOICE, WARN, MISMATCH, "entries of a training file are left out")         \

@@ -12,6 +12,17 @@ zckpt verify --json run 2> said | grep -e '"ok"' -e '"id"'
 head -c 1000 "$src"/global_step3/mp_rank_00_model_states.pt > half.pt
 zckpt verify half.pt 2> said; echo "exit $?"
 grep -c FILE_DAMAGED said
+# Two checkpoints at once are no check of the second: it is named, and --strict stops.
+cp -r "$src" one
+cp -r "$FIXTURES/deepspeed/ds0.19.8-z2-bf16-w2-twotags/ckpt" two
+truncate -s 1000 two/global_step4/*rank_1*
+mkdir none
+zckpt verify one two 2>&1 | grep -o 'OVERLAY_UNUSED: two: no tensor'
+zckpt verify --strict one none 2> said; echo "exit $?"; grep -c OVERLAY_UNUSED said
+mkdir -p a/global_step3 b/global_step3
+mv one/global_step3/*rank_1* b/global_step3
+mv one/latest a; mv one/global_step3/* a/global_step3
+zckpt verify --strict a b/ 2> said; echo "exit $?"; grep -c OVERLAY_UNUSED said
 # no answer about a checkpoint: 2 and 3
 zckpt verify nothing-there; echo "exit $?"
 zckpt verify --expect-finding NO_SUCH_FINDING "$src"; echo "exit $?"
