@@ -55,7 +55,8 @@ void en_run_ids(struct ckpt_values *values, char out[EN_RUN_TEXT])
 	out[0] = 0;
 	if (ckpt_value_get(values, EN_RUN_KEY, &text, NULL) || text.kind != CKPT_VALUE_STRING)
 		return;
-	snprintf(out, EN_RUN_TEXT, "%.*s", (int)ck_min_u64(text.n, EN_RUN_TEXT - 1), text.bytes);
+	snprintf(out, EN_RUN_TEXT, "%.*s", (int)ck_min_u64(text.n, EN_RUN_TEXT - 1),
+		 (const char *)text.bytes);
 	if (strspn(out, "0123456789abcdef") != EN_RUN_ID - 1 ||
 	    strspn(out, "0123456789abcdef ") != strlen(out))
 		out[0] = 0;
