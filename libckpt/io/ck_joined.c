@@ -10,10 +10,7 @@
 #include "libckpt/base/ck_hash.h"
 #include "libckpt/base/ck_sys.h"
 
-#define TEXT_BYTES 4096u
 #define MAX_DIMS 64u
-
-enum text { SHAPE, CODE, ID, WHERE, CLAUSE, NTEXTS };
 
 struct joined {
 	const struct ck_commit *c;
@@ -73,25 +70,26 @@ static const struct ck_record_sum *first_of(const struct group *g, enum ck_recor
 }
 
 /* The strings of a message; false if they are not all there. */
-static bool get_text(const struct group *g, uint8_t text[TEXT_BYTES + 1],
-		     const char *string[NTEXTS])
+static bool get_text(const struct group *g, uint8_t text[CK_RECORD_TEXT_MOST + 1],
+		     const char *string[CK_RECORD_TEXTS])
 {
+	const size_t entry = CK_RECORD_TEXT_ENTRY;
 	uint64_t n;
 	const struct ck_record_sum *t = first_of(g, CK_RECORD_TEXT, &n);
 	size_t at = 0;
 
-	if (!t || n > TEXT_BYTES / 16)
+	if (!t || n > CK_RECORD_TEXT_MOST / entry)
 		return false;
 	for (uint64_t i = 0; i < n; i++) {
 		if (t[i].crc != i)
 			return false;
-		ck_put_le64(text + 16 * i, t[i].off);
-		ck_put_le64(text + 16 * i + 8, t[i].bytes);
+		ck_put_le64(text + entry * i, t[i].off);
+		ck_put_le64(text + entry * i + 8, t[i].bytes);
 	}
-	for (int i = 0; i < NTEXTS; i++) {
+	for (int i = 0; i < CK_RECORD_TEXTS; i++) {
 		string[i] = (const char *)text + at;
-		at += strnlen(string[i], 16 * n - at) + 1;
-		if (at > 16 * n)
+		at += strnlen(string[i], entry * n - at) + 1;
+		if (at > entry * n)
 			return false;
 	}
 	return true;
@@ -171,8 +169,8 @@ static int join_sum(const struct joined *j, const struct group *g, const struct 
 
 static int check_group(const struct joined *j, const struct group *g, struct ckpt_err *err)
 {
-	uint8_t text[TEXT_BYTES + 1] = { 0 };
-	const char *string[NTEXTS];
+	uint8_t text[CK_RECORD_TEXT_MOST + 1] = { 0 };
+	const char *string[CK_RECORD_TEXTS];
 	uint64_t ncrcs, nsums;
 	const struct ck_record_sum *crc = first_of(g, CK_RECORD_WANT_CRC, &ncrcs);
 	const struct ck_record_sum *sum = first_of(g, CK_RECORD_WANT_SUM, &nsums);
@@ -182,14 +180,15 @@ static int check_group(const struct joined *j, const struct group *g, struct ckp
 
 	if (ncrcs + nsums != 1 || !get_text(g, text, string))
 		return fail_part(j, g->note->sum, err);
-	rc = crc ? join_crc(j, g, crc, &good, err) : join_sum(j, g, sum, string[SHAPE], &good, err);
-	code = strtol(string[CODE], NULL, 10);
+	rc = crc ? join_crc(j, g, crc, &good, err) :
+	     join_sum(j, g, sum, string[CK_RECORD_SHAPE], &good, err);
+	code = strtol(string[CK_RECORD_CODE], NULL, 10);
 	if (rc || good || !code)	/* 0: a warning, as the user wishes */
 		return rc;
 	return ck_fail(err, code == CKPT_E_CORRUPT ? CKPT_E_CORRUPT : CKPT_E_MISMATCH,
-		       string[WHERE], CKPT_NO_OFFSET,
+		       string[CK_RECORD_WHERE], CKPT_NO_OFFSET,
 		       "%s: %s; nothing was put into place (zckpt commit --discard drops what the "
-		       "parts wrote)", string[ID], string[CLAUSE]);
+		       "parts wrote)", string[CK_RECORD_ID], string[CK_RECORD_CLAUSE]);
 }
 
 int ck_joined_check(const struct ck_commit *c, uint32_t nparts, struct ckpt_err *err)

@@ -56,6 +56,17 @@ enum ck_record_kind {
 	CK_RECORD_TEXT,
 };
 
+/*
+ * That message: five strings, each with its NUL, in this order; 16 bytes an entry, the low 8 in
+ * 'off'.  CODE 0: it is a warning.  SHAPE is that of a digest to be closed, "F32 4 128", or "".
+ */
+enum ck_record_text {
+	CK_RECORD_SHAPE, CK_RECORD_CODE, CK_RECORD_ID, CK_RECORD_WHERE, CK_RECORD_CLAUSE,
+	CK_RECORD_TEXTS,
+};
+#define CK_RECORD_TEXT_ENTRY 16u
+#define CK_RECORD_TEXT_MOST 4096u	/* bytes of all five */
+
 /* What a record says of its part. */
 struct ck_record_seen {
 	struct ck_record_head head;

@@ -12,8 +12,6 @@
 #include "libckpt/ops/ck_seen.h"
 
 #define FEW_BYTES ((uint64_t)1 << 20)
-#define TEXT_BYTES 4096
-#define ENTRY_TEXT 16	/* bytes of text in an entry */
 
 int ck_share_init(struct ck_share *share, uint32_t part, uint32_t nparts, struct ckpt_err *err)
 {
@@ -256,25 +254,25 @@ int ck_share_term(struct ck_share *share, uint64_t number, uint64_t blocks, stru
 	}, err);
 }
 
-/* Five strings, each with its NUL, in entries of 16 bytes. */
+/* The strings of enum ck_record_text. */
 static int note_text(struct ck_share *share, uint64_t number, const char *shape,
 		     const struct ck_findings *finding, struct ckpt_err *err)
 {
 	const struct ckpt_finding *f = ck_findings_worst(finding, CKPT_INFO);
 	const bool fails = f && f->severity == CKPT_ERROR;
-	char text[TEXT_BYTES + ENTRY_TEXT] = { 0 };
+	char text[CK_RECORD_TEXT_MOST + CK_RECORD_TEXT_ENTRY] = { 0 };
 	size_t n;
 
 	if (!f || !f->text)
 		return ck_fail_nomem(err, "a message", 0);
-	n = (size_t)snprintf(text, TEXT_BYTES, "%.700s%c%d%c%.100s%c%.1500s%c%.1500s", shape, 0,
-			     fails ? f->code ? (int)f->code : CKPT_E_MISMATCH : 0, 0, f->id, 0,
+	n = (size_t)snprintf(text, CK_RECORD_TEXT_MOST, "%.700s%c%d%c%.100s%c%.1500s%c%.1500s",
+			     shape, 0, fails ? f->code ? (int)f->code : CKPT_E_MISMATCH : 0, 0, f->id, 0,
 			     f->where, 0, f->text) + 1;
-	for (size_t at = 0; at < n; at += ENTRY_TEXT) {
+	for (size_t at = 0; at < n; at += CK_RECORD_TEXT_ENTRY) {
 		const uint8_t *p = (const uint8_t *)text + at;
 		int rc = note(share, &(struct ck_record_sum){
 			.sum = number, .off = ck_le64(p), .bytes = ck_le64(p + 8),
-			.crc = (uint32_t)(at / ENTRY_TEXT), .kind = CK_RECORD_TEXT,
+			.crc = (uint32_t)(at / CK_RECORD_TEXT_ENTRY), .kind = CK_RECORD_TEXT,
 		}, err);
 
 		if (rc)
