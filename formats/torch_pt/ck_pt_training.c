@@ -79,45 +79,63 @@ static bool is_optimizer(const struct ck_val *v)
 	       ck_val_seq(ck_val_get(v, "param_groups"), &item, &n);
 }
 
-/* Floating tensors of one dimension at least: losses and random states do not count. */
-static uint64_t count_tensors(const struct ck_val *v, unsigned depth)
+/*
+ * A search for tensors.  Values may be shared, and a few levels of shared lists have more paths
+ * than can be walked: each value is entered once.
+ */
+struct search {
+	uint32_t *entered;	/* by serial: the number of the last search that was there */
+	uint32_t number;
+};
+
+static int search_init(struct search *s, const struct ck_pt *pt, struct ckpt_err *err)
+{
+	*s = (struct search){
+		.entered = ck_zalloc(((uint64_t)pt->doc.nodes + 1) * sizeof(*s->entered)),
+	};
+	return s->entered ? 0 : ck_fail_nomem(err, "marks of values", pt->doc.nodes);
+}
+
+/* Losses and random states do not count: they are integers, bytes or of no dimension. */
+static bool is_counted(const struct ck_val *v)
+{
+	const struct ck_tensor_ref *t = ck_val_tensor(v);
+
+	return !t || (t->ndim && ck_dtype_is_castable(t->dtype) && t->dtype != CKPT_U8 &&
+		      t->dtype != CKPT_I64);
+}
+
+static uint64_t count_below(struct search *s, const struct ck_val *v, bool all)
 {
 	struct ck_val *const *item;
 	uint64_t n, sum = 0;
 
-	if (ck_pt_call_of(v) != CK_PT_NONE) {
-		const struct ck_tensor_ref *t = ck_val_tensor(v);
-
-		return !t || (t->ndim && ck_dtype_is_castable(t->dtype) &&
-			      t->dtype != CKPT_U8 && t->dtype != CKPT_I64);
-	}
-	if (!depth)
+	if (!v || s->entered[v->serial] == s->number)
 		return 0;
+	s->entered[v->serial] = s->number;
+	if (ck_pt_call_of(v) != CK_PT_NONE)
+		return all || is_counted(v);
 	if (ck_val_pairs(v, &item, &n)) {
 		for (uint64_t i = 0; i < n; i++)
-			sum += count_tensors(item[2 * i + 1], depth - 1);
+			sum += count_below(s, item[2 * i + 1], all);
 	} else if (ck_val_seq(v, &item, &n)) {
 		for (uint64_t i = 0; i < n; i++)
-			sum += count_tensors(item[i], depth - 1);
+			sum += count_below(s, item[i], all);
 	}
 	return sum;
 }
 
-static bool holds_tensors(const struct ck_val *v, unsigned depth)
+/* Floating tensors of one dimension at least. */
+static uint64_t count_tensors(struct search *s, const struct ck_val *v)
 {
-	struct ck_val *const *item;
-	uint64_t n;
-	bool is = v && ck_pt_call_of(v) != CK_PT_NONE;
+	s->number++;
+	return count_below(s, v, false);
+}
 
-	if (!v || is || !depth)
-		return is;
-	if (ck_val_pairs(v, &item, &n))
-		for (uint64_t i = 0; !is && i < n; i++)
-			is = holds_tensors(item[2 * i + 1], depth - 1);
-	else if (ck_val_seq(v, &item, &n))
-		for (uint64_t i = 0; !is && i < n; i++)
-			is = holds_tensors(item[i], depth - 1);
-	return is;
+static bool holds_tensors(struct search *s, const struct ck_val *v)
+{
+	s->number++;
+	return count_below(s, v, true) != 0;
 }
 
 /* ---------------------------------------------------------------- the choice */
@@ -228,7 +246,7 @@ static void look(const struct ck_val *root, struct entries *e)
 
 /* What the file has beside the model that somebody could miss. */
 static void tell_left(const struct ck_pt *pt, const struct ck_pt_training *t,
-		      struct ck_findings *f)
+		      struct search *search, struct ck_findings *f)
 {
 	struct ck_val *const *item;
 	uint64_t n;
@@ -239,7 +257,7 @@ static void tell_left(const struct ck_pt *pt, const struct ck_pt_training *t,
 		const char *key = ck_val_str(item[2 * i]);
 		const struct ck_val *v = item[2 * i + 1];
 		const uint64_t tensors = v == t->model || v == t->optimizer ? 0 :
-					 count_tensors(v, 16);
+					 count_tensors(search, v);
 
 		if (tensors && (!key || !is_one_of(key, optimizer_keys)))
 			ck_findings_add(f, CK_FINDING_SUBTREE_CHOICE, ck_src_name(pt->src),
@@ -265,7 +283,7 @@ static const struct ck_val *find_optimizer(const struct ck_val *root)
 }
 
 /* The entry of a model's name that holds no tensors, beside an optimizer's states; or NULL. */
-static const char *find_empty_model(const struct ck_val *root)
+static const char *find_empty_model(const struct ck_val *root, struct search *search)
 {
 	struct ck_val *const *item;
 	const char *empty = NULL;
@@ -276,11 +294,11 @@ static const char *find_empty_model(const struct ck_val *root)
 
 		if (!v)
 			continue;
-		if (!ck_val_pairs(v, &item, &n) || holds_tensors(v, 16))
+		if (!ck_val_pairs(v, &item, &n) || holds_tensors(search, v))
 			return NULL;
 		empty = empty ? empty : model_keys[i];
 	}
-	return empty && holds_tensors(find_optimizer(root), 16) ? empty : NULL;
+	return empty && holds_tensors(search, find_optimizer(root)) ? empty : NULL;
 }
 
 /* Moments are no weights: what is left of a file without its model is nothing to convert. */
@@ -295,33 +313,23 @@ static void report_empty_model(const struct ck_pt *pt, const char *key, struct c
 			"(--subtree KEY takes another entry; entries: %s)", key, keys);
 }
 
-int ck_pt_training_choose(const struct ck_pt *pt, const char *subtree, struct ck_findings *f,
-			  struct ck_pt_training *out, struct ckpt_err *err)
+/* Without a key from the user. */
+static void choose(const struct ck_pt *pt, struct search *search, struct ck_findings *f,
+		   struct ck_pt_training *t)
 {
-	struct ck_pt_training t = { .model = pt->doc.root };
 	const char *empty;
 	struct entries e;
 	char keys[512];
 
-	if (subtree) {
-		const int rc = take_stated(pt, subtree, &t, err);
-
-		if (rc)
-			return rc;
-		if (is_one_of(subtree, model_keys))
-			t.optimizer = find_optimizer(pt->doc.root);
-		*out = t;
-		return 0;
-	}
 	look(pt->doc.root, &e);
-	empty = e.nall ? NULL : find_empty_model(pt->doc.root);
+	empty = e.nall ? NULL : find_empty_model(pt->doc.root, search);
 	if (empty && f) {
 		report_empty_model(pt, empty, f);
 	} else if (e.nknown == 1 || (!e.nknown && e.ema && e.nall == 1)) {
-		t.model = e.known ? e.known : e.ema;
-		t.key = e.known ? e.known_key : e.ema_key;
-		t.optimizer = e.known ? find_optimizer(pt->doc.root) : NULL;
-		tell_left(pt, &t, f);
+		t->model = e.known ? e.known : e.ema;
+		t->key = e.known ? e.known_key : e.ema_key;
+		t->optimizer = e.known ? find_optimizer(pt->doc.root) : NULL;
+		tell_left(pt, t, search, f);
 	} else if (e.nall && f) {
 		list_keys(pt->doc.root, keys, sizeof(keys));
 		ck_findings_add(f, CK_FINDING_SUBTREE_CHOICE, ck_src_name(pt->src),
@@ -329,15 +337,35 @@ int ck_pt_training_choose(const struct ck_pt *pt, const char *subtree, struct ck
 				"all of them (--subtree KEY takes one; entries: %s)", e.nall,
 				e.nall == 1 ? "is a state dict" : "are state dicts", keys);
 	}
-	*out = t;
-	return 0;
+}
+
+int ck_pt_training_choose(const struct ck_pt *pt, const char *subtree, struct ck_findings *f,
+			  struct ck_pt_training *out, struct ckpt_err *err)
+{
+	struct ck_pt_training t = { .model = pt->doc.root };
+	struct search search;
+	int rc;
+
+	if (subtree) {
+		rc = take_stated(pt, subtree, &t, err);
+		if (!rc && is_one_of(subtree, model_keys))
+			t.optimizer = find_optimizer(pt->doc.root);
+	} else {
+		rc = search_init(&search, pt, err);
+		if (!rc)
+			choose(pt, &search, f, &t);
+		ck_free(search.entered);
+	}
+	if (!rc)
+		*out = t;
+	return rc;
 }
 
 /* ---------------------------------------------------------------- states */
 
 struct states {
 	const struct ck_pt *pt;
-	const struct ck_val *state;	/* number -> states */
+	const struct ck_val **state;	/* by number: the states of the parameter, or NULL */
 	uint32_t source;
 	struct ck_index *ix;
 	struct ck_findings *f;
@@ -424,7 +452,7 @@ static bool fits(const struct states *s)
 		struct ck_val *const *item;
 		uint64_t n;
 
-		if (!ck_val_pairs(ck_val_get_int(s->state, (int64_t)i), &item, &n))
+		if (!ck_val_pairs(s->state[i], &item, &n))
 			continue;
 		for (uint64_t k = 0; k < n; k++) {
 			const struct ck_tensor_ref *r = ck_val_tensor(item[2 * k + 1]);
@@ -444,7 +472,7 @@ static int add_states(const struct states *s, struct ckpt_err *err)
 		struct ck_val *const *item;
 		uint64_t n;
 
-		if (!ck_val_pairs(ck_val_get_int(s->state, (int64_t)i), &item, &n))
+		if (!ck_val_pairs(s->state[i], &item, &n))
 			continue;
 		for (uint64_t k = 0; !rc && k < n; k++) {
 			const char *name = ck_val_str(item[2 * k]);
@@ -470,36 +498,78 @@ static uint64_t count_params(struct ck_val *const *group, uint64_t ngroups)
 	return sum;
 }
 
+static void take_states(struct states *s, const struct ck_val *state)
+{
+	struct ck_val *const *item;
+	uint64_t n;
+
+	if (!ck_val_pairs(state, &item, &n))
+		return;
+	for (uint64_t i = 0; i < n; i++)
+		if (item[2 * i]->kind == CK_VAL_INT && item[2 * i]->u.i >= 0 &&
+		    (uint64_t)item[2 * i]->u.i < s->n)
+			s->state[item[2 * i]->u.i] = item[2 * i + 1];
+}
+
+static int leave_unmatched(const struct states *s, uint64_t ngroups)
+{
+	return leave_out(s, ngroups > 1 ?
+			 "its parameters are in several groups and have numbers, no names" :
+			 "it has not as many parameters as the model (frozen ones, or "
+			 "buffers among the weights), and they have no names");
+}
+
+static int match(struct states *s, struct ck_val *const *group, uint64_t ngroups,
+		 struct ckpt_err *err)
+{
+	if (!by_names(s, group, ngroups) && !by_order(s, group, ngroups))
+		return leave_unmatched(s, ngroups);
+	if (!fits(s))
+		return leave_out(s, "their shapes are not those of the parameters");
+	return add_states(s, err);
+}
+
+/* Does an optimizer have states that anyone could miss? */
+static int has_states(const struct ck_pt *pt, const struct ck_val *optimizer, bool *has_out,
+		      struct ckpt_err *err)
+{
+	struct search search;
+	int rc = search_init(&search, pt, err);
+
+	if (!rc)
+		*has_out = count_tensors(&search, optimizer) != 0;
+	ck_free(search.entered);
+	return rc;
+}
+
 int ck_pt_training_states(const struct ck_pt *pt, const struct ck_pt_training *t, uint32_t source,
 			  struct ck_index *ix, struct ck_findings *f, struct ckpt_err *err)
 {
 	struct states s = { .pt = pt, .source = source, .ix = ix, .f = f };
 	struct ck_val *const *group = NULL;
 	uint64_t ngroups = 0;
-	int rc = 0;
+	bool has = false;
+	int rc = t->optimizer ? has_states(pt, t->optimizer, &has, err) : 0;
 
-	if (!t->optimizer || !count_tensors(t->optimizer, 8))
-		return 0;
+	if (rc || !has)
+		return rc;
 	if (!is_optimizer(t->optimizer))
 		return leave_out(&s, "they are no state dict of one optimizer");
 	ck_val_seq(ck_val_get(t->optimizer, "param_groups"), &group, &ngroups);
-	s.state = ck_val_get(t->optimizer, "state");
 	s.n = count_params(group, ngroups);
 	if (!s.n)
 		return leave_out(&s, "its groups name no parameters");
-	s.param = ck_alloc_array(s.n, sizeof(*s.param));
-	if (!s.param)
-		return ck_fail_nomem(err, "parameters", s.n);
-	memset(s.param, 0, s.n * sizeof(*s.param));
-	if (!by_names(&s, group, ngroups) && !by_order(&s, group, ngroups))
-		rc = leave_out(&s, ngroups > 1 ?
-			       "its parameters are in several groups and have numbers, no names" :
-			       "it has not as many parameters as the model (frozen ones, or "
-			       "buffers among the weights), and they have no names");
-	else if (!fits(&s))
-		rc = leave_out(&s, "their shapes are not those of the parameters");
-	else
-		rc = add_states(&s, err);
+	if (s.n > ix->ntensors)
+		return leave_unmatched(&s, ngroups);
+	s.param = ck_zalloc(s.n * sizeof(*s.param));
+	s.state = ck_zalloc(s.n * sizeof(*s.state));
+	if (s.param && s.state) {
+		take_states(&s, ck_val_get(t->optimizer, "state"));
+		rc = match(&s, group, ngroups, err);
+	} else {
+		rc = ck_fail_nomem(err, "parameters", s.n);
+	}
 	ck_free(s.param);
+	ck_free((void *)s.state);
 	return rc;
 }

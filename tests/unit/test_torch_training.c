@@ -1,0 +1,130 @@
+/*
+ * Training files whose values are shared or many. If this fails, a file of a few hundred bytes,
+ * or one of a large model, keeps whoever looks at it busy for hours.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "libckpt/include/ckpt.h"
+#include "tests/lib/t_dir.h"
+#include "tests/lib/t_files.h"
+#include "tests/lib/t_pt.h"
+
+#define LEVELS 14	/* of eight: 4,398,046,511,104 paths */
+#define MANY 20000
+
+/* [[...], the same, ...]: lists of eight that are one list. */
+static void put_shared(struct t_pkl *b)
+{
+	T_PKL_PUT(b, "]q\x01K\x01" "a");
+	for (int i = 0; i < LEVELS; i++)
+		T_PKL_PUT(b, "0](h\x01h\x01h\x01h\x01h\x01h\x01h\x01h\x01" "eq\x01");
+}
+
+/* The archive of 'b' is opened as a file. */
+static struct ckpt *opened(struct t_pkl *b)
+{
+	char *dir = t_dir_new(), *path = t_fmt("%s/t.pt", dir);
+	struct ckpt_err err = { 0 };
+	struct ckpt *ck = NULL;
+	struct t_pt o;
+
+	t_pt_open(&o, b, NULL);
+	t_file_write(path, o.zip.p, o.zip.n);
+	t_pt_close(&o);
+	assert_int_equal(ckpt_open((const char *const *)&path, 1, NULL, &ck, &err), 0);
+	free(path);
+	t_dir_end(dir);
+	return ck;
+}
+
+static void shared_lists_of_an_empty_model_take_no_time(void **state)
+{
+	struct t_pkl b = { 0 };
+
+	(void)state;
+	T_PKL_PUT(&b, "\x80\x02}(");
+	t_pt_str(&b, "model");
+	T_PKL_PUT(&b, "}(");
+	t_pt_str(&b, "x");
+	put_shared(&b);
+	T_PKL_PUT(&b, "uu.");
+	ckpt_close(opened(&b));
+}
+
+static void shared_lists_beside_a_model_take_no_time(void **state)
+{
+	struct t_pkl b = { 0 };
+
+	(void)state;
+	T_PKL_PUT(&b, "\x80\x02}(");
+	t_pt_str(&b, "model");
+	T_PKL_PUT(&b, "}(");
+	t_pt_str(&b, "w");
+	t_pt_tensor(&b, "0", 24, 0, 4, 6, 6, 1);
+	T_PKL_PUT(&b, "u");
+	t_pt_str(&b, "callbacks");
+	put_shared(&b);
+	T_PKL_PUT(&b, "u.");
+	ckpt_close(opened(&b));
+}
+
+/* {"model": {"w"}, "optimizer": {"state": {0: {"m"}}, "param_groups": [group, the same, ...]}} */
+static void groups_name_no_more_parameters_than_there_are(void **state)
+{
+	struct ckpt_finding f = { .text = "" };
+	struct t_pkl b = { 0 };
+	struct ckpt *ck;
+
+	(void)state;
+	T_PKL_PUT(&b, "\x80\x02}(");
+	t_pt_str(&b, "model");
+	T_PKL_PUT(&b, "}(");
+	t_pt_str(&b, "w");
+	t_pt_tensor(&b, "0", 24, 0, 1, 6, 6, 1);
+	T_PKL_PUT(&b, "u");
+	t_pt_str(&b, "optimizer");
+	T_PKL_PUT(&b, "}(");
+	t_pt_str(&b, "state");
+	T_PKL_PUT(&b, "}(K\x00}(");
+	t_pt_str(&b, "m");
+	t_pt_tensor(&b, "0", 24, 6, 1, 6, 6, 1);
+	T_PKL_PUT(&b, "uu");
+	t_pt_str(&b, "param_groups");
+	T_PKL_PUT(&b, "]K\x00q\x01" "0");
+	t_pt_str(&b, "w");
+	T_PKL_PUT(&b, "q\x02" "0}(");
+	t_pt_str(&b, "params");
+	T_PKL_PUT(&b, "](");
+	for (int i = 0; i < MANY; i++)
+		T_PKL_PUT(&b, "h\x01");
+	T_PKL_PUT(&b, "e");
+	t_pt_str(&b, "param_names");
+	T_PKL_PUT(&b, "](");
+	for (int i = 0; i < MANY; i++)
+		T_PKL_PUT(&b, "h\x02");
+	T_PKL_PUT(&b, "euq\x03" "0(");
+	for (int i = 0; i < MANY; i++)
+		T_PKL_PUT(&b, "h\x03");
+	T_PKL_PUT(&b, "euu.");
+	ck = opened(&b);
+	for (uint64_t i = 0; !strstr(f.text, "left out: its parameters"); i++)
+		assert_int_equal(ckpt_finding_get(ck, i, &f, NULL), 0);
+	ckpt_close(ck);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(shared_lists_of_an_empty_model_take_no_time),
+		cmocka_unit_test(shared_lists_beside_a_model_take_no_time),
+		cmocka_unit_test(groups_name_no_more_parameters_than_there_are),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
+}
