@@ -266,8 +266,8 @@ static int note_text(struct ck_share *share, uint64_t number, const char *shape,
 	if (!f || !f->text)
 		return ck_fail_nomem(err, "a message", 0);
 	n = (size_t)snprintf(text, CK_RECORD_TEXT_MOST, "%.700s%c%d%c%.100s%c%.1500s%c%.1500s",
-			     shape, 0, fails ? f->code ? (int)f->code : CKPT_E_MISMATCH : 0, 0, f->id, 0,
-			     f->where, 0, f->text) + 1;
+			     shape, 0, fails ? f->code ? (int)f->code : CKPT_E_MISMATCH : 0, 0,
+			     f->id, 0, f->where, 0, f->text) + 1;
 	for (size_t at = 0; at < n; at += CK_RECORD_TEXT_ENTRY) {
 		const uint8_t *p = (const uint8_t *)text + at;
 		int rc = note(share, &(struct ck_record_sum){
