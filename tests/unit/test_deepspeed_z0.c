@@ -267,7 +267,7 @@ static void what_a_group_cannot_share_is_refused(void **state)
 	resharded(AB, ONE_GROUP("0 " STATE(3, "4 @50") "1 { 'step' 3 'row' <f32 4 @60> } "), 2,
 		  "'row' of its optimizer state is not what");
 	resharded(AB, ONE_GROUP("0 { 'row' <f32 2 @1> } 1 { 'row' <f32 2 @1> } "), 3,
-		  "has not the parameter's shape");
+		  "does not have the parameter's shape");
 	resharded(AB, "'fp32_groups' [ [ <f32 4 @5> <f32 4 @1> ] ] 'optimizer_state_dict' { "
 		      "'state' { } 'param_groups' [ { 'use_muon' 1 'params' [ 0 1 ] } ] }", 1,
 		  "Muon");
