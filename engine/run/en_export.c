@@ -118,7 +118,7 @@ int en_export_check(const struct en_export_opts *opts, struct ckpt_err *err)
 	if (!rc)
 		rc = make_way(p.root, err);
 	if (!rc && ck_sys.access(p.root, W_OK))
-		rc = ck_fail_sys(err, errno, "write to", p.root);
+		rc = ck_fail_sys(err, errno, "access", p.root);
 	ck_free(text);
 	leave(&p);
 	return rc;
