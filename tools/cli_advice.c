@@ -57,7 +57,6 @@ static const struct {
 	{ "SUBTREE_CHOICE", "zckpt convert --subtree KEY %s model.safetensors", 0 },
 	{ "TENSORS_EMPTY", "zckpt inspect -v %s", 0 },
 	{ "CKPT_E_UNSAFE", "zckpt audit %s", 0 },
-	{ "CKPT_E_FORMAT", "zckpt ls %s", 0 },
 	{ "NAME_ODD", "zckpt convert --rename 'OLD=NEW' %s model.safetensors", 0 },
 	{ "TENSOR_OPAQUE", "zckpt audit %s", 0 },
 	{ "FORMAT_NOTE", "zckpt inspect -v %s", 0 },

@@ -285,6 +285,33 @@ static char *next_of(const struct doctor *d, const struct ckpt_finding *f, const
 	return advice_about(f->id, d->path, step);
 }
 
+static int is_folder(const char *path)
+{
+	struct stat st;
+
+	return !stat(path, &st) && S_ISDIR(st.st_mode);
+}
+
+/* Of a file that cannot be read: the step that it is a part of. */
+static char *next_of_file(const char *path)
+{
+	char *above = step_above(path);
+	char *next = above ? cli_format("zckpt doctor %s", out_word(above)) : cli_strdup("");
+
+	cli_free(above);
+	return next;
+}
+
+/* A file with nothing in it, or a pointer, is damaged: that is the same fault once more. */
+static int is_noted(const struct doctor *d, const char *id, const char *where)
+{
+	for (size_t i = 0; i < d->n; i++)
+		if ((!strcmp(id, "FILE_DAMAGED") || !strcmp(id, "CKPT_E_FORMAT")) &&
+		    !strcmp(d->note[i].where, where) && d->note[i].severity == CKPT_ERROR)
+			return 1;
+	return 0;
+}
+
 /* "LATEST_LIES: text" -> its name and text; else the name of the code. */
 static void note_failure(struct doctor *d, const struct ckpt_err *err)
 {
@@ -295,13 +322,19 @@ static void note_failure(struct doctor *d, const struct ckpt_err *err)
 	const char *text = named ? err->msg + n + 1 + strspn(err->msg + n + 1, " ") : err->msg;
 	char *step = cli_format("%s%s", d->path, step_is_folder(d->path) ? "" : "/step");
 	char *next = !strcmp(id, "LATEST_LIES") ? point_to_good(d, d->path) :
-		     advice_about(id, d->path, step);
+		     is_folder(d->path) || err->code == CKPT_E_UNSAFE ?
+		     advice_about(id, d->path, step) : next_of_file(d->path);
 
-	if (err->code == CKPT_E_LAYOUT || err->code == CKPT_E_UNSUPPORTED) {
+	/* no command of ours helps, and there is no step below: look_around() */
+	if (err->code == CKPT_E_LAYOUT || err->code == CKPT_E_UNSUPPORTED ||
+	    !strcmp(id, "CKPT_E_FORMAT")) {
 		cli_free(next);
 		next = cli_strdup("");
 	}
-	note(d, id, CKPT_ERROR, err->where, cli_strdup(text), next);
+	if (is_noted(d, id, err->where))
+		cli_free(next);
+	else
+		note(d, id, CKPT_ERROR, err->where, cli_strdup(text), next);
 	cli_free(step);
 	cli_free(id);
 }
@@ -311,7 +344,7 @@ static void note_findings(struct doctor *d, const struct ckpt *ck, const char *s
 	struct ckpt_finding f;
 
 	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++)
-		if (f.severity != CKPT_INFO || d->args->verbose)
+		if ((f.severity != CKPT_INFO || d->args->verbose) && !is_noted(d, f.id, f.where))
 			note(d, f.id, f.severity, f.where, cli_strdup(f.text),
 			     next_of(d, &f, step));
 }
@@ -445,7 +478,8 @@ static void print_all(const struct doctor *d, const char *next)
 
 		printf("  %s %s: %s%s%s\n", out_severity(n->severity), n->id, out_name(n->where),
 		       n->where[0] ? ": " : "", out_name(n->text));
-		if (n->next[0])
+		/* once for all that it helps against */
+		if (n->next[0] && (i + 1 == d->n || strcmp(n->next, n[1].next)))
 			printf("    next: %s\n", n->next);
 	}
 	if (!d->n)
@@ -536,7 +570,7 @@ const struct command cmd_doctor = {
 	.gist = "what is this, what is wrong, what to do next",
 	.synopsis = "PATH",
 	.about = "Looks at a file or folder that does not work: what it is, what is wrong with it, "
-		 "and for each thing the next command. PATH may be anything: a lone shard, a "
+		 "and the next command where one helps. PATH may be anything: a lone shard, a "
 		 "pointer of git-lfs, a half copied folder, what a killed run left, a folder too "
 		 "high or too deep. Changes nothing.",
 	.notes = "Exit 0 if nothing is wrong, 1 if something is, 3 if it cannot be looked at.",

@@ -7,6 +7,7 @@
 #include "formats/deepspeed/ds_write.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_fs.h"
 
 int ck_ds_add_source(struct ds_step *ds, struct ds_file *file, struct ckpt_err *err)
 {
@@ -45,6 +46,25 @@ static const char *path_of_rank(struct ds_step *ds, const char *prefix, uint32_t
 	return path ? path : ds->where;
 }
 
+/* Whether an error says already why the file cannot be used. */
+static bool is_named(const struct ds_step *ds, const char *path)
+{
+	for (uint64_t i = 0; i < ds->f->n; i++)
+		if (ds->f->list[i].severity == CKPT_ERROR && !strcmp(ds->f->list[i].where, path))
+			return true;
+	return false;
+}
+
+/* The file of a rank is missing, or damaged, which an error of its own says. */
+static void miss(struct ds_step *ds, enum ck_finding_id id, const char *path, uint32_t here)
+{
+	if (!is_named(ds, path))
+		ck_findings_add(ds->f, id, path, "%s: %u of %u can be read here (a save that was "
+				"cut short, or a partial copy?)",
+				ck_tree_find(&ds->tree, ck_fs_base(path)) ? "damaged" : "missing",
+				here, ds->world);
+}
+
 static void check_shards(struct ds_step *ds)
 {
 	uint32_t here = 0;
@@ -54,14 +74,21 @@ static void check_shards(struct ds_step *ds)
 	ds->optim_whole = here == ds->world;
 	for (uint32_t r = 0; r < ds->world; r++)
 		if (!ds->optim[r].file)
-			ck_findings_add(ds->f, CK_FINDING_RANK_FILE_MISSING,
-					path_of_rank(ds, ds->optim_file->id.bf16 ? "bf16_" : "", r,
-						     "optim_states"),
-					"absent or damaged: %u readable shard%s here, %u rank%s "
-					"wrote the step (a save that was cut short, or a partial "
-					"copy?)",
-					here, here == 1 ? "" : "s", ds->world,
-					ds->world == 1 ? "" : "s");
+			miss(ds, CK_FINDING_RANK_FILE_MISSING,
+			     path_of_rank(ds, ds->optim_file->id.bf16 ? "bf16_" : "", r,
+					  "optim_states"), here);
+}
+
+static void check_models(struct ds_step *ds)
+{
+	uint32_t here = 0;
+
+	for (uint32_t r = 0; r < ds->world; r++)
+		here += ds->model_rank[r].file != NULL;
+	for (uint32_t r = 0; r < ds->world; r++)
+		if (!ds->model_rank[r].file)
+			miss(ds, CK_FINDING_MODEL_FILE_MISSING,
+			     path_of_rank(ds, "", r, "model_states"), here);
 }
 
 /* Is every file there that the ranks wrote, and none besides? */
@@ -69,11 +96,8 @@ static void check_ranks(struct ds_step *ds)
 {
 	if (ds->optim)
 		check_shards(ds);
-	for (uint32_t r = 0; ds->model_rank && r < ds->world; r++)
-		if (!ds->model_rank[r].file)
-			ck_findings_add(ds->f, CK_FINDING_MODEL_FILE_MISSING,
-					path_of_rank(ds, "", r, "model_states"),
-					"absent or damaged; %u ranks wrote the step", ds->world);
+	if (ds->model_rank)
+		check_models(ds);
 	if (ds->optim && (ds->stage == 3) != (ds->model_rank != NULL))
 		ck_findings_add(ds->f, CK_FINDING_STEP_MIXED, ds->where,
 				"the shards are of stage %d, the model files of %s (two saves "

@@ -18,5 +18,12 @@ echo '* cut short and empty'
 cp -r run cut && truncate -s 3000 cut/global_step3/bf16_zero_pp_rank_1* &&
 	: > cut/global_step3/zero_pp_rank_0_mp_rank_00_model_states.pt && echo global_step3 > cut/latest
 look cut
+echo '* a file that is cut short; of a step: look at the step'
+printf '\100\0\0\0\0\0\0\0{' > alone.safetensors; look alone.safetensors
+look cut/global_step3/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt | sed "s,$PWD,HERE,"
+echo '* a shard of nine is cut short: one error'
+cp -r "$DS/ds0.19.8-z2-bf16-w8/ckpt" eight && chmod -R u+w eight
+truncate -s 3000 eight/global_step3/*rank_1_mp* && look eight
+zckpt verify --as-warning FILE_DAMAGED eight 2>&1 | grep -c 'error: RANK_FILE_MISSING.*damaged: 7 of 8'
 echo '* pipelines, refused by name'; look "$DS/ds0.19.8-z1-bf16-w4-pipeline/ckpt" | sed "s,: pipeline.*,: pipeline parallel,"
 echo '* for scripts'; zckpt doctor --json half | sed 's/^ *//' | cut -c1-90
