@@ -207,7 +207,7 @@ static void tell_left(struct z0 *z)
 				"state %.60s of %" PRIu64 " parameters, of which this is the "
 				"first, is left out: %s", l->name, l->params,
 				strcmp(l->name, "weight") && strcmp(l->name, "master") ?
-				"it has not the parameter's shape" :
+				"it does not have the parameter's shape" :
 				"its name means something else here");
 	}
 }

@@ -227,7 +227,7 @@ static int write_manifest(const struct t_verb *v, struct ckpt_err *err)
 	return rc;
 }
 
-/* What stands there is no manifest, or a whole one. */
+/* The file is no manifest, or a whole one. */
 static const char *verifies(const struct t_verb *v)
 {
 	const struct ckpt_verify_opts o = { sizeof(o), &run1, CKPT_VERIFY_FULL };
@@ -327,7 +327,7 @@ static void add_converts(void)
 	v = add("convert --sync full", with_source(z2), "/out.safetensors", convert, &full);
 	v->sync = CKPT_SYNC_FULL;
 	im = with_source(z2);
-	put_text(im, "/out.pt", "what stood there before");
+	put_text(im, "/out.pt", "the old bytes");
 	add("convert --force over a .pt", im, "/out.pt", convert, &force);
 	add("convert to a folder", with_source("ds0.19.8-z3-bf16-w2"), "/out", convert, &sharded);
 	for (int renames = 0; renames < 2; renames++) {
@@ -464,7 +464,7 @@ static void add_others(void)
 	struct t_image *im = with_source(z2), *two = with_run(z2);
 	struct t_verb *v, begun;
 
-	put_text(im, "/out.pt", "what stood there before");
+	put_text(im, "/out.pt", "the old bytes");
 	v = add("convert --force in two parts", im, "/out.pt", convert_parts, &force);
 	v->again = convert_parts_again;
 	begun = *v;
