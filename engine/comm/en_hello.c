@@ -27,6 +27,7 @@ void en_hello_write(const struct en_hello *h, uint8_t b[EN_HELLO])
 	ck_put_le64(b + 32, (uint64_t)h->pid);
 	memcpy(b + 40, h->host, sizeof(h->host));
 	ck_put_le32(b + 104, (uint32_t)h->kind);
+	ck_put_le32(b + 108, h->at);
 	memcpy(b + 112, h->nonce, EN_TAG);
 }
 
@@ -43,14 +44,15 @@ int en_hello_read(const uint8_t b[EN_HELLO], struct en_hello *out)
 {
 	const uint32_t kind = ck_le32(b + 104);
 
-	if (memcmp(b, MAGIC, 8) || kind >= EN_SECRET_KINDS || ck_le32(b + 108) ||
-	    ck_le32(b + 24) > 65535)
+	if (memcmp(b, MAGIC, 8) || kind >= EN_SECRET_KINDS || ck_le32(b + 24) > 65535 ||
+	    ck_le32(b + 108) > 65535)
 		return -EPROTO;
 	out->job = ck_le64(b + 8);
 	out->rank = ck_le32(b + 16);
 	out->size = ck_le32(b + 20);
 	out->port = ck_le32(b + 24);
 	out->to = ck_le32(b + 28);
+	out->at = ck_le32(b + 108);
 	out->pid = (int64_t)ck_le64(b + 32);
 	memcpy(out->host, b + 40, sizeof(out->host));
 	clean(out->host, sizeof(out->host));

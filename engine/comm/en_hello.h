@@ -8,7 +8,8 @@
  *	host -> guest   reply: welcome or refused, with a tag of its own
  *
  * Both nonces are in both tags, so nothing that was heard once opens a door again; and 'to' is, so
- * what a rank says to one other is nothing to a third.
+ * what a rank says to one other is nothing to a third.  So is 'at': who listens at another port of
+ * the same host cannot pass on what was said there.
  */
 #ifndef EN_HELLO_H
 #define EN_HELLO_H
@@ -27,6 +28,7 @@ struct en_hello {
 	uint32_t rank, size;
 	uint32_t port;		/* that it listens at */
 	uint32_t to;		/* the rank it comes to */
+	uint32_t at;		/* the port of that rank, as it sees it */
 	enum en_secret_kind kind;
 	int64_t pid;
 	char host[64];

@@ -40,6 +40,7 @@ void en_tcp_close(int *fd);
 int en_address_of(int fd, union en_address *out);
 int en_address_own(int fd, union en_address *out);
 void en_address_port(union en_address *a, uint16_t port);
+uint16_t en_address_port_of(const union en_address *a);
 
 /* ---- en_tcp_listen.c.  0, or -errno. ---- */
 

@@ -176,6 +176,13 @@ static void take_hello(struct en_join *j, struct guest *g)
 		refuse(j, g, EN_REFUSED, false, why);
 		return;
 	}
+	if (g->hello.at != j->listener.port) {
+		snprintf(why, sizeof(why), "rank %u came to port %u, and rank %u listens at port "
+			 "%u: somebody passes connections on", g->hello.rank, g->hello.at,
+			 j->m->rank, j->listener.port);
+		refuse(j, g, EN_REFUSED, false, why);
+		return;
+	}
 	rc = en_secret_random(r.nonce, sizeof(r.nonce));
 	en_reply_write(&r, g->talk + EN_HELLO);
 	if (!rc)

@@ -32,11 +32,12 @@ static int read_reply(int fd, int64_t until, uint8_t b[EN_REPLY], struct en_repl
 	return rc ? rc : en_reply_read(b, out);
 }
 
-static int say_hello(struct en_join *j, int fd, uint32_t to, int64_t until, uint8_t b[EN_HELLO])
+static int say_hello(struct en_join *j, int fd, uint32_t to, uint16_t port, int64_t until,
+		     uint8_t b[EN_HELLO])
 {
 	struct en_hello h = {
 		.job = j->m->job, .rank = j->m->rank, .size = j->m->size, .port = j->listener.port,
-		.to = to, .kind = j->kind,
+		.to = to, .at = port, .kind = j->kind,
 	};
 	struct en_peer self;
 	int rc = en_secret_random(h.nonce, sizeof(h.nonce));
@@ -80,7 +81,7 @@ int en_join_handshake(struct en_join *j, int fd, uint32_t to, uint16_t port, int
 {
 	uint8_t talk[EN_HELLO + EN_REPLY], key[EN_TAG], session[EN_TAG];
 	struct en_reply r;
-	int rc = say_hello(j, fd, to, until, talk);
+	int rc = say_hello(j, fd, to, port, until, talk);
 
 	if (!rc)
 		rc = read_reply(fd, until, talk + EN_HELLO, &r);

@@ -138,7 +138,7 @@ static void write_book(const struct en_join *j, uint8_t *book)
 		uint8_t *b = book + (size_t)r * PLACE;
 
 		ck_put_le32(b, en_address_is_loopback(a) ? 0 : six ? 6 : 4);
-		ck_put_le32(b + 4, ntohs(six ? a->v6.sin6_port : a->v4.sin_port));
+		ck_put_le32(b + 4, en_address_port_of(a));
 		if (six)
 			memcpy(b + 8, &a->v6.sin6_addr, 16);
 		else
@@ -480,7 +480,8 @@ static int connect_to(struct en_join *j, uint32_t r, struct ckpt_err *err)
 		heard = (struct en_heard){ .said = EN_REFUSED };
 		rc = en_tcp_connect(&j->place[r], j->until, &fd);
 		if (!rc)
-			rc = en_join_handshake(j, fd, r, 0, j->until, &heard);
+			rc = en_join_handshake(j, fd, r, en_address_port_of(&j->place[r]),
+					       j->until, &heard);
 		if (!rc && heard.proven && heard.said == EN_WELCOME) {
 			j->fd[r] = fd;
 			return 0;

@@ -46,7 +46,7 @@ static int port_of(int fd, uint16_t *port_out)
 
 	if (getsockname(fd, &a.any, &size))
 		return -errno;
-	*port_out = ntohs(a.any.sa_family == AF_INET6 ? a.v6.sin6_port : a.v4.sin_port);
+	*port_out = en_address_port_of(&a);
 	return 0;
 }
 

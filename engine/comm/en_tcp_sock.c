@@ -33,8 +33,7 @@ void en_address_text(const union en_address *a, char *text, size_t n)
 
 	inet_ntop(a->any.sa_family, six ? (const void *)&a->v6.sin6_addr : &a->v4.sin_addr, name,
 		  sizeof(name));
-	snprintf(text, n, six ? "[%s]:%u" : "%s:%u", name,
-		 (unsigned)ntohs(six ? a->v6.sin6_port : a->v4.sin_port));
+	snprintf(text, n, six ? "[%s]:%u" : "%s:%u", name, (unsigned)en_address_port_of(a));
 }
 
 bool en_address_is_loopback(const union en_address *a)
@@ -90,6 +89,11 @@ void en_address_port(union en_address *a, uint16_t port)
 		a->v6.sin6_port = htons(port);
 	else
 		a->v4.sin_port = htons(port);
+}
+
+uint16_t en_address_port_of(const union en_address *a)
+{
+	return ntohs(a->any.sa_family == AF_INET6 ? a->v6.sin6_port : a->v4.sin_port);
 }
 
 /* ---- waiting ---- */

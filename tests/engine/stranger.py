@@ -3,10 +3,12 @@
 usage: stranger.py job PORT                          a rank 0 that welcomes whoever comes, without a proof;
                                                      prints the job of the hello
        stranger.py old PORT SIZE                     a hello of the first version, of rank 1 of SIZE
-       stranger.py silent PORT N                     N connections; every second one sends half a hello
+       stranger.py silent PORT N                     N connections; every second one sends half a hello;
+                                                     prints "here" and its process
        stranger.py guess PORT JOB KIND RANK SIZE     a hello, and a proof with another key
        stranger.py join PORT JOB SECRET RANK SIZE FILE   comes with the secret; what it said goes to FILE
        stranger.py replay PORT FILE                  says that again
+       stranger.py relay PORT TO                     passes connections on to another port; prints the same
        stranger.py noise PORT N SEED                 N connections with bytes of no meaning
 """
 import hashlib
@@ -16,6 +18,7 @@ import random
 import socket
 import struct
 import sys
+import threading
 import time
 
 MAGIC = b'ZTRAIN2\n'
@@ -47,9 +50,18 @@ def read(s, n):
     return b
 
 
-def hello(job, kind, rank, size, to=0):
-    b = MAGIC + struct.pack('<QIIIIq64sII', job, rank, size, 9, to, os.getpid(), b'stranger', kind, 0)
+def hello(at, job, kind, rank, size, to=0):
+    b = MAGIC + struct.pack('<QIIIIq64sII', job, rank, size, 9, to, os.getpid(), b'stranger', kind, at)
     return b + os.urandom(32)
+
+
+def pass_on(a, b):
+    try:
+        while data := a.recv(1 << 16):
+            b.sendall(data)
+        b.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
 
 
 def said(b):
@@ -100,18 +112,18 @@ def main(what, port, *arg):
         for i in range(int(arg[0])):
             keep.append(come(port))
             if i % 2:
-                keep[-1].sendall(hello(0, 0, 1, 2)[:70])
-        print('here', flush=True)
+                keep[-1].sendall(hello(port, 0, 0, 1, 2)[:70])
+        print('here', os.getpid(), flush=True)
         time.sleep(60)
     elif what == 'guess':
         s = come(port)
-        _, end, signed, _ = talk(s, hello(int(arg[0], 16), *map(int, arg[1:4])), os.urandom(32))
+        _, end, signed, _ = talk(s, hello(port, int(arg[0], 16), *map(int, arg[1:4])), os.urandom(32))
         print(said(end), 'signed' if signed else 'not signed')
     elif what == 'join':
         s = come(port)
         job = int(arg[0], 16)
         key = tag(arg[1].encode(), b'ztrain meeting', struct.pack('<Q', job))
-        sent, end, signed, session = talk(s, hello(job, 1, int(arg[2]), int(arg[3])), key)
+        sent, end, signed, session = talk(s, hello(port, job, 1, int(arg[2]), int(arg[3])), key)
         open(arg[4], 'wb').write(sent)
         print(said(end), 'signed' if signed else 'not signed')
         if said(end) == 'welcome: ':
@@ -127,11 +139,23 @@ def main(what, port, *arg):
         print(said(read(s, REPLY)))
         s.sendall(b[HELLO:])
         print(said(read(s, REPLY)))
+    elif what == 'relay':
+        s = socket.create_server(('127.0.0.1', port))
+        print('here', os.getpid(), flush=True)
+        while True:
+            ends = [s.accept()[0]]
+            try:
+                ends.append(socket.create_connection(('127.0.0.1', int(arg[0]))))
+            except OSError:
+                ends[0].close()
+                continue
+            for a, b in (ends, ends[::-1]):
+                threading.Thread(target=pass_on, args=(a, b), daemon=True).start()
     elif what == 'noise':
         r = random.Random(int(arg[1]))
         for _ in range(int(arg[0])):
             s = come(port)
-            b = bytearray(hello(r.getrandbits(64), r.randrange(6), r.randrange(5), r.randrange(5)))
+            b = bytearray(hello(port, r.getrandbits(64), r.randrange(6), r.randrange(5), r.randrange(5)))
             for _ in range(r.randrange(4)):
                 b[r.randrange(len(b))] = r.randrange(256)
             b = (bytes(b[:r.randrange(len(b) + 1)]) if r.randrange(2) else bytes(b) + os.urandom(r.randrange(99)))

@@ -22,7 +22,7 @@ struct shake {
 static void shake(struct shake *s, uint8_t secret)
 {
 	const struct en_hello h = {
-		.job = 0x123456789abcdef, .rank = 3, .size = 4, .port = 4711, .to = 1, .pid = 9,
+		.job = 0x123456789abcdef, .rank = 3, .size = 4, .port = 4711, .to = 1, .at = 815, .pid = 9,
 		.kind = EN_SECRET_GIVEN, .host = "a", .nonce = { 1, 2, 3 },
 	};
 	struct en_reply r = { .said = EN_PROVE, .kind = EN_SECRET_GIVEN, .nonce = { 4, 5 } };
@@ -48,7 +48,7 @@ static void what_is_written_is_read(void **state)
 	shake(&s, 1);
 	assert_int_equal(en_hello_read(s.talk, &h), 0);
 	assert_true(h.job == 0x123456789abcdef && h.rank == 3 && h.size == 4 && h.port == 4711);
-	assert_true(h.to == 1 && h.pid == 9 && h.kind == EN_SECRET_GIVEN);
+	assert_true(h.to == 1 && h.at == 815 && h.pid == 9 && h.kind == EN_SECRET_GIVEN);
 	assert_string_equal(h.host, "a");
 	assert_int_equal(en_reply_read(s.end, &r), 0);
 	assert_true(r.said == EN_WELCOME && r.kind == EN_SECRET_GIVEN);
@@ -71,7 +71,8 @@ static void any_bytes_are_read_or_refused(void **state)
 		for (int k = rand() % 40; k > 0; k--)
 			b[8 + (unsigned)rand() % (EN_REPLY - 8)] = (uint8_t)rand();
 		if (!en_hello_read(b, &h)) {
-			assert_true(h.kind < EN_SECRET_KINDS && h.port <= 65535);
+			assert_true(h.kind < EN_SECRET_KINDS && h.port <= 65535 &&
+				    h.at <= 65535);
 			assert_non_null(memchr(h.host, 0, sizeof(h.host)));
 		}
 		if (!en_reply_read(b, &r)) {

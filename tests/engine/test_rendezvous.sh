@@ -89,7 +89,7 @@ until_says silent here
 began=$(date +%s)
 together 'beside 600 that say nothing'
 [ $(($(date +%s) - began)) -lt 5 ] && good || bad 'those who say nothing hold ranks up'
-kill $many
+kill "$(cut -d ' ' -f 2 silent)"
 wait $many 2> /dev/null
 [ "$(wc -l < zero)" -lt 20 ] && good || { cp zero said; bad 'a line for each stranger'; }
 
@@ -116,6 +116,18 @@ rank 1 2 two ZTRAIN_SECRET= PATIENCE=1 && bad 'no secret has status 0'
 says two 'rank 1 has a secret in a file of its host, and rank 0 has a secret (ZTRAIN_SECRET'
 together 'after wrong secrets and sizes'
 says zero 'a connection from .* is refused: rank 1 was started as one of 3'
+
+# a stranger at a port before rank 0's, who passes on what comes there, does not come between two ranks
+agent='TORCHELASTIC_USE_AGENT_STORE=True TORCHELASTIC_RUN_ID=none'
+stranger relay $((port + 1)) $((port + 2)) > relay & between=$!
+until_says relay here
+# shellcheck disable=SC2086
+rank 0 2 zero $agent & host=$!
+# shellcheck disable=SC2086
+together 'beside a port that passes connections on' $agent
+says zero "refused: rank 1 came to port $((port + 1)), and rank 0 listens at port $((port + 2)): somebody passes connections on"
+kill "$(cut -d ' ' -f 2 relay)"
+wait $between 2> /dev/null
 
 # ---- in a file, and by a random run id
 (umask 077; head -c 32 /dev/urandom | base64 > secret)
