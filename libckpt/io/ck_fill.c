@@ -211,13 +211,32 @@ static int write_at(int fd, uint64_t off, const uint8_t *p, size_t n, const char
 	return 0;
 }
 
+static int check_head(const char *path, int fd, const struct ck_record_sum *s,
+		      struct ckpt_err *err)
+{
+	struct stat st;
+
+	if (ck_sys.fstat(fd, &st))
+		return ck_fail_sys(err, errno, "stat", path);
+	if (s->sum < 32 || s->off > s->sum - 32 || s->sum > (uint64_t)st.st_size)
+		return ck_fail(err, CKPT_E_CORRUPT, path, CKPT_NO_OFFSET,
+			       "a record speaks of a hash at byte %" PRIu64 " of %" PRIu64
+			       ", the file has %" PRIu64, s->off, s->sum, (uint64_t)st.st_size);
+	return 0;
+}
+
 static int hash_head(const char *path, int fd, const struct ck_record_sum *s, char text[33],
 		     struct ckpt_err *err)
 {
-	char *p = ck_alloc(s->sum);
+	int rc = check_head(path, fd, s, err);
 	uint64_t at = 0;
-	int rc = p ? 0 : ck_fail_nomem(err, "a header", s->sum);
+	char *p;
 
+	if (rc)
+		return rc;
+	p = ck_alloc(s->sum);
+	if (!p)
+		return ck_fail_nomem(err, "a header", s->sum);
 	while (!rc && at < s->sum) {
 		const ssize_t k = ck_sys.pread(fd, p + at, s->sum - at, (off_t)at);
 
@@ -228,10 +247,6 @@ static int hash_head(const char *path, int fd, const struct ck_record_sum *s, ch
 		else
 			at += (uint64_t)k;
 	}
-	if (!rc && (s->sum < 32 || s->off > s->sum - 32))
-		rc = ck_fail(err, CKPT_E_CORRUPT, path, CKPT_NO_OFFSET,
-			     "a record speaks of a hash at byte %" PRIu64 " of %" PRIu64, s->off,
-			     s->sum);
 	if (!rc) {
 		memset(p + s->off, '0', 32);
 		ck_hash128_print(ck_hash128(p, s->sum), text);

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "libckpt/base/ck_hash.h"
+#include "libckpt/io/ck_fill.h"
 #include "libckpt/io/ck_joined.h"
 #include "libckpt/io/ck_record.h"
 #include "libckpt/zip/ck_zip.h"
@@ -242,6 +243,31 @@ static void notes_are_cut_when_a_record_is_taken_over(void **state)
 	close_scene(s);
 }
 
+/* Where a header's hash goes is compared with the file before memory is asked for it. */
+static void a_header_is_no_longer_than_its_file(void **state)
+{
+	static const struct { uint64_t bytes, off; int rc; } cases[] = {
+		{ 100, 68, 0 },
+		{ 101, 0, -CKPT_E_CORRUPT },
+		{ UINT64_C(1) << 62, 0, -CKPT_E_CORRUPT },
+		{ 100, 69, -CKPT_E_CORRUPT },
+		{ 31, 0, -CKPT_E_CORRUPT },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct scene *s = open_scene();
+		char *path = t_fmt("%s/f", s->c.data);
+
+		t_dir_make(s->c.data);
+		t_file_write(path, s->bytes, 100);
+		add(s, 0, CK_RECORD_HEAD, cases[i].bytes, cases[i].off, ck_hash64("f", 1), 0);
+		assert_int_equal(ck_fill_sums(&s->c, PARTS, CKPT_SYNC_NONE, &s->err), cases[i].rc);
+		free(path);
+		close_scene(s);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -250,6 +276,7 @@ int main(void)
 		cmocka_unit_test(a_warning_stops_nothing),
 		cmocka_unit_test(what_is_missing_is_refused),
 		cmocka_unit_test(notes_are_cut_when_a_record_is_taken_over),
+		cmocka_unit_test(a_header_is_no_longer_than_its_file),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
