@@ -12,6 +12,8 @@
 #include "libckpt/base/ck_map.h"
 #include "libckpt/base/ck_sys.h"
 
+#define MAX_FILE_NAME 255u
+
 /* ------------------------------------------------------------ odd but legal */
 
 /* The scalar value at p (valid UTF-8); steps behind it. */
@@ -107,8 +109,8 @@ int ck_st_index_beside(const struct ck_st *st, uint32_t source, struct ck_index 
 		if (!starts_with(st->meta[i].key, CK_ST_FILE_KEY))
 			continue;
 		f.name = st->meta[i].key + strlen(CK_ST_FILE_KEY);
-		if (f.name[0] && !strchr(f.name, '/') && f.name[0] != '.' &&
-		    ck_hash128_parse(st->meta[i].value, &f.sum))
+		if (f.name[0] && strlen(f.name) <= MAX_FILE_NAME && !strchr(f.name, '/') &&
+		    f.name[0] != '.' && ck_hash128_parse(st->meta[i].value, &f.sum))
 			rc = ck_index_add_stated_file(ix, &f, err);
 	}
 	return rc;
