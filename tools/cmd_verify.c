@@ -128,8 +128,12 @@ static void print_counts(const struct ckpt_verified *v, int full)
 			printf(" (%s without)", many(v->unsummed, "member"));
 		printf("\n");
 	}
-	if (v->sums)
-		printf("  %s of tensors compared\n", many(v->sums, "sum"));
+	if (v->sums) {
+		printf("  %s of tensors compared", many(v->sums, "sum"));
+		if (v->without_sums)
+			printf(" (%s without)", many(v->without_sums, "tensor"));
+		printf("\n");
+	}
 	if (v->agreed)
 		printf("  %s of masters compared with weights, %s of copies\n",
 		       many(v->elements, "element"), many(v->copies, "element"));
