@@ -23,9 +23,9 @@ struct en_meeting {
 /*
  * Rank 0 listens, the others come to it and learn from it where each of them is; then each pair has
  * a connection.  Each connection begins with both sides proving that they know the secret: who
- * does not is refused, and the job keeps waiting.  After that nothing is encrypted or signed: who can
- * change packets between the ranks is not kept out.  Without a secret, 'job' keeps jobs apart, not
- * enemies.
+ * does not is refused, and the job keeps waiting.  After that nothing is encrypted or signed: who
+ * can change packets between the ranks is not kept out.  Without a secret, 'job' keeps jobs apart,
+ * not enemies.
  *	CKPT_E_USAGE  this rank is no rank, or was started twice or for another number of ranks
  *	CKPT_E_NOMEM
  *	CKPT_E_IO     no socket, no free port, or not all came within 'timeout_ms' (0: no limit);

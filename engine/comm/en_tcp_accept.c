@@ -16,7 +16,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
-#define GUESTS 512u		/* connections without a proof; if more come, the oldest is closed */
+#define GUESTS 512u		/* connections without a proof; one more closes the oldest */
 #define GUEST_MS 5000		/* for hello and proof */
 #define NAMED 8u		/* ranks that a sentence lists */
 #define LINES 5u		/* logged at once, then one in LINE_MS */

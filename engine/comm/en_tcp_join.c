@@ -57,7 +57,8 @@ static int bind_here(struct en_join *j, uint16_t port)
 	if (j->m->local)
 		return en_listener_loopback(&j->listener, family, port);
 	n = en_listener_addresses(j->m->host, at);
-	return n ? en_listener_bind(&j->listener, at, n, port) : en_listener_any(&j->listener, port);
+	return n ? en_listener_bind(&j->listener, at, n, port) :
+	       en_listener_any(&j->listener, port);
 }
 
 /* The secret of EN_SECRET_HOST is there before the first one can come. */

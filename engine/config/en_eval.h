@@ -41,8 +41,8 @@ void en_derive(struct en_eval *ev, enum en_block block, const char *name, struct
 /* The refusal of 'path' is the Trainer's, not DeepSpeed's. */
 void en_by_trainer(struct en_eval *ev, const char *path);
 /*
- * en_option.c: does a stated option go where the file is silent?  False where the file says a value,
- * where the key would not be read, and unless the caller wants it.
+ * en_option.c: does a stated option go where the file is silent?  False where the file says a
+ * value, where the key would not be read, and unless the caller wants it.
  */
 bool en_option_counts(const struct en_eval *ev, const char *path);
 void en_option_put(struct en_eval *ev, const char *path, struct en_node *v, const char *option);

@@ -38,8 +38,8 @@ static int open_log(struct zt_program *p, const struct en_begun *b, struct ckpt_
 	rc = en_log_open(&p->log, p->args.log, b->resumed ? b->at.steps :
 			 p->find.newest ? 0 : EN_LOG_NEW, &found, err);
 	if (!rc && b->resumed && found.last_step < b->at.steps)
-		fprintf(stderr, "ztrain: %s ends at step %" PRId64 "; the run continues after step %"
-			PRId64 ", and the steps between are not in the log\n", p->args.log,
+		fprintf(stderr, "ztrain: %s ends at step %" PRId64 "; the run continues after "
+			"step %" PRId64 ", and the steps between are not in the log\n", p->args.log,
 			found.last_step, b->at.steps);
 	return rc;
 }

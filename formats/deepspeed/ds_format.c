@@ -176,8 +176,8 @@ void ck_ds_check_counts(struct ds_step *ds, const char *where, const double *cou
 			return;
 	}
 	ck_findings_add(ds->f, CK_FINDING_OPTIMIZER_STEP_DIFFERS, where,
-			"the optimizer counts %g steps, the model files count %" PRId64 ", of which "
-			"%" PRId64 " were skipped (optimizer files of another step, or an "
+			"the optimizer counts %g steps, the model files count %" PRId64 ", of "
+			"which %" PRId64 " were skipped (optimizer files of another step, or an "
 			"optimizer that was reset in the run?)", count[0], taken, skipped);
 }
 

@@ -19,9 +19,9 @@ struct ck_pt_training {
 
 /*
  * Choose what of 'pt' is the model.  With 'subtree' that entry, by its key or by keys joined
- * with dots; CKPT_E_USAGE if the file has no such entry.  Else the one entry of a known name that is a
- * state dict, where the root is no state dict itself.  Finding SUBTREE_CHOICE for tensors
- * that are left out, or where there are several and none is chosen.
+ * with dots; CKPT_E_USAGE if the file has no such entry.  Else the one entry of a known name
+ * that is a state dict, where the root is no state dict itself.  Finding SUBTREE_CHOICE for
+ * tensors that are left out, or where there are several and none is chosen.
  */
 int ck_pt_training_choose(const struct ck_pt *pt, const char *subtree, struct ck_findings *f,
 			  struct ck_pt_training *out, struct ckpt_err *err);

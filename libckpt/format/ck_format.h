@@ -131,7 +131,7 @@ struct ck_shard_want {
 
 struct ck_format {
 	const char *name;	/* as printed */
-	bool is_model;		/* its tensors are a model's: empty ones are judged (ck_placeholder.h) */
+	bool is_model;		/* its tensors are a model's: ck_placeholder.h judges empty ones */
 	/* Bits of evidence; 0 = not ours; -CKPT_E_NOMEM: without memory nobody can say. */
 	int (*probe)(const struct ck_input *in);
 	int (*index)(const struct ck_input *in, struct ck_index *ix, struct ck_findings *f,

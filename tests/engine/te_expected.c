@@ -144,7 +144,8 @@ void te_same_setting(struct te_expected *x, const char *file, const struct en_co
 	if (!o)
 		fail_msg("%s: there is no setting %s", file, path);
 	if (!strcmp(file, "odd/acc_nvme.yaml") && strstr(path, "offload_optimizer.nvme_path"))
-		want = en_node_str(&x->arena, "/nvme/offload", want->at);	/* lost there, used here */
+		/* lost there, used here */
+		want = en_node_str(&x->arena, "/nvme/offload", want->at);
 	if (!same_value(want, o->value)) {
 		char text[EN_VALUE_TEXT];
 

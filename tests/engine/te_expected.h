@@ -1,7 +1,7 @@
 /*
  * What DeepSpeed, accelerate and transformers made of configurations (config/expected.json of the
- * fixtures), and a configuration of ours compared with it, setting by setting. What differs ends the
- * test with its path and both values.
+ * fixtures), and a configuration of ours compared with it, setting by setting. What differs ends
+ * the test with its path and both values.
  */
 #ifndef TE_EXPECTED_H
 #define TE_EXPECTED_H

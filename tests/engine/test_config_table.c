@@ -261,7 +261,8 @@ static void accelerate_result(const char *file, struct en_config *cfg, int rc,
 			fail_msg("%s: %s", file, err->msg);
 		same_launch(file, &cfg->launch, te_need(entry, "launch"));
 		same_lost_keys(file, cfg, te_need(entry, "deepspeed_config_keys_without_effect"));
-		te_same_batches(&expected, file, cfg, te_need(entry, "deepspeed_resolution.triple"));
+		te_same_batches(&expected, file, cfg,
+				te_need(entry, "deepspeed_resolution.triple"));
 		te_same_settings(&expected, file, cfg,
 				 te_need(entry, "deepspeed_resolution.differs_from_defaults"));
 	}
@@ -403,7 +404,8 @@ static void one_run(const struct en_node *run)
 		} else {
 			if (rc)
 				fail_msg("%s: %s", file, err.msg);
-			te_same_batches(&expected, file, &cfg, te_need(run, "deepspeed_resolution.triple"));
+			te_same_batches(&expected, file, &cfg,
+					te_need(run, "deepspeed_resolution.triple"));
 			te_same_settings(&expected, file, &cfg, differences(run));
 		}
 	}

@@ -1,6 +1,6 @@
 /*
- * Where a run begins (en_find.h), and what it costs. If this fails, a run on a slow file system reads
- * every step of its folder again and again before it trains.
+ * Where a run begins (en_find.h), and what it costs. If this fails, a run on a slow file system
+ * reads every step of its folder again and again before it trains.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /*
- * Two saves in every form that zckpt reads: with the same names, shapes and sizes, and another value
- * at every place.
+ * Two saves in every form that zckpt reads: with the same names, shapes and sizes, and another
+ * value at every place.
  */
 #ifndef T_SOURCES_H
 #define T_SOURCES_H

@@ -338,7 +338,9 @@ static void save_anew(void)
 
 	t.timeout_ms = 20000;
 	s = describe(&t, plan.layout, SAVES);
-	tag = s->tag = plan.layout->over || !(t_draw(&seed) & 1) ? s->tag : tag_of(plan.layout, plan.save);
+	if (!plan.layout->over && (t_draw(&seed) & 1))
+		s->tag = tag_of(plan.layout, plan.save);
+	tag = s->tag;
 	s->flags = CKPT_SAVE_FORCE;
 	t_must(t_save_all(&t, s, &err), &err);
 	t_step_check(&t, tag);
@@ -402,13 +404,15 @@ static void choose(size_t i)
 {
 	const struct where *w = &wheres[i % NWHERES];
 	const size_t l = (i / NWHERES + i + t_draw(&seed) % 2) % NLAYOUTS;
+	long most;
 
 	plan = (struct plan){
 		.layout = &layouts[l], .phase = w->phase, .sig = SIGKILL,
 		.rank = w->other ? 1 + (uint32_t)(t_draw(&seed) % (RANKS - 1)) : 0,
 		.save = (int)(t_draw(&seed) % SAVES), .all = i / NWHERES % 2,
 	};
-	plan.call = 1 + (long)(t_draw(&seed) % (uint64_t)(1 + calls[l][plan.save][w->other][w->phase]));
+	most = calls[l][plan.save][w->other][w->phase];
+	plan.call = 1 + (long)(t_draw(&seed) % (uint64_t)(1 + most));
 }
 
 static void killed_at_any_moment(void **state)
