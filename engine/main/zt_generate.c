@@ -248,6 +248,8 @@ static int open_model(struct generate *g, char dir[PATH], struct ckpt_err *err)
 
 	snprintf(dir, PATH, "%s", is_dir(at) ? at : "");
 	snprintf(path, sizeof(path), "%s%s", at, *dir ? "/config.json" : "");
+	if (stat(a->model, &st))
+		return fail(err, CKPT_E_NOTFOUND, a->model, strerror(errno));
 	if (!a->config && (!*dir || stat(path, &st)))
 		return fail(err, CKPT_E_NOTFOUND, a->model, "there is no config.json in it; "
 			    "--config says where the model's is");

@@ -151,6 +151,7 @@ says "$("$ztrain" generate --model "$m" --prompt-ids 104,105 --ignore-eos --max-
 	awk -F, '{ for (i = 1; i <= NF; i++) printf "%c", $i }' LC_ALL=C)" \
 	--model "$m" --prompt hi --bytes --ignore-eos --max-new-tokens 5
 
+refused 1 'none.safetensors: No such file' "$ztrain" generate --model none.safetensors --prompt-ids 1
 refused 2 '--model' "$ztrain" generate --prompt-ids 1
 refused 2 'one of --prompt-ids' "$ztrain" generate --model "$m"
 refused 2 '--bytes' "$ztrain" generate --model "$m" --prompt hello
