@@ -123,7 +123,7 @@ static int cat(const struct args *args, struct ckpt *ck, struct ckpt_cat_opts *o
 
 	if (find(ck, args->rest.list[1], &tensor, &opts->slice, &err)) {
 		rc = cli_fail(NULL, ck, &err);
-		cli_say("hint: zckpt map lists the names");
+		cli_say("hint: zckpt map %s lists the names", out_word(args->rest.list[0]));
 		return rc;
 	}
 	cli_run_begin(args, &progress, &run);

@@ -1,8 +1,10 @@
 /* cmd_reshard.c -- `zckpt reshard`: a step for another number of ranks. */
+#include <ctype.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli_batch.h"
 #include "cli_team.h"
@@ -90,6 +92,14 @@ static int is_torn_spec(const char *word)
 	return ranks_at(&p) && !strcmp(p, "-");
 }
 
+/* "8 -> 4", "8->0": meant as ranks, as there is no such path. */
+static int is_bad_spec(const char *word)
+{
+	const char *p = word;
+
+	return ranks_at(&p) && access(word, F_OK) && !isalpha((unsigned char)*p);
+}
+
 static int take_words(struct reshard *r)
 {
 	const struct args *args = r->args;
@@ -108,6 +118,10 @@ static int take_words(struct reshard *r)
 		r->opts.world = args->world > MAX_WORLD ? 0 : (uint32_t)args->world;
 	}
 	r->opts.to = args->to;
+	if (!first && n && !args->world && !args->to && is_bad_spec(args->rest.list[0]))
+		return cli_wrong(&cmd_reshard, "%s is not N->M with 1 to %d ranks and no spaces: "
+				 "zckpt reshard '8->4' SRC DST", out_name(args->rest.list[0]),
+				 MAX_WORLD);
 	if (!first && !args->world && !args->to)
 		return cli_wrong(&cmd_reshard, "to how many ranks? zckpt reshard '8->4' SRC DST");
 	if ((first || args->world) && (!r->opts.world || r->opts.world > MAX_WORLD))
@@ -197,8 +211,8 @@ static int check_world(struct reshard *r)
 	if (!r->from || !info.world || r->from == info.world)
 		return 0;
 	cli_say("%s: %" PRIu32 " ranks wrote this step, not %" PRIu64
-		"; say so, or use --world %" PRIu32, out_name(info.path), info.world, r->from,
-		r->opts.world);
+		": '%" PRIu32 "->%" PRIu32 "', or --world %" PRIu32 " in its place",
+		out_name(info.path), info.world, r->from, info.world, r->opts.world, r->opts.world);
 	return EXIT_CALL;
 }
 

@@ -7,6 +7,9 @@ rm -f 4
 try run out
 try '2->4' run out
 try '3->5000' run out
+try '3->0' run out
+try '3 -> 4' run out
+try 4 run out
 try '3->4' --world 5 run out
 try '3->4' --stage 7 run out
 try '3->4' --stage 0x run out
