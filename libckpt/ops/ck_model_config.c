@@ -189,8 +189,12 @@ static int take(const struct reading *r, struct ck_shape *s)
 	const struct ck_family *f = name ? ck_family_find(name) : NULL;
 	int rc;
 
+	if (!name)
+		return ck_fail(r->err, CKPT_E_UNSUPPORTED, r->path, CKPT_NO_OFFSET,
+			       "it has no \"model_type\": a model's config.json is wanted, not a "
+			       "configuration of DeepSpeed or of a tokenizer");
 	if (!f)
-		return unknown(r, name ? name : "?");
+		return unknown(r, name);
 	*s = (struct ck_shape){ .type = f->type, .has = f->has, .norms = f->norms };
 	rc = read_sizes(r, f, s);
 	if (rc)

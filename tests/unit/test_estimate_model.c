@@ -136,8 +136,8 @@ static void configs_that_cannot_be_counted_are_refused_with_the_reason(void **st
 		enum ckpt_code code;
 		const char *says;
 	} all[] = {
-		{ "{}", CKPT_E_UNSUPPORTED, "\"?\"" },
-		{ "[]", CKPT_E_UNSUPPORTED, "\"?\"" },
+		{ "{}", CKPT_E_UNSUPPORTED, "it has no \"model_type\"" },
+		{ "[]", CKPT_E_UNSUPPORTED, "it has no \"model_type\"" },
 		{ "{", CKPT_E_CORRUPT, "" },
 		{ "{ 'model_type': 'mixtral', " COMMON " }", CKPT_E_UNSUPPORTED, "mixtral" },
 		{ "{ 'model_type': 'llama' }", CKPT_E_MISMATCH, "hidden_size is missing" },

@@ -5,6 +5,7 @@ try() {
 }
 try
 try no-such-model
+try no-such/config.json
 try 8B --stage 4
 try 8B --dtype int8
 try 8B --offload nvme
