@@ -56,9 +56,10 @@ struct ck_stamps {
 	int64_t waited_ns;
 };
 
+/* Beyond the year 2262 it wraps, as files may have any time: times are compared, not counted. */
 static int64_t ns_of(struct timespec t)
 {
-	return (int64_t)t.tv_sec * SECOND + t.tv_nsec;
+	return (int64_t)((uint64_t)t.tv_sec * (uint64_t)SECOND + (uint64_t)t.tv_nsec);
 }
 
 void ck_stamp_of(const struct stat *st, struct ck_stamp *out)
