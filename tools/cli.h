@@ -287,15 +287,8 @@ int cli_is_state_selected(const struct args *args, const char *state);
 
 /* ---------------------------------------------------------------- convert */
 
-<<<<<<< Updated upstream
 /* Why the file or folder 'dst' is not replaced even with --force; NULL if it may be.  'sure': it
  * was named as the destination (-o), so a step there is meant. */
-=======
-/*
- * Why the file or folder 'dst' is not replaced even with --force; NULL if it may be.  'sure': it
- * was named as the destination (-o), so a step there is meant.
- */
->>>>>>> Stashed changes
 const char *cli_precious(const char *dst, const struct words *sources, int sure);
 /* Does 'dst' lie in a source, or is it one? */
 int cli_is_in_source(const char *dst, const struct words *sources);

@@ -188,7 +188,8 @@ static int check_states(struct wr *w, struct ckpt_err *err)
 	if (ds->left_out && !ck_wr_is_dropped(w, ds->left_out) && !ck_wr_keeps_shards(w))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, ds->where, CKPT_NO_OFFSET,
 			       "state %.60s is no contiguous tensor, so it cannot be "
-			       "re-partitioned; --drop-state %.60s leaves it out", ds->left_out, ds->left_out);
+			       "re-partitioned; --drop-state %.60s leaves it out", ds->left_out,
+			       ds->left_out);
 	for (uint32_t g = 0; ds->optim && g < ds->ngroups; g++)
 		for (uint32_t k = 0; k < ds->nstates && ds->group[g].nparams; k++) {
 			uint32_t tensor;
