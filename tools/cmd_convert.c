@@ -259,16 +259,16 @@ static int take_options(struct job *job)
 {
 	struct args *args = job->args;
 	const char *reason;
-	int status = take_paths(job);
+	int status = take_dtypes(job);	/* first: it may have taken a path for its value */
 
+	if (!status)
+		status = take_paths(job);
 	if (!status)
 		status = check_dst(job);
 	if (!status)
 		status = check_stream(job);
 	if (!status)
 		status = check_states(job);
-	if (!status)
-		status = take_dtypes(job);
 	if (!status)
 		status = cli_select(&cmd_convert, args, &job->select);
 	if (!status)

@@ -6,6 +6,7 @@ try() {
 }
 try convert --dtype bf17 run x
 try convert --dtype '*norm*=int8' run x
+try convert --dtype run x
 try convert --dtype '=fp32' run x
 try convert --tied both run x
 try convert --sync never run x
