@@ -258,9 +258,9 @@ static void world(struct en_eval *ev)
 
 	if (said && said != is)
 		en_refuse(ev, false, CKPT_E_MISMATCH, "num_processes", NULL,
-			  "%s says %u processes over all machines, and %u rank%s started; start "
-			  "%u, or change the file", ev->cfg->file, said, is,
-			  is == 1 ? " was" : "s were", said);
+			  "the file says %u processes over all machines, and %u rank%s started; "
+			  "start %u, or change the file", said, is, is == 1 ? " was" : "s were",
+			  said);
 }
 
 void en_check(struct en_eval *ev)

@@ -236,7 +236,7 @@ static int open_kind(struct en_source *src, struct ckpt_err *err)
 		src->opts.kind = kind_of(src->path, &src->guessed);
 	if (!src->opts.kind)
 		return refuse(src, err, "its name does not tell what it is: .bin .u16 .u32 .jsonl "
-			      ".safetensors, or say the kind");
+			      ".safetensors, or say the kind (--data-kind)");
 	rc = check_opts(src, err);
 	if (rc)
 		return rc;

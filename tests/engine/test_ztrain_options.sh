@@ -182,6 +182,7 @@ yaml "num_processes: 4
 $ds"
 run s a.yaml --steps 1
 refused 'four processes of a YAML, and one rank' s num_processes '4 processes' '1 rank'
+grep -q '^ztrain: a.yaml: num_processes: the file says 4' s.said && good || bad 'the file is named once'
 yaml "num_processes: 0
 $ds"
 run s a.yaml --steps 1
