@@ -22,7 +22,8 @@ struct shake {
 static void shake(struct shake *s, uint8_t secret)
 {
 	const struct en_hello h = {
-		.job = 0x123456789abcdef, .rank = 3, .size = 4, .port = 4711, .to = 1, .at = 815, .pid = 9,
+		.job = 0x123456789abcdef, .rank = 3, .size = 4, .port = 4711, .to = 1, .at = 815,
+		.pid = 9,
 		.kind = EN_SECRET_GIVEN, .host = "a", .nonce = { 1, 2, 3 },
 	};
 	struct en_reply r = { .said = EN_PROVE, .kind = EN_SECRET_GIVEN, .nonce = { 4, 5 } };
