@@ -20,12 +20,23 @@ void en_differ_say(struct en_differ *d, const char *fmt, ...)
 	va_end(ap);
 }
 
+/* "eps" is not among "rms_norm_eps, lr". */
+static bool is_listed(const struct en_differ *d, const char *key)
+{
+	const size_t n = strlen(key);
+
+	for (const char *p = d->keys; (p = strstr(p, key)) != NULL; p += n)
+		if ((p == d->keys || p[-1] == ' ') && (!p[n] || p[n] == ','))
+			return true;
+	return false;
+}
+
 /* This run is another one from here on, by this key. */
 static void changed(struct en_differ *d, const char *key)
 {
 	const size_t n = strlen(d->keys);
 
-	if (!strstr(d->keys, key))
+	if (!is_listed(d, key))
 		snprintf(d->keys + n, sizeof(d->keys) - n, "%s%s", n ? ", " : "", key);
 }
 

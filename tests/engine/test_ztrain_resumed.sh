@@ -82,6 +82,11 @@ for form in native deepspeed universal; do
 	done
 	"$zckpt" verify -q --full "half-$form" > said 2>&1 && good || bad "$form verifies"
 done
+# both of two keys, of which one is the end of the other
+rm -rf other && cp -r "$models/qwen3_tied" other
+sed 's/"rms_norm_eps": [0-9.e-]*/"rms_norm_eps": 0.25/' "$models/qwen3_tied/config.json" > other/config.json
+model=other run c $own --eps 1e-5 --resume half-native --allow-other-model || bad 'two keys'
+has_text 'two keys' 'another run: rms_norm_eps, eps'
 
 # ---- schedule: of a file it is this run's
 sched() { sed '$d' z.json; echo ', "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": '"$1"', "warmup_max_lr": "auto"}}}'; }
