@@ -73,13 +73,15 @@ static void hash_files(struct making *m, const struct ck_pack_frame *f, const ui
 static int compress(struct making *m, struct worker *w, const struct ck_pack_frame *f,
 		    size_t *n_out, struct ckpt_err *err)
 {
-	const size_t n = ZSTD_compress2(w->ctx, w->p, m->room, w->content, f->content);
+	const size_t n = ZSTD_compress2(w->ctx, w->p, m->room - CK_PACK_TRAILER, w->content,
+					f->content);
 	size_t back;
 
 	if (ZSTD_isError(n))
 		return ck_fail(err, CKPT_E_NOMEM, NULL, CKPT_NO_OFFSET, "zstd: %s",
 			       ZSTD_getErrorName(n));
-	*n_out = n;
+	ck_pack_trailer_put(w->p + n, w->p, n);
+	*n_out = n + CK_PACK_TRAILER;
 	if (!w->again)
 		return 0;
 	back = ZSTD_decompressDCtx(w->again, w->check, f->content, w->p, n);
@@ -313,7 +315,8 @@ static int check_dst(const struct ck_pack_want *want, struct ckpt_err *err)
 int ck_pack_make(const struct ck_pack_want *want, struct ck_pack_done *done_out,
 		 struct ckpt_err *err)
 {
-	struct making m = { .want = want, .room = ZSTD_compressBound(CK_PACK_FRAME) };
+	struct making m = { .want = want, .room = ZSTD_compressBound(CK_PACK_FRAME) +
+					       CK_PACK_TRAILER };
 	struct ck_pack_done done = { .kind = "pack" };
 	int rc;
 

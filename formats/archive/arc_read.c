@@ -150,7 +150,8 @@ static int decode(struct ck_pack *pack, struct decoder *d, uint64_t frame, uint8
 		  struct ckpt_err *err)
 {
 	const struct ck_pack_frame *f = &pack->ix.frame[frame];
-	size_t n;
+	const char *wrong;
+	size_t stored, n;
 	int rc;
 
 	if (d->room < f->bytes) {
@@ -164,9 +165,12 @@ static int decode(struct ck_pack *pack, struct decoder *d, uint64_t frame, uint8
 	rc = ck_src_read(pack->src, f->off, d->p, f->bytes, err);
 	if (rc)
 		return rc;
-	if (ZSTD_getFrameContentSize(d->p, f->bytes) != f->content)
+	wrong = ck_pack_trailer_check(d->p, f->bytes, &stored);
+	if (wrong)
+		return damaged(pack, frame, wrong, err);
+	if (ZSTD_getFrameContentSize(d->p, stored) != f->content)
 		return damaged(pack, frame, "it has another size", err);
-	n = ZSTD_decompressDCtx(d->ctx, content, f->content, d->p, f->bytes);
+	n = ZSTD_decompressDCtx(d->ctx, content, f->content, d->p, stored);
 	if (ZSTD_isError(n) && ZSTD_getErrorCode(n) == ZSTD_error_memory_allocation)
 		return ck_fail_nomem(err, "decoding", f->content);
 	if (ZSTD_isError(n))

@@ -12,6 +12,7 @@
 
 #define CK_PACK_FRAME ((uint64_t)1 << 20)	/* content of a frame that we write */
 #define CK_PACK_FRAME_MAX ((uint64_t)16 << 20)	/* that we read */
+#define CK_PACK_TRAILER 16u			/* bytes behind a zstd frame */
 #define CK_TAR_BLOCK 512u
 #define CK_TAR_END 1024u			/* zeros behind the last file */
 
@@ -19,7 +20,7 @@ struct ck_pack_frame {
 	uint64_t off;		/* in the pack */
 	uint64_t at;		/* its content, in the tar stream */
 	uint64_t hash;		/* XXH3-64 of the content */
-	uint32_t bytes;
+	uint32_t bytes;		/* with the trailer */
 	uint32_t content;
 };
 
@@ -57,6 +58,14 @@ int ck_pack_index_write(const struct ck_pack_index *ix, struct ck_buf *out, stru
 int ck_pack_index_read(struct ck_src *src, const struct ckpt_limits *limits,
 		       struct ck_pack_index *ix, bool *found_out, struct ckpt_err *err);
 void ck_pack_index_release(struct ck_pack_index *ix);
+
+/* The trailer of a zstd frame of 'n' bytes, to 'to'. */
+void ck_pack_trailer_put(uint8_t *to, const uint8_t *frame, size_t n);
+/*
+ * '*n_out' of the 'bytes' bytes of a frame are the zstd frame, which the trailer behind it fits.
+ * Packs of older versions have none.  NULL, or what is wrong.
+ */
+const char *ck_pack_trailer_check(const uint8_t *frame, size_t bytes, size_t *n_out);
 
 /* ---- tar ---- */
 

@@ -238,6 +238,126 @@ static void every_byte_of_a_pack_counts(void **state)
 	t_pack_close(&t);
 }
 
+/* ---- trailers ---- */
+
+struct opened {
+	struct ck_fdpool *pool;
+	struct ck_src *src;
+	struct ck_pack *pack;
+};
+
+static void open_pack(struct opened *o, const char *path)
+{
+	struct ckpt_limits limits;
+	struct ckpt_err err = { 0 };
+
+	ck_limits_fill(NULL, &limits);
+	o->pool = ck_fdpool_new(0);
+	if (ck_src_open(o->pool, path, &o->src, &err) ||
+	    ck_pack_open(o->src, &limits, &o->pack, &err) || !o->pack)
+		fail_msg("%s: %s", path, err.msg);
+}
+
+static void close_pack(struct opened *o)
+{
+	ck_pack_close(o->pack);
+	ck_src_close(o->src);
+	ck_fdpool_free(o->pool);
+}
+
+/* A frame with blocks of literals and of sequences. */
+static const struct t_pack_file mixed[] = { { "step/a", 9000 }, { "step/b", 40000 } };
+
+/* Also of those that decode to the same bytes: before trailers there were some. */
+static void no_flip_in_a_frame_is_taken(void **state)
+{
+	const struct ckpt_run_opts run = t_pack_run(1);
+	uint8_t *content = t_alloc(CK_PACK_FRAME), byte, flipped;
+	struct ckpt_err err = { 0 };
+	unsigned long taken = 0;
+	struct opened o;
+	struct t_pack t;
+	int fd;
+
+	(void)state;
+	t_pack_open(&t, mixed, 2);
+	assert_int_equal(t_pack_make(&t, &run, 3, -1, &err), 0);
+	fd = open(t.pack, O_RDWR);
+	open_pack(&o, t.pack);
+	assert_int_equal(ck_pack_frame(o.pack, 0, content, &err), 0);
+	for (uint32_t bit = 0; bit < 8 * ck_pack_index(o.pack)->frame[0].bytes; bit++) {
+		assert_int_equal(pread(fd, &byte, 1, bit / 8), 1);
+		flipped = (uint8_t)(byte ^ 1u << bit % 8);
+		assert_int_equal(pwrite(fd, &flipped, 1, bit / 8), 1);
+		memset(&err, 0, sizeof(err));
+		if (!ck_pack_frame(o.pack, 0, content, &err))
+			taken++;
+		else
+			assert_int_equal(err.code, CKPT_E_CORRUPT);
+		assert_int_equal(pwrite(fd, &byte, 1, bit / 8), 1);
+	}
+	assert_int_equal(taken, 0);
+	assert_int_equal(ck_pack_frame(o.pack, 0, content, &err), 0);
+	close_pack(&o);
+	close(fd);
+	free(content);
+	t_pack_close(&t);
+}
+
+/* As versions before trailers wrote it: the frames closer together, and another index. */
+static uint8_t *without_trailers(const uint8_t *p, const struct ck_pack_index *ix, size_t *n_out)
+{
+	struct ck_pack_index old = *ix;
+	struct ck_buf out = CK_BUF_INIT(1 << 30);
+	struct ckpt_err err = { 0 };
+	uint8_t *made;
+	int rc = 0;
+
+	old.frame = t_alloc(ix->nframes * sizeof(*old.frame));
+	for (uint64_t i = 0; !rc && i < ix->nframes; i++) {
+		old.frame[i] = ix->frame[i];
+		old.frame[i].off = out.len;
+		old.frame[i].bytes -= CK_PACK_TRAILER;
+		rc = ck_buf_add(&out, p + ix->frame[i].off, old.frame[i].bytes, &err);
+	}
+	if (!rc)
+		rc = ck_pack_index_write(&old, &out, &err);
+	assert_int_equal(rc, 0);
+	made = t_alloc(out.len);
+	memcpy(made, out.p, out.len);
+	*n_out = out.len;
+	ck_buf_release(&out);
+	free(old.frame);
+	return made;
+}
+
+static void packs_without_trailers_are_read(void **state)
+{
+	const struct ckpt_run_opts run = t_pack_run(2);
+	struct ckpt_err err = { 0 };
+	struct opened o;
+	struct t_pack t;
+	uint8_t *p, *old;
+	size_t n, m;
+
+	(void)state;
+	t_pack_open(&t, odd, NODD);
+	assert_int_equal(t_pack_make(&t, &run, 1, -1, &err), 0);
+	p = t_file_read(t.pack, &n);
+	open_pack(&o, t.pack);
+	old = without_trailers(p, ck_pack_index(o.pack), &m);
+	assert_int_equal(n - m, ck_pack_index(o.pack)->nframes * CK_PACK_TRAILER);
+	close_pack(&o);
+	t_file_write(t.pack, old, m);
+	read_by_threads(&t);
+	if (t_pack_unpack(&t, t.pack, &run, 0, &err))
+		fail_msg("%s: %s", err.where, err.msg);
+	assert_true(t_pack_is_out(&t));
+	free(old);
+	free(p);
+	t_pack_close(&t);
+}
+
 struct changer {
 	char *path;
 	int done;
@@ -407,6 +527,8 @@ int main(void)
 		cmocka_unit_test(the_bytes_depend_on_nothing_else),
 		cmocka_unit_test(without_the_index_it_is_a_tar),
 		cmocka_unit_test(every_byte_of_a_pack_counts),
+		cmocka_unit_test(no_flip_in_a_frame_is_taken),
+		cmocka_unit_test(packs_without_trailers_are_read),
 		cmocka_unit_test(a_file_that_changes_is_an_error),
 		cmocka_unit_test(a_run_that_is_canceled_leaves_nothing),
 		cmocka_unit_test(headers_of_huge_files_and_long_names),
