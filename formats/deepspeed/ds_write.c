@@ -216,6 +216,8 @@ static int write_all(struct wr *w, struct ckpt_err *err)
 		rc = check_states(w, err);
 	if (!rc)
 		ck_wr_tell_own(w);
+	if (!rc && w->want->native)
+		rc = ck_wr_list_along(w, err);
 	if (!rc && w->want->native) {
 		rc = ck_wr_native(w, err);
 		return rc ? rc : ck_wr_root(w, err);
@@ -226,6 +228,8 @@ static int write_all(struct wr *w, struct ckpt_err *err)
 		rc = ck_wr_universal(w, err);
 	for (uint32_t r = 0; !rc && !w->want->universal && w->t->stage && r < w->t->world; r++)
 		rc = write_optim(w, r, err);
+	if (!rc)
+		rc = ck_wr_list_along(w, err);
 	return rc ? rc : ck_wr_root(w, err);
 }
 
@@ -261,6 +265,7 @@ int ck_wr_step(struct ds_step *ds, const struct ck_index *ix, const struct ck_re
 	w.new_keys = ds->origin != DS_FROM_SHARDS ||
 		 memcmp(layout.version, ds->version, sizeof(layout.version)) != 0;
 	rc = write_all(&w, err);
+	ck_free(w.along);
 	ck_free(w.piece);
 	ck_free(w.store);
 	ck_arena_release(&w.arena);

@@ -19,6 +19,13 @@ struct wr_store {
 	uint8_t dtype;
 };
 
+/* A file of the source that goes into the result as it is. */
+struct wr_along {
+	const char *name, *path;
+	uint64_t bytes;
+	bool in_tag;
+};
+
 struct wr {
 	struct ds_step *ds;		/* source, loaded */
 	const struct ck_index *ix;
@@ -29,6 +36,8 @@ struct wr {
 	bool new_keys;			/* key sets by version and stage, not the source's */
 	const struct ck_val *first;	/* rank 0's shard, where the one written keeps its own
 					   values: for the order of entries; else NULL */
+	struct wr_along *along;		/* ck_wr_list_along(); strings in ds->arena */
+	uint64_t nalong, along_cap;
 	/* of the file being made */
 	struct ck_arena arena;
 	struct ck_pt_piece *piece;
@@ -137,7 +146,9 @@ struct ck_val *ck_wr_scaler(struct wr *w, struct ck_val *scaler);
 bool ck_wr_keeps_shards(const struct wr *w);
 /* Of values that differ over ranks and cannot stay: NOT_CARRIED. */
 void ck_wr_tell_own(struct wr *w);
-/* ds_write_root.c: what stands beside the tag folder; 'latest' is the last file of the plan. */
+/* ds_write_root.c: what of the source goes along, in the tag folder and beside it. */
+int ck_wr_list_along(struct wr *w, struct ckpt_err *err);
+/* It goes into the plan, of which 'latest' is the last file. */
 int ck_wr_root(struct wr *w, struct ckpt_err *err);
 
 /*

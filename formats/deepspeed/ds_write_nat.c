@@ -284,6 +284,27 @@ static int take_facts(struct wr *w, struct ck_arena *a, struct ck_nat_want *want
 	return 0;
 }
 
+/* What is in the step's folder besides: of the source's, or of the caller's. */
+static int take_along(struct wr *w, struct ck_arena *a, struct ck_nat_want *want,
+		      struct ckpt_err *err)
+{
+	const uint64_t most = w->nalong + w->want->nalong;
+	const size_t skip = strlen(w->tag) + 1;
+	struct ck_along *list = ck_arena_zalloc(a, (most + 1) * sizeof(*list));
+
+	if (!list)
+		return ck_fail_nomem(err, "a list of files", most);
+	want->along = list;
+	for (uint64_t i = 0; i < w->nalong; i++)
+		if (w->along[i].in_tag)
+			list[want->nalong++] = (struct ck_along){
+				w->along[i].name + skip, w->along[i].bytes,
+			};
+	for (uint64_t i = 0; i < w->want->nalong; i++)
+		list[want->nalong++] = w->want->along[i];
+	return 0;
+}
+
 /* The same source and call give the same name, so that a run that goes on writes the same bytes. */
 static int make_id(struct wr *w, struct ck_hash128 *out, struct ckpt_err *err)
 {
@@ -326,6 +347,8 @@ int ck_wr_native(struct wr *w, struct ckpt_err *err)
 		rc = take_tensors(w, &a, &want, err);
 	if (!rc)
 		rc = take_facts(w, &a, &want, err);
+	if (!rc)
+		rc = take_along(w, &a, &want, err);
 	if (!rc)
 		rc = ck_nat_plan(&want, w->plan, err);
 	ck_arena_release(&a);

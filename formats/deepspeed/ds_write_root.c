@@ -26,7 +26,7 @@ static const struct per_rank per_rank[] = {
 
 #define NKINDS (sizeof(per_rank) / sizeof(per_rank[0]))
 
-struct copying {
+struct listing {
 	struct wr *w;
 	uint64_t left;		/* entries that may still be looked at */
 	const char *const *root;
@@ -88,7 +88,7 @@ static bool is_of_step(struct wr *w, const struct ck_tree_entry *e)
 }
 
 /* Files that are made here, and what is no file. */
-static bool is_left_out(const struct copying *c, const struct ck_tree_entry *e, bool top)
+static bool is_left_out(const struct listing *c, const struct ck_tree_entry *e, bool top)
 {
 	if (e->is_dir || e->is_odd)
 		return true;
@@ -103,24 +103,32 @@ static bool is_left_out(const struct copying *c, const struct ck_tree_entry *e, 
 }
 
 /* Elements of a universal checkpoint. */
-static bool is_folder_of_step(const struct copying *c, const char *name, bool top)
+static bool is_folder_of_step(const struct listing *c, const char *name, bool top)
 {
 	return top && c->in_tag && c->w->ds->origin == DS_FROM_UNIVERSAL && !strcmp(name, "zero");
 }
 
-static int copy_file(struct wr *w, const char *to, const struct ck_tree_entry *e,
+static int list_file(struct wr *w, const char *to, const struct ck_tree_entry *e, bool in_tag,
 		     struct ckpt_err *err)
 {
-	int rc = to ? ck_plan_file(w->plan, to, err) : ck_fail_nomem(err, "a file name", 0);
+	struct wr_along a = { .bytes = e->bytes, .in_tag = in_tag };
+	int rc = ck_grow(&w->along, &w->along_cap, w->nalong + 1, sizeof(a), err);
 
-	return rc ? rc : ck_plan_copy(w->plan, e->path, 0, e->bytes, err);
+	if (rc)
+		return rc;
+	a.name = to ? ck_arena_strdup(&w->ds->arena, to) : NULL;
+	a.path = ck_arena_strdup(&w->ds->arena, e->path);
+	if (!a.name || !a.path)
+		return ck_fail_nomem(err, "a file name", 0);
+	w->along[w->nalong++] = a;
+	return 0;
 }
 
-static int copy_folder(struct copying *c, const char *name, uint32_t depth,
+static int list_folder(struct listing *c, const char *name, uint32_t depth,
 		       struct ckpt_err *err);
 
 /* A folder goes along unless it is a step, or one that steps are kept in. */
-static int copy_entries(struct copying *c, const struct ck_tree *tree, const char *prefix,
+static int list_entries(struct listing *c, const struct ck_tree *tree, const char *prefix,
 			uint32_t depth, struct ckpt_err *err)
 {
 	struct wr *w = c->w;
@@ -134,9 +142,10 @@ static int copy_entries(struct copying *c, const struct ck_tree *tree, const cha
 			return ck_fail_nomem(err, "a file name", 0);
 		if (e->is_dir && !ck_fs_is_aside(e->name) &&
 		    !is_folder_of_step(c, e->name, !depth))
-			rc = copy_folder(c, name, depth + 1, err);
+			rc = list_folder(c, name, depth + 1, err);
 		else if (!is_left_out(c, e, !depth)) {
-			rc = copy_file(w, ck_arena_printf(&w->arena, "%s%s", c->to, name), e, err);
+			rc = list_file(w, ck_arena_printf(&w->arena, "%s%s", c->to, name), e,
+				       c->in_tag, err);
 			if (c->in_tag)
 				ck_findings_add(w->ds->f, CK_FINDING_CARRIED, e->path,
 						"it is no part of the step and goes along as it "
@@ -146,7 +155,7 @@ static int copy_entries(struct copying *c, const struct ck_tree *tree, const cha
 	return rc;
 }
 
-static int copy_folder(struct copying *c, const char *name, uint32_t depth,
+static int list_folder(struct listing *c, const char *name, uint32_t depth,
 		       struct ckpt_err *err)
 {
 	const struct ds_step *ds = c->w->ds;
@@ -169,14 +178,14 @@ static int copy_folder(struct copying *c, const char *name, uint32_t depth,
 	if (!rc) {
 		c->left -= tree.n;
 		if (!ck_ds_is_step(&tree) && !ck_ds_keeps_steps(&tree))
-			rc = copy_entries(c, &tree, prefix, depth, err);
+			rc = list_entries(c, &tree, prefix, depth, err);
 	}
 	ck_tree_release(&tree);
 	return rc;
 }
 
 /* Rank r takes what source rank r mod N had. */
-static int copy_ranks(struct wr *w, const struct ck_tree *root, const struct per_rank *kind,
+static int list_ranks(struct wr *w, const struct ck_tree *root, const struct per_rank *kind,
 		      struct ckpt_err *err)
 {
 	const uint32_t n = w->ds->world;
@@ -194,14 +203,14 @@ static int copy_ranks(struct wr *w, const struct ck_tree *root, const struct per
 		if (!from)
 			return ck_fail_nomem(err, "a file name", 0);
 		if (e && !e->is_dir && !e->is_odd)
-			rc = copy_file(w, rank_name(w, kind, r, w->t->world), e, err);
+			rc = list_file(w, rank_name(w, kind, r, w->t->world), e, false, err);
 	}
 	return rc;
 }
 
-static int copy_beside(struct wr *w, struct ckpt_err *err)
+static int list_beside(struct wr *w, struct ckpt_err *err)
 {
-	struct copying c = {
+	struct listing c = {
 		.w = w, .left = w->ds->in->limits.files, .root = w->ds->root,
 		.nroots = w->ds->nroots, .from = "", .to = "",
 	};
@@ -210,18 +219,18 @@ static int copy_beside(struct wr *w, struct ckpt_err *err)
 			      err);
 
 	if (!rc && !w->want->in_place)
-		rc = copy_entries(&c, &root, "", 0, err);
+		rc = list_entries(&c, &root, "", 0, err);
 	for (size_t i = 0; !rc && i < NKINDS; i++)
-		rc = copy_ranks(w, &root, &per_rank[i], err);
+		rc = list_ranks(w, &root, &per_rank[i], err);
 	ck_tree_release(&root);
 	return rc;
 }
 
 /* What somebody put into the tag folder beside the step's files. */
-static int copy_inside(struct wr *w, struct ckpt_err *err)
+static int list_inside(struct wr *w, struct ckpt_err *err)
 {
 	const struct ds_step *ds = w->ds;
-	struct copying c = {
+	struct listing c = {
 		.w = w, .left = ds->in->limits.files, .in_tag = true,
 		.root = ds->root, .nroots = ds->nroots,
 		.from = ds->given_step ? "" : ck_arena_printf(&w->arena, "%s/", ds->ix->tag),
@@ -230,20 +239,36 @@ static int copy_inside(struct wr *w, struct ckpt_err *err)
 
 	if (!c.from || !c.to)
 		return ck_fail_nomem(err, "a file name", 0);
-	return copy_entries(&c, &ds->tree, "", 0, err);
+	return list_entries(&c, &ds->tree, "", 0, err);
+}
+
+int ck_wr_list_along(struct wr *w, struct ckpt_err *err)
+{
+	int rc = w->ds->given_step || !w->ds->nroots ? 0 : list_beside(w, err);
+
+	if (!rc && w->ds->origin != DS_FROM_WEIGHTS)
+		rc = list_inside(w, err);
+	ck_arena_release(&w->arena);
+	return rc;
+}
+
+static int copy_file(struct wr *w, const struct wr_along *a, struct ckpt_err *err)
+{
+	int rc = ck_plan_file(w->plan, a->name, err);
+
+	if (!rc)
+		rc = ck_plan_copy(w->plan, a->path, 0, a->bytes, err);
+	return rc ? rc : ck_plan_sum_file(w->plan, err);
 }
 
 int ck_wr_root(struct wr *w, struct ckpt_err *err)
 {
-	int rc = w->ds->given_step || !w->ds->nroots ? 0 : copy_beside(w, err);
+	int rc = 0;
 
-	if (!rc && w->ds->origin != DS_FROM_WEIGHTS)
-		rc = copy_inside(w, err);
+	for (uint64_t i = 0; !rc && i < w->nalong; i++)
+		rc = copy_file(w, &w->along[i], err);
 	if (!rc)
 		rc = ck_plan_file(w->plan, w->want->universal ? "latest_universal" : "latest",
 				  err);
-	if (!rc)
-		rc = ck_plan_literal(w->plan, w->tag, strlen(w->tag), err);
-	ck_arena_release(&w->arena);
-	return rc;
+	return rc ? rc : ck_plan_literal(w->plan, w->tag, strlen(w->tag), err);
 }

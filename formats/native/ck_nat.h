@@ -54,6 +54,9 @@ struct ck_nat_want {
 	uint64_t ncuts;
 	int32_t cut_rank;	/* with 'cut': this rank's files alone, no manifest; -1 = all */
 	bool alone;		/* with cut_rank: the manifest of its part */
+	/* Files TAG/NAME that the caller adds to the plan: the manifest keeps their sums. */
+	const struct ck_along *along;
+	uint64_t nalong;
 };
 
 /*
@@ -81,6 +84,7 @@ struct nat_out {
 	uint64_t *head_len;	/* 0 = an archive of values */
 	uint32_t *rank;
 	uint32_t *place;	/* of a tensor of the index in want->tensor */
+	uint64_t *along;	/* where the sum of a file that goes along is filled in */
 };
 
 /* The manifest as the last file of the plan. */

@@ -326,7 +326,8 @@ static int make_room(struct nat_out *o, struct ckpt_err *err)
 	o->head_len = ck_arena_zalloc(a, files * sizeof(*o->head_len));
 	o->rank = ck_arena_zalloc(a, files * sizeof(*o->rank));
 	o->place = ck_arena_zalloc(a, (o->want->ix->ntensors + 1) * sizeof(*o->place));
-	if (!o->slot || !o->head || !o->head_len || !o->rank || !o->place)
+	o->along = ck_arena_zalloc(a, (o->want->nalong + 1) * sizeof(*o->along));
+	if (!o->slot || !o->head || !o->head_len || !o->rank || !o->place || !o->along)
 		return ck_fail_nomem(err, "a manifest", o->want->n);
 	for (uint64_t i = 0; i < o->want->n; i++)
 		o->place[o->want->tensor[i].tensor] = (uint32_t)i;

@@ -281,6 +281,70 @@ static int take_files(struct ck_nat_reading *r, struct ckpt_err *err)
 	return rc;
 }
 
+/* ---- files that go along ---- */
+
+/* Below a folder: not absolute, and no component that is empty, '.' or '..'. */
+static bool is_below(const char *name)
+{
+	for (const char *p = name; ; p++) {
+		const size_t n = strcspn(p, "/");
+
+		if (!n || (n == 1 && *p == '.') || (n == 2 && p[0] == '.' && p[1] == '.'))
+			return false;
+		p += n;
+		if (!*p)
+			return true;
+	}
+}
+
+static int take_along(struct ck_nat_reading *r, uint64_t obj, const char *dir, struct ckpt_err *err)
+{
+	struct ck_stated_file f = { .dir = dir };
+
+	if (r->doc->tok[obj].type == CK_JSON_OBJECT)
+		f.name = ck_nat_text_of(r, obj, "name");
+	if (!f.name || !is_below(f.name) || !ck_nat_u64_of(r, obj, "bytes", &f.bytes) ||
+	    f.bytes > INT64_MAX || !ck_json_hash(r->doc, ck_json_get(r->doc, obj, "sum"), &f.sum))
+		return ck_nat_bad(r, obj, "an entry of \"beside\" lacks its name, bytes or sum, or "
+				  "they are out of range", err);
+	return ck_index_add_stated_file(r->ix, &f, err);
+}
+
+static int take_beside(struct ck_nat_reading *r, struct ckpt_err *err)
+{
+	const struct ck_json *d = r->doc;
+	const uint64_t list = ck_json_get(d, 0, "beside");
+	char *parent;
+	const char *dir;
+	int rc;
+
+	if (list == UINT64_MAX)
+		return 0;
+	if (d->tok[list].type != CK_JSON_ARRAY)
+		return ck_nat_bad(r, list, "\"beside\" is no list", err);
+	if (d->tok[list].n > r->limits->files)
+		return ck_fail_limit(err, r->path, d->tok[list].off, "files", r->limits->files,
+				     "%" PRIu32 " files beside the step's", d->tok[list].n);
+	parent = ck_fs_parent(r->path);
+	dir = parent ? ck_arena_strdup(&r->ix->arena, parent) : NULL;
+	rc = dir ? 0 : ck_fail_nomem(err, "a path", 0);
+	for (uint64_t i = list + 1; !rc && i < d->tok[list].next; i = d->tok[i].next)
+		rc = take_along(r, i, dir, err);
+	ck_free(parent);
+	return rc;
+}
+
+static int take_all_beside(struct ck_nat_reading *r, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint32_t p = 0; !rc && p < r->nparts; p++) {
+		ck_nat_turn_to(r, p);
+		rc = take_beside(r, err);
+	}
+	return rc;
+}
+
 /* ---- */
 
 static int take_all(struct ck_nat_reading *r, struct ckpt_err *err)
@@ -302,6 +366,8 @@ static int take_all(struct ck_nat_reading *r, struct ckpt_err *err)
 		rc = take_facts(r, err);
 	if (!rc)
 		rc = take_files(r, err);
+	if (!rc)
+		rc = take_all_beside(r, err);
 	return rc ? rc : ck_nat_tensors(r, err);
 }
 

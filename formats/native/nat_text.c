@@ -77,6 +77,34 @@ static void put_files(struct ck_json_out *t, const struct nat_out *o)
 	ck_json_out_raw(t, "\n],\n");
 }
 
+/* No entry: a name that JSON cannot say, and files that pack and slim leave out (ck_folder.h). */
+static bool is_said(const struct ck_nat_want *w, uint64_t i)
+{
+	const char *name = w->along[i].name;
+	uint64_t bad;
+
+	return ck_utf8_valid(name, strlen(name), &bad) && name[0] != '.' && !strstr(name, "/.") &&
+	       !strstr(name, ".zckpt-") && !strstr(name, "zckpt-manifest.json");
+}
+
+static void put_beside(struct ck_json_out *t, struct nat_out *o)
+{
+	const struct ck_nat_want *w = o->want;
+	uint64_t n = 0;
+
+	for (uint64_t i = 0; i < w->nalong; i++) {
+		if (!is_said(w, i))
+			continue;
+		ck_json_out_raw(t, n++ ? ",\n" : "\"beside\": [\n");
+		ck_json_out_str(t, "{\"name\": ", w->along[i].name);
+		ck_json_out_int(t, ", \"bytes\": ", (int64_t)w->along[i].bytes);
+		put_later(t, ", \"sum\": ", &o->along[i]);
+		ck_json_out_raw(t, "}");
+	}
+	if (n)
+		ck_json_out_raw(t, "\n],\n");
+}
+
 /* Does it begin or end within a block of the state's digest? */
 static bool cuts_block(const struct nat_out *o, const struct nat_piece *p)
 {
@@ -189,6 +217,7 @@ static void put_all(struct ck_json_out *t, struct nat_out *o)
 
 	put_head(t, o->want);
 	put_files(t, o);
+	put_beside(t, o);
 	ck_json_out_raw(t, "\"tensors\": [");
 	for (uint64_t i = 0; i < o->want->n; i++)
 		put_tensor(t, o, i, &at);
@@ -212,6 +241,24 @@ static void take_fills(struct nat_out *o, uint32_t file)
 	o->plan->seal.wanted = true;
 }
 
+/* The manifest is the file made last. */
+static int sum_beside(const struct nat_out *o, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < o->want->nalong; i++) {
+		char *name;
+
+		if (!is_said(o->want, i))
+			continue;
+		name = ck_asprintf("%s/%s", o->want->tag, o->want->along[i].name);
+		rc = name ? ck_plan_beside(o->plan, name, o->along[i], err) :
+		     ck_fail_nomem(err, "a file name", 0);
+		ck_free(name);
+	}
+	return rc;
+}
+
 int ck_nat_text(struct nat_out *o, struct ckpt_err *err)
 {
 	struct ck_json_out t = { .buf = CK_BUF_INIT(MOST), .err = err };
@@ -232,6 +279,8 @@ int ck_nat_text(struct nat_out *o, struct ckpt_err *err)
 		rc = ck_plan_file(o->plan, name, err);
 	if (!rc)
 		rc = ck_plan_literal(o->plan, t.buf.p, t.buf.len, err);
+	if (!rc)
+		rc = sum_beside(o, err);
 	ck_buf_release(&t.buf);
 	ck_free(name);
 	return rc;

@@ -11,6 +11,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_map.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_fs.h"
 
 #define MAX_FILE_NAME 255u
 
@@ -92,26 +93,50 @@ static bool starts_with(const char *s, const char *start)
 	return !strncmp(s, start, strlen(start));
 }
 
+static bool is_index(const char *name)
+{
+	static const char end[] = ".index.json";
+	const size_t n = strlen(name);
+
+	return n >= sizeof(end) && !strcmp(name + n - (sizeof(end) - 1), end);
+}
+
 static bool is_sum_key(const char *key)
 {
 	return !strcmp(key, CK_ST_HEADER_KEY) || !strcmp(key, CK_ST_SUMS_KEY) ||
 	       starts_with(key, CK_ST_FILE_KEY) || starts_with(key, CK_ST_DIGEST_KEY);
 }
 
+/* The folder of a source, in the index's arena. */
+static const char *dir_of(struct ck_index *ix, uint32_t source)
+{
+	char *parent = ck_fs_parent(ix->source[source].path);
+	const char *dir = parent ? ck_arena_strdup(&ix->arena, parent) : NULL;
+
+	ck_free(parent);
+	return dir;
+}
+
 int ck_st_index_beside(const struct ck_st *st, uint32_t source, struct ck_index *ix,
 		       struct ckpt_err *err)
 {
+	const char *dir = NULL;
 	int rc = 0;
 
 	for (uint64_t i = 0; !rc && st->sums && i < st->nmeta; i++) {
-		struct ck_stated_file f = { .source = source };
+		struct ck_stated_file f = { .bytes = UINT64_MAX };
 
 		if (!starts_with(st->meta[i].key, CK_ST_FILE_KEY))
 			continue;
 		f.name = st->meta[i].key + strlen(CK_ST_FILE_KEY);
-		if (f.name[0] && strlen(f.name) <= MAX_FILE_NAME && !strchr(f.name, '/') &&
-		    f.name[0] != '.' && ck_hash128_parse(st->meta[i].value, &f.sum))
-			rc = ck_index_add_stated_file(ix, &f, err);
+		if (!f.name[0] || strlen(f.name) > MAX_FILE_NAME || strchr(f.name, '/') ||
+		    f.name[0] == '.' || !ck_hash128_parse(st->meta[i].value, &f.sum))
+			continue;
+		dir = dir ? dir : dir_of(ix, source);
+		f.dir = dir;
+		f.compared = is_index(f.name);
+		rc = dir ? ck_index_add_stated_file(ix, &f, err) :
+		     ck_fail_nomem(err, "a path", 0);
 	}
 	return rc;
 }

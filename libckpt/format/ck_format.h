@@ -60,6 +60,12 @@ struct ck_cut {
 	uint32_t rank;
 };
 
+/* A file in a step's folder that is no part of it; 'name' is in the folder, with / between. */
+struct ck_along {
+	const char *name;
+	uint64_t bytes;
+};
+
 /* A step for another number of ranks, as asked; -1 and 0 mean as the source has it. */
 struct ck_reshard_want {
 	uint32_t world;
@@ -81,6 +87,9 @@ struct ck_reshard_want {
 	uint64_t ncuts;
 	int32_t cut_rank;
 	bool cut_alone;		/* and with it a manifest of that rank's part alone */
+	/* With 'native': what the caller adds to the plan, for ck_plan_sum_file(). */
+	const struct ck_along *along;
+	uint64_t nalong;
 };
 
 /* A param group of a step that is made of weights. */

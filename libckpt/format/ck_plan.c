@@ -220,16 +220,19 @@ int ck_plan_sum_file(struct ck_plan *plan, struct ckpt_err *err)
 {
 	const struct ck_outfile *f = &plan->file[plan->nfiles - 1];
 
-	for (uint64_t i = 0; i < plan->nbeside; i++) {
+	for (uint64_t k = 0; k < plan->nbeside; k++) {
+		const uint64_t i = (plan->beside_at + k) % plan->nbeside;
 		const struct ck_plan_beside *b = &plan->beside[i];
 		const struct ck_slot slot = {
 			.name = "", .state = "", .file = b->file, .fill = b->fill,
 			.whole = CK_SLOT_SUM, .ends = UINT64_MAX,
 		};
 
-		if (!strcmp(b->name, f->name))	/* an empty file has the sum that is there */
-			return f->nsegs == 1 ? ck_plan_slot(plan, &slot, &plan->seg[f->seg].slot,
-							    err) : 0;
+		if (strcmp(b->name, f->name))
+			continue;
+		plan->beside_at = i + 1;
+		/* an empty file has the sum that is there */
+		return f->nsegs == 1 ? ck_plan_slot(plan, &slot, &plan->seg[f->seg].slot, err) : 0;
 	}
 	return 0;
 }

@@ -130,6 +130,7 @@ struct ck_plan {
 	uint64_t nheads, head_cap;
 	struct ck_plan_beside *beside;
 	uint64_t nbeside, beside_cap;
+	uint64_t beside_at;	/* files mostly come in the order of 'beside' */
 	struct ck_unit *unit;
 	uint64_t nunits, unit_cap;
 	struct ck_index *own;	/* what files hold beside tensors, packed or big-endian; or NULL */

@@ -166,7 +166,8 @@ int ck_folder_list(struct ck_folder *folder, const struct ckpt *ck, struct ckpt_
 	if (!rc)
 		rc = number_sources(&w, err);
 	w.deep = ck->ix.format && (!strcmp(ck->ix.format, "deepspeed") ||
-				   !strcmp(ck->ix.format, "universal"));
+				   !strcmp(ck->ix.format, "universal") ||
+				   !strcmp(ck->ix.format, "native"));
 	if (!rc && kind == CK_FS_DIR)
 		rc = walk_roots(&w, err);
 	else if (!rc)

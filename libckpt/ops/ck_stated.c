@@ -147,30 +147,29 @@ static int sum_file(struct ckpt *ck, const char *path, struct ck_hash128 *sum_ou
 static int check_file(struct ckpt *ck, const struct ck_stated_file *f, const char *path,
 		      struct ckpt_err *err)
 {
+	const bool said = f->bytes != UINT64_MAX;
 	struct ck_hash128 is;
 	enum ck_fs_kind kind;
-	int rc = ck_look_kind(ck->pool, path, &kind, NULL, err);
+	uint64_t bytes = 0;
+	int rc = ck_look_kind(ck->pool, path, &kind, &bytes, err);
 
-	if (!rc && kind == CK_FS_FILE)
+	if (!rc && kind == CK_FS_FILE && (!said || bytes == f->bytes))
 		rc = sum_file(ck, path, &is, err);
 	if (rc)
 		return rc;
 	if (kind != CK_FS_FILE)
 		ck_findings_add(&ck->findings, CK_FINDING_BESIDE_CHANGED, path,
 				"it was written with the weights, and is missing now");
+	else if (said && bytes != f->bytes)
+		ck_findings_add(&ck->findings, CK_FINDING_BESIDE_CHANGED, path,
+				"it has %" PRIu64 " bytes, and had %" PRIu64 " when it was written "
+				"with the weights: it was edited since, or is damaged", bytes,
+				f->bytes);
 	else if (!ck_hash128_equal(is, f->sum))
 		ck_findings_add(&ck->findings, CK_FINDING_BESIDE_CHANGED, path,
 				"it is not the file that was written with the weights: it was "
 				"edited since, or is damaged");
 	return 0;
-}
-
-static bool is_index(const char *name)
-{
-	static const char end[] = ".index.json";
-	const size_t n = strlen(name);
-
-	return n >= sizeof(end) && !strcmp(name + n - (sizeof(end) - 1), end);
 }
 
 int ck_stated_files(struct ckpt *ck, struct ckpt_err *err)
@@ -179,15 +178,13 @@ int ck_stated_files(struct ckpt *ck, struct ckpt_err *err)
 
 	for (uint64_t i = 0; !rc && i < ck->ix.nstated_files; i++) {
 		const struct ck_stated_file *f = &ck->ix.stated_file[i];
-		char *dir, *path;
+		char *path;
 
-		if (is_index(f->name))	/* compared when it was read */
+		if (f->compared)
 			continue;
-		dir = ck_fs_parent(ck->ix.source[f->source].path);
-		path = dir ? ck_fs_join(dir, f->name) : NULL;
+		path = ck_fs_join(f->dir, f->name);
 		rc = path ? check_file(ck, f, path, err) : ck_fail_nomem(err, "a file name", 0);
 		ck_free(path);
-		ck_free(dir);
 	}
 	return rc;
 }

@@ -60,6 +60,8 @@ static int check_source(struct resharding *r, struct ckpt_err *err)
 	if (!rc)
 		rc = ck_stated_begin(r->ck, err);
 	if (!rc)
+		rc = ck_stated_files(r->ck, err);	/* they may get new sums */
+	if (!rc)
 		rc = ck_agree(r->ck, r->run.threads, true, err);
 	if (!rc)
 		rc = ck_buffers_compare(r->ck, err);

@@ -286,6 +286,8 @@ static int check_source(struct slimming *s, struct ckpt_err *err)
 			     "step's own folder");
 	if (!rc)
 		rc = ck_stated_begin(s->ck, err);
+	if (!rc && s->what & CKPT_SLIM_MOMENTS)
+		rc = ck_stated_files(s->ck, err);	/* a native step's get new sums */
 	if (!rc && ck_slim_is_step(s->ck))
 		rc = ck_agree(s->ck, s->run.threads, true, err);
 	if (!rc && ck_slim_is_step(s->ck))

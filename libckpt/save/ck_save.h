@@ -27,6 +27,13 @@ struct sv_hf {
 	const char *config, *aux_dir;	/* or NULL */
 };
 
+/* A file of the model's folder, or a text, that goes into the step's. */
+struct sv_along {
+	const char *name;	/* in the plan: TAG/NAME */
+	const char *path, *text;	/* one of them */
+	uint64_t bytes;
+};
+
 struct sv_spec {
 	struct ck_arena arena;
 	struct ckpt_limits limits;
@@ -41,6 +48,8 @@ struct sv_spec {
 	bool local;		/* on storage of this rank's own: nobody waits for anybody */
 	bool force, latest;
 	struct sv_hf hf;
+	struct sv_along *along;	/* of rank 0 */
+	uint64_t nalong, along_cap;
 	struct ck_plan plan;	/* with own_cut: the values and this rank's files */
 	uint64_t nshared;	/* files of the plan that all ranks know; rank 0 alone has others */
 	struct ck_hash128 hash;	/* of what all ranks have in common */
@@ -69,9 +78,11 @@ ck_is_ours_fn *ck_sv_hf_outputs(const struct sv_spec *s);
 
 /* ---- sv_beside.c ---- */
 
-/* The files beside the model's weights, listed after the files of the step itself. */
-int ck_sv_beside(struct sv_spec *s, uint32_t rank, const struct ckpt_save_step *step,
-		 struct ckpt_err *err);
+/* The files beside the model's weights: rank 0 alone lists them, before the plan is made. */
+int ck_sv_beside_list(struct sv_spec *s, uint32_t rank, const struct ckpt_save_step *step,
+		      struct ckpt_err *err);
+/* They come after the files of the step itself. */
+int ck_sv_beside_plan(const struct sv_spec *s, struct ck_plan *plan, struct ckpt_err *err);
 
 /* ---- sv_refs.c: where elements go ---- */
 

@@ -75,6 +75,12 @@ static int write_literal(struct sv_save *s, uint32_t file, const struct ck_seg *
 	return rc ? rc : add_crc(s, seg, ck_zip_crc32(0, seg->text, seg->bytes), err);
 }
 
+/* It speaks of files that rank 0 alone has. */
+static bool is_manifest(const struct sv_save *s, uint32_t file)
+{
+	return s->spec.plan.seal.wanted && file == s->spec.plan.seal.file;
+}
+
 /* A file whose space this rank has taken. */
 bool ck_sv_is_mine(const struct sv_save *s, uint32_t file)
 {
@@ -86,7 +92,8 @@ bool ck_sv_is_mine(const struct sv_save *s, uint32_t file)
 	if (file >= s->spec.nshared)
 		return true;
 	if (!s->spec.own_cut)
-		return file % s->opts->nranks == s->opts->rank;
+		return is_manifest(s, file) ? !s->opts->rank :
+		       file % s->opts->nranks == s->opts->rank;
 	return !s->opts->rank || n < 3 || strcmp(name + n - 3, ".pt") != 0;
 }
 
@@ -373,7 +380,7 @@ static int plan_all(struct sv_save *s, const struct sv_part *part, struct ck_pla
 		    uint32_t **file_out, struct ckpt_err *err)
 {
 	struct ck_cut *cut = NULL;
-	uint64_t n = 0;
+	uint64_t n = 0, common;
 	uint32_t *file = NULL;
 	int rc = gather_cuts(part, s->opts->nranks, &cut, &n, err);
 
@@ -385,12 +392,17 @@ static int plan_all(struct sv_save *s, const struct sv_part *part, struct ck_pla
 		file = ck_alloc_array(plan->nfiles + 1, sizeof(*file));
 	if (!rc && !file)
 		rc = ck_fail_nomem(err, "files", plan->nfiles);
+	common = rc ? 0 : plan->nfiles - s->spec.nalong;
 	for (uint32_t i = 0; !rc && i < plan->nfiles; i++) {
 		const char *name = ck_sv_spec_local(&s->spec, plan->file[i].name);
 		const struct ck_seg *seg = &plan->seg[plan->file[i].seg];
 
 		if (!name)
 			continue;
+		if (i >= common) {	/* which goes along, and is there */
+			file[i] = s->stage_file[s->spec.nshared + (i - common)];
+			continue;
+		}
 		rc = i == plan->seal.file ?
 		     ck_stage_file(s->stage, name, plan->file[i].bytes, &file[i], err) :
 		     ck_sv_is_frozen(s, plan, i) ?

@@ -368,7 +368,9 @@ static int plan_with(struct sv_spec *s, const struct ck_cut *cut, uint64_t ncuts
 int ck_sv_spec_plan_all(struct sv_spec *s, const struct ck_cut *cut, uint64_t ncuts,
 		     struct ck_plan *plan, struct ckpt_err *err)
 {
-	return plan_with(s, cut, ncuts, -1, plan, err);
+	int rc = plan_with(s, cut, ncuts, -1, plan, err);
+
+	return rc ? rc : ck_sv_beside_plan(s, plan, err);
 }
 
 /* What not every plan has: the layout, and names, shapes, groups and types of tensors. */
@@ -399,26 +401,39 @@ static void hash_described(const struct sv_spec *s, struct ck_hasher *h)
 	}
 }
 
+/* What rank 0 alone knows goes along is in its manifest alone. */
+static int plan_common(struct sv_spec *s, struct ck_plan *plan, struct ckpt_err *err)
+{
+	static const struct ck_cut none;
+	const uint64_t n = s->want.step.nalong;
+	int rc;
+
+	s->want.step.nalong = 0;
+	rc = plan_with(s, s->own_cut ? &none : NULL, 0, 0, plan, err);
+	s->want.step.nalong = n;
+	return rc;
+}
+
 /* The plan that all ranks share: with a cut of their own, the values. */
 static int hash_common(struct sv_spec *s, uint32_t nranks, struct ckpt_err *err)
 {
-	static const struct ck_cut none;
-	struct ck_plan values = CK_PLAN_INIT;
+	const bool apart = s->own_cut || s->want.step.nalong;
+	struct ck_plan common = CK_PLAN_INIT;
 	struct ck_hasher *h = ck_hasher_new();
 	struct ck_hash128 hash;
 	int rc = h ? 0 : ck_fail_nomem(err, "a hash", 0);
 
-	if (!rc && s->own_cut)
-		rc = plan_with(s, &none, 0, 0, &values, err);
+	if (!rc && apart)
+		rc = plan_common(s, &common, err);
 	if (!rc)
-		rc = ck_plan_hash(s->own_cut ? &values : &s->plan, nranks, &hash, err);
+		rc = ck_plan_hash(apart ? &common : &s->plan, nranks, &hash, err);
 	if (!rc) {
 		hash_described(s, h);
 		ck_hasher_add(h, &hash, sizeof(hash));
 		s->hash = ck_hasher_sum(h);
 	}
 	ck_hasher_free(h);
-	ck_plan_release(&values);
+	ck_plan_release(&common);
 	return rc;
 }
 
@@ -437,8 +452,13 @@ static int make(struct sv_spec *s, const struct ckpt_saver_opts *o,
 	if (!rc && s->own_cut)
 		rc = take_own(s, step, o->rank, err);
 	if (!rc)
+		rc = ck_sv_beside_list(s, o->rank, step, err);
+	if (!rc)
 		rc = plan_with(s, s->own, s->nown, (int32_t)o->rank, &s->plan, err);
-	return rc ? rc : hash_common(s, o->nranks, err);
+	if (!rc)
+		rc = hash_common(s, o->nranks, err);
+	s->nshared = s->plan.nfiles;
+	return rc ? rc : ck_sv_beside_plan(s, &s->plan, err);
 }
 
 int ck_sv_spec_make(struct sv_spec *s, const struct ckpt_saver_opts *o,
@@ -474,8 +494,6 @@ int ck_sv_spec_make(struct sv_spec *s, const struct ckpt_saver_opts *o,
 		rc = ck_sv_hf_take(s, step, err);
 	if (!rc)
 		rc = make(s, o, step, id, err);
-	if (!rc)
-		rc = ck_sv_beside(s, o->rank, step, err);
 	if (rc)
 		ck_sv_spec_release(s);
 	return rc;
@@ -483,6 +501,7 @@ int ck_sv_spec_make(struct sv_spec *s, const struct ckpt_saver_opts *o,
 
 void ck_sv_spec_release(struct sv_spec *s)
 {
+	ck_free(s->along);
 	ck_plan_release(&s->plan);
 	ck_index_release(&s->ix);
 	ck_arena_release(&s->arena);

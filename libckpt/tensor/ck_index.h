@@ -119,11 +119,12 @@ struct ck_stated_head {
 	uint32_t source;
 };
 
-/* And of a file of that name beside a source: the sum of a digest over its bytes. */
+/* And of a file of that name in a folder: the sum of a digest over its bytes. */
 struct ck_stated_file {
-	const char *name;
+	const char *dir, *name;
+	uint64_t bytes;		/* UINT64_MAX = not said */
 	struct ck_hash128 sum;
-	uint32_t source;
+	bool compared;		/* by who reads it anyway */
 };
 
 struct ck_fact {
@@ -228,7 +229,7 @@ int ck_index_add_stated_sum(struct ck_index *ix, const struct ck_stated_sum *sum
 			    struct ckpt_err *err);
 int ck_index_add_stated_head(struct ck_index *ix, const struct ck_stated_head *head,
 			     struct ckpt_err *err);
-/* The name is copied. */
+/* The name is copied, 'dir' is not: it is in the arena, of many files. */
 int ck_index_add_stated_file(struct ck_index *ix, const struct ck_stated_file *file,
 			     struct ckpt_err *err);
 /* Declare padding, so that it can be looked at (verify --full). */
