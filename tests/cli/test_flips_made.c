@@ -18,6 +18,7 @@
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_files.h"
 #include "tests/lib/t_flip.h"
+#include "tests/lib/t_load.h"
 #include "tests/lib/t_verbs.h"
 
 static const struct ckpt_run_opts run = {
@@ -157,13 +158,29 @@ static bool is_native(const struct scene *s)
 	       t_files_next(&s->files, NULL, "rank-") != NULL;
 }
 
-/* Does a sum of this form cover the file?  Then no flip in it may pass. */
+/* Of a native step: in its folder, beside the manifest or below it. */
+static bool is_in_step(const struct scene *s, const char *name)
+{
+	const struct t_file *manifest = t_files_next(&s->files, NULL, "manifest.json");
+	const size_t n = strlen(manifest->name) - strlen("manifest.json");
+
+	return !strncmp(name, manifest->name, n);
+}
+
+/*
+ * Does a sum of this form cover the file?  Then no flip in it may pass.  Archives have CRC-32s of
+ * their records alone; what lies above a step's folder is of no step.
+ */
 static bool is_summed(const struct scene *s, const char *name)
 {
 	if (t_ends_with(name, ".safetensors") || t_ends_with(name, ".index.json") ||
 	    t_ends_with(name, ".tar.zst"))
 		return true;
-	return is_native(s) && (t_ends_with(name, "/manifest.json") || !strcmp(name, "latest"));
+	if (is_native(s))
+		return !strcmp(name, "latest") ||
+		       (!t_ends_with(name, ".pt") && is_in_step(s, name));
+	return t_files_next(&s->files, NULL, "model.safetensors") != NULL ||
+	       t_files_next(&s->files, NULL, "model-00001-of-") != NULL;
 }
 
 static void say(struct scene *s, const struct t_flip *flip, const char *id, const char *what)
@@ -233,6 +250,51 @@ static void read_result(struct scene *s)
 	s->files.f[0].p = t_file_read(s->v.dst, &s->files.f[0].n);
 }
 
+static void put(const char *dir, const char *name, const char *text)
+{
+	char *path = t_fmt("%s/%s", dir, name);
+
+	t_file_write(path, text, strlen(text));
+	free(path);
+}
+
+/* What goes along in the folder of a step: a small file, none, and one of several blocks. */
+static void put_along(const char *step)
+{
+	static char text[9001];
+
+	memset(text, 'x', sizeof(text) - 1);
+	put(step, "config.json", "{\"model_type\": \"llama\"}");
+	put(step, "merges.txt", "");
+	put(step, "tokenizer.json", text);
+	t_dir_make_in(step, "notes");
+	put(step, "notes/today.txt", "it learns");
+}
+
+/* The source's manifest has sums of them, if it is native. */
+static void add_along(const struct scene *s)
+{
+	char *latest = t_fmt("%s/latest", s->v.src), *step, *old, *tag;
+	size_t n;
+
+	if (t_exists(latest)) {
+		tag = (char *)t_file_read(latest, &n);
+		step = t_fmt("%s/%.*s", s->v.src, (int)n, tag);
+		put_along(step);
+		if (!strcmp(s->verb->source, "native")) {
+			old = t_fmt("%s-without", s->v.src);
+			t_dir_copy(s->v.src, old);
+			t_dir_remove(s->v.src);
+			t_load_reshard(old, s->v.src, CKPT_TO_NATIVE, 0);
+			t_dir_remove(old);
+			free(old);
+		}
+		free(step);
+		free(tag);
+	}
+	free(latest);
+}
+
 /* Is it something that is opened as it is? */
 static bool begin(struct scene *s, const struct t_verb *verb, uint64_t seed)
 {
@@ -243,6 +305,7 @@ static bool begin(struct scene *s, const struct t_verb *verb, uint64_t seed)
 	*s = (struct scene){ .verb = verb, .random = seed * 0x9e3779b97f4a7c15u + 1 };
 	s->name = t_fmt("%s, %s, %s", verb->verb, verb->layout, verb->what);
 	t_vscene_open(&s->v, verb);
+	add_along(s);
 	s->out = t_fmt("%s/again", s->v.dir);
 	if (verb->work(&s->v, &err))
 		t_die("%s: %s: %s", s->name, err.where, err.msg);
