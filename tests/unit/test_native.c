@@ -63,13 +63,16 @@ static int setup(void **state)
 	};
 	struct ckpt_err err = { 0 };
 	struct ckpt *ck;
-	char *from, *dst;
+	char *from, *dst, *along;
 	size_t n;
 
 	(void)state;
 	dir = t_step_copy("ds0.19.8-z3-bf16-w2");
 	from = t_fmt("%s/ckpt", dir);
 	dst = t_fmt("%s/out", dir);
+	along = t_fmt("%s/global_step3/config.json", from);
+	t_file_write(along, "{}", 2);
+	free(along);
 	ck = t_step_open(from, NULL);
 	if (ckpt_reshard(ck, dst, &opts, NULL, &err))
 		fail_msg("%s: %s", err.where, err.msg);
@@ -93,6 +96,7 @@ static int teardown(void **state)
 static void what_a_manifest_must_not_say_is_refused(void **state)
 {
 	static const char files[] = "\"files\" lacks", tensor[] = "a tensor lacks";
+	static const char beside[] = "\"beside\" lacks";
 	static const char piece[] = "a piece is no [file", *const head = "\"checkpoint\" lacks";
 	static const struct {
 		const char *from, *to, *says;
@@ -117,6 +121,21 @@ static void what_a_manifest_must_not_say_is_refused(void **state)
 		{ "\"head\": 4096, \"hash\": \"", "\"head\": 4096, \"hash\": \"z", files,
 		  CKPT_E_CORRUPT },
 		{ "\"rank\": 1", "\"rank\": 7", "2 ranks wrote the step", CKPT_E_CORRUPT },
+		{ "\"beside\": [", "\"beside\": 5, \"x\": [", "is no list", CKPT_E_CORRUPT },
+		{ "\"beside\": [", "\"beside\": [null, ", beside, CKPT_E_CORRUPT },
+		{ "\"config.json\"", "\"../config.json\"", beside, CKPT_E_CORRUPT },
+		{ "\"config.json\"", "\"/config.json\"", beside, CKPT_E_CORRUPT },
+		{ "\"config.json\"", "\"a/../../config.json\"", beside, CKPT_E_CORRUPT },
+		{ "\"config.json\"", "\"a//config.json\"", beside, CKPT_E_CORRUPT },
+		{ "\"config.json\"", "\"a/./config.json\"", beside, CKPT_E_CORRUPT },
+		{ "\"config.json\"", "\"a/..\"", beside, CKPT_E_CORRUPT },
+		{ "\"config.json\"", "\"a/\"", beside, CKPT_E_CORRUPT },
+		{ "\"config.json\"", "\"\"", beside, CKPT_E_CORRUPT },
+		{ "\"config.json\"", "7", beside, CKPT_E_CORRUPT },
+		{ "\"bytes\": 2,", "\"bytes\": -2,", beside, CKPT_E_CORRUPT },
+		{ "\"bytes\": 2,", "\"bytes\": 18446744073709551615,", beside, CKPT_E_CORRUPT },
+		{ "\"bytes\": 2, \"sum\": \"", "\"bytes\": 2, \"sum\": \"z", beside,
+		  CKPT_E_CORRUPT },
 		{ "\"tensors\"", "\"sensors\"", "no list \"tensors\"", CKPT_E_CORRUPT },
 		{ "\"role\": \"trainable\"", "\"role\": \"trained\"", tensor, CKPT_E_CORRUPT },
 		{ "\"group\": 0", "\"group\": 2", tensor, CKPT_E_CORRUPT },
