@@ -17,6 +17,7 @@
 #include "libckpt/json/ck_json_out.h"
 
 #define MOST_RANKS 4096u
+#define MOST_NAME 255u
 
 void ck_nat_turn_to(struct ck_nat_reading *r, uint32_t part)
 {
@@ -283,13 +284,13 @@ static int take_files(struct ck_nat_reading *r, struct ckpt_err *err)
 
 /* ---- files that go along ---- */
 
-/* Below a folder: not absolute, and no component that is empty, '.' or '..'. */
+/* Below a folder: not absolute, and no component that is empty, '.', '..' or too long. */
 static bool is_below(const char *name)
 {
 	for (const char *p = name; ; p++) {
 		const size_t n = strcspn(p, "/");
 
-		if (!n || (n == 1 && *p == '.') || (n == 2 && p[0] == '.' && p[1] == '.'))
+		if (!n || n > MOST_NAME || (n == 1 && *p == '.') || (n == 2 && p[0] == '.' && p[1] == '.'))
 			return false;
 		p += n;
 		if (!*p)

@@ -17,6 +17,8 @@
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_step.h"
 
+#define L64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
 static char *dir, *manifest, *good;
 
 static int open_step(struct ckpt **ck_out, struct ckpt_err *err)
@@ -130,6 +132,7 @@ static void what_a_manifest_must_not_say_is_refused(void **state)
 		{ "\"config.json\"", "\"a/./config.json\"", beside, CKPT_E_CORRUPT },
 		{ "\"config.json\"", "\"a/..\"", beside, CKPT_E_CORRUPT },
 		{ "\"config.json\"", "\"a/\"", beside, CKPT_E_CORRUPT },
+		{ "\"config.json\"", "\"a/" L64 L64 L64 L64 "\"", beside, CKPT_E_CORRUPT },
 		{ "\"config.json\"", "\"\"", beside, CKPT_E_CORRUPT },
 		{ "\"config.json\"", "7", beside, CKPT_E_CORRUPT },
 		{ "\"bytes\": 2,", "\"bytes\": -2,", beside, CKPT_E_CORRUPT },
