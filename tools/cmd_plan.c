@@ -157,7 +157,8 @@ static int no_such(const struct planning *p)
 
 	if (strchr(p->source, '/') || ends_with(p->source, ".json") ||
 	    ends_with(p->source, ".safetensors"))
-		return cli_wrong(&cmd_plan, "%s: there is nothing at this path", out_name(p->source));
+		return cli_wrong(&cmd_plan, "%s: there is nothing at this path",
+				 out_name(p->source));
 	list = cli_strdup("");
 	for (uint32_t i = 0; ckpt_model_name(i); i++) {
 		char *longer = cli_format("%s%s%s", list, i ? ", " : "", ckpt_model_name(i));
