@@ -19,12 +19,17 @@ static bool is_dense(const struct ck_pkl_vm *vm, uint64_t i)
 	       (i < MEMO_SLACK || i / 4 < vm->cur.off + vm->cur.left);
 }
 
-/* The slot of index 'i', or the free one where it belongs. */
+/*
+ * The slot of index 'i', or the free one where it belongs.  Its place follows from the machine's
+ * address too, so that no stream can be made whose indexes all meet in one place.
+ */
 static struct ck_pkl_far *slot_of(const struct ck_pkl_vm *vm, uint64_t i)
 {
-	uint64_t at = (i ^ i >> 32) * 0x9e3779b97f4a7c15u;
+	uint64_t at = i + (uint64_t)(uintptr_t)vm;
 
-	for (at ^= at >> 29;; at++) {
+	at = (at ^ at >> 30) * 0xbf58476d1ce4e5b9u;
+	at = (at ^ at >> 27) * 0x94d049bb133111ebu;
+	for (at ^= at >> 31;; at++) {
 		struct ck_pkl_far *slot = &vm->far[at & (vm->far_cap - 1)];
 
 		if (!slot->value || slot->index == i)

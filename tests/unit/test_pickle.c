@@ -8,7 +8,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -432,6 +434,40 @@ static void memo_entries_may_have_any_number(void **state)
 	limits = old;
 }
 
+/*
+ * Indexes whose products with the constant of Fibonacci hashing end alike: a map that goes by
+ * these bits has all of them in one place, and compares each with all before it.
+ */
+static void no_memo_entries_meet_in_one_place(void **state)
+{
+	enum { ENTRIES = 1000000, BITS = 22, LONGEST = 24 };
+	char *p = t_alloc((size_t)ENTRIES * LONGEST);
+	uint64_t inverse = 1, h = 1;
+	size_t n = 3;
+	int made = 0;
+
+	(void)state;
+	for (int i = 0; i < 6; i++)	/* Newton's, modulo 2^64 */
+		inverse *= 2 - inverse * UINT64_C(0x9e3779b97f4a7c15);
+	memcpy(p, "\x80\x02N", 3);
+	while (made < ENTRIES - 1) {
+		uint64_t i, at;
+
+		h = h * UINT64_C(6364136223846793005) + 1442695040888963407;
+		at = h >> BITS << BITS | (h >> 29 & ((UINT64_C(1) << BITS) - 1));
+		i = at * inverse;
+		i ^= i >> 32;
+		if (i >= UINT64_C(1000000000) * 1000000000)
+			continue;
+		n += (size_t)snprintf(p + n, LONGEST, "p%" PRIu64 "\n", i);
+		made++;
+	}
+	p[n++] = '.';
+	assert_int_equal(load(p, n), 0);
+	ck_pkl_release(&doc);
+	free(p);
+}
+
 #define SHARDED "ctorch.distributed._shard.sharded_tensor.api\nShardedTensor\n"
 #define NESTED "X\x11\0\0\0ProcessGroupState"
 
@@ -552,6 +588,7 @@ int main(void)
 		cmocka_unit_test(nesting_beyond_the_limit_is_refused),
 		cmocka_unit_test(more_values_than_the_limit_are_refused),
 		cmocka_unit_test(memo_entries_may_have_any_number),
+		cmocka_unit_test(no_memo_entries_meet_in_one_place),
 		cmocka_unit_test(getattr_is_taken_as_torch_calls_it_and_not_else),
 		cmocka_unit_test(oddities_are_noted),
 		cmocka_unit_test(no_damage_breaks_the_machine),
