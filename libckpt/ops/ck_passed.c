@@ -10,6 +10,7 @@
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_src.h"
+#include "libckpt/ops/ck_hashed.h"
 #include "libckpt/ops/ck_share.h"
 #include "libckpt/ops/ck_stated.h"
 #include "libckpt/tensor/ck_dtype.h"
@@ -43,6 +44,8 @@ struct ck_passed {
 	_Atomic uint64_t *bits;
 	uint8_t *ends;
 	bool *state, *source;	/* are wanted */
+	struct ck_hashed *hashed;	/* of the threads that bring what passes */
+	uint32_t nhashed;
 	pthread_mutex_t lock;	/* guards 'ends' and what a piece has of them, 'seen', 'sum' and
 				   'witnessed' */
 };
@@ -200,6 +203,12 @@ void ck_passed_free(struct ck_passed *passed)
 	ck_free(passed);
 }
 
+void ck_passed_note(struct ck_passed *passed, struct ck_hashed *hashed, uint32_t n)
+{
+	passed->hashed = hashed;
+	passed->nhashed = n;
+}
+
 void ck_passed_want_state(struct ck_passed *passed, uint32_t state)
 {
 	passed->state[state] = true;
@@ -303,6 +312,23 @@ static uint64_t mark_run(struct ck_passed *passed, const struct stated *s, uint6
 	return k - block;
 }
 
+/* The sum, which is noted if 'p' is in the buffer of a thread. */
+static struct ck_hash128 sum_blocks(const struct ck_passed *passed, const uint8_t *p, uint64_t n,
+				    uint64_t block)
+{
+	const struct ck_hash128 sum = ck_digest_blocks(p, n, block);
+
+	for (uint32_t i = 0; i < passed->nhashed; i++) {
+		struct ck_hashed *h = &passed->hashed[i];
+
+		if (p >= h->buf && p < h->buf + h->bytes) {
+			ck_hashed_note(h, p, n, block, sum);
+			break;
+		}
+	}
+	return sum;
+}
+
 /* Bytes [from, to) of a piece's blocks, at 'p': the blocks that are wholly in there. */
 static void add_blocks(struct ck_passed *passed, struct stated *s, uint64_t from, uint64_t to,
 		       const uint8_t *p)
@@ -317,8 +343,8 @@ static void add_blocks(struct ck_passed *passed, struct stated *s, uint64_t from
 
 		run = mark_run(passed, s, k, end);
 		if (run)
-			sum = ck_hash128_add(sum, ck_digest_blocks(
-				p + (at - from),
+			sum = ck_hash128_add(sum, sum_blocks(
+				passed, p + (at - from),
 				ck_min_u64(run * CK_DIGEST_BLOCK, s->bytes - at), s->block + k));
 		n += run;
 	}

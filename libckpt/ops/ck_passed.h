@@ -12,6 +12,7 @@
 #include "libckpt/tensor/ck_index.h"
 
 struct ck_claims;
+struct ck_hashed;
 struct ck_passed;
 struct ck_share;
 
@@ -22,6 +23,8 @@ struct ck_share;
 int ck_passed_new(const struct ck_index *ix, const bool *only, struct ck_passed **out,
 		  struct ckpt_err *err);
 void ck_passed_free(struct ck_passed *passed);
+/* Sums of blocks in these buffers, one of each thread, are noted there as they are made. */
+void ck_passed_note(struct ck_passed *passed, struct ck_hashed *hashed, uint32_t n);
 /* Is every byte of such a piece compared? */
 bool ck_passed_compares(const struct ck_index *ix, const struct ck_stated_sum *says);
 

@@ -46,6 +46,7 @@ struct run {
 	struct ck_run_proof proof;	/* of what they read, if job->findings */
 	struct ck_fdpool *pool;		/* for files that are copied */
 	struct worker *worker;
+	struct ck_hashed *hashed;	/* per worker, of its buffer */
 	uint32_t threads;
 	uint64_t window;		/* bytes */
 	uint64_t ours;			/* units of our part */
@@ -159,6 +160,7 @@ static int walk_unit(struct run *run, struct worker *w, const struct ck_unit *u,
 		     struct ckpt_err *err)
 {
 	const struct ck_run_job *job = run->job;
+	struct ck_hashed *hashed = &run->hashed[w - run->worker];
 	uint64_t skip = u->skip, at = 0, fill = 0, seg = u->seg;
 	int rc = 0;
 
@@ -169,13 +171,15 @@ static int walk_unit(struct run *run, struct worker *w, const struct ck_unit *u,
 
 		if (n > run->window - fill)
 			n = cut_window(s, skip, run->window - fill);
+		ck_hashed_forget(hashed);
 		if (n && walk == WALK_MAKE)
 			rc = make_bytes(run, w, s, skip, n, w->buf + fill, err);
 		else if (n)
 			rc = ck_stage_read(job->stage, job->stage_file[u->file], u->off + at,
 					   w->buf + fill, n, err);
 		if (!rc && n)
-			rc = ck_tally_digest(&w->tally, job->plan, s, skip, w->buf + fill, n, err);
+			rc = ck_tally_digest(&w->tally, job->plan, s, skip, w->buf + fill, n,
+					     hashed, err);
 		if (!rc && n && job->to == CK_RUN_STAGE)
 			rc = ck_tally_crc(&w->tally, job->plan, s, skip, w->buf + fill, n, err);
 		at += n;
@@ -367,7 +371,8 @@ static int make_workers(struct run *run, struct ckpt_err *err)
 	each = run->window + CK_READ_SCRATCH;
 	run->threads = (uint32_t)ck_max_u64(1, ck_min_u64(o->threads, o->mem_limit / each));
 	run->worker = ck_zalloc(run->threads * sizeof(*run->worker));
-	if (!run->worker)
+	run->hashed = ck_zalloc(run->threads * sizeof(*run->hashed));
+	if (!run->worker || !run->hashed)
 		return ck_fail_nomem(err, "workers", run->threads);
 	for (uint32_t i = 0; i < run->threads; i++) {
 		struct worker *w = &run->worker[i];
@@ -377,6 +382,8 @@ static int make_workers(struct run *run, struct ckpt_err *err)
 		w->hash = ck_hasher_new();
 		if (!w->buf || !w->scratch || !w->hash)
 			return ck_fail_nomem(err, "buffers", each);
+		run->hashed[i].buf = w->buf;
+		run->hashed[i].bytes = run->window;
 	}
 	return 0;
 }
@@ -415,6 +422,7 @@ static void release(struct run *run)
 		ck_tally_release(&run->worker[i].tally);
 	}
 	ck_free(run->worker);
+	ck_free(run->hashed);
 	ck_reader_free(run->reader);
 	ck_reader_free(run->own);
 	ck_run_proof_release(&run->proof);
@@ -447,6 +455,8 @@ static int make_readers(struct run *run, struct ckpt_err *err)
 	if (rc || !job->findings)
 		return rc;
 	rc = ck_run_proof_begin(job, &run->proof, err);
+	if (!rc && run->proof.proof.passed)
+		ck_passed_note(run->proof.proof.passed, run->hashed, run->threads);
 	if (!rc)
 		ck_reader_tell(run->reader, ck_proof_saw, &run->proof.proof);
 	if (!rc && own)

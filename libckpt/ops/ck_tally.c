@@ -15,7 +15,8 @@ static int make_sums(struct ck_tally *t, const struct ck_plan *plan, struct ckpt
 }
 
 int ck_tally_digest(struct ck_tally *t, const struct ck_plan *plan, const struct ck_seg *s,
-		    uint64_t skip, const uint8_t *p, uint64_t n, struct ckpt_err *err)
+		    uint64_t skip, const uint8_t *p, uint64_t n, const struct ck_hashed *hashed,
+		    struct ckpt_err *err)
 {
 	int rc;
 
@@ -26,7 +27,8 @@ int ck_tally_digest(struct ck_tally *t, const struct ck_plan *plan, const struct
 	rc = make_sums(t, plan, err);
 	if (!rc)
 		t->sum[s->slot] = ck_hash128_add(t->sum[s->slot],
-						 ck_digest_blocks(p, n, skip / CK_DIGEST_BLOCK));
+						 ck_hashed_blocks(hashed, p, n,
+								  skip / CK_DIGEST_BLOCK));
 	return rc;
 }
 

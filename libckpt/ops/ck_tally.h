@@ -4,6 +4,7 @@
 
 #include "libckpt/base/ck_crc.h"
 #include "libckpt/format/ck_plan.h"
+#include "libckpt/ops/ck_hashed.h"
 
 struct ck_tally {
 	struct ck_hash128 *sum;		/* per slot of the plan; NULL = nothing yet */
@@ -11,9 +12,13 @@ struct ck_tally {
 	uint64_t npieces, piece_cap;
 };
 
-/* Bytes [skip, skip + n) of a segment of the plan, to the digest it counts for.  CKPT_E_NOMEM. */
+/*
+ * Bytes [skip, skip + n) of a segment of the plan, to the digest it counts for; 'hashed' has sums
+ * of some of them.  CKPT_E_NOMEM.
+ */
 int ck_tally_digest(struct ck_tally *t, const struct ck_plan *plan, const struct ck_seg *s,
-		    uint64_t skip, const uint8_t *p, uint64_t n, struct ckpt_err *err);
+		    uint64_t skip, const uint8_t *p, uint64_t n, const struct ck_hashed *hashed,
+		    struct ckpt_err *err);
 /* The same for its CRC-32. */
 int ck_tally_crc(struct ck_tally *t, const struct ck_plan *plan, const struct ck_seg *s,
 		 uint64_t skip, const uint8_t *p, uint64_t n, struct ckpt_err *err);
