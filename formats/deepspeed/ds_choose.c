@@ -411,6 +411,7 @@ int ck_ds_which(const struct ck_input *in, struct ck_arena *arena, struct ck_whi
 	return rc;
 }
 
+/* Drivers ask one after the other of one input; each look lists the folder of the step. */
 int ck_ds_chosen_kind(const struct ck_input *in, enum ds_holds *kind_out, bool *named_out)
 {
 	struct ck_findings f = { .n = 0 };
@@ -421,10 +422,16 @@ int ck_ds_chosen_kind(const struct ck_input *in, enum ds_holds *kind_out, bool *
 
 	*kind_out = DS_HOLDS_NO_STEP;
 	*named_out = in->tag || ck_tree_find(&in->tree, "latest");
+	if (in->chosen && *in->chosen >= 0) {
+		*kind_out = (enum ds_holds)*in->chosen;
+		return 0;
+	}
 	if (in->tag || ck_ds_keeps_steps(&in->tree) || ck_tree_find(&in->tree, "latest_universal"))
 		rc = ck_ds_choose(&ds, &c, &err);
 	if (!rc)
 		*kind_out = c.kind;
+	if (in->chosen && rc != -CKPT_E_NOMEM)
+		*in->chosen = (int)*kind_out;
 	ck_findings_release(&f);
 	ck_arena_release(&ds.arena);
 	return rc == -CKPT_E_NOMEM ? rc : 0;

@@ -32,6 +32,8 @@ struct ck_input {
 	uint32_t threads;
 	struct ckpt_limits limits;	/* filled in */
 	struct ck_fdpool *pool;		/* outlives the index */
+	int *chosen;			/* kind of the step that is meant, as the drivers that look
+					   for one have it: -1 = none has looked yet; or NULL */
 };
 
 struct ck_plan;

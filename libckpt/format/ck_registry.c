@@ -268,7 +268,7 @@ int ck_format_with_input(struct ck_input *in,
 	const char *const *given = in->path;
 	struct ck_arena arena = CK_ARENA_INIT;
 	const char **path = NULL;
-	int rc;
+	int chosen = -1, rc;
 
 	if (!in->npaths || !in->path[0][0])
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "no path is given");
@@ -284,8 +284,10 @@ int ck_format_with_input(struct ck_input *in,
 				  in->limits.files, err);
 	else if (!rc && !in->head_len)
 		rc = look_at_file(in, err);
+	in->chosen = &chosen;
 	if (!rc)
 		rc = fn(in, arg, err);
+	in->chosen = NULL;
 out:
 	ck_tree_release(&in->tree);
 	in->path = given;
