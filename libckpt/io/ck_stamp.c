@@ -232,24 +232,26 @@ static int64_t wait_for(struct ck_stamps *s, const char *path, const struct ck_s
 	return wait;
 }
 
-/* A file that is still written to afterwards is found by ck_stamps_check(). */
-static int settle(struct ck_stamps *s, const char *path, int fd, struct ck_stamp *out,
+/*
+ * '*now': of the file as it was opened.  A file that is still written to afterwards is found by
+ * ck_stamps_check().
+ */
+static int settle(struct ck_stamps *s, const char *path, int fd, struct ck_stamp *now,
 		  struct ckpt_err *err)
 {
 	for (int i = 0;; i++) {
+		const int64_t wait = wait_for(s, path, now);
 		struct timespec nap = { 0 };
 		struct stat st;
-		int64_t wait;
 
-		if (ck_sys.fstat(fd, &st))
-			return ck_fail_sys(err, errno, "fstat", path);
-		ck_stamp_of(&st, out);
-		wait = wait_for(s, path, out);
 		if (!wait || i == MOST_TURNS)
 			return 0;
 		nap.tv_sec = (time_t)(wait / SECOND);
 		nap.tv_nsec = (long)(wait % SECOND);
 		nanosleep(&nap, NULL);
+		if (ck_sys.fstat(fd, &st))
+			return ck_fail_sys(err, errno, "fstat", path);
+		ck_stamp_of(&st, now);
 	}
 }
 
@@ -268,10 +270,10 @@ static int add(struct ck_stamps *s, const char *path, const struct ck_stamp *now
 	return rc;
 }
 
-int ck_stamps_look(struct ck_stamps *s, const char *path, int fd, struct ck_stamp *out,
+int ck_stamps_look(struct ck_stamps *s, const char *path, int fd, struct ck_stamp *stamp,
 		   struct ckpt_err *err)
 {
-	struct ck_stamp now;
+	struct ck_stamp now = *stamp;
 	uint64_t i;
 	int rc = settle(s, path, fd, &now, err);
 
@@ -282,7 +284,7 @@ int ck_stamps_look(struct ck_stamps *s, const char *path, int fd, struct ck_stam
 	     compare_all(path, &s->file[i], &now, err) : add(s, path, &now, err);
 	pthread_mutex_unlock(&s->lock);
 	if (!rc)
-		*out = now;
+		*stamp = now;
 	return rc;
 }
 

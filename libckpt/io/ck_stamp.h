@@ -49,12 +49,12 @@ struct ck_stamps *ck_stamps_new(void);		/* NULL when there is no memory */
 void ck_stamps_free(struct ck_stamps *s);	/* NULL is fine */
 
 /*
- * The file at 'path' is open as 'fd' and is about to be read.  A file that was written a moment ago
- * is waited for, some ms (2 s where the file system knows whole seconds only), until a
- * further write would give it another time.  CKPT_E_MISMATCH if it is not what it was when it was
- * looked at first.
+ * The file at 'path' is open as 'fd', was '*stamp' when that was opened, and is about to be read.
+ * A file that was written a moment ago is waited for, some ms (2 s where the file system knows
+ * whole seconds only), until a further write would give it another time.  CKPT_E_MISMATCH if it is
+ * not what it was when it was looked at first; else '*stamp' is what it is now.
  */
-int ck_stamps_look(struct ck_stamps *s, const char *path, int fd, struct ck_stamp *out,
+int ck_stamps_look(struct ck_stamps *s, const char *path, int fd, struct ck_stamp *stamp,
 		   struct ckpt_err *err);
 void ck_stamps_known(struct ck_stamps *s, const char *path, enum ck_known known);
 /*
