@@ -106,9 +106,12 @@ int ckpt_open(const char *const *paths, size_t npaths, const struct ckpt_open_op
 {
 	struct ckpt_open_opts o;
 	struct ck_input in = { .path = paths, .npaths = npaths };
+	struct ckpt_err own = { 0 };
 	struct ckpt *ck = NULL;
 	int rc;
 
+	if (!err)
+		err = &own;	/* below, what is damaged is noted with the error's text */
 	if (!ck_out || !paths || !npaths)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "no path is given");
 	for (size_t i = 0; i < npaths; i++)

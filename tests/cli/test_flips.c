@@ -261,6 +261,15 @@ static int work(const struct scene *s, enum verb verb, uint64_t *hash, struct ck
 	return rc;
 }
 
+/* Who wants no reason gives no place for one. */
+static void open_unheard(const struct scene *s)
+{
+	struct ckpt *ck = NULL;
+
+	if (!open_step(s->root, &ck, NULL))
+		ckpt_close(ck);
+}
+
 /* ---------------------------------------------------------------- one flip */
 
 static void say(struct scene *s, const struct t_flip *flip, const char *id, const char *what)
@@ -277,6 +286,7 @@ static void judge(struct scene *s, const struct t_flip *flip)
 	const enum ckpt_severity least = s->along ? CKPT_WARN : CKPT_ERROR;
 	char id[64], what[200];
 
+	open_unheard(s);
 	if (t_flip_found(s->root, STEP, &run, id, sizeof(id)) < least)
 		*id = 0;
 	if (native && s->along && strcmp(id, "BESIDE_CHANGED"))
