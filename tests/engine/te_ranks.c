@@ -2,6 +2,7 @@
 #include "tests/engine/te_ranks.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,11 @@
 
 struct team {
 	uint32_t n;
-	pthread_barrier_t meet;
+	pthread_mutex_t lock;	/* guards all below but p[] */
+	pthread_cond_t met;
+	uint32_t waiting;
+	uint64_t meetings;
+	bool left;		/* a rank has ended with a failure */
 	const void *p[MOST];
 };
 
@@ -20,6 +25,8 @@ struct member {
 	struct team *team;
 	int (*fn)(struct en_comm *comm, void *arg, struct ckpt_err *err);
 	void *arg;
+	int rc;
+	struct ckpt_err err;
 };
 
 static struct team *team_of(struct en_comm *comm)
@@ -27,35 +34,53 @@ static struct team *team_of(struct en_comm *comm)
 	return ((struct member *)(void *)comm)->team;
 }
 
-/* What every rank brought is in p[]; nobody takes it away before leave(). */
-static struct team *join(struct en_comm *comm, const void *p)
+/* All are here; or one has ended with a failure, which is CKPT_E_CANCELED. */
+static int meet(struct team *t, struct ckpt_err *err)
+{
+	bool all;
+	uint64_t now;
+
+	pthread_mutex_lock(&t->lock);
+	now = t->meetings;
+	if (++t->waiting == t->n) {
+		t->waiting = 0;
+		t->meetings++;
+		pthread_cond_broadcast(&t->met);
+	}
+	while (t->meetings == now && !t->left)
+		pthread_cond_wait(&t->met, &t->lock);
+	all = t->meetings != now;
+	pthread_mutex_unlock(&t->lock);
+	if (all)
+		return 0;
+	err->code = CKPT_E_CANCELED;
+	snprintf(err->msg, sizeof(err->msg), "another rank has failed");
+	return -CKPT_E_CANCELED;
+}
+
+/* What every rank brought is in p[]; nobody takes it away before the next meeting. */
+static int join(struct en_comm *comm, const void *p, struct ckpt_err *err)
 {
 	struct team *t = team_of(comm);
 
 	t->p[comm->rank] = p;
-	pthread_barrier_wait(&t->meet);
-	return t;
-}
-
-static void leave(struct team *t)
-{
-	pthread_barrier_wait(&t->meet);
+	return meet(t, err);
 }
 
 static int all_gather(struct en_comm *comm, enum en_comm_kind kind, void *full, uint64_t bytes,
 		      struct en_comm_work **work_out, struct ckpt_err *err)
 {
-	struct team *t = join(comm, full);
+	struct team *t = team_of(comm);
 
 	(void)kind;
 	(void)work_out;
-	(void)err;
+	if (join(comm, full, err))
+		return -CKPT_E_CANCELED;
 	for (uint32_t r = 0; r < t->n; r++)
 		if (r != comm->rank && bytes)
 			memcpy((uint8_t *)full + r * bytes, (const uint8_t *)t->p[r] + r * bytes,
 			       bytes);
-	leave(t);
-	return 0;
+	return meet(t, err);
 }
 
 /* Values of one element, as a tree of pairs. */
@@ -74,11 +99,14 @@ static int reduce_scatter(struct en_comm *comm, float *own, const void *full, en
 			  uint64_t n, float scale, struct en_comm_work **work_out,
 			  struct ckpt_err *err)
 {
-	struct team *t = join(comm, full);
-	float *sum = t_alloc(n * sizeof(*sum) + 1);
+	struct team *t = team_of(comm);
+	float *sum;
+	int rc;
 
 	(void)work_out;
-	(void)err;
+	if (join(comm, full, err))
+		return -CKPT_E_CANCELED;
+	sum = t_alloc(n * sizeof(*sum) + 1);
 	for (uint64_t i = 0; i < n; i++) {
 		double v[MOST];
 
@@ -91,10 +119,11 @@ static int reduce_scatter(struct en_comm *comm, float *own, const void *full, en
 		}
 		sum[i] = (float)tree(v, t->n, true) * scale;
 	}
-	leave(t);
-	memcpy(own, sum, n * sizeof(*sum));
+	rc = meet(t, err);
+	if (!rc)
+		memcpy(own, sum, n * sizeof(*sum));
 	free(sum);
-	return 0;
+	return rc;
 }
 
 /* No number is NaN here. */
@@ -111,13 +140,16 @@ static double farthest(const double *v, uint32_t n, enum en_comm_op op)
 static int all_reduce(struct en_comm *comm, void *v, enum kn_num type, uint64_t n,
 		      enum en_comm_op op, struct en_comm_work **work_out, struct ckpt_err *err)
 {
-	struct team *t = join(comm, v);
-	double *sum = t_alloc(n * sizeof(*sum) + 1), each[MOST];
+	struct team *t = team_of(comm);
+	double *sum, each[MOST];
+	int rc;
 
 	(void)work_out;
-	(void)err;
 	if (type != KN_NUM_F64 && (type != KN_NUM_U64 || op != EN_COMM_SUM))
 		t_die("only doubles and sums of whole numbers are reduced here");
+	if (join(comm, v, err))
+		return -CKPT_E_CANCELED;
+	sum = t_alloc(n * sizeof(*sum) + 1);
 	for (uint64_t i = 0; i < n; i++) {
 		uint64_t whole = 0;
 
@@ -131,32 +163,30 @@ static int all_reduce(struct en_comm *comm, void *v, enum kn_num type, uint64_t 
 			sum[i] = op == EN_COMM_SUM ? tree(each, t->n, false) :
 				 farthest(each, t->n, op);
 	}
-	leave(t);
-	memcpy(v, sum, n * sizeof(*sum));
-	leave(t);
+	rc = meet(t, err);
+	if (!rc)
+		memcpy(v, sum, n * sizeof(*sum));
 	free(sum);
-	return 0;
+	return rc ? rc : meet(t, err);
 }
 
 static int broadcast(struct en_comm *comm, void *p, uint64_t bytes, uint32_t root,
 		     struct en_comm_work **work_out, struct ckpt_err *err)
 {
-	struct team *t = join(comm, p);
+	struct team *t = team_of(comm);
 
 	(void)work_out;
-	(void)err;
+	if (join(comm, p, err))
+		return -CKPT_E_CANCELED;
 	if (comm->rank != root)
 		memcpy(p, t->p[root], bytes);
-	leave(t);
-	return 0;
+	return meet(t, err);
 }
 
 static int barrier(struct en_comm *comm, struct en_comm_work **work_out, struct ckpt_err *err)
 {
 	(void)work_out;
-	(void)err;
-	leave(join(comm, NULL));
-	return 0;
+	return meet(team_of(comm), err);
 }
 
 static int nothing_left(struct en_comm *comm, struct en_comm_work **work, struct ckpt_err *err)
@@ -176,21 +206,44 @@ static const struct en_comm_ops ops = {
 static void *run(void *arg)
 {
 	struct member *m = arg;
-	struct ckpt_err err = { 0 };
+	struct team *t = m->team;
 
-	if (m->fn(&m->comm, m->arg, &err))
-		t_die("rank %u of %u: %s: %s", m->comm.rank, m->comm.size, err.where, err.msg);
+	m->rc = m->fn(&m->comm, m->arg, &m->err);
+	if (!m->rc)
+		return NULL;
+	pthread_mutex_lock(&t->lock);
+	t->left = true;
+	pthread_cond_broadcast(&t->met);
+	pthread_mutex_unlock(&t->lock);
 	return NULL;
 }
 
-void te_ranks(uint32_t n, int (*fn)(struct en_comm *comm, void *arg, struct ckpt_err *err),
-	      void *arg)
+/* The failure that others did not only hear of. */
+static int first_failure(const struct member *member, uint32_t n, uint32_t *rank_out,
+			 struct ckpt_err *err)
+{
+	const struct member *first = NULL;
+
+	for (uint32_t r = 0; r < n; r++)
+		if (member[r].rc && (!first || (first->rc == -CKPT_E_CANCELED &&
+						member[r].rc != -CKPT_E_CANCELED)))
+			first = &member[r];
+	if (!first)
+		return 0;
+	*rank_out = first->comm.rank;
+	*err = first->err;
+	return first->rc;
+}
+
+int te_ranks_try(uint32_t n, int (*fn)(struct en_comm *comm, void *arg, struct ckpt_err *err),
+		 void *arg, uint32_t *rank_out, struct ckpt_err *err)
 {
 	struct team team = { .n = n };
 	struct member member[MOST] = { 0 };
 	pthread_t thread[MOST];
 
-	pthread_barrier_init(&team.meet, NULL, n);
+	pthread_mutex_init(&team.lock, NULL);
+	pthread_cond_init(&team.met, NULL);
 	for (uint32_t r = 0; r < n; r++) {
 		member[r] = (struct member){
 			.comm = { .ops = &ops, .rank = r, .size = n }, .team = &team, .fn = fn,
@@ -201,5 +254,17 @@ void te_ranks(uint32_t n, int (*fn)(struct en_comm *comm, void *arg, struct ckpt
 	}
 	for (uint32_t r = 0; r < n; r++)
 		pthread_join(thread[r], NULL);
-	pthread_barrier_destroy(&team.meet);
+	pthread_cond_destroy(&team.met);
+	pthread_mutex_destroy(&team.lock);
+	return first_failure(member, n, rank_out, err);
+}
+
+void te_ranks(uint32_t n, int (*fn)(struct en_comm *comm, void *arg, struct ckpt_err *err),
+	      void *arg)
+{
+	struct ckpt_err err = { 0 };
+	uint32_t rank;
+
+	if (te_ranks_try(n, fn, arg, &rank, &err))
+		t_die("rank %u of %u: %s: %s", rank, n, err.where, err.msg);
 }
