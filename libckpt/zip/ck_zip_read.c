@@ -124,12 +124,13 @@ static int end_find(struct ck_zip *zip, struct end *out, struct ckpt_err *err)
 	if (!tail)
 		return ck_fail_nomem(err, "the end of an archive", n);
 	rc = ck_src_read(zip->src, size - n, tail, (size_t)n, err);
-	for (uint64_t i = n; !rc && i-- > 0;) {
+	for (uint64_t i = n < END_BYTES ? 0 : n - END_BYTES + 1; !rc && i > 0;) {
+		const uint8_t *at = memrchr(tail, 'P', i);
 		struct end end;
 
-		if (n - i < END_BYTES || tail[i] != 'P' || ck_le32(tail + i) != SIG_END)
-			continue;
-		if (end_parse(zip, size - n + i, tail + i, &end, &first))
+		i = at ? (uint64_t)(at - tail) : 0;
+		if (!at || ck_le32(at) != SIG_END ||
+		    end_parse(zip, size - n + i, at, &end, &first))
 			continue;
 		if (found++)
 			rc = fail(
