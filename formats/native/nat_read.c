@@ -290,7 +290,7 @@ static bool is_below(const char *name)
 	for (const char *p = name; ; p++) {
 		const size_t n = strcspn(p, "/");
 
-		if (!n || n > MOST_NAME || (n == 1 && *p == '.') || (n == 2 && p[0] == '.' && p[1] == '.'))
+		if (!n || n > MOST_NAME || (n <= 2 && !strncmp(p, "..", n)))
 			return false;
 		p += n;
 		if (!*p)

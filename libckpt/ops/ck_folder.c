@@ -9,8 +9,6 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_mount.h"
 
-#define DEEPEST 8	/* folders in folders */
-
 struct walk {
 	struct ck_folder *folder;
 	const struct ckpt *ck;
@@ -67,6 +65,7 @@ static int see(void *arg, const char *dir, const char *name, struct ckpt_err *er
 {
 	struct walk *w = arg;
 	const char *below = w->below;
+	const uint32_t most = w->ck->limits.folder_depth;
 	const char *path = ck_arena_printf(&w->folder->arena, "%s/%s", dir, name);
 	const char *within = ck_arena_printf(&w->folder->arena, "%s%s%s", below,
 					     below[0] ? "/" : "", name);
@@ -80,8 +79,12 @@ static int see(void *arg, const char *dir, const char *name, struct ckpt_err *er
 	rc = ck_look_kind(w->ck->pool, path, &kind, NULL, err);
 	if (rc || kind == CK_FS_FILE)
 		return rc ? rc : add_file(w, within, path, err);
-	if (kind != CK_FS_DIR || !w->deep || w->depth == DEEPEST)
+	if (kind != CK_FS_DIR || !w->deep)
 		return 0;
+	if (w->depth == most)
+		return ck_fail_limit(err, path, CKPT_NO_OFFSET, "folder_depth", most,
+				     "folders below the step are nested deeper (does a link "
+				     "lead back?)");
 	w->below = within;
 	w->depth++;
 	rc = ck_look_each(w->ck->pool, path, see, w, err);

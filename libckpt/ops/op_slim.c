@@ -202,16 +202,25 @@ static bool is_native_name(const char *name)
 		ends_with(name, ".safetensors"));
 }
 
-/* What somebody put into the step's folder, besides. */
+static bool is_planned(const struct slimming *s, size_t nfiles, const char *name)
+{
+	for (size_t i = 0; i < nfiles; i++)
+		if (!strcmp(s->plan.file[i].name, name))
+			return true;
+	return false;
+}
+
+/* Files of others in the step's folder which the writer of the step does not carry. */
 static int add_strangers(struct slimming *s, struct ckpt_err *err)
 {
-	const size_t skip = s->files.tag ? strlen(s->files.tag) + 1 : 0;
+	const size_t skip = s->files.tag ? strlen(s->files.tag) + 1 : 0, nfiles = s->plan.nfiles;
 	int rc = 0;
 
 	for (uint64_t i = 0; !rc && i < s->files.n; i++) {
 		const struct ck_slim_file *f = &s->files.file[i];
 
-		if (f->inside && !is_native_name(f->name + skip))
+		if (f->inside && !is_native_name(f->name + skip) &&
+		    !is_planned(s, nfiles, f->name))
 			rc = copy_file(s, f->name, f, err);
 	}
 	return rc;

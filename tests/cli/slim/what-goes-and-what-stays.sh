@@ -17,3 +17,8 @@ zckpt slim -q native same && diff -r native same && echo 'the same files'
 zckpt slim -q --moments native less && zckpt verify -q --full less && zckpt inspect less | grep -c exp_avg
 zckpt diff -q --state weight,master native less; echo "exit $?"
 cmp native/*/frozen-00000.safetensors less/*/frozen-00000.safetensors && echo 'frozen as before'
+echo '* files that go along with a native step: each once, however deep'
+mkdir -p native/global_step3/a/b/c/d/e/f/g/h/i/j && echo deep > native/global_step3/a/b/c/d/e/f/g/h/i/j/deep.txt
+zckpt reshard -q --to native native along && zckpt slim --moments along along-less 2>&1 | grep 'wrote along'
+find along-less -type f | wc -l && find along-less -name deep.txt && zckpt verify -q --full along-less; echo "exit $?"
+zckpt pack -q along along.tar.zst && zckpt unpack -q along.tar.zst back && find back -name deep.txt
