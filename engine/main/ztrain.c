@@ -363,7 +363,18 @@ static void skip_local_rank(int *argc, char ***argv)
 	--*argc;
 }
 
-int main(int argc, char **argv)
+/* What was printed may be kept in a buffer: a full disk shows here at the latest. */
+static int close_stdout(int status)
+{
+	const int bad = ferror(stdout);
+
+	if (!fclose(stdout) && !bad)
+		return status;
+	zt_say("ztrain: ", "stdout: write failed: %s", strerror(errno));
+	return status ? status : 1;
+}
+
+static int ztrain(int argc, char **argv)
 {
 	struct zt_program p = { .lock = -1 };
 	struct sigaction act = { .sa_handler = on_term };
@@ -399,4 +410,9 @@ int main(int argc, char **argv)
 		en_comm_abort(p.comm, 1);
 	}
 	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	return close_stdout(ztrain(argc, argv));
 }

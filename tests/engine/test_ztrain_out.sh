@@ -165,5 +165,12 @@ refused 1 'max_position_embeddings, 512' "$ztrain" generate --model "$m" --promp
 refused 1 nowhere "$ztrain" generate --model nowhere --prompt-ids 1
 refused 1 'config.json asks for' "$ztrain" generate --model "$models/llama3" --config "$m" --prompt-ids 1
 "$ztrain" generate --help | grep -q -- --top-p && good || bad '--help'
+if test -w /dev/full; then
+	for command in --help 'generate --help' "--model $models/qwen3_tied --steps 1 --seq 8"; do
+		# shellcheck disable=SC2086
+		"$ztrain" $command > /dev/full 2> said
+		if [ $? = 1 ] && grep -q 'stdout: write failed' said; then good; else bad "'$command' on a full disk"; fi
+	done
+fi
 
 finish
