@@ -308,6 +308,9 @@ struct outcome {
 };
 void report_print(const struct outcome *outcome);
 void report_json(const struct outcome *outcome, FILE *out, int whole);
+/* Of a dry run: "would write MOST 1.2 GB and read 3.4 GB; 5.6 GB are free there". */
+void report_dry(const char *most, uint64_t written, uint64_t read, uint64_t free_bytes);
+void report_json_dry(struct json *json, uint64_t read, uint64_t free_bytes);
 /* A step that was written: what it took, and what is left to do when it was a part. */
 void report_step_work(const struct args *args, const struct ckpt_report *report);
 void report_step_part(const struct args *args, uint32_t nparts, const char *dst);

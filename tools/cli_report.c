@@ -97,14 +97,18 @@ static void print_notes(const struct outcome *outcome)
 }
 
 /* What a run would do, and whether there is room for it. */
+void report_dry(const char *most, uint64_t written, uint64_t read, uint64_t free_bytes)
+{
+	char *room = free_bytes ? cli_format("; %s are free there", out_size(free_bytes)) :
+				  cli_strdup("");
+
+	cli_say("would write %s%s and read %s%s", most, out_size(written), out_size(read), room);
+	cli_free(room);
+}
+
 static void say_dry(const struct ckpt_report *r)
 {
-	char *room = r->free_bytes ? cli_format("; %s are free there", out_size(r->free_bytes)) :
-				     cli_strdup("");
-
-	cli_say("would write %s and read %s%s", out_size(r->written_bytes),
-		out_size(r->would_read_bytes), room);
-	cli_free(room);
+	report_dry("", r->written_bytes, r->would_read_bytes, r->free_bytes);
 }
 
 void report_print(const struct outcome *outcome)
@@ -133,12 +137,12 @@ void report_print(const struct outcome *outcome)
 /* ---------------------------------------------------------------- JSON */
 
 /* Of a dry run: its bytes are those that a run would write. */
-static void json_dry(struct json *json, const struct ckpt_report *r)
+void report_json_dry(struct json *json, uint64_t read, uint64_t free_bytes)
 {
-	if (r->would_read_bytes)
-		json_uint(json, "would_read_bytes", r->would_read_bytes);
-	if (r->free_bytes)
-		json_uint(json, "free_bytes", r->free_bytes);
+	if (read)
+		json_uint(json, "would_read_bytes", read);
+	if (free_bytes)
+		json_uint(json, "free_bytes", free_bytes);
 }
 
 static void json_run(struct json *json, const struct outcome *outcome)
@@ -214,7 +218,7 @@ static void json_written(struct json *json, const struct ckpt_report *r)
 	json_uint(json, "read_bytes", r->read_bytes);
 	json_uint(json, "written_bytes", r->written_bytes);
 	json_uint(json, "resumed_bytes", r->resumed_bytes);
-	json_dry(json, r);
+	report_json_dry(json, r->would_read_bytes, r->free_bytes);
 	json_uint(json, "no_master", r->no_master);
 	json_uint(json, "overflows", r->overflows);
 	json_uint(json, "aliases", r->aliases);
@@ -326,6 +330,6 @@ void report_step_json(struct json *json, const struct ckpt_report *report)
 	json_uint(json, "read_bytes", report->read_bytes);
 	json_uint(json, "written_bytes", report->written_bytes);
 	json_uint(json, "resumed_bytes", report->resumed_bytes);
-	json_dry(json, report);
+	report_json_dry(json, report->would_read_bytes, report->free_bytes);
 	json_seconds(json, "seconds", report->seconds);
 }

@@ -41,6 +41,9 @@ void pack_say(const struct args *args, const struct ckpt_packed *done, const cha
 			what, done->files, bytes, out_name(dst), archive,
 			!strcmp(what, "unpack") ? " packed" : "", done->seconds, done->threads,
 			done->threads == 1 ? "" : "s");
+	if (args->dry_run)
+		report_dry(!strcmp(what, "pack") ? "at most " : "", done->would_write_bytes,
+			   done->would_read_bytes, done->free_bytes);
 	cli_free(bytes);
 	cli_free(archive);
 }
@@ -61,6 +64,9 @@ void pack_json(const char *verb, int status, const char *dst, const struct ckpt_
 		json_uint(&json, "files", done->files);
 		json_uint(&json, "bytes", done->bytes);
 		json_uint(&json, "archive_bytes", done->archive_bytes);
+		if (done->would_write_bytes)
+			json_uint(&json, "would_write_bytes", done->would_write_bytes);
+		report_json_dry(&json, done->would_read_bytes, done->free_bytes);
 		json_uint(&json, "threads", done->threads);
 		json_seconds(&json, "seconds", done->seconds);
 	}

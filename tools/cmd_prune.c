@@ -52,6 +52,21 @@ static void print_table(const struct ckpt_pruned *p)
 	table_print(&table, stdout, "");
 }
 
+/* Without moments a step is a copy, for which there must be room before the old one goes. */
+static void print_copies(const struct ckpt_pruned *p)
+{
+	char *all = cli_strdup(out_size(p->copied_bytes));
+	char *one = p->nslimmed == 1 ? cli_strdup("") :
+		    cli_format(", at most %s before a step goes", out_size(p->copy_bytes));
+	char *room = p->free_bytes ? cli_format("; %s are free there", out_size(p->free_bytes)) :
+				     cli_strdup("");
+
+	cli_say("would write %s%s%s", all, one, room);
+	cli_free(room);
+	cli_free(one);
+	cli_free(all);
+}
+
 static void print_sum(const struct args *args, const struct ckpt_pruned *p)
 {
 	const char *would = args->apply ? "" : "would be ";
@@ -64,6 +79,8 @@ static void print_sum(const struct args *args, const struct ckpt_pruned *p)
 	cli_say("%" PRIu64 " kept, %" PRIu64 " slimmed, %" PRIu64 " removed; %s of %s %sfreed%s",
 		p->nkept, p->nslimmed, p->nremoved, freed, out_size(p->bytes), would,
 		args->apply || !(p->nslimmed + p->nremoved) ? "" : ": --apply does it");
+	if (!args->apply && p->copied_bytes)
+		print_copies(p);
 	if (args->link)
 		cli_say("%" PRIu64 " file%s of %s that the step before has, too, %slinked",
 			p->linked, p->linked == 1 ? "" : "s", out_size(p->linked_bytes), would);
@@ -90,6 +107,9 @@ static void print_json(const struct args *args, const struct ckpt_pruned *p, int
 	json_uint(&json, "removed", p->nremoved);
 	json_uint(&json, "bytes", p->bytes);
 	json_uint(&json, "freed", p->freed);
+	json_uint(&json, "written_bytes", p->copied_bytes);
+	json_uint(&json, "written_at_once_bytes", p->copy_bytes);
+	report_json_dry(&json, 0, p->free_bytes);
 	json_uint(&json, "settled", p->nleft);
 	json_uint(&json, "linked", p->linked);
 	json_uint(&json, "linked_bytes", p->linked_bytes);

@@ -62,7 +62,9 @@ static void print_result(const struct args *args, const struct ckpt_slimmed *s, 
 	if (s->manifest)
 		cli_say("zckpt-manifest.json does not go along; zckpt verify --write-manifest "
 			"makes one");
-	if (!args->dry_run)
+	if (args->dry_run && dst)
+		report_dry("", s->after_bytes, s->would_read_bytes, s->free_bytes);
+	else if (!args->dry_run)
 		cli_say("read %s in %.2f s with %" PRIu32 " thread%s", out_size(s->read_bytes),
 			s->seconds, s->threads, s->threads == 1 ? "" : "s");
 	cli_free(before);
@@ -101,6 +103,7 @@ static void print_json(const struct args *args, const struct ckpt_slimmed *s, co
 	json_close(&json, ']');
 	json_uint(&json, "read_bytes", s->read_bytes);
 	json_uint(&json, "resumed_bytes", s->resumed_bytes);
+	report_json_dry(&json, s->would_read_bytes, s->free_bytes);
 	json_uint(&json, "threads", s->threads);
 	json_seconds(&json, "seconds", s->seconds);
 	json_close(&json, '}');

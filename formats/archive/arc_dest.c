@@ -8,6 +8,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_commit.h"
 #include "libckpt/io/ck_fs.h"
 
 #define WINDOW ((uint64_t)1 << 20)
@@ -190,6 +191,8 @@ int ck_arc_dest_begin(struct arc_dest *d, bool *done_out, struct ckpt_err *err)
 	*done_out = false;
 	so.plan = names_hash(d, &so.total_bytes);
 	so.fingerprint = so.plan;
+	if (!rc && want->flags & CKPT_CONVERT_DRY_RUN)
+		rc = ck_commit_room(want->dst, true, so.total_bytes, &d->free, err);
 	if (rc || want->flags & CKPT_CONVERT_DRY_RUN)
 		return rc;
 	d->number = ck_alloc_array(d->n + 1, sizeof(*d->number));

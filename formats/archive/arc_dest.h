@@ -21,6 +21,7 @@ struct arc_dest {
 	char *step;		/* the only folder at the top, or NULL */
 	struct ck_stage *stage;
 	uint32_t *number;	/* in the stage, of each file */
+	uint64_t free;		/* of a dry run: on the destination's disk, 0 = unknown */
 };
 
 /* 'file' is lent. */

@@ -12,6 +12,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_commit.h"
 #include "libckpt/io/ck_mount.h"
 #include "libckpt/io/ck_stage.h"
 
@@ -299,6 +300,18 @@ static int to_stage(struct making *m, struct ckpt_err *err)
 	return rc;
 }
 
+/* If nothing can be compressed: every frame at zstd's bound, and the index. */
+static int most_bytes(const struct making *m, uint64_t *bytes_out, struct ckpt_err *err)
+{
+	struct ck_buf index = CK_BUF_INIT(SIZE_MAX / 2);
+	int rc = ck_pack_index_write(&m->l.ix, &index, err);
+
+	*bytes_out = m->l.ix.content / CK_PACK_FRAME * m->room +
+		     ZSTD_compressBound(m->l.ix.content % CK_PACK_FRAME) + index.len;
+	ck_buf_release(&index);
+	return rc;
+}
+
 static int check_dst(const struct ck_pack_want *want, struct ckpt_err *err)
 {
 	enum ck_fs_kind kind = CK_FS_NOTHING;
@@ -312,6 +325,19 @@ static int check_dst(const struct ck_pack_want *want, struct ckpt_err *err)
 		       "something that is no file stands where the pack should go");
 }
 
+/* Room for the most it can take is not asked for: most packs take less. */
+static int make_dry(const struct making *m, struct ck_pack_done *done, struct ckpt_err *err)
+{
+	const struct ck_pack_want *want = m->want;
+	int rc = check_dst(want, err);
+
+	if (!rc && want->dst)
+		rc = ck_commit_room(want->dst, false, 0, &done->free, err);
+	for (uint64_t i = 0; i < want->n; i++)
+		done->to_read += want->file[i].path ? m->l.ix.entry[i].bytes : 0;
+	return rc ? rc : most_bytes(m, &done->to_write, err);
+}
+
 int ck_pack_make(const struct ck_pack_want *want, struct ck_pack_done *done_out,
 		 struct ckpt_err *err)
 {
@@ -323,7 +349,7 @@ int ck_pack_make(const struct ck_pack_want *want, struct ck_pack_done *done_out,
 	ck_arc_turn_init(&m.turn);
 	rc = ck_arc_layout_init(&m.l, want, err);
 	if (!rc && want->flags & CKPT_CONVERT_DRY_RUN)
-		rc = check_dst(want, err);
+		rc = make_dry(&m, &done, err);
 	else if (!rc)
 		rc = want->dst ? to_stage(&m, err) : write_all(&m, err);
 	if (!rc) {

@@ -394,6 +394,7 @@ static int unpack(struct plain *pl, struct ck_pack_done *done, struct ckpt_err *
 		if (!rc)
 			rc = ck_arc_dest_commit(&d, err);
 	}
+	done->free = d.free;
 	ck_arc_dest_release(&d, rc);
 	return rc;
 }

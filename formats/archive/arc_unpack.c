@@ -44,6 +44,7 @@ static int unpack_pack(const struct ck_unpack_want *want, struct ck_pack *pack,
 		if (!rc)
 			rc = ck_arc_dest_commit(&d, err);
 	}
+	done.free = d.free;
 	ck_arc_dest_release(&d, rc);
 	for (uint64_t i = 0; i < ix->n; i++)
 		done.bytes += ix->entry[i].bytes;
@@ -56,6 +57,7 @@ static int unpack_pack(const struct ck_unpack_want *want, struct ck_pack *pack,
 int ck_unpack(const struct ck_unpack_want *want, struct ck_pack_done *done_out,
 	      struct ckpt_err *err)
 {
+	const bool dry = want->flags & CKPT_CONVERT_DRY_RUN;
 	struct ck_pack *pack = NULL;
 	struct ck_src *src = NULL;
 	int rc = ck_src_open(want->pool, want->path, &src, err);
@@ -70,6 +72,9 @@ int ck_unpack(const struct ck_unpack_want *want, struct ck_pack_done *done_out,
 		rc = ck_fdpool_check(want->pool, rc, err);
 	if (!rc) {
 		done_out->archive = ck_src_size(src);
+		done_out->to_write = dry ? done_out->bytes : 0;
+		/* one that has no index is looked through first */
+		done_out->to_read = dry ? done_out->archive * (pack ? 1 : 2) : 0;
 		done_out->threads = pack ? want->run->threads : 1;
 	}
 	ck_pack_close(pack);

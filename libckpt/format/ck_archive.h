@@ -44,6 +44,7 @@ struct ck_pack_done {
 	uint64_t files;
 	uint64_t bytes;		/* of the files */
 	uint64_t archive;	/* of the archive */
+	uint64_t to_write, to_read, free;	/* of a dry run, as in struct ckpt_packed */
 	uint32_t threads;
 	const char *kind;	/* "pack", "tar", "tar.gz", "tar.zst", "zip" */
 };

@@ -201,6 +201,8 @@ struct ckpt_slimmed {
 	/* Bytes of tensors that are not in it, each counted for one reason. */
 	uint64_t views_bytes, frozen_bytes, moments_bytes;
 	uint64_t read_bytes, resumed_bytes;
+	/* With CKPT_CONVERT_DRY_RUN and a 'dst', as in struct ckpt_report: */
+	uint64_t would_read_bytes, free_bytes;
 	int manifest;			/* zckpt-manifest.json was there; the result has none */
 	uint64_t nkept;
 	const struct ckpt_slim_kept *kept;
@@ -276,6 +278,12 @@ struct ckpt_pruned {
 	const struct ckpt_pruned_step *step;	/* newest first */
 	uint64_t nkept, nslimmed, nremoved;
 	uint64_t bytes, freed;	/* of all steps */
+	/*
+	 * Of the copies that replace slimmed steps, and of the largest of them: a step and its copy
+	 * are both there until the copy verifies.
+	 */
+	uint64_t copied_bytes, copy_bytes;
+	uint64_t free_bytes;	/* on the disk, without CKPT_PRUNE_APPLY; 0 = unknown, or no copy */
 	uint64_t linked, linked_bytes;	/* files; their space is freed besides */
 	uint64_t nleft;		/* what a prune left that ended early: removed, or put back */
 	void *memory;		/* private */

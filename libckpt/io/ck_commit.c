@@ -116,6 +116,20 @@ char *ck_commit_record_path(const struct ck_commit *c, uint32_t part)
 	return ck_asprintf("%s/part-%05u.rec", c->partial, part);
 }
 
+int ck_commit_room(const char *dst, bool is_dir, uint64_t bytes, uint64_t *free_out,
+		   struct ckpt_err *err)
+{
+	struct ck_commit c = { 0 };
+	int rc = ck_commit_init(&c, dst, is_dir, err);
+
+	if (!rc)
+		rc = ck_fs_need(c.parent, bytes, c.data, err);
+	if (!rc)
+		*free_out = ck_fs_free(c.parent);
+	ck_commit_release(&c);
+	return rc;
+}
+
 bool ck_commit_in_memory(const struct ck_commit *c)
 {
 	struct statfs st;

@@ -32,6 +32,12 @@ struct ck_commit {
  */
 int ck_commit_init(struct ck_commit *c, const char *dst, bool is_dir, struct ckpt_err *err);
 void ck_commit_release(struct ck_commit *c);
+/*
+ * What a dry run says of the place: the errors of a run that writes 'bytes' there, and in
+ * '*free_out' what is free, 0 = unknown.
+ */
+int ck_commit_room(const char *dst, bool is_dir, uint64_t bytes, uint64_t *free_out,
+		   struct ckpt_err *err);
 /* partial/part-00007.rec, new memory. */
 char *ck_commit_record_path(const struct ck_commit *c, uint32_t part);
 /* The destination lies in a memory file system. */

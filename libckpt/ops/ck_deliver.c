@@ -179,19 +179,16 @@ static uint64_t bytes_to_read(const struct ck_deliver *d)
 static int run_dry(const struct ck_deliver *d, struct ck_run_stats *stats, struct ckpt_err *err)
 {
 	const uint64_t bytes = ck_plan_bytes(d->plan);
-	struct ck_commit paths = { 0 };
+	uint64_t room = 0;
 	int rc = d->to_stream ? 0 : check_absent(d, err);
 
 	if (!rc && !d->to_stream)
-		rc = ck_commit_init(&paths, d->dst, d->is_dir, err);
-	if (!rc && !d->to_stream)
-		rc = ck_fs_need(paths.parent, bytes, paths.data, err);
+		rc = ck_commit_room(d->dst, d->is_dir, bytes, &room, err);
 	if (!rc) {
 		stats->written = bytes;
 		stats->to_read = bytes_to_read(d);
-		stats->free = paths.parent ? ck_fs_free(paths.parent) : 0;
+		stats->free = room;
 	}
-	ck_commit_release(&paths);
 	return rc;
 }
 

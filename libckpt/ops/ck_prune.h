@@ -17,9 +17,10 @@ int ck_prune_settle(const char *path, enum ckpt_sync sync, struct ckpt_err *err)
 int ck_prune_remove(const char *path, enum ckpt_sync sync, struct ckpt_err *err);
 /*
  * The step's folder without its moments.  '*freed_out' is what that saves, 0 = nothing: it is left
- * as it is then.  Without 'apply' only that is told.
+ * as it is then.  '*copy_out' is the size of the copy that replaces it.  Without 'apply' only
+ * these two are found out.
  */
 int ck_prune_slim(const char *path, const struct ckpt_prune_opts *opts, bool apply,
-		  uint64_t *freed_out, struct ckpt_err *err);
+		  uint64_t *freed_out, uint64_t *copy_out, struct ckpt_err *err);
 
 #endif

@@ -178,7 +178,7 @@ static int replace(struct ckpt *ck, const struct ck_slim_ask *ask, const char *p
 }
 
 int ck_prune_slim(const char *path, const struct ckpt_prune_opts *o, bool apply,
-		  uint64_t *freed_out, struct ckpt_err *err)
+		  uint64_t *freed_out, uint64_t *copy_out, struct ckpt_err *err)
 {
 	char *to = hidden(path, CK_STEPS_SLIM);
 	struct ck_slim_ask ask = { .run = o->run, .what = CKPT_SLIM_MOMENTS, .bare = true };
@@ -190,6 +190,7 @@ int ck_prune_slim(const char *path, const struct ckpt_prune_opts *o, bool apply,
 		rc = ck_slim(ck, &ask, &done, err);
 	*freed_out = done.moments_bytes && done.after_bytes < done.before_bytes ?
 		     done.before_bytes - done.after_bytes : 0;
+	*copy_out = *freed_out ? done.after_bytes : 0;
 	ckpt_slimmed_free(&done);
 	ask.dst = to;
 	if (!rc && apply && *freed_out)

@@ -183,6 +183,8 @@ static void report(const struct ck_pack_done *done, double began, struct ckpt_pa
 	*out = (struct ckpt_packed){
 		.files = done->files, .bytes = done->bytes, .archive_bytes = done->archive,
 		.threads = done->threads, .seconds = ck_step_clock() - began,
+		.would_write_bytes = done->to_write, .would_read_bytes = done->to_read,
+		.free_bytes = done->free,
 	};
 	strncpy(out->kind, done->kind, sizeof(out->kind) - 1);
 }

@@ -4,6 +4,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_fs.h"
 #include "libckpt/ops/ck_link.h"
 #include "libckpt/ops/ck_prune.h"
 #include "libckpt/ops/ck_run.h"
@@ -117,7 +118,7 @@ static const char *why_removed(struct pruning *p, const struct ck_step *s)
 static int judge(struct pruning *p, struct ckpt_err *err)
 {
 	const uint64_t newest = newest_whole(p);
-	uint64_t nth = 0, kept = 0;
+	uint64_t nth = 0, kept = 0, copy;
 	int rc = 0;
 
 	for (uint64_t i = 0; !rc && i < p->steps.n; i++) {
@@ -143,8 +144,10 @@ static int judge(struct pruning *p, struct ckpt_err *err)
 		if (protects || !p->o->moments_last || kept <= p->o->moments_last || !s->is_whole ||
 		    !s->inner || is_named(p->o, s->name))
 			continue;
-		rc = ck_prune_slim(s->inner, p->o, false, &row->freed, err);
+		rc = ck_prune_slim(s->inner, p->o, false, &row->freed, &copy, err);
 		if (!rc && row->freed) {
+			p->out.copied_bytes += copy;
+			p->out.copy_bytes = ck_max_u64(p->out.copy_bytes, copy);
 			row->what = CKPT_PRUNE_SLIM;
 			row->why = "--moments-last";
 		}
@@ -166,6 +169,7 @@ static bool is_canceled(const struct pruning *p, struct ckpt_err *err)
 /* Oldest first; what goes goes before copies are made, which take space. */
 static int do_all(struct pruning *p, enum ckpt_prune_what what, struct ckpt_err *err)
 {
+	uint64_t copy;
 	int rc = 0;
 
 	for (uint64_t i = p->steps.n; !rc && i > 0; i--) {
@@ -176,7 +180,8 @@ static int do_all(struct pruning *p, enum ckpt_prune_what what, struct ckpt_err 
 		if (is_canceled(p, err))
 			return -CKPT_E_CANCELED;
 		rc = what == CKPT_PRUNE_REMOVE ? ck_prune_remove(s->path, p->run.sync, err) :
-		     ck_prune_slim(s->inner, p->o, true, &p->row[i - 1].freed, err);
+		     ck_prune_slim(s->inner, p->o, true, &p->row[i - 1].freed, &copy,
+				   err);
 	}
 	return rc;
 }
@@ -230,6 +235,8 @@ static void sum_up(struct pruning *p)
 		p->out.nslimmed += row->what == CKPT_PRUNE_SLIM;
 		p->out.nremoved += row->what == CKPT_PRUNE_REMOVE;
 	}
+	if (p->out.copied_bytes && !(p->o->flags & CKPT_PRUNE_APPLY))
+		p->out.free_bytes = ck_fs_free(p->steps.dir);
 	p->out.nsteps = p->steps.n;
 	p->out.step = p->row;
 }

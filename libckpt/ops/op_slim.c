@@ -322,6 +322,8 @@ static int deliver(struct slimming *s, struct ckpt_err *err)
 	if (!rc)
 		rc = ck_deliver(&d, &stats, err);
 	s->out.resumed_bytes = stats.resumed;
+	s->out.would_read_bytes = stats.to_read;
+	s->out.free_bytes = stats.free;
 	s->out.threads = stats.threads;
 	ck_free(stats.digest);
 	ck_free(stats.piece);

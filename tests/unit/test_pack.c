@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_limits.h"
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_pack.h"
@@ -418,6 +419,46 @@ static void a_run_that_is_canceled_leaves_nothing(void **state)
 	t_pack_close(&t);
 }
 
+static uint64_t disk_left;
+
+static int statvfs_of_a_small_disk(const char *path, struct statvfs *st)
+{
+	(void)path;
+	memset(st, 0, sizeof(*st));
+	st->f_blocks = 1 << 20;
+	st->f_frsize = 1;
+	st->f_bavail = disk_left;
+	return 0;
+}
+
+/* Before the first byte; a dry run asks the same, and of a pack none can say how small it becomes. */
+static void a_disk_that_is_too_small_is_refused_up_front(void **state)
+{
+	int (*const real)(const char *path, struct statvfs *st) = ck_sys.statvfs;
+	const struct ckpt_run_opts run = t_pack_run(2);
+	uint64_t bytes = 0;
+	struct t_pack t;
+
+	(void)state;
+	t_pack_open(&t, odd, NODD);
+	for (size_t i = 0; i < NODD; i++)
+		bytes += odd[i].bytes;
+	assert_int_equal(t_pack_make(&t, &run, 1, -1, NULL), 0);
+	ck_sys.statvfs = statvfs_of_a_small_disk;
+	for (int dry = 1; dry >= 0; dry--) {
+		const unsigned flags = dry ? CKPT_CONVERT_DRY_RUN : 0;
+
+		disk_left = bytes - 1;
+		assert_int_equal(t_pack_unpack(&t, t.pack, &run, flags, NULL), -CKPT_E_NOSPACE);
+		t_pack_nothing_else(&t, true);
+		disk_left = bytes;
+		assert_int_equal(t_pack_unpack(&t, t.pack, &run, flags, NULL), 0);
+	}
+	ck_sys.statvfs = real;
+	assert_true(t_pack_is_out(&t));
+	t_pack_close(&t);
+}
+
 /* ---- headers of files that need not be there ---- */
 
 struct heads {
@@ -531,6 +572,7 @@ int main(void)
 		cmocka_unit_test(packs_without_trailers_are_read),
 		cmocka_unit_test(a_file_that_changes_is_an_error),
 		cmocka_unit_test(a_run_that_is_canceled_leaves_nothing),
+		cmocka_unit_test(a_disk_that_is_too_small_is_refused_up_front),
 		cmocka_unit_test(headers_of_huge_files_and_long_names),
 		cmocka_unit_test(a_second_account_that_differs_is_refused),
 	};

@@ -11,7 +11,8 @@ names() { (cd run && ls -d .[!.]* * 2> /dev/null | tr '\n' ' '); echo; }
 make
 for rule in '--keep-last 1' '--keep-last 3' '--keep-every 2' '--keep global_step3' '--keep-last 2 --keep-every 3' \
 	'--moments-last 2' '--keep-last 4 --moments-last 1'; do
-	echo "$rule:"; zckpt prune $rule run | awk 'NR > 1 { $1 = $2 = $3 = $4 = $5 = $6 = ""; print $0 }' | sed 's/^ *//'
+	echo "$rule:"; zckpt prune $rule run 2> said | awk 'NR > 1 { $1 = $2 = $3 = $4 = $5 = $6 = ""; print $0 }' | sed 's/^ *//'
+	sed 's/; .* are free there/; ROOM are free there/' said >&2
 done
 names
 for rule in '' '--keep no-such' '--keep-last'; do zckpt prune $rule run 2>&1 | head -n 1; done
