@@ -202,6 +202,8 @@ int ck_ds_build(struct ds_step *ds, struct ckpt_err *err);
  * The optimizer's counts of steps: a warning at 'where' if none is what the model files say.
  */
 void ck_ds_check_counts(struct ds_step *ds, const char *where, const double *count, uint32_t n);
+/* That rank's file is there, and an error says why it cannot be used. */
+bool ck_ds_is_named(const struct ds_step *ds, enum ds_kind kind, uint32_t rank);
 /* No shards, and an optimizer in the model file. */
 bool ck_ds_is_z0(const struct ds_step *ds);
 void ck_ds_end(struct ds_step *ds);

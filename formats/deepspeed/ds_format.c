@@ -55,6 +55,15 @@ static bool is_named(const struct ds_step *ds, const char *path)
 	return false;
 }
 
+bool ck_ds_is_named(const struct ds_step *ds, enum ds_kind kind, uint32_t rank)
+{
+	for (uint64_t i = 0; i < ds->nfiles; i++)
+		if (ds->file[i].id.kind == kind && ds->file[i].id.rank == rank &&
+		    is_named(ds, ds->file[i].path))
+			return true;
+	return false;
+}
+
 /* The file of a rank is missing, or damaged, which an error of its own says. */
 static void miss(struct ds_step *ds, enum ck_finding_id id, const char *path, uint32_t here)
 {

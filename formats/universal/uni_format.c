@@ -46,7 +46,7 @@ static int take_stage(struct uni *u, struct ckpt_err *err)
 static void check_model_files(struct ds_step *ds)
 {
 	for (uint32_t r = 0; ds->model_rank && r < ds->world; r++)
-		if (!ds->model_rank[r].file)
+		if (!ds->model_rank[r].file && !ck_ds_is_named(ds, DS_MODEL_RANK, r))
 			ck_findings_add(ds->f, CK_FINDING_MODEL_FILE_MISSING, ds->where,
 					"zero_pp_rank_%u_mp_rank_00_model_states.pt is absent or "
 					"damaged; %u ranks wrote the step", r, ds->world);

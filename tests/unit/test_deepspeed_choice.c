@@ -8,8 +8,11 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "libckpt/base/ck_sys.h"
 
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_step.h"
@@ -184,6 +187,66 @@ static void a_damaged_first_shard_does_no_harm_to_a_caller_without_err(void **st
 	free(shard);
 }
 
+static struct ck_sys real_sys;
+static const char *closed_name;
+
+static int open_but_closed(const char *path, int flags, mode_t mode)
+{
+	if (!strstr(path, closed_name))
+		return real_sys.open(path, flags, mode);
+	errno = EACCES;
+	return -1;
+}
+
+static int access_but_closed(const char *path, int mode)
+{
+	if (!strstr(path, closed_name))
+		return real_sys.access(path, mode);
+	errno = EACCES;
+	return -1;
+}
+
+/* Root reads everything, so the system says it in this place. */
+static void closed(const char *fixture, const char *name, bool as_warning)
+{
+	static const char *const ids[] = { "NO_PERMISSION", NULL };
+	const struct ckpt_open_opts o = {
+		.size = sizeof(o), .as_warning = as_warning ? ids : NULL,
+	};
+	const char *fixtures = getenv("ZCKPT_FIXTURES");
+	char *path = t_fmt("%s/deepspeed/%s/ckpt", fixtures, fixture);
+	uint64_t errors = 0;
+	struct ckpt_finding f;
+	struct ckpt *ck;
+
+	real_sys = ck_sys;
+	closed_name = name;
+	ck_sys.open = open_but_closed;
+	ck_sys.access = access_but_closed;
+	assert_int_equal(ckpt_open((const char *const *)&path, 1, &o, &ck, NULL), 0);
+	ck_sys = real_sys;
+	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++)
+		errors += f.severity == CKPT_ERROR;
+	assert_non_null(t_step_finding(ck, "NO_PERMISSION", name));
+	assert_int_equal(errors, 1);
+	assert_int_equal(t_step_finding(ck, "RANK_FILE_MISSING", "") ||
+			 t_step_finding(ck, "MODEL_FILE_MISSING", ""), as_warning);
+	ckpt_close(ck);
+	free(path);
+}
+
+/* It is no rank's fault, and a warning of it leaves the rank's part unknown. */
+static void a_file_that_may_not_be_read_is_one_error(void **state)
+{
+	(void)state;
+	for (int as_warning = 0; as_warning <= 1; as_warning++) {
+		closed(FIXTURE, "rank_1_mp_rank_00_optim", as_warning);
+		closed(FIXTURE, "rank_0_mp_rank_00_optim", as_warning);
+		closed("ds0.19.8-z3-bf16-w3", "rank_2_mp_rank_00_optim", as_warning);
+		closed("ds0.19.8-z3-bf16-w3", "rank_1_mp_rank_00_model", as_warning);
+	}
+}
+
 static void a_trainers_folder_opens_its_newest_checkpoint(void **state)
 {
 	(void)state;
@@ -356,6 +419,7 @@ int main(void)
 		TEST(a_later_or_renamed_step_is_said),
 		TEST(a_lie_is_a_lie_also_to_a_caller_who_wants_no_message),
 		TEST(a_damaged_first_shard_does_no_harm_to_a_caller_without_err),
+		TEST(a_file_that_may_not_be_read_is_one_error),
 		TEST(a_trainers_folder_opens_its_newest_checkpoint),
 		TEST(a_trainers_checkpoint_is_a_tag_of_its_folder),
 		TEST(a_checkpoint_without_a_step_is_passed_over_and_said),
