@@ -417,3 +417,9 @@ void ck_plan_release(struct ck_plan *plan)
 	ck_free(plan->own);
 	memset(plan, 0, sizeof(*plan));
 }
+
+bool ck_plan_is_taken_key(const char *name)
+{
+	return !strcmp(name, "format") || !strncmp(name, "zckpt.", 6) ||
+	       !strcmp(name, "DCP_SHARDING_INFO");
+}

@@ -221,4 +221,7 @@ struct ck_want {
 	uint64_t nbeside;
 };
 
+/* The second name of a tensor is a key of the metadata, in which these mean something else. */
+bool ck_plan_is_taken_key(const char *name);
+
 #endif

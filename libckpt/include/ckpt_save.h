@@ -87,7 +87,8 @@ struct ckpt_save_tensor {
 	enum ckpt_role role;	/* TRAINABLE, FROZEN, BUFFER or ALIAS */
 	enum ckpt_dtype dtype;	/* of the weight */
 	int32_t group;		/* TRAINABLE: its param group; else -1 */
-	uint64_t alias_of;	/* ALIAS: number of the tensor that it is */
+	uint64_t alias_of;	/* ALIAS: number of the tensor that it is; HUGGINGFACE: the name is
+				   neither "format" nor "zckpt.*" (keys of the files' metadata) */
 	int derived;		/* TRAINABLE: the weight is not put, it is the master, rounded */
 };
 

@@ -197,13 +197,6 @@ static void tell_unused(struct ck_cv *cv)
 		ck_select_tell_pattern(&cv->ck->ix, "--dtype", r->pattern, f);
 }
 
-/* A second name is a key of the metadata, in which these are taken. */
-static bool is_taken_key(const char *name)
-{
-	return !strcmp(name, "format") || !strncmp(name, "zckpt.", 6) ||
-	       !strcmp(name, "DCP_SHARDING_INFO");
-}
-
 static const char *stored_as(const struct ck_selection *sel, const struct ck_pick_alias *a)
 {
 	for (uint64_t i = 0; i < sel->npicks; i++)
@@ -223,8 +216,8 @@ static int copy_taken(struct ck_cv *cv, struct ckpt_err *err)
 		const struct ck_pick_alias a = sel->alias[i];
 
 		sel->alias[kept] = a;
-		kept += !is_taken_key(a.name);
-		if (!is_taken_key(a.name))
+		kept += !ck_plan_is_taken_key(a.name);
+		if (!ck_plan_is_taken_key(a.name))
 			continue;
 		rc = ck_grow(&sel->pick, &sel->pick_cap, sel->npicks + 1, sizeof(*sel->pick), err);
 		if (!rc)

@@ -43,6 +43,25 @@ static int by_key(const void *a, const void *b)
 	return strcmp(x->key, y->key);
 }
 
+/*
+ * A second name is a key of the metadata.  `convert` gives one that cannot be a key bytes of its
+ * own; here each element is put once, and goes to one place.
+ */
+static int check_aliases(const struct sv_spec *s, struct ckpt_err *err)
+{
+	for (uint32_t i = 0; i < s->ix.ntensors; i++) {
+		const struct ck_tensor *t = &s->ix.tensor[i];
+
+		if (t->role == CKPT_ROLE_ALIAS && ck_plan_is_taken_key(t->name))
+			return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
+				       "it is an alias of %s, which the files keep as a key of "
+				       "their metadata, and this key means something else there; "
+				       "give the alias another name, or save it as a tensor of its "
+				       "own", s->ix.tensor[t->alias_of].name);
+	}
+	return 0;
+}
+
 /* Nothing here tells who saved with how many ranks: the files are the same bytes. */
 static int list_meta(struct sv_spec *s, struct ck_want *want, struct ckpt_err *err)
 {
@@ -149,7 +168,9 @@ int ck_sv_hf_plan(struct sv_spec *s, struct ck_plan *plan, struct ckpt_err *err)
 	if (!driver || !driver->plan || !driver->is_aux)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
 			       "this build does not write folders of weights");
-	rc = list_items(s, &want, err);
+	rc = check_aliases(s, err);
+	if (!rc)
+		rc = list_items(s, &want, err);
 	if (!rc)
 		rc = list_meta(s, &want, err);
 	if (!rc && s->hf.aux_dir)

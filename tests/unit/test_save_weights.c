@@ -267,6 +267,60 @@ static void is_whole_or_absent(void **state)
 	assert_false(is_there("hf", ""));
 }
 
+static void has_key(const char *file, const char *key, const char *value)
+{
+	char *want = t_fmt("\"%s\":\"%s\"", key, value);
+	size_t n;
+	uint8_t *p = t_file_read(file, &n);
+
+	if (!memmem(p, n, want, strlen(want)))
+		fail_msg("%s has no %s", file, want);
+	free(p);
+	free(want);
+}
+
+static void an_alias_that_cannot_be_a_key_is_refused(void **state)
+{
+	static const char *const taken[] = {
+		"format", "zckpt.header", "zckpt.global_step", "zckpt.version", "zckpt.sum.x",
+		"zckpt.", "DCP_SHARDING_INFO",
+	};
+	static const char *const free_names[] = { "formats", "zckpt", "format.weight" };
+	struct t_trainer t = { .root = root, .nranks = 1, .derived = true };
+	struct ckpt_save_tensor tensor[9];
+	struct ckpt_save_step *step = weights(&t, "hf");
+	struct ckpt_err err = { 0 };
+	char *at = t_fmt("%s/hf/model.safetensors", root);
+
+	(void)state;
+	assert_int_equal(step->ntensors, 9);
+	memcpy(tensor, step->tensor, sizeof(tensor));
+	assert_int_equal(tensor[7].role, CKPT_ROLE_ALIAS);
+	for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++) {
+		struct ckpt_saver *sv;
+
+		step = weights(&t, "hf");
+		tensor[7].name = taken[i];
+		step->tensor = tensor;
+		t_must(t_saver(&t, 0, &sv, &err), &err);
+		assert_int_equal(ckpt_save_begin(sv, step, &err), -CKPT_E_USAGE);
+		assert_string_equal(err.where, taken[i]);
+		assert_non_null(strstr(err.msg, "an alias of embed.weight"));
+		ckpt_saver_free(sv);
+		memset(&err, 0, sizeof(err));
+		assert_false(is_there("hf", ""));
+	}
+	for (size_t i = 0; i < sizeof(free_names) / sizeof(free_names[0]); i++) {
+		step = weights(&t, "hf");
+		step->flags = CKPT_SAVE_FORCE;
+		tensor[7].name = free_names[i];
+		step->tensor = tensor;
+		t_must(t_save_all(&t, step, &err), &err);
+		has_key(at, free_names[i], "embed.weight");
+	}
+	free(at);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -277,6 +331,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(shards_have_an_index, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_else_is_there_stays, setup, teardown),
 		cmocka_unit_test_setup_teardown(is_whole_or_absent, setup, teardown),
+		cmocka_unit_test_setup_teardown(an_alias_that_cannot_be_a_key_is_refused, setup,
+						teardown),
 	};
 
 	t_dir_in_memory();
