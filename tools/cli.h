@@ -191,6 +191,7 @@ const char *out_word(const char *path);	/* as a shell wants it in a command */
 /* Text with controls, and bytes that are no UTF-8, written \n and \x1b.  Lent until the next. */
 const char *out_text(const char *text);
 const char *out_size(uint64_t bytes);	/* "75.7 kB" */
+const char *out_plural(uint64_t n);	/* "" of 1, else "s" */
 const char *out_count(uint64_t n);	/* "1,234,567" */
 const char *out_shape(const struct ckpt_tensor_info *tensor);	/* "[3, 4]" */
 const char *out_role(enum ckpt_role role);

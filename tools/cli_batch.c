@@ -155,8 +155,8 @@ static void say_then(const struct batch *b)
 
 static void say_batch(const struct batch *b)
 {
-	cli_say("batch: %" PRIu64 " samples a step = micro-batch %" PRIu64 " x accumulation %"
-		PRIu64 " x %" PRIu32 " %s", b->now.train, b->now.micro, b->now.accumulation,
+	cli_say("batch: %" PRIu64 " sample%s a step = micro-batch %" PRIu64 " x accumulation %"
+		PRIu64 " x %" PRIu32 " %s", b->now.train, out_plural(b->now.train), b->now.micro, b->now.accumulation,
 		b->from, ranks(b->from));
 	say_then(b);
 	if (b->fits > 0)
@@ -164,8 +164,8 @@ static void say_batch(const struct batch *b)
 			PRIu64 " != %" PRIu64 " x %" PRIu64 " x %" PRIu32, b->unchanged.train,
 			b->unchanged.micro, b->unchanged.accumulation, b->to);
 	else if (!b->fits && b->unchanged.train != b->now.train)
-		cli_say("  the configuration in the step makes %" PRIu64 " samples a step of it",
-			b->unchanged.train);
+		cli_say("  the configuration in the step makes %" PRIu64 " sample%s a step of it",
+			b->unchanged.train, out_plural(b->unchanged.train));
 	else if (!b->fits)
 		cli_say("  the configuration in the step does that by itself");
 }
@@ -173,8 +173,10 @@ static void say_batch(const struct batch *b)
 static void say_data(const struct batch *b)
 {
 	if (b->samples >= 0 && b->steps > 0)
-		cli_say("data: %" PRId64 " samples in %" PRId64 " steps are done; the program that "
-			"resumes has to find the place", b->samples, b->steps);
+		cli_say("data: %" PRId64 " sample%s in %" PRId64 " step%s %s done; the program that "
+			"resumes has to find the place", b->samples,
+			out_plural((uint64_t)b->samples), b->steps, out_plural((uint64_t)b->steps),
+			b->samples == 1 ? "is" : "are");
 	if (!b->trainer)
 		return;
 	if (b->epoch >= 0)

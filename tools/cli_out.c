@@ -177,6 +177,11 @@ const char *out_size(uint64_t bytes)
 	return out;
 }
 
+const char *out_plural(uint64_t n)
+{
+	return n == 1 ? "" : "s";
+}
+
 const char *out_count(uint64_t n)
 {
 	char digits[32], *out = slot(), *to = out;

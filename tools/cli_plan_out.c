@@ -93,9 +93,10 @@ static void print_head(const struct planning *p)
 	if (p->info.trainable != p->info.params)
 		printf("%-8s of them %s are trained\n", "", out_count(p->info.trainable));
 	if (a->layers)
-		printf("%-8s %" PRIu64 " layers of %" PRIu64 ", %" PRIu64 " heads (%" PRIu64
+		printf("%-8s %" PRIu64 " layer%s of %" PRIu64 ", %" PRIu64 " head%s (%" PRIu64
 		       ") of %" PRIu64 ", %" PRIu64 " inside, vocabulary %" PRIu64 "\n", "",
-		       a->layers, a->hidden, a->heads, a->kv_heads, a->head_dim, a->inter,
+		       a->layers, out_plural(a->layers), a->hidden, a->heads,
+		       out_plural(a->heads), a->kv_heads, a->head_dim, a->inter,
 		       a->vocab);
 	printf("%-8s %sZeRO stage %" PRIu32 ", offload %s, %" PRIu32 " %s%s (%" PRIu32
 	       " a host), %s\n", "run", plan_is_ztrain(p) ? "ztrain, " : "", s->stage,

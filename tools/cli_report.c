@@ -14,17 +14,12 @@
 
 /* ---------------------------------------------------------------- for people */
 
-static const char *plural(uint64_t n)
-{
-	return n == 1 ? "" : "s";
-}
-
 /* "3 tensors, " of a file of weights; nothing of an index or a config. */
 static const char *tensors_of(const struct ckpt_written *file)
 {
 	if (!file->ntensors)
 		return "";
-	return cli_format("%" PRIu64 " tensor%s, ", file->ntensors, plural(file->ntensors));
+	return cli_format("%" PRIu64 " tensor%s, ", file->ntensors, out_plural(file->ntensors));
 }
 
 static void print_files(const struct outcome *outcome)
@@ -131,7 +126,7 @@ void report_print(const struct outcome *outcome)
 	else
 		cli_say("read %s, wrote %s in %.2f s, %" PRIu32 " thread%s",
 			out_size(r->read_bytes), out_size(r->written_bytes), outcome->seconds,
-			r->threads, plural(r->threads));
+			r->threads, out_plural(r->threads));
 }
 
 /* ---------------------------------------------------------------- JSON */
@@ -302,9 +297,9 @@ void report_step_work(const struct args *args, const struct ckpt_report *report)
 	if (args->dry_run)
 		say_dry(report);
 	else
-		cli_say("read %s, wrote %s in %.2f s, %" PRIu32 " threads",
+		cli_say("read %s, wrote %s in %.2f s, %" PRIu32 " thread%s",
 			out_size(report->read_bytes), out_size(report->written_bytes),
-			report->seconds, report->threads);
+			report->seconds, report->threads, out_plural(report->threads));
 }
 
 void report_step_part(const struct args *args, uint32_t nparts, const char *dst)

@@ -173,8 +173,8 @@ static void print_torch(const struct audit *audit)
 		printf("loads %s\n", audit->list.npickles == 1 ? "it" : "all of them");
 		return;
 	}
-	printf("refuses %" PRIu64 " of %" PRIu64 " pickles\n", audit->torch_refuses,
-	       audit->list.npickles);
+	printf("refuses %" PRIu64 " of %" PRIu64 " pickle%s\n", audit->torch_refuses,
+	       audit->list.npickles, out_plural(audit->list.npickles));
 	for (size_t i = 0; i < audit->nused; i++) {
 		const struct ckpt_audit_name *n = audit->used[i].name;
 

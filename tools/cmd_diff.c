@@ -571,10 +571,10 @@ static int run(struct args *args, int argc, char **argv)
 			print_text(&two);
 		status = two.diff.ndiffering ? EXIT_NO : EXIT_DONE;
 		if (unread(&two.diff) && status == EXIT_DONE) {
-			cli_say("%" PRIu64 " tensors of A and %" PRIu64 " of B are of kinds that "
+			cli_say("%s of A and %" PRIu64 " of B are of kinds that "
 				"are not read (TENSOR_OPAQUE): whether they are the same is not "
-				"known; --exclude leaves them out", two.diff.nopaque_a,
-				two.diff.nopaque_b);
+				"known; --exclude leaves them out",
+				plural(two.diff.nopaque_a, "tensor"), two.diff.nopaque_b);
 			status = EXIT_TROUBLE;
 		}
 	}

@@ -34,13 +34,13 @@ void pack_say(const struct args *args, const struct ckpt_packed *done, const cha
 	bytes = cli_strdup(out_size(done->bytes));
 	archive = cli_strdup(out_size(done->archive_bytes));
 	if (args->dry_run)
-		cli_say("would %s %" PRIu64 " files, %s, to %s", what, done->files, bytes,
-			out_name(dst));
+		cli_say("would %s %" PRIu64 " file%s, %s, to %s", what, done->files,
+			out_plural(done->files), bytes, out_name(dst));
 	else
-		cli_say("%sed %" PRIu64 " files, %s, to %s: %s%s, %.2f s, %" PRIu32 " thread%s",
-			what, done->files, bytes, out_name(dst), archive,
+		cli_say("%sed %" PRIu64 " file%s, %s, to %s: %s%s, %.2f s, %" PRIu32 " thread%s",
+			what, done->files, out_plural(done->files), bytes, out_name(dst), archive,
 			!strcmp(what, "unpack") ? " packed" : "", done->seconds, done->threads,
-			done->threads == 1 ? "" : "s");
+			out_plural(done->threads));
 	if (args->dry_run)
 		report_dry(!strcmp(what, "pack") ? "at most " : "", done->would_write_bytes,
 			   done->would_read_bytes, done->free_bytes);

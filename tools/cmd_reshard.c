@@ -210,9 +210,10 @@ static int check_world(struct reshard *r)
 		r->opts.world = info.world;
 	if (!r->from || !info.world || r->from == info.world)
 		return 0;
-	cli_say("%s: %" PRIu32 " ranks wrote this step, not %" PRIu64
+	cli_say("%s: %" PRIu32 " rank%s wrote this step, not %" PRIu64
 		": '%" PRIu32 "->%" PRIu32 "', or --world %" PRIu32 " in its place",
-		out_name(info.path), info.world, r->from, info.world, r->opts.world, r->opts.world);
+		out_name(info.path), info.world, out_plural(info.world), r->from, info.world,
+		r->opts.world, r->opts.world);
 	return EXIT_CALL;
 }
 
@@ -234,14 +235,15 @@ static void print_report(const struct reshard *r)
 	if (r->args->quiet)
 		return;
 	if (r->args->to)
-		cli_say("%s %s: %" PRIu64 " files, %s",
+		cli_say("%s %s: %" PRIu64 " file%s, %s",
 			r->args->dry_run ? "would write" : "wrote", out_name(r->dst),
-			r->report.nfiles,
+			r->report.nfiles, out_plural(r->report.nfiles),
 			r->args->to == CKPT_TO_NATIVE ? "native" : "universal");
 	else
-		cli_say("%s %s: %" PRIu64 " files for %" PRIu32 " ranks",
+		cli_say("%s %s: %" PRIu64 " file%s for %" PRIu32 " rank%s",
 			r->args->dry_run ? "would write" : "wrote", out_name(r->dst),
-			r->report.nfiles, r->opts.world);
+			r->report.nfiles, out_plural(r->report.nfiles), r->opts.world,
+			out_plural(r->opts.world));
 	say_carried(r);
 	report_step_work(r->args, &r->report);
 	batch_say(&r->batch);

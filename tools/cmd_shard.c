@@ -201,9 +201,10 @@ static void print_report(const struct shard *s)
 {
 	if (s->args->quiet)
 		return;
-	cli_say("%s %s: %" PRIu64 " files for %" PRIu32 " ranks, %" PRIu64 " tensors",
+	cli_say("%s %s: %" PRIu64 " file%s for %" PRIu32 " rank%s, %" PRIu64 " tensor%s",
 		s->args->dry_run ? "would write" : "wrote", out_name(s->dst), s->report.nfiles,
-		s->opts.world, s->report.ntensors);
+		out_plural(s->report.nfiles), s->opts.world, out_plural(s->opts.world),
+		s->report.ntensors, out_plural(s->report.ntensors));
 	report_step_work(s->args, &s->report);
 	report_step_part(s->args, s->opts.nparts, s->dst);
 }

@@ -113,12 +113,31 @@ static int is_bare(const struct answer *a)
 	return a->ck && a->v.without_sums && !a->v.sums && !a->v.checksums && !a->v.manifest;
 }
 
-static void print_counts(const struct ckpt_verified *v, int full)
+/* Does a tensor have a master, and a weight of its own bytes beside it? */
+static int has_pairs(const struct ckpt *ck)
 {
+	struct ckpt_state_info s;
+	struct ckpt_info info;
+	int pair = 0;
+
+	ckpt_info_get(ck, &info);
+	for (uint64_t i = 0; pair < 2 && i < info.ntensors; i++) {
+		pair = 0;
+		for (uint32_t k = 0; !ckpt_state_get(ck, i, k, &s, NULL); k++)
+			pair += !strcmp(s.name, "master") ||
+				(!strcmp(s.name, "weight") && !(s.flags & CKPT_STATE_DERIVED));
+	}
+	return pair == 2;
+}
+
+static void print_counts(const struct answer *a, int full)
+{
+	const struct ckpt_verified *v = &a->v;
+
 	printf("  %s, %s", many(v->files, "file"), out_size(v->file_bytes));
 	if (!full) {
 		printf("; structure, lengths%s\n",
-		       v->agreed ? ", ends of masters and weights" : "");
+		       v->agreed && has_pairs(a->ck) ? ", ends of masters and weights" : "");
 		return;
 	}
 	printf("; %s read\n", out_size(v->read_bytes));
@@ -134,7 +153,7 @@ static void print_counts(const struct ckpt_verified *v, int full)
 			printf(" (%s without)", many(v->without_sums, "tensor"));
 		printf("\n");
 	}
-	if (v->agreed)
+	if (v->elements || v->copies)
 		printf("  %s of masters compared with weights, %s of copies\n",
 		       many(v->elements, "element"), many(v->copies, "element"));
 	if (v->pad_bytes)
@@ -154,7 +173,7 @@ static void print(const struct answer *a)
 		printf("%s\n", many(warnings, "warning"));
 	if (!a->ck)
 		return;
-	print_counts(&a->v, full);
+	print_counts(a, full);
 	if (!a->v.agreed)
 		printf("  masters and weights were not compared\n");
 	if (a->v.manifest)

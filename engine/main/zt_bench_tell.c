@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/main/zt_bench.h"
+#include "engine/main/zt_say.h"
 
 #define WIDE 32
 
@@ -50,9 +51,9 @@ static void print_times(const struct zt_measured *m)
 	const struct en_bench *r = &m->bench;
 	const struct en_bench_times *t = &r->step;
 
-	printf("ZeRO-%u, %u row%s x %u micro-batch%s: %u steps\n\n", r->zero.stage, r->zero.rows,
+	printf("ZeRO-%u, %u row%s x %u micro-batch%s: %u step%s\n\n", r->zero.stage, r->zero.rows,
 	       r->zero.rows == 1 ? "" : "s", r->zero.units, r->zero.units == 1 ? "" : "es",
-	       r->steps);
+	       r->steps, zt_plural(r->steps));
 	printf("%-22s %.6f s median, half of them %.6f to %.6f, all %.6f to %.6f\n", "a step",
 	       t->median, t->low, t->high, t->least, t->most);
 	printf("%-22s %.1f of a rank, %.1f of all\n", "tokens/s", r->tokens_per_s,
@@ -77,8 +78,8 @@ static void print_waits(const struct en_bench *r)
 		       r->traced_step > 0 ? 100 * all / r->traced_step : 0, r->traced_step,
 		       r->wait_gather, r->wait_reduce, r->wait_other);
 	if (r->lost)
-		printf("%-22s %" PRIu64 " spans had no room: the above is too little\n", "",
-		       r->lost);
+		printf("%-22s %" PRIu64 " span%s had no room: the above is too little\n", "",
+		       r->lost, zt_plural(r->lost));
 	for (int k = 0; k < EN_COMM_KINDS; k++)
 		if (r->sent[k])
 			printf("%-22s %s bytes of a step, by %s\n", "sent", commas(r->sent[k], n),
@@ -132,7 +133,8 @@ void zt_bench_tell_table(const struct zt_bench *b)
 	print_waits(&m->bench);
 	print_memory(m, b->p->args.offload);
 	if (b->p->args.trace)
-		printf("\ntimeline of %u steps: %s\n", m->bench.traced, b->p->args.trace);
+		printf("\ntimeline of %u step%s: %s\n", m->bench.traced,
+		       zt_plural(m->bench.traced), b->p->args.trace);
 }
 
 /* ---- stages ---- */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/main/zt_program.h"
+#include "engine/main/zt_say.h"
 
 static enum kn_type type_of(enum en_precision p)
 {
@@ -63,10 +64,10 @@ void zt_export_tell(const struct zt_program *p, const struct en_ran *ran)
 	if (!p->export.dir)
 		return;
 	if (ran->exported)
-		printf("weights: %s, %s, %" PRIu64 " bytes in %" PRIu64 " files, %.3f s\n",
+		printf("weights: %s, %s, %" PRIu64 " bytes in %" PRIu64 " file%s, %.3f s\n",
 		       p->export.dir, p->export.type == KN_BF16 ? "bf16" :
 		       p->export.type == KN_F16 ? "fp16" : "fp32", ran->export.file_bytes,
-		       ran->export.nfiles, ran->export_seconds);
+		       ran->export.nfiles, zt_plural(ran->export.nfiles), ran->export_seconds);
 	else if (p->args.export)
 		printf("weights: none were exported, as the run was stopped; --resume auto "
 		       "continues it, and zckpt convert exports its last step\n");

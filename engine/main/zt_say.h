@@ -4,6 +4,7 @@
 #ifndef ZT_SAY_H
 #define ZT_SAY_H
 
+#include <stdint.h>
 #include <stdio.h>
 
 /* On stderr: 'prefix', the text and a line end.  Controls are written \n and \x1b. */
@@ -11,5 +12,11 @@ void zt_say(const char *prefix, const char *fmt, ...) __attribute__((format(prin
 
 /* On 'out': the text and a line end, likewise. */
 void zt_say_line(FILE *out, const char *text);
+
+/* "" of 1, else "s". */
+static inline const char *zt_plural(uint64_t n)
+{
+	return n == 1 ? "" : "s";
+}
 
 #endif

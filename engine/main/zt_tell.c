@@ -83,10 +83,12 @@ int zt_tell_beginning(void *arg, const struct en_begun *b, struct ckpt_err *err)
 		if (*p->model->config.noted)
 			printf("config.json has keys that are not known here, and off: %s\n",
 			       p->model->config.noted);
-		printf("%" PRIu64 " rows of %u tokens%s%s", p->data.rows, p->data.info.tokens,
+		printf("%" PRIu64 " row%s of %u tokens%s%s", p->data.rows,
+		       zt_plural(p->data.rows), p->data.info.tokens,
 		       p->args.data ? " in " : ", made up", p->args.data ? p->args.data : "");
 		if (p->held_rows)
-			printf("; %" PRIu64 " rows to evaluate on", p->held_rows);
+			printf("; %" PRIu64 " row%s to evaluate on", p->held_rows,
+			       zt_plural(p->held_rows));
 		putchar('\n');
 		if (*b->device)
 			printf("on %s\n", b->device);
@@ -189,9 +191,10 @@ static void tell_counters(const struct zt_program *p, const struct en_mem *mem)
 
 	for (uint32_t k = 0; k < EN_COMM_KINDS; k++)
 		if (c->counter[k].calls)
-			printf("rank %u  sent  %-14s %" PRIu64 " bytes in %" PRIu64 " messages\n",
+			printf("rank %u  sent  %-14s %" PRIu64 " bytes in %" PRIu64 " message%s\n",
 			       c->rank, en_comm_kind_name((enum en_comm_kind)k),
-			       c->counter[k].sent, c->counter[k].messages);
+			       c->counter[k].sent, c->counter[k].messages,
+			       zt_plural(c->counter[k].messages));
 	tell_memory(c->rank, mem);
 }
 
@@ -213,8 +216,8 @@ void zt_tell_end(struct zt_program *p, const struct en_ran *ran)
 		zt_say("ztrain: ", "%s: %s", p->args.log, err.msg);
 	p->log = NULL;
 	if (p->unlogged)
-		fprintf(stderr, "ztrain: %" PRIu64 " steps could not be written to %s\n",
-			p->unlogged, p->args.log);
+		fprintf(stderr, "ztrain: %" PRIu64 " step%s could not be written to %s\n",
+			p->unlogged, zt_plural(p->unlogged), p->args.log);
 	if (speaks(p) && ran->saves)
 		printf("%" PRIu64 " save%s took %.3f s from the steps; %s %" PRIu64
 		       " bytes of files in %.3f s\n", ran->saves, ran->saves == 1 ? "" : "s",
