@@ -211,5 +211,5 @@ int ckpt_read(const struct ckpt *ck, uint64_t tensor, uint32_t state, uint64_t f
 		rc = ck_reader_read(reader, s, first, count, dtype, buf, scratch, NULL, err);
 	ck_reader_free(reader);
 	ck_free(scratch);
-	return rc;
+	return ck_fdpool_check(ck->pool, rc, err);
 }

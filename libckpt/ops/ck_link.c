@@ -8,6 +8,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
+#include "libckpt/io/ck_stamp.h"
 
 #define WINDOW_BYTES ((size_t)1 << 20)
 #define HALF ".zckpt-link"
@@ -40,10 +41,22 @@ static bool may_be_one(const struct linking *l, const struct stat *a, const stru
 				    a->st_mode == b->st_mode);
 }
 
-static bool is_unchanged(const struct stat *a, const struct stat *b)
+/* What is at 'path', and what is open as 'fd', is what it was when it was compared. */
+static int check_unchanged(const char *path, const struct ck_stamp *was, int fd,
+			   struct ckpt_err *err)
 {
-	return a->st_ino == b->st_ino && a->st_size == b->st_size &&
-	       a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+	struct ck_stamp now;
+	struct stat st;
+	int rc;
+
+	if (ck_sys.lstat(path, &st))
+		return ck_fail_sys(err, errno, "stat", path);
+	ck_stamp_of(&st, &now);
+	rc = ck_stamp_compare(path, was, &now, err);
+	if (!rc && ck_sys.fstat(fd, &st))
+		return ck_fail_sys(err, errno, "fstat", path);
+	ck_stamp_of(&st, &now);
+	return rc ? rc : ck_stamp_compare(path, was, &now, err);
 }
 
 /* '*n_out' bytes, less at the end of the file only. */
@@ -115,16 +128,15 @@ static int make_hard(const char *from, const char *half, bool *made_out, struct 
 	return ck_fail_sys(err, errno, "link", from);
 }
 
-static int make_clone(const char *from, const char *half, mode_t mode, struct ckpt_err *err)
+static int make_clone(const char *from, int in, const char *half, mode_t mode,
+		      struct ckpt_err *err)
 {
-	int in, out, rc = open_read(from, &in, err);
+	const int out = ck_open(half, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode & 0777);
+	int rc = 0;
 
-	if (rc)
-		return rc;
-	out = ck_open(half, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode & 0777);
 	if (out < 0)
-		rc = ck_fail_sys(err, errno, "create", half);
-	else if (ck_sys.clone(out, in))
+		return ck_fail_sys(err, errno, "create", half);
+	if (ck_sys.clone(out, in))
 		rc = errno == EOPNOTSUPP || errno == ENOTTY || errno == EINVAL || errno == EXDEV ?
 		     ck_fail(err, CKPT_E_UNSUPPORTED, from, CKPT_NO_OFFSET,
 			     "this file system cannot share blocks between files; hard links "
@@ -132,36 +144,51 @@ static int make_clone(const char *from, const char *half, mode_t mode, struct ck
 		     ck_fail_sys(err, errno, "share blocks of", from);
 	if (!rc && ck_fdatasync(out, CK_SYNCED_HALF))
 		rc = ck_fail_sys(err, errno, "sync", half);
-	if (out >= 0 && ck_close(out) && !rc)
+	if (ck_close(out) && !rc)
 		rc = ck_fail_sys(err, errno, "close", half);
-	ck_close(in);
 	return rc;
 }
 
-/* 'now' is what 'path' was when it was compared. */
-static int replace(struct linking *l, const char *path, const char *from, const struct stat *now,
-		   struct ckpt_err *err)
+/* The two that were compared: 'path' becomes one with 'from'. */
+struct pair {
+	const char *path, *from;
+	int path_fd, from_fd;
+	struct ck_stamp path_was, from_was;
+	mode_t mode;
+};
+
+/*
+ * A link is made by name, so another file may have come to 'from' since it was compared, and a
+ * clone has what was written since then: whatever 'half' is, it takes the place of 'path' only if
+ * it is what was compared.
+ */
+static int check_pair(const struct linking *l, const struct pair *p, const char *half,
+		      struct ckpt_err *err)
 {
-	const char *base = ck_fs_base(path);
-	char *half = ck_asprintf("%.*s.%s" HALF, (int)(base - path), path, base);
+	int rc = check_unchanged(l->opts->reflink ? p->from : half, &p->from_was, p->from_fd, err);
+
+	return rc ? rc : check_unchanged(p->path, &p->path_was, p->path_fd, err);
+}
+
+static int replace(struct linking *l, const struct pair *p, struct ckpt_err *err)
+{
+	const char *base = ck_fs_base(p->path);
+	char *half = ck_asprintf("%.*s.%s" HALF, (int)(base - p->path), p->path, base);
 	bool made = l->opts->reflink;
-	struct stat st;
-	int rc = half ? 0 : ck_fail_nomem(err, "a path", strlen(path));
+	int rc = half ? 0 : ck_fail_nomem(err, "a path", strlen(p->path));
 
 	if (!rc && ck_sys.unlink(half) && errno != ENOENT)	/* of a run that was killed */
 		rc = ck_fail_sys(err, errno, "remove", half);
 	if (!rc)
-		rc = made ? make_clone(from, half, now->st_mode, err) :
-		     make_hard(from, half, &made, err);
-	if (!rc && made && (ck_sys.lstat(path, &st) || !is_unchanged(&st, now)))
-		rc = ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
-			     "the file changed while it was compared (is the step being "
-			     "written?)");
-	if (!rc && made && ck_sys.rename(half, path, 0))
-		rc = ck_fail_sys(err, errno, "rename", path);
+		rc = made ? make_clone(p->from, p->from_fd, half, p->mode, err) :
+		     make_hard(p->from, half, &made, err);
+	if (!rc && made)
+		rc = check_pair(l, p, half, err);
+	if (!rc && made && ck_sys.rename(half, p->path, 0))
+		rc = ck_fail_sys(err, errno, "rename", p->path);
 	if (!rc && made) {
 		l->linked->files++;
-		l->linked->bytes += (uint64_t)now->st_size;
+		l->linked->bytes += p->path_was.bytes;
 	} else if (half) {
 		ck_sys.unlink(half);
 	}
@@ -169,28 +196,61 @@ static int replace(struct linking *l, const char *path, const char *from, const 
 	return rc;
 }
 
-static int link_file(struct linking *l, const char *path, const char *from, const struct stat *a,
-		     struct ckpt_err *err)
+static int look_at(struct ck_stamps *stamps, const char *path, int fd, struct ck_stamp *out,
+		   struct ckpt_err *err)
 {
-	int one = -1, two = -1;
-	bool same = false;
-	int rc = open_read(path, &one, err);
+	struct stat st;
+
+	if (ck_sys.fstat(fd, &st))
+		return ck_fail_sys(err, errno, "fstat", path);
+	ck_stamp_of(&st, out);
+	return ck_stamps_look(stamps, path, fd, out, err);
+}
+
+/* From now on a write to one of them shows. */
+static int look_at_pair(struct pair *p, struct ckpt_err *err)
+{
+	struct ck_stamps *stamps = ck_stamps_new();
+	int rc = stamps ? look_at(stamps, p->path, p->path_fd, &p->path_was, err) :
+		 ck_fail_nomem(err, "a list of files", 2);
 
 	if (!rc)
-		rc = open_read(from, &two, err);
-	if (!rc)
-		rc = compare(l, one, two, path, (uint64_t)a->st_size, &same, err);
-	if (two >= 0)
-		ck_close(two);
-	if (one >= 0)
-		ck_close(one);
+		rc = look_at(stamps, p->from, p->from_fd, &p->from_was, err);
+	ck_stamps_free(stamps);
+	return rc;
+}
+
+static int link_pair(struct linking *l, struct pair *p, struct ckpt_err *err)
+{
+	bool same = false;
+	int rc = look_at_pair(p, err);
+
+	if (!rc && p->path_was.bytes == p->from_was.bytes)
+		rc = compare(l, p->path_fd, p->from_fd, p->path, p->path_was.bytes, &same, err);
 	if (rc || !same)
 		return rc;
 	if (!l->opts->dry_run)
-		return replace(l, path, from, a, err);
+		return replace(l, p, err);
 	l->linked->files++;
-	l->linked->bytes += (uint64_t)a->st_size;
+	l->linked->bytes += p->path_was.bytes;
 	return 0;
+}
+
+static int link_file(struct linking *l, const char *path, const char *from, mode_t mode,
+		     struct ckpt_err *err)
+{
+	struct pair p = { .path = path, .from = from, .path_fd = -1, .from_fd = -1, .mode = mode };
+	int rc = open_read(path, &p.path_fd, err);
+
+	if (!rc)
+		rc = open_read(from, &p.from_fd, err);
+	if (!rc)
+		rc = link_pair(l, &p, err);
+	if (p.from_fd >= 0)
+		ck_close(p.from_fd);
+	if (p.path_fd >= 0)
+		ck_close(p.path_fd);
+	return rc;
 }
 
 /* ---- folders ---- */
@@ -218,7 +278,7 @@ static int see_path(struct linking *l, const char *path, const char *from, const
 	if (!may_be_one(l, &a, &b) ||
 	    ((uint64_t)a.st_size < l->opts->least && strncmp(name, "frozen-", 7)))
 		return 0;
-	return link_file(l, path, from, &a, err);
+	return link_file(l, path, from, a.st_mode, err);
 }
 
 static int see(void *arg, const char *dir, const char *name, struct ckpt_err *err)

@@ -33,7 +33,9 @@ static void release_save(struct sv_save *s)
 	ck_free(s->stage_file);
 	s->stage_file = NULL;
 	ck_free(s->link_from);
+	ck_free(s->link_stamp);
 	s->link_from = NULL;
+	s->link_stamp = NULL;
 	if (s->spec.tag)
 		ck_sv_spec_release(&s->spec);
 }

@@ -97,7 +97,7 @@ bool ck_sv_is_mine(const struct sv_save *s, uint32_t file)
 	return !s->opts->rank || n < 3 || strcmp(name + n - 3, ".pt") != 0;
 }
 
-/* A file that goes along as it is. */
+/* A file that goes along as it is now: replaced since the save began, it is the new one, whole. */
 static int write_copy(struct sv_save *s, uint32_t file, const struct ck_seg *seg,
 		      struct ckpt_err *err)
 {
@@ -118,6 +118,8 @@ static int write_copy(struct sv_save *s, uint32_t file, const struct ck_seg *seg
 			rc = ck_stage_write(s->stage, s->stage_file[file], seg->off + at, p, n,
 					    err);
 	}
+	if (pool)	/* half of one file and half of the next is neither */
+		rc = ck_fdpool_check(pool, rc, err);
 	s->written += rc ? 0 : seg->bytes;
 	ck_src_close(src);
 	ck_fdpool_free(pool);

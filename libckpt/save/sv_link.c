@@ -160,6 +160,37 @@ static int take_sums(struct looking *l, uint32_t number, bool *all_out, struct c
 	return rc;
 }
 
+/* A step of that name that comes meanwhile has other bytes than the manifest that was read says. */
+static int note_stamp(struct looking *l, uint32_t number, struct ckpt_err *err)
+{
+	const char *name = ck_sv_spec_local(&l->s->spec, l->s->spec.plan.file[number].name);
+	char *path = ck_fs_join(l->dir, name);
+	struct stat st;
+	int rc = 0;
+
+	if (!path)
+		return ck_fail_nomem(err, "a path", strlen(name));
+	if (ck_sys.lstat(path, &st))
+		rc = ck_fail_sys(err, errno, "stat", path);
+	else
+		ck_stamp_of(&st, &l->s->link_stamp[number]);
+	ck_free(path);
+	return rc;
+}
+
+/* 'path', a link to 'from' or that file itself, is the file that was looked at. */
+static int check_stamp(const struct sv_save *s, uint32_t file, const char *from, const char *path,
+		       struct ckpt_err *err)
+{
+	struct ck_stamp now;
+	struct stat st;
+
+	if (ck_sys.lstat(path, &st))
+		return ck_fail_sys(err, errno, "stat", path);
+	ck_stamp_of(&st, &now);
+	return ck_stamp_compare(from, &s->link_stamp[file], &now, err);
+}
+
 /* ---- the earlier step ---- */
 
 static int open_step(struct looking *l, bool *usable_out, struct ckpt_err *err)
@@ -188,6 +219,10 @@ static int look_at_files(struct looking *l, bool *same_out, struct ckpt_err *err
 	bool any = false, same = true;
 	int rc = 0;
 
+	l->s->link_stamp = ck_alloc_array(plan->nfiles + 1ull, sizeof(*l->s->link_stamp));
+	if (!l->s->link_stamp)
+		return ck_fail_nomem(err, "a list of files", plan->nfiles);
+
 	for (uint32_t i = 0; !rc && same && i < plan->nfiles; i++) {
 		if (!ck_sv_is_frozen(l->s, plan, i))
 			continue;
@@ -195,7 +230,11 @@ static int look_at_files(struct looking *l, bool *same_out, struct ckpt_err *err
 		rc = has_head(l, &plan->file[i], &same, err);
 		if (!rc && same)
 			rc = take_sums(l, i, &same, err);
+		if (!rc && same)
+			rc = note_stamp(l, i, err);
 	}
+	if (!rc && any && same)
+		rc = ck_fdpool_check(l->pool, rc, err);
 	*same_out = !rc && any && same;
 	return rc;
 }
@@ -211,7 +250,9 @@ static void agree(struct looking *l)
 void ck_sv_link_forget(struct sv_save *s)
 {
 	ck_free(s->link_from);
+	ck_free(s->link_stamp);
 	s->link_from = NULL;
+	s->link_stamp = NULL;
 	s->part.nranges = s->part.nterms = 0;
 }
 
@@ -258,12 +299,16 @@ static int copy_file(struct sv_save *s, uint32_t file, const char *from, struct 
 	int rc = pool && buf ? ck_src_open(pool, from, &src, err) :
 		 ck_fail_nomem(err, "a buffer", WINDOW);
 
+	if (!rc)
+		rc = check_stamp(s, file, from, from, err);
 	for (uint64_t at = 0, n; !rc && at < bytes; at += n) {
 		n = ck_min_u64(WINDOW, bytes - at);
 		rc = ck_src_read(src, at, buf, n, err);
 		if (!rc)
 			rc = ck_stage_write(s->stage, s->stage_file[file], at, buf, n, err);
 	}
+	if (pool)
+		rc = ck_fdpool_check(pool, rc, err);
 	ck_src_close(src);
 	ck_free(buf);
 	ck_fdpool_free(pool);
@@ -285,6 +330,17 @@ static int do_without(struct sv_save *s, uint32_t file, const char *name, const 
 	return rc;
 }
 
+static int check_link(const struct sv_save *s, uint32_t file, const char *name, const char *from,
+		      struct ckpt_err *err)
+{
+	char *path = ck_fs_join(ck_stage_paths(s->stage)->data, name);
+	int rc = path ? check_stamp(s, file, from, path, err) :
+		 ck_fail_nomem(err, "a path", strlen(name));
+
+	ck_free(path);
+	return rc;
+}
+
 int ck_sv_link_file(struct sv_save *s, uint32_t file, struct ckpt_err *err)
 {
 	const char *name = ck_sv_spec_local(&s->spec, s->spec.plan.file[file].name);
@@ -293,6 +349,8 @@ int ck_sv_link_file(struct sv_save *s, uint32_t file, struct ckpt_err *err)
 	int rc = from ? ck_stage_file_linked(s->stage, name, from, &s->stage_file[file], &made,
 					     err) : ck_fail_nomem(err, "a path", 0);
 
+	if (!rc && made)
+		rc = check_link(s, file, name, from, err);
 	if (!rc && made)
 		s->linked_bytes += s->spec.plan.file[file].bytes;
 	else if (!rc)

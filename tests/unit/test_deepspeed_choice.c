@@ -247,6 +247,39 @@ static void a_file_that_may_not_be_read_is_one_error(void **state)
 	}
 }
 
+/* The places of its elements are those of the file that was opened. */
+static void an_element_is_of_the_files_that_were_opened(void **state)
+{
+	char *a = at("ckpt");
+	char *shard = at("ckpt/global_step3/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt");
+	const char *path = a;
+	struct ckpt_err err = { 0 };
+	struct ckpt *ck;
+	uint8_t *p;
+	float v;
+	size_t n;
+	int k;
+
+	(void)state;
+	assert_int_equal(ckpt_open(&path, 1, NULL, &ck, NULL), 0);
+	k = t_step_state(ck, "blocks.0.ln1.weight", "master");
+	for (uint64_t i = 0; i < 2; i++) {
+		uint64_t number;
+
+		assert_int_equal(ckpt_tensor_find(ck, "blocks.0.ln1.weight", &number, NULL), 0);
+		assert_int_equal(ckpt_read(ck, number, (uint32_t)k, 0, 1, CKPT_F32, &v, sizeof(v),
+					   &err), i ? -CKPT_E_MISMATCH : 0);
+		p = t_file_read(shard, &n);
+		p[n / 2] ^= 1;
+		t_file_write(shard, p, n);
+		free(p);
+	}
+	assert_non_null(strstr(err.where, "optim_states"));
+	ckpt_close(ck);
+	free(shard);
+	free(a);
+}
+
 static void a_trainers_folder_opens_its_newest_checkpoint(void **state)
 {
 	(void)state;
@@ -420,6 +453,7 @@ int main(void)
 		TEST(a_lie_is_a_lie_also_to_a_caller_who_wants_no_message),
 		TEST(a_damaged_first_shard_does_no_harm_to_a_caller_without_err),
 		TEST(a_file_that_may_not_be_read_is_one_error),
+		TEST(an_element_is_of_the_files_that_were_opened),
 		TEST(a_trainers_folder_opens_its_newest_checkpoint),
 		TEST(a_trainers_checkpoint_is_a_tag_of_its_folder),
 		TEST(a_checkpoint_without_a_step_is_passed_over_and_said),

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -371,6 +372,48 @@ static void a_link_that_is_refused(void **state)
 	check_linked("two", "even", true);
 }
 
+static int (*real_link)(const char *from, const char *to);
+static bool is_refused;
+
+/* The step of that name is saved anew just then, with other frozen bytes. */
+static int replace_and_link(const char *from, const char *to)
+{
+	char *aside = t_fmt("%s.new", from);
+	size_t n;
+	uint8_t *p = t_file_read(from, &n);
+
+	p[n - 1] ^= 1;
+	t_file_write(aside, p, n);
+	rename(aside, from);
+	free(p);
+	free(aside);
+	errno = EMLINK;
+	return is_refused ? -1 : real_link(from, to);
+}
+
+/* Its sums were taken from the manifest that was there before. */
+static void a_file_that_is_replaced_is_not_linked_to(void **state)
+{
+	struct t_trainer t = trainer(3, T_HELD_EVEN, false);
+
+	(void)state;
+	real_link = ck_sys.link;
+	for (int i = 0; i < 2; i++) {
+		struct ckpt_err err = { 0 };
+
+		is_refused = i;
+		t.job = i ? "job 3" : "job 2";
+		save(&t, "one", NULL, 3);
+		t.frozen_from = "one";
+		ck_sys.link = replace_and_link;
+		t_must_fail(t_save_all(&t, t_save_step(&t, "two", CKPT_TO_NATIVE, 2, 0), &err),
+			    &err, CKPT_E_MISMATCH, "another file was put here|frozen-0000");
+		ck_sys.link = real_link;
+		assert_false(t_is_there(root, "two"));
+		take_away("one");
+	}
+}
+
 /* ---- any call fails ---- */
 
 /* Whatever fails, the step is whole or absent, and the one that it links to is as it was. */
@@ -428,6 +471,7 @@ int main(void)
 		TEST(ranks_that_do_not_agree_are_told),
 		TEST(a_rank_waits_for_the_step_it_links_to),
 		TEST(a_link_that_is_refused),
+		TEST(a_file_that_is_replaced_is_not_linked_to),
 		TEST(any_call_may_fail),
 	};
 
