@@ -96,6 +96,8 @@ static int run_units(struct bench *b, double *loss_out, struct ckpt_err *err)
 		fill(b, b->k * all + (uint64_t)m * o->comm->size + o->comm->rank);
 		count = (double)en_batch_count(&batch);
 		unit.factor = 1 / (count * (double)all);
+		if (o->zero.as_deepspeed)	/* divided by them in the sum */
+			unit.factor *= o->comm->size;
 		rc = en_zero_unit(b->z, m, &unit, &loss, err);
 		*loss_out += loss.sum / count / o->zero.units;
 	}

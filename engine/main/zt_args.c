@@ -186,7 +186,7 @@ static const struct row bench_rows[] = {
 };
 static const char *const bench_has[] = {
 	"config", "micro-batch", "accumulation", "clip", "precision", "recompute", "keep-all",
-	"device", "reduction", "threads", "seed", "timeout", "secret-file",
+	"overflow", "device", "reduction", "threads", "seed", "timeout", "secret-file",
 };
 
 /* A call: rows of its own, and some (or all, 'has' NULL) of 'rows'. */

@@ -105,6 +105,7 @@ static struct en_bench_opts opts_of(const struct zt_bench *b, const struct en_se
 	};
 
 	en_run_state_opts(set, b->tokens, (uint32_t)a->threads, a->recompute, &o.zero, &o.rule);
+	o.zero.as_deepspeed = p->as_deepspeed;	/* other sums, of other types */
 	if (rows)
 		o.zero.rows = rows;
 	return o;

@@ -42,6 +42,8 @@ r = d['runs']
 sys.exit(0 if eval(sys.argv[1]) else 1)
 END
 }
+# sums: bytes that the last call's reduce-scatter sent in a step
+sums() { sed -n 's/^sent  *\([0-9,]*\) bytes of a step, by reduce-scatter$/\1/p' said | tr -d ,; }
 # refused STATUS TEXT OPTION...
 refused() {
 	local want=$1 text=$2 rc
@@ -51,6 +53,20 @@ refused() {
 	{ [ $rc = "$want" ] && grep -qF -- "$text" said; } && good ||
 		bad "exit status $rc, $want is wanted, with '$text'"
 }
+
+# ---- --overflow: what a run with it sends, which is half of it in fp16 at stages 0 and 1
+refused 1 '--overflow needs fp16, and the precision is bf16' --model "$models/qwen3" --config z1.json --device cpu --overflow units
+if has_ranks && [ "$device" = cpu ]; then
+	sed 's/bf16/fp16/' z1.json > f1.json
+	bench 2 --model "$models/qwen3" --config f1.json && good || bad 'fp16'
+	units=$(sums)
+	for how in 'units 1' 'deepspeed 2'; do
+		set -- $how
+		bench 2 --model "$models/qwen3" --config f1.json --overflow "$1" && good || bad "--overflow $1"
+		[ -n "$units" ] && [ "$(sums)" = $((units / $2)) ] && good || bad "$1 sends $(sums), not $units / $2"
+		! grep -q 'they differ' said && good || bad "$1: memory"
+	done
+fi
 
 ranks=1
 has_ranks && ranks='1 2'
