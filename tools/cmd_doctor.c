@@ -251,14 +251,17 @@ static int look_for_partial(struct doctor *d)
 
 /* ---------------------------------------------------------------- opening */
 
-/* Makes 'latest' in 'root' name the newest step there that opens. */
+/*
+ * Makes 'latest' in 'root' name the newest step there that opens.  In a Trainer's folder 'root' is
+ * the checkpoint-N whose 'latest' is wrong; one without such a step leaves the others.
+ */
 static char *point_to_good(const struct doctor *d, const char *root)
 {
 	struct steps steps = { 0 };
 	char *text = NULL;
 
 	if (steps_find(d->args, root, &steps))
-		return advice_about("LATEST_LIES", root, root);
+		return advice_about("LATEST_LIES", d->path, d->path);
 	for (size_t i = steps.n; i > 0 && !text; i--) {
 		struct step *s = &steps.step[i - 1];
 		char *dir;
@@ -270,7 +273,7 @@ static char *point_to_good(const struct doctor *d, const char *root)
 		cli_free(dir);
 	}
 	steps_free(&steps);
-	return text ? text : advice_about("LATEST_LIES", root, root);
+	return text ? text : advice_about("LATEST_LIES", d->path, d->path);
 }
 
 /* What to do about a finding. */
@@ -321,7 +324,8 @@ static void note_failure(struct doctor *d, const struct ckpt_err *err)
 		   cli_strdup(ckpt_code_name(err->code));
 	const char *text = named ? err->msg + n + 1 + strspn(err->msg + n + 1, " ") : err->msg;
 	char *step = cli_format("%s%s", d->path, step_is_folder(d->path) ? "" : "/step");
-	char *next = !strcmp(id, "LATEST_LIES") ? point_to_good(d, d->path) :
+	char *next = !strcmp(id, "LATEST_LIES") ?
+		     point_to_good(d, *err->where ? err->where : d->path) :
 		     is_folder(d->path) || err->code == CKPT_E_UNSAFE ?
 		     advice_about(id, d->path, step) : next_of_file(d->path);
 
