@@ -268,6 +268,7 @@ static int all_or_none(struct zt_program *p, uint32_t devices, bool *on_gpu_out,
 static int without_cuda(const struct zt_program *p, struct ckpt_err *err)
 {
 	const int files = p->args.device == ZT_AUTO ? count_files() : 0;
+	const char *list = environment().cuda_visible_devices;
 
 	if (p->args.device == ZT_CUDA) {
 		err->code = CKPT_E_UNSUPPORTED;
@@ -275,6 +276,9 @@ static int without_cuda(const struct zt_program *p, struct ckpt_err *err)
 			 "without CUDA (make gpu)");
 		return -CKPT_E_UNSUPPORTED;
 	}
+	if (list && p->args.device == ZT_AUTO && !files && !p->comm->rank)
+		zt_say("ztrain: ", "note: CUDA_VISIBLE_DEVICES is \"%.60s\", and this program was "
+		       "built without CUDA (make gpu): it runs on CPUs", list);
 	if (files && !p->comm->rank)
 		fprintf(stderr, "ztrain: this program was built without CUDA (make gpu): %d GPU%s "
 			"of this host %s idle\n", files, files == 1 ? "" : "s",

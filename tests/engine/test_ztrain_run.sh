@@ -149,6 +149,12 @@ has_text 'alone' 'rank 0 of 1 on'
 CUDA_VISIBLE_DEVICES=7 "$ztrain" --check-launch > said 2>&1 && bad 'an ERROR line, and status 0'
 has_text 'a list that hides every GPU' 'ERROR'
 
+# as deepspeed's launcher sets it, whatever the host has; a build without CUDA goes on, and says so once
+if ! ls /dev/nvidia[0-9]* > devices 2>&1 && "$ztrain" --device cuda --model "$models/qwen3" --random --lr 1e-3 --steps 0 2>&1 | grep -q 'without CUDA'; then
+	CUDA_VISIBLE_DEVICES=0 train 1 --steps 1 && good || bad 'without CUDA: the variable stops it'
+	has_text 'without CUDA' 'note: CUDA_VISIBLE_DEVICES is "0", and this program was built without CUDA'
+	CUDA_VISIBLE_DEVICES=0 train 1 --steps 1 --device cpu && ! grep -q CUDA said && good || bad '--device cpu: said all the same'
+fi
 LOCAL_RANK=1 "$ztrain" --check-launch > said 2>&1 && good || bad 'LOCAL_RANK alone'
 has_text 'LOCAL_RANK alone' 'LOCAL_RANK is "1", and RANK and WORLD_SIZE are not set: this process trains alone'
 # as accelerate launch starts one process where it was to start several
