@@ -156,8 +156,8 @@ static void say_then(const struct batch *b)
 static void say_batch(const struct batch *b)
 {
 	cli_say("batch: %" PRIu64 " sample%s a step = micro-batch %" PRIu64 " x accumulation %"
-		PRIu64 " x %" PRIu32 " %s", b->now.train, out_plural(b->now.train), b->now.micro, b->now.accumulation,
-		b->from, ranks(b->from));
+		PRIu64 " x %" PRIu32 " %s", b->now.train, out_plural(b->now.train),
+		b->now.micro, b->now.accumulation, b->from, ranks(b->from));
 	say_then(b);
 	if (b->fits > 0)
 		cli_say("  the configuration in the step does not do there: DeepSpeed stops at %"
@@ -173,8 +173,8 @@ static void say_batch(const struct batch *b)
 static void say_data(const struct batch *b)
 {
 	if (b->samples >= 0 && b->steps > 0)
-		cli_say("data: %" PRId64 " sample%s in %" PRId64 " step%s %s done; the program that "
-			"resumes has to find the place", b->samples,
+		cli_say("data: %" PRId64 " sample%s in %" PRId64 " step%s %s done; the program "
+			"that resumes has to find the place", b->samples,
 			out_plural((uint64_t)b->samples), b->steps, out_plural((uint64_t)b->steps),
 			b->samples == 1 ? "is" : "are");
 	if (!b->trainer)

@@ -355,11 +355,10 @@ CKPT_API int ckpt_fact_get(const struct ckpt *ck, uint64_t fact, const char **ke
 /*
  * Read elements [first, first + count) of a state, row-major, converted to 'dtype'
  * (0 = as stored), into 'buf' of 'bytes' bytes.  For small reads; converting whole
- * checkpoints is ckpt_convert()'s work.  Every call asks the file system whether the files are
- * still those that were opened.
- * Returns 0, -CKPT_E_USAGE if the range or the buffer does not fit, else what reading
- * met: CKPT_E_MISMATCH (a file was written to or replaced since it was opened), CKPT_E_IO, CKPT_E_TRUNCATED, CKPT_E_CORRUPT, CKPT_E_UNSUPPORTED (not cast so),
- * CKPT_E_LIMIT, CKPT_E_NOMEM; 'buf' is then of no use.
+ * checkpoints is ckpt_convert()'s work.  Returns 0, -CKPT_E_USAGE if the range or the buffer does
+ * not fit, -CKPT_E_MISMATCH if a file of the checkpoint was written to or replaced since it was
+ * opened, else what reading met: CKPT_E_IO, CKPT_E_TRUNCATED, CKPT_E_CORRUPT, CKPT_E_UNSUPPORTED
+ * (not cast so), CKPT_E_LIMIT, CKPT_E_NOMEM; 'buf' is then of no use.
  */
 CKPT_API int ckpt_read(const struct ckpt *ck, uint64_t tensor, uint32_t state, uint64_t first,
 		       uint64_t count, enum ckpt_dtype dtype, void *buf, size_t bytes,

@@ -30,7 +30,7 @@ struct ckpt_packed {
 	uint64_t files;
 	uint64_t bytes;		/* of the files */
 	uint64_t archive_bytes;	/* 0 in a dry run of packing */
-	/* With CKPT_CONVERT_DRY_RUN; of a pack the most it can take, since its bytes are compressed. */
+	/* With CKPT_CONVERT_DRY_RUN; of a pack the most that it can take (it is compressed). */
 	uint64_t would_write_bytes, would_read_bytes;
 	uint64_t free_bytes;	/* on the destination's disk; 0 = unknown, or a stream */
 	uint32_t threads;

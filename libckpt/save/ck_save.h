@@ -240,7 +240,7 @@ struct sv_save {
 	struct sv_part part;
 	struct sv_work *work;
 	char *link_from;	/* folder that frozen files are links to; NULL = they are written */
-	struct ck_stamp *link_stamp;	/* of those, by file of the plan, when they were looked at */
+	struct ck_stamp *link_stamp;	/* of those, by file of the plan, when looked at */
 	uint64_t linked_bytes;
 	uint64_t written;
 	double write_seconds, commit_seconds;

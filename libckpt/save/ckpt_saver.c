@@ -32,10 +32,7 @@ static void release_save(struct sv_save *s)
 	ck_sv_refs_release(&s->refs);
 	ck_free(s->stage_file);
 	s->stage_file = NULL;
-	ck_free(s->link_from);
-	ck_free(s->link_stamp);
-	s->link_from = NULL;
-	s->link_stamp = NULL;
+	ck_sv_link_forget(s);
 	if (s->spec.tag)
 		ck_sv_spec_release(&s->spec);
 }

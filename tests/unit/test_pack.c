@@ -431,7 +431,7 @@ static int statvfs_of_a_small_disk(const char *path, struct statvfs *st)
 	return 0;
 }
 
-/* Before the first byte; a dry run asks the same, and of a pack none can say how small it becomes. */
+/* Before the first byte; a dry run asks the same. */
 static void a_disk_that_is_too_small_is_refused_up_front(void **state)
 {
 	int (*const real)(const char *path, struct statvfs *st) = ck_sys.statvfs;
