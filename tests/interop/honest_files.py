@@ -15,8 +15,10 @@ import enum
 import os
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
+import time
 import traceback
 
 import torch
@@ -184,13 +186,31 @@ def fsdp_rank(rank, d):
     fully_shard(net, mesh=mesh)
     torch.save(net.state_dict(), f'{d}/model_world_size_2_rank_{rank}.pt')
     dcp.save({'model': net.state_dict()}, checkpoint_id=d + '/dcp')
-    dist.destroy_process_group()
+    # No teardown: on a busy machine gloo's threads can end the process there ("terminate called
+    # without an active exception").  Each rank leaves when both have written.
+    pathlib.Path(d, f'done-{rank}').touch()
+    until = time.monotonic() + 60
+    while not pathlib.Path(d, f'done-{1 - rank}').exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    os._exit(0)
 
 
 def fsdp_files(d):
     os.environ.setdefault('GLOO_SOCKET_IFNAME', 'lo')
-    torch.multiprocessing.spawn(fsdp_rank, (os.path.abspath(d),), nprocs=2)
-    pathlib.Path(d, 'meet').unlink(missing_ok=True)
+    d = os.path.abspath(d)
+    for left in (2, 1, 0):
+        try:
+            torch.multiprocessing.spawn(fsdp_rank, (d,), nprocs=2)
+            break
+        except torch.multiprocessing.ProcessExitedException as e:
+            if not left:
+                raise
+            # a rank that a signal ended: torch's own fault, which is not what is judged here
+            print(f'fsdp: tried again: {e}')
+            shutil.rmtree(d)
+            os.makedirs(d)
+    for name in ('meet', 'done-0', 'done-1'):
+        pathlib.Path(d, name).unlink(missing_ok=True)
 
 
 def accused_by(path):
