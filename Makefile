@@ -409,7 +409,7 @@ fuzz-here: fuzzer
 check-tree:
 	@$(AGAIN) check-tree-here
 check-tree-here: lib $(B)/libztrain.a
-	@ok=1; tests/lint/check-layers.sh || ok=0; tests/lint/check-findings.sh || ok=0; \
+	@ok=1; tests/lint/check-layers.sh || ok=0; tests/lint/check-symbols.sh $(B) || ok=0; tests/lint/check-findings.sh || ok=0; \
 	tests/lint/check-limits.sh || ok=0; \
 	CC='$(CC)' CPPFLAGS='$(ALL_CPPFLAGS)' tests/lint/check-names.sh $(B)/libckpt.a $(B)/$(SO) $(B)/libztrain.a || ok=0; \
 	test $$ok = 1 || { echo 'check-tree: the tree is not in order, see above'; exit 1; }; \

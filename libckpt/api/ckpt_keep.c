@@ -15,15 +15,6 @@
 #define PRUNE_FLAGS (CKPT_PRUNE_APPLY | CKPT_PRUNE_FULL | CKPT_PRUNE_LINK | CKPT_PRUNE_REFLINK)
 #define SLIM_WHAT (CKPT_SLIM_VIEWS | CKPT_SLIM_FROZEN | CKPT_SLIM_MOMENTS)
 
-static void free_memory(void *memory)
-{
-	struct ck_arena *arena = memory;
-
-	if (arena)
-		ck_arena_release(arena);
-	ck_free(arena);
-}
-
 static int check_slim(const char *dst, const struct ckpt_slim_opts *o,
 		      const struct ckpt_run_opts *run, struct ckpt_err *err)
 {
@@ -75,7 +66,7 @@ void ckpt_slimmed_free(struct ckpt_slimmed *slimmed)
 {
 	if (!slimmed)
 		return;
-	free_memory(slimmed->memory);
+	ck_arena_free(slimmed->memory);
 	memset(slimmed, 0, sizeof(*slimmed));
 }
 
@@ -116,7 +107,7 @@ void ckpt_latest_free(struct ckpt_latest *latest)
 {
 	if (!latest)
 		return;
-	free_memory(latest->memory);
+	ck_arena_free(latest->memory);
 	memset(latest, 0, sizeof(*latest));
 }
 
@@ -144,7 +135,7 @@ void ckpt_steps_free(struct ckpt_steps *steps)
 {
 	if (!steps)
 		return;
-	free_memory(steps->memory);
+	ck_arena_free(steps->memory);
 	memset(steps, 0, sizeof(*steps));
 }
 
@@ -188,6 +179,6 @@ void ckpt_pruned_free(struct ckpt_pruned *pruned)
 {
 	if (!pruned)
 		return;
-	free_memory(pruned->memory);
+	ck_arena_free(pruned->memory);
 	memset(pruned, 0, sizeof(*pruned));
 }

@@ -109,20 +109,11 @@ int ckpt_shard(struct ckpt *ck, const char *dst, const struct ckpt_shard_opts *o
 	return rc ? rc : ck_shard(ck, dst, &o, report_out, err);
 }
 
-static void free_memory(void *memory)
-{
-	struct ck_arena *arena = memory;
-
-	if (arena)
-		ck_arena_release(arena);
-	ck_free(arena);
-}
-
 void ckpt_report_free(struct ckpt_report *report)
 {
 	if (!report)
 		return;
-	free_memory(report->memory);
+	ck_arena_free(report->memory);
 	memset(report, 0, sizeof(*report));
 }
 
@@ -175,7 +166,7 @@ void ckpt_audit_free(struct ckpt_audit *audit)
 {
 	if (!audit)
 		return;
-	free_memory(audit->memory);
+	ck_arena_free(audit->memory);
 	memset(audit, 0, sizeof(*audit));
 }
 
@@ -191,7 +182,7 @@ void ckpt_sizes_free(struct ckpt_sizes *sizes)
 {
 	if (!sizes)
 		return;
-	free_memory(sizes->memory);
+	ck_arena_free(sizes->memory);
 	memset(sizes, 0, sizeof(*sizes));
 }
 
@@ -227,7 +218,7 @@ void ckpt_digests_free(struct ckpt_digests *digests)
 {
 	if (!digests)
 		return;
-	free_memory(digests->memory);
+	ck_arena_free(digests->memory);
 	memset(digests, 0, sizeof(*digests));
 }
 
@@ -299,6 +290,6 @@ void ckpt_diff_free(struct ckpt_diff_result *result)
 {
 	if (!result)
 		return;
-	free_memory(result->memory);
+	ck_arena_free(result->memory);
 	memset(result, 0, sizeof(*result));
 }

@@ -150,3 +150,10 @@ void ck_arena_release(struct ck_arena *arena)
 	arena->total = 0;
 	arena->limited = false;
 }
+
+void ck_arena_free(struct ck_arena *arena)
+{
+	if (arena)
+		ck_arena_release(arena);
+	ck_free(arena);
+}

@@ -36,5 +36,7 @@ char *ck_arena_vprintf(struct ck_arena *arena, const char *fmt, va_list ap) CK_P
 int ck_arena_why(const struct ck_arena *arena, int rc, const char *where, struct ckpt_err *err);
 /* As CK_ARENA_INIT left it, but for the limit. */
 void ck_arena_release(struct ck_arena *arena);
+/* Release an arena that came from ck_alloc(), and the struct.  NULL is allowed. */
+void ck_arena_free(struct ck_arena *arena);
 
 #endif

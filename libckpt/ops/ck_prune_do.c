@@ -191,7 +191,7 @@ int ck_prune_slim(const char *path, const struct ckpt_prune_opts *o, bool apply,
 	*freed_out = done.moments_bytes && done.after_bytes < done.before_bytes ?
 		     done.before_bytes - done.after_bytes : 0;
 	*copy_out = *freed_out ? done.after_bytes : 0;
-	ckpt_slimmed_free(&done);
+	ck_arena_free(done.memory);
 	ask.dst = to;
 	if (!rc && apply && *freed_out)
 		rc = replace(ck, &ask, path, o, err);

@@ -294,6 +294,6 @@ int ck_prune(const char *dir, const struct ckpt_prune_opts *opts, struct ckpt_pr
 	if (!rc)
 		*out = p.out;
 	else
-		ckpt_pruned_free(&p.out);
+		ck_arena_free(p.out.memory);
 	return rc;
 }

@@ -367,7 +367,7 @@ int ck_slim(struct ckpt *ck, const struct ck_slim_ask *ask, struct ckpt_slimmed 
 	if (!rc && out)
 		*out = s.out;
 	else
-		ckpt_slimmed_free(&s.out);
+		ck_arena_free(s.out.memory);
 	ck_free(s.kept);
 	ck_findings_release(&s.notes);
 	ck_plan_release(&s.plan);

@@ -59,7 +59,7 @@ int ck_latest_get(const char *dir, const struct ckpt_limits *limits, struct ckpt
 	got.memory = arena;
 	rc = ck_steps_which(dir, limits, arena, &w, err);
 	if (rc) {
-		ckpt_latest_free(&got);
+		ck_arena_free(got.memory);
 		return rc;
 	}
 	got.path = w.path;
@@ -146,7 +146,7 @@ int ck_steps_report(const char *dir, const struct ckpt_run_opts *run,
 		rc = choose(dir, limits, arena, &got, err);
 	ck_steps_release(&s);
 	if (rc)
-		ckpt_steps_free(&got);
+		ck_arena_free(got.memory);
 	else
 		*out = got;
 	return rc;

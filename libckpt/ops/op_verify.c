@@ -116,7 +116,7 @@ static int write_manifest(struct verifying *v, struct ckpt_err *err)
 		rc = ck_digest(v->ck, &opts, &digests, err);
 	if (!rc)
 		rc = ck_manifest_write(v->folder.manifest, &v->scan, &digests, v->run.sync, err);
-	ckpt_digests_free(&digests);
+	ck_arena_free(digests.memory);
 	if (!rc)
 		v->out.manifest = 2;
 	return rc;

@@ -59,9 +59,11 @@ function judge_angle(to,   n, place, i, okay) {
 			offence(from " may not include <" to ">")
 		return
 	}
-	if (to == "kn.h") {
+	if (to ~ /^kn[a-z_]*\.h$/) {
 		if (from != "" && from != "kernels/include" && !((from, "kernels/include") in may))
-			offence(from " may not include <kn.h>")
+			offence(from " may not include <" to ">")
+		else if (!exists("kernels/include/" to))
+			offence("<" to "> is not in kernels/include")
 		return
 	}
 	if (to in outside) {
@@ -82,7 +84,7 @@ FILENAME == ARGV[1] {
 		outside[name] = $2
 		for (i = 3; i <= NF; i++)
 			outside[name] = outside[name] " " $i
-	} else if (NF) {
+	} else if (NF && $1 != "symbol") {
 		layer[$1]
 		for (i = 2; i <= NF; i++)
 			may[$1, $i]

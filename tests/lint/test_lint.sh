@@ -57,6 +57,9 @@ echo '#include <stdio.h>' >> libckpt/include/ckpt.h
 layers 'a public header includes'
 echo '#include <kn.h>' >> libckpt/io/src_b.c
 layers 'libckpt/io may not include <kn.h>'
+echo '#include <kn_cuda.h>' >> libckpt/io/src_b.c
+mkdir -p kernels/include && echo '/* kernels */' > kernels/include/kn_cuda.h
+layers 'libckpt/io may not include <kn_cuda.h>'
 mkdir libckpt/misc && echo '/* lost */' > libckpt/misc/lost.c
 layers 'no layer of docs/layers.txt holds this file'
 
@@ -108,6 +111,30 @@ out=$(tests/lint/check-names.sh lib.a lib.so)
 for text in 'ckpt_one() is declared, and not exported' 'ckpt_two is exported, and no public header declares it'; do
 	grep -qF "$text" <<< "$out" || { printf 'no "%s" in:\n%s\n' "$text" "$out"; wrong=$((wrong + 1)); }
 done
+# Calls of a folder into another, by the symbols of the objects.
+clean_tree
+for name in include base io tensor; do echo "libckpt/$name libckpt/include"; done > docs/layers.txt
+echo 'libckpt/io libckpt/base' >> docs/layers.txt
+mkdir -p objects/libckpt/base objects/libckpt/io objects/libckpt/tensor
+printf 'int ck_a(void);\nint ck_a(void) { return 1; }\n' > a.c
+printf 'int ck_a(void);\nint ck_b(void);\nint ck_b(void) { return ck_a(); }\n' > b.c
+printf 'int ck_d(void);\nint ck_d(void) { return 1; }\n' > d.c
+$cc -c -o objects/libckpt/tensor/ck_d.o d.c && $cc -c -o objects/libckpt/base/ck_a.o a.c && $cc -c -o objects/libckpt/io/ck_b.o b.c || exit 1
+tests/lint/check-symbols.sh objects || { echo 'check-symbols.sh refuses what is allowed'; wrong=$((wrong + 1)); }
+symbols() {
+	out=$(tests/lint/check-symbols.sh objects)
+	if [ $? = 0 ] || ! grep -qF -- "$1" <<< "$out"; then
+		printf 'check-symbols.sh without "%s":\n%s\n' "$1" "$out"
+		wrong=$((wrong + 1))
+	fi
+}
+echo 'libckpt/tensor libckpt/io' >> docs/layers.txt
+symbols 'no file of libckpt/tensor uses libckpt/io'
+cp objects/libckpt/io/ck_b.o objects/libckpt/tensor/ck_c.o
+symbols 'libckpt/tensor may not use libckpt/base'
+sed -i '$d' docs/layers.txt && echo 'symbol ck_a libckpt/tensor' >> docs/layers.txt
+tests/lint/check-symbols.sh objects || { echo 'check-symbols.sh refuses a named symbol'; wrong=$((wrong + 1)); }
+clean_tree
 # The engine's archive has names of its own.
 printf 'int en_one(void);\nint en_one(void) { return 1; }\nint ckpt_stray(void);\nint ckpt_stray(void) { return 1; }\n' > e.c
 $cc -c -o e.o e.c && ar rcs train.a e.o || exit 1
