@@ -46,8 +46,6 @@ int ck_settle(const char *dst, enum ckpt_sync sync, bool *settled_out, struct ck
 int ck_audit(const char *const *paths, size_t npaths, const struct ckpt_limits *limits,
 	     struct ckpt_audit *out, struct ckpt_err *err);
 int ck_sizes(struct ckpt *ck, struct ckpt_sizes *out, struct ckpt_err *err);
-int ck_latest_set(const char *dir, const char *tag, bool universal, enum ckpt_sync sync,
-		  struct ckpt_err *err);
 int ck_pack_step(struct ckpt *ck, const char *dst, const struct ckpt_pack_opts *opts,
 		 struct ckpt_packed *packed_out, struct ckpt_err *err);
 int ck_unpack_archive(const char *path, const char *dst, const struct ckpt_unpack_opts *opts,

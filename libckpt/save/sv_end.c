@@ -15,6 +15,7 @@
 #include "libckpt/io/ck_src.h"
 #include "libckpt/io/ck_stale.h"
 #include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/ops/op_latest.h"
 #include "libckpt/save/ck_save.h"
 #include "libckpt/zip/ck_zip.h"
 
