@@ -5,7 +5,7 @@
 #include "engine/bench/en_bench.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_half.h"
+#include "libckpt/commit/ck_half.h"
 
 #define MOST_BYTES ((size_t)1 << 30)
 

@@ -14,8 +14,8 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_hash.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_stage.h"
-#include "libckpt/io/ck_stale.h"
+#include "libckpt/commit/ck_stage.h"
+#include "libckpt/commit/ck_stale.h"
 
 #define MOST_NAMED 5u
 #define LINE 1200

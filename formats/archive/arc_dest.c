@@ -8,7 +8,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_commit.h"
+#include "libckpt/commit/ck_commit.h"
 #include "libckpt/io/ck_fs.h"
 
 #define WINDOW ((uint64_t)1 << 20)

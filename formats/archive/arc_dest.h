@@ -6,7 +6,7 @@
 #define ARC_DEST_H
 
 #include "formats/archive/ck_pack.h"
-#include "libckpt/io/ck_stage.h"
+#include "libckpt/commit/ck_stage.h"
 
 struct arc_dest_file {
 	const char *name;

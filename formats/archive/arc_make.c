@@ -12,9 +12,9 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_commit.h"
+#include "libckpt/commit/ck_commit.h"
 #include "libckpt/io/ck_mount.h"
-#include "libckpt/io/ck_stage.h"
+#include "libckpt/commit/ck_stage.h"
 
 struct worker {
 	ZSTD_CCtx *ctx;

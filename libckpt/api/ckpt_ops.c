@@ -5,7 +5,7 @@
 #include "libckpt/base/ck_mem.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/ops/ck_ckpt.h"
-#include "libckpt/ops/op_latest.h"
+#include "libckpt/commit/op_latest.h"
 
 /* What every verb that writes knows. */
 #define WRITE_FLAGS (CKPT_CONVERT_FORCE | CKPT_CONVERT_RESTART | CKPT_CONVERT_DRY_RUN | \

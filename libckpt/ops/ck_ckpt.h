@@ -6,7 +6,7 @@
 
 #include <pthread.h>
 
-#include "libckpt/io/ck_commit.h"
+#include "libckpt/commit/ck_commit.h"
 #include "libckpt/format/ck_findings.h"
 #include "libckpt/io/ck_src.h"
 #include "libckpt/tensor/ck_index.h"

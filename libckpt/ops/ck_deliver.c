@@ -6,7 +6,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
-#include "libckpt/io/ck_stage.h"
+#include "libckpt/commit/ck_stage.h"
 #include "libckpt/ops/ck_into.h"
 #include "libckpt/ops/ck_over.h"
 #include "libckpt/ops/ck_seal.h"

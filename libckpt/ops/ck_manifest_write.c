@@ -4,7 +4,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_half.h"
+#include "libckpt/commit/ck_half.h"
 #include "libckpt/json/ck_json_out.h"
 #include "libckpt/ops/ck_manifest.h"
 

@@ -7,7 +7,7 @@
 #define CK_SEAL_H
 
 #include "libckpt/format/ck_plan.h"
-#include "libckpt/io/ck_stage.h"
+#include "libckpt/commit/ck_stage.h"
 
 /*
  * sum[i] is the sum over the blocks of slot i; afterwards the digest, of a piece its part of the

@@ -8,7 +8,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_stage.h"
+#include "libckpt/commit/ck_stage.h"
 #include "libckpt/ops/ck_seen.h"
 
 #define FEW_BYTES ((uint64_t)1 << 20)

@@ -11,7 +11,7 @@
 
 #include "libckpt/format/ck_findings.h"
 #include "libckpt/format/ck_plan.h"
-#include "libckpt/io/ck_record.h"
+#include "libckpt/commit/ck_record.h"
 #include "libckpt/tensor/ck_index.h"
 
 #define CK_NOT_SHARED UINT64_MAX

@@ -3,7 +3,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_half.h"
+#include "libckpt/commit/ck_half.h"
 #include "libckpt/ops/ck_ckpt.h"
 #include "libckpt/ops/ck_run.h"
 

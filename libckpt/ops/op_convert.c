@@ -9,9 +9,9 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_commit.h"
+#include "libckpt/commit/ck_commit.h"
 #include "libckpt/io/ck_fs.h"
-#include "libckpt/io/ck_stage.h"
+#include "libckpt/commit/ck_stage.h"
 #include "libckpt/io/ck_tree.h"
 #include "libckpt/ops/ck_agree.h"
 #include "libckpt/ops/ck_buffers.h"

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "libckpt/base/ck_err.h"
-#include "libckpt/io/ck_stage.h"
+#include "libckpt/commit/ck_stage.h"
 
 #define T_UNITS 3
 #define T_UNIT 1000

@@ -14,9 +14,9 @@
 #include <string.h>
 
 #include "libckpt/base/ck_hash.h"
-#include "libckpt/io/ck_fill.h"
-#include "libckpt/io/ck_joined.h"
-#include "libckpt/io/ck_record.h"
+#include "libckpt/commit/ck_fill.h"
+#include "libckpt/commit/ck_joined.h"
+#include "libckpt/commit/ck_record.h"
 #include "libckpt/zip/ck_zip.h"
 #include "tests/lib/t_dir.h"
 

@@ -23,7 +23,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_stage.h"
+#include "libckpt/commit/ck_stage.h"
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_stage.h"
 

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_record.h"
+#include "libckpt/commit/ck_record.h"
 #include "libckpt/io/ck_src.h"
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_stage.h"

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_commit.h"
+#include "libckpt/commit/ck_commit.h"
 #include "tests/lib/t_calls.h"
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_ranks.h"

@@ -1,5 +1,5 @@
 /* ck_joined.c -- see ck_joined.h. */
-#include "libckpt/io/ck_joined.h"
+#include "libckpt/commit/ck_joined.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_stage_priv.h"
+#include "libckpt/commit/ck_stage_priv.h"
 
 #define LEAST_WRITERS 4u
 #define LEAST_WRITE ((size_t)64 << 10)

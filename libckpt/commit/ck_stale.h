@@ -5,7 +5,7 @@
 #ifndef CK_STALE_H
 #define CK_STALE_H
 
-#include "libckpt/io/ck_stage.h"
+#include "libckpt/commit/ck_stage.h"
 
 /* The file beside a part's record that says what it put; new memory. */
 char *ck_stale_put_path(const struct ck_commit *c, uint32_t part);

@@ -1,5 +1,5 @@
 /* ck_half.c -- see ck_half.h. */
-#include "libckpt/io/ck_half.h"
+#include "libckpt/commit/ck_half.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -12,7 +12,7 @@
 
 #include "libckpt/base/ck_base.h"
 #include "libckpt/base/ck_hash.h"
-#include "libckpt/io/ck_commit.h"
+#include "libckpt/commit/ck_commit.h"
 
 struct ck_fdpool;
 

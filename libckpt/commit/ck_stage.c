@@ -1,7 +1,7 @@
 /*
  * ck_stage.c -- see ck_stage.h and docs/formats/partial.md.
  */
-#include "libckpt/io/ck_stage_priv.h"
+#include "libckpt/commit/ck_stage_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,13 +12,13 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_commit.h"
+#include "libckpt/commit/ck_commit.h"
 #include "libckpt/io/ck_fdpool.h"
-#include "libckpt/io/ck_fill.h"
+#include "libckpt/commit/ck_fill.h"
 #include "libckpt/io/ck_fs.h"
-#include "libckpt/io/ck_joined.h"
-#include "libckpt/io/ck_record.h"
-#include "libckpt/io/ck_stale.h"
+#include "libckpt/commit/ck_joined.h"
+#include "libckpt/commit/ck_record.h"
+#include "libckpt/commit/ck_stale.h"
 
 #define MOST_TURNS 100
 

@@ -5,7 +5,7 @@
 #ifndef CK_JOINED_H
 #define CK_JOINED_H
 
-#include "libckpt/io/ck_commit.h"
+#include "libckpt/commit/ck_commit.h"
 
 /*
  * All parts have ended.  Fails with the code and message of the first member or piece that is not

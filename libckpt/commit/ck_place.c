@@ -1,5 +1,5 @@
 /* ck_place.c -- see ck_place.h. */
-#include "libckpt/io/ck_place.h"
+#include "libckpt/commit/ck_place.h"
 
 #include <errno.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #ifndef CK_FILL_H
 #define CK_FILL_H
 
-#include "libckpt/io/ck_commit.h"
+#include "libckpt/commit/ck_commit.h"
 
 /*
  * All parts have ended.  Nothing happens where no record speaks of sums.  Doing it twice does no

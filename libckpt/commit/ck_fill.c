@@ -1,5 +1,5 @@
 /* ck_fill.c -- see ck_fill.h. */
-#include "libckpt/io/ck_fill.h"
+#include "libckpt/commit/ck_fill.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* ck_commit.c -- see ck_commit.h. */
-#include "libckpt/io/ck_commit.h"
+#include "libckpt/commit/ck_commit.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,11 +13,11 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_fill.h"
+#include "libckpt/commit/ck_fill.h"
 #include "libckpt/io/ck_fs.h"
-#include "libckpt/io/ck_joined.h"
-#include "libckpt/io/ck_place.h"
-#include "libckpt/io/ck_stage.h"
+#include "libckpt/commit/ck_joined.h"
+#include "libckpt/commit/ck_place.h"
+#include "libckpt/commit/ck_stage.h"
 
 #define TMPFS_MAGIC_NUMBER 0x01021994
 #define RAMFS_MAGIC_NUMBER 0x858458f6

@@ -5,7 +5,7 @@
 #ifndef CK_PLACE_H
 #define CK_PLACE_H
 
-#include "libckpt/io/ck_commit.h"
+#include "libckpt/commit/ck_commit.h"
 
 /*
  * Put what is in c->data into c->dst: first the folder c->step stands for, as one, then what is

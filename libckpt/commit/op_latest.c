@@ -4,8 +4,8 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
-#include "libckpt/io/ck_half.h"
-#include "libckpt/ops/op_latest.h"
+#include "libckpt/commit/ck_half.h"
+#include "libckpt/commit/op_latest.h"
 
 /* Loaders take white space from both ends, and join the name to the folder. */
 static int check_tag(const char *tag, struct ckpt_err *err)

@@ -6,7 +6,7 @@
 #define CK_COMMIT_H
 
 #include "libckpt/base/ck_base.h"
-#include "libckpt/io/ck_record.h"
+#include "libckpt/commit/ck_record.h"
 #include "libckpt/io/ck_tree.h"
 
 /* Whether a file of a replaced folder goes, of which 'fresh' is the new one (ck_stage.h). */

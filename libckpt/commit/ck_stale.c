@@ -1,5 +1,5 @@
 /* ck_stale.c -- see ck_stale.h. */
-#include "libckpt/io/ck_stale.h"
+#include "libckpt/commit/ck_stale.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
-#include "libckpt/io/ck_record.h"
+#include "libckpt/commit/ck_record.h"
 
 #define ENDING ".zckpt-partial"
 

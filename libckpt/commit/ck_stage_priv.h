@@ -7,8 +7,8 @@
 #include <pthread.h>
 
 #include "libckpt/io/ck_fdpool.h"
-#include "libckpt/io/ck_record.h"
-#include "libckpt/io/ck_stage.h"
+#include "libckpt/commit/ck_record.h"
+#include "libckpt/commit/ck_stage.h"
 
 #define CK_STAGE_MAX_OPEN 32
 

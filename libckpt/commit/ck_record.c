@@ -1,5 +1,5 @@
 /* ck_record.c -- see ck_record.h; bytes are drawn in docs/formats/partial.md. */
-#include "libckpt/io/ck_record.h"
+#include "libckpt/commit/ck_record.h"
 
 #include <errno.h>
 #include <fcntl.h>
