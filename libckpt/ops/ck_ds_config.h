@@ -3,7 +3,7 @@
 #define CK_DS_CONFIG_H
 
 #include "libckpt/json/ck_json.h"
-#include "libckpt/ops/ck_json_val.h"
+#include "libckpt/json/ck_json_val.h"
 
 /*
  * The object in the file, as HJSON is read by DeepSpeed; in 'arena'.

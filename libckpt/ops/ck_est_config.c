@@ -10,7 +10,7 @@
 #include "libckpt/ops/ck_ds_config.h"
 #include "libckpt/json/ck_json.h"
 #include "libckpt/ops/ck_estimate.h"
-#include "libckpt/ops/ck_json_val.h"
+#include "libckpt/json/ck_json_val.h"
 
 #define MAX_CONFIG_BYTES ((uint64_t)16 << 20)
 #define MAX_ELEMENTS 1e12

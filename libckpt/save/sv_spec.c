@@ -10,7 +10,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/json/ck_json.h"
-#include "libckpt/ops/ck_json_val.h"
+#include "libckpt/json/ck_json_val.h"
 #include "libckpt/ops/ck_step_out.h"
 #include "libckpt/save/ck_save.h"
 

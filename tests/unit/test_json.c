@@ -16,7 +16,7 @@
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/json/ck_json.h"
 #include "libckpt/json/ck_json_cjson.h"
-#include "libckpt/ops/ck_json_val.h"
+#include "libckpt/json/ck_json_val.h"
 #include "tests/lib/t_fault.h"
 
 static struct ckpt_limits limits;

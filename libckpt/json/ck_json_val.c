@@ -1,7 +1,7 @@
 /* ck_json_val.c -- see ck_json_val.h. */
 #include <stdlib.h>
 
-#include "libckpt/ops/ck_json_val.h"
+#include "libckpt/json/ck_json_val.h"
 
 /* What fits 64 bits and has no fraction is a whole number, anything else a float. */
 static struct ck_val *number(const struct ck_json *doc, uint64_t tok, struct ck_arena *arena)
