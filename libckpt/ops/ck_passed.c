@@ -12,7 +12,7 @@
 #include "libckpt/io/ck_src.h"
 #include "libckpt/ops/ck_hashed.h"
 #include "libckpt/ops/ck_share.h"
-#include "libckpt/ops/ck_stated.h"
+#include "libckpt/ops/ck_stated_sum.h"
 #include "libckpt/tensor/ck_dtype.h"
 
 #define WINDOW ((uint64_t)256 << 10)

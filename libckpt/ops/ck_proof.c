@@ -7,7 +7,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/io/ck_src.h"
 #include "libckpt/ops/ck_share.h"
-#include "libckpt/ops/ck_stated.h"
+#include "libckpt/ops/ck_stated_sum.h"
 
 #define SHAPE_BYTES 700
 
@@ -108,7 +108,7 @@ static int want_piece(const struct telling *t, const struct ck_passed_piece *pie
 	if (!print_shape(ix, piece->says, shape, sizeof(shape)))
 		rc = ck_fail(err, CKPT_E_LIMIT, ix->tensor[state->tensor].name, CKPT_NO_OFFSET,
 			     "too many dimensions for a run in parts");
-	ck_stated_tell(&finding, ix, piece->says);
+	ck_stated_wrong(&finding, ix, piece->says);
 	if (!rc)
 		rc = ck_share_want_sum(t->share, piece->number, piece->all, piece->says->sum, shape,
 				       &finding, err);
@@ -122,7 +122,7 @@ static int tell_piece(void *arg, const struct ck_passed_piece *piece, struct ckp
 	int rc = 0;
 
 	if (!piece->good)
-		ck_stated_tell(t->findings, t->ix, piece->says);
+		ck_stated_wrong(t->findings, t->ix, piece->says);
 	if (piece->number == CK_NOT_SHARED)
 		return 0;
 	if (piece->blocks)

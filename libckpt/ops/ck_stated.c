@@ -191,22 +191,6 @@ int ck_stated_files(struct ckpt *ck, struct ckpt_err *err)
 
 /* ---- */
 
-bool ck_stated_blocks(const struct ck_index *ix, const struct ck_stated_sum *s,
-		      uint64_t *first_out, uint64_t *count_out)
-{
-	const struct ck_state *state = &ix->state[s->state];
-	const uint32_t bits = ckpt_dtype_bits((enum ckpt_dtype)state->dtype);
-	const uint64_t grain = bits < 8 ? 1 : CK_DIGEST_BLOCK / (bits / 8);
-	const uint64_t over = s->first % grain, skip = over ? grain - over : 0;
-	uint64_t end = s->first + s->count;
-
-	if (end != ix->tensor[state->tensor].numel)
-		end -= end % grain;
-	*first_out = s->first + skip;
-	*count_out = end > *first_out ? end - *first_out : 0;
-	return *count_out != 0;
-}
-
 static int add_piece(const struct ckpt *ck, const struct ck_stated_sum *s, struct ck_plan *plan,
 		     struct ckpt_err *err)
 {
@@ -238,38 +222,6 @@ static int make_plan(const struct ckpt *ck, const bool *done, struct ck_plan *pl
 		if (!done[i])
 			rc = add_piece(ck, &ck->ix.stated_sum[i], plan, err);
 	return rc ? rc : ck_plan_finish(plan, err);
-}
-
-bool ck_stated_is(const struct ck_index *ix, const struct ck_stated_sum *s, struct ck_hash128 sum)
-{
-	const struct ck_state *state = &ix->state[s->state];
-	const struct ck_tensor *t = &ix->tensor[state->tensor];
-
-	if (s->closed)
-		sum = ck_digest_close(ckpt_dtype_name((enum ckpt_dtype)state->dtype), t->shape,
-				      t->ndim, sum);
-	return ck_hash128_equal(sum, s->sum);
-}
-
-void ck_stated_tell(struct ck_findings *findings, const struct ck_index *ix,
-		    const struct ck_stated_sum *s)
-{
-	const struct ck_state *state = &ix->state[s->state];
-	const uint64_t e = ck_index_extent_at(ix, state, s->first);
-
-	if (s->of_file) {
-		ck_findings_add(findings, CK_FINDING_SUM_WRONG,
-				ix->tensor[state->tensor].name,
-				"its bytes in %s are not those that were written there: damage, or "
-				"another program changed them and kept the metadata (then "
-				"--as-warning SUM_WRONG)",
-				ix->source[ix->extent[e].source].path);
-		return;
-	}
-	ck_findings_add(findings, CK_FINDING_MANIFEST_HASH_WRONG, ix->tensor[state->tensor].name,
-			"%s, elements %" PRIu64 " to %" PRIu64 " in %s: not the bytes that the "
-			"manifest knows", state->name, s->first, s->first + s->count - 1,
-			ix->source[ix->extent[e].source].path);
 }
 
 /* ---- the ends of pieces that cut blocks ---- */
@@ -309,7 +261,7 @@ static int check_ends(struct ends *e, const struct ck_stated_sum *s, struct ckpt
 	if (!rc)
 		rc = add_run(e, s, some ? first + count : ck_min_u64(first, end), end, err);
 	if (!rc && !ck_hash128_equal(ck_hasher_sum(e->hash), s->ends))
-		ck_stated_tell(&e->ck->findings, &e->ck->ix, s);
+		ck_stated_wrong(&e->ck->findings, &e->ck->ix, s);
 	return rc;
 }
 
@@ -345,7 +297,7 @@ static int check_others(struct ckpt *ck, const bool *done, const struct ckpt_run
 	for (uint64_t i = 0; !rc && i < ck->ix.nstated_sums; i++)
 		if (!done[i] &&
 		    !ck_stated_is(&ck->ix, &ck->ix.stated_sum[i], stats.digest[i + 1]))
-			ck_stated_tell(&ck->findings, &ck->ix, &ck->ix.stated_sum[i]);
+			ck_stated_wrong(&ck->findings, &ck->ix, &ck->ix.stated_sum[i]);
 	ck_free(stats.digest);
 	ck_plan_release(&plan);
 	return rc ? rc : check_all_ends(ck, done, err);
@@ -383,7 +335,7 @@ static int compare(struct ckpt *ck, struct ck_passed *passed, const struct ckpt_
 	for (uint64_t i = 0; !rc && i < n; i++) {
 		left += !c->done[i];
 		if (c->bad[i])
-			ck_stated_tell(&ck->findings, &ck->ix, &ck->ix.stated_sum[i]);
+			ck_stated_wrong(&ck->findings, &ck->ix, &ck->ix.stated_sum[i]);
 	}
 	return rc || !left ? rc : check_others(ck, c->done, run, err);
 }

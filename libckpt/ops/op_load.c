@@ -303,7 +303,7 @@ static bool is_borne(const struct ckpt *ck, const struct ck_stated_sum *says)
 	struct ck_findings found = { .as_warning = ck->findings.as_warning };
 	bool borne;
 
-	ck_stated_tell(&found, &ck->ix, says);
+	ck_stated_wrong(&found, &ck->ix, says);
 	borne = !ck_findings_worst(&found, CKPT_ERROR);
 	ck_findings_release(&found);
 	return borne;
