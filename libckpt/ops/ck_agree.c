@@ -10,7 +10,7 @@
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_src.h"
-#include "libckpt/ops/ck_passed.h"
+#include "libckpt/sums/ck_passed.h"
 #include "libckpt/ops/ck_read.h"
 #include "libckpt/tensor/ck_dtype.h"
 

@@ -9,7 +9,7 @@
 #include "libckpt/commit/ck_stage.h"
 #include "libckpt/ops/ck_into.h"
 #include "libckpt/ops/ck_over.h"
-#include "libckpt/ops/ck_seal.h"
+#include "libckpt/sums/ck_seal.h"
 #include "libckpt/ops/ck_sums.h"
 
 static int check_root(void *arg, struct ckpt_err *err)

@@ -5,9 +5,9 @@
 #ifndef CK_RUN_PROOF_H
 #define CK_RUN_PROOF_H
 
-#include "libckpt/ops/ck_proof.h"
+#include "libckpt/sums/ck_proof.h"
 #include "libckpt/ops/ck_run.h"
-#include "libckpt/ops/ck_share.h"
+#include "libckpt/sums/ck_share.h"
 
 struct ck_run_proof {
 	struct ck_proof proof, own;	/* of the source, of the plan's own index */

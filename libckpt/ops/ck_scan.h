@@ -7,7 +7,7 @@
 
 #include "libckpt/base/ck_hash.h"
 #include "libckpt/ops/ck_folder.h"
-#include "libckpt/ops/ck_passed.h"
+#include "libckpt/sums/ck_passed.h"
 #include "libckpt/ops/ck_run.h"
 #include "libckpt/ops/ck_watch.h"
 

@@ -11,7 +11,7 @@
 #include "libckpt/io/ck_src.h"
 #include "libckpt/ops/ck_read.h"
 #include "libckpt/ops/ck_run.h"
-#include "libckpt/ops/ck_seen.h"
+#include "libckpt/sums/ck_seen.h"
 
 #define WINDOW ((uint64_t)1 << 20)
 

@@ -5,8 +5,8 @@
 #define CK_STATED_H
 
 #include "libckpt/ops/ck_ckpt.h"
-#include "libckpt/ops/ck_passed.h"
-#include "libckpt/ops/ck_stated_sum.h"
+#include "libckpt/sums/ck_passed.h"
+#include "libckpt/sums/ck_stated_sum.h"
 
 /* First bytes of files.  Findings MANIFEST_HASH_WRONG.  CKPT_E_IO, CKPT_E_NOMEM. */
 int ck_stated_heads(struct ckpt *ck, struct ckpt_err *err);

@@ -17,7 +17,7 @@
 #include "libckpt/ops/ck_buffers.h"
 #include "libckpt/ops/ck_deliver.h"
 #include "libckpt/ops/ck_expect.h"
-#include "libckpt/ops/ck_lines.h"
+#include "libckpt/sums/ck_lines.h"
 #include "libckpt/ops/ck_stated.h"
 #include "libckpt/ops/ck_sums.h"
 #include "libckpt/ops/ck_vision.h"

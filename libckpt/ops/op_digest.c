@@ -8,7 +8,7 @@
 #include "libckpt/ops/ck_agree.h"
 #include "libckpt/ops/ck_buffers.h"
 #include "libckpt/ops/ck_ckpt.h"
-#include "libckpt/ops/ck_lines.h"
+#include "libckpt/sums/ck_lines.h"
 #include "libckpt/ops/ck_run.h"
 #include "libckpt/ops/ck_select.h"
 #include "libckpt/ops/ck_stated.h"

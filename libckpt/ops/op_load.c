@@ -18,7 +18,7 @@
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/ops/ck_load.h"
-#include "libckpt/ops/ck_proof.h"
+#include "libckpt/sums/ck_proof.h"
 #include "libckpt/ops/ck_read.h"
 #include "libckpt/ops/ck_run.h"
 #include "libckpt/ops/ck_stated.h"

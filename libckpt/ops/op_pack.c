@@ -12,7 +12,7 @@
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/io/ck_mount.h"
 #include "libckpt/ops/ck_folder.h"
-#include "libckpt/ops/ck_proof.h"
+#include "libckpt/sums/ck_proof.h"
 #include "libckpt/ops/ck_run.h"
 #include "libckpt/ops/ck_stated.h"
 #include "libckpt/ops/ck_step_out.h"

@@ -11,7 +11,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/ops/ck_seal.h"
+#include "libckpt/sums/ck_seal.h"
 #include "libckpt/save/ck_save.h"
 
 struct joining {

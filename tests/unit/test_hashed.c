@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "libckpt/ops/ck_hashed.h"
+#include "libckpt/sums/ck_hashed.h"
 
 #define BLOCKS 12u
 #define BYTES (BLOCKS * CK_DIGEST_BLOCK + 100)

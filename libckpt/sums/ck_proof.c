@@ -1,13 +1,13 @@
 /* ck_proof.c -- see ck_proof.h. */
-#include "libckpt/ops/ck_proof.h"
+#include "libckpt/sums/ck_proof.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/io/ck_src.h"
-#include "libckpt/ops/ck_share.h"
-#include "libckpt/ops/ck_stated_sum.h"
+#include "libckpt/sums/ck_share.h"
+#include "libckpt/sums/ck_stated_sum.h"
 
 #define SHAPE_BYTES 700
 

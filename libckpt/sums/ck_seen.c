@@ -5,7 +5,7 @@
  * runs do): a member is walked from its first byte on, a piece that begins where the walk stands
  * counts, and what no piece covers is read again.
  */
-#include "libckpt/ops/ck_seen.h"
+#include "libckpt/sums/ck_seen.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -18,7 +18,7 @@
 #include "libckpt/base/ck_map.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_src.h"
-#include "libckpt/ops/ck_share.h"
+#include "libckpt/sums/ck_share.h"
 #include "libckpt/zip/ck_zip.h"
 
 #define WINDOW ((size_t)256 << 10)

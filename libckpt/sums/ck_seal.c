@@ -1,11 +1,11 @@
 /* ck_seal.c -- see ck_seal.h. */
-#include "libckpt/ops/ck_seal.h"
+#include "libckpt/sums/ck_seal.h"
 
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/ops/ck_lines.h"
+#include "libckpt/sums/ck_lines.h"
 
 void ck_seal_close(const struct ck_plan *plan, struct ck_hash128 *sum)
 {

@@ -1,5 +1,5 @@
 /* ck_hashed.c -- see ck_hashed.h. */
-#include "libckpt/ops/ck_hashed.h"
+#include "libckpt/sums/ck_hashed.h"
 
 void ck_hashed_forget(struct ck_hashed *h)
 {

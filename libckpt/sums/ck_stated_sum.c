@@ -1,5 +1,5 @@
 /* ck_stated_sum.c -- see ck_stated_sum.h. */
-#include "libckpt/ops/ck_stated_sum.h"
+#include "libckpt/sums/ck_stated_sum.h"
 
 #include <inttypes.h>
 

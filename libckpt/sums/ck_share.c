@@ -1,5 +1,5 @@
 /* ck_share.c -- see ck_share.h. */
-#include "libckpt/ops/ck_share.h"
+#include "libckpt/sums/ck_share.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/commit/ck_stage.h"
-#include "libckpt/ops/ck_seen.h"
+#include "libckpt/sums/ck_seen.h"
 
 #define FEW_BYTES ((uint64_t)1 << 20)
 

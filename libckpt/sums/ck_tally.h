@@ -4,7 +4,7 @@
 
 #include "libckpt/base/ck_crc.h"
 #include "libckpt/format/ck_plan.h"
-#include "libckpt/ops/ck_hashed.h"
+#include "libckpt/sums/ck_hashed.h"
 
 struct ck_tally {
 	struct ck_hash128 *sum;		/* per slot of the plan; NULL = nothing yet */

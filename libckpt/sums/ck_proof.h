@@ -9,8 +9,8 @@
 #define CK_PROOF_H
 
 #include "libckpt/format/ck_findings.h"
-#include "libckpt/ops/ck_passed.h"
-#include "libckpt/ops/ck_seen.h"
+#include "libckpt/sums/ck_passed.h"
+#include "libckpt/sums/ck_seen.h"
 
 struct ck_proof {
 	const struct ck_index *ix;

@@ -1,5 +1,5 @@
 /* ck_passed.c -- see ck_passed.h. */
-#include "libckpt/ops/ck_passed.h"
+#include "libckpt/sums/ck_passed.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -10,9 +10,9 @@
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_src.h"
-#include "libckpt/ops/ck_hashed.h"
-#include "libckpt/ops/ck_share.h"
-#include "libckpt/ops/ck_stated_sum.h"
+#include "libckpt/sums/ck_hashed.h"
+#include "libckpt/sums/ck_share.h"
+#include "libckpt/sums/ck_stated_sum.h"
 #include "libckpt/tensor/ck_dtype.h"
 
 #define WINDOW ((uint64_t)256 << 10)

@@ -1,5 +1,5 @@
 /* ck_lines.c -- see ck_lines.h. */
-#include "libckpt/ops/ck_lines.h"
+#include "libckpt/sums/ck_lines.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* ck_tally.c -- see ck_tally.h. */
-#include "libckpt/ops/ck_tally.h"
+#include "libckpt/sums/ck_tally.h"
 
 #include <string.h>
 
