@@ -6,7 +6,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/ops/ck_prune.h"
-#include "libckpt/ops/ck_run.h"
+#include "libckpt/run/ck_run.h"
 #include "libckpt/ops/ck_slim.h"
 #include "libckpt/ops/ck_steps.h"
 

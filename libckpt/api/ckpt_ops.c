@@ -4,7 +4,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_mem.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/run/ck_ckpt.h"
 #include "libckpt/commit/op_latest.h"
 
 /* What every verb that writes knows. */

@@ -5,8 +5,8 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_hash.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/ops/ck_ckpt.h"
-#include "libckpt/ops/ck_read.h"
+#include "libckpt/run/ck_ckpt.h"
+#include "libckpt/run/ck_read.h"
 
 #define READ_CACHE ((uint64_t)64 << 20)
 

@@ -4,8 +4,8 @@
 #ifndef CK_DIFF_H
 #define CK_DIFF_H
 
-#include "libckpt/ops/ck_ckpt.h"
-#include "libckpt/ops/ck_num.h"
+#include "libckpt/run/ck_ckpt.h"
+#include "libckpt/run/ck_num.h"
 
 /* A row whose elements are compared. */
 struct ck_diff_pair {

@@ -15,7 +15,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/ops/ck_diff.h"
 #include "libckpt/sums/ck_proof.h"
-#include "libckpt/ops/ck_read.h"
+#include "libckpt/run/ck_read.h"
 #include "libckpt/tensor/ck_dtype.h"
 
 #define WINDOW_PARTS ((uint64_t)32 << 10)

@@ -5,7 +5,7 @@
 #define CK_EXPECT_H
 
 #include "libckpt/format/ck_plan.h"
-#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/run/ck_ckpt.h"
 #include "libckpt/ops/ck_select.h"
 
 /*

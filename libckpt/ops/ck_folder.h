@@ -6,7 +6,7 @@
 #define CK_FOLDER_H
 
 #include "libckpt/base/ck_map.h"
-#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/run/ck_ckpt.h"
 
 #define CK_MANIFEST_NAME "zckpt-manifest.json"
 

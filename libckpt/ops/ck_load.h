@@ -6,7 +6,7 @@
 #ifndef CK_LOAD_H
 #define CK_LOAD_H
 
-#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/run/ck_ckpt.h"
 
 /* Elements [first, first + n) of a state: what of a range lies in one extent. */
 struct ck_load_piece {

@@ -5,7 +5,7 @@
 #define CK_MODEL_H
 
 #include "libckpt/base/ck_mem.h"
-#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/run/ck_ckpt.h"
 
 #define CK_BLOCK_BEHIND UINT32_MAX
 

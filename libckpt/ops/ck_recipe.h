@@ -9,7 +9,7 @@
 #define CK_RECIPE_H
 
 #include "libckpt/format/ck_format.h"
-#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/run/ck_ckpt.h"
 
 /*
  * Fill of '*out' what does not depend on the tensors (all but group, ngroups, limits).  'stored' is

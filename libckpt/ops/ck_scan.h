@@ -8,7 +8,7 @@
 #include "libckpt/base/ck_hash.h"
 #include "libckpt/ops/ck_folder.h"
 #include "libckpt/sums/ck_passed.h"
-#include "libckpt/ops/ck_run.h"
+#include "libckpt/run/ck_run.h"
 #include "libckpt/ops/ck_watch.h"
 
 /* Of a file that is no archive, so many of its first bytes stand for its directory. */

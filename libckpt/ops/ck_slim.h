@@ -2,7 +2,7 @@
 #ifndef CK_SLIM_H
 #define CK_SLIM_H
 
-#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/run/ck_ckpt.h"
 
 struct ck_slim_ask {
 	const char *dst;	/* without slashes at its end; NULL: only say what it would be */

@@ -2,7 +2,7 @@
 #ifndef CK_SLIM_FILES_H
 #define CK_SLIM_FILES_H
 
-#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/run/ck_ckpt.h"
 
 struct ck_slim_file {
 	const char *name;	/* in the result */

@@ -4,7 +4,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/ops/ck_deliver.h"
+#include "libckpt/run/ck_deliver.h"
 #include "libckpt/ops/ck_step_out.h"
 
 double ck_step_clock(void)

@@ -6,7 +6,7 @@
 #define CK_STEP_OUT_H
 
 #include "libckpt/format/ck_plan.h"
-#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/run/ck_ckpt.h"
 
 #define CK_STEP_MAX_WORLD 4096u
 

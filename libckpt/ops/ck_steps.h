@@ -11,7 +11,7 @@
 
 #include "libckpt/base/ck_mem.h"
 #include "libckpt/format/ck_format.h"
-#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/run/ck_ckpt.h"
 
 struct ck_step {
 	const char *name;	/* in the folder */

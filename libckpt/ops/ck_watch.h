@@ -10,7 +10,7 @@
 #ifndef CK_WATCH_H
 #define CK_WATCH_H
 
-#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/run/ck_ckpt.h"
 
 struct ck_watch;
 

@@ -7,8 +7,8 @@
 
 #include <pthread.h>
 
-#include "libckpt/ops/ck_agree.h"
-#include "libckpt/ops/ck_read.h"
+#include "libckpt/run/ck_agree.h"
+#include "libckpt/run/ck_read.h"
 #include "libckpt/ops/ck_watch.h"
 
 #define CK_WATCH_BATCH ((size_t)128 << 10)

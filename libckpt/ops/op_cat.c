@@ -10,13 +10,13 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/ops/ck_ckpt.h"
-#include "libckpt/ops/ck_num.h"
-#include "libckpt/ops/ck_read.h"
-#include "libckpt/ops/ck_run.h"
+#include "libckpt/run/ck_ckpt.h"
+#include "libckpt/run/ck_num.h"
+#include "libckpt/run/ck_read.h"
+#include "libckpt/run/ck_run.h"
 #include "libckpt/ops/ck_select.h"
 #include "libckpt/ops/ck_slice.h"
-#include "libckpt/ops/ck_stated.h"
+#include "libckpt/run/ck_stated.h"
 #include "libckpt/ops/ck_states.h"
 #include "libckpt/tensor/ck_dtype.h"
 

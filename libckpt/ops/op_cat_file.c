@@ -4,8 +4,8 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/commit/ck_half.h"
-#include "libckpt/ops/ck_ckpt.h"
-#include "libckpt/ops/ck_run.h"
+#include "libckpt/run/ck_ckpt.h"
+#include "libckpt/run/ck_run.h"
 
 static int check_dst(const char *dst, bool force, struct ckpt_err *err)
 {

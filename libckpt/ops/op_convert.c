@@ -13,13 +13,13 @@
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/commit/ck_stage.h"
 #include "libckpt/io/ck_tree.h"
-#include "libckpt/ops/ck_agree.h"
-#include "libckpt/ops/ck_buffers.h"
-#include "libckpt/ops/ck_deliver.h"
+#include "libckpt/run/ck_agree.h"
+#include "libckpt/run/ck_buffers.h"
+#include "libckpt/run/ck_deliver.h"
 #include "libckpt/ops/ck_expect.h"
 #include "libckpt/sums/ck_lines.h"
-#include "libckpt/ops/ck_stated.h"
-#include "libckpt/ops/ck_sums.h"
+#include "libckpt/run/ck_stated.h"
+#include "libckpt/run/ck_sums.h"
 #include "libckpt/ops/ck_vision.h"
 
 static double now(void)

@@ -10,8 +10,8 @@
 #include "libckpt/format/ck_format.h"
 #include "libckpt/format/ck_plan.h"
 #include "libckpt/io/ck_tree.h"
-#include "libckpt/ops/ck_ckpt.h"
-#include "libckpt/ops/ck_run.h"
+#include "libckpt/run/ck_ckpt.h"
+#include "libckpt/run/ck_run.h"
 #include "libckpt/ops/ck_select.h"
 
 /* What goes to one file or shard set. */

@@ -5,13 +5,13 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/ops/ck_agree.h"
-#include "libckpt/ops/ck_buffers.h"
-#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/run/ck_agree.h"
+#include "libckpt/run/ck_buffers.h"
+#include "libckpt/run/ck_ckpt.h"
 #include "libckpt/sums/ck_lines.h"
-#include "libckpt/ops/ck_run.h"
+#include "libckpt/run/ck_run.h"
 #include "libckpt/ops/ck_select.h"
-#include "libckpt/ops/ck_stated.h"
+#include "libckpt/run/ck_stated.h"
 #include "libckpt/ops/ck_states.h"
 
 static int plan_state(const struct ck_index *ix, const struct ck_pick *pick, uint32_t number,

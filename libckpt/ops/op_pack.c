@@ -13,8 +13,8 @@
 #include "libckpt/io/ck_mount.h"
 #include "libckpt/ops/ck_folder.h"
 #include "libckpt/sums/ck_proof.h"
-#include "libckpt/ops/ck_run.h"
-#include "libckpt/ops/ck_stated.h"
+#include "libckpt/run/ck_run.h"
+#include "libckpt/run/ck_stated.h"
 #include "libckpt/ops/ck_step_out.h"
 
 #define LEVEL 3		/* zstd's own */

@@ -7,7 +7,7 @@
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/ops/ck_link.h"
 #include "libckpt/ops/ck_prune.h"
-#include "libckpt/ops/ck_run.h"
+#include "libckpt/run/ck_run.h"
 
 struct pruning {
 	const struct ckpt_prune_opts *o;

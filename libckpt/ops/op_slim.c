@@ -10,12 +10,12 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
-#include "libckpt/ops/ck_agree.h"
-#include "libckpt/ops/ck_buffers.h"
-#include "libckpt/ops/ck_deliver.h"
+#include "libckpt/run/ck_agree.h"
+#include "libckpt/run/ck_buffers.h"
+#include "libckpt/run/ck_deliver.h"
 #include "libckpt/ops/ck_slim.h"
 #include "libckpt/ops/ck_slim_files.h"
-#include "libckpt/ops/ck_stated.h"
+#include "libckpt/run/ck_stated.h"
 #include "libckpt/ops/ck_step_out.h"
 
 struct slimming {

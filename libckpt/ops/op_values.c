@@ -9,8 +9,8 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_format.h"
 #include "libckpt/format/ck_values.h"
-#include "libckpt/ops/ck_ckpt.h"
-#include "libckpt/ops/ck_num.h"
+#include "libckpt/run/ck_ckpt.h"
+#include "libckpt/run/ck_num.h"
 
 #define MOST_TOLD 240	/* bytes of keys in a message */
 

@@ -12,7 +12,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/commit/ck_stale.h"
-#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/run/ck_ckpt.h"
 #include "libckpt/ops/ck_step_out.h"
 #include "libckpt/save/ck_saver.h"
 

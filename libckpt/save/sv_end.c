@@ -14,7 +14,7 @@
 #include "libckpt/commit/ck_record.h"
 #include "libckpt/io/ck_src.h"
 #include "libckpt/commit/ck_stale.h"
-#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/run/ck_ckpt.h"
 #include "libckpt/commit/op_latest.h"
 #include "libckpt/save/ck_save.h"
 #include "libckpt/zip/ck_zip.h"

@@ -7,7 +7,7 @@
 #include "kernels/include/kn.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/ops/ck_read.h"
+#include "libckpt/run/ck_read.h"
 #include "libckpt/save/ck_save.h"
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/zip/ck_zip.h"

@@ -8,7 +8,7 @@
 
 #include "libckpt/format/ck_plan.h"
 #include "libckpt/io/ck_src.h"
-#include "libckpt/ops/ck_run.h"
+#include "libckpt/run/ck_run.h"
 #include "libckpt/tensor/ck_index.h"
 
 struct t_raw {

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/run/ck_ckpt.h"
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_fault.h"
 #include "tests/lib/t_step.h"

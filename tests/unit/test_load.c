@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "libckpt/format/ck_limits.h"
-#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/run/ck_ckpt.h"
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_load.h"
 #include "tests/lib/t_raw.h"

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "libckpt/format/ck_limits.h"
-#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/run/ck_ckpt.h"
 #include "libckpt/ops/ck_manifest.h"
 #include "tests/lib/t_dir.h"
 

@@ -12,7 +12,7 @@
 
 #include <ckpt.h>
 
-#include "libckpt/ops/ck_num.h"
+#include "libckpt/run/ck_num.h"
 
 /* Every type there is: its numbers fill it, and the kernel's type is the one of its name. */
 static void every_type_has_numbers_that_fill_it(void **state)

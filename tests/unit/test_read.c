@@ -15,7 +15,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_limits.h"
-#include "libckpt/ops/ck_read.h"
+#include "libckpt/run/ck_read.h"
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/zip/ck_zip.h"
 #include "tests/lib/t_dir.h"

@@ -18,7 +18,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_limits.h"
-#include "libckpt/ops/ck_run.h"
+#include "libckpt/run/ck_run.h"
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_raw.h"
 

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/run/ck_ckpt.h"
 #include "tests/lib/t_damage.h"
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_step.h"

@@ -1,5 +1,5 @@
 /* ck_deliver.c -- see ck_deliver.h. */
-#include "libckpt/ops/ck_deliver.h"
+#include "libckpt/run/ck_deliver.h"
 
 #include <string.h>
 
@@ -7,10 +7,10 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/commit/ck_stage.h"
-#include "libckpt/ops/ck_into.h"
-#include "libckpt/ops/ck_over.h"
+#include "libckpt/run/ck_into.h"
+#include "libckpt/run/ck_over.h"
 #include "libckpt/sums/ck_seal.h"
-#include "libckpt/ops/ck_sums.h"
+#include "libckpt/run/ck_sums.h"
 
 static int check_root(void *arg, struct ckpt_err *err)
 {

@@ -1,5 +1,5 @@
 /* ck_sums.c -- see ck_sums.h. */
-#include "libckpt/ops/ck_sums.h"
+#include "libckpt/run/ck_sums.h"
 
 /* The CRCs are complete: each to its places. */
 static int fill_all(const struct ck_run_job *job, const struct ck_run_stats *stats,

@@ -6,7 +6,7 @@
  * stream the window is the whole unit, and workers wait for their turn; as units are
  * handed out in order, at most one per thread waits.
  */
-#include "libckpt/ops/ck_run.h"
+#include "libckpt/run/ck_run.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -19,10 +19,10 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/ops/ck_over.h"
+#include "libckpt/run/ck_over.h"
 #include "libckpt/sums/ck_tally.h"
-#include "libckpt/ops/ck_run_proof.h"
-#include "libckpt/ops/ck_read.h"
+#include "libckpt/run/ck_run_proof.h"
+#include "libckpt/run/ck_read.h"
 #include "libckpt/sums/ck_seal.h"
 #include "libckpt/io/ck_mount.h"
 #include "libckpt/tensor/ck_dtype.h"

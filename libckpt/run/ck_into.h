@@ -2,7 +2,7 @@
 #ifndef CK_INTO_H
 #define CK_INTO_H
 
-#include "libckpt/ops/ck_deliver.h"
+#include "libckpt/run/ck_deliver.h"
 
 /*
  * d->dst is a folder that holds something.  CKPT_E_EXISTS names what stands in the way: the

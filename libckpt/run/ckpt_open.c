@@ -6,7 +6,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_format.h"
 #include "libckpt/format/ck_limits.h"
-#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/run/ck_ckpt.h"
 
 static int copy_names(struct ck_arena *arena, const char *const *list,
 		      const char *const **out, struct ckpt_err *err)

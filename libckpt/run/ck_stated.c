@@ -1,5 +1,5 @@
 /* ck_stated.c -- see ck_stated.h. */
-#include "libckpt/ops/ck_stated.h"
+#include "libckpt/run/ck_stated.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/io/ck_mount.h"
 #include "libckpt/io/ck_src.h"
-#include "libckpt/ops/ck_read.h"
-#include "libckpt/ops/ck_run.h"
+#include "libckpt/run/ck_read.h"
+#include "libckpt/run/ck_run.h"
 #include "libckpt/sums/ck_seen.h"
 
 #define WINDOW ((uint64_t)1 << 20)

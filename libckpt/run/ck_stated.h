@@ -4,7 +4,7 @@
 #ifndef CK_STATED_H
 #define CK_STATED_H
 
-#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/run/ck_ckpt.h"
 #include "libckpt/sums/ck_passed.h"
 #include "libckpt/sums/ck_stated_sum.h"
 

@@ -1,5 +1,5 @@
 /* ck_num.c -- see ck_num.h. */
-#include "libckpt/ops/ck_num.h"
+#include "libckpt/run/ck_num.h"
 
 #include <inttypes.h>
 #include <math.h>

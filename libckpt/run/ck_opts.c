@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
-#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/run/ck_ckpt.h"
 
 int ck_opts_take(void *out, size_t size, const void *in, const char *what,
 		 struct ckpt_err *err)

@@ -1,5 +1,5 @@
 /* ck_into.c -- see ck_into.h. */
-#include "libckpt/ops/ck_into.h"
+#include "libckpt/run/ck_into.h"
 
 #include <errno.h>
 #include <limits.h>

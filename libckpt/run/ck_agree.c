@@ -1,5 +1,5 @@
 /* ck_agree.c -- see ck_agree.h. */
-#include "libckpt/ops/ck_agree.h"
+#include "libckpt/run/ck_agree.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -11,7 +11,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_src.h"
 #include "libckpt/sums/ck_passed.h"
-#include "libckpt/ops/ck_read.h"
+#include "libckpt/run/ck_read.h"
 #include "libckpt/tensor/ck_dtype.h"
 
 #define WINDOW (2 * CK_AGREE_ELEMS)

@@ -6,8 +6,8 @@
 #define CK_DELIVER_H
 
 #include "libckpt/format/ck_format.h"
-#include "libckpt/ops/ck_ckpt.h"
-#include "libckpt/ops/ck_run.h"
+#include "libckpt/run/ck_ckpt.h"
+#include "libckpt/run/ck_run.h"
 
 struct ck_deliver {
 	struct ckpt *ck;

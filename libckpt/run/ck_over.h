@@ -2,7 +2,7 @@
 #ifndef CK_OVER_H
 #define CK_OVER_H
 
-#include "libckpt/ops/ck_run.h"
+#include "libckpt/run/ck_run.h"
 
 struct ck_over {
 	uint64_t n;

@@ -1,12 +1,12 @@
 /* ck_buffers.c -- see ck_buffers.h. */
-#include "libckpt/ops/ck_buffers.h"
+#include "libckpt/run/ck_buffers.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/ops/ck_read.h"
+#include "libckpt/run/ck_read.h"
 
 #define CACHE_BYTES ((uint64_t)16 << 20)
 #define WIDEST 16	/* bytes of a complex128 */

@@ -1,5 +1,5 @@
 /* ck_run_proof.c -- see ck_run_proof.h. */
-#include "libckpt/ops/ck_run_proof.h"
+#include "libckpt/run/ck_run_proof.h"
 
 #include "libckpt/base/ck_err.h"
 

@@ -8,7 +8,7 @@
 #ifndef CK_AGREE_H
 #define CK_AGREE_H
 
-#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/run/ck_ckpt.h"
 
 #define CK_AGREE_ELEMS 64u	/* looked at, at either end of every extent of both copies */
 

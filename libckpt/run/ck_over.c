@@ -1,5 +1,5 @@
 /* ck_over.c -- see ck_over.h. */
-#include "libckpt/ops/ck_over.h"
+#include "libckpt/run/ck_over.h"
 
 #include <inttypes.h>
 

@@ -6,7 +6,7 @@
 #define CK_RUN_PROOF_H
 
 #include "libckpt/sums/ck_proof.h"
-#include "libckpt/ops/ck_run.h"
+#include "libckpt/run/ck_run.h"
 #include "libckpt/sums/ck_share.h"
 
 struct ck_run_proof {

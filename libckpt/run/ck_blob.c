@@ -2,7 +2,7 @@
  * ck_blob.c -- see ck_blob.h.  One lock: making a blob is rare, and two threads that want
  * the same one should not both make it.
  */
-#include "libckpt/ops/ck_blob.h"
+#include "libckpt/run/ck_blob.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -12,7 +12,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_src.h"
-#include "libckpt/ops/ck_read.h"
+#include "libckpt/run/ck_read.h"
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/zip/ck_zip.h"
 

@@ -4,7 +4,7 @@
 #ifndef CK_SUMS_H
 #define CK_SUMS_H
 
-#include "libckpt/ops/ck_run.h"
+#include "libckpt/run/ck_run.h"
 
 /*
  * Between ck_run() and ck_stage_end().  A run of one part writes the CRCs to their places; of

@@ -5,7 +5,7 @@
  * straight to its place; any other goes through the scratch, half of which holds what
  * was read and half what a first cast made of it.
  */
-#include "libckpt/ops/ck_read.h"
+#include "libckpt/run/ck_read.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -15,7 +15,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_src.h"
-#include "libckpt/ops/ck_blob.h"
+#include "libckpt/run/ck_blob.h"
 #include "libckpt/tensor/ck_dtype.h"
 
 #define HALF (CK_READ_SCRATCH / 2)

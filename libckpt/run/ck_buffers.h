@@ -5,7 +5,7 @@
 #ifndef CK_BUFFERS_H
 #define CK_BUFFERS_H
 
-#include "libckpt/ops/ck_ckpt.h"
+#include "libckpt/run/ck_ckpt.h"
 
 /* Elements at the beginning of a buffer that are compared. */
 #define CK_BUFFERS_ELEMS 4096
