@@ -6,7 +6,7 @@
 
 #include "libckpt/format/ck_plan.h"
 #include "libckpt/run/ck_ckpt.h"
-#include "libckpt/ops/ck_select.h"
+#include "libckpt/select/ck_select.h"
 
 /*
  * Compare item[0..n-1] with 'path': the names of an index ("*.json"), or names, shapes and

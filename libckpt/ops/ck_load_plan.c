@@ -7,8 +7,8 @@
 #include "libckpt/base/ck_hash.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/ops/ck_load.h"
-#include "libckpt/ops/ck_select.h"
-#include "libckpt/ops/ck_states.h"
+#include "libckpt/select/ck_select.h"
+#include "libckpt/select/ck_states.h"
 #include "libckpt/tensor/ck_dtype.h"
 
 #define NOT_PLAIN (CKPT_EXTENT_SWAPPED | CKPT_EXTENT_CONJ | CKPT_EXTENT_NEG | \

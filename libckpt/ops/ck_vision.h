@@ -5,7 +5,7 @@
 #ifndef CK_VISION_H
 #define CK_VISION_H
 
-#include "libckpt/ops/ck_select.h"
+#include "libckpt/select/ck_select.h"
 
 /*
  * The renames that turn the chosen names into those of the files, up to one with pattern NULL;

@@ -14,10 +14,10 @@
 #include "libckpt/run/ck_num.h"
 #include "libckpt/run/ck_read.h"
 #include "libckpt/run/ck_run.h"
-#include "libckpt/ops/ck_select.h"
-#include "libckpt/ops/ck_slice.h"
+#include "libckpt/select/ck_select.h"
+#include "libckpt/select/ck_slice.h"
 #include "libckpt/run/ck_stated.h"
-#include "libckpt/ops/ck_states.h"
+#include "libckpt/select/ck_states.h"
 #include "libckpt/tensor/ck_dtype.h"
 
 #define WINDOW ((size_t)1 << 20)

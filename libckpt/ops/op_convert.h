@@ -12,7 +12,7 @@
 #include "libckpt/io/ck_tree.h"
 #include "libckpt/run/ck_ckpt.h"
 #include "libckpt/run/ck_run.h"
-#include "libckpt/ops/ck_select.h"
+#include "libckpt/select/ck_select.h"
 
 /* What goes to one file or shard set. */
 struct ck_cv_set {

@@ -5,7 +5,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/ops/ck_states.h"
+#include "libckpt/select/ck_states.h"
 #include "libckpt/ops/op_convert.h"
 #include "libckpt/tensor/ck_dtype.h"
 

@@ -7,7 +7,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/ops/ck_diff.h"
 #include "libckpt/run/ck_run.h"
-#include "libckpt/ops/ck_select.h"
+#include "libckpt/select/ck_select.h"
 #include "libckpt/run/ck_stated.h"
 
 static int check(const struct ckpt *a, const struct ckpt *b, const struct ckpt_diff_opts *opts,

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/ops/ck_slice.h"
+#include "libckpt/select/ck_slice.h"
 #include "tests/lib/t_conv.h"
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_raw.h"

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
-#include "libckpt/ops/ck_select.h"
+#include "libckpt/select/ck_select.h"
 
 static struct ck_index ix;
 static struct ck_selection sel;

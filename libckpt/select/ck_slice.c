@@ -4,7 +4,7 @@
  * A range start:stop:step follows Python: negative numbers count from the end, what lies outside is
  * cut off, and with a negative step the default is from the last element to the first.
  */
-#include "libckpt/ops/ck_slice.h"
+#include "libckpt/select/ck_slice.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

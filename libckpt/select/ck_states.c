@@ -1,5 +1,5 @@
 /* ck_states.c -- see ck_states.h. */
-#include "libckpt/ops/ck_states.h"
+#include "libckpt/select/ck_states.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  * wanted under their own name; the second makes picks and aliases, so that an alias that
  * comes before its tensor does not take its place.
  */
-#include "libckpt/ops/ck_select.h"
+#include "libckpt/select/ck_select.h"
 
 #include <fnmatch.h>
 #include <inttypes.h>
