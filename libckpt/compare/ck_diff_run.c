@@ -13,7 +13,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/ops/ck_diff.h"
+#include "libckpt/compare/ck_diff.h"
 #include "libckpt/sums/ck_proof.h"
 #include "libckpt/run/ck_read.h"
 #include "libckpt/tensor/ck_dtype.h"

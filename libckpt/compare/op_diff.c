@@ -5,7 +5,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/ops/ck_diff.h"
+#include "libckpt/compare/ck_diff.h"
 #include "libckpt/run/ck_run.h"
 #include "libckpt/select/ck_select.h"
 #include "libckpt/run/ck_stated.h"

@@ -7,7 +7,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_map.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/ops/ck_diff.h"
+#include "libckpt/compare/ck_diff.h"
 #include "libckpt/select/ck_select.h"
 #include "libckpt/select/ck_states.h"
 #include "libckpt/tensor/ck_dtype.h"

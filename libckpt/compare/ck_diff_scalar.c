@@ -5,7 +5,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_map.h"
-#include "libckpt/ops/ck_diff.h"
+#include "libckpt/compare/ck_diff.h"
 
 /* What a state is cut into and by whom it was written is not the state. */
 static bool is_layout(const char *key)
