@@ -6,7 +6,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_hash.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/ops/ck_load.h"
+#include "libckpt/read/ck_load.h"
 #include "libckpt/select/ck_select.h"
 #include "libckpt/select/ck_states.h"
 #include "libckpt/tensor/ck_dtype.h"

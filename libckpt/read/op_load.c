@@ -17,7 +17,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/ops/ck_load.h"
+#include "libckpt/read/ck_load.h"
 #include "libckpt/sums/ck_proof.h"
 #include "libckpt/run/ck_read.h"
 #include "libckpt/run/ck_run.h"
