@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
-#include "libckpt/ops/ck_estimate.h"
+#include "libckpt/estimate/ck_estimate.h"
 
 #define MAX_PARAMS ((uint64_t)1 << 46)	/* 18 x of it is a whole number to a double */
 #define MAX_COUNT (1u << 20)

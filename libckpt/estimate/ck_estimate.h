@@ -5,7 +5,7 @@
 #ifndef CK_ESTIMATE_H
 #define CK_ESTIMATE_H
 
-#include "libckpt/ops/ck_model.h"
+#include "libckpt/estimate/ck_model.h"
 
 struct ck_estimating {
 	const struct ckpt_model *m;

@@ -4,7 +4,7 @@
  * is which term: docs/internals/memory.md.
  */
 #include "libckpt/include/ckpt_zero.h"
-#include "libckpt/ops/ck_estimate.h"
+#include "libckpt/estimate/ck_estimate.h"
 
 #define LOSS CKPT_PHASE_LOSS
 #define LAYER CKPT_PHASE_LAYER

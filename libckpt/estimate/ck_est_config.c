@@ -9,7 +9,7 @@
 #include "libckpt/include/ckpt_zero.h"
 #include "libckpt/ops/ck_ds_config.h"
 #include "libckpt/json/ck_json.h"
-#include "libckpt/ops/ck_estimate.h"
+#include "libckpt/estimate/ck_estimate.h"
 #include "libckpt/json/ck_json_val.h"
 
 #define MAX_CONFIG_BYTES ((uint64_t)16 << 20)

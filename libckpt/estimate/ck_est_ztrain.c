@@ -7,7 +7,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/ops/ck_estimate.h"
+#include "libckpt/estimate/ck_estimate.h"
 
 #define ALL CKPT_PHASE_ALL
 #define CHUNK 4096u			/* elements: every rank has whole ones of each block */

@@ -2,7 +2,7 @@
  * ck_est_save.c -- a save of DeepSpeed's layout: the bytes of tensors in each file.  What comes
  * on top is the archive and the pickle: docs/internals/memory.md.
  */
-#include "libckpt/ops/ck_estimate.h"
+#include "libckpt/estimate/ck_estimate.h"
 
 /* torch keeps a step counter of 4 bytes a parameter of the optimizer. */
 #define STEP_BYTES 4u

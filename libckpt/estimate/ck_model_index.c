@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
-#include "libckpt/ops/ck_model.h"
+#include "libckpt/estimate/ck_model.h"
 
 /* "model.layers.7.mlp.down_proj.weight" -> 8; no number: 0 for embeddings, else behind. */
 static uint32_t block_of(const char *name)

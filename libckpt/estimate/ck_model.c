@@ -6,7 +6,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/ops/ck_model.h"
+#include "libckpt/estimate/ck_model.h"
 
 /* ---- models ---- */
 

@@ -3,7 +3,7 @@
  * saved step.  The formulas of activations were compared with what PyTorch 2.11 and
  * transformers 5.17 allocated on a GPU: docs/internals/memory.md has the table.
  */
-#include "libckpt/ops/ck_estimate.h"
+#include "libckpt/estimate/ck_estimate.h"
 
 #define LOSS CKPT_PHASE_LOSS
 #define LAYER CKPT_PHASE_LAYER
