@@ -1,5 +1,5 @@
 /* ck_expect.c -- see ck_expect.h. */
-#include "libckpt/ops/ck_expect.h"
+#include "libckpt/convert/ck_expect.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

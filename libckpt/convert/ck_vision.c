@@ -2,7 +2,7 @@
  * ck_vision.c -- see ck_vision.h.  The names were taken from what transformers 5 saves of models of
  * each kind: Qwen3-VL, for one, is saved under its module's names and not listed here.
  */
-#include "libckpt/ops/ck_vision.h"
+#include "libckpt/convert/ck_vision.h"
 
 #include <string.h>
 

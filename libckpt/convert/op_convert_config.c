@@ -12,7 +12,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/json/ck_json.h"
-#include "libckpt/ops/op_convert.h"
+#include "libckpt/convert/op_convert.h"
 
 #define MOST ((uint64_t)1 << 20)
 #define PARTS_DEEP 4	/* of a part in a part */

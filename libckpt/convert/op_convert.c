@@ -1,7 +1,7 @@
 /*
  * op_convert.c -- `convert`: check, plan, run, report.
  */
-#include "libckpt/ops/op_convert.h"
+#include "libckpt/convert/op_convert.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -16,11 +16,11 @@
 #include "libckpt/run/ck_agree.h"
 #include "libckpt/run/ck_buffers.h"
 #include "libckpt/run/ck_deliver.h"
-#include "libckpt/ops/ck_expect.h"
+#include "libckpt/convert/ck_expect.h"
 #include "libckpt/sums/ck_lines.h"
 #include "libckpt/run/ck_stated.h"
 #include "libckpt/run/ck_sums.h"
-#include "libckpt/ops/ck_vision.h"
+#include "libckpt/convert/ck_vision.h"
 
 static double now(void)
 {

@@ -11,7 +11,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/io/ck_mount.h"
-#include "libckpt/ops/op_convert.h"
+#include "libckpt/convert/op_convert.h"
 
 #define DEFAULT_SHARD_BYTES UINT64_C(5000000000)
 
