@@ -7,7 +7,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/include/ckpt_zero.h"
-#include "libckpt/ops/ck_ds_config.h"
+#include "libckpt/reshard/ck_ds_config.h"
 #include "libckpt/json/ck_json.h"
 #include "libckpt/estimate/ck_estimate.h"
 #include "libckpt/json/ck_json_val.h"

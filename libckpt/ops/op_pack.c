@@ -15,7 +15,7 @@
 #include "libckpt/sums/ck_proof.h"
 #include "libckpt/run/ck_run.h"
 #include "libckpt/run/ck_stated.h"
-#include "libckpt/ops/ck_step_out.h"
+#include "libckpt/reshard/ck_step_out.h"
 
 #define LEVEL 3		/* zstd's own */
 #define HIGHEST 19

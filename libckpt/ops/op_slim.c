@@ -16,7 +16,7 @@
 #include "libckpt/ops/ck_slim.h"
 #include "libckpt/ops/ck_slim_files.h"
 #include "libckpt/run/ck_stated.h"
-#include "libckpt/ops/ck_step_out.h"
+#include "libckpt/reshard/ck_step_out.h"
 
 struct slimming {
 	struct ckpt *ck;

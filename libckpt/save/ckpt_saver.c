@@ -13,7 +13,7 @@
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/commit/ck_stale.h"
 #include "libckpt/run/ck_ckpt.h"
-#include "libckpt/ops/ck_step_out.h"
+#include "libckpt/reshard/ck_step_out.h"
 #include "libckpt/save/ck_saver.h"
 
 #define DEFAULT_BUFFER ((uint64_t)256 << 20)

@@ -11,7 +11,7 @@
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/json/ck_json.h"
 #include "libckpt/json/ck_json_val.h"
-#include "libckpt/ops/ck_step_out.h"
+#include "libckpt/reshard/ck_step_out.h"
 #include "libckpt/save/ck_save.h"
 
 #define DEFAULT_VERSION "0.19.8"

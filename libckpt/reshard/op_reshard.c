@@ -16,7 +16,7 @@
 #include "libckpt/run/ck_ckpt.h"
 #include "libckpt/run/ck_run.h"
 #include "libckpt/run/ck_stated.h"
-#include "libckpt/ops/ck_step_out.h"
+#include "libckpt/reshard/ck_step_out.h"
 
 struct resharding {
 	struct ckpt *ck;

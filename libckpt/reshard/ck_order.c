@@ -10,7 +10,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_tree.h"
 #include "libckpt/json/ck_json.h"
-#include "libckpt/ops/ck_order.h"
+#include "libckpt/reshard/ck_order.h"
 
 
 /* ---- architectures ---- */

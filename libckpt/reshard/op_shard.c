@@ -12,11 +12,11 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/io/ck_mount.h"
-#include "libckpt/ops/ck_order.h"
+#include "libckpt/reshard/ck_order.h"
 #include "libckpt/run/ck_read.h"
-#include "libckpt/ops/ck_recipe.h"
+#include "libckpt/reshard/ck_recipe.h"
 #include "libckpt/run/ck_stated.h"
-#include "libckpt/ops/ck_step_out.h"
+#include "libckpt/reshard/ck_step_out.h"
 
 #define COMPARE_ELEMS ((uint64_t)1 << 16)
 

@@ -5,8 +5,8 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/ops/ck_ds_config.h"
-#include "libckpt/ops/ck_recipe.h"
+#include "libckpt/reshard/ck_ds_config.h"
+#include "libckpt/reshard/ck_recipe.h"
 
 #define DEFAULT_VERSION "0.19.8"	/* the newest that docs/formats/deepspeed.md knows */
 
