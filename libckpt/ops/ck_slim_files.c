@@ -7,7 +7,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_format.h"
 #include "libckpt/io/ck_mount.h"
-#include "libckpt/ops/ck_folder.h"
+#include "libckpt/verify/ck_folder.h"
 
 struct listing {
 	struct ck_slim_files *files;

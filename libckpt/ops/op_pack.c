@@ -11,7 +11,7 @@
 #include "libckpt/format/ck_format.h"
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/io/ck_mount.h"
-#include "libckpt/ops/ck_folder.h"
+#include "libckpt/verify/ck_folder.h"
 #include "libckpt/sums/ck_proof.h"
 #include "libckpt/run/ck_run.h"
 #include "libckpt/run/ck_stated.h"

@@ -14,7 +14,7 @@
 
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/run/ck_ckpt.h"
-#include "libckpt/ops/ck_manifest.h"
+#include "libckpt/verify/ck_manifest.h"
 #include "tests/lib/t_dir.h"
 
 static char *dir;

@@ -4,7 +4,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/ops/ck_watch_priv.h"
+#include "libckpt/verify/ck_watch_priv.h"
 
 #define CACHE_BYTES ((uint64_t)64 << 20)
 

@@ -6,7 +6,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/ops/ck_watch_priv.h"
+#include "libckpt/verify/ck_watch_priv.h"
 
 #define CAST_ELEMS ((uint64_t)4096)
 #define JOB_ELEMS ((uint64_t)1 << 20)

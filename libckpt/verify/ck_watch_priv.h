@@ -9,7 +9,7 @@
 
 #include "libckpt/run/ck_agree.h"
 #include "libckpt/run/ck_read.h"
-#include "libckpt/ops/ck_watch.h"
+#include "libckpt/verify/ck_watch.h"
 
 #define CK_WATCH_BATCH ((size_t)128 << 10)
 #define CK_WATCH_PAD UINT32_MAX

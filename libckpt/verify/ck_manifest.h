@@ -6,7 +6,7 @@
 
 #include "libckpt/base/ck_hash.h"
 #include "libckpt/base/ck_map.h"
-#include "libckpt/ops/ck_scan.h"
+#include "libckpt/verify/ck_scan.h"
 
 struct ck_manifest_file {
 	const char *name;

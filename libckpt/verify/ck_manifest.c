@@ -1,5 +1,5 @@
 /* ck_manifest.c -- see ck_manifest.h: reading and comparing. */
-#include "libckpt/ops/ck_manifest.h"
+#include "libckpt/verify/ck_manifest.h"
 
 #include <inttypes.h>
 #include <string.h>

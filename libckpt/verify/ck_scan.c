@@ -1,5 +1,5 @@
 /* ck_scan.c -- see ck_scan.h: looking at files.  Reading them is in ck_scan_read.c. */
-#include "libckpt/ops/ck_scan.h"
+#include "libckpt/verify/ck_scan.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/ops/ck_scan_priv.h"
+#include "libckpt/verify/ck_scan_priv.h"
 #include "libckpt/zip/ck_zip_check.h"
 
 static void odd(void *arg, uint64_t off, const char *what)

@@ -6,7 +6,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/commit/ck_half.h"
 #include "libckpt/json/ck_json_out.h"
-#include "libckpt/ops/ck_manifest.h"
+#include "libckpt/verify/ck_manifest.h"
 
 #define MOST ((size_t)4 << 30)
 

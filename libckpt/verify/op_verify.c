@@ -9,7 +9,7 @@
 #include "libckpt/run/ck_agree.h"
 #include "libckpt/run/ck_buffers.h"
 #include "libckpt/io/ck_mount.h"
-#include "libckpt/ops/ck_manifest.h"
+#include "libckpt/verify/ck_manifest.h"
 #include "libckpt/run/ck_stated.h"
 
 struct verifying {

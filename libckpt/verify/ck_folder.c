@@ -1,5 +1,5 @@
 /* ck_folder.c -- see ck_folder.h. */
-#include "libckpt/ops/ck_folder.h"
+#include "libckpt/verify/ck_folder.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -14,8 +14,8 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/ops/ck_scan.h"
-#include "libckpt/ops/ck_scan_priv.h"
+#include "libckpt/verify/ck_scan.h"
+#include "libckpt/verify/ck_scan_priv.h"
 #include "libckpt/zip/ck_zip.h"
 
 #define PIECE_MOST ((uint64_t)1024 << 10)
