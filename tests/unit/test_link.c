@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/ops/ck_link.h"
+#include "libckpt/retain/ck_link.h"
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_fault.h"
 

@@ -1,5 +1,5 @@
 /* ck_link.c -- see ck_link.h. */
-#include "libckpt/ops/ck_link.h"
+#include "libckpt/retain/ck_link.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* ck_slim_files.c -- see ck_slim_files.h. */
-#include "libckpt/ops/ck_slim_files.h"
+#include "libckpt/retain/ck_slim_files.h"
 
 #include <string.h>
 

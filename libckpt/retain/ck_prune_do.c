@@ -12,8 +12,8 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
-#include "libckpt/ops/ck_prune.h"
-#include "libckpt/ops/ck_slim.h"
+#include "libckpt/retain/ck_prune.h"
+#include "libckpt/retain/ck_slim.h"
 
 int ck_prune_lock(const char *dir, int *lock_out, struct ckpt_err *err)
 {

@@ -5,8 +5,8 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
-#include "libckpt/ops/ck_link.h"
-#include "libckpt/ops/ck_prune.h"
+#include "libckpt/retain/ck_link.h"
+#include "libckpt/retain/ck_prune.h"
 #include "libckpt/run/ck_run.h"
 
 struct pruning {

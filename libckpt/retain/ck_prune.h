@@ -2,7 +2,7 @@
 #ifndef CK_PRUNE_H
 #define CK_PRUNE_H
 
-#include "libckpt/ops/ck_steps.h"
+#include "libckpt/retain/ck_steps.h"
 
 /* As ckpt_prune(), with options that are complete and a folder without slashes at its end. */
 int ck_prune(const char *dir, const struct ckpt_prune_opts *opts, struct ckpt_pruned *out,

@@ -13,8 +13,8 @@
 #include "libckpt/run/ck_agree.h"
 #include "libckpt/run/ck_buffers.h"
 #include "libckpt/run/ck_deliver.h"
-#include "libckpt/ops/ck_slim.h"
-#include "libckpt/ops/ck_slim_files.h"
+#include "libckpt/retain/ck_slim.h"
+#include "libckpt/retain/ck_slim_files.h"
 #include "libckpt/run/ck_stated.h"
 #include "libckpt/reshard/ck_step_out.h"
 

@@ -1,5 +1,5 @@
 /* ck_steps.c -- see ck_steps.h. */
-#include "libckpt/ops/ck_steps.h"
+#include "libckpt/retain/ck_steps.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fdpool.h"
-#include "libckpt/ops/ck_steps.h"
+#include "libckpt/retain/ck_steps.h"
 
 struct asking {
 	const struct ck_format *driver;
