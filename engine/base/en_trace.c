@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "engine/base/en_clock.h"
+#include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
@@ -92,7 +92,7 @@ void en_trace_start(struct en_trace *t, const struct en_trace_clock *clock)
 	for (uint32_t i = 0; i < EN_TRACE_ROWS; i++)
 		t->open[i] = NONE;
 	t->trace = t->trace % TRACES + 1;
-	t->since = en_now();
+	t->since = ck_clock_seconds();
 }
 
 /* ---- marks ---- */
@@ -104,7 +104,7 @@ static uint32_t mark(struct en_trace *t, enum en_trace_row row)
 
 	t->by_clock[k] = t->clock.mark && row != EN_TRACE_HOST;
 	if (!t->by_clock[k]) {
-		t->at[k] = en_now() - t->since;
+		t->at[k] = ck_clock_seconds() - t->since;
 		return k;
 	}
 	rc = t->clock.mark(t->clock.arg, row, k);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/base/en_clock.h"
+#include "libckpt/base/ck_clock.h"
 #include "engine/zero/en_off.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
@@ -206,13 +206,13 @@ static int timed(struct bench *b, struct ckpt_err *err)
 	const struct en_bench_opts *o = b->o;
 	struct en_bench *out = b->out;
 	struct en_comm_counter before[EN_COMM_KINDS];
-	double since = en_now(), then;
+	double since = ck_clock_seconds(), then;
 	int rc = 0;
 
 	memcpy(before, o->comm->counter, sizeof(before));
 	for (uint32_t i = 0; !rc && i < o->steps; i++) {
 		rc = step(b, err);
-		then = en_now();
+		then = ck_clock_seconds();
 		b->seconds[i] = then - since;
 		since = then;
 	}
@@ -288,13 +288,13 @@ static int traced(struct bench *b, struct en_trace **trace_out, struct ckpt_err 
 		rc = en_comm_barrier(b->o->comm, NULL, err);
 	if (!rc)
 		rc = en_zero_trace(b->z, t, err);
-	since = en_now();
+	since = ck_clock_seconds();
 	for (uint32_t i = 0; !rc && i < b->out->traced; i++)
 		rc = step(b, err);
 	if (!rc)
 		rc = en_zero_trace(b->z, NULL, err);
 	if (!rc)
-		rc = note_waits(b, t, en_now() - since, err);
+		rc = note_waits(b, t, ck_clock_seconds() - since, err);
 	if (rc || !trace_out) {
 		/* the engine must not mark in what is gone */
 		if (rc && b->z)

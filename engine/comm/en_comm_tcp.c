@@ -10,6 +10,7 @@
 
 #include "engine/comm/en_tcp.h"
 #include "engine/comm/en_tcp_link.h"
+#include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
@@ -152,7 +153,7 @@ static int tcp_close(struct en_comm *comm, struct ckpt_err *err)
 			return rc;
 		en_link_push(c, p, &moved);
 	}
-	part(c, en_tcp_now() + LINGER_MS);
+	part(c, ck_clock_ms() + LINGER_MS);
 	release(c);
 	return 0;
 }
@@ -256,7 +257,7 @@ static int join(struct en_tcp *c, const struct en_meeting *m, struct ckpt_err *e
 		return ck_fail_nomem(err, "connections of ranks", m->size * sizeof(*fd));
 	for (uint32_t p = 0; p < m->size; p++)
 		fd[p] = -1;
-	rc = en_tcp_join(m, ms ? en_tcp_now() + ms : INT64_MAX, ms, fd, err);
+	rc = en_tcp_join(m, ms ? ck_clock_ms() + ms : INT64_MAX, ms, fd, err);
 	for (uint32_t p = 0; p < m->size; p++)
 		c->at[p].fd = fd[p];
 	ck_free(fd);

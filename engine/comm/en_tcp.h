@@ -17,9 +17,8 @@ union en_address {
 	struct sockaddr_storage room;
 };
 
-/* ---- en_tcp_sock.c.  Times are of en_tcp_now(), in ms; INT64_MAX is never. ---- */
+/* ---- en_tcp_sock.c.  Times are of ck_clock_ms(), in ms; INT64_MAX is never. ---- */
 
-int64_t en_tcp_now(void);
 socklen_t en_address_size(const union en_address *a);
 /* "10.0.0.7:29501" */
 void en_address_text(const union en_address *a, char *text, size_t n);

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
@@ -37,7 +38,7 @@ int en_join_fail(const struct en_join *j, struct ckpt_err *err, enum ckpt_code c
 
 void en_join_say(struct en_join *j, const char *fmt, ...)
 {
-	const int64_t now = en_tcp_now();
+	const int64_t now = ck_clock_ms();
 	char line[640];
 	size_t n;
 	va_list ap;
@@ -84,7 +85,7 @@ static void list_absent(const struct en_join *j, uint32_t from, char *text, size
 
 int64_t en_join_soon(const struct en_join *j, int64_t ms)
 {
-	const int64_t t = en_tcp_now() + ms;
+	const int64_t t = ck_clock_ms() + ms;
 
 	return t < j->until ? t : j->until;
 }
@@ -144,7 +145,7 @@ static int answer(const struct en_join *j, const struct guest *g, enum en_said s
 	en_reply_write(&r, b);
 	if (is_signed)
 		rc = en_reply_sign(g->session, 1, b);
-	return rc ? rc : en_tcp_write(g->fd, b, sizeof(b), en_tcp_now());
+	return rc ? rc : en_tcp_write(g->fd, b, sizeof(b), ck_clock_ms());
 }
 
 static void refuse(struct en_join *j, struct guest *g, enum en_said said, bool is_signed,
@@ -188,7 +189,7 @@ static void take_hello(struct en_join *j, struct guest *g)
 	if (!rc)
 		rc = en_session_of(j->key, g->talk, g->session);
 	if (!rc)
-		rc = en_tcp_write(g->fd, g->talk + EN_HELLO, EN_REPLY, en_tcp_now());
+		rc = en_tcp_write(g->fd, g->talk + EN_HELLO, EN_REPLY, ck_clock_ms());
 	if (rc)
 		reject(j, g, strerror(-rc));
 	g->proves = true;
@@ -317,7 +318,7 @@ static int accept_waiting(struct en_join *j, struct pending *d, int listener)
 		if (d->n == GUESTS)
 			drop_oldest(j, d);
 		d->guest[d->n++] = (struct guest){
-			.fd = fd, .until = en_tcp_now() + GUEST_MS,
+			.fd = fd, .until = ck_clock_ms() + GUEST_MS,
 		};
 	}
 }
@@ -334,12 +335,12 @@ static int poll_once(struct en_join *j, struct pending *d)
 	}
 	for (unsigned i = 0; i < j->listener.n; i++)
 		d->poll[n + i] = (struct pollfd){ .fd = j->listener.fd[i], .events = POLLIN };
-	left = until - en_tcp_now();
+	left = until - ck_clock_ms();
 	poll(d->poll, n + j->listener.n, left < 0 ? 0 : left > 1000 ? 1000 : (int)left + 1);
 	for (uint32_t i = 0; i < n; i++) {
 		if (d->poll[i].revents)
 			read_guest(j, &d->guest[i]);
-		if (d->guest[i].fd >= 0 && en_tcp_now() >= d->guest[i].until)
+		if (d->guest[i].fd >= 0 && ck_clock_ms() >= d->guest[i].until)
 			reject(j, &d->guest[i], d->guest[i].proves ?
 				 "it sent no proof in time" : "it sent no hello in time");
 	}
@@ -381,7 +382,7 @@ int en_join_accept(struct en_join *j, struct ckpt_err *err)
 
 	if (!d)
 		return ck_fail_nomem(err, "connections of ranks", sizeof(*d));
-	while (!rc && absent(j) && en_tcp_now() < j->until)
+	while (!rc && absent(j) && ck_clock_ms() < j->until)
 		rc = poll_once(j, d);
 	for (uint32_t i = 0; i < d->n; i++)
 		en_tcp_close(&d->guest[i].fd);

@@ -21,6 +21,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
@@ -187,7 +188,7 @@ static int send_book(struct en_join *j, const uint8_t *book, struct ckpt_err *er
 /* Those who wait hear why it is in vain. */
 static void send_away(struct en_join *j, const struct ckpt_err *err)
 {
-	const int64_t until = en_tcp_now() + GRACE_MS;
+	const int64_t until = ck_clock_ms() + GRACE_MS;
 	char why[EN_WHY];
 
 	snprintf(why, sizeof(why), "%.*s", (int)sizeof(why) - 1, err->msg);
@@ -343,7 +344,7 @@ static int fail_absent(struct en_join *j, const char *why, struct ckpt_err *err)
 /* Round and round: rank 0 may come later. */
 static int find_host(struct en_join *j, struct ckpt_err *err)
 {
-	const int64_t begun = en_tcp_now();
+	const int64_t begun = ck_clock_ms();
 	struct addrinfo *list = NULL;
 	long nap = 5000000;
 	int rc = 1;
@@ -358,7 +359,7 @@ static int find_host(struct en_join *j, struct ckpt_err *err)
 			rc = knock_all(j, list, err);
 		if (rc <= 0)
 			break;
-		if (en_tcp_now() >= j->until || (unknown && en_tcp_now() - begun > NAME_MS)) {
+		if (ck_clock_ms() >= j->until || (unknown && ck_clock_ms() - begun > NAME_MS)) {
 			rc = fail_absent(j, j->last, err);
 			break;
 		}
@@ -492,7 +493,7 @@ static int connect_to(struct en_join *j, uint32_t r, struct ckpt_err *err)
 			return en_join_fail(j, err, CKPT_E_IO, "refused by rank %u: %s", r,
 					    heard.why);
 		if ((rc != 0 && rc != -EPIPE && rc != -ECONNRESET && rc != -EPROTO) ||
-		    en_tcp_now() >= j->until)
+		    ck_clock_ms() >= j->until)
 			return fail_pair(j, r, "no connection to", rc ? rc : -EPROTO, err);
 		nanosleep(&nap, NULL);
 	}

@@ -1,5 +1,6 @@
 /* en_tcp_sock.c -- see en_tcp.h. */
 #include "engine/comm/en_tcp.h"
+#include "libckpt/base/ck_clock.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -10,14 +11,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-int64_t en_tcp_now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* ---- addresses ---- */
 
@@ -110,7 +103,7 @@ static int wait_for(int fd, short what, int64_t until)
 	struct pollfd p = { .fd = fd, .events = what };
 
 	for (;;) {
-		const int64_t left = until - en_tcp_now();
+		const int64_t left = until - ck_clock_ms();
 		int n;
 
 		if (left <= 0)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "libckpt/base/ck_base.h"
+#include "libckpt/base/ck_clock.h"
 
 #define YIELDS 2000000		/* ns */
 #define NAP_LEAST 50000
@@ -17,17 +18,9 @@
 #define TURN_MOST 1000000000ll
 #define NAMED 6u		/* ranks that a sentence lists */
 
-static int64_t now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 void en_patience_begin(struct en_patience *p, void (*sleep)(void *arg, long ns), void *arg)
 {
-	*p = (struct en_patience){ .last = now(), .nap = NAP_LEAST, .sleep = sleep, .arg = arg };
+	*p = (struct en_patience){ .last = ck_clock_ns(), .nap = NAP_LEAST, .sleep = sleep, .arg = arg };
 }
 
 static void nap(struct en_patience *p)
@@ -53,7 +46,7 @@ void en_patience_rest(struct en_patience *p, bool moved)
 		return;
 	}
 	nap(p);
-	t = now();
+	t = ck_clock_ns();
 	p->silent += t - p->last < TURN_MOST ? t - p->last : TURN_MOST;
 	p->last = t;
 }

@@ -14,6 +14,7 @@
 
 #include "engine/comm/en_watch.h"
 #include "engine/cuda/cz_priv.h"
+#include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
@@ -22,14 +23,6 @@
 #define ASK_EVERY 16u		/* turns between questions to NCCL and the table */
 #define CALL_MS 10000u		/* for the others to answer a call */
 #define ABORT_MS 5000
-
-static int64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 static void nap(void *turns, long ns)
 {
@@ -103,7 +96,7 @@ static void run_abort(struct task *t)
 static void abort_nccl(struct cz *c)
 {
 	struct task *t = c->nccl ? ck_zalloc(sizeof(*t)) : NULL;
-	const int64_t until = now_ms() + ABORT_MS;
+	const int64_t until = ck_clock_ms() + ABORT_MS;
 	unsigned turns = 0;
 
 	c->lost = true;
@@ -117,7 +110,7 @@ static void abort_nccl(struct cz *c)
 		ck_free(t);
 		return;
 	}
-	while (!is_done(t) && now_ms() < until)
+	while (!is_done(t) && ck_clock_ms() < until)
 		nap(&turns, 0);
 	if (is_done(t) || leave_task(t))
 		ck_free(t);
@@ -237,7 +230,7 @@ static bool is_idle(cudaStream_t stream)
 
 bool cz_drain(struct cz *c)
 {
-	const int64_t until = now_ms() + CALL_MS;
+	const int64_t until = ck_clock_ms() + CALL_MS;
 	unsigned turns = 0;
 
 	if (c->lost)
@@ -247,7 +240,7 @@ bool cz_drain(struct cz *c)
 		cudaStreamSynchronize(c->move);
 	}
 	while (!is_idle(c->work) || !is_idle(c->move)) {
-		if (c->z.comm->broken.code || now_ms() > until) {
+		if (c->z.comm->broken.code || ck_clock_ms() > until) {
 			abort_nccl(c);
 			return false;
 		}

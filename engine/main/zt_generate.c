@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "engine/base/en_clock.h"
+#include "libckpt/base/ck_clock.h"
 #include "engine/main/zt_prompt.h"
 #include "engine/main/zt_say.h"
 #include "engine/model/en_decode.h"
@@ -327,7 +327,7 @@ static int speak(struct generate *g, struct ckpt_err *err)
 		.temperature = a->temperature, .top_k = (uint32_t)a->top_k, .top_p = a->top_p,
 		.seed = (uint64_t)a->seed,
 	};
-	const double since = en_now();
+	const double since = ck_clock_seconds();
 	const float *logits;
 	int rc = en_decode_feed(g->decode, g->prompt.id, (uint32_t)g->prompt.n, &logits, err);
 
@@ -340,7 +340,7 @@ static int speak(struct generate *g, struct ckpt_err *err)
 		if (!g->ended && g->n < a->max_new)
 			rc = en_decode_feed(g->decode, &id, 1, &logits, err);
 	}
-	g->seconds = en_now() - since;
+	g->seconds = ck_clock_seconds() - since;
 	return rc;
 }
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/base/en_clock.h"
+#include "libckpt/base/ck_clock.h"
 #include "engine/run/en_run_priv.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
@@ -279,7 +279,7 @@ static int fill_state(struct en_run *r, struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
 	struct en_loaded got = { .data = NULL };
-	const double since = en_now();
+	const double since = ck_clock_seconds();
 	int rc = 0;
 
 	en_run_init_hyper(r);
@@ -294,7 +294,7 @@ static int fill_state(struct en_run *r, struct ckpt_err *err)
 	if (!rc)
 		rc = en_zero_publish(r->z, err);
 	if (!rc)
-		rc = tell_beginning(r, &got, en_now() - since, err);
+		rc = tell_beginning(r, &got, ck_clock_seconds() - since, err);
 	en_loaded_release(&got);
 	return rc;
 }
@@ -373,7 +373,7 @@ static int save(struct en_run *r, struct ckpt_err *err)
 		.clip = r->o->set->gradient_clipping, .ds_config = r->o->config_json,
 	};
 	struct ck_buf client = CK_BUF_INIT(MOST_STATE);
-	const double since = en_now();
+	const double since = ck_clock_seconds();
 	char tag[48];
 	bool old;
 	int rc = describe_client(r, &client, err);
@@ -389,7 +389,7 @@ static int save(struct en_run *r, struct ckpt_err *err)
 	r->saved_at = r->at.steps;
 	r->save_began = since;
 	r->out->saves += !rc;
-	r->out->save_seconds += en_now() - since;
+	r->out->save_seconds += ck_clock_seconds() - since;
 	return rc;
 }
 
@@ -445,7 +445,7 @@ static int go(struct en_run *r, struct ckpt_err *err)
 	if (!rc && r->keep)
 		rc = en_keep_wait(r->keep, stop ? o->grace_ms : 0, &r->out->saved, err);
 	if (r->out->saves)
-		r->out->last_save_seconds = en_now() - r->save_began;
+		r->out->last_save_seconds = ck_clock_seconds() - r->save_began;
 	if (rc == -CKPT_E_BUSY && stop && en_keep_pending(r->keep)) {
 		r->out->left = true;
 		memset(err, 0, sizeof(*err));
@@ -460,7 +460,7 @@ static int export(struct en_run *r, struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
 	struct en_export_opts eo;
-	const double since = en_now();
+	const double since = ck_clock_seconds();
 	int rc;
 
 	if (!o->export || r->out->stopped || (o->export->last_only && r->at.steps != o->steps))
@@ -469,7 +469,7 @@ static int export(struct en_run *r, struct ckpt_err *err)
 	eo.steps = r->at.steps;
 	rc = en_export(o->model, r->z, o->comm, &eo, &r->out->export, err);
 	r->out->exported = !rc;
-	r->out->export_seconds = en_now() - since;
+	r->out->export_seconds = ck_clock_seconds() - since;
 	return rc;
 }
 

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine/base/en_clock.h"
+#include "libckpt/base/ck_clock.h"
 #include "engine/run/en_run_priv.h"
 #include "libckpt/base/ck_err.h"
 
@@ -170,7 +170,7 @@ static int update(struct en_run *r, double norm, bool *skipped_out, struct ckpt_
 int en_run_step(struct en_run *r, struct en_step_told *told, bool *stop_out, struct ckpt_err *err)
 {
 	const uint64_t rows = r->units * (uint64_t)r->o->set->micro_batch;
-	const double since = en_now();
+	const double since = ck_clock_seconds();
 	double norm = 0;
 	int rc;
 
@@ -194,6 +194,6 @@ int en_run_step(struct en_run *r, struct en_step_told *told, bool *stop_out, str
 	r->at.skipped += told->skipped;
 	told->grad_norm = norm / told->loss_scale;
 	told->at = r->at;
-	told->seconds = en_now() - since;
+	told->seconds = ck_clock_seconds() - since;
 	return 0;
 }

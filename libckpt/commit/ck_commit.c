@@ -11,6 +11,7 @@
 #include <sys/file.h>
 #include <time.h>
 
+#include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/commit/ck_fill.h"
@@ -140,14 +141,6 @@ bool ck_commit_in_memory(const struct ck_commit *c)
 	       (unsigned long)st.f_type == RAMFS_MAGIC_NUMBER;
 }
 
-static uint64_t now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
-
 /* 'seen_err' is why its record could not be read: that it is not there yet is none. */
 static bool part_has_ended(const struct ck_commit *c, uint32_t part,
 			   const struct ck_record_head *like, struct ckpt_err *seen_err)
@@ -171,7 +164,7 @@ static bool part_has_ended(const struct ck_commit *c, uint32_t part,
 int ck_commit_wait(const struct ck_commit *c, const struct ck_record_head *like,
 		   uint32_t timeout_ms, struct ckpt_err *err)
 {
-	const uint64_t until = now_ms() + timeout_ms;
+	const int64_t until = ck_clock_ms() + timeout_ms;
 	const struct timespec nap = { .tv_nsec = POLL_MS * 1000000L };
 	uint32_t part = 0;
 
@@ -182,12 +175,13 @@ int ck_commit_wait(const struct ck_commit *c, const struct ck_record_head *like,
 			part++;
 			continue;
 		}
-		if (inner.code == CKPT_E_NOMEM || (inner.code == CKPT_E_IO && now_ms() >= until)) {
+		if (inner.code == CKPT_E_NOMEM ||
+		    (inner.code == CKPT_E_IO && ck_clock_ms() >= until)) {
 			if (err && !err->code)
 				*err = inner;
 			return -(int)inner.code;
 		}
-		if (now_ms() >= until)
+		if (ck_clock_ms() >= until)
 			return ck_fail(err, CKPT_E_INCOMPLETE, c->partial, CKPT_NO_OFFSET,
 				       "part %u of %u has not ended (waited %u ms); start it "
 				       "again with the same command", part + 1, like->nparts,
@@ -461,7 +455,7 @@ static bool nothing_begun(const struct ck_commit *c)
  * Wait for part 0's end entry and claim its record.  A record whose part has not ended is let
  * go at once, so that the part can be started again.
  */
-static int wait_for_first(struct ck_commit *c, const char *dst, uint64_t until,
+static int wait_for_first(struct ck_commit *c, const char *dst, int64_t until,
 			  struct ck_record **rec_out, struct ck_record_seen *seen,
 			  struct ckpt_err *err)
 {
@@ -483,14 +477,14 @@ static int wait_for_first(struct ck_commit *c, const char *dst, uint64_t until,
 			return rc;
 		}
 		/* Emptied by a commit, or by parts that gave up, but for this. */
-		if (now_ms() >= until && rc == -CKPT_E_NOTFOUND)
+		if (ck_clock_ms() >= until && rc == -CKPT_E_NOTFOUND)
 			ck_sys.rmdir(c->partial);
 		/* parts are started first: without any there is nothing to wait for */
 		if (rc == -CKPT_E_NOTFOUND && nothing_begun(c))
 			return ck_fail(err, CKPT_E_NOTFOUND, c->partial, CKPT_NO_OFFSET,
 				       "no run was begun for this destination, or it has ended: "
 				       "there are no parts to commit (--part I/N starts one)");
-		if (now_ms() >= until)
+		if (ck_clock_ms() >= until)
 			return ck_fail(err, CKPT_E_INCOMPLETE, c->partial, CKPT_NO_OFFSET,
 				       "part 1 has not ended (%s); start it with the same "
 				       "command", rc == -CKPT_E_NOTFOUND ? "it was not begun" :
@@ -525,11 +519,12 @@ int ck_stage_settle(const char *dst, enum ckpt_sync sync, ck_is_ours_fn *is_ours
 int ck_stage_finish(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
 		    ck_is_ours_fn *is_ours, struct ckpt_err *err)
 {
-	const uint64_t until = now_ms() + timeout_ms;
+	const int64_t until = ck_clock_ms() + timeout_ms;
 	struct ck_commit c = { 0 };
 	struct ck_record *rec = NULL;
 	struct ck_record_seen seen = { 0 };
 	bool placed = false;
+	int64_t left;
 	int rc = wait_for_first(&c, dst, until, &rec, &seen, err);
 
 	if (!rc)
@@ -538,9 +533,9 @@ int ck_stage_finish(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
 		rc = ck_fail(err, CKPT_E_INCOMPLETE, c.partial, CKPT_NO_OFFSET,
 			     "a save that its trainer did not finish; only the trainer could: "
 			     "--discard drops it");
+	left = until - ck_clock_ms();
 	if (!rc && !placed)
-		rc = ck_commit_wait(&c, &seen.head,
-				    (uint32_t)(until - ck_min_u64(until, now_ms())), err);
+		rc = ck_commit_wait(&c, &seen.head, left > 0 ? (uint32_t)left : 0, err);
 	if (!rc && !placed && seen.head.nparts > 1)
 		rc = ck_joined_check(&c, seen.head.nparts, err);
 	if (!rc && !placed && seen.head.nparts > 1)

@@ -6,6 +6,7 @@
 #include <sys/file.h>
 #include <time.h>
 
+#include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/commit/ck_commit.h"
@@ -14,22 +15,14 @@
 #define NAP_NS 2000000L
 #define MOST_TURNS 16	/* folders that are removed between open and lock */
 
-static uint64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 /* Asked again and again: a call that waits could not be ended. */
 int ck_commit_lock(const struct ck_commit *c, int *lock_out, struct ckpt_err *err)
 {
 	const struct timespec nap = { .tv_nsec = NAP_NS };
-	const uint64_t until = now_ms() + c->lock_ms;
+	const int64_t until = ck_clock_ms() + c->lock_ms;
 	bool got;
 
-	while (!(got = ck_commit_try_lock(c, lock_out)) && now_ms() < until)
+	while (!(got = ck_commit_try_lock(c, lock_out)) && ck_clock_ms() < until)
 		nanosleep(&nap, NULL);
 	if (got)
 		return 0;

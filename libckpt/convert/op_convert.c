@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/commit/ck_commit.h"
@@ -21,14 +22,6 @@
 #include "libckpt/run/ck_stated.h"
 #include "libckpt/run/ck_sums.h"
 #include "libckpt/convert/ck_vision.h"
-
-static double now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
-}
 
 static bool ends_with(const char *s, const char *end)
 {
@@ -274,7 +267,7 @@ int ck_convert(struct ckpt *ck, const char *dst, const struct ckpt_convert_opts 
 		.plan = CK_PLAN_INIT, .fingerprint = ck_hasher_sum(ck->ix.fingerprint),
 	};
 	const uint64_t before = ck_fdpool_bytes(ck->pool);
-	const double began = now();
+	const double began = ck_clock_seconds();
 	struct ck_run_stats stats = { 0 };
 	struct ckpt_report report = { 0 };
 	int rc;
@@ -295,7 +288,7 @@ int ck_convert(struct ckpt *ck, const char *dst, const struct ckpt_convert_opts 
 		rc = make_report(&cv, &stats, &report, err);
 	if (!rc && report_out) {
 		report.read_bytes = ck_fdpool_bytes(ck->pool) - before;
-		report.seconds = now() - began;
+		report.seconds = ck_clock_seconds() - began;
 		*report_out = report;
 	}
 	ck_free(stats.digest);

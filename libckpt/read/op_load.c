@@ -14,6 +14,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
@@ -58,14 +59,6 @@ struct part {
 	const struct ck_load_piece *p;
 	uint64_t first, n;	/* elements of the piece */
 };
-
-static double now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
-}
 
 /* ---------------------------------------------------------------- reading */
 
@@ -445,7 +438,7 @@ static void report(struct load *l, double began, struct ckpt_loaded *out)
 		.ranges = l->plan.ranges, .bytes_made = l->plan.bytes, .bytes_read = counts.bytes,
 		.reads = counts.reads, .checked_bytes = l->checked,
 		.unchecked_bytes = counts.bytes - l->checked, .again_bytes = l->again,
-		.masters_made = l->plan.masters, .threads = l->threads, .seconds = now() - began,
+		.masters_made = l->plan.masters, .threads = l->threads, .seconds = ck_clock_seconds() - began,
 	};
 	for (uint32_t i = 0; i < l->threads; i++)
 		out->overflows += l->worker[i].overflows;
@@ -467,7 +460,7 @@ int ck_load(const struct ckpt *ck, const struct ckpt_load_range *range, size_t n
 {
 	const struct ckpt_finding *bad = ck_findings_worst(&ck->findings, CKPT_ERROR);
 	struct load l = { .ck = ck };
-	const double began = now();
+	const double began = ck_clock_seconds();
 	int rc;
 
 	if (bad && !(opts->flags & CKPT_LOAD_DESPITE_FINDINGS))

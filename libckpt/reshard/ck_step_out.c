@@ -2,18 +2,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/run/ck_deliver.h"
 #include "libckpt/reshard/ck_step_out.h"
-
-double ck_step_clock(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
-}
 
 int ck_step_check_world(uint32_t world, struct ckpt_err *err)
 {
@@ -116,7 +109,7 @@ int ck_step_deliver(const struct ck_step_out *out, struct ckpt_report *report_ou
 		    struct ckpt_err *err)
 {
 	const uint64_t before = out->began ? out->read_before : ck_fdpool_bytes(out->ck->pool);
-	const double began = out->began ? out->began : ck_step_clock();
+	const double began = out->began ? out->began : ck_clock_seconds();
 	struct ck_run_stats stats = { 0 };
 	size_t n = strlen(out->dst);
 	char *dst;
@@ -130,7 +123,7 @@ int ck_step_deliver(const struct ck_step_out *out, struct ckpt_report *report_ou
 		rc = make_report(out, dst, &stats, report_out, err);
 		if (!rc) {
 			report_out->read_bytes = ck_fdpool_bytes(out->ck->pool) - before;
-			report_out->seconds = ck_step_clock() - began;
+			report_out->seconds = ck_clock_seconds() - began;
 		}
 	}
 	ck_free(stats.digest);

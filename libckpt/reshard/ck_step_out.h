@@ -17,11 +17,10 @@ struct ck_step_out {
 	unsigned flags;			/* CKPT_CONVERT_* */
 	const struct ckpt_run_opts *run;	/* may be NULL */
 	uint32_t part, nparts;
-	double began;			/* ck_step_clock() and bytes read when the verb began; */
+	double began;			/* ck_clock_seconds() and bytes read when the verb began; */
 	uint64_t read_before;		/* began 0 = now */
 };
 
-double ck_step_clock(void);
 
 /* CKPT_E_USAGE unless 1 to CK_STEP_MAX_WORLD. */
 int ck_step_check_world(uint32_t world, struct ckpt_err *err);

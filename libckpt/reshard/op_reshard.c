@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_format.h"
@@ -148,7 +149,7 @@ int ck_reshard(struct ckpt *ck, const char *dst, const struct ckpt_reshard_opts 
 	struct resharding r = { .ck = ck, .opts = opts, .dst = dst, .plan = CK_PLAN_INIT };
 	const struct ck_step_out out = {
 		.ck = ck, .plan = &r.plan, .dst = dst, .flags = opts->flags, .run = opts->run,
-		.part = opts->part, .nparts = opts->nparts, .began = ck_step_clock(),
+		.part = opts->part, .nparts = opts->nparts, .began = ck_clock_seconds(),
 		.read_before = ck_fdpool_bytes(ck->pool),
 	};
 	int rc;

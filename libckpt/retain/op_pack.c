@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_format.h"
@@ -182,7 +183,7 @@ static void report(const struct ck_pack_done *done, double began, struct ckpt_pa
 		return;
 	*out = (struct ckpt_packed){
 		.files = done->files, .bytes = done->bytes, .archive_bytes = done->archive,
-		.threads = done->threads, .seconds = ck_step_clock() - began,
+		.threads = done->threads, .seconds = ck_clock_seconds() - began,
 		.would_write_bytes = done->to_write, .would_read_bytes = done->to_read,
 		.free_bytes = done->free,
 	};
@@ -202,7 +203,7 @@ int ck_pack_step(struct ckpt *ck, const char *dst, const struct ckpt_pack_opts *
 		.flags = opts->flags, .level = opts->level ? opts->level : LEVEL,
 		.limits = &ck->limits, .saw = saw, .check = check_proof, .arg = &p,
 	};
-	const double began = ck_step_clock();
+	const double began = ck_clock_seconds();
 	struct ck_pack_done done = { 0 };
 	int rc = driver ? 0 : -CKPT_E_UNSUPPORTED;
 
@@ -243,7 +244,7 @@ int ck_unpack_archive(const char *path, const char *dst, const struct ckpt_unpac
 	struct ck_unpack_want want = {
 		.path = path, .dst = dst, .flags = opts->flags, .run = &run, .limits = &limits,
 	};
-	const double began = ck_step_clock();
+	const double began = ck_clock_seconds();
 	struct ck_pack_done done = { 0 };
 	int rc = driver ? 0 : -CKPT_E_UNSUPPORTED;
 

@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
@@ -353,7 +354,7 @@ int ck_slim(struct ckpt *ck, const struct ck_slim_ask *ask, struct ckpt_slimmed 
 	    struct ckpt_err *err)
 {
 	const uint64_t read_before = ck_fdpool_bytes(ck->pool);
-	const double began = ck_step_clock();
+	const double began = ck_clock_seconds();
 	struct slimming s = { .ck = ck, .ask = ask, .plan = CK_PLAN_INIT };
 	int rc;
 
@@ -363,7 +364,7 @@ int ck_slim(struct ckpt *ck, const struct ck_slim_ask *ask, struct ckpt_slimmed 
 	rc = s.arena ? slim(&s, err) : ck_fail_nomem(err, "a report", sizeof(*s.arena));
 	s.out.memory = s.arena;
 	s.out.read_bytes = ck_fdpool_bytes(ck->pool) - read_before;
-	s.out.seconds = ck_step_clock() - began;
+	s.out.seconds = ck_clock_seconds() - began;
 	if (!rc && out)
 		*out = s.out;
 	else

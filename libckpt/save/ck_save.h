@@ -269,6 +269,5 @@ int ck_sv_link_file(struct sv_save *s, uint32_t file, struct ckpt_err *err);
 bool ck_sv_is_frozen(const struct sv_save *s, const struct ck_plan *plan, uint32_t file);
 bool ck_sv_is_linked(const struct sv_save *s, uint32_t file);
 
-double ck_sv_clock(void);
 
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
@@ -173,7 +174,7 @@ static bool wait_until(struct ckpt_saver *sv, double until, bool look)
 	look = look && sv->opts.look;
 	while (sv->state == CK_SAVER_CLOSING && until <= 0 && !look)
 		pthread_cond_wait(&sv->changed, &sv->lock);
-	while (sv->state == CK_SAVER_CLOSING && (until <= 0 || ck_sv_clock() < until)) {
+	while (sv->state == CK_SAVER_CLOSING && (until <= 0 || ck_clock_seconds() < until)) {
 		pthread_mutex_unlock(&sv->lock);
 		if (look)
 			ck_saver_look(sv);
@@ -288,7 +289,7 @@ static uint64_t bytes_of_mine(const struct sv_save *s)
 /* Rounded up: when they are over, so is the time. */
 static uint32_t ms_until(double until)
 {
-	const double left = until - ck_sv_clock();
+	const double left = until - ck_clock_seconds();
 
 	return left > 0 ? (uint32_t)(left * 1e3) + 1 : 1;
 }
@@ -300,7 +301,7 @@ static uint32_t ms_until(double until)
 static int begin_or_wait(struct ckpt_saver *sv, struct ck_stage_opts *so, struct ckpt_err *err)
 {
 	const struct timespec nap = { .tv_nsec = POLL_NS };
-	const double until = ck_sv_clock() + sv->opts.timeout_ms / 1e3;
+	const double until = ck_clock_seconds() + sv->opts.timeout_ms / 1e3;
 	struct ckpt_err inner;
 	bool again = true;
 	int rc = 0;
@@ -309,7 +310,7 @@ static int begin_or_wait(struct ckpt_saver *sv, struct ck_stage_opts *so, struct
 		inner = (struct ckpt_err){ 0 };
 		so->lock_ms = ms_until(until);
 		rc = ck_stage_begin(so, &sv->save.stage, &inner);
-		again = rc == -CKPT_E_BUSY && ck_sv_clock() + POLL_NS / 1e9 < until &&
+		again = rc == -CKPT_E_BUSY && ck_clock_seconds() + POLL_NS / 1e9 < until &&
 			(turn < TURNS || ck_stale_is_earlier(so));
 		if (again)
 			nanosleep(&nap, NULL);
@@ -416,7 +417,7 @@ int ckpt_save_begin(struct ckpt_saver *sv, const struct ckpt_save_step *step, st
 		return rc;
 	wait_until(sv, 0, true);
 	hear_of_last(sv, all.frozen_from);
-	since = ck_sv_clock();
+	since = ck_clock_seconds();
 	release_save(&sv->save);
 	memset(&sv->saved, 0, sizeof(sv->saved));
 	sv->save.written = sv->save.linked_bytes = 0;
@@ -436,7 +437,7 @@ int ckpt_save_begin(struct ckpt_saver *sv, const struct ckpt_save_step *step, st
 		.stage = sv->save.stage, .stage_file = sv->save.stage_file,
 	});
 	sv->state = CK_SAVER_OPEN;
-	sv->saved.begin_seconds = ck_sv_clock() - since;
+	sv->saved.begin_seconds = ck_clock_seconds() - since;
 	return 0;
 }
 
@@ -509,7 +510,7 @@ int ckpt_save_put(struct ckpt_saver *sv, uint64_t tensor, const char *state, uin
 		  uint64_t count, const void *p, unsigned flags, struct ckpt_err *err)
 {
 	struct sv_save *s = &sv->save;
-	const double since = ck_sv_clock();
+	const double since = ck_clock_seconds();
 	uint32_t number;
 	int rc;
 
@@ -527,7 +528,7 @@ int ckpt_save_put(struct ckpt_saver *sv, uint64_t tensor, const char *state, uin
 	if (!rc)
 		rc = ck_sv_work_put(s->work, number, first, count, p, flags & CKPT_PUT_BORROW, err);
 	sv->saved.put_bytes += count * (ckpt_dtype_bits(s->spec.ix.state[number].dtype) / 8);
-	sv->saved.put_seconds += ck_sv_clock() - since;
+	sv->saved.put_seconds += ck_clock_seconds() - since;
 	return rc;
 }
 
@@ -541,7 +542,7 @@ int ckpt_save_commit(struct ckpt_saver *sv, struct ckpt_err *err)
 		return fail_closed(sv, err);
 	rc = ck_sv_work_check(sv->save.work, err);
 	pthread_mutex_lock(&sv->lock);
-	sv->closed_at = ck_sv_clock();
+	sv->closed_at = ck_clock_seconds();
 	sv->reported = rc != 0;
 	sv->state = CK_SAVER_CLOSING;
 	pthread_cond_broadcast(&sv->changed);
@@ -568,7 +569,7 @@ void ckpt_save_abort(struct ckpt_saver *sv, const char *why)
 int ckpt_save_wait(struct ckpt_saver *sv, uint32_t timeout_ms, struct ckpt_saved *out,
 		   struct ckpt_err *err)
 {
-	const double until = timeout_ms ? ck_sv_clock() + timeout_ms / 1e3 : 0;
+	const double until = timeout_ms ? ck_clock_seconds() + timeout_ms / 1e3 : 0;
 	bool late = false;
 	int rc;
 

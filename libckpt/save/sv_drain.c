@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/save/ck_saver.h"
@@ -88,7 +89,7 @@ static void *wait_for_signal(void *arg)
 	(void)arg;
 	while (sem_wait(&drain.come))
 		;	/* interrupted */
-	settle_all(ck_sv_clock() + drain.budget_ms / 1e3, false);
+	settle_all(ck_clock_seconds() + drain.budget_ms / 1e3, false);
 	sigaction(drain.sig, &drain.before, NULL);
 	kill(getpid(), drain.sig);
 	return NULL;

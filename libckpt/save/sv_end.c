@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
@@ -23,14 +24,6 @@
 #define ZEROS ((size_t)64 << 10)
 #define COPY ((size_t)256 << 10)
 #define NAMED 16u
-
-double ck_sv_clock(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
-}
 
 /* ---- literals ---- */
 
@@ -257,7 +250,7 @@ static int wait_for_ranks(const struct sv_save *s, double since, struct ckpt_err
 	int rc = seen ? 0 : ck_fail_nomem(err, "ranks", s->opts->nranks);
 
 	while (!rc && left) {
-		late = ck_sv_clock() >= until;
+		late = ck_clock_seconds() >= until;
 		left = 0;
 		for (uint32_t r = 1; !rc && r < s->opts->nranks; r++) {
 			enum seen now = seen[r];
@@ -509,10 +502,10 @@ int ck_sv_end(struct sv_save *s, double since, struct ckpt_err *err)
 {
 	int rc = end_part(s, err);
 
-	s->write_seconds = ck_sv_clock() - since;
+	s->write_seconds = ck_clock_seconds() - since;
 	if (!rc && !ck_sv_part(s->opts))
 		rc = end_all(s, since, err);
-	s->commit_seconds = ck_sv_clock() - since;
+	s->commit_seconds = ck_clock_seconds() - since;
 	return rc;
 }
 

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <time.h>
 
+#include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/save/ck_saver.h"
@@ -19,7 +20,7 @@
 
 void ck_saver_look(struct ckpt_saver *sv)
 {
-	const double now = ck_sv_clock();
+	const double now = ck_clock_seconds();
 
 	if (!sv->opts.look || now < sv->next_look)
 		return;
@@ -101,7 +102,7 @@ int ck_saver_hear_end(struct ckpt_saver *sv, double until, bool *late_out, struc
 {
 	const struct timespec nap = { .tv_nsec = POLL_NS };
 	const uint64_t ms = 2 * (uint64_t)sv->opts.timeout_ms;
-	const double most = ck_sv_clock() + (double)ms / 1e3;
+	const double most = ck_clock_seconds() + (double)ms / 1e3;
 	const double grace = (double)ck_min_u64(sv->opts.timeout_ms, CACHED_MS) / 1e3;
 	char *data = ck_asprintf("%s.zckpt-partial/data", sv->dst);
 	double gone = 0;
@@ -112,7 +113,7 @@ int ck_saver_hear_end(struct ckpt_saver *sv, double until, bool *late_out, struc
 	*late_out = false;
 	/* 'dead' is older than the look: what rank 0 did before its end is seen */
 	while (!rc && (seen = look(sv, data, &rc, err)) != SEEN_END) {
-		const double now = ck_sv_clock();
+		const double now = ck_clock_seconds();
 
 		gone = seen == SEEN_DATA ? 0 : gone > 0 ? gone : now;
 		*late_out = until > 0 && now >= until;

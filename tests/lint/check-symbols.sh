@@ -23,7 +23,16 @@ done | awk -v from="$objects/" '{
 	file = substr(file, length(from) + 1)
 	sub(/^fake\//, "", file)
 	print "symbol", file, $(NF - 1), $NF
-}' | sort -u > "$calls"
+}' | sort -u | while read -r line; do
+	# an object whose source has moved or gone is left over from an earlier build
+	source=${line#symbol }
+	source=${source%%.o *}
+	if [ "$source" != "${last-}" ]; then
+		last=$source
+		[ -f "$source.c" ] || [ -f "$source.cu" ] && keep=1 || keep=
+	fi
+	if [ -n "$keep" ]; then printf '%s\n' "$line"; fi
+done > "$calls"
 # shellcheck disable=SC2046
 grep -H -E '^[ 	]*#[ 	]*include[ 	]*["<]' $(find libckpt formats kernels engine tools tests/api -type f \
 	\( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) 2> /dev/null) |

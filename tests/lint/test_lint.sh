@@ -116,6 +116,7 @@ clean_tree
 for name in include base io tensor; do echo "libckpt/$name libckpt/include"; done > docs/layers.txt
 echo 'libckpt/io libckpt/base' >> docs/layers.txt
 mkdir -p objects/libckpt/base objects/libckpt/io objects/libckpt/tensor
+mkdir -p libckpt/tensor && touch libckpt/io/ck_b.c libckpt/tensor/ck_c.c libckpt/tensor/ck_d.c
 printf 'int ck_a(void);\nint ck_a(void) { return 1; }\n' > a.c
 printf 'int ck_a(void);\nint ck_b(void);\nint ck_b(void) { return ck_a(); }\n' > b.c
 printf 'int ck_d(void);\nint ck_d(void) { return 1; }\n' > d.c
@@ -131,7 +132,10 @@ symbols() {
 echo 'libckpt/tensor libckpt/io' >> docs/layers.txt
 symbols 'no file of libckpt/tensor uses libckpt/io'
 cp objects/libckpt/io/ck_b.o objects/libckpt/tensor/ck_c.o
+cp objects/libckpt/io/ck_b.o objects/libckpt/tensor/ck_moved.o
 symbols 'libckpt/tensor may not use libckpt/base'
+out=$(tests/lint/check-symbols.sh objects)
+grep -q ck_moved <<< "$out" && { printf 'an object without a source is looked at:\n%s\n' "$out"; wrong=$((wrong + 1)); }
 sed -i '$d' docs/layers.txt && echo 'symbol ck_a libckpt/tensor' >> docs/layers.txt
 tests/lint/check-symbols.sh objects || { echo 'check-symbols.sh refuses a named symbol'; wrong=$((wrong + 1)); }
 clean_tree
