@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/main/zt_bench.h"
 #include "engine/base/en_json.h"
+#include "engine/main/zt_bench.h"
 
 #define MOST ((size_t)1 << 20)
 

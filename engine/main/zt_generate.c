@@ -11,12 +11,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "libckpt/base/ck_clock.h"
 #include "engine/main/zt_prompt.h"
 #include "engine/main/zt_say.h"
 #include "engine/model/en_decode.h"
 #include "engine/model/en_sample.h"
 #include "engine/model/en_weights.h"
+#include "libckpt/base/ck_clock.h"
 
 #define PATH 4096
 

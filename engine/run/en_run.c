@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "libckpt/base/ck_clock.h"
 #include "engine/run/en_run_priv.h"
+#include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 

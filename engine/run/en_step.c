@@ -2,8 +2,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "libckpt/base/ck_clock.h"
 #include "engine/run/en_run_priv.h"
+#include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 
 void en_run_init_hyper(struct en_run *r)

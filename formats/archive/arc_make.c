@@ -13,8 +13,8 @@
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/commit/ck_commit.h"
-#include "libckpt/io/ck_mount.h"
 #include "libckpt/commit/ck_stage.h"
+#include "libckpt/io/ck_mount.h"
 
 struct worker {
 	ZSTD_CCtx *ctx;

@@ -6,9 +6,9 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/retain/ck_prune.h"
-#include "libckpt/run/ck_run.h"
 #include "libckpt/retain/ck_slim.h"
 #include "libckpt/retain/ck_steps.h"
+#include "libckpt/run/ck_run.h"
 
 #define WRITE_FLAGS (CKPT_CONVERT_FORCE | CKPT_CONVERT_RESTART | CKPT_CONVERT_DRY_RUN | \
 		     CKPT_CONVERT_STRICT)

@@ -4,8 +4,9 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_mem.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/run/ck_ckpt.h"
 #include "libckpt/commit/op_latest.h"
+#include "libckpt/run/ck_ckpt.h"
+#include "libckpt/run/op_commit.h"
 
 /* What every verb that writes knows. */
 #define WRITE_FLAGS (CKPT_CONVERT_FORCE | CKPT_CONVERT_RESTART | CKPT_CONVERT_DRY_RUN | \

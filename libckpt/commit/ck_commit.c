@@ -15,10 +15,10 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/commit/ck_fill.h"
-#include "libckpt/io/ck_fs.h"
 #include "libckpt/commit/ck_joined.h"
 #include "libckpt/commit/ck_place.h"
 #include "libckpt/commit/ck_stage.h"
+#include "libckpt/io/ck_fs.h"
 
 #define TMPFS_MAGIC_NUMBER 0x01021994
 #define RAMFS_MAGIC_NUMBER 0x858458f6

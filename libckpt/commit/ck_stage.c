@@ -13,12 +13,12 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/commit/ck_commit.h"
-#include "libckpt/io/ck_fdpool.h"
 #include "libckpt/commit/ck_fill.h"
-#include "libckpt/io/ck_fs.h"
 #include "libckpt/commit/ck_joined.h"
 #include "libckpt/commit/ck_record.h"
 #include "libckpt/commit/ck_stale.h"
+#include "libckpt/io/ck_fdpool.h"
+#include "libckpt/io/ck_fs.h"
 
 #define MOST_TURNS 100
 

@@ -5,8 +5,8 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_fs.h"
 #include "libckpt/commit/ck_stage_priv.h"
+#include "libckpt/io/ck_fs.h"
 
 /* True where taking space ahead only costs: memory file systems check it anyway. */
 static int preallocate(struct stage_file *f, uint64_t bytes, bool plain, struct ckpt_err *err)

@@ -6,9 +6,9 @@
 
 #include <pthread.h>
 
-#include "libckpt/io/ck_fdpool.h"
 #include "libckpt/commit/ck_record.h"
 #include "libckpt/commit/ck_stage.h"
+#include "libckpt/io/ck_fdpool.h"
 
 #define CK_STAGE_MAX_OPEN 32
 

@@ -7,8 +7,8 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_fs.h"
 #include "libckpt/commit/ck_record.h"
+#include "libckpt/io/ck_fs.h"
 
 #define ENDING ".zckpt-partial"
 

@@ -3,9 +3,9 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_fs.h"
 #include "libckpt/commit/ck_half.h"
 #include "libckpt/commit/op_latest.h"
+#include "libckpt/io/ck_fs.h"
 
 /* Loaders take white space from both ends, and join the name to the folder. */
 static int check_tag(const char *tag, struct ckpt_err *err)

@@ -14,8 +14,8 @@
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/compare/ck_diff.h"
-#include "libckpt/sums/ck_proof.h"
 #include "libckpt/run/ck_read.h"
+#include "libckpt/sums/ck_proof.h"
 #include "libckpt/tensor/ck_dtype.h"
 
 #define WINDOW_PARTS ((uint64_t)32 << 10)

@@ -7,8 +7,8 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/compare/ck_diff.h"
 #include "libckpt/run/ck_run.h"
-#include "libckpt/select/ck_select.h"
 #include "libckpt/run/ck_stated.h"
+#include "libckpt/select/ck_select.h"
 
 static int check(const struct ckpt *a, const struct ckpt *b, const struct ckpt_diff_opts *opts,
 		 struct ckpt_err *err)

@@ -8,11 +8,11 @@
 #include "libckpt/run/ck_agree.h"
 #include "libckpt/run/ck_buffers.h"
 #include "libckpt/run/ck_ckpt.h"
-#include "libckpt/sums/ck_lines.h"
 #include "libckpt/run/ck_run.h"
-#include "libckpt/select/ck_select.h"
 #include "libckpt/run/ck_stated.h"
+#include "libckpt/select/ck_select.h"
 #include "libckpt/select/ck_states.h"
+#include "libckpt/sums/ck_lines.h"
 
 static int plan_state(const struct ck_index *ix, const struct ck_pick *pick, uint32_t number,
 		      struct ck_plan *plan, struct ckpt_err *err)

@@ -11,17 +11,18 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/commit/ck_commit.h"
-#include "libckpt/io/ck_fs.h"
 #include "libckpt/commit/ck_stage.h"
+#include "libckpt/convert/ck_expect.h"
+#include "libckpt/convert/ck_vision.h"
+#include "libckpt/io/ck_fs.h"
 #include "libckpt/io/ck_tree.h"
 #include "libckpt/run/ck_agree.h"
 #include "libckpt/run/ck_buffers.h"
 #include "libckpt/run/ck_deliver.h"
-#include "libckpt/convert/ck_expect.h"
-#include "libckpt/sums/ck_lines.h"
 #include "libckpt/run/ck_stated.h"
 #include "libckpt/run/ck_sums.h"
-#include "libckpt/convert/ck_vision.h"
+#include "libckpt/run/op_commit.h"
+#include "libckpt/sums/ck_lines.h"
 
 static bool ends_with(const char *s, const char *end)
 {
@@ -128,7 +129,7 @@ static int run_plan(struct ck_cv *cv, struct ck_run_stats *stats, struct ckpt_er
 		.is_dir = cv->to == CK_CV_FOLDER, .to_stream = cv->to == CK_CV_STREAM,
 		.fd = o->out_fd, .flags = o->flags, .run = &cv->run, .part = o->part,
 		.nparts = o->nparts, .fingerprint = cv->fingerprint,
-		.is_ours = o->states ? ck_cv_is_state_output : ck_cv_is_model_output,
+		.is_ours = o->states ? ck_is_state_output : ck_is_model_output,
 	};
 
 	return ck_deliver(&d, stats, err);
@@ -295,62 +296,4 @@ int ck_convert(struct ckpt *ck, const char *dst, const struct ckpt_convert_opts 
 	ck_free(stats.piece);
 	release(&cv);
 	return rc;
-}
-
-/* A folder of states keeps weights that stand beside them, and the reverse. */
-static int is_folder_of_states(const char *dst, bool *out, struct ckpt_err *err)
-{
-	const struct ck_format *hf = ck_format_by_name("huggingface");
-	struct ck_tree tree = CK_TREE_INIT;
-	struct ck_commit paths;
-	const char *data;
-	int rc = ck_commit_init(&paths, dst, true, err);
-
-	if (rc)
-		return rc;
-	data = paths.data;
-	*out = false;
-	if (!ck_tree_list(&tree, &data, 1, NULL, UINT32_MAX, NULL)) {
-		*out = true;
-		for (uint64_t i = 0; i < tree.n; i++)
-			*out &= !hf->is_output(tree.entry[i].name);
-	}
-	ck_tree_release(&tree);
-	ck_commit_release(&paths);
-	return 0;
-}
-
-int ck_outputs_at(const char *dst, ck_is_ours_fn **is_ours_out, struct ckpt_err *err)
-{
-	bool states;
-	int rc = is_folder_of_states(dst, &states, err);
-
-	if (!rc)
-		*is_ours_out = states ? ck_cv_is_state_output : ck_cv_is_model_output;
-	return rc;
-}
-
-int ck_commit_parts(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
-		    struct ckpt_err *err)
-{
-	ck_is_ours_fn *is_ours;
-	int rc = ck_outputs_at(dst, &is_ours, err);
-
-	return rc ? rc : ck_stage_finish(dst, timeout_ms, sync, is_ours, err);
-}
-
-int ck_discard_parts(const char *dst, struct ckpt_err *err)
-{
-	ck_is_ours_fn *is_ours;
-	int rc = ck_outputs_at(dst, &is_ours, err);
-
-	return rc ? rc : ck_stage_discard(dst, is_ours, err);
-}
-
-int ck_settle(const char *dst, enum ckpt_sync sync, bool *settled_out, struct ckpt_err *err)
-{
-	ck_is_ours_fn *is_ours;
-	int rc = ck_outputs_at(dst, &is_ours, err);
-
-	return rc ? rc : ck_stage_settle(dst, sync, is_ours, settled_out, err);
 }

@@ -59,11 +59,5 @@ int ck_cv_make_meta(struct ck_cv *cv, struct ck_cv_set *set, struct ckpt_err *er
 int ck_cv_make_plan(struct ck_cv *cv, struct ckpt_err *err);
 /* config.json, with the type that the weights are written in, into the file made last. */
 int ck_cv_plan_config(struct ck_cv *cv, const struct ck_cv_aux *aux, struct ckpt_err *err);
-/*
- * Which files of an old folder the new one replaces (ck_stage.h): those of a model; those of a
- * state that is written now, however it was sharded.
- */
-bool ck_cv_is_model_output(const char *name, const struct ck_tree *fresh);
-bool ck_cv_is_state_output(const char *name, const struct ck_tree *fresh);
 
 #endif

@@ -11,8 +11,8 @@
 #include "libckpt/base/ck_buf.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/json/ck_json.h"
 #include "libckpt/convert/op_convert.h"
+#include "libckpt/json/ck_json.h"
 
 #define MOST ((uint64_t)1 << 20)
 #define PARTS_DEEP 4	/* of a part in a part */

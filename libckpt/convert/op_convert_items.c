@@ -5,8 +5,8 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/select/ck_states.h"
 #include "libckpt/convert/op_convert.h"
+#include "libckpt/select/ck_states.h"
 #include "libckpt/tensor/ck_dtype.h"
 
 static int parse_rule(const struct ckpt_rule *rule, int *dtype_out, struct ckpt_err *err)

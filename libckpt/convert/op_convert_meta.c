@@ -8,8 +8,8 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/json/ck_json.h"
 #include "libckpt/convert/op_convert.h"
+#include "libckpt/json/ck_json.h"
 
 struct making {
 	struct ck_cv *cv;

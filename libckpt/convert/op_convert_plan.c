@@ -2,16 +2,14 @@
  * op_convert_plan.c -- the files that `convert` writes: by the driver of the target, and the
  * model's configuration and tokenizer as copies.
  */
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/convert/op_convert.h"
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/io/ck_mount.h"
-#include "libckpt/convert/op_convert.h"
 
 #define DEFAULT_SHARD_BYTES UINT64_C(5000000000)
 
@@ -223,73 +221,4 @@ int ck_cv_make_plan(struct ck_cv *cv, struct ckpt_err *err)
 	if (!rc)
 		rc = plan_copies(cv, err);
 	return rc ? rc : ck_plan_finish(&cv->plan, err);
-}
-
-/* ---------------------------------------------------------- what --force replaces */
-
-bool ck_cv_is_model_output(const char *name, const struct ck_tree *fresh)
-{
-	(void)fresh;
-	return ck_format_by_name("huggingface")->is_output(name);
-}
-
-/*
- * "STATE.safetensors", its index, or "STATE-00001-of-00003.safetensors": how long STATE is, and the
- * number of shards, 0 for the others.
- */
-static bool read_output(const char *name, size_t *stem_out, uint64_t *shards_out)
-{
-	static const char end[] = ".safetensors", digits[] = "0123456789";
-	const char *p = strstr(name, end);
-	size_t n, m;
-
-	if (!p || (strcmp(p, end) && strcmp(p, ".safetensors.index.json")))
-		return false;
-	*stem_out = (size_t)(p - name);
-	*shards_out = 0;
-	for (const char *q = strchr(name, '-'); q && q < p; q = strchr(q + 1, '-')) {
-		n = strspn(q + 1, digits);
-		m = strncmp(q + 1 + n, "-of-", 4) ? 0 : strspn(q + 1 + n + 4, digits);
-		if (n < 5 || m < 5 || m > 9 || q + 1 + n + 4 + m != p || strcmp(p, end))
-			continue;
-		*stem_out = (size_t)(q - name);
-		*shards_out = strtoull(q + 1 + n + 4, NULL, 10);
-		break;
-	}
-	return *stem_out != 0;
-}
-
-/* Every shard of a set, which a part of one that is kept is not. */
-static bool has_set(const struct ck_tree *fresh, const char *stem, int n, uint64_t shards)
-{
-	char name[512];
-
-	for (uint64_t i = 1; i <= shards; i++) {
-		const int len = snprintf(name, sizeof(name), "%.*s-%05" PRIu64 "-of-%05" PRIu64
-					 ".safetensors", n, stem, i, shards);
-
-		if (len < 0 || (size_t)len >= sizeof(name) || !ck_tree_find(fresh, name))
-			return false;
-	}
-	return shards != 0;
-}
-
-/* A file of the same state, and all others that it needs, are among 'fresh'. */
-bool ck_cv_is_state_output(const char *name, const struct ck_tree *fresh)
-{
-	uint64_t shards, others;
-	size_t stem, n;
-
-	if (!read_output(name, &stem, &shards))
-		return false;
-	for (uint64_t i = 0; i < fresh->n; i++) {
-		const char *other = fresh->entry[i].name;
-
-		if (!read_output(other, &n, &others) || n != stem || strncmp(name, other, n))
-			continue;
-		if (others ? has_set(fresh, other, (int)n, others) :
-		    !strcmp(other + n, ".safetensors"))
-			return true;
-	}
-	return false;
 }

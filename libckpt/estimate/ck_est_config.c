@@ -5,12 +5,12 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/estimate/ck_estimate.h"
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/include/ckpt_zero.h"
-#include "libckpt/reshard/ck_ds_config.h"
 #include "libckpt/json/ck_json.h"
-#include "libckpt/estimate/ck_estimate.h"
 #include "libckpt/json/ck_json_val.h"
+#include "libckpt/reshard/ck_ds_config.h"
 
 #define MAX_CONFIG_BYTES ((uint64_t)16 << 20)
 #define MAX_ELEMENTS 1e12

@@ -3,8 +3,8 @@
  * DeepSpeed's runtime/zero/stage_1_and_2.py and stage3.py (0.19.8) allocate them.  Which line
  * is which term: docs/internals/memory.md.
  */
-#include "libckpt/include/ckpt_zero.h"
 #include "libckpt/estimate/ck_estimate.h"
+#include "libckpt/include/ckpt_zero.h"
 
 #define LOSS CKPT_PHASE_LOSS
 #define LAYER CKPT_PHASE_LAYER

@@ -9,8 +9,8 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/include/ckpt_zero.h"
 #include "libckpt/estimate/ck_estimate.h"
+#include "libckpt/include/ckpt_zero.h"
 
 /* DeepSpeed's defaults, elements. */
 #define REDUCE_BUCKET UINT64_C(500000000)

@@ -8,10 +8,10 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/estimate/ck_model.h"
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/io/ck_tree.h"
 #include "libckpt/json/ck_json.h"
-#include "libckpt/estimate/ck_model.h"
 
 #define MAX_CONFIG_BYTES ((uint64_t)16 << 20)
 #define MAX_LAYERS 10000

@@ -14,9 +14,9 @@
 #include "libckpt/run/ck_num.h"
 #include "libckpt/run/ck_read.h"
 #include "libckpt/run/ck_run.h"
+#include "libckpt/run/ck_stated.h"
 #include "libckpt/select/ck_select.h"
 #include "libckpt/select/ck_slice.h"
-#include "libckpt/run/ck_stated.h"
 #include "libckpt/select/ck_states.h"
 #include "libckpt/tensor/ck_dtype.h"
 

@@ -19,10 +19,10 @@
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/read/ck_load.h"
-#include "libckpt/sums/ck_proof.h"
 #include "libckpt/run/ck_read.h"
 #include "libckpt/run/ck_run.h"
 #include "libckpt/run/ck_stated.h"
+#include "libckpt/sums/ck_proof.h"
 
 #define MOST_JOB ((uint64_t)4 << 20)	/* bytes that a thread makes at a time */
 #define LEAST_JOB ((uint64_t)256 << 10)

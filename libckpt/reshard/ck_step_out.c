@@ -5,8 +5,9 @@
 #include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/run/ck_deliver.h"
 #include "libckpt/reshard/ck_step_out.h"
+#include "libckpt/run/ck_deliver.h"
+#include "libckpt/run/op_commit.h"
 
 int ck_step_check_world(uint32_t world, struct ckpt_err *err)
 {

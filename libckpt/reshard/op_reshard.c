@@ -12,12 +12,12 @@
 #include "libckpt/format/ck_format.h"
 #include "libckpt/format/ck_plan.h"
 #include "libckpt/io/ck_fs.h"
+#include "libckpt/reshard/ck_step_out.h"
 #include "libckpt/run/ck_agree.h"
 #include "libckpt/run/ck_buffers.h"
 #include "libckpt/run/ck_ckpt.h"
 #include "libckpt/run/ck_run.h"
 #include "libckpt/run/ck_stated.h"
-#include "libckpt/reshard/ck_step_out.h"
 
 struct resharding {
 	struct ckpt *ck;

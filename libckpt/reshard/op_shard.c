@@ -13,10 +13,10 @@
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/io/ck_mount.h"
 #include "libckpt/reshard/ck_order.h"
-#include "libckpt/run/ck_read.h"
 #include "libckpt/reshard/ck_recipe.h"
-#include "libckpt/run/ck_stated.h"
 #include "libckpt/reshard/ck_step_out.h"
+#include "libckpt/run/ck_read.h"
+#include "libckpt/run/ck_stated.h"
 
 #define COMPARE_ELEMS ((uint64_t)1 << 16)
 

@@ -12,11 +12,11 @@
 #include "libckpt/format/ck_format.h"
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/io/ck_mount.h"
-#include "libckpt/verify/ck_folder.h"
-#include "libckpt/sums/ck_proof.h"
+#include "libckpt/reshard/ck_step_out.h"
 #include "libckpt/run/ck_run.h"
 #include "libckpt/run/ck_stated.h"
-#include "libckpt/reshard/ck_step_out.h"
+#include "libckpt/sums/ck_proof.h"
+#include "libckpt/verify/ck_folder.h"
 
 #define LEVEL 3		/* zstd's own */
 #define HIGHEST 19

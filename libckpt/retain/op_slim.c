@@ -11,13 +11,14 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
+#include "libckpt/reshard/ck_step_out.h"
+#include "libckpt/retain/ck_slim.h"
+#include "libckpt/retain/ck_slim_files.h"
 #include "libckpt/run/ck_agree.h"
 #include "libckpt/run/ck_buffers.h"
 #include "libckpt/run/ck_deliver.h"
-#include "libckpt/retain/ck_slim.h"
-#include "libckpt/retain/ck_slim_files.h"
 #include "libckpt/run/ck_stated.h"
-#include "libckpt/reshard/ck_step_out.h"
+#include "libckpt/run/op_commit.h"
 
 struct slimming {
 	struct ckpt *ck;

@@ -10,8 +10,8 @@
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_src.h"
-#include "libckpt/sums/ck_passed.h"
 #include "libckpt/run/ck_read.h"
+#include "libckpt/sums/ck_passed.h"
 #include "libckpt/tensor/ck_dtype.h"
 
 #define WINDOW (2 * CK_AGREE_ELEMS)

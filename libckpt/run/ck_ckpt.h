@@ -37,12 +37,6 @@ int ck_reshard(struct ckpt *ck, const char *dst, const struct ckpt_reshard_opts 
 	       struct ckpt_report *report_out, struct ckpt_err *err);
 int ck_shard(struct ckpt *ck, const char *dst, const struct ckpt_shard_opts *opts,
 	     struct ckpt_report *report_out, struct ckpt_err *err);
-/*
- * How files of an old folder are told from the result's (ck_stage.h), as the run that was begun
- * at 'dst' would: its end may be brought about by another verb.
- */
-int ck_outputs_at(const char *dst, ck_is_ours_fn **is_ours_out, struct ckpt_err *err);
-int ck_settle(const char *dst, enum ckpt_sync sync, bool *settled_out, struct ckpt_err *err);
 int ck_audit(const char *const *paths, size_t npaths, const struct ckpt_limits *limits,
 	     struct ckpt_audit *out, struct ckpt_err *err);
 int ck_sizes(struct ckpt *ck, struct ckpt_sizes *out, struct ckpt_err *err);
@@ -50,9 +44,6 @@ int ck_pack_step(struct ckpt *ck, const char *dst, const struct ckpt_pack_opts *
 		 struct ckpt_packed *packed_out, struct ckpt_err *err);
 int ck_unpack_archive(const char *path, const char *dst, const struct ckpt_unpack_opts *opts,
 		      struct ckpt_packed *packed_out, struct ckpt_err *err);
-int ck_discard_parts(const char *dst, struct ckpt_err *err);
-int ck_commit_parts(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
-		    struct ckpt_err *err);
 int ck_digest(struct ckpt *ck, const struct ckpt_digest_opts *opts, struct ckpt_digests *out,
 	      struct ckpt_err *err);
 int ck_verify(struct ckpt *ck, const struct ckpt_verify_opts *opts, struct ckpt_verified *out,

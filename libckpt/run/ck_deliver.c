@@ -5,12 +5,12 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_fs.h"
 #include "libckpt/commit/ck_stage.h"
+#include "libckpt/io/ck_fs.h"
 #include "libckpt/run/ck_into.h"
 #include "libckpt/run/ck_over.h"
-#include "libckpt/sums/ck_seal.h"
 #include "libckpt/run/ck_sums.h"
+#include "libckpt/sums/ck_seal.h"
 
 static int check_root(void *arg, struct ckpt_err *err)
 {

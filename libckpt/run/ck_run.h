@@ -8,9 +8,9 @@
 #define CK_RUN_H
 
 #include "libckpt/base/ck_crc.h"
+#include "libckpt/commit/ck_stage.h"
 #include "libckpt/format/ck_findings.h"
 #include "libckpt/format/ck_plan.h"
-#include "libckpt/commit/ck_stage.h"
 #include "libckpt/tensor/ck_index.h"
 
 enum ck_run_to {

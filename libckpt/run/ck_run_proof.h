@@ -5,8 +5,8 @@
 #ifndef CK_RUN_PROOF_H
 #define CK_RUN_PROOF_H
 
-#include "libckpt/sums/ck_proof.h"
 #include "libckpt/run/ck_run.h"
+#include "libckpt/sums/ck_proof.h"
 #include "libckpt/sums/ck_share.h"
 
 struct ck_run_proof {

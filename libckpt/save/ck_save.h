@@ -14,9 +14,9 @@
 
 #include "libckpt/base/ck_crc.h"
 #include "libckpt/base/ck_hash.h"
+#include "libckpt/commit/ck_stage.h"
 #include "libckpt/format/ck_format.h"
 #include "libckpt/include/ckpt_save.h"
-#include "libckpt/commit/ck_stage.h"
 
 /* ---- sv_spec.c: what is saved ---- */
 

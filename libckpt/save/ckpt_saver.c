@@ -11,10 +11,10 @@
 #include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_fs.h"
 #include "libckpt/commit/ck_stale.h"
-#include "libckpt/run/ck_ckpt.h"
+#include "libckpt/io/ck_fs.h"
 #include "libckpt/reshard/ck_step_out.h"
+#include "libckpt/run/ck_ckpt.h"
 #include "libckpt/save/ck_saver.h"
 
 #define DEFAULT_BUFFER ((uint64_t)256 << 20)

@@ -11,8 +11,8 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/sums/ck_seal.h"
 #include "libckpt/save/ck_save.h"
+#include "libckpt/sums/ck_seal.h"
 
 struct joining {
 	const struct sv_join *j;

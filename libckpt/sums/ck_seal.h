@@ -6,8 +6,8 @@
 #ifndef CK_SEAL_H
 #define CK_SEAL_H
 
-#include "libckpt/format/ck_plan.h"
 #include "libckpt/commit/ck_stage.h"
+#include "libckpt/format/ck_plan.h"
 
 /*
  * sum[i] is the sum over the blocks of slot i; afterwards the digest, of a piece its part of the

@@ -9,9 +9,9 @@
 #ifndef CK_SHARE_H
 #define CK_SHARE_H
 
+#include "libckpt/commit/ck_record.h"
 #include "libckpt/format/ck_findings.h"
 #include "libckpt/format/ck_plan.h"
-#include "libckpt/commit/ck_record.h"
 #include "libckpt/tensor/ck_index.h"
 
 #define CK_NOT_SHARED UINT64_MAX

@@ -8,8 +8,8 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_mount.h"
 #include "libckpt/io/ck_tree.h"
-#include "libckpt/json/ck_json_out.h"
 #include "libckpt/json/ck_json.h"
+#include "libckpt/json/ck_json_out.h"
 
 static int bad(const char *path, const char *what, struct ckpt_err *err)
 {

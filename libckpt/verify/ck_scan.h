@@ -6,9 +6,9 @@
 #define CK_SCAN_H
 
 #include "libckpt/base/ck_hash.h"
-#include "libckpt/verify/ck_folder.h"
-#include "libckpt/sums/ck_passed.h"
 #include "libckpt/run/ck_run.h"
+#include "libckpt/sums/ck_passed.h"
+#include "libckpt/verify/ck_folder.h"
 #include "libckpt/verify/ck_watch.h"
 
 /* Of a file that is no archive, so many of its first bytes stand for its directory. */

@@ -6,11 +6,11 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_mount.h"
 #include "libckpt/run/ck_agree.h"
 #include "libckpt/run/ck_buffers.h"
-#include "libckpt/io/ck_mount.h"
-#include "libckpt/verify/ck_manifest.h"
 #include "libckpt/run/ck_stated.h"
+#include "libckpt/verify/ck_manifest.h"
 
 struct verifying {
 	struct ckpt *ck;
