@@ -65,7 +65,7 @@ struct args {
 	const char *stage, *new_tag, *ds_version;
 	struct words drop_state;
 	int reset_optimizer;
-	int to;			/* 1 = universal */
+	int to;			/* 1 = universal, 2 = native */
 	uint64_t world, sub_group_size;
 	int round_robin;	/* -1 = as the source has it */
 	/* shard */
@@ -165,9 +165,9 @@ char *cli_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* "zckpt: " and a line on stderr. */
 void cli_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* A wrong call: the line, and where help is.  Returns EXIT_CALL. */
 /* From now on a wrong call is also one object of that verb on stdout. */
 void cli_promise_json(const char *verb);
+/* A wrong call: the line, and where help is.  Returns EXIT_CALL. */
 int cli_wrong(const struct command *cmd, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 /*

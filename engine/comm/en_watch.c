@@ -20,7 +20,9 @@
 
 void en_patience_begin(struct en_patience *p, void (*sleep)(void *arg, long ns), void *arg)
 {
-	*p = (struct en_patience){ .last = ck_clock_ns(), .nap = NAP_LEAST, .sleep = sleep, .arg = arg };
+	*p = (struct en_patience){
+		.last = ck_clock_ns(), .nap = NAP_LEAST, .sleep = sleep, .arg = arg,
+	};
 }
 
 static void nap(struct en_patience *p)

@@ -15,8 +15,8 @@
  *	en_config_release(&cfg);
  *
  * Reading a file only makes a tree of it.  Resolving does what DeepSpeed, accelerate and the
- *Trainer of transformers do between them: fill in "auto", read the values as their classes read
- *them, take defaults, derive the batch sizes.  Every key of the file ends with a verdict.
+ * Trainer of transformers do between them: fill in "auto", read the values as their classes read
+ * them, take defaults, derive the batch sizes.  Every key of the file ends with a verdict.
  *
  * The rule for keys: a key that changes numbers, or files that others read, is used or refused; a
  * key that moves only speed, memory or order of sums may be without effect here, and that is said.

@@ -12,7 +12,7 @@
  *	en_data_state(&data, consumed, &buf, &err);		... into the checkpoint
  *
  * Several en_data may stand on one source (the rows held out for evaluation on another range of
- *it); one thread at a time for all of them together.
+ * it); one thread at a time for all of them together.
  */
 #ifndef EN_DATA_H
 #define EN_DATA_H

@@ -1,26 +1,28 @@
 /*
  * en_samples.h -- which rows a unit of a step takes: no file, only numbers.
  *
- * Samples are counted over the whole run: sample g is row k of epoch e.  How far a run is is the
- *one number of samples that its steps have consumed, whatever the world was; so a run goes on at
- *any world size with the samples that nobody has seen.
+ * Samples are counted over the whole run: sample g is row k of epoch e.  One number says how far a
+ * run is: the samples that its steps have consumed, whatever the world size was.  So a run resumes
+ * at any world size with the first sample that no step has used.
  *
- * A step takes batch = micro * accumulation * world samples from 'start' on.  Its units are
- *numbered u = m * world + r, m the micro-step and r the rank:
+ * A step takes batch = micro * accumulation * world samples from 'start' on.  Its micro-batches
+ * (units) are numbered u = m * world + r, m the micro-step and r the rank:
  *
  *	EN_DEAL_UNITS   rows start + u * micro + i, i below micro: accelerate's BatchSamplerShard.
  *	                A unit has the same rows at every world size, if micro and batch stay.
  *	EN_DEAL_RANKS   rows start + (m * micro + i) * world + r: DistributedSampler, which
- *DeepSpeed gives the training_data of deepspeed.initialize().
+ *	                DeepSpeed gives the training_data of deepspeed.initialize().
  *
- * Where the rows of an epoch are no multiple of the batch:
+ * Where the rows of an epoch are not a multiple of the batch:
  *
- *	EN_TAIL_FLOW    the step goes on with the next epoch: every row once an epoch, no row twice,
- *none left out.  'start' may be any number and the batch may change at any step. EN_TAIL_DROP the
- *rest of each epoch's order is left out (another rest each epoch, if shuffled) EN_TAIL_FILL    the
- *last step is filled from the beginning of the epoch's order, again and again if need be
- *(accelerate's even_batches) EN_TAIL_SHORT   the last step has fewer rows, some units none: for
- *evaluation
+ *	EN_TAIL_FLOW    the step takes the first rows of the next epoch too: every row once an
+ *	                epoch, none left out.  'start' may be any number, and the batch may change
+ *	                at any step.
+ *	EN_TAIL_DROP    the rest of each epoch's order is left out (another rest each epoch, if
+ *	                shuffled).
+ *	EN_TAIL_FILL    the last step is filled from the beginning of the epoch's order, repeatedly
+ *	                if necessary (accelerate's even_batches).
+ *	EN_TAIL_SHORT   the last step has fewer rows, some units none: for evaluation.
  *
  * With the last three 'start' is a multiple of the batch.
  */

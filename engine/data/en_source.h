@@ -64,9 +64,9 @@ struct en_source;
  *	CKPT_E_TRUNCATED    an empty file, or fewer tokens than a row; bytes that are no whole token
  *	CKPT_E_CORRUPT      no JSON; a label or mask that does not fit its row; tensors likewise
  *	CKPT_E_MISMATCH     an id that the vocabulary does not have (with row and position), a row
- *longer than 'tokens', tokens of another size than stated CKPT_E_UNSUPPORTED  a mask with gaps or
- *padding in front, positions of one's own CKPT_E_LIMIT        a line above EN_MAX_LINE, a row above
- *EN_MAX_ROW
+ *	                    longer than 'tokens', tokens of another size than stated
+ *	CKPT_E_UNSUPPORTED  a mask with gaps or padding in front, positions of one's own
+ *	CKPT_E_LIMIT        a line above EN_MAX_LINE, a row above EN_MAX_ROW
  */
 int en_source_open(struct en_source **src_out, const char *path,
 		   const struct en_source_opts *opts, struct ckpt_err *err);

@@ -1,13 +1,16 @@
 /*
  * en_log.h -- what a step did: a line of JSON in a file, and a line for people.
  *
- *	en_log_open(&log, "run/log.jsonl", EN_LOG_NEW, NULL, &err);	... or the step a run goes
- *on from for each step: en_log_write(log, &step, &err); en_log_close(log, &err);
+ *	en_log_open(&log, "run/log.jsonl", EN_LOG_NEW, NULL, &err);
+ *	for each step:
+ *		en_log_write(log, &step, &err);
+ *	en_log_close(log, &err);
  *
- * Only one rank writes.  A line goes out with one write() where the system takes it whole, so a
- * reader that follows the file sees whole lines, and a run that was killed leaves at most one torn
- *line at the end.  Opening for a run that goes on drops it, and the lines of later steps: the log
- *of a run, however often it went on, has each step once.  The format: docs/ztrain/log.md.
+ * A resumed run opens with the step it resumes from in place of EN_LOG_NEW.  Only one rank writes.
+ * A line is written by one write() where the system takes it whole, so a reader that follows the
+ * file sees whole lines, and a killed run leaves at most one torn line, at the end.  Opening for a
+ * resumed run drops that line and the lines of later steps: the log has each step once, however
+ * often the run was resumed.  The format: docs/ztrain/log.md.
  */
 #ifndef EN_LOG_H
 #define EN_LOG_H
@@ -54,13 +57,15 @@ struct en_log_found {
 };
 
 /*
- * Open for appending.  'after' is EN_LOG_NEW, or the step that a run goes on from (0 to begin
- *anew): lines of later steps, and a torn one at the end, are cut off.  '*found_out' may be NULL.
- *The log may end before that step (its file system lost lines): found_out->last_step says so.
+ * Open for appending.  'after' is EN_LOG_NEW, or the step that a run resumes from (0 to start
+ * over): lines of later steps, and a torn one at the end, are cut off.  '*found_out' may be NULL.
+ * The log may end before that step (its file system lost lines): found_out->last_step says so.
  *
  *	CKPT_E_EXISTS    EN_LOG_NEW, and there are lines already
  *	CKPT_E_CORRUPT   a line that is not of such a log, or steps that do not ascend: the file is
- *left as it is CKPT_E_BUSY      another process writes it CKPT_E_FORMAT    no regular file
+ *	                 not changed
+ *	CKPT_E_BUSY      another process writes it
+ *	CKPT_E_FORMAT    not a regular file
  *	CKPT_E_NOTFOUND, CKPT_E_IO, CKPT_E_NOMEM
  */
 int en_log_open(struct en_log **log_out, const char *path, int64_t after,

@@ -438,7 +438,8 @@ static void report(struct load *l, double began, struct ckpt_loaded *out)
 		.ranges = l->plan.ranges, .bytes_made = l->plan.bytes, .bytes_read = counts.bytes,
 		.reads = counts.reads, .checked_bytes = l->checked,
 		.unchecked_bytes = counts.bytes - l->checked, .again_bytes = l->again,
-		.masters_made = l->plan.masters, .threads = l->threads, .seconds = ck_clock_seconds() - began,
+		.masters_made = l->plan.masters, .threads = l->threads,
+		.seconds = ck_clock_seconds() - began,
 	};
 	for (uint32_t i = 0; i < l->threads; i++)
 		out->overflows += l->worker[i].overflows;

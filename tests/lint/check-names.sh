@@ -49,6 +49,7 @@ FNR == 1 { close_file(); last = FILENAME; excused = 0 }
 FNR <= 10 && /long on purpose/ { excused = 1 }
 length(line) > 50 && width(line) > 100 { print FILENAME ":" FNR ": " width(line) " columns, 100 is the limit" }
 /[ \t]+$/ { print FILENAME ":" FNR ": blanks at the end of the line" }
+/^ \*[A-Za-z0-9"(`.<]/ { print FILENAME ":" FNR ": a comment line without a blank after its *: was a list run together?" }
 /^        / { print FILENAME ":" FNR ": indented with blanks, not tabs" }
 /\r$/ { print FILENAME ":" FNR ": a carriage return at the end of the line" }
 /^[ \t]*\/\// || /[;{}][ \t]+\/\// { print FILENAME ":" FNR ": a // comment; the tree has /* */ ones" }

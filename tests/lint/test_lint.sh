@@ -75,6 +75,8 @@ echo 'int x; ' >> libckpt/base/ck_a.c
 names 'blanks at the end of the line'
 printf '\treturn f(\n                1);\n' >> libckpt/base/ck_a.c
 names 'indented with blanks'
+printf '/*\n * a list\n *run together\n */\n' >> libckpt/base/ck_a.c
+names 'libckpt/base/ck_a.c:7: a comment line without a blank'
 printf 'int x; // no\n' >> libckpt/base/ck_a.c
 names 'a // comment'
 printf '\tstrcpy(a, b);\n' >> tools/zckpt.c
