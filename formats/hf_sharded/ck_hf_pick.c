@@ -10,19 +10,13 @@
 #include "formats/hf_sharded/ck_hf.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/base/ck_text.h"
 #include "libckpt/io/ck_mount.h"
 #include "libckpt/json/ck_json.h"
 
 static bool starts_with(const char *s, const char *start)
 {
 	return !strncmp(s, start, strlen(start));
-}
-
-static bool ends_with(const char *s, const char *end)
-{
-	const size_t n = strlen(s), m = strlen(end);
-
-	return n >= m && !strcmp(s + n - m, end);
 }
 
 enum ck_hf_kind ck_hf_kind_of(const char *name)
@@ -35,16 +29,16 @@ enum ck_hf_kind ck_hf_kind_of(const char *name)
 		return CK_HF_BIN;
 	if (!strcmp(name, "pytorch_model.bin.index.json"))
 		return CK_HF_BIN_INDEX;
-	if (strstr(name, ".safetensors.index.") && ends_with(name, ".json"))
+	if (strstr(name, ".safetensors.index.") && ck_ends_with(name, ".json"))
 		return CK_HF_ST_INDEX_OTHER;
-	if (strstr(name, ".bin.index.") && ends_with(name, ".json"))
+	if (strstr(name, ".bin.index.") && ck_ends_with(name, ".json"))
 		return CK_HF_BIN_INDEX_OTHER;
-	if (ends_with(name, ".safetensors") &&
+	if (ck_ends_with(name, ".safetensors") &&
 	    !ck_hf_is_shard_name(name, ".safetensors", NULL, NULL, NULL) &&
 	    (starts_with(name, "model.") || starts_with(name, "adapter_model.") ||
 	     starts_with(name, "diffusion_pytorch_model.")))
 		return CK_HF_ST_OTHER;
-	if (ends_with(name, ".bin") && !ck_hf_is_shard_name(name, ".bin", NULL, NULL, NULL) &&
+	if (ck_ends_with(name, ".bin") && !ck_hf_is_shard_name(name, ".bin", NULL, NULL, NULL) &&
 	    (starts_with(name, "pytorch_model.") || starts_with(name, "adapter_model.") ||
 	     starts_with(name, "diffusion_pytorch_model.")))
 		return CK_HF_BIN_OTHER;
@@ -119,8 +113,8 @@ static int named_by_config(const struct ck_input *in, const struct ck_tree_entry
 		goto out;
 	v = &doc.tok[at];
 	*file_out = v->type == CK_JSON_STRING && ck_hf_is_base_name(v->str, v->str_len) &&
-				    (ends_with(v->str, ".safetensors") ||
-				     ends_with(v->str, ".safetensors.index.json"))
+				    (ck_ends_with(v->str, ".safetensors") ||
+				     ck_ends_with(v->str, ".safetensors.index.json"))
 			    ? ck_tree_find(&in->tree, v->str) : NULL;
 	if (!*file_out)
 		rc = ck_fail(err, CKPT_E_NOTFOUND, config->path, v->off,
@@ -141,7 +135,7 @@ static int no_weights(const struct ck_input *in, struct ckpt_err *err)
 
 		/* Of HuggingFaceStorageWriter: "shard-00001-model-00001-of-..." a rank */
 		if (!strncmp(name, "shard-", 6) && strstr(name, "-model-") &&
-		    ends_with(name, ".safetensors"))
+		    ck_ends_with(name, ".safetensors"))
 			return ck_fail(err, CKPT_E_UNSUPPORTED, in->path[0], CKPT_NO_OFFSET,
 				       "the folder holds pieces that ranks of a "
 				       "torch.distributed.checkpoint have saved (%.120s), which "
@@ -163,7 +157,7 @@ static void note_states(const struct ck_input *in, const struct ck_tree_entry *f
 	for (uint64_t i = 0; i < in->tree.n; i++) {
 		const struct ck_tree_entry *e = &in->tree.entry[i];
 
-		if (!e->is_dir && ends_with(e->name, ".safetensors") &&
+		if (!e->is_dir && ck_ends_with(e->name, ".safetensors") &&
 		    strncmp(e->name, "weight-", 7) && !ck_hf_kind_of(e->name))
 			ck_findings_add(f, CK_FINDING_FORMAT_NOTE, e->path,
 					"%s is read, this file of another state is not; give it by "
@@ -226,7 +220,7 @@ int ck_hf_pick(const struct ck_input *in, struct ck_findings *f,
 	int rc = named_by_config(in, &file, err);
 
 	if (!rc && file)
-		kind = ends_with(file->name, ".json") ? CK_HF_ST_INDEX_OTHER : CK_HF_ST_OTHER;
+		kind = ck_ends_with(file->name, ".json") ? CK_HF_ST_INDEX_OTHER : CK_HF_ST_OTHER;
 	else if (!rc)
 		rc = pick_best(in, &file, &kind, err);
 	if (rc)

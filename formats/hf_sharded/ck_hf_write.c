@@ -10,6 +10,7 @@
 #include "libckpt/base/ck_buf.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/base/ck_text.h"
 
 #define UNASSIGNED UINT32_MAX
 #define MAX_INDEX_BYTES ((size_t)4 << 30)
@@ -115,13 +116,6 @@ static bool starts_with(const char *s, const char *start)
 	return !strncmp(s, start, strlen(start));
 }
 
-static bool ends_with(const char *s, const char *end)
-{
-	const size_t n = strlen(s), m = strlen(end);
-
-	return n >= m && !strcmp(s + n - m, end);
-}
-
 static bool is_one_of(const char *name, const char *const *list)
 {
 	while (*list && strcmp(name, *list))
@@ -147,15 +141,15 @@ bool ck_hf_aux_is_wanted(const char *name)
 	};
 
 	for (const char *const *p = weights; *p; p++)
-		if (ends_with(name, *p))
+		if (ck_ends_with(name, *p))
 			return false;
 	if (is_one_of(name, names) || starts_with(name, "tokenizer") ||
-	    starts_with(name, "chat_template") || ends_with(name, ".tiktoken"))
+	    starts_with(name, "chat_template") || ck_ends_with(name, ".tiktoken"))
 		return true;
-	if (ends_with(name, ".model"))		/* sentencepiece */
+	if (ck_ends_with(name, ".model"))		/* sentencepiece */
 		return true;
 	for (const char *const *p = code; *p; p++)
-		if (starts_with(name, *p) && ends_with(name, ".py"))
+		if (starts_with(name, *p) && ck_ends_with(name, ".py"))
 			return true;
 	return false;
 }

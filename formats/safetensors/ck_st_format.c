@@ -11,6 +11,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_map.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/base/ck_text.h"
 #include "libckpt/io/ck_fs.h"
 
 #define MAX_FILE_NAME 255u
@@ -306,13 +307,6 @@ int ck_st_index(const struct ck_st *st, uint32_t source, const char *state,
 
 /* -------------------------------------------------------------------- driver */
 
-static bool ends_with(const char *s, const char *end)
-{
-	const size_t n = strlen(s), m = strlen(end);
-
-	return n >= m && !strcmp(s + n - m, end);
-}
-
 /*
  * A sound head bids high.  A brace behind a possible length that the file is too short
  * for, or the name alone, bid low: nobody else may want the file, and then the
@@ -329,7 +323,7 @@ static int st_probe(const struct ck_input *in)
 	len = in->head_len >= 9 ? ck_le64(in->head) : 0;
 	if (len >= 2 && len <= CK_ST_MAX_HEADER && in->head[8] == '{')
 		return 16;
-	return ends_with(in->path[0], ".safetensors") ? 4 : 0;
+	return ck_ends_with(in->path[0], ".safetensors") ? 4 : 0;
 }
 
 static int st_index(const struct ck_input *in, struct ck_index *ix, struct ck_findings *f,

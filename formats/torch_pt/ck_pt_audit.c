@@ -12,6 +12,7 @@
 #include "formats/torch_pt/ck_pt_audit.h"
 #include "formats/torch_pt/ck_pt_priv.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/base/ck_text.h"
 #include "libckpt/pickle/ck_pkl_torch.h"
 #include "libckpt/zip/ck_zip.h"
 #include "libckpt/zip/ck_zip_row.h"
@@ -163,13 +164,6 @@ static int audit_member(struct auditing *a, const struct ck_zip *zip,
 	return rc;
 }
 
-static bool ends_with(const char *name, const char *end)
-{
-	const size_t n = strlen(name), m = strlen(end);
-
-	return n >= m && !strcmp(name + n - m, end);
-}
-
 static int audit_zip(struct auditing *a, struct ck_src *src, struct ckpt_err *err)
 {
 	struct ckpt_err why = { 0 };
@@ -181,7 +175,7 @@ static int audit_zip(struct auditing *a, struct ck_src *src, struct ckpt_err *er
 	for (uint64_t i = 0; !rc && i < ck_zip_count(zip); i++) {
 		const struct ck_zip_entry *e = ck_zip_entry_get(zip, i);
 
-		if (ends_with(e->name, ".pkl"))
+		if (ck_ends_with(e->name, ".pkl"))
 			rc = audit_member(a, zip, e, err);
 	}
 	ck_zip_close(zip);
@@ -300,7 +294,7 @@ static bool is_pickle_name(const char *name)
 	};
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(ends); i++)
-		if (ends_with(name, ends[i]))
+		if (ck_ends_with(name, ends[i]))
 			return true;
 	return false;
 }
@@ -311,7 +305,7 @@ static bool is_other_name(const char *name)
 	static const char *const ends[] = { ".safetensors", ".gguf", ".npy", ".json" };
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(ends); i++)
-		if (ends_with(name, ends[i]))
+		if (ck_ends_with(name, ends[i]))
 			return true;
 	return false;
 }
@@ -319,7 +313,7 @@ static bool is_other_name(const char *name)
 /* tokenizer.model: a protobuf, which begins with its first field; no pickle begins like that. */
 static bool is_sentencepiece(const char *name, const uint8_t head[4])
 {
-	return ends_with(name, ".model") && head[0] == '\n';
+	return ck_ends_with(name, ".model") && head[0] == '\n';
 }
 
 int ck_pt_audit(struct ck_src *src, const struct ckpt_limits *limits, bool always,
@@ -334,7 +328,7 @@ int ck_pt_audit(struct ck_src *src, const struct ckpt_limits *limits, bool alway
 	if (is_sentencepiece(ck_src_name(src), head))
 		return 0;
 	/* torch 2.1 writes one for a rank that keeps nothing. */
-	if (!ck_src_size(src) && ends_with(ck_src_name(src), ".distcp")) {
+	if (!ck_src_size(src) && ck_ends_with(ck_src_name(src), ".distcp")) {
 		out->nfiles++;
 		return 0;
 	}

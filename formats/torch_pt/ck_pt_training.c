@@ -17,6 +17,7 @@
 #include "formats/torch_pt/ck_pt_priv.h"
 #include "libckpt/base/ck_buf.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/base/ck_text.h"
 
 #define LISTED 6	/* entries that a sentence names */
 
@@ -41,13 +42,6 @@ static bool is_plain(const struct ck_val *v)
 	return v->kind < CK_VAL_TUPLE;
 }
 
-static bool ends_with(const char *s, const char *end)
-{
-	const size_t n = strlen(s), m = strlen(end);
-
-	return n >= m && !strcmp(s + n - m, end);
-}
-
 /* Names and tensors, and what modules keep beside them (_extra_state); no further level. */
 static bool is_state_dict(const struct ck_val *v)
 {
@@ -64,7 +58,7 @@ static bool is_state_dict(const struct ck_val *v)
 			return false;
 		if (ck_pt_call_of(value) != CK_PT_NONE)
 			tensors++;
-		else if (!is_plain(value) && !ends_with(key, "_extra_state"))
+		else if (!is_plain(value) && !ck_ends_with(key, "_extra_state"))
 			return false;
 	}
 	return tensors > 0;

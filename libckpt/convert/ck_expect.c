@@ -10,6 +10,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_map.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/base/ck_text.h"
 #include "libckpt/format/ck_format.h"
 #include "libckpt/io/ck_tree.h"
 #include "libckpt/json/ck_json.h"
@@ -194,13 +195,6 @@ out:
 	return rc;
 }
 
-static bool ends_with(const char *s, const char *end)
-{
-	const size_t n = strlen(s), m = strlen(end);
-
-	return n >= m && !strcmp(s + n - m, end);
-}
-
 int ck_expect(const struct ckpt *ck, const char *path, const struct ck_item *item, uint64_t n,
 	      const struct ck_selection *sel, struct ckpt_err *err)
 {
@@ -213,7 +207,7 @@ int ck_expect(const struct ckpt *ck, const char *path, const struct ck_item *ite
 	for (uint64_t i = 0; rc >= 0 && i < n; i++)
 		rc = ck_map_add(&x.mine, item[i].name, strlen(item[i].name), i, NULL, err);
 	if (rc >= 0)
-		rc = ends_with(path, ".json") ? with_json(&x, path, err) :
+		rc = ck_ends_with(path, ".json") ? with_json(&x, path, err) :
 						with_checkpoint(&x, path, err);
 	if (!rc && x.ndiffer)
 		rc = ck_fail(err, CKPT_E_EXPECT, path, CKPT_NO_OFFSET,

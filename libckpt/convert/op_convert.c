@@ -10,6 +10,7 @@
 #include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/base/ck_text.h"
 #include "libckpt/commit/ck_commit.h"
 #include "libckpt/commit/ck_stage.h"
 #include "libckpt/convert/ck_expect.h"
@@ -24,13 +25,6 @@
 #include "libckpt/run/op_commit.h"
 #include "libckpt/sums/ck_lines.h"
 
-static bool ends_with(const char *s, const char *end)
-{
-	const size_t n = strlen(s), m = strlen(end);
-
-	return n >= m && !strcmp(s + n - m, end);
-}
-
 /* ------------------------------------------------------------------- checking */
 
 static int check_dst(struct ck_cv *cv, struct ckpt_err *err)
@@ -38,13 +32,13 @@ static int check_dst(struct ck_cv *cv, struct ckpt_err *err)
 	static const char *const torch[] = { ".pt", ".pth", ".bin" };
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(torch); i++)
-		cv->torch |= ends_with(cv->dst, torch[i]);
-	if (ends_with(cv->dst, ".ckpt"))
+		cv->torch |= ck_ends_with(cv->dst, torch[i]);
+	if (ck_ends_with(cv->dst, ".ckpt"))
 		return ck_fail(err, CKPT_E_USAGE, cv->dst, CKPT_NO_OFFSET,
 			       "a .ckpt is a trainer's own file; give a path ending in .pt for a "
 			       "state dict, in .safetensors, or a folder");
 	cv->to = !strcmp(cv->dst, "-") ? CK_CV_STREAM :
-		 cv->torch || ends_with(cv->dst, ".safetensors") ? CK_CV_FILE : CK_CV_FOLDER;
+		 cv->torch || ck_ends_with(cv->dst, ".safetensors") ? CK_CV_FILE : CK_CV_FOLDER;
 	return 0;
 }
 

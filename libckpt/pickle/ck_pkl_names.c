@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "libckpt/base/ck_text.h"
 #include "libckpt/pickle/ck_pkl_vm.h"
 
 static const char *const refused_modules[] = {
@@ -178,13 +179,6 @@ static bool has_dunder_step(const char *name)
 	return false;
 }
 
-static bool ends_with(const char *s, const char *end)
-{
-	const size_t n = strlen(s), m = strlen(end);
-
-	return n >= m && !strcmp(s + n - m, end);
-}
-
 static bool is_data(const char *module, const char *name)
 {
 	for (size_t i = 0; i < CK_ARRAY_LEN(data_names); i++)
@@ -194,7 +188,7 @@ static bool is_data(const char *module, const char *name)
 		return false;
 	/* torch.FloatStorage, torch.cuda.FloatStorage, torch.FloatTensor, torch.float32 */
 	if (!strcmp(module, "torch") || !strcmp(module, "torch.cuda"))
-		return ends_with(name, "Storage") || ends_with(name, "Tensor") ||
+		return ck_ends_with(name, "Storage") || ck_ends_with(name, "Tensor") ||
 		       !strncmp(name, "float", 5) || !strncmp(name, "bfloat", 6) ||
 		       !strncmp(name, "int", 3) || !strncmp(name, "uint", 4) ||
 		       !strncmp(name, "complex", 7) || !strncmp(name, "qint", 4) ||

@@ -7,6 +7,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/base/ck_text.h"
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/io/ck_stamp.h"
 
@@ -21,13 +22,6 @@ struct linking {
 	uint8_t *buf;		/* two windows */
 	uint32_t depth;
 };
-
-static bool ends_with(const char *name, const char *end)
-{
-	const size_t n = strlen(name), k = strlen(end);
-
-	return n >= k && !strcmp(name + n - k, end);
-}
 
 /* ---- are they the same ---- */
 
@@ -265,7 +259,7 @@ static int see_path(struct linking *l, const char *path, const char *from, const
 
 	if (ck_sys.lstat(path, &a))
 		return errno == ENOENT ? 0 : ck_fail_sys(err, errno, "stat", path);
-	if (ends_with(name, HALF) && name[0] == '.')	/* of a run that was killed */
+	if (ck_ends_with(name, HALF) && name[0] == '.')	/* of a run that was killed */
 		return l->opts->dry_run || !ck_sys.unlink(path) ? 0 :
 		       ck_fail_sys(err, errno, "remove", path);
 	if (ck_sys.lstat(from, &b))

@@ -8,6 +8,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/base/ck_text.h"
 #include "libckpt/format/ck_format.h"
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/io/ck_fs.h"
@@ -30,13 +31,6 @@ struct listing {
 	const char *best;	/* name of a step */
 	int64_t best_of;	/* the number of who says so */
 };
-
-static bool ends_with(const char *name, const char *end)
-{
-	const size_t n = strlen(name), k = strlen(end);
-
-	return n >= k && !strcmp(name + n - k, end);
-}
 
 /* ---- sizes ---- */
 
@@ -64,7 +58,7 @@ static int add_size(void *arg, const char *dir, const char *name, struct ckpt_er
 						       (uint64_t)st.st_mtim.tv_sec * 1000000000u +
 						       (uint64_t)st.st_mtim.tv_nsec);
 	}
-	if (strstr(name, MARK) || ends_with(name, ".part"))
+	if (strstr(name, MARK) || ck_ends_with(name, ".part"))
 		a->step->is_busy |= name[0] != '.';	/* what prune itself left is no writer's */
 	ck_free(path);
 	return rc;
@@ -93,15 +87,15 @@ static bool is_trainer_name(const char *name)
 {
 	return (!strncmp(name, "checkpoint-", 11) && name[11] &&
 		!name[11 + strspn(name + 11, "0123456789")]) ||
-	       (ends_with(name, ".ckpt") && number_of(name) >= 0);
+	       (ck_ends_with(name, ".ckpt") && number_of(name) >= 0);
 }
 
 static int sees_weights(void *arg, const char *dir, const char *name, struct ckpt_err *err)
 {
 	(void)dir;
 	(void)err;
-	*(bool *)arg |= ends_with(name, ".safetensors") ||
-			(!strncmp(name, "pytorch_model", 13) && ends_with(name, ".bin"));
+	*(bool *)arg |= ck_ends_with(name, ".safetensors") ||
+			(!strncmp(name, "pytorch_model", 13) && ck_ends_with(name, ".bin"));
 	return 0;
 }
 
@@ -123,9 +117,9 @@ static int is_step(const struct listing *l, const char *path, const char *name, 
 /* ".NAME.zckpt-removed", ".NAME.zckpt-slim", and what was to become that. */
 static bool is_left(const char *name)
 {
-	return name[0] == '.' && (ends_with(name, CK_STEPS_REMOVED) ||
-				  ends_with(name, CK_STEPS_SLIM) ||
-				  ends_with(name, CK_STEPS_SLIM ".zckpt-partial"));
+	return name[0] == '.' && (ck_ends_with(name, CK_STEPS_REMOVED) ||
+				  ck_ends_with(name, CK_STEPS_SLIM) ||
+				  ck_ends_with(name, CK_STEPS_SLIM ".zckpt-partial"));
 }
 
 static int add_left(struct ck_steps *s, const char *dir, const char *name, struct ckpt_err *err)

@@ -10,6 +10,7 @@
 #include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/base/ck_text.h"
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/reshard/ck_step_out.h"
 #include "libckpt/retain/ck_slim.h"
@@ -36,13 +37,6 @@ struct slimming {
 
 /* ---- what goes as a file ---- */
 
-static bool ends_with(const char *name, const char *end)
-{
-	const size_t n = strlen(name), k = strlen(end);
-
-	return n >= k && !strcmp(name + n - k, end);
-}
-
 /* "zero/NAME/exp_avg.pt" of a universal checkpoint, whose NAME may have slashes. */
 static bool is_universal_moment(const struct slimming *s, const char *name)
 {
@@ -51,7 +45,7 @@ static bool is_universal_moment(const struct slimming *s, const char *name)
 	if (s->files.tag && !strncmp(name, s->files.tag, strlen(s->files.tag)))
 		name += strlen(s->files.tag) + 1;
 	return !strcmp(s->ck->ix.format, "universal") && !strncmp(name, "zero/", 5) &&
-	       base > name + 5 && ends_with(base, ".pt") && strcmp(base, "fp32.pt") &&
+	       base > name + 5 && ck_ends_with(base, ".pt") && strcmp(base, "fp32.pt") &&
 	       strcmp(base, "step.pt");
 }
 
@@ -198,10 +192,10 @@ static void strip(struct slimming *s)
 static bool is_native_name(const char *name)
 {
 	return !strcmp(name, "manifest.json") ||
-	       (!strncmp(name, "manifest-", 9) && ends_with(name, ".json")) ||
-	       (!strncmp(name, "rest", 4) && ends_with(name, ".pt")) ||
+	       (!strncmp(name, "manifest-", 9) && ck_ends_with(name, ".json")) ||
+	       (!strncmp(name, "rest", 4) && ck_ends_with(name, ".pt")) ||
 	       ((!strncmp(name, "rank-", 5) || !strncmp(name, "frozen-", 7)) &&
-		ends_with(name, ".safetensors"));
+		ck_ends_with(name, ".safetensors"));
 }
 
 static bool is_planned(const struct slimming *s, size_t nfiles, const char *name)

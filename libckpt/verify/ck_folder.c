@@ -7,6 +7,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/base/ck_text.h"
 #include "libckpt/io/ck_mount.h"
 
 struct walk {
@@ -19,18 +20,11 @@ struct walk {
 	bool deep;
 };
 
-static bool ends_with(const char *name, const char *tail)
-{
-	const size_t n = strlen(name), m = strlen(tail);
-
-	return n >= m && !strcmp(name + n - m, tail);
-}
-
 /* Ours, or nobody's. */
 static bool is_passed_over(const char *name)
 {
-	return name[0] == '.' || ends_with(name, CK_MANIFEST_NAME) ||
-	       ends_with(name, CK_MANIFEST_NAME ".tmp") || strstr(name, ".zckpt-");
+	return name[0] == '.' || ck_ends_with(name, CK_MANIFEST_NAME) ||
+	       ck_ends_with(name, CK_MANIFEST_NAME ".tmp") || strstr(name, ".zckpt-");
 }
 
 static int add_file(struct walk *w, const char *name, const char *path, struct ckpt_err *err)
