@@ -13,7 +13,6 @@
 #include "formats/torch_pt/ck_pt.h"
 #include "libckpt/format/ck_format.h"
 
-#define DS_MAX_WORLD 4096u
 #define DS_MAX_STATES 32u
 
 /* What a file name says. */

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <ckpt_zero.h>
+
 #include "formats/deepspeed/ck_ds.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_pool.h"
@@ -449,7 +451,8 @@ static int64_t dp_world(const struct ds_step *ds)
 {
 	int64_t n = 0;
 
-	if (!ck_val_int(ck_val_get(ds->model, "dp_world_size"), &n) || n < 1 || n > DS_MAX_WORLD)
+	if (!ck_val_int(ck_val_get(ds->model, "dp_world_size"), &n) || n < 1 ||
+	    n > CKPT_ZERO_MAX_WORLD)
 		return 0;
 	return n;
 }

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <ckpt_zero.h>
+
 #include "formats/deepspeed/ds_write.h"
 #include "formats/native/ck_nat.h"
 #include "libckpt/base/ck_err.h"
@@ -33,10 +35,10 @@ static int probe(const struct ck_input *in)
 
 static int make_ranks(struct ds_step *ds, struct ckpt_err *err)
 {
-	if (ds->ix->world > DS_MAX_WORLD)
+	if (ds->ix->world > CKPT_ZERO_MAX_WORLD)
 		return ck_fail(err, CKPT_E_CORRUPT, ds->where, CKPT_NO_OFFSET,
 			       "%" PRIu32 " ranks wrote the step, as its manifest has it; 1 to %u "
-			       "are possible", ds->ix->world, DS_MAX_WORLD);
+			       "are possible", ds->ix->world, CKPT_ZERO_MAX_WORLD);
 	ds->world = (uint32_t)ck_max_u64(1, ds->ix->world);
 	ds->model_rank = ck_arena_zalloc(&ds->arena, ds->world * sizeof(*ds->model_rank));
 	return ds->model_rank ? 0 : ck_fail_nomem(err, "a table of ranks", ds->world);

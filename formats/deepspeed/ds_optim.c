@@ -8,6 +8,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include <ckpt_zero.h>
+
 #include "formats/deepspeed/ck_ds.h"
 #include "libckpt/base/ck_err.h"
 
@@ -161,10 +163,10 @@ int ck_ds_read_zero_dict(struct ds_step *ds, struct ckpt_err *err)
 	if (!alike)
 		return refuse(ds, "param groups are cut over different numbers of ranks "
 			      "(partition_count; mixture of experts)", err);
-	if (world < 1 || world > DS_MAX_WORLD)
+	if (world < 1 || world > CKPT_ZERO_MAX_WORLD)
 		return ck_fail(err, CKPT_E_CORRUPT, ds->optim_file->path, CKPT_NO_OFFSET,
 			       "LENGTH_WRONG: partition_count is %" PRId64 "; 1 to %u ranks are "
-			       "possible", world, DS_MAX_WORLD);
+			       "possible", world, CKPT_ZERO_MAX_WORLD);
 	ds->world = (uint32_t)world;
 	return 0;
 }

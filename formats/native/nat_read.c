@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <ckpt_zero.h>
+
 #include "formats/native/ck_nat_read.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_map.h"
@@ -16,7 +18,6 @@
 #include "libckpt/io/ck_mount.h"
 #include "libckpt/json/ck_json_out.h"
 
-#define MOST_RANKS 4096u
 #define MOST_NAME 255u
 
 void ck_nat_turn_to(struct ck_nat_reading *r, uint32_t part)
@@ -451,7 +452,7 @@ static int check_part(struct ck_nat_reading *r, const char *name, uint32_t *rank
 
 	if (list == UINT64_MAX || p->doc.tok[list].n != 2 ||
 	    !ck_json_u64(&p->doc, list + 1, &rank) || !ck_json_u64(&p->doc, list + 2, &n) ||
-	    rank >= n || n > MOST_RANKS)
+	    rank >= n || n > CKPT_ZERO_MAX_WORLD)
 		return ck_nat_bad(r, 0, "\"part\" is no [rank, ranks]", err);
 	if (rank != strtoul(name + 9, NULL, 10))
 		ck_findings_add(r->f, CK_FINDING_RANK_FILE_SWAPPED, name,

@@ -8,6 +8,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include <ckpt_zero.h>
+
 #include "formats/universal/ck_uni.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_pool.h"
@@ -248,7 +250,7 @@ static void check_length(struct uni_file *f, bool bare)
 
 	if (have == p->numel)
 		return;
-	if (bare && have > p->numel && have - p->numel < DS_MAX_WORLD) {
+	if (bare && have > p->numel && have - p->numel < CKPT_ZERO_MAX_WORLD) {
 		ck_findings_add(&f->file.notes, CK_FINDING_FORMAT_NOTE, f->file.path,
 				"%" PRIu64 " elements, of which the last %" PRIu64 " are padding "
 				"that DeepSpeed's converter should have cut off; its loader "

@@ -11,10 +11,10 @@
 
 int ck_step_check_world(uint32_t world, struct ckpt_err *err)
 {
-	if (world && world <= CK_STEP_MAX_WORLD)
+	if (world && world <= CKPT_ZERO_MAX_WORLD)
 		return 0;
 	return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-		       "a world of %u ranks; 1 to %u are possible", world, CK_STEP_MAX_WORLD);
+		       "a world of %u ranks; 1 to %u are possible", world, CKPT_ZERO_MAX_WORLD);
 }
 
 /* What readers of 'latest' take off its ends. */

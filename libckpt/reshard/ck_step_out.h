@@ -5,10 +5,10 @@
 #ifndef CK_STEP_OUT_H
 #define CK_STEP_OUT_H
 
+#include <ckpt_zero.h>
+
 #include "libckpt/format/ck_plan.h"
 #include "libckpt/run/ck_ckpt.h"
-
-#define CK_STEP_MAX_WORLD 4096u
 
 struct ck_step_out {
 	struct ckpt *ck;
@@ -21,8 +21,7 @@ struct ck_step_out {
 	uint64_t read_before;		/* began 0 = now */
 };
 
-
-/* CKPT_E_USAGE unless 1 to CK_STEP_MAX_WORLD. */
+/* CKPT_E_USAGE unless 1 to CKPT_ZERO_MAX_WORLD. */
 int ck_step_check_world(uint32_t world, struct ckpt_err *err);
 /*
  * The step is one folder of the result, and DeepSpeed's loader takes its name for a pattern:

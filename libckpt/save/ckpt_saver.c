@@ -86,10 +86,10 @@ static int check_opts(struct ckpt_saver_opts *o, struct ckpt_err *err)
 	if (!o->root || !o->root[0])
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "a saver needs the folder that its steps go to");
-	if (!o->nranks || o->nranks > CK_STEP_MAX_WORLD || o->rank >= o->nranks)
+	if (!o->nranks || o->nranks > CKPT_ZERO_MAX_WORLD || o->rank >= o->nranks)
 		return ck_fail(err, CKPT_E_USAGE, o->root, CKPT_NO_OFFSET,
 			       "rank %" PRIu32 " of %" PRIu32 "; 1 to %u ranks can save", o->rank,
-			       o->nranks, CK_STEP_MAX_WORLD);
+			       o->nranks, CKPT_ZERO_MAX_WORLD);
 	if (o->nranks > 1 && (!o->job || !o->job[0]))
 		return ck_fail(err, CKPT_E_USAGE, o->root, CKPT_NO_OFFSET,
 			       "%" PRIu32 " ranks save, and the job has no name: the files "
