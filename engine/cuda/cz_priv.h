@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include "engine/base/en_trace.h"
 #include "engine/cuda/en_zero_cuda.h"
 #include "engine/zero/en_zero_priv.h"
 #include "kernels/include/kn_cuda.h"
