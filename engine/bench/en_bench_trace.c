@@ -5,7 +5,7 @@
 #include "engine/bench/en_bench.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/commit/ck_half.h"
+#include "libckpt/commit/ck_small_file.h"
 
 #define MOST_BYTES ((size_t)1 << 30)
 
@@ -19,14 +19,14 @@ struct record {
 
 int en_bench_file_write(const char *path, const char *text, uint64_t len, struct ckpt_err *err)
 {
-	struct ck_half h = { .fd = -1 };
-	int rc = ck_half_begin(&h, path, ".partial", err);
+	struct ck_small_file h = { .fd = -1 };
+	int rc = ck_small_file_begin(&h, path, ".partial", err);
 
 	if (!rc)
-		rc = ck_half_write(&h, text, len, err);
+		rc = ck_small_file_write(&h, text, len, err);
 	if (!rc)
-		rc = ck_half_place(&h, true, CKPT_SYNC_NONE, err);
-	ck_half_drop(&h);
+		rc = ck_small_file_place(&h, true, CKPT_SYNC_NONE, err);
+	ck_small_file_drop(&h);
 	return rc;
 }
 

@@ -15,7 +15,7 @@
 #include "libckpt/base/ck_hash.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/commit/ck_stage.h"
-#include "libckpt/commit/ck_stale.h"
+#include "libckpt/commit/ck_leftover.h"
 
 #define MOST_NAMED 5u
 #define LINE 1200
@@ -247,7 +247,7 @@ static int tidy(struct finding *f, char tag_out[EN_FIND_NAME], struct ckpt_err *
 			snprintf(tag_out, EN_FIND_NAME, "%s", f->steps.step[i].name);
 		ck_free(dst);
 	}
-	return rc ? rc : ck_stale_sweep(o->save, no_job, 0, o->sync, err);
+	return rc ? rc : ck_leftover_sweep(o->save, no_job, 0, o->sync, err);
 }
 
 static int point_to(const struct en_find_opts *o, const char *tag, struct ckpt_err *err)

@@ -14,8 +14,8 @@
 #include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/commit/ck_fill.h"
-#include "libckpt/commit/ck_joined.h"
+#include "libckpt/commit/ck_result_sums.h"
+#include "libckpt/commit/ck_source_sums.h"
 #include "libckpt/commit/ck_place.h"
 #include "libckpt/commit/ck_stage.h"
 #include "libckpt/io/ck_fs.h"
@@ -537,9 +537,9 @@ int ck_stage_finish(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
 	if (!rc && !placed)
 		rc = ck_commit_wait(&c, &seen.head, left > 0 ? (uint32_t)left : 0, err);
 	if (!rc && !placed && seen.head.nparts > 1)
-		rc = ck_joined_check(&c, seen.head.nparts, err);
+		rc = ck_source_sums_check(&c, seen.head.nparts, err);
 	if (!rc && !placed && seen.head.nparts > 1)
-		rc = ck_fill_sums(&c, seen.head.nparts, sync, err);
+		rc = ck_result_sums_fill(&c, seen.head.nparts, sync, err);
 	if (!rc && !placed)
 		rc = ck_commit_place(&c, rec, seen.head.flags & CK_RECORD_FORCE, sync, is_ours,
 				     &placed, err);

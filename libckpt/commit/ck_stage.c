@@ -13,10 +13,10 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/commit/ck_commit.h"
-#include "libckpt/commit/ck_fill.h"
-#include "libckpt/commit/ck_joined.h"
+#include "libckpt/commit/ck_result_sums.h"
+#include "libckpt/commit/ck_source_sums.h"
 #include "libckpt/commit/ck_record.h"
-#include "libckpt/commit/ck_stale.h"
+#include "libckpt/commit/ck_leftover.h"
 #include "libckpt/io/ck_fdpool.h"
 #include "libckpt/io/ck_fs.h"
 
@@ -283,7 +283,7 @@ static int move_in(struct ck_stage *stage, struct ckpt_err *err)
 	if (rc)
 		return rc;
 	if (stage->opts.session)
-		rc = ck_stale_drop(&stage->paths, &stage->opts, err);
+		rc = ck_leftover_drop(&stage->paths, &stage->opts, err);
 	if (!rc)
 		rc = open_record(stage, err);
 	if (!rc)
@@ -475,9 +475,9 @@ int ck_stage_commit(struct ck_stage *stage, uint32_t timeout_ms, struct ckpt_err
 			       "part %u puts the result into place, part 0 does that", o->part);
 	rc = ck_commit_wait(&stage->paths, &like, timeout_ms, err);
 	if (!rc && o->nparts > 1)
-		rc = ck_joined_check(&stage->paths, o->nparts, err);
+		rc = ck_source_sums_check(&stage->paths, o->nparts, err);
 	if (!rc && o->nparts > 1)
-		rc = ck_fill_sums(&stage->paths, o->nparts, o->sync, err);
+		rc = ck_result_sums_fill(&stage->paths, o->nparts, o->sync, err);
 	if (rc)
 		return rc;
 	return ck_commit_place(&stage->paths, stage->rec, may_replace(stage), o->sync, o->is_ours,

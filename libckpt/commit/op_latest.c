@@ -3,7 +3,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/commit/ck_half.h"
+#include "libckpt/commit/ck_small_file.h"
 #include "libckpt/commit/op_latest.h"
 #include "libckpt/io/ck_fs.h"
 
@@ -40,14 +40,14 @@ static int check_step(const char *dir, const char *tag, struct ckpt_err *err)
 
 static int replace(const char *path, const char *tag, enum ckpt_sync sync, struct ckpt_err *err)
 {
-	struct ck_half half = { .fd = -1 };
-	int rc = ck_half_begin(&half, path, ".zckpt-new", err);
+	struct ck_small_file half = { .fd = -1 };
+	int rc = ck_small_file_begin(&half, path, ".zckpt-new", err);
 
 	if (!rc)
-		rc = ck_half_write(&half, tag, strlen(tag), err);
+		rc = ck_small_file_write(&half, tag, strlen(tag), err);
 	if (!rc)
-		rc = ck_half_place(&half, true, sync, err);
-	ck_half_drop(&half);
+		rc = ck_small_file_place(&half, true, sync, err);
+	ck_small_file_drop(&half);
 	return rc;
 }
 

@@ -5,15 +5,15 @@
 #define CK_DIFF_H
 
 #include "libckpt/run/ck_ckpt.h"
-#include "libckpt/run/ck_num.h"
+#include "libckpt/run/ck_elem_type.h"
 
 /* A row whose elements are compared. */
 struct ck_diff_pair {
 	uint64_t row;
 	uint32_t state_a, state_b;
 	enum ckpt_dtype read_a, read_b;	/* as stored, or as convert writes it */
-	struct ck_num a, b;	/* the same */
-	struct ck_num as;	/* as compared */
+	struct ck_elem_type a, b;	/* the same */
+	struct ck_elem_type as;	/* as compared */
 	uint64_t nparts;	/* numbers, or bytes, of each */
 	uint64_t first_unit;
 	uint64_t first, first_beyond;	/* elements, once there are any */

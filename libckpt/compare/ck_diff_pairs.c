@@ -25,7 +25,7 @@ struct pairing {
 
 bool ck_diff_common(enum ckpt_dtype a, enum ckpt_dtype b, enum ckpt_dtype *dtype_out)
 {
-	const struct ck_num x = ck_num_of(a), y = ck_num_of(b);
+	const struct ck_elem_type x = ck_elem_type_of(a), y = ck_elem_type_of(b);
 	const bool wide_x = x.type == KN_NUM_I64 || x.type == KN_NUM_U64;
 	const bool wide_y = y.type == KN_NUM_I64 || y.type == KN_NUM_U64;
 
@@ -35,7 +35,7 @@ bool ck_diff_common(enum ckpt_dtype a, enum ckpt_dtype b, enum ckpt_dtype *dtype
 	}
 	if (x.type == KN_NUM_BYTE || y.type == KN_NUM_BYTE || x.parts != y.parts)
 		return false;
-	if (ck_num_is_castable(x.type) && ck_num_is_castable(y.type)) {
+	if (ck_elem_type_is_castable(x.type) && ck_elem_type_is_castable(y.type)) {
 		const bool f64 = x.type == KN_NUM_F64 || y.type == KN_NUM_F64;
 
 		*dtype_out = x.parts == 2 ? (f64 ? CKPT_C128 : CKPT_C64) :
@@ -167,7 +167,7 @@ static uint64_t count_parts(const struct ck_tensor *t, enum ckpt_dtype dtype)
 	const uint32_t bits = ckpt_dtype_bits(dtype);
 
 	return bits < 8 ? t->numel / 8 * bits + t->numel % 8 * bits / 8 :
-			  t->numel * ck_num_of(dtype).parts;
+			  t->numel * ck_elem_type_of(dtype).parts;
 }
 
 /* The training state's side, read as convert would have written it to the export. */
@@ -207,7 +207,7 @@ static int compare_states(struct pairing *p, const char *name, unsigned flags, u
 		return 0;
 	}
 	row->dtype = as;
-	if (ck_num_of(as).type == KN_NUM_BYTE)
+	if (ck_elem_type_of(as).type == KN_NUM_BYTE)
 		row->flags |= CKPT_DIFF_BYTES;
 	if (is_one_source(p, x, y)) {
 		row->flags |= CKPT_DIFF_ONE_SOURCE;
@@ -221,8 +221,8 @@ static int compare_states(struct pairing *p, const char *name, unsigned flags, u
 	pair = &d->pair[d->npairs++];
 	*pair = (struct ck_diff_pair){
 		.row = d->nrows - 1, .state_a = a, .state_b = b, .read_a = read_a,
-		.read_b = read_b, .a = ck_num_of(read_a), .b = ck_num_of(read_b),
-		.as = ck_num_of(as), .nparts = count_parts(t, as),
+		.read_b = read_b, .a = ck_elem_type_of(read_a), .b = ck_elem_type_of(read_b),
+		.as = ck_elem_type_of(as), .nparts = count_parts(t, as),
 	};
 	return 0;
 }

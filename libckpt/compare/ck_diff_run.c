@@ -15,7 +15,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/compare/ck_diff.h"
 #include "libckpt/run/ck_read.h"
-#include "libckpt/sums/ck_proof.h"
+#include "libckpt/sums/ck_source_check.h"
 #include "libckpt/tensor/ck_dtype.h"
 
 #define WINDOW_PARTS ((uint64_t)32 << 10)
@@ -33,7 +33,7 @@ struct sums {
 struct running {
 	struct ck_diff *d;
 	struct ck_reader *a, *b;
-	struct ck_proof proof_a, proof_b;	/* of what they read */
+	struct ck_source_check proof_a, proof_b;	/* of what they read */
 	uint8_t **memory;	/* per thread, WORKER_BYTES */
 	struct sums *sum;	/* per unit */
 	struct kn_diff_how how;
@@ -64,7 +64,7 @@ static const void *widen(const void *p, enum kn_num from, enum kn_num to, void *
 {
 	if (from == to)
 		return p;
-	if (ck_num_is_castable(from) && ck_num_is_castable(to))
+	if (ck_elem_type_is_castable(from) && ck_elem_type_is_castable(to))
 		kn_cast(room, (enum kn_type)to, p, (enum kn_type)from, n, NULL);
 	else
 		kn_num_widen(room, from, p, n);		/* 'to' is F64 then */
@@ -73,13 +73,13 @@ static const void *widen(const void *p, enum kn_num from, enum kn_num to, void *
 
 /* 'n' elements from 'first' on of one side, in the type that is compared. */
 static int fetch(struct ck_reader *r, const struct ck_state *s, enum ckpt_dtype dtype,
-		 const struct ck_num *as, uint64_t first, uint64_t n, uint8_t *raw, uint8_t *wide,
-		 uint8_t *scratch, const void **out, struct ckpt_err *err)
+		 const struct ck_elem_type *as, uint64_t first, uint64_t n, uint8_t *raw,
+		 uint8_t *wide, uint8_t *scratch, const void **out, struct ckpt_err *err)
 {
 	int rc = ck_reader_read(r, s, first, n, dtype, raw, scratch, NULL, err);
 
 	if (!rc)
-		*out = widen(raw, ck_num_of(dtype).type, as->type, wide, n * as->parts);
+		*out = widen(raw, ck_elem_type_of(dtype).type, as->type, wide, n * as->parts);
 	return rc;
 }
 
@@ -219,13 +219,13 @@ static void settle_norms(struct running *r)
 }
 
 static int text_of(struct ck_reader *reader, const struct ck_state *s, enum ckpt_dtype dtype,
-		   uint64_t elem, void *scratch, char out[CK_NUM_TEXT], struct ckpt_err *err)
+		   uint64_t elem, void *scratch, char out[CK_ELEM_TYPE_TEXT], struct ckpt_err *err)
 {
 	uint8_t p[16];
 	int rc = ck_reader_read(reader, s, elem, 1, dtype, p, scratch, NULL, err);
 
 	if (!rc)
-		ck_num_text(dtype, p, out);
+		ck_elem_type_text(dtype, p, out);
 	return rc;
 }
 
@@ -281,30 +281,31 @@ static int make_memory(struct running *r, struct ckpt_err *err)
 }
 
 static int make_reader(struct running *r, const struct ckpt *ck, struct ck_reader **reader,
-		       struct ck_proof *proof, struct ckpt_err *err)
+		       struct ck_source_check *proof, struct ckpt_err *err)
 {
 	int rc = ck_reader_new(&ck->ix, &ck->limits, r->d->run.mem_limit / 4, reader, err);
 
 	if (!rc)
-		rc = ck_proof_init(proof, &ck->ix, &ck->limits, NULL, err);
+		rc = ck_source_check_init(proof, &ck->ix, &ck->limits, NULL, err);
 	if (!rc)
-		ck_reader_tell(*reader, ck_proof_saw, proof);
+		ck_reader_tell(*reader, ck_source_check_saw, proof);
 	return rc;
 }
 
 /* Damage is no difference: it is said before anything else is. */
-static int check_side(struct running *r, struct ckpt *ck, struct ck_proof *proof, bool second,
-		      struct ckpt_err *err)
+static int check_side(struct running *r, struct ckpt *ck, struct ck_source_check *proof,
+		      bool second, struct ckpt_err *err)
 {
-	const struct ck_proof_ask ask = {
-		.ix = &ck->ix, .members = { .rest = CK_SEEN_ALONE },
+	const struct ck_source_check_ask ask = {
+		.ix = &ck->ix, .members = { .rest = CK_CRC_CHECK_ALONE },
 		.pieces = { .rest = CK_REST_WANTED, .threads = r->d->threads,
 			    .cancel = r->d->run.cancel },
 	};
 
 	for (uint64_t i = 0; i < r->d->npairs; i++)
-		ck_proof_want_state(proof, second ? r->d->pair[i].state_b : r->d->pair[i].state_a);
-	return ck_proof_check(proof, &ask, &ck->findings, err);
+		ck_source_check_want_state(proof,
+					   second ? r->d->pair[i].state_b : r->d->pair[i].state_a);
+	return ck_source_check_check(proof, &ask, &ck->findings, err);
 }
 
 int ck_diff_run(struct ck_diff *d, struct ckpt_err *err)
@@ -338,8 +339,8 @@ int ck_diff_run(struct ck_diff *d, struct ckpt_err *err)
 		tell(&r);
 	ck_reader_free(r.a);
 	ck_reader_free(r.b);
-	ck_proof_release(&r.proof_a);
-	ck_proof_release(&r.proof_b);
+	ck_source_check_release(&r.proof_a);
+	ck_source_check_release(&r.proof_b);
 	for (uint32_t i = 0; r.memory && i < d->threads; i++)
 		ck_free(r.memory[i]);
 	ck_free(r.memory);

@@ -5,14 +5,14 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/run/ck_agree.h"
+#include "libckpt/run/ck_master_check.h"
 #include "libckpt/run/ck_buffers.h"
 #include "libckpt/run/ck_ckpt.h"
 #include "libckpt/run/ck_run.h"
 #include "libckpt/run/ck_stated.h"
 #include "libckpt/select/ck_select.h"
 #include "libckpt/select/ck_states.h"
-#include "libckpt/sums/ck_lines.h"
+#include "libckpt/sums/ck_digest_lines.h"
 
 static int plan_state(const struct ck_index *ix, const struct ck_pick *pick, uint32_t number,
 		      struct ck_plan *plan, struct ckpt_err *err)
@@ -57,7 +57,7 @@ static int fill_result(const struct ck_plan *plan, const struct ck_run_stats *st
 
 	if (!arena)
 		return ck_fail_nomem(err, "digests", sizeof(*arena));
-	rc = ck_lines_make(plan, stats->digest, arena, &made.lines, made.root, err);
+	rc = ck_digest_lines_make(plan, stats->digest, arena, &made.lines, made.root, err);
 	if (rc) {
 		ck_arena_release(arena);
 		ck_free(arena);
@@ -76,7 +76,7 @@ static int check(struct ckpt *ck, const struct ckpt_run_opts *run, struct ckpt_e
 		return ck_findings_fail(bad, err);
 	rc = ck_stated_begin(ck, err);
 	if (!rc)
-		rc = ck_agree(ck, run->threads, false, err);
+		rc = ck_master_check(ck, run->threads, false, err);
 	if (!rc)
 		rc = ck_buffers_compare(ck, err);
 	bad = ck_findings_worst(&ck->findings, CKPT_ERROR);

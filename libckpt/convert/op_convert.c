@@ -17,13 +17,13 @@
 #include "libckpt/convert/ck_vision.h"
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/io/ck_tree.h"
-#include "libckpt/run/ck_agree.h"
+#include "libckpt/run/ck_master_check.h"
 #include "libckpt/run/ck_buffers.h"
-#include "libckpt/run/ck_deliver.h"
+#include "libckpt/run/ck_run_to_dst.h"
 #include "libckpt/run/ck_stated.h"
-#include "libckpt/run/ck_sums.h"
+#include "libckpt/run/ck_crc_fill.h"
 #include "libckpt/run/op_commit.h"
-#include "libckpt/sums/ck_lines.h"
+#include "libckpt/sums/ck_digest_lines.h"
 
 /* ------------------------------------------------------------------- checking */
 
@@ -85,7 +85,7 @@ static int check_source(struct ck_cv *cv, struct ckpt_err *err)
 	if (!rc)
 		rc = ck_stated_begin(cv->ck, err);
 	if (!rc)
-		rc = ck_agree(cv->ck, cv->run.threads, true, err);
+		rc = ck_master_check(cv->ck, cv->run.threads, true, err);
 	if (!rc)
 		rc = ck_buffers_compare(cv->ck, err);
 	if (!rc && cv->to == CK_CV_FOLDER && !cv->opts->aux_dir)
@@ -118,7 +118,7 @@ static int list_before(struct ck_cv *cv, struct ckpt_err *err)
 static int run_plan(struct ck_cv *cv, struct ck_run_stats *stats, struct ckpt_err *err)
 {
 	const struct ckpt_convert_opts *o = cv->opts;
-	const struct ck_deliver d = {
+	const struct ck_run_to_dst d = {
 		.ck = cv->ck, .plan = &cv->plan, .dst = cv->dst,
 		.is_dir = cv->to == CK_CV_FOLDER, .to_stream = cv->to == CK_CV_STREAM,
 		.fd = o->out_fd, .flags = o->flags, .run = &cv->run, .part = o->part,
@@ -126,7 +126,7 @@ static int run_plan(struct ck_cv *cv, struct ck_run_stats *stats, struct ckpt_er
 		.is_ours = o->states ? ck_is_state_output : ck_is_model_output,
 	};
 
-	return ck_deliver(&d, stats, err);
+	return ck_run_to_dst(&d, stats, err);
 }
 
 /* ------------------------------------------------------------------- reporting */
@@ -171,7 +171,7 @@ static int report_rest(const struct ck_cv *cv, const struct ck_run_stats *stats,
 		return 0;
 	for (uint64_t i = 0; i < cv->plan.nslots; i++)
 		r->ndigests += !cv->plan.slot[i].whole;
-	return ck_lines_make(&cv->plan, stats->digest, arena, &r->digests, r->root, err);
+	return ck_digest_lines_make(&cv->plan, stats->digest, arena, &r->digests, r->root, err);
 }
 
 /* Files that are no longer in the folder: what --force took away. */

@@ -11,7 +11,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/run/ck_ckpt.h"
-#include "libckpt/run/ck_num.h"
+#include "libckpt/run/ck_elem_type.h"
 #include "libckpt/run/ck_read.h"
 #include "libckpt/run/ck_run.h"
 #include "libckpt/run/ck_stated.h"
@@ -74,10 +74,10 @@ static int put_text(struct cat *c, const uint8_t *p, struct ckpt_err *err)
 	const uint64_t row = s->ndim > 1 ? s->shape[s->ndim - 1] : 1;
 	const uint64_t block = s->ndim > 2 ? row * s->shape[s->ndim - 2] : s->numel;
 	const uint64_t next = c->done + 1;
-	char text[CK_NUM_TEXT + 2];
+	char text[CK_ELEM_TYPE_TEXT + 2];
 	size_t n;
 
-	ck_num_text(c->dtype, p, text);
+	ck_elem_type_text(c->dtype, p, text);
 	n = strlen(text);
 	text[n++] = next % row ? ' ' : '\n';
 	if (next % block == 0 && next < s->numel)
@@ -193,7 +193,7 @@ static int run_packed(struct cat *c, uint64_t bytes, struct ckpt_err *err)
 
 static void npy_name(enum ckpt_dtype dtype, struct ckpt_cat_info *info)
 {
-	const struct ck_num num = ck_num_of(dtype);
+	const struct ck_elem_type num = ck_elem_type_of(dtype);
 	const unsigned size = ckpt_dtype_bits(dtype) / 8;
 	char kind = 'u';
 

@@ -3,7 +3,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/commit/ck_half.h"
+#include "libckpt/commit/ck_small_file.h"
 #include "libckpt/run/ck_ckpt.h"
 #include "libckpt/run/ck_run.h"
 
@@ -25,23 +25,23 @@ static int check_dst(const char *dst, bool force, struct ckpt_err *err)
 
 static int take(void *arg, const void *bytes, size_t n, struct ckpt_err *err)
 {
-	return ck_half_write(arg, bytes, n, err);
+	return ck_small_file_write(arg, bytes, n, err);
 }
 
 int ck_cat_file(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *opts,
 		const char *dst, bool force, struct ckpt_cat_info *info_out, struct ckpt_err *err)
 {
-	struct ck_half half = { .fd = -1 };
+	struct ck_small_file half = { .fd = -1 };
 	struct ckpt_run_opts run;
 	int rc = check_dst(dst, force, err);
 
 	ck_run_opts_fill(opts->run, &run);
 	if (!rc)
-		rc = ck_half_begin(&half, dst, ".zckpt-partial", err);
+		rc = ck_small_file_begin(&half, dst, ".zckpt-partial", err);
 	if (!rc)
 		rc = ck_cat(ck, tensor, opts, take, &half, info_out, err);
 	if (!rc)
-		rc = ck_half_place(&half, force, run.sync, err);
-	ck_half_drop(&half);
+		rc = ck_small_file_place(&half, force, run.sync, err);
+	ck_small_file_drop(&half);
 	return rc;
 }

@@ -22,7 +22,7 @@
 #include "libckpt/run/ck_read.h"
 #include "libckpt/run/ck_run.h"
 #include "libckpt/run/ck_stated.h"
-#include "libckpt/sums/ck_proof.h"
+#include "libckpt/sums/ck_source_check.h"
 
 #define MOST_JOB ((uint64_t)4 << 20)	/* bytes that a thread makes at a time */
 #define LEAST_JOB ((uint64_t)256 << 10)
@@ -31,7 +31,7 @@
 
 struct ckpt_load_checks {
 	const struct ckpt *ck;
-	struct ck_proof proof;
+	struct ck_source_check proof;
 };
 
 struct worker {
@@ -44,8 +44,8 @@ struct load {
 	struct ckpt_run_opts run;
 	struct ck_load_plan plan;
 	struct ck_reader *reader;
-	struct ck_proof own;
-	struct ck_proof *proof;		/* to be checked: our own, or of several calls; else NULL */
+	struct ck_source_check own;
+	struct ck_source_check *proof;	/* our own, or of several calls; NULL: no check */
 	uint64_t checked, again;
 	struct worker *worker;
 	uint32_t threads;
@@ -251,13 +251,13 @@ static int begin_checking(struct load *l, struct ckpt_load_checks *checks, struc
 		only = ck_zalloc((ix->nsources + 1) * sizeof(*only));
 		for (uint64_t i = 0; only && i < l->plan.n; i++)
 			only[l->plan.piece[i].source] = true;
-		rc = only ? ck_proof_init(&l->own, ix, &l->ck->limits, only, err) :
+		rc = only ? ck_source_check_init(&l->own, ix, &l->ck->limits, only, err) :
 		     ck_fail_nomem(err, "a list of files", ix->nsources);
 		l->proof = &l->own;
 	}
 	ck_free(only);
 	if (!rc)
-		ck_reader_tell(l->reader, ck_proof_saw, l->proof);
+		ck_reader_tell(l->reader, ck_source_check_saw, l->proof);
 	return rc;
 }
 
@@ -267,7 +267,7 @@ struct ending {
 	uint64_t checked, again;
 };
 
-static int check_member(void *arg, const struct ck_seen_member *m, struct ckpt_err *err)
+static int check_member(void *arg, const struct ck_crc_check_member *m, struct ckpt_err *err)
 {
 	struct ending *e = arg;
 	const struct ck_index *ix = &e->ck->ix;
@@ -302,7 +302,7 @@ static bool is_borne(const struct ckpt *ck, const struct ck_stated_sum *says)
 	return borne;
 }
 
-static int check_piece(void *arg, const struct ck_passed_piece *piece, struct ckpt_err *err)
+static int check_piece(void *arg, const struct ck_sum_check_piece *piece, struct ckpt_err *err)
 {
 	struct ending *e = arg;
 	const struct ck_index *ix = &e->ck->ix;
@@ -325,21 +325,21 @@ static int check_piece(void *arg, const struct ck_passed_piece *piece, struct ck
 		       says->first + says->count - 1);
 }
 
-static int end_proof(struct ck_proof *proof, struct ending *e, const struct ckpt_run_opts *run,
-		     struct ckpt_err *err)
+static int end_proof(struct ck_source_check *proof, struct ending *e,
+		     const struct ckpt_run_opts *run, struct ckpt_err *err)
 {
 	const bool together = !e->plan;	/* other ranks read what this one does not */
-	const struct ck_passed_ask pieces = {
+	const struct ck_sum_check_ask pieces = {
 		.rest = together ? CK_REST_WITNESS : CK_REST_NONE, .threads = run->threads,
 		.cancel = run->cancel,
 	};
-	const struct ck_seen_ask members = {
-		.rest = together ? CK_SEEN_WITNESS : CK_SEEN_AMONG,
+	const struct ck_crc_check_ask members = {
+		.rest = together ? CK_CRC_CHECK_WITNESS : CK_CRC_CHECK_AMONG,
 	};
-	int rc = ck_seen_each(proof->seen, &members, check_member, e, err);
+	int rc = ck_crc_check_each(proof->seen, &members, check_member, e, err);
 
 	if (!rc && proof->passed)
-		rc = ck_passed_each(proof->passed, &pieces, check_piece, e, err);
+		rc = ck_sum_check_each(proof->passed, &pieces, check_piece, e, err);
 	return rc;
 }
 
@@ -361,7 +361,7 @@ int ck_load_checks_new(const struct ckpt *ck, struct ckpt_load_checks **out, str
 	if (!rc)
 		rc = ck_stated_begin(ck, err);
 	if (!rc)
-		rc = ck_proof_init(&checks->proof, &ck->ix, &ck->limits, NULL, err);
+		rc = ck_source_check_init(&checks->proof, &ck->ix, &ck->limits, NULL, err);
 	if (rc) {
 		ck_free(checks);
 		return rc;
@@ -395,7 +395,7 @@ bool ck_load_checks_of(const struct ckpt_load_checks *checks, const struct ckpt 
 void ck_load_checks_free(struct ckpt_load_checks *checks)
 {
 	if (checks)
-		ck_proof_release(&checks->proof);
+		ck_source_check_release(&checks->proof);
 	ck_free(checks);
 }
 
@@ -451,7 +451,7 @@ static void release(struct load *l)
 		ck_free(l->worker[i].scratch);
 	ck_free(l->worker);
 	ck_reader_free(l->reader);
-	ck_proof_release(&l->own);
+	ck_source_check_release(&l->own);
 	ck_load_plan_release(&l->plan);
 	pthread_mutex_destroy(&l->telling);
 }

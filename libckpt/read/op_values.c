@@ -10,7 +10,7 @@
 #include "libckpt/format/ck_format.h"
 #include "libckpt/format/ck_values.h"
 #include "libckpt/run/ck_ckpt.h"
-#include "libckpt/run/ck_num.h"
+#include "libckpt/run/ck_elem_type.h"
 
 #define MOST_TOLD 240	/* bytes of keys in a message */
 
@@ -242,7 +242,7 @@ static int find(struct ckpt_values *values, const char *path, struct spot *out,
 /* One element as a number. */
 static void take_number(struct ckpt_value *out)
 {
-	const struct ck_num num = ck_num_of(out->dtype);
+	const struct ck_elem_type num = ck_elem_type_of(out->dtype);
 	const unsigned up = 64 - ckpt_dtype_bits(out->dtype);
 	uint64_t u = 0;
 

@@ -6,7 +6,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/reshard/ck_step_out.h"
-#include "libckpt/run/ck_deliver.h"
+#include "libckpt/run/ck_run_to_dst.h"
 #include "libckpt/run/op_commit.h"
 
 int ck_step_check_world(uint32_t world, struct ckpt_err *err)
@@ -90,7 +90,7 @@ static int run_plan(const struct ck_step_out *o, const char *dst, struct ck_run_
 {
 	struct ckpt_run_opts run;
 	char *step = step_of(o->plan);
-	struct ck_deliver d = {
+	struct ck_run_to_dst d = {
 		.ck = o->ck, .plan = o->plan, .dst = dst, .is_dir = true, .flags = o->flags,
 		.run = &run, .part = o->part, .nparts = o->nparts,
 		.fingerprint = ck_hasher_sum(o->ck->ix.fingerprint), .step = step,
@@ -101,7 +101,7 @@ static int run_plan(const struct ck_step_out *o, const char *dst, struct ck_run_
 	ck_run_opts_fill(o->run, &run);
 	rc = step ? ck_outputs_at(dst, &d.is_ours, err) : ck_fail_nomem(err, "a file name", 0);
 	if (!rc)
-		rc = ck_deliver(&d, stats, err);
+		rc = ck_run_to_dst(&d, stats, err);
 	ck_free(step);
 	return rc;
 }

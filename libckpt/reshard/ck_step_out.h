@@ -28,7 +28,7 @@ int ck_step_check_world(uint32_t world, struct ckpt_err *err);
  * CKPT_E_USAGE if the name is not fit for both.
  */
 int ck_step_check_tag(const char *tag, struct ckpt_err *err);
-/* '*report_out' (may be NULL) is filled on success.  Codes of ck_deliver(). */
+/* '*report_out' (may be NULL) is filled on success.  Codes of ck_run_to_dst(). */
 int ck_step_deliver(const struct ck_step_out *out, struct ckpt_report *report_out,
 		    struct ckpt_err *err);
 

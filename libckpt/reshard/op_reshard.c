@@ -13,7 +13,7 @@
 #include "libckpt/format/ck_plan.h"
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/reshard/ck_step_out.h"
-#include "libckpt/run/ck_agree.h"
+#include "libckpt/run/ck_master_check.h"
 #include "libckpt/run/ck_buffers.h"
 #include "libckpt/run/ck_ckpt.h"
 #include "libckpt/run/ck_run.h"
@@ -63,7 +63,7 @@ static int check_source(struct resharding *r, struct ckpt_err *err)
 	if (!rc)
 		rc = ck_stated_files(r->ck, err);	/* they may get new sums */
 	if (!rc)
-		rc = ck_agree(r->ck, r->run.threads, true, err);
+		rc = ck_master_check(r->ck, r->run.threads, true, err);
 	if (!rc)
 		rc = ck_buffers_compare(r->ck, err);
 	return rc ? rc : stop_on_findings(r, err);

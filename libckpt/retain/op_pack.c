@@ -15,7 +15,7 @@
 #include "libckpt/reshard/ck_step_out.h"
 #include "libckpt/run/ck_run.h"
 #include "libckpt/run/ck_stated.h"
-#include "libckpt/sums/ck_proof.h"
+#include "libckpt/sums/ck_source_check.h"
 #include "libckpt/verify/ck_folder.h"
 
 #define LEVEL 3		/* zstd's own */
@@ -29,7 +29,7 @@ struct packing {
 	uint64_t n, cap;
 	const char *top;	/* folder in the archive */
 	struct ckpt_run_opts run;
-	struct ck_proof proof;
+	struct ck_source_check proof;
 };
 
 static const struct ck_format *archives(struct ckpt_err *err)
@@ -159,22 +159,22 @@ static int saw(void *arg, uint64_t file, uint64_t off, const void *p, size_t n,
 	struct packing *pk = arg;
 	const char *path = pk->file[file].path;
 
-	return path ? ck_proof_saw_file(&pk->proof, path, off, p, n, err) : 0;
+	return path ? ck_source_check_saw_file(&pk->proof, path, off, p, n, err) : 0;
 }
 
 static int check_proof(void *arg, struct ckpt_err *err)
 {
 	struct packing *p = arg;
-	const struct ck_proof_ask ask = {
-		.ix = &p->ck->ix, .members = { .rest = CK_SEEN_WHOLE },
+	const struct ck_source_check_ask ask = {
+		.ix = &p->ck->ix, .members = { .rest = CK_CRC_CHECK_WHOLE },
 		.pieces = { .rest = CK_REST_WANTED, .threads = p->run.threads,
 			    .cancel = p->run.cancel },
 	};
 
 	for (uint64_t i = 0; i < p->n; i++)
 		if (p->file[i].path)
-			ck_proof_want_file(&p->proof, p->file[i].path, UINT64_MAX);
-	return ck_proof_check(&p->proof, &ask, &p->ck->findings, err);
+			ck_source_check_want_file(&p->proof, p->file[i].path, UINT64_MAX);
+	return ck_source_check_check(&p->proof, &ask, &p->ck->findings, err);
 }
 
 static void report(const struct ck_pack_done *done, double began, struct ckpt_packed *out)
@@ -214,7 +214,7 @@ int ck_pack_step(struct ckpt *ck, const char *dst, const struct ckpt_pack_opts *
 	if (!rc)
 		rc = ck_stated_begin(ck, err);
 	if (!rc)
-		rc = ck_proof_init(&p.proof, &ck->ix, &ck->limits, NULL, err);
+		rc = ck_source_check_init(&p.proof, &ck->ix, &ck->limits, NULL, err);
 	if (!rc && (want.level < 1 || want.level > HIGHEST))
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			     "level %d is none of 1 to %d", want.level, HIGHEST);
@@ -228,7 +228,7 @@ int ck_pack_step(struct ckpt *ck, const char *dst, const struct ckpt_pack_opts *
 	ck_fdpool_set_drop(ck->pool, false);
 	if (!rc)
 		report(&done, began, packed_out);
-	ck_proof_release(&p.proof);
+	ck_source_check_release(&p.proof);
 	ck_free(p.file);
 	ck_folder_release(&p.folder);
 	ck_arena_release(&p.arena);

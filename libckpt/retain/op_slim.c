@@ -15,9 +15,9 @@
 #include "libckpt/reshard/ck_step_out.h"
 #include "libckpt/retain/ck_slim.h"
 #include "libckpt/retain/ck_slim_files.h"
-#include "libckpt/run/ck_agree.h"
+#include "libckpt/run/ck_master_check.h"
 #include "libckpt/run/ck_buffers.h"
-#include "libckpt/run/ck_deliver.h"
+#include "libckpt/run/ck_run_to_dst.h"
 #include "libckpt/run/ck_stated.h"
 #include "libckpt/run/op_commit.h"
 
@@ -294,7 +294,7 @@ static int check_source(struct slimming *s, struct ckpt_err *err)
 	if (!rc && s->what & CKPT_SLIM_MOMENTS)
 		rc = ck_stated_files(s->ck, err);	/* a native step's get new sums */
 	if (!rc && ck_slim_is_step(s->ck))
-		rc = ck_agree(s->ck, s->run.threads, true, err);
+		rc = ck_master_check(s->ck, s->run.threads, true, err);
 	if (!rc && ck_slim_is_step(s->ck))
 		rc = ck_buffers_compare(s->ck, err);
 	return rc ? rc : stop_on_findings(s, err);
@@ -303,7 +303,7 @@ static int check_source(struct slimming *s, struct ckpt_err *err)
 static int deliver(struct slimming *s, struct ckpt_err *err)
 {
 	struct ck_run_stats stats = { 0 };
-	struct ck_deliver d = {
+	struct ck_run_to_dst d = {
 		.ck = s->ck, .plan = &s->plan, .dst = s->ask->dst, .is_dir = s->files.is_dir,
 		.flags = s->ask->flags, .run = &s->run, .step = s->files.tag,
 		.fingerprint = ck_hasher_sum(s->ck->ix.fingerprint),
@@ -316,7 +316,7 @@ static int deliver(struct slimming *s, struct ckpt_err *err)
 	if (d.is_dir && !s->ask->bare)
 		rc = ck_outputs_at(d.dst, &d.is_ours, err);
 	if (!rc)
-		rc = ck_deliver(&d, &stats, err);
+		rc = ck_run_to_dst(&d, &stats, err);
 	s->out.resumed_bytes = stats.resumed;
 	s->out.would_read_bytes = stats.to_read;
 	s->out.free_bytes = stats.free;

@@ -20,11 +20,11 @@
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_mount.h"
-#include "libckpt/run/ck_over.h"
+#include "libckpt/run/ck_overflow.h"
 #include "libckpt/run/ck_read.h"
-#include "libckpt/run/ck_run_proof.h"
-#include "libckpt/sums/ck_seal.h"
-#include "libckpt/sums/ck_tally.h"
+#include "libckpt/run/ck_run_check.h"
+#include "libckpt/sums/ck_digest_fill.h"
+#include "libckpt/sums/ck_output_sums.h"
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/zip/ck_zip.h"
 
@@ -35,18 +35,18 @@ struct worker {
 	uint8_t *buf;		/* a window */
 	uint8_t *scratch;	/* CK_READ_SCRATCH */
 	struct ck_hasher *hash;	/* of the unit in work */
-	struct ck_tally tally;
-	struct ck_over over;
+	struct ck_output_sums tally;
+	struct ck_overflow over;
 };
 
 struct run {
 	const struct ck_run_job *job;
 	struct ck_reader *reader;
 	struct ck_reader *own;		/* of the plan's own index, if it has one */
-	struct ck_run_proof proof;	/* of what they read, if job->findings */
+	struct ck_run_check proof;	/* of what they read, if job->findings */
 	struct ck_fdpool *pool;		/* for files that are copied */
 	struct worker *worker;
-	struct ck_hashed *hashed;	/* per worker, of its buffer */
+	struct ck_hash_reuse *hashed;	/* per worker, of its buffer */
 	uint32_t threads;
 	uint64_t window;		/* bytes */
 	uint64_t ours;			/* units of our part */
@@ -57,7 +57,7 @@ struct run {
 	pthread_cond_t turned;
 	uint64_t turn;			/* stream: unit whose turn it is */
 	bool failed;
-	struct ck_over over;		/* of all workers, at the end */
+	struct ck_overflow over;		/* of all workers, at the end */
 };
 
 void ck_run_opts_fill(const struct ckpt_run_opts *in, struct ckpt_run_opts *out)
@@ -96,7 +96,7 @@ static int make_bytes(struct run *run, struct worker *w, const struct ck_seg *s,
 		rc = ck_reader_read(run->reader, &run->job->ix->state[s->state],
 				    s->first + skip / es, n / es, s->dtype, dst, w->scratch,
 				    &over, err);
-		ck_over_add(&w->over, &(struct ck_over){ .n = over, .first = s });
+		ck_overflow_add(&w->over, &(struct ck_overflow){ .n = over, .first = s });
 		return rc;
 	case CK_SEG_OWN:
 		return ck_reader_read(run->own, &run->job->plan->own->state[s->state],
@@ -111,8 +111,8 @@ static int make_bytes(struct run *run, struct worker *w, const struct ck_seg *s,
 		rc = ck_src_read(src, s->first + skip, dst, n, err);
 		ck_src_close(src);
 		if (!rc && run->job->findings)
-			rc = ck_proof_saw_file(&run->proof.proof, s->text, s->first + skip, dst, n,
-					       err);
+			rc = ck_source_check_saw_file(&run->proof.proof, s->text, s->first + skip,
+						      dst, n, err);
 		return rc;
 	}
 	return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "a segment of kind %u", s->kind);
@@ -160,7 +160,7 @@ static int walk_unit(struct run *run, struct worker *w, const struct ck_unit *u,
 		     struct ckpt_err *err)
 {
 	const struct ck_run_job *job = run->job;
-	struct ck_hashed *hashed = &run->hashed[w - run->worker];
+	struct ck_hash_reuse *hashed = &run->hashed[w - run->worker];
 	uint64_t skip = u->skip, at = 0, fill = 0, seg = u->seg;
 	int rc = 0;
 
@@ -171,17 +171,18 @@ static int walk_unit(struct run *run, struct worker *w, const struct ck_unit *u,
 
 		if (n > run->window - fill)
 			n = cut_window(s, skip, run->window - fill);
-		ck_hashed_forget(hashed);
+		ck_hash_reuse_forget(hashed);
 		if (n && walk == WALK_MAKE)
 			rc = make_bytes(run, w, s, skip, n, w->buf + fill, err);
 		else if (n)
 			rc = ck_stage_read(job->stage, job->stage_file[u->file], u->off + at,
 					   w->buf + fill, n, err);
 		if (!rc && n)
-			rc = ck_tally_digest(&w->tally, job->plan, s, skip, w->buf + fill, n,
-					     hashed, err);
+			rc = ck_output_sums_digest(&w->tally, job->plan, s, skip, w->buf + fill, n,
+						   hashed, err);
 		if (!rc && n && job->to == CK_RUN_STAGE)
-			rc = ck_tally_crc(&w->tally, job->plan, s, skip, w->buf + fill, n, err);
+			rc = ck_output_sums_crc(&w->tally, job->plan, s, skip, w->buf + fill, n,
+						err);
 		at += n;
 		fill += n;
 		skip += n;
@@ -205,7 +206,7 @@ static bool is_written(struct run *run, struct worker *w, uint64_t unit)
 	const struct ck_unit *u = &job->plan->unit[unit];
 	struct ck_hash128 want;
 
-	if (job->strict && ck_over_casts(job, u))
+	if (job->strict && ck_overflow_casts(job, u))
 		return false;
 	if (!ck_stage_noted(job->stage, unit, &want))
 		return false;
@@ -391,18 +392,18 @@ static int make_workers(struct run *run, struct ckpt_err *err)
 static int collect(struct run *run, struct ck_run_stats *stats, struct ckpt_err *err)
 {
 	const struct ck_plan *plan = run->job->plan;
-	struct ck_tally all = { 0 };
+	struct ck_output_sums all = { 0 };
 	int rc = 0;
 
 	for (uint32_t i = 0; !rc && i < run->threads; i++)
-		rc = ck_tally_join(&all, &run->worker[i].tally, plan, err);
+		rc = ck_output_sums_join(&all, &run->worker[i].tally, plan, err);
 	if (rc) {
-		ck_tally_release(&all);
+		ck_output_sums_release(&all);
 		return rc;
 	}
 	if (all.npieces)
 		qsort(all.piece, all.npieces, sizeof(*all.piece), ck_crc_order);
-	ck_seal_close(plan, all.sum);
+	ck_digest_fill_close(plan, all.sum);
 	stats->digest = all.sum;
 	stats->piece = all.piece;
 	stats->npieces = all.npieces;
@@ -419,13 +420,13 @@ static void release(struct run *run)
 		ck_free(run->worker[i].buf);
 		ck_free(run->worker[i].scratch);
 		ck_hasher_free(run->worker[i].hash);
-		ck_tally_release(&run->worker[i].tally);
+		ck_output_sums_release(&run->worker[i].tally);
 	}
 	ck_free(run->worker);
 	ck_free(run->hashed);
 	ck_reader_free(run->reader);
 	ck_reader_free(run->own);
-	ck_run_proof_release(&run->proof);
+	ck_run_check_release(&run->proof);
 	ck_fdpool_free(run->pool);
 	pthread_mutex_destroy(&run->telling);
 	pthread_mutex_destroy(&run->lock);
@@ -454,13 +455,13 @@ static int make_readers(struct run *run, struct ckpt_err *err)
 		rc = ck_reader_new(own, job->limits, job->opts->mem_limit / 4, &run->own, err);
 	if (rc || !job->findings)
 		return rc;
-	rc = ck_run_proof_begin(job, &run->proof, err);
+	rc = ck_run_check_begin(job, &run->proof, err);
 	if (!rc && run->proof.proof.passed)
-		ck_passed_note(run->proof.proof.passed, run->hashed, run->threads);
+		ck_sum_check_note(run->proof.proof.passed, run->hashed, run->threads);
 	if (!rc)
-		ck_reader_tell(run->reader, ck_proof_saw, &run->proof.proof);
+		ck_reader_tell(run->reader, ck_source_check_saw, &run->proof.proof);
 	if (!rc && own)
-		ck_reader_tell(run->own, ck_proof_saw, &run->proof.own);
+		ck_reader_tell(run->own, ck_source_check_saw, &run->proof.own);
 	return rc;
 }
 
@@ -494,12 +495,12 @@ int ck_run(const struct ck_run_job *job, struct ck_run_stats *stats_out, struct 
 	if (!rc)
 		rc = ck_pool_run(run.threads, run.ours, run_unit, &run, err);
 	if (!rc)
-		rc = ck_run_proof_end(job, &run.proof, atomic_load(&run.resumed) != 0,
+		rc = ck_run_check_end(job, &run.proof, atomic_load(&run.resumed) != 0,
 				      run.threads, err);
 	for (uint32_t i = 0; !rc && i < run.threads; i++)
-		ck_over_add(&run.over, &run.worker[i].over);
+		ck_overflow_add(&run.over, &run.worker[i].over);
 	if (!rc && job->strict)
-		rc = ck_over_check(job, &run.over, err);
+		rc = ck_overflow_check(job, &run.over, err);
 	if (!rc)
 		rc = collect(&run, &stats, err);
 	if (!rc) {

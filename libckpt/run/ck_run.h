@@ -50,9 +50,9 @@ void ck_run_opts_fill(const struct ckpt_run_opts *in, struct ckpt_run_opts *out)
 
 /*
  * '*stats_out' is filled on success.  With 'findings', an archive member that is not what its
- * CRC-32 says fails the run at its end (ck_seen.h), or, where several parts read it, the commit
- * (ck_share.h).  CKPT_E_CORRUPT, CKPT_E_CANCELED,
- * CKPT_E_NOSPACE, CKPT_E_IO, codes of reading.
+ * CRC-32 says fails the run at its end (ck_crc_check.h), or, where several parts read it, the
+ * commit (ck_part_sums.h).  CKPT_E_CORRUPT, CKPT_E_CANCELED, CKPT_E_NOSPACE, CKPT_E_IO, codes of
+ * reading.
  */
 int ck_run(const struct ck_run_job *job, struct ck_run_stats *stats_out, struct ckpt_err *err);
 

@@ -11,7 +11,7 @@
 #include "libckpt/io/ck_src.h"
 #include "libckpt/run/ck_read.h"
 #include "libckpt/run/ck_run.h"
-#include "libckpt/sums/ck_seen.h"
+#include "libckpt/sums/ck_crc_check.h"
 
 #define WINDOW ((uint64_t)1 << 20)
 
@@ -64,15 +64,15 @@ int ck_stated_heads(struct ckpt *ck, struct ckpt_err *err)
 static int check_archives(const struct ckpt *ck, struct ck_findings *findings,
 			  struct ckpt_err *err)
 {
-	struct ck_seen *seen;
-	const struct ck_seen_ask ask = { .rest = CK_SEEN_WHOLE };
-	int rc = ck_seen_new(&ck->ix, &ck->limits, &seen, err);
+	struct ck_crc_check *seen;
+	const struct ck_crc_check_ask ask = { .rest = CK_CRC_CHECK_WHOLE };
+	int rc = ck_crc_check_new(&ck->ix, &ck->limits, &seen, err);
 
 	if (rc)
 		return rc;
-	ck_seen_all(seen);
-	rc = ck_seen_check(seen, &ask, findings, err);
-	ck_seen_free(seen);
+	ck_crc_check_all(seen);
+	rc = ck_crc_check_check(seen, &ask, findings, err);
+	ck_crc_check_free(seen);
 	return rc;
 }
 
@@ -308,7 +308,7 @@ struct compared {
 	bool *done, *bad;	/* of each sum */
 };
 
-static int note_piece(void *arg, const struct ck_passed_piece *piece, struct ckpt_err *err)
+static int note_piece(void *arg, const struct ck_sum_check_piece *piece, struct ckpt_err *err)
 {
 	const struct compared *c = arg;
 	const uint64_t i = (uint64_t)(piece->says - c->ix->stated_sum);
@@ -319,19 +319,19 @@ static int note_piece(void *arg, const struct ck_passed_piece *piece, struct ckp
 	return 0;
 }
 
-static int compare(struct ckpt *ck, struct ck_passed *passed, const struct ckpt_run_opts *run,
+static int compare(struct ckpt *ck, struct ck_sum_check *passed, const struct ckpt_run_opts *run,
 		   const struct compared *c, struct ckpt_err *err)
 {
 	const uint64_t n = ck->ix.nstated_sums;
-	const struct ck_passed_ask ask = {
+	const struct ck_sum_check_ask ask = {
 		.rest = CK_REST_WANTED, .threads = run->threads, .cancel = run->cancel,
 	};
 	uint64_t left = 0;
 	int rc;
 
 	for (uint32_t i = 0; i < ck->ix.nsources; i++)
-		ck_passed_want_source(passed, i);
-	rc = ck_passed_each(passed, &ask, note_piece, (void *)c, err);
+		ck_sum_check_want_source(passed, i);
+	rc = ck_sum_check_each(passed, &ask, note_piece, (void *)c, err);
 	for (uint64_t i = 0; !rc && i < n; i++) {
 		left += !c->done[i];
 		if (c->bad[i])
@@ -340,7 +340,7 @@ static int compare(struct ckpt *ck, struct ck_passed *passed, const struct ckpt_
 	return rc || !left ? rc : check_others(ck, c->done, run, err);
 }
 
-int ck_stated_sums(struct ckpt *ck, struct ck_passed *passed, const struct ckpt_run_opts *run,
+int ck_stated_sums(struct ckpt *ck, struct ck_sum_check *passed, const struct ckpt_run_opts *run,
 		   struct ckpt_err *err)
 {
 	const uint64_t n = ck->ix.nstated_sums;

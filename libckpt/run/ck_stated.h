@@ -5,7 +5,7 @@
 #define CK_STATED_H
 
 #include "libckpt/run/ck_ckpt.h"
-#include "libckpt/sums/ck_passed.h"
+#include "libckpt/sums/ck_sum_check.h"
 #include "libckpt/sums/ck_stated_sum.h"
 
 /* First bytes of files.  Findings MANIFEST_HASH_WRONG.  CKPT_E_IO, CKPT_E_NOMEM. */
@@ -17,10 +17,10 @@ int ck_stated_heads(struct ckpt *ck, struct ckpt_err *err);
  */
 int ck_stated_begin(const struct ckpt *ck, struct ckpt_err *err);
 /*
- * Elements of states: 'passed' (of all sums, ck_passed.h) has seen what was read anyway, the rest
- * is read.  'run' is complete.
+ * Elements of states: 'passed' (of all sums, ck_sum_check.h) has seen what was read anyway, the
+ * rest is read.  'run' is complete.
  */
-int ck_stated_sums(struct ckpt *ck, struct ck_passed *passed, const struct ckpt_run_opts *run,
+int ck_stated_sums(struct ckpt *ck, struct ck_sum_check *passed, const struct ckpt_run_opts *run,
 		   struct ckpt_err *err);
 /*
  * Files beside the weights, such as config.json: finding BESIDE_CHANGED, a warning, since people

@@ -11,7 +11,7 @@
 #include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/commit/ck_stale.h"
+#include "libckpt/commit/ck_leftover.h"
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/reshard/ck_step_out.h"
 #include "libckpt/run/ck_ckpt.h"
@@ -272,7 +272,7 @@ static int make_root(const struct ckpt_saver *sv, struct ckpt_err *err)
 
 	/* where weights go there may be other things than steps */
 	if (!rc && !ck_sv_part(&sv->opts) && !sv->save.spec.hf.wanted)
-		rc = ck_stale_sweep(sv->root, sv->job, sv->count, sv->opts.sync, err);
+		rc = ck_leftover_sweep(sv->root, sv->job, sv->count, sv->opts.sync, err);
 	return rc;
 }
 
@@ -311,7 +311,7 @@ static int begin_or_wait(struct ckpt_saver *sv, struct ck_stage_opts *so, struct
 		so->lock_ms = ms_until(until);
 		rc = ck_stage_begin(so, &sv->save.stage, &inner);
 		again = rc == -CKPT_E_BUSY && ck_clock_seconds() + POLL_NS / 1e9 < until &&
-			(turn < TURNS || ck_stale_is_earlier(so));
+			(turn < TURNS || ck_leftover_is_earlier(so));
 		if (again)
 			nanosleep(&nap, NULL);
 	}

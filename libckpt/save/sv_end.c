@@ -12,7 +12,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/commit/ck_record.h"
-#include "libckpt/commit/ck_stale.h"
+#include "libckpt/commit/ck_leftover.h"
 #include "libckpt/commit/op_latest.h"
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/io/ck_src.h"
@@ -149,7 +149,7 @@ static int write_literals(struct sv_save *s, struct ckpt_err *err)
 
 static int write_put(struct sv_save *s, struct ckpt_err *err)
 {
-	char *path = ck_stale_put_path(ck_stage_paths(s->stage), ck_sv_part(s->opts));
+	char *path = ck_leftover_put_path(ck_stage_paths(s->stage), ck_sv_part(s->opts));
 	int rc;
 
 	if (!path)
@@ -183,7 +183,7 @@ static int look_at(const struct sv_save *s, uint32_t rank, enum seen *seen_out,
 		   struct ckpt_err *err)
 {
 	const struct ck_commit *c = ck_stage_paths(s->stage);
-	char *rec = ck_commit_record_path(c, rank), *put = ck_stale_put_path(c, rank);
+	char *rec = ck_commit_record_path(c, rank), *put = ck_leftover_put_path(c, rank);
 	struct ck_record_seen seen = { 0 };
 	struct sv_part part = { 0 };
 	int rc = 0;
@@ -278,7 +278,7 @@ static int read_parts(const struct sv_save *s, struct sv_part *part, struct ckpt
 	int rc = 0;
 
 	for (uint32_t r = 0; !rc && r < ck_sv_parts(s->opts); r++) {
-		char *path = ck_stale_put_path(ck_stage_paths(s->stage), r);
+		char *path = ck_leftover_put_path(ck_stage_paths(s->stage), r);
 
 		rc = path ? ck_sv_part_read(&part[r], path, err) : ck_fail_nomem(err, "a path", 0);
 		ck_free(path);
@@ -526,7 +526,7 @@ void ck_sv_give_up(struct sv_save *s, const struct ckpt_err *why)
 		s->stage = NULL;
 		return;
 	}
-	path = ck_stale_put_path(ck_stage_paths(s->stage), s->opts->rank);
+	path = ck_leftover_put_path(ck_stage_paths(s->stage), s->opts->rank);
 	ck_sv_part_release(&s->part);
 	s->part = (struct sv_part){ .rank = s->opts->rank, .code = (int)why->code };
 	s->part.why = ck_strdup(why->msg);

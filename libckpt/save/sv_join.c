@@ -12,7 +12,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/save/ck_save.h"
-#include "libckpt/sums/ck_seal.h"
+#include "libckpt/sums/ck_digest_fill.h"
 
 struct joining {
 	const struct sv_join *j;
@@ -472,8 +472,8 @@ int ck_sv_join(const struct sv_join *j, struct ckpt_err *err)
 	if (!rc)
 		rc = sum_beside(g, err);
 	if (!rc) {
-		ck_seal_close(j->plan, g->sum);
-		rc = ck_seal_fill(j->plan, g->sum, j->stage, j->stage_file, err);
+		ck_digest_fill_close(j->plan, g->sum);
+		rc = ck_digest_fill(j->plan, g->sum, j->stage, j->stage_file, err);
 	}
 	ck_free(g->range);
 	ck_free(g->block);

@@ -4,7 +4,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/commit/ck_half.h"
+#include "libckpt/commit/ck_small_file.h"
 #include "libckpt/json/ck_json_out.h"
 #include "libckpt/verify/ck_manifest.h"
 
@@ -110,14 +110,14 @@ static void number_digests(struct writing *w)
 static int put_in_place(const char *path, const struct ck_buf *buf, enum ckpt_sync sync,
 			struct ckpt_err *err)
 {
-	struct ck_half half = { .fd = -1 };
-	int rc = ck_half_begin(&half, path, ".tmp", err);
+	struct ck_small_file half = { .fd = -1 };
+	int rc = ck_small_file_begin(&half, path, ".tmp", err);
 
 	if (!rc)
-		rc = ck_half_write(&half, buf->p, buf->len, err);
+		rc = ck_small_file_write(&half, buf->p, buf->len, err);
 	if (!rc)
-		rc = ck_half_place(&half, true, sync, err);
-	ck_half_drop(&half);
+		rc = ck_small_file_place(&half, true, sync, err);
+	ck_small_file_drop(&half);
 	return rc;
 }
 

@@ -1,15 +1,15 @@
 /*
  * ck_scan.h -- files as files: what their archives' directories say, and every byte of them
- * read once, in pieces, by threads: checksums, hashes, and whatever ck_watch.h compares.
+ * read once, in pieces, by threads: checksums, hashes, and whatever ck_copy_check.h compares.
  */
 #ifndef CK_SCAN_H
 #define CK_SCAN_H
 
 #include "libckpt/base/ck_hash.h"
 #include "libckpt/run/ck_run.h"
-#include "libckpt/sums/ck_passed.h"
+#include "libckpt/sums/ck_sum_check.h"
 #include "libckpt/verify/ck_folder.h"
-#include "libckpt/verify/ck_watch.h"
+#include "libckpt/verify/ck_copy_check.h"
 
 /* Of a file that is no archive, so many of its first bytes stand for its directory. */
 #define CK_SCAN_HEAD ((size_t)64 << 10)
@@ -45,7 +45,7 @@ struct ck_scan {
 	struct ck_scan_file *file;
 	uint64_t n;
 	struct ck_scan_counts counts;
-	struct ck_passed *passed;	/* is given what is read; NULL = nothing is */
+	struct ck_sum_check *passed;	/* is given what is read; NULL = nothing is */
 };
 
 /*
@@ -55,7 +55,8 @@ struct ck_scan {
 int ck_scan_look(struct ck_scan *scan, struct ckpt *ck, const struct ck_folder *folder,
 		 const struct ckpt_run_opts *opts, bool deep, struct ckpt_err *err);
 /* Read every byte; 'hash': also those of files that are no part of the checkpoint. */
-int ck_scan_read(struct ck_scan *scan, struct ck_watch *watch, bool hash, struct ckpt_err *err);
+int ck_scan_read(struct ck_scan *scan, struct ck_copy_check *watch, bool hash,
+		 struct ckpt_err *err);
 void ck_scan_release(struct ck_scan *scan);
 
 #endif

@@ -23,7 +23,7 @@
 
 struct reading {
 	struct ck_scan *scan;
-	struct ck_watch *watch;
+	struct ck_copy_check *watch;
 	uint64_t piece;
 	uint8_t **buf;		/* per thread */
 	struct ck_scan_file **by_source;
@@ -107,7 +107,7 @@ static int sum_claimed(void *arg, uint32_t source, uint64_t off, const void *p, 
 	struct reading *r = arg;
 
 	if (r->scan->passed)
-		ck_passed_add(r->scan->passed, source, off, p, n);
+		ck_sum_check_add(r->scan->passed, source, off, p, n);
 	return sum_piece(r, r->by_source[source], off, p, n, err);
 }
 
@@ -167,9 +167,9 @@ static int read_run(struct reading *r, struct ck_scan_file *f, uint64_t number, 
 	if (!rc && f->hasher)
 		rc = hash_piece(r, f, number, p, n, err);
 	if (!rc && f->file->source != CK_NONE && r->scan->passed)
-		ck_passed_add(r->scan->passed, f->file->source, off, p, n);
+		ck_sum_check_add(r->scan->passed, f->file->source, off, p, n);
 	if (!rc && f->file->source != CK_NONE)
-		rc = ck_watch_bytes(r->watch, worker, f->file->source, off, p, n, err);
+		rc = ck_copy_check_bytes(r->watch, worker, f->file->source, off, p, n, err);
 	return rc;
 }
 
@@ -183,7 +183,7 @@ static int read_piece(struct reading *r, struct ck_scan_file *f, uint64_t number
 
 	if (is_canceled(r))
 		return ck_fail(err, CKPT_E_CANCELED, NULL, CKPT_NO_OFFSET, "the run was canceled");
-	while (!rc && ck_watch_free_run(r->watch, f->file->source, to, end, &from, &to))
+	while (!rc && ck_copy_check_free_run(r->watch, f->file->source, to, end, &from, &to))
 		rc = read_run(r, f, number, worker, from, to - from, err);
 	if (!rc)
 		tell_progress(r, end - off);
@@ -312,7 +312,7 @@ static int prepare(struct reading *r, bool hash, struct ckpt_err *err)
 	}
 	scan->counts.read_bytes = r->total;
 	/* a file's hash needs its bytes in order */
-	return hash ? 0 : ck_watch_claim(r->watch, sum_claimed, r, err);
+	return hash ? 0 : ck_copy_check_claim(r->watch, sum_claimed, r, err);
 }
 
 static int run(struct reading *r, struct ckpt_err *err)
@@ -336,7 +336,7 @@ static int run(struct reading *r, struct ckpt_err *err)
 	return rc;
 }
 
-int ck_scan_read(struct ck_scan *scan, struct ck_watch *watch, bool hash, struct ckpt_err *err)
+int ck_scan_read(struct ck_scan *scan, struct ck_copy_check *watch, bool hash, struct ckpt_err *err)
 {
 	const uint64_t share = scan->opts->mem_limit / ck_max_u64(scan->opts->threads, 1) / 2;
 	struct reading r = {

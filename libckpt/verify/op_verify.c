@@ -7,7 +7,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_mount.h"
-#include "libckpt/run/ck_agree.h"
+#include "libckpt/run/ck_master_check.h"
 #include "libckpt/run/ck_buffers.h"
 #include "libckpt/run/ck_stated.h"
 #include "libckpt/verify/ck_manifest.h"
@@ -19,8 +19,8 @@ struct verifying {
 	struct ck_folder folder;
 	struct ck_manifest manifest;
 	struct ck_scan scan;
-	struct ck_watch *watch;
-	struct ck_passed *passed;
+	struct ck_copy_check *watch;
+	struct ck_sum_check *passed;
 	struct ckpt_verified out;
 };
 
@@ -74,26 +74,26 @@ static int compare_ends(struct verifying *v, struct ckpt_err *err)
 
 	if (!v->out.agreed)
 		return 0;
-	rc = ck_agree(v->ck, v->run.threads, false, err);
+	rc = ck_master_check(v->ck, v->run.threads, false, err);
 	return rc ? rc : ck_buffers_compare(v->ck, err);
 }
 
 static int read_all(struct verifying *v, struct ckpt_err *err)
 {
 	const bool hash = v->manifest.there || (v->flags & CKPT_VERIFY_WRITE_MANIFEST);
-	struct ck_watch_counts counts = { 0 };
-	int rc = ck_watch_new(v->ck, v->run.threads, v->out.agreed, &v->watch, err);
+	struct ck_copy_check_counts counts = { 0 };
+	int rc = ck_copy_check_new(v->ck, v->run.threads, v->out.agreed, &v->watch, err);
 
 	if (!rc && v->ck->ix.nstated_sums)
-		rc = ck_passed_new(&v->ck->ix, NULL, &v->passed, err);
+		rc = ck_sum_check_new(&v->ck->ix, NULL, &v->passed, err);
 	v->scan.passed = v->passed;
 	if (!rc)
 		rc = ck_scan_read(&v->scan, v->watch, hash, err);
 	if (!rc)
-		rc = ck_watch_rest(v->watch, v->run.threads, v->run.cancel, err);
+		rc = ck_copy_check_rest(v->watch, v->run.threads, v->run.cancel, err);
 	if (rc)
 		return rc;
-	ck_watch_tell(v->watch, &counts);
+	ck_copy_check_tell(v->watch, &counts);
 	v->out.read_bytes = v->scan.counts.read_bytes;
 	v->out.checksums = v->scan.counts.members;
 	v->out.unsummed = v->scan.counts.unsummed;
@@ -179,8 +179,8 @@ int ck_verify(struct ckpt *ck, const struct ckpt_verify_opts *opts, struct ckpt_
 		return ck_fail(err, CKPT_E_USAGE, ck->path[0], CKPT_NO_OFFSET,
 			       "a pack is not written to: the manifest is made before packing");
 	rc = verify(&v, err ? err : &own);
-	ck_watch_free(v.watch);
-	ck_passed_free(v.passed);
+	ck_copy_check_free(v.watch);
+	ck_sum_check_free(v.passed);
 	ck_scan_release(&v.scan);
 	ck_manifest_release(&v.manifest);
 	ck_folder_release(&v.folder);

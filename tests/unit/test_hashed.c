@@ -10,23 +10,23 @@
 
 #include <string.h>
 
-#include "libckpt/sums/ck_hashed.h"
+#include "libckpt/sums/ck_hash_reuse.h"
 
 #define BLOCKS 12u
 #define BYTES (BLOCKS * CK_DIGEST_BLOCK + 100)
 
 static uint8_t buf[BYTES + CK_DIGEST_BLOCK];
-static struct ck_hashed h;
+static struct ck_hash_reuse h;
 
 static void note(uint64_t at, uint64_t n, uint64_t block)
 {
-	ck_hashed_note(&h, buf + at, n, block, ck_digest_blocks(buf + at, n, block));
+	ck_hash_reuse_note(&h, buf + at, n, block, ck_digest_blocks(buf + at, n, block));
 }
 
 /* The sum of [at, at + n), whose first block is 'first', is that of hashing. */
 static void same(uint64_t at, uint64_t n, uint64_t first)
 {
-	assert_true(ck_hash128_equal(ck_hashed_blocks(&h, buf + at, n, first),
+	assert_true(ck_hash128_equal(ck_hash_reuse_blocks(&h, buf + at, n, first),
 				     ck_digest_blocks(buf + at, n, first)));
 }
 
@@ -38,7 +38,7 @@ static void fill(uint64_t seed)
 	}
 	h.buf = buf;
 	h.bytes = sizeof(buf);
-	ck_hashed_forget(&h);
+	ck_hash_reuse_forget(&h);
 }
 
 static void hashes_the_rest(void **state)
@@ -75,11 +75,12 @@ static void takes_what_is_noted(void **state)
 
 	(void)state;
 	fill(3);
-	ck_hashed_note(&h, buf, 2 * CK_DIGEST_BLOCK, 4, mark);
-	ck_hashed_note(&h, buf, 2 * CK_DIGEST_BLOCK, 4, mark);	/* twice: counted once */
+	ck_hash_reuse_note(&h, buf, 2 * CK_DIGEST_BLOCK, 4, mark);
+	ck_hash_reuse_note(&h, buf, 2 * CK_DIGEST_BLOCK, 4, mark);	/* twice: counted once */
 	sum = ck_hash128_add(mark, ck_digest_blocks(buf + 2 * CK_DIGEST_BLOCK, 50, 6));
-	assert_true(ck_hash128_equal(ck_hashed_blocks(&h, buf, 2 * CK_DIGEST_BLOCK + 50, 4), sum));
-	ck_hashed_forget(&h);
+	assert_true(ck_hash128_equal(ck_hash_reuse_blocks(&h, buf, 2 * CK_DIGEST_BLOCK + 50, 4),
+				     sum));
+	ck_hash_reuse_forget(&h);
 	same(0, 2 * CK_DIGEST_BLOCK + 50, 4);
 }
 
@@ -87,7 +88,7 @@ static void many(void **state)
 {
 	(void)state;
 	fill(4);
-	for (uint64_t i = 0; i < 3 * CK_HASHED_MOST; i++)
+	for (uint64_t i = 0; i < 3 * CK_HASH_REUSE_MOST; i++)
 		note(i % BLOCKS * CK_DIGEST_BLOCK, CK_DIGEST_BLOCK, i % BLOCKS);
 	same(0, BYTES, 0);
 }

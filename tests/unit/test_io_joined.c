@@ -1,7 +1,7 @@
 /*
- * What parts saw of a source, joined from their records (ck_joined.h).  If this fails, a damaged
- * source gets into a result because each part saw only some of the damage's surroundings, or a
- * record that lacks something is taken for a whole one.
+ * What parts saw of a source, joined from their records (ck_source_sums.h).  If this fails, a
+ * damaged source gets into a result because each part saw only some of the damage's surroundings,
+ * or a record that lacks something is taken for a whole one.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,8 +14,8 @@
 #include <string.h>
 
 #include "libckpt/base/ck_hash.h"
-#include "libckpt/commit/ck_fill.h"
-#include "libckpt/commit/ck_joined.h"
+#include "libckpt/commit/ck_result_sums.h"
+#include "libckpt/commit/ck_source_sums.h"
 #include "libckpt/commit/ck_record.h"
 #include "libckpt/zip/ck_zip.h"
 #include "tests/lib/t_dir.h"
@@ -124,7 +124,7 @@ static void want_sum(struct scene *s, const char *shape)
 static int check(struct scene *s)
 {
 	memset(&s->err, 0, sizeof(s->err));
-	return ck_joined_check(&s->c, PARTS, &s->err);
+	return ck_source_sums_check(&s->c, PARTS, &s->err);
 }
 
 static void what_all_parts_saw_is_joined(void **state)
@@ -262,7 +262,8 @@ static void a_header_is_no_longer_than_its_file(void **state)
 		t_dir_make(s->c.data);
 		t_file_write(path, s->bytes, 100);
 		add(s, 0, CK_RECORD_HEAD, cases[i].bytes, cases[i].off, ck_hash64("f", 1), 0);
-		assert_int_equal(ck_fill_sums(&s->c, PARTS, CKPT_SYNC_NONE, &s->err), cases[i].rc);
+		assert_int_equal(ck_result_sums_fill(&s->c, PARTS, CKPT_SYNC_NONE, &s->err),
+				 cases[i].rc);
 		free(path);
 		close_scene(s);
 	}

@@ -12,7 +12,7 @@
 
 #include <ckpt.h>
 
-#include "libckpt/run/ck_num.h"
+#include "libckpt/run/ck_elem_type.h"
 
 /* Every type there is: its numbers fill it, and the kernel's type is the one of its name. */
 static void every_type_has_numbers_that_fill_it(void **state)
@@ -38,13 +38,13 @@ static void every_type_has_numbers_that_fill_it(void **state)
 
 	(void)state;
 	for (int d = 1; ckpt_dtype_bits((enum ckpt_dtype)d); d++) {
-		const struct ck_num n = ck_num_of((enum ckpt_dtype)d);
+		const struct ck_elem_type n = ck_elem_type_of((enum ckpt_dtype)d);
 		const uint32_t bits = ckpt_dtype_bits((enum ckpt_dtype)d);
 
 		assert_int_equal(kn_num_size(n.type) * n.parts, bits < 8 ? 1 : bits / 8);
 	}
 	for (size_t i = 0; i < CK_ARRAY_LEN(rows); i++) {
-		const struct ck_num n = ck_num_of(rows[i].dtype);
+		const struct ck_elem_type n = ck_elem_type_of(rows[i].dtype);
 
 		assert_int_equal(n.type, rows[i].type);
 		assert_int_equal(n.parts, rows[i].parts);
@@ -84,9 +84,9 @@ static void an_element_is_the_shortest_text_that_reads_back(void **state)
 	(void)state;
 	for (size_t i = 0; i < CK_ARRAY_LEN(rows); i++) {
 		const uint64_t bits[2] = { rows[i].low, rows[i].high };
-		char text[CK_NUM_TEXT];
+		char text[CK_ELEM_TYPE_TEXT];
 
-		ck_num_text(rows[i].dtype, bits, text);
+		ck_elem_type_text(rows[i].dtype, bits, text);
 		if (strcmp(text, rows[i].text))
 			fail_msg("row %zu: '%s', not '%s'", i, text, rows[i].text);
 	}

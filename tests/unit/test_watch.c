@@ -1,7 +1,7 @@
 /*
  * What verify --full cannot compare in passing: masters, weights and buffers that are stored
- * deflated are read once more at the end (ck_watch_rest). If this fails, a step whose files some
- * archiver packed anew is called whole whatever its masters hold.
+ * deflated are read once more at the end (ck_copy_check_rest). If this fails, a step whose files
+ * some archiver packed anew is called whole whatever its masters hold.
  */
 #include <setjmp.h>
 #include <stdarg.h>
