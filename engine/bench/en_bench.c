@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/zero/en_off.h"
+#include "engine/zero/en_offloader.h"
 #include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
@@ -243,7 +243,7 @@ static int timed(struct bench *b, struct ckpt_err *err)
 static uint64_t spans_of_step(const struct en_bench_opts *o)
 {
 	const uint64_t n = o->model->nblocks + 4ull;
-	const uint64_t tile = o->zero.off_tile ? o->zero.off_tile : EN_OFF_TILE;
+	const uint64_t tile = o->zero.off_tile ? o->zero.off_tile : EN_OFFLOADER_TILE;
 	const uint64_t tiles = o->model->numel / o->comm->size / tile + 2 * n;
 
 	return n * (12ull * o->zero.units + 10) + (o->zero.host_optimizer ? 3 * tiles : 0);

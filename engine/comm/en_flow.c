@@ -205,16 +205,16 @@ int en_flow_test(struct en_comm *comm, struct en_comm_work **work, struct ckpt_e
 int en_flow_wait(struct en_comm *comm, struct en_comm_work **work, struct ckpt_err *err)
 {
 	struct en_flow *f = en_flow_of(comm);
-	struct en_patience p;
+	struct en_watchdog p;
 
-	en_patience_begin(&p, f->ops->nap, f);
+	en_watchdog_begin(&p, f->ops->nap, f);
 	for (;;) {
 		bool moved = false;
 		int rc = progress(f, &moved, err);
 
 		if (rc || retire(f, work))
 			return rc;
-		en_patience_rest(&p, moved);
+		en_watchdog_rest(&p, moved);
 		if (comm->timeout_ms && p.silent > (int64_t)comm->timeout_ms * 1000000)
 			return fail_silent(f, err, *work);
 	}

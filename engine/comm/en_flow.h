@@ -6,7 +6,7 @@
 #define EN_FLOW_H
 
 #include "engine/comm/en_comm.h"
-#include "engine/comm/en_watch.h"
+#include "engine/comm/en_watchdog.h"
 #include "engine/comm/en_work.h"
 #include "libckpt/base/ck_base.h"
 

@@ -7,7 +7,7 @@
 
 #include "engine/comm/en_comm_tcp.h"
 #include "engine/comm/en_hello.h"
-#include "engine/comm/en_watch.h"
+#include "engine/comm/en_watchdog.h"
 #include "libckpt/base/ck_base.h"
 
 union en_address {

@@ -2,10 +2,10 @@
 #ifndef EN_ACCELERATE_H
 #define EN_ACCELERATE_H
 
-#include "engine/config/en_eval.h"
+#include "engine/config/en_resolve.h"
 
 struct en_yaml {
-	struct en_eval ev;		/* for verdicts */
+	struct en_resolve ev;		/* for verdicts */
 	struct en_node *root, *ds;	/* ds: deepspeed_config, NULL = none */
 	struct en_node const *mixed;	/* what says the precision, NULL = nothing does */
 };

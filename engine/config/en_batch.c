@@ -1,11 +1,11 @@
 /*
  * en_batch.c -- the three batch sizes, as DeepSpeed derives and asserts them (runtime/config.py,
- * _set_batch_related_parameters and _batch_assertion); see en_eval.h.
+ * _set_batch_related_parameters and _batch_assertion); see en_resolve.h.
  */
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "engine/config/en_eval.h"
+#include "engine/config/en_resolve.h"
 
 enum which { TRAIN, MICRO, ACC };
 
@@ -27,7 +27,7 @@ static int64_t over(int64_t a, int64_t b)
 	return b > 0 ? a / b : 0;
 }
 
-static void set(struct en_eval *ev, struct batch *b, enum which w, int64_t v, const char *why)
+static void set(struct en_resolve *ev, struct batch *b, enum which w, int64_t v, const char *why)
 {
 	b->v[w] = v;
 	b->has[w] = true;
@@ -36,7 +36,7 @@ static void set(struct en_eval *ev, struct batch *b, enum which w, int64_t v, co
 }
 
 /* False if it is not said enough. */
-static bool derive(struct en_eval *ev, struct batch *b)
+static bool derive(struct en_resolve *ev, struct batch *b)
 {
 	const int64_t *v = b->v;
 
@@ -63,7 +63,7 @@ static bool derive(struct en_eval *ev, struct batch *b)
 	return true;
 }
 
-static void too_few(struct en_eval *ev, const struct batch *b, enum which w)
+static void too_few(struct en_resolve *ev, const struct batch *b, enum which w)
 {
 	const struct en_node *v = en_given(ev, EN_B_TOP, names[w]);
 
@@ -88,7 +88,7 @@ static void advice(const struct batch *b, char *out, size_t n)
 		snprintf(out, n, "train_batch_size %" PRId64 " would fit", unit);
 }
 
-static void check(struct en_eval *ev, const struct batch *b)
+static void check(struct en_resolve *ev, const struct batch *b)
 {
 	const int64_t unit = b->v[MICRO] * b->v[ACC] * b->world;
 	const struct en_node *v = en_given(ev, EN_B_TOP, names[TRAIN]);
@@ -108,7 +108,7 @@ static void check(struct en_eval *ev, const struct batch *b)
 		  b->world, fits);
 }
 
-void en_batch(struct en_eval *ev)
+void en_batch(struct en_resolve *ev)
 {
 	struct batch b = { .world = ev->facts->world };
 

@@ -1,22 +1,25 @@
-/* en_check.c -- settings that hang together, and those that follow from others; see en_eval.h. */
+/*
+ * en_check.c -- settings that hang together, and those that follow from others; see
+ * en_resolve.h.
+ */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 #include <strings.h>
 
-#include "engine/config/en_eval.h"
+#include "engine/config/en_resolve.h"
 
-static const struct en_value *value(const struct en_eval *ev, enum en_block b, const char *name)
+static const struct en_value *value(const struct en_resolve *ev, enum en_block b, const char *name)
 {
 	return &ev->value[en_key_number(b, name)];
 }
 
-static int64_t number(const struct en_eval *ev, enum en_block b, const char *name)
+static int64_t number(const struct en_resolve *ev, enum en_block b, const char *name)
 {
 	return value(ev, b, name)->i;
 }
 
-static void precision(struct en_eval *ev)
+static void precision(struct en_resolve *ev)
 {
 	const bool fp16 = number(ev, EN_B_FP16, "enabled"), bf16 = number(ev, EN_B_BF16, "enabled");
 
@@ -38,7 +41,7 @@ static void precision(struct en_eval *ev)
 }
 
 /* Gradients travel as they are computed, or wider. */
-static void communication(struct en_eval *ev)
+static void communication(struct en_resolve *ev)
 {
 	static const enum ckpt_dtype computed[] = { [EN_FP32] = CKPT_F32, [EN_BF16] = CKPT_BF16,
 						    [EN_FP16] = CKPT_F16 };
@@ -53,7 +56,7 @@ static void communication(struct en_eval *ev)
 
 /* ------------------------------------------------------------------- ZeRO */
 
-static void nvme(struct en_eval *ev, enum en_block b)
+static void nvme(struct en_resolve *ev, enum en_block b)
 {
 	const struct en_value *path = value(ev, b, "nvme_path");
 	const struct en_node *device = en_given(ev, b, "device");
@@ -75,7 +78,7 @@ static void nvme(struct en_eval *ev, enum en_block b)
 }
 
 /* A note on what offloading does is not for a file that says "none". */
-static void no_offload(struct en_eval *ev, enum en_block b)
+static void no_offload(struct en_resolve *ev, enum en_block b)
 {
 	const uint64_t verdict = ev->given[en_key_number(b, "device")].verdict;
 
@@ -83,7 +86,7 @@ static void no_offload(struct en_eval *ev, enum en_block b)
 		ev->cfg->verdict[verdict - 1].why = "";
 }
 
-static void zero(struct en_eval *ev)
+static void zero(struct en_resolve *ev)
 {
 	const int64_t stage = number(ev, EN_B_ZERO, "stage");
 	const struct en_value *overlap = value(ev, EN_B_ZERO, "overlap_comm");
@@ -104,7 +107,7 @@ static void zero(struct en_eval *ev)
 
 /* -------------------------------------------------------------- optimizer */
 
-static void max_grad_norm(struct en_eval *ev)
+static void max_grad_norm(struct en_resolve *ev)
 {
 	const struct en_node *params = en_node_path(ev->cfg->tree, "optimizer.params");
 	const struct en_node *v = en_node_get(params, "max_grad_norm");
@@ -121,7 +124,7 @@ static void max_grad_norm(struct en_eval *ev)
 			"top");
 }
 
-static void client_optimizer(struct en_eval *ev)
+static void client_optimizer(struct en_resolve *ev)
 {
 	const struct en_facts *f = ev->facts;
 	const unsigned known = f->has | f->fills;
@@ -142,7 +145,7 @@ static void client_optimizer(struct en_eval *ev)
 		o->weight_decay = f->weight_decay;
 }
 
-static void optimizer(struct en_eval *ev)
+static void optimizer(struct en_resolve *ev)
 {
 	const struct en_value *type = value(ev, EN_B_OPTIMIZER, "type");
 	const struct en_node *v = en_given(ev, EN_B_OPTIMIZER, "type");
@@ -174,7 +177,7 @@ static const struct {
 	{ "WarmupCosineLR", EN_SCHEDULER_WARMUP_COSINE },
 };
 
-static enum en_scheduler_type scheduler_type(struct en_eval *ev)
+static enum en_scheduler_type scheduler_type(struct en_resolve *ev)
 {
 	const struct en_value *type = value(ev, EN_B_SCHEDULER, "type");
 
@@ -189,7 +192,7 @@ static enum en_scheduler_type scheduler_type(struct en_eval *ev)
 	return EN_SCHEDULER_NONE;
 }
 
-static void needs(struct en_eval *ev, unsigned types, const char *name)
+static void needs(struct en_resolve *ev, unsigned types, const char *name)
 {
 	const size_t k = en_key_number(EN_B_SCHEDULER_PARAMS, name);
 	const struct en_node *v = en_node_path(ev->cfg->tree, "scheduler.params");
@@ -202,7 +205,7 @@ static void needs(struct en_eval *ev, unsigned types, const char *name)
 }
 
 /* A parameter of another scheduler is an unexpected argument there. */
-static void no_others(struct en_eval *ev)
+static void no_others(struct en_resolve *ev)
 {
 	for (size_t i = 0; i < en_n_keys; i++)
 		if (en_keys[i].block == EN_B_SCHEDULER_PARAMS && ev->given[i].v &&
@@ -212,7 +215,7 @@ static void no_others(struct en_eval *ev)
 				  value(ev, EN_B_SCHEDULER, "type")->str);
 }
 
-static void warmup(struct en_eval *ev)
+static void warmup(struct en_resolve *ev)
 {
 	struct en_schedule *s = &ev->set.schedule;
 	const struct en_value *max = value(ev, EN_B_SCHEDULER_PARAMS, "warmup_max_lr");
@@ -233,7 +236,7 @@ static void warmup(struct en_eval *ev)
 			"\"log\" and \"linear\" are known; with a warning DeepSpeed takes \"log\"");
 }
 
-static void scheduler(struct en_eval *ev)
+static void scheduler(struct en_resolve *ev)
 {
 	struct en_schedule *s = &ev->set.schedule;
 
@@ -252,7 +255,7 @@ static void scheduler(struct en_eval *ev)
 
 /* ------------------------------------------------------------------ launch */
 
-static void world(struct en_eval *ev)
+static void world(struct en_resolve *ev)
 {
 	const uint32_t said = ev->cfg->launch.num_processes, is = ev->facts->world;
 
@@ -263,7 +266,7 @@ static void world(struct en_eval *ev)
 			  said);
 }
 
-void en_check(struct en_eval *ev)
+void en_check(struct en_resolve *ev)
 {
 	precision(ev);
 	communication(ev);

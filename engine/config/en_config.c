@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "engine/config/en_eval.h"
+#include "engine/config/en_resolve.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_tree.h"
@@ -109,9 +109,9 @@ int en_verdict_add(struct en_config *cfg, const struct en_verdict *verdict, stru
 }
 
 /* The strings of a verdict: 'path' is copied, the others made.  False without memory. */
-static bool fill(struct en_eval *ev, struct en_verdict *r, const char *path,
+static bool fill(struct en_resolve *ev, struct en_verdict *r, const char *path,
 		 const struct en_node *v, const char *fmt, va_list ap) CK_PRINTF(5, 0);
-static bool fill(struct en_eval *ev, struct en_verdict *r, const char *path,
+static bool fill(struct en_resolve *ev, struct en_verdict *r, const char *path,
 		 const struct en_node *v, const char *fmt, va_list ap)
 {
 	struct ck_arena *arena = &ev->cfg->arena;
@@ -130,7 +130,7 @@ static bool fill(struct en_eval *ev, struct en_verdict *r, const char *path,
 	return false;
 }
 
-uint64_t en_rule(struct en_eval *ev, enum en_ruling ruling, const char *path,
+uint64_t en_rule(struct en_resolve *ev, enum en_ruling ruling, const char *path,
 		 const struct en_node *v, const char *fmt, ...)
 {
 	struct en_verdict r = { .ruling = ruling, .theirs = ruling == EN_IGNORED };
@@ -155,7 +155,7 @@ static struct en_verdict *find(const struct en_config *cfg, const char *path)
 
 /* A key has one verdict: a refusal takes the place of a milder one, and the first reason is enough.
  */
-void en_refuse(struct en_eval *ev, bool theirs, enum ckpt_code code, const char *path,
+void en_refuse(struct en_resolve *ev, bool theirs, enum ckpt_code code, const char *path,
 	       const struct en_node *v, const char *fmt, ...)
 {
 	struct en_verdict r = { .ruling = EN_REFUSED, .theirs = theirs, .code = code };
@@ -174,7 +174,7 @@ void en_refuse(struct en_eval *ev, bool theirs, enum ckpt_code code, const char 
 	va_end(ap);
 }
 
-void en_by_trainer(struct en_eval *ev, const char *path)
+void en_by_trainer(struct en_resolve *ev, const char *path)
 {
 	struct en_verdict *v = find(ev->cfg, path);
 
@@ -189,7 +189,7 @@ const struct en_verdict *en_config_verdict(const struct en_config *cfg, const ch
 
 /* -------------------------------------------------------------------- keys */
 
-const char *en_key_path(struct en_eval *ev, const struct en_key *key)
+const char *en_key_path(struct en_resolve *ev, const struct en_key *key)
 {
 	const char *of = en_block_info[key->block].path;
 	const char *path = ck_arena_printf(&ev->cfg->arena, "%s%s%s", of, *of ? "." : "",
@@ -206,12 +206,12 @@ size_t en_key_number(enum en_block block, const char *name)
 	return (size_t)(en_key_find(block, name) - en_keys);
 }
 
-const struct en_node *en_given(const struct en_eval *ev, enum en_block block, const char *name)
+const struct en_node *en_given(const struct en_resolve *ev, enum en_block block, const char *name)
 {
 	return ev->given[en_key_number(block, name)].v;
 }
 
-void en_derive(struct en_eval *ev, enum en_block block, const char *name, struct en_value v,
+void en_derive(struct en_resolve *ev, enum en_block block, const char *name, struct en_value v,
 	       const char *why)
 {
 	const size_t k = en_key_number(block, name);
@@ -256,7 +256,7 @@ static int first_refusal(const struct en_config *cfg, struct ckpt_err *err)
 		       *first->value ? " " : "", first->value, first->why, more);
 }
 
-static int evaluate(struct en_eval *ev)
+static int evaluate(struct en_resolve *ev)
 {
 	const struct en_config *cfg = ev->cfg;
 
@@ -276,7 +276,7 @@ static int evaluate(struct en_eval *ev)
 int en_config_resolve(struct en_config *cfg, const struct en_facts *facts, struct ckpt_err *err)
 {
 	struct ckpt_err local = { 0 };
-	struct en_eval ev = { .cfg = cfg, .facts = facts, .err = err ? err : &local };
+	struct en_resolve ev = { .cfg = cfg, .facts = facts, .err = err ? err : &local };
 	int rc;
 
 	if (!facts->world || facts->world > MAX_WORLD)

@@ -1,6 +1,6 @@
 /*
  * en_fill.c -- "auto", as transformers' Trainer (5.17, integrations/deepspeed.py) and accelerate
- * (1.15, Accelerator._prepare_deepspeed) replace it; see en_eval.h.
+ * (1.15, Accelerator._prepare_deepspeed) replace it; see en_resolve.h.
  *
  * Both look at fixed paths.  The Trainer leaves an "auto" elsewhere to DeepSpeed; accelerate fails
  * on it.  The Trainer also holds values of the file against its arguments.
@@ -10,10 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/config/en_eval.h"
+#include "engine/config/en_resolve.h"
 
 /* The place of the "auto", with the rule that replaced it. */
-static struct en_place filled_at(struct en_eval *ev, const struct en_node *v, const char *why)
+static struct en_place filled_at(struct en_resolve *ev, const struct en_node *v, const char *why)
 {
 	struct en_place at = v->at;
 
@@ -23,7 +23,7 @@ static struct en_place filled_at(struct en_eval *ev, const struct en_node *v, co
 	return at;
 }
 
-static void put(struct en_eval *ev, struct en_node *old, const struct en_node *v)
+static void put(struct en_resolve *ev, struct en_node *old, const struct en_node *v)
 {
 	if (v)
 		en_node_replace(old, v);
@@ -31,27 +31,27 @@ static void put(struct en_eval *ev, struct en_node *old, const struct en_node *v
 		ev->rc = -CKPT_E_NOMEM;
 }
 
-static void put_int(struct en_eval *ev, struct en_node *old, int64_t i, const char *why)
+static void put_int(struct en_resolve *ev, struct en_node *old, int64_t i, const char *why)
 {
 	put(ev, old, en_node_int(&ev->cfg->arena, i, filled_at(ev, old, why)));
 }
 
-static void put_float(struct en_eval *ev, struct en_node *old, double f, const char *why)
+static void put_float(struct en_resolve *ev, struct en_node *old, double f, const char *why)
 {
 	put(ev, old, en_node_float(&ev->cfg->arena, f, filled_at(ev, old, why)));
 }
 
-static void put_bool(struct en_eval *ev, struct en_node *old, bool b, const char *why)
+static void put_bool(struct en_resolve *ev, struct en_node *old, bool b, const char *why)
 {
 	put(ev, old, en_node_bool(&ev->cfg->arena, b, filled_at(ev, old, why)));
 }
 
-static struct en_node *at(const struct en_eval *ev, const char *path)
+static struct en_node *at(const struct en_resolve *ev, const char *path)
 {
 	return en_node_path(ev->cfg->tree, path);
 }
 
-static void not_stated(struct en_eval *ev, const char *path, const struct en_node *v,
+static void not_stated(struct en_resolve *ev, const char *path, const struct en_node *v,
 		       const char *what)
 {
 	en_refuse(ev, ev->cfg->launch.from_accelerate, CKPT_E_USAGE, path, v,
@@ -59,7 +59,7 @@ static void not_stated(struct en_eval *ev, const char *path, const struct en_nod
 }
 
 /* 'says': "--clip says", "--micro-batch x ranks is"; 'hint': another clause, or "". */
-static void mismatch(struct en_eval *ev, const char *path, const struct en_node *v,
+static void mismatch(struct en_resolve *ev, const char *path, const struct en_node *v,
 		     const char *says, const char *stated, const char *hint)
 {
 	char text[EN_VALUE_TEXT];
@@ -72,7 +72,7 @@ static void mismatch(struct en_eval *ev, const char *path, const struct en_node 
 }
 
 /* Of two numbers. */
-static void mismatch_number(struct en_eval *ev, const char *path, const struct en_node *v,
+static void mismatch_number(struct en_resolve *ev, const char *path, const struct en_node *v,
 			    const char *says, double stated)
 {
 	const bool steps = !strcmp(path, "scheduler.params.total_num_steps");
@@ -84,7 +84,7 @@ static void mismatch_number(struct en_eval *ev, const char *path, const struct e
 }
 
 /* A number: replaces "auto" if it is known; where 'says' is not NULL it must agree with a value. */
-static void number(struct en_eval *ev, const char *path, bool known, const char *says, double f,
+static void number(struct en_resolve *ev, const char *path, bool known, const char *says, double f,
 		   bool whole, const char *what)
 {
 	struct en_node *v = at(ev, path);
@@ -102,7 +102,7 @@ static void number(struct en_eval *ev, const char *path, bool known, const char 
 }
 
 /* What a value is, for people: as stated, or the default of transformers' arguments. */
-static const char *said(struct en_eval *ev, unsigned bit, const char *what)
+static const char *said(struct en_resolve *ev, unsigned bit, const char *what)
 {
 	const char *text;
 
@@ -113,7 +113,7 @@ static const char *said(struct en_eval *ev, unsigned bit, const char *what)
 }
 
 /* Two numbers, each of which may be stated. */
-static struct en_node *pair(struct en_eval *ev, double one, double two, struct en_place place)
+static struct en_node *pair(struct en_resolve *ev, double one, double two, struct en_place place)
 {
 	struct ck_arena *arena = &ev->cfg->arena;
 	struct en_node *list = en_node_new(arena, EN_LIST, place);
@@ -122,7 +122,7 @@ static struct en_node *pair(struct en_eval *ev, double one, double two, struct e
 	       en_node_add(list, NULL, en_node_float(arena, two, place)) ? list : NULL;
 }
 
-static void compare_betas(struct en_eval *ev, const char *path, const struct en_node *v)
+static void compare_betas(struct en_resolve *ev, const char *path, const struct en_node *v)
 {
 	const struct en_facts *f = ev->facts;
 	const struct en_node *one = v->type == EN_LIST && v->n == 2 ? v->child : NULL;
@@ -133,7 +133,7 @@ static void compare_betas(struct en_eval *ev, const char *path, const struct en_
 		mismatch_number(ev, path, v, "--beta2 says", f->beta2);
 }
 
-static void betas(struct en_eval *ev)
+static void betas(struct en_resolve *ev)
 {
 	static const char path[] = "optimizer.params.betas", what[] = "the two betas";
 	const struct en_facts *f = ev->facts;
@@ -156,7 +156,7 @@ static void betas(struct en_eval *ev)
 }
 
 /* True or false, as the class of the block reads it; -1 where it reads neither. */
-static int is_on(const struct en_eval *ev, enum en_block block, const struct en_node *v)
+static int is_on(const struct en_resolve *ev, enum en_block block, const struct en_node *v)
 {
 	struct en_value got;
 	char why[EN_WHY];
@@ -166,7 +166,7 @@ static int is_on(const struct en_eval *ev, enum en_block block, const struct en_
 			 why) ? -1 : got.i != 0;
 }
 
-static void enabled(struct en_eval *ev, enum en_block block, const char *path, bool on,
+static void enabled(struct en_resolve *ev, enum en_block block, const char *path, bool on,
 		    const char *what)
 {
 	const struct en_facts *f = ev->facts;
@@ -189,7 +189,7 @@ static void enabled(struct en_eval *ev, enum en_block block, const char *path, b
 }
 
 /* The block has two names: the one that DeepSpeed reads. */
-static const char *bf16_path(const struct en_eval *ev)
+static const char *bf16_path(const struct en_resolve *ev)
 {
 	const struct en_node *bf16 = at(ev, "bf16"), *old = at(ev, "bfloat16");
 
@@ -198,7 +198,7 @@ static const char *bf16_path(const struct en_eval *ev)
 }
 
 /* Sizes by the model's width; 'path' is touched only where it says "auto". */
-static void by_width(struct en_eval *ev, const char *path, double f, const char *what)
+static void by_width(struct en_resolve *ev, const char *path, double f, const char *what)
 {
 	struct en_node *v = at(ev, path);
 
@@ -210,7 +210,7 @@ static void by_width(struct en_eval *ev, const char *path, double f, const char 
 		put_int(ev, v, (int64_t)f, what);
 }
 
-static void widths(struct en_eval *ev, bool stage_3)
+static void widths(struct en_resolve *ev, bool stage_3)
 {
 	const double h = (double)ev->facts->hidden_size;
 
@@ -224,7 +224,7 @@ static void widths(struct en_eval *ev, bool stage_3)
 }
 
 /* As stated, else as the file has it by now, else the default. */
-static double stated_or_filed(const struct en_eval *ev, unsigned bit, const char *path,
+static double stated_or_filed(const struct en_resolve *ev, unsigned bit, const char *path,
 			      uint64_t fact)
 {
 	const struct en_node *v = at(ev, path);
@@ -232,7 +232,7 @@ static double stated_or_filed(const struct en_eval *ev, unsigned bit, const char
 	return !(ev->facts->has & bit) && v && v->type == EN_INT ? v->f : (double)fact;
 }
 
-static double warmup(const struct en_eval *ev)
+static double warmup(const struct en_resolve *ev)
 {
 	const struct en_facts *f = ev->facts;
 	double steps = f->warmup_steps;
@@ -244,7 +244,7 @@ static double warmup(const struct en_eval *ev)
 	return steps < 1 ? 1 : floor(steps);	/* DeepSpeed 0.19 refuses 0 */
 }
 
-static double all_ranks(const struct en_eval *ev)
+static double all_ranks(const struct en_resolve *ev)
 {
 	const struct en_facts *f = ev->facts;
 
@@ -255,7 +255,7 @@ static double all_ranks(const struct en_eval *ev)
 }
 
 /* One of the Trainer's arguments, and the option that states it. */
-static void argument(struct en_eval *ev, unsigned bit, const char *path, double f, bool whole,
+static void argument(struct en_resolve *ev, unsigned bit, const char *path, double f, bool whole,
 		     const char *option, const char *what)
 {
 	const bool stated = ev->facts->has & bit, known = stated || (ev->facts->fills & bit);
@@ -272,7 +272,7 @@ static void argument(struct en_eval *ev, unsigned bit, const char *path, double 
 		number(ev, path, known, says, f, whole, said(ev, bit, what));
 }
 
-static void batch_arguments(struct en_eval *ev)
+static void batch_arguments(struct en_resolve *ev)
 {
 	const struct en_facts *f = ev->facts;
 	const unsigned both = EN_HAS_MICRO | EN_HAS_ACCUMULATION;
@@ -286,7 +286,7 @@ static void batch_arguments(struct en_eval *ev)
 	       all_ranks(ev), true, "micro-batch x accumulation x ranks");
 }
 
-static void scheduler_arguments(struct en_eval *ev)
+static void scheduler_arguments(struct en_resolve *ev)
 {
 	const struct en_facts *f = ev->facts;
 	const unsigned known = f->has | f->fills;
@@ -305,7 +305,7 @@ static void scheduler_arguments(struct en_eval *ev)
 			 "--warmup-steps", "the warm-up (warmup_steps)");
 }
 
-static void by_trainer(struct en_eval *ev)
+static void by_trainer(struct en_resolve *ev)
 {
 	const struct en_facts *f = ev->facts;
 	const struct en_node *stage = at(ev, "zero_optimization.stage");
@@ -327,7 +327,7 @@ static void by_trainer(struct en_eval *ev)
 }
 
 /* accelerate fails on every "auto" that is left, wherever it stands. */
-static void left_over(struct en_eval *ev, const struct en_node *dict, const char *of)
+static void left_over(struct en_resolve *ev, const struct en_node *dict, const char *of)
 {
 	for (const struct en_node *v = dict->child; v && !ev->rc; v = v->next) {
 		const char *path = ck_arena_printf(&ev->cfg->arena, "%s%s%s", of, *of ? "." : "",
@@ -344,7 +344,7 @@ static void left_over(struct en_eval *ev, const struct en_node *dict, const char
 }
 
 /* The Accelerator makes a number of it before anybody fills it in. */
-static void no_auto_accumulation(struct en_eval *ev)
+static void no_auto_accumulation(struct en_resolve *ev)
 {
 	const struct en_node *v = at(ev, "gradient_accumulation_steps");
 
@@ -359,7 +359,7 @@ static void no_auto_accumulation(struct en_eval *ev)
  * accelerate divides the total of a DummyScheduler by the ranks, since scripts count the steps of a
  * data loader that is not cut yet.  'steps' counts what all ranks do together, and stays.
  */
-static void by_accelerate(struct en_eval *ev)
+static void by_accelerate(struct en_resolve *ev)
 {
 	const struct en_facts *f = ev->facts;
 	const unsigned has = f->has;
@@ -399,7 +399,7 @@ static void by_accelerate(struct en_eval *ev)
 	left_over(ev, ev->cfg->tree, "");
 }
 
-void en_fill(struct en_eval *ev)
+void en_fill(struct en_resolve *ev)
 {
 	if (ev->facts->filler == EN_FILL_TRAINER)
 		by_trainer(ev);

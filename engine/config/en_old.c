@@ -1,8 +1,10 @@
-/* en_old.c -- names of zero_optimization that DeepSpeed still takes, and warns of; see en_eval.h.
+/*
+ * en_old.c -- names of zero_optimization that DeepSpeed still takes, and warns of; see
+ * en_resolve.h.
  */
 #include <string.h>
 
-#include "engine/config/en_eval.h"
+#include "engine/config/en_resolve.h"
 
 struct old_key {
 	const char *name, *now;		/* in zero_optimization */
@@ -33,7 +35,7 @@ static bool is_given(const struct en_node *v)
 	return v && !en_node_is_auto(v);
 }
 
-static void use(struct en_eval *ev, const struct old_key *o, const struct en_node *v,
+static void use(struct en_resolve *ev, const struct old_key *o, const struct en_node *v,
 		const char *path, bool on)
 {
 	const size_t number = en_key_number(o->block, o->key);
@@ -53,7 +55,7 @@ static void use(struct en_eval *ev, const struct old_key *o, const struct en_nod
 	ev->given[number].verdict = n;
 }
 
-bool en_old_key(struct en_eval *ev, const struct en_node *dict, const struct en_node *v)
+bool en_old_key(struct en_resolve *ev, const struct en_node *dict, const struct en_node *v)
 {
 	static const struct en_key as_bool = { .type = EN_K_BOOL, .flags = EN_F_NULL };
 	const struct old_key *o = find(v->key);

@@ -1,14 +1,14 @@
 /*
- * en_option.c -- options that are used where a configuration lacks the key; see en_eval.h.
+ * en_option.c -- options that are used where a configuration lacks the key; see en_resolve.h.
  *
  * The Trainer and accelerate replace an "auto" and nothing else: an argument whose key the file
  * lacks has no effect there, and nothing is said.  Here the key is put into the tree.
  */
 #include <string.h>
 
-#include "engine/config/en_eval.h"
+#include "engine/config/en_resolve.h"
 
-static struct en_node *at(const struct en_eval *ev, const char *path)
+static struct en_node *at(const struct en_resolve *ev, const char *path)
 {
 	return en_node_path(ev->cfg->tree, path);
 }
@@ -21,7 +21,8 @@ static bool is_silent(const struct en_node *v)
 }
 
 /* The path above the last key ("" = the root), and that key. */
-static bool cut(struct en_eval *ev, const char *path, const char **above_out, const char **key_out)
+static bool cut(struct en_resolve *ev, const char *path, const char **above_out,
+		const char **key_out)
 {
 	const char *dot = strrchr(path, '.');
 
@@ -33,7 +34,7 @@ static bool cut(struct en_eval *ev, const char *path, const char **above_out, co
 }
 
 /* The dictionary under 'path', made if it is missing; NULL where the path is another value. */
-static struct en_node *dict_at(struct en_eval *ev, const char *path, struct en_place place)
+static struct en_node *dict_at(struct en_resolve *ev, const char *path, struct en_place place)
 {
 	struct en_node *of, *v, *made;
 	const char *above, *key;
@@ -57,7 +58,7 @@ static struct en_node *dict_at(struct en_eval *ev, const char *path, struct en_p
 	return v;
 }
 
-void en_option_put(struct en_eval *ev, const char *path, struct en_node *v, const char *option)
+void en_option_put(struct en_resolve *ev, const char *path, struct en_node *v, const char *option)
 {
 	const struct en_place place = { .from = EN_FROM_OPTION, .why = option };
 	const char *above, *key;
@@ -78,7 +79,7 @@ void en_option_put(struct en_eval *ev, const char *path, struct en_node *v, cons
 }
 
 /* Would the key be read if the file had it? */
-static bool has_place(const struct en_eval *ev, const char *path)
+static bool has_place(const struct en_resolve *ev, const char *path)
 {
 	static const char optimizer[] = "optimizer.params.", scheduler[] = "scheduler.params.";
 	const struct en_node *type = at(ev, "scheduler.type");
@@ -98,7 +99,7 @@ static bool has_place(const struct en_eval *ev, const char *path)
 	return decay || warmup || cosine;
 }
 
-bool en_option_counts(const struct en_eval *ev, const char *path)
+bool en_option_counts(const struct en_resolve *ev, const char *path)
 {
 	return ev->facts->fill_missing && is_silent(at(ev, path)) && has_place(ev, path);
 }

@@ -1,11 +1,14 @@
-/* en_walk.c -- every key of a DeepSpeed configuration meets its row of the table; see en_eval.h. */
+/*
+ * en_walk.c -- every key of a DeepSpeed configuration meets its row of the table; see
+ * en_resolve.h.
+ */
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/config/en_eval.h"
+#include "engine/config/en_resolve.h"
 
 /* What the file spells: the block, then its own name for the key. */
-static const char *spelt(struct en_eval *ev, enum en_block block, const struct en_node *v)
+static const char *spelt(struct en_resolve *ev, enum en_block block, const struct en_node *v)
 {
 	const char *of = en_block_info[block].path;
 	char *path = ck_arena_printf(&ev->cfg->arena, "%s%s%s", of, *of ? "." : "", v->key);
@@ -15,7 +18,7 @@ static const char *spelt(struct en_eval *ev, enum en_block block, const struct e
 	return path ? path : "";
 }
 
-static bool is_strict(const struct en_eval *ev, enum en_block block)
+static bool is_strict(const struct en_resolve *ev, enum en_block block)
 {
 	const struct en_block_info *b = &en_block_info[block];
 
@@ -24,13 +27,13 @@ static bool is_strict(const struct en_eval *ev, enum en_block block)
 
 /* Verdicts are for what stands in the user's DeepSpeed configuration; what accelerate makes of a
  * YAML has its verdicts there. */
-static bool is_users(const struct en_eval *ev, const struct en_node *v)
+static bool is_users(const struct en_resolve *ev, const struct en_node *v)
 {
 	return v->at.file && ev->cfg->json_file && !strcmp(v->at.file, ev->cfg->json_file);
 }
 
 /* Rulings other than a refusal. */
-static uint64_t rule(struct en_eval *ev, enum en_ruling ruling, enum en_block block,
+static uint64_t rule(struct en_resolve *ev, enum en_ruling ruling, enum en_block block,
 		     const struct en_node *v, const char *why)
 {
 	if (!is_users(ev, v))
@@ -38,7 +41,7 @@ static uint64_t rule(struct en_eval *ev, enum en_ruling ruling, enum en_block bl
 	return en_rule(ev, ruling, spelt(ev, block, v), v, "%s", why);
 }
 
-static void unknown(struct en_eval *ev, enum en_block block, const struct en_node *v)
+static void unknown(struct en_resolve *ev, enum en_block block, const struct en_node *v)
 {
 	const struct en_key *near = en_key_near(block, v->key);
 	const bool fails = is_strict(ev, block) || block == EN_B_OPTIMIZER_PARAMS ||
@@ -75,7 +78,7 @@ static bool is_off(const struct en_node *v)
 	       en_node_is_auto(v);
 }
 
-static void take_removed(struct en_eval *ev, const struct en_key *k, const struct en_node *v)
+static void take_removed(struct en_resolve *ev, const struct en_key *k, const struct en_node *v)
 {
 	if (ev->cfg->version >= EN_DS_0_19)
 		en_refuse(ev, true, CKPT_E_UNSUPPORTED, spelt(ev, k->block, v), v,
@@ -88,7 +91,7 @@ static void take_removed(struct en_eval *ev, const struct en_key *k, const struc
 }
 
 /* Keys whose value is not looked into. */
-static void take_any(struct en_eval *ev, const struct en_key *k, const struct en_node *v)
+static void take_any(struct en_resolve *ev, const struct en_key *k, const struct en_node *v)
 {
 	if (k->role == EN_R_REMOVED)
 		take_removed(ev, k, v);
@@ -100,7 +103,7 @@ static void take_any(struct en_eval *ev, const struct en_key *k, const struct en
 		en_refuse(ev, false, CKPT_E_UNSUPPORTED, spelt(ev, k->block, v), v, "%s", k->why);
 }
 
-static void take_auto(struct en_eval *ev, const struct en_key *k, const struct en_node *v)
+static void take_auto(struct en_resolve *ev, const struct en_key *k, const struct en_node *v)
 {
 	struct en_value dflt;
 	char text[EN_VALUE_TEXT];
@@ -117,7 +120,8 @@ static void take_auto(struct en_eval *ev, const struct en_key *k, const struct e
 	}
 }
 
-static bool is_default(const struct en_eval *ev, const struct en_key *k, const struct en_value *got)
+static bool is_default(const struct en_resolve *ev, const struct en_key *k,
+		       const struct en_value *got)
 {
 	struct en_value dflt;
 
@@ -125,7 +129,7 @@ static bool is_default(const struct en_eval *ev, const struct en_key *k, const s
 	return en_value_same(&dflt, got);
 }
 
-static void accept(struct en_eval *ev, const struct en_key *k, const struct en_node *v,
+static void accept(struct en_resolve *ev, const struct en_key *k, const struct en_node *v,
 		   const struct en_value *got)
 {
 	const size_t number = (size_t)(k - en_keys);
@@ -145,7 +149,7 @@ static void accept(struct en_eval *ev, const struct en_key *k, const struct en_n
 						 k->why ? k->why : "");
 }
 
-static void take(struct en_eval *ev, const struct en_key *k, const struct en_node *v)
+static void take(struct en_resolve *ev, const struct en_key *k, const struct en_node *v)
 {
 	struct en_value got;
 	char why[EN_WHY];
@@ -170,10 +174,10 @@ static void take(struct en_eval *ev, const struct en_key *k, const struct en_nod
 
 /* ------------------------------------------------------------------ blocks */
 
-static void walk_block(struct en_eval *ev, enum en_block block, const struct en_node *dict);
+static void walk_block(struct en_resolve *ev, enum en_block block, const struct en_node *dict);
 
 /* The bucket that stood beside the old form; its own key has its verdict. */
-static void old_size(struct en_eval *ev, const struct en_node *v)
+static void old_size(struct en_resolve *ev, const struct en_node *v)
 {
 	const struct en_key *k = en_key_find(EN_B_ZERO, "allgather_bucket_size");
 	struct en_value got;
@@ -189,7 +193,7 @@ static void old_size(struct en_eval *ev, const struct en_node *v)
 }
 
 /* "zero_optimization": true, of the first versions. */
-static void old_zero(struct en_eval *ev, const struct en_node *v)
+static void old_zero(struct en_resolve *ev, const struct en_node *v)
 {
 	const struct en_node *size = en_node_get(ev->cfg->tree, "allgather_size");
 	struct en_node *stage = en_node_int(&ev->cfg->arena, v->i != 0, v->at);
@@ -215,7 +219,7 @@ static bool null_passes(const struct en_key *k)
 	return (k->flags & EN_F_NULL) || k->inner == EN_B_BF16 || k->inner == EN_B_AIO;
 }
 
-static void take_block(struct en_eval *ev, const struct en_key *k, const struct en_node *v)
+static void take_block(struct en_resolve *ev, const struct en_key *k, const struct en_node *v)
 {
 	if (v->type == EN_DICT)
 		walk_block(ev, k->inner, v);
@@ -237,7 +241,7 @@ static bool is_shadowed(const struct en_node *dict, const struct en_key *k, cons
 	return k->inner == EN_B_BF16 && v != bf16 && bf16 && bf16->type != EN_NULL;
 }
 
-static void one_key(struct en_eval *ev, enum en_block block, const struct en_node *dict,
+static void one_key(struct en_resolve *ev, enum en_block block, const struct en_node *dict,
 		    const struct en_node *v)
 {
 	const struct en_key *k = en_key_find(block, v->key);
@@ -274,7 +278,7 @@ static bool needs_type(enum en_block block)
 	return block == EN_B_OPTIMIZER || block == EN_B_SCHEDULER;
 }
 
-static void walk_block(struct en_eval *ev, enum en_block block, const struct en_node *dict)
+static void walk_block(struct en_resolve *ev, enum en_block block, const struct en_node *dict)
 {
 	if (needs_type(block) && !en_node_get(dict, "type")) {
 		for (const struct en_node *v = dict->child; v && !ev->rc; v = v->next)
@@ -286,7 +290,7 @@ static void walk_block(struct en_eval *ev, enum en_block block, const struct en_
 		one_key(ev, block, dict, v);
 }
 
-void en_walk(struct en_eval *ev)
+void en_walk(struct en_resolve *ev)
 {
 	for (size_t i = 0; i < en_n_keys; i++)
 		en_default(&en_keys[i], ev->cfg->version, &ev->value[i]);

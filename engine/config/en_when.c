@@ -1,7 +1,10 @@
-/* en_when.c -- which settings matter under the others, and where each comes from; see en_eval.h. */
+/*
+ * en_when.c -- which settings matter under the others, and where each comes from; see
+ * en_resolve.h.
+ */
 #include <string.h>
 
-#include "engine/config/en_eval.h"
+#include "engine/config/en_resolve.h"
 
 bool en_matters(const struct en_settings *s, const struct en_key *k)
 {
@@ -66,7 +69,7 @@ static const char *why_not(enum en_when when)
 }
 
 /* The verdict of the key of accelerate's file that a value was made of, or NULL. */
-static struct en_verdict *of_yaml(const struct en_eval *ev, const struct en_node *given)
+static struct en_verdict *of_yaml(const struct en_resolve *ev, const struct en_node *given)
 {
 	for (uint64_t i = 0; given && given->at.from == EN_FROM_YAML && i < ev->cfg->n_verdicts;
 	     i++) {
@@ -80,7 +83,7 @@ static struct en_verdict *of_yaml(const struct en_eval *ev, const struct en_node
 }
 
 /* What has no effect under the other settings, or none here, is as if it were not said. */
-static void quieten(struct en_eval *ev, size_t i)
+static void quieten(struct en_resolve *ev, size_t i)
 {
 	struct en_verdict *v = ev->given[i].verdict ?
 		&ev->cfg->verdict[ev->given[i].verdict - 1] : of_yaml(ev, ev->given[i].v);
@@ -93,7 +96,7 @@ static void quieten(struct en_eval *ev, size_t i)
 	v->why = why_not(en_keys[i].when);
 }
 
-static bool add_origin(struct en_eval *ev, size_t i, bool matters)
+static bool add_origin(struct en_resolve *ev, size_t i, bool matters)
 {
 	struct en_origin *o = &ev->cfg->origin[ev->cfg->n_origins];
 	char text[EN_VALUE_TEXT];
@@ -109,7 +112,7 @@ static bool add_origin(struct en_eval *ev, size_t i, bool matters)
 	return o->path && o->value;
 }
 
-void en_when(struct en_eval *ev)
+void en_when(struct en_resolve *ev)
 {
 	ev->cfg->n_origins = 0;
 	ev->cfg->origin = ck_arena_zalloc(&ev->cfg->arena, en_n_keys * sizeof(*ev->cfg->origin));

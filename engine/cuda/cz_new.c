@@ -94,10 +94,10 @@ static int new_block(struct cz *c, uint32_t number, struct ckpt_err *err)
 static struct en_zero_where where_of(const struct cz *c, uint32_t block)
 {
 	const struct cz_block *b = &c->block[block];
-	struct en_off_state s = { NULL, NULL, NULL };
+	struct en_offloader_state s = { NULL, NULL, NULL };
 
-	if (c->z.off && !en_off_is_file(c->z.off))
-		s = en_off_block(c->z.off, block);
+	if (c->z.off && !en_offloader_is_file(c->z.off))
+		s = en_offloader_block(c->z.off, block);
 	return (struct en_zero_where){ s.master, s.m, s.v, b->shard };
 }
 

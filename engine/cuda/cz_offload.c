@@ -2,9 +2,9 @@
  * cz_offload.c -- masters and moments on the host, updated by its cores; and parameters of stage 3
  * there.
  *
- * States are ordinary memory of the host, or a file (en_off.h): they never go to the GPU, so they
- * need not be pinned. What goes, tile by tile, are the gradient's sums, down, and the parameters,
- * up, through a few pinned rooms:
+ * States are ordinary memory of the host, or a file (en_offloader.h): they never go to the GPU,
+ * so they need not be pinned. What goes, tile by tile, are the gradient's sums, down, and the
+ * parameters, up, through a few pinned rooms:
  *
  *	down	the sums of tile t + TILES - 1 and before, on a stream of its own
  *	cores	tile t, when its sums are there and the parameters of tile t - TILES have left the
@@ -82,7 +82,7 @@ int cz_new_own(struct cz *c, uint64_t bytes, void *p_out, struct ckpt_err *err)
 
 uint64_t cz_off_room(const struct cz *c)
 {
-	const uint64_t most = c->z.opts.off_tile ? c->z.opts.off_tile : EN_OFF_TILE;
+	const uint64_t most = c->z.opts.off_tile ? c->z.opts.off_tile : EN_OFFLOADER_TILE;
 	const uint32_t size = c->z.comm->size;
 	uint64_t part = 0;
 
@@ -185,7 +185,7 @@ void cz_off_free(struct cz *c)
 	if (off->up)
 		cudaStreamDestroy(off->up);
 	en_pool_free(off->pool);
-	en_off_free(c->z.off);
+	en_offloader_free(c->z.off);
 	en_zero_free_file_room(&c->z);
 	ck_free(off->own);
 	ck_free(off);
@@ -251,12 +251,12 @@ static int send_down(const struct pass *p, uint64_t t, struct ckpt_err *err)
 {
 	struct cz *c = p->c;
 	const struct room *r = room_of(c, t);
-	const struct en_off_tile *tile;
+	const struct en_offloader_tile *tile;
 	int rc;
 
-	if (!p->is_update || t >= en_off_tiles(c->z.off))
+	if (!p->is_update || t >= en_offloader_tiles(c->z.off))
 		return 0;
-	tile = en_off_tile(c->z.off, t);
+	tile = en_offloader_tile(c->z.off, t);
 	rc = (int)cudaMemcpyAsync(r->grads, cz_at_const(c->block[tile->block].total, tile->first,
 							c->sum_type),
 				  tile->n * kn_type_size(c->sum_type), cudaMemcpyDeviceToHost,
@@ -270,7 +270,7 @@ static int send_up(const struct pass *p, uint64_t t, struct ckpt_err *err)
 {
 	struct cz *c = p->c;
 	const struct room *r = room_of(c, t);
-	const struct en_off_tile *tile = en_off_tile(c->z.off, t);
+	const struct en_offloader_tile *tile = en_offloader_tile(c->z.off, t);
 	const enum kn_type type = c->z.opts.type;
 	uint32_t span;
 	int rc;
@@ -291,12 +291,13 @@ static int work_on(struct pass *p, uint64_t t, struct ckpt_err *err)
 {
 	struct cz *c = p->c;
 	const struct room *r = room_of(c, t);
-	const struct en_off_tile *tile = en_off_tile(c->z.off, t);
+	const struct en_offloader_tile *tile = en_offloader_tile(c->z.off, t);
 	const struct cz_block *b = &c->block[tile->block];
 	struct en_adam *a = &p->adam;
-	struct en_off_state s;
-	int rc = en_off_get(c->z.off, t, p->is_update ? EN_OFF_ALL : EN_OFF_MASTERS, false, &s,
-			    err);
+	struct en_offloader_state s;
+	int rc = en_offloader_get(c->z.off, t,
+				  p->is_update ? EN_OFFLOADER_ALL : EN_OFFLOADER_MASTERS, false, &s,
+				  err);
 
 	if (rc)
 		return rc;
@@ -314,7 +315,7 @@ static int work_on(struct pass *p, uint64_t t, struct ckpt_err *err)
 		return 0;
 	}
 	en_adam_run(a, c->off->pool);
-	en_off_put(c->z.off, t, EN_OFF_ALL);
+	en_offloader_put(c->z.off, t, EN_OFFLOADER_ALL);
 	return 0;
 }
 
@@ -322,7 +323,7 @@ static int work_on(struct pass *p, uint64_t t, struct ckpt_err *err)
 static int one_tile(struct pass *p, uint64_t t, struct ckpt_err *err)
 {
 	const struct room *r = room_of(p->c, t);
-	const uint32_t block = en_off_tile(p->c->z.off, t)->block;
+	const uint32_t block = en_offloader_tile(p->c->z.off, t)->block;
 	int rc = 0;
 
 	en_trace_next(p->c->z.trace, EN_TRACE_HOST, "wait for gradients", block);
@@ -374,9 +375,9 @@ static int go(struct pass *p, struct ckpt_err *err)
 	int rc = begin(p, err);
 
 	for (uint32_t i = 0; !rc && i < c->z.model->nblocks; i++) {
-		const uint64_t last = en_off_first(c->z.off, i + 1);
+		const uint64_t last = en_offloader_first(c->z.off, i + 1);
 
-		for (uint64_t t = en_off_first(c->z.off, i); !rc && t < last; t++)
+		for (uint64_t t = en_offloader_first(c->z.off, i); !rc && t < last; t++)
 			rc = one_tile(p, t, err);
 		if (!rc)
 			rc = cz_gather_params(c, i, c->off->up, err);

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "engine/comm/en_watch.h"
+#include "engine/comm/en_watchdog.h"
 #include "engine/cuda/cz_priv.h"
 #include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
@@ -161,7 +161,7 @@ static int ask_others(struct cz *c, const char *what, struct ckpt_err *err)
 }
 
 struct wait {
-	struct en_patience patience;
+	struct en_watchdog patience;
 	unsigned turns, naps;
 };
 
@@ -175,7 +175,7 @@ static int rest(struct cz *c, struct wait *w, const char *what, struct ckpt_err 
 		rc = ask_others(c, what, err);
 	if (rc)
 		return rc;
-	en_patience_rest(&w->patience, false);
+	en_watchdog_rest(&w->patience, false);
 	if (most && w->patience.silent > (int64_t)most * 1000000)
 		return fail_hung(c, what, err);
 	return 0;
@@ -184,7 +184,7 @@ static int rest(struct cz *c, struct wait *w, const char *what, struct ckpt_err 
 static void begin_wait(struct wait *w)
 {
 	w->turns = w->naps = 0;
-	en_patience_begin(&w->patience, nap, &w->naps);
+	en_watchdog_begin(&w->patience, nap, &w->naps);
 }
 
 /* ---- for the GPU ---- */

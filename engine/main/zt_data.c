@@ -163,9 +163,9 @@ static int held_rows(void *arg, uint64_t unit, int32_t *ids, int32_t *labels,
 	return rc;
 }
 
-struct en_held_feed zt_data_held(struct zt_program *p)
+struct en_eval_set_feed zt_data_held(struct zt_program *p)
 {
 	const uint64_t micro = (uint64_t)p->config.set.micro_batch;
 
-	return (struct en_held_feed){ p, (p->held_rows + micro - 1) / micro, held_rows };
+	return (struct en_eval_set_feed){ p, (p->held_rows + micro - 1) / micro, held_rows };
 }

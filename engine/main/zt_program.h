@@ -48,7 +48,7 @@ int zt_config_print(int argc, char **argv);
 int zt_data_open(struct zt_program *p, struct ckpt_err *err);
 void zt_data_close(struct zt_program *p);
 struct en_feed zt_data_feed(struct zt_program *p);
-struct en_held_feed zt_data_held(struct zt_program *p);
+struct en_eval_set_feed zt_data_held(struct zt_program *p);
 
 /* zt_launch.c */
 /* Which device: p->on_gpu, p->cuda.  After the ranks are together. */

@@ -1,6 +1,6 @@
 /* en_export.c -- see en_export.h. */
 #include "engine/run/en_export.h"
-#include "engine/run/en_keep.h"
+#include "engine/run/en_checkpointer.h"
 
 #include <errno.h>
 #include <string.h>
@@ -230,7 +230,7 @@ int en_export(const struct en_model *model, struct en_zero *z, struct en_comm *c
 	struct ckpt_saver_opts so = {
 		.size = sizeof(so), .job = opts->job, .rank = comm->rank, .nranks = comm->size,
 		.threads = 1, .buffer_bytes = BUFFER, .sync = opts->sync,
-		.timeout_ms = opts->timeout_ms, .look = en_keep_look, .look_arg = comm,
+		.timeout_ms = opts->timeout_ms, .look = en_checkpointer_look, .look_arg = comm,
 	};
 	uint64_t n;
 	const struct en_zero_piece *piece = en_zero_pieces(z, &n);

@@ -10,12 +10,12 @@
 
 #include <ckpt_keep.h>
 
-#include "engine/run/en_keep.h"
+#include "engine/run/en_checkpointer.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_hash.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/commit/ck_stage.h"
 #include "libckpt/commit/ck_leftover.h"
+#include "libckpt/commit/ck_stage.h"
 
 #define MOST_NAMED 5u
 #define LINE 1200
@@ -286,7 +286,7 @@ int en_find_take(const struct en_find_opts *o, const char *tag, struct ckpt_err 
 /* Of use_node_local_storage: no rank sees all of a step. */
 static int refuse_ranks(const char *root, struct ckpt_err *err)
 {
-	char *own = ck_asprintf("%s/" EN_KEEP_RANK "00000", root);
+	char *own = ck_asprintf("%s/" EN_CHECKPOINTER_RANK "00000", root);
 	struct stat st;
 	int there = own ? !ck_sys.stat(own, &st) : 0;
 

@@ -1,8 +1,8 @@
-/* en_resume.c -- see en_keep.h: the loading half. */
+/* en_resume.c -- see en_checkpointer.h: the loading half. */
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/run/en_keep.h"
+#include "engine/run/en_checkpointer.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
@@ -44,7 +44,7 @@ static int read_data(struct ckpt_values *v, struct en_loaded *out, struct ckpt_e
 {
 	struct ckpt_value text;
 
-	if (ckpt_value_get(v, EN_KEEP_DATA, &text, NULL) || text.kind != CKPT_VALUE_STRING)
+	if (ckpt_value_get(v, EN_CHECKPOINTER_DATA, &text, NULL) || text.kind != CKPT_VALUE_STRING)
 		return 0;
 	out->data = ck_strndup(text.bytes, text.n);
 	return out->data ? 0 : ck_fail_nomem(err, "a text", text.n);
@@ -74,7 +74,7 @@ static int read_values(const struct ckpt *ck, struct en_loaded *out, struct en_s
 	if (!rc)
 		rc = read_data(v, out, err);
 	en_run_ids(v, out->run);
-	out->has_recipe = en_recipe_take(&out->recipe, v);
+	out->has_recipe = en_fingerprint_take(&out->recipe, v);
 	en_in_force_take(&out->in_force, v);
 	if (!en_made_take(&out->made, v))
 		out->made.n = 0;

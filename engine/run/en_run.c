@@ -108,7 +108,7 @@ static int make_state(struct en_run *r, struct ckpt_err *err)
 	r->ids = ck_alloc_array(n, sizeof(*r->ids));
 	r->labels = ck_alloc_array(n, sizeof(*r->labels));
 	r->loss = ck_zalloc(r->units * sizeof(*r->loss));
-	r->recipe = (struct en_recipe){
+	r->recipe = (struct en_fingerprint){
 		.world = o->comm->size, .accumulation = (uint64_t)set->accumulation,
 		.rows = (uint64_t)set->micro_batch, .tokens = o->tokens,
 		.precision = set->precision, .wire = zo.wire, .rule = rule.rule,
@@ -119,7 +119,7 @@ static int make_state(struct en_run *r, struct ckpt_err *err)
 	if (!rc && (!r->ids || !r->labels || !r->loss))
 		rc = ck_fail_nomem(err, "a batch", n);
 	if (!rc && o->held.units)
-		rc = en_held_new(r->z, o->comm, &o->held, zo.rows, zo.tokens, &r->held, err);
+		rc = en_eval_set_new(r->z, o->comm, &o->held, zo.rows, zo.tokens, &r->held, err);
 	if (!rc)
 		rc = make_sched(r, err);
 	return rc ? rc : en_scale_init_config(&r->scale, set, o->version, err);
@@ -150,7 +150,7 @@ static int tell_beginning(struct en_run *r, const struct en_loaded *got, double 
 		.read_seconds = seconds,
 		.mem = en_zero_mem(r->z), .device = o->cuda ? en_zero_cuda_text(r->z) : "",
 		.drive = en_zero_drive(r->z),
-		.save_bytes = o->save_root ? en_keep_state(r->z) : 0,
+		.save_bytes = o->save_root ? en_checkpointer_state(r->z) : 0,
 	};
 	int rc = en_comm_all_reduce(o->comm, &b.read_bytes, KN_NUM_U64, 1, EN_COMM_SUM, NULL, err);
 
@@ -169,8 +169,9 @@ static int tell_beginning(struct en_run *r, const struct en_loaded *got, double 
 			 "bits: the state is the saved one, to the bit; whether the run is the "
 			 "same the step does not say");
 	else
-		b.same_bits = en_recipe_same_bits(&r->recipe,
-						  got->has_recipe ? &got->recipe : NULL, b.bits);
+		b.same_bits = en_fingerprint_same_bits(&r->recipe,
+						       got->has_recipe ? &got->recipe : NULL,
+						       b.bits);
 	return o->began(o->told_arg, &b, err);
 }
 
@@ -181,7 +182,7 @@ static int load(struct en_run *r, struct en_loaded *got, struct ckpt_err *err)
 	const struct en_sched sched = r->sched;
 	const struct en_scale scale = r->scale;
 	struct en_made now;
-	const struct en_keep_check check = { &now, o->other_model, &r->differ };
+	const struct en_checkpointer_check check = { &now, o->other_model, &r->differ };
 	const struct en_resume resume = {
 		.model = o->model, .z = r->z, .comm = o->comm, .from = o->from,
 		.found = o->found, .find = o->find, .check = &check, .sched = &r->sched,
@@ -302,7 +303,7 @@ static int fill_state(struct en_run *r, struct ckpt_err *err)
 static int make_keep(struct en_run *r, struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
-	const struct en_keep_opts ko = {
+	const struct en_checkpointer_opts ko = {
 		.root = o->save_root, .job = o->job, .to = o->save_to,
 		.stage = (uint32_t)o->set->stage, .sync = o->sync,
 		.timeout_ms = o->comm->timeout_ms,
@@ -313,7 +314,7 @@ static int make_keep(struct en_run *r, struct ckpt_err *err)
 		.busy = o->cuda ? 1 : o->threads, .beside = o->save_beside,
 	};
 
-	return o->save_root ? en_keep_new(o->model, r->z, o->comm, &ko, &r->keep, err) : 0;
+	return o->save_root ? en_checkpointer_new(o->model, r->z, o->comm, &ko, &r->keep, err) : 0;
 }
 
 /* ---- saves ---- */
@@ -343,7 +344,7 @@ static int describe_client(struct en_run *r, struct ck_buf *out, struct ckpt_err
 	if (!rc)
 		rc = ck_buf_adds(out, "{", err);
 	if (!rc)
-		rc = add_text(out, EN_KEEP_DATA, &state, err);
+		rc = add_text(out, EN_CHECKPOINTER_DATA, &state, err);
 	state.len = 0;
 	en_made_of(&made, &r->o->model->config, r->o->set, &r->sched);
 	if (!rc)
@@ -351,7 +352,7 @@ static int describe_client(struct en_run *r, struct ck_buf *out, struct ckpt_err
 	if (!rc)
 		rc = add_text(out, EN_MADE_KEY, &state, err);
 	if (!rc)
-		rc = en_recipe_add(&r->recipe, out, err);
+		rc = en_fingerprint_add(&r->recipe, out, err);
 	if (!rc && r->run[0]) {
 		rc = ck_buf_adds(out, ", \"" EN_RUN_KEY "\": \"", err);
 		if (!rc)
@@ -368,7 +369,7 @@ static int describe_client(struct en_run *r, struct ck_buf *out, struct ckpt_err
 /* The run continues after a failed save: the next save, or the end, returns its error. */
 static int save(struct en_run *r, struct ckpt_err *err)
 {
-	struct en_keep_values v = {
+	struct en_checkpointer_values v = {
 		.at = r->at, .hyper = r->hyper, .sched = &r->sched, .scale = &r->scale,
 		.clip = r->o->set->gradient_clipping, .ds_config = r->o->config_json,
 	};
@@ -384,7 +385,7 @@ static int save(struct en_run *r, struct ckpt_err *err)
 	if (!rc)
 		rc = may_save(r, r->at.steps, &v.replaces, err);
 	if (!rc)
-		rc = en_keep_save(r->keep, tag, &v, &old, err);
+		rc = en_checkpointer_save(r->keep, tag, &v, &old, err);
 	ck_buf_release(&client);
 	r->saved_at = r->at.steps;
 	r->save_began = since;
@@ -406,7 +407,7 @@ static int go_on(struct en_run *r, int64_t last, bool *stop, struct ckpt_err *er
 		return rc;
 	if (r->held && (is_due(r->at.steps, o->eval_every) || r->at.steps == o->steps)) {
 		told.has_eval = true;
-		rc = en_held_loss(r->held, &told.eval_loss, err);
+		rc = en_eval_set_loss(r->held, &told.eval_loss, err);
 	}
 	if (!rc && o->told)
 		o->told(o->told_arg, &told);
@@ -425,7 +426,7 @@ static int evaluate_over(struct en_run *r, struct ckpt_err *err)
 	if (!r->held || r->at.steps < r->o->steps)
 		return 0;
 	r->out->has_eval = true;
-	return en_held_loss(r->held, &r->out->eval_loss, err);
+	return en_eval_set_loss(r->held, &r->out->eval_loss, err);
 }
 
 static int go(struct en_run *r, struct ckpt_err *err)
@@ -443,10 +444,10 @@ static int go(struct en_run *r, struct ckpt_err *err)
 		rc = save(r, err);
 	r->out->stopped = stop;
 	if (!rc && r->keep)
-		rc = en_keep_wait(r->keep, stop ? o->grace_ms : 0, &r->out->saved, err);
+		rc = en_checkpointer_wait(r->keep, stop ? o->grace_ms : 0, &r->out->saved, err);
 	if (r->out->saves)
 		r->out->last_save_seconds = ck_clock_seconds() - r->save_began;
-	if (rc == -CKPT_E_BUSY && stop && en_keep_pending(r->keep)) {
+	if (rc == -CKPT_E_BUSY && stop && en_checkpointer_pending(r->keep)) {
 		r->out->left = true;
 		memset(err, 0, sizeof(*err));
 		ck_fail(err, CKPT_E_BUSY, o->save_root, CKPT_NO_OFFSET,
@@ -491,9 +492,9 @@ int en_run(const struct en_run_opts *opts, struct en_ran *out, struct ckpt_err *
 	out->at = r.at;
 	if (r.z)
 		out->mem = *en_zero_mem(r.z);
-	en_held_free(r.held);
+	en_eval_set_free(r.held);
 	if (!out->left) {	/* else threads still write it: to free it would be to wait */
-		en_keep_free(r.keep);
+		en_checkpointer_free(r.keep);
 		en_zero_free(r.z);
 	}
 	ck_free(r.ids);

@@ -7,10 +7,10 @@
 
 #include "engine/config/en_config.h"
 #include "engine/cuda/en_zero_cuda.h"
+#include "engine/run/en_checkpointer.h"
+#include "engine/run/en_eval_set.h"
 #include "engine/run/en_export.h"
-#include "engine/run/en_held.h"
-#include "engine/run/en_keep.h"
-#include "engine/run/en_recipe.h"
+#include "engine/run/en_fingerprint.h"
 #include "libckpt/base/ck_buf.h"
 
 /* Where the rows of a step come from. */
@@ -47,8 +47,8 @@ struct en_begun {
 	const char *tag;		/* of the step in the folder that was given, or NULL */
 	uint64_t read_bytes;		/* by all ranks */
 	double read_seconds;		/* of this one */
-	bool same_bits;			/* en_recipe.h */
-	char bits[EN_RECIPE_TEXT];	/* the sentence about it */
+	bool same_bits;			/* en_fingerprint.h */
+	char bits[EN_FINGERPRINT_TEXT];	/* the sentence about it */
 	const struct en_differ *differ;	/* what is another than the step's; lent */
 	const struct en_mem *mem;
 	const char *device;		/* what computes, in words; "" = the CPU */
@@ -66,7 +66,7 @@ struct en_run_opts {
 	const char *scheduler_args;	/* its lr_scheduler_kwargs as JSON, or NULL */
 	double warmup_steps;		/* of it; below 1: that part of 'steps'; NAN = none */
 	struct en_feed feed;
-	struct en_held_feed held;	/* no units = no evaluation */
+	struct en_eval_set_feed held;	/* no units = no evaluation */
 	int64_t eval_every;		/* steps; 0 = after the last one only */
 	bool token_mean;		/* the loss is the mean of a step's tokens; else of its
 					 * micro-batches' means */
@@ -85,7 +85,7 @@ struct en_run_opts {
 	int save_to;			/* CKPT_TO_* */
 	int64_t save_every;		/* steps; 0 = at the end only */
 	enum ckpt_sync sync;
-	uint64_t save_buffer;		/* bytes for copies, see en_keep.h; 0 = all of the state */
+	uint64_t save_buffer;		/* bytes for copies (en_checkpointer.h); 0 = all */
 	uint32_t save_threads;		/* that write; 0 = by the cores */
 	/*
 	 * Not 0: end after the micro-batch in work, saved as after the last whole step, for which

@@ -8,11 +8,11 @@ struct en_run {
 	const struct en_run_opts *o;
 	struct en_ran *out;
 	struct en_zero *z;
-	struct en_keep *keep;
-	struct en_held *held;		/* NULL: nothing is evaluated */
+	struct en_checkpointer *keep;
+	struct en_eval_set *held;		/* NULL: nothing is evaluated */
 	struct en_sched sched;
 	struct en_scale scale;
-	struct en_recipe recipe;
+	struct en_fingerprint recipe;
 	struct en_zero_hyper base[EN_SCHED_GROUPS];	/* without rates, and what schedules set */
 	struct en_zero_hyper hyper[EN_SCHED_GROUPS];
 	struct en_differ differ;

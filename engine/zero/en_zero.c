@@ -118,7 +118,7 @@ int en_zero_get(struct en_zero *z, const struct en_zero_slice *s, float *to, str
 
 const char *en_zero_drive(const struct en_zero *z)
 {
-	return z->off ? en_off_text(z->off) : "";
+	return z->off ? en_offloader_text(z->off) : "";
 }
 
 /* ---- copies for saves ---- */

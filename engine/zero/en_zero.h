@@ -69,7 +69,7 @@ struct en_zero_opts {
 	 * memory.  'bytes' and 'rank' are not looked at, the names when the state is made.
 	 */
 	struct en_nvme_opts nvme;
-	uint32_t off_buffers;	/* tiles in memory, see en_off.h; 0 = 4 */
+	uint32_t off_buffers;	/* tiles in memory, see en_offloader.h; 0 = 4 */
 	uint64_t off_tile;	/* elements, a multiple of 4096; 0 = 4 Mi */
 	struct en_zero_flow flow;
 };

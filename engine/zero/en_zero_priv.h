@@ -4,7 +4,7 @@
 
 #include "engine/base/en_trace.h"
 #include "engine/model/en_pool.h"
-#include "engine/zero/en_off.h"
+#include "engine/zero/en_offloader.h"
 #include "engine/zero/en_zero.h"
 
 #define EN_ZERO_LEVELS 24u
@@ -109,7 +109,7 @@ struct en_zero {
 	uint64_t nsums;		/* of a rank */
 	struct en_zero_piece *piece;
 	uint64_t npieces;
-	struct en_off *off;	/* masters and moments that are not in the blocks; or NULL */
+	struct en_offloader *off;	/* masters and moments outside the blocks, or NULL */
 	struct en_pool *pool;	/* the host's threads; lent, or NULL */
 	float *file_room;	/* while a state is read into a file */
 };

@@ -10,9 +10,9 @@
 
 #define ROOM ((uint64_t)4 << 20)	/* elements that are read at once */
 
-static struct en_off_opts opts_of(const struct en_zero_opts *o, bool masters)
+static struct en_offloader_opts opts_of(const struct en_zero_opts *o, bool masters)
 {
-	return (struct en_off_opts){
+	return (struct en_offloader_opts){
 		.masters = masters, .tile = o->off_tile, .nvme = o->nvme.dir ? &o->nvme : NULL,
 		.buffers = o->off_buffers, .kind = EN_MEM_HOST_OPTIMIZER,
 	};
@@ -20,9 +20,9 @@ static struct en_off_opts opts_of(const struct en_zero_opts *o, bool masters)
 
 uint64_t en_zero_ring(const struct en_zero_opts *o, bool masters, uint64_t part)
 {
-	const struct en_off_opts oo = opts_of(o, masters);
+	const struct en_offloader_opts oo = opts_of(o, masters);
 
-	return en_off_ring(&oo, part);
+	return en_offloader_ring(&oo, part);
 }
 
 static uint64_t part_of(const struct en_zero *z, uint32_t block)
@@ -33,7 +33,7 @@ static uint64_t part_of(const struct en_zero *z, uint32_t block)
 int en_zero_new_off(struct en_zero *z, bool masters, struct ckpt_err *err)
 {
 	const uint32_t n = z->model->nblocks;
-	struct en_off_opts oo = opts_of(&z->opts, masters);
+	struct en_offloader_opts oo = opts_of(&z->opts, masters);
 	uint64_t *shard = ck_alloc_array(2ull * n, sizeof(*shard)), *used = shard + n;
 	int rc = shard ? 0 : ck_fail_nomem(err, "blocks", n);
 
@@ -49,7 +49,7 @@ int en_zero_new_off(struct en_zero *z, bool masters, struct ckpt_err *err)
 	oo.used = used;
 	oo.rank = z->comm->rank;
 	if (!rc)
-		rc = en_off_new(&z->mem, &oo, &z->off, err);
+		rc = en_offloader_new(&z->mem, &oo, &z->off, err);
 	ck_free(shard);
 	return rc;
 }
@@ -57,14 +57,14 @@ int en_zero_new_off(struct en_zero *z, bool masters, struct ckpt_err *err)
 /* ---- from a seed ---- */
 
 /* In fp32 CPU ranks have the masters in memory. */
-static float *masters_of(const struct en_zero *z, const struct en_off_tile *t,
-			 const struct en_off_state *s)
+static float *masters_of(const struct en_zero *z, const struct en_offloader_tile *t,
+			 const struct en_offloader_state *s)
 {
 	return s->master ? s->master : z->block[t->block].master + t->first;
 }
 
-static void init_tile(struct en_zero *z, const struct en_off_tile *t,
-		      const struct en_off_state *s, uint64_t seed)
+static void init_tile(struct en_zero *z, const struct en_offloader_tile *t,
+		      const struct en_offloader_state *s, uint64_t seed)
 {
 	float *master = masters_of(z, t, s);
 
@@ -88,14 +88,14 @@ int en_zero_file_init(struct en_zero *z, uint64_t seed, struct ckpt_err *err)
 {
 	int rc = 0;
 
-	for (uint64_t t = 0; !rc && t < en_off_tiles(z->off); t++) {
-		struct en_off_state s;
+	for (uint64_t t = 0; !rc && t < en_offloader_tiles(z->off); t++) {
+		struct en_offloader_state s;
 
-		rc = en_off_get(z->off, t, EN_OFF_ALL, true, &s, err);
+		rc = en_offloader_get(z->off, t, EN_OFFLOADER_ALL, true, &s, err);
 		if (rc)
 			break;
-		init_tile(z, en_off_tile(z->off, t), &s, seed);
-		en_off_put(z->off, t, EN_OFF_ALL);
+		init_tile(z, en_offloader_tile(z->off, t), &s, seed);
+		en_offloader_put(z->off, t, EN_OFFLOADER_ALL);
 	}
 	return rc;
 }
@@ -105,16 +105,16 @@ int en_zero_file_init(struct en_zero *z, uint64_t seed, struct ckpt_err *err)
 /* What of a slice is in a tile. */
 struct cut {
 	uint64_t t, from, to;	/* elements of the part */
-	unsigned states;	/* a bit of EN_OFF_ALL; 0: in memory */
+	unsigned states;	/* a bit of EN_OFFLOADER_ALL; 0: in memory */
 };
 
 /* The next tile of it, after cut->t; begins with 'first'. */
 static bool next_cut(const struct en_zero *z, const struct en_zero_slice *s, bool first,
 		     struct cut *c)
 {
-	c->t = first ? en_off_first(z->off, s->block) : c->t + 1;
-	for (; c->t < en_off_first(z->off, s->block + 1); c->t++) {
-		const struct en_off_tile *t = en_off_tile(z->off, c->t);
+	c->t = first ? en_offloader_first(z->off, s->block) : c->t + 1;
+	for (; c->t < en_offloader_first(z->off, s->block + 1); c->t++) {
+		const struct en_offloader_tile *t = en_offloader_tile(z->off, c->t);
 
 		c->from = ck_max_u64(s->at, t->first);
 		c->to = ck_min_u64(s->at + s->n, t->first + t->n);
@@ -128,10 +128,10 @@ static bool next_cut(const struct en_zero *z, const struct en_zero_slice *s, boo
 static int find(struct en_zero *z, const struct en_zero_slice *s, const struct cut *c, bool fresh,
 		float **p_out, struct ckpt_err *err)
 {
-	const struct en_off_tile *t = en_off_tile(z->off, c->t);
+	const struct en_offloader_tile *t = en_offloader_tile(z->off, c->t);
 	const bool whole = c->from == t->first && c->to == t->first + t->n;
-	struct en_off_state got;
-	int rc = en_off_get(z->off, c->t, c->states, fresh && whole, &got, err);
+	struct en_offloader_state got;
+	int rc = en_offloader_get(z->off, c->t, c->states, fresh && whole, &got, err);
 	float *p;
 
 	if (rc)
@@ -177,7 +177,7 @@ int en_zero_file_send(struct en_zero *z, const struct en_zero_slice *s, const fl
 			memcpy(p, from + (c.from - s->at), bytes);
 		else
 			memset(p, 0, bytes);
-		en_off_put(z->off, c.t, c.states);
+		en_offloader_put(z->off, c.t, c.states);
 	}
 	return rc;
 }

@@ -362,7 +362,7 @@ void en_zcpu_free(struct en_zero *z)
 	free_acts(z);
 	for (uint32_t i = 0; z->block && i < z->model->nblocks; i++)
 		free_block(z, &z->block[i]);
-	en_off_free(z->off);
+	en_offloader_free(z->off);
 	ck_free(z->block);
 	ck_free(z->piece);
 	en_zero_free_file_room(z);

@@ -74,14 +74,14 @@ static int update_tiles(struct en_zero *z, struct en_adam *a, const float *grad,
 			struct ckpt_err *err)
 {
 	const struct zb *b = &z->block[a->block];
-	const uint64_t base = a->base, end = en_off_first(z->off, a->block + 1);
+	const uint64_t base = a->base, end = en_offloader_first(z->off, a->block + 1);
 	int rc = 0;
 
-	for (uint64_t t = en_off_first(z->off, a->block); !rc && t < end; t++) {
-		const struct en_off_tile *tile = en_off_tile(z->off, t);
-		struct en_off_state s;
+	for (uint64_t t = en_offloader_first(z->off, a->block); !rc && t < end; t++) {
+		const struct en_offloader_tile *tile = en_offloader_tile(z->off, t);
+		struct en_offloader_state s;
 
-		rc = en_off_get(z->off, t, EN_OFF_ALL, false, &s, err);
+		rc = en_offloader_get(z->off, t, EN_OFFLOADER_ALL, false, &s, err);
 		if (rc)
 			break;
 		a->base = base + tile->first;
@@ -92,7 +92,7 @@ static int update_tiles(struct en_zero *z, struct en_adam *a, const float *grad,
 		a->grad = grad + tile->first;
 		a->copy = copy_of(z, b, tile->first);
 		en_adam_run(a, z->pool);
-		en_off_put(z->off, t, EN_OFF_ALL);
+		en_offloader_put(z->off, t, EN_OFFLOADER_ALL);
 	}
 	return rc;
 }
@@ -203,7 +203,7 @@ int en_zcpu_trace(struct en_zero *z, struct en_trace *t, struct ckpt_err *err)
 static int cast_own(struct en_zero *z, uint32_t block, struct ckpt_err *err)
 {
 	const struct zb *b = &z->block[block];
-	const uint64_t end = z->off ? en_off_first(z->off, block + 1) : 0;
+	const uint64_t end = z->off ? en_offloader_first(z->off, block + 1) : 0;
 	int rc = 0;
 
 	if (z->opts.type == KN_F32)
@@ -211,11 +211,11 @@ static int cast_own(struct en_zero *z, uint32_t block, struct ckpt_err *err)
 	if (!z->off)
 		kn_cast(copy_of(z, b, 0), z->opts.type, b->master, KN_F32, en_zb_updated(z, b),
 			NULL);
-	for (uint64_t t = z->off ? en_off_first(z->off, block) : 0; !rc && t < end; t++) {
-		const struct en_off_tile *tile = en_off_tile(z->off, t);
-		struct en_off_state s;
+	for (uint64_t t = z->off ? en_offloader_first(z->off, block) : 0; !rc && t < end; t++) {
+		const struct en_offloader_tile *tile = en_offloader_tile(z->off, t);
+		struct en_offloader_state s;
 
-		rc = en_off_get(z->off, t, EN_OFF_MASTERS, false, &s, err);
+		rc = en_offloader_get(z->off, t, EN_OFFLOADER_MASTERS, false, &s, err);
 		if (!rc)
 			kn_cast(copy_of(z, b, tile->first), z->opts.type, s.master, KN_F32,
 				tile->n, NULL);

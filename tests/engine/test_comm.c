@@ -21,7 +21,7 @@
 
 #include "engine/comm/en_comm_mpi.h"
 #include "engine/comm/en_tree.h"
-#include "engine/comm/en_watch.h"
+#include "engine/comm/en_watchdog.h"
 #include "engine/comm/en_work.h"
 #include "kernels/include/kn_train.h"
 
@@ -370,17 +370,17 @@ static void test_missing(void **state)
 /* A turn that took long because this process was stopped counts a second. */
 static void test_patience(void **state)
 {
-	struct en_patience p;
+	struct en_watchdog p;
 
 	(void)state;
-	en_patience_begin(&p, NULL, NULL);
+	en_watchdog_begin(&p, NULL, NULL);
 	p.last -= 5000000000;
-	en_patience_rest(&p, false);
+	en_watchdog_rest(&p, false);
 	assert_true(p.silent == 1000000000);
 	for (int i = 0; i < 15; i++)	/* naps */
-		en_patience_rest(&p, false);
+		en_watchdog_rest(&p, false);
 	assert_true(p.silent > 1000000000 + 15 * 50000 && p.nap == 1000000);
-	en_patience_rest(&p, true);
+	en_watchdog_rest(&p, true);
 	assert_true(p.silent == 0 && p.nap == 50000);
 }
 

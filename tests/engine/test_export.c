@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 
 #include "engine/run/en_export.h"
-#include "engine/run/en_keep.h"
+#include "engine/run/en_checkpointer.h"
 #include "libckpt/base/ck_sys.h"
 #include "tests/engine/te_model.h"
 #include "tests/engine/te_ranks.h"
@@ -55,29 +55,29 @@ static int save(const struct work *w, struct en_zero *z, struct en_comm *comm, s
 {
 	static const double lr[2] = { 1e-3, 1e-3 };
 	static const struct en_zero_hyper hyper[2] = { { 1e-3, 0.9, 0.95, 1e-8, 0.1 } };
-	const struct en_keep_opts ko = {
+	const struct en_checkpointer_opts ko = {
 		.root = w->root, .job = "save", .to = CKPT_TO_NATIVE, .stage = w->stage,
 		.sync = CKPT_SYNC_NONE,
 	};
 	struct en_settings set = { .precision = EN_FP32 };
 	struct en_sched sched;
 	struct en_scale scale;
-	struct en_keep_values v = {
+	struct en_checkpointer_values v = {
 		.at = { 3, 24, 0, 3 }, .hyper = hyper, .sched = &sched, .scale = &scale,
 	};
-	struct en_keep *keep = NULL;
+	struct en_checkpointer *keep = NULL;
 	bool old;
 	int rc = en_sched_init_config(&sched, &set.schedule, EN_DS_0_19, lr, 2, err);
 
 	if (!rc)
 		rc = en_scale_init_config(&scale, &set, EN_DS_0_19, err);
 	if (!rc)
-		rc = en_keep_new(w->model, z, comm, &ko, &keep, err);
+		rc = en_checkpointer_new(w->model, z, comm, &ko, &keep, err);
 	if (!rc)
-		rc = en_keep_save(keep, "step3", &v, &old, err);
+		rc = en_checkpointer_save(keep, "step3", &v, &old, err);
 	if (!rc)
-		rc = en_keep_wait(keep, 0, NULL, err);
-	en_keep_free(keep);
+		rc = en_checkpointer_wait(keep, 0, NULL, err);
+	en_checkpointer_free(keep);
 	return rc;
 }
 

@@ -16,17 +16,17 @@
 
 #include "engine/config/en_config.h"
 #include "engine/run/en_made.h"
-#include "engine/run/en_recipe.h"
+#include "engine/run/en_fingerprint.h"
 #include "kernels/include/kn_train.h"
 
-static const struct en_recipe base = {
+static const struct en_fingerprint base = {
 	.world = 8, .accumulation = 2, .rows = 1, .tokens = 64, .precision = EN_BF16, .wire = 2,
 	.rule = KN_ADAM_FUSED,
 };
 
 struct alike_row {
 	const char *what;
-	struct en_recipe now;
+	struct en_fingerprint now;
 	bool same;
 	const char *says;
 };
@@ -51,58 +51,58 @@ static const struct alike_row alike[] = {
 
 static void same_bits(void **state)
 {
-	const struct en_recipe six = NOW(6, 2), four = NOW(4, 3), odd = NOW(3, 4);
-	char text[EN_RECIPE_TEXT];
+	const struct en_fingerprint six = NOW(6, 2), four = NOW(4, 3), odd = NOW(3, 4);
+	char text[EN_FINGERPRINT_TEXT];
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(alike) / sizeof(alike[0]); i++) {
-		if (en_recipe_same_bits(&alike[i].now, &base, text) != alike[i].same ||
+		if (en_fingerprint_same_bits(&alike[i].now, &base, text) != alike[i].same ||
 		    !strstr(text, alike[i].says))
 			fail_msg("%s: %s", alike[i].what, text);
 	}
 	/* 12 units: whole sub-trees of 4 at 4 ranks; at 3 and 6 the sums are of another order. */
-	assert_false(en_recipe_same_bits(&four, &six, text));
+	assert_false(en_fingerprint_same_bits(&four, &six, text));
 	assert_non_null(strstr(text, "was no power of two"));
-	assert_false(en_recipe_same_bits(&odd, &four, text));
+	assert_false(en_fingerprint_same_bits(&odd, &four, text));
 	assert_non_null(strstr(text, "is no power of two"));
-	assert_true(en_recipe_same_bits(&odd, &odd, text));
+	assert_true(en_fingerprint_same_bits(&odd, &odd, text));
 }
 
 /* GPUs: only what is summed as a tree has the same bits. */
 static void gpus(void **state)
 {
-	struct en_recipe eight = base, four;
-	char text[EN_RECIPE_TEXT];
+	struct en_fingerprint eight = base, four;
+	char text[EN_FINGERPRINT_TEXT];
 
 	(void)state;
 	eight.cuda = true;
-	assert_false(en_recipe_same_bits(&eight, &base, text));
+	assert_false(en_fingerprint_same_bits(&eight, &base, text));
 	assert_non_null(strstr(text, "on GPUs"));
-	assert_false(en_recipe_same_bits(&eight, &eight, text));
+	assert_false(en_fingerprint_same_bits(&eight, &eight, text));
 	assert_non_null(strstr(text, "--reduction tree"));
-	assert_false(en_recipe_same_bits(&eight, NULL, text));
+	assert_false(en_fingerprint_same_bits(&eight, NULL, text));
 	four = eight;
 	four.world = 4;
 	four.accumulation = 4;
 	four.tree = true;
-	assert_false(en_recipe_same_bits(&four, &eight, text));
+	assert_false(en_fingerprint_same_bits(&four, &eight, text));
 	eight.tree = true;
-	assert_true(en_recipe_same_bits(&four, &eight, text));
+	assert_true(en_fingerprint_same_bits(&four, &eight, text));
 	assert_non_null(strstr(text, "had not stopped"));
-	assert_true(en_recipe_same_bits(&four, NULL, text));
+	assert_true(en_fingerprint_same_bits(&four, NULL, text));
 	assert_non_null(strstr(text, "at 1, 2, 4, 8, 16 ranks"));
 	assert_non_null(strstr(text, "on GPUs of one kind"));
 }
 
 static void beginning(void **state)
 {
-	const struct en_recipe twelve = NOW(4, 3), five = NOW(5, 1);
-	char text[EN_RECIPE_TEXT];
+	const struct en_fingerprint twelve = NOW(4, 3), five = NOW(5, 1);
+	char text[EN_FINGERPRINT_TEXT];
 
 	(void)state;
-	assert_true(en_recipe_same_bits(&twelve, NULL, text));
+	assert_true(en_fingerprint_same_bits(&twelve, NULL, text));
 	assert_non_null(strstr(text, "at 1, 2, 4 ranks"));
-	assert_false(en_recipe_same_bits(&five, NULL, text));
+	assert_false(en_fingerprint_same_bits(&five, NULL, text));
 	assert_non_null(strstr(text, "5 ranks are no power of two"));
 }
 

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "engine/comm/en_work.h"
-#include "engine/run/en_keep.h"
+#include "engine/run/en_checkpointer.h"
 #include "engine/zero/en_zero.h"
 #include "tests/engine/te_model.h"
 #include "tests/engine/te_ranks.h"
@@ -282,7 +282,7 @@ static void plan_model(const char *name)
 		s.sequence = o.tokens;
 		assert_int_equal(en_zero_expect(m.model, &o, 0, world, true, &mem, &state, NULL),
 				 0);
-		en_mem_note(&mem, EN_MEM_SAVE, (int64_t)en_keep_buffer(state));
+		en_mem_note(&mem, EN_MEM_SAVE, (int64_t)en_checkpointer_buffer(state));
 		if (ckpt_estimate(model, &s, est, &err))
 			fail_msg("%s: %s", name, err.msg);
 		snprintf(what, sizeof(what), "%s, stage %u of %u ranks, %u units", name, o.stage,

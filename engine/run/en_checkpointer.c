@@ -1,5 +1,5 @@
-/* en_keep.c -- see en_keep.h: the saving half. */
-#include "engine/run/en_keep_priv.h"
+/* en_checkpointer.c -- see en_checkpointer.h: the saving half. */
+#include "engine/run/en_checkpointer_priv.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -25,7 +25,7 @@ static enum ckpt_dtype dtype_of(enum kn_type type)
 }
 
 /* In the order of the state dict; the head of a tied model is a second name. */
-static int describe(struct en_keep *k, enum kn_type type, struct ckpt_err *err)
+static int describe(struct en_checkpointer *k, enum kn_type type, struct ckpt_err *err)
 {
 	k->tensor = ck_zalloc((k->model->nparams + 1ull) * sizeof(*k->tensor));
 	if (!k->tensor)
@@ -47,7 +47,7 @@ static int describe(struct en_keep *k, enum kn_type type, struct ckpt_err *err)
 	return 0;
 }
 
-static int list_own(struct en_keep *k, struct ckpt_err *err)
+static int list_own(struct en_checkpointer *k, struct ckpt_err *err)
 {
 	const struct en_zero_piece *p = en_zero_pieces(k->z, &k->nown);
 
@@ -56,11 +56,11 @@ static int list_own(struct en_keep *k, struct ckpt_err *err)
 		return ck_fail_nomem(err, "ranges", k->nown);
 	for (uint64_t i = 0; i < k->nown; i++)
 		k->own[i] = (struct ckpt_save_range){ p[i].param, p[i].first, p[i].count };
-	k->bytes = en_keep_state(k->z);
+	k->bytes = en_checkpointer_state(k->z);
 	return 0;
 }
 
-uint64_t en_keep_state(const struct en_zero *z)
+uint64_t en_checkpointer_state(const struct en_zero *z)
 {
 	uint64_t n, bytes = 0;
 	const struct en_zero_piece *p = en_zero_pieces(z, &n);
@@ -74,7 +74,7 @@ uint64_t en_keep_state(const struct en_zero *z)
  * A chunk of the saver's buffer (at most 8 MiB, else a 16th) loses up to three blocks of 4 KiB at
  * its end, and the last one may be opened for little.
  */
-uint64_t en_keep_buffer(uint64_t bytes)
+uint64_t en_checkpointer_buffer(uint64_t bytes)
 {
 	return bytes + bytes / 64 + ((uint64_t)16 << 20);
 }
@@ -82,7 +82,7 @@ uint64_t en_keep_buffer(uint64_t bytes)
 /* This rank's folder, made with the one above it; ck_free() it. */
 static int root_of_rank(const char *root, uint32_t rank, char **out, struct ckpt_err *err)
 {
-	char *own = ck_asprintf("%s/" EN_KEEP_RANK "%05u", root, rank);
+	char *own = ck_asprintf("%s/" EN_CHECKPOINTER_RANK "%05u", root, rank);
 
 	if (!own)
 		return ck_fail_nomem(err, "a name", 0);
@@ -94,7 +94,7 @@ static int root_of_rank(const char *root, uint32_t rank, char **out, struct ckpt
 	return 0;
 }
 
-static int open_saver(struct en_keep *k, struct ckpt_saver_opts *so, struct ckpt_err *err)
+static int open_saver(struct en_checkpointer *k, struct ckpt_saver_opts *so, struct ckpt_err *err)
 {
 	char *own = NULL;
 	int rc = 0;
@@ -126,7 +126,7 @@ static uint32_t cores(void)
 }
 
 /* Those of a CPU set that all ranks of this host have, and that nobody computes with. */
-static int spare_cores(const struct en_keep *k, uint32_t *out, struct ckpt_err *err)
+static int spare_cores(const struct en_checkpointer *k, uint32_t *out, struct ckpt_err *err)
 {
 	struct host {
 		char name[64];
@@ -150,7 +150,7 @@ static int spare_cores(const struct en_keep *k, uint32_t *out, struct ckpt_err *
 	return 0;
 }
 
-static int choose_threads(struct en_keep *k, struct ckpt_err *err)
+static int choose_threads(struct en_checkpointer *k, struct ckpt_err *err)
 {
 	uint32_t n = 1;
 	int rc = spare_cores(k, &n, err);
@@ -164,7 +164,7 @@ static int choose_threads(struct en_keep *k, struct ckpt_err *err)
  * A device's copy has all of the memory, or, of a small one, a quarter; the rest is the saver's,
  * who copies what goes round.
  */
-static int take_memory(struct en_keep *k, uint64_t *saver_out, struct ckpt_err *err)
+static int take_memory(struct en_checkpointer *k, uint64_t *saver_out, struct ckpt_err *err)
 {
 	const uint64_t asked = k->opts.buffer_bytes;
 	const bool all = !asked || asked >= k->bytes;
@@ -176,18 +176,18 @@ static int take_memory(struct en_keep *k, uint64_t *saver_out, struct ckpt_err *
 	if (k->behind)
 		*saver_out = all ? LEAST_BUFFER : asked - ring;
 	else
-		*saver_out = all ? en_keep_buffer(k->bytes) : asked;
+		*saver_out = all ? en_checkpointer_buffer(k->bytes) : asked;
 	*saver_out = ck_max_u64(*saver_out, LEAST_BUFFER);
-	return k->behind ? en_keep_start(k, err) : 0;
+	return k->behind ? en_checkpointer_start(k, err) : 0;
 }
 
-void en_keep_look(void *comm, uint8_t *gone)
+void en_checkpointer_look(void *comm, uint8_t *gone)
 {
 	en_comm_gone(comm, gone);
 }
 
 /* A config.json that is the model by itself is kept: the file may be another by the next save. */
-static int take_config(struct en_keep *k, struct ckpt_err *err)
+static int take_config(struct en_checkpointer *k, struct ckpt_err *err)
 {
 	const char *path = k->opts.beside;
 	enum ck_fs_kind kind = CK_FS_DIR;
@@ -198,15 +198,16 @@ static int take_config(struct en_keep *k, struct ckpt_err *err)
 	       ck_file_read(path, MOST_CONFIG, &k->config, &len, err);
 }
 
-int en_keep_new(const struct en_model *model, struct en_zero *z, struct en_comm *comm,
-		const struct en_keep_opts *opts, struct en_keep **keep_out, struct ckpt_err *err)
+int en_checkpointer_new(const struct en_model *model, struct en_zero *z, struct en_comm *comm,
+			const struct en_checkpointer_opts *opts, struct en_checkpointer **keep_out,
+			struct ckpt_err *err)
 {
 	struct ckpt_saver_opts so = {
 		.size = sizeof(so), .root = opts->root, .job = opts->job, .rank = comm->rank,
 		.nranks = comm->size, .sync = opts->sync, .timeout_ms = opts->timeout_ms,
-		.flags = CKPT_SAVER_AT_EXIT, .look = en_keep_look, .look_arg = comm,
+		.flags = CKPT_SAVER_AT_EXIT, .look = en_checkpointer_look, .look_arg = comm,
 	};
-	struct en_keep *k = ck_zalloc(sizeof(*k));
+	struct en_checkpointer *k = ck_zalloc(sizeof(*k));
 	int rc;
 
 	if (!k)
@@ -228,7 +229,7 @@ int en_keep_new(const struct en_model *model, struct en_zero *z, struct en_comm 
 	if (!rc)
 		rc = open_saver(k, &so, err);
 	if (rc) {
-		en_keep_free(k);
+		en_checkpointer_free(k);
 		return rc;
 	}
 	k->buffer = so.buffer_bytes;
@@ -237,14 +238,14 @@ int en_keep_new(const struct en_model *model, struct en_zero *z, struct en_comm 
 	return 0;
 }
 
-void en_keep_free(struct en_keep *k)
+void en_checkpointer_free(struct en_checkpointer *k)
 {
 	if (!k)
 		return;
-	en_keep_stop(k);
+	en_checkpointer_stop(k);
 	ckpt_saver_free(k->saver);
 	en_zero_note(k->z, EN_MEM_SAVE, -(int64_t)k->buffer);
-	en_keep_step_release(&k->step);
+	en_checkpointer_step_release(&k->step);
 	ck_free(k->room);
 	ck_free(k->tensor);
 	ck_free(k->own);
@@ -254,16 +255,16 @@ void en_keep_free(struct en_keep *k)
 
 /* ---- a save ---- */
 
-void en_keep_step_release(struct en_keep_step *s)
+void en_checkpointer_step_release(struct en_checkpointer_step *s)
 {
 	ck_free(s->tag);
 	ck_free(s->sched);
 	ck_free(s->ds_config);
 	ck_free(s->client);
-	*s = (struct en_keep_step){ .tag = NULL };
+	*s = (struct en_checkpointer_step){ .tag = NULL };
 }
 
-static void take_groups(const struct en_keep *k, const struct en_keep_values *v,
+static void take_groups(const struct en_checkpointer *k, const struct en_checkpointer_values *v,
 			struct ckpt_save_group *group)
 {
 	for (uint32_t g = 0; g < en_zero_groups(k->z); g++) {
@@ -284,14 +285,14 @@ static int take_text(const char *text, char **out, struct ckpt_err *err)
 }
 
 /* What may change while the save goes on is copied. */
-static int take_step(struct en_keep *k, const char *tag, const struct en_keep_values *v,
-		     struct ckpt_err *err)
+static int take_step(struct en_checkpointer *k, const char *tag,
+		     const struct en_checkpointer_values *v, struct ckpt_err *err)
 {
 	struct ck_buf sched = CK_BUF_INIT(MOST_STATE);
-	struct en_keep_step *s = &k->step;
+	struct en_checkpointer_step *s = &k->step;
 	int rc = en_sched_state(v->sched, &sched, err);
 
-	en_keep_step_release(s);
+	en_checkpointer_step_release(s);
 	s->at = v->at;
 	s->clip = v->clip;
 	s->replaces = v->replaces;
@@ -311,36 +312,37 @@ static int take_step(struct en_keep *k, const char *tag, const struct en_keep_va
 	return rc;
 }
 
-/* All that can fail on the way is told by en_keep_wait(). */
-static int save_behind(struct en_keep *k, struct ckpt_err *err)
+/* All that can fail on the way is told by en_checkpointer_wait(). */
+static int save_behind(struct en_checkpointer *k, struct ckpt_err *err)
 {
 	int rc = en_zero_snap_begin(k->z, err);
 
 	if (!rc)
-		en_keep_hand_over(k);
+		en_checkpointer_hand_over(k);
 	else
 		en_zero_snap_end(k->z);
 	return rc;
 }
 
-int en_keep_save(struct en_keep *k, const char *tag, const struct en_keep_values *v,
-		 bool *old_out, struct ckpt_err *err)
+int en_checkpointer_save(struct en_checkpointer *k, const char *tag,
+			 const struct en_checkpointer_values *v,
+			 bool *old_out, struct ckpt_err *err)
 {
-	int old = en_keep_wait(k, 0, NULL, err);
+	int old = en_checkpointer_wait(k, 0, NULL, err);
 	int rc = take_step(k, tag, v, old ? NULL : err);
 
 	*old_out = old != 0;
 	if (!rc)
 		rc = k->behind ? save_behind(k, old ? NULL : err) :
-		     en_keep_put(k, old ? NULL : err);
+		     en_checkpointer_put(k, old ? NULL : err);
 	k->open = !rc;
 	return old ? old : rc;
 }
 
-int en_keep_wait(struct en_keep *k, uint32_t timeout_ms, struct ckpt_saved *out,
-		 struct ckpt_err *err)
+int en_checkpointer_wait(struct en_checkpointer *k, uint32_t timeout_ms, struct ckpt_saved *out,
+			 struct ckpt_err *err)
 {
-	int rc = k->open && k->behind ? en_keep_join(k, timeout_ms, err) : 0;
+	int rc = k->open && k->behind ? en_checkpointer_join(k, timeout_ms, err) : 0;
 
 	if (!rc && k->open) {
 		rc = ckpt_save_wait(k->saver, timeout_ms, out, err);
@@ -349,7 +351,7 @@ int en_keep_wait(struct en_keep *k, uint32_t timeout_ms, struct ckpt_saved *out,
 	return rc;
 }
 
-bool en_keep_pending(const struct en_keep *k)
+bool en_checkpointer_pending(const struct en_checkpointer *k)
 {
 	return k->open;
 }

@@ -1,26 +1,26 @@
 /*
- * en_keep_put.c -- a save, from begin() to commit(): by the thread that trains, or by one that it
- * is handed over to, which takes a device's copy of the state as it comes.
+ * en_checkpointer_put.c -- a save, from begin() to commit(): by the thread that trains, or by one
+ * that it is handed over to, which takes a device's copy of the state as it comes.
  */
 #include <errno.h>
 #include <string.h>
 #include <time.h>
 
-#include "engine/run/en_keep_priv.h"
+#include "engine/run/en_checkpointer_priv.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
 #define ROOM ((uint64_t)4 << 20)	/* elements */
 
-const struct ckpt_save_state en_keep_states[EN_STATES] = {
+const struct ckpt_save_state en_checkpointer_states[EN_STATES] = {
 	{ "master", CKPT_F32 }, { "exp_avg", CKPT_F32 }, { "exp_avg_sq", CKPT_F32 },
 };
 
 /* ---- begin ---- */
 
-static int begin(struct en_keep *k, struct ckpt_err *err)
+static int begin(struct en_checkpointer *k, struct ckpt_err *err)
 {
-	const struct en_keep_step *s = &k->step;
+	const struct en_checkpointer_step *s = &k->step;
 	const bool native = k->opts.to == CKPT_TO_NATIVE;
 	const struct ckpt_save_step step = {
 		.size = sizeof(step), .tag = s->tag, .to = k->opts.to,
@@ -28,7 +28,7 @@ static int begin(struct en_keep *k, struct ckpt_err *err)
 		.round_robin = k->opts.round_robin && (k->opts.stage == 1 || k->opts.stage == 2),
 		.sub_group_size = k->opts.sub_group_size,
 		.world = k->comm->size, .tensor = k->tensor, .ntensors = k->ntensors,
-		.state = en_keep_states, .nstates = EN_STATES, .group = s->group,
+		.state = en_checkpointer_states, .nstates = EN_STATES, .group = s->group,
 		.ngroups = en_zero_groups(k->z), .steps = s->at.steps, .samples = s->at.samples,
 		.skipped = s->at.skipped, .scaler = &s->scaler, .clip_grad = s->clip,
 		.ds_config = s->ds_config, .scheduler = s->sched, .client = s->client,
@@ -48,7 +48,7 @@ static int begin(struct en_keep *k, struct ckpt_err *err)
 	return rc;
 }
 
-static int end(struct en_keep *k, int rc, struct ckpt_err *err)
+static int end(struct en_checkpointer *k, int rc, struct ckpt_err *err)
 {
 	if (!rc)
 		return ckpt_save_commit(k->saver, err);
@@ -58,15 +58,15 @@ static int end(struct en_keep *k, int rc, struct ckpt_err *err)
 
 /* ---- by the thread that trains ---- */
 
-static int put_memory(struct en_keep *k, const struct en_zero_piece *p, enum en_state s,
+static int put_memory(struct en_checkpointer *k, const struct en_zero_piece *p, enum en_state s,
 		      struct ckpt_err *err)
 {
-	return ckpt_save_put(k->saver, p->param, en_keep_states[s].name, p->first, p->count,
+	return ckpt_save_put(k->saver, p->param, en_checkpointer_states[s].name, p->first, p->count,
 			     en_zero_memory_of(p, s), 0, err);
 }
 
 /* Whoever has it somewhere else copies it. */
-static int put_got(struct en_keep *k, const struct en_zero_piece *p, enum en_state s,
+static int put_got(struct en_checkpointer *k, const struct en_zero_piece *p, enum en_state s,
 		   struct ckpt_err *err)
 {
 	uint64_t n;
@@ -82,13 +82,13 @@ static int put_got(struct en_keep *k, const struct en_zero_piece *p, enum en_sta
 		n = slice.n = ck_min_u64(p->count - at, ROOM);
 		rc = en_zero_get(k->z, &slice, k->room, err);
 		if (!rc)
-			rc = ckpt_save_put(k->saver, p->param, en_keep_states[s].name,
+			rc = ckpt_save_put(k->saver, p->param, en_checkpointer_states[s].name,
 					   p->first + at, n, k->room, 0, err);
 	}
 	return rc;
 }
 
-int en_keep_put(struct en_keep *k, struct ckpt_err *err)
+int en_checkpointer_put(struct en_checkpointer *k, struct ckpt_err *err)
 {
 	uint64_t n;
 	const struct en_zero_piece *p = en_zero_pieces(k->z, &n);
@@ -105,7 +105,8 @@ int en_keep_put(struct en_keep *k, struct ckpt_err *err)
 /* ---- by the other one ---- */
 
 /* The pieces of a part of the copy. */
-static int put_copied(struct en_keep *k, const struct en_zero_copied *c, struct ckpt_err *err)
+static int put_copied(struct en_checkpointer *k, const struct en_zero_copied *c,
+		      struct ckpt_err *err)
 {
 	const struct en_zero_slice *s = &c->slice;
 	uint64_t n;
@@ -117,7 +118,8 @@ static int put_copied(struct en_keep *k, const struct en_zero_copied *c, struct 
 			       to = ck_min_u64(s->at + s->n, p[i].at + p[i].count);
 
 		if (p[i].block == s->block && from < to)
-			rc = ckpt_save_put(k->saver, p[i].param, en_keep_states[s->state].name,
+			rc = ckpt_save_put(k->saver, p[i].param,
+					   en_checkpointer_states[s->state].name,
 					   p[i].first + (from - p[i].at), to - from,
 					   c->p + (from - s->at),
 					   c->stays ? CKPT_PUT_BORROW : 0, err);
@@ -126,7 +128,7 @@ static int put_copied(struct en_keep *k, const struct en_zero_copied *c, struct 
 }
 
 /* The copies continue while the step's folder and files are made. */
-static int put_behind(struct en_keep *k, struct ckpt_err *err)
+static int put_behind(struct en_checkpointer *k, struct ckpt_err *err)
 {
 	struct en_zero_copied c = { .p = NULL };
 	int rc = en_zero_snap_start(k->z, err);
@@ -145,7 +147,7 @@ static int put_behind(struct en_keep *k, struct ckpt_err *err)
 
 static void *run(void *arg)
 {
-	struct en_keep *k = arg;
+	struct en_checkpointer *k = arg;
 
 	pthread_mutex_lock(&k->lock);
 	for (;;) {
@@ -169,7 +171,7 @@ static void *run(void *arg)
 	return NULL;
 }
 
-int en_keep_start(struct en_keep *k, struct ckpt_err *err)
+int en_checkpointer_start(struct en_checkpointer *k, struct ckpt_err *err)
 {
 	int failed;
 
@@ -185,7 +187,7 @@ int en_keep_start(struct en_keep *k, struct ckpt_err *err)
 	return 0;
 }
 
-void en_keep_stop(struct en_keep *k)
+void en_checkpointer_stop(struct en_checkpointer *k)
 {
 	if (!k->has_thread)
 		return;
@@ -199,7 +201,7 @@ void en_keep_stop(struct en_keep *k)
 	k->has_thread = false;
 }
 
-void en_keep_hand_over(struct en_keep *k)
+void en_checkpointer_hand_over(struct en_checkpointer *k)
 {
 	pthread_mutex_lock(&k->lock);
 	k->busy = true;
@@ -220,7 +222,7 @@ static struct timespec in_ms(uint32_t ms)
 	return t;
 }
 
-int en_keep_join(struct en_keep *k, uint32_t timeout_ms, struct ckpt_err *err)
+int en_checkpointer_join(struct en_checkpointer *k, uint32_t timeout_ms, struct ckpt_err *err)
 {
 	const struct timespec until = in_ms(timeout_ms);
 	int late = 0, rc;

@@ -1,5 +1,5 @@
 /*
- * en_off.c -- see en_off.h.
+ * en_offloader.c -- see en_offloader.h.
  *
  * Of a file, tile t has room t % nrooms of a ring.  To get tile t, reads are begun of it and of
  * the nrooms - 2 tiles behind it; the room of the last of these is that of tile t - 2, whose
@@ -7,7 +7,7 @@
  * one on its way out.  A room remembers its tile: what is still there is not read again.  States
  * are read and written by themselves, so that who wants masters alone does not read moments.
  */
-#include "engine/zero/en_off.h"
+#include "engine/zero/en_offloader.h"
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
@@ -22,15 +22,15 @@ struct room {
 	float *p;		/* masters, m, v, one behind the other */
 };
 
-struct en_off {
+struct en_offloader {
 	struct en_mem *mem;
 	enum en_mem_kind kind;
 	bool masters;
 	uint32_t nblocks;
-	struct en_off_tile *tile;
+	struct en_offloader_tile *tile;
 	uint64_t ntiles;
 	uint64_t *first;	/* [nblocks + 1]: tiles of a block */
-	struct en_off_state *whole;	/* [nblocks], of memory */
+	struct en_offloader_state *whole;	/* [nblocks], of memory */
 	/* Of a file. */
 	struct en_nvme *nvme;
 	uint32_t nrooms;
@@ -49,12 +49,12 @@ static uint64_t states(bool masters)
 }
 
 /* Elements of the largest tile, where 'largest' is the largest part. */
-static uint64_t tile_of(const struct en_off_opts *o, uint64_t largest)
+static uint64_t tile_of(const struct en_offloader_opts *o, uint64_t largest)
 {
-	return ck_min_u64(largest, o->tile ? o->tile : EN_OFF_TILE);
+	return ck_min_u64(largest, o->tile ? o->tile : EN_OFFLOADER_TILE);
 }
 
-static uint64_t largest_of(const struct en_off_opts *o)
+static uint64_t largest_of(const struct en_offloader_opts *o)
 {
 	uint64_t most = 0;
 
@@ -63,26 +63,26 @@ static uint64_t largest_of(const struct en_off_opts *o)
 	return most;
 }
 
-static uint32_t rooms_of(const struct en_off_opts *o)
+static uint32_t rooms_of(const struct en_offloader_opts *o)
 {
-	const uint32_t n = o->buffers ? o->buffers : EN_OFF_BUFFERS;
+	const uint32_t n = o->buffers ? o->buffers : EN_OFFLOADER_BUFFERS;
 
 	return n < 3 ? 3 : n;
 }
 
-static uint64_t room_bytes(const struct en_off_opts *o, uint64_t largest)
+static uint64_t room_bytes(const struct en_offloader_opts *o, uint64_t largest)
 {
 	return states(o->masters) * tile_of(o, largest) * sizeof(float);
 }
 
-uint64_t en_off_ring(const struct en_off_opts *o, uint64_t largest)
+uint64_t en_offloader_ring(const struct en_offloader_opts *o, uint64_t largest)
 {
 	return rooms_of(o) * room_bytes(o, largest) + EN_NVME_ALIGN;
 }
 
 /* ---- tiles ---- */
 
-static int cut(struct en_off *off, const struct en_off_opts *o, uint64_t *bytes_out,
+static int cut(struct en_offloader *off, const struct en_offloader_opts *o, uint64_t *bytes_out,
 	       struct ckpt_err *err)
 {
 	const uint64_t most = tile_of(o, largest_of(o));
@@ -98,9 +98,9 @@ static int cut(struct en_off *off, const struct en_off_opts *o, uint64_t *bytes_
 	for (uint32_t i = 0; i < o->nblocks; i++) {
 		off->first[i] = off->ntiles;
 		for (uint64_t at = 0; at < o->used[i]; at += most) {
-			struct en_off_tile *t = &off->tile[off->ntiles++];
+			struct en_offloader_tile *t = &off->tile[off->ntiles++];
 
-			*t = (struct en_off_tile){ i, at, ck_min_u64(most, o->used[i] - at),
+			*t = (struct en_offloader_tile){ i, at, ck_min_u64(most, o->used[i] - at),
 						   *bytes_out };
 			*bytes_out += states(o->masters) * round_up(t->n, UNIT) * sizeof(float);
 		}
@@ -111,7 +111,8 @@ static int cut(struct en_off *off, const struct en_off_opts *o, uint64_t *bytes_
 
 /* ---- memory ---- */
 
-static int new_whole(struct en_off *off, const struct en_off_opts *o, struct ckpt_err *err)
+static int new_whole(struct en_offloader *off, const struct en_offloader_opts *o,
+		     struct ckpt_err *err)
 {
 	int rc = 0;
 
@@ -119,7 +120,7 @@ static int new_whole(struct en_off *off, const struct en_off_opts *o, struct ckp
 	if (!off->whole)
 		return ck_fail_nomem(err, "blocks", o->nblocks);
 	for (uint32_t i = 0; !rc && i < o->nblocks; i++) {
-		struct en_off_state *w = &off->whole[i];
+		struct en_offloader_state *w = &off->whole[i];
 		const uint64_t bytes = o->shard[i] * sizeof(float);
 
 		if (o->masters)
@@ -134,7 +135,8 @@ static int new_whole(struct en_off *off, const struct en_off_opts *o, struct ckp
 
 /* ---- a file ---- */
 
-static int new_rooms(struct en_off *off, const struct en_off_opts *o, struct ckpt_err *err)
+static int new_rooms(struct en_offloader *off, const struct en_offloader_opts *o,
+		     struct ckpt_err *err)
 {
 	const uint64_t bytes = room_bytes(o, largest_of(o));
 	uint8_t *p;
@@ -155,7 +157,7 @@ static int new_rooms(struct en_off *off, const struct en_off_opts *o, struct ckp
 	return 0;
 }
 
-static int new_file(struct en_off *off, const struct en_off_opts *o, uint64_t bytes,
+static int new_file(struct en_offloader *off, const struct en_offloader_opts *o, uint64_t bytes,
 		    struct ckpt_err *err)
 {
 	struct en_nvme_opts no = *o->nvme;
@@ -166,20 +168,20 @@ static int new_file(struct en_off *off, const struct en_off_opts *o, uint64_t by
 	return rc ? rc : en_nvme_open(&no, &off->nvme, err);
 }
 
-static struct room *room_of(const struct en_off *off, uint64_t t)
+static struct room *room_of(const struct en_offloader *off, uint64_t t)
 {
 	return &off->room[t % off->nrooms];
 }
 
 /* Number of a state in the file; masters come first where they are there. */
-static uint64_t place(const struct en_off *off, unsigned state)
+static uint64_t place(const struct en_offloader *off, unsigned state)
 {
 	return state - (off->masters ? 0 : 1);
 }
 
-static void transfer(struct en_off *off, uint64_t t, unsigned state, bool write)
+static void transfer(struct en_offloader *off, uint64_t t, unsigned state, bool write)
 {
-	const struct en_off_tile *tile = &off->tile[t];
+	const struct en_offloader_tile *tile = &off->tile[t];
 	const uint64_t n = round_up(tile->n, UNIT), at = place(off, state) * n;
 	struct room *r = room_of(off, t);
 
@@ -187,7 +189,7 @@ static void transfer(struct en_off *off, uint64_t t, unsigned state, bool write)
 		      n * sizeof(float));
 }
 
-static int wait_for(struct en_off *off, struct room *r, unsigned states, struct ckpt_err *err)
+static int wait_for(struct en_offloader *off, struct room *r, unsigned states, struct ckpt_err *err)
 {
 	int rc = 0;
 
@@ -198,11 +200,11 @@ static int wait_for(struct en_off *off, struct room *r, unsigned states, struct 
 }
 
 /* The states come, or are there. */
-static int bring(struct en_off *off, uint64_t t, unsigned states, bool fresh,
+static int bring(struct en_offloader *off, uint64_t t, unsigned states, bool fresh,
 		 struct ckpt_err *err)
 {
 	struct room *r = room_of(off, t);
-	int rc = r->tile == t ? 0 : wait_for(off, r, EN_OFF_ALL, err);
+	int rc = r->tile == t ? 0 : wait_for(off, r, EN_OFFLOADER_ALL, err);
 
 	if (rc)
 		return rc;
@@ -218,10 +220,10 @@ static int bring(struct en_off *off, uint64_t t, unsigned states, bool fresh,
 
 /* ---- life ---- */
 
-int en_off_new(struct en_mem *mem, const struct en_off_opts *o, struct en_off **off_out,
-	       struct ckpt_err *err)
+int en_offloader_new(struct en_mem *mem, const struct en_offloader_opts *o,
+		     struct en_offloader **off_out, struct ckpt_err *err)
 {
-	struct en_off *off = ck_zalloc(sizeof(*off));
+	struct en_offloader *off = ck_zalloc(sizeof(*off));
 	uint64_t bytes = 0;
 	int rc;
 
@@ -235,13 +237,13 @@ int en_off_new(struct en_mem *mem, const struct en_off_opts *o, struct en_off **
 	if (!rc)
 		rc = o->nvme ? new_file(off, o, bytes, err) : new_whole(off, o, err);
 	if (rc)
-		en_off_free(off);
+		en_offloader_free(off);
 	else
 		*off_out = off;
 	return rc;
 }
 
-void en_off_free(struct en_off *off)
+void en_offloader_free(struct en_offloader *off)
 {
 	if (!off)
 		return;
@@ -259,32 +261,32 @@ void en_off_free(struct en_off *off)
 	ck_free(off);
 }
 
-bool en_off_is_file(const struct en_off *off)
+bool en_offloader_is_file(const struct en_offloader *off)
 {
 	return off->nvme != NULL;
 }
 
-const char *en_off_text(const struct en_off *off)
+const char *en_offloader_text(const struct en_offloader *off)
 {
 	return off->nvme ? en_nvme_text(off->nvme) : "";
 }
 
-uint64_t en_off_tiles(const struct en_off *off)
+uint64_t en_offloader_tiles(const struct en_offloader *off)
 {
 	return off->ntiles;
 }
 
-const struct en_off_tile *en_off_tile(const struct en_off *off, uint64_t t)
+const struct en_offloader_tile *en_offloader_tile(const struct en_offloader *off, uint64_t t)
 {
 	return &off->tile[t];
 }
 
-uint64_t en_off_first(const struct en_off *off, uint32_t block)
+uint64_t en_offloader_first(const struct en_offloader *off, uint32_t block)
 {
 	return off->first[block];
 }
 
-struct en_off_state en_off_block(const struct en_off *off, uint32_t block)
+struct en_offloader_state en_offloader_block(const struct en_offloader *off, uint32_t block)
 {
 	return off->whole[block];
 }
@@ -296,33 +298,34 @@ static float *behind(float *p, uint64_t n)
 	return p ? p + n : NULL;
 }
 
-static struct en_off_state state_at(const struct en_off *off, uint64_t t)
+static struct en_offloader_state state_at(const struct en_offloader *off, uint64_t t)
 {
-	const struct en_off_tile *tile = &off->tile[t];
+	const struct en_offloader_tile *tile = &off->tile[t];
 	const uint64_t n = round_up(tile->n, UNIT);
 	float *p;
 
 	if (!off->nvme) {
-		const struct en_off_state *w = &off->whole[tile->block];
+		const struct en_offloader_state *w = &off->whole[tile->block];
 
-		return (struct en_off_state){ behind(w->master, tile->first), w->m + tile->first,
+		return (struct en_offloader_state){ behind(w->master, tile->first),
+		w->m + tile->first,
 					      w->v + tile->first };
 	}
 	p = room_of(off, t)->p;
 	if (!off->masters)
-		return (struct en_off_state){ NULL, p, p + n };
-	return (struct en_off_state){ p, p + n, p + 2 * n };
+		return (struct en_offloader_state){ NULL, p, p + n };
+	return (struct en_offloader_state){ p, p + n, p + 2 * n };
 }
 
-int en_off_get(struct en_off *off, uint64_t t, unsigned states, bool fresh,
-	       struct en_off_state *out, struct ckpt_err *err)
+int en_offloader_get(struct en_offloader *off, uint64_t t, unsigned states, bool fresh,
+		     struct en_offloader_state *out, struct ckpt_err *err)
 {
 	const uint64_t end = !off->nvme ? 0 : fresh ? t + 1 :
 			     ck_min_u64(off->ntiles, t + off->nrooms - 1);
 	int rc = 0;
 
 	if (!off->masters)
-		states &= ~EN_OFF_MASTERS;
+		states &= ~EN_OFFLOADER_MASTERS;
 	for (uint64_t i = t; !rc && i < end; i++)
 		rc = bring(off, i, states, fresh, err);
 	if (!rc && off->nvme)
@@ -333,7 +336,7 @@ int en_off_get(struct en_off *off, uint64_t t, unsigned states, bool fresh,
 	return 0;
 }
 
-void en_off_put(struct en_off *off, uint64_t t, unsigned states)
+void en_offloader_put(struct en_offloader *off, uint64_t t, unsigned states)
 {
 	for (unsigned i = off->masters ? 0 : 1; off->nvme && i < 3; i++)
 		if (states >> i & 1)

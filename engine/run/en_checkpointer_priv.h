@@ -1,13 +1,13 @@
-/* en_keep_priv.h -- what the files of en_keep.h share: a save from inside. */
-#ifndef EN_KEEP_PRIV_H
-#define EN_KEEP_PRIV_H
+/* en_checkpointer_priv.h -- what the files of en_checkpointer.h share: a save from inside. */
+#ifndef EN_CHECKPOINTER_PRIV_H
+#define EN_CHECKPOINTER_PRIV_H
 
 #include <pthread.h>
 
-#include "engine/run/en_keep.h"
+#include "engine/run/en_checkpointer.h"
 
 /* What of a step is no tensor, as it was when the save was asked for. */
-struct en_keep_step {
+struct en_checkpointer_step {
 	struct en_place_in_run at;
 	struct ckpt_save_group group[EN_SCHED_GROUPS];
 	struct ckpt_save_scaler scaler;
@@ -16,11 +16,11 @@ struct en_keep_step {
 	char *tag, *sched, *ds_config, *client;	/* the last three: or NULL */
 };
 
-struct en_keep {
+struct en_checkpointer {
 	const struct en_model *model;
 	struct en_zero *z;
 	struct en_comm *comm;
-	struct en_keep_opts opts;
+	struct en_checkpointer_opts opts;
 	struct ckpt_saver *saver;
 	struct ckpt_save_tensor *tensor;
 	uint64_t ntensors;
@@ -29,12 +29,12 @@ struct en_keep {
 	uint64_t bytes;		/* of this rank's state */
 	uint64_t buffer;	/* bytes of the saver's */
 	float *room;		/* where the state is in no memory of ours, and not copied behind */
-	struct en_keep_step step;
+	struct en_checkpointer_step step;
 	char *config;		/* text of config.json where that alone is the model; or NULL */
 	bool open;		/* a save was committed and not waited for */
 	/*
-	 * The thread that saves a copy of a state of a device (en_keep_put.c).  While 'busy' it has
-	 * the saver, and who runs the training has not.
+	 * The thread that saves a copy of a state of a device (en_checkpointer_put.c).  While
+	 * 'busy' it has the saver, and who runs the training has not.
 	 */
 	bool behind, has_thread;
 	pthread_t thread;
@@ -46,19 +46,19 @@ struct en_keep {
 };
 
 /* Of the three states. */
-extern const struct ckpt_save_state en_keep_states[EN_STATES];
+extern const struct ckpt_save_state en_checkpointer_states[EN_STATES];
 
-void en_keep_step_release(struct en_keep_step *step);
+void en_checkpointer_step_release(struct en_checkpointer_step *step);
 /* All of the save of 'step' by this thread: begin, put, commit. */
-int en_keep_put(struct en_keep *k, struct ckpt_err *err);
+int en_checkpointer_put(struct en_checkpointer *k, struct ckpt_err *err);
 /* By the other thread, of the copy that en_zero_snap_begin() has begun. */
-int en_keep_start(struct en_keep *k, struct ckpt_err *err);
-void en_keep_hand_over(struct en_keep *k);
+int en_checkpointer_start(struct en_checkpointer *k, struct ckpt_err *err);
+void en_checkpointer_hand_over(struct en_checkpointer *k);
 /*
  * Until it has ended, or that many ms (0 = none); CKPT_E_BUSY then; else how it ended, which may be
  * CKPT_E_BUSY too ('open' tells).
  */
-int en_keep_join(struct en_keep *k, uint32_t timeout_ms, struct ckpt_err *err);
-void en_keep_stop(struct en_keep *k);
+int en_checkpointer_join(struct en_checkpointer *k, uint32_t timeout_ms, struct ckpt_err *err);
+void en_checkpointer_stop(struct en_checkpointer *k);
 
 #endif

@@ -1,13 +1,13 @@
 /*
- * en_keep.h -- a training state kept: saved by all ranks while they go on, and found again at any
- * number of ranks and any stage.
+ * en_checkpointer.h -- a training state kept: saved by all ranks while they go on, and found
+ * again at any number of ranks and any stage.
  */
-#ifndef EN_KEEP_H
-#define EN_KEEP_H
+#ifndef EN_CHECKPOINTER_H
+#define EN_CHECKPOINTER_H
 
 #include "engine/run/en_find.h"
+#include "engine/run/en_fingerprint.h"
 #include "engine/run/en_made.h"
-#include "engine/run/en_recipe.h"
 #include "engine/sched/en_scale.h"
 #include "engine/sched/en_sched.h"
 #include "engine/zero/en_zero.h"
@@ -18,9 +18,9 @@ struct en_place_in_run {
 	uint64_t updates;	/* of the optimizer */
 };
 
-#define EN_KEEP_RANK "rank-"	/* and five digits: folders of 'local' */
+#define EN_CHECKPOINTER_RANK "rank-"	/* and five digits: folders of 'local' */
 
-struct en_keep_opts {
+struct en_checkpointer_opts {
 	const char *root;	/* folder of the steps */
 	const char *job;	/* see struct ckpt_saver_opts */
 	int to;			/* CKPT_TO_* */
@@ -46,29 +46,30 @@ struct en_keep_opts {
 	const char *beside;	/* the model's folder, or its config.json: goes along; or NULL */
 };
 
-struct en_keep;
+struct en_checkpointer;
 
 /* 'look' of struct ckpt_saver_opts: which ranks have ended; 'comm' is the table. */
-void en_keep_look(void *comm, uint8_t *gone);
+void en_checkpointer_look(void *comm, uint8_t *gone);
 
 /*
  * The buffer for a rank whose states are so many bytes (en_zero_expect()) and that is to copy them
  * all without waiting for the disk.
  */
-uint64_t en_keep_buffer(uint64_t bytes);
+uint64_t en_checkpointer_buffer(uint64_t bytes);
 /* Bytes of masters and moments that this rank saves. */
-uint64_t en_keep_state(const struct en_zero *z);
+uint64_t en_checkpointer_state(const struct en_zero *z);
 /*
  * All ranks call it.  'z' and 'model' outlive '*keep_out'.  CKPT_E_USAGE, CKPT_E_NOMEM, codes of
  * the collectives.
  */
-int en_keep_new(const struct en_model *model, struct en_zero *z, struct en_comm *comm,
-		const struct en_keep_opts *opts, struct en_keep **keep_out, struct ckpt_err *err);
+int en_checkpointer_new(const struct en_model *model, struct en_zero *z, struct en_comm *comm,
+			const struct en_checkpointer_opts *opts, struct en_checkpointer **keep_out,
+			struct ckpt_err *err);
 /* Waits for the save that goes on.  NULL is fine. */
-void en_keep_free(struct en_keep *keep);
+void en_checkpointer_free(struct en_checkpointer *keep);
 
 /* What of a step is no tensor. */
-struct en_keep_values {
+struct en_checkpointer_values {
 	struct en_place_in_run at;
 	const struct en_zero_hyper *hyper;	/* by group: what is in force */
 	const struct en_sched *sched;
@@ -84,38 +85,40 @@ struct en_keep_values {
  * of that one is returned, with *old_out true; the new save then begins all the same.
  *
  * Of a state on a device the copy has only begun when this returns, and so have the step's files:
- * whatever fails is returned by the next save, or by en_keep_wait().
+ * whatever fails is returned by the next save, or by en_checkpointer_wait().
  */
-int en_keep_save(struct en_keep *keep, const char *tag, const struct en_keep_values *values,
-		 bool *old_out, struct ckpt_err *err);
+int en_checkpointer_save(struct en_checkpointer *keep, const char *tag,
+			 const struct en_checkpointer_values *values,
+			 bool *old_out, struct ckpt_err *err);
 /*
  * How the last save ended, and what it took.  'timeout_ms' 0 = as long as it takes; CKPT_E_BUSY if
- * it still runs then, as en_keep_pending() says: a save that failed may have that code as well.
+ * it still runs then, as en_checkpointer_pending() says: a save that failed may have that code as
+ * well.
  */
-int en_keep_wait(struct en_keep *keep, uint32_t timeout_ms, struct ckpt_saved *out,
-		 struct ckpt_err *err);
-/* A save was begun, and en_keep_wait() has not returned its result. */
-bool en_keep_pending(const struct en_keep *keep);
+int en_checkpointer_wait(struct en_checkpointer *keep, uint32_t timeout_ms, struct ckpt_saved *out,
+			 struct ckpt_err *err);
+/* A save was begun, and en_checkpointer_wait() has not returned its result. */
+bool en_checkpointer_pending(const struct en_checkpointer *keep);
 
 /* The client's key under which en_run keeps where its data is: JSON as a text. */
-#define EN_KEEP_DATA "ztrain_data"
+#define EN_CHECKPOINTER_DATA "ztrain_data"
 
 /* What a step gave back. */
 struct en_loaded {
 	struct en_place_in_run at;
 	bool resumed;		/* with moments; else the run begins with the weights */
 	bool has_recipe;	/* this engine saved it */
-	struct en_recipe recipe;
+	struct en_fingerprint recipe;
 	struct en_in_force in_force;
 	struct en_made made;	/* 'n' 0: the step does not say */
 	uint64_t bytes;		/* read by this rank */
-	char *data;		/* what stands under EN_KEEP_DATA (ck_free), or NULL */
+	char *data;		/* what stands under EN_CHECKPOINTER_DATA (ck_free), or NULL */
 	const char *tag;	/* that was loaded, lent; NULL = 'from' itself */
 	char run[EN_RUN_TEXT];	/* the ids of its run (en_find.h); "" = it does not say */
 };
 
 /* What the model of a step is compared with before anything large is read. */
-struct en_keep_check {
+struct en_checkpointer_check {
 	const struct en_made *now;
 	bool allow;			/* another model */
 	struct en_differ *differ;
@@ -129,7 +132,7 @@ struct en_resume {
 	const char *from;		/* a folder of steps, a step, or weights */
 	const struct en_found *found;	/* steps in it, the one that counts first; or NULL */
 	const struct en_find_opts *find;	/* with 'found' */
-	const struct en_keep_check *check;
+	const struct en_checkpointer_check *check;
 	struct en_sched *sched;
 	struct en_scale *scale;
 };

@@ -1,5 +1,5 @@
-/* en_recipe.c -- see en_recipe.h. */
-#include "engine/run/en_recipe.h"
+/* en_fingerprint.c -- see en_fingerprint.h. */
+#include "engine/run/en_fingerprint.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 #define AS_DEEPSPEED 16		/* in the field of 'wire' */
 #define LOCAL 32
 
-static void list(const struct en_recipe *r, int64_t v[NFIELDS])
+static void list(const struct en_fingerprint *r, int64_t v[NFIELDS])
 {
 	const int64_t all[NFIELDS] = {
 		r->world, (int64_t)r->accumulation, (int64_t)r->rows, (int64_t)r->tokens,
@@ -27,9 +27,9 @@ static void list(const struct en_recipe *r, int64_t v[NFIELDS])
 }
 
 /* A list of numbers in a text: what a client's key may hold in every format. */
-int en_recipe_add(const struct en_recipe *r, struct ck_buf *buf, struct ckpt_err *err)
+int en_fingerprint_add(const struct en_fingerprint *r, struct ck_buf *buf, struct ckpt_err *err)
 {
-	char text[32 * NFIELDS] = "\"" EN_RECIPE_KEY "\": \"[";
+	char text[32 * NFIELDS] = "\"" EN_FINGERPRINT_KEY "\": \"[";
 	size_t n = strlen(text);
 	int64_t v[NFIELDS];
 
@@ -41,7 +41,7 @@ int en_recipe_add(const struct en_recipe *r, struct ck_buf *buf, struct ckpt_err
 	return ck_buf_adds(buf, text, err);
 }
 
-static bool parse(struct en_recipe *r, const char *p, uint64_t len)
+static bool parse(struct en_fingerprint *r, const char *p, uint64_t len)
 {
 	char text[32 * NFIELDS], *at = text;
 	int64_t v[NFIELDS];
@@ -62,7 +62,7 @@ static bool parse(struct en_recipe *r, const char *p, uint64_t len)
 		return false;
 	if (v[0] < 1 || v[0] > UINT32_MAX || v[1] < 1 || v[1] > INT32_MAX)
 		return false;
-	*r = (struct en_recipe){
+	*r = (struct en_fingerprint){
 		.world = (uint32_t)v[0], .accumulation = (uint64_t)v[1], .rows = (uint64_t)v[2],
 		.tokens = (uint64_t)v[3], .precision = v[4], .wire = v[5] % AS_DEEPSPEED,
 		.rule = v[6], .as_deepspeed = v[5] & AS_DEEPSPEED, .local = v[5] & LOCAL,
@@ -71,11 +71,11 @@ static bool parse(struct en_recipe *r, const char *p, uint64_t len)
 	return true;
 }
 
-bool en_recipe_take(struct en_recipe *r, struct ckpt_values *values)
+bool en_fingerprint_take(struct en_fingerprint *r, struct ckpt_values *values)
 {
 	struct ckpt_value text;
 
-	return !ckpt_value_get(values, EN_RECIPE_KEY, &text, NULL) &&
+	return !ckpt_value_get(values, EN_FINGERPRINT_KEY, &text, NULL) &&
 	       text.kind == CKPT_VALUE_STRING && parse(r, text.bytes, text.n);
 }
 
@@ -85,13 +85,13 @@ static bool is_power(uint32_t n)
 }
 
 /* Of two numbers that may be as large as they like: the product for people. */
-static uint64_t units(const struct en_recipe *r)
+static uint64_t units(const struct en_fingerprint *r)
 {
 	return r->world * r->accumulation;
 }
 
 /* Why another order of sums, or other sums, NULL if neither. */
-static const char *difference(const struct en_recipe *a, const struct en_recipe *b)
+static const char *difference(const struct en_fingerprint *a, const struct en_fingerprint *b)
 {
 	if (units(a) != units(b))
 		return "ranks x accumulation is another";
@@ -120,54 +120,54 @@ static const char *difference(const struct en_recipe *a, const struct en_recipe 
 	return NULL;
 }
 
-static bool say_beginning(const struct en_recipe *r, char text[EN_RECIPE_TEXT])
+static bool say_beginning(const struct en_fingerprint *r, char text[EN_FINGERPRINT_TEXT])
 {
 	size_t n;
 
 	if (r->as_deepspeed) {
-		snprintf(text, EN_RECIPE_TEXT,
+		snprintf(text, EN_FINGERPRINT_TEXT,
 			 "bits: gradients are divided and summed in fp16 as DeepSpeed does, and "
 			 "overflow where its do (--overflow deepspeed): another number of ranks "
 			 "has other bits, and may skip other steps; what is loaded is exact");
 		return false;
 	}
 	if (r->cuda && !r->tree) {
-		snprintf(text, EN_RECIPE_TEXT,
+		snprintf(text, EN_FINGERPRINT_TEXT,
 			 "bits: GPUs sum in any order, so runs are equal within rounding "
 			 "(--reduction tree: to the bit); what is loaded is exact");
 		return false;
 	}
 	if (!is_power(r->world)) {
-		snprintf(text, EN_RECIPE_TEXT,
+		snprintf(text, EN_FINGERPRINT_TEXT,
 			 "bits: %" PRIu32 " ranks are no power of two: runs at other numbers of "
 			 "ranks have sums of another order, equal within rounding; what is "
 			 "loaded is exact", r->world);
 		return false;
 	}
-	n = (size_t)snprintf(text, EN_RECIPE_TEXT,
+	n = (size_t)snprintf(text, EN_FINGERPRINT_TEXT,
 			     "bits: %" PRIu32 " x %" PRIu64 " = %" PRIu64 " units of %" PRIu64
 			     " rows a step, summed as one tree: the same at",
 			     r->world, r->accumulation, units(r), r->rows);
 	for (uint64_t w = 1; w <= 1024 && w <= units(r); w *= 2)
-		if (units(r) % w == 0 && n < EN_RECIPE_TEXT)
-			n += (size_t)snprintf(text + n, EN_RECIPE_TEXT - n, "%s %" PRIu64,
+		if (units(r) % w == 0 && n < EN_FINGERPRINT_TEXT)
+			n += (size_t)snprintf(text + n, EN_FINGERPRINT_TEXT - n, "%s %" PRIu64,
 					      w == 1 ? "" : ",", w);
-	if (n < EN_RECIPE_TEXT)
-		snprintf(text + n, EN_RECIPE_TEXT - n,
+	if (n < EN_FINGERPRINT_TEXT)
+		snprintf(text + n, EN_FINGERPRINT_TEXT - n,
 			 " ranks with as many units, at every stage, on %s of one kind",
 			 r->cuda ? "GPUs" : "processors");
 	return true;
 }
 
-bool en_recipe_same_bits(const struct en_recipe *now, const struct en_recipe *before,
-			 char text[EN_RECIPE_TEXT])
+bool en_fingerprint_same_bits(const struct en_fingerprint *now, const struct en_fingerprint *before,
+			      char text[EN_FINGERPRINT_TEXT])
 {
 	const char *why;
 
 	if (!before)
 		return say_beginning(now, text);
 	why = difference(before, now);
-	snprintf(text, EN_RECIPE_TEXT,
+	snprintf(text, EN_FINGERPRINT_TEXT,
 		 "bits: %s %" PRIu32 " ranks x %" PRIu64 " micro-batches of %" PRIu64 " rows%s%s",
 		 why ? "the state is the saved one, to the bit; from here on sums differ within "
 		       "rounding from those of" : "as if the run of",

@@ -1,5 +1,5 @@
-/* en_held.c -- see en_held.h. */
-#include "engine/run/en_held.h"
+/* en_eval_set.c -- see en_eval_set.h. */
+#include "engine/run/en_eval_set.h"
 
 #include <math.h>
 #include <string.h>
@@ -7,38 +7,39 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
-struct en_held {
+struct en_eval_set {
 	struct en_zero *z;
 	struct en_comm *comm;
-	struct en_held_feed feed;
+	struct en_eval_set_feed feed;
 	uint32_t rows, tokens;
 	int32_t *ids, *labels;
 	double *sums;		/* of losses of every unit, then of tokens that count */
 };
 
-int en_held_new(struct en_zero *z, struct en_comm *comm, const struct en_held_feed *feed,
-		uint32_t rows, uint32_t tokens, struct en_held **held_out, struct ckpt_err *err)
+int en_eval_set_new(struct en_zero *z, struct en_comm *comm, const struct en_eval_set_feed *feed,
+		    uint32_t rows, uint32_t tokens, struct en_eval_set **held_out,
+		    struct ckpt_err *err)
 {
-	struct en_held *h = ck_zalloc(sizeof(*h));
+	struct en_eval_set *h = ck_zalloc(sizeof(*h));
 	const uint64_t n = (uint64_t)rows * tokens;
 
 	if (!h)
 		return ck_fail_nomem(err, "an evaluation", sizeof(*h));
-	*h = (struct en_held){
+	*h = (struct en_eval_set){
 		.z = z, .comm = comm, .feed = *feed, .rows = rows, .tokens = tokens,
 		.ids = ck_alloc_array(n, sizeof(int32_t)),
 		.labels = ck_alloc_array(n, sizeof(int32_t)),
 		.sums = ck_alloc_array(2 * feed->units + 1, sizeof(double)),
 	};
 	if (!h->ids || !h->labels || !h->sums) {
-		en_held_free(h);
+		en_eval_set_free(h);
 		return ck_fail_nomem(err, "rows to evaluate", n);
 	}
 	*held_out = h;
 	return 0;
 }
 
-void en_held_free(struct en_held *h)
+void en_eval_set_free(struct en_eval_set *h)
 {
 	if (!h)
 		return;
@@ -49,14 +50,14 @@ void en_held_free(struct en_held *h)
 }
 
 /* A turn without a unit: one row of which nothing counts. */
-static void fill_idle(struct en_held *h)
+static void fill_idle(struct en_eval_set *h)
 {
 	memset(h->ids, 0, h->tokens * sizeof(*h->ids));
 	for (uint32_t i = 0; i < h->tokens; i++)
 		h->labels[i] = -100;
 }
 
-static int take_turn(struct en_held *h, uint64_t unit, struct ckpt_err *err)
+static int take_turn(struct en_eval_set *h, uint64_t unit, struct ckpt_err *err)
 {
 	struct en_batch batch = { 1, h->tokens, h->ids, h->labels };
 	const bool mine = unit < h->feed.units;
@@ -76,7 +77,7 @@ static int take_turn(struct en_held *h, uint64_t unit, struct ckpt_err *err)
 	return rc;
 }
 
-int en_held_loss(struct en_held *h, double *loss_out, struct ckpt_err *err)
+int en_eval_set_loss(struct en_eval_set *h, double *loss_out, struct ckpt_err *err)
 {
 	const uint64_t n = h->feed.units, size = h->comm->size;
 	double sum, count;

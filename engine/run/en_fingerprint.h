@@ -1,6 +1,6 @@
 /*
- * en_recipe.h -- what the bits of a run depend on besides its data and rates, and whether two runs
- * agree in it.
+ * en_fingerprint.h -- what the bits of a run depend on besides its data and rates, and whether
+ * two runs agree in it.
  *
  * Gradients of the units of a step (docs/ztrain/collectives.md) are summed as one binary tree in
  * natural order where the number of ranks is a power of two; then neither ranks, stage, threads
@@ -8,8 +8,8 @@
  * unit, the precision and the rule of the optimizer stay.  On GPUs that is so with
  * --reduction tree; else the same run has other bits within rounding.
  */
-#ifndef EN_RECIPE_H
-#define EN_RECIPE_H
+#ifndef EN_FINGERPRINT_H
+#define EN_FINGERPRINT_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,7 +18,7 @@
 
 #include "libckpt/base/ck_buf.h"
 
-struct en_recipe {
+struct en_fingerprint {
 	uint32_t world;
 	uint64_t accumulation, rows, tokens;	/* of a unit */
 	int64_t precision;			/* enum en_precision */
@@ -31,19 +31,19 @@ struct en_recipe {
 };
 
 /* Under which key it stands among the client's, as a text of JSON. */
-#define EN_RECIPE_KEY "ztrain_bits"
+#define EN_FINGERPRINT_KEY "ztrain_bits"
 
 /* Adds "ztrain_bits": "..." to an object. */
-int en_recipe_add(const struct en_recipe *r, struct ck_buf *buf, struct ckpt_err *err);
+int en_fingerprint_add(const struct en_fingerprint *r, struct ck_buf *buf, struct ckpt_err *err);
 /* True if the step was saved by this engine and says it. */
-bool en_recipe_take(struct en_recipe *r, struct ckpt_values *values);
+bool en_fingerprint_take(struct en_fingerprint *r, struct ckpt_values *values);
 
-#define EN_RECIPE_TEXT 400
+#define EN_FINGERPRINT_TEXT 400
 /*
  * Whether a run by 'now' that goes on from one by 'before' (NULL = it begins) has the bits of the
  * one that never stopped, or, beginning, those of a run by one rank; and the sentence about it.
  */
-bool en_recipe_same_bits(const struct en_recipe *now, const struct en_recipe *before,
-			 char text[EN_RECIPE_TEXT]);
+bool en_fingerprint_same_bits(const struct en_fingerprint *now, const struct en_fingerprint *before,
+			      char text[EN_FINGERPRINT_TEXT]);
 
 #endif

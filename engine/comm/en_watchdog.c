@@ -1,5 +1,5 @@
-/* en_watch.c -- see en_watch.h. */
-#include "engine/comm/en_watch.h"
+/* en_watchdog.c -- see en_watchdog.h. */
+#include "engine/comm/en_watchdog.h"
 
 #include <sched.h>
 #include <stdarg.h>
@@ -18,14 +18,14 @@
 #define TURN_MOST 1000000000ll
 #define NAMED 6u		/* ranks that a sentence lists */
 
-void en_patience_begin(struct en_patience *p, void (*sleep)(void *arg, long ns), void *arg)
+void en_watchdog_begin(struct en_watchdog *p, void (*sleep)(void *arg, long ns), void *arg)
 {
-	*p = (struct en_patience){
+	*p = (struct en_watchdog){
 		.last = ck_clock_ns(), .nap = NAP_LEAST, .sleep = sleep, .arg = arg,
 	};
 }
 
-static void nap(struct en_patience *p)
+static void nap(struct en_watchdog *p)
 {
 	const struct timespec time = { .tv_nsec = p->nap };
 
@@ -39,12 +39,12 @@ static void nap(struct en_patience *p)
 	}
 }
 
-void en_patience_rest(struct en_patience *p, bool moved)
+void en_watchdog_rest(struct en_watchdog *p, bool moved)
 {
 	int64_t t;
 
 	if (moved) {
-		en_patience_begin(p, p->sleep, p->arg);
+		en_watchdog_begin(p, p->sleep, p->arg);
 		return;
 	}
 	nap(p);

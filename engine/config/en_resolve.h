@@ -1,6 +1,6 @@
-/* en_eval.h -- resolving a configuration, between the files that do it. */
-#ifndef EN_EVAL_H
-#define EN_EVAL_H
+/* en_resolve.h -- resolving a configuration, between the files that do it. */
+#ifndef EN_RESOLVE_H
+#define EN_RESOLVE_H
 
 #include "engine/config/en_coerce.h"
 
@@ -9,7 +9,7 @@ struct en_given {
 	uint64_t verdict;		/* number of its verdict + 1, 0 = none */
 };
 
-struct en_eval {
+struct en_resolve {
 	struct en_config *cfg;
 	const struct en_facts *facts;
 	struct en_settings set;
@@ -20,43 +20,43 @@ struct en_eval {
 };
 
 /* A verdict at the end of the list; its number + 1, 0 without memory (ev->rc).  'v' may be NULL. */
-uint64_t en_rule(struct en_eval *ev, enum en_ruling ruling, const char *path,
+uint64_t en_rule(struct en_resolve *ev, enum en_ruling ruling, const char *path,
 		 const struct en_node *v, const char *fmt, ...) CK_PRINTF(5, 6);
 /* A refusal; 'theirs' if DeepSpeed or accelerate fails as well. */
-void en_refuse(struct en_eval *ev, bool theirs, enum ckpt_code code, const char *path,
+void en_refuse(struct en_resolve *ev, bool theirs, enum ckpt_code code, const char *path,
 	       const struct en_node *v, const char *fmt, ...) CK_PRINTF(6, 7);
 /* The same without an evaluation, while a file is read.  0 or -CKPT_E_NOMEM. */
 int en_verdict_add(struct en_config *cfg, const struct en_verdict *verdict, struct ckpt_err *err);
 
 /* "zero_optimization.stage" for a key, as it is documented (its alias, if it has one); lent. */
-const char *en_key_path(struct en_eval *ev, const struct en_key *key);
+const char *en_key_path(struct en_resolve *ev, const struct en_key *key);
 /* Number of the key; it must be in the table. */
 size_t en_key_number(enum en_block block, const char *name);
 /* What of the key was given: NULL if it was not. */
-const struct en_node *en_given(const struct en_eval *ev, enum en_block block, const char *name);
+const struct en_node *en_given(const struct en_resolve *ev, enum en_block block, const char *name);
 /* A value that follows from others, as the value of its key. */
-void en_derive(struct en_eval *ev, enum en_block block, const char *name, struct en_value v,
+void en_derive(struct en_resolve *ev, enum en_block block, const char *name, struct en_value v,
 	       const char *why);
 
 /* The refusal of 'path' is the Trainer's, not DeepSpeed's. */
-void en_by_trainer(struct en_eval *ev, const char *path);
+void en_by_trainer(struct en_resolve *ev, const char *path);
 /*
  * en_option.c: does a stated option go where the file is silent?  False where the file says a
  * value, where the key would not be read, and unless the caller wants it.
  */
-bool en_option_counts(const struct en_eval *ev, const char *path);
-void en_option_put(struct en_eval *ev, const char *path, struct en_node *v, const char *option);
+bool en_option_counts(const struct en_resolve *ev, const char *path);
+void en_option_put(struct en_resolve *ev, const char *path, struct en_node *v, const char *option);
 /* en_fill.c: "auto", where transformers or accelerate replaces it. */
-void en_fill(struct en_eval *ev);
+void en_fill(struct en_resolve *ev);
 /* en_walk.c: every key of the tree, its type and its verdict. */
-void en_walk(struct en_eval *ev);
+void en_walk(struct en_resolve *ev);
 /* en_old.c: true if the key is an old one of zero_optimization that was dealt with. */
-bool en_old_key(struct en_eval *ev, const struct en_node *dict, const struct en_node *v);
+bool en_old_key(struct en_resolve *ev, const struct en_node *dict, const struct en_node *v);
 /* en_check.c: settings that hang together; batch sizes are in en_batch.c. */
-void en_check(struct en_eval *ev);
-void en_batch(struct en_eval *ev);
+void en_check(struct en_resolve *ev);
+void en_batch(struct en_resolve *ev);
 /* en_when.c: which settings matter, and the list of where they come from. */
 bool en_matters(const struct en_settings *set, const struct en_key *key);
-void en_when(struct en_eval *ev);
+void en_when(struct en_resolve *ev);
 
 #endif

@@ -1,13 +1,13 @@
-/* en_watch.h -- waiting for other ranks: naps, a deadline, and who it is that is missing. */
-#ifndef EN_WATCH_H
-#define EN_WATCH_H
+/* en_watchdog.h -- waiting for other ranks: naps, a deadline, and who it is that is missing. */
+#ifndef EN_WATCHDOG_H
+#define EN_WATCHDOG_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* How long nothing has moved. */
-struct en_patience {
+struct en_watchdog {
 	int64_t last, silent;	/* ns */
 	long nap;
 	void (*sleep)(void *arg, long ns);
@@ -15,14 +15,14 @@ struct en_patience {
 };
 
 /* 'sleep' ends when something may have come, or after 'ns'; NULL: nothing wakes it. */
-void en_patience_begin(struct en_patience *p, void (*sleep)(void *arg, long ns), void *arg);
+void en_watchdog_begin(struct en_watchdog *p, void (*sleep)(void *arg, long ns), void *arg);
 /*
  * One turn of waiting.  'moved' sets the silence back to 0.  Else the processor is offered to
  * others for 2 ms, then naps follow, of 50 us to 1 ms; with a 'sleep' that can be woken it sleeps
  * at once.  A turn counts one second at most: time in which this process itself was stopped tells
  * nothing of the others.
  */
-void en_patience_rest(struct en_patience *p, bool moved);
+void en_watchdog_rest(struct en_watchdog *p, bool moved);
 
 struct en_peer {
 	char host[64];
