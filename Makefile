@@ -154,7 +154,7 @@ LIB_SRC   := $(sort $(filter-out $(if $(HAS_PACK),,formats/archive/%), \
 # What needs MPI is in libztrain_mpi.a, linked before it by programs that are to have it.
 TRAIN_MPI_SRC := engine/comm/en_comm_mpi.c
 ZTRAIN_SRC := $(sort $(wildcard engine/main/*.c))
-TRAIN_SRC := $(sort $(filter-out $(TRAIN_MPI_SRC) $(ZTRAIN_SRC) engine/cuda/cz_%.c,$(wildcard engine/*.c engine/*/*.c) \
+TRAIN_SRC := $(sort $(filter-out $(TRAIN_MPI_SRC) $(ZTRAIN_SRC) engine/cuda/en_cuda_%.c,$(wildcard engine/*.c engine/*/*.c) \
              $(wildcard kernels/ref/train/*.c kernels/cpu/train/*.c)))
 TOOL_SRC  := $(sort $(wildcard tools/*.c))
 UNIT_SRC  := $(sort $(filter-out $(if $(HAS_PACK),,tests/unit/test_pack% tests/torture/test_torture_pack.c), \
@@ -166,11 +166,11 @@ EMPI_SRC  := $(sort $(wildcard tests/engine/mpi_*.c))
 WATCH_SRC := $(sort $(wildcard tests/engine/watch_*.c))
 TLIB_SRC  := $(sort $(filter-out $(if $(HAS_PACK),,tests/lib/t_pack.c),$(wildcard tests/lib/*.c)))
 # Kernels for GPUs, in build/.../libztrain_cuda.a, and their tests.
-CUDA_SRC  := $(sort $(wildcard kernels/cuda/*.cu kernels/cuda/*.c engine/cuda/cz_*.c))
+CUDA_SRC  := $(sort $(wildcard kernels/cuda/*.cu kernels/cuda/*.c engine/cuda/en_cuda_*.c))
 GTEST_SRC := $(sort $(wildcard tests/gpu/test_cuda_*.c))
 GTLIB_SRC := $(sort $(wildcard tests/gpu/tg_*.c))
 # GPUs that are not there: CUDA, NCCL and the kernels on a CPU, and engine/cuda compiled for them.
-FAKE_SRC  := $(sort $(wildcard tests/gpu/fake/*.c engine/cuda/cz_*.c)) kernels/cuda/kn_cu_embed_list.c
+FAKE_SRC  := $(sort $(wildcard tests/gpu/fake/*.c engine/cuda/en_cuda_*.c)) kernels/cuda/kn_cu_embed_list.c
 FUZZ_SRC  := $(sort $(filter-out $(if $(HAS_PACK),,tests/fuzz/fz_t_pack.c),$(wildcard tests/fuzz/*.c)))
 BENCH_SRC := $(sort $(wildcard tests/bench/*.c))
 objects    = $(patsubst %.c,$(B)/%.o,$(1))
@@ -411,7 +411,7 @@ check-tree:
 check-tree-here: lib $(B)/libztrain.a
 	@ok=1; tests/lint/check-layers.sh || ok=0; tests/lint/check-symbols.sh $(B) || ok=0; tests/lint/check-findings.sh || ok=0; \
 	tests/lint/check-limits.sh || ok=0; \
-	CC='$(CC)' CPPFLAGS='$(ALL_CPPFLAGS)' tests/lint/check-names.sh $(B)/libckpt.a $(B)/$(SO) $(B)/libztrain.a || ok=0; \
+	CC='$(CC)' CPPFLAGS='$(ALL_CPPFLAGS)' tests/lint/check-names.sh $(B)/libckpt.a $(B)/$(SO) $(B)/libztrain.a $(wildcard $(B)/libztrain_cuda.a) || ok=0; \
 	test $$ok = 1 || { echo 'check-tree: the tree is not in order, see above'; exit 1; }; \
 	echo 'check-tree: layers, names, lengths, headers and exported symbols are in order'
 ## bench: timings against cp and zero_to_fp32 (BENCH='--quick' for a short run)

@@ -16,7 +16,7 @@
 #define STEPS 3
 #define ROWS 1u
 #define TOKENS 128u
-#define TILES 4u		/* rooms of engine/cuda/cz_offload.c */
+#define TILES 4u		/* rooms of engine/cuda/en_cuda_offload.c */
 
 struct row {
 	const char *name;

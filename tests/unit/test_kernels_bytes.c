@@ -96,7 +96,7 @@ static void conjugating_flips_the_imaginary_part_only(void **state)
 	(void)state;
 	FOR_ALL_MASKS(mask)
 		for (size_t n = 1; n < 30; n++) {
-			double complex z[30], cz[30];
+			double complex z[30], en_cuda[30];
 			float complex c[30], cc[30];
 			uint16_t h[60], ch[60];
 
@@ -106,11 +106,11 @@ static void conjugating_flips_the_imaginary_part_only(void **state)
 				h[2 * i] = (uint16_t)(i * 4099);
 				h[2 * i + 1] = (uint16_t)(i * 5003);
 			}
-			assert_int_equal(kn_conj(cz, z, 8, n), 0);
+			assert_int_equal(kn_conj(en_cuda, z, 8, n), 0);
 			assert_int_equal(kn_conj(cc, c, 4, n), 0);
 			assert_int_equal(kn_conj(ch, h, 2, n), 0);
 			for (size_t i = 0; i < n; i++) {
-				assert_true(cz[i] == conj(z[i]) && cc[i] == conjf(c[i]));
+				assert_true(en_cuda[i] == conj(z[i]) && cc[i] == conjf(c[i]));
 				assert_int_equal(ch[2 * i], h[2 * i]);
 				assert_int_equal(ch[2 * i + 1], h[2 * i + 1] ^ 0x8000);
 			}

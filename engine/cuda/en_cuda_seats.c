@@ -1,12 +1,12 @@
 /*
- * cz_seats.c -- stage 3: where blocks lie while they are gathered, found by arithmetic.
+ * en_cuda_seats.c -- stage 3: where blocks lie while they are gathered, found by arithmetic.
  *
  * Blocks take turns in 'rolling' rooms: one that is computed with, and those of the blocks that are
  * gathered beforehand, either way.  A tied model's last block has a room apart, as its head works
  * with block 0 at the same time.  Small blocks stay: each has a room of its own, and is gathered
  * once a step.
  */
-#include "engine/cuda/cz_priv.h"
+#include "engine/cuda/en_cuda_priv.h"
 #include "libckpt/base/ck_sys.h"
 
 #define MOST_AHEAD 15u
@@ -15,13 +15,13 @@ static const struct en_zero_flow usual = {
 	.ahead = 1, .all_stay = UINT64_MAX, .live = UINT64_MAX,
 };
 
-const struct en_zero_flow *cz_flow_of(const struct en_zero_opts *opts)
+const struct en_zero_flow *en_cuda_flow_of(const struct en_zero_opts *opts)
 {
 	return opts->flow.given ? &opts->flow : &usual;
 }
 
 /* Blocks that stay are cut off where they are too many, in order. */
-static void choose(const struct en_model *m, const struct en_zero_flow *f, struct cz_seats *r)
+static void choose(const struct en_model *m, const struct en_zero_flow *f, struct en_cuda_seats *r)
 {
 	uint64_t all = 0;
 
@@ -37,7 +37,7 @@ static void choose(const struct en_model *m, const struct en_zero_flow *f, struc
 }
 
 /* Of blocks that take turns. */
-static uint64_t largest(const struct en_model *m, const struct cz_seats *r)
+static uint64_t largest(const struct en_model *m, const struct en_cuda_seats *r)
 {
 	uint64_t most = 0;
 
@@ -52,7 +52,7 @@ static uint64_t largest(const struct en_model *m, const struct cz_seats *r)
  * no more than may be live.
  */
 static uint32_t how_far(const struct en_model *m, const struct en_zero_flow *f,
-			const struct cz_seats *r)
+			const struct en_cuda_seats *r)
 {
 	const uint64_t layer = largest(m, r);
 	uint64_t n = 1;
@@ -65,25 +65,25 @@ static uint32_t how_far(const struct en_model *m, const struct en_zero_flow *f,
 	return (uint32_t)n;
 }
 
-static void put(const struct en_model *m, struct cz_seats *r, uint32_t block, uint32_t room,
+static void put(const struct en_model *m, struct en_cuda_seats *r, uint32_t block, uint32_t room,
 		uint32_t size)
 {
 	r->of[block] = room;
 	r->padded[room] = ck_max_u64(r->padded[room], en_zero_padded(m, block, size));
 }
 
-int cz_seats_plan(const struct en_model *m, const struct en_zero_opts *opts, uint32_t size,
-		  struct cz_seats *r)
+int en_cuda_seats_plan(const struct en_model *m, const struct en_zero_opts *opts, uint32_t size,
+		       struct en_cuda_seats *r)
 {
-	const struct en_zero_flow *f = cz_flow_of(opts);
+	const struct en_zero_flow *f = en_cuda_flow_of(opts);
 	const uint32_t last = m->nblocks - 1;
 	uint32_t turn = 0;
 
-	*r = (struct cz_seats){ .n = 0 };
+	*r = (struct en_cuda_seats){ .n = 0 };
 	r->of = ck_alloc_array(m->nblocks, sizeof(*r->of));
 	r->padded = ck_zalloc((m->nblocks + MOST_AHEAD + 2ull) * sizeof(*r->padded));
 	if (!r->of || !r->padded) {
-		cz_seats_release(r);
+		en_cuda_seats_release(r);
 		return -1;
 	}
 	choose(m, f, r);
@@ -100,9 +100,9 @@ int cz_seats_plan(const struct en_model *m, const struct en_zero_opts *opts, uin
 	return 0;
 }
 
-void cz_seats_release(struct cz_seats *r)
+void en_cuda_seats_release(struct en_cuda_seats *r)
 {
 	ck_free(r->of);
 	ck_free(r->padded);
-	*r = (struct cz_seats){ .n = 0 };
+	*r = (struct en_cuda_seats){ .n = 0 };
 }

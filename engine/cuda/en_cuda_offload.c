@@ -1,6 +1,6 @@
 /*
- * cz_offload.c -- masters and moments on the host, updated by its cores; and parameters of stage 3
- * there.
+ * en_cuda_offload.c -- masters and moments on the host, updated by its cores; and parameters of
+ * stage 3 there.
  *
  * States are ordinary memory of the host, or a file (en_offloader.h): they never go to the GPU,
  * so they need not be pinned. What goes, tile by tile, are the gradient's sums, down, and the
@@ -22,7 +22,7 @@
  */
 #include <string.h>
 
-#include "engine/cuda/cz_priv.h"
+#include "engine/cuda/en_cuda_priv.h"
 #include "engine/zero/en_adam.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
@@ -30,13 +30,13 @@
 #define TILES 4u
 
 struct room {
-	void *grads;		/* of cz.sum_type */
+	void *grads;		/* of en_cuda.sum_type */
 	void *copy;		/* of opts.type; NULL where parameters stay on the host */
 	cudaEvent_t there;	/* the gradients have come down */
 	cudaEvent_t gone;	/* the copy has gone up */
 };
 
-struct cz_off {
+struct en_cuda_off {
 	cudaStream_t down, up;
 	cudaEvent_t by;		/* of streams that wait for each other */
 	struct en_pool *pool;
@@ -47,7 +47,7 @@ struct cz_off {
 
 /* ---- memory ---- */
 
-static int pinned(struct cz *c, enum en_mem_kind kind, uint64_t bytes, void *p_out,
+static int pinned(struct en_cuda *c, enum en_mem_kind kind, uint64_t bytes, void *p_out,
 		  struct ckpt_err *err)
 {
 	int rc = 0;
@@ -61,14 +61,14 @@ static int pinned(struct cz *c, enum en_mem_kind kind, uint64_t bytes, void *p_o
 			       (unsigned long long)bytes >> 20, en_mem_name(kind));
 	}
 	if (rc)
-		return cz_cuda(rc, "pinned memory", err);
+		return en_cuda_cuda(rc, "pinned memory", err);
 	en_mem_note(&c->z.mem, kind, (int64_t)bytes);
 	return 0;
 }
 
-int cz_new_own(struct cz *c, uint64_t bytes, void *p_out, struct ckpt_err *err)
+int en_cuda_new_own(struct en_cuda *c, uint64_t bytes, void *p_out, struct ckpt_err *err)
 {
-	struct cz_off *off = c->off;
+	struct en_cuda_off *off = c->off;
 	void *p = NULL;
 	int rc = pinned(c, EN_MEM_HOST_PARAMS, bytes, &p, err);
 
@@ -80,7 +80,7 @@ int cz_new_own(struct cz *c, uint64_t bytes, void *p_out, struct ckpt_err *err)
 	return 0;
 }
 
-uint64_t cz_off_room(const struct cz *c)
+uint64_t en_cuda_off_room(const struct en_cuda *c)
 {
 	const uint64_t most = c->z.opts.off_tile ? c->z.opts.off_tile : EN_OFFLOADER_TILE;
 	const uint32_t size = c->z.comm->size;
@@ -91,9 +91,9 @@ uint64_t cz_off_room(const struct cz *c)
 	return ck_min_u64(part, most);
 }
 
-static int new_rooms(struct cz *c, struct ckpt_err *err)
+static int new_rooms(struct en_cuda *c, struct ckpt_err *err)
 {
-	const uint64_t n = cz_off_room(c);
+	const uint64_t n = en_cuda_off_room(c);
 	int rc = 0;
 
 	for (uint32_t i = 0; !rc && i < TILES; i++) {
@@ -101,24 +101,24 @@ static int new_rooms(struct cz *c, struct ckpt_err *err)
 
 		rc = pinned(c, EN_MEM_HOST_OPTIMIZER, n * kn_type_size(c->sum_type), &r->grads,
 			    err);
-		if (!rc && !cz_has_host_params(c))
+		if (!rc && !en_cuda_has_host_params(c))
 			rc = pinned(c, EN_MEM_HOST_OPTIMIZER, n * kn_type_size(c->z.opts.type),
 				    &r->copy, err);
 		if (!rc && !c->expects)
-			rc = cz_event(&r->there, err);
+			rc = en_cuda_event(&r->there, err);
 		if (!rc && !c->expects)
-			rc = cz_event(&r->gone, err);
+			rc = en_cuda_event(&r->gone, err);
 	}
 	return rc;
 }
 
 /* What it would take. */
-static int expect(struct cz *c, struct ckpt_err *err)
+static int expect(struct en_cuda *c, struct ckpt_err *err)
 {
 	const uint32_t size = c->z.comm->size;
 	uint64_t n = 0, part = 0;
 
-	if (!cz_has_host_optimizer(c))
+	if (!en_cuda_has_host_optimizer(c))
 		return 0;
 	for (uint32_t i = 0; i < c->z.model->nblocks; i++) {
 		const uint64_t each = en_zero_padded(c->z.model, i, size) / size;
@@ -131,13 +131,13 @@ static int expect(struct cz *c, struct ckpt_err *err)
 	return new_rooms(c, err);
 }
 
-int cz_off_new(struct cz *c, struct ckpt_err *err)
+int en_cuda_off_new(struct en_cuda *c, struct ckpt_err *err)
 {
-	const bool optimizer = cz_has_host_optimizer(c);
-	struct cz_off *off;
+	const bool optimizer = en_cuda_has_host_optimizer(c);
+	struct en_cuda_off *off;
 	int rc;
 
-	if (!optimizer && !cz_has_host_params(c))
+	if (!optimizer && !en_cuda_has_host_params(c))
 		return 0;
 	c->off = off = ck_zalloc(sizeof(*off));
 	if (!off)
@@ -150,7 +150,7 @@ int cz_off_new(struct cz *c, struct ckpt_err *err)
 	rc = (int)cudaStreamCreateWithFlags(&off->down, cudaStreamNonBlocking);
 	if (!rc)
 		rc = (int)cudaStreamCreateWithFlags(&off->up, cudaStreamNonBlocking);
-	rc = rc ? cz_cuda(rc, "a stream", err) : cz_event(&off->by, err);
+	rc = rc ? en_cuda_cuda(rc, "a stream", err) : en_cuda_event(&off->by, err);
 	if (rc || !optimizer)
 		return rc;
 	rc = en_pool_new(c->z.opts.threads, &off->pool, err);
@@ -160,9 +160,9 @@ int cz_off_new(struct cz *c, struct ckpt_err *err)
 	return rc ? rc : new_rooms(c, err);
 }
 
-void cz_off_free(struct cz *c)
+void en_cuda_off_free(struct en_cuda *c)
 {
-	struct cz_off *off = c->off;
+	struct en_cuda_off *off = c->off;
 
 	if (!off)
 		return;
@@ -170,16 +170,16 @@ void cz_off_free(struct cz *c)
 		struct room *r = &off->room[i];
 
 		if (r->there)
-			cz_event_free(r->there);
+			en_cuda_event_free(r->there);
 		if (r->gone)
-			cz_event_free(r->gone);
+			en_cuda_event_free(r->gone);
 		cudaFreeHost(r->grads);
 		cudaFreeHost(r->copy);
 	}
 	for (uint32_t i = 0; i < off->nown; i++)
 		cudaFreeHost(off->own[i]);
 	if (off->by)
-		cz_event_free(off->by);
+		en_cuda_event_free(off->by);
 	if (off->down)
 		cudaStreamDestroy(off->down);
 	if (off->up)
@@ -191,12 +191,12 @@ void cz_off_free(struct cz *c)
 	ck_free(off);
 }
 
-cudaStream_t cz_off_up(const struct cz *c)
+cudaStream_t en_cuda_off_up(const struct en_cuda *c)
 {
 	return c->off ? c->off->up : c->work;
 }
 
-void cz_off_wait(struct cz *c)
+void en_cuda_off_wait(struct en_cuda *c)
 {
 	if (c->off && c->off->down)
 		cudaStreamSynchronize(c->off->down);
@@ -206,50 +206,51 @@ void cz_off_wait(struct cz *c)
 
 /* ---- parameters of the host ---- */
 
-int cz_bring(struct cz *c, uint32_t block, const struct cz_gather *g, void **own_out,
-	     struct ckpt_err *err)
+int en_cuda_bring(struct en_cuda *c, uint32_t block, const struct en_cuda_gather *g, void **own_out,
+		  struct ckpt_err *err)
 {
-	const struct cz_block *b = &c->block[block];
+	const struct en_cuda_block *b = &c->block[block];
 	const uint64_t bytes = b->shard * kn_type_size(c->z.opts.type);
-	void *to = cz_at(g->p, c->z.comm->rank * b->shard, c->z.opts.type);
+	void *to = en_cuda_at(g->p, c->z.comm->rank * b->shard, c->z.opts.type);
 	int rc = (int)cudaStreamWaitEvent(c->off->up, g->left, 0);
 
 	if (!rc)
 		rc = (int)cudaMemcpyAsync(to, b->own, bytes, cudaMemcpyHostToDevice, c->off->up);
 	if (rc)
-		return cz_cuda(rc, "parameters of the host", err);
+		return en_cuda_cuda(rc, "parameters of the host", err);
 	*own_out = to;
-	return cz_after(c->move, c->off->up, c->off->by, err);
+	return en_cuda_after(c->move, c->off->up, c->off->by, err);
 }
 
-int cz_store(struct cz *c, uint32_t block, const struct cz_gather *g, struct ckpt_err *err)
+int en_cuda_store(struct en_cuda *c, uint32_t block, const struct en_cuda_gather *g,
+		  struct ckpt_err *err)
 {
-	const struct cz_block *b = &c->block[block];
+	const struct en_cuda_block *b = &c->block[block];
 	const uint64_t bytes = b->shard * kn_type_size(c->z.opts.type);
 	int rc = (int)cudaMemcpyAsync(b->own, g->p, bytes, cudaMemcpyDeviceToHost, c->work);
 
 	if (!rc)
 		rc = (int)cudaEventRecord(g->left, c->work);
-	return rc ? cz_cuda(rc, "parameters of the host", err) :
-	       cz_after(c->off->up, c->work, c->off->by, err);
+	return rc ? en_cuda_cuda(rc, "parameters of the host", err) :
+	       en_cuda_after(c->off->up, c->work, c->off->by, err);
 }
 
 /* ---- a tile ---- */
 
 struct pass {
-	struct cz *c;
+	struct en_cuda *c;
 	struct en_adam adam;
 	bool is_update;		/* else the parameters follow masters that were set */
 };
 
-static struct room *room_of(const struct cz *c, uint64_t t)
+static struct room *room_of(const struct en_cuda *c, uint64_t t)
 {
 	return &c->off->room[t % TILES];
 }
 
 static int send_down(const struct pass *p, uint64_t t, struct ckpt_err *err)
 {
-	struct cz *c = p->c;
+	struct en_cuda *c = p->c;
 	const struct room *r = room_of(c, t);
 	const struct en_offloader_tile *tile;
 	int rc;
@@ -257,18 +258,18 @@ static int send_down(const struct pass *p, uint64_t t, struct ckpt_err *err)
 	if (!p->is_update || t >= en_offloader_tiles(c->z.off))
 		return 0;
 	tile = en_offloader_tile(c->z.off, t);
-	rc = (int)cudaMemcpyAsync(r->grads, cz_at_const(c->block[tile->block].total, tile->first,
-							c->sum_type),
+	rc = (int)cudaMemcpyAsync(r->grads, en_cuda_at_const(c->block[tile->block].total,
+							     tile->first, c->sum_type),
 				  tile->n * kn_type_size(c->sum_type), cudaMemcpyDeviceToHost,
 				  c->off->down);
 	if (!rc)
 		rc = (int)cudaEventRecord(r->there, c->off->down);
-	return cz_cuda(rc, "gradients to the host", err);
+	return en_cuda_cuda(rc, "gradients to the host", err);
 }
 
 static int send_up(const struct pass *p, uint64_t t, struct ckpt_err *err)
 {
-	struct cz *c = p->c;
+	struct en_cuda *c = p->c;
 	const struct room *r = room_of(c, t);
 	const struct en_offloader_tile *tile = en_offloader_tile(c->z.off, t);
 	const enum kn_type type = c->z.opts.type;
@@ -278,21 +279,21 @@ static int send_up(const struct pass *p, uint64_t t, struct ckpt_err *err)
 	if (!r->copy)
 		return 0;
 	span = en_trace_begin(c->z.trace, EN_TRACE_COPY, "parameters up", tile->block);
-	rc = (int)cudaMemcpyAsync(cz_at(c->block[tile->block].own, tile->first, type), r->copy,
+	rc = (int)cudaMemcpyAsync(en_cuda_at(c->block[tile->block].own, tile->first, type), r->copy,
 				  tile->n * kn_type_size(type), cudaMemcpyHostToDevice, c->off->up);
 	en_trace_end(c->z.trace, span);
 	if (!rc)
 		rc = (int)cudaEventRecord(r->gone, c->off->up);
-	return cz_cuda(rc, "parameters from the host", err);
+	return en_cuda_cuda(rc, "parameters from the host", err);
 }
 
 /* What the cores do with it. */
 static int work_on(struct pass *p, uint64_t t, struct ckpt_err *err)
 {
-	struct cz *c = p->c;
+	struct en_cuda *c = p->c;
 	const struct room *r = room_of(c, t);
 	const struct en_offloader_tile *tile = en_offloader_tile(c->z.off, t);
-	const struct cz_block *b = &c->block[tile->block];
+	const struct en_cuda_block *b = &c->block[tile->block];
 	struct en_adam *a = &p->adam;
 	struct en_offloader_state s;
 	int rc = en_offloader_get(c->z.off, t,
@@ -309,7 +310,7 @@ static int work_on(struct pass *p, uint64_t t, struct ckpt_err *err)
 	a->v = s.v;
 	a->grad = r->grads;
 	a->grad_type = c->sum_type;
-	a->copy = r->copy ? r->copy : cz_at(b->own, tile->first, c->z.opts.type);
+	a->copy = r->copy ? r->copy : en_cuda_at(b->own, tile->first, c->z.opts.type);
 	if (!p->is_update) {
 		en_adam_copy(a, c->off->pool);
 		return 0;
@@ -332,7 +333,7 @@ static int one_tile(struct pass *p, uint64_t t, struct ckpt_err *err)
 	if (!rc)
 		rc = (int)cudaEventSynchronize(r->gone);
 	en_trace_next(p->c->z.trace, EN_TRACE_HOST, "adam", block);
-	rc = rc ? cz_cuda(rc, "gradients to the host", err) : work_on(p, t, err);
+	rc = rc ? en_cuda_cuda(rc, "gradients to the host", err) : work_on(p, t, err);
 	if (!rc)
 		rc = send_up(p, t, err);
 	return rc ? rc : send_down(p, t + TILES, err);
@@ -343,17 +344,17 @@ static int one_tile(struct pass *p, uint64_t t, struct ckpt_err *err)
 /* Sums are there, and nobody reads parameters that are to be overwritten. */
 static int begin(struct pass *p, struct ckpt_err *err)
 {
-	struct cz *c = p->c;
-	struct cz_off *off = c->off;
-	int rc = cz_after(off->up, c->work, off->by, err);
+	struct en_cuda *c = p->c;
+	struct en_cuda_off *off = c->off;
+	int rc = en_cuda_after(off->up, c->work, off->by, err);
 
 	if (!rc)
-		rc = cz_after(off->up, c->move, off->by, err);
+		rc = en_cuda_after(off->up, c->move, off->by, err);
 	if (!rc && p->is_update)
-		rc = cz_after(off->down, c->work, off->by, err);
-	if (!rc && cz_has_host_params(c))
-		rc = cz_wait(c, off->up, NULL, "parameters of the host", err);
-	cz_forget(c);		/* what was gathered ahead is old */
+		rc = en_cuda_after(off->down, c->work, off->by, err);
+	if (!rc && en_cuda_has_host_params(c))
+		rc = en_cuda_wait(c, off->up, NULL, "parameters of the host", err);
+	en_cuda_forget(c);		/* what was gathered ahead is old */
 	for (uint64_t t = 0; !rc && t < TILES; t++)
 		rc = send_down(p, t, err);
 	return rc;
@@ -361,17 +362,17 @@ static int begin(struct pass *p, struct ckpt_err *err)
 
 static int end(struct pass *p, struct ckpt_err *err)
 {
-	struct cz *c = p->c;
-	int rc = cz_after(c->work, c->off->up, c->off->by, err);
+	struct en_cuda *c = p->c;
+	int rc = en_cuda_after(c->work, c->off->up, c->off->by, err);
 
 	if (!rc)
-		rc = cz_after(c->move, c->off->up, c->off->by, err);
-	return rc ? rc : cz_begin(c, err);
+		rc = en_cuda_after(c->move, c->off->up, c->off->by, err);
+	return rc ? rc : en_cuda_begin(c, err);
 }
 
 static int go(struct pass *p, struct ckpt_err *err)
 {
-	struct cz *c = p->c;
+	struct en_cuda *c = p->c;
 	int rc = begin(p, err);
 
 	for (uint32_t i = 0; !rc && i < c->z.model->nblocks; i++) {
@@ -380,28 +381,28 @@ static int go(struct pass *p, struct ckpt_err *err)
 		for (uint64_t t = en_offloader_first(c->z.off, i); !rc && t < last; t++)
 			rc = one_tile(p, t, err);
 		if (!rc)
-			rc = cz_gather_params(c, i, c->off->up, err);
+			rc = en_cuda_gather_params(c, i, c->off->up, err);
 	}
 	en_trace_rest(c->z.trace, EN_TRACE_HOST);
 	return rc ? rc : end(p, err);
 }
 
-int cz_off_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k,
-		  float grad_scale, struct ckpt_err *err)
+int en_cuda_off_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k,
+		       float grad_scale, struct ckpt_err *err)
 {
 	struct pass p = {
-		.c = cz_of(z), .is_update = true,
+		.c = en_cuda_of(z), .is_update = true,
 		.adam = { .z = z, .hyper = hyper, .k = k, .grad_scale = grad_scale },
 	};
 
 	return go(&p, err);
 }
 
-int cz_off_publish(struct en_zero *z, struct ckpt_err *err)
+int en_cuda_off_publish(struct en_zero *z, struct ckpt_err *err)
 {
-	struct pass p = { .c = cz_of(z), .adam = { .z = z } };
+	struct pass p = { .c = en_cuda_of(z), .adam = { .z = z } };
 	int rc = go(&p, err);
 
 	en_zero_free_file_room(z);
-	return rc ? rc : cz_wait(p.c, p.c->work, NULL, "the state", err);
+	return rc ? rc : en_cuda_wait(p.c, p.c->work, NULL, "the state", err);
 }

@@ -1,8 +1,8 @@
-/* cz_new.c -- memory of every stage on the GPU, taken once; the table of engine/zero. */
+/* en_cuda_new.c -- memory of every stage on the GPU, taken once; the table of engine/zero. */
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/cuda/cz_priv.h"
+#include "engine/cuda/en_cuda_priv.h"
 #include "engine/model/en_exec_priv.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
@@ -12,68 +12,68 @@
 
 const char *en_zero_cuda_text(const struct en_zero *z)
 {
-	return ((const struct cz *)z)->text;
+	return ((const struct en_cuda *)z)->text;
 }
 
 /* ---- blocks ---- */
 
-static uint64_t updated(const struct cz *c, const struct cz_block *b)
+static uint64_t updated(const struct en_cuda *c, const struct en_cuda_block *b)
 {
 	return c->z.opts.stage ? b->shard : b->padded;
 }
 
-static int new_params(struct cz *c, struct cz_block *b, struct ckpt_err *err)
+static int new_params(struct en_cuda *c, struct en_cuda_block *b, struct ckpt_err *err)
 {
 	const uint64_t es = kn_type_size(c->z.opts.type);
 	int rc;
 
-	if (cz_has_host_params(c))
-		return cz_new_own(c, b->shard * es, &b->own, err);
-	if (!cz_is_whole(c))
-		return cz_new_shared(c, EN_MEM_PARAMS, b->shard * es, &b->own, err);
-	rc = cz_new_shared(c, EN_MEM_PARAMS, b->padded * es, &b->params, err);
+	if (en_cuda_has_host_params(c))
+		return en_cuda_new_own(c, b->shard * es, &b->own, err);
+	if (!en_cuda_is_whole(c))
+		return en_cuda_new_shared(c, EN_MEM_PARAMS, b->shard * es, &b->own, err);
+	rc = en_cuda_new_shared(c, EN_MEM_PARAMS, b->padded * es, &b->params, err);
 	if (!rc && b->params)
-		b->own = cz_at(b->params, c->z.comm->rank * b->shard, c->z.opts.type);
+		b->own = en_cuda_at(b->params, c->z.comm->rank * b->shard, c->z.opts.type);
 	return rc;
 }
 
 /* In fp32 the parameters themselves are the masters, but for those of the host. */
-static int new_optimizer(struct cz *c, struct cz_block *b, struct ckpt_err *err)
+static int new_optimizer(struct en_cuda *c, struct en_cuda_block *b, struct ckpt_err *err)
 {
 	const uint64_t bytes = updated(c, b) * sizeof(float);
 	int rc = 0;
 
-	if (cz_has_host_optimizer(c))
+	if (en_cuda_has_host_optimizer(c))
 		return 0;
-	if (c->z.opts.type == KN_F32 && !cz_has_host_params(c))
+	if (c->z.opts.type == KN_F32 && !en_cuda_has_host_params(c))
 		b->master = c->z.opts.stage ? b->own : b->params;
 	else
-		rc = cz_new(c, EN_MEM_OPTIMIZER, bytes, &b->master, err);
+		rc = en_cuda_new(c, EN_MEM_OPTIMIZER, bytes, &b->master, err);
 	if (!rc)
-		rc = cz_new(c, EN_MEM_OPTIMIZER, bytes, &b->m, err);
-	return rc ? rc : cz_new(c, EN_MEM_OPTIMIZER, bytes, &b->v, err);
+		rc = en_cuda_new(c, EN_MEM_OPTIMIZER, bytes, &b->m, err);
+	return rc ? rc : en_cuda_new(c, EN_MEM_OPTIMIZER, bytes, &b->v, err);
 }
 
 /* What the step's gradient is summed in. */
-static int new_total(struct cz *c, struct cz_block *b, struct ckpt_err *err)
+static int new_total(struct en_cuda *c, struct en_cuda_block *b, struct ckpt_err *err)
 {
-	const uint32_t n = cz_levels(&c->z.opts);
+	const uint32_t n = en_cuda_levels(&c->z.opts);
 	int rc = 0;
 
 	if (!c->tree)
-		return cz_new(c, EN_MEM_GRADS, b->shard * kn_type_size(c->sum_type), &b->total,
-			      err);
+		return en_cuda_new(c, EN_MEM_GRADS, b->shard * kn_type_size(c->sum_type), &b->total,
+				   err);
 	b->level = ck_zalloc(n * sizeof(*b->level));
 	if (!b->level)
 		return ck_fail_nomem(err, "partial sums", n);
 	for (uint32_t i = 0; !rc && i < n; i++)
-		rc = cz_new(c, EN_MEM_GRADS, b->shard * sizeof(float), &b->level[i], err);
+		rc = en_cuda_new(c, EN_MEM_GRADS, b->shard * sizeof(float), &b->level[i], err);
 	return rc;
 }
 
-static int new_block(struct cz *c, uint32_t number, struct ckpt_err *err)
+static int new_block(struct en_cuda *c, uint32_t number, struct ckpt_err *err)
 {
-	struct cz_block *b = &c->block[number];
+	struct en_cuda_block *b = &c->block[number];
 	int rc;
 
 	b->numel = c->z.model->block[number].numel;
@@ -81,7 +81,7 @@ static int new_block(struct cz *c, uint32_t number, struct ckpt_err *err)
 	b->shard = b->padded / c->z.comm->size;
 	b->first_sum = c->z.nsums;
 	c->z.nsums += b->shard / EN_ZERO_CHUNK;
-	rc = cz_event(&b->whole, err);
+	rc = en_cuda_event(&b->whole, err);
 	if (!rc)
 		rc = new_params(c, b, err);
 	if (!rc)
@@ -91,9 +91,9 @@ static int new_block(struct cz *c, uint32_t number, struct ckpt_err *err)
 	return rc;
 }
 
-static struct en_zero_where where_of(const struct cz *c, uint32_t block)
+static struct en_zero_where where_of(const struct en_cuda *c, uint32_t block)
 {
-	const struct cz_block *b = &c->block[block];
+	const struct en_cuda_block *b = &c->block[block];
 	struct en_offloader_state s = { NULL, NULL, NULL };
 
 	if (c->z.off && !en_offloader_is_file(c->z.off))
@@ -101,7 +101,7 @@ static struct en_zero_where where_of(const struct cz *c, uint32_t block)
 	return (struct en_zero_where){ s.master, s.m, s.v, b->shard };
 }
 
-static int new_blocks(struct cz *c, struct ckpt_err *err)
+static int new_blocks(struct en_cuda *c, struct ckpt_err *err)
 {
 	const uint32_t n = c->z.model->nblocks;
 	struct en_zero_where *where = ck_alloc_array(n, sizeof(*where));
@@ -123,7 +123,7 @@ static int new_blocks(struct cz *c, struct ckpt_err *err)
 
 /* ---- what moves ---- */
 
-static uint64_t most_padded(const struct cz *c, uint32_t parity)
+static uint64_t most_padded(const struct en_cuda *c, uint32_t parity)
 {
 	const struct en_model *m = c->z.model;
 	uint64_t most = 0;
@@ -134,57 +134,57 @@ static uint64_t most_padded(const struct cz *c, uint32_t parity)
 	return most;
 }
 
-static int new_gathers(struct cz *c, struct ckpt_err *err)
+static int new_gathers(struct en_cuda *c, struct ckpt_err *err)
 {
 	const uint64_t es = kn_type_size(c->z.opts.type);
 	int rc = 0;
 
-	if (cz_is_whole(c))
+	if (en_cuda_is_whole(c))
 		return 0;
-	if (cz_seats_plan(c->z.model, &c->z.opts, c->z.comm->size, &c->seats))
+	if (en_cuda_seats_plan(c->z.model, &c->z.opts, c->z.comm->size, &c->seats))
 		return ck_fail_nomem(err, "rooms of blocks", c->z.model->nblocks);
 	c->gather = ck_zalloc(c->seats.n * sizeof(*c->gather));
 	if (!c->gather)
 		return ck_fail_nomem(err, "rooms of blocks", c->seats.n);
 	for (uint32_t i = 0; !rc && i < c->seats.n; i++) {
-		struct cz_gather *g = &c->gather[i];
+		struct en_cuda_gather *g = &c->gather[i];
 
 		g->block = -1;
-		rc = cz_event(&g->ready, err);
+		rc = en_cuda_event(&g->ready, err);
 		if (!rc)
-			rc = cz_event(&g->left, err);
+			rc = en_cuda_event(&g->left, err);
 		if (!rc && c->seats.padded[i])
-			rc = cz_new_shared(c, EN_MEM_GATHERED, c->seats.padded[i] * es, &g->p,
-					   err);
+			rc = en_cuda_new_shared(c, EN_MEM_GATHERED, c->seats.padded[i] * es, &g->p,
+						err);
 	}
 	return rc;
 }
 
-static int new_reduces(struct cz *c, struct ckpt_err *err)
+static int new_reduces(struct en_cuda *c, struct ckpt_err *err)
 {
 	const uint64_t ws = kn_type_size(c->z.opts.wire);
 	const bool one = c->z.comm->size == 1, several = c->z.opts.units > 1;
 	int rc = 0;
 
 	for (uint32_t i = 0; !rc && i <= EN_ZERO_REDUCES; i++) {
-		struct cz_reduce *r = &c->reduce[i];
+		struct en_cuda_reduce *r = &c->reduce[i];
 		const uint64_t n = i < EN_ZERO_REDUCES ? most_padded(c, i) :
 				   c->z.model->config.tied ? c->block[0].padded : 0;
 
-		rc = cz_event(&r->written, err);
+		rc = en_cuda_event(&r->written, err);
 		if (!rc)
-			rc = cz_event(&r->gone, err);
-		if (!rc && n && !cz_is_total(c))
-			rc = cz_new_shared(c, EN_MEM_GRADS, n * ws, &r->grads, err);
+			rc = en_cuda_event(&r->gone, err);
+		if (!rc && n && !en_cuda_is_total(c))
+			rc = en_cuda_new_shared(c, EN_MEM_GRADS, n * ws, &r->grads, err);
 		if (!rc && n && !one && (c->tree || several))
-			rc = cz_new_shared(c, EN_MEM_GRADS, c->tree ? n * ws :
-					   n / c->z.comm->size * ws, &r->pieces, err);
+			rc = en_cuda_new_shared(c, EN_MEM_GRADS, c->tree ? n * ws :
+						n / c->z.comm->size * ws, &r->pieces, err);
 	}
 	if (!rc && !one && !c->z.opts.stage)
-		rc = cz_new(c, EN_MEM_GRADS,
-			    ck_max_u64(most_padded(c, 0),
-				       ck_max_u64(most_padded(c, 1), c->block[0].padded)) *
-			    kn_type_size(c->sum_type), &c->whole, err);
+		rc = en_cuda_new(c, EN_MEM_GRADS,
+				 ck_max_u64(most_padded(c, 0),
+					    ck_max_u64(most_padded(c, 1), c->block[0].padded)) *
+				 kn_type_size(c->sum_type), &c->whole, err);
 	return rc;
 }
 
@@ -196,23 +196,23 @@ struct room {
 	uint64_t bytes;
 };
 
-static int take_rooms(struct cz *c, const struct room *room, size_t n, struct ckpt_err *err)
+static int take_rooms(struct en_cuda *c, const struct room *room, size_t n, struct ckpt_err *err)
 {
 	int rc = 0;
 
 	for (size_t i = 0; !rc && i < n; i++)
 		if (room[i].bytes)
-			rc = cz_new(c, room[i].kind, room[i].bytes, room[i].to, err);
+			rc = en_cuda_new(c, room[i].kind, room[i].bytes, room[i].to, err);
 	return rc;
 }
 
-static int new_kept(struct cz *c, struct cz_kept *k, struct ckpt_err *err)
+static int new_kept(struct en_cuda *c, struct en_cuda_kept *k, struct ckpt_err *err)
 {
 	const struct en_model_config *m = &c->z.model->config;
 	const uint64_t n = (uint64_t)c->z.opts.rows * c->z.opts.tokens;
 	const uint64_t es = kn_type_size(c->z.opts.type), fs = sizeof(float);
 	const enum en_mem_kind a = EN_MEM_ACTIVATIONS;
-	const uint64_t all = cz_keeps_all(c) ? n : 0;
+	const uint64_t all = en_cuda_keeps_all(c) ? n : 0;
 	const struct room room[] = {
 		{ a, &k->qkv, n * c->ld * es }, { a, &k->o, n * m->heads * m->head_dim * es },
 		{ a, &k->mid, n * m->hidden * es }, { a, &k->gu, n * 2 * m->inter * es },
@@ -227,7 +227,7 @@ static int new_kept(struct cz *c, struct cz_kept *k, struct ckpt_err *err)
 	return take_rooms(c, room, CK_ARRAY_LEN(room), err);
 }
 
-static int new_acts(struct cz *c, struct ckpt_err *err)
+static int new_acts(struct en_cuda *c, struct ckpt_err *err)
 {
 	const struct en_model_config *m = &c->z.model->config;
 	const uint64_t n = (uint64_t)c->z.opts.rows * c->z.opts.tokens;
@@ -238,8 +238,8 @@ static int new_acts(struct cz *c, struct ckpt_err *err)
 	if (!c->x || !c->kept)
 		return ck_fail_nomem(err, "layers", m->layers);
 	for (uint32_t i = 0; !rc && i <= m->layers; i++)
-		rc = cz_new(c, EN_MEM_ACTIVATIONS, n * m->hidden * kn_type_size(c->z.opts.type),
-			    &c->x[i], err);
+		rc = en_cuda_new(c, EN_MEM_ACTIVATIONS,
+				 n * m->hidden * kn_type_size(c->z.opts.type), &c->x[i], err);
 	for (uint32_t i = 0; !rc && i < m->layers; i++) {
 		if (i && c->z.opts.recompute)
 			c->kept[i] = c->kept[0];
@@ -250,7 +250,7 @@ static int new_acts(struct cz *c, struct ckpt_err *err)
 }
 
 /* Reductions over rows, whichever takes most. */
-static size_t part_bytes(const struct cz *c, size_t n)
+static size_t part_bytes(const struct en_cuda *c, size_t n)
 {
 	const struct en_model_config *m = &c->z.model->config;
 	const struct kn_cu_qk qk = {
@@ -264,7 +264,7 @@ static size_t part_bytes(const struct cz *c, size_t n)
 	return a > b ? (a > s ? a : s) : b > s ? b : s;
 }
 
-static size_t chunk_of(const struct cz *c, size_t n)
+static size_t chunk_of(const struct en_cuda *c, size_t n)
 {
 	const size_t row = c->z.model->config.vocab * kn_type_size(c->z.opts.type);
 	const size_t fit = LOGITS / row / 256 * 256;
@@ -276,17 +276,17 @@ static size_t chunk_of(const struct cz *c, size_t n)
 	return (n + parts - 1) / parts;
 }
 
-static int new_work(struct cz *c, struct ckpt_err *err)
+static int new_work(struct en_cuda *c, struct ckpt_err *err)
 {
 	const struct en_model_config *m = &c->z.model->config;
 	const uint64_t n = (uint64_t)c->z.opts.rows * c->z.opts.tokens;
 	const uint64_t es = kn_type_size(c->z.opts.type), fs = sizeof(float);
 	const uint64_t q = (uint64_t)m->heads * m->head_dim;
 	const uint64_t kv = (uint64_t)m->kv_heads * m->head_dim;
-	const uint64_t again = cz_keeps_all(c) ? 0 : n;
+	const uint64_t again = en_cuda_keeps_all(c) ? 0 : n;
 	const enum en_mem_kind w = EN_MEM_WORK;
 	const bool biased = c->z.model->block[1].at[EN_Q_BIAS] != UINT64_MAX;
-	const uint64_t all = c->tree && c->z.comm->size > 1 ? cz_all_chunks(c) : 0;
+	const uint64_t all = c->tree && c->z.comm->size > 1 ? en_cuda_all_chunks(c) : 0;
 	const struct room room[] = {
 		{ w, &c->h, n * m->hidden * es }, { w, &c->q, again * q * es },
 		{ w, &c->k, again * kv * es }, { w, &c->act, n * m->inter * es },
@@ -317,7 +317,7 @@ static int new_work(struct cz *c, struct ckpt_err *err)
 
 /* ---- the host's side ---- */
 
-static int new_host(struct cz *c, struct ckpt_err *err)
+static int new_host(struct en_cuda *c, struct ckpt_err *err)
 {
 	const uint64_t n = (uint64_t)c->z.opts.rows * c->z.opts.tokens;
 	const size_t half = c->z.model->config.head_dim / 2;
@@ -337,17 +337,17 @@ static int new_host(struct cz *c, struct ckpt_err *err)
 	if (!rc) {
 		en_rope_fill(&c->z.model->config, c->z.opts.type, c->z.opts.tokens, angles,
 			     angles + c->z.opts.tokens * half);
-		/* behind the zeros that cz_new() has asked for */
+		/* behind the zeros that en_cuda_new() has asked for */
 		rc = (int)cudaMemcpyAsync(c->cos, angles, bytes, cudaMemcpyHostToDevice, c->work);
 	}
 	if (!rc)
 		rc = (int)cudaMemcpyAsync(c->sin, angles + c->z.opts.tokens * half, bytes,
 					  cudaMemcpyHostToDevice, c->work);
 	ck_free(angles);
-	return cz_cuda(rc, "memory of the host", err);
+	return en_cuda_cuda(rc, "memory of the host", err);
 }
 
-static int open_device(struct cz *c, struct ckpt_err *err)
+static int open_device(struct en_cuda *c, struct ckpt_err *err)
 {
 	struct cudaDeviceProp prop;
 	int low = 0, high = 0;
@@ -362,27 +362,27 @@ static int open_device(struct cz *c, struct ckpt_err *err)
 	if (!rc)
 		rc = (int)cudaStreamCreateWithPriority(&c->move, cudaStreamNonBlocking, high);
 	if (rc)
-		return cz_cuda(rc, "the device", err);
+		return en_cuda_cuda(rc, "the device", err);
 	snprintf(c->text, sizeof(c->text), "%.80s", prop.name);
-	rc = cz_event(&c->updated, err);
+	rc = en_cuda_event(&c->updated, err);
 	if (!rc)
-		rc = cz_event(&c->told, err);
-	return rc ? rc : cz_join(c, err);
+		rc = en_cuda_event(&c->told, err);
+	return rc ? rc : en_cuda_join(c, err);
 }
 
-int cz_take_memory(struct cz *c, struct ckpt_err *err)
+int en_cuda_take_memory(struct en_cuda *c, struct ckpt_err *err)
 {
 	const struct en_model_config *m = &c->z.model->config;
 	const uint64_t n = (uint64_t)c->z.opts.rows * c->z.opts.tokens;
 	int rc;
 
 	c->ld = (m->heads + 2 * m->kv_heads) * m->head_dim;
-	c->tree = c->cuda.sum == EN_CUDA_SUM_TREE && !cz_is_total(c);
+	c->tree = c->cuda.sum == EN_CUDA_SUM_TREE && !en_cuda_is_total(c);
 	c->sum_type = c->z.opts.as_deepspeed ? KN_F16 :
 		      c->z.opts.units > 1 || c->tree ? KN_F32 : c->z.opts.wire;
 	c->shares = c->nccl != NULL;
 	c->chunk = chunk_of(c, n);
-	rc = cz_off_new(c, err);
+	rc = en_cuda_off_new(c, err);
 	if (!rc)
 		rc = new_blocks(c, err);
 	if (!rc)
@@ -394,76 +394,76 @@ int cz_take_memory(struct cz *c, struct ckpt_err *err)
 	return rc ? rc : new_work(c, err);
 }
 
-int cz_plan_most(struct cz *c, struct ckpt_err *err)
+int en_cuda_plan_most(struct en_cuda *c, struct ckpt_err *err)
 {
 	const struct en_batch most = { c->z.opts.rows, c->z.opts.tokens, NULL, NULL };
 	const struct kn_cu_attn *attn;
 
-	return cz_plan(c, &most, &attn, err);
+	return en_cuda_plan(c, &most, &attn, err);
 }
 
-static int make(struct cz *c, struct ckpt_err *err)
+static int make(struct en_cuda *c, struct ckpt_err *err)
 {
 	int rc = open_device(c, err);
 
 	if (!rc)
-		rc = cz_take_memory(c, err);
+		rc = en_cuda_take_memory(c, err);
 	if (!rc)
 		rc = new_host(c, err);
 	if (!rc && kn_cu_gemm_new(&c->gemm, c->gemm_work, KN_CU_GEMM_WORK))
 		rc = ck_fail(err, CKPT_E_IO, "GPU", CKPT_NO_OFFSET, "cuBLASLt does not start");
 	if (!rc)
-		rc = cz_plan_most(c, err);
-	return rc ? rc : cz_wait(c, c->work, NULL, "the device", err);
+		rc = en_cuda_plan_most(c, err);
+	return rc ? rc : en_cuda_wait(c, c->work, NULL, "the device", err);
 }
 
 /* ---- the end ---- */
 
-static void free_events(struct cz *c)
+static void free_events(struct en_cuda *c)
 {
 	for (uint32_t i = 0; c->gather && i < c->seats.n; i++) {
-		cz_event_free(c->gather[i].ready);
-		cz_event_free(c->gather[i].left);
+		en_cuda_event_free(c->gather[i].ready);
+		en_cuda_event_free(c->gather[i].left);
 	}
 	for (uint32_t i = 0; i <= EN_ZERO_REDUCES; i++) {
-		cz_event_free(c->reduce[i].written);
-		cz_event_free(c->reduce[i].gone);
+		en_cuda_event_free(c->reduce[i].written);
+		en_cuda_event_free(c->reduce[i].gone);
 	}
-	cz_event_free(c->updated);
-	cz_event_free(c->told);
+	en_cuda_event_free(c->updated);
+	en_cuda_event_free(c->told);
 }
 
-static void free_blocks(struct cz *c)
+static void free_blocks(struct en_cuda *c)
 {
 	for (uint32_t i = 0; c->block && i < c->z.model->nblocks; i++) {
-		struct cz_block *b = &c->block[i];
+		struct en_cuda_block *b = &c->block[i];
 
-		cz_event_free(b->whole);
+		en_cuda_event_free(b->whole);
 		ck_free(b->level);
 	}
 	ck_free(c->block);
 }
 
-void cz_free(struct en_zero *z)
+void en_cuda_free(struct en_zero *z)
 {
-	struct cz *c = cz_of(z);
+	struct en_cuda *c = en_cuda_of(z);
 
-	if (!cz_drain(c))
+	if (!en_cuda_drain(c))
 		return;		/* the process ends with an error */
-	cz_off_wait(c);
-	cz_snap_free(c);
-	cz_free_rooms(c);
-	cz_trace(z, NULL, NULL);
-	for (uint32_t i = 0; i < CZ_PLANS; i++)
+	en_cuda_off_wait(c);
+	en_cuda_snap_free(c);
+	en_cuda_free_rooms(c);
+	en_cuda_trace(z, NULL, NULL);
+	for (uint32_t i = 0; i < EN_CUDA_PLANS; i++)
 		kn_cu_attn_free(c->attn[i]);
 	kn_cu_gemm_free(c->gemm);
-	cz_free_all(c);
+	en_cuda_free_all(c);
 	if (c->nccl)
 		ncclCommDestroy(c->nccl);
 	free_events(c);
 	free_blocks(c);
-	cz_off_free(c);
-	cz_seats_release(&c->seats);
+	en_cuda_off_free(c);
+	en_cuda_seats_release(&c->seats);
 	ck_free(c->gather);
 	ck_free(c->x);
 	ck_free(c->kept);
@@ -481,23 +481,28 @@ void cz_free(struct en_zero *z)
 
 /* Masters and moments in the host's memory, which saves and loads see as it is; or in a file. */
 static const struct en_zero_ops cuda_host = {
-	.name = "cuda", .free = cz_free, .publish = cz_off_publish, .unit = cz_unit,
-	.eval = cz_eval, .norm = cz_norm, .update = cz_off_update, .trace = cz_trace,
+	.name = "cuda", .free = en_cuda_free, .publish = en_cuda_off_publish, .unit = en_cuda_unit,
+	.eval = en_cuda_eval, .norm = en_cuda_norm, .update = en_cuda_off_update,
+	.trace = en_cuda_trace,
 };
 
 static const struct en_zero_ops cuda_file = {
-	.name = "cuda", .free = cz_free, .init = en_zero_file_init, .publish = cz_off_publish,
-	.unit = cz_unit, .eval = cz_eval, .norm = cz_norm, .update = cz_off_update,
+	.name = "cuda", .free = en_cuda_free, .init = en_zero_file_init,
+	.publish = en_cuda_off_publish,
+	.unit = en_cuda_unit, .eval = en_cuda_eval, .norm = en_cuda_norm,
+	.update = en_cuda_off_update,
 	.get = en_zero_file_get, .room = en_zero_file_room, .send = en_zero_file_send,
-	.trace = cz_trace,
+	.trace = en_cuda_trace,
 };
 
 static const struct en_zero_ops cuda = {
-	.name = "cuda", .free = cz_free, .init = cz_init, .publish = cz_publish, .unit = cz_unit,
-	.eval = cz_eval, .norm = cz_norm, .update = cz_update, .get = cz_get, .room = cz_room,
-	.send = cz_put, .snap_new = cz_snap_new, .snap_begin = cz_snap_begin,
-	.snap_start = cz_snap_start, .snap_next = cz_snap_next, .snap_end = cz_snap_end,
-	.trace = cz_trace,
+	.name = "cuda", .free = en_cuda_free, .init = en_cuda_init, .publish = en_cuda_publish,
+	.unit = en_cuda_unit,
+	.eval = en_cuda_eval, .norm = en_cuda_norm, .update = en_cuda_update, .get = en_cuda_get,
+	.room = en_cuda_room,
+	.send = en_cuda_put, .snap_new = en_cuda_snap_new, .snap_begin = en_cuda_snap_begin,
+	.snap_start = en_cuda_snap_start, .snap_next = en_cuda_snap_next,
+	.snap_end = en_cuda_snap_end, .trace = en_cuda_trace,
 };
 
 int en_zero_cuda_new(const struct en_model *model, struct en_comm *comm,
@@ -505,7 +510,7 @@ int en_zero_cuda_new(const struct en_model *model, struct en_comm *comm,
 		     const struct en_cuda_opts *how, struct en_zero **z_out,
 		     struct ckpt_err *err)
 {
-	struct cz *c;
+	struct en_cuda *c;
 	int rc = en_zero_check(opts, err);
 
 	if (!rc && how->device >= en_cuda_count())
@@ -526,7 +531,7 @@ int en_zero_cuda_new(const struct en_model *model, struct en_comm *comm,
 	c->cuda = *how;
 	rc = make(c, err);
 	if (rc)
-		cz_free(&c->z);
+		en_cuda_free(&c->z);
 	else
 		*z_out = &c->z;
 	return rc;

@@ -1,8 +1,8 @@
-/* cz_device.c -- GPUs that this process sees, and what each of them is. */
+/* en_cuda_device.c -- GPUs that this process sees, and what each of them is. */
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/cuda/cz_priv.h"
+#include "engine/cuda/en_cuda_priv.h"
 
 bool en_cuda_is_built(void)
 {
@@ -42,7 +42,7 @@ int en_cuda_device(uint32_t n, struct en_cuda_device *out, struct ckpt_err *err)
 	if (!rc)
 		rc = (int)cudaMemGetInfo(&free_bytes, &bytes);
 	if (rc)
-		return cz_cuda(rc, "the device", err);
+		return en_cuda_cuda(rc, "the device", err);
 	snprintf(d.name, sizeof(d.name), "%.79s", prop.name);
 	uuid_text(&prop.uuid, d.uuid, sizeof(d.uuid));
 	d.free_bytes = free_bytes;

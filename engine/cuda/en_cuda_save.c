@@ -1,5 +1,5 @@
 /*
- * cz_save.c -- a copy of the state for a save, made while the run goes on.
+ * en_cuda_save.c -- a copy of the state for a save, made while the run goes on.
  *
  * The thread that writes launches the copies, on a stream of their own, in the order of blocks,
  * which is that of the next update.  Pinned memory has a slot for every slice of the state, or, if
@@ -12,7 +12,7 @@
  */
 #include <pthread.h>
 
-#include "engine/cuda/cz_priv.h"
+#include "engine/cuda/en_cuda_priv.h"
 #include "engine/model/en_pool.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
@@ -31,7 +31,7 @@ struct slot {
 	cudaEvent_t there;
 };
 
-struct cz_snap {
+struct en_cuda_snap {
 	float *memory;
 	void *pinned;		/* the pages of it */
 	bool stays;		/* a slot for every slice */
@@ -53,16 +53,16 @@ struct cz_snap {
 /* ---- slices ---- */
 
 /* Elements of this rank's shard that are no padding. */
-static uint64_t own(const struct cz *c, uint32_t block)
+static uint64_t own(const struct en_cuda *c, uint32_t block)
 {
-	const struct cz_block *b = &c->block[block];
+	const struct en_cuda_block *b = &c->block[block];
 	const uint64_t base = c->z.comm->rank * b->shard;
 
 	return base >= b->numel ? 0 : ck_min_u64(b->shard, b->numel - base);
 }
 
 /* At most 'most' from 'at' on, cut where a parameter has whole blocks of its digest. */
-static uint64_t cut(const struct cz *c, uint32_t block, uint64_t at, uint64_t most)
+static uint64_t cut(const struct en_cuda *c, uint32_t block, uint64_t at, uint64_t most)
 {
 	const uint64_t left = own(c, block) - at, end = at + most;
 
@@ -79,7 +79,7 @@ static uint64_t cut(const struct cz *c, uint32_t block, uint64_t at, uint64_t mo
 }
 
 /* The slice behind '*s': states one after the other, block by block. */
-static void go_on(const struct cz *c, uint64_t most, struct en_zero_slice *s)
+static void go_on(const struct en_cuda *c, uint64_t most, struct en_zero_slice *s)
 {
 	s->at += s->n;
 	while (s->block < c->z.model->nblocks && s->at == own(c, s->block)) {
@@ -92,7 +92,7 @@ static void go_on(const struct cz *c, uint64_t most, struct en_zero_slice *s)
 	s->n = s->block < c->z.model->nblocks ? cut(c, s->block, s->at, most) : 0;
 }
 
-static void begin(const struct cz *c, uint64_t most, struct en_zero_slice *s)
+static void begin(const struct en_cuda *c, uint64_t most, struct en_zero_slice *s)
 {
 	*s = (struct en_zero_slice){ .block = 0 };
 	if (own(c, 0))
@@ -105,7 +105,7 @@ static void begin(const struct cz *c, uint64_t most, struct en_zero_slice *s)
 
 static void touch(void *arg, size_t job, uint32_t thread)
 {
-	const struct cz_snap *s = arg;
+	const struct en_cuda_snap *s = arg;
 	volatile uint8_t *p = (volatile uint8_t *)s->memory + job * TOUCH;
 
 	(void)thread;
@@ -114,9 +114,9 @@ static void touch(void *arg, size_t job, uint32_t thread)
 }
 
 /* Pages come by several threads; pinning them is the driver's, by one. */
-static int pin(struct cz *c, uint64_t bytes, uint32_t threads, struct ckpt_err *err)
+static int pin(struct en_cuda *c, uint64_t bytes, uint32_t threads, struct ckpt_err *err)
 {
-	struct cz_snap *s = c->snap;
+	struct en_cuda_snap *s = c->snap;
 	struct en_pool *pool = NULL;
 	uintptr_t from;
 	int rc = en_mem_new(&c->z.mem, EN_MEM_SAVE, bytes, &s->memory, err);
@@ -142,9 +142,9 @@ static int pin(struct cz *c, uint64_t bytes, uint32_t threads, struct ckpt_err *
 	return 0;
 }
 
-static int make_slots(struct cz *c, uint64_t bytes, uint64_t *need_out, struct ckpt_err *err)
+static int make_slots(struct en_cuda *c, uint64_t bytes, uint64_t *need_out, struct ckpt_err *err)
 {
-	struct cz_snap *s = c->snap;
+	struct en_cuda_snap *s = c->snap;
 	struct en_zero_slice at;
 	uint64_t n = 0;
 	int rc = 0;
@@ -164,12 +164,12 @@ static int make_slots(struct cz *c, uint64_t bytes, uint64_t *need_out, struct c
 	if (!s->slot || !s->copied)
 		return ck_fail_nomem(err, "slots", s->nslots);
 	for (uint32_t i = 0; !rc && i < s->nslots; i++)	/* who waits for it does not spin */
-		rc = cz_cuda((int)cudaEventCreateWithFlags(&s->slot[i].there,
-							   cudaEventDisableTiming |
-							   cudaEventBlockingSync), "an event",
-			     err);
+		rc = en_cuda_cuda((int)cudaEventCreateWithFlags(&s->slot[i].there,
+								cudaEventDisableTiming |
+								cudaEventBlockingSync), "an event",
+				  err);
 	for (uint32_t i = 0; !rc && i < c->z.model->nblocks; i++)
-		rc = cz_event(&s->copied[i], err);
+		rc = en_cuda_event(&s->copied[i], err);
 	*need_out = s->nslots * s->most;
 	if (s->stays)
 		*need_out = 0;
@@ -178,9 +178,9 @@ static int make_slots(struct cz *c, uint64_t bytes, uint64_t *need_out, struct c
 	return rc;
 }
 
-static void place_slots(struct cz *c)
+static void place_slots(struct en_cuda *c)
 {
-	struct cz_snap *s = c->snap;
+	struct en_cuda_snap *s = c->snap;
 	struct en_zero_slice at;
 	float *p = s->memory;
 
@@ -193,9 +193,9 @@ static void place_slots(struct cz *c)
 	}
 }
 
-int cz_snap_new(struct en_zero *z, uint64_t bytes, uint32_t threads, struct ckpt_err *err)
+int en_cuda_snap_new(struct en_zero *z, uint64_t bytes, uint32_t threads, struct ckpt_err *err)
 {
-	struct cz *c = cz_of(z);
+	struct en_cuda *c = en_cuda_of(z);
 	uint64_t n = 0;
 	int rc;
 
@@ -208,19 +208,19 @@ int cz_snap_new(struct en_zero *z, uint64_t bytes, uint32_t threads, struct ckpt
 	if (!rc && n)
 		rc = pin(c, ck_max_u64(n * sizeof(float), OWN_PAGES), threads, err);
 	if (!rc)
-		rc = cz_cuda((int)cudaStreamCreateWithFlags(&c->snap->stream,
-							    cudaStreamNonBlocking),
-			     "a stream", err);
+		rc = en_cuda_cuda((int)cudaStreamCreateWithFlags(&c->snap->stream,
+								 cudaStreamNonBlocking),
+				  "a stream", err);
 	if (!rc)
-		rc = cz_event(&c->snap->state, err);
+		rc = en_cuda_event(&c->snap->state, err);
 	if (!rc)
 		place_slots(c);
-	return rc;	/* cz_free() frees what is there */
+	return rc;	/* en_cuda_free() frees what is there */
 }
 
-void cz_snap_free(struct cz *c)
+void en_cuda_snap_free(struct en_cuda *c)
 {
-	struct cz_snap *s = c->snap;
+	struct en_cuda_snap *s = c->snap;
 
 	if (!s)
 		return;
@@ -229,13 +229,13 @@ void cz_snap_free(struct cz *c)
 		cudaStreamDestroy(s->stream);
 	}
 	if (s->state)
-		cz_event_free(s->state);
+		en_cuda_event_free(s->state);
 	for (uint32_t i = 0; s->slot && i < s->nslots; i++)
 		if (s->slot[i].there)
-			cz_event_free(s->slot[i].there);
+			en_cuda_event_free(s->slot[i].there);
 	for (uint32_t i = 0; s->copied && i < c->z.model->nblocks; i++)
 		if (s->copied[i])
-			cz_event_free(s->copied[i]);
+			en_cuda_event_free(s->copied[i]);
 	if (s->pinned)
 		cudaHostUnregister(s->pinned);
 	en_mem_free(&c->z.mem, EN_MEM_SAVE, s->memory);
@@ -249,10 +249,10 @@ void cz_snap_free(struct cz *c)
 
 /* ---- a save ---- */
 
-int cz_snap_begin(struct en_zero *z, struct ckpt_err *err)
+int en_cuda_snap_begin(struct en_zero *z, struct ckpt_err *err)
 {
-	struct cz *c = cz_of(z);
-	struct cz_snap *s = c->snap;
+	struct en_cuda *c = en_cuda_of(z);
+	struct en_cuda_snap *s = c->snap;
 
 	begin(c, s->most, &s->next);
 	s->launched = s->taken = 0;
@@ -260,11 +260,11 @@ int cz_snap_begin(struct en_zero *z, struct ckpt_err *err)
 	s->blocks = s->next.block;
 	s->going = true;
 	pthread_mutex_unlock(&s->lock);
-	return cz_cuda((int)cudaEventRecord(s->state, c->work), "an event", err);
+	return en_cuda_cuda((int)cudaEventRecord(s->state, c->work), "an event", err);
 }
 
 /* All of the blocks before this one have been launched. */
-static void tell(struct cz_snap *s, uint32_t blocks)
+static void tell(struct en_cuda_snap *s, uint32_t blocks)
 {
 	pthread_mutex_lock(&s->lock);
 	s->blocks = blocks;
@@ -272,12 +272,12 @@ static void tell(struct cz_snap *s, uint32_t blocks)
 	pthread_mutex_unlock(&s->lock);
 }
 
-static int launch_one(struct cz *c, struct ckpt_err *err)
+static int launch_one(struct en_cuda *c, struct ckpt_err *err)
 {
-	struct cz_snap *s = c->snap;
+	struct en_cuda_snap *s = c->snap;
 	struct slot *slot = &s->slot[s->launched % s->nslots];
 	const struct en_zero_slice at = s->next;
-	int rc = (int)cudaMemcpyAsync(slot->p, cz_state(c, at.block, at.state) + at.at,
+	int rc = (int)cudaMemcpyAsync(slot->p, en_cuda_state(c, at.block, at.state) + at.at,
 				      at.n * sizeof(float), cudaMemcpyDeviceToHost, s->stream);
 
 	if (!rc)
@@ -287,16 +287,16 @@ static int launch_one(struct cz *c, struct ckpt_err *err)
 	if (!rc && s->next.block != at.block)
 		rc = (int)cudaEventRecord(s->copied[at.block], s->stream);
 	if (rc)
-		return cz_cuda(rc, "copying the state", err);
+		return en_cuda_cuda(rc, "copying the state", err);
 	if (s->next.block != at.block)
 		tell(s, s->next.block);
 	s->launched++;
 	return 0;
 }
 
-static int launch(struct cz *c, struct ckpt_err *err)
+static int launch(struct en_cuda *c, struct ckpt_err *err)
 {
-	struct cz_snap *s = c->snap;
+	struct en_cuda_snap *s = c->snap;
 	int rc = 0;
 
 	while (!rc && s->next.n && s->launched - s->taken < s->nslots)
@@ -304,27 +304,27 @@ static int launch(struct cz *c, struct ckpt_err *err)
 	return rc;
 }
 
-int cz_snap_start(struct en_zero *z, struct ckpt_err *err)
+int en_cuda_snap_start(struct en_zero *z, struct ckpt_err *err)
 {
-	struct cz *c = cz_of(z);
+	struct en_cuda *c = en_cuda_of(z);
 	int rc = (int)cudaSetDevice((int)c->cuda.device);
 
 	if (!rc)
 		rc = (int)cudaStreamWaitEvent(c->snap->stream, c->snap->state, 0);
-	return rc ? cz_cuda(rc, "copying the state", err) : launch(c, err);
+	return rc ? en_cuda_cuda(rc, "copying the state", err) : launch(c, err);
 }
 
-int cz_snap_next(struct en_zero *z, struct en_zero_copied *out, struct ckpt_err *err)
+int en_cuda_snap_next(struct en_zero *z, struct en_zero_copied *out, struct ckpt_err *err)
 {
-	struct cz *c = cz_of(z);
-	struct cz_snap *s = c->snap;
+	struct en_cuda *c = en_cuda_of(z);
+	struct en_cuda_snap *s = c->snap;
 	const struct slot *slot = s->nslots ? &s->slot[s->taken % s->nslots] : NULL;
 	int rc = launch(c, err);
 
 	*out = (struct en_zero_copied){ .p = NULL };
 	if (rc || s->taken == s->launched)
 		return rc;
-	rc = cz_cuda((int)cudaEventSynchronize(slot->there), "copying the state", err);
+	rc = en_cuda_cuda((int)cudaEventSynchronize(slot->there), "copying the state", err);
 	if (rc)
 		return rc;
 	*out = (struct en_zero_copied){ slot->slice, slot->p, s->stays };
@@ -333,9 +333,9 @@ int cz_snap_next(struct en_zero *z, struct en_zero_copied *out, struct ckpt_err 
 }
 
 /* After a failure copies may be under way, of a block that no event is behind yet. */
-void cz_snap_end(struct en_zero *z)
+void en_cuda_snap_end(struct en_zero *z)
 {
-	struct cz_snap *s = cz_of(z)->snap;
+	struct en_cuda_snap *s = en_cuda_of(z)->snap;
 
 	cudaStreamSynchronize(s->stream);
 	pthread_mutex_lock(&s->lock);
@@ -344,9 +344,9 @@ void cz_snap_end(struct en_zero *z)
 	pthread_mutex_unlock(&s->lock);
 }
 
-int cz_snap_wait(struct cz *c, uint32_t block, struct ckpt_err *err)
+int en_cuda_snap_wait(struct en_cuda *c, uint32_t block, struct ckpt_err *err)
 {
-	struct cz_snap *s = c->snap;
+	struct en_cuda_snap *s = c->snap;
 
 	if (!s)
 		return 0;
@@ -354,5 +354,5 @@ int cz_snap_wait(struct cz *c, uint32_t block, struct ckpt_err *err)
 	while (s->going && s->blocks <= block)
 		pthread_cond_wait(&s->changed, &s->lock);
 	pthread_mutex_unlock(&s->lock);
-	return cz_cuda((int)cudaStreamWaitEvent(c->work, s->copied[block], 0), "waiting", err);
+	return en_cuda_cuda((int)cudaStreamWaitEvent(c->work, s->copied[block], 0), "waiting", err);
 }

@@ -1,15 +1,15 @@
-/* cz_step.c -- the update, and what follows when the state was set. */
-#include "engine/cuda/cz_priv.h"
+/* en_cuda_step.c -- the update, and what follows when the state was set. */
+#include "engine/cuda/en_cuda_priv.h"
 #include "libckpt/base/ck_err.h"
 
 /* ---- the update ---- */
 
 struct update {
-	struct cz *c;
+	struct en_cuda *c;
 	const struct en_zero_hyper *hyper;
 	uint64_t k;
 	float grad_scale;
-	struct cz_block *b;
+	struct en_cuda_block *b;
 	void *copy;		/* of the new masters, or NULL */
 	const void *grad;	/* of element 0 of the master */
 };
@@ -25,11 +25,11 @@ static int update_run(const struct update *u, uint32_t group, uint64_t from, uin
 		.beta1 = h->beta1, .beta2 = h->beta2, .eps = h->eps, .decay = h->decay,
 		.grad_scale = u->grad_scale,
 	};
-	void *copy = u->copy ? cz_at(u->copy, from, z->opts.type) : NULL;
+	void *copy = u->copy ? en_cuda_at(u->copy, from, z->opts.type) : NULL;
 
 	return kn_cu_adam(&how, u->b->master + from, u->b->m + from, u->b->v + from,
-			  cz_at_const(u->grad, from, u->c->sum_type), u->c->sum_type, to - from,
-			  copy, z->opts.type, u->c->work);
+			  en_cuda_at_const(u->grad, from, u->c->sum_type), u->c->sum_type,
+			  to - from, copy, z->opts.type, u->c->work);
 }
 
 /* Neighbours of one group are one run. */
@@ -62,47 +62,48 @@ static int update_runs(const struct update *u, uint32_t block, uint64_t base, ui
 }
 
 /* Stage 0 of several ranks: the sums of the others are gathered first. */
-static int whole_total(struct cz *c, struct update *u, struct ckpt_err *err)
+static int whole_total(struct en_cuda *c, struct update *u, struct ckpt_err *err)
 {
 	int rc;
 
 	u->grad = u->b->total;
 	if (c->z.opts.stage || c->z.comm->size == 1)
 		return 0;
-	rc = cz_after(c->move, c->work, c->updated, err);
-	cz_count_sent(c, EN_COMM_GATHER, u->b->shard * kn_type_size(c->sum_type));
+	rc = en_cuda_after(c->move, c->work, c->updated, err);
+	en_cuda_count_sent(c, EN_COMM_GATHER, u->b->shard * kn_type_size(c->sum_type));
 	en_trace_next(c->z.trace, EN_TRACE_MOVE, "gather of gradients", EN_TRACE_ALL);
 	if (!rc)
-		rc = cz_nccl(c, ncclAllGather(u->b->total, c->whole, u->b->shard,
-					      cz_nccl_type(c->sum_type), c->nccl, c->move),
-			     "all-gather", err);
+		rc = en_cuda_nccl(c, ncclAllGather(u->b->total, c->whole, u->b->shard,
+						   en_cuda_nccl_type(c->sum_type), c->nccl,
+						   c->move),
+				  "all-gather", err);
 	en_trace_rest(c->z.trace, EN_TRACE_MOVE);
 	u->grad = c->whole;
 	en_trace_wait(c->z.trace, "gather of gradients", EN_TRACE_ALL);
-	return rc ? rc : cz_after(c->work, c->move, c->updated, err);
+	return rc ? rc : en_cuda_after(c->work, c->move, c->updated, err);
 }
 
 /*
  * Where the new parameters are made: in their place, but those of the host in the room of their
  * gather, which nobody uses between passes.
  */
-static int place_copy(struct cz *c, uint32_t block, void **copy_out, struct ckpt_err *err)
+static int place_copy(struct en_cuda *c, uint32_t block, void **copy_out, struct ckpt_err *err)
 {
-	struct cz_gather *g = cz_room_of(c, block);
-	const struct cz_block *b = &c->block[block];
+	struct en_cuda_gather *g = en_cuda_room_of(c, block);
+	const struct en_cuda_block *b = &c->block[block];
 
 	*copy_out = c->z.opts.type == KN_F32 ? NULL : c->z.opts.stage ? b->own : b->params;
-	if (!cz_has_host_params(c))
+	if (!en_cuda_has_host_params(c))
 		return 0;
 	*copy_out = g->p;
 	g->block = -1;
-	return cz_cuda((int)cudaStreamWaitEvent(c->work, g->ready, 0), "waiting", err);
+	return en_cuda_cuda((int)cudaStreamWaitEvent(c->work, g->ready, 0), "waiting", err);
 }
 
-int cz_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k, float grad_scale,
-	      struct ckpt_err *err)
+int en_cuda_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k,
+		   float grad_scale, struct ckpt_err *err)
 {
-	struct cz *c = cz_of(z);
+	struct en_cuda *c = en_cuda_of(z);
 	struct update u = { .c = c, .hyper = hyper, .k = k, .grad_scale = grad_scale };
 	int rc = 0;
 
@@ -113,53 +114,54 @@ int cz_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k, 
 		if (c->snap)
 			en_trace_wait(z->trace, "snapshot", i);
 		if (!rc)
-			rc = cz_snap_wait(c, i, err);
+			rc = en_cuda_snap_wait(c, i, err);
 		en_trace_next(z->trace, EN_TRACE_COMPUTE, "adam", i);
 		if (!rc)
 			rc = place_copy(c, i, &u.copy, err);
 		if (!rc)
-			rc = cz_cuda(update_runs(&u, i, z->opts.stage ?
-						 z->comm->rank * u.b->shard : 0,
-						 z->opts.stage ? u.b->shard : u.b->padded),
-				     "the optimizer", err);
-		if (!rc && cz_has_host_params(c))
-			rc = cz_store(c, i, cz_room_of(c, i), err);
+			rc = en_cuda_cuda(update_runs(&u, i, z->opts.stage ?
+						      z->comm->rank * u.b->shard : 0,
+						      z->opts.stage ? u.b->shard : u.b->padded),
+					  "the optimizer", err);
+		if (!rc && en_cuda_has_host_params(c))
+			rc = en_cuda_store(c, i, en_cuda_room_of(c, i), err);
 		if (!rc)
-			rc = cz_gather_params(c, i, c->work, err);
+			rc = en_cuda_gather_params(c, i, c->work, err);
 	}
 	en_trace_rest(z->trace, EN_TRACE_COMPUTE);
 	/* What is gathered from now on is new; the next pass begins with it. */
 	if (!rc)
-		rc = cz_after(c->move, c->work, c->updated, err);
-	cz_forget(c);
+		rc = en_cuda_after(c->move, c->work, c->updated, err);
+	en_cuda_forget(c);
 	if (!rc)
-		rc = cz_begin(c, err);
+		rc = en_cuda_begin(c, err);
 	en_trace_rest(z->trace, EN_TRACE_HOST);
 	return rc;
 }
 
 /* ---- the state that was set ---- */
 
-static uint64_t updated(const struct cz *c, const struct cz_block *b)
+static uint64_t updated(const struct en_cuda *c, const struct en_cuda_block *b)
 {
 	return c->z.opts.stage ? b->shard : b->padded;
 }
 
 /* At stage 0 each rank has set its own pieces only. */
-static int share_block(struct cz *c, struct cz_block *b, struct ckpt_err *err)
+static int share_block(struct en_cuda *c, struct en_cuda_block *b, struct ckpt_err *err)
 {
 	float *const device[] = { b->master, b->m, b->v };
-	int rc = cz_after(c->move, c->work, c->updated, err);
+	int rc = en_cuda_after(c->move, c->work, c->updated, err);
 
 	for (uint32_t i = 0; !rc && i < 3; i++)
-		rc = cz_nccl(c, ncclAllGather(device[i] + c->z.comm->rank * b->shard, device[i],
-					      b->shard, ncclFloat32, c->nccl, c->move),
-			     "all-gather", err);
-	return rc ? rc : cz_after(c->work, c->move, c->updated, err);
+		rc = en_cuda_nccl(c, ncclAllGather(device[i] + c->z.comm->rank * b->shard,
+						   device[i],
+						   b->shard, ncclFloat32, c->nccl, c->move),
+				  "all-gather", err);
+	return rc ? rc : en_cuda_after(c->work, c->move, c->updated, err);
 }
 
 /* Elements [first, first + n) of a parameter, at 'at' on the device. */
-static int init_piece(struct cz *c, const struct en_zero_piece *p, float *at, uint64_t seed)
+static int init_piece(struct en_cuda *c, const struct en_zero_piece *p, float *at, uint64_t seed)
 {
 	const struct en_param *param = &c->z.model->param[p->param];
 
@@ -169,34 +171,34 @@ static int init_piece(struct cz *c, const struct en_zero_piece *p, float *at, ui
 	return kn_cu_fill(at, KN_F32, param->init == EN_INIT_ONE, p->count, c->work);
 }
 
-int cz_init(struct en_zero *z, uint64_t seed, struct ckpt_err *err)
+int en_cuda_init(struct en_zero *z, uint64_t seed, struct ckpt_err *err)
 {
-	struct cz *c = cz_of(z);
+	struct en_cuda *c = en_cuda_of(z);
 	int rc = 0;
 
 	for (uint64_t i = 0; !rc && i < z->npieces; i++) {
 		const struct en_zero_piece *p = &z->piece[i];
 
-		rc = init_piece(c, p, cz_state(c, p->block, EN_STATE_MASTER) + p->at, seed);
+		rc = init_piece(c, p, en_cuda_state(c, p->block, EN_STATE_MASTER) + p->at, seed);
 	}
 	for (uint32_t i = 0; !rc && i < z->model->nblocks; i++) {
-		const struct cz_block *b = &c->block[i];
+		const struct en_cuda_block *b = &c->block[i];
 
 		rc = (int)cudaMemsetAsync(b->m, 0, updated(c, b) * sizeof(float), c->work);
 		if (!rc)
 			rc = (int)cudaMemsetAsync(b->v, 0, updated(c, b) * sizeof(float), c->work);
 	}
-	return cz_cuda(rc, "the state", err);
+	return en_cuda_cuda(rc, "the state", err);
 }
 
-int cz_publish(struct en_zero *z, struct ckpt_err *err)
+int en_cuda_publish(struct en_zero *z, struct ckpt_err *err)
 {
-	struct cz *c = cz_of(z);
+	struct en_cuda *c = en_cuda_of(z);
 	const enum kn_type type = z->opts.type;
 	int rc = 0;
 
 	for (uint32_t i = 0; !rc && i < z->model->nblocks; i++) {
-		struct cz_block *b = &c->block[i];
+		struct en_cuda_block *b = &c->block[i];
 		void *copy = NULL;
 
 		if (!z->opts.stage && z->comm->size > 1)
@@ -204,18 +206,18 @@ int cz_publish(struct en_zero *z, struct ckpt_err *err)
 		if (!rc)
 			rc = place_copy(c, i, &copy, err);
 		if (!rc && copy)
-			rc = cz_cuda(kn_cu_cast(copy, type, b->master, KN_F32, updated(c, b),
-						c->work), "the state", err);
-		if (!rc && cz_has_host_params(c))
-			rc = cz_store(c, i, cz_room_of(c, i), err);
+			rc = en_cuda_cuda(kn_cu_cast(copy, type, b->master, KN_F32, updated(c, b),
+						     c->work), "the state", err);
+		if (!rc && en_cuda_has_host_params(c))
+			rc = en_cuda_store(c, i, en_cuda_room_of(c, i), err);
 		if (!rc)
-			rc = cz_gather_params(c, i, c->work, err);
+			rc = en_cuda_gather_params(c, i, c->work, err);
 	}
 	if (!rc)
-		rc = cz_after(c->move, c->work, c->updated, err);
+		rc = en_cuda_after(c->move, c->work, c->updated, err);
 	if (!rc)
-		rc = cz_wait(c, c->work, NULL, "the state", err);
-	cz_forget(c);
-	cz_free_rooms(c);
+		rc = en_cuda_wait(c, c->work, NULL, "the state", err);
+	en_cuda_forget(c);
+	en_cuda_free_rooms(c);
 	return rc;
 }

@@ -1,12 +1,15 @@
-/* cz_layer.c -- a layer forward and backward; docs/internals/gpu.md has the steps and shapes. */
+/*
+ * en_cuda_layer.c -- a layer forward and backward; docs/internals/gpu.md has the steps and
+ * shapes.
+ */
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/cuda/cz_priv.h"
+#include "engine/cuda/en_cuda_priv.h"
 
 /* Everything that one call works with. */
 struct layer {
-	struct cz *c;
+	struct en_cuda *c;
 	const struct en_block *block;
 	const void *params;
 	void *grads;
@@ -21,13 +24,13 @@ struct layer {
 static const void *weight(const struct layer *l, enum en_slot slot)
 {
 	return l->block->at[slot] == UINT64_MAX ? NULL :
-		cz_at_const(l->params, l->block->at[slot], l->type);
+		en_cuda_at_const(l->params, l->block->at[slot], l->type);
 }
 
 static void *grad(const struct layer *l, enum en_slot slot)
 {
 	return l->block->at[slot] == UINT64_MAX ? NULL :
-		cz_at(l->grads, l->block->at[slot], l->c->z.opts.wire);
+		en_cuda_at(l->grads, l->block->at[slot], l->c->z.opts.wire);
 }
 
 static void note(struct layer *l, int rc, const char *what)
@@ -41,8 +44,8 @@ static void note(struct layer *l, int rc, const char *what)
 static int end(struct layer *l, struct ckpt_err *err)
 {
 	if (l->rc < 0)
-		return cz_attn(l->rc, kn_cu_gemm_why(l->c->gemm), err);
-	return cz_cuda(l->rc, l->what, err);
+		return en_cuda_attn(l->rc, kn_cu_gemm_why(l->c->gemm), err);
+	return en_cuda_cuda(l->rc, l->what, err);
 }
 
 /* ---- products ---- */
@@ -119,7 +122,7 @@ static void project(struct layer *l, void *qkv, const void *h)
 	const uint32_t n = parts(l, part);
 
 	for (uint32_t i = 0; i < n; i++) {
-		void *y = cz_at(qkv, part[i].at, l->type);
+		void *y = en_cuda_at(qkv, part[i].at, l->type);
 		const void *bias = weight(l, part[i].bias);
 
 		forward_mm(l, y, ld, h, weight(l, part[i].w), NULL, in, part[i].n);
@@ -138,7 +141,7 @@ static void project_back(struct layer *l, void *dh, void *spare, const void *dqk
 	const uint32_t n = parts(l, part);
 
 	for (uint32_t i = 0; i < n; i++) {
-		const void *dy = cz_at_const(dqkv, part[i].at, l->type);
+		const void *dy = en_cuda_at_const(dqkv, part[i].at, l->type);
 		void *bias = grad(l, part[i].bias);
 
 		input_mm(l, i & 1 ? spare : dh, dy, ld, weight(l, part[i].w),
@@ -153,7 +156,7 @@ static void project_back(struct layer *l, void *dh, void *spare, const void *dqk
 /* ---- the layer ---- */
 
 /* A plan for other rows than before: evaluation's last batch. */
-int cz_plan(struct cz *c, const struct en_batch *b, const struct kn_cu_attn **out,
+int en_cuda_plan(struct en_cuda *c, const struct en_batch *b, const struct kn_cu_attn **out,
 		struct ckpt_err *err)
 {
 	const struct en_model_config *m = &c->z.model->config;
@@ -168,12 +171,12 @@ int cz_plan(struct cz *c, const struct en_batch *b, const struct kn_cu_attn **ou
 	uint32_t i = 0;
 	int rc;
 
-	for (; i < CZ_PLANS && c->attn[i]; i++)
+	for (; i < EN_CUDA_PLANS && c->attn[i]; i++)
 		if (c->attn_rows[i] == b->rows && c->attn_tokens[i] == b->tokens)
 			break;
-	if (i == CZ_PLANS) {
-		i = CZ_PLANS - 1;
-		rc = cz_wait(c, c->work, NULL, "attention", err);
+	if (i == EN_CUDA_PLANS) {
+		i = EN_CUDA_PLANS - 1;
+		rc = en_cuda_wait(c, c->work, NULL, "attention", err);
 		if (rc)
 			return rc;
 		kn_cu_attn_free(c->attn[i]);
@@ -184,7 +187,7 @@ int cz_plan(struct cz *c, const struct en_batch *b, const struct kn_cu_attn **ou
 				    c->cuda.own_attention ? KN_CU_ATTN_OWN : KN_CU_ATTN_ANY,
 				    c->cuda.fixed ? KN_CU_ATTN_FIXED : 0, why, sizeof(why));
 		if (rc)
-			return cz_attn(rc, why, err);
+			return en_cuda_attn(rc, why, err);
 		if (!i)		/* of the run's own shape */
 			snprintf(c->text + strlen(c->text), sizeof(c->text) - strlen(c->text),
 				 ", attention by %s kernels%s%s", kn_cu_attn_name(c->attn[i]),
@@ -192,10 +195,10 @@ int cz_plan(struct cz *c, const struct en_batch *b, const struct kn_cu_attn **ou
 		c->attn_rows[i] = b->rows;
 		c->attn_tokens[i] = b->tokens;
 		if (kn_cu_attn_work(c->attn[i]) > c->attn_bytes) {
-			cz_free_one(c, c->attn_work);
+			en_cuda_free_one(c, c->attn_work);
 			c->attn_work = NULL;
-			rc = cz_new(c, EN_MEM_WORK, kn_cu_attn_work(c->attn[i]), &c->attn_work,
-				    err);
+			rc = en_cuda_new(c, EN_MEM_WORK, kn_cu_attn_work(c->attn[i]), &c->attn_work,
+					 err);
 			if (rc)
 				return rc;
 			c->attn_bytes = kn_cu_attn_work(c->attn[i]);
@@ -205,8 +208,8 @@ int cz_plan(struct cz *c, const struct en_batch *b, const struct kn_cu_attn **ou
 	return 0;
 }
 
-static int open_layer(struct layer *l, struct cz *c, const struct en_batch *b, const void *params,
-		      struct ckpt_err *err)
+static int open_layer(struct layer *l, struct en_cuda *c, const struct en_batch *b,
+		      const void *params, struct ckpt_err *err)
 {
 	const struct en_model_config *m = &c->z.model->config;
 
@@ -221,7 +224,7 @@ static int open_layer(struct layer *l, struct cz *c, const struct en_batch *b, c
 			.type = c->z.opts.type,
 		},
 	};
-	return cz_plan(c, b, &l->attn, err);
+	return en_cuda_plan(c, b, &l->attn, err);
 }
 
 static void norm(struct layer *l, void *y, float *rstd, const void *x, enum en_slot slot)
@@ -237,7 +240,7 @@ static void norm(struct layer *l, void *y, float *rstd, const void *x, enum en_s
 static void norm_back(struct layer *l, const void *dy, const void *x, const float *rstd,
 		      enum en_slot slot)
 {
-	struct cz *c = l->c;
+	struct en_cuda *c = l->c;
 
 	if (!l->rc)
 		note(l, kn_cu_rmsnorm_back(c->g, grad(l, slot), c->z.opts.wire, dy, x, rstd,
@@ -251,9 +254,9 @@ static void *place(void *kept, void *room)
 	return kept ? kept : room;
 }
 
-static void turn(struct layer *l, const struct cz_kept *kept)
+static void turn(struct layer *l, const struct en_cuda_kept *kept)
 {
-	struct cz *c = l->c;
+	struct en_cuda *c = l->c;
 
 	if (!l->rc)
 		note(l, kn_cu_qk(&l->qk, place(kept->q, c->q), place(kept->k, c->k), kept->qkv,
@@ -263,11 +266,12 @@ static void turn(struct layer *l, const struct cz_kept *kept)
 
 static const void *values(const struct layer *l, const void *qkv)
 {
-	return cz_at_const(qkv, (l->qk.heads + l->qk.kv_heads) * l->qk.d, l->type);
+	return en_cuda_at_const(qkv, (l->qk.heads + l->qk.kv_heads) * l->qk.d, l->type);
 }
 
-int cz_layer_forward(struct cz *c, const struct en_batch *b, const void *params, const void *x,
-		     void *y, const struct cz_kept *kept, struct ckpt_err *err)
+int en_cuda_layer_forward(struct en_cuda *c, const struct en_batch *b, const void *params,
+			  const void *x,
+			  void *y, const struct en_cuda_kept *kept, struct ckpt_err *err)
 {
 	const struct en_model_config *m = &c->z.model->config;
 	void *h_in = place(kept->h_in, c->h), *h_post = place(kept->h_post, c->h);
@@ -296,9 +300,9 @@ int cz_layer_forward(struct cz *c, const struct en_batch *b, const void *params,
 	return end(&l, err);
 }
 
-static void mlp_back(struct layer *l, const struct cz_kept *kept)
+static void mlp_back(struct layer *l, const struct en_cuda_kept *kept)
 {
-	struct cz *c = l->c;
+	struct en_cuda *c = l->c;
 	const struct en_model_config *m = &c->z.model->config;
 	const size_t inter = m->inter;
 
@@ -316,11 +320,11 @@ static void mlp_back(struct layer *l, const struct cz_kept *kept)
 	norm_back(l, c->t, kept->mid, kept->rstd_post, EN_NORM_POST);
 }
 
-static void attention_back(struct layer *l, const void *x, const struct cz_kept *kept)
+static void attention_back(struct layer *l, const void *x, const struct en_cuda_kept *kept)
 {
-	struct cz *c = l->c;
+	struct en_cuda *c = l->c;
 	const size_t hidden = c->z.model->config.hidden, q = l->qk.ldq;
-	void *dk = cz_at(c->dqkv, q, l->type), *dv = cz_at(dk, l->qk.ldk, l->type);
+	void *dk = en_cuda_at(c->dqkv, q, l->type), *dv = en_cuda_at(dk, l->qk.ldk, l->type);
 	struct kn_cu_qk shape = l->qk;
 	const bool norms = weight(l, EN_Q_NORM) != NULL;
 
@@ -344,8 +348,9 @@ static void attention_back(struct layer *l, const void *x, const struct cz_kept 
 	norm_back(l, c->t, x, kept->rstd_in, EN_NORM_IN);
 }
 
-int cz_layer_backward(struct cz *c, const struct en_batch *b, const void *params, const void *x,
-		      const struct cz_kept *kept, void *grads, struct ckpt_err *err)
+int en_cuda_layer_backward(struct en_cuda *c, const struct en_batch *b, const void *params,
+			   const void *x,
+			   const struct en_cuda_kept *kept, void *grads, struct ckpt_err *err)
 {
 	struct layer l;
 	int rc = open_layer(&l, c, b, params, err);

@@ -1,8 +1,8 @@
 /*
- * cz_expect.c -- before there is a state: what is free, and what a rank will hold, which is the way
- * to take it with nothing taken.
+ * en_cuda_expect.c -- before there is a state: what is free, and what a rank will hold, which is
+ * the way to take it with nothing taken.
  */
-#include "engine/cuda/cz_priv.h"
+#include "engine/cuda/en_cuda_priv.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
@@ -11,11 +11,11 @@ int en_zero_cuda_expect(const struct en_model *model, const struct en_zero_opts 
 			struct en_mem *out, struct ckpt_err *err)
 {
 	struct en_comm comm = { .size = size };
-	struct cz *c;
+	struct en_cuda *c;
 	int rc = en_zero_check(opts, err);
 
 	if (!rc)
-		rc = cz_cuda((int)cudaSetDevice((int)cuda->device), "the device", err);
+		rc = en_cuda_cuda((int)cudaSetDevice((int)cuda->device), "the device", err);
 	if (rc)
 		return rc;
 	c = ck_zalloc(sizeof(*c));
@@ -26,12 +26,12 @@ int en_zero_cuda_expect(const struct en_model *model, const struct en_zero_opts 
 	c->z.comm = &comm;
 	c->z.opts = *opts;
 	c->cuda = *cuda;
-	rc = cz_take_memory(c, err);
+	rc = en_cuda_take_memory(c, err);
 	if (!rc && !rooms_only)
-		rc = cz_plan_most(c, err);
+		rc = en_cuda_plan_most(c, err);
 	if (!rc)
 		*out = c->z.mem;
-	cz_free(&c->z);
+	en_cuda_free(&c->z);
 	return rc;
 }
 
@@ -43,7 +43,7 @@ int en_cuda_memory(uint32_t device, uint64_t *free_out, uint64_t *all_out, struc
 	if (!rc)
 		rc = (int)cudaMemGetInfo(&left, &all);
 	if (rc)
-		return cz_cuda(rc, "the device", err);
+		return en_cuda_cuda(rc, "the device", err);
 	*free_out = left;
 	*all_out = all;
 	return 0;

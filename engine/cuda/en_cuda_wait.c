@@ -1,5 +1,5 @@
 /*
- * cz_wait.c -- waiting for the GPU, when it may be waiting for a rank that is not there.
+ * en_cuda_wait.c -- waiting for the GPU, when it may be waiting for a rank that is not there.
  *
  * NCCL's kernels wait for the others for ever, and so would whoever waits for them.  Here the GPU
  * is asked again and again, and between that NCCL and the table of collectives: a rank that is gone
@@ -13,7 +13,7 @@
 #include <time.h>
 
 #include "engine/comm/en_watchdog.h"
-#include "engine/cuda/cz_priv.h"
+#include "engine/cuda/en_cuda_priv.h"
 #include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
@@ -93,7 +93,7 @@ static void run_abort(struct task *t)
 }
 
 /* What NCCL has on the GPU ends, so that nothing of this process hangs behind it. */
-static void abort_nccl(struct cz *c)
+static void abort_nccl(struct en_cuda *c)
 {
 	struct task *t = c->nccl ? ck_zalloc(sizeof(*t)) : NULL;
 	const int64_t until = ck_clock_ms() + ABORT_MS;
@@ -119,7 +119,7 @@ static void abort_nccl(struct cz *c)
 /* ---- who is it? ---- */
 
 /* Those of this machine that are seen to be stopped or gone are told by whoever tells this. */
-static int fail_hung(struct cz *c, const char *what, struct ckpt_err *err)
+static int fail_hung(struct en_cuda *c, const char *what, struct ckpt_err *err)
 {
 	struct en_comm *comm = c->z.comm;
 	const uint32_t patience = comm->timeout_ms;
@@ -139,7 +139,7 @@ static int fail_hung(struct cz *c, const char *what, struct ckpt_err *err)
 		       what, patience / 1000.0, said.msg[0] ? "; " : "", said.msg);
 }
 
-static int fail_nccl(struct cz *c, ncclResult_t said, const char *what, struct ckpt_err *err)
+static int fail_nccl(struct en_cuda *c, ncclResult_t said, const char *what, struct ckpt_err *err)
 {
 	const char *last = ncclGetLastError(c->nccl);
 
@@ -148,7 +148,7 @@ static int fail_nccl(struct cz *c, ncclResult_t said, const char *what, struct c
 }
 
 /* What is known of the others, without waiting. */
-static int ask_others(struct cz *c, const char *what, struct ckpt_err *err)
+static int ask_others(struct en_cuda *c, const char *what, struct ckpt_err *err)
 {
 	struct en_comm_work *none = NULL;
 	ncclResult_t said = ncclSuccess;
@@ -166,7 +166,7 @@ struct wait {
 };
 
 /* One turn of waiting. */
-static int rest(struct cz *c, struct wait *w, const char *what, struct ckpt_err *err)
+static int rest(struct en_cuda *c, struct wait *w, const char *what, struct ckpt_err *err)
 {
 	const uint32_t most = c->z.comm->timeout_ms;
 	int rc = 0;
@@ -199,8 +199,8 @@ static cudaError_t ask(cudaStream_t stream, cudaEvent_t event)
 	return e;
 }
 
-int cz_wait(struct cz *c, cudaStream_t stream, cudaEvent_t event, const char *what,
-	    struct ckpt_err *err)
+int en_cuda_wait(struct en_cuda *c, cudaStream_t stream, cudaEvent_t event, const char *what,
+		 struct ckpt_err *err)
 {
 	struct wait w;
 	cudaError_t e;
@@ -210,12 +210,12 @@ int cz_wait(struct cz *c, cudaStream_t stream, cudaEvent_t event, const char *wh
 		return ck_fail(err, CKPT_E_IO, "GPU", CKPT_NO_OFFSET, "%s will not end: a rank is "
 			       "not there", what);
 	if (c->z.comm->size == 1)
-		return cz_cuda((int)(event ? cudaEventSynchronize(event) :
-				     cudaStreamSynchronize(stream)), what, err);
+		return en_cuda_cuda((int)(event ? cudaEventSynchronize(event) :
+					  cudaStreamSynchronize(stream)), what, err);
 	begin_wait(&w);
 	while (!rc && (e = ask(stream, event)) != cudaSuccess) {
 		if (e != cudaErrorNotReady)
-			return cz_cuda((int)e, what, err);
+			return en_cuda_cuda((int)e, what, err);
 		rc = rest(c, &w, what, err);
 	}
 	if (rc)
@@ -228,7 +228,7 @@ static bool is_idle(cudaStream_t stream)
 	return !stream || ask(stream, NULL) != cudaErrorNotReady;
 }
 
-bool cz_drain(struct cz *c)
+bool en_cuda_drain(struct en_cuda *c)
 {
 	const int64_t until = ck_clock_ms() + CALL_MS;
 	unsigned turns = 0;
@@ -256,8 +256,8 @@ static void run_join(struct task *t)
 	t->said = ncclCommInitRankConfig(&t->nccl, t->size, t->id, t->rank, &t->config);
 }
 
-int cz_join_nccl(struct cz *c, const ncclUniqueId *id, const ncclConfig_t *config,
-		 struct ckpt_err *err)
+int en_cuda_join_nccl(struct en_cuda *c, const ncclUniqueId *id, const ncclConfig_t *config,
+		      struct ckpt_err *err)
 {
 	static const char what[] = "joining the ranks";
 	struct task *t = ck_zalloc(sizeof(*t));
@@ -286,7 +286,7 @@ int cz_join_nccl(struct cz *c, const ncclUniqueId *id, const ncclConfig_t *confi
 	}
 	c->nccl = t->nccl;
 	if (!rc)
-		rc = cz_nccl(c, t->said, what, err);
+		rc = en_cuda_nccl(c, t->said, what, err);
 	ck_free(t);
 	return rc;
 }

@@ -1,22 +1,22 @@
 /*
- * cz_trace.c -- when a GPU did what: an event for each mark, of which the driver says when it
+ * en_cuda_trace.c -- when a GPU did what: an event for each mark, of which the driver says when it
  * passed.  All are made before the trace begins, and there are none without one.
  */
-#include "engine/cuda/cz_priv.h"
+#include "engine/cuda/en_cuda_priv.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
 static int mark(void *arg, enum en_trace_row row, uint32_t k)
 {
-	struct cz *c = arg;
+	struct en_cuda *c = arg;
 
 	return (int)cudaEventRecord(c->trace_mark[k], row == EN_TRACE_MOVE ? c->move :
-				    row == EN_TRACE_COPY ? cz_off_up(c) : c->work);
+				    row == EN_TRACE_COPY ? en_cuda_off_up(c) : c->work);
 }
 
 static int read_mark(void *arg, uint32_t k, double *seconds_out)
 {
-	struct cz *c = arg;
+	struct en_cuda *c = arg;
 	float ms = 0;
 	const int rc = (int)cudaEventElapsedTime(&ms, c->trace_begin, c->trace_mark[k]);
 
@@ -24,19 +24,19 @@ static int read_mark(void *arg, uint32_t k, double *seconds_out)
 	return rc;
 }
 
-static void free_marks(struct cz *c)
+static void free_marks(struct en_cuda *c)
 {
 	for (uint32_t i = 0; c->trace_mark && i < c->trace_marks; i++)
-		cz_event_free(c->trace_mark[i]);
+		en_cuda_event_free(c->trace_mark[i]);
 	if (c->trace_begin)
-		cz_event_free(c->trace_begin);
+		en_cuda_event_free(c->trace_begin);
 	ck_free(c->trace_mark);
 	c->trace_mark = NULL;
 	c->trace_begin = NULL;
 	c->trace_marks = 0;
 }
 
-static int new_marks(struct cz *c, uint32_t n, struct ckpt_err *err)
+static int new_marks(struct en_cuda *c, uint32_t n, struct ckpt_err *err)
 {
 	int rc = (int)cudaEventCreate(&c->trace_begin);
 
@@ -47,19 +47,19 @@ static int new_marks(struct cz *c, uint32_t n, struct ckpt_err *err)
 		rc = (int)cudaEventCreate(&c->trace_mark[c->trace_marks]);
 		c->trace_marks += !rc;
 	}
-	return cz_cuda(rc, "the events of a trace", err);
+	return en_cuda_cuda(rc, "the events of a trace", err);
 }
 
 /* Both streams stand still, so that the device's clock and the host's begin together. */
-static int begin(struct cz *c, struct en_trace *t, struct ckpt_err *err)
+static int begin(struct en_cuda *c, struct en_trace *t, struct ckpt_err *err)
 {
 	const struct en_trace_clock clock = { c, mark, read_mark };
 	int rc = new_marks(c, en_trace_marks(t), err);
 
 	if (!rc)
-		rc = cz_cuda((int)cudaEventRecord(c->trace_begin, c->work), "a trace", err);
+		rc = en_cuda_cuda((int)cudaEventRecord(c->trace_begin, c->work), "a trace", err);
 	if (!rc)
-		rc = cz_wait(c, c->work, NULL, "a trace", err);
+		rc = en_cuda_wait(c, c->work, NULL, "a trace", err);
 	if (rc) {
 		free_marks(c);
 		return rc;
@@ -69,17 +69,17 @@ static int begin(struct cz *c, struct en_trace *t, struct ckpt_err *err)
 	return 0;
 }
 
-int cz_trace(struct en_zero *z, struct en_trace *t, struct ckpt_err *err)
+int en_cuda_trace(struct en_zero *z, struct en_trace *t, struct ckpt_err *err)
 {
-	struct cz *c = cz_of(z);
+	struct en_cuda *c = en_cuda_of(z);
 	struct en_trace *was = z->trace;
 	int rc = 0;
 
 	z->trace = NULL;
 	if (was || t) {
-		rc = cz_wait(c, c->work, NULL, "a trace", err);
+		rc = en_cuda_wait(c, c->work, NULL, "a trace", err);
 		if (!rc)
-			rc = cz_wait(c, c->move, NULL, "a trace", err);
+			rc = en_cuda_wait(c, c->move, NULL, "a trace", err);
 	}
 	if (!rc && was)
 		rc = en_trace_stop(was, err);

@@ -1,11 +1,11 @@
 /*
- * cz_mem.c -- memory of the GPU: taken at the start, counted, given back at the end.
+ * en_cuda_mem.c -- memory of the GPU: taken at the start, counted, given back at the end.
  *
  * What moves between ranks lies where the others can reach it (a window of NCCL, from 2.28 on, if
  * all GPUs see each other): then gathers and exchanges are done by the copy engines, and leave the
  * multiprocessors to those who compute.
  */
-#include "engine/cuda/cz_priv.h"
+#include "engine/cuda/en_cuda_priv.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
@@ -15,13 +15,13 @@
 #define HAS_WINDOWS 0
 #endif
 
-struct cz_memory {
+struct en_cuda_allocation {
 	void *p;
 	void *window;		/* of NCCL, or NULL */
 	bool is_nccl;		/* ncclMemAlloc() */
 };
 
-static int fail(struct cz *c, enum en_mem_kind kind, uint64_t bytes, struct ckpt_err *err)
+static int fail(struct en_cuda *c, enum en_mem_kind kind, uint64_t bytes, struct ckpt_err *err)
 {
 	const uint64_t *held = c->z.mem.now;
 	const uint64_t host = held[EN_MEM_HOST_PARAMS] + held[EN_MEM_HOST_OPTIMIZER];
@@ -36,7 +36,7 @@ static int fail(struct cz *c, enum en_mem_kind kind, uint64_t bytes, struct ckpt
 		       (unsigned long long)(c->z.mem.total - host) >> 20);
 }
 
-static int take(struct cz *c, bool shared, uint64_t bytes, struct cz_memory *m)
+static int take(struct en_cuda *c, bool shared, uint64_t bytes, struct en_cuda_allocation *m)
 {
 #if HAS_WINDOWS
 	if (shared && c->shares) {
@@ -59,10 +59,10 @@ static int take(struct cz *c, bool shared, uint64_t bytes, struct cz_memory *m)
 }
 
 /* Device memory of zeros. */
-static int new_memory(struct cz *c, enum en_mem_kind kind, bool shared, uint64_t bytes,
+static int new_memory(struct en_cuda *c, enum en_mem_kind kind, bool shared, uint64_t bytes,
 		      void *p_out, struct ckpt_err *err)
 {
-	struct cz_memory *m;
+	struct en_cuda_allocation *m;
 	int rc;
 
 	if (c->expects) {
@@ -74,33 +74,34 @@ static int new_memory(struct cz *c, enum en_mem_kind kind, bool shared, uint64_t
 		return ck_fail_nomem(err, "a list of memory", c->nmemory * sizeof(*m));
 	c->memory = m;
 	m += c->nmemory;
-	*m = (struct cz_memory){ .p = NULL };
+	*m = (struct en_cuda_allocation){ .p = NULL };
 	rc = take(c, shared, bytes ? bytes : 1, m);
 	if (rc == (int)cudaErrorMemoryAllocation)
 		return fail(c, kind, bytes, err);
 	if (rc)
-		return cz_cuda(rc, "memory", err);
+		return en_cuda_cuda(rc, "memory", err);
 	c->nmemory++;
 	rc = (int)cudaMemsetAsync(m->p, 0, bytes, c->work);
 	if (rc)
-		return cz_cuda(rc, "memory", err);
+		return en_cuda_cuda(rc, "memory", err);
 	en_mem_note(&c->z.mem, kind, (int64_t)bytes);
 	*(void **)p_out = m->p;
 	return 0;
 }
 
-int cz_new(struct cz *c, enum en_mem_kind kind, uint64_t bytes, void *p_out, struct ckpt_err *err)
+int en_cuda_new(struct en_cuda *c, enum en_mem_kind kind, uint64_t bytes, void *p_out,
+		struct ckpt_err *err)
 {
 	return new_memory(c, kind, false, bytes, p_out, err);
 }
 
-int cz_new_shared(struct cz *c, enum en_mem_kind kind, uint64_t bytes, void *p_out,
-		  struct ckpt_err *err)
+int en_cuda_new_shared(struct en_cuda *c, enum en_mem_kind kind, uint64_t bytes, void *p_out,
+		       struct ckpt_err *err)
 {
 	return new_memory(c, kind, true, bytes, p_out, err);
 }
 
-static void give_back(struct cz *c, const struct cz_memory *m)
+static void give_back(struct en_cuda *c, const struct en_cuda_allocation *m)
 {
 #if HAS_WINDOWS
 	if (m->window)
@@ -114,7 +115,7 @@ static void give_back(struct cz *c, const struct cz_memory *m)
 	cudaFree(m->p);
 }
 
-void cz_free_one(struct cz *c, void *p)
+void en_cuda_free_one(struct en_cuda *c, void *p)
 {
 	for (uint32_t i = c->nmemory; p && i > 0; i--)
 		if (c->memory[i - 1].p == p) {
@@ -124,7 +125,7 @@ void cz_free_one(struct cz *c, void *p)
 		}
 }
 
-void cz_free_all(struct cz *c)
+void en_cuda_free_all(struct en_cuda *c)
 {
 	while (c->nmemory)
 		give_back(c, &c->memory[--c->nmemory]);

@@ -1,11 +1,11 @@
-/* cz_lib.c -- what CUDA, NCCL, cuBLASLt and cuDNN say, as errors of ours; events, ranks. */
+/* en_cuda_lib.c -- what CUDA, NCCL, cuBLASLt and cuDNN say, as errors of ours; events, ranks. */
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/cuda/cz_priv.h"
+#include "engine/cuda/en_cuda_priv.h"
 #include "libckpt/base/ck_err.h"
 
-int cz_cuda(int rc, const char *what, struct ckpt_err *err)
+int en_cuda_cuda(int rc, const char *what, struct ckpt_err *err)
 {
 	const cudaError_t e = (cudaError_t)rc;
 
@@ -16,7 +16,7 @@ int cz_cuda(int rc, const char *what, struct ckpt_err *err)
 		       cudaGetErrorName(e));
 }
 
-int cz_nccl(const struct cz *c, ncclResult_t rc, const char *what, struct ckpt_err *err)
+int en_cuda_nccl(const struct en_cuda *c, ncclResult_t rc, const char *what, struct ckpt_err *err)
 {
 	if (rc == ncclSuccess)
 		return 0;
@@ -24,36 +24,37 @@ int cz_nccl(const struct cz *c, ncclResult_t rc, const char *what, struct ckpt_e
 		       ncclGetErrorString(rc), ncclGetLastError(c->nccl));
 }
 
-int cz_attn(int rc, const char *why, struct ckpt_err *err)
+int en_cuda_attn(int rc, const char *why, struct ckpt_err *err)
 {
 	if (rc > 0)
-		return cz_cuda(rc, "attention", err);
+		return en_cuda_cuda(rc, "attention", err);
 	return rc ? ck_fail(err, CKPT_E_IO, "GPU", CKPT_NO_OFFSET, "attention: %s",
 			    why && *why ? why : kn_cu_attn_text(rc)) : 0;
 }
 
-int cz_event(cudaEvent_t *out, struct ckpt_err *err)
+int en_cuda_event(cudaEvent_t *out, struct ckpt_err *err)
 {
-	return cz_cuda((int)cudaEventCreateWithFlags(out, cudaEventDisableTiming), "an event", err);
+	return en_cuda_cuda((int)cudaEventCreateWithFlags(out, cudaEventDisableTiming), "an event",
+			    err);
 }
 
 /* What was never made must not be given to CUDA: a launch later on would return the error. */
-void cz_event_free(cudaEvent_t event)
+void en_cuda_event_free(cudaEvent_t event)
 {
 	if (event)
 		cudaEventDestroy(event);
 }
 
-int cz_after(cudaStream_t later, cudaStream_t earlier, cudaEvent_t by, struct ckpt_err *err)
+int en_cuda_after(cudaStream_t later, cudaStream_t earlier, cudaEvent_t by, struct ckpt_err *err)
 {
 	int rc = (int)cudaEventRecord(by, earlier);
 
 	if (!rc)
 		rc = (int)cudaStreamWaitEvent(later, by, 0);
-	return cz_cuda(rc, "waiting", err);
+	return en_cuda_cuda(rc, "waiting", err);
 }
 
-int cz_join(struct cz *c, struct ckpt_err *err)
+int en_cuda_join(struct en_cuda *c, struct ckpt_err *err)
 {
 	struct en_comm *comm = c->z.comm;
 	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -67,12 +68,12 @@ int cz_join(struct cz *c, struct ckpt_err *err)
 	if (!comm->rank)
 		said = ncclGetUniqueId(&id);
 	if (said != ncclSuccess)
-		return cz_nccl(c, said, "the id of the job", err);
+		return en_cuda_nccl(c, said, "the id of the job", err);
 	rc = en_comm_broadcast(comm, &id, sizeof(id), 0, NULL, err);
 	if (rc)
 		return rc;
 #ifdef NCCL_CTA_POLICY_ZERO	/* what the copy engines can do, they do */
 	config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
 #endif
-	return cz_join_nccl(c, &id, &config, err);
+	return en_cuda_join_nccl(c, &id, &config, err);
 }

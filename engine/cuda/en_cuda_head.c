@@ -1,7 +1,7 @@
-/* cz_head.c -- the two ends of the model: tokens in, loss out. */
+/* en_cuda_head.c -- the two ends of the model: tokens in, loss out. */
 #include <string.h>
 
-#include "engine/cuda/cz_priv.h"
+#include "engine/cuda/en_cuda_priv.h"
 
 /* ---- what a batch is made of ---- */
 
@@ -17,20 +17,21 @@ static void fill_targets(const struct en_batch *b, int32_t *target)
 	}
 }
 
-uint64_t cz_count(const struct cz *c, const struct en_batch *b)
+uint64_t en_cuda_label_count(const struct en_cuda *c, const struct en_batch *b)
 {
 	(void)c;
 	return b->labels ? en_batch_count(b) : 0;
 }
 
-static int copy_up(struct cz *c, int32_t *to, const int32_t *from, size_t n, struct ckpt_err *err)
+static int copy_up(struct en_cuda *c, int32_t *to, const int32_t *from, size_t n,
+		   struct ckpt_err *err)
 {
-	return cz_cuda((int)cudaMemcpyAsync(to, from, n * sizeof(*to), cudaMemcpyHostToDevice,
-					    c->work), "tokens", err);
+	return en_cuda_cuda((int)cudaMemcpyAsync(to, from, n * sizeof(*to), cudaMemcpyHostToDevice,
+						 c->work), "tokens", err);
 }
 
 /* The host's side is free again when the unit is over: its end is waited for. */
-int cz_upload(struct cz *c, const struct en_batch *b, struct ckpt_err *err)
+int en_cuda_upload(struct en_cuda *c, const struct en_batch *b, struct ckpt_err *err)
 {
 	const size_t n = (size_t)b->rows * b->tokens;
 	int32_t *ids = c->host_ids, *target = ids + n, *id = target + n, *begin = id + n,
@@ -52,16 +53,16 @@ int cz_upload(struct cz *c, const struct en_batch *b, struct ckpt_err *err)
 
 /* ---- embedding ---- */
 
-int cz_embed_forward(struct cz *c, const struct en_batch *b, const void *table,
-		     struct ckpt_err *err)
+int en_cuda_embed_forward(struct en_cuda *c, const struct en_batch *b, const void *table,
+			  struct ckpt_err *err)
 {
-	return cz_cuda(kn_cu_embed(c->x[0], table, c->ids, (size_t)b->rows * b->tokens,
-				   c->z.model->config.hidden, c->z.opts.type, c->work),
-		       "the embedding", err);
+	return en_cuda_cuda(kn_cu_embed(c->x[0], table, c->ids, (size_t)b->rows * b->tokens,
+					c->z.model->config.hidden, c->z.opts.type, c->work),
+			    "the embedding", err);
 }
 
-int cz_embed_backward(struct cz *c, const struct en_batch *b, void *grads, bool add,
-		      struct ckpt_err *err)
+int en_cuda_embed_backward(struct en_cuda *c, const struct en_batch *b, void *grads, bool add,
+			   struct ckpt_err *err)
 {
 	const enum kn_type wire = c->z.opts.wire;
 	int rc = 0;
@@ -74,13 +75,13 @@ int cz_embed_backward(struct cz *c, const struct en_batch *b, void *grads, bool 
 		rc = kn_cu_embed_back(grads, wire, c->g, c->list_id, c->list_begin, c->list_at,
 				      c->nid, c->z.model->config.hidden, c->z.opts.type,
 				      add ? KN_CU_ADD : 0, c->work);
-	return cz_cuda(rc, "the embedding", err);
+	return en_cuda_cuda(rc, "the embedding", err);
 }
 
 /* ---- head ---- */
 
 struct head {
-	struct cz *c;
+	struct en_cuda *c;
 	const void *w;
 	void *dhead;
 	enum kn_type dtype;	/* of dhead as it is summed */
@@ -91,10 +92,11 @@ struct head {
 /* Positions [first, first + n): their loss, and the gradient of c->h in its place. */
 static int chunk(struct head *h, size_t first, size_t n)
 {
-	struct cz *c = h->c;
+	struct en_cuda *c = h->c;
 	const size_t hidden = c->z.model->config.hidden, vocab = c->z.model->config.vocab;
 	const enum kn_type type = c->z.opts.type;
-	void *x = cz_at(c->h, first * hidden, type), *dx = cz_at(c->g, first * hidden, type);
+	void *x = en_cuda_at(c->h, first * hidden, type), *dx = en_cuda_at(c->g, first * hidden,
+									   type);
 	const struct kn_cu_mm logits = {
 		.flags = KN_GEMM_TB, .m = n, .n = vocab, .k = hidden, .lda = hidden, .ldb = hidden,
 		.ldd = vocab, .type = type, .out = type,
@@ -127,13 +129,14 @@ static int chunks(struct head *h)
 	return rc;
 }
 
-static int fail(struct cz *c, int rc, struct ckpt_err *err)
+static int fail(struct en_cuda *c, int rc, struct ckpt_err *err)
 {
-	return rc < 0 ? cz_attn(rc, kn_cu_gemm_why(c->gemm), err) : cz_cuda(rc, "the head", err);
+	return rc < 0 ? en_cuda_attn(rc, kn_cu_gemm_why(c->gemm), err) : en_cuda_cuda(rc,
+										      "the head", err);
 }
 
-int cz_head(struct cz *c, const struct en_batch *b, const void *params, const void *head,
-	    double factor, void *grads, void *dhead, struct ckpt_err *err)
+int en_cuda_head(struct en_cuda *c, const struct en_batch *b, const void *params, const void *head,
+		 double factor, void *grads, void *dhead, struct ckpt_err *err)
 {
 	const struct en_model_config *m = &c->z.model->config;
 	const enum kn_type type = c->z.opts.type, wire = c->z.opts.wire;

@@ -1,0 +1,323 @@
+/* en_cuda_priv.h -- what the files of engine/cuda share. */
+#ifndef EN_CUDA_PRIV_H
+#define EN_CUDA_PRIV_H
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include "engine/base/en_trace.h"
+#include "engine/cuda/en_zero_cuda.h"
+#include "engine/zero/en_zero_priv.h"
+#include "kernels/include/kn_cuda.h"
+#include "kernels/include/kn_cuda_attn.h"
+#include "kernels/include/kn_cuda_gemm.h"
+#include "kernels/include/kn_cuda_random.h"
+
+#define EN_CUDA_PLANS 4u		/* of attention: shapes of batches */
+#define EN_CUDA_TEXT 400
+
+/* A block's state on this GPU. */
+struct en_cuda_block {
+	uint64_t numel, padded, shard;	/* elements */
+	void *params;		/* [padded]; stage 3 of several ranks: NULL */
+	void *own;		/* [shard]: this rank's, in 'params' or by itself; or of the host */
+	float *master, *m, *v;	/* [updated]; with KN_F32 the master is 'own' or 'params' */
+	void *total;		/* [shard]: the step's gradient, of en_cuda.sum_type */
+	float **level;		/* [en_cuda_levels()] of [shard], with en_cuda.tree: sums of 1, 2,
+	4, ...
+				 * micro-batches; total is one of them */
+	uint64_t first_sum;	/* of its chunks, in en_cuda.sums */
+	cudaEvent_t whole;	/* stages 1 and 2: 'params' have been gathered */
+};
+
+/* Stage 3: which room is whose. */
+struct en_cuda_seats {
+	uint32_t n;
+	uint32_t ahead;		/* blocks gathered before they are used */
+	uint32_t *of;		/* [nblocks]: the room of a block */
+	uint64_t *padded;	/* [n]: elements; 0: nobody's */
+};
+
+/* Stage 3: a block's parameters, for a while. */
+struct en_cuda_gather {
+	void *p;
+	int64_t block;		/* -1 = free */
+	uint32_t users;
+	cudaEvent_t ready;	/* the gather is over */
+	cudaEvent_t left;	/* who used it is done */
+};
+
+/* A block's gradients on their way. */
+struct en_cuda_reduce {
+	void *grads;		/* of opts.wire */
+	void *pieces;		/* of a micro-batch: of all ranks [size * shard], exchanged; or of
+				 * NCCL [shard], where several micro-batches are summed; or NULL */
+	cudaEvent_t written;	/* they are there */
+	cudaEvent_t gone;	/* they may be overwritten */
+};
+
+/* What a layer keeps for its way back, besides its input. */
+struct en_cuda_kept {
+	void *qkv, *o, *mid, *gu;	/* of the type */
+	float *lse, *rstd_in, *rstd_post;
+	/* With keep_all; else NULL, and computed again into room that all layers share. */
+	void *h_in, *q, *k, *h_post, *act;
+};
+
+struct en_cuda {
+	struct en_zero z;	/* first */
+	struct en_cuda_opts cuda;
+	char text[EN_CUDA_TEXT];
+	cudaStream_t work, move;
+	ncclComm_t nccl;	/* NULL: one rank */
+	bool lost;		/* a rank is not there: what was begun will not end */
+	struct en_cuda_allocation *memory;	/* all there is */
+	uint32_t nmemory;
+	bool shares;		/* other ranks reach what is en_cuda_new_shared() */
+	bool tree;		/* gradients are exchanged, and all units summed as one tree */
+	struct kn_cu_gemm *gemm;
+	void *gemm_work;
+	struct kn_cu_attn *attn[EN_CUDA_PLANS];
+	uint32_t attn_rows[EN_CUDA_PLANS], attn_tokens[EN_CUDA_PLANS];
+	void *attn_work;
+	size_t attn_bytes;
+	enum kn_type sum_type;	/* of en_cuda_block.total */
+	struct en_cuda_block *block;
+	struct en_cuda_seats seats;
+	struct en_cuda_gather *gather;	/* [seats.n] */
+	bool back;		/* on the way back */
+	struct en_cuda_reduce reduce[EN_ZERO_REDUCES + 1];	/* the last: of a tied block 0 */
+	void **x;		/* [layers + 1]: a layer's input */
+	struct en_cuda_kept *kept;	/* [layers]; with recompute all the same */
+	uint32_t ld;		/* of qkv: (heads + 2 kv_heads) head_dim */
+	/* Room to compute in. */
+	void *h, *q, *k, *act;	/* [n, hidden], [n, heads d], [n, kv_heads d], [n, inter] */
+	void *g;		/* [n, hidden]: the gradient of the stream */
+	void *t, *dout, *dqkv, *dgu;
+	void *spare;		/* as t, where biases make three products of one; or NULL */
+	void *part;		/* of reductions over rows */
+	void *logits;		/* [chunk, vocab] */
+	size_t chunk;
+	float *dhead;		/* [vocab, hidden]: several chunks, 16 bits sent; or NULL */
+	float *loss;		/* [n] */
+	float *cos, *sin;
+	int32_t *ids, *target, *list_id, *list_begin, *list_at;	/* [n], [n + 1] */
+	void *whole;		/* stage 0 of several ranks: the sums of a block, of all */
+	double *sums;		/* [nsums]: of chunks of this rank's shards */
+	double *all_sums, *ordered;	/* with tree, of several ranks: of all, and by block */
+	double *tree_work;
+	double *result;		/* two: loss, norm */
+	/* The host's side of the small ones, pinned. */
+	int32_t *host_ids;	/* 5 n + 1 */
+	uint64_t *host_list;	/* n */
+	double *host_result;
+	size_t nid;
+	bool expects;		/* memory is counted, and none is taken */
+	struct en_cuda_off *off;	/* en_cuda_offload.c; NULL: nothing is on the host */
+	cudaEvent_t updated, told;
+	struct en_cuda_room *rooms;	/* while a state is loaded; en_cuda_load.c */
+	struct en_cuda_snap *snap;	/* where saves are made; en_cuda_save.c */
+	/* While there is a trace: its beginning, and every mark that there can be. */
+	cudaEvent_t trace_begin, *trace_mark;
+	uint32_t trace_marks;
+};
+
+static inline struct en_cuda *en_cuda_of(struct en_zero *z)
+{
+	return (struct en_cuda *)z;
+}
+static inline void *en_cuda_at(void *p, uint64_t elements, enum kn_type type)
+{
+	return (uint8_t *)p + elements * kn_type_size(type);
+}
+static inline const void *en_cuda_at_const(const void *p, uint64_t elements, enum kn_type type)
+{
+	return (const uint8_t *)p + elements * kn_type_size(type);
+}
+static inline bool en_cuda_has_host_optimizer(const struct en_cuda *c)
+{
+	return c->z.opts.stage && c->z.opts.host_optimizer;
+}
+static inline bool en_cuda_has_host_params(const struct en_cuda *c)
+{
+	return c->z.opts.stage == 3 && c->z.opts.host_params;
+}
+/* Parameters stay whole: there is nothing to gather in a pass. */
+static inline bool en_cuda_is_whole(const struct en_cuda *c)
+{
+	return c->z.opts.stage != 3 || (c->z.comm->size == 1 && !c->z.opts.host_params);
+}
+
+static inline bool en_cuda_keeps_all(const struct en_cuda *c)
+{
+	return c->cuda.keep_all && !c->z.opts.recompute;
+}
+
+/* ---- en_cuda_lib.c: what libraries say, as errors ---- */
+int en_cuda_cuda(int rc, const char *what, struct ckpt_err *err);
+int en_cuda_nccl(const struct en_cuda *c, ncclResult_t rc, const char *what, struct ckpt_err *err);
+int en_cuda_attn(int rc, const char *why, struct ckpt_err *err);
+int en_cuda_event(cudaEvent_t *out, struct ckpt_err *err);
+/* NULL is fine. */
+void en_cuda_event_free(cudaEvent_t event);
+/* 'later' goes on when what 'earlier' has been given so far is done. */
+int en_cuda_after(cudaStream_t later, cudaStream_t earlier, cudaEvent_t by, struct ckpt_err *err);
+/* ---- en_cuda_wait.c ---- */
+/*
+ * Until 'event' has come, or with NULL 'stream' is empty; of several ranks not for ever: CKPT_E_IO
+ * names those that are silent, and then NCCL is ended (c->lost).
+ */
+int en_cuda_wait(struct en_cuda *c, cudaStream_t stream, cudaEvent_t event, const char *what,
+		 struct ckpt_err *err);
+/* Nothing is on its way any more.  False: it does not end, and nothing can be freed. */
+bool en_cuda_drain(struct en_cuda *c);
+/* c->nccl, with the deadline. */
+int en_cuda_join_nccl(struct en_cuda *c, const ncclUniqueId *id, const ncclConfig_t *config,
+		      struct ckpt_err *err);
+
+/* One rank's id for all; NULL and nothing for one rank. */
+int en_cuda_join(struct en_cuda *c, struct ckpt_err *err);
+
+/* ---- en_cuda_new.c ---- */
+/* All of a state's memory on the device but attention's; where c->expects it is only counted. */
+int en_cuda_take_memory(struct en_cuda *c, struct ckpt_err *err);
+/* Attention of the run's own shape, with its memory. */
+int en_cuda_plan_most(struct en_cuda *c, struct ckpt_err *err);
+void en_cuda_free(struct en_zero *z);
+
+/* ---- en_cuda_mem.c ---- */
+/* Device memory of zeros. */
+int en_cuda_new(struct en_cuda *c, enum en_mem_kind kind, uint64_t bytes, void *p_out,
+		struct ckpt_err *err);
+/* The same for what moves between ranks: all of them take it, in the same order. */
+int en_cuda_new_shared(struct en_cuda *c, enum en_mem_kind kind, uint64_t bytes, void *p_out,
+		       struct ckpt_err *err);
+/* NULL is fine. */
+void en_cuda_free_one(struct en_cuda *c, void *p);
+void en_cuda_free_all(struct en_cuda *c);
+
+/* ---- en_cuda_seats.c ---- */
+/* opts.flow, or what it is without one. */
+const struct en_zero_flow *en_cuda_flow_of(const struct en_zero_opts *opts);
+/* -1: no memory.  '*r' is to be released. */
+int en_cuda_seats_plan(const struct en_model *m, const struct en_zero_opts *opts, uint32_t size,
+		       struct en_cuda_seats *r);
+void en_cuda_seats_release(struct en_cuda_seats *r);
+
+/* ---- en_cuda_move.c: parameters come ---- */
+ncclDataType_t en_cuda_nccl_type(enum kn_type type);
+/* 'bytes' went to each other rank. */
+void en_cuda_count_sent(struct en_cuda *c, enum en_comm_kind kind, uint64_t bytes);
+int en_cuda_take(struct en_cuda *c, uint32_t block, const void **params_out, struct ckpt_err *err);
+int en_cuda_release(struct en_cuda *c, uint32_t block, struct ckpt_err *err);
+/* Parameters of stages 1 and 2, after 'by' has updated them; ready when their event is. */
+int en_cuda_gather_params(struct en_cuda *c, uint32_t block, cudaStream_t by, struct ckpt_err *err);
+/* The room that a block is gathered in; NULL where parameters stay whole. */
+struct en_cuda_gather *en_cuda_room_of(struct en_cuda *c, uint32_t block);
+/* Begins to gather those behind 'block' (step 1) or before it (-1, block 0 excepted). */
+int en_cuda_ahead(struct en_cuda *c, uint32_t block, int step, struct ckpt_err *err);
+/* The first of a pass. */
+int en_cuda_begin(struct en_cuda *c, struct ckpt_err *err);
+/* Parameters have changed: nothing that was gathered is of use. */
+void en_cuda_forget(struct en_cuda *c);
+
+/* ---- en_cuda_reduce.c: gradients go ---- */
+/* A single unit of a single rank is the sum already. */
+bool en_cuda_is_total(const struct en_cuda *c);
+/* Partial sums of a block that may stand beside each other. */
+uint32_t en_cuda_levels(const struct en_zero_opts *opts);
+/* Where a block's gradients are to be written. */
+int en_cuda_grads(struct en_cuda *c, uint32_t block, void **grads_out, struct ckpt_err *err);
+/* They are written, by micro-batch m; after the last one the sums of squares are made as well. */
+int en_cuda_send(struct en_cuda *c, uint32_t block, uint32_t m, struct ckpt_err *err);
+/* The stream that computes waits for all that moves. */
+int en_cuda_settle(struct en_cuda *c, struct ckpt_err *err);
+
+/* ---- en_cuda_norm.c ---- */
+/* Chunks that hold elements, of all ranks. */
+uint64_t en_cuda_all_chunks(const struct en_cuda *c);
+
+/* ---- en_cuda_layer.c ---- */
+/* Attention for batches of such rows; kept. */
+int en_cuda_plan(struct en_cuda *c, const struct en_batch *b, const struct kn_cu_attn **out,
+		 struct ckpt_err *err);
+/* Half a pass: without the last product, which recomputation does not need. */
+int en_cuda_layer_forward(struct en_cuda *c, const struct en_batch *b, const void *params,
+			  const void *x,
+			  void *y, const struct en_cuda_kept *kept, struct ckpt_err *err);
+/* c->g becomes the gradient of x. */
+int en_cuda_layer_backward(struct en_cuda *c, const struct en_batch *b, const void *params,
+			   const void *x,
+			   const struct en_cuda_kept *kept, void *grads, struct ckpt_err *err);
+
+/* ---- en_cuda_head.c ---- */
+int en_cuda_upload(struct en_cuda *c, const struct en_batch *b, struct ckpt_err *err);
+int en_cuda_embed_forward(struct en_cuda *c, const struct en_batch *b, const void *table,
+			  struct ckpt_err *err);
+int en_cuda_embed_backward(struct en_cuda *c, const struct en_batch *b, void *grads, bool add,
+			   struct ckpt_err *err);
+/* 'grads' NULL: the loss alone.  'dhead' is where the head's gradient goes. */
+int en_cuda_head(struct en_cuda *c, const struct en_batch *b, const void *params, const void *head,
+		 double factor, void *grads, void *dhead, struct ckpt_err *err);
+/* How many positions count. */
+uint64_t en_cuda_label_count(const struct en_cuda *c, const struct en_batch *b);
+
+/* ---- en_cuda_trace.c, en_cuda_pass.c, en_cuda_step.c: the table ---- */
+int en_cuda_trace(struct en_zero *z, struct en_trace *t, struct ckpt_err *err);
+int en_cuda_unit(struct en_zero *z, uint32_t m, const struct en_zero_unit *unit,
+		 struct en_loss *loss_out, struct ckpt_err *err);
+int en_cuda_eval(struct en_zero *z, const struct en_batch *batch, struct en_loss *loss_out,
+		 struct ckpt_err *err);
+int en_cuda_norm(struct en_zero *z, double *norm_out, struct ckpt_err *err);
+int en_cuda_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k,
+		   float grad_scale, struct ckpt_err *err);
+/* ---- en_cuda_offload.c: states and parameters of the host ---- */
+/* What of both there is; before the blocks. */
+int en_cuda_off_new(struct en_cuda *c, struct ckpt_err *err);
+/* Its copies are done. */
+void en_cuda_off_wait(struct en_cuda *c);
+void en_cuda_off_free(struct en_cuda *c);
+/* The stream that copies up; of a trace's row of copies. */
+cudaStream_t en_cuda_off_up(const struct en_cuda *c);
+/* Elements of a tile's rooms. */
+uint64_t en_cuda_off_room(const struct en_cuda *c);
+/* Pinned memory of zeros for a block's parameters. */
+int en_cuda_new_own(struct en_cuda *c, uint64_t bytes, void *p_out, struct ckpt_err *err);
+/*
+ * This rank's part goes to its place in 'g', '*own_out', when nobody uses that any more; the stream
+ * that moves waits for it.
+ */
+int en_cuda_bring(struct en_cuda *c, uint32_t block, const struct en_cuda_gather *g, void **own_out,
+		  struct ckpt_err *err);
+/* And back: the stream that computes has made it at the beginning of 'g'. */
+int en_cuda_store(struct en_cuda *c, uint32_t block, const struct en_cuda_gather *g,
+		  struct ckpt_err *err);
+int en_cuda_off_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k,
+		       float grad_scale, struct ckpt_err *err);
+int en_cuda_off_publish(struct en_zero *z, struct ckpt_err *err);
+
+int en_cuda_init(struct en_zero *z, uint64_t seed, struct ckpt_err *err);
+int en_cuda_publish(struct en_zero *z, struct ckpt_err *err);
+
+/* ---- en_cuda_load.c: the state from the host ---- */
+/* A state of a block, of this rank's shard from element 0 on. */
+float *en_cuda_state(const struct en_cuda *c, uint32_t block, enum en_state state);
+int en_cuda_get(struct en_zero *z, const struct en_zero_slice *slice, float *to,
+		struct ckpt_err *err);
+int en_cuda_room(struct en_zero *z, uint32_t turn, float **room_out, uint64_t *elements_out,
+		 struct ckpt_err *err);
+int en_cuda_put(struct en_zero *z, const struct en_zero_slice *slice, const float *from,
+		struct ckpt_err *err);
+void en_cuda_free_rooms(struct en_cuda *c);
+
+/* ---- en_cuda_save.c: a copy of the state for saves, on a stream of its own ---- */
+int en_cuda_snap_new(struct en_zero *z, uint64_t bytes, uint32_t threads, struct ckpt_err *err);
+int en_cuda_snap_begin(struct en_zero *z, struct ckpt_err *err);
+int en_cuda_snap_start(struct en_zero *z, struct ckpt_err *err);
+int en_cuda_snap_next(struct en_zero *z, struct en_zero_copied *out, struct ckpt_err *err);
+void en_cuda_snap_end(struct en_zero *z);
+/* Before a block is overwritten: what is computed from here on waits until it has been copied. */
+int en_cuda_snap_wait(struct en_cuda *c, uint32_t block, struct ckpt_err *err);
+void en_cuda_snap_free(struct en_cuda *c);
+
+#endif
