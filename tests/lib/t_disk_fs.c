@@ -1,6 +1,8 @@
-/* See t_disk.h: the table of calls over an image, and the log of them.  (long on purpose: a
- * function for each call) */
-#include "tests/lib/t_disk_priv.h"
+/*
+ * See t_disk.h: calls on files and their bytes over an image, the log of them, and the table that
+ * takes the place of the system's.  Calls on names are in t_disk_names.c.
+ */
+#include "tests/lib/t_disk_fs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,23 +17,18 @@
 #define FIRST_FD (1 << 20)	/* no real descriptor is so high */
 #define DISK ((uint64_t)1 << 40)
 
-struct listing {
-	char **name;
-	size_t n, at;
-	struct dirent entry;
-};
+struct t_now t_now;
 
 static struct ck_sys real;
-static bool installed, plain_renames;
+static bool installed;
 static int without = -1;
 static uint64_t asked[64];
-static struct t_image *disk;
 static struct t_log *record;
 static bool *spare;	/* inodes that were free when the disk was loaded */
-static size_t nspare, nlistings;
+static size_t nspare;
 static struct { uint32_t inode; off_t at; bool open; } fds[MAX_FDS];
 
-static int fail(int code)
+int t_disk_fail(int code)
 {
 	errno = code;
 	return -1;
@@ -39,7 +36,7 @@ static int fail(int code)
 
 /* ---- the log ---- */
 
-static struct t_call *note(enum t_call_kind kind, char *say)
+struct t_call *t_disk_note(enum t_call_kind kind, char *say)
 {
 	struct t_log *log = record;
 
@@ -51,23 +48,23 @@ static struct t_call *note(enum t_call_kind kind, char *say)
 	return &log->call[log->n++];
 }
 
-static void set_name(struct t_call *call, uint32_t slot, uint32_t to)
+void t_disk_set_name(struct t_call *call, uint32_t slot, uint32_t to)
 {
 	call->change[call->n].slot = slot;
 	call->change[call->n++].to = to;
-	disk->slot[slot].to = to;
+	t_now.disk->slot[slot].to = to;
 }
 
 /* All bytes of a file are new. */
 static void set_data(uint32_t inode, struct t_blob *blob, const char *what)
 {
-	struct t_call *call = note(T_CALL_DATA, t_fmt("%s of %zu bytes", what, blob->n));
+	struct t_call *call = t_disk_note(T_CALL_DATA, t_fmt("%s of %zu bytes", what, blob->n));
 
 	t_blob_done(blob);
 	call->inode = inode;
 	call->blob = t_blob_hold(blob);
-	t_blob_drop(disk->inode[inode].blob);
-	disk->inode[inode].blob = blob;
+	t_blob_drop(t_now.disk->inode[inode].blob);
+	t_now.disk->inode[inode].blob = blob;
 }
 
 /* ---- paths and descriptors ---- */
@@ -85,8 +82,8 @@ static uint32_t parent_of(const char *path, char **name_out)
 	if (slash && slash[1]) {
 		*name_out = t_fmt("%s", slash + 1);
 		*slash = 0;
-		at = t_image_find(disk, dir, NULL);
-		if (at != T_NOTHING && !disk->inode[at].is_dir) {
+		at = t_image_find(t_now.disk, dir, NULL);
+		if (at != T_NOTHING && !t_now.disk->inode[at].is_dir) {
 			at = T_NOTHING;
 			errno = ENOTDIR;
 		}
@@ -98,7 +95,7 @@ static uint32_t parent_of(const char *path, char **name_out)
 }
 
 /* The slot a path names, whether something is there or not; T_NOTHING with errno. */
-static uint32_t slot_of(const char *path)
+uint32_t t_disk_slot(const char *path)
 {
 	char *name = NULL;
 	const uint32_t dir = parent_of(path, &name);
@@ -106,14 +103,14 @@ static uint32_t slot_of(const char *path)
 
 	if (dir == T_NOTHING)
 		return T_NOTHING;
-	slot = t_image_slot(disk, dir, name);
+	slot = t_image_slot(t_now.disk, dir, name);
 	free(name);
 	return slot;
 }
 
-static uint32_t find(const char *path)
+uint32_t t_disk_find(const char *path)
 {
-	const uint32_t at = t_image_find(disk, path, NULL);
+	const uint32_t at = t_image_find(t_now.disk, path, NULL);
 
 	errno = ENOENT;
 	return at;
@@ -121,13 +118,13 @@ static uint32_t find(const char *path)
 
 static uint32_t make(const char *path, bool is_dir)
 {
-	const uint32_t slot = slot_of(path);
+	const uint32_t slot = t_disk_slot(path);
 	uint32_t inode = 0;
 	struct t_call *call;
 
 	if (slot == T_NOTHING)
 		return T_NOTHING;
-	if (disk->slot[slot].to != T_NOTHING) {
+	if (t_now.disk->slot[slot].to != T_NOTHING) {
 		errno = EEXIST;
 		return T_NOTHING;
 	}
@@ -135,15 +132,15 @@ static uint32_t make(const char *path, bool is_dir)
 		inode++;
 	if (inode < nspare) {
 		spare[inode] = false;
-		disk->inode[inode] = (struct t_inode){ .is_dir = is_dir, .used = true };
+		t_now.disk->inode[inode] = (struct t_inode){ .is_dir = is_dir, .used = true };
 	} else {
-		inode = t_image_inode(disk, is_dir);
+		inode = t_image_inode(t_now.disk, is_dir);
 	}
-	call = note(T_CALL_MAKE, t_fmt("inode %u", inode + 1));
+	call = t_disk_note(T_CALL_MAKE, t_fmt("inode %u", inode + 1));
 	call->inode = inode;
 	call->is_dir = is_dir;
-	set_name(note(T_CALL_NAMES, t_fmt("%s %s", is_dir ? "mkdir" : "create", path)), slot,
-		 inode);
+	call = t_disk_note(T_CALL_NAMES, t_fmt("%s %s", is_dir ? "mkdir" : "create", path));
+	t_disk_set_name(call, slot, inode);
 	return inode;
 }
 
@@ -160,15 +157,15 @@ static uint32_t by_fd(int fd)
 	return fds[fd - FIRST_FD].inode;
 }
 
-static bool is_dir(uint32_t inode)
+bool t_disk_is_dir(uint32_t inode)
 {
-	return disk->inode[inode].is_dir;
+	return t_now.disk->inode[inode].is_dir;
 }
 
 /* A copy of the file's bytes, of length N. */
 static struct t_blob *grown(uint32_t inode, size_t n)
 {
-	const struct t_blob *old = disk->inode[inode].blob;
+	const struct t_blob *old = t_now.disk->inode[inode].blob;
 	struct t_blob *b = t_blob_new(n);
 
 	if (old && (old->n < n ? old->n : n))
@@ -178,31 +175,31 @@ static struct t_blob *grown(uint32_t inode, size_t n)
 
 static size_t size_of(uint32_t inode)
 {
-	return disk->inode[inode].blob ? disk->inode[inode].blob->n : 0;
+	return t_now.disk->inode[inode].blob ? t_now.disk->inode[inode].blob->n : 0;
 }
 
 /* ---- the calls ---- */
 
 static int d_open(const char *path, int flags, mode_t mode)
 {
-	uint32_t at = find(path);
+	uint32_t at = t_disk_find(path);
 	int i = 0;
 
 	(void)mode;
 	if (at != T_NOTHING && (flags & O_CREAT) && (flags & O_EXCL))
-		return fail(EEXIST);
+		return t_disk_fail(EEXIST);
 	if (at == T_NOTHING && (flags & O_CREAT))
 		at = make(path, false);
 	if (at == T_NOTHING)
 		return -1;
-	if (is_dir(at) && (flags & O_ACCMODE) != O_RDONLY)
-		return fail(EISDIR);
-	if (!is_dir(at) && (flags & O_DIRECTORY))
-		return fail(ENOTDIR);
+	if (t_disk_is_dir(at) && (flags & O_ACCMODE) != O_RDONLY)
+		return t_disk_fail(EISDIR);
+	if (!t_disk_is_dir(at) && (flags & O_DIRECTORY))
+		return t_disk_fail(ENOTDIR);
 	while (i < MAX_FDS && fds[i].open)
 		i++;
 	if (i == MAX_FDS)
-		return fail(EMFILE);
+		return t_disk_fail(EMFILE);
 	if ((flags & O_TRUNC) && size_of(at))
 		set_data(at, t_blob_new(0), path);
 	fds[i].inode = at;
@@ -230,7 +227,7 @@ static ssize_t d_pread(int fd, void *p, size_t n, off_t off)
 		return 0;
 	if (n > size - (size_t)off)
 		n = size - (size_t)off;
-	memcpy(p, disk->inode[by_fd(fd)].blob->p + off, n);
+	memcpy(p, t_now.disk->inode[by_fd(fd)].blob->p + off, n);
 	return (ssize_t)n;
 }
 
@@ -261,7 +258,7 @@ static ssize_t d_write(int fd, const void *p, size_t n)
 static int say(uint32_t inode, struct stat *st)
 {
 	memset(st, 0, sizeof(*st));
-	st->st_mode = is_dir(inode) ? S_IFDIR | 0755 : S_IFREG | 0644;
+	st->st_mode = t_disk_is_dir(inode) ? S_IFDIR | 0755 : S_IFREG | 0644;
 	st->st_size = (off_t)size_of(inode);
 	st->st_blocks = (blkcnt_t)((size_of(inode) + 511) / 512);
 	st->st_ino = inode + 1;
@@ -276,7 +273,7 @@ static int d_fstat(int fd, struct stat *st)
 
 static int d_stat(const char *path, struct stat *st)
 {
-	const uint32_t at = find(path);
+	const uint32_t at = t_disk_find(path);
 
 	return at == T_NOTHING ? -1 : say(at, st);
 }
@@ -284,12 +281,12 @@ static int d_stat(const char *path, struct stat *st)
 static int d_access(const char *path, int mode)
 {
 	(void)mode;
-	return find(path) == T_NOTHING ? -1 : 0;
+	return t_disk_find(path) == T_NOTHING ? -1 : 0;
 }
 
 static int d_statvfs(const char *path, struct statvfs *st)
 {
-	if (find(path) == T_NOTHING)
+	if (t_disk_find(path) == T_NOTHING)
 		return -1;
 	memset(st, 0, sizeof(*st));
 	st->f_bsize = st->f_frsize = 1;
@@ -300,12 +297,12 @@ static int d_statvfs(const char *path, struct statvfs *st)
 static int d_statfs(const char *path, struct statfs *st)
 {
 	memset(st, 0, sizeof(*st));
-	return find(path) == T_NOTHING ? -1 : 0;
+	return t_disk_find(path) == T_NOTHING ? -1 : 0;
 }
 
 static char *d_realpath(const char *path, char *out)
 {
-	if (find(path) == T_NOTHING)
+	if (t_disk_find(path) == T_NOTHING)
 		return NULL;
 	memcpy(out, path, strlen(path) + 1);
 	return out;
@@ -340,9 +337,9 @@ static int d_ftruncate(int fd, off_t len)
 
 static const char *path_of(uint32_t inode)
 {
-	for (size_t i = 0; i < disk->nslots; i++)
-		if (disk->slot[i].to == inode)
-			return disk->slot[i].name;
+	for (size_t i = 0; i < t_now.disk->nslots; i++)
+		if (t_now.disk->slot[i].to == inode)
+			return t_now.disk->slot[i].name;
 	return "/";
 }
 
@@ -355,7 +352,7 @@ static int sync_it(int fd, int what)
 	asked[what]++;
 	if (what == without)
 		return 0;
-	call = note(T_CALL_SYNC, t_fmt("sync %s (%d)", path_of(by_fd(fd)), what));
+	call = t_disk_note(T_CALL_SYNC, t_fmt("sync %s (%d)", path_of(by_fd(fd)), what));
 	call->inode = by_fd(fd);
 	return 0;
 }
@@ -377,143 +374,11 @@ static int d_mkdir(const char *path, mode_t mode)
 	return make(path, true) == T_NOTHING ? -1 : 0;
 }
 
-static bool is_empty(uint32_t dir)
-{
-	for (size_t i = 0; i < disk->nslots; i++)
-		if (disk->slot[i].dir == dir && disk->slot[i].to != T_NOTHING)
-			return false;
-	return true;
-}
-
-static int d_rmdir(const char *path)
-{
-	const uint32_t at = find(path), slot = slot_of(path);
-
-	if (at == T_NOTHING)
-		return fail(ENOENT);
-	if (!is_dir(at))
-		return fail(ENOTDIR);
-	if (!is_empty(at))
-		return fail(ENOTEMPTY);
-	set_name(note(T_CALL_NAMES, t_fmt("rmdir %s", path)), slot, T_NOTHING);
-	return 0;
-}
-
-static int d_unlink(const char *path)
-{
-	const uint32_t at = find(path), slot = slot_of(path);
-
-	if (at == T_NOTHING)
-		return fail(ENOENT);
-	if (is_dir(at))
-		return fail(EISDIR);
-	set_name(note(T_CALL_NAMES, t_fmt("unlink %s", path)), slot, T_NOTHING);
-	return 0;
-}
-
-/* 0, or why A cannot be renamed to what B is. */
-static int why_not(uint32_t a, uint32_t b, unsigned flags)
-{
-	if (a == T_NOTHING || (flags == CK_RENAME_EXCHANGE && b == T_NOTHING))
-		return ENOENT;
-	if (flags && plain_renames)
-		return EINVAL;
-	if (b == T_NOTHING || flags == CK_RENAME_EXCHANGE)
-		return 0;
-	if (flags == CK_RENAME_NOREPLACE)
-		return EEXIST;
-	if (is_dir(a) != is_dir(b))
-		return is_dir(b) ? EISDIR : ENOTDIR;
-	return is_dir(b) && !is_empty(b) ? ENOTEMPTY : 0;
-}
-
-static int d_rename(const char *from, const char *to, unsigned flags)
-{
-	const uint32_t sa = slot_of(from), sb = slot_of(to);
-	struct t_call *call;
-	uint32_t a, b;
-	int why;
-
-	if (sa == T_NOTHING || sb == T_NOTHING)
-		return fail(ENOENT);
-	a = disk->slot[sa].to;
-	b = disk->slot[sb].to;
-	why = why_not(a, b, flags);
-	if (why)
-		return fail(why);
-	if (sa == sb)
-		return 0;
-	call = note(T_CALL_NAMES, t_fmt("rename %s %s%s", from, to,
-					flags == CK_RENAME_EXCHANGE ? " (exchange)" : ""));
-	set_name(call, sa, flags == CK_RENAME_EXCHANGE ? b : T_NOTHING);
-	set_name(call, sb, a);
-	return 0;
-}
-
-static int d_link(const char *from, const char *to)
-{
-	const uint32_t at = find(from), slot = slot_of(to);
-
-	if (at == T_NOTHING || slot == T_NOTHING)
-		return fail(ENOENT);
-	if (disk->slot[slot].to != T_NOTHING)
-		return fail(EEXIST);
-	if (is_dir(at))
-		return fail(EPERM);
-	set_name(note(T_CALL_NAMES, t_fmt("link %s %s", from, to)), slot, at);
-	return 0;
-}
-
 static int d_clone(int to, int from)
 {
 	(void)to;
 	(void)from;
-	return fail(EOPNOTSUPP);
-}
-
-static DIR *d_opendir(const char *path)
-{
-	const uint32_t at = find(path);
-	struct listing *l;
-
-	if (at == T_NOTHING)
-		return NULL;
-	if (!is_dir(at)) {
-		errno = ENOTDIR;
-		return NULL;
-	}
-	l = t_alloc(sizeof(*l));
-	for (size_t i = 0; i < disk->nslots; i++) {
-		if (disk->slot[i].dir != at || disk->slot[i].to == T_NOTHING)
-			continue;
-		l->name = t_grow(l->name, (l->n + 1) * sizeof(*l->name));
-		l->name[l->n++] = t_fmt("%s", disk->slot[i].name);
-	}
-	nlistings++;
-	return (DIR *)(void *)l;
-}
-
-static struct dirent *d_readdir(DIR *dir)
-{
-	struct listing *l = (struct listing *)(void *)dir;
-
-	if (l->at == l->n)
-		return NULL;
-	memcpy(l->entry.d_name, l->name[l->at], strlen(l->name[l->at]) + 1);
-	l->at++;
-	return &l->entry;
-}
-
-static int d_closedir(DIR *dir)
-{
-	struct listing *l = (struct listing *)(void *)dir;
-
-	for (size_t i = 0; i < l->n; i++)
-		free(l->name[i]);
-	free(l->name);
-	free(l);
-	nlistings--;
-	return 0;
+	return t_disk_fail(EOPNOTSUPP);
 }
 
 /* ---- for tests ---- */
@@ -530,9 +395,10 @@ void t_disk_install(void)
 		.stat = d_stat, .lstat = d_stat, .access = d_access, .statvfs = d_statvfs,
 		.statfs = d_statfs, .realpath = d_realpath, .fallocate = d_fallocate,
 		.fadvise = d_fadvise, .ftruncate = d_ftruncate, .fsync = d_sync,
-		.fdatasync = d_sync, .flock = d_flock, .mkdir = d_mkdir, .rmdir = d_rmdir,
-		.unlink = d_unlink, .rename = d_rename, .link = d_link, .clone = d_clone,
-		.opendir = d_opendir, .readdir = d_readdir, .closedir = d_closedir,
+		.fdatasync = d_sync, .flock = d_flock, .mkdir = d_mkdir, .rmdir = t_disk_rmdir,
+		.unlink = t_disk_unlink, .rename = t_disk_rename, .link = t_disk_link,
+		.clone = d_clone,
+		.opendir = t_disk_opendir, .readdir = t_disk_readdir, .closedir = t_disk_closedir,
 		.thread = real.thread,
 	};
 }
@@ -540,10 +406,10 @@ void t_disk_install(void)
 static void forget(void)
 {
 	t_log_free(record);
-	t_image_free(disk);
+	t_image_free(t_now.disk);
 	free(spare);
 	record = NULL;
-	disk = NULL;
+	t_now.disk = NULL;
 	spare = NULL;
 }
 
@@ -560,20 +426,20 @@ void t_disk_load(const struct t_image *im)
 	struct t_image *fresh = t_image_copy(im);
 
 	forget();
-	disk = fresh;
-	nspare = disk->ninodes;
+	t_now.disk = fresh;
+	nspare = t_now.disk->ninodes;
 	spare = t_alloc(nspare);
 	for (size_t i = 0; i < nspare; i++)
-		spare[i] = !disk->inode[i].used;
+		spare[i] = !t_now.disk->inode[i].used;
 	record = t_alloc(sizeof(*record));
 	record->base = t_image_copy(im);
 	memset(fds, 0, sizeof(fds));
-	nlistings = 0;
+	t_now.nlistings = 0;
 }
 
 struct t_image *t_disk_image(void)
 {
-	struct t_image *im = t_image_copy(disk);
+	struct t_image *im = t_image_copy(t_now.disk);
 
 	t_image_sweep(im);
 	return im;
@@ -583,18 +449,18 @@ struct t_log *t_disk_log(void)
 {
 	struct t_log *log = record;
 
-	log->nslots = disk->nslots;
+	log->nslots = t_now.disk->nslots;
 	log->slot = t_alloc(log->nslots * sizeof(*log->slot));
 	for (size_t i = 0; i < log->nslots; i++)
-		log->slot[i] = (struct t_slot){ disk->slot[i].dir, T_NOTHING,
-						t_fmt("%s", disk->slot[i].name) };
+		log->slot[i] = (struct t_slot){ t_now.disk->slot[i].dir, T_NOTHING,
+						t_fmt("%s", t_now.disk->slot[i].name) };
 	record = NULL;
 	return log;
 }
 
 size_t t_disk_open(void)
 {
-	size_t n = nlistings;
+	size_t n = t_now.nlistings;
 
 	for (size_t i = 0; i < MAX_FDS; i++)
 		n += fds[i].open;
@@ -608,7 +474,7 @@ void t_disk_without(int what)
 
 void t_disk_plain_renames(bool on)
 {
-	plain_renames = on;
+	t_now.plain_renames = on;
 }
 
 uint64_t t_disk_synced(int what)
