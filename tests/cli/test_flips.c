@@ -409,16 +409,12 @@ static void end(struct scene *s)
 
 int main(int argc, char **argv)
 {
-	const char *seed = getenv("ZCKPT_SEED");
 	const long flips = t_flip_count(argc, argv, 12, 2000);
 	int failed = 0;
 
 	t_dir_in_memory();
 	for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
-		struct scene s = {
-			.form = &forms[i],
-			.random = (seed ? strtoull(seed, NULL, 0) : 1) * 0x9e3779b97f4a7c15u + i,
-		};
+		struct scene s = { .form = &forms[i], .random = t_flip_seed(i) };
 
 		begin(&s);
 		while (s.flips < flips)

@@ -44,6 +44,13 @@ long t_flip_count(int argc, char **argv, long few, long more)
 	return t_is_long() ? more : few;
 }
 
+uint64_t t_flip_seed(size_t number)
+{
+	const char *seed = getenv("ZCKPT_SEED");
+
+	return (seed ? strtoull(seed, NULL, 0) : 1) * 0x9e3779b97f4a7c15u + number;
+}
+
 enum ckpt_severity t_flip_found(const char *path, const char *tag,
 				const struct ckpt_run_opts *run, char *id, size_t room)
 {

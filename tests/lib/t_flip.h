@@ -27,6 +27,8 @@ bool t_flip_draw(const struct t_files *files, uint64_t *random, struct t_flip *o
 void t_flip_put(const struct t_flip *flip, const char *path);
 /* How many flips: 'more' with ZCKPT_LONG, otherwise 'few'; argv[1] outweighs both. */
 long t_flip_count(int argc, char **argv, long few, long more);
+/* Where the flips of form 'number' begin: $ZCKPT_SEED, 1 where it is not set. */
+uint64_t t_flip_seed(size_t number);
 
 /*
  * The worst severity that verify --full finds in step 'tag' of 'path' (NULL = what 'path' opens),
