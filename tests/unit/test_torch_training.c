@@ -43,15 +43,21 @@ static struct ckpt *opened(struct t_pkl *b)
 	return ck;
 }
 
+/* {"model": {NAME: ...: what follows is the value, and "u" ends the model. */
+static void put_model(struct t_pkl *b, const char *name)
+{
+	T_PKL_PUT(b, "\x80\x02}(");
+	t_pt_str(b, "model");
+	T_PKL_PUT(b, "}(");
+	t_pt_str(b, name);
+}
+
 static void shared_lists_of_an_empty_model_take_no_time(void **state)
 {
 	struct t_pkl b = { 0 };
 
 	(void)state;
-	T_PKL_PUT(&b, "\x80\x02}(");
-	t_pt_str(&b, "model");
-	T_PKL_PUT(&b, "}(");
-	t_pt_str(&b, "x");
+	put_model(&b, "x");
 	put_shared(&b);
 	T_PKL_PUT(&b, "uu.");
 	ckpt_close(opened(&b));
@@ -62,10 +68,7 @@ static void shared_lists_beside_a_model_take_no_time(void **state)
 	struct t_pkl b = { 0 };
 
 	(void)state;
-	T_PKL_PUT(&b, "\x80\x02}(");
-	t_pt_str(&b, "model");
-	T_PKL_PUT(&b, "}(");
-	t_pt_str(&b, "w");
+	put_model(&b, "w");
 	t_pt_tensor(&b, "0", 24, 0, 4, 6, 6, 1);
 	T_PKL_PUT(&b, "u");
 	t_pt_str(&b, "callbacks");
@@ -82,10 +85,7 @@ static void groups_name_no_more_parameters_than_there_are(void **state)
 	struct ckpt *ck;
 
 	(void)state;
-	T_PKL_PUT(&b, "\x80\x02}(");
-	t_pt_str(&b, "model");
-	T_PKL_PUT(&b, "}(");
-	t_pt_str(&b, "w");
+	put_model(&b, "w");
 	t_pt_tensor(&b, "0", 24, 0, 1, 6, 6, 1);
 	T_PKL_PUT(&b, "u");
 	t_pt_str(&b, "optimizer");
