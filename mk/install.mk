@@ -1,0 +1,32 @@
+# install.mk -- read by the Makefile: install, uninstall, dist-check.
+bindir := $(DESTDIR)$(PREFIX)/bin
+incdir := $(DESTDIR)$(PREFIX)/include
+libdir := $(DESTDIR)$(PREFIX)/lib
+mandir := $(DESTDIR)$(PREFIX)/share/man
+MAN    := $(sort $(wildcard docs/man/*.[1-9]))
+PUBLIC := $(sort $(wildcard libckpt/include/*.h))
+
+## install: headers, libraries, pkg-config file, program, manual (honours DESTDIR, PREFIX)
+install: all
+	install -d $(bindir) $(incdir) $(libdir)/pkgconfig
+	install -m 644 $(PUBLIC) $(incdir)
+	install -m 644 $(B)/libckpt.a $(libdir)
+	install -m 755 $(B)/$(SO) $(libdir)
+	ln -sfn $(SO) $(libdir)/$(SONAME)
+	ln -sfn $(SO) $(libdir)/libckpt.so
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's|@PKGS@|$(LIB_PKGS)|' \
+	    -e 's| *@PACK_LIBS@|$(if $(PACK_LIBS), $(PACK_LIBS))|' \
+	    libckpt/libckpt.pc.in > $(libdir)/pkgconfig/libckpt.pc
+	install -m 755 $(B)/zckpt $(if $(MPI_CC),$(B)/zckpt-mpi) $(B)/ztrain $(bindir)
+	$(foreach m,$(MAN),install -D -m 644 $(m) $(mandir)/man$(patsubst .%,%,$(suffix $(m)))/$(notdir $(m)) && ) :
+## uninstall: what install put there
+uninstall:
+	rm -f $(addprefix $(incdir)/,$(notdir $(PUBLIC))) $(libdir)/libckpt.a $(libdir)/$(SO) \
+	    $(libdir)/$(SONAME) $(libdir)/libckpt.so $(libdir)/pkgconfig/libckpt.pc $(bindir)/zckpt $(bindir)/zckpt-mpi $(bindir)/ztrain \
+	    $(foreach m,$(MAN),$(mandir)/man$(patsubst .%,%,$(suffix $(m)))/$(notdir $(m)))
+
+## dist-check: what git would ship builds, installs and can be linked against
+dist-check:
+	@tests/dist-check.sh
+
+.PHONY: install uninstall dist-check
