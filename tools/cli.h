@@ -273,7 +273,7 @@ void cli_run_opts(const struct args *args, struct progress *progress,
 /* The same with progress from now on, until progress_end(). */
 void cli_run_begin(const struct args *args, struct progress *progress,
 		   struct ckpt_run_opts *run_out);
-/* CKPT_CONVERT_* of what opts_write and --force say. */
+/* CKPT_WRITE_* of what opts_write and --force say. */
 unsigned cli_write_flags(const struct args *args);
 /* --part "2/4": share 1 of 4, counted from 0.  0, or EXIT_CALL. */
 int cli_part(const struct command *cmd, const struct args *args, uint32_t *part_out,

@@ -87,10 +87,10 @@ void cli_run_begin(const struct args *args, struct progress *progress,
 
 unsigned cli_write_flags(const struct args *args)
 {
-	return (args->force ? CKPT_CONVERT_FORCE : 0) |
-	       (args->restart ? CKPT_CONVERT_RESTART : 0) |
-	       (args->dry_run ? CKPT_CONVERT_DRY_RUN : 0) |
-	       (args->strict ? CKPT_CONVERT_STRICT : 0);
+	return (args->force ? CKPT_WRITE_FORCE : 0) |
+	       (args->restart ? CKPT_WRITE_RESTART : 0) |
+	       (args->dry_run ? CKPT_WRITE_DRY_RUN : 0) |
+	       (args->strict ? CKPT_WRITE_STRICT : 0);
 }
 
 int cli_part(const struct command *cmd, const struct args *args, uint32_t *part_out,

@@ -53,7 +53,7 @@ static int write_out(const struct args *args, struct ckpt *ck, uint64_t tensor,
 		     const struct ckpt_cat_opts *opts, struct ckpt_cat_info *info,
 		     struct ckpt_err *err)
 {
-	const unsigned flags = args->force ? CKPT_CONVERT_FORCE : 0;
+	const unsigned flags = args->force ? CKPT_WRITE_FORCE : 0;
 	struct words source = { 0 };
 	const char *why;
 

@@ -93,7 +93,7 @@ static int check_beside(const struct arc_dest *d, const struct arc_dest_file *f,
 
 	if (ck_sys.lstat(path, &st))
 		return errno == ENOENT ? 0 : ck_fail_sys(err, errno, "stat", path);
-	if (S_ISREG(st.st_mode) && (is_pointer(f->name) || d->want->flags & CKPT_CONVERT_FORCE))
+	if (S_ISREG(st.st_mode) && (is_pointer(f->name) || d->want->flags & CKPT_WRITE_FORCE))
 		return 0;
 	if (S_ISREG(st.st_mode) && f->hash && (uint64_t)st.st_size == f->bytes)
 		rc = same_bytes(f, path, &same, err);
@@ -110,7 +110,7 @@ static int check_step(const struct arc_dest *d, const char *path, struct ckpt_er
 
 	if (ck_sys.lstat(path, &st))
 		return errno == ENOENT ? 0 : ck_fail_sys(err, errno, "stat", path);
-	if (S_ISDIR(st.st_mode) && d->want->flags & CKPT_CONVERT_FORCE)
+	if (S_ISDIR(st.st_mode) && d->want->flags & CKPT_WRITE_FORCE)
 		return 0;
 	return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET, "%s",
 		       S_ISDIR(st.st_mode) ?
@@ -155,7 +155,7 @@ static int check_dst(const struct arc_dest *d, struct ckpt_err *err)
 		return ck_fail(err, CKPT_E_EXISTS, d->want->dst, CKPT_NO_OFFSET,
 			       "the destination is there already, and what the archive holds is "
 			       "not one folder that could go beside others; give another path");
-	return d->want->flags & CKPT_CONVERT_DRY_RUN ?
+	return d->want->flags & CKPT_WRITE_DRY_RUN ?
 	       check_into((void *)(uintptr_t)d, err) : 0;
 }
 
@@ -181,8 +181,8 @@ int ck_arc_dest_begin(struct arc_dest *d, bool *done_out, struct ckpt_err *err)
 {
 	const struct ck_unpack_want *want = d->want;
 	struct ck_stage_opts so = {
-		.dst = want->dst, .is_dir = true, .force = want->flags & CKPT_CONVERT_FORCE,
-		.restart = want->flags & CKPT_CONVERT_RESTART, .sync = want->run->sync,
+		.dst = want->dst, .is_dir = true, .force = want->flags & CKPT_WRITE_FORCE,
+		.restart = want->flags & CKPT_WRITE_RESTART, .sync = want->run->sync,
 		.nparts = 1, .step = d->step, .check = check_into, .check_arg = d,
 		.sources = want->pool,
 	};
@@ -191,9 +191,9 @@ int ck_arc_dest_begin(struct arc_dest *d, bool *done_out, struct ckpt_err *err)
 	*done_out = false;
 	so.plan = names_hash(d, &so.total_bytes);
 	so.fingerprint = so.plan;
-	if (!rc && want->flags & CKPT_CONVERT_DRY_RUN)
+	if (!rc && want->flags & CKPT_WRITE_DRY_RUN)
 		rc = ck_commit_room(want->dst, true, so.total_bytes, &d->free, err);
-	if (rc || want->flags & CKPT_CONVERT_DRY_RUN)
+	if (rc || want->flags & CKPT_WRITE_DRY_RUN)
 		return rc;
 	d->number = ck_alloc_array(d->n + 1, sizeof(*d->number));
 	if (!d->number)

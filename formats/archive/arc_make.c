@@ -270,8 +270,8 @@ static int to_stage(struct making *m, struct ckpt_err *err)
 {
 	const struct ck_pack_want *want = m->want;
 	const struct ck_stage_opts so = {
-		.dst = want->dst, .force = want->flags & CKPT_CONVERT_FORCE,
-		.restart = want->flags & CKPT_CONVERT_RESTART, .sync = want->run->sync,
+		.dst = want->dst, .force = want->flags & CKPT_WRITE_FORCE,
+		.restart = want->flags & CKPT_WRITE_RESTART, .sync = want->run->sync,
 		.nparts = 1, .plan = ck_arc_layout_hash(&m->l), .sources = want->pool,
 		.fingerprint = { (uint64_t)want->level, m->l.ix.content },
 	};
@@ -317,7 +317,7 @@ static int check_dst(const struct ck_pack_want *want, struct ckpt_err *err)
 	enum ck_fs_kind kind = CK_FS_NOTHING;
 	int rc = want->dst ? ck_fs_kind(want->dst, &kind, err) : 0;
 
-	if (rc || kind == CK_FS_NOTHING || (kind == CK_FS_FILE && want->flags & CKPT_CONVERT_FORCE))
+	if (rc || kind == CK_FS_NOTHING || (kind == CK_FS_FILE && want->flags & CKPT_WRITE_FORCE))
 		return rc;
 	return ck_fail(err, CKPT_E_EXISTS, want->dst, CKPT_NO_OFFSET,
 		       kind == CK_FS_FILE ?
@@ -348,7 +348,7 @@ int ck_pack_make(const struct ck_pack_want *want, struct ck_pack_done *done_out,
 
 	ck_arc_turn_init(&m.turn);
 	rc = ck_arc_layout_init(&m.l, want, err);
-	if (!rc && want->flags & CKPT_CONVERT_DRY_RUN)
+	if (!rc && want->flags & CKPT_WRITE_DRY_RUN)
 		rc = make_dry(&m, &done, err);
 	else if (!rc)
 		rc = want->dst ? to_stage(&m, err) : write_all(&m, err);

@@ -386,7 +386,7 @@ static int unpack(struct plain *pl, struct ck_pack_done *done, struct ckpt_err *
 		rc = ck_arc_dest_init(&d, pl->want, pl->file, pl->n, err);
 	if (!rc)
 		rc = ck_arc_dest_begin(&d, &settled, err);
-	if (!rc && !settled && !(pl->want->flags & CKPT_CONVERT_DRY_RUN)) {
+	if (!rc && !settled && !(pl->want->flags & CKPT_WRITE_DRY_RUN)) {
 		rc = begin_reading(pl, err);
 		if (!rc)
 			rc = write_all(pl, &d, err);

@@ -38,7 +38,7 @@ static int unpack_pack(const struct ck_unpack_want *want, struct ck_pack *pack,
 
 	if (!rc)
 		rc = ck_arc_dest_begin(&d, &settled, err);
-	if (!rc && !settled && !(want->flags & CKPT_CONVERT_DRY_RUN)) {
+	if (!rc && !settled && !(want->flags & CKPT_WRITE_DRY_RUN)) {
 		rc = ck_pack_walk(pack, want->run, want->limits->zip_dir_bytes, write_piece, &d,
 				  err);
 		if (!rc)
@@ -57,7 +57,7 @@ static int unpack_pack(const struct ck_unpack_want *want, struct ck_pack *pack,
 int ck_unpack(const struct ck_unpack_want *want, struct ck_pack_done *done_out,
 	      struct ckpt_err *err)
 {
-	const bool dry = want->flags & CKPT_CONVERT_DRY_RUN;
+	const bool dry = want->flags & CKPT_WRITE_DRY_RUN;
 	struct ck_pack *pack = NULL;
 	struct ck_src *src = NULL;
 	int rc = ck_src_open(want->pool, want->path, &src, err);

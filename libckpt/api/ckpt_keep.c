@@ -10,8 +10,8 @@
 #include "libckpt/retain/ck_steps.h"
 #include "libckpt/run/ck_run.h"
 
-#define WRITE_FLAGS (CKPT_CONVERT_FORCE | CKPT_CONVERT_RESTART | CKPT_CONVERT_DRY_RUN | \
-		     CKPT_CONVERT_STRICT)
+#define WRITE_FLAGS (CKPT_WRITE_FORCE | CKPT_WRITE_RESTART | CKPT_WRITE_DRY_RUN | \
+		     CKPT_WRITE_STRICT)
 #define PRUNE_FLAGS (CKPT_PRUNE_APPLY | CKPT_PRUNE_FULL | CKPT_PRUNE_LINK | CKPT_PRUNE_REFLINK)
 #define SLIM_WHAT (CKPT_SLIM_VIEWS | CKPT_SLIM_FROZEN | CKPT_SLIM_MOMENTS)
 
@@ -23,7 +23,7 @@ static int check_slim(const char *dst, const struct ckpt_slim_opts *o,
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "flags 0x%x, 0x%x or sync number %d are not known to this version",
 			       o->flags, o->what, (int)run->sync);
-	if (dst ? dst[0] != 0 : (o->flags & CKPT_CONVERT_DRY_RUN) != 0)
+	if (dst ? dst[0] != 0 : (o->flags & CKPT_WRITE_DRY_RUN) != 0)
 		return 0;
 	return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "no destination is given");
 }

@@ -9,8 +9,8 @@
 #include "libckpt/run/op_commit.h"
 
 /* What every verb that writes knows. */
-#define WRITE_FLAGS (CKPT_CONVERT_FORCE | CKPT_CONVERT_RESTART | CKPT_CONVERT_DRY_RUN | \
-		     CKPT_CONVERT_STRICT)
+#define WRITE_FLAGS (CKPT_WRITE_FORCE | CKPT_WRITE_RESTART | CKPT_WRITE_DRY_RUN | \
+		     CKPT_WRITE_STRICT)
 
 /* The options that verbs share, complete. */
 struct shared {
@@ -265,8 +265,8 @@ int ckpt_cat_file(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *
 			       "no checkpoint or no destination is given");
 	rc = take_cat(&o, &shared, opts, err);
 	if (!rc)
-		rc = check_flags(flags, CKPT_CONVERT_FORCE, err);
-	return rc ? rc : ck_cat_file(ck, tensor, &o, dst, flags & CKPT_CONVERT_FORCE, info_out,
+		rc = check_flags(flags, CKPT_WRITE_FORCE, err);
+	return rc ? rc : ck_cat_file(ck, tensor, &o, dst, flags & CKPT_WRITE_FORCE, info_out,
 				     err);
 }
 

@@ -45,8 +45,8 @@ int ckpt_pack(struct ckpt *ck, const char *dst, const struct ckpt_pack_opts *opt
 	if (!rc)
 		rc = ck_opts_take(&run, sizeof(run), o.run, "run options", err);
 	if (!rc)
-		rc = check_flags(o.flags, CKPT_CONVERT_FORCE | CKPT_CONVERT_RESTART |
-				 CKPT_CONVERT_DRY_RUN | CKPT_CONVERT_STRICT, &run, err);
+		rc = check_flags(o.flags, CKPT_WRITE_FORCE | CKPT_WRITE_RESTART |
+				 CKPT_WRITE_DRY_RUN | CKPT_WRITE_STRICT, &run, err);
 	if (rc)
 		return rc;
 	o.run = &run;
@@ -71,8 +71,8 @@ int ckpt_unpack(const char *path, const char *dst, const struct ckpt_unpack_opts
 	if (!rc)
 		rc = ck_opts_take(&limits, sizeof(limits), o.limits, "limits", err);
 	if (!rc)
-		rc = check_flags(o.flags, CKPT_CONVERT_FORCE | CKPT_CONVERT_RESTART |
-				 CKPT_CONVERT_DRY_RUN, &run, err);
+		rc = check_flags(o.flags, CKPT_WRITE_FORCE | CKPT_WRITE_RESTART |
+				 CKPT_WRITE_DRY_RUN, &run, err);
 	if (rc)
 		return rc;
 	o.run = &run;

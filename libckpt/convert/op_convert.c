@@ -77,7 +77,7 @@ static int stop_on_findings(const struct ck_cv *cv, enum ckpt_severity at_least,
 /* Everything that can be known before a byte is written. */
 static int check_source(struct ck_cv *cv, struct ckpt_err *err)
 {
-	const bool strict = cv->opts->flags & CKPT_CONVERT_STRICT;
+	const bool strict = cv->opts->flags & CKPT_WRITE_STRICT;
 	int rc = stop_on_findings(cv, CKPT_ERROR, err);
 
 	if (!rc)
@@ -107,8 +107,8 @@ static int list_before(struct ck_cv *cv, struct ckpt_err *err)
 	enum ck_fs_kind kind;
 	int rc;
 
-	if (cv->to != CK_CV_FOLDER || !(flags & CKPT_CONVERT_FORCE) ||
-	    (flags & CKPT_CONVERT_DRY_RUN) || cv->opts->nparts > 1)
+	if (cv->to != CK_CV_FOLDER || !(flags & CKPT_WRITE_FORCE) ||
+	    (flags & CKPT_WRITE_DRY_RUN) || cv->opts->nparts > 1)
 		return 0;
 	rc = ck_fs_kind(cv->dst, &kind, err);
 	return rc || kind != CK_FS_DIR ? rc :

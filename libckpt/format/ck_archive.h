@@ -20,7 +20,7 @@ struct ck_pack_want {
 	struct ck_fdpool *pool;		/* to read through */
 	const char *dst;		/* without slashes at its end; NULL = to 'fd', in order */
 	int fd;
-	unsigned flags;			/* CKPT_CONVERT_FORCE, _RESTART, _DRY_RUN */
+	unsigned flags;			/* CKPT_WRITE_FORCE, _RESTART, _DRY_RUN */
 	int level;			/* zstd's */
 	const struct ckpt_run_opts *run;	/* complete */
 	const struct ckpt_limits *limits;

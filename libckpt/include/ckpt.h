@@ -449,18 +449,18 @@ struct ckpt_convert_opts {
 	const char *aux_dir;		/* where config.json and tokenizer files are; may be NULL */
 	const char *expect_path;	/* an index.json or .safetensors to agree with, or NULL */
 	int out_fd;			/* with 'dst' "-": a descriptor to stream to */
-	unsigned flags;			/* CKPT_CONVERT_* */
+	unsigned flags;			/* CKPT_WRITE_*, CKPT_CONVERT_* */
 	/* This process's share, from 0; nparts 0 or 1 = all.  Messages count from 1. */
 	uint32_t part, nparts;
 };
 
 #define CKPT_KEEP (-1)
 
-#define CKPT_CONVERT_FORCE 1u	/* replace what stands at the destination */
-#define CKPT_CONVERT_RESTART 2u	/* drop what a killed run left there */
-#define CKPT_CONVERT_DRY_RUN 4u	/* plan and check, write nothing */
+#define CKPT_WRITE_FORCE 1u	/* calls that write: replace what is at the destination */
+#define CKPT_WRITE_RESTART 2u	/* drop what a killed run left there */
+#define CKPT_WRITE_DRY_RUN 4u	/* plan and check, write nothing */
+#define CKPT_WRITE_STRICT 16u	/* warnings stop it (CKPT_E_MISMATCH) */
 #define CKPT_CONVERT_DIGEST 8u	/* digests of what was written, into the metadata and report */
-#define CKPT_CONVERT_STRICT 16u	/* warnings stop it (CKPT_E_MISMATCH) */
 #define CKPT_CONVERT_NO_SUMS 32u	/* no sums of the bytes in the metadata of safetensors */
 
 /* One file that a run wrote (or, in a dry run, would write). */
@@ -489,7 +489,7 @@ struct ckpt_report {
 	const char *strip_hint;		/* a prefix every name shares, or NULL */
 	uint64_t nremoved;
 	const char *const *removed;	/* paths of files of a replaced folder that are gone */
-	/* With CKPT_CONVERT_DRY_RUN, where written_bytes is what a run would write: */
+	/* With CKPT_WRITE_DRY_RUN, where written_bytes is what a run would write: */
 	uint64_t would_read_bytes;	/* from the source */
 	uint64_t free_bytes;		/* on the destination's disk; 0 = unknown, or a stream */
 	/* Of a vision-language model with its modules' names: the renames that make them those
@@ -524,7 +524,7 @@ struct ckpt_digest_line {
  *
  * '*report_out' (may be NULL) is filled on success.
  * Returns 0 or the negative of
- *	CKPT_E_EXISTS    'dst' is there and CKPT_CONVERT_FORCE is not given
+ *	CKPT_E_EXISTS    'dst' is there and CKPT_WRITE_FORCE is not given
  *	CKPT_E_BUSY      another run is writing there
  *	CKPT_E_NOTFOUND  the folder for 'dst' does not exist
  *	CKPT_E_NOSPACE   found before writing where the file system can tell

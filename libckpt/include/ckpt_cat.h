@@ -63,7 +63,7 @@ CKPT_API int ckpt_cat(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_op
 /*
  * The same into the file 'dst', which is whole or not there: it grows in "<dst>.zckpt-partial" and
  * is renamed when it is complete, synced as opts->run->sync says.  'flags' is 0 or
- * CKPT_CONVERT_FORCE, which replaces a file, and nothing else.
+ * CKPT_WRITE_FORCE, which replaces a file, and nothing else.
  * Returns what ckpt_cat() does, or the negative of
  *	CKPT_E_EXISTS    'dst' is there
  *	CKPT_E_NOTFOUND, CKPT_E_NOSPACE, CKPT_E_IO, CKPT_E_NOMEM

@@ -185,7 +185,7 @@ struct ckpt_slim_opts {
 	size_t size;
 	const struct ckpt_run_opts *run;
 	unsigned what;		/* CKPT_SLIM_*; 0 = VIEWS and FROZEN, with which nothing is lost */
-	unsigned flags;		/* CKPT_CONVERT_FORCE, _RESTART, _DRY_RUN, _STRICT */
+	unsigned flags;		/* CKPT_WRITE_FORCE, _RESTART, _DRY_RUN, _STRICT */
 };
 
 /* A file that was left as it is, and a clause that says why. */
@@ -201,7 +201,7 @@ struct ckpt_slimmed {
 	/* Bytes of tensors that are not in it, each counted for one reason. */
 	uint64_t views_bytes, frozen_bytes, moments_bytes;
 	uint64_t read_bytes, resumed_bytes;
-	/* With CKPT_CONVERT_DRY_RUN and a 'dst', as in struct ckpt_report: */
+	/* With CKPT_WRITE_DRY_RUN and a 'dst', as in struct ckpt_report: */
 	uint64_t would_read_bytes, free_bytes;
 	int manifest;			/* zckpt-manifest.json was there; the result has none */
 	uint64_t nkept;
@@ -214,7 +214,7 @@ struct ckpt_slimmed {
 /*
  * Write a smaller copy of 'ck' to 'dst': of a step a folder with 'latest' and the step, which may
  * be one that keeps steps already (as ckpt_reshard()); of a folder of weights such a folder; of a
- * torch file a file.  With CKPT_CONVERT_DRY_RUN nothing is written, and 'dst' may be NULL.
+ * torch file a file.  With CKPT_WRITE_DRY_RUN nothing is written, and 'dst' may be NULL.
  *
  * Torch files are written anew where something is to be saved: the same values, the same tensors
  * bit for bit, on storages that end where tensors do.  Tensors that share elements keep sharing

@@ -15,13 +15,13 @@ struct ckpt_pack_opts {
 	const struct ckpt_run_opts *run;
 	int level;		/* zstd's, 1 to 19; 0 = 3 */
 	int out_fd;		/* with 'dst' "-": a descriptor to write to, in order */
-	unsigned flags;		/* CKPT_CONVERT_FORCE, _RESTART, _DRY_RUN, _STRICT */
+	unsigned flags;		/* CKPT_WRITE_FORCE, _RESTART, _DRY_RUN, _STRICT */
 };
 
 struct ckpt_unpack_opts {
 	size_t size;
 	const struct ckpt_run_opts *run;
-	unsigned flags;		/* CKPT_CONVERT_FORCE, _RESTART, _DRY_RUN */
+	unsigned flags;		/* CKPT_WRITE_FORCE, _RESTART, _DRY_RUN */
 	const struct ckpt_limits *limits;	/* NULL = defaults */
 };
 
@@ -30,7 +30,7 @@ struct ckpt_packed {
 	uint64_t files;
 	uint64_t bytes;		/* of the files */
 	uint64_t archive_bytes;	/* 0 in a dry run of packing */
-	/* With CKPT_CONVERT_DRY_RUN; of a pack the most that it can take (it is compressed). */
+	/* With CKPT_WRITE_DRY_RUN; of a pack the most that it can take (it is compressed). */
 	uint64_t would_write_bytes, would_read_bytes;
 	uint64_t free_bytes;	/* on the destination's disk; 0 = unknown, or a stream */
 	uint32_t threads;
@@ -59,7 +59,7 @@ CKPT_API int ckpt_pack(struct ckpt *ck, const char *dst, const struct ckpt_pack_
 /*
  * Write the files of a pack, or of a .tar, .tar.gz, .tar.zst or .zip of others, to a folder, whole
  * or not at all.  If what is packed is one folder, it may go into a folder that is there
- * and does not have it yet (CKPT_CONVERT_FORCE replaces the one that it has); 'latest' is changed
+ * and does not have it yet (CKPT_WRITE_FORCE replaces the one that it has); 'latest' is changed
  * last.  Hashes of frames and files of a pack are compared.
  *
  * Returns 0 or the negative of

@@ -18,7 +18,7 @@ struct ckpt_reshard_opts {
 	int round_robin;		/* -1 = as the source has it, 0, 1 */
 	uint64_t sub_group_size;	/* stage 3; 0 = the one in the step's own configuration */
 	const char *tag;		/* of the result; NULL = the source's */
-	unsigned flags;			/* CKPT_CONVERT_FORCE, _RESTART, _DRY_RUN, _STRICT, and: */
+	unsigned flags;			/* CKPT_WRITE_FORCE, _RESTART, _DRY_RUN, _STRICT, and: */
 	uint32_t part, nparts;		/* as in ckpt_convert_opts */
 	const char *ds_version;		/* of who is to load it, "0.16.9"; NULL = as it is */
 	const char *const *drop_states;	/* patterns of optimizer states to leave out, or NULL */
@@ -43,7 +43,7 @@ struct ckpt_reshard_opts {
  * load_checkpoint() takes there without a flag.  A 'dst' that holds steps already (or a trainer's
  * files) keeps what it has: the step is put beside the others, 'latest' is changed last.
  * CKPT_E_EXISTS if it has a step of that name, or a file beside the step with other contents;
- * CKPT_CONVERT_FORCE replaces these two and nothing else.
+ * CKPT_WRITE_FORCE replaces these two and nothing else.
  *
  * Every element of masters, optimizer states and stored weights is kept bit for bit; padding is
  * zero.  What belongs to a rank (buffers, random states, client state) goes from rank s to rank

@@ -25,7 +25,7 @@ struct ckpt_shard_opts {
 	int round_robin;		/* 0, 1; -1 = the configuration's */
 	uint64_t sub_group_size;	/* stage 3; 0 = the configuration's, else 1e9 */
 	const char *tag;		/* NULL = "global_step0" */
-	unsigned flags;			/* CKPT_CONVERT_FORCE, _RESTART, _DRY_RUN, _STRICT */
+	unsigned flags;			/* CKPT_WRITE_FORCE, _RESTART, _DRY_RUN, _STRICT */
 	uint32_t part, nparts;		/* as in ckpt_convert_opts */
 	const char *ds_version;		/* of who is to load it; NULL = "0.19.8" */
 	enum ckpt_dtype dtype;		/* BF16, F16, F32; 0 = as configured, or as stored */

@@ -14,7 +14,7 @@ struct ck_step_out {
 	struct ckpt *ck;
 	const struct ck_plan *plan;
 	const char *dst;		/* as the caller gave it */
-	unsigned flags;			/* CKPT_CONVERT_* */
+	unsigned flags;			/* CKPT_WRITE_* */
 	const struct ckpt_run_opts *run;	/* may be NULL */
 	uint32_t part, nparts;
 	double began;			/* ck_clock_seconds() and bytes read when the verb began; */

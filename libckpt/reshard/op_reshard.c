@@ -33,7 +33,7 @@ static int stop_on_findings(const struct resharding *r, struct ckpt_err *err)
 {
 	const struct ckpt_finding *f = ck_findings_worst(&r->ck->findings, CKPT_ERROR);
 
-	if (!f && (r->opts->flags & CKPT_CONVERT_STRICT))
+	if (!f && (r->opts->flags & CKPT_WRITE_STRICT))
 		f = ck_findings_worst(&r->ck->findings, CKPT_WARN);
 	return f ? ck_findings_fail(f, err) : 0;
 }

@@ -330,7 +330,7 @@ int ck_shard(struct ckpt *ck, const char *dst, const struct ckpt_shard_opts *opt
 		.part = opts->part, .nparts = opts->nparts,
 	};
 	const struct ckpt_finding *f = ck_findings_worst(&ck->findings,
-							 opts->flags & CKPT_CONVERT_STRICT ?
+							 opts->flags & CKPT_WRITE_STRICT ?
 							 CKPT_WARN : CKPT_ERROR);
 	int rc = f ? ck_findings_fail(f, err) : ck_step_check_world(opts->world, err);
 

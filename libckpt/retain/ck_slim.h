@@ -8,7 +8,7 @@ struct ck_slim_ask {
 	const char *dst;	/* without slashes at its end; NULL: only say what it would be */
 	const struct ckpt_run_opts *run;	/* may be NULL */
 	unsigned what;		/* CKPT_SLIM_* */
-	unsigned flags;		/* CKPT_CONVERT_* */
+	unsigned flags;		/* CKPT_WRITE_* */
 	bool bare;		/* the folder itself, not a root with the step in it */
 };
 

@@ -196,7 +196,7 @@ int ck_pack_step(struct ckpt *ck, const char *dst, const struct ckpt_pack_opts *
 	struct packing p = { .ck = ck };
 	const struct ck_format *driver = archives(err);
 	const struct ckpt_finding *f =
-		ck_findings_worst(&ck->findings, opts->flags & CKPT_CONVERT_STRICT ? CKPT_WARN :
+		ck_findings_worst(&ck->findings, opts->flags & CKPT_WRITE_STRICT ? CKPT_WARN :
 				  CKPT_ERROR);
 	struct ck_pack_want want = {
 		.pool = ck->pool, .dst = strcmp(dst, "-") ? dst : NULL, .fd = opts->out_fd,

@@ -271,7 +271,7 @@ static int stop_on_findings(const struct slimming *s, struct ckpt_err *err)
 {
 	const unsigned flags = s->ask->flags;
 	const struct ckpt_finding *f =
-		ck_findings_worst(&s->ck->findings, flags & CKPT_CONVERT_STRICT ? CKPT_WARN :
+		ck_findings_worst(&s->ck->findings, flags & CKPT_WRITE_STRICT ? CKPT_WARN :
 				  CKPT_ERROR);
 
 	return f ? ck_findings_fail(f, err) : 0;

@@ -101,7 +101,7 @@ static int check_step(const struct ck_run_to_dst *d, struct ckpt_err *err)
 	} else if (!S_ISDIR(st.st_mode)) {
 		rc = ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
 			     "something that is no folder stands where the step should go");
-	} else if (!(d->flags & CKPT_CONVERT_FORCE)) {
+	} else if (!(d->flags & CKPT_WRITE_FORCE)) {
 		rc = ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
 			     "the step is there already; --new-tag gives the new one another "
 			     "name, --force replaces it");
@@ -189,7 +189,7 @@ static int check_file(const struct ck_run_to_dst *d, const struct ck_outfile *f,
 	if (ck_sys.stat(path, &st)) {
 		if (errno == ENOENT && ck_sys.lstat(path, &st))
 			return 0;
-		if (errno == ENOENT && !pointer && !(d->flags & CKPT_CONVERT_FORCE))
+		if (errno == ENOENT && !pointer && !(d->flags & CKPT_WRITE_FORCE))
 			return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
 				       "a link that leads nowhere stands where a file beside the "
 				       "step should go");
@@ -203,7 +203,7 @@ static int check_file(const struct ck_run_to_dst *d, const struct ck_outfile *f,
 	if (S_ISDIR(st.st_mode))
 		return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
 			       "a folder stands where a file beside the step should go");
-	if (pointer || d->flags & CKPT_CONVERT_FORCE || is_itself(d, f, &st))
+	if (pointer || d->flags & CKPT_WRITE_FORCE || is_itself(d, f, &st))
 		return 0;
 	same = S_ISREG(st.st_mode) && (uint64_t)st.st_size == f->bytes;
 	rc = same ? compare(d, f, path, buf, &same, err) : 0;
@@ -275,7 +275,7 @@ int ck_dst_check(const struct ck_run_to_dst *d, struct ckpt_err *err)
 	if (holds == CK_HOLDS_SHARDS)
 		return ck_fail(err, CKPT_E_EXISTS, d->dst, CKPT_NO_OFFSET,
 			       "this folder is itself a step; the folder above it takes others");
-	if (holds == CK_HOLDS_OTHER && !(d->flags & CKPT_CONVERT_FORCE))
+	if (holds == CK_HOLDS_OTHER && !(d->flags & CKPT_WRITE_FORCE))
 		return ck_fail(err, CKPT_E_EXISTS, d->dst, CKPT_NO_OFFSET,
 			       "the destination is there already and keeps no steps; --force "
 			       "puts this one into it nevertheless");

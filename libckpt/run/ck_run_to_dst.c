@@ -38,8 +38,8 @@ static int begin_stage(const struct ck_run_to_dst *d, struct ck_stage **stage_ou
 		       struct ckpt_err *err)
 {
 	struct ck_stage_opts so = {
-		.dst = d->dst, .is_dir = d->is_dir, .force = d->flags & CKPT_CONVERT_FORCE,
-		.restart = d->flags & CKPT_CONVERT_RESTART, .sync = d->run->sync,
+		.dst = d->dst, .is_dir = d->is_dir, .force = d->flags & CKPT_WRITE_FORCE,
+		.restart = d->flags & CKPT_WRITE_RESTART, .sync = d->run->sync,
 		.part = d->nparts > 1 ? d->part : 0, .nparts = d->nparts > 1 ? d->nparts : 1,
 		.nunits = d->plan->nunits, .total_bytes = ck_plan_bytes(d->plan),
 		.fingerprint = d->fingerprint, .is_ours = d->is_ours,
@@ -147,7 +147,7 @@ static int check_absent(const struct ck_run_to_dst *d, struct ckpt_err *err)
 		rc = ck_fs_dir_is_empty(d->dst, &empty, err);
 	if (!rc && kind == CK_FS_DIR && !empty && d->step)
 		return ck_dst_check(d, err);
-	if (rc || kind == CK_FS_NOTHING || (d->flags & CKPT_CONVERT_FORCE) ||
+	if (rc || kind == CK_FS_NOTHING || (d->flags & CKPT_WRITE_FORCE) ||
 	    (empty && d->is_dir))
 		return rc;
 	return ck_fail(err, CKPT_E_EXISTS, d->dst, CKPT_NO_OFFSET,
@@ -200,11 +200,11 @@ int ck_run_to_dst(const struct ck_run_to_dst *d, struct ck_run_stats *stats_out,
 		.pool = d->ck->pool, .fd = d->fd, .part = d->nparts > 1 ? d->part : 0,
 		.nparts = d->nparts > 1 ? d->nparts : 1,
 		.to = d->to_stream ? CK_RUN_STREAM : CK_RUN_STAGE,
-		.findings = &d->ck->findings, .strict = d->flags & CKPT_CONVERT_STRICT,
+		.findings = &d->ck->findings, .strict = d->flags & CKPT_WRITE_STRICT,
 	};
 	int rc;
 
-	if (d->flags & CKPT_CONVERT_DRY_RUN)
+	if (d->flags & CKPT_WRITE_DRY_RUN)
 		return run_dry(d, stats_out, err);
 	ck_fdpool_set_drop(d->ck->pool, true);
 	rc = d->to_stream ? run_to_stream(d, &job, stats_out, err) :

@@ -16,7 +16,7 @@ struct ck_run_to_dst {
 	bool is_dir;
 	bool to_stream;			/* to 'fd'; dst is not used */
 	int fd;
-	unsigned flags;			/* CKPT_CONVERT_FORCE, _RESTART, _DRY_RUN */
+	unsigned flags;			/* CKPT_WRITE_FORCE, _RESTART, _DRY_RUN */
 	const struct ckpt_run_opts *run;	/* complete */
 	uint32_t part, nparts;		/* nparts 0 or 1 = all of it */
 	struct ck_hash128 fingerprint;	/* of the source */

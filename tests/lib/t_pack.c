@@ -72,7 +72,7 @@ int t_pack_make(const struct t_pack *t, const struct ckpt_run_opts *run, int lev
 	struct ckpt_limits limits;
 	struct ck_pack_want want = {
 		.file = list, .n = t->n, .pool = ck_fdpool_new(0),
-		.dst = fd < 0 ? t->pack : NULL, .fd = fd, .flags = CKPT_CONVERT_FORCE,
+		.dst = fd < 0 ? t->pack : NULL, .fd = fd, .flags = CKPT_WRITE_FORCE,
 		.level = level, .run = run, .limits = &limits,
 	};
 	struct ck_pack_done done;

@@ -308,14 +308,14 @@ static const char *const z2 = "ds0.19.8-z2-bf16-w2";
 static const struct ckpt_convert_opts plain = { .size = sizeof(plain), .run = &run1 };
 static const struct ckpt_convert_opts full = { .size = sizeof(full), .run = &run_full };
 static const struct ckpt_convert_opts force = {
-	.size = sizeof(force), .run = &run1, .flags = CKPT_CONVERT_FORCE,
+	.size = sizeof(force), .run = &run1, .flags = CKPT_WRITE_FORCE,
 };
 static const struct ckpt_convert_opts sharded = {
 	.size = sizeof(sharded), .run = &run1, .max_shard_bytes = 8000,
 };
 static const struct ckpt_convert_opts sharded_force = {
 	.size = sizeof(sharded_force), .run = &run1, .max_shard_bytes = 8000,
-	.flags = CKPT_CONVERT_FORCE | CKPT_CONVERT_DIGEST,
+	.flags = CKPT_WRITE_FORCE | CKPT_CONVERT_DIGEST,
 };
 
 static void add_converts(void)
@@ -354,7 +354,7 @@ static const struct ckpt_reshard_opts beside = {
 };
 static const struct ckpt_reshard_opts over = {
 	.size = sizeof(over), .run = &run1, .world = 1, .stage = -1, .round_robin = -1,
-	.flags = CKPT_CONVERT_FORCE,
+	.flags = CKPT_WRITE_FORCE,
 };
 static const struct ckpt_reshard_opts universal = {
 	.size = sizeof(universal), .run = &run1, .to = CKPT_TO_UNIVERSAL, .stage = -1,

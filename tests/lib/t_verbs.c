@@ -22,7 +22,7 @@
 #define BF16_OPT 4
 #define TO_UNIVERSAL 5
 #define TO_NATIVE 6
-#define FORCE CKPT_CONVERT_FORCE
+#define FORCE CKPT_WRITE_FORCE
 
 static int open_path(const char *path, uint32_t threads, struct ckpt **ck, struct ckpt_err *err)
 {

@@ -276,7 +276,7 @@ static int run_killed(enum t_form form, enum verb verb, long writes, struct ckpt
 		struct ckpt_err again = { 0 };
 
 		assert_int_equal(err->code, CKPT_E_EXISTS);
-		must(work(form, verb, 0, 1, CKPT_CONVERT_RESTART, &again), &again);
+		must(work(form, verb, 0, 1, CKPT_WRITE_RESTART, &again), &again);
 		empty_out();
 	}
 	return rc;

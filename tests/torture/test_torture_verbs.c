@@ -527,7 +527,7 @@ static void what_is_read_is_never_replaced(void **state)
 	while (strcmp(v->verb, "reshard") || strcmp(v->layout, "z2"))
 		v++;
 	over = *v;
-	over.flags = CKPT_CONVERT_FORCE;
+	over.flags = CKPT_WRITE_FORCE;
 	t_vscene_open(&t.s, &over);
 	free(t.s.dst);
 	t.s.dst = t_fmt("%s", t.s.src);

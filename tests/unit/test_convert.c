@@ -446,7 +446,7 @@ static void weight_that_is_not_its_master_rounded_stops_every_writer(void **stat
 	assert_int_equal(ckpt_digest(ck, &dopts, &digests, &err), -CKPT_E_MISMATCH);
 	ckpt_close(ck);
 	assert_int_equal(ckpt_open((const char *const *)&copy, 1, &lenient, &ck, NULL), 0);
-	opts.flags = CKPT_CONVERT_STRICT;
+	opts.flags = CKPT_WRITE_STRICT;
 	assert_int_equal(ckpt_convert(ck, dst, &opts, NULL, NULL), -CKPT_E_MISMATCH);
 	opts.flags = 0;
 	assert_int_equal(ckpt_convert(ck, dst, &opts, NULL, NULL), 0);

@@ -111,7 +111,7 @@ static void dry_run_reports_the_files_and_writes_none(void **state)
 	(void)state;
 	t_conv_source(src, large);
 	opts.max_shard_bytes = 10 * MIB;
-	opts.flags = CKPT_CONVERT_DRY_RUN;
+	opts.flags = CKPT_WRITE_DRY_RUN;
 	t_conv(src, dst, &opts, 0, &report, NULL);
 	assert_false(t_exists(dst));
 	assert_false(t_exists(partial));
@@ -128,7 +128,7 @@ static void dry_run_reports_the_files_and_writes_none(void **state)
 		assert_int_equal(real.files[i].bytes, n);
 		free(bytes);
 	}
-	opts.flags = CKPT_CONVERT_DRY_RUN;
+	opts.flags = CKPT_WRITE_DRY_RUN;
 	t_conv(src, dst, &opts, CKPT_E_EXISTS, NULL, NULL);
 	ckpt_report_free(&real);
 }
@@ -160,7 +160,7 @@ static void force_replaces_the_weights_and_keeps_everything_else(void **state)
 	put(dst, "model.safetensors.index.json", "old");
 	put(dst, "notes.txt", "mine");
 	put(dst, "lora.safetensors", "mine");
-	opts.flags = CKPT_CONVERT_FORCE;
+	opts.flags = CKPT_WRITE_FORCE;
 	t_conv(src, dst, &opts, 0, NULL, NULL);
 	t_conv_result(&st, dst, "model.safetensors");
 	t_conv_tensor(&st, "w", "F32 [4,4]");
@@ -184,7 +184,7 @@ static void states_and_weights_live_side_by_side_under_force(void **state)
 	t_dir_make(dst);
 	put(dst, "model.safetensors", "mine");
 	put(dst, "weight-00001-of-00002.safetensors", "old");
-	opts.flags = CKPT_CONVERT_FORCE;
+	opts.flags = CKPT_WRITE_FORCE;
 	opts.states = all;
 	t_conv(src, dst, &opts, 0, NULL, NULL);
 	holds(dst, "model.safetensors", "mine");
@@ -347,7 +347,7 @@ static void another_plan_does_not_continue_a_killed_run(void **state)
 	opts.dtype = CKPT_BF16;
 	t_conv(src, dst, &opts, CKPT_E_EXISTS, NULL, NULL);
 	assert_true(t_exists(partial));
-	opts.flags = CKPT_CONVERT_RESTART;
+	opts.flags = CKPT_WRITE_RESTART;
 	t_conv(src, dst, &opts, 0, &report, NULL);
 	assert_int_equal(report.resumed_bytes, 0);
 	assert_false(t_exists(partial));
@@ -494,7 +494,7 @@ static void option_structs_of_other_versions_are_understood(void **state)
 	t_conv_source(src, small);
 	ck = t_conv_open(src);
 	newer.o.size = sizeof(newer);
-	newer.o.flags = CKPT_CONVERT_DRY_RUN;
+	newer.o.flags = CKPT_WRITE_DRY_RUN;
 	assert_int_equal(ckpt_convert(ck, dst, &newer.o, NULL, NULL), 0);
 	newer.later = 1;
 	assert_int_equal(ckpt_convert(ck, dst, &newer.o, NULL, &err), -CKPT_E_USAGE);

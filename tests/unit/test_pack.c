@@ -446,7 +446,7 @@ static void a_disk_that_is_too_small_is_refused_up_front(void **state)
 	assert_int_equal(t_pack_make(&t, &run, 1, -1, NULL), 0);
 	ck_sys.statvfs = statvfs_of_a_small_disk;
 	for (int dry = 1; dry >= 0; dry--) {
-		const unsigned flags = dry ? CKPT_CONVERT_DRY_RUN : 0;
+		const unsigned flags = dry ? CKPT_WRITE_DRY_RUN : 0;
 
 		disk_left = bytes - 1;
 		assert_int_equal(t_pack_unpack(&t, t.pack, &run, flags, NULL), -CKPT_E_NOSPACE);

@@ -388,7 +388,7 @@ static void what_stands_there_is_kept(void **state)
 	is_out("step9/a", "one");
 	is_out("latest", "one");
 	memset(&err, 0, sizeof(err));
-	if (t_pack_unpack(&scene, scene.pack, &run, CKPT_CONVERT_FORCE, &err))
+	if (t_pack_unpack(&scene, scene.pack, &run, CKPT_WRITE_FORCE, &err))
 		fail_msg("%s", err.msg);
 	is_out("step8/a", "old");
 	is_out("step9/a", "two");
@@ -404,7 +404,7 @@ static void what_stands_there_is_kept(void **state)
 	t_dir_remove(other);
 	assert_int_equal(symlink("/etc/passwd", other), 0);
 	memset(&err, 0, sizeof(err));
-	assert_int_equal(t_pack_unpack(&scene, scene.pack, &run, CKPT_CONVERT_FORCE, &err),
+	assert_int_equal(t_pack_unpack(&scene, scene.pack, &run, CKPT_WRITE_FORCE, &err),
 			 -CKPT_E_EXISTS);
 	assert_int_equal(unlink(other), 0);
 	free(other);
@@ -414,7 +414,7 @@ static void what_stands_there_is_kept(void **state)
 	t_file_write(other, "k", 1);
 	free(other);
 	memset(&err, 0, sizeof(err));
-	assert_int_equal(t_pack_unpack(&scene, scene.pack, &run, CKPT_CONVERT_FORCE, &err),
+	assert_int_equal(t_pack_unpack(&scene, scene.pack, &run, CKPT_WRITE_FORCE, &err),
 			 -CKPT_E_EXISTS);
 	is_out("keep", "k");
 	t_dir_remove(scene.out);

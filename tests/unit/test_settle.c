@@ -69,7 +69,7 @@ static void die_in_exchange(const struct scene *s)
 {
 	struct ckpt_run_opts run = { .size = sizeof(run), .threads = 1 };
 	const struct ckpt_convert_opts opts = {
-		.size = sizeof(opts), .run = &run, .flags = CKPT_CONVERT_FORCE,
+		.size = sizeof(opts), .run = &run, .flags = CKPT_WRITE_FORCE,
 	};
 	const pid_t pid = fork();
 	int status;

@@ -293,7 +293,7 @@ static void wrong_calls_are_refused(void **state)
 	opts.what = 0;
 	opts.flags = 1u << 20;
 	assert_int_equal(ckpt_slim(ck, "x", &opts, NULL, NULL), -CKPT_E_USAGE);
-	opts.flags = CKPT_CONVERT_DRY_RUN;
+	opts.flags = CKPT_WRITE_DRY_RUN;
 	assert_int_equal(ckpt_slim(ck, NULL, &opts, NULL, NULL), 0);
 	ckpt_close(ck);
 	free(from);
