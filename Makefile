@@ -120,8 +120,8 @@ ZTRAIN_MPI  := $(ZTRAIN) $(if $(MPI_CC),$(B)/libztrain_mpi.a)
 $(eval $(call archive,$(B)/libckpt.a,$(LIB)))
 $(eval $(call archive,$(B)/libztrain.a,$(TRAIN)))
 $(eval $(call archive,$(B)/libztrain_mpi.a,$(TRAIN_MPI)))
-$(eval $(call program,$(B)/zckpt,$(TOOL) $(B)/tool.list $(B)/libckpt.a,$(LIB_LIBS)))
-$(eval $(call program,$(B)/zckpt-mpi,$(TOOL_MPI) $(B)/tool.list $(B)/libckpt.a,$(LIB_LIBS) $(MPI_LIBS),$(MPI_CC)))
+$(eval $(call program,$(B)/zckpt,$(TOOL) $(B)/tool.list $(B)/libckpt.a,$(JSON_LIBS) $(LIB_LIBS)))
+$(eval $(call program,$(B)/zckpt-mpi,$(TOOL_MPI) $(B)/tool.list $(B)/libckpt.a,$(JSON_LIBS) $(LIB_LIBS) $(MPI_LIBS),$(MPI_CC)))
 $(eval $(call program,$(B)/ztrain,$(ZTRAIN_MPI) $(B)/libztrain.a $(B)/libckpt.a,$(TRAIN_LIBS) $(MPI_LIBS),$(MPI_CC)))
 lib $(B)/$(SO): | need-version
 $(B)/$(SO): $(LIB) $(B)/libckpt.list libckpt/libckpt.map

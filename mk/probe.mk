@@ -2,7 +2,7 @@
 # missing is reported when something needs it (the targets need-*), so that
 # `make help` works without any.  Sets
 #   PROBE_CPPFLAGS                what every compile gets
-#   LIB_LIBS ENGINE_LIBS          what libckpt and the engine link
+#   LIB_LIBS ENGINE_LIBS JSON_LIBS  what libckpt, the engine, and the program and tests link
 #   HAS_x x_CFLAGS x_LIBS         of the parts that are built with or without x
 PKG_CONFIG ?= pkg-config
 has_pkg     = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo yes)
@@ -13,13 +13,15 @@ system      = $(patsubst -I%,-isystem %,$(call cflags,$(1)))
 # $(call wanted,KNOB,PACKAGES): 'yes' where the knob is not 0 and all of them are found.
 wanted      = $(if $(filter 0,$(strip $($(1)))),,$(if $(strip $(foreach p,$(2),$(if $(call has_pkg,$(p)),,no))),,yes))
 
-ENGINE_LIBS :=
-LIB_PKGS  := libcjson libxxhash libdeflate
-NO_LIBS   := $(strip $(foreach p,$(LIB_PKGS),$(if $(call has_pkg,$(p)),,$(p))))
+# libckpt itself has no use of cJSON: it is of the programs and the tests.
+LIB_PKGS  := libxxhash libdeflate
+JSON_PKG  := libcjson
+NO_LIBS   := $(strip $(foreach p,$(LIB_PKGS) $(JSON_PKG),$(if $(call has_pkg,$(p)),,$(p))))
 NO_CMOCKA := $(if $(call has_pkg,cmocka),,cmocka)
 ifeq ($(NO_LIBS),)
-PROBE_CPPFLAGS := $(call cflags,$(LIB_PKGS))
+PROBE_CPPFLAGS := $(call cflags,$(LIB_PKGS) $(JSON_PKG))
 LIB_LIBS       := $(call libs,$(LIB_PKGS)) -lm
+JSON_LIBS      := $(call libs,$(JSON_PKG))
 endif
 ifeq ($(NO_CMOCKA),)
 CMOCKA_CFLAGS := $(call cflags,cmocka)
@@ -36,6 +38,7 @@ PACK_LIBS      := $(strip $(call libs,$(PACK_PKGS)))
 LIB_LIBS       += $(PACK_LIBS)
 endif
 
+ENGINE_LIBS := $(JSON_LIBS)
 # The engine reads accelerate's YAML with libyaml; without it, it says so.
 HAS_YAML := $(call wanted,YAML,yaml-0.1)
 ifneq ($(HAS_YAML),)
@@ -110,7 +113,7 @@ version_of = $(shell $(PKG_CONFIG) --modversion $(1) 2>/dev/null)
 ## config: what was found, hence what is built
 config:
 	@printf '%-10s %s\n' version '$(VERSION)' compiler '$(CC)' flags '$(ALL_CFLAGS)' objects '$(B)' \
-	    $(foreach p,$(LIB_PKGS) cmocka,$(p) '$(or $(call version_of,$(p)),not found)') \
+	    $(foreach p,$(LIB_PKGS) $(JSON_PKG) cmocka,$(p) '$(or $(call version_of,$(p)),not found)') \
 	    MPI '$(or $(call version_of,$(MPI_PKG)),$(MPI_CC),not used)' \
 	    packs '$(if $(HAS_PACK),$(foreach p,$(PACK_PKGS),$(p) $(call version_of,$(p))),not built)' \
 	    BLAS '$(if $(HAS_BLAS),openblas $(call version_of,openblas),own loops)' \

@@ -11,7 +11,7 @@ BENCH     ?=#      options of tests/bench/bench.sh
 TLIB_SRC := $(sort $(filter-out $(if $(HAS_PACK),,%/t_pack.c),$(wildcard tests/lib/*.c tests/lib/*/*.c)))
 TLIB     := $(call objects,$(TLIB_SRC))
 $(eval $(call archive,$(B)/libtests.a,$(TLIB)))
-TEST_LIBS := $(CMOCKA_LIBS) $(LIB_LIBS)
+TEST_LIBS := $(CMOCKA_LIBS) $(JSON_LIBS) $(LIB_LIBS)
 
 # Of the library, white box.
 UNIT_SRC := $(sort $(filter-out $(if $(HAS_PACK),,tests/unit/test_pack% tests/torture/test_torture_pack.c), \

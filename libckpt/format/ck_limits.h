@@ -13,8 +13,8 @@
 
 /*
  * X(field, default, most, is it bytes, what it bounds).  pickle_depth, folder_depth: of what
- * walks in calls of itself, so the stack is the bound; json_depth likewise, and cJSON's own
- * 1,000.  tensor_dims: arrays of that many.
+ * walks in calls of itself, so the stack is the bound; json_depth likewise.  tensor_dims:
+ * arrays of that many.
  */
 #define CK_LIMITS(X)                                                                              \
 	X(zip_entries, 4000000, CK_LIMIT_NUMBERS, 0, "entries of one archive")                    \

@@ -8,7 +8,6 @@
 #include "libckpt/base/ck_buf.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/json/ck_json.h"
-#include "libckpt/json/ck_json_cjson.h"
 
 static bool parse(struct ck_json *doc, const void *p, uint64_t n, unsigned flags)
 {
@@ -122,17 +121,6 @@ static void expect_same(const struct ck_json *a, const struct ck_json *b)
 	}
 }
 
-/* The tree for configs; it may refuse NUL and great depth. */
-static void try_tree(const char *p, uint64_t n)
-{
-	struct ckpt_err err = { 0 };
-	cJSON *tree = NULL;
-
-	if (fz_ok(ck_json_cjson(p, n, fz_limits(), "in.json", &tree, &err), &err,
-		  "ck_json_cjson"))
-		cJSON_Delete(tree);
-}
-
 static void run(const uint8_t *p, size_t n, unsigned flags)
 {
 	struct ck_json doc, plain;
@@ -154,7 +142,6 @@ static void run(const uint8_t *p, size_t n, unsigned flags)
 		expect_same(&doc, &plain);
 		ck_json_release(&plain);
 	}
-	try_tree(b.p, b.len);
 	ck_buf_release(&b);
 	ck_json_release(&doc);
 }
@@ -162,7 +149,6 @@ static void run(const uint8_t *p, size_t n, unsigned flags)
 void fz_json(const uint8_t *p, size_t n)
 {
 	run(p, n, 0);
-	try_tree((const char *)p, n);
 }
 
 void fz_hjson(const uint8_t *p, size_t n)
