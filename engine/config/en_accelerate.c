@@ -15,6 +15,7 @@
 #include "engine/config/en_accelerate.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_tree.h"
 
 /* --------------------------------------------------- what a value is as text */
 
@@ -460,4 +461,17 @@ int en_config_parse_accelerate(struct en_config *cfg, const char *text, uint64_t
 	if (rc == -CKPT_E_NOMEM && !y.ev.err->code)
 		ck_fail_nomem(y.ev.err, "a configuration", 0);
 	return ck_arena_why(&cfg->arena, rc, name, err);
+}
+
+int en_config_read_accelerate(struct en_config *cfg, const char *path, uint32_t num_processes,
+			      struct ckpt_err *err)
+{
+	char *text = NULL;
+	uint64_t len = 0;
+	int rc = ck_file_read(path, EN_MAX_CONFIG_BYTES, &text, &len, err);
+
+	if (!rc)
+		rc = en_config_parse_accelerate(cfg, text, len, path, num_processes, err);
+	ck_free(text);
+	return rc;
 }
