@@ -1,28 +1,15 @@
-/* en_config.c -- a configuration made and released, and DeepSpeed's file read; see en_config.h. */
+/* en_config.c -- a configuration from its reading to its settings; see en_config.h. */
 #include "engine/config/en_config.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
-#include "engine/config/en_resolve.h"
+#include "engine/config/keys/en_resolve.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_tree.h"
 
-static const char *const versions[] = { "", "0.16.9", "0.18.9", "0.19.8" };
-
-const char *en_ds_version_name(enum en_ds_version version)
-{
-	return versions[version];
-}
-
-enum en_ds_version en_ds_version_parse(const char *text)
-{
-	for (int i = EN_DS_0_16; i <= EN_DS_0_19; i++)
-		if (!strcmp(text, versions[i]) ||
-		    (strlen(text) == 4 && !strncmp(text, versions[i], 4)))
-			return (enum en_ds_version)i;
-	return (enum en_ds_version)0;
-}
+#define MAX_WORLD (1u << 20)
 
 void en_config_init(struct en_config *cfg, enum en_ds_version version)
 {
@@ -40,28 +27,66 @@ void en_config_release(struct en_config *cfg)
 	en_config_init(cfg, version);
 }
 
-int en_config_parse_deepspeed(struct en_config *cfg, const char *text, uint64_t len,
-			      const char *name, struct ckpt_err *err)
+int en_config_read(struct en_config *cfg, const char *path, uint32_t num_processes,
+		   struct ckpt_err *err)
 {
-	int rc;
+	const char *dot = strrchr(path, '.');
 
-	cfg->json_file = ck_arena_strdup(&cfg->arena, name);
-	if (!cfg->json_file)
-		return ck_fail_nomem(err, "a configuration", strlen(name));
-	if (!cfg->file)
-		cfg->file = cfg->json_file;
-	rc = en_node_json(&cfg->arena, text, len, cfg->json_file, &cfg->tree, &cfg->strict, err);
-	return ck_arena_why(&cfg->arena, rc, name, err);
+	return dot && (!strcasecmp(dot, ".yaml") || !strcasecmp(dot, ".yml")) ?
+	       en_config_read_accelerate(cfg, path, num_processes, err) :
+	       en_config_read_deepspeed(cfg, path, err);
 }
 
-int en_config_read_deepspeed(struct en_config *cfg, const char *path, struct ckpt_err *err)
+static int first_refusal(const struct en_config *cfg, struct ckpt_err *err)
 {
-	char *text = NULL;
-	uint64_t len = 0;
-	int rc = ck_file_read(path, EN_MAX_CONFIG_BYTES, &text, &len, err);
+	const struct en_verdict *first = NULL;
+	uint64_t n = 0;
+	char place[64] = "", more[64] = "";
 
+	for (uint64_t i = 0; i < cfg->n_verdicts; i++)
+		if (cfg->verdict[i].ruling == EN_REFUSED && n++ == 0)
+			first = &cfg->verdict[i];
+	if (!first)
+		return 0;
+	if (first->at.line)
+		snprintf(place, sizeof(place), "line %u, column %u: ", first->at.line,
+			 first->at.col);
+	if (n > 1)
+		snprintf(more, sizeof(more), " (and %llu more)", (unsigned long long)(n - 1));
+	return ck_fail(err, first->code, first->at.file ? first->at.file : cfg->file,
+		       CKPT_NO_OFFSET, "%s%s%s%s: %s%s", place, first->path,
+		       *first->value ? " " : "", first->value, first->why, more);
+}
+
+static int evaluate(struct en_resolve *ev)
+{
+	const struct en_config *cfg = ev->cfg;
+
+	if (cfg->tree)
+		en_deepspeed_resolve(ev);
+	if (ev->rc)
+		return ev->rc;
+	ev->set.world = ev->facts->world;
+	return first_refusal(cfg, ev->err);
+}
+
+int en_config_resolve(struct en_config *cfg, const struct en_facts *facts, struct ckpt_err *err)
+{
+	struct ckpt_err local = { 0 };
+	struct en_resolve ev = { .cfg = cfg, .facts = facts, .err = err ? err : &local };
+	int rc;
+
+	if (!facts->world || facts->world > MAX_WORLD)
+		return ck_fail(err, CKPT_E_USAGE, cfg->file, CKPT_NO_OFFSET,
+			       "%u ranks; 1 to %u are possible", facts->world, MAX_WORLD);
+	ev.value = ck_arena_zalloc(&cfg->arena, en_n_keys * sizeof(*ev.value));
+	ev.given = ck_arena_zalloc(&cfg->arena, en_n_keys * sizeof(*ev.given));
+	if (!ev.value || !ev.given)
+		return ck_fail_nomem(err, "settings", en_n_keys * sizeof(*ev.given));
+	rc = evaluate(&ev);
+	if (rc == -CKPT_E_NOMEM && !ev.err->code)
+		ck_fail_nomem(ev.err, "a configuration", 0);
 	if (!rc)
-		rc = en_config_parse_deepspeed(cfg, text, len, path, err);
-	ck_free(text);
+		cfg->set = ev.set;
 	return rc;
 }

@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/config/en_resolve.h"
+#include "engine/config/en_config.h"
+#include "engine/config/keys/en_keys.h"
 #include "libckpt/base/ck_buf.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"

@@ -4,8 +4,9 @@
 
 #include "engine/comm/en_comm_mpi.h"
 #include "engine/comm/en_start.h"
-#include "engine/config/en_launch.h"
+#include "engine/config/en_config.h"
 #include "engine/data/en_data.h"
+#include "engine/launch/en_launch.h"
 #include "engine/log/en_log.h"
 #include "engine/main/zt_args.h"
 #include "engine/run/en_run.h"

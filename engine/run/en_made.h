@@ -10,7 +10,7 @@
 
 #include <ckpt_value.h>
 
-#include "engine/config/en_config.h"
+#include "engine/config/keys/en_settings.h"
 #include "engine/model/en_model.h"
 #include "engine/sched/en_scale.h"
 #include "engine/sched/en_sched.h"

@@ -5,7 +5,7 @@
 #ifndef EN_RUN_H
 #define EN_RUN_H
 
-#include "engine/config/en_config.h"
+#include "engine/config/keys/en_settings.h"
 #include "engine/cuda/en_zero_cuda.h"
 #include "engine/run/en_checkpointer.h"
 #include "engine/run/en_eval_set.h"

@@ -15,7 +15,7 @@
 #include <ckpt_save.h>
 #include <ckpt_value.h>
 
-#include "engine/config/en_config.h"
+#include "engine/config/keys/en_settings.h"
 #include "libckpt/base/ck_base.h"
 
 struct en_scale {

@@ -20,7 +20,7 @@
 
 #include <ckpt_value.h>
 
-#include "engine/config/en_config.h"
+#include "engine/config/keys/en_settings.h"
 #include "libckpt/base/ck_buf.h"
 
 /* Param groups of a schedule; an engine makes one or two. */

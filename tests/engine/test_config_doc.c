@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/config/en_keys.h"
+#include "engine/config/keys/en_keys.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_tree.h"
 

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/config/en_launch.h"
+#include "engine/launch/en_launch.h"
 
 struct row {
 	const char *name;

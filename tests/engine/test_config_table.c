@@ -144,17 +144,25 @@ static void deepspeed_files_are_read_as_there(void **state)
 	assert_int_equal(expected.compared, 9000);
 }
 
+static enum en_ds_version version_named(const char *name)
+{
+	for (int i = EN_DS_0_16; i <= EN_DS_0_19; i++)
+		if (!strcmp(name, en_ds_version_name((enum en_ds_version)i)))
+			return (enum en_ds_version)i;
+	fail_msg("no rules of DeepSpeed %s are known", name);
+	return (enum en_ds_version)0;
+}
+
 /* What differs there from 0.19.8, and is no other name of the same. */
 static void other_version(const char *file, const struct en_node *entry, const char *name,
 			  const struct en_node *worlds)
 {
-	const enum en_ds_version version = en_ds_version_parse(name);
+	const enum en_ds_version version = version_named(name);
 	const struct en_node *differs = en_node_get(entry, "differs_from_0.19.8");
 	const struct en_facts facts = { .world = 1 };
 	struct ckpt_err err = { 0 };
 	struct en_config cfg;
 
-	assert_int_not_equal(version, 0);
 	if (en_node_get(entry, "error") || en_node_get(entry, "by_world")) {
 		all_worlds(file, version, entry, NULL);
 		return;
@@ -196,7 +204,7 @@ static void older_versions_have_their_own_defaults(void **state)
 		const struct en_facts facts = { .world = 1 };
 		struct en_config cfg;
 
-		en_config_init(&cfg, en_ds_version_parse(v->key));
+		en_config_init(&cfg, version_named(v->key));
 		assert_int_equal(en_config_read_deepspeed(&cfg, "odd/tb_only.json", NULL), 0);
 		assert_int_equal(en_config_resolve(&cfg, &facts, NULL), 0);
 		for (const struct en_node *d = v->child; d; d = d->next)

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/config/en_node.h"
+#include "engine/config/tree/en_node.h"
 
 enum kind { VALUE, BAD_TEXT, NAMES };
 

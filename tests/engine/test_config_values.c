@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/config/en_coerce.h"
+#include "engine/config/keys/en_coerce.h"
 
 enum kind { IS_BAD, IS_NONE, IS_INT, IS_BIG, IS_FLOAT, IS_TEXT };
 

@@ -12,7 +12,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "engine/config/en_accelerate.h"
+#include "engine/config/accelerate/en_accelerate_priv.h"
+#include "engine/config/deepspeed/en_deepspeed.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_tree.h"

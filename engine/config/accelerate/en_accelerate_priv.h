@@ -1,8 +1,9 @@
-/* en_accelerate.h -- reading an accelerate configuration, between the files that do it. */
-#ifndef EN_ACCELERATE_H
-#define EN_ACCELERATE_H
+/* en_accelerate_priv.h -- reading an accelerate configuration, between the files that do it. */
+#ifndef EN_ACCELERATE_PRIV_H
+#define EN_ACCELERATE_PRIV_H
 
-#include "engine/config/en_resolve.h"
+#include "engine/config/accelerate/en_accelerate.h"
+#include "engine/config/keys/en_resolve.h"
 
 struct en_yaml {
 	struct en_resolve ev;		/* for verdicts */

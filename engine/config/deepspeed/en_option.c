@@ -1,12 +1,12 @@
 /*
- * en_option.c -- options that are used where a configuration lacks the key; see en_resolve.h.
+ * en_option.c -- options in place of keys that a configuration lacks; see en_deepspeed_priv.h.
  *
  * The Trainer and accelerate replace an "auto" and nothing else: an argument whose key the file
  * lacks has no effect there, and nothing is said.  Here the key is put into the tree.
  */
 #include <string.h>
 
-#include "engine/config/en_resolve.h"
+#include "engine/config/deepspeed/en_deepspeed_priv.h"
 
 static struct en_node *at(const struct en_resolve *ev, const char *path)
 {

@@ -1,11 +1,11 @@
 /*
  * en_walk.c -- every key of a DeepSpeed configuration meets its row of the table; see
- * en_resolve.h.
+ * en_deepspeed_priv.h.
  */
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/config/en_resolve.h"
+#include "engine/config/deepspeed/en_deepspeed_priv.h"
 
 /* What the file spells: the block, then its own name for the key. */
 static const char *spelt(struct en_resolve *ev, enum en_block block, const struct en_node *v)

@@ -1,5 +1,5 @@
 /* en_node.c -- see en_node.h. */
-#include "engine/config/en_node.h"
+#include "engine/config/tree/en_node.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,10 +1,10 @@
 /*
  * en_when.c -- which settings matter under the others, and where each comes from; see
- * en_resolve.h.
+ * en_deepspeed_priv.h.
  */
 #include <string.h>
 
-#include "engine/config/en_resolve.h"
+#include "engine/config/deepspeed/en_deepspeed_priv.h"
 
 bool en_matters(const struct en_settings *s, const struct en_key *k)
 {

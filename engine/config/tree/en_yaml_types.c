@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/config/en_node.h"
+#include "engine/config/tree/en_node.h"
 
 static size_t run(const char *p, const char *of)
 {

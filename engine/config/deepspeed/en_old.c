@@ -1,10 +1,10 @@
 /*
  * en_old.c -- names of zero_optimization that DeepSpeed still takes, and warns of; see
- * en_resolve.h.
+ * en_deepspeed_priv.h.
  */
 #include <string.h>
 
-#include "engine/config/en_resolve.h"
+#include "engine/config/deepspeed/en_deepspeed_priv.h"
 
 struct old_key {
 	const char *name, *now;		/* in zero_optimization */

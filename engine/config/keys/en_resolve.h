@@ -1,8 +1,9 @@
-/* en_resolve.h -- resolving a configuration, between the files that do it. */
+/* en_resolve.h -- resolving a configuration, what its steps share. */
 #ifndef EN_RESOLVE_H
 #define EN_RESOLVE_H
 
-#include "engine/config/en_coerce.h"
+#include "engine/config/keys/en_coerce.h"
+#include "engine/config/keys/en_verdict.h"
 
 struct en_given {
 	const struct en_node *v;	/* NULL = not in the file, or "auto" */
@@ -40,23 +41,5 @@ void en_derive(struct en_resolve *ev, enum en_block block, const char *name, str
 
 /* The refusal of 'path' is the Trainer's, not DeepSpeed's. */
 void en_by_trainer(struct en_resolve *ev, const char *path);
-/*
- * en_option.c: does a stated option go where the file is silent?  False where the file says a
- * value, where the key would not be read, and unless the caller wants it.
- */
-bool en_option_counts(const struct en_resolve *ev, const char *path);
-void en_option_put(struct en_resolve *ev, const char *path, struct en_node *v, const char *option);
-/* en_fill.c: "auto", where transformers or accelerate replaces it. */
-void en_fill(struct en_resolve *ev);
-/* en_walk.c: every key of the tree, its type and its verdict. */
-void en_walk(struct en_resolve *ev);
-/* en_old.c: true if the key is an old one of zero_optimization that was dealt with. */
-bool en_old_key(struct en_resolve *ev, const struct en_node *dict, const struct en_node *v);
-/* en_check.c: settings that hang together; batch sizes are in en_batch.c. */
-void en_check(struct en_resolve *ev);
-void en_batch(struct en_resolve *ev);
-/* en_when.c: which settings matter, and the list of where they come from. */
-bool en_matters(const struct en_settings *set, const struct en_key *key);
-void en_when(struct en_resolve *ev);
 
 #endif

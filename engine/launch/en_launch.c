@@ -1,5 +1,5 @@
 /* en_launch.c -- see en_launch.h. */
-#include "engine/config/en_launch.h"
+#include "engine/launch/en_launch.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* en_node_write.c -- a tree as JSON; see en_node.h. */
 #include "engine/base/en_json.h"
-#include "engine/config/en_node.h"
+#include "engine/config/tree/en_node.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,11 +1,11 @@
 /*
  * en_batch.c -- the three batch sizes, as DeepSpeed derives and asserts them (runtime/config.py,
- * _set_batch_related_parameters and _batch_assertion); see en_resolve.h.
+ * _set_batch_related_parameters and _batch_assertion); see en_deepspeed_priv.h.
  */
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "engine/config/en_resolve.h"
+#include "engine/config/deepspeed/en_deepspeed_priv.h"
 
 enum which { TRAIN, MICRO, ACC };
 

@@ -2,7 +2,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "engine/config/en_resolve.h"
+#include "engine/config/keys/en_resolve.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
@@ -93,4 +93,12 @@ void en_by_trainer(struct en_resolve *ev, const char *path)
 const struct en_verdict *en_config_verdict(const struct en_config *cfg, const char *path)
 {
 	return find(cfg, path);
+}
+
+const struct en_origin *en_config_origin(const struct en_config *cfg, const char *path)
+{
+	for (uint64_t i = 0; i < cfg->n_origins; i++)
+		if (!strcmp(cfg->origin[i].path, path))
+			return &cfg->origin[i];
+	return NULL;
 }

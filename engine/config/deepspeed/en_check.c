@@ -1,13 +1,13 @@
 /*
  * en_check.c -- settings that hang together, and those that follow from others; see
- * en_resolve.h.
+ * en_deepspeed_priv.h.
  */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 #include <strings.h>
 
-#include "engine/config/en_resolve.h"
+#include "engine/config/deepspeed/en_deepspeed_priv.h"
 
 static const struct en_value *value(const struct en_resolve *ev, enum en_block b, const char *name)
 {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/config/en_accelerate.h"
+#include "engine/config/accelerate/en_accelerate_priv.h"
 
 struct key {
 	const char *name;

@@ -6,7 +6,7 @@
 #ifndef EN_KEYS_H
 #define EN_KEYS_H
 
-#include "engine/config/en_config.h"
+#include "engine/config/keys/en_settings.h"
 
 enum en_block {
 	EN_B_TOP, EN_B_ZERO, EN_B_OFFLOAD_PARAM, EN_B_OFFLOAD_OPTIMIZER, EN_B_FP16, EN_B_BF16,

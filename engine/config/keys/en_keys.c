@@ -5,7 +5,7 @@
  * runtime/zero/config.py, runtime/zero/offload_config.py, runtime/precision_config.py,
  * runtime/lr_schedules.py).
  */
-#include "engine/config/en_keys.h"
+#include "engine/config/keys/en_keys.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -2,7 +2,8 @@
 #ifndef EN_COERCE_H
 #define EN_COERCE_H
 
-#include "engine/config/en_keys.h"
+#include "engine/config/keys/en_keys.h"
+#include "engine/config/tree/en_node.h"
 
 struct en_value {
 	enum en_type type;	/* EN_NULL: none */

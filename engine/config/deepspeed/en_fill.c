@@ -1,6 +1,6 @@
 /*
  * en_fill.c -- "auto", as transformers' Trainer (5.17, integrations/deepspeed.py) and accelerate
- * (1.15, Accelerator._prepare_deepspeed) replace it; see en_resolve.h.
+ * (1.15, Accelerator._prepare_deepspeed) replace it; see en_deepspeed_priv.h.
  *
  * Both look at fixed paths.  The Trainer leaves an "auto" elsewhere to DeepSpeed; accelerate fails
  * on it.  The Trainer also holds values of the file against its arguments.
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/config/en_resolve.h"
+#include "engine/config/deepspeed/en_deepspeed_priv.h"
 
 /* The place of the "auto", with the rule that replaced it. */
 static struct en_place filled_at(struct en_resolve *ev, const struct en_node *v, const char *why)

@@ -2,7 +2,7 @@
  * en_coerce.c -- see en_coerce.h.  What pydantic 2 takes for a number or a boolean was asked of it
  * (tests/fixtures/config-pydantic.inc).
  */
-#include "engine/config/en_coerce.h"
+#include "engine/config/keys/en_coerce.h"
 
 #include <inttypes.h>
 #include <math.h>

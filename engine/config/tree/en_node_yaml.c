@@ -1,5 +1,5 @@
 /* en_node_yaml.c -- a tree of an accelerate configuration, by libyaml; see en_node.h. */
-#include "engine/config/en_node.h"
+#include "engine/config/tree/en_node.h"
 
 #include <string.h>
 

@@ -1,8 +1,15 @@
-/* en_setting.c -- a setting by its key while a configuration is resolved; see en_resolve.h. */
+/* en_settings.c -- a setting by its key while a configuration is resolved; see en_resolve.h. */
 #include <string.h>
 
-#include "engine/config/en_resolve.h"
+#include "engine/config/keys/en_resolve.h"
 #include "libckpt/base/ck_err.h"
+
+const char *en_ds_version_name(enum en_ds_version version)
+{
+	static const char *const versions[] = { "", "0.16.9", "0.18.9", "0.19.8" };
+
+	return versions[version];
+}
 
 const char *en_key_path(struct en_resolve *ev, const struct en_key *key)
 {
@@ -38,12 +45,4 @@ void en_derive(struct en_resolve *ev, enum en_block block, const char *name, str
 	ev->value[k] = v;
 	ev->given[k].v = node;
 	en_value_put(&en_keys[k], &v, &ev->set);
-}
-
-const struct en_origin *en_config_origin(const struct en_config *cfg, const char *path)
-{
-	for (uint64_t i = 0; i < cfg->n_origins; i++)
-		if (!strcmp(cfg->origin[i].path, path))
-			return &cfg->origin[i];
-	return NULL;
 }
