@@ -55,15 +55,16 @@ $(GTLIB) $(GTEST:=.o): INC += $(CUDA_CFLAGS)
 $(GTLIB) $(GTEST:=.o): | need-cuda
 gpu: $(GTEST)
 
-# GPUs that are not there: CUDA, NCCL and the kernels on a CPU, and engine/cuda compiled for them.
-FAKE  := $(patsubst %.c,$(B)/fake/%.o,$(sort $(wildcard tests/gpu/fake/*.c) $(ENGINE_CUDA_SRC)) kernels/cuda/kn_cu_embed_list.c)
-FTEST := $(addprefix $(B)/fake/tests/gpu/,test_cuda_engine test_cuda_offload test_cuda_save test_fake_gpu)
-$(eval $(call program,$(B)/ztrain-fake,$(ZTRAIN_MPI) $(FAKE) $(B)/libztrain.a $(B)/libckpt.a,$(TRAIN_LIBS) $(MPI_LIBS),$(MPI_CC)))
-$(eval $(call program,$(FTEST): %,%.o $(FAKE) $(B)/libztrain.a $(B)/libckpt.a,$(TRAIN_LIBS)))
-$(FAKE) $(FTEST:=.o): INC = -isystem tests/gpu/fake/include -I. -Ilibckpt/include -Ikernels/include
-$(FTEST:=.o):         INC += -DWAYS=1
-$(B)/fake/%.o: %.c | need-libs
-	@mkdir -p $(@D) && printf '  %-5s %s\n' CC '$< (fake)'
+# Of the engine on simulated GPUs: CUDA, NCCL and the kernels on a CPU (tests/gpusim/README.md),
+# and the engine's part for CUDA compiled for them.
+GPUSIM := $(patsubst %.c,$(B)/gpusim/%.o,$(sort $(wildcard tests/gpusim/*.c) $(ENGINE_CUDA_SRC)) kernels/cuda/kn_cu_embed_list.c)
+GPUSIM_TEST := $(addprefix $(B)/gpusim/tests/gpu/,test_cuda_engine test_cuda_offload test_cuda_save test_gpusim)
+$(eval $(call program,$(B)/ztrain-gpusim,$(ZTRAIN_MPI) $(GPUSIM) $(B)/libztrain.a $(B)/libckpt.a,$(TRAIN_LIBS) $(MPI_LIBS),$(MPI_CC)))
+$(eval $(call program,$(GPUSIM_TEST): %,%.o $(GPUSIM) $(B)/libztrain.a $(B)/libckpt.a,$(TRAIN_LIBS)))
+$(GPUSIM) $(GPUSIM_TEST:=.o): INC = -isystem tests/gpusim/include -I. -Ilibckpt/include -Ikernels/include
+$(GPUSIM_TEST:=.o): INC += -DWAYS=1
+$(B)/gpusim/%.o: %.c | need-libs
+	@mkdir -p $(@D) && printf '  %-5s %s\n' CC '$< (gpusim)'
 	$(Q)$(CC) $(ALL_CPPFLAGS) $(INC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
 # Timers of tests/bench, and the fuzz targets: any compiler replays, clang's
@@ -82,13 +83,14 @@ WITH_CMOCKA := $(TLIB) $(UNIT:=.o) $(ETLIB) $(ETEST:=.o) $(ETIMERS:=.o) $(TIMERS
 $(WITH_CMOCKA): INC += $(CMOCKA_CFLAGS)
 $(API:=.o):     INC = -Ilibckpt/include $(CMOCKA_CFLAGS)
 $(UNIT:=.o) $(API:=.o) $(ETEST:=.o): | need-cmocka
-OBJS += $(WITH_CMOCKA) $(API:=.o) $(MPI_TEST) $(WATCH) $(GTLIB) $(GTEST:=.o) $(FAKE) $(FTEST:=.o)
+OBJS += $(WITH_CMOCKA) $(API:=.o) $(MPI_TEST) $(WATCH) $(GTLIB) $(GTEST:=.o) $(GPUSIM) $(GPUSIM_TEST:=.o)
 
 ## tests: the test and bench programs, not run
-tests: fake $(UNIT) $(API) $(ETEST) $(ETIMERS) $(TIMERS) $(FZ_TOOLS) $(MPI_TESTS)
-## fake: build/ztrain-fake, which has GPUs that are not there, for tests
-fake: $(B)/ztrain-fake $(FTEST) | need-mpi
-	@ln -sfn $(notdir $(B))/ztrain-fake build/ztrain-fake
+tests: gpusim $(UNIT) $(API) $(ETEST) $(ETIMERS) $(TIMERS) $(FZ_TOOLS) $(MPI_TESTS)
+## gpusim: build/ztrain-gpusim, ztrain linked with a simulated CUDA and NCCL (needs no GPU), for tests
+gpusim: $(B)/ztrain-gpusim $(GPUSIM_TEST) | need-mpi
+	@ln -sfn $(notdir $(B))/ztrain-gpusim build/ztrain-gpusim
+fake: gpusim
 
 # `demo` and `check` start on a bare machine: dependencies first, then a second
 # make, which probes again.
@@ -108,10 +110,10 @@ demo-here: tools train fixtures
 ## check: dependencies, build, every test that needs no network (T='word ...' picks)
 check: deps
 	@$(AGAIN) check-here
-check-here: tools train fake fixtures $(B)/tests/bench/gen_zero $(B)/tests/bench/save_from $(FZ_TOOLS) \
+check-here: tools train gpusim fixtures $(B)/tests/bench/gen_zero $(B)/tests/bench/save_from $(FZ_TOOLS) \
             $(call pick,$(UNIT) $(API) $(ETEST)) \
             $(MPI_TESTS)
-	@$(ENV) tests/run-tests.sh -j $(JOBS) $(call pick,$(UNIT) $(API) $(ETEST) $(FTEST) $(SCRIPTS))
+	@$(ENV) tests/run-tests.sh -j $(JOBS) $(call pick,$(UNIT) $(API) $(ETEST) $(GPUSIM_TEST) $(SCRIPTS))
 
 ## check-gpu: the tests of the kernels for GPUs, on this machine's GPU
 check-gpu: gpu
@@ -166,5 +168,5 @@ deps:
 fixtures:
 	@tests/fixtures/unpack.sh build/fixtures
 
-.PHONY: tests fake demo demo-here check check-here check-gpu check-long check-san fuzz fuzz-here fuzzer check-tree \
+.PHONY: tests gpusim fake demo demo-here check check-here check-gpu check-long check-san fuzz fuzz-here fuzzer check-tree \
 	check-tree-here bench interop-bench interop coverage coverage-clean coverage-here deps fixtures

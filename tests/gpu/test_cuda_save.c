@@ -1,7 +1,7 @@
 /*
  * test_cuda_save.c -- the copy of a GPU's state for a save, made while the next step is: it is the
  * state of the moment at which it was begun, to the bit, and the step is the one that would have
- * been.  Exit 77 without a GPU; `make fake` links it with one that is late and in no order.
+ * been.  Exit 77 without a GPU; `make gpusim` links it with one that is late and in no order.
  *
  * usage: test_cuda_save [CASE]
  *

@@ -13,7 +13,7 @@ objects=${1:?usage: check-symbols.sh OBJECTS [LAYERS]}
 law=${2:-docs/layers.txt}
 calls=$(mktemp)
 trap 'rm -f "$calls"' EXIT
-for top in libckpt formats kernels engine tools fake/engine; do
+for top in libckpt formats kernels engine tools gpusim/engine; do
 	if [ -d "$objects/$top" ]; then
 		find "$objects/$top" -name '*.o' -exec nm -A -g {} +
 	fi
@@ -21,7 +21,7 @@ done | awk -v from="$objects/" '{
 	file = $1
 	sub(/:.*/, "", file)
 	file = substr(file, length(from) + 1)
-	sub(/^fake\//, "", file)
+	sub(/^gpusim\//, "", file)
 	print "symbol", file, $(NF - 1), $NF
 }' | sort -u | while read -r line; do
 	# an object whose source has moved or gone is left over from an earlier build

@@ -6,10 +6,10 @@
 # shellcheck source=tests/stories/training.sh
 . "$root/tests/stories/training.sh"
 
-fake=$build/ztrain-fake
-[ -x "$fake" ] || { echo "$fake is missing: run 'make fake'" >&2; exit 77; }
+sim=$build/ztrain-gpusim
+[ -x "$sim" ] || { echo "$sim is missing: run 'make gpusim'" >&2; exit 77; }
 rc=0
-FAKE_GPUS=2 CUDA_VISIBLE_DEVICES=21000,21001 "$fake" --model "$(model qwen25)" --data "$tokens" --seq 33 --lr 1e-3 \
+FAKE_GPUS=2 CUDA_VISIBLE_DEVICES=21000,21001 "$sim" --model "$(model qwen25)" --data "$tokens" --seq 33 --lr 1e-3 \
 	--steps 1 > "$said" 2>&1 || rc=$?
 [ $rc != 0 ] || fails 'it trains on CPUs without a word'
 answers CUDA_VISIBLE_DEVICES

@@ -1,7 +1,7 @@
 #!/bin/bash
-# usage: test_fake.sh
+# usage: test_gpusim_train.sh
 #
-# ztrain with GPUs that are not there (tests/gpu/fake): the engine on GPUs from the outside, with
+# ztrain with simulated GPUs (tests/gpusim): the engine on GPUs from the outside, with
 # operations late and streams in an order of chance.  If this fails, runs on GPUs are other runs
 # than their configuration says, or depend on the moment.
 #
@@ -13,8 +13,8 @@
 #
 # Some of the runs, by ZCKPT_SEED; with ZCKPT_LONG=1 all.
 set -u
-# shellcheck source=tests/gpu/fake.sh
-. "$(dirname "$0")/fake.sh"
+# shellcheck source=tests/gpu/gpusim.sh
+. "$(dirname "$0")/gpusim.sh"
 need_models
 need_ranks
 long=${ZCKPT_LONG:-0}

@@ -1,7 +1,7 @@
 #!/bin/bash
-# usage: test_fake_offload.sh
+# usage: test_gpusim_offload.sh
 #
-# ztrain on GPUs that are not there, with the optimizer and parameters on the host or on a drive: the
+# ztrain on simulated GPUs, with the optimizer and parameters on the host or on a drive: the
 # run with everything on the GPU, by whatever chance streams go on (torch's rule is the same one
 # here and there, and only then bits can be the same).  If this fails, a copy between host and GPU
 # is not waited for, or states are not what they are said to be.
@@ -14,8 +14,8 @@
 set -u
 # shellcheck source=tests/engine/ztrain.sh
 . "$(dirname "$0")/../engine/ztrain.sh"
-ztrain=$build/ztrain-fake
-[ -x "$ztrain" ] || skip "$ztrain is not there (make fake)"
+ztrain=$build/ztrain-gpusim
+[ -x "$ztrain" ] || skip "$ztrain is not there (make gpusim)"
 need_models
 
 # config NAME STAGE BLOCKS ADAM: 8 rows a step

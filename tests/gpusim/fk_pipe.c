@@ -3,7 +3,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "tests/gpu/fake/fk_pipe.h"
+#include "tests/gpusim/fk_pipe.h"
 
 #define NEED_S 0.05		/* who is waited for so long is told */
 

@@ -1,7 +1,7 @@
 #!/bin/bash
-# usage: test_fake_launch.sh
+# usage: test_gpusim_launch.sh
 #
-# Who has which GPU, on GPUs that are not there (tests/gpu/fake).  If this fails, two ranks on one GPU
+# Who has which GPU, on simulated GPUs (tests/gpusim).  If this fails, two ranks on one GPU
 # wait for each other for ever, or a rank computes on another one than its own.
 #
 #   table     a line for each rank, under mpirun and by torchrun's variables; one line for one rank
@@ -13,20 +13,20 @@ set -u
 # shellcheck source=tests/engine/ztrain.sh
 . "$(dirname "$0")/../engine/ztrain.sh"
 need_models
-fake=$build/ztrain-fake
+sim=$build/ztrain-gpusim
 envrun=$root/tests/lib/envrun
-[ -x "$fake" ] || skip "$fake is not there (make fake)"
+[ -x "$sim" ] || skip "$sim is not there (make gpusim)"
 unset CUDA_VISIBLE_DEVICES FAKE_GPUS RANK WORLD_SIZE LOCAL_RANK
 echo '{"train_batch_size": 4, "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}' > z.json
 run() {
 	# shellcheck disable=SC2086
-	timeout -k 5 100 $1 "$fake" --device cuda --model "$models/llama3" --config z.json --seq 17 --steps 2 --random \
+	timeout -k 5 100 $1 "$sim" --device cuda --model "$models/llama3" --config z.json --seq 17 --steps 2 --random \
 		--reduction tree --exact > said 2>&1 < /dev/null
 }
 has() { if grep -q -- "$2" said; then good; else bad "$1: nobody says: $2"; fi; }
 lacks() { if grep -q -- "$2" said; then bad "$1: $2"; else good; fi; }
 starts=("$envrun -n 2")
-! "$fake" --version | grep -q MPI || ! has_mpirun || starts+=("$mpirun -n 2")
+! "$sim" --version | grep -q MPI || ! has_mpirun || starts+=("$mpirun -n 2")
 
 run '' && good || bad 'one rank'
 has 'one rank' '^GPU 0 of [^ ]*: 0000:01:00.0, a fake GPU, [0-9.]* of 16.0 GiB free'
@@ -78,7 +78,7 @@ auto() {
 	local start=$1
 	shift
 	# shellcheck disable=SC2086
-	timeout -k 5 100 $start "$fake" --model "$models/llama3" --config z.json --seq 17 --steps 2 --random "$@" > said 2>&1 < /dev/null
+	timeout -k 5 100 $start "$sim" --model "$models/llama3" --config z.json --seq 17 --steps 2 --random "$@" > said 2>&1 < /dev/null
 }
 host=$(hostname)
 for start in '' "${starts[@]}"; do
@@ -99,7 +99,7 @@ for start in '' "${starts[@]}"; do
 	FAKE_GPUS=0 run "$start" && bad "$start, --device cuda without GPUs"
 	has "$start, --device cuda without GPUs" "^ztrain: --device cuda: rank 0 of $n on $host sees no GPU"
 	# shellcheck disable=SC2086
-	CUDA_VISIBLE_DEVICES=21000 $start "$fake" --check-launch > said 2>&1 && bad "$start, --check-launch has status 0 after ERROR lines"
+	CUDA_VISIBLE_DEVICES=21000 $start "$sim" --check-launch > said 2>&1 && bad "$start, --check-launch has status 0 after ERROR lines"
 	has "$start, --check-launch" 'ERROR: No GPU is visible'
 	CUDA_VISIBLE_DEVICES=' 0, 1' auto "$start" && good || bad "$start, a list with spaces"
 done
@@ -107,12 +107,12 @@ sed 's/^CUDA.*/[ "$RANK" = 0 ] || export FAKE_GPUS=0; exec "$@"/' own > blind
 chmod +x blind
 auto "$envrun -n 2 $PWD/blind" && bad 'one rank without a GPU: all train on CPUs'
 has 'one rank without a GPU' "^ztrain: Rank 1 of 2 on $host sees no GPU; rank 0 sees 8. Start all ranks on hosts with GPUs"
-"$envrun" -n 2 "$PWD/blind" "$fake" --check-launch > said 2>&1 && bad 'one rank without a GPU: --check-launch has status 0'
+"$envrun" -n 2 "$PWD/blind" "$sim" --check-launch > said 2>&1 && bad 'one rank without a GPU: --check-launch has status 0'
 has '--check-launch, one rank without a GPU' "Rank 1 of 2 on $host sees no GPU"
-CUDA_VISIBLE_DEVICES=' 0, 1' "$envrun" -n 2 "$fake" --check-launch > said 2>&1 && good || bad 'a list with spaces'
+CUDA_VISIBLE_DEVICES=' 0, 1' "$envrun" -n 2 "$sim" --check-launch > said 2>&1 && good || bad 'a list with spaces'
 lacks 'a list with spaces' 'CUDA stops'
 
-"$envrun" -n 2 "$fake" --check-launch > said 2>&1 && good || bad '--check-launch'
+"$envrun" -n 2 "$sim" --check-launch > said 2>&1 && good || bad '--check-launch'
 has '--check-launch' '^2 ranks, together by tcp'
 has '--check-launch' '^rank 1 of 2 on .*, GPU 1: 0000:02:00.0, a fake GPU, GPU-'
 finish

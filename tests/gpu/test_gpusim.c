@@ -1,5 +1,5 @@
 /*
- * test_fake_gpu.c -- the GPU that is not there (tests/gpu/fake) does what it is for: what is queued
+ * test_gpusim.c -- the simulated GPU (tests/gpusim) does what it is for: what is queued
  * is late, orders are chance, and mistakes end the process.
  *
  * If this fails, tests on it prove less than they say.
@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "kernels/include/kn_cuda.h"
-#include "tests/gpu/fake/fk.h"
-#include "tests/gpu/fake/include/nccl.h"
+#include "tests/gpusim/fk.h"
+#include "tests/gpusim/include/nccl.h"
 
 #define N 1000
 

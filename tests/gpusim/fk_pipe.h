@@ -4,8 +4,8 @@
 
 #include <stdatomic.h>
 
-#include "tests/gpu/fake/fk.h"
-#include "tests/gpu/fake/include/nccl.h"
+#include "tests/gpusim/fk.h"
+#include "tests/gpusim/include/nccl.h"
 
 #define FK_RANKS 64
 #define FK_PIPE ((size_t)64 << 10)

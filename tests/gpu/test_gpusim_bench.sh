@@ -1,14 +1,14 @@
 #!/bin/bash
-# usage: test_fake_bench.sh
+# usage: test_gpusim_bench.sh
 #
-# `ztrain bench` on GPUs that are not there (tests/gpu/fake): all that tests/engine/test_ztrain_bench.sh
+# `ztrain bench` on simulated GPUs (tests/gpusim): all that tests/engine/test_ztrain_bench.sh
 # asks of CPU ranks; what is held is what was expected, to the byte, over stages, types, micro-batches
 # and recomputation; a timeline of their events; a micro-batch that should fit and does not.  If this
 # fails, a stage is recommended for GPUs by numbers that are not theirs.
 set -u
 here=$(cd "$(dirname "$0")/../.." && pwd)
-ZTRAIN=${ZCKPT_BUILD:-$here/build}/ztrain-fake DEVICE=cuda FAKE_GPUS=2 bash "$here/tests/engine/test_ztrain_bench.sh" || exit
-ZTRAIN=${ZCKPT_BUILD:-$here/build}/ztrain-fake
+ZTRAIN=${ZCKPT_BUILD:-$here/build}/ztrain-gpusim DEVICE=cuda FAKE_GPUS=2 bash "$here/tests/engine/test_ztrain_bench.sh" || exit
+ZTRAIN=${ZCKPT_BUILD:-$here/build}/ztrain-gpusim
 # shellcheck source=tests/engine/ztrain.sh
 . "$here/tests/engine/ztrain.sh"
 need_models

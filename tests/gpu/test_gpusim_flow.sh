@@ -1,16 +1,16 @@
 #!/bin/bash
-# usage: test_fake_flow.sh
+# usage: test_gpusim_flow.sh
 #
 # Settings that say what moves between GPUs, how early and how long it stays do what they say, on
-# GPUs that are not there (tests/gpu/fake): the bits are the same whatever they are, and gathers
+# simulated GPUs (tests/gpusim): the bits are the same whatever they are, and gathers
 # and memory are those that docs/internals/gpu.md works out.  If this fails, a key of the
 # configuration is taken and comes to nothing, or changes the run.
 #
 # Two ranks at stage 3, 10 blocks of which 8 are layers, two micro-batches a step, three steps.
 # With every block gathered for each use that is 18 a micro-batch: 9 forward, the head's, 8 back.
 set -u
-# shellcheck source=tests/gpu/fake.sh
-. "$(dirname "$0")/fake.sh"
+# shellcheck source=tests/gpu/gpusim.sh
+. "$(dirname "$0")/gpusim.sh"
 need_ranks
 RANDOM=${ZCKPT_SEED:-$(date +%j)}
 mkdir model

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# usage: tests/gpu/test_fake_tree.sh
+# usage: tests/gpu/test_gpusim_tree.sh
 #
 # --reduction tree: one digest for as many units a step, whatever the number of GPUs, the stage and
-# the order in which streams take turns; on GPUs that are not there (tests/gpu/fake).
+# the order in which streams take turns; on simulated GPUs (tests/gpusim).
 #
 #   same      1, 2, 4 ranks, stages 0-3, three types; 6 units, which leave a rest in the tree
 #   resumed   4 GPUs of stage 3, then 2 of stage 2: as if they had not stopped
 #   sums      with NCCL's sums, and without windows, the losses are those within rounding
 set -u
-# shellcheck source=tests/gpu/fake.sh
-. "$(dirname "$0")/fake.sh"
+# shellcheck source=tests/gpu/gpusim.sh
+. "$(dirname "$0")/gpusim.sh"
 need_models
 need_ranks
 export FAKE_GPU_SEED=1

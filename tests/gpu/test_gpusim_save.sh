@@ -1,17 +1,17 @@
 #!/bin/bash
-# usage: test_fake_save.sh
+# usage: test_gpusim_save.sh
 #
-# Saves of GPUs that are not there (tests/gpu/fake), while the run goes on.  If this fails, a save
+# Saves of simulated GPUs (tests/gpusim), while the run goes on.  If this fails, a save
 # holds numbers of two steps, or what keeps them apart is not seen by any test.
 #
 #   saves     test_ztrain_save.sh with --device cuda: 1 and 2 ranks, stages, all of the memory and little
 #   waits     between a copy and the update that overwrites it: each that is forgotten is told
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-export ZTRAIN=${ZTRAIN:-${ZCKPT_BUILD:-$here/../../build}/ztrain-fake}
+export ZTRAIN=${ZTRAIN:-${ZCKPT_BUILD:-$here/../../build}/ztrain-gpusim}
 # shellcheck source=tests/engine/ztrain.sh
 . "$here/../engine/ztrain.sh"
-copies=$(dirname "$(readlink -f "$ztrain")")/fake/tests/gpu/test_cuda_save
+copies=$(dirname "$(readlink -f "$ztrain")")/gpusim/tests/gpu/test_cuda_save
 export FAKE_NCCL_TIMEOUT=60 FAKE_GPU_SEED=${ZCKPT_SEED:-7}
 
 ZTRAIN_DEVICE=cuda "$here/../engine/test_ztrain_save.sh" > said 2>&1 && good || bad 'saves'

@@ -1,6 +1,6 @@
 /*
  * cuda_runtime_api.h -- what of CUDA's runtime the engine calls, for the stand-in on a CPU
- * (tests/gpu/fake/fk.h).  Names, numbers and meanings are CUDA's, so that its own header does as
+ * (tests/gpusim/fk.h).  Names, numbers and meanings are CUDA's, so that its own header does as
  * well; nothing of CUDA is needed to compile against this one.
  */
 #ifndef FAKE_CUDA_RUNTIME_API_H

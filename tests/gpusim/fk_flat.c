@@ -5,7 +5,7 @@
 
 #include "kernels/include/kn_cuda.h"
 #include "kernels/include/kn_cuda_random.h"
-#include "tests/gpu/fake/fk_kernels.h"
+#include "tests/gpusim/fk_kernels.h"
 
 bool fk_is_type(enum kn_type type)
 {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "tests/gpu/fake/fk.h"
+#include "tests/gpusim/fk.h"
 
 void fk_die(const char *fmt, ...)
 {

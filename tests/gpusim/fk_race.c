@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/gpu/fake/fk_queue.h"
+#include "tests/gpusim/fk_queue.h"
 
 struct touch {
 	const uint8_t *p, *end;

@@ -3,7 +3,7 @@
 #define FK_KERNELS_H
 
 #include "kernels/include/kn_train.h"
-#include "tests/gpu/fake/fk.h"
+#include "tests/gpusim/fk.h"
 
 bool fk_is_type(enum kn_type type);
 /* 'n' numbers as fp32, to be freed. */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "kernels/include/kn.h"
-#include "tests/gpu/fake/fk_pipe.h"
+#include "tests/gpusim/fk_pipe.h"
 
 size_t fk_size_of(ncclDataType_t type)
 {

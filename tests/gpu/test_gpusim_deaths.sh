@@ -1,8 +1,8 @@
 #!/bin/bash
-# usage: test_fake_deaths.sh
+# usage: test_gpusim_deaths.sh
 #
-# A rank on a GPU that is killed or stopped, wherever it is just then; on GPUs that are not there
-# (tests/gpu/fake).  If this fails, the others wait for their GPUs for ever, which wait for a rank.
+# A rank on a GPU that is killed or stopped, wherever it is just then; on simulated GPUs
+# (tests/gpusim).  If this fails, the others wait for their GPUs for ever, which wait for a rank.
 #
 #   time    the others end when their time is up, or sooner
 #   names   they name the rank, and what it is seen to be
@@ -13,9 +13,9 @@ set -u
 # shellcheck source=tests/engine/ztrain.sh
 . "$(dirname "$0")/../engine/ztrain.sh"
 need_models
-fake=$build/ztrain-fake
+sim=$build/ztrain-gpusim
 envrun=$root/tests/lib/envrun
-[ -x "$fake" ] || skip "$fake is not there (make fake)"
+[ -x "$sim" ] || skip "$sim is not there (make gpusim)"
 export FAKE_NCCL_TIMEOUT=60
 echo '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}' > z.json
 cat > each << 'END'
@@ -31,7 +31,7 @@ fall() {
 	local signal=$1 nap=$2 job began took n
 	shift 2
 	rm -f said.* pid.*
-	timeout -k 5 90 "$@" -n 3 "$PWD/each" "$fake" --device cuda --model "$models/llama3" --config z.json --seq 17 \
+	timeout -k 5 90 "$@" -n 3 "$PWD/each" "$sim" --device cuda --model "$models/llama3" --config z.json --seq 17 \
 		--steps 1000000 --random --timeout 2 > out 2>&1 < /dev/null &
 	job=$!
 	for _ in $(seq 200); do grep -q '^step' said.0 2> /dev/null && break; sleep 0.05; done
@@ -59,7 +59,7 @@ for i in 1 2 3; do
 	fall 19 0.$((RANDOM % 9)) "$envrun"
 	fall 9 0.$((RANDOM % 9)) "$envrun"
 done
-if has_mpirun && "$fake" --version | grep -q MPI; then
+if has_mpirun && "$sim" --version | grep -q MPI; then
 	fall 19 0.$((RANDOM % 9)) "$mpirun"
 	fall 19 0.$((RANDOM % 9)) "$mpirun"
 fi

@@ -1,5 +1,5 @@
 /*
- * nccl.h -- what of NCCL the engine calls, for the stand-in on a CPU (tests/gpu/fake/fk.h).  Names,
+ * nccl.h -- what of NCCL the engine calls, for the stand-in on a CPU (tests/gpusim/fk.h).  Names,
  * numbers and meanings are NCCL's.
  */
 #ifndef FAKE_NCCL_H
@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-#include "tests/gpu/fake/include/cuda_runtime_api.h"
+#include "tests/gpusim/include/cuda_runtime_api.h"
 
 #define NCCL_MAJOR 2
 #define NCCL_MINOR 28

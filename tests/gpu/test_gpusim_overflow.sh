@@ -1,7 +1,7 @@
 #!/bin/bash
-# usage: test_fake_overflow.sh
+# usage: test_gpusim_overflow.sh
 #
-# fp16 on GPUs that are not there: which steps are skipped.  If this fails, a run on GPUs skips other
+# fp16 on simulated GPUs: which steps are skipped.  If this fails, a run on GPUs skips other
 # steps than DeepSpeed does, or says that it is the same run as on CPU ranks when it is not.
 #
 #   deepspeed  the default on GPUs: the steps that CPU ranks skip with --overflow deepspeed, which are
@@ -9,8 +9,8 @@
 #   units      with --reduction tree: the same steps at 1 and 2 ranks, as on CPU ranks
 #   refused    with --reduction tree, fp32 gradients on the wire, or another precision
 set -u
-# shellcheck source=tests/gpu/fake.sh
-. "$(dirname "$0")/fake.sh"
+# shellcheck source=tests/gpu/gpusim.sh
+. "$(dirname "$0")/gpusim.sh"
 need_models
 need_ranks
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/gpu/fake/fk_queue.h"
+#include "tests/gpusim/fk_queue.h"
 
 /* ---- streams ---- */
 

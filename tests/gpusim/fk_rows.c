@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "kernels/include/kn_cuda.h"
-#include "tests/gpu/fake/fk_kernels.h"
+#include "tests/gpusim/fk_kernels.h"
 
 float *fk_columns(const void *x, enum kn_type type, size_t rows, size_t ld, size_t at, size_t n)
 {

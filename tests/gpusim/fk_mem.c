@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/gpu/fake/fk.h"
+#include "tests/gpusim/fk.h"
 
 #define GUARD 256u		/* bytes at both ends; also the alignment */
 #define GUARD_BYTE 0xa5

@@ -2,7 +2,7 @@
 #ifndef FK_QUEUE_H
 #define FK_QUEUE_H
 
-#include "tests/gpu/fake/fk.h"
+#include "tests/gpusim/fk.h"
 
 #define FK_STREAMS 64u
 

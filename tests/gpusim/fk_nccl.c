@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "tests/gpu/fake/fk_pipe.h"
+#include "tests/gpusim/fk_pipe.h"
 
 #define GROUP 256
 

@@ -18,7 +18,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "tests/gpu/fake/fk_queue.h"
+#include "tests/gpusim/fk_queue.h"
 
 #define POLL_MS 10		/* of the thread */
 #define IDLE_S 0.3		/* nobody has called */

@@ -1,8 +1,8 @@
 /*
- * fk.h -- a GPU that is not there: CUDA's runtime, NCCL and the kernels of kernels/include/kn_cu*.h
+ * fk.h -- a simulated GPU: CUDA's runtime, NCCL and the kernels of kernels/include/kn_cu*.h
  * on a CPU, so that engine/cuda runs, and is tested, everywhere.
  *
- * What is linked with it in the place of the real ones (build/ztrain-fake, tests/gpu) does what a
+ * What is linked with it in the place of the real ones (build/ztrain-gpusim, tests/gpu) does what a
  * GPU may do and the program should not notice:
  *
  *	late	an operation is queued with a copy of its arguments, and done when somebody waits
@@ -36,7 +36,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tests/gpu/fake/include/cuda_runtime_api.h"
+#include "tests/gpusim/include/cuda_runtime_api.h"
 
 struct ncclComm;
 

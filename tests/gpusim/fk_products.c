@@ -6,7 +6,7 @@
 
 #include "kernels/include/kn_cuda_attn.h"
 #include "kernels/include/kn_cuda_gemm.h"
-#include "tests/gpu/fake/fk_kernels.h"
+#include "tests/gpusim/fk_kernels.h"
 
 /* ---- products ---- */
 

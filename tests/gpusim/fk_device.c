@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/gpu/fake/fk.h"
+#include "tests/gpusim/fk.h"
 
 static int current;
 
