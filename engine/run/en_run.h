@@ -7,10 +7,10 @@
 
 #include "engine/config/keys/en_settings.h"
 #include "engine/cuda/en_zero_cuda.h"
-#include "engine/run/en_checkpointer.h"
-#include "engine/run/en_eval_set.h"
-#include "engine/run/en_export.h"
-#include "engine/run/en_fingerprint.h"
+#include "engine/checkpoint/en_checkpointer.h"
+#include "engine/eval/en_eval_set.h"
+#include "engine/checkpoint/en_export.h"
+#include "engine/checkpoint/en_fingerprint.h"
 #include "libckpt/base/ck_buf.h"
 
 /* Where the rows of a step come from. */

@@ -14,8 +14,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "engine/run/en_export.h"
-#include "engine/run/en_checkpointer.h"
+#include "engine/checkpoint/en_export.h"
+#include "engine/checkpoint/en_checkpointer.h"
 #include "libckpt/base/ck_sys.h"
 #include "tests/engine/te_model.h"
 #include "tests/engine/te_ranks.h"

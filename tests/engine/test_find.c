@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/run/en_find.h"
+#include "engine/checkpoint/en_find.h"
 #include "libckpt/base/ck_sys.h"
 #include "tests/lib/t_dir.h"
 #include "tests/lib/t_ranks.h"

@@ -15,8 +15,8 @@
 #include <string.h>
 
 #include "engine/config/en_config.h"
-#include "engine/run/en_made.h"
-#include "engine/run/en_fingerprint.h"
+#include "engine/checkpoint/en_made.h"
+#include "engine/checkpoint/en_fingerprint.h"
 #include "kernels/include/kn_train.h"
 
 static const struct en_fingerprint base = {

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "engine/comm/en_work.h"
-#include "engine/run/en_checkpointer.h"
+#include "engine/checkpoint/en_checkpointer.h"
 #include "engine/zero/en_zero.h"
 #include "tests/engine/te_model.h"
 #include "tests/engine/te_ranks.h"

@@ -1,6 +1,6 @@
 /* en_export.c -- see en_export.h. */
-#include "engine/run/en_export.h"
-#include "engine/run/en_checkpointer.h"
+#include "engine/checkpoint/en_export.h"
+#include "engine/checkpoint/en_checkpointer.h"
 
 #include <errno.h>
 #include <string.h>

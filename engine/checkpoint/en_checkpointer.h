@@ -5,9 +5,9 @@
 #ifndef EN_CHECKPOINTER_H
 #define EN_CHECKPOINTER_H
 
-#include "engine/run/en_find.h"
-#include "engine/run/en_fingerprint.h"
-#include "engine/run/en_made.h"
+#include "engine/checkpoint/en_find.h"
+#include "engine/checkpoint/en_fingerprint.h"
+#include "engine/checkpoint/en_made.h"
 #include "engine/sched/en_scale.h"
 #include "engine/sched/en_sched.h"
 #include "engine/zero/en_zero.h"

@@ -1,5 +1,5 @@
 /* en_eval_set.c -- see en_eval_set.h. */
-#include "engine/run/en_eval_set.h"
+#include "engine/eval/en_eval_set.h"
 
 #include <math.h>
 #include <string.h>

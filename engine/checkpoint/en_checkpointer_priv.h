@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "engine/run/en_checkpointer.h"
+#include "engine/checkpoint/en_checkpointer.h"
 
 /* What of a step is no tensor, as it was when the save was asked for. */
 struct en_checkpointer_step {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "engine/base/en_json.h"
-#include "engine/run/en_made.h"
+#include "engine/checkpoint/en_made.h"
 #include "libckpt/base/ck_err.h"
 
 void en_differ_say(struct en_differ *d, const char *fmt, ...)

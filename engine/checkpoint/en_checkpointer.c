@@ -1,5 +1,5 @@
 /* en_checkpointer.c -- see en_checkpointer.h: the saving half. */
-#include "engine/run/en_checkpointer_priv.h"
+#include "engine/checkpoint/en_checkpointer_priv.h"
 
 #include <errno.h>
 #include <sched.h>

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "engine/base/en_json.h"
-#include "engine/run/en_export.h"
+#include "engine/checkpoint/en_export.h"
 #include "libckpt/base/ck_buf.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "engine/run/en_checkpointer_priv.h"
+#include "engine/checkpoint/en_checkpointer_priv.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 

@@ -1,5 +1,5 @@
 /* en_made.c -- see en_made.h: what a run is made of, and its text in a step. */
-#include "engine/run/en_made.h"
+#include "engine/checkpoint/en_made.h"
 
 #include <inttypes.h>
 #include <math.h>

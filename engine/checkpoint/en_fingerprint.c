@@ -1,5 +1,5 @@
 /* en_fingerprint.c -- see en_fingerprint.h. */
-#include "engine/run/en_fingerprint.h"
+#include "engine/checkpoint/en_fingerprint.h"
 
 #include <errno.h>
 #include <inttypes.h>

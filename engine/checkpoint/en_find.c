@@ -1,5 +1,5 @@
 /* en_find.c -- see en_find.h. */
-#include "engine/run/en_find.h"
+#include "engine/checkpoint/en_find.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 
 #include <ckpt_keep.h>
 
-#include "engine/run/en_checkpointer.h"
+#include "engine/checkpoint/en_checkpointer.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_hash.h"
 #include "libckpt/base/ck_sys.h"
