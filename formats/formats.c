@@ -1,10 +1,10 @@
 /*
- * formats.c -- the drivers.  Order decides between equal bids only.  A driver's own header is
- * for those who build on it; the list needs no more than the name of its table.
+ * formats.c -- the drivers, and which of them the verbs write with.  A driver's own header is for
+ * those who build on it; the list needs no more than the name of its table.
  */
-#include "libckpt/format/ck_format.h"
+#include "formats/ck_formats.h"
 
-extern const struct ck_format ck_format_archive;
+extern const struct ck_archive_format ck_format_archive;
 extern const struct ck_format ck_format_deepspeed;
 extern const struct ck_format ck_format_hf;
 extern const struct ck_format ck_format_native;
@@ -12,15 +12,24 @@ extern const struct ck_format ck_format_safetensors;
 extern const struct ck_format ck_format_torch;
 extern const struct ck_format ck_format_universal;
 
-const struct ck_format *const ck_formats[] = {
+static const struct ck_format *const readers[] = {
 	&ck_format_deepspeed,
 	&ck_format_universal,
 	&ck_format_native,
 	&ck_format_hf,
 	&ck_format_safetensors,
 	&ck_format_torch,
-#ifdef CKPT_PACKS	/* libarchive and zstd were found */
-	&ck_format_archive,
-#endif
 	NULL,
+};
+
+const struct ck_formats ck_all_formats = {
+	.reader = readers,
+#ifdef CKPT_PACKS	/* libarchive and zstd were found */
+	.archive = &ck_format_archive,
+#endif
+	.step = &ck_format_deepspeed,
+	.native = &ck_format_native,
+	.folder = &ck_format_hf,
+	.file = &ck_format_safetensors,
+	.pickles = &ck_format_torch,
 };

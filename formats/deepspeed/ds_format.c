@@ -374,6 +374,8 @@ static int ds_index(const struct ck_input *in, struct ck_index *ix, struct ck_fi
 
 const struct ck_format ck_format_deepspeed = {
 	.name = "deepspeed",
+	.is_step = true,
+	.latest = "latest",
 	.probe = ck_ds_probe,
 	.index = ds_index,
 	.reshard = ck_ds_reshard,

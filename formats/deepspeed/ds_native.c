@@ -241,6 +241,8 @@ static int nat_reshard(const struct ck_input *in, const struct ck_index *ix,
 
 const struct ck_format ck_format_native = {
 	.name = "native",
+	.is_step = true,
+	.latest = "latest",
 	.probe = probe,
 	.index = nat_index,
 	.reshard = nat_reshard,

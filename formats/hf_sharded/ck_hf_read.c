@@ -449,12 +449,18 @@ static int hf_index(const struct ck_input *in, struct ck_index *ix, struct ck_fi
 	return ck_hf_kind_is_index(kind) ? read_indexed(&h, file) : read_file(&h, file, h.bin);
 }
 
+static bool is_output(const char *name, const struct ck_tree *fresh)
+{
+	(void)fresh;
+	return ck_hf_is_model_output(name);
+}
+
 const struct ck_format ck_format_hf = {
 	.name = "huggingface",
 	.is_model = true,
 	.probe = hf_probe,
 	.index = hf_index,
 	.plan = ck_hf_plan,
-	.is_output = ck_hf_is_model_output,
+	.is_output = is_output,
 	.is_aux = ck_hf_aux_is_wanted,
 };

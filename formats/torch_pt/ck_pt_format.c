@@ -114,6 +114,7 @@ static int pt_index(const struct ck_input *in, struct ck_index *ix, struct ck_fi
 const struct ck_format ck_format_torch = {
 	.name = "torch",
 	.is_model = true,
+	.has_subtrees = true,
 	.probe = pt_probe,
 	.index = pt_index,
 	.plan = ck_pt_plan,

@@ -8,6 +8,7 @@
 #include "formats/universal/ck_uni.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/base/ck_text.h"
 
 /* ---- what kind of step it was made from ---- */
 
@@ -327,8 +328,20 @@ static int uni_index(const struct ck_input *in, struct ck_index *ix, struct ck_f
 	return rc;
 }
 
+/* "zero/NAME/exp_avg.pt", whose NAME may have slashes. */
+static bool is_moment(const char *name)
+{
+	const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
+
+	return !strncmp(name, "zero/", 5) && base > name + 5 && ck_ends_with(base, ".pt") &&
+	       strcmp(base, "fp32.pt") && strcmp(base, "step.pt");
+}
+
 const struct ck_format ck_format_universal = {
 	.name = "universal",
+	.is_step = true,
+	.latest = "latest_universal",
+	.is_moment = is_moment,
 	.probe = ck_uni_probe,
 	.index = uni_index,
 	.reshard = ck_uni_reshard,

@@ -1,6 +1,7 @@
 /* ckpt_keep.c -- `slim` and `prune`: arguments checked, then called down. */
 #include <string.h>
 
+#include "formats/ck_formats.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_mem.h"
 #include "libckpt/base/ck_sys.h"
@@ -98,7 +99,7 @@ int ckpt_latest_get(const char *dir, const struct ckpt_limits *limits, struct ck
 		 ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "no place for the answer");
 
 	if (!rc)
-		rc = ck_latest_get(path, &l, out, err);
+		rc = ck_latest_get(&ck_all_formats, path, &l, out, err);
 	ck_free(path);
 	return rc;
 }
@@ -125,7 +126,7 @@ int ckpt_steps_list(const char *dir, const struct ckpt_run_opts *run,
 		rc = ck_opts_take(&given, sizeof(given), run, "run options", err);
 	if (!rc) {
 		ck_run_opts_fill(&given, &full);
-		rc = ck_steps_report(path, &full, &l, out, err);
+		rc = ck_steps_report(&ck_all_formats, path, &full, &l, out, err);
 	}
 	ck_free(path);
 	return rc;
@@ -170,7 +171,7 @@ int ckpt_prune(const char *dir, const struct ckpt_prune_opts *opts, struct ckpt_
 	while (n > 1 && dir[n - 1] == '/')
 		n--;
 	path = ck_strndup(dir, n);
-	rc = path ? ck_prune(path, &o, out, err) : ck_fail_nomem(err, "a path", n);
+	rc = path ? ck_prune(&ck_all_formats, path, &o, out, err) : ck_fail_nomem(err, "a path", n);
 	ck_free(path);
 	return rc;
 }

@@ -1,6 +1,7 @@
 /* ckpt_ops.c -- the verbs: options of any version made complete, then called down. */
 #include <string.h>
 
+#include "formats/ck_formats.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_mem.h"
 #include "libckpt/base/ck_sys.h"
@@ -124,7 +125,7 @@ int ckpt_commit(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync, struc
 	if (!dst || (unsigned)sync > CKPT_SYNC_NONE)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "no destination is given, or sync is none of the three");
-	return ck_commit_parts(dst, timeout_ms, sync, err);
+	return ck_commit_parts(ck_all_formats.folder, dst, timeout_ms, sync, err);
 }
 
 int ckpt_settle(const char *dst, enum ckpt_sync sync, int *settled_out, struct ckpt_err *err)
@@ -136,7 +137,7 @@ int ckpt_settle(const char *dst, enum ckpt_sync sync, int *settled_out, struct c
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "no destination or no place for the answer is given, or sync is "
 			       "none of the three");
-	rc = ck_settle(dst, sync, &settled, err);
+	rc = ck_settle(ck_all_formats.folder, dst, sync, &settled, err);
 	if (!rc)
 		*settled_out = settled;
 	return rc;
@@ -147,7 +148,7 @@ int ckpt_discard(const char *dst, struct ckpt_err *err)
 	if (!dst)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "no destination is given");
-	return ck_discard_parts(dst, err);
+	return ck_discard_parts(ck_all_formats.folder, dst, err);
 }
 
 int ckpt_audit(const char *const *paths, size_t npaths, const struct ckpt_limits *limits,
@@ -161,7 +162,7 @@ int ckpt_audit(const char *const *paths, size_t npaths, const struct ckpt_limits
 			rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "no path is given");
 	if (!rc && !out)
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "no place for the list");
-	return rc ? rc : ck_audit(paths, npaths, &whole, out, err);
+	return rc ? rc : ck_audit(&ck_all_formats, paths, npaths, &whole, out, err);
 }
 
 void ckpt_audit_free(struct ckpt_audit *audit)

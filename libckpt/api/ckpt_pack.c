@@ -1,14 +1,14 @@
 /* ckpt_pack.c -- `pack` and `unpack`: arguments checked, then called down. */
 #include <string.h>
 
+#include "formats/ck_formats.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/format/ck_format.h"
 #include "libckpt/run/ck_ckpt.h"
 
 int ckpt_has_packs(void)
 {
-	return ck_format_by_name("archive") != NULL;
+	return ck_all_formats.archive != NULL;
 }
 
 static int check_flags(unsigned flags, unsigned known, const struct ckpt_run_opts *run,
@@ -78,7 +78,7 @@ int ckpt_unpack(const char *path, const char *dst, const struct ckpt_unpack_opts
 	o.run = &run;
 	o.limits = &limits;
 	to = cut(dst);
-	rc = to ? ck_unpack_archive(path, to, &o, packed_out, err) :
+	rc = to ? ck_unpack_archive(ck_all_formats.archive, path, to, &o, packed_out, err) :
 	     ck_fail_nomem(err, "a path", strlen(dst));
 	ck_free(to);
 	return rc;

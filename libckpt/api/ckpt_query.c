@@ -1,7 +1,8 @@
-/* ckpt_query.c -- looking at an open checkpoint. */
+/* ckpt_query.c -- a checkpoint is opened, and looked at. */
 #include <inttypes.h>
 #include <string.h>
 
+#include "formats/ck_formats.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_hash.h"
 #include "libckpt/base/ck_sys.h"
@@ -13,6 +14,12 @@
 static const char *text(const char *s)
 {
 	return s ? s : "";
+}
+
+int ckpt_open(const char *const *paths, size_t npaths, const struct ckpt_open_opts *opts,
+	      struct ckpt **ck_out, struct ckpt_err *err)
+{
+	return ck_ckpt_open(&ck_all_formats, paths, npaths, opts, ck_out, err);
 }
 
 void ckpt_info_get(const struct ckpt *ck, struct ckpt_info *out)

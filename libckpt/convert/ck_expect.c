@@ -143,7 +143,7 @@ static int with_checkpoint(struct expecting *x, const char *path, struct ckpt_er
 	struct ck_input in = {
 		.path = &path, .npaths = 1, .threads = 1, .limits = x->ck->limits,
 		.find_model = true,
-		.pool = ck_fdpool_new(0),
+		.pool = ck_fdpool_new(0), .formats = x->ck->formats,
 	};
 	int rc;
 

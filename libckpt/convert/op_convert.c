@@ -123,7 +123,7 @@ static int run_plan(struct ck_cv *cv, struct ck_run_stats *stats, struct ckpt_er
 		.is_dir = cv->to == CK_CV_FOLDER, .to_stream = cv->to == CK_CV_STREAM,
 		.fd = o->out_fd, .flags = o->flags, .run = &cv->run, .part = o->part,
 		.nparts = o->nparts, .fingerprint = cv->fingerprint,
-		.is_ours = o->states ? ck_is_state_output : ck_is_model_output,
+		.is_ours = o->states ? ck_is_state_output : cv->ck->formats->folder->is_output,
 	};
 
 	return ck_run_to_dst(&d, stats, err);

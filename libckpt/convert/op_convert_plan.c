@@ -15,8 +15,10 @@
 
 static const struct ck_format *target(const struct ck_cv *cv)
 {
-	return ck_format_by_name(cv->to == CK_CV_FOLDER ? "huggingface" :
-				 cv->torch ? "torch" : "safetensors");
+	const struct ck_formats *formats = cv->ck->formats;
+
+	return cv->to == CK_CV_FOLDER ? formats->folder : cv->torch ? formats->pickles :
+	       formats->file;
 }
 
 /* The file's name, or the stem of a folder's files. */

@@ -1,5 +1,5 @@
 /*
- * ck_archive.h -- what a driver of archives is given to pack and to unpack.
+ * ck_archive.h -- the table of a driver of archives, and what it is given to pack and to unpack.
  */
 #ifndef CK_ARCHIVE_H
 #define CK_ARCHIVE_H
@@ -47,6 +47,20 @@ struct ck_pack_done {
 	uint64_t to_write, to_read, free;	/* of a dry run, as in struct ckpt_packed */
 	uint32_t threads;
 	const char *kind;	/* "pack", "tar", "tar.gz", "tar.zst", "zip" */
+};
+
+struct ck_input;
+
+/* Files in one file.  It reads no tensors: the drivers of formats see what is in there. */
+struct ck_archive_format {
+	/* Bits of evidence, as struct ck_format has it; 0 = not ours. */
+	int (*probe)(const struct ck_input *in);
+	/* The table of files goes to in->pool (ck_mount.h). */
+	int (*mount)(const struct ck_input *in, struct ckpt_err *err);
+	int (*pack)(const struct ck_pack_want *want, struct ck_pack_done *done_out,
+		    struct ckpt_err *err);
+	int (*unpack)(const struct ck_unpack_want *want, struct ck_pack_done *done_out,
+		      struct ckpt_err *err);
 };
 
 #endif

@@ -32,6 +32,8 @@ struct ck_input {
 	uint32_t threads;
 	struct ckpt_limits limits;	/* filled in */
 	struct ck_fdpool *pool;		/* outlives the index */
+	const struct ck_formats *formats;	/* the drivers that are asked */
+	const struct ck_format *driver;	/* filled by ck_format_open(): the one that read it */
 	int *chosen;			/* kind of the step that is meant, as the drivers that look
 					   for one have it: -1 = none has looked yet; or NULL */
 };
@@ -143,6 +145,9 @@ struct ck_shard_want {
 struct ck_format {
 	const char *name;	/* as printed */
 	bool is_model;		/* its tensors are a model's: ck_placeholder.h judges empty ones */
+	bool is_step;		/* a checkpoint of it is a training step: a folder of its own */
+	bool has_subtrees;	/* ck_input's subtree means something to it */
+	const char *latest;	/* with is_step: the file of a run's folder that names the step */
 	/* Bits of evidence; 0 = not ours; -CKPT_E_NOMEM: without memory nobody can say. */
 	int (*probe)(const struct ck_input *in);
 	int (*index)(const struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
@@ -152,9 +157,14 @@ struct ck_format {
 	 * does not cut units.  CKPT_E_UNSUPPORTED names a tensor that the format cannot hold.
 	 */
 	int (*plan)(const struct ck_want *want, struct ck_plan *plan, struct ckpt_err *err);
-	/* A file of a folder that a new result stands for; one that goes with the weights. */
-	bool (*is_output)(const char *name);
+	/*
+	 * A file of a folder that a new result stands for, whose files are 'fresh' (ck_is_ours_fn);
+	 * one that goes with the weights.
+	 */
+	bool (*is_output)(const char *name, const struct ck_tree *fresh);
 	bool (*is_aux)(const char *name);
+	/* (optional) Whether a file of a step, by its name in there, has nothing but moments. */
+	bool (*is_moment)(const char *name);
 	/* (optional) The files of a step cut anew; 'ix' is the index of the same input. */
 	int (*reshard)(const struct ck_input *in, const struct ck_index *ix,
 		       const struct ck_reshard_want *want, struct ck_plan *plan,
@@ -184,26 +194,29 @@ struct ck_format {
 	int (*audit)(struct ck_src *src, const struct ckpt_limits *limits, bool always,
 		     struct ck_audit *out, struct ckpt_err *err);
 	/*
-	 * Of archives, which have no index(): the table of files goes to in->pool (ck_mount.h),
-	 * and what lies in there is asked for an index.
-	 */
-	int (*mount)(const struct ck_input *in, struct ckpt_err *err);
-	/*
 	 * (optional) Append a file to 'plan' without what is not needed (ck_slim_file.h), or as
 	 * it is where nothing is to be saved or it is none of this format.  '*saved_out' is
 	 * filled on success.
 	 */
 	int (*slim)(const struct ck_slim_want *want, struct ck_plan *plan,
 		    struct ck_slim_saved *saved_out, struct ckpt_err *err);
-	/* (optional) ck_archive.h */
-	int (*pack)(const struct ck_pack_want *want, struct ck_pack_done *done_out,
-		    struct ckpt_err *err);
-	int (*unpack)(const struct ck_unpack_want *want, struct ck_pack_done *done_out,
-		      struct ckpt_err *err);
 };
 
-/* All drivers, NULL at the end (formats/formats.c). */
-extern const struct ck_format *const ck_formats[];
+/*
+ * What a build reads and writes.  The API hands one down to every verb, so nothing in the library
+ * names a driver; the one of the product is formats/ck_formats.h, a test makes its own.
+ */
+struct ck_formats {
+	/* All readers, NULL at the end.  Order decides between equal bids. */
+	const struct ck_format *const *reader;
+	const struct ck_archive_format *archive;	/* NULL = this build has none */
+	/* Who the verbs ask to write; NULL = this build cannot. */
+	const struct ck_format *step;	/* training steps: shard, look, which */
+	const struct ck_format *native;	/* steps in the native form: reshard */
+	const struct ck_format *folder;	/* a folder of weights: plan, is_output, is_aux */
+	const struct ck_format *file;	/* one file of weights: plan */
+	const struct ck_format *pickles;	/* one file of torch: plan, audit, slim */
+};
 
 /*
  * Look at the paths of 'in' as ck_format_open() does, and call 'fn' with what was found.  An
@@ -213,12 +226,10 @@ int ck_format_with_input(struct ck_input *in,
 			 int (*fn)(const struct ck_input *in, void *arg, struct ckpt_err *err),
 			 void *arg, struct ckpt_err *err);
 
-/* The driver of that name, or NULL. */
-const struct ck_format *ck_format_by_name(const char *name);
-
 /*
  * Look at the paths, ask every driver, let the best one build the index.  The caller fills
- * path, npaths, tag, threads, limits and pool; the rest is filled here and not left behind.
+ * path, npaths, tag, threads, limits, pool and formats; the rest is filled here, and only driver
+ * is left when it returns.
  * CKPT_E_FORMAT when none bids, with what was found there instead (TorchScript, numpy, GGUF,
  * git-lfs pointer, ...); CKPT_E_NOTFOUND, CKPT_E_USAGE for several paths that are not folders,
  * codes of index().

@@ -12,14 +12,6 @@
 #include "libckpt/format/ck_placeholder.h"
 #include "libckpt/io/ck_mount.h"
 
-const struct ck_format *ck_format_by_name(const char *name)
-{
-	for (const struct ck_format *const *p = ck_formats; *p; p++)
-		if (!strcmp((*p)->name, name))
-			return *p;
-	return NULL;
-}
-
 /* ------------------------------------------------------------------- looking */
 
 static int cut_slashes(const char *const *path, size_t n, struct ck_arena *arena,
@@ -198,14 +190,14 @@ static int fail_format(const struct ck_input *in, struct ckpt_err *err)
 
 /* --------------------------------------------------------------------- opening */
 
-/* '*best_out' is NULL where none bids. */
+/* '*best_out' is NULL and '*high_out' 0 where none bids. */
 static int best_driver(const struct ck_input *in, const struct ck_format **best_out,
-		       struct ckpt_err *err)
+		       int *high_out, struct ckpt_err *err)
 {
 	int high = 0;
 
 	*best_out = NULL;
-	for (const struct ck_format *const *p = ck_formats; *p; p++) {
+	for (const struct ck_format *const *p = in->formats->reader; *p; p++) {
 		const int bid = (*p)->probe(in);
 
 		if (bid < 0)
@@ -215,6 +207,7 @@ static int best_driver(const struct ck_input *in, const struct ck_format **best_
 			*best_out = *p;
 		}
 	}
+	*high_out = high;
 	return 0;
 }
 
@@ -234,20 +227,30 @@ static int index_with(const struct ck_format *driver, const struct ck_input *in,
 	return rc;
 }
 
+/* A format that bids as much wins: its own bytes may begin like an archive's. */
+static int mount_if_archive(const struct ck_input *in, struct ckpt_err *err)
+{
+	const struct ck_archive_format *archive = in->formats->archive;
+	const struct ck_format *driver;
+	int high, rc;
+
+	if (!archive)
+		return 0;
+	rc = best_driver(in, &driver, &high, err);
+	return !rc && archive->probe(in) > high ? archive->mount(in, err) : rc;
+}
+
 /* One path that is an archive, or was one when it was looked at before: what lies in it. */
 static int enter_archive(struct ck_input *in, const char **path, struct ckpt_err *err)
 {
 	const struct ck_mount *m = ck_fdpool_mount(in->pool);
-	const struct ck_format *driver = NULL;
 	enum ck_fs_kind kind;
 	int rc;
 
 	if (!in->is_dir && !m) {
 		rc = look_at_file(in, err);
 		if (!rc)
-			rc = best_driver(in, &driver, err);
-		if (!rc && driver && driver->mount)
-			rc = driver->mount(in, err);
+			rc = mount_if_archive(in, err);
 		if (rc)
 			return rc;
 		m = ck_fdpool_mount(in->pool);
@@ -298,28 +301,30 @@ out:
 struct opening {
 	struct ck_index *ix;
 	struct ck_findings *f;
+	const struct ck_format **driver;
 };
 
 static int open_input(const struct ck_input *in, void *arg, struct ckpt_err *err)
 {
 	const struct opening *o = arg;
 	const struct ck_format *driver;
-	const int rc = best_driver(in, &driver, err);
+	int bid;
+	const int rc = best_driver(in, &driver, &bid, err);
 
 	if (rc)
 		return rc;
-	if (driver && in->subtree && strcmp(driver->name, "torch"))
+	if (driver && in->subtree && !driver->has_subtrees)
 		return ck_fail(err, CKPT_E_USAGE, in->path[0], CKPT_NO_OFFSET,
 			       "a subtree is an entry of a torch file (.pt, .ckpt); this is %s",
 			       driver->name);
-	return driver && driver->index ? index_with(driver, in, o->ix, o->f, err) :
-	       fail_format(in, err);
+	*o->driver = driver;
+	return driver ? index_with(driver, in, o->ix, o->f, err) : fail_format(in, err);
 }
 
 int ck_format_open(struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
 		   struct ckpt_err *err)
 {
-	struct opening o = { ix, f };
+	struct opening o = { ix, f, &in->driver };
 
 	return ck_format_with_input(in, open_input, &o, err);
 }

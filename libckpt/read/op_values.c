@@ -466,10 +466,10 @@ int ck_value_step(struct ckpt_values *values, const char *path, uint64_t item,
 static int open_tree(const struct ckpt *ck, uint32_t rank, struct ckpt_values *values,
 		     struct ckpt_err *err)
 {
-	const struct ck_format *driver = ck_format_by_name(ck->ix.format);
+	const struct ck_format *driver = ck->driver;
 	const uint32_t world = ck->ix.world ? ck->ix.world : 1;
 
-	if (!driver || !driver->values)
+	if (!driver->values)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, ck->ix.path, CKPT_NO_OFFSET,
 			       "a checkpoint of format %s has no values of a run; give a "
 			       "DeepSpeed, universal or native step", ck->ix.format);

@@ -94,12 +94,13 @@ static int run_plan(const struct ck_step_out *o, const char *dst, struct ck_run_
 		.ck = o->ck, .plan = o->plan, .dst = dst, .is_dir = true, .flags = o->flags,
 		.run = &run, .part = o->part, .nparts = o->nparts,
 		.fingerprint = ck_hasher_sum(o->ck->ix.fingerprint), .step = step,
-		.driver = ck_format_by_name("deepspeed"),
+		.driver = o->ck->formats->step,
 	};
 	int rc;
 
 	ck_run_opts_fill(o->run, &run);
-	rc = step ? ck_outputs_at(dst, &d.is_ours, err) : ck_fail_nomem(err, "a file name", 0);
+	rc = step ? ck_outputs_at(o->ck->formats->folder, dst, &d.is_ours, err) :
+		    ck_fail_nomem(err, "a file name", 0);
 	if (!rc)
 		rc = ck_run_to_dst(&d, stats, err);
 	ck_free(step);

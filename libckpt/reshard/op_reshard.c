@@ -50,8 +50,8 @@ static int check_source(struct resharding *r, struct ckpt_err *err)
 
 	if (rc)
 		return rc;
-	r->driver = ck_format_by_name(r->ck->ix.format);
-	if (!r->driver || !r->driver->reshard)
+	r->driver = r->ck->driver;
+	if (!r->driver->reshard)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, r->ck->ix.path, CKPT_NO_OFFSET,
 			       "a checkpoint of format %s is not resharded; give a DeepSpeed step",
 			       r->ck->ix.format);
@@ -123,6 +123,7 @@ static int make_plan(struct resharding *r, struct ckpt_err *err)
 	struct ck_input in = {
 		.path = r->ck->path, .npaths = r->ck->npaths, .tag = r->ck->tag,
 		.threads = r->ck->threads, .limits = r->ck->limits, .pool = r->ck->pool,
+		.formats = r->ck->formats,
 	};
 	const struct ckpt_finding *f;
 	int rc;

@@ -251,7 +251,7 @@ static int make_groups(struct sharding *s, struct ckpt_err *err)
  */
 static int plan_beside(struct sharding *s, struct ckpt_err *err)
 {
-	const struct ck_format *driver = ck_format_by_name("huggingface");
+	const struct ck_format *driver = s->ck->formats->folder;
 	const char *path = s->opts->config_path ? s->opts->config_path : s->ck->ix.path, *dir;
 	struct ck_tree tree = CK_TREE_INIT;
 	enum ck_fs_kind kind = CK_FS_DIR;
@@ -296,7 +296,7 @@ static enum ckpt_dtype stored_dtype(const struct ck_index *ix)
 
 static int make_plan(struct sharding *s, struct ckpt_err *err)
 {
-	const struct ck_format *driver = ck_format_by_name("deepspeed");
+	const struct ck_format *driver = s->ck->formats->step;
 	int rc = choose_roles(s, err);
 
 	if (!rc)

@@ -5,8 +5,8 @@
 #include "libckpt/retain/ck_steps.h"
 
 /* As ckpt_prune(), with options that are complete and a folder without slashes at its end. */
-int ck_prune(const char *dir, const struct ckpt_prune_opts *opts, struct ckpt_pruned *out,
-	     struct ckpt_err *err);
+int ck_prune(const struct ck_formats *formats, const char *dir,
+	     const struct ckpt_prune_opts *opts, struct ckpt_pruned *out, struct ckpt_err *err);
 
 /* ck_prune_do.c: keep other prunes out until ck_prune_unlock(); CKPT_E_BUSY. */
 int ck_prune_lock(const char *dir, int *lock_out, struct ckpt_err *err);
@@ -20,7 +20,8 @@ int ck_prune_remove(const char *path, enum ckpt_sync sync, struct ckpt_err *err)
  * as it is then.  '*copy_out' is the size of the copy that replaces it.  Without 'apply' only
  * these two are found out.
  */
-int ck_prune_slim(const char *path, const struct ckpt_prune_opts *opts, bool apply,
-		  uint64_t *freed_out, uint64_t *copy_out, struct ckpt_err *err);
+int ck_prune_slim(const struct ck_formats *formats, const char *path,
+		  const struct ckpt_prune_opts *opts, bool apply, uint64_t *freed_out,
+		  uint64_t *copy_out, struct ckpt_err *err);
 
 #endif

@@ -124,22 +124,23 @@ static int trade(const char *slim, const char *path, enum ckpt_sync sync, bool *
 	return rc ? rc : sync_above(path, sync, CK_SYNCED_TRADED, err);
 }
 
-static int open_step(const char *path, const struct ckpt_prune_opts *o, struct ckpt **ck_out,
-		     struct ckpt_err *err)
+static int open_step(const struct ck_formats *formats, const char *path,
+		     const struct ckpt_prune_opts *o, struct ckpt **ck_out, struct ckpt_err *err)
 {
 	const struct ckpt_open_opts opts = {
 		.size = sizeof(opts), .threads = o->run->threads, .limits = o->limits,
 	};
 
-	return ckpt_open(&path, 1, &opts, ck_out, err);
+	return ck_ckpt_open(formats, &path, 1, &opts, ck_out, err);
 }
 
 /* The copy must be a step, or the old one stays. */
-static int check(const char *slim, const struct ckpt_prune_opts *o, struct ckpt_err *err)
+static int check(const struct ck_formats *formats, const char *slim,
+		 const struct ckpt_prune_opts *o, struct ckpt_err *err)
 {
 	struct ck_arena arena = CK_ARENA_INIT;
 	const char *why = NULL;
-	int rc = ck_steps_verify(slim, 0, o->run, o->limits, &arena, &why, err);
+	int rc = ck_steps_verify(formats, slim, 0, o->run, o->limits, &arena, &why, err);
 
 	if (!rc && why)
 		rc = ck_fail(err, CKPT_E_CORRUPT, slim, CKPT_NO_OFFSET,
@@ -167,7 +168,7 @@ static int replace(struct ckpt *ck, const struct ck_slim_ask *ask, const char *p
 	int rc = ck_slim(ck, ask, NULL, err);
 
 	if (!rc)
-		rc = check(ask->dst, o, err);
+		rc = check(ck->formats, ask->dst, o, err);
 	if (!rc)
 		rc = trade(ask->dst, path, o->run->sync, &begun, err);
 	if (!rc)
@@ -177,14 +178,16 @@ static int replace(struct ckpt *ck, const struct ck_slim_ask *ask, const char *p
 	return rc;
 }
 
-int ck_prune_slim(const char *path, const struct ckpt_prune_opts *o, bool apply,
-		  uint64_t *freed_out, uint64_t *copy_out, struct ckpt_err *err)
+int ck_prune_slim(const struct ck_formats *formats, const char *path,
+		  const struct ckpt_prune_opts *o, bool apply, uint64_t *freed_out,
+		  uint64_t *copy_out, struct ckpt_err *err)
 {
 	char *to = hidden(path, CK_STEPS_SLIM);
 	struct ck_slim_ask ask = { .run = o->run, .what = CKPT_SLIM_MOMENTS, .bare = true };
 	struct ckpt_slimmed done = { 0 };
 	struct ckpt *ck = NULL;
-	int rc = to ? open_step(path, o, &ck, err) : ck_fail_nomem(err, "a path", strlen(path));
+	int rc = to ? open_step(formats, path, o, &ck, err) :
+		 ck_fail_nomem(err, "a path", strlen(path));
 
 	if (!rc)
 		rc = ck_slim(ck, &ask, &done, err);

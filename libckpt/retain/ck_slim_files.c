@@ -32,10 +32,7 @@ static int add(struct ck_slim_files *files, const char *name, const char *path, 
 
 bool ck_slim_is_step(const struct ckpt *ck)
 {
-	const char *format = ck->ix.format;
-
-	return format && (!strcmp(format, "deepspeed") || !strcmp(format, "universal") ||
-			  !strcmp(format, "native"));
+	return ck->driver->is_step;
 }
 
 /* ---- folders that are walked ---- */
@@ -56,7 +53,7 @@ static bool is_left_out(const struct listing *l, const struct ck_tree_entry *e, 
 static int goes_along(const struct listing *l, const struct ck_tree_entry *e, bool *out,
 		      struct ckpt_err *err)
 {
-	const struct ck_format *driver = ck_format_by_name("deepspeed");
+	const struct ck_format *driver = l->ck->formats->step;
 	enum ck_holds holds = CK_HOLDS_OTHER;
 	int rc = 0;
 

@@ -102,9 +102,8 @@ static int sees_weights(void *arg, const char *dir, const char *name, struct ckp
 static int is_step(const struct listing *l, const char *path, const char *name, bool *out,
 		   struct ckpt_err *err)
 {
-	const struct ck_format *driver = ck_format_by_name("deepspeed");
 	enum ck_holds holds = CK_HOLDS_OTHER;
-	int rc = driver->look(path, l->limits, &holds, err);
+	int rc = l->steps->formats->step->look(path, l->limits, &holds, err);
 
 	*out = holds == CK_HOLDS_SHARDS || (holds == CK_HOLDS_STEPS && is_trainer_name(name));
 	if (!rc && !*out && is_trainer_name(name))
@@ -349,23 +348,18 @@ static int verify_open(struct ckpt *ck, unsigned flags, const struct ckpt_run_op
 	return (rc || f) && !*why_out ? ck_fail_nomem(err, "a message", 0) : 0;
 }
 
-static bool is_of_steps(const char *format)
-{
-	return !strcmp(format, "deepspeed") || !strcmp(format, "universal") ||
-	       !strcmp(format, "native");
-}
-
 /* 'step' (may be NULL) learns what it is, if it can be opened. */
-static int look_once(const char *path, unsigned flags, const struct ckpt_run_opts *run,
-		     const struct ckpt_limits *limits, struct ck_arena *arena,
-		     struct ck_step *step, const char **why_out, struct ckpt_err *err)
+static int look_once(const struct ck_formats *formats, const char *path, unsigned flags,
+		     const struct ckpt_run_opts *run, const struct ckpt_limits *limits,
+		     struct ck_arena *arena, struct ck_step *step, const char **why_out,
+		     struct ckpt_err *err)
 {
 	const struct ckpt_open_opts o = {
 		.size = sizeof(o), .threads = run->threads, .limits = limits,
 	};
 	struct ckpt_err inner = { 0 };
 	struct ckpt *ck = NULL;
-	int rc = ckpt_open(&path, 1, &o, &ck, &inner);
+	int rc = ck_ckpt_open(formats, &path, 1, &o, &ck, &inner);
 
 	if (is_system(rc))
 		return ck_fail(err, inner.code, inner.where, inner.offset, "%s", inner.msg);
@@ -381,7 +375,7 @@ static int look_once(const char *path, unsigned flags, const struct ckpt_run_opt
 	rc = verify_open(ck, flags, run, arena, why_out, err);
 	if (!rc && step) {
 		step->inner = ck_arena_strdup(arena, ck->ix.path);
-		step->is_step = is_of_steps(ck->ix.format);
+		step->is_step = ck->driver->is_step;
 		step->number = ck->ix.step >= 0 ? ck->ix.step : step->number;
 		rc = step->inner ? 0 : ck_fail_nomem(err, "a path", 0);
 	}
@@ -390,21 +384,22 @@ static int look_once(const char *path, unsigned flags, const struct ckpt_run_opt
 }
 
 /* A disk that fails once is no damage: what does not verify is looked at again. */
-static int look(const char *path, unsigned flags, const struct ckpt_run_opts *run,
-		const struct ckpt_limits *limits, struct ck_arena *arena, struct ck_step *step,
-		const char **why_out, struct ckpt_err *err)
+static int look(const struct ck_formats *formats, const char *path, unsigned flags,
+		const struct ckpt_run_opts *run, const struct ckpt_limits *limits,
+		struct ck_arena *arena, struct ck_step *step, const char **why_out,
+		struct ckpt_err *err)
 {
-	int rc = look_once(path, flags, run, limits, arena, step, why_out, err);
+	int rc = look_once(formats, path, flags, run, limits, arena, step, why_out, err);
 
-	return rc || !*why_out ? rc : look_once(path, flags, run, limits, arena, step, why_out,
-						err);
+	return rc || !*why_out ? rc : look_once(formats, path, flags, run, limits, arena, step,
+						why_out, err);
 }
 
-int ck_steps_verify(const char *path, unsigned flags, const struct ckpt_run_opts *run,
-		    const struct ckpt_limits *limits, struct ck_arena *arena,
-		    const char **why_out, struct ckpt_err *err)
+int ck_steps_verify(const struct ck_formats *formats, const char *path, unsigned flags,
+		    const struct ckpt_run_opts *run, const struct ckpt_limits *limits,
+		    struct ck_arena *arena, const char **why_out, struct ckpt_err *err)
 {
-	return look(path, flags, run, limits, arena, NULL, why_out, err);
+	return look(formats, path, flags, run, limits, arena, NULL, why_out, err);
 }
 
 static int by_age(const void *a, const void *b)
@@ -428,7 +423,8 @@ static int verify_all(struct ck_steps *s, const struct ckpt_run_opts *run,
 	for (uint64_t i = 0; !rc && i < s->n; i++) {
 		struct ck_step *step = &s->step[i];
 
-		rc = look(step->path, 0, run, limits, &s->arena, step, &step->trouble, err);
+		rc = look(s->formats, step->path, 0, run, limits, &s->arena, step, &step->trouble,
+			  err);
 		step->is_whole = !rc && !step->trouble;
 	}
 	if (s->n)
@@ -438,7 +434,7 @@ static int verify_all(struct ck_steps *s, const struct ckpt_run_opts *run,
 
 		if (!step->is_whole)
 			continue;
-		rc = look(step->path, CKPT_VERIFY_FULL, run, limits, &s->arena, NULL,
+		rc = look(s->formats, step->path, CKPT_VERIFY_FULL, run, limits, &s->arena, NULL,
 			  &step->trouble, err);
 		step->is_whole = !rc && !step->trouble;
 		if (step->is_whole)

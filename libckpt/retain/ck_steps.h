@@ -34,6 +34,7 @@ struct ck_step {
 };
 
 struct ck_steps {
+	const struct ck_formats *formats;	/* filled by the caller */
 	struct ck_arena arena;
 	const char *dir;
 	struct ck_step *step;	/* newest first */
@@ -59,18 +60,19 @@ struct ck_step *ck_steps_find(const struct ck_steps *steps, const char *name);
  * Which step the folder means without a tag: the same answer that opening it gives.  Strings in
  * 'arena'.  CKPT_E_NOTFOUND, CKPT_E_UNSAFE (what 'latest' says), CKPT_E_IO, CKPT_E_NOMEM.
  */
-int ck_steps_which(const char *dir, const struct ckpt_limits *limits, struct ck_arena *arena,
-		   struct ck_which *out, struct ckpt_err *err);
+int ck_steps_which(const struct ck_formats *formats, const char *dir,
+		   const struct ckpt_limits *limits, struct ck_arena *arena, struct ck_which *out,
+		   struct ckpt_err *err);
 /* As the functions of ckpt_keep.h; 'limits' are complete. */
-int ck_latest_get(const char *dir, const struct ckpt_limits *limits, struct ckpt_latest *out,
-		  struct ckpt_err *err);
-int ck_steps_report(const char *dir, const struct ckpt_run_opts *run,
-		    const struct ckpt_limits *limits, struct ckpt_steps *out,
-		    struct ckpt_err *err);
+int ck_latest_get(const struct ck_formats *formats, const char *dir,
+		  const struct ckpt_limits *limits, struct ckpt_latest *out, struct ckpt_err *err);
+int ck_steps_report(const struct ck_formats *formats, const char *dir,
+		    const struct ckpt_run_opts *run, const struct ckpt_limits *limits,
+		    struct ckpt_steps *out, struct ckpt_err *err);
 /* Does it open, and verify?  '*why_out' (in 'arena') is what is wrong, NULL = nothing. */
-int ck_steps_verify(const char *path, unsigned flags, const struct ckpt_run_opts *run,
-		    const struct ckpt_limits *limits, struct ck_arena *arena,
-		    const char **why_out, struct ckpt_err *err);
+int ck_steps_verify(const struct ck_formats *formats, const char *path, unsigned flags,
+		    const struct ckpt_run_opts *run, const struct ckpt_limits *limits,
+		    struct ck_arena *arena, const char **why_out, struct ckpt_err *err);
 void ck_steps_release(struct ck_steps *steps);
 
 #endif

@@ -32,15 +32,12 @@ struct packing {
 	struct ck_source_check proof;
 };
 
-static const struct ck_format *archives(struct ckpt_err *err)
+static int check_driver(const struct ck_archive_format *driver, struct ckpt_err *err)
 {
-	const struct ck_format *driver = ck_format_by_name("archive");
-
-	if (!driver)
-		ck_fail(err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
-			"this build has no packs: libarchive and libzstd were not there when it "
-			"was built");
-	return driver;
+	return driver ? 0 :
+	       ck_fail(err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
+		       "this build has no packs: libarchive and libzstd were not there when it "
+		       "was built");
 }
 
 /* The name of a folder as it goes into the archive: its own, also of "." or "..". */
@@ -114,8 +111,8 @@ static int add_beside(struct packing *p, const char *root, struct ckpt_err *err)
 				 ck_arena_strdup(&p->arena, e->path), NULL, err);
 	}
 	ck_tree_release(&tree);
-	return rc ? rc : add(p, strcmp(ck->ix.format, "universal") ? "latest" : "latest_universal",
-			     NULL, p->top, err);
+	return rc ? rc : add(p, ck->driver->is_step ? ck->driver->latest : "latest", NULL, p->top,
+			     err);
 }
 
 /* Whether the step was found below what was given, not given itself. */
@@ -194,7 +191,7 @@ int ck_pack_step(struct ckpt *ck, const char *dst, const struct ckpt_pack_opts *
 		 struct ckpt_packed *packed_out, struct ckpt_err *err)
 {
 	struct packing p = { .ck = ck };
-	const struct ck_format *driver = archives(err);
+	const struct ck_archive_format *driver = ck->formats->archive;
 	const struct ckpt_finding *f =
 		ck_findings_worst(&ck->findings, opts->flags & CKPT_WRITE_STRICT ? CKPT_WARN :
 				  CKPT_ERROR);
@@ -205,7 +202,7 @@ int ck_pack_step(struct ckpt *ck, const char *dst, const struct ckpt_pack_opts *
 	};
 	const double began = ck_clock_seconds();
 	struct ck_pack_done done = { 0 };
-	int rc = driver ? 0 : -CKPT_E_UNSUPPORTED;
+	int rc = check_driver(driver, err);
 
 	ck_run_opts_fill(opts->run, &p.run);
 	want.run = &p.run;
@@ -235,10 +232,10 @@ int ck_pack_step(struct ckpt *ck, const char *dst, const struct ckpt_pack_opts *
 	return rc;
 }
 
-int ck_unpack_archive(const char *path, const char *dst, const struct ckpt_unpack_opts *opts,
-		      struct ckpt_packed *packed_out, struct ckpt_err *err)
+int ck_unpack_archive(const struct ck_archive_format *driver, const char *path, const char *dst,
+		      const struct ckpt_unpack_opts *opts, struct ckpt_packed *packed_out,
+		      struct ckpt_err *err)
 {
-	const struct ck_format *driver = archives(err);
 	struct ckpt_limits limits;
 	struct ckpt_run_opts run;
 	struct ck_unpack_want want = {
@@ -246,7 +243,7 @@ int ck_unpack_archive(const char *path, const char *dst, const struct ckpt_unpac
 	};
 	const double began = ck_clock_seconds();
 	struct ck_pack_done done = { 0 };
-	int rc = driver ? 0 : -CKPT_E_UNSUPPORTED;
+	int rc = check_driver(driver, err);
 
 	ck_limits_fill(opts->limits, &limits);
 	ck_run_opts_fill(opts->run, &run);

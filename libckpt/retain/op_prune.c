@@ -144,7 +144,8 @@ static int judge(struct pruning *p, struct ckpt_err *err)
 		if (protects || !p->o->moments_last || kept <= p->o->moments_last || !s->is_whole ||
 		    !s->inner || is_named(p->o, s->name))
 			continue;
-		rc = ck_prune_slim(s->inner, p->o, false, &row->freed, &copy, err);
+		rc = ck_prune_slim(p->steps.formats, s->inner, p->o, false, &row->freed, &copy,
+				   err);
 		if (!rc && row->freed) {
 			p->out.copied_bytes += copy;
 			p->out.copy_bytes = ck_max_u64(p->out.copy_bytes, copy);
@@ -180,8 +181,8 @@ static int do_all(struct pruning *p, enum ckpt_prune_what what, struct ckpt_err 
 		if (is_canceled(p, err))
 			return -CKPT_E_CANCELED;
 		rc = what == CKPT_PRUNE_REMOVE ? ck_prune_remove(s->path, p->run.sync, err) :
-		     ck_prune_slim(s->inner, p->o, true, &p->row[i - 1].freed, &copy,
-				   err);
+		     ck_prune_slim(p->steps.formats, s->inner, p->o, true,
+				   &p->row[i - 1].freed, &copy, err);
 	}
 	return rc;
 }
@@ -214,7 +215,7 @@ static int link_all(struct pruning *p, struct ckpt_err *err)
 /* What an earlier prune left; it may be a step that is missing now. */
 static int settle(struct pruning *p, const char *dir, struct ckpt_err *err)
 {
-	struct ck_steps seen = { .n = 0 };
+	struct ck_steps seen = { .formats = p->steps.formats };
 	int rc = ck_steps_list(&seen, dir, NULL, p->o->limits, false, err);
 
 	for (uint64_t i = 0; !rc && i < seen.nleft; i++)
@@ -270,10 +271,10 @@ static int prune(struct pruning *p, const char *dir, struct ckpt_err *err)
 	return rc;
 }
 
-int ck_prune(const char *dir, const struct ckpt_prune_opts *opts, struct ckpt_pruned *out,
-	     struct ckpt_err *err)
+int ck_prune(const struct ck_formats *formats, const char *dir,
+	     const struct ckpt_prune_opts *opts, struct ckpt_pruned *out, struct ckpt_err *err)
 {
-	struct pruning p = { .opts = *opts };
+	struct pruning p = { .opts = *opts, .steps.formats = formats };
 	int lock = -1, rc = 0;
 
 	ck_run_opts_fill(opts->run, &p.run);

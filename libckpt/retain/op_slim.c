@@ -37,16 +37,13 @@ struct slimming {
 
 /* ---- what goes as a file ---- */
 
-/* "zero/NAME/exp_avg.pt" of a universal checkpoint, whose NAME may have slashes. */
-static bool is_universal_moment(const struct slimming *s, const char *name)
+static bool is_step_moment(const struct slimming *s, const char *name)
 {
-	const char *base = ck_fs_base(name);
+	const struct ck_format *driver = s->ck->driver;
 
 	if (s->files.tag && !strncmp(name, s->files.tag, strlen(s->files.tag)))
 		name += strlen(s->files.tag) + 1;
-	return !strcmp(s->ck->ix.format, "universal") && !strncmp(name, "zero/", 5) &&
-	       base > name + 5 && ck_ends_with(base, ".pt") && strcmp(base, "fp32.pt") &&
-	       strcmp(base, "step.pt");
+	return driver->is_moment && driver->is_moment(name);
 }
 
 /* A trainer begins with a new optimizer if the file is not there, and fails over an empty one. */
@@ -60,7 +57,7 @@ static bool is_moment(const struct slimming *s, const struct ck_slim_file *f)
 	if (!(s->what & CKPT_SLIM_MOMENTS) || !s->files.is_dir)
 		return false;
 	if (ck_slim_is_step(s->ck))
-		return f->inside && is_universal_moment(s, f->name);
+		return f->inside && is_step_moment(s, f->name);
 	return f->inside && is_trainer_moment(f->name);
 }
 
@@ -89,7 +86,6 @@ static int copy_file(struct slimming *s, const char *name, const struct ck_slim_
 /* Files of torch beside the step belong to others, who may compare them. */
 static int plan_file(struct slimming *s, const struct ck_slim_file *f, struct ckpt_err *err)
 {
-	const struct ck_format *torch = ck_format_by_name("torch");
 	const char *name = s->files.is_dir || !s->ask->dst ? f->name : ck_fs_base(s->ask->dst);
 	const struct ck_slim_want want = {
 		.path = f->path, .name = name, .what = s->what, .limits = &s->ck->limits,
@@ -98,9 +94,9 @@ static int plan_file(struct slimming *s, const struct ck_slim_file *f, struct ck
 	struct ck_slim_saved saved = { 0 };
 	int rc;
 
-	if (!f->inside || !strcmp(s->ck->ix.format, "native"))
+	if (!f->inside || s->ck->driver == s->ck->formats->native)
 		return copy_file(s, name, f, err);
-	rc = torch->slim(&want, &s->plan, &saved, err);
+	rc = s->ck->formats->pickles->slim(&want, &s->plan, &saved, err);
 	if (!rc && saved.why)
 		rc = note_kept(s, f->path, saved.why, err);
 	s->out.views_bytes += saved.views;
@@ -111,7 +107,6 @@ static int plan_file(struct slimming *s, const struct ck_slim_file *f, struct ck
 
 static int plan_files(struct slimming *s, struct ckpt_err *err)
 {
-	const bool universal = !strcmp(s->ck->ix.format, "universal");
 	int rc = 0;
 
 	for (uint64_t i = 0; !rc && i < s->files.n; i++) {
@@ -124,7 +119,7 @@ static int plan_files(struct slimming *s, struct ckpt_err *err)
 	}
 	if (rc || !s->files.tag)
 		return rc;
-	rc = ck_plan_file(&s->plan, universal ? "latest_universal" : "latest", err);
+	rc = ck_plan_file(&s->plan, s->ck->driver->latest, err);
 	return rc ? rc : ck_plan_literal(&s->plan, s->files.tag, strlen(s->files.tag), err);
 }
 
@@ -173,8 +168,7 @@ static int lay_out(const struct ck_input *in, void *arg, struct ckpt_err *err)
 		.native = true, .tag = s->ck->ix.tag, .drop = r->drop, .in_place = s->ask->bare,
 	};
 
-	return ck_format_by_name("native")->reshard(in, &s->ck->ix, &want, &s->plan, &s->notes,
-						    err);
+	return s->ck->formats->native->reshard(in, &s->ck->ix, &want, &s->plan, &s->notes, err);
 }
 
 /* The step's own files come first in the plan, and lose the name of its folder. */
@@ -228,6 +222,7 @@ static int plan_native(struct slimming *s, const char *const *drop, struct ckpt_
 	struct ck_input in = {
 		.path = s->ck->path, .npaths = s->ck->npaths, .tag = s->ck->tag,
 		.threads = s->ck->threads, .limits = s->ck->limits, .pool = s->ck->pool,
+		.formats = s->ck->formats,
 	};
 	const struct ckpt_finding *f;
 	int rc;
@@ -253,7 +248,7 @@ static int make_plan(struct slimming *s, struct ckpt_err *err)
 
 	for (uint64_t i = 0; i < s->files.n; i++)
 		s->out.before_bytes += s->files.file[i].bytes;
-	if (s->what & CKPT_SLIM_MOMENTS && !strcmp(s->ck->ix.format, "native"))
+	if (s->what & CKPT_SLIM_MOMENTS && s->ck->driver == s->ck->formats->native)
 		rc = list_states(s, &drop, err);
 	if (!rc)
 		rc = drop && drop[0] ? plan_native(s, drop, err) : plan_files(s, err);
@@ -281,7 +276,7 @@ static int check_source(struct slimming *s, struct ckpt_err *err)
 {
 	int rc = stop_on_findings(s, err);
 
-	if (!rc && !s->files.is_dir && strcmp(s->ck->ix.format, "torch"))
+	if (!rc && !s->files.is_dir && s->ck->driver != s->ck->formats->pickles)
 		rc = ck_fail(err, CKPT_E_UNSUPPORTED, s->ck->path[0], CKPT_NO_OFFSET,
 			     "a file of format %s holds nothing but its tensors: there is nothing "
 			     "to be saved in it", s->ck->ix.format);
@@ -307,14 +302,14 @@ static int deliver(struct slimming *s, struct ckpt_err *err)
 		.ck = s->ck, .plan = &s->plan, .dst = s->ask->dst, .is_dir = s->files.is_dir,
 		.flags = s->ask->flags, .run = &s->run, .step = s->files.tag,
 		.fingerprint = ck_hasher_sum(s->ck->ix.fingerprint),
-		.driver = ck_format_by_name("deepspeed"),
+		.driver = s->ck->formats->step,
 	};
 	int rc = 0;
 
 	if (!d.dst)
 		return 0;
 	if (d.is_dir && !s->ask->bare)
-		rc = ck_outputs_at(d.dst, &d.is_ours, err);
+		rc = ck_outputs_at(s->ck->formats->folder, d.dst, &d.is_ours, err);
 	if (!rc)
 		rc = ck_run_to_dst(&d, &stats, err);
 	s->out.resumed_bytes = stats.resumed;

@@ -10,7 +10,7 @@
 #include "libckpt/retain/ck_steps.h"
 
 struct asking {
-	const struct ck_format *driver;
+	const struct ck_formats *formats;
 	struct ck_arena *arena;
 	struct ck_which *out;
 };
@@ -21,14 +21,17 @@ static int ask(const struct ck_input *in, void *arg, struct ckpt_err *err)
 
 	return !in->is_dir ? ck_fail(err, CKPT_E_NOTFOUND, in->path[0], CKPT_NO_OFFSET,
 				     "this is no folder of steps") :
-	       a->driver->which(in, a->arena, a->out, err);
+	       a->formats->step->which(in, a->arena, a->out, err);
 }
 
-int ck_steps_which(const char *dir, const struct ckpt_limits *limits, struct ck_arena *arena,
-		   struct ck_which *out, struct ckpt_err *err)
+int ck_steps_which(const struct ck_formats *formats, const char *dir,
+		   const struct ckpt_limits *limits, struct ck_arena *arena, struct ck_which *out,
+		   struct ckpt_err *err)
 {
-	struct asking a = { ck_format_by_name("deepspeed"), arena, out };
-	struct ck_input in = { .path = &dir, .npaths = 1, .threads = 1, .limits = *limits };
+	struct asking a = { formats, arena, out };
+	struct ck_input in = {
+		.path = &dir, .npaths = 1, .threads = 1, .limits = *limits, .formats = formats,
+	};
 	int rc;
 
 	in.pool = ck_fdpool_new(0);
@@ -46,8 +49,8 @@ static int arena_new(struct ck_arena **out, struct ckpt_err *err)
 	return *out ? 0 : ck_fail_nomem(err, "a report", sizeof(**out));
 }
 
-int ck_latest_get(const char *dir, const struct ckpt_limits *limits, struct ckpt_latest *out,
-		  struct ckpt_err *err)
+int ck_latest_get(const struct ck_formats *formats, const char *dir,
+		  const struct ckpt_limits *limits, struct ckpt_latest *out, struct ckpt_err *err)
 {
 	struct ckpt_latest got = { .path = NULL };
 	struct ck_arena *arena;
@@ -57,7 +60,7 @@ int ck_latest_get(const char *dir, const struct ckpt_limits *limits, struct ckpt
 	if (rc)
 		return rc;
 	got.memory = arena;
-	rc = ck_steps_which(dir, limits, arena, &w, err);
+	rc = ck_steps_which(formats, dir, limits, arena, &w, err);
 	if (rc) {
 		ck_arena_free(got.memory);
 		return rc;
@@ -99,12 +102,13 @@ static int add_rows(const struct ck_steps *s, struct ck_arena *arena, struct ckp
 }
 
 /* What 'latest' names if it is whole, else the newest that is. */
-static int choose(const char *dir, const struct ckpt_limits *limits, struct ck_arena *arena,
+static int choose(const struct ck_formats *formats, const char *dir,
+		  const struct ckpt_limits *limits, struct ck_arena *arena,
 		  struct ckpt_steps *out, struct ckpt_err *err)
 {
 	struct ckpt_err inner = { 0 };
 	struct ck_which w = { .named = false };
-	int rc = ck_steps_which(dir, limits, arena, &w, &inner);
+	int rc = ck_steps_which(formats, dir, limits, arena, &w, &inner);
 
 	out->latest = out->chosen = -1;
 	if (rc == -CKPT_E_NOMEM || rc == -CKPT_E_IO || rc == -CKPT_E_LIMIT)
@@ -127,12 +131,12 @@ static int choose(const char *dir, const struct ckpt_limits *limits, struct ck_a
 	return 0;
 }
 
-int ck_steps_report(const char *dir, const struct ckpt_run_opts *run,
-		    const struct ckpt_limits *limits, struct ckpt_steps *out,
-		    struct ckpt_err *err)
+int ck_steps_report(const struct ck_formats *formats, const char *dir,
+		    const struct ckpt_run_opts *run, const struct ckpt_limits *limits,
+		    struct ckpt_steps *out, struct ckpt_err *err)
 {
 	struct ckpt_steps got = { .nsteps = 0 };
-	struct ck_steps s = { .n = 0 };
+	struct ck_steps s = { .formats = formats };
 	struct ck_arena *arena;
 	int rc = arena_new(&arena, err);
 
@@ -143,7 +147,7 @@ int ck_steps_report(const char *dir, const struct ckpt_run_opts *run,
 	if (!rc)
 		rc = add_rows(&s, arena, &got, err);
 	if (!rc)
-		rc = choose(dir, limits, arena, &got, err);
+		rc = choose(formats, dir, limits, arena, &got, err);
 	ck_steps_release(&s);
 	if (rc)
 		ck_arena_free(got.memory);

@@ -7,7 +7,7 @@
 #include <pthread.h>
 
 #include "libckpt/commit/ck_commit.h"
-#include "libckpt/format/ck_findings.h"
+#include "libckpt/format/ck_format.h"
 #include "libckpt/io/ck_src.h"
 #include "libckpt/tensor/ck_index.h"
 
@@ -18,6 +18,8 @@ struct ck_begun {
 };
 
 struct ckpt {
+	const struct ck_formats *formats;
+	const struct ck_format *driver;	/* the one that read it */
 	struct ck_index ix;
 	struct ck_findings findings;
 	struct ck_fdpool *pool;		/* of the index's sources */
@@ -30,6 +32,10 @@ struct ckpt {
 	struct ck_begun *begun;
 };
 
+/* As ckpt_open(), with these drivers. */
+int ck_ckpt_open(const struct ck_formats *formats, const char *const *paths, size_t npaths,
+		 const struct ckpt_open_opts *opts, struct ckpt **ck_out, struct ckpt_err *err);
+
 /* The verbs.  Options are complete copies, so every field may be read (ckpt.h). */
 int ck_convert(struct ckpt *ck, const char *dst, const struct ckpt_convert_opts *opts,
 	       struct ckpt_report *report_out, struct ckpt_err *err);
@@ -37,13 +43,14 @@ int ck_reshard(struct ckpt *ck, const char *dst, const struct ckpt_reshard_opts 
 	       struct ckpt_report *report_out, struct ckpt_err *err);
 int ck_shard(struct ckpt *ck, const char *dst, const struct ckpt_shard_opts *opts,
 	     struct ckpt_report *report_out, struct ckpt_err *err);
-int ck_audit(const char *const *paths, size_t npaths, const struct ckpt_limits *limits,
-	     struct ckpt_audit *out, struct ckpt_err *err);
+int ck_audit(const struct ck_formats *formats, const char *const *paths, size_t npaths,
+	     const struct ckpt_limits *limits, struct ckpt_audit *out, struct ckpt_err *err);
 int ck_sizes(struct ckpt *ck, struct ckpt_sizes *out, struct ckpt_err *err);
 int ck_pack_step(struct ckpt *ck, const char *dst, const struct ckpt_pack_opts *opts,
 		 struct ckpt_packed *packed_out, struct ckpt_err *err);
-int ck_unpack_archive(const char *path, const char *dst, const struct ckpt_unpack_opts *opts,
-		      struct ckpt_packed *packed_out, struct ckpt_err *err);
+int ck_unpack_archive(const struct ck_archive_format *driver, const char *path, const char *dst,
+		      const struct ckpt_unpack_opts *opts, struct ckpt_packed *packed_out,
+		      struct ckpt_err *err);
 int ck_digest(struct ckpt *ck, const struct ckpt_digest_opts *opts, struct ckpt_digests *out,
 	      struct ckpt_err *err);
 int ck_verify(struct ckpt *ck, const struct ckpt_verify_opts *opts, struct ckpt_verified *out,

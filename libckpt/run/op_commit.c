@@ -8,15 +8,8 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/commit/ck_stage.h"
-#include "libckpt/format/ck_format.h"
 
 /* ---- which files of an old folder are outputs ---- */
-
-bool ck_is_model_output(const char *name, const struct ck_tree *fresh)
-{
-	(void)fresh;
-	return ck_format_by_name("huggingface")->is_output(name);
-}
 
 /*
  * "STATE.safetensors", its index, or "STATE-00001-of-00003.safetensors": how long STATE is, and the
@@ -82,9 +75,9 @@ bool ck_is_state_output(const char *name, const struct ck_tree *fresh)
 /* ---- verbs ---- */
 
 /* A folder of states keeps weights that stand beside them, and the reverse. */
-static int is_folder_of_states(const char *dst, bool *out, struct ckpt_err *err)
+static int is_folder_of_states(const struct ck_format *folder, const char *dst, bool *out,
+			       struct ckpt_err *err)
 {
-	const struct ck_format *hf = ck_format_by_name("huggingface");
 	struct ck_tree tree = CK_TREE_INIT;
 	struct ck_commit paths;
 	const char *data;
@@ -97,44 +90,46 @@ static int is_folder_of_states(const char *dst, bool *out, struct ckpt_err *err)
 	if (!ck_tree_list(&tree, &data, 1, NULL, UINT32_MAX, NULL)) {
 		*out = true;
 		for (uint64_t i = 0; i < tree.n; i++)
-			*out &= !hf->is_output(tree.entry[i].name);
+			*out &= !folder->is_output(tree.entry[i].name, &tree);
 	}
 	ck_tree_release(&tree);
 	ck_commit_release(&paths);
 	return 0;
 }
 
-int ck_outputs_at(const char *dst, ck_is_ours_fn **is_ours_out, struct ckpt_err *err)
+int ck_outputs_at(const struct ck_format *folder, const char *dst, ck_is_ours_fn **is_ours_out,
+		  struct ckpt_err *err)
 {
 	bool states;
-	int rc = is_folder_of_states(dst, &states, err);
+	int rc = is_folder_of_states(folder, dst, &states, err);
 
 	if (!rc)
-		*is_ours_out = states ? ck_is_state_output : ck_is_model_output;
+		*is_ours_out = states ? ck_is_state_output : folder->is_output;
 	return rc;
 }
 
-int ck_commit_parts(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
-		    struct ckpt_err *err)
+int ck_commit_parts(const struct ck_format *folder, const char *dst, uint32_t timeout_ms,
+		    enum ckpt_sync sync, struct ckpt_err *err)
 {
 	ck_is_ours_fn *is_ours;
-	int rc = ck_outputs_at(dst, &is_ours, err);
+	int rc = ck_outputs_at(folder, dst, &is_ours, err);
 
 	return rc ? rc : ck_stage_finish(dst, timeout_ms, sync, is_ours, err);
 }
 
-int ck_discard_parts(const char *dst, struct ckpt_err *err)
+int ck_discard_parts(const struct ck_format *folder, const char *dst, struct ckpt_err *err)
 {
 	ck_is_ours_fn *is_ours;
-	int rc = ck_outputs_at(dst, &is_ours, err);
+	int rc = ck_outputs_at(folder, dst, &is_ours, err);
 
 	return rc ? rc : ck_stage_discard(dst, is_ours, err);
 }
 
-int ck_settle(const char *dst, enum ckpt_sync sync, bool *settled_out, struct ckpt_err *err)
+int ck_settle(const struct ck_format *folder, const char *dst, enum ckpt_sync sync,
+	      bool *settled_out, struct ckpt_err *err)
 {
 	ck_is_ours_fn *is_ours;
-	int rc = ck_outputs_at(dst, &is_ours, err);
+	int rc = ck_outputs_at(folder, dst, &is_ours, err);
 
 	return rc ? rc : ck_stage_settle(dst, sync, is_ours, settled_out, err);
 }

@@ -35,6 +35,7 @@ struct sv_along {
 };
 
 struct sv_spec {
+	const struct ck_formats *formats;
 	struct ck_arena arena;
 	struct ckpt_limits limits;
 	struct ck_index ix;	/* tensors and states without bytes */
@@ -55,8 +56,9 @@ struct sv_spec {
 	struct ck_hash128 hash;	/* of what all ranks have in common */
 };
 
-int ck_sv_spec_make(struct sv_spec *s, const struct ckpt_saver_opts *o,
-		 const struct ckpt_save_step *step, struct ck_hash128 id, struct ckpt_err *err);
+int ck_sv_spec_make(struct sv_spec *s, const struct ck_formats *formats,
+		    const struct ckpt_saver_opts *o, const struct ckpt_save_step *step,
+		    struct ck_hash128 id, struct ckpt_err *err);
 /* The whole step as all ranks together cut it. */
 int ck_sv_spec_plan_all(struct sv_spec *s, const struct ck_cut *cut, uint64_t ncuts,
 		     struct ck_plan *plan, struct ckpt_err *err);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "formats/ck_formats.h"
 #include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
@@ -368,7 +369,7 @@ static int make_files(struct sv_save *s, struct ckpt_err *err)
 static int begin(struct ckpt_saver *sv, const struct ckpt_save_step *step, struct ckpt_err *err)
 {
 	struct sv_save *s = &sv->save;
-	int rc = ck_sv_spec_make(&s->spec, &sv->opts, step,
+	int rc = ck_sv_spec_make(&s->spec, &ck_all_formats, &sv->opts, step,
 				 make_id(sv, step->tag ? step->tag : ""), err);
 
 	if (rc)

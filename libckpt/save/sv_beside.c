@@ -31,7 +31,7 @@ static int add(struct sv_spec *s, const char *base, const char *path, const char
 
 static int add_copies(struct sv_spec *s, const char *dir, bool has_config, struct ckpt_err *err)
 {
-	const struct ck_format *driver = ck_format_by_name("huggingface");
+	const struct ck_format *driver = s->formats->folder;
 	struct ck_tree tree = CK_TREE_INIT;
 	int rc = ck_tree_list(&tree, &dir, 1, NULL, s->limits.files, err);
 

@@ -156,7 +156,7 @@ static int name_files(const struct sv_spec *s, struct ck_plan *plan, struct ckpt
 
 int ck_sv_hf_plan(struct sv_spec *s, struct ck_plan *plan, struct ckpt_err *err)
 {
-	const struct ck_format *driver = ck_format_by_name("huggingface");
+	const struct ck_format *driver = s->formats->folder;
 	struct ck_want want = {
 		.ix = &s->ix, .stem = "model", .state_name = "weight",
 		.max_shard_bytes = s->hf.max_shard_bytes ? s->hf.max_shard_bytes : SHARD_BYTES,
@@ -210,15 +210,7 @@ int ck_sv_hf_take(struct sv_spec *s, const struct ckpt_save_step *step, struct c
 	return rc;
 }
 
-static bool is_output(const char *name, const struct ck_tree *fresh)
-{
-	const struct ck_format *driver = ck_format_by_name("huggingface");
-
-	(void)fresh;
-	return driver && driver->is_output(name);
-}
-
 ck_is_ours_fn *ck_sv_hf_outputs(const struct sv_spec *s)
 {
-	return s->hf.wanted ? is_output : NULL;
+	return s->hf.wanted ? s->formats->folder->is_output : NULL;
 }

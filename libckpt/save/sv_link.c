@@ -197,6 +197,7 @@ static int open_step(struct looking *l, bool *usable_out, struct ckpt_err *err)
 {
 	struct ck_input in = {
 		.path = &l->dir, .npaths = 1, .threads = 1, .limits = l->s->spec.limits,
+		.formats = l->s->spec.formats,
 	};
 	struct ckpt_err inner = { 0 };
 	int rc;
@@ -208,7 +209,7 @@ static int open_step(struct looking *l, bool *usable_out, struct ckpt_err *err)
 	if (!l->pool)
 		return ck_fail_nomem(err, "a pool of files", 0);
 	rc = ck_format_open(&in, &l->ix, &l->findings, &inner);
-	*usable_out = !rc && !strcmp(l->ix.format, "native") &&
+	*usable_out = !rc && in.driver == in.formats->native &&
 		      !ck_findings_worst(&l->findings, CKPT_ERROR);
 	return ck_err_take_system(rc, &inner, err);
 }

@@ -353,7 +353,7 @@ static int take_own(struct sv_spec *s, const struct ckpt_save_step *step, uint32
 static int plan_with(struct sv_spec *s, const struct ck_cut *cut, uint64_t ncuts, int32_t rank,
 		     struct ck_plan *plan, struct ckpt_err *err)
 {
-	const struct ck_format *driver = ck_format_by_name("deepspeed");
+	const struct ck_format *driver = s->formats->step;
 
 	if (s->hf.wanted)
 		return ck_sv_hf_plan(s, plan, err);
@@ -461,12 +461,14 @@ static int make(struct sv_spec *s, const struct ckpt_saver_opts *o,
 	return rc ? rc : ck_sv_beside_plan(s, &s->plan, err);
 }
 
-int ck_sv_spec_make(struct sv_spec *s, const struct ckpt_saver_opts *o,
-		 const struct ckpt_save_step *step, struct ck_hash128 id, struct ckpt_err *err)
+int ck_sv_spec_make(struct sv_spec *s, const struct ck_formats *formats,
+		    const struct ckpt_saver_opts *o, const struct ckpt_save_step *step,
+		    struct ck_hash128 id, struct ckpt_err *err)
 {
 	int rc;
 
 	memset(s, 0, sizeof(*s));
+	s->formats = formats;
 	ck_limits_fill(NULL, &s->limits);
 	rc = ck_index_init(&s->ix, s->limits.memory_bytes, err);
 	if (rc)

@@ -162,9 +162,7 @@ int ck_folder_list(struct ck_folder *folder, const struct ckpt *ck, struct ckpt_
 
 	if (!rc)
 		rc = number_sources(&w, err);
-	w.deep = ck->ix.format && (!strcmp(ck->ix.format, "deepspeed") ||
-				   !strcmp(ck->ix.format, "universal") ||
-				   !strcmp(ck->ix.format, "native"));
+	w.deep = ck->driver->is_step;
 	if (!rc && kind == CK_FS_DIR)
 		rc = walk_roots(&w, err);
 	else if (!rc)

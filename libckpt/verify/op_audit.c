@@ -12,7 +12,7 @@
 struct walk {
 	struct ck_fdpool *pool;
 	struct ckpt_limits limits;
-	const struct ck_format *driver;
+	const struct ck_formats *formats;
 	struct ck_audit list;
 	uint64_t nseen;
 };
@@ -34,7 +34,7 @@ static int audit_file(struct walk *w, const char *path, bool always, struct ckpt
 	if (!rc)
 		rc = ck_src_open(w->pool, path, &src, err);
 	if (!rc)
-		rc = w->driver->audit(src, &w->limits, always, &w->list, err);
+		rc = w->formats->pickles->audit(src, &w->limits, always, &w->list, err);
 	ck_src_close(src);
 	return rc;
 }
@@ -74,7 +74,9 @@ static int audit_input(const struct ck_input *in, void *arg, struct ckpt_err *er
 /* A pool for each: it holds one archive at most. */
 static int audit_path(struct walk *w, const char *path, struct ckpt_err *err)
 {
-	struct ck_input in = { .path = &path, .npaths = 1, .limits = w->limits };
+	struct ck_input in = {
+		.path = &path, .npaths = 1, .limits = w->limits, .formats = w->formats,
+	};
 	int rc;
 
 	w->pool = in.pool = ck_fdpool_new(0);
@@ -106,10 +108,10 @@ static int hand_over(struct walk *w, struct ckpt_audit *out, struct ckpt_err *er
 	return 0;
 }
 
-int ck_audit(const char *const *paths, size_t npaths, const struct ckpt_limits *limits,
-	     struct ckpt_audit *out, struct ckpt_err *err)
+int ck_audit(const struct ck_formats *formats, const char *const *paths, size_t npaths,
+	     const struct ckpt_limits *limits, struct ckpt_audit *out, struct ckpt_err *err)
 {
-	struct walk w = { .driver = ck_format_by_name("torch") };
+	struct walk w = { .formats = formats };
 	int rc = 0;
 
 	ck_limits_fill(limits, &w.limits);

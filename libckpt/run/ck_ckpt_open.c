@@ -1,4 +1,4 @@
-/* ckpt_open.c -- opening and closing a checkpoint. */
+/* ck_ckpt_open.c -- opening and closing a checkpoint. */
 #include <string.h>
 #include <unistd.h>
 
@@ -101,11 +101,11 @@ static void look_for_unused(struct ckpt *ck)
 					"it to a command of its own)", ck->ix.path);
 }
 
-int ckpt_open(const char *const *paths, size_t npaths, const struct ckpt_open_opts *opts,
-	      struct ckpt **ck_out, struct ckpt_err *err)
+int ck_ckpt_open(const struct ck_formats *formats, const char *const *paths, size_t npaths,
+		 const struct ckpt_open_opts *opts, struct ckpt **ck_out, struct ckpt_err *err)
 {
 	struct ckpt_open_opts o;
-	struct ck_input in = { .path = paths, .npaths = npaths };
+	struct ck_input in = { .path = paths, .npaths = npaths, .formats = formats };
 	struct ckpt_err own = { 0 };
 	struct ckpt *ck = NULL;
 	int rc;
@@ -124,6 +124,7 @@ int ckpt_open(const char *const *paths, size_t npaths, const struct ckpt_open_op
 	ck = ck_zalloc(sizeof(*ck));
 	if (!ck)
 		return ck_fail_nomem(err, "a checkpoint", sizeof(*ck));
+	ck->formats = formats;
 	rc = fill(ck, &o, err);
 	if (!rc)
 		rc = remember(ck, paths, npaths, &o, err);
@@ -135,6 +136,7 @@ int ckpt_open(const char *const *paths, size_t npaths, const struct ckpt_open_op
 		in.limits = ck->limits;
 		in.pool = ck->pool;
 		rc = ck_format_open(&in, &ck->ix, &ck->findings, err);
+		ck->driver = in.driver;
 	}
 	if (!rc)
 		look_for_unused(ck);
