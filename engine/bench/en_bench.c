@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/zero/cpu/en_zero_cpu.h"
 #include "engine/zero/en_offloader.h"
 #include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
@@ -131,7 +132,7 @@ static int expect(struct bench *b, struct ckpt_err *err)
 	if (o->cuda)
 		return en_zero_cuda_expect(o->model, &o->zero, o->comm->size, o->cuda, false, mem,
 					   err);
-	return en_zero_expect(o->model, &o->zero, o->comm->rank, o->comm->size,
+	return en_zero_cpu_expect(o->model, &o->zero, o->comm->rank, o->comm->size,
 			      o->messages, mem, NULL, err);
 }
 
@@ -154,7 +155,7 @@ static int begin(struct bench *b, struct ckpt_err *err)
 		return rc;
 	rc = o->cuda ? en_zero_cuda_new(o->model, o->comm, &o->zero, &o->rule, o->cuda, &b->z,
 					err) :
-	     en_zero_new(o->model, o->comm, &o->zero, &o->rule, &b->z, err);
+	     en_zero_cpu_new(o->model, o->comm, &o->zero, &o->rule, &b->z, err);
 	rc = agree(b, rc, err);
 	if (!rc)
 		rc = en_zero_init(b->z, o->seed, err);

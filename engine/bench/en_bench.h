@@ -7,7 +7,7 @@
 #ifndef EN_BENCH_H
 #define EN_BENCH_H
 
-#include "engine/cuda/en_zero_cuda.h"
+#include "engine/zero/cuda/en_zero_cuda.h"
 
 struct en_bench_opts {
 	const struct en_model *model;
@@ -17,7 +17,7 @@ struct en_bench_opts {
 	struct en_zero_rule rule;
 	double clip;				/* of the norm; 0 = not */
 	uint64_t seed;				/* of weights and tokens */
-	bool messages;				/* as en_zero_expect() has it */
+	bool messages;				/* as en_zero_cpu_expect() has it */
 	uint32_t warmup;			/* steps that are not timed */
 	uint32_t steps;				/* at least 1 */
 	uint32_t traced;			/* steps after those, with a trace; may be 0 */

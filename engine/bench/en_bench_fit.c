@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "engine/bench/en_bench.h"
+#include "engine/zero/cpu/en_zero_cpu.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
@@ -98,7 +99,7 @@ static int bytes_of(const struct en_bench_opts *o, uint32_t rows, bool rooms_onl
 	zo.rows = rows;
 	rc = o->cuda ? en_zero_cuda_expect(o->model, &zo, o->comm->size, o->cuda, rooms_only, &mem,
 					   err) :
-	     en_zero_expect(o->model, &zo, o->comm->rank, o->comm->size,
+	     en_zero_cpu_expect(o->model, &zo, o->comm->rank, o->comm->size,
 			    o->messages, &mem, NULL, err);
 	*out = rc ? 0 : en_bench_held(&mem, o->cuda != NULL);
 	return rc;

@@ -52,8 +52,8 @@ struct en_checkpointer;
 void en_checkpointer_look(void *comm, uint8_t *gone);
 
 /*
- * The buffer for a rank whose states are so many bytes (en_zero_expect()) and that is to copy them
- * all without waiting for the disk.
+ * The buffer for a rank whose states are so many bytes (en_zero_cpu_expect()) and that is to
+ * copy them all without waiting for the disk.
  */
 uint64_t en_checkpointer_buffer(uint64_t bytes);
 /* Bytes of masters and moments that this rank saves. */

@@ -154,4 +154,8 @@ void en_whole_run(struct en_whole *whole, const struct en_batch *batch,
 		  const void *const *params, float *const *grads, float factor, unsigned flags,
 		  float *token_loss, float *logits, struct en_loss *loss);
 
+/* Cosines and sines of positions 0..tokens-1, [tokens, head_dim / 2] each, rounded to 'type'. */
+void en_rope_fill(const struct en_model_config *config, enum kn_type type, size_t tokens,
+		  float *cos_out, float *sin_out);
+
 #endif

@@ -35,10 +35,6 @@ struct en_exec {
 	int32_t *target;	/* [most] */
 };
 
-/* Cosines and sines of positions 0..tokens-1, [tokens, head_dim / 2] each, rounded to 'type'. */
-void en_rope_fill(const struct en_model_config *config, enum kn_type type, size_t tokens,
-		  float *cos_out, float *sin_out);
-
 /* A layer's parameters or gradients, by slot; NULL where the model has none. */
 struct en_layer {
 	float *slot[EN_LAYER_SLOTS];

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/run/en_run_priv.h"
+#include "engine/zero/cpu/en_zero_cpu.h"
 #include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
@@ -103,7 +104,7 @@ static int make_state(struct en_run *r, struct ckpt_err *err)
 	en_run_state_opts(set, o->tokens, o->threads, o->recompute, &zo, &rule);
 	zo.as_deepspeed = o->as_deepspeed;
 	rc = o->cuda ? en_zero_cuda_new(o->model, o->comm, &zo, &rule, o->cuda, &r->z, err) :
-	     en_zero_new(o->model, o->comm, &zo, &rule, &r->z, err);
+	     en_zero_cpu_new(o->model, o->comm, &zo, &rule, &r->z, err);
 	r->units = (uint64_t)set->accumulation * o->comm->size;
 	r->ids = ck_alloc_array(n, sizeof(*r->ids));
 	r->labels = ck_alloc_array(n, sizeof(*r->labels));

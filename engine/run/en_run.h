@@ -6,7 +6,7 @@
 #define EN_RUN_H
 
 #include "engine/config/keys/en_settings.h"
-#include "engine/cuda/en_zero_cuda.h"
+#include "engine/zero/cuda/en_zero_cuda.h"
 #include "engine/checkpoint/en_checkpointer.h"
 #include "engine/eval/en_eval_set.h"
 #include "engine/checkpoint/en_export.h"

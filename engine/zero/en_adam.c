@@ -1,7 +1,7 @@
 /* en_adam.c -- see en_adam.h. */
 #include "engine/zero/en_adam.h"
 
-#include "engine/zero/en_zero_priv.h"
+#include "engine/zero/en_zero_backend.h"
 #include "libckpt/base/ck_base.h"
 
 /* Elements of a job, and how many gradients of 16 bits are widened at once. */

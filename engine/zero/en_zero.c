@@ -1,10 +1,51 @@
 /* en_zero.c -- see en_zero.h: what all makers have alike, and the way to the chosen one. */
-#include "engine/zero/en_zero_priv.h"
+#include "engine/zero/en_zero_backend.h"
 
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+
+/* ---- options and sizes ---- */
+
+int en_zero_check(const struct en_zero_opts *o, struct ckpt_err *err)
+{
+	if (o->stage > 3 || !o->units || o->units >= 1u << (EN_ZERO_LEVELS - 1))
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "ZeRO stage %u with %u micro-batches a step; stages are 0 to 3",
+			       o->stage, o->units);
+	if (o->wire != KN_F32 && o->wire != o->type)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "gradients are sent as they are computed, or in fp32");
+	if (o->as_deepspeed && o->type != KN_F16)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "gradients are summed as DeepSpeed sums them in fp16 only");
+	if (o->as_deepspeed && o->wire != KN_F16)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "gradients that are sent in fp32 are not summed as DeepSpeed sums "
+			       "those in fp16");
+	if (o->nvme.dir && (!o->stage || !o->host_optimizer))
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "states on a drive are those of an offloaded optimizer, at stages 1 "
+			       "to 3");
+	if (o->off_tile % EN_ZERO_CHUNK)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "tiles of %llu elements: a multiple of %u is wanted",
+			       (unsigned long long)o->off_tile, EN_ZERO_CHUNK);
+	return 0;
+}
+
+uint64_t en_zero_padded(const struct en_model *model, uint32_t block, uint32_t size)
+{
+	const uint64_t unit = (uint64_t)size * EN_ZERO_CHUNK;
+
+	return (model->block[block].numel + unit - 1) / unit * unit;
+}
+
+uint64_t en_zb_updated(const struct en_zero *z, const struct zb *b)
+{
+	return z->opts.stage ? b->shard : b->padded;
+}
 
 /* ---- this rank's pieces ---- */
 

@@ -87,12 +87,6 @@ struct en_zero_rule {
 
 struct en_zero;
 
-/*
- * CKPT_E_USAGE, CKPT_E_NOMEM, CKPT_E_IO (threads).  'model' and 'comm' outlive '*z_out'.
- * Parameters are zero.
- */
-int en_zero_new(const struct en_model *model, struct en_comm *comm, const struct en_zero_opts *opts,
-		const struct en_zero_rule *rule, struct en_zero **z_out, struct ckpt_err *err);
 /* NULL is fine. */
 void en_zero_free(struct en_zero *z);
 
@@ -113,19 +107,6 @@ uint32_t en_zero_group_of(const struct en_zero *z, uint32_t param);
  * read.  Between steps.  Codes of the device.
  */
 int en_zero_trace(struct en_zero *z, struct en_trace *t, struct ckpt_err *err);
-
-/* ---------------------------------------------------------------- memory beforehand */
-
-/*
- * The peaks that en_zero_mem() will have after a step on rank 'rank' of 'size': to the byte, by
- * arithmetic; docs/ztrain/memory.md has the formulas.  'messages': the maker of collectives sends
- * messages (MPI), and has scratch memory.  'state_out' (may be NULL): bytes of masters and moments
- * without padding, which is what this rank saves.  CKPT_E_USAGE as en_zero_new(), and a rank that
- * is not there.
- */
-int en_zero_expect(const struct en_model *model, const struct en_zero_opts *opts, uint32_t rank,
-		   uint32_t size, bool messages, struct en_mem *out, uint64_t *state_out,
-		   struct ckpt_err *err);
 
 /* ---------------------------------------------------------------- parameters */
 

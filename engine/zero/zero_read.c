@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "engine/zero/en_zero_priv.h"
+#include "engine/zero/en_zero_backend.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 

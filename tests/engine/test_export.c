@@ -16,6 +16,7 @@
 
 #include "engine/checkpoint/en_export.h"
 #include "engine/checkpoint/en_checkpointer.h"
+#include "engine/zero/cpu/en_zero_cpu.h"
 #include "libckpt/base/ck_sys.h"
 #include "tests/engine/te_model.h"
 #include "tests/engine/te_ranks.h"
@@ -101,7 +102,7 @@ static int run(struct en_comm *comm, void *arg, struct ckpt_err *err)
 	struct ckpt_saved saved = { 0 };
 	struct en_zero *z = NULL;
 	uint64_t before;
-	int rc = en_zero_new(w->model, comm, &zo, &rule, &z, err);
+	int rc = en_zero_cpu_new(w->model, comm, &zo, &rule, &z, err);
 
 	if (rc)
 		return rc;

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/zero/en_zero.h"
+#include "engine/zero/cpu/en_zero_cpu.h"
 #include "libckpt/base/ck_hash.h"
 #include "tests/engine/te_model.h"
 #include "tests/engine/te_ranks.h"
@@ -116,7 +116,7 @@ static int train(struct en_comm *comm, void *arg, struct ckpt_err *err)
 	static const struct en_zero_rule rule = { KN_ADAM_TORCH, true, true, false };
 	struct training *t = arg;
 	struct en_zero *z = NULL;
-	int rc = en_zero_new(t->model, comm, &t->opts, &rule, &z, err);
+	int rc = en_zero_cpu_new(t->model, comm, &t->opts, &rule, &z, err);
 
 	if (rc)
 		return rc;

@@ -15,7 +15,7 @@
 
 #include "engine/comm/en_work.h"
 #include "engine/checkpoint/en_checkpointer.h"
-#include "engine/zero/en_zero.h"
+#include "engine/zero/cpu/en_zero_cpu.h"
 #include "tests/engine/te_model.h"
 #include "tests/engine/te_ranks.h"
 #include "tests/lib/t_dir.h"
@@ -82,11 +82,11 @@ static int hold(struct en_comm *comm, void *arg, struct ckpt_err *err)
 	const struct en_zero_piece *p;
 	struct en_zero *z;
 	struct en_mem want;
-	int rc = en_zero_expect(h->model, &h->opts, comm->rank, comm->size, false, &want, &state,
-				err);
+	int rc = en_zero_cpu_expect(h->model, &h->opts, comm->rank, comm->size, false, &want,
+				    &state, err);
 
 	if (!rc)
-		rc = en_zero_new(h->model, comm, &h->opts, &rule, &z, err);
+		rc = en_zero_cpu_new(h->model, comm, &h->opts, &rule, &z, err);
 	if (rc)
 		return rc;
 	if (h->step)
@@ -168,7 +168,7 @@ static void stages_fall_as_they_should(void **state)
 	te_model_open(&m, "qwen3");
 	for (o.stage = 0; o.stage <= 3; o.stage++)
 		for (uint32_t w = 0; w < 2; w++)
-			assert_int_equal(en_zero_expect(m.model, &o, 0, 1 + 3 * w, false,
+			assert_int_equal(en_zero_cpu_expect(m.model, &o, 0, 1 + 3 * w, false,
 							&mem[o.stage][w], NULL, NULL), 0);
 	for (int s = 1; s <= 3; s++) {
 		const struct en_mem *one = &mem[s][0], *four = &mem[s][1];
@@ -182,10 +182,10 @@ static void stages_fall_as_they_should(void **state)
 		    m.model->nblocks * 4 * EN_ZERO_CHUNK * 2);
 	assert_int_equal(mem[0][1].peak[EN_MEM_GATHERED], 0);
 	o.stage = 3;
-	assert_int_equal(en_zero_expect(m.model, &o, 4, 4, false, &mem[0][0], NULL, NULL),
+	assert_int_equal(en_zero_cpu_expect(m.model, &o, 4, 4, false, &mem[0][0], NULL, NULL),
 			 -CKPT_E_USAGE);
 	o.units = 0;
-	assert_int_equal(en_zero_expect(m.model, &o, 0, 4, false, &mem[0][0], NULL, NULL),
+	assert_int_equal(en_zero_cpu_expect(m.model, &o, 0, 4, false, &mem[0][0], NULL, NULL),
 			 -CKPT_E_USAGE);
 	te_model_close(&m);
 }
@@ -209,8 +209,10 @@ static void scratch_is_counted(void **state)
 
 			most = s > most ? s : most;
 		}
-		assert_int_equal(en_zero_expect(m.model, &o, 0, w, false, &quiet, NULL, NULL), 0);
-		assert_int_equal(en_zero_expect(m.model, &o, 0, w, true, &loud, NULL, NULL), 0);
+		assert_int_equal(en_zero_cpu_expect(m.model, &o, 0, w, false, &quiet, NULL, NULL),
+				 0);
+		assert_int_equal(en_zero_cpu_expect(m.model, &o, 0, w, true, &loud, NULL, NULL),
+				 0);
 		diff = loud.total - quiet.total;
 		assert_int_equal(diff, loud.now[EN_MEM_COLLECTIVES] -
 				 quiet.now[EN_MEM_COLLECTIVES]);
@@ -280,7 +282,8 @@ static void plan_model(const char *name)
 		s.accumulation = o.units;
 		s.micro = o.rows;
 		s.sequence = o.tokens;
-		assert_int_equal(en_zero_expect(m.model, &o, 0, world, true, &mem, &state, NULL),
+		assert_int_equal(en_zero_cpu_expect(m.model, &o, 0, world, true, &mem, &state,
+						NULL),
 				 0);
 		en_mem_note(&mem, EN_MEM_SAVE, (int64_t)en_checkpointer_buffer(state));
 		if (ckpt_estimate(model, &s, est, &err))

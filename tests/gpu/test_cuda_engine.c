@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/cuda/en_zero_cuda.h"
+#include "engine/zero/cpu/en_zero_cpu.h"
+#include "engine/zero/cuda/en_zero_cuda.h"
 
 #ifndef WAYS		/* 1 where there is one attention only */
 #define WAYS 2
@@ -181,7 +182,7 @@ static int train(const struct row *r, const struct en_model *m, const struct en_
 	memset(out, 0, sizeof(*out));
 	if (!rc)
 		rc = cuda ? en_zero_cuda_new(m, comm, &o, &rule, cuda, &z, err) :
-			en_zero_new(m, comm, &o, &rule, &z, err);
+			en_zero_cpu_new(m, comm, &o, &rule, &z, err);
 	if (!rc) {
 		rc = en_zero_init(z, 3, err);
 		if (!rc)

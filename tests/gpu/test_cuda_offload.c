@@ -11,12 +11,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/cuda/en_zero_cuda.h"
+#include "engine/zero/cuda/en_zero_cuda.h"
 
 #define STEPS 3
 #define ROWS 1u
 #define TOKENS 128u
-#define TILES 4u		/* rooms of engine/cuda/en_cuda_offload.c */
+#define TILES 4u		/* rooms of engine/zero/cuda/en_cuda_offload.c */
 
 struct row {
 	const char *name;

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "engine/cuda/en_zero_cuda.h"
+#include "engine/zero/cuda/en_zero_cuda.h"
 
 #define STEPS 4
 #define ROWS 1u

@@ -8,7 +8,7 @@
 #   names   they name the rank, and what it is seen to be
 #
 # By torchrun's variables and under mpirun; the moment is chance, so that the host's collectives and
-# the waits for the GPU (engine/cuda/en_cuda_wait.c) are both met.
+# the waits for the GPU (engine/zero/cuda/en_cuda_wait.c) are both met.
 set -u
 # shellcheck source=tests/engine/ztrain.sh
 . "$(dirname "$0")/../engine/ztrain.sh"

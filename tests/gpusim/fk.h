@@ -1,6 +1,6 @@
 /*
  * fk.h -- a simulated GPU: CUDA's runtime, NCCL and the kernels of kernels/include/kn_cu*.h
- * on a CPU, so that engine/cuda runs, and is tested, everywhere.
+ * on a CPU, so that engine/zero/cuda runs, and is tested, everywhere.
  *
  * What is linked with it in the place of the real ones (build/ztrain-gpusim, tests/gpu) does what a
  * GPU may do and the program should not notice:

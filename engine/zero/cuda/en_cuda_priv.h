@@ -1,4 +1,4 @@
-/* en_cuda_priv.h -- what the files of engine/cuda share. */
+/* en_cuda_priv.h -- what the files of engine/zero/cuda share. */
 #ifndef EN_CUDA_PRIV_H
 #define EN_CUDA_PRIV_H
 
@@ -6,8 +6,8 @@
 #include <nccl.h>
 
 #include "engine/base/en_trace.h"
-#include "engine/cuda/en_zero_cuda.h"
-#include "engine/zero/en_zero_priv.h"
+#include "engine/zero/cuda/en_zero_cuda.h"
+#include "engine/zero/en_zero_backend.h"
 #include "kernels/include/kn_cuda.h"
 #include "kernels/include/kn_cuda_attn.h"
 #include "kernels/include/kn_cuda_gemm.h"

@@ -1,5 +1,5 @@
 /* en_cuda_step.c -- the update, and what follows when the state was set. */
-#include "engine/cuda/en_cuda_priv.h"
+#include "engine/zero/cuda/en_cuda_priv.h"
 #include "libckpt/base/ck_err.h"
 
 /* ---- the update ---- */

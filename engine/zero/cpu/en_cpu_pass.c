@@ -1,7 +1,7 @@
-/* zero_pass.c -- a micro-batch forward and backward, block by block. */
+/* en_cpu_pass.c -- a micro-batch forward and backward, block by block. */
 #include <string.h>
 
-#include "engine/zero/en_zero_priv.h"
+#include "engine/zero/cpu/en_cpu_priv.h"
 #include "libckpt/base/ck_err.h"
 
 struct pass {
@@ -188,7 +188,7 @@ static int embed_backward(struct pass *p, struct ckpt_err *err)
 	return en_zero_reduce(z, 0, p->embed_grads, p->m, err);
 }
 
-int en_zcpu_unit(struct en_zero *z, uint32_t m, const struct en_zero_unit *unit,
+int en_cpu_unit(struct en_zero *z, uint32_t m, const struct en_zero_unit *unit,
 		 struct en_loss *loss_out, struct ckpt_err *err)
 {
 	struct pass p = {
@@ -214,7 +214,7 @@ int en_zcpu_unit(struct en_zero *z, uint32_t m, const struct en_zero_unit *unit,
 	return rc;
 }
 
-int en_zcpu_eval(struct en_zero *z, const struct en_batch *batch, struct en_loss *loss_out,
+int en_cpu_eval(struct en_zero *z, const struct en_batch *batch, struct en_loss *loss_out,
 		 struct ckpt_err *err)
 {
 	struct pass p = { .z = z, .batch = batch, .loss = loss_out };

@@ -43,7 +43,7 @@ struct en_cuda_opts {
 };
 
 /*
- * As en_zero_new().  'comm' carries a few bytes between hosts, and NCCL's id at the start; all
+ * As en_zero_cpu_new().  'comm' carries a few bytes between hosts, and NCCL's id at the start; all
  * ranks of it are on GPUs of their own.  CKPT_E_UNSUPPORTED without a GPU, CKPT_E_NOMEM when its
  * memory does not suffice, CKPT_E_IO for what a library says.
  */

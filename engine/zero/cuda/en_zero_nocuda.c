@@ -1,5 +1,5 @@
 /* en_zero_nocuda.c -- a build without CUDA: see en_zero_cuda.h. */
-#include "engine/cuda/en_zero_cuda.h"
+#include "engine/zero/cuda/en_zero_cuda.h"
 #include "libckpt/base/ck_err.h"
 
 bool en_cuda_is_built(void)

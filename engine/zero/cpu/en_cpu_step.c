@@ -1,9 +1,9 @@
-/* zero_step.c -- the norm of all gradients, and the optimizer's step on what this rank holds. */
+/* en_cpu_step.c -- the norm of all gradients, and the optimizer's step on what this rank holds. */
 #include <math.h>
 #include <string.h>
 
+#include "engine/zero/cpu/en_cpu_priv.h"
 #include "engine/zero/en_adam.h"
-#include "engine/zero/en_zero_priv.h"
 #include "libckpt/base/ck_err.h"
 
 /* ---- the norm ---- */
@@ -41,7 +41,7 @@ static uint64_t put_in_order(const struct en_zero *z, const double *by_rank, dou
 	return n;
 }
 
-int en_zcpu_norm(struct en_zero *z, double *norm_out, struct ckpt_err *err)
+int en_cpu_norm(struct en_zero *z, double *norm_out, struct ckpt_err *err)
 {
 	const uint64_t all = z->nsums * z->comm->size;
 	int rc;
@@ -169,7 +169,7 @@ static int begin_params(struct en_zero *z, uint32_t block, struct ckpt_err *err)
 				  b->shard * kn_type_size(z->opts.type), &b->work, err);
 }
 
-int en_zcpu_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k,
+int en_cpu_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k,
 		   float grad_scale, struct ckpt_err *err)
 {
 	struct en_adam a = {
@@ -188,7 +188,7 @@ int en_zcpu_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_
 	return rc;
 }
 
-int en_zcpu_trace(struct en_zero *z, struct en_trace *t, struct ckpt_err *err)
+int en_cpu_trace(struct en_zero *z, struct en_trace *t, struct ckpt_err *err)
 {
 	struct en_trace *was = z->trace;
 
@@ -235,7 +235,7 @@ static int gather_all(struct en_zero *z, struct zb *b, struct ckpt_err *err)
 	return rc;
 }
 
-int en_zcpu_publish(struct en_zero *z, struct ckpt_err *err)
+int en_cpu_publish(struct en_zero *z, struct ckpt_err *err)
 {
 	int rc = 0;
 

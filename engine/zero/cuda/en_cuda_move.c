@@ -4,7 +4,7 @@
  * those of the last update; who computes waits for the gather.  What lies in a room is good until
  * another block takes it, or the parameters change; opts.flow says what is made of that.
  */
-#include "engine/cuda/en_cuda_priv.h"
+#include "engine/zero/cuda/en_cuda_priv.h"
 #include "libckpt/base/ck_err.h"
 
 ncclDataType_t en_cuda_nccl_type(enum kn_type type)

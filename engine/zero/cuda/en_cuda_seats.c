@@ -6,7 +6,7 @@
  * with block 0 at the same time.  Small blocks stay: each has a room of its own, and is gathered
  * once a step.
  */
-#include "engine/cuda/en_cuda_priv.h"
+#include "engine/zero/cuda/en_cuda_priv.h"
 #include "libckpt/base/ck_sys.h"
 
 #define MOST_AHEAD 15u

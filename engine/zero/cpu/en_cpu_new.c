@@ -1,41 +1,9 @@
-/* zero_new.c -- memory of every stage, taken once; nothing is allocated in a step. */
+/* en_cpu_new.c -- memory of every stage, taken once; nothing is allocated in a step. */
 #include <string.h>
 
-#include "engine/zero/en_zero_priv.h"
+#include "engine/zero/cpu/en_cpu_priv.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-
-uint64_t en_zb_updated(const struct en_zero *z, const struct zb *b)
-{
-	return z->opts.stage ? b->shard : b->padded;
-}
-
-int en_zero_check(const struct en_zero_opts *o, struct ckpt_err *err)
-{
-	if (o->stage > 3 || !o->units || o->units >= 1u << (EN_ZERO_LEVELS - 1))
-		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "ZeRO stage %u with %u micro-batches a step; stages are 0 to 3",
-			       o->stage, o->units);
-	if (o->wire != KN_F32 && o->wire != o->type)
-		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "gradients are sent as they are computed, or in fp32");
-	if (o->as_deepspeed && o->type != KN_F16)
-		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "gradients are summed as DeepSpeed sums them in fp16 only");
-	if (o->as_deepspeed && o->wire != KN_F16)
-		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "gradients that are sent in fp32 are not summed as DeepSpeed sums "
-			       "those in fp16");
-	if (o->nvme.dir && (!o->stage || !o->host_optimizer))
-		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "states on a drive are those of an offloaded optimizer, at stages 1 "
-			       "to 3");
-	if (o->off_tile % EN_ZERO_CHUNK)
-		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "tiles of %llu elements: a multiple of %u is wanted",
-			       (unsigned long long)o->off_tile, EN_ZERO_CHUNK);
-	return 0;
-}
 
 static int new_floats(struct en_zero *z, enum en_mem_kind kind, uint64_t n, float **out,
 		      struct ckpt_err *err)
@@ -75,13 +43,6 @@ static int new_optimizer(struct en_zero *z, struct zb *b, struct ckpt_err *err)
 	if (!rc)
 		rc = new_floats(z, kind, n, &b->m, err);
 	return rc ? rc : new_floats(z, kind, n, &b->v, err);
-}
-
-uint64_t en_zero_padded(const struct en_model *model, uint32_t block, uint32_t size)
-{
-	const uint64_t unit = (uint64_t)size * EN_ZERO_CHUNK;
-
-	return (model->block[block].numel + unit - 1) / unit * unit;
 }
 
 static int new_block(struct en_zero *z, uint32_t number, struct ckpt_err *err)
@@ -312,21 +273,22 @@ static void keep_moving(void *arg)
 }
 
 static const struct en_zero_ops cpu = {
-	.name = "cpu", .free = en_zcpu_free, .publish = en_zcpu_publish, .unit = en_zcpu_unit,
-	.eval = en_zcpu_eval, .norm = en_zcpu_norm, .update = en_zcpu_update,
-	.trace = en_zcpu_trace,
+	.name = "cpu", .free = en_cpu_free, .publish = en_cpu_publish, .unit = en_cpu_unit,
+	.eval = en_cpu_eval, .norm = en_cpu_norm, .update = en_cpu_update,
+	.trace = en_cpu_trace,
 };
 
 /* Masters and moments in a file. */
 static const struct en_zero_ops cpu_file = {
-	.name = "cpu", .free = en_zcpu_free, .init = en_zero_file_init,
-	.publish = en_zcpu_publish, .unit = en_zcpu_unit, .eval = en_zcpu_eval,
-	.norm = en_zcpu_norm, .update = en_zcpu_update, .get = en_zero_file_get,
-	.room = en_zero_file_room, .send = en_zero_file_send, .trace = en_zcpu_trace,
+	.name = "cpu", .free = en_cpu_free, .init = en_zero_file_init,
+	.publish = en_cpu_publish, .unit = en_cpu_unit, .eval = en_cpu_eval,
+	.norm = en_cpu_norm, .update = en_cpu_update, .get = en_zero_file_get,
+	.room = en_zero_file_room, .send = en_zero_file_send, .trace = en_cpu_trace,
 };
 
-int en_zero_new(const struct en_model *model, struct en_comm *comm, const struct en_zero_opts *opts,
-		const struct en_zero_rule *rule, struct en_zero **z_out, struct ckpt_err *err)
+int en_zero_cpu_new(const struct en_model *model, struct en_comm *comm,
+		    const struct en_zero_opts *opts, const struct en_zero_rule *rule,
+		    struct en_zero **z_out, struct ckpt_err *err)
 {
 	struct en_zero *z;
 	int rc = en_zero_check(opts, err);
@@ -352,7 +314,7 @@ int en_zero_new(const struct en_model *model, struct en_comm *comm, const struct
 	return 0;
 }
 
-void en_zcpu_free(struct en_zero *z)
+void en_cpu_free(struct en_zero *z)
 {
 	for (uint32_t i = 0; i < EN_ZERO_GATHERS; i++)
 		en_mem_free(&z->mem, EN_MEM_GATHERED, z->gather[i].p);

@@ -1,6 +1,6 @@
-/* en_zero_priv.h -- what the files of engine/zero share. */
-#ifndef EN_ZERO_PRIV_H
-#define EN_ZERO_PRIV_H
+/* en_zero_backend.h -- what the files of engine/zero share. */
+#ifndef EN_ZERO_BACKEND_H
+#define EN_ZERO_BACKEND_H
 
 #include "engine/base/en_trace.h"
 #include "engine/model/en_pool.h"
@@ -160,45 +160,7 @@ int en_zero_file_send(struct en_zero *z, const struct en_zero_slice *slice, cons
 /* Where it is: of a maker's publish() and free(). */
 void en_zero_free_file_room(struct en_zero *z);
 
-/* The CPU's. */
-int en_zcpu_trace(struct en_zero *z, struct en_trace *t, struct ckpt_err *err);
-void en_zcpu_free(struct en_zero *z);
-int en_zcpu_publish(struct en_zero *z, struct ckpt_err *err);
-int en_zcpu_unit(struct en_zero *z, uint32_t m, const struct en_zero_unit *unit,
-		 struct en_loss *loss_out, struct ckpt_err *err);
-int en_zcpu_eval(struct en_zero *z, const struct en_batch *batch, struct en_loss *loss_out,
-		 struct ckpt_err *err);
-int en_zcpu_norm(struct en_zero *z, double *norm_out, struct ckpt_err *err);
-int en_zcpu_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k,
-		   float grad_scale, struct ckpt_err *err);
-
 /* Elements of a master that this rank updates: the shard, or at stage 0 all. */
 uint64_t en_zb_updated(const struct en_zero *z, const struct zb *b);
-
-/* zero_move.c */
-/* The parameters of a block, gathered if need be; en_zero_release() lets go of them. */
-int en_zero_take(struct en_zero *z, uint32_t block, const void **params_out, struct ckpt_err *err);
-void en_zero_release(struct en_zero *z, uint32_t block);
-/* Begin to gather a block that will be taken soon. */
-int en_zero_prefetch(struct en_zero *z, uint32_t block, struct ckpt_err *err);
-/* Where a block's gradients are to be written, zero behind the last parameter. */
-int en_zero_grads(struct en_zero *z, uint32_t block, float **grads_out, struct ckpt_err *err);
-/* They are written: sum them over ranks. */
-int en_zero_reduce(struct en_zero *z, uint32_t block, float *grads, uint32_t m,
-		   struct ckpt_err *err);
-/* All sums of micro-batch m are there. */
-int en_zero_settle(struct en_zero *z, struct ckpt_err *err);
-/* After the last micro-batch: block b's gradient, [shard]. */
-float *en_zero_total(const struct en_zero *z, uint32_t block);
-/*
- * With 'as_deepspeed', stages 0 and 1: a rank adds up its own micro-batches in the whole gradients,
- * and only the sum is reduced.
- */
-static inline bool en_zero_adds(const struct en_zero *z)
-{
-	return z->opts.as_deepspeed && z->opts.stage < 2;
-}
-/* Which of the rooms for gathers a block has; so consecutive ones have two, and a tied head too. */
-uint32_t en_zero_gather_of(const struct en_model *model, uint32_t block);
 
 #endif

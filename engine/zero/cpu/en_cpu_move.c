@@ -1,10 +1,10 @@
 /*
- * zero_move.c -- parameters come, gradients go: gathers and reductions of one block at a time, with
- * the next one under way.
+ * en_cpu_move.c -- parameters come, gradients go: gathers and reductions of one block at a time,
+ * with the next one under way.
  */
 #include <string.h>
 
-#include "engine/zero/en_zero_priv.h"
+#include "engine/zero/cpu/en_cpu_priv.h"
 #include "libckpt/base/ck_err.h"
 
 /* ---- parameters ---- */

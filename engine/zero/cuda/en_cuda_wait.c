@@ -13,7 +13,7 @@
 #include <time.h>
 
 #include "engine/comm/en_watchdog.h"
-#include "engine/cuda/en_cuda_priv.h"
+#include "engine/zero/cuda/en_cuda_priv.h"
 #include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"

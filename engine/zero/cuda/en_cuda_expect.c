@@ -2,7 +2,7 @@
  * en_cuda_expect.c -- before there is a state: what is free, and what a rank will hold, which is
  * the way to take it with nothing taken.
  */
-#include "engine/cuda/en_cuda_priv.h"
+#include "engine/zero/cuda/en_cuda_priv.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 

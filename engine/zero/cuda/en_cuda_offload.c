@@ -22,7 +22,7 @@
  */
 #include <string.h>
 
-#include "engine/cuda/en_cuda_priv.h"
+#include "engine/zero/cuda/en_cuda_priv.h"
 #include "engine/zero/en_adam.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"

@@ -1,7 +1,7 @@
 /* en_cuda_head.c -- the two ends of the model: tokens in, loss out. */
 #include <string.h>
 
-#include "engine/cuda/en_cuda_priv.h"
+#include "engine/zero/cuda/en_cuda_priv.h"
 
 /* ---- what a batch is made of ---- */
 

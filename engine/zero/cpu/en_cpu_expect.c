@@ -1,9 +1,9 @@
 /*
- * zero_expect.c -- what a rank will hold, by arithmetic.  docs/ztrain/memory.md has the formulas;
+ * en_cpu_expect.c -- what a rank will hold, by arithmetic.  docs/ztrain/memory.md has the formulas;
  * this file takes as little as it can from those that take the memory.
  */
 #include "engine/comm/en_work.h"
-#include "engine/zero/en_zero_priv.h"
+#include "engine/zero/cpu/en_cpu_priv.h"
 #include "libckpt/base/ck_err.h"
 
 struct expecting {
@@ -175,9 +175,9 @@ static uint64_t real_elements(const struct expecting *e)
 	return n;
 }
 
-int en_zero_expect(const struct en_model *model, const struct en_zero_opts *opts, uint32_t rank,
-		   uint32_t size, bool messages, struct en_mem *out, uint64_t *state_out,
-		   struct ckpt_err *err)
+int en_zero_cpu_expect(const struct en_model *model, const struct en_zero_opts *opts,
+		       uint32_t rank, uint32_t size, bool messages, struct en_mem *out,
+		       uint64_t *state_out, struct ckpt_err *err)
 {
 	struct en_mem mem = { .total = 0 };
 	struct expecting e = { model, opts, rank, size, &mem };

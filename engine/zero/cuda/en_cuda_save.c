@@ -12,7 +12,7 @@
  */
 #include <pthread.h>
 
-#include "engine/cuda/en_cuda_priv.h"
+#include "engine/zero/cuda/en_cuda_priv.h"
 #include "engine/model/en_pool.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"

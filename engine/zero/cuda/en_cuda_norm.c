@@ -8,7 +8,7 @@
  */
 #include <math.h>
 
-#include "engine/cuda/en_cuda_priv.h"
+#include "engine/zero/cuda/en_cuda_priv.h"
 #include "libckpt/base/ck_err.h"
 
 static uint64_t real_chunks(const struct en_cuda_block *b)

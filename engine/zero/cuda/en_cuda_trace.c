@@ -2,7 +2,7 @@
  * en_cuda_trace.c -- when a GPU did what: an event for each mark, of which the driver says when it
  * passed.  All are made before the trace begins, and there are none without one.
  */
-#include "engine/cuda/en_cuda_priv.h"
+#include "engine/zero/cuda/en_cuda_priv.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 

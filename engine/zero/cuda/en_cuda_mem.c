@@ -5,7 +5,7 @@
  * all GPUs see each other): then gathers and exchanges are done by the copy engines, and leave the
  * multiprocessors to those who compute.
  */
-#include "engine/cuda/en_cuda_priv.h"
+#include "engine/zero/cuda/en_cuda_priv.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 

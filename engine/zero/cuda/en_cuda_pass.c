@@ -2,7 +2,7 @@
  * en_cuda_pass.c -- a micro-batch forward and backward, block by block; everything is only
  * launched.
  */
-#include "engine/cuda/en_cuda_priv.h"
+#include "engine/zero/cuda/en_cuda_priv.h"
 #include "libckpt/base/ck_err.h"
 
 struct pass {

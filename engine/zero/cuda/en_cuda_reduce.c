@@ -8,7 +8,7 @@
  * engines where ranks reach each other's memory) and summed here as a tree in natural order, and
  * so are the micro-batches (a binary counter of partial sums, as on CPU ranks).
  */
-#include "engine/cuda/en_cuda_priv.h"
+#include "engine/zero/cuda/en_cuda_priv.h"
 #include "libckpt/base/ck_err.h"
 
 bool en_cuda_is_total(const struct en_cuda *c)

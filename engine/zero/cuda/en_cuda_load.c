@@ -3,7 +3,7 @@
  * turns, so that one is filled while the other one is copied, and the host never holds a whole
  * state.
  */
-#include "engine/cuda/en_cuda_priv.h"
+#include "engine/zero/cuda/en_cuda_priv.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 

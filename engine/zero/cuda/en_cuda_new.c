@@ -2,8 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/cuda/en_cuda_priv.h"
-#include "engine/model/en_exec_priv.h"
+#include "engine/zero/cuda/en_cuda_priv.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
