@@ -10,6 +10,7 @@
 #include "engine/data/en_source_priv.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_hash.h"
+#include "libckpt/base/ck_search.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_src.h"
 
@@ -413,17 +414,10 @@ static int load_line(struct en_source *src, uint64_t i, struct ckpt_err *err)
 /* The line that holds a token of the packed text. */
 static uint64_t line_of(const struct jsonl *j, uint64_t token)
 {
-	uint64_t lo = 0, hi = j->n;
+	uint64_t i;
 
-	while (hi - lo > 1) {
-		const uint64_t mid = lo + (hi - lo) / 2;
-
-		if (j->line[mid].first <= token)
-			lo = mid;
-		else
-			hi = mid;
-	}
-	return lo;
+	CK_LOWER_BOUND(i, j->n, j->line[i].first <= token);
+	return i ? i - 1 : 0;
 }
 
 static int packed_row(struct en_source *src, uint64_t row, int32_t *ids, int32_t *labels,

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_search.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_mount.h"
 
@@ -146,17 +147,10 @@ struct ck_hash128 ck_arc_layout_hash(const struct arc_layout *l)
 /* The last file whose header begins at or before 'at'. */
 static uint64_t file_at(const struct arc_layout *l, uint64_t at)
 {
-	uint64_t lo = 0, hi = l->ix.n + 1;
+	uint64_t i;
 
-	while (hi - lo > 1) {
-		const uint64_t mid = lo + (hi - lo) / 2;
-
-		if (l->head_at[mid] <= at)
-			lo = mid;
-		else
-			hi = mid;
-	}
-	return lo;
+	CK_LOWER_BOUND(i, l->ix.n + 1, l->head_at[i] <= at);
+	return i ? i - 1 : 0;
 }
 
 int ck_arc_layout_read(const struct arc_layout *l, uint64_t at, uint8_t *p, uint64_t n,

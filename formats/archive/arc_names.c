@@ -5,6 +5,7 @@
 
 #include "formats/archive/ck_pack.h"
 #include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_search.h"
 #include "libckpt/base/ck_sys.h"
 
 #define MAX_NAME 4096u
@@ -83,20 +84,10 @@ static int by_bytes(const void *a, const void *b)
 /* Is the folder of this length a file as well? */
 static bool is_file(const char *const *sorted, uint64_t n, const char *name, size_t len)
 {
-	uint64_t lo = 0, hi = n;
+	uint64_t i;
 
-	while (lo < hi) {
-		const uint64_t mid = lo + (hi - lo) / 2;
-		const int d = strncmp(sorted[mid], name, len);
-
-		if (!d && !sorted[mid][len])
-			return true;
-		if (d < 0)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return false;
+	CK_LOWER_BOUND(i, n, strncmp(sorted[i], name, len) < 0);
+	return i < n && !strncmp(sorted[i], name, len) && !sorted[i][len];
 }
 
 static int check_sorted(const char *const *sorted, uint64_t n, const char *where,

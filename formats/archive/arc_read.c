@@ -10,6 +10,7 @@
 
 #include "formats/archive/ck_pack.h"
 #include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_search.h"
 #include "libckpt/base/ck_sys.h"
 
 /*
@@ -269,17 +270,10 @@ static void slot_leave(struct ck_pack *pack, struct slot *s)
 
 static uint64_t frame_at(const struct ck_pack_index *ix, uint64_t at)
 {
-	uint64_t lo = 0, hi = ix->nframes;
+	uint64_t i;
 
-	while (hi - lo > 1) {
-		const uint64_t mid = lo + (hi - lo) / 2;
-
-		if (ix->frame[mid].at <= at)
-			lo = mid;
-		else
-			hi = mid;
-	}
-	return lo;
+	CK_LOWER_BOUND(i, ix->nframes, ix->frame[i].at <= at);
+	return i ? i - 1 : 0;
 }
 
 int ck_pack_read(void *arg, uint64_t at, void *buf, size_t n, struct ckpt_err *err)

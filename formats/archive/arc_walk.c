@@ -11,6 +11,7 @@
 #include "formats/archive/arc_turn.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_pool.h"
+#include "libckpt/base/ck_search.h"
 #include "libckpt/base/ck_sys.h"
 
 struct walk {
@@ -30,17 +31,10 @@ struct walk {
 /* The first file that ends behind 'at' or begins there. */
 static uint64_t entry_at(const struct ck_pack_index *ix, uint64_t at)
 {
-	uint64_t lo = 0, hi = ix->n;
+	uint64_t i;
 
-	while (lo < hi) {
-		const uint64_t mid = lo + (hi - lo) / 2;
-
-		if (ix->entry[mid].at + ix->entry[mid].bytes <= at)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	CK_LOWER_BOUND(i, ix->n, ix->entry[i].at + ix->entry[i].bytes <= at);
+	return i;
 }
 
 /* What of the frame lies in gap i: before file i, or behind the last one. */

@@ -18,6 +18,7 @@
 #include "formats/safetensors/ck_st.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_map.h"
+#include "libckpt/base/ck_search.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_mount.h"
 #include "libckpt/json/ck_json.h"
@@ -247,17 +248,10 @@ static void check_strays(struct folder *h)
 /* The shard that holds tensor 'tensor': its range includes the number. */
 static const struct shard *holder(const struct folder *h, uint64_t tensor)
 {
-	for (uint64_t lo = 0, hi = h->nshards; lo < hi;) {
-		const uint64_t mid = lo + (hi - lo) / 2;
+	uint64_t i;
 
-		if (tensor < h->shard[mid].first)
-			hi = mid;
-		else if (tensor >= h->shard[mid].last)
-			lo = mid + 1;
-		else
-			return &h->shard[mid];
-	}
-	return NULL;
+	CK_LOWER_BOUND(i, h->nshards, h->shard[i].last <= tensor);
+	return i < h->nshards && h->shard[i].first <= tensor ? &h->shard[i] : NULL;
 }
 
 static void check_entry(struct folder *h, const struct ck_json_tok *name,

@@ -10,6 +10,7 @@
 #include "libckpt/base/ck_crc.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_hash.h"
+#include "libckpt/base/ck_search.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_tree.h"
 
@@ -96,19 +97,12 @@ static int place_order(const void *a, const void *b)
 	return x->off < y->off ? -1 : x->off > y->off;
 }
 
-/* The pieces of one sum: a binary search for the first. */
+/* The pieces of one sum. */
 static int join(const struct filling *f, uint32_t sum, uint32_t *crc_out, struct ckpt_err *err)
 {
-	uint64_t lo = 0, hi = f->npieces, n = 0;
+	uint64_t lo, n = 0;
 
-	while (lo < hi) {
-		const uint64_t mid = lo + (hi - lo) / 2;
-
-		if (f->piece[mid].slot < sum)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
+	CK_LOWER_BOUND(lo, f->npieces, f->piece[lo].slot < sum);
 	while (lo + n < f->npieces && f->piece[lo + n].slot == sum)
 		n++;
 	if (!n || f->piece[lo + n - 1].bytes)
@@ -128,19 +122,12 @@ static int term_order(const void *a, const void *b)
 static void join_terms(const struct filling *f, uint64_t sum, char text[33])
 {
 	struct ck_hash128 all = { 0 };
-	uint64_t lo = 0, hi = f->nterms;
+	uint64_t i;
 
-	while (lo < hi) {
-		const uint64_t mid = lo + (hi - lo) / 2;
-
-		if (f->term[mid].sum < sum)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	for (; lo < f->nterms && f->term[lo].sum == sum; lo++)
-		all = ck_hash128_add(all, (struct ck_hash128){ .lo = f->term[lo].off,
-							       .hi = f->term[lo].bytes });
+	CK_LOWER_BOUND(i, f->nterms, f->term[i].sum < sum);
+	for (; i < f->nterms && f->term[i].sum == sum; i++)
+		all = ck_hash128_add(all, (struct ck_hash128){ .lo = f->term[i].off,
+							       .hi = f->term[i].bytes });
 	ck_hash128_print(all, text);
 }
 

@@ -12,6 +12,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_pool.h"
+#include "libckpt/base/ck_search.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/compare/ck_diff.h"
 #include "libckpt/run/ck_read.h"
@@ -46,17 +47,10 @@ struct running {
 /* The pair that has the unit. */
 static struct ck_diff_pair *pair_of(struct ck_diff *d, uint64_t unit)
 {
-	uint64_t lo = 0, hi = d->npairs;
+	uint64_t i;
 
-	while (hi - lo > 1) {
-		const uint64_t mid = lo + (hi - lo) / 2;
-
-		if (d->pair[mid].first_unit <= unit)
-			lo = mid;
-		else
-			hi = mid;
-	}
-	return &d->pair[lo];
+	CK_LOWER_BOUND(i, d->npairs, d->pair[i].first_unit <= unit);
+	return &d->pair[i ? i - 1 : 0];
 }
 
 /* 'n' numbers of 'from' as 'to': where they lie already, or in 'room'. */

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_search.h"
 #include "libckpt/base/ck_sys.h"
 
 /* What follows the archive's path, without slashes at the ends; NULL = it is elsewhere. */
@@ -46,17 +47,10 @@ static int compare(const char *name, const char *key, size_t len)
 /* The first file whose name is not less. */
 static uint64_t lower(const struct ck_mount *m, const char *key, size_t len)
 {
-	uint64_t lo = 0, hi = m->n;
+	uint64_t i;
 
-	while (lo < hi) {
-		const uint64_t mid = lo + (hi - lo) / 2;
-
-		if (compare(m->file[mid].name, key, len) < 0)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	CK_LOWER_BOUND(i, m->n, compare(m->file[i].name, key, len) < 0);
+	return i;
 }
 
 static const struct ck_mount_file *find(const struct ck_mount *m, const char *key, size_t len)

@@ -12,6 +12,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_map.h"
+#include "libckpt/base/ck_search.h"
 #include "libckpt/base/ck_sys.h"
 
 /* One listing while it is made. */
@@ -223,20 +224,11 @@ void ck_tree_release(struct ck_tree *tree)
 
 const struct ck_tree_entry *ck_tree_find(const struct ck_tree *tree, const char *name)
 {
-	uint64_t lo = 0, hi = tree->n;
+	const struct ck_tree_entry *e = tree->entry;
+	uint64_t i;
 
-	while (lo < hi) {
-		const uint64_t mid = lo + (hi - lo) / 2;
-		const int d = ck_name_compare(name, tree->entry[mid].name);
-
-		if (!d)
-			return &tree->entry[mid];
-		if (d < 0)
-			hi = mid;
-		else
-			lo = mid + 1;
-	}
-	return NULL;
+	CK_LOWER_BOUND(i, tree->n, ck_name_compare(e[i].name, name) < 0);
+	return i < tree->n && !ck_name_compare(e[i].name, name) ? &e[i] : NULL;
 }
 
 static int read_open_file(int fd, const char *path, char *buf, uint64_t n, struct ckpt_err *err)

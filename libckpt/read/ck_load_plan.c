@@ -5,6 +5,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_hash.h"
+#include "libckpt/base/ck_search.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/read/ck_load.h"
 #include "libckpt/select/ck_select.h"
@@ -280,17 +281,10 @@ void ck_load_plan_release(struct ck_load_plan *plan)
 
 uint64_t ck_load_piece_at(const struct ck_load_plan *plan, uint64_t at)
 {
-	uint64_t lo = 0, hi = plan->n;
+	uint64_t i;
 
-	while (hi - lo > 1) {
-		const uint64_t mid = lo + (hi - lo) / 2;
-
-		if (plan->piece[mid].at <= at)
-			lo = mid;
-		else
-			hi = mid;
-	}
-	return lo;
+	CK_LOWER_BOUND(i, plan->n, plan->piece[i].at <= at);
+	return i ? i - 1 : 0;
 }
 
 uint64_t ck_load_cut(const struct ck_load_piece *p, uint64_t at)
@@ -309,18 +303,10 @@ uint64_t ck_load_cut(const struct ck_load_piece *p, uint64_t at)
 const struct ck_load_piece *ck_load_piece_in(const struct ck_load_plan *plan, uint32_t source,
 					     uint64_t off, uint64_t n)
 {
-	uint64_t lo = 0, hi = plan->n;
+	const struct ck_load_piece *p = plan->piece;
+	uint64_t i;
 
-	while (lo < hi) {
-		const uint64_t mid = lo + (hi - lo) / 2;
-		const struct ck_load_piece *p = &plan->piece[mid];
-
-		if (p->source < source || (p->source == source && p->off < off))
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	if (lo == plan->n || plan->piece[lo].source != source || plan->piece[lo].off - off >= n)
-		return NULL;
-	return &plan->piece[lo];
+	CK_LOWER_BOUND(i, plan->n, p[i].source < source ||
+				   (p[i].source == source && p[i].off < off));
+	return i < plan->n && p[i].source == source && p[i].off - off < n ? &p[i] : NULL;
 }

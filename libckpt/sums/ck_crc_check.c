@@ -16,6 +16,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_hash.h"
 #include "libckpt/base/ck_map.h"
+#include "libckpt/base/ck_search.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_src.h"
 #include "libckpt/sums/ck_part_sums.h"
@@ -171,17 +172,10 @@ static int find_cuts(const struct ck_crc_check *seen, struct seen_source *s, str
 /* The first cut after 'off', or 'end'. */
 static uint64_t next_cut(const struct seen_source *s, uint64_t off, uint64_t end)
 {
-	uint64_t lo = 0, hi = s->ncuts;
+	uint64_t i;
 
-	while (lo < hi) {
-		const uint64_t mid = lo + (hi - lo) / 2;
-
-		if (s->cut[mid] <= off)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo < s->ncuts ? ck_min_u64(s->cut[lo], end) : end;
+	CK_LOWER_BOUND(i, s->ncuts, s->cut[i] <= off);
+	return i < s->ncuts ? ck_min_u64(s->cut[i], end) : end;
 }
 
 int ck_crc_check_add_raw(struct ck_crc_check *seen, uint32_t source, uint64_t off, const void *p,
@@ -246,17 +240,10 @@ struct checking {
 /* The first piece that begins at 'off' or behind. */
 static uint64_t piece_at(const struct seen_source *s, uint64_t off)
 {
-	uint64_t lo = 0, hi = s->n;
+	uint64_t i;
 
-	while (lo < hi) {
-		const uint64_t mid = lo + (hi - lo) / 2;
-
-		if (s->piece[mid].off < off)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	CK_LOWER_BOUND(i, s->n, s->piece[i].off < off);
+	return i;
 }
 
 /*

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_search.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/commit/ck_stage.h"
 #include "libckpt/sums/ck_crc_check.h"
@@ -193,22 +194,16 @@ int ck_claims_make(struct ck_claims *claims, struct ck_part_sums *share, const s
 uint64_t ck_claims_stretch(const struct ck_claims *claims, uint32_t source, uint64_t at,
 			   uint64_t end, uint32_t *part_out)
 {
-	uint64_t lo = 0, hi = claims->n;
-	const struct ck_claim *c;
+	const struct ck_claim *c = claims->claim;
+	uint64_t i;
 
-	while (lo < hi) {	/* the first that ends after 'at' */
-		const uint64_t mid = lo + (hi - lo) / 2;
-
-		c = &claims->claim[mid];
-		if (c->source < source || (c->source == source && c->to <= at))
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
+	/* the first that ends after 'at' */
+	CK_LOWER_BOUND(i, claims->n, c[i].source < source ||
+				     (c[i].source == source && c[i].to <= at));
 	*part_out = CK_NONE;
-	if (lo == claims->n || claims->claim[lo].source != source)
+	if (i == claims->n || c[i].source != source)
 		return end;
-	c = &claims->claim[lo];
+	c += i;
 	if (c->from > at)
 		return ck_min_u64(c->from, end);
 	*part_out = c->part;

@@ -8,6 +8,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_pool.h"
+#include "libckpt/base/ck_search.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_src.h"
 #include "libckpt/sums/ck_hash_reuse.h"
@@ -401,18 +402,12 @@ static void add_to(struct ck_sum_check *passed, struct stated *s, uint64_t off, 
 /* The first that ends after 'off'. */
 static uint64_t stated_at(const struct ck_sum_check *passed, uint32_t source, uint64_t off)
 {
-	uint64_t lo = 0, hi = passed->n;
+	const struct stated *s = passed->stated;
+	uint64_t i;
 
-	while (lo < hi) {
-		const uint64_t mid = lo + (hi - lo) / 2;
-		const struct stated *s = &passed->stated[mid];
-
-		if (s->source < source || (s->source == source && end_of(s) <= off))
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	CK_LOWER_BOUND(i, passed->n, s[i].source < source ||
+				     (s[i].source == source && end_of(&s[i]) <= off));
+	return i;
 }
 
 void ck_sum_check_add(struct ck_sum_check *passed, uint32_t source, uint64_t off, const void *p,

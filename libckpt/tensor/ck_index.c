@@ -8,6 +8,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_hash.h"
+#include "libckpt/base/ck_search.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_src.h"
 #include "libckpt/tensor/ck_dtype.h"
@@ -353,17 +354,10 @@ int ck_index_state_derive(struct ck_index *ix, uint32_t of, const char *name,
 uint64_t ck_index_extent_at(const struct ck_index *ix, const struct ck_state *state,
 			    uint64_t elem)
 {
-	uint64_t lo = state->extent, hi = state->extent + state->nextents;
+	uint64_t i;
 
-	while (hi - lo > 1) {
-		const uint64_t mid = lo + (hi - lo) / 2;
-
-		if (ix->extent[mid].first <= elem)
-			lo = mid;
-		else
-			hi = mid;
-	}
-	return lo;
+	CK_LOWER_BOUND(i, state->nextents, ix->extent[state->extent + i].first <= elem);
+	return state->extent + (i ? i - 1 : 0);
 }
 
 int ck_index_add_fact(struct ck_index *ix, struct ckpt_err *err, const char *key,

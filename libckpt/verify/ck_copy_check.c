@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_search.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/verify/ck_copy_check_priv.h"
 
@@ -238,18 +239,12 @@ static int claims_by_place(const void *a, const void *b)
 /* The first claim of 'source' that ends behind 'off'. */
 static uint64_t claim_at(const struct ck_copy_check *w, uint32_t source, uint64_t off)
 {
-	uint64_t lo = 0, hi = w->nclaims;
+	const struct ck_copy_check_claim *c = w->claim;
+	uint64_t i;
 
-	while (lo < hi) {
-		const uint64_t mid = lo + (hi - lo) / 2;
-		const struct ck_copy_check_claim *c = &w->claim[mid];
-
-		if (c->source < source || (c->source == source && c->end <= off))
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	CK_LOWER_BOUND(i, w->nclaims, c[i].source < source ||
+				      (c[i].source == source && c[i].end <= off));
+	return i;
 }
 
 /* Is every claimed byte one that only its own comparison needs? */

@@ -5,6 +5,7 @@
 #include "kernels/include/kn.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_pool.h"
+#include "libckpt/base/ck_search.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/verify/ck_copy_check_priv.h"
 
@@ -205,18 +206,12 @@ static int look(struct ck_copy_check *w, uint32_t worker, struct ck_copy_check_r
 /* The first range of 'source' that reaches behind 'off'. */
 static uint64_t find(const struct ck_copy_check *w, uint32_t source, uint64_t off)
 {
-	uint64_t lo = 0, hi = w->nranges;
+	const struct ck_copy_check_range *r = w->range;
+	uint64_t i;
 
-	while (lo < hi) {
-		const uint64_t mid = lo + (hi - lo) / 2;
-		const struct ck_copy_check_range *r = &w->range[mid];
-
-		if (r->source < source || (r->source == source && r->reach <= off))
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	CK_LOWER_BOUND(i, w->nranges, r[i].source < source ||
+				      (r[i].source == source && r[i].reach <= off));
+	return i;
 }
 
 int ck_copy_check_bytes(struct ck_copy_check *w, uint32_t worker, uint32_t source, uint64_t off,
@@ -249,21 +244,15 @@ static uint64_t units(const struct ck_index *ix, const struct ck_copy_check_pair
 static int rest_job(void *arg, uint64_t job, uint32_t worker, struct ckpt_err *err)
 {
 	struct ck_copy_check *w = arg;
-	uint64_t lo = 0, hi = w->npairs, at, n;
+	uint64_t i, at, n;
 
 	if (w->cancel && __atomic_load_n(w->cancel, __ATOMIC_RELAXED))
 		return ck_fail(err, CKPT_E_CANCELED, NULL, CKPT_NO_OFFSET, "the run was canceled");
-	while (hi - lo > 1) {	/* the last pair whose first job is not behind this one */
-		const uint64_t mid = lo + (hi - lo) / 2;
-
-		if (w->first_job[mid] <= job)
-			lo = mid;
-		else
-			hi = mid;
-	}
-	at = (job - w->first_job[lo]) * JOB_ELEMS;
-	n = ck_min_u64(JOB_ELEMS, units(&w->ck->ix, &w->pair[lo]) - at);
-	return compare_read(w, worker, &w->pair[lo], at, n, err);
+	CK_LOWER_BOUND(i, w->npairs, w->first_job[i] <= job);
+	i -= i > 0;	/* the last pair whose first job is not after this one */
+	at = (job - w->first_job[i]) * JOB_ELEMS;
+	n = ck_min_u64(JOB_ELEMS, units(&w->ck->ix, &w->pair[i]) - at);
+	return compare_read(w, worker, &w->pair[i], at, n, err);
 }
 
 int ck_copy_check_rest(struct ck_copy_check *w, uint32_t threads, const volatile int *cancel,

@@ -13,6 +13,7 @@
 #include "libckpt/base/ck_crc.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_pool.h"
+#include "libckpt/base/ck_search.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/verify/ck_scan.h"
 #include "libckpt/verify/ck_scan_priv.h"
@@ -35,33 +36,19 @@ struct reading {
 /* The file that job belongs to. */
 static struct ck_scan_file *file_of(const struct ck_scan *scan, uint64_t job)
 {
-	uint64_t lo = 0, hi = scan->n;
+	uint64_t i;
 
-	while (hi - lo > 1) {
-		const uint64_t mid = lo + (hi - lo) / 2;
-
-		if (scan->file[mid].first_job <= job)
-			lo = mid;
-		else
-			hi = mid;
-	}
-	return &scan->file[lo];
+	CK_LOWER_BOUND(i, scan->n, scan->file[i].first_job <= job);
+	return &scan->file[i ? i - 1 : 0];
 }
 
 /* The first member that ends behind 'off'. */
 static uint64_t member_at(const struct ck_scan_file *f, uint64_t off)
 {
-	uint64_t lo = 0, hi = f->nmembers;
+	uint64_t i;
 
-	while (lo < hi) {
-		const uint64_t mid = lo + (hi - lo) / 2;
-
-		if (f->member[mid].off + f->member[mid].bytes <= off)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	CK_LOWER_BOUND(i, f->nmembers, f->member[i].off + f->member[i].bytes <= off);
+	return i;
 }
 
 static int keep(struct reading *r, struct ck_scan_file *f, const struct ck_crc_piece *piece,

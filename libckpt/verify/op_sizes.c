@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_search.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_mount.h"
 #include "libckpt/run/ck_ckpt.h"
@@ -195,17 +196,10 @@ static void sweep(struct sizing *s, struct file *f)
 static uint64_t used_in(const struct sizing *s, const struct file *f, uint64_t begin,
 			uint64_t end, bool *weights_out)
 {
-	uint64_t low = f->first, high = f->end, used = 0;
+	uint64_t i, used = 0;
 
-	while (low < high) {
-		const uint64_t mid = low + (high - low) / 2;
-
-		if (s->range[mid].end <= begin)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	for (uint64_t i = low; i < f->end && s->range[i].begin < end; i++) {
+	CK_LOWER_BOUND(i, f->end - f->first, s->range[f->first + i].end <= begin);
+	for (i += f->first; i < f->end && s->range[i].begin < end; i++) {
 		const struct range *r = &s->range[i];
 		const uint64_t from = ck_max_u64(r->begin, begin), to = ck_min_u64(r->end, end);
 
