@@ -6,7 +6,7 @@ steps=120 every=30 dies=70	# it is killed behind that step
 ranks=8 fewer=4 launch='mpirun -n 8 ' launch_fewer='mpirun -n 4 ' many=s
 MPIRUN=${MPIRUN:-$(command -v mpirun)}
 if [ -n "$MPIRUN" ] && ztrain --version | grep -q MPI; then
-	PATH=$root/tests/lib:$PATH	# mpirun for root, and for more ranks than cores
+	PATH=$root/tests/lib/run:$PATH	# mpirun for root, and for more ranks than cores
 	export MPIRUN PATH
 else
 	ranks=1 fewer=1 launch='' launch_fewer='' many=

@@ -37,7 +37,7 @@ ztrain_run() {
 	shift 6
 	set -- "$built/ztrain" --model "$w/train/model" --config "$config" --micro-batch "$micro" \
 		--threads "$threads" "$@"
-	[ "$ranks" = 1 ] || set -- tests/lib/mpirun -n "$ranks" "$@"
+	[ "$ranks" = 1 ] || set -- tests/lib/run/mpirun -n "$ranks" "$@"
 	run "$series" "$@"
 }
 

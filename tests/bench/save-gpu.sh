@@ -40,7 +40,7 @@ train() {
 	shift
 	set -- "$ztrain" --device "${DEVICE:-cuda}" --model "$model" --config "$work/ds.json" --random \
 		--micro-batch "$rows" --seq "$tokens" --sync none --log "$work/$log" "$@"
-	[ "$ranks" = 1 ] || set -- "$here/tests/lib/mpirun" -n "$ranks" "$@"
+	[ "$ranks" = 1 ] || set -- "$here/tests/lib/run/mpirun" -n "$ranks" "$@"
 	"$@" > "$work/$log.said" 2>&1 || { cat "$work/$log.said" >&2; exit 1; }
 }
 # seconds LOG FROM TO: of each of these steps

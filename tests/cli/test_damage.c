@@ -10,10 +10,10 @@
  * stderr, the name of the place, and no output and no partial output left.
  * verify is asked three times: quick, --full, and with a manifest from before. */
 #define _GNU_SOURCE
-#include "tests/lib/t_damage.h"
-#include "tests/lib/t_damages.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_run.h"
+#include "tests/lib/mutate/t_damage_file.h"
+#include "tests/lib/mutate/t_damage_cases.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/run/t_run.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static int has_one_of(const char *text, const char *words)
 	return found;
 }
 
-static int failures(const struct t_damage *d, const struct t_run *run,
+static int failures(const struct t_damage_case *d, const struct t_run *run,
 		    const char *out, const char *what)
 {
 	char **left = t_dir_list(out, NULL);
@@ -85,13 +85,13 @@ static int verify(const struct t_copy *k, const char *flag, const char *wanted, 
 	return bad != 0;
 }
 
-static const char *wanted(const struct t_damage *d, const char *cell)
+static const char *wanted(const struct t_damage_case *d, const char *cell)
 {
 	return cell ? cell : d->findings ? d->findings : T_NOTHING;
 }
 
 /* Damages it, and asks verify: quick, --full, and with the manifest that was there before. */
-static int verify_all(const struct t_damage *d, const struct t_copy *k, const char *spare)
+static int verify_all(const struct t_damage_case *d, const struct t_copy *k, const char *spare)
 {
 	char *manifest = t_fmt("%s/zckpt-manifest.json", k->tag_dir);
 	struct t_run run;
@@ -109,9 +109,9 @@ static int verify_all(const struct t_damage *d, const struct t_copy *k, const ch
 	return bad;
 }
 
-static int test_one(const struct t_damage *d)
+static int test_one(const struct t_damage_case *d)
 {
-	static const struct t_damage sound = { .exit = 0 };
+	static const struct t_damage_case sound = { .exit = 0 };
 	char *work = t_dir_new(), *out = t_fmt("%s/out", work);
 	char *src = t_fmt("%s/%s/ckpt", fixtures, d->fixture), *latest;
 	char *spare = t_fmt("%s/manifest", work);
@@ -161,10 +161,10 @@ int main(int argc, char **argv)
 		t_die("no fixtures in %s; set ZCKPT_FIXTURES", fixtures);
 	if (!t_exists(t_zckpt()))
 		t_die("there is no program %s; set ZCKPT", t_zckpt());
-	for (size_t i = 0; i < t_ndamages; i++) {
-		if (!strstr(t_damages[i].name, filter))
+	for (size_t i = 0; i < t_ndamage_cases; i++) {
+		if (!strstr(t_damage_cases[i].name, filter))
 			continue;
-		if (test_one(&t_damages[i]))
+		if (test_one(&t_damage_cases[i]))
 			failed++;
 		else
 			passed++;

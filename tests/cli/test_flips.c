@@ -14,10 +14,10 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_files.h"
-#include "tests/lib/t_flip.h"
-#include "tests/lib/t_save.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/fs/t_files.h"
+#include "tests/lib/mutate/t_flip.h"
+#include "tests/lib/ops/t_save.h"
 
 #define STEP "s"
 #define CONFIG "config.json"

@@ -15,11 +15,11 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_files.h"
-#include "tests/lib/t_flip.h"
-#include "tests/lib/t_load.h"
-#include "tests/lib/t_verbs.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/fs/t_files.h"
+#include "tests/lib/mutate/t_flip.h"
+#include "tests/lib/ops/t_load.h"
+#include "tests/lib/torture/t_verbs.h"
 
 static const struct ckpt_run_opts run = {
 	.size = sizeof(run), .threads = 1, .sync = CKPT_SYNC_NONE,

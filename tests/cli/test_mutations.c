@@ -19,13 +19,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/lib/t_bases.h"
-#include "tests/lib/t_damages.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_judge.h"
-#include "tests/lib/t_table.h"
+#include "tests/lib/mutate/t_mutate_bases.h"
+#include "tests/lib/mutate/t_damage_cases.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/mutate/t_verdict.h"
+#include "tests/lib/mutate/t_mutation_table.h"
 
-#define TABLE "docs/internals/mutations.md"
+#define TABLE "tests/cli/mutations.md"
 #define BY_NAME "Damages by name"
 
 enum way {
@@ -121,7 +121,7 @@ static void judge(struct test *t)
 	const char *never;
 
 	t->tried++;
-	t_judge(&t->whole, &v);
+	t_verdict_of(&t->whole, &v);
 	never = t_cells_make(t->mutation, &v, t->is_step, &is);
 	if (t->way == LIST)
 		printf("%s | %zu | %s | %s | %s | %s | %s | %s%s%s\n", t->mutation, t->number,
@@ -156,7 +156,7 @@ static void try_format(struct test *t, const struct t_format *f)
 	t->format = f->name;
 	t->is_step = f->is_step;
 	t_base_begin(&t->base, f, dir);
-	t_judge_begin(&t->whole, dir, t->base.open, f->is_step);
+	t_whole_begin(&t->whole, dir, t->base.open, f->is_step);
 	t_files_free(&t->base.files);
 	t_files_read(&t->base.files, t->base.dir);	/* with the manifest */
 	if (f->what & T_BYTES)
@@ -165,14 +165,14 @@ static void try_format(struct test *t, const struct t_format *f)
 		t_mutate_tensors(&t->base, &sink);
 	if (f->what & T_FILES)
 		t_mutate_files(&t->base, &sink);
-	t_judge_end(&t->whole);
+	t_whole_end(&t->whole);
 	t_base_end(&t->base);
 	t_dir_end(dir);
 }
 
 /* ---------------------------------------------------------------- damages by name */
 
-static void try_damage(struct test *t, const struct t_damage *d, const char *fixtures)
+static void try_damage(struct test *t, const struct t_damage_case *d, const char *fixtures)
 {
 	char *dir = t_dir_new(), *from = t_fmt("%s/%s/ckpt", fixtures, d->fixture), *latest;
 	struct t_copy k = { .fixtures = fixtures, .root = t_fmt("%s/ckpt", dir) };
@@ -183,10 +183,10 @@ static void try_damage(struct test *t, const struct t_damage *d, const char *fix
 	from = t_fmt("%s/latest", k.root);
 	latest = (char *)t_file_read(from, &n);
 	k.tag_dir = t_fmt("%s/%s", k.root, latest);
-	t_judge_begin(&t->whole, dir, "", true);
+	t_whole_begin(&t->whole, dir, "", true);
 	d->damage(&k);
 	judge(t);
-	t_judge_end(&t->whole);
+	t_whole_end(&t->whole);
 	free(latest);
 	free(from);
 	free(k.root);
@@ -201,9 +201,9 @@ static void try_damages(struct test *t)
 
 	t->format = BY_NAME;
 	t->is_step = true;
-	for (size_t i = 0; i < t_ndamages; i++)
-		if (want(t, t_damages[i].name, 1, t_damages[i].fixture))
-			try_damage(t, &t_damages[i], fixtures);
+	for (size_t i = 0; i < t_ndamage_cases; i++)
+		if (want(t, t_damage_cases[i].name, 1, t_damage_cases[i].fixture))
+			try_damage(t, &t_damage_cases[i], fixtures);
 	free(fixtures);
 }
 

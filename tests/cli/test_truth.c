@@ -15,13 +15,13 @@
  * A case of another layout must be refused by name, with exit 3, without output.
  */
 #define _GNU_SOURCE
-#include "tests/lib/t_case.h"
-#include "tests/lib/t_cast.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_run.h"
-#include "tests/lib/t_self.h"
-#include "tests/lib/t_st.h"
-#include "tests/lib/t_want.h"
+#include "tests/lib/fixture/t_case.h"
+#include "tests/lib/fixture/t_cast.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/run/t_run.h"
+#include "tests/lib/fixture/t_case_check.h"
+#include "tests/lib/archive/t_st.h"
+#include "tests/lib/fixture/t_expected.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,12 +80,12 @@ static void check_nothing_left(struct t_report *r, const char *dir,
 
 static int is_state(const struct job *j, const char *state)
 {
-	struct t_wants w;
+	struct t_expected w;
 	int n;
 
-	t_wants_state(&w, j->c, &j->truth, state);
+	t_expected_state(&w, j->c, &j->truth, state);
 	n = w.n > 0;
-	t_wants_free(&w);
+	t_expected_free(&w);
 	return n;
 }
 
@@ -93,22 +93,22 @@ static void compare_state(struct job *j, const char *dir, const char *state)
 {
 	char *path = t_fmt("%s/%s.safetensors", dir, state);
 	char *label = t_fmt("%s: state %s", j->tag, state);
-	struct t_wants w;
+	struct t_expected w;
 	struct t_st got;
 
-	t_wants_state(&w, j->c, &j->truth, state);
+	t_expected_state(&w, j->c, &j->truth, state);
 	if (!t_exists(path) && w.n && w.list[0].required) {
 		t_say(j->r, "%s: no file", label);
 	} else if (!t_exists(path)) {
 		j->r->absent += (long)w.n;
 	} else if (!open_out(j, &got, path)) {
-		t_wants_compare(&w, &got, 0, label, j->r);
+		t_expected_compare(&w, &got, 0, label, j->r);
 		if (!strcmp(state, "master"))
 			j->master = got;
 		else
 			t_st_close(&got);
 	}
-	t_wants_free(&w);
+	t_expected_free(&w);
 	free(label);
 	free(path);
 }
@@ -265,7 +265,7 @@ static void test_model(struct job *j, const char *dtype)
 			 !strcmp(word, "fp32") ? "F32" : "keep";
 	char *dst = t_fmt("%s/%s.safetensors", j->work, word);
 	char *label = t_fmt("%s: %s", j->tag, word);
-	struct t_wants w;
+	struct t_expected w;
 	struct t_run run;
 	struct t_st got;
 
@@ -277,11 +277,11 @@ static void test_model(struct job *j, const char *dtype)
 		t_run_zckpt(&run, "convert", "--threads", "1", "--sync", "none",
 			    "--tag", j->tag, j->root, "-o", dst, NULL);
 	if (ran(j, &run, word, 0) && !open_out(j, &got, dst)) {
-		t_wants_model(&w, j->c, &j->truth, as, &j->master);
-		t_wants_compare(&w, &got, !dtype, label, j->r);
+		t_expected_model(&w, j->c, &j->truth, as, &j->master);
+		t_expected_compare(&w, &got, !dtype, label, j->r);
 		if (!dtype)
 			test_expected(j, &got);
-		t_wants_free(&w);
+		t_expected_free(&w);
 		t_st_close(&got);
 	}
 	t_run_free(&run);
@@ -313,7 +313,7 @@ static void test_tag(struct job *j, int self)
 		t_say(j->r, "%s: %s", path, j->truth.err);
 		goto out;
 	}
-	t_self_check(j->c, &j->truth, j->tag, j->r);
+	t_case_check(j->c, &j->truth, j->tag, j->r);
 	if (j->latest)
 		t_traits_add(j->c, &j->truth);
 	if (!self && !j->r->bad) {

@@ -14,7 +14,7 @@
 #include <time.h>
 
 #include "tests/engine/te_model.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 #define CHUNK 1024u
 #define MOST_STEPS 1000

@@ -14,7 +14,7 @@ middle() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 job() {
 	local begin
 	begin=$(date +%s%N)
-	said=$("$root/tests/lib/mpirun" -n "$ranks" "$program" "$1") || exit 1
+	said=$("$root/tests/lib/run/mpirun" -n "$ranks" "$program" "$1") || exit 1
 	echo "$(($(date +%s%N) - begin))" | awk '{ printf "%.3f\n", $1 / 1e9 }' >> "$work/$1"
 }
 work=$(mktemp -d "${TMPDIR:-/tmp}/zckpt-start.XXXXXX") || exit 1

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "tests/engine/te_data.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 static char *dir;
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "kernels/include/kn_ref_train.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 struct law {
 	const struct en_model *m;

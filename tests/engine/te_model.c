@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 char *te_path(const char *name)
 {

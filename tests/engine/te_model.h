@@ -8,7 +8,7 @@
 
 #include "engine/model/en_exec.h"
 #include "engine/model/en_pool.h"
-#include "tests/lib/t_st.h"
+#include "tests/lib/archive/t_st.h"
 
 /* build/fixtures/model/NAME, or the same below $ZCKPT_FIXTURES; the caller frees it. */
 char *te_path(const char *name);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 const unsigned te_masks[] = { 0, KN_CPU_AVX2, KN_CPU_AVX2 | KN_CPU_F16C, KN_CPU_ALL };
 const size_t te_nmasks = sizeof(te_masks) / sizeof(te_masks[0]);

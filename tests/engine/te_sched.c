@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 char *te_sched_path(const char *name)
 {

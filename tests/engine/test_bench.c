@@ -19,7 +19,7 @@
 #include "engine/bench/en_bench.h"
 #include "tests/engine/te_model.h"
 #include "tests/engine/te_ranks.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 #define TOKENS 24u
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # usage: test_comm_mpi.sh [tcp]
 #
-# Ranks of a real MPI, or with "tcp" ranks without one (tests/lib/envrun), through the engine's table
+# Ranks of a real MPI, or with "tcp" ranks without one (tests/lib/run/envrun), through the engine's table
 # of collectives (tests/engine/mpi_comm.c).  If this fails, ranks train on other numbers than one
 # rank does, the counters tell stories, or a job with a dead rank stands still until somebody looks.
 #
@@ -17,8 +17,8 @@
 # ZCKPT_LONG=1: each of 8 ranks, half-way and before it starts.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
-mpirun=$root/tests/lib/mpirun tcp=0
-if [ "${1:-}" = tcp ]; then mpirun=$root/tests/lib/envrun tcp=1; fi
+mpirun=$root/tests/lib/run/mpirun tcp=0
+if [ "${1:-}" = tcp ]; then mpirun=$root/tests/lib/run/envrun tcp=1; fi
 program=${ZCKPT_BUILD:-$root/build}/tests/engine/mpi_comm
 skip() { echo "$1" >&2; exit 77; }
 [ $tcp = 1 ] || command -v "${MPIRUN:-mpirun}" > /dev/null 2>&1 || skip 'no mpirun here (tools/deps.sh --mpi)'

@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "engine/config/en_config.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_fault.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/torture/t_fault.h"
 
 #define DS "distributed_type: DEEPSPEED\nnum_processes: 2\n"
 

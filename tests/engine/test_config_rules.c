@@ -16,7 +16,7 @@
 
 #include "engine/config/en_config.h"
 #include "engine/config/keys/en_keys.h"
-#include "tests/lib/t_fault.h"
+#include "tests/lib/torture/t_fault.h"
 
 static int resolve(struct en_config *cfg, const char *text, const struct en_facts *facts,
 		   struct ckpt_err *err)

@@ -16,7 +16,7 @@
 
 #include "engine/data/en_samples.h"
 #include "tests/engine/te_sched.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 static struct en_samples samples(uint64_t n, struct en_samples_opts opts)
 {

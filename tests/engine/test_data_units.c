@@ -15,8 +15,8 @@
 
 #include "tests/engine/te_data.h"
 #include "tests/engine/te_sched.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_fault.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/torture/t_fault.h"
 
 static void units_have_rows_and_targets_of_the_reference_runs(void **state)
 {

@@ -18,7 +18,7 @@
 #include "engine/model/en_sample.h"
 #include "engine/model/en_weights.h"
 #include "tests/engine/te_model.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 static const char *const names[] = { "llama3", "llama3_tied", "qwen25", "qwen25_tied", "qwen3",
 				     "qwen3_tied" };

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "tests/engine/te_model.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 #define PLAIN "\"architectures\": [\"LlamaForCausalLM\"], \"vocab_size\": 10, " \
 	"\"hidden_size\": 8, \"intermediate_size\": 6, \"num_hidden_layers\": 2, " \

@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "tests/engine/te_model.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 static const char *const names[] = { "llama3", "llama3_tied", "qwen25", "qwen25_tied", "qwen3",
 				     "qwen3_tied" };

@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "tests/engine/te_law.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 struct shape {
 	const char *name;

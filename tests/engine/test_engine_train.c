@@ -19,7 +19,7 @@
 #include <string.h>
 
 #include "tests/engine/te_model.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 #define STEP_ROWS 8u
 #define TOKENS 33u

@@ -20,9 +20,9 @@
 #include "libckpt/base/ck_sys.h"
 #include "tests/engine/te_model.h"
 #include "tests/engine/te_ranks.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_ranks.h"
-#include "tests/lib/t_step.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_ranks.h"
+#include "tests/lib/ops/t_step.h"
 
 static char *dir, *first;
 

@@ -15,8 +15,8 @@
 
 #include "engine/checkpoint/en_find.h"
 #include "libckpt/base/ck_sys.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_ranks.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_ranks.h"
 
 #define STEPS 3
 

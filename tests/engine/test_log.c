@@ -20,8 +20,8 @@
 
 #include "engine/base/en_json.h"
 #include "engine/log/en_log.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_fault.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/torture/t_fault.h"
 
 static char *dir, *path;
 

@@ -18,7 +18,7 @@
 #include "engine/nvme/en_nvme.h"
 #include "kernels/include/kn_train.h"
 #include "libckpt/base/ck_sys.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 #define PAGES 64u		/* of the file */
 #define PAGE EN_NVME_ALIGN

@@ -20,10 +20,10 @@
 
 #include "engine/run/en_run.h"
 #include "tests/engine/te_ranks.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_files.h"
-#include "tests/lib/t_flip.h"
-#include "tests/lib/t_step.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/fs/t_files.h"
+#include "tests/lib/mutate/t_flip.h"
+#include "tests/lib/ops/t_step.h"
 
 #define TOKENS 5u
 #define VOCAB 23

@@ -27,7 +27,7 @@
 #include "engine/run/en_run.h"
 #include "tests/engine/te_model.h"
 #include "tests/engine/te_ranks.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 #define TOKENS 33u
 #define STEPS 20

@@ -17,7 +17,7 @@
 
 #include "engine/sched/en_sched.h"
 #include "tests/engine/te_sched.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 static cJSON *schedulers;
 

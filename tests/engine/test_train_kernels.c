@@ -19,7 +19,7 @@
 
 #include "kernels/include/kn_ref_train.h"
 #include "tests/engine/te_numbers.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 static uint64_t seed = 1;
 

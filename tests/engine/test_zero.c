@@ -18,7 +18,7 @@
 #include "libckpt/base/ck_hash.h"
 #include "tests/engine/te_model.h"
 #include "tests/engine/te_ranks.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 #define UNITS 8u
 #define ROWS 1u

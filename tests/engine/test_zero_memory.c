@@ -18,7 +18,7 @@
 #include "engine/zero/cpu/en_zero_cpu.h"
 #include "tests/engine/te_model.h"
 #include "tests/engine/te_ranks.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 #define ROWS 2u
 #define TOKENS 19u

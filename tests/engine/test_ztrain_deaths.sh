@@ -17,7 +17,7 @@
 #             and takes away what was left
 #
 # A few of them, by ZCKPT_SEED; with ZCKPT_LONG=1 all; or those that are named.  SIGTERM: to a rank, to mpirun, and twice.
-# ZCKPT_START=tcp: ranks that were started without MPI (tests/lib/envrun), and of moments a few less.
+# ZCKPT_START=tcp: ranks that were started without MPI (tests/lib/run/envrun), and of moments a few less.
 set -u
 # shellcheck source=tests/engine/ztrain.sh
 . "$(dirname "$0")/ztrain.sh"
@@ -34,7 +34,7 @@ bad() {
 }
 mpich=0 tcp=0
 if [ "${ZCKPT_START:-mpi}" = tcp ]; then
-	tcp=1 mpirun=$root/tests/lib/envrun
+	tcp=1 mpirun=$root/tests/lib/run/envrun
 else
 	case $("${MPIRUN:-mpirun}" --version 2> /dev/null) in *HYDRA* | *MPICH*) mpich=1 ;; esac
 fi

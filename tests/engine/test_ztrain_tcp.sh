@@ -14,7 +14,7 @@ set -u
 # shellcheck source=tests/engine/ztrain.sh
 . "$(dirname "$0")/ztrain.sh"
 need_models
-envrun=$root/tests/lib/envrun
+envrun=$root/tests/lib/run/envrun
 fixtures=${models%/models}
 unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE
 

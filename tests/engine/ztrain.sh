@@ -20,7 +20,7 @@ ztrain=${ZTRAIN:-$build/ztrain}
 watched=$build/tests/engine/ztrain_watched
 zckpt=${ZCKPT:-$root/build/zckpt}
 models=${ZCKPT_FIXTURES:-$root/build/fixtures}/model/models
-mpirun=$root/tests/lib/mpirun
+mpirun=$root/tests/lib/run/mpirun
 skip() { echo "$1" >&2; exit 77; }
 [ -x "$ztrain" ] || skip "$ztrain is not there"
 work=$(mktemp -d "${TMPDIR:-/tmp}/zckpt-$(basename "$0" .sh).XXXXXX") || exit 1

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 static const struct ckpt_run_opts run_opts = {
 	.size = sizeof(run_opts), .threads = 1, .mem_limit = 4 << 20, .sync = CKPT_SYNC_NONE,

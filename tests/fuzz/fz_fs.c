@@ -8,7 +8,7 @@
 
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 #define MAX_NODES 4096
 #define MAX_FDS 256

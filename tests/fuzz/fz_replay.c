@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 static char now_at[4096];
 static unsigned long runs;

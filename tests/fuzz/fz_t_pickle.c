@@ -7,7 +7,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/pickle/ck_pkl.h"
 #include "libckpt/pickle/ck_pkl_emit.h"
-#include "tests/lib/t_twins.h"
+#include "tests/lib/archive/t_same_graph.h"
 
 struct text {
 	char *p;
@@ -34,7 +34,7 @@ static void again(const struct ck_pkl *one, const struct text *t)
 		fz_die("what was written cannot be read: %s", err.msg);
 	if (two.used != t->n || two.protocol != 2)
 		fz_die("what was written is no whole pickle of protocol 2");
-	why = t_twins_differ(one->root, two.root);
+	why = t_graphs_differ(one->root, two.root);
 	if (why)
 		fz_die("what was written is another value: %s", why);
 	if (!emit(two.root, &u) || u.n != t->n || memcmp(u.p, t->p, t->n))

@@ -14,7 +14,7 @@ set -u
 . "$(dirname "$0")/../engine/ztrain.sh"
 need_models
 sim=$build/ztrain-gpusim
-envrun=$root/tests/lib/envrun
+envrun=$root/tests/lib/run/envrun
 [ -x "$sim" ] || skip "$sim is not there (make gpusim)"
 export FAKE_NCCL_TIMEOUT=60
 echo '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}' > z.json

@@ -2,7 +2,7 @@
 # usage: launchers.sh ZTRAIN FIXTURES BIN
 #
 # ztrain started by the real torchrun and the real launcher of DeepSpeed, which are in BIN: the run is
-# that of tests/lib/envrun, and two jobs of torchrun on one host at once do not meet.
+# that of tests/lib/run/envrun, and two jobs of torchrun on one host at once do not meet.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 ztrain=$1 models=$2/model/models bin=$3
@@ -29,7 +29,7 @@ same() {
 		tail -n 20 "$work/$1.out"
 	fi
 }
-run want "$here/../lib/envrun" -n 3 || { cat "$work/want.out"; exit 1; }
+run want "$here/../lib/run/envrun" -n 3 || { cat "$work/want.out"; exit 1; }
 run torchrun "$bin/torchrun" --no-python --nproc-per-node 3
 same torchrun
 # torchrun takes --log for an abbreviation of its own options, where nothing ends them

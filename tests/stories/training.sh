@@ -14,7 +14,7 @@ settings() { printf '%s\n' "$2" > "$1"; }
 ranks() {
 	local n=$1
 	shift
-	"$root/tests/lib/envrun" -n "$n" "$@"
+	"$root/tests/lib/run/envrun" -n "$n" "$@"
 }
 trains() {
 	local status=$1 dir=$2 count=$3

@@ -4,9 +4,9 @@
  * that was reported as done and is gone, or a next run that goes on with bytes that never reached
  * the disk.
  *
- * Every verb (tests/lib/t_power_verbs.c) runs on a disk in memory (tests/lib/t_disk.h), is cut at
- * and between all its syncs, and what is left is read, gone on with and cut again. Then each kind
- * of sync is left out in turn: that must be noticed, or the sync is for nothing.
+ * Every verb (tests/lib/torture/t_power_verbs.c) runs on a disk in memory (tests/lib/fs/t_disk.h),
+ * is cut at and between all its syncs, and what is left is read, gone on with and cut again. Then
+ * each kind of sync is left out in turn: that must be noticed, or the sync is for nothing.
  * docs/internals/power-cuts.md.
  */
 #include <setjmp.h>
@@ -20,8 +20,8 @@
 #include <string.h>
 
 #include "libckpt/base/ck_sys.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_power.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/torture/t_power.h"
 
 #define SEEDS 6		/* of each boundary; 200 with ZCKPT_LONG */
 

@@ -26,11 +26,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/lib/t_calls.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_ranks.h"
-#include "tests/lib/t_run.h"
-#include "tests/lib/t_seed.h"
+#include "tests/lib/fs/t_calls.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_ranks.h"
+#include "tests/lib/run/t_run.h"
+#include "tests/lib/run/t_seed.h"
 
 #define RANKS 4
 #define SAVES 3

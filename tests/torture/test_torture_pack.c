@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_pack.h"
-#include "tests/lib/t_torture.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/archive/t_pack.h"
+#include "tests/lib/torture/t_torture.h"
 
 #define MORE_THAN_ENOUGH 20000
 

@@ -5,8 +5,8 @@
  * If this fails, a result holds some tensors of one save and some of another, with status 0: a
  * model that no run ever had.
  *
- * The sources are made by tests/lib/t_sources.c. A seed draws what happens to them; it is printed,
- * and ZCKPT_SEED=N repeats it. ZCKPT_LONG=1: 550 runs instead of 60.
+ * The sources are made by tests/lib/mutate/t_sources.c. A seed draws what happens to them; it is
+ * printed, and ZCKPT_SEED=N repeats it. ZCKPT_LONG=1: 550 runs instead of 60.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,9 +25,9 @@
 
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/include/ckpt.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_seed.h"
-#include "tests/lib/t_sources.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/run/t_seed.h"
+#include "tests/lib/mutate/t_sources.h"
 
 #define SHORT_RUNS 60
 #define LONG_RUNS 550

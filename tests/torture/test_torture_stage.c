@@ -16,10 +16,10 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/run/ck_run.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_fault.h"
-#include "tests/lib/t_raw.h"
-#include "tests/lib/t_torture.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/torture/t_fault.h"
+#include "tests/lib/ops/t_raw.h"
+#include "tests/lib/torture/t_torture.h"
 
 #define NUMEL 70000	/* two windows, and a bit */
 #define MORE_THAN_ENOUGH 5000

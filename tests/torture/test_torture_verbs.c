@@ -17,11 +17,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_fault.h"
-#include "tests/lib/t_seed.h"
-#include "tests/lib/t_tree.h"
-#include "tests/lib/t_verbs.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/torture/t_fault.h"
+#include "tests/lib/run/t_seed.h"
+#include "tests/lib/fs/t_tree.h"
+#include "tests/lib/torture/t_verbs.h"
 
 #define MORE_THAN_ENOUGH 100000
 #define TWO_THREADS 200		/* failures of two threads, of a verb and layout */

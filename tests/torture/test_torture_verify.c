@@ -16,9 +16,9 @@
 #include <string.h>
 
 #include "libckpt/run/ck_ckpt.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_fault.h"
-#include "tests/lib/t_step.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/torture/t_fault.h"
+#include "tests/lib/ops/t_step.h"
 
 #define MORE_THAN_ENOUGH 20000
 

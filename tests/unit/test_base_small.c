@@ -19,8 +19,8 @@
 #include "libckpt/base/ck_map.h"
 #include "libckpt/base/ck_mem.h"
 #include "libckpt/base/ck_sys.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_fault.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/torture/t_fault.h"
 
 static void the_first_failure_is_the_one_that_is_told(void **state)
 {

@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "libckpt/run/ck_ckpt.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_step.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_step.h"
 
 /* Flip a bit of element 0 of the second copy of buffer 'name'. */
 static void change_copy(const char *path, const char *name)

@@ -14,9 +14,9 @@
 #include <string.h>
 
 #include "libckpt/select/ck_slice.h"
-#include "tests/lib/t_conv.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_raw.h"
+#include "tests/lib/ops/t_convert.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_raw.h"
 
 #define MOST 4
 
@@ -207,8 +207,8 @@ static void large_slices_against_the_whole(void **state)
 	struct ckpt *ck;
 
 	(void)state;
-	t_conv_source(path, parts);
-	ck = t_conv_open(path);
+	t_convert_source(path, parts);
+	ck = t_convert_open(path);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct ckpt_cat_info info;
 		struct taken got = { 0 };
@@ -267,8 +267,8 @@ static void headers_of_all_types(void **state)
 		char *want = t_fmt("{'descr': '%s', 'fortran_order': False, 'shape': (3,), } ",
 				   cases[i].npy);
 
-		t_conv_source(path, parts);
-		ck = t_conv_open(path);
+		t_convert_source(path, parts);
+		ck = t_convert_open(path);
 		assert_int_equal(ckpt_cat(ck, 0, NULL, take, &t, &info, NULL), 0);
 		assert_string_equal(info.npy, cases[i].npy);
 		assert_int_equal(info.is_bits, cases[i].is_bits);
@@ -297,8 +297,8 @@ static void wrong_calls_and_who_stops(void **state)
 	struct ckpt *ck;
 
 	(void)state;
-	t_conv_source(path, parts);
-	ck = t_conv_open(path);
+	t_convert_source(path, parts);
+	ck = t_convert_open(path);
 	assert_int_equal(ckpt_cat(ck, 0, &opts, take, &t, NULL, NULL), -77);
 	assert_int_equal(ckpt_cat(ck, 9, &opts, take, &t, NULL, NULL), -CKPT_E_USAGE);
 	assert_int_equal(ckpt_cat(ck, 0, &opts, NULL, &t, NULL, NULL), -CKPT_E_USAGE);

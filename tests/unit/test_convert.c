@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/t_conv.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/ops/t_convert.h"
+#include "tests/lib/fs/t_dir.h"
 
 static char *dir;	/* fresh for each test */
 static char *src, *dst;
@@ -79,11 +79,11 @@ static void kept_types_give_the_same_bytes_back(void **state)
 	struct t_st a, b;
 
 	(void)state;
-	t_conv_source(src, small);
+	t_convert_source(src, small);
 	opts.dtype = CKPT_KEEP;
-	t_conv(src, dst, &opts, 0, &report, NULL);
-	t_conv_result(&a, src, NULL);
-	t_conv_result(&b, dst, "model.safetensors");
+	t_convert(src, dst, &opts, 0, &report, NULL);
+	t_convert_result(&a, src, NULL);
+	t_convert_result(&b, dst, "model.safetensors");
 	assert_int_equal(b.n_tensors, 4);
 	for (size_t i = 0; i < b.n_tensors; i++) {
 		assert_string_equal(a.tensors[i].dtype, b.tensors[i].dtype);
@@ -104,18 +104,18 @@ static void floats_become_fp32_exactly_and_integers_stay(void **state)
 	const struct t_st_tensor *from, *to;
 
 	(void)state;
-	t_conv_source(src, small);
-	t_conv(src, dst, &opts, 0, &report, NULL);
-	t_conv_result(&a, src, NULL);
-	t_conv_result(&b, dst, "model.safetensors");
-	from = t_conv_tensor(&a, "b.bias", "BF16 [5]");
-	to = t_conv_tensor(&b, "b.bias", "F32 [5]");
+	t_convert_source(src, small);
+	t_convert(src, dst, &opts, 0, &report, NULL);
+	t_convert_result(&a, src, NULL);
+	t_convert_result(&b, dst, "model.safetensors");
+	from = t_convert_tensor(&a, "b.bias", "BF16 [5]");
+	to = t_convert_tensor(&b, "b.bias", "F32 [5]");
 	for (int i = 0; i < 5; i++) {	/* bf16 is the upper half of fp32 */
 		assert_int_equal(to->data[4 * i] | to->data[4 * i + 1], 0);
 		assert_memory_equal(to->data + 4 * i + 2, from->data + 2 * i, 2);
 	}
-	t_conv_tensor(&b, "c.half", "F32 [7,3]");
-	t_conv_tensor(&b, "steps", "I64 [2]");
+	t_convert_tensor(&b, "c.half", "F32 [7,3]");
+	t_convert_tensor(&b, "steps", "I64 [2]");
 	same_bytes(&a, &b, "steps");
 	same_bytes(&a, &b, "a.weight");
 	assert_int_equal(report.no_master, 2);	/* the two that were 16-bit */
@@ -133,12 +133,12 @@ static void values_too_large_for_fp16_are_counted_once_each(void **state)
 	struct t_st b;
 
 	(void)state;
-	t_conv_source(src, part);
+	t_convert_source(src, part);
 	opts.dtype = CKPT_F16;
-	t_conv(src, dst, &opts, 0, &report, NULL);
+	t_convert(src, dst, &opts, 0, &report, NULL);
 	assert_int_equal(report.overflows, 2);
-	t_conv_result(&b, dst, "model.safetensors");
-	assert_memory_equal(t_conv_tensor(&b, "w", "F16 [8]")->data, want, sizeof(want));
+	t_convert_result(&b, dst, "model.safetensors");
+	assert_memory_equal(t_convert_tensor(&b, "w", "F16 [8]")->data, want, sizeof(want));
 	t_st_close(&b);
 }
 
@@ -150,15 +150,15 @@ static void first_rule_that_matches_chooses_the_type(void **state)
 	struct t_st b;
 
 	(void)state;
-	t_conv_source(src, small);
+	t_convert_source(src, small);
 	opts.dtype = CKPT_BF16;
 	opts.dtype_rules = rules;
-	t_conv(src, dst, &opts, 0, NULL, NULL);
-	t_conv_result(&b, dst, "model.safetensors");
-	t_conv_tensor(&b, "a.weight", "F32 [3,4]");
-	t_conv_tensor(&b, "b.bias", "F16 [5]");
-	t_conv_tensor(&b, "c.half", "BF16 [7,3]");
-	t_conv_tensor(&b, "steps", "I64 [2]");
+	t_convert(src, dst, &opts, 0, NULL, NULL);
+	t_convert_result(&b, dst, "model.safetensors");
+	t_convert_tensor(&b, "a.weight", "F32 [3,4]");
+	t_convert_tensor(&b, "b.bias", "F16 [5]");
+	t_convert_tensor(&b, "c.half", "BF16 [7,3]");
+	t_convert_tensor(&b, "steps", "I64 [2]");
 	t_st_close(&b);
 }
 
@@ -167,9 +167,9 @@ static void rule_of_an_unknown_type_is_a_wrong_call(void **state)
 	const struct ckpt_rule rules[] = { { "*", "int8" }, { NULL, NULL } };
 
 	(void)state;
-	t_conv_source(src, small);
+	t_convert_source(src, small);
 	opts.dtype_rules = rules;
-	t_conv(src, dst, &opts, CKPT_E_USAGE, NULL, NULL);
+	t_convert(src, dst, &opts, CKPT_E_USAGE, NULL, NULL);
 	assert_false(t_exists(dst));
 }
 
@@ -180,10 +180,10 @@ static void one_file_has_the_reference_order_and_sorted_metadata(void **state)
 	const char *h, *at;
 
 	(void)state;
-	t_conv_source(src, small);
+	t_convert_source(src, small);
 	opts.dtype = CKPT_KEEP;
-	t_conv(src, file, &opts, 0, NULL, NULL);
-	t_conv_result(&b, file, NULL);
+	t_convert(src, file, &opts, 0, NULL, NULL);
+	t_convert_result(&b, file, NULL);
 	h = (const char *)b.bytes + 8;
 	assert_ptr_equal(strstr(h, "{\"__metadata__\":{\"format\":\"pt\","), h);
 	at = h;		/* widest type first, then by name */
@@ -220,9 +220,9 @@ static void shards_hold_every_tensor_once_and_the_index_names_them(void **state)
 	char *path = t_fmt("%s/model.safetensors.index.json", dst), *text, *pair;
 
 	(void)state;
-	t_conv_source(src, parts);
+	t_convert_source(src, parts);
 	opts.max_shard_bytes = 204;
-	t_conv(src, dst, &opts, 0, &report, NULL);
+	t_convert(src, dst, &opts, 0, &report, NULL);
 	assert_int_equal(report.nfiles, 3);
 	text = (char *)t_file_read(path, &n);
 	assert_non_null(text);
@@ -230,7 +230,7 @@ static void shards_hold_every_tensor_once_and_the_index_names_them(void **state)
 	for (size_t i = 0; i < 4; i++) {
 		pair = t_fmt("\"%s\": \"%s\"", want[i].name, want[i].file);
 		assert_non_null(strstr(text, pair));
-		t_conv_result(&b, dst, want[i].file);
+		t_convert_result(&b, dst, want[i].file);
 		assert_non_null(t_st_find(&b, want[i].name));
 		assert_int_equal(b.n_tensors, i ? 3 : 1);
 		t_st_close(&b);
@@ -246,14 +246,14 @@ static void sharded_result_converts_back_to_the_same_file(void **state)
 	struct t_st a, b;
 
 	(void)state;
-	t_conv_source(src, small);
+	t_convert_source(src, small);
 	opts.dtype = CKPT_KEEP;
 	opts.max_shard_bytes = 50;
-	t_conv(src, dst, &opts, 0, NULL, NULL);
-	t_conv(src, one, &opts, 0, NULL, NULL);
-	t_conv(dst, two, &opts, 0, NULL, NULL);
-	t_conv_result(&a, one, NULL);
-	t_conv_result(&b, two, NULL);
+	t_convert(src, dst, &opts, 0, NULL, NULL);
+	t_convert(src, one, &opts, 0, NULL, NULL);
+	t_convert(dst, two, &opts, 0, NULL, NULL);
+	t_convert_result(&a, one, NULL);
+	t_convert_result(&b, two, NULL);
 	assert_int_equal(a.n_tensors, b.n_tensors);
 	for (size_t i = 0; i < a.n_tensors; i++)
 		same_bytes(&a, &b, a.tensors[i].name);
@@ -273,12 +273,12 @@ static void master_and_moments_come_out_by_name(void **state)
 
 	(void)state;
 	opts.states = all;
-	t_conv(ds, dst, &opts, 0, &report, NULL);
+	t_convert(ds, dst, &opts, 0, &report, NULL);
 	assert_int_equal(report.nfiles, 4);
-	t_conv_result(&w, dst, "weight.safetensors");
-	t_conv_result(&m, dst, "exp_avg_sq.safetensors");
-	t_conv_tensor(&w, "emb.weight", "BF16 [61,12]");
-	t_conv_tensor(&m, "emb.weight", "F32 [61,12]");
+	t_convert_result(&w, dst, "weight.safetensors");
+	t_convert_result(&m, dst, "exp_avg_sq.safetensors");
+	t_convert_tensor(&w, "emb.weight", "BF16 [61,12]");
+	t_convert_tensor(&m, "emb.weight", "F32 [61,12]");
 	assert_null(t_st_find(&m, "table"));	/* a buffer has no moments */
 	assert_non_null(t_st_find(&w, "table"));
 	assert_string_equal(t_st_meta(&m, "zckpt.group.0.lr"), "0.01");
@@ -290,9 +290,9 @@ static void master_and_moments_come_out_by_name(void **state)
 	t_dir_remove(dst);
 	opts.states = one;
 	opts.dtype = CKPT_BF16;
-	t_conv(ds, dst, &opts, 0, NULL, NULL);
-	t_conv_result(&m, dst, "exp_avg.safetensors");
-	t_conv_tensor(&m, "emb.weight", "BF16 [61,12]");
+	t_convert(ds, dst, &opts, 0, NULL, NULL);
+	t_convert_result(&m, dst, "exp_avg.safetensors");
+	t_convert_tensor(&m, "emb.weight", "BF16 [61,12]");
 	t_st_close(&m);
 	free(ds);
 }
@@ -304,7 +304,7 @@ static void unknown_state_is_refused_with_those_that_there_are(void **state)
 
 	(void)state;
 	opts.states = states;
-	t_conv(ds, dst, &opts, CKPT_E_USAGE, NULL, &err);
+	t_convert(ds, dst, &opts, CKPT_E_USAGE, NULL, &err);
 	assert_non_null(strstr(err.msg, "exp_avg_sq"));
 	assert_false(t_exists(dst));
 	free(ds);
@@ -318,7 +318,7 @@ static void several_states_do_not_go_into_one_file(void **state)
 
 	(void)state;
 	opts.states = states;
-	t_conv(ds, file, &opts, CKPT_E_USAGE, NULL, NULL);
+	t_convert(ds, file, &opts, CKPT_E_USAGE, NULL, NULL);
 	assert_false(t_exists(file));
 	free(file);
 	free(ds);
@@ -332,11 +332,11 @@ static void fp32_is_the_master_and_not_the_rounded_weight(void **state)
 	struct t_st a, b;
 
 	(void)state;
-	t_conv(ds, dst, &opts, 0, NULL, NULL);
+	t_convert(ds, dst, &opts, 0, NULL, NULL);
 	opts.states = one;
-	t_conv(ds, states, &opts, 0, NULL, NULL);
-	t_conv_result(&a, dst, "model.safetensors");
-	t_conv_result(&b, states, "master.safetensors");
+	t_convert(ds, states, &opts, 0, NULL, NULL);
+	t_convert_result(&a, dst, "model.safetensors");
+	t_convert_result(&b, states, "master.safetensors");
 	assert_true(b.n_tensors > 10);
 	for (size_t i = 0; i < b.n_tensors; i++)
 		same_bytes(&a, &b, b.tensors[i].name);
@@ -354,11 +354,11 @@ static void sixteen_bits_of_the_master_are_the_saved_weight(void **state)
 
 	(void)state;
 	opts.dtype = CKPT_BF16;
-	t_conv(ds, dst, &opts, 0, NULL, NULL);
+	t_convert(ds, dst, &opts, 0, NULL, NULL);
 	opts.dtype = CKPT_KEEP;
-	t_conv(ds, keep, &opts, 0, NULL, NULL);
-	t_conv_result(&a, dst, "model.safetensors");
-	t_conv_result(&b, keep, "model.safetensors");
+	t_convert(ds, keep, &opts, 0, NULL, NULL);
+	t_convert_result(&a, dst, "model.safetensors");
+	t_convert_result(&b, keep, "model.safetensors");
 	same_bytes(&a, &b, "emb.weight");
 	same_bytes(&a, &b, "blocks.0.qkv.weight");
 	t_st_close(&a);
@@ -373,24 +373,24 @@ static void tied_names_are_metadata_or_copies_as_asked(void **state)
 	struct t_st b;
 
 	(void)state;
-	t_conv(ds, dst, &opts, 0, &report, NULL);
+	t_convert(ds, dst, &opts, 0, &report, NULL);
 	assert_int_equal(report.aliases, 1);
-	t_conv_result(&b, dst, "model.safetensors");
+	t_convert_result(&b, dst, "model.safetensors");
 	assert_null(t_st_find(&b, "head.weight"));
 	assert_string_equal(t_st_meta(&b, "head.weight"), "emb.weight");
 	t_st_close(&b);
 	t_dir_remove(dst);
 	sel.tied = CKPT_TIED_DUP;
-	t_conv(ds, dst, &opts, 0, NULL, NULL);
-	t_conv_result(&b, dst, "model.safetensors");
+	t_convert(ds, dst, &opts, 0, NULL, NULL);
+	t_convert_result(&b, dst, "model.safetensors");
 	assert_null(t_st_meta(&b, "head.weight"));
-	assert_memory_equal(t_conv_tensor(&b, "head.weight", "F32 [61,12]")->data,
-			    t_conv_tensor(&b, "emb.weight", "F32 [61,12]")->data, 61 * 12 * 4);
+	assert_memory_equal(t_convert_tensor(&b, "head.weight", "F32 [61,12]")->data,
+			    t_convert_tensor(&b, "emb.weight", "F32 [61,12]")->data, 61 * 12 * 4);
 	t_st_close(&b);
 	t_dir_remove(dst);
 	sel.tied = CKPT_TIED_DROP;
-	t_conv(ds, dst, &opts, 0, NULL, NULL);
-	t_conv_result(&b, dst, "model.safetensors");
+	t_convert(ds, dst, &opts, 0, NULL, NULL);
+	t_convert_result(&b, dst, "model.safetensors");
 	assert_null(t_st_meta(&b, "head.weight"));
 	assert_null(t_st_find(&b, "head.weight"));
 	t_st_close(&b);
@@ -400,7 +400,7 @@ static void tied_names_are_metadata_or_copies_as_asked(void **state)
 /* Turn a bit of the first byte of a tensor's stored weight. */
 static void damage_weight(const char *step, const char *name)
 {
-	struct ckpt *ck = t_conv_open(step);
+	struct ckpt *ck = t_convert_open(step);
 	struct ckpt_extent_info e;
 	struct ckpt_state_info s;
 	uint64_t t;
@@ -437,11 +437,11 @@ static void weight_that_is_not_its_master_rounded_stops_every_writer(void **stat
 	(void)state;
 	t_dir_copy(ds, copy);
 	damage_weight(copy, "blocks.0.up.bias");
-	t_conv(copy, dst, &opts, CKPT_E_MISMATCH, NULL, &err);
+	t_convert(copy, dst, &opts, CKPT_E_MISMATCH, NULL, &err);
 	assert_string_equal(err.where, "blocks.0.up.bias");
 	assert_non_null(strstr(err.msg, "MASTER_WEIGHT_MISMATCH: element 0"));
 	assert_false(t_exists(dst));
-	ck = t_conv_open(copy);
+	ck = t_convert_open(copy);
 	memset(&err, 0, sizeof(err));
 	assert_int_equal(ckpt_digest(ck, &dopts, &digests, &err), -CKPT_E_MISMATCH);
 	ckpt_close(ck);
@@ -463,7 +463,7 @@ static void digests_of_one_state_are_equal_in_every_format(void **state)
 	char *file = t_fmt("%s/x.safetensors", dir);
 	const char *weight[] = { "weight", NULL };
 	const struct ckpt_digest_opts dopts = { .size = sizeof(dopts), .states = weight };
-	struct ckpt *ck = t_conv_open(pt);
+	struct ckpt *ck = t_convert_open(pt);
 	struct ckpt_digests a = { 0 }, b = { 0 };
 
 	(void)state;
@@ -471,7 +471,7 @@ static void digests_of_one_state_are_equal_in_every_format(void **state)
 	opts.dtype = CKPT_KEEP;
 	assert_int_equal(ckpt_convert(ck, file, &opts, NULL, NULL), 0);
 	ckpt_close(ck);
-	ck = t_conv_open(file);
+	ck = t_convert_open(file);
 	assert_int_equal(ckpt_digest(ck, &dopts, &b, NULL), 0);
 	ckpt_close(ck);
 	assert_true(a.nlines > 1);
@@ -498,11 +498,11 @@ static void digests_in_the_metadata_are_those_of_the_file(void **state)
 
 	(void)state;
 	opts.flags = CKPT_CONVERT_DIGEST;
-	t_conv(ds, dst, &opts, 0, &report, NULL);
-	ck = t_conv_open(dst);
+	t_convert(ds, dst, &opts, 0, &report, NULL);
+	ck = t_convert_open(dst);
 	assert_int_equal(ckpt_digest(ck, &dopts, &d, NULL), 0);
 	ckpt_close(ck);
-	t_conv_result(&b, dst, "model.safetensors");
+	t_convert_result(&b, dst, "model.safetensors");
 	assert_int_equal(d.nlines, report.ndigests);
 	assert_int_equal(d.nlines, b.n_tensors);
 	assert_string_equal(d.root, report.root);
@@ -532,11 +532,11 @@ static void expected_names_shapes_and_types_are_held_against_the_result(void **s
 	char *that = t_fmt("%s/that.safetensors", dir);
 
 	(void)state;
-	t_conv_source(src, small);
-	t_conv_source(that, other);
+	t_convert_source(src, small);
+	t_convert_source(that, other);
 	opts.dtype = CKPT_KEEP;
 	opts.expect_path = that;
-	t_conv(src, dst, &opts, CKPT_E_EXPECT, NULL, &err);
+	t_convert(src, dst, &opts, CKPT_E_EXPECT, NULL, &err);
 	assert_non_null(strstr(err.msg, "4 differences"));
 	assert_non_null(strstr(err.msg, "extra would be missing"));
 	assert_non_null(strstr(err.msg, "steps is not expected"));
@@ -544,7 +544,7 @@ static void expected_names_shapes_and_types_are_held_against_the_result(void **s
 	assert_non_null(strstr(err.msg, "a.weight would be F32, F16 is expected"));
 	assert_false(t_exists(dst));
 	opts.expect_path = src;
-	t_conv(src, dst, &opts, 0, NULL, NULL);
+	t_convert(src, dst, &opts, 0, NULL, NULL);
 	free(that);
 }
 
@@ -557,13 +557,13 @@ static void index_json_is_expected_by_its_names(void **state)
 	char *json = t_fmt("%s/m.index.json", dir);
 
 	(void)state;
-	t_conv_source(src, small);
+	t_convert_source(src, small);
 	t_file_write(json, bad, sizeof(bad) - 1);
 	opts.expect_path = json;
-	t_conv(src, dst, &opts, CKPT_E_EXPECT, NULL, &err);
+	t_convert(src, dst, &opts, CKPT_E_EXPECT, NULL, &err);
 	assert_non_null(strstr(err.msg, "1 difference: c.half is not expected"));
 	t_file_write(json, good, sizeof(good) - 1);
-	t_conv(src, dst, &opts, 0, NULL, NULL);
+	t_convert(src, dst, &opts, 0, NULL, NULL);
 	free(json);
 }
 

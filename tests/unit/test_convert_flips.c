@@ -14,11 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/t_conv.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_flip.h"
-#include "tests/lib/t_raw.h"
-#include "tests/lib/t_step.h"
+#include "tests/lib/ops/t_convert.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/mutate/t_flip.h"
+#include "tests/lib/ops/t_raw.h"
+#include "tests/lib/ops/t_step.h"
 
 #define EACH 120u
 #define EACH_LONG 2000u
@@ -89,7 +89,7 @@ static void convert_whole(const char *path)
 
 	if (t_exists(dst))
 		t_dir_remove(dst);
-	t_conv(path, dst, &co, 0, NULL, NULL);
+	t_convert(path, dst, &co, 0, NULL, NULL);
 	free(dst);
 }
 
@@ -108,7 +108,7 @@ static void convert_refuses(const char *path)
 	if (!ckpt_open(&path, 1, &oo, &ck, &err) && !ckpt_convert(ck, dst, &co, NULL, &err)) {
 		if (!t_ends_with(path, ".pt"))
 			t_die("%s: verify --full finds an error, and convert does not", path);
-		t_conv_same_files(dst, whole);
+		t_convert_same_files(dst, whole);
 		t_dir_remove(dst);
 	}
 	assert_false(t_exists(dst));
@@ -151,7 +151,7 @@ static void convert_and_flip(const char *name, bool is_dir)
 	char **list = NULL;
 	size_t n = 1;
 
-	t_conv(src, dst, &opts, 0, NULL, NULL);
+	t_convert(src, dst, &opts, 0, NULL, NULL);
 	assert_int_equal(worst(dst), CKPT_INFO);
 	if (!is_dir) {
 		flip_file(dst, dst, flips);
@@ -206,7 +206,7 @@ static void files_of_states_show_every_flipped_bit(void **state)
 
 	(void)state;
 	opts.states = every;
-	t_conv(src, dst, &opts, 0, NULL, NULL);
+	t_convert(src, dst, &opts, 0, NULL, NULL);
 	list = t_dir_list(dst, &n);
 	assert_true(n >= 3);
 	for (size_t i = 0; i < n; i++) {

@@ -18,8 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/lib/t_conv.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/ops/t_convert.h"
+#include "tests/lib/fs/t_dir.h"
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -109,14 +109,14 @@ static void dry_run_reports_the_files_and_writes_none(void **state)
 	struct ckpt_report real = { 0 };
 
 	(void)state;
-	t_conv_source(src, large);
+	t_convert_source(src, large);
 	opts.max_shard_bytes = 10 * MIB;
 	opts.flags = CKPT_WRITE_DRY_RUN;
-	t_conv(src, dst, &opts, 0, &report, NULL);
+	t_convert(src, dst, &opts, 0, &report, NULL);
 	assert_false(t_exists(dst));
 	assert_false(t_exists(partial));
 	opts.flags = 0;
-	t_conv(src, dst, &opts, 0, &real, NULL);
+	t_convert(src, dst, &opts, 0, &real, NULL);
 	assert_int_equal(report.nfiles, real.nfiles);
 	assert_true(real.nfiles > 2);
 	for (uint64_t i = 0; i < real.nfiles; i++) {
@@ -129,19 +129,19 @@ static void dry_run_reports_the_files_and_writes_none(void **state)
 		free(bytes);
 	}
 	opts.flags = CKPT_WRITE_DRY_RUN;
-	t_conv(src, dst, &opts, CKPT_E_EXISTS, NULL, NULL);
+	t_convert(src, dst, &opts, CKPT_E_EXISTS, NULL, NULL);
 	ckpt_report_free(&real);
 }
 
 static void what_stands_at_the_destination_is_not_touched_without_force(void **state)
 {
 	(void)state;
-	t_conv_source(src, small);
+	t_convert_source(src, small);
 	t_dir_make(dst);
 	put(dst, "model.safetensors", "mine");
 	t_file_write(file, "mine", 4);
-	t_conv(src, dst, &opts, CKPT_E_EXISTS, NULL, NULL);
-	t_conv(src, file, &opts, CKPT_E_EXISTS, NULL, NULL);
+	t_convert(src, dst, &opts, CKPT_E_EXISTS, NULL, NULL);
+	t_convert(src, file, &opts, CKPT_E_EXISTS, NULL, NULL);
 	holds(dst, "model.safetensors", "mine");
 	holds(dir, "out.safetensors", "mine");
 	assert_false(t_exists(partial));
@@ -153,7 +153,7 @@ static void force_replaces_the_weights_and_keeps_everything_else(void **state)
 	struct t_st st;
 
 	(void)state;
-	t_conv_source(src, small);
+	t_convert_source(src, small);
 	t_dir_make(dst);
 	put(dst, "model.safetensors", "old");
 	put(dst, "model-00001-of-00002.safetensors", "old");
@@ -161,17 +161,17 @@ static void force_replaces_the_weights_and_keeps_everything_else(void **state)
 	put(dst, "notes.txt", "mine");
 	put(dst, "lora.safetensors", "mine");
 	opts.flags = CKPT_WRITE_FORCE;
-	t_conv(src, dst, &opts, 0, NULL, NULL);
-	t_conv_result(&st, dst, "model.safetensors");
-	t_conv_tensor(&st, "w", "F32 [4,4]");
+	t_convert(src, dst, &opts, 0, NULL, NULL);
+	t_convert_result(&st, dst, "model.safetensors");
+	t_convert_tensor(&st, "w", "F32 [4,4]");
 	t_st_close(&st);
 	holds(dst, "model-00001-of-00002.safetensors", NULL);
 	holds(dst, "model.safetensors.index.json", NULL);
 	holds(dst, "notes.txt", "mine");
 	holds(dst, "lora.safetensors", "mine");
 	t_file_write(file, "old", 3);
-	t_conv(src, file, &opts, 0, NULL, NULL);
-	t_conv_same_files(model, file);
+	t_convert(src, file, &opts, 0, NULL, NULL);
+	t_convert_same_files(model, file);
 	free(model);
 }
 
@@ -180,13 +180,13 @@ static void states_and_weights_live_side_by_side_under_force(void **state)
 	const char *all[] = { "all", NULL };
 
 	(void)state;
-	t_conv_source(src, small);
+	t_convert_source(src, small);
 	t_dir_make(dst);
 	put(dst, "model.safetensors", "mine");
 	put(dst, "weight-00001-of-00002.safetensors", "old");
 	opts.flags = CKPT_WRITE_FORCE;
 	opts.states = all;
-	t_conv(src, dst, &opts, 0, NULL, NULL);
+	t_convert(src, dst, &opts, 0, NULL, NULL);
 	holds(dst, "model.safetensors", "mine");
 	holds(dst, "weight-00001-of-00002.safetensors", NULL);
 }
@@ -196,8 +196,8 @@ static void files_of_trainers_are_not_written(void **state)
 	char *pt = in(dir, "x.ckpt");
 
 	(void)state;
-	t_conv_source(src, small);
-	t_conv(src, pt, &opts, CKPT_E_USAGE, NULL, NULL);
+	t_convert_source(src, small);
+	t_convert(src, pt, &opts, CKPT_E_USAGE, NULL, NULL);
 	assert_false(t_exists(pt));
 	free(pt);
 }
@@ -208,9 +208,9 @@ static void empty_choice_is_a_wrong_call(void **state)
 	const struct ckpt_select sel = { .size = sizeof(sel), .include = inc };
 
 	(void)state;
-	t_conv_source(src, small);
+	t_convert_source(src, small);
 	opts.select = &sel;
-	t_conv(src, dst, &opts, CKPT_E_USAGE, NULL, NULL);
+	t_convert(src, dst, &opts, CKPT_E_USAGE, NULL, NULL);
 	assert_false(t_exists(dst));
 }
 
@@ -221,10 +221,10 @@ static void configuration_and_tokenizer_come_along_and_weights_do_not(void **sta
 	char *aux = in(dir, "aux"), *none = in(dir, "none");
 
 	(void)state;
-	t_conv_source(src, small);
+	t_convert_source(src, small);
 	put(dir, "config.json", "{\"beside\":1}");
 	put(dir, "notes.txt", "no");
-	t_conv(src, dst, &opts, 0, NULL, NULL);
+	t_convert(src, dst, &opts, 0, NULL, NULL);
 	holds(dst, "config.json", "{\"beside\":1}");
 	holds(dst, "notes.txt", NULL);
 	t_dir_remove(dst);
@@ -234,13 +234,13 @@ static void configuration_and_tokenizer_come_along_and_weights_do_not(void **sta
 	put(aux, "model.safetensors", "not this");
 	put(aux, "pytorch_model.bin", "not this");
 	opts.aux_dir = aux;
-	t_conv(src, dst, &opts, 0, NULL, NULL);
+	t_convert(src, dst, &opts, 0, NULL, NULL);
 	holds(dst, "config.json", "{}");
 	holds(dst, "tokenizer.json", "[]");
 	holds(dst, "pytorch_model.bin", NULL);
 	t_dir_remove(dst);
 	opts.aux_dir = none;
-	t_conv(src, dst, &opts, CKPT_E_NOTFOUND, NULL, NULL);
+	t_convert(src, dst, &opts, CKPT_E_NOTFOUND, NULL, NULL);
 	assert_false(t_exists(dst));
 	free(aux);
 	free(none);
@@ -266,11 +266,11 @@ static void canceled_run_leaves_nothing_behind(void **state)
 	struct stopper s = { .at = 6 * MIB };
 
 	(void)state;
-	t_conv_source(src, large);
+	t_convert_source(src, large);
 	run.cancel = &s.cancel;
 	run.progress = stop_at;
 	run.progress_arg = &s;
-	t_conv(src, dst, &opts, CKPT_E_CANCELED, NULL, NULL);
+	t_convert(src, dst, &opts, CKPT_E_CANCELED, NULL, NULL);
 	assert_false(t_exists(dst));
 	assert_false(t_exists(partial));
 }
@@ -282,7 +282,7 @@ static void killed_at(uint64_t bytes, uint32_t threads)
 
 	with.threads = threads;
 	o.run = &with;
-	t_conv_killed(src, dst, &o, bytes);
+	t_convert_killed(src, dst, &o, bytes);
 	assert_false(t_exists(dst));
 	assert_true(t_exists(partial));
 }
@@ -293,21 +293,21 @@ static void killed_run_is_continued_and_gives_the_same_files(void **state)
 	char *b = in(whole, "model.safetensors");
 
 	(void)state;
-	t_conv_source(src, large);
-	t_conv(src, whole, &opts, 0, NULL, NULL);
+	t_convert_source(src, large);
+	t_convert(src, whole, &opts, 0, NULL, NULL);
 	for (uint64_t i = 0; i < 8; i++) {
 		const uint64_t at = MIB + i / 2 * 9 * MIB;
 		const uint32_t threads = 1 + i % 2;
 
 		opts.flags = CKPT_CONVERT_DIGEST * (at > 20 * MIB);
 		killed_at(at, threads);
-		t_conv(src, dst, &opts, 0, &report, NULL);
+		t_convert(src, dst, &opts, 0, &report, NULL);
 		assert_true(report.resumed_bytes >= at / 2);
 		assert_true(report.written_bytes > 0 || threads > 1);
 		assert_int_equal(report.resumed_bytes + report.written_bytes,
 				 report.files[0].bytes);
 		if (!opts.flags)
-			t_conv_same_files(a, b);
+			t_convert_same_files(a, b);
 		assert_false(t_exists(partial));
 		ckpt_report_free(&report);
 		t_dir_remove(dst);
@@ -324,15 +324,15 @@ static void bytes_damaged_since_the_kill_are_written_again(void **state)
 	int fd;
 
 	(void)state;
-	t_conv_source(src, large);
-	t_conv(src, whole, &opts, 0, NULL, NULL);
+	t_convert_source(src, large);
+	t_convert(src, whole, &opts, 0, NULL, NULL);
 	killed_at(20 * MIB, 2);
 	fd = open(half, O_RDWR);
 	assert_true(fd >= 0);
 	assert_int_equal(pwrite(fd, "damage", 6, (off_t)MIB), 6);
 	close(fd);
-	t_conv(src, dst, &opts, 0, NULL, NULL);
-	t_conv_same_files(a, b);
+	t_convert(src, dst, &opts, 0, NULL, NULL);
+	t_convert_same_files(a, b);
 	free(a);
 	free(b);
 	free(half);
@@ -342,13 +342,13 @@ static void bytes_damaged_since_the_kill_are_written_again(void **state)
 static void another_plan_does_not_continue_a_killed_run(void **state)
 {
 	(void)state;
-	t_conv_source(src, large);
+	t_convert_source(src, large);
 	killed_at(9 * MIB, 2);
 	opts.dtype = CKPT_BF16;
-	t_conv(src, dst, &opts, CKPT_E_EXISTS, NULL, NULL);
+	t_convert(src, dst, &opts, CKPT_E_EXISTS, NULL, NULL);
 	assert_true(t_exists(partial));
 	opts.flags = CKPT_WRITE_RESTART;
-	t_conv(src, dst, &opts, 0, &report, NULL);
+	t_convert(src, dst, &opts, 0, &report, NULL);
 	assert_int_equal(report.resumed_bytes, 0);
 	assert_false(t_exists(partial));
 }
@@ -364,9 +364,9 @@ static void stream_through_a_pipe_is_the_file_byte_for_byte(void **state)
 	pid_t pid;
 
 	(void)state;
-	t_conv_source(src, large);
+	t_convert_source(src, large);
 	opts.flags = CKPT_CONVERT_NO_SUMS;	/* a stream cannot have any */
-	t_conv(src, file, &opts, 0, NULL, NULL);
+	t_convert(src, file, &opts, 0, NULL, NULL);
 	opts.flags = 0;
 	fflush(NULL);
 	assert_int_equal(pipe(fd), 0);
@@ -376,7 +376,7 @@ static void stream_through_a_pipe_is_the_file_byte_for_byte(void **state)
 		close(fd[0]);
 		opts.out_fd = fd[1];
 		run.threads = 3;
-		t_conv(src, "-", &opts, 0, NULL, NULL);
+		t_convert(src, "-", &opts, 0, NULL, NULL);
 		_exit(0);
 	}
 	close(fd[1]);
@@ -388,7 +388,7 @@ static void stream_through_a_pipe_is_the_file_byte_for_byte(void **state)
 	close(fd[0]);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status) && !WEXITSTATUS(status));
-	t_conv_same_files(got, file);
+	t_convert_same_files(got, file);
 	free(got);
 }
 
@@ -397,13 +397,13 @@ static void reader_that_goes_away_is_an_error_and_not_a_hang(void **state)
 	int fd[2];
 
 	(void)state;
-	t_conv_source(src, large);
+	t_convert_source(src, large);
 	assert_int_equal(pipe(fd), 0);
 	close(fd[0]);
 	signal(SIGPIPE, SIG_IGN);
 	opts.out_fd = fd[1];
 	run.threads = 3;
-	t_conv(src, "-", &opts, CKPT_E_IO, NULL, NULL);
+	t_convert(src, "-", &opts, CKPT_E_IO, NULL, NULL);
 	signal(SIGPIPE, SIG_DFL);
 	close(fd[1]);
 }
@@ -414,18 +414,18 @@ static void parts_make_the_whole_when_they_are_committed(void **state)
 	char *b = in(whole, "model.safetensors");
 
 	(void)state;
-	t_conv_source(src, large);
-	t_conv(src, whole, &opts, 0, NULL, NULL);
+	t_convert_source(src, large);
+	t_convert(src, whole, &opts, 0, NULL, NULL);
 	opts.nparts = 3;
 	for (opts.part = 0; opts.part < 2; opts.part++)
-		t_conv(src, dst, &opts, 0, NULL, NULL);
+		t_convert(src, dst, &opts, 0, NULL, NULL);
 	assert_int_equal(ckpt_commit(dst, 0, CKPT_SYNC_DATA, &err), -CKPT_E_INCOMPLETE);
 	assert_non_null(strstr(err.msg, "part 3 of 3"));
 	assert_false(t_exists(dst));
-	t_conv(src, dst, &opts, 0, NULL, NULL);
+	t_convert(src, dst, &opts, 0, NULL, NULL);
 	assert_false(t_exists(dst));
 	assert_int_equal(ckpt_commit(dst, 0, CKPT_SYNC_DATA, NULL), 0);
-	t_conv_same_files(a, b);
+	t_convert_same_files(a, b);
 	assert_false(t_exists(partial));
 	free(a);
 	free(b);
@@ -438,11 +438,11 @@ static void parts_are_given_up_when_none_is_at_work(void **state)
 	int fd;
 
 	(void)state;
-	t_conv_source(src, large);
+	t_convert_source(src, large);
 	assert_int_equal(ckpt_discard(dst, &err), -CKPT_E_NOTFOUND);
 	opts.nparts = 3;
 	for (opts.part = 1; opts.part < 3; opts.part++)
-		t_conv(src, dst, &opts, 0, NULL, NULL);
+		t_convert(src, dst, &opts, 0, NULL, NULL);
 	/* as a process that is writing holds it */
 	fd = open(record, O_RDWR);
 	assert_true(fd >= 0 && !flock(fd, LOCK_EX));
@@ -460,11 +460,11 @@ static void parts_are_given_up_when_none_is_at_work(void **state)
 static void digests_need_the_whole_and_a_place_to_go_back_to(void **state)
 {
 	(void)state;
-	t_conv_source(src, small);
+	t_convert_source(src, small);
 	opts.flags = CKPT_CONVERT_DIGEST;
-	t_conv(src, "-", &opts, CKPT_E_USAGE, NULL, NULL);
+	t_convert(src, "-", &opts, CKPT_E_USAGE, NULL, NULL);
 	opts.nparts = 2;
-	t_conv(src, dst, &opts, CKPT_E_USAGE, NULL, NULL);
+	t_convert(src, dst, &opts, CKPT_E_USAGE, NULL, NULL);
 	assert_false(t_exists(partial));
 }
 
@@ -473,14 +473,14 @@ static void threads_and_memory_do_not_change_the_result(void **state)
 	char *other = in(dir, "other.safetensors");
 
 	(void)state;
-	t_conv_source(src, large);
+	t_convert_source(src, large);
 	run.threads = 1;
-	t_conv(src, file, &opts, 0, NULL, NULL);
+	t_convert(src, file, &opts, 0, NULL, NULL);
 	run.threads = 7;
 	run.mem_limit = MIB;
-	t_conv(src, other, &opts, 0, &report, NULL);
+	t_convert(src, other, &opts, 0, &report, NULL);
 	assert_true(report.threads < 7);	/* seven buffers need more */
-	t_conv_same_files(file, other);
+	t_convert_same_files(file, other);
 	free(other);
 }
 
@@ -491,8 +491,8 @@ static void option_structs_of_other_versions_are_understood(void **state)
 	struct ckpt *ck;
 
 	(void)state;
-	t_conv_source(src, small);
-	ck = t_conv_open(src);
+	t_convert_source(src, small);
+	ck = t_convert_open(src);
 	newer.o.size = sizeof(newer);
 	newer.o.flags = CKPT_WRITE_DRY_RUN;
 	assert_int_equal(ckpt_convert(ck, dst, &newer.o, NULL, NULL), 0);

@@ -17,8 +17,8 @@
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/tensor/ck_val_new.h"
 #include "libckpt/zip/ck_zip.h"
-#include "tests/lib/t_conv.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/ops/t_convert.h"
+#include "tests/lib/fs/t_dir.h"
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -115,10 +115,10 @@ static void check_way_back(void)
 	struct t_st a, b;
 
 	opts.nparts = opts.part = opts.flags = 0;
-	t_conv(src, there, &opts, 0, NULL, NULL);
-	t_conv(pt, back, &opts, 0, NULL, NULL);
-	t_conv_result(&a, dir, "there.safetensors");
-	t_conv_result(&b, dir, "back.safetensors");
+	t_convert(src, there, &opts, 0, NULL, NULL);
+	t_convert(pt, back, &opts, 0, NULL, NULL);
+	t_convert_result(&a, dir, "there.safetensors");
+	t_convert_result(&b, dir, "back.safetensors");
 	assert_int_equal(a.n_tensors, b.n_tensors);
 	for (size_t i = 0; i < a.n_tensors; i++) {
 		const struct t_st_tensor *x = &a.tensors[i], *y = t_st_find(&b, x->name);
@@ -139,8 +139,8 @@ static void check_way_back(void)
 static void every_type_goes_there_and_back(void **state)
 {
 	(void)state;
-	t_conv_source(src, types);
-	t_conv(src, pt, &opts, 0, NULL, NULL);
+	t_convert_source(src, types);
+	t_convert(src, pt, &opts, 0, NULL, NULL);
 	check_archive(pt);
 	check_way_back();
 }
@@ -151,13 +151,13 @@ static void threads_do_not_change_a_byte_and_checksums_hold(void **state)
 
 	(void)state;
 	t_dir_make(folder);
-	t_conv_source(src, large);
+	t_convert_source(src, large);
 	run.threads = 1;
-	t_conv(src, pt, &opts, 0, NULL, NULL);
+	t_convert(src, pt, &opts, 0, NULL, NULL);
 	check_archive(pt);
 	run.threads = 5;
-	t_conv(src, other, &opts, 0, NULL, NULL);
-	t_conv_same_files(pt, other);
+	t_convert(src, other, &opts, 0, NULL, NULL);
+	t_convert_same_files(pt, other);
 	check_way_back();
 	free(other);
 	free(folder);
@@ -170,15 +170,15 @@ static void parts_are_joined_by_the_commit(void **state)
 
 	(void)state;
 	t_dir_make(folder);
-	t_conv_source(src, large);
-	t_conv(src, whole, &opts, 0, NULL, NULL);
+	t_convert_source(src, large);
+	t_convert(src, whole, &opts, 0, NULL, NULL);
 	opts.nparts = 3;
 	for (opts.part = 0; opts.part < 3; opts.part++)
-		t_conv(src, pt, &opts, 0, NULL, NULL);
+		t_convert(src, pt, &opts, 0, NULL, NULL);
 	assert_false(t_exists(pt));
 	if (ckpt_commit(pt, 0, CKPT_SYNC_DATA, &err))
 		fail_msg("%s", err.msg);
-	t_conv_same_files(pt, whole);
+	t_convert_same_files(pt, whole);
 	assert_false(t_exists(partial));
 	free(folder);
 	free(whole);
@@ -191,15 +191,15 @@ static void a_part_that_ran_twice_is_counted_once(void **state)
 
 	(void)state;
 	t_dir_make(folder);
-	t_conv_source(src, large);
-	t_conv(src, whole, &opts, 0, NULL, NULL);
+	t_convert_source(src, large);
+	t_convert(src, whole, &opts, 0, NULL, NULL);
 	opts.nparts = 2;
 	for (int i = 0; i < 4; i++) {
 		opts.part = i % 2;
-		t_conv(src, pt, &opts, 0, NULL, NULL);
+		t_convert(src, pt, &opts, 0, NULL, NULL);
 	}
 	assert_int_equal(ckpt_commit(pt, 0, CKPT_SYNC_DATA, NULL), 0);
-	t_conv_same_files(pt, whole);
+	t_convert_same_files(pt, whole);
 	free(folder);
 	free(whole);
 }
@@ -212,10 +212,10 @@ static void a_lost_piece_stops_the_commit(void **state)
 	size_t n;
 
 	(void)state;
-	t_conv_source(src, large);
+	t_convert_source(src, large);
 	opts.nparts = 2;
 	for (opts.part = 0; opts.part < 2; opts.part++)
-		t_conv(src, pt, &opts, 0, NULL, NULL);
+		t_convert(src, pt, &opts, 0, NULL, NULL);
 	p = t_file_read(rec, &n);
 	assert_non_null(p);
 	/* the end entry in place of the last piece */
@@ -235,16 +235,16 @@ static void a_killed_run_goes_on_to_the_same_file(void **state)
 
 	(void)state;
 	t_dir_make(folder);
-	t_conv_source(src, large);
-	t_conv(src, whole, &opts, 0, NULL, NULL);
+	t_convert_source(src, large);
+	t_convert(src, whole, &opts, 0, NULL, NULL);
 	for (uint64_t at = MIB; at < 24 * MIB; at += 7 * MIB) {
 		struct ckpt_report report = { 0 };
 
-		t_conv_killed(src, pt, &opts, at);
-		t_conv(src, pt, &opts, 0, &report, NULL);
+		t_convert_killed(src, pt, &opts, at);
+		t_convert(src, pt, &opts, 0, &report, NULL);
 		assert_true(report.resumed_bytes > 0);
 		ckpt_report_free(&report);
-		t_conv_same_files(pt, whole);
+		t_convert_same_files(pt, whole);
 		t_dir_remove(pt);
 	}
 	free(folder);
@@ -280,7 +280,7 @@ static void tied_names_share_one_storage(void **state)
 		uint64_t n = 0;
 
 		opts.select = &sel;
-		t_conv(tied, pt, &opts, 0, NULL, NULL);
+		t_convert(tied, pt, &opts, 0, NULL, NULL);
 		check_archive(pt);
 		p = open_pt(pool, &s);
 		assert_true(ck_val_pairs(p->doc.root, &item, &n));

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/t_conv.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_pt.h"
+#include "tests/lib/ops/t_convert.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/archive/t_pt.h"
 
 static const struct ckpt_run_opts run = { .size = sizeof(run) };
 static const struct ckpt_convert_opts keep = {
@@ -41,16 +41,16 @@ static void partial_views_of_one_storage_are_copied_each(void **state)
 	t_pt_open(&o, &b, NULL);
 	t_file_write(pt, o.zip.p, o.zip.n);
 	t_pt_close(&o);
-	t_conv(pt, out, &keep, 0, NULL, NULL);
-	t_conv_result(&st, dir, "o.safetensors");
+	t_convert(pt, out, &keep, 0, NULL, NULL);
+	t_convert_result(&st, dir, "o.safetensors");
 	assert_int_equal(st.n_tensors, 3);
-	memcpy(v, t_conv_tensor(&st, "head", "F32 [2,6]")->data, 48);
+	memcpy(v, t_convert_tensor(&st, "head", "F32 [2,6]")->data, 48);
 	for (int i = 0; i < 12; i++)
 		assert_true(v[i] == (float)i);
-	memcpy(v, t_conv_tensor(&st, "middle", "F32 [2,6]")->data, 48);
+	memcpy(v, t_convert_tensor(&st, "middle", "F32 [2,6]")->data, 48);
 	for (int i = 0; i < 12; i++)
 		assert_true(v[i] == (float)(i + 6));
-	memcpy(v, t_conv_tensor(&st, "columns", "F32 [4,2]")->data, 32);
+	memcpy(v, t_convert_tensor(&st, "columns", "F32 [4,2]")->data, 32);
 	for (int i = 0; i < 8; i++)
 		assert_true(v[i] == (float)(4 + i / 2 * 6 + i % 2));
 	t_st_close(&st);
@@ -80,19 +80,19 @@ static void shards_of_mixed_types_are_read_as_they_are(void **state)
 
 	(void)state;
 	t_dir_make(model);
-	t_conv_source(a, first);
-	t_conv_source(b, second);
+	t_convert_source(a, first);
+	t_convert_source(b, second);
 	t_file_write(i, index, strlen(index));
-	t_conv(model, out, &keep, 0, NULL, NULL);
-	t_conv_result(&st, dir, "o.safetensors");
-	t_conv_result(&from, model, "a.safetensors");
+	t_convert(model, out, &keep, 0, NULL, NULL);
+	t_convert_result(&st, dir, "o.safetensors");
+	t_convert_result(&from, model, "a.safetensors");
 	assert_int_equal(st.n_tensors, 4);
-	assert_memory_equal(t_conv_tensor(&st, "q", "U8 [3,2]")->data, packed, sizeof(packed));
-	assert_memory_equal(t_conv_tensor(&st, "h", "BF16 [3,2]")->data,
-			    t_conv_tensor(&from, "h", "BF16 [3,2]")->data, 12);
-	assert_memory_equal(t_conv_tensor(&st, "n", "F32 [5]")->data,
-			    t_conv_tensor(&from, "n", "F32 [5]")->data, 20);
-	t_conv_tensor(&st, "s", "I64 [2]");
+	assert_memory_equal(t_convert_tensor(&st, "q", "U8 [3,2]")->data, packed, sizeof(packed));
+	assert_memory_equal(t_convert_tensor(&st, "h", "BF16 [3,2]")->data,
+			    t_convert_tensor(&from, "h", "BF16 [3,2]")->data, 12);
+	assert_memory_equal(t_convert_tensor(&st, "n", "F32 [5]")->data,
+			    t_convert_tensor(&from, "n", "F32 [5]")->data, 20);
+	t_convert_tensor(&st, "s", "I64 [2]");
 	t_st_close(&st);
 	t_st_close(&from);
 	t_dir_end(dir);

@@ -14,8 +14,8 @@
 
 #include "libckpt/base/ck_sys.h"
 
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_step.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_step.h"
 
 #define FIXTURE "ds0.19.8-z2-bf16-w2"
 

@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_pkl.h"
-#include "tests/lib/t_step.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/archive/t_pkl.h"
+#include "tests/lib/ops/t_step.h"
 
 #define MODEL "mp_rank_00_model_states.pt"
 #define COMMON " 'global_steps' 1 'dp_world_size' 1 'mp_world_size' 1 'ds_version' '0.19.8' "

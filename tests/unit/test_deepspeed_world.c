@@ -12,10 +12,10 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "tests/lib/t_conv.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_pkl.h"
-#include "tests/lib/t_step.h"
+#include "tests/lib/ops/t_convert.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/archive/t_pkl.h"
+#include "tests/lib/ops/t_step.h"
 
 #define WORLD 4096
 #define NUMEL 20000	/* 2 * 4096 * 3 >= 20000: partitions of 6, the last 762 ranks empty */
@@ -54,7 +54,7 @@ static void check_numbers(const char *dir, const char *file, float first)
 	struct t_st st;
 	float v;
 
-	t_conv_result(&st, dir, file);
+	t_convert_result(&st, dir, file);
 	for (uint64_t i = 0; i < NUMEL; i++) {
 		const struct t_st_tensor *t = t_st_find(&st, i < 15000 ? "a" : "b");
 
@@ -84,7 +84,7 @@ static void a_step_of_4096_ranks_needs_few_files_at_once(void **state)
 	assert_int_equal(info.nfiles, WORLD + 1);
 	assert_int_equal(info.nfindings, 0);
 	ckpt_close(ck);
-	t_conv(tag, dst, &opts, 0, NULL, NULL);
+	t_convert(tag, dst, &opts, 0, NULL, NULL);
 	setrlimit(RLIMIT_NOFILE, &before);
 	check_numbers(dir, "out/master.safetensors", 0);
 	check_numbers(dir, "out/exp_avg.safetensors", 50000);

@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/t_conv.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_raw.h"
+#include "tests/lib/ops/t_convert.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_raw.h"
 
 static char *dir;
 
@@ -28,7 +28,7 @@ static void diff_files(const char *first, const char *second, const struct ckpt_
 		       int code, struct ckpt_diff_result *out)
 {
 	char *pa = in_dir(first), *pb = in_dir(second);
-	struct ckpt *a = t_conv_open(pa), *b = t_conv_open(pb);
+	struct ckpt *a = t_convert_open(pa), *b = t_convert_open(pb);
 	struct ckpt_err err = { 0 };
 
 	assert_int_equal(-ckpt_diff(a, b, opts, out, &err), code);
@@ -49,7 +49,7 @@ static void write_one(const char *name, const char *dtype, uint64_t n, const voi
 	const struct t_part parts[] = { { "t", dtype, n, 0, bytes }, { 0 } };
 	char *path = in_dir(name);
 
-	t_conv_source(path, parts);
+	t_convert_source(path, parts);
 	free(path);
 }
 
@@ -274,8 +274,8 @@ static void the_worst_comes_first(void **state)
 	char *pa = in_dir("one.safetensors"), *pb = in_dir("two.safetensors");
 
 	(void)state;
-	t_conv_source(pa, one);
-	t_conv_source(pb, two);
+	t_convert_source(pa, one);
+	t_convert_source(pb, two);
 	diff_files("one.safetensors", "two.safetensors", NULL, 0, &r);
 	assert_int_equal(r.nrows, 9);
 	for (int i = 0; i < 9; i++)

@@ -14,8 +14,8 @@
 
 #include "kernels/include/kn.h"
 #include "kernels/include/kn_ref.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_raw.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_raw.h"
 
 static const struct kn_diff_how plain = { .parts = 1 };
 

@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "libckpt/include/ckpt_zero.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_estimate.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_estimate.h"
 
 #define COMMON "'vocab_size': 301, 'hidden_size': 64, 'num_hidden_layers': 3, " \
 	"'num_attention_heads': 4, 'intermediate_size': 171, 'num_key_value_heads': 2"

@@ -10,8 +10,8 @@
 
 #include <string.h>
 
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_estimate.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_estimate.h"
 
 struct zero2 {
 	uint64_t params, gpus, nodes, offload, cpu, gpu;

@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_estimate.h"
-#include "tests/lib/t_fault.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_estimate.h"
+#include "tests/lib/torture/t_fault.h"
 
 #define COMMON "'vocab_size': 301, 'hidden_size': 64, 'num_hidden_layers': 3, " \
 	"'num_attention_heads': 4, 'intermediate_size': 171, 'num_key_value_heads': 2"

@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "libckpt/include/ckpt.h"
-#include "tests/lib/t_case.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fixture/t_case.h"
+#include "tests/lib/fs/t_dir.h"
 
 /*
  * Other states than Adam's two moments in fp32 and a counter, gaps between parameters, no step

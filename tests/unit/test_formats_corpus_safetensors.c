@@ -22,9 +22,9 @@
 #include "formats/safetensors/ck_st_driver.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/tensor/ck_dtype.h"
-#include "tests/lib/t_corpus.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_sha256.h"
+#include "tests/lib/fixture/t_corpus.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/fixture/t_sha256.h"
 
 static const struct t_corpus_other others[] = {
 	{ "safetensors/bool-7.safetensors", "bytes of a bool are kept as they are" },

@@ -25,9 +25,9 @@
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/zip/ck_zip.h"
-#include "tests/lib/t_corpus.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_sha256.h"
+#include "tests/lib/fixture/t_corpus.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/fixture/t_sha256.h"
 
 static const struct t_corpus_other others[] = {
 	{ "pickle/args05.pt", "lists for tuples say the same; torch takes both" },

@@ -17,7 +17,7 @@
 #include "formats/safetensors/ck_st.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_limits.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 /* ------------------------------------------------------------------- writing */
 

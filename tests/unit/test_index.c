@@ -14,7 +14,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/io/ck_src.h"
 #include "libckpt/tensor/ck_index.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 static struct ck_index ix;
 static uint32_t source;

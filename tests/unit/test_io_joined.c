@@ -18,7 +18,7 @@
 #include "libckpt/commit/ck_source_sums.h"
 #include "libckpt/commit/ck_record.h"
 #include "libckpt/zip/ck_zip.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 #define PARTS 2
 #define BYTES 10000

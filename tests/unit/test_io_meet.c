@@ -17,8 +17,8 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/commit/ck_stage.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_stage.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_stage.h"
 
 /* A run that is refused leaves no record of its own, which would keep part 0 out. */
 static void parts_are_not_hurt_by_a_run_that_is_refused(void **state)

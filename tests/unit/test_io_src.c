@@ -17,7 +17,7 @@
 
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/io/ck_src.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 #define FILES 300
 #define INTS 64

@@ -24,8 +24,8 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/commit/ck_stage.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_stage.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_stage.h"
 
 static void leave_killed(struct t_scene *s, const struct ck_stage_opts *o, uint64_t n)
 {

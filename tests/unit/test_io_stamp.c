@@ -18,8 +18,8 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/commit/ck_record.h"
 #include "libckpt/io/ck_src.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_stage.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_stage.h"
 
 /* A file of a pool that keeps one descriptor. */
 struct scene {

@@ -13,9 +13,10 @@
 #include <string.h>
 
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/format/ck_limits.h"
 #include "libckpt/json/ck_json.h"
 #include "libckpt/json/ck_json_val.h"
-#include "tests/lib/t_fault.h"
+#include "tests/lib/torture/t_fault.h"
 
 static struct ckpt_limits limits;
 

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 
 #include "libckpt/base/ck_sys.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_fault.h"
-#include "tests/lib/t_torture.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/torture/t_fault.h"
+#include "tests/lib/torture/t_torture.h"
 
 static const char *step;
 

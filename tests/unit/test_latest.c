@@ -14,9 +14,9 @@
 #include <sys/stat.h>
 
 #include "libckpt/base/ck_sys.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_fault.h"
-#include "tests/lib/t_torture.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/torture/t_fault.h"
+#include "tests/lib/torture/t_torture.h"
 
 static char *root;
 

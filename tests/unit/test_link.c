@@ -16,8 +16,8 @@
 
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/retain/ck_link.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_fault.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/torture/t_fault.h"
 
 static char *dir, *a, *b;
 static const struct ck_link_opts hard = { .least = 5 };

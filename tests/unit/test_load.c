@@ -15,10 +15,10 @@
 
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/run/ck_ckpt.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_load.h"
-#include "tests/lib/t_raw.h"
-#include "tests/lib/t_step.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_load.h"
+#include "tests/lib/ops/t_raw.h"
+#include "tests/lib/ops/t_step.h"
 
 static const uint32_t worlds[] = { 1, 2, 3, 7 };
 

@@ -12,11 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_load.h"
-#include "tests/lib/t_raw.h"
-#include "tests/lib/t_save.h"
-#include "tests/lib/t_step.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_load.h"
+#include "tests/lib/ops/t_raw.h"
+#include "tests/lib/ops/t_save.h"
+#include "tests/lib/ops/t_step.h"
 
 static void what_a_rank_wrote_is_checked_when_it_comes_back(void **state)
 {

@@ -15,7 +15,7 @@
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/run/ck_ckpt.h"
 #include "libckpt/verify/ck_manifest.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 static char *dir;
 

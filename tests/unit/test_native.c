@@ -14,8 +14,8 @@
 
 #include "libckpt/base/ck_hash.h"
 #include "libckpt/include/ckpt.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_step.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_step.h"
 
 #define L64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 

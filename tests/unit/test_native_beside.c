@@ -16,9 +16,9 @@
 #include <unistd.h>
 
 #include "libckpt/base/ck_hash.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_save.h"
-#include "tests/lib/t_step.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_save.h"
+#include "tests/lib/ops/t_step.h"
 
 #define STEP "global_step3"
 #define BIG 9001	/* more than two blocks of a sum */

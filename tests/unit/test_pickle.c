@@ -16,7 +16,7 @@
 
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/pickle/ck_pkl.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 static struct ckpt_limits limits;
 static struct ck_pkl doc;

@@ -21,14 +21,14 @@
 #include "libckpt/pickle/ck_pkl_emit.h"
 #include "libckpt/tensor/ck_val_new.h"
 #include "libckpt/zip/ck_zip.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_twins.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/archive/t_same_graph.h"
 
 static struct ckpt_limits limits;
 
 static void expect_same(const struct ck_val *a, const struct ck_val *b, const char *where)
 {
-	const char *why = t_twins_differ(a, b);
+	const char *why = t_graphs_differ(a, b);
 
 	if (why)
 		fail_msg("%s: %s", where, why);

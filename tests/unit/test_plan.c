@@ -12,7 +12,7 @@
 
 #include "libckpt/base/ck_hash.h"
 #include "libckpt/format/ck_plan.h"
-#include "tests/lib/t_raw.h"
+#include "tests/lib/ops/t_raw.h"
 
 static struct t_raw raw;
 

@@ -18,8 +18,8 @@
 #include "libckpt/run/ck_read.h"
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/zip/ck_zip.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_raw.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_raw.h"
 
 #define RAW ((size_t)3 << 20)
 

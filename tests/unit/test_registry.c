@@ -13,7 +13,7 @@
 
 #include "libckpt/format/ck_format.h"
 #include "libckpt/format/ck_limits.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 #define MAGIC "TOY1"
 

@@ -14,9 +14,9 @@
 
 #include "formats/torch_pt/ck_pt.h"
 #include "libckpt/format/ck_limits.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_pkl.h"
-#include "tests/lib/t_step.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/archive/t_pkl.h"
+#include "tests/lib/ops/t_step.h"
 
 #define MODEL "mp_rank_00_model_states.pt"
 #define SHARD "zero_pp_rank_0_mp_rank_00_optim_states.pt"

@@ -19,8 +19,8 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/run/ck_run.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_raw.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_raw.h"
 
 #define RAW ((size_t)24 << 20)
 #define NSLOTS 5

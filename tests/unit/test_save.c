@@ -12,11 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_ranks.h"
-#include "tests/lib/t_save.h"
-#include "tests/lib/t_step.h"
-#include "tests/lib/t_tree.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_ranks.h"
+#include "tests/lib/ops/t_save.h"
+#include "tests/lib/ops/t_step.h"
+#include "tests/lib/fs/t_tree.h"
 
 static char *dir, *root;
 

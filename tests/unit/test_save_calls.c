@@ -14,9 +14,9 @@
 #include <unistd.h>
 
 #include "libckpt/base/ck_sys.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_fault.h"
-#include "tests/lib/t_ranks.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/torture/t_fault.h"
+#include "tests/lib/ops/t_ranks.h"
 
 static char *dir, *root;
 

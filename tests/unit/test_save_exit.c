@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 #include "libckpt/base/ck_sys.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_ranks.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_ranks.h"
 
 static char *dir, *root;
 

@@ -16,8 +16,8 @@
 #include <string.h>
 
 #include "libckpt/save/ck_save.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_ranks.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_ranks.h"
 
 static char *dir, *root;
 

@@ -19,9 +19,9 @@
 
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/commit/ck_commit.h"
-#include "tests/lib/t_calls.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_ranks.h"
+#include "tests/lib/fs/t_calls.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_ranks.h"
 
 static char *dir, *root;
 

@@ -16,10 +16,10 @@
 #include <unistd.h>
 
 #include "libckpt/base/ck_sys.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_fault.h"
-#include "tests/lib/t_ranks.h"
-#include "tests/lib/t_step.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/torture/t_fault.h"
+#include "tests/lib/ops/t_ranks.h"
+#include "tests/lib/ops/t_step.h"
 
 #define MOST 20011u	/* frozen elements: five blocks, the last of them short */
 

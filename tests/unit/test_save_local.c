@@ -13,9 +13,9 @@
 #include <string.h>
 
 #include "libckpt/base/ck_hash.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_ranks.h"
-#include "tests/lib/t_step.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_ranks.h"
+#include "tests/lib/ops/t_step.h"
 
 #define MOST 7
 

@@ -13,11 +13,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_ranks.h"
-#include "tests/lib/t_save.h"
-#include "tests/lib/t_step.h"
-#include "tests/lib/t_tree.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_ranks.h"
+#include "tests/lib/ops/t_save.h"
+#include "tests/lib/ops/t_step.h"
+#include "tests/lib/fs/t_tree.h"
 
 #define CONFIG "{\n  \"model_type\": \"llama\",\n  \"dtype\": \"bfloat16\"\n}\n"
 

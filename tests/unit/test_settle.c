@@ -17,8 +17,8 @@
 
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/include/ckpt_shard.h"
-#include "tests/lib/t_conv.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/ops/t_convert.h"
+#include "tests/lib/fs/t_dir.h"
 
 struct scene {
 	char *dir, *src, *dst, *partial, *readme, *old, *order;
@@ -37,7 +37,7 @@ static struct scene open_scene(void)
 	s.readme = t_fmt("%s/README", s.dst);
 	s.old = t_fmt("%s/model-00001-of-00002.safetensors", s.dst);
 	s.order = t_fmt("%s/order", s.dir);
-	t_conv_source(s.src, small);
+	t_convert_source(s.src, small);
 	t_file_write(s.order, "w\n", 2);
 	t_dir_make(s.dst);
 	t_file_write(s.readme, "mine", 4);
@@ -77,7 +77,7 @@ static void die_in_exchange(const struct scene *s)
 	if (!pid) {
 		real_rename = ck_sys.rename;
 		ck_sys.rename = rename_and_die;
-		t_conv(s->src, s->dst, &opts, 0, NULL, NULL);
+		t_convert(s->src, s->dst, &opts, 0, NULL, NULL);
 		_exit(1);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -119,7 +119,7 @@ static void a_step_that_goes_there_keeps_it_too(void **state)
 
 	(void)state;
 	die_in_exchange(&s);
-	ck = t_conv_open(s.src);
+	ck = t_convert_open(s.src);
 	ckpt_shard(ck, s.dst, &o, NULL, &err);
 	if (err.code != CKPT_E_EXISTS)
 		fail_msg("%s: %s", err.where, err.msg);

@@ -15,9 +15,9 @@
 
 #include <ckpt.h>
 
-#include "tests/lib/t_conv.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_step.h"
+#include "tests/lib/ops/t_convert.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_step.h"
 
 static char *dir;
 
@@ -53,7 +53,7 @@ static void model(const struct t_part *head, const char *dtype, const char *conf
 
 	if (head)
 		parts[2] = *head;
-	t_conv_source(path, parts);
+	t_convert_source(path, parts);
 	put("hf/config.json", config);
 	free(path);
 }
@@ -63,7 +63,7 @@ static struct ckpt *sharded(struct ckpt_shard_opts opts, enum ckpt_code code, co
 {
 	const struct ckpt_run_opts run = { .size = sizeof(run), .sync = CKPT_SYNC_NONE };
 	char *src = t_fmt("%s/hf", dir), *dst = t_fmt("%s/out", dir);
-	struct ckpt *ck = t_conv_open(src), *made = NULL;
+	struct ckpt *ck = t_convert_open(src), *made = NULL;
 	struct ckpt_err err = { 0 };
 	int rc;
 
@@ -101,7 +101,7 @@ static void a_tied_head_that_is_stored_as_well_must_be_the_embedding(void **stat
 
 	(void)state;
 	model(NULL, "BF16", TIED);
-	ck = t_conv_open(path);
+	ck = t_convert_open(path);
 	assert_int_equal(ckpt_read(ck, 0, 0, 0, 70000, CKPT_BF16, same, sizeof(same), NULL), 0);
 	ckpt_close(ck);
 	free(path);

@@ -17,8 +17,8 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/commit/ck_stage.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_stage.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_stage.h"
 
 #define THREADS 6u
 #define WINDOW ((size_t)100 << 10)	/* not a multiple of a page */

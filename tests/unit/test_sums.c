@@ -13,9 +13,9 @@
 #include <string.h>
 
 #include "libckpt/include/ckpt.h"
-#include "tests/lib/t_arch.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_step.h"
+#include "tests/lib/archive/t_arch.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_step.h"
 
 #define STEP "ds0.19.8-z2-bf16-w2"
 #define SHARD "global_step3/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "tests/lib/t_pt.h"
+#include "tests/lib/archive/t_pt.h"
 
 static void paths_are_joined_by_dots_and_stay_apart(void **state)
 {

@@ -15,7 +15,7 @@
 
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_tree.h"
-#include "tests/lib/t_dir.h"
+#include "tests/lib/fs/t_dir.h"
 
 static void put(const char *dir, const char *name, const char *text)
 {

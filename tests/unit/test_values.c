@@ -17,9 +17,9 @@
 #include "formats/torch_pt/ck_pt.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_limits.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_load.h"
-#include "tests/lib/t_step.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_load.h"
+#include "tests/lib/ops/t_step.h"
 
 #define DEPTH 8
 

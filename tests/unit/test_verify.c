@@ -17,9 +17,9 @@
 #include <string.h>
 
 #include "libckpt/run/ck_ckpt.h"
-#include "tests/lib/t_damage.h"
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_step.h"
+#include "tests/lib/mutate/t_damage_file.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_step.h"
 
 #define MANIFEST "zckpt-manifest.json"
 

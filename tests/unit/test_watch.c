@@ -16,9 +16,9 @@
 
 #include <ckpt.h>
 
-#include "tests/lib/t_dir.h"
-#include "tests/lib/t_pkl.h"
-#include "tests/lib/t_step.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/archive/t_pkl.h"
+#include "tests/lib/ops/t_step.h"
 
 /* Two jobs of a million elements and a rest. */
 #define MANY "2200003"
