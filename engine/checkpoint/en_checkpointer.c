@@ -205,7 +205,7 @@ int en_checkpointer_new(const struct en_model *model, struct en_zero *z, struct 
 	struct ckpt_saver_opts so = {
 		.size = sizeof(so), .root = opts->root, .job = opts->job, .rank = comm->rank,
 		.nranks = comm->size, .sync = opts->sync, .timeout_ms = opts->timeout_ms,
-		.flags = CKPT_SAVER_AT_EXIT, .look = en_checkpointer_look, .look_arg = comm,
+		.look = en_checkpointer_look, .look_arg = comm,
 	};
 	struct en_checkpointer *k = ck_zalloc(sizeof(*k));
 	int rc;

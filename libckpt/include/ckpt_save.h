@@ -31,7 +31,6 @@ extern "C" {
 struct ckpt_saver;
 
 /* Flags of a saver. */
-#define CKPT_SAVER_AT_EXIT 1u	/* exit() waits for a save that was committed */
 /*
  * 'root' is on storage of this rank's own, a root for each: nobody sees what others write, and
  * nobody waits for them.  Each rank ends its part of the step alone (native form, with 'own'),
@@ -268,11 +267,15 @@ CKPT_API int ckpt_save_wait(struct ckpt_saver *saver, uint32_t timeout_ms,
 CKPT_API int ckpt_save_pending(const struct ckpt_saver *saver);
 
 /*
- * From now on signal 'sig' (SIGTERM, say) ends the process only after saves that were
- * committed have ended, or 'budget_ms' have passed; then it does what it did before.  Training goes
- * on meanwhile.  Once per process; CKPT_E_USAGE the second time.
+ * Wait until no committed save is being written any more, or until 'timeout_ms' have passed (0 = as
+ * long as it takes): 1 if none is, else 0.  The result stays for ckpt_save_wait().
+ *
+ * For a program whose end is to wait for its saves: called by a function of atexit(), or by a
+ * thread that the handler of a signal wakes, since a handler itself may not wait.  From any thread,
+ * while others make any call but ckpt_saver_free().  Not in a forked child, which has none of the
+ * threads that write: compare getpid().
  */
-CKPT_API int ckpt_saver_drain_on(int sig, uint32_t budget_ms, struct ckpt_err *err);
+CKPT_API int ckpt_saver_drain(struct ckpt_saver *saver, uint32_t timeout_ms);
 
 #ifdef __cplusplus
 }

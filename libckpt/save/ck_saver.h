@@ -1,4 +1,4 @@
-/* ck_saver.h -- private to libckpt/save: a saver from inside, and the list of all savers. */
+/* ck_saver.h -- private to libckpt/save: a saver from inside. */
 #ifndef CK_SAVER_H
 #define CK_SAVER_H
 
@@ -31,11 +31,7 @@ struct ckpt_saver {
 	_Atomic(enum ck_saver_state) state;
 	int result;
 	struct ckpt_err err;
-	struct ckpt_saver *next;	/* sv_drain.c */
 };
-
-/* Until no save of it is being ended, or that time (0 = none); false: it still is. */
-bool ck_saver_settle(struct ckpt_saver *saver, double until);
 
 /* Asks the caller, in its thread, which ranks have ended; not too often. */
 void ck_saver_look(struct ckpt_saver *saver);
@@ -50,9 +46,5 @@ bool ck_saver_given_up(const struct ckpt_saver *saver, int *rc_out, struct ckpt_
  */
 int ck_saver_hear_end(struct ckpt_saver *saver, double until, bool *late_out,
 		      struct ckpt_err *err);
-
-/* sv_drain.c: those that exit() or a signal wait for. */
-void ck_drain_add(struct ckpt_saver *saver);
-void ck_drain_remove(struct ckpt_saver *saver);
 
 #endif

@@ -96,7 +96,7 @@ static int check_opts(struct ckpt_saver_opts *o, struct ckpt_err *err)
 			       "%" PRIu32 " ranks save, and the job has no name: the files "
 			       "that a killed job left could not be distinguished from those of "
 			       "this one", o->nranks);
-	if (o->threads > MAX_THREADS || (o->flags & ~(CKPT_SAVER_AT_EXIT | CKPT_SAVER_LOCAL)) ||
+	if (o->threads > MAX_THREADS || (o->flags & ~CKPT_SAVER_LOCAL) ||
 	    (o->buffer_bytes && o->buffer_bytes < LEAST_BUFFER))
 		return ck_fail(err, CKPT_E_USAGE, o->root, CKPT_NO_OFFSET,
 			       "%" PRIu32 " threads (1 to %u), a buffer of %" PRIu64 " bytes (%"
@@ -153,12 +153,10 @@ int ckpt_saver_new(const struct ckpt_saver_opts *opts, struct ckpt_saver **saver
 		if (failed)
 			rc = ck_fail_sys(err, failed, "start", "the thread that ends saves");
 	}
-	if (!rc) {
-		ck_drain_add(sv);
+	if (!rc)
 		*saver_out = sv;
-	} else {
+	else
 		ckpt_saver_free(sv);
-	}
 	return rc;
 }
 
@@ -187,16 +185,15 @@ static bool wait_until(struct ckpt_saver *sv, double until, bool look)
 	return ended;
 }
 
-bool ck_saver_settle(struct ckpt_saver *sv, double until)
+int ckpt_saver_drain(struct ckpt_saver *sv, uint32_t timeout_ms)
 {
-	return wait_until(sv, until, false);
+	return wait_until(sv, timeout_ms ? ck_clock_seconds() + timeout_ms / 1e3 : 0, false);
 }
 
 void ckpt_saver_free(struct ckpt_saver *sv)
 {
 	if (!sv)
 		return;
-	ck_drain_remove(sv);
 	if (sv->state == CK_SAVER_OPEN)
 		ckpt_save_abort(sv, "the saver was freed before the save was committed");
 	if (sv->has_ender) {

@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <errno.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -61,12 +63,68 @@ static ssize_t slow_pwrite(int fd, const void *p, size_t n, off_t off)
 	return real_pwrite(fd, p, n, off);
 }
 
+/*
+ * What a program has so that its end waits for a save.  A handler wakes a thread, which waits and
+ * then lets the signal do what it did before; in a forked child it does that at once.
+ */
+static struct {
+	struct ckpt_saver *saver;
+	pid_t pid;
+	sem_t come;
+	int sig;
+	uint32_t budget_ms;
+	struct sigaction before;
+} program;
+
+static void drain_at_exit(void)
+{
+	if (getpid() == program.pid)
+		ckpt_saver_drain(program.saver, 0);
+}
+
+static void on_signal(int sig)
+{
+	const int kept = errno;
+
+	if (getpid() == program.pid) {
+		sem_post(&program.come);
+	} else {
+		sigaction(sig, &program.before, NULL);
+		raise(sig);
+	}
+	errno = kept;
+}
+
+static void *wait_for_signal(void *arg)
+{
+	while (sem_wait(&program.come))
+		;	/* interrupted */
+	ckpt_saver_drain(program.saver, program.budget_ms);
+	sigaction(program.sig, &program.before, NULL);
+	kill(getpid(), program.sig);
+	return arg;
+}
+
+static void drain_on(int sig, uint32_t budget_ms)
+{
+	const struct sigaction act = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+	pthread_t thread;
+
+	program.pid = getpid();
+	program.sig = sig;
+	program.budget_ms = budget_ms;
+	if (sem_init(&program.come, 0, 0) || sigaction(sig, &act, &program.before) ||
+	    pthread_create(&thread, NULL, wait_for_signal, NULL))
+		_exit(2);
+	pthread_detach(thread);
+}
+
 /* Commits a save that takes its time, and says so. */
-static struct ckpt_saver *commit_slowly(unsigned flags, int fd)
+static struct ckpt_saver *commit_slowly(int fd)
 {
 	const struct t_trainer t = { .root = root, .nranks = 1, .seed = 4 };
 	const struct ckpt_saver_opts o = {
-		.size = sizeof(o), .root = root, .nranks = 1, .threads = 1, .flags = flags,
+		.size = sizeof(o), .root = root, .nranks = 1, .threads = 1,
 		.buffer_bytes = 1 << 20,
 	};
 	struct ckpt_save_step *s = t_save_step(&t, "s", CKPT_TO_NATIVE, 2, 0);
@@ -77,6 +135,7 @@ static struct ckpt_saver *commit_slowly(unsigned flags, int fd)
 	if (ckpt_saver_new(&o, &sv, NULL) || ckpt_save_begin(sv, s, NULL) ||
 	    t_save_put(&t, sv, s, 0, NULL))
 		_exit(1);
+	program.saver = sv;
 	slow = true;
 	if (ckpt_save_commit(sv, NULL) || ckpt_save_wait(sv, 1, NULL, NULL) != -CKPT_E_BUSY ||
 	    write(fd, "c", 1) != 1)
@@ -130,14 +189,16 @@ static int end_of(child_fn fn, int sig)
 
 static void exits(int fd)
 {
-	commit_slowly(CKPT_SAVER_AT_EXIT, fd);
+	program.pid = getpid();
+	atexit(drain_at_exit);
+	commit_slowly(fd);
 	exit_with(7);
 }
 
 static void exits_at_once(int fd)
 {
 	hangs = true;
-	commit_slowly(0, fd);
+	commit_slowly(fd);
 	exit_with(7);
 }
 
@@ -162,10 +223,10 @@ static void forks(int fd)
 	int status;
 	pid_t pid;
 
-	if (ckpt_saver_drain_on(SIGTERM, 60000, NULL))
-		_exit(2);
+	drain_on(SIGTERM, 60000);
+	atexit(drain_at_exit);
 	hangs = true;
-	sv = commit_slowly(CKPT_SAVER_AT_EXIT, fd);
+	sv = commit_slowly(fd);
 	pid = fork();
 	if (!pid)
 		exit_with(3);
@@ -193,12 +254,8 @@ static void forked_children_end_at_once(void **state)
 
 static void drains(int fd)
 {
-	struct ckpt_err err = { 0 };
-
-	if (ckpt_saver_drain_on(SIGTERM, 20000, &err) ||
-	    ckpt_saver_drain_on(SIGTERM, 20000, &err) != -CKPT_E_USAGE)
-		_exit(2);
-	commit_slowly(0, fd);
+	drain_on(SIGTERM, 20000);
+	commit_slowly(fd);
 	for (;;)
 		pause();
 }
@@ -206,9 +263,8 @@ static void drains(int fd)
 static void drains_too_short(int fd)
 {
 	hangs = true;
-	if (ckpt_saver_drain_on(SIGTERM, 150, NULL))
-		_exit(2);
-	commit_slowly(0, fd);
+	drain_on(SIGTERM, 150);
+	commit_slowly(fd);
 	for (;;)
 		pause();
 }
@@ -225,9 +281,8 @@ static void drains_and_goes_on(int fd)
 	struct ckpt_saver *sv;
 
 	signal(SIGUSR1, hear);
-	if (ckpt_saver_drain_on(SIGUSR1, 20000, NULL))
-		_exit(2);
-	sv = commit_slowly(0, fd);
+	drain_on(SIGUSR1, 20000);
+	sv = commit_slowly(fd);
 	while (!heard)
 		usleep(1000);
 	_exit(ckpt_save_wait(sv, 1, NULL, NULL) ? 3 : 0);	/* it had ended before */
