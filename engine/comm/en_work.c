@@ -4,8 +4,6 @@
 #include "libckpt/base/ck_base.h"
 #include "libckpt/base/ck_sys.h"
 
-#define GRAIN ((uint64_t)4096)	/* chunks are multiples: of any element, and of a page */
-
 static bool is_joined(const struct en_comm_work *work)
 {
 	return work->out;
@@ -13,27 +11,11 @@ static bool is_joined(const struct en_comm_work *work)
 
 uint64_t en_work_cut(struct en_comm_work *work)
 {
-	uint64_t most = EN_WORK_CHUNK;
-
-	if (is_joined(work))
-		most = ck_min_u64(most, EN_WORK_SCRATCH / 2 / work->size);
-	most = ck_max_u64(most / GRAIN * GRAIN, GRAIN);
-	work->chunk = ck_min_u64(most, (work->bytes + GRAIN - 1) / GRAIN * GRAIN);
+	work->chunk = ck_zt_message(is_joined(work) ? work->size : 1, work->bytes);
 	work->nchunks = work->bytes ? (work->bytes + work->chunk - 1) / work->chunk : 0;
 	if (work->kind == EN_COMM_BARRIER)
 		work->nchunks = 1;
-	if (!is_joined(work))
-		return 0;
-	return work->chunk * (work->size - 1) * ck_min_u64(work->nchunks, 2);
-}
-
-uint64_t en_work_scratch(uint32_t size, uint64_t bytes)
-{
-	static uint8_t out;
-	struct en_comm_work work = { .kind = EN_COMM_REDUCE, .size = size, .bytes = bytes,
-				     .out = &out };
-
-	return en_work_cut(&work);
+	return is_joined(work) ? ck_zt_scratch(work->size, work->bytes) : 0;
 }
 
 uint64_t en_work_bytes(const struct en_comm_work *work, uint64_t chunk)

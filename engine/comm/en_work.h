@@ -22,9 +22,9 @@
 
 #include "engine/comm/en_comm.h"
 #include "engine/comm/en_tree.h"
+#include "libckpt/ztrain/ck_zt_memory.h"
 
-#define EN_WORK_CHUNK ((uint64_t)1 << 20)
-#define EN_WORK_SCRATCH ((uint64_t)32 << 20)
+#define EN_WORK_CHUNK CK_ZT_MESSAGE
 #define EN_WORK_ALL UINT32_MAX	/* as root: every rank sends */
 
 /* Memory that operations use one after the other. */
@@ -58,8 +58,6 @@ struct en_comm_work {
 
 /* Cuts what the fields up to 'out' say into chunks.  Returns the bytes of scratch it takes. */
 uint64_t en_work_cut(struct en_comm_work *work);
-/* The same of a reduce-scatter of pieces of 'bytes' over 'size' ranks, known beforehand. */
-uint64_t en_work_scratch(uint32_t size, uint64_t bytes);
 
 uint64_t en_work_bytes(const struct en_comm_work *work, uint64_t chunk);
 /* NULL: nothing goes there.  A chunk of 0 bytes has an address too. */

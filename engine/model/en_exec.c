@@ -10,9 +10,7 @@
 #include "engine/model/en_exec_priv.h"
 #include "engine/model/en_model_priv.h"
 
-/* Logits that are held at once: 2^23, 32 MiB, in whole rows; at least 16 rows. */
-#define LOGITS ((size_t)1 << 23)
-#define LOGIT_ROWS 16u
+#define LOGIT_ROWS 16u	/* chunks are multiples */
 
 static const double two_pi = 6.283185307179586476925286766559;
 
@@ -149,22 +147,17 @@ static size_t place(struct en_exec *e, float *memory)
 
 size_t en_chunk_rows(const struct en_model_config *c, size_t n)
 {
-	size_t most = LOGITS / c->vocab / LOGIT_ROWS * LOGIT_ROWS, chunks, rows;
+	const size_t most = ck_zt_logit_rows(c->vocab), chunks = (n + most - 1) / most;
+	const size_t rows = chunks ? (n + chunks - 1) / chunks : 0;
 
-	if (most < LOGIT_ROWS)
-		most = LOGIT_ROWS;
-	chunks = (n + most - 1) / most;
-	rows = chunks ? (n + chunks - 1) / chunks : 0;
 	return rows < n ? (rows + LOGIT_ROWS - 1) / LOGIT_ROWS * LOGIT_ROWS : n;
 }
 
 /* The largest chunk of any batch that fits. */
 static size_t chunk_room(const struct en_model_config *c, size_t n)
 {
-	size_t most = LOGITS / c->vocab / LOGIT_ROWS * LOGIT_ROWS;
+	const size_t most = ck_zt_logit_rows(c->vocab);
 
-	if (most < LOGIT_ROWS)
-		most = LOGIT_ROWS;
 	return most < n ? most : n;
 }
 

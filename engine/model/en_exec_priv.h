@@ -4,9 +4,10 @@
 
 #include "engine/model/en_exec.h"
 #include "engine/model/en_pool.h"
+#include "libckpt/ztrain/ck_zt_memory.h"
 
 /* Rows of a job of element-wise work; sums over rows are first made per job. */
-#define EN_ROWS 64u
+#define EN_ROWS CK_ZT_ROWS
 
 struct en_exec {
 	const struct en_model *model;

@@ -37,9 +37,7 @@ int en_zero_check(const struct en_zero_opts *o, struct ckpt_err *err)
 
 uint64_t en_zero_padded(const struct en_model *model, uint32_t block, uint32_t size)
 {
-	const uint64_t unit = (uint64_t)size * EN_ZERO_CHUNK;
-
-	return (model->block[block].numel + unit - 1) / unit * unit;
+	return ck_zt_padded(model->block[block].numel, size);
 }
 
 uint64_t en_zb_updated(const struct en_zero *z, const struct zb *b)

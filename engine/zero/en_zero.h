@@ -28,8 +28,9 @@
 #include "engine/model/en_exec.h"
 #include "engine/nvme/en_nvme.h"
 #include "engine/zero/en_mem.h"
+#include "libckpt/ztrain/ck_zt_memory.h"
 
-#define EN_ZERO_CHUNK 4096u	/* elements of a partial sum of the norm */
+#define EN_ZERO_CHUNK CK_ZT_CHUNK	/* elements of a partial sum of the norm */
 
 /*
  * What moves between GPUs, how early, and how long it stays.  CPU ranks take no notice: there the

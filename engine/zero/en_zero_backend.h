@@ -118,8 +118,6 @@ struct en_zero {
 int en_zero_check(const struct en_zero_opts *opts, struct ckpt_err *err);
 /* Elements of a block, with padding to whole chunks of 'size' ranks. */
 uint64_t en_zero_padded(const struct en_model *model, uint32_t block, uint32_t size);
-/* Sums of micro-batches that stand beside each other. */
-uint32_t en_zero_levels(const struct en_zero_opts *opts);
 /* Whether a block has a tied matrix, whose gradient waits apart at stages 2 and 3. */
 static inline bool en_zero_is_tied(const struct en_model *model, uint32_t block)
 {

@@ -279,11 +279,11 @@ static void check_cut(uint32_t size, uint64_t bytes, bool joined)
 	}
 	assert_true(sum == bytes);
 	assert_int_equal(w.chunk % 8, 0);
-	assert_true(scratch <= (!joined ? 0 : size <= 4096 ? EN_WORK_SCRATCH : 8192u * size));
+	assert_true(scratch <= (!joined ? 0 : size <= 4096 ? CK_ZT_SCRATCH : 8192u * size));
 	if (joined && bytes)
 		assert_true(scratch >= w.chunk * (size - 1));
 	if (joined)
-		assert_int_equal(scratch, en_work_scratch(size, bytes));
+		assert_int_equal(scratch, ck_zt_scratch(size, bytes));
 }
 
 static void test_chunks(void **state)

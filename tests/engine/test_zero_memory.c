@@ -205,7 +205,7 @@ static void scratch_is_counted(void **state)
 
 		for (uint32_t i = 0; i < m.model->nblocks; i++) {
 			const uint64_t n = m.model->block[i].numel / EN_ZERO_CHUNK + w;
-			const uint64_t s = en_work_scratch(w, n * EN_ZERO_CHUNK / w * 2);
+			const uint64_t s = ck_zt_scratch(w, n * EN_ZERO_CHUNK / w * 2);
 
 			most = s > most ? s : most;
 		}
@@ -300,7 +300,7 @@ static void plan_model(const char *name)
 	te_model_close(&m);
 }
 
-/* libckpt knows the engine's memory without the engine: the two must not come apart. */
+/* libckpt knows a model's blocks without the engine: the two must not come apart. */
 static void the_plan_is_the_engine(void **state)
 {
 	(void)state;

@@ -218,16 +218,6 @@ static int new_pieces(struct en_zero *z, struct ckpt_err *err)
 
 /* ---- life ---- */
 
-/* Sums that stand beside each other before the last unit; stages 2 and 3 keep the total in one. */
-uint32_t en_zero_levels(const struct en_zero_opts *opts)
-{
-	uint32_t n = 0;
-
-	while (opts->units >> (n + 1))
-		n++;
-	return opts->stage >= 2 && !n ? 1 : n;
-}
-
 static int make(struct en_zero *z, struct ckpt_err *err)
 {
 	const struct en_exec_opts eo = {
@@ -240,7 +230,7 @@ static int make(struct en_zero *z, struct ckpt_err *err)
 		return rc;
 	en_mem_note(&z->mem, EN_MEM_WORK, (int64_t)en_exec_bytes(z->exec));
 	z->pool = en_exec_pool(z->exec);
-	z->levels = en_zero_levels(&z->opts);
+	z->levels = ck_zt_levels(z->opts.stage, z->opts.units);
 	z->block = ck_zalloc(z->model->nblocks * sizeof(*z->block));
 	if (!z->block)
 		return ck_fail_nomem(err, "blocks", z->model->nblocks);
