@@ -13,6 +13,9 @@
 
 #include <ckpt.h>
 
+#include "shared/cli_opt.h"
+#include "shared/cli_text.h"
+
 /* Exit statuses.  Pinned: scripts see them. */
 enum {
 	EXIT_DONE = 0,
@@ -24,105 +27,41 @@ enum {
 
 /* ---------------------------------------------------------------- options */
 
-/* A list that grows and always ends with NULL; zeroed = empty (list NULL). */
-struct words {
-	const char **list;
-	size_t n;
-};
-
-/* What the options of all commands fill; a command looks at those it lists. */
+/*
+ * What options of several verbs fill.  A verb looks at those that it lists; what it has of its own
+ * is a struct 'want' in its file.
+ */
 struct args {
+	int argc;		/* the call as main() got it */
+	char **argv;
 	struct words rest;	/* what is no option, in order */
-	/* where from */
-	const char *tag;
-	const char *subtree;
+	/* where from, and where to */
+	const char *tag, *subtree, *output;
 	struct words as_warning;
 	uint64_t threads;
 	struct ckpt_limits limits;
 	/* which tensors */
-	struct words include, exclude, state, only;
-	/* how the program talks */
-	int json, quiet, verbose, help;
+	struct words include, exclude, only;
+	/* how it runs */
+	uint64_t mem_limit;
 	int progress;		/* -1 = only on a terminal */
-	/* convert */
-	const char *output, *strip_prefix, *aux, *expect, *report, *part;
-	struct words dtype, rename;
-	uint64_t max_shard_size, mem_limit;
-	int tied, sync;
-	int dry_run, force, restart, strict, digest, no_sums, discard;
-	int skip_frozen, ignored;
-	/* inspect, digest, commit, latest */
-	int tensors;
-	int valid, explain_size;
-	const char *check;
-	uint64_t timeout;	/* seconds, or ARGS_UNSET */
-	/* diff */
-	const char *tag2, *tolerance;
-	int all, scalars;	/* scalars -1 = unless tensors are chosen */
-	/* cat */
-	const char *one_state;
-	/* reshard */
-	const char *stage, *new_tag, *ds_version;
-	struct words drop_state;
-	int reset_optimizer;
-	int to;			/* 1 = universal, 2 = native */
-	uint64_t world, sub_group_size;
-	int round_robin;	/* -1 = as the source has it */
-	/* shard */
-	const char *ds_config, *lr, *first_lr, *betas, *eps, *weight_decay;
-	const char *train_dtype, *order, *config;
-	struct words frozen, buffer;
-	int groups;
-	/* plan */
-	uint64_t gpus_per_node, micro, seq, accumulation, gpu_mem, host_mem, overhead;
-	int offload;		/* -1 = as configured, 0, 1 the optimizer, 2 and parameters */
-	int recompute, attention, ops, engine;
-	/* pack */
-	uint64_t level;		/* or ARGS_UNSET */
-	/* slim */
-	int views, frozen_copies, moments;
-	/* prune */
-	uint64_t keep_last, keep_every, moments_last;	/* or 0 */
-	struct words keep;
-	int apply, link;	/* link: 1 = hard, 2 = reflink */
-	/* verify */
-	int full, write_manifest;
-	struct words expect_finding;
+	/* how it writes */
+	const char *part;
+	uint64_t timeout;	/* seconds, or OPT_UNSET */
+	int dry_run, force, restart, strict, sync;
+	/* how it talks */
+	int json, quiet, verbose, help;
 };
 
-enum opt_kind {
-	OPT_END = 0,
-	OPT_FLAG,	/* int: 1; with OPT_NEGATABLE 0 by --no-NAME */
-	OPT_TEXT,	/* const char *: the last one given */
-	OPT_WORDS,	/* struct words: every one given */
-	OPT_COMMAS,	/* struct words: the same, each cut at commas */
-	OPT_COUNT,	/* uint64_t: an integer, below 2^31 */
-	OPT_SIZE,	/* uint64_t: bytes with a unit, not 0 */
-	OPT_LIMIT,	/* struct ckpt_limits: a field of it, NAME=N */
-	OPT_CHOICE,	/* int: index of the word among the choices in 'value' */
-};
+/* Those of this call. */
+extern struct args cli_args;
 
-#define ARGS_UNSET UINT64_MAX	/* a number that was not given */
-/* A line of a table: of all commands that read checkpoints. */
-#define OPT_LIMITS                                                        \
-	{ "limit", 0, OPT_LIMIT, offsetof(struct args, limits), "NAME=N", \
-	  "move a bound on what files may ask for", 0 }
-#define OPT_NEGATABLE 1u
-#define OPT_HIDDEN 2u	/* accepted, not in the help */
-
-/* An option: "--name", "-letter".  '-' and '_' are the same in names. */
-struct opt {
-	const char *name;
-	char letter;
-	enum opt_kind kind;
-	size_t where;		/* offset in struct args */
-	const char *value;	/* what the help calls it; of OPT_CHOICE "a|b|c" */
-	const char *help;
-	unsigned flags;
-};
-
-/* opts_write: of every verb that writes; each says itself what its --force replaces. */
+/* Tables; opts_write is of every verb that writes: each says itself what its --force replaces. */
 extern const struct opt opts_source[], opts_select[], opts_write[], opts_run[], opts_talk[];
+/* A line of a table: of all commands that read checkpoints. */
+#define OPT_LIMITS { "limit", 0, OPT_OWN, &cli_limit, "NAME=N", \
+		     "move a bound on what files may ask for", 0 }
+extern struct opt_own cli_limit;
 
 /* What the ranks of mpirun or srun do with a command (cli_team.h). */
 enum ranks {
@@ -133,7 +72,7 @@ enum ranks {
 
 struct command {
 	const char *name;
-	int (*run)(struct args *args, int argc, char **argv);
+	int (*run)(struct args *args);
 	enum ranks ranks;
 	const char *gist;	/* for the list of commands */
 	const char *synopsis;	/* what follows "zckpt NAME [OPTION...] " */
@@ -147,24 +86,15 @@ extern const struct command cmd_audit, cmd_cat, cmd_commit, cmd_convert, cmd_dif
 	cmd_reshard, cmd_set_latest, cmd_shard, cmd_slim, cmd_unpack, cmd_verify;
 
 /* 0, or the exit status of a wrong call, which has been told on stderr. */
-int opt_parse(const struct command *cmd, int argc, char **argv, struct args *args);
-void opt_help(const struct command *cmd, FILE *out);
-/* The one of 'names' (NULL-terminated) nearest to 'word', NULL if none is near. */
-const char *opt_nearest(const char *word, const char *const *names);
-/* Bytes from "5GB", "200MiB", "1.5GB", "4096".  0, or -1 if it is no size. */
-int opt_size_parse(const char *text, uint64_t *bytes_out);
-void words_add(struct words *words, const char *word);
-
-/* Zeroed memory, or the end of the program; what is not freed ends with it. */
-void *cli_alloc(size_t bytes);
-void cli_free(void *memory);
-char *cli_strdup(const char *text);
-char *cli_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+int cli_parse(const struct command *cmd, int argc, char **argv);
+void cli_help(const struct command *cmd, FILE *out);
 
 /* ---------------------------------------------------------------- errors */
 
 /* "zckpt: " and a line on stderr. */
 void cli_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* From now on each line goes to 'keeps' first; it is not printed where that returns true. */
+void cli_say_through(int (*keeps)(const char *line));
 /* From now on a wrong call is also one object of that verb on stdout. */
 void cli_promise_json(const char *verb);
 /* A wrong call: the line, and where help is.  Returns EXIT_CALL. */
@@ -184,12 +114,6 @@ int cli_close_stdout(int status);
 
 /* ---------------------------------------------------------------- output */
 
-/* The name, or a JSON string of it if it would garble a terminal. Lent until the
- * fourth next call of this or the next ones. */
-const char *out_name(const char *name);
-const char *out_word(const char *path);	/* as a shell wants it in a command */
-/* Text with controls, and bytes that are no UTF-8, written \n and \x1b.  Lent until the next. */
-const char *out_text(const char *text);
 const char *out_size(uint64_t bytes);	/* "75.7 kB" */
 const char *out_plural(uint64_t n);	/* "" of 1, else "s" */
 const char *out_count(uint64_t n);	/* "1,234,567" */
@@ -240,8 +164,6 @@ void json_findings(struct json *json, const struct ckpt *ck);
 void json_error(struct json *json, const struct ckpt_err *err);
 /* The opening of every result: '{', "schema": "zckpt.VERB/1", "zckpt": version. */
 void json_begin(struct json *json, FILE *out, const char *verb);
-/* Escapes a string as JSON writes it, quotes included. */
-void json_quote(FILE *out, const char *text);
 
 /* ---------------------------------------------------------------- running */
 
@@ -284,7 +206,7 @@ int cli_select(const struct command *cmd, const struct args *args,
 /* The same choice for verbs that only list. */
 int cli_is_selected(const struct args *args, unsigned only, const char *name,
 		    enum ckpt_role role);
-int cli_is_state_selected(const struct args *args, const char *state);
+int cli_is_state_selected(const struct words *states, const char *state);
 
 /* ---------------------------------------------------------------- convert */
 
@@ -297,9 +219,10 @@ int cli_is_in_source(const char *dst, const struct words *sources);
 /* How a conversion went, for people and for scripts. */
 struct outcome {
 	const struct args *args;
-	int argc;
-	char **argv;
 	const char *dst;
+	const char *record;		/* of report_save(): where to */
+	enum ckpt_tied tied;
+	int no_sums;
 	struct ckpt *ck;		/* NULL if it could not be opened */
 	const struct ckpt_report *report;	/* NULL if it failed */
 	const struct ckpt_err *err;
@@ -319,7 +242,7 @@ void report_step_part(const struct args *args, uint32_t nparts, const char *dst)
 void report_step_begin(struct json *json, const char *verb, int status, const char *dst,
 		       uint32_t world, const struct ckpt_err *err);
 void report_step_json(struct json *json, const struct ckpt_report *report);
-/* --report: 0, or EXIT_TROUBLE after telling why not. */
+/* Writes the record: 0, or EXIT_TROUBLE after telling why not. */
 int report_save(const struct outcome *outcome);
 
 #endif

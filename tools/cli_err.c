@@ -5,36 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli_team.h"
-
-static void say(const char *fmt, va_list ap) __attribute__((format(printf, 1, 0)));
-
-static void say(const char *fmt, va_list ap)
-{
-	char *line = NULL;
-	size_t size;
-	FILE *f = open_memstream(&line, &size);
-
-	if (f) {
-		vfprintf(f, fmt, ap);
-		fclose(f);
-	}
-	/* Texts of files are in it: nothing of them reaches the terminal as it is. */
-	if (line && !team_keeps(out_text(line))) {
-		fflush(stdout);
-		fprintf(stderr, "zckpt: %s\n", out_text(line));
-	}
-	free(line);
-}
-
-void cli_say(const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	say(fmt, ap);
-	va_end(ap);
-}
+#include "cli.h"
 
 static const char *json_verb;
 

@@ -9,48 +9,6 @@
 
 #include "cli.h"
 
-/* Bytes of the UTF-8 character at 's', 0 if it is none (RFC 3629). */
-static size_t utf8_length(const unsigned char *s)
-{
-	size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 :
-		   s[0] < 0xf5 ? 4 : 0;
-
-	for (size_t i = 1; i < n; i++)
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
-	    (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
-		return 0;
-	return n;
-}
-
-void json_quote(FILE *out, const char *text)
-{
-	static const char plain[] = "\"\\\b\f\n\r\t", letter[] = "\"\\bfnrt";
-	const unsigned char *s = (const unsigned char *)text;
-	const char *at;
-	size_t n;
-
-	fputc('"', out);
-	for (; *s; s += n) {
-		n = utf8_length(s);
-		at = strchr(plain, *s);
-		if (!n) {
-			fputs("\\ufffd", out);
-			n = 1;
-		} else if (at) {
-			fprintf(out, "\\%c", letter[at - plain]);
-		} else if (*s < 0x20 || *s == 0x7f) {
-			fprintf(out, "\\u%04x", *s);
-		} else if (*s == 0xc2 && s[1] < 0xa0) {	/* C1 controls */
-			fprintf(out, "\\u%04x", s[1]);
-		} else {
-			fwrite(s, 1, n, out);
-		}
-	}
-	fputc('"', out);
-}
-
 /* What stands before a value: comma, line, indent, key. */
 static void before(struct json *json, const char *key)
 {

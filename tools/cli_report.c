@@ -72,11 +72,11 @@ static void print_notes(const struct outcome *outcome)
 	if (r->no_master)
 		cli_say("note: %" PRIu64 " tensor%s no fp32 master and came from the weight",
 			r->no_master, r->no_master == 1 ? " has" : "s have");
-	if (r->aliases && outcome->args->tied != 1)
+	if (r->aliases && outcome->tied != 1)
 		cli_say("note: %" PRIu64 " %s another one's bytes: %s", r->aliases,
 			r->aliases == 1 ? "name shares" : "names share",
-			outcome->args->tied ? "left out" : alias_note(outcome->dst));
-	if (!strcmp(outcome->dst, "-") && !outcome->args->no_sums && !outcome->args->dry_run)
+			outcome->tied ? "left out" : alias_note(outcome->dst));
+	if (!strcmp(outcome->dst, "-") && !outcome->no_sums && !outcome->args->dry_run)
 		cli_say("note: a stream has no sums of its bytes, since its header goes first; a "
 			"file has");
 	if (r->resumed_bytes)
@@ -145,8 +145,8 @@ static void json_run(struct json *json, const struct outcome *outcome)
 	struct utsname host;
 
 	json_open(json, "arguments", '[');
-	for (int i = 0; i < outcome->argc; i++)
-		json_text(json, NULL, outcome->argv[i]);
+	for (int i = 0; i < outcome->args->argc; i++)
+		json_text(json, NULL, outcome->args->argv[i]);
 	json_close(json, ']');
 	json_open(json, "versions", '{');
 	json_text(json, "zckpt", CKPT_VERSION_STRING);
@@ -271,7 +271,7 @@ void report_json(const struct outcome *outcome, FILE *out, int whole)
 
 int report_save(const struct outcome *outcome)
 {
-	const char *path = outcome->args->report;
+	const char *path = outcome->record;
 	char *half = cli_format("%s.zckpt-partial", path);
 	FILE *out = fopen(half, "w");
 	int bad = 1;

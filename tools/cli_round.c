@@ -95,7 +95,7 @@ int round_gather(const struct word *mine, uint64_t timeout, struct ckpt_err *err
 {
 	const double began = progress_clock();
 
-	if (timeout == ARGS_UNSET)
+	if (timeout == OPT_UNSET)
 		timeout = DEFAULT_TIMEOUT;
 	team.peer[0].word = *mine;
 	for (int r = 1; r < team.wire.size; r++) {

@@ -128,15 +128,10 @@ static unsigned only_bit(const char *word)
 int cli_select(const struct command *cmd, const struct args *args,
 	       struct ckpt_select *select_out)
 {
-	static const enum ckpt_tied tied[] = { CKPT_TIED_ALIAS, CKPT_TIED_DUP, CKPT_TIED_DROP };
-
 	memset(select_out, 0, sizeof(*select_out));
 	select_out->size = sizeof(*select_out);
 	select_out->include = args->include.list;
 	select_out->exclude = args->exclude.list;
-	select_out->strip_prefix = args->strip_prefix;
-	select_out->tied = tied[args->tied];
-	select_out->skip = args->skip_frozen ? CKPT_ONLY_FROZEN : 0;
 	for (size_t i = 0; i < args->only.n; i++) {
 		unsigned bit = only_bit(args->only.list[i]);
 
@@ -178,12 +173,12 @@ int cli_is_selected(const struct args *args, unsigned only, const char *name,
 	return !matches(&args->exclude, name);
 }
 
-int cli_is_state_selected(const struct args *args, const char *state)
+int cli_is_state_selected(const struct words *states, const char *state)
 {
-	for (size_t i = 0; i < args->state.n; i++)
-		if (!strcmp(args->state.list[i], state) || !strcmp(args->state.list[i], "all"))
+	for (size_t i = 0; i < states->n; i++)
+		if (!strcmp(states->list[i], state) || !strcmp(states->list[i], "all"))
 			return 1;
-	return !args->state.n;
+	return !states->n;
 }
 
 /* ---------------------------------------------------------------- --force */

@@ -15,12 +15,12 @@
 #include "cli_steps.h"
 
 #define DEPTH 4		/* run / checkpoint-N / pytorch_model / ... */
-#define AT(field) offsetof(struct args, field)
 
 const struct opt opts_steps[] = {
-	{ "as-warning", 0, OPT_COMMAS, AT(as_warning), "ID",
+	{ "as-warning", 0, OPT_COMMAS, &cli_args.as_warning, "ID",
 	  "count findings of that name as warnings", 0 },
-	{ "threads", 0, OPT_COUNT, AT(threads), "N", "threads (default: CPUs, within a limit)", 0 },
+	{ "threads", 0, OPT_COUNT, &cli_args.threads, "N",
+	  "threads (default: CPUs, within a limit)", 0 },
 	OPT_LIMITS,
 	{ 0 },
 };

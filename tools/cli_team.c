@@ -34,7 +34,8 @@ int team_size(void)
 	return team.wire.size ? team.wire.size : 1;
 }
 
-int team_keeps(const char *line)
+/* Remembers a message of this rank; true if it is not to be printed here. */
+static int keeps(const char *line)
 {
 	if (strncmp(line, "hint: ", 6) && line[0] != '\'')
 		snprintf(team.said, sizeof(team.said), "%s", line);
@@ -144,6 +145,7 @@ int team_join(const struct command *cmd, int argc, char **argv)
 		return refuse(cmd, size, rank, variable, wire.size);
 	}
 	team.wire = wire;
+	cli_say_through(keeps);
 	if (!wire.rank)
 		team.peer = cli_alloc((size_t)wire.size * sizeof(*team.peer));
 	else if (!freopen("/dev/null", "w", stdout))
@@ -152,7 +154,7 @@ int team_join(const struct command *cmd, int argc, char **argv)
 	if (wire.rank)
 		return round_tell(&mine);
 	return round_announce(round_hear(&mine, CKPT_E_USAGE, "it was started in another way",
-					 ARGS_UNSET, NULL), "");
+					 OPT_UNSET, NULL), "");
 }
 
 void team_leave(int status)
@@ -176,7 +178,7 @@ int team_first(int value)
 		return value;
 	if (team.wire.rank)
 		return round_tell(&mine);
-	if (round_gather(&mine, ARGS_UNSET, NULL))
+	if (round_gather(&mine, OPT_UNSET, NULL))
 		return EXIT_TROUBLE;
 	return round_announce(value, "");
 }

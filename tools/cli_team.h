@@ -19,8 +19,6 @@ int team_rank(void);
 int team_size(void);
 /* Threads for a rank that shares its machine with others; 0 without a launcher. */
 uint64_t team_threads(void);
-/* Remembers a message of this rank; true if it is not to be printed here. */
-int team_keeps(const char *line);
 
 /* Options are taken, with that status.  Finds out whether 'dst' is one place for all. */
 int team_start(const struct args *args, int status, const char *dst);

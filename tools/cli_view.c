@@ -139,7 +139,7 @@ static void json_tensor(const struct view *view, struct json *json, uint64_t i,
 /* With -v all tensors, else the aliases only. */
 static void json_tensors(const struct view *view, struct json *json)
 {
-	int all = view->args->verbose || view->args->tensors;
+	int all = view->args->verbose || view->list;
 	struct ckpt_tensor_info tensor, kept;
 
 	json_open(json, "tied", '{');
@@ -167,7 +167,7 @@ int view_json(const struct view *view)
 	json_facts(view, &json);
 	json_tensors(view, &json);
 	json_findings(&json, view->ck);
-	if (view->args->explain_size)
+	if (view->explain_size)
 		status = sizes_json(&json, view->ck);
 	json_close(&json, '}');
 	return status;

@@ -16,6 +16,7 @@ struct sum {
 
 struct view {
 	const struct args *args;
+	int list, explain_size;	/* whether tensors are listed, sizes explained */
 	struct ckpt *ck;
 	struct ckpt_info info;
 	uint64_t tensors[NROLES], elements[NROLES];

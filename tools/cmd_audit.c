@@ -286,14 +286,12 @@ static void tell_broken(const struct audit *audit)
 	}
 }
 
-static int run(struct args *args, int argc, char **argv)
+static int run(struct args *args)
 {
 	struct audit audit = { .args = args };
 	struct ckpt_err err = { 0 };
 	int status = EXIT_DONE;
 
-	(void)argc;
-	(void)argv;
 	if (!args->rest.n)
 		return cli_wrong(&cmd_audit, "audit needs a file or folder");
 	if (ckpt_audit(args->rest.list, args->rest.n, args->limits.size ? &args->limits : NULL,

@@ -6,17 +6,20 @@
 
 #include "cli.h"
 
-#define AT(field) offsetof(struct args, field)
+static struct {
+	const char *state, *dtype;
+	int to;
+} want;
 
 static const struct opt own[] = {
-	{ "to", 0, OPT_CHOICE, AT(to), "npy|text|raw",
+	{ "to", 0, OPT_CHOICE, &want.to, "npy|text|raw",
 	  "as numpy's file (default), text, or the elements alone", 0 },
-	{ "output", 'o', OPT_TEXT, AT(output), "FILE", "there instead of stdout", 0 },
-	{ "state", 0, OPT_TEXT, AT(one_state), "NAME", "weight (default), master, exp_avg, ...",
+	{ "output", 'o', OPT_TEXT, &cli_args.output, "FILE", "there instead of stdout", 0 },
+	{ "state", 0, OPT_TEXT, &want.state, "NAME", "weight (default), master, exp_avg, ...",
 	  0 },
-	{ "dtype", 0, OPT_TEXT, AT(train_dtype), "TYPE",
+	{ "dtype", 0, OPT_TEXT, &want.dtype, "TYPE",
 	  "converted to fp32, bf16, fp16, fp64 (default: as stored)", 0 },
-	{ "force", 0, OPT_FLAG, AT(force), NULL, "replace FILE", 0 },
+	{ "force", 0, OPT_FLAG, &cli_args.force, NULL, "replace FILE", 0 },
 	{ 0 },
 };
 
@@ -92,16 +95,16 @@ static int find(struct ckpt *ck, const char *word, uint64_t *tensor_out, const c
 	return ckpt_tensor_find(ck, name, tensor_out, err);
 }
 
-static int dtype_of(const struct args *args, enum ckpt_dtype *out)
+static int dtype_of(enum ckpt_dtype *out)
 {
 	*out = 0;
-	if (!args->train_dtype)
+	if (!want.dtype)
 		return 0;
-	*out = ckpt_dtype_parse(args->train_dtype);
+	*out = ckpt_dtype_parse(want.dtype);
 	if (*out == CKPT_F64 || *out == CKPT_F32 || *out == CKPT_F16 || *out == CKPT_BF16)
 		return 0;
 	return cli_wrong(&cmd_cat, "--dtype: %s is none of fp32, bf16, fp16, fp64",
-			 out_name(args->train_dtype));
+			 out_name(want.dtype));
 }
 
 static void tell_bits(const struct ckpt_cat_info *info, const struct ckpt_cat_opts *opts)
@@ -137,23 +140,21 @@ static int cat(const struct args *args, struct ckpt *ck, struct ckpt_cat_opts *o
 	return EXIT_DONE;
 }
 
-static int run(struct args *args, int argc, char **argv)
+static int run(struct args *args)
 {
-	struct ckpt_cat_opts opts = { .size = sizeof(opts), .state = args->one_state };
+	struct ckpt_cat_opts opts = { .size = sizeof(opts), .state = want.state };
 	struct words source = { 0 };
 	struct ckpt_err err = { 0 };
 	struct ckpt *ck = NULL;
 	int status;
 
-	(void)argc;
-	(void)argv;
 	if (args->rest.n != 2)
 		return cli_wrong(&cmd_cat, "cat needs a checkpoint and the name of a tensor");
-	opts.form = (enum ckpt_cat_form)args->to;
+	opts.form = (enum ckpt_cat_form)want.to;
 	if (!args->output && opts.form != CKPT_CAT_TEXT && isatty(STDOUT_FILENO))
 		return cli_wrong(&cmd_cat, "a terminal shows no binary numbers; use --to text, "
 				 "-o FILE or a pipe");
-	status = dtype_of(args, &opts.dtype);
+	status = dtype_of(&opts.dtype);
 	words_add(&source, args->rest.list[0]);
 	if (!status)
 		status = cli_open(args, NULL, &source, &ck, &err);
@@ -166,9 +167,9 @@ static int run(struct args *args, int argc, char **argv)
 }
 
 static const struct opt talk[] = {
-	{ "quiet", 'q', OPT_FLAG, AT(quiet), NULL, "errors and warnings only", 0 },
-	{ "verbose", 'v', OPT_FLAG, AT(verbose), NULL, "more of everything", 0 },
-	{ "help", 'h', OPT_FLAG, AT(help), NULL, "this text", 0 },
+	{ "quiet", 'q', OPT_FLAG, &cli_args.quiet, NULL, "errors and warnings only", 0 },
+	{ "verbose", 'v', OPT_FLAG, &cli_args.verbose, NULL, "more of everything", 0 },
+	{ "help", 'h', OPT_FLAG, &cli_args.help, NULL, "this text", 0 },
 	{ 0 },
 };
 

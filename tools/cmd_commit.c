@@ -1,32 +1,32 @@
 /* cmd_commit.c -- `zckpt commit`: puts a result made in parts into place. */
 #include "cli.h"
 
-#define AT(field) offsetof(struct args, field)
+static struct {
+	int discard;
+} want;
 
 static const struct opt own[] = {
-	{ "timeout", 0, OPT_COUNT, AT(timeout), "SECONDS",
+	{ "timeout", 0, OPT_COUNT, &cli_args.timeout, "SECONDS",
 	  "how long to wait for parts (default 60)", 0 },
-	{ "discard", 0, OPT_FLAG, AT(discard), NULL,
+	{ "discard", 0, OPT_FLAG, &want.discard, NULL,
 	  "give the parts up: remove what they wrote", 0 },
-	{ "sync", 0, OPT_CHOICE, AT(sync), "data|full|none",
+	{ "sync", 0, OPT_CHOICE, &cli_args.sync, "data|full|none",
 	  "what is synced before the rename", 0 },
 	{ 0 },
 };
 
-static int run(struct args *args, int argc, char **argv)
+static int run(struct args *args)
 {
 	static const enum ckpt_sync syncs[] = { CKPT_SYNC_DATA, CKPT_SYNC_FULL, CKPT_SYNC_NONE };
-	uint64_t ms = args->timeout == ARGS_UNSET ? 60000 : args->timeout * 1000;
+	uint64_t ms = args->timeout == OPT_UNSET ? 60000 : args->timeout * 1000;
 	struct ckpt_err err = { 0 };
 	const char *dst;
 	int rc;
 
-	(void)argc;
-	(void)argv;
 	if (args->rest.n != 1)
 		return cli_wrong(&cmd_commit, "commit needs one destination, the DST of the parts");
 	dst = args->rest.list[0];
-	if (args->discard)
+	if (want.discard)
 		rc = ckpt_discard(dst, &err);
 	else
 		rc = ckpt_commit(dst, ms > UINT32_MAX ? UINT32_MAX : (uint32_t)ms,
@@ -40,7 +40,7 @@ static int run(struct args *args, int argc, char **argv)
 		json_text(&json, "dst", dst);
 		json_close(&json, '}');
 	} else if (!args->quiet) {
-		cli_say(args->discard ? "what was written for %s is removed" : "%s is in place",
+		cli_say(want.discard ? "what was written for %s is removed" : "%s is in place",
 			out_name(dst));
 	}
 	return EXIT_DONE;

@@ -9,35 +9,40 @@
 #include "cli_advice.h"
 #include "cli_team.h"
 
-#define AT(field) offsetof(struct args, field)
+static struct {
+	const char *strip_prefix, *aux, *expect, *report;
+	struct words state, dtype, rename;
+	uint64_t max_shard_size;
+	int tied, digest, no_sums, skip_frozen, ignored;
+} want;
 
 static const struct opt own[] = {
-	{ "output", 'o', OPT_TEXT, AT(output), "DST",
+	{ "output", 'o', OPT_TEXT, &cli_args.output, "DST",
 	  "where to; '-' streams one file to stdout", 0 },
-	{ "dtype", 0, OPT_COMMAS, AT(dtype), "TYPE",
+	{ "dtype", 0, OPT_COMMAS, &want.dtype, "TYPE",
 	  "fp32 (default), bf16, fp16, keep (as saved), or PATTERN=TYPE for some "
 	  "tensors; may repeat", 0 },
-	{ "state", 0, OPT_COMMAS, AT(state), "NAME",
+	{ "state", 0, OPT_COMMAS, &want.state, "NAME",
 	  "a file per state: master, exp_avg, ... or all", 0 },
-	{ "tied", 0, OPT_CHOICE, AT(tied), "alias|dup|drop",
+	{ "tied", 0, OPT_CHOICE, &want.tied, "alias|dup|drop",
 	  "second names: metadata, full copy, left out", 0 },
-	{ "rename", 0, OPT_WORDS, AT(rename), "FROM=TO",
+	{ "rename", 0, OPT_WORDS, &want.rename, "FROM=TO",
 	  "replace in names; one * carries over", 0 },
-	{ "strip-prefix", 0, OPT_TEXT, AT(strip_prefix), "TEXT", "cut that off names", 0 },
-	{ "expect", 0, OPT_TEXT, AT(expect), "FILE",
+	{ "strip-prefix", 0, OPT_TEXT, &want.strip_prefix, "TEXT", "cut that off names", 0 },
+	{ "expect", 0, OPT_TEXT, &want.expect, "FILE",
 	  "index.json or .safetensors to agree with", 0 },
-	{ "max-shard-size", 0, OPT_SIZE, AT(max_shard_size), "SIZE",
+	{ "max-shard-size", 0, OPT_SIZE, &want.max_shard_size, "SIZE",
 	  "limit of a folder's files (default 5GB)", 0 },
-	{ "aux", 0, OPT_TEXT, AT(aux), "DIR", "where config and tokenizer files are", 0 },
-	{ "digest", 0, OPT_FLAG, AT(digest), NULL,
+	{ "aux", 0, OPT_TEXT, &want.aux, "DIR", "where config and tokenizer files are", 0 },
+	{ "digest", 0, OPT_FLAG, &want.digest, NULL,
 	  "digests of what is written, into the metadata", 0 },
-	{ "no-sums", 0, OPT_FLAG, AT(no_sums), NULL,
+	{ "no-sums", 0, OPT_FLAG, &want.no_sums, NULL,
 	  "safetensors without sums of their own bytes", 0 },
-	{ "force", 0, OPT_FLAG, AT(force), NULL, "replace what stands at DST", 0 },
-	{ "report", 0, OPT_TEXT, AT(report), "FILE", "leave a JSON record of the run", 0 },
-	{ "exclude-frozen-parameters", 0, OPT_FLAG, AT(skip_frozen), NULL, "", OPT_HIDDEN },
-	{ "safe-serialization", 0, OPT_FLAG, AT(ignored), NULL, "", OPT_HIDDEN },
-	{ "debug", 'd', OPT_FLAG, AT(verbose), NULL, "", OPT_HIDDEN },
+	{ "force", 0, OPT_FLAG, &cli_args.force, NULL, "replace what stands at DST", 0 },
+	{ "report", 0, OPT_TEXT, &want.report, "FILE", "leave a JSON record of the run", 0 },
+	{ "exclude-frozen-parameters", 0, OPT_FLAG, &want.skip_frozen, NULL, "", OPT_HIDDEN },
+	{ "safe-serialization", 0, OPT_FLAG, &want.ignored, NULL, "", OPT_HIDDEN },
+	{ "debug", 'd', OPT_FLAG, &cli_args.verbose, NULL, "", OPT_HIDDEN },
 	{ 0 },
 };
 
@@ -159,7 +164,7 @@ static int is_many_states(const struct words *state)
 
 static int check_states(struct job *job)
 {
-	const struct words *state = &job->args->state;
+	const struct words *state = &want.state;
 
 	if (is_many_states(state) && (is_file_name(job->dst) || !strcmp(job->dst, "-")))
 		return wrong("%s is one file, and each state gets a file of its own; give a folder",
@@ -200,7 +205,7 @@ static int rule_cut(const char *text, int at_last, struct ckpt_rule *rule)
 
 static int take_dtypes(struct job *job)
 {
-	const struct words *words = &job->args->dtype;
+	const struct words *words = &want.dtype;
 	struct ckpt_rule *rules = cli_alloc((words->n + 1) * sizeof(*rules));
 	size_t n = 0;
 	int dtype = 0;
@@ -231,7 +236,7 @@ static int take_dtypes(struct job *job)
 
 static int take_renames(struct job *job)
 {
-	const struct words *words = &job->args->rename;
+	const struct words *words = &want.rename;
 	struct ckpt_rule *rules = cli_alloc((words->n + 1) * sizeof(*rules));
 
 	for (size_t i = 0; i < words->n; i++)
@@ -271,6 +276,9 @@ static int take_options(struct job *job)
 		status = check_states(job);
 	if (!status)
 		status = cli_select(&cmd_convert, args, &job->select);
+	job->select.strip_prefix = want.strip_prefix;
+	job->select.tied = (enum ckpt_tied)want.tied;
+	job->select.skip = want.skip_frozen ? CKPT_ONLY_FROZEN : 0;
 	if (!status)
 		status = take_renames(job);
 	if (!status)
@@ -278,22 +286,22 @@ static int take_options(struct job *job)
 	if (!status && args->force &&
 	    (reason = cli_precious(job->dst, &job->sources, args->output != NULL)) != NULL)
 		status = wrong("--force does not replace %s: %s", out_name(job->dst), reason);
-	if (!status && args->report && !args->force && !access(args->report, F_OK))
+	if (!status && want.report && !args->force && !access(want.report, F_OK))
 		status = wrong("--report: %s is there already; --force replaces it",
-			       out_name(args->report));
-	if (!status && args->report)
-		status = check_report(args->report);
+			       out_name(want.report));
+	if (!status && want.report)
+		status = check_report(want.report);
 	if (status)
 		return status;
 	job->opts.size = sizeof(job->opts);
 	job->opts.run = &job->run;
 	job->opts.select = &job->select;
-	job->opts.max_shard_bytes = args->max_shard_size;
-	job->opts.aux_dir = args->aux;
-	job->opts.expect_path = args->expect;
+	job->opts.max_shard_bytes = want.max_shard_size;
+	job->opts.aux_dir = want.aux;
+	job->opts.expect_path = want.expect;
 	job->opts.out_fd = STDOUT_FILENO;
-	job->opts.flags = cli_write_flags(args) | (args->digest ? CKPT_CONVERT_DIGEST : 0) |
-			  (args->no_sums ? CKPT_CONVERT_NO_SUMS : 0);
+	job->opts.flags = cli_write_flags(args) | (want.digest ? CKPT_CONVERT_DIGEST : 0) |
+			  (want.no_sums ? CKPT_CONVERT_NO_SUMS : 0);
 	return 0;
 }
 
@@ -355,7 +363,7 @@ static void say_what_lacks(const struct job *job)
 			has_file(job, "spiece");
 
 	if (!job->report.nfiles || strncmp(job->report.files[0].path, job->dst, n) ||
-	    !job->report.files[0].path[n] || job->args->state.n || (config && tokenizer))
+	    !job->report.files[0].path[n] || want.state.n || (config && tokenizer))
 		return;
 	cli_say("warning: %s has no %s%s%s: none is beside the source; --aux DIR copies what the "
 		"model's folder has", out_name(job->dst), config ? "" : "config.json",
@@ -402,15 +410,18 @@ static int tell(struct job *job, struct outcome *outcome)
 		say_what_lacks(job);
 		say_adapter(job);
 	}
-	if (job->args->report && !team_rank() && report_save(outcome) && !status)
+	if (want.report && !team_rank() && report_save(outcome) && !status)
 		status = EXIT_TROUBLE;
 	return status;
 }
 
-static int run(struct args *args, int argc, char **argv)
+static int run(struct args *args)
 {
 	struct job job = { .args = args };
-	struct outcome outcome = { .args = args, .argc = argc, .argv = argv };
+	struct outcome outcome = {
+		.args = args, .record = want.report, .tied = (enum ckpt_tied)want.tied,
+		.no_sums = want.no_sums,
+	};
 	double began = progress_clock();
 	int status = take_options(&job);
 

@@ -6,21 +6,26 @@
 
 #include "cli.h"
 
-#define AT(field) offsetof(struct args, field)
 #define SHOWN 20
 
+static struct {
+	const char *strip_prefix, *tag2, *tolerance;
+	struct words state;
+	int all, scalars;
+} want = { .scalars = -1 };
+
 static const struct opt own[] = {
-	{ "tag2", 0, OPT_TEXT, AT(tag2), "NAME",
+	{ "tag2", 0, OPT_TEXT, &want.tag2, "NAME",
 	  "step of the second one; alone, a second step of the first", 0 },
-	{ "state", 0, OPT_COMMAS, AT(state), "NAME",
+	{ "state", 0, OPT_COMMAS, &want.state, "NAME",
 	  "only these; master=weight: A's masters against B's weights", 0 },
-	{ "tolerance", 0, OPT_TEXT, AT(tolerance), "TOL",
+	{ "tolerance", 0, OPT_TEXT, &want.tolerance, "TOL",
 	  "how far numbers may be apart: 1e-6, rel:1e-3, or both", 0 },
-	{ "scalars", 0, OPT_FLAG, AT(scalars), NULL,
+	{ "scalars", 0, OPT_FLAG, &want.scalars, NULL,
 	  "step, hyper-parameters, loss scale too (default: unless tensors are chosen)",
 	  OPT_NEGATABLE },
-	{ "strip-prefix", 0, OPT_TEXT, AT(strip_prefix), "TEXT", "cut it off names of both", 0 },
-	{ "all", 0, OPT_FLAG, AT(all), NULL, "all that differ, not the worst 20", 0 },
+	{ "strip-prefix", 0, OPT_TEXT, &want.strip_prefix, "TEXT", "cut it off names of both", 0 },
+	{ "all", 0, OPT_FLAG, &want.all, NULL, "all that differ, not the worst 20", 0 },
 	{ 0 },
 };
 
@@ -80,16 +85,15 @@ static const char *state_word(const struct ckpt_diff_row *row)
 /* What stands behind the numbers of a row. */
 static char *detail(const struct ckpt_diff_row *row, int verbose)
 {
-	char *text, *more;
+	char *text;
 
 	if (!row->shape_b) {
 		text = shape_word(row->ndim_a, row->shape_a);
 	} else if (!row->shape_a) {
 		text = shape_word(row->ndim_b, row->shape_b);
 	} else if (row->what == CKPT_DIFF_SHAPE) {
-		text = shape_word(row->ndim_a, row->shape_a);
-		more = cli_format("%s, %s", text, shape_word(row->ndim_b, row->shape_b));
-		text = more;
+		text = cli_format("%s, %s", shape_word(row->ndim_a, row->shape_a),
+				  shape_word(row->ndim_b, row->shape_b));
 	} else if (row->what == CKPT_DIFF_TYPES || !row->differ) {
 		text = cli_strdup("");
 	} else {
@@ -157,14 +161,10 @@ static void print_ulps(const struct ckpt_diff_row *row)
 	if (!row->ulps)
 		return;
 	printf("%s %s, ULPs:", out_name(row->name), state_word(row));
-	for (unsigned i = 0; i < CKPT_DIFF_ULPS; i++) {
-		if (!row->ulps[i])
-			continue;
-		if (i < 2)
-			printf("  %u: %" PRIu64, i, row->ulps[i]);
-		else
-			printf("  2^%u: %" PRIu64, i - 1, row->ulps[i]);
-	}
+	for (unsigned i = 0; i < CKPT_DIFF_ULPS; i++)
+		if (row->ulps[i])
+			printf("  %s%u: %" PRIu64, i < 2 ? "" : "2^", i < 2 ? i : i - 1,
+			       row->ulps[i]);
 	putchar('\n');
 }
 
@@ -205,7 +205,7 @@ static void print_rows(const struct two *two)
 
 	if (!n)
 		return;
-	if (!two->args->all && !two->args->verbose && n > SHOWN)
+	if (!want.all && !two->args->verbose && n > SHOWN)
 		most = SHOWN;
 	table_add(&table, heads);
 	for (uint64_t i = 0; i < most; i++)
@@ -461,9 +461,9 @@ static int number(const char *text, size_t n, double *out)
 	return n && !*end && copy[0] != ' ' && *out >= 0 && !isinf(*out) ? 0 : -1;
 }
 
-static int parse_tolerance(const struct args *args, struct ckpt_diff_opts *opts)
+static int parse_tolerance(struct ckpt_diff_opts *opts)
 {
-	const char *text = args->tolerance;
+	const char *text = want.tolerance;
 
 	if (!text)
 		return 0;
@@ -477,7 +477,7 @@ static int parse_tolerance(const struct args *args, struct ckpt_diff_opts *opts)
 		if (bad)
 			return cli_wrong(&cmd_diff, "--tolerance: %s is none; it is a number, "
 					 "rel:NUMBER, or both with a comma",
-					 out_name(args->tolerance));
+					 out_name(want.tolerance));
 		if (!text[n])
 			return 0;
 		text += n + 1;
@@ -487,8 +487,8 @@ static int parse_tolerance(const struct args *args, struct ckpt_diff_opts *opts)
 static int is_torch(const char *path)
 {
 	struct ckpt_open_opts opts = { .size = sizeof(opts) };
-	struct ckpt *ck = NULL;
 	struct ckpt_info info;
+	struct ckpt *ck = NULL;
 	int yes;
 
 	if (ckpt_open(&path, 1, &opts, &ck, NULL))
@@ -509,13 +509,12 @@ static int open_both(struct two *two)
 
 	words_add(&a, args->rest.list[0]);
 	words_add(&b, args->rest.list[args->rest.n - 1]);
-	second.tag = args->tag2;
+	second.tag = want.tag2;
 	/* A subtree is of the torch files among the two. */
-	if (args->subtree && !is_torch(b.list[0])) {
+	if (args->subtree && !is_torch(b.list[0]))
 		second.subtree = NULL;
-	} else if (args->subtree && !is_torch(a.list[0])) {
+	else if (args->subtree && !is_torch(a.list[0]))
 		first.subtree = NULL;
-	}
 	status = cli_open(&first, "diff", &a, &two->a, &err);
 	if (!status)
 		status = cli_open(&second, "diff", &b, &two->b, &err);
@@ -525,7 +524,7 @@ static int open_both(struct two *two)
 static int compare(struct two *two, const struct ckpt_select *select, struct ckpt_diff_opts *opts)
 {
 	const struct args *args = two->args;
-	int chosen = args->state.n || args->include.n || args->exclude.n || args->only.n;
+	int chosen = want.state.n || args->include.n || args->exclude.n || args->only.n;
 	struct progress progress;
 	struct ckpt_run_opts run;
 	struct ckpt_err err = { 0 };
@@ -534,8 +533,8 @@ static int compare(struct two *two, const struct ckpt_select *select, struct ckp
 	cli_run_begin(args, &progress, &run);
 	opts->run = &run;
 	opts->select = select;
-	opts->states = args->state.list;
-	if (args->scalars == 0 || (args->scalars < 0 && chosen))
+	opts->states = want.state.list;
+	if (want.scalars == 0 || (want.scalars < 0 && chosen))
 		opts->flags |= CKPT_DIFF_NO_SCALARS;
 	rc = ckpt_diff(two->a, two->b, opts, &two->diff, &err);
 	progress_end(&progress);
@@ -544,20 +543,19 @@ static int compare(struct two *two, const struct ckpt_select *select, struct ckp
 	return rc ? cli_fail(args->json ? "diff" : NULL, two->a, &err) : 0;
 }
 
-static int run(struct args *args, int argc, char **argv)
+static int run(struct args *args)
 {
 	struct ckpt_diff_opts opts = { .size = sizeof(opts) };
 	struct two two = { .args = args };
 	struct ckpt_select select;
 	int status;
 
-	(void)argc;
-	(void)argv;
-	if (args->rest.n != 2 && !(args->rest.n == 1 && args->tag2))
+	if (args->rest.n != 2 && !(args->rest.n == 1 && want.tag2))
 		return cli_wrong(&cmd_diff, "diff needs two checkpoints, or one and --tag2");
 	status = cli_select(&cmd_diff, args, &select);
+	select.strip_prefix = want.strip_prefix;
 	if (!status)
-		status = parse_tolerance(args, &opts);
+		status = parse_tolerance(&opts);
 	if (!status)
 		status = open_both(&two);
 	if (!status)
@@ -571,9 +569,9 @@ static int run(struct args *args, int argc, char **argv)
 			print_text(&two);
 		status = two.diff.ndiffering ? EXIT_NO : EXIT_DONE;
 		if (unread(&two.diff) && status == EXIT_DONE) {
-			cli_say("%s of A and %" PRIu64 " of B are of kinds that "
-				"are not read (TENSOR_OPAQUE): whether they are the same is not "
-				"known; --exclude leaves them out",
+			cli_say("%s of A and %" PRIu64 " of B are of kinds that are not read "
+				"(TENSOR_OPAQUE): whether they are the same is not known; "
+				"--exclude leaves them out",
 				plural(two.diff.nopaque_a, "tensor"), two.diff.nopaque_b);
 			status = EXIT_TROUBLE;
 		}

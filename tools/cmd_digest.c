@@ -6,11 +6,14 @@
 
 #include "cli.h"
 
-#define AT(field) offsetof(struct args, field)
+static struct {
+	const char *check;
+	struct words state;
+} want;
 
 static const struct opt own[] = {
-	{ "state", 0, OPT_COMMAS, AT(state), "NAME", "only these states (default: all)", 0 },
-	{ "check", 0, OPT_TEXT, AT(check), "FILE",
+	{ "state", 0, OPT_COMMAS, &want.state, "NAME", "only these states (default: all)", 0 },
+	{ "check", 0, OPT_TEXT, &want.check, "FILE",
 	  "compare with saved lines; exit 1 if they differ", 0 },
 	{ 0 },
 };
@@ -241,14 +244,14 @@ static int hash(const struct args *args, struct ckpt *ck, const struct ckpt_sele
 
 	cli_run_begin(args, &progress, &run);
 	opts.run = &run;
-	opts.states = is_all(&args->state) ? NULL : args->state.list;
+	opts.states = is_all(&want.state) ? NULL : want.state.list;
 	rc = ckpt_digest(ck, &opts, digests, &err);
 	progress_end(&progress);
 	out_findings_asked(args, ck);
 	return rc ? cli_fail(args->json ? "digest" : NULL, ck, &err) : 0;
 }
 
-static int run(struct args *args, int argc, char **argv)
+static int run(struct args *args)
 {
 	struct ckpt_err err = { 0 };
 	struct ckpt_digests digests = { 0 };
@@ -257,13 +260,11 @@ static int run(struct args *args, int argc, char **argv)
 	struct ckpt *ck = NULL;
 	int status;
 
-	(void)argc;
-	(void)argv;
 	if (!args->rest.n)
 		return cli_wrong(&cmd_digest, "digest needs a checkpoint");
 	status = cli_select(&cmd_digest, args, &select);
-	if (!status && args->check)
-		status = list_read(&saved, args->check);
+	if (!status && want.check)
+		status = list_read(&saved, want.check);
 	if (!status)
 		status = cli_open(args, "digest", &args->rest, &ck, &err);
 	if (!status)
@@ -272,8 +273,8 @@ static int run(struct args *args, int argc, char **argv)
 		goto out;
 	list_make(&ours, &digests);
 	if (args->json)
-		status = print_json(ck, &digests, &ours, args->check ? &saved : NULL);
-	else if (args->check)
+		status = print_json(ck, &digests, &ours, want.check ? &saved : NULL);
+	else if (want.check)
 		status = print_check(&ours, &saved);
 	else
 		print_lines(&ours);

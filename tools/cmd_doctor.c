@@ -546,14 +546,12 @@ static int examine(struct doctor *d, char **next_out)
 	return d->errors ? EXIT_NO : EXIT_DONE;
 }
 
-static int run(struct args *args, int argc, char **argv)
+static int run(struct args *args)
 {
 	struct doctor *d;
 	char *next = NULL;
 	int status;
 
-	(void)argc;
-	(void)argv;
 	if (args->rest.n != 1)
 		return cli_wrong(&cmd_doctor, "doctor needs one file or folder");
 	d = cli_alloc(sizeof(*d));

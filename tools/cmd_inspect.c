@@ -7,11 +7,13 @@
 #include "cli_sizes.h"
 #include "cli_view.h"
 
-#define AT(field) offsetof(struct args, field)
+static struct {
+	int tensors, explain_size;
+} want;
 
 static const struct opt own[] = {
-	{ "tensors", 0, OPT_FLAG, AT(tensors), NULL, "every tensor too, as with -v", 0 },
-	{ "explain-size", 0, OPT_FLAG, AT(explain_size), NULL,
+	{ "tensors", 0, OPT_FLAG, &want.tensors, NULL, "every tensor too, as with -v", 0 },
+	{ "explain-size", 0, OPT_FLAG, &want.explain_size, NULL,
 	  "what the bytes are for; they sum to what is on disk", 0 },
 	{ 0 },
 };
@@ -225,9 +227,9 @@ static int print_all(const struct view *view)
 	print_states(view);
 	print_groups(view);
 	print_tied(view);
-	if (view->args->verbose || view->args->tensors)
+	if (view->args->verbose || want.tensors)
 		print_tensors(view);
-	if (view->args->explain_size)
+	if (want.explain_size)
 		status = sizes_print(view->args, view->ck);
 	print_findings(view);
 	if (!view->args->quiet)
@@ -236,14 +238,13 @@ static int print_all(const struct view *view)
 	return status;
 }
 
-static int run(struct args *args, int argc, char **argv)
+static int run(struct args *args)
 {
 	struct ckpt_err err = { 0 };
-	struct view view = { .args = args };
+	struct view view = { .args = args, .list = want.tensors,
+			     .explain_size = want.explain_size };
 	int status;
 
-	(void)argc;
-	(void)argv;
 	if (!args->rest.n)
 		return cli_wrong(&cmd_inspect, "inspect needs a checkpoint");
 	status = cli_open(args, "inspect", &args->rest, &view.ck, &err);

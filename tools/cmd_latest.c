@@ -4,17 +4,19 @@
 
 #include "cli_steps.h"
 
-#define AT(field) offsetof(struct args, field)
+static struct {
+	int valid;
+} want;
 
 static const struct opt own_latest[] = {
-	{ "valid", 0, OPT_FLAG, AT(valid), NULL,
+	{ "valid", 0, OPT_FLAG, &want.valid, NULL,
 	  "the step of 'latest' if it opens without an error, else the newest that does", 0 },
 	{ 0 },
 };
 
 static const struct opt own_set[] = {
-	{ "force", 0, OPT_FLAG, AT(force), NULL, "even if the step has errors", 0 },
-	{ "sync", 0, OPT_CHOICE, AT(sync), "data|full|none",
+	{ "force", 0, OPT_FLAG, &cli_args.force, NULL, "even if the step has errors", 0 },
+	{ "sync", 0, OPT_CHOICE, &cli_args.sync, "data|full|none",
 	  "what must be on disk before the end", 0 },
 	{ 0 },
 };
@@ -134,14 +136,12 @@ static int is_undecided(const struct args *args)
 	return !named;
 }
 
-static int run_latest(struct args *args, int argc, char **argv)
+static int run_latest(struct args *args)
 {
 	struct steps steps = { 0 };
 	struct step *step;
 	int status;
 
-	(void)argc;
-	(void)argv;
 	if (args->rest.n != 1)
 		return cli_wrong(&cmd_latest, "latest needs one folder");
 	status = steps_find(args, args->rest.list[0], &steps);
@@ -150,14 +150,14 @@ static int run_latest(struct args *args, int argc, char **argv)
 		return status;
 	}
 	step = find_named(&steps);
-	if (args->valid)
+	if (want.valid)
 		step = find_valid(args, &steps, is_undecided(args) ? NULL : step);
 	if (step) {
 		print_step(args, step);
 	} else {
 		status = EXIT_NO;
 		print_none(args);
-		cli_say(!steps.n ? "no step is in %s" : args->valid ?
+		cli_say(!steps.n ? "no step is in %s" : want.valid ?
 			"none of the steps in %s is without errors" :
 			"no file 'latest' in %s names a step that is there; --valid looks for one",
 			out_name(args->rest.list[0]));
@@ -286,7 +286,7 @@ static int point(const struct args *args, const char *dir, const char *tag,
 	return 0;
 }
 
-static int run_set(struct args *args, int argc, char **argv)
+static int run_set(struct args *args)
 {
 	const char *dir, *tag;
 	struct steps one = { 0 };
@@ -294,8 +294,6 @@ static int run_set(struct args *args, int argc, char **argv)
 	int status;
 	size_t n;
 
-	(void)argc;
-	(void)argv;
 	if (args->rest.n != 2)
 		return cli_wrong(&cmd_set_latest,
 				 "set-latest needs a folder and the name of a step");

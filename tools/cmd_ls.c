@@ -109,14 +109,12 @@ static void print_json(const struct steps *steps, const struct ckpt_err *err)
 	json_close(&json, '}');
 }
 
-static int run(struct args *args, int argc, char **argv)
+static int run(struct args *args)
 {
 	struct steps steps = { 0 };
 	struct ckpt_err err = { 0 };
 	int status = 0;
 
-	(void)argc;
-	(void)argv;
 	if (!args->rest.n)
 		return cli_wrong(&cmd_ls, "ls needs a folder");
 	for (size_t i = 0; i < args->rest.n; i++) {

@@ -4,10 +4,12 @@
 
 #include "cli.h"
 
-#define AT(field) offsetof(struct args, field)
+static struct {
+	struct words state;
+} want;
 
 static const struct opt own[] = {
-	{ "state", 0, OPT_COMMAS, AT(state), "NAME",
+	{ "state", 0, OPT_COMMAS, &want.state, "NAME",
 	  "only these states: weight, master, exp_avg, ...", 0 },
 	{ 0 },
 };
@@ -117,7 +119,7 @@ static void map_state(struct map *map, uint64_t tensor, uint32_t k)
 	struct ckpt_extent_info extent;
 
 	if (ckpt_state_get(map->ck, tensor, k, &state, NULL) ||
-	    !cli_is_state_selected(map->args, state.name))
+	    !cli_is_state_selected(&want.state, state.name))
 		return;
 	state_begin(map, &state);
 	for (uint64_t i = 0; i < state.nextents; i++) {
@@ -196,15 +198,13 @@ static void map_json(struct map *map)
 	json_close(json, '}');
 }
 
-static int run(struct args *args, int argc, char **argv)
+static int run(struct args *args)
 {
 	struct ckpt_err err = { 0 };
 	struct map map = { .args = args };
 	struct ckpt_select select;
 	int status;
 
-	(void)argc;
-	(void)argv;
 	if (!args->rest.n)
 		return cli_wrong(&cmd_map, "map needs a checkpoint");
 	status = cli_select(&cmd_map, args, &select);

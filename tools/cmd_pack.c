@@ -6,21 +6,25 @@
 
 #include "cli_pack.h"
 
-#define AT(field) offsetof(struct args, field)
-
 const struct opt opts_pack[] = {
-	{ "force", 0, OPT_FLAG, AT(force), NULL, "replace what stands at the destination", 0 },
-	{ "dry-run", 0, OPT_FLAG, AT(dry_run), NULL, "look and check, write nothing", 0 },
-	{ "restart", 0, OPT_FLAG, AT(restart), NULL, "drop what a killed run left", 0 },
-	{ "sync", 0, OPT_CHOICE, AT(sync), "data|full|none",
+	{ "force", 0, OPT_FLAG, &cli_args.force, NULL,
+	  "replace what stands at the destination", 0 },
+	{ "dry-run", 0, OPT_FLAG, &cli_args.dry_run, NULL, "look and check, write nothing", 0 },
+	{ "restart", 0, OPT_FLAG, &cli_args.restart, NULL, "drop what a killed run left", 0 },
+	{ "sync", 0, OPT_CHOICE, &cli_args.sync, "data|full|none",
 	  "what is synced before the rename", 0 },
 	{ 0 },
 };
 
+static struct {
+	uint64_t level;
+} want = { .level = OPT_UNSET };
+
 static const struct opt own[] = {
-	{ "output", 'o', OPT_TEXT, AT(output), "DST", "destination, instead of the last word", 0 },
-	{ "level", 0, OPT_COUNT, AT(level), "N", "zstd's level, 1 to 19 (default 3)", 0 },
-	{ "strict", 0, OPT_FLAG, AT(strict), NULL, "warnings stop it, exit 1", 0 },
+	{ "output", 'o', OPT_TEXT, &cli_args.output, "DST",
+	  "destination, instead of the last word", 0 },
+	{ "level", 0, OPT_COUNT, &want.level, "N", "zstd's level, 1 to 19 (default 3)", 0 },
+	{ "strict", 0, OPT_FLAG, &cli_args.strict, NULL, "warnings stop it, exit 1", 0 },
 	{ 0 },
 };
 
@@ -89,8 +93,8 @@ static int take_words(const struct args *args, struct words *sources, const char
 		return cli_wrong(&cmd_pack, "--json and the pack cannot both go to stdout");
 	if (!strcmp(*dst_out, "-") && isatty(STDOUT_FILENO))
 		return cli_wrong(&cmd_pack, "a pack is not for a terminal: zckpt pack SRC - | ...");
-	if (args->level != ARGS_UNSET && (args->level < 1 || args->level > 19))
-		return cli_wrong(&cmd_pack, "--level %" PRIu64 " is none of 1 to 19", args->level);
+	if (want.level != OPT_UNSET && (want.level < 1 || want.level > 19))
+		return cli_wrong(&cmd_pack, "--level %" PRIu64 " is none of 1 to 19", want.level);
 	if (strcmp(*dst_out, "-") && cli_is_in_source(*dst_out, sources))
 		return cli_wrong(&cmd_pack, "%s: this is part of the source, and is not replaced",
 				 out_name(*dst_out));
@@ -104,7 +108,7 @@ static int run_job(const struct args *args, struct ckpt *ck, const char *dst,
 	struct ckpt_run_opts run;
 	const struct ckpt_pack_opts opts = {
 		.size = sizeof(opts), .run = &run, .out_fd = STDOUT_FILENO,
-		.level = args->level == ARGS_UNSET ? 0 : (int)args->level,
+		.level = want.level == OPT_UNSET ? 0 : (int)want.level,
 		.flags = cli_write_flags(args),
 	};
 	int rc;
@@ -118,7 +122,7 @@ static int run_job(const struct args *args, struct ckpt *ck, const char *dst,
 	return rc ? cli_fail_writing(args, ck, err) : EXIT_DONE;
 }
 
-static int run(struct args *args, int argc, char **argv)
+static int run(struct args *args)
 {
 	struct ckpt_packed done = { .files = 0 };
 	struct words sources = { 0 };
@@ -127,8 +131,6 @@ static int run(struct args *args, int argc, char **argv)
 	const char *dst = NULL;
 	int status = take_words(args, &sources, &dst);
 
-	(void)argc;
-	(void)argv;
 	if (status)
 		return status;
 	status = cli_open(args, NULL, &sources, &ck, &err);

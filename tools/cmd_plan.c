@@ -6,37 +6,42 @@
 
 #include "cli_plan.h"
 
-#define AT(field) offsetof(struct args, field)
 #define MAX_WORLD 4096
 
+static struct {
+	const char *stage, *ds_config, *dtype, *config;
+	uint64_t gpus, gpus_per_node, micro, seq, accumulation, gpu_mem, host_mem, overhead;
+	int offload, recompute, attention, ops, engine;
+} want = { .offload = -1 };
+
 static const struct opt own[] = {
-	{ "gpus", 'n', OPT_COUNT, AT(world), "N", "data-parallel GPUs (default 1)", 0 },
-	{ "gpus-per-node", 0, OPT_COUNT, AT(gpus_per_node), "N", "of a host (default 8)", 0 },
-	{ "stage", 0, OPT_TEXT, AT(stage), "0|1|2|3",
+	{ "gpus", 'n', OPT_COUNT, &want.gpus, "N", "data-parallel GPUs (default 1)", 0 },
+	{ "gpus-per-node", 0, OPT_COUNT, &want.gpus_per_node, "N", "of a host (default 8)", 0 },
+	{ "stage", 0, OPT_TEXT, &want.stage, "0|1|2|3",
 	  "ZeRO stage (default: the first that fits, else 3)", 0 },
-	{ "offload", 0, OPT_CHOICE, AT(offload), "none|optimizer|params",
+	{ "offload", 0, OPT_CHOICE, &want.offload, "none|optimizer|params",
 	  "to the host; params: at stage 3, both", 0 },
-	{ "dtype", 0, OPT_TEXT, AT(train_dtype), "bf16|fp16|fp32",
+	{ "dtype", 0, OPT_TEXT, &want.dtype, "bf16|fp16|fp32",
 	  "type that is trained (default bf16)", 0 },
-	{ "micro", 0, OPT_COUNT, AT(micro), "N", "samples of a micro-batch (default 1)", 0 },
-	{ "seq", 0, OPT_COUNT, AT(seq), "N", "tokens of a sample (default 2048)", 0 },
-	{ "accumulation", 0, OPT_COUNT, AT(accumulation), "N",
+	{ "micro", 0, OPT_COUNT, &want.micro, "N", "samples of a micro-batch (default 1)", 0 },
+	{ "seq", 0, OPT_COUNT, &want.seq, "N", "tokens of a sample (default 2048)", 0 },
+	{ "accumulation", 0, OPT_COUNT, &want.accumulation, "N",
 	  "micro-batches of a step (default 1)", 0 },
-	{ "recompute", 0, OPT_FLAG, AT(recompute), NULL,
+	{ "recompute", 0, OPT_FLAG, &want.recompute, NULL,
 	  "layers are computed again (activation checkpointing)", 0 },
-	{ "attention", 0, OPT_CHOICE, AT(attention), "flash|matrix",
+	{ "attention", 0, OPT_CHOICE, &want.attention, "flash|matrix",
 	  "matrix: its scores are written down (\"eager\")", 0 },
-	{ "ops", 0, OPT_CHOICE, AT(ops), "eager|fused",
+	{ "ops", 0, OPT_CHOICE, &want.ops, "eager|fused",
 	  "how layers are written: as transformers does, or fused", 0 },
-	{ "engine", 0, OPT_CHOICE, AT(engine), "deepspeed|ztrain",
+	{ "engine", 0, OPT_CHOICE, &want.engine, "deepspeed|ztrain",
 	  "ztrain: of its CPU ranks; --gpus is how many, --gpu-mem of each", 0 },
-	{ "ds-config", 0, OPT_TEXT, AT(ds_config), "FILE",
+	{ "ds-config", 0, OPT_TEXT, &want.ds_config, "FILE",
 	  "DeepSpeed configuration: what is not said here comes from it", 0 },
-	{ "config", 0, OPT_TEXT, AT(config), "FILE",
+	{ "config", 0, OPT_TEXT, &want.config, "FILE",
 	  "config.json, where it is not beside the weights", 0 },
-	{ "gpu-mem", 0, OPT_SIZE, AT(gpu_mem), "SIZE", "of a GPU: 80GiB; what fits?", 0 },
-	{ "host-mem", 0, OPT_SIZE, AT(host_mem), "SIZE", "of a host, likewise", 0 },
-	{ "overhead", 0, OPT_SIZE, AT(overhead), "SIZE",
+	{ "gpu-mem", 0, OPT_SIZE, &want.gpu_mem, "SIZE", "of a GPU: 80GiB; what fits?", 0 },
+	{ "host-mem", 0, OPT_SIZE, &want.host_mem, "SIZE", "of a host, likewise", 0 },
+	{ "overhead", 0, OPT_SIZE, &want.overhead, "SIZE",
 	  "of a GPU for CUDA and NCCL (default 685MiB, +840MiB)", 0 },
 	{ 0 },
 };
@@ -130,7 +135,7 @@ static void say_unused(const char *config, const char *why)
 
 static int from_weights(struct planning *p)
 {
-	const char *config = p->args->config ? p->args->config : beside(p->source, "config.json");
+	const char *config = want.config ? want.config : beside(p->source, "config.json");
 	struct ckpt *ck = NULL;
 	int status;
 
@@ -139,7 +144,7 @@ static int from_weights(struct planning *p)
 	status = cli_open(p->args, "plan", &p->args->rest, &ck, &p->err);
 	if (!status && ckpt_model_from_ckpt(ck, config, &p->model, &p->err)) {
 		/* The weights are here: one beside them of an unknown kind is not needed. */
-		if (config && !p->args->config && p->err.code != CKPT_E_NOMEM &&
+		if (config && !want.config && p->err.code != CKPT_E_NOMEM &&
 		    !ckpt_model_from_ckpt(ck, NULL, &p->model, NULL)) {
 			say_unused(config, p->err.msg);
 			p->err = (struct ckpt_err){ 0 };
@@ -199,44 +204,43 @@ static int take_words(struct planning *p)
 	if (!args->rest.n)
 		return cli_wrong(&cmd_plan, "plan needs a model: zckpt plan config.json --gpus 8, "
 				 "or a number: zckpt plan 8B");
-	if (args->world > MAX_WORLD)
-		return cli_wrong(&cmd_plan, "--gpus %" PRIu64 ": at most %d", args->world,
+	if (want.gpus > MAX_WORLD)
+		return cli_wrong(&cmd_plan, "--gpus %" PRIu64 ": at most %d", want.gpus,
 				 MAX_WORLD);
-	if (args->stage && (strlen(args->stage) != 1 || *args->stage < '0' || *args->stage > '3'))
+	if (want.stage && (strlen(want.stage) != 1 || *want.stage < '0' || *want.stage > '3'))
 		return cli_wrong(&cmd_plan, "--stage %s is none of 0, 1, 2, 3",
-				 out_name(args->stage));
-	if (args->train_dtype && strcmp(args->train_dtype, "bf16") &&
-	    strcmp(args->train_dtype, "fp16") && strcmp(args->train_dtype, "fp32"))
+				 out_name(want.stage));
+	if (want.dtype && strcmp(want.dtype, "bf16") &&
+	    strcmp(want.dtype, "fp16") && strcmp(want.dtype, "fp32"))
 		return cli_wrong(&cmd_plan, "--dtype %s is none of bf16, fp16, fp32",
-				 out_name(args->train_dtype));
+				 out_name(want.dtype));
 	return 0;
 }
 
 static void take_numbers(struct planning *p)
 {
-	const struct args *args = p->args;
 	struct ckpt_setup *s = &p->setup;
 
-	if (args->train_dtype) {
+	if (want.dtype) {
 		if (s->grad_dtype != CKPT_F32)
 			s->grad_dtype = 0;
-		s->dtype = ckpt_dtype_parse(args->train_dtype);
+		s->dtype = ckpt_dtype_parse(want.dtype);
 	}
-	if (args->micro)
-		s->micro = args->micro;
-	if (args->accumulation)
-		s->accumulation = args->accumulation;
+	if (want.micro)
+		s->micro = want.micro;
+	if (want.accumulation)
+		s->accumulation = want.accumulation;
 	s->micro = s->micro ? s->micro : 1;
 	s->accumulation = s->accumulation ? s->accumulation : 1;
-	s->gpus_per_node = (uint32_t)args->gpus_per_node;
-	s->sequence = args->seq ? args->seq : 2048;
-	s->recompute = (uint32_t)args->recompute;
-	s->attention_matrix = (uint32_t)args->attention;
-	s->ops = args->ops ? CKPT_OPS_FUSED : CKPT_OPS_EAGER;
-	s->engine = args->engine ? CKPT_ENGINE_ZTRAIN : CKPT_ENGINE_DEEPSPEED;
-	s->overhead = args->overhead;
-	p->gpu_mem = args->gpu_mem;
-	p->host_mem = args->host_mem;
+	s->gpus_per_node = (uint32_t)want.gpus_per_node;
+	s->sequence = want.seq ? want.seq : 2048;
+	s->recompute = (uint32_t)want.recompute;
+	s->attention_matrix = (uint32_t)want.attention;
+	s->ops = want.ops ? CKPT_OPS_FUSED : CKPT_OPS_EAGER;
+	s->engine = want.engine ? CKPT_ENGINE_ZTRAIN : CKPT_ENGINE_DEEPSPEED;
+	s->overhead = want.overhead;
+	p->gpu_mem = want.gpu_mem;
+	p->host_mem = want.host_mem;
 }
 
 /* The first stage without offload that fits, else 3. */
@@ -253,31 +257,28 @@ static uint32_t choose_stage(struct planning *p)
 
 static int take_setup(struct planning *p)
 {
-	const struct args *args = p->args;
 	unsigned said = 0;
 
 	p->setup.size = sizeof(p->setup);
-	p->setup.gpus = args->world ? (uint32_t)args->world : 1;
-	if (args->ds_config && ckpt_setup_read(args->ds_config, &p->setup, &said, &p->err))
+	p->setup.gpus = want.gpus ? (uint32_t)want.gpus : 1;
+	if (want.ds_config && ckpt_setup_read(want.ds_config, &p->setup, &said, &p->err))
 		return failed(p, NULL);
 	take_numbers(p);
-	if (args->offload >= 0)
-		p->setup.offload = args->offload == 2 ? CKPT_OFFLOAD_OPTIMIZER |
-				   CKPT_OFFLOAD_PARAMS : (unsigned)args->offload;
-	if (args->stage)
-		p->setup.stage = (uint32_t)(*args->stage - '0');
+	if (want.offload >= 0)
+		p->setup.offload = want.offload == 2 ? CKPT_OFFLOAD_OPTIMIZER |
+				   CKPT_OFFLOAD_PARAMS : (unsigned)want.offload;
+	if (want.stage)
+		p->setup.stage = (uint32_t)(*want.stage - '0');
 	else if (!(said & CKPT_SETUP_STAGE))
 		p->setup.stage = choose_stage(p);
 	return 0;
 }
 
-static int run(struct args *args, int argc, char **argv)
+static int run(struct args *args)
 {
 	struct planning p = { .args = args };
 	int status = take_words(&p);
 
-	(void)argc;
-	(void)argv;
 	if (!status)
 		status = take_model(&p);
 	if (status)

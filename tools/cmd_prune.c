@@ -5,21 +5,25 @@
 
 #include "cli.h"
 
-#define AT(field) offsetof(struct args, field)
+static struct {
+	struct words keep;
+	uint64_t keep_last, keep_every, moments_last;
+	int apply, link, full;
+} want;
 
 static const struct opt own[] = {
-	{ "keep-last", 0, OPT_COUNT, AT(keep_last), "N", "keep the newest N that verify", 0 },
-	{ "keep-every", 0, OPT_COUNT, AT(keep_every), "K",
+	{ "keep-last", 0, OPT_COUNT, &want.keep_last, "N", "keep the newest N that verify", 0 },
+	{ "keep-every", 0, OPT_COUNT, &want.keep_every, "K",
 	  "keep steps whose number can be divided by K", 0 },
-	{ "keep", 0, OPT_WORDS, AT(keep), "NAME", "keep this one as it is", 0 },
-	{ "moments-last", 0, OPT_COUNT, AT(moments_last), "M",
+	{ "keep", 0, OPT_WORDS, &want.keep, "NAME", "keep this one as it is", 0 },
+	{ "moments-last", 0, OPT_COUNT, &want.moments_last, "M",
 	  "of what stays, all but the newest M lose their moments", 0 },
-	{ "link", 0, OPT_CHOICE, AT(link), "no|hard|reflink",
+	{ "link", 0, OPT_CHOICE, &want.link, "no|hard|reflink",
 	  "same files of neighbouring steps become one", 0 },
-	{ "apply", 0, OPT_FLAG, AT(apply), NULL, "do it; without this it is only shown", 0 },
-	{ "full", 0, OPT_FLAG, AT(full), NULL,
+	{ "apply", 0, OPT_FLAG, &want.apply, NULL, "do it; without this it is only shown", 0 },
+	{ "full", 0, OPT_FLAG, &want.full, NULL,
 	  "read every byte of the newest step before trusting it", 0 },
-	{ "sync", 0, OPT_CHOICE, AT(sync), "data|full|none",
+	{ "sync", 0, OPT_CHOICE, &cli_args.sync, "data|full|none",
 	  "what is synced before something is removed", 0 },
 	{ 0 },
 };
@@ -67,21 +71,21 @@ static void print_copies(const struct ckpt_pruned *p)
 	cli_free(all);
 }
 
-static void print_sum(const struct args *args, const struct ckpt_pruned *p)
+static void print_sum(const struct ckpt_pruned *p)
 {
-	const char *would = args->apply ? "" : "would be ";
+	const char *would = want.apply ? "" : "would be ";
 	char *freed = cli_strdup(out_size(p->freed));
 
 	if (p->nleft)
 		cli_say("%" PRIu64 " folder%s of a prune that ended early %s%s", p->nleft,
 			p->nleft == 1 ? "" : "s", would,
-			args->apply ? "settled" : "settled first");
+			want.apply ? "settled" : "settled first");
 	cli_say("%" PRIu64 " kept, %" PRIu64 " slimmed, %" PRIu64 " removed; %s of %s %sfreed%s",
 		p->nkept, p->nslimmed, p->nremoved, freed, out_size(p->bytes), would,
-		args->apply || !(p->nslimmed + p->nremoved) ? "" : ": --apply does it");
-	if (!args->apply && p->copied_bytes)
+		want.apply || !(p->nslimmed + p->nremoved) ? "" : ": --apply does it");
+	if (!want.apply && p->copied_bytes)
 		print_copies(p);
-	if (args->link)
+	if (want.link)
 		cli_say("%" PRIu64 " file%s of %s that the step before has, too, %slinked",
 			p->linked, p->linked == 1 ? "" : "s", out_size(p->linked_bytes), would);
 	cli_free(freed);
@@ -101,7 +105,7 @@ static void print_json(const struct args *args, const struct ckpt_pruned *p, int
 		json_close(&json, '}');
 		return;
 	}
-	json_bool(&json, "applied", args->apply);
+	json_bool(&json, "applied", want.apply);
 	json_uint(&json, "kept", p->nkept);
 	json_uint(&json, "slimmed", p->nslimmed);
 	json_uint(&json, "removed", p->nremoved);
@@ -133,8 +137,8 @@ static int check_words(const struct args *args)
 {
 	if (args->rest.n != 1)
 		return cli_wrong(&cmd_prune, "prune needs one folder");
-	if (!args->keep_last && !args->keep_every && !args->keep.n && !args->moments_last &&
-	    !args->link)
+	if (!want.keep_last && !want.keep_every && !want.keep.n && !want.moments_last &&
+	    !want.link)
 		return cli_wrong(&cmd_prune, "which steps are to stay? zckpt prune --keep-last 3 "
 				 "RUN shows what would be done");
 	return 0;
@@ -155,7 +159,7 @@ static int answer(const struct args *args, const struct ckpt_pruned *p)
 	return whole ? EXIT_DONE : EXIT_NO;
 }
 
-static int run(struct args *args, int argc, char **argv)
+static int run(struct args *args)
 {
 	struct ckpt_pruned done = { .nsteps = 0 };
 	struct ckpt_err err = { 0 };
@@ -164,17 +168,15 @@ static int run(struct args *args, int argc, char **argv)
 	const struct ckpt_prune_opts opts = {
 		.size = sizeof(opts), .run = &run,
 		.limits = args->limits.size ? &args->limits : NULL,
-		.keep_last = args->keep_last, .keep_every = args->keep_every,
-		.keep = args->keep.n ? args->keep.list : NULL,
-		.moments_last = args->moments_last,
-		.flags = (args->apply ? CKPT_PRUNE_APPLY : 0) | (args->full ? CKPT_PRUNE_FULL : 0) |
-			 (args->link == 1 ? CKPT_PRUNE_LINK :
-			  args->link == 2 ? CKPT_PRUNE_REFLINK : 0),
+		.keep_last = want.keep_last, .keep_every = want.keep_every,
+		.keep = want.keep.n ? want.keep.list : NULL,
+		.moments_last = want.moments_last,
+		.flags = (want.apply ? CKPT_PRUNE_APPLY : 0) | (want.full ? CKPT_PRUNE_FULL : 0) |
+			 (want.link == 1 ? CKPT_PRUNE_LINK :
+			  want.link == 2 ? CKPT_PRUNE_REFLINK : 0),
 	};
 	int status = check_words(args);
 
-	(void)argc;
-	(void)argv;
 	if (status)
 		return status;
 	signal(SIGXFSZ, SIG_IGN);
@@ -187,7 +189,7 @@ static int run(struct args *args, int argc, char **argv)
 			print_table(&done);
 		status = answer(args, &done);
 		if (!args->json && !args->quiet && done.nsteps)
-			print_sum(args, &done);
+			print_sum(&done);
 	}
 	if (args->json && err.code != CKPT_E_CANCELED)
 		print_json(args, &done, status, &err);
@@ -196,7 +198,7 @@ static int run(struct args *args, int argc, char **argv)
 }
 
 static const struct opt opening[] = {
-	{ "threads", 0, OPT_COUNT, AT(threads), "N",
+	{ "threads", 0, OPT_COUNT, &cli_args.threads, "N",
 	  "threads (default: CPUs, within a limit)", 0 },
 	OPT_LIMITS,
 	{ 0 },

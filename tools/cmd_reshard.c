@@ -9,28 +9,35 @@
 #include "cli_batch.h"
 #include "cli_team.h"
 
-#define AT(field) offsetof(struct args, field)
 #define MAX_WORLD 4096
 
+static struct {
+	const char *stage, *new_tag, *ds_version;
+	struct words drop_state;
+	uint64_t world, sub_group_size;
+	int reset_optimizer, to, round_robin;
+} want = { .round_robin = -1 };
+
 static const struct opt own[] = {
-	{ "output", 'o', OPT_TEXT, AT(output), "DST", "where to, instead of as the last word", 0 },
-	{ "world", 0, OPT_COUNT, AT(world), "M", "ranks of the result, instead of 'N->M'", 0 },
-	{ "to", 0, OPT_CHOICE, AT(to), "deepspeed|universal|native",
+	{ "output", 'o', OPT_TEXT, &cli_args.output, "DST",
+	  "where to, instead of as the last word", 0 },
+	{ "world", 0, OPT_COUNT, &want.world, "M", "ranks of the result, instead of 'N->M'", 0 },
+	{ "to", 0, OPT_CHOICE, &want.to, "deepspeed|universal|native",
 	  "a step, DeepSpeed's universal form, or the native one (both: any number of ranks)", 0 },
-	{ "stage", 0, OPT_TEXT, AT(stage), "0|1|2|3|bf16",
+	{ "stage", 0, OPT_TEXT, &want.stage, "0|1|2|3|bf16",
 	  "ZeRO stage (default: the source's)", 0 },
-	{ "sub-group-size", 0, OPT_COUNT, AT(sub_group_size), "N",
+	{ "sub-group-size", 0, OPT_COUNT, &want.sub_group_size, "N",
 	  "stage 3: as in the configuration that resumes", 0 },
-	{ "round-robin", 0, OPT_FLAG, AT(round_robin), NULL,
+	{ "round-robin", 0, OPT_FLAG, &want.round_robin, NULL,
 	  "lay out by round robin; --no-round-robin: not", OPT_NEGATABLE },
-	{ "reset-optimizer", 0, OPT_FLAG, AT(reset_optimizer), NULL,
+	{ "reset-optimizer", 0, OPT_FLAG, &want.reset_optimizer, NULL,
 	  "moments become zero, their step 0; weights and masters stay", 0 },
-	{ "drop-state", 0, OPT_COMMAS, AT(drop_state), "PATTERN",
+	{ "drop-state", 0, OPT_COMMAS, &want.drop_state, "PATTERN",
 	  "leave this optimizer state out, as in max_exp_avg_sq", 0 },
-	{ "ds-version", 0, OPT_TEXT, AT(ds_version), "VERSION",
+	{ "ds-version", 0, OPT_TEXT, &want.ds_version, "VERSION",
 	  "DeepSpeed that is to load it (default: the one that wrote it)", 0 },
-	{ "new-tag", 0, OPT_TEXT, AT(new_tag), "NAME", "name of the step in DST", 0 },
-	{ "force", 0, OPT_FLAG, AT(force), NULL, "replace a step of that name in DST", 0 },
+	{ "new-tag", 0, OPT_TEXT, &want.new_tag, "NAME", "name of the step in DST", 0 },
+	{ "force", 0, OPT_FLAG, &cli_args.force, NULL, "replace a step of that name in DST", 0 },
 	{ 0 },
 };
 
@@ -111,20 +118,20 @@ static int take_words(struct reshard *r)
 				 args->rest.list[0]);
 	if (n && take_spec(r, args->rest.list[0]))
 		first = 1;
-	if (args->world) {
-		if (first && r->opts.world != args->world)
+	if (want.world) {
+		if (first && r->opts.world != want.world)
 			return cli_wrong(&cmd_reshard, "%s and --world %" PRIu64 " contradict each "
-					 "other", args->rest.list[0], args->world);
-		r->opts.world = args->world > MAX_WORLD ? 0 : (uint32_t)args->world;
+					 "other", args->rest.list[0], want.world);
+		r->opts.world = want.world > MAX_WORLD ? 0 : (uint32_t)want.world;
 	}
-	r->opts.to = args->to;
-	if (!first && n && !args->world && !args->to && is_bad_spec(args->rest.list[0]))
+	r->opts.to = want.to;
+	if (!first && n && !want.world && !want.to && is_bad_spec(args->rest.list[0]))
 		return cli_wrong(&cmd_reshard, "%s is not N->M with 1 to %d ranks and no spaces: "
 				 "zckpt reshard '8->4' SRC DST", out_name(args->rest.list[0]),
 				 MAX_WORLD);
-	if (!first && !args->world && !args->to)
+	if (!first && !want.world && !want.to)
 		return cli_wrong(&cmd_reshard, "to how many ranks? zckpt reshard '8->4' SRC DST");
-	if ((first || args->world) && (!r->opts.world || r->opts.world > MAX_WORLD))
+	if ((first || want.world) && (!r->opts.world || r->opts.world > MAX_WORLD))
 		return cli_wrong(&cmd_reshard, "1 to %d ranks are possible", MAX_WORLD);
 	r->dst = args->output;
 	if (!r->dst && n > first)
@@ -138,7 +145,7 @@ static int take_words(struct reshard *r)
 
 static int take_stage(struct reshard *r)
 {
-	const char *s = r->args->stage;
+	const char *s = want.stage;
 
 	r->opts.stage = -1;
 	if (!s)
@@ -154,14 +161,13 @@ static int take_stage(struct reshard *r)
 }
 
 /* The native form has no stage, so these would be passed over. */
-static int check_native(const struct reshard *r)
+static int check_native(void)
 {
-	const struct args *a = r->args;
-	const char *name = a->stage ? "--stage" : a->sub_group_size ? "--sub-group-size" :
-			   a->round_robin >= 0 ? "--round-robin" :
-			   a->ds_version ? "--ds-version" : NULL;
+	const char *name = want.stage ? "--stage" : want.sub_group_size ? "--sub-group-size" :
+			   want.round_robin >= 0 ? "--round-robin" :
+			   want.ds_version ? "--ds-version" : NULL;
 
-	if (a->to != CKPT_TO_NATIVE || !name)
+	if (want.to != CKPT_TO_NATIVE || !name)
 		return 0;
 	return cli_wrong(&cmd_reshard, "%s is about a layout of DeepSpeed, which a native step has "
 			 "none of; say it when a step is made of it", name);
@@ -176,7 +182,7 @@ static int take_options(struct reshard *r)
 	if (!status)
 		status = take_stage(r);
 	if (!status)
-		status = check_native(r);
+		status = check_native();
 	if (!status)
 		status = cli_part(&cmd_reshard, args, &r->opts.part, &r->opts.nparts);
 	if (status)
@@ -188,13 +194,13 @@ static int take_options(struct reshard *r)
 		return cli_wrong(&cmd_reshard, "%s: %s", out_name(r->dst), why);
 	r->opts.size = sizeof(r->opts);
 	r->opts.run = &r->run;
-	r->opts.round_robin = args->round_robin;
-	r->opts.sub_group_size = args->sub_group_size;
-	r->opts.tag = args->new_tag;
-	r->opts.ds_version = args->ds_version;
-	r->opts.drop_states = args->drop_state.n ? args->drop_state.list : NULL;
+	r->opts.round_robin = want.round_robin;
+	r->opts.sub_group_size = want.sub_group_size;
+	r->opts.tag = want.new_tag;
+	r->opts.ds_version = want.ds_version;
+	r->opts.drop_states = want.drop_state.n ? want.drop_state.list : NULL;
 	r->opts.flags = cli_write_flags(args) |
-			(args->reset_optimizer ? CKPT_RESHARD_RESET : 0);
+			(want.reset_optimizer ? CKPT_RESHARD_RESET : 0);
 	return 0;
 }
 
@@ -234,11 +240,11 @@ static void print_report(const struct reshard *r)
 {
 	if (r->args->quiet)
 		return;
-	if (r->args->to)
+	if (want.to)
 		cli_say("%s %s: %" PRIu64 " file%s, %s",
 			r->args->dry_run ? "would write" : "wrote", out_name(r->dst),
 			r->report.nfiles, out_plural(r->report.nfiles),
-			r->args->to == CKPT_TO_NATIVE ? "native" : "universal");
+			want.to == CKPT_TO_NATIVE ? "native" : "universal");
 	else
 		cli_say("%s %s: %" PRIu64 " file%s for %" PRIu32 " rank%s",
 			r->args->dry_run ? "would write" : "wrote", out_name(r->dst),
@@ -302,17 +308,15 @@ static int is_settled(const struct reshard *r)
 	struct ckpt_info info;
 
 	ckpt_info_get(r->ck, &info);
-	return r->settled && r->args->new_tag && !strcmp(info.tag, r->args->new_tag) &&
+	return r->settled && want.new_tag && !strcmp(info.tag, want.new_tag) &&
 	       info.world == r->opts.world;
 }
 
-static int run(struct args *args, int argc, char **argv)
+static int run(struct args *args)
 {
 	struct reshard r = { .args = args };
 	int status = take_options(&r);
 
-	(void)argc;
-	(void)argv;
 	if (!status && !team_rank())
 		status = settle(&r);
 	status = team_start(args, status, r.dst);

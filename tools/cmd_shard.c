@@ -7,39 +7,47 @@
 
 #include "cli_team.h"
 
-#define AT(field) offsetof(struct args, field)
 #define MAX_WORLD 4096
 
+static struct {
+	const char *stage, *new_tag, *ds_version, *ds_config, *config, *order, *dtype;
+	const char *lr, *first_lr, *betas, *eps, *weight_decay;
+	struct words frozen, buffer;
+	uint64_t world, sub_group_size;
+	int round_robin, groups;
+} want = { .round_robin = -1 };
+
 static const struct opt own[] = {
-	{ "output", 'o', OPT_TEXT, AT(output), "DST", "where to, instead of as the last word", 0 },
-	{ "world", 0, OPT_COUNT, AT(world), "M", "ranks of the result", 0 },
-	{ "stage", 0, OPT_TEXT, AT(stage), "1|2|3|bf16", "ZeRO stage", 0 },
-	{ "ds-config", 0, OPT_TEXT, AT(ds_config), "FILE",
+	{ "output", 'o', OPT_TEXT, &cli_args.output, "DST",
+	  "where to, instead of as the last word", 0 },
+	{ "world", 0, OPT_COUNT, &want.world, "M", "ranks of the result", 0 },
+	{ "stage", 0, OPT_TEXT, &want.stage, "1|2|3|bf16", "ZeRO stage", 0 },
+	{ "ds-config", 0, OPT_TEXT, &want.ds_config, "FILE",
 	  "DeepSpeed configuration: what is not said here comes from it", 0 },
-	{ "lr", 0, OPT_TEXT, AT(lr), "X", "learning rate", 0 },
-	{ "first-lr", 0, OPT_TEXT, AT(first_lr), "X",
+	{ "lr", 0, OPT_TEXT, &want.lr, "X", "learning rate", 0 },
+	{ "first-lr", 0, OPT_TEXT, &want.first_lr, "X",
 	  "that of the first step, where a scheduler warms up", 0 },
-	{ "betas", 0, OPT_TEXT, AT(betas), "X,Y", "of Adam (default 0.9,0.999)", 0 },
-	{ "eps", 0, OPT_TEXT, AT(eps), "X", "of Adam (default 1e-8)", 0 },
-	{ "weight-decay", 0, OPT_TEXT, AT(weight_decay), "X", "of AdamW (default 0)", 0 },
-	{ "groups", 0, OPT_CHOICE, AT(groups), "one|decay",
+	{ "betas", 0, OPT_TEXT, &want.betas, "X,Y", "of Adam (default 0.9,0.999)", 0 },
+	{ "eps", 0, OPT_TEXT, &want.eps, "X", "of Adam (default 1e-8)", 0 },
+	{ "weight-decay", 0, OPT_TEXT, &want.weight_decay, "X", "of AdamW (default 0)", 0 },
+	{ "groups", 0, OPT_CHOICE, &want.groups, "one|decay",
 	  "decay: biases and norms in a second param group without decay", 0 },
-	{ "dtype", 0, OPT_TEXT, AT(train_dtype), "bf16|fp16|fp32", "type that is trained", 0 },
-	{ "frozen", 0, OPT_COMMAS, AT(frozen), "PATTERN", "parameters that are not trained", 0 },
-	{ "buffer", 0, OPT_COMMAS, AT(buffer), "PATTERN", "tensors that are no parameters", 0 },
-	{ "order", 0, OPT_TEXT, AT(order), "FILE",
+	{ "dtype", 0, OPT_TEXT, &want.dtype, "bf16|fp16|fp32", "type that is trained", 0 },
+	{ "frozen", 0, OPT_COMMAS, &want.frozen, "PATTERN", "parameters that are not trained", 0 },
+	{ "buffer", 0, OPT_COMMAS, &want.buffer, "PATTERN", "tensors that are no parameters", 0 },
+	{ "order", 0, OPT_TEXT, &want.order, "FILE",
 	  "parameters in the model's order, where it is not known", 0 },
-	{ "config", 0, OPT_TEXT, AT(config), "FILE",
+	{ "config", 0, OPT_TEXT, &want.config, "FILE",
 	  "config.json, where it is not beside the weights", 0 },
-	{ "sub-group-size", 0, OPT_COUNT, AT(sub_group_size), "N",
+	{ "sub-group-size", 0, OPT_COUNT, &want.sub_group_size, "N",
 	  "stage 3: as in the configuration that resumes", 0 },
-	{ "round-robin", 0, OPT_FLAG, AT(round_robin), NULL,
+	{ "round-robin", 0, OPT_FLAG, &want.round_robin, NULL,
 	  "lay out by round robin; --no-round-robin: not", OPT_NEGATABLE },
-	{ "ds-version", 0, OPT_TEXT, AT(ds_version), "VERSION",
+	{ "ds-version", 0, OPT_TEXT, &want.ds_version, "VERSION",
 	  "DeepSpeed that is to load it (default 0.19.8)", 0 },
-	{ "new-tag", 0, OPT_TEXT, AT(new_tag), "NAME",
+	{ "new-tag", 0, OPT_TEXT, &want.new_tag, "NAME",
 	  "name of the step in DST (default global_step0)", 0 },
-	{ "force", 0, OPT_FLAG, AT(force), NULL, "replace what stands at DST", 0 },
+	{ "force", 0, OPT_FLAG, &cli_args.force, NULL, "replace what stands at DST", 0 },
 	{ 0 },
 };
 
@@ -74,7 +82,7 @@ static int take_number(const char *option, const char *text, double least, doubl
 
 static int take_betas(struct shard *s)
 {
-	const char *text = s->args->betas, *comma = text ? strchr(text, ',') : NULL;
+	const char *text = want.betas, *comma = text ? strchr(text, ',') : NULL;
 	char *first;
 	int status;
 
@@ -97,22 +105,21 @@ static int take_betas(struct shard *s)
 
 static int take_numbers(struct shard *s)
 {
-	const struct args *args = s->args;
-	int status = take_number("lr", args->lr, 0, &s->opts.lr);
+	int status = take_number("lr", want.lr, 0, &s->opts.lr);
 
 	if (!status)
-		status = take_number("first-lr", args->first_lr, 0, &s->opts.first_lr);
+		status = take_number("first-lr", want.first_lr, 0, &s->opts.first_lr);
 	if (!status)
-		status = take_number("weight-decay", args->weight_decay, 0,
+		status = take_number("weight-decay", want.weight_decay, 0,
 				     &s->opts.weight_decay);
 	if (!status)
-		status = take_number("eps", args->eps, 0, &s->opts.eps);
+		status = take_number("eps", want.eps, 0, &s->opts.eps);
 	return status ? status : take_betas(s);
 }
 
 static int take_stage(struct shard *s)
 {
-	const char *text = s->args->stage;
+	const char *text = want.stage;
 
 	s->opts.stage = -1;
 	if (!text)
@@ -139,15 +146,15 @@ static int take_words(struct shard *s)
 	if (!s->dst || s->sources.n != 1)
 		return cli_wrong(&cmd_shard, "shard needs weights and a destination: zckpt shard "
 				 "MODEL DST --world 8 --stage 2 --lr 1e-5");
-	if (!args->world || args->world > MAX_WORLD)
+	if (!want.world || want.world > MAX_WORLD)
 		return cli_wrong(&cmd_shard, "for how many ranks? --world 1 to %d", MAX_WORLD);
-	s->opts.world = (uint32_t)args->world;
+	s->opts.world = (uint32_t)want.world;
 	return 0;
 }
 
 static int take_dtype(struct shard *s)
 {
-	const char *text = s->args->train_dtype;
+	const char *text = want.dtype;
 
 	s->opts.dtype = text ? ckpt_dtype_parse(text) : 0;
 	if (text && s->opts.dtype != CKPT_BF16 && s->opts.dtype != CKPT_F16 &&
@@ -163,16 +170,16 @@ static void take_rest(struct shard *s)
 
 	s->opts.size = sizeof(s->opts);
 	s->opts.run = &s->run;
-	s->opts.round_robin = args->round_robin;
-	s->opts.sub_group_size = args->sub_group_size;
-	s->opts.tag = args->new_tag;
-	s->opts.ds_version = args->ds_version;
-	s->opts.ds_config_path = args->ds_config;
-	s->opts.config_path = args->config;
-	s->opts.order_path = args->order;
-	s->opts.groups = args->groups ? CKPT_GROUPS_DECAY : CKPT_GROUPS_ONE;
-	s->opts.frozen = args->frozen.n ? args->frozen.list : NULL;
-	s->opts.buffers = args->buffer.n ? args->buffer.list : NULL;
+	s->opts.round_robin = want.round_robin;
+	s->opts.sub_group_size = want.sub_group_size;
+	s->opts.tag = want.new_tag;
+	s->opts.ds_version = want.ds_version;
+	s->opts.ds_config_path = want.ds_config;
+	s->opts.config_path = want.config;
+	s->opts.order_path = want.order;
+	s->opts.groups = want.groups ? CKPT_GROUPS_DECAY : CKPT_GROUPS_ONE;
+	s->opts.frozen = want.frozen.n ? want.frozen.list : NULL;
+	s->opts.buffers = want.buffer.n ? want.buffer.list : NULL;
 	s->opts.flags = cli_write_flags(args);
 }
 
@@ -237,13 +244,11 @@ static int run_job(struct shard *s)
 	return rc ? cli_fail_writing(s->args, s->ck, &s->err) : EXIT_DONE;
 }
 
-static int run(struct args *args, int argc, char **argv)
+static int run(struct args *args)
 {
 	struct shard s = { .args = args };
 	int status = take_options(&s);
 
-	(void)argc;
-	(void)argv;
 	status = team_start(args, status, s.dst);
 	if (status)
 		return status;

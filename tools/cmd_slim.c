@@ -5,27 +5,30 @@
 
 #include "cli_pack.h"
 
-#define AT(field) offsetof(struct args, field)
+static struct {
+	int views, frozen, moments;
+} want;
 
 static const struct opt own[] = {
-	{ "views", 0, OPT_FLAG, AT(views), NULL, "drop what of storages no tensor uses", 0 },
-	{ "frozen", 0, OPT_FLAG, AT(frozen_copies), NULL,
+	{ "views", 0, OPT_FLAG, &want.views, NULL, "drop what of storages no tensor uses", 0 },
+	{ "frozen", 0, OPT_FLAG, &want.frozen, NULL,
 	  "drop second copies of frozen parameters", 0 },
-	{ "moments", 0, OPT_FLAG, AT(moments), NULL,
+	{ "moments", 0, OPT_FLAG, &want.moments, NULL,
 	  "drop optimizer states; masters stay", 0 },
-	{ "output", 'o', OPT_TEXT, AT(output), "DST", "destination, instead of the last word", 0 },
-	{ "strict", 0, OPT_FLAG, AT(strict), NULL, "warnings stop it, exit 1", 0 },
+	{ "output", 'o', OPT_TEXT, &cli_args.output, "DST",
+	  "destination, instead of the last word", 0 },
+	{ "strict", 0, OPT_FLAG, &cli_args.strict, NULL, "warnings stop it, exit 1", 0 },
 	{ 0 },
 };
 
 /* Those that are named; with --moments the two that lose nothing come along. */
-static unsigned what_of(const struct args *args)
+static unsigned what_of(void)
 {
-	const unsigned what = (args->views ? CKPT_SLIM_VIEWS : 0) |
-			      (args->frozen_copies ? CKPT_SLIM_FROZEN : 0);
+	const unsigned what = (want.views ? CKPT_SLIM_VIEWS : 0) |
+			      (want.frozen ? CKPT_SLIM_FROZEN : 0);
 
 	return (what ? what : CKPT_SLIM_VIEWS | CKPT_SLIM_FROZEN) |
-	       (args->moments ? CKPT_SLIM_MOMENTS : 0);
+	       (want.moments ? CKPT_SLIM_MOMENTS : 0);
 }
 
 static void print_part(uint64_t bytes, const char *what)
@@ -54,7 +57,7 @@ static void print_result(const struct args *args, const struct ckpt_slimmed *s, 
 	if (tensors)
 		cli_say("without");
 	else
-		cli_say("there is nothing to be saved%s", args->moments ? "" :
+		cli_say("there is nothing to be saved%s", want.moments ? "" :
 			"; --moments drops optimizer states");
 	print_part(s->moments_bytes, "optimizer states");
 	print_part(s->frozen_bytes, "second copies of frozen parameters");
@@ -137,7 +140,7 @@ static int run_job(const struct args *args, struct ckpt *ck, const char *dst,
 	struct progress progress;
 	struct ckpt_run_opts run;
 	const struct ckpt_slim_opts opts = {
-		.size = sizeof(opts), .run = &run, .what = what_of(args),
+		.size = sizeof(opts), .run = &run, .what = what_of(),
 		.flags = cli_write_flags(args),
 	};
 	int rc;
@@ -151,7 +154,7 @@ static int run_job(const struct args *args, struct ckpt *ck, const char *dst,
 	return rc ? cli_fail_writing(args, ck, err) : EXIT_DONE;
 }
 
-static int run(struct args *args, int argc, char **argv)
+static int run(struct args *args)
 {
 	struct ckpt_slimmed done = { .files = 0 };
 	struct words sources = { 0 };
@@ -160,8 +163,6 @@ static int run(struct args *args, int argc, char **argv)
 	const char *dst = NULL;
 	int status = take_words(args, &sources, &dst);
 
-	(void)argc;
-	(void)argv;
 	if (status)
 		return status;
 	status = cli_open(args, NULL, &sources, &ck, &err);

@@ -3,15 +3,15 @@
 
 #include "cli_pack.h"
 
-#define AT(field) offsetof(struct args, field)
-
 static const struct opt own[] = {
-	{ "output", 'o', OPT_TEXT, AT(output), "DST", "destination, instead of the last word", 0 },
-	{ "threads", 0, OPT_COUNT, AT(threads), "N", "threads (default: CPUs, within a limit)", 0 },
+	{ "output", 'o', OPT_TEXT, &cli_args.output, "DST",
+	  "destination, instead of the last word", 0 },
+	{ "threads", 0, OPT_COUNT, &cli_args.threads, "N",
+	  "threads (default: CPUs, within a limit)", 0 },
 	{ 0 },
 };
 
-static int run(struct args *args, int argc, char **argv)
+static int run(struct args *args)
 {
 	const char *dst = args->output ? args->output :
 			  args->rest.n > 1 ? args->rest.list[1] : NULL;
@@ -24,8 +24,6 @@ static int run(struct args *args, int argc, char **argv)
 	};
 	int status = EXIT_DONE;
 
-	(void)argc;
-	(void)argv;
 	if (!dst || args->rest.n != (args->output ? 1 : 2))
 		return cli_wrong(&cmd_unpack, "unpack needs an archive and a destination: zckpt "
 				 "unpack step.tar.zst RUN");

@@ -4,19 +4,22 @@
 
 #include "cli.h"
 
-#define AT(field) offsetof(struct args, field)
+static struct {
+	struct words expect_finding;
+	int full, write_manifest;
+} want;
 
 static const struct opt own[] = {
-	{ "full", 0, OPT_FLAG, AT(full), NULL,
+	{ "full", 0, OPT_FLAG, &want.full, NULL,
 	  "read every byte, compare every element and copy", 0 },
-	{ "write-manifest", 0, OPT_FLAG, AT(write_manifest), NULL,
+	{ "write-manifest", 0, OPT_FLAG, &want.write_manifest, NULL,
 	  "--full, then write sizes and hashes beside the files", 0 },
-	{ "force", 0, OPT_FLAG, AT(force), NULL,
+	{ "force", 0, OPT_FLAG, &cli_args.force, NULL,
 	  "do not compare with the manifest that is there; replace it", 0 },
-	{ "expect-finding", 0, OPT_COMMAS, AT(expect_finding), "ID",
+	{ "expect-finding", 0, OPT_COMMAS, &want.expect_finding, "ID",
 	  "exit 0 only if these findings are met and no others", 0 },
-	{ "strict", 0, OPT_FLAG, AT(strict), NULL, "warnings count as errors", 0 },
-	{ "sync", 0, OPT_CHOICE, AT(sync), "data|full|none",
+	{ "strict", 0, OPT_FLAG, &cli_args.strict, NULL, "warnings count as errors", 0 },
+	{ "sync", 0, OPT_CHOICE, &cli_args.sync, "data|full|none",
 	  "what of the manifest is synced", 0 },
 	{ 0 },
 };
@@ -49,10 +52,10 @@ static uint64_t count(const struct answer *a, enum ckpt_severity severity)
 
 /* ---------------------------------------------------------------- the answer */
 
-static int is_expected(const struct args *args, const char *id)
+static int is_expected(const char *id)
 {
-	for (size_t i = 0; i < args->expect_finding.n; i++)
-		if (!strcmp(args->expect_finding.list[i], id))
+	for (size_t i = 0; i < want.expect_finding.n; i++)
+		if (!strcmp(want.expect_finding.list[i], id))
 			return 1;
 	return 0;
 }
@@ -72,8 +75,8 @@ static int expectation(const struct answer *a)
 	struct ckpt_finding f;
 	int status = EXIT_DONE;
 
-	for (size_t i = 0; i < a->args->expect_finding.n; i++) {
-		const char *id = a->args->expect_finding.list[i];
+	for (size_t i = 0; i < want.expect_finding.n; i++) {
+		const char *id = want.expect_finding.list[i];
 
 		if (is_met(a, id))
 			continue;
@@ -81,7 +84,7 @@ static int expectation(const struct answer *a)
 		status = EXIT_NO;
 	}
 	for (uint64_t i = 0; get(a, i, &f); i++) {
-		if (f.severity == CKPT_INFO || is_expected(a->args, f.id))
+		if (f.severity == CKPT_INFO || is_expected(f.id))
 			continue;
 		cli_say("found, and not expected: %s", f.id);
 		return EXIT_NO;
@@ -91,7 +94,7 @@ static int expectation(const struct answer *a)
 
 static int status_of(const struct answer *a)
 {
-	if (a->args->expect_finding.n)
+	if (want.expect_finding.n)
 		return expectation(a);
 	if (count(a, CKPT_ERROR))
 		return EXIT_NO;
@@ -163,7 +166,7 @@ static void print_counts(const struct answer *a, int full)
 static void print(const struct answer *a)
 {
 	const uint64_t errors = count(a, CKPT_ERROR), warnings = count(a, CKPT_WARN);
-	const int full = a->args->full || a->args->write_manifest;
+	const int full = want.full || want.write_manifest;
 
 	printf("%s%s", errors ? "not whole" : is_bare(a) ? BARE : "whole",
 	       !errors && !warnings ? "\n" : !errors && is_bare(a) ? "; " : ": ");
@@ -206,7 +209,7 @@ static void print_json(const struct answer *a, int status)
 	json_text(&json, "path", info.path);
 	json_text(&json, "format", info.format);
 	json_bool(&json, "ok", status == EXIT_DONE);
-	json_bool(&json, "full", a->args->full || a->args->write_manifest);
+	json_bool(&json, "full", want.full || want.write_manifest);
 	json_uint(&json, "errors", count(a, CKPT_ERROR));
 	json_uint(&json, "warnings", count(a, CKPT_WARN));
 	json_uint(&json, "files", v->files);
@@ -238,7 +241,7 @@ static int tell(const struct answer *a)
 			out_name(a->lone.where), a->lone.where[0] ? ": " : "",
 			out_name(a->lone.text));
 	status = status_of(a);
-	if (args->write_manifest && a->v.manifest != 2)
+	if (want.write_manifest && a->v.manifest != 2)
 		cli_say("no manifest is written: what is wrong must not become what is right");
 	if (args->json)
 		print_json(a, status);
@@ -254,8 +257,8 @@ static int look(struct answer *a)
 	const struct args *args = a->args;
 	struct ckpt_verify_opts opts = {
 		.size = sizeof(opts),
-		.flags = (args->full ? CKPT_VERIFY_FULL : 0) |
-			 (args->write_manifest ? CKPT_VERIFY_WRITE_MANIFEST : 0) |
+		.flags = (want.full ? CKPT_VERIFY_FULL : 0) |
+			 (want.write_manifest ? CKPT_VERIFY_WRITE_MANIFEST : 0) |
 			 (args->force ? CKPT_VERIFY_FORCE : 0),
 	};
 	struct progress progress;
@@ -291,23 +294,21 @@ static int open_it(struct answer *a, struct ckpt_err *err)
 
 static int check_names(const struct args *args)
 {
-	for (size_t i = 0; i < args->expect_finding.n; i++)
-		if (!ckpt_finding_known(args->expect_finding.list[i]))
+	for (size_t i = 0; i < want.expect_finding.n; i++)
+		if (!ckpt_finding_known(want.expect_finding.list[i]))
 			return cli_wrong(&cmd_verify, "--expect-finding: %s is no finding",
-					 out_name(args->expect_finding.list[i]));
-	if (args->force && !args->write_manifest)
+					 out_name(want.expect_finding.list[i]));
+	if (args->force && !want.write_manifest)
 		return cli_wrong(&cmd_verify, "--force goes with --write-manifest");
 	return 0;
 }
 
-static int run(struct args *args, int argc, char **argv)
+static int run(struct args *args)
 {
 	struct answer a = { .args = args };
 	struct ckpt_err err = { 0 };
 	int status;
 
-	(void)argc;
-	(void)argv;
 	if (!args->rest.n)
 		return cli_wrong(&cmd_verify, "verify needs a checkpoint");
 	status = check_names(args);

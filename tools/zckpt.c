@@ -60,7 +60,7 @@ static int help(int argc, char **argv)
 	cmd = command_find(argv[1]);
 	if (!cmd)
 		return unknown_command(argv[1]);
-	opt_help(cmd, stdout);
+	cli_help(cmd, stdout);
 	return EXIT_DONE;
 }
 
@@ -72,11 +72,12 @@ static int print_version(void)
 
 static int run(int argc, char **argv)
 {
-	struct args args = { .progress = -1, .timeout = ARGS_UNSET, .round_robin = -1,
-			     .scalars = -1, .offload = -1, .level = ARGS_UNSET };
+	struct args *args = &cli_args;
 	const struct command *cmd;
 	int status;
 
+	args->argc = argc;
+	args->argv = argv;
 	if (argc < 2)
 		return cli_wrong(NULL, "no command is given");
 	if (!strcmp(argv[1], "help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "--help"))
@@ -94,18 +95,18 @@ static int run(int argc, char **argv)
 			cli_promise_json(cmd->name);
 	status = team_join(cmd, argc, argv);
 	if (!status)
-		status = opt_parse(cmd, argc - 2, argv + 2, &args);
+		status = cli_parse(cmd, argc - 2, argv + 2);
 	if (status)
 		return status;
-	if (args.help) {
-		opt_help(cmd, stdout);
+	if (args->help) {
+		cli_help(cmd, stdout);
 		return EXIT_DONE;
 	}
-	if (!args.threads)
-		args.threads = team_threads();
+	if (!args->threads)
+		args->threads = team_threads();
 	if (cmd->ranks == RANKS_SHARE || team_size() == 1)
-		return cmd->run(&args, argc, argv);
-	return team_first(team_rank() ? 0 : cmd->run(&args, argc, argv));
+		return cmd->run(args);
+	return team_first(team_rank() ? 0 : cmd->run(args));
 }
 
 /*

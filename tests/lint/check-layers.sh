@@ -37,7 +37,8 @@ function judge_quoted(to,   dir, target) {
 	if (strict_folder) {
 		dir = FILENAME
 		sub(/[^\/]*$/, "", dir)
-		if (index(to, "/") || !exists(dir to))
+		target = owner(dir to)
+		if (!exists(dir to) || (from != target && !((from, target) in may)))
 			offence(from " sees <ckpt.h>, <ckpt_zero.h> and the headers beside it, not \"" to "\"")
 		return
 	}
@@ -94,7 +95,7 @@ FILENAME == ARGV[1] {
 FNR == 1 {
 	files++
 	from = owner(FILENAME)
-	strict_folder = (from == "tools" || from == "tests/api")
+	strict_folder = (from == "tools" || from == "tools/shared" || from == "tests/api")
 	if (from == "" && FILENAME ~ /^(libckpt|formats|kernels|engine)\//)
 		offence("no layer of docs/layers.txt holds this file")
 }

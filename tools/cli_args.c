@@ -1,0 +1,135 @@
+/* cli_args.c -- options of several verbs: their tables, and the parsing and help of a verb. */
+#include <string.h>
+
+#include "cli.h"
+
+struct args cli_args = { .progress = -1, .timeout = OPT_UNSET };
+
+/* ---------------------------------------------------------------- limits */
+
+/* Which limit 'name' is, with '-' and '_' the same; else the names it could have been. */
+static int limit_find(const char *name, struct ckpt_limit_info *out, struct words *names)
+{
+	for (uint32_t i = 0; !ckpt_limit_get(i, out, NULL); i++) {
+		if (opt_is_name(name, out->name))
+			return 1;
+		words_add(names, out->name);
+	}
+	return 0;
+}
+
+static int set_limit(const struct opt_call *call, const struct opt *opt, const char *value)
+{
+	const size_t n = strcspn(value, "=");
+	char *name = cli_format("%.*s", (int)(n > 200 ? 200 : n), value);
+	struct ckpt_limit_info info;
+	struct ckpt_err err = { 0 };
+	struct words names = { 0 };
+	uint64_t bound;
+	const char *near;
+
+	(void)opt;
+	if (!value[n])
+		return opt_wrong(call, "--limit: %s is not NAME=N", out_name(value));
+	if (!limit_find(name, &info, &names)) {
+		near = opt_nearest(name, names.list);
+		return opt_wrong(call, "--limit: there is no limit %s%s%s (docs/limits.md has all)",
+				 out_name(name), near ? "; did you mean " : "", near ? near : "");
+	}
+	value += n + 1;
+	if (opt_size_parse(value, &bound) ||
+	    (!info.is_bytes && value[strspn(value, "0123456789")]))
+		return opt_wrong(call, "--limit %s: %s is not a %s", info.name, out_name(value),
+				 info.is_bytes ? "size; sizes are 5GB, 512MiB, 1.5TB" : "number");
+	if (ckpt_limits_set(&cli_args.limits, info.name, bound, &err))
+		return opt_wrong(call, "--limit: %s", err.msg);
+	return 0;
+}
+
+struct opt_own cli_limit = { .set = set_limit };
+
+/* ---------------------------------------------------------------- tables */
+
+const struct opt opts_source[] = {
+	{ "tag", 't', OPT_TEXT, &cli_args.tag, "NAME",
+	  "step to take (default: what 'latest' names)", 0 },
+	{ "subtree", 0, OPT_TEXT, &cli_args.subtree, "KEY",
+	  "entry of a .pt file to take (default: its model)", 0 },
+	{ "as-warning", 0, OPT_COMMAS, &cli_args.as_warning, "ID",
+	  "count findings of that name as warnings", 0 },
+	{ "threads", 0, OPT_COUNT, &cli_args.threads, "N",
+	  "threads (default: CPUs, within a limit)", 0 },
+	OPT_LIMITS,
+	{ 0 },
+};
+
+const struct opt opts_select[] = {
+	{ "include", 0, OPT_WORDS, &cli_args.include, "PATTERN",
+	  "only names that match (*, ?, [...]); may repeat", 0 },
+	{ "exclude", 0, OPT_WORDS, &cli_args.exclude, "PATTERN",
+	  "without names that match; may repeat", 0 },
+	{ "only", 0, OPT_COMMAS, &cli_args.only, "WHAT", "only trainable, frozen or buffers", 0 },
+	{ 0 },
+};
+
+const struct opt opts_run[] = {
+	{ "mem-limit", 0, OPT_SIZE, &cli_args.mem_limit, "SIZE",
+	  "memory for buffers (default 256MiB)", 0 },
+	{ "progress", 0, OPT_FLAG, &cli_args.progress, NULL,
+	  "even without a terminal; --no-progress: never", OPT_NEGATABLE },
+	{ 0 },
+};
+
+const struct opt opts_write[] = {
+	{ "part", 0, OPT_TEXT, &cli_args.part, "I/N",
+	  "only share I of N (from 1); then zckpt commit", 0 },
+	{ "timeout", 0, OPT_COUNT, &cli_args.timeout, "SECONDS",
+	  "under mpirun: a rank silent for so long is lost (default 600)", 0 },
+	{ "dry-run", 0, OPT_FLAG, &cli_args.dry_run, NULL, "plan and check, write nothing", 0 },
+	{ "restart", 0, OPT_FLAG, &cli_args.restart, NULL, "drop what a killed run left", 0 },
+	{ "strict", 0, OPT_FLAG, &cli_args.strict, NULL, "warnings stop it, exit 1", 0 },
+	{ "sync", 0, OPT_CHOICE, &cli_args.sync, "data|full|none",
+	  "what is synced before the rename", 0 },
+	{ 0 },
+};
+
+const struct opt opts_talk[] = {
+	{ "json", 0, OPT_FLAG, &cli_args.json, NULL, "one JSON object on stdout", 0 },
+	{ "quiet", 'q', OPT_FLAG, &cli_args.quiet, NULL, "errors and warnings only", 0 },
+	{ "verbose", 'v', OPT_FLAG, &cli_args.verbose, NULL, "more of everything", 0 },
+	{ "help", 'h', OPT_FLAG, &cli_args.help, NULL, "this text", OPT_LAST },
+	{ 0 },
+};
+
+/* ---------------------------------------------------------------- a verb */
+
+static int wrong(const void *cmd, const char *what)
+{
+	return cli_wrong(cmd, "%s", what);
+}
+
+int cli_parse(const struct command *cmd, int argc, char **argv)
+{
+	const struct opt_call call = {
+		.tables = cmd->tables, .rest = &cli_args.rest, .wrong = wrong, .arg = cmd,
+	};
+
+	return opt_parse(&call, argc, argv);
+}
+
+void cli_help(const struct command *cmd, FILE *out)
+{
+	static const struct opt_style style = {
+		.column = 29, .gap = 2, .width = 79, .letters = 1,
+	};
+
+	fprintf(out, "usage: zckpt %s [OPTION...] %s\n\n", cmd->name, cmd->synopsis);
+	opt_wrap(out, cmd->about, 0, 0, (size_t)style.width);
+	fputc('\n', out);
+	for (const struct opt *const *table = cmd->tables; *table; table++)
+		opt_help(*table, &style, out);
+	if (cmd->notes) {
+		fputc('\n', out);
+		opt_wrap(out, cmd->notes, 0, 0, (size_t)style.width);
+	}
+}

@@ -1,0 +1,209 @@
+/* cli_opt.c -- see cli_opt.h: parsing, and the nearest name. */
+#include "cli_opt.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "cli_text.h"
+
+/* ---------------------------------------------------------------- nearest */
+
+static char fold(char c)
+{
+	return c == '_' ? '-' : (char)tolower((unsigned char)c);
+}
+
+int opt_is_name(const char *a, const char *b)
+{
+	while (*a && fold(*a) == fold(*b)) {
+		a++;
+		b++;
+	}
+	return !*a && !*b;
+}
+
+static unsigned least(unsigned a, unsigned b)
+{
+	return a < b ? a : b;
+}
+
+/* Edits (insert, remove, replace, swap) between two words of at most 31 letters. */
+static unsigned distance(const char *a, const char *b)
+{
+	unsigned d[32][32], na = (unsigned)strlen(a), nb = (unsigned)strlen(b);
+
+	if (na > 31 || nb > 31)
+		return 99;
+	for (unsigned i = 0; i <= na; i++) {
+		for (unsigned j = 0; j <= nb; j++) {
+			if (!i || !j) {
+				d[i][j] = i + j;
+				continue;
+			}
+			d[i][j] = least(d[i - 1][j], d[i][j - 1]) + 1;
+			d[i][j] = least(d[i][j], d[i - 1][j - 1] +
+						(fold(a[i - 1]) != fold(b[j - 1])));
+			if (i > 1 && j > 1 && fold(a[i - 1]) == fold(b[j - 2]) &&
+			    fold(a[i - 2]) == fold(b[j - 1]))
+				d[i][j] = least(d[i][j], d[i - 2][j - 2] + 1);
+		}
+	}
+	return d[na][nb];
+}
+
+const char *opt_nearest(const char *word, const char *const *names)
+{
+	const char *best = NULL;
+	unsigned least_seen = 99, d;
+	size_t n = strlen(word);
+
+	for (; *names; names++) {
+		d = distance(word, *names);
+		/* a beginning is as good as one wrong letter */
+		if (n > 2 && d > 1 && !strncmp(word, *names, n))
+			d = 1;
+		if (d < least_seen) {
+			least_seen = d;
+			best = *names;
+		}
+	}
+	return least_seen <= (n < 4 ? 1u : n < 8 ? 2u : 3u) ? best : NULL;
+}
+
+/* ---------------------------------------------------------------- parsing */
+
+/* The option after 'opt' (NULL = the first) in the tables from '*table' on; NULL at the end. */
+static const struct opt *next_opt(const struct opt *const **table, const struct opt *opt)
+{
+	for (opt = opt ? opt + 1 : **table; opt; opt = *++*table) {
+		while (opt->kind == OPT_HEADING)
+			opt++;
+		if (opt->kind)
+			return opt;
+	}
+	return NULL;
+}
+
+static const struct opt *find_long(const struct opt_call *call, const char *name, int *no_out)
+{
+	const struct opt *const *table = call->tables;
+	const struct opt *opt = NULL;
+
+	while ((opt = next_opt(&table, opt)) != NULL) {
+		*no_out = (opt->flags & OPT_NEGATABLE) && fold(name[0]) == 'n' &&
+			  fold(name[1]) == 'o' && fold(name[2]) == '-' &&
+			  opt_is_name(name + 3, opt->name);
+		if (*no_out || opt_is_name(name, opt->name))
+			return opt;
+	}
+	return NULL;
+}
+
+static const struct opt *find_letter(const struct opt_call *call, char letter)
+{
+	const struct opt *const *table = call->tables;
+	const struct opt *opt = NULL;
+
+	do
+		opt = next_opt(&table, opt);
+	while (opt && opt->letter != letter);
+	return opt;
+}
+
+static int unknown_option(const struct opt_call *call, const char *name)
+{
+	const struct opt *const *table = call->tables;
+	const struct opt *opt = NULL;
+	struct words names = { 0 };
+	const char *near;
+
+	while ((opt = next_opt(&table, opt)) != NULL)
+		if (!(opt->flags & OPT_HIDDEN))
+			words_add(&names, opt->name);
+	near = opt_nearest(name, names.list);
+	if (near)
+		return opt_wrong(call, "there is no option --%s; did you mean --%s?",
+				 out_name(name), near);
+	return opt_wrong(call, "there is no option --%s", out_name(name));
+}
+
+/* A call that is under way. */
+struct parse {
+	const struct opt_call *call;
+	int argc, i;		/* argv[i] is read */
+	char **argv;
+	int ended;		/* by an option with OPT_LAST */
+};
+
+static int set_flag(struct parse *p, const struct opt *opt, int value)
+{
+	*(int *)opt->to = value;
+	p->ended = (opt->flags & OPT_LAST) != 0;
+	return 0;
+}
+
+static int parse_long(struct parse *p)
+{
+	const char *word = p->argv[p->i] + 2;
+	const size_t n = strcspn(word, "=");
+	char *name = cli_format("%.*s", (int)(n > 200 ? 200 : n), word);
+	const struct opt *opt;
+	int no;
+
+	opt = find_long(p->call, name, &no);
+	if (!opt)
+		return unknown_option(p->call, name);
+	cli_free(name);
+	if (opt->kind == OPT_FLAG && word[n])
+		return opt_wrong(p->call, "--%s takes no value", opt->name);
+	if (opt->kind == OPT_FLAG)
+		return set_flag(p, opt, !no);
+	if (word[n])
+		return opt_set(p->call, opt, word + n + 1);
+	if (p->i + 1 >= p->argc)
+		return opt_wrong(p->call, "--%s needs a value (%s)", opt->name, opt->value);
+	return opt_set(p->call, opt, p->argv[++p->i]);
+}
+
+static int parse_letters(struct parse *p)
+{
+	const char *word = p->argv[p->i];
+
+	for (const char *at = word + 1; *at && !p->ended; at++) {
+		const struct opt *opt = find_letter(p->call, *at);
+
+		if (!opt)
+			return opt_wrong(p->call, "there is no option -%c in %s",
+					 isprint((unsigned char)*at) ? *at : '?', out_name(word));
+		if (opt->kind == OPT_FLAG) {
+			set_flag(p, opt, 1);
+			continue;
+		}
+		if (at[1])
+			return opt_set(p->call, opt, at + 1);
+		if (p->i + 1 >= p->argc)
+			return opt_wrong(p->call, "-%c needs a value (%s)", *at, opt->value);
+		return opt_set(p->call, opt, p->argv[++p->i]);
+	}
+	return 0;
+}
+
+int opt_parse(const struct opt_call *call, int argc, char **argv)
+{
+	struct parse p = { .call = call, .argc = argc, .argv = argv };
+	int rc = 0, only_words = 0;
+
+	for (; p.i < argc && !rc && !p.ended; p.i++) {
+		const char *word = argv[p.i];
+
+		if (only_words || word[0] != '-' || !word[1])
+			words_add(call->rest, word);
+		else if (!strcmp(word, "--"))
+			only_words = 1;
+		else if (word[1] == '-')
+			rc = parse_long(&p);
+		else
+			rc = parse_letters(&p);
+	}
+	return rc;
+}

@@ -1,0 +1,160 @@
+/* cli_opt_value.c -- see cli_opt.h: values of options, and what is wrong with a call. */
+#include <ctype.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "cli_opt.h"
+#include "cli_text.h"
+
+int opt_wrong(const struct opt_call *call, const char *fmt, ...)
+{
+	char what[2048];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof(what), fmt, ap);
+	va_end(ap);
+	return call->wrong(call->arg, what);
+}
+
+/* 1 and the factor of a unit: "", B, K/KB, KiB, M, G, T likewise, in any case. */
+static int unit_parse(const char *text, uint64_t *factor_out)
+{
+	static const char letters[] = "kmgt";
+	const char *at = *text ? strchr(letters, tolower((unsigned char)*text)) : NULL;
+	uint64_t base = 1000, factor = 1;
+
+	if (at)
+		text++;
+	if (at && tolower((unsigned char)*text) == 'i') {
+		base = 1024;
+		text++;
+		if (tolower((unsigned char)*text) != 'b')
+			return 0;
+	}
+	if (tolower((unsigned char)*text) == 'b')
+		text++;
+	if (*text)
+		return 0;
+	for (; at && at >= letters; at--)
+		factor *= base;
+	*factor_out = factor;
+	return 1;
+}
+
+int opt_size_parse(const char *text, uint64_t *bytes_out)
+{
+	uint64_t whole = 0, part = 0, scale = 1, factor;
+
+	if (!isdigit((unsigned char)*text))
+		return -1;
+	for (; isdigit((unsigned char)*text); text++)
+		if (__builtin_mul_overflow(whole, UINT64_C(10), &whole) ||
+		    __builtin_add_overflow(whole, (uint64_t)(*text - '0'), &whole))
+			return -1;
+	if (*text == '.') {
+		for (text++; isdigit((unsigned char)*text); text++) {
+			if (scale >= 1000000)
+				return -1;
+			part = part * 10 + (uint64_t)(*text - '0');
+			scale *= 10;
+		}
+	}
+	while (*text == ' ')
+		text++;
+	if (!unit_parse(text, &factor) || __builtin_mul_overflow(whole, factor, &whole))
+		return -1;
+	/* part < 10^6 and factor <= 2^40: no overflow */
+	if (__builtin_add_overflow(whole, part * factor / scale, &whole))
+		return -1;
+	*bytes_out = whole;
+	return 0;
+}
+
+static int count_parse(const char *text, uint64_t *n_out)
+{
+	uint64_t n = 0;
+
+	if (!*text)
+		return -1;
+	for (; *text; text++) {
+		if (!isdigit((unsigned char)*text) || n > INT32_MAX / 10)
+			return -1;
+		n = n * 10 + (uint64_t)(*text - '0');
+	}
+	*n_out = n;
+	return n > INT32_MAX ? -1 : 0;
+}
+
+/* The index of 'word' in "a|b|c", or -1. */
+static int choice_parse(const char *choices, const char *word)
+{
+	size_t n = strlen(word);
+
+	for (int i = 0; *choices; i++) {
+		size_t m = strcspn(choices, "|");
+
+		if (m == n && !strncmp(choices, word, n))
+			return i;
+		choices += m + (choices[m] == '|');
+	}
+	return -1;
+}
+
+static int commas_add(struct words *words, const char *value)
+{
+	char *copy = cli_strdup(value), *comma;
+
+	for (;;) {
+		comma = strchr(copy, ',');
+		if (comma)
+			*comma = 0;
+		if (!*copy)
+			return -1;
+		words_add(words, copy);
+		if (!comma)
+			return 0;
+		copy = comma + 1;
+	}
+}
+
+int opt_set(const struct opt_call *call, const struct opt *opt, const char *text)
+{
+	int chosen;
+
+	switch (opt->kind) {
+	case OPT_TEXT:
+		*(const char **)opt->to = text;
+		return 0;
+	case OPT_WORDS:
+		words_add(opt->to, text);
+		return 0;
+	case OPT_COMMAS:
+		if (!commas_add(opt->to, text))
+			return 0;
+		return opt_wrong(call, "--%s: a word of %s is empty", opt->name, out_name(text));
+	case OPT_COUNT:
+		if (!count_parse(text, opt->to))
+			return 0;
+		return opt_wrong(call, "--%s: %s is not a number", opt->name, out_name(text));
+	case OPT_SIZE:
+		if (!opt_size_parse(text, opt->to) && *(uint64_t *)opt->to)
+			return 0;
+		return opt_wrong(call, "--%s: %s is not a size; sizes are 5GB, 512MiB, 1.5TB",
+				 opt->name, out_name(text));
+	case OPT_CHOICE:
+		chosen = choice_parse(opt->value, text);
+		if (chosen < 0)
+			return opt_wrong(call, "--%s: %s is none of %s", opt->name,
+					 out_name(text), opt->value);
+		*(int *)opt->to = chosen;
+		return 0;
+	case OPT_OWN:
+		return ((const struct opt_own *)opt->to)->set(call, opt, text);
+	case OPT_END:
+	case OPT_HEADING:
+	case OPT_FLAG:
+		break;
+	}
+	return opt_wrong(call, "--%s takes no value", opt->name);
+}

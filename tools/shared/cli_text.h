@@ -1,0 +1,16 @@
+/* cli_text.h -- names and texts of files, made harmless to terminals, shells and JSON. */
+#ifndef CLI_TEXT_H
+#define CLI_TEXT_H
+
+#include <stdio.h>
+
+/* The name, or a JSON string of it if it would garble a terminal. Lent until the
+ * fourth next call of this or the next ones. */
+const char *out_name(const char *name);
+const char *out_word(const char *path);	/* as a shell wants it in a command */
+/* Text with controls, and bytes that are no UTF-8, written \n and \x1b.  Lent until the next. */
+const char *out_text(const char *text);
+/* Escapes a string as JSON writes it, quotes included. */
+void json_quote(FILE *out, const char *text);
+
+#endif
