@@ -1,0 +1,87 @@
+# setups.sh -- read by test_guide.sh: the folders that pages speak of, by the words after 'setup:'.
+#
+#   deepspeed/CASE as DIR      a folder that DeepSpeed saved to
+#   converted CASE as FILE     what zero_to_fp32.py made of it
+#   export DIR as FILE         its weights
+#   trainer CASE as DIR        an output folder of transformers' Trainer, with checkpoint-N in it
+#   llama_factory CASE as DIR  of LLaMA-Factory
+#   accelerate CASE as DIR     of accelerator.save_state()
+#   nodes CASE as A B          each node kept the files of its own ranks
+#   model NAME as DIR          a Hugging Face model
+#   tokens as FILE             rows to train on
+#   fsdp as DIR                a folder of torch.distributed.checkpoint
+#   hostile as FILE            a pickle that would run a program
+#   placeholders as FILE       a model of empty tensors, as ZeRO-3 saves it without gathering
+#   peft as DIR                a step of stage 3 of 2 ranks whose adapter has PEFT's names
+#   cut FILE                   end a file in its midst
+#   flip FILE                  flip a bit in the midst of it
+#   remove PATTERN...          files that were lost
+#   move A B
+#   text WORDS... as FILE      a file of one line
+#   fresh                      empty the folder; nothing of the setups before stays
+writable() { chmod -R u+w "$@"; }
+setup_converted() { cp "$steps/$1/expected_fp32.safetensors" "$3"; }
+setup_export() { zckpt convert -q "$1" "$3"; }
+setup_trainer() { hf_trainer "$3" "$1" && writable "$3"; }
+setup_llama_factory() { mkdir -p "$(dirname "$3")" && llama_factory "$3" "$1" && writable "$3"; }
+setup_accelerate() { mkdir -p "$(dirname "$3")" && accelerate_state "$3" "$1" && writable "$3"; }
+setup_nodes() { two_nodes "$1" "$3" "$4" && writable "$3" "$4"; }
+setup_model() { cp -r "$fixtures/model/models/$1" "$3" && writable "$3"; }
+setup_tokens() { cp "$fixtures/model/train/data.safetensors" "$2"; }
+setup_fsdp() { mkdir -p "$(dirname "$2")" && cp -r "$(find "$fixtures/formats/dcp/v2.11" -name .metadata -printf '%h\n' | sort | head -n 1)" "$2" && writable "$2"; }
+setup_hostile() { cp "$fixtures/formats/pickle/hostile-os.system.pt" "$2"; }
+setup_placeholders() {
+	local header='{"a.weight":{"dtype":"BF16","shape":[0],"data_offsets":[0,0]},"b.weight":{"dtype":"BF16","shape":[0],"data_offsets":[0,0]}}'
+	# shellcheck disable=SC2059
+	{ printf "\\$(printf '%03o' ${#header})\\0\\0\\0\\0\\0\\0\\0"; printf %s "$header"; } > "$2"
+}
+setup_peft() {
+	local case=$steps/ds0.19.8-z3-bf16-w2-lora/ckpt flags=() pattern
+	zckpt convert -q --rename 'lora_A=lora_A.default.weight' --rename 'lora_B=lora_B.default.weight' \
+		--tied drop "$case" peft.safetensors || return 1
+	for pattern in '*.ln?.*' '*.base.*' 'emb*' 'norm*' '*.out.*' '*.down.*'; do flags+=(--frozen "$pattern"); done
+	zckpt map peft.safetensors | sed -n 's/^\([^ ]*lora[^ ]*\) .*/\1/p' > peft.order
+	zckpt shard -q peft.safetensors "$2" --world 2 --stage 3 --lr 1e-4 --dtype bf16 --order peft.order "${flags[@]}" &&
+		rm peft.safetensors peft.order
+}
+setup_move() { mv "$1" "$2"; }
+setup_cut() { truncate -s $(($(wc -c < "$1") / 2)) "$1"; }
+setup_flip() {
+	local at byte
+	at=$(($(wc -c < "$1") / 2))
+	byte=$(od -An -tu1 -j $at -N 1 "$1" | tr -d ' ')
+	# shellcheck disable=SC2059
+	printf "\\$(printf '%03o' $((byte ^ 64)))" | dd of="$1" bs=1 seek=$at conv=notrunc status=none
+}
+# shellcheck disable=SC2086
+setup_remove() { eval "rm -r $*"; }
+setup_text() {
+	local file=${!#}
+	mkdir -p "$(dirname "$file")"
+	echo "${*:1:$#-2}" > "$file"
+}
+# deepspeed/CASE has its case in the first word
+setup_one() {
+	set -f
+	# shellcheck disable=SC2086
+	set -- $1
+	set +f
+	case $1 in
+	deepspeed/*) set -- deepspeed "${1#deepspeed/}" "${@:2}" ;;
+	esac
+	"setup_$1" "${@:2}" > "$work/setup" 2>&1 || { fails "setup: $*"; cat "$work/setup"; }
+}
+setup_deepspeed() { mkdir -p "$(dirname "$3")" && cp -r "$steps/$1/ckpt" "$3" && writable "$3"; }
+# library: libckpt as 'make install' leaves it, for programs of the pages
+library() {
+	local from
+	[ ! -e "$work/lib/libckpt.so.0" ] || return 0
+	[ -e "$build/libckpt.so" ] && ! ldd "$program" | grep -qE 'lib[at]san' || return 1
+	case $build in *-address* | *-thread*) return 1 ;; esac
+	mkdir -p "$work/lib/pkgconfig"
+	from=$(find "$root" -maxdepth 2 -name libckpt.pc.in | head -n 1)
+	ln -s "$(dirname "$(find "$root" -maxdepth 3 -name ckpt.h | head -n 1)")" "$work/include"
+	sed -e "s|@PREFIX@|$work|; s|@VERSION@|0|; s| *@PACK_LIBS@||; /^Requires.private/d" "$from" > "$work/lib/pkgconfig/libckpt.pc"
+	cp -P "$build"/libckpt.so* "$work/lib/"
+	export PKG_CONFIG_PATH=$work/lib/pkgconfig LD_LIBRARY_PATH=$work/lib
+}
