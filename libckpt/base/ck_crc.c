@@ -43,11 +43,6 @@ static uint32_t power(uint64_t n)
 	return result;
 }
 
-uint32_t ck_crc_combine(uint32_t a, uint32_t b, uint64_t b_bytes)
-{
-	return product(power(b_bytes), a) ^ b;
-}
-
 uint32_t ck_crc_append(uint32_t a, uint32_t b, uint64_t b_bytes, struct ck_crc_shift *shift)
 {
 	if (!shift->by || shift->bytes != b_bytes)

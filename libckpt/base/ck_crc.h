@@ -13,14 +13,15 @@ struct ck_crc_piece {
 	uint32_t crc;
 };
 
-/* The CRC of A followed by B, of their CRCs and B's length.  About 64 x 32 steps. */
-uint32_t ck_crc_combine(uint32_t a, uint32_t b, uint64_t b_bytes);
-
-/* For many pieces, mostly of one length: zeroed, and kept from one call to the next. */
+/* What ck_crc_append() keeps from one call to the next; zeroed before the first. */
 struct ck_crc_shift {
 	uint64_t bytes;
 	uint32_t by;
 };
+/*
+ * The CRC of A followed by B, of their CRCs and B's length.  About 64 x 32 steps, unless the
+ * length is that of the call before.
+ */
 uint32_t ck_crc_append(uint32_t a, uint32_t b, uint64_t b_bytes, struct ck_crc_shift *shift);
 
 /* By slot, then offset: for qsort. */

@@ -71,14 +71,18 @@ int ck_fail_sys(struct ckpt_err *err, int errnum, const char *call, const char *
 		       call, strerror_r(errnum, text, sizeof(text)));
 }
 
-bool ck_err_is_system(int rc)
+/*
+ * A failure of the machine (no memory, a call that failed), which says nothing of the bytes: what
+ * is read may not be taken for damaged, or for lacking something.
+ */
+static bool is_system(int rc)
 {
 	return rc <= -CKPT_E_IO && rc > -CKPT_E_TRUNCATED;
 }
 
 int ck_err_take_system(int rc, const struct ckpt_err *inner, struct ckpt_err *err)
 {
-	if (!ck_err_is_system(rc) || rc == -CKPT_E_NOTFOUND)
+	if (!is_system(rc) || rc == -CKPT_E_NOTFOUND)
 		return 0;
 	if (err && !err->code)
 		*err = *inner;

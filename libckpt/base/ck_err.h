@@ -34,11 +34,6 @@ int ck_fail_nomem(struct ckpt_err *err, const char *what, uint64_t n);
 int ck_fail_sys(struct ckpt_err *err, int errnum, const char *call, const char *path);
 
 /*
- * True for a failure of the machine (no memory, a call that failed), which says nothing of the
- * bytes: what is read may not be taken for damaged, or for lacking something.
- */
-bool ck_err_is_system(int rc);
-/*
  * 'rc' and '*inner' are what a callee said where damage, or that nothing is there, is no failure: 0
  * for these; for what is one of the machine 'rc', and '*err' takes it.
  */

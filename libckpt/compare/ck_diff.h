@@ -34,12 +34,6 @@ struct ck_diff {
 	uint32_t threads;			/* that were used */
 };
 
-/*
- * How elements of the two types are compared: '*dtype_out' is the wider one.  False if there is
- * no distance between them, or none that is exact enough to find every difference.
- */
-bool ck_diff_common(enum ckpt_dtype a, enum ckpt_dtype b, enum ckpt_dtype *dtype_out);
-
 /* The rows, and the pairs behind those that have elements to compare. */
 int ck_diff_pairs(struct ck_diff *d, struct ckpt_err *err);
 /* Compare all pairs: rows get their numbers. */

@@ -23,7 +23,11 @@ struct pairing {
 	bool export_a, export_b;	/* weights alone; the other side is a training state */
 };
 
-bool ck_diff_common(enum ckpt_dtype a, enum ckpt_dtype b, enum ckpt_dtype *dtype_out)
+/*
+ * How elements of the two types are compared: '*dtype_out' is the wider one.  False if there is
+ * no distance between them, or none that is exact enough to find every difference.
+ */
+static bool common_type(enum ckpt_dtype a, enum ckpt_dtype b, enum ckpt_dtype *dtype_out)
 {
 	const struct ck_elem_type x = ck_elem_type_of(a), y = ck_elem_type_of(b);
 	const bool wide_x = x.type == KN_NUM_I64 || x.type == KN_NUM_U64;
@@ -202,7 +206,7 @@ static int compare_states(struct pairing *p, const char *name, unsigned flags, u
 		read_a = as_exported(read_a, read_b, row, CKPT_DIFF_EXPORTED_A);
 	else if (p->export_a)
 		read_b = as_exported(read_b, read_a, row, CKPT_DIFF_EXPORTED_B);
-	if (!ck_diff_common(read_a, read_b, &as)) {
+	if (!common_type(read_a, read_b, &as)) {
 		row->what = CKPT_DIFF_TYPES;
 		return 0;
 	}

@@ -56,13 +56,6 @@ struct ck_steps {
 int ck_steps_list(struct ck_steps *steps, const char *dir, const struct ckpt_run_opts *run,
 		  const struct ckpt_limits *limits, bool full, struct ckpt_err *err);
 struct ck_step *ck_steps_find(const struct ck_steps *steps, const char *name);
-/*
- * Which step the folder means without a tag: the same answer that opening it gives.  Strings in
- * 'arena'.  CKPT_E_NOTFOUND, CKPT_E_UNSAFE (what 'latest' says), CKPT_E_IO, CKPT_E_NOMEM.
- */
-int ck_steps_which(const struct ck_formats *formats, const char *dir,
-		   const struct ckpt_limits *limits, struct ck_arena *arena, struct ck_which *out,
-		   struct ckpt_err *err);
 /* As the functions of ckpt_keep.h; 'limits' are complete. */
 int ck_latest_get(const struct ck_formats *formats, const char *dir,
 		  const struct ckpt_limits *limits, struct ckpt_latest *out, struct ckpt_err *err);

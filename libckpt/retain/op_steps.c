@@ -24,9 +24,13 @@ static int ask(const struct ck_input *in, void *arg, struct ckpt_err *err)
 	       a->formats->step->which(in, a->arena, a->out, err);
 }
 
-int ck_steps_which(const struct ck_formats *formats, const char *dir,
-		   const struct ckpt_limits *limits, struct ck_arena *arena, struct ck_which *out,
-		   struct ckpt_err *err)
+/*
+ * Which step the folder means without a tag: the same answer that opening it gives.  Strings in
+ * 'arena'.  CKPT_E_NOTFOUND, CKPT_E_UNSAFE (what 'latest' says), CKPT_E_IO, CKPT_E_NOMEM.
+ */
+static int which_step(const struct ck_formats *formats, const char *dir,
+		      const struct ckpt_limits *limits, struct ck_arena *arena,
+		      struct ck_which *out, struct ckpt_err *err)
 {
 	struct asking a = { formats, arena, out };
 	struct ck_input in = {
@@ -60,7 +64,7 @@ int ck_latest_get(const struct ck_formats *formats, const char *dir,
 	if (rc)
 		return rc;
 	got.memory = arena;
-	rc = ck_steps_which(formats, dir, limits, arena, &w, err);
+	rc = which_step(formats, dir, limits, arena, &w, err);
 	if (rc) {
 		ck_arena_free(got.memory);
 		return rc;
@@ -108,7 +112,7 @@ static int choose(const struct ck_formats *formats, const char *dir,
 {
 	struct ckpt_err inner = { 0 };
 	struct ck_which w = { .named = false };
-	int rc = ck_steps_which(formats, dir, limits, arena, &w, &inner);
+	int rc = which_step(formats, dir, limits, arena, &w, &inner);
 
 	out->latest = out->chosen = -1;
 	if (rc == -CKPT_E_NOMEM || rc == -CKPT_E_IO || rc == -CKPT_E_LIMIT)

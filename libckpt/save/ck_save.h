@@ -190,8 +190,6 @@ void ck_sv_work_begin(struct sv_work *w, const struct sv_target *t);
 /* One thread.  Copies, or lends; waits for room; returns what a writer failed with. */
 int ck_sv_work_put(struct sv_work *w, uint32_t state, uint64_t first, uint64_t count, const void *p,
 		bool lent, struct ckpt_err *err);
-/* Let the writers begin whether the buffer is full or not. */
-void ck_sv_work_go(struct sv_work *w);
 /* What failed so far, or 0. */
 int ck_sv_work_check(struct sv_work *w, struct ckpt_err *err);
 /* Drop what is queued. */

@@ -267,15 +267,6 @@ int ck_sv_work_put(struct sv_work *w, uint32_t state, uint64_t first, uint64_t c
 	return rc;
 }
 
-void ck_sv_work_go(struct sv_work *w)
-{
-	pthread_mutex_lock(&w->lock);
-	seal(w);
-	w->go = true;
-	pthread_cond_broadcast(&w->some);
-	pthread_mutex_unlock(&w->lock);
-}
-
 int ck_sv_work_check(struct sv_work *w, struct ckpt_err *err)
 {
 	int rc;

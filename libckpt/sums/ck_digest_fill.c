@@ -42,8 +42,9 @@ static int fill_digests(const struct ck_plan *plan, const struct ck_hash128 *dig
 	return rc;
 }
 
-int ck_digest_fill_heads(const struct ck_plan *plan, struct ck_stage *stage,
-			 const uint32_t *stage_file, struct ckpt_err *err)
+/* The hashes of headers, which are there but for them. */
+static int fill_heads(const struct ck_plan *plan, struct ck_stage *stage,
+		      const uint32_t *stage_file, struct ckpt_err *err)
 {
 	int rc = 0;
 
@@ -99,7 +100,7 @@ int ck_digest_fill(const struct ck_plan *plan, const struct ck_hash128 *digest,
 	int rc = fill_digests(plan, digest, stage, stage_file, err);
 
 	if (!rc)
-		rc = ck_digest_fill_heads(plan, stage, stage_file, err);
+		rc = fill_heads(plan, stage, stage_file, err);
 	if (rc || !plan->seal.wanted)
 		return rc;
 	return seal(plan, digest, stage, stage_file[plan->seal.file], err);

@@ -18,8 +18,5 @@ void ck_digest_fill_close(const struct ck_plan *plan, struct ck_hash128 *sum);
 /* stage_file[i] is file i of the plan.  CKPT_E_NOMEM and codes of writing. */
 int ck_digest_fill(const struct ck_plan *plan, const struct ck_hash128 *digest,
 		   struct ck_stage *stage, const uint32_t *stage_file, struct ckpt_err *err);
-/* Of that, the hashes of headers, which are there but for them. */
-int ck_digest_fill_heads(const struct ck_plan *plan, struct ck_stage *stage,
-			 const uint32_t *stage_file, struct ckpt_err *err);
 
 #endif

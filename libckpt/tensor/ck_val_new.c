@@ -107,7 +107,8 @@ struct ck_val *ck_val_new_tuple(struct ck_arena *arena, struct ck_val *const *it
 	return v;
 }
 
-struct ck_val *ck_val_new_counts(struct ck_arena *arena, const uint64_t *count, uint64_t n)
+/* A tuple of the 'n' whole numbers. */
+static struct ck_val *new_counts(struct ck_arena *arena, const uint64_t *count, uint64_t n)
 {
 	struct ck_val *v = node(arena, CK_VAL_TUPLE, 0);
 
@@ -167,7 +168,7 @@ struct ck_val *ck_val_new_ordered(struct ck_arena *arena)
 
 struct ck_val *ck_val_new_size(struct ck_arena *arena, const uint64_t *dim, uint64_t n)
 {
-	struct ck_val *dims = ck_val_new_counts(arena, dim, n);
+	struct ck_val *dims = new_counts(arena, dim, n);
 
 	return ck_val_new_object(arena, CK_HOW_REDUCE, ck_val_new_global(arena, "torch", "Size"),
 				 ck_val_new_tuple(arena, &dims, 1));

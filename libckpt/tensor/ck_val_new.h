@@ -22,8 +22,6 @@ struct ck_val *ck_val_new_str(struct ck_arena *arena, const char *s);
 struct ck_val *ck_val_new_strn(struct ck_arena *arena, const char *s, uint64_t n);
 /* Of the 'n' nodes, whose array is copied. */
 struct ck_val *ck_val_new_tuple(struct ck_arena *arena, struct ck_val *const *item, uint64_t n);
-/* Of the 'n' whole numbers. */
-struct ck_val *ck_val_new_counts(struct ck_arena *arena, const uint64_t *count, uint64_t n);
 /* Empty. */
 struct ck_val *ck_val_new_list(struct ck_arena *arena);
 struct ck_val *ck_val_new_dict(struct ck_arena *arena);

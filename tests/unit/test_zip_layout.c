@@ -227,6 +227,13 @@ static void an_archive_that_cannot_be_is_refused(void **state)
 	assert_int_equal(ck_zip_layout("p", 64, rec, 1, &ends, NULL), 0);
 }
 
+static uint32_t combine(uint32_t a, uint32_t b, uint64_t b_bytes)
+{
+	struct ck_crc_shift shift = { 0 };
+
+	return ck_crc_append(a, b, b_bytes, &shift);
+}
+
 /* ---- checksums of pieces ---- */
 
 static void pieces_give_the_checksum_of_the_whole(void **state)
@@ -237,7 +244,7 @@ static void pieces_give_the_checksum_of_the_whole(void **state)
 
 	(void)state;
 	assert_int_equal(ck_zip_crc32(0, "123456789", 9), 0xcbf43926u);
-	assert_int_equal(ck_crc_combine(ck_zip_crc32(0, "1234", 4), ck_zip_crc32(0, "56789", 5), 5),
+	assert_int_equal(combine(ck_zip_crc32(0, "1234", 4), ck_zip_crc32(0, "56789", 5), 5),
 			 0xcbf43926u);
 	for (size_t i = 0; i < sizeof(p); i++)
 		p[i] = (uint8_t)((seed = seed * 1103515245u + 12345u) >> 16);
@@ -284,16 +291,16 @@ static void lengths_beyond_32_bits_count_in_full(void **state)
 
 	(void)state;
 	for (; n < (uint64_t)1 << 30; n *= 2)
-		gib = ck_crc_combine(gib, gib, n);
+		gib = combine(gib, gib, n);
 	for (int i = 0; i < 5; i++)
-		sum = ck_crc_combine(sum, gib, n);
+		sum = combine(sum, gib, n);
 	for (int i = 0; i < 5 * (1 << 14); i++)
 		all = ck_zip_crc32(all, zeros, sizeof(zeros));
 	assert_int_equal(sum, all);
-	assert_int_equal(ck_crc_combine(ck_zip_crc32(0, "x", 1), all, 5 * n),
-			 ck_crc_combine(ck_crc_combine(ck_zip_crc32(0, "x", 1), gib, n),
-					ck_crc_combine(ck_crc_combine(gib, gib, n),
-						       ck_crc_combine(gib, gib, n), 2 * n), 4 * n));
+	assert_int_equal(combine(ck_zip_crc32(0, "x", 1), all, 5 * n),
+			 combine(combine(ck_zip_crc32(0, "x", 1), gib, n),
+					combine(combine(gib, gib, n),
+						       combine(gib, gib, n), 2 * n), 4 * n));
 }
 
 int main(void)
