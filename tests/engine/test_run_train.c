@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/config/en_config.h"
 #include "engine/run/en_run.h"
 #include "tests/engine/te_model.h"
 #include "tests/engine/te_ranks.h"

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/config/en_config.h"
 #include "engine/sched/en_sched.h"
 #include "tests/engine/te_sched.h"
 #include "tests/lib/fs/t_dir.h"
