@@ -10,9 +10,9 @@
  * stderr, the name of the place, and no output and no partial output left.
  * verify is asked three times: quick, --full, and with a manifest from before. */
 #define _GNU_SOURCE
-#include "tests/lib/mutate/t_damage_file.h"
-#include "tests/lib/mutate/t_damage_cases.h"
 #include "tests/lib/fs/t_dir.h"
+#include "tests/lib/mutate/t_damage_cases.h"
+#include "tests/lib/mutate/t_damage_file.h"
 #include "tests/lib/run/t_run.h"
 
 #include <stdio.h>

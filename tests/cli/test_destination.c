@@ -4,9 +4,9 @@
  * usage: test_destination [FILTER]
  * Environment: ZCKPT_FIXTURES (default build/fixtures), ZCKPT (build/zckpt). */
 #define _GNU_SOURCE
+#include "tests/lib/archive/t_st.h"
 #include "tests/lib/fs/t_dir.h"
 #include "tests/lib/run/t_run.h"
-#include "tests/lib/archive/t_st.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,8 +11,8 @@
  * A step that goes beside others (its source among them): 'latest' names a step that is whole.
  * Exit 77 where tracing is not allowed. */
 #define _GNU_SOURCE
-#include "tests/lib/mutate/t_damage_file.h"
 #include "tests/lib/fs/t_dir.h"
+#include "tests/lib/mutate/t_damage_file.h"
 #include "tests/lib/run/t_run.h"
 
 #include <signal.h>

@@ -19,11 +19,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/lib/mutate/t_mutate_bases.h"
-#include "tests/lib/mutate/t_damage_cases.h"
 #include "tests/lib/fs/t_dir.h"
-#include "tests/lib/mutate/t_verdict.h"
+#include "tests/lib/mutate/t_damage_cases.h"
+#include "tests/lib/mutate/t_mutate_bases.h"
 #include "tests/lib/mutate/t_mutation_table.h"
+#include "tests/lib/mutate/t_verdict.h"
 
 #define TABLE "tests/cli/mutations.md"
 #define BY_NAME "Damages by name"

@@ -15,13 +15,13 @@
  * A case of another layout must be refused by name, with exit 3, without output.
  */
 #define _GNU_SOURCE
+#include "tests/lib/archive/t_st.h"
 #include "tests/lib/fixture/t_case.h"
+#include "tests/lib/fixture/t_case_check.h"
 #include "tests/lib/fixture/t_cast.h"
+#include "tests/lib/fixture/t_expected.h"
 #include "tests/lib/fs/t_dir.h"
 #include "tests/lib/run/t_run.h"
-#include "tests/lib/fixture/t_case_check.h"
-#include "tests/lib/archive/t_st.h"
-#include "tests/lib/fixture/t_expected.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -16,8 +16,8 @@
 
 #include "tests/engine/te_data.h"
 #include "tests/engine/te_sched.h"
-#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/archive/t_st.h"
+#include "tests/lib/fs/t_dir.h"
 
 static void row_is(struct en_source *src, uint64_t row, uint32_t n, const int32_t *ids,
 		   const int32_t *labels)

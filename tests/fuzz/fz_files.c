@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/archive/t_zip.h"
+#include "tests/lib/fs/t_dir.h"
 
 #define MAX_STORAGES 200
 #define MAX_BYTES ((size_t)1 << 20)	/* of all storages of an input */

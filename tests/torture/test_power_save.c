@@ -17,8 +17,8 @@
 #include "libckpt/base/ck_sys.h"
 #include "tests/lib/fs/t_calls.h"
 #include "tests/lib/fs/t_dir.h"
-#include "tests/lib/torture/t_power.h"
 #include "tests/lib/ops/t_save.h"
+#include "tests/lib/torture/t_power.h"
 
 #define SEEDS 6		/* of each boundary; 200 with ZCKPT_LONG */
 

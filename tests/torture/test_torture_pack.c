@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/archive/t_pack.h"
+#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/torture/t_torture.h"
 
 #define MORE_THAN_ENOUGH 20000

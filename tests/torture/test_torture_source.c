@@ -26,8 +26,8 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/include/ckpt.h"
 #include "tests/lib/fs/t_dir.h"
-#include "tests/lib/run/t_seed.h"
 #include "tests/lib/mutate/t_sources.h"
+#include "tests/lib/run/t_seed.h"
 
 #define SHORT_RUNS 60
 #define LONG_RUNS 550

@@ -17,8 +17,8 @@
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/run/ck_run.h"
 #include "tests/lib/fs/t_dir.h"
-#include "tests/lib/torture/t_fault.h"
 #include "tests/lib/ops/t_raw.h"
+#include "tests/lib/torture/t_fault.h"
 #include "tests/lib/torture/t_torture.h"
 
 #define NUMEL 70000	/* two windows, and a bit */

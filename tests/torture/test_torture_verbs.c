@@ -18,9 +18,9 @@
 #include <string.h>
 
 #include "tests/lib/fs/t_dir.h"
-#include "tests/lib/torture/t_fault.h"
-#include "tests/lib/run/t_seed.h"
 #include "tests/lib/fs/t_tree.h"
+#include "tests/lib/run/t_seed.h"
+#include "tests/lib/torture/t_fault.h"
 #include "tests/lib/torture/t_verbs.h"
 
 #define MORE_THAN_ENOUGH 100000

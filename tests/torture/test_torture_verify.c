@@ -17,8 +17,8 @@
 
 #include "libckpt/run/ck_ckpt.h"
 #include "tests/lib/fs/t_dir.h"
-#include "tests/lib/torture/t_fault.h"
 #include "tests/lib/ops/t_step.h"
+#include "tests/lib/torture/t_fault.h"
 
 #define MORE_THAN_ENOUGH 20000
 

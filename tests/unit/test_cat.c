@@ -14,8 +14,8 @@
 #include <string.h>
 
 #include "libckpt/select/ck_slice.h"
-#include "tests/lib/ops/t_convert.h"
 #include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_convert.h"
 #include "tests/lib/ops/t_raw.h"
 
 #define MOST 4

@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/ops/t_convert.h"
 #include "tests/lib/fs/t_dir.h"
 #include "tests/lib/mutate/t_flip.h"
+#include "tests/lib/ops/t_convert.h"
 #include "tests/lib/ops/t_raw.h"
 #include "tests/lib/ops/t_step.h"
 

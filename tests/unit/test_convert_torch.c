@@ -17,8 +17,8 @@
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/tensor/ck_val_new.h"
 #include "libckpt/zip/ck_zip.h"
-#include "tests/lib/ops/t_convert.h"
 #include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_convert.h"
 
 #define MIB ((uint64_t)1 << 20)
 

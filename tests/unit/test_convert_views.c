@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/ops/t_convert.h"
-#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/archive/t_pt.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_convert.h"
 
 static const struct ckpt_run_opts run = { .size = sizeof(run) };
 static const struct ckpt_convert_opts keep = {

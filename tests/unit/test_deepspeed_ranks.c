@@ -15,8 +15,8 @@
 
 #include "libckpt/include/ckpt_reshard.h"
 #include "libckpt/include/ckpt_value.h"
-#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/archive/t_pkl.h"
+#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/ops/t_step.h"
 
 #define SHARD_NAME "zero_pp_rank_%d_mp_rank_00_optim_states.pt"

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/archive/t_pkl.h"
+#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/ops/t_step.h"
 
 static char *dir;

@@ -12,9 +12,9 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "tests/lib/ops/t_convert.h"
-#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/archive/t_pkl.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_convert.h"
 #include "tests/lib/ops/t_step.h"
 
 #define WORLD 4096

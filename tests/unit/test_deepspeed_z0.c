@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/archive/t_pkl.h"
 #include "tests/lib/archive/t_pt.h"
+#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/ops/t_step.h"
 
 #define COMMON " 'global_steps' 1 'dp_world_size' 1 'mp_world_size' 1 'ds_version' '0.19.8' " \

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/ops/t_convert.h"
 #include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_convert.h"
 #include "tests/lib/ops/t_raw.h"
 
 static char *dir;

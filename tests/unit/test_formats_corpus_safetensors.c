@@ -23,8 +23,8 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/tensor/ck_dtype.h"
 #include "tests/lib/fixture/t_corpus.h"
-#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/fixture/t_sha256.h"
+#include "tests/lib/fs/t_dir.h"
 
 static const struct t_corpus_other others[] = {
 	{ "safetensors/bool-7.safetensors", "bytes of a bool are kept as they are" },

@@ -26,8 +26,8 @@
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/zip/ck_zip.h"
 #include "tests/lib/fixture/t_corpus.h"
-#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/fixture/t_sha256.h"
+#include "tests/lib/fs/t_dir.h"
 
 static const struct t_corpus_other others[] = {
 	{ "pickle/args05.pt", "lists for tuples say the same; torch takes both" },

@@ -22,10 +22,10 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_findings.h"
 #include "libckpt/format/ck_limits.h"
-#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/archive/t_pkl.h"
 #include "tests/lib/archive/t_pt.h"
 #include "tests/lib/archive/t_zip.h"
+#include "tests/lib/fs/t_dir.h"
 
 static char *dir;
 

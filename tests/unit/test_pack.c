@@ -16,8 +16,8 @@
 
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_limits.h"
-#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/archive/t_pack.h"
+#include "tests/lib/fs/t_dir.h"
 
 #define MIB ((uint64_t)1 << 20)
 #define L50 "abcdefghijklmnopqrstuvwxyz-0123456789-ABCDEFGHIJKL"

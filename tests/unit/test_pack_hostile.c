@@ -17,9 +17,9 @@
 #include <zstd.h>
 
 #include "libckpt/format/ck_limits.h"
-#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/archive/t_pack.h"
 #include "tests/lib/archive/t_zip.h"
+#include "tests/lib/fs/t_dir.h"
 
 static struct t_pack scene;
 

@@ -21,8 +21,8 @@
 #include "libckpt/pickle/ck_pkl_emit.h"
 #include "libckpt/tensor/ck_val_new.h"
 #include "libckpt/zip/ck_zip.h"
-#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/archive/t_same_graph.h"
+#include "tests/lib/fs/t_dir.h"
 
 static struct ckpt_limits limits;
 

@@ -14,8 +14,8 @@
 
 #include "formats/torch_pt/ck_pt.h"
 #include "libckpt/format/ck_limits.h"
-#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/archive/t_pkl.h"
+#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/ops/t_step.h"
 
 #define MODEL "mp_rank_00_model_states.pt"

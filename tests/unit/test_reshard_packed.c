@@ -15,9 +15,9 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/zip/ck_zip.h"
+#include "tests/lib/archive/t_zip.h"
 #include "tests/lib/fs/t_dir.h"
 #include "tests/lib/ops/t_step.h"
-#include "tests/lib/archive/t_zip.h"
 
 enum change { DEFLATED = 1, BIG = 2, BOTH = 3 };
 

@@ -13,28 +13,11 @@
 #include <string.h>
 
 #include "tests/lib/fs/t_dir.h"
+#include "tests/lib/fs/t_tree.h"
 #include "tests/lib/ops/t_ranks.h"
 #include "tests/lib/ops/t_save.h"
+#include "tests/lib/ops/t_save_root.h"
 #include "tests/lib/ops/t_step.h"
-#include "tests/lib/fs/t_tree.h"
-
-static char *dir, *root;
-
-static int setup(void **state)
-{
-	(void)state;
-	dir = t_dir_new();
-	root = t_fmt("%s/run", dir);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	free(root);
-	t_dir_end(dir);
-	return 0;
-}
 
 /* The step of that tag: sound to the last byte, and with the elements of 't'. */
 static void check(const struct t_trainer *t, const char *tag, const char *format)
@@ -72,7 +55,7 @@ static void native_by(enum t_held held, bool own, bool derived)
 
 	for (size_t i = 0; i < sizeof(worlds) / sizeof(worlds[0]); i++) {
 		struct t_trainer t = {
-			.root = root, .nranks = worlds[i], .held = held, .own = own,
+			.root = t_root, .nranks = worlds[i], .held = held, .own = own,
 			.derived = derived,
 		};
 		struct ckpt_err err = { 0 };
@@ -81,8 +64,8 @@ static void native_by(enum t_held held, bool own, bool derived)
 		t_must(t_save_all(&t, t_save_step(&t, tag, CKPT_TO_NATIVE, 3, 0), &err), &err);
 		check(&t, tag, "native");
 		if (!first[0])
-			t_step_digest_at(root, tag, first);
-		t_step_digest_at(root, tag, now);
+			t_step_digest_at(t_root, tag, first);
+		t_step_digest_at(t_root, tag, now);
 		assert_string_equal(now, first);
 		free(tag);
 	}
@@ -93,7 +76,7 @@ static void native_in_equal_shares(void **state)
 	(void)state;
 	for (int held = T_HELD_EVEN; held <= T_HELD_FIRST; held++) {
 		native_by((enum t_held)held, false, held & 1);
-		t_dir_remove(root);
+		t_dir_remove(t_root);
 	}
 }
 
@@ -102,7 +85,7 @@ static void native_as_held(void **state)
 	(void)state;
 	for (int held = T_HELD_EVEN; held <= T_HELD_FIRST; held++) {
 		native_by((enum t_held)held, true, held & 1);
-		t_dir_remove(root);
+		t_dir_remove(t_root);
 	}
 }
 
@@ -115,7 +98,7 @@ static bool is_damaged(void)
 	struct ckpt_err err = { 0 };
 	struct ckpt *ck;
 
-	t_must(ckpt_open((const char *const *)&root, 1, NULL, &ck, &err), &err);
+	t_must(ckpt_open((const char *const *)&t_root, 1, NULL, &ck, &err), &err);
 	t_must(ckpt_verify(ck, &vo, &v, &err), &err);
 	ckpt_info_get(ck, &info);
 	ckpt_close(ck);
@@ -125,9 +108,11 @@ static bool is_damaged(void)
 /* Pieces end within blocks here: bytes at their ends have a sum as well. */
 static void every_byte_is_summed(void **state)
 {
-	const struct t_trainer t = { .root = root, .nranks = 3, .held = T_HELD_EVEN, .own = true };
+	const struct t_trainer t = {
+		.root = t_root, .nranks = 3, .held = T_HELD_EVEN, .own = true,
+	};
 	struct ckpt_err err = { 0 };
-	char *path = t_fmt("%s/s/rank-00001.safetensors", root);
+	char *path = t_fmt("%s/s/rank-00001.safetensors", t_root);
 	uint8_t *p;
 	size_t n;
 
@@ -184,10 +169,10 @@ static void reshard_to(const char *from, const char *tag, const char *to, int ki
 static void deepspeed_at(int kind, int stage, uint32_t nranks, uint32_t world, enum t_held held)
 {
 	const struct t_trainer t = {
-		.root = root, .nranks = nranks, .held = held, .derived = stage == 3,
+		.root = t_root, .nranks = nranks, .held = held, .derived = stage == 3,
 	};
 	struct ckpt_err err = { 0 };
-	char *native = t_fmt("%s/native", dir), *other = t_fmt("%s/other", dir);
+	char *native = t_fmt("%s/native", t_scratch), *other = t_fmt("%s/other", t_scratch);
 	struct t_trainer n = t;
 
 	t_must(t_save_all(&t, t_save_step(&t, "s", kind, stage, world), &err), &err);
@@ -195,8 +180,8 @@ static void deepspeed_at(int kind, int stage, uint32_t nranks, uint32_t world, e
 	n.root = native;
 	t_must(t_save_all(&n, t_save_step(&n, "n", CKPT_TO_NATIVE, stage, world), &err), &err);
 	reshard_to(native, "n", other, kind, stage, world);
-	same_bytes(root, other);
-	t_dir_remove(root);
+	same_bytes(t_root, other);
+	t_dir_remove(t_root);
 	t_dir_remove(native);
 	t_dir_remove(other);
 	free(native);
@@ -216,13 +201,15 @@ static void deepspeed_is_what_reshard_makes(void **state)
 	deepspeed_at(CKPT_TO_UNIVERSAL, 2, 4, 4, T_HELD_EVEN);
 }
 
+#define TEST(name) cmocka_unit_test_setup_teardown(name, t_root_setup, t_root_teardown)
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(native_in_equal_shares, setup, teardown),
-		cmocka_unit_test_setup_teardown(native_as_held, setup, teardown),
-		cmocka_unit_test_setup_teardown(every_byte_is_summed, setup, teardown),
-		cmocka_unit_test_setup_teardown(deepspeed_is_what_reshard_makes, setup, teardown),
+		TEST(native_in_equal_shares),
+		TEST(native_as_held),
+		TEST(every_byte_is_summed),
+		TEST(deepspeed_is_what_reshard_makes),
 	};
 
 	t_dir_in_memory();

@@ -15,37 +15,9 @@
 
 #include "libckpt/base/ck_sys.h"
 #include "tests/lib/fs/t_dir.h"
-#include "tests/lib/torture/t_fault.h"
 #include "tests/lib/ops/t_ranks.h"
-
-static char *dir, *root;
-
-static int setup(void **state)
-{
-	(void)state;
-	dir = t_dir_new();
-	root = t_fmt("%s/run", dir);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	free(root);
-	t_dir_end(dir);
-	return 0;
-}
-
-/* Nothing but these names is below the root ("" = it is empty, or not there). */
-static void there_is_only(const char *name)
-{
-	char **list = t_dir_list(root, NULL);
-
-	for (size_t i = 0; list[i]; i++)
-		if (strcmp(list[i], name))
-			fail_msg("%s is there", list[i]);
-	t_list_free(list);
-}
+#include "tests/lib/ops/t_save_root.h"
+#include "tests/lib/torture/t_fault.h"
 
 /* ---- wrong calls ---- */
 
@@ -62,7 +34,7 @@ static void wrong(int rc, struct ckpt_err *err, int code, const char *words, int
 static void savers_that_cannot_be(void **state)
 {
 	const struct ckpt_saver_opts good = {
-		.size = sizeof(good), .root = root, .job = "j", .nranks = 2, .rank = 1,
+		.size = sizeof(good), .root = t_root, .job = "j", .nranks = 2, .rank = 1,
 	};
 	struct ckpt_saver_opts o = good;
 	struct ckpt_err err = { 0 };
@@ -90,7 +62,7 @@ static void savers_that_cannot_be(void **state)
 
 static void descriptions_that_cannot_be(void **state)
 {
-	const struct t_trainer t = { .root = root, .nranks = 1 };
+	const struct t_trainer t = { .root = t_root, .nranks = 1 };
 	static const uint64_t huge[2] = { UINT64_MAX, 2 };
 	static const struct ckpt_save_range beyond = { 1, 7000, 430 }, none = { 99, 0, 1 };
 	struct ckpt_save_tensor tensor[16];
@@ -111,7 +83,7 @@ static void descriptions_that_cannot_be(void **state)
 	wrong(ckpt_save_begin(sv, s, &err), &err, code, words, __LINE__); \
 	wrong(ckpt_save_put(sv, 0, "weight", 0, 1, "", 0, &err), &err, CKPT_E_USAGE, \
 	      "no save is open", __LINE__); \
-	there_is_only("")
+	t_root_holds_only("")
 #define BEGIN(how, words) BEGIN_AS(CKPT_E_USAGE, how, words)
 	BEGIN(s->size = 3, "struct ckpt_save_step");
 	BEGIN(s->tag = NULL, "no tag");
@@ -164,7 +136,7 @@ static void descriptions_that_cannot_be(void **state)
 
 static void puts_that_cannot_be(void **state)
 {
-	const struct t_trainer t = { .root = root, .nranks = 1, .derived = true, .own = true };
+	const struct t_trainer t = { .root = t_root, .nranks = 1, .derived = true, .own = true };
 	struct ckpt_save_step *s = t_save_step(&t, "s", CKPT_TO_NATIVE, 2, 0);
 	const uint64_t bytes[4] = { 0 };
 	struct ckpt_err err = { 0 };
@@ -208,7 +180,7 @@ static void puts_that_cannot_be(void **state)
 /* Elements that are this rank's, but not by what it said. */
 static void puts_outside_of_what_is_held(void **state)
 {
-	const struct t_trainer t = { .root = root, .nranks = 1 };
+	const struct t_trainer t = { .root = t_root, .nranks = 1 };
 	static const struct ckpt_save_range own[] = { { 1, 0, 100 }, { 1, 100, 7329 } };
 	struct ckpt_save_step *s = t_save_step(&t, "s", CKPT_TO_NATIVE, 2, 0);
 	const uint64_t bytes[64] = { 0 };
@@ -224,7 +196,7 @@ static void puts_outside_of_what_is_held(void **state)
 	PUT(1, "master", 90, 20, bytes, 0, "elements 90 to 109 of its master are put, and are not");
 	PUT(0, "master", 0, 1, bytes, 0, "embed.weight: elements 0 to 0");
 	ckpt_saver_free(sv);
-	there_is_only("");
+	t_root_holds_only("");
 }
 
 /* ---- buffers, threads, time ---- */
@@ -238,7 +210,7 @@ static void any_buffer_and_any_threads(void **state)
 	for (uint32_t threads = 1; threads <= 8; threads++)
 		for (int lend = 0; lend < 2; lend++) {
 			struct t_trainer t = {
-				.root = root, .nranks = 1 + threads % 3, .threads = threads,
+				.root = t_root, .nranks = 1 + threads % 3, .threads = threads,
 				.size = 100001, .held = threads & 1 ? T_HELD_BLOCKS : T_HELD_EVEN,
 				.lend = lend, .own = threads & 2,
 			};
@@ -246,13 +218,13 @@ static void any_buffer_and_any_threads(void **state)
 			t_must(t_save_all(&t, t_save_step(&t, "s", CKPT_TO_NATIVE, 2, 0), &err),
 			     &err);
 			t_step_check(&t, "s");
-			t_dir_remove(root);
+			t_dir_remove(t_root);
 		}
 }
 
 static void waiting_has_an_end(void **state)
 {
-	const struct t_trainer t = { .root = root, .nranks = 2 };
+	const struct t_trainer t = { .root = t_root, .nranks = 2 };
 	struct ckpt_save_step *s = t_save_step(&t, "s", CKPT_TO_NATIVE, 2, 0);
 	struct ckpt_saved saved = { .nfiles = 77 };
 	struct ckpt_err err = { 0 };
@@ -281,7 +253,7 @@ static void waiting_has_an_end(void **state)
 
 static void an_open_save_that_is_freed_leaves_nothing(void **state)
 {
-	const struct t_trainer t = { .root = root, .nranks = 1 };
+	const struct t_trainer t = { .root = t_root, .nranks = 1 };
 	struct ckpt_save_step *s = t_save_step(&t, "s", CKPT_TO_DEEPSPEED, 2, 3);
 	struct ckpt_err err = { 0 };
 	struct ckpt_saver *sv;
@@ -291,7 +263,7 @@ static void an_open_save_that_is_freed_leaves_nothing(void **state)
 	t_must(t_save_begin(&t, sv, s, 0, &err), &err);
 	t_must(t_save_put(&t, sv, s, 0, &err), &err);
 	ckpt_saver_free(sv);
-	there_is_only("");
+	t_root_holds_only("");
 	t_must(t_saver(&t, 0, &sv, &err), &err);	/* and who frees after a commit waits */
 	t_must(t_save_begin(&t, sv, s, 0, &err), &err);
 	t_must(t_save_put(&t, sv, s, 0, &err), &err);
@@ -303,7 +275,7 @@ static void an_open_save_that_is_freed_leaves_nothing(void **state)
 /* The trainer does not look at what put() returns. */
 static void a_put_without_memory_fails_the_save(void **state)
 {
-	const struct t_trainer t = { .root = root, .nranks = 1, .threads = 1, .size = 100001 };
+	const struct t_trainer t = { .root = t_root, .nranks = 1, .threads = 1, .size = 100001 };
 	struct ckpt_save_step *s = t_save_step(&t, "s", CKPT_TO_NATIVE, 2, 0);
 	bool fired = true;
 
@@ -329,7 +301,7 @@ static void a_put_without_memory_fails_the_save(void **state)
 		assert_int_equal(!!end, fired);
 		ckpt_saver_free(sv);
 		if (fired)
-			there_is_only("");
+			t_root_holds_only("");
 	}
 	t_fault_remove();
 }
@@ -346,26 +318,26 @@ static int mkdir_fails(const char *path, mode_t mode)
 
 static void roots_that_cannot_be(void **state)
 {
-	struct t_trainer t = { .root = root, .nranks = 1 };
+	struct t_trainer t = { .root = t_root, .nranks = 1 };
 	struct ckpt_save_step *s = t_save_step(&t, "s", CKPT_TO_NATIVE, 2, 0);
 	const struct ck_sys kept = ck_sys;
-	char *nowhere = t_fmt("%s/no/where", dir);
+	char *nowhere = t_fmt("%s/no/where", t_scratch);
 	struct ckpt_err err = { 0 };
 
 	(void)state;
-	t_file_write(root, "a file", 6);
+	t_file_write(t_root, "a file", 6);
 	wrong(t_save_all(&t, s, &err), &err, CKPT_E_EXISTS, "run: something that is no folder",
 	      __LINE__);
-	t_dir_remove(root);
+	t_dir_remove(t_root);
 	t.root = nowhere;
 	wrong(t_save_all(&t, s, &err), &err, CKPT_E_NOTFOUND, "no/where", __LINE__);
-	t.root = root;
+	t.root = t_root;
 	ck_sys.mkdir = mkdir_fails;
 	wrong(t_save_all(&t, s, &err), &err, CKPT_E_IO, "Read-only file system", __LINE__);
-	t_dir_make(root);
+	t_dir_make(t_root);
 	wrong(t_save_all(&t, s, &err), &err, CKPT_E_IO, "Read-only file system", __LINE__);
 	ck_sys = kept;
-	there_is_only("");
+	t_root_holds_only("");
 	t_must(t_save_all(&t, s, &err), &err);
 	t_step_check(&t, "s");
 	free(nowhere);
@@ -373,7 +345,7 @@ static void roots_that_cannot_be(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, t_root_setup, t_root_teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(savers_that_cannot_be),
 		TEST(descriptions_that_cannot_be),

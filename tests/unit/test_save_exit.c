@@ -21,35 +21,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "tests/lib/fs/t_dir.h"
 #include "tests/lib/ops/t_ranks.h"
-
-static char *dir, *root;
-
-static int setup(void **state)
-{
-	(void)state;
-	dir = t_dir_new();
-	root = t_fmt("%s/run", dir);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	free(root);
-	t_dir_end(dir);
-	return 0;
-}
-
-/* Nothing but these names is below the root ("" = it is empty, or not there). */
-static void there_is_only(const char *name)
-{
-	char **list = t_dir_list(root, NULL);
-
-	for (size_t i = 0; list[i]; i++)
-		if (strcmp(list[i], name))
-			fail_msg("%s is there", list[i]);
-	t_list_free(list);
-}
+#include "tests/lib/ops/t_save_root.h"
 
 static ssize_t (*real_pwrite)(int fd, const void *p, size_t n, off_t off);
 static atomic_bool slow, hangs;
@@ -122,9 +94,9 @@ static void drain_on(int sig, uint32_t budget_ms)
 /* Commits a save that takes its time, and says so. */
 static struct ckpt_saver *commit_slowly(int fd)
 {
-	const struct t_trainer t = { .root = root, .nranks = 1, .seed = 4 };
+	const struct t_trainer t = { .root = t_root, .nranks = 1, .seed = 4 };
 	const struct ckpt_saver_opts o = {
-		.size = sizeof(o), .root = root, .nranks = 1, .threads = 1,
+		.size = sizeof(o), .root = t_root, .nranks = 1, .threads = 1,
 		.buffer_bytes = 1 << 20,
 	};
 	struct ckpt_save_step *s = t_save_step(&t, "s", CKPT_TO_NATIVE, 2, 0);
@@ -204,16 +176,16 @@ static void exits_at_once(int fd)
 
 static void exit_waits_for_a_save(void **state)
 {
-	const struct t_trainer t = { .root = root, .seed = 4 };
+	const struct t_trainer t = { .root = t_root, .seed = 4 };
 	int status = end_of(exits, 0);
 
 	(void)state;
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 7);
 	t_step_check(&t, "s");
-	t_dir_remove(root);
+	t_dir_remove(t_root);
 	status = end_of(exits_at_once, 0);
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 7);
-	there_is_only("s.zckpt-partial");
+	t_root_holds_only("s.zckpt-partial");
 }
 
 /* The save is not a forked child's, which has no thread that could end it. */
@@ -290,13 +262,13 @@ static void drains_and_goes_on(int fd)
 
 static void a_signal_waits_for_a_save(void **state)
 {
-	const struct t_trainer t = { .root = root, .seed = 4 };
+	const struct t_trainer t = { .root = t_root, .seed = 4 };
 	int status = end_of(drains, SIGTERM);
 
 	(void)state;
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
 	t_step_check(&t, "s");
-	t_dir_remove(root);
+	t_dir_remove(t_root);
 	status = end_of(drains_and_goes_on, SIGUSR1);
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 0);
@@ -309,12 +281,12 @@ static void a_signal_waits_no_longer_than_it_may(void **state)
 
 	(void)state;
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
-	there_is_only("s.zckpt-partial");
+	t_root_holds_only("s.zckpt-partial");
 }
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, t_root_setup, t_root_teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(exit_waits_for_a_save),
 		TEST(forked_children_end_at_once),

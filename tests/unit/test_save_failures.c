@@ -18,24 +18,7 @@
 #include "libckpt/save/ck_save.h"
 #include "tests/lib/fs/t_dir.h"
 #include "tests/lib/ops/t_ranks.h"
-
-static char *dir, *root;
-
-static int setup(void **state)
-{
-	(void)state;
-	dir = t_dir_new();
-	root = t_fmt("%s/run", dir);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	free(root);
-	t_dir_end(dir);
-	return 0;
-}
+#include "tests/lib/ops/t_save_root.h"
 
 /* The save of 'tag' failed.  The same ranks try the same again, and another one; then a new job. */
 static void goes_on(struct t_ranks *r, const char *tag, const char *latest, int kind)
@@ -43,21 +26,21 @@ static void goes_on(struct t_ranks *r, const char *tag, const char *latest, int 
 	struct ckpt_err err = { 0 };
 	struct t_trainer next = r->t;
 
-	assert_false(t_is_there(root, tag));
-	t_latest_check(root, latest);
+	assert_false(t_is_there(t_root, tag));
+	t_latest_check(t_root, latest);
 	t_ranks_save(r, tag, kind);
 	t_step_check(&r->t, tag);
-	t_latest_check(root, tag);
+	t_latest_check(t_root, tag);
 	t_ranks_save(r, "after", kind);
 	t_step_check(&r->t, "after");
-	t_nothing_left(root);
+	t_nothing_left(t_root);
 	t_ranks_close(r);
 	next.job = "job 2";
 	next.timeout_ms = 0;
 	t_must(t_save_all(&next, t_save_step(&next, "later", kind, 2, 0), &err), &err);
 	t_step_check(&next, "later");
-	t_latest_check(root, "later");
-	t_nothing_left(root);
+	t_latest_check(t_root, "later");
+	t_nothing_left(t_root);
 }
 
 /* ---- what was put ---- */
@@ -72,7 +55,7 @@ static void what_nobody_put_is_named(void **state)
 		const int kind = i ? CKPT_TO_NATIVE : CKPT_TO_DEEPSPEED;
 		const float zeros[100] = { 0 };
 
-		t_ranks_open(&r, root, 2, T_HELD_WHOLE);
+		t_ranks_open(&r, t_root, 2, T_HELD_WHOLE);
 		t_ranks_save(&r, "good", kind);
 		t_ranks_begin(&r, "holed", kind, 0, 2);
 		t_ranks_put(&r, "holed", 0);
@@ -87,7 +70,7 @@ static void what_nobody_put_is_named(void **state)
 			  "rank 0 gave this save up|elements 100 to 149");
 		t_must(t_ranks_wait(&r, 0, &err), &err);	/* told once */
 		goes_on(&r, "holed", "good", kind);
-		t_dir_remove(root);
+		t_dir_remove(t_root);
 	}
 }
 
@@ -97,7 +80,7 @@ static void the_end_that_nobody_put_is_named(void **state)
 	struct t_ranks r;
 
 	(void)state;
-	t_ranks_open(&r, root, 3, T_HELD_WHOLE);
+	t_ranks_open(&r, t_root, 3, T_HELD_WHOLE);
 	t_ranks_begin(&r, "holed", CKPT_TO_NATIVE, 0, 3);
 	t_ranks_put(&r, "holed", 0);
 	t_ranks_put(&r, "holed", 2);
@@ -115,7 +98,7 @@ static void what_two_put_names_both(void **state)
 	struct t_ranks r;
 
 	(void)state;
-	t_ranks_open(&r, root, 3, T_HELD_WHOLE);
+	t_ranks_open(&r, t_root, 3, T_HELD_WHOLE);
 	t_ranks_begin(&r, "twice", CKPT_TO_NATIVE, 0, 3);
 	for (uint32_t i = 0; i < 3; i++)
 		t_ranks_put(&r, "twice", i);
@@ -138,7 +121,7 @@ static void ranges_that_are_held_twice_or_by_nobody(void **state)
 	struct t_ranks r;
 
 	(void)state;
-	t_ranks_open(&r, root, 2, T_HELD_FIRST);
+	t_ranks_open(&r, t_root, 2, T_HELD_FIRST);
 	for (int i = 0; i < 2; i++) {
 		struct ckpt_save_step *step = t_save_step(&r.t, "own", CKPT_TO_NATIVE, 2, 0);
 
@@ -167,7 +150,7 @@ static void a_rank_that_never_begins_is_named(void **state)
 	struct t_ranks r;
 
 	(void)state;
-	t_ranks_open(&r, root, 4, T_HELD_EVEN);
+	t_ranks_open(&r, t_root, 4, T_HELD_EVEN);
 	t_ranks_begin(&r, "late", CKPT_TO_DEEPSPEED, 0, 2);
 	t_ranks_begin(&r, "late", CKPT_TO_DEEPSPEED, 3, 4);
 	for (uint32_t i = 0; i < 4; i++)
@@ -191,7 +174,7 @@ static void a_rank_that_never_ends_is_named(void **state)
 	struct t_ranks r;
 
 	(void)state;
-	t_ranks_open(&r, root, 7, T_HELD_EVEN);
+	t_ranks_open(&r, t_root, 7, T_HELD_EVEN);
 	t_ranks_begin(&r, "late", CKPT_TO_NATIVE, 0, 7);
 	for (uint32_t i = 0; i < 7; i++) {
 		t_ranks_put(&r, "late", i);
@@ -214,7 +197,7 @@ static void rank_0_that_never_ends_is_named(void **state)
 	struct t_ranks r;
 
 	(void)state;
-	t_ranks_open(&r, root, 2, T_HELD_EVEN);
+	t_ranks_open(&r, t_root, 2, T_HELD_EVEN);
 	t_ranks_begin(&r, "late", CKPT_TO_NATIVE, 0, 2);
 	t_ranks_put(&r, "late", 1);
 	t_ranks_commit(&r, 1);
@@ -236,14 +219,14 @@ static void busy_as_an_end_is_no_time_out(void **state)
 	char *put;
 
 	(void)state;
-	t_ranks_open(&r, root, 2, T_HELD_EVEN);
+	t_ranks_open(&r, t_root, 2, T_HELD_EVEN);
 	assert_false(ckpt_save_pending(r.sv[1]));
 	t_ranks_begin(&r, "busy", CKPT_TO_NATIVE, 0, 2);
 	t_ranks_put(&r, "busy", 1);
 	t_ranks_commit(&r, 1);
 	t_must_fail(ckpt_save_wait(r.sv[1], 50, NULL, &err), &err, CKPT_E_BUSY, "not put");
 	assert_true(ckpt_save_pending(r.sv[1]));
-	put = t_fmt("%s/busy.zckpt-partial/put-00000", root);
+	put = t_fmt("%s/busy.zckpt-partial/put-00000", t_root);
 	t_must(ck_sv_part_write(&given_up, put, &err), &err);
 	free(put);
 	t_must_fail(ckpt_save_wait(r.sv[1], 5000, NULL, &err), &err, CKPT_E_BUSY,
@@ -261,7 +244,7 @@ static void a_rank_gives_up_and_all_hear_why(void **state)
 
 	(void)state;
 	for (uint32_t who = 0; who < 3; who++) {
-		t_ranks_open(&r, root, 3, T_HELD_EVEN);
+		t_ranks_open(&r, t_root, 3, T_HELD_EVEN);
 		t_ranks_save(&r, "good", CKPT_TO_NATIVE);
 		t_ranks_begin(&r, "given", CKPT_TO_NATIVE, 0, 3);
 		for (uint32_t i = 0; i < 3; i++)
@@ -277,7 +260,7 @@ static void a_rank_gives_up_and_all_hear_why(void **state)
 					  who ? CKPT_E_INCOMPLETE : CKPT_E_CANCELED,
 					  "a loss that is no number");
 		goes_on(&r, "given", "good", CKPT_TO_NATIVE);
-		t_dir_remove(root);
+		t_dir_remove(t_root);
 	}
 }
 
@@ -288,14 +271,14 @@ static void a_rank_that_asks_late_hears_of_the_end(void **state)
 	struct t_ranks r;
 
 	(void)state;
-	t_ranks_open(&r, root, 2, T_HELD_EVEN);
+	t_ranks_open(&r, t_root, 2, T_HELD_EVEN);
 	t_ranks_begin(&r, "a", CKPT_TO_NATIVE, 0, 2);
 	t_ranks_put(&r, "a", 1);
 	t_ranks_commit(&r, 1);
 	t_must_fail(ckpt_save_wait(r.sv[1], 100, NULL, &err), &err, CKPT_E_BUSY, "rank 0");
 	ckpt_save_abort(r.sv[0], NULL);
 	t_ranks_begin(&r, "b", CKPT_TO_NATIVE, 0, 1);
-	assert_false(t_is_there(root, "a.zckpt-partial"));
+	assert_false(t_is_there(t_root, "a.zckpt-partial"));
 	t_must_fail(t_ranks_wait(&r, 1, &err), &err, CKPT_E_INCOMPLETE,
 		    "a: neither the step nor its data are there");
 	t_ranks_begin(&r, "b", CKPT_TO_NATIVE, 1, 2);
@@ -314,7 +297,7 @@ static void a_saver_that_is_freed_gives_up(void **state)
 	struct t_ranks r;
 
 	(void)state;
-	t_ranks_open(&r, root, 2, T_HELD_EVEN);
+	t_ranks_open(&r, t_root, 2, T_HELD_EVEN);
 	t_ranks_begin(&r, "freed", CKPT_TO_NATIVE, 0, 2);
 	t_ranks_put(&r, "freed", 0);
 	t_ranks_put(&r, "freed", 1);
@@ -324,7 +307,7 @@ static void a_saver_that_is_freed_gives_up(void **state)
 		    "rank 1 gave this save up|freed before");
 	ckpt_saver_free(r.sv[0]);
 	r.sv[0] = r.sv[1] = NULL;
-	t_ranks_open(&r, root, 2, T_HELD_EVEN);
+	t_ranks_open(&r, t_root, 2, T_HELD_EVEN);
 	goes_on(&r, "freed", NULL, CKPT_TO_NATIVE);
 }
 
@@ -371,7 +354,7 @@ static void ranks_must_describe_the_same(void **state)
 		struct ckpt_save_step *step;
 		int rc;
 
-		t_ranks_open(&r, root, 2, T_HELD_WHOLE);
+		t_ranks_open(&r, t_root, 2, T_HELD_WHOLE);
 		r.t.weight = CKPT_F32;
 		step = t_save_step(&r.t, "other", kind, 2, 0);
 		t_must(ckpt_save_begin(r.sv[first], step, &err), &err);
@@ -383,13 +366,13 @@ static void ranks_must_describe_the_same(void **state)
 		t_must_fail(rc, &err, CKPT_E_MISMATCH, first ? "rank 1|rank 0" : "rank 0|rank 1");
 		ckpt_save_abort(r.sv[first], NULL);
 		goes_on(&r, "other", NULL, kind);
-		t_dir_remove(root);
+		t_dir_remove(t_root);
 	}
 }
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, t_root_setup, t_root_teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(what_nobody_put_is_named),
 		TEST(the_end_that_nobody_put_is_named),

@@ -22,24 +22,7 @@
 #include "tests/lib/fs/t_calls.h"
 #include "tests/lib/fs/t_dir.h"
 #include "tests/lib/ops/t_ranks.h"
-
-static char *dir, *root;
-
-static int setup(void **state)
-{
-	(void)state;
-	dir = t_dir_new();
-	root = t_fmt("%s/run", dir);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	free(root);
-	t_dir_end(dir);
-	return 0;
-}
+#include "tests/lib/ops/t_save_root.h"
 
 /* ---- what stands there already ---- */
 
@@ -51,15 +34,15 @@ static void a_step_is_replaced_as_a_whole(void **state)
 	char *extra;
 
 	(void)state;
-	t_ranks_open(&r, root, 3, T_HELD_EVEN);
+	t_ranks_open(&r, t_root, 3, T_HELD_EVEN);
 	t_ranks_save(&r, "s", CKPT_TO_NATIVE);
-	extra = t_fmt("%s/s/of.the.old", root);
+	extra = t_fmt("%s/s/of.the.old", t_root);
 	t_file_write(extra, "x", 1);
 	for (uint32_t i = 0; i < 3; i++)
 		t_must_fail(t_save_begin(&r.t, r.sv[i], t_save_step(&r.t, "s", 0, 2, 0), i, &err),
 			  &err, CKPT_E_EXISTS, "s: |CKPT_SAVE_FORCE");
 	t_step_check(&r.t, "s");
-	t_nothing_left(root);
+	t_nothing_left(t_root);
 	for (int turn = 0; turn < 3; turn++) {	/* again and again: no rank is too early */
 		r.t.seed = 8 + (uint64_t)turn;
 		step = t_save_step(&r.t, "s", turn ? CKPT_TO_NATIVE : CKPT_TO_DEEPSPEED, 2, 0);
@@ -74,7 +57,7 @@ static void a_step_is_replaced_as_a_whole(void **state)
 			t_must(t_ranks_wait(&r, i - 1, &err), &err);
 		t_step_check(&r.t, "s");
 		assert_false(t_exists(extra));
-		t_nothing_left(root);
+		t_nothing_left(t_root);
 	}
 	free(extra);
 	t_ranks_close(&r);
@@ -85,12 +68,12 @@ static void a_failure_behind_the_rename_says_so(void **state)
 {
 	struct ckpt_err err = { 0 };
 	struct t_ranks r;
-	char *latest = t_fmt("%s/latest", root);
+	char *latest = t_fmt("%s/latest", t_root);
 
 	(void)state;
-	t_dir_make(root);
+	t_dir_make(t_root);
 	t_dir_make(latest);
-	t_ranks_open(&r, root, 2, T_HELD_EVEN);
+	t_ranks_open(&r, t_root, 2, T_HELD_EVEN);
 	t_ranks_begin(&r, "s", CKPT_TO_NATIVE, 0, 2);
 	for (uint32_t i = 0; i < 2; i++) {
 		t_ranks_put(&r, "s", i);
@@ -102,8 +85,8 @@ static void a_failure_behind_the_rename_says_so(void **state)
 	rmdir(latest);
 	free(latest);
 	t_ranks_save(&r, "t", CKPT_TO_NATIVE);
-	t_latest_check(root, "t");
-	t_nothing_left(root);
+	t_latest_check(t_root, "t");
+	t_nothing_left(t_root);
 	t_ranks_close(&r);
 }
 
@@ -119,7 +102,9 @@ static void leave(const char *job, const char *tag, uint32_t n)
 		struct ckpt_saver *sv;
 
 		for (uint32_t i = 0; i < n; i++) {
-			struct t_trainer t = { .root = root, .nranks = n, .job = job, .seed = 99 };
+			struct t_trainer t = {
+				.root = t_root, .nranks = n, .job = job, .seed = 99,
+			};
 			struct ckpt_save_step *s = t_save_step(&t, tag, CKPT_TO_NATIVE, 2, 0);
 
 			if (t_saver(&t, i, &sv, &err) || t_save_begin(&t, sv, s, i, &err) ||
@@ -134,7 +119,7 @@ static void leave(const char *job, const char *tag, uint32_t n)
 
 static void put_file(const char *name)
 {
-	char *path = t_fmt("%s/%s", root, name);
+	char *path = t_fmt("%s/%s", t_root, name);
 
 	t_file_write(path, "x", 1);
 	free(path);
@@ -142,7 +127,7 @@ static void put_file(const char *name)
 
 static void take_away(const char *name)
 {
-	char *path = t_fmt("%s/%s", root, name);
+	char *path = t_fmt("%s/%s", t_root, name);
 
 	assert_true(t_exists(path));
 	t_dir_remove(path);
@@ -161,9 +146,9 @@ static void die_when_placed(const char *call, const char *path)
 /* Killed behind the rename: nothing of the old step, which is set aside, gets into the new one. */
 static void a_step_that_was_replaced_is_not_kept(void **state)
 {
-	struct t_trainer t = { .root = root, .nranks = 1 };
+	struct t_trainer t = { .root = t_root, .nranks = 1 };
 	struct ckpt_err err = { 0 };
-	char *dst = t_fmt("%s/s", root);
+	char *dst = t_fmt("%s/s", t_root);
 	struct ckpt_save_step *s;
 
 	(void)state;
@@ -181,7 +166,7 @@ static void a_step_that_was_replaced_is_not_kept(void **state)
 			_exit(t_save_all(&t, s, &err) ? 1 : 0);
 		}
 		assert_true(pid > 0 && waitpid(pid, NULL, 0) == pid);
-		assert_true(t_is_there(root, "s.zckpt-partial"));
+		assert_true(t_is_there(t_root, "s.zckpt-partial"));
 		if (turn) {
 			t.job = "next";
 			t_must(t_save_all(&t, t_save_step(&t, "t", CKPT_TO_NATIVE, 2, 0), &err),
@@ -190,9 +175,9 @@ static void a_step_that_was_replaced_is_not_kept(void **state)
 			t_must(ckpt_discard(dst, &err), &err);
 		}
 		t_step_check(&t, "s");
-		assert_false(t_is_there(root, "s/manifest.json"));
-		t_nothing_left(root);
-		t_dir_remove(root);
+		assert_false(t_is_there(t_root, "s/manifest.json"));
+		t_nothing_left(t_root);
+		t_dir_remove(t_root);
 	}
 	free(dst);
 }
@@ -202,29 +187,29 @@ static void leftovers_are_dropped(void **state)
 	struct t_ranks r;
 
 	(void)state;
-	t_dir_make(root);
+	t_dir_make(t_root);
 	for (uint32_t n = 1; n <= 4; n += 3) {
 		leave("old job", "a", n);
 		leave("old job", "b", n);
-		assert_true(t_is_there(root, "a.zckpt-partial"));
+		assert_true(t_is_there(t_root, "a.zckpt-partial"));
 		/* what a kill leaves of a begin, and of an end */
-		t_dir_make_in(root, "c.zckpt-partial");
-		t_dir_make_in(root, "d.zckpt-partial");
+		t_dir_make_in(t_root, "c.zckpt-partial");
+		t_dir_make_in(t_root, "d.zckpt-partial");
 		put_file("d.zckpt-partial/part-00001.rec");
 		put_file("d.zckpt-partial/put-00001");
 		/* of somebody else: a file of that name, and data that no record speaks of */
 		put_file("e.zckpt-partial");
-		t_dir_make_in(root, "f.zckpt-partial");
+		t_dir_make_in(t_root, "f.zckpt-partial");
 		put_file("f.zckpt-partial/data");
-		t_ranks_open(&r, root, 2, T_HELD_EVEN);
+		t_ranks_open(&r, t_root, 2, T_HELD_EVEN);
 		t_ranks_save(&r, "a", CKPT_TO_NATIVE);
 		t_step_check(&r.t, "a");
 		take_away("e.zckpt-partial");
 		take_away("f.zckpt-partial");
-		t_nothing_left(root);
+		t_nothing_left(t_root);
 		t_ranks_close(&r);
-		t_dir_remove(root);
-		t_dir_make(root);
+		t_dir_remove(t_root);
+		t_dir_make(t_root);
 	}
 }
 
@@ -234,15 +219,15 @@ static void a_living_saver_keeps_its_step(void **state)
 	struct ckpt_err err = { 0 };
 	struct t_ranks r;
 	struct t_trainer other = {
-		.root = root, .nranks = 2, .job = "another", .timeout_ms = T_SOON,
+		.root = t_root, .nranks = 2, .job = "another", .timeout_ms = T_SOON,
 	};
 	struct t_trainer alone = {
-		.root = root, .nranks = 1, .job = "third", .timeout_ms = T_SOON,
+		.root = t_root, .nranks = 1, .job = "third", .timeout_ms = T_SOON,
 	};
 	struct ckpt_saver *sv;
 
 	(void)state;
-	t_ranks_open(&r, root, 2, T_HELD_EVEN);
+	t_ranks_open(&r, t_root, 2, T_HELD_EVEN);
 	t_ranks_begin(&r, "s", CKPT_TO_NATIVE, 0, 2);
 	for (uint32_t i = 0; i < 3; i++) {
 		const struct t_trainer *t = i < 2 ? &other : &alone;
@@ -259,7 +244,7 @@ static void a_living_saver_keeps_its_step(void **state)
 	}
 	t_must(t_ranks_wait(&r, 0, &err), &err);
 	t_step_check(&r.t, "s");
-	t_nothing_left(root);
+	t_nothing_left(t_root);
 	t_ranks_close(&r);
 }
 
@@ -273,7 +258,7 @@ static int (*real_flock)(int fd, int op);
 static void end_rank_1(void)
 {
 	const struct timespec nap = { .tv_nsec = 1000000 };
-	char *path = t_fmt("%s/s.zckpt-partial/part-00001.rec", root);
+	char *path = t_fmt("%s/s.zckpt-partial/part-00001.rec", t_root);
 	struct ck_record_seen seen = { 0 };
 	struct ck_record *rec = NULL;
 	struct ckpt_err err = { 0 };
@@ -313,9 +298,9 @@ static void a_part_that_ended_meanwhile_stays(void **state)
 	struct t_ranks r;
 
 	(void)state;
-	t_dir_make(root);
+	t_dir_make(t_root);
 	leave("old job", "s", 2);
-	t_ranks_open(&r, root, 2, T_HELD_EVEN);
+	t_ranks_open(&r, t_root, 2, T_HELD_EVEN);
 	real_flock = ck_sys.flock;
 	locks = 0;
 	meeting = &r;
@@ -330,7 +315,7 @@ static void a_part_that_ended_meanwhile_stays(void **state)
 	t_must(t_ranks_wait(&r, 0, &err), &err);
 	t_must(t_ranks_wait(&r, 1, &err), &err);
 	t_step_check(&r.t, "s");
-	t_nothing_left(root);
+	t_nothing_left(t_root);
 	t_ranks_close(&r);
 }
 
@@ -338,7 +323,7 @@ static void a_part_that_ended_meanwhile_stays(void **state)
 
 static int remove_and_lock(int fd, int op)
 {
-	char *path = t_fmt("%s/s.zckpt-partial", root);
+	char *path = t_fmt("%s/s.zckpt-partial", t_root);
 
 	ck_sys.flock = real_flock;
 	t_dir_remove(path);
@@ -351,12 +336,12 @@ static int remove_and_lock(int fd, int op)
 static void a_lock_is_one_of_the_folder_that_is_there(void **state)
 {
 	struct ck_commit c = { .dst = NULL };
-	char *dst = t_fmt("%s/s", root);
+	char *dst = t_fmt("%s/s", t_root);
 	struct stat mine, there;
 	int lock = -1, other = -1;
 
 	(void)state;
-	t_dir_make(root);
+	t_dir_make(t_root);
 	assert_int_equal(ck_commit_init(&c, dst, true, NULL), 0);
 	t_dir_make(c.partial);
 	real_flock = ck_sys.flock;
@@ -374,7 +359,7 @@ static void a_lock_is_one_of_the_folder_that_is_there(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, t_root_setup, t_root_teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(a_step_is_replaced_as_a_whole),
 		TEST(a_failure_behind_the_rename_says_so),

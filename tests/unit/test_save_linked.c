@@ -17,34 +17,17 @@
 
 #include "libckpt/base/ck_sys.h"
 #include "tests/lib/fs/t_dir.h"
-#include "tests/lib/torture/t_fault.h"
 #include "tests/lib/ops/t_ranks.h"
+#include "tests/lib/ops/t_save_root.h"
 #include "tests/lib/ops/t_step.h"
+#include "tests/lib/torture/t_fault.h"
 
 #define MOST 20011u	/* frozen elements: five blocks, the last of them short */
-
-static char *dir, *root;
-
-static int setup(void **state)
-{
-	(void)state;
-	dir = t_dir_new();
-	root = t_fmt("%s/run", dir);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	free(root);
-	t_dir_end(dir);
-	return 0;
-}
 
 static struct t_trainer trainer(uint32_t nranks, enum t_held held, bool own)
 {
 	return (struct t_trainer){
-		.root = root, .nranks = nranks, .held = held, .own = own, .frozen = MOST,
+		.root = t_root, .nranks = nranks, .held = held, .own = own, .frozen = MOST,
 		.seed = 3, .frozen_seed = 7, .ask = true, .timeout_ms = 5000,
 	};
 }
@@ -57,12 +40,12 @@ static void save(struct t_trainer *t, const char *tag, const char *from, uint64_
 	t->frozen_from = from;
 	t_must(t_save_all(t, t_save_step(t, tag, CKPT_TO_NATIVE, 2, 0), &err), &err);
 	t_step_check(t, tag);
-	t_nothing_left(root);
+	t_nothing_left(t_root);
 }
 
 static struct stat stat_of(const char *tag, const char *name)
 {
-	char *path = t_fmt("%s/%s/%s", root, tag, name);
+	char *path = t_fmt("%s/%s/%s", t_root, tag, name);
 	struct stat st;
 
 	if (lstat(path, &st))
@@ -74,12 +57,12 @@ static struct stat stat_of(const char *tag, const char *name)
 /* How many frozen files a step has, and how many of them are files of the other one too. */
 static void count(const char *tag, const char *other, int *files, int *same)
 {
-	char *path = t_fmt("%s/%s", root, tag), **list = t_dir_list(path, NULL);
+	char *path = t_fmt("%s/%s", t_root, tag), **list = t_dir_list(path, NULL);
 
 	*files = *same = 0;
 	for (size_t i = 0; list[i]; i++) {
 		struct stat st;
-		char *two = t_fmt("%s/%s/%s", root, other, list[i]);
+		char *two = t_fmt("%s/%s/%s", t_root, other, list[i]);
 
 		if (!strncmp(list[i], "frozen-", 7)) {
 			++*files;
@@ -105,7 +88,7 @@ static void check_linked(const char *tag, const char *other, bool linked)
 
 static void take_away(const char *tag)
 {
-	char *path = t_fmt("%s/%s", root, tag);
+	char *path = t_fmt("%s/%s", t_root, tag);
 
 	t_dir_remove(path);
 	free(path);
@@ -126,13 +109,13 @@ static void linked_by(uint32_t nranks, enum t_held held, bool own)
 	check_linked("three", "one", true);
 	save(&t, "whole", NULL, 5);
 	check_linked("whole", "one", false);
-	t_step_digest_at(root, "three", three);
-	t_step_digest_at(root, "whole", whole);
+	t_step_digest_at(t_root, "three", three);
+	t_step_digest_at(t_root, "whole", whole);
 	assert_string_equal(three, whole);
 	take_away("one");
 	take_away("two");
 	t_step_check(&t, "three");
-	t_dir_remove(root);
+	t_dir_remove(t_root);
 }
 
 static void frozen_files_are_linked(void **state)
@@ -164,7 +147,7 @@ static void one_rank_links_all_files(void **state)
 	s->flags = CKPT_SAVE_FORCE;
 	t_must(t_save_all(&t, s, &err), &err);
 	t_step_check(&t, "one");
-	t_nothing_left(root);
+	t_nothing_left(t_root);
 	assert_int_equal(stat_of("one", "frozen-00003.safetensors").st_ino, was);
 	assert_int_equal(stat_of("one", "frozen-00003.safetensors").st_nlink, 1);
 }
@@ -214,7 +197,7 @@ static void without_such_files_all_is_written(void **state)
 {
 	struct t_trainer t = trainer(3, T_HELD_EVEN, false), o = t;
 	struct ckpt_err err = { 0 };
-	char *path = t_fmt("%s/one/frozen-00001.safetensors", root);
+	char *path = t_fmt("%s/one/frozen-00001.safetensors", t_root);
 	uint8_t *p;
 	size_t n;
 
@@ -247,7 +230,7 @@ static void without_such_files_all_is_written(void **state)
 	not_from(&t, "one");
 	unlink(path);
 	assert_int_equal(symlink("../elsewhere", path), 0);
-	path = (free(path), t_fmt("%s/elsewhere", root));
+	path = (free(path), t_fmt("%s/elsewhere", t_root));
 	t_file_write(path, p, n);
 	not_from(&t, "one");
 	free(p);
@@ -365,7 +348,7 @@ static void a_link_that_is_refused(void **state)
 		t->job = i ? "job 2" : "job 3";
 		t_must_fail(t_save_all(t, t_save_step(t, "two", CKPT_TO_NATIVE, 2, 0), &err),
 			    &err, CKPT_E_IO, "link|frozen-0000");
-		assert_false(t_is_there(root, "two"));
+		assert_false(t_is_there(t_root, "two"));
 	}
 	ck_sys = real;
 	save(&even, "two", "even", 4);
@@ -409,7 +392,7 @@ static void a_file_that_is_replaced_is_not_linked_to(void **state)
 		t_must_fail(t_save_all(&t, t_save_step(&t, "two", CKPT_TO_NATIVE, 2, 0), &err),
 			    &err, CKPT_E_MISMATCH, "another file was put here|frozen-0000");
 		ck_sys.link = real_link;
-		assert_false(t_is_there(root, "two"));
+		assert_false(t_is_there(t_root, "two"));
 		take_away("one");
 	}
 }
@@ -431,7 +414,7 @@ static bool survives(struct t_trainer *t, enum t_fault_kind kind, long n)
 	if (!rc)
 		t_step_check(t, "two");
 	else if (!strstr(err.msg, "is in its place"))
-		assert_false(t_is_there(root, "two"));
+		assert_false(t_is_there(t_root, "two"));
 	take_away("two");
 	return fired;
 }
@@ -454,14 +437,14 @@ static void any_call_may_fail(void **state)
 			for (long n = 1; survives(&t, kinds[k], n); n += 1 + n / 40)
 				;
 		t_step_check(&one, "one");
-		t_dir_remove(root);
+		t_dir_remove(t_root);
 	}
 	t_fault_remove();
 }
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, t_root_setup, t_root_teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(frozen_files_are_linked),
 		TEST(one_rank_links_all_files),

@@ -14,10 +14,10 @@
 #include <sys/stat.h>
 
 #include "tests/lib/fs/t_dir.h"
+#include "tests/lib/fs/t_tree.h"
 #include "tests/lib/ops/t_ranks.h"
 #include "tests/lib/ops/t_save.h"
 #include "tests/lib/ops/t_step.h"
-#include "tests/lib/fs/t_tree.h"
 
 #define CONFIG "{\n  \"model_type\": \"llama\",\n  \"dtype\": \"bfloat16\"\n}\n"
 

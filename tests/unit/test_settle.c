@@ -17,8 +17,8 @@
 
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/include/ckpt_shard.h"
-#include "tests/lib/ops/t_convert.h"
 #include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_convert.h"
 
 struct scene {
 	char *dir, *src, *dst, *partial, *readme, *old, *order;

@@ -15,8 +15,8 @@
 
 #include <ckpt.h>
 
-#include "tests/lib/ops/t_convert.h"
 #include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_convert.h"
 #include "tests/lib/ops/t_step.h"
 
 static char *dir;

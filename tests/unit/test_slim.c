@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "libckpt/include/ckpt.h"
-#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/archive/t_pt.h"
+#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/ops/t_step.h"
 
 #define NUMEL 10000	/* floats of each of two storages: 0, 1, ... and the same */

@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "libckpt/base/ck_sys.h"
-#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/archive/t_pt.h"
+#include "tests/lib/fs/t_dir.h"
 
 static void open_one(struct t_pt *o, int offset, int d0, int d1, int s0, int s1)
 {

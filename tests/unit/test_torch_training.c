@@ -11,9 +11,9 @@
 #include <cmocka.h>
 
 #include "libckpt/include/ckpt.h"
+#include "tests/lib/archive/t_pt.h"
 #include "tests/lib/fs/t_dir.h"
 #include "tests/lib/fs/t_files.h"
-#include "tests/lib/archive/t_pt.h"
 
 #define LEVELS 14	/* of eight: 4,398,046,511,104 paths */
 #define MANY 20000

@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/archive/t_pkl.h"
+#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/ops/t_step.h"
 
 #define MODEL "mp_rank_00_model_states.pt"

@@ -17,8 +17,8 @@
 #include <string.h>
 
 #include "libckpt/run/ck_ckpt.h"
-#include "tests/lib/mutate/t_damage_file.h"
 #include "tests/lib/fs/t_dir.h"
+#include "tests/lib/mutate/t_damage_file.h"
 #include "tests/lib/ops/t_step.h"
 
 #define MANIFEST "zckpt-manifest.json"

@@ -16,8 +16,8 @@
 
 #include <ckpt.h>
 
-#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/archive/t_pkl.h"
+#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/ops/t_step.h"
 
 /* Two jobs of a million elements and a rest. */

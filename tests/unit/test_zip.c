@@ -14,8 +14,8 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/zip/ck_zip.h"
-#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/archive/t_zip.h"
+#include "tests/lib/fs/t_dir.h"
 
 static struct ckpt_limits limits;
 

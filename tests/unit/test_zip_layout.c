@@ -19,8 +19,8 @@
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/zip/ck_zip.h"
 #include "libckpt/zip/ck_zip_layout.h"
-#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/fixture/t_sha256.h"
+#include "tests/lib/fs/t_dir.h"
 
 #define ID "0000000000000000000000000000000000000000"
 

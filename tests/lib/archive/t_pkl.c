@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/lib/archive/t_zip.h"
 #include "tests/lib/fixture/t_cast.h"
 #include "tests/lib/fs/t_dir.h"
-#include "tests/lib/archive/t_zip.h"
 
 struct maker {
 	struct t_zip zip;

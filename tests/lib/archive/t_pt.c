@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "libckpt/format/ck_limits.h"
-#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/archive/t_pt.h"
+#include "tests/lib/fs/t_dir.h"
 
 void t_pt_int(struct t_pkl *b, int v)
 {

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/mutate/t_damage_file.h"
-#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/archive/t_st.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/mutate/t_damage_file.h"
 
 /* Path of the optimizer shard or model file of a rank in a tag folder. */
 static char *find_file(const char *dir, const char *tail, int rank)

@@ -1,7 +1,7 @@
 /* Damage done to copies of checkpoints. */
 #define _GNU_SOURCE
-#include "tests/lib/mutate/t_damage_file.h"
 #include "tests/lib/fs/t_dir.h"
+#include "tests/lib/mutate/t_damage_file.h"
 
 #include <errno.h>
 #include <stdio.h>

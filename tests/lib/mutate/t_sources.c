@@ -7,8 +7,8 @@
 
 #include "libckpt/base/ck_base.h"
 #include "libckpt/include/ckpt.h"
-#include "tests/lib/ops/t_convert.h"
 #include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_convert.h"
 #include "tests/lib/ops/t_load.h"
 #include "tests/lib/ops/t_step.h"
 

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "libckpt/include/ckpt.h"
-#include "tests/lib/fs/t_dir.h"
 #include "tests/lib/archive/t_st.h"
+#include "tests/lib/fs/t_dir.h"
 
 const char *const t_mode_names[T_MODES] = {
 	"quick", "--full", "with a manifest", "convert", "reshard",

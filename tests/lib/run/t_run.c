@@ -1,8 +1,8 @@
 /* Runs a program, collects stdout and stderr by poll, and kills it when it
  * takes too long. */
 #define _GNU_SOURCE
-#include "tests/lib/run/t_run.h"
 #include "tests/lib/fs/t_dir.h"
+#include "tests/lib/run/t_run.h"
 
 #include <errno.h>
 #include <fcntl.h>

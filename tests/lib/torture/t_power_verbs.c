@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "tests/lib/fs/t_dir.h"
-#include "tests/lib/torture/t_power.h"
 #include "tests/lib/ops/t_step.h"
+#include "tests/lib/torture/t_power.h"
 
 #define MAX_VERBS 32
 
