@@ -1,5 +1,15 @@
 /*
  * ckpt_diff.h -- two checkpoints compared, of any format, stage and world size.  Part of <ckpt.h>.
+ *
+ * Does resharding keep every bit?
+ *
+ *	struct ckpt_diff_result result;
+ *
+ *	if (!ckpt_diff(before, after, NULL, &result, &err)) {
+ *		if (result.ndiffering)
+ *			... result.rows[0] is the worst ...
+ *		ckpt_diff_free(&result);
+ *	}
  */
 #ifndef CKPT_DIFF_H
 #define CKPT_DIFF_H
@@ -10,12 +20,13 @@
 extern "C" {
 #endif
 
+/* NULL in place of it: all states, bit for bit, scalars too. */
 struct ckpt_diff_opts {
-	size_t size;
-	const struct ckpt_run_opts *run;
-	/* Of both sides, by name; 'tied' and 'skip' are not looked at.  'only' goes by the side
-	   that knows what its tensors are. */
-	const struct ckpt_select *select;
+	size_t size;				/* sizeof(struct ckpt_diff_opts) */
+	const struct ckpt_run_opts *run;	/* 'sync' counts for nothing */
+	/* Of both sides, by name; 'tied' and 'skip' are ignored.  'only' goes by the side that
+	   knows what its tensors are. */
+	const struct ckpt_select *select;	/* NULL = all */
 	/* Which states, NULL-terminated: "NAME", or "NAME=OTHER" for the first one's NAME against
 	   the second one's OTHER.  NULL or {"all", NULL}: each with its own. */
 	const char *const *states;
@@ -28,38 +39,42 @@ struct ckpt_diff_opts {
 };
 
 #define CKPT_DIFF_TOLERANCE 1u	/* the two above count; else only equal bits are the same */
-#define CKPT_DIFF_NO_SCALARS 2u
+#define CKPT_DIFF_NO_SCALARS 2u	/* tensors only */
 
-/* What came of it, the worst last.  Pinned. */
+/*
+ * The result for one state, or for one name that only one side has.  The numbers are pinned, and a
+ * larger one is worse; CKPT_DIFF_DTYPE and above count as a difference.
+ */
 enum ckpt_diff_what {
 	CKPT_DIFF_SAME = 0,	/* bit for bit */
 	CKPT_DIFF_WITHIN = 1,	/* the tolerance covers what differs */
 	CKPT_DIFF_TIED_ONLY_A = 2,	/* only the first one has this second name of a tensor */
-	CKPT_DIFF_TIED_ONLY_B = 3,
+	CKPT_DIFF_TIED_ONLY_B = 3,	/* only the second one has it */
 	/* what counts as a difference: */
 	CKPT_DIFF_DTYPE = 4,	/* the same numbers in another type */
 	CKPT_DIFF_VALUES = 5,	/* elements differ */
 	CKPT_DIFF_STATE_A = 6,	/* a state that only the first one has */
-	CKPT_DIFF_STATE_B = 7,
+	CKPT_DIFF_STATE_B = 7,	/* one that only the second one has */
 	CKPT_DIFF_ONLY_A = 8,	/* a name that only the first one has */
-	CKPT_DIFF_ONLY_B = 9,
+	CKPT_DIFF_ONLY_B = 9,	/* a name that only the second one has */
 	CKPT_DIFF_TYPES = 10,	/* types between which there is no distance */
-	CKPT_DIFF_SHAPE = 11,
+	CKPT_DIFF_SHAPE = 11,	/* the same name, another shape: elements are not compared */
 };
 
-/* Flags of a row. */
+/* Flags of a row: how it was compared. */
 #define CKPT_DIFF_DERIVED_A 1u		/* not stored: the master, rounded */
-#define CKPT_DIFF_DERIVED_B 2u
+#define CKPT_DIFF_DERIVED_B 2u		/* likewise of the second one */
 #define CKPT_DIFF_PER_RANK 4u		/* differs over ranks; rank 0's was compared */
 #define CKPT_DIFF_ONE_SOURCE 8u		/* the same bytes of the same files: not read */
 #define CKPT_DIFF_TIED_A 16u		/* a second name in the first one only */
-#define CKPT_DIFF_TIED_B 32u
+#define CKPT_DIFF_TIED_B 32u		/* in the second one only */
 #define CKPT_DIFF_BYTES 64u		/* types without numbers: their bytes were compared */
 /* One side holds weights alone; see ckpt_diff(). */
 #define CKPT_DIFF_EXPORTED_A 128u	/* rounded to the other one's type, as convert writes it */
-#define CKPT_DIFF_EXPORTED_B 256u
+#define CKPT_DIFF_EXPORTED_B 256u	/* likewise the second one */
 #define CKPT_DIFF_OF_EXPORT 512u	/* of every row that was compared then */
 
+/* Numbers of ckpt_diff_row.ulps: number 0 counts what is 0 apart, k > 0 what is 2^(k-1) or more. */
 #define CKPT_DIFF_ULPS 65
 
 /*
@@ -92,14 +107,23 @@ struct ckpt_diff_row {
 
 /* A scalar: step, hyper-parameter, loss scale, counter. */
 struct ckpt_diff_scalar {
-	const char *key;
+	const char *key;	/* as in ckpt_fact_get(): "group.0.lr" */
 	const char *a, *b;	/* NULL = not there */
-	int differs;		/* 0: the same, or of the layout or of one format: told only */
+	int differs;		/* 0: the same, or of the layout or of one format, which is
+				   reported and is no difference */
 };
 
+/*
+ * Everything that was compared.  The checkpoints hold the same if 'ndiffering' is 0, and if
+ * 'nopaque_a' and 'nopaque_b' are 0 as well nothing was left unread.
+ */
 struct ckpt_diff_result {
 	uint64_t nrows;
-	struct ckpt_diff_row *rows;	/* the worst first, those that are the same last */
+	/*
+	 * The worst first: by 'what', then by NaN on one side, infinite distance, rel_l2, max_abs,
+	 * 'differ', name.  Rows that are the same come last.
+	 */
+	struct ckpt_diff_row *rows;
 	uint64_t nscalars;
 	struct ckpt_diff_scalar *scalars;	/* in the order of the files */
 	uint64_t ndiffering;	/* rows from DTYPE on, and scalars that differ */
@@ -114,8 +138,8 @@ struct ckpt_diff_result {
 
 /*
  * Compare the tensors of 'a' and 'b' state by state, and their scalars.  Tensors go by name, the
- * second names of tied ones too; it is told, and is no difference, that one side has two
- * names for one tensor, and the other a tensor each or one name.  Padding is not compared.
+ * second names of tied ones too.  That one side has two names for one tensor, and the other a
+ * tensor each or one name, is reported and is no difference.  Padding is not compared.
  *
  * Where one side holds weights alone and the other the states of training, and opts->states is NULL
  * or "all", the weights are compared with what convert makes of the other side: the master where
@@ -127,6 +151,9 @@ struct ckpt_diff_result {
  * from a number, infinity from all but itself.  The numbers do not depend on threads.
  *
  * A scalar that only one side has counts if both are training states.
+ *
+ * Cost: what is compared is read once from each side, by opts->run->threads; a state that is the
+ * same bytes of the same files on both sides is not read.  'a' and 'b' may be the same handle.
  *
  * Memory: opts->run->mem_limit for buffers, about 300 bytes a state, and 520 for each that differs.
  * Names of states, shapes and scalars are lent by 'a' and 'b'.  Free with ckpt_diff_free() before

@@ -1,5 +1,16 @@
 /*
  * ckpt_pack.h -- a step as one file.  Part of <ckpt.h>.
+ *
+ * A pack is a .tar.zst that tar can extract, with an index at its end, so that one tensor is read
+ * without the rest (docs/formats/pack.md).  Every call that opens a checkpoint takes one:
+ *
+ *	struct ckpt_pack_opts opts = { .size = sizeof(opts) };
+ *
+ *	ckpt_pack(ck, "step300.tar.zst", &opts, NULL, &err);
+ *	...
+ *	const char *path = "step300.tar.zst";
+ *
+ *	ckpt_open(&path, 1, NULL, &packed, &err);
  */
 #ifndef CKPT_PACK_H
 #define CKPT_PACK_H
@@ -11,24 +22,25 @@ extern "C" {
 #endif
 
 struct ckpt_pack_opts {
-	size_t size;
-	const struct ckpt_run_opts *run;
+	size_t size;		/* sizeof(struct ckpt_pack_opts) */
+	const struct ckpt_run_opts *run;	/* threads compress */
 	int level;		/* zstd's, 1 to 19; 0 = 3 */
 	int out_fd;		/* with 'dst' "-": a descriptor to write to, in order */
 	unsigned flags;		/* CKPT_WRITE_FORCE, _RESTART, _DRY_RUN, _STRICT */
 };
 
 struct ckpt_unpack_opts {
-	size_t size;
-	const struct ckpt_run_opts *run;
+	size_t size;		/* sizeof(struct ckpt_unpack_opts) */
+	const struct ckpt_run_opts *run;	/* a pack is read by 'threads', others by one */
 	unsigned flags;		/* CKPT_WRITE_FORCE, _RESTART, _DRY_RUN */
 	const struct ckpt_limits *limits;	/* NULL = defaults */
 };
 
+/* What was packed or unpacked.  It has no pointers and nothing to free. */
 struct ckpt_packed {
 	char kind[16];		/* "pack", "tar", "tar.gz", "tar.zst", "zip" */
-	uint64_t files;
-	uint64_t bytes;		/* of the files */
+	uint64_t files;		/* in the archive */
+	uint64_t bytes;		/* of the files, as they are outside of it */
 	uint64_t archive_bytes;	/* 0 in a dry run of packing */
 	/* With CKPT_WRITE_DRY_RUN; of a pack the most that it can take (it is compressed). */
 	uint64_t would_write_bytes, would_read_bytes;
@@ -37,18 +49,31 @@ struct ckpt_packed {
 	double seconds;
 };
 
-/* 1 if this build reads and writes packs, else 0. */
+/*
+ * 1 if this build reads and writes packs, else 0: it was built without libarchive and libzstd
+ * (PACK=0).  Then ckpt_pack() and ckpt_unpack() are CKPT_E_UNSUPPORTED, and ckpt_open() of a pack
+ * is CKPT_E_FORMAT.
+ */
 CKPT_API int ckpt_has_packs(void);
 
 /*
  * Write the files of 'ck' to a pack (docs/formats/pack.md), a .tar.zst with an index: of a step its
  * folder; if it was found in the folder above, also the files beside it and a 'latest' that names
- * it; of a folder of weights that folder; or the one file.  ckpt_open() reads it like any other
- * checkpoint.  It is read back, every hash compared, before it is put at 'dst', whole or not at
- * all.
+ * it; of a folder of weights that folder; or the one file.  A manifest goes along,
+ * what unfinished runs left does not.  'dst' is a file, or "-" for opts->out_fd.
+ *
+ * The pack appears whole or not at all: it grows in "<dst>.zckpt-partial", is read back there with
+ * every hash compared, and is then renamed.  To a stream each frame is decoded again before it is
+ * written; what was sent before a failure is not to be used.  What the files' own sums say
+ * (CRC-32s of archives, sums of a native step) is compared with the bytes that were packed.
+ *
+ * Cost: every file is read once, the pack is written once and read once.  Memory: a few MiB for
+ * each thread, since a frame holds 1 MiB of content.  '*packed_out' (may be NULL) is filled on
+ * success.
  *
  * Returns 0 or the negative of
  *	CKPT_E_UNSUPPORTED  this build has no packs; a name that is not UTF-8
+ *	CKPT_E_USAGE     'dst' is empty or ends in a slash; a level outside 1 to 19
  *	CKPT_E_MISMATCH  a file changed meanwhile; a finding of 'ck' that is an error (its own code)
  *	CKPT_E_EXISTS, CKPT_E_BUSY, CKPT_E_NOTFOUND, CKPT_E_NOSPACE, CKPT_E_CANCELED, CKPT_E_IO, ...
  *	                 as ckpt_convert()
@@ -61,6 +86,10 @@ CKPT_API int ckpt_pack(struct ckpt *ck, const char *dst, const struct ckpt_pack_
  * or not at all.  If what is packed is one folder, it may go into a folder that is there
  * and does not have it yet (CKPT_WRITE_FORCE replaces the one that it has); 'latest' is changed
  * last.  Hashes of frames and files of a pack are compared.
+ *
+ * No entry is trusted: all names, kinds and sizes are checked before the first file is made, so an
+ * archive that is refused leaves nothing.  A pack has these in its index; any other archive is read
+ * twice for it, by one thread.
  *
  * Returns 0 or the negative of
  *	CKPT_E_UNSAFE    a name that leads out of the folder or is no UTF-8, a link, a device, a

@@ -1,5 +1,16 @@
 /*
  * ckpt_reshard.h -- training state for another number of ranks, stage or format.  Part of <ckpt.h>.
+ *
+ * The newest step of RUN for 4 ranks at ZeRO stage 3, beside the steps that RUN has:
+ *
+ *	struct ckpt_reshard_opts opts = {
+ *		.size = sizeof(opts), .world = 4, .stage = 3, .round_robin = -1,
+ *		.tag = "global_step300_w4",
+ *	};
+ *
+ *	ckpt_settle("RUN", CKPT_SYNC_DATA, &settled, &err);
+ *	ckpt_open(&run, 1, NULL, &ck, &err);
+ *	ckpt_reshard(ck, "RUN", &opts, NULL, &err);
  */
 #ifndef CKPT_RESHARD_H
 #define CKPT_RESHARD_H
@@ -10,18 +21,24 @@
 extern "C" {
 #endif
 
+/* A field that keeps what the source has needs its own value for that: see each. */
 struct ckpt_reshard_opts {
-	size_t size;
+	size_t size;			/* sizeof(struct ckpt_reshard_opts) */
 	const struct ckpt_run_opts *run;
-	uint32_t world;			/* ranks of the result, 1 to 4096; 0: see 'universal' */
+	uint32_t world;			/* ranks of the result, 1 to 4096; 0: see 'to' */
 	int stage;			/* -1 = the source's; 0, 1, 2, 3; 4 = BF16_Optimizer */
 	int round_robin;		/* -1 = as the source has it, 0, 1 */
 	uint64_t sub_group_size;	/* stage 3; 0 = the one in the step's own configuration */
-	const char *tag;		/* of the result; NULL = the source's */
+	/*
+	 * Name of the step's folder; NULL = the source's.  A plain name: no '/', none of "[]*?", no
+	 * white space at its ends, neither "latest" nor "latest_universal".
+	 */
+	const char *tag;
 	unsigned flags;			/* CKPT_WRITE_FORCE, _RESTART, _DRY_RUN, _STRICT, and: */
 	uint32_t part, nparts;		/* as in ckpt_convert_opts */
 	const char *ds_version;		/* of who is to load it, "0.16.9"; NULL = as it is */
-	const char *const *drop_states;	/* patterns of optimizer states to leave out, or NULL */
+	const char *const *drop_states;	/* shell patterns of names of optimizer states that are
+					   left out, the last one NULL; or NULL */
 	/*
 	 * CKPT_TO_DEEPSPEED, or: CKPT_TO_UNIVERSAL, DeepSpeed's universal form, where 'world' is
 	 * that of its model files; CKPT_TO_NATIVE, in files of 'world' ranks.  For these two 0 is
@@ -38,9 +55,9 @@ struct ckpt_reshard_opts {
 #define CKPT_RESHARD_RESET 256u	/* optimizer states become zero, their step 0 */
 
 /*
- * Write the training state of 'ck', a DeepSpeed step or universal checkpoint, for another number
- * of ranks or another stage: a folder 'dst' with 'latest' and the step, which DeepSpeed's
- * load_checkpoint() takes there without a flag.  A 'dst' that holds steps already (or a trainer's
+ * Write the training state of 'ck', a step of DeepSpeed or in the universal or native form, for
+ * another number of ranks or another stage: a folder 'dst' with 'latest' and the step, which
+ * DeepSpeed's load_checkpoint() takes there without a flag.  A 'dst' that holds steps already (or a trainer's
  * files) keeps what it has: the step is put beside the others, 'latest' is changed last.
  * CKPT_E_EXISTS if it has a step of that name, or a file beside the step with other contents;
  * CKPT_WRITE_FORCE replaces these two and nothing else.
@@ -49,22 +66,33 @@ struct ckpt_reshard_opts {
  * zero.  What belongs to a rank (buffers, random states, client state) goes from rank s to rank
  * s, or from s mod N.  Files beside the step go along.
  *
- * Checks, memory, commit and journal are those of ckpt_convert().  '*report_out' (may be NULL)
+ * Before anything is written the source is checked: a finding that is an error stops the call (with
+ * CKPT_WRITE_STRICT a warning does), masters are compared with weights, and copies of buffers with
+ * each other.  What this finds is added to the findings of 'ck'.
+ *
+ * In parts (opts->nparts > 1) each process makes the same plan and writes its share; ckpt_commit()
+ * ends the run.  The native form is not written in parts, since its manifest has sums that one
+ * process makes.
+ *
+ * Memory, commit and what a killed run leaves are as in ckpt_convert().  '*report_out' (may be NULL)
  * is filled on success.
  * Returns 0 or the negative of
- *	CKPT_E_UNSUPPORTED  the source is neither of the two; a state or parameter that has no place
- *	                    in the result, or at stage 0 no certain name
- *	CKPT_E_USAGE        the world is not 1 to 4096; a pattern that fits no state
+ *	CKPT_E_UNSUPPORTED  the source is no step; a state or parameter that has no place in the
+ *	                    result, or at stage 0 no certain name; the native form in parts
+ *	CKPT_E_USAGE        the world is not 1 to 4096; a pattern that fits no state; a tag that
+ *	                    cannot name a step; a flag, stage or form that is not known
  *	and the codes of ckpt_convert().
  */
 CKPT_API int ckpt_reshard(struct ckpt *ck, const char *dst, const struct ckpt_reshard_opts *opts,
 			  struct ckpt_report *report_out, struct ckpt_err *err);
 
 /*
- * If a run that was killed had begun to put its result into place at 'dst', do the rest:
- * '*settled_out' is 1 then, else 0.  (The same run again does so as well.  This is for a source
- * that stands in 'dst' itself and is found by the 'latest' that the killed run may have
- * changed: it must be called before the source is opened.)
+ * If a run that was killed had begun to put its result into place at 'dst', complete it:
+ * '*settled_out' is 1 then, else 0.  The same run started again does so as well.  Call this before
+ * ckpt_open() where the source is in 'dst' itself: the killed run may have changed 'latest', and
+ * the source would then be another step.  A run that is still at work, or that was killed earlier
+ * than that, is left alone: 0, and '*settled_out' is 0.
+ * Returns 0 or the negative of CKPT_E_USAGE, CKPT_E_IO, CKPT_E_NOMEM.
  */
 CKPT_API int ckpt_settle(const char *dst, enum ckpt_sync sync, int *settled_out,
 			 struct ckpt_err *err);

@@ -1,5 +1,12 @@
 /*
  * ckpt_shard.h -- weights to the step that a ZeRO run begins with.  Part of <ckpt.h>.
+ *
+ *	struct ckpt_shard_opts opts = {
+ *		.size = sizeof(opts), .world = 8, .stage = 3, .round_robin = -1, .lr = 1e-5,
+ *		.first_lr = NAN, .weight_decay = NAN, .beta1 = NAN, .beta2 = NAN, .eps = NAN,
+ *	};
+ *
+ *	ckpt_shard(ck, "RUN", &opts, NULL, &err);
  */
 #ifndef CKPT_SHARD_H
 #define CKPT_SHARD_H
@@ -10,15 +17,19 @@
 extern "C" {
 #endif
 
+/* How trainable parameters become param groups.  The groups of a resumed run must be the same. */
 enum ckpt_shard_groups {
 	CKPT_GROUPS_ONE = 0,		/* one param group */
 	CKPT_GROUPS_DECAY = 1,		/* two, as Hugging Face's Trainer has: the second one
 					   holds biases and norms and has no weight decay */
 };
 
-/* NaN in a number: what ds_config_path says, else the value in brackets. */
+/*
+ * A double that is NaN means what ds_config_path says, else the value in parentheses.  Zero is a
+ * value, so set to NaN what is not chosen.
+ */
 struct ckpt_shard_opts {
-	size_t size;
+	size_t size;			/* sizeof(struct ckpt_shard_opts) */
 	const struct ckpt_run_opts *run;
 	uint32_t world;			/* ranks of the result, 1 to 4096 */
 	int stage;			/* 1, 2, 3; 4 = BF16_Optimizer; -1 = the configuration's */
@@ -46,9 +57,16 @@ struct ckpt_shard_opts {
 /*
  * Write a complete ZeRO step 0 from the weights of 'ck' (any format): masters are the weights,
  * moments are zero, so that DeepSpeed begins a run by resuming it.  A folder 'dst' with 'latest'
- * and the step.  Afterwards the tensors of 'ck' have the roles they were given.
+ * and the step; config.json and tokenizer files beside the weights (or beside opts->config_path) go
+ * into the step's folder, where ckpt_convert() looks for them.  Afterwards the tensors of 'ck' have
+ * the roles they were given.
  *
- * Checks, memory, commit and journal are those of ckpt_convert().  '*report_out' (may be NULL)
+ * The order of the parameters decides which elements a rank holds, and a run would resume from
+ * mixed-up weights if it were wrong: it is known for the architectures of config.json that this
+ * library lists, or given with opts->order_path, and is never guessed.
+ *
+ * Memory, commit and what a killed run leaves are as in ckpt_convert(), and so are the findings
+ * that stop it.  '*report_out' (may be NULL)
  * is filled on success.
  * Returns 0 or the negative of
  *	CKPT_E_UNSUPPORTED  an architecture whose order of parameters is not known, without

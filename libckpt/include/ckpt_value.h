@@ -31,8 +31,19 @@
  * an object is made with, "{}" the state that it is given, whatever it is.  Nothing is ever made:
  * an object is the call that was written down.
  *
- * How far the torch optimizer counted is the fact "group.N.step" (ckpt_fact_get()); where it lies
- * depends on the form.  Elements of tensors here are not held against checksums.
+ * Some paths, and what they are:
+ *
+ *	"global_steps"                            INT, optimizer steps so far
+ *	"lr_scheduler.last_batch_iteration"       INT
+ *	"param_groups.0.betas.1"                  FLOAT
+ *	"loss_scaler.cur_scale"                   FLOAT
+ *	"a\\.b"                                   of the client's dictionary the key "a.b"
+ *
+ * (The backslash is doubled there as C asks for it.)  To list what there is, walk: get the path, and
+ * for each item below 'n' of a container append a dot and what ckpt_value_step() returns.
+ *
+ * How far the torch optimizer counted is the fact "group.N.step" (ckpt_fact_get()); its place in the
+ * values depends on the form.  Elements of tensors here are not compared with checksums.
  */
 #ifndef CKPT_VALUE_H
 #define CKPT_VALUE_H
@@ -43,14 +54,14 @@
 extern "C" {
 #endif
 
-/* Pinned. */
+/* What a value is, named after Python's types.  The numbers are pinned. */
 enum ckpt_value_kind {
 	CKPT_VALUE_NONE = 1,
 	CKPT_VALUE_BOOL = 2,
 	CKPT_VALUE_INT = 3,
 	CKPT_VALUE_BIGINT = 4,	/* beyond 64 bits: 'bytes' in two's complement, little endian */
 	CKPT_VALUE_FLOAT = 5,
-	CKPT_VALUE_STRING = 6,	/* UTF-8, a NUL behind its end; may contain NUL */
+	CKPT_VALUE_STRING = 6,	/* UTF-8 with a NUL after its end; may contain NUL */
 	CKPT_VALUE_BYTES = 7,
 	CKPT_VALUE_LIST = 8,	/* or tuple, set */
 	CKPT_VALUE_DICT = 9,
@@ -59,14 +70,21 @@ enum ckpt_value_kind {
 	CKPT_VALUE_NAME = 12,	/* of a class or function, or torch.float16: 'bytes' */
 };
 
-/* A tensor of at most so many bytes, within as many of its storage, comes with its elements. */
+/*
+ * A tensor of at most so many bytes, within as many of its storage, comes with its elements.  Of a
+ * larger one 'bytes' is NULL, type and shape are there.  Counters and random states are small.
+ */
 #define CKPT_VALUE_TENSOR_BYTES ((uint64_t)1 << 20)
 
-/* What lies at a path.  Pointers are lent until ckpt_values_close(). */
+/*
+ * What is at a path.  Which fields count depends on 'kind'; the others are 0.  Pointers are lent
+ * until ckpt_values_close().
+ */
 struct ckpt_value {
 	enum ckpt_value_kind kind;
 	int64_t i;		/* of BOOL and INT; of a tensor of one whole number */
-	double f;		/* of BOOL, INT, FLOAT; of a tensor of one number */
+	double f;		/* of BOOL, INT, FLOAT; of a tensor of one number.  An INT beyond
+				   2^53 is rounded here, not in 'i' */
 	uint64_t n;		/* bytes; items of LIST, pairs of DICT, attributes of OBJECT */
 	const void *bytes;	/* of a tensor row-major, little endian, or NULL: it is large */
 	enum ckpt_dtype dtype;	/* of TENSOR, as below */
@@ -75,6 +93,10 @@ struct ckpt_value {
 	uint64_t numel;
 };
 
+/*
+ * The values of one rank.  One thread at a time uses it; several, of the same or of several ranks,
+ * may be open at once.
+ */
 struct ckpt_values;
 
 /*
@@ -83,7 +105,8 @@ struct ckpt_values;
  * world of the step gets those of rank modulo world, as ckpt_reshard() does it.  'flags' is 0 or
  * CKPT_LOAD_DESPITE_FINDINGS (ckpt_load.h).
  *
- * Cost: one or two pickles are read and kept.  For ckpt_values_close(), before 'ck' is closed.
+ * Cost: one or two pickles are read and kept, their memory bounded by the limits that 'ck' was opened
+ * with.  '*values_out' is for ckpt_values_close(), before 'ck' is closed.
  * Returns 0 or the negative of
  *	CKPT_E_UNSUPPORTED  the checkpoint is no step: neither DeepSpeed's, universal nor native
  *	CKPT_E_INCOMPLETE   it has no model file of the rank
@@ -106,15 +129,19 @@ CKPT_API int ckpt_value_get(struct ckpt_values *values, const char *path, struct
 			    struct ckpt_err *err);
 
 /*
- * The step that leads from the container at 'path' to its item number 'item': a key, an attribute,
- * a number.  CKPT_E_USAGE past the end or where there is no container, and as ckpt_value_get().
+ * The step that leads from the container at 'path' to its item number 'item', from 0: a key, an
+ * attribute, a number, with the backslashes that it needs in a path, or "#item" where the key is
+ * neither text nor a whole number.  '*step_out' is lent until
+ * ckpt_values_close().  CKPT_E_USAGE past the end or where there is no container, and as
+ * ckpt_value_get().
  */
 CKPT_API int ckpt_value_step(struct ckpt_values *values, const char *path, uint64_t item,
 			     const char **step_out, struct ckpt_err *err);
 
 /*
- * A number: a whole one for the first (also a float or a tensor of one element that is whole), any
- * for the second.  CKPT_E_MISMATCH for what is none, and as ckpt_value_get().
+ * A number: ckpt_value_int() takes a whole one (BOOL, INT, a FLOAT without a fraction, a tensor of
+ * one element that is whole), ckpt_value_float() any of these.  CKPT_E_MISMATCH for what is no
+ * number, and as ckpt_value_get(); '*out' is filled on success, and may be NULL to check only.
  */
 CKPT_API int ckpt_value_int(struct ckpt_values *values, const char *path, int64_t *out,
 			    struct ckpt_err *err);

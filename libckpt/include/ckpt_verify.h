@@ -1,5 +1,15 @@
 /*
  * ckpt_verify.h -- is a checkpoint whole?  Part of <ckpt.h>.
+ *
+ *	struct ckpt_verify_opts opts = { .size = sizeof(opts), .flags = CKPT_VERIFY_FULL };
+ *	struct ckpt_verified seen;
+ *	struct ckpt_finding f;
+ *
+ *	if (ckpt_verify(ck, &opts, &seen, &err))
+ *		... it could not be verified: err.msg ...
+ *	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++)
+ *		if (f.severity == CKPT_ERROR)
+ *			... it is damaged: f.id, f.where, f.text ...
  */
 #ifndef CKPT_VERIFY_H
 #define CKPT_VERIFY_H
@@ -10,27 +20,34 @@
 extern "C" {
 #endif
 
+/*
+ * Flags.  A manifest (zckpt-manifest.json, docs/formats/manifest.md) keeps names, sizes and hashes
+ * of the files, so that a later verify can say which file changed.
+ */
 #define CKPT_VERIFY_FULL 1u		/* every byte, every element */
 #define CKPT_VERIFY_WRITE_MANIFEST 2u	/* if nothing is wrong; implies CKPT_VERIFY_FULL */
 #define CKPT_VERIFY_FORCE 4u		/* a manifest that is there is replaced, not compared */
 
 struct ckpt_verify_opts {
-	size_t size;
-	const struct ckpt_run_opts *run;
+	size_t size;		/* sizeof(struct ckpt_verify_opts) */
+	const struct ckpt_run_opts *run;	/* 'sync' counts for a manifest that is written */
 	unsigned flags;		/* CKPT_VERIFY_* */
 };
 
-/* What was looked at.  From 'read_bytes' to 'sums' they are of CKPT_VERIFY_FULL. */
+/*
+ * What was looked at, for a report; whether the checkpoint is whole is said by its findings alone.
+ * The numbers from 'read_bytes' to 'sums' are 0 without CKPT_VERIFY_FULL.
+ */
 struct ckpt_verified {
 	uint64_t files;			/* of the checkpoint, and beside it in its folder */
 	uint64_t file_bytes;
 	int manifest;			/* 1 = one is there and was compared, 2 = one was written */
 	char manifest_path[4096];	/* where it lies or would, "" if the name is longer */
-	int agreed;			/* masters were held against weights */
+	int agreed;			/* masters were compared with weights */
 	uint64_t read_bytes;
 	uint64_t checksums;		/* CRC-32 of archive members that were compared */
 	uint64_t unsummed;		/* members that have none */
-	uint64_t elements;		/* masters held against their weights */
+	uint64_t elements;		/* of masters that were compared with weights */
 	uint64_t copies;		/* elements of further copies */
 	uint64_t pad_bytes;		/* padding looked at */
 	uint64_t sums;			/* of pieces of tensors, as files or a manifest have them */
@@ -38,9 +55,9 @@ struct ckpt_verified {
 };
 
 /*
- * Look whether 'ck' is whole and its parts belong together.  What is wrong is added to the
- * findings of 'ck', where what opening found stands already: the checkpoint is whole if none of
- * them is an error.
+ * Check whether 'ck' is whole and its parts belong together.  What is wrong is added to the
+ * findings of 'ck', after those of ckpt_open(): the checkpoint is whole if none of them is an
+ * error.
  *
  * Without CKPT_VERIFY_FULL no tensor is read but 64 elements at either end of every extent of
  * masters and weights.  With it every byte of every file is read once and every CRC-32 compared;
@@ -49,24 +66,35 @@ struct ckpt_verified {
  * the hash of each file, or without CKPT_VERIFY_FULL of its directory.
  *
  * Elements are not compared if opening found an error ('agreed' is 0): parts that do not belong
- * together differ everywhere.
+ * together differ everywhere, and each would be a finding.  A manifest that is damaged is a finding
+ * and is then ignored.  A pack whose own hashes do not agree is a finding too, and nothing in it is
+ * looked at.
+ *
+ * With CKPT_VERIFY_WRITE_MANIFEST a manifest is written unless the checkpoint has an error, because
+ * it would record damaged bytes as good; out->manifest says whether it was.  A manifest that
+ * is there is compared first and then replaced; CKPT_VERIFY_FORCE leaves the comparison out.
+ *
+ * Threads: opts->run->threads read.  The call adds to 'ck', so no other call may use 'ck' at the
+ * same time.
  *
  * Returns 0 whatever was found, or the negative of
  *	CKPT_E_IO, CKPT_E_NOMEM, CKPT_E_CANCELED
  *	CKPT_E_MISMATCH, CKPT_E_TRUNCATED  a file changed meanwhile
- *	CKPT_E_USAGE     a flag that is not known
+ *	CKPT_E_USAGE     a flag that is not known; a manifest for a pack, which is not written to
  *	and with CKPT_VERIFY_WRITE_MANIFEST those of writing a file.
  */
 CKPT_API int ckpt_verify(struct ckpt *ck, const struct ckpt_verify_opts *opts,
 			 struct ckpt_verified *out, struct ckpt_err *err);
 
 /*
- * What ckpt_open() said as a finding, if it is one: 1, and '*out' lends from 'err'; or 0 if it is
- * no answer about the checkpoint (no memory, a wrong call, another format, ...).
+ * A failure of ckpt_open() as a finding, for a report that lists both alike.  Returns 1 and fills
+ * '*out', whose strings are lent by 'err'; or 0 and leaves it, if the failure says nothing about
+ * the checkpoint (no memory, a wrong call, another format, ...).  CKPT_E_TRUNCATED and
+ * CKPT_E_CORRUPT that name no finding become FILE_DAMAGED.
  */
 CKPT_API int ckpt_verify_open_finding(const struct ckpt_err *err, struct ckpt_finding *out);
 
-/* Whether a finding is called so. */
+/* 1 if 'id' is the name of a finding ("RANK_FILE_MISSING"), else 0; NULL is fine.  For options. */
 CKPT_API int ckpt_finding_known(const char *id);
 
 #ifdef __cplusplus
