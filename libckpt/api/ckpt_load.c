@@ -1,6 +1,6 @@
 /* ckpt_load.c -- ranges into memory: arguments made complete, then called down. */
 #include "libckpt/base/ck_err.h"
-#include "libckpt/run/ck_ckpt.h"
+#include "libckpt/read/op_read.h"
 
 int ckpt_load(const struct ckpt *ck, const struct ckpt_load_range *range, size_t n,
 	      const struct ckpt_load_opts *opts, struct ckpt_loaded *out, struct ckpt_err *err)

@@ -6,8 +6,12 @@
 #include "libckpt/base/ck_mem.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/commit/op_latest.h"
-#include "libckpt/run/ck_ckpt.h"
+#include "libckpt/compare/ck_diff.h"
+#include "libckpt/convert/op_convert.h"
+#include "libckpt/read/op_read.h"
+#include "libckpt/reshard/op_reshard.h"
 #include "libckpt/run/op_commit.h"
+#include "libckpt/verify/op_verify.h"
 
 /* What every verb that writes knows. */
 #define WRITE_FLAGS (CKPT_WRITE_FORCE | CKPT_WRITE_RESTART | CKPT_WRITE_DRY_RUN | \

@@ -4,7 +4,7 @@
 #include "formats/ck_formats.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/run/ck_ckpt.h"
+#include "libckpt/retain/op_pack.h"
 
 int ckpt_has_packs(void)
 {

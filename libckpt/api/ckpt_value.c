@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
-#include "libckpt/run/ck_ckpt.h"
+#include "libckpt/read/op_read.h"
 
 int ckpt_values_open(const struct ckpt *ck, uint32_t rank, unsigned flags,
 		     struct ckpt_values **values_out, struct ckpt_err *err)

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
-#include "libckpt/run/ck_ckpt.h"
+#include "libckpt/verify/op_verify.h"
 
 int ckpt_verify(struct ckpt *ck, const struct ckpt_verify_opts *opts, struct ckpt_verified *out,
 		struct ckpt_err *err)

@@ -1,11 +1,18 @@
 /*
- * ck_diff.h -- what the files of `diff` share: pairs of states, and how they are compared.
+ * ck_diff.h -- the verbs `diff` and `digest`, and what the files of `diff` share: pairs of states,
+ * and how they are compared.
  */
 #ifndef CK_DIFF_H
 #define CK_DIFF_H
 
 #include "libckpt/run/ck_ckpt.h"
 #include "libckpt/run/ck_elem_type.h"
+
+/* As the functions of the API; options are complete copies, so each field may be read (ckpt.h). */
+int ck_digest(struct ckpt *ck, const struct ckpt_digest_opts *opts, struct ckpt_digests *out,
+	      struct ckpt_err *err);
+int ck_diff(struct ckpt *a, struct ckpt *b, const struct ckpt_diff_opts *opts,
+	    struct ckpt_diff_result *out, struct ckpt_err *err);
 
 /* A row whose elements are compared. */
 struct ck_diff_pair {

@@ -5,9 +5,9 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/compare/ck_diff.h"
 #include "libckpt/run/ck_master_check.h"
 #include "libckpt/run/ck_buffers.h"
-#include "libckpt/run/ck_ckpt.h"
 #include "libckpt/run/ck_run.h"
 #include "libckpt/run/ck_stated.h"
 #include "libckpt/select/ck_select.h"

@@ -1,5 +1,5 @@
 /*
- * op_convert.h -- private to the files of the verb `convert`.
+ * op_convert.h -- the verb `convert`, and what its files share.
  *
  * op_convert_items.c says which state of which tensor is written as what; op_convert_meta.c
  * what the metadata says; op_convert_plan.c lays files out; op_convert.c runs and reports.
@@ -13,6 +13,10 @@
 #include "libckpt/run/ck_ckpt.h"
 #include "libckpt/run/ck_run.h"
 #include "libckpt/select/ck_select.h"
+
+/* As the function of the API; options are complete copies, so each field may be read (ckpt.h). */
+int ck_convert(struct ckpt *ck, const char *dst, const struct ckpt_convert_opts *opts,
+	       struct ckpt_report *report_out, struct ckpt_err *err);
 
 /* What goes to one file or shard set. */
 struct ck_cv_set {

@@ -10,7 +10,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/run/ck_ckpt.h"
+#include "libckpt/read/op_read.h"
 #include "libckpt/run/ck_elem_type.h"
 #include "libckpt/run/ck_read.h"
 #include "libckpt/run/ck_run.h"

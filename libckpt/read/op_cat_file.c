@@ -4,7 +4,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/commit/ck_small_file.h"
-#include "libckpt/run/ck_ckpt.h"
+#include "libckpt/read/op_read.h"
 #include "libckpt/run/ck_run.h"
 
 static int check_dst(const char *dst, bool force, struct ckpt_err *err)

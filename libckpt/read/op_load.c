@@ -19,6 +19,7 @@
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/read/ck_load.h"
+#include "libckpt/read/op_read.h"
 #include "libckpt/run/ck_read.h"
 #include "libckpt/run/ck_run.h"
 #include "libckpt/run/ck_stated.h"

@@ -9,7 +9,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_format.h"
 #include "libckpt/format/ck_values.h"
-#include "libckpt/run/ck_ckpt.h"
+#include "libckpt/read/op_read.h"
 #include "libckpt/run/ck_elem_type.h"
 
 #define MOST_TOLD 240	/* bytes of keys in a message */

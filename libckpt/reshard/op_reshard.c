@@ -4,6 +4,8 @@
  * The index of the source says where every element is, the driver lays the new files out as a
  * plan, and what is common to all verbs runs it.
  */
+#include "libckpt/reshard/op_reshard.h"
+
 #include <string.h>
 
 #include "libckpt/base/ck_clock.h"
@@ -15,7 +17,6 @@
 #include "libckpt/reshard/ck_step_out.h"
 #include "libckpt/run/ck_master_check.h"
 #include "libckpt/run/ck_buffers.h"
-#include "libckpt/run/ck_ckpt.h"
 #include "libckpt/run/ck_run.h"
 #include "libckpt/run/ck_stated.h"
 

@@ -15,6 +15,7 @@
 #include "libckpt/reshard/ck_order.h"
 #include "libckpt/reshard/ck_recipe.h"
 #include "libckpt/reshard/ck_step_out.h"
+#include "libckpt/reshard/op_reshard.h"
 #include "libckpt/run/ck_read.h"
 #include "libckpt/run/ck_stated.h"
 

@@ -13,6 +13,7 @@
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/json/ck_json.h"
+#include "libckpt/verify/op_verify.h"
 
 #define DEEPEST 32	/* folders in folders whose files are counted */
 #define MARK ".zckpt-"

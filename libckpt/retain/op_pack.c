@@ -2,6 +2,8 @@
  * op_pack.c -- the verbs `pack` and `unpack`: which files belong to a checkpoint, under which
  * names they go into an archive.  The driver of archives does the rest.
  */
+#include "libckpt/retain/op_pack.h"
+
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include "libckpt/format/ck_format.h"
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/io/ck_mount.h"
-#include "libckpt/run/ck_ckpt.h"
+#include "libckpt/verify/op_verify.h"
 
 struct walk {
 	struct ck_fdpool *pool;

@@ -14,8 +14,8 @@
 #include "libckpt/base/ck_search.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_mount.h"
-#include "libckpt/run/ck_ckpt.h"
 #include "libckpt/tensor/ck_dtype.h"
+#include "libckpt/verify/op_verify.h"
 #include "libckpt/zip/ck_zip.h"
 
 #define DEPTH 12

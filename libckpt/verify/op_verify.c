@@ -2,10 +2,13 @@
  * op_verify.c -- `verify`: is everything there, does it belong together, is every byte what was
  * written?  Writes nothing but a manifest, if asked.
  */
+#include "libckpt/verify/op_verify.h"
+
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/compare/ck_diff.h"
 #include "libckpt/io/ck_mount.h"
 #include "libckpt/run/ck_master_check.h"
 #include "libckpt/run/ck_buffers.h"
