@@ -5,7 +5,6 @@
  * or does not concern training.  A key without a row is refused, since it may change the model,
  * unless it is false, null, empty or a 0 that switches nothing on: then it is noted.
  */
-#include <cJSON.h>
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -13,10 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/en_json.h"
 #include "engine/model/en_model.h"
 #include "engine/model/en_model_priv.h"
 
 #define CONFIG_MAX_BYTES ((size_t)1 << 20)
+#define NONE UINT64_MAX		/* no token: the key is absent */
 
 enum rule {
 	READ = 1,	/* by the code below */
@@ -93,6 +94,7 @@ const char *en_arch_name(enum en_arch arch)
 }
 
 struct reader {
+	const struct ck_json *doc;
 	const char *where;
 	struct ckpt_err *err;
 	int rc;			/* of the first failure */
@@ -101,85 +103,109 @@ struct reader {
 #define BAD(r, code, ...) ((r)->rc = (r)->rc ? (r)->rc : \
 			   en_model_fail((r)->err, code, (r)->where, __VA_ARGS__))
 
-static const cJSON *get(const cJSON *o, const char *name)
+static const struct ck_json_tok *token(const struct reader *r, uint64_t v)
 {
-	const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, name);
+	return &r->doc->tok[v];
+}
 
-	return v && cJSON_IsNull(v) ? NULL : v;
+static const char *string(const struct reader *r, uint64_t v)
+{
+	return v != NONE && token(r, v)->type == CK_JSON_STRING ? token(r, v)->str : NULL;
+}
+
+static bool is(const struct reader *r, uint64_t v, enum ck_json_type type)
+{
+	return v != NONE && token(r, v)->type == type;
+}
+
+static bool is_number(const struct reader *r, uint64_t v, double n)
+{
+	double got;
+
+	return v != NONE && en_json_double(r->doc, v, &got) && got == n;
 }
 
 /* A positive integer; 0 when absent and not required. */
-static uint32_t count(struct reader *r, const cJSON *o, const char *name, bool required)
+static uint32_t count(struct reader *r, uint64_t o, const char *name, bool required)
 {
-	const cJSON *v = get(o, name);
+	const uint64_t v = ck_json_given(r->doc, o, name);
+	double n;
 
-	if (!v) {
+	if (v == NONE) {
 		if (required)
 			BAD(r, CKPT_E_CORRUPT, "\"%s\" is missing", name);
 		return 0;
 	}
-	if (!cJSON_IsNumber(v) || !(v->valuedouble >= 1) || v->valuedouble > INT32_MAX ||
-	    v->valuedouble != floor(v->valuedouble)) {
+	if (!en_json_double(r->doc, v, &n) || !(n >= 1) || n > INT32_MAX || n != floor(n)) {
 		BAD(r, CKPT_E_CORRUPT, "\"%s\" is no integer from 1 to %d", name, INT32_MAX);
 		return 0;
 	}
-	return (uint32_t)v->valuedouble;
+	return (uint32_t)n;
 }
 
 /* A positive number, 'otherwise' when absent (0: it is required). */
-static double positive(struct reader *r, const cJSON *o, const char *name, double otherwise)
+static double positive(struct reader *r, uint64_t o, const char *name, double otherwise)
 {
-	const cJSON *v = get(o, name);
+	const uint64_t v = ck_json_given(r->doc, o, name);
+	double n;
 
-	if (!v && otherwise > 0)
+	if (v == NONE && otherwise > 0)
 		return otherwise;
-	if (!v || !cJSON_IsNumber(v) || !(v->valuedouble > 0) || v->valuedouble > 1e300) {
+	if (v == NONE || !en_json_double(r->doc, v, &n) || !(n > 0) || n > 1e300) {
 		BAD(r, CKPT_E_CORRUPT, "\"%s\" is %s", name,
-		    v ? "no positive number" : "missing");
+		    v != NONE ? "no positive number" : "missing");
 		return 1;
 	}
-	return v->valuedouble;
+	return n;
 }
 
-static bool flag(struct reader *r, const cJSON *o, const char *name)
+static bool flag(struct reader *r, uint64_t o, const char *name)
 {
-	const cJSON *v = get(o, name);
+	const uint64_t v = ck_json_given(r->doc, o, name);
 
-	if (v && !cJSON_IsBool(v))
+	if (v != NONE && !is(r, v, CK_JSON_TRUE) && !is(r, v, CK_JSON_FALSE))
 		BAD(r, CKPT_E_CORRUPT, "\"%s\" is neither true nor false", name);
-	return cJSON_IsTrue(v);
+	return is(r, v, CK_JSON_TRUE);
 }
 
-static const char *text_of(struct reader *r, const cJSON *o, const char *name)
+static const char *text_of(struct reader *r, uint64_t o, const char *name)
 {
-	const cJSON *v = get(o, name);
+	const uint64_t v = ck_json_given(r->doc, o, name);
 
-	if (v && !cJSON_IsString(v)) {
+	if (v != NONE && !is(r, v, CK_JSON_STRING))
 		BAD(r, CKPT_E_CORRUPT, "\"%s\" is no string", name);
-		return NULL;
-	}
-	return v ? v->valuestring : NULL;
+	return string(r, v);
 }
 
-static bool is_off(const cJSON *v)
+static bool is_off(const struct reader *r, uint64_t v)
 {
-	return cJSON_IsNull(v) || cJSON_IsFalse(v) ||
-	       (cJSON_IsNumber(v) && v->valuedouble == 0) ||
-	       (cJSON_IsString(v) && !v->valuestring[0]) ||
-	       ((cJSON_IsArray(v) || cJSON_IsObject(v)) && !v->child);
+	switch (token(r, v)->type) {
+	case CK_JSON_NULL:
+	case CK_JSON_FALSE:
+		return true;
+	case CK_JSON_NUMBER:
+		return is_number(r, v, 0);
+	case CK_JSON_STRING:
+		return !token(r, v)->str_len;
+	case CK_JSON_ARRAY:
+	case CK_JSON_OBJECT:
+		return !token(r, v)->n;
+	default:
+		return false;
+	}
 }
 
 /* Nothing is switched on by the key, whatever it is; 0 is a number that counts for some. */
-static bool is_nothing(const cJSON *v)
+static bool is_nothing(const struct reader *r, const char *name, uint64_t v)
 {
 	static const char *const at_zero[] = {
 		"eps", "scal", "factor", "multiplier", "theta", "alpha", "beta", "temperature",
 	};
 
-	for (size_t i = 0; cJSON_IsNumber(v) && i < sizeof(at_zero) / sizeof(at_zero[0]); i++)
-		if (strstr(v->string, at_zero[i]))
+	for (size_t i = 0; is(r, v, CK_JSON_NUMBER) && i < CK_ARRAY_LEN(at_zero); i++)
+		if (strstr(name, at_zero[i]))
 			return false;
-	return is_off(v);
+	return is_off(r, v);
 }
 
 static void note(struct en_model_config *c, const char *key)
@@ -189,47 +215,49 @@ static void note(struct en_model_config *c, const char *key)
 	snprintf(c->noted + n, sizeof(c->noted) - n, "%s%s", n ? ", " : "", key);
 }
 
-/* Each key of 'o' once, known, and where it must be off, off. */
-static void check_keys(struct reader *r, const cJSON *o, struct en_model_config *c)
+static void check_key(struct reader *r, const char *name, uint64_t v, struct en_model_config *c)
 {
-	for (const cJSON *v = o->child; v; v = v->next) {
-		const struct key *k = NULL;
+	const struct key *k = NULL;
 
-		for (const cJSON *w = o->child; w != v; w = w->next)
-			if (!strcmp(w->string, v->string))
-				BAD(r, CKPT_E_CORRUPT, "\"%s\" is there twice", v->string);
-		for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
-			if (!strcmp(keys[i].name, v->string))
-				k = &keys[i];
-		if (!k && v->string[0] != '_' && is_nothing(v))
-			note(c, v->string);
-		else if (!k && v->string[0] != '_')
-			BAD(r, CKPT_E_UNSUPPORTED, "the key \"%.100s\" is not known, so the model "
-			    "may not be the one that would be trained; remove the key if it "
-			    "changes nothing", v->string);
-		if (k && k->rule == OFF && !is_off(v))
-			BAD(r, CKPT_E_UNSUPPORTED, "\"%s\" is set, which is not built", k->name);
-		if (k && k->rule == ONE && !cJSON_IsNull(v) &&
-		    !(cJSON_IsNumber(v) && v->valuedouble == 1))
-			BAD(r, CKPT_E_UNSUPPORTED, "\"%s\" is not 1, which is not built", k->name);
-		if (k && k->rule == ON && !cJSON_IsNull(v) && !cJSON_IsTrue(v))
-			BAD(r, CKPT_E_UNSUPPORTED, "\"%s\" is not true, which is not built",
-			    k->name);
-	}
+	for (size_t i = 0; i < CK_ARRAY_LEN(keys); i++)
+		if (!strcmp(keys[i].name, name))
+			k = &keys[i];
+	if (!k && name[0] != '_' && is_nothing(r, name, v))
+		note(c, name);
+	else if (!k && name[0] != '_')
+		BAD(r, CKPT_E_UNSUPPORTED, "the key \"%.100s\" is not known, so the model "
+		    "may not be the one that would be trained; remove the key if it "
+		    "changes nothing", name);
+	if (k && k->rule == OFF && !is_off(r, v))
+		BAD(r, CKPT_E_UNSUPPORTED, "\"%s\" is set, which is not built", name);
+	if (k && k->rule == ONE && !is(r, v, CK_JSON_NULL) && !is_number(r, v, 1))
+		BAD(r, CKPT_E_UNSUPPORTED, "\"%s\" is not 1, which is not built", name);
+	if (k && k->rule == ON && !is(r, v, CK_JSON_NULL) && !is(r, v, CK_JSON_TRUE))
+		BAD(r, CKPT_E_UNSUPPORTED, "\"%s\" is not true, which is not built", name);
 }
 
-static enum en_arch read_arch(struct reader *r, const cJSON *o)
+/* Each key is known, and where it must be off, off. */
+static void check_keys(struct reader *r, struct en_model_config *c)
 {
-	const cJSON *list = get(o, "architectures");
-	const cJSON *first = cJSON_IsArray(list) ? list->child : NULL;
-	const char *type = text_of(r, o, "model_type");
+	uint64_t name = 1;
 
-	if (list && (!first || first->next || !cJSON_IsString(first))) {
+	for (uint32_t i = 0; i < token(r, 0)->n; i++, name = token(r, name + 1)->next)
+		check_key(r, token(r, name)->str, name + 1, c);
+}
+
+static enum en_arch read_arch(struct reader *r)
+{
+	const uint64_t list = ck_json_given(r->doc, 0, "architectures");
+	const bool one = is(r, list, CK_JSON_ARRAY) && token(r, list)->n == 1;
+	const char *first = one ? string(r, list + 1) : NULL;
+	const char *type = text_of(r, 0, "model_type");
+
+	if (list != NONE && !first) {
 		BAD(r, CKPT_E_CORRUPT, "\"architectures\" is no list of one name");
 		return EN_LLAMA;
 	}
 	for (size_t i = 0; i < NARCH; i++) {
-		if (first ? strcmp(first->valuestring, archs[i].name) :
+		if (first ? strcmp(first, archs[i].name) :
 			    !type || strcmp(type, archs[i].type))
 			continue;
 		if (type && strcmp(type, archs[i].type))
@@ -239,37 +267,41 @@ static enum en_arch read_arch(struct reader *r, const cJSON *o)
 	}
 	BAD(r, CKPT_E_UNSUPPORTED, "the architecture is %.60s; LlamaForCausalLM, Qwen2ForCausalLM "
 	    "and Qwen3ForCausalLM can be trained",
-	    first ? first->valuestring : type ? type : "not said");
+	    first ? first : type ? type : "not said");
 	return EN_LLAMA;
 }
 
-/* The object of rope settings, wherever this version keeps it; other keys are refused. */
-static void read_rope_object(struct reader *r, const cJSON *o, struct en_rope *rope)
+static void check_rope_key(struct reader *r, const char *name, uint64_t v)
 {
 	static const char *const known[] = { "rope_theta", "rope_type", "type", "factor",
 					     "low_freq_factor", "high_freq_factor",
 					     "original_max_position_embeddings" };
+
+	if (!strcmp(name, "partial_rotary_factor")) {
+		if (!is_number(r, v, 1))
+			BAD(r, CKPT_E_UNSUPPORTED, "a part of each head is rotated "
+			    "(\"partial_rotary_factor\"), which is not built");
+		return;
+	}
+	for (size_t i = 0; i < CK_ARRAY_LEN(known); i++)
+		if (!strcmp(known[i], name))
+			return;
+	if (!is_off(r, v))
+		BAD(r, CKPT_E_UNSUPPORTED, "the rope key \"%.60s\" is not known", name);
+}
+
+/* The object of rope settings, wherever this version keeps it; other keys are refused. */
+static void read_rope_object(struct reader *r, uint64_t o, struct en_rope *rope)
+{
+	uint64_t name = o + 1;
 	const char *type;
 
-	if (!cJSON_IsObject(o)) {
+	if (!is(r, o, CK_JSON_OBJECT)) {
 		BAD(r, CKPT_E_CORRUPT, "the settings of rope are no object");
 		return;
 	}
-	for (const cJSON *v = o->child; v; v = v->next) {
-		bool found = false;
-
-		for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-			found = found || !strcmp(known[i], v->string);
-		for (const cJSON *w = o->child; w != v; w = w->next)
-			if (!strcmp(w->string, v->string))
-				BAD(r, CKPT_E_CORRUPT, "\"%s\" is there twice in rope", v->string);
-		if (!found && !is_off(v) && strcmp(v->string, "partial_rotary_factor"))
-			BAD(r, CKPT_E_UNSUPPORTED, "the rope key \"%.60s\" is not known",
-			    v->string);
-		if (!strcmp(v->string, "partial_rotary_factor") && v->valuedouble != 1)
-			BAD(r, CKPT_E_UNSUPPORTED, "a part of each head is rotated "
-			    "(\"partial_rotary_factor\"), which is not built");
-	}
+	for (uint32_t i = 0; i < token(r, o)->n; i++, name = token(r, name + 1)->next)
+		check_rope_key(r, token(r, name)->str, name + 1);
 	type = text_of(r, o, "rope_type");
 	if (!type)
 		type = text_of(r, o, "type");
@@ -290,34 +322,36 @@ static void read_rope_object(struct reader *r, const cJSON *o, struct en_rope *r
 		    "\"low_freq_factor\" %g", rope->high, rope->low);
 }
 
-static void read_rope(struct reader *r, const cJSON *o, struct en_rope *rope)
+static void read_rope(struct reader *r, struct en_rope *rope)
 {
-	const cJSON *v5 = get(o, "rope_parameters"), *v4 = get(o, "rope_scaling");
-	double theta = positive(r, o, "rope_theta", 10000);
+	const uint64_t v5 = ck_json_given(r->doc, 0, "rope_parameters");
+	const uint64_t v4 = ck_json_given(r->doc, 0, "rope_scaling");
+	const uint64_t v = v5 != NONE ? v5 : v4;
+	double theta = positive(r, 0, "rope_theta", 10000);
 
-	if (v5 && v4) {
+	if (v5 != NONE && v4 != NONE) {
 		BAD(r, CKPT_E_CORRUPT, "\"rope_parameters\" and \"rope_scaling\" are both there");
 		return;
 	}
-	if (v5 || v4) {
-		read_rope_object(r, v5 ? v5 : v4, rope);
-		if (!r->rc && get(v5 ? v5 : v4, "rope_theta"))
-			theta = positive(r, v5 ? v5 : v4, "rope_theta", 0);
+	if (v != NONE) {
+		read_rope_object(r, v, rope);
+		if (!r->rc)
+			theta = positive(r, v, "rope_theta", theta);
 	}
 	rope->theta = theta;
 }
 
-static enum kn_type read_type(struct reader *r, const cJSON *o)
+static enum kn_type read_type(struct reader *r)
 {
 	static const struct {
 		const char *name;
 		enum kn_type type;
 	} types[] = { { "float32", KN_F32 }, { "bfloat16", KN_BF16 }, { "float16", KN_F16 },
 		      { "float64", KN_F64 } };
-	const char *name = text_of(r, o, "dtype");
+	const char *name = text_of(r, 0, "dtype");
 
 	if (!name)
-		name = text_of(r, o, "torch_dtype");
+		name = text_of(r, 0, "torch_dtype");
 	if (!name)
 		return 0;
 	if (!strncmp(name, "torch.", 6))
@@ -329,29 +363,34 @@ static enum kn_type read_type(struct reader *r, const cJSON *o)
 	return 0;
 }
 
-static void read_layer_types(struct reader *r, const cJSON *o)
+static void read_layer_types(struct reader *r)
 {
-	const cJSON *list = get(o, "layer_types");
+	const uint64_t list = ck_json_given(r->doc, 0, "layer_types");
+	uint64_t v = list + 1;
 
-	if (list && !cJSON_IsArray(list))
+	if (list == NONE)
+		return;
+	if (!is(r, list, CK_JSON_ARRAY)) {
 		BAD(r, CKPT_E_CORRUPT, "\"layer_types\" is no list");
-	for (const cJSON *v = list ? list->child : NULL; v; v = v->next)
-		if (!cJSON_IsString(v) || strcmp(v->valuestring, "full_attention"))
+		return;
+	}
+	for (uint32_t i = 0; i < token(r, list)->n; i++, v = token(r, v)->next)
+		if (!string(r, v) || strcmp(string(r, v), "full_attention"))
 			BAD(r, CKPT_E_UNSUPPORTED, "\"layer_types\" has %.60s; only full_attention "
-			    "is built", cJSON_IsString(v) ? v->valuestring : "what is no name");
+			    "is built", string(r, v) ? string(r, v) : "what is no name");
 }
 
-static void read_sizes(struct reader *r, const cJSON *o, struct en_model_config *c)
+static void read_sizes(struct reader *r, struct en_model_config *c)
 {
-	c->vocab = count(r, o, "vocab_size", true);
-	c->hidden = count(r, o, "hidden_size", true);
-	c->inter = count(r, o, "intermediate_size", true);
-	c->layers = count(r, o, "num_hidden_layers", true);
-	c->heads = count(r, o, "num_attention_heads", true);
+	c->vocab = count(r, 0, "vocab_size", true);
+	c->hidden = count(r, 0, "hidden_size", true);
+	c->inter = count(r, 0, "intermediate_size", true);
+	c->layers = count(r, 0, "num_hidden_layers", true);
+	c->heads = count(r, 0, "num_attention_heads", true);
 	/* transformers' defaults for Qwen are constants that fit one size of model: not guessed */
-	c->kv_heads = count(r, o, "num_key_value_heads", c->arch != EN_LLAMA);
-	c->head_dim = count(r, o, "head_dim", c->arch == EN_QWEN3);
-	c->max_positions = count(r, o, "max_position_embeddings", false);
+	c->kv_heads = count(r, 0, "num_key_value_heads", c->arch != EN_LLAMA);
+	c->head_dim = count(r, 0, "head_dim", c->arch == EN_QWEN3);
+	c->max_positions = count(r, 0, "max_position_embeddings", false);
 	if (!c->kv_heads)
 		c->kv_heads = c->heads;
 	if (!c->head_dim && c->heads) {
@@ -389,41 +428,55 @@ int en_model_config_check(const struct en_model_config *c, const char *where,
 	return 0;
 }
 
-int en_model_config_parse(const char *text, size_t nbytes, const char *where,
-			  struct en_model_config *out, struct ckpt_err *err)
+/* The strict reader's refusal, with the byte, as the file's. */
+static int parse(struct ck_json *doc, const char *text, size_t nbytes, const char *where,
+		 struct ckpt_err *err)
 {
-	struct reader r = { .where = where, .err = err };
-	struct en_model_config c = { 0 };
-	const char *end = NULL, *act;
-	cJSON *o;
+	struct ckpt_err why = { 0 };
+	int rc;
 
 	if (memchr(text, 0, nbytes))
 		return en_model_fail(err, CKPT_E_CORRUPT, where, "there is a NUL in it");
-	o = cJSON_ParseWithLengthOpts(text, nbytes, &end, 0);
-	while (o && end < text + nbytes && strchr(" \t\r\n", *end))
-		end++;
-	if (!cJSON_IsObject(o) || end != text + nbytes) {
-		cJSON_Delete(o);
-		return en_model_fail(err, CKPT_E_CORRUPT, where, "it is no JSON object (byte %zu)",
-				     end ? (size_t)(end - text) : 0);
-	}
-	c.arch = read_arch(&r, o);
-	check_keys(&r, o, &c);
-	read_sizes(&r, o, &c);
-	c.norm_eps = positive(&r, o, "rms_norm_eps", 1e-6);
-	c.init_range = positive(&r, o, "initializer_range", 0.02);
-	c.tied = flag(&r, o, "tie_word_embeddings");
-	read_rope(&r, o, &c.rope);
-	read_layer_types(&r, o);
-	c.type = read_type(&r, o);
-	act = text_of(&r, o, "hidden_act");
+	rc = en_json_parse(doc, text, nbytes, EN_MODEL_NODES, where, &why);
+	if (rc == -CKPT_E_CORRUPT)
+		return en_model_fail(err, CKPT_E_CORRUPT, where, "it is no JSON object (byte %llu: "
+				     "%s)", (unsigned long long)why.offset, why.msg);
+	if (rc)
+		return en_model_fail(err, why.code, where, "%s", why.msg);
+	if (doc->tok[0].type != CK_JSON_OBJECT)
+		return en_model_fail(err, CKPT_E_CORRUPT, where, "it is no JSON object");
+	return 0;
+}
+
+int en_model_config_parse(const char *text, size_t nbytes, const char *where,
+			  struct en_model_config *out, struct ckpt_err *err)
+{
+	struct ck_json doc = CK_JSON_INIT;
+	struct reader r = { .doc = &doc, .where = where, .err = err };
+	struct en_model_config c = { 0 };
+	const char *act;
+
+	r.rc = parse(&doc, text, nbytes, where, err);
+	if (r.rc)
+		goto out;
+	c.arch = read_arch(&r);
+	check_keys(&r, &c);
+	read_sizes(&r, &c);
+	c.norm_eps = positive(&r, 0, "rms_norm_eps", 1e-6);
+	c.init_range = positive(&r, 0, "initializer_range", 0.02);
+	c.tied = flag(&r, 0, "tie_word_embeddings");
+	read_rope(&r, &c.rope);
+	read_layer_types(&r);
+	c.type = read_type(&r);
+	act = text_of(&r, 0, "hidden_act");
 	if (act && strcmp(act, "silu"))
 		BAD(&r, CKPT_E_UNSUPPORTED, "the activation is \"%.40s\"; silu is built", act);
-	cJSON_Delete(o);
 	if (!r.rc)
 		r.rc = en_model_config_check(&c, where, err);
 	if (!r.rc)
 		*out = c;
+out:
+	ck_json_release(&doc);
 	return r.rc;
 }
 

@@ -10,6 +10,8 @@
 int en_model_fail(struct ckpt_err *err, enum ckpt_code code, const char *where, const char *fmt,
 		  ...) __attribute__((format(printf, 4, 5)));
 
+#define EN_MODEL_NODES ((uint64_t)1 << 20)	/* values of a text of JSON */
+
 /* A file of at most 1 MiB, in new memory (free()).  CKPT_E_NOTFOUND, _IO, _LIMIT, _NOMEM. */
 int en_model_file(const char *path, char **text_out, size_t *n_out, struct ckpt_err *err);
 

@@ -1,11 +1,11 @@
 /* en_weights.c -- see en_weights.h. */
 #include "engine/model/en_weights.h"
 
-#include <cJSON.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "engine/base/en_json.h"
 #include "engine/model/en_model_priv.h"
 
 /* ---- weights ---- */
@@ -90,27 +90,41 @@ void en_weights_free(struct en_weights *w)
 
 /* ---- what ends a text ---- */
 
-static int add_id(const cJSON *v, const char *where, int32_t *ids, uint32_t *n,
-		  struct ckpt_err *err)
+static int add_id(const struct ck_json *doc, uint64_t v, const char *where, int32_t *ids,
+		  uint32_t *n, struct ckpt_err *err)
 {
-	if (!cJSON_IsNumber(v) || v->valuedouble < 0 || v->valuedouble > INT32_MAX ||
-	    v->valuedouble != floor(v->valuedouble))
+	double id;
+
+	if (!en_json_double(doc, v, &id) || id < 0 || id > INT32_MAX || id != floor(id))
 		return en_model_fail(err, CKPT_E_CORRUPT, where, "\"eos_token_id\" is neither a "
 				     "token's number nor a list of them");
 	if (*n == EN_EOS_MOST)
 		return en_model_fail(err, CKPT_E_LIMIT, where, "\"eos_token_id\" has more than %u "
 				     "tokens", EN_EOS_MOST);
-	ids[(*n)++] = (int32_t)v->valuedouble;
+	ids[(*n)++] = (int32_t)id;
 	return 0;
+}
+
+static int add_ids(const struct ck_json *doc, uint64_t v, const char *where, int32_t *ids,
+		   uint32_t *n, struct ckpt_err *err)
+{
+	const bool is_list = doc->tok[v].type == CK_JSON_ARRAY;
+	const uint32_t count = is_list ? doc->tok[v].n : 1;
+	int rc = 0;
+
+	v += is_list;
+	for (uint32_t i = 0; !rc && i < count; i++, v = doc->tok[v].next)
+		rc = add_id(doc, v, where, ids, n, err);
+	return rc;
 }
 
 /* '*said' is true if the file has the key and it is not null. */
 static int read_eos(const char *dir, const char *name, int32_t *ids, uint32_t *n, bool *said,
 		    struct ckpt_err *err)
 {
+	struct ck_json doc = CK_JSON_INIT;
 	char path[4096], *text = NULL;
-	const cJSON *v;
-	cJSON *o = NULL;
+	uint64_t v;
 	size_t len;
 	int rc;
 
@@ -119,21 +133,18 @@ static int read_eos(const char *dir, const char *name, int32_t *ids, uint32_t *n
 	rc = en_model_file(path, &text, &len, NULL);
 	if (rc == -CKPT_E_NOTFOUND)
 		return 0;
-	if (!rc)
-		o = cJSON_ParseWithLength(text, len);
-	if (!o) {
-		free(text);
-		return en_model_fail(err, rc ? (enum ckpt_code)-rc : CKPT_E_CORRUPT, path,
-				     rc ? "it cannot be read" : "it is no JSON");
+	if (rc)
+		return en_model_fail(err, (enum ckpt_code)-rc, path, "it cannot be read");
+	if (en_json_parse(&doc, text, len, EN_MODEL_NODES, path, NULL)) {
+		rc = en_model_fail(err, CKPT_E_CORRUPT, path, "it is no JSON");
+		goto out;
 	}
-	v = cJSON_GetObjectItemCaseSensitive(o, "eos_token_id");
-	*said = v && !cJSON_IsNull(v);
-	if (*said && cJSON_IsArray(v))
-		for (v = v->child; !rc && v; v = v->next)
-			rc = add_id(v, path, ids, n, err);
-	else if (*said)
-		rc = add_id(v, path, ids, n, err);
-	cJSON_Delete(o);
+	v = ck_json_given(&doc, 0, "eos_token_id");
+	*said = v != UINT64_MAX;
+	if (*said)
+		rc = add_ids(&doc, v, path, ids, n, err);
+out:
+	ck_json_release(&doc);
 	free(text);
 	return rc;
 }

@@ -57,12 +57,9 @@ struct reading {
 	struct ckpt_err *err;
 };
 
-/* The value of a key that is there and not null, or UINT64_MAX. */
 static uint64_t find(const struct reading *r, const char *key)
 {
-	const uint64_t tok = ck_json_get(r->doc, 0, key);
-
-	return tok != UINT64_MAX && r->doc->tok[tok].type == CK_JSON_NULL ? UINT64_MAX : tok;
+	return ck_json_given(r->doc, 0, key);
 }
 
 /* 'otherwise' 0: it must be there. */

@@ -50,6 +50,8 @@ void ck_json_release(struct ck_json *doc);
 
 /* Token number of the value under 'key' of object token 'obj', or UINT64_MAX. */
 uint64_t ck_json_get(const struct ck_json *doc, uint64_t obj, const char *key);
+/* The same; null is as if the key were absent, as in config.json of Hugging Face. */
+uint64_t ck_json_given(const struct ck_json *doc, uint64_t obj, const char *key);
 /* A plain unsigned integer (no sign, fraction, exponent, leading zero); else false. */
 bool ck_json_u64(const struct ck_json *doc, uint64_t tok, uint64_t *out);
 /* The same with a minus sign allowed, if it fits; "-0" is 0. */

@@ -27,6 +27,13 @@ uint64_t ck_json_get(const struct ck_json *doc, uint64_t obj, const char *key)
 	return UINT64_MAX;
 }
 
+uint64_t ck_json_given(const struct ck_json *doc, uint64_t obj, const char *key)
+{
+	const uint64_t tok = ck_json_get(doc, obj, key);
+
+	return tok != UINT64_MAX && doc->tok[tok].type == CK_JSON_NULL ? UINT64_MAX : tok;
+}
+
 static bool digits_to_u64(const char *p, uint64_t n, uint64_t *out)
 {
 	uint64_t v = 0;

@@ -348,7 +348,7 @@ static int read_name(struct parser *ps)
 static int duplicate(struct parser *ps, const struct ck_json_tok *name)
 {
 	return ck_fail(ps->err, CKPT_E_CORRUPT, ps->where, name->off,
-		       "JSON: the name \"%.80s\" stands twice in one object", name->str);
+		       "JSON: the name \"%.80s\" is there twice in one object", name->str);
 }
 
 static int check_few_names(struct parser *ps, uint64_t obj)
