@@ -13,7 +13,7 @@ system      = $(patsubst -I%,-isystem %,$(call cflags,$(1)))
 # $(call wanted,KNOB,PACKAGES): 'yes' where the knob is not 0 and all of them are found.
 wanted      = $(if $(filter 0,$(strip $($(1)))),,$(if $(strip $(foreach p,$(2),$(if $(call has_pkg,$(p)),,no))),,yes))
 
-# libckpt itself has no use of cJSON: it is of the programs and the tests.
+# libckpt and the engine have no use of cJSON: it is of zckpt and the tests.
 LIB_PKGS  := libxxhash libdeflate
 JSON_PKG  := libcjson
 NO_LIBS   := $(strip $(foreach p,$(LIB_PKGS) $(JSON_PKG),$(if $(call has_pkg,$(p)),,$(p))))
@@ -38,7 +38,7 @@ PACK_LIBS      := $(strip $(call libs,$(PACK_PKGS)))
 LIB_LIBS       += $(PACK_LIBS)
 endif
 
-ENGINE_LIBS := $(JSON_LIBS)
+ENGINE_LIBS :=
 # The engine reads accelerate's YAML with libyaml; without it, it says so.
 HAS_YAML := $(call wanted,YAML,yaml-0.1)
 ifneq ($(HAS_YAML),)

@@ -30,7 +30,7 @@ ETEST_SRC := $(sort $(wildcard tests/engine/test_*.c))
 ETEST     := $(ETEST_SRC:%.c=$(B)/%)
 ETIMERS   := $(patsubst %.c,$(B)/%,$(sort $(wildcard tests/engine/bench_*.c)))
 ETLIB     := $(call objects,$(sort $(wildcard tests/engine/te_*.c)))
-$(eval $(call program,$(ETEST) $(ETIMERS): %,%.o $(ETLIB) $(B)/libtests.a $(B)/libztrain.a $(B)/libckpt.a,$(CMOCKA_LIBS) $(TRAIN_LIBS)))
+$(eval $(call program,$(ETEST) $(ETIMERS): %,%.o $(ETLIB) $(B)/libtests.a $(B)/libztrain.a $(B)/libckpt.a,$(CMOCKA_LIBS) $(JSON_LIBS) $(TRAIN_LIBS)))
 
 # Of the engine under mpirun.  ztrain_watched is ztrain itself, in which the linker
 # puts tests/engine/watch_*.c in the place of these functions (tests/engine/watch.h).
@@ -75,8 +75,8 @@ FZ       := $(call objects,$(filter-out %/fz_fuzzer.c %/fz_replay.c %/fz_pack.c,
 FZ_TOOLS := $(B)/tests/fuzz/fz_replay $(B)/tests/fuzz/fz_pack
 FZ_NEEDS := $(FZ) $(B)/libtests.a $(B)/libztrain.a $(B)/libckpt.a
 $(eval $(call program,$(TIMERS): %,%.o $(B)/libckpt.a,$(LIB_LIBS)))
-$(eval $(call program,$(FZ_TOOLS): %,%.o $(FZ_NEEDS),$(ENGINE_LIBS) $(LIB_LIBS)))
-$(eval $(call program,$(B)/fuzzer,$(B)/tests/fuzz/fz_fuzzer.o $(FZ_NEEDS),-fsanitize=fuzzer $(ENGINE_LIBS) $(LIB_LIBS)))
+$(eval $(call program,$(FZ_TOOLS): %,%.o $(FZ_NEEDS),$(JSON_LIBS) $(ENGINE_LIBS) $(LIB_LIBS)))
+$(eval $(call program,$(B)/fuzzer,$(B)/tests/fuzz/fz_fuzzer.o $(FZ_NEEDS),-fsanitize=fuzzer $(JSON_LIBS) $(ENGINE_LIBS) $(LIB_LIBS)))
 fuzzer: $(B)/fuzzer $(FZ_TOOLS) $(B)/zckpt
 
 WITH_CMOCKA := $(TLIB) $(UNIT:=.o) $(ETLIB) $(ETEST:=.o) $(ETIMERS:=.o) $(TIMERS:=.o) $(call objects,$(FUZZ_SRC))
