@@ -28,6 +28,7 @@ const struct ck_formats ck_all_formats = {
 	.archive = &ck_format_archive,
 #endif
 	.step = &ck_format_deepspeed,
+	.universal = &ck_format_universal,
 	.native = &ck_format_native,
 	.folder = &ck_format_hf,
 	.file = &ck_format_safetensors,

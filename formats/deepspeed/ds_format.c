@@ -4,28 +4,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/deepspeed/ds_write.h"
+#include "formats/deepspeed/ds_driver.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
-
-int ck_ds_add_source(struct ds_step *ds, struct ds_file *file, struct ckpt_err *err)
-{
-	const bool ranked = file->id.kind == DS_MODEL_RANK || file->id.kind == DS_OPTIM;
-	uint8_t tail[24];
-	int rc = 0;
-
-	ck_put_le64(tail, file->bytes);
-	ck_put_le64(tail + 8, file->fingerprint.lo);
-	ck_put_le64(tail + 16, file->fingerprint.hi);
-	ck_hasher_add(ds->ix->fingerprint, file->name, strlen(file->name) + 1);
-	ck_hasher_add(ds->ix->fingerprint, tail, sizeof(tail));
-	if (file->src)
-		rc = ck_index_add_source(ds->ix, file->path, file->src,
-					 ranked ? (int32_t)file->id.rank : -1, &file->source, err);
-	file->src = NULL;
-	return rc;
-}
 
 static int add_sources(struct ds_step *ds, struct ckpt_err *err)
 {
@@ -41,36 +23,19 @@ static const char *path_of_rank(struct ds_step *ds, const char *prefix, uint32_t
 				const char *tail)
 {
 	const char *path = ck_arena_printf(&ds->arena, "%s/%szero_pp_rank_%u_mp_rank_00_%s.pt",
-					   ds->where, prefix, rank, tail);
+					   ds->at.where, prefix, rank, tail);
 
-	return path ? path : ds->where;
-}
-
-/* Whether an error says already why the file cannot be used. */
-static bool is_named(const struct ds_step *ds, const char *path)
-{
-	for (uint64_t i = 0; i < ds->f->n; i++)
-		if (ds->f->list[i].severity == CKPT_ERROR && !strcmp(ds->f->list[i].where, path))
-			return true;
-	return false;
-}
-
-bool ck_ds_is_named(const struct ds_step *ds, enum ds_kind kind, uint32_t rank)
-{
-	for (uint64_t i = 0; i < ds->nfiles; i++)
-		if (ds->file[i].id.kind == kind && ds->file[i].id.rank == rank &&
-		    is_named(ds, ds->file[i].path))
-			return true;
-	return false;
+	return path ? path : ds->at.where;
 }
 
 /* The file of a rank is missing, or damaged, which an error of its own says. */
 static void miss(struct ds_step *ds, enum ck_finding_id id, const char *path, uint32_t here)
 {
-	if (!is_named(ds, path))
+	if (!ck_ds_is_named(ds, path))
 		ck_findings_add(ds->f, id, path, "%s: %u of %u can be read here (a save that was "
 				"cut short, or a partial copy?)",
-				ck_tree_find(&ds->tree, ck_fs_base(path)) ? "damaged" : "missing",
+				ck_tree_find(&ds->at.tree, ck_fs_base(path)) ? "damaged" :
+									       "missing",
 				here, ds->world);
 }
 
@@ -108,7 +73,7 @@ static void check_ranks(struct ds_step *ds)
 	if (ds->model_rank)
 		check_models(ds);
 	if (ds->optim && (ds->stage == 3) != (ds->model_rank != NULL))
-		ck_findings_add(ds->f, CK_FINDING_STEP_MIXED, ds->where,
+		ck_findings_add(ds->f, CK_FINDING_STEP_MIXED, ds->at.where,
 				"the shards are of stage %d, the model files of %s (two saves "
 				"under one tag?)", ds->stage,
 				ds->model_rank ? "stage 3" : "another stage");
@@ -136,7 +101,7 @@ static void check_world(struct ds_step *ds)
 	if (!ds->optim_file || !ck_val_int(ck_val_get(ds->model, "dp_world_size"), &dp) ||
 	    dp == ds->world || is_mics(ds))
 		return;
-	ck_findings_add(ds->f, CK_FINDING_RANKS_DISAGREE, ds->where,
+	ck_findings_add(ds->f, CK_FINDING_RANKS_DISAGREE, ds->at.where,
 			"the model file says %" PRId64 " ranks, the shards say %u (files of two "
 			"world sizes in one folder?)", dp, ds->world);
 }
@@ -166,30 +131,6 @@ static void check_steps(struct ds_step *ds)
 	}
 }
 
-/*
- * An optimizer counts what the engine has not skipped; up to 0.12.6 one step more, which made its
- * states.  One that was reset counts from 0.  One count that fits is enough: param groups may be
- * younger than the run.
- */
-void ck_ds_check_counts(struct ds_step *ds, const char *where, const double *count, uint32_t n)
-{
-	int64_t taken, skipped = 0;
-
-	if (!n || !ck_val_int(ck_val_get(ds->model, "global_steps"), &taken))
-		return;
-	ck_val_int(ck_val_get(ds->model, "skipped_steps"), &skipped);
-	for (uint32_t i = 0; i < n; i++) {
-		const double more = count[i] - ((double)taken - (double)skipped);
-
-		if (more == 0 || more == 1 || count[i] == 0)
-			return;
-	}
-	ck_findings_add(ds->f, CK_FINDING_OPTIMIZER_STEP_DIFFERS, where,
-			"the optimizer counts %g steps, the model files count %" PRId64 ", of "
-			"which %" PRId64 " were skipped (optimizer files of another step, or an "
-			"optimizer that was reset in the run?)", count[0], taken, skipped);
-}
-
 /* Ranks were compared with each other: one speaks for all. */
 static int check_counts(struct ds_step *ds, struct ckpt_err *err)
 {
@@ -206,20 +147,8 @@ static int check_counts(struct ds_step *ds, struct ckpt_err *err)
 	for (uint32_t i = 0; i < o->nparts; i++)
 		if (o->part[i].has_step)
 			count[n++] = o->part[i].step;
-	ck_ds_check_counts(ds, ds->where, count, n);
+	ck_ds_check_counts(ds, ds->at.where, count, n);
 	return 0;
-}
-
-static bool has_optimizer(const struct ds_step *ds)
-{
-	const struct ck_val *opt = ck_val_get(ds->model, "optimizer");
-
-	return opt && !ck_val_is_none(opt);
-}
-
-bool ck_ds_is_z0(const struct ds_step *ds)
-{
-	return !ds->optim_file && !ds->model_rank && has_optimizer(ds);
 }
 
 /*
@@ -251,13 +180,13 @@ static bool never_saved(const struct ds_step *ds)
 static void judge_without_optim(struct ds_step *ds)
 {
 	if (ds->ngroups && !never_saved(ds)) {
-		ck_findings_add(ds->f, CK_FINDING_RANK_FILE_MISSING, ds->where,
+		ck_findings_add(ds->f, CK_FINDING_RANK_FILE_MISSING, ds->at.where,
 				"no *_optim_states.pt at all, though the model file lists "
 				"partitioned parameters (%u ranks wrote them)", ds->world);
 		return;
 	}
-	if (!has_optimizer(ds))
-		ck_findings_add(ds->f, CK_FINDING_NOT_IN_CHECKPOINT, ds->where,
+	if (!ck_ds_has_optimizer(ds))
+		ck_findings_add(ds->f, CK_FINDING_NOT_IN_CHECKPOINT, ds->at.where,
 				"the optimizer was not saved: weights and buffers are all there "
 				"is");
 }
@@ -267,9 +196,9 @@ static void check_tag(struct ds_step *ds)
 {
 	uint64_t named;
 
-	if (ds->ix->step >= 0 && ck_ds_step_of_tag(ds->ix->tag, &named) &&
+	if (ds->ix->step >= 0 && ck_step_of_tag(ds->ix->tag, &named) &&
 	    named != (uint64_t)ds->ix->step)
-		ck_findings_add(ds->f, CK_FINDING_TAG_STEP_DIFFERS, ds->where,
+		ck_findings_add(ds->f, CK_FINDING_TAG_STEP_DIFFERS, ds->at.where,
 				"the folder is called %s, its files say step %" PRId64
 				" (was it renamed?)", ds->ix->tag, ds->ix->step);
 }
@@ -282,8 +211,10 @@ static int fill_index(struct ds_step *ds, struct ckpt_err *err)
 	ix->format = "deepspeed";
 	ix->stage = ds->stage;
 	ix->world = ds->world;
-	ix->optimizer = ds->bf16_optimizer ? "BF16_Optimizer" : ds->elastic ? "ZeRO, elastic" :
-			ds->optim_file ? "ZeRO" : has_optimizer(ds) ? "not partitioned" : "none";
+	ix->optimizer = ds->bf16_optimizer ? "BF16_Optimizer" :
+			ds->elastic ? "ZeRO, elastic" :
+			ds->optim_file ? "ZeRO" :
+			ck_ds_has_optimizer(ds) ? "not partitioned" : "none";
 	if (ck_val_int(ck_val_get(ds->model, "global_steps"), &step))
 		ix->step = step;
 	check_tag(ds);
@@ -316,31 +247,10 @@ int ck_ds_build(struct ds_step *ds, struct ckpt_err *err)
 	if (!rc)
 		rc = ck_ds_tell_ranks(ds, err);
 	if (!rc && ds->optim_whole && !ds->nstates)
-		ck_findings_add(ds->f, CK_FINDING_STATE_EMPTY, ds->where,
+		ck_findings_add(ds->f, CK_FINDING_STATE_EMPTY, ds->at.where,
 				"no optimizer state besides the masters (saved before the first "
 				"step, or an optimizer that keeps none)");
 	return rc ? rc : fill_index(ds, err);
-}
-
-void ck_ds_end(struct ds_step *ds)
-{
-	for (uint64_t i = 0; i < ds->nfiles; i++) {
-		ck_ds_close_pt(&ds->file[i]);
-		ck_src_close(ds->file[i].src);
-		ck_free(ds->file[i].deflated);
-		ck_free(ds->file[i].member);
-		ck_findings_release(&ds->file[i].notes);
-	}
-	for (uint32_t r = 0; ds->model_rank && r < ds->world; r++) {
-		ck_free(ds->model_rank[r].frozen);
-		ck_free(ds->model_rank[r].buffer);
-	}
-	ck_map_release(&ds->in_module);
-	ck_map_release(&ds->frozen_no);
-	ck_map_release(&ds->buffer_no);
-	ck_tree_release(&ds->tree);
-	ck_arena_release(&ds->arena);
-	pthread_mutex_destroy(&ds->lock);
 }
 
 int ck_ds_begin(struct ds_step *ds, struct ckpt_err *err)
@@ -372,15 +282,61 @@ static int ds_index(const struct ck_input *in, struct ck_index *ix, struct ck_fi
 	return rc;
 }
 
+/* ---- the driver ---- */
+
+static int probe(const struct ck_input *in)
+{
+	const struct ck_format *kind;
+	bool named;
+	int rc;
+
+	if (!in->is_dir)
+		return 0;
+	if (ck_ds_has_files(&in->tree))
+		return 60;
+	rc = ck_step_chosen_kind(in, &kind, &named);
+	if (rc)
+		return rc;
+	/* a folder whose first save was killed before 'latest' holds the step of a tag */
+	if (ck_tree_find(&in->tree, "latest") || (in->tag && kind == &ck_format_deepspeed))
+		return 56;
+	return ck_step_may_keep_steps(&in->tree) ? 20 : 0;
+}
+
+static int holds(const struct ck_tree *tree)
+{
+	return ck_ds_has_files(tree) ? 60 : 0;
+}
+
+static bool is_part(const char *name, bool is_dir)
+{
+	return !is_dir && ck_ds_name_parse(name).kind != DS_OTHER;
+}
+
+static int values(const struct ck_index *ix, const struct ckpt_limits *limits, uint32_t rank,
+		  struct ck_values *out, struct ckpt_err *err)
+{
+	const struct ck_source *shard = ck_ds_source_of(ix, DS_OPTIM, rank);
+	const int rc = ck_ds_open_values(ix, limits, rank, ck_ds_model_source(ix, rank), shard,
+					 out, err);
+
+	if (!rc)
+		ck_ds_take_optimizer(out, ck_val_get(ck_ds_values_root(out), shard ?
+						     "optimizer_state_dict" : "optimizer"));
+	return rc;
+}
+
 const struct ck_format ck_format_deepspeed = {
 	.name = "deepspeed",
+	.noun = "step",
 	.is_step = true,
 	.latest = "latest",
-	.probe = ck_ds_probe,
+	.probe = probe,
 	.index = ds_index,
+	.holds = holds,
+	.is_part = is_part,
 	.reshard = ck_ds_reshard,
+	.write_step = ck_ds_write_step,
 	.shard = ck_ds_shard,
-	.values = ck_ds_values,
-	.look = ck_ds_look,
-	.which = ck_ds_which,
+	.values = values,
 };

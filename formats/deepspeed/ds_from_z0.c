@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/deepspeed/ds_write.h"
+#include "formats/deepspeed/ds_driver.h"
 #include "libckpt/base/ck_err.h"
 
 #define SAME_DEPTH 50
@@ -228,7 +228,7 @@ static int check_wrapper(struct ds_step *ds, bool dynamic, struct ckpt_err *err)
 				       "'optimizer' has a dynamic loss scale and no '%s'", need[i]);
 	for (uint64_t g = 0; ck_val_at(torch_groups(ds), g); g++)
 		if (ck_val_get(ck_val_at(torch_groups(ds), g), "use_muon"))
-			return ck_fail(err, CKPT_E_UNSUPPORTED, ds->where, CKPT_NO_OFFSET,
+			return ck_fail(err, CKPT_E_UNSUPPORTED, ds->at.where, CKPT_NO_OFFSET,
 				       "Muon keeps another momentum at stage 0 than with ZeRO, so "
 				       "it cannot be re-partitioned");
 	return 0;
@@ -271,10 +271,10 @@ int ck_ds_from_z0(struct ds_step *ds, const struct ck_reshard_want *want, struct
 		return rc;
 	ds->origin = DS_FROM_STAGE0;
 	ds->zero_file = ds->model_file;
-	if (ck_ds_z0_stays(ds, want))
+	if (want->target == &ck_format_deepspeed && ck_ds_z0_stays(ds, want))
 		return 0;
 	if (!ds->group)
-		return ck_fail(err, CKPT_E_UNSUPPORTED, ds->where, CKPT_NO_OFFSET,
+		return ck_fail(err, CKPT_E_UNSUPPORTED, ds->at.where, CKPT_NO_OFFSET,
 			       "stage 0 stores optimizer states without names, and not all of "
 			       "them can be told from the files (zckpt inspect says how many); "
 			       "this step can go to another number of ranks, not to another "

@@ -11,7 +11,7 @@
  */
 #include <string.h>
 
-#include "formats/deepspeed/ds_write.h"
+#include "formats/deepspeed/ds_driver.h"
 #include "libckpt/base/ck_err.h"
 
 static struct ck_val *floats(struct ck_arena *a, double x, double y)
@@ -263,8 +263,8 @@ int ck_ds_shard(const struct ck_index *ix, const struct ck_shard_want *want,
 	const struct ck_input in = { .limits = *want->limits };
 	struct ck_findings notes = { 0 };	/* what DeepSpeed will not restore: no news */
 	struct ds_step ds = {
-		.in = &in, .f = &notes, .origin = DS_FROM_WEIGHTS, .where = ix->path,
-		.given_step = true,
+		.in = &in, .f = &notes, .origin = DS_FROM_WEIGHTS,
+		.at = { .where = ix->path, .given_step = true },
 		.world = want->step.world, .stage = 2, .frozen_listed = true,
 		.weight_dtype = want->now ? 0 : want->dtype, .with_states = want->now != NULL,
 	};
@@ -273,7 +273,9 @@ int ck_ds_shard(const struct ck_index *ix, const struct ck_shard_want *want,
 	ds.arena.limit = want->limits->memory_bytes;
 	rc = make_step(&ds, ix, want, err);
 	if (!rc)
-		rc = ck_wr_step(&ds, ix, &want->step, want->step.tag, plan, err);
+		rc = want->step.target->write_step(&(struct ck_step){
+			.tag = want->step.tag, .own = &ds,
+		}, ix, &want->step, plan, err);
 	rc = ck_arena_why(&ds.arena, rc, ix->path, err);
 	ck_arena_release(&ds.arena);
 	ck_findings_release(&notes);

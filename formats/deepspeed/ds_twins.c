@@ -13,7 +13,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/deepspeed/ck_ds.h"
+#include "formats/deepspeed/ds_driver.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/tensor/ck_dtype.h"
@@ -194,7 +194,7 @@ int ck_ds_tell_ranks(struct ds_step *ds, struct ckpt_err *err)
 	shards = ds->optim ? count_unnamed(ds, DS_OPTIM) : 0;
 	models = ds->nfrozen ? count_unnamed(ds, DS_MODEL_RANK) : 0;
 	if (!rc && (shards > 1 || models > 1))
-		ck_findings_add(ds->f, CK_FINDING_RANKS_UNNAMED, ds->where,
+		ck_findings_add(ds->f, CK_FINDING_RANKS_UNNAMED, ds->at.where,
 				"%" PRIu64 " files of ranks do not say which rank wrote them, so "
 				"two that were exchanged would not be seen", shards + models);
 	return rc;

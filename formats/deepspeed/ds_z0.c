@@ -75,7 +75,7 @@ static const struct ck_tensor_ref *state_tensor(const struct ck_val *state)
 static int make_places(struct z0 *z, struct z0_group *g, uint64_t n, struct ckpt_err *err)
 {
 	if (n > z->room)	/* one list may hang in many groups */
-		return ck_fail(err, CKPT_E_CORRUPT, z->ds->where, CKPT_NO_OFFSET,
+		return ck_fail(err, CKPT_E_CORRUPT, z->ds->at.where, CKPT_NO_OFFSET,
 			       "NAMES_WRONG: the optimizer's groups list more parameters than the "
 			       "file has values, so some come twice");
 	z->room -= n;
@@ -140,7 +140,7 @@ static int take_groups(struct z0 *z, const struct ck_val *opt, struct ckpt_err *
 	if (!ck_val_seq(list, &item, &n))
 		return 0;
 	if (n > z->ds->in->limits.groups)
-		return ck_fail_limit(err, z->ds->where, CKPT_NO_OFFSET, "groups",
+		return ck_fail_limit(err, z->ds->at.where, CKPT_NO_OFFSET, "groups",
 				     z->ds->in->limits.groups, "%" PRIu64 " param groups", n);
 	z->group = ck_arena_zalloc(&z->ds->arena, (n + 1) * sizeof(*z->group));
 	if (!z->group)
@@ -336,7 +336,7 @@ static int add_all(struct z0 *z, struct ckpt_err *err)
 	if (z->form == Z0_FLAT && !named)
 		left = z->nparams;
 	if (left)
-		ck_findings_add(z->ds->f, CK_FINDING_NOT_IN_CHECKPOINT, z->ds->where,
+		ck_findings_add(z->ds->f, CK_FINDING_NOT_IN_CHECKPOINT, z->ds->at.where,
 				"stage 0 stores optimizer states without names; those of %" PRIu64
 				" parameters cannot be told from the files and are left out, "
 				"%" PRIu64 " are named", left, named);

@@ -7,7 +7,7 @@
 #ifndef CK_DS_Z0_H
 #define CK_DS_Z0_H
 
-#include "formats/deepspeed/ck_ds.h"
+#include "formats/deepspeed/ds_driver.h"
 #include "libckpt/base/ck_hash.h"
 
 enum z0_form {

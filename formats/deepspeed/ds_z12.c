@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/deepspeed/ck_ds.h"
+#include "formats/deepspeed/ds_driver.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/include/ckpt_zero.h"
 
@@ -52,7 +52,7 @@ static int lay_out(struct ds_step *ds, uint32_t number, struct z12_group *z,
 	if (!ds->version[0] && !ds->version[1] && !ds->version[2])
 		factor = 2;
 	if (ckpt_z12_cut(at, ds->world, factor, &z->cut))
-		return ck_fail(err, CKPT_E_LIMIT, ds->where, CKPT_NO_OFFSET,
+		return ck_fail(err, CKPT_E_LIMIT, ds->at.where, CKPT_NO_OFFSET,
 			       "group %u cannot be cut over %u ranks", number, ds->world);
 	return 0;
 }
@@ -104,7 +104,7 @@ static bool check_state(struct ds_step *ds, const struct z12_group *z, uint32_t 
 	if (!have)
 		return false;
 	if (bad) {
-		ck_findings_add(ds->f, CK_FINDING_NOT_IN_CHECKPOINT, ds->where,
+		ck_findings_add(ds->f, CK_FINDING_NOT_IN_CHECKPOINT, ds->at.where,
 				"state %s of group %u is left out: it has %" PRIu64
 				" elements on a rank whose partition has %" PRIu64
 				", so it cannot be joined over the ranks", ds->state_name[k],
@@ -112,7 +112,7 @@ static bool check_state(struct ds_step *ds, const struct z12_group *z, uint32_t 
 		return false;
 	}
 	if (have < need) {
-		ck_findings_add(ds->f, CK_FINDING_RANKS_DISAGREE, ds->where,
+		ck_findings_add(ds->f, CK_FINDING_RANKS_DISAGREE, ds->at.where,
 				"state %s of group %u is on %u of %u ranks", ds->state_name[k],
 				z->number, have, ds->world);
 		return false;

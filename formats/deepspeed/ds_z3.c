@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/deepspeed/ck_ds.h"
+#include "formats/deepspeed/ds_driver.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/include/ckpt_zero.h"
 
@@ -18,7 +18,7 @@ static int sub_group_length(struct ds_step *ds, const struct ds_group *g, uint64
 
 	for (uint32_t i = 0; i < g->nparams; i++)
 		if (ck_add_over(sum, ckpt_z3_part_numel(g->param[i].numel, ds->world), &sum))
-			return ck_fail(err, CKPT_E_LIMIT, ds->where, CKPT_NO_OFFSET,
+			return ck_fail(err, CKPT_E_LIMIT, ds->at.where, CKPT_NO_OFFSET,
 				       "a sub-group exceeds 64 bits of elements");
 	*out = sum;
 	return 0;
@@ -47,7 +47,7 @@ static int check_masters(struct ds_step *ds, uint32_t sub, uint64_t want, bool *
 			       " are expected: optimizer states offloaded to NVMe lie outside the "
 			       "shards", sub, want);
 	if (empty)
-		ck_findings_add(ds->f, CK_FINDING_LENGTH_WRONG, ds->where,
+		ck_findings_add(ds->f, CK_FINDING_LENGTH_WRONG, ds->at.where,
 				"sub-group %u is empty on %u of %u ranks", sub, empty, ds->world);
 	return 0;
 }
@@ -69,7 +69,7 @@ static bool check_state(struct ds_step *ds, uint32_t sub, uint32_t k, uint64_t w
 	if (!have)
 		return false;
 	if (bad) {
-		ck_findings_add(ds->f, CK_FINDING_NOT_IN_CHECKPOINT, ds->where,
+		ck_findings_add(ds->f, CK_FINDING_NOT_IN_CHECKPOINT, ds->at.where,
 				"state %s of sub-group %u is left out: it has %" PRIu64
 				" elements on a rank whose part has %" PRIu64
 				", so it cannot be joined over the ranks", ds->state_name[k], sub,
@@ -77,7 +77,7 @@ static bool check_state(struct ds_step *ds, uint32_t sub, uint32_t k, uint64_t w
 		return false;
 	}
 	if (have < ds->world) {
-		ck_findings_add(ds->f, CK_FINDING_RANKS_DISAGREE, ds->where,
+		ck_findings_add(ds->f, CK_FINDING_RANKS_DISAGREE, ds->at.where,
 				"state %s of sub-group %u is on %u of %u ranks", ds->state_name[k],
 				sub, have, ds->world);
 		return false;
@@ -119,19 +119,6 @@ static int add_state(struct ds_step *ds, uint32_t sub, const struct ds_param *p,
 		return rc;
 	}
 	return ck_index_state_end(ds->ix, state_out, err);
-}
-
-enum ckpt_dtype ck_ds_placeholder_dtype(const struct ds_step *ds, const char *name)
-{
-	struct ck_val *const *item;
-	const struct ck_tensor_ref *t;
-	uint64_t i, n;
-
-	if (!ck_map_find(&ds->in_module, name, strlen(name), &i))
-		return (enum ckpt_dtype)0;
-	ck_val_pairs(ds->module, &item, &n);
-	t = ck_val_tensor(item[2 * i + 1]);
-	return t ? (enum ckpt_dtype)t->dtype : (enum ckpt_dtype)0;
 }
 
 static int index_param(struct ds_step *ds, uint32_t sub, const struct ds_param *p, uint64_t at,

@@ -2,12 +2,12 @@
  * ck_uni.h -- private to formats/universal: DeepSpeed's universal checkpoint while it is read.
  *
  * Its model files are DeepSpeed's own, so names, shapes, groups, buffers and frozen parameters come
- * from formats/deepspeed; here are the folders of parameters (docs/formats/universal.md).
+ * as formats/ds_pt reads them; here are the folders of parameters (docs/formats/universal.md).
  */
 #ifndef CK_UNI_H
 #define CK_UNI_H
 
-#include "formats/deepspeed/ck_ds.h"
+#include "formats/ds_pt/ds_write.h"
 
 /* A file NAME.pt in a parameter's folder. */
 struct uni_file {
@@ -34,9 +34,6 @@ struct uni {
 	uint64_t nfiles, nparams;
 };
 
-/* uni_find.c */
-int ck_uni_probe(const struct ck_input *in);
-
 /* uni_load.c: list and read the files below 'zero'. */
 int ck_uni_load(struct uni *u, struct ckpt_err *err);
 void ck_uni_release(struct uni *u);
@@ -52,5 +49,11 @@ int ck_uni_optimizer(struct uni *u, struct ckpt_err *err);
 int ck_uni_reshard(const struct ck_input *in, const struct ck_index *ix,
 		   const struct ck_reshard_want *want, struct ck_plan *plan,
 		   struct ck_findings *findings, struct ckpt_err *err);
+/* uni_write.c: another slot. */
+int ck_uni_write_step(struct ck_step *step, const struct ck_index *ix,
+		      const struct ck_reshard_want *want, struct ck_plan *plan,
+		      struct ckpt_err *err);
+
+extern const struct ck_format ck_format_universal;
 
 #endif

@@ -33,12 +33,12 @@ static int take_stage(struct uni *u, struct ckpt_err *err)
 		ds->stage = ds->model_rank ? 3 : 1;
 	ds->bf16_optimizer = ds->stage != 3 && zero && !ck_val_get(zero, "zero_stage");
 	if ((ds->stage == 3) != (ds->model_rank != NULL))
-		ck_findings_add(ds->f, CK_FINDING_STEP_MIXED, ds->where,
+		ck_findings_add(ds->f, CK_FINDING_STEP_MIXED, ds->at.where,
 				"zero/optimizer_state.pt is of stage %d, the model files of %s "
 				"(two conversions into one folder?)", ds->stage,
 				ds->model_rank ? "stage 3" : "another stage");
 	if (ck_val_get(ck_val_get(ds->model, "universal_checkpoint_info"), "ds_autoep_layers"))
-		return ck_fail(err, CKPT_E_LAYOUT, ds->where, CKPT_NO_OFFSET,
+		return ck_fail(err, CKPT_E_LAYOUT, ds->at.where, CKPT_NO_OFFSET,
 			       "LAYOUT_UNSUPPORTED: mixture of experts by AutoEP (expert "
 			       "parallel)");
 	return 0;
@@ -47,8 +47,8 @@ static int take_stage(struct uni *u, struct ckpt_err *err)
 static void check_model_files(struct ds_step *ds)
 {
 	for (uint32_t r = 0; ds->model_rank && r < ds->world; r++)
-		if (!ds->model_rank[r].file && !ck_ds_is_named(ds, DS_MODEL_RANK, r))
-			ck_findings_add(ds->f, CK_FINDING_MODEL_FILE_MISSING, ds->where,
+		if (!ds->model_rank[r].file && !ck_ds_is_rank_named(ds, DS_MODEL_RANK, r))
+			ck_findings_add(ds->f, CK_FINDING_MODEL_FILE_MISSING, ds->at.where,
 					"zero_pp_rank_%u_mp_rank_00_model_states.pt is absent or "
 					"damaged; %u ranks wrote the step", r, ds->world);
 	for (uint64_t i = 0; i < ds->nfiles; i++)
@@ -124,7 +124,7 @@ static void check_states(struct uni *u)
 	for (uint32_t g = 0; g < u->ds.ngroups; g++)
 		check_group(u, g);
 	if (!any)
-		ck_findings_add(u->ds.f, CK_FINDING_STATE_EMPTY, u->ds.where,
+		ck_findings_add(u->ds.f, CK_FINDING_STATE_EMPTY, u->ds.at.where,
 				"no optimizer state besides the masters (saved before the first "
 				"step, or an optimizer that keeps none)");
 }
@@ -242,7 +242,7 @@ static int add_steps(struct uni *u, struct ckpt_err *err)
 		rc = ck_index_add_fact(u->ds.ix, err, key, "%.17g", step);
 	}
 	if (!rc)
-		ck_ds_check_counts(&u->ds, u->ds.where, count, n);
+		ck_ds_check_counts(&u->ds, u->ds.at.where, count, n);
 	return rc;
 }
 
@@ -295,7 +295,7 @@ int ck_uni_begin(struct uni *u, struct ckpt_err *err)
 	if (!rc)
 		rc = ck_ds_load(ds, err);
 	if (!rc && !ds->ngroups)
-		rc = ck_fail(err, CKPT_E_LAYOUT, ds->where, CKPT_NO_OFFSET,
+		rc = ck_fail(err, CKPT_E_LAYOUT, ds->at.where, CKPT_NO_OFFSET,
 			     "LAYOUT_UNSUPPORTED: the model file has no param_shapes, so nothing "
 			     "says which parameters the optimizer has");
 	if (!rc)
@@ -328,6 +328,26 @@ static int uni_index(const struct ck_input *in, struct ck_index *ix, struct ck_f
 	return rc;
 }
 
+/* ---- the driver ---- */
+
+static bool has_folder(const struct ck_tree *tree)
+{
+	const struct ck_tree_entry *zero = ck_tree_find(tree, "zero");
+
+	return zero && zero->is_dir;
+}
+
+/* States by parameter in a folder 'zero', beside model files. */
+static int holds(const struct ck_tree *tree)
+{
+	return !has_folder(tree) ? 0 : ck_ds_has_files(tree) ? 70 : 1;
+}
+
+static bool is_part(const char *name, bool is_dir)
+{
+	return is_dir ? !strcmp(name, "zero") : ck_ds_name_parse(name).kind != DS_OTHER;
+}
+
 /* "zero/NAME/exp_avg.pt", whose NAME may have slashes. */
 static bool is_moment(const char *name)
 {
@@ -337,14 +357,50 @@ static bool is_moment(const char *name)
 	       strcmp(base, "fp32.pt") && strcmp(base, "step.pt");
 }
 
+/* A folder with a DeepSpeed step too ('latest') is that step unless --tag names this one. */
+static int probe(const struct ck_input *in)
+{
+	const struct ck_format *kind;
+	bool named;
+	int rc;
+
+	if (!in->is_dir)
+		return 0;
+	if (holds(&in->tree) > 1)
+		return 70;
+	rc = ck_step_chosen_kind(in, &kind, &named);
+	if (rc)
+		return rc;
+	if (in->tag)
+		return kind == &ck_format_universal ? 70 : 0;
+	return ck_tree_find(&in->tree, "latest_universal") ? 54 :
+	       kind == &ck_format_universal ? 22 : 0;
+}
+
+static int values(const struct ck_index *ix, const struct ckpt_limits *limits, uint32_t rank,
+		  struct ck_values *out, struct ckpt_err *err)
+{
+	const struct ck_source *optim = ck_ds_source_named(ix, "zero/optimizer_state.pt");
+	const int rc = ck_ds_open_values(ix, limits, rank, ck_ds_model_source(ix, rank), optim,
+					 out, err);
+
+	if (!rc && optim)
+		ck_ds_take_optimizer(out, ck_ds_values_root(out));
+	return rc;
+}
+
 const struct ck_format ck_format_universal = {
 	.name = "universal",
+	.noun = "universal checkpoint",
 	.is_step = true,
+	.aside = true,
 	.latest = "latest_universal",
 	.is_moment = is_moment,
-	.probe = ck_uni_probe,
+	.probe = probe,
 	.index = uni_index,
+	.holds = holds,
+	.is_part = is_part,
 	.reshard = ck_uni_reshard,
-	.values = ck_ds_values_universal,
-	.look = ck_ds_look,
+	.write_step = ck_uni_write_step,
+	.values = values,
 };

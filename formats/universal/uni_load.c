@@ -21,8 +21,8 @@ static const char *below(struct uni *u, const char *name)
 {
 	struct ds_step *ds = &u->ds;
 
-	return ck_arena_printf(&ds->arena, "%s%szero%s%s", ds->given_step ? "" : ds->ix->tag,
-			       ds->given_step ? "" : "/", name ? "/" : "", name ? name : "");
+	return ck_arena_printf(&ds->arena, "%s%szero%s%s", ds->at.given_step ? "" : ds->ix->tag,
+			       ds->at.given_step ? "" : "/", name ? "/" : "", name ? name : "");
 }
 
 static int list(struct uni *u, const char *name, struct ck_tree *tree, struct ckpt_err *err)
@@ -100,7 +100,7 @@ static int list_param(struct uni *u, struct uni_param *p, struct ckpt_err *err)
 	int rc;
 
 	if (!stays_inside(p->p->name))
-		return ck_fail(err, CKPT_E_UNSAFE, u->ds.where, CKPT_NO_OFFSET,
+		return ck_fail(err, CKPT_E_UNSAFE, u->ds.at.where, CKPT_NO_OFFSET,
 			       "the folder of a parameter called '%s' would lie outside this one",
 			       p->p->name);
 	rc = list(u, p->p->name, &tree, err);
@@ -335,7 +335,7 @@ static int load_optimizer(struct uni *u, struct ckpt_err *err)
 		return rc;
 	e = ck_tree_find(&tree, "optimizer_state.pt");
 	u->optim.name = "zero/optimizer_state.pt";
-	u->optim.path = ck_arena_printf(&ds->arena, "%s/%s", ds->where, u->optim.name);
+	u->optim.path = ck_arena_printf(&ds->arena, "%s/%s", ds->at.where, u->optim.name);
 	if (e)
 		u->optim.path = ck_arena_strdup(&ds->arena, e->path);
 	if (!u->optim.path)
@@ -374,7 +374,7 @@ static void collect_notes(struct uni *u)
 		ck_findings_merge(u->ds.f, &u->file[i].file.notes, CK_FINDING_CRC_NOT_COMPUTED);
 	}
 	if (unsummed)
-		ck_findings_add(u->ds.f, CK_FINDING_CRC_NOT_COMPUTED, u->ds.where,
+		ck_findings_add(u->ds.f, CK_FINDING_CRC_NOT_COMPUTED, u->ds.at.where,
 				"%" PRIu64 " of %" PRIu64 " files were written without checksums "
 				"of their tensors", unsummed, u->nfiles);
 }

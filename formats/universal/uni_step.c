@@ -1,6 +1,6 @@
 /*
  * uni_step.c -- the optimizer of a universal checkpoint in the form of stages 1 and 2, from which
- * the writing half of formats/deepspeed makes a step of any stage and world size.
+ * every writer makes a step of any stage and world size.
  *
  * What shards keep under 'base_optimizer_state' is spread here: hyper-parameters in
  * optimizer_state.pt, the count of steps in a file of each parameter (at stage 3 in
@@ -8,7 +8,6 @@
  */
 #include <string.h>
 
-#include "formats/deepspeed/ds_write.h"
 #include "formats/universal/ck_uni.h"
 #include "libckpt/base/ck_err.h"
 
@@ -219,7 +218,9 @@ int ck_uni_reshard(const struct ck_input *in, const struct ck_index *ix,
 	if (!rc)
 		rc = make_step(&u, ix, err);
 	if (!rc)
-		rc = ck_wr_step(&u.ds, ix, want, scratch.tag, plan, err);
+		rc = want->target->write_step(&(struct ck_step){
+			.format = &ck_format_universal, .tag = scratch.tag, .own = &u.ds,
+		}, ix, want, plan, err);
 	ck_uni_end(&u);
 	ck_index_release(&scratch);
 	return rc;

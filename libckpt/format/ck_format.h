@@ -17,6 +17,12 @@
 #include "libckpt/io/ck_tree.h"
 #include "libckpt/tensor/ck_index.h"
 
+/* The driver of the step that an input means. */
+struct ck_chosen {
+	const struct ck_format *kind;	/* NULL = it means none */
+	bool is_known;
+};
+
 /* What the caller gave, looked at once. */
 struct ck_input {
 	const char *const *path;	/* as given, without trailing slashes */
@@ -34,28 +40,13 @@ struct ck_input {
 	struct ck_fdpool *pool;		/* outlives the index */
 	const struct ck_formats *formats;	/* the drivers that are asked */
 	const struct ck_format *driver;	/* filled by ck_format_open(): the one that read it */
-	int *chosen;			/* kind of the step that is meant, as the drivers that look
-					   for one have it: -1 = none has looked yet; or NULL */
+	struct ck_chosen *chosen;	/* whose step is meant, once somebody has looked; or NULL */
 };
 
 struct ck_plan;
+struct ck_step;
 struct ck_val;
 struct ck_values;
-
-/* What a folder is to steps of a format. */
-enum ck_holds {
-	CK_HOLDS_OTHER = 0,
-	CK_HOLDS_STEPS,		/* a step may be put beside what is there */
-	CK_HOLDS_SHARDS,	/* it is itself a step */
-};
-
-/* The step that a folder means without a tag. */
-struct ck_which {
-	const char *path;	/* of the step */
-	const char *name;	/* entry of the folder that leads to it; "" = itself */
-	const char *why;	/* a clause */
-	bool named;		/* by a file 'latest' or 'latest_universal' */
-};
 
 /* Elements first .. first + count - 1 of every state of a tensor lie in files of 'rank'. */
 struct ck_cut {
@@ -72,13 +63,12 @@ struct ck_along {
 
 /* A step for another number of ranks, as asked; -1 and 0 mean as the source has it. */
 struct ck_reshard_want {
-	uint32_t world;
+	const struct ck_format *target;	/* it has write_step() */
+	uint32_t world;		/* of a form without ranks, of what each rank has besides */
 	int stage;		/* -1 = as it is; 0, 1, 2, 3; 4 = BF16_Optimizer */
 	int round_robin;	/* -1, 0, 1 */
 	uint64_t sub_group_size;
 	const char *tag;	/* NULL = the source's, without or with its ending _universal */
-	bool universal;		/* DeepSpeed's universal form; then 'world' is the model files' */
-	bool native;		/* the native form, in files of 'world' ranks */
 	const char *version;	/* DeepSpeed's, "0.16.9"; NULL = the source's */
 	bool reset;		/* the optimizer begins anew: states zero, step 0 */
 	const char *const *drop;	/* patterns of states to leave out, NULL last; or NULL */
@@ -169,6 +159,13 @@ struct ck_format {
 	int (*reshard)(const struct ck_input *in, const struct ck_index *ix,
 		       const struct ck_reshard_want *want, struct ck_plan *plan,
 		       struct ck_findings *f, struct ckpt_err *err);
+	/*
+	 * (optional) Every file of a step, as 'want' asks; 'ix' is the index of its tensors.  What
+	 * a loader will not restore is a finding of the step's.
+	 */
+	int (*write_step)(struct ck_step *step, const struct ck_index *ix,
+			  const struct ck_reshard_want *want, struct ck_plan *plan,
+			  struct ckpt_err *err);
 	/* (optional) A step of the tensors of 'ix', which any driver has read. */
 	int (*shard)(const struct ck_index *ix, const struct ck_shard_want *want,
 		     struct ck_plan *plan, struct ckpt_err *err);
@@ -178,15 +175,15 @@ struct ck_format {
 	 */
 	int (*values)(const struct ck_index *ix, const struct ckpt_limits *limits, uint32_t rank,
 		      struct ck_values *out, struct ckpt_err *err);
-	/* With reshard(): the folder at 'path'. */
-	int (*look)(const char *path, const struct ckpt_limits *limits, enum ck_holds *out,
-		    struct ckpt_err *err);
 	/*
-	 * With look(): which step the folder means, by names alone; strings in 'arena'.  Codes of
-	 * index() where it means none.
+	 * Of steps: a bid on a folder that is one of this format, by the names in it; 0 = it is
+	 * none, 1 = it is what is left of one, which is not chosen and not written into.
 	 */
-	int (*which)(const struct ck_input *in, struct ck_arena *arena, struct ck_which *out,
-		     struct ckpt_err *err);
+	int (*holds)(const struct ck_tree *tree);
+	const char *noun;	/* "the folder given is a NOUN" */
+	/* A file or folder in a step's folder that is the step's. */
+	bool (*is_part)(const char *name, bool is_dir);
+	bool aside;		/* kept beside the run's steps: 'latest_universal' names it */
 	/*
 	 * (optional) List the pickles of a file and their names.  Without 'always' a file that
 	 * does not look like one that has any is passed over.
@@ -211,8 +208,9 @@ struct ck_formats {
 	const struct ck_format *const *reader;
 	const struct ck_archive_format *archive;	/* NULL = this build has none */
 	/* Who the verbs ask to write; NULL = this build cannot. */
-	const struct ck_format *step;	/* training steps: shard, look, which */
-	const struct ck_format *native;	/* steps in the native form: reshard */
+	const struct ck_format *step;	/* training steps: shard, write_step */
+	const struct ck_format *universal;	/* DeepSpeed's universal form: write_step */
+	const struct ck_format *native;	/* steps in the native form: reshard, write_step */
 	const struct ck_format *folder;	/* a folder of weights: plan, is_output, is_aux */
 	const struct ck_format *file;	/* one file of weights: plan */
 	const struct ck_format *pickles;	/* one file of torch: plan, audit, slim */

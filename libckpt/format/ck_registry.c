@@ -271,7 +271,8 @@ int ck_format_with_input(struct ck_input *in,
 	const char *const *given = in->path;
 	struct ck_arena arena = CK_ARENA_INIT;
 	const char **path = NULL;
-	int chosen = -1, rc;
+	struct ck_chosen chosen = { .kind = NULL };
+	int rc;
 
 	if (!in->npaths || !in->path[0][0])
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "no path is given");

@@ -92,12 +92,19 @@ static bool is_in_place(const struct resharding *r)
 	return same;
 }
 
+static const struct ck_format *target_of(const struct resharding *r)
+{
+	const struct ck_formats *f = r->ck->formats;
+
+	return r->opts->to == CKPT_TO_UNIVERSAL ? f->universal :
+	       r->opts->to == CKPT_TO_NATIVE ? f->native : f->step;
+}
+
 static int lay_out(const struct ck_input *in, void *arg, struct ckpt_err *err)
 {
 	struct resharding *r = arg;
 	const struct ck_reshard_want want = {
-		.world = world_of(r), .universal = r->opts->to == CKPT_TO_UNIVERSAL,
-		.native = r->opts->to == CKPT_TO_NATIVE, .stage = r->opts->stage,
+		.target = target_of(r), .world = world_of(r), .stage = r->opts->stage,
 		.round_robin = r->opts->round_robin,
 		.sub_group_size = r->opts->sub_group_size, .tag = r->opts->tag,
 		.version = r->opts->ds_version, .drop = r->opts->drop_states,

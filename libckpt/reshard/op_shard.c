@@ -312,6 +312,7 @@ static int make_plan(struct sharding *s, struct ckpt_err *err)
 	if (!rc)
 		rc = make_groups(s, err);
 	s->want.limits = &s->ck->limits;
+	s->want.step.target = driver;
 	if (!rc)
 		rc = driver && driver->shard ?
 		     driver->shard(&s->ck->ix, &s->want, &s->plan, err) :

@@ -7,6 +7,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_format.h"
 #include "libckpt/io/ck_mount.h"
+#include "libckpt/step/ck_step_find.h"
 #include "libckpt/verify/ck_folder.h"
 
 struct listing {
@@ -53,15 +54,14 @@ static bool is_left_out(const struct listing *l, const struct ck_tree_entry *e, 
 static int goes_along(const struct listing *l, const struct ck_tree_entry *e, bool *out,
 		      struct ckpt_err *err)
 {
-	const struct ck_format *driver = l->ck->formats->step;
 	enum ck_holds holds = CK_HOLDS_OTHER;
 	int rc = 0;
 
 	*out = false;
 	if (ck_fdpool_mount(l->ck->pool))	/* a pack has no folders beside its step */
 		return 0;
-	if (!l->inside && driver && driver->look)
-		rc = driver->look(e->path, &l->ck->limits, &holds, err);
+	if (!l->inside)
+		rc = ck_step_look(l->ck->formats, e->path, &l->ck->limits, &holds, err);
 	*out = !rc && holds == CK_HOLDS_OTHER;
 	return rc;
 }

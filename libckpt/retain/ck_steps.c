@@ -104,7 +104,7 @@ static int is_step(const struct listing *l, const char *path, const char *name, 
 		   struct ckpt_err *err)
 {
 	enum ck_holds holds = CK_HOLDS_OTHER;
-	int rc = l->steps->formats->step->look(path, l->limits, &holds, err);
+	int rc = ck_step_look(l->steps->formats, path, l->limits, &holds, err);
 
 	*out = holds == CK_HOLDS_SHARDS || (holds == CK_HOLDS_STEPS && is_trainer_name(name));
 	if (!rc && !*out && is_trainer_name(name))

@@ -11,6 +11,7 @@
 
 #include "libckpt/base/ck_mem.h"
 #include "libckpt/format/ck_format.h"
+#include "libckpt/step/ck_step_find.h"
 #include "libckpt/run/ck_ckpt.h"
 
 struct ck_step {

@@ -164,11 +164,12 @@ static int lay_out(const struct ck_input *in, void *arg, struct ckpt_err *err)
 	struct relaying *r = arg;
 	struct slimming *s = r->s;
 	const struct ck_reshard_want want = {
+		.target = s->ck->formats->native,
 		.world = (uint32_t)ck_max_u64(1, s->ck->ix.world), .stage = -1, .round_robin = -1,
-		.native = true, .tag = s->ck->ix.tag, .drop = r->drop, .in_place = s->ask->bare,
+		.tag = s->ck->ix.tag, .drop = r->drop, .in_place = s->ask->bare,
 	};
 
-	return s->ck->formats->native->reshard(in, &s->ck->ix, &want, &s->plan, &s->notes, err);
+	return want.target->reshard(in, &s->ck->ix, &want, &s->plan, &s->notes, err);
 }
 
 /* The step's own files come first in the plan, and lose the name of its folder. */

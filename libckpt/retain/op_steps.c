@@ -21,7 +21,7 @@ static int ask(const struct ck_input *in, void *arg, struct ckpt_err *err)
 
 	return !in->is_dir ? ck_fail(err, CKPT_E_NOTFOUND, in->path[0], CKPT_NO_OFFSET,
 				     "this is no folder of steps") :
-	       a->formats->step->which(in, a->arena, a->out, err);
+	       ck_step_which(in, a->arena, a->out, err);
 }
 
 /*

@@ -9,6 +9,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
+#include "libckpt/step/ck_step_find.h"
 
 #define WINDOW_BYTES ((uint64_t)256 << 10)
 
@@ -76,8 +77,8 @@ static int check_replaced(const struct ck_run_to_dst *d, const char *path, const
 		rc = ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
 			     "this is the step that is read; --new-tag gives the new one another "
 			     "name");
-	if (!rc && d->driver->look)
-		rc = d->driver->look(path, &d->ck->limits, &holds, err);
+	if (!rc && d->driver->is_step)
+		rc = ck_step_look(d->ck->formats, path, &d->ck->limits, &holds, err);
 	if (!rc && holds != CK_HOLDS_SHARDS)
 		rc = ck_fs_dir_is_empty(path, &empty, err);
 	if (rc || holds == CK_HOLDS_SHARDS || empty)
@@ -268,8 +269,8 @@ int ck_dst_check(const struct ck_run_to_dst *d, struct ckpt_err *err)
 	enum ck_holds holds = CK_HOLDS_OTHER;
 	int rc = 0;
 
-	if (d->driver->look)
-		rc = d->driver->look(d->dst, &d->ck->limits, &holds, err);
+	if (d->driver->is_step)
+		rc = ck_step_look(d->ck->formats, d->dst, &d->ck->limits, &holds, err);
 	if (rc)
 		return rc;
 	if (holds == CK_HOLDS_SHARDS)

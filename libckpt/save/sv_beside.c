@@ -78,7 +78,7 @@ int ck_sv_beside_list(struct sv_spec *s, uint32_t rank, const struct ckpt_save_s
 		kind = CK_FS_NOTHING;
 	if (!rc && kind == CK_FS_DIR)
 		rc = add_copies(s, step->aux_dir, step->config_json != NULL, err);
-	return rc || !s->want.step.native ? rc : want_sums(s, err);
+	return rc || s->want.step.target != s->formats->native ? rc : want_sums(s, err);
 }
 
 int ck_sv_beside_plan(const struct sv_spec *s, struct ck_plan *plan, struct ckpt_err *err)

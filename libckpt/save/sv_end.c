@@ -468,7 +468,7 @@ static int place(struct sv_save *s, struct ckpt_err *err)
 		rc = ck_stage_commit(s->stage, s->opts->timeout_ms, &inner);
 	if (!rc && s->spec.latest) {
 		what = "'latest' does not name it";
-		rc = ck_latest_set(s->opts->root, s->spec.tag, s->spec.want.step.universal,
+		rc = ck_latest_set(s->opts->root, s->spec.tag, s->spec.want.step.target->aside,
 				   s->opts->sync, &inner);
 	}
 	if (rc && ck_stage_is_done(s->stage))

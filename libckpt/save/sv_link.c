@@ -32,7 +32,8 @@ bool ck_sv_is_frozen(const struct sv_save *s, const struct ck_plan *plan, uint32
 {
 	const char *name = ck_sv_spec_local(&s->spec, plan->file[file].name);
 
-	return s->spec.want.step.native && name && !strncmp(name, "frozen-", 7);
+	return s->spec.want.step.target == s->spec.formats->native && name &&
+	       !strncmp(name, "frozen-", 7);
 }
 
 bool ck_sv_is_linked(const struct sv_save *s, uint32_t file)

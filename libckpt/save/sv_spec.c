@@ -267,8 +267,9 @@ static int take_layout(struct sv_spec *s, const struct ckpt_saver_opts *o,
 	s->want.step = (struct ck_reshard_want){
 		.world = world, .stage = step->stage, .round_robin = step->round_robin ? 1 : 0,
 		.sub_group_size = step->sub_group_size, .tag = s->tag,
-		.universal = step->to == CKPT_TO_UNIVERSAL,
-		.native = step->to == CKPT_TO_NATIVE, .cut_rank = -1, .cut_alone = s->local,
+		.target = step->to == CKPT_TO_UNIVERSAL ? s->formats->universal :
+			  step->to == CKPT_TO_NATIVE ? s->formats->native : s->formats->step,
+		.cut_rank = -1, .cut_alone = s->local,
 		.version = ck_arena_strdup(&s->arena, version),
 	};
 	return rc || s->want.step.version ? rc : ck_fail_nomem(err, "a version", 0);
@@ -379,7 +380,8 @@ static void hash_described(const struct sv_spec *s, struct ck_hasher *h)
 	const struct ck_reshard_want *w = &s->want.step;
 	const uint64_t layout[] = {
 		w->world, (uint64_t)w->stage, (uint64_t)w->round_robin, w->sub_group_size,
-		w->universal, w->native, s->ix.ntensors, s->ix.nstates, s->hf.wanted,
+		w->target == s->formats->universal, w->target == s->formats->native,
+		s->ix.ntensors, s->ix.nstates, s->hf.wanted,
 	};
 
 	ck_hasher_add(h, layout, sizeof(layout));

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "formats/deepspeed/ck_ds.h"
+#include "formats/ds_pt/ck_ds.h"
 
 static void expect(const char *name, enum ds_kind kind, uint32_t rank, uint32_t mp, bool bf16)
 {

@@ -1,0 +1,277 @@
+/*
+ * ck_ds.h -- DeepSpeed's .pt files, which steps of several formats have: model files and shards
+ * while they are being read.
+ *
+ * ds_sort.c sorts the files of a folder; ds_load.c reads them, in parallel, into the summaries
+ * below; ds_model.c turns the model files into the index.  What each key means:
+ * docs/formats/deepspeed.md.
+ */
+#ifndef CK_DS_H
+#define CK_DS_H
+
+#include <pthread.h>
+
+#include "formats/torch_pt/ck_pt.h"
+#include "libckpt/format/ck_format.h"
+#include "libckpt/format/ck_values.h"
+#include "libckpt/step/ck_step.h"
+
+#define DS_MAX_STATES 32u
+
+/* What a file name says. */
+enum ds_kind {
+	DS_OTHER = 0,
+	DS_MODEL,		/* mp_rank_MM_model_states.pt */
+	DS_MODEL_RANK,		/* zero_pp_rank_R_mp_rank_MM_model_states.pt (stage 3) */
+	DS_OPTIM,		/* [bf16_]zero_pp_rank_R_mp_rank_MM_optim_states.pt */
+	DS_LAYER,		/* pipeline layer */
+	DS_EXPERT,		/* mixture of experts: weights */
+	DS_EXPERT_OPTIM,	/* and optimizer */
+	DS_PIECE,		/* NAME.pt-RANK.N of the FAST writer */
+};
+
+struct ds_name {
+	enum ds_kind kind;
+	uint32_t rank;		/* R */
+	uint32_t mp;		/* MM */
+	bool bf16;		/* prefix */
+};
+
+/* Take the name of a file apart. */
+struct ds_name ck_ds_name_parse(const char *name);
+/* The same for an archive's prefix, which lacks ".pt". */
+struct ds_name ck_ds_prefix_parse(const char *prefix);
+
+/* A 1-D run of elements in one file. */
+struct ds_slice {
+	uint64_t off;		/* byte in the file, or in the inflated member */
+	uint64_t numel;
+	uint32_t storage;	/* of the file; needed for deflated ones */
+	uint8_t dtype;		/* 0 = there is none */
+	uint8_t flags;		/* CKPT_EXTENT_SWAPPED, _DEFLATED */
+};
+
+/* A file that is there. */
+struct ds_file {
+	const char *path;	/* in the listing */
+	const char *name;
+	struct ds_name id;
+	struct ck_src *src;	/* handed to the index; then NULL */
+	uint64_t bytes;
+	uint32_t source;	/* its number in the index */
+	struct ck_hash128 fingerprint;
+	struct ck_pt *pt;	/* open: rank 0's files for good, others while they are read */
+	bool ok;		/* parsed */
+	bool done;		/* read; not to be opened again */
+	bool named;		/* the archive says which rank it is of */
+	bool legacy;		/* a stream, which has no checksums */
+	struct ck_pt_storage *deflated;	/* copy of the storages if one is deflated, or NULL */
+	uint32_t *member;	/* of each of them in the index, CK_NONE = not yet */
+	uint64_t nstorages;
+	uint64_t key;		/* kind, prefix and rank in one number */
+	const char *own;	/* a key whose value is not rank 0's (if the step's tell_own) */
+	struct ck_findings notes;	/* made by the thread that read it */
+};
+
+/* Flat tensors of one rank for one param group (stages 1, 2) or sub-group (stage 3). */
+struct ds_part {
+	struct ds_slice master;
+	struct ds_slice *state;	/* by number of ds->state_name */
+	double step;
+	bool has_step;
+};
+
+struct ds_optim {
+	struct ds_file *file;	/* NULL = missing */
+	struct ds_part *part;
+	uint32_t nparts;
+};
+
+/* What a rank's model file of stage 3 holds; numbered as ds->frozen and ds->buffer are. */
+struct ds_model_rank {
+	struct ds_file *file;	/* NULL = missing */
+	struct ds_slice *frozen;	/* fragments; ck_free() */
+	struct ds_slice *buffer;
+};
+
+/* A frozen parameter or buffer that rank 0's model file names. */
+struct ds_named {
+	const char *name;
+	const uint64_t *shape;
+	uint32_t ndim;
+	uint64_t numel;
+};
+
+/* A parameter in the optimizer, in layout order. */
+struct ds_param {
+	const char *name;
+	const uint64_t *shape;
+	uint32_t ndim;
+	uint32_t tensor;	/* in the index */
+	uint64_t numel;
+	const struct ck_val *state;	/* stage 0: its entry in the optimizer's 'state' */
+};
+
+struct ds_group {
+	struct ds_param *param;
+	uint32_t nparams;
+	int32_t group;		/* optimizer param group it belongs to, -1 = unknown */
+	int64_t state_key;	/* of its entry in the optimizer's 'state' */
+};
+
+/* Where the values of an optimizer come from that is to be written again. */
+enum ds_origin {
+	DS_FROM_SHARDS = 0,	/* a ZeRO step: 'zero' is what a shard holds */
+	DS_FROM_STAGE0,		/* the others are put together in the form of stages 1 and 2 */
+	DS_FROM_UNIVERSAL,
+	DS_FROM_NATIVE,
+	DS_FROM_WEIGHTS,	/* no step: values are made up, moments too unless with_states */
+};
+
+struct ds_step {
+	const struct ck_input *in;
+	struct ck_index *ix;
+	struct ck_findings *f;
+	struct ck_arena arena;
+	struct ck_step_place at;
+
+	struct ds_file *file;
+	uint64_t nfiles;
+
+	uint32_t world;		/* N of the shards, or dp_world_size */
+	int stage;		/* 0, 1, 2, 3 */
+	bool bf16_optimizer;
+	bool elastic;
+	uint32_t version[3];	/* of DeepSpeed; 0 0 0 = unknown */
+
+	struct ds_file *model_file;	/* rank 0's, kept open */
+	struct ck_val *model;		/* its root */
+	struct ck_val *module;
+	struct ck_map in_module;	/* name -> number of its pair */
+	struct ds_named *frozen, *buffer;
+	uint64_t nfrozen, nbuffers;
+	struct ck_map frozen_no, buffer_no;	/* name -> number in these two */
+	bool frozen_listed;		/* frozen_param_shapes is there (maybe empty) */
+	struct ds_model_rank *model_rank;	/* stage 3: world of them */
+
+	struct ds_optim *optim;		/* world of them, or NULL */
+	struct ds_file *optim_file;	/* the first one that is there, kept open */
+	struct ck_val *zero;		/* its ZeRO dict */
+	enum ds_origin origin;
+	const struct ds_file *zero_file;	/* writing: tensors in 'zero' lie there; or NULL */
+	enum ckpt_dtype weight_dtype;	/* of DS_FROM_WEIGHTS; 0 = as each is */
+	bool with_states;	/* DS_FROM_WEIGHTS: the index has a run's states */
+	/*
+	 * Storages of further files that 'zero' has tensors in: those of zero_more[i] are numbered
+	 * from zero_first[i] on, which follow zero_file's.
+	 */
+	struct ds_file **zero_more;
+	uint32_t *zero_first, nzero_more;
+	bool optim_whole;		/* every rank is there and agrees */
+	bool tell_own;		/* look for values that differ over ranks: who writes must know */
+
+	struct ds_group *group;		/* per param group or sub-group */
+	uint32_t ngroups;
+
+	pthread_mutex_t lock;		/* guards 'arena' while files are read in parallel */
+	const char *state_name[DS_MAX_STATES];	/* those of the first shard */
+	const char *left_out;	/* a state that is none of them, said already */
+	uint32_t nstates;
+};
+
+/* ds_step.c: 'in', 'ix', 'f' are set, the rest is zero; ck_ds_end() also after a failure. */
+int ck_ds_find(struct ds_step *ds, struct ckpt_err *err);
+void ck_ds_end(struct ds_step *ds);
+/* Hand an open file to the index, and feed the fingerprint: in the order of the listing. */
+int ck_ds_add_source(struct ds_step *ds, struct ds_file *file, struct ckpt_err *err);
+/*
+ * The optimizer's counts of steps: a warning at 'where' if none is what the model files say.
+ */
+void ck_ds_check_counts(struct ds_step *ds, const char *where, const double *count, uint32_t n);
+/* That path has an error, which says why the file cannot be used; or that rank's file. */
+bool ck_ds_is_named(const struct ds_step *ds, const char *path);
+bool ck_ds_is_rank_named(const struct ds_step *ds, enum ds_kind kind, uint32_t rank);
+/* The model file has an optimizer; no shards besides. */
+bool ck_ds_has_optimizer(const struct ds_step *ds);
+bool ck_ds_is_z0(const struct ds_step *ds);
+
+/* The type the model computes in: that of the placeholder in 'module'. */
+enum ckpt_dtype ck_ds_placeholder_dtype(const struct ds_step *ds, const char *name);
+
+/* ds_sort.c: does the folder have such files? */
+bool ck_ds_has_files(const struct ck_tree *tree);
+/* Sort the files, refuse other layouts, open sources. */
+int ck_ds_sort_files(struct ds_step *ds, struct ckpt_err *err);
+
+/* ds_load.c: read every file. */
+int ck_ds_load(struct ds_step *ds, struct ckpt_err *err);
+/* Parse 'file'; it stays open until ck_ds_close_pt(). */
+int ck_ds_open_pt(struct ds_step *ds, struct ds_file *file, struct ckpt_err *err);
+void ck_ds_close_pt(struct ds_file *file);
+/* Damage of one file is a finding; what concerns the whole run is not. */
+int ck_ds_note_damage(struct ds_file *file, int rc, struct ckpt_err *err);
+
+/* ds_slice.c: the contiguous tensor of a value as a run of elements; false if it is none. */
+bool ck_ds_slice_of(const struct ds_file *file, const struct ck_val *v, struct ds_slice *out);
+/* A number, or the only element of a tensor (read from the file); false in '*is_out' for another
+ * value, or one that is damaged.  CKPT_E_IO, CKPT_E_NOMEM. */
+int ck_ds_number_of(struct ds_file *file, const struct ck_val *v, bool *is_out, double *out,
+		    struct ckpt_err *err);
+
+/* ds_optim.c */
+/* Stage, world and kind of optimizer by the first shard (open). CKPT_E_LAYOUT. */
+int ck_ds_read_zero_dict(struct ds_step *ds, struct ckpt_err *err);
+/*
+ * Slices and step of a shard (open); compared with the first shard's, which must come
+ * before all others and alone: its states are the ones that count.
+ */
+int ck_ds_take_optim(struct ds_step *ds, struct ds_file *file, struct ds_optim *optim,
+		  struct ckpt_err *err);
+/* ds_own.c: set 'own' of a file that is open, if it has values that are not rank 0's. */
+void ck_ds_note_own_model(struct ds_step *ds, struct ds_file *file);
+void ck_ds_note_own_zero(struct ds_step *ds, struct ds_file *file, const struct ck_val *zero);
+/* Does any rank's shard hold elements of state number 'state' for part 'part'? */
+bool ck_ds_has_state(const struct ds_step *ds, uint32_t part, uint32_t state);
+/* The torch optimizer in a ZeRO dict (a list if it is elastic), its param_groups; or NULL. */
+struct ck_val *ck_ds_torch_optimizer(const struct ds_step *ds, const struct ck_val *zero);
+struct ck_val *ck_ds_param_groups(const struct ds_step *ds, const struct ck_val *zero);
+
+/* ds_shapes.c: names and shapes in layout order; groups of sub-groups. */
+int ck_ds_read_shapes(struct ds_step *ds, struct ckpt_err *err);
+/* The param group of each group of names, once 'zero' is there. */
+int ck_ds_name_groups(struct ds_step *ds, struct ckpt_err *err);
+/* A size list as an array in ds->arena; false if it is none. */
+bool ck_ds_shape_of(struct ds_step *ds, const struct ck_val *v, const uint64_t **shape_out,
+		 uint32_t *ndim_out, uint64_t *numel_out);
+
+/*
+ * ds_slice.c: add to the open state: elements [begin, begin + count) of slice 's' are
+ * elements first, ... of the state.
+ */
+int ck_ds_extent(struct ds_step *ds, const struct ds_file *file, const struct ds_slice *s,
+	      uint64_t begin, uint64_t count, uint64_t first, struct ckpt_err *err);
+/* The finding LENGTH_WRONG: 'have' elements where there should be 'want'. */
+void ck_ds_length_wrong(struct ds_step *ds, const struct ds_file *file, const char *what,
+		     uint64_t have, uint64_t want);
+
+int ck_ds_index_model(struct ds_step *ds, struct ckpt_err *err);	/* ds_model.c */
+int ck_ds_add_facts(struct ds_step *ds, struct ckpt_err *err);	/* ds_facts.c */
+/* Of these: what a step of the optimizer takes, as the configuration in ds->model says it. */
+int ck_ds_add_batch(struct ds_step *ds, struct ckpt_err *err);
+
+/*
+ * ds_values.c: open the files with a rank's values ('optim' may be NULL, or 'model'), for the slot
+ * values(); ck_ds_take_optimizer() where the optimizer is in the root of the latter.
+ */
+int ck_ds_open_values(const struct ck_index *ix, const struct ckpt_limits *limits, uint32_t rank,
+		      const struct ck_source *model, const struct ck_source *optim,
+		      struct ck_values *out, struct ckpt_err *err);
+const struct ck_val *ck_ds_values_root(const struct ck_values *v);
+void ck_ds_take_optimizer(struct ck_values *v, const struct ck_val *optimizer);
+/* The source of a kind and rank, the model file of a rank, a source by the end of its path. */
+const struct ck_source *ck_ds_source_of(const struct ck_index *ix, enum ds_kind kind,
+					uint32_t rank);
+const struct ck_source *ck_ds_model_source(const struct ck_index *ix, uint32_t rank);
+const struct ck_source *ck_ds_source_named(const struct ck_index *ix, const char *end);
+
+#endif

@@ -1,0 +1,256 @@
+/*
+ * ds_write_root.c -- what stands beside the tag folder of a step that is written: everything
+ * of the source's parent folder that is no step, random states for the new number of ranks,
+ * and 'latest'; and the files in the tag folder that are no part of the step.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/ds_pt/ds_write.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/io/ck_mount.h"
+
+/* Folders in folders: deeper than this only a link that leads back goes. */
+
+/* A kind of file that each rank has one of: random states. */
+struct per_rank {
+	const char *begin, *end;	/* BEGIN_RANK.END */
+	bool bare_for_one;		/* a world of one rank has BEGIN.END */
+};
+
+static const struct per_rank per_rank[] = {
+	{ "rng_state", ".pth", true },		/* transformers */
+	{ "random_states", ".pkl", false },	/* accelerate */
+};
+
+#define NKINDS (sizeof(per_rank) / sizeof(per_rank[0]))
+
+struct listing {
+	struct wr *w;
+	uint64_t left;		/* entries that may still be looked at */
+	const char *const *root;
+	size_t nroots;
+	const char *from, *to;	/* in front of a name: in the roots, in the result */
+	bool in_tag;
+};
+
+static const char *rank_name(struct wr *w, const struct per_rank *kind, uint32_t rank,
+			     uint32_t world)
+{
+	if (kind->bare_for_one && world == 1)
+		return ck_arena_printf(&w->arena, "%s%s", kind->begin, kind->end);
+	return ck_arena_printf(&w->arena, "%s_%" PRIu32 "%s", kind->begin, rank, kind->end);
+}
+
+/* BEGIN.END or BEGIN_DIGITS.END. */
+static bool is_rank_file(const struct per_rank *kind, const char *name)
+{
+	const size_t n = strlen(kind->begin);
+
+	if (strncmp(name, kind->begin, n))
+		return false;
+	name += n;
+	if (*name == '_')
+		name += 1 + strspn(name + 1, "0123456789");
+	return !strcmp(name, kind->end);
+}
+
+/* A file in the tag folder that is read, or describes the source: not carried. */
+static bool is_of_step(struct wr *w, const struct ck_tree_entry *e)
+{
+	if (!strcmp(e->name, "zckpt-manifest.json") || strstr(e->name, ".zckpt-"))
+		return true;
+	if (w->step->format->is_part(e->name, false))
+		return true;
+	if (!w->want->target->is_part(e->name, false))
+		return false;
+	ck_findings_add(w->ds->f, CK_FINDING_NOT_CARRIED, e->path,
+			"it is not part of the step and is not carried along: a file of the result "
+			"may have its name");
+	return true;
+}
+
+/* Files that are made here, and what is no file. */
+static bool is_left_out(const struct listing *c, const struct ck_tree_entry *e, bool top)
+{
+	if (e->is_dir || e->is_odd)
+		return true;
+	if (!top)
+		return false;
+	if (c->in_tag)
+		return is_of_step(c->w, e);
+	for (size_t i = 0; i < NKINDS; i++)
+		if (is_rank_file(&per_rank[i], e->name))
+			return true;
+	return !strcmp(e->name, "latest") || !strcmp(e->name, "latest_universal");
+}
+
+/* Elements of a universal checkpoint. */
+static bool is_folder_of_step(const struct listing *c, const char *name, bool top)
+{
+	return top && c->in_tag && c->w->step->format->is_part(name, true);
+}
+
+static int list_file(struct wr *w, const char *to, const struct ck_tree_entry *e, bool in_tag,
+		     struct ckpt_err *err)
+{
+	struct wr_along a = { .bytes = e->bytes, .in_tag = in_tag };
+	int rc = ck_grow(&w->along, &w->along_cap, w->nalong + 1, sizeof(a), err);
+
+	if (rc)
+		return rc;
+	a.name = to ? ck_arena_strdup(&w->ds->arena, to) : NULL;
+	a.path = ck_arena_strdup(&w->ds->arena, e->path);
+	if (!a.name || !a.path)
+		return ck_fail_nomem(err, "a file name", 0);
+	w->along[w->nalong++] = a;
+	return 0;
+}
+
+static int list_folder(struct listing *c, const char *name, uint32_t depth,
+		       struct ckpt_err *err);
+
+/* A folder goes along unless it is a step, or one that steps are kept in. */
+static int list_entries(struct listing *c, const struct ck_tree *tree, const char *prefix,
+			uint32_t depth, struct ckpt_err *err)
+{
+	struct wr *w = c->w;
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < tree->n; i++) {
+		const struct ck_tree_entry *e = &tree->entry[i];
+		const char *name = ck_arena_printf(&w->arena, "%s%s", prefix, e->name);
+
+		if (!name)
+			return ck_fail_nomem(err, "a file name", 0);
+		if (e->is_dir && !ck_fs_is_aside(e->name) &&
+		    !is_folder_of_step(c, e->name, !depth))
+			rc = list_folder(c, name, depth + 1, err);
+		else if (!is_left_out(c, e, !depth)) {
+			rc = list_file(w, ck_arena_printf(&w->arena, "%s%s", c->to, name), e,
+				       c->in_tag, err);
+			if (c->in_tag)
+				ck_findings_add(w->ds->f, CK_FINDING_CARRIED, e->path,
+						"it is no part of the step and goes along as it "
+						"is");
+		}
+	}
+	return rc;
+}
+
+static int list_folder(struct listing *c, const char *name, uint32_t depth,
+		       struct ckpt_err *err)
+{
+	const struct ds_step *ds = c->w->ds;
+	struct ck_tree tree = CK_TREE_INIT;
+	const uint32_t most = ds->in->limits.folder_depth;
+	const char *prefix = ck_arena_printf(&c->w->arena, "%s/", name);
+	const char *path = ck_arena_printf(&c->w->arena, "%s%s", c->from, name);
+	int rc;
+
+	if (!prefix || !path)
+		return ck_fail_nomem(err, "a file name", 0);
+	if (depth > most)
+		return ck_fail_limit(err, name, CKPT_NO_OFFSET, "folder_depth", most,
+				     "folders beside the step are nested deeper (does a link "
+				     "lead back?)");
+	rc = ck_look_list(ds->in->pool, &tree, c->root, c->nroots, path, ds->in->limits.files, err);
+	if (!rc && tree.n > c->left)
+		rc = ck_fail_limit(err, name, CKPT_NO_OFFSET, "files", ds->in->limits.files,
+				   "more files in folders beside the step");
+	if (!rc) {
+		c->left -= tree.n;
+		if (!ck_step_is_step(ds->in->formats, &tree) && !ck_step_keeps_steps(&tree))
+			rc = list_entries(c, &tree, prefix, depth, err);
+	}
+	ck_tree_release(&tree);
+	return rc;
+}
+
+/* Rank r takes what source rank r mod N had. */
+static int list_ranks(struct wr *w, const struct ck_tree *root, const struct per_rank *kind,
+		      struct ckpt_err *err)
+{
+	const uint32_t n = w->ds->world;
+	int rc = 0;
+
+	for (uint32_t r = 0; !rc && n && r < w->t->world; r++) {
+		const char *from = rank_name(w, kind, r % n, n);
+		const struct ck_tree_entry *e = from ? ck_tree_find(root, from) : NULL;
+
+		/* one rank that was started as one of several */
+		if (from && !e && n == 1)
+			from = ck_arena_printf(&w->arena, "%s_0%s", kind->begin, kind->end);
+		if (from && !e && n == 1)
+			e = ck_tree_find(root, from);
+		if (!from)
+			return ck_fail_nomem(err, "a file name", 0);
+		if (e && !e->is_dir && !e->is_odd)
+			rc = list_file(w, rank_name(w, kind, r, w->t->world), e, false, err);
+	}
+	return rc;
+}
+
+static int list_beside(struct wr *w, struct ckpt_err *err)
+{
+	struct listing c = {
+		.w = w, .left = w->ds->in->limits.files, .root = w->ds->at.root,
+		.nroots = w->ds->at.nroots, .from = "", .to = "",
+	};
+	struct ck_tree root = CK_TREE_INIT;
+	int rc = ck_look_list(w->ds->in->pool, &root, c.root, c.nroots, NULL, c.left, err);
+
+	if (!rc && !w->want->in_place)
+		rc = list_entries(&c, &root, "", 0, err);
+	for (size_t i = 0; !rc && i < NKINDS; i++)
+		rc = list_ranks(w, &root, &per_rank[i], err);
+	ck_tree_release(&root);
+	return rc;
+}
+
+/* What somebody put into the tag folder beside the step's files. */
+static int list_inside(struct wr *w, struct ckpt_err *err)
+{
+	const struct ds_step *ds = w->ds;
+	struct listing c = {
+		.w = w, .left = ds->in->limits.files, .in_tag = true,
+		.root = ds->at.root, .nroots = ds->at.nroots,
+		.from = ds->at.given_step ? "" : ck_arena_printf(&w->arena, "%s/", ds->ix->tag),
+		.to = ck_arena_printf(&w->arena, "%s/", w->tag),
+	};
+
+	if (!c.from || !c.to)
+		return ck_fail_nomem(err, "a file name", 0);
+	return list_entries(&c, &ds->at.tree, "", 0, err);
+}
+
+int ck_wr_list_along(struct wr *w, struct ckpt_err *err)
+{
+	int rc = w->ds->at.given_step || !w->ds->at.nroots ? 0 : list_beside(w, err);
+
+	if (!rc && w->step->format)
+		rc = list_inside(w, err);
+	ck_arena_release(&w->arena);
+	return rc;
+}
+
+static int copy_file(struct wr *w, const struct wr_along *a, struct ckpt_err *err)
+{
+	int rc = ck_plan_file(w->plan, a->name, err);
+
+	if (!rc)
+		rc = ck_plan_copy(w->plan, a->path, 0, a->bytes, err);
+	return rc ? rc : ck_plan_sum_file(w->plan, err);
+}
+
+int ck_wr_root(struct wr *w, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < w->nalong; i++)
+		rc = copy_file(w, &w->along[i], err);
+	if (!rc)
+		rc = ck_plan_file(w->plan, w->want->target->latest, err);
+	return rc ? rc : ck_plan_literal(w->plan, w->tag, strlen(w->tag), err);
+}

@@ -1,0 +1,202 @@
+/*
+ * ck_step_find.c -- what a folder holds, by the drivers, and the step that ck_step_choose.c has
+ * chosen.
+ */
+#include <string.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/io/ck_fs.h"
+#include "libckpt/io/ck_mount.h"
+#include "libckpt/step/ck_step_find.h"
+
+/* The highest bid on it. */
+static int bid_on(const struct ck_formats *formats, const struct ck_tree *tree,
+		  const struct ck_format **kind_out)
+{
+	int best = 0;
+
+	*kind_out = NULL;
+	for (const struct ck_format *const *f = formats->reader; *f; f++) {
+		const int bid = (*f)->holds ? (*f)->holds(tree) : 0;
+
+		if (bid > best) {
+			best = bid;
+			*kind_out = *f;
+		}
+	}
+	return best;
+}
+
+const struct ck_format *ck_step_holds(const struct ck_formats *formats,
+				      const struct ck_tree *tree)
+{
+	const struct ck_format *kind;
+
+	return bid_on(formats, tree, &kind) > 1 ? kind : NULL;
+}
+
+bool ck_step_is_step(const struct ck_formats *formats, const struct ck_tree *tree)
+{
+	const struct ck_format *kind;
+
+	return bid_on(formats, tree, &kind) > 0;
+}
+
+/* A folder one or two levels down may be a step. */
+bool ck_step_may_keep_steps(const struct ck_tree *tree)
+{
+	for (uint64_t i = 0; i < tree->n; i++) {
+		const char *name = tree->entry[i].name;
+
+		if (!tree->entry[i].is_dir)
+			continue;
+		if (!strncmp(name, "global_step", 11) || !strncmp(name, "checkpoint-", 11))
+			return true;
+	}
+	return false;
+}
+
+bool ck_step_keeps_steps(const struct ck_tree *tree)
+{
+	return ck_tree_find(tree, "latest") || ck_step_may_keep_steps(tree);
+}
+
+/* Some folder in there is a step. */
+static bool holds_step(const struct ck_formats *formats, const char *path,
+		       const struct ck_tree *tree, uint64_t max)
+{
+	bool yes = false;
+
+	for (uint64_t i = 0; i < tree->n && !yes; i++) {
+		struct ck_tree sub = CK_TREE_INIT;
+
+		if (!tree->entry[i].is_dir || ck_fs_is_aside(tree->entry[i].name))
+			continue;
+		if (!ck_tree_list(&sub, &path, 1, tree->entry[i].name, max, NULL))
+			yes = ck_step_is_step(formats, &sub);
+		ck_tree_release(&sub);
+	}
+	return yes;
+}
+
+int ck_step_look(const struct ck_formats *formats, const char *path,
+		 const struct ckpt_limits *limits, enum ck_holds *out, struct ckpt_err *err)
+{
+	struct ck_tree tree = CK_TREE_INIT;
+	int rc = ck_tree_list(&tree, &path, 1, NULL, limits->files, err);
+
+	if (!rc && ck_step_is_step(formats, &tree))
+		*out = CK_HOLDS_SHARDS;
+	else if (!rc && (ck_step_keeps_steps(&tree) || ck_tree_find(&tree, "trainer_state.json") ||
+			 ck_tree_find(&tree, "latest_universal") ||
+			 holds_step(formats, path, &tree, limits->files)))
+		*out = CK_HOLDS_STEPS;
+	else if (!rc)
+		*out = CK_HOLDS_OTHER;
+	ck_tree_release(&tree);
+	return rc;
+}
+
+/* What DeepSpeed strips; a NUL is no blank. */
+static bool is_blank(char c)
+{
+	return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+int ck_step_latest(struct ck_step_finder *fd, const struct ck_tree *tree, const char *file,
+		   char **tag_out, struct ckpt_err *err)
+{
+	const struct ck_tree_entry *e = ck_tree_find(tree, file);
+	struct ckpt_err inner = { 0 };
+	uint64_t len = 0, begin = 0;
+	char *text = NULL;
+	int rc;
+
+	*tag_out = NULL;
+	if (!e || e->is_dir)
+		return 0;
+	rc = ck_look_read(fd->in->pool, e->path, 4096, &text, &len, &inner);
+	if (rc == -CKPT_E_CORRUPT)	/* it lies in an archive */
+		return ck_fail(err, inner.code, inner.where, inner.offset, "%s", inner.msg);
+	if (rc)
+		return ck_err_take_system(rc, &inner, err);
+	while (begin < len && is_blank(text[begin]))
+		begin++;
+	while (len > begin && is_blank(text[len - 1]))
+		len--;
+	if (len > begin && !memchr(text + begin, 0, len - begin)) {
+		*tag_out = ck_arena_strndup(fd->arena, text + begin, len - begin);
+		rc = *tag_out ? 0 : ck_fail_nomem(err, "the name of a step", len);
+	}
+	ck_free(text);
+	return rc;
+}
+
+bool ck_step_of_tag(const char *tag, uint64_t *step_out)
+{
+	const char *p = tag + strlen("global_step");
+	uint64_t n = 0;
+
+	if (strncmp(tag, "global_step", strlen("global_step")) || !*p || strlen(p) > 18)
+		return false;
+	for (; *p >= '0' && *p <= '9'; p++)
+		n = n * 10 + (uint64_t)(*p - '0');
+	if (*p)
+		return false;
+	*step_out = n;
+	return true;
+}
+
+bool ck_step_leads_outside(const char *tag)
+{
+	const char *p = tag;
+
+	for (;;) {
+		if (*p == '/' || !strcmp(p, "..") || !strncmp(p, "../", 3))
+			return true;
+		p = strchr(p, '/');
+		if (!p)
+			return false;
+		p++;
+	}
+}
+
+/* Fill the place and what the index says of it. */
+static int take_step(struct ck_step_finder *fd, const struct ck_step_choice *c,
+		     struct ck_index *ix, struct ck_step_place *out, struct ckpt_err *err)
+{
+	int rc = ck_look_list(fd->in->pool, &out->tree, c->root, c->nroots, c->tag,
+			      fd->in->limits.files, err);
+
+	if (rc)
+		return rc;
+	ix->path = c->tag ? ck_arena_printf(&ix->arena, "%s/%s", c->root[0], c->tag) :
+		   ck_arena_strdup(&ix->arena, c->root[0]);
+	ix->tag = ck_arena_strdup(&ix->arena, c->tag ? c->tag : ck_fs_base(c->root[0]));
+	ix->why = ck_arena_strdup(&ix->arena, c->why);
+	if (!ix->path || !ix->tag || !ix->why)
+		return ck_fail_nomem(err, "a path", 0);
+	out->where = ix->path;
+	out->given_step = !c->tag;
+	out->root = c->root;
+	out->nroots = c->nroots;
+	if (strchr(ix->tag, '[') || strchr(ix->tag, ']'))
+		ck_findings_add(fd->f, CK_FINDING_TAG_UNLOADABLE, ix->tag,
+				"the tag has brackets: DeepSpeed's loader, which looks for files "
+				"by pattern, finds none of them");
+	return 0;
+}
+
+int ck_step_find(struct ck_step_finder *fd, struct ck_index *ix, struct ck_step_place *out,
+		 struct ckpt_err *err)
+{
+	struct ck_step_choice c;
+	int rc = ck_step_choose(fd, &c, err);
+
+	if (rc)
+		return rc;
+	if (c.universal)	/* beside the steps: opened when it is asked for */
+		rc = ck_index_add_fact(ix, err, "universal", "%s", c.universal);
+	return rc ? rc : take_step(fd, &c, ix, out, err);
+}
