@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2154
 # setups.sh -- read by test_guide.sh: the folders that pages speak of, by the words after 'setup:'.
 #
 #   deepspeed/CASE as DIR      a folder that DeepSpeed saved to

@@ -56,6 +56,7 @@ has() {
 		case $one in
 		python:*) python3 -c "import ${one#python:}" 2> /dev/null || { lacking="Python's ${one#python:}"; return 1; } ;;
 		mpirun) [ -x "$build/zckpt-mpi" ] && [ -n "$MPIRUN" ] || { lacking=mpirun; return 1; } ;;
+		packs) ! zckpt unpack x y 2>&1 | grep -q 'has no packs' || { lacking='a zckpt with packs'; return 1; } ;;
 		libckpt) library || { lacking='libckpt.so without sanitizers'; return 1; } ;;
 		*) PATH=$outside command -v "$one" > /dev/null || { lacking=$one; return 1; } ;;
 		esac
@@ -63,6 +64,7 @@ has() {
 }
 # skipping: is the next block not run? Counts it, with the reason.
 skipping() {
+	# shellcheck disable=SC2086
 	[ -n "$skip" ] || has $needs || skip="this machine lacks $lacking"
 	[ -n "$skip" ] || return 1
 	skipped=$((skipped + 1))
@@ -82,10 +84,10 @@ known() {
 		[ -n "$program" ] || continue
 		if [ -z "$help" ]; then
 			verb=$word help=$work/help.$program.$verb
-			if [ $program = ztrain ]; then
+			if [ "$program" = ztrain ]; then
 				case $verb in
 				bench | generate) ;;
-				*) verb= help=$work/help.ztrain ;;
+				*) verb='' help=$work/help.ztrain ;;
 				esac
 				[ -e "$help" ] || ztrain $verb --help > "$help" 2>&1
 			elif [ "$verb" = help ] || [ "${verb#-}" != "$verb" ] || [ "$verb" = COMMAND ] || [ "$verb" = ... ]; then
@@ -133,6 +135,7 @@ quoted() {
 	mapfile -t got < <(alike < "$work/out")
 	while IFS= read -r line; do
 		pattern=
+		# shellcheck disable=SC2125
 		while [ "$line" != "${line#*...}" ]; do
 			part=${line%%...*} line=${line#*...}
 			pattern=$pattern${part//[\\*?\[]/\\&}*
