@@ -69,7 +69,7 @@ ENGINE_SRC      := $(wildcard engine/*.c engine/*/*.c engine/*/*/*.c)
 ENGINE_MPI_SRC  := $(filter %/en_comm_mpi.c,$(ENGINE_SRC))
 ENGINE_CUDA_SRC := $(sort $(foreach f,$(ENGINE_SRC),$(if $(filter en_cuda_%,$(notdir $(f))),$(f))))
 TRAIN_SRC := $(sort $(filter-out $(ZTRAIN_SRC) $(ENGINE_MPI_SRC) $(ENGINE_CUDA_SRC),$(ENGINE_SRC) \
-             $(wildcard kernels/ref/train/*.c kernels/cpu/train/*.c)))
+             $(wildcard kernels/cpu/train/*.c)))
 LIB       := $(call objects,$(LIB_SRC))
 TOOL      := $(call objects,$(TOOL_SRC))
 TOOL_MPI  := $(TOOL:%/cli_mpi.o=%/cli_mpi.mpi.o)

@@ -25,12 +25,16 @@ API_SRC := $(sort $(wildcard tests/api/test_*.c))
 API     := $(API_SRC:%.c=$(B)/%)
 $(eval $(call program,$(API): %,%.o $(B)/libtests.a $(B)/libckpt.so,-Wl$(comma)-rpath$(comma)$(abspath $(B)) $(TEST_LIBS)))
 
+# libref.a: plain laws in double and a model in one process, which results are compared with.
+REF := $(call objects,$(sort $(wildcard tests/ref/*.c)))
+$(eval $(call archive,$(B)/libref.a,$(REF)))
+
 # Of the engine, and what is timed by hand (bench_*).
 ETEST_SRC := $(sort $(wildcard tests/engine/test_*.c))
 ETEST     := $(ETEST_SRC:%.c=$(B)/%)
 ETIMERS   := $(patsubst %.c,$(B)/%,$(sort $(wildcard tests/engine/bench_*.c)))
 ETLIB     := $(call objects,$(sort $(wildcard tests/engine/te_*.c)))
-$(eval $(call program,$(ETEST) $(ETIMERS): %,%.o $(ETLIB) $(B)/libtests.a $(B)/libztrain.a $(B)/libckpt.a,$(CMOCKA_LIBS) $(JSON_LIBS) $(TRAIN_LIBS)))
+$(eval $(call program,$(ETEST) $(ETIMERS): %,%.o $(ETLIB) $(B)/libtests.a $(B)/libref.a $(B)/libztrain.a $(B)/libckpt.a,$(CMOCKA_LIBS) $(JSON_LIBS) $(TRAIN_LIBS)))
 
 # Of the engine under mpirun.  ztrain_watched is ztrain itself, in which the linker
 # puts tests/engine/watch_*.c in the place of these functions (tests/engine/watch.h).
@@ -49,7 +53,7 @@ $(MPI_TEST) $(WATCH): | need-mpi
 # Of the kernels for GPUs; they need nvcc to build, and a GPU to run.
 GTEST := $(patsubst %.c,$(B)/%,$(sort $(wildcard tests/gpu/test_cuda_*.c)))
 GTLIB := $(call objects,$(sort $(wildcard tests/gpu/tg_*.c)))
-$(eval $(call program,$(GTEST): %,%.o $(GTLIB) $(CUDA_OBJ) $(B)/libztrain.a $(B)/libckpt.a,-Wl$(comma)--as-needed \
+$(eval $(call program,$(GTEST): %,%.o $(GTLIB) $(CUDA_OBJ) $(B)/libref.a $(B)/libztrain.a $(B)/libckpt.a,-Wl$(comma)--as-needed \
 	$(ENGINE_LIBS) $(LIB_LIBS) $(CUDA_LIBS) $(BLAS_LIBS) -lm))
 $(GTLIB) $(GTEST:=.o): INC += $(CUDA_CFLAGS)
 $(GTLIB) $(GTEST:=.o): | need-cuda
@@ -83,7 +87,7 @@ WITH_CMOCKA := $(TLIB) $(UNIT:=.o) $(ETLIB) $(ETEST:=.o) $(ETIMERS:=.o) $(TIMERS
 $(WITH_CMOCKA): INC += $(CMOCKA_CFLAGS)
 $(API:=.o):     INC = -Ilibckpt/include $(CMOCKA_CFLAGS)
 $(UNIT:=.o) $(API:=.o) $(ETEST:=.o): | need-cmocka
-OBJS += $(WITH_CMOCKA) $(API:=.o) $(MPI_TEST) $(WATCH) $(GTLIB) $(GTEST:=.o) $(GPUSIM) $(GPUSIM_TEST:=.o)
+OBJS += $(REF) $(WITH_CMOCKA) $(API:=.o) $(MPI_TEST) $(WATCH) $(GTLIB) $(GTEST:=.o) $(GPUSIM) $(GPUSIM_TEST:=.o)
 
 ## tests: the test and bench programs, not run
 tests: gpusim $(UNIT) $(API) $(ETEST) $(ETIMERS) $(TIMERS) $(FZ_TOOLS) $(MPI_TESTS)

@@ -138,22 +138,6 @@ void en_head(struct en_exec *exec, const struct en_batch *batch, const void *par
 
 /* ---------------------------------------------------------------- the whole model */
 
-struct en_whole;
-
-/* Memory for the activations of 'exec's largest batch.  CKPT_E_NOMEM. */
-int en_whole_new(struct en_exec *exec, unsigned flags, struct en_whole **whole_out,
-		 struct ckpt_err *err);
-void en_whole_free(struct en_whole *whole);
-
-/*
- * One process, one micro-batch: params[b] and grads[b] are the buffers of block b; 'grads' NULL for
- * the loss alone.  Gradients are of factor * (sum of token losses); 'flags' EN_ADD or 0.
- * 'logits', 'token_loss' may be NULL.
- */
-void en_whole_run(struct en_whole *whole, const struct en_batch *batch,
-		  const void *const *params, float *const *grads, float factor, unsigned flags,
-		  float *token_loss, float *logits, struct en_loss *loss);
-
 /* Cosines and sines of positions 0..tokens-1, [tokens, head_dim / 2] each, rounded to 'type'. */
 void en_rope_fill(const struct en_model_config *config, enum kn_type type, size_t tokens,
 		  float *cos_out, float *sin_out);

@@ -9,7 +9,7 @@
  * with a 16-bit type each operation named in a formula as R() rounds its result to the nearest
  * number of that type (ties to even; too large becomes infinite).  With KN_F32 R() does nothing.
  *
- * Exactness.  kn_ref_train.h has each law in double.  Variants for wide CPUs give the same bits
+ * Exactness.  tests/ref has each law in double.  Variants for wide CPUs give the same bits
  * as the narrow one under every feature mask (sums run in 16 lanes, joined as a tree; products and
  * sums are never fused), but kn_gemm() by OpenBLAS and kn_gemm_bf16(), whose bits are those of the
  * library and of the CPU.  What a call computes depends on its arguments alone.

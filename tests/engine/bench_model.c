@@ -15,6 +15,7 @@
 
 #include "tests/engine/te_model.h"
 #include "tests/lib/fs/t_dir.h"
+#include "tests/ref/en_whole.h"
 
 #define CHUNK 1024u
 #define MOST_STEPS 1000

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/include/kn_ref_train.h"
 #include "tests/lib/fs/t_dir.h"
+#include "tests/ref/kn_ref_train.h"
 
 struct law {
 	const struct en_model *m;

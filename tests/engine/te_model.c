@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tests/lib/fs/t_dir.h"
+#include "tests/ref/en_whole.h"
 
 char *te_path(const char *name)
 {

@@ -18,6 +18,7 @@
 
 #include "tests/engine/te_law.h"
 #include "tests/lib/fs/t_dir.h"
+#include "tests/ref/en_whole.h"
 
 struct shape {
 	const char *name;

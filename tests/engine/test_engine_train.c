@@ -20,6 +20,7 @@
 
 #include "tests/engine/te_model.h"
 #include "tests/lib/fs/t_dir.h"
+#include "tests/ref/en_whole.h"
 
 #define STEP_ROWS 8u
 #define TOKENS 33u

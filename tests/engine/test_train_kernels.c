@@ -17,9 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/include/kn_ref_train.h"
 #include "tests/engine/te_numbers.h"
 #include "tests/lib/fs/t_dir.h"
+#include "tests/ref/kn_ref_train.h"
 
 static uint64_t seed = 1;
 

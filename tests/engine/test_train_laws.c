@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/include/kn_ref_train.h"
 #include "tests/engine/te_numbers.h"
+#include "tests/ref/kn_ref_train.h"
 
 #define STEP 1e-5
 #define NEAR 1e-8

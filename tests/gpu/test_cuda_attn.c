@@ -6,8 +6,8 @@
  */
 #include "kernels/include/kn_cuda_attn.h"
 
-#include "kernels/include/kn_ref_train.h"
 #include "tests/gpu/td_device.h"
+#include "tests/ref/kn_ref_train.h"
 
 enum { Q, K, V, O, DO, DQ, DK, DV, TENSORS };
 

@@ -6,8 +6,8 @@
  */
 #include "kernels/include/kn_cuda_gemm.h"
 
-#include "kernels/include/kn_ref_train.h"
 #include "tests/gpu/td_device.h"
+#include "tests/ref/kn_ref_train.h"
 
 static struct kn_cu_gemm *gemm;
 

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "kernels/include/kn_cuda.h"
-#include "kernels/include/kn_ref_train.h"
 #include "tests/gpu/tg_gpu.h"
+#include "tests/ref/kn_ref_train.h"
 
 static const enum kn_type types[] = { KN_F32, KN_BF16, KN_F16 };
 static const char *const type_names[] = { "f32", "bf16", "f16" };

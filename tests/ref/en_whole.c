@@ -1,7 +1,6 @@
-/*
- * en_whole.c -- the blocks one after the other, in one process: for tests, and for reading how the
- * engine calls them.
- */
+/* en_whole.c -- see en_whole.h; also the shortest example of how the engine calls its blocks. */
+#include "tests/ref/en_whole.h"
+
 #include <stdlib.h>
 
 #include "engine/model/en_exec_priv.h"

@@ -4,7 +4,7 @@
  */
 #include <math.h>
 
-#include "kernels/include/kn_ref_train.h"
+#include "tests/ref/kn_ref_train.h"
 
 void kn_ref_gemm(unsigned flags, size_t m, size_t n, size_t k, const double *a, size_t lda,
 		 const double *b, size_t ldb, double *c, size_t ldc)

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/include/kn_ref_train.h"
+#include "tests/ref/kn_ref_train.h"
 
 static double dot(const double *a, const double *b, size_t n)
 {

@@ -1,7 +1,7 @@
 /* kn_ref_adam.c -- the law of Adam and AdamW. */
 #include <math.h>
 
-#include "kernels/include/kn_ref_train.h"
+#include "tests/ref/kn_ref_train.h"
 
 void kn_ref_adam(const struct kn_adam *how, double *p, double *m, double *v, const double *grad,
 		 size_t n)
