@@ -62,6 +62,7 @@ SO      := libckpt.so.$(VERSION)
 objects  = $(patsubst %.c,$(B)/%.o,$(1))
 LIB_SRC := $(sort $(filter-out $(if $(HAS_PACK),,formats/archive/%), \
            $(wildcard libckpt/*/*.c formats/*.c formats/*/*.c kernels/ref/*.c kernels/cpu/*.c)))
+# tools/shared is what zckpt and ztrain have in common.
 SHARED_SRC      := $(sort $(wildcard tools/shared/*.c))
 TOOL_SRC        := $(sort $(wildcard tools/*.c) $(SHARED_SRC))
 ZTRAIN_SRC      := $(sort $(wildcard engine/main/*.c))
@@ -75,7 +76,7 @@ TOOL      := $(call objects,$(TOOL_SRC))
 TOOL_MPI  := $(TOOL:%/cli_mpi.o=%/cli_mpi.mpi.o)
 TRAIN     := $(call objects,$(TRAIN_SRC))
 TRAIN_MPI := $(ENGINE_MPI_SRC:%.c=$(B)/%.mpi.o)
-ZTRAIN    := $(call objects,$(ZTRAIN_SRC))
+ZTRAIN    := $(call objects,$(ZTRAIN_SRC) $(SHARED_SRC))
 OBJS      := $(LIB) $(TOOL) $(TOOL_MPI) $(TRAIN) $(TRAIN_MPI) $(ZTRAIN)
 
 # What a folder may include is partly a matter of flags: the program and the

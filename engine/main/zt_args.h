@@ -26,7 +26,7 @@ struct zt_args {
 	int order, tail, deal;	/* enum en_order_kind, en_tail, en_deal */
 	int64_t seq;		/* tokens of a row; 0 = as long as the longest */
 	int64_t pad_id, seed;
-	bool shuffle, overlap, pack, cut, synthetic;
+	int shuffle, overlap, pack, cut, synthetic;
 	/* Evaluation. */
 	const char *eval;	/* a file of its own, or NULL */
 	int64_t eval_rows;	/* held out of the data; of 'eval', at most; 0 = none, or all */
@@ -35,15 +35,15 @@ struct zt_args {
 	int64_t steps;		/* -1 = the scheduler's, or STEPS */
 	int64_t stop_at, threads, timeout_s;
 	const char *secret_file;	/* of ranks that meet by TCP, or NULL */
-	bool random, recompute, keep_all;
+	int random, recompute, keep_all;
 	int device;		/* enum zt_device */
 	int reduction;		/* enum en_cuda_sum */
 	/* Saves. */
 	const char *save, *resume;
-	bool other_model;	/* of a step that was trained by another config.json */
+	int other_model;	/* of a step that was trained by another config.json */
 	int save_to;		/* CKPT_TO_* */
 	int sync;		/* enum ckpt_sync */
-	bool overwrite;		/* steps in 'save' that another run saved may be replaced */
+	int overwrite;		/* steps in 'save' that another run saved may be replaced */
 	int64_t save_every, grace_s;
 	const char *save_buffer;	/* a size, or NULL = "full" */
 	uint64_t save_buffer_bytes;	/* of it; 0 = full */
@@ -53,10 +53,10 @@ struct zt_args {
 	int export_dtype;	/* enum en_precision, 0 = as the file says */
 	/* What is said. */
 	const char *log;
-	bool check_launch, counters, quiet, exact;
+	int check_launch, counters, quiet, exact;
 	int64_t local_rank;	/* not used: the environment says it */
 	/* ztrain bench. */
-	bool bench, table, offload, json;
+	int bench, table, offload, json;
 	const char *trace, *plot;	/* files, or NULL */
 	const char *stages;		/* as it was given, or NULL */
 	uint32_t stage[4], nstages;
@@ -65,9 +65,6 @@ struct zt_args {
 	int64_t timed, warm;		/* steps */
 	double peak_tflops;		/* NAN = by the device's name */
 };
-
-/* "5GB", "512M", "1.5GiB", "40000": powers of 1000, with an i of 1024.  0 = it is no size. */
-uint64_t zt_size(const char *text);
 
 /*
  * argv[1] "bench" makes it that call.  0; 1 when help or the version was asked for (and printed);

@@ -49,7 +49,8 @@ int zt_config_print(int argc, char **argv)
 	char why[600];
 	int rc;
 
-	if (argc != 2 || !strcmp(argv[1], "--help")) {
+	if (argc != 2 || !strcmp(argv[1], "--help") ||
+	    !strcmp(argv[1], "-h")) {
 		fputs("usage: ztrain config FILE\n\n"
 		      "Prints the DeepSpeed configuration that accelerate makes of its YAML, or\n"
 		      "that a DeepSpeed file with comments has, as plain JSON.\n",

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/main/zt_opt.h"
 #include "engine/main/zt_program.h"
 #include "engine/main/zt_say.h"
 

@@ -2,7 +2,6 @@
 #include "engine/main/zt_generate.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
@@ -11,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "engine/main/zt_opt.h"
 #include "engine/main/zt_prompt.h"
 #include "engine/main/zt_say.h"
 #include "engine/model/en_decode.h"
@@ -25,7 +25,7 @@ struct args {
 	int64_t max_new, top_k, seed, threads;
 	double temperature, top_p;
 	enum kn_type type;
-	bool bytes, json, ignore_eos;
+	int bytes, json, ignore_eos;
 };
 
 struct generate {
@@ -46,138 +46,46 @@ struct generate {
 
 /* ---- the call ---- */
 
-enum { MODEL = 256, CONFIG, IDS, FILE_OF, PROMPT, MAX_NEW, TEMPERATURE, TOP_K, TOP_P, SEED, DTYPE,
-       THREADS, BYTES, JSON, IGNORE_EOS, HELP };
+/* What the table fills. */
+static struct args args;
+static int dtype, help;
 
-static const struct option options[] = {
-	{ "model", required_argument, NULL, MODEL }, { "config", required_argument, NULL, CONFIG },
-	{ "prompt-ids", required_argument, NULL, IDS },
-	{ "prompt-file", required_argument, NULL, FILE_OF },
-	{ "prompt", required_argument, NULL, PROMPT },
-	{ "max-new-tokens", required_argument, NULL, MAX_NEW },
-	{ "temperature", required_argument, NULL, TEMPERATURE },
-	{ "top-k", required_argument, NULL, TOP_K }, { "top-p", required_argument, NULL, TOP_P },
-	{ "seed", required_argument, NULL, SEED }, { "dtype", required_argument, NULL, DTYPE },
-	{ "threads", required_argument, NULL, THREADS }, { "bytes", no_argument, NULL, BYTES },
-	{ "json", no_argument, NULL, JSON }, { "ignore-eos", no_argument, NULL, IGNORE_EOS },
-	{ "help", no_argument, NULL, HELP }, { NULL, 0, NULL, 0 },
+static const char *const dtypes[] = { "fp32", "bf16", "fp16", NULL };
+
+static const struct opt options[] = {
+	ZT_TEXT("model", "PATH", args.model, "a Hugging Face folder, or a step that was saved"),
+	ZT_TEXT("config", "DIR", args.config, "where config.json is, if it is not in PATH"),
+	ZT_TEXT("prompt-ids", "1,2,3", args.prompt_ids, "the tokens so far"),
+	ZT_TEXT("prompt-file", "FILE", args.prompt_file,
+		"the same from a file (- is standard input): whole numbers"),
+	ZT_FLAG("bytes", args.bytes, "tokens are bytes of text, out and in:"),
+	ZT_TEXT("prompt", "TEXT", args.prompt, "the text so far"),
+	ZT_WHOLE("max-new-tokens", "N", args.max_new, 1, 1 << 24, "at most so many (32)"),
+	ZT_REAL("temperature", "T", args.temperature, 1000000,
+		"draw, from logits divided by T; without it, and without the next two, the "
+		"likeliest token is taken"),
+	ZT_WHOLE("top-k", "K", args.top_k, 1, INT32_MAX, "draw among the K likeliest"),
+	ZT_REAL("top-p", "P", args.top_p, 1,
+		"draw among the fewest that have the probability P together"),
+	ZT_WHOLE("seed", "N", args.seed, 0, INT64_MAX, "of the draws (1)"),
+	ZT_FLAG("ignore-eos", args.ignore_eos, "go on behind a token that ends a text"),
+	ZT_ONE_OF("dtype", "T", dtype, 0, dtypes, "compute in fp32 (default), bf16 or fp16"),
+	ZT_WHOLE("threads", "N", args.threads, 1, 256, "(1)"),
+	ZT_FLAG("json", args.json,
+		"one object, with the logarithm of each token's probability"),
+	{ "help", 'h', OPT_FLAG, &help, NULL, "", OPT_HIDDEN | OPT_LAST },
+	{ 0 },
 };
 
-static const char help[] =
-	"usage: ztrain generate --model PATH --prompt-ids 1,2,3 [options]\n"
-	"\n"
-	"Prints the numbers of the tokens that come next, in one line.\n"
-	"\n"
-	"  --model PATH            a Hugging Face folder, or a step that was saved\n"
-	"  --config DIR            where config.json is, if it is not in PATH\n"
-	"  --prompt-ids 1,2,3      the tokens so far\n"
-	"  --prompt-file FILE      the same from a file (- is standard input): whole numbers\n"
-	"  --bytes                 tokens are bytes of text, out and in:\n"
-	"  --prompt TEXT           the text so far\n"
-	"  --max-new-tokens N      at most so many (32)\n"
-	"  --temperature T         draw, from logits divided by T; without it, and without the\n"
-	"                          next two, the likeliest token is taken\n"
-	"  --top-k K               draw among the K likeliest\n"
-	"  --top-p P               draw among the fewest that have the probability P together\n"
-	"  --seed N                of the draws (1)\n"
-	"  --ignore-eos            go on behind a token that ends a text\n"
-	"  --dtype T               compute in fp32 (default), bf16 or fp16\n"
-	"  --threads N             (1)\n"
-	"  --json                  one object, with the logarithm of each token's probability\n"
-	"\n"
-	"Exit status: 0 done, 1 it failed, 2 a wrong call.\n";
-
-static int wrong(const char *what, const char *text, const char *wanted)
+static void print_help(void)
 {
-	fprintf(stderr, "ztrain generate: --%s %s: %s\n", what, text, wanted);
-	return 2;
-}
+	static const struct opt_style style = { .column = 26, .gap = 1, .width = 88 };
 
-static int take_whole(const char *name, int64_t least, int64_t most, int64_t *out)
-{
-	char *end, wanted[80];
-
-	errno = 0;
-	*out = strtoll(optarg, &end, 10);
-	if (!errno && end != optarg && !*end && *out >= least && *out <= most)
-		return 0;
-	snprintf(wanted, sizeof(wanted), "a whole number from %" PRId64 " to %" PRId64
-		 " is wanted", least, most);
-	return wrong(name, optarg, wanted);
-}
-
-static int take_real(const char *name, double most, const char *wanted, double *out)
-{
-	char *end;
-
-	*out = strtod(optarg, &end);
-	return end != optarg && !*end && *out >= 0 && *out <= most ? 0 :
-	       wrong(name, optarg, wanted);
-}
-
-static int take_type(struct args *a)
-{
-	static const struct {
-		const char *name;
-		enum kn_type type;
-	} types[] = { { "fp32", KN_F32 }, { "bf16", KN_BF16 }, { "fp16", KN_F16 } };
-
-	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
-		if (!strcmp(optarg, types[i].name)) {
-			a->type = types[i].type;
-			return 0;
-		}
-	return wrong("dtype", optarg, "one of fp32 bf16 fp16 is wanted");
-}
-
-static int take(int c, struct args *a)
-{
-	switch (c) {
-	case MODEL:
-		a->model = optarg;
-		return 0;
-	case CONFIG:
-		a->config = optarg;
-		return 0;
-	case IDS:
-		a->prompt_ids = optarg;
-		return 0;
-	case FILE_OF:
-		a->prompt_file = optarg;
-		return 0;
-	case PROMPT:
-		a->prompt = optarg;
-		return 0;
-	case MAX_NEW:
-		return take_whole("max-new-tokens", 1, 1 << 24, &a->max_new);
-	case TEMPERATURE:
-		return take_real("temperature", 1e6, "a number of 0 or more is wanted",
-				 &a->temperature);
-	case TOP_K:
-		return take_whole("top-k", 1, INT32_MAX, &a->top_k);
-	case TOP_P:
-		return take_real("top-p", 1, "a number from 0 to 1 is wanted", &a->top_p);
-	case SEED:
-		return take_whole("seed", 0, INT64_MAX, &a->seed);
-	case DTYPE:
-		return take_type(a);
-	case THREADS:
-		return take_whole("threads", 1, 256, &a->threads);
-	case BYTES:
-		a->bytes = true;
-		return 0;
-	case JSON:
-		a->json = true;
-		return 0;
-	case IGNORE_EOS:
-		a->ignore_eos = true;
-		return 0;
-	case HELP:
-		fputs(help, stdout);
-		return -1;
-	default:
-		return 2;	/* getopt has said why */
-	}
+	puts("usage: ztrain generate --model PATH --prompt-ids 1,2,3 [options]\n"
+	     "\n"
+	     "Prints the numbers of the tokens that come next, in one line.\n");
+	opt_help(options, &style, stdout);
+	puts("\nExit status: 0 done, 1 it failed, 2 a wrong call.");
 }
 
 static int check(struct args *a, const char *rest)
@@ -203,20 +111,29 @@ static int check(struct args *a, const char *rest)
 	return what ? 2 : 0;
 }
 
-static int parse(int argc, char **argv, struct args *a)
+/* -1 when help was printed. */
+static int parse(int argc, char **argv, struct args *out)
 {
-	static char name[] = "ztrain generate";		/* as getopt calls it */
-	int c, rc = 0;
-
-	argv[0] = name;
-	*a = (struct args){
-		.max_new = 32, .seed = 1, .threads = 1, .temperature = NAN, .top_p = 1,
-		.type = KN_F32,
+	static const enum kn_type types[] = { KN_F32, KN_BF16, KN_F16 };
+	const struct opt *const tables[] = { options, NULL };
+	struct words rest = { 0 };
+	const struct opt_call call = {
+		.tables = tables, .rest = &rest, .wrong = zt_wrong_call, .arg = "ztrain generate",
 	};
-	optind = 1;
-	while (!rc && (c = getopt_long(argc, argv, "h", options, NULL)) != -1)
-		rc = take(c == 'h' ? HELP : c, a);
-	return rc ? rc : check(a, optind < argc ? argv[optind] : NULL);
+	int rc;
+
+	args = (struct args){
+		.max_new = 32, .seed = 1, .threads = 1, .temperature = NAN, .top_p = 1,
+	};
+	rc = opt_parse(&call, argc - 1, argv + 1);
+	if (!rc && help)
+		print_help();
+	if (rc || help)
+		return rc ? rc : -1;
+	args.type = types[dtype];
+	rc = check(&args, rest.n ? rest.list[0] : NULL);
+	*out = args;
+	return rc;
 }
 
 /* ---- the model ---- */

@@ -178,7 +178,7 @@ refused 2 'a size is wanted' --memory much
 refused 2 'whole number from 1' --steps 0
 refused 2 'more than 0' --model x --peak-tflops 0
 refused 2 'unknown argument: more' --model x more
-refused 2 'ztrain bench: unrecognized option' --save here
+refused 2 'ztrain bench: there is no option --save' --save here
 # as deepspeed's launcher starts it
 "$ztrain" --local_rank=1 bench --stages 7 > said 2>&1
 { [ $? = 2 ] && grep -q '0,1,2,3 are wanted' said; } && good || bad 'bench behind --local_rank'
