@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cli_round.h"
+#include "shared/cli_launched.h"
 
 #define COMMIT_SECONDS 90	/* longer than NFS keeps a folder's entries */
 #define PROBE_SECONDS 5
@@ -43,29 +44,6 @@ static int keeps(const char *line)
 }
 
 /* ---------------------------------------------------------------- joining */
-
-/* How many processes a launcher started with this one, and its rank (-1: not known). */
-static int launched(int *rank_out, const char **variable_out)
-{
-	/* mpirun under Slurm starts its daemons with srun: its own variables come first */
-	static const char *const names[][2] = {
-		{ "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK" },
-		{ "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK" },
-		{ "PMI_SIZE", "PMI_RANK" },
-		{ "SLURM_STEP_NUM_TASKS", "SLURM_PROCID" },
-	};
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		const char *size = getenv(names[i][0]), *rank = getenv(names[i][1]);
-
-		if (!size)
-			continue;
-		*rank_out = rank ? atoi(rank) : -1;
-		*variable_out = names[i][1];
-		return atoi(size);
-	}
-	return 1;
-}
 
 /* --part says what this process is to do, whoever started it. */
 static int has_part(int argc, char **argv)
@@ -128,21 +106,21 @@ static const char *call_key(int argc, char **argv)
 
 int team_join(const struct command *cmd, int argc, char **argv)
 {
-	const char *variable = "RANK";
+	const struct cli_launcher *by;
 	struct wire wire = { 0 };
 	struct word mine;
-	int rank = 0, size = launched(&rank, &variable);
+	int rank, size = cli_launched(&rank, &by);
 
 	if (size <= 1 || cmd->ranks == RANKS_EACH || has_part(argc, argv))
 		return 0;
 	if (!wire_is_built()) {
 		become_mpi(argv);
-		return refuse(cmd, size, rank, variable, 0);
+		return refuse(cmd, size, rank, by->rank, 0);
 	}
 	if (wire_open(&wire) || wire.size < size) {
 		if (wire.size)
 			wire_close();
-		return refuse(cmd, size, rank, variable, wire.size);
+		return refuse(cmd, size, rank, by->rank, wire.size);
 	}
 	team.wire = wire;
 	cli_say_through(keeps);

@@ -10,6 +10,7 @@
 #include "libckpt/base/ck_base.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "tools/shared/cli_launched.h"
 
 const char *en_comm_kind_name(enum en_comm_kind kind)
 {
@@ -24,24 +25,11 @@ const char *en_comm_kind_name(enum en_comm_kind kind)
 
 uint32_t en_comm_launched(int32_t *rank_out)
 {
-	/* mpirun under Slurm starts its daemons with srun: its own variables come first */
-	static const char *const names[][2] = {
-		{ "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK" },
-		{ "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK" },
-		{ "PMI_SIZE", "PMI_RANK" },
-		{ "SLURM_STEP_NUM_TASKS", "SLURM_PROCID" },
-	};
+	int rank;
+	const int size = cli_launched(&rank, NULL);
 
-	for (size_t i = 0; i < CK_ARRAY_LEN(names); i++) {
-		const char *size = getenv(names[i][0]), *rank = getenv(names[i][1]);
-
-		if (!size || atoi(size) < 1)
-			continue;
-		*rank_out = rank ? (int32_t)atoi(rank) : -1;
-		return (uint32_t)atoi(size);
-	}
-	*rank_out = -1;
-	return 1;
+	*rank_out = (int32_t)rank;
+	return (uint32_t)size;
 }
 
 /* ---------------------------------------------------------------- checks */

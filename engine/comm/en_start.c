@@ -9,6 +9,7 @@
 #include "libckpt/base/ck_base.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_hash.h"
+#include "tools/shared/cli_launched.h"
 
 #define BEHIND_STORE 16u	/* ports behind that of torchrun's store */
 #define SLURM_PORT 20000u	/* of srun's jobs: from here on, by the job's number */
@@ -157,6 +158,8 @@ static size_t first_host(const char *list, char *out, size_t room)
 	return n;
 }
 
+static const struct cli_launcher *const srun = &cli_launchers[CLI_BY_SRUN];
+
 static int by_slurm(struct en_meeting *m, struct ckpt_err *err)
 {
 	static const char *const names[] = { "SLURM_JOB_ID", "SLURM_STEP_ID" };
@@ -165,7 +168,7 @@ static int by_slurm(struct en_meeting *m, struct ckpt_err *err)
 			   variable("MASTER_PORT") ? "MASTER_PORT" : NULL;
 	char first[256];
 	unsigned long port = 0;
-	int rc = who(m, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", err);
+	int rc = who(m, srun->rank, srun->size, err);
 
 	if (!rc && !host && !list)
 		rc = wrong(err, "SLURM_STEP_NODELIST", "it is not set, nor is MASTER_ADDR: "
@@ -187,15 +190,15 @@ static int by_slurm(struct en_meeting *m, struct ckpt_err *err)
 /* srun alone says how many there are, and offers MPI no way to find out. */
 static bool srun_without_pmi(void)
 {
-	static const char *const others[] = {
-		"OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMI_FD",
-		"PMIX_RANK",
-	};
+	static const char *const others[] = { "PMI_RANK", "PMI_FD", "PMIX_RANK" };
 
+	for (size_t i = 0; i < CLI_BY_SRUN; i++)
+		if (variable(cli_launchers[i].size))
+			return false;
 	for (size_t i = 0; i < CK_ARRAY_LEN(others); i++)
 		if (variable(others[i]))
 			return false;
-	return variable("SLURM_STEP_NUM_TASKS") && variable("SLURM_PROCID");
+	return variable(srun->size) && variable(srun->rank);
 }
 
 /* ---- all of them ---- */
