@@ -238,6 +238,15 @@ int en_checkpointer_new(const struct en_model *model, struct en_zero *z, struct 
 	return 0;
 }
 
+static void step_release(struct en_checkpointer_step *s)
+{
+	ck_free(s->tag);
+	ck_free(s->sched);
+	ck_free(s->ds_config);
+	ck_free(s->client);
+	*s = (struct en_checkpointer_step){ .tag = NULL };
+}
+
 void en_checkpointer_free(struct en_checkpointer *k)
 {
 	if (!k)
@@ -245,7 +254,7 @@ void en_checkpointer_free(struct en_checkpointer *k)
 	en_checkpointer_stop(k);
 	ckpt_saver_free(k->saver);
 	en_zero_note(k->z, EN_MEM_SAVE, -(int64_t)k->buffer);
-	en_checkpointer_step_release(&k->step);
+	step_release(&k->step);
 	ck_free(k->room);
 	ck_free(k->tensor);
 	ck_free(k->own);
@@ -254,15 +263,6 @@ void en_checkpointer_free(struct en_checkpointer *k)
 }
 
 /* ---- a save ---- */
-
-void en_checkpointer_step_release(struct en_checkpointer_step *s)
-{
-	ck_free(s->tag);
-	ck_free(s->sched);
-	ck_free(s->ds_config);
-	ck_free(s->client);
-	*s = (struct en_checkpointer_step){ .tag = NULL };
-}
 
 static void take_groups(const struct en_checkpointer *k, const struct en_checkpointer_values *v,
 			struct ckpt_save_group *group)
@@ -292,7 +292,7 @@ static int take_step(struct en_checkpointer *k, const char *tag,
 	struct en_checkpointer_step *s = &k->step;
 	int rc = en_sched_state(v->sched, &sched, err);
 
-	en_checkpointer_step_release(s);
+	step_release(s);
 	s->at = v->at;
 	s->clip = v->clip;
 	s->replaces = v->replaces;

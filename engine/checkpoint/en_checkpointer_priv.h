@@ -45,10 +45,6 @@ struct en_checkpointer {
 	struct ckpt_err err;
 };
 
-/* Of the three states. */
-extern const struct ckpt_save_state en_checkpointer_states[EN_STATES];
-
-void en_checkpointer_step_release(struct en_checkpointer_step *step);
 /* All of the save of 'step' by this thread: begin, put, commit. */
 int en_checkpointer_put(struct en_checkpointer *k, struct ckpt_err *err);
 /* By the other thread, of the copy that en_zero_snap_begin() has begun. */

@@ -83,13 +83,9 @@ void en_samples_release(struct en_samples *s)
 	memset(s, 0, sizeof(*s));
 }
 
-uint64_t en_samples_steps(const struct en_samples *s)
-{
-	return s->span / s->batch + (s->span % s->batch != 0);
-}
-
-void en_samples_where(const struct en_samples *s, uint64_t g, uint64_t *epoch_out,
-		      uint64_t *place_out)
+/* Where sample 'g' stands: epoch, and place in the order of the epoch (below s->span). */
+static void place_of(const struct en_samples *s, uint64_t g, uint64_t *epoch_out,
+		     uint64_t *place_out)
 {
 	*epoch_out = g / s->span;
 	*place_out = g % s->span;
@@ -135,7 +131,7 @@ int en_samples_unit(struct en_samples *s, uint64_t start, uint64_t unit, uint64_
 	for (uint64_t i = 0; !rc && i < s->opts.micro; i++) {
 		uint64_t epoch, place;
 
-		en_samples_where(s, start + offset_in_step(s, unit, i), &epoch, &place);
+		place_of(s, start + offset_in_step(s, unit, i), &epoch, &place);
 		if (place >= s->order.n && s->opts.tail == EN_TAIL_SHORT)
 			continue;
 		rc = en_order_at(&s->order, epoch, place % s->order.n, &row[n], err);

@@ -61,12 +61,6 @@ int en_samples_init(struct en_samples *s, uint64_t n, const struct en_samples_op
 		    struct ckpt_err *err);
 void en_samples_release(struct en_samples *s);
 
-/* Steps of an epoch; of FLOW rounded up. */
-uint64_t en_samples_steps(const struct en_samples *s);
-/* Where sample 'g' stands: epoch, and place in the order of the epoch (below s->span). */
-void en_samples_where(const struct en_samples *s, uint64_t g, uint64_t *epoch_out,
-		      uint64_t *place_out);
-
 /*
  * The rows of unit 'unit' of the step that begins at sample 'start': row[] has room for micro of
  * them,

@@ -295,21 +295,3 @@ int en_source_row(struct en_source *src, uint64_t row, int32_t *ids, int32_t *la
 			       (unsigned long long)src->info.rows);
 	return src->ops->row(src, row, ids, labels, err);
 }
-
-int en_source_check(struct en_source *src, const volatile int *cancel, struct ckpt_err *err)
-{
-	const uint64_t n = src->info.tokens;
-	int32_t *row = ck_alloc_array(2 * n, sizeof(*row));
-	int rc = row ? 0 : ck_fail_nomem(err, "a row of data", 2 * n * sizeof(*row));
-
-	for (uint64_t i = 0; !rc && i < src->info.rows; i++) {
-		if (cancel && *cancel)
-			rc = ck_fail(err, CKPT_E_CANCELED, src->path, CKPT_NO_OFFSET,
-				     "stopped at row %llu of %llu", (unsigned long long)i,
-				     (unsigned long long)src->info.rows);
-		else
-			rc = en_source_row(src, i, row, row + n, err);
-	}
-	ck_free(row);
-	return rc;
-}

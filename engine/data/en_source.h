@@ -82,7 +82,4 @@ void en_source_info_get(const struct en_source *src, struct en_source_info *out)
 int en_source_row(struct en_source *src, uint64_t row, int32_t *ids, int32_t *labels,
 		  struct ckpt_err *err);
 
-/* Read every row: what en_source_open() has not looked at.  *cancel (may be NULL) stops it. */
-int en_source_check(struct en_source *src, const volatile int *cancel, struct ckpt_err *err);
-
 #endif

@@ -131,11 +131,6 @@ void en_decode_free(struct en_decode *d)
 	free(d);
 }
 
-size_t en_decode_bytes(const struct en_decode *d)
-{
-	return d->bytes + en_exec_bytes(d->exec);
-}
-
 uint32_t en_decode_at(const struct en_decode *d)
 {
 	return (uint32_t)d->at;

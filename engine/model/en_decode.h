@@ -34,7 +34,6 @@ int en_decode_new(const struct en_model *model, const struct en_decode_opts *opt
 		  const void *const *params, struct en_decode **out, struct ckpt_err *err);
 /* NULL is fine. */
 void en_decode_free(struct en_decode *d);
-size_t en_decode_bytes(const struct en_decode *d);
 
 /*
  * 'n' further tokens.  'logits' [vocab] is what comes after the last of them, lent until the next

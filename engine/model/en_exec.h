@@ -136,8 +136,6 @@ void en_head(struct en_exec *exec, const struct en_batch *batch, const void *par
 	     const void *head, const float *x, float factor, unsigned flags,
 	     const struct en_head_out *out, struct en_loss *loss);
 
-/* ---------------------------------------------------------------- the whole model */
-
 /* Cosines and sines of positions 0..tokens-1, [tokens, head_dim / 2] each, rounded to 'type'. */
 void en_rope_fill(const struct en_model_config *config, enum kn_type type, size_t tokens,
 		  float *cos_out, float *sin_out);

@@ -204,8 +204,8 @@ double en_sched_lr(const struct en_sched *s, uint32_t group)
 	return en_sched_lr_at(s, group, s->done);
 }
 
-bool en_sched_betas_at(const struct en_sched *s, uint32_t group, int64_t done, double *beta1_out,
-		       double *beta2_out)
+static bool betas_at(const struct en_sched *s, uint32_t group, int64_t done, double *beta1_out,
+		     double *beta2_out)
 {
 	if (s->kind != EN_SCHED_ONE_CYCLE || !s->momentum)
 		return false;
@@ -216,7 +216,7 @@ bool en_sched_betas_at(const struct en_sched *s, uint32_t group, int64_t done, d
 
 bool en_sched_betas(const struct en_sched *s, uint32_t group, double *beta1_out, double *beta2_out)
 {
-	return en_sched_betas_at(s, group, s->done, beta1_out, beta2_out);
+	return betas_at(s, group, s->done, beta1_out, beta2_out);
 }
 
 void en_sched_advance(struct en_sched *s)
@@ -252,14 +252,4 @@ int en_sched_begin(struct en_sched *s, enum en_sched_kind kind, unsigned ds_mino
 	s->step_size = 1;
 	s->first = 1;
 	return 0;
-}
-
-int en_sched_init_none(struct en_sched *s, const double *lr, uint32_t ngroups, struct ckpt_err *err)
-{
-	struct en_sched now;
-	int rc = en_sched_begin(&now, EN_SCHED_NONE, 19, lr, ngroups, err);
-
-	if (!rc)
-		*s = now;
-	return rc;
 }

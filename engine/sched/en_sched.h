@@ -62,10 +62,6 @@ const char *en_sched_name(enum en_sched_kind kind);
 /* True for those of transformers. */
 bool en_sched_is_lambda(enum en_sched_kind kind);
 
-/* No scheduler: the rates of the groups (1 to EN_SCHED_GROUPS of them) as they are. */
-int en_sched_init_none(struct en_sched *s, const double *lr, uint32_t ngroups,
-		       struct ckpt_err *err);
-
 /*
  * A scheduler of DeepSpeed.  'params' is the JSON object "params" of its configuration (NULL = {});
  * rates and momenta in it are a number, or a list with one for each group.  'ds_minor' is 16, 18 or
@@ -99,8 +95,6 @@ int en_sched_init_transformers(struct en_sched *s, const char *type, const char 
 double en_sched_lr_at(const struct en_sched *s, uint32_t group, int64_t done);
 double en_sched_lr(const struct en_sched *s, uint32_t group);
 /* True and '*beta1_out', '*beta2_out' if the schedule sets the betas too (OneCycle). */
-bool en_sched_betas_at(const struct en_sched *s, uint32_t group, int64_t done, double *beta1_out,
-		       double *beta2_out);
 bool en_sched_betas(const struct en_sched *s, uint32_t group, double *beta1_out,
 		    double *beta2_out);
 /* After an update that was not skipped. */

@@ -133,8 +133,8 @@ static int check(const struct ckpt_setup *s, struct ckpt_err *err)
 	return 0;
 }
 
-int ck_setup_fill(const struct ckpt_model *m, const struct ckpt_setup *in, struct ckpt_setup *s,
-		  struct ckpt_err *err)
+static int fill_setup(const struct ckpt_model *m, const struct ckpt_setup *in,
+		      struct ckpt_setup *s, struct ckpt_err *err)
 {
 	int rc = ck_opts_take(s, sizeof(*s), in, "a setup", err);
 
@@ -272,7 +272,7 @@ int ck_estimate(const struct ckpt_model *m, const struct ckpt_setup *setup,
 {
 	struct ck_estimating e = { .m = m };
 	struct ckpt_estimate made = { 0 };
-	int rc = ck_setup_fill(m, setup, &e.s, err);
+	int rc = fill_setup(m, setup, &e.s, err);
 
 	if (rc)
 		return rc;

@@ -43,8 +43,6 @@ struct ck_counts {
 };
 const char *ck_count(struct ck_counts *counts, uint64_t n);
 
-int ck_setup_fill(const struct ckpt_model *m, const struct ckpt_setup *in, struct ckpt_setup *out,
-		  struct ckpt_err *err);
 int ck_estimate(const struct ckpt_model *m, const struct ckpt_setup *setup,
 		struct ckpt_estimate *out, struct ckpt_err *err);
 int ck_setup_read(const char *path, struct ckpt_setup *setup, unsigned *said_out,

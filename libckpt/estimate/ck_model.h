@@ -50,19 +50,6 @@ struct ck_shape {
 #define CK_SHAPE_FUSED_QKV 256u		/* one matrix */
 #define CK_SHAPE_FUSED_GATE 512u
 
-/* What a model_type means: 'has' and the rest that config.json does not say.  NULL: unknown. */
-struct ck_family {
-	const char *type;
-	unsigned has;
-	uint32_t norms;
-	bool tied;		/* where the config does not say */
-	uint32_t head_dim;	/* likewise; 0 = hidden / heads */
-	unsigned attention_bias, mlp_bias;	/* what these keys add */
-	const char *bias_key;	/* that of attention_bias where it has another name */
-	bool bias;		/* its default */
-};
-const struct ck_family *ck_family_find(const char *type);
-
 /* A model without parameters; 'what' is copied.  NULL without memory. */
 struct ckpt_model *ck_model_new(const char *what);
 /* CKPT_E_LIMIT above CK_MODEL_MAX elements in all. */

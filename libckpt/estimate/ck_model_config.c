@@ -21,8 +21,20 @@
 #define BIASED (CK_SHAPE_QKV_BIAS | CK_SHAPE_O_BIAS)
 #define PLAIN_GPT (BIASED | CK_SHAPE_MLP_BIAS)
 
+/* What a model_type means: 'has' and the rest that config.json does not say. */
+struct family {
+	const char *type;
+	unsigned has;
+	uint32_t norms;
+	bool tied;		/* where the config does not say */
+	uint32_t head_dim;	/* likewise; 0 = hidden / heads */
+	unsigned attention_bias, mlp_bias;	/* what these keys add */
+	const char *bias_key;	/* that of attention_bias where it has another name */
+	bool bias;		/* its default */
+};
+
 /* type, has, norms, tied, head_dim, what attention_bias and mlp_bias add, their name, default */
-static const struct ck_family families[] = {
+static const struct family families[] = {
 	{ "llama", LLAMA, 2, false, 0, BIASED, CK_SHAPE_MLP_BIAS, NULL, false },
 	{ "mistral", LLAMA, 2, false, 0, 0, 0, NULL, false },
 	{ "qwen2", LLAMA | CK_SHAPE_QKV_BIAS, 2, false, 0, 0, 0, NULL, false },
@@ -43,7 +55,8 @@ static const struct ck_family families[] = {
 	  true },
 };
 
-const struct ck_family *ck_family_find(const char *type)
+/* NULL: the type is not known. */
+static const struct family *find_family(const char *type)
 {
 	for (size_t i = 0; i < CK_ARRAY_LEN(families); i++)
 		if (!strcmp(families[i].type, type))
@@ -125,7 +138,7 @@ static int read_opt(const struct reading *r, struct ck_shape *s)
 	return 0;
 }
 
-static int read_sizes(const struct reading *r, const struct ck_family *f, struct ck_shape *s)
+static int read_sizes(const struct reading *r, const struct family *f, struct ck_shape *s)
 {
 	int rc = 0;
 
@@ -183,7 +196,7 @@ static int take(const struct reading *r, struct ck_shape *s)
 	const uint64_t type = r->doc->tok[0].type == CK_JSON_OBJECT ? find(r, "model_type") :
 			      UINT64_MAX;
 	const char *name = type == UINT64_MAX ? NULL : r->doc->tok[type].str;
-	const struct ck_family *f = name ? ck_family_find(name) : NULL;
+	const struct family *f = name ? find_family(name) : NULL;
 	int rc;
 
 	if (!name)

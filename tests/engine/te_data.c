@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <stdlib.h>
+
 #include "tests/engine/te_data.h"
 #include "tests/lib/fs/t_dir.h"
 
@@ -41,4 +43,23 @@ struct en_source *te_source(const char *path, struct en_source_opts opts)
 	if (en_source_open(&src, path, &opts, &err))
 		fail_msg("%s: %s", err.where, err.msg);
 	return src;
+}
+
+int te_source_check(struct en_source *src, struct ckpt_err *err)
+{
+	struct en_source_info info;
+	int32_t *row;
+	int rc = 0;
+
+	en_source_info_get(src, &info);
+	row = t_alloc(2 * info.tokens * sizeof(*row));
+	for (uint64_t i = 0; !rc && i < info.rows; i++)
+		rc = en_source_row(src, i, row, row + info.tokens, err);
+	free(row);
+	return rc;
+}
+
+uint64_t te_samples_steps(const struct en_samples *s)
+{
+	return s->span / s->batch + (s->span % s->batch != 0);
 }

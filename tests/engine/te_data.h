@@ -13,5 +13,9 @@ int te_data_end(void **state);
 char *te_put(const char *name, const void *p, size_t n);
 /* Fails the test if the source does not open. */
 struct en_source *te_source(const char *path, struct en_source_opts opts);
+/* Reads every row. */
+int te_source_check(struct en_source *src, struct ckpt_err *err);
+/* Steps of an epoch; of FLOW rounded up. */
+uint64_t te_samples_steps(const struct en_samples *s);
 
 #endif

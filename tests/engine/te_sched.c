@@ -53,3 +53,10 @@ struct ckpt_values *te_values(const char *name, struct ckpt **ck_out)
 	free(path);
 	return v;
 }
+
+int te_sched_none(struct en_sched *s, const double *lr, uint32_t ngroups, struct ckpt_err *err)
+{
+	const struct en_schedule none = { .type = EN_SCHEDULER_NONE };
+
+	return en_sched_init_config(s, &none, EN_DS_0_19, lr, ngroups, err);
+}

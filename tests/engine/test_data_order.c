@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "engine/data/en_samples.h"
+#include "tests/engine/te_data.h"
 #include "tests/engine/te_sched.h"
 #include "tests/lib/fs/t_dir.h"
 
@@ -60,7 +61,7 @@ static void lists_are_those_of_distributed_sampler(void **state)
 			.micro = 1, .accumulation = 1, .world = world,
 		};
 		struct en_samples s = samples((uint64_t)te_num(e, "n"), opts);
-		const uint64_t steps = en_samples_steps(&s);
+		const uint64_t steps = te_samples_steps(&s);
 		const cJSON *permutation = te_get(e, "permutation");
 
 		for (uint32_t r = 0; r < world; r++) {
@@ -108,7 +109,7 @@ static void lists_are_those_of_accelerate(void **state)
 			const cJSON *batches = cJSON_GetArrayItem(te_get(e, "ranks"), (int)r);
 			int there = 0;
 
-			for (uint64_t k = 0; k < en_samples_steps(&s); k++) {
+			for (uint64_t k = 0; k < te_samples_steps(&s); k++) {
 				uint64_t row[64], n;
 
 				assert_int_equal(en_samples_unit(&s, k * s.batch, r, row, &n, NULL),
@@ -330,7 +331,7 @@ static void tails_are_as_they_say(void **state)
 		uint64_t row[3], n;
 
 		assert_int_equal(s.span, spans[tail]);
-		assert_int_equal(en_samples_steps(&s), tail == EN_TAIL_DROP ? 3 : 4);
+		assert_int_equal(te_samples_steps(&s), tail == EN_TAIL_DROP ? 3 : 4);
 		assert_int_equal(en_samples_unit(&s, 18, 1, row, &n, NULL), 0);
 		assert_int_equal(n, tail == EN_TAIL_SHORT ? 2 : 3);
 		assert_int_equal(row[0], tail == EN_TAIL_DROP ? 3 : 21);

@@ -58,7 +58,7 @@ static void token_files_are_cut_into_rows(void **state)
 	assert_int_equal(info.unused, 3);
 	assert_false(info.has_labels);
 	row_is(src, 3, 5, IDS(106, 113, 120, 127, 134), NULL);
-	assert_int_equal(en_source_check(src, NULL, NULL), 0);
+	assert_int_equal(te_source_check(src, NULL), 0);
 	en_source_close(src);
 	/* The last token of a row is the first of the next. */
 	src = te_source(path,
@@ -442,7 +442,7 @@ static void wrong_files_are_named_with_row_and_cause(void **state)
 		int rc = en_source_open(&src, path, &bad[i].opts, &err);
 
 		if (!rc)
-			rc = en_source_check(src, NULL, &err);
+			rc = te_source_check(src, &err);
 		if (!rc || (bad[i].code && rc != -(int)bad[i].code) ||
 		    !strstr(err.msg, bad[i].words))
 			fail_msg("case %zu: %d '%s', not %d '%s'", i, -rc, err.msg, bad[i].code,

@@ -209,7 +209,7 @@ static void damaged_files_end_in_rows_or_a_sentence(void **state)
 		rc = en_source_open(&src, path, &opts, &err);
 		if (!rc) {
 			opened++;
-			rc = en_source_check(src, NULL, &err);
+			rc = te_source_check(src, &err);
 		}
 		if (rc) {
 			refused++;

@@ -18,6 +18,7 @@
 #include "engine/checkpoint/en_made.h"
 #include "engine/checkpoint/en_fingerprint.h"
 #include "kernels/include/kn_train.h"
+#include "tests/engine/te_sched.h"
 
 static const struct en_fingerprint base = {
 	.world = 8, .accumulation = 2, .rows = 1, .tokens = 64, .precision = EN_BF16, .wire = 2,
@@ -189,7 +190,7 @@ static void steps_that_do_not_say(void **state)
 	struct ckpt_err err = { 0 };
 
 	(void)state;
-	assert_int_equal(en_sched_init_none(&sched, lr, 2, &err), 0);
+	assert_int_equal(te_sched_none(&sched, lr, 2, &err), 0);
 	own = sched;
 	en_made_of(&now, &model, &set, &sched);
 	assert_int_equal(en_differ_model(&d, &now, NULL, false, "step", &err), 0);

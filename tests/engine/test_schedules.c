@@ -298,7 +298,7 @@ static void wrong_parameters_are_refused_with_a_sentence(void **state)
 	assert_int_equal(ds(&s, "OneCycle", "{\"cycle_min_lr\": 0, \"cycle_max_lr\": 1, "
 			    "\"cycle_second_step_size\": null}", 19, &err), 0);
 	assert_int_equal(hf(&s, "inverse_sqrt", "{\"timescale\": null}", &err), 0);
-	assert_int_equal(en_sched_init_none(&s, (const double[]){ 1 }, 17, &err), -CKPT_E_USAGE);
+	assert_int_equal(te_sched_none(&s, (const double[]){ 1 }, 17, &err), -CKPT_E_USAGE);
 }
 
 /* As torch 2.11 and transformers 5.23 printed it after 7 updates. */
@@ -347,7 +347,7 @@ static void states_are_written_and_taken_as_torch_does(void **state)
 				       46, &err),
 			 0);
 	assert_int_equal(other.done, 0);
-	assert_int_equal(en_sched_init_none(&s, (const double[]){ 0.5 }, 1, &err), 0);
+	assert_int_equal(te_sched_none(&s, (const double[]){ 0.5 }, 1, &err), 0);
 	assert_int_equal(en_sched_state(&s, &buf, &err), 0);
 	assert_null(buf.p);
 	assert_true(en_sched_lr_at(&s, 0, 1000) == 0.5);

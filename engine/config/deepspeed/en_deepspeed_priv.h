@@ -21,7 +21,6 @@ bool en_old_key(struct en_resolve *ev, const struct en_node *dict, const struct 
 void en_check(struct en_resolve *ev);
 void en_batch(struct en_resolve *ev);
 /* en_when.c: which settings matter, and the list of where they come from. */
-bool en_matters(const struct en_settings *set, const struct en_key *key);
 void en_when(struct en_resolve *ev);
 
 #endif

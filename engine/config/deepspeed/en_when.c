@@ -6,7 +6,7 @@
 
 #include "engine/config/deepspeed/en_deepspeed_priv.h"
 
-bool en_matters(const struct en_settings *s, const struct en_key *k)
+static bool has_effect(const struct en_settings *s, const struct en_key *k)
 {
 	const bool optimizer = s->stage && s->offload_optimizer.device != EN_DEVICE_NONE;
 	const bool param = s->stage == 3 && s->offload_param.device != EN_DEVICE_NONE;
@@ -121,7 +121,7 @@ void en_when(struct en_resolve *ev)
 		return;
 	}
 	for (size_t i = 0; i < en_n_keys && !ev->rc; i++) {
-		const bool matters = en_matters(&ev->set, &en_keys[i]);
+		const bool matters = has_effect(&ev->set, &en_keys[i]);
 
 		if (en_keys[i].type == EN_K_ANY || en_keys[i].type == EN_K_BLOCK)
 			continue;

@@ -26,8 +26,6 @@ uint64_t en_rule(struct en_resolve *ev, enum en_ruling ruling, const char *path,
 /* A refusal; 'theirs' if DeepSpeed or accelerate fails as well. */
 void en_refuse(struct en_resolve *ev, bool theirs, enum ckpt_code code, const char *path,
 	       const struct en_node *v, const char *fmt, ...) CK_PRINTF(6, 7);
-/* The same without an evaluation, while a file is read.  0 or -CKPT_E_NOMEM. */
-int en_verdict_add(struct en_config *cfg, const struct en_verdict *verdict, struct ckpt_err *err);
 
 /* "zero_optimization.stage" for a key, as it is documented (its alias, if it has one); lent. */
 const char *en_key_path(struct en_resolve *ev, const struct en_key *key);

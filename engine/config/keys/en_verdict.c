@@ -6,7 +6,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
-int en_verdict_add(struct en_config *cfg, const struct en_verdict *verdict, struct ckpt_err *err)
+static int add(struct en_config *cfg, const struct en_verdict *verdict, struct ckpt_err *err)
 {
 	int rc = ck_grow(&cfg->verdict, &cfg->verdict_cap, cfg->n_verdicts + 1,
 			 sizeof(*cfg->verdict), err);
@@ -48,7 +48,7 @@ uint64_t en_rule(struct en_resolve *ev, enum en_ruling ruling, const char *path,
 		return 0;
 	va_start(ap, fmt);
 	if (fill(ev, &r, path, v, fmt, ap))
-		ev->rc = en_verdict_add(ev->cfg, &r, ev->err);
+		ev->rc = add(ev->cfg, &r, ev->err);
 	va_end(ap);
 	return ev->rc ? 0 : ev->cfg->n_verdicts;
 }
@@ -77,7 +77,7 @@ void en_refuse(struct en_resolve *ev, bool theirs, enum ckpt_code code, const ch
 		if (old)
 			*old = r;
 		else
-			ev->rc = en_verdict_add(ev->cfg, &r, ev->err);
+			ev->rc = add(ev->cfg, &r, ev->err);
 	}
 	va_end(ap);
 }
