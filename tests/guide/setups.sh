@@ -14,8 +14,8 @@
 #   hostile as FILE            a pickle that would run a program
 #   placeholders as FILE       a model of empty tensors, as ZeRO-3 saves it without gathering
 #   peft as DIR                a step of stage 3 of 2 ranks whose adapter has PEFT's names
-#   cut FILE                   end a file in its midst
-#   flip FILE                  flip a bit in the midst of it
+#   cut FILE                   cut a file off in the middle
+#   flip FILE                  flip a bit in the middle of it
 #   remove PATTERN...          files that were lost
 #   move A B
 #   text WORDS... as FILE      a file of one line

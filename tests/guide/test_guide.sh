@@ -10,12 +10,12 @@
 #   <!-- needs: WORD... -->   the next block or table needs these programs ('python:NAME' a package)
 #   <!-- skip: REASON -->     the next block or table is not run
 #   <!-- file: NAME -->       the next block is the text of this file
-#   <!-- rows -->             the commands in the next table are run, each with the setups made anew
+#   <!-- rows -->             the commands in the next table are run, each with fresh setups
 #
 # Blocks marked ```sh are run, command by command; 'exit status N' in a comment at the end of a command is its
 # status, else 0.  The lines of a ```text block after it must be in what it printed, in that order.  In
 # them '...' is any text, sizes and times are equal to all others, and runs of spaces to one space.
-# Commands that are skipped, or stand in the text, must at least have a verb and options that exist.
+# Commands that are skipped, and those in the text, must at least have a verb and options that exist.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -203,7 +203,7 @@ run_page() {
 			'skip: '*) skip=${words#skip: } ;;
 			'file: '*) file=${words#file: } ;;
 			rows) rows=1 ;;
-			*) fails "nobody knows what this means: $line" ;;
+			*) fails "this comment means nothing: $line" ;;
 			esac
 			;;
 		'|'*)
