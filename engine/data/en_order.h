@@ -28,7 +28,7 @@ struct en_order {
 	uint64_t list_epoch;
 };
 
-/* "sequential", "shuffled", "torch".  Lent for ever. */
+/* "sequential", "shuffled", "torch".  Static string, never freed. */
 const char *en_order_name(enum en_order_kind kind);
 
 /*

@@ -50,7 +50,7 @@ struct en_samples {
 	uint64_t span;		/* samples that an epoch counts for: rows, or whole batches */
 };
 
-/* "flow", "drop", "fill", "short".  Lent for ever. */
+/* "flow", "drop", "fill", "short".  Static string, never freed. */
 const char *en_tail_name(enum en_tail tail);
 
 /*

@@ -126,7 +126,7 @@ unsigned en_launch_devices(const struct en_seat *seat, uint32_t n, struct en_lau
 /* "rank 1 of 2 on node3 sees no GPU: CUDA_VISIBLE_DEVICES is "7"", for the first that sees none. */
 void en_launch_blind(const struct en_seat *seat, uint32_t n, char *text, size_t room);
 
-/* "SLURM" for EN_LAUNCHED_BY_SLURM.  Lent for ever. */
+/* "SLURM" for EN_LAUNCHED_BY_SLURM.  Static string, never freed. */
 const char *en_launcher_name(enum en_launcher by);
 
 #endif

@@ -57,7 +57,7 @@ struct en_sched {
 	bool staircase, momentum;
 };
 
-/* "WarmupLR", "cosine"; "none".  Lent for ever. */
+/* "WarmupLR", "cosine"; "none".  Static string, never freed. */
 const char *en_sched_name(enum en_sched_kind kind);
 /* True for those of transformers. */
 bool en_sched_is_lambda(enum en_sched_kind kind);

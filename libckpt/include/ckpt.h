@@ -45,7 +45,7 @@ extern "C" {
 #define CKPT_VERSION_STRING "0.1.0"
 #define CKPT_VERSION_NUMBER 100	/* major * 10000 + minor * 100 + patch */
 
-/* The version the library was built as, e.g. "0.1.0".  Lent for ever. */
+/* The version the library was built as, e.g. "0.1.0".  Static string, never freed. */
 CKPT_API const char *ckpt_version(void);
 
 /* ---------------------------------------------------------------- errors */
@@ -86,7 +86,7 @@ struct ckpt_err {
 	char msg[512];		/* a clause: no capital, no full stop, no newline */
 };
 
-/* "CKPT_E_IO" for CKPT_E_IO; "CKPT_E_?" for a number that is none.  Lent for ever. */
+/* "CKPT_E_IO" for CKPT_E_IO; "CKPT_E_?" for a number that is none.  Static string, never freed. */
 CKPT_API const char *ckpt_code_name(enum ckpt_code code);
 
 /* ---------------------------------------------------------------- tensors */

@@ -1,5 +1,6 @@
 /*
- * ckpt_cat.h -- one state of one tensor, or a slice of it, as a stream or a file.  Part of <ckpt.h>.
+ * ckpt_cat.h -- one state of one tensor, or a slice of it, as a stream or a file.  Part of
+ * <ckpt.h>.
  *
  * The rows 0 and 1 of the weight "w" as text on stdout:
  *

@@ -6,14 +6,19 @@
  *	struct ckpt_setup setup = { .size = sizeof(setup), .stage = 3, .gpus = 8, ... };
  *	struct ckpt_estimate est;
  *
- *	ckpt_model_from_config("config.json", &model, &err);
- *	ckpt_estimate(model, &setup, &est, &err);
- *	... est.gpu_bytes, est.term[i].bytes and .formula ...
- *	ckpt_model_free(model);
+ *	if (!ckpt_model_from_config("config.json", &model, &err)) {
+ *		if (!ckpt_estimate(model, &setup, &est, &err))
+ *			for (uint32_t i = 0; i < est.nterms; i++)
+ *				printf("%s: %" PRIu64 " = %s\n", est.term[i].name,
+ *				       est.term[i].bytes, est.term[i].formula);
+ *		ckpt_model_free(model);
+ *	}
  *
  * Everything but the reading of a model is arithmetic on integers; each number comes as a
  * term with the formula that made it.  docs/internals/memory.md derives the terms, says
- * what was measured and names what is not counted.
+ * what was measured and names what is not counted.  No GPU is asked, and no process is started.
+ *
+ * Threads: every call may run on any thread; a model is not changed once it was made.
  */
 #ifndef CKPT_ESTIMATE_H
 #define CKPT_ESTIMATE_H
@@ -26,19 +31,23 @@ extern "C" {
 
 /* ---------------------------------------------------------------- models */
 
-/* A model as far as memory depends on it: its parameters in order, and its shape. */
+/*
+ * A model as far as memory depends on it: its parameters in order, and its shape.  Each function
+ * that makes one gives '*out' on success only; free it with ckpt_model_free().
+ */
 struct ckpt_model;
 
 /* The shape of a decoder; all 0 where it is not known. */
 struct ckpt_arch {
-	uint64_t layers, hidden, inter, vocab;
-	uint64_t heads, kv_heads, head_dim;
+	uint64_t layers, hidden, inter, vocab;	/* inter: width of the MLP */
+	uint64_t heads, kv_heads, head_dim;	/* of attention; kv_heads < heads: grouped */
 	uint32_t gated;		/* gate and up beside each other (SwiGLU, GeGLU) */
 	uint32_t rms;		/* RMSNorm written in single operations, else LayerNorm */
 	uint32_t norms;		/* norms over 'hidden' in a layer */
 	uint32_t qk_norm;	/* queries and keys are normed too */
 };
 
+/* What is known of a model. */
 struct ckpt_model_info {
 	const char *what;	/* a clause that says where it comes from; lent */
 	uint64_t params;	/* elements, those of tied names once */
@@ -50,7 +59,7 @@ struct ckpt_model_info {
 	uint64_t buffer_bytes;	/* of buffers that a save holds */
 	uint32_t groups;	/* param groups of the optimizer */
 	uint32_t assumed;	/* the shape is that of a known model of about this size */
-	struct ckpt_arch arch;
+	struct ckpt_arch arch;	/* without it no activations are estimated */
 };
 
 /*
@@ -77,15 +86,17 @@ CKPT_API int ckpt_model_from_count(uint64_t params, struct ckpt_model **out,
 /* By the name of a published one, "qwen2.5-7b", in any case.  CKPT_E_NOTFOUND. */
 CKPT_API int ckpt_model_from_name(const char *name, struct ckpt_model **out,
 				  struct ckpt_err *err);
-/* The names that ckpt_model_from_name() knows, from 0; NULL past the end.  Lent for ever. */
+/* The names that ckpt_model_from_name() knows, from 0; NULL past the end.  Never freed. */
 CKPT_API const char *ckpt_model_name(uint32_t number);
+/* Fills '*out'; its text is valid as long as the model is. */
 CKPT_API void ckpt_model_get(const struct ckpt_model *model, struct ckpt_model_info *out);
+/* NULL is fine. */
 CKPT_API void ckpt_model_free(struct ckpt_model *model);
 
 /* ---------------------------------------------------------------- setups */
 
 /* What lies in host memory instead of the GPU's.  Pinned. */
-#define CKPT_OFFLOAD_OPTIMIZER 1u
+#define CKPT_OFFLOAD_OPTIMIZER 1u	/* masters, moments and their update; stages 1 to 3 */
 #define CKPT_OFFLOAD_PARAMS 2u	/* stage 3, with CKPT_OFFLOAD_OPTIMIZER */
 
 /* How the operations of a layer are written: what the backward pass finds kept. */
@@ -95,12 +106,12 @@ enum ckpt_ops {
 };
 
 /* Whose memory it is.  Pinned. */
-#define CKPT_ENGINE_DEEPSPEED 0u
+#define CKPT_ENGINE_DEEPSPEED 0u	/* DeepSpeed's layout, in the memory of GPUs */
 #define CKPT_ENGINE_ZTRAIN 1u	/* CPU ranks of this project's own engine: see ckpt_estimate() */
 
 /* Numbers of which 0 means the default in parentheses; ds_defaults fills them in. */
 struct ckpt_setup {
-	size_t size;
+	size_t size;			/* sizeof(struct ckpt_setup) */
 	uint32_t stage;			/* 0 to 3 */
 	uint32_t gpus;			/* data-parallel ranks, 1 to 4096 (1) */
 	uint32_t gpus_per_node;		/* (8, or gpus if that is less) */
@@ -112,7 +123,7 @@ struct ckpt_setup {
 	uint64_t accumulation;		/* micro-batches of a step (1) */
 	uint32_t recompute;		/* layers keep their inputs only */
 	uint32_t attention_matrix;	/* attention that writes its scores down */
-	enum ckpt_ops ops;
+	enum ckpt_ops ops;		/* (CKPT_OPS_EAGER) */
 	uint32_t no_pin;		/* host buffers are not pinned */
 	int32_t overlap;		/* overlap_comm: 0 not given, 1 true, -1 false */
 	/* Elements.  UINT64_MAX is "auto": what transformers' Trainer makes of it. */
@@ -125,12 +136,12 @@ struct ckpt_setup {
 	uint32_t engine;		/* CKPT_ENGINE_* */
 };
 
-/* What a DeepSpeed configuration says over a setup, and of the batch. */
-#define CKPT_SETUP_STAGE 1u
-#define CKPT_SETUP_OFFLOAD 2u
-#define CKPT_SETUP_DTYPE 4u
-#define CKPT_SETUP_MICRO 8u
-#define CKPT_SETUP_ACCUMULATION 16u
+/* What a DeepSpeed configuration gave: bits of '*said_out'. */
+#define CKPT_SETUP_STAGE 1u		/* zero_optimization.stage */
+#define CKPT_SETUP_OFFLOAD 2u		/* offload_optimizer or offload_param */
+#define CKPT_SETUP_DTYPE 4u		/* bf16 or fp16 */
+#define CKPT_SETUP_MICRO 8u		/* the micro-batch, itself or from the others */
+#define CKPT_SETUP_ACCUMULATION 16u	/* likewise the accumulation */
 
 /*
  * Read a DeepSpeed configuration into '*setup', leaving what it does not say (or calls
@@ -156,37 +167,39 @@ enum ckpt_place {
 #define CKPT_PHASE_ALL 15u
 #define CKPT_NPHASES 4u
 
+/* One summand of an estimate. */
 struct ckpt_term {
 	enum ckpt_place place;
 	unsigned phases;	/* CKPT_PHASE_* */
-	uint64_t bytes;
-	char name[48];
+	uint64_t bytes;		/* never 0: such terms are left out */
+	char name[48];		/* "gradients" */
 	char formula[160];	/* with its numbers: "2 B x 7,615,616,512" */
 };
 
-#define CKPT_MAX_TERMS 32u
+#define CKPT_MAX_TERMS 32u	/* of one estimate */
 
 /* What a save of DeepSpeed's layout is, and what it takes to resume it. */
 struct ckpt_save {
-	uint64_t files;
+	uint64_t files;		/* of one step, of all ranks */
 	uint64_t bytes;		/* tensors alone; docs/internals/memory.md: what comes on top */
 	uint64_t model_files, model_bytes;	/* model_bytes: of each */
-	uint64_t optim_files, optim_bytes;
+	uint64_t optim_files, optim_bytes;	/* likewise of each optimizer file */
 	uint64_t resume_same;	/* bytes all ranks read to go on at this world */
 	uint64_t resume_other;	/* after `zckpt reshard` for another one, which reads 'bytes' */
 	uint64_t universal_files;	/* of DeepSpeed's universal layout */
 };
 
+/* No pointers and nothing to free. */
 struct ckpt_estimate {
 	uint64_t gpu_bytes;		/* the largest phase */
-	uint64_t phase_bytes[CKPT_NPHASES];
+	uint64_t phase_bytes[CKPT_NPHASES];	/* of a GPU; number i is of phase 1 << i */
 	uint32_t peak;			/* the CKPT_PHASE_* of it */
 	uint32_t no_activations;	/* the shape is not known: none were counted */
 	uint64_t host_bytes;		/* of a host */
 	uint64_t tokens;		/* of a micro-batch */
 	uint32_t nterms;
-	struct ckpt_term term[CKPT_MAX_TERMS];
-	struct ckpt_save save;
+	struct ckpt_term term[CKPT_MAX_TERMS];	/* [nterms] */
+	struct ckpt_save save;		/* on disk */
 };
 
 /*
@@ -202,14 +215,17 @@ struct ckpt_estimate {
 CKPT_API int ckpt_estimate(const struct ckpt_model *model, const struct ckpt_setup *setup,
 			   struct ckpt_estimate *out, struct ckpt_err *err);
 
-/* "LOSS" is "the loss": how a phase is called in a sentence.  Lent for ever. */
+/*
+ * A phase in a sentence: CKPT_PHASE_LOSS is "when the loss goes backward", "always" is any number
+ * that is not one phase.  Static string, never freed.
+ */
 CKPT_API const char *ckpt_phase_name(unsigned phase);
 
 /* ---------------------------------------------------------------- DeepSpeed's estimators */
 
 struct ckpt_ds_estimate {
 	uint64_t cpu_bytes;		/* of a node */
-	uint64_t gpu_bytes;
+	uint64_t gpu_bytes;		/* of each GPU */
 	uint64_t largest_layer_bytes;	/* stage 3 */
 };
 

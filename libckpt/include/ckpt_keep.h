@@ -1,5 +1,19 @@
 /*
- * ckpt_keep.h -- keeping checkpoints in order.  Part of <ckpt.h>.
+ * ckpt_keep.h -- the steps of a run's folder: which one is meant, which are whole, which stay; what
+ * the bytes of a checkpoint are for, and what its pickles mention.  Part of <ckpt.h>.
+ *
+ * The step to resume from, whole, or none:
+ *
+ *	struct ckpt_steps steps;
+ *
+ *	if (!ckpt_steps_list("RUN", NULL, NULL, &steps, &err)) {
+ *		if (steps.chosen >= 0)
+ *			puts(steps.step[steps.chosen].path);
+ *		ckpt_steps_free(&steps);
+ *	}
+ *
+ * Answers come in structs of the caller's whose pointers are valid until their free function is
+ * called, which zeroes the struct; free of a zeroed struct, and free of NULL, do nothing.
  */
 #ifndef CKPT_KEEP_H
 #define CKPT_KEEP_H
@@ -11,12 +25,13 @@ extern "C" {
 #endif
 
 /*
- * Make the file 'latest' of folder 'dir' ('latest_universal' if 'universal') name the step
- * 'tag', which is a folder in 'dir'.  What is there is replaced by one rename.  The step is
- * not looked at: open it first.
- * Returns 0 or the negative of CKPT_E_USAGE (a tag that a loader would not find: empty, white
- * space around it, a slash, a line break), CKPT_E_NOTFOUND (no such folder), CKPT_E_NOSPACE,
- * CKPT_E_IO, CKPT_E_NOMEM; the file is then as it was, save after a failure to sync.
+ * Make the file 'latest' of folder 'dir' ('latest_universal' if 'universal') name the step 'tag',
+ * which is a folder in 'dir'.  The file is written beside the old one, synced as 'sync' says, and
+ * renamed, so a reader finds the old name or the new one.  That the folder exists is checked, what
+ * is in it is not: ckpt_open() and ckpt_verify() do that. Returns 0 or the negative of CKPT_E_USAGE
+ * (a tag that a loader would not find: empty, white space around it, a slash, a line break),
+ * CKPT_E_NOTFOUND (no such folder), CKPT_E_NOSPACE, CKPT_E_IO, CKPT_E_NOMEM; the file is then as it
+ * was, unless only the last sync of the folder failed.
  */
 CKPT_API int ckpt_latest_set(const char *dir, const char *tag, int universal,
 			     enum ckpt_sync sync, struct ckpt_err *err);
@@ -50,6 +65,7 @@ struct ckpt_step_there {
 	const char *why;	/* a clause that says why it is not whole; NULL if it is */
 };
 
+/* The answer of ckpt_steps_list(). */
 struct ckpt_steps {
 	uint64_t nsteps;
 	const struct ckpt_step_there *step;	/* newest first */
@@ -70,8 +86,13 @@ struct ckpt_steps {
  * Cost: each step is opened and verified as ckpt_verify() does without flags, one after the other:
  * its metadata is read, and of tensors only the ends of masters and weights.
  *
- * Returns 0 or the negative of CKPT_E_NOTFOUND (no such folder), CKPT_E_IO, CKPT_E_LIMIT,
- * CKPT_E_CANCELED, CKPT_E_NOMEM.
+ * A step that does not open or verify is listed with the reason in 'why'; the call fails only
+ * where a step could not be looked at, because then it is not known whether it is whole.
+ *
+ * Returns 0 or the negative of
+ *	CKPT_E_NOTFOUND  no such folder
+ *	CKPT_E_CANCELED  run->cancel was set
+ *	CKPT_E_IO, CKPT_E_LIMIT, CKPT_E_NOMEM
  */
 CKPT_API int ckpt_steps_list(const char *dir, const struct ckpt_run_opts *run,
 			     const struct ckpt_limits *limits, struct ckpt_steps *out,
@@ -80,7 +101,13 @@ CKPT_API void ckpt_steps_free(struct ckpt_steps *steps);
 
 /* ---------------------------------------------------------------- audit */
 
-/* What libckpt does about a name that a pickle mentions.  Pinned. */
+/*
+ * A pickle is a program that builds values by calling what it names.  libckpt never calls anything:
+ * it knows what a closed set of names would build, and refuses the rest.  audit lists the names, to
+ * judge a file before another program loads it.
+ *
+ * What libckpt does about a name that a pickle mentions.  Pinned.
+ */
 enum ckpt_name_set {
 	CKPT_NAME_DATA = 1,	/* builds values, or is understood */
 	CKPT_NAME_OPAQUE = 2,	/* kept by name, never in the way of the tensors */
@@ -89,32 +116,34 @@ enum ckpt_name_set {
 
 /* What torch.load(weights_only=True) does about it.  Pinned. */
 enum ckpt_torch_says {
-	CKPT_TORCH_ALLOWS = 1,
+	CKPT_TORCH_ALLOWS = 1,	/* it is loaded without a word */
 	CKPT_TORCH_ASKS = 2,	/* torch.serialization.add_safe_globals() must name it */
 	CKPT_TORCH_NEVER = 3,	/* its module is blocked */
 };
 
+/* A name that a pickle mentions, once, however often it does. */
 struct ckpt_audit_name {
 	const char *module, *name;	/* Python 3's spelling */
-	enum ckpt_name_set set;
-	enum ckpt_torch_says torch;
+	enum ckpt_name_set set;	/* what this library does about it */
+	enum ckpt_torch_says torch;	/* and what torch does */
 	int called;		/* or handed to what is called, or set where Python obeys it */
 	uint64_t offset;	/* byte of the pickle with the first mention */
 };
 
 /* A pickle, or a file that could not be searched for any (bytes 0 and an error). */
 struct ckpt_audit_pickle {
-	const char *path;
+	const char *path;	/* of the file, below the path that was given */
 	const char *member;	/* of an archive: "archive/data.pkl"; else NULL */
 	uint64_t offset;	/* where it begins in the member or file */
-	uint64_t bytes;
+	uint64_t bytes;		/* up to its STOP, or to the end where it was not read so far */
 	uint64_t nnames;
-	const struct ckpt_audit_name *name;
+	const struct ckpt_audit_name *name;	/* [nnames] */
 	int torch_op;		/* first opcode that weights_only does not take, -1 = none */
 	enum ckpt_code code;	/* why it was not read to its end; CKPT_OK */
 	const char *error;	/* a clause, "" */
 };
 
+/* The answer of ckpt_audit(). */
 struct ckpt_audit {
 	uint64_t npickles;
 	const struct ckpt_audit_pickle *pickle;	/* by path, then by place */
@@ -149,41 +178,47 @@ enum ckpt_size_kind {
 	CKPT_SIZE_OTHER_FILES = 9,	/* files in the folder that are no part of the step */
 };
 
+/* Bytes of one kind.  State, role and type say more of CKPT_SIZE_STATE and the like. */
 struct ckpt_size {
 	enum ckpt_size_kind kind;
 	const char *state;	/* "" where there is none; lent by the checkpoint */
 	enum ckpt_role role;	/* 0 where there is none */
 	enum ckpt_dtype dtype;	/* 0 likewise */
-	uint64_t elements;
-	uint64_t bytes;
+	uint64_t elements;	/* 0 where bytes are not elements */
+	uint64_t bytes;		/* in the files */
 };
 
+/* The answer of ckpt_sizes_get(): every byte of the files is in exactly one part. */
 struct ckpt_sizes {
 	uint64_t nparts;
 	const struct ckpt_size *part;	/* by kind; in it as met */
 	uint64_t bytes;		/* their sum: of all files of the step's folder, or of the file */
-	uint64_t nfiles;
+	uint64_t nfiles;	/* whose bytes were counted */
 	void *memory;		/* private */
 };
 
 /*
- * What the bytes of 'ck' are for; the parts sum to what the files have.  Reads the directories
- * of archives again, no tensor.  Free with ckpt_sizes_free() before 'ck' is closed.
- * Returns 0 or the negative of CKPT_E_IO, CKPT_E_NOMEM, CKPT_E_LIMIT, and of what a file that has
- * changed meanwhile gives.
+ * What the bytes of 'ck' are for; the parts sum to what the files have.  A byte that two tensors
+ * share counts for the first of them.  Reads the directories of archives again, no tensor.  Free
+ * with ckpt_sizes_free() before 'ck' is closed. Returns 0 or the negative of CKPT_E_IO,
+ * CKPT_E_NOMEM, CKPT_E_LIMIT, and of what a file that has changed meanwhile gives.
  */
 CKPT_API int ckpt_sizes_get(struct ckpt *ck, struct ckpt_sizes *out, struct ckpt_err *err);
 CKPT_API void ckpt_sizes_free(struct ckpt_sizes *sizes);
 
 /* ---------------------------------------------------------------- slim */
 
+/*
+ * What a smaller copy leaves out.  Views: torch.save writes a storage whole where a tensor uses a
+ * part of it, as after slicing.  Frozen: DeepSpeed writes frozen parameters twice into a file.
+ */
 #define CKPT_SLIM_VIEWS 1u	/* what of a storage no tensor uses */
 #define CKPT_SLIM_FROZEN 2u	/* second copies of frozen parameters in one file */
 #define CKPT_SLIM_MOMENTS 4u	/* optimizer states, but for masters and counts of steps */
 
 struct ckpt_slim_opts {
-	size_t size;
-	const struct ckpt_run_opts *run;
+	size_t size;		/* sizeof(struct ckpt_slim_opts) */
+	const struct ckpt_run_opts *run;	/* NULL = defaults */
 	unsigned what;		/* CKPT_SLIM_*; 0 = VIEWS and FROZEN, with which nothing is lost */
 	unsigned flags;		/* CKPT_WRITE_FORCE, _RESTART, _DRY_RUN, _STRICT */
 };
@@ -194,20 +229,21 @@ struct ckpt_slim_kept {
 	const char *why;
 };
 
+/* What slimming did, or in a dry run would do. */
 struct ckpt_slimmed {
 	uint64_t files;			/* of the result */
 	uint64_t before_bytes;		/* of the files it was made of */
-	uint64_t after_bytes;
+	uint64_t after_bytes;		/* of the result */
 	/* Bytes of tensors that are not in it, each counted for one reason. */
 	uint64_t views_bytes, frozen_bytes, moments_bytes;
-	uint64_t read_bytes, resumed_bytes;
+	uint64_t read_bytes, resumed_bytes;	/* as in struct ckpt_report */
 	/* With CKPT_WRITE_DRY_RUN and a 'dst', as in struct ckpt_report: */
 	uint64_t would_read_bytes, free_bytes;
 	int manifest;			/* zckpt-manifest.json was there; the result has none */
 	uint64_t nkept;
-	const struct ckpt_slim_kept *kept;
-	uint32_t threads;
-	double seconds;
+	const struct ckpt_slim_kept *kept;	/* [nkept] */
+	uint32_t threads;		/* that were used */
+	double seconds;			/* from the call to its return */
 	void *memory;			/* private */
 };
 
@@ -223,9 +259,10 @@ struct ckpt_slimmed {
  * has its weights and masters; DeepSpeed loads it with load_optimizer_states=False.  A trainer's
  * optimizer.pt beside weights goes as a whole.
  *
- * Checks, memory, commit and journal are those of ckpt_convert().  '*out' (may be NULL) is filled
- * on success; free it with ckpt_slimmed_free().
- * Returns 0 or the negative of
+ * Memory, commit and what a killed run leaves are as in ckpt_convert(), and so are the findings
+ * that stop it.  Masters of a step are compared with its weights before anything is written.
+ * '*out' (may be NULL) is filled on success; free it with ckpt_slimmed_free(). Returns 0 or the
+ * negative of
  *	CKPT_E_UNSUPPORTED  a lone safetensors file, in which nothing can be saved
  *	CKPT_E_USAGE        no destination, unknown flags
  *	and the codes of ckpt_reshard().
@@ -242,8 +279,8 @@ CKPT_API void ckpt_slimmed_free(struct ckpt_slimmed *slimmed);
 #define CKPT_PRUNE_REFLINK 8u	/* or share their blocks, where the file system can */
 
 struct ckpt_prune_opts {
-	size_t size;
-	const struct ckpt_run_opts *run;
+	size_t size;			/* sizeof(struct ckpt_prune_opts) */
+	const struct ckpt_run_opts *run;	/* NULL = defaults */
 	const struct ckpt_limits *limits;	/* NULL = defaults */
 	/*
 	 * Rules; 0 and NULL are none.  A step stays if one of the first three keeps it, or if none
@@ -256,27 +293,29 @@ struct ckpt_prune_opts {
 	unsigned flags;			/* CKPT_PRUNE_* */
 };
 
-/* Pinned. */
+/* What happens to a step.  Pinned. */
 enum ckpt_prune_what {
-	CKPT_PRUNE_KEEP = 1,
+	CKPT_PRUNE_KEEP = 1,	/* it is not changed */
 	CKPT_PRUNE_SLIM = 2,	/* it stays without its moments */
-	CKPT_PRUNE_REMOVE = 3,
+	CKPT_PRUNE_REMOVE = 3,	/* its folder goes */
 };
 
+/* One step, and what a rule or a protection decided for it. */
 struct ckpt_pruned_step {
 	const char *name;	/* folder in the run's */
 	int64_t step;		/* -1 = unknown */
 	int whole;		/* it verifies */
 	uint64_t bytes;		/* of its files */
 	uint64_t freed;		/* that go, or went; files with hard links elsewhere free none */
-	enum ckpt_prune_what what;
-	const char *why;	/* a clause */
+	enum ckpt_prune_what what;	/* what is done with it */
+	const char *why;	/* a clause: the rule, or what protects it ("'latest' names it") */
 };
 
+/* The answer of ckpt_prune(): what it would do, or with CKPT_PRUNE_APPLY what it did. */
 struct ckpt_pruned {
 	uint64_t nsteps;
 	const struct ckpt_pruned_step *step;	/* newest first */
-	uint64_t nkept, nslimmed, nremoved;
+	uint64_t nkept, nslimmed, nremoved;	/* together 'nsteps' */
 	uint64_t bytes, freed;	/* of all steps */
 	/*
 	 * Of the copies that replace slimmed steps, and of the largest of them: a step and its copy
@@ -301,6 +340,13 @@ struct ckpt_pruned {
  * Without moments it is made beside the old one (ckpt_slim()), verified, and trades places with
  * it.  What a kill or a power cut leaves of that is under hidden names, and the next call with
  * CKPT_PRUNE_APPLY brings it to its end.
+ *
+ * Order: steps are removed first, the oldest before the others, because copies without moments take
+ * space; then these are made, then links.  A step that is newer than the newest that verifies may
+ * still be being written, which is why it stays.
+ *
+ * Cost: each step is opened and verified; with CKPT_PRUNE_FULL the newest is read whole.  Linking
+ * reads what has the same name and size.
  *
  * With one of the two flags for links, of what stays and verifies the files of frozen parameters
  * and others of 1 MiB or more that have the name and bytes of the next older step's are linked to

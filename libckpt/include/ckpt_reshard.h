@@ -57,8 +57,8 @@ struct ckpt_reshard_opts {
 /*
  * Write the training state of 'ck', a step of DeepSpeed or in the universal or native form, for
  * another number of ranks or another stage: a folder 'dst' with 'latest' and the step, which
- * DeepSpeed's load_checkpoint() takes there without a flag.  A 'dst' that holds steps already (or a trainer's
- * files) keeps what it has: the step is put beside the others, 'latest' is changed last.
+ * DeepSpeed's load_checkpoint() takes there without a flag.  A 'dst' that holds steps already (or a
+ * trainer's files) keeps what it has: the step is put beside the others, 'latest' is changed last.
  * CKPT_E_EXISTS if it has a step of that name, or a file beside the step with other contents;
  * CKPT_WRITE_FORCE replaces these two and nothing else.
  *
@@ -74,9 +74,8 @@ struct ckpt_reshard_opts {
  * ends the run.  The native form is not written in parts, since its manifest has sums that one
  * process makes.
  *
- * Memory, commit and what a killed run leaves are as in ckpt_convert().  '*report_out' (may be NULL)
- * is filled on success.
- * Returns 0 or the negative of
+ * Memory, commit and what a killed run leaves are as in ckpt_convert().  '*report_out' (may be
+ * NULL) is filled on success. Returns 0 or the negative of
  *	CKPT_E_UNSUPPORTED  the source is no step; a state or parameter that has no place in the
  *	                    result, or at stage 0 no certain name; the native form in parts
  *	CKPT_E_USAGE        the world is not 1 to 4096; a pattern that fits no state; a tag that

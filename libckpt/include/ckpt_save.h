@@ -15,6 +15,20 @@
  * in the sums and renames the step into place.  So a step is there whole or not at all, and the
  * cut of the files need not be that of the ranks (docs/formats/partial.md, "Save sessions").
  *
+ * A save, as each rank calls it:
+ *
+ *	if (!ckpt_save_begin(saver, &step, &err)) {
+ *		for (i = 0; i < nmine && !rc; i++)
+ *			rc = ckpt_save_put(saver, mine[i].tensor, "master", mine[i].first,
+ *					   mine[i].count, mine[i].p, 0, &err);
+ *		if (rc)
+ *			ckpt_save_abort(saver, err.msg);
+ *		else
+ *			rc = ckpt_save_commit(saver, &err);
+ *	}
+ *	... the next steps of the training ...
+ *	rc = ckpt_save_wait(saver, 0, NULL, &err);
+ *
  * One thread calls for a saver.  A saver has threads of its own until it is freed, which a fork()
  * does not take along.
  */
@@ -28,21 +42,24 @@
 extern "C" {
 #endif
 
+/*
+ * The saves of one rank: one at a time is open or ends, and all use the same threads and buffer.
+ */
 struct ckpt_saver;
 
-/* Flags of a saver. */
 /*
- * 'root' is on storage of this rank's own, a root for each: nobody sees what others write, and
- * nobody waits for them.  Each rank ends its part of the step alone (native form, with 'own'),
- * which is put into its place with a manifest of its own.  Whoever reads is given all ranks'
- * folders at once, or one that holds copies of all: then they are one step, if none is missing.
- * An element that two ranks hold, or none, is found by the reader.  Nothing is linked
- * (frozen_from) unless there is one rank.
+ * A flag of a saver.  'root' is on storage of this rank's own, a root for each: nobody sees what
+ * others write, and nobody waits for them.  Each rank ends its part of the step alone (native form,
+ * with 'own'), which is put into its place with a manifest of its own.  To read it, pass the
+ * folders of all ranks to ckpt_open(), or one folder with copies of all their files: they are one
+ * step, if none is missing.  An element that two ranks hold, or none, is a finding of the reader.
+ * Nothing is linked (frozen_from) unless there is one rank.
  */
 #define CKPT_SAVER_LOCAL 2u
 
+/* Zero in a number means the default in parentheses.  Strings are copied. */
 struct ckpt_saver_opts {
-	size_t size;
+	size_t size;		/* sizeof(struct ckpt_saver_opts) */
 	const char *root;	/* folder of the steps; made if its parent is there */
 	const char *job;	/* the same text on every rank, another one at each start of the
 				   job: a launcher's job number and the time, say.  May be NULL
@@ -51,7 +68,7 @@ struct ckpt_saver_opts {
 	uint32_t threads;	/* that write, 1 to 64; 0 = 2 */
 	uint64_t buffer_bytes;	/* for copies of what is put, taken and touched at once
 				   (256 MiB); at least 1 MiB */
-	enum ckpt_sync sync;
+	enum ckpt_sync sync;	/* how hard a step is made to last before it is renamed */
 	uint32_t timeout_ms;	/* rank 0: for the other ranks (300,000) */
 	unsigned flags;		/* CKPT_SAVER_* */
 	/*
@@ -61,10 +78,17 @@ struct ckpt_saver_opts {
 	 * not after 'timeout_ms'.  NULL: which ranks have ended is not known.
 	 */
 	void (*look)(void *arg, uint8_t *gone);
-	void *look_arg;
+	void *look_arg;		/* its first argument */
 };
 
-/* CKPT_E_USAGE, CKPT_E_NOMEM. */
+/*
+ * Make a saver: its threads start, its buffer is taken.  Nothing is written, and the root is not
+ * looked at.  Returns 0 and '*saver_out' for ckpt_saver_free(), or the negative of
+ *	CKPT_E_USAGE  no root; rank or nranks that cannot be; several ranks and no 'job'; more than
+ *	              64 threads; a buffer below 1 MiB; unknown flags
+ *	CKPT_E_NOMEM
+ *	CKPT_E_IO     a thread could not be started
+ */
 CKPT_API int ckpt_saver_new(const struct ckpt_saver_opts *opts, struct ckpt_saver **saver_out,
 			    struct ckpt_err *err);
 /*
@@ -80,9 +104,9 @@ CKPT_API void ckpt_saver_free(struct ckpt_saver *saver);
  * group it is the optimizer's.
  */
 struct ckpt_save_tensor {
-	const char *name;
-	const uint64_t *shape;
-	uint32_t ndim;
+	const char *name;	/* as in the model's state dict */
+	const uint64_t *shape;	/* [ndim] */
+	uint32_t ndim;		/* 0: one element */
 	enum ckpt_role role;	/* TRAINABLE, FROZEN, BUFFER or ALIAS */
 	enum ckpt_dtype dtype;	/* of the weight */
 	int32_t group;		/* TRAINABLE: its param group; else -1 */
@@ -93,10 +117,11 @@ struct ckpt_save_tensor {
 
 /* A state that every trainable tensor has: "master", "exp_avg", ... */
 struct ckpt_save_state {
-	const char *name;
-	enum ckpt_dtype dtype;
+	const char *name;	/* the optimizer's: what ckpt_save_put() is given */
+	enum ckpt_dtype dtype;	/* in which it is put and written */
 };
 
+/* A param group of Adam: what a run that resumes needs of it. */
 struct ckpt_save_group {
 	double lr, initial_lr, weight_decay, beta1, beta2, eps;
 	int64_t step;		/* of the optimizer */
@@ -104,11 +129,13 @@ struct ckpt_save_group {
 
 /* Of fp16.  Zero = a static scale of one. */
 struct ckpt_save_scaler {
-	int dynamic;
-	double scale, min_scale;
+	int dynamic;			/* the scale moves; else it is fixed */
+	double scale, min_scale;	/* as DeepSpeed's cur_scale, min_scale */
+	/* cur_iter, last_overflow_iter, scale_window, delayed_shift, cur_hysteresis */
 	int64_t iter, last_overflow, window, hysteresis, hysteresis_left;
 };
 
+/* Elements first .. first + count - 1 of a tensor, row-major, of all its states. */
 struct ckpt_save_range {
 	uint64_t tensor, first, count;	/* elements */
 };
@@ -128,25 +155,26 @@ struct ckpt_save_range {
  */
 #define CKPT_TO_HUGGINGFACE 3
 
+/* The step, in the same words on every rank, but for 'own' and what is rank 0's alone. */
 struct ckpt_save_step {
-	size_t size;
+	size_t size;		/* sizeof(struct ckpt_save_step) */
 	const char *tag;	/* "global_step300" */
 	/* The layout, as in struct ckpt_reshard_opts, or CKPT_TO_HUGGINGFACE. */
 	int to;			/* CKPT_TO_DEEPSPEED, _UNIVERSAL, _NATIVE */
 	int stage;		/* 0 to 3; 4 = BF16_Optimizer; of NATIVE what inspect shows */
 	uint32_t world;		/* ranks of the layout; 0 = nranks */
-	int round_robin;
+	int round_robin;	/* 0 or 1: round_robin_gradients of stages 1 and 2 */
 	uint64_t sub_group_size;	/* stage 3; 0 = 1e9 */
 	const char *ds_version;		/* of who is to load it; NULL = "0.19.8" */
-	const struct ckpt_save_tensor *tensor;
+	const struct ckpt_save_tensor *tensor;	/* [ntensors]: all of the model's */
 	uint64_t ntensors;
-	const struct ckpt_save_state *state;
+	const struct ckpt_save_state *state;	/* [nstates]: of trainable tensors */
 	uint64_t nstates;
-	const struct ckpt_save_group *group;
+	const struct ckpt_save_group *group;	/* [ngroups] */
 	uint64_t ngroups;
 	int64_t steps, samples, skipped;	/* global_steps, global_samples, skipped_steps */
 	const struct ckpt_save_scaler *scaler;	/* or NULL */
-	double clip_grad;
+	double clip_grad;	/* gradient_clipping, 0 = none */
 	/* JSON objects, or NULL. */
 	const char *ds_config;
 	const char *scheduler;	/* the state of the lr scheduler */
@@ -157,7 +185,7 @@ struct ckpt_save_step {
 	 * NULL: equal shares, whoever puts them.
 	 */
 	const struct ckpt_save_range *own;
-	uint64_t nown;
+	uint64_t nown;		/* of 'own' */
 	unsigned flags;		/* CKPT_SAVE_* */
 	/*
 	 * NATIVE: the tag of an earlier step of this root, or NULL; the same on every rank.  If it
@@ -216,7 +244,8 @@ CKPT_API int ckpt_save_needs(const struct ckpt_saver *saver, uint64_t tensor);
  * does not compete with the copies.
  *
  * Returns 0 or the negative of CKPT_E_USAGE (unknown state, elements beyond the end or not among
- * 'own', put twice is told at the end), or what a writer failed with.
+ * 'own'), or what a writer failed with.  That elements were put twice is found at the end, by
+ * ckpt_save_wait() of rank 0.
  */
 CKPT_API int ckpt_save_put(struct ckpt_saver *saver, uint64_t tensor, const char *state,
 			   uint64_t first, uint64_t count, const void *p, unsigned flags,
@@ -228,9 +257,14 @@ CKPT_API int ckpt_save_put(struct ckpt_saver *saver, uint64_t tensor, const char
  */
 CKPT_API int ckpt_save_commit(struct ckpt_saver *saver, struct ckpt_err *err);
 
-/* Give up, and say why; rank 0 hears of it and ends the save for all. */
+/*
+ * Give up the save that is open, and say why: what is queued is dropped, rank 0 finds the reason in
+ * this rank's record and ends the save for all.  'why' may be NULL.  Without an open save it does
+ * nothing, so it may follow any failure.
+ */
 CKPT_API void ckpt_save_abort(struct ckpt_saver *saver, const char *why);
 
+/* What a save cost this rank.  Seconds are of the wall clock. */
 struct ckpt_saved {
 	uint64_t put_bytes;	/* by this rank */
 	uint64_t written_bytes;	/* by this rank */
@@ -253,6 +287,7 @@ struct ckpt_saved {
  *	                   put by nobody: both are named.  Others: rank 0 did not end the save in
  *	                   twice its time-out, or its end is not to be found any more
  *	CKPT_E_MISMATCH    rank 0: elements were put twice
+ *	CKPT_E_USAGE       a save is open that was not committed
  *	CKPT_E_NOSPACE, CKPT_E_IO, CKPT_E_NOMEM, CKPT_E_EXISTS
  * or, on other ranks, what rank 0 gave it up for.
  * After any failure nothing of the step is in its place, unless the message says that it is.

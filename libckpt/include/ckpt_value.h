@@ -39,11 +39,11 @@
  *	"loss_scaler.cur_scale"                   FLOAT
  *	"a\\.b"                                   of the client's dictionary the key "a.b"
  *
- * (The backslash is doubled there as C asks for it.)  To list what there is, walk: get the path, and
- * for each item below 'n' of a container append a dot and what ckpt_value_step() returns.
+ * (The backslash is doubled there as C asks for it.)  To list what there is, walk: get the path,
+ * and for each item below 'n' of a container append a dot and what ckpt_value_step() returns.
  *
- * How far the torch optimizer counted is the fact "group.N.step" (ckpt_fact_get()); its place in the
- * values depends on the form.  Elements of tensors here are not compared with checksums.
+ * How far the torch optimizer counted is the fact "group.N.step" (ckpt_fact_get()); its place in
+ * the values depends on the form.  Elements of tensors here are not compared with checksums.
  */
 #ifndef CKPT_VALUE_H
 #define CKPT_VALUE_H
@@ -105,8 +105,8 @@ struct ckpt_values;
  * world of the step gets those of rank modulo world, as ckpt_reshard() does it.  'flags' is 0 or
  * CKPT_LOAD_DESPITE_FINDINGS (ckpt_load.h).
  *
- * Cost: one or two pickles are read and kept, their memory bounded by the limits that 'ck' was opened
- * with.  '*values_out' is for ckpt_values_close(), before 'ck' is closed.
+ * Cost: one or two pickles are read and kept, their memory bounded by the limits that 'ck' was
+ * opened with.  '*values_out' is for ckpt_values_close(), before 'ck' is closed.
  * Returns 0 or the negative of
  *	CKPT_E_UNSUPPORTED  the checkpoint is no step: neither DeepSpeed's, universal nor native
  *	CKPT_E_INCOMPLETE   it has no model file of the rank

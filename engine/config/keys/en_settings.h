@@ -9,7 +9,7 @@
 /* Versions whose rules and defaults are known, from the real classes. */
 enum en_ds_version { EN_DS_0_16 = 1, EN_DS_0_18, EN_DS_0_19 };
 
-/* "0.19.8" for EN_DS_0_19: the release its rules were taken from.  Lent for ever. */
+/* "0.19.8" for EN_DS_0_19: the release its rules were taken from.  Static string, never freed. */
 const char *en_ds_version_name(enum en_ds_version version);
 
 /* --------------------------------------------------------------- settings */
