@@ -223,7 +223,7 @@ links() {
 	local to bad=0 number=link
 	while IFS= read -r to; do
 		[ -e "$(dirname "$1")/${to%%#*}" ] || fails "there is no $to"
-	done < <(grep -o '](\.*[A-Za-z][^):]*)' "$1" | sed 's/^](//; s/)$//')
+	done < <(grep -o ']([A-Za-z.][^):]*)' "$1" | sed 's/^](//; s/)$//')
 	echo $bad > "$work/links"
 }
 # try PAGE: in a fresh folder; adds to the three sums
@@ -270,7 +270,13 @@ sum_ran=0 sum_skipped=0 sum_bad=0
 if [ $# = 0 ]; then
 	set -- "$root/README.md" "$root"/docs/guide/*.md
 	for one in "$root"/docs/guide/*.md; do
-		grep -q "(guide/${one##*/})" "$root/docs/README.md" || { page=docs/README.md number=0 bad=0; fails "it does not name ${one##*/}"; sum_bad=$((sum_bad + 1)); }
+		grep -qF "(guide/${one##*/})" "$root/docs/README.md" ||
+			{ page=docs/README.md number=0 bad=0; fails "it does not name ${one##*/}"; sum_bad=$((sum_bad + 1)); }
+	done
+	for one in README errors; do
+		page=docs/$one.md
+		links "$root/$page"
+		sum_bad=$((sum_bad + $(cat "$work/links")))
 	done
 fi
 for one; do
