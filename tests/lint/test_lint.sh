@@ -14,7 +14,8 @@ wrong=0
 clean_tree() {
 	rm -rf ./*
 	mkdir -p tests/lint docs libckpt/base libckpt/include libckpt/io formats/safetensors tools
-	cp "$here"/check-*.sh tests/lint/
+	cp "$here"/check-*.sh "$here/foreign-files.txt" tests/lint/
+	echo '# Makefile -- see tools/zckpt.c' > Makefile
 	cp "$root/docs/layers.txt" docs/
 	printf '| `base/` | |\n| `include/` | |\n| `io/` | |\n' > libckpt/README.md
 	printf '/* the contract */\n#include <stdint.h>\nuint64_t ckpt_one(void);\n' > libckpt/include/ckpt.h
@@ -160,6 +161,27 @@ for object in ck_sys s; do
 		esac
 	done
 done
+# Files that comments name.
+mentions() {
+	local out
+	out=$(tests/lint/check-mentions.sh Makefile libckpt/base/ck_a.c tools/*)
+	[ "$out" = "${1:+$1, which is no file of the tree}" ] || { echo "not '$1' but '$out'"; wrong=$((wrong + 1)); }
+	clean_tree
+}
+echo '/* see ck_a.c, ck_a.[ch], libckpt/base/ck_a.h, base/ck_a.c, ck_*.h, NAME.c, llm.c, <gone.h> */' >> libckpt/base/ck_a.c
+mentions ''
+echo '/* as in ck_gone.c */' >> libckpt/base/ck_a.c
+mentions 'libckpt/base/ck_a.c:5: the comment names ck_gone.c'
+printf '/*\n * of tools/ck_a.c\n */\n' >> tools/cli.h
+mentions 'tools/cli.h:3: the comment names tools/ck_a.c'
+comment='# by none.sh'
+echo "x='none.c'	$comment" > tools/made.sh
+mentions 'tools/made.sh:1: the comment names none.sh'
+comment='# docs/none.md'
+echo "$comment" >> Makefile
+mentions 'Makefile:2: the comment names docs/none.md'
+echo 'static const char *const name = "gone.c /* gone.c */"; /* zz_*.c */' >> tools/zckpt.c
+mentions 'tools/zckpt.c:4: the comment names zz_*.c'
 # A limit whose numbers differ, and one that only the table has.
 clean_tree
 mkdir -p libckpt/format
