@@ -8,11 +8,20 @@
 #define JOB ((uint64_t)64 << 10)
 #define SOME ((uint64_t)2048)
 
-/* Elements [from, to), counted from the run's beginning, which lie in one parameter. */
-static void update(const struct en_adam *a, uint32_t param, uint64_t from, uint64_t to)
+/* Elements of a part, all of one group. */
+struct run {
+	const struct en_adam *a;
+	uint32_t group;
+	uint64_t from, to;
+};
+
+static void update_job(void *arg, size_t job, uint32_t thread)
 {
+	const struct run *r = arg;
+	const struct en_adam *a = r->a;
 	const struct en_zero *z = a->z;
-	const struct en_zero_hyper *h = &a->hyper[en_zero_group_of(z, param)];
+	const struct en_zero_hyper *h = &a->hyper[r->group];
+	const uint64_t from = r->from + job * JOB, to = ck_min_u64(from + JOB, r->to);
 	const uint64_t gs = kn_type_size(a->grad_type), cs = kn_type_size(z->opts.type);
 	const uint64_t step = a->grad_type == KN_F32 ? to - from : SOME;
 	const uint8_t *grad = (const uint8_t *)a->grad + from * gs;
@@ -25,6 +34,7 @@ static void update(const struct en_adam *a, uint32_t param, uint64_t from, uint6
 	};
 	float wide[SOME];
 
+	(void)thread;
 	for (uint64_t i = from; i < to; i += step) {
 		const uint64_t n = ck_min_u64(step, to - i);
 		const float *g = wide;
@@ -40,27 +50,14 @@ static void update(const struct en_adam *a, uint32_t param, uint64_t from, uint6
 	}
 }
 
-static void update_job(void *arg, size_t job, uint32_t thread)
+int en_adam_host(struct en_adam *a, uint32_t group, uint64_t from, uint64_t to,
+		 struct ckpt_err *err)
 {
-	const struct en_adam *a = arg;
-	const struct en_model *model = a->z->model;
-	const struct en_block *block = &model->block[a->block];
-	const uint64_t from = a->base + job * JOB, to = ck_min_u64(from + JOB, a->base + a->n);
+	struct run r = { a, group, from, to };
 
-	(void)thread;
-	for (uint32_t i = block->first; i < block->first + block->count; i++) {
-		const struct en_param *p = &model->param[i];
-		const uint64_t b = ck_max_u64(from, p->offset),
-			       e = ck_min_u64(to, p->offset + p->numel);
-
-		if (b < e)
-			update(a, i, b - a->base, e - a->base);
-	}
-}
-
-void en_adam_run(const struct en_adam *a, struct en_pool *pool)
-{
-	en_pool_run(pool, (a->n + JOB - 1) / JOB, update_job, (void *)a);
+	(void)err;
+	en_pool_run(a->z->pool, (to - from + JOB - 1) / JOB, update_job, &r);
+	return 0;
 }
 
 static void copy_job(void *arg, size_t job, uint32_t thread)
@@ -74,7 +71,9 @@ static void copy_job(void *arg, size_t job, uint32_t thread)
 		NULL);
 }
 
-void en_adam_copy(const struct en_adam *a, struct en_pool *pool)
+int en_adam_host_cast(struct en_adam *a, struct ckpt_err *err)
 {
-	en_pool_run(pool, (a->n + JOB - 1) / JOB, copy_job, (void *)a);
+	(void)err;
+	en_pool_run(a->z->pool, (a->n + JOB - 1) / JOB, copy_job, a);
+	return 0;
 }

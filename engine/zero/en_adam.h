@@ -1,13 +1,12 @@
-/* en_adam.h -- the optimizer on a run of a block's elements, by all threads of a pool. */
+/* en_adam.h -- the optimizer on a part of a block's elements; and as the host does it. */
 #ifndef EN_ADAM_H
 #define EN_ADAM_H
 
-#include "engine/model/en_pool.h"
 #include "engine/zero/en_zero.h"
 
 struct en_adam {
-	const struct en_zero *z;
-	const struct en_zero_hyper *hyper;	/* by group */
+	struct en_zero *z;
+	const struct en_zero_hyper *hyper;	/* by group; NULL: the copy alone is made */
 	uint64_t k;		/* number of the update, from 1 */
 	float grad_scale;
 	/* Elements [base, base + n) of a block; everything below begins at 'base'. */
@@ -19,9 +18,9 @@ struct en_adam {
 	void *copy;		/* of the new masters, of the type that is computed with; or NULL */
 };
 
-/* Each element by the rates of its parameter's group; what is no parameter's stays. */
-void en_adam_run(const struct en_adam *a, struct en_pool *pool);
-/* The copy alone, of masters that were set: all n elements. */
-void en_adam_copy(const struct en_adam *a, struct en_pool *pool);
+/* As adam() and cast() of a backend, by all threads of a->z->pool; they cannot fail. */
+int en_adam_host(struct en_adam *a, uint32_t group, uint64_t from, uint64_t to,
+		 struct ckpt_err *err);
+int en_adam_host_cast(struct en_adam *a, struct ckpt_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* en_zero.c -- see en_zero.h: what all makers have alike, and the way to the chosen one. */
+/* en_zero.c -- see en_zero.h: what the backends have alike. */
 #include "engine/zero/en_zero_backend.h"
 
 #include <string.h>
@@ -40,9 +40,31 @@ uint64_t en_zero_padded(const struct en_model *model, uint32_t block, uint32_t s
 	return ck_zt_padded(model->block[block].numel, size);
 }
 
-uint64_t en_zb_updated(const struct en_zero *z, const struct zb *b)
+int en_zero_new_blocks(struct en_zero *z, struct ckpt_err *err)
 {
-	return z->opts.stage ? b->shard : b->padded;
+	z->block = ck_zalloc(z->model->nblocks * sizeof(*z->block));
+	if (!z->block)
+		return ck_fail_nomem(err, "blocks", z->model->nblocks);
+	for (uint32_t i = 0; i < z->model->nblocks; i++) {
+		struct en_zero_block *b = &z->block[i];
+
+		b->numel = z->model->block[i].numel;
+		b->padded = en_zero_padded(z->model, i, z->comm->size);
+		b->shard = b->padded / z->comm->size;
+		b->first_sum = z->nsums;
+		z->nsums += b->shard / EN_ZERO_CHUNK;
+	}
+	return 0;
+}
+
+void en_zero_release_shared(struct en_zero *z)
+{
+	en_zero_file_free_buffer(z);
+	en_offloader_free(z->off);
+	en_zero_slots_release(&z->slots);
+	ck_free(z->gather);
+	ck_free(z->block);
+	ck_free(z->piece);
 }
 
 /* ---- this rank's pieces ---- */
@@ -57,31 +79,49 @@ uint32_t en_zero_group_of(const struct en_zero *z, uint32_t param)
 	return z->rule.one_group || z->model->param[param].decay ? 0 : 1;
 }
 
+bool en_zero_is_remote(const struct en_zero *z)
+{
+	return z->off ? en_offloader_is_file(z->off) : z->backend->get != NULL;
+}
+
+/* What the host has of a block's states; at stage 0 of the whole block. */
+static struct en_offloader_state host_state(const struct en_zero *z, uint32_t block)
+{
+	const struct en_zero_block *b = &z->block[block];
+
+	if (en_zero_is_remote(z))
+		return (struct en_offloader_state){ NULL, NULL, NULL };
+	if (z->off)
+		return en_offloader_block(z->off, block);
+	return (struct en_offloader_state){ b->master, b->m, b->v };
+}
+
 /* The part of a parameter in this rank's shard of its block, if any. */
-static void add_piece(struct en_zero *z, uint32_t param, const struct en_zero_where *w)
+static void add_piece(struct en_zero *z, uint32_t param)
 {
 	const struct en_param *p = &z->model->param[param];
-	const uint64_t base = z->comm->rank * w->shard;
+	const struct en_offloader_state s = host_state(z, p->block);
+	const uint64_t shard = z->block[p->block].shard, base = z->comm->rank * shard;
 	const uint64_t from = ck_max_u64(base, p->offset),
-		       to = ck_min_u64(base + w->shard, p->offset + p->numel);
+		       to = ck_min_u64(base + shard, p->offset + p->numel);
 	const uint64_t at = z->opts.stage ? from - base : from;
 
 	if (from >= to)
 		return;
 	z->piece[z->npieces++] = (struct en_zero_piece){
 		.param = param, .block = p->block, .first = from - p->offset, .count = to - from,
-		.at = from - base, .master = w->master ? w->master + at : NULL,
-		.m = w->m ? w->m + at : NULL, .v = w->v ? w->v + at : NULL,
+		.at = from - base, .master = s.master ? s.master + at : NULL,
+		.m = s.m ? s.m + at : NULL, .v = s.v ? s.v + at : NULL,
 	};
 }
 
-int en_zero_cut_pieces(struct en_zero *z, const struct en_zero_where *where, struct ckpt_err *err)
+int en_zero_cut_pieces(struct en_zero *z, struct ckpt_err *err)
 {
 	z->piece = ck_alloc_array(z->model->nparams + 1ull, sizeof(*z->piece));
 	if (!z->piece)
 		return ck_fail_nomem(err, "pieces", z->model->nparams);
 	for (uint32_t i = 0; i < z->model->nparams; i++)
-		add_piece(z, i, &where[z->model->param[i].block]);
+		add_piece(z, i);
 	return 0;
 }
 
@@ -127,8 +167,8 @@ void en_zero_init_piece(const struct en_zero *z, const struct en_zero_piece *p, 
 
 int en_zero_init(struct en_zero *z, uint64_t seed, struct ckpt_err *err)
 {
-	if (z->ops->init)
-		return z->ops->init(z, seed, err);
+	if (en_zero_is_remote(z))
+		return (z->off ? en_zero_file_init : z->backend->init)(z, seed, err);
 	for (uint64_t i = 0; i < z->npieces; i++)
 		en_zero_init_piece(z, &z->piece[i], seed);
 	return 0;
@@ -139,8 +179,8 @@ int en_zero_init(struct en_zero *z, uint64_t seed, struct ckpt_err *err)
 /* Padding belongs to no piece: it is zero. */
 int en_zero_get(struct en_zero *z, const struct en_zero_slice *s, float *to, struct ckpt_err *err)
 {
-	if (z->ops->get)
-		return z->ops->get(z, s, to, err);
+	if (en_zero_is_remote(z))
+		return (z->off ? en_zero_file_get : z->backend->get)(z, s, to, err);
 	memset(to, 0, s->n * sizeof(float));
 	for (uint64_t i = 0; i < z->npieces; i++) {
 		const struct en_zero_piece *p = &z->piece[i];
@@ -155,6 +195,19 @@ int en_zero_get(struct en_zero *z, const struct en_zero_slice *s, float *to, str
 	return 0;
 }
 
+int en_zero_load_buffer(struct en_zero *z, uint32_t turn, float **buffer_out,
+			uint64_t *elements_out, struct ckpt_err *err)
+{
+	return (z->off ? en_zero_file_buffer : z->backend->load_buffer)(z, turn, buffer_out,
+									 elements_out, err);
+}
+
+int en_zero_load_send(struct en_zero *z, const struct en_zero_slice *s, const float *from,
+		      struct ckpt_err *err)
+{
+	return (z->off ? en_zero_file_send : z->backend->load_send)(z, s, from, err);
+}
+
 const char *en_zero_drive(const struct en_zero *z)
 {
 	return z->off ? en_offloader_text(z->off) : "";
@@ -165,28 +218,28 @@ const char *en_zero_drive(const struct en_zero *z)
 int en_zero_snap_new(struct en_zero *z, uint64_t bytes, uint32_t threads, bool *has_out,
 		     struct ckpt_err *err)
 {
-	*has_out = z->ops->snap_new != NULL;
-	return z->ops->snap_new ? z->ops->snap_new(z, bytes, threads, err) : 0;
+	*has_out = z->backend->snap_new != NULL;
+	return z->backend->snap_new ? z->backend->snap_new(z, bytes, threads, err) : 0;
 }
 
 int en_zero_snap_begin(struct en_zero *z, struct ckpt_err *err)
 {
-	return z->ops->snap_begin(z, err);
+	return z->backend->snap_begin(z, err);
 }
 
 int en_zero_snap_start(struct en_zero *z, struct ckpt_err *err)
 {
-	return z->ops->snap_start(z, err);
+	return z->backend->snap_start(z, err);
 }
 
 int en_zero_snap_next(struct en_zero *z, struct en_zero_copied *out, struct ckpt_err *err)
 {
-	return z->ops->snap_next(z, out, err);
+	return z->backend->snap_next(z, out, err);
 }
 
 void en_zero_snap_end(struct en_zero *z)
 {
-	z->ops->snap_end(z);
+	z->backend->snap_end(z);
 }
 
 /* ---- what is held ---- */
@@ -197,7 +250,7 @@ void en_zero_snap_end(struct en_zero *z)
  */
 const struct en_mem *en_zero_mem(struct en_zero *z)
 {
-	const uint64_t scratch = z->exec ? z->comm->scratch_peak : 0;
+	const uint64_t scratch = z->moves_by_comm ? z->comm->scratch_peak : 0;
 
 	en_mem_note(&z->mem, EN_MEM_COLLECTIVES, (int64_t)(scratch - z->scratch));
 	z->scratch = scratch;
@@ -214,48 +267,15 @@ enum kn_type en_zero_type(const struct en_zero *z)
 	return z->opts.type;
 }
 
-struct en_exec *en_zero_exec(struct en_zero *z)
-{
-	return z->exec;
-}
-
-/* ---- the maker's ---- */
+/* ---- the backend's ---- */
 
 int en_zero_trace(struct en_zero *z, struct en_trace *t, struct ckpt_err *err)
 {
-	return z->ops->trace(z, t, err);
+	return z->backend->trace(z, t, err);
 }
 
 void en_zero_free(struct en_zero *z)
 {
 	if (z)
-		z->ops->free(z);
-}
-
-int en_zero_publish(struct en_zero *z, struct ckpt_err *err)
-{
-	return z->ops->publish(z, err);
-}
-
-int en_zero_unit(struct en_zero *z, uint32_t m, const struct en_zero_unit *unit,
-		 struct en_loss *loss_out, struct ckpt_err *err)
-{
-	return z->ops->unit(z, m, unit, loss_out, err);
-}
-
-int en_zero_eval(struct en_zero *z, const struct en_batch *batch, struct en_loss *loss_out,
-		 struct ckpt_err *err)
-{
-	return z->ops->eval(z, batch, loss_out, err);
-}
-
-int en_zero_norm(struct en_zero *z, double *norm_out, struct ckpt_err *err)
-{
-	return z->ops->norm(z, norm_out, err);
-}
-
-int en_zero_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k,
-		   float grad_scale, struct ckpt_err *err)
-{
-	return z->ops->update(z, hyper, k, grad_scale, err);
+		z->backend->free(z);
 }

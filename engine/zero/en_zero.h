@@ -95,7 +95,6 @@ void en_zero_free(struct en_zero *z);
 const struct en_mem *en_zero_mem(struct en_zero *z);
 /* Memory of the caller's that belongs to it: of saves. */
 void en_zero_note(struct en_zero *z, enum en_mem_kind kind, int64_t bytes);
-struct en_exec *en_zero_exec(struct en_zero *z);
 /* That parameters are computed with. */
 enum kn_type en_zero_type(const struct en_zero *z);
 /* 1 or 2. */

@@ -8,7 +8,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
-#define ROOM ((uint64_t)4 << 20)	/* elements that are read at once */
+#define BUFFER ((uint64_t)4 << 20)	/* elements that are read at once */
 
 static struct en_offloader_opts opts_of(const struct en_zero_opts *o, bool masters)
 {
@@ -182,24 +182,24 @@ int en_zero_file_send(struct en_zero *z, const struct en_zero_slice *s, const fl
 	return rc;
 }
 
-/* What is sent is copied at once, so one room does. */
-int en_zero_file_room(struct en_zero *z, uint32_t turn, float **room_out, uint64_t *elements_out,
-		      struct ckpt_err *err)
+/* What is sent is copied at once, so one buffer does. */
+int en_zero_file_buffer(struct en_zero *z, uint32_t turn, float **buffer_out,
+			uint64_t *elements_out, struct ckpt_err *err)
 {
 	int rc = 0;
 
 	(void)turn;
-	if (!z->file_room)
-		rc = en_mem_new(&z->mem, EN_MEM_SAVE, ROOM * sizeof(float), &z->file_room, err);
+	if (!z->file_buffer)
+		rc = en_mem_new(&z->mem, EN_MEM_SAVE, BUFFER * sizeof(float), &z->file_buffer, err);
 	if (rc)
 		return rc;
-	*room_out = z->file_room;
-	*elements_out = ROOM;
+	*buffer_out = z->file_buffer;
+	*elements_out = BUFFER;
 	return 0;
 }
 
-void en_zero_free_file_room(struct en_zero *z)
+void en_zero_file_free_buffer(struct en_zero *z)
 {
-	en_mem_free(&z->mem, EN_MEM_SAVE, z->file_room);
-	z->file_room = NULL;
+	en_mem_free(&z->mem, EN_MEM_SAVE, z->file_buffer);
+	z->file_buffer = NULL;
 }

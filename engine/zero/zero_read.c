@@ -1,6 +1,6 @@
 /*
  * zero_read.c -- this rank's pieces out of a checkpoint of any format, stage and world: into the
- * memory of the pieces, or, where they have none, into rooms of the maker's that take turns, so
+ * memory of the pieces, or, where they have none, into buffers of the backend's that take turns, so
  * that reading goes on while what was read is on its way.
  */
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
-#define MOST_RANGES 512u	/* of a room */
+#define MOST_RANGES 512u	/* of a buffer */
 
 static int find(const struct en_zero *z, const struct ckpt *ck, uint32_t param,
 		uint64_t *tensor_out, struct ckpt_err *err)
@@ -38,13 +38,13 @@ static int find(const struct en_zero *z, const struct ckpt *ck, uint32_t param,
 
 static const char *const names[EN_STATES] = { "master", "exp_avg", "exp_avg_sq" };
 
-/* ---- through rooms ---- */
+/* ---- through buffers ---- */
 
 struct filling {
 	struct en_zero *z;
 	const struct ckpt *ck;
 	struct ckpt_load_checks *checks;
-	float *room;
+	float *buffer;
 	uint64_t most, used;	/* elements */
 	uint32_t turn;
 	struct ckpt_load_range range[MOST_RANGES];
@@ -53,14 +53,14 @@ struct filling {
 	uint64_t bytes;		/* that were read */
 };
 
-static int next_room(struct filling *f, struct ckpt_err *err)
+static int next_buffer(struct filling *f, struct ckpt_err *err)
 {
 	f->n = 0;
 	f->used = 0;
-	return f->z->ops->room(f->z, f->turn++, &f->room, &f->most, err);
+	return en_zero_load_buffer(f->z, f->turn++, &f->buffer, &f->most, err);
 }
 
-/* Reads what the room is for, and sends it. */
+/* Reads what the buffer is for, and sends it. */
 static int flush(struct filling *f, struct ckpt_err *err)
 {
 	const struct ckpt_load_opts opts = { .size = sizeof(opts), .checks = f->checks };
@@ -68,12 +68,12 @@ static int flush(struct filling *f, struct ckpt_err *err)
 	int rc = f->n ? ckpt_load(f->ck, f->range, f->n, &opts, &loaded, err) : 0;
 
 	for (size_t i = 0; !rc && i < f->n; i++)
-		rc = f->z->ops->send(f->z, &f->slice[i], f->range[i].dst, err);
+		rc = en_zero_load_send(f->z, &f->slice[i], f->range[i].dst, err);
 	f->bytes += loaded.bytes_read;
-	return rc ? rc : next_room(f, err);
+	return rc ? rc : next_buffer(f, err);
 }
 
-/* A state of a piece, in as many rooms as it takes. */
+/* A state of a piece, in as many buffers as it takes. */
 static int fill(struct filling *f, const struct en_zero_piece *p, uint64_t tensor,
 		enum en_state state, struct ckpt_err *err)
 {
@@ -89,7 +89,7 @@ static int fill(struct filling *f, const struct en_zero_piece *p, uint64_t tenso
 		f->slice[f->n] = (struct en_zero_slice){ p->block, state, p->at + at, n };
 		f->range[f->n++] = (struct ckpt_load_range){
 			.tensor = tensor, .state = names[state], .first = p->first + at,
-			.count = n, .dtype = CKPT_F32, .dst = f->room + f->used,
+			.count = n, .dtype = CKPT_F32, .dst = f->buffer + f->used,
 		};
 		f->used += n;
 	}
@@ -107,7 +107,7 @@ static int read_through(struct en_zero *z, const struct ckpt *ck,
 	f->z = z;
 	f->ck = ck;
 	f->checks = checks;
-	rc = next_room(f, err);
+	rc = next_buffer(f, err);
 	for (uint64_t i = 0; !rc && i < z->npieces; i++) {
 		uint64_t tensor = 0;
 
@@ -128,30 +128,31 @@ static int read_through(struct en_zero *z, const struct ckpt *ck,
 static int send_zeros(struct en_zero *z, const struct en_zero_piece *p, struct ckpt_err *err)
 {
 	struct en_zero_slice s = { p->block, EN_STATE_M, p->at, p->count };
-	int rc = z->ops->send(z, &s, NULL, err);
+	int rc = en_zero_load_send(z, &s, NULL, err);
 
 	s.state = EN_STATE_V;
-	return rc ? rc : z->ops->send(z, &s, NULL, err);
+	return rc ? rc : en_zero_load_send(z, &s, NULL, err);
 }
 
-/* The weights of a piece through rooms; '*turn' counts them. */
+/* The weights of a piece through buffers; '*turn' counts them. */
 static int send_weights(struct en_zero *z, const struct en_zero_piece *p, const struct ckpt *ck,
 			struct ckpt_load_checks *checks, uint32_t *turn, struct ckpt_err *err)
 {
 	uint64_t n, most;
-	float *room;
+	float *buffer;
 	int rc = send_zeros(z, p, err);
 
 	for (uint64_t at = 0; !rc && at < p->count; at += n) {
-		rc = z->ops->room(z, (*turn)++, &room, &most, err);
+		rc = en_zero_load_buffer(z, (*turn)++, &buffer, &most, err);
 		if (rc)
 			break;
 		n = ck_min_u64(p->count - at, most);
-		rc = en_model_read(z->model, p->param, ck, checks, p->first + at, n, KN_F32, room,
+		rc = en_model_read(z->model, p->param, ck, checks, p->first + at, n, KN_F32, buffer,
 				   err);
 		if (!rc)
-			rc = z->ops->send(z, &(struct en_zero_slice){ p->block, EN_STATE_MASTER,
-							      p->at + at, n }, room, err);
+			rc = en_zero_load_send(z, &(struct en_zero_slice){
+				p->block, EN_STATE_MASTER, p->at + at, n
+			}, buffer, err);
 	}
 	return rc;
 }
@@ -172,7 +173,7 @@ int en_zero_read_weights(struct en_zero *z, const struct ckpt *ck,
 	int rc = en_model_match(z->model, ck, err);
 
 	for (uint64_t i = 0; !rc && i < z->npieces; i++)
-		rc = z->ops->room ? send_weights(z, &z->piece[i], ck, checks, &turn, err) :
+		rc = en_zero_is_remote(z) ? send_weights(z, &z->piece[i], ck, checks, &turn, err) :
 		     read_weights(z, &z->piece[i], ck, checks, err);
 	return rc;
 }
@@ -188,7 +189,7 @@ int en_zero_read_state(struct en_zero *z, const struct ckpt *ck, struct ckpt_loa
 	uint64_t n = 0;
 	int rc;
 
-	if (z->ops->room)
+	if (en_zero_is_remote(z))
 		return read_through(z, ck, checks, bytes_out ? bytes_out : &n, err);
 	range = ck_alloc_array(EN_STATES * z->npieces + 1, sizeof(*range));
 	rc = range ? 0 : ck_fail_nomem(err, "ranges", z->npieces);

@@ -1,6 +1,6 @@
 /*
- * en_cpu_move.c -- parameters come, gradients go: gathers and reductions of one block at a time,
- * with the next one under way.
+ * en_cpu_move.c -- gathers and reductions of one block, by the collectives of engine/comm: they are
+ * under way while the host computes, and what they bring is summed when it is waited for.
  */
 #include <string.h>
 
@@ -9,77 +9,44 @@
 
 /* ---- parameters ---- */
 
-/* A tied model's head is used together with block 0. */
-uint32_t en_zero_gather_of(const struct en_model *model, uint32_t block)
+int en_cpu_whole_wait(struct en_zero *z, uint32_t block, struct ckpt_err *err)
 {
-	return model->config.tied && block == model->nblocks - 1 ? 2 : block & 1;
-}
-
-static struct zgather *room(struct en_zero *z, uint32_t block)
-{
-	return &z->gather[en_zero_gather_of(z->model, block)];
-}
-
-/* What was gathered ahead in vain gives way. */
-static int begin_gather(struct en_zero *z, uint32_t block, struct ckpt_err *err)
-{
-	const struct zb *b = &z->block[block];
-	struct zgather *g = room(z, block);
-	int rc;
-
-	if (g->users)
-		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "block %u is asked for while block %u, which has its room, is in "
-			       "use", block, (unsigned)g->block);
-	rc = en_comm_wait(z->comm, &g->work, err);
-	en_trace_end(z->trace, g->span);
-	g->block = -1;
-	g->span = en_trace_begin(z->trace, EN_TRACE_MOVE, "gather", block);
-	if (!rc)
-		rc = en_comm_all_gather(z->comm, g->p, b->own,
-					b->shard * kn_type_size(z->opts.type), &g->work, err);
-	if (!rc)
-		g->block = block;
-	return rc;
-}
-
-int en_zero_prefetch(struct en_zero *z, uint32_t block, struct ckpt_err *err)
-{
-	if (z->opts.stage != 3 || room(z, block)->block == block)
-		return 0;
-	return begin_gather(z, block, err);
-}
-
-int en_zero_take(struct en_zero *z, uint32_t block, const void **params_out, struct ckpt_err *err)
-{
-	struct zgather *g = room(z, block);
-	int rc = 0;
-
-	if (z->opts.stage != 3) {
-		*params_out = z->block[block].params;
-		return 0;
-	}
-	if (g->block != block)
-		rc = begin_gather(z, block, err);
-	if (!rc && g->work)
-		en_trace_wait(z->trace, "gather", block);
-	if (!rc)
-		rc = en_comm_wait(z->comm, &g->work, err);
-	en_trace_end(z->trace, g->span);
-	if (rc)
-		return rc;
-	g->users++;
-	*params_out = g->p;
+	(void)z;
+	(void)block;
+	(void)err;
 	return 0;
 }
 
-/* Dropped at once: what comes next needs the room. */
-void en_zero_release(struct en_zero *z, uint32_t block)
+int en_cpu_gather_begin(struct en_zero *z, uint32_t block, uint32_t slot, struct ckpt_err *err)
 {
-	struct zgather *g = room(z, block);
+	const struct en_zero_block *b = &z->block[block];
+	struct en_cpu_gather *g = &en_cpu_of(z)->gather[slot];
+	int rc = en_comm_wait(z->comm, &g->work, err);
 
-	if (z->opts.stage == 3 && !--g->users)
-		g->block = -1;
+	en_trace_end(z->trace, g->span);
+	g->span = en_trace_begin(z->trace, EN_TRACE_MOVE, "gather", block);
+	return rc ? rc : en_comm_all_gather(z->comm, z->gather[slot].p, b->own,
+					    b->shard * kn_type_size(z->opts.type), &g->work, err);
+}
+
+int en_cpu_gather_wait(struct en_zero *z, uint32_t block, uint32_t slot, struct ckpt_err *err)
+{
+	struct en_cpu_gather *g = &en_cpu_of(z)->gather[slot];
+	int rc;
+
+	if (g->work)
+		en_trace_wait(z->trace, "gather", block);
+	rc = en_comm_wait(z->comm, &g->work, err);
+	en_trace_end(z->trace, g->span);
+	return rc;
+}
+
+int en_cpu_release(struct en_zero *z, uint32_t slot, struct ckpt_err *err)
+{
+	(void)z;
+	(void)slot;
+	(void)err;
+	return 0;
 }
 
 /* ---- gradients ---- */
@@ -89,39 +56,44 @@ void en_zero_release(struct en_zero *z, uint32_t block)
  * before it, and that with one of as many again; what cannot be joined yet stands on the stack, as
  * many as m + 1 has ones.  The last unit is joined with all that stands there.
  */
-static void count_in(struct en_zero *z, struct zb *b, uint32_t m, float *piece)
+static void count_in(struct en_cpu *c, uint32_t block, uint32_t m, float *piece)
 {
-	const bool last = m + 1 == z->opts.units;
-	const float *own = b->grads ? b->grads + z->comm->rank * b->shard : NULL;
+	const uint64_t n = c->z.block[block].shard;
+	struct en_cpu_block *b = &c->block[block];
+	const bool last = m + 1 == c->z.opts.units;
+	const float *own = b->grads ? b->grads + c->z.comm->rank * n : NULL;
 	uint32_t top = (uint32_t)__builtin_popcount(m);
 
 	for (uint32_t bits = m; last ? top : bits & 1; bits >>= 1) {
 		top--;
-		kn_add(piece, b->sum[top], piece, b->shard, KN_F32);
+		kn_add(piece, b->sum[top], piece, n, KN_F32);
 	}
 	if (!last || !own)
-		memcpy(b->sum[top], piece, b->shard * sizeof(float));
+		memcpy(b->sum[top], piece, n * sizeof(float));
 	else if (piece != own)
-		memmove(b->grads + z->comm->rank * b->shard, piece, b->shard * sizeof(float));
+		memmove(b->grads + c->z.comm->rank * n, piece, n * sizeof(float));
 }
 
 /* One by one, each sum rounded to fp16: as DeepSpeed, and it overflows as there. */
-static void add_in(struct en_zero *z, struct zb *b, uint32_t m, float *piece)
+static void add_in(struct en_cpu *c, uint32_t block, uint32_t m, float *piece)
 {
-	const bool last = m + 1 == z->opts.units;
+	const uint64_t n = c->z.block[block].shard;
+	struct en_cpu_block *b = &c->block[block];
+	const bool last = m + 1 == c->z.opts.units;
 
-	if (m && !en_zero_adds(z))
-		kn_add(piece, b->sum[0], piece, b->shard, KN_F16);
+	if (m && !en_cpu_adds(&c->z))
+		kn_add(piece, b->sum[0], piece, n, KN_F16);
 	else
-		kn_round(piece, b->shard, KN_F16);
+		kn_round(piece, n, KN_F16);
 	if (last && b->grads)
-		memmove(b->grads + z->comm->rank * b->shard, piece, b->shard * sizeof(float));
+		memmove(b->grads + c->z.comm->rank * n, piece, n * sizeof(float));
 	else
-		memcpy(b->sum[0], piece, b->shard * sizeof(float));
+		memcpy(b->sum[0], piece, n * sizeof(float));
 }
 
-static int end_reduce(struct en_zero *z, struct zreduce *r, struct ckpt_err *err)
+static int end_reduce(struct en_cpu *c, struct en_cpu_reduce *r, struct ckpt_err *err)
 {
+	struct en_zero *z = &c->z;
 	int rc;
 
 	if (r->block < 0)
@@ -133,23 +105,31 @@ static int end_reduce(struct en_zero *z, struct zreduce *r, struct ckpt_err *err
 	if (rc)
 		return rc;
 	en_trace_next(z->trace, EN_TRACE_COMPUTE, "sum", (uint32_t)r->block);
-	(z->opts.as_deepspeed ? add_in : count_in)(z, &z->block[r->block], r->m, r->piece);
+	(z->opts.as_deepspeed ? add_in : count_in)(c, (uint32_t)r->block, r->m, r->shard);
 	r->block = -1;
 	return 0;
 }
 
 /* The one that has been under way for longest. */
-static struct zreduce *next_reduce(struct en_zero *z, uint32_t block)
+static struct en_cpu_reduce *next_reduce(struct en_cpu *c, uint32_t block)
 {
-	return &z->reduce[block % EN_ZERO_REDUCES];
+	return &c->reduce[block % EN_ZERO_REDUCES];
 }
 
-int en_zero_grads(struct en_zero *z, uint32_t block, float **grads_out, struct ckpt_err *err)
+static float *grads_of(struct en_cpu *c, uint32_t block)
 {
-	const struct zb *b = &z->block[block];
-	struct zreduce *r = next_reduce(z, block);
-	float *g = b->grads ? b->grads : !block && z->tied ? z->tied : r->grads;
-	int rc = g == r->grads ? end_reduce(z, r, err) : 0;
+	const struct en_cpu_block *b = &c->block[block];
+
+	return b->grads ? b->grads : !block && c->tied ? c->tied : next_reduce(c, block)->grads;
+}
+
+int en_cpu_grad_buffer(struct en_zero *z, uint32_t block, void **grads_out, struct ckpt_err *err)
+{
+	const struct en_zero_block *b = &z->block[block];
+	struct en_cpu *c = en_cpu_of(z);
+	struct en_cpu_reduce *r = next_reduce(c, block);
+	float *g = grads_of(c, block);
+	int rc = g == r->grads ? end_reduce(c, r, err) : 0;
 
 	if (rc)
 		return rc;
@@ -174,25 +154,26 @@ static void narrow(float *grads, uint64_t n, enum kn_type type)
 }
 
 /* One rank has nothing to send.  What comes of 16 bits goes to the half that they left. */
-int en_zero_reduce(struct en_zero *z, uint32_t block, float *grads, uint32_t m,
-		   struct ckpt_err *err)
+int en_cpu_reduce_begin(struct en_zero *z, uint32_t block, uint32_t m, struct ckpt_err *err)
 {
-	const struct zb *b = &z->block[block];
+	const struct en_zero_block *b = &z->block[block];
 	const bool narrowed = z->opts.wire != KN_F32 && z->comm->size > 1;
-	struct zreduce *r = next_reduce(z, block);
-	int rc = end_reduce(z, r, err);
+	struct en_cpu *c = en_cpu_of(z);
+	struct en_cpu_reduce *r = next_reduce(c, block);
+	float *grads = grads_of(c, block);
+	int rc = end_reduce(c, r, err);
 
 	if (rc)
 		return rc;
-	if (en_zero_adds(z) && m)
+	if (en_cpu_adds(z) && m)
 		kn_round(grads, b->numel, KN_F16);
-	if (en_zero_adds(z) && m + 1 < z->opts.units)
+	if (en_cpu_adds(z) && m + 1 < z->opts.units)
 		return 0;
 	if (narrowed)
 		narrow(grads, b->padded, z->opts.wire);
-	r->piece = grads + (narrowed ? b->padded / 2 : z->comm->rank * b->shard);
+	r->shard = grads + (narrowed ? b->padded / 2 : z->comm->rank * b->shard);
 	r->span = en_trace_begin(z->trace, EN_TRACE_MOVE, "reduce", block);
-	rc = en_comm_reduce_scatter(z->comm, r->piece, grads, narrowed ? z->opts.wire : KN_F32,
+	rc = en_comm_reduce_scatter(z->comm, r->shard, grads, narrowed ? z->opts.wire : KN_F32,
 				    b->shard, z->opts.as_deepspeed ? 1.0f / (float)z->comm->size :
 				    1, &r->work, err);
 	if (rc)
@@ -202,19 +183,19 @@ int en_zero_reduce(struct en_zero *z, uint32_t block, float *grads, uint32_t m,
 	return 0;
 }
 
-int en_zero_settle(struct en_zero *z, struct ckpt_err *err)
+int en_cpu_reduce_wait(struct en_cpu *c, struct ckpt_err *err)
 {
 	int rc = 0;
 
 	for (uint32_t i = 0; !rc && i < EN_ZERO_REDUCES; i++)
-		rc = end_reduce(z, &z->reduce[i], err);
+		rc = end_reduce(c, &c->reduce[i], err);
 	return rc;
 }
 
 /* Stages 0 and 1 have it in its place among the whole gradients. */
-float *en_zero_total(const struct en_zero *z, uint32_t block)
+float *en_cpu_total(const struct en_cpu *c, uint32_t block)
 {
-	const struct zb *b = &z->block[block];
+	const struct en_cpu_block *b = &c->block[block];
 
-	return b->grads ? b->grads + z->comm->rank * b->shard : b->sum[0];
+	return b->grads ? b->grads + c->z.comm->rank * c->z.block[block].shard : b->sum[0];
 }

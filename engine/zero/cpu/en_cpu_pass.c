@@ -1,46 +1,10 @@
-/* en_cpu_pass.c -- a micro-batch forward and backward, block by block. */
-#include <string.h>
-
+/* en_cpu_pass.c -- the blocks' own work in a pass, by engine/model. */
 #include "engine/zero/cpu/en_cpu_priv.h"
-#include "libckpt/base/ck_err.h"
 
-struct pass {
-	struct en_zero *z;
-	const struct en_batch *batch;
-	uint32_t m;
-	float factor;
-	bool back;		/* it will go backward */
-	const void *embed;	/* block 0, held through the pass of a tied model */
-	float *embed_grads;
-	struct en_loss *loss;
-};
-
-/* Gradients of the micro-batches before are there, see en_zero_adds(). */
-static unsigned grad_flags(const struct pass *p)
+/* Gradients of the micro-batches before are there, see en_cpu_adds(). */
+static unsigned grad_flags(const struct en_zero_pass *p)
 {
-	return p->m && en_zero_adds(p->z) ? EN_ADD : 0;
-}
-
-static uint32_t head_block(const struct en_zero *z)
-{
-	return z->model->nblocks - 1;
-}
-
-/* ---- forward ---- */
-
-static int embed_forward(struct pass *p, struct ckpt_err *err)
-{
-	struct en_zero *z = p->z;
-	int rc = en_zero_take(z, 0, &p->embed, err);
-
-	if (!rc)
-		rc = en_zero_prefetch(z, 1, err);
-	if (rc)
-		return rc;
-	en_trace_next(z->trace, EN_TRACE_COMPUTE, "embed", EN_TRACE_ALL);
-	en_embed_forward(z->exec, p->batch, p->embed, z->x[0]);
-	en_zero_release(z, 0);
-	return 0;
+	return p->m && en_cpu_adds(p->z) ? EN_ADD : 0;
 }
 
 static unsigned keep_flags(const struct en_zero *z)
@@ -48,182 +12,102 @@ static unsigned keep_flags(const struct en_zero *z)
 	return z->opts.recompute ? EN_RECOMPUTE : 0;
 }
 
-/* Layer 'i' is block i + 1. */
-static int layer_forward(struct pass *p, uint32_t i, struct ckpt_err *err)
+int en_cpu_pass_begin(struct en_zero_pass *p, struct ckpt_err *err)
 {
-	struct en_zero *z = p->z;
-	const void *params;
-	int rc = en_zero_take(z, i + 1, &params, err);
-
-	if (!rc)
-		rc = en_zero_prefetch(z, i + 2, err);
-	if (rc)
-		return rc;
-	en_trace_next(z->trace, EN_TRACE_COMPUTE, "forward", i);
-	en_layer_forward(z->exec, p->batch, params, z->x[i], z->x[i + 1], z->saved[i]);
-	en_zero_release(z, i + 1);
-	if (p->back && z->away[i])
-		en_pack(z->exec, p->batch, z->x[i], z->saved[i], z->away[i], keep_flags(z));
+	(void)p;
+	(void)err;
 	return 0;
 }
 
-static int forward(struct pass *p, struct ckpt_err *err)
+int en_cpu_embed_forward(struct en_zero_pass *p, const void *params, struct ckpt_err *err)
 {
-	int rc = embed_forward(p, err);
+	struct en_cpu *c = en_cpu_of(p->z);
 
-	for (uint32_t i = 0; !rc && i < p->z->model->config.layers; i++)
-		rc = layer_forward(p, i, err);
-	return rc;
+	(void)err;
+	en_embed_forward(c->exec, p->batch, params, c->x[0]);
+	return 0;
 }
 
-/* ---- the head ---- */
-
-static const void *head_of(const struct en_zero *z, const void *embed, const void *last)
+int en_cpu_layer_forward(struct en_zero_pass *p, uint32_t i, const void *params,
+			 struct ckpt_err *err)
 {
-	const struct en_block *b = &z->model->block[head_block(z)];
+	struct en_cpu *c = en_cpu_of(p->z);
 
-	if (z->model->config.tied)
-		return embed;
-	return (const uint8_t *)last + b->at[EN_HEAD] * kn_type_size(z->opts.type);
+	(void)err;
+	en_layer_forward(c->exec, p->batch, params, c->x[i], c->x[i + 1], c->saved[i]);
+	if (p->back && c->away[i])
+		en_pack(c->exec, p->batch, c->x[i], c->saved[i], c->away[i], keep_flags(p->z));
+	return 0;
 }
 
-/* With 'grads' NULL the loss alone. */
-static int run_head(struct pass *p, float *grads, struct ckpt_err *err)
+/* The gradient takes the place of the last layer's output. */
+int en_cpu_head(struct en_zero_pass *p, const struct en_zero_head *h, struct ckpt_err *err)
 {
-	struct en_zero *z = p->z;
-	const uint32_t layers = z->model->config.layers, last = head_block(z);
-	const bool tied = z->model->config.tied;
+	struct en_cpu *c = en_cpu_of(p->z);
+	float *x = c->x[p->z->model->config.layers];
 	struct en_head_out out = { 0 };
-	const void *params, *embed = NULL;
-	int rc = en_zero_take(z, last, &params, err);
 
-	if (!rc && tied)
-		rc = en_zero_take(z, 0, &embed, err);
-	if (rc)
-		return rc;
-	if (grads) {
-		out.dx = z->x[layers];
-		out.grads = grads;
-		out.dhead = tied ? p->embed_grads : grads + z->model->block[last].at[EN_HEAD];
+	(void)err;
+	if (h->grads) {
+		out.dx = x;
+		out.grads = h->grads;
+		out.dhead = h->dhead;
 	}
-	en_trace_next(z->trace, EN_TRACE_COMPUTE, "head", EN_TRACE_ALL);
-	en_head(z->exec, p->batch, params, head_of(z, embed, params), z->x[layers], p->factor,
-		grads ? grad_flags(p) : 0, &out, p->loss);
-	en_zero_release(z, last);
-	if (tied)
-		en_zero_release(z, 0);
+	en_head(c->exec, p->batch, h->params, h->head, x, p->factor, h->grads ? grad_flags(p) : 0,
+		&out, p->loss);
 	return 0;
 }
 
-static int head(struct pass *p, struct ckpt_err *err)
+int en_cpu_loss_begin(struct en_zero_pass *p, struct ckpt_err *err)
 {
-	struct en_zero *z = p->z;
-	float *grads;
-	int rc = 0;
-
-	if (z->model->config.tied)
-		rc = en_zero_grads(z, 0, &p->embed_grads, err);
-	if (!rc)
-		rc = en_zero_grads(z, head_block(z), &grads, err);
-	if (!rc)
-		rc = run_head(p, grads, err);
-	if (!rc)
-		rc = en_zero_prefetch(z, z->model->config.layers, err);
-	return rc ? rc : en_zero_reduce(z, head_block(z), grads, p->m, err);
+	(void)p;
+	(void)err;
+	return 0;
 }
 
-/* ---- backward ---- */
-
-/*
- * The gradient takes the place of the last layer's output.  What the last layer keeps is still
- * there; of the others it is fetched, or computed again.
- */
-static float *layer_again(struct pass *p, uint32_t i, const void *params)
+/* What the last layer keeps is still there; of the others it is fetched, or computed again. */
+static float *layer_again(struct en_zero_pass *p, uint32_t i, const void *params)
 {
-	struct en_zero *z = p->z;
-	const uint32_t layers = z->model->config.layers;
-	float *x = z->packed ? z->x[layers - 1] : z->x[i];
+	struct en_cpu *c = en_cpu_of(p->z);
+	const uint32_t layers = p->z->model->config.layers;
+	float *x = c->packed ? c->x[layers - 1] : c->x[i];
 
 	if (i + 1 == layers)
 		return x;
-	if (z->packed)
-		en_unpack(z->exec, p->batch, z->away[i], x, z->saved[i], keep_flags(z));
-	if (z->opts.recompute)
-		en_layer_forward(z->exec, p->batch, params, x,
-				 z->packed ? z->again : z->x[i + 1], z->saved[i]);
+	if (c->packed)
+		en_unpack(c->exec, p->batch, c->away[i], x, c->saved[i], keep_flags(p->z));
+	if (p->z->opts.recompute)
+		en_layer_forward(c->exec, p->batch, params, x,
+				 c->packed ? c->again : c->x[i + 1], c->saved[i]);
 	return x;
 }
 
-static int layer_backward(struct pass *p, uint32_t i, struct ckpt_err *err)
+int en_cpu_layer_backward(struct en_zero_pass *p, uint32_t i, const void *params, void *grads,
+			  struct ckpt_err *err)
 {
-	struct en_zero *z = p->z;
-	float *grads, *dx = z->x[z->model->config.layers];
-	const void *params;
-	int rc = en_zero_take(z, i + 1, &params, err);
+	struct en_cpu *c = en_cpu_of(p->z);
+	float *dx = c->x[p->z->model->config.layers];
 
-	if (!rc && i)
-		rc = en_zero_prefetch(z, i, err);
-	if (!rc)
-		rc = en_zero_grads(z, i + 1, &grads, err);
-	if (rc)
-		return rc;
-	en_trace_next(z->trace, EN_TRACE_COMPUTE, "backward", i);
-	en_layer_backward(z->exec, p->batch, params, layer_again(p, i, params), z->saved[i], dx,
+	(void)err;
+	en_layer_backward(c->exec, p->batch, params, layer_again(p, i, params), c->saved[i], dx,
 			  dx, grads, grad_flags(p));
-	en_zero_release(z, i + 1);
-	return en_zero_reduce(z, i + 1, grads, p->m, err);
+	return 0;
 }
 
-static int embed_backward(struct pass *p, struct ckpt_err *err)
+int en_cpu_embed_backward(struct en_zero_pass *p, void *grads, struct ckpt_err *err)
 {
-	struct en_zero *z = p->z;
-	const bool tied = z->model->config.tied;
-	int rc = tied ? 0 : en_zero_grads(z, 0, &p->embed_grads, err);
+	struct en_cpu *c = en_cpu_of(p->z);
 
-	if (rc)
-		return rc;
-	en_trace_next(z->trace, EN_TRACE_COMPUTE, "embed backward", EN_TRACE_ALL);
-	en_embed_backward(z->exec, p->batch, z->x[z->model->config.layers], p->embed_grads,
-			  grad_flags(p) ? EN_ADD : tied ? EN_TIED : 0);
-	return en_zero_reduce(z, 0, p->embed_grads, p->m, err);
+	(void)err;
+	en_embed_backward(c->exec, p->batch, c->x[p->z->model->config.layers], grads,
+			  grad_flags(p) ? EN_ADD : p->z->model->config.tied ? EN_TIED : 0);
+	return 0;
 }
 
-int en_cpu_unit(struct en_zero *z, uint32_t m, const struct en_zero_unit *unit,
-		 struct en_loss *loss_out, struct ckpt_err *err)
+int en_cpu_pass_end(struct en_zero_pass *p, struct ckpt_err *err)
 {
-	struct pass p = {
-		.z = z, .batch = unit->batch, .m = m, .factor = (float)unit->factor,
-		.back = true, .loss = loss_out,
-	};
-	int rc = en_batch_check(z->exec, unit->batch, err);
+	int rc = p->back ? en_cpu_reduce_wait(en_cpu_of(p->z), err) : 0;
 
-	if (!rc && m >= z->opts.units)
-		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			     "micro-batch %u of a step that has %u", m, z->opts.units);
-	if (!rc)
-		rc = forward(&p, err);
-	if (!rc)
-		rc = head(&p, err);
-	for (uint32_t i = z->model->config.layers; !rc && i > 0; i--)
-		rc = layer_backward(&p, i - 1, err);
-	if (!rc)
-		rc = embed_backward(&p, err);
-	if (!rc)
-		rc = en_zero_settle(z, err);
-	en_trace_rest(z->trace, EN_TRACE_COMPUTE);
-	return rc;
-}
-
-int en_cpu_eval(struct en_zero *z, const struct en_batch *batch, struct en_loss *loss_out,
-		 struct ckpt_err *err)
-{
-	struct pass p = { .z = z, .batch = batch, .loss = loss_out };
-	int rc = en_batch_check(z->exec, batch, err);
-
-	if (!rc)
-		rc = forward(&p, err);
-	if (!rc)
-		rc = run_head(&p, NULL, err);
-	en_trace_rest(z->trace, EN_TRACE_COMPUTE);
+	en_trace_rest(p->z->trace, EN_TRACE_COMPUTE);
 	return rc;
 }

@@ -1,138 +1,137 @@
-/* en_cpu_step.c -- the norm of all gradients, and the optimizer's step on what this rank holds. */
-#include <math.h>
+/* en_cpu_step.c -- the norm's sums, and what moves in an update, on CPU ranks. */
 #include <string.h>
 
 #include "engine/zero/cpu/en_cpu_priv.h"
-#include "engine/zero/en_adam.h"
 #include "libckpt/base/ck_err.h"
 
 /* ---- the norm ---- */
 
-/* Chunks of block 'b' that hold elements, counted over all ranks. */
-static uint64_t real_chunks(const struct zb *b)
+int en_cpu_norm_begin(struct en_zero *z, struct ckpt_err *err)
 {
-	return (b->numel + EN_ZERO_CHUNK - 1) / EN_ZERO_CHUNK;
-}
-
-static void sum_own(struct en_zero *z)
-{
-	uint64_t at = 0;
-
-	for (uint32_t i = 0; i < z->model->nblocks; i++) {
-		const uint64_t n = z->block[i].shard;
-
-		kn_sumsq(z->sums + at, en_zero_total(z, i), n, EN_ZERO_CHUNK);
-		at += n / EN_ZERO_CHUNK;
-	}
-}
-
-/* Ranks one behind the other become blocks one behind the other, without chunks of padding. */
-static uint64_t put_in_order(const struct en_zero *z, const double *by_rank, double *out)
-{
-	uint64_t n = 0, at = 0;
-
-	for (uint32_t i = 0; i < z->model->nblocks; i++) {
-		const uint64_t each = z->block[i].shard / EN_ZERO_CHUNK;
-
-		for (uint64_t c = 0; c < real_chunks(&z->block[i]); c++)
-			out[n++] = by_rank[c / each * z->nsums + at + c % each];
-		at += each;
-	}
-	return n;
-}
-
-int en_cpu_norm(struct en_zero *z, double *norm_out, struct ckpt_err *err)
-{
-	const uint64_t all = z->nsums * z->comm->size;
+	struct en_cpu *c = en_cpu_of(z);
 	int rc;
 
 	en_trace_next(z->trace, EN_TRACE_COMPUTE, "norm", EN_TRACE_ALL);
-	sum_own(z);
+	for (uint32_t i = 0; i < z->model->nblocks; i++)
+		kn_sumsq(c->sums + z->block[i].first_sum, en_cpu_total(c, i), z->block[i].shard,
+			 EN_ZERO_CHUNK);
 	en_trace_wait(z->trace, "norm", EN_TRACE_ALL);
-	rc = en_comm_gather_small(z->comm, z->all_sums, z->sums, z->nsums * sizeof(double), NULL,
+	rc = en_comm_gather_small(z->comm, c->all_sums, c->sums, z->nsums * sizeof(double), NULL,
 				  err);
 	en_trace_rest(z->trace, EN_TRACE_COMPUTE);
-	if (rc)
-		return rc;
-	*norm_out = sqrt(kn_tree_sum(z->all_sums + all,
-				     put_in_order(z, z->all_sums, z->all_sums + all)));
+	return rc;
+}
+
+static double *ordered(struct en_zero *z)
+{
+	return en_cpu_of(z)->all_sums + z->nsums * z->comm->size;
+}
+
+int en_cpu_norm_order(struct en_zero *z, uint64_t to, uint64_t from, uint64_t n,
+		      struct ckpt_err *err)
+{
+	(void)err;
+	memcpy(ordered(z) + to, en_cpu_of(z)->all_sums + from, n * sizeof(double));
+	return 0;
+}
+
+int en_cpu_norm_end(struct en_zero *z, uint64_t n, double *sum_out, struct ckpt_err *err)
+{
+	(void)err;
+	*sum_out = kn_tree_sum(ordered(z), n);
 	return 0;
 }
 
 /* ---- the update ---- */
 
-/* Where 16-bit copies of element 'first' of the masters go. */
-static void *copy_of(const struct en_zero *z, const struct zb *b, uint64_t first)
+/* At stage 0 every rank updates all: the sums of the others are gathered first. */
+static int begin_total(struct en_zero *z, uint32_t block, struct ckpt_err *err)
 {
+	struct en_cpu *c = en_cpu_of(z);
+	struct en_cpu_block *b = &c->block[block];
+
+	if (z->opts.stage || block == z->model->nblocks)
+		return 0;
+	b->span = en_trace_begin(z->trace, EN_TRACE_MOVE, "gather of gradients", block);
+	return en_comm_all_gather(z->comm, b->grads, en_cpu_total(c, block),
+				  z->block[block].shard * sizeof(float), &b->work, err);
+}
+
+/* Of a gather that was begun; 'what' for the trace. */
+static int end_gather(struct en_zero *z, uint32_t block, const char *what, struct ckpt_err *err)
+{
+	struct en_cpu_block *b = &en_cpu_of(z)->block[block];
+	int rc;
+
+	if (b->work)
+		en_trace_wait(z->trace, what, block);
+	rc = en_comm_wait(z->comm, &b->work, err);
+	en_trace_end(z->trace, b->span);
+	return rc;
+}
+
+int en_cpu_update_begin(struct en_adam *a, struct ckpt_err *err)
+{
+	a->grad_type = KN_F32;
+	return a->hyper ? begin_total(a->z, 0, err) : 0;
+}
+
+/* Sums of the next block are on their way meanwhile. */
+static int total(struct en_adam *a, struct ckpt_err *err)
+{
+	struct en_zero *z = a->z;
+	struct en_cpu *c = en_cpu_of(z);
+	int rc = begin_total(z, a->block + 1, err);
+
+	if (!rc)
+		rc = end_gather(z, a->block, "gather of gradients", err);
+	en_trace_next(z->trace, EN_TRACE_COMPUTE, "adam", a->block);
+	a->grad = z->opts.stage ? en_cpu_total(c, a->block) : c->block[a->block].grads;
+	return rc;
+}
+
+/* At stage 0 each rank has set its own pieces only. */
+static int share_block(struct en_zero *z, const struct en_zero_block *b, struct ckpt_err *err)
+{
+	float *const each[] = { b->master, b->m, b->v };
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && !z->opts.stage && i < 3; i++)
+		rc = en_comm_all_gather(z->comm, each[i], each[i] + z->comm->rank * b->shard,
+					b->shard * sizeof(float), NULL, err);
+	return rc;
+}
+
+/* Where 16-bit copies of element 'first' of the masters go. */
+static void *copy_of(const struct en_zero *z, uint32_t block, uint64_t first)
+{
+	const struct en_zero_block *b = &z->block[block];
 	uint8_t *copy = z->opts.stage ? b->own : b->params;
 
 	return z->opts.type == KN_F32 ? NULL : copy + first * kn_type_size(z->opts.type);
 }
 
-/* States in a file: tile by tile. */
-static int update_tiles(struct en_zero *z, struct en_adam *a, const float *grad,
-			struct ckpt_err *err)
+int en_cpu_update_block(struct en_adam *a, struct ckpt_err *err)
 {
-	const struct zb *b = &z->block[a->block];
-	const uint64_t base = a->base, end = en_offloader_first(z->off, a->block + 1);
-	int rc = 0;
-
-	for (uint64_t t = en_offloader_first(z->off, a->block); !rc && t < end; t++) {
-		const struct en_offloader_tile *tile = en_offloader_tile(z->off, t);
-		struct en_offloader_state s;
-
-		rc = en_offloader_get(z->off, t, EN_OFFLOADER_ALL, false, &s, err);
-		if (rc)
-			break;
-		a->base = base + tile->first;
-		a->n = tile->n;
-		a->master = s.master ? s.master : b->master + tile->first;
-		a->m = s.m;
-		a->v = s.v;
-		a->grad = grad + tile->first;
-		a->copy = copy_of(z, b, tile->first);
-		en_adam_run(a, z->pool);
-		en_offloader_put(z->off, t, EN_OFFLOADER_ALL);
-	}
-	return rc;
+	a->copy = copy_of(a->z, a->block, 0);
+	return a->hyper ? total(a, err) : share_block(a->z, &a->z->block[a->block], err);
 }
 
-/* At stage 0 every rank updates all: the sums of the others are gathered first. */
-static int begin_total(struct en_zero *z, uint32_t block, struct ckpt_err *err)
+/* Not at stage 0. */
+int en_cpu_tile_begin(struct en_adam *a, uint64_t t, uint64_t first, struct ckpt_err *err)
 {
-	struct zb *b = &z->block[block];
-
-	if (z->opts.stage || block == z->model->nblocks)
-		return 0;
-	b->span = en_trace_begin(z->trace, EN_TRACE_MOVE, "gather of gradients", block);
-	return en_comm_all_gather(z->comm, b->grads, en_zero_total(z, block),
-				  b->shard * sizeof(float), &b->work, err);
+	(void)t;
+	(void)err;
+	a->grad = en_cpu_total(en_cpu_of(a->z), a->block) + first;
+	a->copy = copy_of(a->z, a->block, first);
+	return 0;
 }
 
-/* Those of the next block are on their way meanwhile. */
-static int update_block(struct en_zero *z, struct en_adam *a, struct ckpt_err *err)
+int en_cpu_tile_end(struct en_adam *a, uint64_t t, struct ckpt_err *err)
 {
-	struct zb *b = &z->block[a->block];
-	int rc = begin_total(z, a->block + 1, err);
-
-	if (!rc && b->work)
-		en_trace_wait(z->trace, "gather of gradients", a->block);
-	if (!rc)
-		rc = en_comm_wait(z->comm, &b->work, err);
-	en_trace_end(z->trace, b->span);
-	en_trace_next(z->trace, EN_TRACE_COMPUTE, "adam", a->block);
-	if (rc)
-		return rc;
-	a->base = z->opts.stage ? z->comm->rank * b->shard : 0;
-	if (z->off)
-		return update_tiles(z, a, en_zero_total(z, a->block), err);
-	a->n = en_zb_updated(z, b);
-	a->master = b->master;
-	a->m = b->m;
-	a->v = b->v;
-	a->grad = z->opts.stage ? en_zero_total(z, a->block) : b->grads;
-	a->copy = copy_of(z, b, 0);
-	en_adam_run(a, z->pool);
+	(void)a;
+	(void)t;
+	(void)err;
 	return 0;
 }
 
@@ -140,51 +139,29 @@ static int update_block(struct en_zero *z, struct en_adam *a, struct ckpt_err *e
  * Where parameters are kept whole they are gathered while the next block is updated; not more than
  * one block at a time, for which MPI needs memory of its own.
  */
-static int end_params(struct en_zero *z, uint32_t block, struct ckpt_err *err)
+int en_cpu_sync_block(struct en_adam *a, struct ckpt_err *err)
 {
-	struct zb *b = block ? &z->block[block - 1] : NULL;
-	int rc;
-
-	if (!b)
-		return 0;
-	if (b->work)
-		en_trace_wait(z->trace, "gather", block - 1);
-	rc = en_comm_wait(z->comm, &b->work, err);
-	en_trace_end(z->trace, b->span);
-	return rc;
-}
-
-static int begin_params(struct en_zero *z, uint32_t block, struct ckpt_err *err)
-{
-	struct zb *b = &z->block[block];
-	int rc;
+	struct en_zero *z = a->z;
+	const struct en_zero_block *b = &z->block[a->block];
+	struct en_cpu_block *mine = &en_cpu_of(z)->block[a->block];
+	int rc = 0;
 
 	if (!z->opts.stage || z->opts.stage == 3)
 		return 0;
-	rc = end_params(z, block, err);
+	if (a->block)
+		rc = end_gather(z, a->block - 1, "gather", err);
 	if (rc)
 		return rc;
-	b->span = en_trace_begin(z->trace, EN_TRACE_MOVE, "gather", block);
+	mine->span = en_trace_begin(z->trace, EN_TRACE_MOVE, "gather", a->block);
 	return en_comm_all_gather(z->comm, b->params, b->own,
-				  b->shard * kn_type_size(z->opts.type), &b->work, err);
+				  b->shard * kn_type_size(z->opts.type), &mine->work, err);
 }
 
-int en_cpu_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k,
-		   float grad_scale, struct ckpt_err *err)
+int en_cpu_update_end(struct en_adam *a, struct ckpt_err *err)
 {
-	struct en_adam a = {
-		.z = z, .hyper = hyper, .k = k, .grad_scale = grad_scale, .grad_type = KN_F32,
-	};
-	int rc = begin_total(z, 0, err);
+	int rc = end_gather(a->z, a->z->model->nblocks - 1, "gather", err);
 
-	for (; !rc && a.block < z->model->nblocks; a.block++) {
-		rc = update_block(z, &a, err);
-		if (!rc)
-			rc = begin_params(z, a.block, err);
-	}
-	if (!rc)
-		rc = end_params(z, z->model->nblocks, err);
-	en_trace_rest(z->trace, EN_TRACE_COMPUTE);
+	en_trace_rest(a->z->trace, EN_TRACE_COMPUTE);
 	return rc;
 }
 
@@ -196,56 +173,4 @@ int en_cpu_trace(struct en_zero *z, struct en_trace *t, struct ckpt_err *err)
 	if (t)
 		en_trace_start(t, NULL);
 	return was ? en_trace_stop(was, err) : 0;
-}
-
-/* ---- parameters that were set ---- */
-
-static int cast_own(struct en_zero *z, uint32_t block, struct ckpt_err *err)
-{
-	const struct zb *b = &z->block[block];
-	const uint64_t end = z->off ? en_offloader_first(z->off, block + 1) : 0;
-	int rc = 0;
-
-	if (z->opts.type == KN_F32)
-		return 0;
-	if (!z->off)
-		kn_cast(copy_of(z, b, 0), z->opts.type, b->master, KN_F32, en_zb_updated(z, b),
-			NULL);
-	for (uint64_t t = z->off ? en_offloader_first(z->off, block) : 0; !rc && t < end; t++) {
-		const struct en_offloader_tile *tile = en_offloader_tile(z->off, t);
-		struct en_offloader_state s;
-
-		rc = en_offloader_get(z->off, t, EN_OFFLOADER_MASTERS, false, &s, err);
-		if (!rc)
-			kn_cast(copy_of(z, b, tile->first), z->opts.type, s.master, KN_F32,
-				tile->n, NULL);
-	}
-	return rc;
-}
-
-/* At stage 0 each rank has set its own pieces only. */
-static int gather_all(struct en_zero *z, struct zb *b, struct ckpt_err *err)
-{
-	float *const each[] = { b->master, b->m, b->v };
-	int rc = 0;
-
-	for (uint32_t i = 0; !rc && !z->opts.stage && i < 3; i++)
-		rc = en_comm_all_gather(z->comm, each[i], each[i] + z->comm->rank * b->shard,
-					b->shard * sizeof(float), NULL, err);
-	return rc;
-}
-
-int en_cpu_publish(struct en_zero *z, struct ckpt_err *err)
-{
-	int rc = 0;
-
-	for (uint32_t i = 0; !rc && i < z->model->nblocks; i++) {
-		rc = gather_all(z, &z->block[i], err);
-		if (!rc)
-			rc = cast_own(z, i, err);
-		if (!rc)
-			rc = begin_params(z, i, err);
-	}
-	en_zero_free_file_room(z);
-	return rc ? rc : end_params(z, z->model->nblocks, err);
 }

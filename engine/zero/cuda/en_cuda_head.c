@@ -17,12 +17,6 @@ static void fill_targets(const struct en_batch *b, int32_t *target)
 	}
 }
 
-uint64_t en_cuda_label_count(const struct en_cuda *c, const struct en_batch *b)
-{
-	(void)c;
-	return b->labels ? en_batch_count(b) : 0;
-}
-
 static int copy_up(struct en_cuda *c, int32_t *to, const int32_t *from, size_t n,
 		   struct ckpt_err *err)
 {
@@ -53,23 +47,26 @@ int en_cuda_upload(struct en_cuda *c, const struct en_batch *b, struct ckpt_err 
 
 /* ---- embedding ---- */
 
-int en_cuda_embed_forward(struct en_cuda *c, const struct en_batch *b, const void *table,
-			  struct ckpt_err *err)
+int en_cuda_embed_forward(struct en_zero_pass *p, const void *params, struct ckpt_err *err)
 {
-	return en_cuda_cuda(kn_cu_embed(c->x[0], table, c->ids, (size_t)b->rows * b->tokens,
+	struct en_cuda *c = en_cuda_of(p->z);
+
+	return en_cuda_cuda(kn_cu_embed(c->x[0], params, c->ids,
+					(size_t)p->batch->rows * p->batch->tokens,
 					c->z.model->config.hidden, c->z.opts.type, c->work),
 			    "the embedding", err);
 }
 
-int en_cuda_embed_backward(struct en_cuda *c, const struct en_batch *b, void *grads, bool add,
-			   struct ckpt_err *err)
+/* A tied model's head has written into the same matrix. */
+int en_cuda_embed_backward(struct en_zero_pass *p, void *grads, struct ckpt_err *err)
 {
+	struct en_cuda *c = en_cuda_of(p->z);
 	const enum kn_type wire = c->z.opts.wire;
+	const bool add = c->z.model->config.tied;
 	int rc = 0;
 
-	(void)b;
 	if (!add)
-		rc = (int)cudaMemsetAsync(grads, 0, c->block[0].numel * kn_type_size(wire),
+		rc = (int)cudaMemsetAsync(grads, 0, c->z.block[0].numel * kn_type_size(wire),
 					  c->work);
 	if (!rc)
 		rc = kn_cu_embed_back(grads, wire, c->g, c->list_id, c->list_begin, c->list_at,
@@ -135,32 +132,32 @@ static int fail(struct en_cuda *c, int rc, struct ckpt_err *err)
 										      "the head", err);
 }
 
-int en_cuda_head(struct en_cuda *c, const struct en_batch *b, const void *params, const void *head,
-		 double factor, void *grads, void *dhead, struct ckpt_err *err)
+int en_cuda_head(struct en_zero_pass *p, const struct en_zero_head *of, struct ckpt_err *err)
 {
+	struct en_cuda *c = en_cuda_of(p->z);
 	const struct en_model_config *m = &c->z.model->config;
 	const enum kn_type type = c->z.opts.type, wire = c->z.opts.wire;
 	const void *x = c->x[m->layers];
 	struct head h = {
-		.c = c, .w = head, .dhead = dhead && c->dhead ? c->dhead : dhead,
-		.dtype = c->dhead ? KN_F32 : wire, .factor = (float)factor,
-		.n = (size_t)b->rows * b->tokens,
+		.c = c, .w = of->head, .dhead = of->dhead && c->dhead ? c->dhead : of->dhead,
+		.dtype = c->dhead ? KN_F32 : wire, .factor = p->factor,
+		.n = (size_t)p->batch->rows * p->batch->tokens,
 	};
 	float *rstd = c->loss + h.n;
-	int rc = kn_cu_rmsnorm(c->h, rstd, x, params, h.n, m->hidden, (float)m->norm_eps,
+	int rc = kn_cu_rmsnorm(c->h, rstd, x, of->params, h.n, m->hidden, (float)m->norm_eps,
 			       type, c->work);
 
 	if (!rc)
 		rc = chunks(&h);
 	if (!rc)
 		rc = kn_cu_sum_f32(c->result, c->loss, h.n, 0, c->work);
-	if (rc || !dhead)
+	if (rc || !of->dhead)
 		return fail(c, rc, err);
 	if (c->dhead)
-		rc = kn_cu_cast(dhead, wire, c->dhead, KN_F32, (size_t)m->vocab * m->hidden,
+		rc = kn_cu_cast(of->dhead, wire, c->dhead, KN_F32, (size_t)m->vocab * m->hidden,
 				c->work);
 	if (!rc)
-		rc = kn_cu_rmsnorm_back(c->g, grads, wire, c->g, x, rstd, params, NULL,
+		rc = kn_cu_rmsnorm_back(c->g, of->grads, wire, c->g, x, rstd, of->params, NULL,
 					h.n, m->hidden, type, 0, c->part, c->work);
 	return fail(c, rc, err);
 }

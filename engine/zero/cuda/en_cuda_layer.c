@@ -269,9 +269,9 @@ static const void *values(const struct layer *l, const void *qkv)
 	return en_cuda_at_const(qkv, (l->qk.heads + l->qk.kv_heads) * l->qk.d, l->type);
 }
 
-int en_cuda_layer_forward(struct en_cuda *c, const struct en_batch *b, const void *params,
-			  const void *x,
-			  void *y, const struct en_cuda_kept *kept, struct ckpt_err *err)
+int en_cuda_run_forward(struct en_cuda *c, const struct en_batch *b, const void *params,
+			const void *x, void *y, const struct en_cuda_kept *kept,
+			struct ckpt_err *err)
 {
 	const struct en_model_config *m = &c->z.model->config;
 	void *h_in = place(kept->h_in, c->h), *h_post = place(kept->h_post, c->h);
@@ -348,9 +348,9 @@ static void attention_back(struct layer *l, const void *x, const struct en_cuda_
 	norm_back(l, c->t, x, kept->rstd_in, EN_NORM_IN);
 }
 
-int en_cuda_layer_backward(struct en_cuda *c, const struct en_batch *b, const void *params,
-			   const void *x,
-			   const struct en_cuda_kept *kept, void *grads, struct ckpt_err *err)
+int en_cuda_run_backward(struct en_cuda *c, const struct en_batch *b, const void *params,
+			 const void *x, const struct en_cuda_kept *kept, void *grads,
+			 struct ckpt_err *err)
 {
 	struct layer l;
 	int rc = open_layer(&l, c, b, params, err);

@@ -17,7 +17,7 @@ struct en_cuda_room {
 
 float *en_cuda_state(const struct en_cuda *c, uint32_t block, enum en_state state)
 {
-	const struct en_cuda_block *b = &c->block[block];
+	const struct en_zero_block *b = &c->z.block[block];
 	float *p = state == EN_STATE_MASTER ? b->master : state == EN_STATE_M ? b->m : b->v;
 
 	return p + (c->z.opts.stage ? 0 : c->z.comm->rank * b->shard);

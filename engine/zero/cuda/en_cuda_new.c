@@ -1,4 +1,4 @@
-/* en_cuda_new.c -- memory of every stage on the GPU, taken once; the table of engine/zero. */
+/* en_cuda_new.c -- memory of every stage on the GPU, taken once; the backend's table. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,12 +16,7 @@ const char *en_zero_cuda_text(const struct en_zero *z)
 
 /* ---- blocks ---- */
 
-static uint64_t updated(const struct en_cuda *c, const struct en_cuda_block *b)
-{
-	return c->z.opts.stage ? b->shard : b->padded;
-}
-
-static int new_params(struct en_cuda *c, struct en_cuda_block *b, struct ckpt_err *err)
+static int new_params(struct en_cuda *c, struct en_zero_block *b, struct ckpt_err *err)
 {
 	const uint64_t es = kn_type_size(c->z.opts.type);
 	int rc;
@@ -37,9 +32,9 @@ static int new_params(struct en_cuda *c, struct en_cuda_block *b, struct ckpt_er
 }
 
 /* In fp32 the parameters themselves are the masters, but for those of the host. */
-static int new_optimizer(struct en_cuda *c, struct en_cuda_block *b, struct ckpt_err *err)
+static int new_optimizer(struct en_cuda *c, struct en_zero_block *b, struct ckpt_err *err)
 {
-	const uint64_t bytes = updated(c, b) * sizeof(float);
+	const uint64_t bytes = en_zero_updated(&c->z, b) * sizeof(float);
 	int rc = 0;
 
 	if (en_cuda_has_host_optimizer(c))
@@ -60,64 +55,42 @@ static int new_total(struct en_cuda *c, struct en_cuda_block *b, struct ckpt_err
 	int rc = 0;
 
 	if (!c->tree)
-		return en_cuda_new(c, EN_MEM_GRADS, b->shard * kn_type_size(c->sum_type), &b->total,
-				   err);
+		return en_cuda_new(c, EN_MEM_GRADS, b->z->shard * kn_type_size(c->sum_type),
+				   &b->total, err);
 	b->level = ck_zalloc(n * sizeof(*b->level));
 	if (!b->level)
 		return ck_fail_nomem(err, "partial sums", n);
 	for (uint32_t i = 0; !rc && i < n; i++)
-		rc = en_cuda_new(c, EN_MEM_GRADS, b->shard * sizeof(float), &b->level[i], err);
+		rc = en_cuda_new(c, EN_MEM_GRADS, b->z->shard * sizeof(float), &b->level[i], err);
 	return rc;
 }
 
 static int new_block(struct en_cuda *c, uint32_t number, struct ckpt_err *err)
 {
-	struct en_cuda_block *b = &c->block[number];
-	int rc;
+	struct en_zero_block *b = &c->z.block[number];
+	int rc = en_cuda_event(&c->block[number].whole, err);
 
-	b->numel = c->z.model->block[number].numel;
-	b->padded = en_zero_padded(c->z.model, number, c->z.comm->size);
-	b->shard = b->padded / c->z.comm->size;
-	b->first_sum = c->z.nsums;
-	c->z.nsums += b->shard / EN_ZERO_CHUNK;
-	rc = en_cuda_event(&b->whole, err);
+	c->block[number].z = b;
 	if (!rc)
 		rc = new_params(c, b, err);
 	if (!rc)
 		rc = new_optimizer(c, b, err);
-	if (!rc)
-		rc = new_total(c, b, err);
-	return rc;
-}
-
-static struct en_zero_where where_of(const struct en_cuda *c, uint32_t block)
-{
-	const struct en_cuda_block *b = &c->block[block];
-	struct en_offloader_state s = { NULL, NULL, NULL };
-
-	if (c->z.off && !en_offloader_is_file(c->z.off))
-		s = en_offloader_block(c->z.off, block);
-	return (struct en_zero_where){ s.master, s.m, s.v, b->shard };
+	return rc ? rc : new_total(c, &c->block[number], err);
 }
 
 static int new_blocks(struct en_cuda *c, struct ckpt_err *err)
 {
 	const uint32_t n = c->z.model->nblocks;
-	struct en_zero_where *where = ck_alloc_array(n, sizeof(*where));
-	int rc = 0;
+	int rc = en_zero_new_blocks(&c->z, err);
 
+	if (rc)
+		return rc;
 	c->block = ck_zalloc(n * sizeof(*c->block));
-	if (!c->block || !where)
-		rc = ck_fail_nomem(err, "blocks", n);
-	for (uint32_t i = 0; !rc && i < n; i++) {
+	if (!c->block)
+		return ck_fail_nomem(err, "blocks", n);
+	for (uint32_t i = 0; !rc && i < n; i++)
 		rc = new_block(c, i, err);
-		if (!rc)
-			where[i] = where_of(c, i);
-	}
-	if (!rc && !c->expects)
-		rc = en_zero_cut_pieces(&c->z, where, err);
-	ck_free(where);
-	return rc;
+	return rc || c->expects ? rc : en_zero_cut_pieces(&c->z, err);
 }
 
 /* ---- what moves ---- */
@@ -129,32 +102,31 @@ static uint64_t most_padded(const struct en_cuda *c, uint32_t parity)
 
 	for (uint32_t i = 0; i < m->nblocks; i++)
 		if (!en_zero_is_tied(m, i) && (i & 1) == parity)
-			most = ck_max_u64(most, c->block[i].padded);
+			most = ck_max_u64(most, c->z.block[i].padded);
 	return most;
 }
 
 static int new_gathers(struct en_cuda *c, struct ckpt_err *err)
 {
-	const uint64_t es = kn_type_size(c->z.opts.type);
-	int rc = 0;
+	struct en_zero *z = &c->z;
+	int rc;
 
 	if (en_cuda_is_whole(c))
 		return 0;
-	if (en_cuda_seats_plan(c->z.model, &c->z.opts, c->z.comm->size, &c->seats))
-		return ck_fail_nomem(err, "rooms of blocks", c->z.model->nblocks);
-	c->gather = ck_zalloc(c->seats.n * sizeof(*c->gather));
+	rc = en_zero_new_gathers(z, en_zero_flow_of(&z->opts), err);
+	if (rc)
+		return rc;
+	c->gather = ck_zalloc(z->slots.n * sizeof(*c->gather));
 	if (!c->gather)
-		return ck_fail_nomem(err, "rooms of blocks", c->seats.n);
-	for (uint32_t i = 0; !rc && i < c->seats.n; i++) {
-		struct en_cuda_gather *g = &c->gather[i];
-
-		g->block = -1;
-		rc = en_cuda_event(&g->ready, err);
+		return ck_fail_nomem(err, "slots of blocks", z->slots.n);
+	for (uint32_t i = 0; !rc && i < z->slots.n; i++) {
+		rc = en_cuda_event(&c->gather[i].ready, err);
 		if (!rc)
-			rc = en_cuda_event(&g->left, err);
-		if (!rc && c->seats.padded[i])
-			rc = en_cuda_new_shared(c, EN_MEM_GATHERED, c->seats.padded[i] * es, &g->p,
-						err);
+			rc = en_cuda_event(&c->gather[i].left, err);
+		if (!rc && z->slots.padded[i])
+			rc = en_cuda_new_shared(c, EN_MEM_GATHERED,
+						z->slots.padded[i] * kn_type_size(z->opts.type),
+						&z->gather[i].p, err);
 	}
 	return rc;
 }
@@ -168,7 +140,7 @@ static int new_reduces(struct en_cuda *c, struct ckpt_err *err)
 	for (uint32_t i = 0; !rc && i <= EN_ZERO_REDUCES; i++) {
 		struct en_cuda_reduce *r = &c->reduce[i];
 		const uint64_t n = i < EN_ZERO_REDUCES ? most_padded(c, i) :
-				   c->z.model->config.tied ? c->block[0].padded : 0;
+				   c->z.model->config.tied ? c->z.block[0].padded : 0;
 
 		rc = en_cuda_event(&r->written, err);
 		if (!rc)
@@ -182,7 +154,7 @@ static int new_reduces(struct en_cuda *c, struct ckpt_err *err)
 	if (!rc && !one && !c->z.opts.stage)
 		rc = en_cuda_new(c, EN_MEM_GRADS,
 				 ck_max_u64(most_padded(c, 0),
-					    ck_max_u64(most_padded(c, 1), c->block[0].padded)) *
+					    ck_max_u64(most_padded(c, 1), c->z.block[0].padded)) *
 				 kn_type_size(c->sum_type), &c->whole, err);
 	return rc;
 }
@@ -285,7 +257,7 @@ static int new_work(struct en_cuda *c, struct ckpt_err *err)
 	const uint64_t again = en_cuda_keeps_all(c) ? 0 : n;
 	const enum en_mem_kind w = EN_MEM_WORK;
 	const bool biased = c->z.model->block[1].at[EN_Q_BIAS] != UINT64_MAX;
-	const uint64_t all = c->tree && c->z.comm->size > 1 ? en_cuda_all_chunks(c) : 0;
+	const uint64_t all = c->z.sums_of_all ? en_zero_all_chunks(&c->z) : 0;
 	const struct room room[] = {
 		{ w, &c->h, n * m->hidden * es }, { w, &c->q, again * q * es },
 		{ w, &c->k, again * kv * es }, { w, &c->act, n * m->inter * es },
@@ -328,8 +300,8 @@ static int new_host(struct en_cuda *c, struct ckpt_err *err)
 		rc = (int)cudaMallocHost((void **)&c->host_list, n * sizeof(uint64_t));
 	if (!rc)
 		rc = (int)cudaMallocHost((void **)&c->host_result, 2 * sizeof(double));
-	c->z.sums = ck_alloc_array(c->z.comm->size, sizeof(double));
-	if (!rc && (!angles || !c->z.sums)) {
+	c->rank_sums = ck_alloc_array(c->z.comm->size, sizeof(double));
+	if (!rc && (!angles || !c->rank_sums)) {
 		ck_free(angles);
 		return ck_fail_nomem(err, "rotations", bytes);
 	}
@@ -379,6 +351,8 @@ int en_cuda_take_memory(struct en_cuda *c, struct ckpt_err *err)
 	c->tree = c->cuda.sum == EN_CUDA_SUM_TREE && !en_cuda_is_total(c);
 	c->sum_type = c->z.opts.as_deepspeed ? KN_F16 :
 		      c->z.opts.units > 1 || c->tree ? KN_F32 : c->z.opts.wire;
+	c->z.sums_of_all = c->tree && c->z.comm->size > 1;
+	c->z.grad_type = c->z.opts.wire;
 	c->shares = c->nccl != NULL;
 	c->chunk = chunk_of(c, n);
 	rc = en_cuda_off_new(c, err);
@@ -420,7 +394,7 @@ static int make(struct en_cuda *c, struct ckpt_err *err)
 
 static void free_events(struct en_cuda *c)
 {
-	for (uint32_t i = 0; c->gather && i < c->seats.n; i++) {
+	for (uint32_t i = 0; c->gather && i < c->z.slots.n; i++) {
 		en_cuda_event_free(c->gather[i].ready);
 		en_cuda_event_free(c->gather[i].left);
 	}
@@ -462,7 +436,6 @@ void en_cuda_free(struct en_zero *z)
 	free_events(c);
 	free_blocks(c);
 	en_cuda_off_free(c);
-	en_cuda_seats_release(&c->seats);
 	ck_free(c->gather);
 	ck_free(c->x);
 	ck_free(c->kept);
@@ -473,35 +446,42 @@ void en_cuda_free(struct en_zero *z)
 		cudaStreamDestroy(c->work);
 	if (c->move)
 		cudaStreamDestroy(c->move);
-	ck_free(z->sums);
-	ck_free(z->piece);
+	ck_free(c->rank_sums);
+	en_zero_release_shared(z);
 	ck_free(c);
 }
 
-/* Masters and moments in the host's memory, which saves and loads see as it is; or in a file. */
-static const struct en_zero_ops cuda_host = {
-	.name = "cuda", .free = en_cuda_free, .publish = en_cuda_off_publish, .unit = en_cuda_unit,
-	.eval = en_cuda_eval, .norm = en_cuda_norm, .update = en_cuda_off_update,
-	.trace = en_cuda_trace,
-};
+#define BOTH \
+	.name = "cuda", .free = en_cuda_free, .trace = en_cuda_trace, \
+	.whole_wait = en_cuda_whole_wait, .gather_begin = en_cuda_gather_begin, \
+	.gather_wait = en_cuda_gather_wait, .release = en_cuda_release, \
+	.grad_buffer = en_cuda_grad_buffer, .reduce_begin = en_cuda_reduce_begin, \
+	.pass_begin = en_cuda_pass_begin, .embed_forward = en_cuda_embed_forward, \
+	.layer_forward = en_cuda_layer_forward, .head = en_cuda_head, \
+	.loss_begin = en_cuda_loss_begin, .layer_backward = en_cuda_layer_backward, \
+	.embed_backward = en_cuda_embed_backward, .pass_end = en_cuda_pass_end, \
+	.norm_begin = en_cuda_norm_begin, .norm_order = en_cuda_norm_order, \
+	.norm_end = en_cuda_norm_end
 
-static const struct en_zero_ops cuda_file = {
-	.name = "cuda", .free = en_cuda_free, .init = en_zero_file_init,
-	.publish = en_cuda_off_publish,
-	.unit = en_cuda_unit, .eval = en_cuda_eval, .norm = en_cuda_norm,
-	.update = en_cuda_off_update,
-	.get = en_zero_file_get, .room = en_zero_file_room, .send = en_zero_file_send,
-	.trace = en_cuda_trace,
-};
-
-static const struct en_zero_ops cuda = {
-	.name = "cuda", .free = en_cuda_free, .init = en_cuda_init, .publish = en_cuda_publish,
-	.unit = en_cuda_unit,
-	.eval = en_cuda_eval, .norm = en_cuda_norm, .update = en_cuda_update, .get = en_cuda_get,
-	.room = en_cuda_room,
-	.send = en_cuda_put, .snap_new = en_cuda_snap_new, .snap_begin = en_cuda_snap_begin,
+static const struct en_zero_backend cuda = {
+	BOTH,
+	.update_begin = en_cuda_update_begin, .update_block = en_cuda_update_block,
+	.adam = en_cuda_adam, .cast = en_cuda_cast, .sync_block = en_cuda_sync_block,
+	.update_end = en_cuda_update_end,
+	.init = en_cuda_init, .get = en_cuda_get, .load_buffer = en_cuda_room,
+	.load_send = en_cuda_put,
+	.snap_new = en_cuda_snap_new, .snap_begin = en_cuda_snap_begin,
 	.snap_start = en_cuda_snap_start, .snap_next = en_cuda_snap_next,
-	.snap_end = en_cuda_snap_end, .trace = en_cuda_trace,
+	.snap_end = en_cuda_snap_end,
+};
+
+/* Masters and moments in the host's memory, which saves and loads see as it is; or in a file. */
+static const struct en_zero_backend cuda_host = {
+	BOTH,
+	.update_begin = en_cuda_off_begin, .update_block = en_cuda_off_block,
+	.tile_begin = en_cuda_off_tile_begin, .adam = en_adam_host, .cast = en_adam_host_cast,
+	.tile_end = en_cuda_off_tile_end, .sync_block = en_cuda_off_sync_block,
+	.update_end = en_cuda_off_end,
 };
 
 int en_zero_cuda_new(const struct en_model *model, struct en_comm *comm,
@@ -521,8 +501,7 @@ int en_zero_cuda_new(const struct en_model *model, struct en_comm *comm,
 	c = ck_zalloc(sizeof(*c));
 	if (!c)
 		return ck_fail_nomem(err, "a training state", sizeof(*c));
-	c->z.ops = !opts->stage || !opts->host_optimizer ? &cuda :
-		   opts->nvme.dir ? &cuda_file : &cuda_host;
+	c->z.backend = !opts->stage || !opts->host_optimizer ? &cuda : &cuda_host;
 	c->z.model = model;
 	c->z.comm = comm;
 	c->z.opts = *opts;

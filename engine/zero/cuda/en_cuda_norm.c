@@ -1,28 +1,32 @@
 /*
  * en_cuda_norm.c -- the norm of all gradients, from the sums of squares of chunks that
- * en_cuda_send() has made.
- *
- * With opts.tree the chunks of all ranks are summed as one tree, blocks one behind the other
- * without what only pads them: the same bits at every number of ranks, and the CPU's.  Else each
- * rank sums its own, and the ranks' sums are added as a tree.
+ * en_cuda_reduce_begin() has made.  Without opts.tree each rank sums its own, and the ranks' sums
+ * are added as a tree.
  */
-#include <math.h>
-
 #include "engine/zero/cuda/en_cuda_priv.h"
 #include "libckpt/base/ck_err.h"
 
-static uint64_t real_chunks(const struct en_cuda_block *b)
+int en_cuda_norm_begin(struct en_zero *z, struct ckpt_err *err)
 {
-	return (b->numel + EN_ZERO_CHUNK - 1) / EN_ZERO_CHUNK;
+	struct en_cuda *c = en_cuda_of(z);
+	int rc;
+
+	if (!z->sums_of_all)
+		return en_cuda_reduce_wait(c, err);
+	rc = en_cuda_nccl(c, ncclAllGather(c->sums, c->all_sums, z->nsums, ncclFloat64, c->nccl,
+					   c->move), "all-gather", err);
+	en_cuda_count_sent(c, EN_COMM_SMALL, z->nsums * sizeof(double));
+	return rc ? rc : en_cuda_reduce_wait(c, err);
 }
 
-uint64_t en_cuda_all_chunks(const struct en_cuda *c)
+int en_cuda_norm_order(struct en_zero *z, uint64_t to, uint64_t from, uint64_t n,
+		       struct ckpt_err *err)
 {
-	uint64_t n = 0;
+	struct en_cuda *c = en_cuda_of(z);
 
-	for (uint32_t i = 0; i < c->z.model->nblocks; i++)
-		n += real_chunks(&c->block[i]);
-	return n;
+	return en_cuda_cuda((int)cudaMemcpyAsync(c->ordered + to, c->all_sums + from,
+						 n * sizeof(double), cudaMemcpyDeviceToDevice,
+						 c->work), "the norm", err);
 }
 
 /* sums[0 .. n) as a tree, down to the host; they are used up. */
@@ -45,60 +49,18 @@ static int sum_up(struct en_cuda *c, double *sums, uint64_t n, double *out, stru
 	return rc;
 }
 
-/* Ranks one behind the other become blocks one behind the other. */
-static int put_in_order(struct en_cuda *c, struct ckpt_err *err)
-{
-	double *to = c->ordered;
-	int rc = 0;
-
-	for (uint32_t i = 0; i < c->z.model->nblocks; i++) {
-		const struct en_cuda_block *b = &c->block[i];
-		const uint64_t each = b->shard / EN_ZERO_CHUNK, n = real_chunks(b);
-
-		for (uint64_t at = 0; !rc && at < n; at += each) {
-			const uint64_t count = ck_min_u64(each, n - at);
-
-			rc = (int)cudaMemcpyAsync(to, c->all_sums + at / each * c->z.nsums +
-						  b->first_sum, count * sizeof(double),
-						  cudaMemcpyDeviceToDevice, c->work);
-			to += count;
-		}
-	}
-	return en_cuda_cuda(rc, "the norm", err);
-}
-
-static int norm_of_all(struct en_cuda *c, double *norm_out, struct ckpt_err *err)
-{
-	double sum;
-	int rc = en_cuda_nccl(c, ncclAllGather(c->sums, c->all_sums, c->z.nsums, ncclFloat64,
-					       c->nccl, c->move), "all-gather", err);
-
-	en_cuda_count_sent(c, EN_COMM_SMALL, c->z.nsums * sizeof(double));
-	if (!rc)
-		rc = en_cuda_settle(c, err);
-	if (!rc)
-		rc = put_in_order(c, err);
-	if (!rc)
-		rc = sum_up(c, c->ordered, en_cuda_all_chunks(c), &sum, err);
-	if (!rc)
-		*norm_out = sqrt(sum);
-	return rc;
-}
-
-int en_cuda_norm(struct en_zero *z, double *norm_out, struct ckpt_err *err)
+int en_cuda_norm_end(struct en_zero *z, uint64_t n, double *sum_out, struct ckpt_err *err)
 {
 	struct en_cuda *c = en_cuda_of(z);
-	double own = 0, *all = z->sums;
+	double own = 0;
 	int rc;
 
-	if (c->tree && z->comm->size > 1)
-		return norm_of_all(c, norm_out, err);
-	rc = en_cuda_settle(c, err);
+	if (z->sums_of_all)
+		return sum_up(c, c->ordered, n, sum_out, err);
+	rc = sum_up(c, c->sums, n, &own, err);
 	if (!rc)
-		rc = sum_up(c, c->sums, z->nsums, &own, err);
+		rc = en_comm_gather_small(z->comm, c->rank_sums, &own, sizeof(own), NULL, err);
 	if (!rc)
-		rc = en_comm_gather_small(z->comm, all, &own, sizeof(own), NULL, err);
-	if (!rc)
-		*norm_out = sqrt(kn_tree_sum(all, z->comm->size));
+		*sum_out = kn_tree_sum(c->rank_sums, z->comm->size);
 	return rc;
 }

@@ -23,7 +23,6 @@
 #include <string.h>
 
 #include "engine/zero/cuda/en_cuda_priv.h"
-#include "engine/zero/en_adam.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
@@ -185,8 +184,6 @@ void en_cuda_off_free(struct en_cuda *c)
 	if (off->up)
 		cudaStreamDestroy(off->up);
 	en_pool_free(off->pool);
-	en_offloader_free(c->z.off);
-	en_zero_free_file_room(&c->z);
 	ck_free(off->own);
 	ck_free(off);
 }
@@ -206,13 +203,13 @@ void en_cuda_off_wait(struct en_cuda *c)
 
 /* ---- parameters of the host ---- */
 
-int en_cuda_bring(struct en_cuda *c, uint32_t block, const struct en_cuda_gather *g, void **own_out,
+int en_cuda_bring(struct en_cuda *c, uint32_t block, uint32_t slot, void **own_out,
 		  struct ckpt_err *err)
 {
-	const struct en_cuda_block *b = &c->block[block];
+	const struct en_zero_block *b = &c->z.block[block];
 	const uint64_t bytes = b->shard * kn_type_size(c->z.opts.type);
-	void *to = en_cuda_at(g->p, c->z.comm->rank * b->shard, c->z.opts.type);
-	int rc = (int)cudaStreamWaitEvent(c->off->up, g->left, 0);
+	void *to = en_cuda_at(c->z.gather[slot].p, c->z.comm->rank * b->shard, c->z.opts.type);
+	int rc = (int)cudaStreamWaitEvent(c->off->up, c->gather[slot].left, 0);
 
 	if (!rc)
 		rc = (int)cudaMemcpyAsync(to, b->own, bytes, cudaMemcpyHostToDevice, c->off->up);
@@ -222,40 +219,34 @@ int en_cuda_bring(struct en_cuda *c, uint32_t block, const struct en_cuda_gather
 	return en_cuda_after(c->move, c->off->up, c->off->by, err);
 }
 
-int en_cuda_store(struct en_cuda *c, uint32_t block, const struct en_cuda_gather *g,
-		  struct ckpt_err *err)
+int en_cuda_store(struct en_cuda *c, uint32_t block, uint32_t slot, struct ckpt_err *err)
 {
-	const struct en_cuda_block *b = &c->block[block];
+	const struct en_zero_block *b = &c->z.block[block];
 	const uint64_t bytes = b->shard * kn_type_size(c->z.opts.type);
-	int rc = (int)cudaMemcpyAsync(b->own, g->p, bytes, cudaMemcpyDeviceToHost, c->work);
+	int rc = (int)cudaMemcpyAsync(b->own, c->z.gather[slot].p, bytes,
+				      cudaMemcpyDeviceToHost, c->work);
 
 	if (!rc)
-		rc = (int)cudaEventRecord(g->left, c->work);
+		rc = (int)cudaEventRecord(c->gather[slot].left, c->work);
 	return rc ? en_cuda_cuda(rc, "parameters of the host", err) :
 	       en_cuda_after(c->off->up, c->work, c->off->by, err);
 }
 
 /* ---- a tile ---- */
 
-struct pass {
-	struct en_cuda *c;
-	struct en_adam adam;
-	bool is_update;		/* else the parameters follow masters that were set */
-};
-
 static struct room *room_of(const struct en_cuda *c, uint64_t t)
 {
 	return &c->off->room[t % TILES];
 }
 
-static int send_down(const struct pass *p, uint64_t t, struct ckpt_err *err)
+static int send_down(const struct en_adam *a, uint64_t t, struct ckpt_err *err)
 {
-	struct en_cuda *c = p->c;
+	struct en_cuda *c = en_cuda_of(a->z);
 	const struct room *r = room_of(c, t);
 	const struct en_offloader_tile *tile;
 	int rc;
 
-	if (!p->is_update || t >= en_offloader_tiles(c->z.off))
+	if (!a->hyper || t >= en_offloader_tiles(c->z.off))
 		return 0;
 	tile = en_offloader_tile(c->z.off, t);
 	rc = (int)cudaMemcpyAsync(r->grads, en_cuda_at_const(c->block[tile->block].total,
@@ -267,19 +258,19 @@ static int send_down(const struct pass *p, uint64_t t, struct ckpt_err *err)
 	return en_cuda_cuda(rc, "gradients to the host", err);
 }
 
-static int send_up(const struct pass *p, uint64_t t, struct ckpt_err *err)
+static int send_up(struct en_cuda *c, uint64_t t, struct ckpt_err *err)
 {
-	struct en_cuda *c = p->c;
 	const struct room *r = room_of(c, t);
 	const struct en_offloader_tile *tile = en_offloader_tile(c->z.off, t);
 	const enum kn_type type = c->z.opts.type;
+	void *own = c->z.block[tile->block].own;
 	uint32_t span;
 	int rc;
 
 	if (!r->copy)
 		return 0;
 	span = en_trace_begin(c->z.trace, EN_TRACE_COPY, "parameters up", tile->block);
-	rc = (int)cudaMemcpyAsync(en_cuda_at(c->block[tile->block].own, tile->first, type), r->copy,
+	rc = (int)cudaMemcpyAsync(en_cuda_at(own, tile->first, type), r->copy,
 				  tile->n * kn_type_size(type), cudaMemcpyHostToDevice, c->off->up);
 	en_trace_end(c->z.trace, span);
 	if (!rc)
@@ -287,122 +278,78 @@ static int send_up(const struct pass *p, uint64_t t, struct ckpt_err *err)
 	return en_cuda_cuda(rc, "parameters from the host", err);
 }
 
-/* What the cores do with it. */
-static int work_on(struct pass *p, uint64_t t, struct ckpt_err *err)
+int en_cuda_off_tile_begin(struct en_adam *a, uint64_t t, uint64_t first, struct ckpt_err *err)
 {
-	struct en_cuda *c = p->c;
+	struct en_cuda *c = en_cuda_of(a->z);
 	const struct room *r = room_of(c, t);
-	const struct en_offloader_tile *tile = en_offloader_tile(c->z.off, t);
-	const struct en_cuda_block *b = &c->block[tile->block];
-	struct en_adam *a = &p->adam;
-	struct en_offloader_state s;
-	int rc = en_offloader_get(c->z.off, t,
-				  p->is_update ? EN_OFFLOADER_ALL : EN_OFFLOADER_MASTERS, false, &s,
-				  err);
-
-	if (rc)
-		return rc;
-	a->block = tile->block;
-	a->base = c->z.comm->rank * b->shard + tile->first;
-	a->n = tile->n;
-	a->master = s.master;
-	a->m = s.m;
-	a->v = s.v;
-	a->grad = r->grads;
-	a->grad_type = c->sum_type;
-	a->copy = r->copy ? r->copy : en_cuda_at(b->own, tile->first, c->z.opts.type);
-	if (!p->is_update) {
-		en_adam_copy(a, c->off->pool);
-		return 0;
-	}
-	en_adam_run(a, c->off->pool);
-	en_offloader_put(c->z.off, t, EN_OFFLOADER_ALL);
-	return 0;
-}
-
-/* The room of its sums is then free for those of a later tile. */
-static int one_tile(struct pass *p, uint64_t t, struct ckpt_err *err)
-{
-	const struct room *r = room_of(p->c, t);
-	const uint32_t block = en_offloader_tile(p->c->z.off, t)->block;
 	int rc = 0;
 
-	en_trace_next(p->c->z.trace, EN_TRACE_HOST, "wait for gradients", block);
-	if (p->is_update)
+	en_trace_next(c->z.trace, EN_TRACE_HOST, "wait for gradients", a->block);
+	if (a->hyper)
 		rc = (int)cudaEventSynchronize(r->there);
 	if (!rc)
 		rc = (int)cudaEventSynchronize(r->gone);
-	en_trace_next(p->c->z.trace, EN_TRACE_HOST, "adam", block);
-	rc = rc ? en_cuda_cuda(rc, "gradients to the host", err) : work_on(p, t, err);
-	if (!rc)
-		rc = send_up(p, t, err);
-	return rc ? rc : send_down(p, t + TILES, err);
+	en_trace_next(c->z.trace, EN_TRACE_HOST, "adam", a->block);
+	a->grad = r->grads;
+	a->copy = r->copy ? r->copy :
+		  en_cuda_at(c->z.block[a->block].own, first, c->z.opts.type);
+	return en_cuda_cuda(rc, "gradients to the host", err);
+}
+
+/* The room of its sums is then free for those of a later tile. */
+int en_cuda_off_tile_end(struct en_adam *a, uint64_t t, struct ckpt_err *err)
+{
+	int rc = send_up(en_cuda_of(a->z), t, err);
+
+	return rc ? rc : send_down(a, t + TILES, err);
 }
 
 /* ---- all of them ---- */
 
 /* Sums are there, and nobody reads parameters that are to be overwritten. */
-static int begin(struct pass *p, struct ckpt_err *err)
+int en_cuda_off_begin(struct en_adam *a, struct ckpt_err *err)
 {
-	struct en_cuda *c = p->c;
+	struct en_cuda *c = en_cuda_of(a->z);
 	struct en_cuda_off *off = c->off;
 	int rc = en_cuda_after(off->up, c->work, off->by, err);
 
+	a->grad_type = c->sum_type;
 	if (!rc)
 		rc = en_cuda_after(off->up, c->move, off->by, err);
-	if (!rc && p->is_update)
+	if (!rc && a->hyper)
 		rc = en_cuda_after(off->down, c->work, off->by, err);
 	if (!rc && en_cuda_has_host_params(c))
 		rc = en_cuda_wait(c, off->up, NULL, "parameters of the host", err);
-	en_cuda_forget(c);		/* what was gathered ahead is old */
+	en_zero_forget(a->z);		/* what was gathered ahead is old */
 	for (uint64_t t = 0; !rc && t < TILES; t++)
-		rc = send_down(p, t, err);
+		rc = send_down(a, t, err);
 	return rc;
 }
 
-static int end(struct pass *p, struct ckpt_err *err)
+int en_cuda_off_block(struct en_adam *a, struct ckpt_err *err)
 {
-	struct en_cuda *c = p->c;
-	int rc = en_cuda_after(c->work, c->off->up, c->off->by, err);
+	(void)a;
+	(void)err;
+	return 0;
+}
 
+int en_cuda_off_sync_block(struct en_adam *a, struct ckpt_err *err)
+{
+	struct en_cuda *c = en_cuda_of(a->z);
+
+	return en_cuda_gather_params(c, a->block, c->off->up, err);
+}
+
+int en_cuda_off_end(struct en_adam *a, struct ckpt_err *err)
+{
+	struct en_cuda *c = en_cuda_of(a->z);
+	int rc;
+
+	en_trace_rest(c->z.trace, EN_TRACE_HOST);
+	rc = en_cuda_after(c->work, c->off->up, c->off->by, err);
 	if (!rc)
 		rc = en_cuda_after(c->move, c->off->up, c->off->by, err);
-	return rc ? rc : en_cuda_begin(c, err);
-}
-
-static int go(struct pass *p, struct ckpt_err *err)
-{
-	struct en_cuda *c = p->c;
-	int rc = begin(p, err);
-
-	for (uint32_t i = 0; !rc && i < c->z.model->nblocks; i++) {
-		const uint64_t last = en_offloader_first(c->z.off, i + 1);
-
-		for (uint64_t t = en_offloader_first(c->z.off, i); !rc && t < last; t++)
-			rc = one_tile(p, t, err);
-		if (!rc)
-			rc = en_cuda_gather_params(c, i, c->off->up, err);
-	}
-	en_trace_rest(c->z.trace, EN_TRACE_HOST);
-	return rc ? rc : end(p, err);
-}
-
-int en_cuda_off_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k,
-		       float grad_scale, struct ckpt_err *err)
-{
-	struct pass p = {
-		.c = en_cuda_of(z), .is_update = true,
-		.adam = { .z = z, .hyper = hyper, .k = k, .grad_scale = grad_scale },
-	};
-
-	return go(&p, err);
-}
-
-int en_cuda_off_publish(struct en_zero *z, struct ckpt_err *err)
-{
-	struct pass p = { .c = en_cuda_of(z), .adam = { .z = z } };
-	int rc = go(&p, err);
-
-	en_zero_free_file_room(z);
-	return rc ? rc : en_cuda_wait(p.c, p.c->work, NULL, "the state", err);
+	if (!rc)
+		rc = en_zero_prefetch_first(a->z, err);
+	return rc || a->hyper ? rc : en_cuda_wait(c, c->work, NULL, "the state", err);
 }

@@ -16,33 +16,17 @@
 #define EN_CUDA_PLANS 4u		/* of attention: shapes of batches */
 #define EN_CUDA_TEXT 400
 
-/* A block's state on this GPU. */
+/* A block on this GPU; its en_zero_block points to memory of the GPU, or 'own' of the host. */
 struct en_cuda_block {
-	uint64_t numel, padded, shard;	/* elements */
-	void *params;		/* [padded]; stage 3 of several ranks: NULL */
-	void *own;		/* [shard]: this rank's, in 'params' or by itself; or of the host */
-	float *master, *m, *v;	/* [updated]; with KN_F32 the master is 'own' or 'params' */
+	const struct en_zero_block *z;
 	void *total;		/* [shard]: the step's gradient, of en_cuda.sum_type */
 	float **level;		/* [en_cuda_levels()] of [shard], with en_cuda.tree: sums of 1, 2,
-	4, ...
-				 * micro-batches; total is one of them */
-	uint64_t first_sum;	/* of its chunks, in en_cuda.sums */
+				 * 4, ... micro-batches; total is one of them */
 	cudaEvent_t whole;	/* stages 1 and 2: 'params' have been gathered */
 };
 
-/* Stage 3: which room is whose. */
-struct en_cuda_seats {
-	uint32_t n;
-	uint32_t ahead;		/* blocks gathered before they are used */
-	uint32_t *of;		/* [nblocks]: the room of a block */
-	uint64_t *padded;	/* [n]: elements; 0: nobody's */
-};
-
-/* Stage 3: a block's parameters, for a while. */
+/* A gather into a slot. */
 struct en_cuda_gather {
-	void *p;
-	int64_t block;		/* -1 = free */
-	uint32_t users;
 	cudaEvent_t ready;	/* the gather is over */
 	cudaEvent_t left;	/* who used it is done */
 };
@@ -83,9 +67,7 @@ struct en_cuda {
 	size_t attn_bytes;
 	enum kn_type sum_type;	/* of en_cuda_block.total */
 	struct en_cuda_block *block;
-	struct en_cuda_seats seats;
-	struct en_cuda_gather *gather;	/* [seats.n] */
-	bool back;		/* on the way back */
+	struct en_cuda_gather *gather;	/* [z.slots.n] */
 	struct en_cuda_reduce reduce[EN_ZERO_REDUCES + 1];	/* the last: of a tied block 0 */
 	void **x;		/* [layers + 1]: a layer's input */
 	struct en_cuda_kept *kept;	/* [layers]; with recompute all the same */
@@ -103,6 +85,7 @@ struct en_cuda {
 	float *cos, *sin;
 	int32_t *ids, *target, *list_id, *list_begin, *list_at;	/* [n], [n + 1] */
 	void *whole;		/* stage 0 of several ranks: the sums of a block, of all */
+	double *rank_sums;	/* [size], of the host: without tree, a sum of each rank */
 	double *sums;		/* [nsums]: of chunks of this rank's shards */
 	double *all_sums, *ordered;	/* with tree, of several ranks: of all, and by block */
 	double *tree_work;
@@ -196,81 +179,75 @@ int en_cuda_new_shared(struct en_cuda *c, enum en_mem_kind kind, uint64_t bytes,
 void en_cuda_free_one(struct en_cuda *c, void *p);
 void en_cuda_free_all(struct en_cuda *c);
 
-/* ---- en_cuda_seats.c ---- */
-/* opts.flow, or what it is without one. */
-const struct en_zero_flow *en_cuda_flow_of(const struct en_zero_opts *opts);
-/* -1: no memory.  '*r' is to be released. */
-int en_cuda_seats_plan(const struct en_model *m, const struct en_zero_opts *opts, uint32_t size,
-		       struct en_cuda_seats *r);
-void en_cuda_seats_release(struct en_cuda_seats *r);
-
 /* ---- en_cuda_move.c: parameters come ---- */
 ncclDataType_t en_cuda_nccl_type(enum kn_type type);
 /* 'bytes' went to each other rank. */
 void en_cuda_count_sent(struct en_cuda *c, enum en_comm_kind kind, uint64_t bytes);
-int en_cuda_take(struct en_cuda *c, uint32_t block, const void **params_out, struct ckpt_err *err);
-int en_cuda_release(struct en_cuda *c, uint32_t block, struct ckpt_err *err);
+int en_cuda_whole_wait(struct en_zero *z, uint32_t block, struct ckpt_err *err);
+int en_cuda_gather_begin(struct en_zero *z, uint32_t block, uint32_t slot, struct ckpt_err *err);
+int en_cuda_gather_wait(struct en_zero *z, uint32_t block, uint32_t slot, struct ckpt_err *err);
+int en_cuda_release(struct en_zero *z, uint32_t slot, struct ckpt_err *err);
 /* Parameters of stages 1 and 2, after 'by' has updated them; ready when their event is. */
 int en_cuda_gather_params(struct en_cuda *c, uint32_t block, cudaStream_t by, struct ckpt_err *err);
-/* The room that a block is gathered in; NULL where parameters stay whole. */
-struct en_cuda_gather *en_cuda_room_of(struct en_cuda *c, uint32_t block);
-/* Begins to gather those behind 'block' (step 1) or before it (-1, block 0 excepted). */
-int en_cuda_ahead(struct en_cuda *c, uint32_t block, int step, struct ckpt_err *err);
-/* The first of a pass. */
-int en_cuda_begin(struct en_cuda *c, struct ckpt_err *err);
-/* Parameters have changed: nothing that was gathered is of use. */
-void en_cuda_forget(struct en_cuda *c);
 
 /* ---- en_cuda_reduce.c: gradients go ---- */
-/* A single unit of a single rank is the sum already. */
+/* A single micro-batch of a single rank is the sum already. */
 bool en_cuda_is_total(const struct en_cuda *c);
 /* Partial sums of a block that may stand beside each other. */
 uint32_t en_cuda_levels(const struct en_zero_opts *opts);
-/* Where a block's gradients are to be written. */
-int en_cuda_grads(struct en_cuda *c, uint32_t block, void **grads_out, struct ckpt_err *err);
-/* They are written, by micro-batch m; after the last one the sums of squares are made as well. */
-int en_cuda_send(struct en_cuda *c, uint32_t block, uint32_t m, struct ckpt_err *err);
+int en_cuda_grad_buffer(struct en_zero *z, uint32_t block, void **grads_out, struct ckpt_err *err);
+/* After the last micro-batch the sums of squares are made as well. */
+int en_cuda_reduce_begin(struct en_zero *z, uint32_t block, uint32_t m, struct ckpt_err *err);
 /* The stream that computes waits for all that moves. */
-int en_cuda_settle(struct en_cuda *c, struct ckpt_err *err);
+int en_cuda_reduce_wait(struct en_cuda *c, struct ckpt_err *err);
 
 /* ---- en_cuda_norm.c ---- */
-/* Chunks that hold elements, of all ranks. */
-uint64_t en_cuda_all_chunks(const struct en_cuda *c);
+int en_cuda_norm_begin(struct en_zero *z, struct ckpt_err *err);
+int en_cuda_norm_order(struct en_zero *z, uint64_t to, uint64_t from, uint64_t n,
+		       struct ckpt_err *err);
+int en_cuda_norm_end(struct en_zero *z, uint64_t n, double *sum_out, struct ckpt_err *err);
 
 /* ---- en_cuda_layer.c ---- */
 /* Attention for batches of such rows; kept. */
 int en_cuda_plan(struct en_cuda *c, const struct en_batch *b, const struct kn_cu_attn **out,
 		 struct ckpt_err *err);
 /* Half a pass: without the last product, which recomputation does not need. */
-int en_cuda_layer_forward(struct en_cuda *c, const struct en_batch *b, const void *params,
-			  const void *x,
-			  void *y, const struct en_cuda_kept *kept, struct ckpt_err *err);
+int en_cuda_run_forward(struct en_cuda *c, const struct en_batch *b, const void *params,
+			const void *x, void *y, const struct en_cuda_kept *kept,
+			struct ckpt_err *err);
 /* c->g becomes the gradient of x. */
-int en_cuda_layer_backward(struct en_cuda *c, const struct en_batch *b, const void *params,
-			   const void *x,
-			   const struct en_cuda_kept *kept, void *grads, struct ckpt_err *err);
+int en_cuda_run_backward(struct en_cuda *c, const struct en_batch *b, const void *params,
+			 const void *x, const struct en_cuda_kept *kept, void *grads,
+			 struct ckpt_err *err);
 
 /* ---- en_cuda_head.c ---- */
 int en_cuda_upload(struct en_cuda *c, const struct en_batch *b, struct ckpt_err *err);
-int en_cuda_embed_forward(struct en_cuda *c, const struct en_batch *b, const void *table,
-			  struct ckpt_err *err);
-int en_cuda_embed_backward(struct en_cuda *c, const struct en_batch *b, void *grads, bool add,
-			   struct ckpt_err *err);
-/* 'grads' NULL: the loss alone.  'dhead' is where the head's gradient goes. */
-int en_cuda_head(struct en_cuda *c, const struct en_batch *b, const void *params, const void *head,
-		 double factor, void *grads, void *dhead, struct ckpt_err *err);
-/* How many positions count. */
-uint64_t en_cuda_label_count(const struct en_cuda *c, const struct en_batch *b);
+int en_cuda_embed_forward(struct en_zero_pass *p, const void *params, struct ckpt_err *err);
+int en_cuda_head(struct en_zero_pass *p, const struct en_zero_head *head, struct ckpt_err *err);
+int en_cuda_embed_backward(struct en_zero_pass *p, void *grads, struct ckpt_err *err);
 
-/* ---- en_cuda_trace.c, en_cuda_pass.c, en_cuda_step.c: the table ---- */
+/* ---- en_cuda_pass.c ---- */
+int en_cuda_pass_begin(struct en_zero_pass *p, struct ckpt_err *err);
+int en_cuda_layer_forward(struct en_zero_pass *p, uint32_t layer, const void *params,
+			  struct ckpt_err *err);
+int en_cuda_loss_begin(struct en_zero_pass *p, struct ckpt_err *err);
+int en_cuda_layer_backward(struct en_zero_pass *p, uint32_t layer, const void *params, void *grads,
+			   struct ckpt_err *err);
+int en_cuda_pass_end(struct en_zero_pass *p, struct ckpt_err *err);
+
+/* ---- en_cuda_trace.c ---- */
 int en_cuda_trace(struct en_zero *z, struct en_trace *t, struct ckpt_err *err);
-int en_cuda_unit(struct en_zero *z, uint32_t m, const struct en_zero_unit *unit,
-		 struct en_loss *loss_out, struct ckpt_err *err);
-int en_cuda_eval(struct en_zero *z, const struct en_batch *batch, struct en_loss *loss_out,
+
+/* ---- en_cuda_step.c: the update on the GPU ---- */
+int en_cuda_update_begin(struct en_adam *a, struct ckpt_err *err);
+int en_cuda_update_block(struct en_adam *a, struct ckpt_err *err);
+int en_cuda_adam(struct en_adam *a, uint32_t group, uint64_t from, uint64_t to,
 		 struct ckpt_err *err);
-int en_cuda_norm(struct en_zero *z, double *norm_out, struct ckpt_err *err);
-int en_cuda_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k,
-		   float grad_scale, struct ckpt_err *err);
+int en_cuda_cast(struct en_adam *a, struct ckpt_err *err);
+int en_cuda_sync_block(struct en_adam *a, struct ckpt_err *err);
+int en_cuda_update_end(struct en_adam *a, struct ckpt_err *err);
+int en_cuda_init(struct en_zero *z, uint64_t seed, struct ckpt_err *err);
+
 /* ---- en_cuda_offload.c: states and parameters of the host ---- */
 /* What of both there is; before the blocks. */
 int en_cuda_off_new(struct en_cuda *c, struct ckpt_err *err);
@@ -284,20 +261,20 @@ uint64_t en_cuda_off_room(const struct en_cuda *c);
 /* Pinned memory of zeros for a block's parameters. */
 int en_cuda_new_own(struct en_cuda *c, uint64_t bytes, void *p_out, struct ckpt_err *err);
 /*
- * This rank's part goes to its place in 'g', '*own_out', when nobody uses that any more; the stream
- * that moves waits for it.
+ * This rank's part goes to its place in the slot, '*own_out', when nobody uses that any more; the
+ * stream that moves waits for it.
  */
-int en_cuda_bring(struct en_cuda *c, uint32_t block, const struct en_cuda_gather *g, void **own_out,
+int en_cuda_bring(struct en_cuda *c, uint32_t block, uint32_t slot, void **own_out,
 		  struct ckpt_err *err);
-/* And back: the stream that computes has made it at the beginning of 'g'. */
-int en_cuda_store(struct en_cuda *c, uint32_t block, const struct en_cuda_gather *g,
-		  struct ckpt_err *err);
-int en_cuda_off_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_t k,
-		       float grad_scale, struct ckpt_err *err);
-int en_cuda_off_publish(struct en_zero *z, struct ckpt_err *err);
-
-int en_cuda_init(struct en_zero *z, uint64_t seed, struct ckpt_err *err);
-int en_cuda_publish(struct en_zero *z, struct ckpt_err *err);
+/* And back: the stream that computes has made it at the beginning of the slot. */
+int en_cuda_store(struct en_cuda *c, uint32_t block, uint32_t slot, struct ckpt_err *err);
+/* The update on the host. */
+int en_cuda_off_begin(struct en_adam *a, struct ckpt_err *err);
+int en_cuda_off_block(struct en_adam *a, struct ckpt_err *err);
+int en_cuda_off_tile_begin(struct en_adam *a, uint64_t t, uint64_t first, struct ckpt_err *err);
+int en_cuda_off_tile_end(struct en_adam *a, uint64_t t, struct ckpt_err *err);
+int en_cuda_off_sync_block(struct en_adam *a, struct ckpt_err *err);
+int en_cuda_off_end(struct en_adam *a, struct ckpt_err *err);
 
 /* ---- en_cuda_load.c: the state from the host ---- */
 /* A state of a block, of this rank's shard from element 0 on. */

@@ -21,14 +21,15 @@ static struct en_cuda_reduce *reduce_of(struct en_cuda *c, uint32_t block)
 	return &c->reduce[en_zero_is_tied(c->z.model, block) ? EN_ZERO_REDUCES : block & 1];
 }
 
-int en_cuda_grads(struct en_cuda *c, uint32_t block, void **grads_out, struct ckpt_err *err)
+int en_cuda_grad_buffer(struct en_zero *z, uint32_t block, void **grads_out, struct ckpt_err *err)
 {
-	const struct en_cuda_block *b = &c->block[block];
+	struct en_cuda *c = en_cuda_of(z);
+	const struct en_zero_block *b = &z->block[block];
 	const enum kn_type wire = c->z.opts.wire;
 	struct en_cuda_reduce *r = reduce_of(c, block);
 	int rc = 0;
 
-	*grads_out = en_cuda_is_total(c) ? b->total : r->grads;
+	*grads_out = en_cuda_is_total(c) ? c->block[block].total : r->grads;
 	if (!en_cuda_is_total(c))
 		en_trace_wait(c->z.trace, "reduce", block);
 	if (!en_cuda_is_total(c))
@@ -72,7 +73,7 @@ static int over_ranks(struct en_cuda *c, const struct en_cuda_block *b,
 	const enum kn_type wire = c->z.opts.wire;
 	/* of a 16-bit type NCCL's average divides before it adds, as DeepSpeed does */
 	const ncclRedOp_t op = c->z.opts.as_deepspeed ? ncclAvg : ncclSum;
-	const uint64_t n = b->shard;
+	const uint64_t n = b->z->shard;
 	int rc;
 
 	en_cuda_count_sent(c, EN_COMM_REDUCE, n * kn_type_size(wire));
@@ -103,8 +104,8 @@ static int of_unit(struct en_cuda *c, const struct en_cuda_block *b, const struc
 
 	if (c->z.comm->size > 1)
 		return over_ranks(c, b, r, to, c->sum_type, add, err);
-	return en_cuda_cuda(add ? kn_cu_add(to, c->sum_type, r->grads, wire, b->shard, c->move) :
-			    kn_cu_cast(to, c->sum_type, r->grads, wire, b->shard, c->move),
+	return en_cuda_cuda(add ? kn_cu_add(to, c->sum_type, r->grads, wire, b->z->shard, c->move) :
+			    kn_cu_cast(to, c->sum_type, r->grads, wire, b->z->shard, c->move),
 			    "gradients", err);
 }
 
@@ -113,7 +114,7 @@ static int of_unit(struct en_cuda *c, const struct en_cuda_block *b, const struc
 static int merge(struct en_cuda *c, struct en_cuda_block *b, uint32_t into, uint32_t from,
 		 struct ckpt_err *err)
 {
-	return en_cuda_cuda(kn_cu_add(b->level[into], KN_F32, b->level[from], KN_F32, b->shard,
+	return en_cuda_cuda(kn_cu_add(b->level[into], KN_F32, b->level[from], KN_F32, b->z->shard,
 				      c->move), "gradients", err);
 }
 
@@ -173,12 +174,13 @@ uint32_t en_cuda_levels(const struct en_zero_opts *opts)
 /* The sums of squares of its chunks, as soon as the sum is there. */
 static int square(struct en_cuda *c, const struct en_cuda_block *b, struct ckpt_err *err)
 {
-	return en_cuda_cuda(kn_cu_sumsq(c->sums + b->first_sum, b->total, c->sum_type, b->shard,
-					EN_ZERO_CHUNK, c->move), "the norm", err);
+	return en_cuda_cuda(kn_cu_sumsq(c->sums + b->z->first_sum, b->total, c->sum_type,
+					b->z->shard, EN_ZERO_CHUNK, c->move), "the norm", err);
 }
 
-int en_cuda_send(struct en_cuda *c, uint32_t block, uint32_t m, struct ckpt_err *err)
+int en_cuda_reduce_begin(struct en_zero *z, uint32_t block, uint32_t m, struct ckpt_err *err)
 {
+	struct en_cuda *c = en_cuda_of(z);
 	struct en_cuda_block *b = &c->block[block];
 	struct en_cuda_reduce *r = reduce_of(c, block);
 	const bool is_last = m + 1 == c->z.opts.units;
@@ -189,7 +191,7 @@ int en_cuda_send(struct en_cuda *c, uint32_t block, uint32_t m, struct ckpt_err 
 		rc = c->tree ? push(c, b, r, m, err) : of_unit(c, b, r, b->total, m, err);
 	if (!rc)
 		rc = en_cuda_cuda((int)cudaEventRecord(r->gone, c->move), "an event", err);
-	if (!rc && en_cuda_flow_of(&c->z.opts)->in_place)
+	if (!rc && en_zero_flow_of(&c->z.opts)->in_place)
 		rc = en_cuda_cuda((int)cudaStreamWaitEvent(c->work, r->gone, 0), "waiting", err);
 	if (!rc && is_last && c->tree)
 		rc = fold(c, b, err);
@@ -199,7 +201,7 @@ int en_cuda_send(struct en_cuda *c, uint32_t block, uint32_t m, struct ckpt_err 
 	return rc;
 }
 
-int en_cuda_settle(struct en_cuda *c, struct ckpt_err *err)
+int en_cuda_reduce_wait(struct en_cuda *c, struct ckpt_err *err)
 {
 	en_trace_wait(c->z.trace, "reduce", EN_TRACE_ALL);
 	return en_cuda_after(c->work, c->move, c->told, err);

@@ -55,7 +55,7 @@ struct en_cuda_snap {
 /* Elements of this rank's shard that are no padding. */
 static uint64_t own(const struct en_cuda *c, uint32_t block)
 {
-	const struct en_cuda_block *b = &c->block[block];
+	const struct en_zero_block *b = &c->z.block[block];
 	const uint64_t base = c->z.comm->rank * b->shard;
 
 	return base >= b->numel ? 0 : ck_min_u64(b->shard, b->numel - base);

@@ -1,12 +1,13 @@
 /*
- * en_cuda_seats.c -- stage 3: where blocks lie while they are gathered, found by arithmetic.
+ * zero_slots.c -- stage 3: which slots blocks are gathered in, found by arithmetic.
  *
- * Blocks take turns in 'rolling' rooms: one that is computed with, and those of the blocks that are
- * gathered beforehand, either way.  A tied model's last block has a room apart, as its head works
- * with block 0 at the same time.  Small blocks stay: each has a room of its own, and is gathered
+ * Blocks take turns in 'rolling' slots: one that is computed with, and those of the blocks that are
+ * gathered beforehand, either way.  A tied model's last block has a slot apart, as its head works
+ * with block 0 at the same time.  Small blocks stay: each has a slot of its own, and is gathered
  * once a step.
  */
-#include "engine/zero/cuda/en_cuda_priv.h"
+#include "engine/zero/en_zero_backend.h"
+#include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
 #define MOST_AHEAD 15u
@@ -15,13 +16,13 @@ static const struct en_zero_flow usual = {
 	.ahead = 1, .all_stay = UINT64_MAX, .live = UINT64_MAX,
 };
 
-const struct en_zero_flow *en_cuda_flow_of(const struct en_zero_opts *opts)
+const struct en_zero_flow *en_zero_flow_of(const struct en_zero_opts *opts)
 {
-	return opts->flow.given ? &opts->flow : &usual;
+	return opts && opts->flow.given ? &opts->flow : &usual;
 }
 
 /* Blocks that stay are cut off where they are too many, in order. */
-static void choose(const struct en_model *m, const struct en_zero_flow *f, struct en_cuda_seats *r)
+static void choose(const struct en_model *m, const struct en_zero_flow *f, struct en_zero_slots *r)
 {
 	uint64_t all = 0;
 
@@ -32,12 +33,12 @@ static void choose(const struct en_model *m, const struct en_zero_flow *f, struc
 		if (n > f->stays || n > f->all_stay - all)
 			continue;
 		all += n;
-		r->of[i] = UINT32_MAX;		/* a room of its own */
+		r->of[i] = UINT32_MAX;		/* a slot of its own */
 	}
 }
 
 /* Of blocks that take turns. */
-static uint64_t largest(const struct en_model *m, const struct en_cuda_seats *r)
+static uint64_t largest(const struct en_model *m, const struct en_zero_slots *r)
 {
 	uint64_t most = 0;
 
@@ -48,11 +49,11 @@ static uint64_t largest(const struct en_model *m, const struct en_cuda_seats *r)
 }
 
 /*
- * One at least, if any; more as far as so many elements hold layers, and all rooms of layers hold
+ * One at least, if any; more as far as so many elements hold layers, and all slots of layers hold
  * no more than may be live.
  */
 static uint32_t how_far(const struct en_model *m, const struct en_zero_flow *f,
-			const struct en_cuda_seats *r)
+			const struct en_zero_slots *r)
 {
 	const uint64_t layer = largest(m, r);
 	uint64_t n = 1;
@@ -65,29 +66,27 @@ static uint32_t how_far(const struct en_model *m, const struct en_zero_flow *f,
 	return (uint32_t)n;
 }
 
-static void put(const struct en_model *m, struct en_cuda_seats *r, uint32_t block, uint32_t room,
+static void put(const struct en_model *m, struct en_zero_slots *r, uint32_t block, uint32_t slot,
 		uint32_t size)
 {
-	r->of[block] = room;
-	r->padded[room] = ck_max_u64(r->padded[room], en_zero_padded(m, block, size));
+	r->of[block] = slot;
+	r->padded[slot] = ck_max_u64(r->padded[slot], en_zero_padded(m, block, size));
 }
 
-int en_cuda_seats_plan(const struct en_model *m, const struct en_zero_opts *opts, uint32_t size,
-		       struct en_cuda_seats *r)
+int en_zero_slots_plan(const struct en_model *m, const struct en_zero_flow *f, uint32_t size,
+		       struct en_zero_slots *r, struct ckpt_err *err)
 {
-	const struct en_zero_flow *f = en_cuda_flow_of(opts);
 	const uint32_t last = m->nblocks - 1;
 	uint32_t turn = 0;
 
-	*r = (struct en_cuda_seats){ .n = 0 };
+	*r = (struct en_zero_slots){ .n = 0 };
 	r->of = ck_alloc_array(m->nblocks, sizeof(*r->of));
 	r->padded = ck_zalloc((m->nblocks + MOST_AHEAD + 2ull) * sizeof(*r->padded));
-	if (!r->of || !r->padded) {
-		en_cuda_seats_release(r);
-		return -1;
-	}
+	if (!r->of || !r->padded)
+		return ck_fail_nomem(err, "slots of blocks", m->nblocks);
 	choose(m, f, r);
 	r->ahead = how_far(m, f, r);
+	r->reuse = f->reuse;
 	r->n = r->ahead + 2;		/* the last: of a tied model */
 	for (uint32_t i = 0; i <= last; i++) {
 		if (r->of[i] == UINT32_MAX)
@@ -100,9 +99,9 @@ int en_cuda_seats_plan(const struct en_model *m, const struct en_zero_opts *opts
 	return 0;
 }
 
-void en_cuda_seats_release(struct en_cuda_seats *r)
+void en_zero_slots_release(struct en_zero_slots *r)
 {
 	ck_free(r->of);
 	ck_free(r->padded);
-	*r = (struct en_cuda_seats){ .n = 0 };
+	*r = (struct en_zero_slots){ .n = 0 };
 }
