@@ -210,6 +210,7 @@ static int fill_index(struct ds_step *ds, struct ckpt_err *err)
 
 	ix->format = "deepspeed";
 	ix->stage = ds->stage;
+	ix->weights_name_states = !ds->stage;	/* ds_z0_match.c */
 	ix->world = ds->world;
 	ix->optimizer = ds->bf16_optimizer ? "BF16_Optimizer" :
 			ds->elastic ? "ZeRO, elastic" :

@@ -19,8 +19,8 @@ static int touch_state(struct ck_source_check *proof, const struct ck_index *ix,
 }
 
 /*
- * At stage 0 the names of masters and moments follow from the weights (ds_z0_match.c), so these
- * count as read; where no name was found for some, the reason may be damage of what is not read.
+ * Where the names of masters and moments follow from the weights, these count as read; where no
+ * name was found for some, the reason may be damage of what is not read.
  */
 static int touch_weights(const struct ck_run_job *job, struct ck_source_check *proof,
 			 struct ckpt_err *err)
@@ -28,7 +28,7 @@ static int touch_weights(const struct ck_run_job *job, struct ck_source_check *p
 	const struct ck_index *ix = job->ix;
 	int rc = 0;
 
-	if (ix->stage)
+	if (!ix->weights_name_states)
 		return 0;
 	if (job->findings->of_kind[CK_FINDING_NOT_IN_CHECKPOINT])
 		ck_crc_check_all(proof->seen);

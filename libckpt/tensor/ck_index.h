@@ -161,6 +161,7 @@ struct ck_index {
 	/* What the step is; strings in the arena, NULL = unknown. */
 	const char *format, *path, *tag, *why, *optimizer, *writer;
 	int32_t stage;			/* -1 */
+	bool weights_name_states;	/* whose a state is was found out by weights' bytes */
 	uint32_t world;
 	int64_t step;			/* -1 */
 	uint64_t ngroups;
