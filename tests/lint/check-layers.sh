@@ -33,6 +33,21 @@ function exists(path,   line, rc) {
 	}
 	return there[path]
 }
+# Is the header one of its folder alone: by its name, or by what its first lines say?
+function is_private(path,   line, i) {
+	if (!(path in private)) {
+		private[path] = path ~ /_priv\.h$/
+		for (i = 0; i < 4 && (getline line < path) > 0; i++)
+			if (line ~ / private to /)
+				private[path] = 1
+		close(path)
+	}
+	return private[path]
+}
+function folder(path) {
+	sub(/[^\/]*$/, "", path)
+	return path
+}
 function judge_quoted(to,   dir, target) {
 	if (strict_folder) {
 		dir = FILENAME
@@ -46,6 +61,8 @@ function judge_quoted(to,   dir, target) {
 		offence("\"" to "\" is not a path from the root of the tree")
 		return
 	}
+	if (FILENAME !~ /^tests\// && folder(to) != folder(FILENAME) && is_private(to))
+		offence("\"" to "\" is private to its folder")
 	target = owner(to)
 	if (from == "" || from == target)
 		return

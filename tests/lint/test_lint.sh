@@ -61,6 +61,12 @@ layers 'libckpt/io may not include <kn.h>'
 echo '#include <kn_cuda.h>' >> libckpt/io/src_b.c
 mkdir -p kernels/include && echo '/* kernels */' > kernels/include/kn_cuda.h
 layers 'libckpt/io may not include <kn_cuda.h>'
+printf '/* src_priv.h */\n' > formats/safetensors/src_priv.h
+printf '#include "formats/safetensors/src_priv.h"\n' >> libckpt/io/src_b.c
+layers '"formats/safetensors/src_priv.h" is private to its folder'
+printf '/*\n * src_c.h -- private to libckpt/base: numbers.\n */\n' > libckpt/base/src_c.h
+printf '#include "libckpt/base/src_c.h"\n' >> libckpt/io/src_b.c
+layers '"libckpt/base/src_c.h" is private to its folder'
 mkdir libckpt/misc && echo '/* lost */' > libckpt/misc/lost.c
 layers 'no layer of docs/layers.txt holds this file'
 
