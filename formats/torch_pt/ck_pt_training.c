@@ -212,7 +212,7 @@ struct entries {
 	uint64_t nknown, nall;
 };
 
-static void look(const struct ck_val *root, struct entries *e)
+static void find_entries(const struct ck_val *root, struct entries *e)
 {
 	struct ck_val *const *item;
 	uint64_t n;
@@ -315,7 +315,7 @@ static void choose(const struct ck_pt *pt, struct search *search, struct ck_find
 	struct entries e;
 	char keys[512];
 
-	look(pt->doc.root, &e);
+	find_entries(pt->doc.root, &e);
 	empty = e.nall ? NULL : find_empty_model(pt->doc.root, search);
 	if (empty && f) {
 		report_empty_model(pt, empty, f);

@@ -114,7 +114,7 @@ static int merge(struct running *r, struct ck_diff_pair *p, uint64_t base, const
 	return 0;
 }
 
-static void tell(struct running *r)
+static void report_progress(struct running *r)
 {
 	struct ckpt_progress now = { .total_bytes = r->total };
 
@@ -176,7 +176,7 @@ static int run_unit(void *arg, uint64_t job, uint32_t worker, struct ckpt_err *e
 		rc = run_window(r, p, at, ck_min_u64(WINDOW_PARTS, end - at), r->memory[worker],
 				&r->sum[job], err);
 	if (!rc)
-		tell(r);
+		report_progress(r);
 	return rc;
 }
 
@@ -282,7 +282,7 @@ static int make_reader(struct running *r, const struct ckpt *ck, struct ck_reade
 	if (!rc)
 		rc = ck_source_check_init(proof, &ck->ix, &ck->limits, NULL, err);
 	if (!rc)
-		ck_reader_tell(*reader, ck_source_check_saw, proof);
+		ck_reader_observe(*reader, ck_source_check_saw, proof);
 	return rc;
 }
 
@@ -330,7 +330,7 @@ int ck_diff_run(struct ck_diff *d, struct ckpt_err *err)
 		rc = settle_rows(&r, err);
 	}
 	if (!rc)
-		tell(&r);
+		report_progress(&r);
 	ck_reader_free(r.a);
 	ck_reader_free(r.b);
 	ck_source_check_release(&r.proof_a);

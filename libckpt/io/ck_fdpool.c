@@ -207,9 +207,9 @@ void ck_fdpool_unpin(struct ck_fdpool *pool, struct ck_pooled *f)
 	pthread_mutex_unlock(&pool->lock);
 }
 
-int ck_fdpool_look(struct ck_fdpool *pool, struct ck_pooled *f, struct ckpt_err *err)
+int ck_fdpool_note_source(struct ck_fdpool *pool, struct ck_pooled *f, struct ckpt_err *err)
 {
-	return ck_stamps_look(pool->stamps, f->path, f->fd, &f->stamp, err);
+	return ck_stamps_note(pool->stamps, f->path, f->fd, &f->stamp, err);
 }
 
 static int held_as(void *arg, const char *path)

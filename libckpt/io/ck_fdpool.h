@@ -52,7 +52,7 @@ int ck_fdpool_close(struct ck_fdpool *pool, struct ck_pooled *f, struct ckpt_err
  * The file, which is pinned, is a source: it is looked at now, and by every ck_fdpool_check().
  * CKPT_E_MISMATCH if it is not what it was when the pool looked at this path first.
  */
-int ck_fdpool_look(struct ck_fdpool *pool, struct ck_pooled *f, struct ckpt_err *err);
+int ck_fdpool_note_source(struct ck_fdpool *pool, struct ck_pooled *f, struct ckpt_err *err);
 /*
  * Before what was made of the sources of the pool goes to its place or is given out: whether all of
  * them, closed ones too, are what they were (ck_stamp.h).  'rc' is how the work ended; an error

@@ -141,7 +141,7 @@ int ck_src_open(struct ck_fdpool *pool, const char *path, struct ck_src **src_ou
 	src->file.flags = O_RDONLY;
 	rc = ck_fdpool_pin(pool, &src->file, err);
 	if (!rc) {
-		rc = ck_fdpool_look(pool, &src->file, err);
+		rc = ck_fdpool_note_source(pool, &src->file, err);
 		ck_fdpool_unpin(pool, &src->file);
 	}
 	if (rc) {

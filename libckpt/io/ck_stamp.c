@@ -3,7 +3,7 @@
  *
  * The kernel stamps a write with a clock that moves once a tick (1 to 10 ms).  Two writes within
  * one tick look like one, so a file whose ctime is of this tick could be written again and look the
- * same.  ck_stamps_look() waits until the tick is over: every later write shows.  From Linux 6.13
+ * same.  ck_stamps_note() waits until the tick is over: every later write shows.  From Linux 6.13
  * on the file systems in sharp[] give a write after a stat() another time, and nothing is waited
  * for.
  *
@@ -236,8 +236,8 @@ static int64_t wait_for(struct ck_stamps *s, const char *path, const struct ck_s
  * '*now': of the file as it was opened.  A file that is still written to afterwards is found by
  * ck_stamps_check().
  */
-static int settle(struct ck_stamps *s, const char *path, int fd, struct ck_stamp *now,
-		  struct ckpt_err *err)
+static int wait_settled(struct ck_stamps *s, const char *path, int fd, struct ck_stamp *now,
+			struct ckpt_err *err)
 {
 	for (int i = 0;; i++) {
 		const int64_t wait = wait_for(s, path, now);
@@ -270,12 +270,12 @@ static int add(struct ck_stamps *s, const char *path, const struct ck_stamp *now
 	return rc;
 }
 
-int ck_stamps_look(struct ck_stamps *s, const char *path, int fd, struct ck_stamp *stamp,
+int ck_stamps_note(struct ck_stamps *s, const char *path, int fd, struct ck_stamp *stamp,
 		   struct ckpt_err *err)
 {
 	struct ck_stamp now = *stamp;
 	uint64_t i;
-	int rc = settle(s, path, fd, &now, err);
+	int rc = wait_settled(s, path, fd, &now, err);
 
 	if (rc)
 		return rc;

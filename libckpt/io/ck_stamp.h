@@ -54,7 +54,7 @@ void ck_stamps_free(struct ck_stamps *s);	/* NULL is fine */
  * whole seconds only), until a further write would give it another time.  CKPT_E_MISMATCH if it is
  * not what it was when it was looked at first; else '*stamp' is what it is now.
  */
-int ck_stamps_look(struct ck_stamps *s, const char *path, int fd, struct ck_stamp *stamp,
+int ck_stamps_note(struct ck_stamps *s, const char *path, int fd, struct ck_stamp *stamp,
 		   struct ckpt_err *err);
 void ck_stamps_known(struct ck_stamps *s, const char *path, enum ck_known known);
 /*

@@ -172,7 +172,7 @@ static int save_dict(struct ck_pkl_out *out, const struct ck_val *v)
  * The value that is complete on the stack gets its number; if it got one while its parts were
  * written (it contains itself), 'undo' takes it off again and the number is referred to: 1.
  */
-static int settle(struct ck_pkl_out *out, const struct ck_val *v, const char *undo)
+static int number_value(struct ck_pkl_out *out, const struct ck_val *v, const char *undo)
 {
 	uint32_t memo;
 	int rc;
@@ -201,7 +201,7 @@ static int save_tuple(struct ck_pkl_out *out, const struct ck_val *v)
 	if (rc)
 		return rc;
 	if (ck_pkl_memo_find(out, v, &memo)) {
-		rc = settle(out, v, pops[ck_min_u64(n, 4)]);
+		rc = number_value(out, v, pops[ck_min_u64(n, 4)]);
 		return rc < 0 ? rc : 0;
 	}
 	rc = ck_pkl_out_op(out, n > 3 ? 't' : (uint8_t)(0x84 + n));
@@ -226,7 +226,7 @@ static int save_set(struct ck_pkl_out *out, const struct ck_val *v)
 	if (!rc)
 		rc = ck_pkl_out_op(out, 'R');
 	if (!rc)
-		rc = settle(out, v, "0");
+		rc = number_value(out, v, "0");
 	return rc < 0 ? rc : 0;
 }
 
@@ -284,12 +284,12 @@ static int save_object(struct ck_pkl_out *out, const struct ck_val *v)
 	if (rc < 0)
 		return rc;
 	if (!rc) {
-		rc = settle(out, v, "0");
+		rc = number_value(out, v, "0");
 		return rc < 0 ? rc : 0;
 	}
 	rc = put_call(out, o);
 	if (!rc)
-		rc = settle(out, v, "0");
+		rc = number_value(out, v, "0");
 	if (rc)		/* 1: whoever wrote it within itself wrote all of it */
 		return rc < 0 ? rc : 0;
 	rc = put_items(out, o->list, o->nlist, 1, 'a', 'e');

@@ -34,7 +34,7 @@ enum {
 
 /* ---- lengths and text ---- */
 
-static int take(struct ck_pkl_vm *vm, uint64_t n, const uint8_t **p_out)
+static int take_bytes(struct ck_pkl_vm *vm, uint64_t n, const uint8_t **p_out)
 {
 	if (n > vm->cur.left)
 		return ck_pkl_fail(vm, CKPT_E_TRUNCATED,
@@ -48,7 +48,7 @@ static int number(struct ck_pkl_vm *vm, unsigned width, uint64_t *out)
 {
 	const uint8_t *p = NULL;
 	uint64_t v = 0;
-	int rc = take(vm, width, &p);
+	int rc = take_bytes(vm, width, &p);
 
 	if (rc)
 		return rc;
@@ -63,7 +63,7 @@ static int counted(struct ck_pkl_vm *vm, unsigned width, const uint8_t **p_out, 
 {
 	int rc = number(vm, width, n_out);
 
-	return rc ? rc : take(vm, *n_out, p_out);
+	return rc ? rc : take_bytes(vm, *n_out, p_out);
 }
 
 static int push_unicode(struct ck_pkl_vm *vm, unsigned width)
@@ -141,7 +141,7 @@ static int push_float(struct ck_pkl_vm *vm)
 	const uint8_t *p = NULL;
 	struct ck_val *v = NULL;
 	uint64_t u = 0;
-	int rc = take(vm, 8, &p);
+	int rc = take_bytes(vm, 8, &p);
 
 	if (!rc)
 		rc = ck_pkl_node(vm, CK_VAL_FLOAT, &v);

@@ -103,8 +103,8 @@ static int check_place(const struct ck_tensor *t, const struct wanted *w, struct
 	return 0;
 }
 
-static int look(const struct ck_index *ix, const struct ckpt_load_range *r, struct wanted *w,
-		bool *made_out, struct ckpt_err *err)
+static int resolve_range(const struct ck_index *ix, const struct ckpt_load_range *r,
+			 struct wanted *w, bool *made_out, struct ckpt_err *err)
 {
 	const char *name = r->state ? r->state : "weight";
 	const struct ck_tensor *t;
@@ -240,7 +240,7 @@ static int add_all(const struct ck_index *ix, const struct ckpt_load_range *rang
 		struct wanted w = { .n = 0 };
 		bool made = false;
 
-		rc = look(ix, &range[i], &w, &made, err);
+		rc = resolve_range(ix, &range[i], &w, &made, err);
 		if (rc)
 			break;
 		plan->masters += made && w.n;

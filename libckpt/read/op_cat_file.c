@@ -23,7 +23,7 @@ static int check_dst(const char *dst, bool force, struct ckpt_err *err)
 	return 0;
 }
 
-static int take(void *arg, const void *bytes, size_t n, struct ckpt_err *err)
+static int write_bytes(void *arg, const void *bytes, size_t n, struct ckpt_err *err)
 {
 	return ck_small_file_write(arg, bytes, n, err);
 }
@@ -39,7 +39,7 @@ int ck_cat_file(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *op
 	if (!rc)
 		rc = ck_small_file_begin(&half, dst, ".zckpt-partial", err);
 	if (!rc)
-		rc = ck_cat(ck, tensor, opts, take, &half, info_out, err);
+		rc = ck_cat(ck, tensor, opts, write_bytes, &half, info_out, err);
 	if (!rc)
 		rc = ck_small_file_place(&half, force, run.sync, err);
 	ck_small_file_drop(&half);

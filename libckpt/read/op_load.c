@@ -169,7 +169,7 @@ static bool is_canceled(const struct load *l)
 }
 
 /* A thread that finds another one telling goes on with its work. */
-static void tell(struct load *l, uint64_t made)
+static void report_progress(struct load *l, uint64_t made)
 {
 	struct ckpt_progress p = { .total_bytes = l->plan.bytes };
 
@@ -234,7 +234,7 @@ static int run_job(void *arg, uint64_t job, uint32_t worker, struct ckpt_err *er
 			rc = run_parts(l, &l->worker[worker], part, n, &made, err);
 	}
 	if (!rc)
-		tell(l, made);
+		report_progress(l, made);
 	return rc;
 }
 
@@ -258,7 +258,7 @@ static int begin_checking(struct load *l, struct ckpt_load_checks *checks, struc
 	}
 	ck_free(only);
 	if (!rc)
-		ck_reader_tell(l->reader, ck_source_check_saw, l->proof);
+		ck_reader_observe(l->reader, ck_source_check_saw, l->proof);
 	return rc;
 }
 

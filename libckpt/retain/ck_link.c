@@ -198,7 +198,7 @@ static int look_at(struct ck_stamps *stamps, const char *path, int fd, struct ck
 	if (ck_sys.fstat(fd, &st))
 		return ck_fail_sys(err, errno, "fstat", path);
 	ck_stamp_of(&st, out);
-	return ck_stamps_look(stamps, path, fd, out, err);
+	return ck_stamps_note(stamps, path, fd, out, err);
 }
 
 /* From now on a write to one of them shows. */

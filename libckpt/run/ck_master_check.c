@@ -90,8 +90,8 @@ static int compare(struct agreeing *a, struct pair *p, uint64_t first, uint64_t 
 	return rc;
 }
 
-static int look(struct agreeing *a, struct pair *p, uint64_t first, uint64_t n, uint8_t *scratch,
-		struct ckpt_err *err)
+static int compare_window(struct agreeing *a, struct pair *p, uint64_t first, uint64_t n,
+			  uint8_t *scratch, struct ckpt_err *err)
 {
 	uint8_t mine[WINDOW * ELEM_MOST], theirs[WINDOW * ELEM_MOST];
 
@@ -138,13 +138,13 @@ static int look_at_ends(struct agreeing *a, struct pair *p, const struct ck_stat
 		const uint64_t n = e->count * e->runs;
 
 		if (n <= WINDOW) {
-			rc = look(a, p, e->first, n, scratch, err);
+			rc = compare_window(a, p, e->first, n, scratch, err);
 			continue;
 		}
-		rc = look(a, p, e->first, CK_MASTER_CHECK_ELEMS, scratch, err);
+		rc = compare_window(a, p, e->first, CK_MASTER_CHECK_ELEMS, scratch, err);
 		if (!rc)
-			rc = look(a, p, e->first + n - CK_MASTER_CHECK_ELEMS, CK_MASTER_CHECK_ELEMS,
-				  scratch, err);
+			rc = compare_window(a, p, e->first + n - CK_MASTER_CHECK_ELEMS,
+					    CK_MASTER_CHECK_ELEMS, scratch, err);
 	}
 	return rc;
 }
@@ -236,7 +236,7 @@ static bool is_known(const struct ck_findings *f, const char *where)
 	return false;
 }
 
-void ck_master_check_tell(struct ckpt *ck, uint32_t tensor, const struct ck_master_check_at *at)
+void ck_master_check_report(struct ckpt *ck, uint32_t tensor, const struct ck_master_check_at *at)
 {
 	const char *name = ck->ix.tensor[tensor].name;
 
@@ -343,7 +343,7 @@ int ck_master_check(struct ckpt *ck, uint32_t threads, bool before_writing, stru
 		if (a.pair[i].differs && a.pair[i].copy)
 			tell_copy(ck, &a.pair[i]);
 		else if (a.pair[i].differs)
-			ck_master_check_tell(ck, a.pair[i].tensor, &a.pair[i].at);
+			ck_master_check_report(ck, a.pair[i].tensor, &a.pair[i].at);
 	ck_reader_free(a.reader);
 	ck_free(a.unsummed);
 	ck_free(a.stated);

@@ -34,6 +34,6 @@ bool ck_master_check_is_pair(const struct ck_state *m, const struct ck_state *w)
 bool ck_master_check_differ(enum ckpt_dtype dtype, const void *mine, const void *theirs, uint64_t n,
 			    struct ck_master_check_at *out);
 /* The finding, once per tensor. */
-void ck_master_check_tell(struct ckpt *ck, uint32_t tensor, const struct ck_master_check_at *at);
+void ck_master_check_report(struct ckpt *ck, uint32_t tensor, const struct ck_master_check_at *at);
 
 #endif

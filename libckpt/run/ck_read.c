@@ -53,7 +53,7 @@ int ck_reader_new(const struct ck_index *ix, const struct ckpt_limits *limits,
 	return 0;
 }
 
-void ck_reader_tell(struct ck_reader *reader, ck_saw_fn fn, void *arg)
+void ck_reader_observe(struct ck_reader *reader, ck_saw_fn fn, void *arg)
 {
 	reader->saw = fn;
 	reader->saw_arg = arg;

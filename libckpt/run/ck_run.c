@@ -305,7 +305,7 @@ static int stream_unit(struct run *run, struct worker *w, uint64_t unit, struct 
 	return 0;
 }
 
-static void tell(struct run *run)
+static void report_progress(struct run *run)
 {
 	const struct ckpt_run_opts *o = run->job->opts;
 	const struct ckpt_progress p = {
@@ -317,12 +317,12 @@ static void tell(struct run *run)
 }
 
 /* A thread that finds another one telling goes on with its work. */
-static void tell_progress(struct run *run, uint64_t bytes)
+static void count_progress(struct run *run, uint64_t bytes)
 {
 	atomic_fetch_add(&run->done, bytes);
 	if (pthread_mutex_trylock(&run->telling))
 		return;
-	tell(run);
+	report_progress(run);
 	pthread_mutex_unlock(&run->telling);
 }
 
@@ -359,7 +359,7 @@ static int run_unit(void *arg, uint64_t number, uint32_t worker, struct ckpt_err
 	else
 		rc = walk_unit(run, w, &job->plan->unit[unit], WALK_MAKE, err);
 	if (!rc)
-		tell_progress(run, job->plan->unit[unit].bytes);
+		count_progress(run, job->plan->unit[unit].bytes);
 	return rc;
 }
 
@@ -459,9 +459,9 @@ static int make_readers(struct run *run, struct ckpt_err *err)
 	if (!rc && run->proof.proof.passed)
 		ck_sum_check_note(run->proof.proof.passed, run->hashed, run->threads);
 	if (!rc)
-		ck_reader_tell(run->reader, ck_source_check_saw, &run->proof.proof);
+		ck_reader_observe(run->reader, ck_source_check_saw, &run->proof.proof);
 	if (!rc && own)
-		ck_reader_tell(run->own, ck_source_check_saw, &run->proof.own);
+		ck_reader_observe(run->own, ck_source_check_saw, &run->proof.own);
 	return rc;
 }
 
@@ -504,7 +504,7 @@ int ck_run(const struct ck_run_job *job, struct ck_run_stats *stats_out, struct 
 	if (!rc)
 		rc = collect(&run, &stats, err);
 	if (!rc) {
-		tell(&run);	/* the last call says all of it */
+		report_progress(&run);	/* the last call says all of it */
 		*stats_out = stats;
 	}
 	release(&run);

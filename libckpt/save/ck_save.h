@@ -261,7 +261,7 @@ bool ck_sv_is_mine(const struct sv_save *s, uint32_t file);
  * Are the frozen files of spec.frozen_from those that this save would write?  Then link_from is
  * set, and what is in this rank's is counted as put.  Before the stage begins.
  */
-int ck_sv_link_look(struct sv_save *s, struct ckpt_err *err);
+int ck_sv_link_find(struct sv_save *s, struct ckpt_err *err);
 /* Write them after all; before anything is put. */
 void ck_sv_link_forget(struct sv_save *s);
 /* Make a file of this rank's one of the stage. */

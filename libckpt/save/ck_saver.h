@@ -34,9 +34,9 @@ struct ckpt_saver {
 };
 
 /* Asks the caller, in its thread, which ranks have ended; not too often. */
-void ck_saver_look(struct ckpt_saver *saver);
+void ck_saver_ask_gone(struct ckpt_saver *saver);
 /* What that needs, if opts.look is set. */
-int ck_saver_look_new(struct ckpt_saver *saver, struct ckpt_err *err);
+int ck_saver_ask_new(struct ckpt_saver *saver, struct ckpt_err *err);
 
 /* sv_hear.c, of ranks other than 0: true, a code and an error if rank 0 gave this save up. */
 bool ck_saver_given_up(const struct ckpt_saver *saver, int *rc_out, struct ckpt_err *err);

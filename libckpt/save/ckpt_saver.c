@@ -143,7 +143,7 @@ int ckpt_saver_new(const struct ckpt_saver_opts *opts, struct ckpt_saver **saver
 	if (!rc)
 		rc = name_job(sv, err);
 	if (!rc)
-		rc = ck_saver_look_new(sv, err);
+		rc = ck_saver_ask_new(sv, err);
 	if (!rc)
 		rc = ck_sv_work_new(sv->opts.threads, sv->opts.buffer_bytes, &sv->save.work, err);
 	if (!rc) {
@@ -176,7 +176,7 @@ static bool wait_until(struct ckpt_saver *sv, double until, bool look)
 	while (sv->state == CK_SAVER_CLOSING && (until <= 0 || ck_clock_seconds() < until)) {
 		pthread_mutex_unlock(&sv->lock);
 		if (look)
-			ck_saver_look(sv);
+			ck_saver_ask_gone(sv);
 		nanosleep(&nap, NULL);
 		pthread_mutex_lock(&sv->lock);
 	}
@@ -377,7 +377,7 @@ static int begin(struct ckpt_saver *sv, const struct ckpt_save_step *step, struc
 	     ck_fail_nomem(err, "a path", 0);
 	s->part.rank = ck_sv_part(&sv->opts);
 	if (!rc && s->spec.frozen_from)
-		rc = ck_sv_link_look(s, err);
+		rc = ck_sv_link_find(s, err);
 	if (!rc)
 		rc = make_root(sv, err);
 	if (!rc && s->spec.local)

@@ -18,7 +18,7 @@
 #define LOOK_SECONDS 0.1	/* between questions who has ended */
 #define CACHED_MS 60000u	/* for so long a network file system may not see a new name */
 
-void ck_saver_look(struct ckpt_saver *sv)
+void ck_saver_ask_gone(struct ckpt_saver *sv)
 {
 	const double now = ck_clock_seconds();
 
@@ -30,7 +30,7 @@ void ck_saver_look(struct ckpt_saver *sv)
 		sv->gone[r] = sv->looked[r];
 }
 
-int ck_saver_look_new(struct ckpt_saver *sv, struct ckpt_err *err)
+int ck_saver_ask_new(struct ckpt_saver *sv, struct ckpt_err *err)
 {
 	const uint32_t n = sv->opts.nranks;
 
@@ -65,8 +65,8 @@ static bool is_ours(const struct ckpt_saver *sv, const char *path)
 
 enum seen { SEEN_END, SEEN_DATA, SEEN_NOTHING };
 
-static enum seen look(const struct ckpt_saver *sv, const char *data, int *rc_out,
-		      struct ckpt_err *err)
+static enum seen look_for_end(const struct ckpt_saver *sv, const char *data, int *rc_out,
+			      struct ckpt_err *err)
 {
 	*rc_out = 0;
 	if (is_ours(sv, sv->dst) || ck_saver_given_up(sv, rc_out, err))
@@ -112,7 +112,7 @@ int ck_saver_hear_end(struct ckpt_saver *sv, double until, bool *late_out, struc
 
 	*late_out = false;
 	/* 'dead' is older than the look: what rank 0 did before its end is seen */
-	while (!rc && (seen = look(sv, data, &rc, err)) != SEEN_END) {
+	while (!rc && (seen = look_for_end(sv, data, &rc, err)) != SEEN_END) {
 		const double now = ck_clock_seconds();
 
 		gone = seen == SEEN_DATA ? 0 : gone > 0 ? gone : now;
@@ -128,7 +128,7 @@ int ck_saver_hear_end(struct ckpt_saver *sv, double until, bool *late_out, struc
 			rc = fail_late(sv, ms, err);
 		else
 			nanosleep(&nap, NULL);
-		ck_saver_look(sv);
+		ck_saver_ask_gone(sv);
 		dead = sv->gone && sv->gone[0];
 	}
 	ck_free(data);

@@ -258,7 +258,7 @@ void ck_sv_link_forget(struct sv_save *s)
 	s->part.nranges = s->part.nterms = 0;
 }
 
-int ck_sv_link_look(struct sv_save *s, struct ckpt_err *err)
+int ck_sv_link_find(struct sv_save *s, struct ckpt_err *err)
 {
 	struct looking l = { .s = s };
 	char *dir = ck_fs_join(s->opts->root, s->spec.frozen_from);

@@ -258,7 +258,7 @@ static int add_alias(struct selecting *s, uint32_t stored, const char *name,
 	return rc;
 }
 
-static int take(struct selecting *s, uint32_t tensor, struct ckpt_err *err)
+static int take_tensor(struct selecting *s, uint32_t tensor, struct ckpt_err *err)
 {
 	const struct ck_tensor *t = &s->ix->tensor[tensor];
 	const uint32_t stored = ck_select_stored(s->ix, tensor);
@@ -284,7 +284,7 @@ static int take_all(struct selecting *s, struct ckpt_err *err)
 	struct ck_selection *out = s->out;
 
 	for (uint32_t i = 0; i < s->ix->ntensors; i++) {
-		int rc = s->wanted[i] ? take(s, i, err) : 0;
+		int rc = s->wanted[i] ? take_tensor(s, i, err) : 0;
 
 		if (rc)
 			return rc;
@@ -387,8 +387,8 @@ int ck_select(const struct ck_index *ix, const struct ckpt_select *sel,
 
 /* -------------------------------------------------------------------- unused */
 
-static void tell(const char *option, const char *pattern, uint64_t n, const char *of,
-		 struct ck_findings *f)
+static void note_unused(const char *option, const char *pattern, uint64_t n, const char *of,
+			struct ck_findings *f)
 {
 	ck_findings_add(f, CK_FINDING_PATTERN_UNUSED, pattern,
 			"%s fits none of the %" PRIu64 " %s; is it mistyped?", option, n, of);
@@ -400,7 +400,7 @@ void ck_select_tell_pattern(const struct ck_index *ix, const char *option, const
 	for (uint64_t i = 0; i < ix->ntensors; i++)
 		if (!fnmatch(pattern, ix->tensor[i].name, 0))
 			return;
-	tell(option, pattern, ix->ntensors, "names", f);
+	note_unused(option, pattern, ix->ntensors, "names", f);
 }
 
 void ck_select_tell_unused(const struct ck_index *ix, const struct ckpt_select *sel,
@@ -415,10 +415,10 @@ void ck_select_tell_unused(const struct ck_index *ix, const struct ckpt_select *
 	for (const char *const *p = sel->exclude; p && *p; p++)
 		ck_select_tell_pattern(ix, "--exclude", *p, f);
 	if (sel->strip_prefix && sel->strip_prefix[0] && !made->stripped)
-		tell("--strip-prefix", sel->strip_prefix, n, "chosen names", f);
+		note_unused("--strip-prefix", sel->strip_prefix, n, "chosen names", f);
 	for (size_t r = 0; sel->rename && sel->rename[r].pattern; r++)
 		if (!made->renamed[r])
-			tell("--rename", sel->rename[r].pattern, n, "chosen names", f);
+			note_unused("--rename", sel->rename[r].pattern, n, "chosen names", f);
 }
 
 int ck_select_fail_empty(const struct ck_index *ix, struct ckpt_err *err)

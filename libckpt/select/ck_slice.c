@@ -62,7 +62,7 @@ static int take_number(struct slicing *s, int64_t *out, struct ckpt_err *err)
 }
 
 /* A place from the end, and cut to [least, most]. */
-static int64_t settle(int64_t v, int64_t n, int64_t least, int64_t most)
+static int64_t clamp_place(int64_t v, int64_t n, int64_t least, int64_t most)
 {
 	if (v < 0)
 		v += n;
@@ -75,11 +75,11 @@ static void make_range(struct cut *c, uint64_t dim, const bool given[3], const i
 	int64_t start, stop;
 
 	if (step > 0) {
-		start = given[0] ? settle(v[0], n, 0, n) : 0;
-		stop = given[1] ? settle(v[1], n, 0, n) : n;
+		start = given[0] ? clamp_place(v[0], n, 0, n) : 0;
+		stop = given[1] ? clamp_place(v[1], n, 0, n) : n;
 	} else {
-		start = given[0] ? settle(v[0], n, -1, n - 1) : n - 1;
-		stop = given[1] ? settle(v[1], n, -1, n - 1) : -1;
+		start = given[0] ? clamp_place(v[0], n, -1, n - 1) : n - 1;
+		stop = given[1] ? clamp_place(v[1], n, -1, n - 1) : -1;
 	}
 	*c = (struct cut){ .step = step, .keeps = true };
 	if (step > 0 && start < stop)

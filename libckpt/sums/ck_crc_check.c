@@ -92,8 +92,8 @@ void ck_crc_check_free(struct ck_crc_check *seen)
 }
 
 /* The same answer by whichever thread finds it first. */
-static int look(const struct ck_crc_check *seen, uint32_t source, int *kind_out,
-		struct ckpt_err *err)
+static int kind_of_source(const struct ck_crc_check *seen, uint32_t source, int *kind_out,
+			  struct ckpt_err *err)
 {
 	struct seen_source *s = &seen->source[source];
 	struct ck_src *src = seen->ix->source[source].src;
@@ -116,7 +116,7 @@ int ck_crc_check_add(struct ck_crc_check *seen, uint32_t source, uint64_t off, c
 {
 	struct seen_source *s = &seen->source[source];
 	struct ck_crc_piece piece = { .off = off, .bytes = n };
-	int kind, rc = look(seen, source, &kind, err);
+	int kind, rc = kind_of_source(seen, source, &kind, err);
 
 	if (rc || kind != ARCHIVE)
 		return rc;
@@ -184,7 +184,7 @@ int ck_crc_check_add_raw(struct ck_crc_check *seen, uint32_t source, uint64_t of
 	struct seen_source *s = &seen->source[source];
 	const uint8_t *from = p;
 	const uint64_t end = off + n;
-	int kind, rc = look(seen, source, &kind, err);
+	int kind, rc = kind_of_source(seen, source, &kind, err);
 
 	if (rc || kind != ARCHIVE)
 		return rc;
@@ -493,7 +493,7 @@ static int check_source(struct ck_crc_check *seen, uint32_t source, const struct
 	c.all = seen->all || s->whole;
 	if (!s->n && !c.all)
 		return 0;
-	rc = look(seen, source, &kind, err);
+	rc = kind_of_source(seen, source, &kind, err);
 	if (rc || kind != ARCHIVE)
 		return rc;
 	if (s->n)

@@ -42,7 +42,7 @@ int ck_copy_check_bytes(struct ck_copy_check *w, uint32_t worker, uint32_t sourc
 int ck_copy_check_rest(struct ck_copy_check *w, uint32_t threads, const volatile int *cancel,
 		       struct ckpt_err *err);
 /* Findings go to the checkpoint. */
-void ck_copy_check_tell(struct ck_copy_check *w, struct ck_copy_check_counts *counts_out);
+void ck_copy_check_report(struct ck_copy_check *w, struct ck_copy_check_counts *counts_out);
 void ck_copy_check_free(struct ck_copy_check *w);
 
 #endif

@@ -177,8 +177,8 @@ static void look_at_padding(struct ck_copy_check *w, uint32_t worker, struct ck_
  * Of range 'r' what lies in [off, off + n).  An element belongs to the piece that its first
  * byte is in; one that goes on behind it is read once more.
  */
-static int look(struct ck_copy_check *w, uint32_t worker, struct ck_copy_check_range *r,
-		uint64_t off, const uint8_t *p, uint64_t n, struct ckpt_err *err)
+static int compare_range(struct ck_copy_check *w, uint32_t worker, struct ck_copy_check_range *r,
+			 uint64_t off, const uint8_t *p, uint64_t n, struct ckpt_err *err)
 {
 	const uint64_t from = ck_max_u64(off, r->off), end = ck_min_u64(off + n, r->off + r->bytes);
 	struct ck_copy_check_pair *pair;
@@ -225,7 +225,7 @@ int ck_copy_check_bytes(struct ck_copy_check *w, uint32_t worker, uint32_t sourc
 		if (r->source != source || r->off >= off + n)
 			break;
 		if (r->off + r->bytes > off)
-			rc = look(w, worker, r, off, p, n, err);
+			rc = compare_range(w, worker, r, off, p, n, err);
 	}
 	return rc;
 }
@@ -284,7 +284,7 @@ static void tell_pair(struct ck_copy_check *w, const struct ck_copy_check_pair *
 	const struct ck_extent *x = &ix->extent[a->extent], *y = &ix->extent[b->extent];
 
 	if (p->kind == CK_COPY_CHECK_MASTER) {
-		ck_master_check_tell(w->ck, p->tensor, &p->at);
+		ck_master_check_report(w->ck, p->tensor, &p->at);
 	} else if (p->kind == CK_COPY_CHECK_COPY) {
 		ck_findings_add(f, CK_FINDING_REPLICA_DIFFERS, ix->tensor[p->tensor].name,
 				"element %" PRIu64 " of state %s is not the same in %s and %s; "
@@ -298,7 +298,7 @@ static void tell_pair(struct ck_copy_check *w, const struct ck_copy_check_pair *
 	}
 }
 
-void ck_copy_check_tell(struct ck_copy_check *w, struct ck_copy_check_counts *counts_out)
+void ck_copy_check_report(struct ck_copy_check *w, struct ck_copy_check_counts *counts_out)
 {
 	struct ck_copy_check_counts sum = { 0 };
 

@@ -34,7 +34,7 @@ static bool is_known(const struct ck_findings *known, const char *path)
 }
 
 /* Damage is a finding and no failure, if it is the file that is at fault. */
-static int settle(struct ck_scan *scan, struct ck_scan_file *f, int rc, struct ckpt_err *err)
+static int note_damage(struct ck_scan *scan, struct ck_scan_file *f, int rc, struct ckpt_err *err)
 {
 	switch (-rc) {
 	case CKPT_E_TRUNCATED:
@@ -107,11 +107,11 @@ static int look_at_archive(struct ck_scan *scan, struct ck_scan_file *f, bool de
 	int rc = ck_zip_open(f->src, &scan->ck->limits, &zip, err);
 
 	if (rc)
-		return settle(scan, f, rc, err);
+		return note_damage(scan, f, rc, err);
 	f->quick = ck_zip_fingerprint(zip);
 	rc = deep ? look_at_entries(f, zip, err) : 0;
 	ck_zip_close(zip);
-	return settle(scan, f, rc, err);
+	return note_damage(scan, f, rc, err);
 }
 
 /* ---------------------------------------------------------------------------- all */
@@ -159,8 +159,8 @@ static int look_job(void *arg, uint64_t job, uint32_t worker, struct ckpt_err *e
 	return rc;
 }
 
-int ck_scan_look(struct ck_scan *scan, struct ckpt *ck, const struct ck_folder *folder,
-		 const struct ckpt_run_opts *opts, bool deep, struct ckpt_err *err)
+int ck_scan_heads(struct ck_scan *scan, struct ckpt *ck, const struct ck_folder *folder,
+		  const struct ckpt_run_opts *opts, bool deep, struct ckpt_err *err)
 {
 	struct looking l = { scan, deep };
 	int rc;

@@ -52,8 +52,8 @@ struct ck_scan {
  * Look at every file of the folder: '*scan' is to be released, also after a failure.  What is
  * wrong with an archive is a finding.  'deep': local headers too.
  */
-int ck_scan_look(struct ck_scan *scan, struct ckpt *ck, const struct ck_folder *folder,
-		 const struct ckpt_run_opts *opts, bool deep, struct ckpt_err *err);
+int ck_scan_heads(struct ck_scan *scan, struct ckpt *ck, const struct ck_folder *folder,
+		  const struct ckpt_run_opts *opts, bool deep, struct ckpt_err *err);
 /* Read every byte; 'hash': also those of files that are no part of the checkpoint. */
 int ck_scan_read(struct ck_scan *scan, struct ck_copy_check *watch, bool hash,
 		 struct ckpt_err *err);

@@ -96,7 +96,7 @@ static int read_all(struct verifying *v, struct ckpt_err *err)
 		rc = ck_copy_check_rest(v->watch, v->run.threads, v->run.cancel, err);
 	if (rc)
 		return rc;
-	ck_copy_check_tell(v->watch, &counts);
+	ck_copy_check_report(v->watch, &counts);
 	v->out.read_bytes = v->scan.counts.read_bytes;
 	v->out.checksums = v->scan.counts.members;
 	v->out.unsummed = v->scan.counts.unsummed;
@@ -151,7 +151,7 @@ static int verify(struct verifying *v, struct ckpt_err *err)
 		return rc < 0 ? rc : 0;
 
 	v->out.agreed = is_whole(v);
-	rc = ck_scan_look(&v->scan, v->ck, &v->folder, &v->run, is_full(v), err);
+	rc = ck_scan_heads(&v->scan, v->ck, &v->folder, &v->run, is_full(v), err);
 	if (!rc)
 		rc = is_full(v) ? read_all(v, err) : compare_ends(v, err);
 	if (!rc)
