@@ -19,18 +19,15 @@
 #include <string.h>
 
 #include "tests/engine/te_model.h"
+#include "tests/engine/te_recorded.h"
 #include "tests/lib/fs/t_dir.h"
 #include "tests/ref/en_whole.h"
 
 #define STEP_ROWS 8u
-#define TOKENS 33u
-
-static struct t_st data;
 
 /* What a recorded run says about itself. */
 struct plan {
-	const char *model, *name;
-	const cJSON *run, *hyper;
+	struct te_recorded r;
 	enum kn_type type;
 	uint32_t world, micro, accumulation;
 	bool token_mean, one_group;
@@ -46,62 +43,34 @@ struct state {
 	uint64_t updates;
 };
 
-static double number(const cJSON *o, const char *name)
+static void plan_read(struct plan *p, const struct te_recorded *r)
 {
-	const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, name);
+	const cJSON *run = r->run, *config = cJSON_GetObjectItem(run, "config");
+	const char *dtype = te_text(run, "dtype");
+	const bool old = strstr(te_text(run, "engine"), "0.16") != NULL;
 
-	return cJSON_IsNumber(v) ? v->valuedouble : NAN;
-}
-
-static const char *text_of(const cJSON *o, const char *name)
-{
-	const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, name);
-
-	return cJSON_IsString(v) ? v->valuestring : "";
-}
-
-static const int32_t *samples(const char *name)
-{
-	const struct t_st_tensor *t = t_st_find(&data, name);
-
-	if (!t)
-		t_die("train/data.safetensors has no %s", name);
-	return (const int32_t *)(const void *)t->data;
-}
-
-static bool plan_read(struct plan *p, const cJSON *file, const char *model, const cJSON *run)
-{
-	const cJSON *config = cJSON_GetObjectItem(run, "config");
-	const cJSON *rope = cJSON_GetObjectItem(run, "rope_buffer_dtype");
-	const char *dtype = text_of(run, "dtype");
-	const bool old = strstr(text_of(run, "engine"), "0.16") != NULL;
-
-	*p = (struct plan){ .model = model, .name = run->string, .run = run,
-			    .hyper = cJSON_GetObjectItem(file, "hyper") };
-	if (rope && strcmp(rope->child->valuestring, "torch.float32"))
-		return false;
+	*p = (struct plan){ .r = *r };
 	p->type = !strcmp(dtype, "bf16") ? KN_BF16 : !strcmp(dtype, "fp16") ? KN_F16 : KN_F32;
-	p->world = (uint32_t)number(run, "world");
-	p->micro = (uint32_t)number(run, "micro_batch");
-	p->accumulation = (uint32_t)number(run, "gradient_accumulation_steps");
-	p->token_mean = !strcmp(text_of(run, "averaging"), "token_mean");
-	p->one_group = !strcmp(text_of(run, "param_groups"), "one");
-	p->clip = number(p->hyper, "max_grad_norm");
+	p->world = (uint32_t)te_number(run, "world");
+	p->micro = (uint32_t)te_number(run, "micro_batch");
+	p->accumulation = (uint32_t)te_number(run, "gradient_accumulation_steps");
+	p->token_mean = !strcmp(te_text(run, "averaging"), "token_mean");
+	p->one_group = !strcmp(te_text(run, "param_groups"), "one");
+	p->clip = te_number(r->hyper, "max_grad_norm");
 	if (config && !cJSON_GetObjectItem(config, "gradient_clipping") && old)
 		p->clip = 0;
-	p->labels = samples(text_of(run, "labels"));
+	p->labels = te_samples(te_text(run, "labels"));
 	assert_int_equal(p->world * p->micro * p->accumulation, STEP_ROWS);
-	return true;
 }
 
 static void state_open(struct state *s, const struct plan *p)
 {
-	const struct en_exec_opts opts = { .rows = p->micro, .tokens = TOKENS, .type = p->type,
+	const struct en_exec_opts opts = { .rows = p->micro, .tokens = TE_TOKENS, .type = p->type,
 					   .threads = 2 };
 	struct ckpt_err err = { 0 };
 
 	*s = (struct state){ 0 };
-	te_model_open(&s->m, p->model);
+	te_model_open(&s->m, p->r.model);
 	if (en_exec_new(s->m.model, &opts, &s->exec, &err) ||
 	    en_whole_new(s->exec, 0, &s->whole, &err))
 		t_die("%s", err.msg);
@@ -148,8 +117,8 @@ static struct en_batch unit_batch(const struct plan *p, uint32_t step, uint32_t 
 {
 	const size_t row = STEP_ROWS * step + (micro * p->world + rank) * p->micro;
 
-	return (struct en_batch){ p->micro, TOKENS, samples("input_ids") + row * TOKENS,
-				  p->labels + row * TOKENS };
+	return (struct en_batch){ p->micro, TE_TOKENS, te_samples("input_ids") + row * TE_TOKENS,
+				  p->labels + row * TE_TOKENS };
 }
 
 static uint64_t step_tokens(const struct plan *p, uint32_t step)
@@ -218,18 +187,18 @@ static int all_finite(const struct state *s)
 
 static void update(struct state *s, const struct plan *p, double lr, double factor)
 {
-	const cJSON *betas = cJSON_GetObjectItem(p->hyper, "betas");
+	const cJSON *betas = cJSON_GetObjectItem(p->r.hyper, "betas");
 	struct kn_adam how = { .rule = KN_ADAM_TORCH, .decoupled = 1, .bias_correction = 1,
 			       .step = ++s->updates, .lr = lr,
 			       .beta1 = betas->child->valuedouble,
 			       .beta2 = betas->child->next->valuedouble,
-			       .eps = number(p->hyper, "eps"), .grad_scale = (float)factor };
+			       .eps = te_number(p->r.hyper, "eps"), .grad_scale = (float)factor };
 
 	for (uint32_t i = 0; i < s->m.model->nparams; i++) {
 		const struct en_param *q = &s->m.model->param[i];
 		const size_t at = q->offset, size = kn_type_size(p->type);
 
-		how.decay = q->decay || p->one_group ? number(p->hyper, "weight_decay") : 0;
+		how.decay = q->decay || p->one_group ? te_number(p->r.hyper, "weight_decay") : 0;
 		kn_adam(&how, (float *)s->m.weight.block[q->block] + at,
 			(float *)s->exp_avg.block[q->block] + at,
 			(float *)s->exp_avg_sq.block[q->block] + at,
@@ -238,29 +207,19 @@ static void update(struct state *s, const struct plan *p, double lr, double fact
 	}
 }
 
-struct deviation {
-	double loss, norm;	/* the worst of all steps: absolute; relative */
-	double l2, l2_k_bias;	/* of the final weights' norms, relative */
-};
-
-static double most(double a, double b)
-{
-	return b <= a ? a : b;
-}
-
 /* One step; the worst deviations go up. */
 static void one_step(struct state *s, const struct plan *p, uint32_t i, const cJSON *step,
-		     struct deviation *worst)
+		     struct te_deviation *worst)
 {
 	const bool scaled = p->type == KN_F16;
-	const double scale = scaled ? number(step, "loss_scale") : 1;
-	const double after = scaled ? number(step, "scale_after") : 1;
-	const double lr = number(step, "lr"), want = number(step, "grad_norm");
+	const double scale = scaled ? te_number(step, "loss_scale") : 1;
+	const double after = scaled ? te_number(step, "scale_after") : 1;
+	const double lr = te_number(step, "lr"), want = te_number(step, "grad_norm");
 	const double loss = gradient(s, p, i, scale);
 	const int good = all_finite(s);
 	double n, c = 1;
 
-	worst->loss = most(worst->loss, fabs(loss - number(step, "loss")));
+	worst->loss = te_most(worst->loss, fabs(loss - te_number(step, "loss")));
 	if (scaled)
 		assert_int_equal(good, !cJSON_IsTrue(cJSON_GetObjectItem(step, "overflow")));
 	assert_true(good || scaled);
@@ -269,40 +228,29 @@ static void one_step(struct state *s, const struct plan *p, uint32_t i, const cJ
 	/* on a growth step DeepSpeed divides by the new scale */
 	n = norm(s) / after;
 	if (!isnan(want) && !(scaled && after != scale))
-		worst->norm = most(worst->norm, fabs(n / want - 1));
+		worst->norm = te_most(worst->norm, fabs(n / want - 1));
 	if (p->clip > 0 && n + 1e-6 > p->clip)
 		c = p->clip / (n + 1e-6);
 	update(s, p, lr, c / after);
 }
 
-static void final_norms(const struct state *s, const struct plan *p, struct deviation *d)
+static void final_norms(const struct state *s, const struct plan *p, struct te_deviation *d)
 {
-	const cJSON *want = cJSON_GetObjectItem(p->run, "final");
-
 	for (uint32_t i = 0; i < s->m.model->nparams; i++) {
 		const struct en_param *q = &s->m.model->param[i];
-		const float *w = (float *)s->m.weight.block[q->block] + q->offset;
-		const double l2 = number(cJSON_GetObjectItemCaseSensitive(want, q->name), "l2");
-		double sum = 0, e;
 
-		for (uint64_t j = 0; j < q->numel; j++)
-			sum += (double)w[j] * (double)w[j];
-		e = fabs(sqrt(sum) / l2 - 1);
-		if (strstr(q->name, "k_proj.bias"))
-			d->l2_k_bias = most(d->l2_k_bias, e);
-		else
-			d->l2 = most(d->l2, e);
+		te_deviation_of(d, &p->r, q, (float *)s->m.weight.block[q->block] + q->offset);
 	}
 }
 
 /* The weights that torch had after the run, where they were kept. */
 static void final_weights(const struct state *s, const struct plan *p)
 {
-	char *part = t_fmt("train/%s.final_fp32.safetensors", p->model), *path = te_path(part);
+	char *part = t_fmt("train/%s.final_fp32.safetensors", p->r.model), *path = te_path(part);
 	double worst = 0;
 	struct t_st st;
 
-	if (!strcmp(p->name, "torch_fp32_full") && t_exists(path)) {
+	if (!strcmp(p->r.name, "torch_fp32_full") && t_exists(path)) {
 		if (t_st_open(&st, path))
 			t_die("%s: %s", path, st.err);
 		for (uint32_t i = 0; i < s->m.model->nparams; i++) {
@@ -310,12 +258,12 @@ static void final_weights(const struct state *s, const struct plan *p)
 			const struct t_st_tensor *t = t_st_find(&st, q->name);
 
 			assert_non_null(t);
-			worst = most(worst, te_max_abs((float *)s->m.weight.block[q->block] +
+			worst = te_most(worst, te_max_abs((float *)s->m.weight.block[q->block] +
 							       q->offset,
 						       (const float *)(const void *)t->data,
 						       q->numel));
 		}
-		printf("%-12s   final weights, max abs %.1e (limit 2e-5)\n", p->model, worst);
+		printf("%-12s   final weights, max abs %.1e (limit 2e-5)\n", p->r.model, worst);
 		assert_true(worst <= 2e-5);
 		t_st_close(&st);
 	}
@@ -323,49 +271,32 @@ static void final_weights(const struct state *s, const struct plan *p)
 	free(part);
 }
 
-static void one_run(const struct plan *p)
+static void one_run(const struct te_recorded *r, unsigned n, void *arg)
 {
-	const struct deviation limit = p->type == KN_F32 ?
-		(struct deviation){ 2e-5, 1e-5, 1e-6, 1e-3 } :
-		(struct deviation){ 0.01, 0.03, 0.005, 0.1 };
-	struct deviation d = { 0 };
+	struct te_deviation d = { 0 };
 	const cJSON *step;
+	struct plan p;
 	struct state s;
 	uint32_t i = 0;
 
-	state_open(&s, p);
-	cJSON_ArrayForEach(step, cJSON_GetObjectItem(p->run, "steps"))
-		one_step(&s, p, i++, step, &d);
-	assert_int_equal(i, 20);
-	final_norms(&s, p, &d);
-	printf("%-12s %-44s loss %.1e  norm %.1e  l2 %.1e  k_proj.bias %.1e\n", p->model, p->name,
+	(void)n;
+	(void)arg;
+	plan_read(&p, r);
+	state_open(&s, &p);
+	cJSON_ArrayForEach(step, cJSON_GetObjectItem(r->run, "steps"))
+		one_step(&s, &p, i++, step, &d);
+	assert_int_equal(i, TE_STEPS);
+	final_norms(&s, &p, &d);
+	printf("%-12s %-44s loss %.1e  norm %.1e  l2 %.1e  k_proj.bias %.1e\n", r->model, r->name,
 	       d.loss, d.norm, d.l2, d.l2_k_bias);
-	final_weights(&s, p);
+	final_weights(&s, &p);
 	state_close(&s);
-	assert_true(d.loss <= limit.loss);
-	assert_true(d.norm <= limit.norm);
-	assert_true(d.l2 <= limit.l2);
-	assert_true(d.l2_k_bias <= limit.l2_k_bias);
+	te_deviation_check(&d, p.type == KN_F32);
 }
 
-static void runs_of(const char *model, size_t want)
+static void runs_of(const char *model, unsigned want)
 {
-	char *name = t_fmt("train/%s.json", model);
-	cJSON *file = te_json(name);
-	const cJSON *run;
-	size_t n = 0;
-
-	cJSON_ArrayForEach(run, cJSON_GetObjectItem(file, "runs")) {
-		struct plan p;
-
-		if (plan_read(&p, file, model, run)) {
-			one_run(&p);
-			n++;
-		}
-	}
-	assert_int_equal(n, want);
-	cJSON_Delete(file);
-	free(name);
+	te_recorded_each(model, want, one_run, NULL);
 }
 
 static void llama3(void **state)
@@ -396,15 +327,10 @@ int main(void)
 		cmocka_unit_test(qwen25),
 		cmocka_unit_test(qwen3),
 	};
-	char *path;
 	int rc;
 
-	te_need_fixtures();
-	path = te_path("train/data.safetensors");
-	if (t_st_open(&data, path))
-		t_die("%s: %s", path, data.err);
+	te_recorded_begin();
 	rc = cmocka_run_group_tests(tests, NULL, NULL);
-	t_st_close(&data);
-	free(path);
+	te_recorded_end();
 	return rc;
 }

@@ -28,73 +28,38 @@
 #include "engine/run/en_run.h"
 #include "tests/engine/te_model.h"
 #include "tests/engine/te_ranks.h"
+#include "tests/engine/te_recorded.h"
 #include "tests/lib/fs/t_dir.h"
-
-#define TOKENS 33u
-#define STEPS 20
-
-static struct t_st data;
 
 /* A recorded run, and what becomes of it here. */
 struct again {
-	const char *model, *name;
-	const cJSON *run, *hyper;
+	struct te_recorded r;
 	struct te_model m;
 	struct en_config config;
 	const int32_t *ids, *labels;
 	uint32_t world;
 	char *from, *root;
-	struct en_step_told told[STEPS];	/* by rank 0 */
+	struct en_step_told told[TE_STEPS];	/* by rank 0 */
 	int ntold;
 };
-
-static double number(const cJSON *o, const char *name)
-{
-	const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, name);
-
-	return cJSON_IsNumber(v) ? v->valuedouble : NAN;
-}
-
-static const char *text_of(const cJSON *o, const char *name)
-{
-	const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, name);
-
-	return cJSON_IsString(v) ? v->valuestring : "";
-}
-
-static const int32_t *samples(const char *name)
-{
-	const struct t_st_tensor *t = t_st_find(&data, name);
-
-	if (!t)
-		t_die("train/data.safetensors has no %s", name);
-	return (const int32_t *)(const void *)t->data;
-}
-
-static bool is_left_out(const cJSON *run)
-{
-	const cJSON *rope = cJSON_GetObjectItem(run, "rope_buffer_dtype");
-
-	return rope && strcmp(rope->child->valuestring, "torch.float32");
-}
 
 /* ---- the configuration ---- */
 
 static bool is_in(const struct again *a, const char *key)
 {
-	return cJSON_GetObjectItem(cJSON_GetObjectItem(a->run, "config"), key) != NULL;
+	return cJSON_GetObjectItem(cJSON_GetObjectItem(a->r.run, "config"), key) != NULL;
 }
 
 /* Of torch's runs there is none: what they did, as DeepSpeed would be told. */
 static char *config_text(const struct again *a)
 {
-	const cJSON *config = cJSON_GetObjectItem(a->run, "config");
+	const cJSON *config = cJSON_GetObjectItem(a->r.run, "config");
 	char *printed, *text;
 
 	if (!config)
 		return t_fmt("{\"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": %d, "
-			     "\"gradient_clipping\": %g}", (int)number(a->run, "micro_batch"),
-			     number(a->hyper, "max_grad_norm"));
+			     "\"gradient_clipping\": %g}", (int)te_number(a->r.run, "micro_batch"),
+			     te_number(a->r.hyper, "max_grad_norm"));
 	printed = cJSON_PrintUnformatted(config);
 	text = t_fmt("%s", printed);
 	free(printed);
@@ -103,14 +68,14 @@ static char *config_text(const struct again *a)
 
 static void read_config(struct again *a)
 {
-	const cJSON *betas = cJSON_GetObjectItem(a->hyper, "betas");
-	const bool old = strstr(text_of(a->run, "engine"), "0.16") != NULL;
+	const cJSON *betas = cJSON_GetObjectItem(a->r.hyper, "betas");
+	const bool old = strstr(te_text(a->r.run, "engine"), "0.16") != NULL;
 	const bool own = is_in(a, "optimizer");
 	const struct en_facts facts = {
-		.world = a->world, .filler = EN_FILL_TRAINER, .steps = STEPS,
-		.lr = number(a->hyper, "lr"), .beta1 = betas->child->valuedouble,
-		.beta2 = betas->child->next->valuedouble, .eps = number(a->hyper, "eps"),
-		.weight_decay = number(a->hyper, "weight_decay"),
+		.world = a->world, .filler = EN_FILL_TRAINER, .steps = TE_STEPS,
+		.lr = te_number(a->r.hyper, "lr"), .beta1 = betas->child->valuedouble,
+		.beta2 = betas->child->next->valuedouble, .eps = te_number(a->r.hyper, "eps"),
+		.weight_decay = te_number(a->r.hyper, "weight_decay"),
 		.has = EN_HAS_STEPS | (own ? 0 : EN_HAS_LR | EN_HAS_BETAS | EN_HAS_EPS |
 				       EN_HAS_WEIGHT_DECAY),
 	};
@@ -118,9 +83,9 @@ static void read_config(struct again *a)
 	char *text = config_text(a);
 
 	en_config_init(&a->config, old ? EN_DS_0_16 : EN_DS_0_19);
-	if (en_config_parse_deepspeed(&a->config, text, strlen(text), a->name, &err) ||
+	if (en_config_parse_deepspeed(&a->config, text, strlen(text), a->r.name, &err) ||
 	    en_config_resolve(&a->config, &facts, &err))
-		t_die("%s %s: %s: %s", a->model, a->name, err.where, err.msg);
+		t_die("%s %s: %s: %s", a->r.model, a->r.name, err.where, err.msg);
 	free(text);
 }
 
@@ -130,8 +95,8 @@ static int take_rows(void *arg, uint64_t start, uint64_t unit, int32_t *ids, int
 		     struct ckpt_err *err)
 {
 	const struct again *a = arg;
-	const uint64_t n = (uint64_t)a->config.set.micro_batch * TOKENS;
-	const uint64_t at = start * TOKENS + unit * n;
+	const uint64_t n = (uint64_t)a->config.set.micro_batch * TE_TOKENS;
+	const uint64_t at = start * TE_TOKENS + unit * n;
 
 	(void)err;
 	memcpy(ids, a->ids + at, n * sizeof(*ids));
@@ -150,7 +115,7 @@ static void take_step(void *arg, const struct en_step_told *step)
 {
 	struct again *a = arg;
 
-	if (!step->comm->rank && a->ntold < STEPS)
+	if (!step->comm->rank && a->ntold < TE_STEPS)
 		a->told[a->ntold++] = *step;
 }
 
@@ -161,8 +126,8 @@ static int train(struct en_comm *comm, void *arg, struct ckpt_err *err)
 		.model = a->m.model, .comm = comm, .set = &a->config.set,
 		.version = a->config.version, .feed = { a, take_rows, no_state, NULL },
 		.scheduler = is_in(a, "scheduler") ? NULL : "cosine", .warmup_steps = 4,
-		.token_mean = !strcmp(text_of(a->run, "averaging"), "token_mean"),
-		.tokens = TOKENS, .threads = 1, .steps = STEPS, .save_root = a->root,
+		.token_mean = !strcmp(te_text(a->r.run, "averaging"), "token_mean"),
+		.tokens = TE_TOKENS, .threads = 1, .steps = TE_STEPS, .save_root = a->root,
 		.as_deepspeed = a->config.set.precision == EN_FP16, .job = "a recorded run",
 		.save_to = CKPT_TO_NATIVE, .sync = CKPT_SYNC_NONE,
 		.from = a->from, .told = take_step, .told_arg = a,
@@ -174,48 +139,38 @@ static int train(struct en_comm *comm, void *arg, struct ckpt_err *err)
 
 /* ---- judging ---- */
 
-struct deviation {
-	double loss, norm;	/* the worst of all steps: absolute; relative */
-	double l2, l2_k_bias;	/* of the final weights' norms, relative */
-};
-
-static double most(double a, double b)
-{
-	return b <= a ? a : b;
-}
-
 static void judge_step(const struct again *a, const struct en_step_told *t, const cJSON *step,
-		       struct deviation *d)
+		       struct te_deviation *d)
 {
-	const double norm = number(step, "grad_norm"), lr = number(step, "lr");
-	const double scale = number(step, "loss_scale"), after = number(step, "scale_after");
+	const double norm = te_number(step, "grad_norm"), lr = te_number(step, "lr");
+	const double scale = te_number(step, "loss_scale"), after = te_number(step, "scale_after");
 
-	d->loss = most(d->loss, fabs(t->loss - number(step, "loss")));
+	d->loss = te_most(d->loss, fabs(t->loss - te_number(step, "loss")));
 	/* where the scale grows, stage 3 reports the norm over the new one */
 	if (!isnan(norm) && (isnan(scale) || scale == after))
-		d->norm = most(d->norm, fabs(t->grad_norm / norm - 1));
+		d->norm = te_most(d->norm, fabs(t->grad_norm / norm - 1));
 	if (fabs(t->lr - lr) > 1e-12 * lr)
-		fail_msg("%s %s: rate of step %d is %.17g, not %.17g", a->model, a->name,
+		fail_msg("%s %s: rate of step %d is %.17g, not %.17g", a->r.model, a->r.name,
 			 (int)t->at.steps, t->lr, lr);
 	if (!isnan(scale) && t->loss_scale != scale)
-		fail_msg("%s %s: loss scale of step %d is %g, not %g", a->model, a->name,
+		fail_msg("%s %s: loss scale of step %d is %g, not %g", a->r.model, a->r.name,
 			 (int)t->at.steps, t->loss_scale, scale);
 }
 
 /* How many were skipped. */
-static int judge_steps(const struct again *a, struct deviation *d)
+static int judge_steps(const struct again *a, struct te_deviation *d)
 {
 	const cJSON *step;
 	int i = 0, n = 0;
 
-	assert_int_equal(a->ntold, STEPS);
-	cJSON_ArrayForEach(step, cJSON_GetObjectItem(a->run, "steps")) {
+	assert_int_equal(a->ntold, TE_STEPS);
+	cJSON_ArrayForEach(step, cJSON_GetObjectItem(a->r.run, "steps")) {
 		const struct en_step_told *t = &a->told[i++];
 		const bool skipped = cJSON_IsTrue(cJSON_GetObjectItem(step, "overflow"));
 
 		judge_step(a, t, step, d);
 		if (t->skipped != skipped)
-			fail_msg("%s %s: step %d is %sskipped", a->model, a->name, i,
+			fail_msg("%s %s: step %d is %sskipped", a->r.model, a->r.name, i,
 				 skipped ? "not " : "");
 		n += skipped;
 	}
@@ -238,9 +193,8 @@ static float *master_of(const struct ckpt *ck, const struct en_param *p)
 	return w;
 }
 
-static void judge_weights(const struct again *a, struct deviation *d)
+static void judge_weights(const struct again *a, struct te_deviation *d)
 {
-	const cJSON *want = cJSON_GetObjectItem(a->run, "final");
 	const char *const root = a->root;
 	struct ckpt_err err = { 0 };
 	struct ckpt *ck;
@@ -249,17 +203,9 @@ static void judge_weights(const struct again *a, struct deviation *d)
 		t_die("%s: %s", err.where, err.msg);
 	for (uint32_t i = 0; i < a->m.model->nparams; i++) {
 		const struct en_param *p = &a->m.model->param[i];
-		const double l2 = number(cJSON_GetObjectItemCaseSensitive(want, p->name), "l2");
 		float *w = master_of(ck, p);
-		double sum = 0, off;
 
-		for (uint64_t j = 0; j < p->numel; j++)
-			sum += (double)w[j] * (double)w[j];
-		off = fabs(sqrt(sum) / l2 - 1);
-		if (strstr(p->name, "k_proj.bias"))
-			d->l2_k_bias = most(d->l2_k_bias, off);
-		else
-			d->l2 = most(d->l2, off);
+		te_deviation_of(d, &a->r, p, w);
 		free(w);
 	}
 	ckpt_close(ck);
@@ -267,30 +213,25 @@ static void judge_weights(const struct again *a, struct deviation *d)
 
 static void run_again(struct again *a)
 {
-	const bool fp32 = !strcmp(text_of(a->run, "dtype"), "fp32");
-	const struct deviation limit = fp32 ? (struct deviation){ 2e-5, 1e-5, 1e-6, 1e-3 } :
-					      (struct deviation){ 0.01, 0.03, 0.005, 0.1 };
-	struct deviation d = { 0 };
+	const bool fp32 = !strcmp(te_text(a->r.run, "dtype"), "fp32");
+	struct te_deviation d = { 0 };
 	int skipped;
-	char *dir = t_dir_new(), *part = t_fmt("models/%s", a->model);
+	char *dir = t_dir_new(), *part = t_fmt("models/%s", a->r.model);
 
 	a->root = t_fmt("%s/run", dir);
 	a->from = te_path(part);
-	a->world = (uint32_t)number(a->run, "world");
-	a->ids = samples("input_ids");
-	a->labels = samples(text_of(a->run, "labels"));
-	te_model_open(&a->m, a->model);
+	a->world = (uint32_t)te_number(a->r.run, "world");
+	a->ids = te_samples("input_ids");
+	a->labels = te_samples(te_text(a->r.run, "labels"));
+	te_model_open(&a->m, a->r.model);
 	read_config(a);
 	te_ranks(a->world, train, a);
 	skipped = judge_steps(a, &d);
 	judge_weights(a, &d);
 	printf("%-12s %-44s %2d skipped  loss %.1e  norm %.1e  l2 %.1e  k_proj.bias %.1e\n",
-	       a->model, a->name, skipped, d.loss, d.norm, d.l2, d.l2_k_bias);
+	       a->r.model, a->r.name, skipped, d.loss, d.norm, d.l2, d.l2_k_bias);
 	assert_true(a->config.set.precision == EN_FP16 ? skipped > 2 : !skipped);
-	assert_true(d.loss <= limit.loss);
-	assert_true(d.norm <= limit.norm);
-	assert_true(d.l2 <= limit.l2);
-	assert_true(d.l2_k_bias <= limit.l2_k_bias);
+	te_deviation_check(&d, fp32);
 	en_config_release(&a->config);
 	te_model_close(&a->m);
 	free(a->from);
@@ -306,27 +247,19 @@ static bool wants_all(void)
 	return v && strcmp(v, "0");
 }
 
-/* In a short run each third, another one of each model. */
+/* In a short run each third from '*first', and those in fp16. */
+static void maybe_run(const struct te_recorded *r, unsigned n, void *first)
+{
+	struct again a = { .r = *r };
+
+	if (wants_all() || n % 3 == *(unsigned *)first || !strcmp(te_text(r->run, "dtype"), "fp16"))
+		run_again(&a);
+}
+
+/* 'first' is another one for each model. */
 static void runs_of(const char *model, unsigned first, unsigned want)
 {
-	char *name = t_fmt("train/%s.json", model);
-	cJSON *file = te_json(name);
-	const cJSON *run;
-	unsigned n = 0;
-
-	cJSON_ArrayForEach(run, cJSON_GetObjectItem(file, "runs")) {
-		struct again a = { .model = model, .name = run->string, .run = run,
-				   .hyper = cJSON_GetObjectItem(file, "hyper") };
-
-		if (is_left_out(run))
-			continue;
-		if (wants_all() || n % 3 == first || !strcmp(text_of(run, "dtype"), "fp16"))
-			run_again(&a);
-		n++;
-	}
-	assert_int_equal(n, want);
-	cJSON_Delete(file);
-	free(name);
+	te_recorded_each(model, want, maybe_run, &first);
 }
 
 static void llama3(void **state)
@@ -357,15 +290,10 @@ int main(void)
 		cmocka_unit_test(qwen25),
 		cmocka_unit_test(qwen3),
 	};
-	char *path;
 	int rc;
 
-	te_need_fixtures();
-	path = te_path("train/data.safetensors");
-	if (t_st_open(&data, path))
-		t_die("%s: %s", path, data.err);
+	te_recorded_begin();
 	rc = cmocka_run_group_tests(tests, NULL, NULL);
-	t_st_close(&data);
-	free(path);
+	te_recorded_end();
 	return rc;
 }
