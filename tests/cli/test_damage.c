@@ -100,7 +100,7 @@ static int verify_all(const struct t_damage_case *d, const struct t_copy *k, con
 	t_run_zckpt(&run, "verify", "-q", "--strict", "--write-manifest", k->root, NULL);
 	bad = run.exit ? printf("     no manifest: %s\n", run.err) : 0;
 	t_run_free(&run);
-	d->damage(k);
+	t_damage_do(d, k);
 	bad += verify(k, "--full", wanted(d, d->manifest), "with a manifest");
 	t_damage_rename(manifest, spare);
 	bad += verify(k, "--no-progress", wanted(d, d->quick), "quick");

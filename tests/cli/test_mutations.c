@@ -184,7 +184,7 @@ static void try_damage(struct test *t, const struct t_damage_case *d, const char
 	latest = (char *)t_file_read(from, &n);
 	k.tag_dir = t_fmt("%s/%s", k.root, latest);
 	t_whole_begin(&t->whole, dir, "", true);
-	d->damage(&k);
+	t_damage_do(d, &k);
 	judge(t);
 	t_whole_end(&t->whole);
 	free(latest);

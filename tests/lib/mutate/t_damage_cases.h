@@ -11,12 +11,23 @@ struct t_copy {
 	char *tag_dir;
 };
 
+/* What is done to a copy. */
+struct t_damage {
+	void (*run)(const struct t_copy *k, const struct t_damage *d);
+	const char *fixture;	/* which one is copied; set by t_damage_do() */
+	enum { T_SHARD, T_MODEL } file;
+	int rank;		/* whose file */
+	long n;			/* bytes that stay, < 0: that go; bytes of 'was'; an element */
+	const char *text;	/* a folder, a key of a pickle, NAME|STATE, the new text */
+	const char *was, *is;	/* in a pickle, after the key */
+};
+
 /* Without a manifest nobody can know: no checksum, and no second copy to compare with. */
 #define T_NOTHING ""
 
 struct t_damage_case {
 	const char *name, *fixture;
-	void (*damage)(const struct t_copy *);
+	struct t_damage damage;
 	int exit;
 	const char *findings;	/* one of them, separated by | */
 	const char *place;	/* must stand on stderr too */
@@ -29,5 +40,7 @@ struct t_damage_case {
 
 extern const struct t_damage_case t_damage_cases[];
 extern const size_t t_ndamage_cases;
+
+void t_damage_do(const struct t_damage_case *c, const struct t_copy *k);
 
 #endif
