@@ -1,4 +1,4 @@
-/* en_comm.c -- see en_comm.h: what all makers of the table share, and the table of one rank. */
+/* en_comm.c -- see en_comm.h: what all backends of the table share, and the table of one rank. */
 #include "engine/comm/en_comm.h"
 
 #include <stdio.h>
@@ -114,8 +114,8 @@ static int check_small(struct en_comm *comm, const void *v, enum kn_num type, ui
 /* ---------------------------------------------------------------- calls */
 
 /* What was started is waited for where the caller takes no handle. */
-static int hand_over(struct en_comm *comm, int rc, struct en_comm_work *work,
-		     struct en_comm_work **work_out, struct ckpt_err *err)
+static int hand_over(struct en_comm *comm, int rc, struct en_collective *work,
+		     struct en_collective **work_out, struct ckpt_err *err)
 {
 	if (rc)
 		return rc;
@@ -126,10 +126,10 @@ static int hand_over(struct en_comm *comm, int rc, struct en_comm_work *work,
 }
 
 static int gather(struct en_comm *comm, enum en_comm_kind kind, const char *what, void *full,
-		  const void *shard, uint64_t bytes, struct en_comm_work **work_out,
+		  const void *shard, uint64_t bytes, struct en_collective **work_out,
 		  struct ckpt_err *err)
 {
-	struct en_comm_work *work = NULL;
+	struct en_collective *work = NULL;
 	uint8_t *own = (uint8_t *)full + (full ? comm->rank * bytes : 0);
 	int rc = check_gather(comm, what, full, shard, bytes, err);
 
@@ -142,22 +142,22 @@ static int gather(struct en_comm *comm, enum en_comm_kind kind, const char *what
 }
 
 int en_comm_all_gather(struct en_comm *comm, void *full, const void *shard, uint64_t bytes,
-		       struct en_comm_work **work_out, struct ckpt_err *err)
+		       struct en_collective **work_out, struct ckpt_err *err)
 {
 	return gather(comm, EN_COMM_GATHER, "all-gather", full, shard, bytes, work_out, err);
 }
 
 int en_comm_gather_small(struct en_comm *comm, void *full, const void *own, uint64_t bytes,
-			 struct en_comm_work **work_out, struct ckpt_err *err)
+			 struct en_collective **work_out, struct ckpt_err *err)
 {
 	return gather(comm, EN_COMM_SMALL, "small gather", full, own, bytes, work_out, err);
 }
 
 int en_comm_reduce_scatter(struct en_comm *comm, float *own, const void *full, enum kn_type type,
-			   uint64_t n, float scale, struct en_comm_work **work_out,
+			   uint64_t n, float scale, struct en_collective **work_out,
 			   struct ckpt_err *err)
 {
-	struct en_comm_work *work = NULL;
+	struct en_collective *work = NULL;
 	int rc = check_reduce(comm, own, full, type, n, err);
 
 	if (!rc)
@@ -166,9 +166,9 @@ int en_comm_reduce_scatter(struct en_comm *comm, float *own, const void *full, e
 }
 
 int en_comm_all_reduce(struct en_comm *comm, void *v, enum kn_num type, uint64_t n,
-		       enum en_comm_op op, struct en_comm_work **work_out, struct ckpt_err *err)
+		       enum en_comm_op op, struct en_collective **work_out, struct ckpt_err *err)
 {
-	struct en_comm_work *work = NULL;
+	struct en_collective *work = NULL;
 	int rc = check_small(comm, v, type, n, op, err);
 
 	if (!rc)
@@ -177,9 +177,9 @@ int en_comm_all_reduce(struct en_comm *comm, void *v, enum kn_num type, uint64_t
 }
 
 int en_comm_broadcast(struct en_comm *comm, void *p, uint64_t bytes, uint32_t root,
-		      struct en_comm_work **work_out, struct ckpt_err *err)
+		      struct en_collective **work_out, struct ckpt_err *err)
 {
-	struct en_comm_work *work = NULL;
+	struct en_collective *work = NULL;
 	int rc = broken(comm, err);
 
 	if (rc)
@@ -193,9 +193,9 @@ int en_comm_broadcast(struct en_comm *comm, void *p, uint64_t bytes, uint32_t ro
 	return hand_over(comm, rc, work, work_out, err);
 }
 
-int en_comm_barrier(struct en_comm *comm, struct en_comm_work **work_out, struct ckpt_err *err)
+int en_comm_barrier(struct en_comm *comm, struct en_collective **work_out, struct ckpt_err *err)
 {
-	struct en_comm_work *work = NULL;
+	struct en_collective *work = NULL;
 	int rc = broken(comm, err);
 
 	if (!rc)
@@ -203,14 +203,14 @@ int en_comm_barrier(struct en_comm *comm, struct en_comm_work **work_out, struct
 	return hand_over(comm, rc, work, work_out, err);
 }
 
-int en_comm_test(struct en_comm *comm, struct en_comm_work **work, struct ckpt_err *err)
+int en_comm_test(struct en_comm *comm, struct en_collective **work, struct ckpt_err *err)
 {
 	int rc = broken(comm, err);
 
 	return rc ? rc : comm->ops->test(comm, work, err);
 }
 
-int en_comm_wait(struct en_comm *comm, struct en_comm_work **work, struct ckpt_err *err)
+int en_comm_wait(struct en_comm *comm, struct en_collective **work, struct ckpt_err *err)
 {
 	int rc = broken(comm, err);
 
@@ -252,7 +252,7 @@ _Noreturn void en_comm_abort(struct en_comm *comm, int status)
 /* ---------------------------------------------------------------- one rank */
 
 static int local_gather(struct en_comm *comm, enum en_comm_kind kind, void *full, uint64_t bytes,
-			struct en_comm_work **work_out, struct ckpt_err *err)
+			struct en_collective **work_out, struct ckpt_err *err)
 {
 	(void)full, (void)bytes, (void)work_out, (void)err;
 	comm->counter[kind].calls++;
@@ -261,7 +261,7 @@ static int local_gather(struct en_comm *comm, enum en_comm_kind kind, void *full
 
 /* As en_tree_join() of one piece: made fp32 and scaled. */
 static int local_reduce(struct en_comm *comm, float *own, const void *full, enum kn_type type,
-			uint64_t n, float scale, struct en_comm_work **work_out,
+			uint64_t n, float scale, struct en_collective **work_out,
 			struct ckpt_err *err)
 {
 	const struct en_tree tree = {
@@ -279,7 +279,7 @@ static int local_reduce(struct en_comm *comm, float *own, const void *full, enum
 }
 
 static int local_all_reduce(struct en_comm *comm, void *v, enum kn_num type, uint64_t n,
-			    enum en_comm_op op, struct en_comm_work **work_out,
+			    enum en_comm_op op, struct en_collective **work_out,
 			    struct ckpt_err *err)
 {
 	(void)v, (void)type, (void)n, (void)op, (void)work_out, (void)err;
@@ -288,14 +288,14 @@ static int local_all_reduce(struct en_comm *comm, void *v, enum kn_num type, uin
 }
 
 static int local_broadcast(struct en_comm *comm, void *p, uint64_t bytes, uint32_t root,
-			   struct en_comm_work **work_out, struct ckpt_err *err)
+			   struct en_collective **work_out, struct ckpt_err *err)
 {
 	(void)p, (void)bytes, (void)root, (void)work_out, (void)err;
 	comm->counter[EN_COMM_BROADCAST].calls++;
 	return 0;
 }
 
-static int local_barrier(struct en_comm *comm, struct en_comm_work **work_out,
+static int local_barrier(struct en_comm *comm, struct en_collective **work_out,
 			 struct ckpt_err *err)
 {
 	(void)work_out, (void)err;
@@ -304,7 +304,7 @@ static int local_barrier(struct en_comm *comm, struct en_comm_work **work_out,
 }
 
 /* Nothing is ever in flight. */
-static int local_wait(struct en_comm *comm, struct en_comm_work **work, struct ckpt_err *err)
+static int local_wait(struct en_comm *comm, struct en_collective **work, struct ckpt_err *err)
 {
 	(void)comm, (void)work, (void)err;
 	return 0;

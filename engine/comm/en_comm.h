@@ -3,7 +3,7 @@
  * MPI, and later by NCCL.  docs/ztrain/collectives.md tells the reasons.
  *
  * Every rank starts the same operations in the same order with the same sizes.  An operation that
- * was started runs on while the caller computes, as far as the maker can (MPI: while any call of
+ * was started runs on while the caller computes, as far as the backend can (MPI: while any call of
  * this table is made); it is done when en_comm_test() or en_comm_wait() has set the handle to NULL.
  * Until then its buffers are not touched, but for reading those that are only sent.  Several may be
  * in flight; they may be waited for in any order.  With 'work_out' NULL a call returns when the
@@ -20,7 +20,7 @@
  *
  * Buffers need no alignment beyond that of their elements.  One thread at a time, always the same.
  * Errors common to all: CKPT_E_USAGE (an argument; nothing was started), CKPT_E_NOMEM (likewise),
- * CKPT_E_IO (the maker failed, a rank is silent, ranks have come apart).
+ * CKPT_E_IO (the backend failed, a rank is silent, ranks have come apart).
  */
 #ifndef EN_COMM_H
 #define EN_COMM_H
@@ -43,17 +43,17 @@ enum en_comm_kind {
 	EN_COMM_KINDS,
 };
 
-/* Counted where memory is handed to the maker, never from a formula.  The caller subtracts. */
+/* Counted where memory is handed to the backend, never from a formula.  The caller subtracts. */
 struct en_comm_counter {
 	uint64_t calls;		/* operations started */
 	uint64_t messages;	/* handed over to be sent */
 	uint64_t sent;		/* their bytes */
-	uint64_t received;	/* bytes that came in, as the maker says */
+	uint64_t received;	/* bytes that came in, as the backend says */
 };
 
 enum en_comm_op { EN_COMM_SUM = 1, EN_COMM_MAX, EN_COMM_MIN };
 
-struct en_comm_work;
+struct en_collective;
 struct en_comm_ops;
 
 struct en_comm {
@@ -71,22 +71,20 @@ struct en_comm {
  */
 struct en_comm_ops {
 	const char *name;	/* "local", "mpi" */
-	int (*all_gather)(struct en_comm *comm, enum en_comm_kind kind, void *full,
-			  uint64_t bytes, struct en_comm_work **work_out,
-			  struct ckpt_err *err);
-	int (*reduce_scatter)(struct en_comm *comm, float *own, const void *full,
-			      enum kn_type type, uint64_t n, float scale,
-			      struct en_comm_work **work_out, struct ckpt_err *err);
+	int (*all_gather)(struct en_comm *comm, enum en_comm_kind kind, void *full, uint64_t bytes,
+			  struct en_collective **work_out, struct ckpt_err *err);
+	int (*reduce_scatter)(struct en_comm *comm, float *own, const void *full, enum kn_type type,
+			      uint64_t n, float scale, struct en_collective **work_out,
+			      struct ckpt_err *err);
 	int (*all_reduce)(struct en_comm *comm, void *v, enum kn_num type, uint64_t n,
-			  enum en_comm_op op, struct en_comm_work **work_out,
+			  enum en_comm_op op, struct en_collective **work_out,
 			  struct ckpt_err *err);
 	int (*broadcast)(struct en_comm *comm, void *p, uint64_t bytes, uint32_t root,
-			 struct en_comm_work **work_out, struct ckpt_err *err);
-	int (*barrier)(struct en_comm *comm, struct en_comm_work **work_out,
-		       struct ckpt_err *err);
+			 struct en_collective **work_out, struct ckpt_err *err);
+	int (*barrier)(struct en_comm *comm, struct en_collective **work_out, struct ckpt_err *err);
 	/* Moves all that is in flight; '*work' becomes NULL when it is done. */
-	int (*test)(struct en_comm *comm, struct en_comm_work **work, struct ckpt_err *err);
-	int (*wait)(struct en_comm *comm, struct en_comm_work **work, struct ckpt_err *err);
+	int (*test)(struct en_comm *comm, struct en_collective **work, struct ckpt_err *err);
+	int (*wait)(struct en_comm *comm, struct en_collective **work, struct ckpt_err *err);
 	int (*close)(struct en_comm *comm, struct ckpt_err *err);
 	void (*abort)(struct en_comm *comm, int status);
 	void (*lost)(struct en_comm *comm, char *text, size_t n);	/* or NULL */
@@ -110,10 +108,10 @@ const char *en_comm_kind_name(enum en_comm_kind kind);
  * 'full' or overlaps nothing of it; it is free again on return.  Sends (size - 1) * bytes.
  */
 int en_comm_all_gather(struct en_comm *comm, void *full, const void *shard, uint64_t bytes,
-		       struct en_comm_work **work_out, struct ckpt_err *err);
+		       struct en_collective **work_out, struct ckpt_err *err);
 /* The same for a few bytes, counted as small. */
 int en_comm_gather_small(struct en_comm *comm, void *full, const void *own, uint64_t bytes,
-			 struct en_comm_work **work_out, struct ckpt_err *err);
+			 struct en_collective **work_out, struct ckpt_err *err);
 
 /*
  * own [n] = scale * (the sum over ranks of their full[rank * n ...]), where 'full' [size * n] holds
@@ -123,7 +121,7 @@ int en_comm_gather_small(struct en_comm *comm, void *full, const void *own, uint
  * (above 4,096 ranks: 8 KiB a rank).
  */
 int en_comm_reduce_scatter(struct en_comm *comm, float *own, const void *full, enum kn_type type,
-			   uint64_t n, float scale, struct en_comm_work **work_out,
+			   uint64_t n, float scale, struct en_collective **work_out,
 			   struct ckpt_err *err);
 
 /*
@@ -132,22 +130,22 @@ int en_comm_reduce_scatter(struct en_comm *comm, float *own, const void *full, e
  * each rank sends all of its own to all others.
  */
 int en_comm_all_reduce(struct en_comm *comm, void *v, enum kn_num type, uint64_t n,
-		       enum en_comm_op op, struct en_comm_work **work_out, struct ckpt_err *err);
+		       enum en_comm_op op, struct en_collective **work_out, struct ckpt_err *err);
 
 /* p [bytes] of rank 'root' becomes that of all. */
 int en_comm_broadcast(struct en_comm *comm, void *p, uint64_t bytes, uint32_t root,
-		      struct en_comm_work **work_out, struct ckpt_err *err);
+		      struct en_collective **work_out, struct ckpt_err *err);
 
 /* Done when every rank has started it. */
-int en_comm_barrier(struct en_comm *comm, struct en_comm_work **work_out, struct ckpt_err *err);
+int en_comm_barrier(struct en_comm *comm, struct en_collective **work_out, struct ckpt_err *err);
 
 /* Moves all that is in flight, not waiting.  '*work' becomes NULL if it is done, or is NULL. */
-int en_comm_test(struct en_comm *comm, struct en_comm_work **work, struct ckpt_err *err);
+int en_comm_test(struct en_comm *comm, struct en_collective **work, struct ckpt_err *err);
 /* Waits, with the deadline.  '*work' NULL: done already. */
-int en_comm_wait(struct en_comm *comm, struct en_comm_work **work, struct ckpt_err *err);
+int en_comm_wait(struct en_comm *comm, struct en_collective **work, struct ckpt_err *err);
 
 /*
- * All ranks end here together: a barrier, then the maker is shut down and the table freed.  On
+ * All ranks end here together: a barrier, then the backend is shut down and the table freed.  On
  * failure (CKPT_E_USAGE: operations are in flight) nothing is freed, and en_comm_abort() is what is
  * left.  NULL is fine.
  */

@@ -1,6 +1,6 @@
 /*
- * en_comm_mpi.c -- the table of collectives by MPI: MPI_Isend and MPI_Irecv of chunks (en_work.h),
- * polled.
+ * en_comm_mpi.c -- the table of collectives by MPI: MPI_Isend and MPI_Irecv of chunks
+ * (en_collective.h), polled.
  *
  * Each operation has requests for two chunks: [from each rank, to each rank] twice.  Messages of an
  * operation carry its number as their tag; MPI keeps the order of messages between two ranks, so
@@ -14,7 +14,7 @@
 
 #include <mpi.h>
 
-#include "engine/comm/en_flow.h"
+#include "engine/comm/en_transport.h"
 #include "engine/comm/en_guard.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
@@ -23,19 +23,19 @@
 #define TAGS 32768u	/* every MPI has tags up to 32767 */
 
 struct mpi_comm {
-	struct en_flow flow;	/* first */
+	struct en_transport flow; /* first */
 	MPI_Comm comm;
 	int *index;		/* [2 * size], for MPI_Testsome */
 	MPI_Status *status;	/* [2 * size] */
 };
 
-static struct mpi_comm *mpi_of(struct en_flow *flow)
+static struct mpi_comm *mpi_of(struct en_transport *flow)
 {
 	return (struct mpi_comm *)(void *)flow;
 }
 
 /* Of a chunk: from each rank, to each rank. */
-static MPI_Request *requests(const struct en_comm_work *w, uint64_t chunk)
+static MPI_Request *requests(const struct en_collective *w, uint64_t chunk)
 {
 	return (MPI_Request *)w->own + (chunk & 1) * 2 * w->size;
 }
@@ -47,8 +47,8 @@ bool en_comm_mpi_is_built(void)
 
 /* ---------------------------------------------------------------- failing */
 
-static int fail_mpi(struct en_flow *f, struct ckpt_err *err, const char *call, int code,
-		    const struct en_comm_work *w, uint32_t peer)
+static int fail_mpi(struct en_transport *f, struct ckpt_err *err, const char *call, int code,
+		    const struct en_collective *w, uint32_t peer)
 {
 	char text[MPI_MAX_ERROR_STRING + 1] = "", who[160];
 	int n, kind = 0;
@@ -59,17 +59,17 @@ static int fail_mpi(struct en_flow *f, struct ckpt_err *err, const char *call, i
 		if (*p == '\n')
 			*p = ' ';
 	MPI_Error_class(code, &kind);
-	en_flow_name(f, peer, who, sizeof(who));
-	return en_flow_fail(f, err, "%s number %llu, %s with %s: %.200s%s", w->what,
-			    (unsigned long long)w->number, call, who, text,
-			    kind == MPI_ERR_TRUNCATE ?
-			    "; the ranks do not run the same step" : "");
+	en_transport_name(f, peer, who, sizeof(who));
+	return en_transport_fail(f, err, "%s number %llu, %s with %s: %.200s%s", w->what,
+				 (unsigned long long)w->number, call, who, text,
+				 kind == MPI_ERR_TRUNCATE ? "; the ranks do not run the same step"
+							  : "");
 }
 
 /* ---------------------------------------------------------------- moving */
 
 /* The two places where memory is handed to MPI, and counted. */
-static int hand_send(struct mpi_comm *c, const struct en_comm_work *w, const void *p, uint64_t n,
+static int hand_send(struct mpi_comm *c, const struct en_collective *w, const void *p, uint64_t n,
 		     uint32_t to, MPI_Request *request_out)
 {
 	struct en_comm_counter *counter = &c->flow.base.counter[w->kind];
@@ -83,7 +83,7 @@ static int hand_send(struct mpi_comm *c, const struct en_comm_work *w, const voi
 	return rc;
 }
 
-static int hand_recv(struct mpi_comm *c, const struct en_comm_work *w, void *p, uint64_t n,
+static int hand_recv(struct mpi_comm *c, const struct en_collective *w, void *p, uint64_t n,
 		     uint32_t from, MPI_Request *request_out)
 {
 	return MPI_Irecv(p, (int)n, MPI_BYTE, (int)from, (int)(w->number % TAGS), c->comm,
@@ -91,16 +91,16 @@ static int hand_recv(struct mpi_comm *c, const struct en_comm_work *w, void *p, 
 }
 
 /* Each rank begins with its neighbour, so that not all send to one at once. */
-static int mpi_post(struct en_flow *f, struct en_comm_work *w, struct ckpt_err *err)
+static int mpi_post(struct en_transport *f, struct en_collective *w, struct ckpt_err *err)
 {
 	struct mpi_comm *c = mpi_of(f);
 	const uint32_t size = w->size, rank = w->rank;
-	const uint64_t chunk = w->posted, n = en_work_bytes(w, chunk);
+	const uint64_t chunk = w->posted, n = en_collective_bytes(w, chunk);
 	MPI_Request *request = requests(w, chunk);
 
 	for (uint32_t i = 1; i < size; i++) {
 		const uint32_t from = (rank + size - i) % size;
-		void *p = en_work_recv(w, chunk, from);
+		void *p = en_collective_recv(w, chunk, from);
 		int rc = p ? hand_recv(c, w, p, n, from, &request[from]) : 0;
 
 		if (rc)
@@ -108,7 +108,7 @@ static int mpi_post(struct en_flow *f, struct en_comm_work *w, struct ckpt_err *
 	}
 	for (uint32_t i = 1; i < size; i++) {
 		const uint32_t to = (rank + i) % size;
-		const void *p = en_work_send(w, chunk, to);
+		const void *p = en_collective_send(w, chunk, to);
 		int rc = p ? hand_send(c, w, p, n, to, &request[size + to]) : 0;
 
 		if (rc)
@@ -118,11 +118,11 @@ static int mpi_post(struct en_flow *f, struct en_comm_work *w, struct ckpt_err *
 }
 
 /* What MPI_Testsome says is finished: number 'at' of the requests of a chunk. */
-static int take(struct en_flow *f, struct en_comm_work *w, int at, MPI_Status *status,
+static int take(struct en_transport *f, struct en_collective *w, int at, MPI_Status *status,
 		int has_error, struct ckpt_err *err)
 {
 	const uint32_t size = w->size, peer = (uint32_t)at % size;
-	const uint64_t want = en_work_bytes(w, w->done);
+	const uint64_t want = en_collective_bytes(w, w->done);
 	int n = 0;
 
 	if (has_error && status->MPI_ERROR != MPI_SUCCESS && status->MPI_ERROR != MPI_ERR_PENDING)
@@ -132,16 +132,17 @@ static int take(struct en_flow *f, struct en_comm_work *w, int at, MPI_Status *s
 		return 0;
 	MPI_Get_count(status, MPI_BYTE, &n);
 	if ((uint64_t)n != want)
-		return en_flow_fail(f, err, "%s number %llu: rank %u sent %d bytes where %llu "
-				    "were expected; the ranks do not run the same step", w->what,
-				    (unsigned long long)w->number, peer, n,
-				    (unsigned long long)want);
+		return en_transport_fail(f, err,
+					 "%s number %llu: rank %u sent %d bytes where %llu "
+					 "were expected; the ranks do not run the same step",
+					 w->what, (unsigned long long)w->number, peer, n,
+					 (unsigned long long)want);
 	f->base.counter[w->kind].received += want;
 	return 0;
 }
 
-static int mpi_look(struct en_flow *f, struct en_comm_work *w, bool *moved, uint32_t *left_out,
-		    struct ckpt_err *err)
+static int mpi_look(struct en_transport *f, struct en_collective *w, bool *moved,
+		    uint32_t *left_out, struct ckpt_err *err)
 {
 	struct mpi_comm *c = mpi_of(f);
 	const int n = (int)(2 * w->size);
@@ -165,13 +166,13 @@ static int mpi_look(struct en_flow *f, struct en_comm_work *w, bool *moved, uint
 	return 0;
 }
 
-static bool mpi_is_open(const struct en_flow *f, const struct en_comm_work *w, uint32_t p,
+static bool mpi_is_open(const struct en_transport *f, const struct en_collective *w, uint32_t p,
 			bool from)
 {
 	return requests(w, w->done)[from ? p : f->base.size + p] != MPI_REQUEST_NULL;
 }
 
-static void mpi_begin(struct en_flow *f, struct en_comm_work *w)
+static void mpi_begin(struct en_transport *f, struct en_collective *w)
 {
 	MPI_Request *request = requests(w, 0);
 
@@ -179,7 +180,7 @@ static void mpi_begin(struct en_flow *f, struct en_comm_work *w)
 		request[i] = MPI_REQUEST_NULL;
 }
 
-static const struct en_flow_ops flow_ops = {
+static const struct en_transport_ops flow_ops = {
 	.own_bytes = 4 * sizeof(MPI_Request),
 	.begin = mpi_begin,
 	.post = mpi_post,
@@ -193,7 +194,7 @@ static void release(struct mpi_comm *c)
 {
 	ck_free(c->status);
 	ck_free(c->index);
-	en_flow_release(&c->flow);
+	en_transport_release(&c->flow);
 	ck_free(c);
 }
 
@@ -211,8 +212,8 @@ static void finalize(struct mpi_comm *c)
 
 static int mpi_close(struct en_comm *comm, struct ckpt_err *err)
 {
-	struct mpi_comm *c = mpi_of(en_flow_of(comm));
-	int rc = en_flow_end(comm, err);
+	struct mpi_comm *c = mpi_of(en_transport_of(comm));
+	int rc = en_transport_end(comm, err);
 
 	if (rc)
 		return rc;
@@ -245,7 +246,7 @@ static bool all_are_here(void)
  */
 static void mpi_abort(struct en_comm *comm, int status)
 {
-	struct en_flow *f = en_flow_of(comm);
+	struct en_transport *f = en_transport_of(comm);
 
 	if (!comm->broken.code && !f->active && all_are_here())
 		finalize(mpi_of(f));
@@ -255,16 +256,16 @@ static void mpi_abort(struct en_comm *comm, int status)
 
 static const struct en_comm_ops mpi_ops = {
 	.name = "mpi",
-	.all_gather = en_flow_all_gather,
-	.reduce_scatter = en_flow_reduce_scatter,
-	.all_reduce = en_flow_all_reduce,
-	.broadcast = en_flow_broadcast,
-	.barrier = en_flow_barrier,
-	.test = en_flow_test,
-	.wait = en_flow_wait,
+	.all_gather = en_transport_all_gather,
+	.reduce_scatter = en_transport_reduce_scatter,
+	.all_reduce = en_transport_all_reduce,
+	.broadcast = en_transport_broadcast,
+	.barrier = en_transport_barrier,
+	.test = en_transport_test,
+	.wait = en_transport_wait,
 	.close = mpi_close,
 	.abort = mpi_abort,
-	.lost = en_flow_lost,
+	.lost = en_transport_lost,
 };
 
 /* Both wait for all ranks, inside MPI. */
@@ -310,7 +311,7 @@ static int allocate(struct mpi_comm *c, struct ckpt_err *err)
 	c->status = ck_alloc_array(n, sizeof(*c->status));
 	if (!c->index || !c->status)
 		return ck_fail_nomem(err, "collectives of MPI", n * sizeof(*c->status));
-	return en_flow_init(&c->flow, err);
+	return en_transport_init(&c->flow, err);
 }
 
 int en_comm_mpi_open(uint32_t timeout_ms, struct en_comm **comm_out, struct ckpt_err *err)
@@ -336,7 +337,7 @@ int en_comm_mpi_open(uint32_t timeout_ms, struct en_comm **comm_out, struct ckpt
 		release(c);
 		return rc;
 	}
-	rc = en_flow_meet(&c->flow, err);
+	rc = en_transport_exchange_peers(&c->flow, err);
 	if (!rc)
 		*comm_out = &c->flow.base;
 	return rc;

@@ -1,6 +1,6 @@
 /*
  * en_comm_tcp.c -- the table of collectives by TCP: each pair of ranks has a connection
- * (en_tcp_link.h), and chunks of operations (en_work.h) go over them.
+ * (en_tcp_link.h), and chunks of operations (en_collective.h) go over them.
  */
 #include "engine/comm/en_comm_tcp.h"
 
@@ -17,9 +17,9 @@
 #define MOST_QUEUED ((size_t)64 << 20)	/* bytes of records to one rank */
 #define LINGER_MS 1000
 
-/* ---------------------------------------------------------------- the maker's part */
+/* ---------------------------------------------------------------- the backend's part */
 
-static int tcp_pump(struct en_flow *f, bool *moved, struct ckpt_err *err)
+static int tcp_pump(struct en_transport *f, bool *moved, struct ckpt_err *err)
 {
 	struct en_tcp *c = en_tcp_of(f);
 	int rc = 0;
@@ -35,7 +35,7 @@ static int tcp_pump(struct en_flow *f, bool *moved, struct ckpt_err *err)
 }
 
 /* Each rank begins with its neighbour, so that not all send to one at once. */
-static int tcp_post(struct en_flow *f, struct en_comm_work *w, struct ckpt_err *err)
+static int tcp_post(struct en_transport *f, struct en_collective *w, struct ckpt_err *err)
 {
 	struct en_tcp *c = en_tcp_of(f);
 	const struct en_early e = en_early_of(w, w->posted);
@@ -45,18 +45,18 @@ static int tcp_post(struct en_flow *f, struct en_comm_work *w, struct ckpt_err *
 	for (uint32_t i = 1; !rc && i < w->size; i++) {
 		const uint32_t from = (w->rank + w->size - i) % w->size;
 
-		if (!en_work_recv(w, w->posted, from))
+		if (!en_collective_recv(w, w->posted, from))
 			continue;
 		*en_link_state(w, w->posted, true, from) = EN_POSTED;
 		rc = en_link_queue(c, from, EN_READY, &e, err);
 	}
 	for (uint32_t p = 0; !rc && p < w->size; p++)
-		if (en_work_send(w, w->posted, p))
+		if (en_collective_send(w, w->posted, p))
 			rc = en_link_await(c, w, w->posted, p, err);
 	return rc;
 }
 
-static bool tcp_is_open(const struct en_flow *f, const struct en_comm_work *w, uint32_t p,
+static bool tcp_is_open(const struct en_transport *f, const struct en_collective *w, uint32_t p,
 			bool from)
 {
 	const uint8_t s = *en_link_state(w, w->done, from, p);
@@ -65,8 +65,8 @@ static bool tcp_is_open(const struct en_flow *f, const struct en_comm_work *w, u
 	return s != EN_NONE && s != EN_DONE;
 }
 
-static int tcp_look(struct en_flow *f, struct en_comm_work *w, bool *moved, uint32_t *left_out,
-		    struct ckpt_err *err)
+static int tcp_look(struct en_transport *f, struct en_collective *w, bool *moved,
+		    uint32_t *left_out, struct ckpt_err *err)
 {
 	struct en_tcp *c = en_tcp_of(f);
 	uint32_t left = 0;
@@ -98,7 +98,7 @@ static void tcp_nap(void *flow, long ns)
 	ppoll(c->poll, c->flow.base.size, &most, NULL);
 }
 
-static const struct en_flow_ops flow_ops = {
+static const struct en_transport_ops flow_ops = {
 	.own_bytes = 4,
 	.pump = tcp_pump,
 	.post = tcp_post,
@@ -118,7 +118,7 @@ static void release(struct en_tcp *c)
 	}
 	ck_free(c->at);
 	ck_free(c->poll);
-	en_flow_release(&c->flow);
+	en_transport_release(&c->flow);
 	ck_free(c);
 }
 
@@ -138,10 +138,10 @@ static void part(struct en_tcp *c, int64_t until)
 
 static int tcp_close(struct en_comm *comm, struct ckpt_err *err)
 {
-	struct en_tcp *c = en_tcp_of(en_flow_of(comm));
+	struct en_tcp *c = en_tcp_of(en_transport_of(comm));
 	const struct en_early nothing = { .number = 0 };
 	bool moved;
-	int rc = en_flow_end(comm, err);
+	int rc = en_transport_end(comm, err);
 
 	if (rc)
 		return rc;
@@ -161,7 +161,7 @@ static int tcp_close(struct en_comm *comm, struct ckpt_err *err)
 /* The others hear why, if a record can be sent now: nothing is waited for. */
 static void tcp_abort(struct en_comm *comm, int status)
 {
-	struct en_tcp *c = en_tcp_of(en_flow_of(comm));
+	struct en_tcp *c = en_tcp_of(en_transport_of(comm));
 	const char *why = c->told[0] ? c->told : comm->broken.code ? comm->broken.msg :
 			  "it ended with an error of its own";
 	const struct en_early e = { .chunk = ck_min_u64(strlen(why), EN_MOST_TEXT - 1) };
@@ -184,7 +184,7 @@ static void tcp_abort(struct en_comm *comm, int status)
 
 static void tcp_lost(struct en_comm *comm, char *text, size_t n)
 {
-	struct en_flow *f = en_flow_of(comm);
+	struct en_transport *f = en_transport_of(comm);
 	struct en_tcp *c = en_tcp_of(f);
 	uint32_t count = 0;
 	bool moved;
@@ -203,7 +203,7 @@ static void tcp_lost(struct en_comm *comm, char *text, size_t n)
 /* Nothing is read: what came before the end may belong to an operation that was given up. */
 static void tcp_gone(struct en_comm *comm, uint8_t *gone)
 {
-	struct en_tcp *c = en_tcp_of(en_flow_of(comm));
+	struct en_tcp *c = en_tcp_of(en_transport_of(comm));
 	const uint32_t size = comm->size;
 
 	for (uint32_t p = 0; p < size; p++)
@@ -218,13 +218,13 @@ static void tcp_gone(struct en_comm *comm, uint8_t *gone)
 
 static const struct en_comm_ops tcp_ops = {
 	.name = "tcp",
-	.all_gather = en_flow_all_gather,
-	.reduce_scatter = en_flow_reduce_scatter,
-	.all_reduce = en_flow_all_reduce,
-	.broadcast = en_flow_broadcast,
-	.barrier = en_flow_barrier,
-	.test = en_flow_test,
-	.wait = en_flow_wait,
+	.all_gather = en_transport_all_gather,
+	.reduce_scatter = en_transport_reduce_scatter,
+	.all_reduce = en_transport_all_reduce,
+	.broadcast = en_transport_broadcast,
+	.barrier = en_transport_barrier,
+	.test = en_transport_test,
+	.wait = en_transport_wait,
 	.close = tcp_close,
 	.abort = tcp_abort,
 	.lost = tcp_lost,
@@ -244,10 +244,10 @@ static int allocate(struct en_tcp *c, struct ckpt_err *err)
 	}
 	if (!c->at || !c->poll)
 		return ck_fail_nomem(err, "connections of ranks", size * sizeof(*c->at));
-	return en_flow_init(&c->flow, err);
+	return en_transport_init(&c->flow, err);
 }
 
-static int join(struct en_tcp *c, const struct en_meeting *m, struct ckpt_err *err)
+static int join(struct en_tcp *c, const struct en_rendezvous *m, struct ckpt_err *err)
 {
 	const uint32_t ms = c->flow.base.timeout_ms;
 	int *fd = ck_alloc_array(m->size, sizeof(*fd));
@@ -264,28 +264,30 @@ static int join(struct en_tcp *c, const struct en_meeting *m, struct ckpt_err *e
 	return rc;
 }
 
-int en_comm_tcp_open(const struct en_meeting *meeting, uint32_t timeout_ms,
+int en_comm_tcp_open(const struct en_rendezvous *rendezvous, uint32_t timeout_ms,
 		     struct en_comm **comm_out, struct ckpt_err *err)
 {
 	struct en_tcp *c;
 	int rc;
 
-	if (!meeting->size || meeting->rank >= meeting->size)
+	if (!rendezvous->size || rendezvous->rank >= rendezvous->size)
 		return ck_fail(err, CKPT_E_USAGE, "TCP", CKPT_NO_OFFSET, "rank %u of %u",
-			       meeting->rank, meeting->size);
+			       rendezvous->rank, rendezvous->size);
 	c = ck_zalloc(sizeof(*c));
 	if (!c)
 		return ck_fail_nomem(err, "collectives by TCP", sizeof(*c));
 	c->flow.ops = &flow_ops;
 	c->flow.base = (struct en_comm){
-		.ops = &tcp_ops, .timeout_ms = timeout_ms, .rank = meeting->rank,
-		.size = meeting->size,
+		.ops = &tcp_ops,
+		.timeout_ms = timeout_ms,
+		.rank = rendezvous->rank,
+		.size = rendezvous->size,
 	};
 	rc = allocate(c, err);
-	if (!rc && meeting->size > 1)
-		rc = join(c, meeting, err);
+	if (!rc && rendezvous->size > 1)
+		rc = join(c, rendezvous, err);
 	if (!rc)
-		rc = en_flow_meet(&c->flow, err);
+		rc = en_transport_exchange_peers(&c->flow, err);
 	if (rc)
 		release(c);
 	else

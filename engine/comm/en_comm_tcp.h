@@ -9,7 +9,7 @@
 #include "engine/comm/en_secret.h"
 
 /* Where ranks meet. */
-struct en_meeting {
+struct en_rendezvous {
 	uint32_t rank, size;
 	char host[256];		/* of rank 0, a name or an address */
 	uint16_t port, ports;	/* rank 0 listens at the first one that is free of so many */
@@ -31,7 +31,7 @@ struct en_meeting {
  *	CKPT_E_IO     no socket, no free port, or not all came within 'timeout_ms' (0: no limit);
  *	              the message names the ranks
  */
-int en_comm_tcp_open(const struct en_meeting *meeting, uint32_t timeout_ms,
+int en_comm_tcp_open(const struct en_rendezvous *rendezvous, uint32_t timeout_ms,
 		     struct en_comm **comm_out, struct ckpt_err *err);
 
 #endif

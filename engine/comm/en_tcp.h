@@ -1,4 +1,5 @@
-/* en_tcp.h -- sockets with deadlines, and the meeting of ranks: what en_comm_tcp.c is made of. */
+/* en_tcp.h -- sockets with deadlines, and the rendezvous of ranks: what en_comm_tcp.c is made of.
+ */
 #ifndef EN_TCP_H
 #define EN_TCP_H
 
@@ -65,7 +66,7 @@ void en_listener_text(const struct en_listener *e, char *text, size_t n);
 /* ---- en_tcp_accept.c: the handshake, on the side that listens ---- */
 
 struct en_join {
-	const struct en_meeting *m;
+	const struct en_rendezvous *m;
 	int64_t until;
 	uint32_t timeout_ms;
 	int *fd;		/* [size] */
@@ -111,7 +112,7 @@ int en_join_handshake(struct en_join *j, int fd, uint32_t to, uint16_t port, int
 /* ---- en_tcp_join.c ---- */
 
 /* fd [size]: a connection to each rank but this one, -1 before.  What was made is the caller's. */
-int en_tcp_join(const struct en_meeting *meeting, int64_t until, uint32_t timeout_ms, int *fd,
+int en_tcp_join(const struct en_rendezvous *rendezvous, int64_t until, uint32_t timeout_ms, int *fd,
 		struct ckpt_err *err);
 
 #endif

@@ -210,7 +210,7 @@ static int as_host(struct en_join *j, struct ckpt_err *err)
 		say_open(j);
 		rc = en_join_accept(j, &why);
 	}
-	/* all others have the key now, or the meeting has failed */
+	/* all others have the key now, or the rendezvous has failed */
 	drop_key(j);
 	if (!rc) {
 		write_book(j, book);
@@ -400,7 +400,7 @@ static int read_place(struct en_join *j, const uint8_t *b, union en_address *out
 	return 0;
 }
 
-/* The second reply of rank 0.  1: it has ended the meeting, and says why. */
+/* The second reply of rank 0.  1: it has ended the rendezvous, and says why. */
 static int read_reply(struct en_join *j, int64_t until, char why[EN_WHY])
 {
 	struct en_reply r;
@@ -523,21 +523,24 @@ static int as_guest(struct en_join *j, struct ckpt_err *err)
 	return rc ? rc : en_join_accept(j, err);
 }
 
-int en_tcp_join(const struct en_meeting *meeting, int64_t until, uint32_t timeout_ms, int *fd,
+int en_tcp_join(const struct en_rendezvous *rendezvous, int64_t until, uint32_t timeout_ms, int *fd,
 		struct ckpt_err *err)
 {
 	struct en_join j = {
-		.m = meeting, .until = until, .timeout_ms = timeout_ms, .fd = fd,
+		.m = rendezvous,
+		.until = until,
+		.timeout_ms = timeout_ms,
+		.fd = fd,
 	};
 	int rc = own_key(&j, err);
 
-	j.place = ck_alloc_array(meeting->size, sizeof(*j.place));
-	j.who = ck_alloc_array(meeting->size, sizeof(*j.who));
-	j.session = ck_alloc_array(meeting->size, sizeof(*j.session));
+	j.place = ck_alloc_array(rendezvous->size, sizeof(*j.place));
+	j.who = ck_alloc_array(rendezvous->size, sizeof(*j.who));
+	j.session = ck_alloc_array(rendezvous->size, sizeof(*j.session));
 	if (!rc && (!j.place || !j.who || !j.session))
-		rc = ck_fail_nomem(err, "a meeting of ranks", meeting->size * sizeof(*j.place));
+		rc = ck_fail_nomem(err, "a meeting of ranks", rendezvous->size * sizeof(*j.place));
 	if (!rc)
-		rc = meeting->rank ? as_guest(&j, err) : as_host(&j, err);
+		rc = rendezvous->rank ? as_guest(&j, err) : as_host(&j, err);
 	en_listener_close(&j.listener);
 	explicit_bzero(j.key, sizeof(j.key));
 	ck_free(j.session);

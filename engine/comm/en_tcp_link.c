@@ -20,9 +20,9 @@ static void give_up(struct en_tcp *c, uint32_t p, const char *why)
 		snprintf(at->why, sizeof(at->why), "%s", why);
 }
 
-int en_link_gone(struct en_flow *f, struct ckpt_err *err)
+int en_link_gone(struct en_transport *f, struct ckpt_err *err)
 {
-	const struct en_comm_work *w = f->active;
+	const struct en_collective *w = f->active;
 	struct en_tcp *c = en_tcp_of(f);
 	const char *why = "its connection was closed";
 	const struct timespec dying = { .tv_nsec = 20000000 };
@@ -42,31 +42,33 @@ int en_link_gone(struct en_flow *f, struct ckpt_err *err)
 		snprintf(in, sizeof(in), ", in %s number %llu (%llu of %llu chunks done)", w->what,
 			 (unsigned long long)w->number, (unsigned long long)w->done,
 			 (unsigned long long)w->nchunks);
-	return en_flow_fail(f, err, "nothing more comes from %s: %s%s", who, why, in);
+	return en_transport_fail(f, err, "nothing more comes from %s: %s%s", who, why, in);
 }
 
 static int fail_left(struct en_tcp *c, uint32_t p, struct ckpt_err *err)
 {
-	struct en_flow *f = &c->flow;
+	struct en_transport *f = &c->flow;
 	const char *why = c->at[p].why;
 
 	if (!c->told[0])
 		snprintf(c->told, sizeof(c->told), "%s", why);
-	return en_flow_fail(f, err, "rank %u gave up: %s", p, why);
+	return en_transport_fail(f, err, "rank %u gave up: %s", p, why);
 }
 
-static int fail_apart(struct en_flow *f, const struct en_comm_work *w, uint32_t p,
+static int fail_apart(struct en_transport *f, const struct en_collective *w, uint32_t p,
 		      const struct en_early *e, struct ckpt_err *err)
 {
 	if (e->kind != (uint32_t)w->kind)
-		return en_flow_fail(f, err, "%s number %llu: of rank %u that is a %s; the ranks do "
-				    "not run the same step", w->what,
-				    (unsigned long long)w->number, p,
-				    en_comm_kind_name((enum en_comm_kind)e->kind));
-	return en_flow_fail(f, err, "%s number %llu: %llu bytes of rank %u where %llu were "
-			    "expected; the ranks do not run the same step", w->what,
-			    (unsigned long long)w->number, (unsigned long long)e->bytes, p,
-			    (unsigned long long)w->bytes);
+		return en_transport_fail(f, err,
+					 "%s number %llu: of rank %u that is a %s; the ranks do "
+					 "not run the same step",
+					 w->what, (unsigned long long)w->number, p,
+					 en_comm_kind_name((enum en_comm_kind)e->kind));
+	return en_transport_fail(f, err,
+				 "%s number %llu: %llu bytes of rank %u where %llu were "
+				 "expected; the ranks do not run the same step",
+				 w->what, (unsigned long long)w->number,
+				 (unsigned long long)e->bytes, p, (unsigned long long)w->bytes);
 }
 
 /* ---------------------------------------------------------------- records */
@@ -90,14 +92,14 @@ int en_link_queue(struct en_tcp *c, uint32_t p, enum en_record kind, const struc
 		at->queued = at->queue.len = 0;
 	en_link_record(b, kind, e);
 	if (ck_buf_add(&at->queue, b, sizeof(b), NULL))
-		return en_flow_fail(&c->flow, err, "no memory for what is to be said to rank %u",
-				    p);
+		return en_transport_fail(&c->flow, err,
+					 "no memory for what is to be said to rank %u", p);
 	return 0;
 }
 
-static struct en_comm_work *find(const struct en_flow *f, uint64_t number)
+static struct en_collective *find(const struct en_transport *f, uint64_t number)
 {
-	struct en_comm_work *w = f->active;
+	struct en_collective *w = f->active;
 
 	while (w && w->number != number)
 		w = w->next;
@@ -107,8 +109,8 @@ static struct en_comm_work *find(const struct en_flow *f, uint64_t number)
 /* It has room for a chunk: of now, or of later. */
 static int take_ready(struct en_tcp *c, uint32_t p, const struct en_early *e, struct ckpt_err *err)
 {
-	struct en_flow *f = &c->flow;
-	struct en_comm_work *w = find(f, e->number);
+	struct en_transport *f = &c->flow;
+	struct en_collective *w = find(f, e->number);
 
 	if (w && (e->kind != (uint32_t)w->kind || e->bytes != w->bytes))
 		return fail_apart(f, w, p, e, err);
@@ -118,16 +120,18 @@ static int take_ready(struct en_tcp *c, uint32_t p, const struct en_early *e, st
 		return 0;
 	}
 	if ((w && e->chunk < w->posted) || (!w && e->number < f->number))
-		return en_flow_fail(f, err, "rank %u asks for chunk %llu of operation %llu, which "
-				    "it has; the ranks do not run the same step", p,
-				    (unsigned long long)e->chunk, (unsigned long long)e->number);
+		return en_transport_fail(f, err,
+					 "rank %u asks for chunk %llu of operation %llu, which "
+					 "it has; the ranks do not run the same step",
+					 p, (unsigned long long)e->chunk,
+					 (unsigned long long)e->number);
 	if (ck_buf_add(&c->at[p].early, e, sizeof(*e), NULL))
-		return en_flow_fail(f, err, "rank %u is ready for more than memory holds", p);
+		return en_transport_fail(f, err, "rank %u is ready for more than memory holds", p);
 	return 0;
 }
 
 /* Was it ready before this rank?  Then that is forgotten. */
-int en_link_await(struct en_tcp *c, struct en_comm_work *w, uint64_t chunk, uint32_t p,
+int en_link_await(struct en_tcp *c, struct en_collective *w, uint64_t chunk, uint32_t p,
 		  struct ckpt_err *err)
 {
 	struct ck_buf *buf = &c->at[p].early;
@@ -155,7 +159,7 @@ static bool pick(struct en_tcp *c, uint32_t p)
 {
 	struct en_link *at = &c->at[p];
 
-	for (struct en_comm_work *w = c->flow.active; w; w = w->next) {
+	for (struct en_collective *w = c->flow.active; w; w = w->next) {
 		for (uint64_t chunk = w->done; chunk < w->posted; chunk++) {
 			const struct en_early e = en_early_of(w, chunk);
 
@@ -164,8 +168,8 @@ static bool pick(struct en_tcp *c, uint32_t p)
 			*en_link_state(w, chunk, false, p) = EN_MOVING;
 			en_link_record(at->head, EN_CHUNK, &e);
 			at->head_left = EN_RECORD;
-			at->out = en_work_send(w, chunk, p);
-			at->out_left = en_work_bytes(w, chunk);
+			at->out = en_collective_send(w, chunk, p);
+			at->out_left = en_collective_bytes(w, chunk);
 			at->out_work = w;
 			at->out_chunk = chunk;
 			c->flow.base.counter[w->kind].messages++;
@@ -244,19 +248,21 @@ void en_link_push(struct en_tcp *c, uint32_t p, bool *moved)
 
 static int begin_chunk(struct en_tcp *c, uint32_t p, const struct en_early *e, struct ckpt_err *err)
 {
-	struct en_comm_work *w = find(&c->flow, e->number);
+	struct en_collective *w = find(&c->flow, e->number);
 	struct en_link *at = &c->at[p];
 
 	if (!w || e->chunk < w->done || e->chunk >= w->posted ||
 	    *en_link_state(w, e->chunk, true, p) != EN_POSTED)
-		return en_flow_fail(&c->flow, err, "rank %u sends chunk %llu of operation %llu, "
-				    "for which it was not asked", p, (unsigned long long)e->chunk,
-				    (unsigned long long)e->number);
+		return en_transport_fail(&c->flow, err,
+					 "rank %u sends chunk %llu of operation %llu, "
+					 "for which it was not asked",
+					 p, (unsigned long long)e->chunk,
+					 (unsigned long long)e->number);
 	if (e->kind != (uint32_t)w->kind || e->bytes != w->bytes)
 		return fail_apart(&c->flow, w, p, e, err);
 	*en_link_state(w, e->chunk, true, p) = EN_MOVING;
-	at->in = en_work_recv(w, e->chunk, p);
-	at->in_left = en_work_bytes(w, e->chunk);
+	at->in = en_collective_recv(w, e->chunk, p);
+	at->in_left = en_collective_bytes(w, e->chunk);
 	at->in_work = w;
 	at->in_chunk = e->chunk;
 	return 0;
@@ -285,15 +291,16 @@ static int begin_record(struct en_tcp *c, uint32_t p, struct ckpt_err *err)
 		at->ended = true;
 		return 0;
 	default:
-		return en_flow_fail(&c->flow, err, "rank %u sends what is no record of ours (%u)",
-				    p, ck_le32(at->record));
+		return en_transport_fail(&c->flow, err,
+					 "rank %u sends what is no record of ours (%u)", p,
+					 ck_le32(at->record));
 	}
 }
 
 static int end_input(struct en_tcp *c, uint32_t p, struct ckpt_err *err)
 {
 	struct en_link *at = &c->at[p];
-	struct en_comm_work *w = at->in_work;
+	struct en_collective *w = at->in_work;
 
 	if (at->in_text) {
 		at->left = true;
@@ -302,7 +309,7 @@ static int end_input(struct en_tcp *c, uint32_t p, struct ckpt_err *err)
 	}
 	if (w) {
 		*en_link_state(w, at->in_chunk, true, p) = EN_DONE;
-		c->flow.base.counter[w->kind].received += en_work_bytes(w, at->in_chunk);
+		c->flow.base.counter[w->kind].received += en_collective_bytes(w, at->in_chunk);
 		at->in_work = NULL;
 	}
 	return 0;

@@ -22,7 +22,7 @@
 #include <poll.h>
 #include <sys/uio.h>
 
-#include "engine/comm/en_flow.h"
+#include "engine/comm/en_transport.h"
 #include "libckpt/base/ck_buf.h"
 
 #define EN_RECORD 32u
@@ -50,38 +50,38 @@ struct en_link {
 	size_t head_left;
 	const uint8_t *out;
 	uint64_t out_left;
-	struct en_comm_work *out_work;	/* NULL: none */
+	struct en_collective *out_work; /* NULL: none */
 	uint64_t out_chunk;
 	/* In. */
 	uint8_t record[EN_RECORD];
 	size_t have;		/* bytes of the record */
 	uint8_t *in;
 	uint64_t in_left;
-	struct en_comm_work *in_work;
+	struct en_collective *in_work;
 	uint64_t in_chunk;
 	bool in_text;
 	struct ck_buf early;	/* struct en_early */
 };
 
 struct en_tcp {
-	struct en_flow flow;	/* first */
+	struct en_transport flow; /* first */
 	struct en_link *at;	/* [size] */
 	struct pollfd *poll;	/* [size] */
 	char told[EN_MOST_TEXT];	/* by the first rank that left: what it said */
 };
 
-static inline struct en_tcp *en_tcp_of(struct en_flow *flow)
+static inline struct en_tcp *en_tcp_of(struct en_transport *flow)
 {
 	return (struct en_tcp *)(void *)flow;
 }
 
-static inline uint8_t *en_link_state(const struct en_comm_work *w, uint64_t chunk, bool from,
+static inline uint8_t *en_link_state(const struct en_collective *w, uint64_t chunk, bool from,
 				     uint32_t p)
 {
 	return (uint8_t *)w->own + ((chunk & 1) * 2 + !from) * w->size + p;
 }
 
-static inline struct en_early en_early_of(const struct en_comm_work *w, uint64_t chunk)
+static inline struct en_early en_early_of(const struct en_collective *w, uint64_t chunk)
 {
 	return (struct en_early){
 		.number = w->number, .chunk = chunk, .bytes = w->bytes, .kind = (uint32_t)w->kind,
@@ -95,13 +95,13 @@ static inline bool en_link_is_broken(const struct en_link *at)
 }
 
 /* Fails: those whose connection is closed are named. */
-int en_link_gone(struct en_flow *f, struct ckpt_err *err);
+int en_link_gone(struct en_transport *f, struct ckpt_err *err);
 
 void en_link_record(uint8_t *b, enum en_record kind, const struct en_early *e);
 int en_link_queue(struct en_tcp *c, uint32_t p, enum en_record kind, const struct en_early *e,
 		  struct ckpt_err *err);
 /* A chunk is to go to rank p, as soon as it is ready for it. */
-int en_link_await(struct en_tcp *c, struct en_comm_work *w, uint64_t chunk, uint32_t p,
+int en_link_await(struct en_tcp *c, struct en_collective *w, uint64_t chunk, uint32_t p,
 		  struct ckpt_err *err);
 
 /* What of it the system takes now; 0: nothing more for the moment, or the connection broke. */

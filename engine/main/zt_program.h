@@ -3,7 +3,7 @@
 #define ZT_PROGRAM_H
 
 #include "engine/comm/en_comm_mpi.h"
-#include "engine/comm/en_start.h"
+#include "engine/comm/en_bootstrap.h"
 #include "engine/config/en_config.h"
 #include "engine/data/en_data.h"
 #include "engine/launch/en_launch.h"

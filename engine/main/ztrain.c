@@ -67,7 +67,7 @@ static void say(const char *line)
 }
 
 /* With the secret that the job has. */
-static int join_tcp(struct zt_program *p, struct en_meeting *m, uint32_t deadline,
+static int join_tcp(struct zt_program *p, struct en_rendezvous *m, uint32_t deadline,
 		    struct ckpt_err *err)
 {
 	struct en_secret *secret = calloc(1, sizeof(*secret));
@@ -87,34 +87,34 @@ static int join_tcp(struct zt_program *p, struct en_meeting *m, uint32_t deadlin
 /* By MPI; where that sees this process alone and the launcher does not, as srun says. */
 static int join_mpi(struct zt_program *p, uint32_t deadline, struct ckpt_err *err)
 {
-	struct en_meeting meeting;
+	struct en_rendezvous rendezvous;
 	int32_t rank;
 	int rc = en_comm_mpi_open(deadline, &p->comm, err);
 
 	if (rc || p->comm->size == en_comm_launched(&rank))
 		return rc;
-	rc = en_start_alone(p->comm->size, &meeting, err);
+	rc = en_bootstrap_without_mpi(p->comm->size, &rendezvous, err);
 	if (!rc)
 		rc = en_comm_close(p->comm, err);
 	if (rc)
 		return rc;
 	p->comm = NULL;
-	return join_tcp(p, &meeting, deadline, err);
+	return join_tcp(p, &rendezvous, deadline, err);
 }
 
 static int join_ranks(struct zt_program *p, struct ckpt_err *err)
 {
 	const uint32_t deadline = (uint32_t)p->args.timeout_s * 1000;
-	struct en_meeting meeting;
-	enum en_start how;
-	int rc = en_start_how(en_comm_mpi_is_built(), &how, &meeting, err);
+	struct en_rendezvous rendezvous;
+	enum en_bootstrap how;
+	int rc = en_bootstrap_detect(en_comm_mpi_is_built(), &how, &rendezvous, err);
 
 	if (rc)
 		return rc;
-	if (how == EN_START_ALONE)
+	if (how == EN_BOOT_ALONE)
 		rc = en_comm_local_open(&p->comm, err);
-	else if (how == EN_START_TCP)
-		rc = join_tcp(p, &meeting, deadline, err);
+	else if (how == EN_BOOT_TCP)
+		rc = join_tcp(p, &rendezvous, deadline, err);
 	else
 		rc = join_mpi(p, deadline, err);
 	if (!rc)

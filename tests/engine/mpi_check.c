@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/comm/en_work.h"
+#include "engine/comm/en_collective.h"
 
 #define RANKS_MOST 64
 
@@ -222,9 +222,9 @@ static int check_all_reduce(struct en_comm *comm, enum kn_num type, uint64_t n, 
 /* Elements of 4 bytes that make two chunks and a little of a reduce-scatter. */
 static uint64_t three_chunks(const struct en_comm *comm)
 {
-	struct en_comm_work w = { .size = comm->size, .bytes = UINT64_MAX / 4, .out = (void *)&w };
+	struct en_collective w = { .size = comm->size, .bytes = UINT64_MAX / 4, .out = (void *)&w };
 
-	en_work_cut(&w);
+	en_collective_cut(&w);
 	return w.chunk / 2 + 1;
 }
 
@@ -322,8 +322,8 @@ int mpi_check_copies(struct en_comm *comm)
 		for (uint32_t root = 0; root < comm->size; root++)
 			bad += check_broadcast(comm, sizes[s], root);
 	}
-	bad += check_gather(comm, EN_WORK_CHUNK * 2 + 5, true, false);
-	bad += check_broadcast(comm, EN_WORK_CHUNK * 2 + 5, comm->size - 1);
+	bad += check_gather(comm, EN_COLLECTIVE_CHUNK * 2 + 5, true, false);
+	bad += check_broadcast(comm, EN_COLLECTIVE_CHUNK * 2 + 5, comm->size - 1);
 	if (en_comm_barrier(comm, NULL, &err))
 		bad += failed(comm, "barrier", &err);
 	return bad;
@@ -338,7 +338,7 @@ int mpi_check_copies(struct en_comm *comm)
 int mpi_check_flight(struct en_comm *comm)
 {
 	const uint32_t size = comm->size, rank = comm->rank;
-	struct en_comm_work *work[FLIGHTS] = { NULL };
+	struct en_collective *work[FLIGHTS] = {NULL};
 	struct ckpt_err err = { 0 };
 	uint8_t *full[2] = { memory((uint64_t)N * size), memory((uint64_t)N * size) };
 	uint8_t *news = memory(N);
@@ -400,7 +400,7 @@ int mpi_check_flight(struct en_comm *comm)
 static uint64_t wire(const struct en_comm *comm, enum en_comm_kind kind, uint64_t messages,
 		     uint64_t sent)
 {
-	const uint64_t chunks = (sent + EN_WORK_CHUNK - 1) / EN_WORK_CHUNK;
+	const uint64_t chunks = (sent + EN_COLLECTIVE_CHUNK - 1) / EN_COLLECTIVE_CHUNK;
 
 	if (kind != EN_COMM_BROADCAST)
 		return sent + messages * 2 * 32;

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "engine/comm/en_comm_mpi.h"
-#include "engine/comm/en_start.h"
+#include "engine/comm/en_bootstrap.h"
 #include "tests/engine/mpi_comm.h"
 
 static double seconds(void)
@@ -47,14 +47,14 @@ static _Noreturn void give_up(struct en_comm *comm, const struct ckpt_err *err)
 static struct en_comm *open_table(uint32_t timeout_ms)
 {
 	struct ckpt_err err = { 0 };
-	struct en_meeting meeting;
-	enum en_start how;
+	struct en_rendezvous rendezvous;
+	enum en_bootstrap how;
 	struct en_comm *comm;
-	int rc = en_start_how(true, &how, &meeting, &err);
+	int rc = en_bootstrap_detect(true, &how, &rendezvous, &err);
 
 	if (!rc)
-		rc = how == EN_START_TCP ? en_comm_tcp_open(&meeting, timeout_ms, &comm, &err) :
-		     en_comm_mpi_open(timeout_ms, &comm, &err);
+		rc = how == EN_BOOT_TCP ? en_comm_tcp_open(&rendezvous, timeout_ms, &comm, &err)
+					: en_comm_mpi_open(timeout_ms, &comm, &err);
 	if (rc) {
 		fprintf(stderr, "mpi_comm: %s: %s\n", err.where, err.msg);
 		exit(3);
@@ -93,7 +93,7 @@ static int check(void)
 
 #define FALL_BYTES ((uint64_t)9 << 18)	/* three chunks */
 
-static int begin(struct en_comm *comm, const char *op, uint8_t *full, struct en_comm_work **work,
+static int begin(struct en_comm *comm, const char *op, uint8_t *full, struct en_collective **work,
 		 struct ckpt_err *err)
 {
 	uint8_t *own = full + comm->rank * FALL_BYTES;
@@ -114,7 +114,7 @@ static int fall(const char *op, uint32_t victim, int signal, uint32_t ms, bool l
 {
 	struct en_comm *comm = open_table(ms);
 	uint8_t *full = calloc(comm->size, FALL_BYTES);
-	struct en_comm_work *work;
+	struct en_collective *work;
 	struct ckpt_err err = { 0 };
 
 	for (int i = 0; full && i < 40; i++) {

@@ -68,7 +68,7 @@ static int join(struct en_comm *comm, const void *p, struct ckpt_err *err)
 }
 
 static int all_gather(struct en_comm *comm, enum en_comm_kind kind, void *full, uint64_t bytes,
-		      struct en_comm_work **work_out, struct ckpt_err *err)
+		      struct en_collective **work_out, struct ckpt_err *err)
 {
 	struct team *t = team_of(comm);
 
@@ -96,7 +96,7 @@ static double tree(double *v, uint32_t n, bool narrow)
 }
 
 static int reduce_scatter(struct en_comm *comm, float *own, const void *full, enum kn_type type,
-			  uint64_t n, float scale, struct en_comm_work **work_out,
+			  uint64_t n, float scale, struct en_collective **work_out,
 			  struct ckpt_err *err)
 {
 	struct team *t = team_of(comm);
@@ -138,7 +138,7 @@ static double farthest(const double *v, uint32_t n, enum en_comm_op op)
 }
 
 static int all_reduce(struct en_comm *comm, void *v, enum kn_num type, uint64_t n,
-		      enum en_comm_op op, struct en_comm_work **work_out, struct ckpt_err *err)
+		      enum en_comm_op op, struct en_collective **work_out, struct ckpt_err *err)
 {
 	struct team *t = team_of(comm);
 	double *sum, each[MOST];
@@ -171,7 +171,7 @@ static int all_reduce(struct en_comm *comm, void *v, enum kn_num type, uint64_t 
 }
 
 static int broadcast(struct en_comm *comm, void *p, uint64_t bytes, uint32_t root,
-		     struct en_comm_work **work_out, struct ckpt_err *err)
+		     struct en_collective **work_out, struct ckpt_err *err)
 {
 	struct team *t = team_of(comm);
 
@@ -183,13 +183,13 @@ static int broadcast(struct en_comm *comm, void *p, uint64_t bytes, uint32_t roo
 	return meet(t, err);
 }
 
-static int barrier(struct en_comm *comm, struct en_comm_work **work_out, struct ckpt_err *err)
+static int barrier(struct en_comm *comm, struct en_collective **work_out, struct ckpt_err *err)
 {
 	(void)work_out;
 	return meet(team_of(comm), err);
 }
 
-static int nothing_left(struct en_comm *comm, struct en_comm_work **work, struct ckpt_err *err)
+static int nothing_left(struct en_comm *comm, struct en_collective **work, struct ckpt_err *err)
 {
 	(void)comm;
 	(void)work;

@@ -22,7 +22,7 @@
 #include "engine/comm/en_comm_mpi.h"
 #include "engine/comm/en_tree.h"
 #include "engine/comm/en_watchdog.h"
-#include "engine/comm/en_work.h"
+#include "engine/comm/en_collective.h"
 #include "kernels/include/kn_train.h"
 
 static struct en_comm *one(void)
@@ -39,7 +39,7 @@ static struct en_comm *one(void)
 static void test_one_rank(void **state)
 {
 	struct en_comm *comm = one();
-	struct en_comm_work *work = NULL;
+	struct en_collective *work = NULL;
 	float full[5000], own[5000];
 	uint16_t half[3] = { 0x3f80, 0xc000, 0x7f80 };	/* bf16: 1, -2, infinity */
 	double v[2] = { 3, -0.0 }, w[2];
@@ -128,7 +128,7 @@ static void test_wrong_arguments(void **state)
 static void test_broken(void **state)
 {
 	struct en_comm *comm = one();
-	struct en_comm_work *work = NULL;
+	struct en_collective *work = NULL;
 	struct ckpt_err err = { 0 };
 	uint64_t v = 1;
 
@@ -264,17 +264,21 @@ static void test_extremes(void **state)
 static void check_cut(uint32_t size, uint64_t bytes, bool joined)
 {
 	static uint8_t out;
-	struct en_comm_work w = {
-		.kind = joined ? EN_COMM_REDUCE : EN_COMM_GATHER, .rank = size / 2, .size = size,
-		.root = EN_WORK_ALL, .bytes = bytes, .out = joined ? &out : NULL,
+	struct en_collective w = {
+		.kind = joined ? EN_COMM_REDUCE : EN_COMM_GATHER,
+		.rank = size / 2,
+		.size = size,
+		.root = EN_COLLECTIVE_ALL,
+		.bytes = bytes,
+		.out = joined ? &out : NULL,
 	};
-	const uint64_t scratch = en_work_cut(&w);
+	const uint64_t scratch = en_collective_cut(&w);
 	uint64_t sum = 0;
 
 	for (uint64_t c = 0; c < w.nchunks; c++) {
-		const uint64_t n = en_work_bytes(&w, c);
+		const uint64_t n = en_collective_bytes(&w, c);
 
-		assert_true(n > 0 && n <= EN_WORK_CHUNK);
+		assert_true(n > 0 && n <= EN_COLLECTIVE_CHUNK);
 		sum += n;
 	}
 	assert_true(sum == bytes);

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/comm/en_work.h"
+#include "engine/comm/en_collective.h"
 #include "engine/checkpoint/en_checkpointer.h"
 #include "engine/zero/cpu/en_zero_cpu.h"
 #include "tests/engine/te_model.h"

@@ -39,27 +39,27 @@ const struct watch_count *watch_counted(enum en_comm_kind kind)
 	}
 
 WRAP(EN_COMM_GATHER, en_comm_all_gather,
-     (struct en_comm *comm, void *full, const void *shard, uint64_t bytes,
-      struct en_comm_work **work_out, struct ckpt_err *err),
+     (struct en_comm * comm, void *full, const void *shard, uint64_t bytes,
+      struct en_collective **work_out, struct ckpt_err *err),
      (comm, full, shard, bytes, work_out, err))
 WRAP(EN_COMM_SMALL, en_comm_gather_small,
-     (struct en_comm *comm, void *full, const void *own, uint64_t bytes,
-      struct en_comm_work **work_out, struct ckpt_err *err),
+     (struct en_comm * comm, void *full, const void *own, uint64_t bytes,
+      struct en_collective **work_out, struct ckpt_err *err),
      (comm, full, own, bytes, work_out, err))
 WRAP(EN_COMM_REDUCE, en_comm_reduce_scatter,
-     (struct en_comm *comm, float *own, const void *full, enum kn_type type, uint64_t n,
-      float scale, struct en_comm_work **work_out, struct ckpt_err *err),
+     (struct en_comm * comm, float *own, const void *full, enum kn_type type, uint64_t n,
+      float scale, struct en_collective **work_out, struct ckpt_err *err),
      (comm, own, full, type, n, scale, work_out, err))
 WRAP(EN_COMM_SMALL, en_comm_all_reduce,
-     (struct en_comm *comm, void *v, enum kn_num type, uint64_t n, enum en_comm_op op,
-      struct en_comm_work **work_out, struct ckpt_err *err),
+     (struct en_comm * comm, void *v, enum kn_num type, uint64_t n, enum en_comm_op op,
+      struct en_collective **work_out, struct ckpt_err *err),
      (comm, v, type, n, op, work_out, err))
 WRAP(EN_COMM_BROADCAST, en_comm_broadcast,
-     (struct en_comm *comm, void *p, uint64_t bytes, uint32_t root,
-      struct en_comm_work **work_out, struct ckpt_err *err),
+     (struct en_comm * comm, void *p, uint64_t bytes, uint32_t root,
+      struct en_collective **work_out, struct ckpt_err *err),
      (comm, p, bytes, root, work_out, err))
 WRAP(EN_COMM_BARRIER, en_comm_barrier,
-     (struct en_comm *comm, struct en_comm_work **work_out, struct ckpt_err *err),
+     (struct en_comm * comm, struct en_collective **work_out, struct ckpt_err *err),
      (comm, work_out, err))
 
 /* What ranks say of themselves while the table opens is counted by nobody. */

@@ -259,7 +259,7 @@ static int make(struct en_cpu *c, struct ckpt_err *err)
 static void keep_moving(void *arg)
 {
 	struct en_zero *z = arg;
-	struct en_comm_work *none = NULL;
+	struct en_collective *none = NULL;
 
 	/* a failure stays in the table, and is told by whoever waits */
 	(void)en_comm_test(z->comm, &none, NULL);

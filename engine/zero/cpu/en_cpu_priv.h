@@ -8,13 +8,13 @@
 struct en_cpu_block {
 	float *grads;		/* [padded]; stages 0 and 1 */
 	float *sum[EN_ZERO_LEVELS];	/* [shard]: a stack, each of fewer micro-batches */
-	struct en_comm_work *work;	/* a gather of all of it, in an update */
+	struct en_collective *work;	/* a gather of all of it, in an update */
 	uint32_t span;		/* of the trace */
 };
 
 /* A gather into a slot. */
 struct en_cpu_gather {
-	struct en_comm_work *work;
+	struct en_collective *work;
 	uint32_t span;		/* of the trace */
 };
 
@@ -24,7 +24,7 @@ struct en_cpu_reduce {
 	float *shard;		/* [shard]: what comes of it, inside the block's gradients */
 	int64_t block;		/* -1 = free */
 	uint32_t m;
-	struct en_comm_work *work;
+	struct en_collective *work;
 	uint32_t span;
 };
 

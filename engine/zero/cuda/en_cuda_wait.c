@@ -150,7 +150,7 @@ static int fail_nccl(struct en_cuda *c, ncclResult_t said, const char *what, str
 /* What is known of the others, without waiting. */
 static int ask_others(struct en_cuda *c, const char *what, struct ckpt_err *err)
 {
-	struct en_comm_work *none = NULL;
+	struct en_collective *none = NULL;
 	ncclResult_t said = ncclSuccess;
 	int rc = en_comm_test(c->z.comm, &none, err);
 

@@ -1,5 +1,5 @@
-/* en_flow.c -- see en_flow.h. */
-#include "engine/comm/en_flow.h"
+/* en_transport.c -- see en_transport.h. */
+#include "engine/comm/en_transport.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 /* ---------------------------------------------------------------- failing */
 
-int en_flow_fail(struct en_flow *f, struct ckpt_err *err, const char *fmt, ...)
+int en_transport_fail(struct en_transport *f, struct ckpt_err *err, const char *fmt, ...)
 {
 	struct ckpt_err *broken = &f->base.broken;
 	va_list ap;
@@ -29,7 +29,7 @@ int en_flow_fail(struct en_flow *f, struct ckpt_err *err, const char *fmt, ...)
 	return -(int)broken->code;
 }
 
-void en_flow_name(struct en_flow *f, uint32_t p, char *text, size_t n)
+void en_transport_name(struct en_transport *f, uint32_t p, char *text, size_t n)
 {
 	for (uint32_t i = 0; i < f->base.size; i++)
 		f->missing[i] = i == p;
@@ -37,7 +37,7 @@ void en_flow_name(struct en_flow *f, uint32_t p, char *text, size_t n)
 }
 
 /* Those from whom (else to whom) something is open.  How many. */
-static uint32_t open_ranks(struct en_flow *f, const struct en_comm_work *w, bool from)
+static uint32_t open_ranks(struct en_transport *f, const struct en_collective *w, bool from)
 {
 	uint32_t n = 0;
 
@@ -47,7 +47,7 @@ static uint32_t open_ranks(struct en_flow *f, const struct en_comm_work *w, bool
 }
 
 /* Nothing has moved for as long as is allowed: who is it? */
-static int fail_silent(struct en_flow *f, struct ckpt_err *err, const struct en_comm_work *w)
+static int fail_silent(struct en_transport *f, struct ckpt_err *err, const struct en_collective *w)
 {
 	const char *what = "nothing came from";
 	char who[360];
@@ -57,15 +57,17 @@ static int fail_silent(struct en_flow *f, struct ckpt_err *err, const struct en_
 		open_ranks(f, w, false);
 	}
 	en_peer_list(f->peer, f->base.size, f->base.rank, f->missing, who, sizeof(who));
-	return en_flow_fail(f, err, "%s %s for %g s, in %s number %llu (%llu bytes a rank, %llu "
-			    "of %llu chunks done)", what, who, f->base.timeout_ms / 1000.0,
-			    w->what, (unsigned long long)w->number, (unsigned long long)w->bytes,
-			    (unsigned long long)w->done, (unsigned long long)w->nchunks);
+	return en_transport_fail(f, err,
+				 "%s %s for %g s, in %s number %llu (%llu bytes a rank, %llu "
+				 "of %llu chunks done)",
+				 what, who, f->base.timeout_ms / 1000.0, w->what,
+				 (unsigned long long)w->number, (unsigned long long)w->bytes,
+				 (unsigned long long)w->done, (unsigned long long)w->nchunks);
 }
 
 /* ---------------------------------------------------------------- memory */
 
-static void work_free(struct en_comm_work *w)
+static void work_free(struct en_collective *w)
 {
 	if (!w)
 		return;
@@ -76,11 +78,11 @@ static void work_free(struct en_comm_work *w)
 	ck_free(w);
 }
 
-static int work_new(struct en_flow *f, const struct en_comm_work *plan,
-		    struct en_comm_work **work_out, struct ckpt_err *err)
+static int work_new(struct en_transport *f, const struct en_collective *plan,
+		    struct en_collective **work_out, struct ckpt_err *err)
 {
 	const uint32_t size = f->base.size;
-	struct en_comm_work *w = ck_zalloc(sizeof(*w));
+	struct en_collective *w = ck_zalloc(sizeof(*w));
 	uint64_t scratch;
 
 	if (!w)
@@ -89,7 +91,7 @@ static int work_new(struct en_flow *f, const struct en_comm_work *plan,
 	w->rank = f->base.rank;
 	w->size = size;
 	w->tree_work = f->tree_work;
-	scratch = en_work_cut(w);
+	scratch = en_collective_cut(w);
 	w->piece = ck_alloc_array(size, sizeof(*w->piece));
 	w->own = ck_zalloc(size * f->ops->own_bytes);
 	if (!w->piece || !w->own)
@@ -108,7 +110,7 @@ nomem:
 	return ck_fail_nomem(err, plan->what, plan->bytes);
 }
 
-int en_flow_init(struct en_flow *f, struct ckpt_err *err)
+int en_transport_init(struct en_transport *f, struct ckpt_err *err)
 {
 	const uint32_t size = f->base.size;
 
@@ -121,7 +123,7 @@ int en_flow_init(struct en_flow *f, struct ckpt_err *err)
 	return 0;
 }
 
-void en_flow_release(struct en_flow *f)
+void en_transport_release(struct en_transport *f)
 {
 	en_scratch_free(&f->base, &f->scratch);
 	ck_free(f->missing);
@@ -129,7 +131,7 @@ void en_flow_release(struct en_flow *f)
 	ck_free(f->peer);
 }
 
-int en_flow_meet(struct en_flow *f, struct ckpt_err *err)
+int en_transport_exchange_peers(struct en_transport *f, struct ckpt_err *err)
 {
 	struct en_peer *self = &f->peer[f->base.rank];
 	int rc;
@@ -143,7 +145,8 @@ int en_flow_meet(struct en_flow *f, struct ckpt_err *err)
 
 /* ---------------------------------------------------------------- moving */
 
-static int advance(struct en_flow *f, struct en_comm_work *w, bool *moved, struct ckpt_err *err)
+static int advance(struct en_transport *f, struct en_collective *w, bool *moved,
+		   struct ckpt_err *err)
 {
 	while (w->done < w->nchunks) {
 		uint32_t left = 0;
@@ -159,7 +162,7 @@ static int advance(struct en_flow *f, struct en_comm_work *w, bool *moved, struc
 		rc = f->ops->look(f, w, moved, &left, err);
 		if (rc || left)
 			return rc;
-		en_work_finish(w, w->done);
+		en_collective_finish(w, w->done);
 		w->done++;
 		*moved = true;
 	}
@@ -167,19 +170,19 @@ static int advance(struct en_flow *f, struct en_comm_work *w, bool *moved, struc
 }
 
 /* Everything in flight, in the order it was started. */
-static int progress(struct en_flow *f, bool *moved, struct ckpt_err *err)
+static int progress(struct en_transport *f, bool *moved, struct ckpt_err *err)
 {
 	int rc = f->ops->pump ? f->ops->pump(f, moved, err) : 0;
 
-	for (struct en_comm_work *w = f->active; w && !rc; w = w->next)
+	for (struct en_collective *w = f->active; w && !rc; w = w->next)
 		rc = advance(f, w, moved, err);
 	return rc;
 }
 
 /* Takes a work that is done out of the list; the caller's handle becomes NULL. */
-static bool retire(struct en_flow *f, struct en_comm_work **handle)
+static bool retire(struct en_transport *f, struct en_collective **handle)
 {
-	struct en_comm_work *w = *handle, **at = &f->active;
+	struct en_collective *w = *handle, **at = &f->active;
 
 	if (w->done < w->nchunks)
 		return false;
@@ -191,9 +194,9 @@ static bool retire(struct en_flow *f, struct en_comm_work **handle)
 	return true;
 }
 
-int en_flow_test(struct en_comm *comm, struct en_comm_work **work, struct ckpt_err *err)
+int en_transport_test(struct en_comm *comm, struct en_collective **work, struct ckpt_err *err)
 {
-	struct en_flow *f = en_flow_of(comm);
+	struct en_transport *f = en_transport_of(comm);
 	bool moved = false;
 	int rc = progress(f, &moved, err);
 
@@ -202,9 +205,9 @@ int en_flow_test(struct en_comm *comm, struct en_comm_work **work, struct ckpt_e
 	return rc;
 }
 
-int en_flow_wait(struct en_comm *comm, struct en_comm_work **work, struct ckpt_err *err)
+int en_transport_wait(struct en_comm *comm, struct en_collective **work, struct ckpt_err *err)
 {
-	struct en_flow *f = en_flow_of(comm);
+	struct en_transport *f = en_transport_of(comm);
 	struct en_watchdog p;
 
 	en_watchdog_begin(&p, f->ops->nap, f);
@@ -222,10 +225,10 @@ int en_flow_wait(struct en_comm *comm, struct en_comm_work **work, struct ckpt_e
 
 /* ---------------------------------------------------------------- starting */
 
-static int start(struct en_flow *f, const struct en_comm_work *plan,
-		 struct en_comm_work **work_out, struct ckpt_err *err)
+static int start(struct en_transport *f, const struct en_collective *plan,
+		 struct en_collective **work_out, struct ckpt_err *err)
 {
-	struct en_comm_work **last = &f->active, *w = NULL;
+	struct en_collective **last = &f->active, *w = NULL;
 	bool moved = false;
 	int rc = work_new(f, plan, &w, err);
 
@@ -244,79 +247,101 @@ static int start(struct en_flow *f, const struct en_comm_work *plan,
 	return 0;
 }
 
-int en_flow_all_gather(struct en_comm *comm, enum en_comm_kind kind, void *full, uint64_t bytes,
-		       struct en_comm_work **work_out, struct ckpt_err *err)
+int en_transport_all_gather(struct en_comm *comm, enum en_comm_kind kind, void *full,
+			    uint64_t bytes, struct en_collective **work_out, struct ckpt_err *err)
 {
-	const struct en_comm_work plan = {
-		.kind = kind, .what = kind == EN_COMM_SMALL ? "small gather" : "all-gather",
-		.root = EN_WORK_ALL, .bytes = bytes, .recv = full, .recv_step = bytes,
+	const struct en_collective plan = {
+		.kind = kind,
+		.what = kind == EN_COMM_SMALL ? "small gather" : "all-gather",
+		.root = EN_COLLECTIVE_ALL,
+		.bytes = bytes,
+		.recv = full,
+		.recv_step = bytes,
 		.send = (uint8_t *)full + comm->rank * bytes,
 	};
 
-	return start(en_flow_of(comm), &plan, work_out, err);
+	return start(en_transport_of(comm), &plan, work_out, err);
 }
 
-int en_flow_reduce_scatter(struct en_comm *comm, float *own, const void *full, enum kn_type type,
-			   uint64_t n, float scale, struct en_comm_work **work_out,
-			   struct ckpt_err *err)
+int en_transport_reduce_scatter(struct en_comm *comm, float *own, const void *full,
+				enum kn_type type, uint64_t n, float scale,
+				struct en_collective **work_out, struct ckpt_err *err)
 {
 	const uint64_t bytes = n * kn_type_size(type);
-	const struct en_comm_work plan = {
-		.kind = EN_COMM_REDUCE, .what = "reduce-scatter", .root = EN_WORK_ALL,
-		.bytes = bytes, .send = full, .send_step = bytes, .out = (uint8_t *)own,
+	const struct en_collective plan = {
+		.kind = EN_COMM_REDUCE,
+		.what = "reduce-scatter",
+		.root = EN_COLLECTIVE_ALL,
+		.bytes = bytes,
+		.send = full,
+		.send_step = bytes,
+		.out = (uint8_t *)own,
 		.tree = { .type = (enum kn_num)type, .op = EN_COMM_SUM, .scale = scale },
 	};
 
-	return start(en_flow_of(comm), &plan, work_out, err);
+	return start(en_transport_of(comm), &plan, work_out, err);
 }
 
-int en_flow_all_reduce(struct en_comm *comm, void *v, enum kn_num type, uint64_t n,
-		       enum en_comm_op op, struct en_comm_work **work_out, struct ckpt_err *err)
+int en_transport_all_reduce(struct en_comm *comm, void *v, enum kn_num type, uint64_t n,
+			    enum en_comm_op op, struct en_collective **work_out,
+			    struct ckpt_err *err)
 {
-	const struct en_comm_work plan = {
-		.kind = EN_COMM_SMALL, .what = "all-reduce", .root = EN_WORK_ALL,
-		.bytes = n * kn_num_size(type), .send = v, .out = v,
+	const struct en_collective plan = {
+		.kind = EN_COMM_SMALL,
+		.what = "all-reduce",
+		.root = EN_COLLECTIVE_ALL,
+		.bytes = n * kn_num_size(type),
+		.send = v,
+		.out = v,
 		.tree = { .type = type, .op = op, .scale = 1 },
 	};
 
-	return start(en_flow_of(comm), &plan, work_out, err);
+	return start(en_transport_of(comm), &plan, work_out, err);
 }
 
-int en_flow_broadcast(struct en_comm *comm, void *p, uint64_t bytes, uint32_t root,
-		      struct en_comm_work **work_out, struct ckpt_err *err)
+int en_transport_broadcast(struct en_comm *comm, void *p, uint64_t bytes, uint32_t root,
+			   struct en_collective **work_out, struct ckpt_err *err)
 {
-	const struct en_comm_work plan = {
-		.kind = EN_COMM_BROADCAST, .what = "broadcast", .root = root, .bytes = bytes,
-		.send = p, .recv = p,
+	const struct en_collective plan = {
+		.kind = EN_COMM_BROADCAST,
+		.what = "broadcast",
+		.root = root,
+		.bytes = bytes,
+		.send = p,
+		.recv = p,
 	};
 
-	return start(en_flow_of(comm), &plan, work_out, err);
+	return start(en_transport_of(comm), &plan, work_out, err);
 }
 
-int en_flow_barrier(struct en_comm *comm, struct en_comm_work **work_out, struct ckpt_err *err)
+int en_transport_barrier(struct en_comm *comm, struct en_collective **work_out,
+			 struct ckpt_err *err)
 {
 	static uint8_t nothing[1];
-	const struct en_comm_work plan = {
-		.kind = EN_COMM_BARRIER, .what = "barrier", .root = EN_WORK_ALL, .send = nothing,
+	const struct en_collective plan = {
+		.kind = EN_COMM_BARRIER,
+		.what = "barrier",
+		.root = EN_COLLECTIVE_ALL,
+		.send = nothing,
 		.recv = nothing,
 	};
 
-	return start(en_flow_of(comm), &plan, work_out, err);
+	return start(en_transport_of(comm), &plan, work_out, err);
 }
 
 /* ---------------------------------------------------------------- the end */
 
-void en_flow_lost(struct en_comm *comm, char *text, size_t n)
+void en_transport_lost(struct en_comm *comm, char *text, size_t n)
 {
-	struct en_flow *f = en_flow_of(comm);
+	struct en_transport *f = en_transport_of(comm);
 
 	if (en_peer_lost(f->peer, comm->size, comm->rank, f->missing))
 		en_peer_list(f->peer, comm->size, comm->rank, f->missing, text, n);
 }
 
-int en_flow_end(struct en_comm *comm, struct ckpt_err *err)
+int en_transport_end(struct en_comm *comm, struct ckpt_err *err)
 {
-	struct en_flow *f = en_flow_of(comm);
+	struct en_transport *f = en_transport_of(comm);
 
 	if (f->active)
 		return ck_fail(err, CKPT_E_USAGE, f->active->what, CKPT_NO_OFFSET,

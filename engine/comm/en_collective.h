@@ -1,6 +1,6 @@
 /*
- * en_work.h -- one collective as messages between pairs of ranks, for makers that have no more than
- * messages.
+ * en_collective.h -- one collective as messages between pairs of ranks, for backends that have no
+ * more than messages.
  *
  * Each rank sends 'bytes' to each other rank and gets as many from it, in chunks.  Two chunks are
  * under way at a time: chunk c + 2 begins when chunk c is done with all ranks.  What comes in goes
@@ -13,8 +13,8 @@
  *	broadcast        all, if root            its place, if p root  -
  *	barrier          no bytes                no bytes              -
  */
-#ifndef EN_WORK_H
-#define EN_WORK_H
+#ifndef EN_COLLECTIVE_H
+#define EN_COLLECTIVE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,8 +24,8 @@
 #include "engine/comm/en_tree.h"
 #include "libckpt/ztrain/ck_zt_memory.h"
 
-#define EN_WORK_CHUNK CK_ZT_MESSAGE
-#define EN_WORK_ALL UINT32_MAX	/* as root: every rank sends */
+#define EN_COLLECTIVE_CHUNK CK_ZT_MESSAGE
+#define EN_COLLECTIVE_ALL UINT32_MAX /* as root: every rank sends */
 
 /* Memory that operations use one after the other. */
 struct en_scratch {
@@ -35,8 +35,8 @@ struct en_scratch {
 	uint8_t *bytes;
 };
 
-struct en_comm_work {
-	struct en_comm_work *next;
+struct en_collective {
+	struct en_collective *next;
 	enum en_comm_kind kind;
 	const char *what;	/* "reduce-scatter" */
 	uint64_t number;	/* of the operation, from 0, the same on all ranks */
@@ -53,18 +53,18 @@ struct en_comm_work {
 	void *tree_work;	/* lent */
 	uint64_t chunk, nchunks;
 	uint64_t posted, done;	/* chunks */
-	void *own;		/* the maker's */
+	void *own;	/* the backend's */
 };
 
 /* Cuts what the fields up to 'out' say into chunks.  Returns the bytes of scratch it takes. */
-uint64_t en_work_cut(struct en_comm_work *work);
+uint64_t en_collective_cut(struct en_collective *work);
 
-uint64_t en_work_bytes(const struct en_comm_work *work, uint64_t chunk);
+uint64_t en_collective_bytes(const struct en_collective *work, uint64_t chunk);
 /* NULL: nothing goes there.  A chunk of 0 bytes has an address too. */
-const void *en_work_send(const struct en_comm_work *work, uint64_t chunk, uint32_t to);
-void *en_work_recv(const struct en_comm_work *work, uint64_t chunk, uint32_t from);
+const void *en_collective_send(const struct en_collective *work, uint64_t chunk, uint32_t to);
+void *en_collective_recv(const struct en_collective *work, uint64_t chunk, uint32_t from);
 /* All of it has come in and gone out. */
-void en_work_finish(struct en_comm_work *work, uint64_t chunk);
+void en_collective_finish(struct en_collective *work, uint64_t chunk);
 
 /*
  * Memory of 'size' bytes or more, marked as used; what is unused and too small is freed on the way.

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/comm/en_start.h"
+#include "engine/comm/en_bootstrap.h"
 
 static const char *const names[] = {
 	"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
@@ -47,73 +47,75 @@ static void environment(const char *text)
 static const struct row {
 	const char *environment;
 	bool has_mpi;
-	enum en_start how;	/* 0: refused */
+	enum en_bootstrap how; /* 0: refused */
 	uint32_t rank, size;
 	unsigned port, ports;	/* port 0: of srun's job */
 	const char *host, *says;
 } rows[] = {
-	{ "", true, EN_START_ALONE, 0, 0, 0, 0, NULL, NULL },
-	{ "RANK=3", true, EN_START_ALONE, 0, 0, 0, 0, NULL, NULL },
-	{ "RANK=0 WORLD_SIZE=1", true, EN_START_ALONE, 0, 0, 0, 0, NULL, NULL },
-	{ "RANK=0 WORLD_SIZE=1 TORCHELASTIC_RUN_ID=x OMPI_COMM_WORLD_SIZE=1 "
-	  "OMPI_COMM_WORLD_RANK=0", true, EN_START_ALONE, 0, 0, 0, 0, NULL, NULL },
-	{ TORCH, true, EN_START_TCP, 1, 4, 29500, 1, "a", NULL },
-	{ TORCH " ZTRAIN_PORT=4000", true, EN_START_TCP, 1, 4, 4000, 1, "a", NULL },
-	{ ELASTIC, true, EN_START_TCP, 1, 4, 29501, 16, "a", NULL },
-	{ ELASTIC " ZTRAIN_PORT=4000", false, EN_START_TCP, 1, 4, 4000, 1, "a", NULL },
-	{ "OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=1", true, EN_START_MPI, 0, 0, 0, 0, NULL,
-	  NULL },
-	{ "OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0", true, EN_START_MPI, 0, 0, 0, 0, NULL,
-	  NULL },
-	{ "OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0", false, EN_START_ALONE, 0, 0, 0, 0,
-	  NULL, NULL },
+	{"", true, EN_BOOT_ALONE, 0, 0, 0, 0, NULL, NULL},
+	{"RANK=3", true, EN_BOOT_ALONE, 0, 0, 0, 0, NULL, NULL},
+	{"RANK=0 WORLD_SIZE=1", true, EN_BOOT_ALONE, 0, 0, 0, 0, NULL, NULL},
+	{"RANK=0 WORLD_SIZE=1 TORCHELASTIC_RUN_ID=x OMPI_COMM_WORLD_SIZE=1 "
+	 "OMPI_COMM_WORLD_RANK=0",
+	 true, EN_BOOT_ALONE, 0, 0, 0, 0, NULL, NULL},
+	{TORCH, true, EN_BOOT_TCP, 1, 4, 29500, 1, "a", NULL},
+	{TORCH " ZTRAIN_PORT=4000", true, EN_BOOT_TCP, 1, 4, 4000, 1, "a", NULL},
+	{ELASTIC, true, EN_BOOT_TCP, 1, 4, 29501, 16, "a", NULL},
+	{ELASTIC " ZTRAIN_PORT=4000", false, EN_BOOT_TCP, 1, 4, 4000, 1, "a", NULL},
+	{"OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=1", true, EN_BOOT_MPI, 0, 0, 0, 0, NULL,
+	 NULL},
+	{"OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0", true, EN_BOOT_MPI, 0, 0, 0, 0, NULL,
+	 NULL},
+	{"OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0", false, EN_BOOT_ALONE, 0, 0, 0, 0, NULL,
+	 NULL},
 	/* without MPI that is refused by who would open it */
-	{ "OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=1", false, EN_START_MPI, 0, 0, 0, 0, NULL,
-	  NULL },
+	{"OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=1", false, EN_BOOT_MPI, 0, 0, 0, 0, NULL,
+	 NULL},
 	/* mpirun, with variables for programs of torch's */
-	{ TORCH " OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=1", true, EN_START_MPI, 0, 0, 0, 0,
-	  NULL, NULL },
-	{ TORCH " OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=1", false, EN_START_TCP, 1, 4,
-	  29500, 1, "a", NULL },
+	{TORCH " OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=1", true, EN_BOOT_MPI, 0, 0, 0, 0,
+	 NULL, NULL},
+	{TORCH " OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=1", false, EN_BOOT_TCP, 1, 4, 29500, 1,
+	 "a", NULL},
 	/* torchrun below srun or mpirun */
-	{ ELASTIC " SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 PMIX_RANK=0", true, EN_START_TCP, 1, 4,
-	  29501, 16, "a", NULL },
-	{ ELASTIC " SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4 PMIX_RANK=1", true, EN_START_TCP, 1, 4,
-	  29501, 16, "a", NULL },
-	{ TORCH " OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0", true, EN_START_TCP, 1, 4, 29500,
-	  1, "a", NULL },
+	{ELASTIC " SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 PMIX_RANK=0", true, EN_BOOT_TCP, 1, 4,
+	 29501, 16, "a", NULL},
+	{ELASTIC " SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4 PMIX_RANK=1", true, EN_BOOT_TCP, 1, 4,
+	 29501, 16, "a", NULL},
+	{TORCH " OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0", true, EN_BOOT_TCP, 1, 4, 29500, 1,
+	 "a", NULL},
 	/* srun */
-	{ SRUN, true, EN_START_MPI, 0, 0, 0, 0, NULL, NULL },
-	{ SRUN " PMI_FD=7", true, EN_START_MPI, 0, 0, 0, 0, NULL, NULL },
-	{ SRUN, false, EN_START_TCP, 2, 4, 0, 16, "n03x", NULL },
-	{ SRUN " MASTER_ADDR=b MASTER_PORT=77", false, EN_START_TCP, 2, 4, 77, 1, "b", NULL },
-	{ SRUN " RANK=2 WORLD_SIZE=4 MASTER_ADDR=b MASTER_PORT=77", true, EN_START_TCP, 2, 4, 77,
-	  1, "b", NULL },
-	{ SRUN " RANK=2 WORLD_SIZE=4 MASTER_ADDR=b MASTER_PORT=77 PMIX_RANK=2", true, EN_START_MPI,
-	  0, 0, 0, 0, NULL, NULL },
-	{ "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1", false, EN_START_ALONE, 0, 0, 0, 0, NULL, NULL },
-	{ "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2", false, 0, 0, 0, 0, 0, "SLURM_STEP_NODELIST",
-	  "nothing says where rank 0 is" },
+	{SRUN, true, EN_BOOT_MPI, 0, 0, 0, 0, NULL, NULL},
+	{SRUN " PMI_FD=7", true, EN_BOOT_MPI, 0, 0, 0, 0, NULL, NULL},
+	{SRUN, false, EN_BOOT_TCP, 2, 4, 0, 16, "n03x", NULL},
+	{SRUN " MASTER_ADDR=b MASTER_PORT=77", false, EN_BOOT_TCP, 2, 4, 77, 1, "b", NULL},
+	{SRUN " RANK=2 WORLD_SIZE=4 MASTER_ADDR=b MASTER_PORT=77", true, EN_BOOT_TCP, 2, 4, 77, 1,
+	 "b", NULL},
+	{SRUN " RANK=2 WORLD_SIZE=4 MASTER_ADDR=b MASTER_PORT=77 PMIX_RANK=2", true, EN_BOOT_MPI, 0,
+	 0, 0, 0, NULL, NULL},
+	{"SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1", false, EN_BOOT_ALONE, 0, 0, 0, 0, NULL, NULL},
+	{"SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2", false, 0, 0, 0, 0, 0, "SLURM_STEP_NODELIST",
+	 "nothing says where rank 0 is"},
 	/* what is missing, or makes no sense */
-	{ "RANK=1 WORLD_SIZE=4", true, 0, 0, 0, 0, 0, "MASTER_ADDR", "is to name the host" },
-	{ "RANK=1 WORLD_SIZE=4 MASTER_ADDR=a", true, 0, 0, 0, 0, 0, "MASTER_PORT", "not set" },
-	{ TORCH " ZTRAIN_PORT=70000", true, 0, 0, 0, 0, 0, "ZTRAIN_PORT", "no number of 1 to" },
-	{ TORCH " ZTRAIN_PORT=4x", true, 0, 0, 0, 0, 0, "ZTRAIN_PORT", "\"4x\"" },
-	{ "RANK=4 WORLD_SIZE=4 MASTER_ADDR=a MASTER_PORT=5", true, 0, 0, 0, 0, 0, "RANK",
-	  "no number of 0 to 3" },
-	{ "RANK=1 WORLD_SIZE=4 MASTER_ADDR=a MASTER_PORT=65530 TORCHELASTIC_RUN_ID=x "
-	  "TORCHELASTIC_USE_AGENT_STORE=True", true, 0, 0, 0, 0, 0, "MASTER_PORT", "to 65519" },
+	{"RANK=1 WORLD_SIZE=4", true, 0, 0, 0, 0, 0, "MASTER_ADDR", "is to name the host"},
+	{"RANK=1 WORLD_SIZE=4 MASTER_ADDR=a", true, 0, 0, 0, 0, 0, "MASTER_PORT", "not set"},
+	{TORCH " ZTRAIN_PORT=70000", true, 0, 0, 0, 0, 0, "ZTRAIN_PORT", "no number of 1 to"},
+	{TORCH " ZTRAIN_PORT=4x", true, 0, 0, 0, 0, 0, "ZTRAIN_PORT", "\"4x\""},
+	{"RANK=4 WORLD_SIZE=4 MASTER_ADDR=a MASTER_PORT=5", true, 0, 0, 0, 0, 0, "RANK",
+	 "no number of 0 to 3"},
+	{"RANK=1 WORLD_SIZE=4 MASTER_ADDR=a MASTER_PORT=65530 TORCHELASTIC_RUN_ID=x "
+	 "TORCHELASTIC_USE_AGENT_STORE=True",
+	 true, 0, 0, 0, 0, 0, "MASTER_PORT", "to 65519"},
 };
 
 static void one_row(const struct row *r)
 {
-	struct en_meeting m = { .size = 99 };
+	struct en_rendezvous m = { .size = 99 };
 	struct ckpt_err err = { 0 };
-	enum en_start how = 0;
+	enum en_bootstrap how = 0;
 	int rc;
 
 	environment(r->environment);
-	rc = en_start_how(r->has_mpi, &how, &m, &err);
+	rc = en_bootstrap_detect(r->has_mpi, &how, &m, &err);
 	if (!r->how) {
 		if (rc != -CKPT_E_USAGE || strcmp(err.where, r->host) || !strstr(err.msg, r->says))
 			fail_msg("%s: %d, %s: %s", r->environment, rc, err.where, err.msg);
@@ -121,7 +123,7 @@ static void one_row(const struct row *r)
 	}
 	if (rc || how != r->how)
 		fail_msg("%s: %d, way %d, %s: %s", r->environment, rc, how, err.where, err.msg);
-	if (how != EN_START_TCP) {
+	if (how != EN_BOOT_TCP) {
 		assert_int_equal(m.size, 99);	/* as it was */
 		return;
 	}
@@ -140,13 +142,13 @@ static void every_start_is_understood(void **state)
 
 static uint64_t job(const char *text)
 {
-	struct en_meeting m = { .size = 0 };
+	struct en_rendezvous m = { .size = 0 };
 	struct ckpt_err err = { 0 };
-	enum en_start how;
+	enum en_bootstrap how;
 
 	environment(text);
-	assert_int_equal(en_start_how(false, &how, &m, &err), 0);
-	assert_int_equal(how, EN_START_TCP);
+	assert_int_equal(en_bootstrap_detect(false, &how, &m, &err), 0);
+	assert_int_equal(how, EN_BOOT_TCP);
 	return m.job;
 }
 
@@ -168,12 +170,12 @@ static void jobs_are_told_apart(void **state)
 
 static bool local(const char *text)
 {
-	struct en_meeting m = { .size = 0 };
-	enum en_start how;
+	struct en_rendezvous m = { .size = 0 };
+	enum en_bootstrap how;
 
 	environment(text);
-	assert_int_equal(en_start_how(false, &how, &m, NULL), 0);
-	assert_int_equal(how, EN_START_TCP);
+	assert_int_equal(en_bootstrap_detect(false, &how, &m, NULL), 0);
+	assert_int_equal(how, EN_BOOT_TCP);
 	return m.local;
 }
 
@@ -196,15 +198,15 @@ static void jobs_of_one_host_are_known(void **state)
 /* MPI counts one rank where the launcher has started four. */
 static void ranks_that_are_alone_are_found(void **state)
 {
-	struct en_meeting m = { .size = 0 };
+	struct en_rendezvous m = { .size = 0 };
 	struct ckpt_err err = { 0 };
 
 	(void)state;
 	environment("PMI_SIZE=4 PMI_RANK=1");
-	assert_int_equal(en_start_alone(1, &m, &err), -CKPT_E_USAGE);
+	assert_int_equal(en_bootstrap_without_mpi(1, &m, &err), -CKPT_E_USAGE);
 	assert_non_null(strstr(err.msg, "4 processes, and MPI counts 1"));
 	environment(SRUN);
-	assert_int_equal(en_start_alone(1, &m, NULL), 0);
+	assert_int_equal(en_bootstrap_without_mpi(1, &m, NULL), 0);
 	assert_int_equal(m.rank, 2);
 	assert_string_equal(m.host, "n03x");
 }
@@ -219,14 +221,14 @@ static void lists_of_hosts_begin_with_one(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
-		struct en_meeting m = { .size = 0 };
-		enum en_start how;
+		struct en_rendezvous m = { .size = 0 };
+		enum en_bootstrap how;
 		char text[256];
 
 		snprintf(text, sizeof(text), "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 "
 			 "SLURM_STEP_NODELIST=%s", list[i][0]);
 		environment(text);
-		assert_int_equal(en_start_how(false, &how, &m, NULL), 0);
+		assert_int_equal(en_bootstrap_detect(false, &how, &m, NULL), 0);
 		assert_string_equal(m.host, list[i][1]);
 	}
 }

@@ -1,5 +1,5 @@
-/* en_start.c -- see en_start.h. */
-#include "engine/comm/en_start.h"
+/* en_bootstrap.c -- see en_bootstrap.h. */
+#include "engine/comm/en_bootstrap.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,7 +59,7 @@ static uint64_t job_of(const char *kind, const char *const *names, size_t n)
 	return ck_hash64(text, at);
 }
 
-static int set_host(struct en_meeting *m, const char *host, size_t n, struct ckpt_err *err)
+static int set_host(struct en_rendezvous *m, const char *host, size_t n, struct ckpt_err *err)
 {
 	if (n >= sizeof(m->host))
 		return wrong(err, "MASTER_ADDR", "its name is longer than names of hosts are");
@@ -68,7 +68,7 @@ static int set_host(struct en_meeting *m, const char *host, size_t n, struct ckp
 	return 0;
 }
 
-static int who(struct en_meeting *m, const char *rank_name, const char *size_name,
+static int who(struct en_rendezvous *m, const char *rank_name, const char *size_name,
 	       struct ckpt_err *err)
 {
 	unsigned long rank = 0, size = 0;
@@ -82,7 +82,7 @@ static int who(struct en_meeting *m, const char *rank_name, const char *size_nam
 }
 
 /* All ranks are of this host: by the name of rank 0's, or as the launcher counts them. */
-static bool is_local(const struct en_meeting *m, const char *here, const char *all)
+static bool is_local(const struct en_rendezvous *m, const char *here, const char *all)
 {
 	const char *n = variable(here), *of = all ? variable(all) : "1";
 
@@ -91,7 +91,7 @@ static bool is_local(const struct en_meeting *m, const char *here, const char *a
 
 /* ---- torchrun, deepspeed's launcher, or by hand ---- */
 
-static int torch_port(struct en_meeting *m, struct ckpt_err *err)
+static int torch_port(struct en_rendezvous *m, struct ckpt_err *err)
 {
 	const char *store = variable("TORCHELASTIC_USE_AGENT_STORE");
 	unsigned long port = 0;
@@ -111,7 +111,7 @@ static int torch_port(struct en_meeting *m, struct ckpt_err *err)
 	return rc;
 }
 
-static int by_torch(struct en_meeting *m, struct ckpt_err *err)
+static int by_torch(struct en_rendezvous *m, struct ckpt_err *err)
 {
 	static const char *const names[] = {
 		"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_PORT",
@@ -160,7 +160,7 @@ static size_t first_host(const char *list, char *out, size_t room)
 
 static const struct cli_launcher *const srun = &cli_launchers[CLI_BY_SRUN];
 
-static int by_slurm(struct en_meeting *m, struct ckpt_err *err)
+static int by_slurm(struct en_rendezvous *m, struct ckpt_err *err)
 {
 	static const char *const names[] = { "SLURM_JOB_ID", "SLURM_STEP_ID" };
 	const char *list = variable("SLURM_STEP_NODELIST"), *host = variable("MASTER_ADDR");
@@ -218,46 +218,47 @@ static bool is_torch(bool has_mpi, uint32_t launched)
 	       (srun_without_pmi() && variable("MASTER_ADDR"));
 }
 
-int en_start_how(bool has_mpi, enum en_start *how_out, struct en_meeting *meeting_out,
-		 struct ckpt_err *err)
+int en_bootstrap_detect(bool has_mpi, enum en_bootstrap *how_out,
+			struct en_rendezvous *rendezvous_out, struct ckpt_err *err)
 {
 	int32_t rank;
 	const uint32_t launched = en_comm_launched(&rank);
 	const bool torch = is_torch(has_mpi, launched);
-	struct en_meeting m = { .size = 1 };
+	struct en_rendezvous m = { .size = 1 };
 	int rc = 0;
 
 	if (!torch && (has_mpi || !srun_without_pmi())) {
-		*how_out = launched > 1 || (rank >= 0 && has_mpi) ? EN_START_MPI : EN_START_ALONE;
+		*how_out = launched > 1 || (rank >= 0 && has_mpi) ? EN_BOOT_MPI : EN_BOOT_ALONE;
 		return 0;
 	}
 	if (!torch && launched <= 1) {
-		*how_out = EN_START_ALONE;
+		*how_out = EN_BOOT_ALONE;
 		return 0;
 	}
 	if (torch && atoi(getenv("WORLD_SIZE")) == 1) {
-		*how_out = EN_START_ALONE;
+		*how_out = EN_BOOT_ALONE;
 		return 0;
 	}
 	rc = torch ? by_torch(&m, err) : by_slurm(&m, err);
 	if (rc)
 		return rc;
-	*meeting_out = m;
-	*how_out = EN_START_TCP;
+	*rendezvous_out = m;
+	*how_out = EN_BOOT_TCP;
 	return 0;
 }
 
-int en_start_alone(uint32_t size, struct en_meeting *meeting_out, struct ckpt_err *err)
+int en_bootstrap_without_mpi(uint32_t size, struct en_rendezvous *rendezvous_out,
+			     struct ckpt_err *err)
 {
 	int32_t rank;
 	const uint32_t launched = en_comm_launched(&rank);
-	struct en_meeting m = { .size = 1 };
+	struct en_rendezvous m = { .size = 1 };
 	int rc;
 
 	if (size == 1 && srun_without_pmi()) {
 		rc = by_slurm(&m, err);
 		if (!rc)
-			*meeting_out = m;
+			*rendezvous_out = m;
 		return rc;
 	}
 	return ck_fail(err, CKPT_E_USAGE, "MPI", CKPT_NO_OFFSET,
