@@ -10,7 +10,7 @@
 #include "libckpt/include/ckpt_zero.h"
 #include "libckpt/json/ck_json.h"
 #include "libckpt/json/ck_json_val.h"
-#include "libckpt/reshard/ck_ds_config.h"
+#include "libckpt/step/ck_ds_config.h"
 
 #define MAX_CONFIG_BYTES ((uint64_t)16 << 20)
 #define MAX_ELEMENTS 1e12

@@ -5,7 +5,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/reshard/ck_ds_config.h"
+#include "libckpt/step/ck_ds_config.h"
 #include "libckpt/reshard/ck_recipe.h"
 
 #define DEFAULT_VERSION "0.19.8"	/* the newest that docs/formats/deepspeed.md knows */

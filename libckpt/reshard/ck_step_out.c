@@ -9,43 +9,6 @@
 #include "libckpt/run/ck_run_to_dst.h"
 #include "libckpt/run/op_commit.h"
 
-int ck_step_check_world(uint32_t world, struct ckpt_err *err)
-{
-	if (world && world <= CKPT_ZERO_MAX_WORLD)
-		return 0;
-	return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-		       "a world of %u ranks; 1 to %u are possible", world, CKPT_ZERO_MAX_WORLD);
-}
-
-/* What readers of 'latest' take off its ends. */
-static bool is_space(char c)
-{
-	return c == ' ' || (c >= '\t' && c <= '\r') || (c >= 0x1c && c <= 0x1f);
-}
-
-static bool ends_in(const char *tag, const char *end)
-{
-	const size_t n = strlen(tag), k = strlen(end);
-
-	return n >= k && !strcmp(tag + n - k, end);
-}
-
-int ck_step_check_tag(const char *tag, struct ckpt_err *err)
-{
-	const size_t n = strlen(tag);
-
-	if (n && !strpbrk(tag, "/[]*?") && strcmp(tag, ".") && strcmp(tag, "..") &&
-	    strcmp(tag, "latest") && strcmp(tag, "latest_universal") && !is_space(tag[0]) &&
-	    !is_space(tag[n - 1]))
-		return ends_in(tag, ".zckpt-partial") || ends_in(tag, ".zckpt-new") ?
-		       ck_fail(err, CKPT_E_USAGE, tag, CKPT_NO_OFFSET,
-			       "this cannot name a step: it is the name of one that is not "
-			       "finished") : 0;
-	return ck_fail(err, CKPT_E_USAGE, tag, CKPT_NO_OFFSET,
-		       "this cannot name a step: a plain name of a folder is wanted, without /, "
-		       "[]*? and space at its ends; --new-tag gives one");
-}
-
 /* In one arena, which ckpt_report_free() releases. */
 static int make_report(const struct ck_step_out *o, const char *dst,
 		       const struct ck_run_stats *stats, struct ckpt_report *out,

@@ -5,8 +5,6 @@
 #ifndef CK_STEP_OUT_H
 #define CK_STEP_OUT_H
 
-#include <ckpt_zero.h>
-
 #include "libckpt/format/ck_plan.h"
 #include "libckpt/run/ck_ckpt.h"
 
@@ -21,13 +19,6 @@ struct ck_step_out {
 	uint64_t read_before;		/* began 0 = now */
 };
 
-/* CKPT_E_USAGE unless 1 to CKPT_ZERO_MAX_WORLD. */
-int ck_step_check_world(uint32_t world, struct ckpt_err *err);
-/*
- * The step is one folder of the result, and DeepSpeed's loader takes its name for a pattern:
- * CKPT_E_USAGE if the name is not fit for both.
- */
-int ck_step_check_tag(const char *tag, struct ckpt_err *err);
 /* '*report_out' (may be NULL) is filled on success.  Codes of ck_run_to_dst(). */
 int ck_step_deliver(const struct ck_step_out *out, struct ckpt_report *report_out,
 		    struct ckpt_err *err);

@@ -19,6 +19,7 @@
 #include "libckpt/run/ck_buffers.h"
 #include "libckpt/run/ck_run.h"
 #include "libckpt/run/ck_stated.h"
+#include "libckpt/step/ck_step_check.h"
 
 struct resharding {
 	struct ckpt *ck;

@@ -18,6 +18,7 @@
 #include "libckpt/reshard/op_reshard.h"
 #include "libckpt/run/ck_read.h"
 #include "libckpt/run/ck_stated.h"
+#include "libckpt/step/ck_step_check.h"
 
 #define COMPARE_ELEMS ((uint64_t)1 << 16)
 

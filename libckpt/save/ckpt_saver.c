@@ -8,13 +8,14 @@
 #include <string.h>
 #include <time.h>
 
+#include <ckpt_zero.h>
+
 #include "formats/ck_formats.h"
 #include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/commit/ck_leftover.h"
 #include "libckpt/io/ck_fs.h"
-#include "libckpt/reshard/ck_step_out.h"
 #include "libckpt/run/ck_ckpt.h"
 #include "libckpt/save/ck_saver.h"
 

@@ -11,8 +11,8 @@
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/json/ck_json.h"
 #include "libckpt/json/ck_json_val.h"
-#include "libckpt/reshard/ck_step_out.h"
 #include "libckpt/save/ck_save.h"
+#include "libckpt/step/ck_step_check.h"
 
 #define DEFAULT_VERSION "0.19.8"
 #define MAX_STATES 32u

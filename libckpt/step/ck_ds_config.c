@@ -1,5 +1,5 @@
 /* ck_ds_config.c -- see ck_ds_config.h. */
-#include "libckpt/reshard/ck_ds_config.h"
+#include "libckpt/step/ck_ds_config.h"
 
 #include <string.h>
 #include <strings.h>
