@@ -12,21 +12,39 @@
  *	... ckpt_convert(), ckpt_digest() ...
  *	ckpt_close(ck);
  *
- * Words: a *step* is one saved checkpoint (a tag folder).  A *tensor* is a logical
- * one, whole, with a name and a shape, however many ranks hold pieces of it.  Each
- * tensor has *states*: "weight" (the model's own copy, usually 16-bit; of a buffer or
- * a frozen parameter, its bytes), "master" (fp32), "exp_avg", "exp_avg_sq", and any
- * further state under the optimizer's own name for it.  An *extent* is where a run
- * of a state's elements lies in a file.
+ * All tensors with their states, and where each begins:
  *
- * Threads: calls that take 'const struct ckpt *' may run at the same time.
+ *	ckpt_info_get(ck, &info);
+ *	for (uint64_t t = 0; t < info.ntensors; t++) {
+ *		ckpt_tensor_get(ck, t, &tensor, NULL);
+ *		for (uint32_t s = 0; s < tensor.nstates; s++) {
+ *			ckpt_state_get(ck, t, s, &state, NULL);
+ *			if (!ckpt_extent_get(ck, t, s, 0, &extent, NULL))
+ *				printf("%s %s %s: %s+%" PRIu64 "\n", tensor.name, state.name,
+ *				       ckpt_dtype_name(state.dtype), extent.path, extent.offset);
+ *		}
+ *	}
+ *
+ * Words (docs/WORDS.md has them all): a *step* is one saved checkpoint (a tag folder).  A *tensor*
+ * is a logical one, whole, with a name and a shape, however many ranks hold pieces of it.  Each
+ * tensor has *states*: "weight" (the model's own copy, usually 16-bit; of a buffer or a frozen
+ * parameter, its bytes), "master" (fp32), "exp_avg", "exp_avg_sq", and any further state under the
+ * optimizer's own name for it.  An *extent* is where a run of a state's elements lies in a file.
+ *
+ * Threads: calls that take 'const struct ckpt *' may run at the same time.  One that takes a
+ * 'struct ckpt *' may add findings, and has the handle for itself.  Handles do not share anything.
  *
  * Trust: nothing in a file is executed, and no size in a file is believed before it
  * has been compared with the bytes that are there or with a limit.
  *
  * The library never prints, never exits, and reads no environment variable.  Option
  * structs begin with their own size: set it to sizeof(the struct), zero the rest,
- * and a library that is newer or older than your header knows what you mean.
+ * and a library that is newer or older than your header knows what you mean.  A field that an older
+ * library does not know is CKPT_E_USAGE unless it is zero.  Where a function takes a pointer to
+ * options, NULL means that all of them are zero, except for ckpt_reshard(), ckpt_shard() and the
+ * functions of ckpt_save.h, which cannot do without.
+ *
+ * Tested with gcc and clang on Linux; link with -lckpt, or as pkg-config libckpt says.
  */
 #ifndef CKPT_H
 #define CKPT_H
@@ -42,7 +60,7 @@ extern "C" {
 #define CKPT_API __attribute__((visibility("default")))
 #endif
 
-#define CKPT_VERSION_STRING "0.1.0"
+#define CKPT_VERSION_STRING "0.1.0"	/* of this header: major.minor.patch */
 #define CKPT_VERSION_NUMBER 100	/* major * 10000 + minor * 100 + patch */
 
 /* The version the library was built as, e.g. "0.1.0".  Static string, never freed. */
@@ -51,11 +69,13 @@ CKPT_API const char *ckpt_version(void);
 /* ---------------------------------------------------------------- errors */
 
 /*
- * What went wrong.  Values are pinned: scripts see them.  Tens are kinds: 10 the
+ * What went wrong.  A function that can fail returns 0 or -code, and describes the first failure in
+ * '*err'; outputs ('x_out', 'out') are written on success only.  Values are pinned: scripts see
+ * them.  Tens are kinds: 10 the
  * system, 20 bytes of a file, 30 the layout of a step, 40 policy and use.
  */
 enum ckpt_code {
-	CKPT_OK = 0,
+	CKPT_OK = 0,			/* nothing failed */
 	CKPT_E_IO = 10,			/* a system call failed */
 	CKPT_E_NOMEM = 11,		/* no memory */
 	CKPT_E_NOSPACE = 12,		/* the disk is or would be full */
@@ -76,9 +96,14 @@ enum ckpt_code {
 	CKPT_E_EXPECT = 42,		/* the result would not be what 'expect' names */
 };
 
+/* Of ckpt_err.offset: the failure has no place in a file. */
 #define CKPT_NO_OFFSET UINT64_MAX
 
-/* On the caller's stack, zeroed before the call: reporting never allocates. */
+/*
+ * On the caller's stack, zeroed before the call: reporting never allocates, so it works without
+ * memory too.  The first failure stays: a struct that holds one already is not overwritten, and is
+ * zeroed to be used again.  Every call takes NULL in its place, and then returns the code alone.
+ */
 struct ckpt_err {
 	enum ckpt_code code;	/* CKPT_OK while nothing has failed */
 	uint64_t offset;	/* byte in 'where', or CKPT_NO_OFFSET */
@@ -91,7 +116,11 @@ CKPT_API const char *ckpt_code_name(enum ckpt_code code);
 
 /* ---------------------------------------------------------------- tensors */
 
-/* Element types.  Pinned.  The order is that of safetensors where it has the type. */
+/*
+ * Element types.  Pinned.  The order is that of safetensors where it has the type.  Types below 8
+ * bits are packed.  Conversion is between F64, F32, F16 and BF16, rounded to nearest even; every
+ * other type is passed on as stored.
+ */
 enum ckpt_dtype {
 	CKPT_BOOL = 1, CKPT_F4, CKPT_F6_E2M3, CKPT_F6_E3M2, CKPT_U8, CKPT_I8,
 	CKPT_F8_E5M2, CKPT_F8_E4M3, CKPT_F8_E8M0, CKPT_F8_E4M3FNUZ, CKPT_F8_E5M2FNUZ,
@@ -122,13 +151,14 @@ enum ckpt_role {
 	CKPT_ROLE_UNTRAINED = 6,	/* takes a gradient, but is not in the optimizer */
 };
 
+/* A tensor of the index, for ckpt_tensor_get(). */
 struct ckpt_tensor_info {
 	const char *name;	/* UTF-8, lent by the handle */
-	enum ckpt_role role;
-	uint32_t ndim;
+	enum ckpt_role role;	/* what it is in the model */
+	uint32_t ndim;		/* 0: one element */
 	const uint64_t *shape;	/* ndim sizes, lent */
 	uint64_t numel;		/* 1 for a 0-dim tensor */
-	uint32_t nstates;
+	uint32_t nstates;	/* for ckpt_state_get() */
 	int32_t group;		/* optimizer param group, -1 = none */
 	uint64_t alias_of;	/* CKPT_ROLE_ALIAS: number of the stored tensor */
 };
@@ -137,11 +167,15 @@ struct ckpt_tensor_info {
 #define CKPT_STATE_DERIVED 1u	/* not stored: the master, rounded to 'dtype' */
 #define CKPT_STATE_PER_RANK 2u	/* a buffer whose bytes differ over ranks; rank 0's */
 
+/*
+ * A state of a tensor.  Its extents cover every element exactly once; a replica does so once more,
+ * and is not among them.
+ */
 struct ckpt_state_info {
 	const char *name;	/* "weight", "master", "exp_avg", ... lent */
-	enum ckpt_dtype dtype;
-	uint32_t flags;
-	uint64_t nextents;
+	enum ckpt_dtype dtype;	/* of its elements */
+	uint32_t flags;		/* CKPT_STATE_* */
+	uint64_t nextents;	/* for ckpt_extent_get() */
 	uint64_t nreplicas;	/* further copies of the whole state in the files */
 };
 
@@ -153,9 +187,9 @@ struct ckpt_state_info {
 #define CKPT_EXTENT_GATHER 16u		/* a general strided view */
 
 /*
- * 'runs' runs of 'count' elements each.  Run k begins at byte offset + k * src_stride
- * of file 'path' (of the inflated member, if CKPT_EXTENT_DEFLATED) and at element
- * first + k * dst_stride of the state, row-major.  With CKPT_EXTENT_GATHER the elements
+ * Where elements of a state are in a file: 'runs' runs of 'count' elements each.  Run k begins at
+ * byte offset + k * src_stride of file 'path' (of the inflated member, if CKPT_EXTENT_DEFLATED) and
+ * at element first + k * dst_stride of the state, row-major.  With CKPT_EXTENT_GATHER the elements
  * first .. first + count are spread in the file by a stride per dimension.
  */
 struct ckpt_extent_info {
@@ -164,26 +198,30 @@ struct ckpt_extent_info {
 	uint64_t offset;	/* byte */
 	uint64_t first;		/* element of the state */
 	uint64_t count;		/* elements in a run */
-	uint64_t runs;
+	uint64_t runs;		/* 1: the elements are in one piece */
 	uint64_t src_stride;	/* bytes */
 	uint64_t dst_stride;	/* elements */
 	enum ckpt_dtype dtype;	/* as stored */
-	uint32_t flags;
+	uint32_t flags;		/* CKPT_EXTENT_* */
 	int32_t rank;		/* data-parallel rank, -1 = none */
 };
 
 /* ---------------------------------------------------------------- findings */
 
+/* How bad a finding is. */
 enum ckpt_severity {
-	CKPT_INFO = 1,
+	CKPT_INFO = 1,		/* good to know */
 	CKPT_WARN = 2,		/* worth a line; the result is right without it */
 	CKPT_ERROR = 3,		/* writers stop */
 };
 
-/* A named result of checking.  Names never change; docs/findings.md explains each. */
+/*
+ * A named result of checking.  Names never change; docs/findings.md explains each.  Opening and
+ * the calls that check add them to the handle, in the order in which they were met; none goes.
+ */
 struct ckpt_finding {
 	const char *id;		/* "RANK_FILE_MISSING" */
-	enum ckpt_severity severity;
+	enum ckpt_severity severity;	/* after ckpt_open_opts.as_warning */
 	const char *where;	/* file or tensor, may be "" */
 	const char *text;	/* a clause */
 	enum ckpt_code code;	/* with which a writer would stop */
@@ -198,7 +236,7 @@ struct ckpt_finding {
  * those of a format and cannot be moved.
  */
 struct ckpt_limits {
-	size_t size;
+	size_t size;			/* sizeof(struct ckpt_limits) */
 	uint64_t zip_entries;		/* entries of one archive (4,000,000) */
 	uint64_t zip_dir_bytes;		/* its central directory (1 GiB) */
 	uint64_t pickle_bytes;		/* one pickle (1 GiB) */
@@ -219,12 +257,13 @@ struct ckpt_limits {
 	uint32_t pickles;		/* one after the other in a file that is audited (100) */
 };
 
+/* What a limit is, for help texts. */
 struct ckpt_limit_info {
 	const char *name;	/* of the field: "pickle_nodes" */
 	const char *text;	/* what it bounds */
 	uint64_t value;		/* the default */
 	uint64_t most;		/* what it may be raised to */
-	int is_bytes;
+	int is_bytes;		/* else it counts things */
 };
 
 /* Limit number 'limit', from 0; -CKPT_E_USAGE past the last. */
@@ -239,8 +278,9 @@ CKPT_API int ckpt_limits_set(struct ckpt_limits *limits, const char *name, uint6
 
 /* ---------------------------------------------------------------- opening */
 
+/* How a checkpoint is opened.  Everything is copied, so it need not outlive the call. */
 struct ckpt_open_opts {
-	size_t size;
+	size_t size;		/* sizeof(struct ckpt_open_opts) */
 	const char *tag;	/* step to open; NULL = the one 'latest' names */
 	uint32_t threads;	/* for reading metadata; 0 = as many as CPUs, at most 16 */
 	const struct ckpt_limits *limits;	/* NULL = defaults */
@@ -258,7 +298,12 @@ struct ckpt_open_opts {
 	const char *subtree;
 };
 
+/* An open checkpoint. */
 struct ckpt;
+
+/* Of ckpt_convert.h, which other headers name. */
+struct ckpt_select;
+struct ckpt_report;
 
 /*
  * Open the checkpoint at paths[0..npaths-1] and build the index of its tensors.
@@ -292,7 +337,11 @@ CKPT_API int ckpt_open(const char *const *paths, size_t npaths,
 		       const struct ckpt_open_opts *opts, struct ckpt **ck_out,
 		       struct ckpt_err *err);
 
-/* NULL is fine. */
+/*
+ * Close a checkpoint: its files, and all memory that was lent by it.  What borrows from it is
+ * released before: values (ckpt_value.h), checks of loads, results of diff and sizes.  NULL is
+ * fine.
+ */
 CKPT_API void ckpt_close(struct ckpt *ck);
 
 /* What a checkpoint is.  Strings are lent by the handle; unknown ones are "". */
@@ -306,15 +355,16 @@ struct ckpt_info {
 	uint32_t world;		/* data-parallel ranks, 0 = not a ZeRO checkpoint */
 	int64_t step;		/* global_steps, -1 = unknown */
 	const char *writer;	/* "DeepSpeed 0.19.8" */
-	uint64_t ntensors;
-	uint64_t nextents;
-	uint64_t nfiles;
+	uint64_t ntensors;	/* aliases are counted too */
+	uint64_t nextents;	/* of all states */
+	uint64_t nfiles;	/* that tensors are read from: for ckpt_file_get() */
 	uint64_t file_bytes;	/* of all files of the step */
 	uint64_t ngroups;	/* optimizer param groups */
-	uint64_t nfindings;
+	uint64_t nfindings;	/* so far */
 	char fingerprint[33];	/* XXH3-128 over names, sizes, headers, directories, manifests */
 };
 
+/* Fills '*out'; no I/O. */
 CKPT_API void ckpt_info_get(const struct ckpt *ck, struct ckpt_info *out);
 
 /*
@@ -335,11 +385,14 @@ CKPT_API int ckpt_extent_get(const struct ckpt *ck, uint64_t tensor, uint32_t st
 CKPT_API int ckpt_finding_get(const struct ckpt *ck, uint64_t finding,
 			      struct ckpt_finding *out, struct ckpt_err *err);
 
-/* A file of the step: path, size, and the rank it belongs to (-1 = none). */
+/*
+ * A file of the step that tensors are read from: path, size, and the rank it belongs to (-1 =
+ * none).  The other files of its folder are not among them; ckpt_sizes_get() counts those too.
+ */
 struct ckpt_file_info {
-	const char *path;
-	uint64_t bytes;
-	int32_t rank;
+	const char *path;	/* lent by the handle; of a pack a path within it */
+	uint64_t bytes;		/* as it was when it was opened */
+	int32_t rank;		/* data-parallel rank */
 };
 CKPT_API int ckpt_file_get(const struct ckpt *ck, uint64_t file, struct ckpt_file_info *out,
 			   struct ckpt_err *err);
@@ -354,7 +407,8 @@ CKPT_API int ckpt_fact_get(const struct ckpt *ck, uint64_t fact, const char **ke
 
 /*
  * Read elements [first, first + count) of a state, row-major, converted to 'dtype'
- * (0 = as stored), into 'buf' of 'bytes' bytes.  For small reads; converting whole
+ * (0 = as stored), into 'buf' of 'bytes' bytes, which is exactly what they take.  For small reads,
+ * since each call makes its buffers anew and nothing is compared with sums; converting whole
  * checkpoints is ckpt_convert()'s work.  Returns 0, -CKPT_E_USAGE if the range or the buffer does
  * not fit, -CKPT_E_MISMATCH if a file of the checkpoint was written to or replaced since it was
  * opened, else what reading met: CKPT_E_IO, CKPT_E_TRUNCATED, CKPT_E_CORRUPT, CKPT_E_UNSUPPORTED
@@ -369,7 +423,7 @@ CKPT_API int ckpt_read(const struct ckpt *ck, uint64_t tensor, uint32_t state, u
 /* What is going on, for a progress line.  Called from one thread at a time. */
 struct ckpt_progress {
 	uint64_t done_bytes;	/* written, or hashed */
-	uint64_t total_bytes;
+	uint64_t total_bytes;	/* that 'done_bytes' will be at the end */
 };
 typedef void (*ckpt_progress_fn)(void *arg, const struct ckpt_progress *progress);
 
@@ -382,210 +436,24 @@ enum ckpt_sync {
 
 /* Shared by every call that moves bytes.  Zero = default. */
 struct ckpt_run_opts {
-	size_t size;
+	size_t size;			/* sizeof(struct ckpt_run_opts) */
 	uint32_t threads;		/* 0 = CPUs, at most 8 */
 	uint64_t mem_limit;		/* buffers, bytes (256 MiB) */
-	enum ckpt_sync sync;
-	const volatile int *cancel;	/* stop when it becomes non-zero; may be NULL */
+	enum ckpt_sync sync;		/* of calls that write */
+	/* Stop with CKPT_E_CANCELED when it becomes non-zero, as a signal handler may set it;
+	   it is looked at before each piece of work.  NULL: it cannot be stopped. */
+	const volatile int *cancel;
 	ckpt_progress_fn progress;	/* may be NULL */
-	void *progress_arg;
+	void *progress_arg;		/* its first argument */
 };
-
-/* ---------------------------------------------------------------- selecting */
-
-enum ckpt_tied {
-	CKPT_TIED_ALIAS = 0,	/* one copy; other names go into the metadata, or share in a .pt */
-	CKPT_TIED_DUP = 1,	/* every name gets its bytes */
-	CKPT_TIED_DROP = 2,	/* one copy; other names are not mentioned */
-};
-
-#define CKPT_ONLY_TRAINABLE 1u
-#define CKPT_ONLY_FROZEN 2u
-#define CKPT_ONLY_BUFFERS 4u
-
-/* One "PATTERN=dtype" or "FROM=TO" of the command line. */
-struct ckpt_rule {
-	const char *pattern;	/* shell pattern (*, ?, [...]) over the whole name */
-	const char *value;
-};
-
-/*
- * Which tensors under which names.  Patterns are shell patterns over the whole
- * name as stored; a tensor is taken if some 'include' (or none is given) and no
- * 'exclude' matches.  Then strip_prefix is cut off, then each rename applies: its
- * pattern is a plain substring unless it has a '*', of which at most one is
- * allowed and which carries what it matched into the '*' of the value.
- */
-struct ckpt_select {
-	size_t size;
-	const char *const *include;	/* NULL-terminated, may be NULL */
-	const char *const *exclude;
-	const struct ckpt_rule *rename;	/* ends with pattern NULL, may be NULL */
-	const char *strip_prefix;
-	unsigned only;			/* CKPT_ONLY_*, 0 = everything */
-	unsigned skip;			/* CKPT_ONLY_*: left out */
-	enum ckpt_tied tied;
-};
-
-/* ---------------------------------------------------------------- convert */
-
-struct ckpt_convert_opts {
-	size_t size;
-	const struct ckpt_run_opts *run;
-	const struct ckpt_select *select;
-	/*
-	 * Element type of floating tensors: a type, or 0 = fp32 of the master where there
-	 * is one and of the weight where there is none.  CKPT_KEEP: the weight as saved.
-	 */
-	int dtype;
-	const struct ckpt_rule *dtype_rules;	/* pattern -> "bf16" ...; first match wins */
-	/*
-	 * NULL: weights.  Else states by name, NULL-terminated, or {"all", NULL}: each goes
-	 * to a file (or shard set) of its own named after it, stored type unless dtype
-	 * is given.
-	 */
-	const char *const *states;
-	uint64_t max_shard_bytes;	/* 0 = 5,000,000,000 */
-	const char *aux_dir;		/* where config.json and tokenizer files are; may be NULL */
-	const char *expect_path;	/* an index.json or .safetensors to agree with, or NULL */
-	int out_fd;			/* with 'dst' "-": a descriptor to stream to */
-	unsigned flags;			/* CKPT_WRITE_*, CKPT_CONVERT_* */
-	/* This process's share, from 0; nparts 0 or 1 = all.  Messages count from 1. */
-	uint32_t part, nparts;
-};
-
-#define CKPT_KEEP (-1)
-
-#define CKPT_WRITE_FORCE 1u	/* calls that write: replace what is at the destination */
-#define CKPT_WRITE_RESTART 2u	/* drop what a killed run left there */
-#define CKPT_WRITE_DRY_RUN 4u	/* plan and check, write nothing */
-#define CKPT_WRITE_STRICT 16u	/* warnings stop it (CKPT_E_MISMATCH) */
-#define CKPT_CONVERT_DIGEST 8u	/* digests of what was written, into the metadata and report */
-#define CKPT_CONVERT_NO_SUMS 32u	/* no sums of the bytes in the metadata of safetensors */
-
-/* One file that a run wrote (or, in a dry run, would write). */
-struct ckpt_written {
-	const char *path;
-	uint64_t bytes;
-	uint64_t ntensors;
-};
-
-/* What a conversion did.  Owned by the caller: ckpt_report_free(). */
-struct ckpt_report {
-	uint64_t nfiles;
-	struct ckpt_written *files;
-	uint64_t ntensors;
-	uint64_t read_bytes;		/* from the source */
-	uint64_t written_bytes;
-	uint64_t resumed_bytes;		/* found valid from a killed run, not written again */
-	uint64_t no_master;		/* tensors of which fp32 was made from the weight */
-	uint64_t overflows;		/* finite values that became infinite */
-	uint64_t aliases;		/* names that share another one's bytes */
-	uint64_t ndigests;
-	struct ckpt_digest_line *digests;	/* with CKPT_CONVERT_DIGEST */
-	char root[33];			/* digest over the lines, or "" */
-	uint32_t threads;		/* that were used */
-	double seconds;
-	const char *strip_hint;		/* a prefix every name shares, or NULL */
-	uint64_t nremoved;
-	const char *const *removed;	/* paths of files of a replaced folder that are gone */
-	/* With CKPT_WRITE_DRY_RUN, where written_bytes is what a run would write: */
-	uint64_t would_read_bytes;	/* from the source */
-	uint64_t free_bytes;		/* on the destination's disk; 0 = unknown, or a stream */
-	/* Of a vision-language model with its modules' names: the renames that make them those
-	 * of the files that transformers saves.  Constants, up to one with pattern NULL; NULL
-	 * for other models. */
-	const struct ckpt_rule *rename_hint;
-	void *memory;			/* private */
-};
-
-/* One line of `zckpt digest`. */
-struct ckpt_digest_line {
-	char hash[33];
-	const char *state;
-	const char *name;
-};
-
-/*
- * Write the tensors of 'ck' to 'dst': a path ending in ".safetensors" is one file; in ".pt",
- * ".pth" or ".bin" a state dict as torch.save writes it (no metadata; aliases share bytes); "-"
- * streams one file to opts->out_fd; any other path becomes a folder in Hugging Face
- * layout (model.safetensors, or shards and an index), or with opts->states a folder
- * with a file per state.
- *
- * Never silently wrong: findings of severity CKPT_ERROR stop it before anything is
- * written; master and weight are compared at both ends of every extent.
- *
- * Whole or not at all: files grow in "<dst>.zckpt-partial" and are renamed into place
- * when complete.  On failure or cancel the partial output is removed.  A process
- * that is killed leaves it, and the same call continues there.
- *
- * Memory: opts->run->mem_limit for buffers, whatever the size of the checkpoint.
- *
- * '*report_out' (may be NULL) is filled on success.
- * Returns 0 or the negative of
- *	CKPT_E_EXISTS    'dst' is there and CKPT_WRITE_FORCE is not given
- *	CKPT_E_BUSY      another run is writing there
- *	CKPT_E_NOTFOUND  the folder for 'dst' does not exist
- *	CKPT_E_NOSPACE   found before writing where the file system can tell
- *	CKPT_E_EXPECT    the names, shapes or types are not those of expect_path
- *	CKPT_E_USAGE     no tensor selected, two tensors renamed alike, unknown state, ...
- *	CKPT_E_CANCELED  opts->run->cancel was set
- *	the code of the first finding that stops it, and those of reading.
- */
-CKPT_API int ckpt_convert(struct ckpt *ck, const char *dst,
-			  const struct ckpt_convert_opts *opts, struct ckpt_report *report_out,
-			  struct ckpt_err *err);
-
-CKPT_API void ckpt_report_free(struct ckpt_report *report);
-
-/* ---------------------------------------------------------------- parts */
-
-/*
- * Finish a run that was written in parts (opts->nparts > 1), each by its own
- * process: when every part has ended its record, put the output into place.  Missing
- * parts are waited for up to 'timeout_ms', then named: CKPT_E_INCOMPLETE.
- */
-CKPT_API int ckpt_commit(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
-			 struct ckpt_err *err);
-
-/*
- * Give up what parts wrote for 'dst', ended or not: "<dst>.zckpt-partial" is removed.  'dst' itself
- * is not touched.  CKPT_E_NOTFOUND if nothing was begun, CKPT_E_BUSY if a part is at work.
- */
-CKPT_API int ckpt_discard(const char *dst, struct ckpt_err *err);
-
-/* ---------------------------------------------------------------- digest */
-
-struct ckpt_digest_opts {
-	size_t size;
-	const struct ckpt_run_opts *run;
-	const struct ckpt_select *select;	/* names are not renamed */
-	const char *const *states;	/* NULL = all */
-};
-
-struct ckpt_digests {
-	uint64_t nlines;
-	struct ckpt_digest_line *lines;	/* sorted bytewise by state, then name */
-	char root[33];			/* XXH3-128 of the lines as printed */
-	uint64_t read_bytes;
-	void *memory;			/* private */
-};
-
-/*
- * Layout-independent hashes of every state of every tensor: equal for every world
- * size, ZeRO stage and format that holds the same state (docs/formats/digest.md).
- * Padding and aliases are not hashed.  Free with ckpt_digests_free().
- */
-CKPT_API int ckpt_digest(struct ckpt *ck, const struct ckpt_digest_opts *opts,
-			 struct ckpt_digests *out, struct ckpt_err *err);
-CKPT_API void ckpt_digests_free(struct ckpt_digests *digests);
 
 #ifdef __cplusplus
 }
 #endif
 
+/* A header for each further verb. */
 #include <ckpt_cat.h>
+#include <ckpt_convert.h>
 #include <ckpt_diff.h>
 #include <ckpt_estimate.h>
 #include <ckpt_keep.h>

@@ -56,11 +56,11 @@ extern "C" {
 
 /* What a value is, named after Python's types.  The numbers are pinned. */
 enum ckpt_value_kind {
-	CKPT_VALUE_NONE = 1,
-	CKPT_VALUE_BOOL = 2,
-	CKPT_VALUE_INT = 3,
+	CKPT_VALUE_NONE = 1,	/* None */
+	CKPT_VALUE_BOOL = 2,	/* 'i' is 0 or 1 */
+	CKPT_VALUE_INT = 3,	/* within 64 bits */
 	CKPT_VALUE_BIGINT = 4,	/* beyond 64 bits: 'bytes' in two's complement, little endian */
-	CKPT_VALUE_FLOAT = 5,
+	CKPT_VALUE_FLOAT = 5,	/* a double: 'f' */
 	CKPT_VALUE_STRING = 6,	/* UTF-8 with a NUL after its end; may contain NUL */
 	CKPT_VALUE_BYTES = 7,
 	CKPT_VALUE_LIST = 8,	/* or tuple, set */
@@ -88,9 +88,9 @@ struct ckpt_value {
 	uint64_t n;		/* bytes; items of LIST, pairs of DICT, attributes of OBJECT */
 	const void *bytes;	/* of a tensor row-major, little endian, or NULL: it is large */
 	enum ckpt_dtype dtype;	/* of TENSOR, as below */
-	uint32_t ndim;
-	const uint64_t *shape;
-	uint64_t numel;
+	uint32_t ndim;		/* 0: one element */
+	const uint64_t *shape;	/* [ndim] */
+	uint64_t numel;		/* the product of the shape */
 };
 
 /*
