@@ -60,7 +60,7 @@ extern "C" {
 #define CKPT_API __attribute__((visibility("default")))
 #endif
 
-#define CKPT_VERSION_STRING "0.1.0"	/* of this header: major.minor.patch */
+#define CKPT_VERSION_STRING "0.1.0"
 #define CKPT_VERSION_NUMBER 100	/* major * 10000 + minor * 100 + patch */
 
 /* The version the library was built as, e.g. "0.1.0".  Static string, never freed. */
