@@ -20,7 +20,6 @@
 #include "tests/lib/torture/t_fault.h"
 #include "tests/lib/torture/t_torture.h"
 
-#define MORE_THAN_ENOUGH 5000
 #define NFILES 6
 
 /* What is written: name and contents; "STEP" stands for the step's folder. */
@@ -30,8 +29,8 @@ static const char *const file_name[NFILES] = {
 
 struct scene {
 	const char *step;	/* "new", or "old": a step of that name is there */
-	bool force;
-	enum ckpt_sync sync;
+	bool force, plain;	/* plain: t_fault_plain_renames() */
+	enum ckpt_sync sync, wanted;	/* wanted: of the runs that fail */
 	char *dir, *dst, *partial;
 };
 
@@ -77,8 +76,9 @@ static bool has(const struct scene *s, const char *name, const char *text)
 }
 
 /* The root as it was: two steps and files; 'deep' holds a file of somebody's. */
-static void reset(const struct scene *s)
+static void reset(void *arg)
 {
+	struct scene *s = arg;
 	static const char *const dirs[] = { "", "/old", "/other", "/deep" };
 
 	t_dir_remove(s->dst);
@@ -97,6 +97,7 @@ static void reset(const struct scene *s)
 	put(s, "latest", "old");
 	if (s->force)
 		put(s, "notes", "old notes");
+	s->sync = s->wanted;
 }
 
 static int write_files(const struct scene *s, struct ck_stage *stage, struct ckpt_err *err)
@@ -225,8 +226,9 @@ static void check_success(const struct scene *s)
  * The same command again. Where all is done but for the removal of the empty partial folder it
  * finds its own step in the way.
  */
-static void finish(struct scene *s, long n)
+static void finish(void *arg, long n)
 {
+	struct scene *s = arg;
 	struct ckpt_err err = { 0 };
 	bool done;
 
@@ -255,29 +257,38 @@ static void close_scene(struct scene *s)
 	free(s->partial);
 }
 
+static void failed(void *arg, const struct t_try *t, long n, bool on)
+{
+	const struct scene *s = arg;
+
+	/* Without an exchange a step that is replaced is away for a moment. */
+	if (!s->plain || !on)
+		assert_true(is_readable(s));
+	if (t->rc && !t->done && !on && !is_untouched(s))
+		fail_msg("call %ld left a mixture: %s: %s", n, t->err.where, t->err.msg);
+	if (t->rc && !t->done && !on)
+		assert_false(t_exists(s->partial));
+}
+
+static void killed(void *arg)
+{
+	const struct scene *s = arg;
+
+	if (!s->plain || !s->force)
+		assert_true(is_readable(s));
+	assert_true(rest_stands(s));
+}
+
 static void torture(enum t_fault_kind kind, bool on, bool replace, bool plain)
 {
-	struct scene s;
-	struct t_try t = { .work = place, .arg = &s, .plain = plain };
-	long n;
+	struct scene s = { .plain = plain, .wanted = plain || on ? CKPT_SYNC_NONE : CKPT_SYNC_DATA };
+	struct t_ordeal o = {
+		.t = { .work = place, .arg = &s, .plain = plain }, .reset = reset, .failed = failed,
+		.finish = finish,
+	};
 
 	open_scene(&s, replace);
-	for (n = 1; n < MORE_THAN_ENOUGH; n++) {
-		reset(&s);
-		s.sync = plain || on ? CKPT_SYNC_NONE : CKPT_SYNC_DATA;
-		t_try_failing(&t, kind, n, on);
-		/* Without an exchange a step that is replaced is away for a moment. */
-		if (!plain || !on)
-			assert_true(is_readable(&s));
-		if (t.rc && !t.done && !on && !is_untouched(&s))
-			fail_msg("call %ld left a mixture: %s: %s", n, t.err.where, t.err.msg);
-		if (t.rc && !t.done && !on)
-			assert_false(t_exists(s.partial));
-		finish(&s, n);
-		if (!t.fired)
-			break;
-	}
-	assert_in_range(n, 30, MORE_THAN_ENOUGH - 1);
+	t_fail_everywhere(&o, kind, on);
 	close_scene(&s);
 }
 
@@ -322,34 +333,16 @@ static void memory_that_ends_leaves_old_or_new(void **state)
 
 static void kill_everywhere(bool replace, bool plain, bool twice)
 {
-	struct scene s;
-	const struct t_try t = { .work = place, .arg = &s };
-	int rc = 9;
-	long n;
+	struct scene s = {
+		.plain = plain, .wanted = plain || twice ? CKPT_SYNC_NONE : CKPT_SYNC_DATA,
+	};
+	const struct t_ordeal o = {
+		.t = { .work = place, .arg = &s }, .reset = reset, .killed = killed,
+		.finish = finish,
+	};
 
 	open_scene(&s, replace);
-	t_fault_install();
-	t_fault_plain_renames(plain);
-	for (n = 1; rc == 9 && n < MORE_THAN_ENOUGH; n++) {
-		t_fault_arm(T_FAULT_KILL, 0, false);
-		reset(&s);
-		s.sync = plain || twice ? CKPT_SYNC_NONE : CKPT_SYNC_DATA;
-		rc = t_try_dying(&t, n);
-		assert_true(rc == 9 || rc == 0);
-		if (!plain || !replace)
-			assert_true(is_readable(&s));
-		assert_true(rest_stands(&s));
-		if (twice)
-			t_try_dying(&t, n / 2 + 1);
-		if (!plain || !replace)
-			assert_true(is_readable(&s));
-		t_fault_arm(T_FAULT_KILL, 0, false);
-		finish(&s, n);
-	}
-	t_fault_plain_renames(false);
-	t_fault_remove();
-	assert_int_equal(rc, 0);
-	assert_in_range(n, 30, MORE_THAN_ENOUGH - 1);
+	t_kill_everywhere(&o, plain, twice);
 	close_scene(&s);
 }
 
@@ -378,14 +371,13 @@ static void a_run_killed_on_a_plain_file_system_loses_nothing(void **state)
 /* ck_stage_settle() alone brings the end about, too. */
 static void what_a_killed_run_began_is_settled(void **state)
 {
-	struct scene s;
+	struct scene s = { .wanted = CKPT_SYNC_NONE };
 	const struct t_try t = { .work = place, .arg = &s };
 	bool settled = false, ever = false;
 	int rc = 9;
 
 	(void)state;
 	open_scene(&s, false);
-	s.sync = CKPT_SYNC_NONE;
 	t_fault_install();
 	for (long n = 1; rc == 9; n++) {
 		struct ckpt_err err = { 0 };

@@ -22,7 +22,6 @@
 #include "tests/lib/torture/t_torture.h"
 
 #define NUMEL 70000	/* two windows, and a bit */
-#define MORE_THAN_ENOUGH 5000
 
 struct made {
 	struct ck_index ix;
@@ -142,10 +141,13 @@ struct scene {
 	uint8_t *want;
 	size_t want_n;
 	uint32_t threads;	/* of work() */
+	bool plain;		/* t_fault_plain_renames() */
 };
 
-static void reset(struct scene *s)
+static void reset(void *arg)
 {
+	const struct scene *s = arg;
+
 	t_dir_remove(s->dst);
 	t_dir_remove(s->partial);
 	t_dir_make(s->dst);
@@ -217,37 +219,53 @@ static int work(void *arg, bool *done_out, struct ckpt_err *err)
 	return convert(s->file, s->dst, s->threads, done_out, err);
 }
 
+static void failed(void *arg, const struct t_try *t, long n, bool on)
+{
+	const struct scene *s = arg;
+
+	(void)n;
+	if (!t->rc) {
+		assert_true(is_new(s));
+		return;
+	}
+	assert_true(t->err.code == CKPT_E_NOMEM || t->err.msg[0]);
+	assert_true(t->done ? is_new(s) : is_old(s));
+	/* What fails while it cleans up may leave the rest. */
+	if (!t->done && !on)
+		assert_false(t_exists(s->partial));
+}
+
+static void killed(void *arg)
+{
+	const struct scene *s = arg;
+
+	/* Without an exchange of folders there is a moment without dst. */
+	if (!s->plain)
+		assert_true(is_new(s) || is_old(s));
+}
+
+/* The same command again makes it good. */
+static void finish(void *arg, long n)
+{
+	const struct scene *s = arg;
+	struct ckpt_err err = { 0 };
+	bool done;
+
+	if (convert(s->file, s->dst, 1, &done, &err))
+		fail_msg("call %ld: %s: %s", n, err.where, err.msg);
+	check_success(s);
+}
+
 static void torture(enum t_fault_kind kind, bool on, uint32_t threads)
 {
-	struct scene s;
-	struct t_try t = { .work = work, .arg = &s };
-	long n;
+	struct scene s = { .threads = threads };
+	struct t_ordeal o = {
+		.t = { .work = work, .arg = &s }, .reset = reset, .failed = failed,
+		.finish = finish,
+	};
 
 	open_scene(&s);
-	s.threads = threads;
-	for (n = 1; n < MORE_THAN_ENOUGH; n++) {
-		struct ckpt_err err = { 0 };
-		bool done;
-
-		reset(&s);
-		t_try_failing(&t, kind, n, on);
-		if (t.rc) {
-			assert_true(t.err.code == CKPT_E_NOMEM || t.err.msg[0]);
-			assert_true(t.done ? is_new(&s) : is_old(&s));
-			/* What fails while it cleans up may leave the rest. */
-			if (!t.done && !on)
-				assert_false(t_exists(s.partial));
-		} else {
-			assert_true(is_new(&s));
-		}
-		/* The same command again makes it good. */
-		if (convert(s.file, s.dst, 1, &done, &err))
-			fail_msg("call %ld: %s: %s", n, err.where, err.msg);
-		check_success(&s);
-		if (!t.fired)
-			break;
-	}
-	assert_in_range(n, 30, MORE_THAN_ENOUGH - 1);
+	t_fail_everywhere(&o, kind, on);
 	close_scene(&s);
 }
 
@@ -306,38 +324,16 @@ static void reads_and_writes_of_one_byte_are_gone_on_with(void **state)
 	close_scene(&s);
 }
 
-static void kill_everywhere(bool plain_renames, bool twice)
+static void kill_everywhere(bool plain, bool twice)
 {
-	struct scene s;
-	const struct t_try t = { .work = work, .arg = &s };
-	int rc = 9;
-	long n;
+	struct scene s = { .threads = 1, .plain = plain };
+	const struct t_ordeal o = {
+		.t = { .work = work, .arg = &s }, .reset = reset, .killed = killed,
+		.finish = finish,
+	};
 
 	open_scene(&s);
-	s.threads = 1;
-	t_fault_install();
-	t_fault_plain_renames(plain_renames);
-	for (n = 1; rc == 9 && n < MORE_THAN_ENOUGH; n++) {
-		struct ckpt_err err = { 0 };
-		bool done;
-
-		reset(&s);
-		rc = t_try_dying(&t, n);
-		assert_true(rc == 9 || rc == 0);
-		/* Without an exchange of folders there is a moment without dst. */
-		if (!plain_renames)
-			assert_true(is_new(&s) || is_old(&s));
-		if (twice)
-			t_try_dying(&t, n / 2 + 1);
-		t_fault_arm(T_FAULT_KILL, 0, false);
-		if (convert(s.file, s.dst, 1, &done, &err))
-			fail_msg("call %ld: %s: %s", n, err.where, err.msg);
-		check_success(&s);
-	}
-	t_fault_plain_renames(false);
-	t_fault_remove();
-	assert_int_equal(rc, 0);
-	assert_in_range(n, 30, MORE_THAN_ENOUGH - 1);
+	t_kill_everywhere(&o, plain, twice);
 	close_scene(&s);
 }
 

@@ -34,4 +34,19 @@ void t_try_armed(struct t_try *t, enum t_fault_kind kind, long n, bool on);
  */
 int t_try_dying(const struct t_try *t, long n);
 
+/* A result that is written over an old one; every function gets t.arg. */
+struct t_ordeal {
+	struct t_try t;
+	void (*reset)(void *arg);	/* the old result is there */
+	/* What 't' has left: the old result or the new one. */
+	void (*failed)(void *arg, const struct t_try *t, long n, bool on);
+	void (*killed)(void *arg);
+	void (*finish)(void *arg, long n);	/* the same once more, which must succeed */
+};
+
+/* Every call of that kind fails, one after the other; 'failed' and 'finish' judge. */
+void t_fail_everywhere(struct t_ordeal *o, enum t_fault_kind kind, bool on);
+/* A process that dies at every call, with 'twice' one more in what it left. */
+void t_kill_everywhere(const struct t_ordeal *o, bool plain, bool twice);
+
 #endif
