@@ -36,8 +36,12 @@ ETIMERS   := $(patsubst %.c,$(B)/%,$(sort $(wildcard tests/engine/bench_*.c)))
 ETLIB     := $(call objects,$(sort $(wildcard tests/engine/te_*.c)))
 $(eval $(call program,$(ETEST) $(ETIMERS): %,%.o $(ETLIB) $(B)/libtests.a $(B)/libref.a $(B)/libztrain.a $(B)/libckpt.a,$(CMOCKA_LIBS) $(JSON_LIBS) $(TRAIN_LIBS)))
 
-# Of the engine under mpirun.  ztrain_watched is ztrain itself, in which the linker
-# puts tests/engine/watch_*.c in the place of these functions (tests/engine/watch.h).
+# Of the engine under mpirun.  ztrain_watched is ztrain from its own objects, relinked: for each
+# function NAME below, --wrap sends calls from other files to __wrap_NAME() in
+# tests/engine/watch_*.c, which counts the call, kills the rank there if the test asks for it, and
+# calls __real_NAME(), the engine's.  So test_ztrain_deaths.sh can stop a rank in each phase of a
+# step, and test_ztrain_traffic.sh can count messages, with no hook in the engine.  One more: its
+# name here, and a WATCH_WRAP() in watch_*.c (watch.h).
 MPI_TEST := $(patsubst %.c,$(B)/%.mpi.o,$(sort $(wildcard tests/engine/mpi_*.c)))
 WATCH    := $(patsubst %.c,$(B)/%.mpi.o,$(sort $(wildcard tests/engine/watch_*.c)))
 WATCHED  := en_comm_all_gather en_comm_gather_small en_comm_reduce_scatter en_comm_all_reduce en_comm_broadcast \
