@@ -281,7 +281,9 @@ static void killed(void *arg)
 
 static void torture(enum t_fault_kind kind, bool on, bool replace, bool plain)
 {
-	struct scene s = { .plain = plain, .wanted = plain || on ? CKPT_SYNC_NONE : CKPT_SYNC_DATA };
+	struct scene s = {
+		.plain = plain, .wanted = plain || on ? CKPT_SYNC_NONE : CKPT_SYNC_DATA,
+	};
 	struct t_ordeal o = {
 		.t = { .work = place, .arg = &s, .plain = plain }, .reset = reset, .failed = failed,
 		.finish = finish,
