@@ -228,22 +228,13 @@ static char *first_step(const cJSON *path)
  */
 static const char *judge_recipe(const cJSON *row, struct t_corpus_verdict *v)
 {
-	char *dir = t_dir_new(), *path = t_fmt("%s/big.safetensors", dir);
-	const char *const paths[] = { path };
-	struct t_corpus_opened o;
+	static const struct t_corpus_way way = {
+		"big.safetensors", open_path, verdict, first_step,
+	};
 
 	v->got = T_CORPUS_SKIPPED;
-	if (strstr(t_corpus_text(row, "file"), "safetensors")) {
-		t_corpus_recipe(row, path);
-		open_path(&o, paths);
-		v->got = verdict(&o);
-		snprintf(v->said, sizeof(v->said), "%s", o.err.msg);
-		if (!o.rc)
-			t_corpus_probe(&o, row, first_step);
-		t_corpus_close(&o);
-	}
-	t_dir_end(dir);
-	free(path);
+	if (strstr(t_corpus_text(row, "file"), "safetensors"))
+		t_corpus_judge_recipe(&way, row, v);
 	return NULL;
 }
 

@@ -395,23 +395,12 @@ static void bare_pickles_are_refused(void **state)
 /* Recipes of safetensors files are the other test's. */
 static const char *judge_recipe(const cJSON *row, struct t_corpus_verdict *v)
 {
+	static const struct t_corpus_way way = { "big.pt", open_path, verdict, path_name };
 	const char *file = t_corpus_text(row, "file");
-	char *dir = t_dir_new(), *path = t_fmt("%s/big.pt", dir);
-	const char *const paths[] = { path };
-	struct t_corpus_opened o = { .rc = 0 };
 
 	v->got = T_CORPUS_SKIPPED;
-	if (!strstr(file, "safetensors") && !strstr(file, "header-")) {
-		t_corpus_recipe(row, path);
-		open_path(&o, paths);
-		v->got = verdict(&o);
-		snprintf(v->said, sizeof(v->said), "%s", o.err.msg);
-		if (!o.rc)
-			t_corpus_probe(&o, row, path_name);
-		t_corpus_close(&o);
-	}
-	t_dir_end(dir);
-	free(path);
+	if (!strstr(file, "safetensors") && !strstr(file, "header-"))
+		t_corpus_judge_recipe(&way, row, v);
 	return NULL;
 }
 
