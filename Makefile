@@ -1,6 +1,7 @@
 # zckpt -- `make help` lists the targets, `make config` what was found.
 #
 # Here: the knobs, the libraries and the programs.  Elsewhere:
+#   mk/build.mk            flags, the object folder, how a file is compiled and a program linked
 #   mk/probe.mk            outside libraries, MPI and CUDA: what is there
 #   mk/install.mk          install, uninstall, dist-check
 #   kernels/cuda/rules.mk  make gpu: kernels by nvcc, ztrain-gpu
@@ -28,30 +29,7 @@ BLAS      ?= auto# matrix products of ztrain by OpenBLAS (else own loops)
 CUDA      ?= auto# make gpu, make check-gpu, by nvcc
 GPU_ARCH  ?= 80 90# machine code for these (80 or more); later ones compile the PTX of the last at start
 
-include mk/probe.mk
-
-# What the project adds to the knobs. The user's CFLAGS come last and win;
-# contraction is off because results are compared bit for bit.
-WARN := -Wall -Wextra -Wshadow -Wvla -Wwrite-strings -Wstrict-prototypes \
-        -Wmissing-prototypes -Wpointer-arith -Wundef -Wformat=2
-ALL_CPPFLAGS := -D_GNU_SOURCE= -D_FILE_OFFSET_BITS=64 $(CPPFLAGS) $(PROBE_CPPFLAGS)
-ALL_CFLAGS   := -std=c11 -fPIC -fvisibility=hidden -ffp-contract=off -pthread $(WARN)
-ALL_LDFLAGS  := -pthread $(LDFLAGS)
-ifeq ($(strip $(DEVELOPER)),1)
-ALL_CFLAGS   += -Werror
-endif
-ifneq ($(strip $(SAN)),)
-ALL_CFLAGS   += -fsanitize=$(strip $(SAN)) -fno-omit-frame-pointer -fno-sanitize-recover=all
-ALL_LDFLAGS  += -fsanitize=$(strip $(SAN))
-endif
-ALL_CFLAGS   += $(CFLAGS)
-
-# B, the folder of all that is built: one per set of flags, so that a
-# sanitizer build never links plain objects.
-comma := ,
-FLAGS := $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(BLAS_CFLAGS)
-B     := build/$(notdir $(firstword $(CC)))$(if $(strip $(SAN)),-$(subst $(comma),-,$(strip $(SAN))))-$(shell printf '%s' '$(FLAGS)' | cksum | cut -d' ' -f1)
-Q     := $(if $(filter 1,$(V)),,@)
+include mk/probe.mk mk/build.mk
 
 VERSION := $(shell sed -n 's/^.define CKPT_VERSION_STRING "\(.*\)"/\1/p' libckpt/include/ckpt.h 2>/dev/null)
 SONAME  := libckpt.so.0
@@ -59,7 +37,6 @@ SO      := libckpt.so.$(VERSION)
 
 # Sources, by folder: a new file needs no line here.  What calls MPI or CUDA
 # is apart, for programs that are to have it.
-objects  = $(patsubst %.c,$(B)/%.o,$(1))
 LIB_SRC := $(sort $(filter-out $(if $(HAS_PACK),,formats/archive/%), \
            $(wildcard libckpt/*/*.c formats/*.c formats/*/*.c kernels/ref/*.c kernels/cpu/*.c)))
 # tools/shared is what zckpt and ztrain have in common.
@@ -90,23 +67,6 @@ $(filter %/en_secret_tag.o,$(TRAIN)):                  INC += $(CRYPTO_CFLAGS)
 $(filter %/en_secret_tag.o,$(TRAIN)): $(B)/crypto.list
 $(TOOL) $(TOOL_MPI) $(TRAIN_MPI): | need-mpi
 
-# $(call archive,NAME.a,OBJECTS): its NAME.list is rewritten when a source
-# comes or goes, so that nothing keeps the object of a file that was removed.
-define archive
-$(1:.a=.list): NAMES = $(2)
-$(1): $(2) $(1:.a=.list)
-	@printf '  %-5s %s\n' AR $$@
-	$$(Q)rm -f $$@ && $$(AR) rcs $$@ $(2)
-endef
-
-# $(call program,NAME,OBJECTS AND ARCHIVES,LIBRARIES[,LINKER]): NAME may be
-# 'NAMES: %' with '%.o ...', for many programs of one kind.
-define program
-$(1): $(2)
-	@printf '  %-5s %s\n' LD $$@
-	$$(Q)$(or $(4),$$(CC)) $$(ALL_LDFLAGS) -o $$@ $$(filter-out %.list,$$^) $(3)
-endef
-
 ## lib: the library, static and shared
 lib: $(B)/libckpt.a $(B)/libckpt.so
 ## train: the training engine as a library, libztrain.a (and libztrain_mpi.a where MPI is found), and ztrain
@@ -117,8 +77,8 @@ tools: $(B)/zckpt $(if $(MPI_CC),$(B)/zckpt-mpi) | need-mpi
 	@$(if $(MPI_CC),:,rm -f $(B)/zckpt-mpi)
 	@ln -sfn $(notdir $(B))/zckpt build/zckpt
 
-TRAIN_LIBS  := $(ENGINE_LIBS) $(LIB_LIBS) $(BLAS_LIBS)
-ZTRAIN_MPI  := $(ZTRAIN) $(if $(MPI_CC),$(B)/libztrain_mpi.a)
+TRAIN_LIBS := $(ENGINE_LIBS) $(LIB_LIBS) $(BLAS_LIBS)
+ZTRAIN_MPI := $(ZTRAIN) $(if $(MPI_CC),$(B)/libztrain_mpi.a)
 $(eval $(call archive,$(B)/libckpt.a,$(LIB)))
 $(eval $(call archive,$(B)/libztrain.a,$(TRAIN)))
 $(eval $(call archive,$(B)/libztrain_mpi.a,$(TRAIN_MPI)))
@@ -133,19 +93,9 @@ $(B)/$(SO): $(LIB) $(B)/libckpt.list libckpt/libckpt.map
 $(B)/libckpt.so: $(B)/$(SO)
 	$(Q)ln -sfn $(SO) $(B)/$(SONAME) && ln -sfn $(SO) $@
 
-$(B)/%.o: %.c | need-libs
-	@mkdir -p $(@D) && printf '  %-5s %s\n' CC $<
-	$(Q)$(CC) $(ALL_CPPFLAGS) $(INC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
-$(B)/%.mpi.o: %.c | need-libs
-	@mkdir -p $(@D) && printf '  %-5s %s\n' CC '$< (MPI)'
-	$(Q)$(MPI_CC) $(ALL_CPPFLAGS) $(INC) $(ALL_CFLAGS) -DZCKPT_MPI=1 $(MPI_CFLAGS) -MMD -MP -c -o $@ $<
-
 $(B)/tool.list:   NAMES = $(TOOL)
 $(B)/uring.list:  NAMES = $(HAS_URING)
 $(B)/crypto.list: NAMES = $(HAS_CRYPTO)
-$(B)/%.list: FORCE
-	@mkdir -p $(@D) && printf '%s\n' '$(NAMES)' | cmp -s - $@ || printf '%s\n' '$(NAMES)' > $@
-FORCE:
 
 include kernels/cuda/rules.mk tests/rules.mk mk/install.mk
 
@@ -158,7 +108,5 @@ help:
 clean:
 	rm -rf build
 
-.PHONY: all lib train tools help clean FORCE
-.DELETE_ON_ERROR:
-.SECONDARY:
+.PHONY: all lib train tools help clean
 -include $(OBJS:.o=.d)
