@@ -139,12 +139,12 @@ fuzz: deps fixtures
 	@$(MAKE) --no-print-directory CC='$(FUZZ_CC)' CFLAGS='-O1 -g' $(FUZZ_SAN) fuzz-here
 fuzz-here: fuzzer
 	@$(ENV) tests/fuzz/fuzz.sh -t $(SECONDS) $(FUZZ)
-## check-tree: layers, names, line lengths, files that comments name, headers that compile alone, exported symbols
+## check-tree: layers, names, line lengths, files that comments name, headers that compile alone, prose, exported symbols
 check-tree:
 	@$(AGAIN) check-tree-here
 check-tree-here: lib $(B)/libztrain.a
 	@ok=1; tests/lint/check-layers.sh || ok=0; tests/lint/check-symbols.sh $(B) || ok=0; tests/lint/check-findings.sh || ok=0; \
-	tests/lint/check-limits.sh || ok=0; tests/lint/check-mentions.sh || ok=0; \
+	tests/lint/check-limits.sh || ok=0; tests/lint/check-mentions.sh || ok=0; tests/lint/check-prose.sh || ok=0; \
 	CC='$(CC)' CPPFLAGS='$(ALL_CPPFLAGS)' tests/lint/check-names.sh $(B)/libckpt.a $(B)/$(SO) $(B)/libztrain.a $(wildcard $(B)/libztrain_cuda.a) || ok=0; \
 	test $$ok = 1 || { echo 'check-tree: the tree is not in order, see above'; exit 1; }; \
 	echo 'check-tree: layers, names, lengths, headers and exported symbols are in order'

@@ -12,6 +12,19 @@
  *	3. ckpt_zero_runs_*() says where a range of elements lies,
  *	   ckpt_zero_moves_*() what goes from one cut to another.
  *
+ * Where the elements [100, 300) of a flat group of 1003 are that 8 ranks saved at stage 2:
+ *
+ *	struct ckpt_zero_cut cut;
+ *	struct ckpt_zero_runs runs;
+ *	struct ckpt_zero_run run;
+ *
+ *	if (!ckpt_z12_cut(1003, 8, 2, &cut) && !ckpt_zero_runs_init(&runs, &cut, 100, 200))
+ *		while (ckpt_zero_runs_next(&runs, &run))
+ *			printf("rank %u from %" PRIu64 ": %" PRIu64 " elements\n", run.rank,
+ *			       run.offset, run.numel);
+ *
+ * which prints: rank 0 from 100: 26 elements, rank 1 from 0: 126, rank 2 from 0: 48.
+ *
  * Domain: worlds of 1 to CKPT_ZERO_MAX_WORLD ranks, up to CKPT_ZERO_MAX_NUMEL
  * elements in a group or a parameter.  Inside it nothing overflows.  Functions that
  * return int answer -1 outside it and leave their outputs untouched; functions that
@@ -34,8 +47,8 @@ extern "C" {
 #define CKPT_API __attribute__((visibility("default")))
 #endif
 
-#define CKPT_ZERO_MAX_WORLD 4096u
-#define CKPT_ZERO_MAX_NUMEL ((uint64_t)1 << 62)
+#define CKPT_ZERO_MAX_WORLD 4096u	/* data-parallel ranks */
+#define CKPT_ZERO_MAX_NUMEL ((uint64_t)1 << 62)	/* elements of a group or a parameter */
 
 /* DeepSpeed's sub_group_size where the configuration names none (0.4.1 and later). */
 #define CKPT_Z3_SUB_GROUP_SIZE UINT64_C(1000000000)
@@ -46,21 +59,22 @@ extern "C" {
  * A cut: 'numel' elements dealt to 'world' ranks in pieces of 'part', in rank order.
  * Rank r holds [r*part, (r+1)*part); what of that lies at or beyond 'numel' is padding.
  * Stages 1 and 2 cut a whole flat group, stage 3 cuts each parameter; both look alike
- * from here on.  Fill it with ckpt_z12_cut() or ckpt_z3_cut().
+ * from here on.  Fill it with ckpt_z12_cut() or ckpt_z3_cut(); of nothing (numel 0) the
+ * parts are 0 long, and no rank holds anything.
  */
 struct ckpt_zero_cut {
-	uint64_t numel;
-	uint64_t part;
-	uint32_t world;
+	uint64_t numel;		/* elements that are cut; the rest of world * part is padding */
+	uint64_t part;		/* elements of each rank's partition, padding included */
+	uint32_t world;		/* ranks */
 	uint32_t reserved;	/* 0 */
 };
 
 /* Elements [global, global + numel) lie on 'rank' from 'offset' of its partition on. */
 struct ckpt_zero_run {
-	uint64_t global;
-	uint64_t offset;
+	uint64_t global;	/* element of what is cut */
+	uint64_t offset;	/* in the partition of 'rank' */
 	uint64_t numel;		/* never 0 */
-	uint32_t rank;
+	uint32_t rank;		/* who has them */
 	uint32_t reserved;	/* 0 */
 };
 
@@ -70,23 +84,23 @@ struct ckpt_zero_move {
 	uint64_t dst_offset;	/* in the partition of dst_rank */
 	uint64_t numel;		/* never 0 */
 	uint64_t done;		/* elements of the range that came before this move */
-	uint32_t src_rank;
-	uint32_t dst_rank;
+	uint32_t src_rank;	/* who has the elements */
+	uint32_t dst_rank;	/* who is to have them */
 };
 
 /* Iterators: the caller's memory, nothing to release.  Fields are private. */
 struct ckpt_zero_runs {
 	struct ckpt_zero_cut cut;
-	uint64_t at;
-	uint64_t end;
+	uint64_t at;		/* next element */
+	uint64_t end;		/* after the last one */
 };
 
 struct ckpt_zero_moves {
-	struct ckpt_zero_cut src;
+	struct ckpt_zero_cut src;	/* a copy, as in all iterators: the caller's may go */
 	struct ckpt_zero_cut dst;
-	uint64_t src_begin;
-	uint64_t dst_begin;
-	uint64_t done;
+	uint64_t src_begin;	/* element of 'src' that the range begins at */
+	uint64_t dst_begin;	/* and of 'dst' */
+	uint64_t done;		/* elements of the range before the next move */
 	uint64_t numel;
 };
 
@@ -152,7 +166,14 @@ CKPT_API int ckpt_zero_runs_next(struct ckpt_zero_runs *it,
  * numel) of 'dst'.  For the same flat group at another world size both begin at 0; for
  * round robin, gaps, or stage 2 <-> stage 3, call it once per parameter with the place
  * the parameter has on either side.  ckpt_zero_moves_next() fills '*move_out' and returns
- * 1, or returns 0 at the end.  Moves come in element order, are maximal, number at most
+ * 1, or returns 0 at the end:
+ *
+ *	ckpt_zero_moves_init(&it, &old_cut, 0, &new_cut, 0, old_cut.numel);
+ *	while (ckpt_zero_moves_next(&it, &m))
+ *		memcpy(new_part[m.dst_rank] + m.dst_offset,
+ *		       old_part[m.src_rank] + m.src_offset, m.numel * sizeof(float));
+ *
+ * Moves come in element order, are maximal, number at most
  * src->world + dst->world - 1, and touch no padding: target padding is the caller's to
  * zero.  init returns 0, or -1 when a range does not lie in its cut.
  *
@@ -166,7 +187,10 @@ CKPT_API int ckpt_zero_moves_init(struct ckpt_zero_moves *it,
 CKPT_API int ckpt_zero_moves_next(struct ckpt_zero_moves *it,
 				  struct ckpt_zero_move *move_out);
 
-/* What a stretch of a flat buffer holds. */
+/*
+ * What a stretch of a flat buffer holds.  GAP occurs at stages 1 and 2 only; at stage 3 each
+ * parameter's own padding follows it, as PAD.
+ */
 enum ckpt_zero_kind {
 	CKPT_ZERO_PARAM = 0,	/* elements of a parameter */
 	CKPT_ZERO_GAP = 1,	/* zeros between parameters (parameter_alignment) */
@@ -203,7 +227,13 @@ enum ckpt_z12_rule {
  * ckpt_z12_align_factor() is what the world size is multiplied with to get the alignment
  * of a flat group: 1 before 0.5.2, then 2.  ckpt_z12_rule() is the rule a version
  * follows; BF16_Optimizer (a ZeRO dict with single_partition_of_fp32_groups and without
- * zero_stage) is CKPT_Z12_KEPT whatever the version.
+ * zero_stage) is CKPT_Z12_KEPT whatever the version.  The arguments are the three numbers of
+ * 'ds_version' in the files; a version that is newer than any known counts as the newest.
+ *
+ *	0.5.1   ->  factor 1, LEFTOVER
+ *	0.6.7   ->  factor 2, LEFTOVER
+ *	0.9.5   ->  factor 2, LAST_RANK
+ *	0.19.8  ->  factor 2, CLAMP
  */
 static inline uint32_t ckpt_z12_align_factor(uint32_t major, uint32_t minor,
 					     uint32_t patch)
@@ -247,8 +277,10 @@ static inline uint64_t ckpt_z12_flat_numel(uint64_t numel, uint32_t world,
 
 /*
  * ckpt_z12_cut() cuts a flat group.  'numel' counts the gaps of parameter_alignment too
- * (the total of ckpt_z12_offsets()).  Returns 0, or -1 outside the domain or when
- * 'factor' is neither 1 nor 2.
+ * (the total of ckpt_z12_offsets()).  The cut holds for the masters and for each
+ * optimizer state of the group alike; of masters a file may have fewer elements, see
+ * ckpt_z12_saved_numel().  Returns 0, or -1 outside the domain or when 'factor' is
+ * neither 1 nor 2.
  */
 CKPT_API int ckpt_z12_cut(uint64_t numel, uint32_t world, uint32_t factor,
 			  struct ckpt_zero_cut *cut_out);
@@ -354,13 +386,13 @@ CKPT_API int ckpt_z12_slice(uint64_t offset, uint64_t numel, uint64_t part,
 
 /* Iterator of ckpt_z12_pieces_*(); fields are private. */
 struct ckpt_z12_pieces {
-	const uint64_t *numel;
+	const uint64_t *numel;	/* lent by the caller, as 'offset' */
 	const uint64_t *offset;
 	uint64_t total;
-	uint64_t at;
-	uint64_t end;
+	uint64_t at;		/* next slot */
+	uint64_t end;		/* after the last one */
 	uint32_t nparam;
-	uint32_t param;
+	uint32_t param;		/* that the next slot is of, or behind */
 };
 
 /*
@@ -371,6 +403,16 @@ struct ckpt_z12_pieces {
  * '*piece_out' and returns 1, or returns 0 at the end; pieces rise and cover every slot
  * once.  Cost: O(log nparam) to start, O(1) amortised per piece.  init returns 0, or -1
  * when the range goes beyond 2^63.
+ *
+ * To fill the fp32 partition of a rank from whole parameters:
+ *
+ *	ckpt_z12_pieces_init(&it, numel, offset, nparam, total, rank * part, part);
+ *	while (ckpt_z12_pieces_next(&it, &p))
+ *		if (p.kind == CKPT_ZERO_PARAM)
+ *			memcpy(partition + p.offset - rank * part, param[p.param] + p.elem,
+ *			       p.numel * sizeof(float));
+ *		else
+ *			memset(partition + p.offset - rank * part, 0, p.numel * sizeof(float));
  *
  *	numel 5 16 3, unit 8, total 27, world 2 (part 14), rank 1 = slots [14, 28):
  *	PARAM 1 elem 6 numel 10,  PARAM 2 elem 0 numel 3,  PAD numel 1
@@ -408,7 +450,11 @@ static inline uint64_t ckpt_z3_valid_numel(uint64_t numel, uint32_t world, uint3
 	return ckpt_zero_valid_numel(&cut, rank);
 }
 
-/* ckpt_z3_cut() cuts one parameter.  Returns 0, or -1 outside the domain. */
+/*
+ * ckpt_z3_cut() cuts one parameter, so that what is said of cuts above applies to it: to move
+ * parameters between worlds, or between stages 2 and 3, cut each of them on both sides.  Returns 0,
+ * or -1 outside the domain.
+ */
 CKPT_API int ckpt_z3_cut(uint64_t numel, uint32_t world, struct ckpt_zero_cut *cut_out);
 
 /*
@@ -442,9 +488,9 @@ CKPT_API int ckpt_z3_subgroups(const uint64_t *numel, uint32_t nparam, uint32_t 
 
 /* Iterator of ckpt_z3_pieces_*(); fields are private. */
 struct ckpt_z3_pieces {
-	const uint64_t *numel;
-	uint64_t offset;
-	uint64_t pad;
+	const uint64_t *numel;	/* lent by the caller */
+	uint64_t offset;	/* next slot */
+	uint64_t pad;		/* of the parameter before it, still to come */
 	uint32_t nparam;
 	uint32_t param;
 	uint32_t world;
@@ -457,7 +503,13 @@ struct ckpt_z3_pieces {
  * those of length 0 left out.  'numel' is lent while the iterator is used.
  * ckpt_z3_pieces_next() fills '*piece_out' and returns 1, or returns 0 at the end.  init
  * returns 0, or -1 as ckpt_z3_offsets() does, or when rank >= world.  Cost: init reads
- * 'numel' once.
+ * 'numel' once.  How a reader takes the elements of each parameter out of a rank's buffer:
+ *
+ *	ckpt_z3_pieces_init(&it, numel, nparam, world, rank);
+ *	while (ckpt_z3_pieces_next(&it, &p))
+ *		if (p.kind == CKPT_ZERO_PARAM)
+ *			memcpy(param[p.param] + p.elem, buffer + p.offset,
+ *			       p.numel * sizeof(float));
  *
  *	numel 10 5 3, world 4, rank 3: PARAM 0 elem 9 numel 1 at 0, PAD 2 at 1,
  *	PAD 2 at 3, PAD 1 at 5
@@ -469,9 +521,14 @@ CKPT_API int ckpt_z3_pieces_next(struct ckpt_z3_pieces *it,
 
 /* ---- batches: what one optimizer step takes is micro x accumulation x world samples ---- */
 
+/* The largest of the three numbers of a batch that is taken. */
 #define CKPT_ZERO_MAX_BATCH ((uint64_t)1 << 32)
 
-/* 0 = not given.  'train' is the global batch. */
+/*
+ * The batch of a configuration, in samples: 'train' is train_batch_size, the global one; 'micro' is
+ * train_micro_batch_size_per_gpu; 'accumulation' is gradient_accumulation_steps.  0 = not given.
+ * They fit together if train = micro * accumulation * world.
+ */
 struct ckpt_zero_batch {
 	uint64_t train, micro, accumulation;
 };

@@ -204,5 +204,14 @@ for text in "s/1,000/2,000/ docs/limits.md table" "s/.GiB/4&/ libckpt/include/ck
 	grep -q "is not so in the $what" <<< "$out" || { echo "$text: $out"; wrong=$((wrong + 1)); }
 	mv saved "$file"
 done
+# Prose of public headers: seven lines of ten with a comment are enough, a body does not count.
+clean_tree
+{
+	printf '/*\n * 2\n * 3\n * 4\n */\n\nint a;\t/* 6 */\nint b;\t/* 7 */\nint c;\nint d;\nint e(void)\n'
+	printf '{\n\treturn 0;\n}\n'
+} > libckpt/include/ckpt.h
+tests/lint/check-prose.sh || { echo 'check-prose.sh refuses seven of ten'; wrong=$((wrong + 1)); }
+echo 'int f;' >> libckpt/include/ckpt.h
+expect 'libckpt/include/ckpt.h: 63 % of its lines have a comment, 70 are demanded' check-prose.sh
 [ $wrong = 0 ] || echo "$wrong rules are blind or wrong"
 [ $wrong = 0 ]
