@@ -54,7 +54,7 @@ has() {
 	local one
 	for one; do
 		case $one in
-		python:*) python3 -c "import ${one#python:}" 2> /dev/null || { lacking="Python's ${one#python:}"; return 1; } ;;
+		python:*) python3 -c "import ${one#python:}" > /dev/null 2>&1 || { lacking="Python's ${one#python:}"; return 1; } ;;
 		mpirun) [ -x "$build/zckpt-mpi" ] && [ -n "$MPIRUN" ] || { lacking=mpirun; return 1; } ;;
 		packs) ! zckpt unpack x y 2>&1 | grep -q 'has no packs' || { lacking='a zckpt with packs'; return 1; } ;;
 		libckpt) library || { lacking='libckpt.so without sanitizers'; return 1; } ;;
