@@ -39,6 +39,7 @@ FNR == 1 { flush(); name = FILENAME }
 		} else {
 			begin = index(rest, "/*")
 			inside = begin > 0
+			had = had || inside
 			rest = begin ? substr(rest, begin + 2) : ""
 		}
 	}
