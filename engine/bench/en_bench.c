@@ -84,13 +84,13 @@ static void fill(struct bench *b, uint64_t unit)
 static int run_units(struct bench *b, double *loss_out, struct ckpt_err *err)
 {
 	const struct en_bench_opts *o = b->o;
-	const uint64_t all = (uint64_t)o->zero.units * o->comm->size;
+	const uint64_t all = (uint64_t)o->zero.micro_batches * o->comm->size;
 	const struct en_batch batch = { o->zero.rows, o->zero.tokens, b->ids, b->ids };
-	struct en_zero_unit unit = { .batch = &batch };
+	struct en_zero_micro_batch unit = { .batch = &batch };
 	int rc = 0;
 
 	*loss_out = 0;
-	for (uint32_t m = 0; !rc && m < o->zero.units; m++) {
+	for (uint32_t m = 0; !rc && m < o->zero.micro_batches; m++) {
 		struct en_loss loss = { 0 };
 		double count;
 
@@ -99,8 +99,8 @@ static int run_units(struct bench *b, double *loss_out, struct ckpt_err *err)
 		unit.factor = 1 / (count * (double)all);
 		if (o->zero.as_deepspeed)	/* divided by them in the sum */
 			unit.factor *= o->comm->size;
-		rc = en_zero_unit(b->z, m, &unit, &loss, err);
-		*loss_out += loss.sum / count / o->zero.units;
+		rc = en_zero_micro_batch(b->z, m, &unit, &loss, err);
+		*loss_out += loss.sum / count / o->zero.micro_batches;
 	}
 	return rc;
 }
@@ -159,7 +159,7 @@ static int begin(struct bench *b, struct ckpt_err *err)
 	rc = agree(b, rc, err);
 	if (!rc)
 		rc = en_zero_init(b->z, o->seed, err);
-	return rc ? rc : en_zero_publish(b->z, err);
+	return rc ? rc : en_zero_sync_params(b->z, err);
 }
 
 static int note_memory(struct bench *b, struct ckpt_err *err)
@@ -229,7 +229,7 @@ static int timed(struct bench *b, struct ckpt_err *err)
 		.most = b->seconds[o->steps - 1], .low = part_of(b->seconds, o->steps, 0.25),
 		.high = part_of(b->seconds, o->steps, 0.75),
 	};
-	out->tokens_per_s = (double)o->zero.units * o->zero.rows * o->zero.tokens /
+	out->tokens_per_s = (double)o->zero.micro_batches * o->zero.rows * o->zero.tokens /
 			    out->step.median;
 	out->loss = b->loss;
 	return 0;
@@ -247,7 +247,7 @@ static uint64_t spans_of_step(const struct en_bench_opts *o)
 	const uint64_t tile = o->zero.off_tile ? o->zero.off_tile : EN_OFFLOADER_TILE;
 	const uint64_t tiles = o->model->numel / o->comm->size / tile + 2 * n;
 
-	return n * (12ull * o->zero.units + 10) + (o->zero.host_optimizer ? 3 * tiles : 0);
+	return n * (12ull * o->zero.micro_batches + 10) + (o->zero.host_optimizer ? 3 * tiles : 0);
 }
 
 static int note_waits(struct bench *b, const struct en_trace *t, double seconds,

@@ -140,7 +140,7 @@ struct en_resume {
 /*
  * Masters and moments of this rank, and where the run was.  A step that a rank finds damaged
  * (CKPT_E_CORRUPT, CKPT_E_INCOMPLETE) is passed over by all ranks for the one before it, with a
- * line by rank 0.  en_zero_publish() comes next; en_loaded_release() also after a failure.
+ * line by rank 0.  en_zero_sync_params() comes next; en_loaded_release() also after a failure.
  */
 int en_resume_load(const struct en_resume *resume, struct en_loaded *out, struct ckpt_err *err);
 void en_loaded_release(struct en_loaded *loaded);

@@ -43,6 +43,7 @@ struct en_checkpointer {
 	bool busy, quit;
 	int rc;			/* how it ended, with 'err' */
 	struct ckpt_err err;
+	struct ckpt_save_state state[EN_STATES];	/* what each tensor has */
 };
 
 /* All of the save of 'step' by this thread: begin, put, commit. */

@@ -12,10 +12,6 @@
 
 #define ROOM ((uint64_t)4 << 20)	/* elements */
 
-static const struct ckpt_save_state states[EN_STATES] = {
-	{ "master", CKPT_F32 }, { "exp_avg", CKPT_F32 }, { "exp_avg_sq", CKPT_F32 },
-};
-
 /* ---- begin ---- */
 
 static int begin(struct en_checkpointer *k, struct ckpt_err *err)
@@ -28,7 +24,7 @@ static int begin(struct en_checkpointer *k, struct ckpt_err *err)
 		.round_robin = k->opts.round_robin && (k->opts.stage == 1 || k->opts.stage == 2),
 		.sub_group_size = k->opts.sub_group_size,
 		.world = k->comm->size, .tensor = k->tensor, .ntensors = k->ntensors,
-		.state = states, .nstates = EN_STATES, .group = s->group,
+		.state = k->state, .nstates = EN_STATES, .group = s->group,
 		.ngroups = en_zero_groups(k->z), .steps = s->at.steps, .samples = s->at.samples,
 		.skipped = s->at.skipped, .scaler = &s->scaler, .clip_grad = s->clip,
 		.ds_config = s->ds_config, .scheduler = s->sched, .client = s->client,
@@ -37,7 +33,11 @@ static int begin(struct en_checkpointer *k, struct ckpt_err *err)
 		.config_json = k->config, .aux_dir = k->config ? NULL : k->opts.beside,
 	};
 	struct ckpt_err inner = { 0 };
-	int rc = ckpt_save_begin(k->saver, &step, &inner);
+	int rc;
+
+	for (int i = 0; i < EN_STATES; i++)
+		k->state[i] = (struct ckpt_save_state){ en_state_name((enum en_state)i), CKPT_F32 };
+	rc = ckpt_save_begin(k->saver, &step, &inner);
 
 	if (rc == -CKPT_E_EXISTS)
 		return ck_fail(err, CKPT_E_EXISTS, k->opts.root, CKPT_NO_OFFSET,
@@ -61,7 +61,7 @@ static int end(struct en_checkpointer *k, int rc, struct ckpt_err *err)
 static int put_memory(struct en_checkpointer *k, const struct en_zero_piece *p, enum en_state s,
 		      struct ckpt_err *err)
 {
-	return ckpt_save_put(k->saver, p->param, states[s].name, p->first, p->count,
+	return ckpt_save_put(k->saver, p->param, en_state_name(s), p->first, p->count,
 			     en_zero_memory_of(p, s), 0, err);
 }
 
@@ -80,9 +80,9 @@ static int put_got(struct en_checkpointer *k, const struct en_zero_piece *p, enu
 		struct en_zero_slice slice = { p->block, s, p->at + at, 0 };
 
 		n = slice.n = ck_min_u64(p->count - at, ROOM);
-		rc = en_zero_get(k->z, &slice, k->room, err);
+		rc = en_zero_read(k->z, &slice, k->room, err);
 		if (!rc)
-			rc = ckpt_save_put(k->saver, p->param, states[s].name,
+			rc = ckpt_save_put(k->saver, p->param, en_state_name(s),
 					   p->first + at, n, k->room, 0, err);
 	}
 	return rc;
@@ -119,7 +119,7 @@ static int put_copied(struct en_checkpointer *k, const struct en_zero_copied *c,
 
 		if (p[i].block == s->block && from < to)
 			rc = ckpt_save_put(k->saver, p[i].param,
-					   states[s->state].name,
+					   en_state_name(s->state),
 					   p[i].first + (from - p[i].at), to - from,
 					   c->p + (from - s->at),
 					   c->stays ? CKPT_PUT_BORROW : 0, err);

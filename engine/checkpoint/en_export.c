@@ -189,7 +189,7 @@ static int put_got(struct en_zero *z, const struct en_zero_piece *p, float *room
 
 	for (uint64_t at = 0; !rc && at < p->count; at += n) {
 		n = ck_min_u64(p->count - at, ROOM);
-		rc = en_zero_get(z, &(struct en_zero_slice){ p->block, EN_STATE_MASTER, p->at + at,
+		rc = en_zero_read(z, &(struct en_zero_slice){ p->block, EN_STATE_MASTER, p->at + at,
 							     n }, room, err);
 		if (!rc)
 			rc = ckpt_save_put(saver, p->param, master.name, p->first + at, n, room, 0,

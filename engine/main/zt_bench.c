@@ -58,7 +58,7 @@ static struct ckpt_setup setup_of(const struct zt_program *p, const struct en_ze
 		.offload = (zo->stage && zo->host_optimizer ? CKPT_OFFLOAD_OPTIMIZER : 0) |
 			   (zo->stage == 3 && zo->host_params ? CKPT_OFFLOAD_PARAMS : 0),
 		.dtype = zo->type == KN_F32 ? CKPT_F32 : zo->type == KN_BF16 ? CKPT_BF16 : CKPT_F16,
-		.micro = zo->rows, .sequence = zo->tokens, .accumulation = zo->units,
+		.micro = zo->rows, .sequence = zo->tokens, .accumulation = zo->micro_batches,
 		.recompute = zo->recompute,
 	};
 }

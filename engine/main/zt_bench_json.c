@@ -73,8 +73,8 @@ static int add_sent(struct ck_buf *buf, const struct en_bench *r, struct ckpt_er
 static int add_measured(struct ck_buf *buf, const struct zt_measured *m, struct ckpt_err *err)
 {
 	const struct en_bench *r = &m->bench;
-	int rc = ck_buf_addf(buf, err, ", \"micro_batches\": %u, \"steps\": %u", r->zero.units,
-			     r->steps);
+	int rc = ck_buf_addf(buf, err, ", \"micro_batches\": %u, \"steps\": %u",
+			     r->zero.micro_batches, r->steps);
 
 	if (!rc)
 		rc = add_numbers(buf, m, err);

@@ -52,8 +52,8 @@ static void print_times(const struct zt_measured *m)
 	const struct en_bench_times *t = &r->step;
 
 	printf("ZeRO-%u, %u row%s x %u micro-batch%s: %u step%s\n\n", r->zero.stage, r->zero.rows,
-	       r->zero.rows == 1 ? "" : "s", r->zero.units, r->zero.units == 1 ? "" : "es",
-	       r->steps, zt_plural(r->steps));
+	       r->zero.rows == 1 ? "" : "s", r->zero.micro_batches,
+	       r->zero.micro_batches == 1 ? "" : "es", r->steps, zt_plural(r->steps));
 	printf("%-22s %.6f s median, half of them %.6f to %.6f, all %.6f to %.6f\n", "a step",
 	       t->median, t->low, t->high, t->least, t->most);
 	printf("%-22s %.1f of a rank, %.1f of all\n", "tokens/s", r->tokens_per_s,

@@ -42,11 +42,11 @@ static struct en_zero_flow flow_of(const struct en_settings *set)
 {
 	return (struct en_zero_flow){
 		.given = true, .in_place = set->stage && set->no_overlap,
-		.ahead = (uint64_t)set->prefetch_bucket_size,
-		.stays = (uint64_t)set->param_persistence_threshold,
-		.all_stay = (uint64_t)set->model_persistence_threshold,
-		.live = (uint64_t)set->max_live_parameters,
-		.reuse = (uint64_t)set->max_reuse_distance,
+		.prefetch_bucket_size = (uint64_t)set->prefetch_bucket_size,
+		.param_persistence_threshold = (uint64_t)set->param_persistence_threshold,
+		.model_persistence_threshold = (uint64_t)set->model_persistence_threshold,
+		.max_live_parameters = (uint64_t)set->max_live_parameters,
+		.max_reuse_distance = (uint64_t)set->max_reuse_distance,
 	};
 }
 
@@ -58,7 +58,7 @@ void en_run_state_opts(const struct en_settings *set, uint32_t tokens, uint32_t 
 	*zero = (struct en_zero_opts){
 		.stage = (uint32_t)set->stage, .type = type,
 		.wire = set->communication_dtype == CKPT_F32 ? KN_F32 : type,
-		.units = (uint32_t)set->accumulation, .rows = (uint32_t)set->micro_batch,
+		.micro_batches = (uint32_t)set->accumulation, .rows = (uint32_t)set->micro_batch,
 		.tokens = tokens, .threads = threads, .recompute = recompute,
 		.host_optimizer = set->offload_optimizer.device != EN_DEVICE_NONE,
 		.host_params = set->offload_param.device != EN_DEVICE_NONE,
@@ -294,7 +294,7 @@ static int fill_state(struct en_run *r, struct ckpt_err *err)
 	if (!rc)
 		rc = name_run(r, &got, err);
 	if (!rc)
-		rc = en_zero_publish(r->z, err);
+		rc = en_zero_sync_params(r->z, err);
 	if (!rc)
 		rc = tell_beginning(r, &got, ck_clock_seconds() - since, err);
 	en_loaded_release(&got);

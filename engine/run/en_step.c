@@ -91,7 +91,7 @@ static int run_unit(struct en_run *r, uint32_t m, double tokens, struct ckpt_err
 {
 	const bool token_mean = r->o->token_mean;
 	const struct en_batch batch = batch_of(r, m);
-	struct en_zero_unit unit = { .batch = &batch };
+	struct en_zero_micro_batch unit = { .batch = &batch };
 	struct en_loss loss;
 	double share;
 	int rc = token_mean ? 0 : read_unit(r, m, err);
@@ -102,7 +102,7 @@ static int run_unit(struct en_run *r, uint32_t m, double tokens, struct ckpt_err
 	unit.factor = share > 0 ? r->scale.scale / share : 0;
 	if (r->o->as_deepspeed)		/* divided by them in the sum */
 		unit.factor *= r->o->comm->size;
-	rc = en_zero_unit(r->z, m, &unit, &loss, err);
+	rc = en_zero_micro_batch(r->z, m, &unit, &loss, err);
 	if (!rc)
 		r->loss[unit_of(r, m)] = share > 0 ? loss.sum / share : 0;
 	return rc;

@@ -43,7 +43,8 @@ static void update_job(void *arg, size_t job, uint32_t thread)
 			g = (const float *)grad;
 		else
 			kn_cast(wide, KN_F32, grad, a->grad_type, n, NULL);
-		kn_adam(&how, a->master + i, a->m + i, a->v + i, g, n, copy, z->opts.type);
+		kn_adam(&how, a->master + i, a->exp_avg + i, a->exp_avg_sq + i, g, n, copy,
+			z->opts.type);
 		grad += n * gs;
 		if (copy)
 			copy += n * cs;

@@ -12,7 +12,7 @@ struct en_adam {
 	/* Elements [base, base + n) of a block; everything below begins at 'base'. */
 	uint32_t block;
 	uint64_t base, n;
-	float *master, *m, *v;
+	float *master, *exp_avg, *exp_avg_sq;
 	const void *grad;
 	enum kn_type grad_type;
 	void *copy;		/* of the new masters, of the type that is computed with; or NULL */

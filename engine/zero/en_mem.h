@@ -17,7 +17,7 @@ enum en_mem_kind {
 	EN_MEM_OPTIMIZER,	/* masters and moments */
 	EN_MEM_ACTIVATIONS,
 	EN_MEM_WORK,		/* room to compute in: en_exec_new() */
-	EN_MEM_COLLECTIVES,	/* partial sums, and scratch of the maker of collectives */
+	EN_MEM_COLLECTIVES,	/* partial sums, and scratch of collectives */
 	EN_MEM_SAVE,		/* copies of what is being saved */
 	/* What of the above a configuration offloads: on CPU ranks it is the same memory. */
 	EN_MEM_HOST_PARAMS,

@@ -1,10 +1,10 @@
 /*
  * en_offloader.c -- see en_offloader.h.
  *
- * Of a file, tile t has room t % nrooms of a ring.  To get tile t, reads are begun of it and of
- * the nrooms - 2 tiles behind it; the room of the last of these is that of tile t - 2, whose
+ * Of a file, tile t has slot t % nslots of a ring.  To get tile t, reads are begun of it and of
+ * the nslots - 2 tiles behind it; the slot of the last of these is that of tile t - 2, whose
  * writing was begun two tiles ago.  So one tile is worked on, at least one is on its way in and
- * one on its way out.  A room remembers its tile: what is still there is not read again.  States
+ * one on its way out.  A slot remembers its tile: what is still there is not read again.  States
  * are read and written by themselves, so that who wants masters alone does not read moments.
  */
 #include "engine/zero/en_offloader.h"
@@ -15,9 +15,9 @@
 #define UNIT (EN_NVME_ALIGN / sizeof(float))	/* elements of a state in the file: whole ones */
 #define NONE UINT64_MAX
 
-struct room {
+struct slot {
 	struct en_nvme_op op[3];	/* of each state */
-	uint64_t tile;		/* whose room it is; NONE */
+	uint64_t tile;		/* whose slot it is; NONE */
 	unsigned has;		/* states of it that are there, or on their way */
 	float *p;		/* masters, m, v, one behind the other */
 };
@@ -33,8 +33,8 @@ struct en_offloader {
 	struct en_offloader_state *whole;	/* [nblocks], of memory */
 	/* Of a file. */
 	struct en_nvme *nvme;
-	uint32_t nrooms;
-	struct room *room;
+	uint32_t nslots;
+	struct slot *slot;
 	void *ring;
 };
 
@@ -63,21 +63,21 @@ static uint64_t largest_of(const struct en_offloader_opts *o)
 	return most;
 }
 
-static uint32_t rooms_of(const struct en_offloader_opts *o)
+static uint32_t slots_of(const struct en_offloader_opts *o)
 {
 	const uint32_t n = o->buffers ? o->buffers : EN_OFFLOADER_BUFFERS;
 
 	return n < 3 ? 3 : n;
 }
 
-static uint64_t room_bytes(const struct en_offloader_opts *o, uint64_t largest)
+static uint64_t slot_bytes(const struct en_offloader_opts *o, uint64_t largest)
 {
 	return states(o->masters) * tile_of(o, largest) * sizeof(float);
 }
 
 uint64_t en_offloader_ring(const struct en_offloader_opts *o, uint64_t largest)
 {
-	return rooms_of(o) * room_bytes(o, largest) + EN_NVME_ALIGN;
+	return slots_of(o) * slot_bytes(o, largest) + EN_NVME_ALIGN;
 }
 
 /* ---- tiles ---- */
@@ -126,33 +126,33 @@ static int new_whole(struct en_offloader *off, const struct en_offloader_opts *o
 		if (o->masters)
 			rc = en_mem_new(off->mem, off->kind, bytes, &w->master, err);
 		if (!rc)
-			rc = en_mem_new(off->mem, off->kind, bytes, &w->m, err);
+			rc = en_mem_new(off->mem, off->kind, bytes, &w->exp_avg, err);
 		if (!rc)
-			rc = en_mem_new(off->mem, off->kind, bytes, &w->v, err);
+			rc = en_mem_new(off->mem, off->kind, bytes, &w->exp_avg_sq, err);
 	}
 	return rc;
 }
 
 /* ---- a file ---- */
 
-static int new_rooms(struct en_offloader *off, const struct en_offloader_opts *o,
+static int new_slots(struct en_offloader *off, const struct en_offloader_opts *o,
 		     struct ckpt_err *err)
 {
-	const uint64_t bytes = room_bytes(o, largest_of(o));
+	const uint64_t bytes = slot_bytes(o, largest_of(o));
 	uint8_t *p;
 	int rc;
 
-	off->nrooms = rooms_of(o);
-	off->room = ck_zalloc(off->nrooms * sizeof(*off->room));
-	if (!off->room)
-		return ck_fail_nomem(err, "rooms", off->nrooms);
-	rc = en_mem_new(off->mem, off->kind, off->nrooms * bytes + EN_NVME_ALIGN, &off->ring, err);
+	off->nslots = slots_of(o);
+	off->slot = ck_zalloc(off->nslots * sizeof(*off->slot));
+	if (!off->slot)
+		return ck_fail_nomem(err, "rooms", off->nslots);
+	rc = en_mem_new(off->mem, off->kind, off->nslots * bytes + EN_NVME_ALIGN, &off->ring, err);
 	if (rc)
 		return rc;
 	p = (uint8_t *)off->ring + (EN_NVME_ALIGN - (uintptr_t)off->ring % EN_NVME_ALIGN);
-	for (uint32_t i = 0; i < off->nrooms; i++) {
-		off->room[i].tile = NONE;
-		off->room[i].p = (float *)(void *)(p + i * bytes);
+	for (uint32_t i = 0; i < off->nslots; i++) {
+		off->slot[i].tile = NONE;
+		off->slot[i].p = (float *)(void *)(p + i * bytes);
 	}
 	return 0;
 }
@@ -161,16 +161,16 @@ static int new_file(struct en_offloader *off, const struct en_offloader_opts *o,
 		    struct ckpt_err *err)
 {
 	struct en_nvme_opts no = *o->nvme;
-	int rc = new_rooms(off, o, err);
+	int rc = new_slots(off, o, err);
 
 	no.bytes = bytes;
 	no.rank = o->rank;
 	return rc ? rc : en_nvme_open(&no, &off->nvme, err);
 }
 
-static struct room *room_of(const struct en_offloader *off, uint64_t t)
+static struct slot *slot_of(const struct en_offloader *off, uint64_t t)
 {
-	return &off->room[t % off->nrooms];
+	return &off->slot[t % off->nslots];
 }
 
 /* Number of a state in the file; masters come first where they are there. */
@@ -183,13 +183,13 @@ static void transfer(struct en_offloader *off, uint64_t t, unsigned state, bool 
 {
 	const struct en_offloader_tile *tile = &off->tile[t];
 	const uint64_t n = round_up(tile->n, UNIT), at = place(off, state) * n;
-	struct room *r = room_of(off, t);
+	struct slot *r = slot_of(off, t);
 
 	en_nvme_begin(off->nvme, &r->op[state], write, r->p + at, tile->at + at * sizeof(float),
 		      n * sizeof(float));
 }
 
-static int wait_for(struct en_offloader *off, struct room *r, unsigned states, struct ckpt_err *err)
+static int wait_for(struct en_offloader *off, struct slot *r, unsigned states, struct ckpt_err *err)
 {
 	int rc = 0;
 
@@ -203,7 +203,7 @@ static int wait_for(struct en_offloader *off, struct room *r, unsigned states, s
 static int bring(struct en_offloader *off, uint64_t t, unsigned states, bool fresh,
 		 struct ckpt_err *err)
 {
-	struct room *r = room_of(off, t);
+	struct slot *r = slot_of(off, t);
 	int rc = r->tile == t ? 0 : wait_for(off, r, EN_OFFLOADER_ALL, err);
 
 	if (rc)
@@ -251,11 +251,11 @@ void en_offloader_free(struct en_offloader *off)
 	en_mem_free(off->mem, off->kind, off->ring);
 	for (uint32_t i = 0; off->whole && i < off->nblocks; i++) {
 		en_mem_free(off->mem, off->kind, off->whole[i].master);
-		en_mem_free(off->mem, off->kind, off->whole[i].m);
-		en_mem_free(off->mem, off->kind, off->whole[i].v);
+		en_mem_free(off->mem, off->kind, off->whole[i].exp_avg);
+		en_mem_free(off->mem, off->kind, off->whole[i].exp_avg_sq);
 	}
 	ck_free(off->whole);
-	ck_free(off->room);
+	ck_free(off->slot);
 	ck_free(off->tile);
 	ck_free(off->first);
 	ck_free(off);
@@ -293,7 +293,7 @@ struct en_offloader_state en_offloader_block(const struct en_offloader *off, uin
 
 /* ---- a tile ---- */
 
-static float *behind(float *p, uint64_t n)
+static float *after(float *p, uint64_t n)
 {
 	return p ? p + n : NULL;
 }
@@ -307,21 +307,21 @@ static struct en_offloader_state state_at(const struct en_offloader *off, uint64
 	if (!off->nvme) {
 		const struct en_offloader_state *w = &off->whole[tile->block];
 
-		return (struct en_offloader_state){ behind(w->master, tile->first),
-		w->m + tile->first,
-					      w->v + tile->first };
+		return (struct en_offloader_state){ after(w->master, tile->first),
+						    w->exp_avg + tile->first,
+						    w->exp_avg_sq + tile->first };
 	}
-	p = room_of(off, t)->p;
+	p = slot_of(off, t)->p;
 	if (!off->masters)
 		return (struct en_offloader_state){ NULL, p, p + n };
 	return (struct en_offloader_state){ p, p + n, p + 2 * n };
 }
 
-int en_offloader_get(struct en_offloader *off, uint64_t t, unsigned states, bool fresh,
+int en_offloader_read(struct en_offloader *off, uint64_t t, unsigned states, bool fresh,
 		     struct en_offloader_state *out, struct ckpt_err *err)
 {
 	const uint64_t end = !off->nvme ? 0 : fresh ? t + 1 :
-			     ck_min_u64(off->ntiles, t + off->nrooms - 1);
+			     ck_min_u64(off->ntiles, t + off->nslots - 1);
 	int rc = 0;
 
 	if (!off->masters)
@@ -329,14 +329,14 @@ int en_offloader_get(struct en_offloader *off, uint64_t t, unsigned states, bool
 	for (uint64_t i = t; !rc && i < end; i++)
 		rc = bring(off, i, states, fresh, err);
 	if (!rc && off->nvme)
-		rc = wait_for(off, room_of(off, t), states, err);
+		rc = wait_for(off, slot_of(off, t), states, err);
 	if (rc)
 		return rc;
 	*out = state_at(off, t);
 	return 0;
 }
 
-void en_offloader_put(struct en_offloader *off, uint64_t t, unsigned states)
+void en_offloader_write(struct en_offloader *off, uint64_t t, unsigned states)
 {
 	for (unsigned i = off->masters ? 0 : 1; off->nvme && i < 3; i++)
 		if (states >> i & 1)

@@ -33,13 +33,14 @@ struct en_offloader_tile {
 };
 
 struct en_offloader_state {
-	float *master, *m, *v;	/* [n] of a tile, or all of a block; no masters: NULL */
+	/* [n] of a tile, or all of a block; no masters: NULL. */
+	float *master, *exp_avg, *exp_avg_sq;
 };
 
 /* Which states are meant. */
 #define EN_OFFLOADER_MASTERS 1u
-#define EN_OFFLOADER_M 2u
-#define EN_OFFLOADER_V 4u
+#define EN_OFFLOADER_EXP_AVG 2u
+#define EN_OFFLOADER_EXP_AVG_SQ 4u
 #define EN_OFFLOADER_ALL 7u
 
 struct en_offloader;
@@ -68,9 +69,9 @@ struct en_offloader_state en_offloader_block(const struct en_offloader *off, uin
  * all of these states will be set, and nothing is read.  Of states that are not there, nothing
  * comes.  Codes of en_nvme_wait(), also of what was written before.
  */
-int en_offloader_get(struct en_offloader *off, uint64_t t, unsigned states, bool fresh,
+int en_offloader_read(struct en_offloader *off, uint64_t t, unsigned states, bool fresh,
 		     struct en_offloader_state *out, struct ckpt_err *err);
 /* The states were changed, and are not touched again before the tile is got again. */
-void en_offloader_put(struct en_offloader *off, uint64_t t, unsigned states);
+void en_offloader_write(struct en_offloader *off, uint64_t t, unsigned states);
 
 #endif

@@ -10,10 +10,10 @@
 
 int en_zero_check(const struct en_zero_opts *o, struct ckpt_err *err)
 {
-	if (o->stage > 3 || !o->units || o->units >= 1u << (EN_ZERO_LEVELS - 1))
+	if (o->stage > 3 || !o->micro_batches || o->micro_batches >= 1u << (EN_ZERO_LEVELS - 1))
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "ZeRO stage %u with %u micro-batches a step; stages are 0 to 3",
-			       o->stage, o->units);
+			       o->stage, o->micro_batches);
 	if (o->wire != KN_F32 && o->wire != o->type)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "gradients are sent as they are computed, or in fp32");
@@ -93,7 +93,7 @@ static struct en_offloader_state host_state(const struct en_zero *z, uint32_t bl
 		return (struct en_offloader_state){ NULL, NULL, NULL };
 	if (z->off)
 		return en_offloader_block(z->off, block);
-	return (struct en_offloader_state){ b->master, b->m, b->v };
+	return (struct en_offloader_state){ b->master, b->exp_avg, b->exp_avg_sq };
 }
 
 /* The part of a parameter in this rank's shard of its block, if any. */
@@ -111,7 +111,8 @@ static void add_piece(struct en_zero *z, uint32_t param)
 	z->piece[z->npieces++] = (struct en_zero_piece){
 		.param = param, .block = p->block, .first = from - p->offset, .count = to - from,
 		.at = from - base, .master = s.master ? s.master + at : NULL,
-		.m = s.m ? s.m + at : NULL, .v = s.v ? s.v + at : NULL,
+		.exp_avg = s.exp_avg ? s.exp_avg + at : NULL,
+		.exp_avg_sq = s.exp_avg_sq ? s.exp_avg_sq + at : NULL,
 	};
 }
 
@@ -150,8 +151,8 @@ static void init_job(void *arg, size_t job, uint32_t thread)
 
 	(void)thread;
 	en_model_init(in->model, p->param, in->seed, p->first + from, n, p->master + from);
-	memset(p->m + from, 0, n * sizeof(float));
-	memset(p->v + from, 0, n * sizeof(float));
+	memset(p->exp_avg + from, 0, n * sizeof(float));
+	memset(p->exp_avg_sq + from, 0, n * sizeof(float));
 }
 
 void en_zero_init_piece(const struct en_zero *z, const struct en_zero_piece *p, uint64_t seed)
@@ -177,7 +178,7 @@ int en_zero_init(struct en_zero *z, uint64_t seed, struct ckpt_err *err)
 /* ---- the state as it is ---- */
 
 /* Padding belongs to no piece: it is zero. */
-int en_zero_get(struct en_zero *z, const struct en_zero_slice *s, float *to, struct ckpt_err *err)
+int en_zero_read(struct en_zero *z, const struct en_zero_slice *s, float *to, struct ckpt_err *err)
 {
 	if (en_zero_is_remote(z))
 		return (z->off ? en_zero_file_get : z->backend->get)(z, s, to, err);

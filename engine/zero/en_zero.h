@@ -11,11 +11,11 @@
  *	2	whole		a block's, the shard	shard
  *	3	shard		a block's, the shard	shard
  *
- * Order of sums (docs/ztrain/collectives.md): unit u = m * size + r is micro-batch m of rank r.  A
- * block's gradient is summed over ranks for each m as soon as it is there, and the sums over m are
- * joined as a binary counter does, so that all units are summed as one binary tree in natural
- * order.  With size * units constant, and a power of two, results are the same bits at 1, 2, 4
- * and 8 ranks, at every stage.
+ * Order of sums (docs/ztrain/collectives.md): number u = m * size + r is micro-batch m of rank r.
+ * A block's gradient is summed over ranks for each m as soon as it is there, and the sums over m
+ * are joined as a binary counter does, so that all micro-batches are summed as one binary tree in
+ * natural order.  With size * micro_batches constant, and a power of two, results are the same bits
+ * at 1, 2, 4 and 8 ranks, at every stage.
  *
  * One thread calls, always the same; every rank makes the same calls.  The three functions of a
  * copy for a save that say so are another one's.
@@ -40,12 +40,13 @@ struct en_zero_flow {
 	bool given;		/* false: one block ahead, none stays, none is used again */
 	bool in_place;		/* nothing moves while something is computed */
 	/* Stage 3. */
-	uint64_t ahead;		/* gathered beforehand: one block, or as many as fit; 0: none */
-	uint64_t stays;		/* a block of at most so many is gathered once a step, */
-	uint64_t all_stay;	/* while all that stay are no more than so many */
-	uint64_t live;		/* more than one block ahead only while these hold them all */
-	uint64_t reuse;		/* one that is used again after at most so many is not dropped; it
-				 * stays until another one takes its room */
+	uint64_t prefetch_bucket_size;	/* gathered before: one block, or as many as fit; 0: none */
+	uint64_t param_persistence_threshold;	/* a block of at most so many is gathered once a
+						 * step, */
+	uint64_t model_persistence_threshold;	/* while all these are no more than so many */
+	uint64_t max_live_parameters;	/* more than one block ahead only while these hold all */
+	uint64_t max_reuse_distance;	/* a block used again after at most so many is not dropped;
+					 * it stays until another one takes its slot */
 };
 
 struct en_zero_opts {
@@ -55,10 +56,10 @@ struct en_zero_opts {
 	/*
 	 * Of fp16: gradients are divided by the ranks when they are summed over them, and summed
 	 * over micro-batches one by one in fp16, so that they overflow where DeepSpeed's do.
-	 * 'factor' of a unit is 'size' times larger then.
+	 * 'factor' of a micro-batch is 'size' times larger then.
 	 */
 	bool as_deepspeed;
-	uint32_t units;		/* micro-batches of a step, on each rank */
+	uint32_t micro_batches;	/* of a step, on each rank */
 	uint32_t rows, tokens;	/* of a micro-batch, at most */
 	uint32_t threads;
 	bool recompute;		/* keep a layer's input only */
@@ -122,21 +123,25 @@ int en_zero_read_weights(struct en_zero *z, const struct ckpt *ck,
 int en_zero_read_state(struct en_zero *z, const struct ckpt *ck, struct ckpt_load_checks *checks,
 		       uint64_t *bytes_out, struct ckpt_err *err);
 /* What is computed with follows the masters: after any of the above, on every rank. */
-int en_zero_publish(struct en_zero *z, struct ckpt_err *err);
+int en_zero_sync_params(struct en_zero *z, struct ckpt_err *err);
 
-enum en_state { EN_STATE_MASTER, EN_STATE_M, EN_STATE_V, EN_STATES };
+enum en_state { EN_STATE_MASTER, EN_STATE_EXP_AVG, EN_STATE_EXP_AVG_SQ, EN_STATES };
 
 /* This rank's part of a parameter; what put and load ask for. */
 struct en_zero_piece {
 	uint32_t param, block;
 	uint64_t first, count;	/* elements of the parameter */
 	uint64_t at;		/* of this rank's shard of the block: the first of them */
-	float *master, *m, *v;	/* where they lie; NULL: not in memory of this process */
+	float *master, *exp_avg, *exp_avg_sq;	/* NULL: not in memory of this process */
 };
+
+/* "master", "exp_avg", "exp_avg_sq": as checkpoints have it. */
+const char *en_state_name(enum en_state state);
 
 static inline float *en_zero_memory_of(const struct en_zero_piece *p, enum en_state state)
 {
-	return state == EN_STATE_MASTER ? p->master : state == EN_STATE_M ? p->m : p->v;
+	return state == EN_STATE_MASTER ? p->master :
+	       state == EN_STATE_EXP_AVG ? p->exp_avg : p->exp_avg_sq;
 }
 
 /*
@@ -152,7 +157,7 @@ struct en_zero_slice {
 	uint64_t at, n;
 };
 /* As they are now, to 'to'; wherever they lie.  Between steps.  Codes of the device. */
-int en_zero_get(struct en_zero *z, const struct en_zero_slice *slice, float *to,
+int en_zero_read(struct en_zero *z, const struct en_zero_slice *slice, float *to,
 		struct ckpt_err *err);
 /* How states in a file are read and written, "io_uring, O_DIRECT"; "" if they are in none. */
 const char *en_zero_drive(const struct en_zero *z);
@@ -190,17 +195,17 @@ void en_zero_snap_end(struct en_zero *z);
 
 /* ---------------------------------------------------------------- a step */
 
-struct en_zero_unit {
+struct en_zero_micro_batch {
 	const struct en_batch *batch;
 	double factor;		/* of the sum of token losses; the loss scale is in it */
 };
 
 /*
  * Micro-batch number 'm' of the step: forward, backward, gradients reduced.  m = 0, 1, ... up to
- * units - 1.  Codes of the collectives.
+ * micro_batches - 1.  Codes of the collectives.
  */
-int en_zero_unit(struct en_zero *z, uint32_t m, const struct en_zero_unit *unit,
-		 struct en_loss *loss_out, struct ckpt_err *err);
+int en_zero_micro_batch(struct en_zero *z, uint32_t m, const struct en_zero_micro_batch *of,
+			struct en_loss *loss_out, struct ckpt_err *err);
 /* The loss alone; any time between steps. */
 int en_zero_eval(struct en_zero *z, const struct en_batch *batch, struct en_loss *loss_out,
 		 struct ckpt_err *err);

@@ -29,7 +29,7 @@ struct en_zero_block {
 	 * [shard], at stage 0 [padded]; with KN_F32 the master is 'own' or 'params'.  Outside
 	 * (en_zero.off): NULL.
 	 */
-	float *master, *m, *v;
+	float *master, *exp_avg, *exp_avg_sq;
 	uint64_t first_sum;	/* of its chunks, among the sums of a rank */
 };
 
@@ -76,13 +76,13 @@ struct en_zero_backend {
 	int (*trace)(struct en_zero *z, struct en_trace *t, struct ckpt_err *err);
 
 	/* ---- parameters ---- */
-	/* Of whole parameters: what is computed next waits until the block has been gathered. */
+	/* Of whole parameters: what is computed next waits for the block's gather; or NULL. */
 	int (*whole_wait)(struct en_zero *z, uint32_t block, struct ckpt_err *err);
 	/* Into a slot that nobody uses, which may still be read by what was launched before. */
 	int (*gather_begin)(struct en_zero *z, uint32_t block, uint32_t slot,
 			    struct ckpt_err *err);
 	int (*gather_wait)(struct en_zero *z, uint32_t block, uint32_t slot, struct ckpt_err *err);
-	/* All that uses the slot has been launched. */
+	/* All that uses the slot has been launched; or NULL. */
 	int (*release)(struct en_zero *z, uint32_t slot, struct ckpt_err *err);
 
 	/* ---- gradients ---- */
@@ -93,12 +93,13 @@ struct en_zero_backend {
 	int (*reduce_begin)(struct en_zero *z, uint32_t block, uint32_t m, struct ckpt_err *err);
 
 	/* ---- a pass: the blocks' own work ---- */
+	/* NULL: nothing is to be done. */
 	int (*pass_begin)(struct en_zero_pass *p, struct ckpt_err *err);
 	int (*embed_forward)(struct en_zero_pass *p, const void *params, struct ckpt_err *err);
 	int (*layer_forward)(struct en_zero_pass *p, uint32_t layer, const void *params,
 			     struct ckpt_err *err);
 	int (*head)(struct en_zero_pass *p, const struct en_zero_head *head, struct ckpt_err *err);
-	/* Begins to bring the loss to the host. */
+	/* Begins to bring the loss to the host; NULL: it is there. */
 	int (*loss_begin)(struct en_zero_pass *p, struct ckpt_err *err);
 	/* Computes again what was not kept. */
 	int (*layer_backward)(struct en_zero_pass *p, uint32_t layer, const void *params,
@@ -123,7 +124,10 @@ struct en_zero_backend {
 	 * sync_block; update_end.
 	 */
 	int (*update_begin)(struct en_adam *a, struct ckpt_err *err);
-	/* a->grad and a->copy of block a->block; at stage 0 what other ranks have of it. */
+	/*
+	 * a->grad and a->copy of block a->block; at stage 0 what other ranks have of it.  NULL
+	 * where there are tiles only.
+	 */
 	int (*update_block)(struct en_adam *a, struct ckpt_err *err);
 	/* a->grad and a->copy of tile t, which begins at 'first' of the shard. */
 	int (*tile_begin)(struct en_adam *a, uint64_t t, uint64_t first, struct ckpt_err *err);
@@ -132,6 +136,7 @@ struct en_zero_backend {
 		    struct ckpt_err *err);
 	/* a->copy [a->n] from a->master. */
 	int (*cast)(struct en_adam *a, struct ckpt_err *err);
+	/* Or NULL. */
 	int (*tile_end)(struct en_adam *a, uint64_t t, struct ckpt_err *err);
 	/* The block's new parameters are made: begins to gather them where they stay whole. */
 	int (*sync_block)(struct en_adam *a, struct ckpt_err *err);

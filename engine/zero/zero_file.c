@@ -78,8 +78,8 @@ static void init_tile(struct en_zero *z, const struct en_offloader_tile *t,
 		p.first += from - p.at;
 		p.count = to - from;
 		p.master = master + (from - t->first);
-		p.m = s->m + (from - t->first);
-		p.v = s->v + (from - t->first);
+		p.exp_avg = s->exp_avg + (from - t->first);
+		p.exp_avg_sq = s->exp_avg_sq + (from - t->first);
 		en_zero_init_piece(z, &p, seed);
 	}
 }
@@ -91,11 +91,11 @@ int en_zero_file_init(struct en_zero *z, uint64_t seed, struct ckpt_err *err)
 	for (uint64_t t = 0; !rc && t < en_offloader_tiles(z->off); t++) {
 		struct en_offloader_state s;
 
-		rc = en_offloader_get(z->off, t, EN_OFFLOADER_ALL, true, &s, err);
+		rc = en_offloader_read(z->off, t, EN_OFFLOADER_ALL, true, &s, err);
 		if (rc)
 			break;
 		init_tile(z, en_offloader_tile(z->off, t), &s, seed);
-		en_offloader_put(z->off, t, EN_OFFLOADER_ALL);
+		en_offloader_write(z->off, t, EN_OFFLOADER_ALL);
 	}
 	return rc;
 }
@@ -131,13 +131,13 @@ static int find(struct en_zero *z, const struct en_zero_slice *s, const struct c
 	const struct en_offloader_tile *t = en_offloader_tile(z->off, c->t);
 	const bool whole = c->from == t->first && c->to == t->first + t->n;
 	struct en_offloader_state got;
-	int rc = en_offloader_get(z->off, c->t, c->states, fresh && whole, &got, err);
+	int rc = en_offloader_read(z->off, c->t, c->states, fresh && whole, &got, err);
 	float *p;
 
 	if (rc)
 		return rc;
 	p = s->state == EN_STATE_MASTER ? masters_of(z, t, &got) :
-	    s->state == EN_STATE_M ? got.m : got.v;
+	    s->state == EN_STATE_EXP_AVG ? got.exp_avg : got.exp_avg_sq;
 	*p_out = p + (c->from - t->first);
 	return 0;
 }
@@ -177,7 +177,7 @@ int en_zero_file_send(struct en_zero *z, const struct en_zero_slice *s, const fl
 			memcpy(p, from + (c.from - s->at), bytes);
 		else
 			memset(p, 0, bytes);
-		en_offloader_put(z->off, c.t, c.states);
+		en_offloader_write(z->off, c.t, c.states);
 	}
 	return rc;
 }

@@ -82,7 +82,7 @@ int en_zero_gather(struct en_zero *z, uint32_t block, const void **params_out,
 
 	if (!g) {
 		*params_out = z->block[block].params;
-		return z->backend->whole_wait(z, block, err);
+		return z->backend->whole_wait ? z->backend->whole_wait(z, block, err) : 0;
 	}
 	rc = prefetch(z, block, err);
 	if (!rc)
@@ -121,5 +121,5 @@ int en_zero_release(struct en_zero *z, uint32_t block, bool back, struct ckpt_er
 		return 0;
 	if (!is_kept(z, block, back))
 		g->block = -1;
-	return z->backend->release(z, z->slots.of[block], err);
+	return z->backend->release ? z->backend->release(z, z->slots.of[block], err) : 0;
 }

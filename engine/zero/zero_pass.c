@@ -92,7 +92,7 @@ static int head(struct en_zero_pass *p, struct ckpt_err *err)
 		rc = en_zero_prefetch(z, last, -1, err);
 	if (!rc && p->back)
 		rc = z->backend->reduce_begin(z, last, p->m, err);
-	return rc ? rc : z->backend->loss_begin(p, err);
+	return rc || !z->backend->loss_begin ? rc : z->backend->loss_begin(p, err);
 }
 
 /* ---- backward ---- */
@@ -137,7 +137,7 @@ static int run(struct en_zero_pass *p, struct ckpt_err *err)
 	const uint32_t layers = z->model->config.layers;
 	int rc = en_batch_check_for(z->model, z->opts.rows, z->opts.tokens, p->batch, err);
 
-	if (!rc)
+	if (!rc && z->backend->pass_begin)
 		rc = z->backend->pass_begin(p, err);
 	if (!rc)
 		rc = embed_forward(p, err);
@@ -152,17 +152,17 @@ static int run(struct en_zero_pass *p, struct ckpt_err *err)
 	return rc ? rc : z->backend->pass_end(p, err);
 }
 
-int en_zero_unit(struct en_zero *z, uint32_t m, const struct en_zero_unit *unit,
-		 struct en_loss *loss_out, struct ckpt_err *err)
+int en_zero_micro_batch(struct en_zero *z, uint32_t m, const struct en_zero_micro_batch *of,
+			struct en_loss *loss_out, struct ckpt_err *err)
 {
 	struct en_zero_pass p = {
-		.z = z, .batch = unit->batch, .m = m, .factor = (float)unit->factor,
+		.z = z, .batch = of->batch, .m = m, .factor = (float)of->factor,
 		.back = true, .loss = loss_out,
 	};
 
-	if (m >= z->opts.units)
+	if (m >= z->opts.micro_batches)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "micro-batch %u of a step that has %u", m, z->opts.units);
+			       "micro-batch %u of a step that has %u", m, z->opts.micro_batches);
 	return run(&p, err);
 }
 

@@ -36,7 +36,12 @@ static int find(const struct en_zero *z, const struct ckpt *ck, uint32_t param,
 	return rc;
 }
 
-static const char *const names[EN_STATES] = { "master", "exp_avg", "exp_avg_sq" };
+const char *en_state_name(enum en_state state)
+{
+	static const char *const names[EN_STATES] = { "master", "exp_avg", "exp_avg_sq" };
+
+	return names[state];
+}
 
 /* ---- through buffers ---- */
 
@@ -88,7 +93,7 @@ static int fill(struct filling *f, const struct en_zero_piece *p, uint64_t tenso
 		n = ck_min_u64(p->count - at, f->most - f->used);
 		f->slice[f->n] = (struct en_zero_slice){ p->block, state, p->at + at, n };
 		f->range[f->n++] = (struct ckpt_load_range){
-			.tensor = tensor, .state = names[state], .first = p->first + at,
+			.tensor = tensor, .state = en_state_name(state), .first = p->first + at,
 			.count = n, .dtype = CKPT_F32, .dst = f->buffer + f->used,
 		};
 		f->used += n;
@@ -127,10 +132,10 @@ static int read_through(struct en_zero *z, const struct ckpt *ck,
 
 static int send_zeros(struct en_zero *z, const struct en_zero_piece *p, struct ckpt_err *err)
 {
-	struct en_zero_slice s = { p->block, EN_STATE_M, p->at, p->count };
+	struct en_zero_slice s = { p->block, EN_STATE_EXP_AVG, p->at, p->count };
 	int rc = en_zero_load_send(z, &s, NULL, err);
 
-	s.state = EN_STATE_V;
+	s.state = EN_STATE_EXP_AVG_SQ;
 	return rc ? rc : en_zero_load_send(z, &s, NULL, err);
 }
 
@@ -160,8 +165,8 @@ static int send_weights(struct en_zero *z, const struct en_zero_piece *p, const 
 static int read_weights(struct en_zero *z, const struct en_zero_piece *p, const struct ckpt *ck,
 			struct ckpt_load_checks *checks, struct ckpt_err *err)
 {
-	memset(p->m, 0, p->count * sizeof(float));
-	memset(p->v, 0, p->count * sizeof(float));
+	memset(p->exp_avg, 0, p->count * sizeof(float));
+	memset(p->exp_avg_sq, 0, p->count * sizeof(float));
 	return en_model_read(z->model, p->param, ck, checks, p->first, p->count, KN_F32, p->master,
 			     err);
 }
@@ -200,8 +205,8 @@ int en_zero_read_state(struct en_zero *z, const struct ckpt *ck, struct ckpt_loa
 		rc = find(z, ck, p->param, &tensor, err);
 		for (int s = 0; !rc && s < EN_STATES; s++)
 			range[n++] = (struct ckpt_load_range){
-				.tensor = tensor, .state = names[s], .first = p->first,
-				.count = p->count, .dtype = CKPT_F32,
+				.tensor = tensor, .state = en_state_name((enum en_state)s),
+				.first = p->first, .count = p->count, .dtype = CKPT_F32,
 				.dst = en_zero_memory_of(p, (enum en_state)s),
 			};
 	}

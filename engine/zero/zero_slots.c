@@ -13,7 +13,8 @@
 #define MOST_AHEAD 15u
 
 static const struct en_zero_flow usual = {
-	.ahead = 1, .all_stay = UINT64_MAX, .live = UINT64_MAX,
+	.prefetch_bucket_size = 1, .model_persistence_threshold = UINT64_MAX,
+	.max_live_parameters = UINT64_MAX,
 };
 
 const struct en_zero_flow *en_zero_flow_of(const struct en_zero_opts *opts)
@@ -30,7 +31,7 @@ static void choose(const struct en_model *m, const struct en_zero_flow *f, struc
 		const uint64_t n = m->block[i].numel;
 
 		r->of[i] = 0;
-		if (n > f->stays || n > f->all_stay - all)
+		if (n > f->param_persistence_threshold || n > f->model_persistence_threshold - all)
 			continue;
 		all += n;
 		r->of[i] = UINT32_MAX;		/* a slot of its own */
@@ -58,10 +59,11 @@ static uint32_t how_far(const struct en_model *m, const struct en_zero_flow *f,
 	const uint64_t layer = largest(m, r);
 	uint64_t n = 1;
 
-	if (f->in_place || !f->ahead)
+	if (f->in_place || !f->prefetch_bucket_size)
 		return 0;
-	while (layer && n < MOST_AHEAD && n + 2 < m->nblocks && n + 1 <= f->ahead / layer &&
-	       n + 2 <= f->live / layer)
+	while (layer && n < MOST_AHEAD && n + 2 < m->nblocks &&
+	       n + 1 <= f->prefetch_bucket_size / layer &&
+	       n + 2 <= f->max_live_parameters / layer)
 		n++;
 	return (uint32_t)n;
 }
@@ -86,7 +88,7 @@ int en_zero_slots_plan(const struct en_model *m, const struct en_zero_flow *f, u
 		return ck_fail_nomem(err, "slots of blocks", m->nblocks);
 	choose(m, f, r);
 	r->ahead = how_far(m, f, r);
-	r->reuse = f->reuse;
+	r->reuse = f->max_reuse_distance;
 	r->n = r->ahead + 2;		/* the last: of a tied model */
 	for (uint32_t i = 0; i <= last; i++) {
 		if (r->of[i] == UINT32_MAX)

@@ -48,19 +48,19 @@ static int update_tile(struct en_adam *a, uint64_t t, struct ckpt_err *err)
 	int rc = z->backend->tile_begin(a, t, tile->first, err);
 
 	if (!rc)
-		rc = en_offloader_get(z->off, t, a->hyper ? EN_OFFLOADER_ALL : EN_OFFLOADER_MASTERS,
-				      false, &s, err);
+		rc = en_offloader_read(z->off, t, a->hyper ? EN_OFFLOADER_ALL :
+				       EN_OFFLOADER_MASTERS, false, &s, err);
 	if (rc)
 		return rc;
 	a->base = z->comm->rank * b->shard + tile->first;
 	a->n = tile->n;
 	a->master = s.master ? s.master : b->master + tile->first;
-	a->m = s.m;
-	a->v = s.v;
+	a->exp_avg = s.exp_avg;
+	a->exp_avg_sq = s.exp_avg_sq;
 	rc = update_part(a, err);
 	if (!rc && a->hyper)
-		en_offloader_put(z->off, t, EN_OFFLOADER_ALL);
-	return rc ? rc : z->backend->tile_end(a, t, err);
+		en_offloader_write(z->off, t, EN_OFFLOADER_ALL);
+	return rc || !z->backend->tile_end ? rc : z->backend->tile_end(a, t, err);
 }
 
 static int update_tiles(struct en_adam *a, struct ckpt_err *err)
@@ -78,7 +78,7 @@ static int update_block(struct en_adam *a, struct ckpt_err *err)
 {
 	struct en_zero *z = a->z;
 	const struct en_zero_block *b = &z->block[a->block];
-	int rc = z->backend->update_block(a, err);
+	int rc = z->backend->update_block ? z->backend->update_block(a, err) : 0;
 
 	if (rc)
 		return rc;
@@ -88,8 +88,8 @@ static int update_block(struct en_adam *a, struct ckpt_err *err)
 		a->base = z->opts.stage ? z->comm->rank * b->shard : 0;
 		a->n = en_zero_updated(z, b);
 		a->master = b->master;
-		a->m = b->m;
-		a->v = b->v;
+		a->exp_avg = b->exp_avg;
+		a->exp_avg_sq = b->exp_avg_sq;
 		rc = update_part(a, err);
 	}
 	return rc ? rc : z->backend->sync_block(a, err);
@@ -113,7 +113,7 @@ int en_zero_update(struct en_zero *z, const struct en_zero_hyper *hyper, uint64_
 	return update_all(&a, err);
 }
 
-int en_zero_publish(struct en_zero *z, struct ckpt_err *err)
+int en_zero_sync_params(struct en_zero *z, struct ckpt_err *err)
 {
 	struct en_adam a = { .z = z };
 	int rc = update_all(&a, err);

@@ -27,8 +27,8 @@ static struct en_bench_opts opts_of(const struct en_model *model, uint32_t stage
 {
 	return (struct en_bench_opts){
 		.model = model,
-		.zero = { .stage = stage, .type = KN_BF16, .wire = KN_BF16, .units = 2, .rows = 2,
-			  .tokens = TOKENS, .threads = 1 },
+		.zero = { .stage = stage, .type = KN_BF16, .wire = KN_BF16, .micro_batches = 2,
+			  .rows = 2, .tokens = TOKENS, .threads = 1 },
 		.rule = { KN_ADAM_FUSED, true, true, false }, .clip = 1, .seed = 7, .warmup = 1,
 		.steps = 5, .traced = 2,
 	};

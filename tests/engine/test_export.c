@@ -96,7 +96,7 @@ static int run(struct en_comm *comm, void *arg, struct ckpt_err *err)
 	static const struct en_zero_rule rule = { KN_ADAM_TORCH, true, true, false };
 	struct work *w = arg;
 	const struct en_zero_opts zo = {
-		.stage = w->stage, .type = w->type, .wire = KN_F32, .units = 1, .rows = 1,
+		.stage = w->stage, .type = w->type, .wire = KN_F32, .micro_batches = 1, .rows = 1,
 		.tokens = 2, .threads = 1,
 	};
 	struct ckpt_saved saved = { 0 };
@@ -107,7 +107,7 @@ static int run(struct en_comm *comm, void *arg, struct ckpt_err *err)
 	if (rc)
 		return rc;
 	en_zero_init(z, 7, NULL);
-	rc = en_zero_publish(z, err);
+	rc = en_zero_sync_params(z, err);
 	if (!rc && w->root)
 		rc = save(w, z, comm, err);
 	before = sent(comm);

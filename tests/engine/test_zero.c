@@ -52,7 +52,7 @@ static int run_unit(struct en_zero *z, const struct training *t, uint32_t step, 
 {
 	int32_t ids[ROWS * TOKENS];
 	const struct en_batch batch = { ROWS, TOKENS, ids, ids };
-	struct en_zero_unit unit = { .batch = &batch };
+	struct en_zero_micro_batch unit = { .batch = &batch };
 	struct en_loss l;
 	const uint32_t u = m * t->ranks + rank;
 	int rc;
@@ -60,7 +60,7 @@ static int run_unit(struct en_zero *z, const struct training *t, uint32_t step, 
 	for (uint32_t i = 0; i < ROWS * TOKENS; i++)
 		ids[i] = token_of(t->model, step, u, i);
 	unit.factor = 1.0 / ((double)en_batch_count(&batch) * UNITS);
-	rc = en_zero_unit(z, m, &unit, &l, err);
+	rc = en_zero_micro_batch(z, m, &unit, &l, err);
 	loss[u] = l.sum / (double)l.count;
 	return rc;
 }
@@ -74,7 +74,7 @@ static int run_step(struct en_zero *z, struct training *t, struct en_comm *comm,
 	double loss[UNITS] = { 0 }, norm = 0;
 	int rc = 0;
 
-	for (uint32_t m = 0; !rc && m < t->opts.units; m++)
+	for (uint32_t m = 0; !rc && m < t->opts.micro_batches; m++)
 		rc = run_unit(z, t, step, m, comm->rank, loss, err);
 	if (!rc)
 		rc = en_zero_norm(z, &norm, err);
@@ -105,7 +105,7 @@ static int take_state(struct en_zero *z, struct training *t, struct ckpt_err *er
 			const struct en_zero_slice slice = { p[i].block, (enum en_state)s,
 							     p[i].at, p[i].count };
 
-			rc = en_zero_get(z, &slice, to + (uint64_t)s * numel, err);
+			rc = en_zero_read(z, &slice, to + (uint64_t)s * numel, err);
 		}
 	}
 	return rc;
@@ -122,7 +122,7 @@ static int train(struct en_comm *comm, void *arg, struct ckpt_err *err)
 		return rc;
 	rc = en_zero_init(z, 7, err);
 	if (!rc)
-		rc = en_zero_publish(z, err);
+		rc = en_zero_sync_params(z, err);
 	for (uint32_t s = 0; !rc && s < STEPS; s++)
 		rc = run_step(z, t, comm, s, err);
 	if (!rc)
@@ -137,7 +137,7 @@ static void run(struct training *t)
 {
 	struct ck_hasher *h = ck_hasher_new();
 
-	t->opts.units = (t->units ? t->units : UNITS) / t->ranks;
+	t->opts.micro_batches = (t->units ? t->units : UNITS) / t->ranks;
 	t->whole = t_alloc(t->model->nparams * sizeof(*t->whole));
 	for (uint32_t i = 0; i < t->model->nparams; i++) {
 		t->whole[i] = t_alloc(3 * t->model->param[i].numel * sizeof(float));

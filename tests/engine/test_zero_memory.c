@@ -43,7 +43,7 @@ static void compare(struct held *h, const struct en_comm *comm, const struct en_
 			 ", and %" PRIu64 " were expected (stage %u, rank %u of %u, type %d, "
 			 "units %u, recompute %d, tied %d)", en_mem_name((enum en_mem_kind)k),
 			 got->now[k], got->peak[k], want->now[k], h->opts.stage, comm->rank,
-			 comm->size, h->opts.type, h->opts.units, h->opts.recompute,
+			 comm->size, h->opts.type, h->opts.micro_batches, h->opts.recompute,
 			 h->model->config.tied);
 	}
 	if (got->total != want->total || got->total_peak != want->total_peak)
@@ -57,7 +57,7 @@ static int one_step(struct en_zero *z, const struct held *h, struct ckpt_err *er
 	};
 	int32_t ids[ROWS * TOKENS];
 	const struct en_batch batch = { ROWS, TOKENS, ids, ids };
-	const struct en_zero_unit unit = { .batch = &batch, .factor = 0.01 };
+	const struct en_zero_micro_batch unit = { .batch = &batch, .factor = 0.01 };
 	struct en_loss loss;
 	double norm;
 	int rc = 0;
@@ -65,9 +65,9 @@ static int one_step(struct en_zero *z, const struct held *h, struct ckpt_err *er
 	for (uint32_t i = 0; i < ROWS * TOKENS; i++)
 		ids[i] = (int32_t)(i * 7 % h->model->config.vocab);
 	en_zero_init(z, 3, NULL);
-	rc = en_zero_publish(z, err);
-	for (uint32_t m = 0; !rc && m < h->opts.units; m++)
-		rc = en_zero_unit(z, m, &unit, &loss, err);
+	rc = en_zero_sync_params(z, err);
+	for (uint32_t m = 0; !rc && m < h->opts.micro_batches; m++)
+		rc = en_zero_micro_batch(z, m, &unit, &loss, err);
 	if (!rc)
 		rc = en_zero_norm(z, &norm, err);
 	return rc ? rc : en_zero_update(z, hyper, 1, 1, err);
@@ -130,7 +130,7 @@ static void one_model(const char *name, uint32_t stride)
 		h.opts.stage = i & 3;
 		h.opts.type = type[i / 4 % 3];
 		h.opts.wire = i & 16 ? KN_F32 : h.opts.type;
-		h.opts.units = units[i / 12 % 4];
+		h.opts.micro_batches = units[i / 12 % 4];
 		h.opts.recompute = i / 48;
 		h.opts.threads = 1 + (i & 1);
 		h.opts.host_optimizer = i / 7 & 1;
@@ -159,7 +159,7 @@ static void held_is_what_was_expected(void **state)
 
 static void stages_fall_as_they_should(void **state)
 {
-	struct en_zero_opts o = { .type = KN_BF16, .wire = KN_BF16, .units = 4, .rows = 1,
+	struct en_zero_opts o = { .type = KN_BF16, .wire = KN_BF16, .micro_batches = 4, .rows = 1,
 				  .tokens = 8, .threads = 1 };
 	struct en_mem mem[4][2];
 	struct te_model m;
@@ -184,7 +184,7 @@ static void stages_fall_as_they_should(void **state)
 	o.stage = 3;
 	assert_int_equal(en_zero_cpu_expect(m.model, &o, 4, 4, false, &mem[0][0], NULL, NULL),
 			 -CKPT_E_USAGE);
-	o.units = 0;
+	o.micro_batches = 0;
 	assert_int_equal(en_zero_cpu_expect(m.model, &o, 0, 4, false, &mem[0][0], NULL, NULL),
 			 -CKPT_E_USAGE);
 	te_model_close(&m);
@@ -193,7 +193,7 @@ static void stages_fall_as_they_should(void **state)
 /* Two operations under way, the memory of each as its piece asks. */
 static void scratch_is_counted(void **state)
 {
-	struct en_zero_opts o = { .stage = 2, .type = KN_BF16, .wire = KN_BF16, .units = 2,
+	struct en_zero_opts o = { .stage = 2, .type = KN_BF16, .wire = KN_BF16, .micro_batches = 2,
 				  .rows = 1, .tokens = 8, .threads = 1 };
 	struct en_mem quiet, loud;
 	struct te_model m;
@@ -261,7 +261,7 @@ static void plan_model(const char *name)
 	for (uint32_t i = 0; i < 4 * 3 * 2 * 6 * 4; i++) {
 		static const uint32_t worlds[] = { 1, 2, 3, 4, 8, 64 }, units[] = { 1, 2, 7, 16 };
 		struct en_zero_opts o = { .stage = i & 3, .type = types[i / 4 % 3].type,
-					  .recompute = i / 12 & 1, .units = units[i / 144],
+					  .recompute = i / 12 & 1, .micro_batches = units[i / 144],
 					  .rows = 1 + i % 5, .tokens = 10 + i % 200,
 					  .threads = 1 };
 		const uint32_t world = worlds[i / 24 % 6];
@@ -279,7 +279,7 @@ static void plan_model(const char *name)
 		s.gpus = world;
 		s.dtype = types[i / 4 % 3].dtype;
 		s.recompute = o.recompute;
-		s.accumulation = o.units;
+		s.accumulation = o.micro_batches;
 		s.micro = o.rows;
 		s.sequence = o.tokens;
 		assert_int_equal(en_zero_cpu_expect(m.model, &o, 0, world, true, &mem, &state,
@@ -289,7 +289,7 @@ static void plan_model(const char *name)
 		if (ckpt_estimate(model, &s, est, &err))
 			fail_msg("%s: %s", name, err.msg);
 		snprintf(what, sizeof(what), "%s, stage %u of %u ranks, %u units", name, o.stage,
-			 world, o.units);
+			 world, o.micro_batches);
 		same_terms(est, &mem, what);
 		assert_int_equal(est->host_bytes, (world < 2 ? 1 : 2) * est->gpu_bytes);
 	}

@@ -113,14 +113,14 @@ static int step(struct en_zero *z, const struct row *r, const struct en_model *m
 	int rc = 0;
 
 	for (uint32_t u = 0; !rc && u < r->units; u++) {
-		struct en_zero_unit unit = { .batch = &b };
+		struct en_zero_micro_batch unit = { .batch = &b };
 		struct en_loss loss;
 		double count;
 
 		fill(ids, labels, m->config.vocab, k * 16 + u);
 		count = (double)en_batch_count(&b);
 		unit.factor = 1 / (count * r->units);
-		rc = en_zero_unit(z, u, &unit, &loss, err);
+		rc = en_zero_micro_batch(z, u, &unit, &loss, err);
 		out->loss[k] += loss.sum / count / r->units;
 		if (!rc && loss.count != (uint64_t)count)
 			rc = -1;
@@ -169,7 +169,7 @@ static int train(const struct row *r, const struct en_model *m, const struct en_
 		 struct told *out, struct ckpt_err *err)
 {
 	const struct en_zero_opts o = {
-		.stage = r->stage, .type = r->type, .wire = r->wire, .units = r->units,
+		.stage = r->stage, .type = r->type, .wire = r->wire, .micro_batches = r->units,
 		.rows = ROWS, .tokens = TOKENS, .threads = 2, .recompute = r->recompute,
 	};
 	const struct en_zero_rule rule = { KN_ADAM_FUSED, true, true, false };
@@ -186,7 +186,7 @@ static int train(const struct row *r, const struct en_model *m, const struct en_
 	if (!rc) {
 		rc = en_zero_init(z, 3, err);
 		if (!rc)
-			rc = en_zero_publish(z, err);
+			rc = en_zero_sync_params(z, err);
 	}
 	for (uint32_t k = 0; !rc && k < STEPS; k++)
 		rc = step(z, r, m, k, out, err);
@@ -202,7 +202,7 @@ static int train(const struct row *r, const struct en_model *m, const struct en_
 		const struct en_zero_slice s = { piece[i].block, EN_STATE_MASTER, piece[i].at,
 						 piece[i].count };
 
-		rc = en_zero_get(z, &s, out->master + out->n, err);
+		rc = en_zero_read(z, &s, out->master + out->n, err);
 		out->n += piece[i].count;
 	}
 	en_zero_free(z);

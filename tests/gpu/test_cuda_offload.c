@@ -101,12 +101,12 @@ static int step(struct en_zero *z, const struct row *r, const struct en_model *m
 	int rc = 0;
 
 	for (uint32_t u = 0; !rc && u < r->units; u++) {
-		struct en_zero_unit unit = { .batch = &b };
+		struct en_zero_micro_batch unit = { .batch = &b };
 		struct en_loss loss;
 
 		fill(ids, m->config.vocab, k * 16 + u);
 		unit.factor = 1.0 / ((double)en_batch_count(&b) * r->units);
-		rc = en_zero_unit(z, u, &unit, &loss, err);
+		rc = en_zero_micro_batch(z, u, &unit, &loss, err);
 		out->loss[k] += loss.sum;
 	}
 	if (!rc)
@@ -128,7 +128,7 @@ static int take_state(struct en_zero *z, const struct en_model *m, struct told *
 			const struct en_zero_slice slice = { p[i].block, (enum en_state)s,
 							     p[i].at, p[i].count };
 
-			rc = en_zero_get(z, &slice, out->state + (uint64_t)s * m->numel + out->n,
+			rc = en_zero_read(z, &slice, out->state + (uint64_t)s * m->numel + out->n,
 					 err);
 		}
 		out->n += p[i].count;
@@ -156,7 +156,7 @@ static int train(const struct row *r, const struct way *way, const char *dir,
 	const struct en_cuda_opts cuda = { .device = 0, .fixed = true };
 	const struct en_nvme_opts drive = { .dir = dir, .block = 8192, .depth = 4 };
 	struct en_zero_opts o = {
-		.stage = r->stage, .type = r->type, .wire = r->wire, .units = r->units,
+		.stage = r->stage, .type = r->type, .wire = r->wire, .micro_batches = r->units,
 		.rows = ROWS, .tokens = TOKENS, .threads = 2, .recompute = r->recompute,
 	};
 	const struct en_zero_rule rule = { KN_ADAM_CPU, true, true, false };
@@ -179,7 +179,7 @@ static int train(const struct row *r, const struct way *way, const char *dir,
 	if (!rc)
 		rc = en_zero_init(z, 3, err);
 	if (!rc)
-		rc = en_zero_publish(z, err);
+		rc = en_zero_sync_params(z, err);
 	for (uint32_t k = 0; !rc && k < STEPS; k++)
 		rc = step(z, r, m, k, out, err);
 	if (!rc)

@@ -64,7 +64,7 @@ static int step(struct en_zero *z, uint64_t k, struct ckpt_err *err)
 	};
 	static int32_t ids[ROWS * TOKENS];
 	const struct en_batch b = { ROWS, TOKENS, ids, ids };
-	const struct en_zero_unit unit = { &b, 1.0 / (ROWS * (TOKENS - 1)) };
+	const struct en_zero_micro_batch unit = { &b, 1.0 / (ROWS * (TOKENS - 1)) };
 	struct en_loss loss;
 	uint64_t bits;
 	double norm;
@@ -74,7 +74,7 @@ static int step(struct en_zero *z, uint64_t k, struct ckpt_err *err)
 		kn_random_bits(&bits, 1, 7, k, i);
 		ids[i] = (int32_t)(bits % 517);
 	}
-	rc = en_zero_unit(z, 0, &unit, &loss, err);
+	rc = en_zero_micro_batch(z, 0, &unit, &loss, err);
 	if (!rc)
 		rc = en_zero_norm(z, &norm, err);
 	return rc ? rc : en_zero_update(z, hyper, k + 1, norm > 1 ? (float)(1 / norm) : 1, err);
@@ -100,7 +100,7 @@ static int get_all(struct en_zero *z, float *to, struct ckpt_err *err)
 
 	for (uint64_t i = 0; !rc && i < n; i++)
 		for (int s = 0; !rc && s < EN_STATES; s++) {
-			rc = en_zero_get(z, &(struct en_zero_slice){ p[i].block, (enum en_state)s,
+			rc = en_zero_read(z, &(struct en_zero_slice){ p[i].block, (enum en_state)s,
 								     p[i].at, p[i].count },
 					 to, err);
 			to += p[i].count;
@@ -190,7 +190,7 @@ static int train(size_t number, bool copies, float **state, struct ckpt_err *err
 {
 	const struct en_zero_opts o = {
 		.stage = cases[number].stage, .type = cases[number].type,
-		.wire = cases[number].type, .units = 1, .rows = ROWS, .tokens = TOKENS,
+		.wire = cases[number].type, .micro_batches = 1, .rows = ROWS, .tokens = TOKENS,
 		.threads = 1,
 	};
 	const struct en_zero_rule rule = { KN_ADAM_FUSED, true, true, false };
@@ -209,7 +209,7 @@ static int train(size_t number, bool copies, float **state, struct ckpt_err *err
 	if (!rc)
 		rc = has ? en_zero_init(c.z, 3, err) : -1;
 	if (!rc)
-		rc = en_zero_publish(c.z, err);
+		rc = en_zero_sync_params(c.z, err);
 	if (!rc)
 		n = elements(c.z);
 	for (uint64_t k = 0; !rc && k <= STEPS; k++) {

@@ -13,7 +13,7 @@ static void count(const struct en_model *model, const struct en_zero_opts *o, ui
 		.qk_norm = c->arch == EN_QWEN3, .hidden = c->hidden, .inter = c->inter,
 		.heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->head_dim,
 		.vocab = c->vocab, .stage = o->stage, .rank = rank, .ranks = size,
-		.micro_batches = o->units, .rows = o->rows, .tokens = o->tokens,
+		.micro_batches = o->micro_batches, .rows = o->rows, .tokens = o->tokens,
 		.type = (uint32_t)kn_type_size(o->type), .wire = (uint32_t)kn_type_size(o->wire),
 		.threads = o->threads, .recompute = o->recompute, .messages = messages,
 	};

@@ -9,14 +9,6 @@
 
 /* ---- parameters ---- */
 
-int en_cpu_whole_wait(struct en_zero *z, uint32_t block, struct ckpt_err *err)
-{
-	(void)z;
-	(void)block;
-	(void)err;
-	return 0;
-}
-
 int en_cpu_gather_begin(struct en_zero *z, uint32_t block, uint32_t slot, struct ckpt_err *err)
 {
 	const struct en_zero_block *b = &z->block[block];
@@ -41,54 +33,46 @@ int en_cpu_gather_wait(struct en_zero *z, uint32_t block, uint32_t slot, struct 
 	return rc;
 }
 
-int en_cpu_release(struct en_zero *z, uint32_t slot, struct ckpt_err *err)
-{
-	(void)z;
-	(void)slot;
-	(void)err;
-	return 0;
-}
-
 /* ---- gradients ---- */
 
 /*
- * Unit m's piece is there.  As a binary counter does, it is joined with the sum of as many units
- * before it, and that with one of as many again; what cannot be joined yet stands on the stack, as
- * many as m + 1 has ones.  The last unit is joined with all that stands there.
+ * Micro-batch m's shard is there.  As a binary counter does, it is joined with the sum of as many
+ * before it, and that with one of as many again; what cannot be joined yet stays on the stack, as
+ * many sums as m + 1 has ones.  The last micro-batch is joined with all of these.
  */
-static void count_in(struct en_cpu *c, uint32_t block, uint32_t m, float *piece)
+static void count_in(struct en_cpu *c, uint32_t block, uint32_t m, float *grad)
 {
 	const uint64_t n = c->z.block[block].shard;
 	struct en_cpu_block *b = &c->block[block];
-	const bool last = m + 1 == c->z.opts.units;
+	const bool last = m + 1 == c->z.opts.micro_batches;
 	const float *own = b->grads ? b->grads + c->z.comm->rank * n : NULL;
 	uint32_t top = (uint32_t)__builtin_popcount(m);
 
 	for (uint32_t bits = m; last ? top : bits & 1; bits >>= 1) {
 		top--;
-		kn_add(piece, b->sum[top], piece, n, KN_F32);
+		kn_add(grad, b->sum[top], grad, n, KN_F32);
 	}
 	if (!last || !own)
-		memcpy(b->sum[top], piece, n * sizeof(float));
-	else if (piece != own)
-		memmove(b->grads + c->z.comm->rank * n, piece, n * sizeof(float));
+		memcpy(b->sum[top], grad, n * sizeof(float));
+	else if (grad != own)
+		memmove(b->grads + c->z.comm->rank * n, grad, n * sizeof(float));
 }
 
 /* One by one, each sum rounded to fp16: as DeepSpeed, and it overflows as there. */
-static void add_in(struct en_cpu *c, uint32_t block, uint32_t m, float *piece)
+static void add_in(struct en_cpu *c, uint32_t block, uint32_t m, float *grad)
 {
 	const uint64_t n = c->z.block[block].shard;
 	struct en_cpu_block *b = &c->block[block];
-	const bool last = m + 1 == c->z.opts.units;
+	const bool last = m + 1 == c->z.opts.micro_batches;
 
 	if (m && !en_cpu_adds(&c->z))
-		kn_add(piece, b->sum[0], piece, n, KN_F16);
+		kn_add(grad, b->sum[0], grad, n, KN_F16);
 	else
-		kn_round(piece, n, KN_F16);
+		kn_round(grad, n, KN_F16);
 	if (last && b->grads)
-		memmove(b->grads + c->z.comm->rank * n, piece, n * sizeof(float));
+		memmove(b->grads + c->z.comm->rank * n, grad, n * sizeof(float));
 	else
-		memcpy(b->sum[0], piece, n * sizeof(float));
+		memcpy(b->sum[0], grad, n * sizeof(float));
 }
 
 static int end_reduce(struct en_cpu *c, struct en_cpu_reduce *r, struct ckpt_err *err)
@@ -167,7 +151,7 @@ int en_cpu_reduce_begin(struct en_zero *z, uint32_t block, uint32_t m, struct ck
 		return rc;
 	if (en_cpu_adds(z) && m)
 		kn_round(grads, b->numel, KN_F16);
-	if (en_cpu_adds(z) && m + 1 < z->opts.units)
+	if (en_cpu_adds(z) && m + 1 < z->opts.micro_batches)
 		return 0;
 	if (narrowed)
 		narrow(grads, b->padded, z->opts.wire);

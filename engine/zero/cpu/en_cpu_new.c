@@ -42,8 +42,8 @@ static int new_optimizer(struct en_cpu *c, struct en_zero_block *b, struct ckpt_
 	if (o->type != KN_F32)
 		rc = new_floats(c, kind, n, &b->master, err);
 	if (!rc)
-		rc = new_floats(c, kind, n, &b->m, err);
-	return rc ? rc : new_floats(c, kind, n, &b->v, err);
+		rc = new_floats(c, kind, n, &b->exp_avg, err);
+	return rc ? rc : new_floats(c, kind, n, &b->exp_avg_sq, err);
 }
 
 static int new_block(struct en_cpu *c, uint32_t number, struct ckpt_err *err)
@@ -68,7 +68,7 @@ static int new_blocks(struct en_cpu *c, struct ckpt_err *err)
 
 	if (rc)
 		return rc;
-	c->levels = ck_zt_levels(c->z.opts.stage, c->z.opts.units);
+	c->levels = ck_zt_levels(c->z.opts.stage, c->z.opts.micro_batches);
 	c->block = ck_zalloc(n * sizeof(*c->block));
 	if (!c->block)
 		return ck_fail_nomem(err, "blocks", n);
@@ -85,8 +85,8 @@ static void free_block(struct en_cpu *c, uint32_t number)
 
 	if (z->opts.type != KN_F32)
 		en_mem_free(&z->mem, kind, b->master);
-	en_mem_free(&z->mem, kind, b->m);
-	en_mem_free(&z->mem, kind, b->v);
+	en_mem_free(&z->mem, kind, b->exp_avg);
+	en_mem_free(&z->mem, kind, b->exp_avg_sq);
 	en_mem_free(&z->mem, en_zero_param_kind(&z->opts),
 		    z->opts.stage == 3 ? b->own : b->params);
 	if (!c->block)
@@ -288,19 +288,16 @@ static void free_cpu(struct en_zero *z)
 
 static const struct en_zero_backend cpu = {
 	.name = "cpu", .free = free_cpu, .trace = en_cpu_trace,
-	.whole_wait = en_cpu_whole_wait, .gather_begin = en_cpu_gather_begin,
-	.gather_wait = en_cpu_gather_wait, .release = en_cpu_release,
+	.gather_begin = en_cpu_gather_begin, .gather_wait = en_cpu_gather_wait,
 	.grad_buffer = en_cpu_grad_buffer, .reduce_begin = en_cpu_reduce_begin,
-	.pass_begin = en_cpu_pass_begin, .embed_forward = en_cpu_embed_forward,
-	.layer_forward = en_cpu_layer_forward, .head = en_cpu_head,
-	.loss_begin = en_cpu_loss_begin, .layer_backward = en_cpu_layer_backward,
+	.embed_forward = en_cpu_embed_forward, .layer_forward = en_cpu_layer_forward,
+	.head = en_cpu_head, .layer_backward = en_cpu_layer_backward,
 	.embed_backward = en_cpu_embed_backward, .pass_end = en_cpu_pass_end,
 	.norm_begin = en_cpu_norm_begin, .norm_order = en_cpu_norm_order,
 	.norm_end = en_cpu_norm_end,
 	.update_begin = en_cpu_update_begin, .update_block = en_cpu_update_block,
 	.tile_begin = en_cpu_tile_begin, .adam = en_adam_host, .cast = en_adam_host_cast,
-	.tile_end = en_cpu_tile_end, .sync_block = en_cpu_sync_block,
-	.update_end = en_cpu_update_end,
+	.sync_block = en_cpu_sync_block, .update_end = en_cpu_update_end,
 };
 
 int en_zero_cpu_new(const struct en_model *model, struct en_comm *comm,

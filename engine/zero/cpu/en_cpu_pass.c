@@ -12,13 +12,6 @@ static unsigned keep_flags(const struct en_zero *z)
 	return z->opts.recompute ? EN_RECOMPUTE : 0;
 }
 
-int en_cpu_pass_begin(struct en_zero_pass *p, struct ckpt_err *err)
-{
-	(void)p;
-	(void)err;
-	return 0;
-}
-
 int en_cpu_embed_forward(struct en_zero_pass *p, const void *params, struct ckpt_err *err)
 {
 	struct en_cpu *c = en_cpu_of(p->z);
@@ -55,13 +48,6 @@ int en_cpu_head(struct en_zero_pass *p, const struct en_zero_head *h, struct ckp
 	}
 	en_head(c->exec, p->batch, h->params, h->head, x, p->factor, h->grads ? grad_flags(p) : 0,
 		&out, p->loss);
-	return 0;
-}
-
-int en_cpu_loss_begin(struct en_zero_pass *p, struct ckpt_err *err)
-{
-	(void)p;
-	(void)err;
 	return 0;
 }
 

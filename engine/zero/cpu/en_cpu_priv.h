@@ -59,10 +59,8 @@ static inline bool en_cpu_adds(const struct en_zero *z)
 }
 
 /* ---- en_cpu_move.c ---- */
-int en_cpu_whole_wait(struct en_zero *z, uint32_t block, struct ckpt_err *err);
 int en_cpu_gather_begin(struct en_zero *z, uint32_t block, uint32_t slot, struct ckpt_err *err);
 int en_cpu_gather_wait(struct en_zero *z, uint32_t block, uint32_t slot, struct ckpt_err *err);
-int en_cpu_release(struct en_zero *z, uint32_t slot, struct ckpt_err *err);
 int en_cpu_grad_buffer(struct en_zero *z, uint32_t block, void **grads_out, struct ckpt_err *err);
 int en_cpu_reduce_begin(struct en_zero *z, uint32_t block, uint32_t m, struct ckpt_err *err);
 /* All sums of the micro-batch are there. */
@@ -71,12 +69,10 @@ int en_cpu_reduce_wait(struct en_cpu *c, struct ckpt_err *err);
 float *en_cpu_total(const struct en_cpu *c, uint32_t block);
 
 /* ---- en_cpu_pass.c ---- */
-int en_cpu_pass_begin(struct en_zero_pass *p, struct ckpt_err *err);
 int en_cpu_embed_forward(struct en_zero_pass *p, const void *params, struct ckpt_err *err);
 int en_cpu_layer_forward(struct en_zero_pass *p, uint32_t layer, const void *params,
 			 struct ckpt_err *err);
 int en_cpu_head(struct en_zero_pass *p, const struct en_zero_head *head, struct ckpt_err *err);
-int en_cpu_loss_begin(struct en_zero_pass *p, struct ckpt_err *err);
 int en_cpu_layer_backward(struct en_zero_pass *p, uint32_t layer, const void *params, void *grads,
 			  struct ckpt_err *err);
 int en_cpu_embed_backward(struct en_zero_pass *p, void *grads, struct ckpt_err *err);
@@ -90,7 +86,6 @@ int en_cpu_norm_end(struct en_zero *z, uint64_t n, double *sum_out, struct ckpt_
 int en_cpu_update_begin(struct en_adam *a, struct ckpt_err *err);
 int en_cpu_update_block(struct en_adam *a, struct ckpt_err *err);
 int en_cpu_tile_begin(struct en_adam *a, uint64_t t, uint64_t first, struct ckpt_err *err);
-int en_cpu_tile_end(struct en_adam *a, uint64_t t, struct ckpt_err *err);
 int en_cpu_sync_block(struct en_adam *a, struct ckpt_err *err);
 int en_cpu_update_end(struct en_adam *a, struct ckpt_err *err);
 int en_cpu_trace(struct en_zero *z, struct en_trace *t, struct ckpt_err *err);

@@ -93,7 +93,7 @@ static int total(struct en_adam *a, struct ckpt_err *err)
 /* At stage 0 each rank has set its own pieces only. */
 static int share_block(struct en_zero *z, const struct en_zero_block *b, struct ckpt_err *err)
 {
-	float *const each[] = { b->master, b->m, b->v };
+	float *const each[] = { b->master, b->exp_avg, b->exp_avg_sq };
 	int rc = 0;
 
 	for (uint32_t i = 0; !rc && !z->opts.stage && i < 3; i++)
@@ -124,14 +124,6 @@ int en_cpu_tile_begin(struct en_adam *a, uint64_t t, uint64_t first, struct ckpt
 	(void)err;
 	a->grad = en_cpu_total(en_cpu_of(a->z), a->block) + first;
 	a->copy = copy_of(a->z, a->block, first);
-	return 0;
-}
-
-int en_cpu_tile_end(struct en_adam *a, uint64_t t, struct ckpt_err *err)
-{
-	(void)a;
-	(void)t;
-	(void)err;
 	return 0;
 }
 

@@ -13,7 +13,7 @@ int en_zero_cpu_new(const struct en_model *model, struct en_comm *comm,
 		    struct en_zero **z_out, struct ckpt_err *err);
 /*
  * The peaks that en_zero_mem() will have after a step on rank 'rank' of 'size': to the byte, by
- * arithmetic; docs/ztrain/memory.md has the formulas.  'messages': the maker of collectives sends
+ * arithmetic; docs/ztrain/memory.md has the formulas.  'messages': the collectives' backend sends
  * messages (MPI), and has scratch memory.  'state_out' (may be NULL): bytes of masters and moments
  * without padding, which is what this rank saves.  CKPT_E_USAGE as en_zero_cpu_new(), and a rank
  * that is not there.

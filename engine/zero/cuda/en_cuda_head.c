@@ -24,7 +24,7 @@ static int copy_up(struct en_cuda *c, int32_t *to, const int32_t *from, size_t n
 						 c->work), "tokens", err);
 }
 
-/* The host's side is free again when the unit is over: its end is waited for. */
+/* The host's side is free again when the micro-batch is over: its end is waited for. */
 int en_cuda_upload(struct en_cuda *c, const struct en_batch *b, struct ckpt_err *err)
 {
 	const size_t n = (size_t)b->rows * b->tokens;

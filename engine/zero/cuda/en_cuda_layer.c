@@ -249,9 +249,9 @@ static void norm_back(struct layer *l, const void *dy, const void *x, const floa
 }
 
 /* Where something is that may be kept. */
-static void *place(void *kept, void *room)
+static void *place(void *kept, void *shared)
 {
-	return kept ? kept : room;
+	return kept ? kept : shared;
 }
 
 static void turn(struct layer *l, const struct en_cuda_kept *kept)

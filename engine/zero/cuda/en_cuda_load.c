@@ -1,5 +1,5 @@
 /*
- * en_cuda_load.c -- the state to and from the host, in pieces: two rooms of pinned memory take
+ * en_cuda_load.c -- the state to and from the host, in pieces: two buffers of pinned memory take
  * turns, so that one is filled while the other one is copied, and the host never holds a whole
  * state.
  */
@@ -7,9 +7,9 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
-#define ROOM ((uint64_t)32 << 20)	/* elements; less where all pieces have less */
+#define BUFFER ((uint64_t)32 << 20)	/* elements; less where all pieces have less */
 
-struct en_cuda_room {
+struct en_cuda_load {
 	uint64_t elements;	/* of each */
 	float *p[2];
 	cudaEvent_t gone[2];
@@ -18,7 +18,8 @@ struct en_cuda_room {
 float *en_cuda_state(const struct en_cuda *c, uint32_t block, enum en_state state)
 {
 	const struct en_zero_block *b = &c->z.block[block];
-	float *p = state == EN_STATE_MASTER ? b->master : state == EN_STATE_M ? b->m : b->v;
+	float *p = state == EN_STATE_MASTER ? b->master :
+		   state == EN_STATE_EXP_AVG ? b->exp_avg : b->exp_avg_sq;
 
 	return p + (c->z.opts.stage ? 0 : c->z.comm->rank * b->shard);
 }
@@ -34,7 +35,7 @@ int en_cuda_get(struct en_zero *z, const struct en_zero_slice *s, float *to, str
 	return en_cuda_cuda(rc, "the state", err);
 }
 
-/* ---- rooms ---- */
+/* ---- buffers ---- */
 
 static uint64_t elements_of(const struct en_zero *z)
 {
@@ -45,15 +46,15 @@ static uint64_t elements_of(const struct en_zero *z)
 	return n;
 }
 
-static int make_rooms(struct en_cuda *c, struct ckpt_err *err)
+static int new_buffers(struct en_cuda *c, struct ckpt_err *err)
 {
-	struct en_cuda_room *r = ck_zalloc(sizeof(*r));
+	struct en_cuda_load *r = ck_zalloc(sizeof(*r));
 	int rc = 0;
 
 	if (!r)
 		return ck_fail_nomem(err, "rooms", sizeof(*r));
-	c->rooms = r;
-	r->elements = ck_max_u64(1, ck_min_u64(ROOM, elements_of(&c->z)));
+	c->load = r;
+	r->elements = ck_max_u64(1, ck_min_u64(BUFFER, elements_of(&c->z)));
 	for (int i = 0; !rc && i < 2; i++) {
 		rc = en_cuda_event(&r->gone[i], err);
 		if (!rc)
@@ -68,9 +69,9 @@ static int make_rooms(struct en_cuda *c, struct ckpt_err *err)
 	return rc;
 }
 
-void en_cuda_free_rooms(struct en_cuda *c)
+void en_cuda_free_load(struct en_cuda *c)
 {
-	struct en_cuda_room *r = c->rooms;
+	struct en_cuda_load *r = c->load;
 
 	for (int i = 0; r && i < 2; i++) {
 		if (r->gone[i])
@@ -80,15 +81,15 @@ void en_cuda_free_rooms(struct en_cuda *c)
 	if (r)
 		en_mem_note(&c->z.mem, EN_MEM_SAVE, -(int64_t)(2 * r->elements * sizeof(float)));
 	ck_free(r);
-	c->rooms = NULL;
+	c->load = NULL;
 }
 
-int en_cuda_room(struct en_zero *z, uint32_t turn, float **room_out, uint64_t *elements_out,
-		 struct ckpt_err *err)
+int en_cuda_load_buffer(struct en_zero *z, uint32_t turn, float **buffer_out,
+			uint64_t *elements_out, struct ckpt_err *err)
 {
 	struct en_cuda *c = en_cuda_of(z);
-	int rc = c->rooms ? 0 : make_rooms(c, err);
-	struct en_cuda_room *r = c->rooms;
+	int rc = c->load ? 0 : new_buffers(c, err);
+	struct en_cuda_load *r = c->load;
 
 	if (rc)
 		return rc;
@@ -98,12 +99,12 @@ int en_cuda_room(struct en_zero *z, uint32_t turn, float **room_out, uint64_t *e
 		rc = (int)cudaEventSynchronize(r->gone[turn & 1]);
 	if (rc)
 		return en_cuda_cuda(rc, "the state", err);
-	*room_out = r->p[turn & 1];
+	*buffer_out = r->p[turn & 1];
 	*elements_out = r->elements;
 	return 0;
 }
 
-int en_cuda_put(struct en_zero *z, const struct en_zero_slice *s, const float *from,
+int en_cuda_load_send(struct en_zero *z, const struct en_zero_slice *s, const float *from,
 		struct ckpt_err *err)
 {
 	struct en_cuda *c = en_cuda_of(z);

@@ -44,8 +44,8 @@ static int new_optimizer(struct en_cuda *c, struct en_zero_block *b, struct ckpt
 	else
 		rc = en_cuda_new(c, EN_MEM_OPTIMIZER, bytes, &b->master, err);
 	if (!rc)
-		rc = en_cuda_new(c, EN_MEM_OPTIMIZER, bytes, &b->m, err);
-	return rc ? rc : en_cuda_new(c, EN_MEM_OPTIMIZER, bytes, &b->v, err);
+		rc = en_cuda_new(c, EN_MEM_OPTIMIZER, bytes, &b->exp_avg, err);
+	return rc ? rc : en_cuda_new(c, EN_MEM_OPTIMIZER, bytes, &b->exp_avg_sq, err);
 }
 
 /* What the step's gradient is summed in. */
@@ -134,7 +134,7 @@ static int new_gathers(struct en_cuda *c, struct ckpt_err *err)
 static int new_reduces(struct en_cuda *c, struct ckpt_err *err)
 {
 	const uint64_t ws = kn_type_size(c->z.opts.wire);
-	const bool one = c->z.comm->size == 1, several = c->z.opts.units > 1;
+	const bool one = c->z.comm->size == 1, several = c->z.opts.micro_batches > 1;
 	int rc = 0;
 
 	for (uint32_t i = 0; !rc && i <= EN_ZERO_REDUCES; i++) {
@@ -159,21 +159,22 @@ static int new_reduces(struct en_cuda *c, struct ckpt_err *err)
 	return rc;
 }
 
-/* ---- activations and room to compute in ---- */
+/* ---- activations and memory to compute in ---- */
 
-struct room {
+struct buffer {
 	enum en_mem_kind kind;
 	void *to;
 	uint64_t bytes;
 };
 
-static int take_rooms(struct en_cuda *c, const struct room *room, size_t n, struct ckpt_err *err)
+static int new_buffers(struct en_cuda *c, const struct buffer *buffer, size_t n,
+		       struct ckpt_err *err)
 {
 	int rc = 0;
 
 	for (size_t i = 0; !rc && i < n; i++)
-		if (room[i].bytes)
-			rc = en_cuda_new(c, room[i].kind, room[i].bytes, room[i].to, err);
+		if (buffer[i].bytes)
+			rc = en_cuda_new(c, buffer[i].kind, buffer[i].bytes, buffer[i].to, err);
 	return rc;
 }
 
@@ -184,7 +185,7 @@ static int new_kept(struct en_cuda *c, struct en_cuda_kept *k, struct ckpt_err *
 	const uint64_t es = kn_type_size(c->z.opts.type), fs = sizeof(float);
 	const enum en_mem_kind a = EN_MEM_ACTIVATIONS;
 	const uint64_t all = en_cuda_keeps_all(c) ? n : 0;
-	const struct room room[] = {
+	const struct buffer buffer[] = {
 		{ a, &k->qkv, n * c->ld * es }, { a, &k->o, n * m->heads * m->head_dim * es },
 		{ a, &k->mid, n * m->hidden * es }, { a, &k->gu, n * 2 * m->inter * es },
 		{ a, &k->lse, n * m->heads * fs }, { a, &k->rstd_in, n * fs },
@@ -195,7 +196,7 @@ static int new_kept(struct en_cuda *c, struct en_cuda_kept *k, struct ckpt_err *
 		{ a, &k->act, all * m->inter * es },
 	};
 
-	return take_rooms(c, room, CK_ARRAY_LEN(room), err);
+	return new_buffers(c, buffer, CK_ARRAY_LEN(buffer), err);
 }
 
 static int new_acts(struct en_cuda *c, struct ckpt_err *err)
@@ -258,7 +259,7 @@ static int new_work(struct en_cuda *c, struct ckpt_err *err)
 	const enum en_mem_kind w = EN_MEM_WORK;
 	const bool biased = c->z.model->block[1].at[EN_Q_BIAS] != UINT64_MAX;
 	const uint64_t all = c->z.sums_of_all ? en_zero_all_chunks(&c->z) : 0;
-	const struct room room[] = {
+	const struct buffer buffer[] = {
 		{ w, &c->h, n * m->hidden * es }, { w, &c->q, again * q * es },
 		{ w, &c->k, again * kv * es }, { w, &c->act, n * m->inter * es },
 		{ w, &c->g, n * m->hidden * es }, { w, &c->t, n * m->hidden * es },
@@ -283,7 +284,7 @@ static int new_work(struct en_cuda *c, struct ckpt_err *err)
 		{ w, &c->gemm_work, KN_CU_GEMM_WORK },
 	};
 
-	return take_rooms(c, room, CK_ARRAY_LEN(room), err);
+	return new_buffers(c, buffer, CK_ARRAY_LEN(buffer), err);
 }
 
 /* ---- the host's side ---- */
@@ -350,7 +351,7 @@ int en_cuda_take_memory(struct en_cuda *c, struct ckpt_err *err)
 	c->ld = (m->heads + 2 * m->kv_heads) * m->head_dim;
 	c->tree = c->cuda.sum == EN_CUDA_SUM_TREE && !en_cuda_is_total(c);
 	c->sum_type = c->z.opts.as_deepspeed ? KN_F16 :
-		      c->z.opts.units > 1 || c->tree ? KN_F32 : c->z.opts.wire;
+		      c->z.opts.micro_batches > 1 || c->tree ? KN_F32 : c->z.opts.wire;
 	c->z.sums_of_all = c->tree && c->z.comm->size > 1;
 	c->z.grad_type = c->z.opts.wire;
 	c->shares = c->nccl != NULL;
@@ -425,7 +426,7 @@ void en_cuda_free(struct en_zero *z)
 		return;		/* the process ends with an error */
 	en_cuda_off_wait(c);
 	en_cuda_snap_free(c);
-	en_cuda_free_rooms(c);
+	en_cuda_free_load(c);
 	en_cuda_trace(z, NULL, NULL);
 	for (uint32_t i = 0; i < EN_CUDA_PLANS; i++)
 		kn_cu_attn_free(c->attn[i]);
@@ -468,8 +469,8 @@ static const struct en_zero_backend cuda = {
 	.update_begin = en_cuda_update_begin, .update_block = en_cuda_update_block,
 	.adam = en_cuda_adam, .cast = en_cuda_cast, .sync_block = en_cuda_sync_block,
 	.update_end = en_cuda_update_end,
-	.init = en_cuda_init, .get = en_cuda_get, .load_buffer = en_cuda_room,
-	.load_send = en_cuda_put,
+	.init = en_cuda_init, .get = en_cuda_get, .load_buffer = en_cuda_load_buffer,
+	.load_send = en_cuda_load_send,
 	.snap_new = en_cuda_snap_new, .snap_begin = en_cuda_snap_begin,
 	.snap_start = en_cuda_snap_start, .snap_next = en_cuda_snap_next,
 	.snap_end = en_cuda_snap_end,
@@ -478,7 +479,7 @@ static const struct en_zero_backend cuda = {
 /* Masters and moments in the host's memory, which saves and loads see as it is; or in a file. */
 static const struct en_zero_backend cuda_host = {
 	BOTH,
-	.update_begin = en_cuda_off_begin, .update_block = en_cuda_off_block,
+	.update_begin = en_cuda_off_begin,
 	.tile_begin = en_cuda_off_tile_begin, .adam = en_adam_host, .cast = en_adam_host_cast,
 	.tile_end = en_cuda_off_tile_end, .sync_block = en_cuda_off_sync_block,
 	.update_end = en_cuda_off_end,

@@ -4,11 +4,11 @@
  *
  * States are ordinary memory of the host, or a file (en_offloader.h): they never go to the GPU,
  * so they need not be pinned. What goes, tile by tile, are the gradient's sums, down, and the
- * parameters, up, through a few pinned rooms:
+ * parameters, up, through a few pinned slots:
  *
  *	down	the sums of tile t + TILES - 1 and before, on a stream of its own
  *	cores	tile t, when its sums are there and the parameters of tile t - TILES have left the
- *		room
+ *		slot
  *	up	the parameters of tile t - 1 and before, on a stream of its own; at stages 1 and 2
  *		of several ranks a block is gathered when its last tile is up
  *
@@ -18,7 +18,7 @@
  * no room for a whole gradient.
  *
  * Parameters of the host (stage 3): a pinned shard of each block, which the update writes. A gather
- * copies it to its place in the room of the gather first.
+ * copies it to its place in the slot of the gather first.
  */
 #include <string.h>
 
@@ -28,7 +28,7 @@
 
 #define TILES 4u
 
-struct room {
+struct slot {
 	void *grads;		/* of en_cuda.sum_type */
 	void *copy;		/* of opts.type; NULL where parameters stay on the host */
 	cudaEvent_t there;	/* the gradients have come down */
@@ -39,7 +39,7 @@ struct en_cuda_off {
 	cudaStream_t down, up;
 	cudaEvent_t by;		/* of streams that wait for each other */
 	struct en_pool *pool;
-	struct room room[TILES];
+	struct slot slot[TILES];
 	void **own;		/* [nown]: pinned parameters */
 	uint32_t nown;
 };
@@ -79,7 +79,7 @@ int en_cuda_new_own(struct en_cuda *c, uint64_t bytes, void *p_out, struct ckpt_
 	return 0;
 }
 
-uint64_t en_cuda_off_room(const struct en_cuda *c)
+uint64_t en_cuda_off_tile(const struct en_cuda *c)
 {
 	const uint64_t most = c->z.opts.off_tile ? c->z.opts.off_tile : EN_OFFLOADER_TILE;
 	const uint32_t size = c->z.comm->size;
@@ -90,13 +90,13 @@ uint64_t en_cuda_off_room(const struct en_cuda *c)
 	return ck_min_u64(part, most);
 }
 
-static int new_rooms(struct en_cuda *c, struct ckpt_err *err)
+static int new_slots(struct en_cuda *c, struct ckpt_err *err)
 {
-	const uint64_t n = en_cuda_off_room(c);
+	const uint64_t n = en_cuda_off_tile(c);
 	int rc = 0;
 
 	for (uint32_t i = 0; !rc && i < TILES; i++) {
-		struct room *r = &c->off->room[i];
+		struct slot *r = &c->off->slot[i];
 
 		rc = pinned(c, EN_MEM_HOST_OPTIMIZER, n * kn_type_size(c->sum_type), &r->grads,
 			    err);
@@ -127,7 +127,7 @@ static int expect(struct en_cuda *c, struct ckpt_err *err)
 	}
 	en_mem_note(&c->z.mem, EN_MEM_HOST_OPTIMIZER, (int64_t)(c->z.opts.nvme.dir ?
 		    en_zero_ring(&c->z.opts, true, part) : 3 * sizeof(float) * n));
-	return new_rooms(c, err);
+	return new_slots(c, err);
 }
 
 int en_cuda_off_new(struct en_cuda *c, struct ckpt_err *err)
@@ -156,7 +156,7 @@ int en_cuda_off_new(struct en_cuda *c, struct ckpt_err *err)
 	c->z.pool = off->pool;
 	if (!rc)
 		rc = en_zero_new_off(&c->z, true, err);
-	return rc ? rc : new_rooms(c, err);
+	return rc ? rc : new_slots(c, err);
 }
 
 void en_cuda_off_free(struct en_cuda *c)
@@ -166,7 +166,7 @@ void en_cuda_off_free(struct en_cuda *c)
 	if (!off)
 		return;
 	for (uint32_t i = 0; i < TILES; i++) {
-		struct room *r = &off->room[i];
+		struct slot *r = &off->slot[i];
 
 		if (r->there)
 			en_cuda_event_free(r->there);
@@ -234,15 +234,15 @@ int en_cuda_store(struct en_cuda *c, uint32_t block, uint32_t slot, struct ckpt_
 
 /* ---- a tile ---- */
 
-static struct room *room_of(const struct en_cuda *c, uint64_t t)
+static struct slot *slot_of(const struct en_cuda *c, uint64_t t)
 {
-	return &c->off->room[t % TILES];
+	return &c->off->slot[t % TILES];
 }
 
 static int send_down(const struct en_adam *a, uint64_t t, struct ckpt_err *err)
 {
 	struct en_cuda *c = en_cuda_of(a->z);
-	const struct room *r = room_of(c, t);
+	const struct slot *r = slot_of(c, t);
 	const struct en_offloader_tile *tile;
 	int rc;
 
@@ -260,7 +260,7 @@ static int send_down(const struct en_adam *a, uint64_t t, struct ckpt_err *err)
 
 static int send_up(struct en_cuda *c, uint64_t t, struct ckpt_err *err)
 {
-	const struct room *r = room_of(c, t);
+	const struct slot *r = slot_of(c, t);
 	const struct en_offloader_tile *tile = en_offloader_tile(c->z.off, t);
 	const enum kn_type type = c->z.opts.type;
 	void *own = c->z.block[tile->block].own;
@@ -281,7 +281,7 @@ static int send_up(struct en_cuda *c, uint64_t t, struct ckpt_err *err)
 int en_cuda_off_tile_begin(struct en_adam *a, uint64_t t, uint64_t first, struct ckpt_err *err)
 {
 	struct en_cuda *c = en_cuda_of(a->z);
-	const struct room *r = room_of(c, t);
+	const struct slot *r = slot_of(c, t);
 	int rc = 0;
 
 	en_trace_next(c->z.trace, EN_TRACE_HOST, "wait for gradients", a->block);
@@ -296,7 +296,7 @@ int en_cuda_off_tile_begin(struct en_adam *a, uint64_t t, uint64_t first, struct
 	return en_cuda_cuda(rc, "gradients to the host", err);
 }
 
-/* The room of its sums is then free for those of a later tile. */
+/* The slot of its sums is then free for those of a later tile. */
 int en_cuda_off_tile_end(struct en_adam *a, uint64_t t, struct ckpt_err *err)
 {
 	int rc = send_up(en_cuda_of(a->z), t, err);
@@ -324,13 +324,6 @@ int en_cuda_off_begin(struct en_adam *a, struct ckpt_err *err)
 	for (uint64_t t = 0; !rc && t < TILES; t++)
 		rc = send_down(a, t, err);
 	return rc;
-}
-
-int en_cuda_off_block(struct en_adam *a, struct ckpt_err *err)
-{
-	(void)a;
-	(void)err;
-	return 0;
 }
 
 int en_cuda_off_sync_block(struct en_adam *a, struct ckpt_err *err)

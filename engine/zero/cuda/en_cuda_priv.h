@@ -58,7 +58,7 @@ struct en_cuda {
 	struct en_cuda_allocation *memory;	/* all there is */
 	uint32_t nmemory;
 	bool shares;		/* other ranks reach what is en_cuda_new_shared() */
-	bool tree;		/* gradients are exchanged, and all units summed as one tree */
+	bool tree;		/* gradients are exchanged, all micro-batches summed as one tree */
 	struct kn_cu_gemm *gemm;
 	void *gemm_work;
 	struct kn_cu_attn *attn[EN_CUDA_PLANS];
@@ -98,7 +98,7 @@ struct en_cuda {
 	bool expects;		/* memory is counted, and none is taken */
 	struct en_cuda_off *off;	/* en_cuda_offload.c; NULL: nothing is on the host */
 	cudaEvent_t updated, told;
-	struct en_cuda_room *rooms;	/* while a state is loaded; en_cuda_load.c */
+	struct en_cuda_load *load;	/* while a state is loaded; en_cuda_load.c */
 	struct en_cuda_snap *snap;	/* where saves are made; en_cuda_save.c */
 	/* While there is a trace: its beginning, and every mark that there can be. */
 	cudaEvent_t trace_begin, *trace_mark;
@@ -256,8 +256,8 @@ void en_cuda_off_wait(struct en_cuda *c);
 void en_cuda_off_free(struct en_cuda *c);
 /* The stream that copies up; of a trace's row of copies. */
 cudaStream_t en_cuda_off_up(const struct en_cuda *c);
-/* Elements of a tile's rooms. */
-uint64_t en_cuda_off_room(const struct en_cuda *c);
+/* Elements of a tile, at most. */
+uint64_t en_cuda_off_tile(const struct en_cuda *c);
 /* Pinned memory of zeros for a block's parameters. */
 int en_cuda_new_own(struct en_cuda *c, uint64_t bytes, void *p_out, struct ckpt_err *err);
 /*
@@ -270,7 +270,6 @@ int en_cuda_bring(struct en_cuda *c, uint32_t block, uint32_t slot, void **own_o
 int en_cuda_store(struct en_cuda *c, uint32_t block, uint32_t slot, struct ckpt_err *err);
 /* The update on the host. */
 int en_cuda_off_begin(struct en_adam *a, struct ckpt_err *err);
-int en_cuda_off_block(struct en_adam *a, struct ckpt_err *err);
 int en_cuda_off_tile_begin(struct en_adam *a, uint64_t t, uint64_t first, struct ckpt_err *err);
 int en_cuda_off_tile_end(struct en_adam *a, uint64_t t, struct ckpt_err *err);
 int en_cuda_off_sync_block(struct en_adam *a, struct ckpt_err *err);
@@ -281,11 +280,11 @@ int en_cuda_off_end(struct en_adam *a, struct ckpt_err *err);
 float *en_cuda_state(const struct en_cuda *c, uint32_t block, enum en_state state);
 int en_cuda_get(struct en_zero *z, const struct en_zero_slice *slice, float *to,
 		struct ckpt_err *err);
-int en_cuda_room(struct en_zero *z, uint32_t turn, float **room_out, uint64_t *elements_out,
-		 struct ckpt_err *err);
-int en_cuda_put(struct en_zero *z, const struct en_zero_slice *slice, const float *from,
+int en_cuda_load_buffer(struct en_zero *z, uint32_t turn, float **buffer_out,
+			uint64_t *elements_out, struct ckpt_err *err);
+int en_cuda_load_send(struct en_zero *z, const struct en_zero_slice *slice, const float *from,
 		struct ckpt_err *err);
-void en_cuda_free_rooms(struct en_cuda *c);
+void en_cuda_free_load(struct en_cuda *c);
 
 /* ---- en_cuda_save.c: a copy of the state for saves, on a stream of its own ---- */
 int en_cuda_snap_new(struct en_zero *z, uint64_t bytes, uint32_t threads, struct ckpt_err *err);

@@ -1,7 +1,7 @@
 /*
  * en_cuda_reduce.c -- gradients go: summed over ranks and over micro-batches, on the stream that
  * moves, while the next ones are computed.  A reduction waits until the gradients are written;
- * who writes the next ones into the same room waits for the reduction.
+ * who writes the next ones into the same buffer waits for the reduction.
  *
  * Either NCCL sums over ranks (reduce-scatter), and micro-batches are added one by one; or, with
  * en_cuda.tree, pieces are exchanged (each rank gets all gradients of its own shard, by the copy
@@ -13,7 +13,7 @@
 
 bool en_cuda_is_total(const struct en_cuda *c)
 {
-	return c->z.comm->size == 1 && c->z.opts.units == 1;
+	return c->z.comm->size == 1 && c->z.opts.micro_batches == 1;
 }
 
 static struct en_cuda_reduce *reduce_of(struct en_cuda *c, uint32_t block)
@@ -97,8 +97,8 @@ static int over_ranks(struct en_cuda *c, const struct en_cuda_block *b,
 }
 
 /* The same of one rank: its own are the sum. */
-static int of_unit(struct en_cuda *c, const struct en_cuda_block *b, const struct en_cuda_reduce *r,
-		   void *to, bool add, struct ckpt_err *err)
+static int of_micro_batch(struct en_cuda *c, const struct en_cuda_block *b,
+			  const struct en_cuda_reduce *r, void *to, bool add, struct ckpt_err *err)
 {
 	const enum kn_type wire = c->z.opts.wire;
 
@@ -131,7 +131,7 @@ static int push(struct en_cuda *c, struct en_cuda_block *b, const struct en_cuda
 		uint32_t m, struct ckpt_err *err)
 {
 	uint32_t t = 0;
-	int rc = of_unit(c, b, r, b->level[0], m & 1, err);
+	int rc = of_micro_batch(c, b, r, b->level[0], m & 1, err);
 
 	while (m >> t & 1)
 		t++;
@@ -145,7 +145,7 @@ static int push(struct en_cuda *c, struct en_cuda_block *b, const struct en_cuda
 /* All that is left, from the youngest; the sum is total. */
 static int fold(struct en_cuda *c, struct en_cuda_block *b, struct ckpt_err *err)
 {
-	const uint32_t n = c->z.opts.units;
+	const uint32_t n = c->z.opts.micro_batches;
 	uint32_t at = 0;
 	int rc = 0;
 
@@ -164,7 +164,7 @@ uint32_t en_cuda_levels(const struct en_zero_opts *opts)
 {
 	uint32_t n = 1;
 
-	while (opts->units >> n)
+	while (opts->micro_batches >> n)
 		n++;
 	return n;
 }
@@ -183,12 +183,12 @@ int en_cuda_reduce_begin(struct en_zero *z, uint32_t block, uint32_t m, struct c
 	struct en_cuda *c = en_cuda_of(z);
 	struct en_cuda_block *b = &c->block[block];
 	struct en_cuda_reduce *r = reduce_of(c, block);
-	const bool is_last = m + 1 == c->z.opts.units;
+	const bool is_last = m + 1 == c->z.opts.micro_batches;
 	int rc = en_cuda_after(c->move, c->work, r->written, err);
 
 	en_trace_next(c->z.trace, EN_TRACE_MOVE, "reduce", block);
 	if (!rc && !en_cuda_is_total(c))
-		rc = c->tree ? push(c, b, r, m, err) : of_unit(c, b, r, b->total, m, err);
+		rc = c->tree ? push(c, b, r, m, err) : of_micro_batch(c, b, r, b->total, m, err);
 	if (!rc)
 		rc = en_cuda_cuda((int)cudaEventRecord(r->gone, c->move), "an event", err);
 	if (!rc && en_zero_flow_of(&c->z.opts)->in_place)

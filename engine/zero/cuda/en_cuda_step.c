@@ -38,7 +38,7 @@ static int whole_total(struct en_adam *a, struct ckpt_err *err)
 /* At stage 0 each rank has set its own pieces only. */
 static int share_block(struct en_cuda *c, const struct en_zero_block *b, struct ckpt_err *err)
 {
-	float *const device[] = { b->master, b->m, b->v };
+	float *const device[] = { b->master, b->exp_avg, b->exp_avg_sq };
 	int rc;
 
 	if (c->z.opts.stage || c->z.comm->size == 1)
@@ -100,7 +100,8 @@ int en_cuda_adam(struct en_adam *a, uint32_t group, uint64_t from, uint64_t to,
 	};
 	void *copy = a->copy ? en_cuda_at(a->copy, from, z->opts.type) : NULL;
 
-	return en_cuda_cuda(kn_cu_adam(&how, a->master + from, a->m + from, a->v + from,
+	return en_cuda_cuda(kn_cu_adam(&how, a->master + from, a->exp_avg + from,
+				       a->exp_avg_sq + from,
 				       en_cuda_at_const(a->grad, from, a->grad_type),
 				       a->grad_type, to - from, copy, z->opts.type,
 				       en_cuda_of(a->z)->work), "the optimizer", err);
@@ -135,7 +136,7 @@ int en_cuda_update_end(struct en_adam *a, struct ckpt_err *err)
 		rc = en_cuda_wait(c, c->work, NULL, "the state", err);
 	en_zero_forget(z);
 	if (!a->hyper)
-		en_cuda_free_rooms(c);
+		en_cuda_free_load(c);
 	else if (!rc)
 		rc = en_zero_prefetch_first(z, err);
 	en_trace_rest(z->trace, EN_TRACE_HOST);
@@ -169,9 +170,9 @@ int en_cuda_init(struct en_zero *z, uint64_t seed, struct ckpt_err *err)
 		const struct en_zero_block *b = &z->block[i];
 		const size_t bytes = en_zero_updated(z, b) * sizeof(float);
 
-		rc = (int)cudaMemsetAsync(b->m, 0, bytes, c->work);
+		rc = (int)cudaMemsetAsync(b->exp_avg, 0, bytes, c->work);
 		if (!rc)
-			rc = (int)cudaMemsetAsync(b->v, 0, bytes, c->work);
+			rc = (int)cudaMemsetAsync(b->exp_avg_sq, 0, bytes, c->work);
 	}
 	return en_cuda_cuda(rc, "the state", err);
 }

@@ -29,8 +29,8 @@ int en_cuda_device(uint32_t n, struct en_cuda_device *out, struct ckpt_err *err)
 /* How gradients are summed over ranks and micro-batches. */
 enum en_cuda_sum {
 	EN_CUDA_SUM_NCCL,	/* by NCCL, in the type that is sent; micro-batches one by one */
-	EN_CUDA_SUM_TREE,	/* exchanged, all units of a step summed as one tree in natural
-				 * order: the same bits at 1, 2, 4, 8 ranks with as many units, on
+	EN_CUDA_SUM_TREE,	/* exchanged, all micro-batches of a step summed as one tree in
+				 * natural order: the same bits at 1, 2, 4, 8 ranks with as many, on
 				 * GPUs of one kind, with 'fixed' */
 };
 
