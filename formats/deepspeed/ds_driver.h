@@ -2,6 +2,7 @@
 #ifndef CK_DS_DRIVER_H
 #define CK_DS_DRIVER_H
 
+#include "formats/ds_pt/ck_ds.h"
 #include "formats/ds_pt/ds_write.h"
 
 /* ds_format.c: choose the step and read its files (as ck_ds_find()). */
@@ -14,18 +15,15 @@ int ck_ds_index_z3(struct ds_step *ds, struct ckpt_err *err);	/* ds_z3.c */
 int ck_ds_index_z0(struct ds_step *ds, struct ckpt_err *err);	/* ds_z0.c */
 /* ds_twins.c: what is left to say of ranks that do not name themselves, once all is indexed. */
 int ck_ds_tell_ranks(struct ds_step *ds, struct ckpt_err *err);
-/* ds_from_z0.c: read a step of stage 0 as if it had shards, where its names follow. */
-int ck_ds_from_z0(struct ds_step *ds, const struct ck_reshard_want *want, struct ckpt_err *err);
+/* ds_from_z0.c: the optimizer's values of a step of stage 0, where its names follow. */
+int ck_ds_join_z0(struct ck_step *step, struct ckpt_err *err);
 
-/* Slots of the driver (ck_format.h). */
-int ck_ds_reshard(const struct ck_input *in, const struct ck_index *ix,
-		  const struct ck_reshard_want *want, struct ck_plan *plan,
-		  struct ck_findings *findings, struct ckpt_err *err);
+/* ds_shards.c: slots of the driver (ck_format.h). */
+int ck_ds_read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
+		    struct ck_step *out, struct ckpt_err *err);
 int ck_ds_write_step(struct ck_step *step, const struct ck_index *ix,
 		     const struct ck_reshard_want *want, struct ck_plan *plan,
 		     struct ckpt_err *err);
-int ck_ds_shard(const struct ck_index *ix, const struct ck_shard_want *want,
-		struct ck_plan *plan, struct ckpt_err *err);
 
 extern const struct ck_format ck_format_deepspeed;
 

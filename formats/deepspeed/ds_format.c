@@ -336,8 +336,7 @@ const struct ck_format ck_format_deepspeed = {
 	.index = ds_index,
 	.holds = holds,
 	.is_part = is_part,
-	.reshard = ck_ds_reshard,
+	.read_step = ck_ds_read_step,
 	.write_step = ck_ds_write_step,
-	.shard = ck_ds_shard,
 	.values = values,
 };

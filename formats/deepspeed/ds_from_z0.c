@@ -1,6 +1,6 @@
 /*
- * ds_from_z0.c -- a step of stage 0 as if it had shards: the ZeRO dict that a rank of stage 1 or 2
- * would hold, put together from the model file's 'optimizer'.
+ * ds_from_z0.c -- the optimizer's values of a step of stage 0, one for each of its groups, out of
+ * the model file's 'optimizer'.
  *
  * ZeRO keeps one entry of the optimizer's state for all parameters of a group (a flat tensor),
  * stage 0 one for each; so whatever is not cut (the count of steps) must be the same for all
@@ -115,27 +115,26 @@ static int check_entry(struct ds_step *ds, const struct ds_param *first, const s
 	return n == m ? 0 : refuse(p, "state", "has fewer values than its group's first", err);
 }
 
-static int join_group(struct ds_step *ds, const struct ds_group *g, struct ck_val **state,
+static int join_group(struct ds_step *ds, const struct ds_group *g, struct ck_val **entry_out,
 		      struct ckpt_err *err)
 {
 	const bool fused = ck_ds_is_fused(ck_val_at(torch_groups(ds), (uint64_t)g->group));
 	struct ck_arena *a = &ds->arena;
-	struct ck_val *entry, *step;
+	struct ck_val *step;
 	int rc = 0;
 
 	for (uint32_t i = 0; !rc && i < g->nparams; i++)
 		rc = check_entry(ds, &g->param[0], &g->param[i], fused, err);
 	if (rc || !g->nparams || !g->param[0].state)
 		return rc;
-	entry = ck_val_clone(a, g->param[0].state);
+	*entry_out = ck_val_clone(a, g->param[0].state);
 	step = ck_val_get(g->param[g->nparams - 1].state, "step");
 	if (step)
-		entry = ck_val_dict_sets(a, entry, "step", step);
-	*state = ck_val_dict_add(a, *state, ck_val_new_int(a, g->state_key), entry);
-	return 0;
+		*entry_out = ck_val_dict_sets(a, *entry_out, "step", step);
+	return *entry_out ? 0 : ck_fail_nomem(err, "a state", 0);
 }
 
-/* ---- the rest of the dict ---- */
+/* ---- the rest ---- */
 
 static const struct ck_val *fp16_config(const struct ds_step *ds)
 {
@@ -234,45 +233,34 @@ static int check_wrapper(struct ds_step *ds, bool dynamic, struct ckpt_err *err)
 	return 0;
 }
 
-static int join(struct ds_step *ds, struct ckpt_err *err)
+static int join(struct ck_step *step, struct ckpt_err *err)
 {
+	struct ds_step *ds = step->from;
 	const struct ck_val *opt = wrapper(ds);
-	struct ck_arena *a = &ds->arena;
-	struct ck_val *zero = ck_val_new_dict(a), *base = ck_val_new_dict(a);
-	struct ck_val *state = ck_val_new_dict(a), *groups;
 	int64_t dynamic = 0;
 	int rc;
 
 	ck_val_int(ck_val_get(opt, "dynamic_loss_scale"), &dynamic);
 	rc = check_wrapper(ds, dynamic != 0, err);
-	for (uint32_t g = 0; !rc && g < ds->ngroups; g++)
-		rc = join_group(ds, &ds->group[g], &state, err);
+	for (uint32_t g = 0; !rc && g < step->ngroups; g++) {
+		step->group[g].hyper = ck_val_at(torch_groups(ds), g);
+		rc = join_group(ds, &ds->group[g], &step->group[g].entry, err);
+	}
 	if (rc)
 		return rc;
-	groups = torch_groups(ds) ? ck_val_clone(a, torch_groups(ds)) : ck_val_new_list(a);
-	base = ck_val_dict_sets(a, base, "state", state);
-	base = ck_val_dict_sets(a, base, "param_groups", groups);
-	if (ck_val_get(opt, "cur_scale")) {
-		zero = ck_val_dict_sets(a, zero, "loss_scaler", scaler(ds, dynamic != 0));
-		zero = ck_val_dict_sets(a, zero, "dynamic_loss_scale",
-					ck_val_new_bool(a, dynamic != 0));
-	}
-	if (ck_val_get(opt, "clip_grad"))
-		zero = ck_val_dict_sets(a, zero, "clip_grad", ck_val_get(opt, "clip_grad"));
-	ds->zero = ck_val_dict_sets(a, zero, "base_optimizer_state", base);
-	return ds->zero ? 0 : ck_fail_nomem(err, "a shard", 0);
+	step->clip = ck_val_get(opt, "clip_grad");
+	if (!ck_val_get(opt, "cur_scale"))
+		return 0;
+	step->scaler = scaler(ds, dynamic != 0);
+	step->dynamic_scale = ck_val_new_bool(step->arena, dynamic != 0);
+	return step->scaler && step->dynamic_scale ? 0 : ck_fail_nomem(err, "a loss scaler", 0);
 }
 
-int ck_ds_from_z0(struct ds_step *ds, const struct ck_reshard_want *want, struct ckpt_err *err)
+int ck_ds_join_z0(struct ck_step *step, struct ckpt_err *err)
 {
-	int rc = ck_ds_build(ds, err);
+	struct ds_step *ds = step->from;
+	int rc;
 
-	if (rc)
-		return rc;
-	ds->origin = DS_FROM_STAGE0;
-	ds->zero_file = ds->model_file;
-	if (want->target == &ck_format_deepspeed && ck_ds_z0_stays(ds, want))
-		return 0;
 	if (!ds->group)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, ds->at.where, CKPT_NO_OFFSET,
 			       "stage 0 stores optimizer states without names, and not all of "
@@ -280,7 +268,7 @@ int ck_ds_from_z0(struct ds_step *ds, const struct ck_reshard_want *want, struct
 			       "this step can go to another number of ranks, not to another "
 			       "stage");
 	ds->model_file->src = ds->ix->source[ds->model_file->source].src;	/* lent */
-	rc = join(ds, err);
+	rc = join(step, err);
 	ds->model_file->src = NULL;
 	return rc;
 }

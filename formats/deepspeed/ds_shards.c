@@ -10,10 +10,10 @@ static bool is_bf16(const struct wr *w)
 {
 	uint32_t s;
 
-	if (w->ds->optim_file)
-		return w->ds->optim_file->id.bf16;
-	if (w->ds->weight_dtype)
-		return w->ds->weight_dtype == CKPT_BF16;
+	if (w->step->shards)
+		return w->step->bf16_named;
+	if (w->step->weight_dtype)
+		return w->step->weight_dtype == CKPT_BF16;
 	for (uint32_t g = 0; g < w->t->ngroups; g++) {
 		if (!w->t->group[g].nparams)
 			continue;
@@ -36,7 +36,7 @@ static struct ck_val *optim_root(struct wr *w, struct ck_val *zero)
 	struct ck_val *root, *config;
 
 	if (!w->new_keys) {
-		root = ck_val_dict_sets(a, ck_val_clone(a, w->ds->zero_file->pt->doc.root),
+		root = ck_val_dict_sets(a, ck_val_clone(a, w->step->file[0].pt->doc.root),
 					"optimizer_state_dict", zero);
 		config = ck_val_get(root, "ds_config");
 		return config ? ck_val_dict_sets(a, root, "ds_config", ck_wr_config(w, config)) :
@@ -44,7 +44,7 @@ static struct ck_val *optim_root(struct wr *w, struct ck_val *zero)
 	}
 	root = ck_val_dict_sets(a, ck_val_new_dict(a), "optimizer_state_dict", zero);
 	root = ck_val_dict_sets(a, root, "ds_config",
-				ck_wr_config(w, ck_val_get(w->ds->model, "ds_config")));
+				ck_wr_config(w, ck_val_get(w->step->model, "ds_config")));
 	return ck_val_dict_sets(a, root, "ds_version", ck_wr_version(w));
 }
 
@@ -53,7 +53,7 @@ static int write_shard(struct wr *w, uint32_t rank, struct ckpt_err *err)
 	struct ckpt_err inner = { 0 };
 	struct ck_val *root;
 	const char *stem = optim_stem(w, rank);
-	int rc = ck_wr_begin(w, w->ds->zero_file, err);
+	int rc = ck_wr_begin(w, w->step->file, w->step->nfiles, err);
 
 	if (rc)
 		return rc;
@@ -67,13 +67,36 @@ static int write_shard(struct wr *w, uint32_t rank, struct ckpt_err *err)
 	return ck_wr_finish(w, stem, root, err);
 }
 
-/* As many ranks as before, each keeps its own values: 'zero' is then that of its shard. */
+/* The optimizer's values, as that shard (open) has them. */
+static void fill_shard(struct ck_step *step, const struct ds_file *file, const struct ck_val *zero)
+{
+	const struct ds_step *ds = step->from;
+	const struct ck_val *opt = ck_ds_torch_optimizer(ds, zero);
+	const struct ck_val *groups = ck_val_get(opt, "param_groups");
+
+	step->own = zero;
+	step->file[0] = (struct ck_step_file){ .path = file->path, .pt = file->pt };
+	ck_ds_fill_optimizer(step, zero);
+	for (uint32_t g = 0; g < step->ngroups; g++) {
+		step->group[g].hyper = ck_val_at(groups, g);
+		step->group[g].entry = NULL;
+	}
+	for (uint32_t i = ds->ngroups; i > 0; i--) {	/* of sub-groups the first counts */
+		const struct ds_group *from = &ds->group[i - 1];
+
+		if (from->group < 0 || (uint32_t)from->group >= step->ngroups)
+			continue;
+		step->group[from->group].key = from->state_key;
+		step->group[from->group].entry = ck_val_get_int(ck_val_get(opt, "state"),
+								from->state_key);
+	}
+}
+
+/* As many ranks as before, each keeps its own values: the step's are then those of its shard. */
 static int write_optim(struct wr *w, uint32_t rank, struct ckpt_err *err)
 {
-	struct ds_step *ds = w->ds;
-	struct ds_file *own = w->keeps_shards ? ds->optim[rank].file : NULL;
-	const struct ds_file *file = ds->zero_file;
-	struct ck_val *zero = ds->zero;
+	struct ds_step *ds = w->keeps_shards ? w->step->from : NULL;
+	struct ds_file *own = ds ? ds->optim[rank].file : NULL;
 	int rc;
 
 	if (!own || own == ds->optim_file)
@@ -81,13 +104,11 @@ static int write_optim(struct wr *w, uint32_t rank, struct ckpt_err *err)
 	rc = ck_ds_open_pt(ds, own, err);
 	if (rc)
 		return rc;
-	ds->zero_file = own;
-	ds->zero = ck_val_get(own->pt->doc.root, "optimizer_state_dict");
-	w->first = zero;
+	fill_shard(w->step, own, ck_val_get(own->pt->doc.root, "optimizer_state_dict"));
+	w->first = ds->zero;
 	rc = write_shard(w, rank, err);
 	w->first = NULL;
-	ds->zero_file = file;
-	ds->zero = zero;
+	fill_shard(w->step, ds->optim_file, ds->zero);
 	ck_ds_close_pt(own);
 	return rc;
 }
@@ -95,11 +116,11 @@ static int write_optim(struct wr *w, uint32_t rank, struct ckpt_err *err)
 /* As many ranks, of the same kind of stage and version. */
 static bool keeps_shards(const struct wr *w)
 {
-	const struct ds_step *ds = w->ds;
+	const struct ck_step *step = w->step;
 
-	return !w->new_keys && ds->optim && w->t->world == ds->world && w->t->stage &&
-	       (w->t->stage == 3) == (ds->stage == 3) &&
-	       w->t->bf16_optimizer == ds->bf16_optimizer;
+	return !w->new_keys && w->t->world == step->world && w->t->stage &&
+	       (w->t->stage == 3) == (step->stage == 3) &&
+	       w->t->bf16_optimizer == step->bf16_optimizer;
 }
 
 static int write_all(struct wr *w, struct ckpt_err *err)
@@ -123,8 +144,10 @@ int ck_ds_write_step(struct ck_step *step, const struct ck_index *ix,
 	struct wr w;
 	int rc = ck_wr_init(&w, step, ix, want, plan, err);
 
+	if (!rc && step->complete && !ck_ds_z0_stays(step, want))
+		rc = step->complete(step, err);
 	if (!rc)
-		rc = ck_ds_target(w.ds, ix, want, &layout, err);
+		rc = ck_ds_target(step, ix, want, &layout, err);
 	if (rc)
 		return rc;
 	ck_wr_layout(&w, &layout);
@@ -135,28 +158,93 @@ int ck_ds_write_step(struct ck_step *step, const struct ck_index *ix,
 	return rc;
 }
 
-int ck_ds_reshard(const struct ck_input *in, const struct ck_index *ix,
-		  const struct ck_reshard_want *want, struct ck_plan *plan,
-		  struct ck_findings *findings, struct ckpt_err *err)
+/* ---- reading ---- */
+
+/* States that every rank has a part of, and that do not join. */
+static int fill_unjoined(struct ck_step *step, const struct ds_step *ds, const struct ck_index *ix,
+			 struct ckpt_err *err)
 {
-	struct ck_index scratch;
-	struct ds_step ds = { .in = in, .ix = &scratch, .f = findings, .tell_own = true };
-	int rc = ck_index_init(&scratch, in->limits.memory_bytes, err);
+	const uint64_t most = (uint64_t)ds->ngroups * ds->nstates;
+
+	step->unjoined = ck_arena_zalloc(step->arena, (most + 1) * sizeof(*step->unjoined));
+	if (!step->unjoined)
+		return ck_fail_nomem(err, "a list of states", most);
+	for (uint32_t g = 0; g < ds->ngroups; g++)
+		for (uint32_t k = 0; k < ds->nstates && ds->group[g].nparams; k++) {
+			uint32_t tensor;
+
+			if (ck_ds_has_state(ds, g, k) &&
+			    ck_index_find(ix, ds->group[g].param[0].name, &tensor) &&
+			    ck_index_state_find(ix, tensor, ds->state_name[k]) == CK_NONE)
+				step->unjoined[step->nunjoined++] = (struct ck_step_unjoined){
+					ds->state_name[k], g,
+				};
+		}
+	return 0;
+}
+
+static int fill(struct ds_step *ds, const struct ck_index *ix, struct ck_step *step,
+		struct ckpt_err *err)
+{
+	int rc = ck_ds_fill(ds, &ck_format_deepspeed, step, err);
 
 	if (rc)
 		return rc;
-	rc = ck_ds_begin(&ds, err);
-	ds.zero_file = ds.optim_file;
-	if (!rc && ck_ds_is_z0(&ds))
-		rc = ck_ds_from_z0(&ds, want, err);
-	else if (!rc && !ds.optim)
-		rc = ck_fail(err, CKPT_E_UNSUPPORTED, ds.at.where, CKPT_NO_OFFSET,
+	step->nfiles = 1;
+	step->file = ck_arena_zalloc(step->arena, sizeof(*step->file));
+	if (!step->file)
+		return ck_fail_nomem(err, "a file", 0);
+	if (!ds->optim) {
+		*step->file = *step->model_file;
+		step->complete = ck_ds_join_z0;
+		return 0;
+	}
+	step->shards = true;
+	step->bf16_named = ds->optim_file->id.bf16;
+	fill_shard(step, ds->optim_file, ds->zero);
+	return fill_unjoined(step, ds, ix, err);
+}
+
+struct reading {
+	struct ds_step ds;	/* first: it is step->from */
+	struct ck_index scratch;
+};
+
+static void release(struct ck_step *step)
+{
+	struct reading *r = step->from;
+
+	ck_ds_end(&r->ds);
+	ck_index_release(&r->scratch);
+	ck_free(r);
+}
+
+int ck_ds_read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
+		    struct ck_step *out, struct ckpt_err *err)
+{
+	struct reading *r = ck_zalloc(sizeof(*r));
+	struct ds_step *ds = &r->ds;
+	int rc;
+
+	if (!r)
+		return ck_fail_nomem(err, "a step", sizeof(*r));
+	rc = ck_index_init(&r->scratch, in->limits.memory_bytes, err);
+	if (rc) {
+		ck_free(r);
+		return rc;
+	}
+	*ds = (struct ds_step){ .in = in, .ix = &r->scratch, .f = f, .tell_own = true };
+	*out = (struct ck_step){ .from = ds };
+	rc = ck_ds_begin(ds, err);
+	if (!rc && ck_ds_is_z0(ds))
+		rc = ck_ds_build(ds, err);
+	else if (!rc && !ds->optim)
+		rc = ck_fail(err, CKPT_E_UNSUPPORTED, ds->at.where, CKPT_NO_OFFSET,
 			     "the step has no optimizer shards to re-partition");
 	if (!rc)
-		rc = want->target->write_step(&(struct ck_step){
-			.format = &ck_format_deepspeed, .tag = scratch.tag, .own = &ds,
-		}, ix, want, plan, err);
-	ck_ds_end(&ds);
-	ck_index_release(&scratch);
+		rc = fill(ds, ix, out, err);
+	out->release = release;
+	if (rc)
+		release(out);
 	return rc;
 }

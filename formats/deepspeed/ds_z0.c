@@ -89,7 +89,7 @@ static int make_places(struct z0 *z, struct z0_group *g, uint64_t n, struct ckpt
 
 static void take_slice(const struct z0 *z, const struct ck_val *v, struct ds_slice *out)
 {
-	if (!ck_ds_slice_of(z->file, v, out))
+	if (!ck_ds_slice_of(z->file->pt, v, out))
 		out->dtype = 0;
 }
 
@@ -221,7 +221,7 @@ static int add_state(struct z0 *z, uint32_t tensor, const struct z0_place *place
 	struct ds_slice s;
 
 	if (z->form == Z0_FLAT && !taken && t->numel == place->master.numel &&
-	    ck_ds_slice_of(z->file, v, &s))
+	    ck_ds_slice_of(z->file->pt, v, &s))
 		return add_slice(z, tensor, name, &s, place->at, err);
 	if (z->form != Z0_FLAT && !taken && has_shape(z, tensor, t))
 		return ck_pt_add_state(z->file->pt, t, tensor, name, z->file->source, z->ds->ix,

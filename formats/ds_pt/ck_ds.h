@@ -119,15 +119,6 @@ struct ds_group {
 	int64_t state_key;	/* of its entry in the optimizer's 'state' */
 };
 
-/* Where the values of an optimizer come from that is to be written again. */
-enum ds_origin {
-	DS_FROM_SHARDS = 0,	/* a ZeRO step: 'zero' is what a shard holds */
-	DS_FROM_STAGE0,		/* the others are put together in the form of stages 1 and 2 */
-	DS_FROM_UNIVERSAL,
-	DS_FROM_NATIVE,
-	DS_FROM_WEIGHTS,	/* no step: values are made up, moments too unless with_states */
-};
-
 struct ds_step {
 	const struct ck_input *in;
 	struct ck_index *ix;
@@ -157,16 +148,8 @@ struct ds_step {
 	struct ds_optim *optim;		/* world of them, or NULL */
 	struct ds_file *optim_file;	/* the first one that is there, kept open */
 	struct ck_val *zero;		/* its ZeRO dict */
-	enum ds_origin origin;
-	const struct ds_file *zero_file;	/* writing: tensors in 'zero' lie there; or NULL */
-	enum ckpt_dtype weight_dtype;	/* of DS_FROM_WEIGHTS; 0 = as each is */
-	bool with_states;	/* DS_FROM_WEIGHTS: the index has a run's states */
-	/*
-	 * Storages of further files that 'zero' has tensors in: those of zero_more[i] are numbered
-	 * from zero_first[i] on, which follow zero_file's.
-	 */
-	struct ds_file **zero_more;
-	uint32_t *zero_first, nzero_more;
+	struct ck_val *param_groups;	/* of the optimizer, or NULL */
+	bool no_shards;			/* shards in the folder are not the step's */
 	bool optim_whole;		/* every rank is there and agrees */
 	bool tell_own;		/* look for values that differ over ranks: who writes must know */
 
@@ -212,7 +195,7 @@ void ck_ds_close_pt(struct ds_file *file);
 int ck_ds_note_damage(struct ds_file *file, int rc, struct ckpt_err *err);
 
 /* ds_slice.c: the contiguous tensor of a value as a run of elements; false if it is none. */
-bool ck_ds_slice_of(const struct ds_file *file, const struct ck_val *v, struct ds_slice *out);
+bool ck_ds_slice_of(const struct ck_pt *pt, const struct ck_val *v, struct ds_slice *out);
 /* A number, or the only element of a tensor (read from the file); false in '*is_out' for another
  * value, or one that is damaged.  CKPT_E_IO, CKPT_E_NOMEM. */
 int ck_ds_number_of(struct ds_file *file, const struct ck_val *v, bool *is_out, double *out,
@@ -258,6 +241,12 @@ int ck_ds_index_model(struct ds_step *ds, struct ckpt_err *err);	/* ds_model.c *
 int ck_ds_add_facts(struct ds_step *ds, struct ckpt_err *err);	/* ds_facts.c */
 /* Of these: what a step of the optimizer takes, as the configuration in ds->model says it. */
 int ck_ds_add_batch(struct ds_step *ds, struct ckpt_err *err);
+
+/* ds_fill.c: of a step that was read all but the optimizer's values; 'ds' outlives it. */
+int ck_ds_fill(struct ds_step *ds, const struct ck_format *format, struct ck_step *step,
+	       struct ckpt_err *err);
+/* Values of the optimizer by their keys in a ZeRO dictionary, which all forms share. */
+void ck_ds_fill_optimizer(struct ck_step *step, const struct ck_val *zero);
 
 /*
  * ds_values.c: open the files with a rank's values ('optim' may be NULL, or 'model'), for the slot

@@ -204,7 +204,7 @@ int ck_ds_add_facts(struct ds_step *ds, struct ckpt_err *err)
 		rc = add_scaler(ds, err);
 	if (!rc)
 		rc = add_scheduler(ds, err);
-	if (!rc && ck_val_seq(ck_ds_param_groups(ds, ds->zero), &group, &n)) {
+	if (!rc && ck_val_seq(ds->param_groups, &group, &n)) {
 		ds->ix->ngroups = n;
 		for (uint64_t g = 0; !rc && g < n; g++)
 			rc = add_group(ds, g, group[g], err);

@@ -149,7 +149,7 @@ static struct ds_slice *take_named(const struct ds_file *file, const struct ck_v
 		const char *name = ck_val_str(item[2 * i]);
 
 		if (name && ck_map_find(number, name, strlen(name), &k))
-			ck_ds_slice_of(file, item[2 * i + 1], &s[k]);
+			ck_ds_slice_of(file->pt, item[2 * i + 1], &s[k]);
 	}
 	return s;
 }
@@ -363,7 +363,7 @@ static struct ds_file *choose_optim(struct ds_step *ds)
 /* The first shard that can be read is the one the others are compared with. */
 static int load_first_optim(struct ds_step *ds, struct ckpt_err *err)
 {
-	struct ds_file *first = ds->origin == DS_FROM_SHARDS ? choose_optim(ds) : NULL;
+	struct ds_file *first = ds->no_shards ? NULL : choose_optim(ds);
 	int rc = 0;
 
 	/* the lowest rank, then all in the order of the listing */

@@ -387,7 +387,7 @@ static const char *kept_name(struct names *nm, const char *name, uint64_t i,
 
 static enum ckpt_role role_of_rest(const struct ds_step *ds)
 {
-	if (!ds->optim_file && ds->origin == DS_FROM_SHARDS)
+	if (!ds->optim_file && !ds->no_shards)
 		return CKPT_ROLE_PLAIN;
 	return ds->frozen_listed ? CKPT_ROLE_UNTRAINED : CKPT_ROLE_FROZEN;
 }

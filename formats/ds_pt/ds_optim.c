@@ -37,8 +37,8 @@ static struct ck_val *masters(const struct ds_step *ds, const struct ck_val *zer
 /* Rigid: a torch optimizer's dict.  Elastic: a list over groups, NULL here. */
 struct ck_val *ck_ds_torch_optimizer(const struct ds_step *ds, const struct ck_val *zero)
 {
-	return ck_val_get(zero, ds->stage == 3 && ds->origin == DS_FROM_SHARDS ?
-			  "optimizer_state_dict" : "base_optimizer_state");
+	return ck_val_get(zero, ds->stage == 3 ? "optimizer_state_dict" :
+			  "base_optimizer_state");
 }
 
 struct ck_val *ck_ds_param_groups(const struct ds_step *ds, const struct ck_val *zero)
@@ -158,6 +158,7 @@ int ck_ds_read_zero_dict(struct ds_step *ds, struct ckpt_err *err)
 	rc = read_stage(ds, err);
 	if (rc)
 		return rc;
+	ds->param_groups = ck_ds_param_groups(ds, ds->zero);
 	ds->elastic = ck_val_seq(ck_ds_torch_optimizer(ds, ds->zero), &item, &n);
 	world = partition_count(ds->zero, &alike);
 	if (!alike)
@@ -211,7 +212,7 @@ static void name_states(struct ds_step *ds, const struct ck_val *dict)
 
 		if (!name || !strcmp(name, "step") || state_number(ds, name) < ds->nstates)
 			continue;
-		if (!ck_ds_slice_of(ds->optim_file, item[2 * i + 1], &s)) {
+		if (!ck_ds_slice_of(ds->optim_file->pt, item[2 * i + 1], &s)) {
 			leave_out(ds, name, ck_val_tensor(item[2 * i + 1]));
 			continue;
 		}
@@ -246,7 +247,7 @@ static int take_state(struct ds_step *ds, struct ds_file *file, const struct ck_
 					     err);
 			continue;
 		}
-		if (!ck_ds_slice_of(file, item[2 * i + 1], &s))
+		if (!ck_ds_slice_of(file->pt, item[2 * i + 1], &s))
 			continue;
 		k = state_number(ds, name);
 		if (k < ds->nstates)
@@ -308,7 +309,7 @@ static int take_parts(struct ds_step *ds, struct ds_file *file, const struct sta
 	if (!part)
 		return ck_fail_nomem(err, "partitions", n);
 	for (uint64_t i = 0; !rc && i < n; i++) {
-		if (!ck_ds_slice_of(file, item[i], &part[i].master))
+		if (!ck_ds_slice_of(file->pt, item[i], &part[i].master))
 			return ck_fail(err, CKPT_E_CORRUPT, file->path, CKPT_NO_OFFSET,
 				       "fp32 partition %" PRIu64 " is no contiguous tensor", i);
 		rc = take_state(ds, file, state_of(states, ds, i), &part[i], err);

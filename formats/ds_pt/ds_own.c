@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/ds_pt/ds_write.h"
+#include "formats/ds_pt/ck_ds.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
@@ -162,36 +162,4 @@ void ck_ds_note_own_zero(struct ds_step *ds, struct ds_file *file, const struct 
 	if (!key)
 		key = differing(file->pt, zero, first, ds->zero, but);
 	keep(ds, file, key ? key : differing_states(ds, zero));
-}
-
-/* ---- telling ---- */
-
-static const struct ds_file *first_own(const struct ds_step *ds, bool shard)
-{
-	for (uint64_t i = 0; i < ds->nfiles; i++)
-		if (ds->file[i].own && (ds->file[i].id.kind == DS_OPTIM) == shard)
-			return &ds->file[i];
-	return NULL;
-}
-
-void ck_wr_tell_own(struct wr *w)
-{
-	const struct ds_file *shard = first_own(w->ds, true), *model = first_own(w->ds, false);
-
-	if (shard && !w->keeps_shards)
-		ck_findings_add(w->ds->f, CK_FINDING_NOT_CARRIED, shard->path,
-				"'%.60s' of the optimizer is not what rank 0's shard says; the "
-				"result has rank 0's value", shard->own);
-	if (model && !w->by_rank)
-		ck_findings_add(w->ds->f, CK_FINDING_NOT_CARRIED, model->path,
-				"'%.60s' is not what rank 0's model file says; the result has rank "
-				"0's value", model->own);
-	else if (model && w->t->world < w->ds->world)
-		ck_findings_add(w->ds->f, CK_FINDING_NOT_CARRIED, model->path,
-				"'%.60s' differs over ranks; the values of %u of %u ranks are "
-				"dropped", model->own, w->ds->world - w->t->world, w->ds->world);
-	else if (model && w->t->world > w->ds->world)
-		ck_findings_add(w->ds->f, CK_FINDING_NOT_CARRIED, model->path,
-				"'%.60s' differs over ranks; rank s gets the value of rank s mod "
-				"%u, so several ranks have the same", model->own, w->ds->world);
 }

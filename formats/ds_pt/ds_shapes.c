@@ -93,7 +93,7 @@ static int name_sub_groups(struct ds_step *ds, struct ckpt_err *err)
 	uint32_t sub = 0;
 	int64_t key, last = -1;
 
-	if (!ck_val_seq(ck_ds_param_groups(ds, ds->zero), &groups, &ngroups))
+	if (!ck_val_seq(ds->param_groups, &groups, &ngroups))
 		return 0;
 	for (uint64_t k = 0; k < ngroups; k++) {
 		if (!ck_val_seq(ck_val_get(groups[k], "params"), &params, &n))
@@ -117,7 +117,7 @@ static int name_sub_groups(struct ds_step *ds, struct ckpt_err *err)
 
 int ck_ds_name_groups(struct ds_step *ds, struct ckpt_err *err)
 {
-	const struct ck_val *groups = ck_ds_param_groups(ds, ds->zero);
+	const struct ck_val *groups = ds->param_groups;
 	struct ck_val *const *item;
 	uint64_t n;
 

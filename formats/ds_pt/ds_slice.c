@@ -22,20 +22,20 @@ static bool is_contiguous(const struct ck_tensor_ref *t)
 	return true;
 }
 
-bool ck_ds_slice_of(const struct ds_file *file, const struct ck_val *v, struct ds_slice *out)
+bool ck_ds_slice_of(const struct ck_pt *pt, const struct ck_val *v, struct ds_slice *out)
 {
 	const struct ck_tensor_ref *t = ck_val_tensor(v);
 	const struct ck_pt_storage *st;
 	uint64_t es;
 
-	if (!t || t->conj || t->neg || t->storage >= file->pt->nstorages)
+	if (!t || t->conj || t->neg || t->storage >= pt->nstorages)
 		return false;
 	if (t->numel && !is_contiguous(t))
 		return false;
 	es = ckpt_dtype_bits(t->dtype) / 8;
 	if (!es)
 		return false;
-	st = &file->pt->storage[t->storage];
+	st = &pt->storage[t->storage];
 	*out = (struct ds_slice){
 		.off = t->offset * es + (st->deflated ? 0 : st->off),
 		.numel = t->numel, .storage = t->storage, .dtype = t->dtype,
@@ -118,7 +118,7 @@ int ck_ds_number_of(struct ds_file *file, const struct ck_val *v, bool *is_out, 
 	int rc;
 
 	*is_out = ck_val_num(v, out);
-	if (*is_out || !ck_ds_slice_of(file, v, &s) || s.numel != 1)
+	if (*is_out || !ck_ds_slice_of(file->pt, v, &s) || s.numel != 1)
 		return 0;
 	rc = read_one(file, &s, p, &inner);
 	if (!rc)

@@ -7,21 +7,12 @@
 #ifndef CK_DS_TARGET_H
 #define CK_DS_TARGET_H
 
-#include "formats/ds_pt/ck_ds.h"
+#include "libckpt/step/ck_step.h"
 #include "libckpt/include/ckpt_zero.h"
-
-/* A parameter of the target: what the index has of it. */
-struct tg_param {
-	const char *name;
-	const uint64_t *shape;
-	uint32_t ndim;
-	uint32_t tensor;	/* in the index */
-	uint64_t numel;
-};
 
 /* A param group of the optimizer. */
 struct tg_group {
-	struct tg_param *param;	/* the optimizer's order */
+	struct ck_step_param *param;	/* the optimizer's order */
 	uint32_t nparams;
 	/* stages 1 and 2 */
 	uint32_t *order;	/* order[k] = parameter stored at position k */
@@ -59,25 +50,26 @@ struct tg_layout {
 };
 
 /*
- * Lay the step 'ds' (loaded, indexed in 'ix') out as asked.  Memory is ds->arena.
+ * Lay the step 'ds' (loaded, indexed in 'ix') out as asked.  Memory is step->arena.
  * CKPT_E_UNSUPPORTED and CKPT_E_LAYOUT name what cannot be written.
  */
-int ck_ds_target(struct ds_step *ds, const struct ck_index *ix, const struct ck_reshard_want *want,
-		 struct tg_layout *out, struct ckpt_err *err);
+int ck_ds_target(struct ck_step *step, const struct ck_index *ix,
+		 const struct ck_reshard_want *want, struct tg_layout *out, struct ckpt_err *err);
 
 /* The same without a stage: groups, world and version alone. */
-int ck_ds_target_groups(struct ds_step *ds, const struct ck_index *ix,
+int ck_ds_target_groups(struct ck_step *step, const struct ck_index *ix,
 			const struct ck_reshard_want *want, struct tg_layout *out,
 			struct ckpt_err *err);
 
 /* ds_target_z0.c: is the source a step of stage 0 that only gets another number of ranks? */
-bool ck_ds_z0_stays(const struct ds_step *ds, const struct ck_reshard_want *want);
+bool ck_ds_z0_stays(const struct ck_step *step, const struct ck_reshard_want *want);
 /* The type of the weights that are trained; false if there are several. */
-bool ck_ds_trained_type(const struct ds_step *ds, const struct ck_index *ix, enum ckpt_dtype *out);
+bool ck_ds_trained_type(const struct ck_step *step, const struct ck_index *ix,
+			enum ckpt_dtype *out);
 /* Is it a param group of DeepSpeed's or Apex's FusedAdam?  By keys that others have or have not. */
 bool ck_ds_is_fused(const struct ck_val *group);
 /* Stage 0 was asked for: its form, or stage 1 of BF16_Optimizer.  CKPT_E_UNSUPPORTED. */
-int ck_ds_target_z0(const struct ds_step *ds, const struct ck_index *ix,
+int ck_ds_target_z0(const struct ck_step *step, const struct ck_index *ix,
 		    const struct ck_reshard_want *want, struct tg_layout *t, struct ckpt_err *err);
 
 #endif

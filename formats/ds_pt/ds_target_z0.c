@@ -25,16 +25,17 @@ static bool is_wrapped(const uint32_t *version)
 	return number_of(version) >= 18005;
 }
 
-bool ck_ds_trained_type(const struct ds_step *ds, const struct ck_index *ix, enum ckpt_dtype *out)
+bool ck_ds_trained_type(const struct ck_step *step, const struct ck_index *ix,
+			enum ckpt_dtype *out)
 {
-	*out = ds->weight_dtype;
+	*out = step->weight_dtype;
 	if (*out)
 		return true;
-	for (uint32_t g = 0; g < ds->ngroups; g++)
-		for (uint32_t i = 0; i < ds->group[g].nparams; i++) {
+	for (uint32_t g = 0; g < step->ngroups; g++)
+		for (uint32_t i = 0; i < step->group[g].nparams; i++) {
 			uint32_t tensor, s = CK_NONE;
 
-			if (ck_index_find(ix, ds->group[g].param[i].name, &tensor))
+			if (ck_index_find(ix, step->group[g].param[i].name, &tensor))
 				s = ck_index_state_find(ix, tensor, "weight");
 			if (s == CK_NONE)
 				continue;
@@ -45,9 +46,9 @@ bool ck_ds_trained_type(const struct ds_step *ds, const struct ck_index *ix, enu
 	return *out != 0;
 }
 
-static bool is_bf16_config(const struct ds_step *ds)
+static bool is_bf16_config(const struct ck_step *step)
 {
-	const struct ck_val *config = ck_val_get(ds->model, "ds_config");
+	const struct ck_val *config = ck_val_get(step->model, "ds_config");
 	int64_t enabled = 0;
 
 	ck_val_int(ck_val_get(ck_val_get(config, "bf16"), "enabled"), &enabled);
@@ -56,13 +57,14 @@ static bool is_bf16_config(const struct ds_step *ds)
 	return enabled != 0;
 }
 
-bool ck_ds_z0_stays(const struct ds_step *ds, const struct ck_reshard_want *want)
+bool ck_ds_z0_stays(const struct ck_step *step, const struct ck_reshard_want *want)
 {
 	uint32_t v[3];
 
-	if (ds->origin != DS_FROM_STAGE0 || want->stage > 0 || want->reset || want->drop)
+	if (step->stage || step->shards || want->target != step->format || want->stage > 0 ||
+	    want->reset || want->drop)
 		return false;
-	if (!want->version || !is_bf16_config(ds))
+	if (!want->version || !is_bf16_config(step))
 		return true;
 	return sscanf(want->version, "%u.%u.%u", &v[0], &v[1], &v[2]) == 3 && is_wrapped(v);
 }
@@ -79,19 +81,19 @@ bool ck_ds_is_fused(const struct ck_val *group)
 	return ck_val_get(group, "bias_correction") != NULL;
 }
 
-static int refuse(const struct ds_step *ds, const char *why, struct ckpt_err *err)
+static int refuse(const struct ck_step *step, const char *why, struct ckpt_err *err)
 {
-	return ck_fail(err, CKPT_E_UNSUPPORTED, ds->at.where, CKPT_NO_OFFSET, "%s", why);
+	return ck_fail(err, CKPT_E_UNSUPPORTED, step->at.where, CKPT_NO_OFFSET, "%s", why);
 }
 
 /* A 16-bit master is not what stage 0 keeps. */
-static bool has_wide_masters(const struct ds_step *ds, const struct ck_index *ix)
+static bool has_wide_masters(const struct ck_step *step, const struct ck_index *ix)
 {
-	for (uint32_t g = 0; g < ds->ngroups; g++)
-		for (uint32_t i = 0; i < ds->group[g].nparams; i++) {
+	for (uint32_t g = 0; g < step->ngroups; g++)
+		for (uint32_t i = 0; i < step->group[g].nparams; i++) {
 			uint32_t tensor, s = CK_NONE;
 
-			if (ck_index_find(ix, ds->group[g].param[i].name, &tensor))
+			if (ck_index_find(ix, step->group[g].param[i].name, &tensor))
 				s = ck_index_state_find(ix, tensor, "master");
 			if (s != CK_NONE && ix->state[s].dtype != CKPT_F32)
 				return false;
@@ -99,45 +101,45 @@ static bool has_wide_masters(const struct ds_step *ds, const struct ck_index *ix
 	return true;
 }
 
-static int choose_bf16(const struct ds_step *ds, struct tg_layout *t, struct ckpt_err *err)
+static int choose_bf16(const struct ck_step *step, struct tg_layout *t, struct ckpt_err *err)
 {
 	const uint32_t version = number_of(t->version);
 
 	if (is_wrapped(t->version))
 		return 0;
 	if (version >= 17006)
-		return refuse(ds, "DeepSpeed 0.17.6 to 0.18.4 loses the optimizer of bf16 runs at "
-			      "stage 0, so they cannot go on from a step", err);
+		return refuse(step, "DeepSpeed 0.17.6 to 0.18.4 loses the optimizer of bf16 runs "
+			      "at stage 0, so they cannot go on from a step", err);
 	if (version < 6002)
-		return refuse(ds, "DeepSpeed before 0.6.2 has no bf16 without ZeRO", err);
+		return refuse(step, "DeepSpeed before 0.6.2 has no bf16 without ZeRO", err);
 	t->stage = 1;
 	t->bf16_optimizer = true;
 	return 0;
 }
 
-int ck_ds_target_z0(const struct ds_step *ds, const struct ck_index *ix,
+int ck_ds_target_z0(const struct ck_step *step, const struct ck_index *ix,
 		    const struct ck_reshard_want *want, struct tg_layout *t, struct ckpt_err *err)
 {
-	const struct ck_val *group = ck_val_at(ck_ds_param_groups(ds, ds->zero), 0);
+	const struct ck_val *group = step->ngroups ? step->group[0].hyper : NULL;
 	enum ckpt_dtype type;
 
 	t->z0 = TG_Z0_KEPT;
-	if (ck_ds_z0_stays(ds, want))
+	if (ck_ds_z0_stays(step, want))
 		return 0;
 	if (ck_val_get(group, "use_muon"))
-		return refuse(ds, "Muon keeps another momentum at stage 0 than with ZeRO, so it "
+		return refuse(step, "Muon keeps another momentum at stage 0 than with ZeRO, so it "
 			      "cannot be re-partitioned", err);
-	if (!ck_ds_trained_type(ds, ix, &type))
-		return refuse(ds, "its trained weights are of several types, and stage 0 is "
+	if (!ck_ds_trained_type(step, ix, &type))
+		return refuse(step, "its trained weights are of several types, and stage 0 is "
 			      "either fp32, fp16 or bf16", err);
-	if (!has_wide_masters(ds, ix))
-		return refuse(ds, "its masters have 16 bits, and those of stage 0 have 32", err);
+	if (!has_wide_masters(step, ix))
+		return refuse(step, "its masters have 16 bits, and those of stage 0 have 32", err);
 	t->z0 = ck_ds_is_fused(group) ? TG_Z0_FLAT : TG_Z0_WHOLE;
 	if (type == CKPT_BF16)
-		return choose_bf16(ds, t, err);
+		return choose_bf16(step, t, err);
 	if (type == CKPT_F16)
 		return 0;
 	t->z0 = TG_Z0_TORCH;
 	return type == CKPT_F32 ? 0 :
-	       refuse(ds, "its weights are neither fp32, fp16 nor bf16", err);
+	       refuse(step, "its weights are neither fp32, fp16 nor bf16", err);
 }

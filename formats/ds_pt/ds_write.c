@@ -20,41 +20,43 @@ static const char *model_stem(struct wr *w, uint32_t rank)
 	return "mp_rank_00_model_states";
 }
 
-/* The source's model file of rank s; at stages 1 and 2 there is one. */
-static struct ds_file *model_of(const struct wr *w, uint32_t rank)
+int ck_wr_rank_file(struct wr *w, const char *stem, uint32_t rank, bool ranked,
+		    ck_wr_root_maker *make, const void *arg, struct ckpt_err *err)
 {
-	if (w->ds->stage != 3 || w->t->stage != 3)
-		return w->ds->model_file;
-	if (!w->ds->model_rank[rank % w->ds->world].file)	/* let pass as a warning */
-		return w->ds->model_file;
-	return w->ds->model_rank[rank % w->ds->world].file;
-}
-
-static int write_model(struct wr *w, uint32_t rank, struct ckpt_err *err)
-{
-	struct ds_file *file = model_of(w, rank);
-	const bool kept = file == w->ds->model_file;
+	const struct ck_step_file *file = w->step->model_file;
+	struct ck_val *old = w->step->model;
+	struct ck_step_file own = { .path = NULL };
 	struct ckpt_err inner = { 0 };
 	struct ck_val *root;
-	const char *stem = model_stem(w, rank);
 	int rc = 0;
 
-	if (!kept)
-		rc = ck_ds_open_pt(w->ds, file, err);
+	if (ranked && w->step->open_rank)
+		rc = w->step->open_rank(w->step, rank, &own, err);
+	if (own.pt) {
+		file = &own;
+		old = own.pt->doc.root;
+	}
 	if (!rc)
-		rc = ck_wr_begin(w, file, err);
-	if (rc)
-		return rc;
-	root = ck_wr_model(w, file ? file->pt->doc.root : w->ds->model, rank, &inner);
-	if (inner.code)
-		rc = ck_fail(err, inner.code, inner.where, inner.offset, "%s", inner.msg);
-	else if (!root || !stem)
-		rc = ck_fail_nomem(err, "a model file", 0);
-	else
-		rc = ck_wr_finish(w, stem, root, err);
-	if (!kept)
-		ck_ds_close_pt(file);
+		rc = ck_wr_begin(w, file, file ? 1 : 0, err);
+	if (!rc) {
+		root = make(w, old, rank, arg, &inner);
+		if (inner.code)
+			rc = ck_fail(err, inner.code, inner.where, inner.offset, "%s", inner.msg);
+		else if (!root || !stem)
+			rc = ck_fail_nomem(err, "a model file", 0);
+		else
+			rc = ck_wr_finish(w, stem, root, err);
+	}
+	if (own.pt)
+		w->step->close_rank(w->step, rank);
 	return rc;
+}
+
+/* At stages 1 and 2 there is one, which is rank 0's. */
+static int write_model(struct wr *w, uint32_t rank, struct ckpt_err *err)
+{
+	return ck_wr_rank_file(w, model_stem(w, rank), rank,
+			       w->step->stage == 3 && w->t->stage == 3, ck_wr_model, NULL, err);
 }
 
 int ck_wr_models(struct wr *w, struct ckpt_err *err)
@@ -75,10 +77,10 @@ static bool is_optimizer_state(const char *name)
 /* Does it fit a state that the index has, or one that could not be joined? */
 static bool fits_state(const struct wr *w, const char *pattern, const char **some)
 {
-	for (uint32_t k = 0; k < w->ds->nstates; k++)
-		if (!fnmatch(pattern, w->ds->state_name[k], 0))
+	for (uint32_t k = 0; k < w->step->nstates; k++)
+		if (!fnmatch(pattern, w->step->state[k], 0))
 			return true;
-	if (w->ds->left_out && !fnmatch(pattern, w->ds->left_out, 0))
+	if (w->step->left_out && !fnmatch(pattern, w->step->left_out, 0))
 		return true;
 	for (uint64_t i = 0; i < w->ix->nstates; i++) {
 		if (!is_optimizer_state(w->ix->state[i].name))
@@ -107,28 +109,47 @@ static int check_drops(const struct wr *w, struct ckpt_err *err)
 /* What the index could not join would silently be lost. */
 static int check_states(struct wr *w, struct ckpt_err *err)
 {
-	const struct ds_step *ds = w->ds;
+	const struct ck_step *step = w->step;
 
-	if (ds->left_out && !ck_wr_is_dropped(w, ds->left_out) && !w->keeps_shards)
-		return ck_fail(err, CKPT_E_UNSUPPORTED, ds->at.where, CKPT_NO_OFFSET,
+	if (step->left_out && !ck_wr_is_dropped(w, step->left_out) && !w->keeps_shards)
+		return ck_fail(err, CKPT_E_UNSUPPORTED, step->at.where, CKPT_NO_OFFSET,
 			       "state %.60s is no contiguous tensor, so it cannot be "
-			       "re-partitioned; --drop-state %.60s leaves it out", ds->left_out,
-			       ds->left_out);
-	for (uint32_t g = 0; ds->optim && g < ds->ngroups; g++)
-		for (uint32_t k = 0; k < ds->nstates && ds->group[g].nparams; k++) {
-			uint32_t tensor;
+			       "re-partitioned; --drop-state %.60s leaves it out", step->left_out,
+			       step->left_out);
+	for (uint32_t i = 0; i < step->nunjoined; i++) {
+		const char *state = step->unjoined[i].state;
 
-			if (!ck_ds_has_state(ds, g, k) ||
-			    ck_wr_is_dropped(w, ds->state_name[k]) ||
-			    !ck_index_find(w->ix, ds->group[g].param[0].name, &tensor) ||
-			    ck_index_state_find(w->ix, tensor, ds->state_name[k]) != CK_NONE)
-				continue;
-			return ck_fail(err, CKPT_E_UNSUPPORTED, ds->at.where, CKPT_NO_OFFSET,
+		if (!ck_wr_is_dropped(w, state))
+			return ck_fail(err, CKPT_E_UNSUPPORTED, step->at.where, CKPT_NO_OFFSET,
 				       "state %s of group %u cannot be joined over the ranks, so "
 				       "it cannot be re-partitioned; --drop-state %s leaves it out",
-				       ds->state_name[k], g, ds->state_name[k]);
-		}
+				       state, step->unjoined[i].group, state);
+	}
 	return 0;
+}
+
+/* Values that differ over ranks and cannot stay. */
+static void tell_own(struct wr *w)
+{
+	const struct ck_step_differing *shard = &w->step->own_shard, *model = &w->step->own_model;
+
+	if (shard->path && !w->keeps_shards)
+		ck_findings_add(w->step->f, CK_FINDING_NOT_CARRIED, shard->path,
+				"'%.60s' of the optimizer is not what rank 0's shard says; the "
+				"result has rank 0's value", shard->key);
+	if (model->path && !w->by_rank)
+		ck_findings_add(w->step->f, CK_FINDING_NOT_CARRIED, model->path,
+				"'%.60s' is not what rank 0's model file says; the result has rank "
+				"0's value", model->key);
+	else if (model->path && w->t->world < w->step->world)
+		ck_findings_add(w->step->f, CK_FINDING_NOT_CARRIED, model->path,
+				"'%.60s' differs over ranks; the values of %u of %u ranks are "
+				"dropped", model->key, w->step->world - w->t->world,
+				w->step->world);
+	else if (model->path && w->t->world > w->step->world)
+		ck_findings_add(w->step->f, CK_FINDING_NOT_CARRIED, model->path,
+				"'%.60s' differs over ranks; rank s gets the value of rank s mod "
+				"%u, so several ranks have the same", model->key, w->step->world);
 }
 
 int ck_wr_check(struct wr *w, struct ckpt_err *err)
@@ -138,7 +159,7 @@ int ck_wr_check(struct wr *w, struct ckpt_err *err)
 	if (!rc)
 		rc = check_states(w, err);
 	if (!rc)
-		ck_wr_tell_own(w);
+		tell_own(w);
 	return rc;
 }
 
@@ -146,7 +167,6 @@ int ck_wr_check(struct wr *w, struct ckpt_err *err)
 static const char *tag_for(struct ck_step *step, const struct ck_reshard_want *want)
 {
 	static const char ending[] = "_universal";
-	struct ds_step *ds = step->own;
 	const char *tag = step->tag;
 	const size_t n = strlen(tag), end = sizeof(ending) - 1;
 	const bool has = n > end && !strcmp(tag + n - end, ending);
@@ -154,9 +174,9 @@ static const char *tag_for(struct ck_step *step, const struct ck_reshard_want *w
 	if (want->tag)
 		return want->tag;
 	if (want->target->aside && !has)
-		return ck_arena_printf(&ds->arena, "%s%s", tag, ending);
+		return ck_arena_printf(step->arena, "%s%s", tag, ending);
 	if (!want->target->aside && has && step->format && step->format->aside)
-		return ck_arena_strndup(&ds->arena, tag, n - end);
+		return ck_arena_strndup(step->arena, tag, n - end);
 	return tag;
 }
 
@@ -164,7 +184,7 @@ int ck_wr_init(struct wr *w, struct ck_step *step, const struct ck_index *ix,
 	       const struct ck_reshard_want *want, struct ck_plan *plan, struct ckpt_err *err)
 {
 	*w = (struct wr){
-		.ds = step->own, .step = step, .ix = ix, .want = want, .plan = plan,
+		.step = step, .ix = ix, .want = want, .plan = plan,
 		.tag = tag_for(step, want),
 	};
 	return w->tag ? 0 : ck_fail_nomem(err, "a tag", strlen(step->tag));
@@ -173,8 +193,8 @@ int ck_wr_init(struct wr *w, struct ck_step *step, const struct ck_index *ix,
 void ck_wr_layout(struct wr *w, const struct tg_layout *t)
 {
 	w->t = t;
-	w->new_keys = w->ds->origin != DS_FROM_SHARDS ||
-		      memcmp(t->version, w->ds->version, sizeof(t->version)) != 0;
+	w->new_keys = !w->step->shards ||
+		      memcmp(t->version, w->step->version, sizeof(t->version)) != 0;
 }
 
 void ck_wr_end(struct wr *w)

@@ -9,6 +9,7 @@
 #define CK_DS_WRITE_H
 
 #include "formats/ds_pt/ds_target.h"
+#include "formats/torch_pt/ck_pt.h"
 #include "formats/torch_pt/ck_pt_plan.h"
 #include "libckpt/format/ck_plan.h"
 #include "libckpt/tensor/ck_val_new.h"
@@ -28,7 +29,6 @@ struct wr_along {
 
 struct wr {
 	struct ck_step *step;		/* source */
-	struct ds_step *ds;		/* the same, loaded */
 	const struct ck_index *ix;
 	const struct tg_layout *t;
 	const struct ck_reshard_want *want;
@@ -50,11 +50,11 @@ struct wr {
 };
 
 /* ds_write_own.c: the piece that reads a deflated or big-endian storage of 'file' (open). */
-int ck_wr_own(struct wr *w, const struct ds_file *file, const struct ck_pt_storage *s,
+int ck_wr_own(struct wr *w, const struct ck_step_file *file, const struct ck_pt_storage *s,
 	      struct ck_pt_piece *piece, struct ckpt_err *err);
 
-/* Begin a file; tensors of 'file' (open, may be NULL) can go into it: take its storages. */
-int ck_wr_begin(struct wr *w, const struct ds_file *file, struct ckpt_err *err);
+/* Begin a file; tensors of 'n' files (open) can go into it: take their storages. */
+int ck_wr_begin(struct wr *w, const struct ck_step_file *file, uint32_t n, struct ckpt_err *err);
 /* Lay it out as TAG/STEM.pt and let go of what it took.  CKPT_E_NOMEM if 'stem' is NULL. */
 int ck_wr_finish(struct wr *w, const char *stem, const struct ck_val *root,
 		 struct ckpt_err *err);
@@ -96,12 +96,12 @@ typedef struct ck_val *ck_wr_maker(struct wr *w, const char *name, const void *a
 				   struct ckpt_err *err);
 struct ck_val *ck_wr_edit_entry(struct wr *w, const struct ck_val *old, uint32_t tensor,
 				ck_wr_maker *make, const void *arg, struct ckpt_err *err);
-/* Param group 'g' of the source's list as a copy, whose own count of steps may begin anew. */
-struct ck_val *ck_wr_param_group(struct wr *w, const struct ck_val *groups, uint32_t g,
+/* A param group's dictionary as a copy, whose own count of steps may begin anew. */
+struct ck_val *ck_wr_param_group(struct wr *w, const struct ck_val *old, uint32_t g,
 				 struct ckpt_err *err);
 /* Is a state of that name to be left out? */
 bool ck_wr_is_dropped(const struct wr *w, const char *name);
-/* Of the source's dict, what no layout decides; NULL with '*err' or without memory. */
+/* What no layout decides, as a ZeRO dict; NULL with '*err' or without memory. */
 struct ck_val *ck_wr_zero_rest(struct wr *w, struct ckpt_err *err);
 /*
  * What 'copy' still shares with 'old', in tensors of its own: the count of steps of an entry, a
@@ -110,20 +110,23 @@ struct ck_val *ck_wr_zero_rest(struct wr *w, struct ckpt_err *err);
  */
 struct ck_val *ck_wr_own_tensors(struct wr *w, struct ck_val *copy, const struct ck_val *old,
 				 struct ckpt_err *err);
-/* The source's optimizer state of a param group (at stage 3 of its first sub-group), or NULL. */
-const struct ck_val *ck_wr_entry(const struct wr *w, uint32_t group);
 /* ds_write_model.c: param_shapes in layout order; NULL without memory. */
 struct ck_val *ck_wr_shapes(struct wr *w);
 /* A tensor of that shape on a new storage; NULL without memory. */
 struct ck_val *ck_wr_tensor(struct wr *w, uint32_t number, const uint64_t *shape, uint32_t ndim,
 			    bool requires_grad);
-/* A contiguous tensor of ds->zero_file, on a new storage; NULL with '*err' or without memory. */
+/* A contiguous tensor of the optimizer, on a new storage; NULL with '*err' or without memory. */
 struct ck_val *ck_wr_copy(struct wr *w, const struct ck_val *tensor, struct ckpt_err *err);
 /* ds_write_z0.c: the model file's root with the optimizer in it. */
 struct ck_val *ck_wr_stage0(struct wr *w, struct ck_val *root, struct ckpt_err *err);
-/* The model file's root, from the source's. */
-struct ck_val *ck_wr_model(struct wr *w, const struct ck_val *old, uint32_t rank,
-			   struct ckpt_err *err);
+/* The root of a rank's file of the model's values, from the source's. */
+typedef struct ck_val *ck_wr_root_maker(struct wr *w, const struct ck_val *old, uint32_t rank,
+					const void *arg, struct ckpt_err *err);
+/* ds_write_model.c: of DeepSpeed's model file; 'arg' is not looked at. */
+ck_wr_root_maker ck_wr_model;
+/* Such a file TAG/STEM.pt: of the source's rank if 'ranked', else of rank 0's values. */
+int ck_wr_rank_file(struct wr *w, const char *stem, uint32_t rank, bool ranked,
+		    ck_wr_root_maker *make, const void *arg, struct ckpt_err *err);
 
 /* ds_write_version.c: is the target of DeepSpeed 0.'minor'.'patch' or later? */
 bool ck_wr_since(const struct wr *w, uint32_t minor, uint32_t patch);
@@ -139,16 +142,14 @@ struct ck_val *ck_wr_config(struct wr *w, struct ck_val *old);
 /* The loss scaler with every attribute that a later version looks for. */
 struct ck_val *ck_wr_scaler(struct wr *w, struct ck_val *scaler);
 
-/* ds_own.c: of values that differ over ranks and cannot stay: NOT_CARRIED. */
-void ck_wr_tell_own(struct wr *w);
 /* ds_write_root.c: what of the source goes along, in the tag folder and beside it. */
 int ck_wr_list_along(struct wr *w, struct ckpt_err *err);
 /* It goes into the plan, of which 'latest' is the last file. */
 int ck_wr_root(struct wr *w, struct ckpt_err *err);
 
 /*
- * ds_write.c: begin with a step that was read, or put together from another source (enum
- * ds_origin); 'ix' is the index of its tensors.  ck_wr_end() after a success.
+ * ds_write.c: begin with a step that is complete; 'ix' is the index of its tensors.
+ * ck_wr_end() after a success.
  */
 int ck_wr_init(struct wr *w, struct ck_step *step, const struct ck_index *ix,
 	       const struct ck_reshard_want *want, struct ck_plan *plan, struct ckpt_err *err);

@@ -1,6 +1,7 @@
 /* ds_write_file.c -- one .pt of the target: storages of the source file and new ones. */
 #include <string.h>
 
+#include "formats/ds_pt/ck_ds.h"
 #include "formats/ds_pt/ds_write.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
@@ -32,7 +33,7 @@ static int add_piece(struct wr *w, const struct ck_pt_piece *piece, struct ckpt_
 }
 
 /* Bytes of a storage as they lie in the source; inflated and turned round if need be. */
-static int take_storage(struct wr *w, const struct ds_file *file,
+static int take_storage(struct wr *w, const struct ck_step_file *file,
 			const struct ck_pt_storage *s, struct ckpt_err *err)
 {
 	struct ck_pt_piece piece = {
@@ -46,7 +47,7 @@ static int take_storage(struct wr *w, const struct ds_file *file,
 	return rc ? rc : add_piece(w, &piece, err);
 }
 
-static int take_storages(struct wr *w, const struct ds_file *file, struct ckpt_err *err)
+static int take_storages(struct wr *w, const struct ck_step_file *file, struct ckpt_err *err)
 {
 	int rc = 0;
 
@@ -55,16 +56,14 @@ static int take_storages(struct wr *w, const struct ds_file *file, struct ckpt_e
 	return rc;
 }
 
-int ck_wr_begin(struct wr *w, const struct ds_file *file, struct ckpt_err *err)
+int ck_wr_begin(struct wr *w, const struct ck_step_file *file, uint32_t n, struct ckpt_err *err)
 {
 	int rc = 0;
 
 	w->npieces = 0;
 	w->nstores = 0;
-	if (file)
-		rc = take_storages(w, file, err);
-	for (uint32_t i = 0; file && file == w->ds->zero_file && !rc && i < w->ds->nzero_more; i++)
-		rc = take_storages(w, w->ds->zero_more[i], err);
+	for (uint32_t i = 0; !rc && i < n; i++)
+		rc = take_storages(w, &file[i], err);
 	return rc;
 }
 
@@ -87,15 +86,9 @@ int ck_wr_state(struct wr *w, uint32_t state, uint64_t first, uint64_t count,
 	};
 
 	if (count && state == CK_NONE)
-		return ck_fail(err, CKPT_E_INCOMPLETE, w->ds->at.where, CKPT_NO_OFFSET,
+		return ck_fail(err, CKPT_E_INCOMPLETE, w->step->at.where, CKPT_NO_OFFSET,
 			       "a parameter lacks a state that others of its group have");
 	return add_piece(w, &piece, err);
-}
-
-/* States are made up: nothing but weights is given. */
-static bool is_bare(const struct wr *w)
-{
-	return w->ds->origin == DS_FROM_WEIGHTS && !w->ds->with_states;
 }
 
 /* Of stage 0 in fp32, and of a folder of weights, the weights are the masters. */
@@ -109,14 +102,14 @@ static uint32_t stored(const struct wr *w, uint32_t tensor, const char *name)
 
 bool ck_wr_has(const struct wr *w, uint32_t tensor, const char *name)
 {
-	return is_bare(w) || stored(w, tensor, name) != CK_NONE;
+	return w->step->is_new || stored(w, tensor, name) != CK_NONE;
 }
 
 enum ckpt_dtype ck_wr_dtype(const struct wr *w, uint32_t tensor, const char *name)
 {
 	const uint32_t s = ck_index_state_find(w->ix, tensor, name);
 
-	if (is_bare(w))	/* of what may be a step with states of its own */
+	if (w->step->is_new)	/* of what may be a step with states of its own */
 		return CKPT_F32;
 	return s == CK_NONE ? CKPT_F32 : (enum ckpt_dtype)w->ix->state[s].dtype;
 }
@@ -124,13 +117,13 @@ enum ckpt_dtype ck_wr_dtype(const struct wr *w, uint32_t tensor, const char *nam
 int ck_wr_named(struct wr *w, uint32_t tensor, const char *name, uint64_t first, uint64_t count,
 		struct ckpt_err *err)
 {
-	const bool new = w->want->reset || is_bare(w);
+	const bool new = w->want->reset || w->step->is_new;
 	const uint32_t s = ck_index_state_find(w->ix, tensor, name);
 	const uint8_t type = w->store[w->nstores - 1].dtype;
 
 	if (new && strcmp(name, "master"))
 		return ck_wr_zero(w, count, err);
-	if (s != CK_NONE && w->ix->state[s].dtype != type && !is_bare(w))
+	if (s != CK_NONE && w->ix->state[s].dtype != type && !w->step->is_new)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, w->ix->tensor[tensor].name, CKPT_NO_OFFSET,
 			       "its %.60s is %s, that of the first parameter of its group %s, and "
 			       "what is cut from both has one type", name,
@@ -190,8 +183,8 @@ struct ck_val *ck_wr_tensor(struct wr *w, uint32_t number, const uint64_t *shape
 	return ck_val_new_tensor(&w->arena, &ref);
 }
 
-/* Elements of a storage of ds->zero_file as they are, inflated and turned round if need be. */
-static int copied(struct wr *w, const struct ds_file *file, const struct ck_tensor_ref *t,
+/* Elements of a storage as they are, inflated and turned round if need be. */
+static int copied(struct wr *w, const struct ck_step_file *file, const struct ck_tensor_ref *t,
 		  const struct ds_slice *s, struct ck_pt_piece *out, struct ckpt_err *err)
 {
 	int rc = 0;
@@ -208,19 +201,17 @@ static int copied(struct wr *w, const struct ds_file *file, const struct ck_tens
 	return rc;
 }
 
-/* The file that a tensor in 'zero' lies in; '*local_out' is the tensor in its numbers. */
-static const struct ds_file *file_of(struct wr *w, const struct ck_tensor_ref *t,
-				     struct ck_val **local_out)
+/* The file that a tensor of the optimizer is in; '*local_out' is the tensor in its numbers. */
+static const struct ck_step_file *file_of(struct wr *w, const struct ck_tensor_ref *t,
+					  struct ck_val **local_out)
 {
-	const struct ds_step *ds = w->ds;
-	const struct ds_file *file = ds->zero_file;
+	const struct ck_step_file *file = w->step->file;
 	struct ck_tensor_ref ref = *t;
 
-	for (uint32_t i = 0; i < ds->nzero_more; i++)
-		if (t->storage >= ds->zero_first[i]) {
-			file = ds->zero_more[i];
-			ref.storage = t->storage - ds->zero_first[i];
-		}
+	for (uint32_t i = 1; i < w->step->nfiles; i++)
+		if (t->storage >= w->step->file[i].first)
+			file = &w->step->file[i];
+	ref.storage = t->storage - file->first;
 	*local_out = ck_val_new_tensor(&w->arena, &ref);
 	return file;
 }
@@ -228,7 +219,7 @@ static const struct ds_file *file_of(struct wr *w, const struct ck_tensor_ref *t
 struct ck_val *ck_wr_copy(struct wr *w, const struct ck_val *tensor, struct ckpt_err *err)
 {
 	struct ck_val *local;
-	const struct ds_file *file = file_of(w, ck_val_tensor(tensor), &local);
+	const struct ck_step_file *file = file_of(w, ck_val_tensor(tensor), &local);
 	const struct ck_tensor_ref *t = ck_val_tensor(local);
 	struct ck_pt_piece piece;
 	struct ds_slice s;
@@ -236,7 +227,7 @@ struct ck_val *ck_wr_copy(struct wr *w, const struct ck_val *tensor, struct ckpt
 
 	if (!t)
 		return NULL;
-	if (!ck_ds_slice_of(file, local, &s)) {
+	if (!ck_ds_slice_of(file->pt, local, &s)) {
 		ck_fail(err, CKPT_E_UNSUPPORTED, file->path, CKPT_NO_OFFSET,
 			"a tensor of the optimizer is strided, and is not resharded");
 		return NULL;

@@ -15,10 +15,10 @@ static int add_slots(struct wr *w, const struct tg_group *g, const char *name, u
 	int rc = 0;
 
 	if (ckpt_z12_pieces_init(&it, g->numel, g->offset, g->nparams, g->total, begin, count))
-		return ck_fail(err, CKPT_E_LIMIT, w->ds->at.where, CKPT_NO_OFFSET,
+		return ck_fail(err, CKPT_E_LIMIT, w->step->at.where, CKPT_NO_OFFSET,
 			       "a partition exceeds 2^63 elements");
 	while (!rc && ckpt_z12_pieces_next(&it, &piece)) {
-		const struct tg_param *p;
+		const struct ck_step_param *p;
 
 		if (piece.kind != CKPT_ZERO_PARAM) {
 			rc = ck_wr_zero(w, piece.numel, err);
@@ -79,7 +79,7 @@ static struct ck_val *make_state(struct wr *w, const char *name, const void *arg
 {
 	const struct flat_state *s = arg;
 	const struct tg_group *g = s->group;
-	const uint64_t n = w->ds->elastic ? ckpt_z12_saved_numel(rule_of(w), &g->cut, s->rank) :
+	const uint64_t n = w->step->elastic ? ckpt_z12_saved_numel(rule_of(w), &g->cut, s->rank) :
 			   g->cut.part;
 
 	return partition(w, g, name, s->rank, n, false, err);
@@ -138,11 +138,11 @@ static struct ck_val *same_state(struct wr *w, const struct ck_val *source, uint
 	for (uint64_t i = 0; state && i < n; i++) {
 		uint32_t g;
 
-		for (g = 0; g < w->ds->ngroups; g++)
+		for (g = 0; g < w->step->ngroups; g++)
 			if (item[2 * i]->kind == CK_VAL_INT &&
-			    item[2 * i]->u.i == w->ds->group[g].state_key)
+			    item[2 * i]->u.i == w->step->group[g].key)
 				break;
-		if (g < w->ds->ngroups)
+		if (g < w->step->ngroups)
 			state = ck_val_dict_set(&w->arena, state, item[2 * i],
 						state_entry(w, &w->t->group[g], item[2 * i + 1],
 							    rank, err));
@@ -157,7 +157,7 @@ static struct ck_val *new_state(struct wr *w, uint32_t rank, struct ckpt_err *er
 	struct ck_val *state = ck_val_new_dict(&w->arena);
 
 	for (uint32_t g = 0; state && g < w->t->ngroups; g++) {
-		const struct ck_val *old = ck_wr_entry(w, g);
+		const struct ck_val *old = w->step->group[g].entry;
 
 		if (old)
 			state = ck_val_dict_add(&w->arena, state, ck_val_new_int(&w->arena, g),
@@ -169,43 +169,42 @@ static struct ck_val *new_state(struct wr *w, uint32_t rank, struct ckpt_err *er
 /* Each group has one flat tensor, of its own number. */
 static struct ck_val *new_groups(struct wr *w, struct ckpt_err *err)
 {
-	const struct ck_val *old = ck_ds_param_groups(w->ds, w->ds->zero);
 	struct ck_arena *a = &w->arena;
 	struct ck_val *list = ck_val_new_list(a);
 
 	for (uint32_t g = 0; list && g < w->t->ngroups; g++) {
 		struct ck_val *one = ck_val_list_add(a, ck_val_new_list(a), ck_val_new_int(a, g));
+		struct ck_val *hyper = ck_wr_param_group(w, w->step->group[g].hyper, g, err);
 
-		list = ck_val_list_add(a, list,
-				       ck_val_dict_sets(a, ck_wr_param_group(w, old, g, err),
-							"params", one));
+		list = ck_val_list_add(a, list, ck_val_dict_sets(a, hyper, "params", one));
 	}
 	return list;
 }
 
 /* The groups of a step that was flat before. */
-static struct ck_val *same_groups(struct wr *w, struct ckpt_err *err)
+static struct ck_val *same_groups(struct wr *w, const struct ck_val *old, struct ckpt_err *err)
 {
-	const struct ck_val *old = ck_ds_param_groups(w->ds, w->ds->zero);
 	struct ck_val *list = ck_val_new_list(&w->arena);
 
 	for (uint32_t g = 0; list && ck_val_at(old, g); g++)
-		list = ck_val_list_add(&w->arena, list, ck_wr_param_group(w, old, g, err));
+		list = ck_val_list_add(&w->arena, list,
+				       ck_wr_param_group(w, ck_val_at(old, g), g, err));
 	return list;
 }
 
 /* {state: {key: entry}, param_groups} */
 static struct ck_val *rigid_state(struct wr *w, uint32_t rank, struct ckpt_err *err)
 {
-	const struct ck_val *old = ck_val_get(w->ds->zero, "base_optimizer_state");
+	const struct ck_val *old = ck_val_get(w->step->own, "base_optimizer_state");
 	struct ck_arena *a = &w->arena;
-	struct ck_val *base;
+	struct ck_val *base, *groups;
 
-	if (old && w->ds->origin == DS_FROM_SHARDS) {
+	if (old && w->step->shards) {
 		base = ck_val_dict_sets(a, ck_val_clone(a, old), "state",
 					same_state(w, ck_val_get(old, "state"), rank, err));
-		return ck_val_get(old, "param_groups") ?
-		       ck_val_dict_sets(a, base, "param_groups", same_groups(w, err)) : base;
+		groups = ck_val_get(old, "param_groups");
+		return groups ? ck_val_dict_sets(a, base, "param_groups",
+						 same_groups(w, groups, err)) : base;
 	}
 	base = ck_val_dict_sets(a, ck_val_new_dict(a), "state", new_state(w, rank, err));
 	return ck_val_dict_sets(a, base, "param_groups", new_groups(w, err));
@@ -256,7 +255,7 @@ static struct ck_val *partition_counts(struct wr *w)
 /* An example of the class, which moved between versions. */
 static const struct ck_val *fragment_example(const struct wr *w)
 {
-	const struct ck_val *maps = ck_val_get(w->ds->zero, "param_slice_mappings");
+	const struct ck_val *maps = ck_val_get(w->step->own, "param_slice_mappings");
 	struct ck_val *const *group, *const *item;
 	uint64_t ngroups, n;
 
@@ -300,7 +299,7 @@ static struct ck_val *slice_mapping(struct wr *w, const struct tg_group *g, uint
 	uint64_t start, numel, at = 0;
 
 	for (uint32_t i = 0; map && i < g->nparams; i++) {
-		const struct tg_param *p = &g->param[i];
+		const struct ck_step_param *p = &g->param[i];
 		uint64_t offset = at;
 
 		if (w->t->round_robin && w->t->aligned)
@@ -328,10 +327,10 @@ static struct ck_val *slice_mappings(struct wr *w, uint32_t rank)
 struct ck_val *ck_wr_flat_value(struct wr *w, const char *key, uint32_t rank,
 				struct ckpt_err *err)
 {
-	const struct ck_val *old = ck_val_get(w->ds->zero, key);
+	const struct ck_val *old = ck_val_get(w->step->own, key);
 
 	if (!strcmp(key, "base_optimizer_state"))
-		return w->ds->elastic ? elastic_state(w, old, rank, err) :
+		return w->step->elastic ? elastic_state(w, old, rank, err) :
 		       rigid_state(w, rank, err);
 	if (!strcmp(key, "single_partition_of_fp32_groups"))
 		return masters(w, rank, err);
@@ -341,7 +340,7 @@ struct ck_val *ck_wr_flat_value(struct wr *w, const char *key, uint32_t rank,
 		return gap_lists(w);
 	if (!strcmp(key, "partition_count"))
 		return old && old->kind == CK_VAL_INT && !w->new_keys &&
-		       w->ds->stage != 3 ?
+		       w->step->stage != 3 ?
 		       ck_val_new_int(&w->arena, w->t->world) : partition_counts(w);
 	if (!strcmp(key, "param_slice_mappings"))
 		return slice_mappings(w, rank);

@@ -14,7 +14,7 @@ static struct ck_val *shapes(struct wr *w, const struct tg_group *g, uint32_t fi
 	struct ck_val *dict = ck_val_new_ordered(&w->arena);
 
 	for (uint32_t i = first; dict && i < last; i++) {
-		const struct tg_param *p = &g->param[order ? order[i] : i];
+		const struct ck_step_param *p = &g->param[order ? order[i] : i];
 
 		dict = ck_val_dict_add(&w->arena, dict, ck_val_new_str(&w->arena, p->name),
 				       ck_val_new_size(&w->arena, p->shape, p->ndim));
@@ -45,7 +45,7 @@ struct ck_val *ck_wr_shapes(struct wr *w)
 /* The type of a parameter in the files: as it is stored, or as the run is to have it. */
 static enum ckpt_dtype weight_dtype(const struct wr *w, uint32_t state)
 {
-	return w->ds->weight_dtype ? w->ds->weight_dtype :
+	return w->step->weight_dtype ? w->step->weight_dtype :
 	       (enum ckpt_dtype)w->ix->state[state].dtype;
 }
 
@@ -131,8 +131,7 @@ static bool is_named_only(const struct wr *w, const struct ck_val *old)
 {
 	const struct ck_tensor_ref *t = ck_val_tensor(old);
 
-	return w->ds->origin == DS_FROM_WEIGHTS ||
-	       (w->ds->origin == DS_FROM_NATIVE && t && !t->numel);
+	return w->step->bare_module && (ck_val_is_none(old) || (t && !t->numel));
 }
 
 static struct ck_val *module_entry(struct moduling *m, const char *name, struct ck_val *old,
@@ -141,7 +140,7 @@ static struct ck_val *module_entry(struct moduling *m, const char *name, struct 
 	uint32_t number;
 
 	if (!name || !ck_index_find(m->w->ix, name, &number)) {
-		if (!name || m->w->ds->stage != 3 || m->w->t->stage == 3 || !ck_val_tensor(old))
+		if (!name || m->w->step->stage != 3 || m->w->t->stage == 3 || !ck_val_tensor(old))
 			return old;
 		ck_fail(err, CKPT_E_INCOMPLETE, name, CKPT_NO_OFFSET,
 			"the step has only a placeholder of it, and a step of stage %d holds the "
@@ -155,7 +154,7 @@ static struct ck_val *module_entry(struct moduling *m, const char *name, struct 
 		return parameter(m, number, err);
 	case CKPT_ROLE_UNTRAINED:
 		if (m->w->t->stage != 3)
-			return m->w->ds->origin == DS_FROM_NATIVE ?
+			return m->w->step->bare_module ?
 			       whole_entry(m, number, err) : old;
 		ck_fail(err, CKPT_E_UNSUPPORTED, name, CKPT_NO_OFFSET,
 			"a parameter that is in no optimizer group has no place in a stage-3 step");
@@ -246,14 +245,14 @@ static struct ck_val *check_none(struct wr *w, struct ck_val *root, struct ckpt_
 static struct ck_val *frozen(struct wr *w, struct ck_val *root, const struct ck_val *old,
 			     uint32_t rank, struct ckpt_err *err)
 {
-	const bool excluded = w->ds->stage >= 2 && !w->ds->frozen_listed;
-	const bool kept = !w->new_keys || (w->ds->origin == DS_FROM_NATIVE && !w->want->version);
+	const bool excluded = w->step->stage >= 2 && !w->step->frozen_listed;
+	const bool kept = !w->new_keys || (w->step->reordered && !w->want->version);
 
 	if (kept && !ck_val_get(old, "frozen_param_shapes"))	/* before 0.9.1 */
-		return w->t->stage == 3 && w->ds->stage != 3 ? check_none(w, root, err) : root;
+		return w->t->stage == 3 && w->step->stage != 3 ? check_none(w, root, err) : root;
 	if (w->t->stage < 2)
-		return w->ds->stage == 1 && !w->new_keys ? root : no_frozen(w, root);
-	if (!w->new_keys && (excluded || (w->t->stage == 2 && w->ds->stage == 2)))
+		return w->step->stage == 1 && !w->new_keys ? root : no_frozen(w, root);
+	if (!w->new_keys && (excluded || (w->t->stage == 2 && w->step->stage == 2)))
 		return root;
 	if (excluded && ck_val_get(old, "frozen_param_shapes"))
 		return no_frozen(w, root);
@@ -283,8 +282,7 @@ static struct ck_val *shared(struct wr *w, struct ck_val *root, uint32_t rank)
  */
 static bool in_order(const struct wr *w)
 {
-	return w->want->version || w->ds->origin == DS_FROM_WEIGHTS ||
-	       (w->ds->origin == DS_FROM_NATIVE && ck_wr_since(w, 9, 2));
+	return w->want->version || (w->step->reordered && ck_wr_since(w, 9, 2));
 }
 
 static struct ck_val *stage0(struct wr *w, struct ck_val *root, struct ckpt_err *err)
@@ -300,12 +298,12 @@ static struct ck_val *stage0(struct wr *w, struct ck_val *root, struct ckpt_err 
 /* Before 0.6.0 a placeholder has one element, where later versions see a parameter. */
 static bool has_old_placeholders(const struct wr *w)
 {
-	const uint32_t *v = w->ds->version;
+	const uint32_t *v = w->step->version;
 
-	return w->ds->stage == 3 && w->new_keys && !v[0] && v[1] < 6;
+	return w->step->stage == 3 && w->new_keys && !v[0] && v[1] < 6;
 }
 
-struct ck_val *ck_wr_model(struct wr *w, const struct ck_val *old, uint32_t rank,
+struct ck_val *ck_wr_model(struct wr *w, const struct ck_val *old, uint32_t rank, const void *arg,
 			   struct ckpt_err *err)
 {
 	const struct ck_val *old_shapes = ck_val_get(old, "param_shapes");
@@ -314,12 +312,13 @@ struct ck_val *ck_wr_model(struct wr *w, const struct ck_val *old, uint32_t rank
 	struct ck_val *const *item;
 	uint64_t n;
 
-	if ((w->ds->stage == 3) != (w->t->stage == 3) || w->ds->origin == DS_FROM_WEIGHTS ||
-	    w->ds->origin == DS_FROM_NATIVE || has_old_placeholders(w))
+	(void)arg;
+	if ((w->step->stage == 3) != (w->t->stage == 3) || w->step->bare_module ||
+	    has_old_placeholders(w))
 		root = ck_val_dict_sets(a, root, "module",
 					module(w, ck_val_get(old, "module"), err));
 	root = ck_val_dict_sets(a, root, "dp_world_size", ck_val_new_int(a, w->t->world));
-	if (root && w->ds->origin == DS_FROM_NATIVE) {
+	if (root && w->step->reordered) {	/* of a native step */
 		ck_val_dict_drop(root, "zckpt_id");
 		ck_val_dict_drop(root, "zckpt_rank");
 	}
@@ -328,7 +327,7 @@ struct ck_val *ck_wr_model(struct wr *w, const struct ck_val *old, uint32_t rank
 	if (ck_val_get(old, "ds_config") || w->t->round_robin)
 		root = ck_val_dict_sets(a, root, "ds_config",
 					ck_wr_config(w, ck_val_get(old, "ds_config")));
-	if (w->ds->origin == DS_FROM_STAGE0 || w->ds->origin == DS_FROM_NATIVE)
+	if (w->step->reordered || !w->step->stage)
 		root = ck_val_dict_sets(a, root, "optimizer", ck_val_new_none(a));
 	if (w->new_keys || (old_shapes && !ck_val_is_none(old_shapes)))
 		root = ck_val_dict_sets(a, root, "param_shapes", ck_wr_shapes(w));

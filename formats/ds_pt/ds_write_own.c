@@ -9,7 +9,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/tensor/ck_dtype.h"
 
-static int own_source(struct wr *w, struct ck_index *own, const struct ds_file *file,
+static int own_source(struct wr *w, struct ck_index *own, const struct ck_step_file *file,
 		      uint32_t *source_out, struct ckpt_err *err)
 {
 	struct ck_src *src;
@@ -21,7 +21,7 @@ static int own_source(struct wr *w, struct ck_index *own, const struct ds_file *
 			*source_out = (uint32_t)(i - 1);
 			return 0;
 		}
-	rc = ck_src_open(w->ds->in->pool, file->path, &src, err);
+	rc = ck_src_open(w->step->in->pool, file->path, &src, err);
 	return rc ? rc : ck_index_add_source(own, file->path, src, -1, source_out, err);
 }
 
@@ -52,7 +52,7 @@ static int own_state(struct ck_index *own, uint32_t tensor, uint32_t source, uin
 	return rc ? rc : ck_index_state_end(own, &state, err);
 }
 
-int ck_wr_own(struct wr *w, const struct ds_file *file, const struct ck_pt_storage *s,
+int ck_wr_own(struct wr *w, const struct ck_step_file *file, const struct ck_pt_storage *s,
 	      struct ck_pt_piece *piece, struct ckpt_err *err)
 {
 	const uint64_t numel = s->bytes / (ckpt_dtype_bits(s->dtype) / 8);
@@ -66,7 +66,7 @@ int ck_wr_own(struct wr *w, const struct ds_file *file, const struct ck_pt_stora
 	if (s->untyped && s->swapped)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, file->path, CKPT_NO_OFFSET,
 			       "big-endian storages without a type (%s) are not resharded", s->key);
-	rc = ck_plan_own(w->plan, w->ds->in->limits.memory_bytes, &own, err);
+	rc = ck_plan_own(w->plan, w->step->in->limits.memory_bytes, &own, err);
 	if (!rc)
 		rc = own_source(w, own, file, &source, err);
 	if (!rc)

@@ -65,7 +65,7 @@ static bool is_of_step(struct wr *w, const struct ck_tree_entry *e)
 		return true;
 	if (!w->want->target->is_part(e->name, false))
 		return false;
-	ck_findings_add(w->ds->f, CK_FINDING_NOT_CARRIED, e->path,
+	ck_findings_add(w->step->f, CK_FINDING_NOT_CARRIED, e->path,
 			"it is not part of the step and is not carried along: a file of the result "
 			"may have its name");
 	return true;
@@ -100,8 +100,8 @@ static int list_file(struct wr *w, const char *to, const struct ck_tree_entry *e
 
 	if (rc)
 		return rc;
-	a.name = to ? ck_arena_strdup(&w->ds->arena, to) : NULL;
-	a.path = ck_arena_strdup(&w->ds->arena, e->path);
+	a.name = to ? ck_arena_strdup(w->step->arena, to) : NULL;
+	a.path = ck_arena_strdup(w->step->arena, e->path);
 	if (!a.name || !a.path)
 		return ck_fail_nomem(err, "a file name", 0);
 	w->along[w->nalong++] = a;
@@ -131,7 +131,7 @@ static int list_entries(struct listing *c, const struct ck_tree *tree, const cha
 			rc = list_file(w, ck_arena_printf(&w->arena, "%s%s", c->to, name), e,
 				       c->in_tag, err);
 			if (c->in_tag)
-				ck_findings_add(w->ds->f, CK_FINDING_CARRIED, e->path,
+				ck_findings_add(w->step->f, CK_FINDING_CARRIED, e->path,
 						"it is no part of the step and goes along as it "
 						"is");
 		}
@@ -142,9 +142,9 @@ static int list_entries(struct listing *c, const struct ck_tree *tree, const cha
 static int list_folder(struct listing *c, const char *name, uint32_t depth,
 		       struct ckpt_err *err)
 {
-	const struct ds_step *ds = c->w->ds;
+	const struct ck_step *step = c->w->step;
 	struct ck_tree tree = CK_TREE_INIT;
-	const uint32_t most = ds->in->limits.folder_depth;
+	const uint32_t most = step->in->limits.folder_depth;
 	const char *prefix = ck_arena_printf(&c->w->arena, "%s/", name);
 	const char *path = ck_arena_printf(&c->w->arena, "%s%s", c->from, name);
 	int rc;
@@ -155,13 +155,14 @@ static int list_folder(struct listing *c, const char *name, uint32_t depth,
 		return ck_fail_limit(err, name, CKPT_NO_OFFSET, "folder_depth", most,
 				     "folders beside the step are nested deeper (does a link "
 				     "lead back?)");
-	rc = ck_look_list(ds->in->pool, &tree, c->root, c->nroots, path, ds->in->limits.files, err);
+	rc = ck_look_list(step->in->pool, &tree, c->root, c->nroots, path, step->in->limits.files,
+			  err);
 	if (!rc && tree.n > c->left)
-		rc = ck_fail_limit(err, name, CKPT_NO_OFFSET, "files", ds->in->limits.files,
+		rc = ck_fail_limit(err, name, CKPT_NO_OFFSET, "files", step->in->limits.files,
 				   "more files in folders beside the step");
 	if (!rc) {
 		c->left -= tree.n;
-		if (!ck_step_is_step(ds->in->formats, &tree) && !ck_step_keeps_steps(&tree))
+		if (!ck_step_is_step(step->in->formats, &tree) && !ck_step_keeps_steps(&tree))
 			rc = list_entries(c, &tree, prefix, depth, err);
 	}
 	ck_tree_release(&tree);
@@ -172,7 +173,7 @@ static int list_folder(struct listing *c, const char *name, uint32_t depth,
 static int list_ranks(struct wr *w, const struct ck_tree *root, const struct per_rank *kind,
 		      struct ckpt_err *err)
 {
-	const uint32_t n = w->ds->world;
+	const uint32_t n = w->step->world;
 	int rc = 0;
 
 	for (uint32_t r = 0; !rc && n && r < w->t->world; r++) {
@@ -195,11 +196,11 @@ static int list_ranks(struct wr *w, const struct ck_tree *root, const struct per
 static int list_beside(struct wr *w, struct ckpt_err *err)
 {
 	struct listing c = {
-		.w = w, .left = w->ds->in->limits.files, .root = w->ds->at.root,
-		.nroots = w->ds->at.nroots, .from = "", .to = "",
+		.w = w, .left = w->step->in->limits.files, .root = w->step->at.root,
+		.nroots = w->step->at.nroots, .from = "", .to = "",
 	};
 	struct ck_tree root = CK_TREE_INIT;
-	int rc = ck_look_list(w->ds->in->pool, &root, c.root, c.nroots, NULL, c.left, err);
+	int rc = ck_look_list(w->step->in->pool, &root, c.root, c.nroots, NULL, c.left, err);
 
 	if (!rc && !w->want->in_place)
 		rc = list_entries(&c, &root, "", 0, err);
@@ -212,22 +213,22 @@ static int list_beside(struct wr *w, struct ckpt_err *err)
 /* What somebody put into the tag folder beside the step's files. */
 static int list_inside(struct wr *w, struct ckpt_err *err)
 {
-	const struct ds_step *ds = w->ds;
+	const struct ck_step *step = w->step;
 	struct listing c = {
-		.w = w, .left = ds->in->limits.files, .in_tag = true,
-		.root = ds->at.root, .nroots = ds->at.nroots,
-		.from = ds->at.given_step ? "" : ck_arena_printf(&w->arena, "%s/", ds->ix->tag),
+		.w = w, .left = step->in->limits.files, .in_tag = true,
+		.root = step->at.root, .nroots = step->at.nroots,
+		.from = step->at.given_step ? "" : ck_arena_printf(&w->arena, "%s/", step->tag),
 		.to = ck_arena_printf(&w->arena, "%s/", w->tag),
 	};
 
 	if (!c.from || !c.to)
 		return ck_fail_nomem(err, "a file name", 0);
-	return list_entries(&c, &ds->at.tree, "", 0, err);
+	return list_entries(&c, &step->at.tree, "", 0, err);
 }
 
 int ck_wr_list_along(struct wr *w, struct ckpt_err *err)
 {
-	int rc = w->ds->at.given_step || !w->ds->at.nroots ? 0 : list_beside(w, err);
+	int rc = w->step->at.given_step || !w->step->at.nroots ? 0 : list_beside(w, err);
 
 	if (!rc && w->step->format)
 		rc = list_inside(w, err);

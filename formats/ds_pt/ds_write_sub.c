@@ -28,7 +28,7 @@ static struct ck_val *piece(struct wr *w, uint32_t sub, const char *name, uint32
 			       err);
 
 	for (uint32_t i = g->first[within]; !rc && i < g->first[within + 1]; i++) {
-		const struct tg_param *p = &g->param[i];
+		const struct ck_step_param *p = &g->param[i];
 		const uint64_t n = ckpt_z3_valid_numel(p->numel, w->t->world, rank);
 
 		rc = ck_wr_named(w, p->tensor, name, rank * g->part[i], n, err);
@@ -77,7 +77,7 @@ static struct ck_val *states(struct wr *w, uint32_t rank, struct ckpt_err *err)
 	for (uint32_t i = 0; state && i < w->t->nsubs; i++) {
 		uint32_t within;
 		const struct tg_group *g = group_of(w, i, &within);
-		const struct ck_val *old = ck_wr_entry(w, (uint32_t)(g - w->t->group));
+		const struct ck_val *old = w->step->group[g - w->t->group].entry;
 
 		if (old)
 			state = ck_val_dict_add(&w->arena, state, ck_val_new_int(&w->arena, i),
@@ -87,35 +87,32 @@ static struct ck_val *states(struct wr *w, uint32_t rank, struct ckpt_err *err)
 }
 
 /* Each param group lists its sub-groups, numbered through. */
-static struct ck_val *param_groups(struct wr *w, const struct ck_val *old,
-				   struct ckpt_err *err)
+static struct ck_val *param_groups(struct wr *w, struct ckpt_err *err)
 {
-	struct ck_val *list = ck_val_new_list(&w->arena);
+	struct ck_arena *a = &w->arena;
+	struct ck_val *list = ck_val_new_list(a);
 
 	for (uint32_t g = 0; list && g < w->t->ngroups; g++) {
 		const struct tg_group *group = &w->t->group[g];
-		struct ck_val *subs = ck_val_new_list(&w->arena);
+		struct ck_val *hyper = ck_wr_param_group(w, w->step->group[g].hyper, g, err);
+		struct ck_val *subs = ck_val_new_list(a);
 
 		for (uint32_t i = 0; subs && i < group->nsubs; i++)
-			subs = ck_val_list_add(&w->arena, subs,
-					       ck_val_new_int(&w->arena, group->sub0 + i));
-		list = ck_val_list_add(&w->arena, list,
-				       ck_val_dict_sets(&w->arena,
-							ck_wr_param_group(w, old, g, err),
-							"params", subs));
+			subs = ck_val_list_add(a, subs, ck_val_new_int(a, group->sub0 + i));
+		list = ck_val_list_add(a, list, ck_val_dict_sets(a, hyper, "params", subs));
 	}
 	return list;
 }
 
 static struct ck_val *optimizer(struct wr *w, uint32_t rank, struct ckpt_err *err)
 {
-	const struct ck_val *groups = ck_ds_param_groups(w->ds, w->ds->zero);
 	struct ck_arena *a = &w->arena;
-	struct ck_val *opt = w->ds->stage == 3 && !w->new_keys ?
-		ck_val_clone(a, ck_ds_torch_optimizer(w->ds, w->ds->zero)) : ck_val_new_dict(a);
+	struct ck_val *opt = w->step->stage == 3 && !w->new_keys ?
+		ck_val_clone(a, ck_val_get(w->step->own, "optimizer_state_dict")) :
+		ck_val_new_dict(a);
 
 	opt = ck_val_dict_sets(a, opt, "state", states(w, rank, err));
-	return ck_val_dict_sets(a, opt, "param_groups", param_groups(w, groups, err));
+	return ck_val_dict_sets(a, opt, "param_groups", param_groups(w, err));
 }
 
 struct ck_val *ck_wr_sub_value(struct wr *w, const char *key, uint32_t rank,

@@ -18,7 +18,7 @@ bool ck_wr_since(const struct wr *w, uint32_t minor, uint32_t patch)
 
 struct ck_val *ck_wr_version(struct wr *w)
 {
-	struct ck_val *old = ck_val_get(w->ds->model, "ds_version");
+	struct ck_val *old = ck_val_get(w->step->model, "ds_version");
 
 	if (!w->want->version || ck_val_is_str(old, w->want->version))
 		return old;

@@ -9,13 +9,13 @@
 /* A new storage for this state: of all parameters of a flat group, or of one in its shape. */
 struct owner {
 	const struct tg_group *group;
-	const struct tg_param *param;	/* NULL = all of the group */
+	const struct ck_step_param *param;	/* NULL = all of the group */
 };
 
 static struct ck_val *make(struct wr *w, const char *name, const struct owner *o,
 			   bool requires_grad, struct ckpt_err *err)
 {
-	const struct tg_param *first = o->param ? o->param : &o->group->param[0];
+	const struct ck_step_param *first = o->param ? o->param : &o->group->param[0];
 	const uint32_t n = o->param ? 1 : o->group->nparams;
 	uint32_t number;
 	int rc = ck_wr_storage(w, ck_wr_dtype(w, first->tensor, name), &number, err);
@@ -49,14 +49,14 @@ static struct ck_val *add_entry(struct wr *w, struct ck_val *state, int64_t key,
 /* {state, param_groups}: numbered through the groups. */
 static struct ck_val *torch_dict(struct wr *w, struct ckpt_err *err)
 {
-	const struct ck_val *groups = ck_ds_param_groups(w->ds, w->ds->zero);
 	struct ck_arena *a = &w->arena;
 	struct ck_val *state = ck_val_new_dict(a), *list = ck_val_new_list(a), *dict;
 	int64_t key = 0;
 
 	for (uint32_t g = 0; state && g < w->t->ngroups; g++) {
 		const struct tg_group *group = &w->t->group[g];
-		const struct ck_val *old = ck_wr_entry(w, g);
+		const struct ck_val *hyper = w->step->group[g].hyper;
+		const struct ck_val *old = w->step->group[g].entry;
 		const uint32_t n = w->t->z0 == TG_Z0_FLAT ? 1 : group->nparams;
 		struct ck_val *params = ck_val_new_list(a), *one;
 
@@ -69,8 +69,7 @@ static struct ck_val *torch_dict(struct wr *w, struct ckpt_err *err)
 			if (old)
 				state = add_entry(w, state, key, &o, old, err);
 		}
-		one = ck_wr_own_tensors(w, ck_wr_param_group(w, groups, g, err),
-					ck_val_at(groups, g), err);
+		one = ck_wr_own_tensors(w, ck_wr_param_group(w, hyper, g, err), hyper, err);
 		list = ck_val_list_add(a, list, ck_val_dict_sets(a, one, "params", params));
 	}
 	dict = ck_val_dict_sets(a, ck_val_new_dict(a), "state", state);
@@ -104,7 +103,7 @@ static struct ck_val *masters(struct wr *w, struct ckpt_err *err)
 
 static struct ck_val *scaler_value(struct wr *w, const char *key)
 {
-	struct ck_val *scaler = ck_wr_scaler(w, ck_val_get(w->ds->zero, "loss_scaler"));
+	struct ck_val *scaler = ck_wr_scaler(w, w->step->scaler);
 
 	return scaler && scaler->kind == CK_VAL_OBJECT ?
 	       ck_val_get(scaler->u.obj->state, key) : NULL;
@@ -118,7 +117,7 @@ static struct ck_val *iteration(struct wr *w, bool dynamic)
 
 	if (v)
 		return v;
-	ck_val_int(ck_val_get(w->ds->model, "global_steps"), &steps);
+	ck_val_int(ck_val_get(w->step->model, "global_steps"), &steps);
 	return ck_val_new_int(&w->arena, steps);
 }
 
@@ -141,12 +140,12 @@ static struct ck_val *add_scale(struct wr *w, struct ck_val *dict)
 
 static struct ck_val *clip_grad(struct wr *w)
 {
-	struct ck_val *clip = ck_val_get(w->ds->zero, "clip_grad");
+	struct ck_val *clip = w->step->clip;
 	double config = 0;
 
 	if (clip)
 		return clip;
-	ck_val_num(ck_val_get(ck_val_get(w->ds->model, "ds_config"), "gradient_clipping"),
+	ck_val_num(ck_val_get(ck_val_get(w->step->model, "ds_config"), "gradient_clipping"),
 		   &config);
 	return ck_val_new_float(&w->arena, config);
 }

@@ -46,17 +46,6 @@ static const struct key sub_keys[] = {
 	{ "fp32_flat_groups", 0, 0 }, { NULL, 0, 0 },
 };
 
-const struct ck_val *ck_wr_entry(const struct wr *w, uint32_t group)
-{
-	const struct ck_val *opt = ck_ds_torch_optimizer(w->ds, w->ds->zero);
-
-	for (uint32_t i = 0; i < w->ds->ngroups; i++)
-		if (w->ds->group[i].group == (int32_t)group)
-			return ck_val_get_int(ck_val_get(opt, "state"),
-					      w->ds->group[i].state_key);
-	return NULL;
-}
-
 /* ---- an entry of the optimizer's state ---- */
 
 bool ck_wr_is_dropped(const struct wr *w, const char *name)
@@ -94,7 +83,7 @@ struct ck_val *ck_wr_edit_entry(struct wr *w, const struct ck_val *old, uint32_t
 	uint64_t n;
 
 	if (!old)
-		ck_fail(err, CKPT_E_CORRUPT, w->ds->at.where, CKPT_NO_OFFSET,
+		ck_fail(err, CKPT_E_CORRUPT, w->step->at.where, CKPT_NO_OFFSET,
 			"the optimizer has no state for one of its param groups");
 	if (!ck_val_pairs(old, &item, &n))
 		return entry;
@@ -124,16 +113,15 @@ static bool begins_anew(const struct wr *w)
 }
 
 /* Fused optimizers count (or counted, before DeepSpeed 0.8) in the group, for all of its states. */
-struct ck_val *ck_wr_param_group(struct wr *w, const struct ck_val *groups, uint32_t g,
+struct ck_val *ck_wr_param_group(struct wr *w, const struct ck_val *old, uint32_t g,
 				 struct ckpt_err *err)
 {
-	const struct ck_val *old = ck_val_at(groups, g);
 	struct ck_val *copy = ck_val_clone(&w->arena, old), *step = ck_val_get(old, "step");
 	struct ck_val *const *item;
 	uint64_t n;
 
 	if (!ck_val_pairs(old, &item, &n)) {
-		ck_fail(err, CKPT_E_CORRUPT, w->ds->at.where, CKPT_NO_OFFSET,
+		ck_fail(err, CKPT_E_CORRUPT, w->step->at.where, CKPT_NO_OFFSET,
 			"param_groups of the optimizer has no dictionary for group %" PRIu32
 			" of %" PRIu32, g, w->t->ngroups);
 		return NULL;
@@ -177,7 +165,7 @@ struct ck_val *ck_wr_own_tensors(struct wr *w, struct ck_val *copy, const struct
 		if (!key || ck_val_get(copy, key) != v)
 			continue;
 		if (!ck_val_tensor(v) && has_tensors(v, NEST_DEPTH, &left)) {
-			ck_fail(err, CKPT_E_UNSUPPORTED, w->ds->at.where, CKPT_NO_OFFSET,
+			ck_fail(err, CKPT_E_UNSUPPORTED, w->step->at.where, CKPT_NO_OFFSET,
 				"'%.60s' of the optimizer holds several tensors", key);
 			return NULL;
 		}
@@ -201,7 +189,7 @@ static struct ck_val *layout_value(struct wr *w, const char *key, uint32_t rank,
 static struct ck_val *stage_value(struct wr *w)
 {
 	struct ck_val *n = ck_val_new_int(&w->arena, w->t->stage);
-	const struct ck_val *old = ck_val_get(w->ds->zero, "zero_stage");
+	const struct ck_val *old = ck_val_get(w->step->own, "zero_stage");
 
 	if (!ck_wr_since(w, 7, 0) && (!old || old->kind == CK_VAL_INT))
 		return n;
@@ -232,14 +220,33 @@ static struct ck_val *config_clip(struct wr *w)
 {
 	double clip = 0;
 
-	ck_val_num(ck_val_get(ck_val_get(w->ds->model, "ds_config"), "gradient_clipping"), &clip);
+	ck_val_num(ck_val_get(ck_val_get(w->step->model, "ds_config"), "gradient_clipping"), &clip);
 	return ck_val_new_float(&w->arena, clip);
+}
+
+/* What the source has of a key that no layout decides, or NULL. */
+static struct ck_val *source_value(const struct wr *w, const char *key)
+{
+	const struct ck_step *s = w->step;
+	const struct {
+		const char *key;
+		struct ck_val *value;
+	} has[] = {
+		{ "loss_scaler", s->scaler }, { "dynamic_loss_scale", s->dynamic_scale },
+		{ "overflow", s->overflow }, { "clip_grad", s->clip },
+		{ ELASTIC_STEP, s->elastic_step },
+	};
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(has); i++)
+		if (!strcmp(has[i].key, key))
+			return has[i].value;
+	return NULL;
 }
 
 /* Of a key that the layout does not decide: the source's, else what a new run would have. */
 static struct ck_val *other_value(struct wr *w, const char *key, struct ckpt_err *err)
 {
-	struct ck_val *old = ck_val_get(w->ds->zero, key);
+	struct ck_val *old = source_value(w, key);
 
 	if (!strcmp(key, ELASTIC_STEP) && begins_anew(w))
 		return first_step(w, old, err);
@@ -277,11 +284,11 @@ static bool is_layout_key(const struct wr *w, const char *key)
 
 static struct ck_val *same_kind(struct wr *w, uint32_t rank, struct ckpt_err *err)
 {
-	struct ck_val *zero = ck_val_clone(&w->arena, w->ds->zero);
+	struct ck_val *zero = ck_val_clone(&w->arena, w->step->own);
 	struct ck_val *const *item;
 	uint64_t n;
 
-	if (!ck_val_pairs(w->ds->zero, &item, &n))
+	if (!ck_val_pairs(w->step->own, &item, &n))
 		return NULL;
 	for (uint64_t i = 0; zero && i < n; i++) {
 		const char *key = ck_val_str(item[2 * i]);
@@ -289,7 +296,7 @@ static struct ck_val *same_kind(struct wr *w, uint32_t rank, struct ckpt_err *er
 		if (key && is_layout_key(w, key))
 			zero = ck_val_dict_set(&w->arena, zero, item[2 * i],
 					       layout_value(w, key, rank, err));
-		else if (key && !strcmp(key, "zero_stage") && w->t->stage != w->ds->stage)
+		else if (key && !strcmp(key, "zero_stage") && w->t->stage != w->step->stage)
 			zero = ck_val_dict_set(&w->arena, zero, item[2 * i], stage_value(w));
 		else if (key && !strcmp(key, ELASTIC_STEP) && begins_anew(w))
 			zero = ck_val_dict_set(&w->arena, zero, item[2 * i],
@@ -306,7 +313,7 @@ static struct ck_val *other_kind(struct wr *w, uint32_t rank, struct ckpt_err *e
 
 	for (; zero && key->name; key++) {
 		if (!ck_wr_since(w, key->minor, key->patch) ||
-		    (!strcmp(key->name, ELASTIC_STEP) && !ck_val_get(w->ds->zero, ELASTIC_STEP)))
+		    (!strcmp(key->name, ELASTIC_STEP) && !w->step->elastic_step))
 			continue;
 		zero = ck_val_dict_sets(&w->arena, zero, key->name,
 					is_layout_key(w, key->name) ?
@@ -321,8 +328,7 @@ struct ck_val *ck_wr_zero_rest(struct wr *w, struct ckpt_err *err)
 	struct ck_val *rest = ck_val_new_dict(&w->arena);
 
 	for (const struct key *key = flat_keys; rest && key->name; key++)
-		if (ck_val_get(w->ds->zero, key->name) && !is_layout_key(w, key->name) &&
-		    strcmp(key->name, "zero_stage") && strcmp(key->name, "ds_version"))
+		if (source_value(w, key->name))
 			rest = ck_val_dict_sets(&w->arena, rest, key->name,
 						other_value(w, key->name, err));
 	return rest;
@@ -330,8 +336,8 @@ struct ck_val *ck_wr_zero_rest(struct wr *w, struct ckpt_err *err)
 
 struct ck_val *ck_wr_zero_dict(struct wr *w, uint32_t rank, struct ckpt_err *err)
 {
-	const bool same = !w->new_keys && (w->ds->stage == 3) == (w->t->stage == 3) &&
-			  w->ds->bf16_optimizer == w->t->bf16_optimizer;
+	const bool same = !w->new_keys && (w->step->stage == 3) == (w->t->stage == 3) &&
+			  w->step->bf16_optimizer == w->t->bf16_optimizer;
 	struct ck_val *zero = same ? same_kind(w, rank, err) : other_kind(w, rank, err);
 
 	if (!zero)

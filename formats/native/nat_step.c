@@ -13,6 +13,7 @@
 #include "formats/native/ck_nat.h"
 #include "formats/native/nat_step.h"
 #include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_mount.h"
 
 /* ---- which step ---- */
@@ -130,7 +131,6 @@ static int begin(struct ds_step *ds, struct ck_nat *nat, struct ckpt_err *err)
 {
 	int rc;
 
-	ds->origin = DS_FROM_NATIVE;
 	ds->arena.limit = ds->in->limits.memory_bytes;
 	pthread_mutex_init(&ds->lock, NULL);
 	rc = ck_ds_find(ds, err);
@@ -203,7 +203,8 @@ static int take_groups(struct ds_step *ds, struct ckpt_err *err)
 	return 0;
 }
 
-static int make_step(struct ds_step *ds, struct ckpt_err *err)
+/* What ck_ds_fill() looks at. */
+static int take_values(struct ds_step *ds, struct ckpt_err *err)
 {
 	const struct ckpt_finding *bad = ck_findings_worst(ds->f, CKPT_ERROR);
 	struct ck_val *const *item;
@@ -225,7 +226,8 @@ static int make_step(struct ds_step *ds, struct ckpt_err *err)
 	ds->model = ds->model_file->pt->doc.root;
 	ds->module = ck_val_get(ds->model, "module");
 	ds->zero = ck_val_get(ds->model, "optimizer");
-	ds->zero_file = ds->model_file;
+	ds->param_groups = ck_val_get(ck_val_get(ds->zero, "base_optimizer_state"),
+				      "param_groups");
 	if (!ck_val_pairs(ds->module, &item, &n) || !ck_val_pairs(ds->zero, &item, &n))
 		return ck_fail(err, CKPT_E_CORRUPT, ds->model_file->path, CKPT_NO_OFFSET,
 			       "'module' or 'optimizer' is absent or no dictionary");
@@ -236,27 +238,69 @@ static int make_step(struct ds_step *ds, struct ckpt_err *err)
 	return 0;
 }
 
-static int nat_reshard(const struct ck_input *in, const struct ck_index *ix,
-		       const struct ck_reshard_want *want, struct ck_plan *plan,
-		       struct ck_findings *findings, struct ckpt_err *err)
+static int fill(struct ds_step *ds, struct ck_step *step, struct ckpt_err *err)
 {
-	struct ck_index scratch;
-	struct ds_step ds = { .in = in, .ix = &scratch, .f = findings, .tell_own = true };
-	struct ck_nat nat = { 0 };
-	int rc = ck_index_init(&scratch, in->limits.memory_bytes, err);
+	const struct ck_val *state;
+	int rc = take_values(ds, err);
 
+	if (!rc)
+		rc = ck_ds_fill(ds, &ck_format_native, step, err);
 	if (rc)
 		return rc;
-	rc = begin(&ds, &nat, err);
+	state = ck_val_get(ck_val_get(ds->zero, "base_optimizer_state"), "state");
+	ck_ds_fill_optimizer(step, ds->zero);
+	for (uint32_t g = 0; g < step->ngroups; g++) {
+		step->group[g].hyper = ck_val_at(ds->param_groups, g);
+		step->group[g].entry = ck_val_get_int(state, g);
+	}
+	step->file = ck_arena_alloc(step->arena, sizeof(*step->file));
+	if (!step->file)
+		return ck_fail_nomem(err, "a file", 0);
+	*step->file = *step->model_file;
+	step->nfiles = 1;
+	step->bare_module = true;
+	step->reordered = true;
+	return 0;
+}
+
+struct reading {
+	struct ds_step ds;	/* first: it is step->from */
+	struct ck_nat nat;
+	struct ck_index scratch;
+};
+
+static void release(struct ck_step *step)
+{
+	struct reading *r = step->from;
+
+	ck_nat_release(&r->nat);
+	ck_ds_end(&r->ds);
+	ck_index_release(&r->scratch);
+	ck_free(r);
+}
+
+static int read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
+		     struct ck_step *out, struct ckpt_err *err)
+{
+	struct reading *r = ck_zalloc(sizeof(*r));
+	int rc;
+
+	(void)ix;
+	if (!r)
+		return ck_fail_nomem(err, "a step", sizeof(*r));
+	rc = ck_index_init(&r->scratch, in->limits.memory_bytes, err);
+	if (rc) {
+		ck_free(r);
+		return rc;
+	}
+	r->ds = (struct ds_step){ .in = in, .ix = &r->scratch, .f = f, .tell_own = true };
+	*out = (struct ck_step){ .from = r };
+	rc = begin(&r->ds, &r->nat, err);
 	if (!rc)
-		rc = make_step(&ds, err);
-	if (!rc)
-		rc = want->target->write_step(&(struct ck_step){
-			.format = &ck_format_native, .tag = scratch.tag, .own = &ds,
-		}, ix, want, plan, err);
-	ck_nat_release(&nat);
-	ck_ds_end(&ds);
-	ck_index_release(&scratch);
+		rc = fill(&r->ds, out, err);
+	out->release = release;
+	if (rc)
+		release(out);
 	return rc;
 }
 
@@ -286,6 +330,6 @@ const struct ck_format ck_format_native = {
 	.write_step = ck_nat_write_step,
 	.probe = probe,
 	.index = nat_index,
-	.reshard = nat_reshard,
+	.read_step = read_step,
 	.values = values,
 };

@@ -2,6 +2,7 @@
 #ifndef CK_NAT_STEP_H
 #define CK_NAT_STEP_H
 
+#include "formats/ds_pt/ck_ds.h"
 #include "formats/ds_pt/ds_write.h"
 
 /* nat_write.c: a slot of the driver (ck_format.h). */

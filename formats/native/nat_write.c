@@ -72,7 +72,7 @@ static struct ck_val *make_none(struct wr *w, const char *name, const void *arg,
 
 static struct ck_val *entry_of(struct wr *w, uint32_t g, struct ckpt_err *err)
 {
-	const struct ck_val *old = ck_wr_entry(w, g);
+	const struct ck_val *old = w->step->group[g].entry;
 
 	return ck_wr_own_tensors(w, ck_wr_edit_entry(w, old, w->t->group[g].param[0].tensor,
 						     make_none, NULL, err), old, err);
@@ -84,7 +84,7 @@ static struct ck_val *states(struct wr *w, struct ckpt_err *err)
 	struct ck_val *state = ck_val_new_dict(a);
 
 	for (uint32_t g = 0; state && g < w->t->ngroups; g++)
-		if (w->t->group[g].nparams && ck_wr_entry(w, g))
+		if (w->t->group[g].nparams && w->step->group[g].entry)
 			state = ck_val_dict_add(a, state, ck_val_new_int(a, g),
 						entry_of(w, g, err));
 	return state;
@@ -92,14 +92,16 @@ static struct ck_val *states(struct wr *w, struct ckpt_err *err)
 
 static struct ck_val *groups(struct wr *w, struct ckpt_err *err)
 {
-	const struct ck_val *old = ck_ds_param_groups(w->ds, w->ds->zero);
 	struct ck_arena *a = &w->arena;
 	struct ck_val *list = ck_val_new_list(a);
 
-	for (uint32_t g = 0; list && ck_val_at(old, g); g++)
+	for (uint32_t g = 0; list && g < w->t->ngroups && w->step->group[g].hyper; g++) {
+		const struct ck_val *old = w->step->group[g].hyper;
+
 		list = ck_val_list_add(a, list,
 				       ck_wr_own_tensors(w, ck_wr_param_group(w, old, g, err),
-							 ck_val_at(old, g), err));
+							 old, err));
+	}
 	return list;
 }
 
@@ -123,12 +125,13 @@ static const char *hex(struct wr *w, struct ck_hash128 id)
 }
 
 static struct ck_val *rest_root(struct wr *w, const struct ck_val *old, uint32_t rank,
-				struct ck_hash128 id, struct ckpt_err *err)
+				const void *arg, struct ckpt_err *err)
 {
+	const struct ck_hash128 *id = arg;
 	static const char *const cut[] = { "param_shapes", "shared_params", "optimizer" };
 	struct ck_arena *a = &w->arena;
 	struct ck_val *root = ck_val_clone(a, old);
-	const char *text = hex(w, id);
+	const char *text = hex(w, *id);
 
 	if (!root || !text)
 		return NULL;
@@ -145,46 +148,26 @@ static struct ck_val *rest_root(struct wr *w, const struct ck_val *old, uint32_t
 	return root;
 }
 
-static int write_rest(struct wr *w, struct ds_file *file, uint32_t rank, struct ck_hash128 id,
-		      struct ckpt_err *err)
+static int write_rest(struct wr *w, uint32_t rank, struct ck_hash128 id, struct ckpt_err *err)
 {
-	const bool kept = file == w->ds->model_file;
-	struct ckpt_err inner = { 0 };
-	struct ck_val *root;
 	const char *stem = rank ? ck_arena_printf(&w->arena, "rest-%05" PRIu32, rank) : "rest";
-	int rc = kept ? 0 : ck_ds_open_pt(w->ds, file, err);
 
-	if (!rc)
-		rc = ck_wr_begin(w, file, err);
-	if (rc)
-		return rc;
-	root = rest_root(w, file ? file->pt->doc.root : w->ds->model, rank, id, &inner);
-	if (inner.code)
-		rc = ck_fail(err, inner.code, inner.where, inner.offset, "%s", inner.msg);
-	else if (!root || !stem)
-		rc = ck_fail_nomem(err, "values", 0);
-	else
-		rc = ck_wr_finish(w, stem, root, err);
-	if (!kept)
-		ck_ds_close_pt(file);
-	return rc;
+	return ck_wr_rank_file(w, stem, rank, rank != 0, rest_root, &id, err);
 }
 
-/* The source's values of a rank of the result, if they may be other ones than rank 0's. */
-static struct ds_file *source_of(const struct wr *w, uint32_t rank)
+/* A rank of the result that has rank 0's values gets no file. */
+static bool has_own(const struct wr *w, uint32_t rank)
 {
-	const uint32_t from = rank % w->ds->world;
-
-	return from && w->ds->model_rank ? w->ds->model_rank[from].file : NULL;
+	return w->step->has_rank && w->step->has_rank(w->step, rank);
 }
 
 static int write_rests(struct wr *w, struct ck_hash128 id, struct ckpt_err *err)
 {
-	int rc = write_rest(w, w->ds->model_file, 0, id, err);
+	int rc = write_rest(w, 0, id, err);
 
 	for (uint32_t r = 1; !rc && r < w->t->world; r++)
-		if (source_of(w, r))
-			rc = write_rest(w, source_of(w, r), r, id, err);
+		if (has_own(w, r))
+			rc = write_rest(w, r, id, err);
 	return rc;
 }
 
@@ -331,13 +314,13 @@ static int write_files(struct wr *w, struct ckpt_err *err)
 	struct ck_arena a = CK_ARENA_INIT;	/* w->arena is one file's */
 	struct ck_nat_want want = {
 		.ix = w->ix, .tag = w->tag, .world = w->t->world, .ngroups = w->t->ngroups,
-		.stage = w->ds->origin != DS_FROM_WEIGHTS ? w->ds->stage :
+		.stage = w->step->format ? w->step->stage :
 			 w->want->stage == 4 ? 1 : w->want->stage,
 		.cut = w->want->cut, .ncuts = w->want->ncuts, .cut_rank = w->want->cut_rank,
 		.alone = w->want->cut_alone,
 	};
-	int rc = w->ds->elastic ?
-		 ck_fail(err, CKPT_E_UNSUPPORTED, w->ds->at.where, CKPT_NO_OFFSET,
+	int rc = w->step->elastic ?
+		 ck_fail(err, CKPT_E_UNSUPPORTED, w->step->at.where, CKPT_NO_OFFSET,
 			 "an elastic step has no hyper-parameters, so it goes to stages 1 and 2 "
 			 "only") : make_id(w, &want.id, err);
 
@@ -363,8 +346,10 @@ int ck_nat_write_step(struct ck_step *step, const struct ck_index *ix,
 	struct wr w;
 	int rc = ck_wr_init(&w, step, ix, want, plan, err);
 
+	if (!rc && step->complete)
+		rc = step->complete(step, err);
 	if (!rc)
-		rc = ck_ds_target_groups(w.ds, ix, want, &layout, err);
+		rc = ck_ds_target_groups(step, ix, want, &layout, err);
 	if (rc)
 		return rc;
 	ck_wr_layout(&w, &layout);

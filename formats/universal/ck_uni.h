@@ -7,6 +7,7 @@
 #ifndef CK_UNI_H
 #define CK_UNI_H
 
+#include "formats/ds_pt/ck_ds.h"
 #include "formats/ds_pt/ds_write.h"
 
 /* A file NAME.pt in a parameter's folder. */
@@ -44,11 +45,10 @@ struct uni_file *ck_uni_file(const struct uni_param *p, const char *state);
 int ck_uni_begin(struct uni *u, struct ckpt_err *err);
 void ck_uni_end(struct uni *u);
 
-/* uni_step.c: the optimizer put together for the writer (enum ds_origin); the driver's slot. */
-int ck_uni_optimizer(struct uni *u, struct ckpt_err *err);
-int ck_uni_reshard(const struct ck_input *in, const struct ck_index *ix,
-		   const struct ck_reshard_want *want, struct ck_plan *plan,
-		   struct ck_findings *findings, struct ckpt_err *err);
+/* uni_step.c: the optimizer's, or NULL; a slot of the driver (ck_format.h). */
+struct ck_val *ck_uni_param_groups(const struct uni *u);
+int ck_uni_read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
+		     struct ck_step *out, struct ckpt_err *err);
 /* uni_write.c: another slot. */
 int ck_uni_write_step(struct ck_step *step, const struct ck_index *ix,
 		      const struct ck_reshard_want *want, struct ck_plan *plan,

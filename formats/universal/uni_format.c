@@ -286,7 +286,7 @@ int ck_uni_begin(struct uni *u, struct ckpt_err *err)
 	struct ds_step *ds = &u->ds;
 	int rc;
 
-	ds->origin = DS_FROM_UNIVERSAL;
+	ds->no_shards = true;
 	ds->arena.limit = ds->in->limits.memory_bytes;
 	pthread_mutex_init(&ds->lock, NULL);
 	rc = ck_ds_find(&u->ds, err);
@@ -302,7 +302,11 @@ int ck_uni_begin(struct uni *u, struct ckpt_err *err)
 		rc = ck_uni_load(u, err);
 	if (!rc)
 		rc = take_stage(u, err);
-	return rc ? rc : ck_uni_optimizer(u, err);
+	if (rc || !u->optim_root)
+		return rc;
+	ds->zero = u->optim_root;
+	ds->param_groups = ck_uni_param_groups(u);
+	return ck_ds_name_groups(ds, err);
 }
 
 void ck_uni_end(struct uni *u)
@@ -400,7 +404,7 @@ const struct ck_format ck_format_universal = {
 	.index = uni_index,
 	.holds = holds,
 	.is_part = is_part,
-	.reshard = ck_uni_reshard,
+	.read_step = ck_uni_read_step,
 	.write_step = ck_uni_write_step,
 	.values = values,
 };

@@ -271,7 +271,7 @@ static int take_state(struct uni_file *f, struct ckpt_err *err)
 	const struct ck_val *v = param ? param : root;
 	const struct ck_tensor_ref *t = ck_val_tensor(v);
 
-	if (!t || !ck_ds_slice_of(&f->file, v, &f->slice))
+	if (!t || !ck_ds_slice_of(f->file.pt, v, &f->slice))
 		return ck_fail(err, CKPT_E_CORRUPT, f->file.path, CKPT_NO_OFFSET,
 			       "neither a contiguous tensor nor a dictionary with one as 'param'");
 	if (param) {

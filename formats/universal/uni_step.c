@@ -1,50 +1,18 @@
 /*
- * uni_step.c -- the optimizer of a universal checkpoint in the form of stages 1 and 2, from which
- * every writer makes a step of any stage and world size.
+ * uni_step.c -- the optimizer of a universal checkpoint, from which a step of any form, stage and
+ * world size is written.
  *
- * What shards keep under 'base_optimizer_state' is spread here: hyper-parameters in
- * optimizer_state.pt, the count of steps in a file of each parameter (at stage 3 in
- * optimizer_state.pt too), states by name in the folders.
+ * Its values are spread: hyper-parameters in optimizer_state.pt, the count of steps in a file of
+ * each parameter (at stage 3 in optimizer_state.pt too), states by name in the folders.
  */
 #include <string.h>
 
 #include "formats/universal/ck_uni.h"
 #include "libckpt/base/ck_err.h"
-
-/* Keys of what was cut, or of the torch optimizer, which is put together anew. */
-static bool is_remade(const char *key)
-{
-	static const char *const keys[] = {
-		"param_groups", "optimizer_state_dict", "fp32_flat_groups",
-		"base_optimizer_state", "single_partition_of_fp32_groups",
-	};
-
-	for (size_t i = 0; i < CK_ARRAY_LEN(keys); i++)
-		if (!strcmp(keys[i], key))
-			return true;
-	return false;
-}
-
-static struct ck_val *copy_rest(struct uni *u)
-{
-	struct ck_arena *a = &u->ds.arena;
-	struct ck_val *zero = ck_val_new_dict(a);
-	struct ck_val *const *item;
-	uint64_t n;
-
-	if (!ck_val_pairs(u->optim_root, &item, &n))
-		return zero;
-	for (uint64_t i = 0; zero && i < n; i++) {
-		const char *key = ck_val_str(item[2 * i]);
-
-		if (!key || !is_remade(key))
-			zero = ck_val_dict_add(a, zero, item[2 * i], item[2 * i + 1]);
-	}
-	return zero;
-}
+#include "libckpt/base/ck_sys.h"
 
 /* At stage 3 an older converter leaves them inside only. */
-static struct ck_val *param_groups(const struct uni *u)
+struct ck_val *ck_uni_param_groups(const struct uni *u)
 {
 	struct ck_val *v = ck_val_get(u->optim_root, "param_groups");
 
@@ -72,11 +40,13 @@ static struct ck_val *entry_rest(struct uni *u, struct ck_val *entry, uint32_t g
 	return entry;
 }
 
-/* A number as it is; a tensor lies in the file, whose storages the writer takes up behind. */
-static struct ck_val *step_value(struct uni *u, struct uni_file *f, struct ckpt_err *err)
+/* A number as it is; a tensor is in the file, which becomes one more of the step's. */
+static struct ck_val *step_value(struct ck_step *step, struct uni_file *f, struct ckpt_err *err)
 {
-	struct ds_step *ds = &u->ds;
+	const struct ck_step_file *last = &step->file[step->nfiles - 1];
+	struct ds_step *ds = step->from;
 	const struct ck_tensor_ref *t;
+	struct ck_step_file *more;
 	struct ck_tensor_ref ref;
 	int rc = ck_ds_open_pt(ds, &f->file, err);
 
@@ -91,10 +61,13 @@ static struct ck_val *step_value(struct uni *u, struct uni_file *f, struct ckpt_
 		ck_ds_close_pt(&f->file);
 		return v;
 	}
+	more = &step->file[step->nfiles++];
+	*more = (struct ck_step_file){
+		.path = f->file.path, .pt = f->file.pt,
+		.first = last->first + (uint32_t)last->pt->nstorages,
+	};
 	ref = *t;
-	ref.storage += ds->zero_first[ds->nzero_more];
-	ds->zero_more[ds->nzero_more++] = &f->file;
-	ds->zero_first[ds->nzero_more] = ref.storage - t->storage + (uint32_t)f->file.pt->nstorages;
+	ref.storage += more->first;
 	return ck_val_new_tensor(&ds->arena, &ref);
 }
 
@@ -113,15 +86,17 @@ static struct ck_val *state_names(struct uni *u, struct ck_val *entry, const str
 	return entry;
 }
 
-static struct ck_val *entry_of(struct uni *u, uint32_t g, struct ckpt_err *err)
+/* Of names-group 'g'; NULL without values, or (with '*err' or without memory) on failure. */
+static struct ck_val *entry_of(struct uni *u, struct ck_step *step, uint32_t g,
+			       struct ckpt_err *err)
 {
 	struct ck_arena *a = &u->ds.arena;
 	struct uni_param *p = u->ds.group[g].nparams ? u->group[g] : NULL;
-	struct uni_file *step = p ? ck_uni_file(p, "step") : NULL;
+	struct uni_file *f = p ? ck_uni_file(p, "step") : NULL;
 	struct ck_val *entry = ck_val_new_dict(a);
 
-	if (step && step->has_step)
-		entry = ck_val_dict_sets(a, entry, "step", step_value(u, step, err));
+	if (f && f->has_step)
+		entry = ck_val_dict_sets(a, entry, "step", step_value(step, f, err));
 	entry = entry_rest(u, entry, g);
 	return p ? state_names(u, entry, p) : entry;
 }
@@ -134,94 +109,98 @@ static bool is_empty(const struct ck_val *entry)
 	return ck_val_pairs(entry, &item, &n) && !n;
 }
 
-/* 'zero' of the step; entries only where 'whole' (for a writer), since they keep files open. */
-static int put_together(struct uni *u, bool whole, struct ckpt_err *err)
+/* The first names-group of a param group says what its entry is. */
+static int fill_group(struct uni *u, struct ck_step *step, uint32_t g, struct ckpt_err *err)
 {
-	struct ds_step *ds = &u->ds;
-	struct ck_arena *a = &ds->arena;
-	struct ck_val *state = ck_val_new_dict(a), *base = ck_val_new_dict(a), *zero = copy_rest(u);
+	struct ck_step_group *to = &step->group[g];
+	struct ckpt_err inner = { 0 };
+	uint32_t i = 0;
 
-	for (uint32_t g = 0; whole && state && g < ds->ngroups; g++) {
-		struct ck_val *entry = entry_of(u, g, err);
-
-		if (entry && is_empty(entry))
-			continue;
-		state = ck_val_dict_add(a, state, ck_val_new_int(a, ds->group[g].state_key), entry);
-	}
-	base = ck_val_dict_sets(a, base, "state", state);
-	if (param_groups(u))
-		base = ck_val_dict_sets(a, base, "param_groups", param_groups(u));
-	ds->zero = ck_val_dict_sets(a, zero, "base_optimizer_state", base);
-	if (ds->zero)
+	to->hyper = ck_val_at(ck_uni_param_groups(u), g);
+	while (i < u->ds.ngroups && u->ds.group[i].group != (int32_t)g)
+		i++;
+	if (i == u->ds.ngroups)
 		return 0;
-	return err->code ? -(int)err->code : ck_fail_nomem(err, "an optimizer", ds->ngroups);
+	to->entry = entry_of(u, step, i, &inner);
+	if (!to->entry)
+		return inner.code ? ck_fail(err, inner.code, inner.where, inner.offset, "%s",
+					    inner.msg) :
+		       ck_fail_nomem(err, "an optimizer", g);
+	if (is_empty(to->entry))
+		to->entry = NULL;
+	return 0;
 }
 
-int ck_uni_optimizer(struct uni *u, struct ckpt_err *err)
+/* Steps of parameters are tensors in files of their own, which stay open. */
+static int complete(struct ck_step *step, struct ckpt_err *err)
 {
-	int rc;
+	struct uni *u = step->from;
+	const uint64_t n = (uint64_t)step->ngroups + 1;
+	int rc = 0;
 
-	if (!u->optim_root)
-		return 0;
-	rc = put_together(u, false, err);
-	return rc ? rc : ck_ds_name_groups(&u->ds, err);
+	step->file = ck_arena_zalloc(step->arena, n * sizeof(*step->file));
+	if (!step->file)
+		return ck_fail_nomem(err, "a list of files", n);
+	step->file[step->nfiles++] = (struct ck_step_file){ .path = u->optim.path,
+							    .pt = u->optim.pt };
+	step->own = u->optim_root;
+	ck_ds_fill_optimizer(step, u->optim_root);
+	for (uint32_t g = 0; !rc && g < step->ngroups; g++)
+		rc = fill_group(u, step, g, err);
+	return rc;
 }
 
 /* ---- the driver's slot ---- */
 
-/* Shards are named after the run's precision. */
-static bool is_bf16(const struct uni *u, const struct ck_index *ix)
-{
-	for (uint32_t g = 0; g < u->ds.ngroups; g++) {
-		uint32_t tensor, s;
+struct reading {
+	struct uni u;	/* first: it is step->from */
+	struct ck_index scratch;
+};
 
-		if (!u->ds.group[g].nparams ||
-		    !ck_index_find(ix, u->ds.group[g].param[0].name, &tensor))
-			continue;
-		s = ck_index_state_find(ix, tensor, "weight");
-		return s != CK_NONE && ix->state[s].dtype == CKPT_BF16;
-	}
-	return false;
+static void release(struct ck_step *step)
+{
+	struct reading *r = step->from;
+
+	ck_uni_end(&r->u);
+	ck_index_release(&r->scratch);
+	ck_free(r);
 }
 
-static int make_step(struct uni *u, const struct ck_index *ix, struct ckpt_err *err)
+static int fill(struct uni *u, struct ck_step *step, struct ckpt_err *err)
 {
-	struct ds_step *ds = &u->ds;
-	const uint64_t n = (uint64_t)ds->ngroups + 1;
+	int rc;
 
 	if (!u->optim_root)
 		return ck_fail(err, CKPT_E_INCOMPLETE, u->optim.path, CKPT_NO_OFFSET,
 			       "STATE_FILE_MISSING: without this file nothing says what the "
 			       "optimizer's groups are");
-	ds->zero_more = ck_arena_zalloc(&ds->arena, n * sizeof(struct ds_file *));
-	ds->zero_first = ck_arena_zalloc(&ds->arena, n * sizeof(*ds->zero_first));
-	if (!ds->zero_more || !ds->zero_first)
-		return ck_fail_nomem(err, "a list of files", n);
-	ds->zero_first[0] = (uint32_t)u->optim.pt->nstorages;
-	u->optim.id.bf16 = is_bf16(u, ix);
-	ds->optim_file = &u->optim;
-	ds->zero_file = &u->optim;
-	return put_together(u, true, err);
+	u->ds.optim_file = &u->optim;
+	rc = ck_ds_fill(&u->ds, &ck_format_universal, step, err);
+	step->complete = complete;
+	return rc;
 }
 
-int ck_uni_reshard(const struct ck_input *in, const struct ck_index *ix,
-		   const struct ck_reshard_want *want, struct ck_plan *plan,
-		   struct ck_findings *findings, struct ckpt_err *err)
+int ck_uni_read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
+		     struct ck_step *out, struct ckpt_err *err)
 {
-	struct ck_index scratch;
-	struct uni u = { .ds = { .in = in, .ix = &scratch, .f = findings, .tell_own = true } };
-	int rc = ck_index_init(&scratch, in->limits.memory_bytes, err);
+	struct reading *r = ck_zalloc(sizeof(*r));
+	int rc;
 
-	if (rc)
+	(void)ix;
+	if (!r)
+		return ck_fail_nomem(err, "a step", sizeof(*r));
+	rc = ck_index_init(&r->scratch, in->limits.memory_bytes, err);
+	if (rc) {
+		ck_free(r);
 		return rc;
-	rc = ck_uni_begin(&u, err);
+	}
+	r->u = (struct uni){ .ds = { .in = in, .ix = &r->scratch, .f = f, .tell_own = true } };
+	*out = (struct ck_step){ .from = r };
+	rc = ck_uni_begin(&r->u, err);
 	if (!rc)
-		rc = make_step(&u, ix, err);
-	if (!rc)
-		rc = want->target->write_step(&(struct ck_step){
-			.format = &ck_format_universal, .tag = scratch.tag, .own = &u.ds,
-		}, ix, want, plan, err);
-	ck_uni_end(&u);
-	ck_index_release(&scratch);
+		rc = fill(&r->u, out, err);
+	out->release = release;
+	if (rc)
+		release(out);
 	return rc;
 }

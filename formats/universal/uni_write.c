@@ -68,7 +68,7 @@ static void tell_role(struct wr *w, const char *what, bool buffers)
 						names ? ", " : "", t->name);
 	}
 	if (n)
-		ck_findings_add(w->ds->f, CK_FINDING_LOADER_DROPS, what,
+		ck_findings_add(w->step->f, CK_FINDING_LOADER_DROPS, what,
 				"DeepSpeed's universal loader does not restore %" PRIu32 " of "
 				"them, which keep what the new run gives them: %s%s", n,
 				names ? names : "", n > NAMED ? ", ..." : "");
@@ -82,11 +82,11 @@ static bool is_hyper(const char *key)
 /* A key of group 0 that another group has otherwise, or NULL. */
 static const char *differing_hyper(const struct wr *w)
 {
-	const struct ck_val *groups = ck_ds_param_groups(w->ds, w->ds->zero);
+	const struct ck_step_group *group = w->step->group;
 	struct ck_val *const *item;
 	uint64_t n;
 
-	if (!ck_val_pairs(ck_val_at(groups, 0), &item, &n))
+	if (!ck_val_pairs(group[0].hyper, &item, &n))
 		return NULL;
 	for (uint32_t g = 1; g < w->t->ngroups; g++)
 		for (uint64_t i = 0; i < n; i++) {
@@ -94,7 +94,7 @@ static const char *differing_hyper(const struct wr *w)
 
 			if (is_hyper(key) &&
 			    !ck_val_equal(item[2 * i + 1],
-					  ck_val_get(ck_val_at(groups, g), key), 8))
+					  ck_val_get(group[g].hyper, key), 8))
 				return key;
 		}
 	return NULL;
@@ -113,7 +113,7 @@ static const struct tg_group *some_group(const struct wr *w, const struct ck_val
 
 	while (g + 1 < w->t->ngroups && !w->t->group[g].nparams)
 		g++;
-	*entry_out = ck_wr_entry(w, g);
+	*entry_out = w->step->group[g].entry;
 	return &w->t->group[g];
 }
 
@@ -133,12 +133,12 @@ static void tell_states(struct wr *w)
 		if (name && strcmp(name, "step") && strcmp(name, "exp_avg") &&
 		    strcmp(name, "exp_avg_sq") && !ck_wr_is_dropped(w, name) &&
 		    ck_wr_has(w, g->param[0].tensor, name))
-			ck_findings_add(w->ds->f, CK_FINDING_LOADER_DROPS, name,
+			ck_findings_add(w->step->f, CK_FINDING_LOADER_DROPS, name,
 					"at stage 3 DeepSpeed's universal loader reads exp_avg and "
 					"exp_avg_sq only");
 	}
 	if (!keeps(w, entry, "exp_avg") || !keeps(w, entry, "exp_avg_sq"))
-		ck_findings_add(w->ds->f, CK_FINDING_LOADER_DROPS, w->ds->at.where,
+		ck_findings_add(w->step->f, CK_FINDING_LOADER_DROPS, w->step->at.where,
 				"at stage 3 DeepSpeed's universal loader needs exp_avg and "
 				"exp_avg_sq, which this optimizer (or this step) has not");
 }
@@ -149,12 +149,12 @@ static void tell_sub_groups(struct wr *w)
 	const char *key = differing_hyper(w);
 
 	if (key)
-		ck_findings_add(w->ds->f, CK_FINDING_LOADER_DROPS, key,
+		ck_findings_add(w->step->f, CK_FINDING_LOADER_DROPS, key,
 				"at stage 3 DeepSpeed's universal loader gives the "
 				"hyper-parameters of group 0 to all %" PRIu32 " groups, and they "
 				"differ", w->t->ngroups);
 	if (!ck_wr_since(w, 18, 0) && w->t->nsubs > 1)
-		ck_findings_add(w->ds->f, CK_FINDING_LOADER_DROPS, w->ds->at.where,
+		ck_findings_add(w->step->f, CK_FINDING_LOADER_DROPS, w->step->at.where,
 				"DeepSpeed before 0.18 loads universal checkpoints of stage 3 "
 				"with one param group and one sub-group; this one has "
 				"%" PRIu32, w->t->nsubs);
@@ -167,7 +167,7 @@ static void tell_step(struct wr *w)
 
 	some_group(w, &entry);
 	if (w->t->nsubs > 1 && keeps(w, entry, "step") && ck_val_tensor(ck_val_get(entry, "step")))
-		ck_findings_add(w->ds->f, CK_FINDING_LOADER_DROPS, "step",
+		ck_findings_add(w->step->f, CK_FINDING_LOADER_DROPS, "step",
 				"at stage 3 DeepSpeed's universal loader gives one tensor 'step' "
 				"to all sub-groups, %" PRIu32 " here, and torch's optimizers add "
 				"to it for each of them: Adam's bias correction runs ahead; a step "
@@ -183,7 +183,7 @@ static void tell_drops(struct wr *w)
 		tell_step(w);
 		tell_states(w);
 	} else if (w->t->round_robin && !w->t->aligned) {
-		ck_findings_add(w->ds->f, CK_FINDING_LOADER_DROPS, "round_robin_gradients",
+		ck_findings_add(w->step->f, CK_FINDING_LOADER_DROPS, "round_robin_gradients",
 				"with it on, DeepSpeed loads universal checkpoints into the wrong "
 				"places; these are the right values, so resume with it off");
 	}
@@ -193,13 +193,13 @@ static int check_version(const struct wr *w, struct ckpt_err *err)
 {
 	const bool known = w->t->stage == 3 ? ck_wr_since(w, 14, 5) : ck_wr_since(w, 14, 1);
 
-	if (w->ds->elastic)
-		return ck_fail(err, CKPT_E_UNSUPPORTED, w->ds->at.where, CKPT_NO_OFFSET,
+	if (w->step->elastic)
+		return ck_fail(err, CKPT_E_UNSUPPORTED, w->step->at.where, CKPT_NO_OFFSET,
 			       "an elastic step has no hyper-parameters, which a universal "
 			       "checkpoint needs");
 	if (known)
 		return 0;
-	return ck_fail(err, CKPT_E_UNSUPPORTED, w->ds->at.where, CKPT_NO_OFFSET,
+	return ck_fail(err, CKPT_E_UNSUPPORTED, w->step->at.where, CKPT_NO_OFFSET,
 		       "DeepSpeed 0.%" PRIu32 ".%" PRIu32 " loads no universal checkpoint of this "
 		       "kind (stages 1 and 2 since 0.14.1, stage 3 since 0.14.5); --ds-version "
 		       "names another one", w->t->version[1], w->t->version[2]);
@@ -218,20 +218,21 @@ static struct ck_val *around(struct wr *w, struct ck_val *tensor)
 }
 
 /* Of the parameter's shape; the loader takes slices of it, so one without dimensions gets one. */
-static struct ck_val *shaped(struct wr *w, const struct tg_param *p, uint32_t number, bool master)
+static struct ck_val *shaped(struct wr *w, const struct ck_step_param *p, uint32_t number,
+			     bool master)
 {
 	static const uint64_t one = 1;
 
 	return ck_wr_tensor(w, number, p->ndim ? p->shape : &one, p->ndim ? p->ndim : 1, master);
 }
 
-static int write_state(struct wr *w, const struct tg_param *p, const char *name, const char *file,
-		       struct ckpt_err *err)
+static int write_state(struct wr *w, const struct ck_step_param *p, const char *name,
+		       const char *file, struct ckpt_err *err)
 {
 	const bool master = !strcmp(name, "master");
 	struct ck_val *root;
 	uint32_t number;
-	int rc = ck_wr_begin(w, NULL, err);
+	int rc = ck_wr_begin(w, NULL, 0, err);
 
 	if (!rc)
 		rc = ck_wr_storage(w, ck_wr_dtype(w, p->tensor, name), &number, err);
@@ -246,12 +247,12 @@ static int write_state(struct wr *w, const struct tg_param *p, const char *name,
 	return ck_wr_finish(w, ck_arena_printf(&w->arena, "zero/%s/%s", p->name, file), root, err);
 }
 
-static int write_step(struct wr *w, const struct tg_param *p, const struct ck_val *entry,
+static int write_step(struct wr *w, const struct ck_step_param *p, const struct ck_val *entry,
 		      struct ckpt_err *err)
 {
 	struct ckpt_err inner = { 0 };
 	struct ck_val *made;
-	int rc = ck_wr_begin(w, w->ds->zero_file, err);
+	int rc = ck_wr_begin(w, w->step->file, w->step->nfiles, err);
 
 	if (rc)
 		return rc;
@@ -263,7 +264,7 @@ static int write_step(struct wr *w, const struct tg_param *p, const struct ck_va
 	return ck_wr_finish(w, ck_arena_printf(&w->arena, "zero/%s/step", p->name), made, err);
 }
 
-static int write_param(struct wr *w, const struct tg_param *p, const struct ck_val *entry,
+static int write_param(struct wr *w, const struct ck_step_param *p, const struct ck_val *entry,
 		       struct ckpt_err *err)
 {
 	struct ck_val *const *item;
@@ -349,7 +350,7 @@ static int write_optimizer(struct wr *w, struct ckpt_err *err)
 {
 	struct ckpt_err inner = { 0 };
 	struct ck_val *root;
-	int rc = ck_wr_begin(w, w->ds->zero_file, err);
+	int rc = ck_wr_begin(w, w->step->file, w->step->nfiles, err);
 
 	if (rc)
 		return rc;
@@ -367,7 +368,7 @@ static int write_params(struct wr *w, struct ckpt_err *err)
 
 	for (uint32_t g = 0; !rc && g < w->t->ngroups; g++) {
 		const struct tg_group *group = &w->t->group[g];
-		const struct ck_val *entry = ck_wr_entry(w, g);
+		const struct ck_val *entry = w->step->group[g].entry;
 
 		for (uint32_t i = 0; !rc && i < group->nparams; i++)
 			rc = write_param(w, &group->param[i], entry, err);
@@ -387,8 +388,10 @@ int ck_uni_write_step(struct ck_step *step, const struct ck_index *ix,
 	struct wr w;
 	int rc = ck_wr_init(&w, step, ix, want, plan, err);
 
+	if (!rc && step->complete)
+		rc = step->complete(step, err);
 	if (!rc)
-		rc = ck_ds_target(w.ds, ix, want, &layout, err);
+		rc = ck_ds_target(step, ix, want, &layout, err);
 	if (rc)
 		return rc;
 	ck_wr_layout(&w, &layout);

@@ -155,10 +155,12 @@ struct ck_format {
 	bool (*is_aux)(const char *name);
 	/* (optional) Whether a file of a step, by its name in there, has nothing but moments. */
 	bool (*is_moment)(const char *name);
-	/* (optional) The files of a step cut anew; 'ix' is the index of the same input. */
-	int (*reshard)(const struct ck_input *in, const struct ck_index *ix,
-		       const struct ck_reshard_want *want, struct ck_plan *plan,
-		       struct ck_findings *f, struct ckpt_err *err);
+	/*
+	 * (optional) A step with its values; 'ix' is the index of the same input, and findings of
+	 * reading again go to 'f'.  step->release() after a success; 'in' and 'f' outlive it.
+	 */
+	int (*read_step)(const struct ck_input *in, const struct ck_index *ix,
+			 struct ck_findings *f, struct ck_step *out, struct ckpt_err *err);
 	/*
 	 * (optional) Every file of a step, as 'want' asks; 'ix' is the index of its tensors.  What
 	 * a loader will not restore is a finding of the step's.
@@ -166,9 +168,6 @@ struct ck_format {
 	int (*write_step)(struct ck_step *step, const struct ck_index *ix,
 			  const struct ck_reshard_want *want, struct ck_plan *plan,
 			  struct ckpt_err *err);
-	/* (optional) A step of the tensors of 'ix', which any driver has read. */
-	int (*shard)(const struct ck_index *ix, const struct ck_shard_want *want,
-		     struct ck_plan *plan, struct ckpt_err *err);
 	/*
 	 * (optional) What is no tensor, of a rank below the world of 'ix', whose sources are read
 	 * (ck_values.h).  '*out' is zeroed and lends from 'ix'; it is closed after success only.
@@ -208,9 +207,9 @@ struct ck_formats {
 	const struct ck_format *const *reader;
 	const struct ck_archive_format *archive;	/* NULL = this build has none */
 	/* Who the verbs ask to write; NULL = this build cannot. */
-	const struct ck_format *step;	/* training steps: shard, write_step */
+	const struct ck_format *step;	/* training steps: write_step */
 	const struct ck_format *universal;	/* DeepSpeed's universal form: write_step */
-	const struct ck_format *native;	/* steps in the native form: reshard, write_step */
+	const struct ck_format *native;	/* steps in the native form: write_step */
 	const struct ck_format *folder;	/* a folder of weights: plan, is_output, is_aux */
 	const struct ck_format *file;	/* one file of weights: plan */
 	const struct ck_format *pickles;	/* one file of torch: plan, audit, slim */

@@ -19,6 +19,7 @@
 #include "libckpt/run/ck_buffers.h"
 #include "libckpt/run/ck_run.h"
 #include "libckpt/run/ck_stated.h"
+#include "libckpt/step/ck_step.h"
 #include "libckpt/step/ck_step_check.h"
 
 struct resharding {
@@ -53,7 +54,7 @@ static int check_source(struct resharding *r, struct ckpt_err *err)
 	if (rc)
 		return rc;
 	r->driver = r->ck->driver;
-	if (!r->driver->reshard)
+	if (!r->driver->read_step)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, r->ck->ix.path, CKPT_NO_OFFSET,
 			       "a checkpoint of format %s is not resharded; give a DeepSpeed step",
 			       r->ck->ix.format);
@@ -113,7 +114,7 @@ static int lay_out(const struct ck_input *in, void *arg, struct ckpt_err *err)
 		.in_place = is_in_place(r),
 	};
 
-	return r->driver->reshard(in, &r->ck->ix, &want, &r->plan, &r->notes, err);
+	return ck_step_convert(r->driver, in, &r->ck->ix, &want, &r->plan, &r->notes, err);
 }
 
 /* Of what laying out found, that which reading had not. */

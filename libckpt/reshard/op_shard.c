@@ -18,6 +18,7 @@
 #include "libckpt/reshard/op_reshard.h"
 #include "libckpt/run/ck_read.h"
 #include "libckpt/run/ck_stated.h"
+#include "libckpt/step/ck_step.h"
 #include "libckpt/step/ck_step_check.h"
 
 #define COMPARE_ELEMS ((uint64_t)1 << 16)
@@ -315,8 +316,7 @@ static int make_plan(struct sharding *s, struct ckpt_err *err)
 	s->want.limits = &s->ck->limits;
 	s->want.step.target = driver;
 	if (!rc)
-		rc = driver && driver->shard ?
-		     driver->shard(&s->ck->ix, &s->want, &s->plan, err) :
+		rc = driver ? ck_step_shard(&s->ck->ix, &s->want, &s->plan, err) :
 		     ck_fail(err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
 			     "this build does not write DeepSpeed steps");
 	if (!rc)

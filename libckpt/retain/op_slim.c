@@ -20,6 +20,7 @@
 #include "libckpt/run/ck_run_to_dst.h"
 #include "libckpt/run/ck_stated.h"
 #include "libckpt/run/op_commit.h"
+#include "libckpt/step/ck_step.h"
 
 struct slimming {
 	struct ckpt *ck;
@@ -169,7 +170,7 @@ static int lay_out(const struct ck_input *in, void *arg, struct ckpt_err *err)
 		.tag = s->ck->ix.tag, .drop = r->drop, .in_place = s->ask->bare,
 	};
 
-	return want.target->reshard(in, &s->ck->ix, &want, &s->plan, &s->notes, err);
+	return ck_step_convert(s->ck->driver, in, &s->ck->ix, &want, &s->plan, &s->notes, err);
 }
 
 /* The step's own files come first in the plan, and lose the name of its folder. */

@@ -12,6 +12,7 @@
 #include "libckpt/json/ck_json.h"
 #include "libckpt/json/ck_json_val.h"
 #include "libckpt/save/ck_save.h"
+#include "libckpt/step/ck_step.h"
 #include "libckpt/step/ck_step_check.h"
 
 #define DEFAULT_VERSION "0.19.8"
@@ -354,14 +355,12 @@ static int take_own(struct sv_spec *s, const struct ckpt_save_step *step, uint32
 static int plan_with(struct sv_spec *s, const struct ck_cut *cut, uint64_t ncuts, int32_t rank,
 		     struct ck_plan *plan, struct ckpt_err *err)
 {
-	const struct ck_format *driver = s->formats->step;
-
 	if (s->hf.wanted)
 		return ck_sv_hf_plan(s, plan, err);
 	s->want.step.cut = cut;
 	s->want.step.ncuts = ncuts;
 	s->want.step.cut_rank = rank;
-	return driver && driver->shard ? driver->shard(&s->ix, &s->want, plan, err) :
+	return s->want.step.target ? ck_step_shard(&s->ix, &s->want, plan, err) :
 	       ck_fail(err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
 		       "this build does not write steps");
 }

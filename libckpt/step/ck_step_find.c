@@ -8,7 +8,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/io/ck_mount.h"
-#include "libckpt/step/ck_step_find.h"
+#include "libckpt/step/ck_step.h"
 
 /* The highest bid on it. */
 static int bid_on(const struct ck_formats *formats, const struct ck_tree *tree,
@@ -199,4 +199,18 @@ int ck_step_find(struct ck_step_finder *fd, struct ck_index *ix, struct ck_step_
 	if (c.universal)	/* beside the steps: opened when it is asked for */
 		rc = ck_index_add_fact(ix, err, "universal", "%s", c.universal);
 	return rc ? rc : take_step(fd, &c, ix, out, err);
+}
+
+int ck_step_convert(const struct ck_format *source, const struct ck_input *in,
+		    const struct ck_index *ix, const struct ck_reshard_want *want,
+		    struct ck_plan *plan, struct ck_findings *f, struct ckpt_err *err)
+{
+	struct ck_step step;
+	int rc = source->read_step(in, ix, f, &step, err);
+
+	if (rc)
+		return rc;
+	rc = want->target->write_step(&step, ix, want, plan, err);
+	step.release(&step);
+	return rc;
 }

@@ -1,7 +1,6 @@
 /*
- * ds_shard.c -- a step made of weights: the dictionaries that a run of DeepSpeed would have
- * before its first step, as if they had been read.  Or of a run of somebody else's in its midst
- * (want->now): those that DeepSpeed would have there.
+ * ck_step_weights.c -- a step made of weights: what a run of DeepSpeed would have before its first
+ * step.  Or of a run of somebody else's in its midst (want->now): what DeepSpeed would have there.
  *
  * The hyper-parameters of a group are those of torch's AdamW and of DeepSpeed's FusedAdam and
  * DeepSpeedCPUAdam together: each takes its own and leaves the others.  'step' is a number, which
@@ -11,8 +10,10 @@
  */
 #include <string.h>
 
-#include "formats/deepspeed/ds_driver.h"
 #include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/step/ck_step.h"
+#include "libckpt/tensor/ck_val_new.h"
 
 static struct ck_val *floats(struct ck_arena *a, double x, double y)
 {
@@ -53,7 +54,7 @@ static struct ck_val *hyper(struct ck_arena *a, const struct ck_shard_want *want
 	return ck_val_dict_sets(a, d, "initial_lr", ck_val_new_float(a, h.initial_lr));
 }
 
-/* None stands for what is cut: the writer puts zeros there, or the run's. */
+/* Of what is cut only the names: the writer puts zeros there, or the run's. */
 static struct ck_val *entry(struct ck_arena *a, const struct ck_shard_want *want, uint64_t g)
 {
 	static const char *const adam[] = { "exp_avg", "exp_avg_sq" };
@@ -65,19 +66,6 @@ static struct ck_val *entry(struct ck_arena *a, const struct ck_shard_want *want
 	for (uint64_t i = 0; i < n; i++)
 		d = ck_val_dict_sets(a, d, name[i], ck_val_new_none(a));
 	return d;
-}
-
-static struct ck_val *base(struct ck_arena *a, const struct ck_shard_want *want)
-{
-	struct ck_val *state = ck_val_new_dict(a), *groups = ck_val_new_list(a);
-
-	for (uint64_t g = 0; g < want->ngroups; g++) {
-		state = ck_val_dict_add(a, state, ck_val_new_int(a, (int64_t)g),
-					entry(a, want, g));
-		groups = ck_val_list_add(a, groups, hyper(a, want, g));
-	}
-	return ck_val_dict_sets(a, ck_val_dict_sets(a, ck_val_new_dict(a), "state", state),
-				"param_groups", groups);
 }
 
 /* The writer completes it with what a new DynamicLossScaler has. */
@@ -108,18 +96,6 @@ static struct ck_val *scaler(struct ck_arena *a, const struct ck_shard_want *wan
 	if (v)
 		v->u.obj->state = s;
 	return s ? v : NULL;
-}
-
-static struct ck_val *make_zero(struct ck_arena *a, const struct ck_shard_want *want)
-{
-	struct ck_val *d = ck_val_new_dict(a);
-
-	d = ck_val_dict_sets(a, d, "loss_scaler", scaler(a, want));
-	d = ck_val_dict_sets(a, d, "dynamic_loss_scale", ck_val_new_bool(a, want->dynamic));
-	d = ck_val_dict_sets(a, d, "overflow",
-			     ck_val_new_bool(a, want->now && want->now->overflow));
-	d = ck_val_dict_sets(a, d, "clip_grad", ck_val_new_float(a, want->clip));
-	return ck_val_dict_sets(a, d, "base_optimizer_state", base(a, want));
 }
 
 /* ---- the model file ---- */
@@ -220,64 +196,69 @@ static struct ck_val *make_model(struct ck_arena *a, const struct ck_index *ix,
 
 /* ---- the step ---- */
 
-static int take_group(struct ds_step *ds, const struct ck_index *ix,
-		      const struct ck_shard_group *from, struct ds_group *to, struct ckpt_err *err)
+static int take_group(struct ck_step *step, const struct ck_index *ix,
+		      const struct ck_shard_want *want, uint32_t g, struct ckpt_err *err)
 {
+	const struct ck_shard_group *from = &want->group[g];
+	struct ck_step_group *to = &step->group[g];
+
+	to->hyper = hyper(step->arena, want, g);
+	to->entry = entry(step->arena, want, g);
 	to->nparams = (uint32_t)from->n;
-	to->param = ck_arena_zalloc(&ds->arena, (from->n + 1) * sizeof(*to->param));
-	if (!to->param)
-		return ck_fail_nomem(err, "parameters", from->n);
+	to->param = ck_arena_zalloc(step->arena, (from->n + 1) * sizeof(*to->param));
+	if (!to->hyper || !to->entry || !to->param)
+		return ck_fail_nomem(err, "a param group", from->n);
 	for (uint64_t i = 0; i < from->n; i++) {
 		const struct ck_tensor *t = &ix->tensor[from->tensor[i]];
 
-		to->param[i] = (struct ds_param){
+		to->param[i] = (struct ck_step_param){
 			.name = t->name, .shape = t->shape, .ndim = t->ndim, .numel = t->numel,
 			.tensor = from->tensor[i],
 		};
 	}
+	step->nlisted += from->n;
 	return 0;
 }
 
-static int make_step(struct ds_step *ds, const struct ck_index *ix,
+static int make_step(struct ck_step *step, const struct ck_index *ix,
 		     const struct ck_shard_want *want, struct ckpt_err *err)
 {
+	struct ck_arena *a = step->arena;
 	int rc = 0;
 
-	ds->zero = make_zero(&ds->arena, want);
-	ds->model = make_model(&ds->arena, ix, want);
-	ds->ngroups = (uint32_t)want->ngroups;
-	ds->group = ck_arena_zalloc(&ds->arena, (want->ngroups + 1) * sizeof(*ds->group));
-	if (!ds->zero || !ds->model || !ds->group)
+	step->scaler = scaler(a, want);
+	step->dynamic_scale = ck_val_new_bool(a, want->dynamic);
+	step->overflow = ck_val_new_bool(a, want->now && want->now->overflow);
+	step->clip = ck_val_new_float(a, want->clip);
+	step->model = make_model(a, ix, want);
+	step->ngroups = (uint32_t)want->ngroups;
+	step->group = ck_arena_zalloc(a, (want->ngroups + 1) * sizeof(*step->group));
+	if (!step->scaler || !step->dynamic_scale || !step->overflow || !step->clip ||
+	    !step->model || !step->group)
 		return ck_fail_nomem(err, "a step", want->ngroups);
-	for (uint32_t g = 0; !rc && g < ds->ngroups; g++) {
-		ds->group[g].group = (int32_t)g;
-		ds->group[g].state_key = g;
-		rc = take_group(ds, ix, &want->group[g], &ds->group[g], err);
-	}
+	for (uint32_t g = 0; !rc && g < step->ngroups; g++)
+		rc = take_group(step, ix, want, g, err);
 	return rc;
 }
 
-int ck_ds_shard(const struct ck_index *ix, const struct ck_shard_want *want,
-		struct ck_plan *plan, struct ckpt_err *err)
+int ck_step_shard(const struct ck_index *ix, const struct ck_shard_want *want,
+		  struct ck_plan *plan, struct ckpt_err *err)
 {
 	const struct ck_input in = { .limits = *want->limits };
 	struct ck_findings notes = { 0 };	/* what DeepSpeed will not restore: no news */
-	struct ds_step ds = {
-		.in = &in, .f = &notes, .origin = DS_FROM_WEIGHTS,
-		.at = { .where = ix->path, .given_step = true },
-		.world = want->step.world, .stage = 2, .frozen_listed = true,
-		.weight_dtype = want->now ? 0 : want->dtype, .with_states = want->now != NULL,
+	struct ck_arena arena = { .limit = want->limits->memory_bytes };
+	struct ck_step step = {
+		.in = &in, .f = &notes, .arena = &arena, .tag = want->step.tag,
+		.at = { .where = ix->path, .given_step = true }, .world = want->step.world,
+		.stage = 2, .weight_dtype = want->now ? 0 : want->dtype, .is_new = !want->now,
+		.bare_module = true, .frozen_listed = true,
 	};
-	int rc;
+	int rc = make_step(&step, ix, want, err);
 
-	ds.arena.limit = want->limits->memory_bytes;
-	rc = make_step(&ds, ix, want, err);
 	if (!rc)
-		rc = want->step.target->write_step(&(struct ck_step){
-			.tag = want->step.tag, .own = &ds,
-		}, ix, &want->step, plan, err);
-	rc = ck_arena_why(&ds.arena, rc, ix->path, err);
-	ck_arena_release(&ds.arena);
+		rc = want->step.target->write_step(&step, ix, &want->step, plan, err);
+	rc = ck_arena_why(&arena, rc, ix->path, err);
+	ck_arena_release(&arena);
 	ck_findings_release(&notes);
 	return rc;
 }
