@@ -220,6 +220,7 @@ int cli_is_in_source(const char *dst, const struct words *sources);
 struct outcome {
 	const struct args *args;
 	const char *dst;
+	enum ckpt_dst_kind kind;
 	const char *record;		/* of report_save(): where to */
 	enum ckpt_tied tied;
 	int no_sums;

@@ -41,15 +41,6 @@ static void print_files(const struct outcome *outcome)
 	}
 }
 
-/* What --tied alias came to: torch files have names that share, safetensors a table of them. */
-static const char *alias_note(const char *dst)
-{
-	const char *dot = strrchr(dst, '.');
-
-	return dot && (!strcmp(dot, ".pt") || !strcmp(dot, ".pth") || !strcmp(dot, ".bin")) ?
-	       "they share it in the file too" : "kept in the metadata";
-}
-
 static void say_renames(const struct ckpt_rule *rule)
 {
 	char *all = cli_strdup("");
@@ -75,8 +66,11 @@ static void print_notes(const struct outcome *outcome)
 	if (r->aliases && outcome->tied != 1)
 		cli_say("note: %" PRIu64 " %s another one's bytes: %s", r->aliases,
 			r->aliases == 1 ? "name shares" : "names share",
-			outcome->tied ? "left out" : alias_note(outcome->dst));
-	if (!strcmp(outcome->dst, "-") && !outcome->no_sums && !outcome->args->dry_run)
+			outcome->tied ? "left out" :
+			/* torch files have names that share, safetensors a table of them */
+			outcome->kind == CKPT_DST_TORCH ? "they share it in the file too" :
+			"kept in the metadata");
+	if (outcome->kind == CKPT_DST_STREAM && !outcome->no_sums && !outcome->args->dry_run)
 		cli_say("note: a stream has no sums of its bytes, since its header goes first; a "
 			"file has");
 	if (r->resumed_bytes)

@@ -51,6 +51,7 @@ struct job {
 	struct args *args;
 	struct words sources;
 	const char *dst;
+	enum ckpt_dst_kind kind;
 	struct ckpt_convert_opts opts;
 	struct ckpt_run_opts run;
 	struct ckpt_select select;
@@ -87,17 +88,6 @@ static int take_paths(struct job *job)
 	return 0;
 }
 
-/* One file, by its name: safetensors, or a state dict as torch.save writes it. */
-static int is_file_name(const char *dst)
-{
-	static const char *const ends[] = { ".safetensors", ".pt", ".bin", ".pth" };
-
-	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
-		if (ends_with(dst, ends[i]))
-			return 1;
-	return 0;
-}
-
 /* Files that zckpt does not write; without this, a folder of that name would appear. */
 static const char *foreign_end(const char *dst)
 {
@@ -114,23 +104,21 @@ static const char *foreign_end(const char *dst)
 
 static int check_dst(struct job *job)
 {
-	size_t n = strlen(job->dst);
-	char *cut;
+	enum ckpt_dst_kind cut_kind;
+	char *cut = cli_strdup(job->dst);
+	size_t n = strlen(cut);
 
-	if (!n)
-		return wrong("the destination is an empty path");
-	if (ends_with(job->dst, ".ckpt"))
-		return wrong("a .ckpt is a trainer's own file; give a path ending in .pt for a "
-			     "state dict, in .safetensors, or a folder");
+	if (ckpt_dst_kind(job->dst, &job->kind, &job->err))
+		return wrong("%s", job->err.msg);
 	if (foreign_end(job->dst))
 		return wrong("%s: no %s is written here, but .safetensors, .pt, .pth, .bin and "
 			     "folders; for a folder of this name put a '/' behind it",
 			     out_name(job->dst), foreign_end(job->dst));
 	/* "out/" is the folder "out" */
-	cut = cli_strdup(job->dst);
 	while (n > 1 && cut[n - 1] == '/')
 		cut[--n] = 0;
-	if (cut[n] != job->dst[n] && is_file_name(cut))
+	if (cut[n] != job->dst[n] && !ckpt_dst_kind(cut, &cut_kind, NULL) &&
+	    (cut_kind == CKPT_DST_SAFETENSORS || cut_kind == CKPT_DST_TORCH))
 		return wrong("%s: a path ending in %s is one file, not a folder",
 			     out_name(job->dst), strrchr(cut, '.'));
 	job->dst = cut;
@@ -141,7 +129,7 @@ static int check_stream(const struct job *job)
 {
 	const struct args *args = job->args;
 
-	if (strcmp(job->dst, "-"))
+	if (job->kind != CKPT_DST_STREAM)
 		return 0;
 	if (args->json)
 		return wrong("--json and a stream on stdout exclude each other; "
@@ -166,9 +154,9 @@ static int check_states(struct job *job)
 {
 	const struct words *state = &want.state;
 
-	if (is_many_states(state) && (is_file_name(job->dst) || !strcmp(job->dst, "-")))
+	if (is_many_states(state) && job->kind != CKPT_DST_FOLDER)
 		return wrong("%s is one file, and each state gets a file of its own; give a folder",
-			     strcmp(job->dst, "-") ? out_name(job->dst) : "the stream");
+			     job->kind == CKPT_DST_STREAM ? "the stream" : out_name(job->dst));
 	for (size_t i = 0; i < state->n && state->n > 1; i++)
 		if (!strcmp(state->list[i], "all"))
 			return wrong("--state: all stands alone");
@@ -322,7 +310,7 @@ static int run_job(struct job *job)
 	const struct args *args = job->args;
 	int rc;
 
-	if (strcmp(job->dst, "-"))
+	if (job->kind != CKPT_DST_STREAM)
 		signal(SIGPIPE, SIG_IGN);	/* a closed stderr must not leave half a file */
 	signal(SIGXFSZ, SIG_IGN);	/* a limit of file sizes is an error, not the end */
 	say_step(job);
@@ -435,6 +423,7 @@ static int run(struct args *args)
 		status = team_finish(args, run_job(&job), job.dst, &job.report, &job.err);
 	outcome.status = status;
 	outcome.dst = job.dst;
+	outcome.kind = job.kind;
 	outcome.ck = job.ck;
 	outcome.report = status ? NULL : &job.report;
 	outcome.err = &job.err;

@@ -53,6 +53,14 @@ static int check_flags(unsigned flags, unsigned known, struct ckpt_err *err)
 	return 0;
 }
 
+int ckpt_dst_kind(const char *dst, enum ckpt_dst_kind *kind_out, struct ckpt_err *err)
+{
+	if (!dst || !kind_out)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "no destination or no place for its kind is given");
+	return ck_dst_kind(dst, kind_out, err);
+}
+
 int ckpt_convert(struct ckpt *ck, const char *dst, const struct ckpt_convert_opts *opts,
 		 struct ckpt_report *report_out, struct ckpt_err *err)
 {

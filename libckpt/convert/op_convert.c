@@ -27,18 +27,26 @@
 
 /* ------------------------------------------------------------------- checking */
 
-static int check_dst(struct ck_cv *cv, struct ckpt_err *err)
+int ck_dst_kind(const char *dst, enum ckpt_dst_kind *kind_out, struct ckpt_err *err)
 {
 	static const char *const torch[] = { ".pt", ".pth", ".bin" };
+	enum ckpt_dst_kind kind = CKPT_DST_FOLDER;
 
-	for (size_t i = 0; i < CK_ARRAY_LEN(torch); i++)
-		cv->torch |= ck_ends_with(cv->dst, torch[i]);
-	if (ck_ends_with(cv->dst, ".ckpt"))
-		return ck_fail(err, CKPT_E_USAGE, cv->dst, CKPT_NO_OFFSET,
+	if (!*dst)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "the destination is an empty path");
+	if (ck_ends_with(dst, ".ckpt"))
+		return ck_fail(err, CKPT_E_USAGE, dst, CKPT_NO_OFFSET,
 			       "a .ckpt is a trainer's own file; give a path ending in .pt for a "
 			       "state dict, in .safetensors, or a folder");
-	cv->to = !strcmp(cv->dst, "-") ? CK_CV_STREAM :
-		 cv->torch || ck_ends_with(cv->dst, ".safetensors") ? CK_CV_FILE : CK_CV_FOLDER;
+	if (!strcmp(dst, "-"))
+		kind = CKPT_DST_STREAM;
+	else if (ck_ends_with(dst, ".safetensors"))
+		kind = CKPT_DST_SAFETENSORS;
+	for (size_t i = 0; i < CK_ARRAY_LEN(torch); i++)
+		if (ck_ends_with(dst, torch[i]))
+			kind = CKPT_DST_TORCH;
+	*kind_out = kind;
 	return 0;
 }
 
@@ -55,10 +63,10 @@ static int check_parts(const struct ck_cv *cv, struct ckpt_err *err)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "digests are of whole tensors, and each of %u parts sees some of "
 			       "their bytes only", o->nparts);
-	if (digest && cv->to == CK_CV_STREAM)
+	if (digest && cv->to == CKPT_DST_STREAM)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "digests stand in the header, which a stream sends first");
-	if (o->nparts > 1 && cv->to == CK_CV_STREAM)
+	if (o->nparts > 1 && cv->to == CKPT_DST_STREAM)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "a stream cannot be written in parts");
 	return 0;
@@ -88,7 +96,7 @@ static int check_source(struct ck_cv *cv, struct ckpt_err *err)
 		rc = ck_master_check(cv->ck, cv->run.threads, true, err);
 	if (!rc)
 		rc = ck_buffers_compare(cv->ck, err);
-	if (!rc && cv->to == CK_CV_FOLDER && !cv->opts->aux_dir)
+	if (!rc && cv->to == CKPT_DST_FOLDER && !cv->opts->aux_dir)
 		rc = ck_stated_files(cv->ck, err);	/* they get new sums */
 	if (!rc)
 		rc = stop_on_findings(cv, strict ? CKPT_WARN : CKPT_ERROR, err);
@@ -107,7 +115,7 @@ static int list_before(struct ck_cv *cv, struct ckpt_err *err)
 	enum ck_fs_kind kind;
 	int rc;
 
-	if (cv->to != CK_CV_FOLDER || !(flags & CKPT_WRITE_FORCE) ||
+	if (cv->to != CKPT_DST_FOLDER || !(flags & CKPT_WRITE_FORCE) ||
 	    (flags & CKPT_WRITE_DRY_RUN) || cv->opts->nparts > 1)
 		return 0;
 	rc = ck_fs_kind(cv->dst, &kind, err);
@@ -120,7 +128,7 @@ static int run_plan(struct ck_cv *cv, struct ck_run_stats *stats, struct ckpt_er
 	const struct ckpt_convert_opts *o = cv->opts;
 	const struct ck_run_to_dst d = {
 		.ck = cv->ck, .plan = &cv->plan, .dst = cv->dst,
-		.is_dir = cv->to == CK_CV_FOLDER, .to_stream = cv->to == CK_CV_STREAM,
+		.is_dir = cv->to == CKPT_DST_FOLDER, .to_stream = cv->to == CKPT_DST_STREAM,
 		.fd = o->out_fd, .flags = o->flags, .run = &cv->run, .part = o->part,
 		.nparts = o->nparts, .fingerprint = cv->fingerprint,
 		.is_ours = o->states ? ck_is_state_output : cv->ck->formats->folder->is_output,
@@ -138,7 +146,7 @@ static int report_files(const struct ck_cv *cv, struct ck_arena *arena, struct c
 	r->files = ck_arena_zalloc(arena, r->nfiles * sizeof(*r->files));
 	for (uint64_t i = 0; r->files && i < r->nfiles; i++) {
 		const struct ck_outfile *f = &cv->plan.file[i];
-		const char *path = cv->to == CK_CV_FOLDER ?
+		const char *path = cv->to == CKPT_DST_FOLDER ?
 			ck_arena_printf(arena, "%s/%s", cv->dst, f->name) :
 			ck_arena_strdup(arena, cv->dst);
 
@@ -243,15 +251,8 @@ static int take_dst(struct ck_cv *cv, const char *dst, struct ckpt_err *err)
 
 	while (n > 1 && dst[n - 1] == '/')
 		n--;
-	cv->dst = dst;
-	if (!n)
-		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "the destination is an empty path");
-	if (!dst[n])
-		return check_dst(cv, err);
-	cv->to = CK_CV_FOLDER;
-	cv->dst = ck_arena_strndup(&cv->arena, dst, n);
-	return cv->dst ? 0 : ck_fail_nomem(err, "a path", n);
+	cv->dst = dst[n] ? ck_arena_strndup(&cv->arena, dst, n) : dst;
+	return cv->dst ? ck_dst_kind(dst, &cv->to, err) : ck_fail_nomem(err, "a path", n);
 }
 
 int ck_convert(struct ckpt *ck, const char *dst, const struct ckpt_convert_opts *opts,

@@ -14,9 +14,11 @@
 #include "libckpt/run/ck_run.h"
 #include "libckpt/select/ck_select.h"
 
-/* As the function of the API; options are complete copies, so each field may be read (ckpt.h). */
+/* As the functions of the API; options are complete copies, so each field may be read (ckpt.h). */
 int ck_convert(struct ckpt *ck, const char *dst, const struct ckpt_convert_opts *opts,
 	       struct ckpt_report *report_out, struct ckpt_err *err);
+
+int ck_dst_kind(const char *dst, enum ckpt_dst_kind *kind_out, struct ckpt_err *err);
 
 /* What goes to one file or shard set. */
 struct ck_cv_set {
@@ -26,8 +28,6 @@ struct ck_cv_set {
 	struct ck_fact *meta;	/* sorted by key */
 	uint64_t nmeta, meta_cap;
 };
-
-enum ck_cv_to { CK_CV_FOLDER, CK_CV_FILE, CK_CV_STREAM };
 
 /* A file that is copied beside the weights. */
 struct ck_cv_aux {
@@ -39,8 +39,7 @@ struct ck_cv {
 	struct ckpt *ck;
 	const struct ckpt_convert_opts *opts;	/* complete */
 	const char *dst;
-	enum ck_cv_to to;
-	bool torch;		/* the file is torch's: a state dict */
+	enum ckpt_dst_kind to;
 	struct ckpt_run_opts run;
 	struct ck_arena arena;
 	struct ck_selection sel;

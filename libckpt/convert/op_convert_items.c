@@ -152,7 +152,7 @@ static int check_state_name(const struct ck_cv *cv, const char *name, struct ckp
 
 	while (*s > 0x20 && *s != '/' && *s != '\\' && *s != 0x7f)
 		s++;
-	if (cv->to != CK_CV_FOLDER || (!*s && name[0] && name[0] != '.' && strlen(name) < 200))
+	if (cv->to != CKPT_DST_FOLDER || (!*s && name[0] && name[0] != '.' && strlen(name) < 200))
 		return 0;
 	return ck_fail(err, CKPT_E_UNSUPPORTED, cv->ck->ix.path, CKPT_NO_OFFSET,
 		       "the state \"%.80s\" cannot be the name of a file", name);
@@ -181,7 +181,7 @@ static int check_sets(const struct ck_cv *cv, struct ckpt_err *err)
 {
 	if (!cv->ntensors)
 		return ck_select_fail_empty(&cv->ck->ix, err);
-	if (cv->to != CK_CV_FOLDER && cv->nsets > 1)
+	if (cv->to != CKPT_DST_FOLDER && cv->nsets > 1)
 		return ck_fail(err, CKPT_E_USAGE, cv->dst, CKPT_NO_OFFSET,
 			       "this is one file, and each of %" PRIu64 " states gets a file of "
 			       "its own; give a folder", cv->nsets);
@@ -212,7 +212,7 @@ static int copy_taken(struct ck_cv *cv, struct ckpt_err *err)
 	uint64_t kept = 0;
 	int rc = 0;
 
-	for (uint64_t i = 0; !rc && !cv->torch && i < sel->naliases; i++) {
+	for (uint64_t i = 0; !rc && cv->to != CKPT_DST_TORCH && i < sel->naliases; i++) {
 		const struct ck_pick_alias a = sel->alias[i];
 
 		sel->alias[kept] = a;
@@ -226,7 +226,7 @@ static int copy_taken(struct ck_cv *cv, struct ckpt_err *err)
 			};
 		sel->nshared--;
 	}
-	if (!cv->torch)
+	if (cv->to != CKPT_DST_TORCH)
 		sel->naliases = kept;
 	return rc;
 }

@@ -17,16 +17,16 @@ static const struct ck_format *target(const struct ck_cv *cv)
 {
 	const struct ck_formats *formats = cv->ck->formats;
 
-	return cv->to == CK_CV_FOLDER ? formats->folder : cv->torch ? formats->pickles :
-	       formats->file;
+	return cv->to == CKPT_DST_FOLDER ? formats->folder :
+	       cv->to == CKPT_DST_TORCH ? formats->pickles : formats->file;
 }
 
 /* The file's name, or the stem of a folder's files. */
 static const char *stem_of(const struct ck_cv *cv, const struct ck_cv_set *set)
 {
-	if (cv->to == CK_CV_STREAM)
+	if (cv->to == CKPT_DST_STREAM)
 		return "stream";
-	if (cv->to == CK_CV_FILE)
+	if (cv->to != CKPT_DST_FOLDER)
 		return ck_fs_base(cv->dst);
 	return cv->opts->states ? set->state : "model";
 }
@@ -39,7 +39,7 @@ static int list_aliases(struct ck_cv *cv, const struct ck_cv_set *set, struct ck
 	struct ck_want_alias *alias;
 	uint64_t *item;
 
-	if (!cv->torch || !cv->sel.naliases)
+	if (cv->to != CKPT_DST_TORCH || !cv->sel.naliases)
 		return 0;
 	alias = ck_arena_alloc(&cv->arena, cv->sel.naliases * sizeof(*alias));
 	item = ck_arena_zalloc(&cv->arena, n * sizeof(*item));
@@ -81,7 +81,7 @@ static int plan_set(struct ck_cv *cv, struct ck_cv_set *set, struct ckpt_err *er
 		.max_shard_bytes = cv->opts->max_shard_bytes,
 		.digest = cv->opts->flags & CKPT_CONVERT_DIGEST,
 		/* a stream sends the header before the bytes that they are of */
-		.sums = !(cv->opts->flags & CKPT_CONVERT_NO_SUMS) && cv->to != CK_CV_STREAM,
+		.sums = !(cv->opts->flags & CKPT_CONVERT_NO_SUMS) && cv->to != CKPT_DST_STREAM,
 	};
 	int rc;
 
@@ -205,11 +205,11 @@ static int find_aux(struct ck_cv *cv, struct ckpt_err *err)
 			rc = ck_fail(err, CKPT_E_NOTFOUND, cv->opts->aux_dir, CKPT_NO_OFFSET,
 				     "there is no folder with configuration and tokenizer files "
 				     "here");
-		if (rc || cv->to != CK_CV_FOLDER)
+		if (rc || cv->to != CKPT_DST_FOLDER)
 			return rc;
 		return copy_from(cv, cv->opts->aux_dir, NULL, err);
 	}
-	if (cv->to != CK_CV_FOLDER || cv->opts->states)
+	if (cv->to != CKPT_DST_FOLDER || cv->opts->states)
 		return 0;
 	return copy_from_beside(cv, err);
 }

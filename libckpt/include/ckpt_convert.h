@@ -143,6 +143,21 @@ struct ckpt_digest_line {
 	const char *name;	/* of the tensor, as written */
 };
 
+/* What ckpt_convert() makes at a destination. */
+enum ckpt_dst_kind {
+	CKPT_DST_FOLDER = 1,
+	CKPT_DST_SAFETENSORS,
+	CKPT_DST_TORCH,		/* a state dict, as torch.save writes it */
+	CKPT_DST_STREAM,	/* "-": one safetensors file to opts->out_fd */
+};
+
+/*
+ * By its name alone: no file is opened.  A '/' at the end makes any name a folder.
+ * '*kind_out' is filled on success.  Returns 0, or -CKPT_E_USAGE for an empty path and
+ * for one that ends in ".ckpt", which is a trainer's own file.
+ */
+CKPT_API int ckpt_dst_kind(const char *dst, enum ckpt_dst_kind *kind_out, struct ckpt_err *err);
+
 /*
  * Write the tensors of 'ck' to 'dst': a path ending in ".safetensors" is one file; in ".pt",
  * ".pth" or ".bin" a state dict as torch.save writes it (no metadata; aliases share bytes); "-"

@@ -169,6 +169,7 @@ static void nothing_where_something_must_be(void **state)
 	const struct ckpt_shard_opts shard = { .size = sizeof(shard), .world = 2 };
 	const char *nothing = NULL, *empty = "";
 	struct ckpt_audit audit;
+	enum ckpt_dst_kind kind;
 	struct ckpt *other = NULL;
 	int settled = 7;
 
@@ -179,6 +180,9 @@ static void nothing_where_something_must_be(void **state)
 	WRONG(ckpt_convert(NULL, dst, NULL, NULL, &err), "no checkpoint");
 	WRONG(ckpt_convert(ck, NULL, NULL, NULL, &err), "no destination");
 	WRONG(ckpt_convert(ck, "", NULL, NULL, &err), "");
+	WRONG(ckpt_dst_kind("", &kind, &err), "an empty path");
+	WRONG(ckpt_dst_kind("a.ckpt", &kind, &err), "a trainer's own file");
+	WRONG(ckpt_dst_kind("a", NULL, &err), "no place for its kind");
 	WRONG(ckpt_reshard(ck, "", &reshard, NULL, &err), "destination");
 	WRONG(ckpt_reshard(ck, dst, NULL, NULL, &err), "options");
 	WRONG(ckpt_shard(NULL, dst, &shard, NULL, &err), "no weights");
