@@ -181,7 +181,7 @@ static int take_memory(struct en_checkpointer *k, uint64_t *saver_out, struct ck
 	return k->behind ? en_checkpointer_start(k, err) : 0;
 }
 
-void en_checkpointer_look(void *comm, uint8_t *gone)
+void en_checkpointer_ranks_gone(void *comm, uint8_t *gone)
 {
 	en_comm_gone(comm, gone);
 }
@@ -199,13 +199,13 @@ static int take_config(struct en_checkpointer *k, struct ckpt_err *err)
 }
 
 int en_checkpointer_new(const struct en_model *model, struct en_zero *z, struct en_comm *comm,
-			const struct en_checkpointer_opts *opts, struct en_checkpointer **keep_out,
-			struct ckpt_err *err)
+			const struct en_checkpointer_opts *opts,
+			struct en_checkpointer **checkpointer_out, struct ckpt_err *err)
 {
 	struct ckpt_saver_opts so = {
 		.size = sizeof(so), .root = opts->root, .job = opts->job, .rank = comm->rank,
 		.nranks = comm->size, .sync = opts->sync, .timeout_ms = opts->timeout_ms,
-		.look = en_checkpointer_look, .look_arg = comm,
+		.look = en_checkpointer_ranks_gone, .look_arg = comm,
 	};
 	struct en_checkpointer *k = ck_zalloc(sizeof(*k));
 	int rc;
@@ -234,7 +234,7 @@ int en_checkpointer_new(const struct en_model *model, struct en_zero *z, struct 
 	}
 	k->buffer = so.buffer_bytes;
 	en_zero_note(z, EN_MEM_SAVE, (int64_t)k->buffer);
-	*keep_out = k;
+	*checkpointer_out = k;
 	return 0;
 }
 

@@ -7,7 +7,7 @@
 
 #include "engine/checkpoint/en_find.h"
 #include "engine/checkpoint/en_fingerprint.h"
-#include "engine/checkpoint/en_made.h"
+#include "engine/checkpoint/en_run_facts.h"
 #include "engine/sched/en_scale.h"
 #include "engine/sched/en_sched.h"
 #include "engine/zero/en_zero.h"
@@ -49,7 +49,7 @@ struct en_checkpointer_opts {
 struct en_checkpointer;
 
 /* 'look' of struct ckpt_saver_opts: which ranks have ended; 'comm' is the table. */
-void en_checkpointer_look(void *comm, uint8_t *gone);
+void en_checkpointer_ranks_gone(void *comm, uint8_t *gone);
 
 /*
  * The buffer for a rank whose states are so many bytes (en_zero_cpu_expect()) and that is to
@@ -59,14 +59,14 @@ uint64_t en_checkpointer_buffer(uint64_t bytes);
 /* Bytes of masters and moments that this rank saves. */
 uint64_t en_checkpointer_state(const struct en_zero *z);
 /*
- * All ranks call it.  'z' and 'model' outlive '*keep_out'.  CKPT_E_USAGE, CKPT_E_NOMEM, codes of
- * the collectives.
+ * All ranks call it.  'z' and 'model' outlive '*checkpointer_out'.  CKPT_E_USAGE, CKPT_E_NOMEM,
+ * codes of the collectives.
  */
 int en_checkpointer_new(const struct en_model *model, struct en_zero *z, struct en_comm *comm,
-			const struct en_checkpointer_opts *opts, struct en_checkpointer **keep_out,
-			struct ckpt_err *err);
+			const struct en_checkpointer_opts *opts,
+			struct en_checkpointer **checkpointer_out, struct ckpt_err *err);
 /* Waits for the save that goes on.  NULL is fine. */
-void en_checkpointer_free(struct en_checkpointer *keep);
+void en_checkpointer_free(struct en_checkpointer *checkpointer);
 
 /* What of a step is no tensor. */
 struct en_checkpointer_values {
@@ -87,7 +87,7 @@ struct en_checkpointer_values {
  * Of a state on a device the copy has only begun when this returns, and so have the step's files:
  * whatever fails is returned by the next save, or by en_checkpointer_wait().
  */
-int en_checkpointer_save(struct en_checkpointer *keep, const char *tag,
+int en_checkpointer_save(struct en_checkpointer *checkpointer, const char *tag,
 			 const struct en_checkpointer_values *values,
 			 bool *old_out, struct ckpt_err *err);
 /*
@@ -95,10 +95,10 @@ int en_checkpointer_save(struct en_checkpointer *keep, const char *tag,
  * it still runs then, as en_checkpointer_pending() says: a save that failed may have that code as
  * well.
  */
-int en_checkpointer_wait(struct en_checkpointer *keep, uint32_t timeout_ms, struct ckpt_saved *out,
-			 struct ckpt_err *err);
+int en_checkpointer_wait(struct en_checkpointer *checkpointer, uint32_t timeout_ms,
+			 struct ckpt_saved *out, struct ckpt_err *err);
 /* A save was begun, and en_checkpointer_wait() has not returned its result. */
-bool en_checkpointer_pending(const struct en_checkpointer *keep);
+bool en_checkpointer_pending(const struct en_checkpointer *checkpointer);
 
 /* The client's key under which en_run keeps where its data is: JSON as a text. */
 #define EN_CHECKPOINTER_DATA "ztrain_data"
@@ -107,10 +107,10 @@ bool en_checkpointer_pending(const struct en_checkpointer *keep);
 struct en_loaded {
 	struct en_place_in_run at;
 	bool resumed;		/* with moments; else the run begins with the weights */
-	bool has_recipe;	/* this engine saved it */
-	struct en_fingerprint recipe;
+	bool has_fingerprint;	/* this engine saved it */
+	struct en_fingerprint fingerprint;
 	struct en_in_force in_force;
-	struct en_made made;	/* 'n' 0: the step does not say */
+	struct en_run_facts made;	/* 'n' 0: the step does not say */
 	uint64_t bytes;		/* read by this rank */
 	char *data;		/* what stands under EN_CHECKPOINTER_DATA (ck_free), or NULL */
 	const char *tag;	/* that was loaded, lent; NULL = 'from' itself */
@@ -119,7 +119,7 @@ struct en_loaded {
 
 /* What the model of a step is compared with before anything large is read. */
 struct en_checkpointer_check {
-	const struct en_made *now;
+	const struct en_run_facts *now;
 	bool allow;			/* another model */
 	struct en_differ *differ;
 };

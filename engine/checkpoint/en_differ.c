@@ -1,4 +1,4 @@
-/* en_differ.c -- see en_made.h: a resumed run compared with the step that it resumes from. */
+/* en_differ.c -- see en_run_facts.h: a resumed run compared with the step that it resumes from. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "engine/base/en_json.h"
-#include "engine/checkpoint/en_made.h"
+#include "engine/checkpoint/en_run_facts.h"
 #include "libckpt/base/ck_err.h"
 
 void en_differ_say(struct en_differ *d, const char *fmt, ...)
@@ -42,8 +42,9 @@ static void changed(struct en_differ *d, const char *key)
 
 /* ---- the model ---- */
 
-int en_differ_model(struct en_differ *d, const struct en_made *now, const struct en_made *before,
-		    bool allow, const char *where, struct ckpt_err *err)
+int en_differ_model(struct en_differ *d, const struct en_run_facts *now,
+		    const struct en_run_facts *before, bool allow, const char *where,
+		    struct ckpt_err *err)
 {
 	if (!before) {
 		en_differ_say(d, "model: the step does not say by which config.json it was "
@@ -51,8 +52,8 @@ int en_differ_model(struct en_differ *d, const struct en_made *now, const struct
 		return 0;
 	}
 	for (uint32_t i = 0; i < now->nmodel; i++) {
-		const struct en_made_fact *f = &now->fact[i];
-		const char *was = en_made_get(before, f->key);
+		const struct en_run_fact *f = &now->fact[i];
+		const char *was = en_run_facts_find(before, f->key);
 
 		if (was && !strcmp(was, f->value))
 			continue;
@@ -83,24 +84,26 @@ static void run_line(struct en_differ *d, const char *key, const char *was, cons
 	changed(d, strncmp(key, "schedule", 8) ? key : "schedule");
 }
 
-void en_differ_run(struct en_differ *d, const struct en_made *now, const struct en_made *before)
+void en_differ_run(struct en_differ *d, const struct en_run_facts *now,
+		   const struct en_run_facts *before)
 {
-	const char *was = en_made_get(before, "schedule"), *is = en_made_get(now, "schedule");
+	const char *was = en_run_facts_find(before, "schedule");
+	const char *is = en_run_facts_find(now, "schedule");
 	const bool other = was && is && strcmp(was, is) != 0;
 
 	for (uint32_t i = now->nmodel; i < now->n; i++) {
-		const struct en_made_fact *f = &now->fact[i];
+		const struct en_run_fact *f = &now->fact[i];
 
 		if (other && !strncmp(f->key, "schedule.", 9))
 			continue;
-		was = en_made_get(before, f->key);
+		was = en_run_facts_find(before, f->key);
 		if (!same_text(was, f->value))
 			run_line(d, f->key, was, f->value);
 	}
 	for (uint32_t i = 0; !other && i < before->n; i++) {
-		const struct en_made_fact *f = &before->fact[i];
+		const struct en_run_fact *f = &before->fact[i];
 
-		if (!strncmp(f->key, "schedule.", 9) && !en_made_get(now, f->key))
+		if (!strncmp(f->key, "schedule.", 9) && !en_run_facts_find(now, f->key))
 			run_line(d, f->key, f->value, NULL);
 	}
 }

@@ -230,7 +230,8 @@ int en_export(const struct en_model *model, struct en_zero *z, struct en_comm *c
 	struct ckpt_saver_opts so = {
 		.size = sizeof(so), .job = opts->job, .rank = comm->rank, .nranks = comm->size,
 		.threads = 1, .buffer_bytes = BUFFER, .sync = opts->sync,
-		.timeout_ms = opts->timeout_ms, .look = en_checkpointer_look, .look_arg = comm,
+		.timeout_ms = opts->timeout_ms, .look = en_checkpointer_ranks_gone,
+		.look_arg = comm,
 	};
 	uint64_t n;
 	const struct en_zero_piece *piece = en_zero_pieces(z, &n);

@@ -276,7 +276,7 @@ static bool is_one_folder(const struct en_find_opts *o)
 	       save.st_ino == from.st_ino;
 }
 
-int en_find_take(const struct en_find_opts *o, const char *tag, struct ckpt_err *err)
+int en_find_set_latest(const struct en_find_opts *o, const char *tag, struct ckpt_err *err)
 {
 	return is_one_folder(o) ? point_to(o, tag, err) : 0;
 }
@@ -456,8 +456,8 @@ static int look(const struct en_find_opts *o, struct en_found *out, struct ckpt_
 	return rc;
 }
 
-int en_find(const struct en_find_opts *opts, struct en_comm *comm, struct en_found *out,
-	    struct ckpt_err *err)
+int en_find_steps(const struct en_find_opts *opts, struct en_comm *comm, struct en_found *out,
+		  struct ckpt_err *err)
 {
 	struct en_found found = { .n = 0 };
 	struct en_step_found *step;

@@ -59,12 +59,12 @@ struct en_find_opts {
  *	CKPT_E_USAGE       each rank has saved in a folder of its own
  *	CKPT_E_NOTFOUND, CKPT_E_IO, CKPT_E_NOMEM, codes of the collectives
  */
-int en_find(const struct en_find_opts *opts, struct en_comm *comm, struct en_found *out,
-	    struct ckpt_err *err);
+int en_find_steps(const struct en_find_opts *opts, struct en_comm *comm, struct en_found *out,
+		  struct ckpt_err *err);
 void en_found_release(struct en_found *found);
 
 /* Step 'tag' counts from now on: the run could not load one before it. */
-int en_find_take(const struct en_find_opts *opts, const char *tag, struct ckpt_err *err);
+int en_find_set_latest(const struct en_find_opts *opts, const char *tag, struct ckpt_err *err);
 
 /* The ids that a step has under EN_RUN_KEY; "" if none, or no ids. */
 void en_run_ids(struct ckpt_values *values, char out[EN_RUN_TEXT]);

@@ -71,7 +71,7 @@ static bool parse(struct en_fingerprint *r, const char *p, uint64_t len)
 	return true;
 }
 
-bool en_fingerprint_take(struct en_fingerprint *r, struct ckpt_values *values)
+bool en_fingerprint_read(struct en_fingerprint *r, struct ckpt_values *values)
 {
 	struct ckpt_value text;
 
@@ -85,7 +85,7 @@ static bool is_power(uint32_t n)
 }
 
 /* Of two numbers that may be as large as they like: the product for people. */
-static uint64_t units(const struct en_fingerprint *r)
+static uint64_t micro_batches(const struct en_fingerprint *r)
 {
 	return r->world * r->accumulation;
 }
@@ -93,7 +93,7 @@ static uint64_t units(const struct en_fingerprint *r)
 /* Why another order of sums, or other sums, NULL if neither. */
 static const char *difference(const struct en_fingerprint *a, const struct en_fingerprint *b)
 {
-	if (units(a) != units(b))
+	if (micro_batches(a) != micro_batches(b))
 		return "ranks x accumulation is another";
 	if (a->rows != b->rows)
 		return "the micro-batch is another";
@@ -147,9 +147,9 @@ static bool say_beginning(const struct en_fingerprint *r, char text[EN_FINGERPRI
 	n = (size_t)snprintf(text, EN_FINGERPRINT_TEXT,
 			     "bits: %" PRIu32 " x %" PRIu64 " = %" PRIu64 " units of %" PRIu64
 			     " rows a step, summed as one tree: the same at",
-			     r->world, r->accumulation, units(r), r->rows);
-	for (uint64_t w = 1; w <= 1024 && w <= units(r); w *= 2)
-		if (units(r) % w == 0 && n < EN_FINGERPRINT_TEXT)
+			     r->world, r->accumulation, micro_batches(r), r->rows);
+	for (uint64_t w = 1; w <= 1024 && w <= micro_batches(r); w *= 2)
+		if (micro_batches(r) % w == 0 && n < EN_FINGERPRINT_TEXT)
 			n += (size_t)snprintf(text + n, EN_FINGERPRINT_TEXT - n, "%s %" PRIu64,
 					      w == 1 ? "" : ",", w);
 	if (n < EN_FINGERPRINT_TEXT)

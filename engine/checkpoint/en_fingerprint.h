@@ -2,10 +2,10 @@
  * en_fingerprint.h -- what the bits of a run depend on besides its data and rates, and whether
  * two runs agree in it.
  *
- * Gradients of the units of a step (docs/ztrain/collectives.md) are summed as one binary tree in
- * natural order where the number of ranks is a power of two; then neither ranks, stage, threads
- * nor recomputation change a bit, as long as ranks x accumulation, the rows and the tokens of a
- * unit, the precision and the rule of the optimizer stay.  On GPUs that is so with
+ * Gradients of the micro-batches of a step (docs/ztrain/collectives.md) are summed as one binary
+ * tree in natural order where the number of ranks is a power of two; then neither ranks, stage,
+ * threads nor recomputation change a bit, as long as ranks x accumulation, the rows and the tokens
+ * of a micro-batch, the precision and the rule of the optimizer stay.  On GPUs that is so with
  * --reduction tree; else the same run has other bits within rounding.
  */
 #ifndef EN_FINGERPRINT_H
@@ -20,14 +20,14 @@
 
 struct en_fingerprint {
 	uint32_t world;
-	uint64_t accumulation, rows, tokens;	/* of a unit */
+	uint64_t accumulation, rows, tokens;	/* of a micro-batch */
 	int64_t precision;			/* enum en_precision */
 	int64_t wire;		/* enum kn_type that gradients are sent in */
 	int64_t rule;		/* enum kn_adam_rule */
 	bool token_mean, cuda;
 	bool tree;		/* of GPUs: EN_CUDA_SUM_TREE; on CPU ranks it is always so */
 	bool as_deepspeed;	/* fp16: see struct en_zero_opts */
-	bool local;		/* with it: stages 0 and 1, whose ranks sum their own units first */
+	bool local;		/* with it: stages 0 and 1, whose ranks sum their own ones first */
 };
 
 /* Under which key it stands among the client's, as a text of JSON. */
@@ -36,7 +36,7 @@ struct en_fingerprint {
 /* Adds "ztrain_bits": "..." to an object. */
 int en_fingerprint_add(const struct en_fingerprint *r, struct ck_buf *buf, struct ckpt_err *err);
 /* True if the step was saved by this engine and says it. */
-bool en_fingerprint_take(struct en_fingerprint *r, struct ckpt_values *values);
+bool en_fingerprint_read(struct en_fingerprint *r, struct ckpt_values *values);
 
 #define EN_FINGERPRINT_TEXT 400
 /*

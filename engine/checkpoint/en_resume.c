@@ -74,9 +74,9 @@ static int read_values(const struct ckpt *ck, struct en_loaded *out, struct en_s
 	if (!rc)
 		rc = read_data(v, out, err);
 	en_run_ids(v, out->run);
-	out->has_recipe = en_fingerprint_take(&out->recipe, v);
-	en_in_force_take(&out->in_force, v);
-	if (!en_made_take(&out->made, v))
+	out->has_fingerprint = en_fingerprint_read(&out->fingerprint, v);
+	en_in_force_read(&out->in_force, v);
+	if (!en_run_facts_read(&out->made, v))
 		out->made.n = 0;
 	ckpt_values_close(v);
 	return rc;
@@ -216,7 +216,7 @@ int en_resume_load(const struct en_resume *r, struct en_loaded *out, struct ckpt
 			*r->scale = scale;
 			*r->check->differ = differ;
 		} else if (i && !r->comm->rank) {
-			rc = en_find_take(r->find, found->tag[i], err);
+			rc = en_find_set_latest(r->find, found->tag[i], err);
 		}
 	}
 	return rc;

@@ -146,9 +146,9 @@ static int data_resume(void *arg, const char *state, uint64_t len, uint64_t *sam
 	return en_data_resume(&p->data, state, len, samples_out, err);
 }
 
-struct en_feed zt_data_feed(struct zt_program *p)
+struct en_data_loader zt_data_loader(struct zt_program *p)
 {
-	return (struct en_feed){ p, take_rows, data_state, data_resume };
+	return (struct en_data_loader){ p, take_rows, data_state, data_resume };
 }
 
 static int held_rows(void *arg, uint64_t unit, int32_t *ids, int32_t *labels,
@@ -163,9 +163,9 @@ static int held_rows(void *arg, uint64_t unit, int32_t *ids, int32_t *labels,
 	return rc;
 }
 
-struct en_eval_set_feed zt_data_held(struct zt_program *p)
+struct en_eval_loader zt_data_eval_loader(struct zt_program *p)
 {
 	const uint64_t micro = (uint64_t)p->config.set.micro_batch;
 
-	return (struct en_eval_set_feed){ p, (p->held_rows + micro - 1) / micro, held_rows };
+	return (struct en_eval_loader){ p, (p->held_rows + micro - 1) / micro, held_rows };
 }

@@ -48,8 +48,8 @@ int zt_config_print(int argc, char **argv);
 /* zt_data.c */
 int zt_data_open(struct zt_program *p, struct ckpt_err *err);
 void zt_data_close(struct zt_program *p);
-struct en_feed zt_data_feed(struct zt_program *p);
-struct en_eval_set_feed zt_data_held(struct zt_program *p);
+struct en_data_loader zt_data_loader(struct zt_program *p);
+struct en_eval_loader zt_data_eval_loader(struct zt_program *p);
 
 /* zt_launch.c */
 /* Which device: p->on_gpu, p->cuda.  After the ranks are together. */
@@ -66,8 +66,8 @@ void zt_export_tell(const struct zt_program *p, const struct en_ran *ran);
 
 /* zt_tell.c: what a run says.  'arg' is the program. */
 void zt_tell_config(struct zt_program *p);
-int zt_tell_beginning(void *arg, const struct en_begun *begun, struct ckpt_err *err);
-void zt_tell_step(void *arg, const struct en_step_told *step);
+int zt_tell_beginning(void *arg, const struct en_start_report *begun, struct ckpt_err *err);
+void zt_tell_step(void *arg, const struct en_step_report *step);
 void zt_tell_end(struct zt_program *p, const struct en_ran *ran);
 
 #endif

@@ -28,7 +28,7 @@ void zt_tell_config(struct zt_program *p)
  * A run that resumes continues its log; a new one has a new log.  By --resume auto one that was
  * killed before its first save begins again: so does its log.
  */
-static int open_log(struct zt_program *p, const struct en_begun *b, struct ckpt_err *err)
+static int open_log(struct zt_program *p, const struct en_start_report *b, struct ckpt_err *err)
 {
 	struct en_log_found found;
 	int rc;
@@ -52,7 +52,7 @@ static uint64_t params_of(const struct en_model *m)
 #define RATE 1e9	/* bytes a second and rank, that files are assumed to take */
 
 /* With less memory than the state a save takes from the steps what files take for the rest. */
-static void tell_buffer(const struct zt_program *p, const struct en_begun *b)
+static void tell_buffer(const struct zt_program *p, const struct en_start_report *b)
 {
 	const uint64_t buffer = p->args.save_buffer_bytes;
 	const double rest = (double)b->save_bytes - (double)buffer;
@@ -65,7 +65,7 @@ static void tell_buffer(const struct zt_program *p, const struct en_begun *b)
 		       RATE / 1e9);
 }
 
-int zt_tell_beginning(void *arg, const struct en_begun *b, struct ckpt_err *err)
+int zt_tell_beginning(void *arg, const struct en_start_report *b, struct ckpt_err *err)
 {
 	struct zt_program *p = arg;
 	const struct en_settings *set = &p->config.set;
@@ -117,7 +117,7 @@ int zt_tell_beginning(void *arg, const struct en_begun *b, struct ckpt_err *err)
 
 /* ---- steps ---- */
 
-static struct en_log_step log_step(const struct en_step_told *s)
+static struct en_log_step log_step(const struct en_step_report *s)
 {
 	return (struct en_log_step){
 		.step = s->at.steps, .loss = s->loss, .lr = s->lr, .grad_norm = s->grad_norm,
@@ -127,7 +127,7 @@ static struct en_log_step log_step(const struct en_step_told *s)
 	};
 }
 
-static void print_exact(const struct en_step_told *s)
+static void print_exact(const struct en_step_report *s)
 {
 	printf("step %" PRId64 "  loss %.17g  lr %.17g  norm %.17g", s->at.steps, s->loss, s->lr,
 	       s->grad_norm);
@@ -149,7 +149,7 @@ static void write_log(struct zt_program *p, const struct en_log_step *line)
 		zt_say("ztrain: ", "%s: %s; the run continues without a log", p->args.log, err.msg);
 }
 
-void zt_tell_step(void *arg, const struct en_step_told *s)
+void zt_tell_step(void *arg, const struct en_step_report *s)
 {
 	struct zt_program *p = arg;
 	const struct en_log_step line = log_step(s);

@@ -182,7 +182,7 @@ static int find_beginning(struct zt_program *p, struct ckpt_err *err)
 	if (a->save && !p->comm->rank)
 		rc = en_lock_folder(a->save, &p->lock, err);
 	if (!rc && (a->save || a->resume))
-		rc = en_find(&p->find, p->comm, &p->found, err);
+		rc = en_find_steps(&p->find, p->comm, &p->found, err);
 	if (rc)
 		return rc;
 	if (p->found.n || (a->resume && !newest))
@@ -238,7 +238,8 @@ static int run(struct zt_program *p, struct ckpt_err *err)
 		.version = p->config.version, .config_json = p->config_json.p,
 		.scheduler = a->scheduler, .scheduler_args = a->scheduler_args,
 		.warmup_steps = a->warmup,
-		.feed = zt_data_feed(p), .held = zt_data_held(p), .eval_every = a->eval_every,
+		.loader = zt_data_loader(p), .eval_loader = zt_data_eval_loader(p),
+		.eval_every = a->eval_every,
 		.as_deepspeed = p->as_deepspeed, .cuda = p->on_gpu ? &p->cuda : NULL,
 		.token_mean = a->loss == 1,
 		.tokens = p->data.info.tokens,
@@ -251,8 +252,8 @@ static int run(struct zt_program *p, struct ckpt_err *err)
 		.grace_ms = (uint32_t)a->grace_s * 1000, .from = p->from,
 		.stated = p->stated, .unsaid = p->unsaid, .other_model = a->other_model,
 		.find = &p->find, .found = a->save || a->resume ? &p->found : NULL,
-		.export = p->export.dir ? &p->export : NULL, .began = zt_tell_beginning,
-		.told = zt_tell_step, .told_arg = p,
+		.export = p->export.dir ? &p->export : NULL, .on_start = zt_tell_beginning,
+		.on_step = zt_tell_step, .callback_arg = p,
 	};
 	struct en_ran ran;
 	int rc = en_run(&o, &ran, err);

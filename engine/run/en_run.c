@@ -105,11 +105,11 @@ static int make_state(struct en_run *r, struct ckpt_err *err)
 	zo.as_deepspeed = o->as_deepspeed;
 	rc = o->cuda ? en_zero_cuda_new(o->model, o->comm, &zo, &rule, o->cuda, &r->z, err) :
 	     en_zero_cpu_new(o->model, o->comm, &zo, &rule, &r->z, err);
-	r->units = (uint64_t)set->accumulation * o->comm->size;
+	r->n_micro_batches = (uint64_t)set->accumulation * o->comm->size;
 	r->ids = ck_alloc_array(n, sizeof(*r->ids));
 	r->labels = ck_alloc_array(n, sizeof(*r->labels));
-	r->loss = ck_zalloc(r->units * sizeof(*r->loss));
-	r->recipe = (struct en_fingerprint){
+	r->loss = ck_zalloc(r->n_micro_batches * sizeof(*r->loss));
+	r->fingerprint = (struct en_fingerprint){
 		.world = o->comm->size, .accumulation = (uint64_t)set->accumulation,
 		.rows = (uint64_t)set->micro_batch, .tokens = o->tokens,
 		.precision = set->precision, .wire = zo.wire, .rule = rule.rule,
@@ -119,15 +119,16 @@ static int make_state(struct en_run *r, struct ckpt_err *err)
 	};
 	if (!rc && (!r->ids || !r->labels || !r->loss))
 		rc = ck_fail_nomem(err, "a batch", n);
-	if (!rc && o->held.units)
-		rc = en_eval_set_new(r->z, o->comm, &o->held, zo.rows, zo.tokens, &r->held, err);
+	if (!rc && o->eval_loader.n_micro_batches)
+		rc = en_eval_set_new(r->z, o->comm, &o->eval_loader, zo.rows, zo.tokens,
+				     &r->eval_set, err);
 	if (!rc)
 		rc = make_sched(r, err);
 	return rc ? rc : en_scale_init_config(&r->scale, set, o->version, err);
 }
 
 /* What a checkpoint says of the data, and of the bits. */
-static int take_loaded(struct en_run *r, const struct en_loaded *got, struct ckpt_err *err)
+static int resume_data(struct en_run *r, const struct en_loaded *got, struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
 	uint64_t samples;
@@ -136,17 +137,17 @@ static int take_loaded(struct en_run *r, const struct en_loaded *got, struct ckp
 	r->at = got->at;
 	if (!got->data)
 		return 0;
-	rc = o->feed.resume(o->feed.arg, got->data, strlen(got->data), &samples, err);
+	rc = o->loader.resume(o->loader.arg, got->data, strlen(got->data), &samples, err);
 	if (!rc)
 		r->at.samples = (int64_t)samples;
 	return rc;
 }
 
-static int tell_beginning(struct en_run *r, const struct en_loaded *got, double seconds,
-			  struct ckpt_err *err)
+static int report_start(struct en_run *r, const struct en_loaded *got, double seconds,
+			struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
-	struct en_begun b = {
+	struct en_start_report b = {
 		.at = r->at, .resumed = got->resumed, .tag = got->tag, .read_bytes = got->bytes,
 		.read_seconds = seconds,
 		.mem = en_zero_mem(r->z), .device = o->cuda ? en_zero_cuda_text(r->z) : "",
@@ -155,13 +156,13 @@ static int tell_beginning(struct en_run *r, const struct en_loaded *got, double 
 	};
 	int rc = en_comm_all_reduce(o->comm, &b.read_bytes, KN_NUM_U64, 1, EN_COMM_SUM, NULL, err);
 
-	if (rc || !o->began)
+	if (rc || !o->on_start)
 		return rc;
 	b.differ = &r->differ;
 	if (got->resumed && *r->differ.keys)
 		snprintf(b.bits, sizeof(b.bits), "bits: the state is the saved one, to the bit; "
 			 "from here on it is another run: %s", r->differ.keys);
-	else if (got->resumed && !got->has_recipe)
+	else if (got->resumed && !got->has_fingerprint)
 		snprintf(b.bits, sizeof(b.bits),
 			 "bits: the state is the saved one, to the bit; another program trained so "
 			 "far");
@@ -170,10 +171,9 @@ static int tell_beginning(struct en_run *r, const struct en_loaded *got, double 
 			 "bits: the state is the saved one, to the bit; whether the run is the "
 			 "same the step does not say");
 	else
-		b.same_bits = en_fingerprint_same_bits(&r->recipe,
-						       got->has_recipe ? &got->recipe : NULL,
-						       b.bits);
-	return o->began(o->told_arg, &b, err);
+		b.same_bits = en_fingerprint_same_bits(&r->fingerprint, got->has_fingerprint ?
+						       &got->fingerprint : NULL, b.bits);
+	return o->on_start(o->callback_arg, &b, err);
 }
 
 /* From a step, or weights: what differs from this run is settled, and known. */
@@ -182,7 +182,7 @@ static int load(struct en_run *r, struct en_loaded *got, struct ckpt_err *err)
 	const struct en_run_opts *o = r->o;
 	const struct en_sched sched = r->sched;
 	const struct en_scale scale = r->scale;
-	struct en_made now;
+	struct en_run_facts now;
 	const struct en_checkpointer_check check = { &now, o->other_model, &r->differ };
 	const struct en_resume resume = {
 		.model = o->model, .z = r->z, .comm = o->comm, .from = o->from,
@@ -191,7 +191,7 @@ static int load(struct en_run *r, struct en_loaded *got, struct ckpt_err *err)
 	};
 	int rc;
 
-	en_made_of(&now, &o->model->config, o->set, &r->sched);
+	en_run_facts_fill(&now, &o->model->config, o->set, &r->sched);
 	rc = en_resume_load(&resume, got, err);
 	if (rc || !got->resumed)
 		return rc;
@@ -290,18 +290,18 @@ static int fill_state(struct en_run *r, struct ckpt_err *err)
 	else
 		rc = en_zero_init(r->z, o->seed, err);
 	if (!rc)
-		rc = take_loaded(r, &got, err);
+		rc = resume_data(r, &got, err);
 	if (!rc)
 		rc = name_run(r, &got, err);
 	if (!rc)
 		rc = en_zero_sync_params(r->z, err);
 	if (!rc)
-		rc = tell_beginning(r, &got, ck_clock_seconds() - since, err);
+		rc = report_start(r, &got, ck_clock_seconds() - since, err);
 	en_loaded_release(&got);
 	return rc;
 }
 
-static int make_keep(struct en_run *r, struct ckpt_err *err)
+static int make_checkpointer(struct en_run *r, struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
 	const struct en_checkpointer_opts ko = {
@@ -315,7 +315,8 @@ static int make_keep(struct en_run *r, struct ckpt_err *err)
 		.busy = o->cuda ? 1 : o->threads, .beside = o->save_beside,
 	};
 
-	return o->save_root ? en_checkpointer_new(o->model, r->z, o->comm, &ko, &r->keep, err) : 0;
+	return o->save_root ? en_checkpointer_new(o->model, r->z, o->comm, &ko, &r->checkpointer,
+						  err) : 0;
 }
 
 /* ---- saves ---- */
@@ -337,9 +338,9 @@ static int add_text(struct ck_buf *out, const char *key, const struct ck_buf *te
 
 static int describe_client(struct en_run *r, struct ck_buf *out, struct ckpt_err *err)
 {
-	const struct en_feed *f = &r->o->feed;
+	const struct en_data_loader *f = &r->o->loader;
 	struct ck_buf state = CK_BUF_INIT(MOST_STATE);
-	struct en_made made;
+	struct en_run_facts made;
 	int rc = f->state(f->arg, (uint64_t)r->at.samples, &state, err);
 
 	if (!rc)
@@ -347,13 +348,13 @@ static int describe_client(struct en_run *r, struct ck_buf *out, struct ckpt_err
 	if (!rc)
 		rc = add_text(out, EN_CHECKPOINTER_DATA, &state, err);
 	state.len = 0;
-	en_made_of(&made, &r->o->model->config, r->o->set, &r->sched);
+	en_run_facts_fill(&made, &r->o->model->config, r->o->set, &r->sched);
 	if (!rc)
-		rc = en_made_write(&made, &state, err);
+		rc = en_run_facts_write(&made, &state, err);
 	if (!rc)
-		rc = add_text(out, EN_MADE_KEY, &state, err);
+		rc = add_text(out, EN_RUN_FACTS_KEY, &state, err);
 	if (!rc)
-		rc = en_fingerprint_add(&r->recipe, out, err);
+		rc = en_fingerprint_add(&r->fingerprint, out, err);
 	if (!rc && r->run[0]) {
 		rc = ck_buf_adds(out, ", \"" EN_RUN_KEY "\": \"", err);
 		if (!rc)
@@ -386,7 +387,7 @@ static int save(struct en_run *r, struct ckpt_err *err)
 	if (!rc)
 		rc = may_save(r, r->at.steps, &v.replaces, err);
 	if (!rc)
-		rc = en_checkpointer_save(r->keep, tag, &v, &old, err);
+		rc = en_checkpointer_save(r->checkpointer, tag, &v, &old, err);
 	ck_buf_release(&client);
 	r->saved_at = r->at.steps;
 	r->save_began = since;
@@ -397,21 +398,21 @@ static int save(struct en_run *r, struct ckpt_err *err)
 
 /* ---- the loop ---- */
 
-/* One step, with what is told of it and what is due after it. */
-static int go_on(struct en_run *r, int64_t last, bool *stop, struct ckpt_err *err)
+/* One step, with its report and what is due after it. */
+static int run_one_step(struct en_run *r, int64_t last, bool *stop, struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
-	struct en_step_told told;
-	int rc = en_run_step(r, &told, stop, err);
+	struct en_step_report report;
+	int rc = en_run_step(r, &report, stop, err);
 
 	if (rc || *stop)
 		return rc;
-	if (r->held && (is_due(r->at.steps, o->eval_every) || r->at.steps == o->steps)) {
-		told.has_eval = true;
-		rc = en_eval_set_loss(r->held, &told.eval_loss, err);
+	if (r->eval_set && (is_due(r->at.steps, o->eval_every) || r->at.steps == o->steps)) {
+		report.has_eval = true;
+		rc = en_eval_set_loss(r->eval_set, &report.eval_loss, err);
 	}
-	if (!rc && o->told)
-		o->told(o->told_arg, &told);
+	if (!rc && o->on_step)
+		o->on_step(o->callback_arg, &report);
 	if (!rc)
 		rc = en_run_wants_stop(r, stop, err);
 	if (!rc && !*stop && o->save_root && r->at.steps != last &&
@@ -424,13 +425,13 @@ static int go_on(struct en_run *r, int64_t last, bool *stop, struct ckpt_err *er
 static int evaluate_over(struct en_run *r, struct ckpt_err *err)
 {
 	r->out->was_over = true;
-	if (!r->held || r->at.steps < r->o->steps)
+	if (!r->eval_set || r->at.steps < r->o->steps)
 		return 0;
 	r->out->has_eval = true;
-	return en_eval_set_loss(r->held, &r->out->eval_loss, err);
+	return en_eval_set_loss(r->eval_set, &r->out->eval_loss, err);
 }
 
-static int go(struct en_run *r, struct ckpt_err *err)
+static int run_steps(struct en_run *r, struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
 	const int64_t last = last_step(o);
@@ -440,15 +441,16 @@ static int go(struct en_run *r, struct ckpt_err *err)
 	if (r->at.steps >= last)
 		rc = evaluate_over(r, err);
 	while (!rc && !stop && r->at.steps < last)
-		rc = go_on(r, last, &stop, err);
+		rc = run_one_step(r, last, &stop, err);
 	if (!rc && o->save_root && r->saved_at != r->at.steps)
 		rc = save(r, err);
 	r->out->stopped = stop;
-	if (!rc && r->keep)
-		rc = en_checkpointer_wait(r->keep, stop ? o->grace_ms : 0, &r->out->saved, err);
+	if (!rc && r->checkpointer)
+		rc = en_checkpointer_wait(r->checkpointer, stop ? o->grace_ms : 0,
+					  &r->out->saved, err);
 	if (r->out->saves)
 		r->out->last_save_seconds = ck_clock_seconds() - r->save_began;
-	if (rc == -CKPT_E_BUSY && stop && en_checkpointer_pending(r->keep)) {
+	if (rc == -CKPT_E_BUSY && stop && en_checkpointer_pending(r->checkpointer)) {
 		r->out->left = true;
 		memset(err, 0, sizeof(*err));
 		ck_fail(err, CKPT_E_BUSY, o->save_root, CKPT_NO_OFFSET,
@@ -485,17 +487,17 @@ int en_run(const struct en_run_opts *opts, struct en_ran *out, struct ckpt_err *
 	if (!rc)
 		rc = fill_state(&r, err);
 	if (!rc)
-		rc = make_keep(&r, err);
+		rc = make_checkpointer(&r, err);
 	if (!rc)
-		rc = go(&r, err);
+		rc = run_steps(&r, err);
 	if (!rc)
 		rc = export(&r, err);
 	out->at = r.at;
 	if (r.z)
 		out->mem = *en_zero_mem(r.z);
-	en_eval_set_free(r.held);
+	en_eval_set_free(r.eval_set);
 	if (!out->left) {	/* else threads still write it: to free it would be to wait */
-		en_checkpointer_free(r.keep);
+		en_checkpointer_free(r.checkpointer);
 		en_zero_free(r.z);
 	}
 	ck_free(r.ids);

@@ -1,6 +1,6 @@
 /*
  * en_run.h -- a training run from its settings to its end: model, data, state, steps, saves.  The
- * program (ztrain) fills in the options and prints what it is told.
+ * program (ztrain) fills in the options and prints what its callbacks are given.
  */
 #ifndef EN_RUN_H
 #define EN_RUN_H
@@ -14,13 +14,13 @@
 #include "libckpt/base/ck_buf.h"
 
 /* Where the rows of a step come from. */
-struct en_feed {
+struct en_data_loader {
 	void *arg;
 	/*
-	 * The rows of a unit of the step that begins at sample 'start': ids and labels
+	 * The rows of a micro-batch of the step that begins at sample 'start': ids and labels
 	 * [rows, tokens].
 	 */
-	int (*rows)(void *arg, uint64_t start, uint64_t unit, int32_t *ids, int32_t *labels,
+	int (*rows)(void *arg, uint64_t start, uint64_t micro_batch, int32_t *ids, int32_t *labels,
 		    struct ckpt_err *err);
 	/* Where it is after so many samples, as JSON, and back. */
 	int (*state)(void *arg, uint64_t samples, struct ck_buf *buf, struct ckpt_err *err);
@@ -29,7 +29,7 @@ struct en_feed {
 };
 
 /* What happened in a step; on rank 0 all numbers are there. */
-struct en_step_told {
+struct en_step_report {
 	struct en_place_in_run at;	/* after it */
 	double loss, lr, grad_norm, loss_scale, seconds;
 	uint64_t tokens;		/* of all ranks */
@@ -41,7 +41,7 @@ struct en_step_told {
 };
 
 /* Where a run begins, before its first step; the same on every rank but 'mem'. */
-struct en_begun {
+struct en_start_report {
 	struct en_place_in_run at;
 	bool resumed;			/* where a checkpoint left off, with its moments */
 	const char *tag;		/* of the step in the folder that was given, or NULL */
@@ -65,8 +65,8 @@ struct en_run_opts {
 	const char *scheduler;		/* one of transformers', NULL = the settings' own */
 	const char *scheduler_args;	/* its lr_scheduler_kwargs as JSON, or NULL */
 	double warmup_steps;		/* of it; below 1: that part of 'steps'; NAN = none */
-	struct en_feed feed;
-	struct en_eval_set_feed held;	/* no units = no evaluation */
+	struct en_data_loader loader;
+	struct en_eval_loader eval_loader;	/* no micro-batches = no evaluation */
 	int64_t eval_every;		/* steps; 0 = after the last one only */
 	bool token_mean;		/* the loss is the mean of a step's tokens; else of its
 					 * micro-batches' means */
@@ -101,10 +101,10 @@ struct en_run_opts {
 	unsigned unsaid;	/* EN_HAS_*: values that neither an option nor the file states */
 	bool other_model;	/* a step of another config.json is taken */
 	const struct en_export_opts *export;	/* at the end, unless it was stopped; or NULL */
-	/* A code of 'began' ends the run.  Either may be NULL. */
-	int (*began)(void *arg, const struct en_begun *begun, struct ckpt_err *err);
-	void (*told)(void *arg, const struct en_step_told *step);
-	void *told_arg;
+	/* A code of on_start() ends the run.  Either may be NULL. */
+	int (*on_start)(void *arg, const struct en_start_report *start, struct ckpt_err *err);
+	void (*on_step)(void *arg, const struct en_step_report *step);
+	void *callback_arg;
 };
 
 struct en_ran {

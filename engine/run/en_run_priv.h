@@ -8,18 +8,18 @@ struct en_run {
 	const struct en_run_opts *o;
 	struct en_ran *out;
 	struct en_zero *z;
-	struct en_checkpointer *keep;
-	struct en_eval_set *held;		/* NULL: nothing is evaluated */
+	struct en_checkpointer *checkpointer;
+	struct en_eval_set *eval_set;		/* NULL: nothing is evaluated */
 	struct en_sched sched;
 	struct en_scale scale;
-	struct en_fingerprint recipe;
+	struct en_fingerprint fingerprint;
 	struct en_zero_hyper base[EN_SCHED_GROUPS];	/* without rates, and what schedules set */
 	struct en_zero_hyper hyper[EN_SCHED_GROUPS];
 	struct en_differ differ;
 	struct en_place_in_run at;
-	int32_t *ids, *labels;		/* of a unit; with the mean over tokens of all own ones */
-	double *loss;			/* of every unit of a step */
-	uint64_t units;			/* of all ranks */
+	int32_t *ids, *labels;		/* of a micro-batch; with the mean over tokens of all own */
+	double *loss;			/* of every micro-batch of a step */
+	uint64_t n_micro_batches;			/* of all ranks */
 	int64_t saved_at;		/* steps of the last save, -1 = none */
 	double save_began;
 	char run[EN_RUN_TEXT];		/* ids, en_find.h */
@@ -31,7 +31,7 @@ void en_run_init_hyper(struct en_run *r);
 /* Rates of the update that comes. */
 void en_run_set_hyper(struct en_run *r);
 /* '*stop_out': it was broken off between two micro-batches, and nothing of it counts. */
-int en_run_step(struct en_run *r, struct en_step_told *told, bool *stop_out,
+int en_run_step(struct en_run *r, struct en_step_report *report, bool *stop_out,
 		struct ckpt_err *err);
 /* Every rank knows it at the same place. */
 int en_run_wants_stop(struct en_run *r, bool *out, struct ckpt_err *err);

@@ -40,7 +40,7 @@ int en_run_wants_stop(struct en_run *r, bool *out, struct ckpt_err *err)
 
 /* ---- rows ---- */
 
-static uint64_t unit_of(const struct en_run *r, uint32_t m)
+static uint64_t micro_batch_number(const struct en_run *r, uint32_t m)
 {
 	return (uint64_t)m * r->o->comm->size + r->o->comm->rank;
 }
@@ -57,13 +57,13 @@ static struct en_batch batch_of(const struct en_run *r, uint32_t m)
 	};
 }
 
-static int read_unit(struct en_run *r, uint32_t m, struct ckpt_err *err)
+static int read_micro_batch(struct en_run *r, uint32_t m, struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
 	const struct en_batch b = batch_of(r, m);
 
-	return o->feed.rows(o->feed.arg, (uint64_t)r->at.samples, unit_of(r, m),
-			    r->ids + (b.ids - r->ids), r->labels + (b.labels - r->labels), err);
+	return o->loader.rows(o->loader.arg, (uint64_t)r->at.samples, micro_batch_number(r, m),
+			      r->ids + (b.ids - r->ids), r->labels + (b.labels - r->labels), err);
 }
 
 /* The mean over tokens: all rows come first, since every rank must know how many tokens count. */
@@ -74,7 +74,7 @@ static int count_tokens(struct en_run *r, double *count_out, struct ckpt_err *er
 	int rc = 0;
 
 	for (uint32_t m = 0; !rc && m < (uint32_t)r->o->set->accumulation; m++) {
-		rc = read_unit(r, m, err);
+		rc = read_micro_batch(r, m, err);
 		b = batch_of(r, m);
 		count += rc ? 0 : (double)en_batch_count(&b);
 	}
@@ -87,40 +87,40 @@ static int count_tokens(struct en_run *r, double *count_out, struct ckpt_err *er
 /* ---- micro-batches ---- */
 
 /* 'tokens' of the whole step, or 0 where micro-batches count alike. */
-static int run_unit(struct en_run *r, uint32_t m, double tokens, struct ckpt_err *err)
+static int run_micro_batch(struct en_run *r, uint32_t m, double tokens, struct ckpt_err *err)
 {
 	const bool token_mean = r->o->token_mean;
 	const struct en_batch batch = batch_of(r, m);
 	struct en_zero_micro_batch unit = { .batch = &batch };
 	struct en_loss loss;
 	double share;
-	int rc = token_mean ? 0 : read_unit(r, m, err);
+	int rc = token_mean ? 0 : read_micro_batch(r, m, err);
 
 	if (rc)
 		return rc;
-	share = token_mean ? tokens : (double)en_batch_count(&batch) * (double)r->units;
+	share = token_mean ? tokens : (double)en_batch_count(&batch) * (double)r->n_micro_batches;
 	unit.factor = share > 0 ? r->scale.scale / share : 0;
 	if (r->o->as_deepspeed)		/* divided by them in the sum */
 		unit.factor *= r->o->comm->size;
 	rc = en_zero_micro_batch(r->z, m, &unit, &loss, err);
 	if (!rc)
-		r->loss[unit_of(r, m)] = share > 0 ? loss.sum / share : 0;
+		r->loss[micro_batch_number(r, m)] = share > 0 ? loss.sum / share : 0;
 	return rc;
 }
 
-/* A sum of all units' shares, in their order. */
+/* A sum of all micro-batches' shares, in their order. */
 static int join_loss(struct en_run *r, double *out, struct ckpt_err *err)
 {
-	int rc = en_comm_all_reduce(r->o->comm, r->loss, KN_NUM_F64, r->units, EN_COMM_SUM, NULL,
-				    err);
+	int rc = en_comm_all_reduce(r->o->comm, r->loss, KN_NUM_F64, r->n_micro_batches,
+				    EN_COMM_SUM, NULL, err);
 
-	*out = kn_tree_sum(r->loss, r->units);
-	memset(r->loss, 0, r->units * sizeof(*r->loss));
+	*out = kn_tree_sum(r->loss, r->n_micro_batches);
+	memset(r->loss, 0, r->n_micro_batches * sizeof(*r->loss));
 	return rc;
 }
 
 /* A signal need not wait for all micro-batches: the step is given up, and done again later. */
-static int run_units(struct en_run *r, bool *stop_out, struct ckpt_err *err)
+static int run_micro_batches(struct en_run *r, bool *stop_out, struct ckpt_err *err)
 {
 	const uint32_t n = (uint32_t)r->o->set->accumulation;
 	double tokens = 0;
@@ -132,10 +132,10 @@ static int run_units(struct en_run *r, bool *stop_out, struct ckpt_err *err)
 			rc = en_run_wants_stop(r, stop_out, err);
 		if (rc || *stop_out)
 			break;
-		rc = run_unit(r, m, tokens, err);
+		rc = run_micro_batch(r, m, tokens, err);
 	}
 	if (*stop_out)
-		memset(r->loss, 0, r->units * sizeof(*r->loss));
+		memset(r->loss, 0, r->n_micro_batches * sizeof(*r->loss));
 	return rc;
 }
 
@@ -167,33 +167,34 @@ static int update(struct en_run *r, double norm, bool *skipped_out, struct ckpt_
 	return rc;
 }
 
-int en_run_step(struct en_run *r, struct en_step_told *told, bool *stop_out, struct ckpt_err *err)
+int en_run_step(struct en_run *r, struct en_step_report *report, bool *stop_out,
+		struct ckpt_err *err)
 {
-	const uint64_t rows = r->units * (uint64_t)r->o->set->micro_batch;
+	const uint64_t rows = r->n_micro_batches * (uint64_t)r->o->set->micro_batch;
 	const double since = ck_clock_seconds();
 	double norm = 0;
 	int rc;
 
 	en_run_set_hyper(r);
-	*told = (struct en_step_told){
+	*report = (struct en_step_report){
 		.mem = en_zero_mem(r->z), .comm = r->o->comm, .lr = r->hyper[0].lr,
 		.loss_scale = r->scale.scale, .tokens = rows * r->o->tokens,
 	};
-	rc = run_units(r, stop_out, err);
+	rc = run_micro_batches(r, stop_out, err);
 	if (rc || *stop_out)
 		return rc;
-	rc = join_loss(r, &told->loss, err);
+	rc = join_loss(r, &report->loss, err);
 	if (!rc)
 		rc = en_zero_norm(r->z, &norm, err);
 	if (!rc)
-		rc = update(r, norm, &told->skipped, err);
+		rc = update(r, norm, &report->skipped, err);
 	if (rc)
 		return rc;
 	r->at.steps++;
 	r->at.samples += (int64_t)rows;
-	r->at.skipped += told->skipped;
-	told->grad_norm = norm / told->loss_scale;
-	told->at = r->at;
-	told->seconds = ck_clock_seconds() - since;
+	r->at.skipped += report->skipped;
+	report->grad_norm = norm / report->loss_scale;
+	report->at = r->at;
+	report->seconds = ck_clock_seconds() - since;
 	return 0;
 }

@@ -90,7 +90,7 @@ static void find(const char *root, struct en_found *found)
 	t_must(en_comm_local_open(&comm, &err), &err);
 	memset(opened, 0, sizeof(opened));
 	ck_sys.open = count;
-	t_must(en_find(&o, comm, found, &err), &err);
+	t_must(en_find_steps(&o, comm, found, &err), &err);
 	ck_sys.open = real_open;
 	t_must(en_comm_close(comm, &err), &err);
 }

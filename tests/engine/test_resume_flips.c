@@ -80,7 +80,7 @@ struct again {
 	struct en_find_opts find;
 	struct en_found found[4];	/* by rank */
 	int64_t began;			/* after so many steps; by rank 0 */
-	struct en_step_told told;	/* the last one */
+	struct en_step_report told;	/* the last one */
 };
 
 /* What rank 0 said of the run. */
@@ -149,7 +149,7 @@ static void read_config(struct again *a, uint32_t world)
 	free(text);
 }
 
-static int begins(void *arg, const struct en_begun *begun, struct ckpt_err *err)
+static int begins(void *arg, const struct en_start_report *begun, struct ckpt_err *err)
 {
 	struct again *a = arg;
 
@@ -159,7 +159,7 @@ static int begins(void *arg, const struct en_begun *begun, struct ckpt_err *err)
 	return 0;
 }
 
-static void ends_step(void *arg, const struct en_step_told *step)
+static void ends_step(void *arg, const struct en_step_report *step)
 {
 	struct again *a = arg;
 
@@ -174,19 +174,19 @@ static int train(struct en_comm *comm, void *arg, struct ckpt_err *err)
 	struct en_run_opts o = {
 		.model = s->model, .comm = comm, .set = &a->config.set,
 		.version = a->config.version,
-		.feed = { a, take_rows, put_state, take_state },
+		.loader = { a, take_rows, put_state, take_state },
 		.scheduler = "linear", .warmup_steps = 1, .tokens = TOKENS, .threads = 1,
 		.seed = 3, .steps = STEPS, .stop_at = a->stop_at, .save_root = a->save,
 		.job = "flips",
 		.save_to = a->from && a->from != a->save ? CKPT_TO_NATIVE : s->form->to,
 		.save_every = a->from ? 0 : 1, .save_threads = 1, .sync = CKPT_SYNC_NONE,
-		.from = a->from, .began = begins, .told = ends_step, .told_arg = a,
+		.from = a->from, .on_start = begins, .on_step = ends_step, .callback_arg = a,
 	};
 	struct en_ran ran;
 	int rc = 0;
 
 	if (a->from) {
-		rc = en_find(&a->find, comm, &a->found[comm->rank], err);
+		rc = en_find_steps(&a->find, comm, &a->found[comm->rank], err);
 		o.find = &a->find;
 		o.found = &a->found[comm->rank];
 	}

@@ -1,7 +1,7 @@
 /*
- * test_run_facts.c -- what a run keeps of itself besides its state: the recipe of its bits, and its
- * configuration as JSON.  If this fails, a run that goes on promises bits that it does not have, or
- * a step says another configuration than the one it was made by.
+ * test_run_facts.c -- what a run keeps of itself besides its state: the fingerprint of its bits,
+ * and its configuration as JSON.  If this fails, a run that goes on promises bits that it does not
+ * have, or a step says another configuration than the one it was made by.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "engine/config/en_config.h"
-#include "engine/checkpoint/en_made.h"
+#include "engine/checkpoint/en_run_facts.h"
 #include "engine/checkpoint/en_fingerprint.h"
 #include "kernels/include/kn_train.h"
 #include "tests/engine/te_sched.h"
@@ -186,13 +186,13 @@ static void steps_that_do_not_say(void **state)
 	struct en_settings set = { .gradient_clipping = 1 };
 	struct en_differ d = { .n = 0 };
 	struct en_sched sched, own;
-	struct en_made now;
+	struct en_run_facts now;
 	struct ckpt_err err = { 0 };
 
 	(void)state;
 	assert_int_equal(te_sched_none(&sched, lr, 2, &err), 0);
 	own = sched;
-	en_made_of(&now, &model, &set, &sched);
+	en_run_facts_fill(&now, &model, &set, &sched);
 	assert_int_equal(en_differ_model(&d, &now, NULL, false, "step", &err), 0);
 	assert_int_equal(d.n, 1);
 	assert_non_null(strstr(d.line[0], "could be compared"));

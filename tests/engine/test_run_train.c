@@ -39,7 +39,7 @@ struct again {
 	const int32_t *ids, *labels;
 	uint32_t world;
 	char *from, *root;
-	struct en_step_told told[TE_STEPS];	/* by rank 0 */
+	struct en_step_report told[TE_STEPS];	/* by rank 0 */
 	int ntold;
 };
 
@@ -111,7 +111,7 @@ static int no_state(void *arg, uint64_t n, struct ck_buf *buf, struct ckpt_err *
 	return ck_buf_adds(buf, "{}", err);
 }
 
-static void take_step(void *arg, const struct en_step_told *step)
+static void take_step(void *arg, const struct en_step_report *step)
 {
 	struct again *a = arg;
 
@@ -124,13 +124,13 @@ static int train(struct en_comm *comm, void *arg, struct ckpt_err *err)
 	struct again *a = arg;
 	const struct en_run_opts o = {
 		.model = a->m.model, .comm = comm, .set = &a->config.set,
-		.version = a->config.version, .feed = { a, take_rows, no_state, NULL },
+		.version = a->config.version, .loader = { a, take_rows, no_state, NULL },
 		.scheduler = is_in(a, "scheduler") ? NULL : "cosine", .warmup_steps = 4,
 		.token_mean = !strcmp(te_text(a->r.run, "averaging"), "token_mean"),
 		.tokens = TE_TOKENS, .threads = 1, .steps = TE_STEPS, .save_root = a->root,
 		.as_deepspeed = a->config.set.precision == EN_FP16, .job = "a recorded run",
 		.save_to = CKPT_TO_NATIVE, .sync = CKPT_SYNC_NONE,
-		.from = a->from, .told = take_step, .told_arg = a,
+		.from = a->from, .on_step = take_step, .callback_arg = a,
 	};
 	struct en_ran ran;
 
@@ -139,7 +139,7 @@ static int train(struct en_comm *comm, void *arg, struct ckpt_err *err)
 
 /* ---- judging ---- */
 
-static void judge_step(const struct again *a, const struct en_step_told *t, const cJSON *step,
+static void judge_step(const struct again *a, const struct en_step_report *t, const cJSON *step,
 		       struct te_deviation *d)
 {
 	const double norm = te_number(step, "grad_norm"), lr = te_number(step, "lr");
@@ -165,7 +165,7 @@ static int judge_steps(const struct again *a, struct te_deviation *d)
 
 	assert_int_equal(a->ntold, TE_STEPS);
 	cJSON_ArrayForEach(step, cJSON_GetObjectItem(a->r.run, "steps")) {
-		const struct en_step_told *t = &a->told[i++];
+		const struct en_step_report *t = &a->told[i++];
 		const bool skipped = cJSON_IsTrue(cJSON_GetObjectItem(step, "overflow"));
 
 		judge_step(a, t, step, d);

@@ -91,7 +91,7 @@ static uint64_t formula(enum en_comm_kind kind, const struct en_ran *ran)
 	}
 }
 
-static void told(void *arg, const struct en_step_told *step)
+static void told(void *arg, const struct en_step_report *step)
 {
 	static uint64_t gather, reduce;
 	const uint64_t g = watch_counted(EN_COMM_GATHER)->sent,
@@ -101,7 +101,7 @@ static void told(void *arg, const struct en_step_told *step)
 	step_reduce = r - reduce;
 	gather = g;
 	reduce = r;
-	run->told(arg, step);
+	run->on_step(arg, step);
 }
 
 static void report(const char *folder, const struct en_ran *ran)
@@ -145,7 +145,7 @@ WATCH_WRAP(int, en_run,
 	int rc;
 
 	run = opts;
-	mine.told = told;
+	mine.on_step = told;
 	rc = __real_en_run(&mine, out, err);
 	if (!rc && folder)
 		report(folder, out);

@@ -1,5 +1,5 @@
-/* en_made.c -- see en_made.h: what a run is made of, and its text in a step. */
-#include "engine/checkpoint/en_made.h"
+/* en_run_facts.c -- see en_run_facts.h: what a run is made of, and its text in a step. */
+#include "engine/checkpoint/en_run_facts.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -11,28 +11,28 @@
 
 #define MOST_NODES 1000
 
-static struct en_made_fact *next(struct en_made *m, const char *key)
+static struct en_run_fact *next(struct en_run_facts *m, const char *key)
 {
-	struct en_made_fact *f = &m->fact[m->n];
+	struct en_run_fact *f = &m->fact[m->n];
 
-	if (m->n == EN_MADE_FACTS)
-		return &m->fact[EN_MADE_FACTS - 1];
+	if (m->n == EN_RUN_FACTS)
+		return &m->fact[EN_RUN_FACTS - 1];
 	m->n++;
 	snprintf(f->key, sizeof(f->key), "%s", key);
 	return f;
 }
 
-static void add_text(struct en_made *m, const char *key, const char *value)
+static void add_text(struct en_run_facts *m, const char *key, const char *value)
 {
 	snprintf(next(m, key)->value, sizeof(m->fact[0].value), "%s", value);
 }
 
-static void add_whole(struct en_made *m, const char *key, uint64_t value)
+static void add_whole(struct en_run_facts *m, const char *key, uint64_t value)
 {
 	snprintf(next(m, key)->value, sizeof(m->fact[0].value), "%" PRIu64, value);
 }
 
-static void add_number(struct en_made *m, const char *key, double value)
+static void add_number(struct en_run_facts *m, const char *key, double value)
 {
 	char text[EN_DOUBLE_TEXT];
 
@@ -40,13 +40,13 @@ static void add_number(struct en_made *m, const char *key, double value)
 	add_text(m, key, text);
 }
 
-static void add_flag(struct en_made *m, const char *key, bool value)
+static void add_flag(struct en_run_facts *m, const char *key, bool value)
 {
 	add_text(m, key, value ? "true" : "false");
 }
 
 /* By the names of config.json; what changes no number of a step is left out. */
-static void add_model(struct en_made *m, const struct en_model_config *c)
+static void add_model(struct en_run_facts *m, const struct en_model_config *c)
 {
 	add_text(m, "architectures", en_arch_name(c->arch));
 	add_whole(m, "vocab_size", c->vocab);
@@ -69,7 +69,7 @@ static void add_model(struct en_made *m, const struct en_model_config *c)
 }
 
 /* Numbers of a schedule; one that is 0 is left out. */
-static void add_sched(struct en_made *m, const struct en_sched *s)
+static void add_sched(struct en_run_facts *m, const struct en_sched *s)
 {
 	const struct {
 		const char *key;
@@ -98,8 +98,8 @@ static void add_sched(struct en_made *m, const struct en_sched *s)
 			add_number(m, list[i].key, list[i].value);
 }
 
-void en_made_of(struct en_made *m, const struct en_model_config *model,
-		const struct en_settings *set, const struct en_sched *sched)
+void en_run_facts_fill(struct en_run_facts *m, const struct en_model_config *model,
+		       const struct en_settings *set, const struct en_sched *sched)
 {
 	memset(m, 0, sizeof(*m));
 	add_model(m, model);
@@ -111,7 +111,7 @@ void en_made_of(struct en_made *m, const struct en_model_config *model,
 	add_sched(m, sched);
 }
 
-const char *en_made_get(const struct en_made *m, const char *key)
+const char *en_run_facts_find(const struct en_run_facts *m, const char *key)
 {
 	for (uint32_t i = 0; i < m->n; i++)
 		if (!strcmp(m->fact[i].key, key))
@@ -122,7 +122,7 @@ const char *en_made_get(const struct en_made *m, const char *key)
 /* ---- in a step ---- */
 
 /* Keys and values are of letters that JSON takes as they are. */
-int en_made_write(const struct en_made *m, struct ck_buf *buf, struct ckpt_err *err)
+int en_run_facts_write(const struct en_run_facts *m, struct ck_buf *buf, struct ckpt_err *err)
 {
 	int rc = ck_buf_adds(buf, "{", err);
 
@@ -133,12 +133,12 @@ int en_made_write(const struct en_made *m, struct ck_buf *buf, struct ckpt_err *
 }
 
 /* Of another length or kind than are written here: not this engine's, and passed over. */
-static bool take_all(struct en_made *m, const struct ck_json *doc)
+static bool take_all(struct en_run_facts *m, const struct ck_json *doc)
 {
 	uint64_t at = 1;
 
 	memset(m, 0, sizeof(*m));
-	if (doc->tok[0].type != CK_JSON_OBJECT || doc->tok[0].n > EN_MADE_FACTS)
+	if (doc->tok[0].type != CK_JSON_OBJECT || doc->tok[0].n > EN_RUN_FACTS)
 		return false;
 	for (uint32_t i = 0; i < doc->tok[0].n; i++) {
 		const struct ck_json_tok *key = &doc->tok[at], *value = &doc->tok[at + 1];
@@ -152,15 +152,15 @@ static bool take_all(struct en_made *m, const struct ck_json *doc)
 	return m->n > 0;
 }
 
-bool en_made_take(struct en_made *m, struct ckpt_values *values)
+bool en_run_facts_read(struct en_run_facts *m, struct ckpt_values *values)
 {
 	struct ck_json doc = CK_JSON_INIT;
 	struct ckpt_value text;
 	bool ok;
 
-	if (ckpt_value_get(values, EN_MADE_KEY, &text, NULL) || text.kind != CKPT_VALUE_STRING)
+	if (ckpt_value_get(values, EN_RUN_FACTS_KEY, &text, NULL) || text.kind != CKPT_VALUE_STRING)
 		return false;
-	ok = !en_json_parse(&doc, text.bytes, text.n, MOST_NODES, EN_MADE_KEY, NULL) &&
+	ok = !en_json_parse(&doc, text.bytes, text.n, MOST_NODES, EN_RUN_FACTS_KEY, NULL) &&
 	     take_all(m, &doc);
 	ck_json_release(&doc);
 	return ok;
@@ -177,7 +177,7 @@ static double number_of(struct ckpt_values *values, uint32_t g, const char *key)
 	return ckpt_value_float(values, path, &v, NULL) ? (double)NAN : v;
 }
 
-void en_in_force_take(struct en_in_force *f, struct ckpt_values *values)
+void en_in_force_read(struct en_in_force *f, struct ckpt_values *values)
 {
 	struct ckpt_value v;
 

@@ -1,12 +1,12 @@
 /*
- * en_made.h -- what a run is made of besides its state and its data: the model that config.json
- * defines, the optimizer's values, the schedule.  A step keeps it, and a run that resumes from the
- * step compares its own with it.
+ * en_run_facts.h -- what a run is made of besides its state and its data: the model of config.json,
+ * the optimizer's values, the schedule.  A step has them, and a run that resumes from the step
+ * compares its own with them.
  *
  * Who wins where they differ is as in DeepSpeed (docs/ztrain/bits.md, "A resumed run").
  */
-#ifndef EN_MADE_H
-#define EN_MADE_H
+#ifndef EN_RUN_FACTS_H
+#define EN_RUN_FACTS_H
 
 #include <ckpt_value.h>
 
@@ -18,27 +18,27 @@
 #include "libckpt/base/ck_buf.h"
 
 /* Its key in the client state: a JSON object of texts, as a text. */
-#define EN_MADE_KEY "ztrain_run"
+#define EN_RUN_FACTS_KEY "ztrain_run"
 
-#define EN_MADE_FACTS 64
-struct en_made_fact {
+#define EN_RUN_FACTS 64
+struct en_run_fact {
 	char key[40];		/* "hidden_size", "schedule.warmup" */
 	char value[48];
 };
 
-struct en_made {
-	struct en_made_fact fact[EN_MADE_FACTS];	/* those of the model come first */
+struct en_run_facts {
+	struct en_run_fact fact[EN_RUN_FACTS];	/* those of the model come first */
 	uint32_t n, nmodel;
 };
 
-void en_made_of(struct en_made *m, const struct en_model_config *model,
-		const struct en_settings *set, const struct en_sched *sched);
+void en_run_facts_fill(struct en_run_facts *m, const struct en_model_config *model,
+		       const struct en_settings *set, const struct en_sched *sched);
 /* The object's text. */
-int en_made_write(const struct en_made *m, struct ck_buf *buf, struct ckpt_err *err);
+int en_run_facts_write(const struct en_run_facts *m, struct ck_buf *buf, struct ckpt_err *err);
 /* False if the step has none.  'nmodel' is not known, and 0. */
-bool en_made_take(struct en_made *m, struct ckpt_values *values);
+bool en_run_facts_read(struct en_run_facts *m, struct ckpt_values *values);
 /* The value of a key, or NULL. */
-const char *en_made_get(const struct en_made *m, const char *key);
+const char *en_run_facts_find(const struct en_run_facts *m, const char *key);
 
 /* ---- what differs, a line each ---- */
 
@@ -54,18 +54,20 @@ struct en_differ {
  * The model of the step is this run's, or CKPT_E_MISMATCH with the key and both values; with
  * 'allow' a line each.  A step that does not say gets a line.
  */
-int en_differ_model(struct en_differ *d, const struct en_made *now, const struct en_made *before,
-		    bool allow, const char *where, struct ckpt_err *err);
+int en_differ_model(struct en_differ *d, const struct en_run_facts *now,
+		    const struct en_run_facts *before, bool allow, const char *where,
+		    struct ckpt_err *err);
 /* Schedule, clipping and the rest of 'now' that is not the model's: this run's hold. */
-void en_differ_run(struct en_differ *d, const struct en_made *now, const struct en_made *before);
+void en_differ_run(struct en_differ *d, const struct en_run_facts *now,
+		   const struct en_run_facts *before);
 
-/* What a step says of the values in force, besides en_made. */
+/* What a step says of the values in force, besides en_run_facts. */
 struct en_in_force {
 	uint32_t ngroups;	/* of the step; 0 = it does not say */
 	struct en_zero_hyper group[EN_SCHED_GROUPS];	/* NAN: it does not say */
 	bool has_sched;		/* a state of a schedule */
 };
-void en_in_force_take(struct en_in_force *f, struct ckpt_values *values);
+void en_in_force_read(struct en_in_force *f, struct ckpt_values *values);
 
 /*
  * Brings 'group' (this run's, 'n' of them) and the rates of 'sched' to what holds: the step's,
