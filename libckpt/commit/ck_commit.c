@@ -1,4 +1,16 @@
-/* ck_commit.c -- see ck_commit.h. */
+/*
+ * ck_commit.c -- see ck_commit.h.
+ *
+ * The order of the last steps makes a kill or a power cut harmless: the record says which inode is
+ * about to be renamed, that entry is synced, then comes the rename, then the rest of the partial
+ * folder goes, its records last.  Whoever comes next asks for the inode at the destination: equal
+ * to the record's means placed, anything else means that the old result is there.  That the result
+ * is no longer in the partial folder is no evidence, since a power cut may have lost it too.
+ *
+ * An old folder trades places with the new one in one system call: a reader never finds the
+ * destination absent.  Where the file system cannot (NFS) the old folder is moved aside first, and
+ * a process that finds it aside moves it back before anything else.
+ */
 #include "libckpt/commit/ck_commit.h"
 
 #include <errno.h>
@@ -217,7 +229,12 @@ static int keep_one(void *arg, const char *dir, const char *name, struct ckpt_er
 	return rc;
 }
 
-/* Move what is not ours from the old folder at 'from', if there is one, to dst. */
+/*
+ * Move what is not ours from the old folder at 'from', if there is one, to dst.
+ *
+ * A README or a tokenizer that somebody put beside the weights stays when these are replaced.
+ * 'from' is the partial folder's data after an exchange, and its 'old' after two renames.
+ */
 static int keep_others(const struct ck_commit *c, const char *from,
 		       ck_is_ours_fn *is_ours, struct ckpt_err *err)
 {

@@ -1,4 +1,15 @@
-/* ck_place.c -- see ck_place.h. */
+/*
+ * ck_place.c -- see ck_place.h.
+ *
+ * A run's folder holds many steps and one 'latest', and readers open it at any time.  So the step's
+ * folder moves in first, as one rename; files beside it follow; 'latest' is replaced at the end,
+ * when all that it leads to is there and, unless sync is off, on the disk.  A reader in between
+ * finds the old 'latest' and the old step.
+ *
+ * A process that goes on after a kill cannot know how far the other one came, and need not: each
+ * rename is done again only for what is still in the partial folder, and the step's inode, which
+ * the record has, distinguishes our step at the destination from one that somebody else put there.
+ */
 #include "libckpt/commit/ck_place.h"
 
 #include <errno.h>

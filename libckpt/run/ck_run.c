@@ -5,6 +5,11 @@
  * makes a window's bytes in a buffer of its own, hashes them, and writes them.  For a
  * stream the window is the whole unit, and workers wait for their turn; as units are
  * handed out in order, at most one per thread waits.
+ *
+ * Units are a size of the plan and not of the machine, since a record names them by number: a run
+ * that was killed may be continued with other threads and less memory.  What depends on
+ * the machine is the number of threads, which is lowered until their buffers fit into the memory
+ * limit.
  */
 #include "libckpt/run/ck_run.h"
 
