@@ -55,8 +55,8 @@ int ck_pt_bad(const struct ck_pt *pt, struct ckpt_err *err, const char *what);
 /* Bytes of 'numel' elements; a failure names the file. */
 int ck_pt_bytes(const struct ck_pt *pt, uint8_t dtype, uint64_t numel, uint64_t *out,
 		struct ckpt_err *err);
-/* Fill the place of the bytes of a storage of an archive. */
-int ck_pt_zip_record(struct ck_pt *pt, struct ck_pt_storage *s, struct ckpt_err *err);
+/* NULL if the archive has no such record. */
+const struct ck_zip_entry *ck_pt_record_find(const struct ck_pt *pt, const char *record);
 
 int ck_pt_legacy_open(struct ck_pt *pt, unsigned pkl_flags, struct ck_findings *findings,
 		      struct ckpt_err *err);

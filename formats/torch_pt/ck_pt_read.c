@@ -12,55 +12,19 @@
 #include "libckpt/zip/ck_zip_row.h"
 
 #define SMALL_RECORD 4096	/* version, byteorder and such */
-#define RECORD_NAME 1024
-#define INFLATE_AT_OPEN ((uint64_t)16 << 20)
 
 bool ck_pt_probe(const uint8_t *head, size_t n)
 {
 	return (n >= 4 && ck_le32(head) == 0x04034b50u) || ck_pt_is_legacy(head, n);
 }
 
-void ck_pt_note(const struct ck_pt *pt, struct ck_findings *findings, const char *text)
-{
-	if (findings)
-		ck_findings_add(findings, CK_FINDING_FORMAT_NOTE, ck_src_name(pt->src), "%s", text);
-}
-
-void ck_pt_notes_pickle(const struct ck_pt *pt, struct ck_findings *findings, unsigned notes)
-{
-	static const struct {
-		unsigned bit;
-		const char *text;
-	} texts[] = {
-		{CK_PKL_NOTE_PROTO, "the pickle states its protocol twice or late: it was edited"},
-		{CK_PKL_NOTE_LEFT, "the pickle leaves more than one value: it was edited"},
-		{CK_PKL_NOTE_POP, "the pickle makes a value and drops it: it was edited"},
-		{CK_PKL_NOTE_INST, "the pickle uses INST or OBJ, which Python 2 wrote"},
-		{CK_PKL_NOTE_LATIN1, "Python 2 strings that are not UTF-8 were read as Latin-1"},
-		{CK_PKL_NOTE_SPLIT, "a known name is cut into module and name in an unusual place"},
-		{CK_PKL_NOTE_MENTION, "the pickle mentions a refused name without calling it"},
-	};
-
-	for (size_t i = 0; i < CK_ARRAY_LEN(texts); i++)
-		if (notes & texts[i].bit)
-			ck_pt_note(pt, findings, texts[i].text);
-}
-
 /* ---- records of the archive ---- */
-
-static const struct ck_zip_entry *record_find(const struct ck_pt *pt, const char *record)
-{
-	char name[RECORD_NAME];
-	const int n = snprintf(name, sizeof(name), "%s/%s", pt->prefix, record);
-
-	return n < 0 || (size_t)n >= sizeof(name) ? NULL : ck_zip_entry_find(pt->zip, name);
-}
 
 /* A small record as text; *text_out stays NULL if there is none. */
 static int record_text(const struct ck_pt *pt, const char *record, uint8_t **text_out,
 		       uint64_t *n_out, struct ckpt_err *err)
 {
-	const struct ck_zip_entry *e = record_find(pt, record);
+	const struct ck_zip_entry *e = ck_pt_record_find(pt, record);
 
 	*text_out = NULL;
 	if (!e)
@@ -96,13 +60,13 @@ static int kind_check(const struct ck_pt *pt, struct ckpt_err *err)
 {
 	const char *where = ck_src_name(pt->src);
 
-	if (record_find(pt, "constants.pkl"))
+	if (ck_pt_record_find(pt, "constants.pkl"))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, where, CKPT_NO_OFFSET,
 			       "this is a TorchScript archive (torch.jit.save), not a checkpoint; "
 			       "save its state_dict() with torch.save");
-	if (record_find(pt, "data.pkl"))
+	if (ck_pt_record_find(pt, "data.pkl"))
 		return 0;
-	if (record_find(pt, "archive_format") || record_find(pt, "models/model.json"))
+	if (ck_pt_record_find(pt, "archive_format") || ck_pt_record_find(pt, "models/model.json"))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, where, CKPT_NO_OFFSET,
 			       "this is a torch.export archive, not a checkpoint");
 	return ck_fail(err, CKPT_E_CORRUPT, where, CKPT_NO_OFFSET,
@@ -202,7 +166,7 @@ static bool digits_of(const uint8_t *p, uint64_t *out)
  */
 static int sum_check(const struct ck_pt *pt, struct ck_findings *findings, struct ckpt_err *err)
 {
-	const struct ck_zip_entry *e = record_find(pt, ".data/serialization_id");
+	const struct ck_zip_entry *e = ck_pt_record_find(pt, ".data/serialization_id");
 	uint64_t said, sum;
 	uint8_t *text;
 	int rc;
@@ -304,56 +268,6 @@ static void crc_check(const struct ck_pt *pt, struct ck_findings *findings)
 
 /* ---- storages of an archive ---- */
 
-/*
- * torch hands out uninitialised memory when a deflate stream is damaged; so a packed
- * storage of moderate size is inflated once, to see that it can be.
- */
-static int inflate_check(const struct ck_pt *pt, const struct ck_zip_entry *e,
-			 struct ckpt_err *err)
-{
-	uint8_t *data;
-	int rc;
-
-	if (e->bytes > INFLATE_AT_OPEN)
-		return 0;
-	rc = ck_zip_read(pt->zip, e, INFLATE_AT_OPEN, &data, err);
-	if (!rc)
-		ck_free(data);
-	return rc;
-}
-
-int ck_pt_zip_record(struct ck_pt *pt, struct ck_pt_storage *s, struct ckpt_err *err)
-{
-	const struct ck_zip_entry *e;
-	char record[300];
-	uint64_t bytes;
-	int rc;
-
-	snprintf(record, sizeof(record), "data/%s", s->key);
-	e = record_find(pt, record);
-	if (!e)
-		return ck_fail(err, CKPT_E_CORRUPT, pt->where, CKPT_NO_OFFSET,
-			       "the pickle names storage '%s', of which the archive has no record",
-			       s->key);
-	rc = ck_pt_bytes(pt, s->dtype, s->numel, &bytes, err);
-	if (rc)
-		return rc;
-	/* A float32 tensor over 10 bytes is declared with 2 elements, the record has 10. */
-	if (e->bytes < bytes || e->bytes - bytes >= ckpt_dtype_bits(s->dtype) / 8)
-		return ck_fail(err, CKPT_E_CORRUPT, pt->where, CKPT_NO_OFFSET,
-			       "storage '%s' has %" PRIu64 " elements (%" PRIu64
-			       " bytes), its record %" PRIu64 " bytes",
-			       s->key, s->numel, bytes, e->bytes);
-	s->deflated = e->method != 0;
-	s->bytes = e->bytes;
-	s->packed = e->packed;
-	s->crc = e->crc;
-	rc = ck_zip_data_offset(pt->zip, e, &s->off, err);
-	if (!rc && s->deflated)
-		rc = inflate_check(pt, e, err);
-	return rc;
-}
-
 static void storages_check(const struct ck_pt *pt, struct ck_findings *findings)
 {
 	for (uint64_t i = 0; findings && i < pt->nstorages; i++) {
@@ -374,7 +288,7 @@ static void storages_check(const struct ck_pt *pt, struct ck_findings *findings)
 static int zip_parse(struct ck_pt *pt, unsigned pkl_flags, struct ck_findings *findings,
 		     struct ckpt_err *err)
 {
-	const struct ck_zip_entry *e = record_find(pt, "data.pkl");
+	const struct ck_zip_entry *e = ck_pt_record_find(pt, "data.pkl");
 	uint8_t *pickle = NULL;
 	int rc;
 

@@ -6,10 +6,15 @@
  * key must agree in type and length.
  */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "formats/torch_pt/ck_pt_priv.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/zip/ck_zip.h"
+
+#define RECORD_NAME 1024
+#define INFLATE_AT_OPEN ((uint64_t)16 << 20)
 
 static const struct {
 	const char *name;
@@ -137,6 +142,65 @@ static int pid_read(const struct ck_pt *pt, const struct ck_val *v, struct ck_pt
 	return rc;
 }
 
+const struct ck_zip_entry *ck_pt_record_find(const struct ck_pt *pt, const char *record)
+{
+	char name[RECORD_NAME];
+	const int n = snprintf(name, sizeof(name), "%s/%s", pt->prefix, record);
+
+	return n < 0 || (size_t)n >= sizeof(name) ? NULL : ck_zip_entry_find(pt->zip, name);
+}
+
+/*
+ * torch hands out uninitialised memory when a deflate stream is damaged; so a packed
+ * storage of moderate size is inflated once, to see that it can be.
+ */
+static int inflate_check(const struct ck_pt *pt, const struct ck_zip_entry *e,
+			 struct ckpt_err *err)
+{
+	uint8_t *data;
+	int rc;
+
+	if (e->bytes > INFLATE_AT_OPEN)
+		return 0;
+	rc = ck_zip_read(pt->zip, e, INFLATE_AT_OPEN, &data, err);
+	if (!rc)
+		ck_free(data);
+	return rc;
+}
+
+/* Where the bytes of a storage of an archive are. */
+static int find_bytes(struct ck_pt *pt, struct ck_pt_storage *s, struct ckpt_err *err)
+{
+	const struct ck_zip_entry *e;
+	char record[300];
+	uint64_t bytes;
+	int rc;
+
+	snprintf(record, sizeof(record), "data/%s", s->key);
+	e = ck_pt_record_find(pt, record);
+	if (!e)
+		return ck_fail(err, CKPT_E_CORRUPT, pt->where, CKPT_NO_OFFSET,
+			       "the pickle names storage '%s', of which the archive has no record",
+			       s->key);
+	rc = ck_pt_bytes(pt, s->dtype, s->numel, &bytes, err);
+	if (rc)
+		return rc;
+	/* A float32 tensor over 10 bytes is declared with 2 elements, the record has 10. */
+	if (e->bytes < bytes || e->bytes - bytes >= ckpt_dtype_bits(s->dtype) / 8)
+		return ck_fail(err, CKPT_E_CORRUPT, pt->where, CKPT_NO_OFFSET,
+			       "storage '%s' has %" PRIu64 " elements (%" PRIu64
+			       " bytes), its record %" PRIu64 " bytes",
+			       s->key, s->numel, bytes, e->bytes);
+	s->deflated = e->method != 0;
+	s->bytes = e->bytes;
+	s->packed = e->packed;
+	s->crc = e->crc;
+	rc = ck_zip_data_offset(pt->zip, e, &s->off, err);
+	if (!rc && s->deflated)
+		rc = inflate_check(pt, e, err);
+	return rc;
+}
+
 static int storage_add(struct ck_pt *pt, const struct ck_pt_pid *pid, uint32_t *out,
 		       struct ckpt_err *err)
 {
@@ -155,7 +219,7 @@ static int storage_add(struct ck_pt *pt, const struct ck_pt_pid *pid, uint32_t *
 		.absent = !strcmp(pid->location, "meta"), .root = CK_NONE,
 	};
 	if (!pt->legacy && !s->absent)
-		rc = ck_pt_zip_record(pt, s, err);
+		rc = find_bytes(pt, s, err);
 	if (!rc)
 		rc = ck_map_add(&pt->by_key, s->key, strlen(s->key), pt->nstorages, NULL, err);
 	if (rc)

@@ -124,11 +124,6 @@ void ck_commit_release(struct ck_commit *c)
 	memset(c, 0, sizeof(*c));
 }
 
-char *ck_commit_record_path(const struct ck_commit *c, uint32_t part)
-{
-	return ck_asprintf("%s/part-%05u.rec", c->partial, part);
-}
-
 int ck_commit_room(const char *dst, bool is_dir, uint64_t bytes, uint64_t *free_out,
 		   struct ckpt_err *err)
 {
@@ -295,19 +290,6 @@ static int replace_dir(const struct ck_commit *c, struct ckpt_err *err)
 	failed = errno;
 	ck_sys.rename(c->old, c->dst, 0);
 	return ck_fail_sys(err, failed, "rename", c->dst);
-}
-
-int ck_commit_announce(const struct ck_commit *c, struct ck_record *rec, const char *path,
-		       bool sync, struct ckpt_err *err)
-{
-	struct stat st;
-	int rc = 0;
-
-	if (ck_sys.lstat(path, &st))
-		return ck_fail_sys(err, errno, "stat", path);
-	if (sync)
-		rc = ck_fs_sync_dir(c->parent, CK_SYNCED_BEGUN, err);
-	return rc ? rc : ck_record_place(rec, st.st_ino, sync, err);
 }
 
 static int place_over_dir(const struct ck_commit *c, struct ck_record *rec, enum ckpt_sync sync,

@@ -1,4 +1,4 @@
-/* ck_commit_lock.c -- the lock of a partial folder, and its removal; see ck_commit.h. */
+/* ck_commit_lock.c -- a partial folder: its records, its lock, its removal; see ck_commit.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -14,6 +14,11 @@
 
 #define NAP_NS 2000000L
 #define MOST_TURNS 16	/* folders that are removed between open and lock */
+
+char *ck_commit_record_path(const struct ck_commit *c, uint32_t part)
+{
+	return ck_asprintf("%s/part-%05u.rec", c->partial, part);
+}
 
 /* Asked again and again: a call that waits could not be ended. */
 int ck_commit_lock(const struct ck_commit *c, int *lock_out, struct ckpt_err *err)

@@ -19,6 +19,19 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
 
+int ck_commit_announce(const struct ck_commit *c, struct ck_record *rec, const char *path,
+		       bool sync, struct ckpt_err *err)
+{
+	struct stat st;
+	int rc = 0;
+
+	if (ck_sys.lstat(path, &st))
+		return ck_fail_sys(err, errno, "stat", path);
+	if (sync)
+		rc = ck_fs_sync_dir(c->parent, CK_SYNCED_BEGUN, err);
+	return rc ? rc : ck_record_place(rec, st.st_ino, sync, err);
+}
+
 struct placing {
 	const struct ck_commit *c;
 	bool force, sync;

@@ -86,24 +86,6 @@ static int check_dst(struct ck_stage *stage, struct ckpt_err *err)
 	return 0;
 }
 
-int ck_stage_make_dir(const char *path, bool *made_out, struct ckpt_err *err)
-{
-	struct stat st;
-
-	if (!ck_sys.mkdir(path, 0777)) {
-		*made_out = true;
-		return 0;
-	}
-	if (errno != EEXIST)
-		return ck_fail_sys(err, errno, "mkdir", path);
-	if (ck_sys.lstat(path, &st))
-		return ck_fail_sys(err, errno, "stat", path);
-	if (!S_ISDIR(st.st_mode))
-		return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-			       "something that is no folder stands where partial output goes");
-	return 0;
-}
-
 /*
  * Parts of one result are parts of one source.  What is the same for its copies on other machines
  * goes into the fingerprint; what is not counts where parts read the same files.

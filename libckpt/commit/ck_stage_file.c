@@ -8,6 +8,24 @@
 #include "libckpt/commit/ck_stage_priv.h"
 #include "libckpt/io/ck_fs.h"
 
+int ck_stage_make_dir(const char *path, bool *made_out, struct ckpt_err *err)
+{
+	struct stat st;
+
+	if (!ck_sys.mkdir(path, 0777)) {
+		*made_out = true;
+		return 0;
+	}
+	if (errno != EEXIST)
+		return ck_fail_sys(err, errno, "mkdir", path);
+	if (ck_sys.lstat(path, &st))
+		return ck_fail_sys(err, errno, "stat", path);
+	if (!S_ISDIR(st.st_mode))
+		return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
+			       "something that is no folder stands where partial output goes");
+	return 0;
+}
+
 /* True where taking space ahead only costs: memory file systems check it anyway. */
 static int preallocate(struct stage_file *f, uint64_t bytes, bool plain, struct ckpt_err *err)
 {

@@ -11,6 +11,7 @@
 #define CK_SAVE_H
 
 #include <pthread.h>
+#include <string.h>
 
 #include "libckpt/base/ck_crc.h"
 #include "libckpt/base/ck_hash.h"
@@ -67,7 +68,12 @@ void ck_sv_spec_release(struct sv_spec *s);
 int ck_sv_spec_state(const struct sv_spec *s, uint64_t tensor, const char *name,
 		     uint32_t *state_out, struct ckpt_err *err);
 /* The name of a file within the step, NULL if it is beside it. */
-const char *ck_sv_spec_local(const struct sv_spec *s, const char *name);
+static inline const char *ck_sv_spec_local(const struct sv_spec *s, const char *name)
+{
+	const size_t n = strlen(s->tag);
+
+	return !strncmp(name, s->tag, n) && name[n] == '/' ? name + n + 1 : NULL;
+}
 
 /* ---- sv_hf.c ---- */
 
@@ -252,7 +258,7 @@ int ck_sv_end(struct sv_save *s, double since, struct ckpt_err *err);
 /* Tell the others, and leave nothing that costs room. */
 void ck_sv_give_up(struct sv_save *s, const struct ckpt_err *why);
 
-/* A file of the step whose space this rank takes, and whose literals it writes. */
+/* A file of the step whose space this rank takes, and whose literals it writes; sv_refs.c. */
 bool ck_sv_is_mine(const struct sv_save *s, uint32_t file);
 
 /* ---- sv_link.c: what an earlier step has already ---- */

@@ -69,28 +69,6 @@ static int write_literal(struct sv_save *s, uint32_t file, const struct ck_seg *
 	return rc ? rc : add_crc(s, seg, ck_zip_crc32(0, seg->text, seg->bytes), err);
 }
 
-/* It speaks of files that rank 0 alone has. */
-static bool is_manifest(const struct sv_save *s, uint32_t file)
-{
-	return s->spec.plan.seal.wanted && file == s->spec.plan.seal.file;
-}
-
-/* A file whose space this rank has taken. */
-bool ck_sv_is_mine(const struct sv_save *s, uint32_t file)
-{
-	const char *name = ck_sv_spec_local(&s->spec, s->spec.plan.file[file].name);
-	const size_t n = name ? strlen(name) : 0;
-
-	if (!name)
-		return false;
-	if (file >= s->spec.nshared)
-		return true;
-	if (!s->spec.own_cut)
-		return is_manifest(s, file) ? !s->opts->rank :
-		       file % s->opts->nranks == s->opts->rank;
-	return !s->opts->rank || n < 3 || strcmp(name + n - 3, ".pt") != 0;
-}
-
 /* A file that goes along as it is now: replaced since the save began, it is the new one, whole. */
 static int write_copy(struct sv_save *s, uint32_t file, const struct ck_seg *seg,
 		      struct ckpt_err *err)

@@ -1,4 +1,7 @@
-/* sv_refs.c -- which segments of a plan take which elements of a state; see ck_save.h. */
+/*
+ * sv_refs.c -- which segments of a plan take which elements of a state, and whose a file is; see
+ * ck_save.h.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,4 +97,25 @@ uint64_t ck_sv_size(const struct sv_refs *r, uint32_t state)
 uint64_t ck_sv_grain(const struct sv_refs *r, uint32_t state)
 {
 	return CK_DIGEST_BLOCK / ck_sv_size(r, state);
+}
+
+/* It speaks of files that rank 0 alone has. */
+static bool is_manifest(const struct sv_save *s, uint32_t file)
+{
+	return s->spec.plan.seal.wanted && file == s->spec.plan.seal.file;
+}
+
+bool ck_sv_is_mine(const struct sv_save *s, uint32_t file)
+{
+	const char *name = ck_sv_spec_local(&s->spec, s->spec.plan.file[file].name);
+	const size_t n = name ? strlen(name) : 0;
+
+	if (!name)
+		return false;
+	if (file >= s->spec.nshared)
+		return true;
+	if (!s->spec.own_cut)
+		return is_manifest(s, file) ? !s->opts->rank :
+		       file % s->opts->nranks == s->opts->rank;
+	return !s->opts->rank || n < 3 || strcmp(name + n - 3, ".pt") != 0;
 }

@@ -537,9 +537,3 @@ int ck_sv_spec_state(const struct sv_spec *s, uint64_t tensor, const char *name,
 	return 0;
 }
 
-const char *ck_sv_spec_local(const struct sv_spec *s, const char *name)
-{
-	const size_t n = strlen(s->tag);
-
-	return !strncmp(name, s->tag, n) && name[n] == '/' ? name + n + 1 : NULL;
-}
