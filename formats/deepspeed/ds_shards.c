@@ -132,8 +132,8 @@ static int write_all(struct wr *w, struct ckpt_err *err)
 	for (uint32_t r = 0; !rc && w->t->stage && r < w->t->world; r++)
 		rc = write_optim(w, r, err);
 	if (!rc)
-		rc = ck_wr_list_along(w, err);
-	return rc ? rc : ck_wr_root(w, err);
+		rc = ck_step_along_list(&w->along, err);
+	return rc ? rc : ck_step_along_plan(&w->along, w->plan, err);
 }
 
 int ck_ds_write_step(struct ck_step *step, const struct ck_index *ix,

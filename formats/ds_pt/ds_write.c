@@ -163,30 +163,14 @@ int ck_wr_check(struct wr *w, struct ckpt_err *err)
 	return rc;
 }
 
-/* A universal checkpoint is the step's tag with an ending, as its converter is usually called. */
-static const char *tag_for(struct ck_step *step, const struct ck_reshard_want *want)
-{
-	static const char ending[] = "_universal";
-	const char *tag = step->tag;
-	const size_t n = strlen(tag), end = sizeof(ending) - 1;
-	const bool has = n > end && !strcmp(tag + n - end, ending);
-
-	if (want->tag)
-		return want->tag;
-	if (want->target->aside && !has)
-		return ck_arena_printf(step->arena, "%s%s", tag, ending);
-	if (!want->target->aside && has && step->format && step->format->aside)
-		return ck_arena_strndup(step->arena, tag, n - end);
-	return tag;
-}
-
 int ck_wr_init(struct wr *w, struct ck_step *step, const struct ck_index *ix,
 	       const struct ck_reshard_want *want, struct ck_plan *plan, struct ckpt_err *err)
 {
 	*w = (struct wr){
 		.step = step, .ix = ix, .want = want, .plan = plan,
-		.tag = tag_for(step, want),
+		.tag = ck_step_tag(step, want),
 	};
+	w->along = (struct ck_step_along){ .step = step, .want = want, .tag = w->tag };
 	return w->tag ? 0 : ck_fail_nomem(err, "a tag", strlen(step->tag));
 }
 
@@ -199,7 +183,7 @@ void ck_wr_layout(struct wr *w, const struct tg_layout *t)
 
 void ck_wr_end(struct wr *w)
 {
-	ck_free(w->along);
+	ck_step_along_release(&w->along);
 	ck_free(w->piece);
 	ck_free(w->store);
 	ck_arena_release(&w->arena);

@@ -12,19 +12,13 @@
 #include "formats/torch_pt/ck_pt.h"
 #include "formats/torch_pt/ck_pt_plan.h"
 #include "libckpt/format/ck_plan.h"
+#include "libckpt/step/ck_step_along.h"
 #include "libckpt/tensor/ck_val_new.h"
 
 /* A storage of the file being made. */
 struct wr_store {
 	uint64_t piece, npieces;	/* in wr->piece */
 	uint8_t dtype;
-};
-
-/* A file of the source that goes into the result as it is. */
-struct wr_along {
-	const char *name, *path;
-	uint64_t bytes;
-	bool in_tag;
 };
 
 struct wr {
@@ -39,8 +33,7 @@ struct wr {
 	bool new_keys;			/* key sets by version and stage, not the source's */
 	const struct ck_val *first;	/* rank 0's shard, where the one written keeps its own
 					   values: for the order of entries; else NULL */
-	struct wr_along *along;		/* ck_wr_list_along(); strings in ds->arena */
-	uint64_t nalong, along_cap;
+	struct ck_step_along along;
 	/* of the file being made */
 	struct ck_arena arena;
 	struct ck_pt_piece *piece;
@@ -141,11 +134,6 @@ struct ck_val *ck_wr_model_keys(struct wr *w, const struct ck_val *root);
 struct ck_val *ck_wr_config(struct wr *w, struct ck_val *old);
 /* The loss scaler with every attribute that a later version looks for. */
 struct ck_val *ck_wr_scaler(struct wr *w, struct ck_val *scaler);
-
-/* ds_write_root.c: what of the source goes along, in the tag folder and beside it. */
-int ck_wr_list_along(struct wr *w, struct ckpt_err *err);
-/* It goes into the plan, of which 'latest' is the last file. */
-int ck_wr_root(struct wr *w, struct ckpt_err *err);
 
 /*
  * ds_write.c: begin with a step that is complete; 'ix' is the index of its tensors.

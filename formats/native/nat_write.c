@@ -271,17 +271,17 @@ static int take_facts(struct wr *w, struct ck_arena *a, struct ck_nat_want *want
 static int take_along(struct wr *w, struct ck_arena *a, struct ck_nat_want *want,
 		      struct ckpt_err *err)
 {
-	const uint64_t most = w->nalong + w->want->nalong;
+	const uint64_t most = w->along.nfiles + w->want->nalong;
 	const size_t skip = strlen(w->tag) + 1;
 	struct ck_along *list = ck_arena_zalloc(a, (most + 1) * sizeof(*list));
 
 	if (!list)
 		return ck_fail_nomem(err, "a list of files", most);
 	want->along = list;
-	for (uint64_t i = 0; i < w->nalong; i++)
-		if (w->along[i].in_tag)
+	for (uint64_t i = 0; i < w->along.nfiles; i++)
+		if (w->along.file[i].in_tag)
 			list[want->nalong++] = (struct ck_along){
-				w->along[i].name + skip, w->along[i].bytes,
+				w->along.file[i].name + skip, w->along.file[i].bytes,
 			};
 	for (uint64_t i = 0; i < w->want->nalong; i++)
 		list[want->nalong++] = w->want->along[i];
@@ -356,11 +356,11 @@ int ck_nat_write_step(struct ck_step *step, const struct ck_index *ix,
 	w.by_rank = true;
 	rc = ck_wr_check(&w, err);
 	if (!rc)
-		rc = ck_wr_list_along(&w, err);
+		rc = ck_step_along_list(&w.along, err);
 	if (!rc)
 		rc = write_files(&w, err);
 	if (!rc)
-		rc = ck_wr_root(&w, err);
+		rc = ck_step_along_plan(&w.along, plan, err);
 	ck_wr_end(&w);
 	return rc;
 }

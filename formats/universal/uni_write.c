@@ -402,9 +402,9 @@ int ck_uni_write_step(struct ck_step *step, const struct ck_index *ix,
 	if (!rc)
 		rc = write_params(&w, err);
 	if (!rc)
-		rc = ck_wr_list_along(&w, err);
+		rc = ck_step_along_list(&w.along, err);
 	if (!rc)
-		rc = ck_wr_root(&w, err);
+		rc = ck_step_along_plan(&w.along, plan, err);
 	ck_wr_end(&w);
 	return rc;
 }

@@ -20,7 +20,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_mount.h"
 #include "libckpt/run/ck_ckpt.h"
-#include "libckpt/step/ck_step.h"
+#include "libckpt/step/ck_step_along.h"
 #include "libckpt/tensor/ck_val_new.h"
 #include "tests/lib/archive/t_pkl.h"
 #include "tests/lib/fs/t_dir.h"
@@ -323,7 +323,8 @@ static int write_step(struct ck_step *step, const struct ck_index *ix,
 		      const struct ck_reshard_want *want, struct ck_plan *plan,
 		      struct ckpt_err *err)
 {
-	struct writing w = { step, ix, plan, want->tag ? want->tag : step->tag, NULL };
+	struct writing w = { step, ix, plan, ck_step_tag(step, want), NULL };
+	struct ck_step_along along = { .step = step, .want = want, .tag = w.tag };
 	bool grouped[MOST] = { false };
 	char *path = t_fmt("%s/" MANIFEST, w.tag);
 	int rc = step->complete ? step->complete(step, err) : 0;
@@ -347,9 +348,10 @@ static int write_step(struct ck_step *step, const struct ck_index *ix,
 	if (!rc)
 		rc = ck_plan_literal(plan, w.text, strlen(w.text), err);
 	if (!rc)
-		rc = ck_plan_file(plan, want->target->latest, err);
+		rc = ck_step_along_list(&along, err);
 	if (!rc)
-		rc = ck_plan_literal(plan, w.tag, strlen(w.tag), err);
+		rc = ck_step_along_plan(&along, plan, err);
+	ck_step_along_release(&along);
 	free(path);
 	return rc;
 }
