@@ -44,7 +44,7 @@ void en_mem_note(struct en_mem *mem, enum en_mem_kind kind, int64_t bytes)
 		mem->total_peak = mem->total;
 }
 
-/* Pages of its own: what the heap keeps of freed memory would count as held for ever. */
+/* Pages of its own: what the heap keeps of freed memory would never be given back. */
 static void *map(uint64_t bytes)
 {
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

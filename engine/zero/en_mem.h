@@ -30,7 +30,7 @@ struct en_mem {
 	uint64_t total, total_peak;
 };
 
-/* "parameters", "gathered", ...; lent for ever. */
+/* "parameters", "gathered", ...; a static string. */
 const char *en_mem_name(enum en_mem_kind kind);
 
 /*

@@ -2,7 +2,7 @@
  * en_offloader.c -- see en_offloader.h.
  *
  * Of a file, tile t has slot t % nslots of a ring.  To get tile t, reads are begun of it and of
- * the nslots - 2 tiles behind it; the slot of the last of these is that of tile t - 2, whose
+ * the nslots - 2 tiles after it; the slot of the last of these is that of tile t - 2, whose
  * writing was begun two tiles ago.  So one tile is worked on, at least one is on its way in and
  * one on its way out.  A slot remembers its tile: what is still there is not read again.  States
  * are read and written by themselves, so that who wants masters alone does not read moments.
@@ -19,7 +19,7 @@ struct slot {
 	struct en_nvme_op op[3];	/* of each state */
 	uint64_t tile;		/* whose slot it is; NONE */
 	unsigned has;		/* states of it that are there, or on their way */
-	float *p;		/* masters, m, v, one behind the other */
+	float *p;		/* masters, exp_avg, exp_avg_sq, one after the other */
 };
 
 struct en_offloader {

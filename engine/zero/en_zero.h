@@ -67,7 +67,7 @@ struct en_zero_opts {
 	bool host_optimizer;	/* stages 1 to 3 */
 	bool host_params;	/* stage 3 */
 	/*
-	 * Of host_optimizer: masters and moments lie in a file on a drive, or, with 'dir' NULL, in
+	 * Of host_optimizer: masters and moments are in a file on a drive, or, with 'dir' NULL, in
 	 * memory.  'bytes' and 'rank' are not looked at, the names when the state is made.
 	 */
 	struct en_nvme_opts nvme;
@@ -104,7 +104,7 @@ uint32_t en_zero_groups(const struct en_zero *z);
 uint32_t en_zero_group_of(const struct en_zero *z, uint32_t param);
 
 /*
- * From now on 't' (NULL: nothing) is told what runs; what was told so far is stopped and can be
+ * From now on 't' (NULL: nothing) records what runs; the trace before is stopped and can be
  * read.  Between steps.  Codes of the device.
  */
 int en_zero_trace(struct en_zero *z, struct en_trace *t, struct ckpt_err *err);
@@ -156,7 +156,7 @@ struct en_zero_slice {
 	enum en_state state;
 	uint64_t at, n;
 };
-/* As they are now, to 'to'; wherever they lie.  Between steps.  Codes of the device. */
+/* As they are now, to 'to'; wherever they are.  Between steps.  Codes of the device. */
 int en_zero_read(struct en_zero *z, const struct en_zero_slice *slice, float *to,
 		struct ckpt_err *err);
 /* How states in a file are read and written, "io_uring, O_DIRECT"; "" if they are in none. */
@@ -165,7 +165,7 @@ const char *en_zero_drive(const struct en_zero *z);
 /* ---------------------------------------------------------------- a copy for a save */
 
 /*
- * Where the state lies on a device: memory for a copy of it that is made while the run goes on.
+ * Where the state is on a device: memory for a copy of it that is made while the run continues.
  * With 'bytes' 0 it holds all of the pieces; else that much, and goes round.  'threads' touch it.
  * '*has_out' is false, and nothing taken, where there is no such device.  It is freed with 'z', and
  * counted as EN_MEM_SAVE.  CKPT_E_NOMEM.

@@ -78,7 +78,7 @@ struct en_zero_backend {
 	/* ---- parameters ---- */
 	/* Of whole parameters: what is computed next waits for the block's gather; or NULL. */
 	int (*whole_wait)(struct en_zero *z, uint32_t block, struct ckpt_err *err);
-	/* Into a slot that nobody uses, which may still be read by what was launched before. */
+	/* Into a slot without users, which may still be read by what was launched before. */
 	int (*gather_begin)(struct en_zero *z, uint32_t block, uint32_t slot,
 			    struct ckpt_err *err);
 	int (*gather_wait)(struct en_zero *z, uint32_t block, uint32_t slot, struct ckpt_err *err);
@@ -175,7 +175,7 @@ struct en_zero {
 	struct en_zero_opts opts;
 	struct en_zero_rule rule;
 	struct en_mem mem;
-	struct en_trace *trace;	/* NULL: nobody wants to know */
+	struct en_trace *trace;	/* NULL: none is recorded */
 	uint64_t scratch;	/* of 'comm', as far as 'mem' knows */
 	bool moves_by_comm;	/* 'comm' carries parameters and gradients: it has scratch memory */
 	enum kn_type grad_type;	/* that gradients are computed in */

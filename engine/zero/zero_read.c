@@ -1,7 +1,7 @@
 /*
  * zero_read.c -- this rank's pieces out of a checkpoint of any format, stage and world: into the
  * memory of the pieces, or, where they have none, into buffers of the backend's that take turns, so
- * that reading goes on while what was read is on its way.
+ * that reading continues while what was read is on its way.
  */
 #include <inttypes.h>
 #include <string.h>

@@ -255,13 +255,13 @@ static int make(struct en_cpu *c, struct ckpt_err *err)
 	return rc ? rc : new_sums(c, err);
 }
 
-/* MPI moves data while it is called: what is in flight goes on between the jobs of a layer. */
+/* MPI moves data while it is called: what is in flight advances between the jobs of a layer. */
 static void keep_moving(void *arg)
 {
 	struct en_zero *z = arg;
 	struct en_collective *none = NULL;
 
-	/* a failure stays in the table, and is told by whoever waits */
+	/* a failure stays in the table, and is reported by whoever waits */
 	(void)en_comm_test(z->comm, &none, NULL);
 }
 

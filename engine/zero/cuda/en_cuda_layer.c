@@ -328,7 +328,7 @@ static void attention_back(struct layer *l, const void *x, const struct en_cuda_
 	struct kn_cu_qk shape = l->qk;
 	const bool norms = weight(l, EN_Q_NORM) != NULL;
 
-	shape.ldq = shape.ldk = c->ld;		/* dq' and dk' lie in dqkv already */
+	shape.ldq = shape.ldk = c->ld;		/* dq' and dk' are in dqkv already */
 	input_mm(l, c->dout, c->g, hidden, weight(l, EN_O), NULL, q, hidden);
 	weight_mm(l, grad(l, EN_O), c->g, hidden, kept->o, q, hidden);
 	if (!kept->q)

@@ -1,7 +1,7 @@
 /*
  * en_cuda_mem.c -- memory of the GPU: taken at the start, counted, given back at the end.
  *
- * What moves between ranks lies where the others can reach it (a window of NCCL, from 2.28 on, if
+ * What moves between ranks is where the others can reach it (a window of NCCL, from 2.28 on, if
  * all GPUs see each other): then gathers and exchanges are done by the copy engines, and leave the
  * multiprocessors to those who compute.
  */
@@ -36,7 +36,7 @@ static int fail(struct en_cuda *c, enum en_mem_kind kind, uint64_t bytes, struct
 		       (unsigned long long)(c->z.mem.total - host) >> 20);
 }
 
-static int take(struct en_cuda *c, bool shared, uint64_t bytes, struct en_cuda_allocation *m)
+static int allocate(struct en_cuda *c, bool shared, uint64_t bytes, struct en_cuda_allocation *m)
 {
 #if HAS_WINDOWS
 	if (shared && c->shares) {
@@ -75,7 +75,7 @@ static int new_memory(struct en_cuda *c, enum en_mem_kind kind, bool shared, uin
 	c->memory = m;
 	m += c->nmemory;
 	*m = (struct en_cuda_allocation){ .p = NULL };
-	rc = take(c, shared, bytes ? bytes : 1, m);
+	rc = allocate(c, shared, bytes ? bytes : 1, m);
 	if (rc == (int)cudaErrorMemoryAllocation)
 		return fail(c, kind, bytes, err);
 	if (rc)

@@ -309,7 +309,7 @@ static int new_host(struct en_cuda *c, struct ckpt_err *err)
 	if (!rc) {
 		en_rope_fill(&c->z.model->config, c->z.opts.type, c->z.opts.tokens, angles,
 			     angles + c->z.opts.tokens * half);
-		/* behind the zeros that en_cuda_new() has asked for */
+		/* after the zeros that en_cuda_new() has asked for */
 		rc = (int)cudaMemcpyAsync(c->cos, angles, bytes, cudaMemcpyHostToDevice, c->work);
 	}
 	if (!rc)
@@ -338,7 +338,7 @@ static int open_device(struct en_cuda *c, struct ckpt_err *err)
 	snprintf(c->text, sizeof(c->text), "%.80s", prop.name);
 	rc = en_cuda_event(&c->updated, err);
 	if (!rc)
-		rc = en_cuda_event(&c->told, err);
+		rc = en_cuda_event(&c->loss_ready, err);
 	return rc ? rc : en_cuda_join(c, err);
 }
 
@@ -404,7 +404,7 @@ static void free_events(struct en_cuda *c)
 		en_cuda_event_free(c->reduce[i].gone);
 	}
 	en_cuda_event_free(c->updated);
-	en_cuda_event_free(c->told);
+	en_cuda_event_free(c->loss_ready);
 }
 
 static void free_blocks(struct en_cuda *c)

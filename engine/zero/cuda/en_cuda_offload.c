@@ -306,7 +306,7 @@ int en_cuda_off_tile_end(struct en_adam *a, uint64_t t, struct ckpt_err *err)
 
 /* ---- all of them ---- */
 
-/* Sums are there, and nobody reads parameters that are to be overwritten. */
+/* Sums are there, and nothing reads parameters that are to be overwritten. */
 int en_cuda_off_begin(struct en_adam *a, struct ckpt_err *err)
 {
 	struct en_cuda *c = en_cuda_of(a->z);

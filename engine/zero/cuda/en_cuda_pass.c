@@ -30,7 +30,7 @@ int en_cuda_layer_backward(struct en_zero_pass *p, uint32_t i, const void *param
 					      err);
 }
 
-/* Copies the loss down, in the order of the work; who wants it waits for 'told'. */
+/* Copies the loss down, in the order of the work; who wants it waits for 'loss_ready'. */
 int en_cuda_loss_begin(struct en_zero_pass *p, struct ckpt_err *err)
 {
 	struct en_cuda *c = en_cuda_of(p->z);
@@ -38,7 +38,7 @@ int en_cuda_loss_begin(struct en_zero_pass *p, struct ckpt_err *err)
 				      cudaMemcpyDeviceToHost, c->work);
 
 	if (!rc)
-		rc = (int)cudaEventRecord(c->told, c->work);
+		rc = (int)cudaEventRecord(c->loss_ready, c->work);
 	return en_cuda_cuda(rc, "the loss", err);
 }
 
@@ -50,7 +50,7 @@ int en_cuda_pass_end(struct en_zero_pass *p, struct ckpt_err *err)
 
 	en_trace_rest(t, EN_TRACE_COMPUTE);
 	en_trace_next(t, EN_TRACE_HOST, "wait for the pass", EN_TRACE_ALL);
-	rc = en_cuda_wait(c, NULL, c->told, "a pass", err);
+	rc = en_cuda_wait(c, NULL, c->loss_ready, "a pass", err);
 	en_trace_rest(t, EN_TRACE_HOST);
 	if (rc)
 		return rc;

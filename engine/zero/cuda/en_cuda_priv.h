@@ -97,7 +97,7 @@ struct en_cuda {
 	size_t nid;
 	bool expects;		/* memory is counted, and none is taken */
 	struct en_cuda_off *off;	/* en_cuda_offload.c; NULL: nothing is on the host */
-	cudaEvent_t updated, told;
+	cudaEvent_t updated, loss_ready;
 	struct en_cuda_load *load;	/* while a state is loaded; en_cuda_load.c */
 	struct en_cuda_snap *snap;	/* where saves are made; en_cuda_save.c */
 	/* While there is a trace: its beginning, and every mark that there can be. */
@@ -143,12 +143,12 @@ int en_cuda_attn(int rc, const char *why, struct ckpt_err *err);
 int en_cuda_event(cudaEvent_t *out, struct ckpt_err *err);
 /* NULL is fine. */
 void en_cuda_event_free(cudaEvent_t event);
-/* 'later' goes on when what 'earlier' has been given so far is done. */
+/* 'later' continues when what 'earlier' has been given so far is done. */
 int en_cuda_after(cudaStream_t later, cudaStream_t earlier, cudaEvent_t by, struct ckpt_err *err);
 /* ---- en_cuda_wait.c ---- */
 /*
- * Until 'event' has come, or with NULL 'stream' is empty; of several ranks not for ever: CKPT_E_IO
- * names those that are silent, and then NCCL is ended (c->lost).
+ * Until 'event' has come, or with NULL 'stream' is empty; of several ranks with the deadline:
+ * CKPT_E_IO names those that are silent, and then NCCL is ended (c->lost).
  */
 int en_cuda_wait(struct en_cuda *c, cudaStream_t stream, cudaEvent_t event, const char *what,
 		 struct ckpt_err *err);
@@ -193,7 +193,7 @@ int en_cuda_gather_params(struct en_cuda *c, uint32_t block, cudaStream_t by, st
 /* ---- en_cuda_reduce.c: gradients go ---- */
 /* A single micro-batch of a single rank is the sum already. */
 bool en_cuda_is_total(const struct en_cuda *c);
-/* Partial sums of a block that may stand beside each other. */
+/* Partial sums of a block that may be held at once. */
 uint32_t en_cuda_levels(const struct en_zero_opts *opts);
 int en_cuda_grad_buffer(struct en_zero *z, uint32_t block, void **grads_out, struct ckpt_err *err);
 /* After the last micro-batch the sums of squares are made as well. */
@@ -261,7 +261,7 @@ uint64_t en_cuda_off_tile(const struct en_cuda *c);
 /* Pinned memory of zeros for a block's parameters. */
 int en_cuda_new_own(struct en_cuda *c, uint64_t bytes, void *p_out, struct ckpt_err *err);
 /*
- * This rank's part goes to its place in the slot, '*own_out', when nobody uses that any more; the
+ * This rank's part goes to its place in the slot, '*own_out', when nothing uses that any more; the
  * stream that moves waits for it.
  */
 int en_cuda_bring(struct en_cuda *c, uint32_t block, uint32_t slot, void **own_out,

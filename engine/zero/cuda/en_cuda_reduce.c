@@ -204,5 +204,5 @@ int en_cuda_reduce_begin(struct en_zero *z, uint32_t block, uint32_t m, struct c
 int en_cuda_reduce_wait(struct en_cuda *c, struct ckpt_err *err)
 {
 	en_trace_wait(c->z.trace, "reduce", EN_TRACE_ALL);
-	return en_cuda_after(c->work, c->move, c->told, err);
+	return en_cuda_after(c->work, c->move, c->loss_ready, err);
 }

@@ -1,5 +1,5 @@
 /*
- * en_cuda_save.c -- a copy of the state for a save, made while the run goes on.
+ * en_cuda_save.c -- a copy of the state for a save, made while the run continues.
  *
  * The thread that writes launches the copies, on a stream of their own, in the order of blocks,
  * which is that of the next update.  Pinned memory has a slot for every slice of the state, or, if
@@ -78,8 +78,8 @@ static uint64_t cut(const struct en_cuda *c, uint32_t block, uint64_t at, uint64
 	return most;
 }
 
-/* The slice behind '*s': states one after the other, block by block. */
-static void go_on(const struct en_cuda *c, uint64_t most, struct en_zero_slice *s)
+/* The slice after '*s': states one after the other, block by block. */
+static void next_slice(const struct en_cuda *c, uint64_t most, struct en_zero_slice *s)
 {
 	s->at += s->n;
 	while (s->block < c->z.model->nblocks && s->at == own(c, s->block)) {
@@ -98,7 +98,7 @@ static void begin(const struct en_cuda *c, uint64_t most, struct en_zero_slice *
 	if (own(c, 0))
 		s->n = cut(c, 0, 0, most);
 	else
-		go_on(c, most, s);
+		next_slice(c, most, s);
 }
 
 /* ---- memory ---- */
@@ -156,7 +156,7 @@ static int make_slots(struct en_cuda *c, uint64_t bytes, uint64_t *need_out, str
 			       "%llu bytes are too few for a copy of what is saved",
 			       (unsigned long long)bytes);
 	s->most = s->most / GRAIN * GRAIN;
-	for (begin(c, s->most, &at); s->stays && at.n; go_on(c, s->most, &at))
+	for (begin(c, s->most, &at); s->stays && at.n; next_slice(c, s->most, &at))
 		n++;
 	s->nslots = s->stays ? (uint32_t)n : SLOTS;
 	s->slot = ck_zalloc((s->nslots + 1ull) * sizeof(*s->slot));
@@ -173,7 +173,7 @@ static int make_slots(struct en_cuda *c, uint64_t bytes, uint64_t *need_out, str
 	*need_out = s->nslots * s->most;
 	if (s->stays)
 		*need_out = 0;
-	for (begin(c, s->most, &at); s->stays && at.n; go_on(c, s->most, &at))
+	for (begin(c, s->most, &at); s->stays && at.n; next_slice(c, s->most, &at))
 		*need_out += at.n;
 	return rc;
 }
@@ -189,7 +189,7 @@ static void place_slots(struct en_cuda *c)
 		s->slot[i].p = p;
 		p += s->stays ? at.n : s->most;
 		if (s->stays)
-			go_on(c, s->most, &at);
+			next_slice(c, s->most, &at);
 	}
 }
 
@@ -264,7 +264,7 @@ int en_cuda_snap_begin(struct en_zero *z, struct ckpt_err *err)
 }
 
 /* All of the blocks before this one have been launched. */
-static void tell(struct en_cuda_snap *s, uint32_t blocks)
+static void note_launched(struct en_cuda_snap *s, uint32_t blocks)
 {
 	pthread_mutex_lock(&s->lock);
 	s->blocks = blocks;
@@ -283,13 +283,13 @@ static int launch_one(struct en_cuda *c, struct ckpt_err *err)
 	if (!rc)
 		rc = (int)cudaEventRecord(slot->there, s->stream);
 	slot->slice = at;
-	go_on(c, s->most, &s->next);
+	next_slice(c, s->most, &s->next);
 	if (!rc && s->next.block != at.block)
 		rc = (int)cudaEventRecord(s->copied[at.block], s->stream);
 	if (rc)
 		return en_cuda_cuda(rc, "copying the state", err);
 	if (s->next.block != at.block)
-		tell(s, s->next.block);
+		note_launched(s, s->next.block);
 	s->launched++;
 	return 0;
 }
@@ -332,7 +332,7 @@ int en_cuda_snap_next(struct en_zero *z, struct en_zero_copied *out, struct ckpt
 	return 0;
 }
 
-/* After a failure copies may be under way, of a block that no event is behind yet. */
+/* After a failure copies may be under way, of a block whose event is not recorded yet. */
 void en_cuda_snap_end(struct en_zero *z)
 {
 	struct en_cuda_snap *s = en_cuda_of(z)->snap;

@@ -54,7 +54,7 @@ static int share_block(struct en_cuda *c, const struct en_zero_block *b, struct 
 
 /*
  * Where the new parameters are made: in their place, but those of the host in the slot of their
- * gather, which nobody uses between passes.
+ * gather, which nothing uses between passes.
  */
 static int place_copy(struct en_adam *a, struct ckpt_err *err)
 {
