@@ -94,7 +94,7 @@ int en_data_state(const struct en_data *d, uint64_t consumed, struct ck_buf *buf
 			   (unsigned long long)consumed, (unsigned long long)s->batch,
 			   (unsigned long long)d->first, (unsigned long long)d->rows,
 			   d->info.tokens, en_order_name(s->opts.order),
-			   (unsigned long long)s->opts.seed, en_tail_name(s->opts.tail),
+			   (unsigned long long)s->opts.seed, en_last_name(s->opts.last),
 			   d->info.fingerprint);
 }
 
@@ -155,8 +155,8 @@ static int compare(const struct en_data *d, const struct ck_json *doc, struct ck
 	if (!rc && s->opts.order != EN_ORDER_SEQUENTIAL)
 		rc = same_number(doc, "seed", s->opts.seed, err);
 	if (!rc)
-		rc = same_text(doc, "tail", en_tail_name(s->opts.tail), err);
-	if (!rc && s->opts.tail != EN_TAIL_FLOW)
+		rc = same_text(doc, "tail", en_last_name(s->opts.last), err);
+	if (!rc && s->opts.last != EN_LAST_FLOW)
 		rc = same_number(doc, "batch", s->batch, err);
 	return rc ? rc : same_text(doc, "fingerprint", d->info.fingerprint, err);
 }
@@ -174,7 +174,7 @@ int en_data_resume(const struct en_data *d, const char *text, uint64_t len,
 		rc = want_number(&doc, "consumed", &consumed, err);
 	if (!rc)
 		rc = compare(d, &doc, err);
-	if (!rc && d->samples.opts.tail != EN_TAIL_FLOW && consumed % d->samples.batch)
+	if (!rc && d->samples.opts.last != EN_LAST_FLOW && consumed % d->samples.batch)
 		rc = ck_fail(err, CKPT_E_CORRUPT, STATE, CKPT_NO_OFFSET,
 			     "%llu samples consumed, no multiple of the batch of %llu",
 			     (unsigned long long)consumed, (unsigned long long)d->samples.batch);

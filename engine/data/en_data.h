@@ -44,7 +44,7 @@ int en_data_init(struct en_data *d, struct en_source *src, uint64_t first, uint6
 void en_data_release(struct en_data *d);
 
 struct en_unit {
-	uint64_t rows;		/* micro, or fewer with EN_TAIL_SHORT */
+	uint64_t rows;		/* micro, or fewer with EN_LAST_SHORT */
 	uint64_t counted;	/* positions that have a target: labels[t + 1] that is not -100 */
 	const uint64_t *number;	/* of each row in the source, lent until the next call */
 };
@@ -61,7 +61,7 @@ int en_data_rows(struct en_data *d, uint64_t start, uint64_t unit, int32_t *ids,
  * Adds where the run is, as a JSON object (docs/ztrain/data.md, "State"), and takes it again.
  *
  *	CKPT_E_MISMATCH  the data, the order or the seed is another one; or, unless the tail is
- *	                 EN_TAIL_FLOW, the batch is
+ *	                 EN_LAST_FLOW, the batch is
  *	CKPT_E_CORRUPT   no such object
  */
 int en_data_state(const struct en_data *d, uint64_t consumed, struct ck_buf *buf,

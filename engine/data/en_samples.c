@@ -8,11 +8,11 @@
 #define WHERE "data order"
 #define MAX_SAMPLES ((uint64_t)1 << 62)
 
-const char *en_tail_name(enum en_tail tail)
+const char *en_last_name(enum en_last_batch last)
 {
 	static const char *const name[] = { "?", "flow", "drop", "fill", "short" };
 
-	return name[(size_t)tail < CK_ARRAY_LEN(name) ? tail : 0];
+	return name[(size_t)last < CK_ARRAY_LEN(name) ? last : 0];
 }
 
 static int set_batch(struct en_samples *s, struct ckpt_err *err)
@@ -38,9 +38,9 @@ static int set_span(struct en_samples *s, uint64_t n, struct ckpt_err *err)
 	const uint64_t whole = n / s->batch, part = n % s->batch != 0;
 
 	s->span = n;
-	if (s->opts.tail == EN_TAIL_DROP)
+	if (s->opts.last == EN_LAST_DROP)
 		s->span = whole * s->batch;
-	else if (s->opts.tail != EN_TAIL_FLOW && ck_mul_over(whole + part, s->batch, &s->span))
+	else if (s->opts.last != EN_LAST_FLOW && ck_mul_over(whole + part, s->batch, &s->span))
 		s->span = UINT64_MAX;
 	if (!s->span)
 		return ck_fail(err, CKPT_E_USAGE, WHERE, CKPT_NO_OFFSET,
@@ -61,10 +61,10 @@ int en_samples_init(struct en_samples *s, uint64_t n, const struct en_samples_op
 
 	if (!now.opts.order)
 		now.opts.order = EN_ORDER_SEQUENTIAL;
-	if (!now.opts.tail)
-		now.opts.tail = EN_TAIL_FLOW;
-	if (!now.opts.deal)
-		now.opts.deal = EN_DEAL_UNITS;
+	if (!now.opts.last)
+		now.opts.last = EN_LAST_FLOW;
+	if (!now.opts.sampler)
+		now.opts.sampler = EN_SAMPLER_UNITS;
 	rc = en_order_init(&now.order, now.opts.order, n, opts->seed, err);
 	if (!rc)
 		rc = set_batch(&now, err);
@@ -102,13 +102,13 @@ static int check_place(const struct en_samples *s, uint64_t start, uint64_t unit
 	if (start > MAX_SAMPLES)
 		return ck_fail(err, CKPT_E_LIMIT, WHERE, CKPT_NO_OFFSET,
 			       "%llu samples consumed is beyond 2^62", (unsigned long long)start);
-	if (s->opts.tail != EN_TAIL_FLOW && start % s->batch)
+	if (s->opts.last != EN_LAST_FLOW && start % s->batch)
 		return ck_fail(
 			err, CKPT_E_USAGE, WHERE, CKPT_NO_OFFSET,
 			"%llu samples consumed is no multiple of the batch of %llu, which the "
 			"tail '%s' asks for",
 			(unsigned long long)start, (unsigned long long)s->batch,
-			en_tail_name(s->opts.tail));
+			en_last_name(s->opts.last));
 	return 0;
 }
 
@@ -117,7 +117,7 @@ static uint64_t offset_in_step(const struct en_samples *s, uint64_t unit, uint64
 {
 	const struct en_samples_opts *o = &s->opts;
 
-	if (o->deal == EN_DEAL_UNITS)
+	if (o->sampler == EN_SAMPLER_UNITS)
 		return unit * o->micro + i;
 	return (unit / o->world * o->micro + i) * o->world + unit % o->world;
 }
@@ -132,7 +132,7 @@ int en_samples_unit(struct en_samples *s, uint64_t start, uint64_t unit, uint64_
 		uint64_t epoch, place;
 
 		place_of(s, start + offset_in_step(s, unit, i), &epoch, &place);
-		if (place >= s->order.n && s->opts.tail == EN_TAIL_SHORT)
+		if (place >= s->order.n && s->opts.last == EN_LAST_SHORT)
 			continue;
 		rc = en_order_at(&s->order, epoch, place % s->order.n, &row[n], err);
 		n++;

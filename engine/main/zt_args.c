@@ -101,10 +101,10 @@ static const struct opt rows[] = {
 	ZT_FLAG("shuffle", args.shuffle, "another order in each epoch, from the seed"),
 	ZT_ONE_OF("order", "KIND", args.order, EN_ORDER_SEQUENTIAL, orders,
 		"sequential (default), shuffled, torch: as torch's samplers"),
-	ZT_ONE_OF("tail", "KIND", args.tail, EN_TAIL_FLOW, tails,
+	ZT_ONE_OF("tail", "KIND", args.tail, EN_LAST_FLOW, tails,
 		"where an epoch is no multiple of the batch: flow (default) into the next, "
 		"drop, fill"),
-	ZT_ONE_OF("deal", "KIND", args.deal, EN_DEAL_UNITS, deals,
+	ZT_ONE_OF("deal", "KIND", args.deal, EN_SAMPLER_UNITS, deals,
 		"rows of a step to ranks: units (default), as accelerate; ranks, as "
 		"DistributedSampler"),
 	ZT_WHOLE("eval-rows", "N", args.eval_rows, 1, MANY,
@@ -378,8 +378,8 @@ int zt_args_parse(int argc, char **argv, struct zt_args *out)
 	args = (struct zt_args){
 		.save_to = -1, .steps = -1, .seed = 1, .timeout_s = 300,
 		.lr = NAN, .beta1 = NAN, .beta2 = NAN, .eps = NAN, .weight_decay = NAN, .clip = NAN,
-		.warmup = NAN, .order = EN_ORDER_SEQUENTIAL, .tail = EN_TAIL_FLOW,
-		.deal = EN_DEAL_UNITS, .sync = CKPT_SYNC_DATA,
+		.warmup = NAN, .order = EN_ORDER_SEQUENTIAL, .tail = EN_LAST_FLOW,
+		.deal = EN_SAMPLER_UNITS, .sync = CKPT_SYNC_DATA,
 		.bench = bench, .timed = 10, .warm = 2, .peak_tflops = NAN,
 	};
 	rc = parse(&calls[bench], argc - 1 - bench, argv + 1 + bench, &words);

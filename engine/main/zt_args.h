@@ -23,7 +23,7 @@ struct zt_args {
 	/* Data. */
 	const char *data;	/* a file of tokens, or NULL: made up */
 	int data_kind;		/* 0 = by the name, else enum en_source_kind */
-	int order, tail, deal;	/* enum en_order_kind, en_tail, en_deal */
+	int order, tail, deal;	/* enum en_order_kind, en_last_batch, en_sampler */
 	int64_t seq;		/* tokens of a row; 0 = as long as the longest */
 	int64_t pad_id, seed;
 	int shuffle, overlap, pack, cut, synthetic;

@@ -57,7 +57,7 @@ static struct en_samples_opts samples_opts(const struct zt_program *p)
 
 	return (struct en_samples_opts){
 		.order = a->shuffle ? EN_ORDER_SHUFFLED : (enum en_order_kind)a->order,
-		.tail = (enum en_tail)a->tail, .deal = (enum en_deal)a->deal,
+		.last = (enum en_last_batch)a->tail, .sampler = (enum en_sampler)a->deal,
 		.seed = (uint64_t)a->seed, .micro = (uint64_t)set->micro_batch,
 		.accumulation = (uint64_t)set->accumulation, .world = p->comm->size,
 	};
@@ -68,7 +68,7 @@ static int open_held(struct zt_program *p, uint64_t train, struct ckpt_err *err)
 {
 	const struct zt_args *a = &p->args;
 	const struct en_samples_opts order = {
-		.order = EN_ORDER_SEQUENTIAL, .tail = EN_TAIL_SHORT, .deal = EN_DEAL_UNITS,
+		.order = EN_ORDER_SEQUENTIAL, .last = EN_LAST_SHORT, .sampler = EN_SAMPLER_UNITS,
 		.micro = (uint64_t)p->config.set.micro_batch, .accumulation = 1, .world = 1,
 	};
 	struct en_source_info info;

@@ -55,8 +55,8 @@ static void lists_are_those_of_distributed_sampler(void **state)
 		const struct en_samples_opts opts = {
 			.order = cJSON_IsTrue(te_get(e, "shuffle")) ? EN_ORDER_TORCH :
 				 EN_ORDER_SEQUENTIAL,
-			.tail = cJSON_IsTrue(te_get(e, "drop_last")) ? EN_TAIL_DROP : EN_TAIL_FILL,
-			.deal = EN_DEAL_RANKS,
+			.last = cJSON_IsTrue(te_get(e, "drop_last")) ? EN_LAST_DROP : EN_LAST_FILL,
+			.sampler = EN_SAMPLER_RANKS,
 			.seed = (uint64_t)te_num(e, "seed"),
 			.micro = 1, .accumulation = 1, .world = world,
 		};
@@ -99,8 +99,8 @@ static void lists_are_those_of_accelerate(void **state)
 		const uint32_t world = (uint32_t)te_num(e, "world");
 		const bool even = cJSON_IsTrue(te_get(e, "even_batches"));
 		const struct en_samples_opts opts = {
-			.tail = cJSON_IsTrue(te_get(e, "drop_last")) ? EN_TAIL_DROP :
-				even ? EN_TAIL_FILL : EN_TAIL_SHORT,
+			.last = cJSON_IsTrue(te_get(e, "drop_last")) ? EN_LAST_DROP :
+				even ? EN_LAST_FILL : EN_LAST_SHORT,
 			.micro = (uint64_t)te_num(e, "batch"), .accumulation = 1, .world = world,
 		};
 		struct en_samples s = samples((uint64_t)te_num(e, "n"), opts);
@@ -130,11 +130,11 @@ static void lists_are_those_of_accelerate(void **state)
 /* DistributedSampler with batches: rank r's batch j is its list's j-th piece. */
 static void batches_of_ranks_are_pieces_of_their_lists(void **state)
 {
-	const struct en_samples_opts one = { .order = EN_ORDER_TORCH, .tail = EN_TAIL_DROP,
-					     .deal = EN_DEAL_RANKS, .seed = 3, .micro = 1,
+	const struct en_samples_opts one = { .order = EN_ORDER_TORCH, .last = EN_LAST_DROP,
+					     .sampler = EN_SAMPLER_RANKS, .seed = 3, .micro = 1,
 					     .accumulation = 1, .world = 3 };
-	const struct en_samples_opts many = { .order = EN_ORDER_TORCH, .tail = EN_TAIL_DROP,
-					      .deal = EN_DEAL_RANKS, .seed = 3, .micro = 2,
+	const struct en_samples_opts many = { .order = EN_ORDER_TORCH, .last = EN_LAST_DROP,
+					      .sampler = EN_SAMPLER_RANKS, .seed = 3, .micro = 2,
 					      .accumulation = 5, .world = 3 };
 	struct en_samples a = samples(120, one), b = samples(120, many);
 
@@ -286,7 +286,7 @@ static void no_row_is_seen_twice_or_never_over_changes_of_the_world(void **state
 		const struct en_samples_opts opts = {
 			.order = EN_ORDER_SHUFFLED, .seed = 5, .micro = leg[l].micro,
 			.accumulation = leg[l].accumulation, .world = leg[l].world,
-			.deal = l & 1 ? EN_DEAL_RANKS : EN_DEAL_UNITS,
+			.sampler = l & 1 ? EN_SAMPLER_RANKS : EN_SAMPLER_UNITS,
 		};
 		struct en_samples s = samples(n, opts);
 
@@ -324,21 +324,21 @@ static void tails_are_as_they_say(void **state)
 	static const uint64_t spans[] = { 0, 23, 18, 24, 24 };
 
 	(void)state;
-	for (int tail = EN_TAIL_FLOW; tail <= EN_TAIL_SHORT; tail++) {
-		const struct en_samples_opts opts = { .tail = (enum en_tail)tail, .micro = 3,
+	for (int tail = EN_LAST_FLOW; tail <= EN_LAST_SHORT; tail++) {
+		const struct en_samples_opts opts = { .last = (enum en_last_batch)tail, .micro = 3,
 						      .accumulation = 1, .world = 2 };
 		struct en_samples s = samples(23, opts);
 		uint64_t row[3], n;
 
 		assert_int_equal(s.span, spans[tail]);
-		assert_int_equal(te_samples_steps(&s), tail == EN_TAIL_DROP ? 3 : 4);
+		assert_int_equal(te_samples_steps(&s), tail == EN_LAST_DROP ? 3 : 4);
 		assert_int_equal(en_samples_unit(&s, 18, 1, row, &n, NULL), 0);
-		assert_int_equal(n, tail == EN_TAIL_SHORT ? 2 : 3);
-		assert_int_equal(row[0], tail == EN_TAIL_DROP ? 3 : 21);
+		assert_int_equal(n, tail == EN_LAST_SHORT ? 2 : 3);
+		assert_int_equal(row[0], tail == EN_LAST_DROP ? 3 : 21);
 		if (n == 3)
-			assert_int_equal(row[2], tail == EN_TAIL_DROP ? 5 : 0);
+			assert_int_equal(row[2], tail == EN_LAST_DROP ? 5 : 0);
 		assert_int_equal(en_samples_unit(&s, 17, 1, row, &n, NULL),
-				 tail == EN_TAIL_FLOW ? 0 : -CKPT_E_USAGE);
+				 tail == EN_LAST_FLOW ? 0 : -CKPT_E_USAGE);
 		en_samples_release(&s);
 	}
 }
@@ -355,7 +355,7 @@ static void what_cannot_be_is_refused(void **state)
 		{ 5, { .micro = 1, .accumulation = 0, .world = 1 }, CKPT_E_USAGE },
 		{ 5, { .micro = 1, .accumulation = 1, .world = 0 }, CKPT_E_USAGE },
 		{ 5,
-		  { .micro = 6, .accumulation = 1, .world = 1, .tail = EN_TAIL_DROP },
+		  { .micro = 6, .accumulation = 1, .world = 1, .last = EN_LAST_DROP },
 		  CKPT_E_USAGE },
 		{ 5, { .micro = UINT64_MAX, .accumulation = 2, .world = 1 }, CKPT_E_LIMIT },
 		{ 5, { .micro = (uint64_t)1 << 60, .accumulation = 1, .world = 2 }, CKPT_E_LIMIT },

@@ -60,7 +60,7 @@ static void held_out_rows_are_the_last_and_no_others(void **state)
 	struct en_source *src = te_source(NULL, made);
 	const struct en_samples_opts train = { .order = EN_ORDER_SHUFFLED, .micro = 5,
 					       .accumulation = 1, .world = 3 };
-	const struct en_samples_opts eval = { .tail = EN_TAIL_SHORT, .micro = 4, .accumulation = 1,
+	const struct en_samples_opts eval = { .last = EN_LAST_SHORT, .micro = 4, .accumulation = 1,
 					      .world = 2 };
 	int32_t ids[20], labels[20];
 	struct en_data a, b;
@@ -102,7 +102,7 @@ static void a_state_is_taken_by_the_same_data_only(void **state)
 				       .rows = 20 };
 	struct en_samples_opts opts = { .order = EN_ORDER_SHUFFLED,
 					.seed = 18446744073709551615u,
-					.tail = EN_TAIL_FLOW,
+					.last = EN_LAST_FLOW,
 					.micro = 2,
 					.accumulation = 2,
 					.world = 3 };
@@ -131,7 +131,7 @@ static void a_state_is_taken_by_the_same_data_only(void **state)
 	assert_non_null(strstr(err.msg, "seed was 18446744073709551615 when it was saved"));
 	en_data_release(&d);
 	opts.seed = 18446744073709551615u;
-	opts.tail = EN_TAIL_FILL;
+	opts.last = EN_LAST_FILL;
 	assert_int_equal(en_data_init(&d, src, 0, 0, &opts, NULL), 0);
 	assert_int_equal(en_data_resume(&d, buf.p, buf.len, &consumed, NULL), -CKPT_E_MISMATCH);
 	ck_buf_release(&buf);
