@@ -1,10 +1,10 @@
 /* cmd_pack.c -- `zckpt pack`: a step as one .tar.zst; and what it shares with `zckpt unpack`. */
 #include <inttypes.h>
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cli_pack.h"
+#include "cli_verb.h"
 
 const struct opt opts_pack[] = {
 	{ "force", 0, OPT_FLAG, &cli_args.force, NULL,
@@ -101,48 +101,41 @@ static int take_words(const struct args *args, struct words *sources, const char
 	return 0;
 }
 
-static int run_job(const struct args *args, struct ckpt *ck, const char *dst,
-		   struct ckpt_packed *done, struct ckpt_err *err)
-{
-	struct progress progress;
-	struct ckpt_run_opts run;
-	const struct ckpt_pack_opts opts = {
-		.size = sizeof(opts), .run = &run, .out_fd = STDOUT_FILENO,
-		.level = want.level == OPT_UNSET ? 0 : (int)want.level,
-		.flags = cli_write_flags(args),
-	};
-	int rc;
+struct pack {
+	struct verb verb;
+	struct ckpt_packed done;
+};
 
-	signal(SIGPIPE, SIG_IGN);
-	signal(SIGXFSZ, SIG_IGN);
-	cli_run_begin(args, &progress, &run);
-	rc = ckpt_pack(ck, dst, &opts, done, err);
-	progress_end(&progress);
-	out_findings_asked(args, ck);
-	return rc ? cli_fail_writing(args, ck, err) : EXIT_DONE;
+static int call(struct verb *verb)
+{
+	const struct ckpt_pack_opts opts = {
+		.size = sizeof(opts), .run = &verb->run, .out_fd = STDOUT_FILENO,
+		.level = want.level == OPT_UNSET ? 0 : (int)want.level,
+		.flags = cli_write_flags(verb->args),
+	};
+
+	return ckpt_pack(verb->ck, verb->dst, &opts, &((struct pack *)verb)->done, &verb->err);
+}
+
+static void print_json(const struct verb *verb, int status)
+{
+	pack_json("pack", status, verb->dst, &((const struct pack *)verb)->done, &verb->err);
+}
+
+static void print(const struct verb *verb)
+{
+	pack_say(verb->args, &((const struct pack *)verb)->done, "pack", verb->dst);
 }
 
 static int run(struct args *args)
 {
-	struct ckpt_packed done = { .files = 0 };
-	struct words sources = { 0 };
-	struct ckpt_err err = { 0 };
-	struct ckpt *ck = NULL;
-	const char *dst = NULL;
-	int status = take_words(args, &sources, &dst);
+	struct pack pack = { .verb = {
+		.args = args, .call = call, .print_json = print_json, .print = print,
+	} };
+	struct verb *verb = &pack.verb;
+	const int status = verb_run(verb, take_words(args, &verb->sources, &verb->dst));
 
-	if (status)
-		return status;
-	status = cli_open(args, NULL, &sources, &ck, &err);
-	if (!status)
-		status = run_job(args, ck, dst, &done, &err);
-	if (err.code != CKPT_E_CANCELED) {
-		if (args->json)
-			pack_json("pack", status, dst, &done, &err);
-		else if (!status)
-			pack_say(args, &done, "pack", dst);
-	}
-	ckpt_close(ck);
+	ckpt_close(verb->ck);
 	return status;
 }
 

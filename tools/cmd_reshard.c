@@ -1,13 +1,13 @@
 /* cmd_reshard.c -- `zckpt reshard`: a step for another number of ranks. */
 #include <ctype.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cli_batch.h"
 #include "cli_team.h"
+#include "cli_verb.h"
 
 #define MAX_WORLD 4096
 
@@ -44,18 +44,12 @@ static const struct opt own[] = {
 extern const struct command cmd_reshard;
 
 struct reshard {
-	struct args *args;
-	struct words sources;
-	const char *dst;
+	struct verb verb;
 	uint64_t from;		/* 0 = not said */
 	struct ckpt_reshard_opts opts;
-	struct ckpt_run_opts run;
-	struct progress progress;
-	struct ckpt *ck;
 	struct batch batch;
 	int settled;		/* what a killed run had begun is finished */
 	struct ckpt_report report;
-	struct ckpt_err err;
 };
 
 /* A number of ranks at '*text', which is stepped over; 0 = there is none. */
@@ -109,7 +103,7 @@ static int is_bad_spec(const char *word)
 
 static int take_words(struct reshard *r)
 {
-	const struct args *args = r->args;
+	const struct args *args = r->verb.args;
 	size_t n = args->rest.n, first = 0;
 
 	if (n && is_torn_spec(args->rest.list[0]))
@@ -133,12 +127,12 @@ static int take_words(struct reshard *r)
 		return cli_wrong(&cmd_reshard, "to how many ranks? zckpt reshard '8->4' SRC DST");
 	if ((first || want.world) && (!r->opts.world || r->opts.world > MAX_WORLD))
 		return cli_wrong(&cmd_reshard, "1 to %d ranks are possible", MAX_WORLD);
-	r->dst = args->output;
-	if (!r->dst && n > first)
-		r->dst = args->rest.list[--n];
+	r->verb.dst = args->output;
+	if (!r->verb.dst && n > first)
+		r->verb.dst = args->rest.list[--n];
 	for (size_t i = first; i < n; i++)
-		words_add(&r->sources, args->rest.list[i]);
-	if (!r->dst || !r->sources.n)
+		words_add(&r->verb.sources, args->rest.list[i]);
+	if (!r->verb.dst || !r->verb.sources.n)
 		return cli_wrong(&cmd_reshard, "reshard needs a checkpoint and a destination");
 	return 0;
 }
@@ -175,7 +169,7 @@ static int check_native(void)
 
 static int take_options(struct reshard *r)
 {
-	const struct args *args = r->args;
+	const struct args *args = r->verb.args;
 	const char *why;
 	int status = take_words(r);
 
@@ -188,12 +182,12 @@ static int take_options(struct reshard *r)
 	if (status)
 		return status;
 	/* Of several folders the last may be a source, too: then the destination is missing. */
-	why = args->force && r->sources.n > 1 ?
-	      cli_precious(r->dst, &r->sources, args->output != NULL) : NULL;
+	why = args->force && r->verb.sources.n > 1 ?
+	      cli_precious(r->verb.dst, &r->verb.sources, args->output != NULL) : NULL;
 	if (why)
-		return cli_wrong(&cmd_reshard, "%s: %s", out_name(r->dst), why);
+		return cli_wrong(&cmd_reshard, "%s: %s", out_name(r->verb.dst), why);
 	r->opts.size = sizeof(r->opts);
-	r->opts.run = &r->run;
+	r->opts.run = &r->verb.run;
 	r->opts.round_robin = want.round_robin;
 	r->opts.sub_group_size = want.sub_group_size;
 	r->opts.tag = want.new_tag;
@@ -209,8 +203,8 @@ static int check_world(struct reshard *r)
 {
 	struct ckpt_info info;
 
-	ckpt_info_get(r->ck, &info);
-	if (!r->args->quiet && info.tag[0])
+	ckpt_info_get(r->verb.ck, &info);
+	if (!r->verb.args->quiet && info.tag[0])
 		cli_say("step %s: %s", out_name(info.tag), info.why);
 	if (!r->opts.world)
 		r->opts.world = info.world;
@@ -228,7 +222,7 @@ static void say_carried(const struct reshard *r)
 	struct ckpt_finding f;
 	uint64_t n = 0;
 
-	for (uint64_t i = 0; !ckpt_finding_get(r->ck, i, &f, NULL); i++)
+	for (uint64_t i = 0; !ckpt_finding_get(r->verb.ck, i, &f, NULL); i++)
 		n += !strcmp(f.id, "CARRIED");
 	if (n)
 		cli_say("  %" PRIu64 " file%s of the tag folder %s no part of the step and %s "
@@ -236,31 +230,34 @@ static void say_carried(const struct reshard *r)
 			n == 1 ? "goes" : "go", n == 1 ? "it is" : "they are");
 }
 
-static void print_report(const struct reshard *r)
+static void print(const struct verb *verb)
 {
-	if (r->args->quiet)
+	const struct reshard *r = (const struct reshard *)verb;
+
+	if (verb->args->quiet)
 		return;
 	if (want.to)
 		cli_say("%s %s: %" PRIu64 " file%s, %s",
-			r->args->dry_run ? "would write" : "wrote", out_name(r->dst),
+			verb->args->dry_run ? "would write" : "wrote", out_name(verb->dst),
 			r->report.nfiles, out_plural(r->report.nfiles),
 			want.to == CKPT_TO_NATIVE ? "native" : "universal");
 	else
 		cli_say("%s %s: %" PRIu64 " file%s for %" PRIu32 " rank%s",
-			r->args->dry_run ? "would write" : "wrote", out_name(r->dst),
+			verb->args->dry_run ? "would write" : "wrote", out_name(verb->dst),
 			r->report.nfiles, out_plural(r->report.nfiles), r->opts.world,
 			out_plural(r->opts.world));
 	say_carried(r);
-	report_step_work(r->args, &r->report);
+	report_step_work(verb->args, &r->report);
 	batch_say(&r->batch);
-	report_step_part(r->args, r->opts.nparts, r->dst);
+	report_step_part(verb->args, r->opts.nparts, verb->dst);
 }
 
-static void print_json(const struct reshard *r, int status)
+static void print_json(const struct verb *verb, int status)
 {
+	const struct reshard *r = (const struct reshard *)verb;
 	struct json json;
 
-	report_step_begin(&json, "reshard", status, r->dst, r->opts.world, &r->err);
+	report_step_begin(&json, "reshard", status, verb->dst, r->opts.world, &verb->err);
 	if (!status) {
 		json_uint(&json, "files", r->report.nfiles);
 		report_step_json(&json, &r->report);
@@ -270,21 +267,13 @@ static void print_json(const struct reshard *r, int status)
 	json_close(&json, '}');
 }
 
-static int run_job(struct reshard *r)
+static int call(struct verb *verb)
 {
-	int status = check_world(r), rc;
+	struct reshard *r = (struct reshard *)verb;
+	const int rc = ckpt_reshard(verb->ck, verb->dst, &r->opts, &r->report, &verb->err);
 
-	if (status)
-		return status;
-	signal(SIGPIPE, SIG_IGN);
-	signal(SIGXFSZ, SIG_IGN);
-	cli_run_begin(r->args, &r->progress, &r->run);
-	team_share(&r->run, &r->opts.part, &r->opts.nparts);
-	rc = ckpt_reshard(r->ck, r->dst, &r->opts, &r->report, &r->err);
-	progress_end(&r->progress);
-	batch_read(&r->batch, r->ck, r->opts.world);
-	out_findings_asked(r->args, r->ck);
-	return rc ? cli_fail_writing(r->args, r->ck, &r->err) : EXIT_DONE;
+	batch_read(&r->batch, verb->ck, r->opts.world);
+	return rc;
 }
 
 /*
@@ -294,50 +283,53 @@ static int run_job(struct reshard *r)
  */
 static int settle(struct reshard *r)
 {
-	const struct args *args = r->args;
+	const struct args *args = r->verb.args;
+	struct progress progress;
 
-	if (args->tag || args->dry_run || args->restart || !cli_is_in_source(r->dst, &r->sources))
+	if (args->tag || args->dry_run || args->restart ||
+	    !cli_is_in_source(r->verb.dst, &r->verb.sources))
 		return 0;
-	cli_run_opts(args, &r->progress, &r->run);
-	return ckpt_settle(r->dst, r->run.sync, &r->settled, &r->err) ?
-	       cli_fail(NULL, NULL, &r->err) : 0;
+	cli_run_opts(args, &progress, &r->verb.run);
+	return ckpt_settle(r->verb.dst, r->verb.run.sync, &r->settled, &r->verb.err) ?
+	       cli_fail(NULL, NULL, &r->verb.err) : 0;
 }
 
 static int is_settled(const struct reshard *r)
 {
 	struct ckpt_info info;
 
-	ckpt_info_get(r->ck, &info);
+	ckpt_info_get(r->verb.ck, &info);
 	return r->settled && want.new_tag && !strcmp(info.tag, want.new_tag) &&
 	       info.world == r->opts.world;
 }
 
 static int run(struct args *args)
 {
-	struct reshard r = { .args = args };
+	struct reshard r = { .verb = {
+		.args = args, .call = call, .print_json = print_json, .print = print,
+		.part = &r.opts.part, .nparts = &r.opts.nparts, .report = &r.report,
+	} };
+	struct verb *verb = &r.verb;
 	int status = take_options(&r);
 
 	if (!status && !team_rank())
 		status = settle(&r);
-	status = team_start(args, status, r.dst);
+	status = team_start(args, status, verb->dst);
 	if (status)
 		return status;
-	status = cli_open(args, NULL, &r.sources, &r.ck, &r.err);
-	status = team_opened(args, status, r.ck, r.dst, &r.err);
+	status = cli_open(args, NULL, &verb->sources, &verb->ck, &verb->err);
+	status = team_opened(args, status, verb->ck, verb->dst, &verb->err);
 	if (!status && team_first(is_settled(&r))) {
 		cli_say("a run that was killed had made this step; the rest of it is done");
-		batch_read(&r.batch, r.ck, r.opts.world);
+		batch_read(&r.batch, verb->ck, r.opts.world);
 	} else if (!status) {
-		status = team_finish(args, run_job(&r), r.dst, &r.report, &r.err);
+		status = check_world(&r);
+		status = status ? status : verb_call(verb);
+		status = team_finish(args, status, verb->dst, &r.report, &verb->err);
 	}
-	if (r.err.code != CKPT_E_CANCELED) {
-		if (args->json)
-			print_json(&r, status);
-		else if (!status)
-			print_report(&r);
-	}
+	verb_print(verb, status);
 	ckpt_report_free(&r.report);
-	ckpt_close(r.ck);
+	ckpt_close(verb->ck);
 	return status;
 }
 

@@ -1,11 +1,11 @@
 /* cmd_shard.c -- `zckpt shard`: weights to a ZeRO step that a run begins with. */
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli_team.h"
+#include "cli_verb.h"
 
 #define MAX_WORLD 4096
 
@@ -54,15 +54,9 @@ static const struct opt own[] = {
 extern const struct command cmd_shard;
 
 struct shard {
-	struct args *args;
-	struct words sources;
-	const char *dst;
+	struct verb verb;
 	struct ckpt_shard_opts opts;
-	struct ckpt_run_opts run;
-	struct progress progress;
-	struct ckpt *ck;
 	struct ckpt_report report;
-	struct ckpt_err err;
 };
 
 /* NaN where nothing is said; 0, or EXIT_CALL. */
@@ -135,15 +129,15 @@ static int take_stage(struct shard *s)
 
 static int take_words(struct shard *s)
 {
-	const struct args *args = s->args;
+	const struct args *args = s->verb.args;
 	size_t n = args->rest.n;
 
-	s->dst = args->output;
-	if (!s->dst && n > 1)
-		s->dst = args->rest.list[--n];
+	s->verb.dst = args->output;
+	if (!s->verb.dst && n > 1)
+		s->verb.dst = args->rest.list[--n];
 	for (size_t i = 0; i < n; i++)
-		words_add(&s->sources, args->rest.list[i]);
-	if (!s->dst || s->sources.n != 1)
+		words_add(&s->verb.sources, args->rest.list[i]);
+	if (!s->verb.dst || s->verb.sources.n != 1)
 		return cli_wrong(&cmd_shard, "shard needs weights and a destination: zckpt shard "
 				 "MODEL DST --world 8 --stage 2 --lr 1e-5");
 	if (!want.world || want.world > MAX_WORLD)
@@ -166,10 +160,10 @@ static int take_dtype(struct shard *s)
 
 static void take_rest(struct shard *s)
 {
-	const struct args *args = s->args;
+	const struct args *args = s->verb.args;
 
 	s->opts.size = sizeof(s->opts);
-	s->opts.run = &s->run;
+	s->opts.run = &s->verb.run;
 	s->opts.round_robin = want.round_robin;
 	s->opts.sub_group_size = want.sub_group_size;
 	s->opts.tag = want.new_tag;
@@ -195,32 +189,36 @@ static int take_options(struct shard *s)
 	if (!status)
 		status = take_numbers(s);
 	if (!status)
-		status = cli_part(&cmd_shard, s->args, &s->opts.part, &s->opts.nparts);
+		status = cli_part(&cmd_shard, s->verb.args, &s->opts.part, &s->opts.nparts);
 	if (status)
 		return status;
 	take_rest(s);
-	why = s->args->force ?
-	      cli_precious(s->dst, &s->sources, s->args->output || s->sources.n == 1) : NULL;
-	return why ? cli_wrong(&cmd_shard, "%s: %s", out_name(s->dst), why) : 0;
+	why = s->verb.args->force ?
+	      cli_precious(s->verb.dst, &s->verb.sources,
+			   s->verb.args->output || s->verb.sources.n == 1) : NULL;
+	return why ? cli_wrong(&cmd_shard, "%s: %s", out_name(s->verb.dst), why) : 0;
 }
 
-static void print_report(const struct shard *s)
+static void print(const struct verb *verb)
 {
-	if (s->args->quiet)
+	const struct shard *s = (const struct shard *)verb;
+
+	if (verb->args->quiet)
 		return;
 	cli_say("%s %s: %" PRIu64 " file%s for %" PRIu32 " rank%s, %" PRIu64 " tensor%s",
-		s->args->dry_run ? "would write" : "wrote", out_name(s->dst), s->report.nfiles,
-		out_plural(s->report.nfiles), s->opts.world, out_plural(s->opts.world),
+		verb->args->dry_run ? "would write" : "wrote", out_name(verb->dst),
+		s->report.nfiles, out_plural(s->report.nfiles), s->opts.world, out_plural(s->opts.world),
 		s->report.ntensors, out_plural(s->report.ntensors));
-	report_step_work(s->args, &s->report);
-	report_step_part(s->args, s->opts.nparts, s->dst);
+	report_step_work(verb->args, &s->report);
+	report_step_part(verb->args, s->opts.nparts, verb->dst);
 }
 
-static void print_json(const struct shard *s, int status)
+static void print_json(const struct verb *verb, int status)
 {
+	const struct shard *s = (const struct shard *)verb;
 	struct json json;
 
-	report_step_begin(&json, "shard", status, s->dst, s->opts.world, &s->err);
+	report_step_begin(&json, "shard", status, verb->dst, s->opts.world, &verb->err);
 	if (!status) {
 		json_uint(&json, "files", s->report.nfiles);
 		json_uint(&json, "tensors", s->report.ntensors);
@@ -230,40 +228,23 @@ static void print_json(const struct shard *s, int status)
 	json_close(&json, '}');
 }
 
-static int run_job(struct shard *s)
+static int call(struct verb *verb)
 {
-	int rc;
+	struct shard *s = (struct shard *)verb;
 
-	signal(SIGPIPE, SIG_IGN);
-	signal(SIGXFSZ, SIG_IGN);
-	cli_run_begin(s->args, &s->progress, &s->run);
-	team_share(&s->run, &s->opts.part, &s->opts.nparts);
-	rc = ckpt_shard(s->ck, s->dst, &s->opts, &s->report, &s->err);
-	progress_end(&s->progress);
-	out_findings_asked(s->args, s->ck);
-	return rc ? cli_fail_writing(s->args, s->ck, &s->err) : EXIT_DONE;
+	return ckpt_shard(verb->ck, verb->dst, &s->opts, &s->report, &verb->err);
 }
 
 static int run(struct args *args)
 {
-	struct shard s = { .args = args };
-	int status = take_options(&s);
+	struct shard s = { .verb = {
+		.args = args, .call = call, .print_json = print_json, .print = print,
+		.part = &s.opts.part, .nparts = &s.opts.nparts, .report = &s.report,
+	} };
+	const int status = verb_run(&s.verb, take_options(&s));
 
-	status = team_start(args, status, s.dst);
-	if (status)
-		return status;
-	status = cli_open(args, NULL, &s.sources, &s.ck, &s.err);
-	status = team_opened(args, status, s.ck, s.dst, &s.err);
-	if (!status)
-		status = team_finish(args, run_job(&s), s.dst, &s.report, &s.err);
-	if (s.err.code != CKPT_E_CANCELED) {
-		if (args->json)
-			print_json(&s, status);
-		else if (!status)
-			print_report(&s);
-	}
 	ckpt_report_free(&s.report);
-	ckpt_close(s.ck);
+	ckpt_close(s.verb.ck);
 	return status;
 }
 

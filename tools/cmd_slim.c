@@ -1,9 +1,9 @@
 /* cmd_slim.c -- `zckpt slim`: a smaller copy of a step or of a torch file. */
 #include <inttypes.h>
-#include <signal.h>
 #include <string.h>
 
 #include "cli_pack.h"
+#include "cli_verb.h"
 
 static struct {
 	int views, frozen, moments;
@@ -19,6 +19,11 @@ static const struct opt own[] = {
 	  "destination, instead of the last word", 0 },
 	{ "strict", 0, OPT_FLAG, &cli_args.strict, NULL, "warnings stop it, exit 1", 0 },
 	{ 0 },
+};
+
+struct slim {
+	struct verb verb;
+	struct ckpt_slimmed done;
 };
 
 /* Those that are named; with --moments the two that lose nothing come along. */
@@ -37,8 +42,11 @@ static void print_part(uint64_t bytes, const char *what)
 		cli_say("  %9s  %s", out_size(bytes), what);
 }
 
-static void print_result(const struct args *args, const struct ckpt_slimmed *s, const char *dst)
+static void print_result(const struct verb *verb)
 {
+	const struct ckpt_slimmed *s = &((const struct slim *)verb)->done;
+	const struct args *args = verb->args;
+	const char *dst = verb->dst;
 	const uint64_t tensors = s->views_bytes + s->frozen_bytes + s->moments_bytes;
 	char *before, *after;
 
@@ -74,21 +82,21 @@ static void print_result(const struct args *args, const struct ckpt_slimmed *s, 
 	cli_free(after);
 }
 
-static void print_json(const struct args *args, const struct ckpt_slimmed *s, const char *dst,
-		       int status, const struct ckpt_err *err)
+static void print_json(const struct verb *verb, int status)
 {
+	const struct ckpt_slimmed *s = &((const struct slim *)verb)->done;
 	struct json json;
 
 	json_begin(&json, stdout, "slim");
 	json_bool(&json, "ok", !status);
 	json_int(&json, "exit", status);
-	json_text(&json, "dst", dst ? dst : "");
+	json_text(&json, "dst", verb->dst ? verb->dst : "");
 	if (status) {
-		json_error(&json, err);
+		json_error(&json, &verb->err);
 		json_close(&json, '}');
 		return;
 	}
-	json_bool(&json, "dry_run", args->dry_run);
+	json_bool(&json, "dry_run", verb->args->dry_run);
 	json_uint(&json, "files", s->files);
 	json_uint(&json, "before_bytes", s->before_bytes);
 	json_uint(&json, "after_bytes", s->after_bytes);
@@ -134,48 +142,26 @@ static int take_words(const struct args *args, struct words *sources, const char
 	return 0;
 }
 
-static int run_job(const struct args *args, struct ckpt *ck, const char *dst,
-		   struct ckpt_slimmed *done, struct ckpt_err *err)
+static int call(struct verb *verb)
 {
-	struct progress progress;
-	struct ckpt_run_opts run;
 	const struct ckpt_slim_opts opts = {
-		.size = sizeof(opts), .run = &run, .what = what_of(),
-		.flags = cli_write_flags(args),
+		.size = sizeof(opts), .run = &verb->run, .what = what_of(),
+		.flags = cli_write_flags(verb->args),
 	};
-	int rc;
 
-	signal(SIGPIPE, SIG_IGN);
-	signal(SIGXFSZ, SIG_IGN);
-	cli_run_begin(args, &progress, &run);
-	rc = ckpt_slim(ck, dst, &opts, done, err);
-	progress_end(&progress);
-	out_findings_asked(args, ck);
-	return rc ? cli_fail_writing(args, ck, err) : EXIT_DONE;
+	return ckpt_slim(verb->ck, verb->dst, &opts, &((struct slim *)verb)->done, &verb->err);
 }
 
 static int run(struct args *args)
 {
-	struct ckpt_slimmed done = { .files = 0 };
-	struct words sources = { 0 };
-	struct ckpt_err err = { 0 };
-	struct ckpt *ck = NULL;
-	const char *dst = NULL;
-	int status = take_words(args, &sources, &dst);
+	struct slim slim = { .verb = {
+		.args = args, .call = call, .print_json = print_json, .print = print_result,
+	} };
+	struct verb *verb = &slim.verb;
+	const int status = verb_run(verb, take_words(args, &verb->sources, &verb->dst));
 
-	if (status)
-		return status;
-	status = cli_open(args, NULL, &sources, &ck, &err);
-	if (!status)
-		status = run_job(args, ck, dst, &done, &err);
-	if (err.code != CKPT_E_CANCELED) {
-		if (args->json)
-			print_json(args, &done, dst, status, &err);
-		else if (!status)
-			print_result(args, &done, dst);
-	}
-	ckpt_slimmed_free(&done);
-	ckpt_close(ck);
+	ckpt_slimmed_free(&slim.done);
+	ckpt_close(verb->ck);
 	return status;
 }
 

@@ -1,0 +1,50 @@
+/* cli_verb.c -- see cli_verb.h. */
+#include "cli_verb.h"
+
+#include <signal.h>
+
+#include "cli_team.h"
+
+int verb_call(struct verb *v)
+{
+	struct progress progress;
+	int rc;
+
+	signal(SIGPIPE, SIG_IGN);	/* a closed stderr must not leave half a file */
+	signal(SIGXFSZ, SIG_IGN);	/* a limit of file sizes is an error, not the end */
+	cli_run_begin(v->args, &progress, &v->run);
+	if (v->report)
+		team_share(&v->run, v->part, v->nparts);
+	rc = v->call(v);
+	progress_end(&progress);
+	out_findings_asked(v->args, v->ck);
+	return rc ? cli_fail_writing(v->args, v->ck, &v->err) : EXIT_DONE;
+}
+
+void verb_print(const struct verb *v, int status)
+{
+	/* a run that was interrupted leaves nothing */
+	if (v->err.code == CKPT_E_CANCELED)
+		return;
+	if (v->args->json)
+		v->print_json(v, status);
+	else if (!status)
+		v->print(v);
+}
+
+int verb_run(struct verb *v, int status)
+{
+	if (v->report)
+		status = team_start(v->args, status, v->dst);
+	if (status)
+		return status;
+	status = cli_open(v->args, NULL, &v->sources, &v->ck, &v->err);
+	if (v->report)
+		status = team_opened(v->args, status, v->ck, v->dst, &v->err);
+	if (!status && v->report)
+		status = team_finish(v->args, verb_call(v), v->dst, v->report, &v->err);
+	else if (!status)
+		status = verb_call(v);
+	verb_print(v, status);
+	return status;
+}
