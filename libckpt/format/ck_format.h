@@ -64,7 +64,7 @@ struct ck_along {
 /* A step for another number of ranks, as asked; -1 and 0 mean as the source has it. */
 struct ck_reshard_want {
 	const struct ck_format *target;	/* it has write_step() */
-	uint32_t world;		/* of a form without ranks, of what each rank has besides */
+	uint32_t world;		/* ranks; of a form that has none, its files of values */
 	int stage;		/* -1 = as it is; 0, 1, 2, 3; 4 = BF16_Optimizer */
 	int round_robin;	/* -1, 0, 1 */
 	uint64_t sub_group_size;
@@ -74,14 +74,14 @@ struct ck_reshard_want {
 	const char *const *drop;	/* patterns of states to leave out, NULL last; or NULL */
 	bool in_place;		/* the result goes beside its source: what else is there stays */
 	/*
-	 * With 'native': who holds what, in any order, in place of equal shares; NULL = those.
+	 * Of the native form: who holds what, in any order, in place of equal shares; NULL = those.
 	 * With cut_rank >= 0 the plan has the values and the files of that rank, and no manifest.
 	 */
 	const struct ck_cut *cut;
 	uint64_t ncuts;
 	int32_t cut_rank;
 	bool cut_alone;		/* and with it a manifest of that rank's part alone */
-	/* With 'native': what the caller adds to the plan, for ck_plan_sum_file(). */
+	/* Of the native form: what the caller adds to the plan, for ck_plan_sum_file(). */
 	const struct ck_along *along;
 	uint64_t nalong;
 };
