@@ -207,8 +207,8 @@ static void print(const struct verb *verb)
 		return;
 	cli_say("%s %s: %" PRIu64 " file%s for %" PRIu32 " rank%s, %" PRIu64 " tensor%s",
 		verb->args->dry_run ? "would write" : "wrote", out_name(verb->dst),
-		s->report.nfiles, out_plural(s->report.nfiles), s->opts.world, out_plural(s->opts.world),
-		s->report.ntensors, out_plural(s->report.ntensors));
+		s->report.nfiles, out_plural(s->report.nfiles), s->opts.world,
+		out_plural(s->opts.world), s->report.ntensors, out_plural(s->report.ntensors));
 	report_step_work(verb->args, &s->report);
 	report_step_part(verb->args, s->opts.nparts, verb->dst);
 }
