@@ -438,6 +438,10 @@ static int parse(struct ck_json *doc, const char *text, size_t nbytes, const cha
 	if (memchr(text, 0, nbytes))
 		return en_model_fail(err, CKPT_E_CORRUPT, where, "there is a NUL in it");
 	rc = en_json_parse(doc, text, nbytes, EN_MODEL_NODES, where, &why);
+	if (rc == -CKPT_E_CORRUPT && doc->twice)
+		return en_model_fail(err, CKPT_E_CORRUPT, where, "\"%.*s\" is there twice",
+				     (int)strcspn(text + why.offset + 1, "\""),
+				     text + why.offset + 1);
 	if (rc == -CKPT_E_CORRUPT)
 		return en_model_fail(err, CKPT_E_CORRUPT, where, "it is no JSON object (byte %llu: "
 				     "%s)", (unsigned long long)why.offset, why.msg);

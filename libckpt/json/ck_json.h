@@ -37,6 +37,7 @@ struct ck_json {
 	uint64_t len;
 	struct ck_json_tok *tok;	/* tok[0] is the root */
 	uint64_t n, cap;
+	bool twice;		/* refused for a name twice in one object: the one at err->offset */
 };
 
 #define CK_JSON_INIT { .text = NULL }

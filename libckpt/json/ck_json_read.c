@@ -18,6 +18,7 @@
 
 struct parser {
 	struct ck_json *doc;
+	bool twice;		/* a name stands twice in one object */
 	const char *p, *end;
 	uint64_t open;		/* innermost open container, NO_TOKEN = none */
 	uint32_t depth, max_depth;
@@ -347,8 +348,9 @@ static int read_name(struct parser *ps)
 
 static int duplicate(struct parser *ps, const struct ck_json_tok *name)
 {
+	ps->twice = true;
 	return ck_fail(ps->err, CKPT_E_CORRUPT, ps->where, name->off,
-		       "JSON: the name \"%.80s\" is there twice in one object", name->str);
+		       "JSON: the name \"%.80s\" stands twice in one object", name->str);
 }
 
 static int check_few_names(struct parser *ps, uint64_t obj)
@@ -532,5 +534,6 @@ int ck_json_parse(struct ck_json *doc, const char *text, uint64_t len,
 		rc = parse(&ps);
 	if (rc)
 		ck_json_release(doc);
+	doc->twice = ps.twice;
 	return rc;
 }
