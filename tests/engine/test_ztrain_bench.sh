@@ -158,6 +158,8 @@ if [ "$device" = cpu ]; then
 	holds "d['limit_bytes'] == 5000000 and all(0 < x['rows'] < 16 and x['held']['total'] <= 5000000 for x in r)"
 	bench 1 --model "$models/qwen3" --stages 1,2 --memory 100K --json && good || bad 'nothing fits'
 	holds "d['recommended'] is None and not any(x['ran'] for x in r) and 'no stage fits' in d['why']"
+	bench 1 --model "$models/qwen3" --stages 1 --memory 0.1e6 --json && good || bad 'a size with an exponent'
+	holds "d['limit_bytes'] == 100000"
 	bench 1 --model "$models/qwen3" --stages 1 --memory 100K && grep -q 'stage 1: a row takes .* are there' said &&
 		good || bad 'why nothing fits'
 	bench 1 --model "$models/qwen3" --precision bf16 --stages 0,3 --rows 1 --offload --json
@@ -175,6 +177,7 @@ refused 2 'some of 0,1,2,3 are wanted' --stages 0,
 refused 2 'some of 0,1,2,3 are wanted' --stages 01
 refused 2 'stands there twice' --stages 1,2,1
 refused 2 'a size is wanted' --memory much
+refused 2 'a size is wanted' --memory 1e20
 refused 2 'whole number from 1' --steps 0
 refused 2 'more than 0' --model x --peak-tflops 0
 refused 2 'unknown argument: more' --model x more

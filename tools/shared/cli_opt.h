@@ -73,7 +73,7 @@ const char *opt_nearest(const char *word, const char *const *names);
 /* Whether 'a' and 'b' are one name: '-' and '_' are the same, and so are cases. */
 int opt_is_name(const char *a, const char *b);
 
-/* Bytes from "5GB", "200MiB", "1.5GB", "4096".  0, or -1 if it is no size. */
+/* Bytes from "5GB", "200MiB", "1.5GB", "4096", "1e9", rounded down.  0, or -1 if it is no size. */
 int opt_size_parse(const char *text, uint64_t *bytes_out);
 /* Fills what an option with a value fills. */
 int opt_set(const struct opt_call *call, const struct opt *opt, const char *text);

@@ -42,32 +42,77 @@ static int unit_parse(const char *text, uint64_t *factor_out)
 	return 1;
 }
 
+/* Steps over "e9", "e-3", if 'text' is at one.  0, or -1: it is none, or beyond all sizes. */
+static int exponent_parse(const char **text, int *exponent_out)
+{
+	const char *at = *text;
+	int sign = 1, n = 0;
+
+	*exponent_out = 0;
+	if (tolower((unsigned char)*at) != 'e')
+		return 0;
+	at++;
+	if (*at == '+' || *at == '-')
+		sign = *at++ == '-' ? -1 : 1;
+	if (!isdigit((unsigned char)*at))
+		return -1;
+	for (; isdigit((unsigned char)*at); at++) {
+		n = n * 10 + (*at - '0');
+		if (n > 999)
+			return -1;
+	}
+	*exponent_out = sign * n;
+	*text = at;
+	return 0;
+}
+
+/* A decimal number, "1.5e3": its digits, and how many of them are before the point. */
+struct decimal {
+	const char *text;
+	long before, digits, whole;	/* of the text; of both; with the exponent */
+};
+
+static uint64_t digit_at(const struct decimal *n, long i)
+{
+	return i < 0 || i >= n->digits ? 0 : (uint64_t)(n->text[i + (i >= n->before)] - '0');
+}
+
+/* n * factor, less what is below 1; 0, or -1 if it does not fit. */
+static int decimal_times(const struct decimal *n, uint64_t factor, uint64_t *out)
+{
+	uint64_t whole = 0, part = 0;
+
+	for (long i = 0; i < n->whole; i++)
+		if (__builtin_mul_overflow(whole, UINT64_C(10), &whole) ||
+		    __builtin_add_overflow(whole, digit_at(n, i), &whole))
+			return -1;
+	/* from the last digit on no remainder is lost that could matter; factor <= 2^40 fits */
+	for (long i = n->digits - 1; i >= n->whole; i--)
+		part = (part + digit_at(n, i) * factor) / 10;
+	return __builtin_mul_overflow(whole, factor, &whole) ||
+	       __builtin_add_overflow(whole, part, out) ? -1 : 0;
+}
+
 int opt_size_parse(const char *text, uint64_t *bytes_out)
 {
-	uint64_t whole = 0, part = 0, scale = 1, factor;
+	struct decimal n = { .text = text };
+	uint64_t factor, bytes;
+	int exponent;
 
-	if (!isdigit((unsigned char)*text))
-		return -1;
-	for (; isdigit((unsigned char)*text); text++)
-		if (__builtin_mul_overflow(whole, UINT64_C(10), &whole) ||
-		    __builtin_add_overflow(whole, (uint64_t)(*text - '0'), &whole))
-			return -1;
+	n.before = n.digits = (long)strspn(text, "0123456789");
+	text += n.before;
 	if (*text == '.') {
-		for (text++; isdigit((unsigned char)*text); text++) {
-			if (scale >= 1000000)
-				return -1;
-			part = part * 10 + (uint64_t)(*text - '0');
-			scale *= 10;
-		}
+		n.digits += (long)strspn(text + 1, "0123456789");
+		text += 1 + n.digits - n.before;
 	}
+	if (!n.before || exponent_parse(&text, &exponent))
+		return -1;
+	n.whole = n.before + exponent;
 	while (*text == ' ')
 		text++;
-	if (!unit_parse(text, &factor) || __builtin_mul_overflow(whole, factor, &whole))
+	if (!unit_parse(text, &factor) || decimal_times(&n, factor, &bytes))
 		return -1;
-	/* part < 10^6 and factor <= 2^40: no overflow */
-	if (__builtin_add_overflow(whole, part * factor / scale, &whole))
-		return -1;
-	*bytes_out = whole;
+	*bytes_out = bytes;
 	return 0;
 }
 

@@ -15,6 +15,9 @@ try convert --max-shard-size 5XB run x
 try convert --max-shard-size 0 run x
 try convert --max-shard-size -1GB run x
 try convert --max-shard-size 99999999999TB run x
+for size in 1e 1e- 1e1.5 1eB e9 1e-9 1e20 1.8446744073709551616e19 1e10TB 1e9999; do
+	try convert --mem-limit $size run x
+done
 try convert --mem-limit Ki run x
 try convert --threads many run x
 try convert --threads 99999999999 run x
