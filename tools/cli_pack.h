@@ -2,14 +2,18 @@
 #ifndef CLI_PACK_H
 #define CLI_PACK_H
 
-#include "cli.h"
+#include "cli_verb.h"
 
 extern const struct opt opts_pack[];
 
+struct pack {
+	struct verb verb;
+	const char *name;	/* "pack" or "unpack" */
+	struct ckpt_packed done;
+};
+
 /* "packed 12 files, 1.2 GB, to DST: ..." */
-void pack_say(const struct args *args, const struct ckpt_packed *done, const char *what,
-	      const char *dst);
-void pack_json(const char *verb, int status, const char *dst, const struct ckpt_packed *done,
-	       const struct ckpt_err *err);
+void pack_print(const struct verb *verb);
+void pack_print_json(const struct verb *verb, int status);
 
 #endif

@@ -10,15 +10,17 @@ int verb_call(struct verb *v)
 	struct progress progress;
 	int rc;
 
-	signal(SIGPIPE, SIG_IGN);	/* a closed stderr must not leave half a file */
+	if (!v->sigpipe)
+		signal(SIGPIPE, SIG_IGN);	/* a closed stderr must not leave half a file */
 	signal(SIGXFSZ, SIG_IGN);	/* a limit of file sizes is an error, not the end */
 	cli_run_begin(v->args, &progress, &v->run);
 	if (v->report)
 		team_share(&v->run, v->part, v->nparts);
 	rc = v->call(v);
 	progress_end(&progress);
-	out_findings_asked(v->args, v->ck);
-	return rc ? cli_fail_writing(v->args, v->ck, &v->err) : EXIT_DONE;
+	if (v->ck)
+		out_findings_asked(v->args, v->ck);
+	return rc ? cli_fail_writing(v->args, v->ck, &v->err) : v->answer;
 }
 
 void verb_print(const struct verb *v, int status)
@@ -28,8 +30,22 @@ void verb_print(const struct verb *v, int status)
 		return;
 	if (v->args->json)
 		v->print_json(v, status);
-	else if (!status)
+	else if (status == v->answer)
 		v->print(v);
+}
+
+int verb_work(struct verb *v)
+{
+	int status = EXIT_DONE;
+
+	if (v->sources.n)
+		status = cli_open(v->args, NULL, &v->sources, &v->ck, &v->err);
+	if (v->report)
+		status = team_opened(v->args, status, v->ck, v->dst, &v->err);
+	if (status)
+		return status;
+	status = verb_call(v);
+	return v->report ? team_finish(v->args, status, v->dst, v->report, &v->err) : status;
 }
 
 int verb_run(struct verb *v, int status)
@@ -38,13 +54,7 @@ int verb_run(struct verb *v, int status)
 		status = team_start(v->args, status, v->dst);
 	if (status)
 		return status;
-	status = cli_open(v->args, NULL, &v->sources, &v->ck, &v->err);
-	if (v->report)
-		status = team_opened(v->args, status, v->ck, v->dst, &v->err);
-	if (!status && v->report)
-		status = team_finish(v->args, verb_call(v), v->dst, v->report, &v->err);
-	else if (!status)
-		status = verb_call(v);
+	status = verb_work(v);
 	verb_print(v, status);
 	return status;
 }

@@ -1,6 +1,5 @@
 /* cmd_convert.c -- `zckpt convert`: weights and single states out. */
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -8,6 +7,7 @@
 
 #include "cli_advice.h"
 #include "cli_team.h"
+#include "cli_verb.h"
 
 static struct {
 	const char *strip_prefix, *aux, *expect, *report;
@@ -46,19 +46,14 @@ static const struct opt own[] = {
 	{ 0 },
 };
 
-/* What ckpt_convert() is told, and what that points to. */
+/* The call of ckpt_convert(), what that points to, and how it went. */
 struct job {
-	struct args *args;
-	struct words sources;
-	const char *dst;
+	struct verb verb;
 	enum ckpt_dst_kind kind;
 	struct ckpt_convert_opts opts;
-	struct ckpt_run_opts run;
 	struct ckpt_select select;
-	struct progress progress;
-	struct ckpt *ck;
 	struct ckpt_report report;
-	struct ckpt_err err;
+	struct outcome outcome;
 };
 
 #define wrong(...) cli_wrong(&cmd_convert, __VA_ARGS__)
@@ -75,16 +70,16 @@ static int ends_with(const char *text, const char *end)
 /* SRC... DST, or SRC... with -o DST. */
 static int take_paths(struct job *job)
 {
-	struct args *args = job->args;
+	const struct args *args = job->verb.args;
 	size_t n = args->rest.n;
 
 	if (!n)
 		return wrong("convert needs a checkpoint and a destination");
 	if (!args->output && n < 2)
 		return wrong("no destination: zckpt convert %s DST", out_word(args->rest.list[0]));
-	job->dst = args->output ? args->output : args->rest.list[--n];
+	job->verb.dst = args->output ? args->output : args->rest.list[--n];
 	for (size_t i = 0; i < n; i++)
-		words_add(&job->sources, args->rest.list[i]);
+		words_add(&job->verb.sources, args->rest.list[i]);
 	return 0;
 }
 
@@ -105,29 +100,29 @@ static const char *foreign_end(const char *dst)
 static int check_dst(struct job *job)
 {
 	enum ckpt_dst_kind cut_kind;
-	char *cut = cli_strdup(job->dst);
+	char *cut = cli_strdup(job->verb.dst);
 	size_t n = strlen(cut);
 
-	if (ckpt_dst_kind(job->dst, &job->kind, &job->err))
-		return wrong("%s", job->err.msg);
-	if (foreign_end(job->dst))
+	if (ckpt_dst_kind(job->verb.dst, &job->kind, &job->verb.err))
+		return wrong("%s", job->verb.err.msg);
+	if (foreign_end(job->verb.dst))
 		return wrong("%s: no %s is written here, but .safetensors, .pt, .pth, .bin and "
 			     "folders; for a folder of this name put a '/' behind it",
-			     out_name(job->dst), foreign_end(job->dst));
+			     out_name(job->verb.dst), foreign_end(job->verb.dst));
 	/* "out/" is the folder "out" */
 	while (n > 1 && cut[n - 1] == '/')
 		cut[--n] = 0;
-	if (cut[n] != job->dst[n] && !ckpt_dst_kind(cut, &cut_kind, NULL) &&
+	if (cut[n] != job->verb.dst[n] && !ckpt_dst_kind(cut, &cut_kind, NULL) &&
 	    (cut_kind == CKPT_DST_SAFETENSORS || cut_kind == CKPT_DST_TORCH))
 		return wrong("%s: a path ending in %s is one file, not a folder",
-			     out_name(job->dst), strrchr(cut, '.'));
-	job->dst = cut;
+			     out_name(job->verb.dst), strrchr(cut, '.'));
+	job->verb.dst = cut;
 	return 0;
 }
 
 static int check_stream(const struct job *job)
 {
-	const struct args *args = job->args;
+	const struct args *args = job->verb.args;
 
 	if (job->kind != CKPT_DST_STREAM)
 		return 0;
@@ -156,7 +151,7 @@ static int check_states(struct job *job)
 
 	if (is_many_states(state) && job->kind != CKPT_DST_FOLDER)
 		return wrong("%s is one file, and each state gets a file of its own; give a folder",
-			     job->kind == CKPT_DST_STREAM ? "the stream" : out_name(job->dst));
+			     job->kind == CKPT_DST_STREAM ? "the stream" : out_name(job->verb.dst));
 	for (size_t i = 0; i < state->n && state->n > 1; i++)
 		if (!strcmp(state->list[i], "all"))
 			return wrong("--state: all stands alone");
@@ -250,7 +245,7 @@ static int check_report(const char *path)
 
 static int take_options(struct job *job)
 {
-	struct args *args = job->args;
+	const struct args *args = job->verb.args;
 	const char *reason;
 	int status = take_dtypes(job);	/* first: it may have taken a path for its value */
 
@@ -271,9 +266,10 @@ static int take_options(struct job *job)
 		status = take_renames(job);
 	if (!status)
 		status = cli_part(&cmd_convert, args, &job->opts.part, &job->opts.nparts);
-	if (!status && args->force &&
-	    (reason = cli_precious(job->dst, &job->sources, args->output != NULL)) != NULL)
-		status = wrong("--force does not replace %s: %s", out_name(job->dst), reason);
+	reason = !status && args->force ?
+		 cli_precious(job->verb.dst, &job->verb.sources, args->output != NULL) : NULL;
+	if (reason)
+		status = wrong("--force does not replace %s: %s", out_name(job->verb.dst), reason);
 	if (!status && want.report && !args->force && !access(want.report, F_OK))
 		status = wrong("--report: %s is there already; --force replaces it",
 			       out_name(want.report));
@@ -281,8 +277,9 @@ static int take_options(struct job *job)
 		status = check_report(want.report);
 	if (status)
 		return status;
+	job->verb.sigpipe = job->kind == CKPT_DST_STREAM;
 	job->opts.size = sizeof(job->opts);
-	job->opts.run = &job->run;
+	job->opts.run = &job->verb.run;
 	job->opts.select = &job->select;
 	job->opts.max_shard_bytes = want.max_shard_size;
 	job->opts.aux_dir = want.aux;
@@ -300,26 +297,17 @@ static void say_step(const struct job *job)
 {
 	struct ckpt_info info;
 
-	ckpt_info_get(job->ck, &info);
-	if (!job->args->quiet && !job->args->json && info.tag[0])
+	ckpt_info_get(job->verb.ck, &info);
+	if (!job->verb.args->quiet && !job->verb.args->json && info.tag[0])
 		cli_say("step %s: %s", out_name(info.tag), info.why);
 }
 
-static int run_job(struct job *job)
+static int call(struct verb *verb)
 {
-	const struct args *args = job->args;
-	int rc;
+	struct job *job = (struct job *)verb;
 
-	if (job->kind != CKPT_DST_STREAM)
-		signal(SIGPIPE, SIG_IGN);	/* a closed stderr must not leave half a file */
-	signal(SIGXFSZ, SIG_IGN);	/* a limit of file sizes is an error, not the end */
 	say_step(job);
-	cli_run_begin(args, &job->progress, &job->run);
-	team_share(&job->run, &job->opts.part, &job->opts.nparts);
-	rc = ckpt_convert(job->ck, job->dst, &job->opts, &job->report, &job->err);
-	progress_end(&job->progress);
-	out_findings_asked(args, job->ck);
-	return rc ? cli_fail_writing(args, job->ck, &job->err) : EXIT_DONE;
+	return ckpt_convert(verb->ck, verb->dst, &job->opts, &job->report, &verb->err);
 }
 
 static double wall_clock(void)
@@ -345,16 +333,16 @@ static int has_file(const struct job *job, const char *name)
 /* What a folder of weights lacks, so that transformers would not load it. */
 static void say_what_lacks(const struct job *job)
 {
-	size_t n = strlen(job->dst);
+	size_t n = strlen(job->verb.dst);
 	int config = has_file(job, "config.json");
 	int tokenizer = has_file(job, "tokenizer") || has_file(job, "vocab") ||
 			has_file(job, "spiece");
 
-	if (!job->report.nfiles || strncmp(job->report.files[0].path, job->dst, n) ||
+	if (!job->report.nfiles || strncmp(job->report.files[0].path, job->verb.dst, n) ||
 	    !job->report.files[0].path[n] || want.state.n || (config && tokenizer))
 		return;
 	cli_say("warning: %s has no %s%s%s: none is beside the source; --aux DIR copies what the "
-		"model's folder has", out_name(job->dst), config ? "" : "config.json",
+		"model's folder has", out_name(job->verb.dst), config ? "" : "config.json",
 		config || tokenizer ? "" : " and no ", tokenizer ? "" : "tokenizer");
 }
 
@@ -364,7 +352,7 @@ static void say_adapter(const struct job *job)
 	struct ckpt_info info;
 	char *dir, *at;
 
-	ckpt_info_get(job->ck, &info);
+	ckpt_info_get(job->verb.ck, &info);
 	dir = cli_strdup(info.path);
 	for (int i = 0; i < 2; i++) {
 		char *up = advice_parent(dir);
@@ -383,54 +371,51 @@ static void say_adapter(const struct job *job)
 	cli_free(dir);
 }
 
-static int tell(struct job *job, struct outcome *outcome)
+static void print_json(const struct verb *verb, int status)
 {
-	int status = outcome->status;
+	(void)status;	/* the outcome has it */
+	report_json(&((const struct job *)verb)->outcome, stdout, 0);
+}
 
-	/* a run that was interrupted leaves nothing */
-	if (job->err.code == CKPT_E_CANCELED)
-		return status;
-	if (job->args->json)
-		report_json(outcome, stdout, 0);
-	else if (!status)
-		report_print(outcome);
-	if (!status && !job->args->quiet && !job->args->json && !team_rank()) {
+static void print(const struct verb *verb)
+{
+	const struct job *job = (const struct job *)verb;
+
+	report_print(&job->outcome);
+	if (!verb->args->quiet && !team_rank()) {
 		say_what_lacks(job);
 		say_adapter(job);
 	}
-	if (want.report && !team_rank() && report_save(outcome) && !status)
-		status = EXIT_TROUBLE;
-	return status;
 }
 
 static int run(struct args *args)
 {
-	struct job job = { .args = args };
-	struct outcome outcome = {
-		.args = args, .record = want.report, .tied = (enum ckpt_tied)want.tied,
-		.no_sums = want.no_sums,
-	};
-	double began = progress_clock();
+	struct job job = { .verb = {
+		.args = args, .call = call, .print_json = print_json, .print = print,
+		.part = &job.opts.part, .nparts = &job.opts.nparts, .report = &job.report,
+	} };
+	struct verb *verb = &job.verb;
+	const double clock = progress_clock();
 	int status = take_options(&job);
+	double began;
 
-	status = team_start(args, status, job.dst);
+	status = team_start(args, status, verb->dst);
 	if (status)
 		return status;
-	outcome.began = wall_clock();
-	status = cli_open(args, NULL, &job.sources, &job.ck, &job.err);
-	status = team_opened(args, status, job.ck, job.dst, &job.err);
-	if (!status)
-		status = team_finish(args, run_job(&job), job.dst, &job.report, &job.err);
-	outcome.status = status;
-	outcome.dst = job.dst;
-	outcome.kind = job.kind;
-	outcome.ck = job.ck;
-	outcome.report = status ? NULL : &job.report;
-	outcome.err = &job.err;
-	outcome.seconds = progress_clock() - began;
-	status = tell(&job, &outcome);
+	began = wall_clock();
+	status = verb_work(verb);
+	job.outcome = (struct outcome){
+		.args = args, .dst = verb->dst, .kind = job.kind, .record = want.report,
+		.tied = (enum ckpt_tied)want.tied, .no_sums = want.no_sums, .ck = verb->ck,
+		.report = status ? NULL : &job.report, .err = &verb->err, .status = status,
+		.began = began, .seconds = progress_clock() - clock,
+	};
+	verb_print(verb, status);
+	if (want.report && verb->err.code != CKPT_E_CANCELED && !team_rank() &&
+	    report_save(&job.outcome) && !status)
+		status = EXIT_TROUBLE;
 	ckpt_report_free(&job.report);
-	ckpt_close(job.ck);
+	ckpt_close(verb->ck);
 	return status;
 }
 

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "cli_pack.h"
-#include "cli_verb.h"
 
 const struct opt opts_pack[] = {
 	{ "force", 0, OPT_FLAG, &cli_args.force, NULL,
@@ -28,9 +27,11 @@ static const struct opt own[] = {
 	{ 0 },
 };
 
-void pack_say(const struct args *args, const struct ckpt_packed *done, const char *what,
-	      const char *dst)
+void pack_print(const struct verb *verb)
 {
+	const struct args *args = verb->args;
+	const char *what = ((const struct pack *)verb)->name, *dst = verb->dst;
+	const struct ckpt_packed *done = &((const struct pack *)verb)->done;
 	char *bytes, *archive;
 
 	if (args->quiet)
@@ -52,17 +53,17 @@ void pack_say(const struct args *args, const struct ckpt_packed *done, const cha
 	cli_free(archive);
 }
 
-void pack_json(const char *verb, int status, const char *dst, const struct ckpt_packed *done,
-	       const struct ckpt_err *err)
+void pack_print_json(const struct verb *verb, int status)
 {
+	const struct ckpt_packed *done = &((const struct pack *)verb)->done;
 	struct json json;
 
-	json_begin(&json, stdout, verb);
+	json_begin(&json, stdout, ((const struct pack *)verb)->name);
 	json_bool(&json, "ok", !status);
 	json_int(&json, "exit", status);
-	json_text(&json, "dst", dst);
+	json_text(&json, "dst", verb->dst);
 	if (status) {
-		json_error(&json, err);
+		json_error(&json, &verb->err);
 	} else {
 		json_text(&json, "kind", done->kind);
 		json_uint(&json, "files", done->files);
@@ -101,11 +102,6 @@ static int take_words(const struct args *args, struct words *sources, const char
 	return 0;
 }
 
-struct pack {
-	struct verb verb;
-	struct ckpt_packed done;
-};
-
 static int call(struct verb *verb)
 {
 	const struct ckpt_pack_opts opts = {
@@ -117,20 +113,10 @@ static int call(struct verb *verb)
 	return ckpt_pack(verb->ck, verb->dst, &opts, &((struct pack *)verb)->done, &verb->err);
 }
 
-static void print_json(const struct verb *verb, int status)
-{
-	pack_json("pack", status, verb->dst, &((const struct pack *)verb)->done, &verb->err);
-}
-
-static void print(const struct verb *verb)
-{
-	pack_say(verb->args, &((const struct pack *)verb)->done, "pack", verb->dst);
-}
-
 static int run(struct args *args)
 {
-	struct pack pack = { .verb = {
-		.args = args, .call = call, .print_json = print_json, .print = print,
+	struct pack pack = { .name = "pack", .verb = {
+		.args = args, .call = call, .print_json = pack_print_json, .print = pack_print,
 	} };
 	struct verb *verb = &pack.verb;
 	const int status = verb_run(verb, take_words(args, &verb->sources, &verb->dst));

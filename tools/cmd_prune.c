@@ -1,9 +1,8 @@
 /* cmd_prune.c -- `zckpt prune`: which steps of a run stay. */
 #include <inttypes.h>
-#include <signal.h>
 #include <string.h>
 
-#include "cli.h"
+#include "cli_verb.h"
 
 static struct {
 	struct words keep;
@@ -26,6 +25,11 @@ static const struct opt own[] = {
 	{ "sync", 0, OPT_CHOICE, &cli_args.sync, "data|full|none",
 	  "what is synced before something is removed", 0 },
 	{ 0 },
+};
+
+struct prune {
+	struct verb verb;
+	struct ckpt_pruned done;
 };
 
 static const char *what_name(enum ckpt_prune_what what)
@@ -91,17 +95,37 @@ static void print_sum(const struct ckpt_pruned *p)
 	cli_free(freed);
 }
 
-static void print_json(const struct args *args, const struct ckpt_pruned *p, int status,
-		       const struct ckpt_err *err)
+/* Nothing to prune: something else is wrong there. */
+static void say_none(const struct verb *verb)
 {
+	if (verb->answer == EXIT_NO)
+		cli_say(((const struct prune *)verb)->done.nsteps ?
+			"none of the steps in %s verifies; nothing is removed" :
+			"no step is in %s", out_name(verb->dst));
+}
+
+static void print(const struct verb *verb)
+{
+	const struct ckpt_pruned *p = &((const struct prune *)verb)->done;
+
+	print_table(p);
+	say_none(verb);
+	if (!verb->args->quiet && p->nsteps)
+		print_sum(p);
+}
+
+static void print_json(const struct verb *verb, int status)
+{
+	const struct ckpt_pruned *p = &((const struct prune *)verb)->done;
 	struct json json;
 
+	say_none(verb);
 	json_begin(&json, stdout, "prune");
 	json_bool(&json, "ok", !status);
 	json_int(&json, "exit", status);
-	json_text(&json, "dir", args->rest.list[0]);
-	if (err->code) {
-		json_error(&json, err);
+	json_text(&json, "dir", verb->dst);
+	if (verb->err.code) {
+		json_error(&json, &verb->err);
 		json_close(&json, '}');
 		return;
 	}
@@ -144,29 +168,12 @@ static int check_words(const struct args *args)
 	return 0;
 }
 
-/* Nothing to prune is "no" for a script: something else is wrong there. */
-static int answer(const struct args *args, const struct ckpt_pruned *p)
+static int call(struct verb *verb)
 {
-	int whole = 0;
-
-	for (uint64_t i = 0; i < p->nsteps; i++)
-		whole |= p->step[i].whole;
-	if (!p->nsteps)
-		cli_say("no step is in %s", out_name(args->rest.list[0]));
-	else if (!whole)
-		cli_say("none of the steps in %s verifies; nothing is removed",
-			out_name(args->rest.list[0]));
-	return whole ? EXIT_DONE : EXIT_NO;
-}
-
-static int run(struct args *args)
-{
-	struct ckpt_pruned done = { .nsteps = 0 };
-	struct ckpt_err err = { 0 };
-	struct progress progress;
-	struct ckpt_run_opts run;
+	const struct args *args = verb->args;
+	struct ckpt_pruned *p = &((struct prune *)verb)->done;
 	const struct ckpt_prune_opts opts = {
-		.size = sizeof(opts), .run = &run,
+		.size = sizeof(opts), .run = &verb->run,
 		.limits = args->limits.size ? &args->limits : NULL,
 		.keep_last = want.keep_last, .keep_every = want.keep_every,
 		.keep = want.keep.n ? want.keep.list : NULL,
@@ -175,25 +182,24 @@ static int run(struct args *args)
 			 (want.link == 1 ? CKPT_PRUNE_LINK :
 			  want.link == 2 ? CKPT_PRUNE_REFLINK : 0),
 	};
-	int status = check_words(args);
+	const int rc = ckpt_prune(verb->dst, &opts, p, &verb->err);
 
-	if (status)
-		return status;
-	signal(SIGXFSZ, SIG_IGN);
-	cli_run_begin(args, &progress, &run);
-	if (ckpt_prune(args->rest.list[0], &opts, &done, &err))
-		status = cli_fail(NULL, NULL, &err);
-	progress_end(&progress);
-	if (!status) {
-		if (!args->json)
-			print_table(&done);
-		status = answer(args, &done);
-		if (!args->json && !args->quiet && done.nsteps)
-			print_sum(&done);
-	}
-	if (args->json && err.code != CKPT_E_CANCELED)
-		print_json(args, &done, status, &err);
-	ckpt_pruned_free(&done);
+	verb->answer = rc ? EXIT_DONE : EXIT_NO;
+	for (uint64_t i = 0; i < p->nsteps; i++)
+		if (p->step[i].whole)
+			verb->answer = EXIT_DONE;
+	return rc;
+}
+
+static int run(struct args *args)
+{
+	struct prune prune = { .verb = {
+		.args = args, .dst = args->rest.n ? args->rest.list[0] : NULL, .sigpipe = 1,
+		.call = call, .print_json = print_json, .print = print,
+	} };
+	const int status = verb_run(&prune.verb, check_words(args));
+
+	ckpt_pruned_free(&prune.done);
 	return status;
 }
 

@@ -1,6 +1,4 @@
 /* cmd_unpack.c -- `zckpt unpack`: a pack, or a tar or zip of others, to a folder. */
-#include <signal.h>
-
 #include "cli_pack.h"
 
 static const struct opt own[] = {
@@ -11,36 +9,28 @@ static const struct opt own[] = {
 	{ 0 },
 };
 
+static int call(struct verb *verb)
+{
+	const struct ckpt_unpack_opts opts = {
+		.size = sizeof(opts), .run = &verb->run, .flags = cli_write_flags(verb->args),
+	};
+
+	return ckpt_unpack(verb->args->rest.list[0], verb->dst, &opts,
+			   &((struct pack *)verb)->done, &verb->err);
+}
+
 static int run(struct args *args)
 {
-	const char *dst = args->output ? args->output :
-			  args->rest.n > 1 ? args->rest.list[1] : NULL;
-	struct ckpt_packed done = { .files = 0 };
-	struct ckpt_err err = { 0 };
-	struct progress progress;
-	struct ckpt_run_opts run;
-	const struct ckpt_unpack_opts opts = {
-		.size = sizeof(opts), .run = &run, .flags = cli_write_flags(args),
-	};
-	int status = EXIT_DONE;
+	struct pack unpack = { .name = "unpack", .verb = {
+		.args = args, .sigpipe = 1, .call = call, .print_json = pack_print_json,
+		.print = pack_print,
+		.dst = args->output ? args->output : args->rest.n > 1 ? args->rest.list[1] : NULL,
+	} };
 
-	if (!dst || args->rest.n != (args->output ? 1 : 2))
+	if (!unpack.verb.dst || args->rest.n != (args->output ? 1 : 2))
 		return cli_wrong(&cmd_unpack, "unpack needs an archive and a destination: zckpt "
 				 "unpack step.tar.zst RUN");
-	signal(SIGXFSZ, SIG_IGN);
-	cli_run_begin(args, &progress, &run);
-	if (ckpt_unpack(args->rest.list[0], dst, &opts, &done, &err))
-		status = -1;
-	progress_end(&progress);
-	if (status)
-		status = cli_fail(NULL, NULL, &err);
-	if (err.code != CKPT_E_CANCELED) {
-		if (args->json)
-			pack_json("unpack", status, dst, &done, &err);
-		else if (!status)
-			pack_say(args, &done, "unpack", dst);
-	}
-	return status;
+	return verb_run(&unpack.verb, 0);
 }
 
 const struct command cmd_unpack = {
