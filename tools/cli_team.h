@@ -20,7 +20,7 @@ int team_size(void);
 /* Threads for a rank that shares its machine with others; 0 without a launcher. */
 uint64_t team_threads(void);
 
-/* Options are taken, with that status.  Finds out whether 'dst' is one place for all. */
+/* Options are parsed, with that status.  Finds out whether 'dst' is one place for all. */
 int team_start(const struct args *args, int status, const char *dst);
 /* The source is opened; it must be the same for all. */
 int team_opened(const struct args *args, int status, const struct ckpt *ck, const char *dst,

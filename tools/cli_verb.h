@@ -24,7 +24,7 @@ struct verb {
 	void (*print)(const struct verb *verb);
 };
 
-/* All of it.  'status' is that of taking the options.  Returns the exit status. */
+/* All of it.  'status' is that of parsing the options.  Returns the exit status. */
 int verb_run(struct verb *verb, int status);
 /* Its steps, for a verb that has more to do between them.  From opening to the end of the call: */
 int verb_work(struct verb *verb);

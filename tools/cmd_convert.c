@@ -68,7 +68,7 @@ static int ends_with(const char *text, const char *end)
 /* ---------------------------------------------------------------- arguments */
 
 /* SRC... DST, or SRC... with -o DST. */
-static int take_paths(struct job *job)
+static int parse_paths(struct job *job)
 {
 	const struct args *args = job->verb.args;
 	size_t n = args->rest.n;
@@ -186,7 +186,7 @@ static int rule_cut(const char *text, int at_last, struct ckpt_rule *rule)
 	return 0;
 }
 
-static int take_dtypes(struct job *job)
+static int parse_dtypes(struct job *job)
 {
 	const struct words *words = &want.dtype;
 	struct ckpt_rule *rules = cli_alloc((words->n + 1) * sizeof(*rules));
@@ -217,7 +217,7 @@ static int take_dtypes(struct job *job)
 	return 0;
 }
 
-static int take_renames(struct job *job)
+static int parse_renames(struct job *job)
 {
 	const struct words *words = &want.rename;
 	struct ckpt_rule *rules = cli_alloc((words->n + 1) * sizeof(*rules));
@@ -243,14 +243,14 @@ static int check_report(const char *path)
 			   out_name(path)) : 0;
 }
 
-static int take_options(struct job *job)
+static int parse_options(struct job *job)
 {
 	const struct args *args = job->verb.args;
 	const char *reason;
-	int status = take_dtypes(job);	/* first: it may have taken a path for its value */
+	int status = parse_dtypes(job);	/* first: it may have taken a path for its value */
 
 	if (!status)
-		status = take_paths(job);
+		status = parse_paths(job);
 	if (!status)
 		status = check_dst(job);
 	if (!status)
@@ -263,7 +263,7 @@ static int take_options(struct job *job)
 	job->select.tied = (enum ckpt_tied)want.tied;
 	job->select.skip = want.skip_frozen ? CKPT_ONLY_FROZEN : 0;
 	if (!status)
-		status = take_renames(job);
+		status = parse_renames(job);
 	if (!status)
 		status = cli_part(&cmd_convert, args, &job->opts.part, &job->opts.nparts);
 	reason = !status && args->force ?
@@ -396,7 +396,7 @@ static int run(struct args *args)
 	} };
 	struct verb *verb = &job.verb;
 	const double clock = progress_clock();
-	int status = take_options(&job);
+	int status = parse_options(&job);
 	double began;
 
 	status = team_start(args, status, verb->dst);

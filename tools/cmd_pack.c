@@ -78,7 +78,7 @@ void pack_print_json(const struct verb *verb, int status)
 	json_close(&json, '}');
 }
 
-static int take_words(const struct args *args, struct words *sources, const char **dst_out)
+static int parse_words(const struct args *args, struct words *sources, const char **dst_out)
 {
 	size_t n = args->rest.n;
 
@@ -119,7 +119,7 @@ static int run(struct args *args)
 		.args = args, .call = call, .print_json = pack_print_json, .print = pack_print,
 	} };
 	struct verb *verb = &pack.verb;
-	const int status = verb_run(verb, take_words(args, &verb->sources, &verb->dst));
+	const int status = verb_run(verb, parse_words(args, &verb->sources, &verb->dst));
 
 	ckpt_close(verb->ck);
 	return status;

@@ -175,7 +175,7 @@ static int no_such(const struct planning *p)
 			 "7615616512) and none of %s", out_name(p->source), list);
 }
 
-static int take_model(struct planning *p)
+static int read_model(struct planning *p)
 {
 	uint64_t n;
 	int rc;
@@ -197,7 +197,7 @@ static int take_model(struct planning *p)
 
 /* ---------------------------------------------------------------- the setup */
 
-static int take_words(struct planning *p)
+static int check_words(struct planning *p)
 {
 	const struct args *args = p->args;
 
@@ -217,7 +217,7 @@ static int take_words(struct planning *p)
 	return 0;
 }
 
-static void take_numbers(struct planning *p)
+static void set_numbers(struct planning *p)
 {
 	struct ckpt_setup *s = &p->setup;
 
@@ -255,7 +255,7 @@ static uint32_t choose_stage(struct planning *p)
 	return 3;
 }
 
-static int take_setup(struct planning *p)
+static int read_setup(struct planning *p)
 {
 	unsigned said = 0;
 
@@ -263,7 +263,7 @@ static int take_setup(struct planning *p)
 	p->setup.gpus = want.gpus ? (uint32_t)want.gpus : 1;
 	if (want.ds_config && ckpt_setup_read(want.ds_config, &p->setup, &said, &p->err))
 		return failed(p, NULL);
-	take_numbers(p);
+	set_numbers(p);
 	if (want.offload >= 0)
 		p->setup.offload = want.offload == 2 ? CKPT_OFFLOAD_OPTIMIZER |
 				   CKPT_OFFLOAD_PARAMS : (unsigned)want.offload;
@@ -277,14 +277,14 @@ static int take_setup(struct planning *p)
 static int run(struct args *args)
 {
 	struct planning p = { .args = args };
-	int status = take_words(&p);
+	int status = check_words(&p);
 
 	if (!status)
-		status = take_model(&p);
+		status = read_model(&p);
 	if (status)
 		return status;
 	ckpt_model_get(p.model, &p.info);
-	status = take_setup(&p);
+	status = read_setup(&p);
 	if (!status && ckpt_estimate(p.model, &p.setup, &p.est, &p.err))
 		status = failed(&p, NULL);
 	if (!status) {

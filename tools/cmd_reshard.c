@@ -63,7 +63,7 @@ static uint64_t ranks_at(const char **text)
 }
 
 /* "8->4", "8:4", "8to4", "8=>4".  1 if the word is one. */
-static int take_spec(struct reshard *r, const char *word)
+static int parse_spec(struct reshard *r, const char *word)
 {
 	static const char *const joins[] = { "->", ":", "to", "=>" };
 	const char *p = word;
@@ -101,7 +101,7 @@ static int is_bad_spec(const char *word)
 	return ranks_at(&p) && access(word, F_OK) && !isalpha((unsigned char)*p);
 }
 
-static int take_words(struct reshard *r)
+static int parse_words(struct reshard *r)
 {
 	const struct args *args = r->verb.args;
 	size_t n = args->rest.n, first = 0;
@@ -110,7 +110,7 @@ static int take_words(struct reshard *r)
 		return cli_wrong(&cmd_reshard, "the shell took '>' for itself and made a file of "
 				 "the number behind it; quote it: zckpt reshard '%s>M' SRC DST",
 				 args->rest.list[0]);
-	if (n && take_spec(r, args->rest.list[0]))
+	if (n && parse_spec(r, args->rest.list[0]))
 		first = 1;
 	if (want.world) {
 		if (first && r->opts.world != want.world)
@@ -137,7 +137,7 @@ static int take_words(struct reshard *r)
 	return 0;
 }
 
-static int take_stage(struct reshard *r)
+static int parse_stage(struct reshard *r)
 {
 	const char *s = want.stage;
 
@@ -167,14 +167,14 @@ static int check_native(void)
 			 "none of; say it when a step is made of it", name);
 }
 
-static int take_options(struct reshard *r)
+static int parse_options(struct reshard *r)
 {
 	const struct args *args = r->verb.args;
 	const char *why;
-	int status = take_words(r);
+	int status = parse_words(r);
 
 	if (!status)
-		status = take_stage(r);
+		status = parse_stage(r);
 	if (!status)
 		status = check_native();
 	if (!status)
@@ -310,7 +310,7 @@ static int run(struct args *args)
 		.part = &r.opts.part, .nparts = &r.opts.nparts, .report = &r.report,
 	} };
 	struct verb *verb = &r.verb;
-	int status = take_options(&r);
+	int status = parse_options(&r);
 
 	if (!status && !team_rank())
 		status = settle(&r);

@@ -60,7 +60,7 @@ struct shard {
 };
 
 /* NaN where nothing is said; 0, or EXIT_CALL. */
-static int take_number(const char *option, const char *text, double least, double *out)
+static int parse_number(const char *option, const char *text, double least, double *out)
 {
 	char *end;
 
@@ -74,7 +74,7 @@ static int take_number(const char *option, const char *text, double least, doubl
 	return 0;
 }
 
-static int take_betas(struct shard *s)
+static int parse_betas(struct shard *s)
 {
 	const char *text = want.betas, *comma = text ? strchr(text, ',') : NULL;
 	char *first;
@@ -88,30 +88,30 @@ static int take_betas(struct shard *s)
 				 out_name(text));
 	first = cli_strdup(text);
 	first[comma - text] = '\0';
-	status = take_number("betas", first, 0, &s->opts.beta1);
+	status = parse_number("betas", first, 0, &s->opts.beta1);
 	if (!status)
-		status = take_number("betas", comma + 1, 0, &s->opts.beta2);
+		status = parse_number("betas", comma + 1, 0, &s->opts.beta2);
 	cli_free(first);
 	if (!status && (s->opts.beta1 >= 1 || s->opts.beta2 >= 1))
 		return cli_wrong(&cmd_shard, "--betas: %s: both are below 1", out_name(text));
 	return status;
 }
 
-static int take_numbers(struct shard *s)
+static int parse_numbers(struct shard *s)
 {
-	int status = take_number("lr", want.lr, 0, &s->opts.lr);
+	int status = parse_number("lr", want.lr, 0, &s->opts.lr);
 
 	if (!status)
-		status = take_number("first-lr", want.first_lr, 0, &s->opts.first_lr);
+		status = parse_number("first-lr", want.first_lr, 0, &s->opts.first_lr);
 	if (!status)
-		status = take_number("weight-decay", want.weight_decay, 0,
-				     &s->opts.weight_decay);
+		status = parse_number("weight-decay", want.weight_decay, 0,
+				      &s->opts.weight_decay);
 	if (!status)
-		status = take_number("eps", want.eps, 0, &s->opts.eps);
-	return status ? status : take_betas(s);
+		status = parse_number("eps", want.eps, 0, &s->opts.eps);
+	return status ? status : parse_betas(s);
 }
 
-static int take_stage(struct shard *s)
+static int parse_stage(struct shard *s)
 {
 	const char *text = want.stage;
 
@@ -127,7 +127,7 @@ static int take_stage(struct shard *s)
 	return 0;
 }
 
-static int take_words(struct shard *s)
+static int parse_words(struct shard *s)
 {
 	const struct args *args = s->verb.args;
 	size_t n = args->rest.n;
@@ -146,7 +146,7 @@ static int take_words(struct shard *s)
 	return 0;
 }
 
-static int take_dtype(struct shard *s)
+static int parse_dtype(struct shard *s)
 {
 	const char *text = want.dtype;
 
@@ -158,7 +158,7 @@ static int take_dtype(struct shard *s)
 	return 0;
 }
 
-static void take_rest(struct shard *s)
+static void set_opts(struct shard *s)
 {
 	const struct args *args = s->verb.args;
 
@@ -177,22 +177,22 @@ static void take_rest(struct shard *s)
 	s->opts.flags = cli_write_flags(args);
 }
 
-static int take_options(struct shard *s)
+static int parse_options(struct shard *s)
 {
 	const char *why;
-	int status = take_words(s);
+	int status = parse_words(s);
 
 	if (!status)
-		status = take_stage(s);
+		status = parse_stage(s);
 	if (!status)
-		status = take_dtype(s);
+		status = parse_dtype(s);
 	if (!status)
-		status = take_numbers(s);
+		status = parse_numbers(s);
 	if (!status)
 		status = cli_part(&cmd_shard, s->verb.args, &s->opts.part, &s->opts.nparts);
 	if (status)
 		return status;
-	take_rest(s);
+	set_opts(s);
 	why = s->verb.args->force ?
 	      cli_precious(s->verb.dst, &s->verb.sources,
 			   s->verb.args->output || s->verb.sources.n == 1) : NULL;
@@ -241,7 +241,7 @@ static int run(struct args *args)
 		.args = args, .call = call, .print_json = print_json, .print = print,
 		.part = &s.opts.part, .nparts = &s.opts.nparts, .report = &s.report,
 	} };
-	const int status = verb_run(&s.verb, take_options(&s));
+	const int status = verb_run(&s.verb, parse_options(&s));
 
 	ckpt_report_free(&s.report);
 	ckpt_close(s.verb.ck);

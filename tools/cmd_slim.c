@@ -120,7 +120,7 @@ static void print_json(const struct verb *verb, int status)
 	json_close(&json, '}');
 }
 
-static int take_words(const struct args *args, struct words *sources, const char **dst_out)
+static int parse_words(const struct args *args, struct words *sources, const char **dst_out)
 {
 	const char *why;
 	size_t n = args->rest.n;
@@ -158,7 +158,7 @@ static int run(struct args *args)
 		.args = args, .call = call, .print_json = print_json, .print = print_result,
 	} };
 	struct verb *verb = &slim.verb;
-	const int status = verb_run(verb, take_words(args, &verb->sources, &verb->dst));
+	const int status = verb_run(verb, parse_words(args, &verb->sources, &verb->dst));
 
 	ckpt_slimmed_free(&slim.done);
 	ckpt_close(verb->ck);

@@ -350,10 +350,10 @@ static int verify_open(struct ckpt *ck, unsigned flags, const struct ckpt_run_op
 }
 
 /* 'step' (may be NULL) learns what it is, if it can be opened. */
-static int look_once(const struct ck_formats *formats, const char *path, unsigned flags,
-		     const struct ckpt_run_opts *run, const struct ckpt_limits *limits,
-		     struct ck_arena *arena, struct ck_step *step, const char **why_out,
-		     struct ckpt_err *err)
+static int verify_once(const struct ck_formats *formats, const char *path, unsigned flags,
+		       const struct ckpt_run_opts *run, const struct ckpt_limits *limits,
+		       struct ck_arena *arena, struct ck_step *step, const char **why_out,
+		       struct ckpt_err *err)
 {
 	const struct ckpt_open_opts o = {
 		.size = sizeof(o), .threads = run->threads, .limits = limits,
@@ -385,22 +385,22 @@ static int look_once(const struct ck_formats *formats, const char *path, unsigne
 }
 
 /* A disk that fails once is no damage: what does not verify is looked at again. */
-static int look(const struct ck_formats *formats, const char *path, unsigned flags,
-		const struct ckpt_run_opts *run, const struct ckpt_limits *limits,
-		struct ck_arena *arena, struct ck_step *step, const char **why_out,
-		struct ckpt_err *err)
+static int verify_step(const struct ck_formats *formats, const char *path, unsigned flags,
+		       const struct ckpt_run_opts *run, const struct ckpt_limits *limits,
+		       struct ck_arena *arena, struct ck_step *step, const char **why_out,
+		       struct ckpt_err *err)
 {
-	int rc = look_once(formats, path, flags, run, limits, arena, step, why_out, err);
+	int rc = verify_once(formats, path, flags, run, limits, arena, step, why_out, err);
 
-	return rc || !*why_out ? rc : look_once(formats, path, flags, run, limits, arena, step,
-						why_out, err);
+	return rc || !*why_out ? rc : verify_once(formats, path, flags, run, limits, arena, step,
+						  why_out, err);
 }
 
 int ck_steps_verify(const struct ck_formats *formats, const char *path, unsigned flags,
 		    const struct ckpt_run_opts *run, const struct ckpt_limits *limits,
 		    struct ck_arena *arena, const char **why_out, struct ckpt_err *err)
 {
-	return look(formats, path, flags, run, limits, arena, NULL, why_out, err);
+	return verify_step(formats, path, flags, run, limits, arena, NULL, why_out, err);
 }
 
 static int by_age(const void *a, const void *b)
@@ -424,8 +424,8 @@ static int verify_all(struct ck_steps *s, const struct ckpt_run_opts *run,
 	for (uint64_t i = 0; !rc && i < s->n; i++) {
 		struct ck_step *step = &s->step[i];
 
-		rc = look(s->formats, step->path, 0, run, limits, &s->arena, step, &step->trouble,
-			  err);
+		rc = verify_step(s->formats, step->path, 0, run, limits, &s->arena, step,
+				 &step->trouble, err);
 		step->is_whole = !rc && !step->trouble;
 	}
 	if (s->n)
@@ -435,8 +435,8 @@ static int verify_all(struct ck_steps *s, const struct ckpt_run_opts *run,
 
 		if (!step->is_whole)
 			continue;
-		rc = look(s->formats, step->path, CKPT_VERIFY_FULL, run, limits, &s->arena, NULL,
-			  &step->trouble, err);
+		rc = verify_step(s->formats, step->path, CKPT_VERIFY_FULL, run, limits, &s->arena,
+				 NULL, &step->trouble, err);
 		step->is_whole = !rc && !step->trouble;
 		if (step->is_whole)
 			break;

@@ -213,7 +213,7 @@ static int link_all(struct pruning *p, struct ckpt_err *err)
 }
 
 /* What an earlier prune left; it may be a step that is missing now. */
-static int settle(struct pruning *p, const char *dir, struct ckpt_err *err)
+static int settle_left(struct pruning *p, const char *dir, struct ckpt_err *err)
 {
 	struct ck_steps seen = { .formats = p->steps.formats };
 	int rc = ck_steps_list(&seen, dir, NULL, p->o->limits, false, err);
@@ -245,7 +245,7 @@ static void sum_up(struct pruning *p)
 static int prune(struct pruning *p, const char *dir, struct ckpt_err *err)
 {
 	const bool apply = p->o->flags & CKPT_PRUNE_APPLY;
-	int rc = apply ? settle(p, dir, err) : 0;
+	int rc = apply ? settle_left(p, dir, err) : 0;
 
 	if (!rc)
 		rc = ck_steps_list(&p->steps, dir, &p->run, p->o->limits,
