@@ -18,7 +18,7 @@
 
 struct parser {
 	struct ck_json *doc;
-	bool twice;		/* a name stands twice in one object */
+	bool twice;		/* a name appears twice in one object */
 	const char *p, *end;
 	uint64_t open;		/* innermost open container, NO_TOKEN = none */
 	uint32_t depth, max_depth;
@@ -350,7 +350,7 @@ static int duplicate(struct parser *ps, const struct ck_json_tok *name)
 {
 	ps->twice = true;
 	return ck_fail(ps->err, CKPT_E_CORRUPT, ps->where, name->off,
-		       "JSON: the name \"%.80s\" stands twice in one object", name->str);
+		       "JSON: the name \"%.80s\" appears twice in one object", name->str);
 }
 
 static int check_few_names(struct parser *ps, uint64_t obj)

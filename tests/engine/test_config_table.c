@@ -293,7 +293,7 @@ static void one_yaml(const struct en_node *entry)
 	if (!strcmp(file, "odd/acc_config_file_duplicate.yaml")) {
 		/* accelerate takes the last of two; DeepSpeed refuses that, and so do we */
 		assert_int_equal(rc, -CKPT_E_CORRUPT);
-		assert_non_null(strstr(err.msg, "stands twice"));
+		assert_non_null(strstr(err.msg, "appears twice"));
 	} else {
 		if (!rc)
 			rc = en_config_resolve(&cfg, &facts, &err);
