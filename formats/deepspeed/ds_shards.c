@@ -128,6 +128,8 @@ static int write_all(struct wr *w, struct ckpt_err *err)
 	int rc = ck_wr_check(w, err);
 
 	if (!rc)
+		ck_wr_tell_own(w);
+	if (!rc)
 		rc = ck_wr_models(w, err);
 	for (uint32_t r = 0; !rc && w->t->stage && r < w->t->world; r++)
 		rc = write_optim(w, r, err);

@@ -128,8 +128,7 @@ static int check_states(struct wr *w, struct ckpt_err *err)
 	return 0;
 }
 
-/* Values that differ over ranks and cannot stay. */
-static void tell_own(struct wr *w)
+void ck_wr_tell_own(struct wr *w)
 {
 	const struct ck_step_differing *shard = &w->step->own_shard, *model = &w->step->own_model;
 
@@ -156,11 +155,7 @@ int ck_wr_check(struct wr *w, struct ckpt_err *err)
 {
 	int rc = check_drops(w, err);
 
-	if (!rc)
-		rc = check_states(w, err);
-	if (!rc)
-		tell_own(w);
-	return rc;
+	return rc ? rc : check_states(w, err);
 }
 
 int ck_wr_init(struct wr *w, struct ck_step *step, const struct ck_index *ix,

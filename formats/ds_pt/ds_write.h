@@ -144,8 +144,10 @@ int ck_wr_init(struct wr *w, struct ck_step *step, const struct ck_index *ix,
 /* 't' has groups, world and version at least; it outlives 'w'. */
 void ck_wr_layout(struct wr *w, const struct tg_layout *t);
 void ck_wr_end(struct wr *w);
-/* What was asked for fits the step; what cannot be carried is told. */
+/* What was asked for fits the step. */
 int ck_wr_check(struct wr *w, struct ckpt_err *err);
+/* After it: findings of values that differ over ranks and cannot stay. */
+void ck_wr_tell_own(struct wr *w);
 /* Every model file. */
 int ck_wr_models(struct wr *w, struct ckpt_err *err);
 

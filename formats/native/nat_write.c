@@ -356,6 +356,8 @@ int ck_nat_write_step(struct ck_step *step, const struct ck_index *ix,
 	w.by_rank = true;
 	rc = ck_wr_check(&w, err);
 	if (!rc)
+		ck_wr_tell_own(&w);
+	if (!rc)
 		rc = ck_step_along_list(&w.along, err);
 	if (!rc)
 		rc = write_files(&w, err);

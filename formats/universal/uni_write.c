@@ -380,6 +380,18 @@ static int write_params(struct wr *w, struct ckpt_err *err)
 	return rc;
 }
 
+static int write_all(struct wr *w, struct ckpt_err *err)
+{
+	int rc = ck_wr_models(w, err);
+
+	if (!rc)
+		rc = write_params(w, err);
+	ck_wr_tell_own(w);
+	if (!rc)
+		rc = ck_step_along_list(&w->along, err);
+	return rc ? rc : ck_step_along_plan(&w->along, w->plan, err);
+}
+
 int ck_uni_write_step(struct ck_step *step, const struct ck_index *ix,
 		      const struct ck_reshard_want *want, struct ck_plan *plan,
 		      struct ckpt_err *err)
@@ -398,13 +410,7 @@ int ck_uni_write_step(struct ck_step *step, const struct ck_index *ix,
 	w.by_rank = layout.stage == 3;
 	rc = ck_wr_check(&w, err);
 	if (!rc)
-		rc = ck_wr_models(&w, err);
-	if (!rc)
-		rc = write_params(&w, err);
-	if (!rc)
-		rc = ck_step_along_list(&w.along, err);
-	if (!rc)
-		rc = ck_step_along_plan(&w.along, plan, err);
+		rc = write_all(&w, err);
 	ck_wr_end(&w);
 	return rc;
 }

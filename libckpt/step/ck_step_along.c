@@ -122,14 +122,9 @@ static int list_entries(struct listing *c, const struct ck_tree *tree, const cha
 		if (e->is_dir && !ck_fs_is_aside(e->name) &&
 		    !is_folder_of_step(c, e->name, !depth))
 			rc = list_folder(c, name, depth + 1, err);
-		else if (!is_left_out(c, e, !depth)) {
+		else if (!is_left_out(c, e, !depth))
 			rc = list_file(b, ck_arena_printf(&b->arena, "%s%s", c->to, name), e,
 				       c->in_tag, err);
-			if (c->in_tag)
-				ck_findings_add(b->step->f, CK_FINDING_CARRIED, e->path,
-						"it is no part of the step and goes along as it "
-						"is");
-		}
 	}
 	return rc;
 }
@@ -227,6 +222,10 @@ int ck_step_along_list(struct ck_step_along *b, struct ckpt_err *err)
 
 	if (!rc && b->step->format)
 		rc = list_inside(b, err);
+	for (uint64_t i = 0; i < b->nfiles; i++)
+		if (b->file[i].in_tag)
+			ck_findings_add(b->step->f, CK_FINDING_CARRIED, b->file[i].path,
+					"it is no part of the step and goes along as it is");
 	ck_arena_release(&b->arena);
 	return rc;
 }
