@@ -38,6 +38,7 @@ struct args {
 	/* where from, and where to */
 	const char *tag, *subtree, *output;
 	struct words as_warning;
+	int keep_values;	/* of the verb: it writes a step */
 	uint64_t threads;
 	struct ckpt_limits limits;
 	/* which tensors */

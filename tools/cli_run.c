@@ -44,6 +44,7 @@ void cli_open_opts(const struct args *args, struct ckpt_open_opts *opts_out)
 		.limits = args->limits.size ? &args->limits : NULL,
 		.as_warning = args->as_warning.list,
 		.subtree = args->subtree,
+		.keep_values = args->keep_values,
 	};
 }
 

@@ -317,6 +317,7 @@ static int run(struct args *args)
 	status = team_start(args, status, verb->dst);
 	if (status)
 		return status;
+	args->keep_values = 1;
 	status = cli_open(args, NULL, &verb->sources, &verb->ck, &verb->err);
 	status = team_opened(args, status, verb->ck, verb->dst, &verb->err);
 	if (!status && team_first(is_settled(&r))) {

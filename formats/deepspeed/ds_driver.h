@@ -5,11 +5,6 @@
 #include "formats/ds_pt/ck_ds.h"
 #include "formats/ds_pt/ds_write.h"
 
-/* ds_format.c: choose the step and read its files (as ck_ds_find()). */
-int ck_ds_begin(struct ds_step *ds, struct ckpt_err *err);
-/* After it: ds->ix of what was read; its findings go to ds->f. */
-int ck_ds_build(struct ds_step *ds, struct ckpt_err *err);
-
 int ck_ds_index_z12(struct ds_step *ds, struct ckpt_err *err);	/* ds_z12.c */
 int ck_ds_index_z3(struct ds_step *ds, struct ckpt_err *err);	/* ds_z3.c */
 int ck_ds_index_z0(struct ds_step *ds, struct ckpt_err *err);	/* ds_z0.c */

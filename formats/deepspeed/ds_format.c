@@ -225,7 +225,7 @@ static int fill_index(struct ds_step *ds, struct ckpt_err *err)
 	return ck_ds_add_facts(ds, err);
 }
 
-int ck_ds_build(struct ds_step *ds, struct ckpt_err *err)
+static int build(struct ds_step *ds, struct ckpt_err *err)
 {
 	int rc = add_sources(ds, err);
 
@@ -254,7 +254,7 @@ int ck_ds_build(struct ds_step *ds, struct ckpt_err *err)
 	return rc ? rc : fill_index(ds, err);
 }
 
-int ck_ds_begin(struct ds_step *ds, struct ckpt_err *err)
+static int begin(struct ds_step *ds, struct ckpt_err *err)
 {
 	int rc;
 
@@ -269,17 +269,20 @@ int ck_ds_begin(struct ds_step *ds, struct ckpt_err *err)
 static int ds_index(const struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
 		    struct ckpt_err *err)
 {
-	struct ds_step ds = { .in = in, .ix = ix, .f = f };
+	struct ds_step *ds = ck_alloc(sizeof(*ds));
 	struct ckpt_err mine = { 0 };
 	int rc;
 
+	if (!ds)
+		return ck_fail_nomem(err, "a step", sizeof(*ds));
 	if (!err)
 		err = &mine;	/* below, err->code tells failures apart */
-	rc = ck_ds_begin(&ds, err);
+	*ds = (struct ds_step){ .in = in, .ix = ix, .f = f };
+	rc = begin(ds, err);
 	if (!rc)
-		rc = ck_ds_build(&ds, err);
-	rc = ck_arena_why(&ds.arena, rc, in->path[0], err);
-	ck_ds_end(&ds);
+		rc = build(ds, err);
+	rc = ck_arena_why(&ds->arena, rc, in->path[0], err);
+	ck_kept_give(in->kept, rc, ds, ck_ds_free);
 	return rc;
 }
 

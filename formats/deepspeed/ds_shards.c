@@ -207,46 +207,13 @@ static int fill(struct ds_step *ds, const struct ck_index *ix, struct ck_step *s
 	return fill_unjoined(step, ds, ix, err);
 }
 
-struct reading {
-	struct ds_step ds;	/* first: it is step->from */
-	struct ck_index scratch;
-};
-
-static void release(struct ck_step *step)
-{
-	struct reading *r = step->from;
-
-	ck_ds_end(&r->ds);
-	ck_index_release(&r->scratch);
-	ck_free(r);
-}
-
 int ck_ds_read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
 		    struct ck_step *out, struct ckpt_err *err)
 {
-	struct reading *r = ck_zalloc(sizeof(*r));
-	struct ds_step *ds = &r->ds;
-	int rc;
+	struct ds_step *ds = ck_ds_kept(in, f);
 
-	if (!r)
-		return ck_fail_nomem(err, "a step", sizeof(*r));
-	rc = ck_index_init(&r->scratch, in->limits.memory_bytes, err);
-	if (rc) {
-		ck_free(r);
-		return rc;
-	}
-	*ds = (struct ds_step){ .in = in, .ix = &r->scratch, .f = f, .tell_own = true };
-	*out = (struct ck_step){ .from = ds };
-	rc = ck_ds_begin(ds, err);
-	if (!rc && ck_ds_is_z0(ds))
-		rc = ck_ds_build(ds, err);
-	else if (!rc && !ds->optim)
-		rc = ck_fail(err, CKPT_E_UNSUPPORTED, ds->at.where, CKPT_NO_OFFSET,
-			     "the step has no optimizer shards to re-partition");
-	if (!rc)
-		rc = fill(ds, ix, out, err);
-	out->release = release;
-	if (rc)
-		release(out);
-	return rc;
+	if (!ds->optim && !ck_ds_is_z0(ds))
+		return ck_fail(err, CKPT_E_UNSUPPORTED, ds->at.where, CKPT_NO_OFFSET,
+			       "the step has no optimizer shards to re-partition");
+	return fill(ds, ix, out, err);
 }

@@ -69,7 +69,7 @@ struct ds_file {
 	uint32_t *member;	/* of each of them in the index, CK_NONE = not yet */
 	uint64_t nstorages;
 	uint64_t key;		/* kind, prefix and rank in one number */
-	const char *own;	/* a key whose value is not rank 0's (if the step's tell_own) */
+	const char *own;	/* a key whose value is not rank 0's (if the step is kept) */
 	struct ck_findings notes;	/* made by the thread that read it */
 };
 
@@ -151,7 +151,7 @@ struct ds_step {
 	struct ck_val *param_groups;	/* of the optimizer, or NULL */
 	bool no_shards;			/* shards in the folder are not the step's */
 	bool optim_whole;		/* every rank is there and agrees */
-	bool tell_own;		/* look for values that differ over ranks: who writes must know */
+	uint64_t kept_bytes;	/* of ranks' trees that stay open, for who writes a step */
 
 	struct ds_group *group;		/* per param group or sub-group */
 	uint32_t ngroups;
@@ -162,9 +162,10 @@ struct ds_step {
 	uint32_t nstates;
 };
 
-/* ds_step.c: 'in', 'ix', 'f' are set, the rest is zero; ck_ds_end() also after a failure. */
+/* ds_step.c: 'in', 'ix', 'f' are set, the rest is zero. */
 int ck_ds_find(struct ds_step *ds, struct ckpt_err *err);
-void ck_ds_end(struct ds_step *ds);
+/* Also after a failure: all of it, and the struct of ck_alloc() that begins with it. */
+void ck_ds_free(void *of);
 /* Hand an open file to the index, and feed the fingerprint: in the order of the listing. */
 int ck_ds_add_source(struct ds_step *ds, struct ds_file *file, struct ckpt_err *err);
 /*
@@ -188,9 +189,11 @@ int ck_ds_sort_files(struct ds_step *ds, struct ckpt_err *err);
 
 /* ds_load.c: read every file. */
 int ck_ds_load(struct ds_step *ds, struct ckpt_err *err);
-/* Parse 'file'; it stays open until ck_ds_close_pt(). */
+/* Parse 'file' unless it is open; it stays so until ck_ds_close_pt(). */
 int ck_ds_open_pt(struct ds_step *ds, struct ds_file *file, struct ckpt_err *err);
 void ck_ds_close_pt(struct ds_file *file);
+/* Keep it open for who writes a step, while there is room; else close it. */
+void ck_ds_keep_pt(struct ds_step *ds, struct ds_file *file);
 /* Damage of one file is a finding; what concerns the whole run is not. */
 int ck_ds_note_damage(struct ds_file *file, int rc, struct ckpt_err *err);
 
@@ -242,7 +245,9 @@ int ck_ds_add_facts(struct ds_step *ds, struct ckpt_err *err);	/* ds_facts.c */
 /* Of these: what a step of the optimizer takes, as the configuration in ds->model says it. */
 int ck_ds_add_batch(struct ds_step *ds, struct ckpt_err *err);
 
-/* ds_fill.c: of a step that was read all but the optimizer's values; 'ds' outlives it. */
+/* ds_fill.c: the step that index() left in in->kept, from now on with 'in' and 'f'. */
+struct ds_step *ck_ds_kept(const struct ck_input *in, struct ck_findings *f);
+/* Of it all but the optimizer's values; 'ds' outlives the step. */
 int ck_ds_fill(struct ds_step *ds, const struct ck_format *format, struct ck_step *step,
 	       struct ckpt_err *err);
 /* Values of the optimizer by their keys in a ZeRO dictionary, which all forms share. */

@@ -179,6 +179,15 @@ void ck_ds_fill_optimizer(struct ck_step *step, const struct ck_val *zero)
 	step->elastic_step = ck_val_get(zero, "base_optimizer_state_step");
 }
 
+struct ds_step *ck_ds_kept(const struct ck_input *in, struct ck_findings *f)
+{
+	struct ds_step *ds = in->kept->of;
+
+	ds->in = in;
+	ds->f = f;
+	return ds;
+}
+
 int ck_ds_fill(struct ds_step *ds, const struct ck_format *format, struct ck_step *step,
 	       struct ckpt_err *err)
 {

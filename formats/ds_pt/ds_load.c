@@ -17,11 +17,28 @@
 #include "libckpt/base/ck_sys.h"
 
 #define COMPARE_DEPTH 200
+#define KEPT_SHARE 16	/* trees of ranks take that part of memory_bytes */
+#define TREE_BYTES ((uint64_t)128 << 10)	/* of a small one, with its archive */
 
 void ck_ds_close_pt(struct ds_file *file)
 {
 	ck_pt_close(file->pt);
 	file->pt = NULL;
+}
+
+void ck_ds_keep_pt(struct ds_step *ds, struct ds_file *file)
+{
+	const uint64_t bytes = file->pt ? file->pt->doc.arena.total + TREE_BYTES : 0;
+	bool stays;
+
+	pthread_mutex_lock(&ds->lock);
+	stays = ds->in->kept &&
+		ds->kept_bytes + bytes <= ds->in->limits.memory_bytes / KEPT_SHARE;
+	if (stays)
+		ds->kept_bytes += bytes;
+	pthread_mutex_unlock(&ds->lock);
+	if (!stays)
+		ck_ds_close_pt(file);
 }
 
 /* The archive remembers the name it was saved under. */
@@ -67,6 +84,8 @@ int ck_ds_open_pt(struct ds_step *ds, struct ds_file *file, struct ckpt_err *err
 {
 	int rc = 0;
 
+	if (file->pt)
+		return 0;
 	if (!file->src)
 		rc = ck_src_open(ds->in->pool, file->path, &file->src, err);
 	if (!rc)
@@ -190,7 +209,7 @@ static int load_one(void *arg, uint64_t job, uint32_t worker, struct ckpt_err *e
 	    file->id.bf16 == ds->optim_file->id.bf16)
 		rc = ck_ds_take_optim(ds, file, &ds->optim[file->id.rank], err);
 	if (!kept)
-		ck_ds_close_pt(file);
+		ck_ds_keep_pt(ds, file);
 	return rc ? ck_ds_note_damage(file, rc, err) : 0;
 }
 

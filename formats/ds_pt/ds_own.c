@@ -109,7 +109,7 @@ void ck_ds_note_own_model(struct ds_step *ds, struct ds_file *file)
 	const struct ck_pt *first = ds->model_file->pt, *pt = file->pt;
 	const char *key;
 
-	if (!ds->tell_own || file == ds->model_file)
+	if (!ds->in->kept || file == ds->model_file)
 		return;
 	key = differing(first, first->doc.root, pt, pt->doc.root, but);
 	keep(ds, file, key ? key : differing(pt, pt->doc.root, first, first->doc.root, but));
@@ -156,7 +156,7 @@ void ck_ds_note_own_zero(struct ds_step *ds, struct ds_file *file, const struct 
 	const struct ck_pt *first = ds->optim_file->pt;
 	const char *key;
 
-	if (!ds->tell_own || file == ds->optim_file)
+	if (!ds->in->kept || file == ds->optim_file)
 		return;
 	key = differing(first, ds->zero, file->pt, zero, but);
 	if (!key)

@@ -100,8 +100,10 @@ enum ckpt_dtype ck_ds_placeholder_dtype(const struct ds_step *ds, const char *na
 	return t ? (enum ckpt_dtype)t->dtype : (enum ckpt_dtype)0;
 }
 
-void ck_ds_end(struct ds_step *ds)
+void ck_ds_free(void *of)
 {
+	struct ds_step *ds = of;
+
 	for (uint64_t i = 0; i < ds->nfiles; i++) {
 		ck_ds_close_pt(&ds->file[i]);
 		ck_src_close(ds->file[i].src);
@@ -119,4 +121,5 @@ void ck_ds_end(struct ds_step *ds)
 	ck_tree_release(&ds->at.tree);
 	ck_arena_release(&ds->arena);
 	pthread_mutex_destroy(&ds->lock);
+	ck_free(of);
 }

@@ -120,7 +120,7 @@ static int look_at_rests(struct ds_step *ds, const struct ck_nat *nat, struct ck
 		}
 		ck_findings_merge(ds->f, &file->notes, CK_FINDING_COUNT);
 		if (file != ds->model_file)
-			ck_ds_close_pt(file);
+			ck_ds_keep_pt(ds, file);
 	}
 	return rc;
 }
@@ -151,18 +151,22 @@ static int begin(struct ds_step *ds, struct ck_nat *nat, struct ckpt_err *err)
 static int nat_index(const struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
 		     struct ckpt_err *err)
 {
-	struct ds_step ds = { .in = in, .ix = ix, .f = f };
+	struct ds_step *ds = ck_alloc(sizeof(*ds));
 	struct ck_nat nat = { 0 };
-	int rc = begin(&ds, &nat, err);
+	int rc;
 
-	if (!rc && ds.model_file && ds.model_file->pt) {
-		ds.model = ds.model_file->pt->doc.root;
-		rc = ck_ds_add_batch(&ds, err);	/* manifests of ztrain say nothing of it */
+	if (!ds)
+		return ck_fail_nomem(err, "a step", sizeof(*ds));
+	*ds = (struct ds_step){ .in = in, .ix = ix, .f = f };
+	rc = begin(ds, &nat, err);
+	if (!rc && ds->model_file && ds->model_file->pt) {
+		ds->model = ds->model_file->pt->doc.root;
+		rc = ck_ds_add_batch(ds, err);	/* manifests of ztrain say nothing of it */
 	}
-	rc = ck_arena_why(&ds.arena, rc, in->path[0], err);
+	rc = ck_arena_why(&ds->arena, rc, in->path[0], err);
 	rc = ck_arena_why(&nat.arena, rc, in->path[0], err);
 	ck_nat_release(&nat);
-	ck_ds_end(&ds);
+	ck_kept_give(in->kept, rc, ds, ck_ds_free);
 	return rc;
 }
 
@@ -206,14 +210,11 @@ static int take_groups(struct ds_step *ds, struct ckpt_err *err)
 /* What ck_ds_fill() looks at. */
 static int take_values(struct ds_step *ds, struct ckpt_err *err)
 {
-	const struct ckpt_finding *bad = ck_findings_worst(ds->f, CKPT_ERROR);
 	struct ck_val *const *item;
 	const char *version;
 	uint64_t n;
 	int rc;
 
-	if (bad)	/* something has changed since the index was made */
-		return ck_findings_fail(bad, err);
 	ds->stage = ds->ix->stage < 0 ? 2 : ds->ix->stage;
 	ds->bf16_optimizer = ds->ix->optimizer && !strcmp(ds->ix->optimizer, "BF16_Optimizer");
 	if (!ds->model_file || !ds->model_file->pt)
@@ -263,45 +264,11 @@ static int fill(struct ds_step *ds, struct ck_step *step, struct ckpt_err *err)
 	return 0;
 }
 
-struct reading {
-	struct ds_step ds;	/* first: it is step->from */
-	struct ck_nat nat;
-	struct ck_index scratch;
-};
-
-static void release(struct ck_step *step)
-{
-	struct reading *r = step->from;
-
-	ck_nat_release(&r->nat);
-	ck_ds_end(&r->ds);
-	ck_index_release(&r->scratch);
-	ck_free(r);
-}
-
 static int read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
 		     struct ck_step *out, struct ckpt_err *err)
 {
-	struct reading *r = ck_zalloc(sizeof(*r));
-	int rc;
-
 	(void)ix;
-	if (!r)
-		return ck_fail_nomem(err, "a step", sizeof(*r));
-	rc = ck_index_init(&r->scratch, in->limits.memory_bytes, err);
-	if (rc) {
-		ck_free(r);
-		return rc;
-	}
-	r->ds = (struct ds_step){ .in = in, .ix = &r->scratch, .f = f, .tell_own = true };
-	*out = (struct ck_step){ .from = r };
-	rc = begin(&r->ds, &r->nat, err);
-	if (!rc)
-		rc = fill(&r->ds, out, err);
-	out->release = release;
-	if (rc)
-		release(out);
-	return rc;
+	return fill(ck_ds_kept(in, f), out, err);
 }
 
 static int values(const struct ck_index *ix, const struct ckpt_limits *limits, uint32_t rank,

@@ -24,6 +24,7 @@ struct uni_param {
 	struct ds_param *p;
 	struct uni_file *file;	/* fp32 first, then as listed */
 	uint32_t nfiles;
+	bool leads;		/* its group: a step has the group's count from here */
 };
 
 struct uni {
@@ -40,10 +41,6 @@ int ck_uni_load(struct uni *u, struct ckpt_err *err);
 void ck_uni_release(struct uni *u);
 /* The file of a state, or NULL. */
 struct uni_file *ck_uni_file(const struct uni_param *p, const char *state);
-
-/* uni_format.c: all of it, for reading and for writing; ck_uni_end() also after a failure. */
-int ck_uni_begin(struct uni *u, struct ckpt_err *err);
-void ck_uni_end(struct uni *u);
 
 /* uni_step.c: the optimizer's, or NULL; a slot of the driver (ck_format.h). */
 struct ck_val *ck_uni_param_groups(const struct uni *u);

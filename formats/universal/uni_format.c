@@ -281,7 +281,7 @@ static int build(struct uni *u, struct ckpt_err *err)
 
 /* ---- */
 
-int ck_uni_begin(struct uni *u, struct ckpt_err *err)
+static int begin(struct uni *u, struct ckpt_err *err)
 {
 	struct ds_step *ds = &u->ds;
 	int rc;
@@ -309,26 +309,29 @@ int ck_uni_begin(struct uni *u, struct ckpt_err *err)
 	return ck_ds_name_groups(ds, err);
 }
 
-void ck_uni_end(struct uni *u)
+static void release(void *of)
 {
-	ck_uni_release(u);
-	ck_ds_end(&u->ds);
+	ck_uni_release(of);
+	ck_ds_free(of);
 }
 
 static int uni_index(const struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
 		     struct ckpt_err *err)
 {
-	struct uni u = { .ds = { .in = in, .ix = ix, .f = f } };
+	struct uni *u = ck_alloc(sizeof(*u));
 	struct ckpt_err mine = { 0 };
 	int rc;
 
+	if (!u)
+		return ck_fail_nomem(err, "a step", sizeof(*u));
 	if (!err)
 		err = &mine;	/* below, err->code tells failures apart */
-	rc = ck_uni_begin(&u, err);
+	*u = (struct uni){ .ds = { .in = in, .ix = ix, .f = f } };
+	rc = begin(u, err);
 	if (!rc)
-		rc = build(&u, err);
-	rc = ck_arena_why(&u.ds.arena, rc, in->path[0], err);
-	ck_uni_end(&u);
+		rc = build(u, err);
+	rc = ck_arena_why(&u->ds.arena, rc, in->path[0], err);
+	ck_kept_give(in->kept, rc, u, release);
 	return rc;
 }
 

@@ -142,6 +142,7 @@ static int list_params(struct uni *u, struct ckpt_err *err)
 		u->nparams += n;
 		for (uint32_t i = 0; !rc && i < n; i++) {
 			u->group[g][i].p = &ds->group[g].param[i];
+			u->group[g][i].leads = !i;
 			rc = list_param(u, &u->group[g][i], err);
 		}
 	}
@@ -298,7 +299,10 @@ static int load_one(void *arg, uint64_t job, uint32_t worker, struct ckpt_err *e
 	if (!rc && !strcmp(f->state, "step") && !f->has_step)
 		rc = ck_fail(err, CKPT_E_CORRUPT, f->file.path, CKPT_NO_OFFSET,
 			     "no number and no tensor of one element");
-	ck_ds_close_pt(&f->file);
+	if (f->of->leads && !strcmp(f->state, "step"))
+		ck_ds_keep_pt(&u->ds, &f->file);
+	else
+		ck_ds_close_pt(&f->file);
 	return rc ? ck_ds_note_damage(&f->file, rc, err) : 0;
 }
 

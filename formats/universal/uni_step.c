@@ -152,55 +152,19 @@ static int complete(struct ck_step *step, struct ckpt_err *err)
 
 /* ---- the driver's slot ---- */
 
-struct reading {
-	struct uni u;	/* first: it is step->from */
-	struct ck_index scratch;
-};
-
-static void release(struct ck_step *step)
+int ck_uni_read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
+		     struct ck_step *out, struct ckpt_err *err)
 {
-	struct reading *r = step->from;
-
-	ck_uni_end(&r->u);
-	ck_index_release(&r->scratch);
-	ck_free(r);
-}
-
-static int fill(struct uni *u, struct ck_step *step, struct ckpt_err *err)
-{
+	struct uni *u = (struct uni *)ck_ds_kept(in, f);
 	int rc;
 
+	(void)ix;
 	if (!u->optim_root)
 		return ck_fail(err, CKPT_E_INCOMPLETE, u->optim.path, CKPT_NO_OFFSET,
 			       "STATE_FILE_MISSING: without this file nothing says what the "
 			       "optimizer's groups are");
 	u->ds.optim_file = &u->optim;
-	rc = ck_ds_fill(&u->ds, &ck_format_universal, step, err);
-	step->complete = complete;
-	return rc;
-}
-
-int ck_uni_read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
-		     struct ck_step *out, struct ckpt_err *err)
-{
-	struct reading *r = ck_zalloc(sizeof(*r));
-	int rc;
-
-	(void)ix;
-	if (!r)
-		return ck_fail_nomem(err, "a step", sizeof(*r));
-	rc = ck_index_init(&r->scratch, in->limits.memory_bytes, err);
-	if (rc) {
-		ck_free(r);
-		return rc;
-	}
-	r->u = (struct uni){ .ds = { .in = in, .ix = &r->scratch, .f = f, .tell_own = true } };
-	*out = (struct ck_step){ .from = r };
-	rc = ck_uni_begin(&r->u, err);
-	if (!rc)
-		rc = fill(&r->u, out, err);
-	out->release = release;
-	if (rc)
-		release(out);
+	rc = ck_ds_fill(&u->ds, &ck_format_universal, out, err);
+	out->complete = complete;
 	return rc;
 }

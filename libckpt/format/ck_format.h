@@ -23,6 +23,12 @@ struct ck_chosen {
 	bool is_known;
 };
 
+/* What index() has read and read_step() needs: the driver's own. */
+struct ck_kept {
+	void *of;	/* NULL = nothing */
+	void (*release)(void *of);
+};
+
 /* What the caller gave, looked at once. */
 struct ck_input {
 	const char *const *path;	/* as given, without trailing slashes */
@@ -41,6 +47,7 @@ struct ck_input {
 	const struct ck_formats *formats;	/* the drivers that are asked */
 	const struct ck_format *driver;	/* filled by ck_format_open(): the one that read it */
 	struct ck_chosen *chosen;	/* whose step is meant, once somebody has looked; or NULL */
+	struct ck_kept *kept;	/* filled by index(), for who will write a step; NULL = no one */
 };
 
 struct ck_plan;
@@ -156,8 +163,8 @@ struct ck_format {
 	/* (optional) Whether a file of a step, by its name in there, has nothing but moments. */
 	bool (*is_moment)(const char *name);
 	/*
-	 * (optional) A step with its values; 'ix' is the index of the same input, and findings of
-	 * reading again go to 'f'.  step->release() after a success; 'in' and 'f' outlive it.
+	 * (optional) A step with its values, of what index() left in in->kept, which is used up by
+	 * it; 'ix' is the index of the same input.  'in', its 'kept' and 'f' outlive the step.
 	 */
 	int (*read_step)(const struct ck_input *in, const struct ck_index *ix,
 			 struct ck_findings *f, struct ck_step *out, struct ckpt_err *err);
@@ -233,5 +240,9 @@ int ck_format_with_input(struct ck_input *in,
  */
 int ck_format_open(struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
 		   struct ckpt_err *err);
+
+/* For index(), at its end: give 'of' to 'kept', or release it if that is NULL or 'rc' is not 0. */
+void ck_kept_give(struct ck_kept *kept, int rc, void *of, void (*release)(void *of));
+void ck_kept_release(struct ck_kept *kept);	/* nothing is kept then */
 
 #endif

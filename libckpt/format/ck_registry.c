@@ -329,3 +329,18 @@ int ck_format_open(struct ck_input *in, struct ck_index *ix, struct ck_findings 
 
 	return ck_format_with_input(in, open_input, &o, err);
 }
+
+void ck_kept_give(struct ck_kept *kept, int rc, void *of, void (*release)(void *of))
+{
+	if (kept && !rc)
+		*kept = (struct ck_kept){ of, release };
+	else
+		release(of);
+}
+
+void ck_kept_release(struct ck_kept *kept)
+{
+	if (kept->of)
+		kept->release(kept->of);
+	kept->of = NULL;
+}

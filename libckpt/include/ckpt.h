@@ -296,6 +296,11 @@ struct ckpt_open_opts {
 	 * is no torch file.  Lent until ckpt_open() returns.
 	 */
 	const char *subtree;
+	/*
+	 * For ckpt_reshard(), the first on this handle: what the files of a step hold besides
+	 * tensors stays in memory for it.  0: nothing stays, and it reads the files again.
+	 */
+	int keep_values;
 };
 
 /* An open checkpoint. */

@@ -6,8 +6,6 @@
  */
 #include "libckpt/reshard/op_reshard.h"
 
-#include <string.h>
-
 #include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
@@ -27,7 +25,6 @@ struct resharding {
 	const struct ckpt_reshard_opts *opts;
 	const struct ck_format *driver;
 	struct ck_plan plan;
-	struct ck_findings notes;	/* of reading again: known already, or it changed */
 	const char *dst;
 	struct ckpt_run_opts run;
 };
@@ -114,41 +111,14 @@ static int lay_out(const struct ck_input *in, void *arg, struct ckpt_err *err)
 		.in_place = is_in_place(r),
 	};
 
-	return ck_step_convert(r->driver, in, &r->ck->ix, &want, &r->plan, &r->notes, err);
-}
-
-/* Of what laying out found, that which reading had not. */
-static void tell(struct resharding *r, enum ck_finding_id kind)
-{
-	const char *id = ck_finding_name(kind);
-
-	for (uint64_t i = 0; i < r->notes.n; i++)
-		if (!strcmp(r->notes.list[i].id, id))
-			ck_findings_add(&r->ck->findings, kind, r->notes.list[i].where, "%s",
-					r->notes.list[i].text);
+	return ck_step_convert(r->driver, in, &r->ck->ix, &want, &r->plan, &r->ck->findings, err);
 }
 
 static int make_plan(struct resharding *r, struct ckpt_err *err)
 {
-	struct ck_input in = {
-		.path = r->ck->path, .npaths = r->ck->npaths, .tag = r->ck->tag,
-		.threads = r->ck->threads, .limits = r->ck->limits, .pool = r->ck->pool,
-		.formats = r->ck->formats,
-	};
-	const struct ckpt_finding *f;
-	int rc;
+	struct ck_input in = ck_ckpt_input(r->ck);
+	int rc = ck_format_with_input(&in, lay_out, r, err);
 
-	r->notes.as_warning = r->ck->findings.as_warning;
-	rc = ck_format_with_input(&in, lay_out, r, err);
-	/* No error was met the first time: a file has changed, or could not be read again. */
-	f = ck_findings_worst(&r->notes, CKPT_ERROR);
-	if (f && rc != -CKPT_E_NOMEM) {
-		ck_err_clear(err);
-		rc = ck_findings_fail(f, err);
-	}
-	tell(r, CK_FINDING_LOADER_DROPS);
-	tell(r, CK_FINDING_NOT_CARRIED);
-	tell(r, CK_FINDING_CARRIED);
 	if (!rc)
 		rc = stop_on_findings(r, err);
 	return rc ? rc : ck_plan_finish(&r->plan, err);
@@ -173,7 +143,6 @@ int ck_reshard(struct ckpt *ck, const char *dst, const struct ckpt_reshard_opts 
 		rc = make_plan(&r, err);
 	if (!rc)
 		rc = ck_step_deliver(&out, report_out, err);
-	ck_findings_release(&r.notes);
 	ck_plan_release(&r.plan);
 	return rc;
 }

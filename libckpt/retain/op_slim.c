@@ -29,7 +29,7 @@ struct slimming {
 	struct ckpt_run_opts run;
 	struct ck_slim_files files;
 	struct ck_plan plan;
-	struct ck_findings notes;	/* of reading a native step again */
+	struct ck_findings notes;	/* of writing a native step: it lacks what was asked for */
 	struct ck_arena *arena;		/* of the report */
 	struct ckpt_slimmed out;
 	struct ckpt_slim_kept *kept;
@@ -221,21 +221,11 @@ static int add_strangers(struct slimming *s, struct ckpt_err *err)
 static int plan_native(struct slimming *s, const char *const *drop, struct ckpt_err *err)
 {
 	struct relaying r = { s, drop };
-	struct ck_input in = {
-		.path = s->ck->path, .npaths = s->ck->npaths, .tag = s->ck->tag,
-		.threads = s->ck->threads, .limits = s->ck->limits, .pool = s->ck->pool,
-		.formats = s->ck->formats,
-	};
-	const struct ckpt_finding *f;
+	struct ck_input in = ck_ckpt_input(s->ck);
 	int rc;
 
 	s->notes.as_warning = s->ck->findings.as_warning;
 	rc = ck_format_with_input(&in, lay_out, &r, err);
-	f = ck_findings_worst(&s->notes, CKPT_ERROR);
-	if (f && rc != -CKPT_E_NOMEM) {	/* a file has changed since it was opened */
-		ck_err_clear(err);
-		return ck_findings_fail(f, err);
-	}
 	if (!rc && s->ask->bare)
 		strip(s);
 	return rc ? rc : add_strangers(s, err);

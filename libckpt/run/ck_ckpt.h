@@ -31,11 +31,15 @@ struct ckpt {
 	const char *tag;		/* NULL = none was given */
 	uint32_t threads;
 	struct ck_begun *begun;
+	struct ck_kept kept;		/* of the driver's, until a step is written */
 };
 
 /* As ckpt_open(), with these drivers. */
 int ck_ckpt_open(const struct ck_formats *formats, const char *const *paths, size_t npaths,
 		 const struct ckpt_open_opts *opts, struct ckpt **ck_out, struct ckpt_err *err);
+
+/* What was opened, for a verb that looks at it once more. */
+struct ck_input ck_ckpt_input(struct ckpt *ck);
 
 /*
  * Copy an option struct that begins with its size into '*out' of 'size' bytes; what the

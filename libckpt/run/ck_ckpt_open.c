@@ -101,11 +101,19 @@ static void look_for_unused(struct ckpt *ck)
 					"it to a command of its own)", ck->ix.path);
 }
 
+struct ck_input ck_ckpt_input(struct ckpt *ck)
+{
+	return (struct ck_input){
+		.path = ck->path, .npaths = ck->npaths, .tag = ck->tag, .threads = ck->threads,
+		.limits = ck->limits, .pool = ck->pool, .formats = ck->formats, .kept = &ck->kept,
+	};
+}
+
 int ck_ckpt_open(const struct ck_formats *formats, const char *const *paths, size_t npaths,
 		 const struct ckpt_open_opts *opts, struct ckpt **ck_out, struct ckpt_err *err)
 {
 	struct ckpt_open_opts o;
-	struct ck_input in = { .path = paths, .npaths = npaths, .formats = formats };
+	struct ck_input in;
 	struct ckpt_err own = { 0 };
 	struct ckpt *ck = NULL;
 	int rc;
@@ -129,12 +137,11 @@ int ck_ckpt_open(const struct ck_formats *formats, const char *const *paths, siz
 	if (!rc)
 		rc = remember(ck, paths, npaths, &o, err);
 	if (!rc) {
-		in.tag = o.tag;
+		in = ck_ckpt_input(ck);
 		in.subtree = o.subtree;
 		in.find_model = true;
-		in.threads = ck->threads;
-		in.limits = ck->limits;
-		in.pool = ck->pool;
+		if (!o.keep_values)
+			in.kept = NULL;
 		rc = ck_format_open(&in, &ck->ix, &ck->findings, err);
 		ck->driver = in.driver;
 	}
@@ -153,6 +160,7 @@ void ckpt_close(struct ckpt *ck)
 {
 	if (!ck)
 		return;
+	ck_kept_release(&ck->kept);
 	ck_index_release(&ck->ix);
 	ck_findings_release(&ck->findings);
 	ck_fdpool_free(ck->pool);

@@ -110,10 +110,14 @@ struct ck_step {
 	/* (optional) Fill what is below "the optimizer" and not groups' parameters; once. */
 	int (*complete)(struct ck_step *step, struct ckpt_err *err);
 	void *from;			/* the reader's */
-	void (*release)(struct ck_step *step);
+	void (*release)(struct ck_step *step);	/* (optional) of what in->kept has not */
 };
 
-/* What the index has of the tensors is written as 'want' asks: a step that is read, and done. */
+/*
+ * What the index has of the tensors is written as 'want' asks.  The step is in in->kept, which is
+ * empty afterwards; if it is not there the source is read again, and an error that is found then
+ * is the result.  What is not carried and what a loader drops are findings in 'f'.
+ */
 int ck_step_convert(const struct ck_format *source, const struct ck_input *in,
 		    const struct ck_index *ix, const struct ck_reshard_want *want,
 		    struct ck_plan *plan, struct ck_findings *f, struct ckpt_err *err);

@@ -162,6 +162,22 @@ bool ck_step_leads_outside(const char *tag)
 	}
 }
 
+/* The place outlives the input, whose paths the roots may be. */
+static int copy_roots(struct ck_step_finder *fd, const struct ck_step_choice *c,
+		      struct ck_step_place *out, struct ckpt_err *err)
+{
+	const char **root = ck_arena_alloc(fd->arena, (c->nroots + 1) * sizeof(*root));
+
+	for (size_t i = 0; root && i < c->nroots; i++) {
+		root[i] = ck_arena_strdup(fd->arena, c->root[i]);
+		if (!root[i])
+			root = NULL;
+	}
+	out->root = root;
+	out->nroots = c->nroots;
+	return root ? 0 : ck_fail_nomem(err, "paths", c->nroots);
+}
+
 /* Fill the place and what the index says of it. */
 static int take_step(struct ck_step_finder *fd, const struct ck_step_choice *c,
 		     struct ck_index *ix, struct ck_step_place *out, struct ckpt_err *err)
@@ -179,13 +195,11 @@ static int take_step(struct ck_step_finder *fd, const struct ck_step_choice *c,
 		return ck_fail_nomem(err, "a path", 0);
 	out->where = ix->path;
 	out->given_step = !c->tag;
-	out->root = c->root;
-	out->nroots = c->nroots;
 	if (strchr(ix->tag, '[') || strchr(ix->tag, ']'))
 		ck_findings_add(fd->f, CK_FINDING_TAG_UNLOADABLE, ix->tag,
 				"the tag has brackets: DeepSpeed's loader, which looks for files "
 				"by pattern, finds none of them");
-	return 0;
+	return copy_roots(fd, c, out, err);
 }
 
 int ck_step_find(struct ck_step_finder *fd, struct ck_index *ix, struct ck_step_place *out,
@@ -201,16 +215,39 @@ int ck_step_find(struct ck_step_finder *fd, struct ck_index *ix, struct ck_step_
 	return rc ? rc : take_step(fd, &c, ix, out, err);
 }
 
+/* No error was met the first time: a file has changed, or could not be read again. */
+static int read_again(const struct ck_format *source, const struct ck_input *in,
+		      struct ck_index *ix, struct ck_findings *f, struct ckpt_err *err)
+{
+	const struct ckpt_finding *bad;
+	int rc = ck_index_init(ix, in->limits.memory_bytes, err);
+
+	if (!rc)
+		rc = source->index(in, ix, f, err);
+	bad = ck_findings_worst(f, CKPT_ERROR);
+	if (!bad || rc == -CKPT_E_NOMEM)
+		return rc;
+	ck_err_clear(err);
+	return ck_findings_fail(bad, err);
+}
+
 int ck_step_convert(const struct ck_format *source, const struct ck_input *in,
 		    const struct ck_index *ix, const struct ck_reshard_want *want,
 		    struct ck_plan *plan, struct ck_findings *f, struct ckpt_err *err)
 {
-	struct ck_step step;
-	int rc = source->read_step(in, ix, f, &step, err);
+	struct ck_findings again = { .as_warning = f->as_warning };
+	struct ck_index own = { .format = NULL };
+	struct ck_step step = { .release = NULL };
+	int rc = in->kept->of ? 0 : read_again(source, in, &own, &again, err);
 
-	if (rc)
-		return rc;
-	rc = want->target->write_step(&step, ix, want, plan, err);
-	step.release(&step);
+	if (!rc)
+		rc = source->read_step(in, ix, f, &step, err);
+	if (!rc)
+		rc = want->target->write_step(&step, ix, want, plan, err);
+	if (step.release)
+		step.release(&step);
+	ck_kept_release(in->kept);
+	ck_index_release(&own);
+	ck_findings_release(&again);
 	return rc;
 }

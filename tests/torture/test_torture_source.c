@@ -195,7 +195,9 @@ static int work(enum t_form form, enum verb verb, uint32_t part, uint32_t nparts
 	const struct ckpt_run_opts run = {
 		.size = sizeof(run), .threads = 1, .sync = CKPT_SYNC_NONE,
 	};
-	const struct ckpt_open_opts oo = { .size = sizeof(oo), .threads = 1 };
+	const struct ckpt_open_opts oo = {
+		.size = sizeof(oo), .threads = 1, .keep_values = (int)(turn.at & 1),
+	};
 	const struct ckpt_convert_opts co = {
 		.size = sizeof(co), .run = &run, .dtype = CKPT_KEEP, .max_shard_bytes = 512,
 		.part = part, .nparts = nparts, .flags = flags,

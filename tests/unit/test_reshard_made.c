@@ -16,6 +16,7 @@
 #include "libckpt/format/ck_limits.h"
 #include "tests/lib/archive/t_pkl.h"
 #include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_ranks.h"
 #include "tests/lib/ops/t_step.h"
 
 #define MODEL "mp_rank_00_model_states.pt"
@@ -75,21 +76,30 @@ static void make(const char *optimizer)
 	free(text);
 }
 
-static int reshard(struct ckpt_reshard_opts opts, struct ckpt_err *err)
+static int reshard_open(struct ckpt *ck, struct ckpt_reshard_opts opts, struct ckpt_report *report,
+			struct ckpt_err *err)
 {
 	const struct ckpt_run_opts run = { .size = sizeof(run), .sync = CKPT_SYNC_NONE };
-	char *root = t_fmt("%s/ckpt", dir), *dst = t_fmt("%s/out", dir);
-	struct ckpt *ck = t_step_open(root, NULL);
+	char *dst = t_fmt("%s/out", dir);
 	int rc;
 
 	opts.size = sizeof(opts);
 	opts.run = &run;
 	opts.round_robin = -1;
 	t_dir_remove(dst);
-	rc = ckpt_reshard(ck, dst, &opts, NULL, err);
+	rc = ckpt_reshard(ck, dst, &opts, report, err);
+	free(dst);
+	return rc;
+}
+
+static int reshard(struct ckpt_reshard_opts opts, struct ckpt_err *err)
+{
+	char *root = t_fmt("%s/ckpt", dir);
+	struct ckpt *ck = t_step_open(root, NULL);
+	const int rc = reshard_open(ck, opts, NULL, err);
+
 	ckpt_close(ck);
 	free(root);
-	free(dst);
 	return rc;
 }
 
@@ -421,6 +431,68 @@ static void a_count_may_be_a_tensor_of_any_number(void **state)
 	}
 }
 
+/* ---- a step that is kept from opening on ---- */
+
+static struct ckpt *open_kept(void)
+{
+	const struct ckpt_open_opts o = { .size = sizeof(o), .keep_values = 1 };
+	char *root = t_fmt("%s/ckpt", dir);
+	const char *path = root;
+	struct ckpt_err err = { 0 };
+	struct ckpt *ck;
+
+	t_must(ckpt_open(&path, 1, &o, &ck, &err), &err);
+	free(root);
+	return ck;
+}
+
+static uint64_t read_by(struct ckpt *ck)
+{
+	const struct ckpt_reshard_opts o = { .world = 2, .stage = 3 };
+	struct ckpt_report report = { 0 };
+	struct ckpt_err err = { 0 };
+	uint64_t n;
+
+	t_must(reshard_open(ck, o, &report, &err), &err);
+	assert_int_equal(group_step("optimizer_state_dict"), 7);
+	n = report.read_bytes;
+	ckpt_report_free(&report);
+	return n;
+}
+
+/* The first reads elements alone; then nothing is kept, and the pickles are read again. */
+static void what_is_kept_is_not_read_again(void **state)
+{
+	struct ckpt *ck;
+	uint64_t first;
+
+	(void)state;
+	make(RIGID);
+	ck = open_kept();
+	first = read_by(ck);
+	assert_true(first >= 6 * 2 * sizeof(float));
+	assert_true(read_by(ck) > first + 500);
+	ckpt_close(ck);
+	ckpt_close(open_kept());
+}
+
+/* Nothing is opened again, so only a last look shows it. */
+static void a_file_that_changed_since_is_found(void **state)
+{
+	const struct ckpt_reshard_opts o = { .world = 2, .stage = -1 };
+	struct ckpt_err err = { 0 };
+	struct ckpt *ck;
+
+	(void)state;
+	make(RIGID);
+	ck = open_kept();
+	save(MODEL, "{ " MODULE COMMON VERSION "}");
+	assert_int_equal(reshard_open(ck, o, NULL, &err), -CKPT_E_MISMATCH);
+	if (!strstr(err.where, MODEL))
+		fail_msg("%s: %s", err.where, err.msg);
+	ckpt_close(ck);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -438,6 +510,8 @@ int main(void)
 		TEST(a_fused_optimizer_is_flat_at_stage_0),
 		TEST(what_stage_0_cannot_hold_is_refused),
 		TEST(a_count_may_be_a_tensor_of_any_number),
+		TEST(what_is_kept_is_not_read_again),
+		TEST(a_file_that_changed_since_is_found),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
