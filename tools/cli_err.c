@@ -108,7 +108,7 @@ static int is_finding(const struct ckpt *ck, const struct ckpt_err *err)
 	return 0;
 }
 
-static void tell(const struct ckpt *ck, const struct ckpt_err *err)
+static void say_error(const struct ckpt *ck, const struct ckpt_err *err)
 {
 	uint64_t errors = ck ? out_findings_count(ck, CKPT_ERROR) : 0;
 	char place[64] = "";
@@ -140,7 +140,7 @@ int cli_fail(const char *verb, const struct ckpt *ck, const struct ckpt_err *err
 
 	if (err->code == CKPT_E_CANCELED)
 		return EXIT_TROUBLE;
-	tell(ck, err);
+	say_error(ck, err);
 	if (advice)
 		cli_say("hint: %s", advice);
 	if (is_no_parent(err))

@@ -513,7 +513,7 @@ static void set_failure(struct step *step, const struct ckpt_err *err)
 		set_error(step, ckpt_code_name(err->code), err->where, err->msg);
 }
 
-static void take(struct step *step, struct ckpt *ck)
+static void read_info(struct step *step, struct ckpt *ck)
 {
 	struct ckpt_finding f;
 	struct ckpt_info info;
@@ -556,7 +556,7 @@ void step_open(const struct args *args, struct step *step, const char *const *pa
 		step->format = cli_strdup("");
 		set_failure(step, &err);
 	} else {
-		take(step, ck);
+		read_info(step, ck);
 		ckpt_close(ck);
 	}
 }

@@ -34,7 +34,7 @@ static int fail(struct ckpt_err *err, enum ckpt_code code, const char *where, co
 	return -(int)code;
 }
 
-static int take(void *arg, const void *bytes, size_t n, struct ckpt_err *err)
+static int write_bytes(void *arg, const void *bytes, size_t n, struct ckpt_err *err)
 {
 	const char *p = bytes;
 
@@ -61,7 +61,7 @@ static int write_out(const struct args *args, struct ckpt *ck, uint64_t tensor,
 	const char *why;
 
 	if (!args->output || !strcmp(args->output, "-"))
-		return ckpt_cat(ck, tensor, opts, take, NULL, info, err);
+		return ckpt_cat(ck, tensor, opts, write_bytes, NULL, info, err);
 	words_add(&source, args->rest.list[0]);
 	why = args->force ? cli_precious(args->output, &source, 1) : NULL;
 	if (why) {

@@ -141,7 +141,7 @@ static void list_make(struct list *list, const struct ckpt_digests *digests)
 
 /* ---------------------------------------------------------------- comparing */
 
-static void tell(struct json *json, const char *what, const char *key)
+static void say_difference(struct json *json, const char *what, const char *key)
 {
 	if (json) {
 		json_open(json, NULL, '{');
@@ -166,13 +166,14 @@ static uint64_t compare(const struct list *ours, const struct list *saved, struc
 		if (other && !strcmp(other->hash, ours->entry[i].hash))
 			continue;
 		differences++;
-		tell(json, other ? "differs" : "only in the checkpoint", ours->entry[i].key);
+		say_difference(json, other ? "differs" : "only in the checkpoint",
+			       ours->entry[i].key);
 	}
 	for (size_t i = 0; i < saved->n; i++) {
 		if (saved->entry[i].met)
 			continue;
 		differences++;
-		tell(json, "only in the list", saved->entry[i].key);
+		say_difference(json, "only in the list", saved->entry[i].key);
 	}
 	return differences;
 }

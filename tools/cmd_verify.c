@@ -229,7 +229,7 @@ static void print_json(const struct answer *a, int status)
 }
 
 /* Returns the exit status. */
-static int tell(const struct answer *a)
+static int say_answer(const struct answer *a)
 {
 	const struct args *args = a->args;
 	int status;
@@ -252,7 +252,7 @@ static int tell(const struct answer *a)
 
 /* ---------------------------------------------------------------- running */
 
-static int look(struct answer *a)
+static int verify_files(struct answer *a)
 {
 	const struct args *args = a->args;
 	struct ckpt_verify_opts opts = {
@@ -315,9 +315,9 @@ static int run(struct args *args)
 	if (!status)
 		status = open_it(&a, &err);
 	if (!status && a.ck)
-		status = look(&a);
+		status = verify_files(&a);
 	if (!status)
-		status = tell(&a);
+		status = say_answer(&a);
 	ckpt_close(a.ck);
 	return status;
 }

@@ -357,7 +357,7 @@ static int check_runs(const struct finding *f, uint64_t chosen, struct ckpt_err 
 }
 
 /* The chosen one, then those that are older and whole. */
-static int take(struct finding *f, uint64_t chosen, struct ckpt_err *err)
+static int list_chosen(struct finding *f, uint64_t chosen, struct ckpt_err *err)
 {
 	int rc = check_runs(f, chosen, err);
 
@@ -380,7 +380,7 @@ static int choose(struct finding *f, const char *settled, struct ckpt_err *err)
 			s->chosen = s->latest = (int64_t)i;
 	if (!s->nsteps)
 		return refuse_ranks(f->o->from, err);
-	return s->chosen < 0 ? fail_none_whole(f, err) : take(f, (uint64_t)s->chosen, err);
+	return s->chosen < 0 ? fail_none_whole(f, err) : list_chosen(f, (uint64_t)s->chosen, err);
 }
 
 /* Every step is opened and verified here: once, unless a settled one has changed. */
@@ -444,7 +444,7 @@ static int find_others(struct finding *f, struct ckpt_err *err)
 	return rc;
 }
 
-static int look(const struct en_find_opts *o, struct en_found *out, struct ckpt_err *err)
+static int find_all(const struct en_find_opts *o, struct en_found *out, struct ckpt_err *err)
 {
 	struct finding f = { .o = o, .out = out };
 	int rc = o->from ? find_steps(&f, err) : 0;
@@ -461,7 +461,7 @@ int en_find_steps(const struct en_find_opts *opts, struct en_comm *comm, struct 
 {
 	struct en_found found = { .n = 0 };
 	struct en_step_found *step;
-	int rc = comm->rank ? 0 : look(opts, &found, err);
+	int rc = comm->rank ? 0 : find_all(opts, &found, err);
 
 	step = found.step;
 	if (!rc)

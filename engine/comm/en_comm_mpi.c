@@ -118,8 +118,8 @@ static int mpi_post(struct en_transport *f, struct en_collective *w, struct ckpt
 }
 
 /* What MPI_Testsome says is finished: number 'at' of the requests of a chunk. */
-static int take(struct en_transport *f, struct en_collective *w, int at, MPI_Status *status,
-		int has_error, struct ckpt_err *err)
+static int finish_request(struct en_transport *f, struct en_collective *w, int at,
+			  MPI_Status *status, int has_error, struct ckpt_err *err)
 {
 	const uint32_t size = w->size, peer = (uint32_t)at % size;
 	const uint64_t want = en_collective_bytes(w, w->done);
@@ -154,7 +154,7 @@ static int mpi_look(struct en_transport *f, struct en_collective *w, bool *moved
 	if (count == MPI_UNDEFINED)
 		count = 0;
 	for (int i = 0; i < count; i++) {
-		int bad = take(f, w, c->index[i], &c->status[i], rc, err);
+		int bad = finish_request(f, w, c->index[i], &c->status[i], rc, err);
 
 		if (bad)
 			return bad;

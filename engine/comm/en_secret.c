@@ -52,8 +52,8 @@ int en_secret_random(uint8_t *out, size_t n)
 
 /* ---------------------------------------------------------------- a secret that is given */
 
-static int take(struct en_secret *s, const char *name, const char *text, size_t n,
-		struct ckpt_err *err)
+static int set_secret(struct en_secret *s, const char *name, const char *text, size_t n,
+		      struct ckpt_err *err)
 {
 	static const char make[] = "make one with: (umask 077; head -c 32 /dev/urandom | base64 "
 				   "> FILE), and give it to all ranks";
@@ -130,7 +130,7 @@ static int from_file(struct en_secret *s, const char *path, struct ckpt_err *err
 	if (rc)
 		return ck_fail(err, CKPT_E_IO, path, CKPT_NO_OFFSET,
 			       "the secret cannot be read: %s", strerror(-rc));
-	rc = take(s, path, text, n, err);
+	rc = set_secret(s, path, text, n, err);
 	explicit_bzero(text, sizeof(text));
 	return rc;
 }
@@ -222,7 +222,7 @@ int en_secret_find(const char *file, bool local, struct en_secret *out, struct c
 	if (file)
 		rc = from_file(&s, file, err);
 	else if (text)
-		rc = take(&s, "ZTRAIN_SECRET", text, strlen(text), err);
+		rc = set_secret(&s, "ZTRAIN_SECRET", text, strlen(text), err);
 	else if (en_secret_is_built())
 		rc = from_host(&s, local, err);
 	if (!rc)

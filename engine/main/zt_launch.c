@@ -339,8 +339,8 @@ static void name_device(const struct en_environ *env, uint32_t device, char *out
 		snprintf(out, room, "%s:%u", host, device);
 }
 
-static void look(struct zt_program *p, const struct en_environ *env, int devices, int local,
-		 struct word *w)
+static void look_for_words(struct zt_program *p, const struct en_environ *env, int devices,
+			   int local, struct word *w)
 {
 	struct en_launched l;
 
@@ -446,7 +446,7 @@ int zt_launch_tell(struct zt_program *p, struct ckpt_err *err)
 		rc = local_of(p, &own->at.seat, &local, err);
 	}
 	if (!rc) {
-		look(p, &env, devices, local, own);
+		look_for_words(p, &env, devices, local, own);
 		rc = en_comm_gather_small(p->comm, all, own, sizeof(*own), NULL, err);
 	}
 	if (!rc)

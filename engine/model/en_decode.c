@@ -38,14 +38,6 @@ struct rows {
 	struct kn_attn shape;
 };
 
-static float *take(float *memory, size_t *at, size_t n)
-{
-	float *p = memory ? memory + *at : NULL;
-
-	*at += (n + 15) / 16 * 16;
-	return p;
-}
-
 static size_t place(struct en_decode *d, float *m)
 {
 	const struct en_model_config *c = &d->model->config;
@@ -54,22 +46,22 @@ static size_t place(struct en_decode *d, float *m)
 	size_t at = 0;
 
 	d->attn_floats = kn_attn_work(&shape);
-	d->cos = take(m, &at, d->room * half);
-	d->sin = take(m, &at, d->room * half);
-	d->keys = take(m, &at, c->layers * d->room * kv);
-	d->values = take(m, &at, c->layers * d->room * kv);
-	d->x = take(m, &at, n * c->hidden);
-	d->u = take(m, &at, n * c->hidden);
-	d->t = take(m, &at, n * c->hidden);
-	d->q = take(m, &at, n * d->exec->q);
-	d->q_raw = take(m, &at, n * d->exec->q);
-	d->o = take(m, &at, n * d->exec->q);
-	d->k_raw = take(m, &at, n * kv);
-	d->gu = take(m, &at, n * 2 * c->inter);
-	d->act = take(m, &at, n * c->inter);
-	d->rstd = take(m, &at, n * c->heads);
-	d->attn = take(m, &at, d->attn_floats * en_pool_threads(d->exec->pool));
-	d->logits = take(m, &at, c->vocab);
+	d->cos = en_floats_at(m, &at, d->room * half);
+	d->sin = en_floats_at(m, &at, d->room * half);
+	d->keys = en_floats_at(m, &at, c->layers * d->room * kv);
+	d->values = en_floats_at(m, &at, c->layers * d->room * kv);
+	d->x = en_floats_at(m, &at, n * c->hidden);
+	d->u = en_floats_at(m, &at, n * c->hidden);
+	d->t = en_floats_at(m, &at, n * c->hidden);
+	d->q = en_floats_at(m, &at, n * d->exec->q);
+	d->q_raw = en_floats_at(m, &at, n * d->exec->q);
+	d->o = en_floats_at(m, &at, n * d->exec->q);
+	d->k_raw = en_floats_at(m, &at, n * kv);
+	d->gu = en_floats_at(m, &at, n * 2 * c->inter);
+	d->act = en_floats_at(m, &at, n * c->inter);
+	d->rstd = en_floats_at(m, &at, n * c->heads);
+	d->attn = en_floats_at(m, &at, d->attn_floats * en_pool_threads(d->exec->pool));
+	d->logits = en_floats_at(m, &at, c->vocab);
 	return at;
 }
 

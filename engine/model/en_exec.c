@@ -48,15 +48,6 @@ void en_rope_fill(const struct en_model_config *c, enum kn_type type, size_t tok
 	kn_round(sin_out, tokens * half, type);
 }
 
-/* Gives the next 'n' floats; counts when there is no memory yet. */
-static float *take(float *memory, size_t *at, size_t n)
-{
-	float *p = memory ? memory + *at : NULL;
-
-	*at += (n + 15) / 16 * 16;
-	return p;
-}
-
 uint32_t en_saved_parts(const struct en_exec *exec, size_t n, struct en_saved *s,
 			struct en_saved_part *out)
 {
@@ -92,7 +83,7 @@ size_t en_saved_place(const struct en_exec *exec, size_t n, float *memory, struc
 	size_t at = 0;
 
 	for (uint32_t i = 0; i < count; i++)
-		*part[i].p = take(memory, &at, part[i].n);
+		*part[i].p = en_floats_at(memory, &at, part[i].n);
 	return at;
 }
 
@@ -123,25 +114,25 @@ static size_t place(struct en_exec *e, float *memory)
 	if (m->block[1].numel > wide)
 		wide = m->block[1].numel;
 	e->attn_floats = kn_attn_work(&shape);
-	e->cos = take(memory, &at, e->most_tokens * half);
-	e->sin = take(memory, &at, e->most_tokens * half);
-	e->wide = e->type == KN_F32 ? NULL : take(memory, &at, wide);
-	e->t = take(memory, &at, n * c->hidden);
-	e->dmid = take(memory, &at, n * c->hidden);
-	e->du = take(memory, &at, n * c->hidden);
-	e->dact = take(memory, &at, n * c->inter);
-	e->dgu = take(memory, &at, n * c->inter * 2);
-	e->dgo = take(memory, &at, n * e->q);
-	e->dq = take(memory, &at, n * e->q);
-	e->dk = take(memory, &at, n * e->kv);
-	e->dv = take(memory, &at, n * e->kv);
-	e->partial = take(memory, &at, en_row_jobs(n) * partial_width(e));
-	e->attn = take(memory, &at, e->attn_floats * e->threads);
-	e->norm = take(memory, &at, n * c->hidden);
-	e->rstd = take(memory, &at, n);
-	e->logits = take(memory, &at, e->chunk * c->vocab);
-	e->loss = take(memory, &at, n);
-	e->target = (int32_t *)(void *)take(memory, &at, n);
+	e->cos = en_floats_at(memory, &at, e->most_tokens * half);
+	e->sin = en_floats_at(memory, &at, e->most_tokens * half);
+	e->wide = e->type == KN_F32 ? NULL : en_floats_at(memory, &at, wide);
+	e->t = en_floats_at(memory, &at, n * c->hidden);
+	e->dmid = en_floats_at(memory, &at, n * c->hidden);
+	e->du = en_floats_at(memory, &at, n * c->hidden);
+	e->dact = en_floats_at(memory, &at, n * c->inter);
+	e->dgu = en_floats_at(memory, &at, n * c->inter * 2);
+	e->dgo = en_floats_at(memory, &at, n * e->q);
+	e->dq = en_floats_at(memory, &at, n * e->q);
+	e->dk = en_floats_at(memory, &at, n * e->kv);
+	e->dv = en_floats_at(memory, &at, n * e->kv);
+	e->partial = en_floats_at(memory, &at, en_row_jobs(n) * partial_width(e));
+	e->attn = en_floats_at(memory, &at, e->attn_floats * e->threads);
+	e->norm = en_floats_at(memory, &at, n * c->hidden);
+	e->rstd = en_floats_at(memory, &at, n);
+	e->logits = en_floats_at(memory, &at, e->chunk * c->vocab);
+	e->loss = en_floats_at(memory, &at, n);
+	e->target = (int32_t *)(void *)en_floats_at(memory, &at, n);
 	return at;
 }
 

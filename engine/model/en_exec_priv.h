@@ -118,6 +118,15 @@ void en_rows_run(struct en_exec *exec, size_t n, en_rows_fn fn, void *arg);
 void en_partial_join(struct en_exec *exec, size_t jobs, size_t width, size_t at, size_t count,
 		     float *grad, unsigned flags);
 
+/* The next 'n' floats of 'memory' from '*at' on, in whole cache lines; NULL memory: counts only. */
+static inline float *en_floats_at(float *memory, size_t *at, size_t n)
+{
+	float *p = memory ? memory + *at : NULL;
+
+	*at += (n + 15) / 16 * 16;
+	return p;
+}
+
 static inline size_t en_row_jobs(size_t n)
 {
 	return (n + EN_ROWS - 1) / EN_ROWS;

@@ -15,8 +15,8 @@ static enum ckpt_dtype dtype_of(enum kn_type type)
 	return type == KN_BF16 ? CKPT_BF16 : type == KN_F16 ? CKPT_F16 : CKPT_F32;
 }
 
-static int take(const struct en_model *model, enum kn_type type, struct en_weights *w,
-		struct ckpt_err *err)
+static int allocate_blocks(const struct en_model *model, enum kn_type type, struct en_weights *w,
+			   struct ckpt_err *err)
 {
 	w->block = calloc(model->nblocks, sizeof(*w->block));
 	for (uint32_t i = 0; w->block && i < model->nblocks; i++) {
@@ -64,7 +64,7 @@ int en_weights_load(const struct en_model *model, const struct ckpt *ck, enum kn
 	int rc = en_model_match(model, ck, err);
 
 	if (!rc)
-		rc = take(model, type, &w, err);
+		rc = allocate_blocks(model, type, &w, err);
 	if (!rc) {
 		range = calloc(model->nparams, sizeof(*range));
 		rc = range ? list(model, ck, type, &w, range, err) :

@@ -194,7 +194,7 @@ static int take_switch(const struct reader *r, const struct param *p, uint64_t t
 	return 0;
 }
 
-static int take(const struct reader *r, const struct param *p, uint64_t tok)
+static int read_param(const struct reader *r, const struct param *p, uint64_t tok)
 {
 	const struct ck_json_tok *t = &r->doc.tok[tok];
 	bool linear;
@@ -278,7 +278,7 @@ static int take_all(const struct reader *r, const struct param *param)
 	for (const struct param *p = param; !rc && p->key; p++) {
 		const uint64_t tok = ck_json_get(&r->doc, 0, p->key);
 
-		rc = is_absent(r, p, tok) ? take_default(r, p) : take(r, p, tok);
+		rc = is_absent(r, p, tok) ? take_default(r, p) : read_param(r, p, tok);
 	}
 	return rc;
 }

@@ -273,7 +273,7 @@ static int look_at(struct plain *pl, struct archive_entry *e, struct ckpt_err *e
 	return add_file(pl, e, name, n, err);
 }
 
-static int look(struct plain *pl, struct ckpt_err *err)
+static int list_files(struct plain *pl, struct ckpt_err *err)
 {
 	struct archive_entry *e;
 	int rc;
@@ -378,7 +378,7 @@ static int unpack(struct plain *pl, struct ck_pack_done *done, struct ckpt_err *
 	int rc = begin_reading(pl, err);
 
 	if (!rc)
-		rc = look(pl, err);
+		rc = list_files(pl, err);
 	if (!rc)
 		done->kind = kind_of(pl->a);
 	end_reading(pl);

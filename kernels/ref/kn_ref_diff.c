@@ -259,8 +259,8 @@ static inline void count_beyond(struct kn_diff *d, uint64_t elem)
 }
 
 /* The bits differ.  The distance, or NaN if exactly one of them is NaN. */
-static inline double look(enum kn_num type, const uint8_t *a, const uint8_t *b, double x, double y,
-			  struct kn_diff *d)
+static inline double gap_of(enum kn_num type, const uint8_t *a, const uint8_t *b, double x,
+			    double y, struct kn_diff *d)
 {
 	const uint64_t steps = steps_of(type, bits_of(type, a), bits_of(type, b));
 
@@ -322,7 +322,7 @@ static inline void other_block(enum kn_num type, const struct kn_diff_how *how, 
 			continue;
 		}
 		count_differing(d, elem);
-		gap[i] = look(type, a, b, x[i], y[i], d);
+		gap[i] = gap_of(type, a, b, x[i], y[i], d);
 		if (gap[i] > d->max_abs) {
 			d->max_abs = gap[i];
 			d->max_at = elem;

@@ -191,7 +191,7 @@ static int unknown(const struct reading *r, const char *type)
 		       "%s); give its weights, or a number of parameters", type, known);
 }
 
-static int take(const struct reading *r, struct ck_shape *s)
+static int read_shape(const struct reading *r, struct ck_shape *s)
 {
 	const uint64_t type = r->doc->tok[0].type == CK_JSON_OBJECT ? find(r, "model_type") :
 			      UINT64_MAX;
@@ -235,7 +235,7 @@ int ck_shape_read(const char *path, struct ck_shape *out, struct ckpt_err *err)
 	if (!rc)
 		rc = ck_json_parse(&doc, text, len, &limits, 0, path, err);
 	if (!rc)
-		rc = take(&r, out);
+		rc = read_shape(&r, out);
 	ck_json_release(&doc);
 	ck_free(text);
 	return rc;

@@ -51,6 +51,7 @@ length(line) > 50 && width(line) > 100 { print FILENAME ":" FNR ": " width(line)
 /[ \t]+$/ { print FILENAME ":" FNR ": blanks at the end of the line" }
 /^ \*[A-Za-z0-9"(`.<]/ { print FILENAME ":" FNR ": a comment line without a blank after its *: was a list run together?" }
 /^        / { print FILENAME ":" FNR ": indented with blanks, not tabs" }
+/^[a-z][a-z0-9_ *]*[ *](take|tell|look|go)\(/ && FILENAME !~ /^tests/ { print FILENAME ":" FNR ": a function named by a verb alone; say what it acts on" }
 /\r$/ { print FILENAME ":" FNR ": a carriage return at the end of the line" }
 /^[ \t]*\/\// || /[;{}][ \t]+\/\// { print FILENAME ":" FNR ": a // comment; the tree has /* */ ones" }
 END { close_file() }' "${files[@]}" < /dev/null)

@@ -84,6 +84,8 @@ printf '\treturn f(\n                1);\n' >> libckpt/base/ck_a.c
 names 'indented with blanks'
 printf '/*\n * a list\n *run together\n */\n' >> libckpt/base/ck_a.c
 names 'libckpt/base/ck_a.c:7: a comment line without a blank'
+printf 'static int take(int a)\n{\n\treturn a;\n}\n' >> libckpt/base/ck_a.c
+names 'a function named by a verb alone'
 printf 'int x; // no\n' >> libckpt/base/ck_a.c
 names 'a // comment'
 printf '\tstrcpy(a, b);\n' >> tools/zckpt.c

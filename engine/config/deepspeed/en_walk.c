@@ -149,7 +149,7 @@ static void accept(struct en_resolve *ev, const struct en_key *k, const struct e
 						 k->why ? k->why : "");
 }
 
-static void take(struct en_resolve *ev, const struct en_key *k, const struct en_node *v)
+static void read_key(struct en_resolve *ev, const struct en_key *k, const struct en_node *v)
 {
 	struct en_value got;
 	char why[EN_WHY];
@@ -269,7 +269,7 @@ static void one_key(struct en_resolve *ev, enum en_block block, const struct en_
 		en_refuse(ev, true, CKPT_E_CORRUPT, spelt(ev, block, v), v,
 			  "\"%s\" is there as well, and both are names of one setting", k->alias);
 	else
-		take(ev, k, v);
+		read_key(ev, k, v);
 }
 
 /* "optimizer" and "scheduler" without a type are as if they were not there. */

@@ -136,7 +136,7 @@ static int begin(struct loading *l, enum en_type type, const yaml_event_t *e)
 }
 
 /* 1 = the text is read. */
-static int take(struct loading *l, const yaml_event_t *e)
+static int add_event(struct loading *l, const yaml_event_t *e)
 {
 	switch (e->type) {
 	case YAML_STREAM_END_EVENT:
@@ -173,7 +173,7 @@ static int load(struct loading *l)
 
 		if (!yaml_parser_parse(&l->parser, &e))
 			return syntax(l);
-		rc = take(l, &e);
+		rc = add_event(l, &e);
 		yaml_event_delete(&e);
 	}
 	return rc < 0 ? rc : 0;

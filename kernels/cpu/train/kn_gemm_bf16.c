@@ -222,7 +222,7 @@ static void all_blocks(unsigned flags, size_t m, size_t n, size_t k, const float
 
 static int has_bf16;
 
-static void look(void)
+static void look_at_cpu(void)
 {
 	__builtin_cpu_init();
 	has_bf16 = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
@@ -233,7 +233,7 @@ static int can(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	pthread_once(&once, look);
+	pthread_once(&once, look_at_cpu);
 	return has_bf16;
 }
 
