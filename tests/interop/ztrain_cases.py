@@ -32,7 +32,7 @@ import time
 import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MPIRUN = os.path.join(HERE, "..", "lib", "mpirun")
+MPIRUN = os.path.join(HERE, "..", "lib", "run", "mpirun")
 SAVED, TAUGHT, AFTER = 3, 3, 2      # steps of ztrain, then of DeepSpeed, then of both
 BATCH, TOTAL = 8, 20
 # Losses: as fixtures/model.md has it (fp32 2e-5; 16 bits 0.01). Norms: relative.
