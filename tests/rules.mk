@@ -108,9 +108,9 @@ ENV   = ZCKPT='$(abspath $(B)/zckpt)' ZCKPT_BUILD='$(abspath $(B))' \
 SCRIPTS := $(sort $(wildcard tests/*/test_*.sh tests/cli/*/*.sh tests/stories/*-[0-9]*.sh))
 pick     = $(if $(strip $(T)),$(foreach t,$(1),$(if $(strip $(foreach w,$(T),$(findstring $(w),$(t)))),$(t))),$(1))
 
-## demo: dependencies, build, then real checkpoints, and a training that is killed and goes on
+## demo: dependencies, build, then real checkpoints, and a training that is killed and resumed
 demo: deps
-	@tools/deps.sh --demo || echo 'The demo goes on without it.'
+	@tools/deps.sh --demo || echo 'The demo continues without it.'
 	@$(AGAIN) demo-here
 demo-here: tools train fixtures
 	@$(ENV) tools/demo.sh

@@ -38,7 +38,7 @@ static const struct opt own[] = {
 	  "digests of what is written, into the metadata", 0 },
 	{ "no-sums", 0, OPT_FLAG, &want.no_sums, NULL,
 	  "safetensors without sums of their own bytes", 0 },
-	{ "force", 0, OPT_FLAG, &cli_args.force, NULL, "replace what stands at DST", 0 },
+	{ "force", 0, OPT_FLAG, &cli_args.force, NULL, "replace an existing DST", 0 },
 	{ "report", 0, OPT_TEXT, &want.report, "FILE", "leave a JSON record of the run", 0 },
 	{ "exclude-frozen-parameters", 0, OPT_FLAG, &want.skip_frozen, NULL, "", OPT_HIDDEN },
 	{ "safe-serialization", 0, OPT_FLAG, &want.ignored, NULL, "", OPT_HIDDEN },

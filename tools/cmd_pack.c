@@ -7,7 +7,7 @@
 
 const struct opt opts_pack[] = {
 	{ "force", 0, OPT_FLAG, &cli_args.force, NULL,
-	  "replace what stands at the destination", 0 },
+	  "replace an existing destination", 0 },
 	{ "dry-run", 0, OPT_FLAG, &cli_args.dry_run, NULL, "look and check, write nothing", 0 },
 	{ "restart", 0, OPT_FLAG, &cli_args.restart, NULL, "drop what a killed run left", 0 },
 	{ "sync", 0, OPT_CHOICE, &cli_args.sync, "data|full|none",

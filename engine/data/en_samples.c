@@ -83,7 +83,7 @@ void en_samples_release(struct en_samples *s)
 	memset(s, 0, sizeof(*s));
 }
 
-/* Where sample 'g' stands: epoch, and place in the order of the epoch (below s->span). */
+/* Where sample 'g' is: epoch, and place in the order of the epoch (below s->span). */
 static void place_of(const struct en_samples *s, uint64_t g, uint64_t *epoch_out,
 		     uint64_t *place_out)
 {

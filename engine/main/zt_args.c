@@ -170,7 +170,7 @@ static int set_stages(const struct opt_call *call, const struct opt *opt, const 
 		for (uint32_t i = 0; i < args.nstages; i++)
 			if (args.stage[i] == (uint32_t)(*p - '0'))
 				return zt_wrong_value(call, opt, text,
-						      "a stage stands there twice");
+						      "a stage is listed twice");
 		args.stage[args.nstages++] = (uint32_t)(*p++ - '0');
 		if (!*p)
 			return 0;

@@ -100,7 +100,7 @@ static int check_beside(const struct arc_dest *d, const struct arc_dest_file *f,
 	if (rc || same)
 		return rc;
 	return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-		       "this stands where a file of the archive should go; move it away%s",
+		       "this is where a file of the archive should go; move it away%s",
 		       S_ISREG(st.st_mode) ? ", or --force replaces it" : "");
 }
 
@@ -115,7 +115,7 @@ static int check_step(const struct arc_dest *d, const char *path, struct ckpt_er
 	return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET, "%s",
 		       S_ISDIR(st.st_mode) ?
 		       "the archive's folder is there already; --force replaces it" :
-		       "something that is no folder stands where the archive's goes");
+		       "something other than a folder is where the archive's folder should go");
 }
 
 /* The destination is there and holds something. */
@@ -150,7 +150,7 @@ static int check_dst(const struct arc_dest *d, struct ckpt_err *err)
 		return rc;
 	if (kind != CK_FS_DIR)
 		return ck_fail(err, CKPT_E_EXISTS, d->want->dst, CKPT_NO_OFFSET,
-			       "something that is no folder stands where the files should go");
+			       "something other than a folder is where the files should go");
 	if (!d->step)
 		return ck_fail(err, CKPT_E_EXISTS, d->want->dst, CKPT_NO_OFFSET,
 			       "the destination is there already, and what the archive holds is "

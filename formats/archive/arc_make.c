@@ -322,7 +322,7 @@ static int check_dst(const struct ck_pack_want *want, struct ckpt_err *err)
 	return ck_fail(err, CKPT_E_EXISTS, want->dst, CKPT_NO_OFFSET,
 		       kind == CK_FS_FILE ?
 		       "the destination is there already; --force replaces it" :
-		       "something that is no file stands where the pack should go");
+		       "something other than a file is where the pack should go");
 }
 
 /* Room for the most it can take is not asked for: most packs take less. */

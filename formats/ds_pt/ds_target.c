@@ -19,7 +19,7 @@ static bool config_flag(const struct ck_step *step, const char *key)
 	return ck_val_int(ck_val_get(zero_config(step), key), &v) && v;
 }
 
-/* Before 0.19.8 nobody looks for gaps between parameters. */
+/* Before 0.19.8 no loader looks for gaps between parameters. */
 static bool has_gaps(const struct tg_layout *t)
 {
 	const uint32_t *v = t->version;

@@ -89,7 +89,7 @@ typedef struct ck_val *ck_wr_maker(struct wr *w, const char *name, const void *a
 				   struct ckpt_err *err);
 struct ck_val *ck_wr_edit_entry(struct wr *w, const struct ck_val *old, uint32_t tensor,
 				ck_wr_maker *make, const void *arg, struct ckpt_err *err);
-/* A param group's dictionary as a copy, whose own count of steps may begin anew. */
+/* A param group's dictionary as a copy, whose own count of steps may restart at 0. */
 struct ck_val *ck_wr_param_group(struct wr *w, const struct ck_val *old, uint32_t g,
 				 struct ckpt_err *err);
 /* Is a state of that name to be left out? */

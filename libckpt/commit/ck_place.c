@@ -6,7 +6,7 @@
  * when all that it leads to is there and, unless sync is off, on the disk.  A reader in between
  * finds the old 'latest' and the old step.
  *
- * A process that goes on after a kill cannot know how far the other one came, and need not: each
+ * A process that resumes after a kill cannot know how far the other one came, and need not: each
  * rename is done again only for what is still in the partial folder, and the step's inode, which
  * the record has, distinguishes our step at the destination from one that somebody else put there.
  */
@@ -285,7 +285,7 @@ int ck_place_go_on(const struct ck_commit *c, uint64_t placing, bool force, enum
 		/* Else all but the tidying up was done. */
 		return kind == CK_FS_DIR ? place(c, NULL, placing, force, sync, begun_out, err) : 0;
 	}
-	/* Something else stands where the step should go, and nobody said --force. */
+	/* Something else is where the step should go, and --force is not given. */
 	if (ours != placing || (theirs && !force))
 		return 0;
 	return place(c, NULL, placing, force, sync, begun_out, err);

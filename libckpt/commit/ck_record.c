@@ -1,7 +1,7 @@
 /*
  * ck_record.c -- see ck_record.h; bytes are drawn in docs/formats/partial.md.
  *
- * A record is appended to and never synced while a run goes on, because it is only a hint: a unit
+ * A record is appended to and never synced during a run, because it is only a hint: a unit
  * counts as written if the bytes in the data have the hash that the entry gives.  An entry that
  * reached the disk before its data, or the reverse, costs that unit and nothing else.  Two entries
  * are believed without such a proof: the end of a part, which is appended after the part's files

@@ -69,7 +69,7 @@ static int check_dst(struct ck_stage *stage, struct ckpt_err *err)
 	}
 	if (kind == CK_FS_OTHER || (kind == CK_FS_DIR) != o->is_dir)
 		return ck_fail(err, CKPT_E_EXISTS, o->dst, CKPT_NO_OFFSET,
-			       "%s stands where the result (%s) should go; move it away, or "
+			       "%s is where the result (%s) should go; move it away, or "
 			       "give another path",
 			       kind == CK_FS_DIR ? "a folder" :
 			       kind == CK_FS_FILE ? "a file" : "a link, pipe or device",

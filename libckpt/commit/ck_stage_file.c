@@ -22,7 +22,7 @@ int ck_stage_make_dir(const char *path, bool *made_out, struct ckpt_err *err)
 		return ck_fail_sys(err, errno, "stat", path);
 	if (!S_ISDIR(st.st_mode))
 		return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-			       "something that is no folder stands where partial output goes");
+			       "something other than a folder is where partial output should go");
 	return 0;
 }
 

@@ -155,7 +155,7 @@ struct ck_format {
 	 */
 	int (*plan)(const struct ck_want *want, struct ck_plan *plan, struct ckpt_err *err);
 	/*
-	 * A file of a folder that a new result stands for, whose files are 'fresh' (ck_is_ours_fn);
+	 * A file of a folder that a new result replaces, whose files are 'fresh' (ck_is_ours_fn);
 	 * one that goes with the weights.
 	 */
 	bool (*is_output)(const char *name, const struct ck_tree *fresh);

@@ -413,7 +413,7 @@ CKPT_API int ckpt_fact_get(const struct ckpt *ck, uint64_t fact, const char **ke
 /*
  * Read elements [first, first + count) of a state, row-major, converted to 'dtype'
  * (0 = as stored), into 'buf' of 'bytes' bytes, which is exactly what they take.  For small reads,
- * since each call makes its buffers anew and nothing is compared with sums; converting whole
+ * since each call allocates its buffers and nothing is compared with sums; converting whole
  * checkpoints is ckpt_convert()'s work.  Returns 0, -CKPT_E_USAGE if the range or the buffer does
  * not fit, -CKPT_E_MISMATCH if a file of the checkpoint was written to or replaced since it was
  * opened, else what reading met: CKPT_E_IO, CKPT_E_TRUNCATED, CKPT_E_CORRUPT, CKPT_E_UNSUPPORTED

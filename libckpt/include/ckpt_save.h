@@ -48,8 +48,8 @@ extern "C" {
 struct ckpt_saver;
 
 /*
- * A flag of a saver.  'root' is on storage of this rank's own, a root for each: nobody sees what
- * others write, and nobody waits for them.  Each rank ends its part of the step alone (native form,
+ * A flag of a saver.  'root' is on storage of this rank's own, a root for each: no rank sees what
+ * others write, and none waits for them.  Each rank ends its part of the step alone (native form,
  * with 'own'), which is put into its place with a manifest of its own.  To read it, pass the
  * folders of all ranks to ckpt_open(), or one folder with copies of all their files: they are one
  * step, if none is missing.  An element that two ranks hold, or none, is a finding of the reader.

@@ -84,7 +84,7 @@ static int check_replaced(const struct ck_run_to_dst *d, const char *path, const
 	if (rc || holds == CK_HOLDS_SHARDS || empty)
 		return rc;
 	return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-		       "a folder that is no step stands where the step should go, and --force "
+		       "a folder that is no step is where the step should go, and --force "
 		       "replaces only steps; --new-tag gives the new one another name");
 }
 
@@ -101,7 +101,7 @@ static int check_step(const struct ck_run_to_dst *d, struct ckpt_err *err)
 			rc = ck_fail_sys(err, errno, "stat", path);
 	} else if (!S_ISDIR(st.st_mode)) {
 		rc = ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-			     "something that is no folder stands where the step should go");
+			     "something other than a folder is where the step should go");
 	} else if (!(d->flags & CKPT_WRITE_FORCE)) {
 		rc = ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
 			     "the step is there already; --new-tag gives the new one another "
@@ -192,18 +192,18 @@ static int check_file(const struct ck_run_to_dst *d, const struct ck_outfile *f,
 			return 0;
 		if (errno == ENOENT && !pointer && !(d->flags & CKPT_WRITE_FORCE))
 			return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-				       "a link that leads nowhere stands where a file beside the "
+				       "a link that leads nowhere is where a file beside the "
 				       "step should go");
 		if (errno == ENOENT)
 			return 0;
 		if (errno == ENOTDIR)
 			return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-				       "a file stands where a folder beside the step should go");
+				       "a file is where a folder beside the step should go");
 		return ck_fail_sys(err, errno, "stat", path);
 	}
 	if (S_ISDIR(st.st_mode))
 		return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-			       "a folder stands where a file beside the step should go");
+			       "a folder is where a file beside the step should go");
 	if (pointer || d->flags & CKPT_WRITE_FORCE || is_itself(d, f, &st))
 		return 0;
 	same = S_ISREG(st.st_mode) && (uint64_t)st.st_size == f->bytes;
@@ -230,7 +230,7 @@ static int check_folders(const struct ck_run_to_dst *d, const char *name, dev_t 
 			return ck_fail_nomem(err, "a file name", strlen(name));
 		if (!ck_sys.stat(path, &st) && S_ISDIR(st.st_mode) && st.st_dev != dev)
 			rc = ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-				     "a link into another file system, or the top of one, stands "
+				     "a link into another file system, or the top of one, is "
 				     "where a folder beside the step should go");
 		ck_free(path);
 	}

@@ -5,7 +5,7 @@
  * Elements of tensors are in the index, which goes beside it; here is what an index has no room
  * for: the optimizer's groups and their values, the loss scaler, the tree of the model's values
  * with the client's own keys.  Values are trees (ck_val.h); tensors among them are in the step's
- * files.  A key that nobody knows stays in its tree, and goes along with it.
+ * files.  An unknown key stays in its tree, and is copied with it.
  */
 #ifndef CK_STEP_H
 #define CK_STEP_H
@@ -115,7 +115,7 @@ struct ck_step {
 
 /*
  * What the index has of the tensors is written as 'want' asks.  The step is in in->kept, which is
- * empty afterwards; if it is not there the source is read again, and an error that is found then
+ * empty afterwards; if nothing is kept the source is read again, and an error that is found then
  * is the result.  What is not carried and what a loader drops are findings in 'f'.
  */
 int ck_step_convert(const struct ck_format *source, const struct ck_input *in,

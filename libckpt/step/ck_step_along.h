@@ -27,7 +27,10 @@ struct ck_step_along {
 
 /* The name of the step's folder in the result; NULL without memory. */
 const char *ck_step_tag(struct ck_step *step, const struct ck_reshard_want *want);
-/* List them; what is carried and what is not is told.  Codes of ck_look_list(), CKPT_E_LIMIT. */
+/*
+ * List them, with a finding for each that is carried or not.  Codes of ck_look_list(),
+ * CKPT_E_LIMIT.
+ */
 int ck_step_along_list(struct ck_step_along *b, struct ckpt_err *err);
 /* They go into the plan, after the step's own files; the file that names the step is the last. */
 int ck_step_along_plan(struct ck_step_along *b, struct ck_plan *plan, struct ckpt_err *err);

@@ -2,7 +2,7 @@
  * ck_crc_check.c -- see ck_crc_check.h.
  *
  * A piece is noted for every read.  They may come in any order, twice, or overlap (spans of strided
- * runs do): a member is walked from its first byte on, a piece that begins where the walk stands
+ * runs do): a member is walked from its first byte on, a piece that begins where the walk is
  * counts, and what no piece covers is read again.
  */
 #include "libckpt/sums/ck_crc_check.h"

@@ -80,7 +80,7 @@ struct again {
 	struct en_find_opts find;
 	struct en_found found[4];	/* by rank */
 	int64_t began;			/* after so many steps; by rank 0 */
-	struct en_step_report told;	/* the last one */
+	struct en_step_report reported;	/* the last one */
 };
 
 /* What rank 0 said of the run. */
@@ -164,7 +164,7 @@ static void ends_step(void *arg, const struct en_step_report *step)
 	struct again *a = arg;
 
 	if (!step->comm->rank)
-		a->told = *step;
+		a->reported = *step;
 }
 
 static int train(struct en_comm *comm, void *arg, struct ckpt_err *err)
@@ -262,7 +262,7 @@ static const char *judge(struct scene *s, const struct t_file *f, bool same)
 	}
 	if (strcmp(digest, s->whole[same]))
 		return "the resumed run has other bits";
-	if (a.told.at.steps != STEPS)
+	if (a.reported.at.steps != STEPS)
 		return "the resumed run ends at another step";
 	if (a.began == SAVED) {
 		s->harmless++;

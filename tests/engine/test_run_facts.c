@@ -1,6 +1,6 @@
 /*
  * test_run_facts.c -- what a run keeps of itself besides its state: the fingerprint of its bits,
- * and its configuration as JSON.  If this fails, a run that goes on promises bits that it does not
+ * and its configuration as JSON.  If this fails, a resumed run promises bits that it does not
  * have, or a step says another configuration than the one it was made by.
  */
 #include <setjmp.h>

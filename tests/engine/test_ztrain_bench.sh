@@ -175,7 +175,7 @@ refused 2 'which is not asked for' --model x --memory 1G
 refused 2 'some of 0,1,2,3 are wanted' --stages 0,4
 refused 2 'some of 0,1,2,3 are wanted' --stages 0,
 refused 2 'some of 0,1,2,3 are wanted' --stages 01
-refused 2 'stands there twice' --stages 1,2,1
+refused 2 'a stage is listed twice' --stages 1,2,1
 refused 2 'a size is wanted' --memory much
 refused 2 'a size is wanted' --memory 1e20
 refused 2 'whole number from 1' --steps 0

@@ -2,7 +2,7 @@
 # usage: test_gpusim_deaths.sh
 #
 # A rank on a GPU that is killed or stopped, wherever it is just then; on simulated GPUs
-# (tests/gpusim).  If this fails, the others wait for their GPUs for ever, which wait for a rank.
+# (tests/gpusim).  If this fails, the others wait for their GPUs without end, which wait for a rank.
 #
 #   time    the others end when their time is up, or sooner
 #   names   they name the rank, and what it is seen to be
@@ -15,7 +15,7 @@ set -u
 need_models
 sim=$build/ztrain-gpusim
 envrun=$root/tests/lib/run/envrun
-[ -x "$sim" ] || skip "$sim is not there (make gpusim)"
+[ -x "$sim" ] || skip "$sim is missing (make gpusim)"
 export FAKE_NCCL_TIMEOUT=60
 echo '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}' > z.json
 cat > each << 'END'

@@ -15,7 +15,7 @@ set -u
 need_models
 sim=$build/ztrain-gpusim
 envrun=$root/tests/lib/run/envrun
-[ -x "$sim" ] || skip "$sim is not there (make gpusim)"
+[ -x "$sim" ] || skip "$sim is missing (make gpusim)"
 unset CUDA_VISIBLE_DEVICES FAKE_GPUS RANK WORLD_SIZE LOCAL_RANK
 echo '{"train_batch_size": 4, "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}' > z.json
 run() {

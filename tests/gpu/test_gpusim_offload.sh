@@ -15,7 +15,7 @@ set -u
 # shellcheck source=tests/engine/ztrain.sh
 . "$(dirname "$0")/../engine/ztrain.sh"
 ztrain=$build/ztrain-gpusim
-[ -x "$ztrain" ] || skip "$ztrain is not there (make gpusim)"
+[ -x "$ztrain" ] || skip "$ztrain is missing (make gpusim)"
 need_models
 
 # config NAME STAGE BLOCKS ADAM: 8 rows a step

@@ -1,7 +1,7 @@
 #!/bin/bash
 # usage: test_gpusim_save.sh
 #
-# Saves of simulated GPUs (tests/gpusim), while the run goes on.  If this fails, a save
+# Saves of simulated GPUs (tests/gpusim), while training continues.  If this fails, a save
 # holds numbers of two steps, or what keeps them apart is not seen by any test.
 #
 #   saves     test_ztrain_save.sh with --device cuda: 1 and 2 ranks, stages, all of the memory and little

@@ -3,7 +3,7 @@
 #
 # A file that a comment names exists: NAME.c, .h, .cu, .cuh, .sh, .mk or .md is a file of the tree,
 # as a path from its root, from the folder of the comment, or as the end of a path.  NAME may have
-# the pattern *; in capitals it stands for any.  Files of other projects are listed in tests/lint/foreign-files.txt.
+# the pattern *; in capitals it matches any.  Files of other projects are listed in tests/lint/foreign-files.txt.
 # Without FILE, all sources, scripts and makefiles are read.  Prints FILE:LINE: OFFENCE; status 1
 # if there is one.
 set -eu
@@ -33,7 +33,7 @@ function exists(name,   e, path, base) {
 		return known[name]
 	base = name
 	sub(/^.*\//, "", base)
-	# NAME.c stands for any
+	# NAME.c matches any
 	known[name] = base ~ /^[A-Z]+\./ && base != "README.md"
 	if (name ~ /[*]/) {
 		e = "(^|/)" regular(name) "$"

@@ -9,7 +9,7 @@
 
 #define EXIT_NO_MEMORY 3
 
-/* Stands before each piece; the chain makes what lives until the end reachable. */
+/* Precedes each piece; the chain makes what lives until the end reachable. */
 struct piece {
 	struct piece *next, *prev;
 };

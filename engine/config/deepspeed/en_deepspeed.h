@@ -11,7 +11,7 @@ struct en_resolve;
  * messages.  What the values mean is not looked at yet.  Once a struct.
  *
  * CKPT_E_NOTFOUND, CKPT_E_IO; CKPT_E_CORRUPT with the byte where the text is no HJSON, or a name
- * stands twice; CKPT_E_LIMIT; CKPT_E_NOMEM.
+ * appears twice; CKPT_E_LIMIT; CKPT_E_NOMEM.
  */
 int en_config_read_deepspeed(struct en_config *cfg, const char *path, struct ckpt_err *err);
 int en_config_parse_deepspeed(struct en_config *cfg, const char *text, uint64_t len,

@@ -65,7 +65,7 @@ static void swap(const struct t_copy *k, const struct t_damage *d)
 	free(b);
 }
 
-/* Rank 0's file stands for this one too. */
+/* Rank 0's file is used for this one too. */
 static void repeat(const struct t_copy *k, const struct t_damage *d)
 {
 	char *to = target(k, d), *from = file_of(k->tag_dir, d, 0);
@@ -247,9 +247,9 @@ const struct t_damage_case t_damage_cases[] = {
 	{ "two legacy-stream shards are swapped", "ds0.19.8-z2-bf16-w2-legacy",
 	  ON(swap, SHARD, 0),
 	  3, "RANK_FILE_SWAPPED|MASTER_WEIGHT_MISMATCH|LENGTH_WRONG", NULL, AS_ABOVE },
-	{ "one shard stands for both ranks, stage 2", z2,
+	{ "both ranks have the same shard, stage 2", z2,
 	  ON(repeat, SHARD, 1), 3, "RANK_FILE_SWAPPED", "zero_pp_rank_1", AS_ABOVE },
-	{ "one shard stands for both ranks, stage 3", z3,
+	{ "both ranks have the same shard, stage 3", z3,
 	  ON(repeat, SHARD, 1), 3, "RANK_FILE_SWAPPED", "zero_pp_rank_1", AS_ABOVE },
 	{ "a shard comes from an earlier step", tags2,
 	  FROM(replace, SHARD, 1, "ds0.19.8-z2-bf16-w2-twotags/ckpt/global_step2"),
@@ -263,7 +263,7 @@ const struct t_damage_case t_damage_cases[] = {
 	{ "a model file comes from another world, stage 3", z3,
 	  FROM(replace, MODEL, 1, "ds0.19.8-z3-bf16-w3/ckpt/global_step3"),
 	  3, "RANKS_DISAGREE|STEP_MIXED", NULL, AS_ABOVE },
-	{ "latest names a tag that is not there", z2,
+	{ "latest names a missing tag", z2,
 	  LATEST("global_step99"), 3, "LATEST_LIES", "global_step99", AS_ABOVE },
 	{ "latest is empty", z2,
 	  LATEST(""), 3, "LATEST_LIES", NULL, AS_ABOVE },
