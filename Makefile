@@ -49,7 +49,7 @@ ENGINE_CUDA_SRC := $(sort $(foreach f,$(ENGINE_SRC),$(if $(filter en_cuda_%,$(no
 TRAIN_SRC := $(sort $(filter-out $(ZTRAIN_SRC) $(ENGINE_MPI_SRC) $(ENGINE_CUDA_SRC),$(ENGINE_SRC) \
              $(wildcard kernels/cpu/train/*.c)))
 LIB       := $(call objects,$(LIB_SRC))
-TOOL      := $(call objects,$(TOOL_SRC))
+TOOL      := $(call objects,$(TOOL_SRC)) $(B)/tools/findings.o
 TOOL_MPI  := $(TOOL:%/cli_mpi.o=%/cli_mpi.mpi.o)
 TRAIN     := $(call objects,$(TRAIN_SRC))
 TRAIN_MPI := $(ENGINE_MPI_SRC:%.c=$(B)/%.mpi.o)
@@ -66,6 +66,13 @@ $(filter %/en_nvme_uring.o,$(TRAIN)): $(B)/uring.list
 $(filter %/en_secret_tag.o,$(TRAIN)):                  INC += $(CRYPTO_CFLAGS)
 $(filter %/en_secret_tag.o,$(TRAIN)): $(B)/crypto.list
 $(TOOL) $(TOOL_MPI) $(TRAIN_MPI): | need-mpi
+
+# The pages of `zckpt explain` are docs/findings.md, as a table in C.
+$(B)/tools/findings.c: docs/findings.md tools/findings.awk
+	@mkdir -p $(@D) && printf '  %-5s %s\n' GEN $@
+	$(Q)LC_ALL=C awk -f tools/findings.awk docs/findings.md > $@
+$(B)/tools/findings.o: $(B)/tools/findings.c tools/cli_explain.h
+	$(Q)$(CC) $(ALL_CPPFLAGS) -Itools $(ALL_CFLAGS) -c -o $@ $<
 
 ## lib: the library, static and shared
 lib: $(B)/libckpt.a $(B)/libckpt.so

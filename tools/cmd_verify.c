@@ -330,7 +330,7 @@ const struct command cmd_verify = {
 	.about = "Looks for what is missing, damaged, mixed up or stale, and names it. Without "
 		 "--full no tensor is read but the ends of masters and weights; with it every byte "
 		 "is. A manifest beside the files is compared with them. Exit 0: whole; 1: not.",
-	.notes = "docs/findings.md explains each finding. zckpt verify --full --write-manifest "
+	.notes = "zckpt explain ID explains a finding. zckpt verify --full --write-manifest "
 		 "RUN, once, lets every later verify see any change.",
 	.tables = { own, opts_source, opts_run, opts_talk, NULL },
 };

@@ -4,13 +4,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli_explain.h"
 #include "cli_team.h"
 
 static const struct command *const commands[] = {
 	&cmd_audit, &cmd_cat, &cmd_commit, &cmd_convert, &cmd_diff, &cmd_digest,
-	&cmd_doctor, &cmd_inspect, &cmd_latest, &cmd_ls, &cmd_map, &cmd_pack, &cmd_plan,
-	&cmd_prune, &cmd_reshard, &cmd_set_latest, &cmd_shard, &cmd_slim, &cmd_unpack,
-	&cmd_verify,
+	&cmd_doctor, &cmd_explain, &cmd_inspect, &cmd_latest, &cmd_ls, &cmd_map,
+	&cmd_pack, &cmd_plan, &cmd_prune, &cmd_reshard, &cmd_set_latest,
+	&cmd_shard, &cmd_slim, &cmd_unpack, &cmd_verify,
 };
 #define NCOMMANDS (sizeof(commands) / sizeof(commands[0]))
 
@@ -26,6 +27,9 @@ static int unknown_command(const char *word)
 {
 	const char *names[NCOMMANDS + 2] = { 0 }, *near;
 
+	if (explain_find(word))
+		return cli_wrong(NULL, "%s is a finding: zckpt explain %s",
+				 explain_find(word)->id, explain_find(word)->id);
 	for (size_t i = 0; i < NCOMMANDS; i++)
 		names[i] = commands[i]->name;
 	names[NCOMMANDS] = "help";
@@ -58,6 +62,10 @@ static int help(int argc, char **argv)
 		return EXIT_DONE;
 	}
 	cmd = command_find(argv[1]);
+	if (!cmd && explain_find(argv[1])) {
+		explain_print(explain_find(argv[1]));
+		return EXIT_DONE;
+	}
 	if (!cmd)
 		return unknown_command(argv[1]);
 	cli_help(cmd, stdout);

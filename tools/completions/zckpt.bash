@@ -10,6 +10,9 @@ _zckpt()
 			sed -n '/^commands:/,/^$/s/^  \([a-z][a-z-]*\) .*/\1/p')"
 	elif [ "$verb" = help ]; then
 		words=$("$program" help 2> /dev/null | sed -n '/^commands:/,/^$/s/^  \([a-z][a-z-]*\) .*/\1/p')
+	elif [ "$verb" = explain ] && [[ $cur != -* ]]; then
+		words=$("$program" explain 2> /dev/null | sed -n 's/^  \([A-Z_]*\)  .*/\1/p')
+		cur=${cur^^}
 	elif [[ $cur == -* ]]; then
 		words=$("$program" "$verb" -h 2> /dev/null |
 			sed -n '/^  /p' | grep -o -- '--[a-z][a-z-]*')

@@ -31,6 +31,7 @@ is 2 diff run; is 3 diff run cut; is 4 diff run "$unsafe"
 is 0 digest run; is 0 digest --check run.digest run; is 1 digest --check other.digest run
 is 2 digest; is 3 digest cut; is 4 digest "$unsafe"
 is 0 doctor run; is 1 doctor cut; is 2 doctor; is 3 doctor nothing-there
+is 0 explain; is 2 explain no-such
 is 0 inspect run; is 2 inspect; is 3 inspect empty; is 4 inspect "$unsafe"
 is 0 latest run; is 1 latest empty; is 2 latest; is 3 latest nothing-there
 is 0 ls run; is 1 ls empty; is 2 ls --no-such; is 3 ls nothing-there

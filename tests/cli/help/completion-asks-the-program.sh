@@ -14,6 +14,7 @@ complete_at_end zckpt convert --pro
 complete_at_end zckpt digest --ch
 complete_at_end zckpt convert --tied ''
 complete_at_end zckpt help m
+complete_at_end zckpt explain rank_
 touch a-file
 complete_at_end zckpt inspect a-
 END
