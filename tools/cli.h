@@ -61,7 +61,7 @@ extern struct args cli_args;
 extern const struct opt opts_source[], opts_select[], opts_write[], opts_run[], opts_talk[];
 /* A line of a table: of all commands that read checkpoints. */
 #define OPT_LIMITS { "limit", 0, OPT_OWN, &cli_limit, "NAME=N", \
-		     "move a bound on what files may ask for", 0 }
+		     "move a bound on what files may ask for", OPT_RARE }
 extern struct opt_own cli_limit;
 
 /* What the ranks of mpirun or srun do with a command (cli_team.h). */
@@ -78,6 +78,7 @@ struct command {
 	const char *gist;	/* for the list of commands */
 	const char *synopsis;	/* what follows "zckpt NAME [OPTION...] " */
 	const char *about;	/* a paragraph */
+	const char *examples;	/* lines to copy, each ends with a newline */
 	const char *notes;	/* lines below the options, or NULL */
 	const struct opt *tables[7];	/* ends with NULL */
 };
@@ -89,7 +90,8 @@ extern const struct command cmd_audit, cmd_cat, cmd_commit, cmd_convert, cmd_dif
 
 /* 0, or the exit status of a wrong call, which has been told on stderr. */
 int cli_parse(const struct command *cmd, int argc, char **argv);
-void cli_help(const struct command *cmd, FILE *out);
+/* 'all': with its rare options. */
+void cli_help(const struct command *cmd, int all, FILE *out);
 
 /* ---------------------------------------------------------------- errors */
 

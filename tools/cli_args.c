@@ -3,6 +3,8 @@
 
 #include "cli.h"
 
+#define WIDTH 79	/* of a help text */
+
 struct args cli_args = { .progress = -1, .timeout = OPT_UNSET };
 
 /* ---------------------------------------------------------------- limits */
@@ -54,11 +56,11 @@ const struct opt opts_source[] = {
 	{ "tag", 't', OPT_TEXT, &cli_args.tag, "NAME",
 	  "step to take (default: what 'latest' names)", 0 },
 	{ "subtree", 0, OPT_TEXT, &cli_args.subtree, "KEY",
-	  "entry of a .pt file to take (default: its model)", 0 },
+	  "entry of a .pt file to take (default: its model)", OPT_RARE },
 	{ "as-warning", 0, OPT_COMMAS, &cli_args.as_warning, "ID",
-	  "count findings of that name as warnings", 0 },
+	  "count findings of that name as warnings", OPT_RARE },
 	{ "threads", 0, OPT_COUNT, &cli_args.threads, "N",
-	  "threads (default: CPUs, within a limit)", 0 },
+	  "threads (default: CPUs, within a limit)", OPT_RARE },
 	OPT_LIMITS,
 	{ 0 },
 };
@@ -74,22 +76,23 @@ const struct opt opts_select[] = {
 
 const struct opt opts_run[] = {
 	{ "mem-limit", 0, OPT_SIZE, &cli_args.mem_limit, "SIZE",
-	  "memory for buffers (default 256MiB)", 0 },
+	  "memory for buffers (default 256MiB)", OPT_RARE },
 	{ "progress", 0, OPT_FLAG, &cli_args.progress, NULL,
-	  "even without a terminal; --no-progress: never", OPT_NEGATABLE },
+	  "even without a terminal; --no-progress: never", OPT_NEGATABLE | OPT_RARE },
 	{ 0 },
 };
 
 const struct opt opts_write[] = {
 	{ "part", 0, OPT_TEXT, &cli_args.part, "I/N",
-	  "only share I of N (from 1); then zckpt commit", 0 },
+	  "only share I of N (from 1); then zckpt commit", OPT_RARE },
 	{ "timeout", 0, OPT_COUNT, &cli_args.timeout, "SECONDS",
-	  "under mpirun: a rank silent for so long is lost (default 600)", 0 },
+	  "under mpirun: a rank silent for so long is lost (default 600)", OPT_RARE },
 	{ "dry-run", 0, OPT_FLAG, &cli_args.dry_run, NULL, "plan and check, write nothing", 0 },
-	{ "restart", 0, OPT_FLAG, &cli_args.restart, NULL, "drop what a killed run left", 0 },
-	{ "strict", 0, OPT_FLAG, &cli_args.strict, NULL, "warnings stop it, exit 1", 0 },
+	{ "restart", 0, OPT_FLAG, &cli_args.restart, NULL,
+	  "drop what a killed run left", OPT_RARE },
+	{ "strict", 0, OPT_FLAG, &cli_args.strict, NULL, "warnings stop it, exit 1", OPT_RARE },
 	{ "sync", 0, OPT_CHOICE, &cli_args.sync, "data|full|none",
-	  "what is synced before the rename", 0 },
+	  "what is synced before the rename", OPT_RARE },
 	{ 0 },
 };
 
@@ -117,19 +120,42 @@ int cli_parse(const struct command *cmd, int argc, char **argv)
 	return opt_parse(&call, argc, argv);
 }
 
-void cli_help(const struct command *cmd, FILE *out)
+/* Lines of 'text', each indented. */
+static void print_examples(const char *text, FILE *out)
 {
-	static const struct opt_style style = {
-		.column = 29, .gap = 2, .width = 79, .letters = 1,
+	for (size_t n; *text; text += n + (text[n] == '\n')) {
+		n = strcspn(text, "\n");
+		fprintf(out, "  %.*s\n", (int)n, text);
+	}
+}
+
+static void list_options(const struct command *cmd, enum opt_list list, FILE *out)
+{
+	const struct opt_style style = {
+		.list = list, .column = 29, .gap = 2, .width = WIDTH, .letters = 1,
 	};
 
-	fprintf(out, "usage: zckpt %s [OPTION...] %s\n\n", cmd->name, cmd->synopsis);
-	opt_wrap(out, cmd->about, 0, 0, (size_t)style.width);
-	fputc('\n', out);
+	fprintf(out, "\n%s:\n", list == OPT_LIST_RARE ? "other options" : "options");
 	for (const struct opt *const *table = cmd->tables; *table; table++)
 		opt_help(*table, &style, out);
+}
+
+void cli_help(const struct command *cmd, int all, FILE *out)
+{
+	const unsigned nrare = opt_count(cmd->tables, OPT_LIST_RARE);
+
+	fprintf(out, "usage: zckpt %s [OPTION...] %s\n\n", cmd->name, cmd->synopsis);
+	opt_wrap(out, cmd->about, 0, 0, WIDTH);
+	fputs("\nexamples:\n", out);
+	print_examples(cmd->examples, out);
+	list_options(cmd, OPT_LIST_COMMON, out);
+	if (all && nrare)
+		list_options(cmd, OPT_LIST_RARE, out);
 	if (cmd->notes) {
 		fputc('\n', out);
-		opt_wrap(out, cmd->notes, 0, 0, (size_t)style.width);
+		opt_wrap(out, cmd->notes, 0, 0, WIDTH);
 	}
+	if (!all && nrare)
+		fprintf(out, "\n'zckpt %s -h --all' lists %u more option%s.\n", cmd->name, nrare,
+			out_plural(nrare));
 }

@@ -329,6 +329,8 @@ const struct command cmd_audit = {
 	.about = "Lists what the pickles of files would call in Python, in three sets: data, which "
 		 "builds values; refused, which no checkpoint needs; opaque, everything else. And "
 		 "what torch.load(weights_only=True) would say. Executes nothing.",
+	.examples = "zckpt audit pytorch_model.bin\n"
+		    "zckpt audit run\n",
 	.notes = "Exit 1 if a refused name is called, 3 if a pickle cannot be read to its end.",
 	.tables = { own, opts_talk, NULL },
 };

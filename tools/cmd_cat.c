@@ -169,7 +169,7 @@ static int run(struct args *args)
 static const struct opt talk[] = {
 	{ "quiet", 'q', OPT_FLAG, &cli_args.quiet, NULL, "errors and warnings only", 0 },
 	{ "verbose", 'v', OPT_FLAG, &cli_args.verbose, NULL, "more of everything", 0 },
-	{ "help", 'h', OPT_FLAG, &cli_args.help, NULL, "this text", 0 },
+	{ "help", 'h', OPT_FLAG, &cli_args.help, NULL, "this text", OPT_LAST },
 	{ 0 },
 };
 
@@ -182,6 +182,9 @@ const struct command cmd_cat = {
 	.about = "Writes the elements of a tensor to stdout, or with -o to a file that is whole or "
 		 "not there. A slice is written as in Python, within quotes: 'w[0:2, 3]', "
 		 "'w[..., ::-1]'.",
+	.examples = "zckpt cat -o embed.npy run model.embed_tokens.weight\n"
+		    "zckpt cat --to text run 'model.norm.weight[:4]'\n"
+		    "zckpt cat --state exp_avg -o m.npy run model.norm.weight\n",
 	.notes = "A tensor whose own name ends in such brackets is found first. BF16 goes into a "
 		 ".npy file as uint16, since numpy has no such type; --dtype fp32 converts.",
 	.tables = { own, opts_source, opts_run, talk, NULL },

@@ -7,11 +7,11 @@ static struct {
 
 static const struct opt own[] = {
 	{ "timeout", 0, OPT_COUNT, &cli_args.timeout, "SECONDS",
-	  "how long to wait for parts (default 60)", 0 },
+	  "how long to wait for parts (default 60)", OPT_RARE },
 	{ "discard", 0, OPT_FLAG, &want.discard, NULL,
 	  "give the parts up: remove what they wrote", 0 },
 	{ "sync", 0, OPT_CHOICE, &cli_args.sync, "data|full|none",
-	  "what is synced before the rename", 0 },
+	  "what is synced before the rename", OPT_RARE },
 	{ 0 },
 };
 
@@ -54,5 +54,8 @@ const struct command cmd_commit = {
 	.about = "When every 'zckpt convert --part I/N SRC DST' or 'zckpt reshard --part I/N ...' "
 		 "has ended, puts the output into place. Until then DST is not created or changed. "
 		 "The ranks of mpirun or srun do not need it.",
+	.examples = "zckpt convert --part 1/2 run model.safetensors\n"
+		    "zckpt convert --part 2/2 run model.safetensors\n"
+		    "zckpt commit model.safetensors\n",
 	.tables = { own, opts_talk, NULL },
 };

@@ -25,21 +25,21 @@ static const struct opt own[] = {
 	{ "state", 0, OPT_COMMAS, &want.state, "NAME",
 	  "a file per state: master, exp_avg, ... or all", 0 },
 	{ "tied", 0, OPT_CHOICE, &want.tied, "alias|dup|drop",
-	  "second names: metadata, full copy, left out", 0 },
+	  "second names: metadata, full copy, left out", OPT_RARE },
 	{ "rename", 0, OPT_WORDS, &want.rename, "FROM=TO",
-	  "replace in names; one * carries over", 0 },
-	{ "strip-prefix", 0, OPT_TEXT, &want.strip_prefix, "TEXT", "cut that off names", 0 },
+	  "replace in names; one * carries over", OPT_RARE },
+	{ "strip-prefix", 0, OPT_TEXT, &want.strip_prefix, "TEXT", "cut that off names", OPT_RARE },
 	{ "expect", 0, OPT_TEXT, &want.expect, "FILE",
-	  "index.json or .safetensors to agree with", 0 },
+	  "index.json or .safetensors to agree with", OPT_RARE },
 	{ "max-shard-size", 0, OPT_SIZE, &want.max_shard_size, "SIZE",
 	  "limit of a folder's files (default 5GB)", 0 },
 	{ "aux", 0, OPT_TEXT, &want.aux, "DIR", "where config and tokenizer files are", 0 },
 	{ "digest", 0, OPT_FLAG, &want.digest, NULL,
-	  "digests of what is written, into the metadata", 0 },
+	  "digests of what is written, into the metadata", OPT_RARE },
 	{ "no-sums", 0, OPT_FLAG, &want.no_sums, NULL,
-	  "safetensors without sums of their own bytes", 0 },
+	  "safetensors without sums of their own bytes", OPT_RARE },
 	{ "force", 0, OPT_FLAG, &cli_args.force, NULL, "replace an existing DST", 0 },
-	{ "report", 0, OPT_TEXT, &want.report, "FILE", "leave a JSON record of the run", 0 },
+	{ "report", 0, OPT_TEXT, &want.report, "FILE", "leave a JSON record of the run", OPT_RARE },
 	{ "exclude-frozen-parameters", 0, OPT_FLAG, &want.skip_frozen, NULL, "", OPT_HIDDEN },
 	{ "safe-serialization", 0, OPT_FLAG, &want.ignored, NULL, "", OPT_HIDDEN },
 	{ "debug", 'd', OPT_FLAG, &cli_args.verbose, NULL, "", OPT_HIDDEN },
@@ -429,6 +429,9 @@ const struct command cmd_convert = {
 		 ".pt, .pth or .bin a state dict for torch.load; any other path a folder for "
 		 "transformers: model.safetensors or shards with an index, and the config and "
 		 "tokenizer files found beside SRC.",
+	.examples = "zckpt convert run model.safetensors\n"
+		    "zckpt convert --dtype bf16 run my-model\n"
+		    "zckpt convert --tag global_step200 run pytorch_model.bin\n",
 	.notes = "The options of zero_to_fp32.py are accepted: --max_shard_size, "
 		 "--exclude_frozen_parameters, --safe_serialization, -d.",
 	.tables = { own, opts_select, opts_source, opts_write, opts_run, opts_talk, NULL },

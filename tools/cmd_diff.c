@@ -24,7 +24,7 @@ static const struct opt own[] = {
 	{ "scalars", 0, OPT_FLAG, &want.scalars, NULL,
 	  "step, hyper-parameters, loss scale too (default: unless tensors are chosen)",
 	  OPT_NEGATABLE },
-	{ "strip-prefix", 0, OPT_TEXT, &want.strip_prefix, "TEXT", "cut it off names of both", 0 },
+	{ "strip-prefix", 0, OPT_TEXT, &want.strip_prefix, "TEXT", "cut it off names", OPT_RARE },
 	{ "all", 0, OPT_FLAG, &want.all, NULL, "all that differ, not the worst 20", 0 },
 	{ 0 },
 };
@@ -591,6 +591,8 @@ const struct command cmd_diff = {
 	.about = "Compares the tensors of two checkpoints by name, state by state, and their "
 		 "scalars: what only one has, shapes, types, how many elements differ and by how "
 		 "much. The worst comes first. Exit status 0 if they are the same, 1 if not.",
+	.examples = "zckpt diff run model.safetensors\n"
+		    "zckpt diff --tag global_step200 --tag2 global_step300 run\n",
 	.notes = "Without --tolerance equal bits are the same, and nothing else; with it (0 will "
 		 "do) equal numbers of any type: -0 is 0, and NaN is NaN, but no other number's "
 		 "neighbour.\nTOL: |a - b| <= ABS + REL * max(|a|, |b|) for every element.",

@@ -294,6 +294,8 @@ const struct command cmd_digest = {
 	.about = "Prints a line 'HASH STATE NAME' for every state of every tensor, then one for "
 		 "all of them. The same state has the same hash, however many ranks hold it and in "
 		 "whatever format; padding and second names are not hashed.",
+	.examples = "zckpt digest run > run.digest\n"
+		    "zckpt digest --check run.digest run-on-4\n",
 	.notes = "Save the lines, and compare later: zckpt digest A > list; zckpt digest B "
 		 "--check list",
 	.tables = { own, opts_select, opts_source, opts_run, opts_talk, NULL },

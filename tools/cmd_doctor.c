@@ -575,6 +575,8 @@ const struct command cmd_doctor = {
 		 "and the next command where one helps. PATH may be anything: a lone shard, a "
 		 "pointer of git-lfs, a half copied folder, what a killed run left, a folder too "
 		 "high or too deep. Changes nothing.",
+	.examples = "zckpt doctor run\n"
+		    "zckpt doctor model.safetensors\n",
 	.notes = "Exit 0 if nothing is wrong, 1 if something is, 3 if it cannot be looked at.",
 	.tables = { opts_source, opts_talk, NULL },
 };

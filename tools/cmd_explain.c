@@ -175,6 +175,8 @@ const struct command cmd_explain = {
 	.about = "Prints what a finding means, what causes it, and what to do. ID is the name in "
 		 "capitals in a message; rank-file-missing is the same. A part of a name, such as "
 		 "manifest, lists the findings that have it. Without ID it lists all.",
+	.examples = "zckpt explain RANK_FILE_MISSING\n"
+		    "zckpt explain manifest\n",
 	.notes = "Exit 0; 2 if there is no such finding.",
 	.tables = { opts_talk, NULL },
 };

@@ -269,6 +269,8 @@ const struct command cmd_inspect = {
 	.synopsis = "SRC...",
 	.about = "Says what a checkpoint is: format, step, stage, ranks, parameters, states, "
 		 "optimizer groups, tied names and findings. Reads no tensor data.",
+	.examples = "zckpt inspect run\n"
+		    "zckpt inspect --tensors model.safetensors\n",
 	.notes = "SRC is a DeepSpeed root or step, a checkpoint-N folder, a Hugging Face folder, "
 		 "a .safetensors or .pt file. Several are overlaid, as when each node kept its "
 		 "own files. Exit 0 also if there are findings.",

@@ -17,7 +17,7 @@ static const struct opt own_latest[] = {
 static const struct opt own_set[] = {
 	{ "force", 0, OPT_FLAG, &cli_args.force, NULL, "even if the step has errors", 0 },
 	{ "sync", 0, OPT_CHOICE, &cli_args.sync, "data|full|none",
-	  "what must be on disk before the end", 0 },
+	  "what must be on disk before the end", OPT_RARE },
 	{ 0 },
 };
 
@@ -178,6 +178,8 @@ const struct command cmd_latest = {
 		 "reported on stderr with the reason. In a Trainer's output folder without "
 		 "'latest', the highest checkpoint-N that holds a step is taken, and in it the "
 		 "step that its own 'latest' names.",
+	.examples = "zckpt latest run\n"
+		    "zckpt latest --valid run\n",
 	.notes = "Exit 1 if no step is found.",
 	.tables = { own_latest, opts_steps, opts_talk, NULL },
 };
@@ -326,6 +328,7 @@ const struct command cmd_set_latest = {
 		 "one rename: a reader finds the old text or the new one. A universal checkpoint "
 		 "is named by latest_universal. A checkpoint-N in a Trainer's output folder may be "
 		 "named too: zckpt and ztrain follow it, the HF Trainer itself does not.",
+	.examples = "zckpt set-latest run global_step200\n",
 	.notes = "Exit 1, and 'latest' is unchanged, if the step has errors or does not exist.",
 	.tables = { own_set, opts_steps, opts_talk, NULL },
 };

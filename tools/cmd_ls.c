@@ -150,6 +150,8 @@ const struct command cmd_ls = {
 		 "size, format and ranks, and whether each opens without an error. The first "
 		 "error of a step is below the list. Reads no tensor data. Of several folders, "
 		 "parts of one step (each node kept its own ranks' files) are one row.",
+	.examples = "zckpt ls run\n"
+		    "zckpt ls --json run\n",
 	.notes = "Exit 0 if the folder has a step, 1 if it has none.",
 	.tables = { opts_steps, opts_talk, NULL },
 };

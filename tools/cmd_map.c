@@ -231,6 +231,8 @@ const struct command cmd_map = {
 	.synopsis = "SRC...",
 	.about = "Lists every tensor, its states, and for each the extents: which elements lie in "
 		 "which file (and archive member) at which byte. Reads no tensor data.",
+	.examples = "zckpt map run\n"
+		    "zckpt map --include 'model.layers.0.*' run\n",
 	.notes = "A line '[FIRST, +COUNT)  FILE @BYTE  TYPE  rank R' says that COUNT "
 		 "elements from FIRST on, row-major, begin at BYTE of FILE.",
 	.tables = { own, opts_select, opts_source, opts_talk, NULL },

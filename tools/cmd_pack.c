@@ -9,9 +9,10 @@ const struct opt opts_pack[] = {
 	{ "force", 0, OPT_FLAG, &cli_args.force, NULL,
 	  "replace an existing destination", 0 },
 	{ "dry-run", 0, OPT_FLAG, &cli_args.dry_run, NULL, "look and check, write nothing", 0 },
-	{ "restart", 0, OPT_FLAG, &cli_args.restart, NULL, "drop what a killed run left", 0 },
+	{ "restart", 0, OPT_FLAG, &cli_args.restart, NULL,
+	  "drop what a killed run left", OPT_RARE },
 	{ "sync", 0, OPT_CHOICE, &cli_args.sync, "data|full|none",
-	  "what is synced before the rename", 0 },
+	  "what is synced before the rename", OPT_RARE },
 	{ 0 },
 };
 
@@ -23,7 +24,7 @@ static const struct opt own[] = {
 	{ "output", 'o', OPT_TEXT, &cli_args.output, "DST",
 	  "destination, instead of the last word", 0 },
 	{ "level", 0, OPT_COUNT, &want.level, "N", "zstd's level, 1 to 19 (default 3)", 0 },
-	{ "strict", 0, OPT_FLAG, &cli_args.strict, NULL, "warnings stop it, exit 1", 0 },
+	{ "strict", 0, OPT_FLAG, &cli_args.strict, NULL, "warnings stop it, exit 1", OPT_RARE },
 	{ 0 },
 };
 
@@ -134,6 +135,8 @@ const struct command cmd_pack = {
 		 "'tar --zstd -x' unpacks it; an index in it lets zckpt read one tensor without "
 		 "unpacking: inspect, ls, map, cat, verify, digest, diff, convert and reshard take "
 		 "it as a source. DST - is stdout.",
+	.examples = "zckpt pack run run.tar.zst\n"
+		    "zckpt pack --level 10 run/global_step200 step200.tar.zst\n",
 	.notes = "docs/formats/pack.md says what is in it.",
 	.tables = { own, opts_pack, opts_source, opts_run, opts_talk, NULL },
 };

@@ -16,7 +16,8 @@ static struct {
 
 static const struct opt own[] = {
 	{ "gpus", 'n', OPT_COUNT, &want.gpus, "N", "data-parallel GPUs (default 1)", 0 },
-	{ "gpus-per-node", 0, OPT_COUNT, &want.gpus_per_node, "N", "of a host (default 8)", 0 },
+	{ "gpus-per-node", 0, OPT_COUNT, &want.gpus_per_node, "N",
+	  "of a host (default 8)", OPT_RARE },
 	{ "stage", 0, OPT_TEXT, &want.stage, "0|1|2|3",
 	  "ZeRO stage (default: the first that fits, else 3)", 0 },
 	{ "offload", 0, OPT_CHOICE, &want.offload, "none|optimizer|params",
@@ -30,19 +31,19 @@ static const struct opt own[] = {
 	{ "recompute", 0, OPT_FLAG, &want.recompute, NULL,
 	  "layers are computed again (activation checkpointing)", 0 },
 	{ "attention", 0, OPT_CHOICE, &want.attention, "flash|matrix",
-	  "matrix: its scores are written down (\"eager\")", 0 },
+	  "matrix: its scores are written down (\"eager\")", OPT_RARE },
 	{ "ops", 0, OPT_CHOICE, &want.ops, "eager|fused",
-	  "how layers are written: as transformers does, or fused", 0 },
+	  "how layers are written: as transformers does, or fused", OPT_RARE },
 	{ "engine", 0, OPT_CHOICE, &want.engine, "deepspeed|ztrain",
-	  "ztrain: of its CPU ranks; --gpus is how many, --gpu-mem of each", 0 },
+	  "ztrain: of its CPU ranks; --gpus is how many, --gpu-mem of each", OPT_RARE },
 	{ "ds-config", 0, OPT_TEXT, &want.ds_config, "FILE",
 	  "DeepSpeed configuration: what is not said here comes from it", 0 },
 	{ "config", 0, OPT_TEXT, &want.config, "FILE",
 	  "config.json, where it is not beside the weights", 0 },
 	{ "gpu-mem", 0, OPT_SIZE, &want.gpu_mem, "SIZE", "of a GPU: 80GiB; what fits?", 0 },
-	{ "host-mem", 0, OPT_SIZE, &want.host_mem, "SIZE", "of a host, likewise", 0 },
+	{ "host-mem", 0, OPT_SIZE, &want.host_mem, "SIZE", "of a host, likewise", OPT_RARE },
 	{ "overhead", 0, OPT_SIZE, &want.overhead, "SIZE",
-	  "of a GPU for CUDA and NCCL (default 685MiB, +840MiB)", 0 },
+	  "of a GPU for CUDA and NCCL (default 685MiB, +840MiB)", OPT_RARE },
 	{ 0 },
 };
 
@@ -307,6 +308,9 @@ const struct command cmd_plan = {
 	.about = "Estimates memory of a GPU and a host, and the files of a save, for a run under "
 		 "DeepSpeed: a line a term, with -v its formula; which stages fit --gpu-mem, and "
 		 "what to change when the one asked for does not. Or of the CPU ranks of ztrain.",
+	.examples = "zckpt plan --gpus 8 8B\n"
+		    "zckpt plan --gpus 8 --gpu-mem 80GiB qwen2.5-7b\n"
+		    "zckpt plan --gpus 8 --stage 3 --offload optimizer my-model\n",
 	.notes = "MODEL is a config.json of transformers, weights or a step of any format, a "
 		 "number of parameters (8B), or a published model (qwen2.5-7b). Exit 1 if it does "
 		 "not fit.",

@@ -18,12 +18,12 @@ static const struct opt own[] = {
 	{ "moments-last", 0, OPT_COUNT, &want.moments_last, "M",
 	  "of what stays, all but the newest M lose their moments", 0 },
 	{ "link", 0, OPT_CHOICE, &want.link, "no|hard|reflink",
-	  "same files of neighbouring steps become one", 0 },
+	  "same files of neighbouring steps become one", OPT_RARE },
 	{ "apply", 0, OPT_FLAG, &want.apply, NULL, "do it; without this it is only shown", 0 },
 	{ "full", 0, OPT_FLAG, &want.full, NULL,
 	  "read every byte of the newest step before trusting it", 0 },
 	{ "sync", 0, OPT_CHOICE, &cli_args.sync, "data|full|none",
-	  "what is synced before something is removed", 0 },
+	  "what is synced before something is removed", OPT_RARE },
 	{ 0 },
 };
 
@@ -205,7 +205,7 @@ static int run(struct args *args)
 
 static const struct opt opening[] = {
 	{ "threads", 0, OPT_COUNT, &cli_args.threads, "N",
-	  "threads (default: CPUs, within a limit)", 0 },
+	  "threads (default: CPUs, within a limit)", OPT_RARE },
 	OPT_LIMITS,
 	{ 0 },
 };
@@ -219,6 +219,8 @@ const struct command cmd_prune = {
 		 "and why; with --apply that is done. A step stays if one --keep rule keeps it. "
 		 "The newest step that verifies, newer ones, the one that 'latest' names, one that "
 		 "is being written, a trainer's best and what a link leads to always stay.",
+	.examples = "zckpt prune --keep-last 2 run\n"
+		    "zckpt prune --keep-last 2 --apply run\n",
 	.notes = "Exit 1 if there is no step, or none verifies.",
 	.tables = { own, opening, opts_run, opts_talk, NULL },
 };

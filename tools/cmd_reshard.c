@@ -27,15 +27,15 @@ static const struct opt own[] = {
 	{ "stage", 0, OPT_TEXT, &want.stage, "0|1|2|3|bf16",
 	  "ZeRO stage (default: the source's)", 0 },
 	{ "sub-group-size", 0, OPT_COUNT, &want.sub_group_size, "N",
-	  "stage 3: as in the configuration that resumes", 0 },
+	  "stage 3: as in the configuration that resumes", OPT_RARE },
 	{ "round-robin", 0, OPT_FLAG, &want.round_robin, NULL,
-	  "lay out by round robin; --no-round-robin: not", OPT_NEGATABLE },
+	  "lay out by round robin; --no-round-robin: not", OPT_NEGATABLE | OPT_RARE },
 	{ "reset-optimizer", 0, OPT_FLAG, &want.reset_optimizer, NULL,
 	  "moments become zero, their step 0; weights and masters stay", 0 },
 	{ "drop-state", 0, OPT_COMMAS, &want.drop_state, "PATTERN",
-	  "leave this optimizer state out, as in max_exp_avg_sq", 0 },
+	  "leave this optimizer state out, as in max_exp_avg_sq", OPT_RARE },
 	{ "ds-version", 0, OPT_TEXT, &want.ds_version, "VERSION",
-	  "DeepSpeed that is to load it (default: the one that wrote it)", 0 },
+	  "DeepSpeed that is to load it (default: the one that wrote it)", OPT_RARE },
 	{ "new-tag", 0, OPT_TEXT, &want.new_tag, "NAME", "name of the step in DST", 0 },
 	{ "force", 0, OPT_FLAG, &cli_args.force, NULL, "replace a step of that name in DST", 0 },
 	{ 0 },
@@ -344,6 +344,9 @@ const struct command cmd_reshard = {
 		 "'latest' and the step, which stock DeepSpeed resumes at M ranks without a flag. "
 		 "Weights, masters and optimizer states are kept bit for bit. Quote 'N->M', or "
 		 "write N:M. SRC may be a universal checkpoint or a native step; --to makes one.",
+	.examples = "zckpt reshard '8->4' run run-on-4\n"
+		    "zckpt reshard --world 4 --stage 3 run run-stage3\n"
+		    "zckpt reshard --to universal run run-universal\n",
 	.notes = NULL,
 	.tables = { own, opts_source, opts_write, opts_run, opts_talk, NULL },
 };

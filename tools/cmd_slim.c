@@ -17,7 +17,7 @@ static const struct opt own[] = {
 	  "drop optimizer states; masters stay", 0 },
 	{ "output", 'o', OPT_TEXT, &cli_args.output, "DST",
 	  "destination, instead of the last word", 0 },
-	{ "strict", 0, OPT_FLAG, &cli_args.strict, NULL, "warnings stop it, exit 1", 0 },
+	{ "strict", 0, OPT_FLAG, &cli_args.strict, NULL, "warnings stop it, exit 1", OPT_RARE },
 	{ 0 },
 };
 
@@ -174,6 +174,8 @@ const struct command cmd_slim = {
 		 "file. Without --views, --frozen or --moments it drops what nobody misses: bytes "
 		 "of storages that no tensor uses, and second copies of frozen parameters. What "
 		 "stays is kept bit for bit. With --dry-run, DST may be left out.",
+	.examples = "zckpt slim --dry-run run\n"
+		    "zckpt slim --moments run run-small\n",
 	.notes = "Without moments DeepSpeed loads a step with load_optimizer_states=False.",
 	.tables = { own, opts_pack, opts_source, opts_run, opts_talk, NULL },
 };

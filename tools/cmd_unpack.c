@@ -5,7 +5,7 @@ static const struct opt own[] = {
 	{ "output", 'o', OPT_TEXT, &cli_args.output, "DST",
 	  "destination, instead of the last word", 0 },
 	{ "threads", 0, OPT_COUNT, &cli_args.threads, "N",
-	  "threads (default: CPUs, within a limit)", 0 },
+	  "threads (default: CPUs, within a limit)", OPT_RARE },
 	{ 0 },
 };
 
@@ -43,6 +43,8 @@ const struct command cmd_unpack = {
 		 "of DST, a link, a device or a name that stands twice is refused as a whole (exit "
 		 "4). One folder, as a step is, may go into a DST that is there; 'latest' is "
 		 "changed last.",
+	.examples = "zckpt unpack run.tar.zst restored\n"
+		    "zckpt unpack step200.tar run\n",
 	.notes = "--force replaces a folder of the same name in DST, and no other.",
 	.tables = { own, opts_pack, opts_run, opts_talk, NULL },
 };

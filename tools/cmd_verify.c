@@ -17,10 +17,10 @@ static const struct opt own[] = {
 	{ "force", 0, OPT_FLAG, &cli_args.force, NULL,
 	  "do not compare with the manifest that is there; replace it", 0 },
 	{ "expect-finding", 0, OPT_COMMAS, &want.expect_finding, "ID",
-	  "exit 0 only if these findings are met and no others", 0 },
-	{ "strict", 0, OPT_FLAG, &cli_args.strict, NULL, "warnings count as errors", 0 },
+	  "exit 0 only if these findings are met and no others", OPT_RARE },
+	{ "strict", 0, OPT_FLAG, &cli_args.strict, NULL, "warnings count as errors", OPT_RARE },
 	{ "sync", 0, OPT_CHOICE, &cli_args.sync, "data|full|none",
-	  "what of the manifest is synced", 0 },
+	  "what of the manifest is synced", OPT_RARE },
 	{ 0 },
 };
 
@@ -330,6 +330,8 @@ const struct command cmd_verify = {
 	.about = "Looks for what is missing, damaged, mixed up or stale, and names it. Without "
 		 "--full no tensor is read but the ends of masters and weights; with it every byte "
 		 "is. A manifest beside the files is compared with them. Exit 0: whole; 1: not.",
+	.examples = "zckpt verify run\n"
+		    "zckpt verify --full model.safetensors\n",
 	.notes = "zckpt explain ID explains a finding. zckpt verify --full --write-manifest "
 		 "RUN, once, lets every later verify see any change.",
 	.tables = { own, opts_source, opts_run, opts_talk, NULL },

@@ -68,7 +68,7 @@ static int help(int argc, char **argv)
 	}
 	if (!cmd)
 		return unknown_command(argv[1]);
-	cli_help(cmd, stdout);
+	cli_help(cmd, opt_help_all(argc, argv), stdout);
 	return EXIT_DONE;
 }
 
@@ -107,7 +107,7 @@ static int run(int argc, char **argv)
 	if (status)
 		return status;
 	if (args->help) {
-		cli_help(cmd, stdout);
+		cli_help(cmd, opt_help_all(argc, argv), stdout);
 		return EXIT_DONE;
 	}
 	if (!args->threads)

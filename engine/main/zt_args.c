@@ -214,9 +214,18 @@ static const char *const bench_has[] = {
 	"overflow", "device", "reduction", "threads", "seed", "timeout", "secret-file",
 };
 
+/* Of all calls: '-h --all' lists them, -h alone does not. */
+static const char *const rare[] = {
+	"beta1", "beta2", "eps", "lr-scheduler-args", "loss", "overflow", "keep-all", "reduction",
+	"seed", "timeout", "secret-file", "data-kind", "overlap", "pad-id", "order", "tail", "deal",
+	"save-buffer", "save-threads", "sync", "grace", "overwrite-steps", "allow-other-model",
+	"max-shard-size", "counters", "exact", "check-launch", "local_rank", "peak-tflops",
+	"warmup",
+};
+
 /* A call: rows of its own, and some of 'rows'. */
 struct call {
-	const char *name, *usage;
+	const char *name, *usage, *examples;
 	const struct opt *own;
 	const char *const *has;
 	size_t nhas;
@@ -231,11 +240,18 @@ static const struct call calls[] = {
 	  "       ztrain config FILE          (DeepSpeed's JSON of accelerate's YAML)\n"
 	  "\n"
 	  "Trains Llama 3, Qwen2.5 and Qwen3 with ZeRO 0 to 3 on CPU ranks, or GPUs\n"
-	  "(make gpu).", rows, NULL, 0 },
+	  "(make gpu).",
+	  "  ztrain --model config.json --random --steps 100\n"
+	  "  ztrain --model my-model --data rows.jsonl --config ds.json --save run\n"
+	  "  mpirun -n 8 ztrain --model my-model --data rows.jsonl --save run "
+	  "--resume auto\n",
+	  rows, NULL, 0 },
 	{ "ztrain bench", "usage: ztrain bench --model DIR|config.json [options]\n"
 	  "       mpirun -n N ztrain bench ...        (srun, torchrun likewise)\n"
 	  "\n"
 	  "Trains on random tokens from random weights, saves nothing, and says how fast.",
+	  "  ztrain bench --model config.json\n"
+	  "  ztrain bench --model config.json --stages 0,1,2,3 --memory 1GiB\n",
 	  bench_rows, bench_has, sizeof(bench_has) / sizeof(bench_has[0]) },
 };
 
@@ -331,14 +347,37 @@ static void list_shared(const struct call *c, struct opt *out)
 	*out = (struct opt){ 0 };
 }
 
-static void print_help(const struct call *c, const struct opt *const *tables)
+/* The table with OPT_RARE where it belongs. */
+static const struct opt *mark_rare(const struct opt *from, struct opt *out)
 {
-	static const struct opt_style style = { .column = 26, .gap = 1, .width = 98 };
+	for (struct opt *row = out;; row++) {
+		*row = *from++;
+		for (size_t i = 0; row->name && i < sizeof(rare) / sizeof(rare[0]); i++)
+			row->flags |= !strcmp(row->name, rare[i]) ? OPT_RARE : 0;
+		if (!row->kind)
+			return out;
+	}
+}
+
+static void print_help(const struct call *c, const struct opt *shared, int all)
+{
+	static struct opt own_rows[sizeof(rows) / sizeof(rows[0])];
+	static struct opt shared_rows[sizeof(rows) / sizeof(rows[0])];
+	const struct opt *const tables[] = {
+		mark_rare(c->own, own_rows), mark_rare(shared, shared_rows), NULL,
+	};
+	const struct opt_style style = {
+		.list = all ? OPT_LIST_ALL : OPT_LIST_COMMON, .column = 26, .gap = 1, .width = 79,
+	};
 
 	puts(c->usage);
-	for (; *tables; tables++)
-		opt_help(*tables, &style, stdout);
+	printf("\nexamples:\n%s", c->examples);
+	for (size_t i = 0; tables[i]; i++)
+		opt_help(tables[i], &style, stdout);
 	puts("\nExit status: 0 done, 1 it failed, 2 a wrong call.");
+	if (!all)
+		printf("'%s -h --all' lists %u more options.\n", c->name,
+		       opt_count(tables, OPT_LIST_RARE));
 }
 
 /* 1 when help or the version was printed. */
@@ -362,7 +401,7 @@ static int parse(const struct call *c, int argc, char **argv, struct words *rest
 	if (rc)
 		return rc;
 	if (help)
-		print_help(c, tables);
+		print_help(c, shared, opt_help_all(argc, argv));
 	if (version)
 		printf("ztrain %s%s\n", ckpt_version(), en_comm_mpi_is_built() ? ", with MPI" : "");
 	return help || version;

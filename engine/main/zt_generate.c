@@ -79,11 +79,18 @@ static const struct opt options[] = {
 
 static void print_help(void)
 {
-	static const struct opt_style style = { .column = 26, .gap = 1, .width = 88 };
+	static const struct opt_style style = { .list = OPT_LIST_ALL, .column = 26, .gap = 1,
+						.width = 79 };
 
 	puts("usage: ztrain generate --model PATH --prompt-ids 1,2,3 [options]\n"
 	     "\n"
-	     "Prints the numbers of the tokens that come next, in one line.\n");
+	     "Prints the numbers of the tokens that come next, in one line.\n"
+	     "\n"
+	     "examples:\n"
+	     "  ztrain generate --model my-model --prompt-ids 1,2,3\n"
+	     "  ztrain generate --model my-model --bytes --prompt 'Once upon' --temperature 1\n"
+	     "\n"
+	     "options:");
 	opt_help(options, &style, stdout);
 	puts("\nExit status: 0 done, 1 it failed, 2 a wrong call.");
 }

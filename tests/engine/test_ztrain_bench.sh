@@ -190,7 +190,7 @@ refused 1 'no-such' --model no-such
 refused 1 'trace.json' --model "$models/qwen3" --seq 9 --steps 1 --warmup 0 --trace not/there/trace.json --device "$device"
 
 # ---- the manual has every option, and no other
-"$ztrain" bench --help | grep -o '^  --[a-z0-9-]*' | tr -d ' ' | sort -u > options
+"$ztrain" bench --help --all | grep -o '^  --[a-z0-9-]*' | tr -d ' ' | sort -u > options
 tr -d '\\' < "$root/docs/man/ztrain-bench.1" | grep '^[.]\(BI\|B\|BR\) -' | grep -o -- '--[a-z0-9-]*' |
 	grep -vx -e --stages | sort -u > manual
 echo --stages | sort -u - manual | diff options - > said && good || bad 'the manual and --help'

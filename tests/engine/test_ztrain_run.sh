@@ -162,7 +162,7 @@ ACCELERATE_MIXED_PRECISION=no MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 train 1 --
 has_text 'accelerate launch' 'it started this one alone'
 
 # ---- the manual has every option, and no other
-"$ztrain" --help | grep -o '^  --[a-z0-9-]*' | tr -d ' ' | sort -u > options
+"$ztrain" --help --all | grep -o '^  --[a-z0-9-]*' | tr -d ' ' | sort -u > options
 tr -d '\\' < "$root/docs/man/ztrain.1" | grep '^[.]\(BI\|B\|BR\) -' | grep -o -- '--[a-z0-9-]*' |
 	grep -vx -e --help -e --version | sort -u > manual
 diff options manual > said && good || bad 'the manual and --help'

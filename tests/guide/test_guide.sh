@@ -89,11 +89,11 @@ known() {
 				bench | generate) ;;
 				*) verb='' help=$work/help.ztrain ;;
 				esac
-				[ -e "$help" ] || ztrain $verb --help > "$help" 2>&1
+				[ -e "$help" ] || ztrain $verb --help --all > "$help" 2>&1
 			elif [ "$verb" = help ] || [ "${verb#-}" != "$verb" ] || [ "$verb" = COMMAND ] || [ "$verb" = ... ]; then
 				program='' ; continue
 			elif [ ! -e "$help" ]; then
-				zckpt "$verb" -h > "$help" 2> /dev/null ||
+				zckpt "$verb" -h --all > "$help" 2> /dev/null ||
 					{ rm -f "$help"; fails "there is no command 'zckpt $verb'"; program=''; continue; }
 			fi
 		fi

@@ -14,15 +14,15 @@ _zckpt()
 		words=$("$program" explain 2> /dev/null | sed -n 's/^  \([A-Z_]*\)  .*/\1/p')
 		cur=${cur^^}
 	elif [[ $cur == -* ]]; then
-		words=$("$program" "$verb" -h 2> /dev/null |
-			sed -n '/^  /p' | grep -o -- '--[a-z][a-z-]*')
+		words=$("$program" "$verb" -h --all 2> /dev/null |
+			sed -n '/^  *-/p' | grep -o -- '--[a-z][a-z-]*')
 	else
 		case $prev in
 		--dtype) words='fp32 bf16 fp16 keep' ;;
 		--state) words='all weight master exp_avg exp_avg_sq' ;;
 		--only) words='trainable frozen buffers' ;;
 		--tied | --sync)
-			words=$("$program" "$verb" -h 2> /dev/null |
+			words=$("$program" "$verb" -h --all 2> /dev/null |
 				sed -n "s/^ *$prev \([a-z|]*\).*/\1/p" | tr '|' ' ')
 			;;
 		esac

@@ -29,6 +29,7 @@ enum opt_kind {
 #define OPT_NEGATABLE 1u
 #define OPT_HIDDEN 2u	/* accepted, not in the help */
 #define OPT_LAST 4u	/* a flag that ends the parsing */
+#define OPT_RARE 8u	/* listed by '-h --all' only */
 
 struct opt_call;
 
@@ -78,14 +79,25 @@ int opt_size_parse(const char *text, uint64_t *bytes_out);
 /* Fills what an option with a value fills. */
 int opt_set(const struct opt_call *call, const struct opt *opt, const char *text);
 
-/* Columns of a list of options. */
+enum opt_list {
+	OPT_LIST_COMMON = 0,	/* those without OPT_RARE */
+	OPT_LIST_RARE,
+	OPT_LIST_ALL,
+};
+
+/* A list of options: which, and its columns. */
 struct opt_style {
+	enum opt_list list;
 	int column;	/* of the help; an option that comes closer gets a line of its own */
 	int gap;	/* blanks before it, at least */
 	int width;
 	int letters;	/* whether short options are listed */
 };
 void opt_help(const struct opt *table, const struct opt_style *style, FILE *out);
+/* How many options of the tables (they end with NULL) opt_help() lists. */
+unsigned opt_count(const struct opt *const *tables, enum opt_list list);
+/* Whether a call for help asks for rare options too: its last word is --all. */
+int opt_help_all(int argc, char **argv);
 /* Words of 'text' from 'column' on, further lines indented by 'indent', at most 'width' wide. */
 void opt_wrap(FILE *out, const char *text, size_t column, size_t indent, size_t width);
 

@@ -48,12 +48,43 @@ static void help_option(const struct opt *opt, const struct opt_style *style, FI
 	opt_wrap(out, opt->help, column, column, (size_t)style->width);
 }
 
+static int is_listed(const struct opt *opt, enum opt_list list)
+{
+	if (opt->kind == OPT_HEADING || opt->flags & OPT_HIDDEN)
+		return 0;
+	return list == OPT_LIST_ALL || (list == OPT_LIST_RARE) == !!(opt->flags & OPT_RARE);
+}
+
 void opt_help(const struct opt *table, const struct opt_style *style, FILE *out)
 {
-	for (const struct opt *opt = table; opt->kind; opt++) {
+	const char *heading = NULL;	/* printed with the first option below it */
+	const struct opt *opt;
+
+	for (opt = table; opt->kind; opt++) {
 		if (opt->kind == OPT_HEADING)
-			fprintf(out, "\n%s\n", opt->help);
-		else if (!(opt->flags & OPT_HIDDEN))
-			help_option(opt, style, out);
+			heading = opt->help;
+		if (!is_listed(opt, style->list))
+			continue;
+		if (heading)
+			fprintf(out, "\n%s\n", heading);
+		heading = NULL;
+		help_option(opt, style, out);
 	}
+	if (opt > table && opt[-1].kind == OPT_HEADING)	/* of the table that follows */
+		fprintf(out, "\n%s\n", heading);
+}
+
+unsigned opt_count(const struct opt *const *tables, enum opt_list list)
+{
+	unsigned n = 0;
+
+	for (; *tables; tables++)
+		for (const struct opt *opt = *tables; opt->kind; opt++)
+			n += (unsigned)is_listed(opt, list);
+	return n;
+}
+
+int opt_help_all(int argc, char **argv)
+{
+	return argc > 1 && !strcmp(argv[argc - 1], "--all");
 }
