@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "formats/ck_formats.h"
+#include "libckpt/base/ck_buf.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_hash.h"
 #include "libckpt/base/ck_sys.h"
@@ -10,6 +11,7 @@
 #include "libckpt/run/ck_read.h"
 
 #define READ_CACHE ((uint64_t)64 << 20)
+#define MAX_NAMES 300	/* bytes of names in a message */
 
 static const char *text(const char *s)
 {
@@ -38,19 +40,22 @@ void ckpt_info_get(const struct ckpt *ck, struct ckpt_info *out)
 	ck_hash128_print(ck_hasher_sum(ix->fingerprint), out->fingerprint);
 }
 
-static int check(const char *what, uint64_t number, uint64_t n, struct ckpt_err *err)
+/* Whether 'where' has a 'what' of that number, from 0. */
+static int check(const char *where, const char *what, uint64_t number, uint64_t n,
+		 struct ckpt_err *err)
 {
 	if (number < n)
 		return 0;
-	return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-		       "there is no %s %" PRIu64 ", they are %" PRIu64, what, number, n);
+	return ck_fail(err, CKPT_E_USAGE, where, CKPT_NO_OFFSET,
+		       "there is no %s %" PRIu64 ": it has %" PRIu64 ", counted from 0", what,
+		       number, n);
 }
 
 int ckpt_tensor_get(const struct ckpt *ck, uint64_t tensor, struct ckpt_tensor_info *out,
 		    struct ckpt_err *err)
 {
 	const struct ck_tensor *t;
-	int rc = check("tensor", tensor, ck->ix.ntensors, err);
+	int rc = check(ck->ix.path, "tensor", tensor, ck->ix.ntensors, err);
 
 	if (rc)
 		return rc;
@@ -79,10 +84,11 @@ static int state_at(const struct ckpt *ck, uint64_t tensor, uint32_t state,
 		    const struct ck_state **out, struct ckpt_err *err)
 {
 	uint32_t s;
-	int rc = check("tensor", tensor, ck->ix.ntensors, err);
+	int rc = check(ck->ix.path, "tensor", tensor, ck->ix.ntensors, err);
 
 	if (!rc)
-		rc = check("state", state, ck->ix.tensor[tensor].nstates, err);
+		rc = check(ck->ix.tensor[tensor].name, "state", state,
+			   ck->ix.tensor[tensor].nstates, err);
 	if (rc)
 		return rc;
 	s = ck->ix.tensor[tensor].first_state;
@@ -107,6 +113,48 @@ int ckpt_state_get(const struct ckpt *ck, uint64_t tensor, uint32_t state,
 	return 0;
 }
 
+/* What the tensor has in place of the state that the caller wants. */
+static int fail_no_state(const struct ckpt *ck, const struct ck_tensor *t, const char *name,
+			 struct ckpt_err *err)
+{
+	struct ck_buf buf = CK_BUF_INIT(MAX_NAMES);
+	uint32_t s = t->first_state;
+	int rc = 0;
+
+	if (t->role == CKPT_ROLE_ALIAS)
+		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
+			       "it is a second name of %.200s, which has the states",
+			       ck->ix.tensor[t->alias_of].name);
+	for (uint32_t i = 0; i < t->nstates && !rc; i++, s = ck->ix.state[s].next)
+		rc = ck_buf_addf(&buf, NULL, "%s%s", i ? ", " : "", ck->ix.state[s].name);
+	rc = ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
+		     "it has no state %.80s, but %s", name, buf.len ? buf.p : "none at all");
+	ck_buf_release(&buf);
+	return rc;
+}
+
+int ckpt_state_find(const struct ckpt *ck, uint64_t tensor, const char *name,
+		    uint32_t *state_out, struct ckpt_err *err)
+{
+	const struct ck_tensor *t;
+	uint32_t s;
+	int rc = check(ck->ix.path, "tensor", tensor, ck->ix.ntensors, err);
+
+	if (rc)
+		return rc;
+	if (!name)
+		name = "weight";
+	t = &ck->ix.tensor[tensor];
+	s = t->first_state;
+	for (uint32_t i = 0; i < t->nstates; i++, s = ck->ix.state[s].next) {
+		if (strcmp(ck->ix.state[s].name, name))
+			continue;
+		*state_out = i;
+		return 0;
+	}
+	return fail_no_state(ck, t, name, err);
+}
+
 int ckpt_extent_get(const struct ckpt *ck, uint64_t tensor, uint32_t state, uint64_t extent,
 		    struct ckpt_extent_info *out, struct ckpt_err *err)
 {
@@ -115,7 +163,7 @@ int ckpt_extent_get(const struct ckpt *ck, uint64_t tensor, uint32_t state, uint
 	int rc = state_at(ck, tensor, state, &s, err);
 
 	if (!rc)
-		rc = check("extent", extent, s->nextents, err);
+		rc = check(ck->ix.tensor[tensor].name, "extent", extent, s->nextents, err);
 	if (rc)
 		return rc;
 	e = &ck->ix.extent[s->extent + extent];
@@ -132,7 +180,7 @@ int ckpt_extent_get(const struct ckpt *ck, uint64_t tensor, uint32_t state, uint
 int ckpt_finding_get(const struct ckpt *ck, uint64_t finding, struct ckpt_finding *out,
 		     struct ckpt_err *err)
 {
-	int rc = check("finding", finding, ck->findings.n, err);
+	int rc = check(ck->ix.path, "finding", finding, ck->findings.n, err);
 
 	if (!rc)
 		*out = ck->findings.list[finding];
@@ -142,7 +190,7 @@ int ckpt_finding_get(const struct ckpt *ck, uint64_t finding, struct ckpt_findin
 int ckpt_file_get(const struct ckpt *ck, uint64_t file, struct ckpt_file_info *out,
 		  struct ckpt_err *err)
 {
-	int rc = check("file", file, ck->ix.nsources, err);
+	int rc = check(ck->ix.path, "file", file, ck->ix.nsources, err);
 
 	if (!rc)
 		*out = (struct ckpt_file_info){
@@ -155,7 +203,7 @@ int ckpt_file_get(const struct ckpt *ck, uint64_t file, struct ckpt_file_info *o
 int ckpt_fact_get(const struct ckpt *ck, uint64_t fact, const char **key_out,
 		  const char **value_out, struct ckpt_err *err)
 {
-	int rc = check("fact", fact, ck->ix.nfacts, err);
+	int rc = check(ck->ix.path, "fact", fact, ck->ix.nfacts, err);
 
 	if (rc)
 		return rc;

@@ -375,8 +375,10 @@ CKPT_API void ckpt_info_get(const struct ckpt *ck, struct ckpt_info *out);
 /*
  * The members of the index by number, from 0 to the counts of ckpt_info (states and
  * extents: of the tensor's and state's info).  Strings and shapes in '*out' are lent by the
- * handle.  No I/O.  Return 0, or -CKPT_E_USAGE for a number past the end, or, of
- * ckpt_tensor_find(), for a name that no tensor has.
+ * handle.  No I/O.  Return 0, or -CKPT_E_USAGE for a number past the end, or, of the two
+ * functions that find, for a name that the checkpoint or the tensor lacks.  ckpt_state_find()
+ * with name NULL finds "weight"; its message lists the states that the tensor has.  A second
+ * name of a tied tensor (CKPT_ROLE_ALIAS) has no states: use tensor number 'alias_of'.
  */
 CKPT_API int ckpt_tensor_get(const struct ckpt *ck, uint64_t tensor,
 			     struct ckpt_tensor_info *out, struct ckpt_err *err);
@@ -384,6 +386,8 @@ CKPT_API int ckpt_tensor_find(const struct ckpt *ck, const char *name, uint64_t 
 			      struct ckpt_err *err);
 CKPT_API int ckpt_state_get(const struct ckpt *ck, uint64_t tensor, uint32_t state,
 			    struct ckpt_state_info *out, struct ckpt_err *err);
+CKPT_API int ckpt_state_find(const struct ckpt *ck, uint64_t tensor, const char *name,
+			     uint32_t *state_out, struct ckpt_err *err);
 CKPT_API int ckpt_extent_get(const struct ckpt *ck, uint64_t tensor, uint32_t state,
 			     uint64_t extent, struct ckpt_extent_info *out,
 			     struct ckpt_err *err);

@@ -112,19 +112,68 @@ static void every_tensor_is_found_by_its_name(void **state)
 	}
 }
 
+static void every_state_is_found_by_its_name(void **state)
+{
+	struct ckpt_tensor_info tensor;
+	struct ckpt_state_info s;
+	uint32_t number;
+
+	(void)state;
+	for (uint64_t i = 0; i < info.ntensors; i++) {
+		assert_int_equal(ckpt_tensor_get(ck, i, &tensor, NULL), 0);
+		for (uint32_t k = 0; k < tensor.nstates; k++) {
+			assert_int_equal(ckpt_state_get(ck, i, k, &s, NULL), 0);
+			number = 77;
+			assert_int_equal(ckpt_state_find(ck, i, s.name, &number, NULL), 0);
+			assert_int_equal(number, k);
+			if (!strcmp(s.name, "weight")) {
+				assert_int_equal(ckpt_state_find(ck, i, NULL, &number, NULL), 0);
+				assert_int_equal(number, k);
+			}
+		}
+	}
+}
+
+/* A message without the tensor's name, or without what it has, sends the user to the manual. */
+static void what_is_wrong_with_a_state_is_said(void **state)
+{
+	struct ckpt_tensor_info tensor;
+	struct ckpt_state_info s;
+	struct ckpt_err err = { 0 };
+	uint32_t number = 77;
+	uint64_t t;
+
+	(void)state;
+	assert_int_equal(ckpt_tensor_find(ck, "blocks.0.down.weight", &t, NULL), 0);
+	assert_int_equal(ckpt_state_find(ck, t, "exp_av", &number, &err), -CKPT_E_USAGE);
+	assert_string_equal(err.where, "blocks.0.down.weight");
+	assert_non_null(strstr(err.msg, "no state exp_av, but"));
+	assert_non_null(strstr(err.msg, "exp_avg"));
+	assert_non_null(strstr(err.msg, "master"));
+	assert_int_equal(number, 77);
+	memset(&err, 0, sizeof(err));
+	assert_int_equal(ckpt_state_get(ck, t, 44, &s, &err), -CKPT_E_USAGE);
+	assert_string_equal(err.where, "blocks.0.down.weight");
+	assert_string_equal(err.msg, "there is no state 44: it has 4, counted from 0");
+	assert_int_equal(ckpt_state_find(ck, info.ntensors, "weight", &number, NULL),
+			 -CKPT_E_USAGE);
+	for (t = 0; t < info.ntensors; t++) {
+		assert_int_equal(ckpt_tensor_get(ck, t, &tensor, NULL), 0);
+		if (tensor.role == CKPT_ROLE_ALIAS)
+			break;
+	}
+	assert_true(t < info.ntensors);
+	memset(&err, 0, sizeof(err));
+	assert_int_equal(ckpt_state_find(ck, t, "weight", &number, &err), -CKPT_E_USAGE);
+	assert_non_null(strstr(err.msg, "second name of"));
+}
+
 /* The state of that name, or -1. */
 static int64_t state_named(uint64_t tensor, const char *name)
 {
-	struct ckpt_tensor_info t;
-	struct ckpt_state_info s;
+	uint32_t number;
 
-	assert_int_equal(ckpt_tensor_get(ck, tensor, &t, NULL), 0);
-	for (uint32_t i = 0; i < t.nstates; i++) {
-		assert_int_equal(ckpt_state_get(ck, tensor, i, &s, NULL), 0);
-		if (!strcmp(s.name, name))
-			return i;
-	}
-	return -1;
+	return ckpt_state_find(ck, tensor, name, &number, NULL) ? -1 : (int64_t)number;
 }
 
 static void what_is_read_is_what_lies_at_the_extents_byte(void **state)
@@ -203,6 +252,8 @@ int main(void)
 		cmocka_unit_test(every_type_is_found_by_its_own_name),
 		cmocka_unit_test(a_number_past_the_end_is_a_wrong_call),
 		cmocka_unit_test(every_tensor_is_found_by_its_name),
+		cmocka_unit_test(every_state_is_found_by_its_name),
+		cmocka_unit_test(what_is_wrong_with_a_state_is_said),
 		cmocka_unit_test(what_is_read_is_what_lies_at_the_extents_byte),
 		cmocka_unit_test(a_range_or_buffer_that_does_not_fit_is_a_wrong_call),
 		cmocka_unit_test(a_finding_that_does_not_exist_cannot_be_made_a_warning),
