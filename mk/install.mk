@@ -4,9 +4,13 @@ incdir := $(DESTDIR)$(PREFIX)/include
 libdir := $(DESTDIR)$(PREFIX)/lib
 mandir := $(DESTDIR)$(PREFIX)/share/man
 MAN    := $(sort $(wildcard docs/man/*.[1-9]))
+# Completions: shells look for the name of the program.
+bashdir := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+zshdir  := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+fishdir := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 PUBLIC := $(sort $(wildcard libckpt/include/*.h))
 
-## install: headers, libraries, pkg-config file, program, manual (honours DESTDIR, PREFIX)
+## install: headers, libraries, pkg-config file, programs, manual, completions (honours DESTDIR, PREFIX)
 install: all
 	install -d $(bindir) $(incdir) $(libdir)/pkgconfig
 	install -m 644 $(PUBLIC) $(incdir)
@@ -19,11 +23,17 @@ install: all
 	    libckpt/libckpt.pc.in > $(libdir)/pkgconfig/libckpt.pc
 	install -m 755 $(B)/zckpt $(if $(MPI_CC),$(B)/zckpt-mpi) $(B)/ztrain $(bindir)
 	$(foreach m,$(MAN),install -D -m 644 $(m) $(mandir)/man$(patsubst .%,%,$(suffix $(m)))/$(notdir $(m)) && ) :
+	install -d $(bashdir) $(zshdir) $(fishdir)
+	install -m 644 tools/completions/zckpt.bash $(bashdir)/zckpt
+	install -m 644 tools/completions/_zckpt $(zshdir)
+	install -m 644 tools/completions/zckpt.fish $(fishdir)
+	for p in zckpt-mpi ztrain; do ln -sfn zckpt $(bashdir)/$$p && ln -sfn zckpt.fish $(fishdir)/$$p.fish || exit; done
 ## uninstall: what install put there
 uninstall:
 	rm -f $(addprefix $(incdir)/,$(notdir $(PUBLIC))) $(libdir)/libckpt.a $(libdir)/$(SO) \
 	    $(libdir)/$(SONAME) $(libdir)/libckpt.so $(libdir)/pkgconfig/libckpt.pc $(bindir)/zckpt $(bindir)/zckpt-mpi $(bindir)/ztrain \
 	    $(foreach m,$(MAN),$(mandir)/man$(patsubst .%,%,$(suffix $(m)))/$(notdir $(m)))
+	rm -f $(foreach p,zckpt zckpt-mpi ztrain,$(bashdir)/$(p) $(fishdir)/$(p).fish) $(zshdir)/_zckpt
 
 ## dist-check: what git would ship builds, installs and can be linked against
 dist-check:

@@ -14,6 +14,10 @@ fail() {
 make -s install DESTDIR="$dir/root" PREFIX=/opt/zckpt > "$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
 top=$dir/root/opt/zckpt
 "$top/bin/zckpt" inspect -h > /dev/null || fail 'the installed zckpt does not run'
+for one in bash-completion/completions/zckpt bash-completion/completions/ztrain \
+	zsh/site-functions/_zckpt fish/vendor_completions.d/zckpt.fish fish/vendor_completions.d/ztrain.fish; do
+	grep -q __complete "$top/share/$one" || fail "the completion $one is not installed"
+done
 
 # A program as a stranger writes it: a wrong path must give an error, not a handle.
 cat > "$dir/try.c" <<'END'

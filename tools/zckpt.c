@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli_complete.h"
 #include "cli_explain.h"
 #include "cli_team.h"
 
@@ -92,6 +93,8 @@ static int run(int argc, char **argv)
 		return help(argc - 1, argv + 1);
 	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V"))
 		return print_version();
+	if (!strcmp(argv[1], "__complete"))
+		return cli_complete(commands, NCOMMANDS, argc - 2, argv + 2);
 	if (argv[1][0] == '-')
 		return cli_wrong(NULL, "%s stands before the command; options follow it",
 				 out_name(argv[1]));

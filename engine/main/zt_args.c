@@ -347,6 +347,16 @@ static void list_shared(const struct call *c, struct opt *out)
 	*out = (struct opt){ 0 };
 }
 
+const struct opt *const *zt_args_tables(bool bench)
+{
+	static struct opt shared[sizeof(rows) / sizeof(rows[0])];
+	static const struct opt *tables[] = { NULL, shared, NULL };
+
+	tables[0] = calls[bench].own;
+	list_shared(&calls[bench], shared);
+	return tables;
+}
+
 /* The table with OPT_RARE where it belongs. */
 static const struct opt *mark_rare(const struct opt *from, struct opt *out)
 {
@@ -389,19 +399,17 @@ static int parse(const struct call *c, int argc, char **argv, struct words *rest
 		{ "version", 0, OPT_FLAG, &version, NULL, "", OPT_HIDDEN | OPT_LAST },
 		{ 0 },
 	};
-	static struct opt shared[sizeof(rows) / sizeof(rows[0])];
-	const struct opt *const tables[] = { c->own, shared, talk, NULL };
+	const struct opt *const *own = zt_args_tables(c != calls);
+	const struct opt *const tables[] = { own[0], own[1], talk, NULL };
 	const struct opt_call call = {
 		.tables = tables, .rest = rest, .wrong = zt_wrong_call, .arg = c->name,
 	};
-	int rc;
+	const int rc = opt_parse(&call, argc, argv);
 
-	list_shared(c, shared);
-	rc = opt_parse(&call, argc, argv);
 	if (rc)
 		return rc;
 	if (help)
-		print_help(c, shared, opt_help_all(argc, argv));
+		print_help(c, own[1], opt_help_all(argc, argv));
 	if (version)
 		printf("ztrain %s%s\n", ckpt_version(), en_comm_mpi_is_built() ? ", with MPI" : "");
 	return help || version;

@@ -7,6 +7,8 @@
 
 #include <ckpt.h>
 
+#include "tools/shared/cli_opt.h"
+
 enum zt_overflow { ZT_UNITS = 1, ZT_DEEPSPEED };
 enum zt_device { ZT_AUTO, ZT_CPU, ZT_CUDA };
 
@@ -71,5 +73,7 @@ struct zt_args {
  * 2 for a wrong call.
  */
 int zt_args_parse(int argc, char **argv, struct zt_args *out);
+/* The options of a run, or of `ztrain bench`, as opt_parse() takes them.  Lent until the next. */
+const struct opt *const *zt_args_tables(bool bench);
 
 #endif

@@ -77,6 +77,13 @@ static const struct opt options[] = {
 	{ 0 },
 };
 
+const struct opt *const *zt_generate_tables(void)
+{
+	static const struct opt *const tables[] = { options, NULL };
+
+	return tables;
+}
+
 static void print_help(void)
 {
 	static const struct opt_style style = { .list = OPT_LIST_ALL, .column = 26, .gap = 1,
@@ -122,10 +129,10 @@ static int check(struct args *a, const char *rest)
 static int parse(int argc, char **argv, struct args *out)
 {
 	static const enum kn_type types[] = { KN_F32, KN_BF16, KN_F16 };
-	const struct opt *const tables[] = { options, NULL };
 	struct words rest = { 0 };
 	const struct opt_call call = {
-		.tables = tables, .rest = &rest, .wrong = zt_wrong_call, .arg = "ztrain generate",
+		.tables = zt_generate_tables(), .rest = &rest, .wrong = zt_wrong_call,
+		.arg = "ztrain generate",
 	};
 	int rc;
 

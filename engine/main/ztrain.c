@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "engine/main/zt_bench.h"
+#include "engine/main/zt_complete.h"
 #include "engine/main/zt_generate.h"
 #include "engine/main/zt_program.h"
 #include "engine/main/zt_say.h"
@@ -387,6 +388,8 @@ static int ztrain(int argc, char **argv)
 		return zt_generate(argc - 1, argv + 1);
 	if (argc > 1 && !strcmp(argv[1], "config"))
 		return zt_config_print(argc - 1, argv + 1);
+	if (argc > 1 && !strcmp(argv[1], "__complete"))
+		return zt_complete(argc - 2, argv + 2);
 	rc = zt_args_parse(argc, argv, &p.args);
 	if (rc)
 		return rc == 1 ? 0 : rc;

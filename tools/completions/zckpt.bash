@@ -1,37 +1,34 @@
-# bash completion of zckpt. Commands and options are asked of the program's own
-# help, so they are always those of the program that is installed.
+# bash completion of zckpt and ztrain.  The program itself says what may come next
+# ("zckpt __complete WORD..."), so this file knows no command and no option.
 _zckpt()
 {
-	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
-	local program=${COMP_WORDS[0]} verb=${COMP_WORDS[1]-} words=
+	local words=() word kind line before="" joined="" i
+	# bash takes --dtype=bf16 and 8:4 apart: put them together again
+	for ((i = 1; i <= COMP_CWORD; i++)); do
+		word=${COMP_WORDS[i]}
+		if ((${#words[@]})) && [[ $joined || $word == [=:] ]]; then
+			before=${words[${#words[@]} - 1]}
+			words[${#words[@]} - 1]=$before$word
+			if [[ $word == [=:] ]]; then joined=1 before=$before$word; else joined=; fi
+		else
+			words+=("$word") before=
+		fi
+	done
+	# the program wants words as it would get them: without quotes
+	words=("${words[@]//[\\\'\"]/}")
 	COMPREPLY=()
-	if [ "$COMP_CWORD" = 1 ]; then
-		words="help --help --version $("$program" help 2> /dev/null |
-			sed -n '/^commands:/,/^$/s/^  \([a-z][a-z-]*\) .*/\1/p')"
-	elif [ "$verb" = help ]; then
-		words=$("$program" help 2> /dev/null | sed -n '/^commands:/,/^$/s/^  \([a-z][a-z-]*\) .*/\1/p')
-	elif [ "$verb" = explain ] && [[ $cur != -* ]]; then
-		words=$("$program" explain 2> /dev/null | sed -n 's/^  \([A-Z_]*\)  .*/\1/p')
-		cur=${cur^^}
-	elif [[ $cur == -* ]]; then
-		words=$("$program" "$verb" -h --all 2> /dev/null |
-			sed -n '/^  *-/p' | grep -o -- '--[a-z][a-z-]*')
-	else
-		case $prev in
-		--dtype) words='fp32 bf16 fp16 keep' ;;
-		--state) words='all weight master exp_avg exp_avg_sq' ;;
-		--only) words='trainable frozen buffers' ;;
-		--tied | --sync)
-			words=$("$program" "$verb" -h --all 2> /dev/null |
-				sed -n "s/^ *$prev \([a-z|]*\).*/\1/p" | tr '|' ' ')
-			;;
-		esac
-	fi
-	if [ -n "$words" ]; then
-		mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
-	else
-		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
-		compopt -o filenames 2> /dev/null
-	fi
-}
-complete -F _zckpt zckpt
+	{
+		read -r kind
+		while IFS= read -r line; do
+			line=${line%%$'\t'*} line=${line#"$before"}
+			[[ $line != *[!A-Za-z0-9_./,:=+@-]* ]] || printf -v line %q "$line"
+			COMPREPLY+=("$line")
+		done
+	} < <("${COMP_WORDS[0]/#\~/$HOME}" __complete "${words[@]}" 2> /dev/null)
+	case $kind in
+	files) compopt -o default ;;
+	folders) compopt -o dirnames ;;
+	nospace) compopt -o nospace ;;
+	esac
+} 2> /dev/null
+complete -F _zckpt zckpt zckpt-mpi ztrain
