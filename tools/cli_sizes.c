@@ -14,17 +14,24 @@ static const char *kind_word(enum ckpt_size_kind kind)
 	return kind < sizeof(words) / sizeof(words[0]) ? words[kind] : "";
 }
 
+static char *of_role(const char *lead, const struct ckpt_size *p)
+{
+	return cli_format("%s%s of %s%s", lead, out_name(p->state),
+			  p->role == CKPT_ROLE_PLAIN ? "" : out_role(p->role),
+			  p->role == CKPT_ROLE_PLAIN ? "tensors" : " tensors");
+}
+
 static char *label(const struct ckpt_size *p)
 {
 	switch (p->kind) {
 	case CKPT_SIZE_STATE:
-		return cli_format("%s of %s", out_name(p->state), out_role(p->role));
+		return of_role("", p);
 	case CKPT_SIZE_REPLICA:
-		return cli_format("copies: %s of %s", out_name(p->state), out_role(p->role));
+		return of_role("copies: ", p);
 	case CKPT_SIZE_PADDING:
 		return cli_strdup("padding of optimizer states");
 	case CKPT_SIZE_BLOAT:
-		return cli_strdup("storages beyond their tensors");
+		return cli_strdup("parts of storages that no tensor uses");
 	case CKPT_SIZE_OTHER_TENSORS:
 		return cli_strdup("other tensors (counters, random states)");
 	case CKPT_SIZE_COMPRESSED:
@@ -39,6 +46,49 @@ static char *label(const struct ckpt_size *p)
 	return cli_strdup("?");
 }
 
+/* ---------------------------------------------------------------- the answer */
+
+enum { WEIGHTS, MASTERS, MOMENTS, COPIES, PADDING, UNUSED, FILES, REST, NPURPOSES };
+
+static unsigned purpose_of(const struct ckpt_size *p)
+{
+	if (p->kind == CKPT_SIZE_STATE)
+		return !strcmp(p->state, "weight") ? WEIGHTS :
+		       !strcmp(p->state, "master") ? MASTERS : MOMENTS;
+	return p->kind == CKPT_SIZE_REPLICA ? COPIES : p->kind == CKPT_SIZE_PADDING ? PADDING :
+	       p->kind == CKPT_SIZE_BLOAT ? UNUSED :
+	       p->kind == CKPT_SIZE_OTHER_FILES ? FILES : REST;
+}
+
+/* "1.6 GB in 16 files: 1.1 GB optimizer states, 536.4 MB fp32 copy, ..." */
+static void print_answer(const struct ckpt_sizes *sizes)
+{
+	static const char *const words[NPURPOSES] = {
+		"weights", "fp32 copy", "optimizer states", "further copies", "padding",
+		"unused storage", "other files", "file structure",
+	};
+	uint64_t bytes[NPURPOSES] = { 0 };
+	const char *between = ": ";
+
+	for (uint64_t i = 0; i < sizes->nparts; i++)
+		bytes[purpose_of(&sizes->part[i])] += sizes->part[i].bytes;
+	printf("%s in %" PRIu64 " file%s", out_size(sizes->bytes), sizes->nfiles,
+	       out_plural(sizes->nfiles));
+	for (unsigned shown = 0; shown < NPURPOSES; shown++) {
+		unsigned most = 0;
+
+		for (unsigned k = 1; k < NPURPOSES; k++)
+			if (bytes[k] > bytes[most])
+				most = k;
+		if (!bytes[most] || bytes[most] < sizes->bytes / 100)
+			break;	/* below one percent the table says it */
+		printf("%s%s %s", between, out_size(bytes[most]), words[most]);
+		bytes[most] = 0;
+		between = ", ";
+	}
+	putchar('\n');
+}
+
 static void add_row(struct table *table, const struct ckpt_size *p, uint64_t all)
 {
 	char *what = label(p), share[16];
@@ -47,26 +97,26 @@ static void add_row(struct table *table, const struct ckpt_size *p, uint64_t all
 	snprintf(share, sizeof(share), "%.1f%%", all ? 100.0 * (double)p->bytes / (double)all : 0);
 	table_add(table, (const char *const[]){ what, has ? ckpt_dtype_name(p->dtype) : "",
 						has ? out_count(p->elements) : "",
-						out_count(p->bytes), share });
+						out_size(p->bytes), share });
 	cli_free(what);
 }
 
-int sizes_print(const struct args *args, struct ckpt *ck)
+int sizes_print(struct ckpt *ck)
 {
 	struct table table = { .align = "llrrr" };
 	struct ckpt_err err = { 0 };
 	struct ckpt_sizes sizes;
 	char *all;
 
-	(void)args;
 	if (ckpt_sizes_get(ck, &sizes, &err))
 		return cli_fail(NULL, NULL, &err);
+	print_answer(&sizes);
 	table_add(&table,
-		  (const char *const[]){ "BYTES ARE FOR", "TYPE", "ELEMENTS", "BYTES", "" });
+		  (const char *const[]){ "BYTES ARE FOR", "TYPE", "ELEMENTS", "SIZE", "SHARE" });
 	for (uint64_t i = 0; i < sizes.nparts; i++)
 		add_row(&table, &sizes.part[i], sizes.bytes);
-	all = cli_format("all of %" PRIu64 " file%s", sizes.nfiles, sizes.nfiles == 1 ? "" : "s");
-	table_add(&table, (const char *const[]){ all, "", "", out_count(sizes.bytes), "" });
+	all = cli_format("all of %" PRIu64 " file%s", sizes.nfiles, out_plural(sizes.nfiles));
+	table_add(&table, (const char *const[]){ all, "", "", out_size(sizes.bytes), "" });
 	cli_free(all);
 	putchar('\n');
 	table_print(&table, stdout, "");

@@ -4,8 +4,8 @@
 
 #include "cli.h"
 
-/* What the bytes are for, as a table.  0, or the exit status after telling why not. */
-int sizes_print(const struct args *args, struct ckpt *ck);
+/* What the bytes are for: one line, then a table.  0, or the exit status after saying why not. */
+int sizes_print(struct ckpt *ck);
 /* The same as member "sizes" of a result. */
 int sizes_json(struct json *json, struct ckpt *ck);
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cli_sizes.h"
+#include "cli_verdict.h"
 #include "cli_view.h"
 
 static uint64_t byte_count(uint64_t numel, enum ckpt_dtype dtype)
@@ -9,6 +10,23 @@ static uint64_t byte_count(uint64_t numel, enum ckpt_dtype dtype)
 	uint32_t bits = ckpt_dtype_bits(dtype);
 
 	return numel / 8 * bits + (numel % 8 * bits + 7) / 8;
+}
+
+const char *view_type(enum ckpt_dtype dtype)
+{
+	static const struct {
+		enum ckpt_dtype dtype;
+		const char *word;
+	} words[] = {
+		{ CKPT_BF16, "bf16" }, { CKPT_F16, "fp16" }, { CKPT_F32, "fp32" },
+		{ CKPT_F64, "fp64" },
+	};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		if (words[i].dtype == dtype)
+			return words[i].word;
+	return ckpt_dtype_torch_name(dtype) ? ckpt_dtype_torch_name(dtype) :
+	       ckpt_dtype_name(dtype);
 }
 
 static struct sum *sum_of(struct view *view, const struct ckpt_state_info *state)
@@ -48,6 +66,9 @@ void view_collect(struct view *view)
 			sum->tensors++;
 			sum->elements += tensor.numel;
 			sum->bytes += byte_count(tensor.numel, state.dtype);
+			if (role != CKPT_ROLE_BUFFER && !strcmp(state.name, "weight") &&
+			    (unsigned)state.dtype < NTYPES)
+				view->typed[state.dtype] += tensor.numel;
 		}
 	}
 }
@@ -156,12 +177,22 @@ static void json_tensors(const struct view *view, struct json *json)
 	json_close(json, ']');
 }
 
+static void json_verdict(const struct view *view, struct json *json)
+{
+	char *why = verdict_of(view->ck, NULL, 1);
+
+	json_bool(json, "ok", !why);
+	json_text(json, "verdict", why ? why : "complete");
+	cli_free(why);
+}
+
 int view_json(const struct view *view)
 {
 	struct json json;
 	int status = 0;
 
 	json_begin(&json, stdout, "inspect");
+	json_verdict(view, &json);
 	json_what(view, &json);
 	json_sums(view, &json);
 	json_facts(view, &json);

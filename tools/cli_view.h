@@ -5,6 +5,7 @@
 #include "cli.h"
 
 #define NROLES 7	/* enum ckpt_role, 0 for what it does not know */
+#define NTYPES 64	/* enum ckpt_dtype, 0 likewise */
 
 /* One state in one type, summed over tensors. */
 struct sum {
@@ -20,12 +21,15 @@ struct view {
 	struct ckpt *ck;
 	struct ckpt_info info;
 	uint64_t tensors[NROLES], elements[NROLES];
+	uint64_t typed[NTYPES];	/* elements of parameters, by the type of their weight */
 	struct sum *sums;
 	size_t nsums;
 };
 
 /* Sums up view->ck; cli_free(view->sums) afterwards. */
 void view_collect(struct view *view);
+/* "bf16", "fp32", "int64": as options or torch spell the type. */
+const char *view_type(enum ckpt_dtype dtype);
 /* The result of inspect --json on stdout; 0 or the exit status. */
 int view_json(const struct view *view);
 

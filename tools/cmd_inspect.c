@@ -5,16 +5,23 @@
 
 #include "cli_advice.h"
 #include "cli_sizes.h"
+#include "cli_verdict.h"
 #include "cli_view.h"
 
+/* Without -v, so that the answer fits on a screen. */
+#define TIED_SHOWN 3
+#define GROUPS_SHOWN 4
+#define FINDINGS_SHOWN 3	/* of one name */
+
 static struct {
-	int tensors, explain_size;
+	int tensors, names, explain_size;
 } want;
 
 static const struct opt own[] = {
+	{ "names", 0, OPT_FLAG, &want.names, NULL, "list the tensors: name, shape, type", 0 },
 	{ "tensors", 0, OPT_FLAG, &want.tensors, NULL, "every tensor too, as with -v", 0 },
 	{ "explain-size", 0, OPT_FLAG, &want.explain_size, NULL,
-	  "what the bytes are for; they sum to what is on disk", 0 },
+	  "say first what the bytes on disk are for", 0 },
 	{ 0 },
 };
 
@@ -27,6 +34,86 @@ static const char *group_fact(const char *key, unsigned long *group_out)
 		return NULL;
 	*group_out = strtoul(key + 6, &end, 10);
 	return *end == '.' ? end + 1 : NULL;
+}
+
+/* ---------------------------------------------------------------- the first line */
+
+/* "134.1 M", "7.24 B", and small numbers as they are. */
+static char *many_text(uint64_t n)
+{
+	if (n >= 1000000000)
+		return cli_format("%.2f B", (double)n / 1e9);
+	if (n >= 1000000)
+		return cli_format("%.1f M", (double)n / 1e6);
+	return cli_strdup(out_count(n));
+}
+
+/* "bf16": the type of most weights; "" if there is none. */
+static const char *weight_type(const struct view *view)
+{
+	unsigned most = 0;
+
+	for (unsigned i = 1; i < NTYPES; i++)
+		if (view->typed[i] > view->typed[most])
+			most = i;
+	return view->typed[most] ? view_type((enum ckpt_dtype)most) : "";
+}
+
+/* The form, where it is not DeepSpeed's. */
+static const char *form_word(const char *format)
+{
+	static const char *const words[][2] = {
+		{ "deepspeed", "" }, { "huggingface", ", Hugging Face folder" },
+		{ "torch", ", torch file" }, { "safetensors", ", safetensors file" },
+	};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		if (!strcmp(format, words[i][0]))
+			return words[i][1];
+	return cli_format(", %s", format);
+}
+
+static void print_verdict(const struct view *view)
+{
+	const uint64_t warnings = out_findings_count(view->ck, CKPT_WARN);
+	char *why = verdict_of(view->ck, NULL, 1);
+	struct ckpt_finding f;
+	int part = 0;
+
+	for (uint64_t i = 0; !ckpt_finding_get(view->ck, i, &f, NULL); i++)
+		part |= !strcmp(f.id, "PART_OF_STEP");
+	printf("%s", why ? why : part ? "one file of a step" : "complete");
+	if (warnings)
+		printf(", %" PRIu64 " warning%s", warnings, out_plural(warnings));
+	putchar('\n');
+	cli_free(why);
+}
+
+/* "134.1 M parameters in bf16, stage 3, 8 ranks, step 300, 1.6 GB, complete" */
+static void print_answer(const struct view *view)
+{
+	const struct ckpt_info *info = &view->info;
+	const char *type = weight_type(view);
+	uint64_t n = 0;
+	char *many;
+
+	for (unsigned role = 1; role < NROLES; role++)
+		if (role != CKPT_ROLE_BUFFER && role != CKPT_ROLE_ALIAS)
+			n += view->elements[role];
+	many = n ? many_text(n) : cli_strdup("no");
+	printf("%s parameter%s", many, out_plural(n));
+	cli_free(many);
+	if (*type)
+		printf(" in %s", type);
+	printf("%s", form_word(info->format));
+	if (info->stage >= 0)
+		printf(", stage %" PRId32, info->stage);
+	if (info->world)
+		printf(", %" PRIu32 " rank%s", info->world, out_plural(info->world));
+	if (info->step >= 0)
+		printf(", step %" PRId64, info->step);
+	printf(", %s, ", out_size(info->file_bytes));
+	print_verdict(view);
 }
 
 /* ---------------------------------------------------------------- for people */
@@ -69,7 +156,7 @@ static void print_what(const struct view *view)
 	print_line("format", text);
 	if (info->writer[0])
 		print_line("written by", out_name(info->writer));
-	if (info->optimizer[0])
+	if (info->optimizer[0] && strcmp(info->optimizer, "ZeRO"))
 		print_line("optimizer", out_name(info->optimizer));
 	if (info->step >= 0)
 		printf("%-12s %" PRId64 "\n", "step", info->step);
@@ -107,27 +194,30 @@ static void print_states(const struct view *view)
 		table_add(&table, (const char *const[]){
 			out_name(sum->name), ckpt_dtype_name(sum->dtype), out_count(sum->tensors),
 			out_count(sum->elements), out_size(sum->bytes),
-			sum->derived ? "not stored: made from master" : "" });
+			sum->derived ? "rebuilt from the fp32 copy" : "" });
 	}
 	putchar('\n');
 	table_print(&table, stdout, "");
 }
 
+/* Second names: a few, unless all are asked for. */
 static void print_tied(const struct view *view)
 {
+	const uint64_t most = view->args->verbose ? UINT64_MAX : TIED_SHOWN;
+	const uint64_t all = view->tensors[CKPT_ROLE_ALIAS];
 	struct ckpt_tensor_info tensor, kept;
-	int any = 0;
+	uint64_t n = 0;
 
-	if (!view->tensors[CKPT_ROLE_ALIAS])
-		return;
 	for (uint64_t i = 0; !ckpt_tensor_get(view->ck, i, &tensor, NULL); i++) {
 		if (tensor.role != CKPT_ROLE_ALIAS ||
-		    ckpt_tensor_get(view->ck, tensor.alias_of, &kept, NULL))
+		    ckpt_tensor_get(view->ck, tensor.alias_of, &kept, NULL) || n++ >= most)
 			continue;
-		if (!any++)
-			printf("\ntied names\n");
-		printf("  %s = %s\n", out_name(tensor.name), out_name(kept.name));
+		printf("%-12s %s = %s\n", n == 1 ? "tied" : "", out_name(tensor.name),
+		       out_name(kept.name));
 	}
+	if (n > most)
+		printf("%-12s and %s more of %s; --names lists them\n", "", out_count(n - most),
+		       out_count(all));
 }
 
 /* Settings that are off say nothing. */
@@ -163,12 +253,29 @@ static int print_group(const struct view *view, unsigned long number)
 
 static void print_groups(const struct view *view)
 {
-	if (!view->info.ngroups)
+	const unsigned long all = view->info.ngroups;
+	const unsigned long most = view->args->verbose || all <= GROUPS_SHOWN + 1 ? all :
+				   GROUPS_SHOWN;
+
+	if (!all)
 		return;
 	printf("\noptimizer groups\n");
-	for (unsigned long i = 0; i < view->info.ngroups; i++)
+	for (unsigned long i = 0; i < most; i++)
 		if (!print_group(view, i))
-			printf("  %lu  nothing is saved of its settings\n", i);
+			printf("  %lu  its settings are not saved\n", i);
+	if (most < all)
+		printf("  and %lu more groups; -v shows them\n", all - most);
+}
+
+/* How many findings of its name come before the i-th. */
+static uint64_t earlier(const struct view *view, uint64_t i, const char *id)
+{
+	struct ckpt_finding f;
+	uint64_t n = 0;
+
+	for (uint64_t k = 0; k < i && !ckpt_finding_get(view->ck, k, &f, NULL); k++)
+		n += !strcmp(f.id, id);
+	return n;
 }
 
 static void print_findings(const struct view *view)
@@ -176,10 +283,16 @@ static void print_findings(const struct view *view)
 	struct ckpt_finding f;
 
 	for (uint64_t i = 0; !ckpt_finding_get(view->ck, i, &f, NULL); i++) {
+		const uint64_t before = view->args->verbose ? 0 : earlier(view, i, f.id);
+
 		if (!i)
 			printf("\nfindings\n");
-		printf("  %s %s: %s%s%s\n", out_severity(f.severity), f.id, out_name(f.where),
-		       f.where[0] ? ": " : "", out_name(f.text));
+		if (before < FINDINGS_SHOWN)
+			printf("  %s %s: %s%s%s\n", out_severity(f.severity), f.id,
+			       out_name(f.where), f.where[0] ? ": " : "", out_name(f.text));
+		else if (before == FINDINGS_SHOWN)
+			printf("  %s %s: there are more of these; -v shows all\n",
+			       out_severity(f.severity), f.id);
 	}
 }
 
@@ -218,30 +331,65 @@ static void print_tensors(const struct view *view)
 	table_print(&table, stdout, "");
 }
 
-static int print_all(const struct view *view)
+/* --names: the name, shape and type of each; of a second name, the first. */
+static void print_names(const struct view *view)
 {
-	int status = 0;
+	struct table table = { .align = "lll" };
+	struct ckpt_tensor_info tensor, kept;
+	struct ckpt_state_info state;
 
+	table_add(&table, (const char *const[]){ "TENSOR", "SHAPE", "TYPE" });
+	for (uint64_t i = 0; !ckpt_tensor_get(view->ck, i, &tensor, NULL); i++) {
+		char *type = NULL;
+
+		if (tensor.role == CKPT_ROLE_ALIAS &&
+		    !ckpt_tensor_get(view->ck, tensor.alias_of, &kept, NULL))
+			type = cli_format("= %s", out_name(kept.name));
+		else if (tensor.nstates && !ckpt_state_get(view->ck, i, 0, &state, NULL))
+			type = cli_strdup(view_type(state.dtype));
+		table_add(&table, (const char *const[]){ out_name(tensor.name), out_shape(&tensor),
+							 type ? type : "" });
+		cli_free(type);
+	}
+	putchar('\n');
+	table_print(&table, stdout, "");
+}
+
+static void print_long(const struct view *view)
+{
+	putchar('\n');
 	print_what(view);
+	print_tied(view);
 	print_roles(view);
 	print_states(view);
 	print_groups(view);
-	print_tied(view);
 	if (view->args->verbose || want.tensors)
 		print_tensors(view);
+}
+
+static int print_all(const struct view *view)
+{
+	const struct args *args = view->args;
+	int status = 0;
+
 	if (want.explain_size)
-		status = sizes_print(view->args, view->ck);
+		status = sizes_print(view->ck);
+	else
+		print_answer(view);
+	if (want.names)
+		print_names(view);
+	if (args->verbose || want.tensors || !(want.names || want.explain_size))
+		print_long(view);
 	print_findings(view);
-	if (!view->args->quiet)
-		printf("\nnext: %s\n",
-		       advice_next(view->args, view->args->rest.list[0], view->ck));
+	if (!args->quiet)
+		printf("\nnext: %s\n", advice_next(args, args->rest.list[0], view->ck));
 	return status;
 }
 
 static int run(struct args *args)
 {
 	struct ckpt_err err = { 0 };
-	struct view view = { .args = args, .list = want.tensors,
+	struct view view = { .args = args, .list = want.tensors || want.names,
 			     .explain_size = want.explain_size };
 	int status;
 

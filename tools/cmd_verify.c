@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "cli.h"
+#include "cli_verdict.h"
 
 static struct {
 	struct words expect_finding;
@@ -11,13 +11,13 @@ static struct {
 
 static const struct opt own[] = {
 	{ "full", 0, OPT_FLAG, &want.full, NULL,
-	  "read every byte, compare every element and copy", 0 },
+	  "read every byte, compare checksums and copies", 0 },
 	{ "write-manifest", 0, OPT_FLAG, &want.write_manifest, NULL,
 	  "--full, then write sizes and hashes beside the files", 0 },
 	{ "force", 0, OPT_FLAG, &cli_args.force, NULL,
-	  "do not compare with the manifest that is there; replace it", 0 },
+	  "replace an existing manifest without comparing", 0 },
 	{ "expect-finding", 0, OPT_COMMAS, &want.expect_finding, "ID",
-	  "exit 0 only if these findings are met and no others", OPT_RARE },
+	  "exit 0 only if exactly these findings occur", OPT_RARE },
 	{ "strict", 0, OPT_FLAG, &cli_args.strict, NULL, "warnings count as errors", OPT_RARE },
 	{ "sync", 0, OPT_CHOICE, &cli_args.sync, "data|full|none",
 	  "what of the manifest is synced", OPT_RARE },
@@ -80,13 +80,13 @@ static int expectation(const struct answer *a)
 
 		if (is_met(a, id))
 			continue;
-		cli_say("expected, and not found: %s", id);
+		cli_say("expected but not found: %s", id);
 		status = EXIT_NO;
 	}
 	for (uint64_t i = 0; get(a, i, &f); i++) {
 		if (f.severity == CKPT_INFO || is_expected(f.id))
 			continue;
-		cli_say("found, and not expected: %s", f.id);
+		cli_say("found but not expected: %s", f.id);
 		return EXIT_NO;
 	}
 	return status;
@@ -101,16 +101,14 @@ static int status_of(const struct answer *a)
 	return a->args->strict && count(a, CKPT_WARN) ? EXIT_NO : EXIT_DONE;
 }
 
-/* ---------------------------------------------------------------- telling */
+/* ---------------------------------------------------------------- for people */
 
 static const char *many(uint64_t n, const char *what)
 {
-	return cli_format("%s %s%s", out_count(n), what, n == 1 ? "" : "s");
+	return cli_format("%s %s%s", out_count(n), what, out_plural(n));
 }
 
-#define BARE "no sums: lengths and structure only"
-
-/* Nothing says what the bytes were: a file can be whole in its lengths and structure only. */
+/* No checksum says what the bytes were: only lengths and structure can be wrong. */
 static int is_bare(const struct answer *a)
 {
 	return a->ck && a->v.without_sums && !a->v.sums && !a->v.checksums && !a->v.manifest;
@@ -133,57 +131,71 @@ static int has_pairs(const struct ckpt *ck)
 	return pair == 2;
 }
 
+/* "looks complete (bytes not read; --full reads them)": the verdict, and what it rests on. */
+static char *answer_text(const struct answer *a)
+{
+	const uint64_t errors = count(a, CKPT_ERROR), warnings = count(a, CKPT_WARN);
+	const int full = want.full || want.write_manifest;
+	char *odd = warnings ? cli_format(", %s", many(warnings, "warning")) : cli_strdup("");
+	char *why = verdict_of(a->ck, &a->lone, 1), *text;
+
+	if (why)
+		text = cli_format("%s%s%s%s", why, errors > 1 ? "; " : "",
+				  errors > 1 ? many(errors, "error") : "", odd);
+	else if (full)
+		text = cli_format("every byte%s read, %s%s%s",
+				  a->v.read_bytes < a->v.file_bytes ? " of the tensors" : "",
+				  is_bare(a) ? "looks complete" : "complete", odd,
+				  is_bare(a) ? " (no checksums to compare with)" : "");
+	else
+		text = cli_format("looks complete%s (bytes not read; --full reads them)", odd);
+	cli_free(why);
+	cli_free(odd);
+	return text;
+}
+
 static void print_counts(const struct answer *a, int full)
 {
 	const struct ckpt_verified *v = &a->v;
 
-	printf("  %s, %s", many(v->files, "file"), out_size(v->file_bytes));
+	printf("  %s, %s: ", many(v->files, "file"), out_size(v->file_bytes));
 	if (!full) {
-		printf("; structure, lengths%s\n",
-		       v->agreed && has_pairs(a->ck) ? ", ends of masters and weights" : "");
+		printf("structure and lengths checked%s\n",
+		       v->agreed && has_pairs(a->ck) ?
+		       ", ends of fp32 copies and weights compared" : "");
 		return;
 	}
-	printf("; %s read\n", out_size(v->read_bytes));
-	if (v->checksums || !v->sums) {
-		printf("  %s compared", many(v->checksums, "checksum"));
-		if (v->unsummed)
-			printf(" (%s without)", many(v->unsummed, "member"));
-		printf("\n");
-	}
-	if (v->sums) {
-		printf("  %s of tensors compared", many(v->sums, "sum"));
-		if (v->without_sums)
-			printf(" (%s without)", many(v->without_sums, "tensor"));
-		printf("\n");
-	}
-	if (v->elements || v->copies)
-		printf("  %s of masters compared with weights, %s of copies\n",
-		       many(v->elements, "element"), many(v->copies, "element"));
+	printf("%s read\n", out_size(v->read_bytes));
+	if (v->checksums + v->sums)
+		printf("  %s compared\n", many(v->checksums + v->sums, "checksum"));
+	if (v->unsummed)
+		printf("  %s without a checksum\n", many(v->unsummed, "part of archive"));
+	if (v->sums && v->without_sums)
+		printf("  %s without a checksum\n", many(v->without_sums, "tensor"));
+	if (v->elements)
+		printf("  %s of the fp32 copy compared with the weights\n",
+		       many(v->elements, "value"));
+	if (v->copies)
+		printf("  %s that several ranks have compared\n", many(v->copies, "value"));
 	if (v->pad_bytes)
-		printf("  %s of padding\n", out_size(v->pad_bytes));
+		printf("  %s of padding checked\n", out_size(v->pad_bytes));
 }
 
 static void print(const struct answer *a)
 {
-	const uint64_t errors = count(a, CKPT_ERROR), warnings = count(a, CKPT_WARN);
 	const int full = want.full || want.write_manifest;
+	char *text = answer_text(a);
 
-	printf("%s%s", errors ? "not whole" : is_bare(a) ? BARE : "whole",
-	       !errors && !warnings ? "\n" : !errors && is_bare(a) ? "; " : ": ");
-	if (errors)
-		printf("%s%s", many(errors, "error"), warnings ? ", " : "\n");
-	if (warnings)
-		printf("%s\n", many(warnings, "warning"));
+	printf("%s\n", text);
+	cli_free(text);
 	if (!a->ck)
 		return;
 	print_counts(a, full);
 	if (!a->v.agreed)
-		printf("  masters and weights were not compared\n");
+		printf("  values were not compared, because there are errors\n");
 	if (a->v.manifest)
 		printf("  manifest %s: %s\n", a->v.manifest == 2 ? "written" : "compared",
 		       out_name(a->v.manifest_path));
-	if (!full)
-		printf("  payload bytes were not read; --full reads and compares them\n");
 }
 
 static void print_findings(struct json *json, const struct answer *a)
@@ -201,6 +213,7 @@ static void print_json(const struct answer *a, int status)
 	static const char *const manifests[] = { "none", "compared", "written" };
 	const struct ckpt_verified *v = &a->v;
 	struct ckpt_info info = { .path = a->args->rest.list[0], .format = "" };
+	char *text = answer_text(a);
 	struct json json;
 
 	if (a->ck)
@@ -209,6 +222,7 @@ static void print_json(const struct answer *a, int status)
 	json_text(&json, "path", info.path);
 	json_text(&json, "format", info.format);
 	json_bool(&json, "ok", status == EXIT_DONE);
+	json_text(&json, "answer", text);
 	json_bool(&json, "full", want.full || want.write_manifest);
 	json_uint(&json, "errors", count(a, CKPT_ERROR));
 	json_uint(&json, "warnings", count(a, CKPT_WARN));
@@ -226,6 +240,7 @@ static void print_json(const struct answer *a, int status)
 	json_uint(&json, "without_sums", v->without_sums);
 	print_findings(&json, a);
 	json_close(&json, '}');
+	cli_free(text);
 }
 
 /* Returns the exit status. */
@@ -242,7 +257,7 @@ static int say_answer(const struct answer *a)
 			out_name(a->lone.text));
 	status = status_of(a);
 	if (want.write_manifest && a->v.manifest != 2)
-		cli_say("no manifest is written: what is wrong must not become what is right");
+		cli_say("no manifest is written: it would record the damaged bytes as good");
 	if (args->json)
 		print_json(a, status);
 	else if (!args->quiet)
@@ -296,10 +311,10 @@ static int check_names(const struct args *args)
 {
 	for (size_t i = 0; i < want.expect_finding.n; i++)
 		if (!ckpt_finding_known(want.expect_finding.list[i]))
-			return cli_wrong(&cmd_verify, "--expect-finding: %s is no finding",
+			return cli_wrong(&cmd_verify, "--expect-finding: there is no finding %s",
 					 out_name(want.expect_finding.list[i]));
 	if (args->force && !want.write_manifest)
-		return cli_wrong(&cmd_verify, "--force goes with --write-manifest");
+		return cli_wrong(&cmd_verify, "--force needs --write-manifest");
 	return 0;
 }
 
@@ -325,14 +340,14 @@ static int run(struct args *args)
 const struct command cmd_verify = {
 	.name = "verify",
 	.run = run,
-	.gist = "is a checkpoint whole, and does it belong together?",
+	.gist = "check that a checkpoint is complete and undamaged",
 	.synopsis = "SRC...",
-	.about = "Looks for what is missing, damaged, mixed up or stale, and names it. Without "
-		 "--full no tensor is read but the ends of masters and weights; with it every byte "
-		 "is. A manifest beside the files is compared with them. Exit 0: whole; 1: not.",
+	.about = "Names the files that are missing, damaged, mixed up or old. Without --full it "
+		 "reads no tensor but the ends of fp32 copies and weights; --full reads every "
+		 "byte. A manifest beside the files is compared. Exit 0: complete; 1: not.",
 	.examples = "zckpt verify run\n"
 		    "zckpt verify --full model.safetensors\n",
-	.notes = "zckpt explain ID explains a finding. zckpt verify --full --write-manifest "
-		 "RUN, once, lets every later verify see any change.",
+	.notes = "zckpt explain ID explains a finding. Run zckpt verify --full --write-manifest "
+		 "RUN once, and every later verify finds any change.",
 	.tables = { own, opts_source, opts_run, opts_talk, NULL },
 };

@@ -6,7 +6,7 @@ as() { OMPI_COMM_WORLD_SIZE=$1 OMPI_COMM_WORLD_RANK=$2; export OMPI_COMM_WORLD_S
 as 3 0; ./zckpt reshard --world 1 "$run" out; echo "exit $?"
 as 3 2; ./zckpt reshard --world 1 "$run" out; echo "exit $?"
 as 3 0; ./zckpt convert --json "$run" out.safetensors 2> /dev/null; echo "exit $?"
-as 3 1; ./zckpt inspect "$run" | head -n 1 | cut -c 1-6
+as 3 1; ./zckpt inspect "$run" | grep -o "^path"
 as 3 1; ./zckpt convert -q --part 1/1 "$run" one.safetensors; echo "exit $?"
 as 1 0; ./zckpt convert -q "$run" two.safetensors; echo "exit $?"
 unset OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_RANK

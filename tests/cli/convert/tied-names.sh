@@ -5,7 +5,7 @@ for tied in alias dup drop; do
 	zckpt convert -q --tied $tied "$run" $tied.safetensors
 	zckpt digest $tied.safetensors | sed '$d' | sort > $tied
 done
-zckpt inspect -q "$run" | sed -n '/^tied names/,/^$/s/^  //p' | sort > names
+zckpt inspect -q --names "$run" | awk 'NF > 2 && $(NF - 1) == "=" { print $1, $(NF - 1), $NF }' | sort > names
 cat names
 cmp alias drop && echo 'alias and drop hold the same tensors'
 comm -13 alias dup | sed 's/^[^ ]* weight //'
@@ -16,7 +16,7 @@ sed 's/ = .*//' names | while read -r name; do
 done
 zckpt convert "$run" again.safetensors 2>&1 | grep 'note: 2 names'
 # a second name that is taken in the metadata gets bytes of its own: it must not vanish
-zckpt inspect -q "$run" | sed -n '/^tied names/,/^$/s/^  \(.*\) = .*/\1/p' > second
+sed 's/ = .*//' names > second
 zckpt convert --rename "$(sed -n 1p second)=format" --rename "$(sed -n 2p second)=zckpt.version" \
 	"$run" taken.safetensors 2>&1 | grep -e ': wrote' -e note
 zckpt digest taken.safetensors | grep -e ' format$' -e ' zckpt.version$' | sed 's/^[^ ]* //'
