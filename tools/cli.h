@@ -104,6 +104,9 @@ void cli_promise_json(const char *verb);
 /* A wrong call: the line, and where help is.  Returns EXIT_CALL. */
 int cli_wrong(const struct command *cmd, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
+/* The same with a command line that was probably meant (NULL: where help is). */
+int cli_try(const struct command *cmd, const char *command, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 /*
  * Tells an error of the library and what may help; returns the exit status.  If it is
  * one of the findings of 'ck' (may be NULL), which have been told, it is not told
@@ -214,6 +217,8 @@ int cli_is_state_selected(const struct words *states, const char *state);
 
 /* ---------------------------------------------------------------- convert */
 
+/* 0, or EXIT_CALL: a source or destination is the address of an object store. */
+int cli_no_address(const struct command *cmd, const struct args *args);
 /* Why the file or folder 'dst' is not replaced even with --force; NULL if it may be.  'sure': it
  * was named as the destination (-o), so a step there is meant. */
 const char *cli_precious(const char *dst, const struct words *sources, int sure);

@@ -140,17 +140,19 @@ static void say_then(const struct batch *b)
 {
 	const struct ckpt_zero_batch *t = &b->then;
 
+	if (b->kept < 0)
+		return;
 	if (!b->kept)
-		cli_say("  on %" PRIu32 " %s the same batch is micro-batch %" PRIu64
-			" x accumulation %" PRIu64, b->to, ranks(b->to), t->micro, t->accumulation);
-	else if (b->kept > 0)
-		cli_say("  %" PRIu32 " ranks do not divide it; nearest is %" PRIu64
-			" = micro-batch %" PRIu64 " x accumulation %" PRIu64 " x %" PRIu32, b->to,
-			t->train, t->micro, t->accumulation, b->to);
-	if (b->kept >= 0 && b->trainer)
-		cli_say("  (per_device_train_batch_size %" PRIu64 ", gradient_accumulation_steps %"
-			PRIu64 " where the configuration says \"auto\")", t->micro,
-			t->accumulation);
+		cli_say("  to keep it on %" PRIu32 " %s, set:", b->to, ranks(b->to));
+	else
+		cli_say("  %" PRIu32 " ranks cannot keep it; for %" PRIu64 " samples, the nearest, "
+			"set:", b->to, t->train);
+	cli_say("    \"train_batch_size\": %" PRIu64 ", \"train_micro_batch_size_per_gpu\": %"
+		PRIu64 ", \"gradient_accumulation_steps\": %" PRIu64, t->train, t->micro,
+		t->accumulation);
+	if (b->trainer)
+		cli_say("    or, where these are \"auto\": --per_device_train_batch_size %" PRIu64
+			" --gradient_accumulation_steps %" PRIu64, t->micro, t->accumulation);
 }
 
 static void say_batch(const struct batch *b)
@@ -158,34 +160,38 @@ static void say_batch(const struct batch *b)
 	cli_say("batch: %" PRIu64 " sample%s a step = micro-batch %" PRIu64 " x accumulation %"
 		PRIu64 " x %" PRIu32 " %s", b->now.train, out_plural(b->now.train),
 		b->now.micro, b->now.accumulation, b->from, ranks(b->from));
+	if (!b->fits && b->unchanged.train == b->now.train) {
+		cli_say("  the configuration of the run keeps it on %" PRIu32 " %s: micro-batch %"
+			PRIu64 " x accumulation %" PRIu64, b->to, ranks(b->to), b->unchanged.micro,
+			b->unchanged.accumulation);
+		return;
+	}
 	say_then(b);
 	if (b->fits > 0)
-		cli_say("  the configuration in the step does not do there: DeepSpeed stops at %"
-			PRIu64 " != %" PRIu64 " x %" PRIu64 " x %" PRIu32, b->unchanged.train,
+		cli_say("  unchanged, the configuration of the run stops DeepSpeed: %" PRIu64
+			" is not %" PRIu64 " x %" PRIu64 " x %" PRIu32, b->unchanged.train,
 			b->unchanged.micro, b->unchanged.accumulation, b->to);
-	else if (!b->fits && b->unchanged.train != b->now.train)
-		cli_say("  the configuration in the step makes %" PRIu64 " sample%s a step of it",
-			b->unchanged.train, out_plural(b->unchanged.train));
 	else if (!b->fits)
-		cli_say("  the configuration in the step does that by itself");
+		cli_say("  unchanged, the configuration of the run makes it %" PRIu64 " sample%s "
+			"a step", b->unchanged.train, out_plural(b->unchanged.train));
 }
 
 static void say_data(const struct batch *b)
 {
 	if (b->samples >= 0 && b->steps > 0)
-		cli_say("data: %" PRId64 " sample%s in %" PRId64 " step%s %s done; the program "
-			"that resumes has to find the place", b->samples,
-			out_plural((uint64_t)b->samples), b->steps, out_plural((uint64_t)b->steps),
-			b->samples == 1 ? "is" : "are");
+		cli_say("data: %" PRId64 " sample%s %s used in %" PRId64 " step%s; your program "
+			"skips them when it resumes", b->samples, out_plural((uint64_t)b->samples),
+			b->samples == 1 ? "was" : "were", b->steps,
+			out_plural((uint64_t)b->steps));
 	if (!b->trainer)
 		return;
 	if (b->epoch >= 0)
-		cli_say("  trainer_state.json: step %" PRId64 ", epoch %g; the trainer skips steps "
+		cli_say("  trainer_state.json: step %" PRId64 ", epoch %g; the Trainer skips steps "
 			"times accumulation batches on each rank,", b->trainer_step, b->epoch);
 	else
-		cli_say("  trainer_state.json: step %" PRId64 "; the trainer skips steps times "
+		cli_say("  trainer_state.json: step %" PRId64 "; the Trainer skips steps times "
 			"accumulation batches on each rank,", b->trainer_step);
-	cli_say("  which is the data that was seen only if the batch of a step stays the same");
+	cli_say("  which is the data that was used only if the batch stays the same");
 }
 
 void batch_say(const struct batch *b)

@@ -14,15 +14,12 @@ void cli_promise_json(const char *verb)
 	json_verb = verb;
 }
 
-int cli_wrong(const struct command *cmd, const char *fmt, ...)
+static int wrong_call(const struct command *cmd, const char *command, const char *fmt, va_list ap)
 {
 	struct ckpt_err err = { .code = CKPT_E_USAGE, .offset = CKPT_NO_OFFSET };
 	struct json json;
-	va_list ap;
 
-	va_start(ap, fmt);
 	vsnprintf(err.msg, sizeof(err.msg), fmt, ap);
-	va_end(ap);
 	cli_say("%s", err.msg);
 	if (json_verb) {
 		json_begin(&json, stdout, json_verb);
@@ -31,11 +28,35 @@ int cli_wrong(const struct command *cmd, const char *fmt, ...)
 		json_error(&json, &err);
 		json_close(&json, '}');
 	}
-	if (cmd)
+	if (command)
+		cli_say("try: %s", command);
+	else if (cmd)
 		cli_say("'zckpt %s -h' lists the options", cmd->name);
 	else
 		cli_say("'zckpt -h' lists the commands");
 	return EXIT_CALL;
+}
+
+int cli_wrong(const struct command *cmd, const char *fmt, ...)
+{
+	va_list ap;
+	int status;
+
+	va_start(ap, fmt);
+	status = wrong_call(cmd, NULL, fmt, ap);
+	va_end(ap);
+	return status;
+}
+
+int cli_try(const struct command *cmd, const char *command, const char *fmt, ...)
+{
+	va_list ap;
+	int status;
+
+	va_start(ap, fmt);
+	status = wrong_call(cmd, command, fmt, ap);
+	va_end(ap);
+	return status;
 }
 
 int cli_exit_status(enum ckpt_code code)

@@ -14,6 +14,7 @@ static struct {
 	struct words state, dtype, rename;
 	uint64_t max_shard_size;
 	int tied, digest, no_sums, skip_frozen, ignored;
+	const char *to;
 } want;
 
 static const struct opt own[] = {
@@ -42,6 +43,8 @@ static const struct opt own[] = {
 	{ "report", 0, OPT_TEXT, &want.report, "FILE", "leave a JSON record of the run", OPT_RARE },
 	{ "exclude-frozen-parameters", 0, OPT_FLAG, &want.skip_frozen, NULL, "", OPT_HIDDEN },
 	{ "safe-serialization", 0, OPT_FLAG, &want.ignored, NULL, "", OPT_HIDDEN },
+	{ "to", 0, OPT_TEXT, &want.to, "FORM", "", OPT_HIDDEN },
+	{ "format", 0, OPT_TEXT, &want.to, "FORM", "", OPT_HIDDEN },
 	{ "debug", 'd', OPT_FLAG, &cli_args.verbose, NULL, "", OPT_HIDDEN },
 	{ 0 },
 };
@@ -67,16 +70,47 @@ static int ends_with(const char *text, const char *end)
 
 /* ---------------------------------------------------------------- arguments */
 
+/* --to: forms of training state are of `reshard`, those of weights follow from DST. */
+static int wrong_form(const struct args *args)
+{
+	static const char *const steps[] = { "universal", "native", "deepspeed", NULL };
+	const size_t n = args->rest.n;
+	const char *src = n ? out_word(args->rest.list[0]) : "SRC";
+	const char *dst = args->output ? out_word(args->output) :
+			  n > 1 ? out_word(args->rest.list[n - 1]) : "DST";
+	const char *const *form = steps;
+	enum ckpt_dtype dtype = ckpt_dtype_parse(want.to);
+
+	while (*form && strcmp(*form, want.to))
+		form++;
+	if (*form)
+		return cli_try(&cmd_convert, cli_format("zckpt reshard --to %s %s %s", *form, src,
+							dst),
+			       "convert writes weights; 'reshard' writes training state as %s",
+			       *form);
+	if (dtype == CKPT_F32 || dtype == CKPT_BF16 || dtype == CKPT_F16)
+		return cli_try(&cmd_convert, cli_format("zckpt convert --dtype %s %s %s", want.to,
+							src, dst),
+			       "--to %s: the type is --dtype", want.to);
+	return wrong("there is no --to %s: DST ending in .safetensors, .pt, .pth or .bin is one "
+		     "file, any other path a folder for transformers", out_name(want.to));
+}
+
 /* SRC... DST, or SRC... with -o DST. */
 static int parse_paths(struct job *job)
 {
 	const struct args *args = job->verb.args;
 	size_t n = args->rest.n;
 
+	if (want.to)
+		return wrong_form(args);
 	if (!n)
-		return wrong("convert needs a checkpoint and a destination");
+		return wrong("convert needs a checkpoint and a destination: zckpt convert RUN "
+			     "model.safetensors");
 	if (!args->output && n < 2)
-		return wrong("no destination: zckpt convert %s DST", out_word(args->rest.list[0]));
+		return cli_try(&cmd_convert, cli_format("zckpt convert %s model.safetensors",
+							out_word(args->rest.list[0])),
+			       "a destination is missing");
 	job->verb.dst = args->output ? args->output : args->rest.list[--n];
 	for (size_t i = 0; i < n; i++)
 		words_add(&job->verb.sources, args->rest.list[i]);
@@ -106,8 +140,8 @@ static int check_dst(struct job *job)
 	if (ckpt_dst_kind(job->verb.dst, &job->kind, &job->verb.err))
 		return wrong("%s", job->verb.err.msg);
 	if (foreign_end(job->verb.dst))
-		return wrong("%s: no %s is written here, but .safetensors, .pt, .pth, .bin and "
-			     "folders; for a folder of this name put a '/' behind it",
+		return wrong("%s: convert does not write %s, but .safetensors, .pt, .pth, .bin and "
+			     "folders; for a folder of this name append '/'",
 			     out_name(job->verb.dst), foreign_end(job->verb.dst));
 	/* "out/" is the folder "out" */
 	while (n > 1 && cut[n - 1] == '/')
@@ -128,7 +162,7 @@ static int check_stream(const struct job *job)
 		return 0;
 	if (args->json)
 		return wrong("--json and a stream on stdout exclude each other; "
-			     "--report FILE leaves the same");
+			     "--report FILE writes the same object");
 	if (args->part || team_size() > 1)
 		return wrong("%s: a stream cannot be written in parts",
 			     args->part ? "--part" : "mpirun");
@@ -154,7 +188,7 @@ static int check_states(struct job *job)
 			     job->kind == CKPT_DST_STREAM ? "the stream" : out_name(job->verb.dst));
 	for (size_t i = 0; i < state->n && state->n > 1; i++)
 		if (!strcmp(state->list[i], "all"))
-			return wrong("--state: all stands alone");
+			return wrong("--state: all excludes other names");
 	job->opts.states = state->list;
 	return 0;
 }
@@ -204,7 +238,7 @@ static int parse_dtypes(struct job *job)
 			type = rules[n++].value;
 		}
 		if (!dtype_parse(type))
-			return wrong("--dtype: %s is none of fp32, bf16, fp16, keep",
+			return wrong("--dtype: %s must be fp32, bf16, fp16 or keep",
 				     out_name(type));
 		if (type == word)
 			dtype = dtype_parse(word);
@@ -238,7 +272,7 @@ static int check_report(const char *path)
 
 	cli_free(folder);
 	if (!strcmp(path, "-"))
-		return wrong("--report: '-' is no file; --json prints the object to stdout");
+		return wrong("--report: '-' is not a file; --json prints the object to stdout");
 	return bad ? wrong("--report: %s: its folder does not exist or is not writable",
 			   out_name(path)) : 0;
 }
@@ -271,7 +305,7 @@ static int parse_options(struct job *job)
 	if (reason)
 		status = wrong("--force does not replace %s: %s", out_name(job->verb.dst), reason);
 	if (!status && want.report && !args->force && !access(want.report, F_OK))
-		status = wrong("--report: %s is there already; --force replaces it",
+		status = wrong("--report: %s exists; --force replaces it",
 			       out_name(want.report));
 	if (!status && want.report)
 		status = check_report(want.report);

@@ -16,6 +16,9 @@ static struct {
 
 static const struct opt own[] = {
 	{ "gpus", 'n', OPT_COUNT, &want.gpus, "N", "data-parallel GPUs (default 1)", 0 },
+	{ "world", 0, OPT_COUNT, &want.gpus, "N", "", OPT_HIDDEN },
+	{ "world-size", 0, OPT_COUNT, &want.gpus, "N", "", OPT_HIDDEN },
+	{ "num-gpus", 0, OPT_COUNT, &want.gpus, "N", "", OPT_HIDDEN },
 	{ "gpus-per-node", 0, OPT_COUNT, &want.gpus_per_node, "N",
 	  "of a host (default 8)", OPT_RARE },
 	{ "stage", 0, OPT_TEXT, &want.stage, "0|1|2|3",

@@ -16,12 +16,16 @@ static struct {
 	struct words drop_state;
 	uint64_t world, sub_group_size;
 	int reset_optimizer, to, round_robin;
-} want = { .round_robin = -1 };
+} want = { .round_robin = -1, .world = OPT_UNSET };
 
 static const struct opt own[] = {
 	{ "output", 'o', OPT_TEXT, &cli_args.output, "DST",
 	  "where to, instead of as the last word", 0 },
-	{ "world", 0, OPT_COUNT, &want.world, "M", "ranks of the result, instead of 'N->M'", 0 },
+	{ "world", 'n', OPT_COUNT, &want.world, "M",
+	  "ranks of the result (or --gpus M, or 'N->M')", 0 },
+	{ "gpus", 0, OPT_COUNT, &want.world, "M", "", OPT_HIDDEN },
+	{ "world-size", 0, OPT_COUNT, &want.world, "M", "", OPT_HIDDEN },
+	{ "num-gpus", 0, OPT_COUNT, &want.world, "M", "", OPT_HIDDEN },
 	{ "to", 0, OPT_CHOICE, &want.to, "deepspeed|universal|native",
 	  "a step, DeepSpeed's universal form, or the native one (both: any number of ranks)", 0 },
 	{ "stage", 0, OPT_TEXT, &want.stage, "0|1|2|3|bf16",
@@ -101,39 +105,93 @@ static int is_bad_spec(const char *word)
 	return ranks_at(&p) && access(word, F_OK) && !isalpha((unsigned char)*p);
 }
 
+/* Whether an option asks for a change that needs no other number of ranks. */
+static int keeps_world(void)
+{
+	return want.to || want.stage || want.sub_group_size || want.round_robin >= 0 ||
+	       want.reset_optimizer || want.drop_state.n || want.ds_version;
+}
+
+/* The words of the call from the source on, quoted, for a command to try. */
+static char *words_from(const struct args *args, size_t first)
+{
+	char *text = cli_strdup("");
+
+	for (size_t i = first; i < args->rest.n; i++)
+		text = cli_format("%s %s", text, out_word(args->rest.list[i]));
+	if (args->rest.n < first + 2 && !args->output)
+		text = cli_format("%s%s", text, args->rest.n > first ? " DST" : " SRC DST");
+	if (args->output)
+		text = cli_format("%s -o %s", text, out_word(args->output));
+	return text;
+}
+
+static int wrong_spec(const struct reshard *r)
+{
+	const struct args *args = r->verb.args;
+	const char *word = args->rest.list[0];
+	char *rest = words_from(args, 1);
+
+	if (is_torn_spec(word))
+		return cli_try(&cmd_reshard, cli_format("zckpt reshard '%s>M'%s", word, rest),
+			       "%s: the shell used '>' as a redirection and wrote a file named after "
+			       "the number; quote N->M", word);
+	if (strchr(word, ' '))
+		return cli_try(&cmd_reshard, cli_format("zckpt reshard '8->4'%s", rest),
+			       "%s: write the numbers of ranks without spaces", out_name(word));
+	if (word[strspn(word, "0123456789")])
+		return cli_wrong(&cmd_reshard, "%s: a step has 1 to %d ranks", out_name(word),
+				 MAX_WORLD);
+	return cli_try(&cmd_reshard, cli_format("zckpt reshard --world %s%s", word, rest),
+		       "there is no folder %s; for a number of ranks type --world", word);
+}
+
+/* The number of ranks, from the first word or --world; '*first_out': where the sources begin. */
+static int parse_world(struct reshard *r, size_t *first_out)
+{
+	const struct args *args = r->verb.args;
+	const int is_given = want.world != OPT_UNSET;
+	const char *word = args->rest.n ? args->rest.list[0] : NULL;
+
+	if (word && is_torn_spec(word))
+		return wrong_spec(r);
+	*first_out = word && parse_spec(r, word) ? 1 : 0;
+	if (!*first_out && word && is_bad_spec(word))
+		return wrong_spec(r);
+	if (is_given && (!want.world || want.world > MAX_WORLD))
+		return cli_wrong(&cmd_reshard, "--world %" PRIu64 ": a step has 1 to %d ranks",
+				 want.world, MAX_WORLD);
+	if (is_given && *first_out && r->opts.world != want.world)
+		return cli_wrong(&cmd_reshard, "%s and --world %" PRIu64 " contradict each other",
+				 word, want.world);
+	if (is_given)
+		r->opts.world = (uint32_t)want.world;
+	if (*first_out && (!r->opts.world || r->opts.world > MAX_WORLD))
+		return cli_wrong(&cmd_reshard, "%s: a step has 1 to %d ranks", word, MAX_WORLD);
+	if (!is_given && !*first_out && !keeps_world())
+		return cli_try(&cmd_reshard, cli_format("zckpt reshard --world 4%s",
+							words_from(args, 0)),
+			       "to how many ranks? give --world M, or --stage to change only that");
+	return 0;
+}
+
 static int parse_words(struct reshard *r)
 {
 	const struct args *args = r->verb.args;
 	size_t n = args->rest.n, first = 0;
+	const int status = parse_world(r, &first);
 
-	if (n && is_torn_spec(args->rest.list[0]))
-		return cli_wrong(&cmd_reshard, "the shell took '>' for itself and made a file of "
-				 "the number behind it; quote it: zckpt reshard '%s>M' SRC DST",
-				 args->rest.list[0]);
-	if (n && parse_spec(r, args->rest.list[0]))
-		first = 1;
-	if (want.world) {
-		if (first && r->opts.world != want.world)
-			return cli_wrong(&cmd_reshard, "%s and --world %" PRIu64 " contradict each "
-					 "other", args->rest.list[0], want.world);
-		r->opts.world = want.world > MAX_WORLD ? 0 : (uint32_t)want.world;
-	}
+	if (status)
+		return status;
 	r->opts.to = want.to;
-	if (!first && n && !want.world && !want.to && is_bad_spec(args->rest.list[0]))
-		return cli_wrong(&cmd_reshard, "%s is not N->M with 1 to %d ranks and no spaces: "
-				 "zckpt reshard '8->4' SRC DST", out_name(args->rest.list[0]),
-				 MAX_WORLD);
-	if (!first && !want.world && !want.to)
-		return cli_wrong(&cmd_reshard, "to how many ranks? zckpt reshard '8->4' SRC DST");
-	if ((first || want.world) && (!r->opts.world || r->opts.world > MAX_WORLD))
-		return cli_wrong(&cmd_reshard, "1 to %d ranks are possible", MAX_WORLD);
 	r->verb.dst = args->output;
 	if (!r->verb.dst && n > first)
 		r->verb.dst = args->rest.list[--n];
 	for (size_t i = first; i < n; i++)
 		words_add(&r->verb.sources, args->rest.list[i]);
 	if (!r->verb.dst || !r->verb.sources.n)
-		return cli_wrong(&cmd_reshard, "reshard needs a checkpoint and a destination");
+		return cli_wrong(&cmd_reshard, "reshard needs a checkpoint and a destination: "
+				 "zckpt reshard '8->4' SRC DST");
 	return 0;
 }
 
@@ -149,7 +207,7 @@ static int parse_stage(struct reshard *r)
 	else if (s[0] >= '0' && s[0] <= '3' && !s[1])
 		r->opts.stage = s[0] - '0';
 	else
-		return cli_wrong(&cmd_reshard, "--stage %s is none of 0, 1, 2, 3, bf16",
+		return cli_wrong(&cmd_reshard, "--stage %s: must be 0, 1, 2, 3 or bf16",
 				 out_name(s));
 	return 0;
 }
@@ -163,8 +221,8 @@ static int check_native(void)
 
 	if (want.to != CKPT_TO_NATIVE || !name)
 		return 0;
-	return cli_wrong(&cmd_reshard, "%s is about a layout of DeepSpeed, which a native step has "
-			 "none of; say it when a step is made of it", name);
+	return cli_wrong(&cmd_reshard, "%s applies to DeepSpeed output only; give it when you "
+			 "reshard the native step to DeepSpeed", name);
 }
 
 static int parse_options(struct reshard *r)
@@ -206,15 +264,41 @@ static int check_world(struct reshard *r)
 	ckpt_info_get(r->verb.ck, &info);
 	if (!r->verb.args->quiet && info.tag[0])
 		cli_say("step %s: %s", out_name(info.tag), info.why);
+	if (!r->opts.world && !info.world && want.to == CKPT_TO_DEEPSPEED)
+		return cli_wrong(&cmd_reshard, "%s: no number of ranks is recorded in it; give "
+				 "--world M", out_name(info.path));
+	if (!r->opts.world && want.to == CKPT_TO_DEEPSPEED && !r->verb.args->quiet)
+		cli_say("keeping %" PRIu32 " rank%s; --world M changes the number", info.world,
+			out_plural(info.world));
 	if (!r->opts.world)
 		r->opts.world = info.world;
 	if (!r->from || !info.world || r->from == info.world)
 		return 0;
-	cli_say("%s: %" PRIu32 " rank%s wrote this step, not %" PRIu64
-		": '%" PRIu32 "->%" PRIu32 "', or --world %" PRIu32 " in its place",
-		out_name(info.path), info.world, out_plural(info.world), r->from, info.world,
-		r->opts.world, r->opts.world);
+	cli_say("%s: %" PRIu32 " rank%s wrote this step, not %" PRIu64, out_name(info.path),
+		info.world, out_plural(info.world), r->from);
+	cli_say("try: zckpt reshard '%" PRIu32 "->%" PRIu32 "' %s %s", info.world, r->opts.world,
+		out_word(r->verb.sources.list[0]), out_word(r->verb.dst));
 	return EXIT_CALL;
+}
+
+/* Weights alone are no training state; `shard` makes a step of them. */
+static int check_source(struct reshard *r)
+{
+	const struct words *sources = &r->verb.sources;
+	struct ckpt_info info;
+
+	ckpt_info_get(r->verb.ck, &info);
+	if (sources->n != 1 || out_findings_count(r->verb.ck, CKPT_ERROR) ||
+	    (strcmp(info.format, "huggingface") && strcmp(info.format, "safetensors") &&
+	     strcmp(info.format, "torch")))
+		return 0;
+	return cli_try(&cmd_reshard,
+		       cli_format("zckpt shard --world %" PRIu32 " --stage %s --lr 1e-5 --dtype "
+				  "bf16 %s %s", r->opts.world ? r->opts.world : 8,
+				  want.stage && strcmp(want.stage, "0") ? want.stage : "2",
+				  out_word(sources->list[0]), out_word(r->verb.dst)),
+		       "%s has weights and no training state (%s); 'shard' makes step 0 of a run "
+		       "from weights", out_name(sources->list[0]), info.format);
 }
 
 static void say_carried(const struct reshard *r)
@@ -321,10 +405,11 @@ static int run(struct args *args)
 	status = cli_open(args, NULL, &verb->sources, &verb->ck, &verb->err);
 	status = team_opened(args, status, verb->ck, verb->dst, &verb->err);
 	if (!status && team_first(is_settled(&r))) {
-		cli_say("a run that was killed had made this step; the rest of it is done");
+		cli_say("an interrupted run had already written this step; the commit is finished");
 		batch_read(&r.batch, verb->ck, r.opts.world);
 	} else if (!status) {
-		status = check_world(&r);
+		status = check_source(&r);
+		status = status ? status : check_world(&r);
 		status = status ? status : verb_call(verb);
 		status = team_finish(args, status, verb->dst, &r.report, &verb->err);
 	}

@@ -15,12 +15,15 @@ static struct {
 	struct words frozen, buffer;
 	uint64_t world, sub_group_size;
 	int round_robin, groups;
-} want = { .round_robin = -1 };
+} want = { .round_robin = -1, .world = OPT_UNSET };
 
 static const struct opt own[] = {
 	{ "output", 'o', OPT_TEXT, &cli_args.output, "DST",
 	  "where to, instead of as the last word", 0 },
-	{ "world", 0, OPT_COUNT, &want.world, "M", "ranks of the result", 0 },
+	{ "world", 'n', OPT_COUNT, &want.world, "M", "ranks of the result (or --gpus M)", 0 },
+	{ "gpus", 0, OPT_COUNT, &want.world, "M", "", OPT_HIDDEN },
+	{ "world-size", 0, OPT_COUNT, &want.world, "M", "", OPT_HIDDEN },
+	{ "num-gpus", 0, OPT_COUNT, &want.world, "M", "", OPT_HIDDEN },
 	{ "stage", 0, OPT_TEXT, &want.stage, "1|2|3|bf16", "ZeRO stage", 0 },
 	{ "ds-config", 0, OPT_TEXT, &want.ds_config, "FILE",
 	  "DeepSpeed configuration: what is not said here comes from it", 0 },
@@ -71,7 +74,7 @@ static int parse_number(const char *option, const char *text, double least, doub
 		return 0;
 	*out = strtod(text, &end);
 	if (!*text || *end || !isfinite(*out) || *out < least)
-		return cli_wrong(&cmd_shard, "--%s: %s is no number of %g or more", option,
+		return cli_wrong(&cmd_shard, "--%s: %s is not a number of %g or more", option,
 				 out_name(text), least);
 	return 0;
 }
@@ -95,7 +98,7 @@ static int parse_betas(struct shard *s)
 		status = parse_number("betas", comma + 1, 0, &s->opts.beta2);
 	cli_free(first);
 	if (!status && (s->opts.beta1 >= 1 || s->opts.beta2 >= 1))
-		return cli_wrong(&cmd_shard, "--betas: %s: both are below 1", out_name(text));
+		return cli_wrong(&cmd_shard, "--betas: %s: both must be below 1", out_name(text));
 	return status;
 }
 
@@ -125,8 +128,46 @@ static int parse_stage(struct shard *s)
 	else if (text[0] >= '1' && text[0] <= '3' && !text[1])
 		s->opts.stage = text[0] - '0';
 	else
-		return cli_wrong(&cmd_shard, "--stage %s is none of 1, 2, 3, bf16", out_name(text));
+		return cli_wrong(&cmd_shard, "--stage %s: must be 1, 2, 3 or bf16%s", out_name(text),
+				 strcmp(text, "0") ? "" : "; without ZeRO a run starts from the "
+				 "weights as they are");
 	return 0;
+}
+
+/* What the call lacks, all at once, and the whole call with an example of each. */
+static int check_missing(const struct shard *s)
+{
+	const char *model = s->verb.sources.n ? out_word(s->verb.sources.list[0]) : "MODEL";
+	const char *dst = s->verb.dst ? out_word(s->verb.dst) : "DST";
+	const int world = want.world == OPT_UNSET, stage = !want.stage && !want.ds_config;
+	const int lr = !want.lr && !want.ds_config;
+	const char *lacks[5] = { 0 };
+	char *text = cli_strdup(""), *command;
+	size_t n = 0;
+
+	if (!s->verb.sources.n || !s->verb.dst)
+		lacks[n++] = s->verb.sources.n ? "a destination" : "weights and a destination";
+	if (world)
+		lacks[n++] = "--world (number of ranks)";
+	if (stage)
+		lacks[n++] = "--stage (ZeRO stage)";
+	if (lr)
+		lacks[n++] = "--lr (learning rate)";
+	for (size_t i = 0; i < n; i++)
+		text = cli_format("%s%s%s", text, !i ? "" : i + 1 < n ? ", " : " and ", lacks[i]);
+	if (!n)
+		return 0;
+	command = cli_format("zckpt shard --world %" PRIu64 "%s%s%s%s%s%s %s %s",
+			     world ? 8 : want.world,
+			     want.stage || stage ? " --stage " : "",
+			     want.stage ? out_word(want.stage) : stage ? "2" : "",
+			     want.lr || lr ? " --lr " : "",
+			     want.lr ? out_word(want.lr) : lr ? "1e-5" : "",
+			     want.ds_config ? " --ds-config " : "",
+			     want.ds_config ? out_word(want.ds_config) : "", model, dst);
+	return cli_try(&cmd_shard, command, "shard needs %s%s", text,
+		       stage && lr ? "; --ds-config FILE may give the last two" :
+		       stage || lr ? "; --ds-config FILE may give it" : "");
 }
 
 static int parse_words(struct shard *s)
@@ -139,13 +180,14 @@ static int parse_words(struct shard *s)
 		s->verb.dst = args->rest.list[--n];
 	for (size_t i = 0; i < n; i++)
 		words_add(&s->verb.sources, args->rest.list[i]);
-	if (!s->verb.dst || s->verb.sources.n != 1)
-		return cli_wrong(&cmd_shard, "shard needs weights and a destination: zckpt shard "
-				 "MODEL DST --world 8 --stage 2 --lr 1e-5");
-	if (!want.world || want.world > MAX_WORLD)
-		return cli_wrong(&cmd_shard, "for how many ranks? --world 1 to %d", MAX_WORLD);
+	if (s->verb.sources.n > 1)
+		return cli_wrong(&cmd_shard, "one model and one destination are needed, not %zu "
+				 "paths", s->verb.sources.n + 1);
+	if (want.world != OPT_UNSET && (!want.world || want.world > MAX_WORLD))
+		return cli_wrong(&cmd_shard, "--world %" PRIu64 ": a step has 1 to %d ranks",
+				 want.world, MAX_WORLD);
 	s->opts.world = (uint32_t)want.world;
-	return 0;
+	return check_missing(s);
 }
 
 static int parse_dtype(struct shard *s)
@@ -155,7 +197,7 @@ static int parse_dtype(struct shard *s)
 	s->opts.dtype = text ? ckpt_dtype_parse(text) : 0;
 	if (text && s->opts.dtype != CKPT_BF16 && s->opts.dtype != CKPT_F16 &&
 	    s->opts.dtype != CKPT_F32)
-		return cli_wrong(&cmd_shard, "--dtype %s is none of bf16, fp16, fp32",
+		return cli_wrong(&cmd_shard, "--dtype %s: must be bf16, fp16 or fp32",
 				 out_name(text));
 	return 0;
 }
@@ -255,7 +297,7 @@ const struct command cmd_shard = {
 	.run = run,
 	.ranks = RANKS_SHARE,
 	.gist = "weights to a step that a run begins with",
-	.synopsis = "MODEL DST --world M",
+	.synopsis = "--world M --stage S --lr X MODEL DST",
 	.about = "Writes weights (a Hugging Face folder, or a file) as step 0 of a ZeRO run for M "
 		 "ranks: masters are the weights, moments are zero. DeepSpeed takes the learning "
 		 "rate from the step, so it must be given.",

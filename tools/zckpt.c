@@ -113,6 +113,9 @@ static int run(int argc, char **argv)
 		cli_help(cmd, opt_help_all(argc, argv), stdout);
 		return EXIT_DONE;
 	}
+	status = cli_no_address(cmd, args);
+	if (status)
+		return status;
 	if (!args->threads)
 		args->threads = team_threads();
 	if (cmd->ranks == RANKS_SHARE || team_size() == 1)

@@ -3,7 +3,12 @@ step=$FIXTURES/deepspeed/ds0.19.8-z2-bf16-w3/ckpt
 zckpt convert -q --dtype keep --tied drop "$step" model.safetensors
 try() { zckpt shard -q "$@" 2> err > /dev/null; echo "exit $?: $*"; head -n 2 err; }
 try model.safetensors out
+try
+try model.safetensors
 try model.safetensors out --world 2
+try model.safetensors out --gpus 2 --stage 3
+try model.safetensors out --lr 1e-4 --ds-config ds.json
+try model.safetensors out --world 0
 try model.safetensors out --world 2 --lr 1e-3
 try model.safetensors out --world 2 --lr fast --stage 2
 try model.safetensors out --world 2 --lr 1e-3 --stage 2 --betas 0.9
