@@ -214,6 +214,10 @@ int cli_select(const struct command *cmd, const struct args *args,
 int cli_is_selected(const struct args *args, unsigned only, const char *name,
 		    enum ckpt_role role);
 int cli_is_state_selected(const struct words *states, const char *state);
+/* The tensor whose name is nearest to 'word', NULL if none is near.  Lent by 'ck'. */
+const char *cli_nearest_tensor(const struct ckpt *ck, const char *word);
+/* Names of --include, without wildcards, that no tensor of any of 'ck' has: a line each. */
+void cli_say_nearest(const struct args *args, const struct ckpt *const *ck, size_t n);
 
 /* ---------------------------------------------------------------- convert */
 

@@ -8,6 +8,6 @@ zckpt diff "$run" keep.safetensors --state weight; echo "exit $?"
 zckpt diff "$run" master.safetensors --state master=weight --only trainable; echo "exit $?"
 zckpt diff hf model.pt; echo "exit $?"
 zckpt diff "$run" master.safetensors --state weight --include 'odd.w*'; echo "exit $?"
-zckpt diff "$run" master.safetensors --state weight --tolerance rel:0.00390625 | tail -n 1
+zckpt diff "$run" master.safetensors --state weight --tolerance rel:0.00390625 | head -n 1
 zckpt diff "$run" keep.safetensors > out; echo "exit $?"
-tail -n 1 out
+head -n 1 out

@@ -9,5 +9,6 @@ done
 zckpt diff "$run" "$run" --state nothing 2>&1; echo "exit $?"
 zckpt diff "$run" "$run" --state master=nothing 2>&1; echo "exit $?"
 zckpt diff "$run" "$run" --include 'no such*' 2>&1; echo "exit $?"
+zckpt diff "$run" "$run" --include emb.weights --include 'norm.b*x' 2>&1; echo "exit $?"
 zckpt diff "$run" nothing 2>&1; echo "exit $?"
 zckpt diff "$run" --tag2 nothing --json 2> /dev/null; echo "exit $?"
