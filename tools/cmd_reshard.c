@@ -134,8 +134,8 @@ static int wrong_spec(const struct reshard *r)
 
 	if (is_torn_spec(word))
 		return cli_try(&cmd_reshard, cli_format("zckpt reshard '%s>M'%s", word, rest),
-			       "%s: the shell used '>' as a redirection and wrote a file named after "
-			       "the number; quote N->M", word);
+			       "%s: the shell used '>' as a redirection and wrote a file named "
+			       "after the number; quote N->M", word);
 	if (strchr(word, ' '))
 		return cli_try(&cmd_reshard, cli_format("zckpt reshard '8->4'%s", rest),
 			       "%s: write the numbers of ranks without spaces", out_name(word));

@@ -128,8 +128,8 @@ static int parse_stage(struct shard *s)
 	else if (text[0] >= '1' && text[0] <= '3' && !text[1])
 		s->opts.stage = text[0] - '0';
 	else
-		return cli_wrong(&cmd_shard, "--stage %s: must be 1, 2, 3 or bf16%s", out_name(text),
-				 strcmp(text, "0") ? "" : "; without ZeRO a run starts from the "
+		return cli_wrong(&cmd_shard, "--stage %s: must be 1, 2, 3 or bf16%s",
+				 out_name(text), strcmp(text, "0") ? "" : "; without ZeRO a run starts from the "
 				 "weights as they are");
 	return 0;
 }
@@ -154,7 +154,8 @@ static int check_missing(const struct shard *s)
 	if (lr)
 		lacks[n++] = "--lr (learning rate)";
 	for (size_t i = 0; i < n; i++)
-		text = cli_format("%s%s%s", text, !i ? "" : i + 1 < n ? ", " : " and ", lacks[i]);
+		text = cli_format("%s%s%s", text, !i ? "" : i + 1 < n ? ", " : " and ",
+				  lacks[i]);
 	if (!n)
 		return 0;
 	command = cli_format("zckpt shard --world %" PRIu64 "%s%s%s%s%s%s %s %s",

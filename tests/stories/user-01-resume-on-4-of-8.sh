@@ -5,7 +5,7 @@ run=$steps/ds0.19.8-z3-bf16-w8/ckpt
 
 types 2 zckpt reshard "$run" four
 answers 'how many ranks'
-answers "zckpt reshard '8->4'"
+answers 'try: zckpt reshard --world 4'
 absent four
 
 types 0 zckpt reshard '8->4' "$run" four

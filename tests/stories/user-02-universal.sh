@@ -4,6 +4,7 @@
 run=$steps/ds0.19.8-z2-bf16-w2-uci/ckpt
 
 types 2 zckpt convert --to universal "$run" uni
+answers "try: zckpt reshard --to universal"
 absent uni
 
 types 0 zckpt reshard --to universal "$run" uni

@@ -3,7 +3,8 @@
 . "$(dirname "$0")/story.sh"
 run=$steps/ds0.19.8-z3-bf16-w4/ckpt
 
-types 0 zckpt reshard --stage 2 --world 4 "$run" two
+types 0 zckpt reshard --stage 2 "$run" two
+answers 'keeping 4 ranks'
 types 0 zckpt verify --full two
 types 0 zckpt inspect two
 answers 'stage 2'
