@@ -100,6 +100,14 @@ $(B)/$(SO): $(LIB) $(B)/libckpt.list libckpt/libckpt.map
 $(B)/libckpt.so: $(B)/$(SO)
 	$(Q)ln -sfn $(SO) $(B)/$(SONAME) && ln -sfn $(SO) $@
 
+## examples: the programs of examples/, linked with the shared library, in build/examples
+EXAMPLES := $(patsubst %.c,$(B)/%,$(sort $(wildcard examples/*.c)))
+$(EXAMPLES:=.o): INC = -Ilibckpt/include
+$(eval $(call program,$(EXAMPLES): %,%.o $(B)/libckpt.so,-Wl$(comma)-rpath$(comma)$(abspath $(B))))
+examples: $(EXAMPLES)
+	@ln -sfn $(notdir $(B))/examples build/examples
+OBJS += $(EXAMPLES:=.o)
+
 $(B)/tool.list:   NAMES = $(TOOL)
 $(B)/uring.list:  NAMES = $(HAS_URING)
 $(B)/crypto.list: NAMES = $(HAS_CRYPTO)
@@ -115,5 +123,5 @@ help:
 clean:
 	rm -rf build
 
-.PHONY: all lib train tools help clean
+.PHONY: all lib train tools examples help clean
 -include $(OBJS:.o=.d)

@@ -118,7 +118,7 @@ demo-here: tools train fixtures
 ## check: dependencies, build, every test that needs no network (T='word ...' picks)
 check: deps
 	@$(AGAIN) check-here
-check-here: tools train gpusim fixtures $(B)/tests/bench/gen_zero $(B)/tests/bench/save_from $(FZ_TOOLS) \
+check-here: tools train examples gpusim fixtures $(B)/tests/bench/gen_zero $(B)/tests/bench/save_from $(FZ_TOOLS) \
             $(call pick,$(UNIT) $(API) $(ETEST)) \
             $(MPI_TESTS)
 	@$(ENV) tests/run-tests.sh -j $(JOBS) $(call pick,$(UNIT) $(API) $(ETEST) $(GPUSIM_TEST) $(SCRIPTS))

@@ -221,11 +221,11 @@ static int measure(const struct ck_tensor *t, uint64_t first, uint64_t count,
 
 	if (first > t->numel || count > t->numel - first)
 		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
-			       "elements %" PRIu64 " + %" PRIu64 " of %" PRIu64, first, count,
-			       t->numel);
+			       "%" PRIu64 " elements from number %" PRIu64 " on: it has only %" PRIu64,
+			       count, first, t->numel);
 	if (!bits)
 		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
-			       "type number %d is none", (int)dtype);
+			       "there is no type number %d", (int)dtype);
 	if (ck_mul_over(count, bits, &n) || (bits < 8 && (n % 8 || first * bits % 8)))
 		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
 			       "elements of %" PRIu64 " bits must begin and end at whole bytes",
