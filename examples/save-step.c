@@ -5,7 +5,7 @@
  *	save-step ROOT 0 2 & save-step ROOT 1 2; wait
  *	zckpt verify --full ROOT
  *
- * The model is one matrix "w" [6, 4] and one vector "b" [4]; element i of a state is i + a constant.
+ * The model is a matrix "w" [6, 4] and a vector "b" [4]; element i of a state is i plus a constant.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,9 +8,12 @@ MAN    := $(sort $(wildcard docs/man/*.[1-9]))
 bashdir := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 zshdir  := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 fishdir := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+# Pages, licence and examples, in folders as in the tree, so that links between them work.
+docdir := $(DESTDIR)$(PREFIX)/share/doc/zckpt
+DOCS   := LICENSE README.md CHANGELOG.md $(sort $(wildcard docs/*.md docs/*.txt docs/*/*.md examples/*.c examples/*.md)) examples/Makefile
 PUBLIC := $(sort $(wildcard libckpt/include/*.h))
 
-## install: headers, libraries, pkg-config file, programs, manual, completions (honours DESTDIR, PREFIX)
+## install: headers, libraries, pkg-config file, programs, manual, documents, examples, completions (honours DESTDIR, PREFIX)
 install: all
 	install -d $(bindir) $(incdir) $(libdir)/pkgconfig
 	install -m 644 $(PUBLIC) $(incdir)
@@ -23,6 +26,7 @@ install: all
 	    libckpt/libckpt.pc.in > $(libdir)/pkgconfig/libckpt.pc
 	install -m 755 $(B)/zckpt $(if $(MPI_CC),$(B)/zckpt-mpi) $(B)/ztrain $(bindir)
 	$(foreach m,$(MAN),install -D -m 644 $(m) $(mandir)/man$(patsubst .%,%,$(suffix $(m)))/$(notdir $(m)) && ) :
+	$(foreach d,$(DOCS),install -D -m 644 $(d) $(docdir)/$(d) && ) :
 	install -d $(bashdir) $(zshdir) $(fishdir)
 	install -m 644 tools/completions/zckpt.bash $(bashdir)/zckpt
 	install -m 644 tools/completions/_zckpt $(zshdir)
@@ -34,6 +38,8 @@ uninstall:
 	    $(libdir)/$(SONAME) $(libdir)/libckpt.so $(libdir)/pkgconfig/libckpt.pc $(bindir)/zckpt $(bindir)/zckpt-mpi $(bindir)/ztrain \
 	    $(foreach m,$(MAN),$(mandir)/man$(patsubst .%,%,$(suffix $(m)))/$(notdir $(m)))
 	rm -f $(foreach p,zckpt zckpt-mpi ztrain,$(bashdir)/$(p) $(fishdir)/$(p).fish) $(zshdir)/_zckpt
+	rm -f $(DOCS:%=$(docdir)/%)
+	test ! -d $(docdir) || find $(docdir) -depth -type d -empty -delete
 
 ## dist-check: what git would ship builds, installs and can be linked against
 dist-check:

@@ -54,6 +54,45 @@ rm "$top"/lib/libckpt.so*
 # shellcheck disable=SC2046
 $cc -std=c11 $(conf --cflags) -o "$dir/try-static" "$dir/try.c" $(conf --static --libs)
 [ "$("$dir/try-static")" = CKPT_E_NOTFOUND ] || fail 'the program with libckpt.a fails'
+# The examples build from what is installed below a private prefix, by their own Makefile, by the
+# line of their README, and find the library; so do links from one installed page to another.
+make -s install PREFIX="$dir/private" > "$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
+doc=$dir/private/share/doc/zckpt
+for one in LICENSE README.md docs/findings.md docs/guide/five-minutes.md docs/formats/deepspeed.md examples/README.md; do
+	cmp -s "$one" "$doc/$one" || fail "$one is not installed"
+done
+[ -s "$dir/private/share/man/man3/ckpt.3" ] || fail 'ckpt(3) is not installed'
+(cd "$doc" && grep -roE '\]\([^)#:]+[)#]' --include='*.md' . | sed 's/](//; s/[)#]$//') |
+	while IFS=: read -r page link; do
+		[ -e "$doc/$(dirname "$page")/$link" ] || [ ! -e "$(dirname "$page")/$link" ] ||
+			echo "$page: $link"
+	done | grep -v ': \.\./\(\.\./\)*\(libckpt\|formats\|engine\|tests\|tools\|kernels\)/' > "$dir/links" || true
+[ ! -s "$dir/links" ] || fail "installed pages link what is not installed: $(cat "$dir/links")"
+cp -r "$doc/examples" "$dir/examples"
+make -s -C "$dir/examples" CC="$cc" CFLAGS='-Wall -Wextra -Werror' PKG_CONFIG_PATH="$dir/private/lib/pkgconfig" ||
+	fail 'the installed examples do not build'
+run=${ZCKPT_FIXTURES:-build/fixtures}/deepspeed/ds0.19.8-z3-bf16-w2/ckpt
+if [ -d "$run" ]; then
+	env -u LD_LIBRARY_PATH ZCKPT_EXAMPLES="$dir/examples" ZCKPT="$dir/private/bin/zckpt" ZCKPT_BUILD=/nowhere \
+		ZCKPT_FIXTURES="${ZCKPT_FIXTURES:-$PWD/build/fixtures}" bash tests/api/test_examples.sh || fail 'the installed examples fail'
+else
+	env -u LD_LIBRARY_PATH "$dir/examples/read-range" /nowhere a b 0 1 2>&1 | grep -q nowhere || fail 'an installed example does not run'
+fi
+export PKG_CONFIG_PATH=$dir/private/lib/pkgconfig
+# shellcheck disable=SC2046
+(cd "$dir/examples" && $cc -o by-line read-range.c $(pkg-config --cflags --libs libckpt) \
+	-Wl,-rpath,$(pkg-config --variable=libdir libckpt)) || fail 'the line of examples/README.md fails'
+# shellcheck disable=SC2046
+(cd "$dir/examples" && $cc -o with-archive read-range.c $(pkg-config --cflags libckpt) \
+	-Wl,--as-needed -l:libckpt.a $(pkg-config --static --libs libckpt)) || fail 'the line for libckpt.a fails'
+readelf -d "$dir/examples/with-archive" | grep -q 'NEEDED.*libckpt' && fail 'the line for libckpt.a links libckpt.so'
+"$dir/examples/with-archive" 2>&1 | grep -q '^usage: ' || fail 'a program with libckpt.a does not run'
+env -u LD_LIBRARY_PATH "$dir/examples/by-line" 2>&1 | grep -q '^usage: ' || fail 'a program does not find libckpt.so'
+make -s uninstall PREFIX="$dir/private" > /dev/null
+left=$(find "$dir/private" -type f -o -type l)
+[ -z "$left" ] || fail "uninstall leaves $left"
+[ ! -e "$doc" ] || fail "uninstall leaves $doc"
+export PKG_CONFIG_PATH=$top/lib/pkgconfig
 # A header must serve C++ too, where there is a compiler for it.
 if command -v c++ > /dev/null 2>&1; then
 	# shellcheck disable=SC2046

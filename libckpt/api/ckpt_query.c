@@ -221,8 +221,8 @@ static int measure(const struct ck_tensor *t, uint64_t first, uint64_t count,
 
 	if (first > t->numel || count > t->numel - first)
 		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
-			       "%" PRIu64 " elements from number %" PRIu64 " on: it has only %" PRIu64,
-			       count, first, t->numel);
+			       "%" PRIu64 " elements from number %" PRIu64
+			       " on: it has only %" PRIu64, count, first, t->numel);
 	if (!bits)
 		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
 			       "there is no type number %d", (int)dtype);

@@ -10,7 +10,7 @@ law=${1:-docs/layers.txt}
 [ $# = 0 ] || shift
 if [ $# = 0 ]; then
 	# shellcheck disable=SC2046
-	set -- $(find libckpt formats kernels engine tools tests -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) 2> /dev/null | sort)
+	set -- $(find libckpt formats kernels engine tools tests examples -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) 2> /dev/null | sort)
 fi
 exec awk '
 # The longest folder of the law that holds the path; "" for none.

@@ -11,7 +11,7 @@ cd "$(dirname "$0")/../.."
 export LC_ALL=C
 if [ $# = 0 ]; then
 	# shellcheck disable=SC2046
-	set -- Makefile $(find base libckpt formats kernels engine tools tests mk -type f \( -name '*.[ch]' -o -name '*.cu' \
+	set -- Makefile $(find base libckpt formats kernels engine tools tests examples mk -type f \( -name '*.[ch]' -o -name '*.cu' \
 		-o -name '*.cuh' -o -name '*.mk' -o -name '*.sh' \) 2> /dev/null | sort)
 fi
 find . \( -name .git -o -path ./build \) -prune -o -type f -print | awk '

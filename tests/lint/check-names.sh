@@ -18,7 +18,7 @@ report() {
 	bad=1
 }
 sources() {
-	find libckpt formats kernels tools engine tests -type f \
+	find libckpt formats kernels tools engine tests examples -type f \
 		\( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) 2> /dev/null | sort
 }
 mapfile -t files < <(sources)

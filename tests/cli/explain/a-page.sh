@@ -12,7 +12,7 @@ for id in $(zckpt explain | sed -n 's/^  \([A-Z_]*\)  .*/\1/p'); do
 	awk -v id="$id" 'length($0) > 80 { print id ": " length($0) " columns: " $0 }' page
 	# what it says to type exists
 	sed -n 's/^    zckpt //p' page | while read -r verb rest; do
-		zckpt "$verb" -h > help || echo "$id: zckpt $verb"
+		zckpt "$verb" -h --all > help || echo "$id: zckpt $verb"
 		for word in $rest; do
 			case $word in --?*) grep -q -- " $word\( \|$\)" help || echo "$id: zckpt $verb $word" ;; esac
 		done
