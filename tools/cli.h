@@ -14,6 +14,7 @@
 #include <ckpt.h>
 
 #include "shared/cli_opt.h"
+#include "shared/cli_term.h"
 #include "shared/cli_text.h"
 
 /* Exit statuses.  Pinned: scripts see them. */
@@ -51,7 +52,7 @@ struct args {
 	uint64_t timeout;	/* seconds, or OPT_UNSET */
 	int dry_run, force, restart, strict, sync;
 	/* how it talks */
-	int json, quiet, verbose, help;
+	int json, quiet, verbose, help, color;
 };
 
 /* Those of this call. */
@@ -97,6 +98,8 @@ void cli_help(const struct command *cmd, int all, FILE *out);
 
 /* "zckpt: " and a line on stderr. */
 void cli_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* The same of what ends the program. */
+void cli_say_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* From now on each line goes to 'keeps' first; it is not printed where that returns true. */
 void cli_say_through(int (*keeps)(const char *line));
 /* From now on a wrong call is also one object of that verb on stdout. */
@@ -128,7 +131,10 @@ const char *out_shape(const struct ckpt_tensor_info *tensor);	/* "[3, 4]" */
 const char *out_role(enum ckpt_role role);
 const char *out_severity(enum ckpt_severity severity);
 
-/* A table: columns as wide as they must be.  'align': one of l, r per column. */
+/*
+ * A table (cli_table.c): columns as wide as they must be, or as a terminal allows.  'align': one of
+ * l, r per column.  A first row in capitals is a heading.
+ */
 struct table {
 	const char *align;
 	size_t columns, cells;

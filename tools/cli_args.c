@@ -100,6 +100,8 @@ const struct opt opts_talk[] = {
 	{ "json", 0, OPT_FLAG, &cli_args.json, NULL, "one JSON object on stdout", 0 },
 	{ "quiet", 'q', OPT_FLAG, &cli_args.quiet, NULL, "errors and warnings only", 0 },
 	{ "verbose", 'v', OPT_FLAG, &cli_args.verbose, NULL, "more of everything", 0 },
+	{ "color", 0, OPT_CHOICE, &cli_args.color, TERM_COLORS,
+	  "colours (default: on terminals, unless NO_COLOR is set)", OPT_RARE },
 	{ "help", 'h', OPT_FLAG, &cli_args.help, NULL, "this text", OPT_LAST },
 	{ 0 },
 };
@@ -146,7 +148,8 @@ void cli_help(const struct command *cmd, int all, FILE *out)
 
 	fprintf(out, "usage: zckpt %s [OPTION...] %s\n\n", cmd->name, cmd->synopsis);
 	opt_wrap(out, cmd->about, 0, 0, WIDTH);
-	fputs("\nexamples:\n", out);
+	fputc('\n', out);
+	term_put(out, TERM_HEADING, "examples:\n");
 	print_examples(cmd->examples, out);
 	list_options(cmd, OPT_LIST_COMMON, out);
 	if (all && nrare)

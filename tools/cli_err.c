@@ -20,7 +20,7 @@ static int wrong_call(const struct command *cmd, const char *command, const char
 	struct json json;
 
 	vsnprintf(err.msg, sizeof(err.msg), fmt, ap);
-	cli_say("%s", err.msg);
+	cli_say_error("%s", err.msg);
 	if (json_verb) {
 		json_begin(&json, stdout, json_verb);
 		json_bool(&json, "ok", 0);
@@ -135,15 +135,15 @@ static void say_error(const struct ckpt *ck, const struct ckpt_err *err)
 	char place[64] = "";
 
 	if (is_finding(ck, err)) {
-		cli_say("stopped by %" PRIu64 " error%s", errors, errors == 1 ? "" : "s");
+		cli_say_error("stopped by %" PRIu64 " error%s", errors, errors == 1 ? "" : "s");
 		return;
 	}
 	if (err->offset && err->offset != CKPT_NO_OFFSET)
 		snprintf(place, sizeof(place), "byte %" PRIu64 ": ", err->offset);
 	if (err->where[0])
-		cli_say("%s: %s%s%s", out_name(err->where), place, name_of(err), err->msg);
+		cli_say_error("%s: %s%s%s", out_name(err->where), place, name_of(err), err->msg);
 	else
-		cli_say("%s%s%s", place, name_of(err),
+		cli_say_error("%s%s%s", place, name_of(err),
 			err->msg[0] ? err->msg : ckpt_code_name(err->code));
 }
 
@@ -181,7 +181,7 @@ int cli_close_stdout(int status)
 	int bad = ferror(stdout);
 
 	if (fclose(stdout) || bad) {
-		cli_say("stdout cannot be written: %s", strerror(errno));
+		cli_say_error("stdout cannot be written: %s", strerror(errno));
 		return EXIT_TROUBLE;
 	}
 	return status;
@@ -215,7 +215,7 @@ int cli_fail_writing(const struct args *args, const struct ckpt *ck, const struc
 	if (!is_strict_stop(args, ck, err))
 		return cli_fail(NULL, ck, err);
 	warnings = out_findings_count(ck, CKPT_WARN);
-	cli_say("%" PRIu64 " warning%s, and --strict: nothing is written", warnings,
+	cli_say_error("%" PRIu64 " warning%s, and --strict: nothing is written", warnings,
 		warnings == 1 ? "" : "s");
 	return EXIT_NO;
 }

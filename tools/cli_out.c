@@ -1,4 +1,4 @@
-/* cli_out.c -- text for people: names, sizes, tables, findings. */
+/* cli_out.c -- text for people: names, sizes, findings. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -91,77 +91,6 @@ const char *out_role(enum ckpt_role role)
 const char *out_severity(enum ckpt_severity severity)
 {
 	return severity == CKPT_ERROR ? "error" : severity == CKPT_WARN ? "warning" : "note";
-}
-
-/* ---------------------------------------------------------------- tables */
-
-/* Columns on the screen, one a character. */
-static size_t width(const char *text)
-{
-	size_t n = 0;
-
-	for (; *text; text++)
-		n += ((unsigned char)*text & 0xc0) != 0x80;
-	return n;
-}
-
-void table_add(struct table *table, const char *const *cells)
-{
-	size_t n = table->columns = strlen(table->align);
-
-	/* the room doubles whenever a power of two of rows is full */
-	if (!(table->cells / n & (table->cells / n + 1))) {
-		size_t rows = (table->cells / n + 1) * 2;
-		char **bigger = cli_alloc(rows * n * sizeof(*bigger));
-
-		if (table->cells)
-			memcpy(bigger, table->cell, table->cells * sizeof(*bigger));
-		cli_free(table->cell);
-		table->cell = bigger;
-	}
-	for (size_t i = 0; i < n; i++)
-		table->cell[table->cells++] = cli_strdup(cells[i]);
-}
-
-static void print_row(const struct table *table, size_t row, const size_t *widths, FILE *out)
-{
-	size_t n = table->columns;
-
-	while (n && !table->cell[row * table->columns + n - 1][0])
-		n--;	/* no blanks at the end of a line */
-
-	for (size_t i = 0; i < n; i++) {
-		const char *text = table->cell[row * table->columns + i];
-		int pad = (int)(widths[i] - width(text));
-
-		if (i)
-			fputs("  ", out);
-		if (table->align[i] == 'r')
-			fprintf(out, "%*s%s", pad, "", text);
-		else
-			fprintf(out, "%s%*s", text, i + 1 < n ? pad : 0, "");
-	}
-	fputc('\n', out);
-}
-
-/* Prints and empties it. */
-void table_print(struct table *table, FILE *out, const char *indent)
-{
-	size_t n = table->columns, *widths = cli_alloc(n * sizeof(*widths));
-
-	for (size_t i = 0; i < table->cells; i++)
-		if (width(table->cell[i]) > widths[i % n])
-			widths[i % n] = width(table->cell[i]);
-	for (size_t row = 0; row < table->cells / (n ? n : 1); row++) {
-		fputs(indent, out);
-		print_row(table, row, widths, out);
-	}
-	for (size_t i = 0; i < table->cells; i++)
-		cli_free(table->cell[i]);
-	cli_free(table->cell);
-	cli_free(widths);
-	table->cell = NULL;
-	table->cells = 0;
 }
 
 /* ---------------------------------------------------------------- findings */

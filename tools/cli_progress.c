@@ -22,7 +22,7 @@ double progress_clock(void)
 void progress_begin(struct progress *progress, const struct args *args)
 {
 	memset(progress, 0, sizeof(*progress));
-	progress->terminal = isatty(STDERR_FILENO);
+	progress->terminal = term_is_screen(stderr);
 	progress->shown = args->progress >= 0 ? args->progress :
 						progress->terminal && !args->quiet;
 	progress->began = progress->last = progress_clock();
@@ -44,7 +44,7 @@ void progress_show(void *arg, const struct ckpt_progress *now)
 {
 	struct progress *progress = arg;
 	double clock, rate, total = (double)now->total_bytes;
-	char left[32];
+	char left[32], line[160];
 
 	if (!progress->shown)
 		return;
@@ -55,10 +55,12 @@ void progress_show(void *arg, const struct ckpt_progress *now)
 	progress->last = clock;
 	rate = (double)now->done_bytes / (clock - progress->began);
 	time_left(left, sizeof(left), rate > 0 ? (total - (double)now->done_bytes) / rate : 359999);
-	fprintf(stderr, "%szckpt: %3.0f%%  %s of %s  %s/s  %s%s", progress->terminal ? "\r" : "",
-		total > 0 ? 100 * (double)now->done_bytes / total : 0, out_size(now->done_bytes),
-		out_size(now->total_bytes), out_size((uint64_t)rate), left,
-		progress->terminal ? "\033[K" : "\n");
+	snprintf(line, sizeof(line), "zckpt: %3.0f%%  %s of %s  %s/s  %s",
+		 total > 0 ? 100 * (double)now->done_bytes / total : 0, out_size(now->done_bytes),
+		 out_size(now->total_bytes), out_size((uint64_t)rate), left);
+	/* a line that wraps could not be written again */
+	fprintf(stderr, "%s%.*s%s", progress->terminal ? "\r" : "",
+		(int)term_fit(stderr, sizeof(line)) - 1, line, progress->terminal ? "\033[K" : "\n");
 	fflush(stderr);
 	progress->printed = 1;
 }

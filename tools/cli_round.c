@@ -83,7 +83,7 @@ static void say_lost(int rank, uint64_t timeout, struct ckpt_err *err)
 	snprintf(e.msg, sizeof(e.msg), "rank %d of %d, which writes part %d, gave no sign of life "
 		 "for %" PRIu64 " s; nothing is put into place", rank, team.wire.size, rank + 1,
 		 timeout);
-	cli_say("%s", e.msg);
+	cli_say_error("%s", e.msg);
 	cli_say("hint: the same command goes on with what was written");
 	if (err)
 		*err = e;

@@ -440,7 +440,7 @@ int steps_find(const struct args *args, const char *dir, struct steps *out)
 	search(&s, top, 0, NULL);
 	settle_latest(args, top, out, first);
 	for (size_t i = 0; i < s.unread.n; i++)
-		cli_say("%s", out_name(s.unread.list[i]));
+		cli_say_error("%s", out_name(s.unread.list[i]));
 	n = s.unread.n;
 	cli_free(s.unread.list);
 	steps_sort(args, out);

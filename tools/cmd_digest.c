@@ -89,7 +89,7 @@ static int list_read_line(struct list *list, char *line, const char *path, unsig
 	if (!line[0] || line[0] == '#')
 		return 0;
 	if (n != 32 || line[n] != ' ' || !line[n + 1]) {
-		cli_say("%s: line %u is not 'HASH STATE NAME'; was it made by zckpt digest?",
+		cli_say_error("%s: line %u is not 'HASH STATE NAME'; was it made by zckpt digest?",
 			out_name(path), number);
 		return EXIT_TROUBLE;
 	}
@@ -106,17 +106,17 @@ static int list_read(struct list *list, const char *path)
 	int status = 0;
 
 	if (!f) {
-		cli_say("%s: %s", out_name(path), strerror(errno));
+		cli_say_error("%s: %s", out_name(path), strerror(errno));
 		return EXIT_TROUBLE;
 	}
 	while (!status && getline(&line, &room, f) >= 0)
 		status = list_read_line(list, line, path, ++number);
 	if (!status && ferror(f)) {
-		cli_say("%s: %s", out_name(path), strerror(errno));
+		cli_say_error("%s: %s", out_name(path), strerror(errno));
 		status = EXIT_TROUBLE;
 	}
 	if (!status && !list->n) {
-		cli_say("%s: no line of a digest in it", out_name(path));
+		cli_say_error("%s: no line of a digest in it", out_name(path));
 		status = EXIT_TROUBLE;
 	}
 	free(line);

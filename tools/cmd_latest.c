@@ -214,7 +214,7 @@ static int check_step(const struct args *args, const char *path, struct step *st
 {
 	*step = (struct step){ .path = cli_strdup(path), .name = cli_strdup(path) };
 	if (!is_folder(path)) {
-		cli_say("%s: there is no such folder; 'zckpt ls %s' lists the steps",
+		cli_say_error("%s: there is no such folder; 'zckpt ls %s' lists the steps",
 			out_name(path), out_word(args->rest.list[0]));
 		json_no_folder(args, "set-latest", path);
 		return EXIT_TROUBLE;
@@ -222,7 +222,7 @@ static int check_step(const struct args *args, const char *path, struct step *st
 	step_look(args, step);
 	if (!step->errors)
 		return 0;
-	cli_say("%s: %s: %s", out_name(path), step->id, out_name(step->text));
+	cli_say_error("%s: %s: %s", out_name(path), step->id, out_name(step->text));
 	if (args->force && step_leads_to_one(path))
 		return 0;
 	cli_say("'latest' is not changed%s", args->force ? ": this is no step" :
@@ -254,7 +254,7 @@ static int check_reader(const struct args *args, const char *dir, const char *ta
 	}
 	if (!bad)
 		return 0;
-	cli_say("%s/%s holds no step%s%s%s; no reader of %s would follow a 'latest' to it, so "
+	cli_say_error("%s/%s holds no step%s%s%s; no reader of %s would follow a 'latest' to it, so "
 		"'latest' is not changed", out_name(dir), out_name(tag),
 		strcmp(step->format, "huggingface") ? "" : ", only weights",
 		err.msg[0] ? ": " : "", out_name(err.msg), out_name(dir));

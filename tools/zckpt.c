@@ -87,6 +87,7 @@ static int run(int argc, char **argv)
 
 	args->argc = argc;
 	args->argv = argv;
+	term_read(argc, argv);
 	if (argc < 2)
 		return cli_wrong(NULL, "no command is given");
 	if (!strcmp(argv[1], "help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "--help"))

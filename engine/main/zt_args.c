@@ -13,7 +13,7 @@
 
 /* What the tables fill. */
 static struct zt_args args;
-static int help, version;
+static int help, version, color;
 
 static const char *const precisions[] = { "fp32", "bf16", "fp16", NULL };
 static const char *const devices[] = { "auto", "cpu", "cuda", NULL };
@@ -154,6 +154,8 @@ static const struct opt rows[] = {
 		"say who each rank is and which GPU is its own, and end"),
 	{ .kind = OPT_FLAG, .name = "quiet", .letter = 'q', .to = &args.quiet,
 	  .help = "no screen of the configuration, no line a step" },
+	{ "color", 0, OPT_CHOICE, &color, TERM_COLORS,
+	  "colours (default: on terminals, unless NO_COLOR is set)", 0 },
 	ZT_WHOLE("local_rank", "N", args.local_rank, 0, 1 << 20,
 		"as deepspeed's launcher adds it; LOCAL_RANK is what counts"),
 	{ 0 },
@@ -212,6 +214,7 @@ static const struct opt bench_rows[] = {
 static const char *const bench_has[] = {
 	"config", "micro-batch", "accumulation", "clip", "precision", "recompute", "keep-all",
 	"overflow", "device", "reduction", "threads", "seed", "timeout", "secret-file",
+	"color",
 };
 
 /* Of all calls: '-h --all' lists them, -h alone does not. */
@@ -219,8 +222,8 @@ static const char *const rare[] = {
 	"beta1", "beta2", "eps", "lr-scheduler-args", "loss", "overflow", "keep-all", "reduction",
 	"seed", "timeout", "secret-file", "data-kind", "overlap", "pad-id", "order", "tail", "deal",
 	"save-buffer", "save-threads", "sync", "grace", "overwrite-steps", "allow-other-model",
-	"max-shard-size", "counters", "exact", "check-launch", "local_rank", "peak-tflops",
-	"warmup",
+	"max-shard-size", "color", "counters", "exact", "check-launch", "local_rank",
+	"peak-tflops", "warmup",
 };
 
 /* A call: rows of its own, and some of 'rows'. */
@@ -272,7 +275,7 @@ static int check_bench(const struct zt_args *a, const char *rest)
 	const char *what = NULL;
 
 	if (rest)
-		zt_say("ztrain: ", "unknown argument: %s (see ztrain bench --help)", rest);
+		zt_say_error("ztrain: ", "unknown argument: %s (see ztrain bench --help)", rest);
 	else if (!a->model)
 		what = "--model says what is to be trained (see ztrain bench --help)";
 	else if (a->recompute && a->keep_all)
@@ -288,7 +291,7 @@ static int check_bench(const struct zt_args *a, const char *rest)
 	else if (a->peak_tflops <= 0)
 		what = "--peak-tflops: more than 0 is wanted";
 	if (what)
-		zt_say("ztrain: ", "%s", what);
+		zt_say_error("ztrain: ", "%s", what);
 	return what || rest ? 2 : 0;
 }
 
@@ -298,7 +301,7 @@ static int check(struct zt_args *a, const char *rest)
 	const char *what = NULL;
 
 	if (rest)
-		zt_say("ztrain: ", "unknown argument: %s (see ztrain --help)", rest);
+		zt_say_error("ztrain: ", "unknown argument: %s (see ztrain --help)", rest);
 	else if (!a->model && !a->check_launch)
 		what = "--model says what is to be trained (see ztrain --help)";
 	else if (a->recompute && a->keep_all)
@@ -333,7 +336,7 @@ static int check(struct zt_args *a, const char *rest)
 	else
 		what = check_buffer(a);
 	if (what)
-		zt_say("ztrain: ", "%s", what);
+		zt_say_error("ztrain: ", "%s", what);
 	return what || rest ? 2 : 0;
 }
 

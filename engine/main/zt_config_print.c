@@ -12,7 +12,7 @@
 
 static int fail(const char *where, const char *what)
 {
-	zt_say("ztrain: ", "%s%s%s", where, *where ? ": " : "", what);
+	zt_say_error("ztrain: ", "%s%s%s", where, *where ? ": " : "", what);
 	return 1;
 }
 

@@ -48,7 +48,7 @@ struct generate {
 
 /* What the table fills. */
 static struct args args;
-static int dtype, help;
+static int dtype, help, color;
 
 static const char *const dtypes[] = { "fp32", "bf16", "fp16", NULL };
 
@@ -73,6 +73,8 @@ static const struct opt options[] = {
 	ZT_WHOLE("threads", "N", args.threads, 1, 256, "(1)"),
 	ZT_FLAG("json", args.json,
 		"one object, with the logarithm of each token's probability"),
+	{ "color", 0, OPT_CHOICE, &color, TERM_COLORS,
+	  "colours (default: on terminals, unless NO_COLOR is set)", 0 },
 	{ "help", 'h', OPT_FLAG, &help, NULL, "", OPT_HIDDEN | OPT_LAST },
 	{ 0 },
 };
@@ -118,8 +120,8 @@ static int check(struct args *a, const char *rest)
 		what = "--prompt is text, for models whose tokens are bytes: --bytes; others get "
 		       "numbers, as there is no tokenizer here";
 	if (what)
-		fprintf(stderr, "ztrain generate: %s%s%s (see ztrain generate --help)\n", what,
-			rest ? ": " : "", rest ? rest : "");
+		zt_say_error("ztrain generate: ", "%s%s%s (see ztrain generate --help)", what,
+			     rest ? ": " : "", rest ? rest : "");
 	if (isnan(a->temperature))
 		a->temperature = a->top_k || a->top_p < 1 ? 1 : 0;
 	return what ? 2 : 0;
@@ -342,7 +344,7 @@ int zt_generate(int argc, char **argv)
 		return rc < 0 ? 0 : rc;
 	rc = everything(&g, &err);
 	if (rc)
-		zt_say("ztrain generate: ", "%s%s%s", err.where, *err.where ? ": " : "",
+		zt_say_error("ztrain generate: ", "%s%s%s", err.where, *err.where ? ": " : "",
 		       *err.msg ? err.msg : ckpt_code_name(err.code));
 	en_decode_free(g.decode);
 	en_weights_free(&g.weights);

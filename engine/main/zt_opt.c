@@ -9,7 +9,7 @@
 
 int zt_wrong_call(const void *name, const char *what)
 {
-	zt_say(name, ": %s", what);
+	zt_say_error(name, ": %s", what);
 	zt_say(name, ": '%s -h' lists the options", (const char *)name);
 	return 2;
 }
@@ -17,7 +17,7 @@ int zt_wrong_call(const void *name, const char *what)
 int zt_wrong_value(const struct opt_call *call, const struct opt *opt, const char *text,
 		   const char *what)
 {
-	zt_say(call->arg, ": --%s %s: %s", opt->name, text, what);
+	zt_say_error(call->arg, ": --%s %s: %s", opt->name, text, what);
 	return 2;
 }
 

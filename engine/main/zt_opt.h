@@ -3,6 +3,7 @@
 #define ZT_OPT_H
 
 #include "tools/shared/cli_opt.h"
+#include "tools/shared/cli_term.h"
 
 #define ZT_HEAD(text) { .kind = OPT_HEADING, .help = text }
 /* 'field' is an int. */

@@ -9,6 +9,8 @@
 
 /* On stderr: 'prefix', the text and a line end.  Controls are written \n and \x1b. */
 void zt_say(const char *prefix, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The same of what ends the program. */
+void zt_say_error(const char *prefix, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* On 'out': the text and a line end, likewise. */
 void zt_say_line(FILE *out, const char *text);

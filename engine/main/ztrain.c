@@ -14,6 +14,7 @@
 #include "engine/main/zt_generate.h"
 #include "engine/main/zt_program.h"
 #include "engine/main/zt_say.h"
+#include "tools/shared/cli_term.h"
 
 #define MOST_CONFIG ((size_t)8 << 20)
 
@@ -54,7 +55,7 @@ static int fail(const struct zt_program *p, const struct ckpt_err *err)
 		snprintf(who, sizeof(who), "rank %u: ", p->comm->rank);
 		en_comm_lost(p->comm, lost, sizeof(lost));
 	}
-	zt_say("ztrain: ", "%s%s%s%s%s%s%s", who, err->where, *err->where ? ": " : "",
+	zt_say_error("ztrain: ", "%s%s%s%s%s%s%s", who, err->where, *err->where ? ": " : "",
 	       err->msg, *err->msg ? "" : ckpt_code_name(err->code),
 	       *lost ? "; not at work: " : "", lost);
 	return 1;
@@ -372,7 +373,7 @@ static int close_stdout(int status)
 
 	if (!fclose(stdout) && !bad)
 		return status;
-	zt_say("ztrain: ", "stdout: write failed: %s", strerror(errno));
+	zt_say_error("ztrain: ", "stdout: write failed: %s", strerror(errno));
 	return status ? status : 1;
 }
 
@@ -384,6 +385,7 @@ static int ztrain(int argc, char **argv)
 	int rc;
 
 	skip_local_rank(&argc, &argv);
+	term_read(argc, argv);
 	if (argc > 1 && !strcmp(argv[1], "generate"))
 		return zt_generate(argc - 1, argv + 1);
 	if (argc > 1 && !strcmp(argv[1], "config"))

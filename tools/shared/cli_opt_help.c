@@ -2,9 +2,14 @@
 #include <string.h>
 
 #include "cli_opt.h"
+#include "cli_term.h"
+
+#define NARROW 25	/* columns of a help's text, at least */
+#define BELOW 8
 
 void opt_wrap(FILE *out, const char *text, size_t column, size_t indent, size_t width)
 {
+	width = term_fit(out, width);
 	while (*text) {
 		size_t n = strcspn(text, " \n");
 
@@ -29,7 +34,9 @@ void opt_wrap(FILE *out, const char *text, size_t column, size_t indent, size_t 
 
 static void help_option(const struct opt *opt, const struct opt_style *style, FILE *out)
 {
-	const size_t column = (size_t)style->column;
+	const size_t room = term_fit(out, (size_t)style->width);
+	/* on a narrow terminal the help is below the option */
+	const size_t column = room < (size_t)style->column + NARROW ? BELOW : (size_t)style->column;
 	char left[80];
 	int n = 0;
 
@@ -41,10 +48,10 @@ static void help_option(const struct opt *opt, const struct opt_style *style, FI
 	n += snprintf(left + n, sizeof(left) - (size_t)n, "--%s%s%s", opt->name,
 		      opt->value ? " " : "", opt->value ? opt->value : "");
 	fputs(left, out);
-	if (n + style->gap > style->column)
-		fprintf(out, "\n%*s", style->column, "");
+	if ((size_t)(n + style->gap) > column)
+		fprintf(out, "\n%*s", (int)column, "");
 	else
-		fprintf(out, "%*s", style->column - n, "");
+		fprintf(out, "%*s", (int)column - n, "");
 	opt_wrap(out, opt->help, column, column, (size_t)style->width);
 }
 
@@ -53,6 +60,13 @@ static int is_listed(const struct opt *opt, enum opt_list list)
 	if (opt->kind == OPT_HEADING || opt->flags & OPT_HIDDEN)
 		return 0;
 	return list == OPT_LIST_ALL || (list == OPT_LIST_RARE) == !!(opt->flags & OPT_RARE);
+}
+
+static void put_heading(const char *text, FILE *out)
+{
+	fputc('\n', out);
+	term_put(out, TERM_HEADING, text);
+	fputc('\n', out);
 }
 
 void opt_help(const struct opt *table, const struct opt_style *style, FILE *out)
@@ -66,12 +80,12 @@ void opt_help(const struct opt *table, const struct opt_style *style, FILE *out)
 		if (!is_listed(opt, style->list))
 			continue;
 		if (heading)
-			fprintf(out, "\n%s\n", heading);
+			put_heading(heading, out);
 		heading = NULL;
 		help_option(opt, style, out);
 	}
 	if (opt > table && opt[-1].kind == OPT_HEADING)	/* of the table that follows */
-		fprintf(out, "\n%s\n", heading);
+		put_heading(heading, out);
 }
 
 unsigned opt_count(const struct opt *const *tables, enum opt_list list)
