@@ -254,10 +254,10 @@ static int check_reader(const struct args *args, const char *dir, const char *ta
 	}
 	if (!bad)
 		return 0;
-	cli_say_error("%s/%s holds no step%s%s%s; no reader of %s would follow a 'latest' to it, so "
-		"'latest' is not changed", out_name(dir), out_name(tag),
-		strcmp(step->format, "huggingface") ? "" : ", only weights",
-		err.msg[0] ? ": " : "", out_name(err.msg), out_name(dir));
+	cli_say_error("%s/%s holds no step%s%s%s; no reader of %s would follow a 'latest' to it, "
+		      "so 'latest' is not changed", out_name(dir), out_name(tag),
+		      strcmp(step->format, "huggingface") ? "" : ", only weights",
+		      err.msg[0] ? ": " : "", out_name(err.msg), out_name(dir));
 	json_refused(args, err.code ? ckpt_code_name(err.code) : "CKPT_E_FORMAT", step->path,
 		     err.msg[0] ? err.msg : "it holds no step that readers of the folder follow");
 	return EXIT_NO;
