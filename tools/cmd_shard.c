@@ -129,8 +129,8 @@ static int parse_stage(struct shard *s)
 		s->opts.stage = text[0] - '0';
 	else
 		return cli_wrong(&cmd_shard, "--stage %s: must be 1, 2, 3 or bf16%s",
-				 out_name(text), strcmp(text, "0") ? "" : "; without ZeRO a run starts from the "
-				 "weights as they are");
+				 out_name(text), strcmp(text, "0") ? "" :
+				 "; without ZeRO a run starts from the weights as they are");
 	return 0;
 }
 
