@@ -60,7 +60,8 @@ void progress_show(void *arg, const struct ckpt_progress *now)
 		 out_size(now->total_bytes), out_size((uint64_t)rate), left);
 	/* a line that wraps could not be written again */
 	fprintf(stderr, "%s%.*s%s", progress->terminal ? "\r" : "",
-		(int)term_fit(stderr, sizeof(line)) - 1, line, progress->terminal ? "\033[K" : "\n");
+		(int)term_fit(stderr, sizeof(line)) - 1, line,
+		progress->terminal ? "\033[K" : "\n");
 	fflush(stderr);
 	progress->printed = 1;
 }

@@ -276,7 +276,8 @@ int report_save(const struct outcome *outcome)
 		bad = fclose(out) || bad || rename(half, path);
 	}
 	if (bad) {
-		cli_say_error("--report: %s cannot be written: %s", out_name(path), strerror(errno));
+		cli_say_error("--report: %s cannot be written: %s", out_name(path),
+			      strerror(errno));
 		if (out)
 			unlink(half);
 	}
