@@ -7,8 +7,8 @@
 #
 # --quick          3 alternations at 0.8 GB instead of 7 at 3 GB
 # --rows PATTERN   only rows whose part matches: copy, bf16, z2f, sparse,
-#                  inspect, reshard, verify, pack, save, load, sums, plan,
-#                  wide, train, disk
+#                  inspect, reshard, universal, verify, pack, save, load,
+#                  sums, plan, wide, train, disk
 #                  (an extended regular expression)
 # --best           judge by the fastest runs instead of the medians: for a
 #                  machine that others use at the same time

@@ -90,6 +90,9 @@ universal_rows() {
 	r=$(calc "$(typical d2u) / $(typical z)")
 	row "$s" "$(secs z)" "$(secs d2u)" "$(printf '%.1f x' "$r")" '>= 8 x' \
 		"$(judge "$r" '>=' 8)"
+	r=$(calc "$(most z 2) / $(most d2u 2)")
+	row "  peak memory, of its largest process" "$(mib "$(most z 2)")" \
+		"$(mib "$(most d2u 2)")" "$(printf %.3f "$r")" '' ''
 }
 
 # index and plan of what no machine has room for
@@ -143,6 +146,10 @@ reshard_rows() {
 			reshard_copy_rows $stage 4 8
 			rm -rf "$w/src"
 			reshard_copy_rows $stage 8 4
+			rm -rf "$w/src"
+		fi
+		if wants universal; then
+			gen --model llama-0.2b --stage "$stage" --world 8 "$w/src"
 			universal_rows $stage
 			rm -rf "$w/src"
 		fi

@@ -38,8 +38,8 @@ cat > "$work/ds.json" <<-END
 train() {
 	local log=$1
 	shift
-	set -- "$ztrain" --device "${DEVICE:-cuda}" --model "$model" --config "$work/ds.json" --random \
-		--micro-batch "$rows" --seq "$tokens" --sync none --log "$work/$log" "$@"
+	set -- "$ztrain" --device "${DEVICE:-cuda}" --model "$model" --config "$work/ds.json" \
+		--micro-batch "$rows" --seq "$tokens" --log "$work/$log" "$@"
 	[ "$ranks" = 1 ] || set -- "$here/tests/lib/run/mpirun" -n "$ranks" "$@"
 	"$@" > "$work/$log.said" 2>&1 || { cat "$work/$log.said" >&2; exit 1; }
 }
@@ -60,9 +60,9 @@ warm() {
 
 more=()
 [ "$threads" = 0 ] || more=(--save-threads "$threads")
-train plain --steps 14
+train plain --random --steps 14
 warm "$(sed -n 's/.*, \([0-9]*\) parameters, .*/\1/p' "$work/plain.said" | head -n 1)"
-train saved --steps 24 --save "$root/run" --save-every 12 --save-format "$format" --save-buffer "$buffer" "${more[@]}"
+train saved --random --steps 24 --sync none --save "$root/run" --save-every 12 --save-format "$format" --save-buffer "$buffer" "${more[@]}"
 train again --steps 25 --resume "$root/run"
 rm -rf "$root/run"
 
