@@ -49,7 +49,7 @@ int en_trace_new(struct en_trace **trace_out, uint32_t most, struct ckpt_err *er
 	if (most > EN_TRACE_MOST) {
 		ck_free(t);
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "a trace of %u spans: at most %u are possible", most, EN_TRACE_MOST);
+			       "a trace of %u spans; the limit is %u", most, EN_TRACE_MOST);
 	}
 	if (t) {
 		t->most = most;

@@ -67,7 +67,8 @@ static int agree(struct bench *b, int rc, struct ckpt_err *err)
 	if (bad > 1)
 		return ck_fail(err, CKPT_E_IO, NULL, CKPT_NO_OFFSET, "another rank failed");
 	return bad > 0 ? ck_fail(err, CKPT_E_NOMEM, NULL, CKPT_NO_OFFSET,
-				 "another rank has not the memory") : 0;
+				 "another rank is out of memory") :
+			 0;
 }
 
 /* ---- a step ---- */

@@ -76,12 +76,12 @@ void en_bench_advise(const struct en_bench_stage *stage, uint32_t n, double near
 			best = i;
 	*best_out = best;
 	if (best == n) {
-		add(text, &len, "no stage fits: shorter rows, more ranks, --recompute or --offload "
-		    "need less");
+		add(text, &len,
+		    "no stage fits: use shorter rows, more ranks, --recompute or --offload");
 		return;
 	}
 	en_bench_size(stage[best].states, bytes);
-	add(text, &len, "stage %u: %.0f tokens/s of a rank with %u row%s at once, %s of states",
+	add(text, &len, "stage %u: %.0f tokens/s per rank with %u row%s at once, %s of states",
 	    stage[best].stage, stage[best].tokens_per_s, stage[best].rows,
 	    stage[best].rows == 1 ? "" : "s", bytes);
 	if (others > 1)

@@ -63,7 +63,7 @@ static int free_here(struct en_comm *comm, const struct en_cuda_opts *cuda, uint
 	if (!cuda) {
 		if (!available(out))
 			return ck_fail(err, CKPT_E_IO, "/proc/meminfo", CKPT_NO_OFFSET,
-				       "it does not say what is available; --memory does");
+				       "available memory is unknown; give --memory");
 		*out /= n ? n : 1;
 		return 0;
 	}

@@ -101,8 +101,8 @@ static int open_saver(struct en_checkpointer *k, struct ckpt_saver_opts *so, str
 
 	if (k->opts.local && k->opts.to != CKPT_TO_NATIVE)
 		return ck_fail(err, CKPT_E_USAGE, k->opts.root, CKPT_NO_OFFSET,
-			       "with checkpoint.use_node_local_storage each node has its own "
-			       "folder, and only the native form can be put together from them");
+			       "with checkpoint.use_node_local_storage each node has a folder of "
+			       "its own: this needs --save-format native");
 	if (k->opts.local)
 		rc = root_of_rank(k->opts.root, so->rank, &own, err);
 	if (own) {

@@ -41,8 +41,9 @@ static int begin(struct en_checkpointer *k, struct ckpt_err *err)
 
 	if (rc == -CKPT_E_EXISTS)
 		return ck_fail(err, CKPT_E_EXISTS, k->opts.root, CKPT_NO_OFFSET,
-			       "%s came here while this run trained, and is not of this run: does "
-			       "another run save in this folder? The step is not replaced", s->tag);
+			       "%s appeared during this run and is not from it (does another run "
+			       "save in this folder?); it is not replaced",
+			       s->tag);
 	if (rc && err && !err->code)
 		*err = inner;
 	return rc;
@@ -52,7 +53,7 @@ static int end(struct en_checkpointer *k, int rc, struct ckpt_err *err)
 {
 	if (!rc)
 		return ckpt_save_commit(k->saver, err);
-	ckpt_save_abort(k->saver, "a rank could not put what it holds");
+	ckpt_save_abort(k->saver, "a rank failed to write its shard");
 	return rc;
 }
 
@@ -182,7 +183,7 @@ int en_checkpointer_start(struct en_checkpointer *k, struct ckpt_err *err)
 	if (failed) {
 		pthread_mutex_destroy(&k->lock);
 		pthread_cond_destroy(&k->changed);
-		return ck_fail_sys(err, failed, "start", "the thread that saves");
+		return ck_fail_sys(err, failed, "start", "the save thread");
 	}
 	return 0;
 }
@@ -238,7 +239,7 @@ int en_checkpointer_join(struct en_checkpointer *k, uint32_t timeout_ms, struct 
 	pthread_mutex_unlock(&k->lock);
 	if (pending)
 		return ck_fail(err, CKPT_E_BUSY, k->opts.root, CKPT_NO_OFFSET,
-			       "the save is not finished after %u ms", timeout_ms);
+			       "the save did not finish within %u ms", timeout_ms);
 	k->open = !rc;
 	if (rc && err && !err->code)
 		*err = k->err;

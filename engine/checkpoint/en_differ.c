@@ -47,8 +47,8 @@ int en_differ_model(struct en_differ *d, const struct en_run_facts *now,
 		    struct ckpt_err *err)
 {
 	if (!before) {
-		en_differ_say(d, "model: the step does not say by which config.json it was "
-			      "trained; shapes agree, and nothing else could be compared");
+		en_differ_say(d,
+			      "model: shapes match; the step has no config.json to compare with");
 		return 0;
 	}
 	for (uint32_t i = 0; i < now->nmodel; i++) {
@@ -59,11 +59,13 @@ int en_differ_model(struct en_differ *d, const struct en_run_facts *now,
 			continue;
 		if (!allow)
 			return ck_fail(err, CKPT_E_MISMATCH, where, CKPT_NO_OFFSET,
-				       "%s: the step was trained with %s, config.json has %s; "
-				       "give the step's own model, or --allow-other-model", f->key,
-				       was ? was : "none", f->value);
-		en_differ_say(d, "model: %s: the step has %s, config.json %s, which holds "
-			      "(--allow-other-model)", f->key, was ? was : "none", f->value);
+				       "%s: the step was trained with %s, config.json has %s; use "
+				       "the step's config.json, or --allow-other-model",
+				       f->key, was ? was : "none", f->value);
+		en_differ_say(d,
+			      "model: %s: the step has %s, config.json %s; using config.json "
+			      "(--allow-other-model)",
+			      f->key, was ? was : "none", f->value);
 		changed(d, f->key);
 	}
 	return 0;
@@ -79,7 +81,7 @@ static bool same_text(const char *a, const char *b)
 
 static void run_line(struct en_differ *d, const char *key, const char *was, const char *is)
 {
-	en_differ_say(d, "%s: the step has %s, this run %s; this run's holds, as in DeepSpeed", key,
+	en_differ_say(d, "%s: the step has %s, this run %s; using this run's, as in DeepSpeed", key,
 		      was ? was : "0.0", is ? is : "0.0");
 	changed(d, strncmp(key, "schedule", 8) ? key : "schedule");
 }
@@ -135,15 +137,16 @@ static void settle(struct en_differ *d, const struct value *v, uint32_t g, unsig
 	en_double_text(v->was, was);
 	en_double_text(*v->now, now);
 	if (stated & v->bit) {
-		en_differ_say(d, "%s%s: the step has %s, %s says %s, which holds", v->key, of,
+		en_differ_say(d, "%s%s: the step has %s, %s says %s; using the option", v->key, of,
 			      was, v->option, now);
 		changed(d, v->key);
 		return;
 	}
 	if (!(d->unsaid & v->bit))
-		en_differ_say(d, "%s%s: the step has %s, this run would have %s; the step's "
-			      "holds, as in DeepSpeed (%s takes another)", v->key, of, was, now,
-			      v->option);
+		en_differ_say(d,
+			      "%s%s: the step has %s, this run would have %s; using the step's, as "
+			      "in DeepSpeed (%s overrides it)",
+			      v->key, of, was, now, v->option);
 	*v->now = v->was;
 }
 
@@ -168,8 +171,10 @@ static void compare_rate(struct en_differ *d, const struct en_sched *sched, uint
 		return;
 	en_double_text(was, before);
 	en_double_text(is, now);
-	en_differ_say(d, "lr: the step has %s for the update that comes, this run's schedule "
-		      "%s, which holds, as in DeepSpeed", before, now);
+	en_differ_say(d,
+		      "lr: the step has %s for the next update, this run's schedule %s; using the "
+		      "schedule, as in DeepSpeed",
+		      before, now);
 	changed(d, "lr");
 }
 
@@ -178,11 +183,13 @@ static void say_sched(struct en_differ *d, const struct en_sched *sched, bool ha
 	if (has == (sched->kind != EN_SCHED_NONE))
 		return;
 	if (has)
-		en_differ_say(d, "schedule: the step has one, this run none: the rate stays as the "
-			      "step has it, as in DeepSpeed");
+		en_differ_say(d, "schedule: the step has one, this run none; the learning rate "
+				 "stays at the step's, as in DeepSpeed");
 	else
-		en_differ_say(d, "schedule: the step has none, this run's %s begins with its first "
-			      "update, as in DeepSpeed", en_sched_name(sched->kind));
+		en_differ_say(d,
+			      "schedule: the step has none; this run's %s starts at its first "
+			      "update, as in DeepSpeed",
+			      en_sched_name(sched->kind));
 	changed(d, "schedule");
 }
 
@@ -195,11 +202,13 @@ void en_differ_groups(struct en_differ *d, struct en_zero_hyper *group, uint32_t
 	say_sched(d, sched, step->has_sched);
 	if (step->ngroups != n) {
 		if (step->ngroups)
-			en_differ_say(d, "param_groups: the step has %" PRIu32 ", this run %" PRIu32
-				      "; this run's values hold", step->ngroups, n);
+			en_differ_say(d,
+				      "param_groups: the step has %" PRIu32 ", this run %" PRIu32
+				      "; using this run's values",
+				      step->ngroups, n);
 		else
-			en_differ_say(d, "param_groups: the step does not say its rates; this "
-				      "run's values hold");
+			en_differ_say(d, "param_groups: the step has no learning rates; using this "
+					 "run's values");
 		changed(d, "param_groups");
 		return;
 	}
@@ -233,8 +242,9 @@ static void scale_line(struct en_differ *d, const char *key, double own, double 
 		return;
 	en_double_text(now, has);
 	en_double_text(own, would);
-	en_differ_say(d, "%s: the step has %s, this run would have %s; the step's holds, as in "
-		      "DeepSpeed", key, has, would);
+	en_differ_say(
+		d, "%s: the step has %s, this run would have %s; using the step's, as in DeepSpeed",
+		key, has, would);
 }
 
 void en_differ_scale(struct en_differ *d, const struct en_scale *own, const struct en_scale *now)

@@ -82,14 +82,14 @@ static int check_dir(const struct place *p, struct ckpt_err *err)
 
 	if (!rc && kind != CK_FS_NOTHING && kind != CK_FS_DIR)
 		rc = ck_fail(err, CKPT_E_EXISTS, p->dir, CKPT_NO_OFFSET,
-			     "this is no folder, so the weights cannot be one");
+			     "not a folder: weights are exported as a folder");
 	if (rc || kind != CK_FS_DIR || !p->aux)
 		return rc;
 	if (!ck_sys.stat(p->dir, &there) && !ck_sys.stat(p->aux, &model) &&
 	    there.st_dev == model.st_dev && there.st_ino == model.st_ino)
 		return ck_fail(err, CKPT_E_USAGE, p->dir, CKPT_NO_OFFSET,
-			       "the model is read from there: its weights would be replaced; "
-			       "give the export a folder of its own");
+			       "the model is read from this folder and would be overwritten; "
+			       "export to another folder");
 	return 0;
 }
 
@@ -97,10 +97,10 @@ static int check_name(const struct place *p, struct ckpt_err *err)
 {
 	const char *n = p->name;
 
-	return *n && strcmp(n, ".") && strcmp(n, "..") && !strpbrk(n, "/[]*?") ? 0 :
-	       ck_fail(err, CKPT_E_USAGE, p->dir, CKPT_NO_OFFSET,
-		       "this cannot name a folder of weights: a plain name is wanted, without "
-		       "[]*?");
+	return *n && strcmp(n, ".") && strcmp(n, "..") && !strpbrk(n, "/[]*?") ?
+		       0 :
+		       ck_fail(err, CKPT_E_USAGE, p->dir, CKPT_NO_OFFSET,
+			       "not usable as a folder name: use a plain name without []*?");
 }
 
 int en_export_check(const struct en_export_opts *opts, struct ckpt_err *err)
@@ -218,7 +218,7 @@ static int put(struct en_zero *z, struct ckpt_saver *saver, struct ckpt_err *err
 	int rc = put_all(z, saver, err);
 
 	if (rc)
-		ckpt_save_abort(saver, "a rank could not put what it holds");
+		ckpt_save_abort(saver, "a rank failed to write its shard");
 	return rc ? rc : ckpt_save_commit(saver, err);
 }
 

@@ -68,7 +68,7 @@ static int edit(const struct ck_json *doc, const char *where, enum kn_type type,
 	size_t n;
 
 	if (!doc->n || doc->tok[0].type != CK_JSON_OBJECT)
-		return ck_fail(err, CKPT_E_CORRUPT, where, 0, "an object is wanted, in braces");
+		return ck_fail(err, CKPT_E_CORRUPT, where, 0, "expected a JSON object");
 	n = find(doc, "dtype", &tok[0]);
 	n += find(doc, "torch_dtype", &tok[n]);
 	if (n == 2 && tok[0].off > tok[1].off) {

@@ -189,10 +189,9 @@ static int fail_new_run(const char *dir, const struct ckpt_steps *steps, struct 
 
 	name_steps(steps, names, sizeof(names));
 	return ck_fail(err, CKPT_E_EXISTS, dir, CKPT_NO_OFFSET,
-		       "%" PRIu64 " step%s here (%s), and this run starts at step 1: --resume auto "
-		       "resumes from them, another --save keeps them, --overwrite-steps replaces "
-		       "those of equal names", steps->nsteps, steps->nsteps == 1 ? " is" : "s are",
-		       names);
+		       "%" PRIu64 " step%s in this folder (%s), and this run starts at step 1: add "
+				  "--resume auto, or give another --save, or --overwrite-steps",
+		       steps->nsteps, steps->nsteps == 1 ? " is" : "s are", names);
 }
 
 int en_find_may_save(const struct en_find_opts *o, const struct en_found *found,
@@ -213,14 +212,17 @@ int en_find_may_save(const struct en_find_opts *o, const struct en_found *found,
 		return 0;
 	*replaces_out = is_among(ids, there->run) ||
 			(!there->whole && !there->run[0] && !foreign);
-	return *replaces_out ? 0 :
-	       ck_fail(err, CKPT_E_EXISTS, o->save, CKPT_NO_OFFSET,
-		       "%s is here already, and %s: this run would replace it; move it away, give "
-		       "another --save, or --overwrite-steps", name,
-		       !there->run[0] ? "it does not say which run saved it" :
-		       are_related(ids, there->ids) ?
-		       "a branch of this run that was rolled back saved it" :
-		       "another run saved it");
+	return *replaces_out ?
+		       0 :
+		       ck_fail(err, CKPT_E_EXISTS, o->save, CKPT_NO_OFFSET,
+			       "%s exists, and %s: move it away, or give another --save, or "
+			       "--overwrite-steps",
+			       name,
+			       !there->run[0] ?
+				       "its run is unknown" :
+			       are_related(ids, there->ids) ?
+				       "it is from a branch of this run that was rolled back" :
+				       "it is from another run");
 }
 
 /* ---- what a kill left ---- */
@@ -292,10 +294,10 @@ static int refuse_ranks(const char *root, struct ckpt_err *err)
 
 	ck_free(own);
 	return !there ? 0 :
-	       ck_fail(err, CKPT_E_USAGE, root, CKPT_NO_OFFSET,
-		       "each rank has saved in a folder of its own here: bring all of them to one "
-		       "place, put them together with `zckpt reshard --to native rank-* NEW`, and "
-		       "resume from NEW");
+			ck_fail(err, CKPT_E_USAGE, root, CKPT_NO_OFFSET,
+				"each rank saved to a folder of its own: copy all of them to one "
+				"place, run `zckpt reshard --to native rank-* NEW`, and resume "
+				"from NEW");
 }
 
 static int fail_none_whole(const struct finding *f, struct ckpt_err *err)
@@ -304,10 +306,9 @@ static int fail_none_whole(const struct finding *f, struct ckpt_err *err)
 
 	name_steps(&f->steps, names, sizeof(names));
 	return ck_fail(err, CKPT_E_INCOMPLETE, f->o->from, CKPT_NO_OFFSET,
-		       "steps are here (%s), and none is whole, so nothing can be resumed: "
-		       "%.300s; `zckpt ls %.200s` lists them, and a run in an empty folder starts "
-		       "at step 1", names, f->steps.step[0].why ? f->steps.step[0].why : "",
-		       f->o->from);
+		       "no step to resume: %s, and none is complete: %.300s; `zckpt ls %.200s` "
+		       "lists them; to start at step 1 use an empty folder",
+		       names, f->steps.step[0].why ? f->steps.step[0].why : "", f->o->from);
 }
 
 static void say_passed(const struct finding *f, uint64_t chosen)
@@ -323,11 +324,12 @@ static void say_passed(const struct finding *f, uint64_t chosen)
 		if (i >= chosen && (int64_t)i != s->latest)
 			continue;
 		if (!t->whole)
-			say(f->o, "passed over %s/%s: %.600s", f->o->from, t->name, t->why);
+			say(f->o, "skipped %s/%s: %.600s", f->o->from, t->name, t->why);
 		else if (i < chosen && decided)
-			say(f->o, "did not take %s/%s, which is later: 'latest' names %s; "
-			    "`zckpt set-latest %s %s` takes the later one", f->o->from, t->name,
-			    s->step[chosen].name, f->o->from, t->name);
+			say(f->o,
+			    "skipped %s/%s, although it is later: 'latest' names %s; to use the "
+			    "later one: zckpt set-latest %s %s",
+			    f->o->from, t->name, s->step[chosen].name, f->o->from, t->name);
 	}
 }
 
@@ -347,11 +349,9 @@ static int check_runs(const struct finding *f, uint64_t chosen, struct ckpt_err 
 		run = ids_of(f, i);
 		if (own[0] && run[0] && strncmp(own, run, (size_t)n))
 			return ck_fail(err, CKPT_E_MISMATCH, f->o->from, CKPT_NO_OFFSET,
-				       "%s is of run %.*s, %s of run %.*s, and 'latest' names no "
-				       "whole step: `zckpt set-latest %.200s TAG` says which "
-				       "one is resumed",
-				       step[chosen].name, n, own, step[i].name, n, run,
-				       f->o->from);
+				       "%s is from run %.*s, %s from run %.*s, and 'latest' names "
+				       "no complete step; choose one: zckpt set-latest %.200s TAG",
+				       step[chosen].name, n, own, step[i].name, n, run, f->o->from);
 	}
 	return 0;
 }

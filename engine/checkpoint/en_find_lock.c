@@ -30,15 +30,15 @@ static int fail_busy(const char *dir, int fd, struct ckpt_err *err)
 	who[n > 0 ? n : 0] = 0;
 	who[strcspn(who, "\n")] = 0;
 	return ck_fail(err, CKPT_E_BUSY, dir, CKPT_NO_OFFSET,
-		       "another run saves in this folder (%s): two runs need two folders",
-		       *who ? who : "its name is not known");
+		       "another run saves in this folder (%s); give --save a different folder",
+		       *who ? who : "unknown process");
 }
 
 /* What it points to would be written over. */
 static int fail_link(const char *path, struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_IO, path, CKPT_NO_OFFSET,
-		       "the lock of this folder is a symbolic link, which no run makes: remove it");
+		       "the lock file is a symbolic link; no run creates one: remove it");
 }
 
 static void sign(int fd)

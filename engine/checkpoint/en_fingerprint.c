@@ -94,29 +94,29 @@ static uint64_t micro_batches(const struct en_fingerprint *r)
 static const char *difference(const struct en_fingerprint *a, const struct en_fingerprint *b)
 {
 	if (micro_batches(a) != micro_batches(b))
-		return "ranks x accumulation is another";
+		return "ranks x accumulation differs";
 	if (a->rows != b->rows)
-		return "the micro-batch is another";
+		return "the micro-batch differs";
 	if (a->tokens != b->tokens)
-		return "rows are of another length";
+		return "the row length differs";
 	if (a->precision != b->precision || a->wire != b->wire)
-		return "the precision is another";
+		return "the precision differs";
 	if (a->as_deepspeed != b->as_deepspeed)
-		return "one sums fp16 gradients as DeepSpeed does (--overflow)";
+		return "only one run sums fp16 gradients as DeepSpeed does (--overflow)";
 	if (a->as_deepspeed && (a->world != b->world || a->local != b->local))
-		return "as DeepSpeed sums them, fp16 gradients depend on ranks and stage";
+		return "with --overflow deepspeed, fp16 sums depend on ranks and stage";
 	if (a->rule != b->rule)
-		return "the optimizer computes in another order";
+		return "the optimizer's order of operations differs";
 	if (a->token_mean != b->token_mean)
-		return "the loss is another mean";
+		return "--loss differs";
 	if (a->cuda != b->cuda)
-		return "one is on GPUs, the other on CPUs";
+		return "one run is on GPUs, the other on CPUs";
 	if (a->cuda && !(a->tree && b->tree))
-		return "GPUs sum in any order without --reduction tree";
+		return "without --reduction tree, GPUs sum in any order";
 	if (!is_power(a->world) && a->world != b->world)
-		return "the number of ranks was no power of two";
+		return "the earlier number of ranks is not a power of two";
 	if (!is_power(b->world) && a->world != b->world)
-		return "the number of ranks is no power of two";
+		return "the number of ranks is not a power of two";
 	return NULL;
 }
 
@@ -126,27 +126,27 @@ static bool say_beginning(const struct en_fingerprint *r, char text[EN_FINGERPRI
 
 	if (r->as_deepspeed) {
 		snprintf(text, EN_FINGERPRINT_TEXT,
-			 "bits: gradients are divided and summed in fp16 as DeepSpeed does, and "
-			 "overflow where its do (--overflow deepspeed): another number of ranks "
-			 "has other bits, and may skip other steps; what is loaded is exact");
+			 "bits: fp16 gradients are divided and summed as in DeepSpeed (--overflow "
+			 "deepspeed): bits and skipped steps depend on the number of ranks");
 		return false;
 	}
 	if (r->cuda && !r->tree) {
 		snprintf(text, EN_FINGERPRINT_TEXT,
 			 "bits: GPUs sum in any order, so runs are equal within rounding "
-			 "(--reduction tree: to the bit); what is loaded is exact");
+			 "(--reduction tree: bit-identical)");
 		return false;
 	}
 	if (!is_power(r->world)) {
 		snprintf(text, EN_FINGERPRINT_TEXT,
-			 "bits: %" PRIu32 " ranks are no power of two: runs at other numbers of "
-			 "ranks have sums of another order, equal within rounding; what is "
-			 "loaded is exact", r->world);
+			 "bits: %" PRIu32 " ranks is not a power of two: other numbers of ranks "
+					  "give the same results within rounding only",
+			 r->world);
 		return false;
 	}
 	n = (size_t)snprintf(text, EN_FINGERPRINT_TEXT,
-			     "bits: %" PRIu32 " x %" PRIu64 " = %" PRIu64 " units of %" PRIu64
-			     " rows a step, summed as one tree: the same at",
+			     "bits: %" PRIu32 " x %" PRIu64 " = %" PRIu64
+			     " micro-batches of %" PRIu64
+			     " rows in a step, summed as one tree: bit-identical on",
 			     r->world, r->accumulation, micro_batches(r), r->rows);
 	for (uint64_t w = 1; w <= 1024 && w <= micro_batches(r); w *= 2)
 		if (micro_batches(r) % w == 0 && n < EN_FINGERPRINT_TEXT)
@@ -154,7 +154,7 @@ static bool say_beginning(const struct en_fingerprint *r, char text[EN_FINGERPRI
 					      w == 1 ? "" : ",", w);
 	if (n < EN_FINGERPRINT_TEXT)
 		snprintf(text + n, EN_FINGERPRINT_TEXT - n,
-			 " ranks with as many units, at every stage, on %s of one kind",
+			 " ranks with as many micro-batches, at every stage, on %s of one kind",
 			 r->cuda ? "GPUs" : "processors");
 	return true;
 }
@@ -169,9 +169,10 @@ bool en_fingerprint_same_bits(const struct en_fingerprint *now, const struct en_
 	why = difference(before, now);
 	snprintf(text, EN_FINGERPRINT_TEXT,
 		 "bits: %s %" PRIu32 " ranks x %" PRIu64 " micro-batches of %" PRIu64 " rows%s%s",
-		 why ? "the state is the saved one, to the bit; from here on sums differ within "
-		       "rounding from those of" : "as if the run of",
-		 before->world, before->accumulation, before->rows,
-		 why ? ": " : " had not stopped", why ? why : "");
+		 why ? "resumed state is bit-identical; later steps equal within rounding "
+		       "those of" :
+		       "bit-identical, as if the run of",
+		 before->world, before->accumulation, before->rows, why ? ": " : " had not stopped",
+		 why ? why : "");
 	return !why;
 }

@@ -180,8 +180,9 @@ static void say_passed(const struct en_resume *r, const char *tag, const struct 
 
 	if (r->comm->rank || !r->find || !r->find->say)
 		return;
-	snprintf(line, sizeof(line), "passed over %.200s/%.200s, which rank %u found damaged as it "
-		 "was loaded: %s", r->from, tag, rank, f->what);
+	snprintf(line, sizeof(line),
+		 "skipped %.200s/%.200s, which rank %u found damaged while loading: %s", r->from,
+		 tag, rank, f->what);
 	r->find->say(line);
 }
 

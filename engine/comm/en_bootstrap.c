@@ -35,11 +35,11 @@ static int number(const char *name, unsigned long least, unsigned long most, uns
 	const size_t n = text ? strlen(text) : 0;
 
 	if (!text)
-		return wrong(err, name, "it is not set");
+		return wrong(err, name, "not set");
 	if (n > 9 || strspn(text, "0123456789") != n || strtoul(text, NULL, 10) < least ||
 	    strtoul(text, NULL, 10) > most)
 		return ck_fail(err, CKPT_E_USAGE, name, CKPT_NO_OFFSET,
-			       "\"%.40s\" is no number of %lu to %lu", text, least, most);
+			       "\"%.40s\" is not a number from %lu to %lu", text, least, most);
 	*out = strtoul(text, NULL, 10);
 	return 0;
 }
@@ -62,7 +62,7 @@ static uint64_t job_of(const char *kind, const char *const *names, size_t n)
 static int set_host(struct en_rendezvous *m, const char *host, size_t n, struct ckpt_err *err)
 {
 	if (n >= sizeof(m->host))
-		return wrong(err, "MASTER_ADDR", "its name is longer than names of hosts are");
+		return wrong(err, "MASTER_ADDR", "longer than any host name");
 	memcpy(m->host, host, n);
 	m->host[n] = '\0';
 	return 0;
@@ -122,9 +122,10 @@ static int by_torch(struct en_rendezvous *m, struct ckpt_err *err)
 	if (rc)
 		return rc;
 	if (!host)
-		return wrong(err, "MASTER_ADDR", "it is not set, and RANK and WORLD_SIZE say that "
-			     "there are other ranks: it is to name the host of rank 0, and "
-			     "MASTER_PORT a free port there; torchrun and deepspeed set both");
+		return wrong(
+			err, "MASTER_ADDR",
+			"not set, but WORLD_SIZE is above 1: set it to the host of rank 0, and "
+			"MASTER_PORT to a free port there (torchrun and deepspeed set both)");
 	rc = set_host(m, host, strlen(host), err);
 	if (!rc)
 		rc = torch_port(m, err);
@@ -171,8 +172,8 @@ static int by_slurm(struct en_rendezvous *m, struct ckpt_err *err)
 	int rc = who(m, srun->rank, srun->size, err);
 
 	if (!rc && !host && !list)
-		rc = wrong(err, "SLURM_STEP_NODELIST", "it is not set, nor is MASTER_ADDR: "
-			   "nothing says where rank 0 is");
+		rc = wrong(err, "SLURM_STEP_NODELIST",
+			   "not set, nor is MASTER_ADDR: the host of rank 0 is unknown");
 	if (!rc && host)
 		rc = set_host(m, host, strlen(host), err);
 	else if (!rc)
@@ -262,8 +263,8 @@ int en_bootstrap_without_mpi(uint32_t size, struct en_rendezvous *rendezvous_out
 		return rc;
 	}
 	return ck_fail(err, CKPT_E_USAGE, "MPI", CKPT_NO_OFFSET,
-		       "the launcher started %u processes, and MPI counts %u: this program was "
-		       "built with another MPI than the launcher's (or srun's --mpi is not the "
-		       "one it has), and each would train by itself; start it with the mpirun of "
-		       "its MPI, or by torchrun --no-python", launched, size);
+		       "the launcher started %u processes, but MPI counts %u: this program was "
+		       "built with another MPI (or srun's --mpi differs); use the mpirun of its "
+		       "MPI, or torchrun --no-python",
+		       launched, size);
 }

@@ -64,12 +64,13 @@ static int check_gather(struct en_comm *comm, const char *what, const void *full
 	if (broken(comm, err))
 		return -(int)comm->broken.code;
 	if (ck_mul_over(bytes, comm->size, &all) || all > PTRDIFF_MAX)
-		return wrong(err, what, "more bytes than an address space has");
+		return wrong(err, what, "more bytes than the address space");
 	if (bytes && (!full || !shard))
 		return wrong(err, what, "no buffer");
 	if (bytes && shard != (const uint8_t *)full + comm->rank * bytes &&
 	    overlap(full, all, shard, bytes))
-		return wrong(err, what, "the shard overlaps the whole and is not its own place");
+		return wrong(err, what,
+			     "the shard overlaps the full buffer but is not its own part of it");
 	return 0;
 }
 
@@ -85,13 +86,13 @@ static int check_reduce(struct en_comm *comm, const float *own, const void *full
 	if (type != KN_F32 && type != KN_BF16 && type != KN_F16)
 		return wrong(err, what, "elements are neither fp32, bf16 nor fp16");
 	if (ck_mul_over(n, comm->size, &all) || ck_mul_over(all, 4, &all) || all > PTRDIFF_MAX)
-		return wrong(err, what, "more bytes than an address space has");
+		return wrong(err, what, "more bytes than the address space");
 	if (n && (!own || !full))
 		return wrong(err, what, "no buffer");
 	if (type == KN_F32 && own == (const float *)full + comm->rank * n)
 		return 0;
 	if (n && overlap(own, n * 4, full, n * comm->size * size))
-		return wrong(err, what, "the result overlaps what is summed");
+		return wrong(err, what, "the result overlaps the input");
 	return 0;
 }
 
@@ -107,7 +108,7 @@ static int check_small(struct en_comm *comm, const void *v, enum kn_num type, ui
 	if (op != EN_COMM_SUM && op != EN_COMM_MAX && op != EN_COMM_MIN)
 		return wrong(err, what, "neither a sum, a maximum nor a minimum");
 	if (n > PTRDIFF_MAX / 8 / comm->size)
-		return wrong(err, what, "more bytes than an address space has");
+		return wrong(err, what, "more bytes than the address space");
 	return n && !v ? wrong(err, what, "no buffer") : 0;
 }
 

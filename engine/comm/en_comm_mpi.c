@@ -133,8 +133,8 @@ static int finish_request(struct en_transport *f, struct en_collective *w, int a
 	MPI_Get_count(status, MPI_BYTE, &n);
 	if ((uint64_t)n != want)
 		return en_transport_fail(f, err,
-					 "%s number %llu: rank %u sent %d bytes where %llu "
-					 "were expected; the ranks do not run the same step",
+					 "%s number %llu: rank %u sent %d bytes, expected %llu; "
+					 "the ranks do not run the same step",
 					 w->what, (unsigned long long)w->number, peer, n,
 					 (unsigned long long)want);
 	f->base.counter[w->kind].received += want;
@@ -327,8 +327,8 @@ int en_comm_mpi_open(uint32_t timeout_ms, struct en_comm **comm_out, struct ckpt
 	rc = start_mpi(timeout_ms, &c->comm, &rank, &size);
 	if (rc) {
 		release(c);
-		return ck_fail(err, CKPT_E_IO, "MPI", CKPT_NO_OFFSET, "it does not start: error %d",
-			       rc);
+		return ck_fail(err, CKPT_E_IO, "MPI", CKPT_NO_OFFSET,
+			       "initialisation failed: error %d", rc);
 	}
 	c->flow.base.rank = (uint32_t)rank;
 	c->flow.base.size = (uint32_t)size;

@@ -12,5 +12,5 @@ int en_comm_mpi_open(uint32_t timeout_ms, struct en_comm **comm_out, struct ckpt
 {
 	(void)timeout_ms, (void)comm_out;
 	return ck_fail(err, CKPT_E_UNSUPPORTED, "MPI", CKPT_NO_OFFSET,
-		       "this program was built without MPI and can run one rank only");
+		       "built without MPI: only one rank can run");
 }

@@ -162,8 +162,9 @@ static int tcp_close(struct en_comm *comm, struct ckpt_err *err)
 static void tcp_abort(struct en_comm *comm, int status)
 {
 	struct en_tcp *c = en_tcp_of(en_transport_of(comm));
-	const char *why = c->told[0] ? c->told : comm->broken.code ? comm->broken.msg :
-			  "it ended with an error of its own";
+	const char *why = c->told[0]        ? c->told :
+			  comm->broken.code ? comm->broken.msg :
+					      "it failed with an error of its own";
 	const struct en_early e = { .chunk = ck_min_u64(strlen(why), EN_MOST_TEXT - 1) };
 	uint8_t b[EN_RECORD];
 	struct iovec text[2] = { { b, EN_RECORD }, { (void *)(uintptr_t)why, e.chunk } };

@@ -43,9 +43,10 @@ static void *watch(void *arg)
 		waited += g->timeout_ms < 1000 ? g->timeout_ms : 1000;
 		if (waited < g->timeout_ms)
 			continue;
-		fprintf(stderr, "ztrain: %s: %s did not come back within %g s: has another rank of "
-			"this job died there, is it stopped, or can it not be reached?\n", g->who,
-			what, g->timeout_ms / 1e3);
+		fprintf(stderr,
+			"ztrain: %s: %s did not return within %g s: another rank has died, is "
+			"stopped, or is unreachable\n",
+			g->who, what, g->timeout_ms / 1e3);
 		_exit(1);
 	}
 	pthread_mutex_unlock(&g->lock);

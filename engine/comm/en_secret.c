@@ -22,7 +22,7 @@ const char *en_secret_name(enum en_secret_kind kind)
 		[EN_SECRET_NONE] = "no secret",
 		[EN_SECRET_GIVEN] = "a secret (ZTRAIN_SECRET, ZTRAIN_SECRET_FILE or --secret-file)",
 		[EN_SECRET_LAUNCHER] = "the launcher's run id as its secret",
-		[EN_SECRET_HOST] = "a secret in a file of its host",
+		[EN_SECRET_HOST] = "a secret file of its host",
 	};
 
 	return (unsigned)kind < EN_SECRET_KINDS ? names[kind] : "a secret of an unknown kind";
@@ -62,12 +62,12 @@ static int set_secret(struct en_secret *s, const char *name, const char *text, s
 		n--;
 	if (n < EN_SECRET_LEAST || n > EN_SECRET_MOST)
 		return ck_fail(err, CKPT_E_USAGE, name, CKPT_NO_OFFSET,
-			       "a secret of %zu bytes; %u to %u are needed; %s", n, EN_SECRET_LEAST,
-			       EN_SECRET_MOST, make);
+			       "the secret has %zu bytes, expected %u to %u; %s", n,
+			       EN_SECRET_LEAST, EN_SECRET_MOST, make);
 	if (!en_secret_is_built())
 		return ck_fail(err, CKPT_E_USAGE, name, CKPT_NO_OFFSET,
-			       "this program was built without libcrypto and cannot use a secret; "
-			       "build it with libcrypto (tools/deps.sh), or give no secret");
+			       "built without libcrypto, which a secret needs; rebuild with "
+			       "libcrypto (tools/deps.sh), or give no secret");
 	s->kind = EN_SECRET_GIVEN;
 	s->n = n;
 	memcpy(s->bytes, text, n);
@@ -78,16 +78,17 @@ static int set_secret(struct en_secret *s, const char *name, const char *text, s
 static int judge(const char *path, const struct stat *st, struct ckpt_err *err)
 {
 	if (!S_ISREG(st->st_mode))
-		return ck_fail(err, CKPT_E_USAGE, path, CKPT_NO_OFFSET, "the secret is no file");
+		return ck_fail(err, CKPT_E_USAGE, path, CKPT_NO_OFFSET,
+			       "the secret is not a regular file");
 	if (st->st_uid != geteuid() && st->st_uid)
 		return ck_fail(err, CKPT_E_USAGE, path, CKPT_NO_OFFSET,
-			       "the secret belongs to user %lu, and ztrain runs as %lu: it must "
-			       "be a file of your own", (unsigned long)st->st_uid,
-			       (unsigned long)geteuid());
+			       "the secret belongs to user %lu, ztrain runs as %lu: use a file of "
+			       "your own",
+			       (unsigned long)st->st_uid, (unsigned long)geteuid());
 	if (st->st_mode & 077)
 		return ck_fail(err, CKPT_E_USAGE, path, CKPT_NO_OFFSET,
-			       "mode %03o lets other users at the secret, and 600 is needed; run: "
-			       "chmod 600 %s", (unsigned)st->st_mode & 0777u, path);
+			       "mode %03o lets other users read the secret; run: chmod 600 %s",
+			       (unsigned)st->st_mode & 0777u, path);
 	return 0;
 }
 
@@ -161,10 +162,10 @@ static bool is_own(const struct stat *st)
 static int fail_dir(const char *dir, const struct stat *st, struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_USAGE, dir, CKPT_NO_OFFSET,
-		       "the ranks of this host keep a secret in it while they meet, and it is no "
-		       "folder of user %lu alone (owner %lu, mode %03o, and 700 is needed): remove "
-		       "it, or give ZTRAIN_SECRET_FILE", (unsigned long)geteuid(),
-		       (unsigned long)st->st_uid, (unsigned)st->st_mode & 0777u);
+		       "folder for the ranks' secret: expected owner %lu and mode 700, found owner "
+		       "%lu, mode %03o; remove it, or set ZTRAIN_SECRET_FILE",
+		       (unsigned long)geteuid(), (unsigned long)st->st_uid,
+		       (unsigned)st->st_mode & 0777u);
 }
 
 /* The same on all ranks of a host: nothing of it depends on the rank.  "": it cannot be made. */
@@ -217,7 +218,8 @@ int en_secret_find(const char *file, bool local, struct en_secret *out, struct c
 		file = variable("ZTRAIN_SECRET_FILE");
 		if (file && text)
 			return ck_fail(err, CKPT_E_USAGE, "ZTRAIN_SECRET", CKPT_NO_OFFSET,
-				       "ZTRAIN_SECRET_FILE is set as well: unset one of them");
+				       "both ZTRAIN_SECRET and ZTRAIN_SECRET_FILE are set: unset "
+				       "one of them");
 	}
 	if (file)
 		rc = from_file(&s, file, err);

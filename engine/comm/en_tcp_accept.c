@@ -129,7 +129,7 @@ static void reject(struct en_join *j, struct guest *g, const char *why)
 	j->strangers++;
 	snprintf(j->last, sizeof(j->last), "%s%s, from %s", strncmp(why, "it ", 3) ? "" :
 		 "the last one ", why + (strncmp(why, "it ", 3) ? 0 : 3), at);
-	en_join_say(j, "a connection from %s is refused: %s", at, why);
+	en_join_say(j, "refused a connection from %s: %s", at, why);
 	en_tcp_close(&g->fd);
 }
 
@@ -163,7 +163,7 @@ static void take_hello(struct en_join *j, struct guest *g)
 	int rc;
 
 	if (en_hello_read(g->talk, &g->hello)) {
-		reject(j, g, "it is not a rank of ztrain, or of another version");
+		reject(j, g, "not a rank of ztrain, or of another version");
 		return;
 	}
 	if (g->hello.job != j->m->job) {
@@ -171,16 +171,18 @@ static void take_hello(struct en_join *j, struct guest *g)
 		return;
 	}
 	if (g->hello.kind != j->kind) {
-		snprintf(why, sizeof(why), "rank %u has %s, and rank %u has %s: all ranks need "
-			 "the same", g->hello.rank, en_secret_name(g->hello.kind), j->m->rank,
+		snprintf(why, sizeof(why),
+			 "rank %u has %s, rank %u has %s: all ranks need the same secret",
+			 g->hello.rank, en_secret_name(g->hello.kind), j->m->rank,
 			 en_secret_name(j->kind));
 		refuse(j, g, EN_REFUSED, false, why);
 		return;
 	}
 	if (g->hello.at != j->listener.port) {
-		snprintf(why, sizeof(why), "rank %u came to port %u, and rank %u listens at port "
-			 "%u: somebody passes connections on", g->hello.rank, g->hello.at,
-			 j->m->rank, j->listener.port);
+		snprintf(why, sizeof(why),
+			 "rank %u connected to port %u, but rank %u listens at port %u: "
+			 "connections are forwarded",
+			 g->hello.rank, g->hello.at, j->m->rank, j->listener.port);
 		refuse(j, g, EN_REFUSED, false, why);
 		return;
 	}
@@ -200,19 +202,21 @@ static void take_hello(struct en_join *j, struct guest *g)
 static bool is_acceptable(const struct en_join *j, const struct en_hello *h, char why[EN_WHY])
 {
 	if (h->size != j->m->size) {
-		snprintf(why, EN_WHY, "rank %u was started as one of %u ranks, rank %u as one of "
-			 "%u", h->rank, h->size, j->m->rank, j->m->size);
+		snprintf(why, EN_WHY,
+			 "rank %u was started as one of %u ranks, rank %u as one of %u", h->rank,
+			 h->size, j->m->rank, j->m->size);
 		return false;
 	}
 	if (h->rank <= j->m->rank || h->rank >= h->size || h->to != j->m->rank) {
-		snprintf(why, EN_WHY, "rank %u came to rank %u of %u: that rank is here already",
+		snprintf(why, EN_WHY,
+			 "rank %u connected to rank %u of %u: that rank is already connected",
 			 h->rank, j->m->rank, h->size);
 		return false;
 	}
 	if (j->fd[h->rank] >= 0 && is_alive(j->fd[h->rank])) {
-		snprintf(why, EN_WHY, "rank %u is here already, as process %lld on %.63s: it was "
-			 "started twice", h->rank, (long long)j->who[h->rank].pid,
-			 j->who[h->rank].host);
+		snprintf(why, EN_WHY,
+			 "rank %u was started twice: it already runs as process %lld on %.63s",
+			 h->rank, (long long)j->who[h->rank].pid, j->who[h->rank].host);
 		return false;
 	}
 	return true;
@@ -243,8 +247,8 @@ static void take_proof(struct en_join *j, struct guest *g)
 
 	if (en_proof_read(g->proof, tag) || en_proof_of(g->session, want) ||
 	    !en_secret_same(tag, want)) {
-		snprintf(why, sizeof(why), "it does not know the secret of this job (rank %u has "
-			 "%s)", j->m->rank, en_secret_name(j->kind));
+		snprintf(why, sizeof(why), "wrong secret (rank %u has %s)", j->m->rank,
+			 en_secret_name(j->kind));
 		refuse(j, g, EN_REFUSED, false, why);
 	} else if (!is_acceptable(j, &g->hello, why)) {
 		refuse(j, g, EN_REFUSED, true, why);
@@ -269,7 +273,7 @@ static void read_guest(struct en_join *j, struct guest *g)
 	}
 	g->have += (size_t)n;
 	if (!g->proves && g->have >= 8 && !en_hello_begins(g->talk))
-		reject(j, g, "it is not a rank of ztrain, or of another version");
+		reject(j, g, "not a rank of ztrain, or of another version");
 	if (g->have < all || g->fd < 0)
 		return;
 	if (g->proves)
@@ -296,7 +300,7 @@ static void remove_closed(struct pending *d)
 
 static void drop_oldest(struct en_join *j, struct pending *d)
 {
-	reject(j, &d->guest[0], "it was the oldest of too many without a proof");
+	reject(j, &d->guest[0], "too many connections without a proof; this was the oldest");
 	remove_closed(d);
 }
 
@@ -370,9 +374,9 @@ static int fail_absent(const struct en_join *j, struct ckpt_err *err)
 		snprintf(others, sizeof(others), "; %u connection%s refused: %s", j->strangers,
 			 j->strangers == 1 ? " was" : "s were", j->last);
 	return en_join_fail(j, err, CKPT_E_IO,
-			    "%s did not come to port %u of this host within %g s%s; is each rank "
-			    "started, and does it reach this host as \"%s\" (%s)?", who,
-			    j->listener.port, j->timeout_ms / 1000.0, others, j->m->host, at);
+			    "%s did not connect to port %u within %g s%s; check that each rank is "
+			    "started and reaches this host as \"%s\" (%s)",
+			    who, j->listener.port, j->timeout_ms / 1000.0, others, j->m->host, at);
 }
 
 int en_join_accept(struct en_join *j, struct ckpt_err *err)

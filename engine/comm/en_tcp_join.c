@@ -44,7 +44,7 @@ static int own_key(struct en_join *j, struct ckpt_err *err)
 		return 0;
 	rc = en_key_of(s ? s->bytes : (const uint8_t *)"", s ? s->n : 0, j->m->job, j->key);
 	j->has_key = !rc;
-	return rc ? en_join_fail(j, err, CKPT_E_IO, "libcrypto fails at HMAC-SHA256") : 0;
+	return rc ? en_join_fail(j, err, CKPT_E_IO, "HMAC-SHA256 of libcrypto failed") : 0;
 }
 
 /* ---------------------------------------------------------------- rank 0 */
@@ -110,10 +110,10 @@ static int find_port(struct en_join *j, struct ckpt_err *err)
 		return 0;
 	if (rc == -EADDRINUSE && j->m->ports == 1)
 		return en_join_fail(j, err, CKPT_E_IO,
-				    "port %u, where the ranks of this job are to meet, is taken: "
-				    "by another job with the same port? Choose another one "
-				    "(MASTER_PORT, ZTRAIN_PORT)", j->m->port);
-	return en_join_fail(j, err, CKPT_E_IO, "no port of %u to %u can be listened at: %s",
+				    "rendezvous port %u is in use, perhaps by another job; choose "
+				    "a different one (MASTER_PORT, ZTRAIN_PORT)",
+				    j->m->port);
+	return en_join_fail(j, err, CKPT_E_IO, "cannot listen at any port from %u to %u: %s",
 			    j->m->port, last, strerror(-rc));
 }
 
@@ -125,11 +125,12 @@ static void say_open(struct en_join *j)
 	if (j->kind != EN_SECRET_NONE)
 		return;
 	en_listener_text(&j->listener, at, sizeof(at));
-	en_join_say(j, "the ranks meet at %s without a secret, and whoever reaches that port can "
-		    "take the place of a rank; %s (docs/ztrain/rendezvous.md)", at,
-		    en_secret_is_built() ?
-		    "set ZTRAIN_SECRET or ZTRAIN_SECRET_FILE for all ranks" :
-		    "this program was built without libcrypto, which a secret needs");
+	en_join_say(j,
+		    "ranks connect at %s without a secret: anyone who reaches that port can pose "
+		    "as a rank; %s (docs/ztrain/rendezvous.md)",
+		    at,
+		    en_secret_is_built() ? "set ZTRAIN_SECRET or ZTRAIN_SECRET_FILE for all ranks" :
+					   "rebuild with libcrypto to use a secret");
 }
 
 static void write_book(const struct en_join *j, uint8_t *book)
@@ -177,10 +178,10 @@ static int send_book(struct en_join *j, const uint8_t *book, struct ckpt_err *er
 		if (!rc)
 			rc = en_tcp_write(j->fd[r], tag, sizeof(tag), j->until);
 		if (rc)
-			return en_join_fail(j, err, CKPT_E_IO,
-					    "rank %u (process %lld on %.63s) left while the ranks "
-					    "met: %s", r, (long long)j->who[r].pid,
-					    j->who[r].host, strerror(-rc));
+			return en_join_fail(
+				j, err, CKPT_E_IO,
+				"rank %u (process %lld on %.63s) left during the rendezvous: %s", r,
+				(long long)j->who[r].pid, j->who[r].host, strerror(-rc));
 	}
 	return 0;
 }
@@ -248,8 +249,8 @@ static int listen_at_own(struct en_join *j, int fd)
 static int note_refusal(struct en_join *j, const char *at, const struct en_heard *heard, int rc)
 {
 	if (rc == -EPROTO)
-		snprintf(j->last, sizeof(j->last), "at %s something answers that is not ztrain, or "
-			 "not of this job", at);
+		snprintf(j->last, sizeof(j->last),
+			 "at %s a program answers that is not ztrain, or not of this job", at);
 	else if (rc == -ETIMEDOUT && j->last[0])
 		return 1;	/* time is up: no news after what was heard */
 	else if (rc)
@@ -260,7 +261,7 @@ static int note_refusal(struct en_join *j, const char *at, const struct en_heard
 	else
 		snprintf(j->last, sizeof(j->last), "at %s: %s", at, heard->why);
 	if (!rc && heard->said == EN_REFUSED && !j->lines_logged)
-		en_join_say(j, "refused %s; trying again", j->last);
+		en_join_say(j, "refused %s; retrying", j->last);
 	return 1;
 }
 
@@ -282,7 +283,8 @@ static int try_address(struct en_join *j, const union en_address *to, uint16_t p
 	rc = listen_at_own(j, fd);
 	if (rc) {
 		en_tcp_close(&fd);
-		return en_join_fail(j, err, CKPT_E_IO, "no port to listen at: %s", strerror(-rc));
+		return en_join_fail(j, err, CKPT_E_IO, "cannot listen at any port: %s",
+				    strerror(-rc));
 	}
 	rc = en_join_handshake(j, fd, 0, port, en_join_soon(j, ANSWER_MS), &heard);
 	if (!rc && heard.proven && heard.said == EN_WELCOME) {
@@ -336,9 +338,9 @@ static int fail_absent(struct en_join *j, const char *why, struct ckpt_err *err)
 		snprintf(ports, sizeof(ports), "ports %u to %u", j->m->port,
 			 j->m->port + j->m->ports - 1u);
 	return en_join_fail(j, err, CKPT_E_IO,
-			    "rank 0 is not at %s of \"%s\" (%s); does it run, on the host that "
-			    "MASTER_ADDR names, and is nothing between that refuses it?", ports,
-			    j->m->host, why);
+			    "rank 0 does not answer at %s of \"%s\" (%s); check that it runs on "
+			    "the host in MASTER_ADDR, and that no firewall blocks it",
+			    ports, j->m->host, why);
 }
 
 /* Round and round: rank 0 may come later. */
@@ -452,9 +454,10 @@ static int read_book(struct en_join *j, struct ckpt_err *err)
 		rc = read_pages(j, book, n, until);
 	ck_free(book);
 	if (rc > 0)
-		return en_join_fail(j, err, CKPT_E_IO, "rank 0 ended the meeting: %s", why);
-	return rc ? en_join_fail(j, err, CKPT_E_IO, "rank 0 left before all ranks had come: %s",
-				 strerror(-rc)) : 0;
+		return en_join_fail(j, err, CKPT_E_IO, "rank 0 ended the rendezvous: %s", why);
+	return rc ? en_join_fail(j, err, CKPT_E_IO,
+				 "rank 0 left before all ranks had connected: %s", strerror(-rc)) :
+		    0;
 }
 
 static int fail_pair(struct en_join *j, uint32_t r, const char *what, int rc, struct ckpt_err *err)
@@ -463,7 +466,7 @@ static int fail_pair(struct en_join *j, uint32_t r, const char *what, int rc, st
 
 	en_address_text(&j->place[r], at, sizeof(at));
 	return en_join_fail(j, err, CKPT_E_IO,
-			    "%s rank %u at %s: %s; each rank must reach each other one", what, r,
+			    "%s rank %u at %s: %s; each rank must reach every other rank", what, r,
 			    at, strerror(-rc));
 }
 
@@ -538,7 +541,7 @@ int en_tcp_join(const struct en_rendezvous *rendezvous, int64_t until, uint32_t 
 	j.who = ck_alloc_array(rendezvous->size, sizeof(*j.who));
 	j.session = ck_alloc_array(rendezvous->size, sizeof(*j.session));
 	if (!rc && (!j.place || !j.who || !j.session))
-		rc = ck_fail_nomem(err, "a meeting of ranks", rendezvous->size * sizeof(*j.place));
+		rc = ck_fail_nomem(err, "a rendezvous", rendezvous->size * sizeof(*j.place));
 	if (!rc)
 		rc = rendezvous->rank ? as_guest(&j, err) : as_host(&j, err);
 	en_listener_close(&j.listener);

@@ -24,7 +24,7 @@ int en_link_gone(struct en_transport *f, struct ckpt_err *err)
 {
 	const struct en_collective *w = f->active;
 	struct en_tcp *c = en_tcp_of(f);
-	const char *why = "its connection was closed";
+	const char *why = "connection closed";
 	const struct timespec dying = { .tv_nsec = 20000000 };
 	char who[360], in[120] = "";
 
@@ -42,7 +42,7 @@ int en_link_gone(struct en_transport *f, struct ckpt_err *err)
 		snprintf(in, sizeof(in), ", in %s number %llu (%llu of %llu chunks done)", w->what,
 			 (unsigned long long)w->number, (unsigned long long)w->done,
 			 (unsigned long long)w->nchunks);
-	return en_transport_fail(f, err, "nothing more comes from %s: %s%s", who, why, in);
+	return en_transport_fail(f, err, "lost connection to %s: %s%s", who, why, in);
 }
 
 static int fail_left(struct en_tcp *c, uint32_t p, struct ckpt_err *err)
@@ -59,14 +59,14 @@ static int fail_apart(struct en_transport *f, const struct en_collective *w, uin
 		      const struct en_early *e, struct ckpt_err *err)
 {
 	if (e->kind != (uint32_t)w->kind)
-		return en_transport_fail(f, err,
-					 "%s number %llu: of rank %u that is a %s; the ranks do "
-					 "not run the same step",
-					 w->what, (unsigned long long)w->number, p,
-					 en_comm_kind_name((enum en_comm_kind)e->kind));
+		return en_transport_fail(
+			f, err,
+			"%s number %llu: rank %u issued a %s; the ranks do not run the same step",
+			w->what, (unsigned long long)w->number, p,
+			en_comm_kind_name((enum en_comm_kind)e->kind));
 	return en_transport_fail(f, err,
-				 "%s number %llu: %llu bytes of rank %u where %llu were "
-				 "expected; the ranks do not run the same step",
+				 "%s number %llu: %llu bytes from rank %u, expected %llu; the "
+				 "ranks do not run the same step",
 				 w->what, (unsigned long long)w->number,
 				 (unsigned long long)e->bytes, p, (unsigned long long)w->bytes);
 }
@@ -92,8 +92,7 @@ int en_link_queue(struct en_tcp *c, uint32_t p, enum en_record kind, const struc
 		at->queued = at->queue.len = 0;
 	en_link_record(b, kind, e);
 	if (ck_buf_add(&at->queue, b, sizeof(b), NULL))
-		return en_transport_fail(&c->flow, err,
-					 "no memory for what is to be said to rank %u", p);
+		return en_transport_fail(&c->flow, err, "no memory for messages to rank %u", p);
 	return 0;
 }
 
@@ -121,12 +120,12 @@ static int take_ready(struct en_tcp *c, uint32_t p, const struct en_early *e, st
 	}
 	if ((w && e->chunk < w->posted) || (!w && e->number < f->number))
 		return en_transport_fail(f, err,
-					 "rank %u asks for chunk %llu of operation %llu, which "
-					 "it has; the ranks do not run the same step",
+					 "rank %u requests chunk %llu of operation %llu again; the "
+					 "ranks do not run the same step",
 					 p, (unsigned long long)e->chunk,
 					 (unsigned long long)e->number);
 	if (ck_buf_add(&c->at[p].early, e, sizeof(*e), NULL))
-		return en_transport_fail(f, err, "rank %u is ready for more than memory holds", p);
+		return en_transport_fail(f, err, "no memory for requests of rank %u", p);
 	return 0;
 }
 
@@ -253,11 +252,10 @@ static int begin_chunk(struct en_tcp *c, uint32_t p, const struct en_early *e, s
 
 	if (!w || e->chunk < w->done || e->chunk >= w->posted ||
 	    *en_link_state(w, e->chunk, true, p) != EN_POSTED)
-		return en_transport_fail(&c->flow, err,
-					 "rank %u sends chunk %llu of operation %llu, "
-					 "for which it was not asked",
-					 p, (unsigned long long)e->chunk,
-					 (unsigned long long)e->number);
+		return en_transport_fail(
+			&c->flow, err,
+			"rank %u sent chunk %llu of operation %llu without a request", p,
+			(unsigned long long)e->chunk, (unsigned long long)e->number);
 	if (e->kind != (uint32_t)w->kind || e->bytes != w->bytes)
 		return fail_apart(&c->flow, w, p, e, err);
 	*en_link_state(w, e->chunk, true, p) = EN_MOVING;
@@ -291,8 +289,7 @@ static int begin_record(struct en_tcp *c, uint32_t p, struct ckpt_err *err)
 		at->ended = true;
 		return 0;
 	default:
-		return en_transport_fail(&c->flow, err,
-					 "rank %u sends what is no record of ours (%u)", p,
+		return en_transport_fail(&c->flow, err, "rank %u sent an unknown record (%u)", p,
 					 ck_le32(at->record));
 	}
 }
@@ -334,7 +331,7 @@ int en_link_pull(struct en_tcp *c, uint32_t p, bool *moved, struct ckpt_err *err
 			return 0;
 		if (n < 0 || (!n && (!inside || at->in_left))) {
 			at->why[at->in_text ? sizeof(at->why) - 1 : 0] = '\0';
-			give_up(c, p, n < 0 ? strerror(errno) : "its connection was closed");
+			give_up(c, p, n < 0 ? strerror(errno) : "connection closed");
 			return 0;
 		}
 		*moved = true;

@@ -49,11 +49,11 @@ static uint32_t open_ranks(struct en_transport *f, const struct en_collective *w
 /* Nothing has moved for as long as is allowed: who is it? */
 static int fail_silent(struct en_transport *f, struct ckpt_err *err, const struct en_collective *w)
 {
-	const char *what = "nothing came from";
+	const char *what = "no data from";
 	char who[360];
 
 	if (!open_ranks(f, w, true)) {
-		what = "nothing was taken by";
+		what = "no data accepted by";
 		open_ranks(f, w, false);
 	}
 	en_peer_list(f->peer, f->base.size, f->base.rank, f->missing, who, sizeof(who));

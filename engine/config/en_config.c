@@ -78,7 +78,7 @@ int en_config_resolve(struct en_config *cfg, const struct en_facts *facts, struc
 
 	if (!facts->world || facts->world > MAX_WORLD)
 		return ck_fail(err, CKPT_E_USAGE, cfg->file, CKPT_NO_OFFSET,
-			       "%u ranks; 1 to %u are possible", facts->world, MAX_WORLD);
+			       "%u ranks; expected 1 to %u", facts->world, MAX_WORLD);
 	ev.value = ck_arena_zalloc(&cfg->arena, en_n_keys * sizeof(*ev.value));
 	ev.given = ck_arena_zalloc(&cfg->arena, en_n_keys * sizeof(*ev.given));
 	if (!ev.value || !ev.given)

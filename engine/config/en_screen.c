@@ -95,9 +95,8 @@ static void files(struct screen *s)
 		say(s, ", with %s", c->json_file);
 	flush(s, "config");
 	if (c->tree && !c->strict) {
-		say(s,
-		    "it is HJSON, not plain JSON (comments, commas, quotes or braces): DeepSpeed "
-		    "reads it, accelerate and transformers do not");
+		say(s, "HJSON, not plain JSON (comments, commas, quotes or braces): DeepSpeed "
+		       "reads it, accelerate and transformers do not");
 		flush(s, "");
 	}
 }
@@ -147,9 +146,9 @@ static void zero(struct screen *s)
 
 	say(s, "stage %" PRId64, e->stage);
 	if (file)
-		say(s, ", optimizer on a drive: %s", e->offload_optimizer.nvme_path);
+		say(s, ", optimizer on NVMe: %s", e->offload_optimizer.nvme_path);
 	if ((optimizer && !file) || params)
-		say(s, ", %s%s%s in the host's memory", optimizer && !file ? "optimizer" : "",
+		say(s, ", %s%s%s in host memory", optimizer && !file ? "optimizer" : "",
 		    optimizer && !file && params ? " and " : "", params ? "parameters" : "");
 	flush(s, "zero");
 }
@@ -268,9 +267,10 @@ static void one_refusal(struct screen *s, uint64_t first)
 	}
 	say(s, ": %s", of->why);
 	if (of->theirs)
-		say(s, "; %s refuses it as well", of->trainers ? "transformers' Trainer" :
-		    s->cfg->launch.from_accelerate && of->at.from != EN_FROM_JSON ? "accelerate"
-										  : "DeepSpeed");
+		say(s, "; %s rejects it too",
+		    of->trainers ? "transformers' Trainer" :
+		    s->cfg->launch.from_accelerate && of->at.from != EN_FROM_JSON ? "accelerate" :
+										    "DeepSpeed");
 	flush(s, "REFUSED");
 }
 

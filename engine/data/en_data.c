@@ -14,7 +14,7 @@ int en_data_split(uint64_t rows, uint64_t held_out, uint64_t *train_out, struct 
 {
 	if (held_out >= rows)
 		return ck_fail(err, CKPT_E_USAGE, "data", CKPT_NO_OFFSET,
-			       "%llu rows are to be held out for evaluation, and there are %llu",
+			       "%llu evaluation rows to hold out, but the data has only %llu rows",
 			       (unsigned long long)held_out, (unsigned long long)rows);
 	*train_out = rows - held_out;
 	return 0;
@@ -29,7 +29,7 @@ int en_data_init(struct en_data *d, struct en_source *src, uint64_t first, uint6
 	en_source_info_get(src, &now.info);
 	if (first >= now.info.rows || rows > now.info.rows - first)
 		return ck_fail(err, CKPT_E_USAGE, now.info.path, CKPT_NO_OFFSET,
-			       "rows %llu to %llu are asked for, and there are %llu",
+			       "rows %llu to %llu requested; the data has %llu",
 			       (unsigned long long)first, (unsigned long long)(first + rows),
 			       (unsigned long long)now.info.rows);
 	now.rows = rows ? rows : now.info.rows - first;
@@ -107,8 +107,8 @@ static int want_number(const struct ck_json *doc, const char *key, uint64_t *out
 	if (ck_json_u64(doc, tok, out))
 		return 0;
 	en_json_text(doc, tok, text);
-	return ck_fail(err, CKPT_E_CORRUPT, STATE, CKPT_NO_OFFSET, "%s is %s, no whole number", key,
-		       text);
+	return ck_fail(err, CKPT_E_CORRUPT, STATE, CKPT_NO_OFFSET,
+		       "%s is %s, expected a whole number", key, text);
 }
 
 static int same_number(const struct ck_json *doc, const char *key, uint64_t now,
@@ -118,11 +118,10 @@ static int same_number(const struct ck_json *doc, const char *key, uint64_t now,
 	int rc = want_number(doc, key, &was, err);
 
 	if (!rc && was != now)
-		rc = ck_fail(
-			err, CKPT_E_MISMATCH, STATE, CKPT_NO_OFFSET,
-			"%s was %llu when it was saved and is %llu now, so it would go on with "
-			"other samples",
-			key, (unsigned long long)was, (unsigned long long)now);
+		rc = ck_fail(err, CKPT_E_MISMATCH, STATE, CKPT_NO_OFFSET,
+			     "%s was %llu in the saved run and is %llu now: it would continue with "
+			     "different samples",
+			     key, (unsigned long long)was, (unsigned long long)now);
 	return rc;
 }
 
@@ -132,13 +131,13 @@ static int same_text(const struct ck_json *doc, const char *key, const char *now
 	const uint64_t tok = ck_json_get(doc, 0, key);
 
 	if (tok == UINT64_MAX || doc->tok[tok].type != CK_JSON_STRING)
-		return ck_fail(err, CKPT_E_CORRUPT, STATE, CKPT_NO_OFFSET, "it has no %s", key);
+		return ck_fail(err, CKPT_E_CORRUPT, STATE, CKPT_NO_OFFSET, "missing: %s", key);
 	if (!strcmp(doc->tok[tok].str, now))
 		return 0;
-	return ck_fail(
-		err, CKPT_E_MISMATCH, STATE, CKPT_NO_OFFSET,
-		"%s was '%.60s' when it was saved and is '%s' now%s", key, doc->tok[tok].str, now,
-		strcmp(key, "fingerprint") ? "" : ": the data is another one, or was changed");
+	return ck_fail(err, CKPT_E_MISMATCH, STATE, CKPT_NO_OFFSET,
+		       "%s was '%.60s' in the saved run and is '%s' now%s", key, doc->tok[tok].str,
+		       now,
+		       strcmp(key, "fingerprint") ? "" : ": different data, or the data changed");
 }
 
 static int compare(const struct en_data *d, const struct ck_json *doc, struct ckpt_err *err)
@@ -169,14 +168,14 @@ int en_data_resume(const struct en_data *d, const char *text, uint64_t len,
 	int rc = en_json_parse(&doc, text, len, MAX_STATE_NODES, STATE, err);
 
 	if (!rc && doc.tok[0].type != CK_JSON_OBJECT)
-		rc = ck_fail(err, CKPT_E_CORRUPT, STATE, CKPT_NO_OFFSET, "it is no JSON object");
+		rc = ck_fail(err, CKPT_E_CORRUPT, STATE, CKPT_NO_OFFSET, "not a JSON object");
 	if (!rc)
 		rc = want_number(&doc, "consumed", &consumed, err);
 	if (!rc)
 		rc = compare(d, &doc, err);
 	if (!rc && d->samples.opts.last != EN_LAST_FLOW && consumed % d->samples.batch)
 		rc = ck_fail(err, CKPT_E_CORRUPT, STATE, CKPT_NO_OFFSET,
-			     "%llu samples consumed, no multiple of the batch of %llu",
+			     "%llu samples consumed, not a multiple of the batch of %llu",
 			     (unsigned long long)consumed, (unsigned long long)d->samples.batch);
 	if (!rc)
 		*consumed_out = consumed;

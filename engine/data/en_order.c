@@ -34,11 +34,10 @@ int en_order_init(struct en_order *o, enum en_order_kind kind, uint64_t n, uint6
 	const uint64_t most = kind == EN_ORDER_TORCH ? EN_ORDER_TORCH_ROWS : (uint64_t)1 << 62;
 
 	if (!n)
-		return ck_fail(err, CKPT_E_USAGE, WHERE, CKPT_NO_OFFSET,
-			       "there are no rows to be put in order");
+		return ck_fail(err, CKPT_E_USAGE, WHERE, CKPT_NO_OFFSET, "the data has no rows");
 	if (n > most)
 		return ck_fail(err, CKPT_E_LIMIT, WHERE, CKPT_NO_OFFSET,
-			       "%llu rows; the order '%s' can be made of up to %llu",
+			       "%llu rows; the order '%s' supports up to %llu",
 			       (unsigned long long)n, en_order_name(kind),
 			       (unsigned long long)most);
 	memset(o, 0, sizeof(*o));

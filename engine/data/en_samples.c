@@ -20,14 +20,15 @@ static int set_batch(struct en_samples *s, struct ckpt_err *err)
 	const struct en_samples_opts *o = &s->opts;
 
 	if (!o->micro || !o->accumulation || !o->world)
-		return ck_fail(err, CKPT_E_USAGE, WHERE, CKPT_NO_OFFSET,
-			       "a micro-batch of %llu rows, %llu of them, on %u ranks is no batch",
-			       (unsigned long long)o->micro, (unsigned long long)o->accumulation,
-			       o->world);
+		return ck_fail(
+			err, CKPT_E_USAGE, WHERE, CKPT_NO_OFFSET,
+			"invalid batch: micro-batch of %llu rows, accumulation %llu, %u ranks",
+			(unsigned long long)o->micro, (unsigned long long)o->accumulation,
+			o->world);
 	if (ck_mul_over(o->micro, o->accumulation, &s->batch) ||
 	    ck_mul_over(s->batch, o->world, &s->batch) || s->batch > MAX_SAMPLES / 4)
 		return ck_fail(err, CKPT_E_LIMIT, WHERE, CKPT_NO_OFFSET,
-			       "a batch of %llu x %llu x %u rows is beyond 2^60",
+			       "a batch of %llu x %llu x %u rows exceeds 2^60",
 			       (unsigned long long)o->micro, (unsigned long long)o->accumulation,
 			       o->world);
 	return 0;
@@ -43,13 +44,13 @@ static int set_span(struct en_samples *s, uint64_t n, struct ckpt_err *err)
 	else if (s->opts.last != EN_LAST_FLOW && ck_mul_over(whole + part, s->batch, &s->span))
 		s->span = UINT64_MAX;
 	if (!s->span)
-		return ck_fail(err, CKPT_E_USAGE, WHERE, CKPT_NO_OFFSET,
-			       "%llu rows are less than a batch of %llu, and what does not fill a "
-			       "batch is to be dropped: nothing is left",
-			       (unsigned long long)n, (unsigned long long)s->batch);
+		return ck_fail(
+			err, CKPT_E_USAGE, WHERE, CKPT_NO_OFFSET,
+			"%llu rows are fewer than a batch of %llu, and --tail drop leaves none",
+			(unsigned long long)n, (unsigned long long)s->batch);
 	if (s->span > MAX_SAMPLES)
 		return ck_fail(err, CKPT_E_LIMIT, WHERE, CKPT_NO_OFFSET,
-			       "an epoch of more than 2^62 samples");
+			       "the epoch exceeds 2^62 samples");
 	return 0;
 }
 
@@ -95,20 +96,20 @@ static int check_place(const struct en_samples *s, uint64_t start, uint64_t unit
 		       struct ckpt_err *err)
 {
 	if (unit >= s->opts.accumulation * s->opts.world)
-		return ck_fail(err, CKPT_E_USAGE, WHERE, CKPT_NO_OFFSET,
-			       "there is no unit %llu: a step has %llu micro-steps on %u ranks",
-			       (unsigned long long)unit, (unsigned long long)s->opts.accumulation,
-			       s->opts.world);
-	if (start > MAX_SAMPLES)
-		return ck_fail(err, CKPT_E_LIMIT, WHERE, CKPT_NO_OFFSET,
-			       "%llu samples consumed is beyond 2^62", (unsigned long long)start);
-	if (s->opts.last != EN_LAST_FLOW && start % s->batch)
 		return ck_fail(
 			err, CKPT_E_USAGE, WHERE, CKPT_NO_OFFSET,
-			"%llu samples consumed is no multiple of the batch of %llu, which the "
-			"tail '%s' asks for",
-			(unsigned long long)start, (unsigned long long)s->batch,
-			en_last_name(s->opts.last));
+			"micro-batch %llu is out of range: a step has %llu micro-steps on %u ranks",
+			(unsigned long long)unit, (unsigned long long)s->opts.accumulation,
+			s->opts.world);
+	if (start > MAX_SAMPLES)
+		return ck_fail(err, CKPT_E_LIMIT, WHERE, CKPT_NO_OFFSET,
+			       "%llu samples consumed exceeds 2^62", (unsigned long long)start);
+	if (s->opts.last != EN_LAST_FLOW && start % s->batch)
+		return ck_fail(err, CKPT_E_USAGE, WHERE, CKPT_NO_OFFSET,
+			       "%llu samples consumed is not a multiple of the batch of %llu, "
+			       "which --tail %s requires",
+			       (unsigned long long)start, (unsigned long long)s->batch,
+			       en_last_name(s->opts.last));
 	return 0;
 }
 

@@ -47,16 +47,15 @@ int en_raw_check(const struct en_source *src, const int32_t *ids, const int32_t 
 
 		if (!bad_id && (labels[i] == EN_NO_LABEL || (uint32_t)labels[i] < vocab))
 			continue;
-		return ck_fail(
-			err, CKPT_E_MISMATCH, src->path, CKPT_NO_OFFSET,
-			"%s %llu, position %llu: the %s is %lld, and the model's vocabulary has "
-			"%u (0 to %u)%s",
-			what, (unsigned long long)row, (unsigned long long)i,
-			bad_id ? "token" : "label",
-			bad_id ? (long long)(uint32_t)ids[i] : (long long)labels[i], vocab,
-			vocab - 1,
-			bad_id ? "; was it made with another tokenizer?"
-			       : "; -100 is a label that counts as nothing");
+		return ck_fail(err, CKPT_E_MISMATCH, src->path, CKPT_NO_OFFSET,
+			       "%s %llu, position %llu: the %s is %lld, outside the model's "
+			       "vocabulary of %u (0 to %u)%s",
+			       what, (unsigned long long)row, (unsigned long long)i,
+			       bad_id ? "token" : "label",
+			       bad_id ? (long long)(uint32_t)ids[i] : (long long)labels[i], vocab,
+			       vocab - 1,
+			       bad_id ? "; was it made with another tokenizer?" :
+					"; use -100 for labels to ignore");
 	}
 	return 0;
 }
@@ -85,10 +84,10 @@ int en_source_cut(struct en_source *src, uint64_t total, struct ckpt_err *err)
 	const uint32_t tokens = src->info.tokens;
 
 	if (total < tokens)
-		return ck_fail(
-			err, CKPT_E_TRUNCATED, src->path, CKPT_NO_OFFSET,
-			"%llu tokens are less than one row of %u; take shorter rows or more data",
-			(unsigned long long)total, tokens);
+		return ck_fail(err, CKPT_E_TRUNCATED, src->path, CKPT_NO_OFFSET,
+			       "%llu tokens are fewer than one row of %u; use shorter rows (--seq) "
+			       "or more data",
+			       (unsigned long long)total, tokens);
 	src->info.rows = (total - tokens) / stride(src) + 1;
 	src->info.unused = total - tokens - (src->info.rows - 1) * stride(src);
 	return 0;
@@ -105,7 +104,7 @@ static int made_open(struct en_source *src, struct ckpt_err *err)
 {
 	if (!src->opts.rows || src->opts.rows > (uint64_t)1 << 62)
 		return ck_fail(err, CKPT_E_USAGE, src->path, CKPT_NO_OFFSET,
-			       "%llu rows of synthetic data; it is 1 to 2^62",
+			       "%llu rows of synthetic data; expected 1 to 2^62",
 			       (unsigned long long)src->opts.rows);
 	src->info.rows = src->opts.rows;
 	return 0;
@@ -169,20 +168,17 @@ static int check_opts(const struct en_source *src, struct ckpt_err *err)
 	const bool is_rows = is_text || o->kind == EN_SOURCE_SAFETENSORS;
 
 	if (!o->vocab || o->vocab > INT32_MAX)
-		return refuse(src, err, "the vocabulary has 1 to 2^31 - 1 tokens");
+		return refuse(src, err, "a vocabulary has 1 to 2^31 - 1 tokens");
 	if (o->pad_id < 0 || (uint32_t)o->pad_id >= o->vocab)
-		return refuse(src, err, "the token that fills short rows is not in the vocabulary");
+		return refuse(src, err, "--pad-id is not in the vocabulary");
 	if (o->tokens > EN_MAX_ROW || o->tokens == 1)
 		return refuse(src, err, "a row has 2 to 16777216 tokens");
 	if (!o->tokens && (!is_rows || o->pack))
-		return refuse(src, err,
-			      "this data has no rows of its own: say how many tokens one has");
+		return refuse(src, err, "this data has no rows: give the tokens in a row (--seq)");
 	if (o->pack && !is_text)
-		return refuse(src, err, "only JSON lines are packed");
+		return refuse(src, err, "--pack is for JSON lines only");
 	if (o->overlap && is_rows && !o->pack)
-		return refuse(src, err,
-			      "rows that overlap are cut from tokens that follow each other; "
-			      "this data has rows of its own");
+		return refuse(src, err, "--overlap needs a stream of tokens; this data has rows");
 	return 0;
 }
 
@@ -235,8 +231,9 @@ static int open_kind(struct en_source *src, struct ckpt_err *err)
 	if (!src->opts.kind)
 		src->opts.kind = kind_of(src->path, &src->guessed);
 	if (!src->opts.kind)
-		return refuse(src, err, "its name does not tell what it is: .bin .u16 .u32 .jsonl "
-			      ".safetensors, or say the kind (--data-kind)");
+		return refuse(src, err,
+			      "unknown suffix: expected .bin .u16 .u32 .jsonl .safetensors, or "
+			      "give --data-kind");
 	rc = check_opts(src, err);
 	if (rc)
 		return rc;
@@ -291,7 +288,7 @@ int en_source_row(struct en_source *src, uint64_t row, int32_t *ids, int32_t *la
 {
 	if (row >= src->info.rows)
 		return ck_fail(err, CKPT_E_USAGE, src->path, CKPT_NO_OFFSET,
-			       "there is no row %llu, the data has %llu", (unsigned long long)row,
-			       (unsigned long long)src->info.rows);
+			       "row %llu is out of range: the data has %llu",
+			       (unsigned long long)row, (unsigned long long)src->info.rows);
 	return src->ops->row(src, row, ids, labels, err);
 }

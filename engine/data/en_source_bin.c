@@ -50,17 +50,17 @@ static int take_header(struct en_source *src, struct bin *b, const struct header
 
 	if (version != h->version)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, src->path, 4,
-			       "the header of llm.c says version %u, known is %u", version,
+			       "llm.c header of version %u; only %u is supported", version,
 			       h->version);
 	if (h->width != b->width && !src->guessed)
 		return ck_fail(err, CKPT_E_MISMATCH, src->path, 0,
-			       "the header says tokens of %u bytes, and they are to be read as %u",
-			       h->width, b->width);
+			       "the header says tokens of %u bytes, --data-kind says %u", h->width,
+			       b->width);
 	b->width = h->width;
 	b->data = HEADER_BYTES;
 	if ((uint64_t)tokens * h->width != left)
 		return ck_fail(err, CKPT_E_CORRUPT, src->path, 8,
-			       "the header says %u tokens of %u bytes, %llu bytes follow it",
+			       "the header says %u tokens of %u bytes, but %llu bytes follow",
 			       tokens, h->width, (unsigned long long)left);
 	return 0;
 }
@@ -94,11 +94,10 @@ static int look_for_width(struct en_source *src, struct bin *b, struct ckpt_err 
 	}
 	ck_free(p);
 	if (!rc && n >= 16 && even && !odd)
-		return ck_fail(
-			err, CKPT_E_MISMATCH, src->path, 0,
-			"every second token of 2 bytes is 0 in the first %llu: these are tokens "
-			"of 4 bytes; say that they are uint32",
-			(unsigned long long)(2 * n));
+		return ck_fail(err, CKPT_E_MISMATCH, src->path, 0,
+			       "of the first %llu tokens every second is 0: probably 4-byte "
+			       "tokens; give --data-kind u32",
+			       (unsigned long long)(2 * n));
 	return rc;
 }
 
@@ -109,17 +108,15 @@ static int check_size(struct en_source *src, struct bin *b, struct ckpt_err *err
 	if (!bytes)
 		return ck_fail(err, CKPT_E_TRUNCATED, src->path, 0, "the file is empty");
 	if ((bytes - b->data) % b->width)
-		return ck_fail(
-			err, CKPT_E_TRUNCATED, src->path, bytes,
-			"%llu bytes are no whole number of tokens of %u; it was cut short, or the "
-			"tokens are of another size",
-			(unsigned long long)(bytes - b->data), b->width);
+		return ck_fail(err, CKPT_E_TRUNCATED, src->path, bytes,
+			       "%llu bytes are not a multiple of the token size, %u: cut short, or "
+			       "another token size",
+			       (unsigned long long)(bytes - b->data), b->width);
 	if (!b->data && src->guessed && src->opts.vocab > 65536)
-		return ck_fail(
-			err, CKPT_E_USAGE, src->path, CKPT_NO_OFFSET,
-			"the vocabulary of %u does not fit tokens of 2 bytes, and neither name nor "
-			"header of the file says how large they are: say uint16 or uint32",
-			src->opts.vocab);
+		return ck_fail(err, CKPT_E_USAGE, src->path, CKPT_NO_OFFSET,
+			       "the vocabulary of %u does not fit 2-byte tokens, and the file does "
+			       "not show their size: give --data-kind u16 or u32",
+			       src->opts.vocab);
 	return 0;
 }
 

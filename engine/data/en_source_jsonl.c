@@ -77,16 +77,15 @@ static int take_numbers(const struct parsed *p, uint64_t tok, const char *what, 
 		if (!ck_json_i64(p->doc, at, &v)) {
 			en_json_text(p->doc, at, text);
 			return ck_fail(p->err, CKPT_E_CORRUPT, p->src->path, CKPT_NO_OFFSET,
-				       "line %llu, position %u: %s has %s, no whole number",
+				       "line %llu, position %u: %s has %s, expected a whole number",
 				       (unsigned long long)p->number, i, what, text);
 		}
 		if (v < INT32_MIN || v > INT32_MAX)
-			return ck_fail(
-				p->err, CKPT_E_MISMATCH, p->src->path, CKPT_NO_OFFSET,
-				"line %llu, position %u: %s has %lld, and the model's vocabulary "
-				"has %u",
-				(unsigned long long)p->number, i, what, (long long)v,
-				p->src->opts.vocab);
+			return ck_fail(p->err, CKPT_E_MISMATCH, p->src->path, CKPT_NO_OFFSET,
+				       "line %llu, position %u: %s has %lld, outside the model's "
+				       "vocabulary of %u",
+				       (unsigned long long)p->number, i, what, (long long)v,
+				       p->src->opts.vocab);
 		out[i] = (int32_t)v;
 	}
 	return 0;
@@ -104,7 +103,7 @@ static int find_array(const struct parsed *p, const char *key, uint64_t n, uint6
 	}
 	if (p->doc->tok[tok].type != CK_JSON_ARRAY)
 		return ck_fail(p->err, CKPT_E_CORRUPT, p->src->path, CKPT_NO_OFFSET,
-			       "line %llu: %s is no list", (unsigned long long)p->number, key);
+			       "line %llu: %s is not a list", (unsigned long long)p->number, key);
 	if (p->doc->tok[tok].n != n)
 		return ck_fail(p->err, CKPT_E_CORRUPT, p->src->path, CKPT_NO_OFFSET,
 			       "line %llu: %u values in %s, %llu in input_ids",
@@ -123,12 +122,11 @@ static int take_mask(const struct parsed *p, uint64_t tok, struct en_raw *raw)
 
 		if (!ck_json_u64(p->doc, tok + 1 + i, &v) || v > 1)
 			return wrong(p, CKPT_E_CORRUPT,
-				     "attention_mask has something else than 0 and 1");
+				     "attention_mask has values other than 0 and 1");
 		if (v && n < i)
-			return wrong(
-				p, CKPT_E_UNSUPPORTED,
-				"attention_mask has a 1 behind a 0; padding may stand at the end "
-				"only, not in front or between");
+			return wrong(p, CKPT_E_UNSUPPORTED,
+				     "attention_mask has a 1 after a 0; padding is allowed at the "
+				     "end only");
 		n += v;
 	}
 	if (!n)
@@ -178,8 +176,9 @@ static int take_line(const struct parsed *p, struct en_raw *raw)
 	if (ids == UINT64_MAX)
 		return wrong(p, CKPT_E_CORRUPT, "the object has no input_ids");
 	if (doc->tok[ids].type != CK_JSON_ARRAY)
-		return wrong(p, CKPT_E_CORRUPT, is_object ? "input_ids is no list" :
-			     "neither a list of tokens nor an object with input_ids");
+		return wrong(p, CKPT_E_CORRUPT,
+			     is_object ? "input_ids is not a list" :
+					 "neither a list of tokens nor an object with input_ids");
 	raw->n = doc->tok[ids].n;
 	if (!raw->n)
 		return wrong(p, CKPT_E_CORRUPT, "no tokens");
@@ -207,7 +206,7 @@ static int parse_line(const struct en_source *src, const char *text, uint64_t le
 
 	if (rc == -CKPT_E_CORRUPT)
 		rc = ck_fail(err, CKPT_E_CORRUPT, src->path, CKPT_NO_OFFSET,
-			     "line %llu, byte %llu: %.200s; every line is one JSON value",
+			     "line %llu, byte %llu: %.200s; expected one JSON value per line",
 			     (unsigned long long)number, (unsigned long long)local.offset,
 			     local.msg);
 	else if (rc)
@@ -231,10 +230,9 @@ static bool is_blank(const char *p, uint64_t n)
 
 static int too_long(const struct en_source *src, uint64_t number, uint64_t n, struct ckpt_err *err)
 {
-	return ck_fail(
-		err, CKPT_E_MISMATCH, src->path, CKPT_NO_OFFSET,
-		"line %llu has %llu tokens, and a row %u; cut long rows, or take longer ones",
-		(unsigned long long)number, (unsigned long long)n, src->opts.tokens);
+	return ck_fail(err, CKPT_E_MISMATCH, src->path, CKPT_NO_OFFSET,
+		       "line %llu has %llu tokens, a row has %u; use --cut, or a larger --seq",
+		       (unsigned long long)number, (unsigned long long)n, src->opts.tokens);
 }
 
 /* What is kept of a line that was read. */
@@ -248,7 +246,7 @@ static int note_line(struct en_source *src, uint64_t off, uint64_t len, uint64_t
 
 	if (n > EN_MAX_ROW)
 		return ck_fail(err, CKPT_E_LIMIT, src->path, CKPT_NO_OFFSET,
-			       "line %llu has %llu tokens, more than %u",
+			       "line %llu has %llu tokens; the limit is %u",
 			       (unsigned long long)number, (unsigned long long)n, EN_MAX_ROW);
 	if (want && n > want && !src->opts.pack) {
 		if (!src->opts.cut)
@@ -313,7 +311,7 @@ static int room_for_text(struct en_source *src, uint64_t n, uint64_t number, str
 
 	if (n > EN_MAX_LINE + WINDOW)
 		return ck_fail(err, CKPT_E_LIMIT, src->path, CKPT_NO_OFFSET,
-			       "line %llu is longer than 64 MiB; every line is one row",
+			       "line %llu is longer than 64 MiB; each line is one row",
 			       (unsigned long long)number);
 	return ck_grow(&j->text, &j->text_cap, n, 1, err);
 }
@@ -402,12 +400,11 @@ static int load_line(struct en_source *src, uint64_t i, struct ckpt_err *err)
 	if (!rc)
 		rc = parse_line(src, j->text, l->len, l->number, &j->raw, err);
 	if (!rc && j->raw.n != end - l->first)
-		rc = ck_fail(
-			err, CKPT_E_MISMATCH, src->path, CKPT_NO_OFFSET,
-			"line %u has %llu tokens, and had %llu when the run began: the file was "
-			"changed",
-			l->number, (unsigned long long)j->raw.n,
-			(unsigned long long)(end - l->first));
+		rc = ck_fail(err, CKPT_E_MISMATCH, src->path, CKPT_NO_OFFSET,
+			     "line %u has %llu tokens, and had %llu at the start: the file changed "
+			     "during the run",
+			     l->number, (unsigned long long)j->raw.n,
+			     (unsigned long long)(end - l->first));
 	return rc;
 }
 

@@ -66,11 +66,10 @@ static int find_column(struct en_source *src, struct column *c, const char *name
 	if (rc)
 		return rc;
 	if (t.ndim != 2 || !is_integer(state.dtype))
-		return ck_fail(
-			err, CKPT_E_CORRUPT, src->path, CKPT_NO_OFFSET,
-			"%.100s is %s with %u dimensions; rows of tokens are whole numbers in two: "
-			"[rows, tokens]",
-			name, ckpt_dtype_name(state.dtype), t.ndim);
+		return ck_fail(err, CKPT_E_CORRUPT, src->path, CKPT_NO_OFFSET,
+			       "%.100s is %s with %u dimensions; expected integers of shape [rows, "
+			       "tokens]",
+			       name, ckpt_dtype_name(state.dtype), t.ndim);
 	if (s->ids.there && (t.shape[0] != src->info.rows || t.shape[1] != s->width))
 		return ck_fail(err, CKPT_E_CORRUPT, src->path, CKPT_NO_OFFSET,
 			       "%.100s is [%llu, %llu], %.100s is [%llu, %llu]", s->ids.name,
@@ -95,14 +94,12 @@ static int check_shape(struct en_source *src, struct ckpt_err *err)
 			       (unsigned long long)src->info.rows, (unsigned long long)s->width);
 	if (s->width > EN_MAX_ROW)
 		return ck_fail(err, CKPT_E_LIMIT, src->path, CKPT_NO_OFFSET,
-			       "rows of %llu tokens; more than %u are not taken",
-			       (unsigned long long)s->width, EN_MAX_ROW);
+			       "rows of %llu tokens; the limit is %u", (unsigned long long)s->width,
+			       EN_MAX_ROW);
 	if (want && s->width > want && !src->opts.cut)
-		return ck_fail(
-			err, CKPT_E_MISMATCH, src->path, CKPT_NO_OFFSET,
-			"rows have %llu tokens, %u are asked for; cut long rows, or take longer "
-			"ones",
-			(unsigned long long)s->width, want);
+		return ck_fail(err, CKPT_E_MISMATCH, src->path, CKPT_NO_OFFSET,
+			       "rows have %llu tokens, --seq is %u; use --cut, or a larger --seq",
+			       (unsigned long long)s->width, want);
 	return 0;
 }
 
@@ -114,12 +111,12 @@ static int find_columns(struct en_source *src, struct ckpt_err *err)
 
 	if (!rc && !s->ids.there)
 		rc = ck_fail(err, CKPT_E_CORRUPT, src->path, CKPT_NO_OFFSET,
-			     "there is no tensor %.100s", s->ids.name);
+			     "missing tensor: %.100s", s->ids.name);
 	if (!rc)
 		rc = find_column(src, &s->labels, o->labels_name ? o->labels_name : "labels", err);
 	if (!rc && o->labels_name && !s->labels.there)
 		rc = ck_fail(err, CKPT_E_CORRUPT, src->path, CKPT_NO_OFFSET,
-			     "there is no tensor %.100s", s->labels.name);
+			     "missing tensor: %.100s", s->labels.name);
 	if (!rc)
 		rc = find_column(src, &s->mask, "attention_mask", err);
 	return rc ? rc : check_shape(src, err);
@@ -185,8 +182,8 @@ static int read_column(struct en_source *src, const struct column *c, uint64_t r
 
 		if (v < INT32_MIN || v > INT32_MAX)
 			rc = ck_fail(err, CKPT_E_MISMATCH, src->path, CKPT_NO_OFFSET,
-				     "row %llu, position %llu: %.100s has %lld, and the model's "
-				     "vocabulary has %u",
+				     "row %llu, position %llu: %.100s has %lld, outside the "
+				     "model's vocabulary of %u",
 				     (unsigned long long)row, (unsigned long long)i, c->name,
 				     (long long)v, src->opts.vocab);
 		else
@@ -205,11 +202,10 @@ static int read_mask(struct en_source *src, uint64_t row, int32_t *scratch, uint
 
 	for (uint64_t i = 0; !rc && i < s->width; i++) {
 		if (scratch[i] != 0 && (scratch[i] != 1 || n < i))
-			rc = ck_fail(
-				err, CKPT_E_UNSUPPORTED, src->path, CKPT_NO_OFFSET,
-				"row %llu: attention_mask is not ones and then zeros; padding may "
-				"stand at the end only",
-				(unsigned long long)row);
+			rc = ck_fail(err, CKPT_E_UNSUPPORTED, src->path, CKPT_NO_OFFSET,
+				     "row %llu: attention_mask has a 1 after a 0; padding is "
+				     "allowed at the end only",
+				     (unsigned long long)row);
 		n += scratch[i] == 1;
 	}
 	if (!rc && !n)

@@ -9,7 +9,7 @@
 #define MAX_RANKS (1u << 20)
 
 static const char *const launcher_names[] = {
-	"", "RANK and WORLD_SIZE", "Open MPI", "PMI", "SLURM", "nobody",
+	"", "RANK and WORLD_SIZE", "Open MPI", "PMI", "SLURM", "no launcher",
 };
 
 const char *en_launcher_name(enum en_launcher by)
@@ -54,8 +54,8 @@ static bool number(struct en_launched *l, const char *name, const char *text, ui
 		*out = (uint32_t)strtoul(text, NULL, 10);
 		return true;
 	}
-	find(l, EN_LAUNCH_BAD_VALUE, true, "%s is \"%.40s\", a number of at most %u is wanted.",
-	     name, text, MAX_RANKS);
+	find(l, EN_LAUNCH_BAD_VALUE, true, "%s is \"%.40s\"; expected a number up to %u.", name,
+	     text, MAX_RANKS);
 	return false;
 }
 
@@ -68,8 +68,7 @@ static bool read_one(struct en_launched *l, const struct said *s, uint32_t *rank
 		/* RANK alone is often a leftover, SLURM_NTASKS alone what an allocation has. */
 		if (s->by == EN_LAUNCHED_BY_TORCH)
 			find(l, EN_LAUNCH_HALF_SAID, true,
-			     "%s is set and %s is not: a launcher sets "
-			     "both. Unset it, or set both.",
+			     "%s is set, %s is not: a launcher sets both. Unset it, or set both.",
 			     s->rank ? s->rank_name : s->size_name,
 			     s->rank ? s->size_name : s->rank_name);
 		return false;
@@ -95,15 +94,13 @@ static void compare(struct en_launched *l, const struct said *inner, const struc
 		return;
 	if (size < l->size && l->size % size == 0)
 		find(l, EN_LAUNCH_NESTED, false,
-		     "%s and %s say rank %u of %u; inside, %s says rank "
-		     "%u of %u, and is believed.",
+		     "%s and %s say rank %u of %u, %s says rank %u of %u; the latter is used.",
 		     outer->rank_name, outer->size_name, rank, size, launcher_names[inner->by],
 		     l->rank, l->size);
 	else
 		find(l, EN_LAUNCH_LAUNCHERS_DISAGREE, true,
-		     "%s=%u and %s=%u, but %s=%u and %s=%u: "
-		     "two launchers do not agree. The variables of one leaked from an outer job; "
-		     "unset those, or start the ranks with one launcher.",
+		     "%s=%u and %s=%u, but %s=%u and %s=%u: two launchers contradict each other. "
+		     "Unset the variables that leaked from an outer job, or use one launcher.",
 		     inner->rank_name, l->rank, inner->size_name, l->size, outer->rank_name, rank,
 		     outer->size_name, size);
 }
@@ -122,8 +119,8 @@ static void local_rank(struct en_launched *l, const struct said *of, const struc
 	if (!l->has_local_rank || l->local_rank <= l->rank)
 		return;
 	find(l, EN_LAUNCH_BAD_VALUE, true,
-	     "%s is %u and %s is %u: no rank has more ranks before it "
-	     "on its host than in all. One of them leaked from an outer job.",
+	     "%s is %u and %s is %u: a local rank cannot exceed the rank. One of them leaked from "
+	     "an outer job.",
 	     s->local_name, l->local_rank, s->rank_name, l->rank);
 	l->has_local_rank = false;
 }
@@ -134,14 +131,15 @@ static void alone(struct en_launched *l, const struct en_environ *e)
 	if (l->by != EN_LAUNCHED_ALONE || e->rank || e->world_size)
 		return;
 	if (e->accelerate && e->master_addr)
-		find(l, EN_LAUNCH_LEFT_ALONE, false, "accelerate launch set MASTER_ADDR, as for "
-		     "several processes, and neither RANK nor WORLD_SIZE: it started this one "
-		     "alone, whatever its num_processes is. Start the ranks with torchrun "
-		     "--no-python or mpirun.");
+		find(l, EN_LAUNCH_LEFT_ALONE, false,
+		     "accelerate launch started only this process, whatever num_processes is (RANK "
+		     "and WORLD_SIZE are not set). Start the ranks with torchrun --no-python or "
+		     "mpirun.");
 	else if (e->local_rank)
-		find(l, EN_LAUNCH_HALF_SAID, false, "LOCAL_RANK is \"%.40s\", and RANK and "
-		     "WORLD_SIZE are not set: this process trains alone, and LOCAL_RANK is not "
-		     "used.", e->local_rank);
+		find(l, EN_LAUNCH_HALF_SAID, false,
+		     "LOCAL_RANK is \"%.40s\", but RANK and WORLD_SIZE are not set: this process "
+		     "trains alone and ignores LOCAL_RANK.",
+		     e->local_rank);
 }
 
 static void who(struct en_launched *l, const struct en_environ *e)
@@ -185,12 +183,12 @@ static void who(struct en_launched *l, const struct en_environ *e)
 static const char *remedy(const char *list, bool slurm)
 {
 	if (list && !strcmp(list, NO_GPUS))
-		return "SLURM writes that where a job has asked for no GPU: ask for some "
-		       "(--gpus-per-node or --gpus-per-task)";
+		return "SLURM sets this for a job without GPUs: request some (--gpus-per-node or "
+		       "--gpus-per-task)";
 	if (list)
 		return "Unset it, or name GPUs of this host";
-	return slurm ? "Ask SLURM for GPUs (--gpus-per-node or --gpus-per-task)" :
-	       "Is there a driver, and a GPU in this container?";
+	return slurm ? "Request GPUs from SLURM (--gpus-per-node or --gpus-per-task)" :
+		       "Check the driver, and that this container has a GPU";
 }
 
 /* What CUDA does with a list: it ends at the first entry that is no device. */
@@ -230,13 +228,13 @@ static void device_list(struct en_launched *l, const char *list, int devices)
 	n = listed(list, &cut);
 	if (cut && *list)
 		find(l, EN_LAUNCH_DEVICE_LIST, false,
-		     "CUDA_VISIBLE_DEVICES is \"%.100s\": CUDA stops "
-		     "reading at the first entry that names no GPU, after %u.",
+		     "CUDA_VISIBLE_DEVICES is \"%.100s\": CUDA ignores everything from the first "
+		     "invalid entry on, after %u.",
 		     list, n);
 	else if (devices >= 0 && n > (uint32_t)devices)
 		find(l, EN_LAUNCH_DEVICE_LIST, false,
-		     "CUDA_VISIBLE_DEVICES is \"%.100s\", %u entries; "
-		     "%d GPUs are visible, so some of them are not on this host.",
+		     "CUDA_VISIBLE_DEVICES is \"%.100s\", %u entries, but %d GPUs are visible: "
+		     "this host lacks some of them.",
 		     list, n, devices);
 }
 
@@ -254,14 +252,12 @@ static void one_each(struct en_launched *l, const struct en_environ *e)
 	if (!l->has_local_rank || !l->local_rank)
 		return;
 	find(l, EN_LAUNCH_ONE_DEVICE_EACH, false,
-	     "Rank %u has local rank %u and sees one GPU%s%.60s%s"
-	     "%s: it uses that as number 0. A program that takes the number of its local rank "
-	     "would "
-	     "fail here with \"invalid device ordinal\".",
+	     "Rank %u has local rank %u and sees one GPU%s%.60s%s%s: it uses GPU 0. A program that "
+	     "uses its local rank as GPU number would fail with \"invalid device ordinal\".",
 	     l->rank, l->local_rank, e->cuda_visible_devices ? " (CUDA_VISIBLE_DEVICES=" : "",
 	     e->cuda_visible_devices ? e->cuda_visible_devices : "",
 	     e->cuda_visible_devices ? ")" : "",
-	     e->slurm_gpus_per_task ? ", as --gpus-per-task gives each task its own" : "");
+	     e->slurm_gpus_per_task ? ", since --gpus-per-task gives each task its own" : "");
 }
 
 static void device(struct en_launched *l, const struct en_environ *e, int devices)
@@ -273,15 +269,14 @@ static void device(struct en_launched *l, const struct en_environ *e, int device
 		one_each(l, e);
 	} else if (!l->has_local_rank && l->size > 1) {
 		find(l, EN_LAUNCH_NO_LOCAL_RANK, true,
-		     "%d GPUs are visible and nobody says which rank "
-		     "of its host rank %u of %u is: every rank would take GPU 0. Set LOCAL_RANK "
-		     "(%s "
-		     "does not), or give every rank one GPU in CUDA_VISIBLE_DEVICES.",
+		     "%d GPUs are visible, but the local rank of rank %u of %u is unknown, so "
+		     "every rank would take GPU 0. Set LOCAL_RANK (%s does not), or give each rank "
+		     "one GPU in CUDA_VISIBLE_DEVICES.",
 		     devices, l->rank, l->size, launcher_names[l->by]);
 	} else if (l->local_rank >= (uint32_t)devices) {
 		find(l, EN_LAUNCH_TOO_FEW_DEVICES, true,
-		     "Rank %u has local rank %u, and %d GPUs are "
-		     "visible%s%.60s%s: more ranks were started on this host than it has GPUs.",
+		     "Rank %u has local rank %u, but %d GPUs are visible%s%.60s%s: this host has "
+		     "fewer GPUs than ranks.",
 		     l->rank, l->local_rank, devices,
 		     e->cuda_visible_devices ? " (CUDA_VISIBLE_DEVICES=" : "",
 		     e->cuda_visible_devices ? e->cuda_visible_devices : "",
@@ -387,18 +382,24 @@ static struct shared look_at(const struct en_seat *seat, uint32_t n, uint32_t fi
 static void explain(const struct en_seat *a, const struct shared *s, char *text, size_t room)
 {
 	if (s->all_local)
-		snprintf(text, room, "All have local rank %u: their launcher gives none, or it "
-			 "leaked from an outer job (LOCAL_RANK).", a->local_rank);
+		snprintf(text, room,
+			 "All have local rank %u: their launcher sets none, or LOCAL_RANK leaked "
+			 "from an outer job.",
+			 a->local_rank);
 	else if (s->all_visible)
-		snprintf(text, room, "CUDA_VISIBLE_DEVICES is \"%.40s\" for all of them: name "
-			 "another GPU for each, or unset it.", a->visible);
+		snprintf(text, room,
+			 "CUDA_VISIBLE_DEVICES is \"%.40s\" for all of them: name a different GPU "
+			 "for each, or unset it.",
+			 a->visible);
 	else if (s->devices && s->on_host > s->devices)
-		snprintf(text, room, "%u ranks were started on that host, and it shows %u GPU%s: "
-			 "start no more ranks than GPUs.", s->on_host, s->devices,
-			 s->devices == 1 ? "" : "s");
+		snprintf(text, room,
+			 "%u ranks were started on that host, which has %u GPU%s: start at most "
+			 "one rank per GPU.",
+			 s->on_host, s->devices, s->devices == 1 ? "" : "s");
 	else
-		snprintf(text, room, "They have other local ranks, so their CUDA_VISIBLE_DEVICES "
-			 "name it at other places.");
+		snprintf(text, room,
+			 "Their local ranks differ, so their CUDA_VISIBLE_DEVICES list it at "
+			 "different positions.");
 }
 
 unsigned en_launch_seats(const struct en_seat *seat, uint32_t n, struct en_launched *out)
@@ -460,7 +461,7 @@ void en_launch_blind(const struct en_seat *seat, uint32_t n, char *text, size_t 
 	if (s->has_visible)
 		snprintf(text + at, room - at, ": CUDA_VISIBLE_DEVICES is \"%s\"", s->visible);
 	else if (s->present)
-		snprintf(text + at, room - at, ", and that host has %u", s->present);
+		snprintf(text + at, room - at, "; that host has %u", s->present);
 }
 
 unsigned en_launch_devices(const struct en_seat *seat, uint32_t n, struct en_launched *out)
@@ -478,9 +479,10 @@ unsigned en_launch_devices(const struct en_seat *seat, uint32_t n, struct en_lau
 	en_launch_blind(seat, n, text, sizeof(text));
 	text[0] = 'R';
 	find(out, EN_LAUNCH_NO_DEVICE, true, "%s%s. %s, or use --device cpu.", text, other,
-	     blind->has_visible ? remedy(blind->visible, false) :
-	     blind->present ? "Run nvidia-smi there: the driver does not answer, or this job was "
-			      "given no GPU" :
-	     "Start all ranks on hosts with GPUs");
+	     blind->has_visible ?
+		     remedy(blind->visible, false) :
+	     blind->present ?
+		     "Run nvidia-smi there: the driver does not answer, or this job has no GPU" :
+		     "Start all ranks on hosts with GPUs");
 	return fatal(out, before);
 }

@@ -42,7 +42,7 @@ struct scan {
 static int bad_line(const struct scan *s, struct ckpt_err *err, const char *why)
 {
 	return ck_fail(err, CKPT_E_CORRUPT, s->log->path, CKPT_NO_OFFSET,
-		       "line %llu: %s; the file is left as it is, name another one for this run",
+		       "line %llu: %s; the file is unchanged: give --log a different file",
 		       (unsigned long long)s->lines, why);
 }
 
@@ -53,12 +53,12 @@ static int take_line(struct scan *s, const char *text, uint64_t len, struct ckpt
 
 	s->lines++;
 	if (s->zeros)
-		return bad_line(s, err, "it stands behind bytes that are 0");
+		return bad_line(s, err, "it follows zero bytes");
 	if (en_log_parse(text, len, s->log->path, &step, &local))
 		return local.code == CKPT_E_NOMEM ? ck_fail_nomem(err, "a line of the log", len) :
 		       bad_line(s, err, local.msg);
 	if (step.step <= s->last)
-		return bad_line(s, err, "its step is not later than that of the line before");
+		return bad_line(s, err, "its step is not after that of the previous line");
 	s->last = step.step;
 	s->past |= step.step > s->after;
 	if (s->past)
@@ -77,7 +77,7 @@ static int take_rest(struct scan *s, const char *text, uint64_t len, struct ckpt
 	s->lines++;
 	if (!len || !text[0] || !memcmp(text, BEGINS, n))
 		return 0;
-	return bad_line(s, err, "it does not begin as a line of a training log does");
+	return bad_line(s, err, "not a line of a training log");
 }
 
 static int read_more(struct en_log *log, char *buf, uint64_t off, uint64_t *have,
@@ -92,7 +92,7 @@ static int read_more(struct en_log *log, char *buf, uint64_t off, uint64_t *have
 		return ck_fail_sys(err, errno, "read", log->path);
 	if (!n)
 		return ck_fail(err, CKPT_E_TRUNCATED, log->path, off,
-			       "the file became shorter while it was read");
+			       "the file was truncated while it was read");
 	*have += (uint64_t)n;
 	return 0;
 }
@@ -141,11 +141,10 @@ static int scan_log(struct scan *s, struct ckpt_err *err)
 	if (ck_sys.fstat(log->fd, &st))
 		return ck_fail_sys(err, errno, "fstat", log->path);
 	if (!S_ISREG(st.st_mode))
-		return ck_fail(err, CKPT_E_FORMAT, log->path, CKPT_NO_OFFSET,
-			       "it is no regular file, which a log must be");
+		return ck_fail(err, CKPT_E_FORMAT, log->path, CKPT_NO_OFFSET, "not a regular file");
 	if (s->after == EN_LOG_NEW && st.st_size)
 		return ck_fail(err, CKPT_E_EXISTS, log->path, CKPT_NO_OFFSET,
-			       "it has %llu bytes already; a new run takes a new log",
+			       "the file has %llu bytes; a new run needs a new or empty file",
 			       (unsigned long long)st.st_size);
 	buf = ck_alloc(MAX_LINE);
 	if (!buf)
@@ -164,7 +163,7 @@ static int open_file(struct en_log *log, struct ckpt_err *err)
 	/* File systems without locks have none to be broken. */
 	if (ck_flock(log->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
 		return ck_fail(err, CKPT_E_BUSY, log->path, CKPT_NO_OFFSET,
-			       "another process writes this log");
+			       "another process writes to this log");
 	return 0;
 }
 
@@ -230,7 +229,7 @@ int en_log_write(struct en_log *log, const struct en_log_step *step, struct ckpt
 
 	if (step->step <= log->last)
 		return ck_fail(err, CKPT_E_USAGE, log->path, CKPT_NO_OFFSET,
-			       "step %lld is not later than step %lld, which the log has",
+			       "step %lld is not after step %lld, the last in the log",
 			       (long long)step->step, (long long)log->last);
 	log->line.len = 0;
 	rc = en_log_line(step, &log->line, err);

@@ -67,7 +67,7 @@ static int wrong(const struct line *l, const char *key, uint64_t tok)
 
 	en_json_text(&l->doc, tok, text);
 	return ck_fail(l->err, CKPT_E_CORRUPT, l->where, CKPT_NO_OFFSET,
-		       "'%s' is %s: this is no line of a training log", key, text);
+		       "'%s' is %s: not a line of a training log", key, text);
 }
 
 static bool is_word(const struct line *l, uint64_t tok, const char *word)
@@ -151,7 +151,7 @@ int en_log_parse(const char *text, uint64_t len, const char *where, struct en_lo
 
 	if (!rc && l.doc.tok[0].type != CK_JSON_OBJECT)
 		rc = ck_fail(err, CKPT_E_CORRUPT, where, CKPT_NO_OFFSET,
-			     "it is no object: this is no line of a training log");
+			     "not a JSON object: not a line of a training log");
 	if (!rc)
 		rc = take_line(&l, &now);
 	if (!rc)

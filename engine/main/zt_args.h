@@ -28,7 +28,7 @@ struct zt_args {
 	int order, tail, deal;	/* enum en_order_kind, en_last_batch, en_sampler */
 	int64_t seq;		/* tokens of a row; 0 = as long as the longest */
 	int64_t pad_id, seed;
-	int shuffle, overlap, pack, cut, synthetic;
+	int shuffle, drop_last, overlap, pack, cut, synthetic;
 	/* Evaluation. */
 	const char *eval;	/* a file of its own, or NULL */
 	int64_t eval_rows;	/* held out of the data; of 'eval', at most; 0 = none, or all */

@@ -117,11 +117,13 @@ int zt_bench_plot(const struct zt_bench *b, struct ckpt_err *err)
 	if (!rc)
 		rc = en_bench_file_write(script, buf.p, buf.len, err);
 	if (!rc && draw(script, half, png))
-		fprintf(b->p->args.json ? stderr : stdout, "picture: %s, made of %s by %s\n", png,
-			data, script);
+		fprintf(b->p->args.json ? stderr : stdout, "plot: %s, from %s by %s\n", png, data,
+			script);
 	else if (!rc)
-		fprintf(stderr, "ztrain: there is no picture: gnuplot is not here, or failed on %s "
-			"(the numbers are in %s)\n", script, data);
+		fprintf(stderr,
+			"ztrain: no plot: gnuplot is not installed, or failed on %s (the numbers "
+			"are in %s)\n",
+			script, data);
 	ck_buf_release(&buf);
 	return rc;
 }

@@ -63,8 +63,8 @@ static void print_times(const struct zt_measured *m)
 		       "MFU", 100 * m->mfu, r->tokens_per_s * r->flop_per_token / m->mfu / 1e12,
 		       r->flop_per_token / 1e9);
 	if (!isfinite(r->loss))
-		printf("%-22s %f: the numbers are none any more; what is timed is the same\n",
-		       "loss", r->loss);
+		printf("%-22s %f: not a finite loss; the timings are still valid\n", "loss",
+		       r->loss);
 }
 
 static void print_waits(const struct en_bench *r)
@@ -78,7 +78,7 @@ static void print_waits(const struct en_bench *r)
 		       r->traced_step > 0 ? 100 * all / r->traced_step : 0, r->traced_step,
 		       r->wait_gather, r->wait_reduce, r->wait_other);
 	if (r->lost)
-		printf("%-22s %" PRIu64 " span%s had no room: the above is too little\n", "",
+		printf("%-22s %" PRIu64 " span%s not recorded: the value above is too low\n", "",
 		       r->lost, zt_plural(r->lost));
 	for (int k = 0; k < EN_COMM_KINDS; k++)
 		if (r->sent[k])
@@ -113,15 +113,15 @@ static void print_memory(const struct zt_measured *m, bool offload)
 				  r->expected.peak[i], &m->plan, m->plan.bytes[i]);
 	print_row("together", r->mem.total_peak, r->expected.total_peak, &m->plan, m->plan.total);
 	if (offload && !r->mem.peak[EN_MEM_HOST_OPTIMIZER])
-		printf("%-22s has no effect: the optimizer's state is where it was\n", "offload");
+		printf("%-22s has no effect: the optimizer state did not move\n", "offload");
 	if (r->world > 1)
 		printf("%-22s %s to %s over ranks\n", "", commas(r->peak_least, n),
 		       commas(r->peak_most, k));
 	if (r->has_device)
-		printf("%-22s %20s of the GPU's %s are gone, as the driver says\n", "driver",
+		printf("%-22s %20s of the GPU's %s in use, by the driver\n", "driver",
 		       commas(r->device_used, n), commas(r->device_all, k));
 	else if (en_mem_resident(&peak, &now))
-		printf("%-22s %20s of the machine at most (VmHWM)\n", "resident", commas(peak, n));
+		printf("%-22s %20s peak of host memory (VmHWM)\n", "resident", commas(peak, n));
 }
 
 void zt_bench_tell_table(const struct zt_bench *b)
@@ -146,19 +146,19 @@ void zt_bench_tell_try(const struct zt_bench *b, const struct zt_measured *m)
 
 	en_bench_size(b->limit, most);
 	if (m->gave_up && m->ran)
-		printf("stage %u: %u rows should fit, and did not; %u did\n", m->stage, m->gave_up,
-		       m->rows);
+		printf("stage %u: %u rows were expected to fit and did not; %u did\n", m->stage,
+		       m->gave_up, m->rows);
 	else if (m->gave_up)
-		printf("stage %u: %u row%s should fit, and did not, nor did fewer\n", m->stage,
+		printf("stage %u: %u row%s expected to fit and did not, nor did fewer\n", m->stage,
 		       m->gave_up, m->gave_up == 1 ? "" : "s");
 	else if (m->ran && m->rows == b->most)
-		printf("stage %u: %u row%s, the most that are tried (--rows)\n", m->stage, m->rows,
+		printf("stage %u: %u row%s, the largest number tried (--rows)\n", m->stage, m->rows,
 		       m->rows == 1 ? "" : "s");
 	else if (m->ran)
 		printf("stage %u: %u row%s fit in %s\n", m->stage, m->rows,
 		       m->rows == 1 ? "" : "s", most);
 	else
-		printf("stage %u: a row takes %s, and %s are there\n", m->stage,
+		printf("stage %u: a row needs %s, and %s are free\n", m->stage,
 		       en_bench_size(m->fit_bytes, one), most);
 	fflush(stdout);
 }

@@ -95,23 +95,28 @@ static int check_file_schedule(const struct zt_program *p, struct ckpt_err *err)
 	const bool cycle = s->type == EN_SCHEDULER_ONE_CYCLE;
 
 	if (a->scheduler)
-		return refuse(err, "--lr-scheduler %s, and %s has a scheduler of its own: leave "
-			      "one of them out", a->scheduler, a->config);
+		return refuse(err,
+			      "--lr-scheduler %s: %s already has a scheduler; remove one of them",
+			      a->scheduler, a->config);
 	if (!cycle && s->type != EN_SCHEDULER_RANGE_TEST)
 		return 0;
 	if (!isnan(a->lr))
-		return refuse(err, "--lr %g has no effect: the %s of %s sets the rate by its %s; "
-			      "leave the option out", a->lr, cycle ? "OneCycle" : "LRRangeTest",
-			      a->config, cycle ? "cycle_min_lr and cycle_max_lr" :
-			      "lr_range_test_min_lr");
+		return refuse(err,
+			      "--lr %g has no effect: the %s of %s sets the rate by its %s; remove "
+			      "the option",
+			      a->lr, cycle ? "OneCycle" : "LRRangeTest", a->config,
+			      cycle ? "cycle_min_lr and cycle_max_lr" : "lr_range_test_min_lr");
 	if (!isnan(a->warmup))
-		return refuse(err, "--warmup-steps %g has no effect: the %s of %s has no warm-up; "
-			      "leave the option out", a->warmup, cycle ? "OneCycle" :
-			      "LRRangeTest", a->config);
+		return refuse(err,
+			      "--warmup-steps %g has no effect: the %s of %s has no warm-up; "
+			      "remove the option",
+			      a->warmup, cycle ? "OneCycle" : "LRRangeTest", a->config);
 	if (cycle && s->cycle_momentum && !(isnan(a->beta1) && isnan(a->beta2)))
-		return refuse(err, "--beta%d %g has no effect: the OneCycle of %s sets the betas "
-			      "(cycle_momentum); leave the option out", isnan(a->beta1) ? 2 : 1,
-			      isnan(a->beta1) ? a->beta2 : a->beta1, a->config);
+		return refuse(err,
+			      "--beta%d %g has no effect: the OneCycle of %s sets the betas "
+			      "(cycle_momentum); remove the option",
+			      isnan(a->beta1) ? 2 : 1, isnan(a->beta1) ? a->beta2 : a->beta1,
+			      a->config);
 	return 0;
 }
 
@@ -124,9 +129,10 @@ static int check_schedule(const struct zt_program *p, struct ckpt_err *err)
 	if (isnan(a->warmup) || !a->warmup)
 		return 0;
 	if (!a->scheduler)
-		return refuse(err, "--warmup-steps %g has no effect: there is no schedule, and the "
-			      "rate is constant; give --lr-scheduler linear (or another), or a "
-			      "\"scheduler\" in --config", a->warmup);
+		return refuse(err,
+			      "--warmup-steps %g has no effect: the learning rate is constant; "
+			      "give --lr-scheduler linear, or a \"scheduler\" in --config",
+			      a->warmup);
 	if (!strcmp(a->scheduler, "constant"))
 		return refuse(err, "--warmup-steps %g has no effect with --lr-scheduler constant; "
 			      "give --lr-scheduler constant_with_warmup", a->warmup);
@@ -143,14 +149,14 @@ static int choose_overflow(struct zt_program *p, struct ckpt_err *err)
 
 	if (set->precision != EN_FP16)
 		return !p->args.overflow ? 0 :
-		       refuse(err, "--overflow needs fp16, and the precision is %s",
-			      set->precision == EN_BF16 ? "bf16" : "fp32");
+					   refuse(err, "--overflow needs fp16; the precision is %s",
+						  set->precision == EN_BF16 ? "bf16" : "fp32");
 	if (stated && tree)
-		return refuse(err, "--overflow deepspeed sums in fp16, and --reduction tree in "
-			      "fp32 as one tree: leave one of them out");
+		return refuse(err, "--overflow deepspeed sums in fp16, --reduction tree in fp32: "
+				   "remove one of them");
 	if (stated && wide)
-		return refuse(err, "--overflow deepspeed sums in fp16, and "
-			      "communication_data_type is fp32: leave one of them out");
+		return refuse(err, "--overflow deepspeed sums in fp16, communication_data_type is "
+				   "fp32: remove one of them");
 	p->as_deepspeed = stated || (!p->args.overflow && p->on_gpu && !tree && !wide);
 	return 0;
 }

@@ -52,8 +52,9 @@ int zt_config_print(int argc, char **argv)
 	if (argc != 2 || !strcmp(argv[1], "--help") ||
 	    !strcmp(argv[1], "-h")) {
 		fputs("usage: ztrain config FILE\n\n"
-		      "Prints the DeepSpeed configuration that accelerate makes of its YAML, or\n"
-		      "that a DeepSpeed file with comments has, as plain JSON.\n",
+		      "Prints the DeepSpeed configuration that accelerate derives from its YAML, "
+		      "or\n"
+		      "that of a DeepSpeed file with comments, as plain JSON.\n",
 		      argc == 2 ? stdout : stderr);
 		return argc == 2 ? 0 : 2;
 	}

@@ -24,8 +24,7 @@ static bool gathers(const struct en_settings *set)
 static int refuse_type(struct ckpt_err *err)
 {
 	err->code = CKPT_E_USAGE;
-	snprintf(err->msg, sizeof(err->msg), "--export-dtype and --max-shard-size need --export, "
-		 "which is not given");
+	snprintf(err->msg, sizeof(err->msg), "--export-dtype and --max-shard-size need --export");
 	return -CKPT_E_USAGE;
 }
 
@@ -53,8 +52,7 @@ int zt_export_plan(struct zt_program *p, struct ckpt_err *err)
 		err->code = CKPT_E_USAGE;
 		snprintf(err->where, sizeof(err->where), "--max-shard-size %.100s",
 			 a->max_shard_size);
-		snprintf(err->msg, sizeof(err->msg), "a size is wanted: 5GB, 500MB, 1GiB, or "
-			 "bytes");
+		snprintf(err->msg, sizeof(err->msg), "expected a size: 5GB, 500MB, 1GiB, or bytes");
 		return -CKPT_E_USAGE;
 	}
 	return p->comm->rank ? 0 : en_export_check(o, err);
@@ -70,6 +68,6 @@ void zt_export_tell(const struct zt_program *p, const struct en_ran *ran)
 		       p->export.type == KN_F16 ? "fp16" : "fp32", ran->export.file_bytes,
 		       ran->export.nfiles, zt_plural(ran->export.nfiles), ran->export_seconds);
 	else if (p->args.export)
-		printf("weights: none were exported, as the run was stopped; --resume auto "
-		       "continues it, and zckpt convert exports its last step\n");
+		printf("weights: not exported, since the run was stopped; --resume auto continues "
+		       "it, zckpt convert exports its last step\n");
 }

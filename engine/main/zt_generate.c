@@ -53,26 +53,25 @@ static int dtype, help, color;
 static const char *const dtypes[] = { "fp32", "bf16", "fp16", NULL };
 
 static const struct opt options[] = {
-	ZT_TEXT("model", "PATH", args.model, "a Hugging Face folder, or a step that was saved"),
-	ZT_TEXT("config", "DIR", args.config, "where config.json is, if it is not in PATH"),
-	ZT_TEXT("prompt-ids", "1,2,3", args.prompt_ids, "the tokens so far"),
+	ZT_TEXT("model", "PATH", args.model, "a Hugging Face folder, or a saved step"),
+	ZT_TEXT("config", "DIR", args.config, "folder of config.json, if PATH has none"),
+	ZT_TEXT("prompt-ids", "1,2,3", args.prompt_ids, "the prompt, as token ids"),
 	ZT_TEXT("prompt-file", "FILE", args.prompt_file,
-		"the same from a file (- is standard input): whole numbers"),
-	ZT_FLAG("bytes", args.bytes, "tokens are bytes of text, out and in:"),
-	ZT_TEXT("prompt", "TEXT", args.prompt, "the text so far"),
-	ZT_WHOLE("max-new-tokens", "N", args.max_new, 1, 1 << 24, "at most so many (32)"),
+		"read token ids from FILE (- is standard input)"),
+	ZT_FLAG("bytes", args.bytes, "each token is a byte: read and print text"),
+	ZT_TEXT("prompt", "TEXT", args.prompt, "the prompt, as text; needs --bytes"),
+	ZT_WHOLE("max-new-tokens", "N", args.max_new, 1, 1 << 24, "stop after N tokens (32)"),
 	ZT_REAL("temperature", "T", args.temperature, 1000000,
-		"draw, from logits divided by T; without it, and without the next two, the "
-		"likeliest token is taken"),
-	ZT_WHOLE("top-k", "K", args.top_k, 1, INT32_MAX, "draw among the K likeliest"),
+		"sample from logits divided by T; without --temperature, --top-k and --top-p take "
+		"the most likely token"),
+	ZT_WHOLE("top-k", "K", args.top_k, 1, INT32_MAX, "sample among the K most likely tokens"),
 	ZT_REAL("top-p", "P", args.top_p, 1,
-		"draw among the fewest that have the probability P together"),
-	ZT_WHOLE("seed", "N", args.seed, 0, INT64_MAX, "of the draws (1)"),
-	ZT_FLAG("ignore-eos", args.ignore_eos, "go on behind a token that ends a text"),
+		"sample among the most likely tokens whose probabilities add up to P"),
+	ZT_WHOLE("seed", "N", args.seed, 0, INT64_MAX, "seed of the sampling (1)"),
+	ZT_FLAG("ignore-eos", args.ignore_eos, "continue after an end-of-text token"),
 	ZT_ONE_OF("dtype", "T", dtype, 0, dtypes, "compute in fp32 (default), bf16 or fp16"),
 	ZT_WHOLE("threads", "N", args.threads, 1, 256, "(1)"),
-	ZT_FLAG("json", args.json,
-		"one object, with the logarithm of each token's probability"),
+	ZT_FLAG("json", args.json, "print one JSON object, with the log-probability of each token"),
 	{ "color", 0, OPT_CHOICE, &color, TERM_COLORS,
 	  "colours (default: on terminals, unless NO_COLOR is set)", 0 },
 	{ "help", 'h', OPT_FLAG, &help, NULL, "", OPT_HIDDEN | OPT_LAST },
@@ -93,7 +92,7 @@ static void print_help(void)
 
 	puts("usage: ztrain generate --model PATH --prompt-ids 1,2,3 [options]\n"
 	     "\n"
-	     "Prints the numbers of the tokens that come next, in one line.\n"
+	     "Continues a prompt and prints the ids of the new tokens on one line.\n"
 	     "\n"
 	     "examples:\n"
 	     "  ztrain generate --model my-model --prompt-ids 1,2,3\n"
@@ -101,7 +100,7 @@ static void print_help(void)
 	     "\n"
 	     "options:");
 	opt_help(options, &style, stdout);
-	puts("\nExit status: 0 done, 1 it failed, 2 a wrong call.");
+	puts("\nExit status: 0 done, 1 failed, 2 usage error.");
 }
 
 static int check(struct args *a, const char *rest)
@@ -110,15 +109,14 @@ static int check(struct args *a, const char *rest)
 	const char *what = NULL;
 
 	if (rest)
-		what = "an argument that is no option";
+		what = "an argument that is not an option";
 	else if (!a->model)
-		what = "--model says what is to speak";
+		what = "--model is required";
 	else if (prompts != 1)
-		what = "one of --prompt-ids, --prompt-file and --prompt says what it is to go on "
-		       "with";
+		what = "give the prompt by --prompt-ids, --prompt-file or --prompt";
 	else if (a->prompt && !a->bytes)
-		what = "--prompt is text, for models whose tokens are bytes: --bytes; others get "
-		       "numbers, as there is no tokenizer here";
+		what = "--prompt needs --bytes, for models whose tokens are bytes; for other "
+		       "models give token ids by --prompt-ids";
 	if (what)
 		zt_say_error("ztrain generate: ", "%s%s%s (see ztrain generate --help)", what,
 			     rest ? ": " : "", rest ? rest : "");
@@ -184,8 +182,8 @@ static int open_model(struct generate *g, char dir[PATH], struct ckpt_err *err)
 	if (stat(a->model, &st))
 		return fail(err, CKPT_E_NOTFOUND, a->model, strerror(errno));
 	if (!a->config && (!*dir || stat(path, &st)))
-		return fail(err, CKPT_E_NOTFOUND, a->model, "there is no config.json in it; "
-			    "--config says where the model's is");
+		return fail(err, CKPT_E_NOTFOUND, a->model,
+			    "no config.json in this folder; give its folder by --config");
 	rc = en_model_config_read(path, &config, err);
 	return rc ? rc : en_model_new(&config, &g->model, err);
 }
@@ -219,9 +217,10 @@ static int take_prompt(struct generate *g, struct ckpt_err *err)
 	if (rc)
 		return rc;
 	if (most && g->prompt.n + (uint64_t)a->max_new > most) {
-		snprintf(what, sizeof(what), "%" PRIu64 " tokens and %" PRId64 " new ones are more "
-			 "than the model's max_position_embeddings, %" PRIu32, g->prompt.n,
-			 a->max_new, most);
+		snprintf(what, sizeof(what),
+			 "%" PRIu64 " tokens and %" PRId64
+			 " new ones exceed the model's max_position_embeddings, %" PRIu32,
+			 g->prompt.n, a->max_new, most);
 		return fail(err, CKPT_E_LIMIT, "prompt", what);
 	}
 	return 0;
@@ -239,7 +238,7 @@ static int make_room(struct generate *g, struct ckpt_err *err)
 	g->logprob = calloc((size_t)a->max_new, sizeof(*g->logprob));
 	g->work = calloc(g->model->config.vocab, sizeof(*g->work));
 	if (!g->ids || !g->logprob || !g->work)
-		return fail(err, CKPT_E_NOMEM, "", "no memory for what is generated");
+		return fail(err, CKPT_E_NOMEM, "", "no memory for the generated tokens");
 	return en_decode_new(g->model, &o, (const void *const *)g->weights.block, &g->decode, err);
 }
 

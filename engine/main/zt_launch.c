@@ -277,12 +277,14 @@ static int without_cuda(const struct zt_program *p, struct ckpt_err *err)
 		return -CKPT_E_UNSUPPORTED;
 	}
 	if (list && p->args.device == ZT_AUTO && !files && !p->comm->rank)
-		zt_say("ztrain: ", "note: CUDA_VISIBLE_DEVICES is \"%.60s\", and this program was "
-		       "built without CUDA (make gpu): it runs on CPUs", list);
+		zt_say("ztrain: ",
+		       "note: runs on CPUs: CUDA_VISIBLE_DEVICES is \"%.60s\", but this program "
+		       "was built without CUDA (make gpu)",
+		       list);
 	if (files && !p->comm->rank)
-		fprintf(stderr, "ztrain: this program was built without CUDA (make gpu): %d GPU%s "
-			"of this host %s idle\n", files, files == 1 ? "" : "s",
-			files == 1 ? "is" : "are");
+		fprintf(stderr,
+			"ztrain: built without CUDA (make gpu): %d GPU%s of this host %s idle\n",
+			files, files == 1 ? "" : "s", files == 1 ? "is" : "are");
 	return 0;
 }
 
@@ -300,7 +302,7 @@ int zt_launch_device(struct zt_program *p, struct ckpt_err *err)
 		rc = all_or_none(p, devices, &p->on_gpu, err);
 	}
 	if (!rc && !p->on_gpu && p->args.keep_all && !p->comm->rank)
-		fputs("ztrain: --keep-all has no effect: CPU ranks keep all of it in any case\n",
+		fputs("ztrain: --keep-all has no effect: CPU ranks always keep all activations\n",
 		      stderr);
 	if (rc || !p->on_gpu)
 		return rc;
@@ -419,14 +421,14 @@ static int tell_all(const struct zt_program *p, const struct word *w, struct ckp
 
 	if (!rc && fatal) {
 		err->code = CKPT_E_USAGE;
-		snprintf(err->msg, sizeof(err->msg), "--check-launch: %u error%s, named above",
+		snprintf(err->msg, sizeof(err->msg), "--check-launch: %u error%s, listed above",
 			 fatal, fatal == 1 ? "" : "s");
 		rc = -CKPT_E_USAGE;
 	}
 	if (p->comm->rank)
 		return rc;
 	if (n > 1)
-		printf("%u ranks, together by %s\n", n, p->comm->ops->name);
+		printf("%u ranks, connected by %s\n", n, p->comm->ops->name);
 	for (uint32_t i = 0; i < n; i++)
 		tell_word(&w[i], n);
 	fflush(stdout);

@@ -31,7 +31,7 @@ int zt_set_whole(const struct opt_call *call, const struct opt *opt, const char 
 	*out = strtoll(text, &end, 10);
 	if (!errno && end != text && !*end && *out >= own->least && *out <= own->most)
 		return 0;
-	snprintf(what, sizeof(what), "a whole number from %lld to %lld is wanted",
+	snprintf(what, sizeof(what), "expected a whole number from %lld to %lld",
 		 (long long)own->least, (long long)own->most);
 	return zt_wrong_value(call, opt, text, what);
 }
@@ -40,13 +40,13 @@ int zt_set_real(const struct opt_call *call, const struct opt *opt, const char *
 {
 	const struct opt_own *own = opt->to;
 	double *out = own->to;
-	char *end, what[64] = "a number of 0 or more is wanted";
+	char *end, what[64] = "expected a number of 0 or more";
 
 	*out = strtod(text, &end);
 	if (end != text && !*end && *out >= 0 && (!own->most || *out <= (double)own->most))
 		return 0;
 	if (own->most)
-		snprintf(what, sizeof(what), "a number from 0 to %lld is wanted",
+		snprintf(what, sizeof(what), "expected a number from 0 to %lld",
 			 (long long)own->most);
 	return zt_wrong_value(call, opt, text, what);
 }
@@ -54,7 +54,7 @@ int zt_set_real(const struct opt_call *call, const struct opt *opt, const char *
 int zt_set_choice(const struct opt_call *call, const struct opt *opt, const char *text)
 {
 	const struct opt_own *own = opt->to;
-	char what[128] = "one of";
+	char what[128] = "expected one of";
 	size_t n = strlen(what);
 
 	for (int i = 0; own->choice[i]; i++) {
@@ -64,7 +64,6 @@ int zt_set_choice(const struct opt_call *call, const struct opt *opt, const char
 		}
 		n += (size_t)snprintf(what + n, sizeof(what) - n, " %s", own->choice[i]);
 	}
-	snprintf(what + n, sizeof(what) - n, " is wanted");
 	return zt_wrong_value(call, opt, text, what);
 }
 
@@ -81,5 +80,5 @@ int zt_set_size(const struct opt_call *call, const struct opt *opt, const char *
 	const uint64_t bytes = zt_size(text);
 
 	*(int64_t *)own->to = (int64_t)bytes;
-	return bytes ? 0 : zt_wrong_value(call, opt, text, "a size is wanted: 512M, 80GB, 1.5GiB");
+	return bytes ? 0 : zt_wrong_value(call, opt, text, "expected a size: 512M, 80GB, 1.5GiB");
 }

@@ -38,16 +38,17 @@ static int parse(const char *text, size_t len, const char *where, struct zt_ids 
 
 		if (v < 0 || v > INT32_MAX || (*end && !strchr(BETWEEN, *end))) {
 			free(ids.id);
-			return fail(err, CKPT_E_USAGE, where, "at byte %td: a token's number is "
-				    "wanted, and there is \"%.20s\"", at - text, at);
+			return fail(err, CKPT_E_USAGE, where,
+				    "at byte %td: expected a token id, found \"%.20s\"", at - text,
+				    at);
 		}
 		ids.id[ids.n++] = (int32_t)v;
 		at = end + strspn(end, BETWEEN);
 	}
 	if (!ids.n || (size_t)(at - text) != len) {
 		free(ids.id);
-		return fail(err, CKPT_E_USAGE, where, ids.n ? "there is a NUL in it" :
-			    "it has no tokens");
+		return fail(err, CKPT_E_USAGE, where,
+			    ids.n ? "it contains a NUL character" : "it has no tokens");
 	}
 	*out = ids;
 	return 0;

@@ -38,9 +38,10 @@ static int open_log(struct zt_program *p, const struct en_start_report *b, struc
 	rc = en_log_open(&p->log, p->args.log, b->resumed ? b->at.steps :
 			 p->find.newest ? 0 : EN_LOG_NEW, &found, err);
 	if (!rc && b->resumed && found.last_step < b->at.steps)
-		fprintf(stderr, "ztrain: %s ends at step %" PRId64 "; the run continues after "
-			"step %" PRId64 ", and the steps between are not in the log\n", p->args.log,
-			found.last_step, b->at.steps);
+		fprintf(stderr,
+			"ztrain: %s ends at step %" PRId64 ", the run resumes after step %" PRId64
+			": the steps between are missing in the log\n",
+			p->args.log, found.last_step, b->at.steps);
 	return rc;
 }
 
@@ -58,9 +59,9 @@ static void tell_buffer(const struct zt_program *p, const struct en_start_report
 	const double rest = (double)b->save_bytes - (double)buffer;
 
 	if (buffer && rest > 0)
-		printf("a save of %.1f MB a rank goes through a buffer of %.1f MB: the other "
-		       "%.1f MB wait for the files, which takes up to %.3g s from the steps if "
-		       "they take %.0f GB/s of each rank (assumed, not measured)\n",
+		printf("a save writes %.1f MB per rank through a buffer of %.1f MB: the other %.1f "
+		       "MB delay training by up to %.3g s, if each rank writes %.0f GB/s (assumed, "
+		       "not measured)\n",
 		       (double)b->save_bytes / 1e6, (double)buffer / 1e6, rest / 1e6, rest / RATE,
 		       RATE / 1e9);
 }
@@ -81,13 +82,13 @@ int zt_tell_beginning(void *arg, const struct en_start_report *b, struct ckpt_er
 		       p->comm->size == 1 ? "" : "s", p->args.threads,
 		       p->args.threads == 1 ? "" : "s");
 		if (*p->model->config.noted)
-			printf("config.json has keys that are not known here, and off: %s\n",
+			printf("config.json: unknown keys, ignored since they are off: %s\n",
 			       p->model->config.noted);
-		printf("%" PRIu64 " row%s of %u tokens%s%s", p->data.rows,
-		       zt_plural(p->data.rows), p->data.info.tokens,
-		       p->args.data ? " in " : ", made up", p->args.data ? p->args.data : "");
+		printf("%" PRIu64 " row%s of %u tokens%s%s", p->data.rows, zt_plural(p->data.rows),
+		       p->data.info.tokens, p->args.data ? " in " : ", synthetic",
+		       p->args.data ? p->args.data : "");
 		if (p->held_rows)
-			printf("; %" PRIu64 " row%s to evaluate on", p->held_rows,
+			printf("; %" PRIu64 " evaluation row%s", p->held_rows,
 			       zt_plural(p->held_rows));
 		putchar('\n');
 		if (*b->device)
@@ -105,9 +106,9 @@ int zt_tell_beginning(void *arg, const struct en_start_report *b, struct ckpt_er
 		else
 			printf("random weights of seed %" PRId64 "\n", p->args.seed);
 		if (set->precision == EN_FP16 && !p->as_deepspeed)
-			puts("fp16: gradients are divided by all units before they are rounded: "
-			     "steps are skipped at larger scales than DeepSpeed's "
-			     "(--overflow deepspeed: at the same)");
+			puts("fp16: gradients are divided by all micro-batches before rounding, so "
+			     "steps are skipped at larger scales than in DeepSpeed (--overflow "
+			     "deepspeed: at the same)");
 		puts(b->bits);
 		tell_buffer(p, b);
 		fflush(stdout);
@@ -200,7 +201,7 @@ static void tell_counters(const struct zt_program *p, const struct en_mem *mem)
 
 static void tell_over(const struct zt_program *p, const struct en_ran *ran)
 {
-	printf("nothing is left to train after step %" PRId64, ran->at.steps);
+	printf("no steps left to train after step %" PRId64, ran->at.steps);
 	if (ran->has_eval)
 		printf(p->args.exact ? "; eval loss %.17g" : "; eval loss %.4f", ran->eval_loss);
 	putchar('\n');
@@ -219,10 +220,11 @@ void zt_tell_end(struct zt_program *p, const struct en_ran *ran)
 		fprintf(stderr, "ztrain: %" PRIu64 " step%s could not be written to %s\n",
 			p->unlogged, zt_plural(p->unlogged), p->args.log);
 	if (speaks(p) && ran->saves)
-		printf("%" PRIu64 " save%s took %.3f s from the steps; %s %" PRIu64
-		       " bytes of files in %.3f s\n", ran->saves, ran->saves == 1 ? "" : "s",
-		       ran->save_seconds, ran->saves == 1 ? "it made" : "the last one made",
-		       ran->saved.file_bytes, ran->last_save_seconds);
+		printf("%" PRIu64 " save%s delayed training by %.3f s; %s %" PRIu64
+		       " bytes in %.3f s\n",
+		       ran->saves, ran->saves == 1 ? "" : "s", ran->save_seconds,
+		       ran->saves == 1 ? "it wrote" : "the last one wrote", ran->saved.file_bytes,
+		       ran->last_save_seconds);
 	if (speaks(p) && ran->stopped)
 		printf("stopped by a signal after step %" PRId64 "%s\n", ran->at.steps,
 		       p->args.save ? ", saved" : "");

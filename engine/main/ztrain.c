@@ -57,7 +57,7 @@ static int fail(const struct zt_program *p, const struct ckpt_err *err)
 	}
 	zt_say_error("ztrain: ", "%s%s%s%s%s%s%s", who, err->where, *err->where ? ": " : "",
 	       err->msg, *err->msg ? "" : ckpt_code_name(err->code),
-	       *lost ? "; not at work: " : "", lost);
+	       *lost ? "; not responding: " : "", lost);
 	return 1;
 }
 

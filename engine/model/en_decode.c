@@ -83,8 +83,9 @@ int en_decode_new(const struct en_model *model, const struct en_decode_opts *opt
 	int rc;
 
 	if (!opts->tokens || opts->tokens > INT32_MAX)
-		return en_model_fail(err, CKPT_E_USAGE, "", "room for %u tokens: 1 to %d are "
-				     "possible", opts->tokens, INT32_MAX);
+		return en_model_fail(err, CKPT_E_USAGE, "",
+				     "a context of %u tokens; expected 1 to %d", opts->tokens,
+				     INT32_MAX);
 	if (cache_floats(&model->config, opts->tokens) > MOST_FLOATS)
 		return en_model_fail(err, CKPT_E_NOMEM, "", "keys and values of %u tokens are "
 				     "%.3g bytes", opts->tokens,
@@ -242,8 +243,9 @@ static int check(const struct en_decode *d, const int32_t *ids, uint32_t n, stru
 	const uint32_t vocab = d->model->config.vocab;
 
 	if (!n || n > d->room - d->at)
-		return en_model_fail(err, CKPT_E_LIMIT, "", "%u tokens after %zu; room was made "
-				     "for %zu", n, d->at, d->room);
+		return en_model_fail(err, CKPT_E_LIMIT, "",
+				     "%u tokens after %zu; the context holds %zu", n, d->at,
+				     d->room);
 	for (uint32_t i = 0; i < n; i++)
 		if (ids[i] < 0 || (uint32_t)ids[i] >= vocab)
 			return en_model_fail(err, CKPT_E_MISMATCH, "", "token %ld at position %zu "

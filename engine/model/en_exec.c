@@ -190,11 +190,11 @@ int en_exec_new(const struct en_model *model, const struct en_exec_opts *opts,
 	int rc;
 
 	if (!opts->rows || !opts->tokens || (uint64_t)opts->rows * opts->tokens > INT32_MAX)
-		return en_model_fail(err, CKPT_E_USAGE, "", "a batch of %u rows of %u tokens: 1 to "
-				     "%d tokens are possible", opts->rows, opts->tokens,
-				     INT32_MAX);
+		return en_model_fail(err, CKPT_E_USAGE, "",
+				     "a batch of %u rows of %u tokens; expected 1 to %d tokens",
+				     opts->rows, opts->tokens, INT32_MAX);
 	if (opts->type != KN_F32 && opts->type != KN_BF16 && opts->type != KN_F16)
-		return en_model_fail(err, CKPT_E_USAGE, "", "type %d is none to compute in",
+		return en_model_fail(err, CKPT_E_USAGE, "", "type %d is not a compute type",
 				     (int)opts->type);
 	e = calloc(1, sizeof(*e));
 	if (!e)
@@ -244,9 +244,9 @@ int en_batch_check_for(const struct en_model *model, uint32_t rows, uint32_t tok
 	const size_t n = (size_t)batch->rows * batch->tokens;
 
 	if (batch->tokens > tokens || n > (size_t)rows * tokens)
-		return en_model_fail(err, CKPT_E_LIMIT, "", "a batch of %u rows of %u tokens; "
-				     "room was made for %u rows of %u", batch->rows,
-				     batch->tokens, rows, tokens);
+		return en_model_fail(err, CKPT_E_LIMIT, "",
+				     "a batch of %u rows of %u tokens; buffers hold %u rows of %u",
+				     batch->rows, batch->tokens, rows, tokens);
 	for (size_t i = 0; i < n; i++) {
 		const int64_t id = batch->ids[i], label = batch->labels ? batch->labels[i] : -100;
 		const size_t row = i / batch->tokens, at = i % batch->tokens;

@@ -137,7 +137,7 @@ static uint32_t count(struct reader *r, uint64_t o, const char *name, bool requi
 		return 0;
 	}
 	if (!en_json_double(r->doc, v, &n) || !(n >= 1) || n > INT32_MAX || n != floor(n)) {
-		BAD(r, CKPT_E_CORRUPT, "\"%s\" is no integer from 1 to %d", name, INT32_MAX);
+		BAD(r, CKPT_E_CORRUPT, "\"%s\" is not an integer from 1 to %d", name, INT32_MAX);
 		return 0;
 	}
 	return (uint32_t)n;
@@ -153,7 +153,7 @@ static double positive(struct reader *r, uint64_t o, const char *name, double ot
 		return otherwise;
 	if (v == NONE || !en_json_double(r->doc, v, &n) || !(n > 0) || n > 1e300) {
 		BAD(r, CKPT_E_CORRUPT, "\"%s\" is %s", name,
-		    v != NONE ? "no positive number" : "missing");
+		    v != NONE ? "not a positive number" : "missing");
 		return 1;
 	}
 	return n;
@@ -173,7 +173,7 @@ static const char *text_of(struct reader *r, uint64_t o, const char *name)
 	const uint64_t v = ck_json_given(r->doc, o, name);
 
 	if (v != NONE && !is(r, v, CK_JSON_STRING))
-		BAD(r, CKPT_E_CORRUPT, "\"%s\" is no string", name);
+		BAD(r, CKPT_E_CORRUPT, "\"%s\" is not a string", name);
 	return string(r, v);
 }
 
@@ -225,15 +225,15 @@ static void check_key(struct reader *r, const char *name, uint64_t v, struct en_
 	if (!k && name[0] != '_' && is_nothing(r, name, v))
 		note(c, name);
 	else if (!k && name[0] != '_')
-		BAD(r, CKPT_E_UNSUPPORTED, "the key \"%.100s\" is not known, so the model "
-		    "may not be the one that would be trained; remove the key if it "
-		    "changes nothing", name);
+		BAD(r, CKPT_E_UNSUPPORTED,
+		    "unknown key \"%.100s\", which may change the model; remove it if it does not",
+		    name);
 	if (k && k->rule == OFF && !is_off(r, v))
-		BAD(r, CKPT_E_UNSUPPORTED, "\"%s\" is set, which is not built", name);
+		BAD(r, CKPT_E_UNSUPPORTED, "\"%s\" is set, which is not supported", name);
 	if (k && k->rule == ONE && !is(r, v, CK_JSON_NULL) && !is_number(r, v, 1))
-		BAD(r, CKPT_E_UNSUPPORTED, "\"%s\" is not 1, which is not built", name);
+		BAD(r, CKPT_E_UNSUPPORTED, "\"%s\" is not 1, which is not supported", name);
 	if (k && k->rule == ON && !is(r, v, CK_JSON_NULL) && !is(r, v, CK_JSON_TRUE))
-		BAD(r, CKPT_E_UNSUPPORTED, "\"%s\" is not true, which is not built", name);
+		BAD(r, CKPT_E_UNSUPPORTED, "\"%s\" is not true, which is not supported", name);
 }
 
 /* Each key is known, and where it must be off, off. */
@@ -253,7 +253,7 @@ static enum en_arch read_arch(struct reader *r)
 	const char *type = text_of(r, 0, "model_type");
 
 	if (list != NONE && !first) {
-		BAD(r, CKPT_E_CORRUPT, "\"architectures\" is no list of one name");
+		BAD(r, CKPT_E_CORRUPT, "\"architectures\" is not a list of one name");
 		return EN_LLAMA;
 	}
 	for (size_t i = 0; i < NARCH; i++) {
@@ -265,9 +265,12 @@ static enum en_arch read_arch(struct reader *r)
 			    archs[i].name, type);
 		return archs[i].arch;
 	}
-	BAD(r, CKPT_E_UNSUPPORTED, "the architecture is %.60s; LlamaForCausalLM, Qwen2ForCausalLM "
-	    "and Qwen3ForCausalLM can be trained",
-	    first ? first : type ? type : "not said");
+	BAD(r, CKPT_E_UNSUPPORTED,
+	    "unsupported architecture: %.60s; expected LlamaForCausalLM, Qwen2ForCausalLM or "
+	    "Qwen3ForCausalLM",
+	    first ? first :
+	    type  ? type :
+		    "not given");
 	return EN_LLAMA;
 }
 
@@ -279,15 +282,16 @@ static void check_rope_key(struct reader *r, const char *name, uint64_t v)
 
 	if (!strcmp(name, "partial_rotary_factor")) {
 		if (!is_number(r, v, 1))
-			BAD(r, CKPT_E_UNSUPPORTED, "a part of each head is rotated "
-			    "(\"partial_rotary_factor\"), which is not built");
+			BAD(r, CKPT_E_UNSUPPORTED,
+			    "partial rotation of heads (\"partial_rotary_factor\") is not "
+			    "supported");
 		return;
 	}
 	for (size_t i = 0; i < CK_ARRAY_LEN(known); i++)
 		if (!strcmp(known[i], name))
 			return;
 	if (!is_off(r, v))
-		BAD(r, CKPT_E_UNSUPPORTED, "the rope key \"%.60s\" is not known", name);
+		BAD(r, CKPT_E_UNSUPPORTED, "unknown rope key \"%.60s\"", name);
 }
 
 /* The object of rope settings, wherever this version keeps it; other keys are refused. */
@@ -297,7 +301,7 @@ static void read_rope_object(struct reader *r, uint64_t o, struct en_rope *rope)
 	const char *type;
 
 	if (!is(r, o, CK_JSON_OBJECT)) {
-		BAD(r, CKPT_E_CORRUPT, "the settings of rope are no object");
+		BAD(r, CKPT_E_CORRUPT, "the rope settings are not an object");
 		return;
 	}
 	for (uint32_t i = 0; i < token(r, o)->n; i++, name = token(r, name + 1)->next)
@@ -308,8 +312,8 @@ static void read_rope_object(struct reader *r, uint64_t o, struct en_rope *rope)
 	if (!type || !strcmp(type, "default"))
 		return;
 	if (strcmp(type, "llama3")) {
-		BAD(r, CKPT_E_UNSUPPORTED, "rope is scaled as \"%.40s\"; \"llama3\" and "
-		    "\"default\" are built", type);
+		BAD(r, CKPT_E_UNSUPPORTED,
+		    "unsupported rope scaling \"%.40s\"; expected \"llama3\" or \"default\"", type);
 		return;
 	}
 	rope->llama3 = true;
@@ -330,7 +334,7 @@ static void read_rope(struct reader *r, struct en_rope *rope)
 	double theta = positive(r, 0, "rope_theta", 10000);
 
 	if (v5 != NONE && v4 != NONE) {
-		BAD(r, CKPT_E_CORRUPT, "\"rope_parameters\" and \"rope_scaling\" are both there");
+		BAD(r, CKPT_E_CORRUPT, "both \"rope_parameters\" and \"rope_scaling\" are given");
 		return;
 	}
 	if (v != NONE) {
@@ -371,13 +375,14 @@ static void read_layer_types(struct reader *r)
 	if (list == NONE)
 		return;
 	if (!is(r, list, CK_JSON_ARRAY)) {
-		BAD(r, CKPT_E_CORRUPT, "\"layer_types\" is no list");
+		BAD(r, CKPT_E_CORRUPT, "\"layer_types\" is not a list");
 		return;
 	}
 	for (uint32_t i = 0; i < token(r, list)->n; i++, v = token(r, v)->next)
 		if (!string(r, v) || strcmp(string(r, v), "full_attention"))
-			BAD(r, CKPT_E_UNSUPPORTED, "\"layer_types\" has %.60s; only full_attention "
-			    "is built", string(r, v) ? string(r, v) : "what is no name");
+			BAD(r, CKPT_E_UNSUPPORTED,
+			    "\"layer_types\" has %.60s; only full_attention is supported",
+			    string(r, v) ? string(r, v) : "a value that is not a name");
 }
 
 static void read_sizes(struct reader *r, struct en_model_config *c)
@@ -422,9 +427,10 @@ int en_model_config_check(const struct en_model_config *c, const char *where,
 	total = (double)c->vocab * c->hidden * 2 +
 		(double)c->layers * ((double)c->hidden * ((double)q * 4 + (double)c->inter * 3));
 	if (total > 0x1p50 || c->layers > 1000000)
-		return en_model_fail(err, CKPT_E_UNSUPPORTED, where,
-				     "a model of %g parameters in %u layers is beyond this program",
-				     total, c->layers);
+		return en_model_fail(
+			err, CKPT_E_UNSUPPORTED, where,
+			"a model of %g parameters in %u layers exceeds the limits of ztrain", total,
+			c->layers);
 	return 0;
 }
 
@@ -436,19 +442,20 @@ static int parse(struct ck_json *doc, const char *text, size_t nbytes, const cha
 	int rc;
 
 	if (memchr(text, 0, nbytes))
-		return en_model_fail(err, CKPT_E_CORRUPT, where, "there is a NUL in it");
+		return en_model_fail(err, CKPT_E_CORRUPT, where, "it contains a NUL character");
 	rc = en_json_parse(doc, text, nbytes, EN_MODEL_NODES, where, &why);
 	if (rc == -CKPT_E_CORRUPT && doc->twice)
-		return en_model_fail(err, CKPT_E_CORRUPT, where, "\"%.*s\" is there twice",
+		return en_model_fail(err, CKPT_E_CORRUPT, where, "duplicate key \"%.*s\"",
 				     (int)strcspn(text + why.offset + 1, "\""),
 				     text + why.offset + 1);
 	if (rc == -CKPT_E_CORRUPT)
-		return en_model_fail(err, CKPT_E_CORRUPT, where, "it is no JSON object (byte %llu: "
-				     "%s)", (unsigned long long)why.offset, why.msg);
+		return en_model_fail(err, CKPT_E_CORRUPT, where,
+				     "not a JSON object (byte %llu: %s)",
+				     (unsigned long long)why.offset, why.msg);
 	if (rc)
 		return en_model_fail(err, why.code, where, "%s", why.msg);
 	if (doc->tok[0].type != CK_JSON_OBJECT)
-		return en_model_fail(err, CKPT_E_CORRUPT, where, "it is no JSON object");
+		return en_model_fail(err, CKPT_E_CORRUPT, where, "not a JSON object");
 	return 0;
 }
 
@@ -474,7 +481,8 @@ int en_model_config_parse(const char *text, size_t nbytes, const char *where,
 	c.type = read_type(&r);
 	act = text_of(&r, 0, "hidden_act");
 	if (act && strcmp(act, "silu"))
-		BAD(&r, CKPT_E_UNSUPPORTED, "the activation is \"%.40s\"; silu is built", act);
+		BAD(&r, CKPT_E_UNSUPPORTED,
+		    "unsupported activation \"%.40s\"; only silu is supported", act);
 	if (!r.rc)
 		r.rc = en_model_config_check(&c, where, err);
 	if (!r.rc)
@@ -495,14 +503,14 @@ int en_model_file(const char *path, char **text_out, size_t *n_out, struct ckpt_
 		return en_model_fail(err, CKPT_E_NOMEM, path, "no memory to read it");
 	if (!f) {
 		rc = en_model_fail(err, errno == ENOENT ? CKPT_E_NOTFOUND : CKPT_E_IO, path,
-				   "it cannot be opened: %s", strerror(errno));
+				   "cannot open: %s", strerror(errno));
 		goto out;
 	}
 	n = fread(text, 1, CONFIG_MAX_BYTES + 1, f);
 	if (ferror(f))
-		rc = en_model_fail(err, CKPT_E_IO, path, "it cannot be read: %s", strerror(errno));
+		rc = en_model_fail(err, CKPT_E_IO, path, "cannot read: %s", strerror(errno));
 	else if (n > CONFIG_MAX_BYTES)
-		rc = en_model_fail(err, CKPT_E_LIMIT, path, "it has more than %zu bytes",
+		rc = en_model_fail(err, CKPT_E_LIMIT, path, "larger than %zu bytes",
 				   CONFIG_MAX_BYTES);
 out:
 	if (f)

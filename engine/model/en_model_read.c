@@ -55,21 +55,21 @@ static int match_one(const struct en_param *p, const struct ckpt *ck, const char
 
 	if (ckpt_tensor_find(ck, p->name, &number, NULL))
 		return en_model_fail(err, CKPT_E_MISMATCH, path,
-				     "there is no %s, which the configuration asks for", p->name);
+				     "missing tensor %s, which config.json requires", p->name);
 	rc = ckpt_tensor_get(ck, number, &t, err);
 	if (!rc)
 		rc = find_state(ck, number, t.nstates, &state, &s, err);
 	if (rc)
 		return rc;
 	if (t.ndim != p->ndim || memcmp(t.shape, p->shape, p->ndim * sizeof(*t.shape)))
-		return en_model_fail(err, CKPT_E_MISMATCH, path,
-				     "%s has %llu elements in %u dimensions; config.json asks "
-				     "for [%llu, %llu]", p->name, (unsigned long long)t.numel,
-				     t.ndim, (unsigned long long)p->shape[0],
-				     (unsigned long long)p->shape[1]);
+		return en_model_fail(
+			err, CKPT_E_MISMATCH, path,
+			"%s has %llu elements in %u dimensions; config.json requires [%llu, %llu]",
+			p->name, (unsigned long long)t.numel, t.ndim,
+			(unsigned long long)p->shape[0], (unsigned long long)p->shape[1]);
 	if ((strcmp(s.name, "weight") && strcmp(s.name, "master")) || !is_float(s.dtype))
 		return en_model_fail(err, CKPT_E_MISMATCH, path,
-				     "%s is %s of type %s, not a weight in a floating type",
+				     "%s is %s of type %s, expected floating-point weights",
 				     p->name, s.name, ckpt_dtype_name(s.dtype));
 	return 0;
 }
@@ -88,8 +88,8 @@ int en_model_match(const struct en_model *model, const struct ckpt *ck, struct c
 		rc = ckpt_tensor_get(ck, i, &t, err);
 		if (!rc && en_model_find(model, t.name) < 0 && !is_known_extra(model, &t))
 			rc = en_model_fail(err, CKPT_E_MISMATCH, info.path,
-					   "%.200s is no parameter of the %s that config.json "
-					   "describes", t.name, en_arch_name(model->config.arch));
+					   "%.200s is not a parameter of the %s in config.json",
+					   t.name, en_arch_name(model->config.arch));
 	}
 	return rc;
 }

@@ -93,8 +93,8 @@ int en_pool_new(uint32_t threads, struct en_pool **pool_out, struct ckpt_err *er
 	struct en_pool *pool;
 
 	if (!threads || threads > MAX_THREADS)
-		return en_model_fail(err, CKPT_E_USAGE, "", "%u threads: 1 to %u are possible",
-				     threads, MAX_THREADS);
+		return en_model_fail(err, CKPT_E_USAGE, "", "%u threads; expected 1 to %u", threads,
+				     MAX_THREADS);
 	pool = calloc(1, sizeof(*pool) + threads * sizeof(pool->worker[0]));
 	if (!pool)
 		return en_model_fail(err, CKPT_E_NOMEM, "", "no memory for %u threads", threads);
@@ -109,9 +109,8 @@ int en_pool_new(uint32_t threads, struct en_pool **pool_out, struct ckpt_err *er
 		rc = start(w);
 		if (rc) {
 			en_pool_free(pool);
-			return en_model_fail(err, CKPT_E_IO, "",
-					     "thread %u of %u does not start: %s", i + 1, threads,
-					     strerror(rc));
+			return en_model_fail(err, CKPT_E_IO, "", "cannot start thread %u of %u: %s",
+					     i + 1, threads, strerror(rc));
 		}
 		pool->nworkers++;
 	}

@@ -96,8 +96,8 @@ static int add_id(const struct ck_json *doc, uint64_t v, const char *where, int3
 	double id;
 
 	if (!en_json_double(doc, v, &id) || id < 0 || id > INT32_MAX || id != floor(id))
-		return en_model_fail(err, CKPT_E_CORRUPT, where, "\"eos_token_id\" is neither a "
-				     "token's number nor a list of them");
+		return en_model_fail(err, CKPT_E_CORRUPT, where,
+				     "\"eos_token_id\" is not a token id or a list of token ids");
 	if (*n == EN_EOS_MOST)
 		return en_model_fail(err, CKPT_E_LIMIT, where, "\"eos_token_id\" has more than %u "
 				     "tokens", EN_EOS_MOST);
@@ -134,9 +134,9 @@ static int read_eos(const char *dir, const char *name, int32_t *ids, uint32_t *n
 	if (rc == -CKPT_E_NOTFOUND)
 		return 0;
 	if (rc)
-		return en_model_fail(err, (enum ckpt_code)-rc, path, "it cannot be read");
+		return en_model_fail(err, (enum ckpt_code) - rc, path, "cannot read");
 	if (en_json_parse(&doc, text, len, EN_MODEL_NODES, path, NULL)) {
-		rc = en_model_fail(err, CKPT_E_CORRUPT, path, "it is no JSON");
+		rc = en_model_fail(err, CKPT_E_CORRUPT, path, "not JSON");
 		goto out;
 	}
 	v = ck_json_given(&doc, 0, "eos_token_id");

@@ -200,9 +200,9 @@ static int too_full(const struct en_nvme *n, uint64_t bytes, struct ckpt_err *er
 	if (ck_statvfs(n->dir, &st))
 		return ck_fail_sys(err, ENOSPC, "making room for states", n->dir);
 	return ck_fail(err, CKPT_E_NOSPACE, n->dir, CKPT_NO_OFFSET,
-		       "the optimizer's states of this rank take %" PRIu64 " bytes there, and %"
-		       PRIu64 " are free (for all ranks that write there)", bytes,
-		       (uint64_t)st.f_bavail * st.f_frsize);
+		       "this rank's optimizer states need %" PRIu64 " bytes there, and %" PRIu64
+		       " are free for all ranks",
+		       bytes, (uint64_t)st.f_bavail * st.f_frsize);
 }
 
 /* A file system that cannot set room aside may be full later; what it says now must do. */
@@ -273,7 +273,7 @@ static void describe(struct en_nvme *n, const char *no_uring, int no_direct)
 
 	if (!n->direct)
 		snprintf(cache, sizeof(cache), "through the page cache (O_DIRECT: %s)",
-			 no_direct < 0 ? "not wanted" : strerror_r(no_direct, some, sizeof(some)));
+			 no_direct < 0 ? "disabled" : strerror_r(no_direct, some, sizeof(some)));
 	if (n->uring)
 		snprintf(n->text, sizeof(n->text), "io_uring, %s", cache);
 	else
@@ -290,7 +290,7 @@ static uint64_t within(uint64_t v, uint64_t dflt, uint64_t least, uint64_t most)
 static int make(struct en_nvme *n, const struct en_nvme_opts *o, struct ckpt_err *err)
 {
 	const uint32_t threads = (uint32_t)within(o->threads, 4, 1, EN_NVME_THREADS);
-	char why[64] = "not wanted";
+	char why[64] = "disabled";
 	int no_direct = 0, rc = open_file(n, o, &no_direct, err);
 
 	if (!rc && !(o->avoid & EN_NVME_NO_URING))

@@ -160,16 +160,18 @@ static int report_start(struct en_run *r, const struct en_loaded *got, double se
 		return rc;
 	b.differ = &r->differ;
 	if (got->resumed && *r->differ.keys)
-		snprintf(b.bits, sizeof(b.bits), "bits: the state is the saved one, to the bit; "
-			 "from here on it is another run: %s", r->differ.keys);
+		snprintf(b.bits, sizeof(b.bits),
+			 "bits: resumed state is bit-identical; later steps differ, since this run "
+			 "differs in: %s",
+			 r->differ.keys);
 	else if (got->resumed && !got->has_fingerprint)
 		snprintf(b.bits, sizeof(b.bits),
-			 "bits: the state is the saved one, to the bit; another program trained so "
-			 "far");
+			 "bits: resumed state is bit-identical; it was trained by another program, "
+			 "so later steps may differ");
 	else if (got->resumed && !got->made.n)
 		snprintf(b.bits, sizeof(b.bits),
-			 "bits: the state is the saved one, to the bit; whether the run is the "
-			 "same the step does not say");
+			 "bits: resumed state is bit-identical; later steps may differ, since the "
+			 "step has no record of its run");
 	else
 		b.same_bits = en_fingerprint_same_bits(&r->fingerprint, got->has_fingerprint ?
 						       &got->fingerprint : NULL, b.bits);
@@ -202,9 +204,9 @@ static int load(struct en_run *r, struct en_loaded *got, struct ckpt_err *err)
 			 &got->in_force);
 	en_differ_scale(&r->differ, &scale, &r->scale);
 	if (!got->data)
-		en_differ_say(&r->differ, "data: the step does not say on which it was trained, "
-			      "so it could not be compared; rows are taken from number %" PRId64
-			      " on",
+		en_differ_say(&r->differ,
+			      "data: the step has no record of its data to compare with; "
+			      "continuing at row %" PRId64,
 			      got->at.samples);
 	return 0;
 }
@@ -454,8 +456,9 @@ static int run_steps(struct en_run *r, struct ckpt_err *err)
 		r->out->left = true;
 		memset(err, 0, sizeof(*err));
 		ck_fail(err, CKPT_E_BUSY, o->save_root, CKPT_NO_OFFSET,
-			"the save of step %" PRId64 " was not over %.1f s after the signal; what "
-			"was saved before stays", r->at.steps, o->grace_ms / 1e3);
+			"the save of step %" PRId64 " did not finish within %.1f s after the "
+						    "signal; earlier saves are unaffected",
+			r->at.steps, o->grace_ms / 1e3);
 	}
 	return rc;
 }

@@ -13,7 +13,7 @@
 static int refuse(struct ckpt_err *err, enum ckpt_code code, const char *what, double v,
 		  const char *want)
 {
-	return ck_fail(err, code, WHERE, CKPT_NO_OFFSET, "%s is %g, and must be %s", what, v, want);
+	return ck_fail(err, code, WHERE, CKPT_NO_OFFSET, "%s is %g; expected %s", what, v, want);
 }
 
 static bool is_positive(double v)
@@ -28,7 +28,8 @@ static int check(const struct en_scale *s, enum ckpt_code code, struct ckpt_err 
 	if (!s->dynamic)
 		return 0;
 	if (!isfinite(s->min_scale) || s->min_scale < 0)
-		return refuse(err, code, "the smallest scale", s->min_scale, "a number from 0");
+		return refuse(err, code, "the smallest scale", s->min_scale,
+			      "a number of 0 or more");
 	if (s->window < 1)
 		return refuse(err, code, "the window", (double)s->window, "1 step or more");
 	if (s->hysteresis < 1 || s->left < 1)
@@ -38,7 +39,7 @@ static int check(const struct en_scale *s, enum ckpt_code code, struct ckpt_err 
 	if (s->iter < 0 || s->last_overflow < -1 || s->last_overflow >= s->iter + 1 ||
 	    s->iter > INT64_MAX / 2)
 		return ck_fail(err, code, WHERE, CKPT_NO_OFFSET,
-			       "%lld steps, of which number %lld overflowed last, cannot be",
+			       "invalid state: %lld steps, last overflow in step %lld",
 			       (long long)s->iter, (long long)s->last_overflow);
 	return 0;
 }
@@ -104,8 +105,8 @@ static int lower(struct en_scale *s, struct ckpt_err *err)
 	}
 	if (s->scale == s->min_scale)
 		return ck_fail(err, CKPT_E_LIMIT, WHERE, CKPT_NO_OFFSET,
-			       "gradients overflow at the smallest loss scale, %g, which cannot be "
-			       "lowered; the run has diverged, or its rate is too high for fp16",
+			       "gradients overflow at the smallest loss scale, %g: the run has "
+			       "diverged, or the learning rate is too high for fp16",
 			       s->scale);
 	s->scale = fmax(s->scale / 2, s->min_scale);
 	return 0;
@@ -160,11 +161,10 @@ int en_scale_load(struct en_scale *s, const struct ckpt_save_scaler *from, struc
 	int rc;
 
 	if (!!from->dynamic != s->dynamic)
-		return ck_fail(
-			err, CKPT_E_MISMATCH, WHERE, CKPT_NO_OFFSET,
-			"the checkpoint has a %s loss scale (%g), this run asks for a %s one (%g)",
-			from->dynamic ? "dynamic" : "fixed", from->scale,
-			s->dynamic ? "dynamic" : "fixed", s->scale);
+		return ck_fail(err, CKPT_E_MISMATCH, WHERE, CKPT_NO_OFFSET,
+			       "the checkpoint has a %s loss scale (%g), this run a %s one (%g)",
+			       from->dynamic ? "dynamic" : "fixed", from->scale,
+			       s->dynamic ? "dynamic" : "fixed", s->scale);
 	now.scale = from->scale;
 	if (now.dynamic) {
 		now.min_scale = from->min_scale;

@@ -229,11 +229,11 @@ int en_sched_begin(struct en_sched *s, enum en_sched_kind kind, unsigned ds_mino
 {
 	if (!ngroups || ngroups > EN_SCHED_GROUPS)
 		return ck_fail(err, CKPT_E_USAGE, EN_SCHED_WHERE, CKPT_NO_OFFSET,
-			       "%u param groups; a schedule has 1 to %d", ngroups, EN_SCHED_GROUPS);
+			       "%u param groups; a schedule supports 1 to %d", ngroups,
+			       EN_SCHED_GROUPS);
 	if (ds_minor != 16 && ds_minor != 18 && ds_minor != 19)
 		return ck_fail(err, CKPT_E_USAGE, EN_SCHED_WHERE, CKPT_NO_OFFSET,
-			       "the rules of DeepSpeed 0.%u are not known, those of 0.16, 0.18 and "
-			       "0.19 are",
+			       "unknown rules: DeepSpeed 0.%u; expected 0.16, 0.18 or 0.19",
 			       ds_minor);
 	memset(s, 0, sizeof(*s));
 	s->kind = kind;
@@ -242,8 +242,8 @@ int en_sched_begin(struct en_sched *s, enum en_sched_kind kind, unsigned ds_mino
 	for (uint32_t g = 0; g < ngroups; g++) {
 		if (!isfinite(lr[g]) || lr[g] < 0)
 			return ck_fail(err, CKPT_E_USAGE, EN_SCHED_WHERE, CKPT_NO_OFFSET,
-				       "the rate of param group %u is %g; it is a number from 0", g,
-				       lr[g]);
+				       "learning rate of param group %u is %g; must be 0 or more",
+				       g, lr[g]);
 		s->base[g] = lr[g];
 	}
 	s->power = 1;

@@ -14,26 +14,25 @@ static int refuse(const struct en_sched *s, struct ckpt_err *err, const char *wh
 static int check_cosine(const struct en_sched *s, struct ckpt_err *err)
 {
 	if (s->ds_minor < 19 && s->total == s->warmup)
-		return refuse(
-			s, err, "total_num_steps", s->total,
-			"up to DeepSpeed 0.18 it must differ from warmup_num_steps, or the first "
-			"update behind the warm-up divides by zero");
+		return refuse(s, err, "total_num_steps", s->total,
+			      "must differ from warmup_num_steps, or DeepSpeed up to 0.18 divides "
+			      "by zero after the warm-up");
 	return 0;
 }
 
 static int check_cycle(const struct en_sched *s, struct ckpt_err *err)
 {
 	if (!(s->first > 0))
-		return refuse(s, err, "cycle_first_step_size", s->first, "it must be above 0");
+		return refuse(s, err, "cycle_first_step_size", s->first, "must be above 0");
 	if (!(s->second >= 0))
-		return refuse(s, err, "cycle_second_step_size", s->second, "it may not be below 0");
+		return refuse(s, err, "cycle_second_step_size", s->second, "must be 0 or more");
 	for (uint32_t g = 0; s->momentum && g < s->ngroups; g++)
 		for (int hi = 0; hi < 2; hi++) {
 			const double v = hi ? s->mom_hi[g] : s->mom_lo[g];
 
 			if (!(v >= 0 && v < 1))
 				return refuse(s, err, hi ? "cycle_max_mom" : "cycle_min_mom", v,
-					      "a beta of Adam is from 0 to below 1");
+					      "a beta of Adam must be at least 0 and below 1");
 		}
 	/* Behind the cycle beta1 grows for ever; that it stays a beta is for the run to see. */
 	return 0;
@@ -42,16 +41,16 @@ static int check_cycle(const struct en_sched *s, struct ckpt_err *err)
 static int check_lambda(const struct en_sched *s, struct ckpt_err *err)
 {
 	if (s->warmup < 0)
-		return refuse(s, err, "the warm-up", s->warmup, "it may not be below 0 updates");
+		return refuse(s, err, "the warm-up", s->warmup, "must be 0 or more updates");
 	switch (s->kind) {
 	case EN_SCHED_POLYNOMIAL:
 		if (!(s->init_lr > s->lr_end))
 			return refuse(s, err, "lr_end", s->lr_end,
-				      "it must be smaller than the optimizer's rate");
+				      "must be below the optimizer's rate");
 		if (s->total == s->warmup)
 			return refuse(
 				s, err, "the number of updates", s->total,
-				"it must differ from the warm-up, or that update divides by zero");
+				"must differ from the warm-up, or the update divides by zero");
 		return 0;
 	case EN_SCHED_MIN_LR:
 		if (!isfinite(s->end_ratio))
@@ -59,11 +58,13 @@ static int check_lambda(const struct en_sched *s, struct ckpt_err *err)
 				      s->end_ratio, "the optimizer's rate is 0");
 		return 0;
 	case EN_SCHED_INVERSE_SQRT:
-		return s->timescale > 0 ? 0 : refuse(s, err, "timescale", s->timescale,
-						     "it must be above 0");
+		return s->timescale > 0 ?
+			       0 :
+			       refuse(s, err, "timescale", s->timescale, "must be above 0");
 	case EN_SCHED_RESTARTS:
-		return s->cycles >= 0 ? 0 : refuse(s, err, "num_cycles", s->cycles,
-						   "it may not be below 0");
+		return s->cycles >= 0 ?
+			       0 :
+			       refuse(s, err, "num_cycles", s->cycles, "must be 0 or more");
 	default:
 		return 0;
 	}
@@ -77,9 +78,9 @@ int en_sched_check(const struct en_sched *s, struct ckpt_err *err)
 	case EN_SCHED_WARMUP_COSINE:
 		return check_cosine(s, err);
 	case EN_SCHED_RANGE_TEST:
-		return s->step_size > 0 ? 0
-					: refuse(s, err, "lr_range_test_step_size", s->step_size,
-						 "it must be above 0");
+		return s->step_size > 0 ? 0 :
+					  refuse(s, err, "lr_range_test_step_size", s->step_size,
+						 "must be above 0");
 	case EN_SCHED_ONE_CYCLE:
 		return check_cycle(s, err);
 	default:

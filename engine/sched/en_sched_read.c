@@ -130,8 +130,8 @@ static int wrong(const struct reader *r, const char *key, uint64_t tok, const ch
 
 	en_json_text(&r->doc, tok, text);
 	return ck_fail(r->err, CKPT_E_USAGE, EN_SCHED_WHERE, CKPT_NO_OFFSET,
-		       "%s: %s is %s, and must be %s%s", r->type, key, text, want,
-		       strcmp(text, "\"auto\"") ? "" : " (nobody has filled in \"auto\")");
+		       "%s: %s is %s; expected %s%s", r->type, key, text, want,
+		       strcmp(text, "\"auto\"") ? "" : " (\"auto\" is not resolved)");
 }
 
 static double *field(const struct reader *r, const struct param *p)
@@ -175,7 +175,7 @@ static int take_number(const struct reader *r, const struct param *p, uint64_t t
 	if (!en_json_double(&r->doc, tok, &v))
 		return wrong(r, p->key, tok, "a number");
 	if (p->how != NUMBER && !(fabs(v) <= MAX_COUNT))
-		return wrong(r, p->key, tok, "a number of updates, not above 1e15");
+		return wrong(r, p->key, tok, "a number of updates up to 1e15");
 	if (p->how == POSITIVE && r->s->ds_minor >= 19 &&
 	    (!en_json_is_whole(&r->doc, tok) || v <= 0))
 		return wrong(r, p->key, tok, "a whole number above 0");
@@ -214,10 +214,10 @@ static int read_param(const struct reader *r, const struct param *p, uint64_t to
 	case IGNORED:
 		if (ck_json_i64(&r->doc, tok, &n) && n == -1)
 			return 0;
-		return ck_fail(r->err, CKPT_E_UNSUPPORTED, EN_SCHED_WHERE, CKPT_NO_OFFSET,
-			       "%s: %s in the configuration; a run that goes on takes it from its "
-			       "checkpoint",
-			       r->type, p->key);
+		return ck_fail(
+			r->err, CKPT_E_UNSUPPORTED, EN_SCHED_WHERE, CKPT_NO_OFFSET,
+			"%s: %s in the configuration; a resumed run takes it from its checkpoint",
+			r->type, p->key);
 	default:
 		return take_number(r, p, tok);
 	}
@@ -229,7 +229,7 @@ static int take_default(const struct reader *r, const struct param *p)
 
 	if (isnan(p->def))
 		return ck_fail(r->err, CKPT_E_USAGE, EN_SCHED_WHERE, CKPT_NO_OFFSET,
-			       "%s: %s is missing, and has no default", r->type, p->key);
+			       "%s: %s is missing and has no default", r->type, p->key);
 	if (p->how == RATE) {
 		/* Before 0.18 an absent maximum was not the optimizer's rate. */
 		set_rates(r, p, p->def == OWN_RATE && r->s->ds_minor < 18 ? 0.001 : p->def);
@@ -273,7 +273,7 @@ static int take_all(const struct reader *r, const struct param *param)
 
 	if (r->doc.tok[0].type != CK_JSON_OBJECT)
 		return ck_fail(r->err, CKPT_E_USAGE, EN_SCHED_WHERE, CKPT_NO_OFFSET,
-			       "%s: the parameters are no JSON object", r->type);
+			       "%s: the parameters are not a JSON object", r->type);
 	rc = check_keys(r, param);
 	for (const struct param *p = param; !rc && p->key; p++) {
 		const uint64_t tok = ck_json_get(&r->doc, 0, p->key);
@@ -315,9 +315,8 @@ int en_sched_init_deepspeed(struct en_sched *s, const char *type, const char *pa
 
 	if (!t)
 		return ck_fail(err, CKPT_E_USAGE, EN_SCHED_WHERE, CKPT_NO_OFFSET,
-			       "'%.60s' is no scheduler of DeepSpeed: WarmupLR, WarmupDecayLR, "
-			       "WarmupCosineLR, "
-			       "OneCycle and LRRangeTest are",
+			       "unknown scheduler '%.60s'; expected WarmupLR, WarmupDecayLR, "
+			       "WarmupCosineLR, OneCycle or LRRangeTest",
 			       type);
 	rc = en_sched_begin(&now, t->kind, ds_minor, lr, ngroups, err);
 	if (!rc)
@@ -339,10 +338,8 @@ static int settle(struct en_sched *s, struct ckpt_err *err)
 	if (s->kind != EN_SCHED_MIN_LR)
 		return 0;
 	if ((s->lr_end == OWN_RATE) == (s->end_ratio == OWN_RATE))
-		return ck_fail(
-			err, CKPT_E_USAGE, EN_SCHED_WHERE, CKPT_NO_OFFSET,
-			"cosine_with_min_lr: one of min_lr and min_lr_rate must be there, and not "
-			"both");
+		return ck_fail(err, CKPT_E_USAGE, EN_SCHED_WHERE, CKPT_NO_OFFSET,
+			       "cosine_with_min_lr: give min_lr or min_lr_rate, not both");
 	if (s->lr_end != OWN_RATE)
 		s->end_ratio = s->lr_end / s->init_lr;
 	return 0;
@@ -358,13 +355,11 @@ static int no_such_type(const char *type, struct ckpt_err *err)
 	for (size_t i = 0; i < CK_ARRAY_LEN(known); i++)
 		if (!strcmp(type, known[i]))
 			return ck_fail(err, CKPT_E_UNSUPPORTED, EN_SCHED_WHERE, CKPT_NO_OFFSET,
-				       "transformers has the schedule %s, this engine does not",
-				       type);
+				       "the schedule %s of transformers is not supported", type);
 	return ck_fail(
 		err, CKPT_E_USAGE, EN_SCHED_WHERE, CKPT_NO_OFFSET,
-		"'%.60s' is no schedule: linear, cosine, cosine_with_restarts, "
-		"cosine_with_min_lr, polynomial, constant, constant_with_warmup and inverse_sqrt "
-		"are",
+		"unknown schedule '%.60s'; expected linear, cosine, cosine_with_restarts, "
+		"cosine_with_min_lr, polynomial, constant, constant_with_warmup or inverse_sqrt",
 		type);
 }
 

@@ -73,19 +73,17 @@ static int take_counter(const struct said *said, int64_t *done_out, struct ckpt_
 {
 	if (!said->has_batch && !said->has_epoch)
 		return ck_fail(err, CKPT_E_MISMATCH, EN_SCHED_WHERE, CKPT_NO_OFFSET,
-			       "the state has neither last_batch_iteration nor last_epoch; it is "
-			       "of a scheduler "
-			       "that is not known");
+			       "unknown scheduler: the state has neither last_batch_iteration nor "
+			       "last_epoch");
 	if ((said->has_batch && (said->batch < -1 || said->batch >= INT64_MAX - 2)) ||
 	    (said->has_epoch && (said->epoch < 0 || said->epoch >= INT64_MAX - 2)))
 		return ck_fail(err, CKPT_E_CORRUPT, EN_SCHED_WHERE, CKPT_NO_OFFSET,
-			       "the state says that update %lld was the last",
+			       "invalid state: last update %lld",
 			       (long long)(said->has_batch ? said->batch : said->epoch));
 	if (said->has_batch && said->has_epoch && said->batch + 1 != said->epoch)
 		return ck_fail(
 			err, CKPT_E_MISMATCH, EN_SCHED_WHERE, CKPT_NO_OFFSET,
-			"the state has last_batch_iteration %lld and last_epoch %lld, which are of "
-			"different updates",
+			"last_batch_iteration %lld and last_epoch %lld contradict each other",
 			(long long)said->batch, (long long)said->epoch);
 	*done_out = said->has_epoch ? said->epoch : said->batch + 1;
 	return 0;
@@ -111,9 +109,10 @@ static int take_said(struct en_sched *s, const struct said *said, struct ckpt_er
 static int take_base(struct said *said, uint32_t n, struct ckpt_err *err)
 {
 	if (n > EN_SCHED_GROUPS)
-		return ck_fail(err, CKPT_E_MISMATCH, EN_SCHED_WHERE, CKPT_NO_OFFSET,
-			       "the state has base_lrs of %u param groups; a schedule has up to %d",
-			       n, EN_SCHED_GROUPS);
+		return ck_fail(
+			err, CKPT_E_MISMATCH, EN_SCHED_WHERE, CKPT_NO_OFFSET,
+			"the state has base_lrs of %u param groups; a schedule supports up to %d",
+			n, EN_SCHED_GROUPS);
 	said->nbase = n;
 	return 0;
 }
@@ -121,7 +120,7 @@ static int take_base(struct said *said, uint32_t n, struct ckpt_err *err)
 static int bad_base(struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_CORRUPT, EN_SCHED_WHERE, CKPT_NO_OFFSET,
-		       "base_lrs of the state is no list of rates");
+		       "base_lrs of the state is not a list of rates");
 }
 
 static int json_counter(const struct ck_json *doc, const char *key, bool *has_out, int64_t *out,
@@ -134,7 +133,8 @@ static int json_counter(const struct ck_json *doc, const char *key, bool *has_ou
 	if (!*has_out || ck_json_i64(doc, tok, out))
 		return 0;
 	return ck_fail(err, CKPT_E_CORRUPT, EN_SCHED_WHERE, CKPT_NO_OFFSET,
-		       "%s of the state is %s, no whole number", key, en_json_text(doc, tok, text));
+		       "%s of the state is %s, expected a whole number", key,
+		       en_json_text(doc, tok, text));
 }
 
 static int json_base(const struct ck_json *doc, struct said *said, struct ckpt_err *err)
@@ -161,7 +161,7 @@ int en_sched_load(struct en_sched *s, const char *text, uint64_t len, struct ckp
 
 	if (!rc && doc.tok[0].type != CK_JSON_OBJECT)
 		rc = ck_fail(err, CKPT_E_CORRUPT, EN_SCHED_WHERE, CKPT_NO_OFFSET,
-			     "the state is no JSON object");
+			     "the state is not a JSON object");
 	if (!rc)
 		rc = json_counter(&doc, "last_batch_iteration", &said.has_batch, &said.batch, err);
 	if (!rc)

@@ -11,26 +11,25 @@
 int en_zero_check(const struct en_zero_opts *o, struct ckpt_err *err)
 {
 	if (o->stage > 3 || !o->micro_batches || o->micro_batches >= 1u << (EN_ZERO_LEVELS - 1))
-		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "ZeRO stage %u with %u micro-batches a step; stages are 0 to 3",
-			       o->stage, o->micro_batches);
+		return ck_fail(
+			err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			"ZeRO stage %u with %u micro-batches per step; expected stage 0 to 3",
+			o->stage, o->micro_batches);
 	if (o->wire != KN_F32 && o->wire != o->type)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "gradients are sent as they are computed, or in fp32");
+			       "gradients can be sent in the compute type or in fp32");
 	if (o->as_deepspeed && o->type != KN_F16)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "gradients are summed as DeepSpeed sums them in fp16 only");
+			       "--overflow deepspeed needs fp16");
 	if (o->as_deepspeed && o->wire != KN_F16)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "gradients that are sent in fp32 are not summed as DeepSpeed sums "
-			       "those in fp16");
+			       "--overflow deepspeed sums in fp16, but gradients are sent in fp32");
 	if (o->nvme.dir && (!o->stage || !o->host_optimizer))
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "states on a drive are those of an offloaded optimizer, at stages 1 "
-			       "to 3");
+			       "states on NVMe need an offloaded optimizer and stage 1 to 3");
 	if (o->off_tile % EN_ZERO_CHUNK)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "tiles of %llu elements: a multiple of %u is wanted",
+			       "tiles of %llu elements; expected a multiple of %u",
 			       (unsigned long long)o->off_tile, EN_ZERO_CHUNK);
 	return 0;
 }

@@ -33,8 +33,8 @@ static int begin_gather(struct en_zero *z, uint32_t block, struct ckpt_err *err)
 
 	if (g->users)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "block %u is asked for while block %u, which has its room, is in "
-			       "use", block, (unsigned)g->block);
+			       "block %u requested while block %u still uses its buffer", block,
+			       (unsigned)g->block);
 	g->block = -1;
 	rc = z->backend->gather_begin(z, block, z->slots.of[block], err);
 	if (!rc)

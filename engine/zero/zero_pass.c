@@ -162,7 +162,8 @@ int en_zero_micro_batch(struct en_zero *z, uint32_t m, const struct en_zero_micr
 
 	if (m >= z->opts.micro_batches)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "micro-batch %u of a step that has %u", m, z->opts.micro_batches);
+			       "micro-batch %u is out of range: the step has %u", m,
+			       z->opts.micro_batches);
 	return run(&p, err);
 }
 

@@ -24,15 +24,15 @@ static int find(const struct en_zero *z, const struct ckpt *ck, uint32_t param,
 	rc = ckpt_tensor_get(ck, *tensor_out, &info, err);
 	if (!rc && info.numel != p->numel)
 		rc = ck_fail(err, CKPT_E_MISMATCH, p->name, CKPT_NO_OFFSET,
-			     "the model has %" PRIu64 " elements of it, the checkpoint %" PRIu64,
+			     "the model has %" PRIu64 " elements, the checkpoint %" PRIu64,
 			     p->numel, info.numel);
 	if (!rc && (info.ndim != p->ndim ||
 		    memcmp(info.shape, p->shape, p->ndim * sizeof(*p->shape)) != 0))
 		rc = ck_fail(err, CKPT_E_MISMATCH, p->name, CKPT_NO_OFFSET,
-			     "the model has it in the shape [%" PRIu64 "%s%" PRIu64 "], the "
-			     "checkpoint in %u dimensions, the first of %" PRIu64, p->shape[0],
-			     p->ndim > 1 ? ", " : " x ", p->ndim > 1 ? p->shape[1] : 1, info.ndim,
-			     info.ndim ? info.shape[0] : 1);
+			     "the model has shape [%" PRIu64 "%s%" PRIu64
+			     "], the checkpoint %u dimensions, the first of %" PRIu64,
+			     p->shape[0], p->ndim > 1 ? ", " : " x ", p->ndim > 1 ? p->shape[1] : 1,
+			     info.ndim, info.ndim ? info.shape[0] : 1);
 	return rc;
 }
 

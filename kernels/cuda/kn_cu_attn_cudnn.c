@@ -308,17 +308,16 @@ static int check(const struct kn_cu_dnn_api *api, const struct kn_cu_attn_shape 
 	if (s->type != KN_BF16 && s->type != KN_F16)
 		return no(why, size, "cuDNN's attention is for bf16 and fp16");
 	if (s->d % 8 || s->d > 128 || check_lds(s, back))
-		return no(why, size, "cuDNN's attention wants d up to 128 and rows in steps of 8");
+		return no(why, size, "cuDNN's attention needs d up to 128 and rows in steps of 8");
 	if (s->t < 2)
 		return no(why, size, "cuDNN has no attention of a single token");
 	if (back && s->t % 128 && api->version < ANY_T)
-		return no(why, size, "cuDNN before 9.16 wants rows of a multiple of 128 tokens");
+		return no(why, size, "cuDNN before 9.16 needs rows of a multiple of 128 tokens");
 	if (major < 8)
-		return no(why, size, "cuDNN's attention wants a GPU of compute capability 8.0");
+		return no(why, size, "cuDNN's attention needs a GPU of compute capability 8.0");
 	if (back && (flags & KN_CU_ATTN_FIXED) && major > 9)
 		return no(why, size,
-			  "a backward pass with fixed bits is not asked of cuDNN on "
-			  "GPUs after Hopper");
+			  "cuDNN's backward pass with fixed bits is not used on GPUs after Hopper");
 	return 0;
 }
 
@@ -512,7 +511,7 @@ int kn_cu_sdpa_new(struct kn_cu_sdpa **out, const struct kn_cu_attn_shape *s, un
 	(void)s;
 	(void)flags;
 	if (why && size)
-		snprintf(why, size, "this program was built without cuDNN");
+		snprintf(why, size, "built without cuDNN");
 	return KN_CU_ATTN_LIB;
 }
 

@@ -39,12 +39,12 @@ static const char *refuse(const struct kn_cu_attn_shape *s, unsigned flags)
 	if (!s->d || s->d % 2 || s->d > KN_CU_ATTN_MAX_D)
 		return "attention is for an even size of a head up to 256";
 	if (!s->kv || !s->heads || s->heads % s->kv)
-		return "attention wants a number of heads that key/value heads divide";
+		return "the number of heads must be a multiple of the key/value heads";
 	if (s->ldq < q || s->ldk < k || s->ldv < k || s->ldo < q)
-		return "tokens of attention lie closer than their heads are long";
+		return "token stride of attention is less than the heads' length";
 	if (!(flags & KN_CU_ATTN_NO_BACK) &&
 	    (s->lddq < q || s->lddk < k || s->lddv < k || s->lddo < q))
-		return "tokens of attention's gradients lie closer than their heads are long";
+		return "token stride of attention's gradients is less than the heads' length";
 	if (s->b && s->t && s->heads > (size_t)INT_MAX / s->b / s->t)
 		return "attention over more than 2^31 queries at once";
 	return NULL;

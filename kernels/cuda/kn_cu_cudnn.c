@@ -46,7 +46,7 @@ static void load(void)
 	void *lib = dlopen("libcudnn.so.9", RTLD_NOW);
 
 	if (!lib) {
-		the_why = "there is no libcudnn.so.9 where the system looks for libraries";
+		the_why = "libcudnn.so.9 is not in the library path";
 		return;
 	}
 	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
@@ -225,7 +225,7 @@ void kn_cu_dnn_matmul(struct kn_cu_dnn_graph *g, kn_cu_dnn_t a, kn_cu_dnn_t b, k
 
 void kn_cu_dnn_reshape(struct kn_cu_dnn_graph *g, kn_cu_dnn_t x, kn_cu_dnn_t y)
 {
-	static const char what[] = "describing another view of a tensor";
+	static const char what[] = "describing a view of a tensor";
 	kn_cu_dnn_t d = make(g, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, what);
 
 	set_desc(g, d, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
@@ -391,11 +391,11 @@ int kn_cu_dnn_plan(struct kn_cu_dnn_graph *g, cudnnHandle_t handle, int fixed,
 	cudnnStatus_t rc = g->rc;
 
 	if (!rc) {
-		doing = "putting operations together";
+		doing = "building the operation graph";
 		rc = graph_new(g, handle, &p.graph);
 	}
 	if (!rc) {
-		doing = "asking for a way to run attention";
+		doing = "choosing an attention engine";
 		rc = choose(g->api, handle, fixed, CUDNN_HEUR_MODE_A, &p);
 		if (rc)
 			rc = choose(g->api, handle, fixed, CUDNN_HEUR_MODE_FALLBACK, &p);

@@ -39,7 +39,7 @@ static int fail_blas(struct kn_cu_gemm *g, const char *what, cublasStatus_t rc)
 int kn_cu_gemm_fail_shape(struct kn_cu_gemm *g, const struct kn_cu_gemm_key *k, cublasStatus_t rc)
 {
 	snprintf(g->why, sizeof(g->why),
-		 "cuBLASLt knows no algorithm for m %" PRIu64 " n %" PRIu64 " k %" PRIu64
+		 "cuBLASLt has no algorithm for m %" PRIu64 " n %" PRIu64 " k %" PRIu64
 		 " type %" PRIu32 " -> %" PRIu32 " flags %" PRIu32
 		 " with %zu bytes of workspace: %s",
 		 k->m, k->n, k->k, k->type, k->out, k->flags, g->bytes,
@@ -88,15 +88,16 @@ static int mm_check(struct kn_cu_gemm *g, const struct kn_cu_mm *mm, const void 
 	const int add = !!(mm->flags & KN_GEMM_ADD);
 
 	if (!kn_cu_gemm_type(mm->type) || (mm->out != mm->type && mm->out != KN_F32))
-		return kn_cu_gemm_fail(g, "kn_cu_gemm", "types that do not go together");
+		return kn_cu_gemm_fail(g, "kn_cu_gemm", "incompatible types");
 	if (mm->lda < (mm->flags & KN_GEMM_TA ? mm->m : mm->k) ||
 	    mm->ldb < (mm->flags & KN_GEMM_TB ? mm->k : mm->n) || mm->ldd < mm->n ||
 	    (add && mm->ldc < mm->n))
-		return kn_cu_gemm_fail(g, "kn_cu_gemm", "rows lie closer than they are long");
+		return kn_cu_gemm_fail(g, "kn_cu_gemm",
+				       "the row stride is less than the row length");
 	if (add && (!c || (c == d && mm->ldc != mm->ldd)))
-		return kn_cu_gemm_fail(g, "kn_cu_gemm", "C is not given, or D with other rows");
+		return kn_cu_gemm_fail(g, "kn_cu_gemm", "C is missing, or D has different rows");
 	if (add && c == d && mm->out != KN_F32)
-		return kn_cu_gemm_fail(g, "kn_cu_gemm", "C is D, and they are not fp32");
+		return kn_cu_gemm_fail(g, "kn_cu_gemm", "C is D, and not fp32");
 	return 0;
 }
 
@@ -363,7 +364,7 @@ static int run_empty(struct kn_cu_gemm *g, const struct kn_cu_mm *mm, const void
 	else if (c != d)
 		rc = cudaMemcpy2DAsync(d, mm->ldd * e, c, mm->ldc * e, width, mm->m,
 				       cudaMemcpyDeviceToDevice, stream);
-	return rc ? fail_cuda(g, "a product over nothing", rc) : 0;
+	return rc ? fail_cuda(g, "a product with an inner dimension of 0", rc) : 0;
 }
 
 int kn_cu_gemm_run(struct kn_cu_gemm *g, const struct kn_cu_mm *mm, float alpha, const void *a,

@@ -90,10 +90,11 @@ static int line_read(struct kn_cu_gemm *g, const char *line, struct kn_cu_gemm_p
 		   " %" SCNx64,
 		   &k.m, &k.n, &k.k, &k.lda, &k.ldb, &k.ldc, &k.ldd, &k.flags, &k.type, &k.out,
 		   &k.align, &w[0], &w[1], &w[2], &w[3], &w[4], &w[5], &w[6], &w[7]) != 19)
-		return kn_cu_gemm_fail(g, "a choice of matrix products that cannot be read", line);
+		return kn_cu_gemm_fail(g, "an unreadable line in the list of matrix products",
+				       line);
 	if (!kn_cu_gemm_type((enum kn_type)k.type) || (k.out != k.type && k.out != KN_F32) ||
 	    !k.m || !k.n || !k.k)
-		return kn_cu_gemm_fail(g, "a choice of matrix products with a strange shape", line);
+		return kn_cu_gemm_fail(g, "an invalid shape in the list of matrix products", line);
 	rc = kn_cu_gemm_plan_init(g, p, &k);
 	if (rc)
 		return rc;
@@ -116,7 +117,7 @@ static int head_check(struct kn_cu_gemm *g, const char *text, const char **after
 		return 0;
 	}
 	snprintf(g->why, sizeof(g->why),
-		 "choices of matrix products were made by '%.*s', this is '%.*s'",
+		 "the list of matrix products is from '%.*s', this is '%.*s'",
 		 (int)(end && end - text < 90 ? end - text : 90), text, 110, g->head);
 	return KN_CU_GEMM_LIB;
 }

@@ -16,7 +16,7 @@ endif
 # Adam and the norm have the bits of the CPU.
 $(B)/kernels/cuda/kn_cu_optim.o $(B)/kernels/cuda/kn_cu_random.o: NVCC_MORE = -fmad=false
 
-## gpu: build/ztrain-gpu, kernels for GPUs, libztrain_cuda.a, and their tests (needs nvcc, no GPU)
+## gpu: build build/ztrain-gpu, the GPU kernels (libztrain_cuda.a) and their tests (needs nvcc, no GPU)
 gpu: $(B)/ztrain-gpu $(B)/libztrain_cuda.a | need-cuda
 	@ln -sfn $(notdir $(B))/ztrain-gpu build/ztrain-gpu
 

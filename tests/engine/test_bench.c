@@ -116,7 +116,7 @@ static void the_stage_that_is_recommended(void **state)
 
 	(void)state;
 	check_advice(s, 4, 0.02, 2, (const char *const[]){
-		"stage 2: 990 tokens/s of a rank with 3 rows at once, 200 MiB of states",
+		"stage 2: 990 tokens/s per rank with 3 rows at once, 200 MiB of states",
 		"the least memory among those within 2 % of the fastest", "stage 0 does not fit",
 		"stage 1 is 1.0 % faster with 100 MiB more of states",
 		"stage 3 is 9.1 % slower with 100 MiB less of states", NULL });

@@ -94,14 +94,14 @@ static const struct row {
 	 0, 0, 0, NULL, NULL},
 	{"SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1", false, EN_BOOT_ALONE, 0, 0, 0, 0, NULL, NULL},
 	{"SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2", false, 0, 0, 0, 0, 0, "SLURM_STEP_NODELIST",
-	 "nothing says where rank 0 is"},
+	 "the host of rank 0 is unknown"},
 	/* what is missing, or makes no sense */
-	{"RANK=1 WORLD_SIZE=4", true, 0, 0, 0, 0, 0, "MASTER_ADDR", "is to name the host"},
+	{"RANK=1 WORLD_SIZE=4", true, 0, 0, 0, 0, 0, "MASTER_ADDR", "set it to the host"},
 	{"RANK=1 WORLD_SIZE=4 MASTER_ADDR=a", true, 0, 0, 0, 0, 0, "MASTER_PORT", "not set"},
-	{TORCH " ZTRAIN_PORT=70000", true, 0, 0, 0, 0, 0, "ZTRAIN_PORT", "no number of 1 to"},
+	{TORCH " ZTRAIN_PORT=70000", true, 0, 0, 0, 0, 0, "ZTRAIN_PORT", "not a number from 1 to"},
 	{TORCH " ZTRAIN_PORT=4x", true, 0, 0, 0, 0, 0, "ZTRAIN_PORT", "\"4x\""},
 	{"RANK=4 WORLD_SIZE=4 MASTER_ADDR=a MASTER_PORT=5", true, 0, 0, 0, 0, 0, "RANK",
-	 "no number of 0 to 3"},
+	 "not a number from 0 to 3"},
 	{"RANK=1 WORLD_SIZE=4 MASTER_ADDR=a MASTER_PORT=65530 TORCHELASTIC_RUN_ID=x "
 	 "TORCHELASTIC_USE_AGENT_STORE=True",
 	 true, 0, 0, 0, 0, 0, "MASTER_PORT", "to 65519"},
@@ -204,7 +204,7 @@ static void ranks_that_are_alone_are_found(void **state)
 	(void)state;
 	environment("PMI_SIZE=4 PMI_RANK=1");
 	assert_int_equal(en_bootstrap_without_mpi(1, &m, &err), -CKPT_E_USAGE);
-	assert_non_null(strstr(err.msg, "4 processes, and MPI counts 1"));
+	assert_non_null(strstr(err.msg, "4 processes, but MPI counts 1"));
 	environment(SRUN);
 	assert_int_equal(en_bootstrap_without_mpi(1, &m, NULL), 0);
 	assert_int_equal(m.rank, 2);

@@ -83,13 +83,13 @@ static void fate(const struct en_key *k, char *out, size_t n)
 		break;
 	case EN_R_DEFAULT_ONLY:
 		snprintf(out, n, "only %s: %s",
-			 k->type == EN_K_ANY ? "where it is off" : "the default", k->why);
+			 k->type == EN_K_ANY ? "if it is off" : "the default", k->why);
 		break;
 	case EN_R_REMOVED:
 		snprintf(out, n, "refused, as by DeepSpeed 0.19: %s", k->why);
 		break;
 	case EN_R_SWITCH:
-		snprintf(out, n, "only where it is off: %s", k->why);
+		snprintf(out, n, "only if it is off: %s", k->why);
 		break;
 	}
 }

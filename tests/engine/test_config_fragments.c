@@ -30,22 +30,22 @@ static const struct {
 	{ "user000_6_micro_batch.txt", "train_micro_batch_size_per_gpu", EN_USED, "" },
 	{ "user000_7_grad_accum.txt", "gradient_accumulation_steps", EN_USED, "" },
 	{ "user000_8_max_live.txt", "stage3_max_live_parameters", EN_IGNORED, "zero_" },
-	{ "user001_2.yaml", "num_generations", EN_REFUSED, "no such key" },
+	{ "user001_2.yaml", "num_generations", EN_REFUSED, "no such top-level key" },
 	{ "user001_3.yaml", "deepspeed_config.stage3_max_live_parameters", EN_IGNORED,
-	  "passes over" },
+	  "ignores it" },
 	{ "user001_3.yaml", "deepspeed_config.offload_param_device", EN_USED, "" },
-	{ "user001_4.yaml", "max_completion_length", EN_REFUSED, "no such key" },
+	{ "user001_4.yaml", "max_completion_length", EN_REFUSED, "no such top-level key" },
 	{ "user001_5.yaml", "deepspeed_multinode_launcher", EN_REFUSED, "under deepspeed_config" },
-	{ "user001_6.yaml", "deepspeed_config.reduce_bucket_size", EN_IGNORED, "passes over" },
-	{ "user001_6.yaml", "distributed_type", EN_REFUSED, "DEEPSPEED belongs there" },
+	{ "user001_6.yaml", "deepspeed_config.reduce_bucket_size", EN_IGNORED, "ignores it" },
+	{ "user001_6.yaml", "distributed_type", EN_REFUSED, "set it to DEEPSPEED" },
 	{ "user004_1.yaml", "zero_stage", EN_REFUSED, "under deepspeed_config" },
 	{ "user004_10.yaml", "gradient_accumulation_steps", EN_REFUSED, "under deepspeed_config" },
 	{ "user004_2.yaml", "zero_stage", EN_REFUSED, "under deepspeed_config" },
 	{ "user004_3.yaml", "deepspeed_config.zero_stage", EN_USED, "" },
-	{ "user004_4.yaml", "deepspeed_config.allgather_bucket_size", EN_IGNORED, "passes over" },
+	{ "user004_4.yaml", "deepspeed_config.allgather_bucket_size", EN_IGNORED, "ignores it" },
 	{ "user004_5.yaml", "zero_stage", EN_REFUSED, "under deepspeed_config" },
 	{ "user004_6.yaml", "stage3_gather_16bit_weights_on_model_save", EN_REFUSED,
-	  "no such key" },
+	  "no such top-level key" },
 	{ "user004_7.yaml", "offload_optimizer_device", EN_REFUSED, "under deepspeed_config" },
 	{ "user004_8.yaml", "offload_optimizer_nvme_path", EN_REFUSED, "under deepspeed_config" },
 };
@@ -87,7 +87,7 @@ static void fragments_that_are_no_one_file_are_refused(void **state)
 		const char *file, *says;
 	} rows[] = {
 		/* two versions of one key in it: PyYAML would take the second */
-		{ "fragments/user001_1.yaml", "stands in line 2 already" },
+		{ "fragments/user001_1.yaml", "first in line 2" },
 		/* a command line in it */
 		{ "fragments/user004_9.yaml", "line 6" },
 	};

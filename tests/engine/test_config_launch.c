@@ -107,7 +107,7 @@ static const struct row rows[] = {
 	  0,
 	  1,
 	  EN_LAUNCH_TOO_FEW_DEVICES,
-	  "local rank 5, and 4 GPUs" },
+	  "local rank 5, but 4 GPUs" },
 	{ "a list for fewer",
 	  { TORCH("3", "4", "3"), .cuda_visible_devices = "0,1" },
 	  2,
@@ -127,7 +127,7 @@ static const struct row rows[] = {
 	  0,
 	  1,
 	  EN_LAUNCH_NO_DEVICE,
-	  "Ask SLURM" },
+	  "Request GPUs from SLURM" },
 	{ "none, hidden",
 	  { .cuda_visible_devices = "" },
 	  0,
@@ -167,7 +167,7 @@ static const struct row rows[] = {
 	  0,
 	  0,
 	  EN_LAUNCH_DEVICE_LIST,
-	  "2 entries; 1 GPUs" },
+	  "2 entries, but 1 GPUs" },
 	{ "names",
 	  { TORCH("1", "2", "1"), .cuda_visible_devices = "GPU-1a,MIG-2" },
 	  2,
@@ -198,7 +198,7 @@ static const struct row rows[] = {
 	  0,
 	  1,
 	  EN_LAUNCH_NO_DEVICE,
-	  "where a job has asked for no GPU" },
+	  "for a job without GPUs" },
 	{ "PMI, and LOCAL_RANK of a script",
 	  { .pmi_rank = "1", .pmi_size = "4", .local_rank = "1" },
 	  4,
@@ -218,7 +218,7 @@ static const struct row rows[] = {
 	  0,
 	  0,
 	  EN_LAUNCH_HALF_SAID,
-	  "LOCAL_RANK is not used" },
+	  "ignores LOCAL_RANK" },
 	{ "accelerate launch that started one",
 	  { .accelerate = "no", .master_addr = "127.0.0.1", .master_port = "29500" },
 	  -1,
@@ -228,7 +228,7 @@ static const struct row rows[] = {
 	  0,
 	  0,
 	  EN_LAUNCH_LEFT_ALONE,
-	  "started this one alone" },
+	  "started only this process" },
 
 	/* one launcher inside another */
 	{ "torchrun under srun",
@@ -240,7 +240,7 @@ static const struct row rows[] = {
 	  1,
 	  0,
 	  EN_LAUNCH_NESTED,
-	  "is believed" },
+	  "the latter is used" },
 	{ "mpirun in srun's shell",
 	  { OMPI("1", "4", "1"), SLURM("0", "1", "0") },
 	  4,
@@ -342,7 +342,7 @@ static const struct row rows[] = {
 	  0,
 	  1,
 	  EN_LAUNCH_BAD_VALUE,
-	  "at most" },
+	  "expected a number up to" },
 	{ "a local rank of another job",
 	  { TORCH("1", "8", "6") },
 	  8,
@@ -417,14 +417,14 @@ static void two_ranks_on_one_gpu_are_named(void **state)
 	give(&seats[3], "GPU-1");
 	text = said(seats, 4, 1);
 	assert_non_null(strstr(text, "Ranks 2 and 3 would use one GPU, 0000:1B:00.0 (GPU-1) of b"));
-	assert_non_null(strstr(text, "2 ranks were started on that host, and it shows 1 GPU:"));
+	assert_non_null(strstr(text, "2 ranks were started on that host, which has 1 GPU:"));
 	for (int i = 2; i < 4; i++)
 		snprintf(seats[i].visible, sizeof(seats[i].visible), "3");
 	text = said(seats, 4, 1);
 	assert_non_null(strstr(text, "CUDA_VISIBLE_DEVICES is \"3\" for all of them"));
 	seats[2].devices = seats[3].devices = 2;
 	text = said(seats, 4, 1);
-	assert_non_null(strstr(text, "name it at other places"));
+	assert_non_null(strstr(text, "list it at different positions"));
 	seats[3].local_rank = 0;
 	text = said(seats, 4, 1);
 	assert_non_null(strstr(text, "All have local rank 0"));
@@ -489,7 +489,7 @@ static void ranks_without_a_gpu_are_named(void **state)
 	seats[1].present = 8;
 	assert_int_equal(en_launch_devices(seats, 2, &l), 1);
 	assert_non_null(strstr(l.finding[1].text, "Rank 1 of 2 on b sees no GPU (nor does 1 "
-			       "other), and that host has 8. Run nvidia-smi"));
+			       "other); that host has 8. Run nvidia-smi"));
 	seats[0].has_visible = true;
 	assert_int_equal(en_launch_devices(seats, 2, &l), 1);
 	assert_non_null(strstr(l.finding[2].text, "Rank 0 of 2 on a sees no GPU (nor does 1 "

@@ -69,23 +69,23 @@ static const struct {
 	  "zero_optimization.offload_optimizer.ratio", EN_REFUSED, false, CKPT_E_UNSUPPORTED,
 	  "as a whole" },
 	{ OPT("OneBitAdam", "\"lr\": 1"), "optimizer.type", EN_REFUSED, false, CKPT_E_UNSUPPORTED,
-	  "Adam and AdamW" },
+	  "use Adam or AdamW" },
 	{ OPT("AdamW", "\"amsgrad\": true"), "optimizer.params.amsgrad", EN_REFUSED, false,
 	  CKPT_E_UNSUPPORTED, "AMSGrad" },
 	{ SCHED("CosineAnnealingLR", ""), "scheduler.type", EN_REFUSED, false, CKPT_E_UNSUPPORTED,
 	  "WarmupCosineLR" },
 	{ "{" B "\"elasticity\": {\"enabled\": false}}", "elasticity", EN_REFUSED, true,
-	  CKPT_E_UNSUPPORTED, "even where it is off" },
+	  CKPT_E_UNSUPPORTED, "even if it is off" },
 
 	/* what DeepSpeed refuses as well */
 	{ OPT("AdamW", "\"learning_rate\": 1"), "optimizer.params.learning_rate", EN_REFUSED, true,
 	  CKPT_E_CORRUPT, "no such key" },
 	{ OPT("AdamW", "\"lr\": \"3e-5\""), "optimizer.params.lr", EN_REFUSED, true, CKPT_E_CORRUPT,
-	  "computes with it" },
+	  "fails later" },
 	{ OPT("AdamW", "\"betas\": [0.9]"), "optimizer.params.betas", EN_REFUSED, true,
 	  CKPT_E_CORRUPT, "two numbers" },
 	{ SCHED("WarmupLR", "\"total_num_steps\": 9"), "scheduler.params.total_num_steps",
-	  EN_REFUSED, true, CKPT_E_CORRUPT, "WarmupLR does not take it" },
+	  EN_REFUSED, true, CKPT_E_CORRUPT, "WarmupLR has no such option" },
 	{ SCHED("WarmupDecayLR", ""), "scheduler.params.total_num_steps", EN_REFUSED, true,
 	  CKPT_E_CORRUPT, "needs" },
 	{ SCHED("OneCycle", "\"cycle_min_lr\": 0.1"), "scheduler.params.cycle_max_lr", EN_REFUSED,
@@ -102,13 +102,13 @@ static const struct {
 	{ "{" B "\"communication_data_type\": \"fp8\"}", "communication_data_type", EN_REFUSED,
 	  true, CKPT_E_CORRUPT, "fp32" },
 	{ "{" B "\"gradient_clipping\": -1}", "gradient_clipping", EN_REFUSED, false,
-	  CKPT_E_CORRUPT, "not negative" },
+	  CKPT_E_CORRUPT, "0 (no clipping) or more" },
 	{ "{" B "\"train_micro_batch_size_per_gpu\": 2.5}", "train_micro_batch_size_per_gpu",
 	  EN_REFUSED, true, CKPT_E_CORRUPT, "whole number" },
 	{ "{\"train_batch_size\": 9000000000}", "train_batch_size", EN_REFUSED, false,
 	  CKPT_E_MISMATCH, "2^31" },
 	{ "{\"train_batch_size\": -8}", "train_batch_size", EN_REFUSED, true, CKPT_E_MISMATCH,
-	  "greater than 0" },
+	  "above 0" },
 	{ Z("\"stage\": 3, \"offload_param\": {\"device\": \"nvme\"}"),
 	  "zero_optimization.offload_param", EN_REFUSED, false, CKPT_E_CORRUPT, "nvme_path" },
 	{ Z("\"stage\": 2, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/n\"}"),
@@ -118,7 +118,7 @@ static const struct {
 	{ Z("\"stage\": 2, \"stage3_prefetch_bucket_size\": 5"),
 	  "zero_optimization.stage3_prefetch_bucket_size", EN_NO_EFFECT, false, 0, "stage 3" },
 	{ Z("\"stage\": 0, \"reduce_bucket_size\": 5"), "zero_optimization.reduce_bucket_size",
-	  EN_NO_EFFECT, false, 0, "cuts nothing" },
+	  EN_NO_EFFECT, false, 0, "partitions nothing" },
 	{ Z("\"stage\": 2, \"offload_param\": {\"device\": \"cpu\"}"),
 	  "zero_optimization.offload_param.device", EN_NO_EFFECT, false, 0, "stage 3" },
 	{ "{" B "\"aio\": {\"block_size\": 4096}}", "aio.block_size", EN_NO_EFFECT, false, 0,
@@ -134,22 +134,22 @@ static const struct {
 
 	/* what has one on GPUs only says so */
 	{ Z("\"stage\": 3, \"stage3_max_live_parameters\": 5"),
-	  "zero_optimization.stage3_max_live_parameters", EN_USED, false, 0, "by GPUs" },
+	  "zero_optimization.stage3_max_live_parameters", EN_USED, false, 0, "on GPUs" },
 	{ Z("\"stage\": 2, \"overlap_comm\": false"), "zero_optimization.overlap_comm", EN_USED,
-	  false, 0, "by GPUs" },
+	  false, 0, "on GPUs" },
 
 	/* what has none on CPU ranks */
 	{ Z("\"stage\": 2, \"reduce_bucket_size\": 5"), "zero_optimization.reduce_bucket_size",
-	  EN_NO_EFFECT, false, 0, "a block is reduced" },
+	  EN_NO_EFFECT, false, 0, "reduces one block" },
 	{ "{" B "\"data_types\": {\"grad_accum_dtype\": \"fp16\"}}", "data_types.grad_accum_dtype",
-	  EN_NO_EFFECT, false, 0, "fp32 in any case" },
+	  EN_NO_EFFECT, false, 0, "summed in fp32" },
 	{ Z("\"stage\": 3, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/n\"}"),
 	  "zero_optimization.offload_optimizer.device", EN_USED, false, 0, "" },
 	{ Z("\"stage\": 3, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/n\"}"),
 	  "zero_optimization.offload_optimizer.nvme_path", EN_USED, false, 0, "" },
 	{ Z("\"stage\": 3, \"offload_param\": {\"device\": \"nvme\", \"nvme_path\": "
 	    "\"/n\"}"),
-	  "zero_optimization.offload_param.device", EN_USED, false, 0, "stay in the host's" },
+	  "zero_optimization.offload_param.device", EN_USED, false, 0, "stay in host memory" },
 	{ "{" B "\"aio\": {\"block_size\": 4096}, \"zero_optimization\": {\"stage\": 3,"
 	  " \"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"/n\"}}}",
 	  "aio.block_size", EN_NO_EFFECT, false, 0, "nothing is on NVMe" },
@@ -167,7 +167,7 @@ static const struct {
 	{ Z("\"stage\": 3, \"cpu_offload\": \"maybe\""), "zero_optimization.cpu_offload",
 	  EN_REFUSED, true, CKPT_E_CORRUPT, "true or false" },
 	{ Z("\"stage\": 3, \"cpu_offload\": \"auto\""), "zero_optimization.cpu_offload", EN_IGNORED,
-	  true, 0, "as if it were not there" },
+	  true, 0, "is ignored" },
 };
 
 static void every_rule_has_its_verdict(void **state)
@@ -326,7 +326,7 @@ static void an_auto_that_nobody_fills_is_refused(void **state)
 
 	(void)state;
 	assert_int_equal(resolve(&cfg, text, &facts, &err), -CKPT_E_USAGE);
-	assert_non_null(strstr(of(&cfg, "train_micro_batch_size_per_gpu")->why, "nobody stated"));
+	assert_non_null(strstr(of(&cfg, "train_micro_batch_size_per_gpu")->why, "which is not given"));
 	assert_non_null(
 		strstr(of(&cfg, "zero_optimization.reduce_bucket_size")->why, "hidden_size"));
 	assert_non_null(strstr(err.msg, "(and 1 more)"));

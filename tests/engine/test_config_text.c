@@ -188,7 +188,7 @@ static void yaml_that_is_not_read_is_refused(void **state)
 	static const struct {
 		const char *text, *says;
 	} rows[] = {
-		{ "a: 1\na: 2\n", "stands in line 1 already" }, { "a: &x 1\nb: *x\n", "aliases" },
+		{ "a: 1\na: 2\n", "first in line 1" }, { "a: &x 1\nb: *x\n", "aliases" },
 		{ "a: !!python/object:os.system x\n", "tags" }, { "a: !!str 5\n", "tags" },
 		{ "a: 1\n---\nb: 2\n", "second document" }, { "a: {<<: 1}\n", "merge" },
 		{ "- 1\n", "mapping" }, { "", "empty" }, { "a: [1\n", "line 2" },

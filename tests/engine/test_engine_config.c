@@ -109,14 +109,14 @@ static const struct {
 	const char *more, *text;
 	enum ckpt_code code;
 } refused[] = {
-	{ "\"vocab_size\": 11", "\"vocab_size\" is there twice", CKPT_E_CORRUPT },
+	{ "\"vocab_size\": 11", "duplicate key \"vocab_size\"", CKPT_E_CORRUPT },
 	{ "\"num_key_value_heads\": 3", "2 heads cannot share 3", CKPT_E_CORRUPT },
-	{ "\"num_key_value_heads\": 0", "no integer from 1", CKPT_E_CORRUPT },
-	{ "\"num_key_value_heads\": 1.5", "no integer from 1", CKPT_E_CORRUPT },
-	{ "\"num_key_value_heads\": \"1\"", "no integer from 1", CKPT_E_CORRUPT },
-	{ "\"num_key_value_heads\": 1e10", "no integer from 1", CKPT_E_CORRUPT },
+	{ "\"num_key_value_heads\": 0", "not an integer from 1", CKPT_E_CORRUPT },
+	{ "\"num_key_value_heads\": 1.5", "not an integer from 1", CKPT_E_CORRUPT },
+	{ "\"num_key_value_heads\": \"1\"", "not an integer from 1", CKPT_E_CORRUPT },
+	{ "\"num_key_value_heads\": 1e10", "not an integer from 1", CKPT_E_CORRUPT },
 	{ "\"head_dim\": 5", "the head dimension 5 is odd", CKPT_E_CORRUPT },
-	{ "\"head_dim\": -4", "\"head_dim\" is no integer", CKPT_E_CORRUPT },
+	{ "\"head_dim\": -4", "\"head_dim\" is not an integer", CKPT_E_CORRUPT },
 	{ "\"attention_bias\": true", "\"attention_bias\" is set", CKPT_E_UNSUPPORTED },
 	{ "\"mlp_bias\": true", "\"mlp_bias\" is set", CKPT_E_UNSUPPORTED },
 	{ "\"attention_dropout\": 0.1", "\"attention_dropout\" is set", CKPT_E_UNSUPPORTED },
@@ -127,37 +127,37 @@ static const struct {
 	{ "\"layer_types\": [\"full_attention\", \"sliding_attention\"]", "sliding_attention",
 	  CKPT_E_UNSUPPORTED },
 	{ "\"is_causal\": false", "\"is_causal\" is not true", CKPT_E_UNSUPPORTED },
-	{ "\"layer_types\": 3", "no list", CKPT_E_CORRUPT },
-	{ "\"hidden_act\": \"gelu\"", "the activation is \"gelu\"", CKPT_E_UNSUPPORTED },
+	{ "\"layer_types\": 3", "not a list", CKPT_E_CORRUPT },
+	{ "\"hidden_act\": \"gelu\"", "unsupported activation \"gelu\"", CKPT_E_UNSUPPORTED },
 	{ "\"use_mrope\": true", "\"use_mrope\" is set", CKPT_E_UNSUPPORTED },
-	{ "\"embedding_multiplier\": 0.5", "the key \"embedding_multiplier\" is not known",
+	{ "\"embedding_multiplier\": 0.5", "unknown key \"embedding_multiplier\"",
 	  CKPT_E_UNSUPPORTED },
-	{ "\"qk_norm_eps\": 0", "the key \"qk_norm_eps\" is not known", CKPT_E_UNSUPPORTED },
-	{ "\"logit_scale\": 0", "the key \"logit_scale\" is not known", CKPT_E_UNSUPPORTED },
-	{ "\"num_local_experts\": 8", "the key \"num_local_experts\" is not known",
+	{ "\"qk_norm_eps\": 0", "unknown key \"qk_norm_eps\"", CKPT_E_UNSUPPORTED },
+	{ "\"logit_scale\": 0", "unknown key \"logit_scale\"", CKPT_E_UNSUPPORTED },
+	{ "\"num_local_experts\": 8", "unknown key \"num_local_experts\"",
 	  CKPT_E_UNSUPPORTED },
 	{ "\"model_type\": \"qwen2\"", "LlamaForCausalLM and \"model_type\" qwen2",
 	  CKPT_E_CORRUPT },
-	{ "\"model_type\": 3", "\"model_type\" is no string", CKPT_E_CORRUPT },
+	{ "\"model_type\": 3", "\"model_type\" is not a string", CKPT_E_CORRUPT },
 	{ "\"dtype\": \"int8\"", "of type \"int8\"", CKPT_E_UNSUPPORTED },
-	{ "\"rms_norm_eps\": 0", "\"rms_norm_eps\" is no positive", CKPT_E_CORRUPT },
-	{ "\"rms_norm_eps\": \"x\"", "\"rms_norm_eps\" is no positive", CKPT_E_CORRUPT },
+	{ "\"rms_norm_eps\": 0", "\"rms_norm_eps\" is not a positive", CKPT_E_CORRUPT },
+	{ "\"rms_norm_eps\": \"x\"", "\"rms_norm_eps\" is not a positive", CKPT_E_CORRUPT },
 	{ "\"tie_word_embeddings\": 1", "neither true nor false", CKPT_E_CORRUPT },
-	{ "\"rope_scaling\": []", "no object", CKPT_E_CORRUPT },
-	{ "\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4}", "scaled as \"yarn\"",
+	{ "\"rope_scaling\": []", "not an object", CKPT_E_CORRUPT },
+	{ "\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4}", "rope scaling \"yarn\"",
 	  CKPT_E_UNSUPPORTED },
 	{ "\"rope_scaling\": {\"rope_type\": \"llama3\"}", "\"factor\" is missing",
 	  CKPT_E_CORRUPT },
 	{ "\"rope_scaling\": {\"rope_type\": \"default\", \"beta_fast\": 4}",
-	  "\"beta_fast\" is not known", CKPT_E_UNSUPPORTED },
+	  "unknown rope key \"beta_fast\"", CKPT_E_UNSUPPORTED },
 	{ "\"rope_scaling\": {\"rope_type\": \"default\", \"rope_type\": \"llama3\"}",
-	  "\"rope_type\" is there twice", CKPT_E_CORRUPT },
+	  "duplicate key \"rope_type\"", CKPT_E_CORRUPT },
 	{ "\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4, "
 	  "\"high_freq_factor\": 4, \"original_max_position_embeddings\": 64}", "is not above",
 	  CKPT_E_CORRUPT },
 	{ "\"rope_scaling\": {\"rope_type\": \"default\"}, \"rope_parameters\": "
-	  "{\"rope_type\": \"default\"}", "are both there", CKPT_E_CORRUPT },
-	{ "\"rope_parameters\": {\"partial_rotary_factor\": 0.25}", "a part of each head",
+	  "{\"rope_type\": \"default\"}", "are given", CKPT_E_CORRUPT },
+	{ "\"rope_parameters\": {\"partial_rotary_factor\": 0.25}", "partial rotation of heads",
 	  CKPT_E_UNSUPPORTED },
 };
 
@@ -208,19 +208,19 @@ static const struct {
 	const char *text, *what;
 	enum ckpt_code code;
 } texts[] = {
-	{ "", "no JSON object", CKPT_E_CORRUPT },
-	{ "[]", "no JSON object", CKPT_E_CORRUPT },
-	{ "{" PLAIN "} x", "no JSON object", CKPT_E_CORRUPT },
-	{ "{" PLAIN, "no JSON object", CKPT_E_CORRUPT },
-	{ "{}", "the architecture is not said", CKPT_E_UNSUPPORTED },
-	{ "{\"model_type\": \"gpt2\"}", "the architecture is gpt2", CKPT_E_UNSUPPORTED },
-	{ "{\"architectures\": [\"MixtralForCausalLM\"]}", "is MixtralForCausalLM",
+	{ "", "not a JSON object", CKPT_E_CORRUPT },
+	{ "[]", "not a JSON object", CKPT_E_CORRUPT },
+	{ "{" PLAIN "} x", "not a JSON object", CKPT_E_CORRUPT },
+	{ "{" PLAIN, "not a JSON object", CKPT_E_CORRUPT },
+	{ "{}", "architecture: not given", CKPT_E_UNSUPPORTED },
+	{ "{\"model_type\": \"gpt2\"}", "architecture: gpt2", CKPT_E_UNSUPPORTED },
+	{ "{\"architectures\": [\"MixtralForCausalLM\"]}", "architecture: MixtralForCausalLM",
 	  CKPT_E_UNSUPPORTED },
 	{ "{\"architectures\": [\"Qwen2_5_VLForConditionalGeneration\"], "
 	  "\"vision_config\": {\"a\": 1}, "
 	  "\"model_type\": \"qwen2_5_vl\", \"attention_bias\": true}",
-	  "the architecture is Qwen2_5_VLForConditionalGeneration", CKPT_E_UNSUPPORTED },
-	{ "{\"architectures\": []}", "no list of one name", CKPT_E_CORRUPT },
+	  "unsupported architecture: Qwen2_5_VLForConditionalGeneration", CKPT_E_UNSUPPORTED },
+	{ "{\"architectures\": []}", "not a list of one name", CKPT_E_CORRUPT },
 	{ "{\"architectures\": [\"LlamaForCausalLM\"]}", "\"vocab_size\" is missing",
 	  CKPT_E_CORRUPT },
 	{ "{\"architectures\": [\"Qwen2ForCausalLM\"], \"vocab_size\": 10, \"hidden_size\": 8, "
@@ -234,7 +234,7 @@ static const struct {
 	  "9 is not divisible", CKPT_E_CORRUPT },
 	{ "{\"architectures\": [\"LlamaForCausalLM\"], \"vocab_size\": 2147483647, "
 	  "\"hidden_size\": 2147483646, \"intermediate_size\": 6, \"num_hidden_layers\": 2, "
-	  "\"num_attention_heads\": 1}", "beyond this program", CKPT_E_UNSUPPORTED },
+	  "\"num_attention_heads\": 1}", "exceeds the limits of ztrain", CKPT_E_UNSUPPORTED },
 };
 
 static void texts_that_are_no_configuration(void **state)
@@ -337,13 +337,13 @@ static void weights_must_fit(void **state)
 	assert_int_equal(match("qwen3_tied", "qwen3_tied", NULL, &err), 0);
 	assert_int_equal(match("llama3", "llama3", fewer_layers, &err), -CKPT_E_MISMATCH);
 	assert_non_null(strstr(err.msg, "model.layers.2."));
-	assert_non_null(strstr(err.msg, "is no parameter of the LlamaForCausalLM"));
+	assert_non_null(strstr(err.msg, "is not a parameter of the LlamaForCausalLM"));
 	assert_int_equal(match("llama3", "llama3", more_layers, &err), -CKPT_E_MISMATCH);
-	assert_non_null(strstr(err.msg, "there is no model.layers.3.self_attn.q_proj.weight"));
+	assert_non_null(strstr(err.msg, "missing tensor model.layers.3.self_attn.q_proj.weight"));
 	assert_int_equal(match("llama3", "llama3", wider, &err), -CKPT_E_MISMATCH);
 	assert_non_null(strstr(err.msg, "mlp.gate_proj.weight has 10944 elements"));
 	assert_int_equal(match("qwen3_tied", "qwen3_tied", untie, &err), -CKPT_E_MISMATCH);
-	assert_non_null(strstr(err.msg, "there is no lm_head.weight"));
+	assert_non_null(strstr(err.msg, "missing tensor lm_head.weight"));
 	assert_int_equal(match("qwen3", "qwen3_tied", NULL, &err), -CKPT_E_MISMATCH);
 }
 

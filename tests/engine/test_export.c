@@ -328,14 +328,14 @@ static void places_that_cannot_be(void **state)
 	struct ckpt_err err = { 0 };
 
 	(void)state;
-	refused(&o, CKPT_E_USAGE, "a folder of its own");
+	refused(&o, CKPT_E_USAGE, "export to another folder");
 	o.dir = "..";
 	refused(&o, CKPT_E_USAGE, "plain name");
 	o.dir = "/";
 	refused(&o, CKPT_E_USAGE, "plain name");
 	t_file_write(file, "", 0);
 	o.dir = file;
-	refused(&o, CKPT_E_EXISTS, "no folder");
+	refused(&o, CKPT_E_EXISTS, "not a folder");
 	o.dir = far;
 	t_must(en_export_check(&o, &err), &err);
 	assert_int_not_equal(size_of(way, "."), 0);
@@ -345,7 +345,7 @@ static void places_that_cannot_be(void **state)
 	o.model = bad;
 	refused(&o, CKPT_E_NOTFOUND, "config.json");
 	t_file_write(text, "[1]", 3);
-	refused(&o, CKPT_E_CORRUPT, "an object");
+	refused(&o, CKPT_E_CORRUPT, "a JSON object");
 	free(model);
 	free(far);
 	free(file);

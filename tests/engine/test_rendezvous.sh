@@ -58,29 +58,29 @@ for _ in $(seq 100); do [ "$(wc -c < job)" -ge 1 ] && break
 	rank 1 2 one PATIENCE=3 && { cat one > said; bad 'a rank 0 without a proof is believed'; }
 done
 wait $fake
-says one 'rank 0 is not at port'
+says one 'rank 0 does not answer at port'
 job=$(cat job)
 
 # ---- strangers, and the ranks that come after them
 rank 0 2 zero & host=$!
 stranger old "$port" 3 "$job" > old
-until_says zero 'a connection from 127.0.0.1:[0-9]* is refused: it is not a rank of ztrain'
+until_says zero 'refused a connection from 127.0.0.1:[0-9]*: not a rank of ztrain'
 stranger old "$port" 2 "$job" > old
 together 'beside hellos of the first version'
 
 rank 0 2 zero & host=$!
 stranger guess "$port" "$job" 3 1 2 > guess
-says guess 'refused: it does not know the secret of this job .* not signed'
+says guess 'refused: wrong secret .* not signed'
 stranger guess "$port" "$job" 3 1 3 > guess
-says guess 'refused: it does not know the secret of this job .* not signed'
+says guess 'refused: wrong secret .* not signed'
 stranger guess "$port" "$job" 0 1 2 > guess
-says guess 'refused: rank 1 has no secret, and rank 0 has a secret in a file of its host'
+says guess 'refused: rank 1 has no secret, rank 0 has a secret file of its host'
 stranger guess "$port" 1234 3 1 2 > guess
 says guess 'another job'
 file=$(ls /tmp/ztrain-"$(id -u)"/ztrain-"$job"-"$port" 2> said) || bad 'the secret of the host is missing'
 [ "$(stat -c '%a %u' "$file" 2> said)" = "600 $(id -u)" ] && good || bad 'others get at the secret of the host'
 together 'beside guesses'
-until_says zero 'a connection from .* is refused: it does not know the secret'
+until_says zero 'refused a connection from .*: wrong secret'
 [ ! -e "$file" ] && good || bad 'the secret of the host is left'
 
 rank 0 2 zero & host=$!
@@ -107,15 +107,15 @@ wait "$host"
 rank 0 2 zero & host=$!
 stranger replay "$port" heard > replay
 says replay 'prove it'
-says replay 'refused: it does not know the secret'
+says replay 'refused: wrong secret'
 stranger join "$port" "$job" "$ZTRAIN_SECRET" 1 3 heard > joined
 says joined 'refused: rank 1 was started as one of 3 ranks, rank 0 as one of 2 signed'
 rank 1 2 two ZTRAIN_SECRET=another-secret-of-somebody PATIENCE=1 && bad 'another secret has status 0'
-says two 'it does not know the secret of this job'
+says two 'wrong secret'
 rank 1 2 two ZTRAIN_SECRET= PATIENCE=1 && bad 'no secret has status 0'
-says two 'rank 1 has a secret in a file of its host, and rank 0 has a secret (ZTRAIN_SECRET'
+says two 'rank 1 has a secret file of its host, rank 0 has a secret (ZTRAIN_SECRET'
 together 'after wrong secrets and sizes'
-says zero 'a connection from .* is refused: rank 1 was started as one of 3'
+says zero 'refused a connection from .*: rank 1 was started as one of 3'
 
 # a stranger at a port before rank 0's, who passes on what comes there, does not come between two ranks
 agent='TORCHELASTIC_USE_AGENT_STORE=True TORCHELASTIC_RUN_ID=none'
@@ -125,7 +125,7 @@ until_says relay here
 rank 0 2 zero $agent & host=$!
 # shellcheck disable=SC2086
 together 'beside a port that passes connections on' $agent
-says zero "refused: rank 1 came to port $((port + 1)), and rank 0 listens at port $((port + 2)): somebody passes connections on"
+says zero "rank 1 connected to port $((port + 1)), but rank 0 listens at port $((port + 2)): connections are forwarded"
 kill "$(cut -d ' ' -f 2 relay)"
 wait $between 2> /dev/null
 
@@ -152,7 +152,7 @@ if [ -n "$own" ]; then
 	for _ in $(seq 100); do ears > said; [ ! -s said ] || break; sleep 0.05; done
 	[ "$(wc -l < said)" = 1 ] && ! grep -q '^0*:' said && good || bad "by $own, it listens elsewhere"
 	together "by $own" "MASTER_ADDR=$own"
-	says zero "the ranks meet at $own:$port without a secret"
+	says zero "ranks connect at $own:$port without a secret"
 fi
 
 # ---- secrets that are none
@@ -164,12 +164,12 @@ wrong() {
 	says zero "$words"
 }
 chmod 640 secret
-wrong 'mode 640 lets other users at the secret, and 600 is needed; run: chmod 600' "ZTRAIN_SECRET_FILE=$PWD/secret"
+wrong 'mode 640 lets other users read the secret; run: chmod 600' "ZTRAIN_SECRET_FILE=$PWD/secret"
 chmod 600 secret
-wrong 'ZTRAIN_SECRET_FILE is set as well' "ZTRAIN_SECRET_FILE=$PWD/secret" ZTRAIN_SECRET=correct-horse-battery-staple
-wrong 'a secret of 5 bytes; 16 to 4096 are needed' ZTRAIN_SECRET=short
+wrong 'both ZTRAIN_SECRET and ZTRAIN_SECRET_FILE are set' "ZTRAIN_SECRET_FILE=$PWD/secret" ZTRAIN_SECRET=correct-horse-battery-staple
+wrong 'the secret has 5 bytes, expected 16 to 4096' ZTRAIN_SECRET=short
 wrong 'the secret cannot be read: No such file' ZTRAIN_SECRET_FILE=none
-wrong 'the secret is no file' "ZTRAIN_SECRET_FILE=$PWD"
+wrong 'the secret is not a regular file' "ZTRAIN_SECRET_FILE=$PWD"
 
 # ---- the folder of the host's secret, which another user made: without it whoever comes is believed
 # Of a /tmp of its own, since others here meet too.  The program may be below /tmp itself, and is
@@ -178,7 +178,7 @@ if unshare -rm mount -t tmpfs none /tmp 2> said; then
 	for form in 'mkdir -m 755' 'ln -s nowhere'; do
 		unshare -rm sh -c 'mount -t tmpfs none /tmp && eval "$1 /tmp/ztrain-0" && RANK=0 WORLD_SIZE=2 exec /proc/self/fd/9 --check-launch --timeout 3' \
 			- "$form" 9< "$ztrain" > zero 2>&1 && bad "$form: status 0"
-		says zero 'keep a secret in it while they meet, and it is no folder of user 0 alone'
+		says zero 'expected owner 0 and mode 700'
 	done
 else
 	echo "a folder of another user: skipped, no namespace can be made here ($(cat said))"

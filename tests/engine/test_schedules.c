@@ -231,19 +231,19 @@ static void wrong_parameters_are_refused_with_a_sentence(void **state)
 {
 	static const struct { const char *type, *params, *words;
 	} bad[] = {
-		{ "warmuplr", "{}", "no scheduler of DeepSpeed" },
-		{ "StepLR", "{}", "no scheduler of DeepSpeed" },
-		{ "WarmupLR", "[]", "no JSON object" },
+		{ "warmuplr", "{}", "unknown scheduler" },
+		{ "StepLR", "{}", "unknown scheduler" },
+		{ "WarmupLR", "[]", "not a JSON object" },
 		{ "WarmupLR", "{\"warmup_steps\": 5}", "no parameter 'warmup_steps'" },
 		{ "WarmupLR", "{\"warmup_num_steps\": 0}", "whole number above 0" },
 		{ "WarmupLR", "{\"warmup_num_steps\": 7.0}", "warmup_num_steps is 7.0" },
 		{ "WarmupLR", "{\"warmup_num_steps\": true}", "warmup_num_steps is true" },
-		{ "WarmupLR", "{\"warmup_num_steps\": \"auto\"}", "nobody has filled in" },
+		{ "WarmupLR", "{\"warmup_num_steps\": \"auto\"}", "is not resolved" },
 		{ "WarmupLR", "{\"warmup_num_steps\": null}", "is null" },
 		{ "WarmupLR", "{\"warmup_max_lr\": [1, 2, 3]}", "3 values, and the optimizer 2" },
 		{ "WarmupLR", "{\"warmup_max_lr\": [1, \"2\"]}", "list of numbers" },
 		{ "WarmupLR", "{\"warmup_max_lr\": [1, []]}", "list of numbers" },
-		{ "WarmupLR", "{\"warmup_max_lr\": 1e999}", "must be a number" },
+		{ "WarmupLR", "{\"warmup_max_lr\": 1e999}", "expected a number" },
 		{ "WarmupLR", "{\"warmup_type\": 3}", "\"log\" or \"linear\"" },
 		{ "WarmupDecayLR", "{\"warmup_num_steps\": 5}", "total_num_steps is missing" },
 		{ "WarmupCosineLR", "{}", "total_num_steps is missing" },
@@ -253,7 +253,7 @@ static void wrong_parameters_are_refused_with_a_sentence(void **state)
 		  "must be above 0" },
 		{ "OneCycle",
 		  "{\"cycle_min_lr\": 0, \"cycle_max_lr\": 1, \"cycle_second_step_size\": -1}",
-		  "may not be below 0" },
+		  "must be 0 or more" },
 		{ "OneCycle", "{\"cycle_min_lr\": 0, \"cycle_max_lr\": 1, \"cycle_max_mom\": 1}",
 		  "beta of Adam" },
 		{ "OneCycle", "{\"cycle_min_lr\": 0, \"cycle_max_lr\": 1, \"cycle_momentum\": 1}",
@@ -261,14 +261,14 @@ static void wrong_parameters_are_refused_with_a_sentence(void **state)
 		{ "LRRangeTest", "{\"lr_range_test_step_size\": 0}", "above 0" },
 	};
 	static const struct { const char *type, *kwargs, *words; } bad_hf[] = {
-		{ "Linear", NULL, "is no schedule" },
-		{ "warmup_stable_decay", NULL, "this engine does not" },
+		{ "Linear", NULL, "unknown schedule" },
+		{ "warmup_stable_decay", NULL, "not supported" },
 		{ "linear", "{\"num_cycles\": 1}", "no parameter 'num_cycles'" },
-		{ "cosine_with_min_lr", NULL, "one of min_lr and min_lr_rate" },
+		{ "cosine_with_min_lr", NULL, "give min_lr or min_lr_rate" },
 		{ "cosine_with_min_lr", "{\"min_lr\": 1e-5, \"min_lr_rate\": 0.1}", "not both" },
-		{ "polynomial", "{\"lr_end\": 0.01}", "smaller than the optimizer's rate" },
+		{ "polynomial", "{\"lr_end\": 0.01}", "below the optimizer's rate" },
 		{ "inverse_sqrt", "{\"timescale\": -3}", "above 0" },
-		{ "cosine_with_restarts", "{\"num_cycles\": -1}", "below 0" },
+		{ "cosine_with_restarts", "{\"num_cycles\": -1}", "must be 0 or more" },
 	};
 	struct ckpt_err err;
 	struct en_sched s, was;

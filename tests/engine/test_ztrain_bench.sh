@@ -55,7 +55,7 @@ refused() {
 }
 
 # ---- --overflow: what a run with it sends, which is half of it in fp16 at stages 0 and 1
-refused 1 '--overflow needs fp16, and the precision is bf16' --model "$models/qwen3" --config z1.json --device cpu --overflow units
+refused 1 '--overflow needs fp16; the precision is bf16' --model "$models/qwen3" --config z1.json --device cpu --overflow units
 if has_ranks && [ "$device" = cpu ]; then
 	sed 's/bf16/fp16/' z1.json > f1.json
 	bench 2 --model "$models/qwen3" --config f1.json && good || bad 'fp16'
@@ -146,12 +146,12 @@ done
 if command -v gnuplot > /dev/null 2>&1; then
 	{ head -c 8 stages.png | od -An -c | grep -q 'P *N *G'; } && good || bad 'the picture'
 else
-	grep -q 'there is no picture' told && good || bad 'no picture, and nobody says so'
+	grep -q 'no plot: ' told && good || bad 'no picture, and nobody says so'
 fi
 mkdir none
 PATH=$work/none "$ztrain" bench --device "$device" --model "$models/qwen3" --stages 2 --rows 1 --seq 9 --steps 1 \
 	--plot nothing.png > said 2>&1
-{ [ $? = 0 ] && grep -q 'there is no picture: gnuplot is not here' said && [ ! -e nothing.png ] &&
+{ [ $? = 0 ] && grep -q 'no plot: gnuplot is not installed' said && [ ! -e nothing.png ] &&
 	[ -s nothing.png.txt ]; } && good || bad 'without gnuplot'
 if [ "$device" = cpu ]; then
 	bench 1 --model "$models/qwen3" --precision bf16 --stages 0,3 --memory 5MB --json && good || bad 'a bound'
@@ -160,31 +160,31 @@ if [ "$device" = cpu ]; then
 	holds "d['recommended'] is None and not any(x['ran'] for x in r) and 'no stage fits' in d['why']"
 	bench 1 --model "$models/qwen3" --stages 1 --memory 0.1e6 --json && good || bad 'a size with an exponent'
 	holds "d['limit_bytes'] == 100000"
-	bench 1 --model "$models/qwen3" --stages 1 --memory 100K && grep -q 'stage 1: a row takes .* are there' said &&
+	bench 1 --model "$models/qwen3" --stages 1 --memory 100K && grep -q 'stage 1: a row needs .* are free' said &&
 		good || bad 'why nothing fits'
 	bench 1 --model "$models/qwen3" --precision bf16 --stages 0,3 --rows 1 --offload --json
 	holds "'host optimizer' in r[1]['held'] and 'host parameters' in r[1]['held'] and 'optimizer' in r[0]['held']"
 fi
 
 # ---- wrong calls
-refused 2 '--model says' --table
-refused 2 'one at a time' --model x --table --stages 1
-refused 2 '--trace is of one' --model x --trace y --stages 1
-refused 2 'which is not asked for' --model x --plot y
-refused 2 'which is not asked for' --model x --memory 1G
-refused 2 'some of 0,1,2,3 are wanted' --stages 0,4
-refused 2 'some of 0,1,2,3 are wanted' --stages 0,
-refused 2 'some of 0,1,2,3 are wanted' --stages 01
-refused 2 'a stage is listed twice' --stages 1,2,1
-refused 2 'a size is wanted' --memory much
-refused 2 'a size is wanted' --memory 1e20
+refused 2 '--model is required' --table
+refused 2 'give one of them' --model x --table --stages 1
+refused 2 '--trace records one' --model x --trace y --stages 1
+refused 2 '--plot needs --stages' --model x --plot y
+refused 2 '--memory needs --stages' --model x --memory 1G
+refused 2 'expected a list of stages from 0,1,2,3' --stages 0,4
+refused 2 'expected a list of stages from 0,1,2,3' --stages 0,
+refused 2 'expected a list of stages from 0,1,2,3' --stages 01
+refused 2 'stage listed twice' --stages 1,2,1
+refused 2 'expected a size' --memory much
+refused 2 'expected a size' --memory 1e20
 refused 2 'whole number from 1' --steps 0
-refused 2 'more than 0' --model x --peak-tflops 0
+refused 2 'a number above 0' --model x --peak-tflops 0
 refused 2 'unknown argument: more' --model x more
 refused 2 'ztrain bench: there is no option --save' --save here
 # as deepspeed's launcher starts it
 "$ztrain" --local_rank=1 bench --stages 7 > said 2>&1
-{ [ $? = 2 ] && grep -q '0,1,2,3 are wanted' said; } && good || bad 'bench behind --local_rank'
+{ [ $? = 2 ] && grep -q 'stages from 0,1,2,3' said; } && good || bad 'bench behind --local_rank'
 refused 1 'max_position_embeddings' --model "$models/qwen3" --seq 1000000 --device "$device"
 refused 1 'no-such' --model no-such
 refused 1 'trace.json' --model "$models/qwen3" --seq 9 --steps 1 --warmup 0 --trace not/there/trace.json --device "$device"

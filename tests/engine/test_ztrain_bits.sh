@@ -115,7 +115,7 @@ for world in 3 5 7; do
 	fi
 	grep -q "the state is the saved one, to the bit; from here on" said && good || bad "$world ranks promise the bits of 4"
 	train odd qwen3_tied fp32 $world 3 105 --steps 3 || bad "$world ranks"
-	grep -q "bits: $world ranks are no power of two" said && good || bad "$world ranks do not say that they sum otherwise"
+	grep -q "bits: $world ranks is not a power of two" said && good || bad "$world ranks do not say that they sum otherwise"
 	awk -v world=$world -v exact=$exact 'FNR == NR { loss[FNR] = $4; norm[FNR] = $8; next }
 		{ a = $4 - loss[FNR]; b = $8 / norm[FNR] - 1; a = a < 0 ? -a : a; b = b < 0 ? -b : b
 		  x = a > x ? a : x; y = b > y ? b : y; n++ }

@@ -121,7 +121,7 @@ judge() {
 	local dir=$1 rank=$2 signal=$3 status ms f said=0 silent=0
 	local what="rank $2 gets signal $3 in $4 $6 after $5 steps"
 	# (pid 1, stopped), rank 1 (pid 2, gone) | ranks 1, 3 of 4 did not | rank 0 did not
-	local name="\(from\|by\|at work:\) ranks\? \([^;]*, \)\?$rank (pid\|ranks\? \([0-9]*, \)*$rank\(, [0-9]*\)* of 4 did not\|rank $rank did not"
+	local name="\(from\|by\|to\|responding:\) ranks\? \([^;]*, \)\?$rank (pid\|ranks\? \([0-9]*, \)*$rank\(, [0-9]*\)* of 4 did not\|rank $rank did not"
 	[ "$7" = 0 ] || what="$what, and mpirun goes on"
 	read -r status ms < "$dir/end"
 	[ "$ms" -le "$slowest" ] || slowest=$ms
@@ -226,7 +226,7 @@ inside() {
 		bad $dir "rank $1 gets signal $2 in $3: the job hung for $ms ms"
 	elif [ $status = 0 ] && [ "$4" = 0 ]; then
 		bad $dir "rank $1 gets signal $2 in $3: status 0"
-	elif [ $mpich = 0 ] && ! cat $dir/said.* | grep -q "^ztrain: rank [0-9] of 4: $5 did not come back within $patience s"; then
+	elif [ $mpich = 0 ] && ! cat $dir/said.* | grep -q "^ztrain: rank [0-9] of 4: $5 did not return within $patience s"; then
 		bad $dir "rank $1 gets signal $2 in $3: no line says that $5 hangs"
 	elif left $dir >> $dir/out; then
 		bad $dir "rank $1 gets signal $2 in $3: $(tail -n 1 $dir/out)"

@@ -98,10 +98,10 @@ must 'a run that goes on, with weights in its folder' \
 
 # Calls that cannot be; nothing is trained for them.
 one=("$ztrain" --model "$models/qwen3_tied" --steps 1 --quiet)
-refused 1 'a folder of its own' "${one[@]}" --export "$models/qwen3_tied/"
+refused 1 'export to another folder' "${one[@]}" --export "$models/qwen3_tied/"
 touch file
-refused 1 'no folder' "${one[@]}" --export file
-refused 1 'a size is wanted' "${one[@]}" --export hf --max-shard-size 5XB
+refused 1 'not a folder' "${one[@]}" --export file
+refused 1 'expected a size' "${one[@]}" --export hf --max-shard-size 5XB
 refused 2 'fp32 bf16 fp16' "${one[@]}" --export hf --export-dtype int8
 refused 2 '--export' "${one[@]}" --export-dtype bf16
 refused 1 'need --export' "${one[@]}" --save nothing --export-dtype bf16
@@ -128,7 +128,7 @@ for format in native deepspeed universal; do
 	want=$("$ztrain" generate --model "g-$format-hf" --prompt-ids 7)
 	says "$want" --model "g-$format" --config "$m" --prompt-ids 7
 done
-refused 1 '--config says where' "$ztrain" generate --model g-native --prompt-ids 7
+refused 1 'give its folder by --config' "$ztrain" generate --model g-native --prompt-ids 7
 
 # Draws are a function of the seed.
 draw() { "$ztrain" generate --model "$m" --prompt-ids 1,5 --temperature 2 --ignore-eos "$@"; }
@@ -153,9 +153,9 @@ says "$("$ztrain" generate --model "$m" --prompt-ids 104,105 --ignore-eos --max-
 
 refused 1 'none.safetensors: No such file' "$ztrain" generate --model none.safetensors --prompt-ids 1
 refused 2 '--model' "$ztrain" generate --prompt-ids 1
-refused 2 'one of --prompt-ids' "$ztrain" generate --model "$m"
+refused 2 'give the prompt by --prompt-ids' "$ztrain" generate --model "$m"
 refused 2 '--bytes' "$ztrain" generate --model "$m" --prompt hello
-refused 2 'no option: x' "$ztrain" generate --model "$m" --prompt-ids 1 x
+refused 2 'not an option: x' "$ztrain" generate --model "$m" --prompt-ids 1 x
 refused 2 'fp32 bf16 fp16' "$ztrain" generate --model "$m" --prompt-ids 1 --dtype int4
 refused 2 'from 0 to 1' "$ztrain" generate --model "$m" --prompt-ids 1 --top-p 1.5
 refused 1 'at byte 2' "$ztrain" generate --model "$m" --prompt-ids 1,x
@@ -163,7 +163,7 @@ refused 1 'no tokens' "$ztrain" generate --model "$m" --prompt-ids ,
 refused 1 'vocabulary of 257' "$ztrain" generate --model "$m" --prompt-ids 1,257
 refused 1 'max_position_embeddings, 512' "$ztrain" generate --model "$m" --prompt-ids 1 --max-new-tokens 512
 refused 1 nowhere "$ztrain" generate --model nowhere --prompt-ids 1
-refused 1 'config.json asks for' "$ztrain" generate --model "$models/llama3" --config "$m" --prompt-ids 1
+refused 1 'config.json requires' "$ztrain" generate --model "$models/llama3" --config "$m" --prompt-ids 1
 "$ztrain" generate --help | grep -q -- --top-p && good || bad '--help'
 if test -w /dev/full; then
 	for command in --help 'generate --help' "--model $models/qwen3_tied --steps 1 --seq 8"; do

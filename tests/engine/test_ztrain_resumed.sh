@@ -41,7 +41,7 @@ for form in native deepspeed universal; do
 	# ---- values: without the options the step's hold
 	run a --clip 0.5 --resume "half-$form" || bad "$form: resumed without the options"
 	has_text "$form: what differs" 'lr: the step has 0.001' 'beta2: the step has 0.95, this run would have 0.999;' \
-		'eps: the step has' 'weight_decay: the step has 0.1' "the step's holds" 'had not stopped'
+		'eps: the step has' 'weight_decay: the step has 0.1' "using the step's" 'had not stopped'
 	tail_of whole a && good || bad "$form: the step's values hold"
 	# Neither an option nor the file states them: the step's hold, and nothing differs.
 	config=bare.json run bare $own || bad 'a whole run without an optimizer in the file'
@@ -50,7 +50,7 @@ for form in native deepspeed universal; do
 	lacks_text "$form: no value is stated" 'lr: the step' 'lr of group' 'beta2' 'eps: the step' 'weight_decay: the step'
 	tail_of bare b && good || bad "$form: the step's values hold without a line"
 	config=bare.json run b --clip 0.5 --lr 5e-4 --resume "bare-$form" || bad "$form: resumed with a rate"
-	has_text "$form: a rate is stated" '--lr says 0.0005, which'
+	has_text "$form: a rate is stated" '--lr says 0.0005; using'
 	# Equal values are not said.
 	run a $own --resume "half-$form" || bad "$form: resumed with the options"
 	has_text "$form: the same run" 'had not stopped'
@@ -59,14 +59,14 @@ for form in native deepspeed universal; do
 
 	# ---- others are stated
 	run b --clip 0.5 --lr 5e-4 --weight-decay 0.3 --resume "half-$form" || bad "$form: other options"
-	has_text "$form: other options hold" 'lr: the step has 0.001' '--lr says 0.0005, which' '--weight-decay says 0.3, which' \
-		'which holds' 'another run: lr, weight_decay' 'beta2: the step has 0.95,'
+	has_text "$form: other options hold" 'lr: the step has 0.001' '--lr says 0.0005; using' '--weight-decay says 0.3; using' \
+		'using the option' 'differs in: lr, weight_decay' 'beta2: the step has 0.95,'
 	lacks_text "$form: no promise" 'had not stopped'
 	awk '{ print $6 }' b.log | sort -u | grep -qx 0.00050000000000000001 && good || bad "$form: --lr 5e-4 is the rate"
 	run b $own --lr 1e-3 --clip 0.25 --resume "half-$form" || bad "$form: another clipping"
-	has_text "$form: another clipping" 'gradient_clipping: the step has 0.5' 'this run 0.25' 'another run: gradient_clipping'
+	has_text "$form: another clipping" 'gradient_clipping: the step has 0.5' 'this run 0.25' 'differs in: gradient_clipping'
 	run b $own --lr-scheduler linear --resume "half-$form" || bad "$form: a schedule where there was none"
-	has_text "$form: a schedule" 'schedule: the step has none' 'linear' 'another run: schedule'
+	has_text "$form: a schedule" 'schedule: the step has none' 'linear' 'differs in: schedule'
 
 	# ---- model
 	for change in 's/"rope_theta": *[0-9.]*/"rope_theta": 5000/' 's/"rms_norm_eps": *[-0-9.e]*/"rms_norm_eps": 1e-3/'; do
@@ -77,7 +77,7 @@ for form in native deepspeed universal; do
 		model=other run c $own --resume "half-$form" && bad "$form: another $key is trained" || good
 		has_text "$form: another $key" "$key: the step was trained with" 'config.json has' '--allow-other-model'
 		model=other run c $own --resume "half-$form" --allow-other-model || bad "$form: another $key, allowed"
-		has_text "$form: another $key, allowed" "model: $key: the step has" "another run: $key"
+		has_text "$form: another $key, allowed" "model: $key: the step has" "differs in: $key"
 		lacks_text "$form: another $key, allowed" 'had not stopped'
 	done
 	"$zckpt" verify -q --full "half-$form" > said 2>&1 && good || bad "$form verifies"
@@ -86,7 +86,7 @@ done
 rm -rf other && cp -r "$models/qwen3_tied" other
 sed 's/"rms_norm_eps": [0-9.e-]*/"rms_norm_eps": 0.25/' "$models/qwen3_tied/config.json" > other/config.json
 model=other run c $own --eps 1e-5 --resume half-native --allow-other-model || bad 'two keys'
-has_text 'two keys' 'another run: rms_norm_eps, eps'
+has_text 'two keys' 'differs in: rms_norm_eps, eps'
 
 # ---- schedule: of a file it is this run's
 sched() { sed '$d' z.json; echo ', "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": '"$1"', "warmup_max_lr": "auto"}}}'; }
@@ -99,20 +99,20 @@ has_text 'the same schedule' 'had not stopped'
 lacks_text 'the same schedule' 'the step has'
 tail_of whole a && good || bad 'the same schedule'
 config=s5.json run b $own --resume s || bad 'another schedule'
-has_text 'another schedule' 'schedule.warmup: the step has 4' 'this run 5' 'another run: schedule'
+has_text 'another schedule' 'schedule.warmup: the step has 4' 'this run 5' 'differs in: schedule'
 config=s4.json run b $own --lr 5e-4 --resume s || bad 'another maximum'
-has_text 'another maximum' 'schedule.max_lr: the step has 0.001' 'this run 0.0005' 'another run: schedule'
+has_text 'another maximum' 'schedule.max_lr: the step has 0.001' 'this run 0.0005' 'differs in: schedule'
 lacks_text 'another maximum' 'had not stopped'
 config=s4.json run b $own --lr 5e-4 --resume s --quiet || bad quiet
 has_text 'quiet, and another maximum' 'schedule.max_lr: the step has 0.001'
 run b $own --resume s || bad 'no schedule'
-has_text 'no schedule' 'schedule: the step has' 'another run: '
+has_text 'no schedule' 'schedule: the step has' 'differs in: '
 run l $own --lr-scheduler linear --save l --stop-at 3 || bad linear
 run a $own --lr-scheduler linear --resume l || bad 'linear again'
 has_text 'linear again' 'had not stopped'
 lacks_text 'linear again' 'the step has'
 run b $own --lr-scheduler linear --steps 9 --resume l || bad 'more steps'
-has_text 'more steps' 'schedule.total: the step has 6' 'this run 9' 'another run: schedule'
+has_text 'more steps' 'schedule.total: the step has 6' 'this run 9' 'differs in: schedule'
 run b $own --lr-scheduler linear --lr 5e-4 --resume l || bad 'linear, another rate'
 has_text 'linear, another rate' 'lr: the step has 0.001' '--lr says 0.0005'
 awk '{ print $6 }' b.log | head -n 1 | grep -q '^0[.]00025' && good || bad 'half of 5e-4 after half of the steps'

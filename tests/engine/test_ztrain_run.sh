@@ -58,15 +58,15 @@ if [ -n "$mpi" ]; then
 	train 2 --accumulation 3 --steps 4 --eval-rows 7 --eval-every 2
 	diff one steps > said && good || bad 'two ranks have the bits of one'
 	train 3 --accumulation 2 --steps 4 --eval-rows 7 --eval-every 4 || bad 'three ranks'
-	has_text 'three ranks say it' '3 ranks are no power of two'
+	has_text 'three ranks say it' '3 ranks is not a power of two'
 	awk '{ print ($3 == "loss" && $4 > 0) }' steps | sort -u | grep -qx 1 && good || bad 'three ranks train'
 fi
 train 1 --accumulation 6 --steps 2 --eval-rows 7 --save half --save-format deepspeed || bad half
 train 1 --accumulation 6 --steps 4 --eval-rows 7 --eval-every 2 --save half --resume auto || bad 'other half'
 diff <(tail -n 2 one) steps > said && good || bad 'evaluation after resuming'
-# Nothing is left to train: what was resumed is evaluated.
+# No steps are left to train: what was resumed is evaluated.
 train 1 --accumulation 6 --steps 4 --eval-rows 7 --resume half || bad 'a run that is over'
-{ [ ! -s steps ] && grep -q "^nothing is left to train after step 4; eval loss $(tail -n 1 one | sed 's/.*eval loss //')\$" said; } &&
+{ [ ! -s steps ] && grep -q "^no steps left to train after step 4; eval loss $(tail -n 1 one | sed 's/.*eval loss //')\$" said; } &&
 	good || bad 'a run that is over is evaluated'
 tail -n 7 rows.jsonl > last.jsonl
 head -n 33 rows.jsonl > first.jsonl
@@ -107,22 +107,22 @@ train 1 --accumulation 2 --steps 6 --log run.jsonl
 
 # ---- bits
 train 1 --accumulation 8 --steps 2 --save b || bad bits
-has_text 'what has the same bits' '1 x 8 = 8 units of 1 rows' '1, 2, 4, 8 ranks'
+has_text 'what has the same bits' '1 x 8 = 8 micro-batches of 1 rows' '1, 2, 4, 8 ranks'
 train 1 --accumulation 8 --steps 3 --save b --resume auto
-has_text 'as if it had not stopped' 'bits: as if the run of 1 ranks x 8 micro-batches'
+has_text 'as if it had not stopped' 'bits: bit-identical, as if the run of 1 ranks x 8 micro-batches'
 train 1 --accumulation 4 --steps 4 --save b --resume auto
-has_text 'another number of units' 'ranks x accumulation is another'
+has_text 'another number of units' 'ranks x accumulation differs'
 train 1 --accumulation 4 --steps 5 --save b --resume auto --loss tokens
-has_text 'another mean' 'the loss is another mean'
+has_text 'another mean' '--loss differs'
 
 # ---- config
 train 1 --steps 1 --clip 0.5 --eps 1e-6 --save c --save-format deepspeed || bad 'auto'
-has_text 'filled in' 'gradient_clipping 0.5' '1e-06' 'not stated: the default'
+has_text 'filled in' 'gradient_clipping 0.5' '1e-06' 'default'
 "$zckpt" inspect --json c > inspected 2> said || bad inspect
 # A member of torch's archive is stored as it is.
 grep -qa gradient_clipping c/global_step1/mp_rank_00_model_states.pt && good || bad 'ds_config is in the step'
 train 1 --steps 1 --weight-decay 0.2
-{ [ $? = 1 ] && grep -q 'make them agree' said; } && good || bad 'a stated value that the file contradicts'
+{ [ $? = 1 ] && grep -q 'make them equal' said; } && good || bad 'a stated value that the file contradicts'
 train 1 --steps 4 --lr-scheduler cosine --warmup-steps 2 || bad cosine
 awk '{ print $6 }' steps | tr '\n' ' ' > said
 grep -q '^0 0[.]00050*[1]* 0[.]001 0[.]00050*[1]* ' said && good || bad 'the cosine after two steps of warm-up'
@@ -152,14 +152,14 @@ has_text 'a list that hides every GPU' 'ERROR'
 # as deepspeed's launcher sets it, whatever the host has; a build without CUDA goes on, and says so once
 if ! ls /dev/nvidia[0-9]* > devices 2>&1 && "$ztrain" --device cuda --model "$models/qwen3" --random --lr 1e-3 --steps 0 2>&1 | grep -q 'without CUDA'; then
 	CUDA_VISIBLE_DEVICES=0 train 1 --steps 1 && good || bad 'without CUDA: the variable stops it'
-	has_text 'without CUDA' 'note: CUDA_VISIBLE_DEVICES is "0", and this program was built without CUDA'
+	has_text 'without CUDA' 'note: runs on CPUs: CUDA_VISIBLE_DEVICES is "0", but this program was built without CUDA'
 	CUDA_VISIBLE_DEVICES=0 train 1 --steps 1 --device cpu && ! grep -q CUDA said && good || bad '--device cpu: said all the same'
 fi
 LOCAL_RANK=1 "$ztrain" --check-launch > said 2>&1 && good || bad 'LOCAL_RANK alone'
-has_text 'LOCAL_RANK alone' 'LOCAL_RANK is "1", and RANK and WORLD_SIZE are not set: this process trains alone'
+has_text 'LOCAL_RANK alone' 'LOCAL_RANK is "1", but RANK and WORLD_SIZE are not set: this process trains alone'
 # as accelerate launch starts one process where it was to start several
 ACCELERATE_MIXED_PRECISION=no MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 train 1 --steps 1 || bad 'alone below accelerate launch'
-has_text 'accelerate launch' 'it started this one alone'
+has_text 'accelerate launch' 'started only this process'
 
 # ---- the manual has every option, and no other
 "$ztrain" --help --all | grep -o '^  --[a-z0-9-]*' | tr -d ' ' | sort -u > options

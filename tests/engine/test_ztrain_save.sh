@@ -69,7 +69,7 @@ done
 wanted 1 2 > want
 same 1 2 'DeepSpeed' --save-format deepspeed --save-buffer 4MiB
 train 1 1 --save all --save-buffer 4MiB
-grep -q 'a save of 9.4 MB a rank goes through a buffer of 4.2 MB: the other 5.2 MB .*(assumed, not measured)' said && good ||
+grep -q 'a save writes 9.4 MB per rank through a buffer of 4.2 MB: the other 5.2 MB .*(assumed, not measured)' said && good ||
 	bad 'the sentence about the buffer'
 train 1 1 --save all --save-buffer full
 grep -q 'goes through a buffer' said && bad 'a full buffer' || good
@@ -142,7 +142,7 @@ if command -v strace > /dev/null && strace -o /dev/null true 2> /dev/null; then
 	until grep -q '^step 2' said; do sleep 0.1; done
 	pkill -TERM -P $run
 	wait $run
-	[ $? = 1 ] && grep -q 'was not over 1.0 s after the signal' said && [ ! -e all/latest ] && good ||
+	[ $? = 1 ] && grep -q 'did not finish within 1.0 s after the signal' said && [ ! -e all/latest ] && good ||
 		bad '--grace is over before the save'
 	rm -rf all
 fi

@@ -81,16 +81,16 @@ says() {
 }
 rank 0 3 zero & rank 1 3 one & wait $!
 wait
-says zero 'rank 2 did not come to port [0-9]* of this host within 2 s'
-says one 'rank 0 ended the meeting: rank 2 did not come'
+says zero 'rank 2 did not connect to port [0-9]* within 2 s'
+says one 'rank 0 ended the rendezvous: rank 2 did not connect'
 
 # one is started twice: the second one ends at once, the first waits for those that are missing
 rank 0 3 zero & rank 1 3 one &
 sleep 1
 rank 1 3 two && bad 'a rank that is there twice has status 0'
 wait
-says two 'refused by rank 0: rank 1 is here already, as process'
-says zero 'rank 2 did not come .* 1 connection was refused: rank 1 is here already'
+says two 'refused by rank 0: rank 1 was started twice: it already runs as process'
+says zero 'rank 2 did not connect .* 1 connection was refused: rank 1 was started twice'
 
 rank 0 2 zero & rank 1 3 one
 wait
@@ -98,13 +98,13 @@ says one 'refused by rank 0: rank 1 was started as one of 3 ranks, rank 0 as one
 says zero 'rank 1 was started as one of 3 ranks'
 
 rank 1 2 one
-says one 'rank 0 is not at port [0-9]* of "127.0.0.1" (.*Connection refused)'
+says one 'rank 0 does not answer at port [0-9]* of "127.0.0.1" (.*Connection refused)'
 rank 1 2 one MASTER_ADDR=no-such-host.invalid
 says one '"no-such-host.invalid" (.*)'
 rank 1 2 one MASTER_ADDR=
-says one 'MASTER_ADDR: it is not set'
+says one 'MASTER_ADDR: not set'
 rank 1 2 one MASTER_PORT=many
-says one 'MASTER_PORT: "many" is no number'
+says one 'MASTER_PORT: "many" is not a number'
 
 # another job at the same port, and another program
 rank 0 2 zero TORCHELASTIC_RUN_ID=a &
@@ -121,9 +121,9 @@ c, a = s.accept(); c.recv(4096); c.send(b"HTTP/1.0 400 Bad Request\r\n\r\n" + b"
 	other=$!
 	sleep 0.5
 	rank 1 2 one
-	says one 'something answers that is not ztrain'
+	says one 'a program answers that is not ztrain'
 	rank 0 2 zero
-	says zero "port $port, where the ranks of this job are to meet, is taken"
+	says zero "rendezvous port $port is in use"
 	# a store of torchrun's there, as far as ranks know: they meet behind it
 	if rank 0 2 zero TORCHELASTIC_RUN_ID=c TORCHELASTIC_USE_AGENT_STORE=True & rank 1 2 one TORCHELASTIC_RUN_ID=c \
 		TORCHELASTIC_USE_AGENT_STORE=True && wait $!; then good; else bad 'beside a program at MASTER_PORT'; fi
@@ -168,5 +168,5 @@ if has_ranks; then
 fi
 # MPI that sees one rank of two: each would train by itself
 PMI_SIZE=2 PMI_RANK=0 MASTER_ADDR='' timeout -k 5 60 "$ztrain" --check-launch > said 2>&1 && bad 'a rank that MPI leaves alone has status 0'
-if "$ztrain" --version | grep -q MPI; then says said 'started 2 processes, and MPI counts 1'; fi
+if "$ztrain" --version | grep -q MPI; then says said 'started 2 processes, but MPI counts 1'; fi
 finish

@@ -38,14 +38,14 @@ train --steps 8 --save-every 2 --save whole || bad 'a run'
 digest whole/global_step8 > want
 mkdir none && cp -r whole/global_step4 none && echo global_step4 > none/latest && rm none/global_step4/rest.pt
 sums none > before
-refused 'no whole step' 'global_step4.*none is whole.*: RANK_FILE_MISSING: rest.pt: absent' --steps 4 --save-every 2 --save none --resume auto
+refused 'no whole step' 'global_step4.*none is complete.*: RANK_FILE_MISSING: rest.pt: absent' --steps 4 --save-every 2 --save none --resume auto
 sums none > after; cmp -s before after && good || bad 'no whole step: the folder is another one'
-refused 'no whole step in DIR' 'global_step4.*none is whole' --steps 4 --resume none
+refused 'no whole step in DIR' 'global_step4.*none is complete' --steps 4 --resume none
 
 # a step that is not whole is passed over, with the reason, and is saved again
 cp -r whole broken && rm broken/global_step8/rest.pt
 train --steps 8 --save-every 2 --save broken --resume auto || bad 'a broken newest step'
-says 'passed over' 'passed over broken/global_step8: '
+says 'passed over' 'skipped broken/global_step8: '
 says 'the one before' 'resumed at step 6 from broken/global_step6'
 digest broken/global_step8 > got; cmp -s want got && good || bad 'a broken newest step, saved again'
 
@@ -56,7 +56,7 @@ for ranks in 1 2; do
 	printf 'x' | dd of=flipped/global_step8/rank-00000.safetensors bs=1 seek=300001 conv=notrunc 2> dd.said
 	start=; [ $ranks = 1 ] || start="$mpirun -n 2"
 	launch=$start train --steps 8 --save-every 2 --save flipped --resume auto || bad "a flipped bit, $ranks ranks"
-	says "a flipped bit, $ranks ranks" 'passed over flipped/global_step8, which rank [01] found damaged as it was loaded'
+	says "a flipped bit, $ranks ranks" 'skipped flipped/global_step8, which rank [01] found damaged while loading'
 	says "a flipped bit, $ranks ranks" 'resumed at step 6 from flipped/global_step6'
 	"$zckpt" verify -q --full flipped && latest flipped global_step8 'a flipped bit' || bad "a flipped bit, $ranks ranks: verify"
 done
@@ -69,7 +69,7 @@ flip() { # FILE BYTE
 rm -rf flipped && cp -r whole flipped && flip flipped/global_step8/rank-00000.safetensors 20000
 refused 'one bit' 'MANIFEST_HASH_WRONG' --steps 9 --resume flipped/global_step8
 train --steps 8 --save-every 2 --save flipped --resume auto || bad 'one bit, --resume auto'
-says 'one bit, passed over' 'passed over flipped/global_step8, which rank 0 found damaged.*MANIFEST_HASH_WRONG'
+says 'one bit, passed over' 'skipped flipped/global_step8, which rank 0 found damaged.*MANIFEST_HASH_WRONG'
 says 'one bit, the one before' 'resumed at step 6 from flipped/global_step6'
 digest flipped/global_step8 > got; cmp -s want got && good || bad 'one bit, saved again'
 cp -r whole mixed && cp whole/global_step2/rank-00000.safetensors mixed/global_step8
@@ -78,14 +78,14 @@ train --steps 4 --save-every 2 --save zipped --save-format deepspeed || bad 'a r
 file=zipped/global_step4/mp_rank_00_model_states.pt && flip $file $(($(stat -c %s $file) / 2))
 refused 'one bit, deepspeed' 'CRC_WRONG' --steps 9 --resume zipped/global_step4
 train --steps 4 --save-every 2 --save zipped --save-format deepspeed --resume auto || bad 'one bit, deepspeed, auto'
-says 'one bit, deepspeed, passed over' 'passed over zipped/global_step4.*CRC_WRONG'
+says 'one bit, deepspeed, passed over' 'skipped zipped/global_step4.*CRC_WRONG'
 says 'one bit, deepspeed, the one before' 'resumed at step 2 from zipped/global_step2'
 
 # 'latest' decides; the later ones are named; what this run saved may be replaced
 cp -r whole back && "$zckpt" set-latest -q back global_step4
 train --steps 8 --stop-at 6 --save-every 2 --save back --resume auto || bad 'set-latest'
 says 'set-latest' 'resumed at step 4 from back/global_step4'
-says 'later ones' 'did not take back/global_step8, which is later'
+says 'later ones' 'skipped back/global_step8, although it is later'
 latest back global_step6 'the rolled back run'
 train --steps 8 --save-every 2 --save back --resume auto || bad 'set-latest, once more'
 says 'set-latest, once more' 'resumed at step 6 from back/global_step6'
@@ -93,23 +93,23 @@ digest back/global_step8 > got; cmp -s want got && good || bad 'set-latest: anot
 # back once more: what the branch in between saved is not replaced, and the reason is the true one
 "$zckpt" set-latest -q back global_step4
 train --steps 8 --stop-at 6 --save-every 2 --save back --resume auto && bad 'back once more'
-says 'back once more' 'global_step6 is here already, and a branch of this run that was rolled back saved it.*--overwrite-steps'
+says 'back once more' 'global_step6 exists, and it is from a branch of this run that was rolled back.*--overwrite-steps'
 train --steps 8 --stop-at 6 --save-every 2 --save back --resume auto --overwrite-steps && good || bad 'the branch replaced'
 # without 'latest' the two branches are no longer one run
 cp -r whole two && "$zckpt" set-latest -q two global_step4
 train --steps 8 --stop-at 6 --save-every 2 --save two --resume auto && rm two/latest || bad 'two branches'
-refused 'two branches' 'is of run .* is of run\|is of run .* of run .*set-latest' --steps 8 --save two --resume auto
+refused 'two branches' 'is from run .* from run .*set-latest' --steps 8 --save two --resume auto
 
 # another run in the same folder
 cp -r whole other; sums other > before
-refused 'a new run' 'this run starts at step 1: --resume auto' --steps 12 --stop-at 4 --save-every 2 --save other
+refused 'a new run' 'this run starts at step 1: add --resume auto' --steps 12 --stop-at 4 --save-every 2 --save other
 sums other > after; cmp -s before after && good || bad 'a new run: the folder is another one'
 train --steps 12 --stop-at 4 --save-every 2 --save other --overwrite-steps && good || bad '--overwrite-steps'
 latest other global_step4 '--overwrite-steps'
 train --steps 12 --stop-at 6 --save-every 2 --save other --resume auto
 [ $? = 1 ] && good || bad "another run's step 6"
-says "another run's step 6" 'global_step6 is here already, and another run saved it.*--overwrite-steps'
-refused 'from elsewhere' 'global_step8 is here already' --steps 8 --save whole --resume other
+says "another run's step 6" 'global_step6 exists, and it is from another run.*--overwrite-steps'
+refused 'from elsewhere' 'global_step8 exists' --steps 8 --save whole --resume other
 train --steps 8 --save whole2 --resume whole && latest whole2 global_step8 'elsewhere' || bad 'to an empty folder'
 
 # the end of a save that a kill cut short
@@ -181,6 +181,6 @@ wait $first
 
 # a lock that is a link: what it points to stays as it is
 mkdir linked && echo precious > victim && ln -s "$PWD/victim" linked/.ztrain.zckpt-lock
-refused 'a lock that is a link' 'the lock of this folder is a symbolic link' --steps 2 --save linked
+refused 'a lock that is a link' 'the lock file is a symbolic link' --steps 2 --save linked
 [ "$(cat victim)" = precious ] && good || bad 'a lock that is a link: the file is written over'
 finish

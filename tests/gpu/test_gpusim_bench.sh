@@ -62,10 +62,10 @@ done
 # ---- the driver has less than it says
 FAKE_GPU_BYTES=42M bench 1 --model "$models/qwen3" --precision bf16 --stages 1,3 --memory 47M && good ||
 	bad 'less memory than is said'
-[ "$(grep -c 'should fit, and did not; [0-9]* did' said)" = 2 ] && good || bad 'and nobody says so'
+[ "$(grep -c 'were expected to fit and did not; [0-9]* did' said)" = 2 ] && good || bad 'and nobody says so'
 FAKE_GPU_BYTES=20M bench 1 --model "$models/qwen3" --precision bf16 --stages 1 --memory 50M --rows 1 && good || bad 'none at all'
-grep -q '1 row should fit, and did not, nor did fewer' said && grep -q 'no stage fits' said && good || bad 'none, not said'
+grep -q '1 row expected to fit and did not, nor did fewer' said && grep -q 'no stage fits' said && good || bad 'none, not said'
 FAKE_GPU_BYTES=20M bench "${ranks##* }" --model "$models/qwen3" --precision bf16
-{ [ $? != 0 ] && grep -q 'are not there' said; } && good || bad 'a table without the memory'
+{ [ $? != 0 ] && grep -q 'out of GPU memory' said; } && good || bad 'a table without the memory'
 
 finish

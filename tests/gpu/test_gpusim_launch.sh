@@ -45,7 +45,7 @@ for start in "${starts[@]}"; do
 	[ "$(grep -c 'would use one GPU' said)" = 1 ] && good || bad "$start: it is said more than once"
 	lacks "$start, one list" 'NCCL: joining'
 	FAKE_GPUS=1 run "$start" && bad "$start, one GPU"
-	has "$start, one GPU" '2 ranks were started on that host, and it shows 1 GPU: start no more ranks than GPUs'
+	has "$start, one GPU" '2 ranks were started on that host, which has 1 GPU: start at most one rank per GPU'
 	lacks "$start, one GPU" '^step'
 done
 cat > own << 'END'
@@ -57,7 +57,7 @@ chmod +x own
 run "$envrun -n 2 $PWD/own" && good || bad 'a list for each'
 has 'a list for each' '^ *1  [^ ]*  *1    0  0000:04:00.0  a fake GPU, '
 FAKE_GPUS=2 run "$envrun -n 4" && bad '4 ranks, 2 GPUs'
-has '4 ranks, 2 GPUs' 'local rank 2, and 2 GPUs are visible: more ranks were started on this host than it has GPUs'
+has '4 ranks, 2 GPUs' 'local rank 2, but 2 GPUs are visible: this host has fewer GPUs than ranks'
 # no launcher says which rank of its host a rank is: the hosts of the others do
 cat > nolocal << 'END'
 #!/bin/sh
@@ -71,7 +71,7 @@ has 'without LOCAL_RANK' '^ *1  [^ ]*  *1    1  0000:02:00.0'
 sed 's/unset LOCAL_RANK/export LOCAL_RANK=0/' nolocal > samelocal
 chmod +x samelocal
 run "$envrun -n 2 $PWD/samelocal" && bad 'one LOCAL_RANK for all'
-has 'one LOCAL_RANK for all' 'All have local rank 0: their launcher gives none, or it leaked'
+has 'one LOCAL_RANK for all' 'All have local rank 0: their launcher sets none, or LOCAL_RANK leaked'
 # ---- a device for each, or for none: with --device auto
 # auto START OPTION...
 auto() {
@@ -93,7 +93,7 @@ for start in '' "${starts[@]}"; do
 		has "$start, --device cuda, $list" "ank 0 of $n on $host sees no GPU.*: CUDA_VISIBLE_DEVICES is \"$list\""
 	done
 	CUDA_VISIBLE_DEVICES=NoDevFiles auto "$start"
-	has "$start, NoDevFiles" 'SLURM writes that where a job has asked for no GPU'
+	has "$start, NoDevFiles" 'SLURM sets this for a job without GPUs'
 	CUDA_VISIBLE_DEVICES=21000 auto "$start" --device cpu && good || bad "$start, --device cpu"
 	FAKE_GPUS=0 auto "$start" && good || bad "$start, a host without GPUs"
 	FAKE_GPUS=0 run "$start" && bad "$start, --device cuda without GPUs"
@@ -113,6 +113,6 @@ CUDA_VISIBLE_DEVICES=' 0, 1' "$envrun" -n 2 "$sim" --check-launch > said 2>&1 &&
 lacks 'a list with spaces' 'CUDA stops'
 
 "$envrun" -n 2 "$sim" --check-launch > said 2>&1 && good || bad '--check-launch'
-has '--check-launch' '^2 ranks, together by tcp'
+has '--check-launch' '^2 ranks, connected by tcp'
 has '--check-launch' '^rank 1 of 2 on .*, GPU 1: 0000:02:00.0, a fake GPU, GPU-'
 finish

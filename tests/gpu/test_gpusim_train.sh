@@ -149,6 +149,6 @@ done
 
 # ---- refused
 if FAKE_GPU_BYTES=33M train cuda 1 0 1 fp32 llama3 --steps 1; then bad '33 MiB are enough'; else good; fi
-grep -q 'MiB for .* are not there' said && good || bad 'what is not there is not said'
+grep -q 'out of GPU memory: need .* MiB for' said && good || bad 'what is not there is not said'
 if FAKE_GPUS=1 train cuda 2 2 1 fp32 llama3 --steps 1; then bad 'two ranks on one GPU'; else good; fi
 finish

@@ -20,4 +20,4 @@ settings ds.json '{
   zero_optimization: {stage: 2}	# as in the paper
 }'
 trains 0 run 2
-answers 'it is HJSON'
+answers 'HJSON, not plain JSON'

@@ -87,7 +87,7 @@ static struct en_node *stage(struct en_yaml *y)
 		env_text(v, text);
 	if (!all_digits(text)) {
 		en_refuse(&y->ev, true, CKPT_E_CORRUPT, "deepspeed_config.zero_stage", v,
-			  "a whole number wanted");
+			  "expected a whole number");
 		return NULL;
 	}
 	return keep(y, en_node_int(arena(y), atoll(text), made(v)));
@@ -104,7 +104,7 @@ static struct en_node *accumulation(struct en_yaml *y)
 	if (strcmp(text, "auto") != 0 && !all_digits(text))
 		en_refuse(&y->ev, true, CKPT_E_CORRUPT,
 			  "deepspeed_config.gradient_accumulation_steps", v,
-			  "Accelerator() makes a whole number of it, and fails; write digits");
+			  "Accelerator() calls int() on this and would fail; use an integer");
 	if (!all_digits(text))
 		return keep(y, en_node_str(arena(y), "auto", made(v)));
 	return keep(y, en_node_int(arena(y), atoll(text), made(v)));
@@ -125,12 +125,12 @@ static struct en_node *clipping(struct en_yaml *y)
 	f = strtod(text, &end);
 	if (*end || end == text) {
 		en_refuse(&y->ev, true, CKPT_E_CORRUPT, "deepspeed_config.gradient_clipping", v,
-			  "a number wanted");
+			  "expected a number");
 		return NULL;
 	}
 	if (f == 0) {
 		revise(y, "deepspeed_config.gradient_clipping", EN_NO_EFFECT,
-		       "accelerate drops a 0, and DeepSpeed takes its default");
+		       "accelerate drops a 0, and DeepSpeed uses its default");
 		return NULL;
 	}
 	return keep(y, en_node_float(arena(y), f, made(v)));
@@ -150,8 +150,9 @@ static void offload(struct en_yaml *y, struct en_node *zero, const char *key,
 	keep(y, en_node_add(block, "device", en_node_str(arena(y), text, made(v))));
 	if (!strcmp(text, "nvme") && path && path->type == EN_STR) {
 		p = en_node_str(arena(y), path->str, made(path));
-		en_rule(&y->ev, EN_USED, where, path, "accelerate 1.15 loses it on the way, and "
-			"DeepSpeed would write to a folder named \"none\"");
+		en_rule(&y->ev, EN_USED, where, path,
+			"accelerate 1.15 loses this value, and DeepSpeed would write to a folder "
+			"named \"none\"");
 		keep(y, en_node_add(block, "nvme_path", p));
 	} else if (path) {
 		en_rule(&y->ev, EN_NO_EFFECT, where, path, "the device is not nvme");
@@ -237,13 +238,13 @@ static void beside(struct en_yaml *y)
 		snprintf(path, sizeof(path), "deepspeed_config.%s", not_beside[i]);
 		if (v)
 			en_refuse(&y->ev, true, CKPT_E_MISMATCH, path, v,
-				  "beside deepspeed_config_file accelerate does not take it; the "
-				  "DeepSpeed file is the place");
+				  "accelerate rejects this key together with "
+				  "deepspeed_config_file; move it to the DeepSpeed file");
 	}
 	if (y->mixed)
 		en_refuse(&y->ev, true, CKPT_E_MISMATCH, "mixed_precision", y->mixed,
-			  "beside deepspeed_config_file accelerate does not take it; the DeepSpeed "
-			  "file says fp16 or bf16");
+			  "accelerate rejects this key together with deepspeed_config_file; enable "
+			  "fp16 or bf16 in the DeepSpeed file");
 }
 
 static void auto_is(struct en_yaml *y, const char *path, struct en_node *v)
@@ -254,7 +255,7 @@ static void auto_is(struct en_yaml *y, const char *path, struct en_node *v)
 		return;
 	v->at = old->at;
 	v->at.from = EN_FROM_AUTO;
-	v->at.why = "what accelerate has without a word in the YAML";
+	v->at.why = "accelerate's default if the YAML has no value";
 	en_node_replace(old, v);
 }
 
@@ -268,7 +269,7 @@ static void plugin(struct en_yaml *y)
 				    en_node_int(arena(y), 1, made(NULL))));
 	if (!en_node_get(tree, "zero_optimization"))
 		en_refuse(&y->ev, true, CKPT_E_CORRUPT, "zero_optimization", NULL,
-			  "accelerate wants this block in the DeepSpeed configuration");
+			  "accelerate requires this block in the DeepSpeed configuration");
 	auto_is(y, "zero_optimization.stage", en_node_int(arena(y), 2, made(NULL)));
 	auto_is(y, "zero_optimization.offload_optimizer.device",
 		en_node_str(arena(y), "none", made(NULL)));
@@ -280,7 +281,7 @@ static void plugin(struct en_yaml *y)
 	auto_is(y, "bf16.enabled", en_node_bool(arena(y), false, made(NULL)));
 	if (print && never) {
 		en_rule(&y->ev, EN_NO_EFFECT, "steps_per_print", print,
-			"accelerate puts infinity there: DeepSpeed prints nothing");
+			"accelerate sets it to infinity: DeepSpeed prints nothing");
 		if (!y->ev.rc)
 			y->ev.cfg->verdict[y->ev.cfg->n_verdicts - 1].theirs = true;
 		en_node_replace(print, never);
@@ -296,7 +297,7 @@ static int read_file(struct en_yaml *y, const struct en_node *v)
 	beside(y);
 	if (v->type != EN_STR) {
 		en_refuse(&y->ev, true, CKPT_E_CORRUPT, "deepspeed_config.deepspeed_config_file", v,
-			  "the name of a file wanted");
+			  "expected a file name");
 		return 0;
 	}
 	rc = en_config_read_deepspeed(y->ev.cfg, v->str, y->ev.err);
@@ -315,7 +316,7 @@ static uint32_t count(struct en_yaml *y, const char *key, uint32_t dflt)
 		return dflt;
 	if (v->type == EN_INT && v->i >= 0 && v->i < 1 << 24)
 		return (uint32_t)v->i;
-	en_refuse(&y->ev, true, CKPT_E_CORRUPT, key, v, "a number of at least 0 wanted");
+	en_refuse(&y->ev, true, CKPT_E_CORRUPT, key, v, "expected a number of 0 or more");
 	return dflt;
 }
 
@@ -331,18 +332,18 @@ static void processes(struct en_yaml *y, uint32_t stated)
 	l->num_processes = v ? count(y, "num_processes", 0) : stated;
 	if (v && v->type == EN_INT && !v->i)
 		en_refuse(&y->ev, true, CKPT_E_CORRUPT, "num_processes", v,
-			  "at least 1 process is wanted");
+			  "expected 1 process or more");
 	else if (!l->num_processes)
 		en_refuse(&y->ev, true, CKPT_E_USAGE, "num_processes", v,
-			  "it is not in the file, so it has to be stated");
+			  "missing in the file, and not given as an option");
 	if (l->machine_rank >= l->num_machines && l->num_machines)
 		en_refuse(&y->ev, false, CKPT_E_MISMATCH, "machine_rank",
-			  given(y->root, "machine_rank"), "there are %u machines, from 0 on",
-			  l->num_machines);
+			  given(y->root, "machine_rank"),
+			  "expected a number below %u, the number of machines", l->num_machines);
 	if (l->num_machines && l->num_processes % l->num_machines)
 		en_refuse(&y->ev, false, CKPT_E_MISMATCH, "num_processes", v,
-			  "%u processes are not the same number on each of %u machines",
-			  l->num_processes, l->num_machines);
+			  "%u processes cannot be divided over %u machines", l->num_processes,
+			  l->num_machines);
 }
 
 static void mixed_precision(struct en_yaml *y)
@@ -355,8 +356,9 @@ static void mixed_precision(struct en_yaml *y)
 	l->mixed_precision = "no";
 	y->mixed = v;
 	if (v && v->type == EN_BOOL && !v->i) {
-		revise(y, "mixed_precision", EN_USED, "without quotes YAML reads no as false, and "
-		       "accelerate fails; it is taken as \"no\"");
+		revise(y, "mixed_precision", EN_USED,
+		       "YAML reads no without quotes as false, and accelerate fails; read as "
+		       "\"no\"");
 		return;
 	}
 	if (!v && old && old->type == EN_BOOL && old->i) {
@@ -372,7 +374,7 @@ static void mixed_precision(struct en_yaml *y)
 		l->mixed_precision = "bf16";
 	else if (strcmp(text, "no") != 0)
 		en_refuse(&y->ev, strcmp(text, "fp8") != 0, CKPT_E_UNSUPPORTED, "mixed_precision",
-			  v, "\"no\", \"fp16\" and \"bf16\" are built");
+			  v, "expected \"no\", \"fp16\" or \"bf16\"");
 }
 
 static const char *text_of(struct en_yaml *y, const struct en_node *dict, const char *key)
@@ -400,19 +402,16 @@ static bool distributed(struct en_yaml *y)
 
 	if (env && !en_node_is_str(env, "LOCAL_MACHINE"))
 		en_refuse(&y->ev, false, CKPT_E_UNSUPPORTED, "compute_environment", env,
-			  "the engine runs on the machines it is started on");
+			  "unsupported: ztrain runs on the machines where it is started");
 	if (!v)
 		en_refuse(&y->ev, true, CKPT_E_CORRUPT, "distributed_type", NULL,
-			  "it is not in the file; DEEPSPEED belongs there");
+			  "missing; set it to DEEPSPEED");
 	else if (en_node_is_str(v, "FSDP"))
 		en_refuse(&y->ev, false, CKPT_E_UNSUPPORTED, "distributed_type", v,
-			  "FSDP cuts and saves parameters in its own way; DEEPSPEED with "
-			  "zero_stage 3 "
-			  "is the same idea, and what is built here");
+			  "FSDP is unsupported; DEEPSPEED with zero_stage 3 is the equivalent");
 	else if (!en_node_is_str(v, "DEEPSPEED"))
-		en_refuse(
-			&y->ev, false, CKPT_E_UNSUPPORTED, "distributed_type", v,
-			"DEEPSPEED is read; with zero_stage 0 it is plain data-parallel training");
+		en_refuse(&y->ev, false, CKPT_E_UNSUPPORTED, "distributed_type", v,
+			  "unsupported; use DEEPSPEED (zero_stage 0 is plain data parallelism)");
 	return v && en_node_is_str(v, "DEEPSPEED");
 }
 

@@ -19,17 +19,16 @@ static const struct key top[] = {
 	{ "num_processes", EN_USED, "" },
 	{ "num_machines", EN_USED, "" },
 	{ "machine_rank", EN_USED, "" },
-	{ "main_process_ip", EN_NO_EFFECT, "the launcher of the ranks says where they meet" },
-	{ "main_process_port", EN_NO_EFFECT, "the launcher of the ranks says where they meet" },
+	{ "main_process_ip", EN_NO_EFFECT, "set by the launcher of the ranks" },
+	{ "main_process_port", EN_NO_EFFECT, "set by the launcher of the ranks" },
 	{ "mixed_precision", EN_USED, "" },
 	{ "fp16", EN_USED, "deprecated: read as mixed_precision" },
 	{ "deepspeed_config", EN_USED, "" },
-	{ "debug", EN_NO_EFFECT, "there is no Python here" },
-	{ "use_cpu", EN_NO_EFFECT, "the command line says where the engine runs" },
-	{ "gpu_ids", EN_NO_EFFECT, "CUDA_VISIBLE_DEVICES says which GPUs there are; set it where "
-	  "the ranks are started" },
-	{ "rdzv_backend", EN_NO_EFFECT, "there is no torchrun here" },
-	{ "same_network", EN_NO_EFFECT, "there is no torchrun here" },
+	{ "debug", EN_NO_EFFECT, "ztrain does not run Python" },
+	{ "use_cpu", EN_NO_EFFECT, "ztrain runs where it is started" },
+	{ "gpu_ids", EN_NO_EFFECT, "set CUDA_VISIBLE_DEVICES where the ranks are started" },
+	{ "rdzv_backend", EN_NO_EFFECT, "ztrain does not use torchrun's settings" },
+	{ "same_network", EN_NO_EFFECT, "ztrain does not use torchrun's settings" },
 	{ "main_training_function", EN_NO_EFFECT, "it is for TPUs" },
 	{ "enable_cpu_affinity", EN_NO_EFFECT, "the launcher of the ranks binds them" },
 	{ "downcast_bf16", EN_NO_EFFECT, "it is for TPUs" },
@@ -41,13 +40,13 @@ static const struct key top[] = {
 	{ "tpu_env", EN_NO_EFFECT, "it is for TPUs" },
 	{ "command_file", EN_NO_EFFECT, "it is for TPUs" },
 	{ "commands", EN_NO_EFFECT, "it is for TPUs" },
-	{ "dynamo_backend", EN_NO_EFFECT, "there is no Python here" },
-	{ "dynamo_config", EN_NO_EFFECT, "there is no Python here" },
+	{ "dynamo_backend", EN_NO_EFFECT, "ztrain does not run Python" },
+	{ "dynamo_config", EN_NO_EFFECT, "ztrain does not run Python" },
 	{ "fsdp_config", EN_NO_EFFECT, "distributed_type is not FSDP" },
 	{ "megatron_lm_config", EN_NO_EFFECT, "distributed_type is not MEGATRON_LM" },
-	{ "mpirun_config", EN_NO_EFFECT, "mpirun is called by the user" },
-	{ "fp8_config", EN_NO_EFFECT, "fp8 is not built" },
-	{ "parallelism_config", EN_REFUSED, "accelerate takes it with FSDP 2 only" },
+	{ "mpirun_config", EN_NO_EFFECT, "start mpirun yourself" },
+	{ "fp8_config", EN_NO_EFFECT, "fp8 is not supported" },
+	{ "parallelism_config", EN_REFUSED, "accelerate uses it with FSDP 2 only" },
 };
 
 static const struct key of_deepspeed[] = {
@@ -60,12 +59,12 @@ static const struct key of_deepspeed[] = {
 	{ "offload_param_nvme_path", 0, "" },
 	{ "zero3_save_16bit_model", EN_USED, "" },
 	{ "deepspeed_config_file", EN_USED, "" },
-	{ "zero3_init_flag", EN_NO_EFFECT, "models are always built in pieces" },
+	{ "zero3_init_flag", EN_NO_EFFECT, "ztrain always builds models in parts" },
 	{ "deepspeed_multinode_launcher", EN_NO_EFFECT, "the ranks are started by mpirun or srun" },
 	{ "deepspeed_hostfile", EN_NO_EFFECT, "the ranks are started by mpirun or srun" },
 	{ "deepspeed_exclusion_filter", EN_NO_EFFECT, "the ranks are started by mpirun or srun" },
 	{ "deepspeed_inclusion_filter", EN_NO_EFFECT, "the ranks are started by mpirun or srun" },
-	{ "deepspeed_moe_layer_cls_names", EN_NO_EFFECT, "the engine has no experts" },
+	{ "deepspeed_moe_layer_cls_names", EN_NO_EFFECT, "ztrain has no mixture of experts" },
 };
 
 #define N_TOP CK_ARRAY_LEN(top)
@@ -116,8 +115,8 @@ static void unknown_top(struct en_yaml *y, const struct en_node *v)
 		snprintf(hint, sizeof(hint), "; it belongs under deepspeed_config");
 	else if (like)
 		snprintf(hint, sizeof(hint), "; is it \"%s\"?", like->name);
-	en_refuse(&y->ev, true, CKPT_E_CORRUPT, v->key, v,
-		  "accelerate has no such key at the top%s", hint);
+	en_refuse(&y->ev, true, CKPT_E_CORRUPT, v->key, v, "accelerate has no such top-level key%s",
+		  hint);
 }
 
 /* The key of DeepSpeed's own that was meant, if it is one: stage3_x, x, or in an offload block. */
@@ -134,16 +133,15 @@ static void unknown_deepspeed(struct en_yaml *y, const char *path, const struct 
 	if (en_key_find(EN_B_ZERO, name) &&
 	    !strcmp(name, "stage3_gather_16bit_weights_on_model_save"))
 		en_rule(&y->ev, EN_IGNORED, path, v,
-			"accelerate passes over it without a word; its "
-			"name there is zero3_save_16bit_model");
+			"accelerate ignores it silently; its name in accelerate is "
+			"zero3_save_16bit_model");
 	else if (is_deepspeeds(name))
 		en_rule(&y->ev, EN_IGNORED, path, v,
-			"accelerate passes over it without a word; it is "
-			"a key of DeepSpeed's, for a deepspeed_config_file");
+			"accelerate ignores it silently; it is a DeepSpeed key, for a "
+			"deepspeed_config_file");
 	else
-		en_rule(&y->ev, EN_IGNORED, path, v,
-			"accelerate passes over it without a word%s%s%s", like ? "; is it \"" : "",
-			like ? like->name : "", like ? "\"?" : "");
+		en_rule(&y->ev, EN_IGNORED, path, v, "accelerate ignores it silently%s%s%s",
+			like ? "; is it \"" : "", like ? like->name : "", like ? "\"?" : "");
 }
 
 static void under_deepspeed(struct en_yaml *y)
@@ -178,7 +176,7 @@ void en_yaml_keys(struct en_yaml *y)
 		under_deepspeed(y);
 	else
 		en_refuse(&y->ev, true, CKPT_E_CORRUPT, "deepspeed_config", y->ds,
-			  "a mapping of keys wanted");
+			  "expected a mapping of keys");
 	if (y->ds->type != EN_DICT)
 		y->ds = NULL;
 }

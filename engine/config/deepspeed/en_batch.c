@@ -52,11 +52,11 @@ static bool derive(struct en_resolve *ev, struct batch *b)
 		set(ev, b, TRAIN, v[MICRO] * v[ACC] * b->world,
 		    "micro-batch x accumulation x ranks");
 	} else if (b->has[TRAIN]) {
-		set(ev, b, ACC, 1, "not said");
+		set(ev, b, ACC, 1, "not given");
 		set(ev, b, MICRO, over(v[TRAIN], b->world), "train batch / ranks, rounded down");
 	} else if (b->has[MICRO]) {
 		set(ev, b, TRAIN, v[MICRO] * b->world, "micro-batch x ranks");
-		set(ev, b, ACC, 1, "not said");
+		set(ev, b, ACC, 1, "not given");
 	} else {
 		return false;
 	}
@@ -68,11 +68,12 @@ static void too_few(struct en_resolve *ev, const struct batch *b, enum which w)
 	const struct en_node *v = en_given(ev, EN_B_TOP, names[w]);
 
 	if (v && v->at.from != EN_FROM_DERIVED)
-		en_refuse(ev, true, CKPT_E_MISMATCH, names[w], v, "it has to be greater than 0");
+		en_refuse(ev, true, CKPT_E_MISMATCH, names[w], v, "must be above 0");
 	else
 		en_refuse(ev, true, CKPT_E_MISMATCH, names[w], NULL,
-			  "%" PRId64 " is left of train_batch_size %" PRId64 " for %" PRId64
-			  " ranks, it has to be greater than 0", b->v[w], b->v[TRAIN], b->world);
+			  "it becomes %" PRId64 " with train_batch_size %" PRId64 " on %" PRId64
+			  " ranks; must be above 0",
+			  b->v[w], b->v[TRAIN], b->world);
 }
 
 /* What would fit, near to what is said. */
@@ -122,19 +123,19 @@ void en_batch(struct en_resolve *ev)
 		b.v[w] = b.has[w] ? ev->value[k].i : 0;
 		if (b.v[w] > MAX_BATCH || b.v[w] < -MAX_BATCH) {
 			en_refuse(ev, false, CKPT_E_MISMATCH, names[w], ev->given[k].v,
-				  "batches above 2^31 are not taken");
+				  "a batch is at most 2^31 samples");
 			return;
 		}
 	}
 	if (b.has[MICRO] && b.has[ACC] && (b.v[MICRO] > 1 << 20 || b.v[ACC] > 1 << 20)) {
 		en_refuse(ev, false, CKPT_E_MISMATCH, names[MICRO],
 			  en_given(ev, EN_B_TOP, names[MICRO]),
-			  "a micro-batch or accumulation above 2^20 is not taken");
+			  "micro-batch and accumulation are at most 2^20");
 		return;
 	}
 	if (derive(ev, &b))
 		check(ev, &b);
 	else
 		en_refuse(ev, true, CKPT_E_MISMATCH, names[TRAIN], NULL,
-			  "train_batch_size or train_micro_batch_size_per_gpu needs to be given");
+			  "give train_batch_size or train_micro_batch_size_per_gpu");
 }

@@ -27,17 +27,17 @@ static void precision(struct en_resolve *ev)
 	if (fp16 && bf16)
 		en_refuse(ev, true, CKPT_E_CORRUPT, "bf16.enabled",
 			  en_given(ev, EN_B_BF16, "enabled"),
-			  "fp16 is enabled as well, and only one of them can be");
+			  "fp16 is enabled too; enable one of them");
 	if (!fp16 || value(ev, EN_B_FP16, "loss_scale")->f != 0)
 		return;
 	if (number(ev, EN_B_FP16, "loss_scale_window") <= 0)
 		en_refuse(ev, ev->cfg->version >= EN_DS_0_19, CKPT_E_CORRUPT,
 			  "fp16.loss_scale_window", en_given(ev, EN_B_FP16, "loss_scale_window"),
-			  "a dynamic scale needs a window above 0");
+			  "a dynamic loss scale needs a window above 0");
 	if (number(ev, EN_B_FP16, "min_loss_scale") <= 0)
 		en_refuse(ev, ev->cfg->version >= EN_DS_0_19, CKPT_E_CORRUPT, "fp16.min_loss_scale",
 			  en_given(ev, EN_B_FP16, "min_loss_scale"),
-			  "a dynamic scale needs a least scale above 0");
+			  "a dynamic loss scale needs a smallest scale above 0");
 }
 
 /* Gradients travel as they are computed, or wider. */
@@ -50,7 +50,7 @@ static void communication(struct en_resolve *ev)
 	if (type && type != CKPT_F32 && type != (int64_t)computed[ev->set.precision])
 		en_refuse(ev, false, CKPT_E_UNSUPPORTED, "communication_data_type",
 			  en_given(ev, EN_B_TOP, "communication_data_type"),
-			  "gradients are sent in the type that is computed in, %s, or as fp32",
+			  "unsupported; gradients are sent as %s, the compute type, or as fp32",
 			  ckpt_dtype_torch_name(computed[ev->set.precision]));
 }
 
@@ -67,14 +67,14 @@ static void nvme(struct en_resolve *ev, enum en_block b)
 		return;
 	if (number(ev, EN_B_ZERO, "stage") != 3)
 		en_refuse(ev, false, CKPT_E_UNSUPPORTED, of, device,
-			  "NVMe is for stage 3; at stage %" PRId64
-			  " DeepSpeed would keep it in memory",
+			  "NVMe needs stage 3; at stage %" PRId64
+			  " DeepSpeed would keep the state in memory",
 			  number(ev, EN_B_ZERO, "stage"));
 	else if (path->type != EN_STR || !*path->str)
 		en_refuse(ev, false, CKPT_E_CORRUPT, of, device, "NVMe needs a \"nvme_path\"");
 	else if (b == EN_B_OFFLOAD_PARAM && ev->given[en_key_number(b, "device")].verdict)
 		ev->cfg->verdict[ev->given[en_key_number(b, "device")].verdict - 1].why =
-			"NVMe is for the optimizer: parameters stay in the host's memory";
+			"NVMe holds optimizer state only: parameters stay in host memory";
 }
 
 /* A note on what offloading does is not for a file that says "none". */
@@ -96,10 +96,11 @@ static void zero(struct en_resolve *ev)
 	if (overlap->type == EN_NULL)
 		en_derive(ev, EN_B_ZERO, "overlap_comm",
 			  (struct en_value){ .type = EN_BOOL, .i = stage == 3 },
-			  "as DeepSpeed has it: true at stage 3 only; here GPUs overlap at each");
+			  "DeepSpeed's default is true at stage 3 only; ztrain's GPUs overlap at "
+			  "every stage");
 	if (norm && !number(ev, EN_B_ZERO, "compute_grad_norm") && (stage == 0 || stage == 3))
 		en_refuse(ev, true, CKPT_E_CORRUPT, "zero_optimization.compute_grad_norm", norm,
-			  "false is for stages 1 and 2 only");
+			  "false is supported at stages 1 and 2 only");
 	no_offload(ev, EN_B_OFFLOAD_OPTIMIZER);
 	nvme(ev, EN_B_OFFLOAD_OPTIMIZER);
 	nvme(ev, EN_B_OFFLOAD_PARAM);
@@ -116,12 +117,13 @@ static void max_grad_norm(struct en_resolve *ev)
 	if (!v)
 		return;
 	if (ev->cfg->version >= EN_DS_0_19)
-		en_refuse(ev, true, CKPT_E_CORRUPT, path, v,
-			  "the optimizer does not take it; write \"gradient_clipping\" at the top");
+		en_refuse(
+			ev, true, CKPT_E_CORRUPT, path, v,
+			"not an option of the optimizer; use the top-level \"gradient_clipping\"");
 	else
 		en_rule(ev, EN_NO_EFFECT, path, v,
-			"DeepSpeed makes it 0 with a warning; write \"gradient_clipping\" at the "
-			"top");
+			"DeepSpeed sets it to 0 with a warning; use the top-level "
+			"\"gradient_clipping\"");
 }
 
 static void client_optimizer(struct en_resolve *ev)
@@ -159,7 +161,7 @@ static void optimizer(struct en_resolve *ev)
 	is_adamw = !strcasecmp(type->str, "adamw");
 	if (!is_adamw && strcasecmp(type->str, "adam") != 0)
 		en_refuse(ev, false, CKPT_E_UNSUPPORTED, "optimizer.type", v,
-			  "Adam and AdamW are built");
+			  "unsupported; use Adam or AdamW");
 	o->type = EN_OPTIMIZER_ADAM;
 	o->adamw = o->adamw || is_adamw; /* "Adam" is AdamW too, unless adam_w_mode is false */
 	o->one_group = true;
@@ -188,7 +190,8 @@ static enum en_scheduler_type scheduler_type(struct en_resolve *ev)
 			return schedulers[i].type;
 	en_refuse(ev, false, CKPT_E_UNSUPPORTED, "scheduler.type",
 		  en_given(ev, EN_B_SCHEDULER, "type"),
-		  "LRRangeTest, OneCycle, WarmupLR, WarmupDecayLR and WarmupCosineLR are built");
+		  "unsupported; use LRRangeTest, OneCycle, WarmupLR, WarmupDecayLR or "
+		  "WarmupCosineLR");
 	return EN_SCHEDULER_NONE;
 }
 
@@ -211,7 +214,7 @@ static void no_others(struct en_resolve *ev)
 		if (en_keys[i].block == EN_B_SCHEDULER_PARAMS && ev->given[i].v &&
 		    !(en_keys[i].schedulers & (1u << ev->set.schedule.type)))
 			en_refuse(ev, true, CKPT_E_CORRUPT, en_key_path(ev, &en_keys[i]),
-				  ev->given[i].v, "%s does not take it",
+				  ev->given[i].v, "%s has no such option",
 				  value(ev, EN_B_SCHEDULER, "type")->str);
 }
 
@@ -227,13 +230,13 @@ static void warmup(struct en_resolve *ev)
 	    !en_given(ev, EN_B_SCHEDULER_PARAMS, "warmup_max_lr"))
 		en_derive(ev, EN_B_SCHEDULER_PARAMS, "warmup_max_lr",
 			  (struct en_value){ .type = EN_FLOAT, .f = 0.001 },
-			  "DeepSpeed's default, whatever the optimizer's rate is");
+			  "DeepSpeed's default, independent of the optimizer's rate");
 	s->warmup_max_lr = max->type == EN_NULL ? (double)NAN : max->f;
 	s->warmup_linear = type->type == EN_STR && !strcmp(type->str, "linear");
 	if (type->type == EN_STR && !s->warmup_linear && strcmp(type->str, "log") != 0)
 		en_rule(ev, EN_NO_EFFECT, "scheduler.params.warmup_type",
 			en_given(ev, EN_B_SCHEDULER_PARAMS, "warmup_type"),
-			"\"log\" and \"linear\" are known; with a warning DeepSpeed takes \"log\"");
+			"expected \"log\" or \"linear\"; DeepSpeed warns and uses \"log\"");
 }
 
 static void scheduler(struct en_resolve *ev)
@@ -261,9 +264,9 @@ static void world(struct en_resolve *ev)
 
 	if (said && said != is)
 		en_refuse(ev, false, CKPT_E_MISMATCH, "num_processes", NULL,
-			  "the file says %u processes over all machines, and %u rank%s started; "
-			  "start %u, or change the file", said, is, is == 1 ? " was" : "s were",
-			  said);
+			  "the file says %u processes in all, and %u rank%s started; start %u, or "
+			  "change the file",
+			  said, is, is == 1 ? " was" : "s were", said);
 }
 
 void en_check(struct en_resolve *ev)
@@ -279,5 +282,5 @@ void en_check(struct en_resolve *ev)
 	if (value(ev, EN_B_TOP, "gradient_clipping")->f < 0)
 		en_refuse(ev, false, CKPT_E_CORRUPT, "gradient_clipping",
 			  en_given(ev, EN_B_TOP, "gradient_clipping"),
-			  "a norm is not negative; 0 is no clipping");
+			  "must be 0 (no clipping) or more");
 }

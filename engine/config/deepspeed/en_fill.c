@@ -55,7 +55,7 @@ static void not_stated(struct en_resolve *ev, const char *path, const struct en_
 		       const char *what)
 {
 	en_refuse(ev, ev->cfg->launch.from_accelerate, CKPT_E_USAGE, path, v,
-		  "\"auto\" takes %s, which nobody stated", what);
+		  "\"auto\" needs %s, which is not given", what);
 }
 
 /* 'says': "--clip says", "--micro-batch x ranks is"; 'hint': another clause, or "". */
@@ -66,8 +66,8 @@ static void mismatch(struct en_resolve *ev, const char *path, const struct en_no
 
 	en_node_text(v, text);
 	en_refuse(ev, true, CKPT_E_MISMATCH, path, v,
-		  "the file says %s, %s %s; make them agree, or let the file say \"auto\"%s",
-		  text, says, stated, hint);
+		  "the file says %s, %s %s; make them equal, or use \"auto\" in the file%s", text,
+		  says, stated, hint);
 	en_by_trainer(ev, path);
 }
 
@@ -108,7 +108,7 @@ static const char *said(struct en_resolve *ev, unsigned bit, const char *what)
 
 	if (!(ev->facts->fills & bit) || (ev->facts->has & bit))
 		return what;
-	text = ck_arena_printf(&ev->cfg->arena, "%s, not stated: the default", what);
+	text = ck_arena_printf(&ev->cfg->arena, "%s: default", what);
 	return text ? text : what;
 }
 
@@ -181,7 +181,7 @@ static void enabled(struct en_resolve *ev, enum en_block block, const char *path
 							   (struct en_place){ 0 }),
 				    "--precision");
 	} else if (v && en_node_is_auto(v)) {
-		put_bool(ev, v, stated && on, stated ? what : "no precision was stated: fp32");
+		put_bool(ev, v, stated && on, stated ? what : "no precision given: fp32");
 	} else if (v && stated && is_on(ev, block, v) == !on) {
 		mismatch(ev, path, v, "--precision says",
 			 f->bf16 ? "bf16" : f->fp16 ? "fp16" : "fp32", "");
@@ -339,7 +339,8 @@ static void left_over(struct en_resolve *ev, const struct en_node *dict, const c
 			left_over(ev, v, path);
 		else if (en_node_is_auto(v))
 			en_refuse(ev, true, CKPT_E_USAGE, path, v,
-				  "accelerate has no value for this \"auto\", and fails; say it");
+				  "accelerate cannot resolve this \"auto\" and fails; write the "
+				  "value");
 	}
 }
 
@@ -351,8 +352,8 @@ static void no_auto_accumulation(struct en_resolve *ev)
 	if (en_node_is_auto(v) && v->at.from == EN_FROM_YAML)
 		en_refuse(ev, true, CKPT_E_CORRUPT, "deepspeed_config.gradient_accumulation_steps",
 			  v,
-			  "Accelerator() makes a whole number of it, and fails; write digits, or "
-			  "leave the key out for 1");
+			  "Accelerator() calls int() on this and would fail; use an integer, or "
+			  "remove the key for 1");
 }
 
 /*
@@ -371,8 +372,7 @@ static void by_accelerate(struct en_resolve *ev)
 	       (double)f->micro_batch, true, "the micro-batch (the data loader's)");
 	number(ev, "gradient_accumulation_steps", true, NULL,
 	       has & EN_HAS_ACCUMULATION ? (double)f->accumulation : 1, true,
-	       has & EN_HAS_ACCUMULATION ? "the accumulation as stated"
-					 : "1, as Accelerator() has it");
+	       has & EN_HAS_ACCUMULATION ? "the given accumulation" : "1, Accelerator()'s default");
 	micro = at(ev, "train_micro_batch_size_per_gpu");
 	acc = at(ev, "gradient_accumulation_steps");
 	both = micro && micro->type == EN_INT && acc && acc->type == EN_INT;

@@ -72,14 +72,13 @@ bool en_old_key(struct en_resolve *ev, const struct en_node *dict, const struct 
 		return true;
 	}
 	if (en_node_is_auto(v))
-		en_rule(ev, EN_IGNORED, path, v,
-			"deprecated, and \"auto\" is as if it were not there");
+		en_rule(ev, EN_IGNORED, path, v, "deprecated; \"auto\" is ignored");
 	else if (en_coerce(&as_bool, true, ev->cfg->version, v, &got, &theirs, why))
 		en_refuse(ev, theirs, CKPT_E_CORRUPT, path, v, "%s", why);
 	else if (is_given(en_node_get(dict, o->now)) ||
 		 (o->alias && is_given(en_node_get(dict, o->alias))))
 		en_refuse(ev, true, CKPT_E_CORRUPT, path, v,
-			  "this is the old name of \"%s\", which is there as well",
+			  "old name of \"%s\", which is given too; remove one",
 			  o->alias ? o->alias : o->now);
 	else
 		use(ev, o, v, path, got.type == EN_BOOL && got.i);

@@ -53,15 +53,15 @@ static void unknown(struct en_resolve *ev, enum en_block block, const struct en_
 		snprintf(hint, sizeof(hint), "; is it \"%s\"?",
 			 near->alias ? near->alias : near->name);
 	else if (near)
-		snprintf(hint, sizeof(hint), "; \"%.100s\" is the place of such a key", there);
+		snprintf(hint, sizeof(hint), "; such a key belongs in \"%.100s\"", there);
 	if (fails)
 		en_refuse(ev, true, CKPT_E_CORRUPT, spelt(ev, block, v), v,
 			  "DeepSpeed %s has no such key here%s",
 			  en_ds_version_name(ev->cfg->version), hint);
 	else if (is_users(ev, v) && *v->key != '_')
-		en_rule(ev, EN_IGNORED, spelt(ev, block, v), v, "DeepSpeed passes over it%s", hint);
+		en_rule(ev, EN_IGNORED, spelt(ev, block, v), v, "DeepSpeed ignores it%s", hint);
 	else
-		rule(ev, EN_IGNORED, block, v, "DeepSpeed passes over it");
+		rule(ev, EN_IGNORED, block, v, "DeepSpeed ignores it");
 }
 
 /* ------------------------------------------------------------------ values */
@@ -82,12 +82,12 @@ static void take_removed(struct en_resolve *ev, const struct en_key *k, const st
 {
 	if (ev->cfg->version >= EN_DS_0_19)
 		en_refuse(ev, true, CKPT_E_UNSUPPORTED, spelt(ev, k->block, v), v,
-			  "%s, and 0.19 refuses the key even where it is off", k->why);
+			  "%s, and 0.19 rejects the key even if it is off", k->why);
 	else if (is_off(v))
 		rule(ev, EN_NO_EFFECT, k->block, v, "it is off");
 	else
 		en_refuse(ev, false, CKPT_E_UNSUPPORTED, spelt(ev, k->block, v), v,
-			  "this engine does not have it, as DeepSpeed from 0.19 on");
+			  "unsupported, as in DeepSpeed 0.19 and later");
 }
 
 /* Keys whose value is not looked into. */
@@ -112,11 +112,11 @@ static void take_auto(struct en_resolve *ev, const struct en_key *k, const struc
 	en_value_text(k, &dflt, text);
 	if (is_strict(ev, k->block) && is_users(ev, v)) {
 		en_rule(ev, EN_USED, spelt(ev, k->block, v), v,
-			"nobody fills this \"auto\" in, and DeepSpeed takes its default, %s", text);
+			"\"auto\" is not resolved here; DeepSpeed uses its default, %s", text);
 	} else if (!is_strict(ev, k->block)) {
 		en_refuse(ev, true, CKPT_E_USAGE, spelt(ev, k->block, v), v,
-			  "\"auto\" is a word of transformers and accelerate, DeepSpeed alone "
-			  "cannot compute with it; give a number, or the value to fill in");
+			  "\"auto\" is resolved by transformers or accelerate; plain DeepSpeed "
+			  "rejects it: write the value");
 	}
 }
 
@@ -140,7 +140,7 @@ static void accept(struct en_resolve *ev, const struct en_key *k, const struct e
 	if (k->role == EN_R_DEFAULT_ONLY && !same)
 		en_refuse(ev, false, CKPT_E_UNSUPPORTED, spelt(ev, k->block, v), v, "%s", k->why);
 	else if (k->role == EN_R_DEFAULT_ONLY)
-		rule(ev, EN_USED, k->block, v, "this is the default, and the only value here");
+		rule(ev, EN_USED, k->block, v, "the default, and the only supported value");
 	else if (k->role == EN_R_QUIET)
 		ev->given[number].verdict = rule(ev, EN_NO_EFFECT, k->block, v, k->why);
 	else
@@ -165,9 +165,9 @@ static void read_key(struct en_resolve *ev, const struct en_key *k, const struct
 	}
 	if (en_coerce(k, is_strict(ev, k->block), ev->cfg->version, v, &got, &theirs, why))
 		en_refuse(ev, theirs, CKPT_E_CORRUPT, spelt(ev, k->block, v), v, "%s%s", why,
-			  theirs && !is_strict(ev, k->block) ? "; DeepSpeed takes it as it is, and "
-							       "fails where it computes with it"
-							     : "");
+			  theirs && !is_strict(ev, k->block) ?
+				  "; DeepSpeed accepts it and fails later" :
+				  "");
 	else
 		accept(ev, k, v, &got);
 }
@@ -227,10 +227,10 @@ static void take_block(struct en_resolve *ev, const struct en_key *k, const stru
 		old_zero(ev, v);
 	else if ((v->type == EN_NULL && null_passes(k)) ||
 		 (en_node_is_auto(v) && is_strict(ev, k->block)))
-		rule(ev, EN_USED, k->block, v, "the block is as if it were not there");
+		rule(ev, EN_USED, k->block, v, "the block is ignored");
 	else
 		en_refuse(ev, true, CKPT_E_CORRUPT, spelt(ev, k->block, v), v,
-			  "this is a block of keys, {...}");
+			  "expected a block of keys, {...}");
 }
 
 /* "bf16" wins over "bfloat16", unless it is null. */
@@ -259,7 +259,7 @@ static void one_key(struct en_resolve *ev, enum en_block block, const struct en_
 	if (k->type == EN_K_BLOCK) {
 		if (k->block == EN_B_TOP && is_shadowed(dict, k, v))
 			rule(ev, EN_NO_EFFECT, block, v,
-			     "\"bf16\" is there, and DeepSpeed takes that");
+			     "DeepSpeed uses \"bf16\", which is given too");
 		else
 			take_block(ev, k, v);
 		return;
@@ -267,7 +267,7 @@ static void one_key(struct en_resolve *ev, enum en_block block, const struct en_
 	other = k->alias ? en_node_get(dict, k->alias) : NULL;
 	if (other && other != v && !en_node_is_auto(other) && !en_node_is_auto(v))
 		en_refuse(ev, true, CKPT_E_CORRUPT, spelt(ev, block, v), v,
-			  "\"%s\" is there as well, and both are names of one setting", k->alias);
+			  "\"%s\" is given too, and both name the same setting", k->alias);
 	else
 		read_key(ev, k, v);
 }
@@ -282,8 +282,7 @@ static void walk_block(struct en_resolve *ev, enum en_block block, const struct 
 {
 	if (needs_type(block) && !en_node_get(dict, "type")) {
 		for (const struct en_node *v = dict->child; v && !ev->rc; v = v->next)
-			rule(ev, EN_IGNORED, block, v, "there is no \"type\", and without one "
-			     "DeepSpeed does not look at the block");
+			rule(ev, EN_IGNORED, block, v, "no \"type\": DeepSpeed ignores the block");
 		return;
 	}
 	for (const struct en_node *v = dict->child; v && !ev->rc; v = v->next)

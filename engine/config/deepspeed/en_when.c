@@ -50,9 +50,9 @@ static const char *why_not(enum en_when when)
 {
 	static const char *const text[] = {
 		[EN_W_ALWAYS] = "",
-		[EN_W_ZERO] = "stage 0 cuts nothing",
-		[EN_W_STAGE_1_2] = "it is for stages 1 and 2",
-		[EN_W_STAGE_3] = "it is for stage 3",
+		[EN_W_ZERO] = "stage 0 partitions nothing",
+		[EN_W_STAGE_1_2] = "used at stages 1 and 2 only",
+		[EN_W_STAGE_3] = "used at stage 3 only",
 		[EN_W_FP16] = "fp16 is not on",
 		[EN_W_DYNAMIC_SCALE] = "there is no dynamic loss scale",
 		[EN_W_BF16] = "bf16 is not on",
@@ -61,8 +61,8 @@ static const char *why_not(enum en_when when)
 		[EN_W_OFFLOAD_PARAM] = "parameters are not offloaded",
 		[EN_W_PARAM_NVME] = "parameters are not on NVMe",
 		[EN_W_NVME] = "nothing is on NVMe",
-		[EN_W_OPTIMIZER] = "there is no optimizer in the file",
-		[EN_W_SCHEDULER] = "there is no such scheduler",
+		[EN_W_OPTIMIZER] = "the file has no optimizer",
+		[EN_W_SCHEDULER] = "not an option of this scheduler",
 	};
 
 	return text[when];

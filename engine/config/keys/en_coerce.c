@@ -230,7 +230,7 @@ static int to_device(struct asked *a, struct en_value *out)
 			out->i = (int64_t)i;
 			return 0;
 		}
-	return no(a, true, "\"none\", \"cpu\" or \"nvme\" in small letters");
+	return no(a, true, "\"none\", \"cpu\" or \"nvme\" in lower case");
 }
 
 static int to_dtype(struct asked *a, struct en_value *out)

@@ -45,39 +45,34 @@ const struct en_block_info en_block_info[EN_BLOCKS] = {
 #define NULLS .flags = EN_F_NULL
 #define NUMBERS 1e300	/* no bound */
 
-static const char no_mp[] = "the engine is data-parallel only";
-static const char no_moe[] = "the engine has no experts";
-static const char no_log[] = "the engine writes its own log";
-static const char no_python[] = "there is no Python here";
+static const char no_mp[] = "ztrain is data-parallel only";
+static const char no_moe[] = "ztrain has no mixture of experts";
+static const char no_log[] = "ztrain writes its own log";
+static const char no_python[] = "ztrain does not run Python";
 static const char moves_sums[] =
-	"the engine reduces a block at a time; only the order of sums differs";
-static const char by_block[] = "the engine gathers whole transformer blocks";
-static const char one_block[] = "a block is reduced at a time, whatever its size";
-static const char overlaps[] =
-	"by GPUs: with false in the file what moves is waited for where it is asked for; else it "
-	"overlaps, at every stage; on CPU ranks the next block is always on its way";
-static const char ahead[] =
-	"by GPUs: 0 gathers no block beforehand, else one or as many as hold so many elements; on "
-	"CPU ranks it is one";
+	"ztrain reduces one block at a time; only the order of sums differs";
+static const char by_block[] = "ztrain gathers whole transformer blocks";
+static const char one_block[] = "ztrain reduces one block at a time, whatever its size";
+static const char overlaps[] = "on GPUs: false waits for each transfer, otherwise transfers "
+			       "overlap at every stage; CPU ranks always prefetch the next block";
+static const char ahead[] = "on GPUs: 0 prefetches no block, otherwise one, or as many as hold "
+			    "this many elements; CPU ranks prefetch one";
 static const char stays[] =
-	"by GPUs: a transformer block (DeepSpeed: a parameter) of at most so many elements is "
-	"gathered once a step and stays; on CPU ranks none does";
+	"on GPUs: a transformer block (DeepSpeed: a parameter) of at most this many elements is "
+	"persistent: gathered once per step; CPU ranks have none";
 static const char all_stay[] =
-	"by GPUs: of all blocks that stay, as param_persistence_threshold has them";
-static const char live[] =
-	"by GPUs: more than one block is gathered beforehand only while no more elements are "
-	"there; on CPU ranks there are two blocks";
-static const char again[] =
-	"by GPUs: a block that is used again after so many elements is not dropped, until another "
-	"takes its room; on CPU ranks it is";
-static const char no_pin[] = "what goes to a GPU and comes from it goes through pinned rooms; the "
-			     "states do not, and are not pinned";
-static const char both_ways[] = "a part is always on its way in and one on its way out";
+	"on GPUs: limit for all persistent blocks together (param_persistence_threshold)";
+static const char live[] = "on GPUs: limit of gathered elements when more than one block is "
+			   "prefetched; CPU ranks hold two blocks";
+static const char again[] = "on GPUs: a block used again within this many elements is kept until "
+			    "its buffer is needed; CPU ranks release it";
+static const char no_pin[] =
+	"transfers to and from a GPU use pinned buffers; the states themselves are not pinned";
+static const char both_ways[] = "one part is always being read and one written";
 static const char no_nvme[] = "parameters stay in memory";
-static const char one_ring[] = "the kernel's io_uring takes all requests of a rank";
-static const char no_quant[] = "ZeRO++'s quantised and hierarchical exchange is not built";
-static const char no_act[] = "recomputation is asked for on the command line; here as there this "
-			     "block switches nothing on";
+static const char one_ring[] = "io_uring takes all requests of a rank";
+static const char no_quant[] = "ZeRO++ is not supported";
+static const char no_act[] = "use --recompute; in DeepSpeed too this block alone enables nothing";
 
 const struct en_key en_keys[] = {
 	/* ---- batch and update ---- */
@@ -94,21 +89,20 @@ const struct en_key en_keys[] = {
 	  ONLY("gradients are divided once, by the number of ranks") },
 	{ EN_B_TOP, "gradient_allreduce_op", STR("mean"), ONLY("gradients are averaged") },
 	{ EN_B_TOP, "managed_gradient_accumulation", BOOL("true"),
-	  ONLY("the engine decides where a step ends") },
+	  ONLY("ztrain decides where a step ends") },
 	{ EN_B_TOP, "communication_data_type", .type = EN_K_DTYPE, NULLS, USED,
 	  F(communication_dtype) },
 	{ EN_B_TOP, "seq_parallel_communication_data_type", STR("fp32"), QUIET(no_mp) },
 	{ EN_B_TOP, "sequence_parallel_size", INT("1", 1), ONLY(no_mp) },
-	{ EN_B_TOP, "disable_allgather", BOOL("false"),
-	  QUIET("DeepSpeed does not look at it either") },
+	{ EN_B_TOP, "disable_allgather", BOOL("false"), QUIET("DeepSpeed ignores it too") },
 
 	/* ---- log ---- */
-	{ EN_B_TOP, "steps_per_print", INT(NULL, 0), NULLS, READ("every step has its line"),
+	{ EN_B_TOP, "steps_per_print", INT(NULL, 0), NULLS, READ("ztrain prints a line per step"),
 	  F(steps_per_print) },
 	{ EN_B_TOP, "wall_clock_breakdown", BOOL("false"), READ(no_log), F(wall_clock_breakdown) },
 	{ EN_B_TOP, "memory_breakdown", BOOL("false"), READ("--counters prints memory by kind"),
 	  F(memory_breakdown) },
-	{ EN_B_TOP, "dump_state", BOOL("false"), READ("this screen has all settings"),
+	{ EN_B_TOP, "dump_state", BOOL("false"), READ("this screen shows all settings"),
 	  F(dump_state) },
 	{ EN_B_TOP, "disable_python_gc", BOOL("false"), QUIET(no_python) },
 	{ EN_B_TOP, "log_level", ANY, QUIET(no_log) },
@@ -122,43 +116,39 @@ const struct en_key en_keys[] = {
 
 	/* ---- checks of DeepSpeed, and what it does beside training ---- */
 	{ EN_B_TOP, "zero_allow_untested_optimizer", BOOL("false"),
-	  QUIET("the engine has its own optimizer") },
+	  QUIET("ztrain has its own optimizer") },
 	{ EN_B_TOP, "zero_force_ds_cpu_optimizer", BOOL("true"),
-	  QUIET("the engine has its own optimizer") },
+	  QUIET("ztrain has its own optimizer") },
 	{ EN_B_TOP, "dataloader_drop_last", BOOL("false"),
-	  QUIET("the engine makes its own batches") },
-	{ EN_B_TOP, "vocabulary_size", ANY, QUIET("in DeepSpeed it makes a warning") },
+	  QUIET("ztrain makes its own batches; see --tail") },
+	{ EN_B_TOP, "vocabulary_size", ANY, QUIET("DeepSpeed only warns about it") },
 	{ EN_B_TOP, "allgather_size", ANY,
-	  QUIET("the old bucket size of the old \"zero_optimization\": true") },
+	  QUIET("the bucket size of the old form \"zero_optimization\": true") },
 	{ EN_B_TOP, "use_data_before_expert_parallelism", ANY, QUIET(no_moe) },
 	{ EN_B_TOP, "compile", ANY, QUIET(no_python) },
-	{ EN_B_TOP, "pipeline", ANY, QUIET("in DeepSpeed it is for pipeline modules") },
-	{ EN_B_TOP, "datastates_ckpt", ANY, QUIET("the engine saves in its own way") },
-	{ EN_B_TOP, "autotuning", SWITCH("the engine does not tune itself") },
-	{ EN_B_TOP, "hybrid_engine", SWITCH("the engine trains only") },
-	{ EN_B_TOP, "data_efficiency",
-	  SWITCH("it changes which samples are trained on, and in which order") },
-	{ EN_B_TOP, "torch_autocast", SWITCH("precision is fp32, bf16 or fp16 as a whole") },
+	{ EN_B_TOP, "pipeline", ANY, QUIET("DeepSpeed uses it for pipeline modules") },
+	{ EN_B_TOP, "datastates_ckpt", ANY, QUIET("ztrain has its own checkpointer") },
+	{ EN_B_TOP, "autotuning", SWITCH("ztrain has no autotuning") },
+	{ EN_B_TOP, "hybrid_engine", SWITCH("ztrain only trains") },
+	{ EN_B_TOP, "data_efficiency", SWITCH("it would change the samples and their order") },
+	{ EN_B_TOP, "torch_autocast", SWITCH("the whole model is fp32, bf16 or fp16") },
 	{ EN_B_TOP, "expert_parallel", SWITCH(no_moe) },
 	{ EN_B_TOP, "tensor_parallel", ANY, .role = EN_R_DEFAULT_ONLY, .why = no_mp, NONE },
 	{ EN_B_TOP, "weight_quantization", ANY, .role = EN_R_DEFAULT_ONLY,
 	  .why = "weights are not quantised", NONE },
-	{ EN_B_TOP, "amp", GONE("NVIDIA's Apex is gone from DeepSpeed: use fp16 or bf16") },
-	{ EN_B_TOP, "nebula", GONE("Nebula checkpoints are gone from DeepSpeed") },
-	{ EN_B_TOP, "compression_training",
-	  GONE("the compression library is gone from DeepSpeed") },
-	{ EN_B_TOP, "quantize_training", GONE("mixture of quantization is gone from DeepSpeed") },
-	{ EN_B_TOP, "sparse_gradients",
-	  GONE("sparse gradients of embeddings are gone from DeepSpeed") },
-	{ EN_B_TOP, "eigenvalue", GONE("mixture of quantization is gone from DeepSpeed") },
-	{ EN_B_TOP, "sparse_attention", GONE("sparse attention is gone from DeepSpeed") },
+	{ EN_B_TOP, "amp", GONE("DeepSpeed removed NVIDIA's Apex: use fp16 or bf16") },
+	{ EN_B_TOP, "nebula", GONE("DeepSpeed removed Nebula checkpoints") },
+	{ EN_B_TOP, "compression_training", GONE("DeepSpeed removed the compression library") },
+	{ EN_B_TOP, "quantize_training", GONE("DeepSpeed removed mixture of quantization") },
+	{ EN_B_TOP, "sparse_gradients", GONE("DeepSpeed removed sparse gradients of embeddings") },
+	{ EN_B_TOP, "eigenvalue", GONE("DeepSpeed removed mixture of quantization") },
+	{ EN_B_TOP, "sparse_attention", GONE("DeepSpeed removed sparse attention") },
 	{ EN_B_TOP, "elasticity",
-	  GONE("elastic training is gone from DeepSpeed: give the batch sizes") },
-	{ EN_B_TOP, "graph_harvesting", GONE("graph harvesting is gone from DeepSpeed") },
-	{ EN_B_TOP, "curriculum_learning",
-	  GONE("the old curriculum learning is gone from DeepSpeed") },
+	  GONE("DeepSpeed removed elastic training: give the batch sizes") },
+	{ EN_B_TOP, "graph_harvesting", GONE("DeepSpeed removed graph harvesting") },
+	{ EN_B_TOP, "curriculum_learning", GONE("DeepSpeed removed the old curriculum learning") },
 	{ EN_B_TOP, "progressive_layer_drop",
-	  GONE("progressive layer dropping is gone from DeepSpeed") },
+	  GONE("DeepSpeed removed progressive layer dropping") },
 
 	/* ---- blocks ---- */
 	{ EN_B_TOP, "fp16", BLOCK(EN_B_FP16) },
@@ -173,7 +163,7 @@ const struct en_key en_keys[] = {
 
 	/* ---- precision ---- */
 	{ EN_B_FP16, "enabled", BOOL("false"), USED, F(fp16_enabled) },
-	{ EN_B_FP16, "auto_cast", BOOL("false"), QUIET("the inputs are token numbers") },
+	{ EN_B_FP16, "auto_cast", BOOL("false"), QUIET("inputs are token ids") },
 	{ EN_B_FP16, "loss_scale", FLOAT("0.0"), .flags = EN_F_NO_BOOL | EN_F_NO_SIGN, USED,
 	  WHEN(FP16), F(loss_scale) },
 	{ EN_B_FP16, "initial_scale_power", INT("16", -NUMBERS), USED, WHEN(DYNAMIC_SCALE),
@@ -189,51 +179,51 @@ const struct en_key en_keys[] = {
 	  ONLY("master weights are fp32") },
 	{ EN_B_BF16, "enabled", BOOL("false"), USED, F(bf16_enabled) },
 	{ EN_B_BF16, "immediate_grad_update", BOOL("false"),
-	  QUIET("gradients are accumulated as they are made") },
+	  QUIET("gradients are always accumulated at once") },
 	{ EN_B_BF16, "check_grad_overflow", BOOL("true"), .dflt_old = "false", USED, WHEN(BF16),
 	  F(check_grad_overflow) },
 	{ EN_B_BF16, "bf16_master_weights_and_grads", BOOL("false"),
 	  ONLY("master weights are fp32") },
 	{ EN_B_BF16, "bf16_optimizer_states", BOOL("false"), ONLY("moments are fp32") },
 	{ EN_B_DATA_TYPES, "grad_accum_dtype", .type = EN_K_DTYPE, NULLS,
-	  READ("gradients are summed up in fp32 in any case but --overflow deepspeed"),
+	  READ("gradients are summed in fp32, except with --overflow deepspeed"),
 	  F(grad_accum_dtype) },
 	{ EN_B_DATA_TYPES, "param_dtype", ANY, NULLS, .role = EN_R_DEFAULT_ONLY,
-	  .why = "the blocks fp16 and bf16 say what parameters are", NONE },
+	  .why = "the blocks fp16 and bf16 set the type of parameters", NONE },
 	{ EN_B_DATA_TYPES, "buffer_dtype", ANY, NULLS, .role = EN_R_DEFAULT_ONLY,
-	  .why = "these models have no buffers but rotary frequencies, which are fp32", NONE },
+	  .why = "the only buffers of these models are rotary frequencies, in fp32", NONE },
 	{ EN_B_DATA_TYPES, "keep_in_fp32_modules", ANY,
-	  QUIET("the models here have no such modules") },
+	  QUIET("these models have no such modules") },
 
 	/* ---- ZeRO ---- */
 	{ EN_B_ZERO, "stage", .type = EN_K_STAGE, .dflt = "0", USED, F(stage) },
 	{ EN_B_ZERO, "contiguous_gradients", BOOL("true"),
-	  QUIET("gradients of a block are one buffer") },
+	  QUIET("gradients of a block are always one buffer") },
 	{ EN_B_ZERO, "reduce_scatter", BOOL("true"),
-	  QUIET("gradients are reduced by a real reduce-scatter in any case") },
+	  QUIET("gradients are always reduced by reduce-scatter") },
 	{ EN_B_ZERO, "reduce_bucket_size", INT("500000000", 1), .flags = EN_F_MIN_0_19,
 	  READ(one_block), WHEN(ZERO), F(reduce_bucket_size) },
 	{ EN_B_ZERO, "use_multi_rank_bucket_allreduce", BOOL("true"), QUIET(moves_sums) },
-	{ EN_B_ZERO, "allgather_partitions", BOOL("true"), QUIET("parameters are gathered") },
+	{ EN_B_ZERO, "allgather_partitions", BOOL("true"),
+	  QUIET("parameters are always gathered") },
 	{ EN_B_ZERO, "allgather_bucket_size", INT("500000000", 0),
-	  QUIET("parameters are gathered a block at a time; DeepSpeed gathers a group at once") },
+	  QUIET("ztrain gathers one block at a time; DeepSpeed gathers a group at once") },
 	{ EN_B_ZERO, "overlap_comm", BOOL(NULL), NULLS, USED, .why = overlaps, WHEN(ZERO),
 	  F(overlap_comm) },
 	{ EN_B_ZERO, "compute_grad_norm", BOOL("true"), .flags = EN_F_SINCE_0_19,
 	  QUIET("the norm is always computed") },
 	{ EN_B_ZERO, "load_from_fp32_weights", BOOL("true"),
-	  ONLY("masters are loaded as they were saved; 16-bit weights would lose bits") },
+	  ONLY("masters are loaded from fp32; 16-bit weights would lose bits") },
 	{ EN_B_ZERO, "elastic_checkpoint", BOOL("false"),
-	  QUIET("any number of ranks loads any step") },
+	  QUIET("any number of ranks can load any step") },
 	{ EN_B_ZERO, "offload_param", BLOCK(EN_B_OFFLOAD_PARAM), NULLS },
 	{ EN_B_ZERO, "offload_optimizer", BLOCK(EN_B_OFFLOAD_OPTIMIZER), NULLS },
 	{ EN_B_ZERO, "zenflow", ANY, NULLS, .role = EN_R_DEFAULT_ONLY,
-	  .why = "ZenFlow updates with older gradients", NONE },
+	  .why = "ZenFlow, which updates with older gradients, is not supported", NONE },
 	{ EN_B_ZERO, "sub_group_size", INT("1000000000", 0), USED, WHEN(STAGE_3),
 	  F(sub_group_size) },
 	{ EN_B_ZERO, "cpu_offload_use_pin_memory", BOOL(NULL), NULLS,
-	  QUIET("deprecated; DeepSpeed takes pin_memory of the offload blocks, and so does the "
-		"engine") },
+	  QUIET("deprecated; DeepSpeed and ztrain use pin_memory of the offload blocks") },
 	{ EN_B_ZERO, "prefetch_bucket_size", "stage3_prefetch_bucket_size", INT("50000000", 0),
 	  USED, .why = ahead, WHEN(STAGE_3), F(prefetch_bucket_size) },
 	{ EN_B_ZERO, "param_persistence_threshold", "stage3_param_persistence_threshold",
@@ -243,13 +233,12 @@ const struct en_key en_keys[] = {
 	  F(model_persistence_threshold) },
 	{ EN_B_ZERO, "max_live_parameters", "stage3_max_live_parameters", INT("1000000000", 0),
 	  USED, .why = live, WHEN(STAGE_3), F(max_live_parameters) },
-	{ EN_B_ZERO, "max_reuse_distance", "stage3_max_reuse_distance", INT("1000000000", 0),
-	  USED, .why = again, WHEN(STAGE_3), F(max_reuse_distance) },
+	{ EN_B_ZERO, "max_reuse_distance", "stage3_max_reuse_distance", INT("1000000000", 0), USED,
+	  .why = again, WHEN(STAGE_3), F(max_reuse_distance) },
 	{ EN_B_ZERO, "gather_16bit_weights_on_model_save",
 	  "stage3_gather_16bit_weights_on_model_save", BOOL("false"), USED, WHEN(STAGE_3),
-	  .why = "weights are exported in the 16-bit type where it is true, also without --export "
-		 "(to weights in the folder of --save), and in fp32 where it is false; no rank "
-		 "gathers them",
+	  .why = "true: export 16-bit weights, also without --export (to weights in the folder of "
+		 "--save); false: fp32; no rank gathers them",
 	  F(gather_16bit_weights_on_model_save) },
 	{ EN_B_ZERO, "module_granularity_threshold", "stage3_module_granularity_threshold",
 	  INT("0", -NUMBERS), QUIET(by_block) },
@@ -258,8 +247,7 @@ const struct en_key en_keys[] = {
 	{ EN_B_ZERO, "allgather_sequential", "stage3_allgather_sequential", BOOL("false"),
 	  QUIET(by_block) },
 	{ EN_B_ZERO, "ignore_unused_parameters", BOOL("true"), QUIET("every parameter is used") },
-	{ EN_B_ZERO, "legacy_stage1", BOOL("false"),
-	  ONLY("DeepSpeed has not had it since 0.5.9") },
+	{ EN_B_ZERO, "legacy_stage1", BOOL("false"), ONLY("DeepSpeed removed it in 0.5.9") },
 	{ EN_B_ZERO, "round_robin_gradients", BOOL("false"), USED, WHEN(STAGE_1_2),
 	  F(round_robin_gradients) },
 	{ EN_B_ZERO, "parameter_alignment", BOOL("false"), .flags = EN_F_SINCE_0_19,
@@ -275,21 +263,21 @@ const struct en_key en_keys[] = {
 	{ EN_B_ZERO, "enable_sanity_checks", BOOL("false"), .flags = EN_F_SINCE_0_19,
 	  QUIET(no_python) },
 	{ EN_B_ZERO, "save_muon_momentum_buffer_in_memory", BOOL("false"), .flags = EN_F_SINCE_0_19,
-	  QUIET("the engine has no Muon") },
+	  QUIET("ztrain has no Muon") },
 	{ EN_B_ZERO, "leaf_module", ANY, QUIET(no_moe) },
-	{ EN_B_ZERO, "mics_shard_size", GONE("MiCS is gone from DeepSpeed") },
-	{ EN_B_ZERO, "mics_hierarchical_params_gather", GONE("MiCS is gone from DeepSpeed") },
-	{ EN_B_ZERO, "zeropp_loco_param", GONE("LoCo is gone from DeepSpeed") },
+	{ EN_B_ZERO, "mics_shard_size", GONE("DeepSpeed removed MiCS") },
+	{ EN_B_ZERO, "mics_hierarchical_params_gather", GONE("DeepSpeed removed MiCS") },
+	{ EN_B_ZERO, "zeropp_loco_param", GONE("DeepSpeed removed LoCo") },
 
 	/* ---- offload ---- */
 	{ EN_B_OFFLOAD_OPTIMIZER, "device", .type = EN_K_DEVICE, .dflt = "none", USED, WHEN(ZERO),
-	  .why = "the host's cores update, by DeepSpeedCPUAdam's order of operations",
+	  .why = "the host's cores update, in DeepSpeedCPUAdam's order of operations",
 	  F(offload_optimizer.device) },
 	{ EN_B_OFFLOAD_OPTIMIZER, "nvme_path", STR(NULL), NULLS, USED, WHEN(OPTIMIZER_NVME),
-	  .why = "a folder; each rank has a file there, without a name, as long as it runs",
+	  .why = "a folder; each rank keeps an unnamed file in it while it runs",
 	  F(offload_optimizer.nvme_path) },
 	{ EN_B_OFFLOAD_OPTIMIZER, "buffer_count", INT("4", 0), USED, WHEN(OPTIMIZER_NVME),
-	  .why = "parts of 4,194,304 elements that are in memory, at least 3",
+	  .why = "parts of 4,194,304 elements kept in memory, at least 3",
 	  F(offload_optimizer.buffer_count) },
 	{ EN_B_OFFLOAD_OPTIMIZER, "pin_memory", BOOL("true"), .dflt_old = "false", READ(no_pin),
 	  WHEN(OFFLOAD_OPTIMIZER), F(offload_optimizer.pin_memory) },
@@ -298,13 +286,13 @@ const struct en_key en_keys[] = {
 	{ EN_B_OFFLOAD_OPTIMIZER, "pipeline_write", BOOL("false"), READ(both_ways),
 	  WHEN(OPTIMIZER_NVME), F(offload_optimizer.pipeline_write) },
 	{ EN_B_OFFLOAD_OPTIMIZER, "fast_init", BOOL("false"),
-	  QUIET("states begin as zeros anyway") },
+	  QUIET("states always start as zeros") },
 	{ EN_B_OFFLOAD_OPTIMIZER, "ratio", FLOAT("1.0"), .flags = EN_F_UNIT,
 	  ONLY("the optimizer is offloaded as a whole") },
 	{ EN_B_OFFLOAD_OPTIMIZER, "super_offload", BOOL("false"), .flags = EN_F_SINCE_0_19,
-	  QUIET("it is for Grace Hopper") },
+	  QUIET("only for Grace Hopper") },
 	{ EN_B_OFFLOAD_OPTIMIZER, "cpuadam_cores_perc", FLOAT("0.8"),
-	  .flags = EN_F_SINCE_0_19 | EN_F_UNIT, QUIET("it is for super_offload") },
+	  .flags = EN_F_SINCE_0_19 | EN_F_UNIT, QUIET("only for super_offload") },
 	{ EN_B_OFFLOAD_PARAM, "device", .type = EN_K_DEVICE, .dflt = "none", USED, WHEN(STAGE_3),
 	  F(offload_param.device) },
 	{ EN_B_OFFLOAD_PARAM, "nvme_path", STR(NULL), NULLS, READ(no_nvme), WHEN(PARAM_NVME),
@@ -316,21 +304,20 @@ const struct en_key en_keys[] = {
 	{ EN_B_OFFLOAD_PARAM, "max_in_cpu", INT("1000000000", 0), READ(no_nvme), WHEN(PARAM_NVME),
 	  F(offload_param.max_in_cpu) },
 	{ EN_B_OFFLOAD_PARAM, "pin_memory", BOOL("true"), .dflt_old = "false",
-	  READ("on GPUs parameters of the host are pinned in any case, on CPU ranks nothing is"),
+	  READ("with GPUs host parameters are always pinned; CPU ranks pin nothing"),
 	  WHEN(OFFLOAD_PARAM), F(offload_param.pin_memory) },
 	{ EN_B_AIO, "block_size", INT("1048576", 1), USED, WHEN(NVME),
-	  .why = "bytes of a request, brought to 4 KiB .. 64 MiB", F(aio_block_size) },
+	  .why = "bytes of a request, limited to 4 KiB .. 64 MiB", F(aio_block_size) },
 	{ EN_B_AIO, "queue_depth", INT("8", 1), USED, WHEN(NVME),
-	  .why = "requests of a rank under way, at most 1024; where there is no io_uring, threads",
+	  .why = "requests in flight per rank, at most 1024; threads, if io_uring is unavailable",
 	  F(aio_queue_depth) },
 	{ EN_B_AIO, "intra_op_parallelism", INT("1", 1), READ(one_ring), WHEN(NVME),
 	  F(aio_threads) },
 	{ EN_B_AIO, "single_submit", BOOL("false"), QUIET(one_ring) },
 	{ EN_B_AIO, "overlap_events", BOOL("true"), QUIET(one_ring) },
 	{ EN_B_AIO, "use_gds", BOOL("false"),
-	  QUIET("files are read and written through the host's memory") },
-	{ EN_B_AIO, "thread_count", ANY,
-	  QUIET("the old name of intra_op_parallelism; not looked at") },
+	  QUIET("files are read and written through host memory") },
+	{ EN_B_AIO, "thread_count", ANY, QUIET("old name of intra_op_parallelism; ignored") },
 
 	/* ---- optimizer ---- */
 	{ EN_B_OPTIMIZER, "type", STR(NULL), USED, NONE },
@@ -349,7 +336,7 @@ const struct en_key en_keys[] = {
 	  F(optimizer.adamw) },
 	{ EN_B_OPTIMIZER_PARAMS, "torch_adam", BOOL("false"), USED, WHEN(OPTIMIZER),
 	  F(optimizer.torch) },
-	{ EN_B_OPTIMIZER_PARAMS, "amsgrad", BOOL("false"), ONLY("AMSGrad is not built") },
+	{ EN_B_OPTIMIZER_PARAMS, "amsgrad", BOOL("false"), ONLY("AMSGrad is not supported") },
 	{ EN_B_OPTIMIZER_PARAMS, "set_grad_none", ANY, QUIET(no_python) },
 	{ EN_B_OPTIMIZER_PARAMS, "foreach", ANY, QUIET(no_python) },
 	{ EN_B_OPTIMIZER_PARAMS, "fused", ANY, QUIET(no_python) },
@@ -409,18 +396,17 @@ const struct en_key en_keys[] = {
 	  F(schedule.decay_mom_rate) },
 	{ EN_B_SCHEDULER_PARAMS, "last_batch_iteration", INT("-1", -1), .role = EN_R_DEFAULT_ONLY,
 	  .when = EN_W_SCHEDULER, .schedulers = ~0u, NONE,
-	  .why = "where a schedule stands comes from the step that is resumed" },
+	  .why = "the position in the schedule comes from the resumed step" },
 
 	/* ---- files ---- */
 	{ EN_B_CHECKPOINT, "tag_validation", STR("Warn"),
-	  QUIET("all ranks are given the tag by one of them") },
+	  QUIET("one rank sends the tag to all others") },
 	{ EN_B_CHECKPOINT, "load_universal", BOOL("false"),
-	  QUIET("what a step is, is seen by looking at it") },
+	  QUIET("the format of a step is detected") },
 	{ EN_B_CHECKPOINT, "use_node_local_storage", BOOL("false"), USED,
 	  F(use_node_local_storage) },
-	{ EN_B_CHECKPOINT, "parallel_write", ANY, QUIET("every rank writes its own part") },
-	{ EN_B_CHECKPOINT, "checkpoint_serialization", ANY,
-	  QUIET("files are as torch writes them") },
+	{ EN_B_CHECKPOINT, "parallel_write", ANY, QUIET("every rank writes its own shard") },
+	{ EN_B_CHECKPOINT, "checkpoint_serialization", ANY, QUIET("files have torch's format") },
 	{ EN_B_CHECKPOINT, "writer", ANY, QUIET("files are written directly") },
 
 	/* ---- activations ---- */

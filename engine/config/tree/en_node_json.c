@@ -222,7 +222,7 @@ int en_node_json(struct ck_arena *arena, const char *text, uint64_t len, const c
 		rc = fail_at(&r, at, len - bom + r.shift, &local);
 	if (!rc && doc.tok[0].type != CK_JSON_OBJECT)
 		rc = ck_fail(err, CKPT_E_CORRUPT, file, 0,
-			     "a DeepSpeed configuration is an object, this is a list");
+			     "a DeepSpeed configuration is an object; found a list");
 	if (!rc)
 		rc = build(&r, 0, &root);
 	if (!rc) {

@@ -37,7 +37,7 @@ static int syntax(struct loading *l)
 	if (p->error == YAML_READER_ERROR)
 		return ck_fail(l->err, CKPT_E_CORRUPT, l->file, p->problem_offset, "YAML: %s",
 			       p->problem);
-	return bad(l, &p->problem_mark, p->problem ? p->problem : "this is no YAML", NULL);
+	return bad(l, &p->problem_mark, p->problem ? p->problem : "not valid YAML", NULL);
 }
 
 /* What is read is a key if a dict is open and no key waits for its value. */
@@ -77,12 +77,12 @@ static int take_key(struct loading *l, const char *text, const yaml_mark_t *m)
 	const struct en_node *dict = l->open[l->depth - 1], *old = en_node_get(dict, text);
 
 	if (!strcmp(text, "<<"))
-		return bad(l, m, "merge keys are not read in a configuration:", text);
+		return bad(l, m, "merge keys are not supported:", text);
 	if (old)
 		return ck_fail(l->err, CKPT_E_CORRUPT, l->file, m->index,
-			       "line %zu, column %zu: the key \"%.80s\" stands in line %u already; "
-			       "PyYAML would take the last without a word", m->line + 1,
-			       m->column + 1, text, old->at.line);
+			       "line %zu, column %zu: duplicate key \"%.80s\", first in line %u; "
+			       "PyYAML would silently use the last",
+			       m->line + 1, m->column + 1, text, old->at.line);
 	l->key[l->depth - 1] = text;
 	return 0;
 }
@@ -95,8 +95,7 @@ static int scalar(struct loading *l, const yaml_event_t *e)
 	struct en_node *v;
 
 	if (e->data.scalar.tag)
-		return bad(l, m, "tags are not read in a configuration:",
-			   (const char *)e->data.scalar.tag);
+		return bad(l, m, "tags are not supported:", (const char *)e->data.scalar.tag);
 	if (strlen(text) != e->data.scalar.length)
 		return bad(l, m, "a NUL character in a string", NULL);
 	v = new_node(l, EN_STR, m);
@@ -119,10 +118,9 @@ static int begin(struct loading *l, enum en_type type, const yaml_event_t *e)
 	int rc;
 
 	if (key_wanted(l))
-		return bad(l, &e->start_mark, "a key of a configuration is a word", NULL);
+		return bad(l, &e->start_mark, "a key must be a word", NULL);
 	if (tag)
-		return bad(l, &e->start_mark, "tags are not read in a configuration:",
-			   (const char *)tag);
+		return bad(l, &e->start_mark, "tags are not supported:", (const char *)tag);
 	if (l->depth == EN_MAX_CONFIG_DEPTH)
 		return ck_fail(l->err, CKPT_E_LIMIT, l->file, e->start_mark.index,
 			       "a configuration nested deeper than %u", EN_MAX_CONFIG_DEPTH);
@@ -147,7 +145,7 @@ static int add_event(struct loading *l, const yaml_event_t *e)
 		l->has_document = true;
 		return 0;
 	case YAML_ALIAS_EVENT:
-		return bad(l, &e->start_mark, "aliases are not read in a configuration: *",
+		return bad(l, &e->start_mark, "aliases are not supported: *",
 			   (const char *)e->data.alias.anchor);
 	case YAML_SCALAR_EVENT:
 		return scalar(l, e);
@@ -198,7 +196,7 @@ int en_node_yaml(struct ck_arena *arena, const char *text, uint64_t len, const c
 	yaml_parser_delete(&l.parser);
 	if (!rc && (!l.root || l.root->type != EN_DICT))
 		rc = ck_fail(err, CKPT_E_CORRUPT, file, 0,
-			     "an accelerate configuration is a mapping of keys, this is %s",
+			     "an accelerate configuration is a mapping of keys; found %s",
 			     l.root ? "another value" : "empty");
 	if (!rc)
 		*root_out = l.root;
@@ -220,8 +218,8 @@ int en_node_yaml(struct ck_arena *arena, const char *text, uint64_t len, const c
 	(void)len;
 	(void)root_out;
 	return ck_fail(err, CKPT_E_UNSUPPORTED, file, CKPT_NO_OFFSET,
-		       "this build reads no YAML (libyaml was not there); build with YAML=1, "
-		       "or give the DeepSpeed configuration itself");
+		       "built without libyaml: rebuild with YAML=1, or give the DeepSpeed "
+		       "configuration itself");
 }
 
 #endif

@@ -30,8 +30,9 @@ static int fail(struct en_cuda *c, enum en_mem_kind kind, uint64_t bytes, struct
 	cudaGetLastError();
 	cudaMemGetInfo(&free_bytes, &all);
 	return ck_fail(err, CKPT_E_NOMEM, "GPU", CKPT_NO_OFFSET,
-		       "%llu MiB for %s are not there: %llu of %llu MiB are free, after %llu MiB "
-		       "of this run", (unsigned long long)bytes >> 20, en_mem_name(kind),
+		       "out of GPU memory: need %llu MiB for %s, %llu of %llu MiB free (%llu MiB "
+		       "used by this process)",
+		       (unsigned long long)bytes >> 20, en_mem_name(kind),
 		       (unsigned long long)free_bytes >> 20, (unsigned long long)all >> 20,
 		       (unsigned long long)(c->z.mem.total - host) >> 20);
 }

@@ -385,7 +385,8 @@ static int make(struct en_cuda *c, struct ckpt_err *err)
 	if (!rc)
 		rc = new_host(c, err);
 	if (!rc && kn_cu_gemm_new(&c->gemm, c->gemm_work, KN_CU_GEMM_WORK))
-		rc = ck_fail(err, CKPT_E_IO, "GPU", CKPT_NO_OFFSET, "cuBLASLt does not start");
+		rc = ck_fail(err, CKPT_E_IO, "GPU", CKPT_NO_OFFSET,
+			     "cuBLASLt initialisation failed");
 	if (!rc)
 		rc = en_cuda_plan_most(c, err);
 	return rc ? rc : en_cuda_wait(c, c->work, NULL, "the device", err);
@@ -495,7 +496,7 @@ int en_zero_cuda_new(const struct en_model *model, struct en_comm *comm,
 
 	if (!rc && how->device >= en_cuda_count())
 		rc = ck_fail(err, CKPT_E_UNSUPPORTED, "GPU", CKPT_NO_OFFSET,
-			     "number %u is asked for and %u are to be seen", how->device,
+			     "GPU number %u requested; %u GPUs are visible", how->device,
 			     en_cuda_count());
 	if (rc)
 		return rc;

@@ -56,7 +56,7 @@ static int pinned(struct en_cuda *c, enum en_mem_kind kind, uint64_t bytes, void
 	if (rc == (int)cudaErrorMemoryAllocation) {
 		cudaGetLastError();
 		return ck_fail(err, CKPT_E_NOMEM, "GPU", CKPT_NO_OFFSET,
-			       "%llu MiB of pinned memory of the host for %s are not to be had",
+			       "cannot allocate %llu MiB of pinned host memory for %s",
 			       (unsigned long long)bytes >> 20, en_mem_name(kind));
 	}
 	if (rc)

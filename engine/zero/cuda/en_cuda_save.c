@@ -133,8 +133,8 @@ static int pin(struct en_cuda *c, uint64_t bytes, uint32_t threads, struct ckpt_
 	if (rc) {
 		cudaGetLastError();
 		return ck_fail(err, CKPT_E_NOMEM, "GPU", CKPT_NO_OFFSET,
-			       "%llu MiB of the host's memory for a copy of what is saved cannot "
-			       "be pinned: %s; --save-buffer takes less",
+			       "cannot pin %llu MiB of host memory for the save buffer: %s; use a "
+			       "smaller --save-buffer",
 			       (unsigned long long)bytes >> 20,
 			       cudaGetErrorString((cudaError_t)rc));
 	}
@@ -153,7 +153,7 @@ static int make_slots(struct en_cuda *c, uint64_t bytes, uint64_t *need_out, str
 	s->most = bytes ? ck_min_u64(SLOT_MOST, bytes / SLOTS / sizeof(float)) : SLOT_MOST;
 	if (s->most < 4 * GRAIN)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "%llu bytes are too few for a copy of what is saved",
+			       "a save buffer of %llu bytes is too small",
 			       (unsigned long long)bytes);
 	s->most = s->most / GRAIN * GRAIN;
 	for (begin(c, s->most, &at); s->stays && at.n; next_slice(c, s->most, &at))

@@ -132,11 +132,13 @@ static int fail_hung(struct en_cuda *c, const char *what, struct ckpt_err *err)
 		en_comm_barrier(comm, NULL, &said);
 		comm->timeout_ms = patience;
 		if (!said.code)
-			snprintf(said.msg, sizeof(said.msg), "all ranks answer a call, so a GPU "
-				 "or a link between GPUs hangs (NCCL_DEBUG=INFO says more)");
+			snprintf(said.msg, sizeof(said.msg),
+				 "all ranks respond, so a GPU or a link between GPUs hangs "
+				 "(NCCL_DEBUG=INFO shows more)");
 	}
-	return ck_fail(err, CKPT_E_IO, "GPU", CKPT_NO_OFFSET, "%s has not ended for %g s%s%.300s",
-		       what, patience / 1000.0, said.msg[0] ? "; " : "", said.msg);
+	return ck_fail(err, CKPT_E_IO, "GPU", CKPT_NO_OFFSET,
+		       "%s did not complete within %g s%s%.300s", what, patience / 1000.0,
+		       said.msg[0] ? "; " : "", said.msg);
 }
 
 static int fail_nccl(struct en_cuda *c, ncclResult_t said, const char *what, struct ckpt_err *err)
@@ -207,8 +209,8 @@ int en_cuda_wait(struct en_cuda *c, cudaStream_t stream, cudaEvent_t event, cons
 	int rc = 0;
 
 	if (c->lost)
-		return ck_fail(err, CKPT_E_IO, "GPU", CKPT_NO_OFFSET, "%s will not end: a rank is "
-			       "not there", what);
+		return ck_fail(err, CKPT_E_IO, "GPU", CKPT_NO_OFFSET,
+			       "%s cannot complete: a peer rank has exited", what);
 	if (c->z.comm->size == 1)
 		return en_cuda_cuda((int)(event ? cudaEventSynchronize(event) :
 					  cudaStreamSynchronize(stream)), what, err);
@@ -275,7 +277,8 @@ int en_cuda_join_nccl(struct en_cuda *c, const ncclUniqueId *id, const ncclConfi
 	rc = begin_task(t);
 	if (rc) {
 		ck_free(t);
-		return ck_fail(err, CKPT_E_NOMEM, "NCCL", CKPT_NO_OFFSET, "%s: no thread", what);
+		return ck_fail(err, CKPT_E_NOMEM, "NCCL", CKPT_NO_OFFSET,
+			       "%s: cannot start a thread", what);
 	}
 	begin_wait(&w);
 	while (!rc && !is_done(t))

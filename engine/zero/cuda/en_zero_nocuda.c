@@ -15,14 +15,14 @@ uint32_t en_cuda_count(void)
 static int no_cuda(struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
-		       "this program was built without CUDA: make gpu");
+		       "built without CUDA: run make gpu");
 }
 
 int en_cuda_device(uint32_t n, struct en_cuda_device *out, struct ckpt_err *err)
 {
 	(void)out;
 	return ck_fail(err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
-		       "GPU %u: this program was built without CUDA: make gpu", n);
+		       "GPU %u: built without CUDA: run make gpu", n);
 }
 
 int en_zero_cuda_new(const struct en_model *model, struct en_comm *comm,
