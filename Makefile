@@ -7,7 +7,7 @@
 #   kernels/cuda/rules.mk  make gpu: kernels by nvcc, ztrain-gpu
 #   tests/rules.mk         tests and how they run: check, fuzz, bench, interop, coverage
 
-## all: libckpt.a, libckpt.so, libztrain.a and the programs zckpt and ztrain (default)
+## all: build the library, the engine, zckpt and ztrain (default)
 all: lib train tools
 
 # Knobs: `?=` throughout, so the environment and the command line win.
@@ -74,12 +74,12 @@ $(B)/tools/findings.c: docs/findings.md tools/findings.awk
 $(B)/tools/findings.o: $(B)/tools/findings.c tools/cli_explain.h
 	$(Q)$(CC) $(ALL_CPPFLAGS) -Itools $(ALL_CFLAGS) -c -o $@ $<
 
-## lib: the library, static and shared
+## lib: build the library, static and shared
 lib: $(B)/libckpt.a $(B)/libckpt.so
-## train: the training engine as a library, libztrain.a (and libztrain_mpi.a where MPI is found), and ztrain
+## train: build the training engine (libztrain.a; with MPI also libztrain_mpi.a) and ztrain
 train: $(B)/libztrain.a $(if $(MPI_CC),$(B)/libztrain_mpi.a) $(B)/ztrain | need-mpi
 	@ln -sfn $(notdir $(B))/ztrain build/ztrain
-## tools: the zckpt program, and zckpt-mpi where MPI is found; build/zckpt is a link to the last built
+## tools: build zckpt, and zckpt-mpi if MPI is found; build/zckpt links to the latest build
 tools: $(B)/zckpt $(if $(MPI_CC),$(B)/zckpt-mpi) | need-mpi
 	@$(if $(MPI_CC),:,rm -f $(B)/zckpt-mpi)
 	@ln -sfn $(notdir $(B))/zckpt build/zckpt
@@ -115,10 +115,19 @@ $(B)/crypto.list: NAMES = $(HAS_CRYPTO)
 include kernels/cuda/rules.mk tests/rules.mk mk/install.mk
 
 PARTS := Makefile kernels/cuda/rules.mk tests/rules.mk mk/install.mk mk/probe.mk
-## help: this list
+## help: print this list
 help:
 	@sed -n 's/^## \([a-z-]*\): /\1\t/p' $(PARTS) | expand -t 14
-	@echo; echo "Knobs: CC CFLAGS CPPFLAGS LDFLAGS PREFIX DESTDIR DEVELOPER=1 MPI=auto|0|1 PACK=auto|0|1 YAML=auto|0|1 URING=auto|0|1 CRYPTO=auto|0|1 BLAS=auto|0|1 CUDA=auto|0|1 GPU_ARCH='80 90' SAN=address,undefined T='words' FUZZ='targets' SECONDS BENCH=--quick V=1 JOBS"
+	@printf '%s\n' '' 'Variables (make NAME=VALUE):' \
+	    '  CC CFLAGS CPPFLAGS LDFLAGS PREFIX DESTDIR JOBS    as usual; JOBS is the number of parallel jobs' \
+	    '  V=1                 print every command' \
+	    '  DEVELOPER=1         treat warnings as errors' \
+	    '  SAN=LIST            sanitizers: address,undefined or thread' \
+	    '  MPI PACK YAML URING CRYPTO BLAS CUDA    auto: use if found; 1: require; 0: build without' \
+	    '  GPU_ARCH="80 90"    GPU architectures' \
+	    '  T="WORD..."         run only tests whose path contains one of the words' \
+	    '  FUZZ="TARGET..."    fuzz only these targets, each for SECONDS' \
+	    '  BENCH=OPTIONS       options of tests/bench/bench.sh, for example --quick'
 ## clean: remove build/
 clean:
 	rm -rf build

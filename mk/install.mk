@@ -13,7 +13,7 @@ docdir := $(DESTDIR)$(PREFIX)/share/doc/zckpt
 DOCS   := LICENSE README.md CHANGELOG.md $(sort $(wildcard docs/*.md docs/*.txt docs/*/*.md examples/*.c examples/*.md)) examples/Makefile
 PUBLIC := $(sort $(wildcard libckpt/include/*.h))
 
-## install: headers, libraries, pkg-config file, programs, manual, documents, examples, completions (honours DESTDIR, PREFIX)
+## install: install programs, libraries, headers, man pages, completions, docs (honours DESTDIR, PREFIX)
 install: all
 	install -d $(bindir) $(incdir) $(libdir)/pkgconfig
 	install -m 644 $(PUBLIC) $(incdir)
@@ -32,7 +32,7 @@ install: all
 	install -m 644 tools/completions/_zckpt $(zshdir)
 	install -m 644 tools/completions/zckpt.fish $(fishdir)
 	for p in zckpt-mpi ztrain; do ln -sfn zckpt $(bashdir)/$$p && ln -sfn zckpt.fish $(fishdir)/$$p.fish || exit; done
-## uninstall: what install put there
+## uninstall: remove what install wrote
 uninstall:
 	rm -f $(addprefix $(incdir)/,$(notdir $(PUBLIC))) $(libdir)/libckpt.a $(libdir)/$(SO) \
 	    $(libdir)/$(SONAME) $(libdir)/libckpt.so $(libdir)/pkgconfig/libckpt.pc $(bindir)/zckpt $(bindir)/zckpt-mpi $(bindir)/ztrain \
@@ -41,7 +41,7 @@ uninstall:
 	rm -f $(DOCS:%=$(docdir)/%)
 	test ! -d $(docdir) || find $(docdir) -depth -type d -empty -delete
 
-## dist-check: what git would ship builds, installs and can be linked against
+## dist-check: check that a clean export builds, installs and links
 dist-check:
 	@tests/dist-check.sh
 

@@ -92,25 +92,25 @@ endif
 endif
 
 # $(call must,KNOB,PACKAGES,HINT): a line of need-libs, which fails where KNOB=1 and it is not found.
-must = @test '$(strip $($(1)))' != 1 || test -n '$(HAS_$(1))' || { echo '$(1)=1, and pkg-config does not find $(2): $(or $(3),run tools/deps.sh)' >&2; exit 1; }
+must = @test '$(strip $($(1)))' != 1 || test -n '$(HAS_$(1))' || { echo '$(1)=1, but pkg-config does not find $(2): $(or $(3),run tools/deps.sh)' >&2; exit 1; }
 need-libs:
 	$(call must,YAML,yaml-0.1)
 	$(call must,URING,liburing)
 	$(call must,CRYPTO,libcrypto)
 	$(call must,PACK,$(strip $(foreach p,$(PACK_PKGS),$(if $(call has_pkg,$(p)),,$(p)))))
-	@test -z '$(NO_LIBS)' || { echo 'pkg-config does not find $(NO_LIBS): run tools/deps.sh, which installs what is missing or prints the command that does' >&2; exit 1; }
+	@test -z '$(NO_LIBS)' || { echo 'missing libraries: $(NO_LIBS). Run tools/deps.sh, which installs them or prints the command' >&2; exit 1; }
 	$(call must,BLAS,openblas,tools/deps.sh --blas)
 need-cmocka:
-	@test -z '$(NO_CMOCKA)' || { echo 'The tests need cmocka, which pkg-config does not find: run tools/deps.sh' >&2; exit 1; }
+	@test -z '$(NO_CMOCKA)' || { echo 'missing library: cmocka, which the tests need. Run tools/deps.sh' >&2; exit 1; }
 need-cuda:
-	@test -n '$(NVCC)' || { echo '$(if $(filter 0,$(CUDA)),CUDA=0: kernels for GPUs are not built,nvcc is neither on PATH nor below CUDA_HOME: install the CUDA toolkit (12.0 or later))' >&2; exit 1; }
+	@test -n '$(NVCC)' || { echo '$(if $(filter 0,$(CUDA)),CUDA=0: GPU kernels are not built,nvcc is neither on PATH nor in CUDA_HOME: install the CUDA toolkit (12.0 or later))' >&2; exit 1; }
 need-mpi:
-	@test '$(strip $(MPI))' != 1 || test -n "$(if $(MPI_CC),yes)" || { echo 'MPI=1, and neither pkg-config (ompi-c, mpich) nor mpicc is there: tools/deps.sh --mpi' >&2; exit 1; }
+	@test '$(strip $(MPI))' != 1 || test -n "$(if $(MPI_CC),yes)" || { echo 'MPI=1, but neither pkg-config (ompi-c, mpich) nor mpicc finds MPI: run tools/deps.sh --mpi' >&2; exit 1; }
 need-version:
 	@test -n '$(VERSION)' || { echo 'libckpt/include/ckpt.h does not define CKPT_VERSION_STRING' >&2; exit 1; }
 
 version_of = $(shell $(PKG_CONFIG) --modversion $(1) 2>/dev/null)
-## config: what was found, hence what is built
+## config: print which libraries were found and what is built
 config:
 	@printf '%-10s %s\n' version '$(VERSION)' compiler '$(CC)' flags '$(ALL_CFLAGS)' objects '$(B)' \
 	    $(foreach p,$(LIB_PKGS) $(JSON_PKG) cmocka,$(p) '$(or $(call version_of,$(p)),not found)') \

@@ -93,9 +93,9 @@ $(API:=.o):     INC = -Ilibckpt/include $(CMOCKA_CFLAGS)
 $(UNIT:=.o) $(API:=.o) $(ETEST:=.o): | need-cmocka
 OBJS += $(REF) $(WITH_CMOCKA) $(API:=.o) $(MPI_TEST) $(WATCH) $(GTLIB) $(GTEST:=.o) $(GPUSIM) $(GPUSIM_TEST:=.o)
 
-## tests: the test and bench programs, not run
+## tests: build the test and bench programs
 tests: gpusim $(UNIT) $(API) $(ETEST) $(ETIMERS) $(TIMERS) $(FZ_TOOLS) $(MPI_TESTS)
-## gpusim: build/ztrain-gpusim, ztrain linked with a simulated CUDA and NCCL (needs no GPU), for tests
+## gpusim: build build/ztrain-gpusim: ztrain linked with a simulated CUDA and NCCL (needs no GPU)
 gpusim: $(B)/ztrain-gpusim $(GPUSIM_TEST) | need-mpi
 	@ln -sfn $(notdir $(B))/ztrain-gpusim build/ztrain-gpusim
 fake: gpusim
@@ -108,14 +108,14 @@ ENV   = ZCKPT='$(abspath $(B)/zckpt)' ZCKPT_BUILD='$(abspath $(B))' \
 SCRIPTS := $(sort $(wildcard tests/*/test_*.sh tests/cli/*/*.sh tests/stories/*-[0-9]*.sh))
 pick     = $(if $(strip $(T)),$(foreach t,$(1),$(if $(strip $(foreach w,$(T),$(findstring $(w),$(t)))),$(t))),$(1))
 
-## demo: dependencies, build, then real checkpoints, and a training that is killed and resumed
+## demo: install dependencies, build, convert real checkpoints, kill and resume a training run
 demo: deps
-	@tools/deps.sh --demo || echo 'The demo continues without it.'
+	@tools/deps.sh --demo || echo 'The demo continues without them.'
 	@$(AGAIN) demo-here
 demo-here: tools train fixtures
 	@$(ENV) tools/demo.sh
 
-## check: dependencies, build, every test that needs no network (T='word ...' picks)
+## check: install dependencies, build, run all tests that need no network (T='word ...' selects)
 check: deps
 	@$(AGAIN) check-here
 check-here: tools train examples gpusim fixtures $(B)/tests/bench/gen_zero $(B)/tests/bench/save_from $(FZ_TOOLS) \
@@ -123,44 +123,44 @@ check-here: tools train examples gpusim fixtures $(B)/tests/bench/gen_zero $(B)/
             $(MPI_TESTS)
 	@$(ENV) tests/run-tests.sh -j $(JOBS) $(call pick,$(UNIT) $(API) $(ETEST) $(GPUSIM_TEST) $(SCRIPTS))
 
-## check-gpu: the tests of the kernels for GPUs, on this machine's GPU
+## check-gpu: test the GPU kernels on this machine's GPU
 check-gpu: gpu
 	@$(ENV) tests/run-tests.sh -j 1 $(call pick,$(GTEST))
-## check-long: check with the long settings of every test, then interop likewise
+## check-long: run check and interop with the long settings of every test
 check-long:
 	@ZCKPT_LONG=1 $(MAKE) --no-print-directory check
 	@ZCKPT_LONG=1 $(MAKE) --no-print-directory interop
 	@if command -v '$(FUZZ_CC)' > /dev/null; then $(MAKE) --no-print-directory fuzz SECONDS=600; fi
-## check-san: check under the address and undefined-behaviour sanitizers
+## check-san: run check under the address and undefined-behaviour sanitizers
 check-san:
 	@$(MAKE) --no-print-directory SAN=address,undefined DEVELOPER=1 check
-## fuzz: look for inputs that break a target, with clang (FUZZ='zip pickle' SECONDS=600)
+## fuzz: fuzz the parsers with clang (FUZZ='zip pickle' SECONDS=600)
 fuzz: deps fixtures
 	@$(MAKE) --no-print-directory CC='$(FUZZ_CC)' CFLAGS='-O1 -g' $(FUZZ_SAN) fuzz-here
 fuzz-here: fuzzer
 	@$(ENV) tests/fuzz/fuzz.sh -t $(SECONDS) $(FUZZ)
-## check-tree: layers, names, line lengths, files that comments name, headers that compile alone, prose, exported symbols
+## check-tree: check layers, names, lengths, messages, words, headers and exported symbols
 check-tree:
 	@$(AGAIN) check-tree-here
 check-tree-here: lib $(B)/libztrain.a
 	@ok=1; tests/lint/check-layers.sh || ok=0; tests/lint/check-symbols.sh $(B) || ok=0; tests/lint/check-findings.sh || ok=0; \
-	tests/lint/check-limits.sh || ok=0; tests/lint/check-mentions.sh || ok=0; tests/lint/check-prose.sh || ok=0; \
+	tests/lint/check-limits.sh || ok=0; tests/lint/check-messages.sh || ok=0; tests/lint/check-words.sh || ok=0; tests/lint/check-mentions.sh || ok=0; tests/lint/check-prose.sh || ok=0; \
 	CC='$(CC)' CPPFLAGS='$(ALL_CPPFLAGS)' tests/lint/check-names.sh $(B)/libckpt.a $(B)/$(SO) $(B)/libztrain.a $(wildcard $(B)/libztrain_cuda.a) || ok=0; \
-	test $$ok = 1 || { echo 'check-tree: the tree is not in order, see above'; exit 1; }; \
-	echo 'check-tree: layers, names, lengths, headers and exported symbols are in order'
-## bench: timings against cp and zero_to_fp32 (BENCH='--quick' for a short run)
+	test $$ok = 1 || { echo 'check-tree: errors, see above'; exit 1; }; \
+	echo 'check-tree: layers, names, lengths, messages, words, headers and exported symbols are correct'
+## bench: time against cp and zero_to_fp32 (BENCH='--quick' for a short run)
 bench: tools train $(B)/tests/bench/loadloop $(if $(MPI_CC),$(B)/tests/engine/mpi_comm)
 	@$(ENV) VENV="$${VENV-$${ZCKPT_VENV:-$$HOME/.cache/zckpt/venv}}" BENCH_DISK="$${BENCH_DISK:-build}" \
 	    tests/bench/bench.sh $(BENCH)
-## interop-bench: training, saving and loading next to PyTorch and DeepSpeed, in the kept venv
+## interop-bench: time training, saving and loading against PyTorch and DeepSpeed
 interop-bench: tools train $(B)/tests/bench/loadloop $(if $(MPI_CC),$(B)/tests/engine/mpi_comm)
 	@sh tests/interop/setup-venv.sh "$${ZCKPT_VENV:-$$HOME/.cache/zckpt/venv}"
 	@$(ENV) VENV="$${ZCKPT_VENV:-$$HOME/.cache/zckpt/venv}" BENCH_DISK="$${BENCH_DISK:-build}" \
 	    tests/bench/bench.sh --rows '^(save|train)$$' $(BENCH)
-## interop: against torch, safetensors, transformers and DeepSpeed in a kept venv
+## interop: test against torch, safetensors, transformers and DeepSpeed (in a venv that is kept)
 interop: tools train fixtures $(B)/tests/unit/test_pickle_emit $(B)/tests/bench/save_from
 	@$(ENV) tests/run-interop.sh
-## coverage: line coverage by `make check`, not below FLOOR percent in libckpt/ and in formats/
+## coverage: measure line coverage of make check; at least FLOOR percent in libckpt/ and formats/
 COVERAGE = $(MAKE) --no-print-directory CFLAGS='-O0 -g --coverage' LDFLAGS='$(LDFLAGS) --coverage'
 coverage:
 	@$(COVERAGE) coverage-clean
