@@ -227,11 +227,10 @@ static const char *const bench_has[] = {
 /* Of all calls: '-h --all' lists them, -h alone does not. */
 static const char *const rare[] = {
 	"beta1", "beta2", "eps", "lr-scheduler-args", "loss", "overflow", "keep-all", "reduction",
-	"seed", "timeout", "secret-file", "data-kind", "overlap", "pad-id", "order", "tail", "drop-last",
-	"deal",
-	"save-buffer", "save-threads", "sync", "grace", "overwrite-steps", "allow-other-model",
-	"max-shard-size", "color", "counters", "exact", "check-launch", "local_rank",
-	"peak-tflops", "warmup",
+	"seed", "timeout", "secret-file", "data-kind", "overlap", "pad-id", "order", "tail",
+	"drop-last", "deal", "save-buffer", "save-threads", "sync", "grace", "overwrite-steps",
+	"allow-other-model", "max-shard-size", "color", "counters", "exact", "check-launch",
+	"local_rank", "peak-tflops", "warmup",
 };
 
 /* A call: rows of its own, and some of 'rows'. */

@@ -70,7 +70,7 @@ static const struct opt options[] = {
 	ZT_WHOLE("seed", "N", args.seed, 0, INT64_MAX, "seed of the sampling (1)"),
 	ZT_FLAG("ignore-eos", args.ignore_eos, "continue after an end-of-text token"),
 	ZT_ONE_OF("dtype", "T", dtype, 0, dtypes, "compute in fp32 (default), bf16 or fp16"),
-	ZT_WHOLE("threads", "N", args.threads, 1, 256, "(1)"),
+	ZT_WHOLE("threads", "N", args.threads, 1, 256, "threads to compute with (1)"),
 	ZT_FLAG("json", args.json, "print one JSON object, with the log-probability of each token"),
 	{ "color", 0, OPT_CHOICE, &color, TERM_COLORS,
 	  "colours (default: on terminals, unless NO_COLOR is set)", 0 },

@@ -326,7 +326,8 @@ static void an_auto_that_nobody_fills_is_refused(void **state)
 
 	(void)state;
 	assert_int_equal(resolve(&cfg, text, &facts, &err), -CKPT_E_USAGE);
-	assert_non_null(strstr(of(&cfg, "train_micro_batch_size_per_gpu")->why, "which is not given"));
+	assert_non_null(
+		strstr(of(&cfg, "train_micro_batch_size_per_gpu")->why, "which is not given"));
 	assert_non_null(
 		strstr(of(&cfg, "zero_optimization.reduce_bucket_size")->why, "hidden_size"));
 	assert_non_null(strstr(err.msg, "(and 1 more)"));

@@ -14,7 +14,7 @@ wrong=0
 clean_tree() {
 	rm -rf ./*
 	mkdir -p tests/lint docs libckpt/base libckpt/include libckpt/io formats/safetensors tools
-	cp "$here"/check-*.sh "$here/foreign-files.txt" tests/lint/
+	cp "$here"/check-*.sh "$here"/*.awk "$here"/*.txt tests/lint/
 	echo '# Makefile -- see tools/zckpt.c' > Makefile
 	cp "$root/docs/layers.txt" docs/
 	printf '| `base/` | |\n| `include/` | |\n| `io/` | |\n' > libckpt/README.md
@@ -215,5 +215,38 @@ clean_tree
 tests/lint/check-prose.sh || { echo 'check-prose.sh refuses seven of ten'; wrong=$((wrong + 1)); }
 echo 'int f;' >> libckpt/include/ckpt.h
 expect 'libckpt/include/ckpt.h: 63 % of its lines have a comment, 70 are demanded' check-prose.sh
+# Words and lengths of what users read: in a message, a help, a text over two lines, a page; and the
+# words that a list allows.
+words() { expect "$1" check-words.sh; }
+messages() { expect "$1" check-messages.sh; }
+clean_tree
+for script in check-words.sh check-messages.sh; do
+	tests/lint/$script || { echo "$script does not accept a clean tree"; wrong=$((wrong + 1)); }
+done
+planted='it was kept for ever'
+printf '\tck_fail(err, 1, "", 0, "%%u: %s", n);\n' "$planted" >> libckpt/io/src_b.c
+words 'libckpt/io/src_b.c:3: "for ever": write: '
+printf '\t{ "all", 0, OPT_FLAG, &all, NULL, "print it FOR\\n"\n\t  "ever, %%s", 0 },\n' >> tools/zckpt.c
+words 'tools/zckpt.c:4: "for ever"'
+printf 'A page that is kept for\never.\n' > README.md
+words 'README.md:2: "for ever"'
+mkdir -p docs/man && printf 'kept \\fBfor\\fR ever\n' > docs/man/zckpt.1
+words 'docs/man/zckpt.1:1: "for ever"'
+mkdir -p docs/guide && printf 'whatever goes in forevermore\nis no offence for everyone\n' > docs/guide/one.md
+printf '/* kept for ever */\nstatic const char *const s = "forever";\t/* for ever */\n' >> libckpt/io/src_b.c
+tests/lint/check-words.sh || { echo 'check-words.sh refuses what is allowed'; wrong=$((wrong + 1)); }
+printf 'one that goes on strike for ever so long\n' > README.md
+printf 'ok: for ever so long\ngoes on | continues\nok: goes on strike\n' >> tests/lint/words.txt
+tests/lint/check-words.sh || { echo 'check-words.sh refuses a phrase of its list'; wrong=$((wrong + 1)); }
+echo 'it goes on' >> README.md
+words 'README.md:2: "goes on": write: continues'
+long=$(printf '%0300d' 0 | tr 0 'a')
+printf '\tck_fail(err, 1, "", 0, "it is %%s"\n\t\t" a%s", n);\n' "$long" >> libckpt/io/src_b.c
+messages 'libckpt/io/src_b.c:3: a text of 310 characters, 300 are allowed'
+printf '\tck_fail(err, 1, "", 0, "a list: %%s\\n" "a%s", n);\n' "$long" >> libckpt/io/src_b.c
+printf '\tck_fail(err, 1, "", 0, "it is short", n);\n' >> libckpt/io/src_b.c
+tests/lint/check-messages.sh || { echo 'check-messages.sh refuses a list'; wrong=$((wrong + 1)); }
+printf '\tck_fail(err, 1, "", 0, "it is %s", n);\n' "${long:0:120}" > libckpt/io/src_b.c
+messages 'the median of 1 messages is 126 characters, 120 are allowed'
 [ $wrong = 0 ] || echo "$wrong rules are blind or wrong"
 [ $wrong = 0 ]
