@@ -38,7 +38,7 @@ void cli_say_nearest(const struct args *args, const struct ckpt *const *ck, size
 		if (strpbrk(name, "*?[") || !is_unknown(ck, n, name, &near))
 			continue;
 		cli_say("there is no tensor %s%s%s", out_name(name),
-			near ? "; did you mean " : "; zckpt map -v lists the names",
+			near ? "; did you mean " : "; zckpt map --all lists the names",
 			near ? out_name(near) : "");
 	}
 }

@@ -121,12 +121,18 @@ static int cat(const struct args *args, struct ckpt *ck, struct ckpt_cat_opts *o
 	struct ckpt_err err = { 0 };
 	struct progress progress;
 	struct ckpt_run_opts run;
+	const char *near;
 	uint64_t tensor;
 	int rc;
 
 	if (find(ck, args->rest.list[1], &tensor, &opts->slice, &err)) {
 		rc = cli_fail(NULL, ck, &err);
-		cli_say("hint: zckpt map %s lists the names", out_word(args->rest.list[0]));
+		near = cli_nearest_tensor(ck, args->rest.list[1]);
+		if (near)
+			cli_say("did you mean %s?", out_word(near));
+		else
+			cli_say("zckpt map --all %s lists the names",
+				out_word(args->rest.list[0]));
 		return rc;
 	}
 	cli_run_begin(args, &progress, &run);

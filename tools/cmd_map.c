@@ -1,14 +1,22 @@
-/* cmd_map.c -- `zckpt map`: where every element of every state lies. */
+/* cmd_map.c -- `zckpt map`: where every element of every state is; the call and the long list. */
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "cli.h"
+#include "cli_map.h"
 
 static struct {
 	struct words state;
-} want;
+	uint64_t rank;
+	int all, files;
+} want = { .rank = OPT_UNSET };
 
 static const struct opt own[] = {
+	{ "rank", 0, OPT_COUNT, &want.rank, "R",
+	  "files and bytes that hold the share of rank R, from 0", 0 },
+	{ "files", 0, OPT_FLAG, &want.files, NULL,
+	  "print the names of the files only, relative to SRC, as rsync wants them", 0 },
+	{ "all", 0, OPT_FLAG, &want.all, NULL, "list every tensor with all of its extents", 0 },
 	{ "state", 0, OPT_COMMAS, &want.state, "NAME",
 	  "only these states: weight, master, exp_avg, ...", 0 },
 	{ 0 },
@@ -24,30 +32,12 @@ static const struct {
 };
 #define NFLAGS (sizeof(extent_flags) / sizeof(extent_flags[0]))
 
-struct map {
-	const struct args *args;
-	struct ckpt *ck;
-	struct ckpt_info info;
-	unsigned only;
-	struct json json;
-};
-
-/* The path without the folder that was opened. */
-static const char *short_path(const struct map *map, const char *path)
-{
-	size_t n = strlen(map->info.path);
-
-	if (!strncmp(path, map->info.path, n) && path[n] == '/' && path[n + 1])
-		return path + n + 1;
-	return path;
-}
-
 static void print_extent(const struct map *map, const struct ckpt_extent_info *e)
 {
 	printf("    [%" PRIu64 ", +%" PRIu64 ")", e->first, e->count);
 	if (e->runs != 1)
 		printf(" x%" PRIu64 " every %" PRIu64, e->runs, e->dst_stride);
-	printf("  %s", out_name(short_path(map, e->path)));
+	printf("  %s", out_name(map_path(map, e->path)));
 	if (e->member)
 		printf("!%s", out_name(e->member));
 	printf(" @%" PRIu64, e->offset);
@@ -92,8 +82,8 @@ static void state_begin(struct map *map, const struct ckpt_state_info *state)
 {
 	if (!map->args->json) {
 		printf("  %s %s%s%s\n", out_name(state->name), ckpt_dtype_name(state->dtype),
-		       state->flags & CKPT_STATE_DERIVED ? ", not stored; rounded from" : "",
-		       state->flags & CKPT_STATE_PER_RANK ? ", differs over ranks" : "");
+		       state->flags & CKPT_STATE_DERIVED ? ", not stored: rounded from the master" :
+		       "", state->flags & CKPT_STATE_PER_RANK ? ", differs over ranks" : "");
 		return;
 	}
 	json_open(&map->json, NULL, '{');
@@ -119,12 +109,14 @@ static void map_state(struct map *map, uint64_t tensor, uint32_t k)
 	struct ckpt_extent_info extent;
 
 	if (ckpt_state_get(map->ck, tensor, k, &state, NULL) ||
-	    !cli_is_state_selected(&want.state, state.name))
+	    !cli_is_state_selected(map->state, state.name))
 		return;
 	state_begin(map, &state);
 	for (uint64_t i = 0; i < state.nextents; i++) {
 		if (ckpt_extent_get(map->ck, tensor, k, i, &extent, NULL))
 			break;
+		if (!map_is_of_rank(map, extent.rank))
+			continue;
 		if (map->args->json)
 			json_extent(map, &extent);
 		else
@@ -162,7 +154,7 @@ static void map_tensors(struct map *map)
 		stored = tensor;
 		if (tensor.role == CKPT_ROLE_ALIAS)
 			ckpt_tensor_get(map->ck, tensor.alias_of, &stored, NULL);
-		if (!cli_is_selected(map->args, map->only, tensor.name, stored.role))
+		if (!map_is_selected(map, tensor.name, stored.role))
 			continue;
 		tensor_begin(map, &tensor);
 		for (uint32_t k = 0; tensor.role != CKPT_ROLE_ALIAS && k < tensor.nstates; k++)
@@ -191,6 +183,7 @@ static void map_json(struct map *map)
 		json_close(json, '}');
 	}
 	json_close(json, ']');
+	map_summary_json(map, json);
 	json_open(json, "tensors", '[');
 	map_tensors(map);
 	json_close(json, ']');
@@ -198,42 +191,119 @@ static void map_json(struct map *map)
 	json_close(json, '}');
 }
 
+/* ---------------------------------------------------------------- the call */
+
+static int no_tensor(const struct map *map, const char *name)
+{
+	const char *near = cli_nearest_tensor(map->ck, name);
+
+	return cli_wrong(&cmd_map, "%s is no file or folder, and no tensor of %s%s%s",
+			 out_name(name), out_name(map->info.path), near ? "; did you mean " : "",
+			 near ? out_name(near) : "");
+}
+
+/* What follows the first source and is no path is the name of a tensor, or a pattern. */
+static void split_words(struct args *args, struct words *sources, struct words *names)
+{
+	for (size_t i = 0; i < args->rest.n; i++)
+		words_add(i && access(args->rest.list[i], F_OK) ? names : sources,
+			  args->rest.list[i]);
+}
+
+static int find_names(struct map *map, struct args *args, const struct words *words)
+{
+	uint64_t tensor;
+
+	for (size_t i = 0; i < words->n; i++) {
+		if (!ckpt_tensor_find(map->ck, words->list[i], &tensor, NULL))
+			words_add(&map->names, words->list[i]);
+		else if (strpbrk(words->list[i], "*?["))
+			words_add(&args->include, words->list[i]);
+		else
+			return no_tensor(map, words->list[i]);
+	}
+	return 0;
+}
+
+static int check_rank(const struct map *map)
+{
+	if (map->rank < 0)
+		return 0;
+	if (!map->info.world)
+		return cli_wrong(&cmd_map, "--rank %" PRId64 ": %s has no ranks: format %s",
+				 map->rank, out_name(map->info.path), map->info.format);
+	if (map->rank >= (int64_t)map->info.world)
+		return cli_wrong(&cmd_map, "--rank %" PRId64 ": %s has ranks 0 to %" PRIu32,
+				 map->rank, out_name(map->info.path), map->info.world - 1);
+	return 0;
+}
+
+static void show(struct map *map)
+{
+	const struct args *args = map->args;
+
+	if (args->json)
+		map_json(map);
+	else if (want.files)
+		map_files(map);
+	else if (args->quiet)
+		return;
+	else if (want.all || args->verbose || map->names.n || args->include.n)
+		map_tensors(map);
+	else if (map->rank >= 0)
+		map_rank(map);
+	else
+		map_summary(map);
+}
+
 static int run(struct args *args)
 {
+	struct map map = { .args = args, .state = &want.state,
+			   .rank = want.rank == OPT_UNSET ? -1 : (int64_t)want.rank };
+	struct words sources = { 0 }, words = { 0 };
 	struct ckpt_err err = { 0 };
-	struct map map = { .args = args };
 	struct ckpt_select select;
 	int status;
 
 	if (!args->rest.n)
 		return cli_wrong(&cmd_map, "map needs a checkpoint");
+	split_words(args, &sources, &words);
 	status = cli_select(&cmd_map, args, &select);
 	if (!status)
-		status = cli_open(args, "map", &args->rest, &map.ck, &err);
+		status = cli_open(args, "map", &sources, &map.ck, &err);
 	if (status)
 		return status;
 	map.only = select.only;
+	map.source = sources.list[0];
+	map.nsources = sources.n;
 	ckpt_info_get(map.ck, &map.info);
-	if (args->json)
-		map_json(&map);
-	else
-		map_tensors(&map);
-	out_findings_asked(args, map.ck);
+	status = find_names(&map, args, &words);
+	if (!status)
+		status = check_rank(&map);
+	if (!status) {
+		show(&map);
+		cli_say_nearest(args, (const struct ckpt *const[]){ map.ck }, 1);
+		out_findings_asked(args, map.ck);
+	}
 	ckpt_close(map.ck);
-	return EXIT_DONE;
+	return status;
 }
 
 const struct command cmd_map = {
 	.name = "map",
 	.run = run,
 	.ranks = RANKS_EACH,
-	.gist = "where the bytes of every tensor and state lie",
-	.synopsis = "SRC...",
-	.about = "Lists every tensor, its states, and for each the extents: which elements lie in "
-		 "which file (and archive member) at which byte. Reads no tensor data.",
+	.gist = "which bytes of which file hold a tensor, a state, or the share of a rank",
+	.synopsis = "SRC... [TENSOR...]",
+	.about = "Prints how many bytes of each state each rank has. With --rank, the files and "
+		 "ranges of bytes of one rank. With names of tensors, where their elements are: "
+		 "file, archive member, byte. Reads no tensor data.",
 	.examples = "zckpt map run\n"
-		    "zckpt map --include 'model.layers.0.*' run\n",
+		    "zckpt map run model.embed_tokens.weight\n"
+		    "zckpt map --rank 1 --files run\n",
 	.notes = "A line '[FIRST, +COUNT)  FILE @BYTE  TYPE  rank R' says that COUNT "
-		 "elements from FIRST on, row-major, begin at BYTE of FILE.",
+		 "elements from FIRST on, row-major, begin at BYTE of FILE.\n"
+		 "Copy what one rank needs: zckpt map --rank 3 --files RUN | "
+		 "rsync -a --files-from=- RUN/ node3:RUN/",
 	.tables = { own, opts_select, opts_source, opts_talk, NULL },
 };

@@ -73,7 +73,7 @@ for step in ds0.19.8-z2-bf16-w8 ds0.19.8-z3-bf16-w8; do
 		rm -rf many many.safetensors
 	done
 	"$zckpt" convert -q --only trainable --tied drop "$src" bare.safetensors
-	"$zckpt" map "$src" | awk '$NF == "trainable" { print $1 }' > order
+	"$zckpt" map --all "$src" | awk '$NF == "trainable" { print $1 }' > order
 	set -- -q --sync none --world 4 --stage 2 --lr 1e-3 --order order bare.safetensors
 	"$zckpt" shard "$@" seed 2> said
 	mpi 3 shard "$@" seeds || bad "shard $step"

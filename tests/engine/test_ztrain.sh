@@ -62,7 +62,7 @@ layout plain '"stage": 3'
 grep -q 'held  optimizer' said && good || bad 'an optimizer that is not offloaded'
 layout grouped '"stage": 3, "sub_group_size": 20000, "offload_optimizer": {"device": "cpu"}'
 { grep -q 'held  host optimizer' said && ! grep -q 'held  optimizer' said; } && good || bad 'offloaded: the host'"'"'s'
-"$zckpt" map --state exp_avg plain > map.plain && "$zckpt" map --state exp_avg grouped > map.grouped
+"$zckpt" map --all --state exp_avg plain > map.plain && "$zckpt" map --all --state exp_avg grouped > map.grouped
 cmp -s map.plain map.grouped && bad 'sub_group_size has no effect' || good
 
 # Other weights, and none.
@@ -100,7 +100,7 @@ if has_ranks; then
 	layout inorder '"stage": 2' "$mpirun" -n 2
 	layout robin '"stage": 2, "round_robin_gradients": true' "$mpirun" -n 2
 	[ "$(digest inorder)" = "$(digest robin)" ] && good || bad 'round robin has another state'
-	"$zckpt" map --state exp_avg inorder > map.plain && "$zckpt" map --state exp_avg robin > map.robin
+	"$zckpt" map --all --state exp_avg inorder > map.plain && "$zckpt" map --all --state exp_avg robin > map.robin
 	cmp -s map.plain map.robin && bad 'round_robin_gradients has no effect' || good
 	# A folder a rank: together they are the step, which one reshard puts together.
 	sed 's/"bf16"/"checkpoint": {"use_node_local_storage": true}, "bf16"/' z2.json > z5.json

@@ -41,7 +41,7 @@ setup_peft() {
 	zckpt convert -q --rename 'lora_A=lora_A.default.weight' --rename 'lora_B=lora_B.default.weight' \
 		--tied drop "$case" peft.safetensors || return 1
 	for pattern in '*.ln?.*' '*.base.*' 'emb*' 'norm*' '*.out.*' '*.down.*'; do flags+=(--frozen "$pattern"); done
-	zckpt map peft.safetensors | sed -n 's/^\([^ ]*lora[^ ]*\) .*/\1/p' > peft.order
+	zckpt map --all peft.safetensors | sed -n 's/^\([^ ]*lora[^ ]*\) .*/\1/p' > peft.order
 	zckpt shard -q peft.safetensors "$2" --world 2 --stage 3 --lr 1e-4 --dtype bf16 --order peft.order "${flags[@]}" &&
 		rm peft.safetensors peft.order
 }

@@ -45,7 +45,7 @@ is 0 reshard '2->3' run three; is 2 reshard '4->3' run four; is 3 reshard --worl
 is 4 reshard --world 3 "$unsafe" four
 is 0 set-latest run global_step3; is 1 set-latest cut global_step3; is 2 set-latest run
 is 3 set-latest nothing-there global_step3
-zckpt map model.safetensors | sed -n 's/^\([^ ][^ ]*\) .*/\1/p' > names
+zckpt map --all model.safetensors | sed -n 's/^\([^ ][^ ]*\) .*/\1/p' > names
 is 0 shard --world 2 --stage 2 --lr 1e-4 --order names model.safetensors made
 is 2 shard model.safetensors made; is 3 shard --world 2 --stage 2 --lr 1e-4 empty made2
 is 4 shard --world 2 --stage 2 --lr 1e-4 "$unsafe" made2

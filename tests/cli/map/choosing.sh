@@ -4,7 +4,7 @@ names() { zckpt map "$@" "$run" | sed -n 's/^\([^ ]*\)  \[.*/\1/p' | sort | tr '
 states() { zckpt map "$@" "$run" | sed -n 's/^  \([^ ][^ ]*\) .*/\1/p' | sort | uniq | tr '\n' ' '; echo; }
 names --include 'odd.*'
 names --include 'odd.*' --exclude '*w1*'
-names --only buffers
+names --all --only buffers
 states --include 'odd.*'
 states --include 'odd.*' --state master,exp_avg
 zckpt map --include head.weight "$run"

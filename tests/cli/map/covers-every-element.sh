@@ -1,6 +1,6 @@
 # The extents of a state hold each of its elements once, at every stage.
 for case in z1-bf16-w3 z2-bf16-w8 z3-bf16-w5 z2-bf16-w4-roundrobin z3-bf16-w4-subgroup300; do
-	zckpt map "$FIXTURES/deepspeed/ds0.19.8-$case/ckpt" 2> err | awk -v case=$case '
+	zckpt map --all "$FIXTURES/deepspeed/ds0.19.8-$case/ckpt" 2> err | awk -v case=$case '
 	function finish() { if (state != "" && sum != numel) { print case ": " name " " state ": " sum " of " numel; bad = 1 }
 		state = "" }
 	/^[^ ]/ { finish(); name = $1; line = $0; sub(/^[^[]*\[/, "", line); sub(/\].*/, "", line)
