@@ -120,6 +120,12 @@ static void print_pickles(const struct audit *audit)
 	table_print(&table, stdout, "");
 }
 
+/* A dotted name walks from a class to what is in it. */
+static const char *use_word(const struct used *u)
+{
+	return u->called ? "called" : strchr(u->name->name, '.') ? "attribute" : "mentioned";
+}
+
 static void print_set(const struct audit *audit, enum ckpt_name_set set, const char *title)
 {
 	int any = 0;
@@ -134,7 +140,7 @@ static void print_set(const struct audit *audit, enum ckpt_name_set set, const c
 			printf("\n%s\n", title);
 		full = cli_format("%s.%s", u->name->module, u->name->name);
 		printf("  %s  %s, %" PRIu64 " pickle%s\n", out_name(full),
-		       u->called ? "called" : "mentioned", u->pickles,
+		       use_word(u), u->pickles,
 		       u->pickles == 1 ? "" : "s");
 		cli_free(full);
 	}
@@ -155,7 +161,7 @@ static void print_torch_ops(const struct audit *audit)
 	}
 }
 
-/* getattr may be torch's own use of it, but allowed it serves every file. */
+/* getattr may be an honest pickler's, but allowed it serves every file. */
 static int is_harmful(const struct ckpt_audit_name *n)
 {
 	return n->set == CKPT_NAME_REFUSED ||

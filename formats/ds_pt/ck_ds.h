@@ -218,6 +218,11 @@ void ck_ds_note_own_model(struct ds_step *ds, struct ds_file *file);
 void ck_ds_note_own_zero(struct ds_step *ds, struct ds_file *file, const struct ck_val *zero);
 /* Does any rank's shard hold elements of state number 'state' for part 'part'? */
 bool ck_ds_has_state(const struct ds_step *ds, uint32_t part, uint32_t state);
+/*
+ * The number of a zero_stage: a plain number before DeepSpeed 0.7.0, then ZeroStageEnum(2), and
+ * getattr(ZeroStageEnum, 'gradients') as Python 3.11.0 to 3.11.3 pickles it.
+ */
+bool ck_ds_stage_of(const struct ck_val *v, int64_t *out);
 /* The torch optimizer in a ZeRO dict (a list if it is elastic), its param_groups; or NULL. */
 struct ck_val *ck_ds_torch_optimizer(const struct ds_step *ds, const struct ck_val *zero);
 struct ck_val *ck_ds_param_groups(const struct ds_step *ds, const struct ck_val *zero);

@@ -20,9 +20,19 @@ static struct ck_val *zero_dict(const struct ds_file *file)
 	return ck_val_get(file->pt->doc.root, "optimizer_state_dict");
 }
 
-/* ZeroStageEnum(2) since 0.7.0, a plain number before. */
-static bool stage_of(const struct ck_val *v, int64_t *out)
+bool ck_ds_stage_of(const struct ck_val *v, int64_t *out)
 {
+	static const char *const member[] = { "disabled", "optimizer_states", "gradients",
+					      "weights" };
+
+	if (v && v->kind == CK_VAL_OBJECT && ck_val_is_call(v, "builtins", "getattr")) {
+		for (size_t i = 0; i < CK_ARRAY_LEN(member); i++)
+			if (ck_val_is_str(ck_val_at(v->u.obj->args, 1), member[i])) {
+				*out = (int64_t)i;
+				return true;
+			}
+		return false;
+	}
 	if (v && v->kind == CK_VAL_OBJECT)
 		v = ck_val_at(v->u.obj->args, 0);
 	return ck_val_int(v, out);
@@ -123,7 +133,7 @@ static int read_stage(struct ds_step *ds, struct ckpt_err *err)
 		return refuse(ds, "the interleaved stage-1 layout of DeepSpeed before 0.5.9", err);
 	if (ck_val_get(ds->zero, "ds_zero_partition_groups"))
 		return refuse(ds, "mixture of experts by AutoEP (expert parallel)", err);
-	if (stage_of(ck_val_get(ds->zero, "zero_stage"), &stage)) {
+	if (ck_ds_stage_of(ck_val_get(ds->zero, "zero_stage"), &stage)) {
 		ds->stage = (int)stage;
 		if (ck_val_get(ds->zero, "fp32_flat_groups"))
 			ds->stage = 3;

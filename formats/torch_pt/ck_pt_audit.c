@@ -73,7 +73,9 @@ static int copy_names(struct auditing *a, const struct ck_pkl *doc,
 			return ck_fail_nomem(err, "names", doc->nnames);
 		to->set = from->cls == CK_PKL_DATA ? CKPT_NAME_DATA :
 			  from->cls == CK_PKL_OPAQUE ? CKPT_NAME_OPAQUE : CKPT_NAME_REFUSED;
-		to->torch = (enum ckpt_torch_says)ck_pkl_torch_of(from->module, from->name);
+		/* torch does not look at what getattr fetches. */
+		to->torch = from->attribute ? CKPT_TORCH_ALLOWS :
+			    (enum ckpt_torch_says)ck_pkl_torch_of(from->module, from->name);
 		to->called = from->called;
 		to->offset = from->offset;
 	}

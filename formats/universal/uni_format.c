@@ -12,14 +12,6 @@
 
 /* ---- what kind of step it was made from ---- */
 
-/* ZeroStageEnum(2) since 0.7.0, a plain number before. */
-static bool stage_of(const struct ck_val *v, int64_t *out)
-{
-	if (v && v->kind == CK_VAL_OBJECT)
-		v = ck_val_at(v->u.obj->args, 0);
-	return ck_val_int(v, out);
-}
-
 /* BF16_Optimizer says no stage.  Model files of each rank are those of stage 3. */
 static int take_stage(struct uni *u, struct ckpt_err *err)
 {
@@ -27,7 +19,7 @@ static int take_stage(struct uni *u, struct ckpt_err *err)
 	const struct ck_val *zero = u->optim_root;
 	int64_t stage;
 
-	if (stage_of(ck_val_get(zero, "zero_stage"), &stage) && stage >= 1 && stage <= 3)
+	if (ck_ds_stage_of(ck_val_get(zero, "zero_stage"), &stage) && stage >= 1 && stage <= 3)
 		ds->stage = (int)stage;
 	else
 		ds->stage = ds->model_rank ? 3 : 1;

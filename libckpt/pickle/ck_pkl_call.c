@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/pickle/ck_pkl_attr.h"
 #include "libckpt/pickle/ck_pkl_vm.h"
 
 /* ---- names ---- */
@@ -120,7 +121,7 @@ int ck_pkl_stack_global(struct ck_pkl_vm *vm)
 	return ck_pkl_push(vm, v);
 }
 
-static struct ck_pkl_name *name_of(struct ck_pkl_vm *vm, const struct ck_val *v)
+struct ck_pkl_name *ck_pkl_name_of(struct ck_pkl_vm *vm, const struct ck_val *v)
 {
 	const struct ck_pkl_global *g = (const struct ck_pkl_global *)v;
 
@@ -134,7 +135,7 @@ static int refuse(struct ck_pkl_vm *vm, const struct ck_val *v, const char *how)
 
 	if (v->kind != CK_VAL_GLOBAL)
 		return 0;
-	name = name_of(vm, v);
+	name = ck_pkl_name_of(vm, v);
 	if (name->cls != CK_PKL_REFUSED)
 		return 0;
 	name->called = true;
@@ -184,27 +185,75 @@ static bool is_nested_class(const struct ck_val *v)
 	       is_process_group_state(v->u.obj->fn, v->u.obj->args, v->u.obj->kwargs);
 }
 
+/* getattr(CLASS, 'NAME'): the attribute is a name like those that GLOBAL mentions. */
+static int attribute(struct ck_pkl_vm *vm, struct ck_val *fn, struct ck_val *args,
+		     const char *module, const char *name, struct ck_val **out)
+{
+	const uint64_t known = vm->doc->nnames;
+	struct ck_val *named = NULL;
+	int rc = name_node(vm, (const uint8_t *)module, strlen(module), (const uint8_t *)name,
+			   strlen(name), &named);
+
+	if (rc)
+		return rc;
+	if (vm->doc->nnames > known)
+		ck_pkl_name_of(vm, named)->attribute = true;
+	ck_pkl_name_of(vm, fn)->nested = true;
+	return ck_pkl_call(vm, fn, args, NULL, CK_HOW_REDUCE, out);
+}
+
+/*
+ * A class takes attributes as fields.  A function could call them; the one that takes them in
+ * honest files is or_, which joins the members of a flag.
+ */
+static bool takes_attributes(const struct ck_val *fn, const struct ck_val *args,
+			     enum ck_val_how how)
+{
+	if (how == CK_HOW_REDUCE)
+		return ck_val_is_global(fn, "_operator", "or_") ||
+		       ck_val_is_global(fn, "operator", "or_");
+	return how != CK_HOW_INST && (is_nested_class(fn) || ck_pkl_makes_class(fn, args));
+}
+
+static int refuse_args(struct ck_pkl_vm *vm, const struct ck_val *fn, const struct ck_val *args,
+		       enum ck_val_how how)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < args->u.seq.n; i++)
+		rc = refuse(vm, args->u.seq.item[i], "hands to a call");
+	if (takes_attributes(fn, args, how))
+		return rc;
+	for (uint64_t i = 0; !rc && i < args->u.seq.n; i++)
+		rc = ck_pkl_refuse_attr(vm, args->u.seq.item[i], "hands to a call");
+	return rc;
+}
+
 static int call(struct ck_pkl_vm *vm, struct ck_val *fn, struct ck_val *args,
 		struct ck_val *kwargs, enum ck_val_how how, struct ck_val **out)
 {
+	char name[CK_PKL_NAME_MAX];
+	const char *module;
 	int rc;
 
 	/* A persistent id may stand for a class: ("module", class, ...) of old files. */
-	if (fn->kind != CK_VAL_GLOBAL && fn->kind != CK_VAL_PERSID && !is_nested_class(fn))
+	if (fn->kind != CK_VAL_GLOBAL && fn->kind != CK_VAL_PERSID && !ck_pkl_is_attr(fn))
 		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a call of something that is no name");
 	if (args->kind != CK_VAL_TUPLE)
 		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a call with arguments that are no tuple");
 	if (kwargs && kwargs->kind != CK_VAL_DICT)
 		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "keyword arguments that are no dict");
-	if (how == CK_HOW_REDUCE && is_process_group_state(fn, args, kwargs)) {
-		name_of(vm, fn)->nested = true;
-		return ck_pkl_call(vm, fn, args, kwargs, how, out);
-	}
+	if (how == CK_HOW_REDUCE && ck_pkl_attr_name(fn, args, &module, name, sizeof(name)))
+		return attribute(vm, fn, args, module, name, out);
 	if (fn->kind == CK_VAL_GLOBAL)
-		name_of(vm, fn)->called = true;
+		ck_pkl_name_of(vm, fn)->called = true;
 	rc = refuse(vm, fn, "calls");
+	if (!rc && !is_nested_class(fn))
+		rc = ck_pkl_refuse_attr(vm, fn, "calls");
 	if (!rc)
-		rc = refuse_items(vm, args, "hands to a call");
+		rc = refuse_args(vm, fn, args, how);
+	if (!rc && kwargs)
+		rc = refuse_args(vm, fn, kwargs, how);
 	return rc ? rc : ck_pkl_call(vm, fn, args, kwargs, how, out);
 }
 
@@ -264,6 +313,21 @@ static bool is_dunder(const struct ck_val *key)
 	return n > 4 && !memcmp(s, "__", 2) && !memcmp(s + n - 2, "__", 2);
 }
 
+/* A state that is no dict goes to the object's own __setstate__, which only a class may have. */
+static int refuse_state_attrs(struct ck_pkl_vm *vm, const struct ck_val *object,
+			      const struct ck_val *state)
+{
+	const struct ck_obj *o = object->u.obj;
+	int rc = ck_pkl_refuse_attr(vm, state, "gives an object");
+
+	if (rc || ck_pkl_makes_class(o->fn, o->args) ||
+	    (state->kind != CK_VAL_TUPLE && state->kind != CK_VAL_LIST))
+		return rc;
+	for (uint64_t i = 0; !rc && i < state->u.seq.n; i++)
+		rc = ck_pkl_refuse_attr(vm, state->u.seq.item[i], "gives an object");
+	return rc;
+}
+
 /* Attributes that Python itself calls or obeys must not be refused names. */
 static int refuse_state(struct ck_pkl_vm *vm, const struct ck_val *state)
 {
@@ -276,8 +340,12 @@ static int refuse_state(struct ck_pkl_vm *vm, const struct ck_val *state)
 	if (state->kind != CK_VAL_DICT)
 		return rc;
 	for (uint64_t i = 0; !rc && i < state->u.seq.n; i += 2)
-		if (is_dunder(state->u.seq.item[i]))
+		if (is_dunder(state->u.seq.item[i])) {
 			rc = refuse(vm, state->u.seq.item[i + 1], "gives an object");
+			if (!rc)
+				rc = ck_pkl_refuse_attr(vm, state->u.seq.item[i + 1],
+							"gives an object");
+		}
 	return rc;
 }
 
@@ -288,10 +356,12 @@ int ck_pkl_build(struct ck_pkl_vm *vm)
 
 	if (!rc && top[0]->kind != CK_VAL_OBJECT)
 		rc = ck_pkl_fail(vm, CKPT_E_CORRUPT, "BUILD on something that is no object");
-	if (!rc && is_nested_class(top[0]))
-		rc = ck_pkl_fail(vm, CKPT_E_UNSAFE, "the pickle changes a class of torch");
+	if (!rc)
+		rc = ck_pkl_refuse_attr(vm, top[0], "changes");
 	if (!rc)
 		rc = refuse_state(vm, top[1]);
+	if (!rc)
+		rc = refuse_state_attrs(vm, top[0], top[1]);
 	if (!rc && top[0]->u.obj->state)
 		rc = ck_pkl_fail(vm, CKPT_E_UNSUPPORTED, "BUILD twice on one object");
 	if (!rc)
@@ -301,6 +371,16 @@ int ck_pkl_build(struct ck_pkl_vm *vm)
 	top[0]->u.obj->state = top[1];
 	vm->n--;
 	return 0;
+}
+
+static int refuse_pid_attrs(struct ck_pkl_vm *vm, const struct ck_val *pid)
+{
+	int rc = ck_pkl_refuse_attr(vm, pid, "names a storage by");
+
+	if (pid->kind == CK_VAL_TUPLE || pid->kind == CK_VAL_LIST)
+		for (uint64_t i = 0; !rc && i < pid->u.seq.n; i++)
+			rc = ck_pkl_refuse_attr(vm, pid->u.seq.item[i], "names a storage by");
+	return rc;
 }
 
 int ck_pkl_push_persid(struct ck_pkl_vm *vm, bool text)
@@ -319,6 +399,8 @@ int ck_pkl_push_persid(struct ck_pkl_vm *vm, bool text)
 		if (!rc) {
 			pid = top[0];
 			rc = refuse_items(vm, pid, "names a storage by");
+			if (!rc)
+				rc = refuse_pid_attrs(vm, pid);
 			vm->n--;
 		}
 	}

@@ -10,6 +10,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/pickle/ck_pkl_attr.h"
 #include "libckpt/pickle/ck_pkl_out.h"
 
 #define BATCH 1000		/* items between a MARK and its SETITEMS or APPENDS */
@@ -262,15 +263,16 @@ static int put_inst(struct ck_pkl_out *out, const struct ck_obj *o)
 	return rc ? rc : ck_pkl_out_op(out, 'o');
 }
 
-static int put_call(struct ck_pkl_out *out, const struct ck_obj *o)
+static int put_call(struct ck_pkl_out *out, const struct ck_val *v)
 {
+	const struct ck_obj *o = v->u.obj;
 	int rc;
 
 	if (o->how == CK_HOW_NEWOBJ_EX)
 		return put_newobj_ex(out, o);
 	if (o->how == CK_HOW_INST)
 		return put_inst(out, o);
-	rc = save(out, o->fn);
+	rc = ck_pkl_is_attr(v) ? ck_pkl_out_getattr(out) : save(out, o->fn);
 	if (!rc)
 		rc = save(out, o->args);
 	return rc ? rc : ck_pkl_out_op(out, o->how == CK_HOW_NEWOBJ ? 0x81 : 'R');
@@ -287,7 +289,7 @@ static int save_object(struct ck_pkl_out *out, const struct ck_val *v)
 		rc = number_value(out, v, "0");
 		return rc < 0 ? rc : 0;
 	}
-	rc = put_call(out, o);
+	rc = put_call(out, v);
 	if (!rc)
 		rc = number_value(out, v, "0");
 	if (rc)		/* 1: whoever wrote it within itself wrote all of it */

@@ -257,13 +257,12 @@ static int check_name(struct ck_pkl_out *out, const char *module, const char *na
 	return 0;
 }
 
-int ck_pkl_out_global(struct ck_pkl_out *out, const char *module, const char *name)
+/* module and name as protocol 2 spells them */
+static int put_global(struct ck_pkl_out *out, const char *module, const char *name)
 {
 	char key[KEY_BYTES];
-	int rc = check_name(out, module, name);
+	int rc;
 
-	if (rc)
-		return rc;
 	rename3to2(&module, &name);
 	/* It fits: a longer name is of the refused set. */
 	snprintf(key, sizeof(key), "%s\n%s\n", module, name);
@@ -274,4 +273,16 @@ int ck_pkl_out_global(struct ck_pkl_out *out, const char *module, const char *na
 	if (!rc)
 		rc = ck_pkl_out_put(out, key, strlen(key));
 	return rc ? rc : ck_pkl_out_memo(out);
+}
+
+int ck_pkl_out_global(struct ck_pkl_out *out, const char *module, const char *name)
+{
+	int rc = check_name(out, module, name);
+
+	return rc ? rc : put_global(out, module, name);
+}
+
+int ck_pkl_out_getattr(struct ck_pkl_out *out)
+{
+	return put_global(out, "builtins", "getattr");
 }

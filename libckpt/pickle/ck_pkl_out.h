@@ -36,6 +36,9 @@ int ck_pkl_out_float(struct ck_pkl_out *out, double f);
 int ck_pkl_out_str(struct ck_pkl_out *out, const char *p, uint64_t n);
 int ck_pkl_out_too_long(struct ck_pkl_out *out, uint64_t n);
 
+/* builtins.getattr, for the calls of ck_pkl_is_attr(): in no other use it is written. */
+int ck_pkl_out_getattr(struct ck_pkl_out *out);
+
 /* The number a node has; false if it has none yet. */
 bool ck_pkl_memo_find(const struct ck_pkl_out *out, const struct ck_val *v, uint32_t *memo_out);
 /* The next number to the node, which is complete on the stack. */

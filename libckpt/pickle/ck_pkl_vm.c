@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/pickle/ck_pkl_attr.h"
 #include "libckpt/pickle/ck_pkl_torch.h"
 #include "libckpt/pickle/ck_pkl_vm.h"
 
@@ -184,6 +185,10 @@ static bool is_hashable(const struct ck_val *v, unsigned depth)
 static int set_items(struct ck_pkl_vm *vm, struct ck_val *d, struct ck_val *const *item,
 		     uint64_t n)
 {
+	const int rc = ck_pkl_refuse_attr(vm, d, "changes");
+
+	if (rc)
+		return rc;
 	if (n % 2)
 		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a key without a value");
 	for (uint64_t i = 0; i < n; i += 2)
@@ -201,6 +206,10 @@ static int set_items(struct ck_pkl_vm *vm, struct ck_val *d, struct ck_val *cons
 static int add_items(struct ck_pkl_vm *vm, struct ck_val *l, enum ck_val_kind kind,
 		     struct ck_val *const *item, uint64_t n)
 {
+	const int rc = ck_pkl_refuse_attr(vm, l, "changes");
+
+	if (rc)
+		return rc;
 	if (l->kind == kind)
 		return ck_pkl_extend(vm, l, &l->u.seq.item, &l->u.seq.n, &l->u.seq.cap, item, n);
 	if (l->kind == CK_VAL_OBJECT)

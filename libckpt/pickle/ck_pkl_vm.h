@@ -78,6 +78,8 @@ int ck_pkl_call_op(struct ck_pkl_vm *vm, enum ck_val_how how);
 int ck_pkl_inst(struct ck_pkl_vm *vm, bool class_on_stack);
 int ck_pkl_build(struct ck_pkl_vm *vm);
 int ck_pkl_push_persid(struct ck_pkl_vm *vm, bool text);
+/* The entry of a name in doc->name; 'v' is CK_VAL_GLOBAL. */
+struct ck_pkl_name *ck_pkl_name_of(struct ck_pkl_vm *vm, const struct ck_val *v);
 
 /* ck_pkl_value.c */
 int ck_pkl_node(struct ck_pkl_vm *vm, enum ck_val_kind kind, struct ck_val **out);

@@ -69,6 +69,10 @@ done <<'END'
 \200\004czoo\nState\n)}\214\001kK\001s\222.
 (izoo\nOld\n.
 (czoo\nOld\no.
+\200\002c__builtin__\ngetattr\nq\000czoo\nMode\nq\001X\004\000\000\000FASTq\002\206q\003Rq\004.
+\200\002c__builtin__\ngetattr\nq\000h\000czoo\nOuter\nX\005\000\000\000Inner\206RX\001\000\000\000A\206R.
+\200\002c__builtin__\ngetattr\nczoo\nMode\nX\004\000\000\000FAST\206R)R.
+\200\002cfunctools\npartial\nc__builtin__\ngetattr\nczoo\nMode\nX\004\000\000\000FAST\206R\205R.
 \200\004\217\224(K\001\220.
 \200\004(K\001K\002\221.
 END

@@ -468,55 +468,6 @@ static void no_memo_entries_meet_in_one_place(void **state)
 	free(p);
 }
 
-#define SHARDED "ctorch.distributed._shard.sharded_tensor.api\nShardedTensor\n"
-#define NESTED "X\x11\0\0\0ProcessGroupState"
-
-/* What is wrong with a pickle that asks for getattr in this way; NULL = nothing. */
-static const char *said_of(const void *p, size_t n)
-{
-	const char *text = NULL;
-
-	if (load_flags(p, n, CK_PKL_KEEP))
-		text = err.code == CKPT_E_UNSAFE ? "unsafe" : "bad";
-	ck_pkl_release(&doc);
-	return text;
-}
-#define SAID(text) said_of(text, sizeof(text) - 1)
-
-/* torch.save of FSDP1's ShardedTensor: that call and no other getattr. */
-static void getattr_is_taken_as_torch_calls_it_and_not_else(void **state)
-{
-	static const char both[] = "(cbuiltins\ngetattr\n" SHARDED NESTED "\x86R"
-				   "cbuiltins\ngetattr\n" SHARDED "X\1\0\0\0x\x86Rl.";
-
-	(void)state;
-	assert_null(SAID("\x80\2cbuiltins\ngetattr\n" SHARDED NESTED "\x86R."));
-	assert_null(SAID("\x80\2c__builtin__\ngetattr\n" SHARDED NESTED "\x86R)\x81}"
-			 "X\1\0\0\0aK\1sb."));
-	assert_string_equal(SAID("cbuiltins\ngetattr\n" SHARDED "X\7\0\0\0__init__\x86R."), "bad");
-	assert_string_equal(SAID("cbuiltins\ngetattr\n" SHARDED "X\x8\0\0\0__init__\x86R."),
-			    "unsafe");
-	assert_string_equal(SAID("cbuiltins\ngetattr\ncos\nsystem\n" NESTED "\x86R."), "unsafe");
-	assert_string_equal(SAID("cbuiltins\ngetattr\n(cos\ntX\1\0\0\0x\x86R."), "bad");
-	assert_string_equal(SAID("cbuiltins\ngetattr\n" SHARDED NESTED "N\x87R."), "unsafe");
-	assert_string_equal(SAID("cbuiltins\ngetattr\n" SHARDED NESTED "\x86\x81."), "unsafe");
-	assert_string_equal(SAID("cbuiltins\ngetattr\n" SHARDED NESTED "\x86R}X\1\0\0\0aK\1sb."),
-			    "unsafe");
-	assert_string_equal(SAID("cbuiltins\ngetattr\n" SHARDED NESTED "\x86R"
-				 "cos\nsystem\n\x85R."), "unsafe");
-	assert_string_equal(SAID(both), "unsafe");
-
-	assert_int_equal(load_flags(both, sizeof(both) - 1, CK_PKL_AUDIT), 0);
-	assert_int_equal(doc.name[0].cls, CK_PKL_REFUSED);
-	assert_true(doc.name[0].called);
-	ck_pkl_release(&doc);
-	assert_int_equal(load_flags("cbuiltins\ngetattr\n" SHARDED NESTED "\x86R.",
-				    sizeof("cbuiltins\ngetattr\n" SHARDED NESTED "\x86R.") - 1,
-				    CK_PKL_AUDIT), 0);
-	assert_int_equal(doc.name[0].cls, CK_PKL_OPAQUE);
-	ck_pkl_release(&doc);
-}
-
 static void oddities_are_noted(void **state)
 {
 	(void)state;
@@ -589,7 +540,6 @@ int main(void)
 		cmocka_unit_test(more_values_than_the_limit_are_refused),
 		cmocka_unit_test(memo_entries_may_have_any_number),
 		cmocka_unit_test(no_memo_entries_meet_in_one_place),
-		cmocka_unit_test(getattr_is_taken_as_torch_calls_it_and_not_else),
 		cmocka_unit_test(oddities_are_noted),
 		cmocka_unit_test(no_damage_breaks_the_machine),
 	};

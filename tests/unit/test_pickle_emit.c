@@ -109,6 +109,11 @@ static void what_python_writes_at_protocol_2_stays_byte_for_byte(void **state)
 	STAYS("\x80\x02" "c__builtin__\nset\nq\x00]q\x01(K\x01K\x02" "e\x85q\x02Rq\x03.");
 	STAYS("\x80\x02" "ccollections\nOrderedDict\nq\x00)Rq\x01X\x01\x00\x00\x00" "aq\x02K\x01s"
 	      "}q\x03X\x01\x00\x00\x00" "bq\x04K\x02sb.");
+	/* members of enums, also within a class, as Python 3.11.2 writes them */
+	STAYS("\x80\x02}q\x00(X\x04\0\0\0modeq\x01" "c__builtin__\ngetattr\nq\x02" "czoo\nMode\n"
+	      "q\x03X\x04\0\0\0FASTq\x04\x86q\x05Rq\x06X\x05\0\0\0innerq\x07h\x02h\x02"
+	      "czoo\nOuter\nq\x08X\x05\0\0\0Innerq\x09\x86q\x0aRq\x0bX\x04\0\0\0SLOWq\x0c\x86"
+	      "q\x0dRq\x0eu.");
 	STAYS("\x80\x02" "czoo\nState\nq\x00)\x81q\x01}q\x02X\x01\x00\x00\x00" "aq\x03h\x01sb.");
 	STAYS("\x80\x02" "c__builtin__\ncomplex\nq\x00G\x00\x00\x00\x00\x00\x00\x00\x00"
 	      "G\x3f\xf0\x00\x00\x00\x00\x00\x00\x86q\x01Rq\x02.");
