@@ -36,6 +36,8 @@ struct args {
 	int argc;		/* the call as main() got it */
 	char **argv;
 	struct words rest;	/* what is no option, in order */
+	struct words sources;	/* what cli_open() opened last */
+	const char *meant;	/* the one checkpoint below sources.list[0], opened instead */
 	/* where from, and where to */
 	const char *tag, *subtree, *output;
 	struct words as_warning;
@@ -143,9 +145,9 @@ struct table {
 void table_add(struct table *table, const char *const *cells);
 void table_print(struct table *table, FILE *out, const char *indent);
 
-/* Findings [from, end) of at least that severity, to stderr. */
-void out_findings(const struct ckpt *ck, uint64_t from, enum ckpt_severity least, int all);
-/* All of them that --verbose asks for: warnings and errors without it. */
+/* "ID: " of a finding; "" if it is the name of a code, which people do not see. */
+const char *out_id(const char *id);
+/* Findings to stderr, a line for each cause; each alone with --verbose, notes too. */
 void out_findings_asked(const struct args *args, const struct ckpt *ck);
 uint64_t out_findings_count(const struct ckpt *ck, enum ckpt_severity severity);
 
@@ -201,6 +203,9 @@ void cli_open_opts(const struct args *args, struct ckpt_open_opts *opts_out);
 /* Opens the sources; 0, or the exit status after cli_fail(), with --json for 'verb'. */
 int cli_open(const struct args *args, const char *verb, const struct words *paths,
 	     struct ckpt **ck_out, struct ckpt_err *err);
+/* The same without a word about a failure: what ckpt_open() returned. */
+int cli_open_quietly(const struct args *args, const struct words *paths, struct ckpt **ck_out,
+		     struct ckpt_err *err);
 /* What to look at instead, if 'path' looks like one file of a ZeRO step; else NULL. */
 const char *cli_lone_shard(const char *path);
 void cli_run_opts(const struct args *args, struct progress *progress,

@@ -73,14 +73,14 @@ char *advice_about(const char *id, const char *path, const char *step)
 			text = cli_format("%.*s%s%s", (int)(at - format), format,
 					  out_word(advices[i].of_root ? root : path), at + 2);
 	}
-	if (!text)	/* damage of one step: is there another? */
-		text = cli_format("zckpt latest --valid %s", out_word(root));
+	if (!text)	/* damage: the last line names another step */
+		text = cli_strdup("");
 	cli_free(root);
 	return text;
 }
 
 /* The step may be in a folder that is given, or beside it; of a file it is beside it. */
-static char *next_of_hollow(const struct args *args, const char *path)
+char *advice_hollow(const struct args *args, const char *path)
 {
 	struct stat st;
 	const int is_folder = !stat(path, &st) && S_ISDIR(st.st_mode);
@@ -96,7 +96,7 @@ static char *next_of_hollow(const struct args *args, const char *path)
 	if (command)
 		text = cli_format("the weights are in the shards of a step: %s", command);
 	else
-		text = cli_format("the weights were left in the shards of a step (global_stepN, "
+		text = cli_format("the weights are in the shards of a step (global_stepN, "
 				  "*_optim_states.pt), which is not in %s: find it, then "
 				  "zckpt convert STEP model.safetensors", out_word(dir));
 	cli_free(command);
@@ -104,20 +104,18 @@ static char *next_of_hollow(const struct args *args, const char *path)
 	return text;
 }
 
-/* A model file of stage 3, alone: with its shards beside it the command is exact. */
-static char *next_of_finding(const struct args *args, const char *path,
-			     const struct ckpt_finding *f)
+/* Errors of a step: another one that is complete, or else where its files may be. */
+static char *next_of_errors(const struct args *args, const char *path, const char *step,
+			    const struct ckpt_finding *f)
 {
-	if (!strcmp(f->id, "PLACEHOLDERS_ONLY"))
-		return next_of_hollow(args, path);
+	char *complete = advice_complete(args, path, step);
+
+	if (complete)
+		return complete;
 	if (!strcmp(f->id, "RANK_FILE_MISSING") || !strcmp(f->id, "MODEL_FILE_MISSING"))
-		return cli_format("if the files lie on another node, give its folder too: "
+		return cli_format("if the files are on another machine, give its folder too: "
 				  "zckpt inspect %s OTHER_FOLDER", out_word(path));
-	if (!strcmp(f->id, "LATEST_LIES"))
-		return cli_format("name a step that is there: zckpt inspect --tag NAME %s",
-				  out_word(path));
-	return cli_strdup("convert stops at the errors; copy the files named above again, or take "
-			  "an earlier step with --tag");
+	return cli_strdup("copy the files named above again; no other step here is complete");
 }
 
 char *advice_next(const struct args *args, const char *path, struct ckpt *ck)
@@ -125,15 +123,17 @@ char *advice_next(const struct args *args, const char *path, struct ckpt *ck)
 	struct ckpt_finding f;
 	struct ckpt_info info;
 
+	if (args->meant)
+		path = args->meant;
+	ckpt_info_get(ck, &info);
 	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++)
 		if (!strcmp(f.id, "PLACEHOLDERS_ONLY"))
-			return next_of_finding(args, path, &f);
+			return advice_hollow(args, path);
 	if (cli_lone_shard(path))
 		return cli_strdup(cli_lone_shard(path));
 	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++)
 		if (f.severity == CKPT_ERROR)
-			return next_of_finding(args, path, &f);
-	ckpt_info_get(ck, &info);
+			return next_of_errors(args, path, info.path, &f);
 	if (!info.ntensors)
 		return cli_strdup("it holds no tensor that could be converted");
 	return cli_format("weights as one file: zckpt convert %s model.safetensors",

@@ -4,12 +4,35 @@
 
 #include "cli.h"
 
-/* About a finding (or the name of a code) of what was opened at 'path'; never NULL. */
+/* About a finding (or the name of a code) of what was opened at 'path': a command, or "". */
 char *advice_about(const char *id, const char *path, const char *step);
 /* What to do about the findings of 'ck', else what can be done with it. */
 char *advice_next(const struct args *args, const char *path, struct ckpt *ck);
 /* The command that makes weights from the newest good step in 'path'; NULL if there is none. */
 char *advice_recover(const struct args *args, const char *path);
+/*
+ * The call as it was typed, but with that tag, with 'to' in place of the source, and with
+ * 'more' after the sources; each may be NULL.
+ */
+char *advice_call(const struct args *args, const char *tag, const char *to, const char *more);
+/*
+ * The newest complete step beside the one at 'bad' (NULL: none could be opened) of the source
+ * 'src', as "NAME is complete: COMMAND"; NULL if there is none.  The command is the call that was
+ * typed, or 'convert' of a verb that only looks.
+ */
+char *advice_complete(const struct args *args, const char *src, const char *bad);
+/* Below a folder that is no checkpoint: the one root or step that is there; NULL if not one. */
+const char *advice_only_below(const struct args *args, const char *path);
+/* The checkpoint that a folder that is none is around or inside of, as "TEXT: COMMAND", or NULL. */
+char *advice_place(const struct args *args, const char *path);
+/* Of a path that is missing: a list of the steps beside it, or "" if there are none. */
+char *advice_nearby(const struct args *args, const char *path);
+/* Of a model file of placeholders: where the weights are. */
+char *advice_hollow(const struct args *args, const char *path);
+/* After a failure: what helps, a line each, to stderr. */
+void advice_say(const struct args *args, const struct ckpt *ck, const struct ckpt_err *err);
+/* The nearest folder above that holds a step's files or is one's root, or NULL. */
+char *advice_above(const char *path);
 /* "a/b" -> "a", "b" -> "."; trailing slashes do not count. */
 char *advice_parent(const char *path);
 

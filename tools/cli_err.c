@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli.h"
+#include "cli_advice.h"
 
 static const char *json_verb;
 
@@ -77,38 +77,6 @@ int cli_exit_status(enum ckpt_code code)
 	}
 }
 
-static const char *hint(const struct ckpt_err *err)
-{
-	if (err->code == CKPT_E_UNSAFE && strstr(err->msg, "archive"))
-		return "nothing was written";
-	if (err->code == CKPT_E_FORMAT && strstr(err->msg, "pack"))
-		return NULL;
-	if (!strncmp(err->msg, "PLACEHOLDERS_ONLY:", 18) && !strstr(err->msg, "give the folder"))
-		return "the weights are in the shards of a step (global_stepN, *_optim_states.pt): "
-		       "give the folder that holds it";
-	switch (err->code) {
-	case CKPT_E_BUSY:
-		if (strstr(err->msg, "prunes"))
-			return NULL;
-		return "wait for the other run; if there is none, --restart drops what it left";
-	case CKPT_E_INCOMPLETE:
-		if (strstr(err->where, ".zckpt-partial"))
-			return NULL;	/* parts of a run, not of a checkpoint */
-		return "if the rest lies elsewhere, give the folders together: "
-		       "zckpt inspect FOLDER1 FOLDER2";
-	case CKPT_E_FORMAT:
-		return "known are DeepSpeed folders, Hugging Face folders, .safetensors "
-		       "and torch's .pt";
-	case CKPT_E_NOSPACE:
-		return "make room, or write to another disk; --dry-run says what a run would write";
-	case CKPT_E_UNSAFE:
-		return "nothing was executed; a pickle of weights needs no such call, "
-		       "so do not load this file elsewhere either";
-	default:
-		return NULL;
-	}
-}
-
 /* Layouts are refused under a name that scripts can look for, as findings are. */
 static const char *name_of(const struct ckpt_err *err)
 {
@@ -129,22 +97,26 @@ static int is_finding(const struct ckpt *ck, const struct ckpt_err *err)
 	return 0;
 }
 
+/* A code without a message of its own. */
+static const char *say_code(enum ckpt_code code)
+{
+	return code == CKPT_E_NOMEM ? "out of memory" : code == CKPT_E_IO ? "cannot be read" :
+	       "failed";
+}
+
 static void say_error(const struct ckpt *ck, const struct ckpt_err *err)
 {
-	uint64_t errors = ck ? out_findings_count(ck, CKPT_ERROR) : 0;
 	char place[64] = "";
 
-	if (is_finding(ck, err)) {
-		cli_say_error("stopped by %" PRIu64 " error%s", errors, errors == 1 ? "" : "s");
+	if (is_finding(ck, err))
 		return;
-	}
 	if (err->offset && err->offset != CKPT_NO_OFFSET)
 		snprintf(place, sizeof(place), "byte %" PRIu64 ": ", err->offset);
 	if (err->where[0])
 		cli_say_error("%s: %s%s%s", out_name(err->where), place, name_of(err), err->msg);
 	else
 		cli_say_error("%s%s%s", place, name_of(err),
-			err->msg[0] ? err->msg : ckpt_code_name(err->code));
+			err->msg[0] ? err->msg : say_code(err->code));
 }
 
 /* A destination in a folder that is missing: the call is wrong, and easily put right. */
@@ -156,16 +128,15 @@ static int is_no_parent(const struct ckpt_err *err)
 
 int cli_fail(const char *verb, const struct ckpt *ck, const struct ckpt_err *err)
 {
-	const char *advice = hint(err);
 	struct json json;
 
 	if (err->code == CKPT_E_CANCELED)
 		return EXIT_TROUBLE;
 	say_error(ck, err);
-	if (advice)
-		cli_say("hint: %s", advice);
 	if (is_no_parent(err))
 		cli_say("hint: mkdir -p %s", out_word(err->where));
+	else
+		advice_say(&cli_args, ck, err);
 	if (verb) {
 		json_begin(&json, stdout, verb);
 		json_error(&json, err);

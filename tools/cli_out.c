@@ -1,4 +1,4 @@
-/* cli_out.c -- text for people: names, sizes, findings. */
+/* cli_out.c -- text for people: names and sizes. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -91,51 +91,4 @@ const char *out_role(enum ckpt_role role)
 const char *out_severity(enum ckpt_severity severity)
 {
 	return severity == CKPT_ERROR ? "error" : severity == CKPT_WARN ? "warning" : "note";
-}
-
-/* ---------------------------------------------------------------- findings */
-
-#define SHOWN_OF_A_KIND 10
-
-static uint64_t earlier(const struct ckpt *ck, uint64_t from, uint64_t end, const char *id)
-{
-	struct ckpt_finding f;
-	uint64_t n = 0;
-
-	for (uint64_t i = from; i < end && !ckpt_finding_get(ck, i, &f, NULL); i++)
-		n += !strcmp(f.id, id);
-	return n;
-}
-
-void out_findings(const struct ckpt *ck, uint64_t from, enum ckpt_severity least, int all)
-{
-	struct ckpt_finding f;
-
-	for (uint64_t i = from; !ckpt_finding_get(ck, i, &f, NULL); i++) {
-		uint64_t before = earlier(ck, from, i, f.id);
-
-		if (f.severity < least || (!all && before > SHOWN_OF_A_KIND))
-			continue;
-		if (!all && before == SHOWN_OF_A_KIND)
-			cli_say("%s: %s: and more of these; -v shows all",
-				out_severity(f.severity), f.id);
-		else
-			cli_say("%s: %s: %s%s%s", out_severity(f.severity), f.id,
-				out_name(f.where), f.where[0] ? ": " : "", out_name(f.text));
-	}
-}
-
-void out_findings_asked(const struct args *args, const struct ckpt *ck)
-{
-	out_findings(ck, 0, args->verbose ? CKPT_INFO : CKPT_WARN, args->verbose);
-}
-
-uint64_t out_findings_count(const struct ckpt *ck, enum ckpt_severity severity)
-{
-	struct ckpt_finding f;
-	uint64_t n = 0;
-
-	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++)
-		n += f.severity == severity;
-	return n;
 }

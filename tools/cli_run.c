@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cli.h"
+#include "cli_advice.h"
 
 /* Whether it looks like one file of a ZeRO step, which says little alone. */
 static int is_lone_shard(const char *path)
@@ -48,15 +48,45 @@ void cli_open_opts(const struct args *args, struct ckpt_open_opts *opts_out)
 	};
 }
 
+/* A folder that is no checkpoint itself, with exactly one below it, means that one. */
+static int open_below(const struct words *paths, const struct ckpt_open_opts *opts,
+		      struct ckpt **ck_out, struct ckpt_err *err)
+{
+	struct ckpt_err below = { 0 };
+	const char *only;
+
+	if (err->code != CKPT_E_FORMAT || paths->n != 1)
+		return 0;
+	only = advice_only_below(&cli_args, paths->list[0]);
+	if (!only || ckpt_open(&only, 1, opts, ck_out, &below))
+		return 0;
+	*err = below;
+	cli_args.meant = only;
+	cli_say("using %s, the only checkpoint below %s", out_name(only),
+		out_name(paths->list[0]));
+	return 1;
+}
+
+int cli_open_quietly(const struct args *args, const struct words *paths, struct ckpt **ck_out,
+		     struct ckpt_err *err)
+{
+	struct ckpt_open_opts opts;
+	int rc;
+
+	cli_open_opts(args, &opts);
+	cli_args.sources = *paths;
+	cli_args.meant = NULL;
+	rc = ckpt_open(paths->list, paths->n, &opts, ck_out, err);
+	return rc && open_below(paths, &opts, ck_out, err) ? 0 : rc;
+}
+
 int cli_open(const struct args *args, const char *verb, const struct words *paths,
 	     struct ckpt **ck_out, struct ckpt_err *err)
 {
 	const char *lone = cli_lone_shard(paths->list[0]);
-	struct ckpt_open_opts opts;
 	int status = 0;
 
-	cli_open_opts(args, &opts);
-	if (ckpt_open(paths->list, paths->n, &opts, ck_out, err))
+	if (cli_open_quietly(args, paths, ck_out, err))
 		status = cli_fail(args->json ? verb : NULL, NULL, err);
 	/* inspect ends with it */
 	if (lone && (status || !verb || strcmp(verb, "inspect")))

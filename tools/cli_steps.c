@@ -3,7 +3,7 @@
  *
  * A folder with model or optimizer files of DeepSpeed, or with a native rest.pt, is a step,
  * whatever it is called; a "checkpoint-N" without one is a step if it holds weights.  What is
- * looked at: names and sizes; files are opened by step_look() only.
+ * looked at: names and sizes; cli_steps_open.c opens files.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -165,6 +165,7 @@ char *step_pointer(const char *dir, const char *file)
 struct search {
 	struct steps *out;
 	const char *top;
+	int depth;		/* how far down */
 	struct words unread;	/* folders that could not be listed */
 	dev_t dev[256];		/* folders met, to pass over links to them */
 	ino_t ino[256];
@@ -348,7 +349,7 @@ static void search(struct search *s, const char *path, int depth, const char *un
 	if (has_file(&list, is_shard_name) || (unfinished && strstr(name, ".zckpt-partial"))) {
 		add_step(s, path, &list, unfinished);
 	} else {
-		for (size_t i = 0; i < list.n && depth < DEPTH; i++)
+		for (size_t i = 0; i < list.n && depth < s->depth; i++)
 			if (S_ISDIR(list.entry[i].st.st_mode) && !is_aside(list.entry[i].name) &&
 			    !is_met(s, &list.entry[i].st))
 				search(s, list.entry[i].path, depth + 1, unfinished);
@@ -428,24 +429,39 @@ void steps_sort(const struct args *args, struct steps *steps)
 		qsort(steps->step, steps->n, sizeof(*steps->step), by_age);
 }
 
-int steps_find(const struct args *args, const char *dir, struct steps *out)
+/* How many folders could not be listed. */
+static size_t find(const struct args *args, const char *dir, struct search *s)
 {
-	struct search s = { .out = out };
 	char *top = cli_strdup(dir);
-	size_t n = strlen(top), first = out->n;
+	size_t n = strlen(top), first = s->out->n;
 
 	while (n > 1 && top[n - 1] == '/')
 		top[--n] = 0;
-	s.top = top;
-	search(&s, top, 0, NULL);
-	settle_latest(args, top, out, first);
-	for (size_t i = 0; i < s.unread.n; i++)
-		cli_say_error("%s", out_name(s.unread.list[i]));
-	n = s.unread.n;
-	cli_free(s.unread.list);
-	steps_sort(args, out);
+	s->top = top;
+	search(s, top, 0, NULL);
+	settle_latest(args, top, s->out, first);
+	steps_sort(args, s->out);
 	cli_free(top);
+	return s->unread.n;
+}
+
+int steps_find(const struct args *args, const char *dir, struct steps *out)
+{
+	struct search s = { .out = out, .depth = DEPTH };
+	size_t n = find(args, dir, &s);
+
+	for (size_t i = 0; i < n; i++)
+		cli_say_error("%s", out_name(s.unread.list[i]));
+	cli_free(s.unread.list);
 	return n && !out->n ? EXIT_TROUBLE : 0;
+}
+
+void steps_near(const struct args *args, const char *dir, int depth, struct steps *out)
+{
+	struct search s = { .out = out, .depth = depth < DEPTH ? depth : DEPTH };
+
+	find(args, dir, &s);
+	cli_free(s.unread.list);
 }
 
 void steps_no_folder(const char *dir, struct ckpt_err *err)
@@ -479,6 +495,7 @@ void step_release(struct step *step)
 	cli_free(step->format);
 	cli_free(step->id);
 	cli_free(step->text);
+	cli_free(step->line);
 	*step = (struct step){ 0 };
 }
 
@@ -488,81 +505,4 @@ void steps_free(struct steps *steps)
 		step_release(&steps->step[i]);
 	cli_free(steps->step);
 	*steps = (struct steps){ 0 };
-}
-
-/* ---------------------------------------------------------------- opening */
-
-static void set_error(struct step *step, const char *id, const char *where, const char *text)
-{
-	step->errors++;
-	if (step->id)
-		return;
-	step->id = cli_strdup(id);
-	step->text = cli_format("%s%s%s", where, where[0] ? ": " : "", text);
-}
-
-/* "LATEST_LIES: ..." is a name and a text, other messages go by their code. */
-static void set_failure(struct step *step, const struct ckpt_err *err)
-{
-	size_t n = strspn(err->msg, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_");
-
-	if (n > 3 && err->msg[n] == ':')
-		set_error(step, cli_format("%.*s", (int)n, err->msg), err->where,
-			  err->msg + n + 1 + strspn(err->msg + n + 1, " "));
-	else
-		set_error(step, ckpt_code_name(err->code), err->where, err->msg);
-}
-
-static void read_info(struct step *step, struct ckpt *ck)
-{
-	struct ckpt_finding f;
-	struct ckpt_info info;
-
-	ckpt_info_get(ck, &info);
-	step->format = cli_strdup(info.format);
-	step->stage = info.stage;
-	step->world = info.world;
-	if (info.step >= 0)
-		step->number = info.step;
-	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++) {
-		step->warnings += f.severity == CKPT_WARN;
-		if (f.severity == CKPT_ERROR)
-			set_error(step, f.id, f.where, f.text);
-	}
-	if (!info.ntensors && !step->errors)
-		set_error(step, "CKPT_E_INCOMPLETE", info.path, "no tensor is in it");
-}
-
-void step_look(const struct args *args, struct step *step)
-{
-	if (!step->looked)
-		step_open(args, step, (const char *const[]){ step->path }, 1);
-}
-
-void step_open(const struct args *args, struct step *step, const char *const *path, size_t n)
-{
-	struct ckpt_open_opts opts;
-	struct ckpt_err err = { 0 };
-	struct ckpt *ck = NULL;
-
-	cli_open_opts(args, &opts);
-	opts.tag = NULL;	/* the path is that of a step */
-	step->looked = 1;
-	step->stage = -1;
-	if (step->unfinished) {
-		step->format = cli_strdup("");
-		set_error(step, "UNFINISHED", step->path, step->unfinished);
-	} else if (ckpt_open(path, n, &opts, &ck, &err)) {
-		step->format = cli_strdup("");
-		set_failure(step, &err);
-	} else {
-		read_info(step, ck);
-		ckpt_close(ck);
-	}
-}
-
-int step_is_good(const struct args *args, struct step *step)
-{
-	step_look(args, step);
-	return !step->errors;
 }

@@ -21,6 +21,8 @@ struct step {
 	uint32_t world;
 	uint64_t errors, warnings;
 	char *id, *text;	/* of the first error, or NULL */
+	char *line;		/* the same with all of its cause, or NULL */
+	uint64_t causes;	/* as many lines are all errors */
 };
 
 struct steps {
@@ -32,6 +34,8 @@ extern const struct opt opts_steps[];
 
 /* Steps at and below 'dir', oldest first.  0, or the exit status after telling why not. */
 int steps_find(const struct args *args, const char *dir, struct steps *out);
+/* The same, at most 'depth' folders down, and folders that cannot be listed are passed over. */
+void steps_near(const struct args *args, const char *dir, int depth, struct steps *out);
 /* By step, then time.  A step whose name has no number is opened for it. */
 void steps_sort(const struct args *args, struct steps *steps);
 void steps_free(struct steps *steps);
@@ -43,6 +47,8 @@ void step_release(struct step *step);
 void step_look(const struct args *args, struct step *step);
 /* The same of folders that are laid over each other. */
 void step_open(const struct args *args, struct step *step, const char *const *path, size_t n);
+/* Its first error, for people. */
+const char *step_line(const struct step *step);
 /* Adds the files of a folder to its size, and takes the time of the newest. */
 void step_measure(struct step *step, const char *dir);
 /* cli_steps_join.c: after step_look(): parts of a step in several of the folders given are one. */

@@ -13,142 +13,13 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "cli_advice.h"
+#include "cli_doctor.h"
+#include "cli_findings.h"
 #include "cli_steps.h"
 
-#define MAX_NOTES 200
-#define DEPTH 6
 #define MAX_MODELS 64	/* files of one folder that are opened */
 
-struct note {
-	const char *id;
-	enum ckpt_severity severity;
-	char *where, *text, *next;	/* next: a command, or "" */
-};
-
-struct doctor {
-	const struct args *args;
-	const char *path;
-	char *what;
-	struct note note[MAX_NOTES];
-	size_t n, errors;
-	/* of the files below */
-	uint64_t pointers, empty, unreadable, remains;
-	char *pointer_at, *empty_at, *unreadable_at, *remains_at;
-};
-
-static void note(struct doctor *d, const char *id, enum ckpt_severity severity,
-		 const char *where, char *text, char *next)
-{
-	d->errors += severity == CKPT_ERROR;
-	if (d->n < MAX_NOTES)
-		d->note[d->n++] = (struct note){ cli_strdup(id), severity, cli_strdup(where), text,
-						 next };
-}
-
-/* ---------------------------------------------------------------- the files */
-
-static int is_pointer(const char *path)
-{
-	static const char magic[] = "version https://git-lfs";
-	char head[sizeof(magic) - 1];
-	FILE *f = fopen(path, "r");
-	size_t n;
-
-	if (!f)
-		return 0;
-	n = fread(head, 1, sizeof(head), f);
-	fclose(f);
-	return n == sizeof(head) && !memcmp(head, magic, n);
-}
-
-static int ends_with(const char *s, const char *end)
-{
-	size_t n = strlen(s), m = strlen(end);
-
-	return n > m && !strcmp(s + n - m, end);
-}
-
-/* Names under which copying programs keep what is not complete. */
-static int is_remains(const char *name)
-{
-	static const char *const ends[] = {
-		".part", ".partial", ".tmp", ".aria2", ".crdownload", ".incomplete", ".filepart",
-	};
-	const char *dot = strrchr(name, '.');
-
-	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
-		if (ends_with(name, ends[i]))
-			return 1;
-	/* rsync: ".model.pt.Xa81bC" */
-	return name[0] == '.' && dot > name + 1 && strlen(dot) == 7 && strstr(name, ".pt.");
-}
-
-static void count(uint64_t *n, char **first, const char *path)
-{
-	if (!(*n)++)
-		*first = cli_strdup(path);
-}
-
-static void scan(struct doctor *d, const char *dir, int depth)
-{
-	DIR *list = opendir(dir);
-	const struct dirent *e;
-	struct stat st;
-
-	if (!list) {
-		count(&d->unreadable, &d->unreadable_at, dir);
-		return;
-	}
-	while ((e = readdir(list)) != NULL) {
-		char *path;
-
-		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
-			continue;
-		path = cli_format("%s/%s", dir, e->d_name);
-		if (stat(path, &st))
-			st.st_mode = 0;
-		if (S_ISDIR(st.st_mode) && depth < DEPTH)
-			scan(d, path, depth + 1);
-		if (S_ISREG(st.st_mode)) {
-			if (access(path, R_OK))
-				count(&d->unreadable, &d->unreadable_at, path);
-			else if (is_remains(e->d_name))
-				count(&d->remains, &d->remains_at, path);
-			else if (!st.st_size && (ends_with(path, ".pt") ||
-						 ends_with(path, ".safetensors") ||
-						 ends_with(path, ".bin")))
-				count(&d->empty, &d->empty_at, path);
-			else if (st.st_size < 1024 && is_pointer(path))
-				count(&d->pointers, &d->pointer_at, path);
-		}
-		cli_free(path);
-	}
-	closedir(list);
-}
-
-static void tell_scan(struct doctor *d)
-{
-	if (d->unreadable)
-		note(d, "NO_PERMISSION", CKPT_ERROR, d->unreadable_at,
-		     cli_format("cannot be read by this user (files and folders like it: %" PRIu64
-				")", d->unreadable),
-		     cli_format("chmod -R u+rX %s", out_word(d->path)));
-	if (d->pointers)
-		note(d, "LFS_POINTER", CKPT_ERROR, d->pointer_at,
-		     cli_format("a pointer of git-lfs, a few lines of text in place of the data "
-				"(files like it: %" PRIu64 ")", d->pointers),
-		     cli_strdup("git lfs pull"));
-	if (d->empty)
-		note(d, "FILE_EMPTY", CKPT_ERROR, d->empty_at,
-		     cli_format("no bytes are in it: a full disk, or a save or copy that was cut "
-				"short (files like it: %" PRIu64 ")", d->empty),
-		     cli_format("zckpt latest --valid %s", out_word(d->path)));
-	if (d->remains)
-		note(d, "COPY_REMAINS", CKPT_WARN, d->remains_at,
-		     cli_format("the name of a copy that did not end (files like it: %" PRIu64 ")",
-				d->remains), cli_strdup(""));
-}
+/* ---------------------------------------------------------------- the place */
 
 static void look_at_disk(struct doctor *d)
 {
@@ -158,32 +29,10 @@ static void look_at_disk(struct doctor *d)
 		return;
 	if (fs.f_bavail && fs.f_bavail >= fs.f_blocks / 200 && (!fs.f_files || fs.f_favail))
 		return;
-	note(d, "DISK_FULL", CKPT_WARN, d->path,
-	     cli_format("%s are left on this disk: what was saved here last may be cut short",
-			out_size((uint64_t)fs.f_bavail * fs.f_frsize)),
-	     cli_format("zckpt ls %s", out_word(d->path)));
-}
-
-/* ---------------------------------------------------------------- the place */
-
-/* The nearest folder above that holds a step's files or is one's root; NULL = none. */
-static char *step_above(const char *path)
-{
-	char *dir = realpath(path, NULL), *at, *up;
-
-	if (!dir)
-		return NULL;
-	at = cli_strdup(dir);
-	free(dir);
-	for (int i = 0; i < 4 && strcmp(at, "/"); i++) {
-		up = advice_parent(at);
-		cli_free(at);
-		at = up;
-		if (step_is_folder(at))
-			return at;
-	}
-	cli_free(at);
-	return NULL;
+	doctor_note(d, "DISK_FULL", CKPT_WARN, d->path,
+		    cli_format("%s free on this disk: the last save here may be cut short",
+			       out_size((uint64_t)fs.f_bavail * fs.f_frsize)),
+		    cli_format("zckpt ls %s", out_word(d->path)));
 }
 
 /* A folder that is no checkpoint: is one below it, or is it a part of one? */
@@ -198,22 +47,22 @@ static int look_around(struct doctor *d)
 	if (!steps_find(d->args, d->path, &steps) && steps.n) {
 		const struct step *newest = &steps.step[steps.n - 1];
 
-		note(d, newest->unfinished ? "UNFINISHED" : "FOLDER_TOO_HIGH",
-		     CKPT_ERROR, newest->path,
-		     newest->unfinished ? cli_strdup(newest->unfinished) :
-		     cli_format("this folder is no checkpoint, but %zu step%s below it; this is "
-				"the newest", steps.n, steps.n == 1 ? " is" : "s are"),
-		     newest->unfinished ? cli_format("zckpt ls %s", out_word(d->path)) :
-		     cli_format("zckpt doctor %s", out_word(newest->path)));
+		doctor_note(d, newest->unfinished ? "UNFINISHED" : "FOLDER_TOO_HIGH",
+			    CKPT_ERROR, newest->path,
+			    newest->unfinished ? cli_strdup(newest->unfinished) :
+			    steps.n == 1 ? cli_strdup("the only step below this folder") :
+			    cli_format("the newest of %zu steps below this folder", steps.n),
+			    newest->unfinished ? cli_format("zckpt ls %s", out_word(d->path)) :
+			    cli_format("zckpt doctor %s", out_word(newest->path)));
 		steps_free(&steps);
 		return 1;
 	}
 	steps_free(&steps);
-	above = step_above(d->path);
+	above = advice_above(d->path);
 	if (above)
-		note(d, "FOLDER_TOO_DEEP", CKPT_ERROR, d->path,
-		     cli_strdup("this folder is a part of the step above it"),
-		     cli_format("zckpt doctor %s", out_word(above)));
+		doctor_note(d, "FOLDER_TOO_DEEP", CKPT_ERROR, d->path,
+			    cli_strdup("this folder is part of the step above it"),
+			    cli_format("zckpt doctor %s", out_word(above)));
 	cli_free(above);
 	return above != NULL;
 }
@@ -227,11 +76,11 @@ static int look_for_partial(struct doctor *d)
 
 	if (mark) {
 		dst = cli_format("%.*s", (int)(mark - d->path), d->path);
-		d->what = cli_strdup("what a run of zckpt left that was killed: no checkpoint yet");
-		note(d, "UNFINISHED", CKPT_ERROR, d->path,
-		     cli_format("the same command as before continues it and puts %s into place; "
-				"the next one gives it up", out_name(dst)),
-		     cli_format("zckpt commit --discard %s", out_word(dst)));
+		d->what = cli_strdup("the unfinished output of a zckpt run");
+		doctor_note(d, "UNFINISHED", CKPT_ERROR, d->path,
+			    cli_format("repeat the interrupted command to finish %s, or discard:",
+				       out_name(dst)),
+			    cli_format("zckpt commit --discard %s", out_word(dst)));
 		cli_free(dst);
 		return 1;
 	}
@@ -240,10 +89,10 @@ static int look_for_partial(struct doctor *d)
 		dst[--n] = 0;
 	partial = cli_format("%s.zckpt-partial", dst);
 	if (!stat(partial, &st))
-		note(d, "UNFINISHED", CKPT_WARN, partial,
-		     cli_strdup("a run of zckpt to this place was killed, or is at work; the same "
-				"command continues it, the next one gives it up"),
-		     cli_format("zckpt commit --discard %s", out_word(dst)));
+		doctor_note(d, "UNFINISHED", CKPT_WARN, partial,
+			    cli_strdup("a zckpt run to this place was interrupted or still runs; "
+				       "repeat its command to finish, or discard it:"),
+			    cli_format("zckpt commit --discard %s", out_word(dst)));
 	cli_free(partial);
 	cli_free(dst);
 	return 0;
@@ -298,7 +147,7 @@ static int is_folder(const char *path)
 /* Of a file that cannot be read: the step that it is a part of. */
 static char *next_of_file(const char *path)
 {
-	char *above = step_above(path);
+	char *above = advice_above(path);
 	char *next = above ? cli_format("zckpt doctor %s", out_word(above)) : cli_strdup("");
 
 	cli_free(above);
@@ -338,7 +187,7 @@ static void note_failure(struct doctor *d, const struct ckpt_err *err)
 	if (is_noted(d, id, err->where))
 		cli_free(next);
 	else
-		note(d, id, CKPT_ERROR, err->where, cli_strdup(text), next);
+		doctor_note(d, id, CKPT_ERROR, err->where, cli_strdup(text), next);
 	cli_free(step);
 	cli_free(id);
 }
@@ -349,8 +198,8 @@ static void note_findings(struct doctor *d, const struct ckpt *ck, const char *s
 
 	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++)
 		if ((f.severity != CKPT_INFO || d->args->verbose) && !is_noted(d, f.id, f.where))
-			note(d, f.id, f.severity, f.where, cli_strdup(f.text),
-			     next_of(d, &f, step));
+			doctor_note(d, f.id, f.severity, f.where, cli_strdup(f.text),
+				    next_of(d, &f, step));
 }
 
 /* ", of the entry 'model' of a training file", or "". */
@@ -381,6 +230,13 @@ static char *say_what(const struct ckpt *ck, const struct ckpt_info *info)
 	return what;
 }
 
+static int ends_with(const char *s, const char *end)
+{
+	const size_t n = strlen(s), m = strlen(end);
+
+	return n > m && !strcmp(s + n - m, end);
+}
+
 /* Model files as transformers and PEFT call them. */
 static int is_model_file(const char *name)
 {
@@ -403,8 +259,9 @@ static void look_at_model(struct doctor *d, const char *path)
 		return;
 	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++)
 		if (!strcmp(f.id, "PLACEHOLDERS_ONLY"))
-			note(d, f.id, f.severity, f.where, cli_strdup(f.text),
-			     cli_format("zckpt convert %s model.safetensors", out_word(d->path)));
+			doctor_note(d, f.id, f.severity, f.where, cli_strdup(f.text),
+				    cli_format("zckpt convert %s model.safetensors",
+					       out_word(d->path)));
 	ckpt_close(ck);
 }
 
@@ -448,6 +305,39 @@ static void look_beside(struct doctor *d, const char *step)
 	cli_free(up);
 }
 
+static int has_next(const struct doctor *d)
+{
+	for (size_t i = 0; i < d->n; i++)
+		if (d->note[i].severity == CKPT_ERROR && d->note[i].next[0])
+			return 1;
+	return 0;
+}
+
+static int has_note(const struct doctor *d, const char *id)
+{
+	for (size_t i = 0; i < d->n; i++)
+		if (!strcmp(d->note[i].id, id))
+			return 1;
+	return 0;
+}
+
+/* With errors that have a command of their own only another step is worth a line. */
+static char *last_line(struct doctor *d, const char *step, struct ckpt *ck)
+{
+	char *text;
+
+	if (!d->errors || has_note(d, "PLACEHOLDERS_ONLY") || cli_lone_shard(d->path))
+		return advice_next(d->args, d->path, ck);
+	text = advice_complete(d->args, d->path, step);
+	if (text)
+		return text;
+	if (has_next(d)) {
+		d->has_next = 1;
+		return advice_next(d->args, d->path, ck);
+	}
+	return cli_strdup("copy the files named above again; no other step here is complete");
+}
+
 /* 0, or 1 if it cannot be opened. */
 static int look_inside(struct doctor *d, char **next_out)
 {
@@ -458,41 +348,76 @@ static int look_inside(struct doctor *d, char **next_out)
 
 	cli_open_opts(d->args, &opts);
 	if (ckpt_open(&d->path, 1, &opts, &ck, &err)) {
+		if (err.code != CKPT_E_FORMAT)
+			d->what = cli_strdup("cannot be opened as a checkpoint");
 		if (err.code != CKPT_E_FORMAT || !look_around(d))
 			note_failure(d, &err);
+		if (err.code == CKPT_E_INCOMPLETE || err.code == CKPT_E_CORRUPT)
+			*next_out = advice_complete(d->args, d->path, NULL);
 		return 1;
 	}
 	ckpt_info_get(ck, &info);
 	d->what = say_what(ck, &info);
+	d->world = info.world;
 	note_findings(d, ck, info.path);
 	if (info.stage >= 0)
 		look_beside(d, info.path);
-	*next_out = advice_next(d->args, d->path, ck);
+	*next_out = last_line(d, info.path, ck);
 	ckpt_close(ck);
 	return 0;
 }
 
-/* ---------------------------------------------------------------- telling */
+/* ---------------------------------------------------------------- output */
+
+/* The notes as lines: those of one cause are one. */
+static size_t fold_notes(const struct doctor *d, struct folded **line)
+{
+	struct ckpt_finding *list = cli_alloc((d->n + 1) * sizeof(*list));
+	size_t n;
+
+	for (size_t i = 0; i < d->n; i++)
+		list[i] = (struct ckpt_finding){
+			.id = d->note[i].id, .severity = d->note[i].severity,
+			.where = d->note[i].where, .text = d->note[i].text,
+		};
+	if (!d->args->verbose)
+		return findings_fold(list, d->n, d->world, line);
+	*line = cli_alloc((d->n + 1) * sizeof(**line));
+	for (n = 0; n < d->n; n++)
+		(*line)[n] = (struct folded){ list[n], n, 1 };
+	return n;
+}
+
+static void print_notes(const struct doctor *d)
+{
+	struct folded *line;
+	size_t n = fold_notes(d, &line);
+
+	for (size_t i = 0; i < n; i++) {
+		const struct ckpt_finding *f = &line[i].f;
+		const char *next = d->note[line[i].first].next;
+
+		if (!d->args->verbose && i == FINDINGS_SHOWN) {
+			printf("  %zu more findings; -v lists them\n", n - i);
+			break;
+		}
+		printf("  %s %s%s%s%s\n", out_severity(f->severity), out_id(f->id),
+		       out_name(f->where), f->where[0] ? ": " : "", out_name(f->text));
+		/* once for all that it helps against */
+		if (next[0] && (i + 1 == n || strcmp(next, d->note[line[i + 1].first].next)))
+			printf("    next: %s\n", next);
+	}
+}
 
 static void print_all(const struct doctor *d, const char *next)
 {
-	printf("%s: %s\n", out_name(d->path), d->what ? d->what : "no checkpoint as it is");
-	for (size_t i = 0; i < d->n; i++) {
-		const struct note *n = &d->note[i];
-
-		printf("  %s %s: %s%s%s\n", out_severity(n->severity), n->id, out_name(n->where),
-		       n->where[0] ? ": " : "", out_name(n->text));
-		/* once for all that it helps against */
-		if (n->next[0] && (i + 1 == d->n || strcmp(n->next, n[1].next)))
-			printf("    next: %s\n", n->next);
-	}
+	printf("%s: %s\n", out_name(d->path), d->what ? d->what : "not a checkpoint");
+	print_notes(d);
 	if (!d->n)
-		printf("  nothing is wrong that can be seen without reading the tensors "
-		       "(zckpt verify --full %s)\n", out_word(d->path));
-	if (next && !d->errors)
+		printf("  no errors found; zckpt verify --full %s also reads every byte\n",
+		       out_word(d->path));
+	if (next && !d->has_next)
 		printf("next: %s\n", next);
-	else if (next)
-		printf("then: %s\n", next);
 }
 
 static void print_json(const struct doctor *d, const char *next)
@@ -525,21 +450,16 @@ static int examine(struct doctor *d, char **next_out)
 	if (look_for_partial(d))
 		return EXIT_NO;
 	if (stat(d->path, &st)) {
-		char *up = advice_parent(d->path);
+		const int why = errno;
 
-		note(d, errno == EACCES ? "NO_PERMISSION" : "CKPT_E_NOTFOUND", CKPT_ERROR, d->path,
-		     cli_strdup(strerror(errno)), cli_format("zckpt ls %s", out_word(up)));
-		cli_free(up);
+		d->what = cli_strdup("cannot be examined");
+		doctor_note(d, why == EACCES ? "NO_PERMISSION" : "CKPT_E_NOTFOUND", CKPT_ERROR,
+			    d->path,
+			    cli_strdup(strerror(why)), advice_nearby(d->args, d->path));
 		return EXIT_TROUBLE;
 	}
 	look_at_disk(d);
-	if (S_ISDIR(st.st_mode))
-		scan(d, d->path, 0);
-	else if (access(d->path, R_OK))
-		count(&d->unreadable, &d->unreadable_at, d->path);
-	else if (st.st_size < 1024 && is_pointer(d->path))
-		count(&d->pointers, &d->pointer_at, d->path);
-	tell_scan(d);
+	doctor_scan(d, S_ISDIR(st.st_mode), (uint64_t)st.st_size);
 	if (d->unreadable || (d->pointers && !S_ISDIR(st.st_mode)))
 		return d->unreadable ? EXIT_TROUBLE : EXIT_NO;
 	look_inside(d, next_out);

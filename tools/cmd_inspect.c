@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli_advice.h"
+#include "cli_findings.h"
 #include "cli_sizes.h"
 #include "cli_verdict.h"
 #include "cli_view.h"
@@ -11,7 +12,6 @@
 /* Without -v, so that the answer fits on a screen. */
 #define TIED_SHOWN 3
 #define GROUPS_SHOWN 4
-#define FINDINGS_SHOWN 3	/* of one name */
 
 static struct {
 	int tensors, names, explain_size;
@@ -267,32 +267,22 @@ static void print_groups(const struct view *view)
 		printf("  and %lu more groups; -v shows them\n", all - most);
 }
 
-/* How many findings of its name come before the i-th. */
-static uint64_t earlier(const struct view *view, uint64_t i, const char *id)
-{
-	struct ckpt_finding f;
-	uint64_t n = 0;
-
-	for (uint64_t k = 0; k < i && !ckpt_finding_get(view->ck, k, &f, NULL); k++)
-		n += !strcmp(f.id, id);
-	return n;
-}
-
 static void print_findings(const struct view *view)
 {
-	struct ckpt_finding f;
+	struct folded *line;
+	size_t n = findings_lines(view->ck, CKPT_INFO, view->args->verbose, &line);
 
-	for (uint64_t i = 0; !ckpt_finding_get(view->ck, i, &f, NULL); i++) {
-		const uint64_t before = view->args->verbose ? 0 : earlier(view, i, f.id);
+	if (n)
+		printf("\nfindings\n");
+	for (size_t i = 0; i < n; i++) {
+		const struct ckpt_finding *f = &line[i].f;
 
-		if (!i)
-			printf("\nfindings\n");
-		if (before < FINDINGS_SHOWN)
-			printf("  %s %s: %s%s%s\n", out_severity(f.severity), f.id,
-			       out_name(f.where), f.where[0] ? ": " : "", out_name(f.text));
-		else if (before == FINDINGS_SHOWN)
-			printf("  %s %s: there are more of these; -v shows all\n",
-			       out_severity(f.severity), f.id);
+		if (!view->args->verbose && i == FINDINGS_SHOWN) {
+			printf("  %zu more findings; -v lists them\n", n - i);
+			break;
+		}
+		printf("  %s %s: %s%s%s\n", out_severity(f->severity), f->id, out_name(f->where),
+		       f->where[0] ? ": " : "", out_name(f->text));
 	}
 }
 

@@ -53,8 +53,7 @@ static void print_none(const struct args *args)
 static void pass_over(const struct args *args, const struct step *step)
 {
 	if (!args->quiet)
-		cli_say("passed over %s: %s: %s", out_name(step->name), step->id,
-			out_name(step->text));
+		cli_say("passed over %s: %s", out_name(step->name), step_line(step));
 }
 
 /* A trainer's checkpoint-N that holds weights and no step. */

@@ -59,9 +59,9 @@ static void print_all(const struct args *args, const struct steps *steps)
 
 		if (!s->errors)
 			continue;
-		printf("%s: %s: %s", label(args, s), s->id, out_name(s->text));
-		if (s->errors > 1)
-			printf(" (and %" PRIu64 " more)", s->errors - 1);
+		printf("%s: %s", label(args, s), out_text(step_line(s)));
+		if (s->causes > 1)
+			printf(" (and %" PRIu64 " more)", s->causes - 1);
 		putchar('\n');
 	}
 }

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "cli_advice.h"
 #include "cli_verdict.h"
 
 static struct {
@@ -243,6 +244,23 @@ static void print_json(const struct answer *a, int status)
 	cli_free(text);
 }
 
+/* What helps against the first error. */
+static void say_next(const struct answer *a)
+{
+	struct ckpt_err err = { .code = CKPT_E_CORRUPT, .offset = CKPT_NO_OFFSET };
+	struct ckpt_finding f = a->lone;
+
+	for (uint64_t i = 0; a->ck && !ckpt_finding_get(a->ck, i, &f, NULL); i++)
+		if (f.severity == CKPT_ERROR)
+			break;
+	if (f.severity != CKPT_ERROR)
+		return;
+	snprintf(err.msg, sizeof(err.msg), "%s: %s", f.id, f.text);
+	snprintf(err.where, sizeof(err.where), "%s", f.where);
+	fflush(stdout);
+	advice_say(a->args, a->ck, &err);
+}
+
 /* Returns the exit status. */
 static int say_answer(const struct answer *a)
 {
@@ -252,16 +270,18 @@ static int say_answer(const struct answer *a)
 	if (a->ck)
 		out_findings_asked(args, a->ck);
 	else
-		cli_say("%s: %s: %s%s%s", out_severity(a->lone.severity), a->lone.id,
+		cli_say("%s: %s%s%s%s", out_severity(a->lone.severity), out_id(a->lone.id),
 			out_name(a->lone.where), a->lone.where[0] ? ": " : "",
 			out_name(a->lone.text));
 	status = status_of(a);
 	if (want.write_manifest && a->v.manifest != 2)
-		cli_say("no manifest is written: it would record the damaged bytes as good");
+		cli_say("manifest not written: it would record the errors as good");
 	if (args->json)
 		print_json(a, status);
 	else if (!args->quiet)
 		print(a);
+	if (status && !args->quiet)
+		say_next(a);
 	return status;
 }
 
@@ -293,11 +313,9 @@ static int open_it(struct answer *a, struct ckpt_err *err)
 {
 	const struct args *args = a->args;
 	const char *lone = cli_lone_shard(args->rest.list[0]);
-	struct ckpt_open_opts opts;
 	int status = 0;
 
-	cli_open_opts(args, &opts);
-	if (ckpt_open(args->rest.list, args->rest.n, &opts, &a->ck, err)) {
+	if (cli_open_quietly(args, &args->rest, &a->ck, err)) {
 		a->ck = NULL;
 		if (!ckpt_verify_open_finding(err, &a->lone))
 			status = cli_fail(args->json ? "verify" : NULL, NULL, err);

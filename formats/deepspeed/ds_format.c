@@ -32,7 +32,7 @@ static const char *path_of_rank(struct ds_step *ds, const char *prefix, uint32_t
 static void miss(struct ds_step *ds, enum ck_finding_id id, const char *path, uint32_t here)
 {
 	if (!ck_ds_is_named(ds, path))
-		ck_findings_add(ds->f, id, path, "%s: %u of %u can be read here (a save that was "
+		ck_findings_add(ds->f, id, path, "%s; %u of %u ranks have theirs (a save that was "
 				"cut short, or a partial copy?)",
 				ck_tree_find(&ds->at.tree, ck_fs_base(path)) ? "damaged" :
 									       "missing",
@@ -179,16 +179,19 @@ static bool never_saved(const struct ds_step *ds)
 /* A step without shards: stage 0, an optimizer that was never saved, or lost files. */
 static void judge_without_optim(struct ds_step *ds)
 {
+	for (uint64_t i = 0; i < ds->nfiles; i++)
+		if (ds->file[i].id.kind == DS_OPTIM && ck_ds_is_named(ds, ds->file[i].path))
+			return;	/* they exist and are damaged, which is an error already */
 	if (ds->ngroups && !never_saved(ds)) {
 		ck_findings_add(ds->f, CK_FINDING_RANK_FILE_MISSING, ds->at.where,
-				"no *_optim_states.pt at all, though the model file lists "
-				"partitioned parameters (%u ranks wrote them)", ds->world);
+				"all *_optim_states.pt are missing; %u ranks wrote them (only a "
+				"part of the step copied?)", ds->world);
 		return;
 	}
 	if (!ck_ds_has_optimizer(ds))
 		ck_findings_add(ds->f, CK_FINDING_NOT_IN_CHECKPOINT, ds->at.where,
-				"the optimizer was not saved: weights and buffers are all there "
-				"is");
+				"the optimizer was not saved; the step has weights and buffers "
+				"only");
 }
 
 /* DeepSpeed's own tags say the step; another one was given by somebody. */

@@ -12,6 +12,9 @@ masters m.safetensors $case
 types 0 zckpt convert out/checkpoint_0/pytorch_model n.safetensors
 masters n.safetensors $case
 rm out/checkpoint_0/latest
-# without 'latest' the answer names the folder that is a step
-types 3 zckpt convert out/checkpoint_0 o.safetensors
-answers pytorch_model
+# without 'latest', and from the folder above: the only step below is used
+types 0 zckpt convert out/checkpoint_0 o.safetensors
+answers 'using out/checkpoint_0/pytorch_model, the only checkpoint below out/checkpoint_0'
+masters o.safetensors $case
+types 0 zckpt convert out p.safetensors
+masters p.safetensors $case

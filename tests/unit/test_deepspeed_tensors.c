@@ -194,7 +194,8 @@ static void lost_shards_of_stage_0_are_an_error(void **state)
 		free(path);
 	}
 	ck = t_step_open(root, NULL);
-	assert_non_null(t_step_finding(ck, "RANK_FILE_MISSING", "no *_optim_states.pt at all"));
+	assert_non_null(t_step_finding(ck, "RANK_FILE_MISSING",
+				       "all *_optim_states.pt are missing"));
 	ckpt_close(ck);
 	ck = fixture("ds0.17.6-z0-bf16-w2");	/* this version never wrote them */
 	assert_null(t_step_finding(ck, "RANK_FILE_MISSING", ""));

@@ -24,6 +24,6 @@ look cut/global_step3/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt | sed "s,$P
 echo '* a shard of nine is cut short: one error'
 cp -r "$DS/ds0.19.8-z2-bf16-w8/ckpt" eight && chmod -R u+w eight
 truncate -s 3000 eight/global_step3/*rank_1_mp* && look eight
-zckpt verify --as-warning FILE_DAMAGED eight 2>&1 | grep -c 'error: RANK_FILE_MISSING.*damaged: 7 of 8'
+zckpt verify --as-warning FILE_DAMAGED eight 2>&1 | grep -c 'error: RANK_FILE_MISSING.*damaged; 7 of 8'
 echo '* pipelines, refused by name'; look "$DS/ds0.19.8-z1-bf16-w4-pipeline/ckpt" | sed "s,: pipeline.*,: pipeline parallel,"
 echo '* for scripts'; zckpt doctor --json half | sed 's/^ *//' | cut -c1-90

@@ -1,0 +1,406 @@
+/*
+ * cli_next.c -- the last line after a failure: the call that was typed, with what makes it work.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli_advice.h"
+#include "cli_steps.h"
+
+#define TRIED 8		/* other steps that are opened */
+
+/* ---------------------------------------------------------------- the call */
+
+static void add_word(char **call, const char *word)
+{
+	const size_t dashes = word[0] == '-' && word[1] ? strspn(word, "-") : 0;
+	char *longer = cli_format("%s %.*s%s", *call, (int)dashes, word,
+				  word[dashes] ? out_word(word + dashes) : "");
+
+	cli_free(*call);
+	*call = longer;
+}
+
+/* How many words a '--tag NAME' has here: 0 if it is none. */
+static int tag_words(const char *word)
+{
+	if (!strcmp(word, "--tag") || !strcmp(word, "-t"))
+		return 2;
+	return !strncmp(word, "--tag=", 6) || (!strncmp(word, "-t", 2) && word[2]);
+}
+
+char *advice_call(const struct args *args, const char *tag, const char *to, const char *more)
+{
+	char *call = cli_format("zckpt %s", args->argv[1]);
+	const struct words *sources = &args->sources;
+
+	if (tag) {
+		add_word(&call, "--tag");
+		add_word(&call, tag);
+	}
+	for (int i = 2; i < args->argc; i++) {
+		const char *word = args->argv[i];
+		const int skipped = tag ? tag_words(word) : 0;
+
+		if (skipped) {
+			i += skipped - 1;
+			continue;
+		}
+		if (sources->n && word == sources->list[0])
+			add_word(&call, to ? to : args->meant ? args->meant : word);
+		else
+			add_word(&call, word);
+		if (more && sources->n && word == sources->list[sources->n - 1])
+			add_word(&call, more);
+	}
+	return call;
+}
+
+/* Verbs whose call makes sense with another step; the others look, and convert is next. */
+static int is_repeatable(const struct args *args)
+{
+	static const char *const verbs[] = {
+		"convert", "reshard", "cat", "map", "digest", "slim", "pack", "plan", NULL,
+	};
+
+	for (size_t i = 0; verbs[i]; i++)
+		if (!strcmp(args->argv[1], verbs[i]))
+			return 1;
+	return 0;
+}
+
+/* ---------------------------------------------------------------- another step */
+
+static int is_same(const char *a, const char *b)
+{
+	struct stat x, y;
+
+	return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+static int is_step_format(const char *format)
+{
+	return !strcmp(format, "deepspeed") || !strcmp(format, "universal") ||
+	       !strcmp(format, "native");
+}
+
+/* The newest complete one but 'bad', or NULL. */
+static const struct step *newest_complete(const struct args *args, struct steps *steps,
+					  const char *bad)
+{
+	int tried = 0;
+
+	for (size_t i = steps->n; i > 0 && tried < TRIED; i--) {
+		struct step *s = &steps->step[i - 1];
+
+		if (s->unfinished || (bad && is_same(s->path, bad)))
+			continue;
+		tried++;
+		if (step_is_good(args, s) && is_step_format(s->format))
+			return s;
+	}
+	return NULL;
+}
+
+/* "checkpoint-2/global_step2" -> "checkpoint-2", which is a tag of its folder too. */
+static char *tag_of(const struct step *s)
+{
+	const size_t n = strcspn(s->name, "/");
+
+	if (!s->name[n])
+		return cli_strdup(s->name);
+	if (!strncmp(s->name, "checkpoint-", 11))
+		return cli_format("%.*s", (int)n, s->name);
+	return NULL;
+}
+
+/* The verb that was typed, or 'convert' for one that only looks. */
+static char *call_with(const struct args *args, const char *src, const char *tag,
+		       const char *path)
+{
+	char *call, *words;
+
+	if (is_repeatable(args))
+		return advice_call(args, tag, path, NULL);
+	call = cli_strdup("zckpt convert");
+	if (tag) {
+		add_word(&call, "--tag");
+		add_word(&call, tag);
+	}
+	add_word(&call, path ? path : src);
+	words = cli_format("%s model.safetensors", call);
+	cli_free(call);
+	return words;
+}
+
+static char *say_complete(const struct args *args, const char *src, const struct step *s,
+			  const char *dir)
+{
+	char *tag = tag_of(s), *path = NULL, *call, *text;
+	const char *slash = strrchr(s->path, '/');
+
+	/* the folder with the steps was given: its name stays, with a tag */
+	if (!is_same(dir, src) || !tag)
+		path = !tag ? cli_strdup(s->path) :
+		       strcmp(dir, ".") ? cli_format("%s/%s", dir, tag) : cli_strdup(tag);
+	call = call_with(args, src, path ? NULL : tag, path);
+	text = cli_format("%s is complete: %s", out_name(tag ? tag : slash ? slash + 1 : s->path),
+			  call);
+	cli_free(path);
+	cli_free(call);
+	cli_free(tag);
+	return text;
+}
+
+/* In 'dir', at most so deep. */
+static char *complete_in(const struct args *args, const char *src, const char *bad,
+			 const char *dir, int depth)
+{
+	struct steps steps = { 0 };
+	const struct step *s;
+	char *text = NULL;
+
+	steps_near(args, dir, depth, &steps);
+	s = newest_complete(args, &steps, bad);
+	if (s)
+		text = say_complete(args, src, s, dir);
+	steps_free(&steps);
+	return text;
+}
+
+char *advice_complete(const struct args *args, const char *src, const char *bad)
+{
+	const int is_step = step_is_folder(src);
+	const char *slash = strrchr(src, '/');
+	char *text = NULL, *up;
+
+	if (!is_step)
+		text = complete_in(args, src, bad, src, 2);
+	if (text || (!is_step && strncmp(slash ? slash + 1 : src, "checkpoint-", 11)))
+		return text;
+	/* beside a step, or beside a trainer's checkpoint-N */
+	up = advice_parent(src);
+	text = complete_in(args, src, bad ? bad : src, up, is_step ? 1 : 2);
+	cli_free(up);
+	return text;
+}
+
+/* ---------------------------------------------------------------- another place */
+
+char *advice_above(const char *path)
+{
+	char *dir = realpath(path, NULL), *at, *up;
+
+	if (!dir)
+		return NULL;
+	at = cli_strdup(dir);
+	free(dir);
+	for (int i = 0; i < 4 && strcmp(at, "/"); i++) {
+		up = advice_parent(at);
+		cli_free(at);
+		at = up;
+		if (step_is_folder(at))
+			return at;
+	}
+	cli_free(at);
+	return NULL;
+}
+
+/* The folder to give for a step: the one above, if its 'latest' names the step. */
+static char *root_of(const char *top, const struct step *s)
+{
+	char *up = advice_parent(s->path);
+
+	if (s->is_latest && !is_same(up, top))
+		return up;
+	cli_free(up);
+	return cli_strdup(s->path);
+}
+
+const char *advice_only_below(const struct args *args, const char *path)
+{
+	struct steps steps = { 0 };
+	char *only = NULL;
+	struct stat st;
+
+	if (stat(path, &st) || !S_ISDIR(st.st_mode))
+		return NULL;
+	steps_near(args, path, 4, &steps);
+	for (size_t i = 0; i < steps.n; i++) {
+		char *up = advice_parent(steps.step[i].path);
+
+		if (steps.step[i].unfinished || (only && !is_same(up, only))) {
+			cli_free(only);
+			only = NULL;
+			break;
+		}
+		if (!only)
+			only = steps.n == 1 ? root_of(path, &steps.step[i]) : cli_strdup(up);
+		cli_free(up);
+	}
+	steps_free(&steps);
+	return only;
+}
+
+char *advice_place(const struct args *args, const char *path)
+{
+	struct steps steps = { 0 };
+	char *text = NULL, *at = NULL, *call;
+	struct stat st;
+
+	if (stat(path, &st))
+		return NULL;
+	if (S_ISDIR(st.st_mode))
+		steps_near(args, path, 4, &steps);
+	if (steps.n)
+		at = root_of(path, &steps.step[steps.n - 1]);
+	else
+		at = advice_above(path);
+	if (at) {
+		call = advice_call(args, NULL, at, NULL);
+		text = steps.n ? cli_format("%zu step%s below it; for the newest: %s", steps.n,
+					    steps.n == 1 ? " is" : "s are", call) :
+		       cli_format("it is a part of the step above it: %s", call);
+		cli_free(call);
+	}
+	cli_free(at);
+	steps_free(&steps);
+	return text;
+}
+
+char *advice_nearby(const struct args *args, const char *path)
+{
+	struct steps steps = { 0 };
+	char *up = advice_parent(path), *text;
+
+	steps_near(args, up, 2, &steps);
+	text = steps.n ? cli_format("zckpt ls %s", out_word(up)) : cli_strdup("");
+	steps_free(&steps);
+	cli_free(up);
+	return text;
+}
+
+/* ---------------------------------------------------------------- after a failure */
+
+/* The name of the finding that the message begins with, or "". */
+static int begins_with(const struct ckpt_err *err, const char *id)
+{
+	const size_t n = strlen(id);
+
+	return !strncmp(err->msg, id, n) && err->msg[n] == ':';
+}
+
+static int is_damage(const struct ckpt_err *err)
+{
+	return err->code == CKPT_E_CORRUPT || err->code == CKPT_E_INCOMPLETE ||
+	       err->code == CKPT_E_MISMATCH || begins_with(err, "LATEST_LIES");
+}
+
+static int takes_folders(const struct args *args)
+{
+	static const char *const verbs[] = {
+		"convert", "reshard", "inspect", "verify", "map", "digest", NULL,
+	};
+
+	for (size_t i = 0; verbs[i]; i++)
+		if (!strcmp(args->argv[1], verbs[i]))
+			return 1;
+	return 0;
+}
+
+/* Parts of a run, not of a checkpoint, are something else. */
+static int is_rest_elsewhere(const struct ckpt_err *err)
+{
+	return begins_with(err, "RANK_FILE_MISSING") || begins_with(err, "MODEL_FILE_MISSING") ||
+	       begins_with(err, "STATE_FILE_MISSING");
+}
+
+static void say_rest(const struct args *args)
+{
+	char *call = takes_folders(args) ? advice_call(args, NULL, NULL, "OTHER_FOLDER") :
+		     cli_format("zckpt inspect %s OTHER_FOLDER", out_word(args->sources.list[0]));
+
+	cli_say("hint: if the files are on another machine, give its folder too: %s", call);
+	cli_free(call);
+}
+
+/* Who may read it: its owner can change that. */
+static void say_permission(const char *path)
+{
+	struct stat st;
+
+	if (!stat(path, &st) && st.st_uid != geteuid())
+		cli_say("hint: ask its owner for read access (it belongs to user %u)",
+			(unsigned)st.st_uid);
+	else
+		cli_say("hint: chmod -R u+rX %s", out_word(path));
+}
+
+static void say_other_place(const struct args *args)
+{
+	char *text = args->sources.n == 1 ? advice_place(args, args->sources.list[0]) : NULL;
+
+	if (text)
+		cli_say("hint: %s", text);
+	else
+		cli_say("hint: zckpt reads DeepSpeed and Hugging Face folders, .safetensors and "
+			"torch's .pt");
+	cli_free(text);
+}
+
+static void say_damage(const struct args *args, const struct ckpt *ck, const struct ckpt_err *err)
+{
+	const char *src = args->sources.n != 1 ? NULL :
+			  args->meant ? args->meant : args->sources.list[0];
+	struct ckpt_info info = { 0 };
+	char *text = NULL;
+
+	if (is_rest_elsewhere(err) && args->sources.n)
+		say_rest(args);
+	if (ck)
+		ckpt_info_get(ck, &info);
+	if (src && strcmp(args->argv[1], "diff"))
+		text = advice_complete(args, src, ck ? info.path : NULL);
+	if (text)
+		cli_say("%s", text);
+	cli_free(text);
+}
+
+/* What helps against failures of one code, whatever the file is. */
+static const char *general(const struct ckpt_err *err)
+{
+	switch (err->code) {
+	case CKPT_E_BUSY:
+		return strstr(err->msg, "prunes") ? NULL :
+		       "wait for the other process; if it is gone, --restart discards its work";
+	case CKPT_E_NOSPACE:
+		return "free space, or write to another disk; --dry-run shows how much is needed";
+	case CKPT_E_UNSAFE:
+		return strstr(err->msg, "archive") ? "nothing was written" :
+		       "nothing was executed; a pickle of weights needs no such call, "
+		       "so do not load this file elsewhere either";
+	default:
+		return NULL;
+	}
+}
+
+void advice_say(const struct args *args, const struct ckpt *ck, const struct ckpt_err *err)
+{
+	const char *text = general(err);
+
+	if (text)
+		cli_say("hint: %s", text);
+	else if (args->sources.n && cli_lone_shard(args->sources.list[0]))
+		return;		/* cli_open() names the step */
+	else if (begins_with(err, "PLACEHOLDERS_ONLY") && args->sources.n)
+		cli_say("hint: %s", advice_hollow(args, args->sources.list[0]));
+	else if (begins_with(err, "NO_PERMISSION"))
+		say_permission(err->where);
+	else if (err->code == CKPT_E_FORMAT && !strstr(err->msg, "pack") && args->sources.n)
+		say_other_place(args);
+	else if (is_damage(err))
+		say_damage(args, ck, err);
+}

@@ -1,0 +1,104 @@
+/* cli_steps_open.c -- a step is opened: what it is, and its errors. */
+#include <string.h>
+
+#include "cli_findings.h"
+#include "cli_steps.h"
+
+static void set_error(struct step *step, const char *id, const char *where, const char *text)
+{
+	step->errors++;
+	step->causes += !step->line;
+	if (step->id)
+		return;
+	step->id = cli_strdup(id);
+	step->text = cli_format("%s%s%s", where, where[0] ? ": " : "", text);
+}
+
+/* "LATEST_LIES: ..." is a name and a text, other messages go by their code. */
+static void set_failure(struct step *step, const struct ckpt_err *err)
+{
+	size_t n = strspn(err->msg, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_");
+
+	if (n > 3 && err->msg[n] == ':')
+		set_error(step, cli_format("%.*s", (int)n, err->msg), err->where,
+			  err->msg + n + 1 + strspn(err->msg + n + 1, " "));
+	else
+		set_error(step, ckpt_code_name(err->code), err->where, err->msg);
+}
+
+const char *step_line(const struct step *step)
+{
+	static char *kept;
+
+	cli_free(kept);
+	kept = step->line ? cli_strdup(step->line) :
+	       cli_format("%s%s", out_id(step->id), step->text);
+	return kept;
+}
+
+static void set_line(struct step *step, struct ckpt *ck)
+{
+	struct folded *line;
+	size_t n = findings_lines(ck, CKPT_ERROR, 0, &line);
+
+	step->causes = n;
+	if (n)
+		step->line = cli_format("%s: %s%s%s", line->f.id, line->f.where,
+					line->f.where[0] ? ": " : "", line->f.text);
+	cli_free(line);
+}
+
+static void read_info(struct step *step, struct ckpt *ck)
+{
+	struct ckpt_finding f;
+	struct ckpt_info info;
+
+	ckpt_info_get(ck, &info);
+	step->format = cli_strdup(info.format);
+	step->stage = info.stage;
+	step->world = info.world;
+	if (info.step >= 0)
+		step->number = info.step;
+	set_line(step, ck);
+	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++) {
+		step->warnings += f.severity == CKPT_WARN;
+		if (f.severity == CKPT_ERROR)
+			set_error(step, f.id, f.where, f.text);
+	}
+	if (!info.ntensors && !step->errors)
+		set_error(step, "CKPT_E_INCOMPLETE", info.path, "no tensor is in it");
+}
+
+void step_look(const struct args *args, struct step *step)
+{
+	if (!step->looked)
+		step_open(args, step, (const char *const[]){ step->path }, 1);
+}
+
+void step_open(const struct args *args, struct step *step, const char *const *path, size_t n)
+{
+	struct ckpt_open_opts opts;
+	struct ckpt_err err = { 0 };
+	struct ckpt *ck = NULL;
+
+	cli_open_opts(args, &opts);
+	opts.tag = NULL;	/* the path is that of a step */
+	step->looked = 1;
+	step->stage = -1;
+	if (step->unfinished) {
+		step->format = cli_strdup("");
+		set_error(step, "UNFINISHED", step->path, step->unfinished);
+	} else if (ckpt_open(path, n, &opts, &ck, &err)) {
+		step->format = cli_strdup("");
+		set_failure(step, &err);
+	} else {
+		read_info(step, ck);
+		ckpt_close(ck);
+	}
+}
+
+int step_is_good(const struct args *args, struct step *step)
+{
+	step_look(args, step);
+	return !step->errors;
+}
