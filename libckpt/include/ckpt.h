@@ -29,20 +29,20 @@
  * is a logical one, whole, with a name and a shape, however many ranks hold pieces of it.  Each
  * tensor has *states*: "weight" (the model's own copy, usually 16-bit; of a buffer or a frozen
  * parameter, its bytes), "master" (fp32), "exp_avg", "exp_avg_sq", and any further state under the
- * optimizer's own name for it.  An *extent* is where a run of a state's elements lies in a file.
+ * optimizer's own name for it.  An *extent* is the place of a run of a state's elements in a file.
  *
  * Threads: calls that take 'const struct ckpt *' may run at the same time.  One that takes a
- * 'struct ckpt *' may add findings, and has the handle for itself.  Handles do not share anything.
+ * 'struct ckpt *' may add findings, and needs the handle for itself.  Handles share nothing.
  *
- * Trust: nothing in a file is executed, and no size in a file is believed before it
- * has been compared with the bytes that are there or with a limit.
+ * Trust: nothing in a file is executed, and no size in a file is used before it has been compared
+ * with the bytes that exist, or with a limit.
  *
  * The library never prints, never exits, and reads no environment variable.  Option
- * structs begin with their own size: set it to sizeof(the struct), zero the rest,
- * and a library that is newer or older than your header knows what you mean.  A field that an older
+ * structs begin with their own size: set it to sizeof(the struct) and zero the rest, so that a
+ * library that is newer or older than your header understands it.  A field that an older
  * library does not know is CKPT_E_USAGE unless it is zero.  Where a function takes a pointer to
  * options, NULL means that all of them are zero, except for ckpt_reshard(), ckpt_shard() and the
- * functions of ckpt_save.h, which cannot do without.
+ * functions of ckpt_save.h, which need them.
  *
  * Tested with gcc and clang on Linux; link with -lckpt, or as pkg-config libckpt says.
  */
@@ -79,13 +79,13 @@ enum ckpt_code {
 	CKPT_E_IO = 10,			/* a system call failed */
 	CKPT_E_NOMEM = 11,		/* no memory */
 	CKPT_E_NOSPACE = 12,		/* the disk is or would be full */
-	CKPT_E_EXISTS = 13,		/* the destination is there already */
+	CKPT_E_EXISTS = 13,		/* the destination exists */
 	CKPT_E_NOTFOUND = 14,		/* nothing at that path */
 	CKPT_E_CANCELED = 15,		/* the caller's cancel flag was set */
 	CKPT_E_BUSY = 16,		/* another run writes there */
 	CKPT_E_TRUNCATED = 20,		/* a file ends too early */
 	CKPT_E_CORRUPT = 21,		/* a structure contradicts itself */
-	CKPT_E_FORMAT = 22,		/* no format recognised it */
+	CKPT_E_FORMAT = 22,		/* not a known format */
 	CKPT_E_UNSUPPORTED = 23,	/* valid, but beyond this library */
 	CKPT_E_LIMIT = 24,		/* larger than a limit of the caller */
 	CKPT_E_INCOMPLETE = 30,		/* files of the step are missing */
@@ -100,9 +100,9 @@ enum ckpt_code {
 #define CKPT_NO_OFFSET UINT64_MAX
 
 /*
- * On the caller's stack, zeroed before the call: reporting never allocates, so it works without
- * memory too.  The first failure stays: a struct that holds one already is not overwritten, and is
- * zeroed to be used again.  Every call takes NULL in its place, and then returns the code alone.
+ * Put it on the stack and zero it before the call.  Reporting never allocates, so it also works
+ * when memory is short.  The first failure stays: a struct that holds one is not overwritten; zero
+ * it to use it again.  Every call accepts NULL in its place, and then returns the code alone.
  */
 struct ckpt_err {
 	enum ckpt_code code;	/* CKPT_OK while nothing has failed */
@@ -111,7 +111,7 @@ struct ckpt_err {
 	char msg[512];		/* a clause: no capital, no full stop, no newline */
 };
 
-/* "CKPT_E_IO" for CKPT_E_IO; "CKPT_E_?" for a number that is none.  Static string, never freed. */
+/* "CKPT_E_IO" for CKPT_E_IO; "CKPT_E_?" for an unknown number.  Static string, never freed. */
 CKPT_API const char *ckpt_code_name(enum ckpt_code code);
 
 /* ---------------------------------------------------------------- tensors */
@@ -132,23 +132,23 @@ enum ckpt_dtype {
 	CKPT_F4X2,	/* torch.float4_e2m1fn_x2: a byte holds two; safetensors' F4 */
 };
 
-/* Bits of one element, 0 for a number that is no type. */
+/* Bits of one element; 0 for an unknown type. */
 CKPT_API uint32_t ckpt_dtype_bits(enum ckpt_dtype dtype);
-/* safetensors' spelling ("BF16"); types it lacks get one in its manner ("C128"). */
+/* safetensors' spelling ("BF16"); a type that it lacks gets a similar one ("C128"). */
 CKPT_API const char *ckpt_dtype_name(enum ckpt_dtype dtype);
 /* torch's spelling without "torch." ("bfloat16"); NULL where torch has none. */
 CKPT_API const char *ckpt_dtype_torch_name(enum ckpt_dtype dtype);
-/* 0 if 'name' is neither spelling of any type ("fp32", "bf16", "fp16" are taken too). */
+/* The type of either spelling, or of "fp32", "bf16", "fp16"; 0 if there is none. */
 CKPT_API enum ckpt_dtype ckpt_dtype_parse(const char *name);
 
 /* What a tensor is in the model.  Pinned. */
 enum ckpt_role {
 	CKPT_ROLE_TRAINABLE = 1,	/* a parameter the optimizer holds */
-	CKPT_ROLE_FROZEN = 2,		/* a parameter that takes no gradient */
-	CKPT_ROLE_BUFFER = 3,		/* state of a module that is no parameter */
+	CKPT_ROLE_FROZEN = 2,		/* a parameter without a gradient */
+	CKPT_ROLE_BUFFER = 3,		/* state of a module, not a parameter */
 	CKPT_ROLE_ALIAS = 4,		/* a second name of another tensor (tied) */
 	CKPT_ROLE_PLAIN = 5,		/* a file that does not say what its tensors are */
-	CKPT_ROLE_UNTRAINED = 6,	/* takes a gradient, but is not in the optimizer */
+	CKPT_ROLE_UNTRAINED = 6,	/* has a gradient, but is not in the optimizer */
 };
 
 /* A tensor of the index, for ckpt_tensor_get(). */
@@ -164,7 +164,7 @@ struct ckpt_tensor_info {
 };
 
 /* Flags of a state. */
-#define CKPT_STATE_DERIVED 1u	/* not stored: the master, rounded to 'dtype' */
+#define CKPT_STATE_DERIVED 1u	/* not stored: made from the master, rounded to 'dtype' */
 #define CKPT_STATE_PER_RANK 2u	/* a buffer whose bytes differ over ranks; rank 0's */
 
 /*
@@ -217,7 +217,7 @@ enum ckpt_severity {
 
 /*
  * A named result of checking.  Names never change; docs/findings.md explains each.  Opening and
- * the calls that check add them to the handle, in the order in which they were met; none goes.
+ * the calls that check add findings to the handle, in the order of discovery; none is removed.
  */
 struct ckpt_finding {
 	const char *id;		/* "RANK_FILE_MISSING" */
@@ -230,10 +230,10 @@ struct ckpt_finding {
 /* ---------------------------------------------------------------- limits */
 
 /*
- * Bounds that no file may exceed.  Zero in a field means the default, in parentheses; more
- * than ckpt_limit_get() says is possible counts as that.  What meets one is CKPT_E_LIMIT, and
- * the message names the field.  docs/limits.md says what each is for, and which bounds are
- * those of a format and cannot be moved.
+ * Bounds that no file may exceed.  Zero in a field means the default, in parentheses; a value
+ * above the maximum of ckpt_limit_get() means the maximum.  A file that meets a bound is
+ * CKPT_E_LIMIT, and the message names the field.  docs/limits.md says what each is for, and which
+ * bounds belong to a format and cannot be changed.
  */
 struct ckpt_limits {
 	size_t size;			/* sizeof(struct ckpt_limits) */
@@ -262,7 +262,7 @@ struct ckpt_limit_info {
 	const char *name;	/* of the field: "pickle_nodes" */
 	const char *text;	/* what it bounds */
 	uint64_t value;		/* the default */
-	uint64_t most;		/* what it may be raised to */
+	uint64_t most;		/* the maximum */
 	int is_bytes;		/* else it counts things */
 };
 
@@ -271,7 +271,7 @@ CKPT_API int ckpt_limit_get(uint32_t limit, struct ckpt_limit_info *out, struct 
 
 /*
  * Set the field called 'name' of '*limits', which is zeroed or was set like this before.
- * -CKPT_E_USAGE for a name that is no field's, for 0, and for more than is possible.
+ * -CKPT_E_USAGE for a name that is not a field's, for 0, and for more than the maximum.
  */
 CKPT_API int ckpt_limits_set(struct ckpt_limits *limits, const char *name, uint64_t value,
 			     struct ckpt_err *err);
@@ -286,19 +286,19 @@ struct ckpt_open_opts {
 	const struct ckpt_limits *limits;	/* NULL = defaults */
 	/*
 	 * Findings of these names count as warnings; NULL or a NULL-terminated list.
-	 * A name that is no finding's is CKPT_E_USAGE.
+	 * An unknown name is CKPT_E_USAGE.
 	 */
 	const char *const *as_warning;
 	/*
-	 * Of a torch file: the entry whose tensors are taken, by its key or by keys and numbers
-	 * joined with dots ("ema", "optimizer_states.0").  NULL: of a training file the model
-	 * (docs/formats/torch.md), else all.  CKPT_E_USAGE if the file has no such entry, or
-	 * is no torch file.  Lent until ckpt_open() returns.
+	 * Of a torch file: the entry whose tensors are read, by its key or by keys and numbers
+	 * joined with dots ("ema", "optimizer_states.0").  NULL: the model of a training file
+	 * (docs/formats/torch.md), all tensors of any other.  CKPT_E_USAGE if the file has no such
+	 * entry, or is not a torch file.  Lent until ckpt_open() returns.
 	 */
 	const char *subtree;
 	/*
-	 * For ckpt_reshard(), the first on this handle: what the files of a step hold besides
-	 * tensors stays in memory for it.  0: nothing stays, and it reads the files again.
+	 * 1: keep in memory what the files of a step hold besides tensors, for the first
+	 * ckpt_reshard() on this handle.  0: that call reads the files again.
 	 */
 	int keep_values;
 };
@@ -314,10 +314,10 @@ struct ckpt_report;
  * Open the checkpoint at paths[0..npaths-1] and build the index of its tensors.
  *
  * A path is a file (.safetensors, .pt) or a folder: a DeepSpeed step, the folder
- * above it (then the step named in 'latest' is taken), a "checkpoint-N" parent,
- * or a Hugging Face folder.  Several paths are overlaid as if their files lay in
+ * above it (then the step that 'latest' names is opened), a "checkpoint-N" parent,
+ * or a Hugging Face folder.  Several paths are overlaid as if their files were in
  * one folder, as when each node kept its own ranks' shards; the same file in two
- * of them must be of the same size.  Formats are told from content; names are a
+ * of them must have the same size.  Formats are detected from content; names are a
  * hint at most.
  *
  * Damage that leaves an index possible is not a failure here: it is a finding, and
@@ -329,12 +329,12 @@ struct ckpt_report;
  * Ownership: '*ck_out' is for ckpt_close(); what it lends lives until then.
  *
  * Returns 0 or the negative of
- *	CKPT_E_NOTFOUND    nothing at a path, or 'latest' names a step that is gone
- *	CKPT_E_FORMAT      no format recognised it
+ *	CKPT_E_NOTFOUND    nothing at a path, or 'latest' names a missing step
+ *	CKPT_E_FORMAT      not a known format
  *	CKPT_E_LAYOUT      pipeline, tensor parallel, MoE, ...: named in the message
  *	CKPT_E_INCOMPLETE  so much is missing that no index can be built
  *	CKPT_E_CORRUPT, CKPT_E_TRUNCATED, CKPT_E_MISMATCH
- *	CKPT_E_UNSAFE      a pickle asks for a call that is refused
+ *	CKPT_E_UNSAFE      a pickle needs a call that is refused
  *	CKPT_E_LIMIT, CKPT_E_NOMEM, CKPT_E_IO, CKPT_E_USAGE
  * with '*err' (may be NULL) describing the first failure.
  */
@@ -343,9 +343,8 @@ CKPT_API int ckpt_open(const char *const *paths, size_t npaths,
 		       struct ckpt_err *err);
 
 /*
- * Close a checkpoint: its files, and all memory that was lent by it.  What borrows from it is
- * released before: values (ckpt_value.h), checks of loads, results of diff and sizes.  NULL is
- * fine.
+ * Close a checkpoint: its files, and all memory that it lent.  Release first what borrows from it:
+ * values (ckpt_value.h), checks of loads, results of diff and sizes.  NULL is fine.
  */
 CKPT_API void ckpt_close(struct ckpt *ck);
 
@@ -415,13 +414,13 @@ CKPT_API int ckpt_fact_get(const struct ckpt *ck, uint64_t fact, const char **ke
 			   const char **value_out, struct ckpt_err *err);
 
 /*
- * Read elements [first, first + count) of a state, row-major, converted to 'dtype'
- * (0 = as stored), into 'buf' of 'bytes' bytes, which is exactly what they take.  For small reads,
- * since each call allocates its buffers and nothing is compared with sums; converting whole
- * checkpoints is ckpt_convert()'s work.  Returns 0, -CKPT_E_USAGE if the range or the buffer does
- * not fit, -CKPT_E_MISMATCH if a file of the checkpoint was written to or replaced since it was
- * opened, else what reading met: CKPT_E_IO, CKPT_E_TRUNCATED, CKPT_E_CORRUPT, CKPT_E_UNSUPPORTED
- * (not cast so), CKPT_E_LIMIT, CKPT_E_NOMEM; 'buf' is then of no use.
+ * Read elements [first, first + count) of a state, row-major, converted to 'dtype' (0 = as
+ * stored), into 'buf'; 'bytes' is exactly their size.  For small reads: each call allocates its
+ * buffers, and nothing is compared with sums.  Use ckpt_load() for many ranges, and ckpt_convert()
+ * for whole checkpoints.  Returns 0, -CKPT_E_USAGE if the range or the buffer does not fit,
+ * -CKPT_E_MISMATCH if a file of the checkpoint was written to or replaced since it was opened,
+ * else the failure of reading: CKPT_E_IO, CKPT_E_TRUNCATED, CKPT_E_CORRUPT, CKPT_E_UNSUPPORTED (no
+ * such conversion), CKPT_E_LIMIT, CKPT_E_NOMEM; the content of 'buf' is then undefined.
  */
 CKPT_API int ckpt_read(const struct ckpt *ck, uint64_t tensor, uint32_t state, uint64_t first,
 		       uint64_t count, enum ckpt_dtype dtype, void *buf, size_t bytes,
@@ -429,14 +428,14 @@ CKPT_API int ckpt_read(const struct ckpt *ck, uint64_t tensor, uint32_t state, u
 
 /* ---------------------------------------------------------------- running */
 
-/* What is going on, for a progress line.  Called from one thread at a time. */
+/* How far a call is, for a progress line.  The callback runs in one thread at a time. */
 struct ckpt_progress {
 	uint64_t done_bytes;	/* written, or hashed */
 	uint64_t total_bytes;	/* that 'done_bytes' will be at the end */
 };
 typedef void (*ckpt_progress_fn)(void *arg, const struct ckpt_progress *progress);
 
-/* How hard output is made to last before it is renamed into place.  Pinned. */
+/* How output is synced to the disk before it is renamed into place.  Pinned. */
 enum ckpt_sync {
 	CKPT_SYNC_DATA = 0,	/* fdatasync of each file, then of the folders */
 	CKPT_SYNC_FULL = 1,	/* fsync of each file, each folder and the parent */
@@ -449,8 +448,8 @@ struct ckpt_run_opts {
 	uint32_t threads;		/* 0 = CPUs, at most 8 */
 	uint64_t mem_limit;		/* buffers, bytes (256 MiB) */
 	enum ckpt_sync sync;		/* of calls that write */
-	/* Stop with CKPT_E_CANCELED when it becomes non-zero, as a signal handler may set it;
-	   it is looked at before each piece of work.  NULL: it cannot be stopped. */
+	/* Stop with CKPT_E_CANCELED when it becomes non-zero; a signal handler may set it.  It
+	   is read before each piece of work.  NULL: the call cannot be stopped. */
 	const volatile int *cancel;
 	ckpt_progress_fn progress;	/* may be NULL */
 	void *progress_arg;		/* its first argument */

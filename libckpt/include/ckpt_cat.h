@@ -66,9 +66,9 @@ struct ckpt_cat_info {
 };
 
 /*
- * Is given the next bytes, at most 1 MiB of them; 'bytes' is valid until it returns.  A result
+ * Gets the next bytes, at most 1 MiB; 'bytes' is valid until it returns.  A result
  * other than 0 stops the stream, and ckpt_cat() returns it.  A function that wants a message in
- * '*err' fills it itself; 'err' is the one that the caller of ckpt_cat() gave.
+ * '*err' fills it itself; 'err' is that of the call of ckpt_cat().
  */
 typedef int (*ckpt_bytes_fn)(void *arg, const void *bytes, size_t n, struct ckpt_err *err);
 
@@ -76,41 +76,41 @@ typedef int (*ckpt_bytes_fn)(void *arg, const void *bytes, size_t n, struct ckpt
  * Hand a state of tensor number 'tensor' to 'fn', in order.  The second name of a tied tensor gives
  * that tensor.
  *
- * What is checked: a whole state is read once before 'fn' is called, and compared with every sum
- * that its files have of it, because a stream cannot be taken back.  Of a slice only headers are
- * compared.  Findings do not stop it, since what the index has of a state is all of it; only a file
- * of placeholders is refused, when the tensor is empty.
+ * Checks: a whole state is read once before 'fn' is called, and compared with every sum that its
+ * files have of it, because a stream cannot be taken back.  Of a slice only headers are compared.
+ * Findings do not stop the call, because a state in the index is always complete; only a file of
+ * placeholders is refused, if the tensor is empty.
  *
- * Order: '*info_out' (may be NULL) is filled before the first piece, so 'fn' may use it.  After a
- * failure 'fn' may have been given a beginning of the stream.
+ * Order: '*info_out' (may be NULL) is filled before the first call of 'fn', which may use it.
+ * After a failure 'fn' may have got the beginning of the stream.
  *
- * Cost: a whole state is read twice, a slice once.  Elements up to 4 KiB apart are read with what
- * is between them, others one by one.  Memory: a few MiB, and opts->run->mem_limit for deflated
+ * Cost: a whole state is read twice, a slice once.  Elements up to 4 KiB apart are read with the
+ * bytes between them, others one by one.  Memory: a few MiB, and opts->run->mem_limit for deflated
  * members and strided views.
  *
  * Threads: 'fn' and opts->run->progress are called in the caller's thread.
  *
  * Returns 0, what 'fn' returned, or the negative of
- *	CKPT_E_USAGE        no such tensor or state, a slice that does not fit the shape, or two
- *	                    types between which nothing is cast
+ *	CKPT_E_USAGE        no such tensor or state, a slice that does not fit the shape, or an
+ *	                    unsupported conversion
  *	CKPT_E_UNSUPPORTED  a slice, or a form other than raw, of a type below 8 bits
  *	CKPT_E_LIMIT        more than 64 dimensions
  *	CKPT_E_CANCELED     opts->run->cancel was set
  *	CKPT_E_CORRUPT      bytes that do not agree with their sum
  *	CKPT_E_MISMATCH     a file changed since 'ck' was opened
- *	and what reading met.
+ *	and the failures of reading.
  */
 CKPT_API int ckpt_cat(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *opts,
 		      ckpt_bytes_fn fn, void *arg, struct ckpt_cat_info *info_out,
 		      struct ckpt_err *err);
 
 /*
- * The same into the file 'dst', which appears whole or not at all: it grows in
+ * The same into the file 'dst', which appears complete or not at all: it grows in
  * "<dst>.zckpt-partial" and is renamed when it is complete, synced as opts->run->sync says.
  * 'flags' is 0 or CKPT_WRITE_FORCE, which replaces a file, and nothing else.
  *
  * Returns what ckpt_cat() does, or the negative of
- *	CKPT_E_EXISTS    'dst' is there, and CKPT_WRITE_FORCE is not given or it is no file
+ *	CKPT_E_EXISTS    'dst' exists, and CKPT_WRITE_FORCE is not given or it is not a file
  *	CKPT_E_NOTFOUND  the folder for 'dst' does not exist
  *	CKPT_E_NOSPACE, CKPT_E_IO, CKPT_E_NOMEM
  * After a failure 'dst' is as it was, with one exception: if syncing the folder fails after the

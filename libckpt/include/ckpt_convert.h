@@ -2,7 +2,7 @@
  * ckpt_convert.h -- tensors written as weights or states, by one process or in parts; digests.
  * Part of <ckpt.h>.
  *
- * The fp32 weights of 'ck' as one file, and what came of it:
+ * The fp32 weights of 'ck' as one file, and the number of tensors:
  *
  *	struct ckpt_convert_opts opts = { .size = sizeof(opts) };
  *	struct ckpt_report report;
@@ -36,20 +36,20 @@ enum ckpt_tied {
 /* Kinds of tensors for 'only' and 'skip'; several are joined with |. */
 #define CKPT_ONLY_TRAINABLE 1u	/* parameters that the optimizer holds */
 #define CKPT_ONLY_FROZEN 2u	/* parameters without a gradient */
-#define CKPT_ONLY_BUFFERS 4u	/* what is no parameter */
+#define CKPT_ONLY_BUFFERS 4u	/* tensors that are not parameters */
 
 /* One "PATTERN=dtype" or "FROM=TO" of the command line. */
 struct ckpt_rule {
 	const char *pattern;	/* shell pattern (*, ?, [...]) over the whole name */
-	const char *value;	/* the type, or what takes the pattern's place */
+	const char *value;	/* the type, or the replacement of the pattern */
 };
 
 /*
  * Which tensors under which names.  Patterns are shell patterns over the whole
- * name as stored; a tensor is taken if some 'include' (or none is given) and no
- * 'exclude' matches.  Then strip_prefix is cut off, then each rename applies: its
- * pattern is a plain substring unless it has a '*', of which at most one is
- * allowed and which carries what it matched into the '*' of the value.
+ * name as stored; a tensor is selected if some 'include' (or none is given) and no
+ * 'exclude' matches.  Then strip_prefix is removed, then each rename applies: its
+ * pattern is a plain substring, or has one '*', whose match replaces the '*' of the
+ * value.
  */
 struct ckpt_select {
 	size_t size;			/* sizeof(struct ckpt_select) */
@@ -70,8 +70,8 @@ struct ckpt_convert_opts {
 	const struct ckpt_run_opts *run;	/* NULL = defaults */
 	const struct ckpt_select *select;	/* NULL = all tensors under their own names */
 	/*
-	 * Element type of floating tensors: a type, or 0 = fp32 of the master where there
-	 * is one and of the weight where there is none.  CKPT_KEEP: the weight as saved.
+	 * Element type of floating tensors: a type, or 0 = fp32, from the master if there
+	 * is one, else from the weight.  CKPT_KEEP: the weight as saved.
 	 */
 	int dtype;
 	const struct ckpt_rule *dtype_rules;	/* pattern -> "bf16" ...; first match wins */
@@ -94,9 +94,9 @@ struct ckpt_convert_opts {
 
 /* Flags.  Those called CKPT_WRITE_* mean the same in every call that writes. */
 #define CKPT_WRITE_FORCE 1u	/* calls that write: replace what is at the destination */
-#define CKPT_WRITE_RESTART 2u	/* drop what a killed run left there */
+#define CKPT_WRITE_RESTART 2u	/* discard what a killed run left there */
 #define CKPT_WRITE_DRY_RUN 4u	/* plan and check, write nothing */
-#define CKPT_WRITE_STRICT 16u	/* warnings stop it (CKPT_E_MISMATCH) */
+#define CKPT_WRITE_STRICT 16u	/* warnings stop the call (CKPT_E_MISMATCH) */
 #define CKPT_CONVERT_DIGEST 8u	/* digests of what was written, into the metadata and report */
 #define CKPT_CONVERT_NO_SUMS 32u	/* no sums of the bytes in the metadata of safetensors */
 
@@ -115,7 +115,7 @@ struct ckpt_report {
 	uint64_t read_bytes;		/* from the source */
 	uint64_t written_bytes;		/* of this process's part */
 	uint64_t resumed_bytes;		/* found valid from a killed run, not written again */
-	uint64_t no_master;		/* tensors of which fp32 was made from the weight */
+	uint64_t no_master;		/* tensors whose fp32 was made from the weight */
 	uint64_t overflows;		/* finite values that became infinite */
 	uint64_t aliases;		/* names that share another one's bytes */
 	uint64_t ndigests;		/* lines of 'digests' */
@@ -129,9 +129,9 @@ struct ckpt_report {
 	/* With CKPT_WRITE_DRY_RUN, where written_bytes is what a run would write: */
 	uint64_t would_read_bytes;	/* from the source */
 	uint64_t free_bytes;		/* on the destination's disk; 0 = unknown, or a stream */
-	/* Of a vision-language model with its modules' names: the renames that make them those
-	 * of the files that transformers saves.  Constants, up to one with pattern NULL; NULL
-	 * for other models. */
+	/* For a vision-language model with the names of its modules: the renames to the names
+	 * in the files that transformers saves.  Static, ends with pattern NULL; NULL for other
+	 * models. */
 	const struct ckpt_rule *rename_hint;
 	void *memory;			/* private */
 };
@@ -152,7 +152,7 @@ enum ckpt_dst_kind {
 };
 
 /*
- * By its name alone: no file is opened.  A '/' at the end makes any name a folder.
+ * Decided by the name alone: no file is opened.  A '/' at the end makes any name a folder.
  * '*kind_out' is filled on success.  Returns 0, or -CKPT_E_USAGE for an empty path and
  * for one that ends in ".ckpt", which is a trainer's own file.
  */
@@ -165,31 +165,33 @@ CKPT_API int ckpt_dst_kind(const char *dst, enum ckpt_dst_kind *kind_out, struct
  * layout (model.safetensors, or shards and an index), or with opts->states a folder
  * with a file per state.
  *
- * Never silently wrong: findings of severity CKPT_ERROR stop it before anything is
+ * Checks: findings of severity CKPT_ERROR stop the call before anything is
  * written; master and weight are compared at both ends of every extent.
  *
- * Whole or not at all: files grow in "<dst>.zckpt-partial" and are renamed into place when
- * complete.  On failure or cancel the partial output is removed.  A process that is killed leaves
- * it, and the same call continues there: what a record says is written counts if its bytes still
- * have their hash and the source is the same (docs/formats/partial.md). CKPT_WRITE_RESTART drops it
- * instead.  A stream has none of this: what was sent before a failure is not to be used.
+ * Complete or not at all: files grow in "<dst>.zckpt-partial" and are renamed into place when
+ * complete.  On failure or cancel the partial output is removed.  A killed process leaves it, and
+ * the same call resumes from it: it keeps what the record lists, if the bytes still have their hash
+ * and the source is the same (docs/formats/partial.md).  CKPT_WRITE_RESTART discards it instead.
+ * None of this applies to a stream: do not use what was sent before a failure.
  *
- * With CKPT_WRITE_FORCE a file is replaced; of a folder those files go that the new ones stand for
- * (weights, shards and their index), everything else in it stays.  report_out->removed lists them.
+ * With CKPT_WRITE_FORCE a file is replaced; in a folder the files that the new ones replace are
+ * removed (weights, shards and their index), and everything else stays.  report_out->removed lists
+ * them.
  *
  * In parts: with nparts = N, N processes make the same call with part = 0 .. N - 1 and share a file
  * system.  Each writes its units of the result; none of them commits.  Then one calls
  * ckpt_commit().
  *
- * Cost: what is selected is read once and written once.  Memory: opts->run->mem_limit for buffers,
- * whatever the size of the checkpoint; with fewer bytes than the threads need, fewer threads run.
+ * Cost: the selected tensors are read once and written once.  Memory: opts->run->mem_limit for
+ * buffers, whatever the size of the checkpoint; with fewer bytes than the threads need, fewer
+ * threads run.
  *
  * Threads: opts->run->threads of its own.  No other call may use 'ck' meanwhile, since findings are
  * added to it.
  *
  * '*report_out' (may be NULL) is filled on success.
  * Returns 0 or the negative of
- *	CKPT_E_EXISTS    'dst' is there and CKPT_WRITE_FORCE is not given
+ *	CKPT_E_EXISTS    'dst' exists and CKPT_WRITE_FORCE is not given
  *	CKPT_E_BUSY      another run is writing there
  *	CKPT_E_NOTFOUND  the folder for 'dst' does not exist
  *	CKPT_E_NOSPACE   found before writing where the file system can tell
@@ -209,23 +211,23 @@ CKPT_API void ckpt_report_free(struct ckpt_report *report);
 
 /*
  * Finish a run that was written in parts (opts->nparts > 1), each by its own
- * process: when every part has ended its record, put the output into place.  Sums that a part
- * alone could not check or fill in are done here.
+ * process: when every part has completed its record, put the output into place.  Sums that no
+ * part could check or fill in alone are done here.
  *
  * Returns 0 or the negative of
  *	CKPT_E_INCOMPLETE  a part has not ended after 'timeout_ms', or is of another run or of
  *	                   other files; it is named.  It may still end: then call again
  *	CKPT_E_NOTFOUND    no part was begun for 'dst', or the run has ended
  *	CKPT_E_CORRUPT, CKPT_E_MISMATCH  bytes that parts read together do not agree with their sum
- *	CKPT_E_EXISTS      'dst' is there, and the parts were not begun with CKPT_WRITE_FORCE
+ *	CKPT_E_EXISTS      'dst' exists, and the parts were not begun with CKPT_WRITE_FORCE
  *	CKPT_E_USAGE, CKPT_E_BUSY, CKPT_E_NOSPACE, CKPT_E_IO, CKPT_E_NOMEM
  */
 CKPT_API int ckpt_commit(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
 			 struct ckpt_err *err);
 
 /*
- * Give up what parts wrote for 'dst', ended or not: "<dst>.zckpt-partial" is removed.  'dst' itself
- * is not touched.  CKPT_E_NOTFOUND if nothing was begun, CKPT_E_BUSY if a part is at work.
+ * Discard what parts wrote for 'dst', complete or not: "<dst>.zckpt-partial" is removed.  'dst'
+ * itself is not changed.  CKPT_E_NOTFOUND if nothing was begun, CKPT_E_BUSY if a part is running.
  */
 CKPT_API int ckpt_discard(const char *dst, struct ckpt_err *err);
 
@@ -234,7 +236,7 @@ CKPT_API int ckpt_discard(const char *dst, struct ckpt_err *err);
 /* NULL in place of it: every state of every tensor. */
 struct ckpt_digest_opts {
 	size_t size;				/* sizeof(struct ckpt_digest_opts) */
-	const struct ckpt_run_opts *run;	/* 'sync' counts for nothing */
+	const struct ckpt_run_opts *run;	/* 'sync' is ignored */
 	const struct ckpt_select *select;	/* names are not renamed */
 	const char *const *states;	/* NULL = all */
 };

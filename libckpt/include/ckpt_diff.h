@@ -23,7 +23,7 @@ extern "C" {
 /* NULL in place of it: all states, bit for bit, scalars too. */
 struct ckpt_diff_opts {
 	size_t size;				/* sizeof(struct ckpt_diff_opts) */
-	const struct ckpt_run_opts *run;	/* 'sync' counts for nothing */
+	const struct ckpt_run_opts *run;	/* 'sync' is ignored */
 	/* Of both sides, by name; 'tied' and 'skip' are ignored.  'only' goes by the side that
 	   knows what its tensors are. */
 	const struct ckpt_select *select;	/* NULL = all */
@@ -38,7 +38,7 @@ struct ckpt_diff_opts {
 	unsigned flags;			/* CKPT_DIFF_* */
 };
 
-#define CKPT_DIFF_TOLERANCE 1u	/* the two above count; else only equal bits are the same */
+#define CKPT_DIFF_TOLERANCE 1u	/* use the two above; else only equal bits are the same */
 #define CKPT_DIFF_NO_SCALARS 2u	/* tensors only */
 
 /*
@@ -57,7 +57,7 @@ enum ckpt_diff_what {
 	CKPT_DIFF_STATE_B = 7,	/* one that only the second one has */
 	CKPT_DIFF_ONLY_A = 8,	/* a name that only the first one has */
 	CKPT_DIFF_ONLY_B = 9,	/* a name that only the second one has */
-	CKPT_DIFF_TYPES = 10,	/* types between which there is no distance */
+	CKPT_DIFF_TYPES = 10,	/* types without a distance between them */
 	CKPT_DIFF_SHAPE = 11,	/* the same name, another shape: elements are not compared */
 };
 
@@ -83,7 +83,7 @@ enum ckpt_diff_what {
  */
 struct ckpt_diff_row {
 	const char *name;
-	const char *state_a, *state_b;	/* NULL where it is not there; of a name: both NULL */
+	const char *state_a, *state_b;	/* NULL if it is missing; of a name: both NULL */
 	enum ckpt_diff_what what;
 	unsigned flags;
 	uint32_t ndim_a, ndim_b;
@@ -108,7 +108,7 @@ struct ckpt_diff_row {
 /* A scalar: step, hyper-parameter, loss scale, counter. */
 struct ckpt_diff_scalar {
 	const char *key;	/* as in ckpt_fact_get(): "group.0.lr" */
-	const char *a, *b;	/* NULL = not there */
+	const char *a, *b;	/* NULL = missing */
 	int differs;		/* 0: the same, or of the layout or of one format, which is
 				   reported and is no difference */
 };
@@ -130,7 +130,7 @@ struct ckpt_diff_result {
 	uint64_t nderived;	/* weights left out: made from masters on both sides, as compared */
 	uint64_t nbeside;	/* states left out: one side is an export of weights alone */
 	uint64_t nopaque_a, nopaque_b;	/* tensors of kinds that are not read, nor compared */
-	uint64_t nstates;	/* rows of which elements were compared */
+	uint64_t nstates;	/* rows whose elements were compared */
 	uint64_t read_bytes;
 	uint32_t threads;
 	void *memory;		/* private */

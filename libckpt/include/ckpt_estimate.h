@@ -41,7 +41,7 @@ struct ckpt_model;
 struct ckpt_arch {
 	uint64_t layers, hidden, inter, vocab;	/* inter: width of the MLP */
 	uint64_t heads, kv_heads, head_dim;	/* of attention; kv_heads < heads: grouped */
-	uint32_t gated;		/* gate and up beside each other (SwiGLU, GeGLU) */
+	uint32_t gated;		/* gate and up projections side by side (SwiGLU, GeGLU) */
 	uint32_t rms;		/* RMSNorm written in single operations, else LayerNorm */
 	uint32_t norms;		/* norms over 'hidden' in a layer */
 	uint32_t qk_norm;	/* queries and keys are normed too */
@@ -73,7 +73,7 @@ CKPT_API int ckpt_model_from_config(const char *path, struct ckpt_model **out,
 				    struct ckpt_err *err);
 /*
  * From the tensors of an open checkpoint: exact parameters, frozen ones, buffers and param
- * groups.  'config_path' (may be NULL) gives the shape; its parameters are not looked at.
+ * groups.  'config_path' (may be NULL) gives the shape; its parameters are ignored.
  */
 CKPT_API int ckpt_model_from_ckpt(const struct ckpt *ck, const char *config_path,
 				  struct ckpt_model **out, struct ckpt_err *err);
@@ -95,7 +95,7 @@ CKPT_API void ckpt_model_free(struct ckpt_model *model);
 
 /* ---------------------------------------------------------------- setups */
 
-/* What lies in host memory instead of the GPU's.  Pinned. */
+/* What is in host memory instead of the GPU's.  Pinned. */
 #define CKPT_OFFLOAD_OPTIMIZER 1u	/* masters, moments and their update; stages 1 to 3 */
 #define CKPT_OFFLOAD_PARAMS 2u	/* stage 3, with CKPT_OFFLOAD_OPTIMIZER */
 
@@ -144,25 +144,25 @@ struct ckpt_setup {
 #define CKPT_SETUP_ACCUMULATION 16u	/* likewise the accumulation */
 
 /*
- * Read a DeepSpeed configuration into '*setup', leaving what it does not say (or calls
- * "auto", but for the buckets).  setup->gpus must be set: a batch size is shared by it.
- * '*said_out' has the CKPT_SETUP_* that it said.  CKPT_E_UNSUPPORTED: NVMe.
+ * Read a DeepSpeed configuration into '*setup', keeping the values that it does not give (or calls
+ * "auto", except for the buckets).  setup->gpus must be set: a batch size is shared by it.
+ * '*said_out' has the CKPT_SETUP_* that it gave.  CKPT_E_UNSUPPORTED: NVMe.
  */
 CKPT_API int ckpt_setup_read(const char *path, struct ckpt_setup *setup, unsigned *said_out,
 			     struct ckpt_err *err);
 
 /* ---------------------------------------------------------------- estimates */
 
-/* Where a term stands.  Pinned. */
+/* Which memory a term belongs to.  Pinned. */
 enum ckpt_place {
 	CKPT_PLACE_GPU = 1,	/* bytes of each GPU */
 	CKPT_PLACE_HOST = 2,	/* bytes of a host with gpus_per_node ranks */
 };
 
-/* When the bytes are there; a GPU must hold the phase with the largest sum.  Pinned. */
+/* When the bytes are allocated; a GPU must hold the phase with the largest sum.  Pinned. */
 #define CKPT_PHASE_LOSS 1u	/* the forward pass is done, the loss goes backward */
 #define CKPT_PHASE_LAYER 2u	/* the last layer's backward pass */
-#define CKPT_PHASE_END 4u	/* the first layer's, where all other gradients are there */
+#define CKPT_PHASE_END 4u	/* the first layer's: all other gradients exist */
 #define CKPT_PHASE_STEP 8u	/* the optimizer's step */
 #define CKPT_PHASE_ALL 15u
 #define CKPT_NPHASES 4u
@@ -184,7 +184,7 @@ struct ckpt_save {
 	uint64_t bytes;		/* tensors alone; docs/internals/memory.md: what comes on top */
 	uint64_t model_files, model_bytes;	/* model_bytes: of each */
 	uint64_t optim_files, optim_bytes;	/* likewise of each optimizer file */
-	uint64_t resume_same;	/* bytes all ranks read to go on at this world */
+	uint64_t resume_same;	/* bytes all ranks read to resume at this world */
 	uint64_t resume_other;	/* after `zckpt reshard` for another one, which reads 'bytes' */
 	uint64_t universal_files;	/* of DeepSpeed's universal layout */
 };
@@ -207,7 +207,7 @@ struct ckpt_estimate {
  * parameter.  CKPT_E_USAGE for a setup that does not exist.
  *
  * With CKPT_ENGINE_ZTRAIN: what a rank of ztrain needs, to the byte of its counters, with the
- * buffer of its saves and one thread; the terms stand under CKPT_PLACE_GPU ("a rank"), in all
+ * buffer of its saves and one thread; the terms have CKPT_PLACE_GPU ("a rank"), in all
  * phases alike, and a host has its ranks.  'save' is the native form.  Buckets, pinning, 'ops' and
  * grad_dtype mean nothing to it.  CKPT_E_USAGE also for models that it does not train, and those
  * of which only the number of parameters is known.

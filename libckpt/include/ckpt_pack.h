@@ -59,13 +59,13 @@ CKPT_API int ckpt_has_packs(void);
 /*
  * Write the files of 'ck' to a pack (docs/formats/pack.md), a .tar.zst with an index: of a step its
  * folder; if it was found in the folder above, also the files beside it and a 'latest' that names
- * it; of a folder of weights that folder; or the one file.  A manifest goes along,
- * what unfinished runs left does not.  'dst' is a file, or "-" for opts->out_fd.
+ * it; of a folder of weights that folder; or the one file.  A manifest is included, leftovers of
+ * unfinished runs are not.  'dst' is a file, or "-" for opts->out_fd.
  *
- * The pack appears whole or not at all: it grows in "<dst>.zckpt-partial", is read back there with
- * every hash compared, and is then renamed.  To a stream each frame is decoded again before it is
- * written; what was sent before a failure is not to be used.  What the files' own sums say
- * (CRC-32s of archives, sums of a native step) is compared with the bytes that were packed.
+ * The pack appears complete or not at all: it grows in "<dst>.zckpt-partial", is read back there
+ * with every hash compared, and is then renamed.  To a stream each frame is decoded again before
+ * it is written; do not use what was sent before a failure.  The files' own sums (CRC-32s of
+ * archives, sums of a native step) are compared with the bytes that were packed.
  *
  * Cost: every file is read once, the pack is written once and read once.  Memory: a few MiB for
  * each thread, since a frame holds 1 MiB of content.  '*packed_out' (may be NULL) is filled on
@@ -82,18 +82,18 @@ CKPT_API int ckpt_pack(struct ckpt *ck, const char *dst, const struct ckpt_pack_
 		       struct ckpt_packed *packed_out, struct ckpt_err *err);
 
 /*
- * Write the files of a pack, or of a .tar, .tar.gz, .tar.zst or .zip of others, to a folder, whole
- * or not at all.  If what is packed is one folder, it may go into a folder that is there
- * and does not have it yet (CKPT_WRITE_FORCE replaces the one that it has); 'latest' is changed
- * last.  Hashes of frames and files of a pack are compared.
+ * Write the files of a pack, or of any .tar, .tar.gz, .tar.zst or .zip, to a folder, completely or
+ * not at all.  If the archive holds one folder, 'dst' may exist and lack that folder
+ * (CKPT_WRITE_FORCE replaces it if 'dst' has it); 'latest' is changed last.  Hashes of frames and
+ * files of a pack are compared.
  *
  * No entry is trusted: all names, kinds and sizes are checked before the first file is made, so an
  * archive that is refused leaves nothing.  A pack has these in its index; any other archive is read
  * twice for it, by one thread.
  *
  * Returns 0 or the negative of
- *	CKPT_E_UNSAFE    a name that leads out of the folder or is no UTF-8, a link, a device, a
- *	                 fifo, a name that stands twice: nothing is written
+ *	CKPT_E_UNSAFE    a name that leads out of the folder or is not UTF-8, a link, a device, a
+ *	                 fifo, a name that occurs twice: nothing is written
  *	CKPT_E_LIMIT     more files, or more bytes for those of the archive, than the limits allow
  *	CKPT_E_FORMAT    the file is none of these
  *	CKPT_E_CORRUPT, CKPT_E_TRUNCATED, CKPT_E_UNSUPPORTED, and those of ckpt_pack()

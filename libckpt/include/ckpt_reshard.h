@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-/* A field that keeps what the source has needs its own value for that: see each. */
+/* To keep what the source has, each field has its own value. */
 struct ckpt_reshard_opts {
 	size_t size;			/* sizeof(struct ckpt_reshard_opts) */
 	const struct ckpt_run_opts *run;
@@ -36,7 +36,7 @@ struct ckpt_reshard_opts {
 	const char *tag;
 	unsigned flags;			/* CKPT_WRITE_FORCE, _RESTART, _DRY_RUN, _STRICT, and: */
 	uint32_t part, nparts;		/* as in ckpt_convert_opts */
-	const char *ds_version;		/* of who is to load it, "0.16.9"; NULL = as it is */
+	const char *ds_version;		/* that will load it, "0.16.9"; NULL = the source's */
 	const char *const *drop_states;	/* shell patterns of names of optimizer states that are
 					   left out, the last one NULL; or NULL */
 	/*
@@ -57,14 +57,14 @@ struct ckpt_reshard_opts {
 /*
  * Write the training state of 'ck', a step of DeepSpeed or in the universal or native form, for
  * another number of ranks or another stage: a folder 'dst' with 'latest' and the step, which
- * DeepSpeed's load_checkpoint() takes there without a flag.  A 'dst' that holds steps already (or a
- * trainer's files) keeps what it has: the step is put beside the others, 'latest' is changed last.
+ * DeepSpeed's load_checkpoint() loads without a flag.  A 'dst' that has steps (or a trainer's
+ * files) keeps them: the new step is put beside the others, 'latest' is changed last.
  * CKPT_E_EXISTS if it has a step of that name, or a file beside the step with other contents;
  * CKPT_WRITE_FORCE replaces these two and nothing else.
  *
  * Every element of masters, optimizer states and stored weights is kept bit for bit; padding is
  * zero.  What belongs to a rank (buffers, random states, client state) goes from rank s to rank
- * s, or from s mod N.  Files beside the step go along.
+ * s, or from s mod N.  Files beside the step are copied.
  *
  * Before anything is written the source is checked: a finding that is an error stops the call (with
  * CKPT_WRITE_STRICT a warning does), masters are compared with weights, and copies of buffers with
@@ -76,21 +76,21 @@ struct ckpt_reshard_opts {
  *
  * Memory, commit and what a killed run leaves are as in ckpt_convert().  '*report_out' (may be
  * NULL) is filled on success. Returns 0 or the negative of
- *	CKPT_E_UNSUPPORTED  the source is no step; a state or parameter that has no place in the
+ *	CKPT_E_UNSUPPORTED  the source is not a step; a state or parameter that has no place in the
  *	                    result, or at stage 0 no certain name; the native form in parts
- *	CKPT_E_USAGE        the world is not 1 to 4096; a pattern that fits no state; a tag that
- *	                    cannot name a step; a flag, stage or form that is not known
+ *	CKPT_E_USAGE        the world is not 1 to 4096; a pattern that matches no state; a tag that
+ *	                    cannot name a step; an unknown flag, stage or form
  *	and the codes of ckpt_convert().
  */
 CKPT_API int ckpt_reshard(struct ckpt *ck, const char *dst, const struct ckpt_reshard_opts *opts,
 			  struct ckpt_report *report_out, struct ckpt_err *err);
 
 /*
- * If a run that was killed had begun to put its result into place at 'dst', complete it:
- * '*settled_out' is 1 then, else 0.  The same run started again does so as well.  Call this before
- * ckpt_open() where the source is in 'dst' itself: the killed run may have changed 'latest', and
- * the source would then be another step.  A run that is still at work, or that was killed earlier
- * than that, is left alone: 0, and '*settled_out' is 0.
+ * If a killed run had begun to put its result into place at 'dst', complete it: '*settled_out' is
+ * then 1, else 0.  The same run started again does this too.  Call it before ckpt_open() if the
+ * source is in 'dst' itself: the killed run may have changed 'latest', and the source would then be
+ * another step.  A run that still works, or that was killed earlier, is left alone: 0, and
+ * '*settled_out' is 0.
  * Returns 0 or the negative of CKPT_E_USAGE, CKPT_E_IO, CKPT_E_NOMEM.
  */
 CKPT_API int ckpt_settle(const char *dst, enum ckpt_sync sync, int *settled_out,

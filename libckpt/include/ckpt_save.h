@@ -1,19 +1,19 @@
 /*
- * ckpt_save.h -- saving from a training loop: every rank puts what it holds, threads write it
- * while training goes on.  Part of <ckpt.h>.
+ * ckpt_save.h -- saving from a training loop: every rank puts what it holds, and threads write it
+ * while training continues.  Part of <ckpt.h>.
  *
  *	ckpt_saver_new                       once per process
  *	ckpt_save_begin                      each save, on every rank, in the same order
  *	ckpt_save_put ... ckpt_save_put      what this rank holds
- *	ckpt_save_commit                     training may go on
- *	ckpt_save_wait                       (optional) how it ended
+ *	ckpt_save_commit                     training may continue
+ *	ckpt_save_wait                       (optional) the result
  *	ckpt_saver_free
  *
- * Ranks never talk to each other: all of them give the same description, so each knows the whole
- * layout, and writes its elements where they belong.  Each leaves a record of what it put beside
- * the data; rank 0 waits for all records, sees that every element was put exactly once, fills
- * in the sums and renames the step into place.  So a step is there whole or not at all, and the
- * cut of the files need not be that of the ranks (docs/formats/partial.md, "Save sessions").
+ * Ranks do not communicate: all of them give the same description, so each knows the whole layout,
+ * and writes its elements where they belong.  Each leaves a record of what it put beside the data;
+ * rank 0 waits for all records, checks that every element was put exactly once, fills in the sums
+ * and renames the step into place.  So a step appears complete or not at all, and files may be cut
+ * otherwise than the ranks' shares (docs/formats/partial.md, "Save sessions").
  *
  * A save, as each rank calls it:
  *
@@ -29,8 +29,8 @@
  *	... the next steps of the training ...
  *	rc = ckpt_save_wait(saver, 0, NULL, &err);
  *
- * One thread calls for a saver.  A saver has threads of its own until it is freed, which a fork()
- * does not take along.
+ * One thread at a time uses a saver.  A saver has threads of its own until it is freed; a forked
+ * child does not have them.
  */
 #ifndef CKPT_SAVE_H
 #define CKPT_SAVE_H
@@ -43,16 +43,16 @@ extern "C" {
 #endif
 
 /*
- * The saves of one rank: one at a time is open or ends, and all use the same threads and buffer.
+ * The saves of one rank: at most one is in progress, and all use the same threads and buffer.
  */
 struct ckpt_saver;
 
 /*
- * A flag of a saver.  'root' is on storage of this rank's own, a root for each: no rank sees what
- * others write, and none waits for them.  Each rank ends its part of the step alone (native form,
- * with 'own'), which is put into its place with a manifest of its own.  To read it, pass the
+ * A flag of a saver.  'root' is on storage of this rank alone, a root for each: no rank sees what
+ * others write, and none waits for them.  Each rank completes its part of the step alone (native
+ * form, with 'own'), and puts it into place with a manifest of its own.  To read it, pass the
  * folders of all ranks to ckpt_open(), or one folder with copies of all their files: they are one
- * step, if none is missing.  An element that two ranks hold, or none, is a finding of the reader.
+ * step, if none is missing.  An element that two ranks hold, or none, is a finding when it is read.
  * Nothing is linked (frozen_from) unless there is one rank.
  */
 #define CKPT_SAVER_LOCAL 2u
@@ -60,31 +60,32 @@ struct ckpt_saver;
 /* Zero in a number means the default in parentheses.  Strings are copied. */
 struct ckpt_saver_opts {
 	size_t size;		/* sizeof(struct ckpt_saver_opts) */
-	const char *root;	/* folder of the steps; made if its parent is there */
-	const char *job;	/* the same text on every rank, another one at each start of the
-				   job: a launcher's job number and the time, say.  May be NULL
-				   if there is one rank */
+	const char *root;	/* folder of the steps; made if its parent exists */
+	const char *job;	/* the same text on every rank, and a new one at each start of the
+				   job, such as the launcher's job number and the time.  May be
+				   NULL if there is one rank */
 	uint32_t rank, nranks;	/* of the processes that save, nranks 1 to 4096 */
 	uint32_t threads;	/* that write, 1 to 64; 0 = 2 */
-	uint64_t buffer_bytes;	/* for copies of what is put, taken and touched at once
+	uint64_t buffer_bytes;	/* for copies of what is put, allocated and touched at once
 				   (256 MiB); at least 1 MiB */
-	enum ckpt_sync sync;	/* how hard a step is made to last before it is renamed */
+	enum ckpt_sync sync;	/* of a step before it is renamed */
 	uint32_t timeout_ms;	/* rank 0: for the other ranks (300,000) */
 	unsigned flags;		/* CKPT_SAVER_* */
 	/*
-	 * Asked some times a second while ckpt_save_wait(), ckpt_save_begin() and ckpt_saver_free()
-	 * wait for other ranks, in the thread that calls these; sets gone[r] [nranks] of ranks that
-	 * have ended for certain.  A save that lacks something of theirs then fails at once, and
-	 * not after 'timeout_ms'.  NULL: which ranks have ended is not known.
+	 * Called some times a second while ckpt_save_wait(), ckpt_save_begin() and
+	 * ckpt_saver_free() wait for other ranks, in the thread that calls these; sets gone[r]
+	 * [nranks] for ranks that have certainly ended.  A save that lacks something of theirs
+	 * then fails at once instead of after 'timeout_ms'.  NULL: it is not known which ranks
+	 * have ended.
 	 */
 	void (*look)(void *arg, uint8_t *gone);
 	void *look_arg;		/* its first argument */
 };
 
 /*
- * Make a saver: its threads start, its buffer is taken.  Nothing is written, and the root is not
- * looked at.  Returns 0 and '*saver_out' for ckpt_saver_free(), or the negative of
- *	CKPT_E_USAGE  no root; rank or nranks that cannot be; several ranks and no 'job'; more than
+ * Make a saver: its threads start, its buffer is allocated.  Nothing is written, and the root is
+ * not examined.  Returns 0 and '*saver_out' for ckpt_saver_free(), or the negative of
+ *	CKPT_E_USAGE  no root; an impossible rank or nranks; several ranks and no 'job'; more than
  *	              64 threads; a buffer below 1 MiB; unknown flags
  *	CKPT_E_NOMEM
  *	CKPT_E_IO     a thread could not be started
@@ -92,16 +93,16 @@ struct ckpt_saver_opts {
 CKPT_API int ckpt_saver_new(const struct ckpt_saver_opts *opts, struct ckpt_saver **saver_out,
 			    struct ckpt_err *err);
 /*
- * Waits for a save that was committed, gives up one that was not.  NULL is fine.
+ * Waits for a save that was committed, discards one that was not.  NULL is fine.
  */
 CKPT_API void ckpt_saver_free(struct ckpt_saver *saver);
 
 /* ---------------------------------------------------------------- what a step is */
 
 /*
- * A tensor of the model.  Trainable ones have a group, and the states of ckpt_save_step beside
- * their weight; others have a weight only.  The order is that of the model's state dict; within a
- * group it is the optimizer's.
+ * A tensor of the model.  Trainable ones have a group, and the states of ckpt_save_step in
+ * addition to their weight; others have a weight only.  The order is that of the model's state
+ * dict; within a group it is the optimizer's.
  */
 struct ckpt_save_tensor {
 	const char *name;	/* as in the model's state dict */
@@ -110,18 +111,18 @@ struct ckpt_save_tensor {
 	enum ckpt_role role;	/* TRAINABLE, FROZEN, BUFFER or ALIAS */
 	enum ckpt_dtype dtype;	/* of the weight */
 	int32_t group;		/* TRAINABLE: its param group; else -1 */
-	uint64_t alias_of;	/* ALIAS: number of the tensor that it is; HUGGINGFACE: the name is
-				   neither "format" nor "zckpt.*" (keys of the files' metadata) */
-	int derived;		/* TRAINABLE: the weight is not put, it is the master, rounded */
+	uint64_t alias_of;	/* ALIAS: number of the tensor that it names; HUGGINGFACE: the name
+				   must not be "format" or "zckpt.*" (keys of the metadata) */
+	int derived;		/* TRAINABLE: the weight is not put: it is the rounded master */
 };
 
 /* A state that every trainable tensor has: "master", "exp_avg", ... */
 struct ckpt_save_state {
-	const char *name;	/* the optimizer's: what ckpt_save_put() is given */
+	const char *name;	/* the optimizer's; pass it to ckpt_save_put() */
 	enum ckpt_dtype dtype;	/* in which it is put and written */
 };
 
-/* A param group of Adam: what a run that resumes needs of it. */
+/* A param group of Adam, as a run that resumes needs it. */
 struct ckpt_save_group {
 	double lr, initial_lr, weight_decay, beta1, beta2, eps;
 	int64_t step;		/* of the optimizer */
@@ -145,17 +146,16 @@ struct ckpt_save_range {
 #define CKPT_SAVE_NO_LATEST 2u		/* leave 'latest' alone */
 
 /*
- * No step, but the weights alone as a folder for transformers: model.safetensors, or shards and
+ * Not a step, but the weights alone as a folder for transformers: model.safetensors, or shards and
  * their index, config.json, tokenizer.  'tag' names it in 'root'.  Each tensor's weight is written
- * in its type ('derived': the master, rounded once), second names are mentioned only, and states
- * that nothing of it follows from may be put and are dropped.  The files are the same bytes
- * whatever the ranks hold and however many they are.  'stage', 'world' and what is no tensor are
- * not looked at, 'own' is NULL, and 'latest' stays as it is.  With CKPT_SAVE_FORCE files of the
- * folder that is there which are none of these stay in it.
+ * in its type ('derived': the master, rounded once), second names are only mentioned in the
+ * metadata, and states that are not needed may be put and are dropped.  The bytes of the files do
+ * not depend on the ranks.  'stage', 'world' and everything except tensors are ignored, 'own' is
+ * NULL, and 'latest' does not change.  With CKPT_SAVE_FORCE other files of an existing folder stay.
  */
 #define CKPT_TO_HUGGINGFACE 3
 
-/* The step, in the same words on every rank, but for 'own' and what is rank 0's alone. */
+/* The step: the same on every rank, except 'own' and what rank 0 alone gives. */
 struct ckpt_save_step {
 	size_t size;		/* sizeof(struct ckpt_save_step) */
 	const char *tag;	/* "global_step300" */
@@ -165,7 +165,7 @@ struct ckpt_save_step {
 	uint32_t world;		/* ranks of the layout; 0 = nranks */
 	int round_robin;	/* 0 or 1: round_robin_gradients of stages 1 and 2 */
 	uint64_t sub_group_size;	/* stage 3; 0 = 1e9 */
-	const char *ds_version;		/* of who is to load it; NULL = "0.19.8" */
+	const char *ds_version;		/* that will load it; NULL = "0.19.8" */
 	const struct ckpt_save_tensor *tensor;	/* [ntensors]: all of the model's */
 	uint64_t ntensors;
 	const struct ckpt_save_state *state;	/* [nstates]: of trainable tensors */
@@ -180,25 +180,25 @@ struct ckpt_save_step {
 	const char *scheduler;	/* the state of the lr scheduler */
 	const char *client;	/* the caller's own keys */
 	/*
-	 * NATIVE: what this rank will put, all states alike, in the order in which it is to lie in
-	 * the file of this rank; other ranks say theirs.  Each writes one file of its own.
-	 * NULL: equal shares, whoever puts them.
+	 * NATIVE: what this rank will put, the same for all states, in the order of this rank's
+	 * file; each rank gives its own and writes one file.
+	 * NULL: files of equal shares, and any rank may put any element.
 	 */
 	const struct ckpt_save_range *own;
 	uint64_t nown;		/* of 'own' */
 	unsigned flags;		/* CKPT_SAVE_* */
 	/*
 	 * NATIVE: the tag of an earlier step of this root, or NULL; the same on every rank.  If it
-	 * has the frozen files that this save would write (the same tensors, cut alike, with
+	 * has the frozen files that this save would write (the same tensors, cut the same way, with
 	 * known sums), they become hard links to its files, and frozen elements need not be put:
 	 * see ckpt_save_needs().  Else they are written as if this were NULL.  The elements are
-	 * not compared: who changes a frozen parameter leaves this out once.
+	 * not compared: after a change of a frozen parameter leave this out once.
 	 */
 	const char *frozen_from;
 	uint64_t max_shard_bytes;	/* of HUGGINGFACE; 0 = 5,000,000,000 */
 	/*
-	 * What a model needs beside its weights.  A step has it in its folder, where convert finds
-	 * it; rank 0's are taken, and a folder that is gone by then is passed over.
+	 * What a model needs besides its weights.  A step has it in its folder, where convert finds
+	 * it; rank 0's are used, and a folder that no longer exists by then is ignored.
 	 */
 	const char *config_json;	/* text of config.json; NULL = that of 'aux_dir' */
 	const char *aux_dir;	/* folder whose generation_config.json, tokenizer and the like are
@@ -207,15 +207,15 @@ struct ckpt_save_step {
 
 /*
  * Begin a save; waits for the one before it.  Everything in 'step' is copied.  The space of the
- * step is taken here, so a full disk fails here.
+ * step is allocated here, so a full disk fails here.
  *
  * Returns 0 or the negative of
- *	CKPT_E_USAGE        a description that contradicts itself, a layout that cannot be
+ *	CKPT_E_USAGE        a description that contradicts itself, an impossible layout
  *	CKPT_E_EXISTS       a step of that name, without CKPT_SAVE_FORCE
  *	CKPT_E_NOSPACE      less room than the step takes
- *	CKPT_E_BUSY         another process saves this step here; a rank of this job that still
- *	                    ends an earlier save of that name is waited for (timeout_ms)
- *	CKPT_E_MISMATCH     another rank describes this save otherwise, or found other files in
+ *	CKPT_E_BUSY         another process saves this step here; for a rank of this job that still
+ *	                    completes an earlier save of that name the call waits (timeout_ms)
+ *	CKPT_E_MISMATCH     another rank describes this save differently, or found other files in
  *	                    'frozen_from'
  *	CKPT_E_UNSUPPORTED  a state or type that the layout has no place for
  *	CKPT_E_IO, CKPT_E_NOMEM, CKPT_E_CORRUPT (JSON)
@@ -225,26 +225,26 @@ CKPT_API int ckpt_save_begin(struct ckpt_saver *saver, const struct ckpt_save_st
 			     struct ckpt_err *err);
 
 /*
- * Is anything of this tensor to be put?  0 for a frozen one that is linked (frozen_from): puts of
- * it are taken and dropped; for an alias, and without an open save.  Else 1, whoever holds it.
- * Where files are cut as the ranks hold their elements each rank has its own answer.
+ * Must anything of this tensor be put?  0 for a frozen one that is linked (frozen_from): puts of it
+ * are accepted and dropped; for an alias, and without an open save.  Else 1, whichever rank has it.
+ * If files are cut as the ranks hold their elements ('own'), each rank has its own answer.
  */
 CKPT_API int ckpt_save_needs(const struct ckpt_saver *saver, uint64_t tensor);
 
-/* The memory at 'p' stays as it is until ckpt_save_wait() returns: it is not copied. */
+/* The memory at 'p' must not change until ckpt_save_wait() returns: it is not copied. */
 #define CKPT_PUT_BORROW 1u
 
 /*
  * Elements first .. first + count - 1 of a state ("weight", "master", ...), row-major, in the
- * state's type.  When this returns the memory may change (but for CKPT_PUT_BORROW): it was copied,
- * if need be after waiting for room in the buffer.  Over all ranks each element of each state is
- * put exactly once; of a derived weight none, of an alias none.
+ * state's type.  When this returns the memory may change (except with CKPT_PUT_BORROW): it was
+ * copied, if necessary after waiting for room in the buffer.  All ranks together put each element
+ * of each state exactly once; no element of a derived weight or of an alias.
  *
  * Cost: a copy.  Writing begins when the buffer is full, or with ckpt_save_commit(), so that it
  * does not compete with the copies.
  *
  * Returns 0 or the negative of CKPT_E_USAGE (unknown state, elements beyond the end or not among
- * 'own'), or what a writer failed with.  That elements were put twice is found at the end, by
+ * 'own'), or the failure of a writer.  Elements that were put twice are detected at the end, by
  * ckpt_save_wait() of rank 0.
  */
 CKPT_API int ckpt_save_put(struct ckpt_saver *saver, uint64_t tensor, const char *state,
@@ -252,14 +252,14 @@ CKPT_API int ckpt_save_put(struct ckpt_saver *saver, uint64_t tensor, const char
 			   struct ckpt_err *err);
 
 /*
- * This rank has put all it has.  Returns at once.  What a writer failed with so far is returned;
- * then the save has ended, and ckpt_save_wait() has nothing more to tell.
+ * This rank has put everything.  Returns at once: 0, or the failure of a writer so far; then the
+ * save has ended, and ckpt_save_wait() returns 0.
  */
 CKPT_API int ckpt_save_commit(struct ckpt_saver *saver, struct ckpt_err *err);
 
 /*
- * Give up the save that is open, and say why: what is queued is dropped, rank 0 finds the reason in
- * this rank's record and ends the save for all.  'why' may be NULL.  Without an open save it does
+ * Discard the open save, and say why: queued data are dropped, rank 0 finds the reason in this
+ * rank's record and ends the save for all.  'why' may be NULL.  Without an open save it does
  * nothing, so it may follow any failure.
  */
 CKPT_API void ckpt_save_abort(struct ckpt_saver *saver, const char *why);
@@ -272,24 +272,24 @@ struct ckpt_saved {
 	double begin_seconds;	/* in ckpt_save_begin(), without waiting for the one before */
 	double put_seconds;	/* in ckpt_save_put() */
 	double write_seconds;	/* from commit until this rank's bytes were on their way (synced) */
-	double commit_seconds;	/* rank 0: until the step stood in its place */
+	double commit_seconds;	/* rank 0: until the step was in its place */
 	uint64_t linked_bytes;	/* of files that this rank linked to those of another step */
 };
 
 /*
  * Wait for the save that was committed: on rank 0 until the step is in its place, on others until
- * that is to be seen.  timeout_ms 0 = as long as it takes; CKPT_E_BUSY if the save still
+ * they see it there.  timeout_ms 0 = as long as it takes; CKPT_E_BUSY if the save still
  * runs then (ckpt_save_pending()).  '*out' may be NULL.  Without a save, or for one whose result
  * was returned already, returns 0.
  *
  * Returns 0 or the negative of
- *	CKPT_E_INCOMPLETE  rank 0: a rank did not end its part in time, gave up, or elements were
- *	                   put by nobody: both are named.  Others: rank 0 did not end the save in
- *	                   twice its time-out, or its end is not to be found any more
+ *	CKPT_E_INCOMPLETE  rank 0: a rank did not complete its part in time or aborted, or no rank
+ *	                   put some elements; the message names them.  Others: rank 0 did not end
+ *	                   the save in twice its time-out, or its result is no longer available
  *	CKPT_E_MISMATCH    rank 0: elements were put twice
  *	CKPT_E_USAGE       a save is open that was not committed
  *	CKPT_E_NOSPACE, CKPT_E_IO, CKPT_E_NOMEM, CKPT_E_EXISTS
- * or, on other ranks, what rank 0 gave it up for.
+ * or, on other ranks, the reason why rank 0 ended it.
  * After any failure nothing of the step is in its place, unless the message says that it is.
  */
 CKPT_API int ckpt_save_wait(struct ckpt_saver *saver, uint32_t timeout_ms,
@@ -302,12 +302,12 @@ CKPT_API int ckpt_save_wait(struct ckpt_saver *saver, uint32_t timeout_ms,
 CKPT_API int ckpt_save_pending(const struct ckpt_saver *saver);
 
 /*
- * Wait until no committed save is being written any more, or until 'timeout_ms' have passed (0 = as
- * long as it takes): 1 if none is, else 0.  The result stays for ckpt_save_wait().
+ * Wait until no committed save is being written, or until 'timeout_ms' have passed (0 = as long as
+ * it takes): 1 if none is, else 0.  ckpt_save_wait() still returns the result.
  *
- * For a program whose end is to wait for its saves: called by a function of atexit(), or by a
- * thread that the handler of a signal wakes, since a handler itself may not wait.  From any thread,
- * while others make any call but ckpt_saver_free().  Not in a forked child, which has none of the
+ * For a program that waits for its saves before it ends: call it in a function of atexit(), or in a
+ * thread that a signal handler wakes, since a handler itself may not wait.  From any thread, while
+ * others make any call except ckpt_saver_free().  Not in a forked child, which has none of the
  * threads that write: compare getpid().
  */
 CKPT_API int ckpt_saver_drain(struct ckpt_saver *saver, uint32_t timeout_ms);

@@ -1,5 +1,5 @@
 /*
- * ckpt_shard.h -- weights to the step that a ZeRO run begins with.  Part of <ckpt.h>.
+ * ckpt_shard.h -- make the step that a ZeRO run begins with from weights.  Part of <ckpt.h>.
  *
  *	struct ckpt_shard_opts opts = {
  *		.size = sizeof(opts), .world = 8, .stage = 3, .round_robin = -1, .lr = 1e-5,
@@ -25,8 +25,8 @@ enum ckpt_shard_groups {
 };
 
 /*
- * A double that is NaN means what ds_config_path says, else the value in parentheses.  Zero is a
- * value, so set to NaN what is not chosen.
+ * A double that is NaN means the value in ds_config_path, else the one in parentheses.  Zero is a
+ * value, so set doubles that you do not choose to NaN.
  */
 struct ckpt_shard_opts {
 	size_t size;			/* sizeof(struct ckpt_shard_opts) */
@@ -38,28 +38,28 @@ struct ckpt_shard_opts {
 	const char *tag;		/* NULL = "global_step0" */
 	unsigned flags;			/* CKPT_WRITE_FORCE, _RESTART, _DRY_RUN, _STRICT */
 	uint32_t part, nparts;		/* as in ckpt_convert_opts */
-	const char *ds_version;		/* of who is to load it; NULL = "0.19.8" */
+	const char *ds_version;		/* that will load it; NULL = "0.19.8" */
 	enum ckpt_dtype dtype;		/* BF16, F16, F32; 0 = as configured, or as stored */
 	const char *ds_config_path;	/* a DeepSpeed configuration, or NULL */
 	const char *config_path;	/* config.json; NULL = the one beside the weights */
 	const char *order_path;		/* names of the parameters, a line each, in the order of
 					   named_parameters(); NULL = known from config.json */
 	enum ckpt_shard_groups groups;
-	double lr;			/* (must be said somewhere) */
+	double lr;			/* (required, here or in ds_config_path) */
 	double first_lr;		/* of the first step (what a scheduler of the configuration
 					   begins with, else lr) */
 	double weight_decay;		/* (0) */
 	double beta1, beta2, eps;	/* (0.9, 0.999, 1e-8) */
 	const char *const *frozen;	/* patterns of parameters that are not trained, or NULL */
-	const char *const *buffers;	/* patterns of tensors that are no parameters, or NULL */
+	const char *const *buffers;	/* patterns of tensors that are not parameters, or NULL */
 };
 
 /*
  * Write a complete ZeRO step 0 from the weights of 'ck' (any format): masters are the weights,
  * moments are zero, so that DeepSpeed begins a run by resuming it.  A folder 'dst' with 'latest'
  * and the step; config.json and tokenizer files beside the weights (or beside opts->config_path) go
- * into the step's folder, where ckpt_convert() looks for them.  Afterwards the tensors of 'ck' have
- * the roles they were given.
+ * into the step's folder, where ckpt_convert() finds them.  Afterwards the tensors of 'ck' have
+ * the roles of the new step.
  *
  * The order of the parameters decides which elements a rank holds, and a run would resume from
  * mixed-up weights if it were wrong: it is known for the architectures of config.json that this
@@ -70,9 +70,9 @@ struct ckpt_shard_opts {
  * is filled on success.
  * Returns 0 or the negative of
  *	CKPT_E_UNSUPPORTED  an architecture whose order of parameters is not known, without
- *	                    order_path; an optimizer that is no Adam
- *	CKPT_E_MISMATCH     a tensor that the order does not have, or one that is missing
- *	CKPT_E_USAGE        no learning rate, no stage, a pattern that fits nothing
+ *	                    order_path; an optimizer other than Adam
+ *	CKPT_E_MISMATCH     a tensor that the order lacks, or a missing one
+ *	CKPT_E_USAGE        no learning rate, no stage, a pattern that matches nothing
  *	and the codes of ckpt_convert().
  */
 CKPT_API int ckpt_shard(struct ckpt *ck, const char *dst, const struct ckpt_shard_opts *opts,

@@ -1,6 +1,6 @@
 /*
- * ckpt_value.h -- what of a step is no tensor of the model: counters, scheduler, loss scaler,
- * hyper-parameters, the client's own state, random states.  Part of <ckpt.h>.
+ * ckpt_value.h -- values of a step that are not tensors of the model: counters, scheduler, loss
+ * scaler, hyper-parameters, the client's own state, random states.  Part of <ckpt.h>.
  *
  *	struct ckpt_values *v;
  *	int64_t step;
@@ -17,19 +17,19 @@
  *	param_groups  the list of param groups of the torch optimizer, wherever the step keeps it
  *	loss_scaler   its attributes (cur_scale, cur_iter, ...), likewise
  *	optimizer     DeepSpeed's optimizer state as it was saved: of ZeRO the shard of the rank, at
- *	              stage 0 what stands in the model file, of the universal form
+ *	              stage 0 the entry of the model file, of the universal form
  *	              zero/optimizer_state.pt, of a native step the form of stages 1 and 2
  *	model         the dictionary of the rank's model file, of a native step of rest.pt
  *
- * A path that begins with none of them begins in "model": "lr_scheduler.last_batch_iteration" is
- * "model.lr_scheduler.last_batch_iteration", and the empty path is "model".  What the client gave
- * DeepSpeed to save stands there as it named it.
+ * Any other path begins in "model": "lr_scheduler.last_batch_iteration" is
+ * "model.lr_scheduler.last_batch_iteration", and the empty path is "model".  The values that the
+ * client gave DeepSpeed to save are there under its own names.
  *
  * A step is the key of a dictionary (text, or a whole number), the number of an item, from 0, or an
  * attribute of an object.  A dot, a backslash, and a '#', '(' or '{' that a key begins with are
  * preceded by a backslash.  "#3" is item 3 of any container, by position; "()" the arguments that
- * an object is made with, "{}" the state that it is given, whatever it is.  Nothing is ever made:
- * an object is the call that was written down.
+ * an object is made with, "{}" the state that it gets, of any kind.  No object is made: it is the
+ * recorded call.
  *
  * Some paths, and what they are:
  *
@@ -39,8 +39,8 @@
  *	"loss_scaler.cur_scale"                   FLOAT
  *	"a\\.b"                                   of the client's dictionary the key "a.b"
  *
- * (The backslash is doubled there as C asks for it.)  To list what there is, walk: get the path,
- * and for each item below 'n' of a container append a dot and what ckpt_value_step() returns.
+ * (The backslash is doubled as in C.)  To list everything, walk: get the path, and for each item
+ * below 'n' of a container append a dot and the result of ckpt_value_step().
  *
  * How far the torch optimizer counted is the fact "group.N.step" (ckpt_fact_get()); its place in
  * the values depends on the form.  Elements of tensors here are not compared with checksums.
@@ -71,8 +71,9 @@ enum ckpt_value_kind {
 };
 
 /*
- * A tensor of at most so many bytes, within as many of its storage, comes with its elements.  Of a
- * larger one 'bytes' is NULL, type and shape are there.  Counters and random states are small.
+ * A tensor of at most so many bytes, in at most so many of its storage, comes with its elements.
+ * For a larger one 'bytes' is NULL; type and shape are given.  Counters and random states are
+ * small.
  */
 #define CKPT_VALUE_TENSOR_BYTES ((uint64_t)1 << 20)
 
@@ -108,8 +109,8 @@ struct ckpt_values;
  * Cost: one or two pickles are read and kept, their memory bounded by the limits that 'ck' was
  * opened with.  '*values_out' is for ckpt_values_close(), before 'ck' is closed.
  * Returns 0 or the negative of
- *	CKPT_E_UNSUPPORTED  the checkpoint is no step: neither DeepSpeed's, universal nor native
- *	CKPT_E_INCOMPLETE   it has no model file of the rank
+ *	CKPT_E_UNSUPPORTED  the checkpoint is not a step (of DeepSpeed, universal or native)
+ *	CKPT_E_INCOMPLETE   the model file of the rank is missing
  *	the code of the first finding that stops it, and those of reading.
  */
 CKPT_API int ckpt_values_open(const struct ckpt *ck, uint32_t rank, unsigned flags,
@@ -118,9 +119,9 @@ CKPT_API int ckpt_values_open(const struct ckpt *ck, uint32_t rank, unsigned fla
 CKPT_API void ckpt_values_close(struct ckpt_values *values);
 
 /*
- * What lies at 'path' (NULL = "").  One thread at a time.  Reads from files for the elements of a
+ * The value at 'path' (NULL = "").  One thread at a time.  Reads from files for the elements of a
  * tensor only.  Returns 0 or the negative of
- *	CKPT_E_NOTFOUND     nothing does; the message says where the path ends
+ *	CKPT_E_NOTFOUND     there is none; the message says where the path ends
  *	CKPT_E_USAGE        a backslash at the end, an empty step
  *	CKPT_E_UNSUPPORTED  a tensor of elements below 8 bits or with a lazy conjugation or negation
  *	CKPT_E_IO, CKPT_E_TRUNCATED, CKPT_E_CORRUPT, CKPT_E_NOMEM
@@ -139,9 +140,10 @@ CKPT_API int ckpt_value_step(struct ckpt_values *values, const char *path, uint6
 			     const char **step_out, struct ckpt_err *err);
 
 /*
- * A number: ckpt_value_int() takes a whole one (BOOL, INT, a FLOAT without a fraction, a tensor of
- * one element that is whole), ckpt_value_float() any of these.  CKPT_E_MISMATCH for what is no
- * number, and as ckpt_value_get(); '*out' is filled on success, and may be NULL to check only.
+ * A number: ckpt_value_int() reads a whole one (BOOL, INT, a FLOAT without a fraction, a tensor of
+ * one element that is whole), ckpt_value_float() any number.  CKPT_E_MISMATCH for a value that is
+ * not a number, and as ckpt_value_get(); '*out' is filled on success, and may be NULL to check
+ * only.
  */
 CKPT_API int ckpt_value_int(struct ckpt_values *values, const char *path, int64_t *out,
 			    struct ckpt_err *err);

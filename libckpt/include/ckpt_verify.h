@@ -1,5 +1,5 @@
 /*
- * ckpt_verify.h -- is a checkpoint whole?  Part of <ckpt.h>.
+ * ckpt_verify.h -- check that a checkpoint is complete and consistent.  Part of <ckpt.h>.
  *
  *	struct ckpt_verify_opts opts = { .size = sizeof(opts), .flags = CKPT_VERIFY_FULL };
  *	struct ckpt_verified seen;
@@ -26,61 +26,60 @@ extern "C" {
  */
 #define CKPT_VERIFY_FULL 1u		/* every byte, every element */
 #define CKPT_VERIFY_WRITE_MANIFEST 2u	/* if nothing is wrong; implies CKPT_VERIFY_FULL */
-#define CKPT_VERIFY_FORCE 4u		/* a manifest that is there is replaced, not compared */
+#define CKPT_VERIFY_FORCE 4u		/* an existing manifest is replaced, not compared */
 
 struct ckpt_verify_opts {
 	size_t size;		/* sizeof(struct ckpt_verify_opts) */
-	const struct ckpt_run_opts *run;	/* 'sync' counts for a manifest that is written */
+	const struct ckpt_run_opts *run;	/* 'sync' is for a manifest that is written */
 	unsigned flags;		/* CKPT_VERIFY_* */
 };
 
 /*
- * What was looked at, for a report; whether the checkpoint is whole is said by its findings alone.
+ * What was checked, for a report.  The findings alone say whether the checkpoint is good.
  * The numbers from 'read_bytes' to 'sums' are 0 without CKPT_VERIFY_FULL.
  */
 struct ckpt_verified {
-	uint64_t files;			/* of the checkpoint, and beside it in its folder */
+	uint64_t files;			/* of the checkpoint, and others in its folder */
 	uint64_t file_bytes;
-	int manifest;			/* 1 = one is there and was compared, 2 = one was written */
-	char manifest_path[4096];	/* where it lies or would, "" if the name is longer */
+	int manifest;			/* 1 = one exists and was compared, 2 = one was written */
+	char manifest_path[4096];	/* its place, "" if the name is longer */
 	int agreed;			/* masters were compared with weights */
 	uint64_t read_bytes;
 	uint64_t checksums;		/* CRC-32 of archive members that were compared */
 	uint64_t unsummed;		/* members that have none */
 	uint64_t elements;		/* of masters that were compared with weights */
 	uint64_t copies;		/* elements of further copies */
-	uint64_t pad_bytes;		/* padding looked at */
+	uint64_t pad_bytes;		/* of padding that were checked */
 	uint64_t sums;			/* of pieces of tensors, as files or a manifest have them */
 	uint64_t without_sums;		/* tensors in files that could have sums, and have none */
 };
 
 /*
- * Check whether 'ck' is whole and its parts belong together.  What is wrong is added to the
- * findings of 'ck', after those of ckpt_open(): the checkpoint is whole if none of them is an
- * error.
+ * Check that 'ck' is complete and its parts belong together.  Problems are added to the findings of
+ * 'ck', after those of ckpt_open(): the checkpoint is good if none of them is an error.
  *
- * Without CKPT_VERIFY_FULL no tensor is read but 64 elements at either end of every extent of
- * masters and weights.  With it every byte of every file is read once and every CRC-32 compared;
- * all copies of a tensor are compared, and every master with its weight; padding must be zeros.
- * A manifest beside the files (docs/formats/manifest.md) is compared with them: names, sizes, and
- * the hash of each file, or without CKPT_VERIFY_FULL of its directory.
+ * Without CKPT_VERIFY_FULL only 64 elements at either end of every extent of masters and weights
+ * are read.  With it every byte of every file is read once and every CRC-32 compared; all copies
+ * of a tensor are compared, and every master with its weight; padding must be zeros. A manifest
+ * beside the files (docs/formats/manifest.md) is compared with them: names, sizes, and the hash of
+ * each file, or without CKPT_VERIFY_FULL of its directory.
  *
  * Elements are not compared if opening found an error ('agreed' is 0): parts that do not belong
  * together differ everywhere, and each would be a finding.  A manifest that is damaged is a finding
  * and is then ignored.  A pack whose own hashes do not agree is a finding too, and nothing in it is
- * looked at.
+ * checked.
  *
  * With CKPT_VERIFY_WRITE_MANIFEST a manifest is written unless the checkpoint has an error, because
- * it would record damaged bytes as good; out->manifest says whether it was.  A manifest that
- * is there is compared first and then replaced; CKPT_VERIFY_FORCE leaves the comparison out.
+ * it would record damaged bytes as good; out->manifest says whether it was.  An existing
+ * manifest is compared first and then replaced; CKPT_VERIFY_FORCE leaves the comparison out.
  *
  * Threads: opts->run->threads read.  The call adds to 'ck', so no other call may use 'ck' at the
  * same time.
  *
- * Returns 0 whatever was found, or the negative of
+ * Returns 0, with or without findings, or the negative of
  *	CKPT_E_IO, CKPT_E_NOMEM, CKPT_E_CANCELED
  *	CKPT_E_MISMATCH, CKPT_E_TRUNCATED  a file changed meanwhile
- *	CKPT_E_USAGE     a flag that is not known; a manifest for a pack, which is not written to
+ *	CKPT_E_USAGE     an unknown flag; a manifest for a pack, which is never changed
  *	and with CKPT_VERIFY_WRITE_MANIFEST those of writing a file.
  */
 CKPT_API int ckpt_verify(struct ckpt *ck, const struct ckpt_verify_opts *opts,

@@ -9,7 +9,7 @@
  *	1. ckpt_z12_offsets() or ckpt_z3_subgroups() lays the parameters out;
  *	2. ckpt_z12_cut() or ckpt_z3_cut() cuts a flat group (stages 1 and 2) or one
  *	   parameter (stage 3) over the ranks;
- *	3. ckpt_zero_runs_*() says where a range of elements lies,
+ *	3. ckpt_zero_runs_*() says where a range of elements is,
  *	   ckpt_zero_moves_*() what goes from one cut to another.
  *
  * Where the elements [100, 300) of a flat group of 1003 are that 8 ranks saved at stage 2:
@@ -32,7 +32,7 @@
  * 2^63 elements.
  *
  * The rules were read from DeepSpeed's source and compared, bit for bit, with folders
- * that versions 0.5.10 to 0.19.8 wrote; docs/internals/zero.md tells them in one read.
+ * that versions 0.5.10 to 0.19.8 wrote; docs/internals/zero.md explains them.
  */
 #ifndef CKPT_ZERO_H
 #define CKPT_ZERO_H
@@ -57,7 +57,7 @@ extern "C" {
 
 /*
  * A cut: 'numel' elements dealt to 'world' ranks in pieces of 'part', in rank order.
- * Rank r holds [r*part, (r+1)*part); what of that lies at or beyond 'numel' is padding.
+ * Rank r holds [r*part, (r+1)*part); the slots at or beyond 'numel' are padding.
  * Stages 1 and 2 cut a whole flat group, stage 3 cuts each parameter; both look alike
  * from here on.  Fill it with ckpt_z12_cut() or ckpt_z3_cut(); of nothing (numel 0) the
  * parts are 0 long, and no rank holds anything.
@@ -69,12 +69,12 @@ struct ckpt_zero_cut {
 	uint32_t reserved;	/* 0 */
 };
 
-/* Elements [global, global + numel) lie on 'rank' from 'offset' of its partition on. */
+/* Elements [global, global + numel) are on 'rank', from 'offset' of its partition on. */
 struct ckpt_zero_run {
 	uint64_t global;	/* element of what is cut */
 	uint64_t offset;	/* in the partition of 'rank' */
 	uint64_t numel;		/* never 0 */
-	uint32_t rank;		/* who has them */
+	uint32_t rank;		/* that has them */
 	uint32_t reserved;	/* 0 */
 };
 
@@ -84,8 +84,8 @@ struct ckpt_zero_move {
 	uint64_t dst_offset;	/* in the partition of dst_rank */
 	uint64_t numel;		/* never 0 */
 	uint64_t done;		/* elements of the range that came before this move */
-	uint32_t src_rank;	/* who has the elements */
-	uint32_t dst_rank;	/* who is to have them */
+	uint32_t src_rank;	/* that has the elements */
+	uint32_t dst_rank;	/* that gets them */
 };
 
 /* Iterators: the caller's memory, nothing to release.  Fields are private. */
@@ -146,10 +146,10 @@ CKPT_API int ckpt_zero_global(const struct ckpt_zero_cut *cut, uint32_t rank,
 			      uint64_t *valid_out);
 
 /*
- * ckpt_zero_runs_init() starts a walk over where the elements [begin, begin + numel) lie.
+ * ckpt_zero_runs_init() starts a walk over the places of the elements [begin, begin + numel).
  * ckpt_zero_runs_next() fills '*run_out' and returns 1, or returns 0 at the end.  Runs
  * come in rising order, are maximal, and cover the range exactly once; there are at most
- * 'world' of them.  init returns 0, or -1 when the range does not lie in the cut.
+ * 'world' of them.  init returns 0, or -1 when the range is not in the cut.
  *
  *	numel 10, world 4, part 4, range [3, 9):
  *	rank 0 offset 3 numel 1, rank 1 offset 0 numel 4, rank 2 offset 0 numel 1
@@ -161,7 +161,7 @@ CKPT_API int ckpt_zero_runs_next(struct ckpt_zero_runs *it,
 				 struct ckpt_zero_run *run_out);
 
 /*
- * ckpt_zero_moves_init() starts the walk over what must go where when the elements
+ * ckpt_zero_moves_init() starts the walk over the moves when the elements
  * [src_begin, src_begin + numel) of 'src' become the elements [dst_begin, dst_begin +
  * numel) of 'dst'.  For the same flat group at another world size both begin at 0; for
  * round robin, gaps, or stage 2 <-> stage 3, call it once per parameter with the place
@@ -175,7 +175,7 @@ CKPT_API int ckpt_zero_runs_next(struct ckpt_zero_runs *it,
  *
  * Moves come in element order, are maximal, number at most
  * src->world + dst->world - 1, and touch no padding: target padding is the caller's to
- * zero.  init returns 0, or -1 when a range does not lie in its cut.
+ * zero.  init returns 0, or -1 when a range is not in its cut.
  *
  *	numel 10, world 2 (part 6) -> world 3 (part 4), stages 1 and 2:
  *	0+0 -> 0+0 x4,  0+4 -> 1+0 x2,  1+0 -> 1+2 x2,  1+2 -> 2+0 x2   (rank+offset)
@@ -227,7 +227,7 @@ enum ckpt_z12_rule {
  * ckpt_z12_align_factor() is what the world size is multiplied with to get the alignment
  * of a flat group: 1 before 0.5.2, then 2.  ckpt_z12_rule() is the rule a version
  * follows; BF16_Optimizer (a ZeRO dict with single_partition_of_fp32_groups and without
- * zero_stage) is CKPT_Z12_KEPT whatever the version.  The arguments are the three numbers of
+ * zero_stage) is CKPT_Z12_KEPT in every version.  The arguments are the three numbers of
  * 'ds_version' in the files; a version that is newer than any known counts as the newest.
  *
  *	0.5.1   ->  factor 1, LEFTOVER
@@ -375,7 +375,7 @@ CKPT_API int ckpt_z12_offsets(const uint64_t *numel, uint32_t nparam, uint32_t u
  * ckpt_z12_slice() is the entry of 'param_slice_mappings' of 'rank' for the parameter at
  * [offset, offset + numel) of the flat group: it returns 1 and fills start (in the rank's
  * partition) and numel, or returns 0 when there is no entry.  A parameter without
- * elements has an entry, of numel 0, where it lies strictly inside the partition, as in
+ * elements has an entry, of numel 0, where it is strictly inside the partition, as in
  * DeepSpeed.
  *
  *	part 126: parameter [100, 300) on rank 1  ->  start 0, numel 126
@@ -392,7 +392,7 @@ struct ckpt_z12_pieces {
 	uint64_t at;		/* next slot */
 	uint64_t end;		/* after the last one */
 	uint32_t nparam;
-	uint32_t param;		/* that the next slot is of, or behind */
+	uint32_t param;		/* that has the next slot, or ends before it */
 };
 
 /*
@@ -451,7 +451,7 @@ static inline uint64_t ckpt_z3_valid_numel(uint64_t numel, uint32_t world, uint3
 }
 
 /*
- * ckpt_z3_cut() cuts one parameter, so that what is said of cuts above applies to it: to move
+ * ckpt_z3_cut() cuts one parameter, so that everything above about cuts applies to it: to move
  * parameters between worlds, or between stages 2 and 3, cut each of them on both sides.  Returns 0,
  * or -1 outside the domain.
  */
@@ -519,9 +519,9 @@ CKPT_API int ckpt_z3_pieces_init(struct ckpt_z3_pieces *it, const uint64_t *nume
 CKPT_API int ckpt_z3_pieces_next(struct ckpt_z3_pieces *it,
 				 struct ckpt_zero_piece *piece_out);
 
-/* ---- batches: what one optimizer step takes is micro x accumulation x world samples ---- */
+/* ---- batches: one optimizer step uses micro x accumulation x world samples ---- */
 
-/* The largest of the three numbers of a batch that is taken. */
+/* The largest accepted value of the three numbers of a batch. */
 #define CKPT_ZERO_MAX_BATCH ((uint64_t)1 << 32)
 
 /*
