@@ -1,8 +1,7 @@
-# demo-train.sh -- read by demo.sh, in its scratch folder, with its functions: a tiny Qwen3 learns a
-# text, is killed, and goes on with half the ranks and another stage, to the bits of the run that
-# never stopped.
+# demo-train.sh -- sourced by demo.sh, in its scratch folder: a tiny Qwen3 learns a text, is killed,
+# and is resumed on half the ranks and at another stage, bit-identical to the uninterrupted run.
 
-steps=120 every=30 dies=70	# it is killed behind that step
+steps=120 every=30 dies=70	# it is killed after that step
 ranks=8 fewer=4 launch='mpirun -n 8 ' launch_fewer='mpirun -n 4 ' many=s
 MPIRUN=${MPIRUN:-$(command -v mpirun)}
 if [ -n "$MPIRUN" ] && ztrain --version | grep -q MPI; then
@@ -14,7 +13,7 @@ fi
 
 # ---- the model, its text, its configurations ----
 
-say 'A tiny Qwen3 with random weights is to learn a text, a byte a token.'
+say 'Train a tiny Qwen3 from random weights on a text. Each token is a byte.'
 mkdir tiny
 cat > tiny/config.json << 'EOF'
 {
@@ -26,11 +25,11 @@ cat > tiny/config.json << 'EOF'
 }
 EOF
 cat > text << 'EOF'
-A model is cut into eight parts. Each rank keeps one part of the weights, of the gradients and of
-what the optimizer remembers, and borrows the rest for a moment when it needs it. When a step is
-saved, every rank writes what it holds, and nobody waits. When a rank dies, the others name it and
-stop. Then four ranks read the same step, each the bytes that are now its own, and go on as if
-nothing had happened: the same sums in the same order, and so the same numbers to the last bit.
+A model is split into eight parts. Each rank keeps one part of the weights, of the gradients and of
+the optimizer state, and gathers the rest for a moment when it needs it. To save a step, every rank
+writes its own shard, and training continues meanwhile. When a rank dies, the others name it and
+stop. Then four ranks read the same step, each its own part, and continue as if nothing had
+happened: the same sums in the same order, and so the same numbers to the last bit.
 EOF
 # config STAGE BF16
 config() {
@@ -51,12 +50,12 @@ show 0 cat text
 show 0 "for i in \$(seq 64); do cat text; done | tr '\\n' ' ' | iconv -f ASCII -t UTF-16LE > text.u16"
 show 0 cat z3.json
 if [ $ranks = 1 ]; then
-	say 'There is no mpirun here, or ztrain was built without MPI (tools/deps.sh --mpi installs it).'
-	echo '# One process stands for the ranks; what is left out: eight of them that die together, the'
-	echo '# change to four, and what they send each other.'
+	say 'mpirun is not installed, or ztrain was built without MPI (tools/deps.sh --mpi installs it).'
+	echo '# So one process runs instead of eight ranks. The demo omits the change to four ranks and the'
+	echo '# traffic between ranks.'
 fi
 
-# A rank that leaves its number, so that it can be killed.
+# A rank that writes its process id, so that it can be killed.
 cat > rank << 'EOF'
 #!/bin/sh
 echo $$ >> pids
@@ -65,15 +64,15 @@ EOF
 chmod +x rank
 common="--model tiny --data text.u16 --seq 128 --shuffle --steps $steps --save-every $every"
 
-# ---- the run that never stops ----
+# ---- the uninterrupted run ----
 
-say "$ranks rank$many, ZeRO stage 3, $steps steps. DeepSpeed's own configuration, as it is."
+say "Train $steps steps with $ranks rank$many at ZeRO stage 3, with an unchanged DeepSpeed configuration."
 show 0 "${launch}ztrain --config z3.json $common --save full --log full.log > full.out"
 show 0 "grep -v '^step' full.out; grep '^step' full.out | awk 'NR % 30 == 0'"
 
 # ---- the one that is killed ----
 
-say "The same again; behind step $dies all of its processes are killed, with SIGKILL."
+say "Start the same run again and kill all its processes after step $dies, with SIGKILL."
 printf '%s$ %s%s\n' "$bold" "$launch./rank --config z3.json $common --save run --log run.log &" "$plain"
 $launch./rank --config z3.json $common --save run --log run.log > run.out 2>&1 &
 job=$!
@@ -87,23 +86,23 @@ kill -KILL $pids
 { wait $job; } 2> /dev/null
 rc=$?
 if [ $rc = 0 ]; then
-	echo 'It ended before it was killed.'
+	echo 'The run ended before it was killed.'
 	exit 1
 fi
 printf '(exit status %s)\n' $rc
 cp run.log killed.log
-say "It came to step $(wc -l < killed.log). What is there is whole."
+say "It reached step $(wc -l < killed.log). Its saved steps are complete."
 show 0 zckpt ls run
 show 0 zckpt verify --full run
 from=$(basename "$(zckpt latest run)" | tr -dc 0-9)
 
-# ---- going on ----
+# ---- resuming ----
 
-say "It goes on from step $from with $fewer rank$many, at stage 2."
+say "Resume from step $from with $fewer rank$many at stage 2."
 show 0 "zckpt reshard '$ranks->$fewer' --stage 2 run run4"
 show 0 "${launch_fewer}ztrain --config z2.json $common --save run4 --resume auto --log run.log > run4.out"
 show 0 "grep -v '^step' run4.out | grep -e resumed -e bits"
-say 'Weights and moments of both runs, and the losses of the steps that both did:'
+say 'Compare weights, moments and losses of both runs:'
 agree full run4
 losses() { sed 's/^{"step": \([0-9]*\), "loss": \([^,]*\),.*/\1 \2/' "$1"; }
 losses full.log > full.txt
@@ -111,21 +110,21 @@ losses killed.log > killed.txt
 losses run.log | awk -v from="$from" '$1 > from' > resumed.txt
 awk -v from="$from" '$1 > from' full.txt > rest.txt
 if ! cmp rest.txt resumed.txt || [ ! -s rest.txt ]; then
-	echo 'The losses are not the same.'
+	echo 'The losses differ.'
 	exit 1
 fi
-echo "$(wc -l < rest.txt) losses from step $((from + 1)) on, the same in every digit; the last: $(tail -n 1 rest.txt)"
+echo "$(wc -l < rest.txt) losses from step $((from + 1)) on are equal in every digit; the last one: $(tail -n 1 rest.txt)"
 
-# ---- what it learnt ----
+# ---- what the model learnt ----
 
-say 'The step as one file of fp32 weights, and what the model says.'
+say 'Write the step as one file of fp32 weights, and let the model continue a prompt.'
 show 0 zckpt convert run4 tiny.safetensors
 prompt='When a rank dies, '
 show 0 "ztrain generate --model tiny.safetensors --config tiny --bytes --prompt '$prompt' --max-new-tokens 100 | tee said"
 case "$(tr '\n' ' ' < text)" in
-*"$prompt$(head -c 40 said)"*) echo 'That is how the text goes on.' ;;
+*"$prompt$(head -c 40 said)"*) echo 'This is how the text continues.' ;;
 *)
-	echo 'That is not how the text goes on.'
+	echo 'This is not how the text continues.'
 	exit 1
 	;;
 esac
@@ -136,7 +135,7 @@ esac
 counters() {
 	sed -n 's/^rank 0  *\(held\|sent\)  *\(.*[^ ]\)  *\([0-9][0-9]*\) bytes.*/\1 \2;\3/p' "$1" | tr ' ' '_'
 }
-say "What a rank holds and sends, by stage: the same model with 12 layers in bf16, 4 steps, $ranks rank$many."
+say "Memory and traffic of a rank by stage: the same model with 12 layers, bf16, 4 steps, $ranks rank$many."
 sed 's/"num_hidden_layers": 2/"num_hidden_layers": 12/' tiny/config.json > deep.json
 for stage in 0 1 2 3; do
 	show 0 "${launch}ztrain --model deep.json --config bf16-$stage.json --data text.u16 --seq 32 --stop-at 4 --counters -q > stage$stage.out"
@@ -159,17 +158,17 @@ awk -F ';' '
 			printf "\n"
 		}
 	}' stage3.txt stage0.txt stage1.txt stage2.txt stage3.txt | tee stages.txt
-[ "$(wc -l < stages.txt)" -ge 6 ] || { echo 'The counters are not there.'; exit 1; }
+[ "$(wc -l < stages.txt)" -ge 6 ] || { echo 'The counters are missing.'; exit 1; }
 
-# ---- a picture ----
+# ---- a plot ----
 
 if ! command -v gnuplot > /dev/null 2>&1; then
-	say 'No gnuplot is here, so there is no picture of the losses (tools/deps.sh --demo installs it).'
+	say 'gnuplot is not installed, so the losses are not plotted (tools/deps.sh --demo installs it).'
 	return 0
 fi
-say 'The losses of both runs.'
+say 'Plot the losses of both runs.'
 cat > loss.gp << EOF
-set title "A run that was killed and went on is the run that never stopped"
+set title "A killed and resumed run equals the uninterrupted run"
 set xlabel "step"
 set ylabel "loss, mean over the step's tokens (nats)"
 set logscale y
@@ -184,7 +183,7 @@ set arrow 1 from $(wc -l < killed.txt), 0.02 to $(wc -l < killed.txt), 8 nohead 
 set label 1 "killed" at $(wc -l < killed.txt), 3.2 offset 0.6, 0 tc rgb "#c03020"
 set arrow 2 from $from, 0.02 to $from, 8 nohead dt 2 lc rgb "#207040"
 set label 2 "saved; resumed from here" at $from, 3.2 right offset -0.6, 0 tc rgb "#207040"
-plot "full.txt" with lines lw 5 lc rgb "#a9c1e0" title "$ranks ranks, stage 3, never stopped", \\
+plot "full.txt" with lines lw 5 lc rgb "#a9c1e0" title "$ranks ranks, stage 3, uninterrupted", \\
 	"killed.txt" with lines lw 2 lc rgb "#c03020" title "$ranks ranks, stage 3, killed", \\
 	"resumed.txt" with points pt 7 ps 0.55 lc rgb "#207040" title "$fewer ranks, stage 2, resumed"
 EOF

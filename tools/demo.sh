@@ -1,8 +1,8 @@
 #!/bin/bash
-# `make demo`: what zckpt does with two checkpoints that DeepSpeed 0.19.8 wrote
-# (tests/fixtures/README.md), then a training that is killed and goes on with
-# other ranks (demo-train.sh), each command shown before what it prints.  Ends
-# with status 1 if one of them does not do what is said here.
+# `make demo`: zckpt on two checkpoints that DeepSpeed 0.19.8 wrote
+# (tests/fixtures/README.md), then a training run that is killed and resumed on
+# fewer ranks (demo-train.sh).  Each command is shown before its output.  Ends
+# with status 1 if a command does not do what the text says.
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
 root=$PWD
@@ -34,10 +34,10 @@ agree() {
 	show 0 "zckpt digest $1 | tail -n 1" | tee ours.txt
 	show 0 "zckpt digest $2 | tail -n 1" | tee theirs.txt
 	if ! grep -q ' root$' ours.txt || [ "$(tail -n 1 ours.txt)" != "$(tail -n 1 theirs.txt)" ]; then
-		echo "They are not the same."
+		echo 'They differ.'
 		exit 1
 	fi
-	echo 'The same, bit for bit.'
+	echo 'The two are bit-identical.'
 }
 case_of() {
 	cp -r "$fixtures/$2/ckpt" "$1" || exit 1
@@ -46,38 +46,38 @@ case_of() {
 case_of zero2 ds0.19.8-z2-bf16-w8-tiny
 case_of zero3 ds0.19.8-z3-bf16-w2-tied3
 
-say 'A folder that DeepSpeed saved with ZeRO stage 2 on 8 ranks. What is it?'
+say 'DeepSpeed saved this folder with ZeRO stage 2 on 8 ranks. What is in it?'
 show 0 zckpt inspect zero2
-say 'Its fp32 master weights as one safetensors file.'
+say 'Write the fp32 master weights to one safetensors file.'
 show 0 zckpt convert zero2 model.safetensors
-say "DeepSpeed's own zero_to_fp32 made the other file. Do names, shapes and bytes agree?"
+say "DeepSpeed's zero_to_fp32 wrote a file too. Are names, shapes and bytes the same?"
 agree model.safetensors zero2-by-deepspeed.safetensors
 
-say 'ZeRO stage 3 on 2 ranks: one weight has three names here.'
+say 'ZeRO stage 3 on 2 ranks, with one weight under three names.'
 show 0 zckpt inspect zero3
 show 0 zckpt convert --tied dup zero3 model3.safetensors
 agree model3.safetensors zero3-by-deepspeed.safetensors
-say 'As a folder for transformers, in bf16.'
+say 'Write a folder for transformers, in bf16.'
 show 0 zckpt convert --dtype bf16 zero3 hf
 show 0 ls hf
-say 'The optimizer states of every parameter, by name.'
+say 'Write the optimizer states of every parameter, by name.'
 show 0 zckpt convert --state master,exp_avg,exp_avg_sq zero3 states
 show 0 ls states
 
-say 'The run on 8 ranks is to go on with 4, at stage 3. The state stays what it was.'
+say 'Prepare the run on 8 ranks for 4 ranks and stage 3. The state does not change.'
 show 0 "zckpt reshard '8->4' --stage 3 zero2 four"
 agree zero2 four
 show 0 zckpt diff zero2 four
 show 0 zckpt verify --full four
 
-say 'A rank file is lost. Nothing is written, and the message says what is missing.'
+say 'A rank file is lost. zckpt writes nothing and names the missing file.'
 rm -f "$(find zero2 -name '*pp_rank_5_*optim_states.pt')"
 show 3 zckpt convert zero2 broken.safetensors
 if [ -e broken.safetensors ]; then
-	echo 'broken.safetensors was written all the same.'
+	echo 'broken.safetensors was written, although a file is missing.'
 	exit 1
 fi
 
 . "$root/tools/demo-train.sh"
 
-printf '\nThe demo is done, after %d s; its files are in %s.\n' $SECONDS "$scratch"
+printf '\nThe demo is complete (%d s). Its files are in %s.\n' $SECONDS "$scratch"

@@ -1,14 +1,14 @@
 #!/bin/sh
 # usage: deps.sh [--check] [--interop] [--clang] [--mpi] [--blas] [--demo]
 #
-# What zckpt is built and tested with: a C compiler, make, pkg-config, cJSON,
-# xxHash, libdeflate, libarchive, libzstd, libyaml, libcrypto (of OpenSSL),
-# liburing (on Linux), cmocka, zstd, tar.  Nothing is done when all is there.
-# What is missing is installed with the system's package manager where that is
-# allowed (as root, or with sudo that asks nothing); else the one command to
-# run is printed, and the exit status is 1.
+# Installs what zckpt needs to build and to test: a C compiler, make, pkg-config,
+# cJSON, xxHash, libdeflate, libarchive, libzstd, libyaml, libcrypto (OpenSSL),
+# liburing (on Linux), cmocka, zstd, tar.  Does nothing if all are installed.
+# Installs missing packages with the system's package manager, as root or with
+# sudo without a password.  Otherwise prints the command to run, with exit
+# status 1.
 #
-#   --check    only list what is missing (status 1 if something is)
+#   --check    only list what is missing (exit status 1 if anything is)
 #   --interop  also python3 with venv, for `make interop`
 #   --clang    also clang
 #   --mpi      also Open MPI, for zckpt-mpi and its tests
@@ -26,7 +26,7 @@ for arg in "$@"; do
 	--blas) blas=1 ;;
 	--demo) plot=1 mpi=1 ;;
 	-h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 0 ;;
-	*) echo "deps.sh: $arg is not an option (see deps.sh -h)" >&2; exit 2 ;;
+	*) echo "deps.sh: unknown option: $arg (see deps.sh -h)" >&2; exit 2 ;;
 	esac
 done
 
@@ -168,7 +168,7 @@ sudo=
 if [ $manager != brew ] && [ "$(id -u)" != 0 ]; then
 	sudo=sudo
 	if ! have sudo || ! sudo -n true 2> /dev/null; then
-		echo "Missing: $need. Run this, then try again:" >&2
+		echo "Missing: $need. Run this command, then try again:" >&2
 		echo "    ${prepare:+sudo $prepare && }sudo $install" >&2
 		exit 1
 	fi
@@ -185,9 +185,9 @@ run() {
 if { [ -z "$prepare" ] || run $prepare || true; } && run $install; then
 	left=$(missing)
 	[ -n "$left" ] || exit 0
-	echo "$manager installed $packages, and yet these are not found: $left" >&2
+	echo "$manager installed $packages, but these are still missing: $left" >&2
 	exit 1
 fi
 tail -n 20 "$log" >&2
-echo "This command failed; its last lines are above: $sudo $install" >&2
+echo "Command failed (see its last lines above): $sudo $install" >&2
 exit 1
