@@ -47,7 +47,7 @@ find "$1/libckpt" "$1/formats" "$1/kernels" "$1/tools" "$1/tests" -name '*.gcda'
 		if (line > last[file]) last[file] = line
 		source[file, line] = text
 	}
-	# What kind of line it is; one that goes on is of the kind of the line before.
+	# What kind of line it is; a continuation is of the kind of the line before.
 	function kind_of(text, before) {
 		if (text ~ /nomem|no_memory\(|no_room\(|no_string_memory/) return "memory"
 		if (text ~ /ck_fail_sys|EINTR|errno|ck_sys\./) return "system"
@@ -69,7 +69,7 @@ find "$1/libckpt" "$1/formats" "$1/kernels" "$1/tools" "$1/tests" -name '*.gcda'
 				print "\t" source[f, i] > list
 			}
 	}
-	# A run of lines goes on over lines that are no code.
+	# A run of lines continues over lines that are no code.
 	function uncovered(f,   i, from, to) {
 		from = 0
 		for (i = 1; i <= last[f]; i++) {

@@ -1,6 +1,6 @@
 #!/bin/bash
 # What git would ship, in a folder of its own: builds without warnings,
-# installs, can be linked against.  Without commits or git, the tree as it lies.
+# installs, can be linked against.  Without commits or git, the working tree.
 set -eu
 cd "$(dirname "$0")/.."
 dir=$(mktemp -d "${TMPDIR:-/tmp}/zckpt-dist.XXXXXX")

@@ -18,7 +18,7 @@ int en_json_parse(struct ck_json *doc, const char *text, uint64_t len, uint64_t 
 bool en_json_double(const struct ck_json *doc, uint64_t tok, double *out);
 /* True if the number is spelt as a whole one: no fraction, no exponent. */
 bool en_json_is_whole(const struct ck_json *doc, uint64_t tok);
-/* The token as it stands in the text, cut to fit: for messages. */
+/* The token's text, cut to fit: for messages. */
 #define EN_JSON_TEXT 48
 const char *en_json_text(const struct ck_json *doc, uint64_t tok, char out[EN_JSON_TEXT]);
 

@@ -29,14 +29,14 @@ enum en_trace_row { EN_TRACE_COMPUTE, EN_TRACE_MOVE, EN_TRACE_COPY, EN_TRACE_HOS
 struct en_trace;
 
 struct en_span {
-	const char *what;	/* "forward", "gather"; lent for ever */
+	const char *what;	/* "forward", "gather"; a static string */
 	int32_t number;		/* of a block or layer, -1 = none */
 	enum en_trace_row row;
 	bool waits;		/* nothing is computed: what is waited for */
 	double from, to;	/* seconds since the trace began */
 };
 
-/* Who else than this machine's clock tells the time of rows; marks are numbered from 0. */
+/* A clock of rows other than this machine's; marks are numbered from 0. */
 struct en_trace_clock {
 	void *arg;
 	int (*mark)(void *arg, enum en_trace_row row, uint32_t mark);
@@ -44,7 +44,7 @@ struct en_trace_clock {
 	int (*read)(void *arg, uint32_t mark, double *seconds_out);
 };
 
-/* "compute", "communication", "copies", "host"; lent for ever. */
+/* "compute", "communication", "copies", "host"; a static string. */
 const char *en_trace_row_name(enum en_trace_row row);
 
 #define EN_TRACE_MOST (1u << 20)
@@ -94,7 +94,7 @@ static inline void en_trace_end(struct en_trace *t, uint32_t span)
 	if (t)
 		en_trace_mark_end(t, span);
 }
-/* The row goes on with this, and what it was at ends. */
+/* This span begins in the row, and the one before it ends. */
 static inline void en_trace_next(struct en_trace *t, enum en_trace_row row, const char *what,
 				 uint32_t number)
 {

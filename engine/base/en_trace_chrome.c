@@ -1,6 +1,6 @@
 /*
  * en_trace_chrome.c -- spans as Chrome's trace format: "complete" events, a process for each rank
- * and a thread for each row.  Such events nest or stand behind each other on a thread, so what
+ * and a thread for each row.  Such events nest or follow each other on a thread, so what
  * overlaps on a row is dealt to threads beside it.
  *
  * https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU

@@ -194,7 +194,7 @@ static int by_size(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Between two of them where the part lies between. */
+/* Between two of them if the part is between them. */
 static double part_of(const double *v, uint32_t n, double part)
 {
 	const double at = part * (n - 1);

@@ -68,7 +68,7 @@ int en_bench_run(const struct en_bench_opts *opts, struct en_bench *out,
  */
 double en_bench_flop(const struct en_model *model, uint32_t tokens);
 
-/* Bytes at most on the device that computes: of a GPU, without what lies on its host. */
+/* Bytes at most on the device that computes: of a GPU, without what is on its host. */
 uint64_t en_bench_held(const struct en_mem *mem, bool on_gpu);
 
 /* ---------------------------------------------------------------- what fits */
@@ -84,7 +84,7 @@ int en_bench_fit(const struct en_bench_opts *opts, uint64_t limit, uint32_t most
 /*
  * Bytes that a rank may take: the least of all ranks.  Of a GPU what is free, less a margin for
  * what libraries take by themselves; of the machine what Linux says is available, shared by the
- * ranks on it.  CKPT_E_IO where that is not told.
+ * ranks on it.  CKPT_E_IO if it is unknown.
  */
 int en_bench_free(struct en_comm *comm, const struct en_cuda_opts *cuda, uint64_t *bytes_out,
 		  struct ckpt_err *err);

@@ -125,7 +125,7 @@ static uint32_t cores(void)
 	return sched_getaffinity(0, sizeof(set), &set) ? 1 : (uint32_t)CPU_COUNT(&set);
 }
 
-/* Those of a CPU set that all ranks of this host have, and that nobody computes with. */
+/* Those of a CPU set that all ranks of this host have, and that no rank computes with. */
 static int spare_cores(const struct en_checkpointer *k, uint32_t *out, struct ckpt_err *err)
 {
 	struct host {
@@ -284,7 +284,7 @@ static int take_text(const char *text, char **out, struct ckpt_err *err)
 	return !text || *out ? 0 : ck_fail_nomem(err, "a text", strlen(text));
 }
 
-/* What may change while the save goes on is copied. */
+/* What may change during the save is copied. */
 static int take_step(struct en_checkpointer *k, const char *tag,
 		     const struct en_checkpointer_values *v, struct ckpt_err *err)
 {
@@ -312,7 +312,7 @@ static int take_step(struct en_checkpointer *k, const char *tag,
 	return rc;
 }
 
-/* All that can fail on the way is told by en_checkpointer_wait(). */
+/* en_checkpointer_wait() reports what fails later. */
 static int save_behind(struct en_checkpointer *k, struct ckpt_err *err)
 {
 	int rc = en_zero_snap_begin(k->z, err);

@@ -1,5 +1,5 @@
 /*
- * en_checkpointer.h -- a training state kept: saved by all ranks while they go on, and found
+ * en_checkpointer.h -- a training state kept: saved by all ranks while they train, and found
  * again at any number of ranks and any stage.
  */
 #ifndef EN_CHECKPOINTER_H
@@ -65,7 +65,7 @@ uint64_t en_checkpointer_state(const struct en_zero *z);
 int en_checkpointer_new(const struct en_model *model, struct en_zero *z, struct en_comm *comm,
 			const struct en_checkpointer_opts *opts,
 			struct en_checkpointer **checkpointer_out, struct ckpt_err *err);
-/* Waits for the save that goes on.  NULL is fine. */
+/* Waits for the save in progress.  NULL is fine. */
 void en_checkpointer_free(struct en_checkpointer *checkpointer);
 
 /* What of a step is no tensor. */
@@ -112,7 +112,7 @@ struct en_loaded {
 	struct en_in_force in_force;
 	struct en_run_facts made;	/* 'n' 0: the step does not say */
 	uint64_t bytes;		/* read by this rank */
-	char *data;		/* what stands under EN_CHECKPOINTER_DATA (ck_free), or NULL */
+	char *data;		/* the value of EN_CHECKPOINTER_DATA (ck_free), or NULL */
 	const char *tag;	/* that was loaded, lent; NULL = 'from' itself */
 	char run[EN_RUN_TEXT];	/* the ids of its run (en_find.h); "" = it does not say */
 };

@@ -28,7 +28,7 @@ struct en_checkpointer {
 	uint64_t nown;
 	uint64_t bytes;		/* of this rank's state */
 	uint64_t buffer;	/* bytes of the saver's */
-	float *room;		/* where the state is in no memory of ours, and not copied behind */
+	float *room;		/* if the state is not in our memory, and not copied in the background */
 	struct en_checkpointer_step step;
 	char *config;		/* text of config.json where that alone is the model; or NULL */
 	bool open;		/* a save was committed and not waited for */
@@ -53,7 +53,7 @@ int en_checkpointer_start(struct en_checkpointer *k, struct ckpt_err *err);
 void en_checkpointer_hand_over(struct en_checkpointer *k);
 /*
  * Until it has ended, or that many ms (0 = none); CKPT_E_BUSY then; else how it ended, which may be
- * CKPT_E_BUSY too ('open' tells).
+ * CKPT_E_BUSY too ('open' says so).
  */
 int en_checkpointer_join(struct en_checkpointer *k, uint32_t timeout_ms, struct ckpt_err *err);
 void en_checkpointer_stop(struct en_checkpointer *k);

@@ -43,7 +43,7 @@ int en_export_check(const struct en_export_opts *opts, struct ckpt_err *err);
 
 /*
  * The text of config.json at 'path' with "dtype" (and "torch_dtype", if it is there) naming 'type',
- * all else as it stands; new memory (ck_free()).
+ * all else unchanged; new memory (ck_free()).
  */
 int en_export_config(const char *path, enum kn_type type, char **text_out, struct ckpt_err *err);
 

@@ -15,7 +15,7 @@ static const char *type_name(enum kn_type type)
 	return type == KN_BF16 ? "bfloat16" : type == KN_F16 ? "float16" : "float32";
 }
 
-/* Where the value of that key stands, if the object at the top has it. */
+/* The place of that key's value, if the top-level object has it. */
 static bool find(const struct ck_json *doc, const char *key, struct ck_json_tok *out)
 {
 	const uint64_t at = ck_json_get(doc, 0, key);
@@ -30,7 +30,7 @@ static int add_value(struct ck_buf *buf, const char *name, struct ckpt_err *err)
 	return ck_buf_addf(buf, err, "\"%s\"", name);
 }
 
-/* A key that is not there goes in front of the others. */
+/* A missing key is put before the others. */
 static int insert(const struct ck_json *doc, const char *name, struct ck_buf *buf,
 		  struct ckpt_err *err)
 {

@@ -30,7 +30,7 @@ struct en_fingerprint {
 	bool local;		/* with it: stages 0 and 1, whose ranks sum their own ones first */
 };
 
-/* Under which key it stands among the client's, as a text of JSON. */
+/* Its key among the client's values, as JSON text. */
 #define EN_FINGERPRINT_KEY "ztrain_bits"
 
 /* Adds "ztrain_bits": "..." to an object. */
@@ -40,7 +40,7 @@ bool en_fingerprint_read(struct en_fingerprint *r, struct ckpt_values *values);
 
 #define EN_FINGERPRINT_TEXT 400
 /*
- * Whether a run by 'now' that goes on from one by 'before' (NULL = it begins) has the bits of the
+ * Whether a run by 'now' resumed from one by 'before' (NULL = it begins) has the bits of the
  * one that never stopped, or, beginning, those of a run by one rank; and the sentence about it.
  */
 bool en_fingerprint_same_bits(const struct en_fingerprint *now, const struct en_fingerprint *before,

@@ -6,7 +6,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
-/* Has every parameter both moments?  The first one tells. */
+/* Has every parameter both moments?  The first one decides. */
 static bool has_moments(const struct en_model *model, const struct ckpt *ck)
 {
 	struct ckpt_tensor_info info;

@@ -11,7 +11,7 @@
 #include "libckpt/base/ck_hash.h"
 #include "tools/shared/cli_launched.h"
 
-#define BEHIND_STORE 16u	/* ports behind that of torchrun's store */
+#define BEHIND_STORE 16u	/* ports after that of torchrun's store */
 #define SLURM_PORT 20000u	/* of srun's jobs: from here on, by the job's number */
 #define SLURM_PORTS 20000u
 

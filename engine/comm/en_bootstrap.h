@@ -13,7 +13,7 @@ enum en_bootstrap { EN_BOOT_ALONE = 1, EN_BOOT_MPI, EN_BOOT_TCP };
  * '*rendezvous_out' is filled for TCP.
  *
  * Of ports: ZTRAIN_PORT is the one.  Else it is MASTER_PORT, but where torchrun's own store
- * listens there (TORCHELASTIC_USE_AGENT_STORE) one of the 16 behind it.
+ * listens there (TORCHELASTIC_USE_AGENT_STORE) one of the 16 after it.
  *	CKPT_E_USAGE  variables that contradict each other, or of which one is missing
  */
 int en_bootstrap_detect(bool has_mpi, enum en_bootstrap *how_out,

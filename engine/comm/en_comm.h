@@ -1,6 +1,6 @@
 /*
  * en_comm.h -- what ranks say to each other: one table of collectives, made locally (one rank), by
- * MPI, and later by NCCL.  docs/ztrain/collectives.md tells the reasons.
+ * MPI, and later by NCCL.  docs/ztrain/collectives.md gives the reasons.
  *
  * Every rank starts the same operations in the same order with the same sizes.  An operation that
  * was started runs on while the caller computes, as far as the backend can (MPI: while any call of
@@ -67,7 +67,7 @@ struct en_comm {
 
 /*
  * The table.  Called by the functions below, which have checked arguments; of an all-gather the
- * shard stands in its place already.  '*work_out' stays NULL if nothing is left to wait for.
+ * shard is in its place already.  '*work_out' stays NULL if nothing is left to wait for.
  */
 struct en_comm_ops {
 	const char *name;	/* "local", "mpi" */
@@ -100,7 +100,7 @@ int en_comm_local_open(struct en_comm **comm_out, struct ckpt_err *err);
  */
 uint32_t en_comm_launched(int32_t *rank_out);
 
-/* "all-gather", "reduce-scatter", ...; lent for ever. */
+/* "all-gather", "reduce-scatter", ...; a static string. */
 const char *en_comm_kind_name(enum en_comm_kind kind);
 
 /*

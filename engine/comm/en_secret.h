@@ -19,7 +19,7 @@
 
 /* Where a secret comes from: all ranks of a job say the same. */
 enum en_secret_kind {
-	EN_SECRET_NONE,			/* whoever reaches the port is believed */
+	EN_SECRET_NONE,			/* any program that reaches the port is accepted */
 	EN_SECRET_GIVEN,		/* --secret-file, ZTRAIN_SECRET_FILE, ZTRAIN_SECRET */
 	EN_SECRET_LAUNCHER,		/* a random TORCHELASTIC_RUN_ID */
 	EN_SECRET_HOST,			/* rank 0 writes it to a file of this user on this host */

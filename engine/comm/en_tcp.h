@@ -103,7 +103,7 @@ struct en_heard {
 };
 
 /*
- * Hello, proof, verdict, over a connection to rank 'to' at 'port'.  0, or -errno; -EPROTO: whoever
+ * Hello, proof, verdict, over a connection to rank 'to' at 'port'.  0, or -errno; -EPROTO: the program that
  * answers is no rank of ztrain.
  */
 int en_join_handshake(struct en_join *j, int fd, uint32_t to, uint16_t port, int64_t until,

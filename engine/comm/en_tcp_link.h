@@ -1,9 +1,9 @@
 /*
- * en_tcp_link.h -- the connection of two ranks, over which records go, and behind some of them a
+ * en_tcp_link.h -- the connection of two ranks, over which records go, some followed by a
  * chunk of an operation.
  *
  * A rank sends a chunk when the other has said that its room is ready: so what comes always has its
- * place, operations may be in flight in any order, and nothing is kept that nobody asked for.  It
+ * place, operations may be in flight in any order, and nothing is kept that was not requested.  It
  * also shows two ranks that do not run the same step before a byte of it is mixed up.
  *
  *	record, 32 bytes, little-endian
@@ -43,7 +43,7 @@ struct en_link {
 	int fd;			/* -1: closed */
 	bool ended, left;	/* it said so */
 	char why[EN_MOST_TEXT];	/* of one that left, or whose connection broke; "" = neither */
-	/* Out: records, or a chunk behind its record. */
+	/* Out: records, or a chunk after its record. */
 	struct ck_buf queue;
 	size_t queued;		/* bytes of the queue that have gone */
 	uint8_t head[EN_RECORD];

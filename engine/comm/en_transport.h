@@ -51,7 +51,7 @@ static inline struct en_transport *en_transport_of(struct en_comm *comm)
 /* Memory for base.size ranks.  CKPT_E_NOMEM: en_transport_release() takes what there is. */
 int en_transport_init(struct en_transport *f, struct ckpt_err *err);
 void en_transport_release(struct en_transport *f);
-/* Each learns of all where they are; the counters begin behind it. */
+/* Each learns of all where they are; the counters begin after it. */
 int en_transport_exchange_peers(struct en_transport *f, struct ckpt_err *err);
 
 /* The table is broken from here on, with this sentence, or with the first one. */

@@ -62,7 +62,7 @@ static join_fn join_of(const struct en_tree *tree)
 }
 
 struct stack {
-	const void *top[33];	/* what stands at each place: a piece itself, or its memory */
+	const void *top[33];	/* for each place a piece itself, or its memory */
 	uint8_t *memory;	/* LEVEL bytes a place */
 	uint32_t n;
 	join_fn join;

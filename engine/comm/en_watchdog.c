@@ -63,7 +63,7 @@ void en_peer_self(struct en_peer *peer_out)
 	peer_out->pid = getpid();
 }
 
-/* What /proc says of a process: the letter behind its name, 0 if it is not there. */
+/* What /proc says of a process: the letter after its name, 0 if the process is gone. */
 static char state_of(int64_t pid)
 {
 	char path[64], line[512];

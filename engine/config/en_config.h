@@ -44,7 +44,7 @@ int en_config_read(struct en_config *cfg, const char *path, uint32_t num_process
  *	CKPT_E_CORRUPT      a value that DeepSpeed does not take either
  *	CKPT_E_UNSUPPORTED  a feature this engine does not have
  *	CKPT_E_MISMATCH     batch sizes, or stated facts, that contradict each other
- *	CKPT_E_USAGE        "auto" for which nobody gave a value
+ *	CKPT_E_USAGE        "auto" for which no value was given
  *
  * Once a struct.
  */

@@ -10,7 +10,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
-#define LABEL 12	/* columns of what stands on the left */
+#define LABEL 12	/* columns of the labels on the left */
 #define MAX_SCREEN ((size_t)1 << 20)
 
 struct screen {
@@ -49,7 +49,7 @@ static size_t fit(const char *p, size_t room)
 	return n ? n : strcspn(p, " ");
 }
 
-/* The entry as lines; "" as a label where it goes on. */
+/* The entry as lines; "" as the label of continuation lines. */
 static void flush(struct screen *s, const char *label)
 {
 	const char *p = s->text.p;
@@ -171,14 +171,14 @@ static void optimizer(struct screen *s)
 
 /* ------------------------------------------------------------- the verdicts */
 
-/* What was "auto" stands below, with its rule. */
+/* What was "auto" is listed below, with its rule. */
 static bool is_plain(const struct en_verdict *v)
 {
 	return v->ruling == EN_USED && (!*v->why || v->at.from == EN_FROM_AUTO);
 }
 
 /*
- * "zero_optimization.stage", and behind it ".overlap_comm": of the block of 'before', only the last
+ * "zero_optimization.stage", and after it ".overlap_comm": of the block of 'before', only the last
  * name, so that a screen is enough.
  */
 static const char *short_path(const char *path, const char **before)

@@ -5,13 +5,13 @@
  *
  *	en_source_open(&src, "train.jsonl", &source_opts, &err);
  *	en_data_init(&data, src, 0, train_rows, &sample_opts, &err);
- *	en_data_resume(&data, state, len, &consumed, &err);	... of a run that goes on
+ *	en_data_resume(&data, state, len, &consumed, &err);	... of a resumed run
  *	for each step, each unit of this rank:
  *		en_data_rows(&data, consumed, m * world + rank, ids, labels, &unit, &err);
  *	consumed += data.samples.batch;
  *	en_data_state(&data, consumed, &buf, &err);		... into the checkpoint
  *
- * Several en_data may stand on one source (the rows held out for evaluation on another range of
+ * Several en_data may share one source (the rows held out for evaluation on another range of
  * it); one thread at a time for all of them together.
  */
 #ifndef EN_DATA_H
@@ -37,7 +37,7 @@ int en_data_split(uint64_t rows, uint64_t held_out, uint64_t *train_out, struct 
 
 /*
  * Rows [first, first + rows) of 'src', which must outlive 'd'; rows 0 = to the end.  CKPT_E_USAGE
- * for a range that is not there, and the errors of en_samples_init(); CKPT_E_NOMEM.
+ * for a range that does not exist, and the errors of en_samples_init(); CKPT_E_NOMEM.
  */
 int en_data_init(struct en_data *d, struct en_source *src, uint64_t first, uint64_t rows,
 		 const struct en_samples_opts *opts, struct ckpt_err *err);
@@ -50,7 +50,7 @@ struct en_unit {
 };
 
 /*
- * Unit 'unit' of the step that begins behind 'start' samples: ids and labels [micro, tokens], of
+ * Unit 'unit' of the step that begins after 'start' samples: ids and labels [micro, tokens], of
  * which 'rows' rows are filled.  A unit without a counted position is no error here.  The errors
  * of en_samples_unit() and en_source_row().
  */

@@ -7,7 +7,7 @@
  * [0, n) as well; with 2^(2 half) < 4 n (or 256) this takes less than 4 turns on average for n
  * above 64.
  *
- * torch: ATen/native/TensorFactories.cpp (randperm on a CPU) swaps each element with one behind it,
+ * torch: ATen/native/TensorFactories.cpp (randperm on a CPU) swaps each element with a later one,
  * chosen by random() % (n - i); random() is the 32-bit Mersenne Twister (Matsumoto, Nishimura
  * 1998), initialised with the low 32 bits of the seed.
  */

@@ -59,7 +59,7 @@ struct en_source;
 /*
  * Cost: of JSON lines the whole file is read and checked; of the others a few rows.
  *
- *	CKPT_E_USAGE        options that contradict each other; a name that tells no kind
+ *	CKPT_E_USAGE        options that contradict each other; a name of no known kind
  *	CKPT_E_NOTFOUND, CKPT_E_IO, CKPT_E_NOMEM
  *	CKPT_E_TRUNCATED    an empty file, or fewer tokens than a row; bytes that are no whole token
  *	CKPT_E_CORRUPT      no JSON; a label or mask that does not fit its row; tensors likewise

@@ -112,7 +112,7 @@ static int find_array(const struct parsed *p, const char *key, uint64_t n, uint6
 	return 0;
 }
 
-/* Ones, then zeros: what is masked is padding behind the text, and goes. */
+/* Ones, then zeros: masked elements are padding after the text, and are removed. */
 static int take_mask(const struct parsed *p, uint64_t tok, struct en_raw *raw)
 {
 	uint64_t n = 0;
@@ -276,7 +276,7 @@ static int take_text(struct en_source *src, const char *p, uint64_t len, uint64_
 	return rc ? rc : note_line(src, off, len, number, err);
 }
 
-/* Bytes of a line that goes on in the next window are moved to the front. */
+/* Bytes of a line that continues in the next window are moved to the front. */
 struct scan {
 	uint64_t off;		/* in the file, of the first byte kept */
 	uint64_t have;		/* bytes kept */

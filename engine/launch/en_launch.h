@@ -1,7 +1,7 @@
 /*
  * en_launch.h -- which process is this, which GPU is its own, and what of it contradicts itself.
  *
- * Launchers tell a process who it is by variables of the environment, and a job that is started
+ * Launchers give a process its rank in environment variables, and a job that is started
  * by one launcher inside another sees those of both.  The program takes a snapshot of the
  * variables below and of the GPUs it sees; everything here is computed from that.
  */
@@ -56,7 +56,7 @@ enum en_launch_finding_id {
 	EN_LAUNCH_NO_DEVICE,		/* no GPU is visible */
 	EN_LAUNCH_ONE_DEVICE_EACH,	/* every task sees its own GPU as number 0 */
 	EN_LAUNCH_TOO_FEW_DEVICES,	/* more ranks on this host than GPUs visible */
-	EN_LAUNCH_NO_LOCAL_RANK,	/* nobody says which rank of this host this is */
+	EN_LAUNCH_NO_LOCAL_RANK,	/* the local rank is unknown */
 	EN_LAUNCH_SAME_DEVICE,		/* two ranks use one GPU */
 	EN_LAUNCH_LEFT_ALONE,		/* a launcher meant several processes, and this is one */
 };
@@ -72,7 +72,7 @@ struct en_launch_finding {
 struct en_launched {
 	enum en_launcher by;
 	uint32_t rank, size;
-	uint32_t local_rank;	/* 0 where nobody says it */
+	uint32_t local_rank;	/* 0 if unknown */
 	bool has_local_rank;
 	uint32_t device;	/* the GPU to use, as a number among those that are visible */
 	uint32_t n_findings;
@@ -94,9 +94,9 @@ struct en_launched {
 unsigned en_launch_check(const struct en_environ *env, int devices, int local,
 			 struct en_launched *out);
 
-/* What a rank tells the others before anything of GPUs is shared. */
+/* What a rank sends the others before GPUs are used. */
 struct en_seat {
-	char host[64];		/* its name, NUL behind */
+	char host[64];		/* its name, ends with NUL */
 	char device[64];	/* the GPU's UUID; "" without one */
 	uint32_t rank, local_rank;
 	char machine[40];	/* tells hosts of one name apart; "" = not known */

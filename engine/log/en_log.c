@@ -23,7 +23,7 @@ struct en_log {
 	int fd;
 	uint64_t bytes;		/* of whole lines */
 	int64_t last;		/* step, 0 = none */
-	bool torn;		/* part of a line stands behind 'bytes' */
+	bool torn;		/* part of a line follows 'bytes' */
 	struct ck_buf line;
 };
 
@@ -69,7 +69,7 @@ static int take_line(struct scan *s, const char *text, uint64_t len, struct ckpt
 	return 0;
 }
 
-/* What stands behind the last newline. */
+/* The bytes after the last newline. */
 static int take_rest(struct scan *s, const char *text, uint64_t len, struct ckpt_err *err)
 {
 	const size_t n = len < sizeof(BEGINS) - 1 ? (size_t)len : sizeof(BEGINS) - 1;

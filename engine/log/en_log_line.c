@@ -10,7 +10,7 @@
 
 #define MAX_LINE_NODES 10000
 
-/* JSON has no infinities and no NaN: they stand in quotes. */
+/* JSON has no infinities and no NaN: they are written in quotes. */
 static int add_double(struct ck_buf *buf, const char *key, double v, struct ckpt_err *err)
 {
 	char text[EN_DOUBLE_TEXT];

@@ -98,7 +98,7 @@ static bool draw(char *script, const char *half, const char *png)
 	return good;
 }
 
-/* Numbers and script stand beside the picture, so that another one can be made of them. */
+/* Numbers and script are kept beside the plot, so that it can be drawn again. */
 int zt_bench_plot(const struct zt_bench *b, struct ckpt_err *err)
 {
 	const char *png = b->p->args.plot;

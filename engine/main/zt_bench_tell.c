@@ -139,7 +139,7 @@ void zt_bench_tell_table(const struct zt_bench *b)
 
 /* ---- stages ---- */
 
-/* As it goes on: each may take a while. */
+/* Printed one by one: each may take a while. */
 void zt_bench_tell_try(const struct zt_bench *b, const struct zt_measured *m)
 {
 	char one[EN_BENCH_SIZE], most[EN_BENCH_SIZE];

@@ -8,7 +8,7 @@
 
 #define STEPS 100	/* of a run, where neither the caller nor a scheduler says it */
 
-/* What transformers' TrainingArguments have where nobody says anything. */
+/* The defaults of transformers' TrainingArguments. */
 static const struct en_facts defaults = {
 	.micro_batch = 8, .accumulation = 1, .lr = 5e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8,
 	.weight_decay = 0, .max_grad_norm = 1, .warmup_steps = 0,

@@ -63,7 +63,7 @@ static struct en_samples_opts samples_opts(const struct zt_program *p)
 	};
 }
 
-/* Units of evaluation are those of one rank, whoever takes them. */
+/* Units of evaluation are those of one rank, whichever rank takes them. */
 static int open_held(struct zt_program *p, uint64_t train, struct ckpt_err *err)
 {
 	const struct zt_args *a = &p->args;

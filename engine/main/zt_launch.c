@@ -1,4 +1,4 @@
-/* zt_launch.c -- who this process is and which GPU is its own, as the environment tells it. */
+/* zt_launch.c -- who this process is and which GPU is its own, from the environment. */
 #include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -288,7 +288,7 @@ static int without_cuda(const struct zt_program *p, struct ckpt_err *err)
 	return 0;
 }
 
-/* All ranks or none; two of them on one GPU would wait for each other for ever. */
+/* All ranks or none; two of them on one GPU would wait for each other forever. */
 int zt_launch_device(struct zt_program *p, struct ckpt_err *err)
 {
 	uint32_t devices = 0;

@@ -42,7 +42,7 @@ static void on_term(int sig)
 
 /*
  * One rank speaks for all that fail alike.  The table's own failures name ranks; beside others it
- * is said who is not there.
+ * the lost ranks are named too.
  */
 static int fail(const struct zt_program *p, const struct ckpt_err *err)
 {
@@ -198,7 +198,7 @@ static int find_beginning(struct zt_program *p, struct ckpt_err *err)
 
 /*
  * Unless the call says it: one, or, where the cores do the work of GPUs' optimizer, this rank's
- * share of those that it may run on.  A rank that its launcher has bound shares them with nobody.
+ * share of those that it may run on.  A rank that its launcher has bound shares them with no other.
  */
 static int choose_threads(struct zt_program *p, struct ckpt_err *err)
 {
@@ -354,7 +354,7 @@ static void unlock(struct zt_program *p)
 	p->lock = -1;
 }
 
-/* Its own --local_rank=N stands before what the caller of deepspeed's launcher wrote. */
+/* deepspeed's launcher puts --local_rank=N before the caller's own arguments. */
 static void skip_local_rank(int *argc, char ***argv)
 {
 	static const char own[] = "--local_rank=";

@@ -16,7 +16,7 @@ struct en_decode {
 	const void *const *params;
 	size_t room, at;
 	size_t bytes;
-	float *memory;		/* all that follows lies in it */
+	float *memory;		/* holds all that follows */
 	float *cos, *sin;	/* [room, head_dim / 2] */
 	float *keys, *values;	/* [layers, room, kv] */
 	float *x, *u, *t;	/* [EN_DECODE_ROWS, hidden] */
@@ -143,7 +143,7 @@ static void norm(const struct en_decode *d, float *y, const float *x, const floa
 	kn_rmsnorm(y, d->rstd, x, w, rows, n, (float)d->model->config.norm_eps, d->exec->type);
 }
 
-/* Queries are new; keys and values go behind those that are there. */
+/* Queries are new; keys and values are appended to the earlier ones. */
 static void project(struct rows *r)
 {
 	struct en_decode *d = r->d;

@@ -18,7 +18,7 @@ struct en_exec {
 	uint32_t q, kv;		/* heads * head_dim, kv_heads * head_dim */
 	size_t chunk;		/* most positions of a chunk of logits */
 	size_t bytes;
-	float *memory;		/* all that follows lies in it */
+	float *memory;		/* holds all that follows */
 	float *cos, *sin;	/* [most_tokens, head_dim / 2], rounded to the type */
 	float *wide;		/* a block's parameters as fp32; 16-bit types only */
 	float *t;		/* [most, hidden] each */

@@ -4,7 +4,7 @@
  *
  * Llama 3, Qwen2.5 and Qwen3 as Hugging Face's transformers define them.  A *block* is what the
  * engine gathers, frees and reduces at once: block 0 is the embedding, 1..L the layers, L + 1 the
- * final norm and the head.  The parameters of a block lie one behind the other, without gaps, in
+ * final norm and the head.  The parameters of a block are contiguous, without gaps, in
  * one flat buffer; gradients likewise.  Parameters are numbered in the order of torch's
  * named_parameters(), which is block after block.
  */
@@ -65,7 +65,7 @@ int en_model_config_read(const char *path, struct en_model_config *out, struct c
  */
 int en_model_config_check(const struct en_model_config *config, const char *where,
 			  struct ckpt_err *err);
-/* "LlamaForCausalLM" ...; lent for ever. */
+/* "LlamaForCausalLM" ...; a static string. */
 const char *en_arch_name(enum en_arch arch);
 
 /* ---------------------------------------------------------------- parameters */
@@ -123,7 +123,7 @@ void en_model_free(struct en_model *model);
 int64_t en_model_find(const struct en_model *model, const char *name);
 
 /*
- * Elements [first, first + count) of parameter 'param', made from a seed: the same bits whoever
+ * Elements [first, first + count) of parameter 'param', made from a seed: the same bits whichever rank
  * makes which piece.
  */
 void en_model_init(const struct en_model *model, uint32_t param, uint64_t seed, uint64_t first,

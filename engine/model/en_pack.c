@@ -4,7 +4,7 @@
 #include "engine/model/en_exec_priv.h"
 
 struct packing {
-	uint32_t n;		/* parts, and the input behind them */
+	uint32_t n;		/* parts, and the input after them */
 	struct en_saved s;
 	struct en_saved_part part[EN_SAVED_PARTS + 1];
 	float *x;

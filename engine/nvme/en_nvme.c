@@ -172,7 +172,7 @@ static int make_dir(const char *dir, struct ckpt_err *err)
 	return ck_fail_sys(err, errno, "mkdir", dir);
 }
 
-/* A name that nobody has; ck_free() it. */
+/* An unused name; ck_free() it. */
 static int make_file(struct en_nvme *n, uint32_t rank, char **path_out, struct ckpt_err *err)
 {
 	for (unsigned i = 0; i < MOST_NAMES; i++) {

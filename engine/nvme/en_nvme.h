@@ -30,7 +30,7 @@
 #define EN_NVME_NO_DIRECT 2u
 
 struct en_nvme_opts {
-	const char *dir;	/* on the drive; it is made if what it lies in is there */
+	const char *dir;	/* on the drive; created if its parent exists */
 	uint32_t rank;		/* for the name, while there is one */
 	uint64_t bytes;		/* of the file */
 	uint64_t block;		/* of a request, at most; 0 = 1 MiB; brought to 4 KiB .. 64 MiB */

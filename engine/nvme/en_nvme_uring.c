@@ -102,7 +102,7 @@ static void answer(struct en_nvme *n, uint32_t number, int64_t res)
 	u->free[u->nfree++] = number;
 }
 
-/* The ring takes nothing any more: whoever waits is told, now and from now on. */
+/* The ring accepts nothing any more: waiting callers get the error, now and later. */
 static void fail_all(struct en_nvme *n)
 {
 	struct en_uring *u = n->uring;

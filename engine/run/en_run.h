@@ -113,7 +113,7 @@ struct en_ran {
 	bool was_over;		/* it began after its last step: nothing was trained */
 	bool has_eval;		/* of the state of such a run */
 	double eval_loss;
-	bool left;		/* 'grace_ms' were over before the save was, which goes on in
+	bool left;		/* 'grace_ms' were over before the save, which continues in
 				 * memory of the run's: end the process by en_comm_abort() */
 	struct ckpt_saved saved;	/* the last save */
 	uint64_t saves;

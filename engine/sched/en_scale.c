@@ -182,7 +182,7 @@ int en_scale_load(struct en_scale *s, const struct ckpt_save_scaler *from, struc
 
 /* ---- from a checkpoint ---- */
 
-/* What is not there (other versions, stage 0) stays as it is. */
+/* What is missing (other versions, stage 0) is unchanged. */
 static int want_int(struct ckpt_values *values, const char *path, int64_t *io, struct ckpt_err *err)
 {
 	struct ckpt_err local = { 0 };

@@ -5,7 +5,7 @@
  * the whole step is known and *before* gradients are divided by it, and they are divided by the new
  * one: as in DeepSpeed, the update of a step at which the scale grows sees gradients half as
  * large.  On an overflow nothing else of the step happens: weights, moments, Adam's count and
- * the schedule stand still; steps and samples count on.
+ * the schedule do not advance; steps and samples do.
  *
  * Pure; no memory.  docs/ztrain/schedules.md, section "Loss scale".
  */
@@ -46,7 +46,7 @@ int en_scale_init_config(struct en_scale *s, const struct en_settings *set,
 			 enum en_ds_version version, struct ckpt_err *err);
 
 /*
- * A step is over.  CKPT_E_LIMIT if it overflowed at the smallest scale: the run cannot go on, and
+ * A step is over.  CKPT_E_LIMIT if it overflowed at the smallest scale: the run cannot continue, and
  * 's' is as it was.  A fixed scale never fails here.
  */
 int en_scale_update(struct en_scale *s, bool overflow, struct ckpt_err *err);
@@ -55,7 +55,7 @@ int en_scale_update(struct en_scale *s, bool overflow, struct ckpt_err *err);
 void en_scale_save(const struct en_scale *s, struct ckpt_save_scaler *out);
 
 /*
- * Go on as a checkpoint says.  DeepSpeed saves the scaler as an object and goes on with it,
+ * Continue from a checkpoint.  DeepSpeed saves the scaler as an object and continues with it,
  * settings and all; so what the file has replaces the settings of this run, but for what a file
  * does not hold: consecutive (in struct ckpt_save_scaler) and the version.  A checkpoint with a
  * scaler of the other sort (fixed, dynamic) is CKPT_E_MISMATCH, values out of range are

@@ -1,7 +1,7 @@
 /*
  * en_sched.c -- the rates; see en_sched.h.
  *
- * Operations stand in the order in which DeepSpeed (runtime/lr_schedules.py, releases 0.16.9,
+ * Operations are in the order in which DeepSpeed (runtime/lr_schedules.py, releases 0.16.9,
  * 0.18.9 and 0.19.8) and transformers (optimization.py, 5.17.0) do them, so that results differ by
  * no more than the C library's log and cos from theirs.  DeepSpeed counts i = done - 1: its
  * scheduler steps after the update, so updates 1 and 2 both run at the beginning of the warm-up.
@@ -106,7 +106,7 @@ static double cycle_factor(const struct en_sched *s, double b)
 				    : (whole - at) * stairs / s->second) / stairs;
 }
 
-/* Intervals of decay behind the cycle, of which i is an update; 0 = it does not decay. */
+/* Intervals of decay after the cycle, of which i is an update; 0 = it does not decay. */
 static double decay_intervals(const struct en_sched *s, double i)
 {
 	return s->decay_size == 0 ? 0 : (i - (s->first + s->second) + 1) / s->decay_size;

@@ -27,7 +27,7 @@
 #define EN_SCHED_GROUPS 16
 
 enum en_sched_kind {
-	EN_SCHED_NONE = 1,	/* the optimizer's own rate, for ever */
+	EN_SCHED_NONE = 1,	/* the optimizer's own rate, constant */
 	/* DeepSpeed's */
 	EN_SCHED_WARMUP, EN_SCHED_WARMUP_DECAY, EN_SCHED_WARMUP_COSINE, EN_SCHED_RANGE_TEST,
 	EN_SCHED_ONE_CYCLE,
@@ -108,7 +108,7 @@ void en_sched_advance(struct en_sched *s);
 int en_sched_state(const struct en_sched *s, struct ck_buf *buf, struct ckpt_err *err);
 
 /*
- * Go on where a state stands; either form is taken, whichever the schedule is.  As torch does it,
+ * Continue from a state; either form is accepted, whichever the schedule is.  As torch does it,
  * base_lrs of a LambdaLR's state replace the rates the optimizer was made with now.  's' is as it
  * was on failure:
  *

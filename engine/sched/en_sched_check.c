@@ -34,7 +34,7 @@ static int check_cycle(const struct en_sched *s, struct ckpt_err *err)
 				return refuse(s, err, hi ? "cycle_max_mom" : "cycle_min_mom", v,
 					      "a beta of Adam must be at least 0 and below 1");
 		}
-	/* Behind the cycle beta1 grows for ever; that it stays a beta is for the run to see. */
+	/* After the cycle beta1 grows without limit; the run checks that it stays a beta. */
 	return 0;
 }
 

@@ -3,7 +3,7 @@
  *
  * DeepSpeed's schedulers save {"last_batch_iteration": i}; a LambdaLR of torch 2.11 everything it
  * has but the optimizer and functions (a partial() of transformers becomes {}, a lambda null). Both
- * are the one number 'done' here, so each goes on from the other's.
+ * are the one number 'done' here, so each continues from the other's.
  */
 #include <math.h>
 #include <stdio.h>

@@ -66,7 +66,7 @@ struct en_offloader_state en_offloader_block(const struct en_offloader *off, uin
 
 /*
  * Tile 't', in any order, best from 0 up; it is in its place until the next one is got.  'fresh':
- * all of these states will be set, and nothing is read.  Of states that are not there, nothing
+ * all of these states will be set, and nothing is read.  Of missing states, nothing
  * comes.  Codes of en_nvme_wait(), also of what was written before.
  */
 int en_offloader_read(struct en_offloader *off, uint64_t t, unsigned states, bool fresh,

@@ -2,7 +2,7 @@
  * kn_copy.c -- a copy that passes by the caches.
  *
  * An ordinary store first reads the line it writes; a streaming store does not, so a copy to
- * memory that nobody reads soon moves two bytes for each instead of three.  memcpy() knows it, but
+ * memory that is not read soon moves two bytes for each instead of three.  memcpy() knows it, but
  * takes to it from some MiB on only, in one call.
  */
 #include <string.h>

@@ -34,7 +34,7 @@ struct kn_ops {
 		    size_t n, struct kn_diff *out);
 };
 
-/* The set in use; chosen on the first call, lent for ever. */
+/* The set in use; chosen on the first call, static. */
 const struct kn_ops *kn_ops_get(void);
 
 #endif

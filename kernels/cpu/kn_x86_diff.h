@@ -5,7 +5,7 @@
  * of several numbers) goes to the definition, block by block.  Sums use the same eight lanes in
  * the same order, so the bits are those of the definition.
  *
- * Patterns are looked at as 32-bit integers; those of 16 bits stand in the low halves.  Without
+ * Patterns are looked at as 32-bit integers; those of 16 bits are in the low halves.  Without
  * their signs they are below 2^31, so the distance of two of them fits 32 bits.
  */
 #ifndef KN_X86_DIFF_H

@@ -148,7 +148,7 @@ static kn_cu_dnn_t point(struct kn_cu_dnn_graph *g, cudnnPointwiseMode_t mode, k
 	return y;
 }
 
-/* -inf where the column lies right of the row */
+/* -inf if the column is right of the row */
 static kn_cu_dnn_t causal(struct kn_cu_dnn_graph *g, kn_cu_dnn_t x, struct kn_cu_dnn_shape shape)
 {
 	kn_cu_dnn_t row = inside(g, CUDNN_DATA_INT32, shape);

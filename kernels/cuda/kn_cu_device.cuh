@@ -190,7 +190,7 @@ template <class T> KN_BOTH float kn_exp(float x)
 #endif
 }
 
-/* 1 / (1 + exp(-x)), with the same bits wherever it stands: the sum is not fused. */
+/* 1 / (1 + exp(-x)), with the same bits at every place: the sum is not fused. */
 template <class T> KN_BOTH float kn_sigmoid(float x)
 {
 #ifdef __CUDA_ARCH__
@@ -213,7 +213,7 @@ struct alignas(16) kn_16b {
 	uint32_t w[4];
 };
 
-/* The elements p[0 .. left); 0 behind them.  'left' may be 0 or less, and anything above 7. */
+/* The elements p[0 .. left); 0 after them.  'left' may be 0 or less, and anything above 7. */
 template <class T, bool VEC> KN_BOTH kn_v8<T> kn_get(const T *p, ptrdiff_t left)
 {
 	kn_v8<T> v;

@@ -73,7 +73,7 @@ KN_DEV float head_rstd(const float lo[KN_V], const float hi[KN_V], const struct 
 }
 
 /*
- * Heads one behind the other: of row 0 its query heads, its key heads, then row 1.  All threads
+ * Heads in sequence: of row 0 its query heads, its key heads, then row 1.  All threads
  * of a warp go through the sums, so those without a head do as the last.
  */
 template <class T, bool VEC, int G, bool NORM>

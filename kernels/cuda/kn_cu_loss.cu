@@ -32,7 +32,7 @@ template <class T> KN_DEV void take(float *top, float *sum, const float v[KN_V])
 	*sum += add;
 }
 
-/* Logits behind the row are -infinity. */
+/* Logits after the row are -infinity. */
 template <class T, bool VEC>
 KN_DEV void unpack(float v[KN_V], const kn_v8<T> &raw, ptrdiff_t left)
 {

@@ -1,7 +1,7 @@
 /*
  * kn_cuda.h -- kernels of training on a GPU: all but matrix products and attention.
  *
- * Pointers are to device memory unless "host" stands by them.  Every call is asynchronous on
+ * Pointers are to device memory unless marked "host".  Every call is asynchronous on
  * 'stream' (a cudaStream_t; NULL: the default stream), may be captured into a graph, allocates
  * nothing and returns 0 or the number of a cudaError_t: that of the launch, or
  * cudaErrorInvalidValue for a type that is none of the three or an odd d.  Counts are elements, 0

@@ -62,7 +62,7 @@ void kn_cu_gemm_free(struct kn_cu_gemm *g);
 
 /*
  * One product, asynchronous on 'stream'.  C is read with KN_GEMM_ADD only, else NULL.  It
- * lies apart from D; in fp32 it may be D itself (then ldc is ldd).  In 16 bits it may not: the
+ * is apart from D; in fp32 it may be D itself (then ldc is ldd).  In 16 bits it may not: the
  * algorithms that cuBLASLt 13.1 chooses on an H200 then gave wrong sums.  D overlaps nothing else.
  * The first call of a shape asks cuBLASLt for its choice on the host; later ones only launch.
  * Pointers and rows need no more alignment than their elements; below 16 bytes it is slower, and

@@ -1,5 +1,5 @@
 /*
- * kn_ref.h -- the plain definitions behind kn.h: what every variant is compared with.
+ * kn_ref.h -- the plain definitions of kn.h: what every variant is compared with.
  * Same arguments, same contracts, no dispatch.
  */
 #ifndef KN_REF_H

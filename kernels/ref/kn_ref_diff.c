@@ -52,7 +52,7 @@ size_t kn_num_size(enum kn_num type)
 	return size_of(type);
 }
 
-/* The sizes stand there so that each is a load. */
+/* The sizes are constants so that each is a load. */
 static inline uint64_t bits_of(enum kn_num type, const uint8_t *p)
 {
 	uint64_t v64;
@@ -191,7 +191,7 @@ static inline bool is_integer(enum kn_num type)
 	return type >= KN_NUM_I8 && type <= KN_NUM_U64;
 }
 
-/* A block as doubles; what lies behind its end is 0. */
+/* A block as doubles; elements after its end are 0. */
 static inline void widen(enum kn_num type, const uint8_t *p, size_t n, double out[BLOCK])
 {
 	const size_t size = size_of(type);

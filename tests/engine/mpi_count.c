@@ -1,5 +1,5 @@
 /*
- * mpi_count.c -- stands between the table of collectives and MPI, and counts.
+ * mpi_count.c -- between the table of collectives and MPI: counts.
  *
  * Every MPI has its functions under a second name, PMPI_..., so that a program can define the first
  * one itself.  Linked into the test program only.

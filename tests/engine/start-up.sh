@@ -8,7 +8,7 @@ set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
 program=${ZCKPT_BUILD:-$root/build}/tests/engine/mpi_comm
 ranks=${1:-8} runs=${2:-7}
-[ -x "$program" ] || { echo "$program is not there (make tests, ZCKPT_BUILD)" >&2; exit 1; }
+[ -x "$program" ] || { echo "$program is missing (make tests, ZCKPT_BUILD)" >&2; exit 1; }
 middle() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 # job MODE: seconds of a whole job; what it said is in 'said'
 job() {

@@ -1,6 +1,6 @@
 """Strangers at the meeting of ranks, and a rank that does what docs/ztrain/rendezvous.md says.
 
-usage: stranger.py job PORT                          a rank 0 that welcomes whoever comes, without a proof;
+usage: stranger.py job PORT                          a rank 0 that accepts any rank, without a proof;
                                                      prints the job of the hello
        stranger.py old PORT SIZE                     a hello of the first version, of rank 1 of SIZE
        stranger.py silent PORT N                     N connections; every second one sends half a hello;

@@ -155,7 +155,7 @@ void te_same_setting(struct te_expected *x, const char *file, const struct en_co
 	x->compared++;
 }
 
-/* optimizer_params, scheduler_params: what stands in the file, as it stands there. */
+/* optimizer_params, scheduler_params: the values in the file, unchanged. */
 static void same_params(struct te_expected *x, const char *file, const struct en_config *cfg,
 			const char *block, const struct en_node *want)
 {

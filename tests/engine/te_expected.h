@@ -15,7 +15,7 @@ struct te_expected {
 	unsigned compared;		/* settings, so far */
 };
 
-/* From here on the folder of the configurations is the working one. 0, or -1: not there. */
+/* From here on the folder of the configurations is the working one. 0, or -1: missing. */
 int te_expected_load(struct te_expected *x);
 void te_expected_release(struct te_expected *x);
 

@@ -58,7 +58,7 @@ static int meet(struct team *t, struct ckpt_err *err)
 	return -CKPT_E_CANCELED;
 }
 
-/* What every rank brought is in p[]; nobody takes it away before the next meeting. */
+/* What every rank brought is in p[]; no rank removes it before the next meeting. */
 static int join(struct en_comm *comm, const void *p, struct ckpt_err *err)
 {
 	struct team *t = team_of(comm);

@@ -200,7 +200,7 @@ static char *text_of(const char *path)
 	return text;
 }
 
-/* Events of a thread stand behind each other, and all ranks are there. */
+/* Events of a thread follow each other, and all ranks are there. */
 static uint32_t check_trace(const char *path, uint32_t ranks)
 {
 	char *text = text_of(path);

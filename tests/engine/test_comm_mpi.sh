@@ -3,7 +3,7 @@
 #
 # Ranks of a real MPI, or with "tcp" ranks without one (tests/lib/run/envrun), through the engine's table
 # of collectives (tests/engine/mpi_comm.c).  If this fails, ranks train on other numbers than one
-# rank does, the counters tell stories, or a job with a dead rank stands still until somebody looks.
+# rank does, the counters are wrong, or a job with a dead rank hangs until a person looks.
 #
 #   results      1, 2, 3, 4, 5, 7 and 8 ranks: every collective bit for bit as a plain loop has it,
 #                three chunks and none, in place, seven at once in any order
@@ -22,7 +22,7 @@ if [ "${1:-}" = tcp ]; then mpirun=$root/tests/lib/run/envrun tcp=1; fi
 program=${ZCKPT_BUILD:-$root/build}/tests/engine/mpi_comm
 skip() { echo "$1" >&2; exit 77; }
 [ $tcp = 1 ] || command -v "${MPIRUN:-mpirun}" > /dev/null 2>&1 || skip 'no mpirun here (tools/deps.sh --mpi)'
-[ -x "$program" ] || skip "$program is not there: built without MPI"
+[ -x "$program" ] || skip "$program is missing: built without MPI"
 work=$(mktemp -d "${TMPDIR:-/tmp}/zckpt-comm.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
@@ -90,7 +90,7 @@ judge() {
 	elif [ $mpich = 1 ] && [ "$signal" = 9 ] && [ "$status" != 0 ] && ! ls "$dir"/said.* > said 2>&1; then
 		good	# mpirun was faster
 	elif [ "$named" = 0 ]; then
-		bad "$dir/out" "$what: nobody names it"
+		bad "$dir/out" "$what: no rank names it"
 	elif [ $others != 0 ]; then
 		bad "$dir/out" "$what: $others name other ranks only"
 	else

@@ -1,5 +1,5 @@
 /*
- * Accelerate files beyond those of users: what is refused and why, what the launch is told, and
+ * Accelerate files beyond those of users: what is refused and why, what the launch gets, and
  * what the one screen says of it all.
  */
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /*
  * Who a process is and which GPU it takes. If this goes wrong under SLURM, all ranks compute on GPU
- * 0, or the run ends with "invalid device ordinal" and nobody knows why.
+ * 0, or the run ends with "invalid device ordinal" without a reason.
  */
 #include <setjmp.h>
 #include <stdarg.h>

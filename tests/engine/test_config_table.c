@@ -57,7 +57,7 @@ static const struct en_verdict *refusal(const struct en_config *cfg, bool theirs
 	return NULL;
 }
 
-/* Numbers of DeepSpeed's own message: what stands behind "world_size ". */
+/* Numbers of DeepSpeed's own message: what follows "world_size ". */
 static void same_numbers(const char *file, const char *message, const struct en_config *cfg)
 {
 	static const char mark[] = "* world_size ";

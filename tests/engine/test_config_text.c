@@ -1,5 +1,5 @@
 /*
- * How the texts of configurations become values. What PyYAML and hjson made of each text stands in
+ * How the texts of configurations become values. What PyYAML and hjson made of each text is in
  * tests/fixtures/config-*.inc (tests/interop/config_cases.py asks them); if we read one otherwise,
  * a run has other settings than the same file gives elsewhere.
  */
@@ -67,7 +67,7 @@ static void yaml_scalars_have_pyyamls_types(void **state)
 	}
 }
 
-/* The text without a byte behind it, so that a sanitizer sees a read too far. */
+/* The text without a byte after it, so that a sanitizer sees a read too far. */
 static int read_json(struct ck_arena *arena, const char *text, struct en_node **out,
 		     struct ckpt_err *err)
 {

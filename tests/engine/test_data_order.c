@@ -1,7 +1,7 @@
 /*
  * Which rows a unit takes.
  *
- * If this is wrong, some rows are seen twice an epoch and others never, or a run that goes on at
+ * If this is wrong, some rows are seen twice an epoch and others never, or a run that resumes at
  * another world size learns from what it has learnt already; the loss looks fine.
  */
 #include <setjmp.h>

@@ -290,7 +290,7 @@ static void made_up_rows_are_the_same_every_time(void **state)
 	en_source_close(b);
 }
 
-/* Everything a user may hand over by mistake, and the words that tell what it is. */
+/* Everything a user may hand over by mistake, and the words that say what it is. */
 static void wrong_files_are_named_with_row_and_cause(void **state)
 {
 #define T(s) s, sizeof(s) - 1

@@ -1,7 +1,7 @@
 /*
  * Units of a run, its state, and files that want to do harm.
  *
- * If this is wrong, a run that goes on takes rows again that it has had, or a file from elsewhere
+ * If this is wrong, a resumed run takes rows again that it has had, or a file from elsewhere
  * ends the process.
  */
 #include <setjmp.h>

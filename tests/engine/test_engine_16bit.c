@@ -1,7 +1,7 @@
 /*
  * test_engine_16bit.c -- computation in bf16 and fp16 against fp32.
  *
- * If this is wrong, training in 16 bits drifts, or overflow is not seen.  bf16 is held against
+ * If this is wrong, training in 16 bits drifts, or overflow is not seen.  bf16 is compared with
  * transformers' fp32 by the limits of the fixtures; fp16, which has eight times the precision,
  * by limits that are an eighth.
  */

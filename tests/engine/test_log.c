@@ -1,7 +1,7 @@
 /*
  * The log of a run.
  *
- * If it is wrong, a run that was killed and went on has steps twice in its curve or a line that no
+ * If it is wrong, a run that was killed and resumed has steps twice in its curve or a line that no
  * program reads, and a log of another run may be cut.
  */
 #include <setjmp.h>
@@ -190,13 +190,13 @@ static void a_run_that_goes_on_has_each_step_once(void **state)
 		assert_int_equal(found.cut_bytes, cut);
 		free(text);
 	}
-	/* A log that ends before the step: the caller is told. */
+	/* A log that ends before the step: the caller is informed. */
 	t_file_write(path, whole, (size_t)(strchr(whole, '\n') + 1 - whole));
 	text = write_steps(10, 11, 11, &found);
 	assert_int_equal(found.last_step, 1);
 	assert_int_equal(found.cut_bytes, 0);
 	free(text);
-	/* Zeros behind the end, as after a power cut; more than a line may have. */
+	/* Zeros after the end, as after a power cut; more than a line may have. */
 	torn = t_alloc(strlen(whole) + 200000);
 	memset(torn, 0, strlen(whole) + 200000);
 	memcpy(torn, whole, strlen(whole));
@@ -269,7 +269,7 @@ static void files_that_are_no_log_are_left_alone(void **state)
 	assert_int_equal(en_log_open(&log, "/nowhere/x", 0, NULL, NULL), -CKPT_E_NOTFOUND);
 }
 
-/* Zeros that were believed to be the end, and lines behind them. */
+/* Zeros that were believed to be the end, and lines after them. */
 static void lines_behind_zeros_are_not_taken_for_the_end(void **state)
 {
 	struct en_log *log = NULL;
@@ -306,7 +306,7 @@ static void two_writers_and_steps_back_are_refused(void **state)
 	assert_int_equal(en_log_close(a, NULL), 0);
 }
 
-/* The disk fills, a call fails, a write moves one byte: lines are whole, or not there. */
+/* The disk fills, a call fails, a write moves one byte: lines are whole or missing. */
 static void failing_calls_leave_whole_lines(void **state)
 {
 	static const enum t_fault_kind kinds[] = {
@@ -388,7 +388,7 @@ static void half_a_line_is_cut_off_at_once(void **state)
 	text = text_of(path);
 	assert_string_equal(text, whole);
 	free(text);
-	/* And it can go on, with the step that failed or a later one. */
+	/* And it can continue, with the step that failed or a later one. */
 	assert_int_equal(en_log_write(log, &s4, NULL), 0);
 	assert_int_equal(en_log_close(log, NULL), 0);
 	text = text_of(path);
@@ -398,7 +398,7 @@ static void half_a_line_is_cut_off_at_once(void **state)
 	free(whole);
 }
 
-/* Whatever stands in the file: opened, or left as it is with a sentence. */
+/* Whatever is in the file: opened, or left unchanged with a sentence. */
 static void damaged_logs_are_cut_or_left(void **state)
 {
 	uint64_t rng = 7;

@@ -2,7 +2,7 @@
  * Loss scales against DeepSpeed's own.
  *
  * If they are wrong, a fp16 run skips other steps than the same run under DeepSpeed, and one that
- * goes on from a checkpoint overflows its first steps away.
+ * resumes from a checkpoint overflows its first steps away.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /*
- * The file of states on a drive: what is written is read again, whoever does it, also when
+ * The file of states on a drive: what is written is read again, by any method, also when
  * requests end short, are interrupted or fail; a full disk is found at the start, and nothing is
- * left behind.  If this fails, an optimizer trains with other moments than it had.
+ * left.  If this fails, an optimizer trains with other moments than it had.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -183,7 +183,7 @@ static void a_failed_request_is_told_by_its_transfer(void **state)
 		f = (struct fault){ .every = 1, .res = -ENOSPC, .read = true };
 		memset(&err, 0, sizeof(err));
 		en_nvme_begin(n, &again, false, a, 60 * PAGE, 3 * PAGE);
-		en_nvme_begin(n, &bad, false, b, 0, 9 * PAGE);	/* nobody waits */
+		en_nvme_begin(n, &bad, false, b, 0, 9 * PAGE);	/* no caller waits */
 		assert_int_equal(en_nvme_wait(n, &again, &err), -CKPT_E_NOSPACE);
 		en_nvme_close(n);
 		free(a);

@@ -171,7 +171,7 @@ wrong 'the secret has 5 bytes, expected 16 to 4096' ZTRAIN_SECRET=short
 wrong 'the secret cannot be read: No such file' ZTRAIN_SECRET_FILE=none
 wrong 'the secret is not a regular file' "ZTRAIN_SECRET_FILE=$PWD"
 
-# ---- the folder of the host's secret, which another user made: without it whoever comes is believed
+# ---- the folder of the host's secret, which another user made: without it any rank is accepted
 # Of a /tmp of its own, since others here meet too.  The program may be below /tmp itself, and is
 # reached by a descriptor.
 if unshare -rm mount -t tmpfs none /tmp 2> said; then

@@ -50,7 +50,7 @@ static bool is_in(const struct again *a, const char *key)
 	return cJSON_GetObjectItem(cJSON_GetObjectItem(a->r.run, "config"), key) != NULL;
 }
 
-/* Of torch's runs there is none: what they did, as DeepSpeed would be told. */
+/* Of torch's runs there is none: what they did, as DeepSpeed would get it. */
 static char *config_text(const struct again *a)
 {
 	const cJSON *config = cJSON_GetObjectItem(a->r.run, "config");

@@ -1,8 +1,8 @@
 /*
  * Learning rates against DeepSpeed's and transformers' own.
  *
- * If they are wrong, a run that goes on from a DeepSpeed checkpoint warms up twice or never decays;
- * nobody is told, and the loss ends a little higher.
+ * If they are wrong, a run resumed from a DeepSpeed checkpoint warms up twice or never decays;
+ * no message appears, and the loss ends a little higher.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -327,7 +327,7 @@ static void states_are_written_and_taken_as_torch_does(void **state)
 	assert_int_equal(en_sched_load(&other, buf.p, buf.len, &err), 0);
 	for (uint32_t g = 0; g < 2; g++)
 		assert_true(en_sched_lr(&other, g) == en_sched_lr(&s, g));
-	/* A run that changes to a scheduler of DeepSpeed goes on at the same update. */
+	/* A run that changes to a scheduler of DeepSpeed continues at the same update. */
 	assert_int_equal(ds(&other, "WarmupLR", NULL, 19, &err), 0);
 	assert_int_equal(en_sched_load(&other, buf.p, buf.len, &err), 0);
 	assert_int_equal(other.done, 7);

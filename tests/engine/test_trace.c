@@ -45,7 +45,7 @@ static void rows_go_on(void **state)
 		assert_true(s[i].from >= 0 && s[i].to >= s[i].from);
 	en_trace_free(t);
 	en_trace_free(NULL);
-	/* nobody wants to know */
+	/* no trace is wanted */
 	en_trace_next(NULL, EN_TRACE_HOST, "x", 0);
 	en_trace_end(NULL, en_trace_begin(NULL, EN_TRACE_HOST, "x", 0));
 	en_trace_wait(NULL, "x", 0);
@@ -155,7 +155,7 @@ static bool has(const char *text, const char *name, const char *cat, const char 
 	return strstr(text, event) != NULL;
 }
 
-/* What overlaps stands on threads of its own; what follows goes back to the first. */
+/* What overlaps is on threads of its own; what follows goes back to the first. */
 static void what_overlaps_has_threads(void **state)
 {
 	static const struct en_span s[] = {

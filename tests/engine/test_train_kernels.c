@@ -151,7 +151,7 @@ static void matrix_products_of_bf16(void **state)
 	one_gemm(0, 0, 0, 0, BF16);
 }
 
-/* Rows of a larger matrix: what lies beside them stays. */
+/* Rows of a larger matrix: what is beside them is unchanged. */
 static void matrix_products_keep_to_their_columns(void **state)
 {
 	struct te_array a = te_random(7 * 9, 1, KN_BF16, &seed);

@@ -78,7 +78,7 @@ echo '{"zero_optimization": {"stage": 9}}' > odd.json
 "$ztrain" --model "$models/llama3" --config odd.json > said 2>&1
 { [ $? = 1 ] && grep -q 'stage' said; } && good || bad 'stage 9 is refused by its name'
 
-# SIGTERM after the first steps: saved there, and it goes on from there.
+# SIGTERM after the first steps: saved there, and resumed from there.
 "$ztrain" --model "$models/qwen3_tied" --config z2.json --steps 100000 --seq 33 --save term --exact \
 	> said 2>&1 &
 pid=$!

@@ -2,16 +2,16 @@
 # usage: test_ztrain_deaths.sh ['RANK SIGNAL PHASE STEPS N GO_ON'...]
 #
 # Ranks of ztrain that stop or die in the midst of a run of 4.  If this fails, a job with a dead
-# rank stands still until somebody looks, nobody says which rank it was, or what is left on the
-# disk is not a run that goes on with the same bits.
+# rank hangs until a person looks, no message names the rank, or what is left on the
+# disk is not a run that resumes with the same bits.
 #
 # A rank sends itself SIGSTOP or SIGKILL at an event that tests/engine/watch.h names: in a layer's
 # forward pass, between messages of a reduce-scatter, when a save begins, as it puts and writes its
 # part, and as it waits for the last save.  Then
 #
 #   time      mpirun ends in time, with a status that is not 0, and leaves no process
-#   names     whoever says something names the rank; of a killed one either mpirun does, or, where
-#             it is told to go on (Open MPI), the ranks do
+#   names     every rank that prints something names the rank; of a killed one either mpirun does, or, where
+#             it is configured to continue (Open MPI), the ranks do
 #   disk      each step that is there is whole to the last byte, and so is that of 'latest'
 #   bits      resumed from there, the run ends with the norms, losses and digest of one undisturbed,
 #             and takes away what was left
@@ -61,7 +61,7 @@ job() {
 mkdir base
 job base 2 --steps 6 > base/out 2>&1 || skip "mpirun does not run here: $(tail -n 1 base/out base/said.0)"
 want=$(digest base/s)
-[ "$(grep -c '^step' base/out)" = 6 ] || bad base 'the run that nobody disturbs'
+[ "$(grep -c '^step' base/out)" = 6 ] || bad base 'the undisturbed run'
 
 # fall FOLDER RANK SIGNAL PHASE STEPS N GO_ON
 fall() {
@@ -95,7 +95,7 @@ torn() {
 	done
 	[ ! -e "$1/s/latest" ] || [ -d "$1/s/$(cat "$1/s/latest")" ] || echo "latest is $(cat "$1/s/latest")"
 }
-# again FOLDER WORDS: goes on, and ends as the base
+# again FOLDER WORDS: resumes, and ends as the base
 again() {
 	local dir=$1
 	local n
@@ -122,7 +122,7 @@ judge() {
 	local what="rank $2 gets signal $3 in $4 $6 after $5 steps"
 	# (pid 1, stopped), rank 1 (pid 2, gone) | ranks 1, 3 of 4 did not | rank 0 did not
 	local name="\(from\|by\|to\|responding:\) ranks\? \([^;]*, \)\?$rank (pid\|ranks\? \([0-9]*, \)*$rank\(, [0-9]*\)* of 4 did not\|rank $rank did not"
-	[ "$7" = 0 ] || what="$what, and mpirun goes on"
+	[ "$7" = 0 ] || what="$what, and mpirun continues"
 	read -r status ms < "$dir/end"
 	[ "$ms" -le "$slowest" ] || slowest=$ms
 	for f in "$dir"/said.*; do
@@ -135,7 +135,7 @@ judge() {
 	elif [ "$status" = 0 ] && [ "$7" = 0 ]; then
 		bad "$dir" "$what: status 0"
 	elif [ $said = 0 ] && [ "$mpich$signal" != 19 ]; then
-		bad "$dir" "$what: nobody names it"
+		bad "$dir" "$what: no rank names it"
 	elif [ $silent != 0 ]; then
 		bad "$dir" "$what: $silent name other ranks only"
 	elif left "$dir" >> "$dir/out"; then

@@ -2,7 +2,7 @@
 # usage: test_ztrain_out.sh
 #
 # What comes out of ztrain: a folder of weights that is the saved step, converted, at any number of
-# ranks; and the tokens that a model goes on with.  If this fails, what is handed out is not what
+# ranks; and the tokens that a model continues with.  If this fails, what is handed out is not what
 # was trained.
 set -u
 # shellcheck source=tests/engine/ztrain.sh
@@ -93,7 +93,7 @@ train key2 1 z3-true --export key2-hf && [ ! -e key2/weights ] &&
 train key3 1 z3-false && [ ! -e key3/weights ] && good || bad 'false: nothing that nobody asked for'
 train key4 1 z2-true && [ ! -e key4/weights ] && good || bad 'the key is of stage 3'
 train key5 1 z3-true --stop-at 1 && [ ! -e key5/weights ] && good || bad 'not in the middle of a run'
-must 'a run that goes on, with weights in its folder' \
+must 'a resumed run, with weights in its folder' \
 	"$ztrain" --model "$models/qwen3_tied" --config z3-true.json --steps 3 --seq 17 --save key --resume auto
 
 # Calls that cannot be; nothing is trained for them.

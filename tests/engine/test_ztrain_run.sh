@@ -1,8 +1,8 @@
 #!/bin/bash
 # usage: test_ztrain_run.sh
 #
-# What ztrain does around its steps, from the outside.  If this fails, a run was told something that
-# did not happen, or did something it was not told to.
+# What ztrain does around its steps, from the outside.  If this fails, ztrain reported something that
+# did not happen, or did something it was not asked to.
 #
 #   eval      held-out rows: the same bits at 1, 2 and 3 ranks, and after resuming; not trained on
 #   loss      the mean over tokens is another sum than the mean of means, and as exact
@@ -101,7 +101,7 @@ rm -r run/global_step6
 printf '{"step": 7, "lo' >> run.jsonl
 train 1 --accumulation 2 --steps 6 --save run --resume auto --log run.jsonl || bad 'log, going on'
 strip() { sed 's/"seconds.*//' "$1"; }
-diff <(strip whole.jsonl) <(strip run.jsonl) > said && good || bad 'the log of a run that went on has each step once'
+diff <(strip whole.jsonl) <(strip run.jsonl) > said && good || bad 'the log of a resumed run has each step once'
 train 1 --accumulation 2 --steps 6 --log run.jsonl
 { [ $? = 1 ] && grep -q run.jsonl said; } && good || bad 'a new run does not write into an old log'
 
@@ -138,7 +138,7 @@ wait $pid
 rc=$?
 [ $rc = 0 ] && has_text 'given up, and saved as before it' 'stopped by a signal after step 0' || bad "SIGTERM: status $rc"
 "$zckpt" verify -q term > said 2>&1 && good || bad 'what was saved'
-train 1 --accumulation 4 --steps 3 --save term --resume auto || bad 'it goes on'
+train 1 --accumulation 4 --steps 3 --save term --resume auto || bad 'it is resumed'
 diff micro steps > said && good || bad 'from where it was'
 
 # ---- launch
@@ -149,7 +149,7 @@ has_text 'alone' 'rank 0 of 1 on'
 CUDA_VISIBLE_DEVICES=7 "$ztrain" --check-launch > said 2>&1 && bad 'an ERROR line, and status 0'
 has_text 'a list that hides every GPU' 'ERROR'
 
-# as deepspeed's launcher sets it, whatever the host has; a build without CUDA goes on, and says so once
+# as deepspeed's launcher sets it, whatever the host has; a build without CUDA continues, and says so once
 if ! ls /dev/nvidia[0-9]* > devices 2>&1 && "$ztrain" --device cuda --model "$models/qwen3" --random --lr 1e-3 --steps 0 2>&1 | grep -q 'without CUDA'; then
 	CUDA_VISIBLE_DEVICES=0 train 1 --steps 1 && good || bad 'without CUDA: the variable stops it'
 	has_text 'without CUDA' 'note: runs on CPUs: CUDA_VISIBLE_DEVICES is "0", but this program was built without CUDA'

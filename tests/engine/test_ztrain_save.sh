@@ -1,7 +1,7 @@
 #!/bin/bash
 # usage: test_ztrain_save.sh
 #
-# Saves that go on while a run goes on: after every step, with memory for all of the state and with
+# Saves in the background of a run: after every step, with memory for all of the state and with
 # little of it, each step that was saved is the one at which another run ended.  If this fails, a
 # save holds numbers of the next step, or of none.
 #
@@ -74,7 +74,7 @@ grep -q 'a save writes 9.4 MB per rank through a buffer of 4.2 MB: the other 5.2
 train 1 1 --save all --save-buffer full
 grep -q 'goes through a buffer' said && bad 'a full buffer' || good
 
-# goes on from a step that was saved while it was overtaken
+# resumes from a step that was saved while it was overtaken
 rm -rf all
 train 1 3 --save all --save-every 1 --save-buffer 4MiB || bad 'a run'
 digest all/global_step3 > want
@@ -110,7 +110,7 @@ for w in w1 w2; do
 done
 rm -rf all
 
-# files that cannot have their length: told at the next save or at the end, and nothing is left
+# files that cannot have their length: reported at the next save or at the end, and nothing is left
 for buffer in full 4MiB; do
 	(trap '' XFSZ; ulimit -f 2000; train 1 1 --save all --save-every 1 --save-buffer $buffer)
 	[ $? = 1 ] && grep -q 'File too large' said && good || bad "no room, buffer $buffer"
@@ -119,7 +119,7 @@ for buffer in full 4MiB; do
 	rm -rf all
 done
 
-# a folder that another process does not let go of: that is what is said, not that the save goes on
+# a folder that another process does not let go of: that is what is said, not that the save continues
 if command -v flock > /dev/null; then
 	mkdir -p all/global_step3.zckpt-partial
 	(exec 9< all/global_step3.zckpt-partial; flock 9; exec sleep 30) &
@@ -132,7 +132,7 @@ if command -v flock > /dev/null; then
 	rm -rf all
 fi
 
-# --grace: a save whose syncs take longer is given up, as is said, and does not come to stand there later
+# --grace: a save whose syncs take longer is given up, as is said, and does not appear later
 if command -v strace > /dev/null && strace -o /dev/null true 2> /dev/null; then
 	strace -f -qq -o /dev/null -e trace=fdatasync,fsync,syncfs \
 		-e inject=fdatasync,fsync,syncfs:delay_enter=2s "$ztrain" --device "$device" \
@@ -152,7 +152,7 @@ for wrong in '--save-buffer 1MB' '--save-buffer much' '--save-threads 0' '--save
 	train 1 0 --save all $wrong
 	[ $? = 2 ] && good || bad "$wrong"
 done
-# without --save nothing would be saved, and nobody would say so
+# without --save nothing would be saved, silently
 for wrong in '--save-buffer 8MB' '--save-every 1' '--save-format native' '--grace 30'; do
 	# shellcheck disable=SC2086	# two words
 	train 1 0 $wrong

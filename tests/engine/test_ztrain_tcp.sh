@@ -3,7 +3,7 @@
 #
 # ztrain started without MPI, by the variables of torchrun and deepspeed's launcher.  If this fails,
 # such ranks train each by itself or another run than under mpirun, or a job that was started wrongly
-# waits where nobody comes and does not say why.
+# waits where no rank connects and does not say why.
 #
 #   bits      2, 3 and 4 ranks, stages 0 to 3: losses, norms and digest of one rank (of 3 ranks: of 3
 #             under mpirun), and the counters of ranks under mpirun
@@ -53,7 +53,7 @@ for world in 2 4 3; do
 			diff want steps | head -n 4
 		fi
 		[ $world = 3 ] || continue
-		# what is handed over is the same, whoever carries it
+		# the data is the same, whatever carries it
 		if [ -s counters ] && cmp -s counted counters; then good; else bad "the counters at stage $stage"; diff counted counters; fi
 	done
 done
@@ -77,7 +77,7 @@ rank() {
 says() {
 	local file=$1
 	shift
-	if grep -q -- "$*" "$file"; then good; else cp "$file" said; bad "nobody says: $*"; fi
+	if grep -q -- "$*" "$file"; then good; else cp "$file" said; bad "no rank says: $*"; fi
 }
 rank 0 3 zero & rank 1 3 one & wait $!
 wait
@@ -124,11 +124,11 @@ c, a = s.accept(); c.recv(4096); c.send(b"HTTP/1.0 400 Bad Request\r\n\r\n" + b"
 	says one 'a program answers that is not ztrain'
 	rank 0 2 zero
 	says zero "rendezvous port $port is in use"
-	# a store of torchrun's there, as far as ranks know: they meet behind it
+	# a store of torchrun's there, as far as ranks know: they meet at a later port
 	if rank 0 2 zero TORCHELASTIC_RUN_ID=c TORCHELASTIC_USE_AGENT_STORE=True & rank 1 2 one TORCHELASTIC_RUN_ID=c \
 		TORCHELASTIC_USE_AGENT_STORE=True && wait $!; then good; else bad 'beside a program at MASTER_PORT'; fi
 	says zero 'rank 1 of 2'
-	# a stranger who says nothing, or nonsense, is no rank and holds nobody up
+	# a stranger who says nothing, or nonsense, is no rank and delays no rank
 	kill $other
 	wait $other 2> /dev/null
 	rank 0 2 zero MASTER_ADDR=localhost PATIENCE=20 &

@@ -4,7 +4,7 @@
 # What ranks of ztrain send: what `ztrain --counters` says is what MPI was handed (between them
 # stands tests/engine/watch_mpi.c), to the byte and the message, on every rank and for every kind,
 # and it is what docs/ztrain/collectives.md works out of the model, the stage and the steps.  If
-# this fails, the counters tell stories, or a stage sends more than it should.
+# this fails, the counters are wrong, or a stage sends more than it should.
 #
 # Stages 0 to 3 at 2, 3, 4 and 8 ranks, of a tied model with two micro-batches a step; at 4 ranks
 # also of one that is large enough for the padding not to matter, as a table.  ZCKPT_LONG=1: in

@@ -128,7 +128,7 @@ stat -c '%i' same/global_step8/* > after; cmp -s before after && good || bad 'an
 train --steps 10 --save same --resume ./same && rm same/latest && train --steps 10 --save same --resume auto && good ||
 	bad 'another spelling: it is called another run'
 
-# ids that are none are not taken over: what stands in them would be keys of the next step
+# ids that are none are not taken over: their text would be keys of the next step
 if command -v python3 > /dev/null; then
 	train --steps 2 --save forged --save-format deepspeed || bad 'a run, deepspeed'
 	python3 - forged/global_step2/mp_rank_00_model_states.pt <<'END_OF_SCRIPT' || bad 'a forged id'

@@ -42,7 +42,7 @@ static ssize_t pass_write(int fd, const void *p, size_t n, off_t off)
 	return real_pwrite(fd, p, n, off);
 }
 
-/* Before main(): the launcher has told the rank. */
+/* Before main(): the launcher has set the rank. */
 __attribute__((constructor)) static void read_plan(void)
 {
 	const char *text = getenv("WATCH_FALL");

@@ -62,7 +62,7 @@ WRAP(EN_COMM_BARRIER, en_comm_barrier,
      (struct en_comm * comm, struct en_collective **work_out, struct ckpt_err *err),
      (comm, work_out, err))
 
-/* What ranks say of themselves while the table opens is counted by nobody. */
+/* What ranks send while the table opens is not counted. */
 WATCH_WRAP(int, en_comm_mpi_open,
 	   (uint32_t timeout_ms, struct en_comm **comm_out, struct ckpt_err *err))
 {

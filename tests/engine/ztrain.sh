@@ -22,7 +22,7 @@ zckpt=${ZCKPT:-$root/build/zckpt}
 models=${ZCKPT_FIXTURES:-$root/build/fixtures}/model/models
 mpirun=$root/tests/lib/run/mpirun
 skip() { echo "$1" >&2; exit 77; }
-[ -x "$ztrain" ] || skip "$ztrain is not there"
+[ -x "$ztrain" ] || skip "$ztrain is missing"
 work=$(mktemp -d "${TMPDIR:-/tmp}/zckpt-$(basename "$0" .sh).XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
@@ -30,7 +30,7 @@ cd "$work" || exit 1
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"	# MPI's own leaks are not ours
 failed=0 passed=0
 
-need_models() { [ -d "$models" ] || skip "$models is not there (make fixtures)"; }
+need_models() { [ -d "$models" ] || skip "$models is missing (make fixtures)"; }
 has_mpirun() { command -v "${MPIRUN:-mpirun}" > /dev/null 2>&1; }
 has_ranks() { has_mpirun && "$ztrain" --version | grep -q MPI; }
 need_ranks() {
@@ -39,7 +39,7 @@ need_ranks() {
 }
 need_watched() {
 	[ "${ZCKPT_START:-mpi}" = tcp ] || has_mpirun || skip 'no mpirun here (tools/deps.sh --mpi)'
-	[ -x "$watched" ] || skip "$watched is not there: built without MPI"
+	[ -x "$watched" ] || skip "$watched is missing: built without MPI"
 }
 good() { passed=$((passed + 1)); }
 bad() {

@@ -1,6 +1,6 @@
 """usage: gpu_times.py FILE.csv [FIRST-STEP]
 
-Where a training step's time goes on a GPU, from what gpu_times.c wrote: the steps are told apart by
+Where a training step's time goes on a GPU, from what gpu_times.c wrote: the steps are separated by
 the optimizer's kernel.  Per kind of work: ms a step, kernels a step; for the stream that computes:
 how long it stood still, and what stood before the gaps.
 """

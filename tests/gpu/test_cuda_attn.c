@@ -243,7 +243,7 @@ static void back(const struct kn_cu_attn *a, const struct setup *x, void *work)
 	       "kn_cu_attn_back");
 }
 
-/* Runs both directions twice and tells how many of o, lse, dq, dk, dv differ. */
+/* Runs both directions twice and returns how many of o, lse, dq, dk, dv differ. */
 static int twice(const struct kn_cu_attn *a, const struct setup *x, void *work)
 {
 	static const int of[] = {O, DQ, DK, DV};

@@ -63,7 +63,7 @@ static void operands_release(struct operands *o)
 	free(o->hc);
 }
 
-/* Largest error in units of what is allowed; what lies between rows must still be 0xff. */
+/* Largest error in units of what is allowed; bytes between rows must still be 0xff. */
 static double worst_of(const struct kn_cu_mm *mm, float alpha, const struct operands *o, size_t ldc,
 		       const void *d)
 {

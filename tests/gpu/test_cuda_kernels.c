@@ -299,7 +299,7 @@ static void heads_forward(struct heads *h)
 			kn_ref_rmsnorm(x, rstd, x, key ? h->wk.d : h->wq.d, s->rows * heads, s->d,
 				       (double)s->eps);
 		kn_ref_rope(x, h->cos.d, h->sin.d, s->rows, 0, s->tokens, heads, s->d, 1);
-		/* what lies between rows stays */
+		/* bytes between rows are unchanged */
 		memcpy(want, was->d, was->n * sizeof(*want));
 		place(want, x, s->rows, ld, 0, n);
 		tg_near(key, key ? "k" : "q", want, was->n, s->type, s->type,

@@ -80,7 +80,7 @@ static int step(struct en_zero *z, uint64_t k, struct ckpt_err *err)
 	return rc ? rc : en_zero_update(z, hyper, k + 1, norm > 1 ? (float)(1 / norm) : 1, err);
 }
 
-/* ---- states: of each piece the three, one behind the other ---- */
+/* ---- states: of each piece the three, in sequence ---- */
 
 static uint64_t elements(const struct en_zero *z)
 {

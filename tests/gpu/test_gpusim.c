@@ -173,7 +173,7 @@ static void set(void *data)
 	__atomic_store_n((int *)data, 1, __ATOMIC_SEQ_CST);
 }
 
-/* A host that waits for something of its own: the device goes on. */
+/* A host that waits for something of its own: the device continues. */
 static void alone(void)
 {
 	struct two t = begin();
@@ -291,7 +291,7 @@ static void collectives(int r)
 	IS(!ncclCommDestroy(c));
 }
 
-/* Rank 1's host never waits: its device goes on when it is asked to. */
+/* Rank 1's host never waits: its device continues when it is asked to. */
 static void one_is_busy(int r)
 {
 	struct two t;
@@ -427,7 +427,7 @@ int main(void)
 	setenv("FAKE_GPU_RACES", "0", 1);
 	lasts(by_chance, "what nothing orders is in both orders");
 	unsetenv("FAKE_GPU_RACES");
-	lasts(alone, "a device goes on when the host waits for something else");
+	lasts(alone, "a device continues when the host waits for something else");
 	lasts(threads, "two threads");
 	lasts(memory, "memory is counted and limited");
 	lasts(devices, "devices that are visible");
@@ -436,7 +436,7 @@ int main(void)
 	ends(all_differ, "ncclAllReduce number 1 takes");
 	ends(too_far, "4 too many");
 	ends(no_device_memory, "no memory of the device");
-	ends(behind, "written to 0 bytes behind it");
+	ends(behind, "written 0 bytes after its end");
 	ends(wrong_way, "a copy of kind 1");
 	ends(twice, "where no device memory begins");
 	ends(no_wait, "a wait is missing: kn_cu_fill");

@@ -67,7 +67,7 @@ train 3 "$(key max_reuse_distance 0), $(key prefetch_bucket_size 1), $(key param
 once=$gathers
 [ "$once" -lt $all ] && [ "$held" = $(((table + room + 2 * room) * 2)) ] && good ||
 	bad "two stay: $once gathers, $held bytes"
-# the last layer lies there still on the way back, and the first one when the next pass begins
+# the last layer is still there in the backward pass, and the first one when the next pass begins
 train 3 "$(key param_persistence_threshold 0), $(key prefetch_bucket_size 1), $(key max_reuse_distance $((3 * end)))"
 [ "$gathers" -lt $((all + 2)) ] && [ "$held" = $((2 * 2 * room)) ] && good ||
 	bad "used again soon: $gathers gathers, $held bytes"

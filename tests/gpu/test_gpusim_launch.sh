@@ -2,7 +2,7 @@
 # usage: test_gpusim_launch.sh
 #
 # Who has which GPU, on simulated GPUs (tests/gpusim).  If this fails, two ranks on one GPU
-# wait for each other for ever, or a rank computes on another one than its own.
+# wait for each other forever, or a rank computes on another one than its own.
 #
 #   table     a line for each rank, under mpirun and by torchrun's variables; one line for one rank
 #   refused   two ranks on one GPU, more ranks than GPUs, by every rank and with the likely cause

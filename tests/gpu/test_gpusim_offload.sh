@@ -2,7 +2,7 @@
 # usage: test_gpusim_offload.sh
 #
 # ztrain on simulated GPUs, with the optimizer and parameters on the host or on a drive: the
-# run with everything on the GPU, by whatever chance streams go on (torch's rule is the same one
+# run with everything on the GPU, in whatever order streams continue (torch's rule is the same one
 # here and there, and only then bits can be the same).  If this fails, a copy between host and GPU
 # is not waited for, or states are not what they are said to be.
 #

@@ -5,7 +5,7 @@
 # holds numbers of two steps, or what keeps them apart is not seen by any test.
 #
 #   saves     test_ztrain_save.sh with --device cuda: 1 and 2 ranks, stages, all of the memory and little
-#   waits     between a copy and the update that overwrites it: each that is forgotten is told
+#   waits     between a copy and the update that overwrites it: each that is skipped is reported
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 export ZTRAIN=${ZTRAIN:-${ZCKPT_BUILD:-$here/../../build}/ztrain-gpusim}
@@ -21,6 +21,6 @@ told=0
 for ((k = 36; k < 60; k++)); do
 	(FAKE_GPU_DROP_WAIT=$k exec "$copies" 0) > said 2>&1 && continue
 	grep -q 'a wait is missing.*a copy, .*kn_cu_adam\|a wait is missing.*kn_cu_adam.*a copy, ' said && told=$((told + 1))
-done 2> /dev/null	# the shell tells of each that was aborted
-[ $told -ge 10 ] && good || bad "waits between copies and updates: $told were told"
+done 2> /dev/null	# the shell reports each that was aborted
+[ $told -ge 10 ] && good || bad "waits between copies and updates: $told were reported"
 finish

@@ -8,7 +8,7 @@
 #   cpu       1, 2 and 3 ranks, stages 0 to 3, types, micro-batches, recomputation: next to CPU ranks
 #   chance    what chance does makes no difference to the bits
 #   files     saved by GPUs, loaded by CPU ranks, and the other way
-#   waits     each wait that is forgotten and needed is told; with other bits by some chance
+#   waits     each wait that is skipped and needed is reported; with other bits by some chance
 #   refused   too little memory, too few GPUs
 #
 # Some of the runs, by ZCKPT_SEED; with ZCKPT_LONG=1 all.
@@ -119,7 +119,7 @@ tail -n 2 all > steps
 near 4e-3 && good || { bad 'moved between CPU ranks and GPUs'; diff want steps; }
 
 # ---- waits
-# forgotten K: 0 if told
+# forgotten K: 0 if reported
 forgotten() {
 	rm -rf gpu
 	FAKE_GPU_DROP_WAIT=$1 train cuda 2 "$stage" 1 fp32 llama3 --steps 2 --save gpu && return 1
@@ -149,6 +149,6 @@ done
 
 # ---- refused
 if FAKE_GPU_BYTES=33M train cuda 1 0 1 fp32 llama3 --steps 1; then bad '33 MiB are enough'; else good; fi
-grep -q 'out of GPU memory: need .* MiB for' said && good || bad 'what is not there is not said'
+grep -q 'out of GPU memory: need .* MiB for' said && good || bad 'missing memory is not reported'
 if FAKE_GPUS=1 train cuda 2 2 1 fp32 llama3 --steps 1; then bad 'two ranks on one GPU'; else good; fi
 finish

@@ -2,7 +2,7 @@
  * tg_bench.c -- time and bandwidth of the kernels at the shapes of Qwen3-8B, 8,192 tokens.
  *
  * Bytes are the fewest that a kernel must move: each input read once, each output written once.
- * Next to it stands a copy on the device of as many bytes, read and written.  Caches are swept
+ * Next to it is a copy on the device of as many bytes, read and written.  Caches are swept
  * before each run; times are medians.
  */
 #include <stdio.h>

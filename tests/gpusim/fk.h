@@ -8,12 +8,12 @@
  *	late	an operation is queued with a copy of its arguments, and done when somebody waits
  *		for it (or for what comes after it); nothing is done before it must be, unless
  *		chance has it
- *	order	which stream goes on next is chance, within what streams and events allow; a wait
+ *	order	which stream continues next is chance, within what streams and events allow; a wait
  *		that is missing gives other bits
  *	memory	fresh device memory is NaN; ends are guarded; every pointer of a copy or kernel is
  *		looked up; pinned memory is read when the copy is done, pageable memory at the call
  *	waits	memory that two streams touch, one of them writing, needs an order: a wait that is
- *		missing is told in one sentence, whatever the bits are (fk_race.c)
+ *		missing is reported in one sentence, whatever the bits are (fk_race.c)
  *	ranks	NCCL between processes of one host, by shared memory, in the order of ranks
  *
  * The kernels compute by the laws of kernels/include/kn_train.h, in their documented order.  What
@@ -23,9 +23,9 @@
  *	FAKE_GPU_SEED=N		of chance (default 1); "eager": each operation is done at once
  *	FAKE_GPUS=N		devices to be seen (default 8), of those in CUDA_VISIBLE_DEVICES
  *	FAKE_GPU_BYTES=N[KMG]	memory of a device (default 16G)
- *	FAKE_GPU_RACES=0	do not look whether waits are missing: the bits will tell
- *	FAKE_GPU_DROP_WAIT=K	the K-th wait of a stream for an event is forgotten, and told
- *	FAKE_GPU_STATS=1	what was done is told on stderr at the end
+ *	FAKE_GPU_RACES=0	do not look for missing waits: the bits will show them
+ *	FAKE_GPU_DROP_WAIT=K	the K-th wait of a stream for an event is skipped, and reported
+ *	FAKE_GPU_STATS=1	print at the end what was done, on stderr
  *	FAKE_NCCL_TIMEOUT=S	seconds until a rank that waits for another gives up (default 120)
  *	FAKE_NCCL_WINDOWS=0	ranks do not reach each other's memory
  */

@@ -7,7 +7,7 @@
 
 static int current;
 
-/* The number that a visible device has among all, -1 if it is not there. */
+/* The number that a visible device has among all, -1 if there is none. */
 static int number(int device)
 {
 	const int all = (int)fk_env("FAKE_GPUS", 8);

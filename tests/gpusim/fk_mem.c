@@ -1,4 +1,4 @@
-/* fk_mem.c -- memory of the device and pinned memory, what lies where, and copies. */
+/* fk_mem.c -- memory of the device and pinned memory, what is where, and copies. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,11 +166,11 @@ static void free_piece(const struct piece *x)
 
 	for (size_t i = 0; i < GUARD; i++)
 		if (raw[i] != GUARD_BYTE)
-			fk_die("a piece of %zu bytes was written to %zu bytes before it", x->bytes,
+			fk_die("an allocation of %zu bytes was written %zu bytes before its start", x->bytes,
 			       GUARD - i);
 	for (size_t i = GUARD + x->bytes; i < all; i++)
 		if (raw[i] != GUARD_BYTE)
-			fk_die("a piece of %zu bytes was written to %zu bytes behind it", x->bytes,
+			fk_die("an allocation of %zu bytes was written %zu bytes after its end", x->bytes,
 			       i - GUARD - x->bytes);
 	free(x->raw);
 }

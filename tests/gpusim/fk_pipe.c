@@ -5,7 +5,7 @@
 
 #include "tests/gpusim/fk_pipe.h"
 
-#define NEED_S 0.05		/* who is waited for so long is told */
+#define NEED_S 0.05		/* a rank that is waited for so long is reported */
 
 const char *fk_name_of(enum what what)
 {

@@ -9,8 +9,8 @@
  *
  * Operations of NCCL may block until other ranks come, so they run early only if they are needed.
  * A host that waits for something else meanwhile (a message, a flag that a callback sets) would
- * stop its device, which real ones do not: a thread goes on where another rank asks for it, or
- * where nobody has called for a while.
+ * stop its device, which real ones do not: a thread continues if another rank needs it, or
+ * if no call came for a while.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@
 #include "tests/gpusim/fk_queue.h"
 
 #define POLL_MS 10		/* of the thread */
-#define IDLE_S 0.3		/* nobody has called */
+#define IDLE_S 0.3		/* no call came */
 
 /* The last of each communicator. */
 struct last { struct ncclComm *comm; uint32_t stream; uint64_t at, n; };
@@ -58,7 +58,7 @@ static void tell(void)
 
 static void *go_on(void *unused);
 
-/* One that was destroyed and is done goes on with its numbers, which events may know. */
+/* One that was destroyed and is done keeps its numbers, which events may know. */
 static struct CUstream_st *free_stream(void)
 {
 	struct CUstream_st *s;
@@ -192,7 +192,7 @@ static void run_one(struct CUstream_st *s)
 	pthread_cond_broadcast(&changed);
 }
 
-/* A stream whose next operation may run; 'extra': also one that nobody needs. */
+/* A stream whose next operation may run; 'extra': also one that no caller needs. */
 static struct CUstream_st *pick(bool extra)
 {
 	struct CUstream_st *best = NULL;

@@ -109,7 +109,7 @@ static void run_embed_back(const void *args)
 	}
 }
 
-/* How long a table is, nobody says: rows are looked at when it is done. */
+/* The length of a table is unknown: rows are checked when it is done. */
 int kn_cu_embed_back(void *dtable, enum kn_type grad_type, const void *dy, const int32_t *id,
 		     const int32_t *begin, const int32_t *at, size_t nid, size_t n,
 		     enum kn_type type, unsigned flags, struct CUstream_st *stream)

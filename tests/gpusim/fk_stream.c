@@ -164,7 +164,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 	return cudaSuccess;
 }
 
-/* addr2line -fe PROGRAM tells what the numbers are. */
+/* addr2line -fe PROGRAM decodes the numbers. */
 static void tell_where(void)
 {
 	void *frame[8];

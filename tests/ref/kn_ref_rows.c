@@ -1,6 +1,6 @@
 /*
  * kn_ref_rows.c -- the laws of matrices, norms, rotation, activation and loss.  Each gradient is
- * derived where it stands; tests hold it against differences of the forward law.
+ * derived in place; tests compare it with differences of the forward law.
  */
 #include <math.h>
 

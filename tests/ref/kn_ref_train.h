@@ -1,5 +1,5 @@
 /*
- * kn_ref_train.h -- the plain laws behind kn_train.h, in double and in the order of the textbook:
+ * kn_ref_train.h -- the plain laws of kn_train.h, in double and in the order of the textbook:
  * what the fast kernels are compared with.  Shapes as there; rows lie close together, nothing is
  * rounded, nothing is optimised.
  */

@@ -326,7 +326,7 @@ static void by_trainer(struct en_resolve *ev)
 	scheduler_arguments(ev);
 }
 
-/* accelerate fails on every "auto" that is left, wherever it stands. */
+/* accelerate fails on every "auto" that is left, at any place. */
 static void left_over(struct en_resolve *ev, const struct en_node *dict, const char *of)
 {
 	for (const struct en_node *v = dict->child; v && !ev->rc; v = v->next) {

@@ -25,7 +25,7 @@ static bool is_strict(const struct en_resolve *ev, enum en_block block)
 	return ev->cfg->version > EN_DS_0_16 ? b->strict : b->strict_0_16;
 }
 
-/* Verdicts are for what stands in the user's DeepSpeed configuration; what accelerate makes of a
+/* Verdicts are for keys of the user's DeepSpeed configuration; what accelerate makes of a
  * YAML has its verdicts there. */
 static bool is_users(const struct en_resolve *ev, const struct en_node *v)
 {
@@ -272,7 +272,7 @@ static void one_key(struct en_resolve *ev, enum en_block block, const struct en_
 		read_key(ev, k, v);
 }
 
-/* "optimizer" and "scheduler" without a type are as if they were not there. */
+/* "optimizer" and "scheduler" without a type are ignored. */
 static bool needs_type(enum en_block block)
 {
 	return block == EN_B_OPTIMIZER || block == EN_B_SCHEDULER;

@@ -1,9 +1,9 @@
 /*
- * en_node.h -- what a configuration file says, as a tree whose values know where they stand.
+ * en_node.h -- what a configuration file says, as a tree whose values know their line and column.
  *
  * DeepSpeed's JSON and accelerate's YAML become the same kind of tree, with Python's types, because
  * what becomes of a value there depends on them: 4.0 and "4" are not 4.  Nodes live in the arena
- * of whoever reads; a tree is changed only by adding and replacing values.
+ * of the reader; a tree is changed only by adding and replacing values.
  */
 #ifndef EN_NODE_H
 #define EN_NODE_H
@@ -39,8 +39,8 @@ struct en_place {
 struct en_node {
 	enum en_type type;
 	struct en_place at;
-	const char *key;	/* in a dict; NUL behind, and none within */
-	const char *str;	/* EN_STR; of a number its text as it stands in the file */
+	const char *key;	/* in a dict; ends with NUL, has none within */
+	const char *str;	/* EN_STR; of a number its text in the file */
 	int64_t i;		/* EN_INT; EN_BOOL: 0 or 1 */
 	double f;		/* EN_INT, EN_FLOAT */
 	uint32_t n;		/* values of a list or dict */

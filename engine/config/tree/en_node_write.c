@@ -28,7 +28,7 @@ static int add_text(struct ck_buf *buf, const char *text, struct ckpt_err *err)
 	return rc ? rc : ck_buf_adds(buf, "\"", err);
 }
 
-/* What JSON lacks stands in quotes, as in the log. */
+/* What JSON lacks is written in quotes, as in the log. */
 static int add_float(struct ck_buf *buf, double f, struct ckpt_err *err)
 {
 	char text[EN_DOUBLE_TEXT];

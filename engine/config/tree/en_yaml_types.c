@@ -59,7 +59,7 @@ static bool is_bool(const char *p, bool *out)
 	return false;
 }
 
-/* ":NN" behind digits, each below 60. */
+/* ":NN" after digits, each below 60. */
 static size_t sixties(const char *p)
 {
 	size_t n = 0;

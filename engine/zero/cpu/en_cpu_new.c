@@ -261,7 +261,7 @@ static void keep_moving(void *arg)
 	struct en_zero *z = arg;
 	struct en_collective *none = NULL;
 
-	/* a failure stays in the table, and is reported by whoever waits */
+	/* a failure stays in the table, and the waiting caller reports it */
 	(void)en_comm_test(z->comm, &none, NULL);
 }
 

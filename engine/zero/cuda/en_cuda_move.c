@@ -1,5 +1,5 @@
 /*
- * en_cuda_move.c -- parameters come, on a stream of their own.  A gather waits until whoever used
+ * en_cuda_move.c -- parameters arrive on a stream of their own.  A gather waits until whatever used
  * its slot is done, and the parameters are those of the last update; who computes waits for the
  * gather.
  */

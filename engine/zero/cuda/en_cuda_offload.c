@@ -14,7 +14,7 @@
  *
  * Sums are made on the GPU, over ranks and over micro-batches, and stay there until the norm is
  * known, since clipping needs it: the cores read and write 28 bytes an element, the bus carries 2
- * to 8, so that copies which begin with the update hide behind it all the same, and the host needs
+ * to 8, so that copies which begin with the update overlap with it all the same, and the host needs
  * no room for a whole gradient.
  *
  * Parameters of the host (stage 3): a pinned shard of each block, which the update writes. A gather

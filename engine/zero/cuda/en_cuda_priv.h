@@ -54,7 +54,7 @@ struct en_cuda {
 	char text[EN_CUDA_TEXT];
 	cudaStream_t work, move;
 	ncclComm_t nccl;	/* NULL: one rank */
-	bool lost;		/* a rank is not there: what was begun will not end */
+	bool lost;		/* a peer is dead; pending NCCL operations never complete */
 	struct en_cuda_allocation *memory;	/* all there is */
 	uint32_t nmemory;
 	bool shares;		/* other ranks reach what is en_cuda_new_shared() */

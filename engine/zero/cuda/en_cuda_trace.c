@@ -50,7 +50,7 @@ static int new_marks(struct en_cuda *c, uint32_t n, struct ckpt_err *err)
 	return en_cuda_cuda(rc, "the events of a trace", err);
 }
 
-/* Both streams stand still, so that the device's clock and the host's begin together. */
+/* Both streams are idle, so that the device's clock and the host's begin together. */
 static int begin(struct en_cuda *c, struct en_trace *t, struct ckpt_err *err)
 {
 	const struct en_trace_clock clock = { c, mark, read_mark };

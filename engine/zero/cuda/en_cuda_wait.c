@@ -1,7 +1,7 @@
 /*
- * en_cuda_wait.c -- waiting for the GPU, when it may be waiting for a rank that is not there.
+ * en_cuda_wait.c -- waiting for the GPU, when it may be waiting for a rank that has died.
  *
- * NCCL's kernels wait for the others for ever, and so would whoever waits for them.  Here the GPU
+ * NCCL's kernels wait for the others forever, and so would a thread that waits for them.  Here the GPU
  * is asked again and again, and between that NCCL and the table of collectives: a rank that is gone
  * is known to one of them, most often; one that is stopped, or hangs, when the deadline of the
  * table has passed.  Then the ranks call each other by a barrier of the host's, and who does not
@@ -36,7 +36,7 @@ static void nap(void *turns, long ns)
 		nanosleep(&time, NULL);
 }
 
-/* ---- what may take for ever, on a thread that can be left behind ---- */
+/* ---- calls that may never return, on a thread that can be abandoned ---- */
 
 struct task {
 	void (*run)(struct task *task);
@@ -46,7 +46,7 @@ struct task {
 	ncclConfig_t config;
 	int size, rank;
 	ncclResult_t said;
-	int state;		/* 1: done; 2: left behind, and freed by the thread */
+	int state;		/* 1: done; 2: abandoned, and freed by the thread */
 };
 
 static void *run_task(void *arg)
@@ -92,7 +92,7 @@ static void run_abort(struct task *t)
 	t->said = ncclCommAbort(t->nccl);
 }
 
-/* What NCCL has on the GPU ends, so that nothing of this process hangs behind it. */
+/* What NCCL has on the GPU ends, so that nothing of this process waits for it forever. */
 static void abort_nccl(struct en_cuda *c)
 {
 	struct task *t = c->nccl ? ck_zalloc(sizeof(*t)) : NULL;
@@ -118,7 +118,7 @@ static void abort_nccl(struct en_cuda *c)
 
 /* ---- who is it? ---- */
 
-/* Those of this machine that are seen to be stopped or gone are told by whoever tells this. */
+/* The caller reports the ranks of this machine that are stopped or gone. */
 static int fail_hung(struct en_cuda *c, const char *what, struct ckpt_err *err)
 {
 	struct en_comm *comm = c->z.comm;

@@ -29,7 +29,7 @@ size_t kn_attn_work(const struct kn_attn *shape)
 	return 2 * (shape->t < KN_ATTN_ROWS ? shape->t : KN_ATTN_ROWS) * shape->t;
 }
 
-/* Scores become probabilities; behind the diagonal is 0. */
+/* Scores become probabilities; after the diagonal is 0. */
 static void softmax(const struct kn_attn *s, const struct strip *b, float *score, float *stat)
 {
 	const struct kn_tops *ops = kn_tops_get();

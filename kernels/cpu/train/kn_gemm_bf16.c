@@ -9,7 +9,7 @@
  * Blocks: K in steps of STEP, the rows of A in blocks of ROWS, packed once in strips of MR for all
  * columns; of B a strip of NR columns at a time, which stays in the innermost cache while all
  * strips of A pass by.  MR x NR sums are held in 24 registers.  A sum is over the steps of K, each
- * over its pairs in ascending order, whatever the block an element lies in.
+ * over its pairs in ascending order, whatever block an element is in.
  */
 #include "kernels/include/kn_train.h"
 
@@ -118,7 +118,7 @@ IN __m512i halves(const float *x, size_t n, __m512i odd)
 	return _mm512_permutex2var_epi16(a, odd, b);
 }
 
-/* A column lies by itself: 16 of them, 32 elements deep, are turned in registers. */
+/* Columns are contiguous: 16 of them, 32 elements deep, are transposed in registers. */
 FN void pack_deep(uint32_t *to, size_t width, size_t n, size_t k, const float *x, size_t ld)
 {
 	uint16_t at[32];

@@ -50,7 +50,7 @@ IN vf v_load(const float *p)
 	return *(const vf_any *)p;
 }
 
-/* The first 'left' elements, 'fill' behind them. */
+/* The first 'left' elements, 'fill' after them. */
 IN vf v_load_some(const float *p, size_t left, float fill)
 {
 	float t[KN_W];

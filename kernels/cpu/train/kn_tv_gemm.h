@@ -1,7 +1,7 @@
 /*
  * kn_tv_gemm.h -- the inner tile of the own matrix product.
  *
- * 'a' holds k columns of KN_GEMM_MR rows, 'b' k rows of KN_GEMM_NR columns, zeros behind what is
+ * 'a' holds k columns of KN_GEMM_MR rows, 'b' k rows of KN_GEMM_NR columns, zeros after what is
  * there.  Each element of C gets its products in the order of k, whatever the width.
  */
 #ifndef KN_TV_GEMM_H

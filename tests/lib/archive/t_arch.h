@@ -12,9 +12,9 @@
 
 struct t_arch_member {
 	char name[200];		/* with the prefix */
-	const char *rest;	/* behind it */
+	const char *rest;	/* after it */
 	size_t header, data, n;	/* places in the file; n bytes of content */
-	size_t end;		/* behind the descriptor, if there is one */
+	size_t end;		/* after the descriptor, if there is one */
 	size_t central, central_n;
 	uint32_t crc;
 	int descriptor;

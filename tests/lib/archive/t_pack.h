@@ -1,4 +1,4 @@
-/* Packs for tests: folders of files with bytes that can be told again, packed, read, unpacked at
+/* Packs for tests: folders of files with bytes that can be computed again, packed, read, unpacked at
  * the level of the driver. Results that must be are asserted. */
 #ifndef T_PACK_H
 #define T_PACK_H
@@ -36,7 +36,7 @@ int t_pack_unpack(const struct t_pack *t, const char *path, const struct ckpt_ru
 		  unsigned flags, struct ckpt_err *err);
 /* t->out holds the files, those bytes and nothing else. */
 bool t_pack_is_out(const struct t_pack *t);
-/* Nothing of a run stands in the folder but 'in' and, with 'pack', the pack. */
+/* Nothing of a run is in the folder but 'in' and, with 'pack', the pack. */
 void t_pack_nothing_else(const struct t_pack *t, bool pack);
 
 /* A tar archive made by hand, which may hold anything. */

@@ -1,4 +1,4 @@
-/* Small torch files made from a line of text, for steps that no real run has left behind, and
+/* Small torch files made from a line of text, for steps that no real run has left, and
  * pickles put together piece by piece. */
 #ifndef T_PKL_H
 #define T_PKL_H

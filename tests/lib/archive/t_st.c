@@ -129,10 +129,10 @@ static int check_cover(struct t_st *st, const uint8_t *data)
 		at = order[i]->data + order[i]->nbytes;
 	}
 	if (!bad && at != st->bytes + st->size)
-		bad = fail(st, "bytes behind the last tensor", NULL);
+		bad = fail(st, "bytes after the last tensor", NULL);
 	for (size_t i = 1; i < st->n_tensors && !bad; i++)
 		if (!strcmp(st->tensors[i - 1].name, st->tensors[i].name))
-			bad = fail(st, "name stands twice", st->tensors[i].name);
+			bad = fail(st, "duplicate name", st->tensors[i].name);
 	free(order);
 	return bad;
 }

@@ -1,4 +1,4 @@
-/* Stands between the library and its calls on files: tells of them, or lets them in one by one. */
+/* Wraps the library's calls on files: reports them, or lets them in one by one. */
 #ifndef T_CALLS_H
 #define T_CALLS_H
 
@@ -9,7 +9,7 @@ typedef void (*t_call_fn)(const char *call, const char *path);
 
 /* From here on, for good: in a process that is of no other use.  No thread of the library runs. */
 void t_calls_watch(t_call_fn fn);
-/* For what stands behind the table of calls and knows one thread only (t_disk.h). */
+/* For a table of calls that supports one thread only (t_disk.h). */
 void t_calls_in_turn(bool on);
 
 #endif

@@ -1,6 +1,6 @@
 /* Folders, files and path strings for tests. A failing helper ends the test
  * program with a sentence and exit code 1: a test that cannot prepare its
- * input must not go on. */
+ * input must not continue. */
 #ifndef T_DIR_H
 #define T_DIR_H
 
@@ -39,7 +39,7 @@ void t_list_free(char **list);
 
 int t_exists(const char *path);
 int t_is_dir(const char *path);
-/* The whole file, with one NUL behind it; NULL when it cannot be read. */
+/* The whole file, with a NUL after it; NULL when it cannot be read. */
 uint8_t *t_file_read(const char *path, size_t *n_out);
 void t_file_write(const char *path, const void *bytes, size_t n);
 int t_ends_with(const char *s, const char *end);

@@ -24,7 +24,7 @@ struct t_image *t_image_copy(const struct t_image *im);
 void t_image_free(struct t_image *im);
 /* A file with the folders above it; what is there is replaced. */
 void t_image_put(struct t_image *im, const char *path, const void *p, size_t n);
-/* The same for all that lies below the folder DIR of the real disk. */
+/* The same for all that is below the folder DIR of the real disk. */
 void t_image_put_dir(struct t_image *im, const char *path, const char *dir);
 void t_image_remove(struct t_image *im, const char *path);
 bool t_image_has(const struct t_image *im, const char *path);
@@ -46,7 +46,7 @@ struct t_disk_tree {
 void t_disk_tree_list(struct t_disk_tree *tree, const struct t_image *im);
 void t_disk_tree_free(struct t_disk_tree *tree);
 const struct t_entry *t_disk_tree_find(const struct t_disk_tree *tree, const char *path);
-/* Equal for disks that cannot be told apart: names, bytes, numbers of inodes. */
+/* Equal for disks without a difference: names, bytes, numbers of inodes. */
 uint64_t t_image_hash(const struct t_image *im);
 
 /* ---- the disk that the library sees ---- */

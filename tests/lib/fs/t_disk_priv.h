@@ -40,7 +40,7 @@ struct t_blob *t_blob_hold(struct t_blob *b);
 void t_blob_drop(struct t_blob *b);
 void t_blob_done(struct t_blob *b);
 
-/* The slot of that name, made if it is not there. */
+/* The slot of that name, made if it is missing. */
 uint32_t t_image_slot(struct t_image *im, uint32_t dir, const char *name);
 /* A new inode at the end. */
 uint32_t t_image_inode(struct t_image *im, bool is_dir);

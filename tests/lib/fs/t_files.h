@@ -28,19 +28,19 @@ void t_files_free(struct t_files *t);
 
 /* NULL if there is none. */
 struct t_file *t_files_find(const struct t_files *t, const char *name);
-/* The first whose name has 'part', behind 'after' (may be NULL); NULL if there is none. */
+/* The first whose name has 'part', after 'after' (may be NULL); NULL if there is none. */
 struct t_file *t_files_next(const struct t_files *t, const struct t_file *after,
 			    const char *part);
 /* The bytes, to be changed in place. */
 uint8_t *t_file_own(struct t_file *f);
-/* New bytes (copied); of a name that is not there, a new file. */
+/* New bytes (copied); of a new name, a new file. */
 void t_files_set(struct t_files *t, const char *name, const void *p, size_t n);
 void t_files_drop(struct t_files *t, const char *name);
 /* What begins with 'from' begins with 'to' then. */
 void t_files_rename(struct t_files *t, const char *from, const char *to);
 void t_files_swap(struct t_file *a, struct t_file *b);
 
-/* Everything below DIR, which is made anew. */
+/* Everything below DIR, which is created again. */
 void t_files_write(const struct t_files *t, const char *dir);
 /*
  * Make DIR, which holds 'base', hold 'to', a copy of it; or the other way round. Only what differs

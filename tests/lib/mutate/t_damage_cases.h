@@ -22,7 +22,7 @@ struct t_damage {
 	const char *was, *is;	/* in a pickle, after the key */
 };
 
-/* Without a manifest nobody can know: no checksum, and no second copy to compare with. */
+/* Without a manifest it cannot be known: no checksum, and no second copy to compare with. */
 #define T_NOTHING ""
 
 struct t_damage_case {
@@ -30,9 +30,9 @@ struct t_damage_case {
 	struct t_damage damage;
 	int exit;
 	const char *findings;	/* one of them, separated by | */
-	const char *place;	/* must stand on stderr too */
+	const char *place;	/* must be on stderr too */
 	/*
-	 * What verify finds: NULL as above, T_NOTHING where nothing in the files can tell; with a
+	 * What verify finds: NULL as above, T_NOTHING where nothing in the files shows it; with a
 	 * manifest, --full.
 	 */
 	const char *quick, *full, *manifest;

@@ -193,7 +193,7 @@ void t_damage_pickle(const char *path, const char *after, const void *old,
 	if (place)
 		place = memmem(place, len - (size_t)(place - b - (long)at), old, n);
 	if (!place)
-		t_die("%s: nothing to damage behind %s", path, after);
+		t_die("%s: nothing to damage after %s", path, after);
 	memcpy(place, new_bytes, n);
 	set_crc(b, size, entry, at, len);
 	t_file_write(path, b, size);

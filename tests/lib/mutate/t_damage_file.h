@@ -13,13 +13,13 @@ void t_damage_delete(const char *path);
 void t_damage_rename(const char *from, const char *to);
 void t_damage_swap(const char *a, const char *b);
 
-/* Offset of the NTH (from 0) place where these bytes stand, or -1. */
+/* Offset of the NTH (from 0) place of these bytes, or -1. */
 long t_damage_find(const char *path, const void *bytes, size_t n, int nth);
 void t_damage_patch(const char *path, size_t offset, const void *bytes, size_t n);
 
-/* Where the pickle lies in a torch zip file. */
+/* Where the pickle is in a torch zip file. */
 void t_damage_pickle_at(const char *path, size_t *offset_out, size_t *n_out);
-/* In the pickle, behind the first place where the text AFTER stands, replaces
+/* In the pickle, after the first place of the text AFTER, replaces
  * the first OLD (n bytes) by NEW, and sets the CRC-32 right everywhere, so that
  * only the meaning is wrong. */
 void t_damage_pickle(const char *path, const char *after, const void *old,

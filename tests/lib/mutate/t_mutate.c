@@ -30,7 +30,7 @@ void t_mutant_made(struct t_sink *s, struct t_files *made)
 	t_files_free(made);
 }
 
-/* Files that stand for all of their kind: the first and the last rank's, one parameter's. */
+/* Files that represent all of their kind: the first and the last rank's, one parameter's. */
 static bool is_chosen(const struct t_base *b, const struct t_file *f)
 {
 	static const char *const twins[] = { "optim_states.pt", "_model_states.pt", ".pt" };

@@ -31,7 +31,7 @@ struct t_sink {
 	size_t number;
 };
 
-/* Bits that flip, files that end early, bytes behind their end. */
+/* Bits that flip, files that end early, bytes after their end. */
 void t_mutate_bytes(const struct t_base *b, struct t_sink *s);
 /* Files that are absent, doubled, swapped, foreign, of another step or world; 'latest'. */
 void t_mutate_files(const struct t_base *b, struct t_sink *s);

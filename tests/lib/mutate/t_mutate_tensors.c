@@ -18,7 +18,7 @@ enum right {
 	ALL,		/* torch's sum of the CRCs too */
 };
 
-/* A state of a tensor that lies in one piece. */
+/* A state of a tensor that is in one piece. */
 struct place {
 	const char *file;	/* below the folder */
 	uint64_t off, bytes;
@@ -328,7 +328,7 @@ static void swap_tensors(const struct t_base *b, struct t_sink *s, const struct 
 
 /* -------------------------------------------------------------------------- padding */
 
-/* Where the last element of any tensor in that record ends; 0 = no tensor lies in it. */
+/* Where the last element of any tensor in that record ends; 0 = no tensor is in it. */
 static size_t used_of(const struct t_base *b, const struct ckpt *ck, const struct t_file *f,
 		      const struct t_arch_member *m)
 {
@@ -362,7 +362,7 @@ static size_t used_of(const struct t_base *b, const struct ckpt *ck, const struc
 	return used ? used - m->data : 0;
 }
 
-/* BININT2 'was' becomes 'is' at its first place behind 'p'; where it stood, or NULL. */
+/* BININT2 'was' becomes 'is' at its first place after 'p'; where it was, or NULL. */
 static uint8_t *set_int(uint8_t *p, const uint8_t *end, size_t was, size_t is)
 {
 	for (; p + 3 <= end; p++)
@@ -495,7 +495,7 @@ static void unalign(const struct t_base *b, struct t_sink *s)
 	free(a);
 }
 
-/* The blanks behind the header, or eight more of them. */
+/* The blanks after the header, or eight more of them. */
 static void repad_header(const struct t_base *b, struct t_sink *s)
 {
 	for (size_t i = 0; i < b->files.n; i++)

@@ -9,7 +9,7 @@
 
 #include "tests/lib/mutate/t_verdict.h"
 
-/* What is said of one mutant, as it stands in the table. */
+/* What is said of one mutant, as it is in the table. */
 struct t_cells {
 	char text[T_MODES][72];
 };
@@ -26,7 +26,7 @@ struct t_table {
 	size_t n;
 };
 
-/* NULL if it can stand there; else what must never be: a sentence. */
+/* NULL if it may be there; else a sentence: what must never be. */
 const char *t_cells_make(const char *mutation, const struct t_verdict *v, bool is_step,
 			 struct t_cells *out);
 

@@ -48,7 +48,7 @@ static int known(const struct t_whole *w, enum t_mode mode, const char *id)
 	return n;
 }
 
-/* The first of the most severe findings that were not there before. */
+/* The first of the most severe new findings. */
 static void name_finding(const struct t_whole *w, enum t_mode mode, const struct ckpt *ck,
 			 char *out, size_t room)
 {
@@ -214,7 +214,7 @@ static void nothing_is_left(const struct t_whole *w)
 	char *dir = t_fmt("%s/out", w->dir), **names = t_dir_list(dir, NULL);
 
 	if (names[0])
-		t_die("%s was left behind by a verb that failed", names[0]);
+		t_die("%s was left by a verb that failed", names[0]);
 	t_list_free(names);
 	free(dir);
 }

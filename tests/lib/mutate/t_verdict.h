@@ -43,7 +43,7 @@ struct t_whole {
 /* 'dir'/ckpt is there; a manifest is put into it. */
 void t_whole_begin(struct t_whole *w, const char *dir, const char *open, bool is_step);
 void t_whole_end(struct t_whole *w);
-/* Of what stands in DIR/ckpt now; manifests are removed from it on the way. */
+/* Of what is in DIR/ckpt now; manifests are removed from it on the way. */
 void t_verdict_of(const struct t_whole *w, struct t_verdict *out);
 
 #endif

@@ -12,7 +12,7 @@ struct t_part {
 	const void *bytes;	/* NULL: made from the name, the same at each call */
 };
 
-/* Writes PATH: the parts one behind the other, up to one with name NULL. */
+/* Writes PATH: the parts in order, up to one with name NULL. */
 void t_convert_source(const char *path, const struct t_part *parts);
 
 /* Opens it, or ends the program with the reason. */

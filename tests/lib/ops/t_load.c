@@ -233,7 +233,7 @@ static void compare(struct ckpt *ck, const struct deal *deal, const uint8_t *p, 
 	}
 	for (; at < p + n; at++)
 		if (*at != UNTOUCHED)
-			t_die("a byte behind all ranges was written");
+			t_die("a byte after all ranges was written");
 }
 
 void t_load_ranks(struct ckpt *ck, uint32_t world, unsigned flags, int cast, uint64_t *seed,
@@ -273,7 +273,7 @@ void t_load_reshard(const char *from, const char *to, int form, uint32_t world)
 	ckpt_close(ck);
 }
 
-/* The ranges of a state that rank has, behind the 'n' that are there; how many there are then. */
+/* The ranges of a state that rank has, after the first 'n'; how many there are then. */
 static size_t add_share(struct ckpt *ck, uint64_t tensor, uint32_t state, uint32_t rank,
 			uint32_t world, int own, struct ckpt_load_range **r, size_t n)
 {

@@ -90,7 +90,7 @@ void t_ranks_save(struct t_ranks *r, const char *tag, int kind)
 		t_must(t_ranks_wait(r, i, &err), &err);
 }
 
-/* ---- what stands there ---- */
+/* ---- what is on the disk ---- */
 
 void t_step_check(const struct t_trainer *t, const char *tag)
 {

@@ -1,5 +1,5 @@
 /*
- * All ranks of a save session in one process, and what must stand there afterwards.  What is not so
+ * All ranks of a save session in one process, and what must be there afterwards.  What is not so
  * ends the test with a sentence.
  */
 #ifndef T_RANKS_H

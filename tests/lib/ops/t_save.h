@@ -1,6 +1,6 @@
 /*
  * A run of a small model, as a trainer would have it, whose elements follow from their names and
- * numbers: it is saved by ranks that hold what a cut says, and what was saved can be told.
+ * numbers: it is saved by ranks that hold what a cut says, and what was saved can be recognised.
  */
 #ifndef T_SAVE_H
 #define T_SAVE_H
@@ -51,7 +51,7 @@ int t_save_begin(const struct t_trainer *t, struct ckpt_saver *sv, struct ckpt_s
 /* Put all that the rank holds. */
 int t_save_put(const struct t_trainer *t, struct ckpt_saver *sv, const struct ckpt_save_step *step,
 	       uint32_t rank, struct ckpt_err *err);
-/* All ranks, one after the other in this process, until the step stands. */
+/* All ranks, one after the other in this process, until the step is complete. */
 int t_save_all(const struct t_trainer *t, struct ckpt_save_step *step, struct ckpt_err *err);
 /* Every element of an open step against what it should be; the first that differs ends the test. */
 void t_save_check(const struct t_trainer *t, struct ckpt *ck);

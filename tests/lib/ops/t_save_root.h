@@ -7,7 +7,7 @@ extern char *t_scratch, *t_root;
 /* For cmocka: makes the first and names the second; removes both. */
 int t_root_setup(void **state);
 int t_root_teardown(void **state);
-/* Ends the test where the root holds another name ("" = it is empty, or not there). */
+/* Ends the test where the root holds another name ("" = it is empty or missing). */
 void t_root_holds_only(const char *name);
 
 #endif

@@ -8,7 +8,7 @@ struct t_run {
 	int exit;		/* exit code; -1 when a signal ended it */
 	int signal;		/* that signal, else 0 */
 	int timed_out;		/* 1: killed by the time guard */
-	char *out, *err;	/* stdout and stderr, NUL behind each */
+	char *out, *err;	/* stdout and stderr, each ends with NUL */
 	size_t out_n, err_n;
 	double seconds;
 };

@@ -12,7 +12,7 @@
  */
 enum t_fault_kind {
 	T_FAULT_IO = 1,		/* EIO: all calls but allocations and threads */
-	T_FAULT_NOSPACE,	/* ENOSPC: calls that take space, or tell of it late (close) */
+	T_FAULT_NOSPACE,	/* ENOSPC: calls that take space, or report it late (close) */
 	T_FAULT_INTR,		/* EINTR: calls that may wait; from then on: every second of them */
 	T_FAULT_SHORT,		/* no failure: reads and writes move one byte; from then on: half */
 	T_FAULT_FILES,		/* EMFILE: open and opendir */

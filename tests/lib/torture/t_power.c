@@ -19,12 +19,12 @@ struct cutting {
 	char root[2][33];	/* digests of dst before and after, "" = cannot be opened */
 	uint64_t *seen;		/* hashes of states, a table */
 	size_t nseen, room;
-	const char *place;	/* call behind the cut */
+	const char *place;	/* call after the cut */
 	size_t at;
 	uint64_t seed;
 };
 
-/* Only the first thing that is wrong is told. */
+/* Only the first thing that is wrong is reported. */
 static bool wrong(struct cutting *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 static bool wrong(struct cutting *c, const char *fmt, ...)
@@ -183,7 +183,7 @@ static bool is_done(struct cutting *c, const struct t_image *im, bool left, cons
 
 		if (!same(n, &c->after.entry[i]))
 			ok = wrong(c, "%s %s is %s", when, c->after.entry[i].path,
-				   n ? "another" : "not there");
+				   n ? "another" : "missing");
 	}
 	for (size_t i = 0; ok && i < now.n; i++) {
 		const char *path = now.entry[i].path;

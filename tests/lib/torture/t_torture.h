@@ -8,7 +8,7 @@
 #include "tests/lib/torture/t_fault.h"
 
 struct t_try {
-	/* What is tried, and whether it says that the result stands. */
+	/* What is tried, and whether it says that the result is complete. */
 	int (*work)(void *arg, bool *done_out, struct ckpt_err *err);
 	void *arg;
 	bool plain;		/* t_fault_plain_renames() */

@@ -288,7 +288,7 @@ static int load(const struct t_vscene *s, struct ckpt_err *err)
 	return rc;
 }
 
-/* ---------------------------------------------------------------- what stands there before */
+/* ---------------------------------------------------------------- what is there before */
 
 static void must(int rc, const struct ckpt_err *err)
 {

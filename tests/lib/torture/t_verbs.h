@@ -30,7 +30,7 @@ struct t_verb {
 	t_verb_fn work;
 	const char *source;	/* fixture; or how it is made */
 	const char *dst;	/* below 'out' */
-	void (*prepare)(const struct t_vscene *s);	/* what stands there before; may be NULL */
+	void (*prepare)(const struct t_vscene *s);	/* what is there before; may be NULL */
 	/* Brings about the end after a failure; NULL = 'work' again. */
 	t_verb_fn finish;
 	/* Names that begin so come as one (a step in a folder that is there); NULL = all do. */
@@ -53,10 +53,10 @@ extern const unsigned t_nverbs;
 #define T_SAVE_WEIGHTS 12
 int t_verb_save(const struct t_vscene *s, struct ckpt_err *err);
 int t_verb_save_again(const struct t_vscene *s, struct ckpt_err *err);
-/* What stands there before: that step, if the verb is to replace it, or another one. */
+/* What is there before: that step, if the verb is to replace it, or another one. */
 int t_verb_save_older(const struct t_vscene *s, struct ckpt_err *err);
 
-/* The folders of a verb, with its source and what stands there before. */
+/* The folders of a verb, with its source and what is there before. */
 void t_vscene_open(struct t_vscene *s, const struct t_verb *verb);
 void t_vscene_close(struct t_vscene *s);
 
