@@ -65,22 +65,53 @@ struct search {
 	struct plan_change *change;
 	struct ckpt_estimate *est;
 	size_t n;
-	int combined;
 };
 
-/* Tries a setup; keeps it under its options. 1 if it fits. */
-static int try(struct search *s, const struct ckpt_setup *setup, const char *option)
+/* The options that lead from the setup that was asked for to this one. */
+static void describe(const struct search *s, const struct ckpt_setup *to, char *out, size_t size)
+{
+	const struct ckpt_setup *from = &s->p->setup;
+	size_t n = 0;
+
+#define ADD(when, ...) \
+	do { \
+		if ((when) && n < size) \
+			n += (size_t)snprintf(out + n, size - n, __VA_ARGS__); \
+	} while (0)
+	out[0] = 0;
+	ADD(to->gpus != from->gpus, " --gpus %" PRIu32, to->gpus);
+	ADD(to->stage != from->stage, " --stage %" PRIu32, to->stage);
+	ADD(to->offload != from->offload, " --offload %s", plan_offload(to->offload));
+	ADD(to->recompute != from->recompute, " --recompute");
+	ADD(to->micro != from->micro, " --micro %" PRIu64 " --accumulation %" PRIu64, to->micro,
+	    to->accumulation);
+	ADD(to->sequence != from->sequence, " --seq %" PRIu64, to->sequence);
+#undef ADD
+	memmove(out, out + (n > 0), strlen(out + (n > 0)) + 1);
+}
+
+static int is_known(const struct search *s, const struct plan_change *c)
+{
+	for (size_t i = 0; i < s->n; i++)
+		if (!strcmp(s->change[i].option, c->option) ||
+		    (s->change[i].gpu == c->gpu && s->change[i].host == c->host))
+			return 1;
+	return 0;
+}
+
+/* Tries a setup, and keeps it unless it is none or equal to another one. 1 if it fits. */
+static int try(struct search *s, const struct ckpt_setup *setup)
 {
 	struct plan_change *c = &s->change[s->n];
 
 	if (s->n == PLAN_CHANGES || estimate(s->p, setup, s->est))
 		return 0;
-	snprintf(c->option, sizeof(c->option), "%s", option);
+	describe(s, setup, c->option, sizeof(c->option));
 	c->gpu = s->est->gpu_bytes;
 	c->host = s->est->host_bytes;
 	c->fits = plan_fits(s->p, s->est);
-	c->combined = s->combined;
-	s->n++;
+	if (c->option[0] && !is_known(s, c))
+		s->n++;
 	return c->fits;
 }
 
@@ -89,60 +120,78 @@ static int fits(struct search *s, const struct ckpt_setup *setup)
 	return !estimate(s->p, setup, s->est) && plan_fits(s->p, s->est);
 }
 
-/* The largest micro-batch that fits, else 1; accumulation keeps the batch of a step. */
+/* The next smaller micro-batch that accumulation brings to the same batch; 0 if there is none. */
+static int less_micro(const struct search *s, struct ckpt_setup *setup)
+{
+	const uint64_t batch = s->p->setup.micro * s->p->setup.accumulation;
+
+	if (setup->micro <= 1)
+		return 0;
+	do
+		setup->micro--;
+	while (setup->micro > 1 && batch % setup->micro);
+	setup->accumulation = batch / setup->micro;
+	return 1;
+}
+
 static void try_micro(struct search *s)
 {
 	struct ckpt_setup setup = s->p->setup;
-	const uint64_t batch = setup.micro * setup.accumulation;
-	char option[96];
 
-	if (setup.micro <= 1)
-		return;
-	do {
-		setup.micro--;
-		while (setup.micro > 1 && batch % setup.micro)
-			setup.micro--;
-		setup.accumulation = batch / setup.micro;
-	} while (setup.micro > 1 && !fits(s, &setup));
-	snprintf(option, sizeof(option), "--micro %" PRIu64 " --accumulation %" PRIu64,
-		 setup.micro, setup.accumulation);
-	try(s, &setup, option);
+	while (less_micro(s, &setup) && !fits(s, &setup))
+		;
+	try(s, &setup);
 }
 
 static void try_stage(struct search *s)
 {
 	struct ckpt_setup setup = s->p->setup;
-	char option[96];
 
-	if (setup.stage == 3)
-		return;
-	do
+	while (setup.stage < 3) {
 		setup.stage++;
-	while (setup.stage < 3 && !fits(s, &setup));
-	snprintf(option, sizeof(option), "--stage %" PRIu32, setup.stage);
-	try(s, &setup, option);
+		if (fits(s, &setup))
+			break;
+	}
+	try(s, &setup);
+}
+
+static void try_recompute(struct search *s)
+{
+	struct ckpt_setup setup = s->p->setup;
+
+	if (!s->p->info.arch.layers)
+		return;
+	setup.recompute = 1;
+	try(s, &setup);
 }
 
 static void try_offload(struct search *s)
 {
 	struct ckpt_setup setup = s->p->setup;
-	char option[96];
 
 	if (plan_is_ztrain(s->p))
 		return;
-	if (!setup.stage)
-		setup.stage = 1;
+	setup.stage = setup.stage ? setup.stage : 1;
 	if (!setup.offload) {
 		setup.offload = CKPT_OFFLOAD_OPTIMIZER;
-		snprintf(option, sizeof(option), "--stage %" PRIu32 " --offload optimizer",
-			 setup.stage);
-		if (try(s, &setup, option + (setup.stage == s->p->setup.stage ? 10 : 0)))
+		if (try(s, &setup))
 			return;
 	}
-	if (setup.stage == 3 && !(setup.offload & CKPT_OFFLOAD_PARAMS)) {
+	if (setup.stage == 3) {
 		setup.offload |= CKPT_OFFLOAD_PARAMS;
-		try(s, &setup, "--offload params");
+		try(s, &setup);
 	}
+}
+
+/* Where the host is too small. */
+static void try_no_offload(struct search *s)
+{
+	struct ckpt_setup setup = s->p->setup;
+
+	if (!setup.offload || !s->p->host_mem)
+		return;
+	setup.offload = 0;
+	try(s, &setup);
 }
 
 /* The fewest GPUs that are whole nodes, or the largest number there is. */
@@ -164,88 +213,72 @@ static uint32_t fewest_gpus(struct search *s, struct ckpt_setup *setup)
 static void try_gpus(struct search *s)
 {
 	struct ckpt_setup setup = s->p->setup;
-	char option[96];
 
-	if (!fewest_gpus(s, &setup))
-		return;
-	snprintf(option, sizeof(option), "--gpus %" PRIu32, setup.gpus);
-	try(s, &setup, option);
+	if (fewest_gpus(s, &setup))
+		try(s, &setup);
 }
 
-/* Everything that costs only speed, with this offload on top. 1 if it fits. */
-static int try_all(struct search *s, struct ckpt_setup *setup, unsigned offload, int anyway)
+/* Layers recomputed, then the largest micro-batch at the lowest stage that fits. 1 if one does. */
+static int try_all(struct search *s, unsigned offload)
 {
-	char option[96];
-
-	if (plan_is_ztrain(s->p))
-		offload = 0;
-	setup->offload = offload;
-	if (!anyway && !fits(s, setup))
-		return 0;
-	snprintf(option, sizeof(option), "--stage 3 --recompute --micro 1 --accumulation %" PRIu64
-		 "%s%s", setup->accumulation, offload ? " --offload " : "",
-		 offload ? plan_offload(offload) : "");
-	return try(s, setup, option);
-}
-
-/* Half the tokens, and half of that, ... */
-static void try_shorter(struct search *s, struct ckpt_setup *setup)
-{
-	char option[96];
-
-	while (setup->sequence > 1) {
-		setup->sequence /= 2;
-		if (!fits(s, setup))
-			continue;
-		snprintf(option, sizeof(option), "the same with --seq %" PRIu64, setup->sequence);
-		try(s, setup, option);
-		return;
-	}
-}
-
-/* Offloads then, GPUs then, and shorter samples if nothing else is left. */
-static void try_together(struct search *s)
-{
-	const unsigned most = CKPT_OFFLOAD_OPTIMIZER | CKPT_OFFLOAD_PARAMS;
 	struct ckpt_setup setup = s->p->setup;
-	char option[96];
+	const uint32_t first = offload & CKPT_OFFLOAD_PARAMS ? 3 :
+			       offload && !setup.stage ? 1 : setup.stage;
 
-	s->combined = 1;
-	setup.recompute = !!s->p->info.arch.layers;
+	setup.offload |= plan_is_ztrain(s->p) ? 0 : offload;
+	setup.recompute = setup.recompute || s->p->info.arch.layers;
+	do {
+		for (setup.stage = first; setup.stage <= 3; setup.stage++)
+			if (fits(s, &setup))
+				return try(s, &setup);
+	} while (less_micro(s, &setup));
+	return 0;
+}
+
+/* Everything that costs only speed; then more GPUs, then fewer tokens: halved, and halved again. */
+static void try_most(struct search *s)
+{
+	struct ckpt_setup setup = s->p->setup;
+
 	setup.stage = 3;
-	setup.accumulation *= setup.micro;
-	setup.micro = 1;
-	if (try_all(s, &setup, 0, 0) || try_all(s, &setup, CKPT_OFFLOAD_OPTIMIZER, 0))
-		return;
-	setup.offload = 0;
-	if (fewest_gpus(s, &setup)) {
-		snprintf(option, sizeof(option), "--gpus %" PRIu32 " --stage 3 --recompute "
-			 "--micro 1 --accumulation %" PRIu64, setup.gpus, setup.accumulation);
-		try(s, &setup, option);
-	}
+	setup.recompute = setup.recompute || s->p->info.arch.layers;
+	while (less_micro(s, &setup))
+		;
+	if (fewest_gpus(s, &setup))
+		try(s, &setup);
 	setup.gpus = s->p->setup.gpus;
-	if (!try_all(s, &setup, most, 1))
-		try_shorter(s, &setup);
+	if (!plan_is_ztrain(s->p))
+		setup.offload = CKPT_OFFLOAD_OPTIMIZER | CKPT_OFFLOAD_PARAMS;
+	if (try(s, &setup))
+		return;
+	while (setup.sequence > 1) {
+		setup.sequence /= 2;
+		if (fits(s, &setup)) {
+			try(s, &setup);
+			return;
+		}
+	}
 }
 
 size_t plan_changes(const struct planning *p, struct plan_change *change)
 {
 	struct search s = { .p = p, .change = change, .est = cli_alloc(sizeof(*s.est)) };
-	struct ckpt_setup setup = p->setup;
 	int any = 0;
 
-	if (!setup.recompute && p->info.arch.layers) {
-		setup.recompute = 1;
-		try(&s, &setup, "--recompute");
-	}
-	try_micro(&s);
+	try_no_offload(&s);
 	try_stage(&s);
+	try_micro(&s);
+	try_recompute(&s);
 	try_offload(&s);
 	try_gpus(&s);
 	for (size_t i = 0; i < s.n; i++)
 		any |= change[i].fits;
-	if (!any)
-		try_together(&s);
+	if (!any) {
+		any = try_all(&s, 0);
+		any |= try_all(&s, CKPT_OFFLOAD_OPTIMIZER);
+		if (!any)
+			try_most(&s);
+	}
 	cli_free(s.est);
 	return s.n;
 }

@@ -11,6 +11,7 @@ struct planning {
 	const char *source;		/* as the caller named it */
 	struct ckpt_setup setup;	/* complete but for the library's defaults */
 	uint64_t gpu_mem, host_mem;	/* 0 = not given */
+	int deepspeed;			/* the numbers of its own estimators too */
 	struct ckpt_estimate est;
 	struct ckpt_err err;
 };
@@ -29,19 +30,19 @@ const char *plan_offload(unsigned offload);	/* "none", "optimizer", "params" */
 
 /* One change, or several together, that would make it fit. */
 struct plan_change {
-	char option[96];	/* as it is given: "--recompute --micro 2" */
+	char option[160];	/* as it is given: "--recompute --micro 2 --accumulation 4" */
 	uint64_t gpu, host;
 	int fits;
-	int combined;		/* of several, as none alone is enough */
 };
-#define PLAN_CHANGES 10
-/* Changes of the setup, the gentle ones first. */
+#define PLAN_CHANGES 12
+/* Changes of the setup, the cheapest first; no two of them equal. */
 size_t plan_changes(const struct planning *p, struct plan_change *change);
 
 /* Is it ztrain's memory? */
 int plan_is_ztrain(const struct planning *p);
-/* "12.34 GiB". Lent as out_name() lends. */
+/* "12.34 GiB", and without the unit "12.34", "80". Lent as out_name() lends. */
 const char *plan_gib(uint64_t bytes);
+const char *plan_number(uint64_t bytes);
 void plan_print(const struct planning *p);
 void plan_json(const struct planning *p);
 

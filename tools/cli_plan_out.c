@@ -4,6 +4,8 @@
 
 #include "cli_plan.h"
 
+#define SHOWN 3	/* changes that fit */
+
 static const struct {
 	unsigned phase;
 	const char *key;
@@ -12,18 +14,32 @@ static const struct {
 	{ CKPT_PHASE_END, "first_layer" }, { CKPT_PHASE_STEP, "step" },
 };
 
-const char *plan_gib(uint64_t bytes)
+/* Upwards, so that nothing looks smaller than it is. */
+static const char *gib(uint64_t bytes, int is_short)
 {
 	static char slots[8][32];
 	static unsigned next;
 	char *out = slots[next++ % 8];
-	const uint64_t gib = UINT64_C(1) << 30;
-	uint64_t whole = bytes / gib, part = (bytes % gib * 100 + gib - 1) / gib;
+	const uint64_t unit = UINT64_C(1) << 30;
+	uint64_t whole = bytes / unit, part = (bytes % unit * 100 + unit - 1) / unit;
 
-	/* upwards, so that nothing looks smaller than it is */
 	whole += part / 100;
-	snprintf(out, sizeof(slots[0]), "%" PRIu64 ".%02" PRIu64 " GiB", whole, part % 100);
+	if (is_short && part % 100 == 0)
+		snprintf(out, sizeof(slots[0]), "%" PRIu64, whole);
+	else
+		snprintf(out, sizeof(slots[0]), "%" PRIu64 ".%02" PRIu64 "%s", whole, part % 100,
+			 is_short ? "" : " GiB");
 	return out;
+}
+
+const char *plan_gib(uint64_t bytes)
+{
+	return gib(bytes, 0);
+}
+
+const char *plan_number(uint64_t bytes)
+{
+	return gib(bytes, 1);
 }
 
 static const char *dtype_word(enum ckpt_dtype dtype)
@@ -81,32 +97,48 @@ static void json_deepspeed(struct json *json, const struct planning *p, uint32_t
 
 /* ---------------------------------------------------------------- for people */
 
+static const char *one(const struct planning *p)
+{
+	return plan_is_ztrain(p) ? "rank" : "GPU";
+}
+
+static void print_setup(const struct planning *p)
+{
+	const struct ckpt_setup *s = &p->setup;
+	char *where = nodes(p) > 1 ? cli_format("%" PRIu32 " hosts of %" PRIu32, nodes(p),
+						per_node(p)) : cli_strdup("one host");
+
+	printf("%-8s %sZeRO stage %" PRIu32 ", %s%s%s, %" PRIu32 " %s%s on %s, %s\n", "run",
+	       plan_is_ztrain(p) ? "ztrain, " : "", s->stage,
+	       s->offload ? "offload " : "no offload", s->offload ? plan_offload(s->offload) : "",
+	       s->offload & CKPT_OFFLOAD_PARAMS ? " and optimizer" : "", s->gpus,
+	       plan_is_ztrain(p) ? "CPU rank" : "GPU", out_plural(s->gpus), where,
+	       dtype_word(s->dtype));
+	cli_free(where);
+	printf("%-8s micro-batch %" PRIu64 " x %" PRIu64 " tokens, accumulation %" PRIu64
+	       "%s%s%s\n", "", or1(s->micro), s->sequence ? s->sequence : 2048,
+	       or1(s->accumulation), s->recompute ? ", activations recomputed" : "",
+	       s->attention_matrix ? ", attention scores stored" : "",
+	       s->ops == CKPT_OPS_FUSED ? ", fused kernels" : "");
+}
+
 static void print_head(const struct planning *p)
 {
 	const struct ckpt_arch *a = &p->info.arch;
-	const struct ckpt_setup *s = &p->setup;
 
-	printf("%-8s %s (%s)\n", "model", out_name(p->source), out_name(p->info.what));
-	printf("%-8s %s parameters in %s tensors, the largest module has %s\n", "",
+	printf("\n%-8s %s (%s)\n", "model", out_name(p->source), out_name(p->info.what));
+	printf("%-8s %s parameters in %s tensors, %s in the largest module\n", "",
 	       out_count(p->info.params), out_count(p->info.tensors),
 	       out_count(p->info.largest_module));
 	if (p->info.trainable != p->info.params)
-		printf("%-8s of them %s are trained\n", "", out_count(p->info.trainable));
+		printf("%-8s %s of them are trained\n", "", out_count(p->info.trainable));
 	if (a->layers)
-		printf("%-8s %" PRIu64 " layer%s of %" PRIu64 ", %" PRIu64 " head%s (%" PRIu64
-		       ") of %" PRIu64 ", %" PRIu64 " inside, vocabulary %" PRIu64 "\n", "",
-		       a->layers, out_plural(a->layers), a->hidden, a->heads,
-		       out_plural(a->heads), a->kv_heads, a->head_dim, a->inter,
-		       a->vocab);
-	printf("%-8s %sZeRO stage %" PRIu32 ", offload %s, %" PRIu32 " %s%s (%" PRIu32
-	       " a host), %s\n", "run", plan_is_ztrain(p) ? "ztrain, " : "", s->stage,
-	       plan_offload(s->offload), s->gpus, plan_is_ztrain(p) ? "CPU rank" : "GPU",
-	       s->gpus == 1 ? "" : "s", per_node(p), dtype_word(s->dtype));
-	printf("%-8s micro-batch %" PRIu64 " x %" PRIu64 " tokens, accumulation %" PRIu64
-	       "%s%s%s\n", "", or1(s->micro), s->sequence ? s->sequence : 2048,
-	       or1(s->accumulation), s->recompute ? ", layers computed again" : "",
-	       s->attention_matrix ? ", attention matrices" : "",
-	       s->ops == CKPT_OPS_FUSED ? ", fused kernels" : "");
+		printf("%-8s %" PRIu64 " layer%s, hidden size %" PRIu64 ", MLP size %" PRIu64
+		       ", vocabulary %" PRIu64 "\n%-8s %" PRIu64 " query head%s and %" PRIu64
+		       " key-value head%s of size %" PRIu64 "\n", "", a->layers,
+		       out_plural(a->layers), a->hidden, a->inter, a->vocab, "", a->heads,
+		       out_plural(a->heads), a->kv_heads, out_plural(a->kv_heads), a->head_dim);
+	print_setup(p);
 }
 
 static void print_terms(const struct planning *p, enum ckpt_place place)
@@ -131,23 +163,24 @@ static void print_terms(const struct planning *p, enum ckpt_place place)
 static void print_gpu(const struct planning *p)
 {
 	if (plan_is_ztrain(p))
-		printf("\na rank: %s\n", plan_gib(p->est.gpu_bytes));
+		printf("\nmemory of a rank: %s\n", plan_gib(p->est.gpu_bytes));
 	else
-		printf("\na GPU: %s, the peak %s\n", plan_gib(p->est.gpu_bytes),
+		printf("\nmemory of a GPU: %s, %s\n", plan_gib(p->est.gpu_bytes),
 		       ckpt_phase_name(p->est.peak));
 	print_terms(p, CKPT_PLACE_GPU);
 	for (unsigned k = 0; p->args->verbose && !plan_is_ztrain(p) && k < CKPT_NPHASES; k++)
 		printf("  = %s %s\n", plan_gib(p->est.phase_bytes[k]),
 		       ckpt_phase_name(phases[k].phase));
 	if (p->est.no_activations)
-		printf("  no activations: the shape of the model is not known (--config)\n");
+		printf("  no activations: the shape of the model is unknown; --config FILE "
+		       "gives it\n");
 	if (p->est.host_bytes) {
-		printf("\na host: %s\n", plan_gib(p->est.host_bytes));
+		printf("\nmemory of a host: %s\n", plan_gib(p->est.host_bytes));
 		print_terms(p, CKPT_PLACE_HOST);
 	}
 }
 
-/* A rank of ztrain has one memory, and nobody else estimates it. */
+/* A rank of ztrain has one memory, and DeepSpeed does not estimate it. */
 static void print_stages(const struct planning *p)
 {
 	struct table table = { .align = p->gpu_mem || p->host_mem ? "lrrl" : "lrr" };
@@ -169,89 +202,129 @@ static void print_stages(const struct planning *p)
 
 static void print_rows(const struct planning *p)
 {
-	struct table table = { .align = p->gpu_mem || p->host_mem ? "llrrrrl" : "llrrrr" };
+	const int asked = p->gpu_mem || p->host_mem, ds = p->deepspeed;
+	struct table table = { .align = ds ? (asked ? "llrrlrr" : "llrrrr") :
+				       asked ? "llrrl" : "llrr" };
+	const char *heads[7] = { "STAGE", "OFFLOAD", "GPU", "HOST" };
 	struct plan_row row[PLAN_ROWS];
 	const size_t n = plan_rows(p, row);
-	struct ckpt_ds_estimate ds;
+	struct ckpt_ds_estimate said;
+	size_t k = 4;
 
+	if (asked)
+		heads[k++] = "FITS";
+	heads[k] = "DEEPSPEED: GPU";
+	heads[k + 1 < 7 ? k + 1 : 6] = "HOST";
 	putchar('\n');
-	table_add(&table, (const char *const[]){ "STAGE", "OFFLOAD", "GPU", "HOST", "DS: GPU",
-						 "DS: HOST", "FITS" });
+	table_add(&table, heads);
 	for (size_t i = 0; i < n; i++) {
-		const int none = deepspeed_says(p, row[i].stage, row[i].offload, &ds);
+		const int none = deepspeed_says(p, row[i].stage, row[i].offload, &said);
 		char *stage = cli_format("%" PRIu32, row[i].stage);
+		const char *cells[7] = { stage, plan_offload(row[i].offload),
+					 plan_gib(row[i].gpu),
+					 row[i].host ? plan_gib(row[i].host) : "-" };
 
-		table_add(&table, (const char *const[]){
-			stage, plan_offload(row[i].offload), plan_gib(row[i].gpu),
-			row[i].host ? plan_gib(row[i].host) : "-",
-			none ? "-" : plan_gib(ds.gpu_bytes), none ? "-" : plan_gib(ds.cpu_bytes),
-			row[i].fits ? "yes" : "no" });
+		k = 4;
+		if (asked)
+			cells[k++] = row[i].fits ? "yes" : "no";
+		cells[k] = none ? "-" : plan_gib(said.gpu_bytes);
+		cells[k + 1 < 7 ? k + 1 : 6] = none ? "-" : plan_gib(said.cpu_bytes);
+		table_add(&table, cells);
 		cli_free(stage);
 	}
 	table_print(&table, stdout, "");
-	if (!p->args->quiet)
-		printf("DS: what DeepSpeed's estimators return, states alone, without buffers "
+	if (ds && !p->args->quiet)
+		printf("DEEPSPEED: what its own estimators return: states only, without buffers "
 		       "and activations\n");
+}
+
+static void print_files(const char *what, uint64_t files, uint64_t bytes)
+{
+	if (files && !bytes)
+		printf("  %s %s file%s without tensors\n", out_count(files), what,
+		       out_plural(files));
+	else if (files)
+		printf("  %s %s file%s of %s%s\n", out_count(files), what, out_plural(files),
+		       plan_gib(bytes), files == 1 ? "" : " each");
 }
 
 static void print_save(const struct planning *p)
 {
 	const struct ckpt_save *s = &p->est.save;
 
+	printf("\na save: %s in %s%s file%s\n", plan_gib(s->bytes), out_count(s->files),
+	       plan_is_ztrain(p) ? " native" : "", out_plural(s->files));
+	if (p->args->verbose)
+		printf("  %s bytes of tensors\n", out_count(s->bytes));
 	if (plan_is_ztrain(p)) {
-		printf("\na save, native: %s in %s file%s (%s bytes of tensors)\n",
-		       plan_gib(s->bytes), out_count(s->files), s->files == 1 ? "" : "s",
-		       out_count(s->bytes));
-		printf("  any number of ranks goes on from it, all together read %s\n",
+		printf("  any number of ranks resumes from it; together they read %s\n",
 		       plan_gib(s->resume_same));
 		return;
 	}
-	printf("\na save: %s in %s file%s (%s bytes of tensors)\n", plan_gib(s->bytes),
-	       out_count(s->files), s->files == 1 ? "" : "s", out_count(s->bytes));
-	printf("  %s model file%s, tensors %s%s\n", out_count(s->model_files),
-	       s->model_files == 1 ? "" : "s", out_size(s->model_bytes),
-	       s->model_files == 1 ? "" : " each");
-	if (s->optim_files)
-		printf("  %s optimizer file%s, tensors %s%s\n", out_count(s->optim_files),
-		       s->optim_files == 1 ? "" : "s", out_size(s->optim_bytes),
-		       s->optim_files == 1 ? "" : " each");
-	printf("  to resume on as many GPUs, all ranks together read %s\n",
+	print_files("model", s->model_files, s->model_bytes);
+	print_files("optimizer", s->optim_files, s->optim_bytes);
+	printf("  resuming on as many GPUs reads %s, all ranks together\n",
 	       plan_gib(s->resume_same));
 	printf("  for another number, zckpt reshard reads %s once and writes as much\n",
 	       plan_gib(s->resume_other));
 }
 
+/* ---------------------------------------------------------------- the answer */
+
+/* "42.92 of 80 GiB a GPU", and likewise of the host where that is limited or used. */
+static void print_need(const struct planning *p)
+{
+	printf("%s%s%s GiB a %s", plan_number(p->est.gpu_bytes), p->gpu_mem ? " of " : "",
+	       p->gpu_mem ? plan_number(p->gpu_mem) : "", one(p));
+	if (p->est.host_bytes && (p->host_mem || !plan_is_ztrain(p)))
+		printf(", %s%s%s GiB a host", plan_number(p->est.host_bytes),
+		       p->host_mem ? " of " : "", p->host_mem ? plan_number(p->host_mem) : "");
+}
+
+static void print_change(const struct planning *p, const char *before,
+			 const struct plan_change *change)
+{
+	printf("%s%s (%s GiB a %s", before, change->option, plan_number(change->gpu), one(p));
+	if (change->host && !plan_is_ztrain(p))
+		printf(", %s GiB a host", plan_number(change->host));
+	printf(")\n");
+}
+
 static void print_changes(const struct planning *p)
 {
 	struct plan_change change[PLAN_CHANGES];
-	struct table table = { .align = "lrl" };
-	size_t n;
+	const size_t n = plan_changes(p, change);
+	size_t shown = 0, least = 0;
 
-	if (!p->gpu_mem && !p->host_mem)
-		return;
-	if (plan_fits(p, &p->est)) {
-		printf("\nit fits");
-		if (p->gpu_mem)
-			printf(": %s of %s of a %s are left",
-			       plan_gib(p->gpu_mem - p->est.gpu_bytes), plan_gib(p->gpu_mem),
-			       plan_is_ztrain(p) ? "rank" : "GPU");
-		putchar('\n');
-		return;
-	}
-	n = plan_changes(p, change);
-	printf("\nit does not fit%s%s; what would change it\n", p->gpu_mem ? " into " : "",
-	       p->gpu_mem ? plan_gib(p->gpu_mem) : "");
 	for (size_t i = 0; i < n; i++) {
-		const char *gib = plan_gib(change[i].gpu);
-
-		table_add(&table, (const char *const[]){
-			change[i].option, gib, change[i].fits ? "fits" : "does not" });
+		if (change[i].gpu < change[least].gpu)
+			least = i;
+		if (change[i].fits && shown < SHOWN)
+			print_change(p, shown++ ? "  or " : "  cheapest change that fits: ",
+				     &change[i]);
 	}
-	table_print(&table, stdout, "  ");
+	if (!shown && n)
+		print_change(p, "  no change that plan tries is enough; the least memory: ",
+			     &change[least]);
+}
+
+static void print_answer(const struct planning *p)
+{
+	const int asked = p->gpu_mem || p->host_mem, fits = plan_fits(p, &p->est);
+
+	printf("%s", !asked ? "" : fits ? "it fits: " : "it does not fit: ");
+	print_need(p);
+	printf(", at stage %" PRIu32 " on %" PRIu32 " %s%s\n", p->setup.stage, p->setup.gpus,
+	       one(p), out_plural(p->setup.gpus));
+	if (!fits)
+		print_changes(p);
+	else if (!asked && !p->args->quiet)
+		printf("  --gpu-mem 80GiB says whether it fits, and what to change\n");
 }
 
 void plan_print(const struct planning *p)
 {
+	print_answer(p);
 	print_head(p);
 	print_gpu(p);
 	if (plan_is_ztrain(p))
@@ -259,7 +332,6 @@ void plan_print(const struct planning *p)
 	else
 		print_rows(p);
 	print_save(p);
-	print_changes(p);
 }
 
 /* ---------------------------------------------------------------- for scripts */

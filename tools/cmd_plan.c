@@ -11,42 +11,48 @@
 static struct {
 	const char *stage, *ds_config, *dtype, *config;
 	uint64_t gpus, gpus_per_node, micro, seq, accumulation, gpu_mem, host_mem, overhead;
-	int offload, recompute, attention, ops, engine;
+	int offload, recompute, attention, ops, engine, deepspeed;
 } want = { .offload = -1 };
 
 static const struct opt own[] = {
-	{ "gpus", 'n', OPT_COUNT, &want.gpus, "N", "data-parallel GPUs (default 1)", 0 },
+	{ "gpus", 'n', OPT_COUNT, &want.gpus, "N",
+	  "number of GPUs (default 1); also --world, --world-size", 0 },
 	{ "world", 0, OPT_COUNT, &want.gpus, "N", "", OPT_HIDDEN },
 	{ "world-size", 0, OPT_COUNT, &want.gpus, "N", "", OPT_HIDDEN },
 	{ "num-gpus", 0, OPT_COUNT, &want.gpus, "N", "", OPT_HIDDEN },
 	{ "gpus-per-node", 0, OPT_COUNT, &want.gpus_per_node, "N",
-	  "of a host (default 8)", OPT_RARE },
+	  "GPUs of a host (default 8)", OPT_RARE },
+	{ "gpu-mem", 0, OPT_SIZE, &want.gpu_mem, "SIZE",
+	  "memory of a GPU, 80GiB: say whether it fits", 0 },
+	{ "host-mem", 0, OPT_SIZE, &want.host_mem, "SIZE",
+	  "memory of a host: say whether it fits", OPT_RARE },
 	{ "stage", 0, OPT_TEXT, &want.stage, "0|1|2|3",
 	  "ZeRO stage (default: the first that fits, else 3)", 0 },
 	{ "offload", 0, OPT_CHOICE, &want.offload, "none|optimizer|params",
-	  "to the host; params: at stage 3, both", 0 },
+	  "what to keep on the host; params (stage 3) includes the optimizer", 0 },
 	{ "dtype", 0, OPT_TEXT, &want.dtype, "bf16|fp16|fp32",
-	  "type that is trained (default bf16)", 0 },
+	  "type to train in (default bf16)", 0 },
 	{ "micro", 0, OPT_COUNT, &want.micro, "N", "samples of a micro-batch (default 1)", 0 },
 	{ "seq", 0, OPT_COUNT, &want.seq, "N", "tokens of a sample (default 2048)", 0 },
 	{ "accumulation", 0, OPT_COUNT, &want.accumulation, "N",
 	  "micro-batches of a step (default 1)", 0 },
 	{ "recompute", 0, OPT_FLAG, &want.recompute, NULL,
-	  "layers are computed again (activation checkpointing)", 0 },
+	  "recompute activations (activation checkpointing)", 0 },
 	{ "attention", 0, OPT_CHOICE, &want.attention, "flash|matrix",
-	  "matrix: its scores are written down (\"eager\")", OPT_RARE },
+	  "matrix: attention scores are stored (\"eager\")", OPT_RARE },
 	{ "ops", 0, OPT_CHOICE, &want.ops, "eager|fused",
-	  "how layers are written: as transformers does, or fused", OPT_RARE },
+	  "implementation of layers: as in transformers, or fused", OPT_RARE },
 	{ "engine", 0, OPT_CHOICE, &want.engine, "deepspeed|ztrain",
-	  "ztrain: of its CPU ranks; --gpus is how many, --gpu-mem of each", OPT_RARE },
+	  "ztrain: CPU ranks; --gpus is their number, --gpu-mem the memory of each", OPT_RARE },
 	{ "ds-config", 0, OPT_TEXT, &want.ds_config, "FILE",
-	  "DeepSpeed configuration: what is not said here comes from it", 0 },
+	  "DeepSpeed configuration: defaults of the options above", 0 },
 	{ "config", 0, OPT_TEXT, &want.config, "FILE",
-	  "config.json, where it is not beside the weights", 0 },
-	{ "gpu-mem", 0, OPT_SIZE, &want.gpu_mem, "SIZE", "of a GPU: 80GiB; what fits?", 0 },
-	{ "host-mem", 0, OPT_SIZE, &want.host_mem, "SIZE", "of a host, likewise", OPT_RARE },
+	  "config.json, if it is not beside the weights", 0 },
 	{ "overhead", 0, OPT_SIZE, &want.overhead, "SIZE",
-	  "of a GPU for CUDA and NCCL (default 685MiB, +840MiB)", OPT_RARE },
+	  "memory for CUDA and NCCL (default 685MiB, with several GPUs 840MiB more)",
+	  OPT_RARE },
+	{ "deepspeed", 0, OPT_FLAG, &want.deepspeed, NULL,
+	  "print what DeepSpeed's own estimators return, too", OPT_RARE },
 	{ 0 },
 };
 
@@ -162,21 +168,26 @@ static int from_weights(struct planning *p)
 
 static int no_such(const struct planning *p)
 {
+	struct words names = { 0 };
+	const char *near;
 	char *list;
 
 	if (strchr(p->source, '/') || ends_with(p->source, ".json") ||
 	    ends_with(p->source, ".safetensors"))
-		return cli_wrong(&cmd_plan, "%s: there is nothing at this path",
+		return cli_wrong(&cmd_plan, "%s: no such file or folder",
 				 out_name(p->source));
 	list = cli_strdup("");
 	for (uint32_t i = 0; ckpt_model_name(i); i++) {
 		char *longer = cli_format("%s%s%s", list, i ? ", " : "", ckpt_model_name(i));
 
+		words_add(&names, ckpt_model_name(i));
 		cli_free(list);
 		list = longer;
 	}
-	return cli_wrong(&cmd_plan, "%s is no file or folder, no number of parameters (8B, "
-			 "7615616512) and none of %s", out_name(p->source), list);
+	near = opt_nearest(p->source, names.list);
+	cli_say("%s is no file, no folder, no number of parameters (8B), and no known model%s%s",
+		out_name(p->source), near ? "; did you mean " : "", near ? near : "");
+	return cli_wrong(&cmd_plan, "known models: %s", list);
 }
 
 static int read_model(struct planning *p)
@@ -209,14 +220,14 @@ static int check_words(struct planning *p)
 		return cli_wrong(&cmd_plan, "plan needs a model: zckpt plan config.json --gpus 8, "
 				 "or a number: zckpt plan 8B");
 	if (want.gpus > MAX_WORLD)
-		return cli_wrong(&cmd_plan, "--gpus %" PRIu64 ": at most %d", want.gpus,
-				 MAX_WORLD);
+		return cli_wrong(&cmd_plan, "--gpus %" PRIu64 ": at most %d are possible",
+				 want.gpus, MAX_WORLD);
 	if (want.stage && (strlen(want.stage) != 1 || *want.stage < '0' || *want.stage > '3'))
-		return cli_wrong(&cmd_plan, "--stage %s is none of 0, 1, 2, 3",
+		return cli_wrong(&cmd_plan, "--stage %s: expected 0, 1, 2 or 3",
 				 out_name(want.stage));
 	if (want.dtype && strcmp(want.dtype, "bf16") &&
 	    strcmp(want.dtype, "fp16") && strcmp(want.dtype, "fp32"))
-		return cli_wrong(&cmd_plan, "--dtype %s is none of bf16, fp16, fp32",
+		return cli_wrong(&cmd_plan, "--dtype %s: expected bf16, fp16 or fp32",
 				 out_name(want.dtype));
 	return 0;
 }
@@ -245,6 +256,7 @@ static void set_numbers(struct planning *p)
 	s->overhead = want.overhead;
 	p->gpu_mem = want.gpu_mem;
 	p->host_mem = want.host_mem;
+	p->deepspeed = want.deepspeed;
 }
 
 /* The first stage without offload that fits, else 3. */
@@ -306,16 +318,18 @@ const struct command cmd_plan = {
 	.name = "plan",
 	.run = run,
 	.ranks = RANKS_ONE,
-	.gist = "memory and disk that a run needs, before it is started",
+	.gist = "estimate the memory and disk space that a run needs",
 	.synopsis = "MODEL",
-	.about = "Estimates memory of a GPU and a host, and the files of a save, for a run under "
-		 "DeepSpeed: a line a term, with -v its formula; which stages fit --gpu-mem, and "
-		 "what to change when the one asked for does not. Or of the CPU ranks of ztrain.",
+	.about = "Estimates the memory of a GPU and of a host, and the files of a save, for a run "
+		 "under DeepSpeed. The first lines are the answer: with --gpu-mem whether it "
+		 "fits, and if not, the cheapest options that make it fit. Then one line for "
+		 "each part of the memory (with -v its formula), and a table of all stages.",
 	.examples = "zckpt plan --gpus 8 8B\n"
 		    "zckpt plan --gpus 8 --gpu-mem 80GiB qwen2.5-7b\n"
 		    "zckpt plan --gpus 8 --stage 3 --offload optimizer my-model\n",
 	.notes = "MODEL is a config.json of transformers, weights or a step of any format, a "
-		 "number of parameters (8B), or a published model (qwen2.5-7b). Exit 1 if it does "
-		 "not fit.",
+		 "number of parameters (8B), or a published model: llama-3-8b, llama-3-70b, "
+		 "llama-3.2-1b, llama-3.2-3b, qwen2.5-0.5b, -1.5b, -3b, -7b, -14b, -32b, "
+		 "qwen3-0.6b, -1.7b, -4b, -8b, -14b, -32b. Exit 1 if it does not fit.",
 	.tables = { own, opts_source, opts_talk, NULL },
 };

@@ -117,7 +117,7 @@ const char *ckpt_phase_name(unsigned phase)
 {
 	switch (phase) {
 	case CKPT_PHASE_LOSS:
-		return "when the loss goes backward";
+		return "at the start of the backward pass";
 	case CKPT_PHASE_LAYER:
 		return "in the last layer's backward pass";
 	case CKPT_PHASE_END:

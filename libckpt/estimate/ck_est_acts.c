@@ -79,10 +79,10 @@ static void layers(struct ck_estimating *e)
 			    "%s layers x %s B x %s tokens", ck_count(&c, a->layers),
 			    ck_count(&c, n), ck_count(&c, tokens));
 	ck_est_term(e, CKPT_PLACE_GPU, e->s.recompute ? LAYER | END : END,
-		    e->s.recompute ? "activations of a layer, again" :
+		    e->s.recompute ? "recomputed activations of a layer" :
 				     "activations of the first layer",
 		    times(n, tokens), "%s B x %s tokens", ck_count(&c, n), ck_count(&c, tokens));
-	ck_est_term(e, CKPT_PLACE_GPU, LAYER | END, "in use inside a layer",
+	ck_est_term(e, CKPT_PLACE_GPU, LAYER | END, "working memory of a layer",
 		    times(working(e), tokens),
 		    "%s B x %s tokens", ck_count(&c, working(e)), ck_count(&c, tokens));
 }
@@ -100,7 +100,7 @@ void ck_est_activations(struct ck_estimating *e)
 		return;
 	}
 	layers(e);
-	ck_est_term(e, CKPT_PLACE_GPU, LOSS, "the last norm", times(norm, tokens),
+	ck_est_term(e, CKPT_PLACE_GPU, LOSS, "final norm", times(norm, tokens),
 		    "%s B x %s tokens", ck_count(&c, norm), ck_count(&c, tokens));
 	ck_est_term(e, CKPT_PLACE_GPU, LOSS, "logits and their gradients",
 		    times(12 * a->vocab, tokens), "3 x 4 B x vocabulary %s x %s tokens",

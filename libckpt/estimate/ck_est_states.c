@@ -36,7 +36,7 @@ static void whole_gradients(struct ck_estimating *e, unsigned last)
 	}
 	GPU(e, LAYER, "gradients of the head", e->g * e->behind, "%u B x %s", (unsigned)e->g,
 	    ck_count(&c, e->behind));
-	GPU(e, END, "gradients but of the first layer", e->g * late,
+	GPU(e, END, "gradients except the first layer's", e->g * late,
 	    "%u B x (%s - %s of the embedding and the first layer, which come last)",
 	    (unsigned)e->g, ck_count(&c, t), ck_count(&c, t - late));
 	if (last)
@@ -78,7 +78,7 @@ static void buckets12(struct ck_estimating *e)
 	GPU(e, BACKWARD, "reduce bucket", n * e->b * e->s.reduce_bucket,
 	    "%u x %u B x reduce_bucket_size %s%s", n, (unsigned)e->b,
 	    ck_count(&c, e->s.reduce_bucket), n > 1 ? ", overlap_comm" : "");
-	GPU(e, LAYER | END, "a gradient on its way there", e->b * e->m->info.largest, "%u B x %s",
+	GPU(e, LAYER | END, "gradient copied into the bucket", e->b * e->m->info.largest, "%u B x %s",
 	    (unsigned)e->b, ck_count(&c, e->m->info.largest));
 }
 
@@ -105,10 +105,10 @@ static void host12(struct ck_estimating *e)
 		    "%s ranks x 4 B x %s%s", ck_count(&c, ranks), ck_count(&c, e->part), how);
 	ck_est_term(e, CKPT_PLACE_HOST, ALL, "moments", ranks * 8 * e->part,
 		    "%s ranks x 2 x 4 B x %s", ck_count(&c, ranks), ck_count(&c, e->part));
-	ck_est_term(e, CKPT_PLACE_HOST, ALL, "parameters on their way back", ranks * half,
+	ck_est_term(e, CKPT_PLACE_HOST, ALL, "parameters to copy back", ranks * half,
 		    "%s ranks x %u B x %s%s", ck_count(&c, ranks), (unsigned)e->b,
 		    ck_count(&c, e->part), how);
-	ck_est_term(e, CKPT_PLACE_HOST, ALL, "a gradient on its way", ranks * e->b * big,
+	ck_est_term(e, CKPT_PLACE_HOST, ALL, "buffer for a gradient", ranks * e->b * big,
 		    "%s ranks x %u B x %s", ck_count(&c, ranks), (unsigned)e->b,
 		    ck_count(&c, big));
 	if (e->s.accumulation > 1)
@@ -132,14 +132,14 @@ static void stage12(struct ck_estimating *e)
 		partition_gradients(e);
 	buckets12(e);
 	if (e->s.offload) {
-		GPU(e, ALL, "a gradient on its way to the host", e->b * e->m->info.largest,
+		GPU(e, ALL, "gradient copied to the host", e->b * e->m->info.largest,
 		    "%u B x %s", (unsigned)e->b, ck_count(&c, e->m->info.largest));
 		host12(e);
 		return;
 	}
 	moments(e, e->part, true);
 	if (e->g == e->b)
-		GPU(e, STEP, "gradients, and flattened", 2 * e->g * e->part, "2 x %u B x %s",
+		GPU(e, STEP, "gradients and a flat copy", 2 * e->g * e->part, "2 x %u B x %s",
 		    (unsigned)e->g, ck_count(&c, e->part));
 	if (e->b != 4)
 		GPU(e, STEP, "gradients in fp32", 4 * e->part, "4 B x %s",
@@ -159,17 +159,17 @@ static void gathered(struct ck_estimating *e)
 	/* one rank's part is the parameter itself */
 	if (e->s.gpus == 1 && !(e->s.offload & CKPT_OFFLOAD_PARAMS))
 		return;
-	GPU(e, ALL, "small parameters, kept whole", e->b * e->persist,
+	GPU(e, ALL, "small parameters, kept gathered", e->b * e->persist,
 	    "%u B x %s, those of at most %s elements", (unsigned)e->b, ck_count(&c, e->persist),
 	    ck_count(&c, e->s.persistence));
 	GPU(e, LOSS | LAYER, "gathered parameters", e->b * live,
-	    "%u B x %s, used again within max_reuse_distance %s", (unsigned)e->b,
+	    "%u B x %s, kept for reuse within max_reuse_distance %s", (unsigned)e->b,
 	    ck_count(&c, live), ck_count(&c, e->s.max_reuse));
-	GPU(e, END, "the largest module, gathered", e->b * module, "%u B x %s", (unsigned)e->b,
+	GPU(e, END, "largest module, gathered", e->b * module, "%u B x %s", (unsigned)e->b,
 	    ck_count(&c, module));
-	GPU(e, BACKWARD, "parameters gathered ahead", pieces * e->b * ahead, "%s%u B x %s%s",
+	GPU(e, BACKWARD, "prefetched parameters", pieces * e->b * ahead, "%s%u B x %s%s",
 	    pieces > 1 ? "2 x " : "", (unsigned)e->b, ck_count(&c, ahead),
-	    pieces > 1 ? ": what arrives, and in one piece" : "");
+	    pieces > 1 ? ": received, and as one piece" : "");
 }
 
 static void buckets3(struct ck_estimating *e)
@@ -180,9 +180,9 @@ static void buckets3(struct ck_estimating *e)
 	GPU(e, ALL, "reduce bucket", e->b * e->s.reduce_bucket, "%u B x reduce_bucket_size %s",
 	    (unsigned)e->b, ck_count(&c, e->s.reduce_bucket));
 	if (e->s.gpus > 1)
-		GPU(e, LAYER | END, "the bucket in order of ranks", e->b * n, "%u B x %s",
+		GPU(e, LAYER | END, "reduce bucket, sorted by rank", e->b * n, "%u B x %s",
 		    (unsigned)e->b, ck_count(&c, n));
-	GPU(e, LAYER | END, "a gradient on its way there", e->b * e->m->info.largest, "%u B x %s",
+	GPU(e, LAYER | END, "gradient copied into the bucket", e->b * e->m->info.largest, "%u B x %s",
 	    (unsigned)e->b, ck_count(&c, e->m->info.largest));
 }
 
@@ -233,7 +233,7 @@ static void stage3(struct ck_estimating *e)
 	GPU(e, STEP, "gradients of a sub-group", e->g * e->sub_group, "%u B x %s, flattened",
 	    (unsigned)e->g, ck_count(&c, e->sub_group));
 	if (e->g != 4)
-		GPU(e, STEP, "the same in fp32", 4 * e->sub_group, "4 B x %s, one of %s",
+		GPU(e, STEP, "sub-group gradients in fp32", 4 * e->sub_group, "4 B x %s, one of %s",
 		    ck_count(&c, e->sub_group), ck_count(&c, e->nsub));
 }
 

@@ -80,14 +80,14 @@ static void states(struct zt *z)
 		    ck_count(&c, stage == 3 ? m->part : m->padded), ck_count(&c, z->s.ranks),
 		    CK_ZT_CHUNK);
 	ck_est_term(z->e, CKPT_PLACE_GPU, ALL, "gathered", m->gathered,
-		    "%u B x %s: a block in use and one on its way", b, ck_count(&c, m->gather));
+		    "%u B x %s: a block in use and one being gathered", b, ck_count(&c, m->gather));
 	if (stage < 2)
 		ck_est_term(z->e, CKPT_PLACE_GPU, ALL, "gradients", m->grads,
 			    "4 B x (%s + %s sums x %s)", ck_count(&c, m->padded),
 			    ck_count(&c, m->levels), ck_count(&c, m->part));
 	else
 		ck_est_term(z->e, CKPT_PLACE_GPU, ALL, "gradients", m->grads,
-			    "4 B x (%s sums x %s + blocks on their way %s)",
+			    "4 B x (%s sums x %s + blocks in flight %s)",
 			    ck_count(&c, m->levels), ck_count(&c, m->part),
 			    ck_count(&c, m->reduce));
 	ck_est_term(z->e, CKPT_PLACE_GPU, ALL, z->e->s.offload ? "host optimizer" : "optimizer",
@@ -122,7 +122,7 @@ static void collectives(struct zt *z)
 	struct ck_counts c = { .at = 0 };
 
 	ck_est_term(z->e, CKPT_PLACE_GPU, ALL, "collectives", z->m.norm_sums + z->m.scratch,
-		    "partial sums of the norm %s B, messages on their way %s B",
+		    "partial sums of the norm %s B, messages in flight %s B",
 		    ck_count(&c, z->m.norm_sums), ck_count(&c, z->m.scratch));
 }
 
@@ -164,8 +164,8 @@ static int check(const struct ck_estimating *e, struct ckpt_err *err)
 			       e->m->info.params);
 	if (e->s.attention_matrix || e->s.ops != CKPT_OPS_EAGER)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "ztrain has its own operations: how others write attention and "
-			       "layers is not asked");
+			       "ztrain has its own attention and layers: --attention and --ops "
+			       "do not apply");
 	if (e->out->tokens > INT32_MAX)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "a micro-batch of %" PRIu64 " tokens: at most %d are possible",

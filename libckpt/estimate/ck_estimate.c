@@ -121,10 +121,10 @@ static int check(const struct ckpt_setup *s, struct ckpt_err *err)
 			       " is none", s->engine);
 	if (s->offload && !s->stage)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "stage 0 has nothing that is offloaded");
+			       "stage 0 cannot offload: use stage 1, 2 or 3");
 	if ((s->offload & CKPT_OFFLOAD_PARAMS) && s->stage != 3)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "parameters are offloaded at stage 3 only, this is stage %" PRIu32,
+			       "parameters can be offloaded at stage 3 only, not at stage %" PRIu32,
 			       s->stage);
 	if (s->micro > MAX_BATCH || s->sequence > MAX_BATCH || s->accumulation > MAX_BATCH)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,

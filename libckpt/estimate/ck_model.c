@@ -270,7 +270,7 @@ int ck_model_count(uint64_t params, struct ckpt_model **out, struct ckpt_err *er
 
 	if (!params || params > CK_MODEL_MAX)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "%" PRIu64 " parameters: 1 to 2^48 are possible", params);
+			       "%" PRIu64 " parameters: expected 1 to 2^48", params);
 	for (size_t i = 0; i < CK_ARRAY_LEN(published); i++) {
 		rc = make_published(i, "", &m, err);
 		if (rc)
@@ -285,12 +285,12 @@ int ck_model_count(uint64_t params, struct ckpt_model **out, struct ckpt_err *er
 	}
 	best->info.assumed = best->info.params != params && ratio(best->info.params, params) <= 2;
 	if (best->info.params == params)
-		snprintf(what, sizeof(what), "as many as %s has; its shape", published[at].name);
+		snprintf(what, sizeof(what), "the number of %s, with its shape", published[at].name);
 	else if (best->info.assumed)
-		snprintf(what, sizeof(what), "a number; the shape is assumed to be like that of %s",
+		snprintf(what, sizeof(what), "a number; assumed to have the shape of %s",
 			 published[at].name);
 	else
-		snprintf(what, sizeof(what), "a number; no published model is about as large");
+		snprintf(what, sizeof(what), "a number; no published model is of about this size");
 	best->info.what = ck_arena_strdup(&best->arena, what);
 	if (!best->info.what)
 		rc = ck_fail_nomem(err, "a model", sizeof(what));

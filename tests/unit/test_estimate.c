@@ -113,11 +113,11 @@ static void every_parameter_has_its_padding_at_stage_3(void **state)
 		assert_int_equal(t_est_gpu(est, "moments", ALL), 8 * part);
 		if (worlds[i] == 1)	/* the part of one rank is the parameter */
 			assert_false(t_est_has(est, CKPT_PLACE_GPU,
-					       "small parameters, kept whole"));
+					       "small parameters, kept gathered"));
 		else
-			assert_int_equal(t_est_gpu(est, "small parameters, kept whole", ALL),
+			assert_int_equal(t_est_gpu(est, "small parameters, kept gathered", ALL),
 					 2 * small_sum(1, 2048));
-		assert_int_equal(t_est_gpu(est, "the same in fp32", CKPT_PHASE_STEP), 4 * part);
+		assert_int_equal(t_est_gpu(est, "sub-group gradients in fp32", CKPT_PHASE_STEP), 4 * part);
 		assert_int_equal(est->save.files, 2 * worlds[i]);
 		assert_int_equal(est->save.model_bytes, 0);
 		assert_int_equal(est->save.optim_bytes, 12 * part + 4);
@@ -134,7 +134,7 @@ static void sub_groups_bound_the_gradients_of_a_step(void **state)
 		.stage = 3, .gpus = 2, .sub_group = 1 });
 
 	(void)state;
-	assert_int_equal(t_est_gpu(est, "the same in fp32", CKPT_PHASE_STEP), 4 * 19264 / 2);
+	assert_int_equal(t_est_gpu(est, "sub-group gradients in fp32", CKPT_PHASE_STEP), 4 * 19264 / 2);
 	assert_int_equal(est->save.optim_bytes, 12 * small_sum(2, UINT64_MAX) + 4 * 30);
 	free(est);
 	ckpt_model_free(model);
@@ -268,7 +268,7 @@ static void activations_are_within_one_percent_of_what_a_gpu_allocated(void **st
 
 		/* one of three matrices of logits is there behind the forward pass */
 		kept += t_est_gpu(est, "logits and their gradients", CKPT_PHASE_LOSS) / 3;
-		kept += t_est_gpu(est, "the last norm", CKPT_PHASE_LOSS);
+		kept += t_est_gpu(est, "final norm", CKPT_PHASE_LOSS);
 		within_one_percent(i, "what is kept", kept, r->kept);
 		within_one_percent(i, "the peak", largest_pass(est), r->peak);
 		free(est);

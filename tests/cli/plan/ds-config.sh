@@ -8,7 +8,7 @@ cat > ds.json <<'END'
     "stage3_param_persistence_threshold": "auto", "sub_group_size": 1e9, },
 }
 END
-zckpt plan -v qwen2.5-7b -n 8 --ds-config ds.json | sed -n '/^run/,/^DeepSpeed/p'
+zckpt plan -v qwen2.5-7b -n 8 --ds-config ds.json | sed -n '/^run/,$p'
 zckpt plan qwen2.5-7b -n 8 --ds-config ds.json --stage 2 --offload none --micro 1 --dtype fp16 | sed -n '/^run/,/^$/p'
 echo '== the buckets of a number of parameters are not known'
 zckpt plan 135000 -n 8 --ds-config ds.json

@@ -5,7 +5,12 @@ try() {
 }
 try
 try no-such-model
+try qwen2.5-7
 try no-such/config.json
+for name in $(zckpt plan qwen 2>&1 | sed -n 's/.*known models: //p' | tr -d ,); do
+	zckpt plan -h | tr -d '\n' | grep -q -e "${name#*-}" -e "-${name##*-}" || echo "$name is not in the help"
+	zckpt plan -q "$name" > out || echo "$name: exit $?"
+done
 try 8B --stage 4
 try 8B --dtype int8
 try 8B --offload nvme
