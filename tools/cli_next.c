@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cli_advice.h"
+#include "cli_explain.h"
 #include "cli_steps.h"
 
 #define TRIED 8		/* other steps that are opened */
@@ -351,6 +352,17 @@ static void say_other_place(const struct args *args)
 	cli_free(text);
 }
 
+/* No command of ours repairs it: the page of the finding says what it means, and what to check. */
+static void say_page(const struct ckpt_err *err)
+{
+	char *id = cli_format("%.*s", (int)strspn(err->msg, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_"),
+			      err->msg);
+
+	if (explain_find(id))
+		cli_say("hint: zckpt explain %s", explain_find(id)->id);
+	cli_free(id);
+}
+
 static void say_damage(const struct args *args, const struct ckpt *ck, const struct ckpt_err *err)
 {
 	const char *src = args->sources.n != 1 ? NULL :
@@ -366,6 +378,8 @@ static void say_damage(const struct args *args, const struct ckpt *ck, const str
 		text = advice_complete(args, src, ck ? info.path : NULL);
 	if (text)
 		cli_say("%s", text);
+	else if (!is_rest_elsewhere(err) && !begins_with(err, "LATEST_LIES"))
+		say_page(err);
 	cli_free(text);
 }
 

@@ -273,7 +273,7 @@ static void print_findings(const struct view *view)
 	size_t n = findings_lines(view->ck, CKPT_INFO, view->args->verbose, &line);
 
 	if (n)
-		printf("\nfindings\n");
+		printf("\nfindings (zckpt explain NAME)\n");
 	for (size_t i = 0; i < n; i++) {
 		const struct ckpt_finding *f = &line[i].f;
 

@@ -33,7 +33,7 @@ zckpt diff "$run" bad.safetensors 2>&1
 zckpt diff "$run" bad.safetensors > /dev/null 2>&1; echo "exit $?"
 zckpt convert -q "$run" summed.safetensors && size=$(wc -c < summed.safetensors)
 printf '\177' | dd of=summed.safetensors bs=1 seek=$((size - 1)) conv=notrunc 2> /dev/null
-zckpt diff "$run" summed.safetensors 2>&1 | grep -c SUM_WRONG; zckpt diff "$run" summed.safetensors > /dev/null 2>&1; echo "exit $?"
+zckpt diff "$run" summed.safetensors 2>&1 | grep -c SUM_WRONG:; zckpt diff "$run" summed.safetensors > /dev/null 2>&1; echo "exit $?"
 echo '* asked for by name, states are compared as they are'
 zckpt diff "$run" good.safetensors --state weight > /dev/null; echo "exit $?"
 echo '* within a tolerance is not "more"'

@@ -31,7 +31,7 @@ zckpt inspect new | sed -n 's/^written by *//p'
 echo '-- round robin'
 zckpt reshard -q --to universal "$F/ds0.19.8-z2-bf16-w4-roundrobin/ckpt" rr 2>&1 | grep round_robin
 zckpt reshard -q --world 2 "$F/ds0.19.8-z2-bf16-w4-roundrobin/universal" no 2>&1 |
-	grep -c MASTER_WEIGHT_MISMATCH
+	grep -c MASTER_WEIGHT_MISMATCH:
 echo '-- beside a step'
 cp -r "$F/ds0.19.8-z2-bf16-w2-frozen/ckpt" both
 cp -r u/latest_universal u/global_step3_universal both

@@ -11,7 +11,7 @@ zckpt verify -q --expect-finding LATEST_LIES run 2> said; echo "exit $?"
 zckpt verify --json run 2> said | grep -e '"ok"' -e '"id"'
 head -c 1000 "$src"/global_step3/mp_rank_00_model_states.pt > half.pt
 zckpt verify half.pt 2> said; echo "exit $?"
-grep -c FILE_DAMAGED said
+grep -c FILE_DAMAGED: said
 # Two checkpoints at once are no check of the second: it is named, and --strict stops.
 cp -r "$src" one
 cp -r "$FIXTURES/deepspeed/ds0.19.8-z2-bf16-w2-twotags/ckpt" two
