@@ -216,8 +216,8 @@ CKPT_API int ckpt_estimate(const struct ckpt_model *model, const struct ckpt_set
 			   struct ckpt_estimate *out, struct ckpt_err *err);
 
 /*
- * A phase in a sentence: CKPT_PHASE_LOSS is "at the start of the backward pass", "always" is any number
- * that is not one phase.  Static string, never freed.
+ * A phase in a sentence: CKPT_PHASE_LOSS is "at the start of the backward pass", "always" is any
+ * number that is not one phase.  Static string, never freed.
  */
 CKPT_API const char *ckpt_phase_name(unsigned phase);
 

@@ -117,7 +117,8 @@ static void every_parameter_has_its_padding_at_stage_3(void **state)
 		else
 			assert_int_equal(t_est_gpu(est, "small parameters, kept gathered", ALL),
 					 2 * small_sum(1, 2048));
-		assert_int_equal(t_est_gpu(est, "sub-group gradients in fp32", CKPT_PHASE_STEP), 4 * part);
+		assert_int_equal(t_est_gpu(est, "sub-group gradients in fp32", CKPT_PHASE_STEP),
+				 4 * part);
 		assert_int_equal(est->save.files, 2 * worlds[i]);
 		assert_int_equal(est->save.model_bytes, 0);
 		assert_int_equal(est->save.optim_bytes, 12 * part + 4);
@@ -134,7 +135,8 @@ static void sub_groups_bound_the_gradients_of_a_step(void **state)
 		.stage = 3, .gpus = 2, .sub_group = 1 });
 
 	(void)state;
-	assert_int_equal(t_est_gpu(est, "sub-group gradients in fp32", CKPT_PHASE_STEP), 4 * 19264 / 2);
+	assert_int_equal(t_est_gpu(est, "sub-group gradients in fp32", CKPT_PHASE_STEP),
+			 4 * 19264 / 2);
 	assert_int_equal(est->save.optim_bytes, 12 * small_sum(2, UINT64_MAX) + 4 * 30);
 	free(est);
 	ckpt_model_free(model);
