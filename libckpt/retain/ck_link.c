@@ -79,6 +79,14 @@ static bool is_canceled(const struct linking *l)
 	return l->opts->cancel && *l->opts->cancel;
 }
 
+static void show_progress(const struct linking *l, uint64_t seen)
+{
+	const struct ckpt_progress now = { seen, ck_max_u64(seen, l->opts->total) };
+
+	if (l->opts->progress)
+		l->opts->progress(l->opts->progress_arg, &now);
+}
+
 static int compare(const struct linking *l, int a, int b, const char *path, uint64_t bytes,
 		   bool *same_out, struct ckpt_err *err)
 {
@@ -90,6 +98,7 @@ static int compare(const struct linking *l, int a, int b, const char *path, uint
 
 		if (is_canceled(l))
 			return ck_fail(err, CKPT_E_CANCELED, path, CKPT_NO_OFFSET, "stopped");
+		show_progress(l, l->linked->seen + at);
 		rc = read_window(a, path, at, l->buf, &n, err);
 		if (!rc)
 			rc = read_window(b, path, at, l->buf + WINDOW_BYTES, &m, err);
@@ -255,24 +264,26 @@ static int see_path(struct linking *l, const char *path, const char *from, const
 		    struct ckpt_err *err)
 {
 	struct linking below = *l;
-	struct stat a, b;
+	struct stat a, b = { 0 };	/* of no kind: not there */
+	int rc = 0;
 
 	if (ck_sys.lstat(path, &a))
 		return errno == ENOENT ? 0 : ck_fail_sys(err, errno, "stat", path);
 	if (ck_ends_with(name, HALF) && name[0] == '.')	/* of a run that was killed */
 		return l->opts->dry_run || !ck_sys.unlink(path) ? 0 :
 		       ck_fail_sys(err, errno, "remove", path);
-	if (ck_sys.lstat(from, &b))
-		return errno == ENOENT ? 0 : ck_fail_sys(err, errno, "stat", from);
+	if (ck_sys.lstat(from, &b) && errno != ENOENT)
+		return ck_fail_sys(err, errno, "stat", from);
 	if (S_ISDIR(a.st_mode) && S_ISDIR(b.st_mode) && l->depth < DEEPEST) {
 		below.other = from;
 		below.depth++;
 		return ck_fs_each(path, see, &below, err);
 	}
-	if (!may_be_one(l, &a, &b) ||
-	    ((uint64_t)a.st_size < l->opts->least && strncmp(name, "frozen-", 7)))
-		return 0;
-	return link_file(l, path, from, a.st_mode, err);
+	if (may_be_one(l, &a, &b) &&
+	    ((uint64_t)a.st_size >= l->opts->least || !strncmp(name, "frozen-", 7)))
+		rc = link_file(l, path, from, a.st_mode, err);
+	l->linked->seen += S_ISREG(a.st_mode) ? (uint64_t)a.st_size : 0;
+	return rc;
 }
 
 static int see(void *arg, const char *dir, const char *name, struct ckpt_err *err)

@@ -14,6 +14,10 @@ struct ck_link_opts {
 	bool dry_run;
 	uint64_t least;		/* bytes of a file that is worth it; "frozen-*" always is */
 	const volatile int *cancel;	/* may be NULL */
+	/* Of several calls: 'done_bytes' is ck_linked.seen.  May be NULL. */
+	ckpt_progress_fn progress;
+	void *progress_arg;
+	uint64_t total;			/* that ck_linked.seen will be at the end */
 };
 
 /* The least that `prune` takes. */
@@ -21,6 +25,7 @@ struct ck_link_opts {
 
 struct ck_linked {
 	uint64_t files, bytes;	/* added to */
+	uint64_t seen;		/* bytes of all files looked at, same or not; added to */
 };
 
 /*

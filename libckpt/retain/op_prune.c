@@ -187,12 +187,34 @@ static int do_all(struct pruning *p, enum ckpt_prune_what what, struct ckpt_err 
 	return rc;
 }
 
+static bool is_linked(const struct pruning *p, uint64_t i)
+{
+	const struct ck_step *s = &p->steps.step[i];
+
+	return p->row[i].what != CKPT_PRUNE_REMOVE && s->is_whole && !s->is_busy;
+}
+
+/* Of all steps that are linked but the oldest, which the next one is compared with. */
+static uint64_t bytes_to_compare(const struct pruning *p)
+{
+	uint64_t total = 0;
+	bool has_older = false;
+
+	for (uint64_t i = p->steps.n; i > 0; i--) {
+		total += has_older && is_linked(p, i - 1) ? p->steps.step[i - 1].bytes : 0;
+		has_older |= is_linked(p, i - 1);
+	}
+	return total;
+}
+
 /* Each step that stays with the next older one; after the others, so that these are settled. */
 static int link_all(struct pruning *p, struct ckpt_err *err)
 {
 	const struct ck_link_opts opts = {
 		.reflink = p->o->flags & CKPT_PRUNE_REFLINK, .least = CK_LINK_LEAST,
 		.dry_run = !(p->o->flags & CKPT_PRUNE_APPLY), .cancel = p->run.cancel,
+		.progress = p->run.progress, .progress_arg = p->run.progress_arg,
+		.total = bytes_to_compare(p),
 	};
 	struct ck_linked linked = { 0 };
 	const struct ck_step *older = NULL;
@@ -201,7 +223,7 @@ static int link_all(struct pruning *p, struct ckpt_err *err)
 	for (uint64_t i = p->steps.n; links(p->o) && !rc && i > 0; i--) {
 		const struct ck_step *s = &p->steps.step[i - 1];
 
-		if (p->row[i - 1].what == CKPT_PRUNE_REMOVE || !s->is_whole || s->is_busy)
+		if (!is_linked(p, i - 1))
 			continue;
 		if (older)
 			rc = ck_link_same(s->inner, older->inner, &opts, &linked, err);

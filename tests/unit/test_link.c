@@ -224,6 +224,36 @@ static void what_comes_meanwhile_is_no_link(void **state)
 	}
 }
 
+struct shown {
+	uint64_t calls, last, total;
+};
+
+static void show(void *arg, const struct ckpt_progress *now)
+{
+	struct shown *shown = arg;
+
+	assert_true(now->done_bytes >= shown->last && now->done_bytes <= now->total_bytes);
+	*shown = (struct shown){ shown->calls + 1, now->done_bytes, now->total_bytes };
+}
+
+static void progress_is_of_all_files_of_the_folder(void **state)
+{
+	struct shown shown = { 0 };
+	struct ck_link_opts opts = {
+		.least = 5, .progress = show, .progress_arg = &shown, .total = 68,
+	};
+	struct ck_linked linked = { 0 };
+	struct ckpt_err err = { 0 };
+
+	(void)state;
+	make();
+	assert_int_equal(ck_link_same(b, a, &opts, &linked, &err), 0);
+	/* those of the same size are read: same, last, zero/deep, frozen-... */
+	assert_int_equal(shown.calls, 4);
+	assert_int_equal(shown.total, 68);
+	assert_int_equal(linked.seen, 68);
+}
+
 static int setup(void **state)
 {
 	(void)state;
@@ -249,6 +279,7 @@ int main(void)
 		cmocka_unit_test(what_is_not_alike_stays),
 		cmocka_unit_test(a_failure_leaves_the_bytes),
 		cmocka_unit_test(what_comes_meanwhile_is_no_link),
+		cmocka_unit_test(progress_is_of_all_files_of_the_folder),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown) ? 1 : 0;
