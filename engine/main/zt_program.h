@@ -9,6 +9,7 @@
 #include "engine/launch/en_launch.h"
 #include "engine/log/en_log.h"
 #include "engine/main/zt_args.h"
+#include "engine/main/zt_wait.h"
 #include "engine/run/en_run.h"
 
 #define ZT_PATH 4096
@@ -38,6 +39,7 @@ struct zt_program {
 	char export_dir[ZT_PATH], export_job[ZT_NAME];
 	struct en_log *log;	/* rank 0's, or NULL */
 	uint64_t unlogged;	/* lines that could not be written */
+	struct zt_wait wait;	/* rank 0's, what is done while nothing is printed */
 };
 
 /* zt_config.c */

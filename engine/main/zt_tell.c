@@ -71,6 +71,7 @@ int zt_tell_beginning(void *arg, const struct en_start_report *b, struct ckpt_er
 	struct zt_program *p = arg;
 	const struct en_settings *set = &p->config.set;
 
+	zt_wait_for(&p->wait, "first step");
 	/* With --quiet, too: the lines on which this run differs from that of the step. */
 	for (uint32_t i = 0; !p->comm->rank && i < b->differ->n; i++)
 		zt_say_line(p->args.quiet ? stderr : stdout, b->differ->line[i]);
@@ -158,6 +159,7 @@ void zt_tell_step(void *arg, const struct en_step_report *s)
 
 	if (p->comm->rank)
 		return;
+	zt_wait_for(&p->wait, "since step %" PRId64, s->at.steps);
 	write_log(p, &line);
 	if (p->args.quiet)
 		return;
@@ -211,6 +213,7 @@ void zt_tell_end(struct zt_program *p, const struct en_ran *ran)
 {
 	struct ckpt_err err = { 0 };
 
+	zt_wait_end(&p->wait);
 	if (!p->comm->rank && ran->was_over && (ran->has_eval || !p->args.quiet))
 		tell_over(p, ran);
 	if (en_log_close(p->log, &err))

@@ -258,8 +258,14 @@ static int run(struct zt_program *p, struct ckpt_err *err)
 		.on_step = zt_tell_step, .callback_arg = p,
 	};
 	struct en_ran ran;
-	int rc = en_run(&o, &ran, err);
+	int rc;
 
+	if (!p->comm->rank && !a->quiet)
+		zt_wait_begin(&p->wait, "making random weights");
+	if (p->from)
+		zt_wait_for(&p->wait, "reading %s", p->from);
+	rc = en_run(&o, &ran, err);
+	zt_wait_end(&p->wait);
 	if (!rc)
 		zt_tell_end(p, &ran);
 	return rc;
