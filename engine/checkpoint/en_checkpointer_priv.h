@@ -28,7 +28,7 @@ struct en_checkpointer {
 	uint64_t nown;
 	uint64_t bytes;		/* of this rank's state */
 	uint64_t buffer;	/* bytes of the saver's */
-	float *room;		/* if the state is not in our memory, and not copied in the background */
+	float *room;		/* if the state is not in our memory, nor copied aside */
 	struct en_checkpointer_step step;
 	char *config;		/* text of config.json where that alone is the model; or NULL */
 	bool open;		/* a save was committed and not waited for */

@@ -103,8 +103,8 @@ struct en_heard {
 };
 
 /*
- * Hello, proof, verdict, over a connection to rank 'to' at 'port'.  0, or -errno; -EPROTO: the program that
- * answers is no rank of ztrain.
+ * Hello, proof, verdict, over a connection to rank 'to' at 'port'.  0, or -errno;
+ * -EPROTO: the program that answers is not a rank of ztrain.
  */
 int en_join_handshake(struct en_join *j, int fd, uint32_t to, uint16_t port, int64_t until,
 		      struct en_heard *out);

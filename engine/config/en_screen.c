@@ -105,7 +105,9 @@ static void batch(struct screen *s)
 {
 	const struct en_settings *e = &s->cfg->set;
 
-	say(s, "%" PRId64 " samples a step = %" PRId64 " x %" PRId64 " accumulated x %u %s",
+	say(s,
+	    "%" PRId64 " samples a step = micro-batch %" PRId64 " x accumulation %" PRId64
+	    " x %u %s",
 	    e->train_batch, e->micro_batch, e->accumulation, e->world,
 	    e->world == 1 ? "rank" : "ranks");
 	if (e->gradient_clipping > 0)

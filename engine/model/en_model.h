@@ -123,8 +123,8 @@ void en_model_free(struct en_model *model);
 int64_t en_model_find(const struct en_model *model, const char *name);
 
 /*
- * Elements [first, first + count) of parameter 'param', made from a seed: the same bits whichever rank
- * makes which piece.
+ * Elements [first, first + count) of parameter 'param', made from a seed: the same bits
+ * whichever rank makes which piece.
  */
 void en_model_init(const struct en_model *model, uint32_t param, uint64_t seed, uint64_t first,
 		   uint64_t count, float *out);

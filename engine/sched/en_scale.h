@@ -46,8 +46,8 @@ int en_scale_init_config(struct en_scale *s, const struct en_settings *set,
 			 enum en_ds_version version, struct ckpt_err *err);
 
 /*
- * A step is over.  CKPT_E_LIMIT if it overflowed at the smallest scale: the run cannot continue, and
- * 's' is as it was.  A fixed scale never fails here.
+ * A step is over.  CKPT_E_LIMIT if it overflowed at the smallest scale: the run cannot
+ * continue, and 's' is unchanged.  A fixed scale never fails here.
  */
 int en_scale_update(struct en_scale *s, bool overflow, struct ckpt_err *err);
 

@@ -1,4 +1,4 @@
-/* The whole model in double, made of the laws of kn_ref_train.h: what any shape is compared with. */
+/* The whole model in double, made of the laws of kn_ref_train.h: the reference for any shape. */
 #ifndef TE_LAW_H
 #define TE_LAW_H
 

@@ -166,11 +166,13 @@ static void free_piece(const struct piece *x)
 
 	for (size_t i = 0; i < GUARD; i++)
 		if (raw[i] != GUARD_BYTE)
-			fk_die("an allocation of %zu bytes was written %zu bytes before its start", x->bytes,
+			fk_die("an allocation of %zu bytes was written %zu bytes before its start",
+			       x->bytes,
 			       GUARD - i);
 	for (size_t i = GUARD + x->bytes; i < all; i++)
 		if (raw[i] != GUARD_BYTE)
-			fk_die("an allocation of %zu bytes was written %zu bytes after its end", x->bytes,
+			fk_die("an allocation of %zu bytes was written %zu bytes after its end",
+			       x->bytes,
 			       i - GUARD - x->bytes);
 	free(x->raw);
 }

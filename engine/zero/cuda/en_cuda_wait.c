@@ -1,11 +1,11 @@
 /*
  * en_cuda_wait.c -- waiting for the GPU, when it may be waiting for a rank that has died.
  *
- * NCCL's kernels wait for the others forever, and so would a thread that waits for them.  Here the GPU
- * is asked again and again, and between that NCCL and the table of collectives: a rank that is gone
- * is known to one of them, most often; one that is stopped, or hangs, when the deadline of the
- * table has passed.  Then the ranks call each other by a barrier of the host's, and who does not
- * come is named.
+ * NCCL's kernels wait for the others forever, and so would a thread that waits for them.  Here
+ * the thread polls the GPU, NCCL and the table of collectives in turn.  Most often one of them
+ * knows a rank that has died; a rank that is stopped, or hangs, is noticed when the deadline of
+ * the table has passed.  Then the ranks call a barrier of the host's, and those that do not
+ * arrive are named.
  */
 #include <pthread.h>
 #include <sched.h>

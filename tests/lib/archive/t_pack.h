@@ -1,5 +1,5 @@
-/* Packs for tests: folders of files with bytes that can be computed again, packed, read, unpacked at
- * the level of the driver. Results that must be are asserted. */
+/* Packs for tests: folders of files with bytes that can be computed again, packed, read, unpacked
+ * at the level of the driver. Results that must be are asserted. */
 #ifndef T_PACK_H
 #define T_PACK_H
 

@@ -1,4 +1,4 @@
-/* Ranges of all states of a checkpoint, dealt out to ranks, loaded, and compared with ckpt_cat(). */
+/* Ranges of all states of a checkpoint, dealt to ranks, loaded, compared with ckpt_cat(). */
 #ifndef T_LOAD_H
 #define T_LOAD_H
 
