@@ -119,13 +119,6 @@ static void say_error(const struct ckpt *ck, const struct ckpt_err *err)
 			err->msg[0] ? err->msg : say_code(err->code));
 }
 
-/* A destination in a folder that is missing: the call is wrong, and easily put right. */
-static int is_no_parent(const struct ckpt_err *err)
-{
-	return err->code == CKPT_E_NOTFOUND &&
-	       !strncmp(err->msg, "the folder for the result", 25);
-}
-
 int cli_fail(const char *verb, const struct ckpt *ck, const struct ckpt_err *err)
 {
 	struct json json;
@@ -133,10 +126,7 @@ int cli_fail(const char *verb, const struct ckpt *ck, const struct ckpt_err *err
 	if (err->code == CKPT_E_CANCELED)
 		return EXIT_TROUBLE;
 	say_error(ck, err);
-	if (is_no_parent(err))
-		cli_say("hint: mkdir -p %s", out_word(err->where));
-	else
-		advice_say(&cli_args, ck, err);
+	advice_say(&cli_args, ck, err);
 	if (verb) {
 		json_begin(&json, stdout, verb);
 		json_error(&json, err);
@@ -144,7 +134,7 @@ int cli_fail(const char *verb, const struct ckpt *ck, const struct ckpt_err *err
 			json_findings(&json, ck);
 		json_close(&json, '}');
 	}
-	return is_no_parent(err) ? EXIT_CALL : cli_exit_status(err->code);
+	return cli_exit_status(err->code);
 }
 
 int cli_close_stdout(int status)

@@ -28,6 +28,7 @@ enum ck_synced {
 	CK_SYNCED_SUMS,			/* sums that a committer adds to them */
 	CK_SYNCED_NAMES,		/* the names of its files, before its part has ended */
 	CK_SYNCED_PARTIAL,		/* the names of 'data' and of the record, likewise */
+	CK_SYNCED_PARENTS,		/* folders above the result that were missing */
 	CK_SYNCED_BEGUN,		/* the partial folder's name, before folders trade places */
 	CK_SYNCED_ENTRY,		/* the record says which folder goes to its place */
 	CK_SYNCED_BESIDE,		/* files in folders beside the step, before 'latest' */

@@ -302,8 +302,10 @@ static int begin(struct ck_stage *stage, struct ckpt_err *err)
 {
 	const struct ck_stage_opts *o = &stage->opts;
 	/* Parts that begin at once must not find the record of part 0 locked by this look. */
-	int lock, rc = ck_commit_lock(&stage->paths, &lock, err);
+	int lock, rc = ck_fs_check_above(stage->paths.parent, err);
 
+	if (!rc)
+		rc = ck_commit_lock(&stage->paths, &lock, err);
 	if (rc)
 		return rc;
 	rc = tidy_after_kill(stage, err);
@@ -317,6 +319,9 @@ static int begin(struct ck_stage *stage, struct ckpt_err *err)
 		rc = check_space(stage, err);
 	if (!rc && o->restart && o->nparts == 1)
 		rc = drop_old(stage, err);
+	if (!rc && !o->session)
+		rc = ck_fs_make_folders(stage->paths.parent, o->sync != CKPT_SYNC_NONE,
+					&stage->made_above, err);
 	return rc ? rc : move_in_again(stage, err);
 }
 
@@ -339,6 +344,7 @@ static void give_way(const struct ck_stage *stage, int rc)
 		ck_commit_drop_part(&stage->paths, stage->opts.part);
 	else if (stage->made)
 		ck_sys.rmdir(stage->paths.partial);
+	ck_fs_remove_made(stage->paths.parent, stage->made_above);
 }
 
 int ck_stage_begin(const struct ck_stage_opts *opts, struct ck_stage **stage_out,
@@ -480,6 +486,7 @@ void ck_stage_close(struct ck_stage *stage)
 	ck_fdpool_free(stage->pool);
 	ck_record_close(stage->rec);
 	ck_commit_release(&stage->paths);
+	ck_free(stage->made_above);
 	ck_free(stage);
 }
 
@@ -494,6 +501,7 @@ void ck_stage_abort(struct ck_stage *stage)
 			ck_fs_remove_tree(stage->paths.partial, NULL);
 		else
 			ck_commit_drop_part(&stage->paths, stage->opts.part);
+		ck_fs_remove_made(stage->paths.parent, stage->made_above);
 	}
 	ck_stage_close(stage);
 }

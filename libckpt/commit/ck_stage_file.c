@@ -17,7 +17,7 @@ int ck_stage_make_dir(const char *path, bool *made_out, struct ckpt_err *err)
 		return 0;
 	}
 	if (errno != EEXIST)
-		return ck_fail_sys(err, errno, "mkdir", path);
+		return ck_fs_fail_make(err, errno, path);
 	if (ck_sys.lstat(path, &st))
 		return ck_fail_sys(err, errno, "stat", path);
 	if (!S_ISDIR(st.st_mode))

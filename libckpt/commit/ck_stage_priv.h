@@ -30,6 +30,7 @@ struct ck_stage {
 	struct stage_file **file;
 	uint64_t nfiles, cap;
 	bool made;		/* the partial folder is of our making */
+	char *made_above;	/* the topmost folder above it that is, too; NULL = none */
 	bool done;		/* dst is in place */
 	pthread_mutex_t mapping;	/* around the making of maps; with 'maps' */
 	bool maps;		/* large writes go through memory: ck_stage_map.c */

@@ -111,7 +111,6 @@ CKPT_API int ckpt_cat(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_op
  *
  * Returns what ckpt_cat() does, or the negative of
  *	CKPT_E_EXISTS    'dst' exists, and CKPT_WRITE_FORCE is not given or it is not a file
- *	CKPT_E_NOTFOUND  the folder for 'dst' does not exist
  *	CKPT_E_NOSPACE, CKPT_E_IO, CKPT_E_NOMEM
  * After a failure 'dst' is as it was, with one exception: if syncing the folder fails after the
  * rename, the new file is in place.

@@ -191,9 +191,9 @@ CKPT_API int ckpt_dst_kind(const char *dst, enum ckpt_dst_kind *kind_out, struct
  *
  * '*report_out' (may be NULL) is filled on success.
  * Returns 0 or the negative of
- *	CKPT_E_EXISTS    'dst' exists and CKPT_WRITE_FORCE is not given
+ *	CKPT_E_EXISTS    'dst' exists and CKPT_WRITE_FORCE is not given, or a file is where a
+ *	                 folder above it should be
  *	CKPT_E_BUSY      another run is writing there
- *	CKPT_E_NOTFOUND  the folder for 'dst' does not exist
  *	CKPT_E_NOSPACE   found before writing where the file system can tell
  *	CKPT_E_EXPECT    the names, shapes or types are not those of expect_path
  *	CKPT_E_USAGE     no tensor selected, two tensors renamed alike, unknown state, ...

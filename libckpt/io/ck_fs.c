@@ -14,7 +14,7 @@ int ck_fs_kind(const char *path, enum ck_fs_kind *kind_out, struct ckpt_err *err
 	struct stat st;
 
 	if (ck_sys.stat(path, &st)) {
-		if (errno != ENOENT)
+		if (errno != ENOENT && errno != ENOTDIR)
 			return ck_fail_sys(err, errno, "stat", path);
 		*kind_out = ck_sys.lstat(path, &st) ? CK_FS_NOTHING : CK_FS_OTHER;
 		return 0;
@@ -193,12 +193,26 @@ int ck_fs_sync_dir(const char *path, enum ck_synced what, struct ckpt_err *err)
 	return rc;
 }
 
+/* statvfs of a folder, or of the one that it would be made in; 0 or -1 and errno. */
+static int statvfs_nearest(const char *path, struct statvfs *out)
+{
+	char *near;
+	int rc = ck_statvfs(path, out);
+
+	if (!rc || (errno != ENOENT && errno != ENOTDIR))
+		return rc;
+	near = ck_fs_nearest(path);
+	rc = near ? ck_statvfs(near, out) : -1;
+	ck_free(near);
+	return rc;
+}
+
 uint64_t ck_fs_free(const char *path)
 {
 	struct statvfs st;
 	uint64_t left;
 
-	return ck_statvfs(path, &st) || !st.f_blocks ||
+	return statvfs_nearest(path, &st) || !st.f_blocks ||
 	       ck_mul_over(st.f_bavail, st.f_frsize, &left) ? 0 : left;
 }
 
@@ -206,14 +220,12 @@ int ck_fs_need(const char *path, uint64_t bytes, const char *have, struct ckpt_e
 {
 	struct statvfs st;
 	uint64_t left, used = 0;
-	int rc;
+	int rc = ck_fs_check_above(path, err);
 
-	if (ck_statvfs(path, &st)) {
-		if (errno == ENOENT || errno == ENOTDIR)
-			return ck_fail(err, CKPT_E_NOTFOUND, path, CKPT_NO_OFFSET,
-				       "the folder for the result does not exist");
+	if (rc)
+		return rc;
+	if (statvfs_nearest(path, &st))
 		return ck_fail_sys(err, errno, "statvfs", path);
-	}
 	if (!st.f_blocks || ck_mul_over(st.f_bavail, st.f_frsize, &left))
 		return 0;	/* it does not know, or has no bound */
 	if (bytes <= left)

@@ -1,9 +1,11 @@
 /* op_cat_file.c -- `cat` into a file. */
 #include <errno.h>
+#include <string.h>
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/commit/ck_small_file.h"
+#include "libckpt/io/ck_fs.h"
 #include "libckpt/read/op_read.h"
 #include "libckpt/run/ck_run.h"
 
@@ -33,9 +35,13 @@ int ck_cat_file(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *op
 {
 	struct ck_small_file half = { .fd = -1 };
 	struct ckpt_run_opts run;
+	char *dir = ck_fs_parent(dst), *top = NULL;
 	int rc = check_dst(dst, force, err);
 
 	ck_run_opts_fill(opts->run, &run);
+	if (!rc)
+		rc = dir ? ck_fs_make_folders(dir, run.sync != CKPT_SYNC_NONE, &top, err) :
+		     ck_fail_nomem(err, "a file name", strlen(dst));
 	if (!rc)
 		rc = ck_small_file_begin(&half, dst, ".zckpt-partial", err);
 	if (!rc)
@@ -43,5 +49,9 @@ int ck_cat_file(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *op
 	if (!rc)
 		rc = ck_small_file_place(&half, force, run.sync, err);
 	ck_small_file_drop(&half);
+	if (rc)
+		ck_fs_remove_made(dir, top);
+	ck_free(dir);
+	ck_free(top);
 	return rc;
 }

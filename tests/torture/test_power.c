@@ -27,8 +27,8 @@
 
 /* In the order of enum ck_synced. */
 static const char *const sync_name[] = {
-	NULL, "files", "sums", "names", "partial", "begun", "entry", "beside", "step", "latest",
-	"kept", "placed", "gone", "small file", "small file's name", "moved aside",
+	NULL, "files", "sums", "names", "partial", "parents", "begun", "entry", "beside", "step",
+	"latest", "kept", "placed", "gone", "small file", "small file's name", "moved aside",
 	"traded places",
 };
 

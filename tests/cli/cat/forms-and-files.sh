@@ -15,7 +15,6 @@ zckpt cat "$run" odd.w7 --state nothing 2>&1; echo "exit $?"
 zckpt cat "$run" flag --dtype fp32 2>&1; echo "exit $?"
 zckpt cat "$run" odd.w7 --dtype int8 2>&1 | head -n 1
 zckpt cat "$run" 2>&1 | head -n 1
-zckpt cat "$run" odd.w7 -o no/such/file 2>&1; echo "exit $?"
 zckpt cat m 'odd.w7' -o no 2>&1; echo "exit $?"
 zckpt cat "$run" emb.weight > /dev/full; echo "exit $?"
 ls

@@ -54,10 +54,13 @@ static const char *place_of(const struct t_verb *v)
 	return v->place ? v->place : v->dst;
 }
 
+/* The partial folder and what is in it; an empty folder above it that was made for it. */
 static bool is_partial(const struct t_verb *v, const char *path)
 {
-	const size_t n = strlen(place_of(v));
+	const size_t n = strlen(place_of(v)), m = strlen(path);
 
+	if (m && path[m - 1] == '/' && !strncmp(path, place_of(v), m))
+		return true;
 	return !strncmp(path, place_of(v), n) && is_below(path + n, ".zckpt-partial");
 }
 

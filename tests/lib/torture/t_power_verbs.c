@@ -324,6 +324,8 @@ static void add_converts(void)
 	struct t_verb *v;
 
 	add("convert to a file", with_source(z2), "/out.safetensors", convert, &plain);
+	add("convert to a folder that is missing", with_source(z2), "/new/in/out.safetensors",
+	    convert, &plain);
 	v = add("convert --sync full", with_source(z2), "/out.safetensors", convert, &full);
 	v->sync = CKPT_SYNC_FULL;
 	im = with_source(z2);
