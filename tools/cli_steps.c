@@ -289,9 +289,9 @@ static void add_step(struct search *s, const char *path, const struct listing *l
 static const char *unfinished_name(const char *name)
 {
 	if (strstr(name, ".zckpt-partial"))
-		return "what a run of zckpt that ended early left; the same command continues it";
+		return "an interrupted zckpt run; the same command continues it";
 	if (!strncmp(name, "tmp-checkpoint-", 15))
-		return "a trainer's save that did not end";
+		return "a save of the Trainer that did not finish";
 	return NULL;
 }
 
@@ -495,7 +495,7 @@ void step_release(struct step *step)
 	cli_free(step->format);
 	cli_free(step->id);
 	cli_free(step->text);
-	cli_free(step->line);
+	cli_free(step->why);
 	*step = (struct step){ 0 };
 }
 

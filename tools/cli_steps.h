@@ -21,8 +21,8 @@ struct step {
 	uint32_t world;
 	uint64_t errors, warnings;
 	char *id, *text;	/* of the first error, or NULL */
-	char *line;		/* the same with all of its cause, or NULL */
 	uint64_t causes;	/* as many lines are all errors */
+	char *why;		/* its cause in a clause, or NULL */
 };
 
 struct steps {
@@ -47,8 +47,6 @@ void step_release(struct step *step);
 void step_look(const struct args *args, struct step *step);
 /* The same of folders that are laid over each other. */
 void step_open(const struct args *args, struct step *step, const char *const *path, size_t n);
-/* Its first error, for people. */
-const char *step_line(const struct step *step);
 /* Adds the files of a folder to its size, and takes the time of the newest. */
 void step_measure(struct step *step, const char *dir);
 /* cli_steps_join.c: after step_look(): parts of a step in several of the folders given are one. */

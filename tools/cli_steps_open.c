@@ -3,15 +3,17 @@
 
 #include "cli_findings.h"
 #include "cli_steps.h"
+#include "cli_verdict.h"
 
 static void set_error(struct step *step, const char *id, const char *where, const char *text)
 {
 	step->errors++;
-	step->causes += !step->line;
+	step->causes++;
 	if (step->id)
 		return;
 	step->id = cli_strdup(id);
 	step->text = cli_format("%s%s%s", where, where[0] ? ": " : "", text);
+	step->why = step->unfinished ? cli_strdup(text) : verdict_of_id(id, where, text);
 }
 
 /* "LATEST_LIES: ..." is a name and a text, other messages go by their code. */
@@ -26,25 +28,11 @@ static void set_failure(struct step *step, const struct ckpt_err *err)
 		set_error(step, ckpt_code_name(err->code), err->where, err->msg);
 }
 
-const char *step_line(const struct step *step)
-{
-	static char *kept;
-
-	cli_free(kept);
-	kept = step->line ? cli_strdup(step->line) :
-	       cli_format("%s%s", out_id(step->id), step->text);
-	return kept;
-}
-
-static void set_line(struct step *step, struct ckpt *ck)
+static void count_causes(struct step *step, struct ckpt *ck)
 {
 	struct folded *line;
-	size_t n = findings_lines(ck, CKPT_ERROR, 0, &line);
 
-	step->causes = n;
-	if (n)
-		step->line = cli_format("%s: %s%s%s", line->f.id, line->f.where,
-					line->f.where[0] ? ": " : "", line->f.text);
+	step->causes = findings_lines(ck, CKPT_ERROR, 0, &line);
 	cli_free(line);
 }
 
@@ -59,14 +47,18 @@ static void read_info(struct step *step, struct ckpt *ck)
 	step->world = info.world;
 	if (info.step >= 0)
 		step->number = info.step;
-	set_line(step, ck);
 	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++) {
 		step->warnings += f.severity == CKPT_WARN;
 		if (f.severity == CKPT_ERROR)
 			set_error(step, f.id, f.where, f.text);
 	}
+	if (step->errors) {
+		count_causes(step, ck);
+		cli_free(step->why);
+		step->why = verdict_of(ck, NULL, 0);
+	}
 	if (!info.ntensors && !step->errors)
-		set_error(step, "CKPT_E_INCOMPLETE", info.path, "no tensor is in it");
+		set_error(step, "CKPT_E_INCOMPLETE", info.path, "it holds no tensor");
 }
 
 void step_look(const struct args *args, struct step *step)

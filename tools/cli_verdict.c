@@ -52,7 +52,6 @@ static const struct cause {
 	  "the fp32 copies and the weights of %s tensors differ" },
 	{ "REPLICA_DIFFERS", mixed, "two copies of %s differ", "copies of %s tensors differ" },
 	{ "MANIFEST_DAMAGED", damaged, "the manifest is damaged", NULL },
-	{ "UNFINISHED", missing, "the save did not finish", NULL },
 	{ NULL, "NOT usable", NULL, NULL },
 };
 

@@ -1,4 +1,4 @@
-/* cmd_audit.c -- `zckpt audit`: the names that pickles use, and what torch would say of them. */
+/* cmd_audit.c -- `zckpt audit`: are pickles safe, what do they call, would torch load them? */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,7 +87,98 @@ static void collect(struct audit *audit)
 				  audit->used[i].called;
 }
 
+/* ---------------------------------------------------------------- the answer */
+
+/* How many names are in the set, and the first of them. */
+static uint64_t names_in(const struct audit *audit, enum ckpt_name_set set, int called,
+			 const struct used **first_out)
+{
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < audit->nused; i++) {
+		const struct used *u = &audit->used[i];
+
+		if (u->name->set != set || (called && !u->called))
+			continue;
+		if (!n++)
+			*first_out = u;
+	}
+	return n;
+}
+
+/* "os.system and 2 more names" */
+static char *some_names(const struct used *first, uint64_t n)
+{
+	char *name = cli_format("%s.%s", first->name->module, first->name->name);
+	char *text = n > 1 ? cli_format("%s and %s more name%s", out_name(name), out_count(n - 1),
+					out_plural(n - 1)) : cli_strdup(out_name(name));
+
+	cli_free(name);
+	return text;
+}
+
+/* Pickles of one file follow each other. */
+static uint64_t count_files(const struct audit *audit)
+{
+	const struct ckpt_audit *list = &audit->list;
+	uint64_t n = 0;
+
+	for (uint64_t i = 0; i < list->npickles; i++)
+		n += !i || strcmp(list->pickle[i].path, list->pickle[i - 1].path);
+	return n;
+}
+
+static char *of_files(const struct audit *audit)
+{
+	const uint64_t files = count_files(audit), pickles = audit->list.npickles;
+
+	return files == pickles ? cli_format("%s file%s", out_count(files), out_plural(files)) :
+	       cli_format("%s pickles in %s file%s", out_count(pickles), out_count(files),
+			  out_plural(files));
+}
+
+/* The whole answer in one line. */
+static char *answer_text(const struct audit *audit)
+{
+	const struct used *first = NULL;
+	char *files = of_files(audit), *names, *text;
+	uint64_t n;
+
+	if (!audit->list.npickles)
+		text = cli_strdup("safe: no pickle, so nothing in here can run");
+	else if ((n = names_in(audit, CKPT_NAME_REFUSED, 1, &first)))
+		text = cli_format("NOT safe: it calls %s; do not load it with torch.load",
+				  names = some_names(first, n));
+	else if (audit->broken)
+		text = cli_format("NOT checked: %s of %s pickle%s could not be read to the end",
+				  out_count(audit->broken), out_count(audit->list.npickles),
+				  out_plural(audit->list.npickles));
+	else if ((n = names_in(audit, CKPT_NAME_REFUSED, 0, &first)))
+		text = cli_format("suspicious: it mentions %s, but does not call it",
+				  names = some_names(first, n));
+	else if ((n = names_in(audit, CKPT_NAME_OPAQUE, 0, &first)))
+		text = cli_format("unknown: it uses %s; zckpt runs none, "
+				  "torch.load(weights_only=False) would",
+				  names = some_names(first, n));
+	else if (audit->torch_refuses)
+		text = cli_format("safe: %s, only names that build values; "
+				  "torch.load(weights_only=True) refuses %s of them", files,
+				  out_count(audit->torch_refuses));
+	else
+		text = cli_format("safe: %s, only names that torch.load(weights_only=True) allows",
+				  files);
+	cli_free(files);
+	return text;
+}
+
 /* ---------------------------------------------------------------- for people */
+
+/* A file, or several whose names differ in their digits only and that use as many names. */
+struct row {
+	char *name;
+	uint64_t files, data, refused, opaque;
+	int loads;
+};
 
 static char *place(const struct ckpt_audit_pickle *p)
 {
@@ -99,24 +190,138 @@ static char *place(const struct ckpt_audit_pickle *p)
 			  p->member ? out_name(p->member) : "", at);
 }
 
+/* Below the one folder that was given a name is enough. */
+static const char *short_path(const struct audit *audit, const char *path)
+{
+	const char *top = audit->args->rest.list[0];
+	const size_t n = strlen(top);
+
+	if (audit->args->rest.n > 1 || strncmp(path, top, n) || !path[n])
+		return path;
+	return path + n + strspn(path + n, "/");
+}
+
+static size_t digits(const char *s)
+{
+	return strspn(s, "0123456789");
+}
+
+/* "rank_0_x" and "rank_1_x" become "rank_*_x"; NULL if they differ elsewhere. */
+static char *merge_names(const char *a, const char *b)
+{
+	char *out = cli_alloc(strlen(a) + strlen(b) + 1), *to = out;
+
+	while (*a && *b) {
+		const size_t n = *a == '*' ? 1 : digits(a), m = digits(b);
+
+		if (n && m && *a != '*' && n == m && !memcmp(a, b, n)) {
+			memcpy(to, a, n);
+			to += n;
+		} else if (n && m) {
+			*to++ = '*';
+		} else if (*a == *b) {
+			*to++ = *a;
+		} else {
+			break;
+		}
+		a += n ? n : 1;
+		b += m ? m : 1;
+	}
+	if (!*a && !*b)
+		return out;
+	cli_free(out);
+	return NULL;
+}
+
+/* Adds the file to the last row that it equals. */
+static void rows_add(struct row *rows, size_t *n, const struct row *file)
+{
+	for (size_t i = *n; i > 0; i--) {
+		struct row *r = &rows[i - 1];
+		char *name;
+
+		if (r->data != file->data || r->refused != file->refused ||
+		    r->opaque != file->opaque || r->loads != file->loads)
+			continue;
+		name = merge_names(r->name, file->name);
+		if (!name)
+			continue;
+		cli_free(r->name);
+		cli_free(file->name);
+		r->name = name;
+		r->files++;
+		return;
+	}
+	rows[(*n)++] = *file;
+}
+
+static size_t rows_of(const struct audit *audit, struct row *rows)
+{
+	const struct ckpt_audit *list = &audit->list;
+	struct row file = { 0 };
+	size_t n = 0;
+
+	for (uint64_t i = 0; i < list->npickles; i++) {
+		const struct ckpt_audit_pickle *p = &list->pickle[i];
+
+		if (!file.files)
+			file = (struct row){ .files = 1, .loads = 1, .name =
+				cli_strdup(out_name(short_path(audit, p->path))) };
+		file.data += count_set(p, CKPT_NAME_DATA);
+		file.refused += count_set(p, CKPT_NAME_REFUSED);
+		file.opaque += count_set(p, CKPT_NAME_OPAQUE);
+		file.loads &= torch_takes(p);
+		if (i + 1 < list->npickles && !strcmp(p->path, list->pickle[i + 1].path))
+			continue;
+		rows_add(rows, &n, &file);
+		file = (struct row){ 0 };
+	}
+	return n;
+}
+
+static void print_files(const struct audit *audit)
+{
+	struct table table = { .align = "rrrrll" };
+	struct row *rows = cli_alloc((audit->list.npickles + 1) * sizeof(*rows));
+	const size_t n = rows_of(audit, rows);
+
+	table_add(&table, (const char *const[]){ "FILES", "DATA", "REFUSED", "UNKNOWN",
+						 "TORCH", "NAME" });
+	for (size_t i = 0; i < 2 * n; i++) {
+		const struct row *r = &rows[i % n];
+
+		if ((i < n) != (r->refused > 0))
+			continue;	/* first those that matter */
+		table_add(&table, (const char *const[]){
+			out_count(r->files), out_count(r->data), out_count(r->refused),
+			out_count(r->opaque), r->loads ? "loads" : "refuses", r->name });
+	}
+	for (size_t i = 0; i < n; i++)
+		cli_free(rows[i].name);
+	cli_free(rows);
+	putchar('\n');
+	table_print(&table, stdout, "");
+}
+
+/* Every pickle, with -v. */
 static void print_pickles(const struct audit *audit)
 {
 	struct table table = { .align = "rrrll" };
 
-	table_add(&table, (const char *const[]){ "DATA", "REFUSED", "OPAQUE", "WEIGHTS_ONLY",
+	table_add(&table, (const char *const[]){ "DATA", "REFUSED", "UNKNOWN", "TORCH",
 						 "PICKLE" });
 	for (uint64_t i = 0; i < audit->list.npickles; i++) {
 		const struct ckpt_audit_pickle *p = &audit->list.pickle[i];
-		char data[24], refused[24], opaque[24], *where = place(p);
+		char *where = place(p);
 
-		snprintf(data, sizeof(data), "%" PRIu64, count_set(p, CKPT_NAME_DATA));
-		snprintf(refused, sizeof(refused), "%" PRIu64, count_set(p, CKPT_NAME_REFUSED));
-		snprintf(opaque, sizeof(opaque), "%" PRIu64, count_set(p, CKPT_NAME_OPAQUE));
-		table_add(&table, (const char *const[]){ data, refused, opaque,
-							 torch_takes(p) ? "loads" : "refuses",
-							 where });
+		table_add(&table, (const char *const[]){
+			out_count(count_set(p, CKPT_NAME_DATA)),
+			out_count(count_set(p, CKPT_NAME_REFUSED)),
+			out_count(count_set(p, CKPT_NAME_OPAQUE)),
+			torch_takes(p) ? "loads" : "refuses", where });
 		cli_free(where);
 	}
+	putchar('\n');
 	table_print(&table, stdout, "");
 }
 
@@ -154,8 +359,8 @@ static void print_torch_ops(const struct audit *audit)
 
 		if (p->torch_op < 0)
 			continue;
-		printf("  opcode 0x%02x, which torch.save does not write: no "
-		       "add_safe_globals() helps (%s)\n", (unsigned)p->torch_op,
+		printf("  opcode 0x%02x, which torch.save never writes: "
+		       "add_safe_globals() does not help (%s)\n", (unsigned)p->torch_op,
 		       out_name(p->path));
 		return;
 	}
@@ -172,15 +377,11 @@ static void print_torch(const struct audit *audit)
 {
 	size_t asks = 0;
 
-	if (!audit->list.npickles)
+	if (!audit->torch_refuses)
 		return;
-	printf("\ntorch.load(weights_only=True), the default since torch 2.6, ");
-	if (!audit->torch_refuses) {
-		printf("loads %s\n", audit->list.npickles == 1 ? "it" : "all of them");
-		return;
-	}
-	printf("refuses %" PRIu64 " of %" PRIu64 " pickle%s\n", audit->torch_refuses,
-	       audit->list.npickles, out_plural(audit->list.npickles));
+	printf("\ntorch.load(weights_only=True), the default since torch 2.6, refuses %s of %s "
+	       "pickle%s\n", out_count(audit->torch_refuses), out_count(audit->list.npickles),
+	       out_plural(audit->list.npickles));
 	for (size_t i = 0; i < audit->nused; i++) {
 		const struct ckpt_audit_name *n = audit->used[i].name;
 
@@ -190,7 +391,7 @@ static void print_torch(const struct audit *audit)
 	}
 	print_torch_ops(audit);
 	if (asks)
-		printf("  it asks for torch.serialization.add_safe_globals([...]) with\n");
+		printf("  to allow them: torch.serialization.add_safe_globals([...]) with\n");
 	for (size_t i = 0; i < audit->nused; i++) {
 		const struct ckpt_audit_name *n = audit->used[i].name;
 
@@ -202,18 +403,24 @@ static void print_torch(const struct audit *audit)
 
 static void print_all(const struct audit *audit)
 {
-	if (!audit->list.npickles) {
-		printf("no pickle: nothing in here can call anything\n");
+	const struct args *args = audit->args;
+	char *text = answer_text(audit);
+
+	if (!args->quiet || strncmp(text, "safe", 4))
+		printf("%s\n", text);
+	cli_free(text);
+	if (!audit->list.npickles)
 		return;
-	}
-	if (!audit->args->quiet)
+	if (args->verbose)
 		print_pickles(audit);
-	print_set(audit, CKPT_NAME_REFUSED, "refused: no checkpoint needs them, an attacker does");
-	if (!audit->args->quiet)
-		print_set(audit, CKPT_NAME_OPAQUE, "opaque: kept by name, never run");
-	if (audit->args->verbose)
+	else if (!args->quiet)
+		print_files(audit);
+	print_set(audit, CKPT_NAME_REFUSED, "refused: no checkpoint needs these, an attacker does");
+	if (!args->quiet)
+		print_set(audit, CKPT_NAME_OPAQUE, "unknown: kept by name, never run by zckpt");
+	if (args->verbose)
 		print_set(audit, CKPT_NAME_DATA, "data: they build values");
-	if (!audit->args->quiet)
+	if (!args->quiet)
 		print_torch(audit);
 }
 
@@ -264,10 +471,12 @@ static void json_pickle(struct json *json, const struct ckpt_audit_pickle *p)
 
 static void print_json(const struct audit *audit)
 {
+	char *text = answer_text(audit);
 	struct json json;
 
 	json_begin(&json, stdout, "audit");
 	json_bool(&json, "ok", !audit->refused && !audit->broken);
+	json_text(&json, "answer", text);
 	json_uint(&json, "files", audit->list.nfiles);
 	json_uint(&json, "refused_calls", audit->refused);
 	json_uint(&json, "unread", audit->broken);
@@ -276,11 +485,12 @@ static void print_json(const struct audit *audit)
 		json_pickle(&json, &audit->list.pickle[i]);
 	json_close(&json, ']');
 	json_close(&json, '}');
+	cli_free(text);
 }
 
 /* ---------------------------------------------------------------- the verb */
 
-static void tell_broken(const struct audit *audit)
+static void report_broken(const struct audit *audit)
 {
 	for (uint64_t i = 0; i < audit->list.npickles; i++) {
 		const struct ckpt_audit_pickle *p = &audit->list.pickle[i];
@@ -308,14 +518,11 @@ static int run(struct args *args)
 		print_json(&audit);
 	else
 		print_all(&audit);
-	tell_broken(&audit);
-	if (audit.refused) {
-		cli_say("%" PRIu64 " refused name%s called: do not load this with torch.load",
-			audit.refused, audit.refused == 1 ? " is" : "s are");
+	report_broken(&audit);
+	if (audit.refused)
 		status = EXIT_NO;
-	} else if (audit.broken) {
+	else if (audit.broken)
 		status = EXIT_TROUBLE;
-	}
 	cli_free(audit.used);
 	ckpt_audit_free(&audit.list);
 	return status;
@@ -330,11 +537,12 @@ const struct command cmd_audit = {
 	.name = "audit",
 	.run = run,
 	.ranks = RANKS_EACH,
-	.gist = "the names that pickles use, and whether torch would load them",
+	.gist = "check pickles: could they run code, would torch load them?",
 	.synopsis = "FILE|FOLDER...",
-	.about = "Lists what the pickles of files would call in Python, in three sets: data, which "
-		 "builds values; refused, which no checkpoint needs; opaque, everything else. And "
-		 "what torch.load(weights_only=True) would say. Executes nothing.",
+	.about = "Says whether the pickles in files are safe to load, and lists the names that "
+		 "they would call in Python: data, which builds values; refused, which no checkpoint "
+		 "needs; unknown, everything else. Also says what torch.load(weights_only=True) "
+		 "refuses. Executes nothing.",
 	.examples = "zckpt audit pytorch_model.bin\n"
 		    "zckpt audit run\n",
 	.notes = "Exit 1 if a refused name is called, 3 if a pickle cannot be read to its end.",

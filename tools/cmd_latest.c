@@ -1,4 +1,5 @@
 /* cmd_latest.c -- `zckpt latest` and `zckpt set-latest`: which step a run resumes from. */
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -10,7 +11,7 @@ static struct {
 
 static const struct opt own_latest[] = {
 	{ "valid", 0, OPT_FLAG, &want.valid, NULL,
-	  "the step of 'latest' if it opens without an error, else the newest that does", 0 },
+	  "the step of 'latest' if it is complete, else the newest complete one", 0 },
 	{ 0 },
 };
 
@@ -53,7 +54,7 @@ static void print_none(const struct args *args)
 static void pass_over(const struct args *args, const struct step *step)
 {
 	if (!args->quiet)
-		cli_say("passed over %s: %s", out_name(step->name), step_line(step));
+		cli_say("skipped %s: %s", out_name(step->name), out_text(step->why));
 }
 
 /* A trainer's checkpoint-N that holds weights and no step. */
@@ -66,13 +67,33 @@ static int is_weights(const struct args *args, struct step *step)
 static void pass_over_weights(const struct args *args, const struct step *step)
 {
 	if (!args->quiet)
-		cli_say("passed over %s: it holds only weights, and no step",
+		cli_say("skipped %s: it has weights only, nothing to resume from",
 			out_name(step->name));
 }
 
-/* Newer ones, which 'latest' does not name. */
+/* "checkpoint-4/global_step4" is checkpoint-4 for its folder. */
+static char *tag_of(const struct step *step)
+{
+	return cli_format("%.*s", (int)strcspn(step->name, "/"), step->name);
+}
+
+/* A newer one is complete: how to have it instead. */
+static void report_newer(const struct args *args, const struct step *newer,
+			 const struct step *taken)
+{
+	char *tag = tag_of(newer);
+
+	cli_say("%s is newer and complete, but 'latest' names %s; to use it: "
+		"zckpt set-latest %s %s", out_name(newer->name), out_name(taken->name),
+		out_word(args->rest.list[0]), out_word(tag));
+	cli_free(tag);
+}
+
+/* Newer ones, which 'latest' does not name: of the complete ones the newest. */
 static void leave_newer(const struct args *args, struct steps *steps, const struct step *taken)
 {
+	int said = 0;
+
 	for (size_t i = steps->n; i > 0 && &steps->step[i - 1] != taken; i--) {
 		struct step *s = &steps->step[i - 1];
 
@@ -80,9 +101,8 @@ static void leave_newer(const struct args *args, struct steps *steps, const stru
 			pass_over(args, s);
 		else if (is_weights(args, s))
 			pass_over_weights(args, s);
-		else if (!args->quiet)
-			cli_say("did not take %s, which is newer and has no errors: 'latest' names "
-				"%s", out_name(s->name), out_name(taken->name));
+		else if (!args->quiet && !said++)
+			report_newer(args, s, taken);
 	}
 }
 
@@ -156,9 +176,9 @@ static int run_latest(struct args *args)
 	} else {
 		status = EXIT_NO;
 		print_none(args);
-		cli_say(!steps.n ? "no step is in %s" : want.valid ?
-			"none of the steps in %s is without errors" :
-			"no file 'latest' in %s names a step that is there; --valid looks for one",
+		cli_say(!steps.n ? "there is no step in %s" : want.valid ?
+			"no step in %s is complete" :
+			"no 'latest' file in %s names an existing step; --valid finds one",
 			out_name(args->rest.list[0]));
 	}
 	steps_free(&steps);
@@ -169,14 +189,13 @@ const struct command cmd_latest = {
 	.name = "latest",
 	.run = run_latest,
 	.ranks = RANKS_EACH,
-	.gist = "the step that 'latest' names, or one that is whole",
+	.gist = "print the step that 'latest' names, or the newest complete one",
 	.synopsis = "[--valid] DIR",
 	.about = "Prints the path of the step that the file 'latest' names. Every other command "
-		 "takes the same step of DIR. With --valid: prints that step if it opens without "
-		 "an error, else the newest step that does; each step that is not taken is "
-		 "reported on stderr with the reason. In a Trainer's output folder without "
-		 "'latest', the highest checkpoint-N that holds a step is taken, and in it the "
-		 "step that its own 'latest' names.",
+		 "uses the same step of DIR. With --valid: prints that step if it is complete, "
+		 "else the newest complete one; stderr says which steps it skips and why. In a "
+		 "Trainer's output folder without 'latest' it is the highest checkpoint-N that "
+		 "holds a step, and in it the step that its own 'latest' names.",
 	.examples = "zckpt latest run\n"
 		    "zckpt latest --valid run\n",
 	.notes = "Exit 1 if no step is found.",
@@ -208,24 +227,45 @@ static void json_refused(const struct args *args, const char *code, const char *
 	json_close(&json, '}');
 }
 
-/* What stands in the way of pointing to the step; 0, or the exit status. */
+/* "did you mean checkpoint-100?": a step whose name has this number; else where to find one. */
+static const char *near_tag(const struct args *args)
+{
+	const char *tag = args->rest.list[1], *digits = tag + strcspn(tag, "0123456789");
+	const long number = *digits ? strtol(digits, NULL, 10) : -1;
+	struct steps steps = { 0 };
+	const char *text = NULL;
+
+	if (number >= 0 && steps_find(args, args->rest.list[0], &steps))
+		steps.n = 0;
+	for (size_t i = 0; i < steps.n && !text; i++) {
+		const char *name = steps.step[i].name;
+		const char *first = name + strcspn(name, "0123456789");
+
+		if (number >= 0 && *first && strtol(first, NULL, 10) == number)
+			text = cli_format("did you mean %s?", out_name(tag_of(&steps.step[i])));
+	}
+	steps_free(&steps);
+	return text ? text : cli_format("zckpt ls %s lists the steps",
+					out_word(args->rest.list[0]));
+}
+
+/* What keeps 'latest' from naming the step; 0, or the exit status. */
 static int check_step(const struct args *args, const char *path, struct step *step)
 {
 	*step = (struct step){ .path = cli_strdup(path), .name = cli_strdup(path) };
 	if (!is_folder(path)) {
-		cli_say_error("%s: there is no such folder; 'zckpt ls %s' lists the steps",
-			out_name(path), out_word(args->rest.list[0]));
+		cli_say_error("%s does not exist; %s", out_name(path), near_tag(args));
 		json_no_folder(args, "set-latest", path);
 		return EXIT_TROUBLE;
 	}
 	step_look(args, step);
 	if (!step->errors)
 		return 0;
-	cli_say_error("%s: %s: %s", out_name(path), step->id, out_name(step->text));
+	cli_say_error("%s: %s", out_name(path), out_text(step->why));
 	if (args->force && step_leads_to_one(path))
 		return 0;
 	cli_say("'latest' is not changed%s", args->force ? ": this is no step" :
-		"; --force points to it all the same");
+		"; --force names it anyway");
 	json_refused(args, step->id, path, step->text);
 	return EXIT_NO;
 }
@@ -253,13 +293,20 @@ static int check_reader(const struct args *args, const char *dir, const char *ta
 	}
 	if (!bad)
 		return 0;
-	cli_say_error("%s/%s holds no step%s%s%s; no reader of %s would follow a 'latest' to it, "
-		      "so 'latest' is not changed", out_name(dir), out_name(tag),
-		      strcmp(step->format, "huggingface") ? "" : ", only weights",
-		      err.msg[0] ? ": " : "", out_name(err.msg), out_name(dir));
+	cli_say_error("%s/%s holds no step%s%s%s; 'latest' is not changed", out_name(dir),
+		      out_name(tag), strcmp(step->format, "huggingface") ? "" : ", only weights",
+		      err.msg[0] ? ": " : "", out_name(err.msg));
 	json_refused(args, err.code ? ckpt_code_name(err.code) : "CKPT_E_FORMAT", step->path,
 		     err.msg[0] ? err.msg : "it holds no step that readers of the folder follow");
 	return EXIT_NO;
+}
+
+/* The Trainer neither reads nor writes this file: it would hide later checkpoints. */
+static void report_trainer(const char *dir, const struct step *step)
+{
+	cli_say("the HF Trainer ignores %s/latest: pass resume_from_checkpoint=\"%s\"",
+		out_name(dir), out_name(step->path));
+	cli_say("zckpt follows it even after later saves: delete it when you train on");
 }
 
 static int point(const struct args *args, const char *dir, const char *tag,
@@ -281,31 +328,89 @@ static int point(const struct args *args, const char *dir, const char *tag,
 		printf("%s/%s names %s\n", out_name(dir),
 		       universal ? "latest_universal" : "latest", out_name(tag));
 		if (!step_is_folder(step->path))
-			cli_say("the HF Trainer reads no 'latest' there: it is given the folder, "
-				"resume_from_checkpoint=\"%s\"", out_name(step->path));
+			report_trainer(dir, step);
 	}
 	return 0;
+}
+
+static char *without_slashes(const char *path)
+{
+	char *text = cli_strdup(path);
+	size_t n = strlen(text);
+
+	while (n > 1 && text[n - 1] == '/')
+		text[--n] = 0;
+	return text;
+}
+
+static int is_same(const char *a, const char *b)
+{
+	struct stat x, y;
+
+	return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+static const char *name_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+/* The folder above, and the name in it. */
+static char *cut_at_slash(const char *path, char **name_out)
+{
+	const char *slash = strrchr(path, '/');
+
+	*name_out = cli_strdup(name_of(path));
+	return slash ? cli_format("%.*s", (int)(slash - path), path) : cli_strdup(".");
+}
+
+/*
+ * A name as ls prints it, "checkpoint-4/global_step4", or the path of the step: the name that
+ * 'latest' must have, and of which folder.  NULL if the step is not below 'dir'.
+ */
+static char *tag_below(const struct args *args, const char *dir, const char *word,
+		       const char **dir_out)
+{
+	char *path = cli_format("%s/%s", dir, word), *above, *name;
+	const int below = is_folder(path);
+	struct ckpt_latest which;
+
+	if (!below)
+		path = cli_strdup(word);	/* from where the user is */
+	if (!is_folder(path))
+		return NULL;
+	above = cut_at_slash(path, &name);
+	if (!strncmp(name_of(above), "checkpoint-", 11) && !is_same(above, dir) &&
+	    !ckpt_latest_get(above, args->limits.size ? &args->limits : NULL, &which, NULL)) {
+		if (is_same(which.path, path))	/* the Trainer's folder: readers choose these */
+			above = cut_at_slash(above, &name);
+		ckpt_latest_free(&which);
+	}
+	if (!below && !is_same(above, dir))
+		return NULL;
+	*dir_out = is_same(above, dir) ? dir : above;
+	return name;
 }
 
 static int run_set(struct args *args)
 {
 	const char *dir, *tag;
 	struct steps one = { 0 };
-	char *root;
 	int status;
-	size_t n;
 
 	if (args->rest.n != 2)
-		return cli_wrong(&cmd_set_latest,
-				 "set-latest needs a folder and the name of a step");
-	root = cli_strdup(args->rest.list[0]);
-	for (n = strlen(root); n > 1 && root[n - 1] == '/';)
-		root[--n] = 0;
-	dir = root;
-	tag = args->rest.list[1];
-	if (!*tag || strchr(tag, '/'))
-		return cli_wrong(&cmd_set_latest, "'%s' is no name of a step; give the folder that "
-				 "holds the step, and the step's name", out_name(tag));
+		return cli_wrong(&cmd_set_latest, "set-latest needs a folder and the name of a "
+				 "step: zckpt set-latest run global_step200");
+	dir = without_slashes(args->rest.list[0]);
+	tag = without_slashes(args->rest.list[1]);
+	if (!*tag)
+		return cli_wrong(&cmd_set_latest, "the name of the step is empty");
+	if (strchr(tag, '/') && !(tag = tag_below(args, dir, tag, &dir)))
+		return cli_wrong(&cmd_set_latest, "%s is not in %s; give the folder of the step, "
+				 "and the step's name", out_name(args->rest.list[1]),
+				 out_name(dir));
 	one.step = cli_alloc(sizeof(*one.step));
 	one.n = 1;
 	status = check_step(args, cli_format("%s/%s", dir, tag), one.step);
@@ -314,19 +419,18 @@ static int run_set(struct args *args)
 	if (!status)
 		status = point(args, dir, tag, one.step);
 	steps_free(&one);
-	cli_free(root);
 	return status;
 }
 
 const struct command cmd_set_latest = {
 	.name = "set-latest",
 	.run = run_set,
-	.gist = "point 'latest' at a step that is whole",
+	.gist = "make 'latest' name a step, if it is complete",
 	.synopsis = "DIR TAG",
 	.about = "Opens the step DIR/TAG and, if that shows no error, makes DIR/latest name it, in "
 		 "one rename: a reader finds the old text or the new one. A universal checkpoint "
-		 "is named by latest_universal. A checkpoint-N in a Trainer's output folder may be "
-		 "named too: zckpt and ztrain follow it, the HF Trainer itself does not.",
+		 "is named by latest_universal. TAG may be a checkpoint-N of a Trainer too: zckpt "
+		 "and ztrain follow it, the HF Trainer itself does not.",
 	.examples = "zckpt set-latest run global_step200\n",
 	.notes = "Exit 1, and 'latest' is unchanged, if the step has errors or does not exist.",
 	.tables = { own_set, opts_steps, opts_talk, NULL },

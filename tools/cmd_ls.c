@@ -1,4 +1,4 @@
-/* cmd_ls.c -- `zckpt ls`: the steps below folders, and whether each is whole. */
+/* cmd_ls.c -- `zckpt ls`: the steps below folders, and whether each is complete. */
 #include <inttypes.h>
 #include <string.h>
 #include <time.h>
@@ -50,7 +50,7 @@ static void print_all(const struct args *args, const struct steps *steps)
 
 	if (steps->n)
 		table_add(&table, (const char *const[]){ "STEP", "TIME", "SIZE", "FORMAT", "STAGE",
-							 "RANKS", "WHOLE", "NAME" });
+							 "RANKS", "COMPLETE", "NAME" });
 	for (size_t i = 0; i < steps->n; i++)
 		print_row(args, &table, &steps->step[i]);
 	table_print(&table, stdout, "");
@@ -59,7 +59,7 @@ static void print_all(const struct args *args, const struct steps *steps)
 
 		if (!s->errors)
 			continue;
-		printf("%s: %s", label(args, s), out_text(step_line(s)));
+		printf("%s: %s", label(args, s), out_text(s->why));
 		if (s->causes > 1)
 			printf(" (and %" PRIu64 " more)", s->causes - 1);
 		putchar('\n');
@@ -89,6 +89,7 @@ static void json_step(struct json *json, const struct step *s)
 	json_uint(json, "errors", s->errors);
 	json_uint(json, "warnings", s->warnings);
 	if (s->errors) {
+		json_text(json, "why", s->why);
 		json_text(json, "id", s->id);
 		json_text(json, "text", s->text);
 	}
@@ -133,7 +134,7 @@ static int run(struct args *args)
 	else
 		print_all(args, &steps);
 	if (!status && !steps.n) {
-		cli_say("no step is in %s", out_name(args->rest.list[0]));
+		cli_say("there is no step in %s", out_name(args->rest.list[0]));
 		status = EXIT_NO;
 	}
 	steps_free(&steps);
@@ -144,12 +145,12 @@ const struct command cmd_ls = {
 	.name = "ls",
 	.run = run,
 	.ranks = RANKS_EACH,
-	.gist = "the steps below a folder: when, how large, whole or not",
+	.gist = "list the steps of a run: when, how large, complete or not",
 	.synopsis = "DIR...",
 	.about = "Lists the steps at and below each folder, oldest first, with step number, time, "
-		 "size, format and ranks, and whether each opens without an error. The first "
-		 "error of a step is below the list. Reads no tensor data. Of several folders, "
-		 "parts of one step (each node kept its own ranks' files) are one row.",
+		 "size, format and ranks, and whether each is complete. Below the list: what is "
+		 "wrong with the others. Reads no tensor data. Of several folders, the parts of "
+		 "one step (each node kept its own ranks' files) are one row.",
 	.examples = "zckpt ls run\n"
 		    "zckpt ls --json run\n",
 	.notes = "Exit 0 if the folder has a step, 1 if it has none.",

@@ -1,6 +1,7 @@
 /* cmd_prune.c -- `zckpt prune`: which steps of a run stay. */
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli_verb.h"
 
@@ -11,17 +12,17 @@ static struct {
 } want;
 
 static const struct opt own[] = {
-	{ "keep-last", 0, OPT_COUNT, &want.keep_last, "N", "keep the newest N that verify", 0 },
+	{ "keep-last", 0, OPT_COUNT, &want.keep_last, "N", "keep the newest N complete steps", 0 },
 	{ "keep-every", 0, OPT_COUNT, &want.keep_every, "K",
-	  "keep steps whose number can be divided by K", 0 },
+	  "keep steps whose number is a multiple of K", 0 },
 	{ "keep", 0, OPT_WORDS, &want.keep, "NAME", "keep this one as it is", 0 },
 	{ "moments-last", 0, OPT_COUNT, &want.moments_last, "M",
-	  "of what stays, all but the newest M lose their moments", 0 },
+	  "of the kept steps, only the newest M keep their moments", 0 },
 	{ "link", 0, OPT_CHOICE, &want.link, "no|hard|reflink",
-	  "same files of neighbouring steps become one", OPT_RARE },
-	{ "apply", 0, OPT_FLAG, &want.apply, NULL, "do it; without this it is only shown", 0 },
+	  "link files that are the same in neighbouring steps", OPT_RARE },
+	{ "apply", 0, OPT_FLAG, &want.apply, NULL, "do it; without this, only show it", 0 },
 	{ "full", 0, OPT_FLAG, &want.full, NULL,
-	  "read every byte of the newest step before trusting it", 0 },
+	  "read every byte of the newest step first", 0 },
 	{ "sync", 0, OPT_CHOICE, &cli_args.sync, "data|full|none",
 	  "what is synced before something is removed", OPT_RARE },
 	{ 0 },
@@ -42,8 +43,8 @@ static void print_table(const struct ckpt_pruned *p)
 	struct table table = { .align = "rrrllll" };
 
 	if (p->nsteps)
-		table_add(&table, (const char *const[]){ "STEP", "SIZE", "FREES", "WHOLE", "WHAT",
-							 "NAME", "WHY" });
+		table_add(&table, (const char *const[]){ "STEP", "SIZE", "FREES", "COMPLETE",
+							 "WHAT", "NAME", "WHY" });
 	for (uint64_t i = 0; i < p->nsteps; i++) {
 		const struct ckpt_pruned_step *s = &p->step[i];
 		char number[24] = "-";
@@ -75,23 +76,41 @@ static void print_copies(const struct ckpt_pruned *p)
 	cli_free(all);
 }
 
+/* "would remove 2 of 5 steps and free 3.2 GB of 8.1 GB; --apply does it" */
+static void print_done(const struct ckpt_pruned *p, const char *freed)
+{
+	char *slim = p->nslimmed ? cli_format("%s%s %" PRIu64, p->nremoved ? " and " : "",
+					      want.apply ? "slimmed" : "slim", p->nslimmed) :
+				   cli_strdup("");
+	char *gone = p->nremoved ? cli_format("%s %" PRIu64, want.apply ? "removed" : "remove",
+					      p->nremoved) : cli_strdup("");
+
+	if (p->nslimmed + p->nremoved)
+		cli_say("%s%s%s of %" PRIu64 " step%s%s %s of %s%s", want.apply ? "" : "would ",
+			gone, slim, p->nsteps, out_plural(p->nsteps),
+			want.apply ? ", freed" : " and free", freed, out_size(p->bytes),
+			want.apply ? "" : "; --apply does it");
+	else
+		cli_say("nothing %s: every step stays", want.apply ? "removed" : "to remove");
+	cli_free(gone);
+	cli_free(slim);
+}
+
 static void print_sum(const struct ckpt_pruned *p)
 {
 	const char *would = want.apply ? "" : "would be ";
 	char *freed = cli_strdup(out_size(p->freed));
 
 	if (p->nleft)
-		cli_say("%" PRIu64 " folder%s of a prune that ended early %s%s", p->nleft,
-			p->nleft == 1 ? "" : "s", would,
-			want.apply ? "settled" : "settled first");
-	cli_say("%" PRIu64 " kept, %" PRIu64 " slimmed, %" PRIu64 " removed; %s of %s %sfreed%s",
-		p->nkept, p->nslimmed, p->nremoved, freed, out_size(p->bytes), would,
-		want.apply || !(p->nslimmed + p->nremoved) ? "" : ": --apply does it");
+		cli_say("%" PRIu64 " folder%s of an interrupted prune %sfinished%s", p->nleft,
+			p->nleft == 1 ? "" : "s", would, want.apply ? "" : " first");
+	print_done(p, freed);
 	if (!want.apply && p->copied_bytes)
 		print_copies(p);
 	if (want.link)
-		cli_say("%" PRIu64 " file%s of %s that the step before has, too, %slinked",
-			p->linked, p->linked == 1 ? "" : "s", out_size(p->linked_bytes), would);
+		cli_say("%s %" PRIu64 " file%s (%s) to the same files of the step before",
+			want.apply ? "linked" : "would link", p->linked, out_plural(p->linked),
+			out_size(p->linked_bytes));
 	cli_free(freed);
 }
 
@@ -100,8 +119,8 @@ static void say_none(const struct verb *verb)
 {
 	if (verb->answer == EXIT_NO)
 		cli_say(((const struct prune *)verb)->done.nsteps ?
-			"none of the steps in %s verifies; nothing is removed" :
-			"no step is in %s", out_name(verb->dst));
+			"no step in %s is complete; nothing is removed" :
+			"there is no step in %s", out_name(verb->dst));
 }
 
 static void print(const struct verb *verb)
@@ -157,14 +176,34 @@ static void print_json(const struct verb *verb, int status)
 	json_close(&json, '}');
 }
 
+static int is_below(const char *dir, const char *name)
+{
+	char *path = cli_format("%s/%s", dir, name);
+	struct stat st;
+	const int yes = !stat(path, &st);
+
+	cli_free(path);
+	return yes;
+}
+
 static int check_words(const struct args *args)
 {
 	if (args->rest.n != 1)
 		return cli_wrong(&cmd_prune, "prune needs one folder");
+	for (size_t i = 0; i < want.keep.n; i++) {
+		const char *name = want.keep.list[i];
+
+		if (*name && !name[strspn(name, "0123456789")] &&
+		    !is_below(args->rest.list[0], name))
+			return cli_wrong(&cmd_prune, "--keep takes the name of a step; to keep the "
+					 "newest %s: --keep-last %s", name, name);
+		/* "checkpoint-4/global_step4", as ls prints it */
+		want.keep.list[i] = cli_format("%.*s", (int)strcspn(name, "/"), name);
+	}
 	if (!want.keep_last && !want.keep_every && !want.keep.n && !want.moments_last &&
 	    !want.link)
-		return cli_wrong(&cmd_prune, "which steps are to stay? zckpt prune --keep-last 3 "
-				 "RUN shows what would be done");
+		return cli_wrong(&cmd_prune, "prune needs a rule: zckpt prune --keep-last 3 RUN "
+				 "shows what it would remove");
 	return 0;
 }
 
@@ -213,14 +252,14 @@ static const struct opt opening[] = {
 const struct command cmd_prune = {
 	.name = "prune",
 	.run = run,
-	.gist = "thin out the steps of a run; shown first, done with --apply",
+	.gist = "delete old steps of a run; shows them first, --apply does it",
 	.synopsis = "RULE... RUN",
-	.about = "Says which steps in the folder RUN would stay, lose their moments or be removed, "
-		 "and why; with --apply that is done. A step stays if one --keep rule keeps it. "
-		 "The newest step that verifies, newer ones, the one that 'latest' names, one that "
-		 "is being written, a trainer's best and what a link leads to always stay.",
+	.about = "Shows which steps in the folder RUN would stay, lose their moments or be "
+		 "removed, and why; --apply does it. A step stays if one --keep rule keeps it. The newest "
+		 "complete step, newer ones, the one that 'latest' names, one that is being "
+		 "written, a Trainer's best and the target of a link always stay.",
 	.examples = "zckpt prune --keep-last 2 run\n"
 		    "zckpt prune --keep-last 2 --apply run\n",
-	.notes = "Exit 1 if there is no step, or none verifies.",
+	.notes = "Exit 1 if there is no step, or none is complete.",
 	.tables = { own, opening, opts_run, opts_talk, NULL },
 };

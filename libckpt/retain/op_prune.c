@@ -47,7 +47,7 @@ static int check_rules(const struct pruning *p, struct ckpt_err *err)
 	for (const char *const *k = p->o->keep; k && *k; k++)
 		if (!ck_steps_find(&p->steps, *k))
 			return ck_fail(err, CKPT_E_USAGE, p->steps.dir, CKPT_NO_OFFSET,
-				       "there is no step %s here that could be kept", *k);
+				       "there is no step %s here", *k);
 	return 0;
 }
 
@@ -75,21 +75,21 @@ static const char *protection(struct pruning *p, uint64_t i, uint64_t newest)
 	const struct ck_step *s = &p->steps.step[i];
 
 	if (newest == p->steps.n)
-		return "no step verifies, so none is touched";
+		return "no step is complete, so all stay";
 	if (s->is_latest)
 		return "'latest' names it";
 	if (i == newest)
-		return "the newest that verifies";
+		return "the newest complete step";
 	if (i < newest)
-		return "newer than the newest that verifies; it may still be written";
+		return "newer than the newest complete step";
 	if (s->is_busy)
-		return "somebody writes it";
+		return "it is being written";
 	if (s->link)
-		return say(p, "a link leads to it: ", s->link);
+		return say(p, "a link points to it: ", s->link);
 	if (s->is_best)
-		return "the trainer's best";
+		return "the Trainer's best";
 	if (s->number < 0)
-		return "its number is not known";
+		return "its number is unknown";
 	return NULL;
 }
 
@@ -97,12 +97,12 @@ static const char *protection(struct pruning *p, uint64_t i, uint64_t newest)
 static const char *rule(struct pruning *p, const struct ck_step *s, uint64_t nth)
 {
 	if (!has_rule(p->o))
-		return "no rule is about it";
+		return "no rule covers it";
 	if (is_named(p->o, s->name))
 		return "--keep";
 	if (nth < p->o->keep_last)
 		return s->is_whole ? "--keep-last" :
-		       "--keep-last, which does not count it: it does not verify";
+		       "--keep-last (not counted, since it is not complete)";
 	if (p->o->keep_every && !((uint64_t)s->number % p->o->keep_every))
 		return "--keep-every";
 	return NULL;

@@ -1,4 +1,4 @@
-# The newest step that verifies, what is newer, what somebody points to or writes, and what is no step.
+# The newest complete step, newer ones, the target of a link, a step being written, and what is no step stay.
 DS=$FIXTURES/deepspeed
 step() { cp -r "$DS/ds0.19.8-z2-bf16-w2$1/ckpt/$2" "run/$3"; }
 mkdir run
@@ -16,7 +16,7 @@ show --keep-last 1 --apply run
 ls -a run elsewhere
 # none is whole
 for s in 0 2 3 4; do : > "$(ls run/global_step$s/*optim* | head -n 1)"; done
-zckpt prune -q --keep-last 1 --apply run | grep -c 'none is touched'
+zckpt prune -q --keep-last 1 --apply run | grep -c 'so all stay'
 zckpt prune -q --keep-last 1 run > out; echo "exit $?"
 mkdir empty; zckpt prune --keep-last 1 empty; echo "exit $?"
 zckpt prune --keep-last 1 nothing-there; echo "exit $?"
