@@ -540,9 +540,9 @@ const struct command cmd_audit = {
 	.gist = "check pickles: could they run code, would torch load them?",
 	.synopsis = "FILE|FOLDER...",
 	.about = "Says whether the pickles in files are safe to load, and lists the names that "
-		 "they would call in Python: data, which builds values; refused, which no checkpoint "
-		 "needs; unknown, everything else. Also says what torch.load(weights_only=True) "
-		 "refuses. Executes nothing.",
+		 "they would call in Python: data, which builds values; refused, which no "
+		 "checkpoint needs; unknown, everything else. Also says what "
+		 "torch.load(weights_only=True) refuses. Executes nothing.",
 	.examples = "zckpt audit pytorch_model.bin\n"
 		    "zckpt audit run\n",
 	.notes = "Exit 1 if a refused name is called, 3 if a pickle cannot be read to its end.",

@@ -255,9 +255,9 @@ const struct command cmd_prune = {
 	.gist = "delete old steps of a run; shows them first, --apply does it",
 	.synopsis = "RULE... RUN",
 	.about = "Shows which steps in the folder RUN would stay, lose their moments or be "
-		 "removed, and why; --apply does it. A step stays if one --keep rule keeps it. The newest "
-		 "complete step, newer ones, the one that 'latest' names, one that is being "
-		 "written, a Trainer's best and the target of a link always stay.",
+		 "removed, and why; --apply does it. A step stays if one --keep rule keeps it. "
+		 "The newest complete step, newer ones, the one that 'latest' names, one that is "
+		 "being written, a Trainer's best and the target of a link always stay.",
 	.examples = "zckpt prune --keep-last 2 run\n"
 		    "zckpt prune --keep-last 2 --apply run\n",
 	.notes = "Exit 1 if there is no step, or none is complete.",
