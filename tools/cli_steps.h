@@ -21,7 +21,6 @@ struct step {
 	uint32_t world;
 	uint64_t errors, warnings;
 	char *id, *text;	/* of the first error, or NULL */
-	uint64_t causes;	/* as many lines are all errors */
 	char *why;		/* its cause in a clause, or NULL */
 };
 

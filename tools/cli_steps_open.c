@@ -1,14 +1,12 @@
 /* cli_steps_open.c -- a step is opened: what it is, and its errors. */
 #include <string.h>
 
-#include "cli_findings.h"
 #include "cli_steps.h"
 #include "cli_verdict.h"
 
 static void set_error(struct step *step, const char *id, const char *where, const char *text)
 {
 	step->errors++;
-	step->causes++;
 	if (step->id)
 		return;
 	step->id = cli_strdup(id);
@@ -28,14 +26,6 @@ static void set_failure(struct step *step, const struct ckpt_err *err)
 		set_error(step, ckpt_code_name(err->code), err->where, err->msg);
 }
 
-static void count_causes(struct step *step, struct ckpt *ck)
-{
-	struct folded *line;
-
-	step->causes = findings_lines(ck, CKPT_ERROR, 0, &line);
-	cli_free(line);
-}
-
 static void read_info(struct step *step, struct ckpt *ck)
 {
 	struct ckpt_finding f;
@@ -53,7 +43,6 @@ static void read_info(struct step *step, struct ckpt *ck)
 			set_error(step, f.id, f.where, f.text);
 	}
 	if (step->errors) {
-		count_causes(step, ck);
 		cli_free(step->why);
 		step->why = verdict_of(ck, NULL, 0);
 	}

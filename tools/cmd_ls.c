@@ -59,10 +59,7 @@ static void print_all(const struct args *args, const struct steps *steps)
 
 		if (!s->errors)
 			continue;
-		printf("%s: %s", label(args, s), out_text(s->why));
-		if (s->causes > 1)
-			printf(" (and %" PRIu64 " more)", s->causes - 1);
-		putchar('\n');
+		printf("%s: %s\n", label(args, s), out_text(s->why));
 	}
 }
 
