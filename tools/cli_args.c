@@ -101,7 +101,7 @@ const struct opt opts_talk[] = {
 	{ "quiet", 'q', OPT_FLAG, &cli_args.quiet, NULL, "errors and warnings only", 0 },
 	{ "verbose", 'v', OPT_FLAG, &cli_args.verbose, NULL, "more of everything", 0 },
 	{ "color", 0, OPT_CHOICE, &cli_args.color, TERM_COLORS,
-	  "colours (default: on terminals, unless NO_COLOR is set)", OPT_RARE },
+	  "colour errors, warnings and headings (default: on a terminal)", OPT_RARE },
 	{ "help", 'h', OPT_FLAG, &cli_args.help, NULL, "this text", OPT_LAST },
 	{ 0 },
 };

@@ -159,7 +159,7 @@ static const struct opt rows[] = {
 	{ .kind = OPT_FLAG, .name = "quiet", .letter = 'q', .to = &args.quiet,
 	  .help = "print no configuration and no line per step" },
 	{ "color", 0, OPT_CHOICE, &color, TERM_COLORS,
-	  "colours (default: on terminals, unless NO_COLOR is set)", 0 },
+	  "colour errors, warnings and headings (default: on a terminal)", 0 },
 	ZT_WHOLE("local_rank", "N", args.local_rank, 0, 1 << 20,
 		 "accepted from deepspeed's launcher and ignored (LOCAL_RANK is used)"),
 	{ 0 },

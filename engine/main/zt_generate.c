@@ -73,7 +73,7 @@ static const struct opt options[] = {
 	ZT_WHOLE("threads", "N", args.threads, 1, 256, "threads to compute with (1)"),
 	ZT_FLAG("json", args.json, "print one JSON object, with the log-probability of each token"),
 	{ "color", 0, OPT_CHOICE, &color, TERM_COLORS,
-	  "colours (default: on terminals, unless NO_COLOR is set)", 0 },
+	  "colour errors, warnings and headings (default: on a terminal)", 0 },
 	{ "help", 'h', OPT_FLAG, &help, NULL, "", OPT_HIDDEN | OPT_LAST },
 	{ 0 },
 };
