@@ -71,8 +71,14 @@ done
 cp -r "$doc/examples" "$dir/examples"
 make -s -C "$dir/examples" CC="$cc" CFLAGS='-Wall -Wextra -Werror' PKG_CONFIG_PATH="$dir/private/lib/pkgconfig" ||
 	fail 'the installed examples do not build'
+# The program of the guide.
+awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' docs/guide/read-from-python-and-c.md > "$dir/examples/first.c"
+grep -q ckpt_state_find "$dir/examples/first.c" || fail 'the guide has no program'
+make -s -C "$dir/examples" ALL=first CC="$cc" CFLAGS='-Wall -Wextra -Werror' PKG_CONFIG_PATH="$dir/private/lib/pkgconfig" ||
+	fail 'the program of the guide does not build'
 run=${ZCKPT_FIXTURES:-build/fixtures}/deepspeed/ds0.19.8-z3-bf16-w2/ckpt
 if [ -d "$run" ]; then
+	"$dir/examples/first" "$run" | grep -q '^emb.weight: 732 elements' || fail 'the program of the guide fails'
 	env -u LD_LIBRARY_PATH ZCKPT_EXAMPLES="$dir/examples" ZCKPT="$dir/private/bin/zckpt" ZCKPT_BUILD=/nowhere \
 		ZCKPT_FIXTURES="${ZCKPT_FIXTURES:-$PWD/build/fixtures}" bash tests/api/test_examples.sh || fail 'the installed examples fail'
 else

@@ -19,7 +19,7 @@ static const struct {
 } severities[] = {
 	{ "error", "commands that write stop, exit status 3" },
 	{ "warning", "printed; with --strict commands that write stop, exit status 1" },
-	{ "info", "shown by zckpt inspect -v" },
+	{ "info", "shown by zckpt inspect" },
 };
 
 const struct finding_page *explain_find(const char *id)

@@ -13,7 +13,7 @@ sed -n 's/^	X(\([A-Z_]*\), \([A-Z]*\),.*/\1 \2/p' libckpt/format/ck_findings.h |
 	sed 's/ WARN$/ warning/; s/ ERROR$/ error/; s/ INFO$/ info/' > "$dir/code"
 [ -s "$dir/code" ] || { echo 'ck_findings.h: no finding was found'; exit 1; }
 # Those of doctor alone are in the second part; the severity of some depends on the place.
-grep -ohE '"[A-Z]+(_[A-Z]+)+"' tools/cmd_doctor.c | tr -d '"' | grep -v '^CKPT_' | sort -u > "$dir/doctor"
+grep -ohE '"[A-Z]+(_[A-Z]+)+"' tools/c*_doctor.c | tr -d '"' | grep -v '^CKPT_' | sort -u > "$dir/doctor"
 awk '/^# Of paths/ { exit } { print }' docs/findings.md | sed -n 's/^## //p' | sort > "$dir/first"
 awk -v dir="$dir" '
 FILENAME == dir "/code" { severity[$1] = $2; next }
@@ -40,7 +40,7 @@ END {
 			print "libckpt/format/ck_findings.h: " id " is not in docs/findings.md"
 	for (id in doctor)
 		if (!(id in seen))
-			print "tools/cmd_doctor.c: " id " is not in docs/findings.md"
+			print "tools/cmd_doctor.c or cli_doctor.c: " id " is not in docs/findings.md"
 }' "$dir/code" "$dir/doctor" "$dir/first" "$dir/pages.c" > "$dir/said"
 cat "$dir/said"
 [ ! -s "$dir/said" ]
