@@ -285,7 +285,8 @@ int ck_model_count(uint64_t params, struct ckpt_model **out, struct ckpt_err *er
 	}
 	best->info.assumed = best->info.params != params && ratio(best->info.params, params) <= 2;
 	if (best->info.params == params)
-		snprintf(what, sizeof(what), "the number of %s, with its shape", published[at].name);
+		snprintf(what, sizeof(what), "the number of %s, with its shape",
+			 published[at].name);
 	else if (best->info.assumed)
 		snprintf(what, sizeof(what), "a number; assumed to have the shape of %s",
 			 published[at].name);
