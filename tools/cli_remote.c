@@ -41,12 +41,13 @@ static const char *name_in(const char *address)
 	return slash && slash[1] ? slash + 1 : "run";
 }
 
-/* No '-' of it leads to a file, so it needs no "./", and no quotes. */
-static int is_plain_option(const char *word)
+const char *cli_argument(const char *word)
 {
-	while (isalnum((unsigned char)*word) || (*word && strchr("-_=,./:", *word)))
-		word++;
-	return !*word;
+	const char *at = word;
+
+	while (isalnum((unsigned char)*at) || (*at && strchr("-_=,./:", *at)))
+		at++;
+	return *at || !*word ? out_word(word) : word;
 }
 
 /* The call as it was typed, with another word in place of 'word'. */
@@ -57,7 +58,7 @@ static char *call_with(const struct args *args, const char *word, const char *in
 	for (int i = 1; i < args->argc; i++) {
 		const char *at = strcmp(args->argv[i], word) ? args->argv[i] : instead;
 
-		text = cli_format("%s %s", text, is_plain_option(at) ? at : out_word(at));
+		text = cli_format("%s %s", text, cli_argument(at));
 	}
 	return text;
 }

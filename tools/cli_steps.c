@@ -19,7 +19,7 @@
 const struct opt opts_steps[] = {
 	{ "as-warning", 0, OPT_COMMAS, &cli_args.as_warning, "ID",
 	  "count findings of that name as warnings", OPT_RARE },
-	{ "threads", 0, OPT_COUNT, &cli_args.threads, "N",
+	{ "threads", 'j', OPT_COUNT, &cli_args.threads, "N",
 	  "threads (default: CPUs, within a limit)", OPT_RARE },
 	OPT_LIMITS,
 	{ 0 },

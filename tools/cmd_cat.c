@@ -19,7 +19,7 @@ static const struct opt own[] = {
 	  0 },
 	{ "dtype", 0, OPT_TEXT, &want.dtype, "TYPE",
 	  "converted to fp32, bf16, fp16, fp64 (default: as stored)", 0 },
-	{ "force", 0, OPT_FLAG, &cli_args.force, NULL, "replace FILE", 0 },
+	{ "force", 'f', OPT_FLAG, &cli_args.force, NULL, "replace FILE", 0 },
 	{ 0 },
 };
 

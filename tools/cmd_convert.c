@@ -15,6 +15,7 @@ static struct {
 	uint64_t max_shard_size;
 	int tied, digest, no_sums, skip_frozen, ignored;
 	const char *to;
+	int fp16, bf16, fp32;	/* --half, ...: of --dtype */
 } want;
 
 static const struct opt own[] = {
@@ -39,10 +40,14 @@ static const struct opt own[] = {
 	  "digests of what is written, into the metadata", OPT_RARE },
 	{ "no-sums", 0, OPT_FLAG, &want.no_sums, NULL,
 	  "safetensors without sums of their own bytes", OPT_RARE },
-	{ "force", 0, OPT_FLAG, &cli_args.force, NULL, "replace an existing DST", 0 },
+	{ "force", 'f', OPT_FLAG, &cli_args.force, NULL, "replace an existing DST", 0 },
 	{ "report", 0, OPT_TEXT, &want.report, "FILE", "leave a JSON record of the run", OPT_RARE },
 	{ "exclude-frozen-parameters", 0, OPT_FLAG, &want.skip_frozen, NULL, "", OPT_HIDDEN },
 	{ "safe-serialization", 0, OPT_FLAG, &want.ignored, NULL, "", OPT_HIDDEN },
+	{ "half", 0, OPT_FLAG, &want.fp16, NULL, "", OPT_HIDDEN },
+	{ "fp16", 0, OPT_FLAG, &want.fp16, NULL, "", OPT_HIDDEN },
+	{ "bf16", 0, OPT_FLAG, &want.bf16, NULL, "", OPT_HIDDEN },
+	{ "fp32", 0, OPT_FLAG, &want.fp32, NULL, "", OPT_HIDDEN },
 	{ "to", 0, OPT_TEXT, &want.to, "FORM", "", OPT_HIDDEN },
 	{ "format", 0, OPT_TEXT, &want.to, "FORM", "", OPT_HIDDEN },
 	{ "debug", 'd', OPT_FLAG, &cli_args.verbose, NULL, "", OPT_HIDDEN },
@@ -220,6 +225,16 @@ static int rule_cut(const char *text, int at_last, struct ckpt_rule *rule)
 	return 0;
 }
 
+/* --half, --fp16, --bf16, --fp32 are values of --dtype. */
+static int take_short_types(void)
+{
+	if (want.fp16 + want.bf16 + want.fp32 > 1)
+		return wrong("--fp16, --bf16 and --fp32 exclude each other");
+	if (want.fp16 || want.bf16 || want.fp32)
+		words_add(&want.dtype, want.fp16 ? "fp16" : want.bf16 ? "bf16" : "fp32");
+	return 0;
+}
+
 static int parse_dtypes(struct job *job)
 {
 	const struct words *words = &want.dtype;
@@ -281,8 +296,10 @@ static int parse_options(struct job *job)
 {
 	const struct args *args = job->verb.args;
 	const char *reason;
-	int status = parse_dtypes(job);	/* first: it may have taken a path for its value */
+	int status = take_short_types();
 
+	if (!status)	/* before the paths: it may have taken one for its value */
+		status = parse_dtypes(job);
 	if (!status)
 		status = parse_paths(job);
 	if (!status)

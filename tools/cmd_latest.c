@@ -16,7 +16,7 @@ static const struct opt own_latest[] = {
 };
 
 static const struct opt own_set[] = {
-	{ "force", 0, OPT_FLAG, &cli_args.force, NULL, "even if the step has errors", 0 },
+	{ "force", 'f', OPT_FLAG, &cli_args.force, NULL, "even if the step has errors", 0 },
 	{ "sync", 0, OPT_CHOICE, &cli_args.sync, "data|full|none",
 	  "what must be on disk before the end", OPT_RARE },
 	{ 0 },

@@ -6,7 +6,7 @@
 #include "cli_pack.h"
 
 const struct opt opts_pack[] = {
-	{ "force", 0, OPT_FLAG, &cli_args.force, NULL,
+	{ "force", 'f', OPT_FLAG, &cli_args.force, NULL,
 	  "replace an existing destination", 0 },
 	{ "dry-run", 0, OPT_FLAG, &cli_args.dry_run, NULL, "look and check, write nothing", 0 },
 	{ "restart", 0, OPT_FLAG, &cli_args.restart, NULL,

@@ -243,7 +243,7 @@ static int run(struct args *args)
 }
 
 static const struct opt opening[] = {
-	{ "threads", 0, OPT_COUNT, &cli_args.threads, "N",
+	{ "threads", 'j', OPT_COUNT, &cli_args.threads, "N",
 	  "threads (default: CPUs, within a limit)", OPT_RARE },
 	OPT_LIMITS,
 	{ 0 },

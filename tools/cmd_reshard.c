@@ -41,7 +41,7 @@ static const struct opt own[] = {
 	{ "ds-version", 0, OPT_TEXT, &want.ds_version, "VERSION",
 	  "DeepSpeed that is to load it (default: the one that wrote it)", OPT_RARE },
 	{ "new-tag", 0, OPT_TEXT, &want.new_tag, "NAME", "name of the step in DST", 0 },
-	{ "force", 0, OPT_FLAG, &cli_args.force, NULL, "replace a step of that name in DST", 0 },
+	{ "force", 'f', OPT_FLAG, &cli_args.force, NULL, "replace a step of that name in DST", 0 },
 	{ 0 },
 };
 

@@ -52,7 +52,7 @@ static const struct opt own[] = {
 	  "DeepSpeed that is to load it (default 0.19.8)", OPT_RARE },
 	{ "new-tag", 0, OPT_TEXT, &want.new_tag, "NAME",
 	  "name of the step in DST (default global_step0)", OPT_RARE },
-	{ "force", 0, OPT_FLAG, &cli_args.force, NULL, "replace an existing DST", 0 },
+	{ "force", 'f', OPT_FLAG, &cli_args.force, NULL, "replace an existing DST", 0 },
 	{ 0 },
 };
 

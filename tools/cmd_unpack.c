@@ -4,7 +4,7 @@
 static const struct opt own[] = {
 	{ "output", 'o', OPT_TEXT, &cli_args.output, "DST",
 	  "destination, instead of the last word", 0 },
-	{ "threads", 0, OPT_COUNT, &cli_args.threads, "N",
+	{ "threads", 'j', OPT_COUNT, &cli_args.threads, "N",
 	  "threads (default: CPUs, within a limit)", OPT_RARE },
 	{ 0 },
 };

@@ -15,7 +15,7 @@ static const struct opt own[] = {
 	  "read every byte, compare checksums and copies", 0 },
 	{ "write-manifest", 0, OPT_FLAG, &want.write_manifest, NULL,
 	  "--full, then write sizes and hashes beside the files", 0 },
-	{ "force", 0, OPT_FLAG, &cli_args.force, NULL,
+	{ "force", 'f', OPT_FLAG, &cli_args.force, NULL,
 	  "replace an existing manifest without comparing", 0 },
 	{ "expect-finding", 0, OPT_COMMAS, &want.expect_finding, "ID",
 	  "exit 0 only if exactly these findings occur", OPT_RARE },

@@ -84,6 +84,38 @@ static const struct opt *next_opt(const struct opt *const **table, const struct 
 	return NULL;
 }
 
+/* Whether 'name' begins with 'word', as opt_is_name() compares. */
+static int begins(const char *word, const char *name)
+{
+	while (*word && fold(*word) == fold(*name)) {
+		word++;
+		name++;
+	}
+	return !*word;
+}
+
+/* The option whose name alone begins so; NULL, with '*names' of those that do, if several do. */
+static const struct opt *find_beginning(const struct opt_call *call, const char *word, int *no_out,
+					struct words *names)
+{
+	const struct opt *const *table = call->tables;
+	const struct opt *opt = NULL, *found = NULL;
+	int several = 0;
+
+	while ((opt = next_opt(&table, opt)) != NULL) {
+		const int no = (opt->flags & OPT_NEGATABLE) && !strncmp(word, "no-", 3) &&
+			       word[3] && begins(word + 3, opt->name);
+
+		if (!no && !begins(word, opt->name))
+			continue;
+		words_add(names, no ? cli_format("no-%s", opt->name) : opt->name);
+		several |= found && found->to != opt->to;
+		found = opt;
+		*no_out = no;
+	}
+	return several ? NULL : found;
+}
+
 static const struct opt *find_long(const struct opt_call *call, const char *name, int *no_out)
 {
 	const struct opt *const *table = call->tables;
@@ -108,6 +140,16 @@ static const struct opt *find_letter(const struct opt_call *call, char letter)
 		opt = next_opt(&table, opt);
 	while (opt && opt->letter != letter);
 	return opt;
+}
+
+static int ambiguous_option(const struct opt_call *call, const char *name,
+			    const struct words *names)
+{
+	char *list = cli_strdup("");
+
+	for (size_t i = 0; i < names->n; i++)
+		list = cli_format("%s%s--%s", list, i ? ", " : "", names->list[i]);
+	return opt_wrong(call, "--%s may be any of %s", out_name(name), list);
 }
 
 static int unknown_option(const struct opt_call *call, const char *name)
@@ -147,10 +189,15 @@ static int parse_long(struct parse *p)
 	const char *word = p->argv[p->i] + 2;
 	const size_t n = strcspn(word, "=");
 	char *name = cli_format("%.*s", (int)(n > 200 ? 200 : n), word);
+	struct words names = { 0 };
 	const struct opt *opt;
 	int no;
 
 	opt = find_long(p->call, name, &no);
+	if (!opt && *name)
+		opt = find_beginning(p->call, name, &no, &names);
+	if (!opt && names.n)
+		return ambiguous_option(p->call, name, &names);
 	if (!opt)
 		return unknown_option(p->call, name);
 	cli_free(name);

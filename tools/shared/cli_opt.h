@@ -2,7 +2,8 @@
  * cli_opt.h -- options of a program from tables: parsing, help, and what was probably meant.
  *
  * "--name value", "--name=value", "-n value", "-nvalue", "-qv"; '-' and '_' are the
- * same in names, which are never abbreviated; "--" ends the options; "-" alone is no option.
+ * same in names; the beginning of a name is the option if no other begins so; "--" ends the
+ * options; "-" alone is no option.
  */
 #ifndef CLI_OPT_H
 #define CLI_OPT_H
