@@ -26,6 +26,13 @@ struct ck_diff_pair {
 	uint64_t first, first_beyond;	/* elements, once there are any */
 };
 
+/* A row of a name that only one side has. */
+struct ck_diff_lone {
+	uint64_t row;
+	uint32_t tensor;
+	bool of_a;
+};
+
 struct ck_diff {
 	struct ckpt *a, *b;
 	const struct ckpt_diff_opts *opts;	/* complete */
@@ -35,6 +42,9 @@ struct ck_diff {
 	uint64_t nrows, row_cap;
 	struct ck_diff_pair *pair;
 	uint64_t npairs, pair_cap;
+	struct ck_diff_lone *lone;
+	uint64_t nlones, lone_cap;
+	uint8_t *met_a, *met_b;		/* per tensor: it was compared */
 	uint64_t nunits;
 	uint64_t nderived, nbeside;
 	bool is_export;			/* a training state and weights made of one */
@@ -45,6 +55,8 @@ struct ck_diff {
 int ck_diff_pairs(struct ck_diff *d, struct ckpt_err *err);
 /* Compare all pairs: rows get their numbers. */
 int ck_diff_run(struct ck_diff *d, struct ckpt_err *err);
+/* Names that only one side has become tied ones where they are copies of what was compared. */
+int ck_diff_copies(struct ck_diff *d, struct ckpt_err *err);
 /* '*list_out' is in the arena. */
 int ck_diff_scalars(struct ck_diff *d, struct ckpt_diff_scalar **list_out, uint64_t *n_out,
 		    struct ckpt_err *err);

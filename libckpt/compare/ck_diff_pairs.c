@@ -17,7 +17,6 @@ struct pairing {
 	struct ck_selection a, b;
 	struct ck_map names_b;		/* as written -> pick of b */
 	uint8_t *met;			/* per pick of b */
-	uint8_t *met_tensor;		/* per tensor of b */
 	uint32_t *with;			/* per tensor of a: that of b it was compared with */
 	uint64_t *source_b;		/* per source of a: that of b that is the same file, + 1 */
 	bool export_a, export_b;	/* weights alone; the other side is a training state */
@@ -425,7 +424,7 @@ static int compare_tensors(struct pairing *p, const struct ck_pick *a, const str
 	if (p->with[a->tensor] == b->tensor)	/* by another name */
 		return 0;
 	p->with[a->tensor] = b->tensor;
-	p->met_tensor[b->tensor] = 1;
+	d->met_a[a->tensor] = d->met_b[b->tensor] = 1;
 	if (same_shape(x, y) && (p->export_a || p->export_b))
 		return compare_exported(p, a->name, flags, a->tensor, b->tensor, err);
 	if (same_shape(x, y))
@@ -457,7 +456,12 @@ static int lone_name(struct ck_diff *d, const struct ck_pick *pick, bool of_a, b
 		set_side_a(row, t, NULL);
 	else
 		set_side_b(row, t, NULL);
-	return 0;
+	if (tied)
+		return 0;
+	rc = ck_grow(&d->lone, &d->lone_cap, d->nlones + 1, sizeof(*d->lone), err);
+	if (!rc)
+		d->lone[d->nlones++] = (struct ck_diff_lone){ d->nrows - 1, pick->tensor, of_a };
+	return rc;
 }
 
 static unsigned only_bit(const struct ck_index *ix, const struct ck_pick *pick)
@@ -548,7 +552,7 @@ static int walk(struct pairing *p, struct ckpt_err *err)
 		if (p->met[i] || !is_wanted(d, NULL, b))
 			continue;
 		taken++;
-		rc = lone_name(d, b, false, p->met_tensor[b->tensor], err);
+		rc = lone_name(d, b, false, d->met_b[b->tensor], err);
 	}
 	if (!rc && !taken)
 		rc = ck_select_fail_empty(&d->a->ix, err);
@@ -573,9 +577,10 @@ int ck_diff_pairs(struct ck_diff *d, struct ckpt_err *err)
 		rc = find_same_files(&p, err);
 	if (!rc) {
 		p.met = ck_zalloc(p.b.npicks);
-		p.met_tensor = ck_zalloc(d->b->ix.ntensors);
+		d->met_a = ck_zalloc(d->a->ix.ntensors);
+		d->met_b = ck_zalloc(d->b->ix.ntensors);
 		p.with = ck_alloc_array(d->a->ix.ntensors, sizeof(*p.with));
-		if (!p.met || !p.met_tensor || !p.with)
+		if (!p.met || !d->met_a || !d->met_b || !p.with)
 			rc = ck_fail_nomem(err, "pairs", d->a->ix.ntensors);
 	}
 	for (uint64_t i = 0; !rc && i < d->a->ix.ntensors; i++)
@@ -583,7 +588,6 @@ int ck_diff_pairs(struct ck_diff *d, struct ckpt_err *err)
 	if (!rc)
 		rc = walk(&p, err);
 	ck_free(p.met);
-	ck_free(p.met_tensor);
 	ck_free(p.with);
 	ck_free(p.source_b);
 	ck_map_release(&p.names_b);

@@ -165,7 +165,10 @@ int ck_diff(struct ckpt *a, struct ckpt *b, const struct ckpt_diff_opts *opts,
 		rc = ck_diff_pairs(&d, err);
 	if (!rc) {
 		set_drop(&d, true);
-		rc = check_sources(&d, ck_diff_run(&d, err), err);
+		rc = ck_diff_run(&d, err);
+		if (!rc)
+			rc = ck_diff_copies(&d, err);
+		rc = check_sources(&d, rc, err);
 		set_drop(&d, false);
 	}
 	if (!rc) {
@@ -181,5 +184,8 @@ int ck_diff(struct ckpt *a, struct ckpt *b, const struct ckpt_diff_opts *opts,
 	}
 	ck_free(d.row);
 	ck_free(d.pair);
+	ck_free(d.lone);
+	ck_free(d.met_a);
+	ck_free(d.met_b);
 	return rc;
 }

@@ -78,8 +78,8 @@ static void buckets12(struct ck_estimating *e)
 	GPU(e, BACKWARD, "reduce bucket", n * e->b * e->s.reduce_bucket,
 	    "%u x %u B x reduce_bucket_size %s%s", n, (unsigned)e->b,
 	    ck_count(&c, e->s.reduce_bucket), n > 1 ? ", overlap_comm" : "");
-	GPU(e, LAYER | END, "gradient copied into the bucket", e->b * e->m->info.largest, "%u B x %s",
-	    (unsigned)e->b, ck_count(&c, e->m->info.largest));
+	GPU(e, LAYER | END, "gradient copied into the bucket", e->b * e->m->info.largest,
+	    "%u B x %s", (unsigned)e->b, ck_count(&c, e->m->info.largest));
 }
 
 static void partition_gradients(struct ck_estimating *e)
@@ -182,8 +182,8 @@ static void buckets3(struct ck_estimating *e)
 	if (e->s.gpus > 1)
 		GPU(e, LAYER | END, "reduce bucket, sorted by rank", e->b * n, "%u B x %s",
 		    (unsigned)e->b, ck_count(&c, n));
-	GPU(e, LAYER | END, "gradient copied into the bucket", e->b * e->m->info.largest, "%u B x %s",
-	    (unsigned)e->b, ck_count(&c, e->m->info.largest));
+	GPU(e, LAYER | END, "gradient copied into the bucket", e->b * e->m->info.largest,
+	    "%u B x %s", (unsigned)e->b, ck_count(&c, e->m->info.largest));
 }
 
 static void host3(struct ck_estimating *e)

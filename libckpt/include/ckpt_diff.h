@@ -139,7 +139,9 @@ struct ckpt_diff_result {
 /*
  * Compare the tensors of 'a' and 'b' state by state, and their scalars.  Tensors go by name, the
  * second names of tied ones too.  That one side has two names for one tensor, and the other a
- * tensor each or one name, is reported and is no difference.  Padding is not compared.
+ * tensor each or one name, is reported and is no difference.  So is a matrix that only one side
+ * has, and that is a copy of another one there which was compared: tied weights, written twice.
+ * Padding is not compared.
  *
  * Where one side holds weights alone and the other the states of training, and opts->states is NULL
  * or "all", the weights are compared with what convert makes of the other side: the master where

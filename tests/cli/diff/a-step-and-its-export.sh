@@ -20,6 +20,11 @@ zckpt diff --json "$run" good.safetensors | grep -E '"(equal|answer|beside_left_
 echo '* tied names: an alias here, two tensors there'
 zckpt convert -q --dtype bf16 --tied dup "$run" dup.safetensors
 zckpt diff "$run" dup.safetensors | head -n 1; zckpt diff dup.safetensors "$run" | head -n 1
+zckpt convert -q --tied dup "$run" twice.safetensors
+zckpt diff good.safetensors twice.safetensors | head -n 1; zckpt diff twice.safetensors good.safetensors | head -n 1
+echo '* but what is missing is no tied name, and a bias is none either'
+zckpt convert -q --exclude 'blocks.0.up.*' "$run" less.safetensors
+zckpt diff less.safetensors twice.safetensors | head -n 1
 echo '* fp32 and bf16 exports differ by the rounding, and diff says how to allow for it'
 zckpt convert -q --dtype bf16 "$run" half.safetensors
 zckpt diff good.safetensors half.safetensors | sed -n '1p; $p'
