@@ -116,7 +116,8 @@ static int list_read(struct list *list, const char *path)
 		status = EXIT_TROUBLE;
 	}
 	if (!status && !list->n) {
-		cli_say_error("%s: no line of a digest in it", out_name(path));
+		cli_say_error("%s holds no line of a digest; zckpt digest SRC > FILE writes some",
+			      out_name(path));
 		status = EXIT_TROUBLE;
 	}
 	free(line);
@@ -141,50 +142,100 @@ static void list_make(struct list *list, const struct ckpt_digests *digests)
 
 /* ---------------------------------------------------------------- comparing */
 
-static void say_difference(struct json *json, const char *what, const char *key)
-{
-	if (json) {
-		json_open(json, NULL, '{');
-		json_text(json, "what", what);
-		json_text(json, "entry", key);
-		json_close(json, '}');
-	} else {
-		printf("%s: %s\n", what, key);
-	}
-}
+#define SHOWN 10	/* differences, without -v */
 
-/* Tells each difference; their number.  'root' differs whenever anything does. */
-static uint64_t compare(const struct list *ours, const struct list *saved, struct json *json)
-{
-	uint64_t differences = 0;
+enum { DIFFERS, ONLY_HERE, ONLY_SAVED, NKINDS };
 
+static const char *const kinds[NKINDS] = {
+	"differs", "only in the checkpoint", "only in the list",
+};
+
+/* Calls back with each difference.  'root' differs whenever anything does. */
+static void compare(const struct list *ours, const struct list *saved,
+		    void (*met)(void *arg, unsigned kind, const char *key), void *arg)
+{
 	for (size_t i = 0; i < ours->n; i++) {
 		struct entry *other = list_find(saved, ours->entry[i].key);
 
 		if (other)
 			other->met = 1;
-		if (other && !strcmp(other->hash, ours->entry[i].hash))
-			continue;
-		differences++;
-		say_difference(json, other ? "differs" : "only in the checkpoint",
-			       ours->entry[i].key);
+		if (!other || strcmp(other->hash, ours->entry[i].hash))
+			met(arg, other ? DIFFERS : ONLY_HERE, ours->entry[i].key);
 	}
-	for (size_t i = 0; i < saved->n; i++) {
-		if (saved->entry[i].met)
-			continue;
-		differences++;
-		say_difference(json, "only in the list", saved->entry[i].key);
-	}
-	return differences;
+	for (size_t i = 0; i < saved->n; i++)
+		if (!saved->entry[i].met)
+			met(arg, ONLY_SAVED, saved->entry[i].key);
 }
 
-static int print_check(const struct list *ours, const struct list *saved)
-{
-	uint64_t n = compare(ours, saved, NULL);
+/* For people: how many of each kind, without the root, and what to print of them. */
+struct differences {
+	uint64_t n[NKINDS], shown, most;
+	int print, any;
+};
 
-	if (!n)
-		printf("all %zu agree\n", ours->n - 1);
-	return n ? EXIT_NO : EXIT_DONE;
+static void count_one(void *arg, unsigned kind, const char *key)
+{
+	struct differences *d = arg;
+
+	d->any = 1;
+	if (!strcmp(key, "root"))
+		return;
+	d->n[kind]++;
+	if (d->print && d->shown++ < d->most)
+		printf("%s: %s\n", kinds[kind], key);
+}
+
+static uint64_t all_of(const struct differences *d)
+{
+	return d->n[DIFFERS] + d->n[ONLY_HERE] + d->n[ONLY_SAVED];
+}
+
+/* "3 of 96 states differ, 1 only in the list" */
+static void print_counts(const struct differences *d, size_t states)
+{
+	printf("%s of %s state%s differ", out_count(d->n[DIFFERS]), out_count(states),
+	       out_plural(states));
+	for (unsigned kind = ONLY_HERE; kind < NKINDS; kind++)
+		if (d->n[kind])
+			printf(", %s %s", out_count(d->n[kind]), kinds[kind]);
+	putchar('\n');
+}
+
+static int print_check(const struct args *args, const struct list *ours, const struct list *saved)
+{
+	struct differences d = { .most = args->verbose ? UINT64_MAX : SHOWN };
+	const char *src = out_word(args->rest.list[0]);
+
+	compare(ours, saved, count_one, &d);
+	if (!d.any) {
+		printf("all %s states agree\n", out_count(ours->n - 1));
+		return EXIT_DONE;
+	}
+	print_counts(&d, ours->n - 1);
+	d = (struct differences){ .print = 1, .most = d.most };
+	compare(ours, saved, count_one, &d);
+	if (all_of(&d) > d.most)
+		printf("... and %s more; -v shows all\n", out_count(all_of(&d) - d.most));
+	if (!args->quiet)
+		cli_say("hint: zckpt verify --full %s finds damage, zckpt diff %s OTHER shows values",
+			src, src);
+	return EXIT_NO;
+}
+
+struct json_differences {
+	struct json *json;
+	uint64_t n;
+};
+
+static void json_one(void *arg, unsigned kind, const char *key)
+{
+	struct json_differences *d = arg;
+
+	d->n++;
+	json_open(d->json, NULL, '{');
+	json_text(d->json, "what", kinds[kind]);
+	json_text(d->json, "entry", key);
+	json_close(d->json, '}');
 }
 
 static int print_json(const struct ckpt *ck, const struct ckpt_digests *digests,
@@ -192,6 +243,7 @@ static int print_json(const struct ckpt *ck, const struct ckpt_digests *digests,
 {
 	struct ckpt_info info;
 	struct json json;
+	struct json_differences d = { &json, 0 };
 	uint64_t n = 0;
 
 	ckpt_info_get(ck, &info);
@@ -210,7 +262,8 @@ static int print_json(const struct ckpt *ck, const struct ckpt_digests *digests,
 	json_uint(&json, "read_bytes", digests->read_bytes);
 	if (saved) {
 		json_open(&json, "differences", '[');
-		n = compare(ours, saved, &json);
+		compare(ours, saved, json_one, &d);
+		n = d.n;
 		json_close(&json, ']');
 		json_bool(&json, "ok", !n);
 	}
@@ -276,7 +329,7 @@ static int run(struct args *args)
 	if (args->json)
 		status = print_json(ck, &digests, &ours, want.check ? &saved : NULL);
 	else if (want.check)
-		status = print_check(&ours, &saved);
+		status = print_check(args, &ours, &saved);
 	else
 		print_lines(&ours);
 out:

@@ -11,5 +11,9 @@ sed -n 's/^differs: //p' out > told
 sed -n '1s/^[^ ]* //p' list | cmp told - && echo 'the right one'
 zckpt digest --check other --json "$run" > out; echo "exit $?"
 grep '"ok"' out; grep -c '"what"' out
+echo 'all differ: how many, and the first ten'
+sed 's/^[0-9a-f]*/00000000000000000000000000000000/' list > other
+zckpt digest -q --check other "$run" | sed -n '1p; $p'; zckpt digest -q --check other "$run" | grep -c '^differs: '
+zckpt digest -q -v --check other "$run" | grep -c '^differs: '
 echo 'nothing like it' > other
 zckpt digest --check other "$run"; echo "exit $?"
