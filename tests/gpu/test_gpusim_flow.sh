@@ -85,5 +85,5 @@ for stage in 1 2; do
 	train $stage '"overlap_comm": false'
 	[ "$waits" -gt "$plain" ] && good || bad "stage $stage in place: $waits waits, not more than $plain"
 done
-grep -q 'by GPUs: with false in the file' said && good || bad 'the screen says where it has an effect'
+grep -q 'on GPUs: false waits for each transfer' said && good || bad 'the screen says where it has an effect'
 finish

@@ -122,22 +122,22 @@ static void abort_nccl(struct en_cuda *c)
 static int fail_hung(struct en_cuda *c, const char *what, struct ckpt_err *err)
 {
 	struct en_comm *comm = c->z.comm;
-	const uint32_t patience = comm->timeout_ms;
+	const uint32_t timeout_ms = comm->timeout_ms;
 	struct ckpt_err said = { 0 };
 	char lost[360];
 
 	en_comm_lost(comm, lost, sizeof(lost));
 	if (!lost[0]) {
-		comm->timeout_ms = patience < CALL_MS ? patience : CALL_MS;
+		comm->timeout_ms = timeout_ms < CALL_MS ? timeout_ms : CALL_MS;
 		en_comm_barrier(comm, NULL, &said);
-		comm->timeout_ms = patience;
+		comm->timeout_ms = timeout_ms;
 		if (!said.code)
 			snprintf(said.msg, sizeof(said.msg),
 				 "all ranks respond, so a GPU or a link between GPUs hangs "
 				 "(NCCL_DEBUG=INFO shows more)");
 	}
 	return ck_fail(err, CKPT_E_IO, "GPU", CKPT_NO_OFFSET,
-		       "%s did not complete within %g s%s%.300s", what, patience / 1000.0,
+		       "%s did not complete within %g s%s%.300s", what, timeout_ms / 1000.0,
 		       said.msg[0] ? "; " : "", said.msg);
 }
 
@@ -163,7 +163,7 @@ static int ask_others(struct en_cuda *c, const char *what, struct ckpt_err *err)
 }
 
 struct wait {
-	struct en_watchdog patience;
+	struct en_watchdog watchdog;
 	unsigned turns, naps;
 };
 
@@ -177,8 +177,8 @@ static int rest(struct en_cuda *c, struct wait *w, const char *what, struct ckpt
 		rc = ask_others(c, what, err);
 	if (rc)
 		return rc;
-	en_watchdog_rest(&w->patience, false);
-	if (most && w->patience.silent > (int64_t)most * 1000000)
+	en_watchdog_rest(&w->watchdog, false);
+	if (most && w->watchdog.silent > (int64_t)most * 1000000)
 		return fail_hung(c, what, err);
 	return 0;
 }
@@ -186,7 +186,7 @@ static int rest(struct en_cuda *c, struct wait *w, const char *what, struct ckpt
 static void begin_wait(struct wait *w)
 {
 	w->turns = w->naps = 0;
-	en_watchdog_begin(&w->patience, nap, &w->naps);
+	en_watchdog_begin(&w->watchdog, nap, &w->naps);
 }
 
 /* ---- for the GPU ---- */
