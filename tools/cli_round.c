@@ -84,7 +84,7 @@ static void say_lost(int rank, uint64_t timeout, struct ckpt_err *err)
 		 "for %" PRIu64 " s; nothing is put into place", rank, team.wire.size, rank + 1,
 		 timeout);
 	cli_say_error("%s", e.msg);
-	cli_say("hint: the same command goes on with what was written");
+	cli_say("hint: the same command continues with what was written");
 	if (err)
 		*err = e;
 	team.lost = 1;

@@ -167,7 +167,7 @@ int cli_select(const struct command *cmd, const struct args *args,
 		unsigned bit = only_bit(args->only.list[i]);
 
 		if (!bit)
-			return cli_wrong(cmd, "--only: %s is none of trainable, frozen, buffers",
+			return cli_wrong(cmd, "--only: %s is not one of trainable, frozen, buffers",
 					 out_name(args->only.list[i]));
 		select_out->only |= bit;
 	}

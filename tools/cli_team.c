@@ -245,9 +245,10 @@ int team_start(const struct args *args, int status, const char *dst)
 	if (ours.probe)
 		unlink(ours.probe);
 	if (!args->dry_run)
-		snprintf(ours.goodbye, sizeof(ours.goodbye), "zckpt: interrupted; what was written "
-			 "stays in %.700s.zckpt-partial: the same command goes on, --restart drops "
-			 "it\n", out_name(plain_path(dst)));
+		snprintf(ours.goodbye, sizeof(ours.goodbye),
+			 "zckpt: interrupted; what was written stays in %.700s.zckpt-partial: the "
+			 "same command continues, --restart drops it\n",
+			 out_name(plain_path(dst)));
 	return round_announce(status, "");
 }
 

@@ -103,7 +103,7 @@ static int dtype_of(enum ckpt_dtype *out)
 	*out = ckpt_dtype_parse(want.dtype);
 	if (*out == CKPT_F64 || *out == CKPT_F32 || *out == CKPT_F16 || *out == CKPT_BF16)
 		return 0;
-	return cli_wrong(&cmd_cat, "--dtype: %s is none of fp32, bf16, fp16, fp64",
+	return cli_wrong(&cmd_cat, "--dtype: %s is not one of fp32, bf16, fp16, fp64",
 			 out_name(want.dtype));
 }
 

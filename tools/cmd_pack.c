@@ -96,7 +96,8 @@ static int parse_words(const struct args *args, struct words *sources, const cha
 	if (!strcmp(*dst_out, "-") && isatty(STDOUT_FILENO))
 		return cli_wrong(&cmd_pack, "a pack is not for a terminal: zckpt pack SRC - | ...");
 	if (want.level != OPT_UNSET && (want.level < 1 || want.level > 19))
-		return cli_wrong(&cmd_pack, "--level %" PRIu64 " is none of 1 to 19", want.level);
+		return cli_wrong(&cmd_pack, "--level %" PRIu64 " is not between 1 and 19",
+				 want.level);
 	if (strcmp(*dst_out, "-") && cli_is_in_source(*dst_out, sources))
 		return cli_wrong(&cmd_pack, "%s: this is part of the source, and is not replaced",
 				 out_name(*dst_out));

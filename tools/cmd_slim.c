@@ -171,9 +171,9 @@ const struct command cmd_slim = {
 	.gist = "a smaller copy: no moments, no second copies, no unused bytes",
 	.synopsis = "SRC... DST",
 	.about = "Writes a smaller copy of a step (of any form), a folder of weights or a torch "
-		 "file. Without --views, --frozen or --moments it drops what nobody misses: bytes "
-		 "of storages that no tensor uses, and second copies of frozen parameters. What "
-		 "stays is kept bit for bit. With --dry-run, DST may be left out.",
+		 "file. Without --views, --frozen or --moments it drops what no reader needs: "
+		 "bytes of storages that no tensor uses, and second copies of frozen parameters. "
+		 "What stays is kept bit for bit. With --dry-run, DST may be left out.",
 	.examples = "zckpt slim --dry-run run\n"
 		    "zckpt slim --moments run run-small\n",
 	.notes = "Without moments DeepSpeed loads a step with load_optimizer_states=False.",

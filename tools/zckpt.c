@@ -102,8 +102,9 @@ static void print_help(void)
 	       "commands:\n");
 	for (size_t i = 0; i < NCOMMANDS; i++)
 		printf("  %-10s %s\n", commands[i]->name, commands[i]->gist);
-	printf("\n'zckpt COMMAND -h' lists the options of a command.\n"
-	       "Exit: 0 done, 1 the answer is no, 2 wrong call or destination exists,\n"
+	printf("\n"
+	       "'zckpt COMMAND -h' lists the options of a command.\n"
+	       "Exit: 0 done, 1 the answer is no, 2 usage error or destination exists,\n"
 	       "3 I/O, damage or unsupported, 4 a pickle asks for a refused call,\n"
 	       "or an archive holds a link or a path out of its folder.\n");
 }

@@ -296,7 +296,7 @@ static int take_entries(const struct reading *r, struct ck_cur *c, struct ck_pac
 		list[i] = ix->entry[i].name;
 	}
 	if (!rc && ix->content != end_before(ix, ix->n) + CK_TAR_END)
-		rc = bad(r, c->off, "the tar stream does not end behind the last file", err);
+		rc = bad(r, c->off, "the tar stream does not end after the last file", err);
 	if (!rc)
 		rc = ck_arc_names_check(list, ix->n, r->where, err);
 	ck_free(list);

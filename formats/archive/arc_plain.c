@@ -109,7 +109,7 @@ static int begin_reading(struct plain *pl, struct ckpt_err *err)
 	if (pl->err.code)
 		return fail_archive(pl, err);
 	return ck_fail(err, CKPT_E_FORMAT, pl->want->path, CKPT_NO_OFFSET,
-		       "this is none of a pack, .tar, .tar.gz, .tar.zst, .zip: %s",
+		       "not a pack, .tar, .tar.gz, .tar.zst or .zip: %s",
 		       why ? why : "not recognised");
 }
 

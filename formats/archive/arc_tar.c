@@ -250,8 +250,8 @@ static int read_headers(struct archive *a, const struct checking *c, const char 
 		else if (i >= c->ix->n)
 			rc = differs(NULL, where, "more headers than files", NULL, err);
 		else if (c->at != c->ix->entry[i].at)
-			rc = differs(&c->ix->entry[i], where, "its header lies elsewhere", NULL,
-				     err);
+			rc = differs(&c->ix->entry[i], where, "its header is at another place",
+				     NULL, err);
 		else
 			rc = compare(&c->ix->entry[i], h, where, err);
 	}

@@ -190,7 +190,7 @@ int ck_pack_walk(struct ck_pack *pack, const struct ckpt_run_opts *run, uint64_t
 		rc = ck_pool_run(threads, ix->nframes, walk_frame, &w, err);
 	if (!rc && w.entry < ix->n)	/* empty files at the very end */
 		rc = ck_fail(err, CKPT_E_CORRUPT, ix->entry[w.entry].name, CKPT_NO_OFFSET,
-			     "the file lies behind the end of the pack's contents");
+			     "the file is beyond the end of the pack's contents");
 	if (!rc)
 		rc = ck_tar_check(ix, &w.gaps, "the pack", err);
 	for (uint32_t i = 0; w.buf && i < threads; i++)

@@ -263,10 +263,9 @@ int ck_ds_join_z0(struct ck_step *step, struct ckpt_err *err)
 
 	if (!ds->group)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, ds->at.where, CKPT_NO_OFFSET,
-			       "stage 0 stores optimizer states without names, and not all of "
-			       "them can be told from the files (zckpt inspect says how many); "
-			       "this step can go to another number of ranks, not to another "
-			       "stage");
+			       "stage 0 stores optimizer states without names, and not all of them "
+			       "can be identified from the files (zckpt inspect says how many); "
+			       "this step can go to another number of ranks, not to another stage");
 	ds->model_file->src = ds->ix->source[ds->model_file->source].src;	/* lent */
 	rc = join(step, err);
 	ds->model_file->src = NULL;

@@ -336,10 +336,12 @@ static int add_all(struct z0 *z, struct ckpt_err *err)
 	if (z->form == Z0_FLAT && !named)
 		left = z->nparams;
 	if (left)
-		ck_findings_add(z->ds->f, CK_FINDING_NOT_IN_CHECKPOINT, z->ds->at.where,
-				"stage 0 stores optimizer states without names; those of %" PRIu64
-				" parameters cannot be told from the files and are left out, "
-				"%" PRIu64 " are named", left, named);
+		ck_findings_add(
+			z->ds->f, CK_FINDING_NOT_IN_CHECKPOINT, z->ds->at.where,
+			"stage 0 stores optimizer states without names; those of %" PRIu64
+			" parameters cannot be identified from the files and are left out, %" PRIu64
+			" are named",
+			left, named);
 	if (rc || left || !named)
 		return rc;
 	set_frozen(z);

@@ -139,7 +139,7 @@ static int read_stage(struct ds_step *ds, struct ckpt_err *err)
 			ds->stage = 3;
 		if (stage >= 1 && stage <= 3)
 			return 0;
-		return refuse(ds, "a zero_stage that is none of 1, 2, 3", err);
+		return refuse(ds, "a zero_stage other than 1, 2, 3", err);
 	}
 	if (ck_val_get(ds->zero, "fp32_flat_groups")) {
 		ds->stage = 3;

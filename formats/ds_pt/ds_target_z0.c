@@ -108,8 +108,10 @@ static int choose_bf16(const struct ck_step *step, struct tg_layout *t, struct c
 	if (is_wrapped(t->version))
 		return 0;
 	if (version >= 17006)
-		return refuse(step, "DeepSpeed 0.17.6 to 0.18.4 loses the optimizer of bf16 runs "
-			      "at stage 0, so they cannot go on from a step", err);
+		return refuse(step,
+			      "DeepSpeed 0.17.6 to 0.18.4 loses the optimizer of bf16 runs at "
+			      "stage 0, so they cannot resume from a step",
+			      err);
 	if (version < 6002)
 		return refuse(step, "DeepSpeed before 0.6.2 has no bf16 without ZeRO", err);
 	t->stage = 1;

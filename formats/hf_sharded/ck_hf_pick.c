@@ -144,7 +144,8 @@ static int no_weights(const struct ck_input *in, struct ckpt_err *err)
 		    ck_hf_is_shard_name(name, ".bin", NULL, NULL, NULL))
 			return ck_fail(err, CKPT_E_INCOMPLETE, in->path[0], CKPT_NO_OFFSET,
 				       "there are shards (%.120s) but no index beside them; "
-				       "without it nobody knows whether all are here", name);
+				       "without it missing shards cannot be detected",
+				       name);
 	}
 	return ck_fail(err, CKPT_E_FORMAT, in->path[0], CKPT_NO_OFFSET,
 		       "the folder holds no model weights");

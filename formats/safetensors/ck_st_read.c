@@ -95,7 +95,8 @@ static int read_length(struct ck_src *src, const struct ckpt_limits *limits, uin
 	if (len > size - 8)
 		return ck_fail(err, CKPT_E_TRUNCATED, file, size,
 			       "the header has %" PRIu64 " bytes, the file has %" PRIu64
-			       " behind its length (was it cut short?)", len, size - 8);
+			       " after its length (was it cut short?)",
+			       len, size - 8);
 	*len_out = len;
 	return 0;
 }
@@ -401,7 +402,7 @@ static int check_cover(struct header *h)
 	}
 	if (at != h->buffer)
 		return ck_fail(h->err, CKPT_E_CORRUPT, h->file, st->data + at,
-			       "%" PRIu64 " bytes behind the last tensor", h->buffer - at);
+			       "%" PRIu64 " bytes after the last tensor", h->buffer - at);
 	return 0;
 }
 

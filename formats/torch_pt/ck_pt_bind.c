@@ -125,8 +125,9 @@ static int reach_check(const struct ck_pt *pt, const struct ck_tensor_ref *t, ui
 			return ck_pt_bad(pt, err, "strides and sizes of a tensor exceed 64 bits");
 	if (last >= room)
 		return ck_fail(err, CKPT_E_CORRUPT, pt->where, CKPT_NO_OFFSET,
-			       "a tensor reaches element %" PRIu64 " of storage '%s', which has %"
-			       PRIu64 ": damaged, or made to read what lies behind",
+			       "a tensor reaches element %" PRIu64
+			       " of storage '%s', which has %" PRIu64
+			       ": damaged, or crafted to read past the end",
 			       last, pt->storage[t->storage].key, room);
 	return 0;
 }

@@ -45,9 +45,10 @@ static int prefix_find(struct ck_pt *pt, struct ckpt_err *err)
 	e = ck_zip_entry_get(pt->zip, 0);
 	slash = strchr(e->name, '/');
 	if (!slash || slash == e->name)
-		return ck_fail(err, CKPT_E_CORRUPT, ck_src_name(pt->src), CKPT_NO_OFFSET,
-			       "no torch archive: '%.80s' lies in no folder (a .npz or other zip?)",
-			       e->name);
+		return ck_fail(
+			err, CKPT_E_CORRUPT, ck_src_name(pt->src), CKPT_NO_OFFSET,
+			"not a torch archive: '%.80s' is not in a folder (a .npz or other zip?)",
+			e->name);
 	pt->prefix = ck_strndup(e->name, (size_t)(slash - e->name));
 	pt->where = ck_asprintf("%s!%.*s/data.pkl", ck_src_name(pt->src),
 				(int)(slash - e->name), e->name);

@@ -79,7 +79,7 @@ static int check_tensor(const struct ck_pt_saved *s, const struct ck_tensor_ref 
 		return rc;
 	if (t->storage >= s->want->nstorages || s->want->storage[t->storage].dtype != t->dtype)
 		return ck_fail(err, CKPT_E_USAGE, s->want->name, CKPT_NO_OFFSET,
-			       "a tensor of type %s has storage %u, which is none of that type",
+			       "a tensor of type %s has storage %u, which has another type",
 			       ckpt_dtype_name(t->dtype), t->storage);
 	room = s->bytes[t->storage] / esize;
 	for (uint32_t i = 0; i < t->ndim; i++)

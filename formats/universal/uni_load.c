@@ -253,9 +253,10 @@ static void check_length(struct uni_file *f, bool bare)
 		return;
 	if (bare && have > p->numel && have - p->numel < CKPT_ZERO_MAX_WORLD) {
 		ck_findings_add(&f->file.notes, CK_FINDING_FORMAT_NOTE, f->file.path,
-				"%" PRIu64 " elements, of which the last %" PRIu64 " are padding "
-				"that DeepSpeed's converter should have cut off; its loader "
-				"shifts the parameters behind them", have, have - p->numel);
+				"%" PRIu64 " elements, of which the last %" PRIu64
+				" are padding that DeepSpeed's converter should have cut off; its "
+				"loader shifts the parameters after them",
+				have, have - p->numel);
 		f->slice.numel = p->numel;
 		return;
 	}

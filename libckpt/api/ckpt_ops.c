@@ -32,11 +32,11 @@ static int take_shared(struct shared *s, const struct ckpt_run_opts **run,
 	if (!rc && select)
 		rc = ck_opts_take(&s->select, sizeof(s->select), *select, "a selection", err);
 	if (!rc && (unsigned)s->run.sync > CKPT_SYNC_NONE)
-		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			     "sync number %d is none", (int)s->run.sync);
+		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "%d is not a value of sync",
+			     (int)s->run.sync);
 	if (!rc && select && (unsigned)s->select.tied > CKPT_TIED_DROP)
-		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			     "tied number %d is none", (int)s->select.tied);
+		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "%d is not a value of tied",
+			     (int)s->select.tied);
 	if (rc)
 		return rc;
 	*run = &s->run;
@@ -136,7 +136,7 @@ int ckpt_commit(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync, struc
 {
 	if (!dst || (unsigned)sync > CKPT_SYNC_NONE)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "no destination is given, or sync is none of the three");
+			       "no destination is given, or sync is not a value of enum ckpt_sync");
 	return ck_commit_parts(ck_all_formats.folder, dst, timeout_ms, sync, err);
 }
 
@@ -147,8 +147,8 @@ int ckpt_settle(const char *dst, enum ckpt_sync sync, int *settled_out, struct c
 
 	if (!dst || !settled_out || (unsigned)sync > CKPT_SYNC_NONE)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "no destination or no place for the answer is given, or sync is "
-			       "none of the three");
+			       "no destination or no place for the answer is given, or sync is not "
+			       "a value of enum ckpt_sync");
 	rc = ck_settle(ck_all_formats.folder, dst, sync, &settled, err);
 	if (!rc)
 		*settled_out = settled;
@@ -208,7 +208,7 @@ int ckpt_latest_set(const char *dir, const char *tag, int universal, enum ckpt_s
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "no folder or no name of a step is given");
 	if ((unsigned)sync > CKPT_SYNC_NONE)
-		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "sync number %d is none",
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "%d is not a value of sync",
 			       (int)sync);
 	return ck_latest_set(dir, tag, universal != 0, sync, err);
 }
@@ -260,7 +260,7 @@ int ckpt_cat(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *opts,
 
 	if (!ck || !fn)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "no checkpoint or nobody to take the bytes is given");
+			       "no checkpoint or no callback is given");
 	rc = take_cat(&o, &shared, opts, err);
 	return rc ? rc : ck_cat(ck, tensor, &o, fn, arg, info_out, err);
 }

@@ -176,7 +176,7 @@ static int path_of(const struct filling *f, uint64_t hash, char **path_out, stru
 
 	if (!found)
 		return ck_fail(err, CKPT_E_CORRUPT, f->c->data, CKPT_NO_OFFSET,
-			       "a file that a record speaks of is not here");
+			       "a file that a record names is missing");
 	*path_out = ck_asprintf("%s/%s", f->c->data, found->name);
 	return *path_out ? 0 : ck_fail_nomem(err, "a file name", strlen(found->name));
 }

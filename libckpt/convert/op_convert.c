@@ -65,7 +65,7 @@ static int check_parts(const struct ck_cv *cv, struct ckpt_err *err)
 			       "their bytes only", o->nparts);
 	if (digest && cv->to == CKPT_DST_STREAM)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "digests stand in the header, which a stream sends first");
+			       "digests are in the header, which a stream sends first");
 	if (o->nparts > 1 && cv->to == CKPT_DST_STREAM)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "a stream cannot be written in parts");

@@ -33,7 +33,7 @@ static int check_types(const struct ckpt_convert_opts *opts, struct ckpt_err *er
 	if (opts->dtype != 0 && opts->dtype != CKPT_KEEP &&
 	    !ck_dtype_is_castable((enum ckpt_dtype)opts->dtype))
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "type number %d is none to convert to", opts->dtype);
+			       "%d is not a type to convert to", opts->dtype);
 	for (const struct ckpt_rule *r = opts->dtype_rules; !rc && r && r->pattern; r++)
 		rc = parse_rule(r, &ignored, err);
 	return rc;

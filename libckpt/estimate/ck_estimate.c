@@ -117,8 +117,8 @@ static int check(const struct ckpt_setup *s, struct ckpt_err *err)
 			       "gradients of type %s for weights of type %s",
 			       ckpt_dtype_name(s->grad_dtype), ckpt_dtype_name(s->dtype));
 	if (s->engine > CKPT_ENGINE_ZTRAIN)
-		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "engine number %" PRIu32
-			       " is none", s->engine);
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "unknown engine number %" PRIu32, s->engine);
 	if (s->offload && !s->stage)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "stage 0 cannot offload: use stage 1, 2 or 3");

@@ -134,7 +134,7 @@ static int read_opt(const struct reading *r, struct ck_shape *s)
 	    !truth(r, "layer_norm_elementwise_affine", true) ||
 	    truth(r, "_remove_final_layer_norm", false))
 		return ck_fail(r->err, CKPT_E_UNSUPPORTED, r->path, CKPT_NO_OFFSET,
-			       "an OPT with projected embeddings or norms behind its layers");
+			       "an OPT with projected embeddings or norms after its layers");
 	return 0;
 }
 
@@ -201,7 +201,7 @@ static int read_shape(const struct reading *r, struct ck_shape *s)
 
 	if (!name)
 		return ck_fail(r->err, CKPT_E_UNSUPPORTED, r->path, CKPT_NO_OFFSET,
-			       "it has no \"model_type\": a model's config.json is wanted, not a "
+			       "it has no \"model_type\": expected a model's config.json, not a "
 			       "configuration of DeepSpeed or of a tokenizer");
 	if (!f)
 		return unknown(r, name);

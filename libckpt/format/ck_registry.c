@@ -201,7 +201,7 @@ static int best_driver(const struct ck_input *in, const struct ck_format **best_
 		const int bid = (*p)->probe(in);
 
 		if (bid < 0)
-			return ck_fail_nomem(err, "a look at what lies there", 0);
+			return ck_fail_nomem(err, "a look at the folder", 0);
 		if (bid > high) {
 			high = bid;
 			*best_out = *p;

@@ -56,8 +56,8 @@ static int check_cast(const struct ck_tensor *t, enum ckpt_dtype from, enum ckpt
 		      struct ckpt_err *err)
 {
 	if (!ckpt_dtype_bits(to))
-		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
-			       "type number %d is none", (int)to);
+		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET, "unknown type number %d",
+			       (int)to);
 	if (from != to && !(ck_dtype_is_castable(from) && ck_dtype_is_castable(to)))
 		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET, "%s is not cast to %s",
 			       ckpt_dtype_name(from), ckpt_dtype_name(to));

@@ -285,10 +285,10 @@ static int check_member(void *arg, const struct ck_crc_check_member *m, struct c
 			       "says %08x", m->name, m->crc, m->want);
 	return ck_fail(err, CKPT_E_CORRUPT, m->path, m->off,
 		       "CRC_WRONG: the bytes of '%.100s' have the CRC-32 %08x, the archive says "
-		       "%08x; they are wanted for %s of %.160s, elements %" PRIu64 " to %" PRIu64
-		       ", or what follows", m->name, m->crc, m->want, ix->state[p->state].name,
-		       ix->tensor[ix->state[p->state].tensor].name, p->first,
-		       p->first + p->n - 1);
+		       "%08x; they are needed for %s of %.160s, elements %" PRIu64 " to %" PRIu64
+		       ", or what follows",
+		       m->name, m->crc, m->want, ix->state[p->state].name,
+		       ix->tensor[ix->state[p->state].tensor].name, p->first, p->first + p->n - 1);
 }
 
 /* The caller has said that such a finding is a warning. */

@@ -269,8 +269,8 @@ static int take_name(const struct ck_index *ix, const char *path, uint64_t line,
 			       "line %" PRIu64 ": the weights have no %.200s", line, name);
 	if (met[t])
 		return ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
-			       "line %" PRIu64 ": %.200s is set aside, or stands in the list "
-			       "already", line, name);
+			       "line %" PRIu64 ": %.200s is set aside, or is in the list already",
+			       line, name);
 	met[t] = true;
 	out->tensor[out->n++] = t;
 	return 0;

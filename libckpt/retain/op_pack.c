@@ -37,9 +37,9 @@ struct packing {
 static int check_driver(const struct ck_archive_format *driver, struct ckpt_err *err)
 {
 	return driver ? 0 :
-	       ck_fail(err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
-		       "this build has no packs: libarchive and libzstd were not there when it "
-		       "was built");
+			ck_fail(err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
+				"this build cannot read or write packs: it was built without "
+				"libarchive and libzstd");
 }
 
 /* The name of a folder as it goes into the archive: its own, also of "." or "..". */
@@ -216,7 +216,7 @@ int ck_pack_step(struct ckpt *ck, const char *dst, const struct ckpt_pack_opts *
 		rc = ck_source_check_init(&p.proof, &ck->ix, &ck->limits, NULL, err);
 	if (!rc && (want.level < 1 || want.level > HIGHEST))
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			     "level %d is none of 1 to %d", want.level, HIGHEST);
+			     "level %d is not between 1 and %d", want.level, HIGHEST);
 	if (!rc)
 		rc = list_files(&p, err);
 	want.file = p.file;

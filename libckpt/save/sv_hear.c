@@ -94,8 +94,8 @@ static int fail_dead(const struct ckpt_saver *sv, struct ckpt_err *err)
 static int fail_gone(const struct ckpt_saver *sv, struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_INCOMPLETE, sv->dst, CKPT_NO_OFFSET,
-		       "neither the step nor its data are there: rank 0 gave this save up and "
-		       "went on, or the step was removed");
+		       "the step and its data are missing: rank 0 gave up this save and continued, "
+		       "or the step was removed");
 }
 
 int ck_saver_hear_end(struct ckpt_saver *sv, double until, bool *late_out, struct ckpt_err *err)

@@ -34,7 +34,7 @@ static int check_tensor(const struct ckpt_save_step *step, uint64_t i, struct ck
 		what = "its name is not UTF-8";
 	else if (t->role != CKPT_ROLE_TRAINABLE && t->role != CKPT_ROLE_FROZEN &&
 		 t->role != CKPT_ROLE_BUFFER && t->role != CKPT_ROLE_ALIAS)
-		what = "its role is none that can be saved";
+		what = "its role cannot be saved";
 	else if (t->ndim && !t->shape && t->role != CKPT_ROLE_ALIAS)
 		what = "it has dimensions, and no shape";
 	else if (t->role == CKPT_ROLE_ALIAS && (t->alias_of >= step->ntensors ||
@@ -173,7 +173,7 @@ static int parse(struct sv_spec *s, const char *text, const char *what, const st
 		return 0;
 	rc = ck_json_parse(&doc, text, strlen(text), &s->limits, 0, what, err);
 	if (!rc && (!doc.n || doc.tok[0].type != CK_JSON_OBJECT))
-		rc = ck_fail(err, CKPT_E_CORRUPT, what, 0, "an object is wanted, in braces");
+		rc = ck_fail(err, CKPT_E_CORRUPT, what, 0, "expected a JSON object");
 	if (!rc) {
 		*out = ck_json_val(&doc, 0, &s->arena);
 		if (!*out)

@@ -44,11 +44,13 @@ static int refuse_yaml(const char *path, const char *text, uint64_t len, struct 
 	named_file(text, len, file);
 	if (*file)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, path, CKPT_NO_OFFSET,
-			       "it is accelerate's YAML, and DeepSpeed's JSON is wanted: give the "
-			       "file that it names, --ds-config %s", file);
+			       "this is accelerate's YAML, expected DeepSpeed's JSON: give the "
+			       "file that it names, --ds-config %s",
+			       file);
 	return ck_fail(err, CKPT_E_UNSUPPORTED, path, CKPT_NO_OFFSET,
-		       "it is accelerate's YAML, and DeepSpeed's JSON is wanted: `ztrain config "
-		       "%s > ds.json` makes it", path);
+		       "this is accelerate's YAML, expected DeepSpeed's JSON: `ztrain config %s > "
+		       "ds.json` makes it",
+		       path);
 }
 
 int ck_ds_config_read(const char *path, uint64_t max_bytes, const struct ckpt_limits *limits,

@@ -34,6 +34,6 @@ int ck_step_check_tag(const char *tag, struct ckpt_err *err)
 			       "this cannot name a step: it is the name of one that is not "
 			       "finished") : 0;
 	return ck_fail(err, CKPT_E_USAGE, tag, CKPT_NO_OFFSET,
-		       "this cannot name a step: a plain name of a folder is wanted, without /, "
-		       "[]*? and space at its ends; --new-tag gives one");
+		       "not usable as the name of a step: expected a plain folder name without /, "
+		       "[]*? and space at its ends (--new-tag NAME)");
 }

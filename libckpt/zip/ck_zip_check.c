@@ -134,7 +134,7 @@ static void check_extra(const uint8_t *p, uint32_t n, uint64_t at, ck_zip_odd_fn
 		n -= 4 + len;
 	}
 	if (n)
-		odd(arg, at, "bytes behind the extra fields of a local header");
+		odd(arg, at, "bytes after the extra fields of a local header");
 }
 
 /* With or without signature, sizes of 32 or 64 bits. */
@@ -160,7 +160,7 @@ static int check_descriptor(const struct ck_zip *zip, const struct ck_zip_entry 
 	const int rc = ck_src_read(zip->src, at, b, n, err);
 
 	if (!rc && !descriptor_fits(e, b, n))
-		odd(arg, at, "the descriptor behind the data");
+		odd(arg, at, "the descriptor after the data");
 	return rc;
 }
 

@@ -61,7 +61,7 @@ static int local_check(const struct ck_zip *zip, const struct ck_zip_entry *e, c
 			       "local header and directory disagree about '%s'", e->name);
 	if (size > limit - e->header || e->packed > limit - e->header - size)
 		return ck_fail(err, CKPT_E_CORRUPT, where, e->header,
-			       "'%s' with a header of %" PRIu64 " bytes overlaps what is behind it",
+			       "'%s' with a header of %" PRIu64 " bytes overlaps what follows it",
 			       e->name, size);
 	if (size <= n && !extra_fits(b + LOCAL_BYTES + name_len, extra_len))
 		return ck_fail(err, CKPT_E_CORRUPT, where, e->header,

@@ -322,7 +322,7 @@ static int limits_set(struct ck_zip *zip, struct ckpt_err *err)
 		zip->limit[e - zip->entry] = next;
 		if (e->header + LOCAL_BYTES + e->name_len + e->packed > next)
 			rc = ck_fail(err, CKPT_E_CORRUPT, ck_src_name(zip->src), e->header,
-				     "'%s' overlaps the entry behind it, which begins at %" PRIu64,
+				     "'%s' overlaps the next entry, which begins at %" PRIu64,
 				     e->name, next);
 	}
 	if (!rc && zip->count && order[0]->header)

@@ -108,7 +108,7 @@ static void flags_and_numbers_that_nobody_knows(void **state)
 	const char *step;
 
 	(void)state;
-	WRONG(ckpt_convert(ck, dst, &convert, NULL, &err), "sync number 9 is none");
+	WRONG(ckpt_convert(ck, dst, &convert, NULL, &err), "9 is not a value of sync");
 	WRONG(ckpt_load(ck, NULL, 0, &load, NULL, &err), "flags 0x40000000");
 	WRONG(ckpt_load(ck, NULL, 1, NULL, NULL, &err), "no ranges are given");
 	WRONG(ckpt_load(NULL, NULL, 0, NULL, NULL, &err), "no checkpoint");
@@ -119,7 +119,7 @@ static void flags_and_numbers_that_nobody_knows(void **state)
 	WRONG(ckpt_value_int(NULL, "", &value.i, &err), "no values");
 	WRONG(ckpt_value_float(NULL, "", &value.f, &err), "no values");
 	convert = (struct ckpt_convert_opts){ .size = sizeof(convert), .select = &select };
-	WRONG(ckpt_convert(ck, dst, &convert, NULL, &err), "tied number 9 is none");
+	WRONG(ckpt_convert(ck, dst, &convert, NULL, &err), "9 is not a value of tied");
 	convert = (struct ckpt_convert_opts){ .size = sizeof(convert), .flags = 1u << 30 };
 	WRONG(ckpt_convert(ck, dst, &convert, NULL, &err),
 	      "flags 0x40000000 are not known to this version");
@@ -128,17 +128,17 @@ static void flags_and_numbers_that_nobody_knows(void **state)
 	convert = (struct ckpt_convert_opts){ .size = sizeof(convert), .nparts = 65536 };
 	WRONG(ckpt_convert(ck, dst, &convert, NULL, &err), "at most 65535");
 	convert = (struct ckpt_convert_opts){ .size = sizeof(convert), .dtype = CKPT_BOOL };
-	WRONG(ckpt_convert(ck, dst, &convert, NULL, &err), "is none to convert to");
+	WRONG(ckpt_convert(ck, dst, &convert, NULL, &err), "is not a type to convert to");
 	WRONG(ckpt_reshard(ck, dst, &reshard, NULL, &err), "flags 0x40000000, stage 0");
 	reshard.flags = 0;
 	reshard.world = 4097;
 	WRONG(ckpt_reshard(ck, dst, &reshard, NULL, &err), "1 to 4096 are possible");
 	WRONG(ckpt_shard(ck, dst, &shard, NULL, &err), "stage 9");
-	WRONG(ckpt_digest(ck, &digest, &digests, &err), "tied number 9 is none");
+	WRONG(ckpt_digest(ck, &digest, &digests, &err), "9 is not a value of tied");
 	WRONG(ckpt_diff(ck, ck, &diff, &result, &err), "flags 0x40000000 are not known");
 	WRONG(ckpt_verify(ck, &verify, &v, &err), "flags 0x40000000 or sync number 0");
-	WRONG(ckpt_commit(dst, 0, (enum ckpt_sync)9, &err), "sync is none of the three");
-	WRONG(ckpt_latest_set(dir, "a", 0, (enum ckpt_sync)9, &err), "sync number 9 is none");
+	WRONG(ckpt_commit(dst, 0, (enum ckpt_sync)9, &err), "sync is not a value of");
+	WRONG(ckpt_latest_set(dir, "a", 0, (enum ckpt_sync)9, &err), "9 is not a value of sync");
 }
 
 static int take_bytes(void *arg, const void *p, size_t n, struct ckpt_err *e)
@@ -158,7 +158,7 @@ static void forms_and_types_of_a_stream(void **state)
 	WRONG(ckpt_cat(ck, 0, &cat, take_bytes, NULL, NULL, &err), "form 9");
 	cat = (struct ckpt_cat_opts){ .size = sizeof(cat), .dtype = (enum ckpt_dtype)999 };
 	WRONG(ckpt_cat(ck, 0, &cat, take_bytes, NULL, NULL, &err), "type 999");
-	WRONG(ckpt_cat(ck, 0, NULL, NULL, NULL, NULL, &err), "nobody to take the bytes");
+	WRONG(ckpt_cat(ck, 0, NULL, NULL, NULL, NULL, &err), "no callback is given");
 }
 
 static void nothing_where_something_must_be(void **state)

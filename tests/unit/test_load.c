@@ -297,7 +297,7 @@ static void calls_that_cannot_be_meant(void **state)
 	r.dtype = CKPT_I64;
 	WRONG(&r, 1, "F32 is not cast to I64");
 	r.dtype = (enum ckpt_dtype)99;
-	WRONG(&r, 1, "type number 99 is none");
+	WRONG(&r, 1, "unknown type number 99");
 	r = good;
 	r.dst = (void *)(UINTPTR_MAX - 3);
 	WRONG(&r, 1, "do not fit into memory");

@@ -162,8 +162,8 @@ static void what_is_no_archive(void **state)
 	struct t_tar t = { 0 };
 
 	(void)state;
-	refused("hello, this is no archive at all", 32, CKPT_E_FORMAT, "none of a pack");
-	refused("", 0, CKPT_E_FORMAT, "none of a pack");
+	refused("hello, this is no archive at all", 32, CKPT_E_FORMAT, "not a pack");
+	refused("", 0, CKPT_E_FORMAT, "not a pack");
 	t_tar_add(&t, "step/", '5', NULL, NULL, 0);
 	refused_tar(&t, CKPT_E_FORMAT, "no file");
 	refused(zeros, sizeof(zeros), CKPT_E_FORMAT, "no file");

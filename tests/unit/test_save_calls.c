@@ -90,7 +90,7 @@ static void descriptions_that_cannot_be(void **state)
 	BEGIN(s->tag = "a/b", "a/b");
 	BEGIN(s->tag = "..", "..");
 	BEGIN(s->tag = "latest", "latest");
-	BEGIN(s->tag = "", "cannot name a step");
+	BEGIN(s->tag = "", "not usable as the name of a step");
 	BEGIN(s->tag = "x.zckpt-partial", "not finished");
 	BEGIN(s->to = 4, "layout 4");
 	BEGIN(s->stage = 5, "stage 5");
@@ -125,7 +125,7 @@ static void descriptions_that_cannot_be(void **state)
 	BEGIN((s->own = &none, s->nown = 0, s->world = 2), "as many ranks as save");
 	BEGIN((s->own = &none, s->nown = 0, s->to = CKPT_TO_DEEPSPEED), "native form");
 	BEGIN_AS(CKPT_E_CORRUPT, s->client = "{\"a\": }", "client");
-	BEGIN_AS(CKPT_E_CORRUPT, s->ds_config = "[]", "ds_config: an object is wanted");
+	BEGIN_AS(CKPT_E_CORRUPT, s->ds_config = "[]", "ds_config: expected a JSON object");
 	BEGIN_AS(CKPT_E_CORRUPT, s->scheduler = "", "scheduler");
 	BEGIN_AS(CKPT_E_LIMIT, tensor[1].shape = (tensor[1].ndim = 2, huge), "63 bits");
 	t_must(ckpt_save_wait(sv, 0, NULL, &err), &err);

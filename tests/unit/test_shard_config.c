@@ -140,7 +140,7 @@ static void a_list_of_names_is_taken_with_any_line_ends(void **state)
 	ckpt_close(made);
 	put("order", "model.norm.weight\nmodel.embed_tokens.weight\nmodel.norm.weight\n");
 	assert_null(sharded(opts, CKPT_E_MISMATCH, "line 3: model.norm.weight is set aside, or "
-			    "stands in the list already"));
+			    "is in the list already"));
 	put("order", "model.norm.weight\n");
 	assert_null(sharded(opts, CKPT_E_MISMATCH, "it is not in "));
 	nul = t_fmt("model.norm.weight\nx");

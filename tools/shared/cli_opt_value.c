@@ -190,7 +190,7 @@ int opt_set(const struct opt_call *call, const struct opt *opt, const char *text
 	case OPT_CHOICE:
 		chosen = choice_parse(opt->value, text);
 		if (chosen < 0)
-			return opt_wrong(call, "--%s: %s is none of %s", opt->name,
+			return opt_wrong(call, "--%s: %s is not one of %s", opt->name,
 					 out_name(text), opt->value);
 		*(int *)opt->to = chosen;
 		return 0;
