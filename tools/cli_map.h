@@ -21,7 +21,7 @@ struct map {
 int map_is_selected(const struct map *map, const char *name, enum ckpt_role role);
 /* Whether an extent or a file of this rank (-1: of none) is asked for. */
 int map_is_of_rank(const struct map *map, int32_t rank);
-/* The path without the folder that was opened. */
+/* The path without the folder that was opened; of the file that was opened its name. */
 const char *map_path(const struct map *map, const char *path);
 
 /* Bytes of each rank and state, or of each file where there are no ranks. */

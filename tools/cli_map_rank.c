@@ -36,6 +36,10 @@ static const char *without(const char *folder, const char *path)
 
 const char *map_path(const struct map *map, const char *path)
 {
+	const char *slash = strrchr(path, '/');
+
+	if (slash && !strcmp(path, map->info.path))
+		return slash + 1;
 	return without(map->info.path, path);
 }
 

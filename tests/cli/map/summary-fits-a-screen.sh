@@ -11,3 +11,6 @@ echo '* no ranks: a line for each file'
 zckpt convert -q --max-shard-size 6kB "$DS/ds0.19.8-z3-bf16-w2/ckpt" hf
 zckpt map hf
 zckpt map -q hf; echo "exit $?"
+echo '* nothing belongs to a single rank; a file goes by its name'
+zckpt map "$DS/ds0.19.8-z0-bf16-w2/ckpt" | sed -n '1p; 4,$p'
+zckpt map "$PWD/hf/model-00001-of-00002.safetensors" 2> /dev/null | tail -n 1
