@@ -187,6 +187,7 @@ struct progress {
 	int terminal;
 	int printed;
 	double began, last;
+	uint64_t done;			/* bytes, as last reported */
 };
 void progress_begin(struct progress *progress, const struct args *args);
 void progress_show(void *progress, const struct ckpt_progress *now);

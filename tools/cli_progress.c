@@ -46,6 +46,7 @@ void progress_show(void *arg, const struct ckpt_progress *now)
 	double clock, rate, total = (double)now->total_bytes;
 	char left[32], line[160];
 
+	progress->done = now->done_bytes;
 	if (!progress->shown)
 		return;
 	clock = progress_clock();

@@ -6,6 +6,9 @@
 
 #include "cli_advice.h"
 
+/* Of a run that Ctrl-C or SIGTERM stops: with less work than this nothing stays. */
+#define KEEP_BYTES ((uint64_t)100000000)
+
 /* Whether it looks like one file of a ZeRO step, which says little alone. */
 static int is_lone_shard(const char *path)
 {
@@ -105,6 +108,7 @@ void cli_run_opts(const struct args *args, struct progress *progress,
 	run_out->mem_limit = args->mem_limit;
 	run_out->sync = syncs[args->sync];
 	run_out->cancel = signals_catch();
+	run_out->keep_bytes = KEEP_BYTES;
 	run_out->progress = progress_show;
 	run_out->progress_arg = progress;
 }

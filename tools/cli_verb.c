@@ -2,8 +2,21 @@
 #include "cli_verb.h"
 
 #include <signal.h>
+#include <string.h>
 
 #include "cli_team.h"
+
+/* What a signal stopped: whether anything is left, and how to continue. */
+static void say_stopped(const struct verb *v, const struct progress *progress)
+{
+	if (v->err.where[0] && strstr(v->err.where, ".zckpt-partial"))
+		cli_say("stopped; %s kept in %s; the same command continues",
+			out_size(progress->done), out_name(v->err.where));
+	else if (v->dst && strcmp(v->dst, "-"))
+		cli_say("stopped; the unfinished result is removed");
+	else
+		cli_say("stopped");
+}
 
 int verb_call(struct verb *v)
 {
@@ -18,6 +31,8 @@ int verb_call(struct verb *v)
 		team_share(&v->run, v->part, v->nparts);
 	rc = v->call(v);
 	progress_end(&progress);
+	if (rc && v->err.code == CKPT_E_CANCELED && !team_rank() && !v->args->quiet)
+		say_stopped(v, &progress);
 	if (v->ck)
 		out_findings_asked(v->args, v->ck);
 	return rc ? cli_fail_writing(v->args, v->ck, &v->err) : v->answer;

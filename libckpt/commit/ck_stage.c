@@ -27,6 +27,11 @@ bool ck_stage_is_done(const struct ck_stage *stage)
 	return stage->done;
 }
 
+bool ck_stage_is_continued(const struct ck_stage *stage)
+{
+	return stage->rec && !ck_record_is_new(stage->rec);
+}
+
 const struct ck_commit *ck_stage_paths(const struct ck_stage *stage)
 {
 	return &stage->paths;

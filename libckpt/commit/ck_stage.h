@@ -70,6 +70,8 @@ struct ck_stage;
 int ck_stage_begin(const struct ck_stage_opts *opts, struct ck_stage **stage_out,
 		   struct ckpt_err *err);
 bool ck_stage_is_done(const struct ck_stage *stage);
+/* Whether this part continues what an earlier process began. */
+bool ck_stage_is_continued(const struct ck_stage *stage);
 /* Lent. */
 const struct ck_commit *ck_stage_paths(const struct ck_stage *stage);
 

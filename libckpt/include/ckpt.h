@@ -453,6 +453,10 @@ struct ckpt_run_opts {
 	const volatile int *cancel;
 	ckpt_progress_fn progress;	/* may be NULL */
 	void *progress_arg;		/* its first argument */
+	/* Of calls that convert, reshard or shard: when they are canceled with at least so many
+	   bytes done, or after they continued earlier work, the partial result stays as after a
+	   kill, and the same call continues; err->where names it.  0: nothing stays. */
+	uint64_t keep_bytes;
 };
 
 #ifdef __cplusplus

@@ -513,5 +513,6 @@ int ck_run(const struct ck_run_job *job, struct ck_run_stats *stats_out, struct 
 		*stats_out = stats;
 	}
 	release(&run);
+	stats_out->done = atomic_load(&run.done);
 	return rc;
 }

@@ -90,6 +90,19 @@ static int find_done(const struct ck_run_to_dst *d, struct ck_run_job *job,
 	return rc;
 }
 
+/* A canceled run with much behind it is left as a kill would leave it: the same call continues. */
+static bool keeps_work(const struct ck_run_to_dst *d, const struct ck_run_job *job,
+		       const struct ck_run_stats *stats, int rc, struct ckpt_err *err)
+{
+	if (rc != -CKPT_E_CANCELED || !d->run->keep_bytes ||
+	    (stats->done < d->run->keep_bytes && !ck_stage_is_continued(job->stage)))
+		return false;
+	ck_err_clear(err);
+	ck_fail(err, CKPT_E_CANCELED, ck_stage_paths(job->stage)->partial, CKPT_NO_OFFSET,
+		"the run was canceled; what it wrote is kept here, and the same call continues");
+	return true;
+}
+
 static int run_to_stage(const struct ck_run_to_dst *d, struct ck_run_job *job,
 			struct ck_run_stats *stats, struct ckpt_err *err)
 {
@@ -105,7 +118,7 @@ static int run_to_stage(const struct ck_run_to_dst *d, struct ck_run_job *job,
 		rc = write_stage(d, job, stats, err);
 	if (rc)
 		rc = ck_fdpool_check(d->ck->pool, rc, err);
-	if (rc)
+	if (rc && !keeps_work(d, job, stats, rc, err))
 		ck_stage_abort(job->stage);
 	else
 		ck_stage_close(job->stage);

@@ -275,6 +275,38 @@ static void canceled_run_leaves_nothing_behind(void **state)
 	assert_false(t_exists(partial));
 }
 
+static void canceled_run_with_much_behind_it_keeps_its_work(void **state)
+{
+	char *whole = in(dir, "whole");
+	char *a = in(dst, "model.safetensors"), *b = in(whole, "model.safetensors");
+	struct stopper s = { .at = 6 * MIB };
+
+	(void)state;
+	t_convert_source(src, large);
+	t_convert(src, whole, &opts, 0, NULL, NULL);
+	run.cancel = &s.cancel;
+	run.progress = stop_at;
+	run.progress_arg = &s;
+	run.keep_bytes = 100 * MIB;
+	t_convert(src, dst, &opts, CKPT_E_CANCELED, NULL, NULL);
+	assert_false(t_exists(partial));
+	run.keep_bytes = 4 * MIB;
+	s.cancel = 0;
+	t_convert(src, dst, &opts, CKPT_E_CANCELED, NULL, NULL);
+	assert_false(t_exists(dst));
+	assert_true(t_exists(partial));
+	/* what an earlier run did is not lost by one that is canceled at once */
+	t_convert(src, dst, &opts, CKPT_E_CANCELED, NULL, NULL);
+	assert_true(t_exists(partial));
+	run.cancel = NULL;
+	t_convert(src, dst, &opts, 0, NULL, NULL);
+	assert_false(t_exists(partial));
+	t_convert_same_files(a, b);
+	free(a);
+	free(b);
+	free(whole);
+}
+
 static void killed_at(uint64_t bytes, uint32_t threads)
 {
 	struct ckpt_convert_opts o = opts;
@@ -520,6 +552,7 @@ int main(void)
 		T(empty_choice_is_a_wrong_call),
 		T(configuration_and_tokenizer_come_along_and_weights_do_not),
 		T(canceled_run_leaves_nothing_behind),
+		T(canceled_run_with_much_behind_it_keeps_its_work),
 		T(killed_run_is_continued_and_gives_the_same_files),
 		T(bytes_damaged_since_the_kill_are_written_again),
 		T(another_plan_does_not_continue_a_killed_run),
