@@ -135,10 +135,11 @@ const char *out_severity(enum ckpt_severity severity);
 
 /*
  * A table (cli_table.c): columns as wide as they must be, or as a terminal allows.  'align': one of
- * l, r per column.  A first row in capitals is a heading.
+ * l, r per column.  A first row in capitals, or with 'heading', is one.
  */
 struct table {
 	const char *align;
+	int heading;
 	size_t columns, cells;
 	char **cell;
 };

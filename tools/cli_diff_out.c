@@ -101,7 +101,7 @@ static void print_states(const struct two *two)
 	static const char *const heads[] = {
 		"state", "compared", "differ", "max abs", "rel L2", "worst tensor",
 	};
-	struct table table = { .align = "lrrrrl" };
+	struct table table = { .align = "lrrrrl", .heading = 1 };
 	struct diff_state *state;
 	const size_t n = diff_states(&two->diff, &state);
 	size_t differing = 0;
@@ -201,7 +201,7 @@ static void print_rows(const struct two *two)
 		"tensor", "state", "what", two->tolerance ? "beyond" : "differ", "max abs",
 		"rel L2", "ULPs", "first difference: A, B",
 	};
-	struct table table = { .align = verbose ? "lllrrrrl" : "llrrrl" };
+	struct table table = { .align = verbose ? "lllrrrrl" : "llrrrl", .heading = 1 };
 	const uint64_t most = two->all || verbose ? UINT64_MAX : SHOWN;
 	const struct ckpt_diff_row **row = cli_alloc((two->diff.nrows + 1) * sizeof(*row));
 	uint64_t n = 0;
@@ -349,7 +349,7 @@ static void print_absences(const struct two *two)
 
 static void print_scalars(const struct two *two)
 {
-	struct table table = { .align = "lll" };
+	struct table table = { .align = "lll", .heading = 1 };
 
 	for (uint64_t i = 0; i < two->diff.nscalars; i++) {
 		const struct ckpt_diff_scalar *s = &two->diff.scalars[i];

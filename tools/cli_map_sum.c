@@ -210,7 +210,7 @@ static void print_table(const struct map *map, const struct sums *sums)
 	const size_t lines = count_lines(sums), all = columns + (sums->by_file ? 2 : 3);
 	const char *heads[COLUMNS + 3] = { sums->by_file ? "file" : "rank" };
 	char align[sizeof(aligns)];
-	struct table table = { .align = align };
+	struct table table = { .align = align, .heading = 1 };
 	size_t line = 0, hidden = 0;
 
 	snprintf(align, sizeof(align), "l%.*s", (int)(all - 1), aligns + 1);

@@ -129,11 +129,13 @@ static int is_heading(const struct table *table, size_t row)
 {
 	const char *first = table->cell[0];
 
+	if (row || table->heading)
+		return !row;
 	for (size_t i = 0; i < table->columns; i++)
 		for (const char *at = table->cell[i]; *at; at++)
 			if (islower((unsigned char)*at))
 				return 0;
-	return !row && isupper((unsigned char)*first);
+	return isupper((unsigned char)*first);
 }
 
 static enum term_look look_of(const char *cell)
