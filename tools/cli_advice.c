@@ -115,6 +115,8 @@ static char *next_of_errors(const struct args *args, const char *path, const cha
 	if (!strcmp(f->id, "RANK_FILE_MISSING") || !strcmp(f->id, "MODEL_FILE_MISSING"))
 		return cli_format("if the files are on another machine, give its folder too: "
 				  "zckpt inspect %s OTHER_FOLDER", out_word(path));
+	if (!strcmp(f->id, "NO_PERMISSION"))
+		return cli_strdup("ask the owner of the file for read access, or use sudo");
 	return cli_strdup("copy the files named above again; no other step here is complete");
 }
 

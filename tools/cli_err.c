@@ -104,6 +104,17 @@ static const char *say_code(enum ckpt_code code)
 	       "failed";
 }
 
+/* What a run writes beside its destination goes by the destination's name. */
+static const char *place_of(const struct ckpt_err *err)
+{
+	const char *mark = strstr(err->where, ".zckpt-partial");
+
+	if (!mark || (err->code != CKPT_E_IO && err->code != CKPT_E_NOSPACE &&
+		      err->code != CKPT_E_NOTFOUND))
+		return err->where;
+	return cli_format("%.*s", (int)(mark - err->where), err->where);
+}
+
 static void say_error(const struct ckpt *ck, const struct ckpt_err *err)
 {
 	char place[64] = "";
@@ -113,7 +124,8 @@ static void say_error(const struct ckpt *ck, const struct ckpt_err *err)
 	if (err->offset && err->offset != CKPT_NO_OFFSET)
 		snprintf(place, sizeof(place), "byte %" PRIu64 ": ", err->offset);
 	if (err->where[0])
-		cli_say_error("%s: %s%s%s", out_name(err->where), place, name_of(err), err->msg);
+		cli_say_error("%s: %s%s%s", out_name(place_of(err)), place, name_of(err),
+			      err->msg);
 	else
 		cli_say_error("%s%s%s", place, name_of(err),
 			err->msg[0] ? err->msg : say_code(err->code));

@@ -319,6 +319,11 @@ static int is_rest_elsewhere(const struct ckpt_err *err)
 	       begins_with(err, "STATE_FILE_MISSING");
 }
 
+static int is_pointer_text(const struct ckpt_err *err)
+{
+	return strstr(err->msg, "a git-lfs pointer") != NULL;
+}
+
 static void say_rest(const struct args *args)
 {
 	char *call = takes_folders(args) ? advice_call(args, NULL, NULL, "OTHER_FOLDER") :
@@ -333,7 +338,9 @@ static void say_permission(const char *path)
 {
 	struct stat st;
 
-	if (!stat(path, &st) && st.st_uid != geteuid())
+	if (stat(path, &st) || !access(path, R_OK))
+		return;		/* it is the folder that may not be written to */
+	if (st.st_uid != geteuid())
 		cli_say("hint: ask its owner for read access (it belongs to user %u)",
 			(unsigned)st.st_uid);
 	else
@@ -372,6 +379,12 @@ static void say_damage(const struct args *args, const struct ckpt *ck, const str
 
 	if (is_rest_elsewhere(err) && args->sources.n)
 		say_rest(args);
+	if (is_pointer_text(err)) {
+		char *dir = advice_parent(err->where);
+
+		cli_say("hint: git -C %s lfs pull", out_word(dir));
+		cli_free(dir);
+	}
 	if (ck)
 		ckpt_info_get(ck, &info);
 	if (src && strcmp(args->argv[1], "diff"))
@@ -411,10 +424,11 @@ void advice_say(const struct args *args, const struct ckpt *ck, const struct ckp
 		return;		/* cli_open() names the step */
 	else if (begins_with(err, "PLACEHOLDERS_ONLY") && args->sources.n)
 		cli_say("hint: %s", advice_hollow(args, args->sources.list[0]));
-	else if (begins_with(err, "NO_PERMISSION"))
+	else if (begins_with(err, "NO_PERMISSION") || !strncmp(err->msg, "no permission to ", 17))
 		say_permission(err->where);
-	else if (err->code == CKPT_E_FORMAT && !strstr(err->msg, "pack") && args->sources.n)
+	else if (err->code == CKPT_E_FORMAT && !strstr(err->msg, "pack") &&
+		 !is_pointer_text(err) && args->sources.n)
 		say_other_place(args);
-	else if (is_damage(err))
+	else if (is_damage(err) || is_pointer_text(err))
 		say_damage(args, ck, err);
 }

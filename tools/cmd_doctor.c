@@ -460,6 +460,8 @@ static int examine(struct doctor *d, char **next_out)
 	}
 	look_at_disk(d);
 	doctor_scan(d, S_ISDIR(st.st_mode), (uint64_t)st.st_size);
+	if (d->unreadable)
+		d->what = cli_strdup("cannot be read");
 	if (d->unreadable || (d->pointers && !S_ISDIR(st.st_mode)))
 		return d->unreadable ? EXIT_TROUBLE : EXIT_NO;
 	look_inside(d, next_out);

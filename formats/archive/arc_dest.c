@@ -114,7 +114,7 @@ static int check_step(const struct arc_dest *d, const char *path, struct ckpt_er
 		return 0;
 	return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET, "%s",
 		       S_ISDIR(st.st_mode) ?
-		       "the archive's folder is there already; --force replaces it" :
+		       "the archive's folder exists; --force replaces it" :
 		       "something other than a folder is where the archive's folder should go");
 }
 
@@ -153,8 +153,8 @@ static int check_dst(const struct arc_dest *d, struct ckpt_err *err)
 			       "something other than a folder is where the files should go");
 	if (!d->step)
 		return ck_fail(err, CKPT_E_EXISTS, d->want->dst, CKPT_NO_OFFSET,
-			       "the destination is there already, and what the archive holds is "
-			       "not one folder that could go beside others; give another path");
+			       "the destination exists, and the archive is not one folder to put "
+			       "beside others; give another path");
 	return d->want->flags & CKPT_WRITE_DRY_RUN ?
 	       check_into((void *)(uintptr_t)d, err) : 0;
 }

@@ -243,7 +243,7 @@ static int take_frames(const struct reading *r, struct ck_cur *c, struct ck_pack
 		at += f->content;
 	}
 	if (off != r->data || at != ix->content)
-		return bad(r, r->data, "its frames are not all that is there", err);
+		return bad(r, r->data, "the file has bytes outside its frames", err);
 	return 0;
 }
 
@@ -274,9 +274,9 @@ static int take_entry(const struct reading *r, struct ck_cur *c, struct ck_pack_
 	len = ck_le32(p + 28);
 	if (e->at > ix->content || e->bytes > ix->content - e->at || e->at % CK_TAR_BLOCK ||
 	    e->at < before || e->at - before < CK_TAR_BLOCK || e->at - before > MAX_HEADER)
-		return bad(r, c->off - ENTRY, "a file lies where none can be", err);
+		return bad(r, c->off - ENTRY, "a file is at an impossible place", err);
 	if (name > r->names || len > r->names - name)
-		return bad(r, c->off - ENTRY, "a name lies beyond the names", err);
+		return bad(r, c->off - ENTRY, "a name is beyond the table of names", err);
 	rc = ck_arc_name_check(names + name, len, r->where, err);
 	if (rc)
 		return rc;

@@ -321,7 +321,7 @@ static int check_dst(const struct ck_pack_want *want, struct ckpt_err *err)
 		return rc;
 	return ck_fail(err, CKPT_E_EXISTS, want->dst, CKPT_NO_OFFSET,
 		       kind == CK_FS_FILE ?
-		       "the destination is there already; --force replaces it" :
+		       "the destination exists; --force replaces it" :
 		       "something other than a file is where the pack should go");
 }
 

@@ -94,7 +94,7 @@ static int check_entry(struct ds_step *ds, const struct ds_param *first, const s
 
 	if (!ck_val_pairs(p->state, &mine, &n) || !ck_val_pairs(first->state, &theirs, &m))
 		return p->state == first->state ? 0 :
-		       refuse(p, "state", "is there for some parameters of its group only", err);
+		       refuse(p, "state", "exists for only some parameters of its group", err);
 	for (uint64_t i = 0; i < n; i++) {
 		const char *key = ck_val_str(mine[2 * i]);
 		const struct ck_val *v = mine[2 * i + 1];
@@ -263,9 +263,9 @@ int ck_ds_join_z0(struct ck_step *step, struct ckpt_err *err)
 
 	if (!ds->group)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, ds->at.where, CKPT_NO_OFFSET,
-			       "stage 0 stores optimizer states without names, and not all of them "
-			       "can be identified from the files (zckpt inspect says how many); "
-			       "this step can go to another number of ranks, not to another stage");
+			       "stage 0 stores optimizer states without names, and the files do "
+			       "not determine all of them; the stage cannot change, the number of "
+			       "ranks can");
 	ds->model_file->src = ds->ix->source[ds->model_file->source].src;	/* lent */
 	rc = join(step, err);
 	ds->model_file->src = NULL;

@@ -204,8 +204,8 @@ static void tell_left(struct z0 *z)
 		const struct z0_left *l = &z->left[i];
 
 		ck_findings_add(z->ds->f, CK_FINDING_NOT_IN_CHECKPOINT, l->first,
-				"state %.60s of %" PRIu64 " parameters, of which this is the "
-				"first, is left out: %s", l->name, l->params,
+				"state %.60s is left out for %" PRIu64 " parameters, this one "
+				"first: %s", l->name, l->params,
 				strcmp(l->name, "weight") && strcmp(l->name, "master") ?
 				"it does not have the parameter's shape" :
 				"its name means something else here");
@@ -336,12 +336,10 @@ static int add_all(struct z0 *z, struct ckpt_err *err)
 	if (z->form == Z0_FLAT && !named)
 		left = z->nparams;
 	if (left)
-		ck_findings_add(
-			z->ds->f, CK_FINDING_NOT_IN_CHECKPOINT, z->ds->at.where,
-			"stage 0 stores optimizer states without names; those of %" PRIu64
-			" parameters cannot be identified from the files and are left out, %" PRIu64
-			" are named",
-			left, named);
+		ck_findings_add(z->ds->f, CK_FINDING_NOT_IN_CHECKPOINT, z->ds->at.where,
+				"stage 0 stores optimizer states without names: %" PRIu64 " "
+				"parameters have theirs left out, as the files do not determine "
+				"them; %" PRIu64 " are named", left, named);
 	if (rc || left || !named)
 		return rc;
 	set_frozen(z);

@@ -147,7 +147,7 @@ static int add_state(struct ds_step *ds, const struct z12_group *z, uint32_t i, 
 	if (ckpt_zero_runs_init(&it, &z->cut, z->offset[i], p->numel)) {
 		ck_index_state_cancel(ds->ix);
 		return ck_fail(err, CKPT_E_MISMATCH, p->name, CKPT_NO_OFFSET,
-			       "the parameter lies outside its group");
+			       "the parameter is outside its group");
 	}
 	while (!rc && ckpt_zero_runs_next(&it, &run)) {
 		const struct ds_slice *s = slice(ds, z, run.rank, k);

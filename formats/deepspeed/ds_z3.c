@@ -43,9 +43,9 @@ static int check_masters(struct ds_step *ds, uint32_t sub, uint64_t want, bool *
 	}
 	if (empty == ds->world)
 		return ck_fail(err, CKPT_E_LAYOUT, ds->optim[0].file->path, CKPT_NO_OFFSET,
-			       "LAYOUT_UNSUPPORTED: sub-group %u has no elements where %" PRIu64
-			       " are expected: optimizer states offloaded to NVMe lie outside the "
-			       "shards", sub, want);
+			       "LAYOUT_UNSUPPORTED: sub-group %u has no elements, expected "
+			       "%" PRIu64 ": optimizer states on NVMe are not in the shards",
+			       sub, want);
 	if (empty)
 		ck_findings_add(ds->f, CK_FINDING_LENGTH_WRONG, ds->at.where,
 				"sub-group %u is empty on %u of %u ranks", sub, empty, ds->world);

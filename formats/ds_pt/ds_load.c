@@ -343,8 +343,8 @@ static int load_model(struct ds_step *ds, struct ckpt_err *err)
 			       "says what the tensors are called");
 	if (plain && ranked)
 		ck_findings_add(ds->f, CK_FINDING_STEP_MIXED, ds->at.where,
-				"model files of stage 3 and of another stage lie in one folder "
-				"(two saves under one tag?)");
+				"model files of stage 3 and of another stage in one folder (two "
+				"saves under one tag?)");
 	ds->model_file = plain ? plain : ranked;
 	rc = ck_ds_open_pt(ds, ds->model_file, &inner);
 	if (rc)
@@ -374,8 +374,8 @@ static struct ds_file *choose_optim(struct ds_step *ds)
 	}
 	if (n[0] && n[1])
 		ck_findings_add(ds->f, CK_FINDING_RANK_FILE_EXTRA, ds->at.where,
-				"%" PRIu64 " shards with the prefix bf16_ and %" PRIu64
-				" without lie in one folder (a stale save?)", n[1], n[0]);
+				"%" PRIu64 " shards with the prefix bf16_ and %" PRIu64 " without "
+				"in one folder (a stale save?)", n[1], n[0]);
 	return n[1] >= n[0] ? first[1] : first[0];
 }
 

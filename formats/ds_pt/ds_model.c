@@ -505,7 +505,7 @@ static int add_missing(struct names *nm, struct ckpt_err *err)
 				continue;
 			ck_findings_add(ds->f, CK_FINDING_NOT_IN_CHECKPOINT, name,
 					"'module' lacks its weight; %s", ds->optim_whole ?
-					"its master is there" : "nothing else has it");
+					"its fp32 master is used" : "nothing else has it");
 			rc = add_param(nm, g << 32 | i, NULL, err);
 		}
 	return rc;

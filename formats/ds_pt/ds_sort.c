@@ -25,8 +25,7 @@ static int check_layout(struct ds_step *ds, const struct ck_tree_entry *e, struc
 			struct ckpt_err *err)
 {
 	if (e->is_dir && !strcmp(e->name, "offloaded_tensors"))
-		return refuse(ds, e->name, "optimizer states offloaded to NVMe lie outside the "
-			      "shards", err);
+		return refuse(ds, e->name, "optimizer states on NVMe are not in the shards", err);
 	if (e->is_dir)
 		return 0;
 	if (id.kind == DS_EXPERT || id.kind == DS_EXPERT_OPTIM)

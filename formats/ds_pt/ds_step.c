@@ -70,9 +70,9 @@ void ck_ds_check_counts(struct ds_step *ds, const char *where, const double *cou
 			return;
 	}
 	ck_findings_add(ds->f, CK_FINDING_OPTIMIZER_STEP_DIFFERS, where,
-			"the optimizer counts %g steps, the model files count %" PRId64 ", of "
-			"which %" PRId64 " were skipped (optimizer files of another step, or an "
-			"optimizer that was reset in the run?)", count[0], taken, skipped);
+			"the optimizer counts %g steps, the model files %" PRId64 " with "
+			"%" PRId64 " skipped (files of another step, or an optimizer reset in the "
+			"run?)", count[0], taken, skipped);
 }
 
 bool ck_ds_has_optimizer(const struct ds_step *ds)

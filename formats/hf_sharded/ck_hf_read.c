@@ -336,7 +336,7 @@ static void check_total(struct folder *h)
 	if (!ck_json_u64(&h->json, total, &said)) {
 		ck_findings_add(h->f, CK_FINDING_FORMAT_NOTE, h->index_path,
 				total == UINT64_MAX ? "metadata has no total_size"
-						    : "total_size is no plain whole number");
+						    : "total_size is not an integer");
 		return;
 	}
 	for (uint64_t i = 0; i < h->nshards; i++)

@@ -64,8 +64,8 @@ static void add_notes(const struct ck_st *st, struct ck_findings *findings)
 		unsigned note;
 		const char *text;
 	} notes[] = {
-		{ CK_ST_SPACE_BEFORE, "white space stands before the header's brace; the format "
-				      "forbids it, though common readers take it" },
+		{ CK_ST_SPACE_BEFORE, "white space before the header's brace: the format forbids "
+				      "it, common readers accept it" },
 		{ CK_ST_META_NULL, "__metadata__ is null; the format wants an object" },
 	};
 
@@ -291,8 +291,8 @@ int ck_st_index(const struct ck_st *st, uint32_t source, const char *state,
 
 	if (meta_get(st, "DCP_SHARDING_INFO"))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, st->name, 8,
-			       "this file is a piece of a distributed checkpoint "
-			       "(DCP_SHARDING_INFO): its tensors are not whole");
+			       "one piece of a distributed checkpoint (DCP_SHARDING_INFO): its "
+			       "tensors are incomplete");
 	add_notes(st, findings);
 	tell_changed(st, findings);
 	rc = find_digests(st, &digests, err);

@@ -52,8 +52,7 @@ static int not_this_format(const char *file, const uint8_t head[8], uint64_t len
 	static const struct {
 		const char *magic, *what;
 	} others[] = {
-		{ "version ", "this is a git-lfs pointer, not the file it stands for "
-			      "(run: git lfs pull)" },
+		{ "version ", "a git-lfs pointer, not the file itself (run: git lfs pull)" },
 		{ "PK\003\004", "this is a zip archive, not safetensors (a torch file with "
 				"the wrong extension?)" },
 		{ "<!DOCTYP", "this is a web page, not a model (a failed download?)" },
@@ -146,7 +145,7 @@ static int read_shape(struct header *h, uint64_t number, struct ck_st_tensor *t)
 	for (uint32_t i = 0; i < v->n; i++)	/* items other than numbers fail at once */
 		if (!ck_json_u64(&h->json, number + 1 + i, &dim[i]))
 			return broken(h, number + 1 + i, t->name,
-				      "a dimension is not a plain whole number of 64 bits");
+				      "a dimension is not an integer of 64 bits");
 	t->shape = dim;
 	t->ndim = v->n;
 	return 0;
@@ -161,7 +160,7 @@ static int read_offsets(struct header *h, uint64_t number, struct ck_st_tensor *
 	    !ck_json_u64(&h->json, number + 1, &begin) ||
 	    !ck_json_u64(&h->json, number + 2, &end))
 		return broken(h, number, t->name,
-			      "data_offsets is not an array of two plain whole numbers");
+			      "data_offsets is not an array of two integers");
 	if (end < begin)
 		return ck_fail(h->err, CKPT_E_CORRUPT, h->file, 8 + v->off,
 			       "tensor \"%.120s\" ends at %" PRIu64 ", before its begin at %"

@@ -124,7 +124,7 @@ static int too_many(struct auditing *a, struct ckpt_err *err)
 	struct ckpt_err why = { 0 };
 
 	ck_fail_limit(&why, a->path, CKPT_NO_OFFSET, "pickles", a->limits->pickles,
-		      "more pickles one after the other");
+		      "several pickles in one file");
 	return add_failure(a, &why, err);
 }
 

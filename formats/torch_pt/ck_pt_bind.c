@@ -106,7 +106,7 @@ static int sizes_read(struct ck_pt *pt, const struct ck_val *v, const char *what
 	for (uint64_t i = 0; i < n; i++)
 		if (!ck_pt_count(item[i], &a[i]))
 			return ck_fail(err, CKPT_E_CORRUPT, pt->where, CKPT_NO_OFFSET,
-				       "the %s of a tensor are not all whole numbers from 0 on",
+				       "the %s of a tensor are not all integers >= 0",
 				       what);
 	*out = a;
 	*n_out = n;
@@ -214,7 +214,7 @@ static int make_plain(struct ck_pt *pt, enum ck_pt_call call, struct ck_val *con
 	if (rc)
 		return rc;
 	if (!ck_pt_count(arg[1], &t->offset))
-		return ck_pt_bad(pt, err, "the offset of a tensor is no whole number from 0 on");
+		return ck_pt_bad(pt, err, "the offset of a tensor is not an integer >= 0");
 	rc = sizes_read(pt, arg[2], "sizes", &shape, &ndim, err);
 	if (!rc)
 		rc = sizes_read(pt, arg[3], "strides", &stride, &nstrides, err);

@@ -82,8 +82,8 @@ static int no_extent(const struct ck_pt *pt, uint64_t begin, uint64_t count, uin
 		     struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_UNSUPPORTED, pt->where, CKPT_NO_OFFSET,
-		       "elements %" PRIu64 " to %" PRIu64 " of a strided view of %" PRIu64
-		       " lie in no single extent",
+		       "elements %" PRIu64 " to %" PRIu64 " of a strided view of %" PRIu64 " are "
+		       "not in one extent",
 		       begin, begin + count, numel);
 }
 

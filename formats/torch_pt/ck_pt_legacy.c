@@ -105,8 +105,11 @@ static int not_torch(const struct ck_pt *pt, const struct window *w, struct ckpt
 	if (w->n >= 8 && !memcmp(w->p, "PYTORCH1", 8))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, pt->where, 0,
 			       "a preview format of torch 1.0, which torch refuses too");
+	if (w->n >= 23 && !memcmp(w->p, "version https://git-lfs", 23))
+		return ck_fail(err, CKPT_E_FORMAT, pt->where, 0,
+			       "a git-lfs pointer, not the file itself");
 	return ck_fail(err, CKPT_E_FORMAT, pt->where, 0,
-		       "no file of torch.save: neither a zip archive nor a legacy stream");
+		       "not a file of torch.save: neither a zip archive nor a legacy stream");
 }
 
 static int magic_read(struct window *w, struct ckpt_err *err)

@@ -280,8 +280,8 @@ static void storages_check(const struct ck_pt *pt, struct ck_findings *findings)
 					s->key);
 		if (!s->absent && s->bytes % (ckpt_dtype_bits(s->dtype) / 8))
 			ck_findings_add(findings, CK_FINDING_FORMAT_NOTE, ck_src_name(pt->src),
-					"storage '%s' has %" PRIu64 " bytes, no whole number of %s "
-					"elements: torch >= 2.10 refuses it",
+					"storage '%s' has %" PRIu64 " bytes, not a multiple of "
+					"its %s elements: torch >= 2.10 refuses it",
 					s->key, s->bytes, ckpt_dtype_name(s->dtype));
 	}
 }

@@ -180,7 +180,7 @@ static int find_bytes(struct ck_pt *pt, struct ck_pt_storage *s, struct ckpt_err
 	e = ck_pt_record_find(pt, record);
 	if (!e)
 		return ck_fail(err, CKPT_E_CORRUPT, pt->where, CKPT_NO_OFFSET,
-			       "the pickle names storage '%s', of which the archive has no record",
+			       "the pickle names storage '%s', which the archive lacks",
 			       s->key);
 	rc = ck_pt_bytes(pt, s->dtype, s->numel, &bytes, err);
 	if (rc)

@@ -68,7 +68,7 @@ static int add_file(struct uni *u, struct uni_param *p, const struct ck_tree_ent
 
 	if (!state) {
 		ck_findings_add(u->ds.f, CK_FINDING_FILE_UNKNOWN, e->path,
-				"this file is not part of the checkpoint");
+				"not part of the checkpoint");
 		return 0;
 	}
 	*f = (struct uni_file){ .of = p, .state = state };
@@ -101,7 +101,7 @@ static int list_param(struct uni *u, struct uni_param *p, struct ckpt_err *err)
 
 	if (!stays_inside(p->p->name))
 		return ck_fail(err, CKPT_E_UNSAFE, u->ds.at.where, CKPT_NO_OFFSET,
-			       "the folder of a parameter called '%s' would lie outside this one",
+			       "the folder of a parameter called '%s' would be outside this one",
 			       p->p->name);
 	rc = list(u, p->p->name, &tree, err);
 	if (rc == -CKPT_E_NOTFOUND) {
@@ -200,7 +200,7 @@ static int look_for_others(struct uni *u, struct ckpt_err *err)
 			rc = look_at_other(u, e->name, err);
 		else if (strcmp(e->name, "optimizer_state.pt"))
 			ck_findings_add(u->ds.f, CK_FINDING_FILE_UNKNOWN, e->path,
-					"this file is not part of the checkpoint");
+					"not part of the checkpoint");
 	}
 	ck_map_release(&known);
 	ck_tree_release(&tree);

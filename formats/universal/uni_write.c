@@ -168,10 +168,9 @@ static void tell_step(struct wr *w)
 	some_group(w, &entry);
 	if (w->t->nsubs > 1 && keeps(w, entry, "step") && ck_val_tensor(ck_val_get(entry, "step")))
 		ck_findings_add(w->step->f, CK_FINDING_LOADER_DROPS, "step",
-				"at stage 3 DeepSpeed's universal loader gives one tensor 'step' "
-				"to all sub-groups, %" PRIu32 " here, and torch's optimizers add "
-				"to it for each of them: Adam's bias correction runs ahead; a step "
-				"for M ranks (--to deepspeed) has no such fault", w->t->nsubs);
+				"at stage 3 DeepSpeed's universal loader shares 'step' over all "
+				"%" PRIu32 " sub-groups, so Adam's bias correction runs ahead; "
+				"--to deepspeed avoids it", w->t->nsubs);
 }
 
 static void tell_drops(struct wr *w)

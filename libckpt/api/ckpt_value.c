@@ -64,7 +64,7 @@ static int number_at(struct ckpt_values *values, const char *path, bool whole,
 	if (is && whole)
 		is = (double)out->i == out->f;
 	return is ? 0 : ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
-				"what lies here is no %snumber", whole ? "whole " : "");
+				"the value here is not a %snumber", whole ? "whole " : "");
 }
 
 int ckpt_value_int(struct ckpt_values *values, const char *path, int64_t *out,

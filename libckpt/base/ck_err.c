@@ -62,13 +62,37 @@ static enum ckpt_code code_of_errno(int errnum)
 	}
 }
 
+/* What a call does, in words; others are verbs already. */
+static const char *verb_of(const char *call)
+{
+	static const char *const words[][2] = {
+		{ "stat", "examine" }, { "fstat", "examine" }, { "mkdir", "create" },
+		{ "opendir", "list" }, { "readdir", "list" }, { "fsync", "sync" },
+		{ "statvfs", "find the free space" },
+	};
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(words); i++)
+		if (!strcmp(call, words[i][0]))
+			return words[i][1];
+	return call;
+}
+
 int ck_fail_sys(struct ckpt_err *err, int errnum, const char *call, const char *path)
 {
+	const enum ckpt_code code = code_of_errno(errnum);
+	const char *verb = verb_of(call);
 	char text[96];
 
+	if (!strncmp(call, "the ", 4) || !strncmp(call, "a ", 2))
+		return ck_fail(err, code, path, CKPT_NO_OFFSET, "%s failed: %s", call,
+			       strerror_r(errnum, text, sizeof(text)));
+	if (errnum == EACCES || errnum == EPERM)
+		return ck_fail(err, code, path, CKPT_NO_OFFSET, "no permission to %s", verb);
+	if (errnum == ENOENT && (!strcmp(verb, "examine") || !strcmp(verb, "open")))
+		return ck_fail(err, code, path, CKPT_NO_OFFSET, "no such file or folder");
 	/* GNU strerror_r: the result may or may not be in 'text'. */
-	return ck_fail(err, code_of_errno(errnum), path, CKPT_NO_OFFSET, "%s failed: %s",
-		       call, strerror_r(errnum, text, sizeof(text)));
+	return ck_fail(err, code, path, CKPT_NO_OFFSET, "cannot %s: %s", verb,
+		       strerror_r(errnum, text, sizeof(text)));
 }
 
 /*

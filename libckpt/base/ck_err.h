@@ -27,7 +27,8 @@ int ck_fail_limit(struct ckpt_err *err, const char *where, uint64_t offset, cons
 int ck_fail_nomem(struct ckpt_err *err, const char *what, uint64_t n);
 
 /*
- * A system call 'call' on 'path' failed with errno 'errnum'.  ENOENT becomes
+ * A system call 'call' (its name, a verb, or a noun with its article) on 'path' failed with errno
+ * 'errnum'.  ENOENT becomes
  * CKPT_E_NOTFOUND, EEXIST CKPT_E_EXISTS, ENOSPC and EDQUOT CKPT_E_NOSPACE, ENOMEM
  * CKPT_E_NOMEM, everything else CKPT_E_IO.
  */

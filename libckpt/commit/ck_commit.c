@@ -78,7 +78,7 @@ static int take_dst(struct ck_commit *c, const char *dst, size_t n, struct ckpt_
 	if (rc || (!c->is_dots && !is_link))
 		return rc;
 	if (!ck_sys.realpath(c->dst, real))
-		return ck_fail_sys(err, errno, "find out what this stands for", c->dst);
+		return ck_fail_sys(err, errno, "resolve", c->dst);
 	ck_free(c->dst);
 	c->dst = ck_strdup(real);
 	return c->dst ? 0 : ck_fail_nomem(err, "a file name", n);

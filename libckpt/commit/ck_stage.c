@@ -83,11 +83,10 @@ static int check_dst(struct ck_stage *stage, struct ckpt_err *err)
 		return check_into(stage, err);
 	if (stage->paths.is_dots)
 		return ck_fail(err, CKPT_E_USAGE, o->dst, CKPT_NO_OFFSET,
-			       "this folder is replaced as a whole: give it by its name, from "
-			       "outside it");
+			       "the whole folder is replaced: give it by name, from outside");
 	if (!o->force && !empty)
 		return ck_fail(err, CKPT_E_EXISTS, o->dst, CKPT_NO_OFFSET,
-			       "the destination is there already; --force replaces it");
+			       "the destination exists; --force replaces it");
 	return 0;
 }
 

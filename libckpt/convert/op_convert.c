@@ -61,8 +61,8 @@ static int check_parts(const struct ck_cv *cv, struct ckpt_err *err)
 			       o->nparts);
 	if (digest && o->nparts > 1)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "digests are of whole tensors, and each of %u parts sees some of "
-			       "their bytes only", o->nparts);
+			       "no digests with parts: each of the %u parts reads only some bytes "
+			       "of a tensor", o->nparts);
 	if (digest && cv->to == CKPT_DST_STREAM)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "digests are in the header, which a stream sends first");

@@ -37,8 +37,8 @@ int ck_model_add(struct ckpt_model *m, const struct ck_param *param, struct ckpt
 {
 	if (param->numel > CK_MODEL_MAX - m->total)
 		return ck_fail(err, CKPT_E_LIMIT, NULL, CKPT_NO_OFFSET,
-			       "%" PRIu64 " elements and %" PRIu64 " more: a model of more than "
-			       "2^48 is none", m->total, param->numel);
+			       "%" PRIu64 " elements and %" PRIu64 " more: more than 2^48 in one "
+			       "model", m->total, param->numel);
 	if (m->n == m->cap) {
 		const uint64_t cap = m->cap ? m->cap * 2 : 256;
 		struct ck_param *p = ck_alloc_array(cap, sizeof(*p));

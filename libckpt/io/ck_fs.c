@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
@@ -216,8 +217,22 @@ uint64_t ck_fs_free(const char *path)
 	       ck_mul_over(st.f_bavail, st.f_frsize, &left) ? 0 : left;
 }
 
+/* "1.6 GB" */
+static const char *size_text(uint64_t bytes, char text[24])
+{
+	static const char *const units[] = { "B", "kB", "MB", "GB", "TB", "PB", "EB" };
+	double n = (double)bytes;
+	size_t unit = 0;
+
+	for (; n >= 999.95 && unit + 1 < CK_ARRAY_LEN(units); unit++)
+		n /= 1000;
+	snprintf(text, 24, unit ? "%.1f %s" : "%.0f %s", n, units[unit]);
+	return text;
+}
+
 int ck_fs_need(const char *path, uint64_t bytes, const char *have, struct ckpt_err *err)
 {
+	char need[24], have_left[24];
 	struct statvfs st;
 	uint64_t left, used = 0;
 	int rc = ck_fs_check_above(path, err);
@@ -237,8 +252,9 @@ int ck_fs_need(const char *path, uint64_t bytes, const char *have, struct ckpt_e
 	bytes -= ck_min_u64(bytes, used);
 	if (bytes > left)
 		return ck_fail(err, CKPT_E_NOSPACE, path, CKPT_NO_OFFSET,
-			       "the result takes %" PRIu64 " bytes%s, the disk has %" PRIu64
-			       " left", bytes, used ? " more" : "", left);
+			       "not enough space on this disk: %s%s needed, %s free",
+			       size_text(bytes, need), used ? " more" : "",
+			       size_text(left, have_left));
 	return 0;
 }
 

@@ -99,7 +99,7 @@ int ck_mount_open(const struct ck_mount *m, const char *path, struct ck_src **sr
 		return ck_fail(err, CKPT_E_FORMAT, path, CKPT_NO_OFFSET,
 			       "this is a folder, not a regular file");
 	return ck_fail(err, CKPT_E_NOTFOUND, path, CKPT_NO_OFFSET,
-		       "the archive holds no such file");
+		       "the file is not in the archive");
 }
 
 char *ck_mount_root(const char *at, const struct ck_mount_file *file, uint64_t n)
@@ -189,7 +189,7 @@ static int list_in(const struct ck_mount *m, struct ck_tree *tree, const char *d
 
 	if (i == m->n && len)
 		return ck_fail(err, CKPT_E_NOTFOUND, dir, CKPT_NO_OFFSET,
-			       "there is no such folder in the archive");
+			       "the folder is not in the archive");
 	for (uint64_t seen = m->n; !rc && i < m->n; i++) {
 		const struct ck_mount_file *f = &m->file[i];
 

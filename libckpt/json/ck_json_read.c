@@ -527,7 +527,7 @@ int ck_json_parse(struct ck_json *doc, const char *text, uint64_t len,
 	doc->len = len;
 	doc->arena.limit = limits->memory_bytes;
 	if (len >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
-		rc = bad(&ps, text, "a byte order mark stands before the text");
+		rc = bad(&ps, text, "the text begins with a byte order mark");
 	else if (!ck_utf8_valid(text, len, &at))
 		rc = bad(&ps, text + at, "this byte is not UTF-8");
 	else

@@ -110,14 +110,16 @@ static bool unescape_u(struct escapes *e)
 		return false;
 	p += 4;
 	if (c >= 0xdc00 && c < 0xe000)
-		return fault(e, start, "the second half of a surrogate pair stands alone");
+		return fault(e, start, "the second half of a surrogate pair without the first");
 	if (c >= 0xd800 && c < 0xdc00) {
 		if (e->end - p < 6 || p[0] != '\\' || p[1] != 'u')
-			return fault(e, start, "the first half of a surrogate pair stands alone");
+			return fault(e, start, "the first half of a surrogate pair without the "
+					       "second");
 		if (!hex4(e, p + 2, &low))
 			return false;
 		if (low < 0xdc00 || low >= 0xe000)
-			return fault(e, start, "the first half of a surrogate pair stands alone");
+			return fault(e, start, "the first half of a surrogate pair without the "
+					       "second");
 		c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
 		p += 6;
 	}

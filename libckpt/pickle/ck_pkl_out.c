@@ -252,8 +252,8 @@ static int check_name(struct ck_pkl_out *out, const char *module, const char *na
 			       "it, and who reads it would run it", module, name);
 	if (strchr(name, '.'))
 		return ck_fail(out->err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
-			       "%.120s.%.120s lies within a class: torch's pickles (protocol 2) "
-			       "have no name for it", module, name);
+			       "%.120s.%.120s is in a class: pickles of protocol 2, as torch's, "
+			       "cannot name it", module, name);
 	return 0;
 }
 

@@ -28,7 +28,7 @@ int ck_pkl_need(struct ck_pkl_vm *vm, uint64_t n, struct ck_val ***top_out)
 {
 	if (vm->n - fence(vm) < n)
 		return ck_pkl_fail(vm, CKPT_E_CORRUPT,
-				   "an opcode takes %" PRIu64 " values, %" PRIu64 " are there", n,
+				   "an opcode takes %" PRIu64 " values, the stack has %" PRIu64, n,
 				   vm->n - fence(vm));
 	*top_out = vm->stack + vm->n - n;
 	return 0;
@@ -47,7 +47,8 @@ int ck_pkl_push_mark(struct ck_pkl_vm *vm)
 int ck_pkl_take_mark(struct ck_pkl_vm *vm, struct ck_val ***item_out, uint64_t *n_out)
 {
 	if (!vm->nmarks)
-		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "an opcode wants a MARK and there is none");
+		return ck_pkl_fail(vm, CKPT_E_CORRUPT,
+				   "an opcode needs a MARK, the stack has none");
 	*item_out = vm->stack ? vm->stack + fence(vm) : NULL;
 	*n_out = vm->n - fence(vm);
 	vm->n = fence(vm);

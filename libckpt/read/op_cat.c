@@ -264,7 +264,7 @@ static int choose(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *
 	c->es = ckpt_dtype_bits(c->dtype) / 8;
 	if (!c->es && (c->form != CKPT_CAT_RAW || opts->slice))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, t->name, CKPT_NO_OFFSET,
-			       "elements of %u bits (%s) go out raw and whole only",
+			       "elements of %u bits (%s) can only be written raw and whole",
 			       ckpt_dtype_bits(c->dtype), ckpt_dtype_name(c->dtype));
 	rc = ck_slice_parse(opts->slice, t->shape, t->ndim, t->name, &c->slice, err);
 	return rc;

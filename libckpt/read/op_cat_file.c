@@ -18,10 +18,10 @@ static int check_dst(const char *dst, bool force, struct ckpt_err *err)
 		       ck_fail_sys(err, errno, "stat", dst);
 	if (!S_ISREG(st.st_mode))
 		return ck_fail(err, CKPT_E_EXISTS, dst, CKPT_NO_OFFSET,
-			       "it is there already and is no file");
+			       "the path exists and is not a file");
 	if (!force)
 		return ck_fail(err, CKPT_E_EXISTS, dst, CKPT_NO_OFFSET,
-			       "the file is there already; --force replaces it");
+			       "the file exists; --force replaces it");
 	return 0;
 }
 

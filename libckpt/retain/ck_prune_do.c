@@ -144,8 +144,8 @@ static int check(const struct ck_formats *formats, const char *slim,
 
 	if (!rc && why)
 		rc = ck_fail(err, CKPT_E_CORRUPT, slim, CKPT_NO_OFFSET,
-			     "the copy without moments does not verify (%s); the step is left as "
-			     "it is", why);
+			     "the copy without moments fails its check (%s); the step is "
+			     "unchanged", why);
 	ck_arena_release(&arena);
 	return rc;
 }

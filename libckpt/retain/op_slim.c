@@ -274,8 +274,7 @@ static int check_source(struct slimming *s, struct ckpt_err *err)
 			     "to be saved in it", s->ck->ix.format);
 	if (!rc && s->files.tag && strchr(s->files.tag, '/'))
 		rc = ck_fail(err, CKPT_E_USAGE, s->files.tag, CKPT_NO_OFFSET,
-			     "the step lies deeper than one folder below the one given; give the "
-			     "step's own folder");
+			     "the step is more than one folder below; give the step's own folder");
 	if (!rc)
 		rc = ck_stated_begin(s->ck, err);
 	if (!rc && s->what & CKPT_SLIM_MOMENTS)

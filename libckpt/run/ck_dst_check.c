@@ -58,7 +58,7 @@ static int lies_in(const char *path, const struct stat *dir, bool *out, struct c
 	if (rc || *out)
 		return rc;
 	if (!ck_sys.realpath(path, real))
-		return ck_fail_sys(err, errno, "find out what this stands for", path);
+		return ck_fail_sys(err, errno, "resolve", path);
 	return is_below(real, dir, out, err);
 }
 
@@ -104,8 +104,8 @@ static int check_step(const struct ck_run_to_dst *d, struct ckpt_err *err)
 			     "something other than a folder is where the step should go");
 	} else if (!(d->flags & CKPT_WRITE_FORCE)) {
 		rc = ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-			     "the step is there already; --new-tag gives the new one another "
-			     "name, --force replaces it");
+			     "the step exists; --new-tag gives the new one another name, --force "
+			     "replaces it");
 	} else {
 		rc = check_replaced(d, path, &st, err);
 	}
@@ -278,8 +278,8 @@ int ck_dst_check(const struct ck_run_to_dst *d, struct ckpt_err *err)
 			       "this folder is itself a step; the folder above it takes others");
 	if (holds == CK_HOLDS_OTHER && !(d->flags & CKPT_WRITE_FORCE))
 		return ck_fail(err, CKPT_E_EXISTS, d->dst, CKPT_NO_OFFSET,
-			       "the destination is there already and keeps no steps; --force "
-			       "puts this one into it nevertheless");
+			       "the destination exists and holds no steps; --force puts this one "
+			       "into it");
 	rc = check_step(d, err);
 	return rc ? rc : check_beside(d, err);
 }

@@ -164,7 +164,7 @@ static int check_absent(const struct ck_run_to_dst *d, struct ckpt_err *err)
 	    (empty && d->is_dir))
 		return rc;
 	return ck_fail(err, CKPT_E_EXISTS, d->dst, CKPT_NO_OFFSET,
-		       "the destination is there already; --force replaces it");
+		       "the destination exists; --force replaces it");
 }
 
 /* Bytes of the source that the plan's segments are made of. */

@@ -239,7 +239,7 @@ static int check_absent(const struct ckpt_saver *sv, struct ckpt_err *err)
 	if (rc || kind == CK_FS_NOTHING || sv->save.spec.force)
 		return rc;
 	return ck_fail(err, CKPT_E_EXISTS, sv->dst, CKPT_NO_OFFSET,
-		       "a step of this name is there already; CKPT_SAVE_FORCE replaces it");
+		       "a step of this name exists; CKPT_SAVE_FORCE replaces it");
 }
 
 /* Storage that two ranks share is not theirs alone: one would replace the other's part. */
@@ -252,8 +252,8 @@ static int is_part_of_other(void *arg, const char *dir, const char *name, struct
 	if (strncmp(name, "manifest-", 9) || !strcmp(name, mine))
 		return 0;
 	return ck_fail(err, CKPT_E_USAGE, dir, CKPT_NO_OFFSET,
-		       "%.40s is there: another rank saves in this folder; with CKPT_SAVER_LOCAL "
-		       "each rank needs a root of its own", name);
+		       "%.40s exists: another rank saves in this folder; with CKPT_SAVER_LOCAL "
+		       "each rank needs its own root", name);
 }
 
 static int check_alone(struct ckpt_saver *sv, struct ckpt_err *err)

@@ -190,7 +190,7 @@ int ck_sv_part_read(struct sv_part *p, const char *path, struct ckpt_err *err)
 	rc = ck_file_read(path, MOST, &bytes, &n, err);
 	if (!rc && !take_head((const uint8_t *)bytes, n, &c))
 		rc = ck_fail(err, CKPT_E_CORRUPT, path, CKPT_NO_OFFSET,
-			     "what this rank put is not recorded whole (%" PRIu64 " bytes): cut "
+			     "the record of this rank is incomplete (%" PRIu64 " bytes): cut "
 			     "short, or damaged", n);
 	if (!rc) {
 		p->rank = ck_le32((const uint8_t *)bytes + 12);

@@ -225,7 +225,7 @@ int ck_step_along_list(struct ck_step_along *b, struct ckpt_err *err)
 	for (uint64_t i = 0; i < b->nfiles; i++)
 		if (b->file[i].in_tag)
 			ck_findings_add(b->step->f, CK_FINDING_CARRIED, b->file[i].path,
-					"it is no part of the step and goes along as it is");
+					"not part of the step; copied unchanged");
 	ck_arena_release(&b->arena);
 	return rc;
 }

@@ -211,8 +211,8 @@ static void check_newest(struct ck_step_finder *fd, const struct level *l, const
 	}
 	if (newest)
 		ck_findings_add(fd->f, CK_FINDING_LATEST_BEHIND, l->root[0],
-				"'latest' names %s, and %s is there too (was its save cut short, "
-				"or is 'latest' an old one?)", tag, newest);
+				"'latest' names %s, but %s is newer (was its save cut short, or "
+				"is 'latest' old?)", tag, newest);
 }
 
 static int fail_outside(const struct level *l, const char *file, const char *tag,

@@ -260,7 +260,7 @@ static int archive(struct sizing *s, struct ck_src *src, struct file *f, struct 
 	/* members that overlap, which no writer makes, could take more than there is */
 	if (!rc && after - before > left)
 		rc = ck_fail(err, CKPT_E_CORRUPT, ck_src_name(src), CKPT_NO_OFFSET,
-			     "members of the archive lie over each other");
+			     "members of the archive overlap");
 	return rc ? rc : add_bytes(s, CKPT_SIZE_ARCHIVE, left - (after - before), err);
 }
 

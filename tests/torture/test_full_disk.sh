@@ -111,7 +111,7 @@ attempt() {
 	else
 		full=$((full + 1))
 		[ $rc = 3 ] || say "exit $rc, not 3"
-		grep -q 'No space left on device\|the disk has [0-9]* left' "$W/err" ||
+		grep -q 'No space left on device\|not enough space on this disk' "$W/err" ||
 			say 'no sentence says that the disk is full'
 		[ "$case" = commit ] || diff -r "$W/old/$case" "$D" > /dev/null ||
 			say 'what stood there is not as it was'
@@ -177,7 +177,7 @@ both() {
 			full=$((full + 1))
 			[ ${!f} = 3 ] || say "$f: exit ${!f}, not 3"
 			[ ! -e "$D/$f.safetensors" ] || say "$f is half a file"
-			grep -q 'No space left on device\|the disk has [0-9]* left' "$W/err.$f" ||
+			grep -q 'No space left on device\|not enough space on this disk' "$W/err.$f" ||
 				say "no sentence of $f says that the disk is full"
 		fi
 	done

@@ -46,7 +46,7 @@ static void errno_becomes_the_code_a_caller_can_act_on(void **state)
 
 	(void)state;
 	assert_int_equal(ck_fail_sys(&err, ENOENT, "open", "p"), -CKPT_E_NOTFOUND);
-	assert_string_equal(err.msg, "open failed: No such file or directory");
+	assert_string_equal(err.msg, "no such file or folder");
 	assert_int_equal(ck_fail_sys(NULL, ENOSPC, "write", "p"), -CKPT_E_NOSPACE);
 	assert_int_equal(ck_fail_sys(NULL, EDQUOT, "write", "p"), -CKPT_E_NOSPACE);
 	assert_int_equal(ck_fail_sys(NULL, EEXIST, "mkdir", "p"), -CKPT_E_EXISTS);

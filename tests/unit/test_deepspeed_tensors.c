@@ -222,7 +222,7 @@ static void a_parameter_that_module_lacks_comes_from_its_master(void **state)
 	(void)state;
 	assert_true(t_step_value(ck, "b", "master", 3) == 8);
 	assert_int_equal(t_step_state(ck, "b", "weight"), -1);
-	assert_non_null(t_step_finding(ck, "NOT_IN_CHECKPOINT", "its master is there"));
+	assert_non_null(t_step_finding(ck, "NOT_IN_CHECKPOINT", "its fp32 master is used"));
 	ckpt_close(ck);
 	ck = made("{ 'module' { 'a' <bf16 4 @1> } " SHAPES COMMON "}", SHARD("", "0"));
 	assert_true(t_step_value(ck, "b", "master", 0) == 5);
@@ -497,7 +497,7 @@ static void masters_that_fit_two_parameters_are_left_out(void **state)
 	(void)state;
 	assert_int_equal(t_step_count(ck, "master"), 0);
 	assert_int_equal(t_step_count(ck, "sum"), 0);
-	assert_non_null(t_step_finding(ck, "NOT_IN_CHECKPOINT", "those of 2 parameters"));
+	assert_non_null(t_step_finding(ck, "NOT_IN_CHECKPOINT", "have theirs left out"));
 	ckpt_close(ck);
 }
 

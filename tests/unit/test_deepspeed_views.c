@@ -212,8 +212,8 @@ static void states_of_another_shape_are_missed(void **state)
 		    "1 { 'sum' <f32 2 @1> 'row' <f32 3 @1> 'one' <f32 1 @1> } } "
 		    "'param_groups' [ { 'params' [ 0 1 ] } ] } " COMMON "}", NULL);
 	assert_int_equal(t_step_count(ck, "sum"), 2);
-	assert_non_null(t_step_finding(ck, "NOT_IN_CHECKPOINT", "state row of 2 parameters"));
-	assert_non_null(t_step_finding(ck, "NOT_IN_CHECKPOINT", "state weight of 1 parameters"));
+	assert_non_null(t_step_finding(ck, "NOT_IN_CHECKPOINT", "state row is left out"));
+	assert_non_null(t_step_finding(ck, "NOT_IN_CHECKPOINT", "state weight is left out"));
 	assert_null(t_step_finding(ck, "NOT_IN_CHECKPOINT", "state one"));
 	assert_true(t_step_value(ck, "a", "weight", 0) == 1);
 	ckpt_close(ck);

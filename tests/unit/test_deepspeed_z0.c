@@ -219,7 +219,7 @@ static void shapes_that_allow_two_ways_name_nothing(void **state)
 
 	(void)state;
 	assert_int_equal(t_step_count(ck, "sum"), 0);
-	assert_non_null(t_step_finding(ck, "NOT_IN_CHECKPOINT", "those of 3 parameters"));
+	assert_non_null(t_step_finding(ck, "NOT_IN_CHECKPOINT", "have theirs left out"));
 	ckpt_close(ck);
 	/* one of the two is frozen: which? */
 	ck = opened(FP32, FP32_STATES "'param_groups' [ { 'params' [ 0 1 ] } ]");
@@ -263,7 +263,7 @@ static void what_a_group_cannot_share_is_refused(void **state)
 	(void)state;
 	resharded(AB, ONE_GROUP("0 " STATE(3, "4 @50") "1 " STATE(4, "4 @60")), 2,
 		  "'step' of its optimizer state differs");
-	resharded(AB, ONE_GROUP("0 " STATE(3, "4 @50")), 2, "for some parameters of its group");
+	resharded(AB, ONE_GROUP("0 " STATE(3, "4 @50")), 2, "only some parameters of its group");
 	resharded(AB, ONE_GROUP("0 " STATE(3, "4 @50") "1 { 'step' 3 'row' <f32 4 @60> } "), 2,
 		  "'row' of its optimizer state is not what");
 	resharded(AB, ONE_GROUP("0 { 'row' <f32 2 @1> } 1 { 'row' <f32 2 @1> } "), 3,
