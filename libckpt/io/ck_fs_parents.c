@@ -37,9 +37,12 @@ int ck_fs_fail_make(struct ckpt_err *err, int errnum, const char *path)
 {
 	char *dir = ck_fs_parent(path);
 	const char *where = dir ? dir : path;
+	struct stat st;
 	int rc;
 
-	if (errnum == EACCES || errnum == EPERM)
+	if (errnum == ENOENT && ck_sys.stat(where, &st) && errno == ENOENT)
+		rc = ck_fail_sys(err, errnum, "mkdir", path);
+	else if (errnum == EACCES || errnum == EPERM)
 		rc = ck_fail(err, CKPT_E_IO, where, CKPT_NO_OFFSET,
 			     "no permission to create anything in this folder");
 	else if (errnum == EROFS)

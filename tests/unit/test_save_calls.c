@@ -333,9 +333,9 @@ static void roots_that_cannot_be(void **state)
 	wrong(t_save_all(&t, s, &err), &err, CKPT_E_NOTFOUND, "no/where", __LINE__);
 	t.root = t_root;
 	ck_sys.mkdir = mkdir_fails;
-	wrong(t_save_all(&t, s, &err), &err, CKPT_E_IO, "Read-only file system", __LINE__);
+	wrong(t_save_all(&t, s, &err), &err, CKPT_E_IO, "read-only file system", __LINE__);
 	t_dir_make(t_root);
-	wrong(t_save_all(&t, s, &err), &err, CKPT_E_IO, "Read-only file system", __LINE__);
+	wrong(t_save_all(&t, s, &err), &err, CKPT_E_IO, "read-only file system", __LINE__);
 	ck_sys = kept;
 	t_root_holds_only("");
 	t_must(t_save_all(&t, s, &err), &err);
