@@ -29,8 +29,14 @@ char *advice_place(const struct args *args, const char *path);
 char *advice_nearby(const struct args *args, const char *path);
 /* Of a model file of placeholders: where the weights are. */
 char *advice_hollow(const struct args *args, const char *path);
+/* Where the command of another tool begins in a message, or its length. */
+size_t advice_try_at(const char *msg);
+/* That command, with the path in it; NULL if the message has none. */
+char *advice_try(const struct ckpt_err *err);
 /* After a failure: what helps, a line each, to stderr. */
 void advice_say(const struct args *args, const struct ckpt *ck, const struct ckpt_err *err);
+/* There is no step in that folder: says so, and what is there if it is of another framework. */
+void advice_no_step(const struct args *args, const char *path);
 /* The nearest folder above that holds a step's files or is one's root, or NULL. */
 char *advice_above(const char *path);
 /* "a/b" -> "a", "b" -> "."; trailing slashes do not count. */

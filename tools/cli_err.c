@@ -124,8 +124,8 @@ static void say_error(const struct ckpt *ck, const struct ckpt_err *err)
 	if (err->offset && err->offset != CKPT_NO_OFFSET)
 		snprintf(place, sizeof(place), "byte %" PRIu64 ": ", err->offset);
 	if (err->where[0])
-		cli_say_error("%s: %s%s%s", out_name(place_of(err)), place, name_of(err),
-			      err->msg);
+		cli_say_error("%s: %s%s%.*s", out_name(place_of(err)), place, name_of(err),
+			      (int)advice_try_at(err->msg), err->msg);
 	else
 		cli_say_error("%s%s%s", place, name_of(err),
 			err->msg[0] ? err->msg : say_code(err->code));

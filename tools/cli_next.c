@@ -414,10 +414,39 @@ static const char *general(const struct ckpt_err *err)
 	}
 }
 
+/* In ckpt_err.msg: a command of another tool follows, in which DIR is the path in 'where'. */
+#define TRY "; try: "
+
+size_t advice_try_at(const char *msg)
+{
+	const char *at = strstr(msg, TRY);
+
+	return at ? (size_t)(at - msg) : strlen(msg);
+}
+
+char *advice_try(const struct ckpt_err *err)
+{
+	const char *at = strstr(err->msg, TRY), *dir;
+
+	if (!at)
+		return NULL;
+	at += strlen(TRY);
+	dir = strstr(at, "DIR");
+	if (!dir)
+		return cli_strdup(at);
+	return cli_format("%.*s%s%s", (int)(dir - at), at, out_word(err->where), dir + 3);
+}
+
 void advice_say(const struct args *args, const struct ckpt *ck, const struct ckpt_err *err)
 {
 	const char *text = general(err);
+	char *try = advice_try(err);
 
+	if (try) {
+		cli_say("hint: %s", try);
+		cli_free(try);
+		return;
+	}
 	if (text)
 		cli_say("hint: %s", text);
 	else if (args->sources.n && cli_lone_shard(args->sources.list[0]))
@@ -427,8 +456,25 @@ void advice_say(const struct args *args, const struct ckpt *ck, const struct ckp
 	else if (begins_with(err, "NO_PERMISSION") || !strncmp(err->msg, "no permission to ", 17))
 		say_permission(err->where);
 	else if (err->code == CKPT_E_FORMAT && !strstr(err->msg, "pack") &&
-		 !is_pointer_text(err) && args->sources.n)
+		 !is_pointer_text(err) && args->sources.n && strncmp(err->msg, "this is ", 8))
 		say_other_place(args);
 	else if (is_damage(err) || is_pointer_text(err))
 		say_damage(args, ck, err);
+}
+
+void advice_no_step(const struct args *args, const char *path)
+{
+	struct ckpt_open_opts opts;
+	struct ckpt_err err = { 0 };
+	struct ckpt *ck = NULL;
+
+	cli_open_opts(args, &opts);
+	opts.tag = NULL;
+	if (!ckpt_open(&path, 1, &opts, &ck, &err) || strncmp(err.msg, "this is ", 8)) {
+		cli_say("there is no step in %s", out_name(path));
+	} else {
+		cli_say("%s: %.*s", out_name(err.where), (int)advice_try_at(err.msg), err.msg);
+		advice_say(args, NULL, &err);
+	}
+	ckpt_close(ck);
 }

@@ -1,6 +1,7 @@
 /* cli_steps_open.c -- a step is opened: what it is, and its errors. */
 #include <string.h>
 
+#include "cli_advice.h"
 #include "cli_steps.h"
 #include "cli_verdict.h"
 
@@ -18,12 +19,17 @@ static void set_error(struct step *step, const char *id, const char *where, cons
 static void set_failure(struct step *step, const struct ckpt_err *err)
 {
 	size_t n = strspn(err->msg, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_");
+	char *try = advice_try(err);
+	char *text = cli_format("%.*s%s%s", (int)advice_try_at(err->msg), err->msg,
+				try ? "; try: " : "", try ? try : "");
 
 	if (n > 3 && err->msg[n] == ':')
 		set_error(step, cli_format("%.*s", (int)n, err->msg), err->where,
-			  err->msg + n + 1 + strspn(err->msg + n + 1, " "));
+			  text + n + 1 + strspn(text + n + 1, " "));
 	else
-		set_error(step, ckpt_code_name(err->code), err->where, err->msg);
+		set_error(step, ckpt_code_name(err->code), err->where, text);
+	cli_free(text);
+	cli_free(try);
 }
 
 static void read_info(struct step *step, struct ckpt *ck)

@@ -182,12 +182,15 @@ static void note_failure(struct doctor *d, const struct ckpt_err *err)
 	if (err->code == CKPT_E_LAYOUT || err->code == CKPT_E_UNSUPPORTED ||
 	    !strcmp(id, "CKPT_E_FORMAT")) {
 		cli_free(next);
-		next = cli_strdup("");
+		next = advice_try(err);
+		if (!next)
+			next = cli_strdup("");
 	}
 	if (is_noted(d, id, err->where))
 		cli_free(next);
 	else
-		doctor_note(d, id, CKPT_ERROR, err->where, cli_strdup(text), next);
+		doctor_note(d, id, CKPT_ERROR, err->where,
+			    cli_format("%.*s", (int)advice_try_at(text), text), next);
 	cli_free(step);
 	cli_free(id);
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cli_advice.h"
 #include "cli_steps.h"
 
 static struct {
@@ -176,10 +177,12 @@ static int run_latest(struct args *args)
 	} else {
 		status = EXIT_NO;
 		print_none(args);
-		cli_say(!steps.n ? "there is no step in %s" : want.valid ?
-			"no step in %s is complete" :
-			"no 'latest' file in %s names an existing step; --valid finds one",
-			out_name(args->rest.list[0]));
+		if (!steps.n)
+			advice_no_step(args, args->rest.list[0]);
+		else
+			cli_say(want.valid ? "no step in %s is complete" :
+				"no 'latest' file in %s names an existing step; --valid finds one",
+				out_name(args->rest.list[0]));
 	}
 	steps_free(&steps);
 	return status;

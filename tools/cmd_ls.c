@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "cli_advice.h"
 #include "cli_steps.h"
 
 static const char *when(int64_t seconds)
@@ -131,7 +132,7 @@ static int run(struct args *args)
 	else
 		print_all(args, &steps);
 	if (!status && !steps.n) {
-		cli_say("there is no step in %s", out_name(args->rest.list[0]));
+		advice_no_step(args, args->rest.list[0]);
 		status = EXIT_NO;
 	}
 	steps_free(&steps);

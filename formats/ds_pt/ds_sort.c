@@ -13,27 +13,36 @@ bool ck_ds_has_files(const struct ck_tree *tree)
 	return false;
 }
 
-static int refuse(const struct ds_step *ds, const char *name, const char *what,
+/* What helps: DeepSpeed's own converter joins the pieces of tensor and pipeline parallel steps. */
+#define SAME_RANKS "; DeepSpeed itself resumes it on as many GPUs as before"
+#define TO_UNIVERSAL \
+	"; try: python -m deepspeed.checkpoint.ds_to_universal --input_folder DIR " \
+	"--output_folder OUT"
+
+static int refuse(const struct ds_step *ds, const char *name, const char *what, const char *help,
 		  struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_LAYOUT, ds->at.where, CKPT_NO_OFFSET,
 		       "LAYOUT_UNSUPPORTED: %s (seen by %s); zckpt reads plain data-parallel "
-		       "steps of ZeRO stage 0 to 3", what, name);
+		       "steps of ZeRO stage 0 to 3%s", what, name, help);
 }
 
 static int check_layout(struct ds_step *ds, const struct ck_tree_entry *e, struct ds_name id,
 			struct ckpt_err *err)
 {
 	if (e->is_dir && !strcmp(e->name, "offloaded_tensors"))
-		return refuse(ds, e->name, "optimizer states on NVMe are not in the shards", err);
+		return refuse(ds, e->name, "optimizer states on NVMe are not in the shards",
+			      SAME_RANKS, err);
 	if (e->is_dir)
 		return 0;
 	if (id.kind == DS_EXPERT || id.kind == DS_EXPERT_OPTIM)
-		return refuse(ds, e->name, "mixture of experts (expert parallel)", err);
+		return refuse(ds, e->name, "mixture of experts (expert parallel)", SAME_RANKS,
+			      err);
 	if (id.kind == DS_LAYER)
-		return refuse(ds, e->name, "pipeline parallel", err);
+		return refuse(ds, e->name, "pipeline parallel", TO_UNIVERSAL, err);
 	if (id.kind == DS_PIECE)
-		return refuse(ds, e->name, "files in pieces by the FAST checkpoint writer", err);
+		return refuse(ds, e->name, "files in pieces by the FAST checkpoint writer",
+			      SAME_RANKS, err);
 	return 0;
 }
 
@@ -52,7 +61,8 @@ static int check_layouts(struct ds_step *ds, struct ckpt_err *err)
 		const struct ds_name id = ck_ds_name_parse(e->name);
 
 		if (!e->is_dir && id.kind != DS_OTHER && id.mp > 0)
-			rc = refuse(ds, e->name, "tensor parallel (more than one mp_rank)", err);
+			rc = refuse(ds, e->name, "tensor parallel (more than one mp_rank)",
+				    TO_UNIVERSAL, err);
 	}
 	return rc;
 }

@@ -137,9 +137,11 @@ static int no_weights(const struct ck_input *in, struct ckpt_err *err)
 		if (!strncmp(name, "shard-", 6) && strstr(name, "-model-") &&
 		    ck_ends_with(name, ".safetensors"))
 			return ck_fail(err, CKPT_E_UNSUPPORTED, in->path[0], CKPT_NO_OFFSET,
-				       "the folder holds pieces that ranks of a "
-				       "torch.distributed.checkpoint have saved (%.120s), which "
-				       "are not read yet", name);
+				       "these are pieces of tensors, a file a rank, of "
+				       "torch.distributed.checkpoint's HuggingFaceStorageWriter "
+				       "(%.80s), which zckpt does not read; save with "
+				       "enable_consolidation=True, or join them with torch's "
+				       "consolidate_safetensors_files()", name);
 		if (ck_hf_is_shard_name(name, ".safetensors", NULL, NULL, NULL) ||
 		    ck_hf_is_shard_name(name, ".bin", NULL, NULL, NULL))
 			return ck_fail(err, CKPT_E_INCOMPLETE, in->path[0], CKPT_NO_OFFSET,

@@ -8,6 +8,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/format/ck_foreign.h"
 #include "libckpt/format/ck_format.h"
 #include "libckpt/format/ck_placeholder.h"
 #include "libckpt/io/ck_mount.h"
@@ -136,41 +137,16 @@ static const char *what_file(const struct ck_input *in)
 	return "data of a kind that is not known here";
 }
 
-#define DCP "a torch.distributed.checkpoint folder"
-
-static const struct {
-	const char *name;
-	const char *what;
-} tells[] = {
-	{ ".metadata", DCP ", which is not read yet" },
-	{ ".metadata.tmp", "an unfinished save of " DCP },
-	{ "latest_universal",
-	  "a file 'latest_universal', but not the universal checkpoint that it names" },
-	{ "adapter_config.json", "a PEFT adapter without a file of weights that is known" },
-	{ "config.json", "a model's configuration, but no file of weights" },
-	{ "latest", "a file 'latest', but not the step that it names" },
-};
-
 static int fail_folder(const struct ck_input *in, struct ckpt_err *err)
 {
 	const struct ck_tree *t = &in->tree;
 	uint64_t nfiles = 0;
+	int rc = ck_foreign_folder(in, err);
 
-	for (size_t i = 0; i < CK_ARRAY_LEN(tells); i++)
-		if (ck_tree_find(t, tells[i].name))
-			return ck_fail(err, CKPT_E_FORMAT, in->path[0], CKPT_NO_OFFSET,
-				       "no checkpoint is recognised here; the folder holds %s",
-				       tells[i].what);
-	for (uint64_t i = 0; i < t->n; i++) {
-		const char *end = strrchr(t->entry[i].name, '.');
-
-		if (end && !strcmp(end, ".distcp"))
-			return ck_fail(err, CKPT_E_FORMAT, in->path[0], CKPT_NO_OFFSET,
-				       "no checkpoint is recognised here; the folder holds files "
-				       "of " DCP " (%.120s) without their .metadata",
-				       t->entry[i].name);
+	if (rc)
+		return rc;
+	for (uint64_t i = 0; i < t->n; i++)
 		nfiles += !t->entry[i].is_dir;
-	}
 	if (!t->n)
 		return ck_fail(err, CKPT_E_FORMAT, in->path[0], CKPT_NO_OFFSET,
 			       "the folder is empty");
@@ -182,9 +158,13 @@ static int fail_folder(const struct ck_input *in, struct ckpt_err *err)
 
 static int fail_format(const struct ck_input *in, struct ckpt_err *err)
 {
+	int rc = 0;
+
 	if (in->is_dir)
 		return fail_folder(in, err);
-	return ck_fail(err, CKPT_E_FORMAT, in->path[0], CKPT_NO_OFFSET,
+	if (!is_all(in, is_text) && !is_all(in, is_zero))
+		rc = ck_foreign_file(in, err);
+	return rc ? rc : ck_fail(err, CKPT_E_FORMAT, in->path[0], CKPT_NO_OFFSET,
 		       "no format recognises it: this is %s", what_file(in));
 }
 

@@ -50,8 +50,9 @@ struct ckpt_latest {
  * The step that ckpt_open() opens in folder 'dir' without a tag, by names alone: it may be
  * damaged.  'limits' NULL = defaults.  Cost: folders are listed and 'latest' is read; no file of a
  * step is read.  '*out' is filled on success; free it with ckpt_latest_free().
- * Returns 0 or the negative of CKPT_E_NOTFOUND (no step, or 'latest' names none), CKPT_E_UNSAFE
- * ('latest' leads outside), CKPT_E_IO, CKPT_E_LIMIT, CKPT_E_NOMEM.
+ * Returns 0 or the negative of CKPT_E_NOTFOUND (no step, or 'latest' names none), CKPT_E_FORMAT
+ * (a checkpoint of another framework), CKPT_E_UNSAFE ('latest' leads outside), CKPT_E_IO,
+ * CKPT_E_LIMIT, CKPT_E_NOMEM.
  */
 CKPT_API int ckpt_latest_get(const char *dir, const struct ckpt_limits *limits,
 			     struct ckpt_latest *out, struct ckpt_err *err);

@@ -26,7 +26,8 @@ static int ask(const struct ck_input *in, void *arg, struct ckpt_err *err)
 
 /*
  * Which step the folder means without a tag: the same answer that opening it gives.  Strings in
- * 'arena'.  CKPT_E_NOTFOUND, CKPT_E_UNSAFE (what 'latest' says), CKPT_E_IO, CKPT_E_NOMEM.
+ * 'arena'.  CKPT_E_NOTFOUND, CKPT_E_FORMAT (a checkpoint of another framework), CKPT_E_UNSAFE
+ * (what 'latest' says), CKPT_E_IO, CKPT_E_NOMEM.
  */
 static int which_step(const struct ck_formats *formats, const char *dir,
 		      const struct ckpt_limits *limits, struct ck_arena *arena,

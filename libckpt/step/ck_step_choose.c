@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
+#include "libckpt/format/ck_foreign.h"
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/io/ck_mount.h"
 #include "libckpt/step/ck_step_find.h"
@@ -373,7 +374,10 @@ int ck_step_choose(struct ck_step_finder *fd, struct ck_step_choice *out, struct
 		return out->why ? 0 : ck_fail_nomem(err, "a sentence", 0);
 	}
 	rc = choose_in(fd, &top, in->tag, out, err);
-	if (rc == -CKPT_E_NOTFOUND && (!err || !err->code))
+	if (rc != -CKPT_E_NOTFOUND || (err && err->code))
+		return rc;
+	rc = ck_foreign_folder(in, err);
+	if (!rc)
 		rc = ck_fail(err, CKPT_E_NOTFOUND, in->path[0], CKPT_NO_OFFSET,
 			     "no folder in here holds a DeepSpeed step "
 			     "(*_model_states.pt, *_optim_states.pt)");
