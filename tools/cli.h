@@ -38,6 +38,7 @@ struct args {
 	struct words rest;	/* what is no option, in order */
 	struct words sources;	/* what cli_open() opened last */
 	const char *meant;	/* the one checkpoint below sources.list[0], opened instead */
+	int step_said;		/* which step a number means has been printed */
 	/* where from, and where to */
 	const char *tag, *subtree, *output;
 	struct words as_warning;

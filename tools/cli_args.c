@@ -54,7 +54,7 @@ struct opt_own cli_limit = { .set = set_limit };
 
 const struct opt opts_source[] = {
 	{ "tag", 't', OPT_TEXT, &cli_args.tag, "NAME",
-	  "step to take (default: what 'latest' names)", 0 },
+	  "step, by its name or number (default: 'latest')", 0 },
 	{ "subtree", 0, OPT_TEXT, &cli_args.subtree, "KEY",
 	  "entry of a .pt file to take (default: its model)", OPT_RARE },
 	{ "as-warning", 0, OPT_COMMAS, &cli_args.as_warning, "ID",

@@ -37,8 +37,11 @@ void cli_say_nearest(const struct args *args, const struct ckpt *const *ck, size
 
 		if (strpbrk(name, "*?[") || !is_unknown(ck, n, name, &near))
 			continue;
-		cli_say("there is no tensor %s%s%s", out_name(name),
-			near ? "; did you mean " : "; zckpt map --all lists the names",
-			near ? out_name(near) : "");
+		if (near)
+			cli_say("there is no tensor %s; did you mean %s?", out_name(name),
+				out_name(near));
+		else
+			cli_say("there is no tensor %s; zckpt map --all lists the names",
+				out_name(name));
 	}
 }

@@ -70,6 +70,20 @@ static int open_below(const struct words *paths, const struct ckpt_open_opts *op
 	return 1;
 }
 
+/* "--tag 3" opened another name: which one. */
+static void say_step(const struct args *args, const struct ckpt *ck)
+{
+	struct ckpt_info info;
+
+	if (!args->tag || !*args->tag || args->tag[strspn(args->tag, "0123456789")])
+		return;
+	ckpt_info_get(ck, &info);
+	if (!strcmp(info.tag, args->tag) || args->quiet || args->json)
+		return;
+	cli_say("step %s: %s", out_name(info.tag), info.why);
+	cli_args.step_said = 1;
+}
+
 int cli_open_quietly(const struct args *args, const struct words *paths, struct ckpt **ck_out,
 		     struct ckpt_err *err)
 {
@@ -80,7 +94,11 @@ int cli_open_quietly(const struct args *args, const struct words *paths, struct 
 	cli_args.sources = *paths;
 	cli_args.meant = NULL;
 	rc = ckpt_open(paths->list, paths->n, &opts, ck_out, err);
-	return rc && open_below(paths, &opts, ck_out, err) ? 0 : rc;
+	if (rc && open_below(paths, &opts, ck_out, err))
+		rc = 0;
+	if (!rc)
+		say_step(args, *ck_out);
+	return rc;
 }
 
 int cli_open(const struct args *args, const char *verb, const struct words *paths,

@@ -349,7 +349,7 @@ static void say_step(const struct job *job)
 	struct ckpt_info info;
 
 	ckpt_info_get(job->verb.ck, &info);
-	if (!job->verb.args->quiet && !job->verb.args->json && info.tag[0])
+	if (!job->verb.args->quiet && !job->verb.args->json && info.tag[0] && !cli_args.step_said)
 		cli_say("step %s: %s", out_name(info.tag), info.why);
 }
 
@@ -461,6 +461,8 @@ static int run(struct args *args)
 		.report = status ? NULL : &job.report, .err = &verb->err, .status = status,
 		.began = began, .seconds = progress_clock() - clock,
 	};
+	if (verb->ck && !team_rank())
+		cli_say_nearest(args, (const struct ckpt *const[]){ verb->ck }, 1);
 	verb_print(verb, status);
 	if (want.report && verb->err.code != CKPT_E_CANCELED && !team_rank() &&
 	    report_save(&job.outcome) && !status)

@@ -323,6 +323,8 @@ static int run(struct args *args)
 		status = cli_open(args, "digest", &args->rest, &ck, &err);
 	if (!status)
 		status = hash(args, ck, &select, &digests);
+	if (ck)
+		cli_say_nearest(args, (const struct ckpt *const[]){ ck }, 1);
 	if (status)
 		goto out;
 	list_make(&ours, &digests);

@@ -230,26 +230,49 @@ static void json_refused(const struct args *args, const char *code, const char *
 	json_close(&json, '}');
 }
 
-/* "did you mean checkpoint-100?": a step whose name has this number; else where to find one. */
-static const char *near_tag(const struct args *args)
+/* The step that the word probably means: the one of its number; without one, the nearest name. */
+static const char *name_near(const struct steps *steps, const char *word)
 {
-	const char *tag = args->rest.list[1], *digits = tag + strcspn(tag, "0123456789");
+	const char *digits = word + strcspn(word, "0123456789");
 	const long number = *digits ? strtol(digits, NULL, 10) : -1;
-	struct steps steps = { 0 };
-	const char *text = NULL;
+	struct words names = { 0 };
 
-	if (number >= 0 && steps_find(args, args->rest.list[0], &steps))
-		steps.n = 0;
-	for (size_t i = 0; i < steps.n && !text; i++) {
-		const char *name = steps.step[i].name;
-		const char *first = name + strcspn(name, "0123456789");
+	for (size_t i = 0; i < steps->n; i++)
+		words_add(&names, tag_of(&steps->step[i]));
+	for (size_t i = 0; i < names.n; i++) {
+		const char *first = names.list[i] + strcspn(names.list[i], "0123456789");
 
 		if (number >= 0 && *first && strtol(first, NULL, 10) == number)
-			text = cli_format("did you mean %s?", out_name(tag_of(&steps.step[i])));
+			return names.list[i];
 	}
+	return number < 0 && names.n ? opt_nearest(word, names.list) : NULL;
+}
+
+/* "did you mean checkpoint-100?", or how to find the names. */
+static const char *near_tag(const struct args *args)
+{
+	struct steps steps = { 0 };
+	const char *near = NULL;
+
+	if (!steps_find(args, args->rest.list[0], &steps))
+		near = name_near(&steps, args->rest.list[1]);
 	steps_free(&steps);
-	return text ? text : cli_format("zckpt ls %s lists the steps",
-					out_word(args->rest.list[0]));
+	return near ? cli_format("did you mean %s?", out_name(near)) :
+	       cli_format("zckpt ls %s lists the steps", out_word(args->rest.list[0]));
+}
+
+/* "3" is global_step3 or checkpoint-3, if one of them alone is here. */
+static const char *tag_of_number(const char *dir, const char *tag)
+{
+	const char *deepspeed = cli_format("global_step%s", tag);
+	const char *trainer = cli_format("checkpoint-%s", tag);
+	int first, second;
+
+	if (tag[strspn(tag, "0123456789")] || is_folder(cli_format("%s/%s", dir, tag)))
+		return tag;
+	first = is_folder(cli_format("%s/%s", dir, deepspeed));
+	second = is_folder(cli_format("%s/%s", dir, trainer));
+	return first && !second ? deepspeed : second && !first ? trainer : tag;
 }
 
 /* What keeps 'latest' from naming the step; 0, or the exit status. */
@@ -414,6 +437,7 @@ static int run_set(struct args *args)
 		return cli_wrong(&cmd_set_latest, "%s is not in %s; give the folder of the step, "
 				 "and the step's name", out_name(args->rest.list[1]),
 				 out_name(dir));
+	tag = tag_of_number(dir, tag);
 	one.step = cli_alloc(sizeof(*one.step));
 	one.n = 1;
 	status = check_step(args, cli_format("%s/%s", dir, tag), one.step);

@@ -262,7 +262,7 @@ static int check_world(struct reshard *r)
 	struct ckpt_info info;
 
 	ckpt_info_get(r->verb.ck, &info);
-	if (!r->verb.args->quiet && info.tag[0])
+	if (!r->verb.args->quiet && info.tag[0] && !cli_args.step_said)
 		cli_say("step %s: %s", out_name(info.tag), info.why);
 	if (!r->opts.world && !info.world && want.to == CKPT_TO_DEEPSPEED)
 		return cli_wrong(&cmd_reshard, "%s: no number of ranks is recorded in it; give "

@@ -281,7 +281,11 @@ CKPT_API int ckpt_limits_set(struct ckpt_limits *limits, const char *name, uint6
 /* How a checkpoint is opened.  Everything is copied, so it need not outlive the call. */
 struct ckpt_open_opts {
 	size_t size;		/* sizeof(struct ckpt_open_opts) */
-	const char *tag;	/* step to open; NULL = the one 'latest' names */
+	/*
+	 * Step to open; NULL = the one 'latest' names.  "3" is global_step3 or checkpoint-3 where
+	 * no step is called "3": CKPT_E_USAGE if there are both.
+	 */
+	const char *tag;
 	uint32_t threads;	/* for reading metadata; 0 = as many as CPUs, at most 16 */
 	const struct ckpt_limits *limits;	/* NULL = defaults */
 	/*

@@ -6,7 +6,7 @@
  * at the same level.  In this order:
  *
  *	a tag that is asked for; "checkpoint-N" is a tag of the folder above it, and means the
- *	step that checkpoint-N itself would give
+ *	step that checkpoint-N itself would give; a number is that of global_stepN or checkpoint-N
  *	what 'latest' names, likewise; then 'latest_universal'
  *	the name that sorts last among the steps and checkpoints with a step
  *
@@ -19,6 +19,7 @@
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/io/ck_mount.h"
 #include "libckpt/step/ck_step_find.h"
+#include "libckpt/step/ck_step_near.h"
 
 #define MOST_NAMED 5u
 
@@ -139,21 +140,33 @@ static bool has_step(struct ck_step_finder *fd, const struct level *l, const cha
 	return yes;
 }
 
-/* Names of the steps that are there, for a message. */
-static const char *list_steps(struct ck_step_finder *fd, const struct level *l)
+/* Names of the steps that are there, the last first; false: no memory. */
+static bool steps_of(struct ck_step_finder *fd, const struct level *l, struct ck_step_names *out)
 {
-	char *text = NULL;
-	uint32_t n = 0;
+	const char **name = ck_arena_zalloc(fd->arena, (l->tree->n + 1) * sizeof(*name));
+	size_t n = 0;
 
-	for (uint64_t i = l->tree->n; i > 0 && n < MOST_NAMED; i--) {
+	for (uint64_t i = l->tree->n; name && i > 0; i--) {
 		const struct ck_tree_entry *e = &l->tree->entry[i - 1];
 
-		if (!e->is_dir || ck_fs_is_aside(e->name) || !has_step(fd, l, e->name))
-			continue;
-		text = ck_arena_printf(fd->arena, "%s%s%s", text ? text : "", text ? ", " : "",
-				       e->name);
-		n++;
+		if (e->is_dir && !ck_fs_is_aside(e->name) && has_step(fd, l, e->name))
+			name[n++] = e->name;
 	}
+	*out = (struct ck_step_names){ name, n };
+	return name;
+}
+
+/* The same for a message. */
+static const char *list_steps(struct ck_step_finder *fd, const struct level *l)
+{
+	struct ck_step_names steps;
+	char *text = NULL;
+
+	if (!steps_of(fd, l, &steps))
+		return "none";
+	for (size_t i = 0; i < steps.n && i < MOST_NAMED; i++)
+		text = ck_arena_printf(fd->arena, "%s%s%s", text ? text : "", text ? ", " : "",
+				       steps.name[i]);
 	return text ? text : "none";
 }
 
@@ -315,17 +328,69 @@ static int take_last(struct ck_step_finder *fd, const struct level *l, struct ck
 	return -CKPT_E_NOTFOUND;
 }
 
+static int fail_tag(struct ck_step_finder *fd, const struct level *l, const char *tag,
+		    struct ckpt_err *err)
+{
+	struct ck_step_names steps = { .n = 0 };
+	const char *near;
+
+	if (!steps_of(fd, l, &steps))
+		return ck_fail_nomem(err, "names of steps", l->tree->n);
+	near = ck_step_near(tag, &steps);
+	if (!steps.n)
+		return ck_fail(err, CKPT_E_NOTFOUND, l->root[0], CKPT_NO_OFFSET,
+			       "there is no step %s here, and no other step", tag);
+	return ck_fail(err, CKPT_E_NOTFOUND, l->root[0], CKPT_NO_OFFSET,
+		       "there is no step %s here%s%s%s (%zu step%s here: %s%s)", tag,
+		       near ? "; did you mean " : "", near ? near : "", near ? "?" : "", steps.n,
+		       steps.n == 1 ? "" : "s", list_steps(fd, l),
+		       steps.n > MOST_NAMED ? ", ..." : "");
+}
+
+/* The step whose number 'tag' is, if there is one of them; NULL, also where two have it. */
+static int find_number(struct ck_step_finder *fd, const struct level *l, const char *tag,
+		       const char **out, struct ckpt_err *err)
+{
+	const char *deepspeed, *trainer;
+	bool first, second;
+
+	*out = NULL;
+	if (!*tag || tag[strspn(tag, "0123456789")])
+		return 0;
+	deepspeed = ck_arena_printf(fd->arena, "global_step%s", tag);
+	trainer = ck_arena_printf(fd->arena, "checkpoint-%s", tag);
+	if (!deepspeed || !trainer)
+		return ck_fail_nomem(err, "a name", strlen(tag));
+	first = has_step(fd, l, deepspeed);
+	second = has_step(fd, l, trainer);
+	if (first && second)
+		return ck_fail(err, CKPT_E_USAGE, l->root[0], CKPT_NO_OFFSET,
+			       "--tag %s can mean %s or %s; name one of them", tag, deepspeed,
+			       trainer);
+	*out = first ? deepspeed : second ? trainer : NULL;
+	return 0;
+}
+
 static int take_tag(struct ck_step_finder *fd, const struct level *l, const char *tag,
 		    struct ck_step_choice *out, struct ckpt_err *err)
 {
+	const char *meant, *why;
 	bool yes;
 	int rc = step_of(fd, l, tag, true, out, &yes, err);
 
+	if (rc || yes)
+		return rc ? rc : say_why(fd, out, "--tag names", tag, err);
+	rc = find_number(fd, l, tag, &meant, err);
+	if (!rc && !meant)
+		rc = fail_tag(fd, l, tag, err);
+	if (!rc)
+		rc = step_of(fd, l, meant, true, out, &yes, err);
 	if (!rc && !yes)
-		return ck_fail(err, CKPT_E_NOTFOUND, l->root[0], CKPT_NO_OFFSET,
-			       "there is no step %s here (steps here: %s)", tag,
-			       list_steps(fd, l));
-	return rc ? rc : say_why(fd, out, "--tag names", tag, err);
+		rc = fail_tag(fd, l, tag, err);
+	why = rc ? NULL : ck_arena_printf(fd->arena, "--tag %s means", tag);
+	if (!rc && !why)
+		rc = ck_fail_nomem(err, "a sentence", strlen(tag));
+	return rc ? rc : say_why(fd, out, why, meant, err);
 }
 
 /* -CKPT_E_NOTFOUND without a message: nothing says that there should be a step. */
