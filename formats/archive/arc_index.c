@@ -367,8 +367,10 @@ static int check_ratio(const struct reading *r, const struct ckpt_limits *limits
 	    ix->content / limits->inflate_ratio <= ck_src_size(r->src))
 		return 0;
 	return ck_fail(err, CKPT_E_LIMIT, r->where, CKPT_NO_OFFSET,
-		       "%" PRIu64 " bytes would become %" PRIu64 ": more than %u times",
-		       ck_src_size(r->src), ix->content, limits->inflate_ratio);
+		       "%" PRIu64 " bytes unpack to %" PRIu64 ", more than %u times as many; "
+		       "--limit inflate_ratio=%" PRIu64 " allows it",
+		       ck_src_size(r->src), ix->content, limits->inflate_ratio,
+		       ix->content / ck_max_u64(1, ck_src_size(r->src)) + 1);
 }
 
 int ck_pack_index_read(struct ck_src *src, const struct ckpt_limits *limits,

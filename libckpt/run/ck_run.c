@@ -470,6 +470,19 @@ static int make_readers(struct run *run, struct ckpt_err *err)
 	return rc;
 }
 
+/* What is in the stage: written by this run, or noted by an earlier one, verified yet or not. */
+static uint64_t count_kept(const struct run *run)
+{
+	const struct ck_run_job *job = run->job;
+	uint64_t sum = atomic_load(&run->done) - atomic_load(&run->resumed);
+	struct ck_hash128 hash;
+
+	for (uint64_t u = job->part; job->stage && u < job->plan->nunits; u += job->nparts)
+		if (ck_stage_noted(job->stage, u, &hash))
+			sum += job->plan->unit[u].bytes;
+	return sum;
+}
+
 int ck_run(const struct ck_run_job *job, struct ck_run_stats *stats_out, struct ckpt_err *err)
 {
 	struct run run = { .job = job };
@@ -514,5 +527,6 @@ int ck_run(const struct ck_run_job *job, struct ck_run_stats *stats_out, struct 
 	}
 	release(&run);
 	stats_out->done = atomic_load(&run.done);
+	stats_out->kept = rc ? count_kept(&run) : 0;
 	return rc;
 }

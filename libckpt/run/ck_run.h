@@ -37,6 +37,7 @@ struct ck_run_job {
 struct ck_run_stats {
 	uint64_t written, resumed;	/* bytes */
 	uint64_t done;			/* bytes; also of a run that failed */
+	uint64_t kept;			/* that the next run need not write; of one that failed */
 	uint64_t to_read, free;		/* of a dry run */
 	uint64_t overflows;
 	uint32_t threads;

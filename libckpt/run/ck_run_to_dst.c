@@ -94,9 +94,13 @@ static int find_done(const struct ck_run_to_dst *d, struct ck_run_job *job,
 static bool keeps_work(const struct ck_run_to_dst *d, const struct ck_run_job *job,
 		       const struct ck_run_stats *stats, int rc, struct ckpt_err *err)
 {
+	const struct ckpt_progress now = { stats->kept, ck_plan_bytes(d->plan) };
+
 	if (rc != -CKPT_E_CANCELED || !d->run->keep_bytes ||
 	    (stats->done < d->run->keep_bytes && !ck_stage_is_continued(job->stage)))
 		return false;
+	if (d->run->progress)
+		d->run->progress(d->run->progress_arg, &now);
 	ck_err_clear(err);
 	ck_fail(err, CKPT_E_CANCELED, ck_stage_paths(job->stage)->partial, CKPT_NO_OFFSET,
 		"the run was canceled; what it wrote is kept here, and the same call continues");

@@ -9,6 +9,7 @@
  * output is. SIGKILL: the destination is not there or is whole; the same command
  * then gives the very bytes of a run that was never stopped, and no more files.
  * A step that goes beside others (its source among them): 'latest' names a step that is whole.
+ * A run that has written 100 MB and more keeps them, says so, and is continued.
  * Exit 77 where tracing is not allowed. */
 #define _GNU_SOURCE
 #include "tests/lib/fs/t_dir.h"
@@ -337,6 +338,83 @@ static int test_kind(const struct kind *k, const char *fixtures, int sig)
 	return j.bad != 0;
 }
 
+/* ---------------------------------------------------------------- much work */
+
+/* 50 tensors of 4 MiB of zeros, a file with a hole. */
+static void make_large(const char *path)
+{
+	enum { TENSORS = 50, BYTES = 1 << 22 };
+	char head[8192] = "{", *at = head + 1;
+	uint64_t n;
+	FILE *f = fopen(path, "wb");
+
+	for (int i = 0; i < TENSORS; i++)
+		at += snprintf(at, (size_t)(head + sizeof(head) - at),
+			       "%s\"t%d\":{\"dtype\":\"F32\",\"shape\":[%d],"
+			       "\"data_offsets\":[%d,%d]}", i ? "," : "", i, BYTES / 4,
+			       i * BYTES, (i + 1) * BYTES);
+	*at++ = '}';
+	n = (uint64_t)(at - head);
+	if (!f || fwrite(&n, 8, 1, f) != 1 || fwrite(head, n, 1, f) != 1 ||
+	    fseek(f, (long)TENSORS * BYTES - 1, SEEK_CUR) || fputc(0, f) || fclose(f))
+		t_die("%s cannot be written", path);
+}
+
+/* Stopped at a call: it dies of the signal, says what is kept, and keeps it. */
+static int keeps(const char *const argv[], long at, int sig, const char *dir)
+{
+	char *err = t_fmt("%s/err", dir), *partial = t_fmt("%s/dst.zckpt-partial", dir);
+	struct t_trace t;
+	double kept = 0;
+	char *text, *end;
+	size_t n;
+
+	t_trace(&t, argv, at, sig);
+	text = (char *)t_file_read(err, &n);
+	text = t_fmt("%.*s", (int)n, text ? text : "");
+	end = strstr(text, " MB kept in ");
+	if (end) {
+		while (end > text && end[-1] != ' ')
+			end--;
+		kept = strtod(end, NULL);
+	}
+	if (t.signal != sig || kept < 100 || kept > 210 || !t_exists(partial)) {
+		printf("     call %ld: signal %d, exit %d, said: %s", at, t.signal, t.exit, text);
+		return 0;
+	}
+	return strstr(text, "the same command continues") != NULL;
+}
+
+/* From 100 MB on a stopped run keeps its work, also that of the run before it. */
+static int test_much_work(void)
+{
+	char *dir = t_dir_new(), *src = t_fmt("%s/src.safetensors", dir);
+	char *dst = t_fmt("%s/dst", dir), *want = t_fmt("%s/want", dir);
+	char *call = t_fmt("exec '%s' convert --no-progress --threads 1 '%s' '%s' 2> '%s/err'",
+			   t_zckpt(), src, dst, dir);
+	const char *const argv[] = { "/bin/sh", "-c", call, NULL };
+	struct t_trace t;
+	struct t_run run;
+	int ok;
+
+	make_large(src);
+	t_trace(&t, argv, 0, 0);
+	if (t.refused)
+		return -1;
+	ok = !t.exit && t_exists(dst);
+	if (ok)
+		t_damage_rename(dst, want);
+	ok = ok && keeps(argv, t.calls * 3 / 4, SIGINT, dir) &&
+	     keeps(argv, 12, SIGTERM, dir) && !t_exists(dst);
+	t_run(&run, argv, 60);
+	ok = ok && !run.exit && same(dst, want);
+	printf("%s much work, Interrupt and Terminated: %ld calls\n", ok ? "ok  " : "FAIL",
+	       t.calls);
+	t_run_free(&run);
+	t_dir_remove(dir);
+	return !ok;
+}
+
 int main(int argc, char **argv)
 {
 	const char *root = getenv("ZCKPT_FIXTURES"), *filter = argc > 1 ? argv[1] : "";
@@ -359,6 +437,13 @@ int main(int argc, char **argv)
 			failed += rc == 1;
 			skipped += rc == -1;
 		}
+	if (strstr("much work", filter)) {
+		int rc = test_much_work();
+
+		passed += rc == 0;
+		failed += rc == 1;
+		skipped += rc == -1;
+	}
 	if (passed)
 		printf("[  PASSED  ] %d test(s).\n", passed);
 	if (failed)
