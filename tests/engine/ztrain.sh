@@ -27,6 +27,9 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/zckpt-$(basename "$0" .sh).XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 cd "$work" || exit 1
+# Open MPI's runs share one folder in /tmp, which the last one removes while another begins.
+mkdir .mpi || exit 1
+export OMPI_MCA_orte_tmpdir_base="$work/.mpi" PRTE_MCA_prte_tmpdir_base="$work/.mpi"
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"	# MPI's own leaks are not ours
 failed=0 passed=0
 
