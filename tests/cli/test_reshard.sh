@@ -68,7 +68,7 @@ refused_well() {
 # unnamed: a stage-0 result that is right and whose fp32 states have no certain names again
 unnamed() {
 	grep -v ' \(exp_avg\|exp_avg_sq\|max_exp_avg_sq\|sum\) ' "$work/want" > "$work/weights"
-	"$zckpt" inspect "$work/there" 2> /dev/null | grep -q 'cannot be identified from the files' &&
+	"$zckpt" inspect "$work/there" 2> /dev/null | grep -q 'as the files do not determine them' &&
 		states_of "$work/there" "$less" | cmp -s - "$work/weights"
 }
 

@@ -257,7 +257,7 @@ static void batches_are_checked(void **state)
 	b = (struct en_batch){ 1, 5, ids, labels };
 	refused(exec, &b, CKPT_E_LIMIT, "1 rows of 5 tokens");
 	b = (struct en_batch){ 3, 3, ids, labels };
-	refused(exec, &b, CKPT_E_LIMIT, "room was made for 2 rows of 4");
+	refused(exec, &b, CKPT_E_LIMIT, "buffers hold 2 rows of 4");
 	en_exec_free(exec);
 	en_model_free(m);
 }

@@ -274,11 +274,11 @@ static void a_file_that_does_not_fit_is_found_at_the_start(void **state)
 	(void)state;
 	real = ck_sys;
 	ck_sys.fallocate = no_room;
-	must_fail(dir, 8 * PAGE, CKPT_E_NOSPACE, "take 32768 bytes there, and ");
+	must_fail(dir, 8 * PAGE, CKPT_E_NOSPACE, "need 32768 bytes there, and ");
 	ck_sys.fallocate = no_fallocate;
-	must_fail(dir, (uint64_t)1 << 60, CKPT_E_NOSPACE, "take 1152921504606846976 bytes");
+	must_fail(dir, (uint64_t)1 << 60, CKPT_E_NOSPACE, "need 1152921504606846976 bytes");
 	ck_sys = real;
-	must_fail(none, PAGE, CKPT_E_NOTFOUND, "mkdir");
+	must_fail(none, PAGE, CKPT_E_NOTFOUND, "cannot create: No such file");
 	others = 100;
 	ck_sys.open = taken;
 	must_fail(dir, PAGE, CKPT_E_EXISTS, "making a file");
@@ -307,7 +307,7 @@ static void what_is_refused_is_said_and_done_without(void **state)
 	ck_sys.open = taken;
 	others = 3;
 	n = open_way(own, EN_NVME_NO_URING, NULL);
-	assert_non_null(strstr(en_nvme_text(n), "2 threads (io_uring: not wanted), "));
+	assert_non_null(strstr(en_nvme_text(n), "2 threads (io_uring: disabled), "));
 	en_nvme_close(n);
 	ck_sys = real;
 	n = open_way(own, 0, NULL);

@@ -452,15 +452,36 @@ static void a_disk_too_small_is_said_before_anything_is_written(void **state)
 	t_scene_close(&s);
 }
 
-static void a_missing_parent_is_named(void **state)
+static void a_missing_parent_is_made_and_unmade(void **state)
 {
-	struct t_scene s = t_scene_open("no/f");
+	struct t_scene s = t_scene_open("no/such/f");
 	struct ck_stage_opts o = t_stage_opts(&s, false);
+	char *above = t_fmt("%s/no", s.dir);
+	struct ck_stage *stage;
 
 	(void)state;
-	assert_int_equal(t_stage_begin_fails(&s, &o), CKPT_E_NOTFOUND);
+	assert_int_equal(ck_stage_begin(&o, &stage, NULL), 0);
+	assert_true(t_exists(s.partial));
+	ck_stage_abort(stage);
+	assert_false(t_exists(above));
 	o.dst = "/";
 	assert_int_equal(t_stage_begin_fails(&s, &o), CKPT_E_USAGE);
+	free(above);
+	t_scene_close(&s);
+}
+
+/* With a file where a folder above should be, nothing is made. */
+static void a_file_above_is_named(void **state)
+{
+	struct t_scene s = t_scene_open("file/such/f");
+	struct ck_stage_opts o = t_stage_opts(&s, false);
+	char *file = t_fmt("%s/file", s.dir);
+
+	(void)state;
+	t_file_write(file, "x", 1);
+	assert_int_equal(t_stage_begin_fails(&s, &o), CKPT_E_EXISTS);
+	assert_non_null(strstr(s.err.where, "/file"));
+	free(file);
 	t_scene_close(&s);
 }
 
@@ -520,7 +541,8 @@ int main(void)
 		cmocka_unit_test(restart_loses_no_file_of_a_folder_that_was_being_replaced),
 		cmocka_unit_test(a_link_where_output_goes_is_not_followed),
 		cmocka_unit_test(a_disk_too_small_is_said_before_anything_is_written),
-		cmocka_unit_test(a_missing_parent_is_named),
+		cmocka_unit_test(a_missing_parent_is_made_and_unmade),
+		cmocka_unit_test(a_file_above_is_named),
 		cmocka_unit_test(many_files_are_written_with_few_descriptors),
 	};
 

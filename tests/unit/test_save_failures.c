@@ -280,7 +280,7 @@ static void a_rank_that_asks_late_hears_of_the_end(void **state)
 	t_ranks_begin(&r, "b", CKPT_TO_NATIVE, 0, 1);
 	assert_false(t_is_there(t_root, "a.zckpt-partial"));
 	t_must_fail(t_ranks_wait(&r, 1, &err), &err, CKPT_E_INCOMPLETE,
-		    "a: neither the step nor its data are there");
+		    "a: the step and its data are missing: rank 0 gave up this save");
 	t_ranks_begin(&r, "b", CKPT_TO_NATIVE, 1, 2);
 	for (uint32_t i = 0; i < 2; i++) {
 		t_ranks_put(&r, "b", i);

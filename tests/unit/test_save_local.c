@@ -420,7 +420,7 @@ static void a_root_that_is_shared_is_refused(void **state)
 	s = t_save_step(&second, "s", CKPT_TO_NATIVE, 2, 0);
 	s->flags = CKPT_SAVE_FORCE;
 	t_must_fail(t_save_begin(&second, sv, s, 1, &err), &err, CKPT_E_USAGE,
-		    "manifest-00000.json|root of its own");
+		    "manifest-00000.json|needs its own root");
 	ckpt_saver_free(sv);
 }
 
