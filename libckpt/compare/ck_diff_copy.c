@@ -23,7 +23,7 @@ struct copies {
 };
 
 /* Whether its values may show that it is a copy: a matrix of weights. */
-static bool is_candidate(const struct ck_index *ix, uint32_t tensor)
+static bool is_matrix(const struct ck_index *ix, uint32_t tensor)
 {
 	const struct ck_tensor *t = &ix->tensor[tensor];
 	const uint32_t state = ck_index_state_find(ix, tensor, "weight");
@@ -32,12 +32,30 @@ static bool is_candidate(const struct ck_index *ix, uint32_t tensor)
 	       ckpt_dtype_bits((enum ckpt_dtype)ix->state[state].dtype) >= 8;
 }
 
+/* One with masters or moments holds more than its weight: that is a difference in any case. */
+static bool is_candidate(const struct ck_index *ix, uint32_t tensor)
+{
+	return ix->tensor[tensor].nstates == 1 && is_matrix(ix, tensor);
+}
+
+/* Its weight itself was compared, and not only another state of it. */
+static bool is_weight_met(const struct ck_diff *d, bool of_a, const struct ck_index *ix,
+			  uint32_t tensor)
+{
+	const uint32_t weight = ck_index_state_find(ix, tensor, "weight");
+
+	for (uint64_t i = 0; i < d->npairs; i++)
+		if ((of_a ? d->pair[i].state_a : d->pair[i].state_b) == weight)
+			return true;
+	return false;
+}
+
 static bool is_alike(const struct ck_index *ix, uint32_t x, uint32_t y)
 {
 	const struct ck_tensor *a = &ix->tensor[x], *b = &ix->tensor[y];
 	const struct ck_state *p, *q;
 
-	if (x == y || !is_candidate(ix, y) || a->ndim != b->ndim ||
+	if (x == y || !is_matrix(ix, y) || a->ndim != b->ndim ||
 	    memcmp(a->shape, b->shape, a->ndim * sizeof(*a->shape)))
 		return false;
 	p = &ix->state[ck_index_state_find(ix, x, "weight")];
@@ -99,7 +117,8 @@ static int settle(struct ck_diff *d, struct copies *c, const struct ck_diff_lone
 	int rc = 0;
 
 	for (uint32_t t = 0; !rc && !equal && t < c->ix->ntensors; t++)
-		if ((l->of_a ? d->met_a : d->met_b)[t] && is_alike(c->ix, l->tensor, t))
+		if ((l->of_a ? d->met_a : d->met_b)[t] && is_alike(c->ix, l->tensor, t) &&
+		    is_weight_met(d, l->of_a, c->ix, t))
 			rc = compare(c, l->tensor, t, &equal, err);
 	if (equal)
 		row->what = l->of_a ? CKPT_DIFF_TIED_ONLY_A : CKPT_DIFF_TIED_ONLY_B;
