@@ -46,7 +46,7 @@ static int check_kinds(struct ck_input *in, struct ckpt_err *err)
 			return rc;
 		if (kind == CK_FS_NOTHING)
 			return ck_fail(err, CKPT_E_NOTFOUND, in->path[i], CKPT_NO_OFFSET,
-				       "there is nothing at this path");
+				       "no such file or folder");
 		if (kind == CK_FS_OTHER)
 			return ck_fail(err, CKPT_E_FORMAT, in->path[i], CKPT_NO_OFFSET,
 				       "this is a pipe, a device or a broken link");
