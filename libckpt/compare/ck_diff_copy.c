@@ -14,6 +14,7 @@
 #include "libckpt/run/ck_read.h"
 
 #define CHUNK ((uint64_t)1 << 20)	/* bytes that are compared at once */
+#define FIRST_CHUNK 1024		/* what is no copy differs at once */
 #define READ_CACHE ((uint64_t)64 << 20)
 
 struct copies {
@@ -70,13 +71,15 @@ static int compare(struct copies *c, uint32_t x, uint32_t y, bool *equal_out,
 	const struct ck_state *p = &c->ix->state[ck_index_state_find(c->ix, x, "weight")];
 	const struct ck_state *q = &c->ix->state[ck_index_state_find(c->ix, y, "weight")];
 	const uint64_t size = ckpt_dtype_bits((enum ckpt_dtype)p->dtype) / 8;
-	const uint64_t numel = c->ix->tensor[x].numel, most = CHUNK / size;
+	const uint64_t numel = c->ix->tensor[x].numel;
 	bool varied = false;
+	uint64_t n;
 	int rc = 0;
 
 	*equal_out = false;
-	for (uint64_t at = 0; at < numel; at += most) {
-		const uint64_t n = numel - at < most ? numel - at : most;
+	for (uint64_t at = 0; at < numel; at += n) {
+		n = at ? CHUNK / size : FIRST_CHUNK / size;
+		n = numel - at < n ? numel - at : n;
 
 		rc = ck_reader_read(c->reader, p, at, n, (enum ckpt_dtype)p->dtype, c->a,
 				    c->scratch, NULL, err);
