@@ -56,6 +56,37 @@ static void say_renames(const struct ckpt_rule *rule)
 	cli_free(all);
 }
 
+/* "head.weight is tied to emb.weight": named where all of the source's were chosen. */
+static char *tied_names(struct ckpt *ck, uint64_t aliases)
+{
+	struct ckpt_tensor_info t, alias = { 0 }, of = { 0 };
+	struct ckpt_info info;
+	uint64_t n = 0;
+
+	ckpt_info_get(ck, &info);
+	for (uint64_t i = 0; i < info.ntensors; i++)
+		if (!ckpt_tensor_get(ck, i, &t, NULL) && t.role == CKPT_ROLE_ALIAS && !n++)
+			alias = t;
+	if (n != aliases || ckpt_tensor_get(ck, alias.alias_of, &of, NULL))
+		return cli_format("%" PRIu64 " name%s tied to another", aliases,
+				  aliases == 1 ? " is" : "s are");
+	if (n == 1)
+		return cli_format("%s is tied to %s", out_name(alias.name), out_name(of.name));
+	return cli_format("%" PRIu64 " names are tied to others, %s to %s among them", n,
+			  out_name(alias.name), out_name(of.name));
+}
+
+static void say_tied(const struct outcome *outcome)
+{
+	char *names = tied_names(outcome->ck, outcome->report->aliases);
+
+	/* torch files have names that share, safetensors a table of them */
+	cli_say("note: %s: %s", names, outcome->tied ? "left out" :
+		outcome->kind == CKPT_DST_TORCH ? "they share one storage in the file" :
+		"written once; transformers ties them again when it loads the model");
+	cli_free(names);
+}
+
 static void print_notes(const struct outcome *outcome)
 {
 	const struct ckpt_report *r = outcome->report;
@@ -64,17 +95,11 @@ static void print_notes(const struct outcome *outcome)
 		cli_say("note: %" PRIu64 " tensor%s no fp32 master and came from the weight",
 			r->no_master, r->no_master == 1 ? " has" : "s have");
 	if (r->aliases && outcome->tied != 1)
-		cli_say("note: %" PRIu64 " %s another one's bytes: %s", r->aliases,
-			r->aliases == 1 ? "name shares" : "names share",
-			outcome->tied ? "left out" :
-			/* torch files have names that share, safetensors a table of them */
-			outcome->kind == CKPT_DST_TORCH ? "they share it in the file too" :
-			"kept in the metadata");
+		say_tied(outcome);
 	if (outcome->kind == CKPT_DST_STREAM && !outcome->no_sums && !outcome->args->dry_run)
-		cli_say("note: a stream has no sums of its bytes, since its header goes first; a "
-			"file has");
+		cli_say("note: a stream carries no checksums; a file does");
 	if (r->resumed_bytes)
-		cli_say("note: %s were there from a run that was killed",
+		cli_say("note: %s were there from a run that was stopped",
 			out_size(r->resumed_bytes));
 	if (r->strip_hint)
 		cli_say("hint: every name begins with '%s'; --strip-prefix %s cuts it off",

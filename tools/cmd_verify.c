@@ -177,7 +177,7 @@ static void print_counts(const struct answer *a, int full)
 		printf("  %s of the fp32 copy compared with the weights\n",
 		       many(v->elements, "value"));
 	if (v->copies)
-		printf("  %s that several ranks have compared\n", many(v->copies, "value"));
+		printf("  %s stored by several ranks compared\n", many(v->copies, "value"));
 	if (v->pad_bytes)
 		printf("  %s of padding checked\n", out_size(v->pad_bytes));
 }

@@ -170,12 +170,12 @@ static const char *list_steps(struct ck_step_finder *fd, const struct level *l)
 	return text ? text : "none";
 }
 
-/* "'latest' names it", or "'latest' names checkpoint-2; there 'latest' names it". */
+/* "'latest' names it", or "'latest' names checkpoint-2; in it, 'latest' names it". */
 static int say_why(struct ck_step_finder *fd, struct ck_step_choice *c, const char *why,
 		   const char *name, struct ckpt_err *err)
 {
 	c->named |= why[0] == '\'';	/* 'latest', 'latest_universal' */
-	c->why = c->why[0] ? ck_arena_printf(fd->arena, "%s %s; there %s", why, name, c->why) :
+	c->why = c->why[0] ? ck_arena_printf(fd->arena, "%s %s; in it, %s", why, name, c->why) :
 		 ck_arena_printf(fd->arena, "%s it", why);
 	return c->why ? 0 : ck_fail_nomem(err, "a sentence", 0);
 }

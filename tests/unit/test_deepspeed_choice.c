@@ -327,14 +327,14 @@ static void a_trainers_checkpoint_is_a_tag_of_its_folder(void **state)
 	(void)state;
 	make_run();
 	chosen("run", NULL, "global_step4", NULL);
-	why("run", NULL, "the highest checkpoint is checkpoint-4; there 'latest' names it");
+	why("run", NULL, "the highest checkpoint is checkpoint-4; in it, 'latest' names it");
 	chosen("run", "checkpoint-2", "global_step2", NULL);
-	why("run", "checkpoint-2", "--tag names checkpoint-2; there 'latest' names it");
+	why("run", "checkpoint-2", "--tag names checkpoint-2; in it, 'latest' names it");
 	fails("run", "checkpoint-3", CKPT_E_NOTFOUND,
 	      "no step checkpoint-3|checkpoint-4, checkpoint-2");
 	latest("run", "checkpoint-2", 12);
 	chosen("run", NULL, "global_step2", "LATEST_BEHIND");
-	why("run", NULL, "'latest' names checkpoint-2; there 'latest' names it");
+	why("run", NULL, "'latest' names checkpoint-2; in it, 'latest' names it");
 	chosen("run", "checkpoint-4", "global_step4", NULL);
 	latest("run", "checkpoint-7", 12);
 	fails("run", NULL, CKPT_E_NOTFOUND, "LATEST_LIES|checkpoint-7|checkpoint-4, checkpoint-2");
