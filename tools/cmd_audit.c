@@ -537,7 +537,7 @@ const struct command cmd_audit = {
 	.name = "audit",
 	.run = run,
 	.ranks = RANKS_EACH,
-	.gist = "check pickles: could they run code, would torch load them?",
+	.gist = "check whether pickles are safe and whether torch loads them",
 	.synopsis = "FILE|FOLDER...",
 	.about = "Says whether the pickles in files are safe to load, and lists the names that "
 		 "they would call in Python: data, which builds values; refused, which no "

@@ -183,7 +183,7 @@ const struct command cmd_cat = {
 	.name = "cat",
 	.run = run,
 	.ranks = RANKS_EACH,
-	.gist = "one tensor of one state, or a slice of it, as .npy, text or raw",
+	.gist = "print a tensor or a slice of it as .npy, text or raw bytes",
 	.synopsis = "SRC TENSOR[SLICE]",
 	.about = "Writes the elements of a tensor to stdout, or with -o to a file that is whole or "
 		 "not there. A slice is written as in Python, within quotes: 'w[0:2, 3]', "

@@ -49,7 +49,7 @@ static int run(struct args *args)
 const struct command cmd_commit = {
 	.name = "commit",
 	.run = run,
-	.gist = "finish a run that was made in parts",
+	.gist = "finish a convert or reshard that ran in parts (--part)",
 	.synopsis = "DST",
 	.about = "When every 'zckpt convert --part I/N SRC DST' or 'zckpt reshard --part I/N ...' "
 		 "has ended, puts the output into place. Until then DST is not created or changed. "

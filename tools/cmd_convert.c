@@ -476,7 +476,7 @@ const struct command cmd_convert = {
 	.name = "convert",
 	.run = run,
 	.ranks = RANKS_SHARE,
-	.gist = "weights, or single states, as safetensors or .pt",
+	.gist = "write weights as safetensors or .pt",
 	.synopsis = "SRC... DST",
 	.about = "Writes the weights of a checkpoint. DST ending in .safetensors is one file; in "
 		 ".pt, .pth or .bin a state dict for torch.load; any other path a folder for "

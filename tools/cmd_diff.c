@@ -169,7 +169,7 @@ const struct command cmd_diff = {
 	.name = "diff",
 	.run = run,
 	.ranks = RANKS_EACH,
-	.gist = "compare two checkpoints of any format, stage and number of ranks",
+	.gist = "compare two checkpoints of any format, stage or rank count",
 	.synopsis = "A B",
 	.about = "Compares the tensors of two checkpoints by name and state, and their scalars. "
 		 "The first line is the answer. Then: a line for each state, the tensors that "

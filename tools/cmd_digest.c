@@ -344,7 +344,7 @@ const struct command cmd_digest = {
 	.name = "digest",
 	.run = run,
 	.ranks = RANKS_EACH,
-	.gist = "hashes of every tensor that do not depend on ranks, stage or format",
+	.gist = "hash tensors, independent of ranks, stage and format",
 	.synopsis = "SRC...",
 	.about = "Prints a line 'HASH STATE NAME' for every state of every tensor, then one for "
 		 "all of them. The same state has the same hash, however many ranks hold it and in "

@@ -494,7 +494,7 @@ const struct command cmd_doctor = {
 	.name = "doctor",
 	.run = run,
 	.ranks = RANKS_EACH,
-	.gist = "what is this, what is wrong, what to do next",
+	.gist = "find what a path is, what is wrong and what to do next",
 	.synopsis = "PATH",
 	.about = "Looks at a file or folder that does not work: what it is, what is wrong with it, "
 		 "and the next command where one helps. PATH may be anything: a lone shard, a "

@@ -170,7 +170,7 @@ static int run(struct args *args)
 const struct command cmd_explain = {
 	.name = "explain",
 	.run = run,
-	.gist = "what a finding such as RANK_FILE_MISSING means, and what to do",
+	.gist = "explain a finding such as RANK_FILE_MISSING",
 	.synopsis = "[ID]",
 	.about = "Prints what a finding means, what causes it, and what to do. ID is the name in "
 		 "capitals in a message; rank-file-missing is the same. A part of a name, such as "

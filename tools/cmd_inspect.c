@@ -403,7 +403,7 @@ const struct command cmd_inspect = {
 	.name = "inspect",
 	.run = run,
 	.ranks = RANKS_EACH,
-	.gist = "what a checkpoint is, what it holds, what is wrong with it",
+	.gist = "show what a checkpoint is, what it holds and its findings",
 	.synopsis = "SRC...",
 	.about = "Says what a checkpoint is: format, step, stage, ranks, parameters, states, "
 		 "optimizer groups, tied names and findings. Reads no tensor data.",

@@ -192,7 +192,7 @@ const struct command cmd_latest = {
 	.name = "latest",
 	.run = run_latest,
 	.ranks = RANKS_EACH,
-	.gist = "print the step that 'latest' names, or the newest complete one",
+	.gist = "print the step that 'latest' names, or a complete one",
 	.synopsis = "[--valid] DIR",
 	.about = "Prints the path of the step that the file 'latest' names. Every other command "
 		 "uses the same step of DIR. With --valid: prints that step if it is complete, "
@@ -452,7 +452,7 @@ static int run_set(struct args *args)
 const struct command cmd_set_latest = {
 	.name = "set-latest",
 	.run = run_set,
-	.gist = "make 'latest' name a step, if it is complete",
+	.gist = "point 'latest' at a complete step",
 	.synopsis = "DIR TAG",
 	.about = "Opens the step DIR/TAG and, if that shows no error, makes DIR/latest name it, in "
 		 "one rename: a reader finds the old text or the new one. A universal checkpoint "

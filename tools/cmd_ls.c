@@ -143,7 +143,7 @@ const struct command cmd_ls = {
 	.name = "ls",
 	.run = run,
 	.ranks = RANKS_EACH,
-	.gist = "list the steps of a run: when, how large, complete or not",
+	.gist = "list the steps of a run: time, size, complete or not",
 	.synopsis = "DIR...",
 	.about = "Lists the steps at and below each folder, oldest first, with step number, time, "
 		 "size, format and ranks, and whether each is complete. Below the list: what is "

@@ -293,7 +293,7 @@ const struct command cmd_map = {
 	.name = "map",
 	.run = run,
 	.ranks = RANKS_EACH,
-	.gist = "which bytes of which file hold a tensor, a state, or the share of a rank",
+	.gist = "show which bytes of which file hold a tensor or a rank",
 	.synopsis = "SRC... [TENSOR...]",
 	.about = "Prints how many bytes of each state each rank has. With --rank, the files and "
 		 "ranges of bytes of one rank. With names of tensors, where their elements are: "

@@ -130,7 +130,7 @@ static int run(struct args *args)
 const struct command cmd_pack = {
 	.name = "pack",
 	.run = run,
-	.gist = "a step as one .tar.zst, which every verb reads as it is",
+	.gist = "pack a step into one .tar.zst that every command reads",
 	.synopsis = "SRC DST",
 	.about = "Writes a step as one .tar.zst, read back and compared before it is in place. "
 		 "'tar --zstd -x' unpacks it; an index in it lets zckpt read one tensor without "

@@ -252,7 +252,7 @@ static const struct opt opening[] = {
 const struct command cmd_prune = {
 	.name = "prune",
 	.run = run,
-	.gist = "delete old steps of a run; shows them first, --apply does it",
+	.gist = "delete old steps of a run (without --apply: a preview)",
 	.synopsis = "RULE... RUN",
 	.about = "Shows which steps in the folder RUN would stay, lose their moments or be "
 		 "removed, and why; --apply does it. A step stays if one --keep rule keeps it. "

@@ -423,7 +423,7 @@ const struct command cmd_reshard = {
 	.name = "reshard",
 	.run = run,
 	.ranks = RANKS_SHARE,
-	.gist = "training state for another number of ranks or stage",
+	.gist = "rewrite a step for another number of ranks or ZeRO stage",
 	.synopsis = "'N->M' SRC... DST",
 	.about = "Writes the training state of a DeepSpeed step for M ranks: a folder DST with "
 		 "'latest' and the step, which stock DeepSpeed resumes at M ranks without a flag. "

@@ -297,7 +297,7 @@ const struct command cmd_shard = {
 	.name = "shard",
 	.run = run,
 	.ranks = RANKS_SHARE,
-	.gist = "weights to a step that a run begins with",
+	.gist = "make the first ZeRO step of a run from model weights",
 	.synopsis = "--world M --stage S --lr X MODEL DST",
 	.about = "Writes weights (a Hugging Face folder, or a file) as step 0 of a ZeRO run for M "
 		 "ranks: masters are the weights, moments are zero. DeepSpeed takes the learning "

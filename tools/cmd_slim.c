@@ -168,7 +168,7 @@ static int run(struct args *args)
 const struct command cmd_slim = {
 	.name = "slim",
 	.run = run,
-	.gist = "a smaller copy: no moments, no second copies, no unused bytes",
+	.gist = "write a smaller copy, without moments or unused bytes",
 	.synopsis = "SRC... DST",
 	.about = "Writes a smaller copy of a step (of any form), a folder of weights or a torch "
 		 "file. Without --views, --frozen or --moments it drops what no reader needs: "

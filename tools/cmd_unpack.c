@@ -36,7 +36,7 @@ static int run(struct args *args)
 const struct command cmd_unpack = {
 	.name = "unpack",
 	.run = run,
-	.gist = "a pack, tar or zip to a folder, whole or not at all",
+	.gist = "unpack a pack, .tar or .zip to a folder",
 	.synopsis = "PACK DST",
 	.about = "Writes the files of a pack, or of a .tar, .tar.gz, .tar.zst or .zip, to the "
 		 "folder DST. Hashes of a pack are compared. An archive with a name that leads out "
