@@ -35,7 +35,8 @@ static int set_limit(const struct opt_call *call, const struct opt *opt, const c
 		return opt_wrong(call, "--limit: %s is not NAME=N", out_name(value));
 	if (!limit_find(name, &info, &names)) {
 		near = opt_nearest(name, names.list);
-		return opt_wrong(call, "--limit: there is no limit %s%s%s (docs/limits.md has all)",
+		return opt_wrong(call, "--limit: unknown limit %s%s%s (docs/limits.md lists "
+			"all)",
 				 out_name(name), near ? "; did you mean " : "", near ? near : "");
 	}
 	value += n + 1;

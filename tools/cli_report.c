@@ -52,7 +52,7 @@ static void say_renames(const struct ckpt_rule *rule)
 		all = longer;
 	}
 	cli_say("note: these are the names of the model's modules; the Trainer and "
-		"save_pretrained() write others. The same names:%s", all);
+		"save_pretrained() write other names. The same names:%s", all);
 	cli_free(all);
 }
 
@@ -92,14 +92,16 @@ static void print_notes(const struct outcome *outcome)
 	const struct ckpt_report *r = outcome->report;
 
 	if (r->no_master)
-		cli_say("note: %" PRIu64 " tensor%s no fp32 master and came from the weight",
+		cli_say("note: %" PRIu64 " tensor%s no fp32 master; the weight was written "
+			"instead",
 			r->no_master, r->no_master == 1 ? " has" : "s have");
 	if (r->aliases && outcome->tied != 1)
 		say_tied(outcome);
 	if (outcome->kind == CKPT_DST_STREAM && !outcome->no_sums && !outcome->args->dry_run)
-		cli_say("note: a stream carries no checksums; a file does");
+		cli_say("note: a stream has no checksums, since its header is written "
+			"first; a file has them");
 	if (r->resumed_bytes)
-		cli_say("note: %s were there from a run that was stopped",
+		cli_say("note: %s were kept from an interrupted run",
 			out_size(r->resumed_bytes));
 	if (r->strip_hint)
 		cli_say("hint: every name begins with '%s'; --strip-prefix %s cuts it off",
@@ -131,7 +133,7 @@ void report_print(const struct outcome *outcome)
 
 	print_files(outcome);
 	for (uint64_t i = 0; i < r->nremoved && !outcome->args->quiet; i++)
-		cli_say("removed %s: what is written now replaces it", out_name(r->removed[i]));
+		cli_say("removed %s: the new output replaces it", out_name(r->removed[i]));
 	/* what changes values is said in any case */
 	if (r->overflows)
 		cli_say("warning: %" PRIu64 " finite value%s too large for the type asked for and "

@@ -73,18 +73,18 @@ static int refuse(const struct command *cmd, int size, int rank, const char *var
 	if (rank > 0)
 		return EXIT_CALL;
 	if (seen)
-		status = cli_wrong(cmd, "%d processes were started together, and the MPI of this "
-				   "zckpt sees %d: it is another MPI than the launcher's", size,
+		status = cli_wrong(cmd, "the launcher started %d processes, but the MPI of "
+			"this zckpt sees %d: it differs from the launcher's MPI", size,
 				   seen);
 	else
-		status = cli_wrong(cmd, "%d processes were started together, and this zckpt is "
-				   "built without MPI: each would write the same result", size);
+		status = cli_wrong(cmd, "the launcher started %d processes, but this zckpt "
+			"is built without MPI: each would write the same output", size);
 	if (cmd->ranks == RANKS_SHARE)
 		cli_say("hint: %s; or run in each process, by sh -c, zckpt %s --part "
-			"$((%s + 1))/%d ..., and when all have ended, once: zckpt commit DST",
+			"$((%s + 1))/%d ..., and after all have ended, once: zckpt commit DST",
 			seen ? "with srun, --mpi=pmix may help" : "build it with MPI=1", cmd->name,
 			variable, size);
-	cli_say("hint: if one process is meant, start it without the launcher, or as --part 1/1");
+	cli_say("hint: to run one process, start it without the launcher, or with --part 1/1");
 	return status;
 }
 
@@ -210,8 +210,8 @@ static int see_probe(const char *dst, const char *tail)
 
 	while (access(path, F_OK)) {
 		if (progress_clock() > until) {
-			cli_say("what rank 0 makes beside %s is not seen from here: the "
-				"destination must be one place on storage that all ranks share",
+			cli_say("this rank does not see what rank 0 creates beside %s: the "
+				"destination must be on storage that all ranks share",
 				out_name(dst));
 			return EXIT_TROUBLE;
 		}
@@ -373,9 +373,9 @@ static int put_in_place(const char *dst, uint64_t timeout, struct ckpt_err *err)
 	*err = e;
 	status = cli_fail(NULL, NULL, &e);
 	if (e.code == CKPT_E_INCOMPLETE || e.code == CKPT_E_NOTFOUND)
-		cli_say("hint: every rank has ended its part; what is missing here was written "
-			"where rank 0 does not see it, and %s must be on storage that all ranks "
-			"share", out_name(dst));
+		cli_say("hint: every rank finished its part, but rank 0 does not see all of "
+			"the output: %s must be on storage that all ranks "
+		"share", out_name(dst));
 	/* The source is damaged: what was made of it is of no use. */
 	if (e.code == CKPT_E_CORRUPT || e.code == CKPT_E_MISMATCH)
 		ckpt_discard(dst, NULL);

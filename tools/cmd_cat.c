@@ -110,7 +110,7 @@ static int dtype_of(enum ckpt_dtype *out)
 static void tell_bits(const struct ckpt_cat_info *info, const struct ckpt_cat_opts *opts)
 {
 	if (opts->form == CKPT_CAT_NPY && info->is_bits)
-		cli_say("note: numpy has no type for %s: these are its bits as %s%s",
+		cli_say("note: numpy has no type for %s: the file has its bits as %s%s",
 			ckpt_dtype_name(info->dtype), info->npy,
 			info->dtype == CKPT_BF16 ? "; --dtype fp32 converts" : "");
 }
@@ -158,7 +158,8 @@ static int run(struct args *args)
 		return cli_wrong(&cmd_cat, "cat needs a checkpoint and the name of a tensor");
 	opts.form = (enum ckpt_cat_form)want.to;
 	if (!args->output && opts.form != CKPT_CAT_TEXT && isatty(STDOUT_FILENO))
-		return cli_wrong(&cmd_cat, "a terminal shows no binary numbers; use --to text, "
+		return cli_wrong(&cmd_cat, "binary output is not for a terminal; use --to "
+			"text, "
 				 "-o FILE or a pipe");
 	status = dtype_of(&opts.dtype);
 	words_add(&source, args->rest.list[0]);

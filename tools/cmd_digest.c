@@ -116,7 +116,7 @@ static int list_read(struct list *list, const char *path)
 		status = EXIT_TROUBLE;
 	}
 	if (!status && !list->n) {
-		cli_say_error("%s holds no line of a digest; zckpt digest SRC > FILE writes some",
+		cli_say_error("%s holds no digest lines; zckpt digest SRC > FILE writes them",
 			      out_name(path));
 		status = EXIT_TROUBLE;
 	}

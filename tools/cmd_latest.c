@@ -432,7 +432,7 @@ static int run_set(struct args *args)
 	dir = without_slashes(args->rest.list[0]);
 	tag = without_slashes(args->rest.list[1]);
 	if (!*tag)
-		return cli_wrong(&cmd_set_latest, "the name of the step is empty");
+		return cli_wrong(&cmd_set_latest, "the step's name is empty");
 	if (strchr(tag, '/') && !(tag = tag_below(args, dir, tag, &dir)))
 		return cli_wrong(&cmd_set_latest, "%s is not in %s; give the folder of the step, "
 				 "and the step's name", out_name(args->rest.list[1]),

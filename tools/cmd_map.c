@@ -197,7 +197,7 @@ static int no_tensor(const struct map *map, const char *name)
 {
 	const char *near = cli_nearest_tensor(map->ck, name);
 
-	return cli_wrong(&cmd_map, "%s is no file or folder, and no tensor of %s%s%s",
+	return cli_wrong(&cmd_map, "%s is neither a file or folder nor a tensor of %s%s%s",
 			 out_name(name), out_name(map->info.path), near ? "; did you mean " : "",
 			 near ? out_name(near) : "");
 }

@@ -94,12 +94,14 @@ static int parse_words(const struct args *args, struct words *sources, const cha
 	if (!strcmp(*dst_out, "-") && args->json)
 		return cli_wrong(&cmd_pack, "--json and the pack cannot both go to stdout");
 	if (!strcmp(*dst_out, "-") && isatty(STDOUT_FILENO))
-		return cli_wrong(&cmd_pack, "a pack is not for a terminal: zckpt pack SRC - | ...");
+		return cli_wrong(&cmd_pack, "a pack is binary output and not for a "
+			"terminal: zckpt pack SRC - | ...");
 	if (want.level != OPT_UNSET && (want.level < 1 || want.level > 19))
 		return cli_wrong(&cmd_pack, "--level %" PRIu64 " is not between 1 and 19",
 				 want.level);
 	if (strcmp(*dst_out, "-") && cli_is_in_source(*dst_out, sources))
-		return cli_wrong(&cmd_pack, "%s: this is part of the source, and is not replaced",
+		return cli_wrong(&cmd_pack, "%s: this is part of the source and cannot be "
+			"replaced",
 				 out_name(*dst_out));
 	return 0;
 }

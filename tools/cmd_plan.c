@@ -185,7 +185,7 @@ static int no_such(const struct planning *p)
 		list = longer;
 	}
 	near = opt_nearest(p->source, names.list);
-	cli_say("%s is no file, no folder, no number of parameters (8B), and no known model%s%s",
+	cli_say("%s is not a file, folder, number of parameters (8B) or known model%s%s",
 		out_name(p->source), near ? "; did you mean " : "", near ? near : "");
 	return cli_wrong(&cmd_plan, "known models: %s", list);
 }

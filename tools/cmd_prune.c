@@ -119,7 +119,7 @@ static void say_none(const struct verb *verb)
 {
 	if (verb->answer == EXIT_NO)
 		cli_say(((const struct prune *)verb)->done.nsteps ?
-			"no step in %s is complete; nothing is removed" :
+			"%s has no complete step; nothing is removed" :
 			"there is no step in %s", out_name(verb->dst));
 }
 

@@ -143,7 +143,7 @@ static int wrong_spec(const struct reshard *r)
 		return cli_wrong(&cmd_reshard, "%s: a step has 1 to %d ranks", out_name(word),
 				 MAX_WORLD);
 	return cli_try(&cmd_reshard, cli_format("zckpt reshard --world %s%s", word, rest),
-		       "there is no folder %s; for a number of ranks type --world", word);
+		       "no folder %s; to give a number of ranks, use --world", word);
 }
 
 /* The number of ranks, from the first word or --world; '*first_out': where the sources begin. */
@@ -171,7 +171,7 @@ static int parse_world(struct reshard *r, size_t *first_out)
 	if (!is_given && !*first_out && !keeps_world())
 		return cli_try(&cmd_reshard, cli_format("zckpt reshard --world 4%s",
 							words_from(args, 0)),
-			       "to how many ranks? give --world M, or --stage to change only that");
+			       "give the number of ranks, --world M, or only a new --stage");
 	return 0;
 }
 
@@ -265,8 +265,8 @@ static int check_world(struct reshard *r)
 	if (!r->verb.args->quiet && info.tag[0] && !cli_args.step_said)
 		cli_say("step %s: %s", out_name(info.tag), info.why);
 	if (!r->opts.world && !info.world && want.to == CKPT_TO_DEEPSPEED)
-		return cli_wrong(&cmd_reshard, "%s: no number of ranks is recorded in it; give "
-				 "--world M", out_name(info.path));
+		return cli_wrong(&cmd_reshard, "%s does not record its number of ranks; "
+			"give --world M", out_name(info.path));
 	if (!r->opts.world && want.to == CKPT_TO_DEEPSPEED && !r->verb.args->quiet)
 		cli_say("keeping %" PRIu32 " rank%s; --world M changes the number", info.world,
 			out_plural(info.world));

@@ -65,14 +65,14 @@ static void print_result(const struct verb *verb)
 	if (tensors)
 		cli_say("without");
 	else
-		cli_say("there is nothing to be saved%s", want.moments ? "" :
+		cli_say("nothing to remove: the copy would be as large%s", want.moments ? "" :
 			"; --moments drops optimizer states");
 	print_part(s->moments_bytes, "optimizer states");
 	print_part(s->frozen_bytes, "second copies of frozen parameters");
 	print_part(s->views_bytes, "parts of storages that no tensor uses");
 	if (s->manifest)
-		cli_say("zckpt-manifest.json does not go along; zckpt verify --write-manifest "
-			"makes one");
+		cli_say("zckpt-manifest.json is not copied; zckpt verify --write-manifest "
+			"writes a new one");
 	if (args->dry_run && dst)
 		report_dry("", s->after_bytes, s->would_read_bytes, s->free_bytes);
 	else if (!args->dry_run)

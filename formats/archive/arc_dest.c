@@ -100,7 +100,7 @@ static int check_beside(const struct arc_dest *d, const struct arc_dest_file *f,
 	if (rc || same)
 		return rc;
 	return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-		       "this is where a file of the archive should go; move it away%s",
+		       "this is in the way of a file of the archive; move it away%s",
 		       S_ISREG(st.st_mode) ? ", or --force replaces it" : "");
 }
 
@@ -150,11 +150,11 @@ static int check_dst(const struct arc_dest *d, struct ckpt_err *err)
 		return rc;
 	if (kind != CK_FS_DIR)
 		return ck_fail(err, CKPT_E_EXISTS, d->want->dst, CKPT_NO_OFFSET,
-			       "something other than a folder is where the files should go");
+			       "the destination exists and is not a folder");
 	if (!d->step)
 		return ck_fail(err, CKPT_E_EXISTS, d->want->dst, CKPT_NO_OFFSET,
-			       "the destination exists, and the archive is not one folder to put "
-			       "beside others; give another path");
+			       "the destination exists, and the archive holds more than one "
+			       "folder; give another path");
 	return d->want->flags & CKPT_WRITE_DRY_RUN ?
 	       check_into((void *)(uintptr_t)d, err) : 0;
 }

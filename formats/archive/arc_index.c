@@ -317,7 +317,7 @@ static int take_head(struct reading *r, struct ck_cur *c, const struct ckpt_limi
 		return bad(r, c->off - HEAD, "it does not begin as one", err);
 	if (ck_le32(p + 8) != VERSION || ck_le32(p + 12))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, r->where, c->off - HEAD + 8,
-			       "a pack of version %u, flags 0x%x; this program knows version 1",
+			       "a pack of version %u, flags 0x%x; zckpt reads version 1",
 			       ck_le32(p + 8), ck_le32(p + 12));
 	ix->content = ck_le64(p + 16);
 	ix->nframes = ck_le64(p + 24);

@@ -88,8 +88,8 @@ static int compress(struct making *m, struct worker *w, const struct ck_pack_fra
 	back = ZSTD_decompressDCtx(w->again, w->check, f->content, w->p, n);
 	if (ZSTD_isError(back) || back != f->content || memcmp(w->check, w->content, back))
 		return ck_fail(err, CKPT_E_CORRUPT, "the pack to be", CKPT_NO_OFFSET,
-			       "a frame was compressed and did not become the same again; is this "
-			       "machine's memory in order?");
+			       "a compressed frame does not decompress to the same bytes; "
+			       "is this machine's memory faulty?");
 	return 0;
 }
 
@@ -173,7 +173,7 @@ static int make_worker(const struct making *m, struct worker *w, struct ckpt_err
 						m->want->level)) ||
 	    ZSTD_isError(ZSTD_CCtx_setParameter(w->ctx, ZSTD_c_checksumFlag, 1)))
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "zstd does not take level %d", m->want->level);
+			       "zstd has no level %d", m->want->level);
 	return 0;
 }
 
@@ -258,7 +258,7 @@ static int read_back(struct making *m, struct ckpt_err *err)
 	rc = ck_pack_open(src, m->want->limits, &pack, err);
 	if (!rc && !pack)
 		rc = ck_fail(err, CKPT_E_CORRUPT, m->want->dst, CKPT_NO_OFFSET,
-			     "what was written does not read back as a pack");
+			     "the written file does not read back as a pack");
 	if (!rc)
 		rc = ck_pack_walk(pack, &run, m->want->limits->zip_dir_bytes, NULL, NULL, err);
 	ck_pack_close(pack);
@@ -322,7 +322,7 @@ static int check_dst(const struct ck_pack_want *want, struct ckpt_err *err)
 	return ck_fail(err, CKPT_E_EXISTS, want->dst, CKPT_NO_OFFSET,
 		       kind == CK_FS_FILE ?
 		       "the destination exists; --force replaces it" :
-		       "something other than a file is where the pack should go");
+		       "the destination exists and is not a file");
 }
 
 /* Room for the most it can take is not asked for: most packs take less. */

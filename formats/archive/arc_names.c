@@ -98,7 +98,7 @@ static int check_sorted(const char *const *sorted, uint64_t n, const char *where
 
 		if (i && !strcmp(name, sorted[i - 1]))
 			return ck_fail(err, CKPT_E_UNSAFE, where, CKPT_NO_OFFSET,
-				       "the archive holds two files of one name, and is refused: "
+				       "refused: the archive holds two files of the same name: "
 				       "%.120s", name);
 		for (; slash; slash = strchr(slash + 1, '/'))
 			if (is_file(sorted, n, name, (size_t)(slash - name)))

@@ -307,7 +307,7 @@ static const char *kind_of(struct archive *a)
 static int fail_changed(const struct plain *pl, struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_MISMATCH, pl->want->path, CKPT_NO_OFFSET,
-		       "the archive says something else when it is read again: something writes "
+		       "the archive changed between two reads: another program is writing "
 		       "to it");
 }
 

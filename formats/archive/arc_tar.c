@@ -120,7 +120,7 @@ int ck_tar_header(const struct ck_tar_file *file, struct ck_buf *out, struct ckp
 		rc = m.rc;
 	else if (rc)
 		rc = ck_fail(err, CKPT_E_UNSUPPORTED, file->name, CKPT_NO_OFFSET,
-			     "the file cannot be named in a tar archive: %s",
+			     "a tar archive cannot hold this file name: %s",
 			     archive_error_string(a) ? archive_error_string(a) : "no memory");
 	archive_write_free(a);
 	return rc;

@@ -77,8 +77,8 @@ static int hash_files(struct walk *w, const struct ck_pack_frame *f, const uint8
 			return 0;
 		if (!ck_hash128_equal(ck_hasher_sum(w->hash), e->hash))
 			return ck_fail(err, CKPT_E_CORRUPT, e->name, CKPT_NO_OFFSET,
-				       "the file's bytes have another hash than the pack's index "
-				       "says");
+				       "the hash of the file's bytes differs from the one "
+				       "in the pack's index");
 		ck_hasher_reset(w->hash);
 	}
 	return 0;

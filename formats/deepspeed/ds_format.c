@@ -32,8 +32,8 @@ static const char *path_of_rank(struct ds_step *ds, const char *prefix, uint32_t
 static void miss(struct ds_step *ds, enum ck_finding_id id, const char *path, uint32_t here)
 {
 	if (!ck_ds_is_named(ds, path))
-		ck_findings_add(ds->f, id, path, "%s; %u of %u ranks have theirs (a save that was "
-				"cut short, or a partial copy?)",
+		ck_findings_add(ds->f, id, path, "%s; %u of %u ranks have this file (was "
+			"the save interrupted, or the copy partial?)",
 				ck_tree_find(&ds->at.tree, ck_fs_base(path)) ? "damaged" :
 									       "missing",
 				here, ds->world);
@@ -74,8 +74,8 @@ static void check_ranks(struct ds_step *ds)
 		check_models(ds);
 	if (ds->optim && (ds->stage == 3) != (ds->model_rank != NULL))
 		ck_findings_add(ds->f, CK_FINDING_STEP_MIXED, ds->at.where,
-				"the shards are of stage %d, the model files of %s (two saves "
-				"under one tag?)", ds->stage,
+				"the shards are of stage %d, the model files of %s (files "
+				"of two saves in one folder?)", ds->stage,
 				ds->model_rank ? "stage 3" : "another stage");
 	for (uint64_t i = 0; i < ds->nfiles; i++)
 		if (ds->file[i].id.rank >= ds->world)
@@ -184,8 +184,8 @@ static void judge_without_optim(struct ds_step *ds)
 			return;	/* they exist and are damaged, which is an error already */
 	if (ds->ngroups && !never_saved(ds)) {
 		ck_findings_add(ds->f, CK_FINDING_RANK_FILE_MISSING, ds->at.where,
-				"all *_optim_states.pt are missing; %u ranks wrote them (only a "
-				"part of the step copied?)", ds->world);
+				"all *_optim_states.pt are missing; %u ranks wrote them "
+				"(was only a part of the step copied?)", ds->world);
 		return;
 	}
 	if (!ck_ds_has_optimizer(ds))
@@ -252,8 +252,8 @@ static int build(struct ds_step *ds, struct ckpt_err *err)
 		rc = ck_ds_tell_ranks(ds, err);
 	if (!rc && ds->optim_whole && !ds->nstates)
 		ck_findings_add(ds->f, CK_FINDING_STATE_EMPTY, ds->at.where,
-				"no optimizer state besides the masters (saved before the first "
-				"step, or an optimizer that keeps none)");
+				"no optimizer state besides the masters (saved before the "
+				"first step, or the optimizer has none)");
 	return rc ? rc : fill_index(ds, err);
 }
 

@@ -228,8 +228,8 @@ static int check_wrapper(struct ds_step *ds, bool dynamic, struct ckpt_err *err)
 	for (uint64_t g = 0; ck_val_at(torch_groups(ds), g); g++)
 		if (ck_val_get(ck_val_at(torch_groups(ds), g), "use_muon"))
 			return ck_fail(err, CKPT_E_UNSUPPORTED, ds->at.where, CKPT_NO_OFFSET,
-				       "Muon keeps another momentum at stage 0 than with ZeRO, so "
-				       "it cannot be re-partitioned");
+				       "Muon's momentum at stage 0 differs from its "
+				       "momentum with ZeRO, so it cannot be re-partitioned");
 	return 0;
 }
 

@@ -137,8 +137,8 @@ static int check_twin(struct ds_step *ds, const struct ds_file *first, const str
 		rc = is_varied(ds, file, &varied, err);
 	if (!rc && varied)
 		ck_findings_add(ds->f, CK_FINDING_RANK_FILE_SWAPPED, file->path,
-				"it holds the same bytes as %s, and no two ranks have the same "
-				"part (was one of them copied over the other?)", first->name);
+				"it holds the same bytes as %s, but no two ranks have the "
+				"same part (was one copied over the other?)", first->name);
 	return rc;
 }
 
@@ -195,7 +195,7 @@ int ck_ds_tell_ranks(struct ds_step *ds, struct ckpt_err *err)
 	models = ds->nfrozen ? count_unnamed(ds, DS_MODEL_RANK) : 0;
 	if (!rc && (shards > 1 || models > 1))
 		ck_findings_add(ds->f, CK_FINDING_RANKS_UNNAMED, ds->at.where,
-				"%" PRIu64 " files of ranks do not say which rank wrote them, so "
-				"two that were exchanged would not be seen", shards + models);
+				"%" PRIu64 " files do not record the rank that wrote them, "
+				"so a swap of two files cannot be detected", shards + models);
 	return rc;
 }

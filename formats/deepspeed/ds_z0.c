@@ -77,7 +77,7 @@ static int make_places(struct z0 *z, struct z0_group *g, uint64_t n, struct ckpt
 	if (n > z->room)	/* one list may hang in many groups */
 		return ck_fail(err, CKPT_E_CORRUPT, z->ds->at.where, CKPT_NO_OFFSET,
 			       "NAMES_WRONG: the optimizer's groups list more parameters than the "
-			       "file has values, so some come twice");
+			       "file has values, so some are listed twice");
 	z->room -= n;
 	g->place = ck_arena_zalloc(&z->ds->arena, (n + 1) * sizeof(*g->place));
 	if (!g->place)

@@ -107,7 +107,8 @@ static bool check_state(struct ds_step *ds, const struct z12_group *z, uint32_t 
 		ck_findings_add(ds->f, CK_FINDING_NOT_IN_CHECKPOINT, ds->at.where,
 				"state %s of group %u is left out: it has %" PRIu64
 				" elements on a rank whose partition has %" PRIu64
-				", so it cannot be joined over the ranks", ds->state_name[k],
+				", so the parts of the ranks cannot be "
+				"joined", ds->state_name[k],
 				z->number, length, z->cut.part);
 		return false;
 	}

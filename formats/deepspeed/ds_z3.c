@@ -72,7 +72,8 @@ static bool check_state(struct ds_step *ds, uint32_t sub, uint32_t k, uint64_t w
 		ck_findings_add(ds->f, CK_FINDING_NOT_IN_CHECKPOINT, ds->at.where,
 				"state %s of sub-group %u is left out: it has %" PRIu64
 				" elements on a rank whose part has %" PRIu64
-				", so it cannot be joined over the ranks", ds->state_name[k], sub,
+				", so the parts of the ranks cannot be "
+				"joined", ds->state_name[k], sub,
 				length, want);
 		return false;
 	}

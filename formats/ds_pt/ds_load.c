@@ -52,7 +52,7 @@ static void check_prefix(struct ds_file *file)
 	if (id.kind == DS_OTHER || (id.kind == file->id.kind && id.rank == file->id.rank))
 		return;
 	ck_findings_add(&file->notes, CK_FINDING_RANK_FILE_SWAPPED, file->path,
-			"it was saved as %s.pt (were files renamed or copied over each other?)",
+			"it was saved as %s.pt (was a file renamed or copied over another?)",
 			prefix);
 }
 
@@ -276,7 +276,8 @@ static int check_model(struct ds_step *ds, struct ckpt_err *err)
 
 	if (!ck_val_pairs(ds->model, &item, &n))
 		return ck_fail(err, CKPT_E_FORMAT, ds->model_file->path, CKPT_NO_OFFSET,
-			       "this file holds no dictionary, so it is no DeepSpeed model file");
+			       "this file holds no dictionary, so it is not a DeepSpeed "
+			       "model file");
 	if (has_experts(experts))
 		return refuse_model(ds, "mixture of experts (num_experts is set)", err);
 	if (is_filled(ck_val_get(ds->model, "ds_autoep_layers")) ||
@@ -290,7 +291,7 @@ static int check_model(struct ds_step *ds, struct ckpt_err *err)
 		return refuse_model(ds, "pipeline parallel ('module' is None)", err);
 	if (!ck_val_pairs(ds->module, &item, &n))
 		return ck_fail(err, CKPT_E_FORMAT, ds->model_file->path, CKPT_NO_OFFSET,
-			       "'module' is absent or no dictionary of tensors");
+			       "'module' is missing or not a dictionary of tensors");
 	return 0;
 }
 
@@ -307,8 +308,8 @@ static int map_module(struct ds_step *ds, struct ckpt_err *err)
 
 		if (!name) {
 			ck_findings_add(ds->f, CK_FINDING_NAME_ODD, ds->model_file->path,
-					"entry %" PRIu64 " of 'module' has a key that is no plain "
-					"string; it is left out", i);
+					"entry %" PRIu64 " of 'module' has a key that is "
+					"not a plain string; it is left out", i);
 			continue;
 		}
 		rc = ck_map_add(&ds->in_module, name, strlen(name), i, NULL, err);
@@ -339,12 +340,12 @@ static int load_model(struct ds_step *ds, struct ckpt_err *err)
 
 	if (!plain && !ranked)
 		return ck_fail(err, CKPT_E_INCOMPLETE, ds->at.where, CKPT_NO_OFFSET,
-			       "MODEL_FILE_MISSING: no *_model_states.pt here; without one nothing "
-			       "says what the tensors are called");
+			       "MODEL_FILE_MISSING: no *_model_states.pt here; only such a "
+			       "file has the names of the tensors");
 	if (plain && ranked)
 		ck_findings_add(ds->f, CK_FINDING_STEP_MIXED, ds->at.where,
-				"model files of stage 3 and of another stage in one folder (two "
-				"saves under one tag?)");
+				"model files of stage 3 and of another stage in one folder "
+				"(files of two saves in one folder?)");
 	ds->model_file = plain ? plain : ranked;
 	rc = ck_ds_open_pt(ds, ds->model_file, &inner);
 	if (rc)
@@ -430,7 +431,7 @@ static int list_named(struct ds_step *ds, const struct ck_val *names, const stru
 		if (pairs && !ck_ds_shape_of(ds, item[2 * i + 1], &one->shape, &one->ndim,
 					  &one->numel)) {
 			ck_findings_add(ds->f, CK_FINDING_NAMES_WRONG, one->name,
-					"frozen_param_shapes gives no shape");
+					"frozen_param_shapes has no shape");
 			continue;
 		}
 		kept++;

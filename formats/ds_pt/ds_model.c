@@ -436,7 +436,7 @@ static int add_entry(struct names *nm, uint64_t i, struct ckpt_err *err)
 		return 0;
 	if (!t) {
 		ck_findings_add(nm->ds->f, CK_FINDING_TENSOR_OPAQUE, name,
-				"this entry of 'module' is no plain tensor; it is left out");
+				"this entry of 'module' is not a plain tensor; it is left out");
 		return 0;
 	}
 	if (ck_map_find(&nm->param, name, strlen(name), &v))
@@ -459,7 +459,7 @@ static void drop_alias(struct names *nm, uint64_t i)
 	t->role = CKPT_ROLE_UNTRAINED;
 	t->alias_of = 0;
 	ck_findings_add(nm->ds->f, CK_FINDING_NAMES_WRONG, t->name,
-			"it is said to be another name of %s, which is not stored either",
+			"it is recorded as another name of %s, which is not stored either",
 			nm->pending[i].kept);
 }
 
@@ -504,7 +504,8 @@ static int add_missing(struct names *nm, struct ckpt_err *err)
 			if (ck_index_find(ds->ix, name, &old))
 				continue;
 			ck_findings_add(ds->f, CK_FINDING_NOT_IN_CHECKPOINT, name,
-					"'module' lacks its weight; %s", ds->optim_whole ?
+					"'module' does not have its weight; "
+					"%s", ds->optim_whole ?
 					"its fp32 master is used" : "nothing else has it");
 			rc = add_param(nm, g << 32 | i, NULL, err);
 		}
@@ -520,7 +521,8 @@ static void tell_missing(struct ds_step *ds, const struct ds_named *d, uint64_t 
 	for (uint64_t i = 0; i < n; i++)
 		if (!ck_index_find(ds->ix, d[i].name, &old))
 			ck_findings_add(ds->f, CK_FINDING_NOT_IN_CHECKPOINT, d[i].name,
-					"%s lists it, 'module' has no tensor of this name", list);
+					"%s lists it, but 'module' has no tensor of this "
+					"name", list);
 }
 
 /* A frozen parameter or buffer that the optimizer has as well. */

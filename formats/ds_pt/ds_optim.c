@@ -204,8 +204,8 @@ static void leave_out(struct ds_step *ds, const char *name, const struct ck_tens
 		return;
 	ds->left_out = name;
 	ck_findings_add(&ds->optim_file->notes, CK_FINDING_NOT_IN_CHECKPOINT, ds->optim_file->path,
-			"state %.60s is left out: it is no contiguous tensor, so it cannot be "
-			"joined over the ranks", name);
+			"state %.60s is left out: it is not a contiguous tensor, so the parts "
+			"of the ranks cannot be joined", name);
 }
 
 /* The names of the first shard's states, in the order in which they come. */
@@ -264,7 +264,7 @@ static int take_state(struct ds_step *ds, struct ds_file *file, const struct ck_
 			part->state[k] = s;
 		else if (file != ds->optim_file)
 			ck_findings_add(&file->notes, CK_FINDING_RANKS_DISAGREE, file->path,
-					"there is a state %.60s, which %s lacks", name,
+					"this has a state %.60s, but %s does not", name,
 					ds->optim_file->name);
 	}
 	return rc;
@@ -321,7 +321,8 @@ static int take_parts(struct ds_step *ds, struct ds_file *file, const struct sta
 	for (uint64_t i = 0; !rc && i < n; i++) {
 		if (!ck_ds_slice_of(file->pt, item[i], &part[i].master))
 			return ck_fail(err, CKPT_E_CORRUPT, file->path, CKPT_NO_OFFSET,
-				       "fp32 partition %" PRIu64 " is no contiguous tensor", i);
+				       "fp32 partition %" PRIu64 " is not a contiguous "
+				       "tensor", i);
 		rc = take_state(ds, file, state_of(states, ds, i), &part[i], err);
 	}
 	if (!rc)

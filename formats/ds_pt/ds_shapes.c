@@ -42,11 +42,11 @@ static int read_group(struct ds_step *ds, const struct ck_val *dict, struct ds_g
 
 	if (!ck_val_pairs(dict, &item, &n))
 		return ck_fail(err, CKPT_E_CORRUPT, ds->at.where, CKPT_NO_OFFSET,
-			       "an entry of param_shapes is no dictionary");
+			       "an entry of param_shapes is not a dictionary");
 	if (n > *room)	/* one dictionary may hang in many places */
 		return ck_fail(err, CKPT_E_CORRUPT, ds->at.where, CKPT_NO_OFFSET,
 			       "NAMES_WRONG: param_shapes lists more parameters than the file has "
-			       "values, so names come twice");
+			       "values, so some names are listed twice");
 	*room -= n;
 	g->param = ck_arena_zalloc(&ds->arena, (n + 1) * sizeof(*g->param));
 	if (!g->param)

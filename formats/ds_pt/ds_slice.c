@@ -171,6 +171,7 @@ void ck_ds_length_wrong(struct ds_step *ds, const struct ds_file *file, const ch
 {
 	ck_findings_add(ds->f, CK_FINDING_LENGTH_WRONG, file->path,
 			"%s has %" PRIu64 " elements here; with %u ranks it should have %" PRIu64
-			" (is the shard of another run or world size?)", what, have, ds->world,
+			" (is this a shard of another run or world "
+			"size?)", what, have, ds->world,
 			want);
 }

@@ -149,11 +149,11 @@ static int choose_version(struct ck_step *step, const struct ck_reshard_want *wa
 		return 0;
 	if (sscanf(want->version, "%u.%u.%u%c", &v[0], &v[1], &v[2], &end) != 3)
 		return ck_fail(err, CKPT_E_USAGE, want->version, CKPT_NO_OFFSET,
-			       "this is no version of DeepSpeed, such as 0.16.9");
+			       "not a version of DeepSpeed; expected a number such as 0.16.9");
 	if (v[0] || v[1] < 9 || (v[1] == 9 && v[2] < 2) || v[1] > 19)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, want->version, CKPT_NO_OFFSET,
-			       "what this DeepSpeed has in its files is not known; 0.9.2 to 0.19.x "
-			       "can be written for");
+			       "the file format of this DeepSpeed is not known; supported "
+			       "are 0.9.2 to 0.19.x");
 	return 0;
 }
 
@@ -202,7 +202,7 @@ static int check_version(const struct ck_step *step, const struct tg_layout *t,
 		return 0;
 	return ck_fail(err, CKPT_E_UNSUPPORTED, step->at.where, CKPT_NO_OFFSET,
 		       "the model file does not say which DeepSpeed wrote it (ds_version); "
-		       "--ds-version names the one that is to load the result");
+		       "give the one that will load the result: --ds-version");
 }
 
 /* A group without trainable parameters exists at stage 3 only. */
@@ -211,8 +211,8 @@ static int check_groups(struct ck_step *step, const struct tg_layout *t, struct 
 	for (uint32_t g = 0; t->stage != 3 && g < t->ngroups; g++)
 		if (!t->group[g].nparams)
 			return ck_fail(err, CKPT_E_UNSUPPORTED, step->at.where, CKPT_NO_OFFSET,
-				       "param group %u is wholly frozen, which DeepSpeed runs "
-				       "at stage 3 only", g);
+				       "param group %u is wholly frozen, which DeepSpeed "
+				       "supports at stage 3 only", g);
 	return 0;
 }
 

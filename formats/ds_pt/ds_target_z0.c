@@ -129,13 +129,13 @@ int ck_ds_target_z0(const struct ck_step *step, const struct ck_index *ix,
 	if (ck_ds_z0_stays(step, want))
 		return 0;
 	if (ck_val_get(group, "use_muon"))
-		return refuse(step, "Muon keeps another momentum at stage 0 than with ZeRO, so it "
-			      "cannot be re-partitioned", err);
+		return refuse(step, "Muon's momentum at stage 0 differs from its momentum "
+			"with ZeRO, so it cannot be re-partitioned", err);
 	if (!ck_ds_trained_type(step, ix, &type))
-		return refuse(step, "its trained weights are of several types, and stage 0 is "
-			      "either fp32, fp16 or bf16", err);
+		return refuse(step, "its trained weights have several types, but stage 0 "
+			"has one: fp32, fp16 or bf16", err);
 	if (!has_wide_masters(step, ix))
-		return refuse(step, "its masters have 16 bits, and those of stage 0 have 32", err);
+		return refuse(step, "its masters have 16 bits, but stage 0 needs 32", err);
 	t->z0 = ck_ds_is_fused(group) ? TG_Z0_FLAT : TG_Z0_WHOLE;
 	if (type == CKPT_BF16)
 		return choose_bf16(step, t, err);

@@ -100,7 +100,7 @@ static int check_drops(const struct wr *w, struct ckpt_err *err)
 
 		if (!fits_state(w, *p, &some))
 			return ck_fail(err, CKPT_E_USAGE, w->ix->path, CKPT_NO_OFFSET,
-				       "%s fits no optimizer state of this step%s%s", *p,
+				       "%s matches no optimizer state of this step%s%s", *p,
 				       some ? ", which has ones such as " : "", some ? some : "");
 	}
 	return 0;
@@ -113,7 +113,7 @@ static int check_states(struct wr *w, struct ckpt_err *err)
 
 	if (step->left_out && !ck_wr_is_dropped(w, step->left_out) && !w->keeps_shards)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, step->at.where, CKPT_NO_OFFSET,
-			       "state %.60s is no contiguous tensor, so it cannot be "
+			       "state %.60s is not a contiguous tensor, so it cannot be "
 			       "re-partitioned; --drop-state %.60s leaves it out", step->left_out,
 			       step->left_out);
 	for (uint32_t i = 0; i < step->nunjoined; i++) {
@@ -134,20 +134,22 @@ void ck_wr_tell_own(struct wr *w)
 
 	if (shard->path && !w->keeps_shards)
 		ck_findings_add(w->step->f, CK_FINDING_NOT_CARRIED, shard->path,
-				"'%.60s' of the optimizer is not what rank 0's shard says; the "
+				"'%.60s' of the optimizer differs from rank 0's shard; the "
 				"result has rank 0's value", shard->key);
 	if (model->path && !w->by_rank)
 		ck_findings_add(w->step->f, CK_FINDING_NOT_CARRIED, model->path,
-				"'%.60s' is not what rank 0's model file says; the result has rank "
-				"0's value", model->key);
+				"'%.60s' differs from rank 0's model file; the result has "
+				"rank 0's value", model->key);
 	else if (model->path && w->t->world < w->step->world)
 		ck_findings_add(w->step->f, CK_FINDING_NOT_CARRIED, model->path,
-				"'%.60s' differs over ranks; the values of %u of %u ranks are "
+				"'%.60s' differs between ranks; the values of %u of %u "
+				"ranks are "
 				"dropped", model->key, w->step->world - w->t->world,
 				w->step->world);
 	else if (model->path && w->t->world > w->step->world)
 		ck_findings_add(w->step->f, CK_FINDING_NOT_CARRIED, model->path,
-				"'%.60s' differs over ranks; rank s gets the value of rank s mod "
+				"'%.60s' differs between ranks; rank s gets the value of "
+				"rank s mod "
 				"%u, so several ranks have the same", model->key, w->step->world);
 }
 

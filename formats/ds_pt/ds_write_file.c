@@ -229,7 +229,7 @@ struct ck_val *ck_wr_copy(struct wr *w, const struct ck_val *tensor, struct ckpt
 		return NULL;
 	if (!ck_ds_slice_of(file->pt, local, &s)) {
 		ck_fail(err, CKPT_E_UNSUPPORTED, file->path, CKPT_NO_OFFSET,
-			"a tensor of the optimizer is strided, and is not resharded");
+			"a tensor of the optimizer is strided; zckpt cannot reshard it");
 		return NULL;
 	}
 	if (copied(w, file, t, &s, &piece, err) ||

@@ -235,8 +235,8 @@ static struct ck_val *check_none(struct wr *w, struct ck_val *root, struct ckpt_
 		if (w->ix->tensor[i].role != CKPT_ROLE_FROZEN)
 			continue;
 		ck_fail(err, CKPT_E_UNSUPPORTED, w->ix->tensor[i].name, CKPT_NO_OFFSET,
-			"it is frozen, and the DeepSpeed that wrote this step (before 0.9.1) keeps "
-			"no frozen parameters at stage 3");
+			"it is frozen, and the DeepSpeed that wrote this step (before "
+			"0.9.1) saves no frozen parameters at stage 3");
 		return NULL;
 	}
 	return root;

@@ -65,7 +65,8 @@ int ck_wr_own(struct wr *w, const struct ck_step_file *file, const struct ck_pt_
 		return ck_fail_nomem(err, "a name", 0);
 	if (s->untyped && s->swapped)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, file->path, CKPT_NO_OFFSET,
-			       "big-endian storages without a type (%s) are not resharded", s->key);
+			       "big-endian storages without a type (%s) cannot be "
+			       "resharded", s->key);
 	rc = ck_plan_own(w->plan, w->step->in->limits.memory_bytes, &own, err);
 	if (!rc)
 		rc = own_source(w, own, file, &source, err);

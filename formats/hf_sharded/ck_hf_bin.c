@@ -69,8 +69,8 @@ static int add_pair(struct bin *b, const struct ck_val *key, const struct ck_val
 
 	if (!name || !t) {
 		ck_findings_add(b->f, CK_FINDING_TENSOR_OPAQUE, name ? name : b->file,
-				name ? "it is no dense tensor and is left out"
-				     : "a key that is no text is left out");
+				name ? "it is not a dense tensor and is left out"
+				     : "a key that is not text is left out");
 		return 0;
 	}
 	if (ck_st_name_fault(name, strlen(name)))

@@ -145,8 +145,8 @@ static int no_weights(const struct ck_input *in, struct ckpt_err *err)
 		if (ck_hf_is_shard_name(name, ".safetensors", NULL, NULL, NULL) ||
 		    ck_hf_is_shard_name(name, ".bin", NULL, NULL, NULL))
 			return ck_fail(err, CKPT_E_INCOMPLETE, in->path[0], CKPT_NO_OFFSET,
-				       "there are shards (%.120s) but no index beside them; "
-				       "without it missing shards cannot be detected",
+				       "shards (%.120s) without their index; a missing "
+				       "shard cannot be detected",
 				       name);
 	}
 	return ck_fail(err, CKPT_E_FORMAT, in->path[0], CKPT_NO_OFFSET,
@@ -163,8 +163,8 @@ static void note_states(const struct ck_input *in, const struct ck_tree_entry *f
 		if (!e->is_dir && ck_ends_with(e->name, ".safetensors") &&
 		    strncmp(e->name, "weight-", 7) && !ck_hf_kind_of(e->name))
 			ck_findings_add(f, CK_FINDING_FORMAT_NOTE, e->path,
-					"%s is read, this file of another state is not; give it by "
-					"itself", file->name);
+					"zckpt reads %s; to read this file of another "
+					"state, give it by itself", file->name);
 	}
 }
 
@@ -182,11 +182,12 @@ static void note_rivals(const struct ck_input *in, const struct ck_tree_entry *f
 			continue;
 		if (kind == CK_HF_ST && k == CK_HF_ST_INDEX)
 			ck_findings_add(f, CK_FINDING_FORMAT_NOTE, e->path,
-					"%s is read, as transformers does; this index beside it is "
-					"passed over (is one of them old?)", file->name);
+					"zckpt reads %s, as transformers does, and ignores "
+					"this index beside it (is one of them "
+					"old?)", file->name);
 		else
 			ck_findings_add(f, CK_FINDING_FILE_UNKNOWN, e->path,
-					"%s is read, this is passed over", file->name);
+					"zckpt reads %s and ignores this file", file->name);
 	}
 }
 
@@ -205,8 +206,8 @@ static int pick_best(const struct ck_input *in, const struct ck_tree_entry **fil
 			continue;
 		if (file)
 			return ck_fail(err, CKPT_E_MISMATCH, in->path[0], CKPT_NO_OFFSET,
-				       "%.120s and %.120s are equally good; give a folder "
-				       "with one of them", file->name, e->name);
+				       "%.120s and %.120s could both be the weights; give a "
+				       "folder with one of them", file->name, e->name);
 		file = e;
 	}
 	*file_out = file;

@@ -196,7 +196,7 @@ static int read_shard(struct folder *h, struct shard *s)
 	s->first = s->last = h->ix->ntensors;
 	if (!e) {
 		ck_findings_add(h->f, CK_FINDING_MODEL_FILE_MISSING, s->name,
-				"the index names it, the folder lacks it");
+				"the index names it, but the folder does not have it");
 		return 0;
 	}
 	h->err = &why;
@@ -238,8 +238,8 @@ static void check_strays(struct folder *h)
 		if (!e->is_dir && ck_hf_is_shard_name(e->name, ext, NULL, NULL, NULL) &&
 		    !ck_map_find(&h->by_name, e->name, strlen(e->name), NULL))
 			ck_findings_add(h->f, CK_FINDING_FORMAT_NOTE, e->path,
-					"this shard is named by no entry of the index (the rest of "
-					"an older save?); it is not read");
+					"no entry of the index names this shard (left over "
+					"from an older save?); it is ignored");
 	}
 }
 
@@ -267,13 +267,13 @@ static void check_entry(struct folder *h, const struct ck_json_tok *name,
 		return;		/* reported with the file */
 	if (!ck_index_find(h->ix, name->str, &tensor)) {
 		ck_findings_add(h->f, CK_FINDING_NAMES_WRONG, name->str,
-				"the index puts it into %s, which does not hold it", said->name);
+				"the index says that it is in %s, but it is not", said->name);
 		return;
 	}
 	real = holder(h, tensor);
 	if (real != said)
 		ck_findings_add(h->f, CK_FINDING_NAMES_WRONG, name->str,
-				"the index puts it into %s, but %s holds it", said->name,
+				"the index says that it is in %s, but it is in %s", said->name,
 				real ? real->name : "another file");
 }
 
@@ -294,8 +294,8 @@ static int check_map(struct folder *h)
 
 		if (!ck_map_find(&listed, name, strlen(name), NULL) && ++nextra <= 20)
 			ck_findings_add(h->f, CK_FINDING_FORMAT_NOTE, name,
-					"a shard holds it, the index does not list it; it is "
-					"kept");
+					"a shard holds it, but the index does not list it; "
+					"zckpt keeps it");
 	}
 	ck_map_release(&listed);
 	return rc < 0 ? rc : 0;

@@ -32,7 +32,7 @@ int ck_hf_split(const uint64_t *bytes, uint64_t n, uint64_t max_bytes, uint32_t 
 
 	if (!max_bytes)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "a shard of at most 0 bytes holds nothing");
+			       "a shard cannot have a limit of 0 bytes");
 	if (n >= UNASSIGNED)
 		return ck_fail(err, CKPT_E_LIMIT, NULL, CKPT_NO_OFFSET,
 			       "%" PRIu64 " tensors, at most %u go into a folder", n, UNASSIGNED);

@@ -175,14 +175,15 @@ static int find_file(struct ck_nat_reading *r, struct ck_nat_file *f, struct ckp
 	f->source = CK_NONE;
 	if (!e || e->is_dir || e->is_odd) {
 		ck_findings_add(r->f, CK_FINDING_RANK_FILE_MISSING, f->name,
-				"absent; the manifest lists it with %" PRIu64 " bytes (a copy that "
-				"was cut short?)", f->bytes);
+				"missing; the manifest lists it with %" PRIu64 " bytes (was "
+				"the copy interrupted?)", f->bytes);
 		return 0;
 	}
 	if (e->bytes != f->bytes) {
 		ck_findings_add(r->f, CK_FINDING_LENGTH_WRONG, f->name,
-				"it has %" PRIu64 " bytes, the manifest says %" PRIu64 " (a copy "
-				"that was cut short, or a file of another step?)", e->bytes,
+				"it has %" PRIu64 " bytes, the manifest says %" PRIu64 " "
+				"(was the copy interrupted, or is it a file of another "
+				"step?)", e->bytes,
 				f->bytes);
 		return 0;
 	}
@@ -505,7 +506,8 @@ static int open_parts(struct ck_nat_reading *r, struct ckpt_err *err)
 		name_missing(r, ranks);
 	if (!rc && !r->nparts)
 		rc = ck_fail(err, CKPT_E_INCOMPLETE, r->path, CKPT_NO_OFFSET,
-			     "no rank's manifest here is its own: were they renamed?");
+			     "every manifest here names another rank than its file name: "
+			     "were they renamed?");
 	return rc;
 }
 
@@ -523,8 +525,8 @@ int ck_nat_read(struct ck_nat *nat, const struct ck_tree *tree, const char *wher
 	nat->arena.limit = limits->memory_bytes;
 	if ((!e || e->is_dir) && !has_part(tree))
 		return ck_fail(err, CKPT_E_INCOMPLETE, where, CKPT_NO_OFFSET,
-			       "no " CK_NAT_MANIFEST " here, which a save puts there last: this "
-			       "one never ended");
+			       "no " CK_NAT_MANIFEST " here, which a save writes last: this "
+			       "save did not finish");
 	rc = e && !e->is_dir ? add_part(&r, e, err) : open_parts(&r, err);
 	if (!rc)
 		rc = take_all(&r, err);

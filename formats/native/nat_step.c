@@ -219,8 +219,8 @@ static int take_values(struct ds_step *ds, struct ckpt_err *err)
 	ds->bf16_optimizer = ds->ix->optimizer && !strcmp(ds->ix->optimizer, "BF16_Optimizer");
 	if (!ds->model_file || !ds->model_file->pt)
 		return ck_fail(err, CKPT_E_INCOMPLETE, ds->at.where, CKPT_NO_OFFSET,
-			       "MODEL_FILE_MISSING: rest.pt is absent; configuration, "
-			       "hyper-parameters and the names of the state dict are in it");
+			       "MODEL_FILE_MISSING: rest.pt is missing; it has the "
+			       "configuration, hyper-parameters and names of the state dict");
 	rc = take_groups(ds, err);
 	if (rc)
 		return rc;
@@ -231,7 +231,7 @@ static int take_values(struct ds_step *ds, struct ckpt_err *err)
 				      "param_groups");
 	if (!ck_val_pairs(ds->module, &item, &n) || !ck_val_pairs(ds->zero, &item, &n))
 		return ck_fail(err, CKPT_E_CORRUPT, ds->model_file->path, CKPT_NO_OFFSET,
-			       "'module' or 'optimizer' is absent or no dictionary");
+			       "'module' or 'optimizer' is missing or not a dictionary");
 	ds->frozen_listed = ck_val_pairs(ck_val_get(ds->model, "frozen_param_shapes"), &item, &n);
 	version = ck_val_str(ck_val_get(ds->model, "ds_version"));
 	if (version)

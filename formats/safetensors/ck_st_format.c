@@ -46,14 +46,14 @@ static void note_odd_name(const struct ck_st *st, const struct ck_st_tensor *t,
 
 	if (!t->name_len) {
 		ck_findings_add(findings, CK_FINDING_NAME_ODD, st->name,
-				"a tensor has the empty name");
+				"the name of a tensor is empty");
 		return;
 	}
 	while (*p)
 		if (is_deceptive(utf8_next(&p))) {
 			ck_findings_add(findings, CK_FINDING_NAME_ODD, t->name,
-					"the name holds characters that change how text around "
-					"it is shown");
+					"the name holds control characters that change how "
+					"a terminal shows text around it");
 			return;
 		}
 }
@@ -75,8 +75,8 @@ static void add_notes(const struct ck_st *st, struct ck_findings *findings)
 					notes[i].text);
 	if (st->notes & CK_ST_UNKNOWN_FIELD)
 		ck_findings_add(findings, CK_FINDING_FORMAT_NOTE, st->name,
-				"tensor \"%.120s\" (the first of them) has a field that the "
-				"format does not know; it is ignored", st->unknown_in);
+				"tensor \"%.120s\" (the first of them) has a field that is "
+				"not part of the format; it is ignored", st->unknown_in);
 }
 
 /* ----------------------------------------------------------------- metadata */
@@ -212,10 +212,10 @@ static void tell_changed(const struct ck_st *st, struct ck_findings *findings)
 {
 	if (st->notes & CK_ST_HEADER_CHANGED)
 		ck_findings_add(findings, CK_FINDING_HEADER_SUM_WRONG, st->name,
-				"its header (%" PRIu64 " bytes) is not the one that was written "
-				"with its sums: it is damaged, or another program rewrote the file "
-				"and kept the metadata (then --as-warning HEADER_SUM_WRONG takes "
-				"it without sums)", st->data);
+				"its header (%" PRIu64 " bytes) does not match its sums: it "
+				"is damaged, or another program rewrote the file and kept "
+				"the metadata (if so, --as-warning HEADER_SUM_WRONG ignores "
+				"the sums)", st->data);
 }
 
 /* ------------------------------------------------------------------- tensors */

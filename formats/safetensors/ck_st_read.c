@@ -80,8 +80,8 @@ static int read_length(struct ck_src *src, const struct ckpt_limits *limits, uin
 
 	if (size < 8)
 		return ck_fail(err, CKPT_E_TRUNCATED, file, size,
-			       "the file has %" PRIu64 " bytes, safetensors begins with 8 of "
-			       "length", size);
+			       "the file has %" PRIu64 " bytes, a safetensors file begins "
+			       "with an 8-byte length", size);
 	rc = ck_src_read(src, 0, head, 8, err);
 	if (rc)
 		return rc;
@@ -259,7 +259,7 @@ static int keep_text(struct header *h, uint64_t number, const char **out)
 
 	if (memchr(v->str, 0, v->str_len))
 		return ck_fail(h->err, CKPT_E_CORRUPT, h->file, 8 + v->off,
-			       "__metadata__: a text holds NUL");
+			       "__metadata__: a string holds a NUL byte");
 	*out = ck_arena_strndup(&h->st->arena, v->str, v->str_len);
 	return *out ? 0 : ck_fail_nomem(h->err, "metadata", v->str_len);
 }

@@ -71,7 +71,7 @@ int ck_st_writer_meta(struct ck_st_writer *w, const char *key, const char *value
 
 	if (!ck_utf8_valid(key, strlen(key), NULL) || !ck_utf8_valid(value, strlen(value), NULL))
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "metadata that is not UTF-8 cannot be written");
+			       "metadata must be UTF-8");
 	f.key = ck_arena_strdup(&w->arena, key);
 	f.value = ck_arena_strdup(&w->arena, value);
 	if (!f.key || !f.value)
@@ -101,7 +101,7 @@ static int check_name(const char *name, struct ckpt_err *err)
 			       "safetensors: the tensor name is not UTF-8");
 	if (!strcmp(name, "__metadata__"))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, name, CKPT_NO_OFFSET,
-			       "safetensors: no tensor can have this name");
+			       "safetensors: a tensor cannot have this name");
 	return 0;
 }
 
@@ -212,7 +212,7 @@ static int add_meta(struct ck_buf *buf, struct out_meta *m, const char *fill_key
 		return rc;
 	if (buf->len - before != strlen(f->value) + 2)
 		return ck_fail(err, CKPT_E_USAGE, fill_key, CKPT_NO_OFFSET,
-			       "a value that is filled in later must need no escapes");
+			       "a value that is filled in later must not need escapes");
 	*fill_out = before + 1;
 	return 0;
 }
@@ -291,7 +291,8 @@ int ck_st_writer_finish(struct ck_st_writer *w, uint32_t align, char **header_ou
 
 	if (align > MAX_ALIGN || (align & (align - 1)))
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "an alignment of %" PRIu32 " is no power of two up to %d", align,
+			       "an alignment of %" PRIu32 " is not a power of two up to "
+			       "%d", align,
 			       MAX_ALIGN);
 	rc = add_text(w, &buf, fill_key, &fill, err);
 	if (!rc)

@@ -133,7 +133,7 @@ static int too_long(struct auditing *a, struct ckpt_err *err)
 	struct ckpt_err why = { 0 };
 
 	ck_fail_limit(&why, a->path, CKPT_NO_OFFSET, "pickle_bytes", a->limits->pickle_bytes,
-		      "the file's pickles have more bytes");
+		      "the pickles of the file are larger");
 	return add_failure(a, &why, err);
 }
 

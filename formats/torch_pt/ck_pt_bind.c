@@ -95,7 +95,7 @@ static int sizes_read(struct ck_pt *pt, const struct ck_val *v, const char *what
 
 	if (!ck_val_seq(v, &item, &n))
 		return ck_fail(err, CKPT_E_CORRUPT, pt->where, CKPT_NO_OFFSET,
-			       "the %s of a tensor are no tuple", what);
+			       "the %s of a tensor are not a tuple", what);
 	if (n > pt->limits.tensor_dims)
 		return ck_fail_limit(err, pt->where, CKPT_NO_OFFSET, "tensor_dims",
 				     pt->limits.tensor_dims,
@@ -179,7 +179,7 @@ static int dtype_read(const struct ck_pt *pt, const struct ck_val *v, uint8_t *o
 	*out = (uint8_t)ck_dtype_by_torch_name(v->u.global.name);
 	if (!*out)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, pt->where, CKPT_NO_OFFSET,
-			       "torch.%.60s is no element type this program knows",
+			       "unknown element type torch.%.60s",
 			       v->u.global.name);
 	return 0;
 }

@@ -115,7 +115,7 @@ int ck_pt_tensor_bytes(const struct ck_pt *pt, const struct ck_tensor_ref *t, ui
 
 	if (!es || t->conj || t->neg)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, pt->where, CKPT_NO_OFFSET,
-			       "the elements of a tensor of type %s%s are not given",
+			       "zckpt cannot read the elements of a tensor of type %s%s",
 			       ckpt_dtype_name((enum ckpt_dtype)t->dtype),
 			       es ? ", lazily conjugated or negated," : "");
 	*out = NULL;

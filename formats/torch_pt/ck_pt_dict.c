@@ -26,8 +26,8 @@ static int pair_up(struct dict *d, const struct ck_item *item, struct ck_tensor_
 		return 0;
 	if (!t->ndim || t->shape[t->ndim - 1] % 2)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, item->name, CKPT_NO_OFFSET,
-			       "torch keeps 4-bit floats in pairs, and the last dimension of this "
-			       "tensor is odd");
+			       "torch stores 4-bit floats in pairs, but the last dimension "
+			       "of this tensor is odd");
 	shape = ck_arena_alloc(&d->arena, t->ndim * sizeof(*shape));
 	if (!shape)
 		return ck_fail_nomem(err, "a shape", t->ndim);

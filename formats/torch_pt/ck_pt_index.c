@@ -271,7 +271,7 @@ static int tensor_add(struct indexer *w, const struct ck_tensor_ref *t, struct c
 		return rc < 0 ? rc : 0;
 	if (w->odd && w->findings)
 		ck_findings_add(w->findings, CK_FINDING_NAME_ODD, w->ix->tensor[tensor].name,
-				"the name has characters that were escaped");
+				"the name has characters that zckpt shows escaped");
 	if (alias) {
 		w->ix->tensor[tensor].alias_of = same;
 		return 0;

@@ -100,8 +100,8 @@ static int not_torch(const struct ck_pt *pt, const struct window *w, struct ckpt
 {
 	if (w->n > 262 && !memcmp(w->p + 257, "ustar", 5))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, pt->where, 0,
-			       "a tar file, perhaps of torch 0.1.9 or older: load it with such a "
-			       "torch and save it again");
+			       "a tar file, perhaps of torch 0.1.9 or older: load it with "
+			       "that version of torch and save it again");
 	if (w->n >= 8 && !memcmp(w->p, "PYTORCH1", 8))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, pt->where, 0,
 			       "a preview format of torch 1.0, which torch refuses too");
@@ -176,10 +176,10 @@ static int storage_place(struct ck_pt *pt, const struct ck_val *key, uint64_t *o
 
 	if (!ck_val_str(key))
 		return ck_fail(err, CKPT_E_CORRUPT, pt->where, *off,
-			       "a storage key that is no string");
+			       "a storage key that is not a string");
 	if (!ck_map_find(&pt->by_key, key->u.str.p, key->u.str.len, &found))
 		return ck_fail(err, CKPT_E_CORRUPT, pt->where, *off,
-			       "storage '%.80s' is in the list, but no tensor says what it holds",
+			       "storage '%.80s' is in the list, but no tensor uses it",
 			       key->u.str.p);
 	s = &pt->storage[found];
 	if (s->seen || s->root != CK_NONE)
@@ -237,7 +237,7 @@ static int data_place(struct window *w, struct ck_findings *findings, struct ckp
 		return rc;
 	if (!ck_val_seq(doc.root, &key, &n))
 		rc = ck_fail(err, CKPT_E_CORRUPT, w->pt->where, w->off,
-			     "the list of storages is no list");
+			     "the list of storages is not a list");
 	off = w->off;
 	for (uint64_t i = 0; !rc && i < n; i++)
 		rc = storage_place(w->pt, key[i], &off, err);

@@ -47,7 +47,8 @@ static int prefix_find(struct ck_pt *pt, struct ckpt_err *err)
 	if (!slash || slash == e->name)
 		return ck_fail(
 			err, CKPT_E_CORRUPT, ck_src_name(pt->src), CKPT_NO_OFFSET,
-			"not a torch archive: '%.80s' is not in a folder (a .npz or other zip?)",
+			"not a torch archive: '%.80s' is not in a folder (is it a .npz or "
+			"another zip?)",
 			e->name);
 	pt->prefix = ck_strndup(e->name, (size_t)(slash - e->name));
 	pt->where = ck_asprintf("%s!%.*s/data.pkl", ck_src_name(pt->src),
@@ -125,7 +126,7 @@ static int byteorder_read(struct ck_pt *pt, struct ckpt_err *err)
 		pt->swapped = true;
 	else if (n != 6 || memcmp(text, "little", 6))
 		rc = ck_fail(err, CKPT_E_CORRUPT, pt->where, CKPT_NO_OFFSET,
-			     "the byteorder record says neither 'little' nor 'big'");
+			     "the byteorder record is neither 'little' nor 'big'");
 	ck_free(text);
 	return rc;
 }
@@ -184,8 +185,8 @@ static int sum_check(const struct ck_pt *pt, struct ck_findings *findings, struc
 	if (digits_of(text + 20, &said) && said && said != sum)
 		ck_findings_add(findings, CK_FINDING_CRC_SUM_WRONG, ck_src_name(pt->src),
 				"torch's sum of the records' CRC-32s is %" PRIu64 ", the records' "
-				"are summed to %" PRIu64 ": a record was changed or exchanged "
-				"after saving, and its CRC-32 with it", said, sum);
+				"are summed to %" PRIu64 ": a record and its CRC-32 were "
+				"changed after saving", said, sum);
 	ck_free(text);
 	return 0;
 }
@@ -328,7 +329,8 @@ static int row_check(const struct ck_pt *pt, struct ckpt_err *err)
 
 	if (!rc && n)
 		rc = ck_fail(err, CKPT_E_UNSUPPORTED, ck_src_name(pt->src), CKPT_NO_OFFSET,
-			     "a data file of torch.distributed.checkpoint, which is not read yet: "
+			     "a data file of torch.distributed.checkpoint, which zckpt "
+			     "cannot read yet: "
 			     "%" PRIu64 " archives of torch.save, one after the other; 'python -m "
 			     "torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER "
 			     "model.pt' writes its folder as one file", n);

@@ -244,8 +244,8 @@ static int put_tensor(void *arg, const struct ck_val *v, struct ck_pkl_out *out)
 	if (!t)
 		return ck_fail(ck_pkl_out_err(out), CKPT_E_UNSUPPORTED, s->want->name,
 			       CKPT_NO_OFFSET,
-			       "a storage that is no part of a plain tensor (a sparse or quantized "
-			       "one?) cannot be written");
+			       "zckpt cannot write a storage that belongs to no plain "
+			       "tensor (a sparse or quantized one?)");
 	rc = check_tensor(s, t, ck_pkl_out_err(out));
 	if (rc)
 		return rc;

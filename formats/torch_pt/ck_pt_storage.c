@@ -83,7 +83,8 @@ static int class_read(const struct ck_pt *pt, const struct ck_val *cls, struct c
 			pid->dtype = (uint8_t)storage_classes[i].dtype;
 	if (!pid->dtype)
 		return ck_fail(err, CKPT_E_CORRUPT, pt->where, CKPT_NO_OFFSET,
-			       "%.100s.%.100s is no storage class of torch", cls->u.global.module,
+			       "%.100s.%.100s is not a storage class of "
+			       "torch", cls->u.global.module,
 			       cls->u.global.name);
 	return 0;
 }
@@ -180,7 +181,8 @@ static int find_bytes(struct ck_pt *pt, struct ck_pt_storage *s, struct ckpt_err
 	e = ck_pt_record_find(pt, record);
 	if (!e)
 		return ck_fail(err, CKPT_E_CORRUPT, pt->where, CKPT_NO_OFFSET,
-			       "the pickle names storage '%s', which the archive lacks",
+			       "the pickle uses storage '%s', which is missing from the "
+			       "archive",
 			       s->key);
 	rc = ck_pt_bytes(pt, s->dtype, s->numel, &bytes, err);
 	if (rc)
@@ -279,7 +281,7 @@ int ck_pt_storage_get(struct ck_pt *pt, const struct ck_val *persid, uint32_t *o
 		if ((s->numel || pid.numel) &&
 		    (s->dtype != pid.dtype || s->untyped != pid.untyped || s->numel != pid.numel))
 			return ck_fail(err, CKPT_E_CORRUPT, pt->where, CKPT_NO_OFFSET,
-				       "storage '%s' is mentioned as %" PRIu64
+				       "storage '%s' is used both as %" PRIu64
 				       " x %s and as %" PRIu64 " x %s",
 				       pid.key, s->numel, ckpt_dtype_name(s->dtype), pid.numel,
 				       ckpt_dtype_name(pid.dtype));

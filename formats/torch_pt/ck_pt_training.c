@@ -201,7 +201,7 @@ static int take_stated(const struct ck_pt *pt, const char *subtree, struct ck_pt
 		return 0;
 	list_keys(pt->doc.root, keys, sizeof(keys));
 	return ck_fail(err, CKPT_E_USAGE, ck_src_name(pt->src), CKPT_NO_OFFSET,
-		       "there is no entry '%.100s' in it (entries: %s)", subtree,
+		       "it has no entry '%.100s' (entries: %s)", subtree,
 		       keys[0] ? keys : "none");
 }
 
@@ -302,8 +302,8 @@ static void report_empty_model(const struct ck_pt *pt, const char *key, struct c
 
 	list_keys(pt->doc.root, keys, sizeof(keys));
 	ck_findings_add(f, CK_FINDING_PLACEHOLDERS_ONLY, ck_src_name(pt->src),
-			"the model, the entry '%s' of this training file, holds no tensors, and "
-			"the states of the optimizer are no weights: there is nothing to convert "
+			"the model, the entry '%s' of this training file, holds no tensors, "
+			"and optimizer states are not weights: there is nothing to convert "
 			"(--subtree KEY takes another entry; entries: %s)", key, keys);
 }
 

@@ -27,7 +27,7 @@ static int take_stage(struct uni *u, struct ckpt_err *err)
 	if ((ds->stage == 3) != (ds->model_rank != NULL))
 		ck_findings_add(ds->f, CK_FINDING_STEP_MIXED, ds->at.where,
 				"zero/optimizer_state.pt is of stage %d, the model files of %s "
-				"(two conversions into one folder?)", ds->stage,
+				"(files of two conversions in one folder?)", ds->stage,
 				ds->model_rank ? "stage 3" : "another stage");
 	if (ck_val_get(ck_val_get(ds->model, "universal_checkpoint_info"), "ds_autoep_layers"))
 		return ck_fail(err, CKPT_E_LAYOUT, ds->at.where, CKPT_NO_OFFSET,
@@ -41,13 +41,15 @@ static void check_model_files(struct ds_step *ds)
 	for (uint32_t r = 0; ds->model_rank && r < ds->world; r++)
 		if (!ds->model_rank[r].file && !ck_ds_is_rank_named(ds, DS_MODEL_RANK, r))
 			ck_findings_add(ds->f, CK_FINDING_MODEL_FILE_MISSING, ds->at.where,
-					"zero_pp_rank_%u_mp_rank_00_model_states.pt is absent or "
-					"damaged; %u ranks wrote the step", r, ds->world);
+					"zero_pp_rank_%u_mp_rank_00_model_states.pt is "
+					"missing or damaged; %u ranks wrote the "
+					"step", r, ds->world);
 	for (uint64_t i = 0; i < ds->nfiles; i++)
 		if (ds->file[i].id.kind == DS_OPTIM)
 			ck_findings_add(ds->f, CK_FINDING_RANK_FILE_EXTRA, ds->file[i].path,
-					"a shard in a universal checkpoint, which keeps its states "
-					"in 'zero' (a conversion into the step's own folder?)");
+					"a shard in a universal checkpoint, which has its "
+					"states in 'zero' (was it converted into the step's "
+					"own folder?)");
 }
 
 /* ---- what each parameter has ---- */
@@ -70,8 +72,9 @@ static void check_param(struct uni *u, const struct uni_param *p, const struct u
 	for (uint32_t i = 0; i < other->nfiles; i++)
 		if (!ck_uni_file(p, other->file[i].state))
 			ck_findings_add(u->ds.f, CK_FINDING_STATE_FILE_MISSING, p->p->name,
-					"zero/%s/%s.pt is absent; %s of the same param group has "
-					"one (a copy that was cut short?)", p->p->name,
+					"zero/%s/%s.pt is missing; %s of the same param "
+					"group has "
+					"one (was the copy interrupted?)", p->p->name,
 					other->file[i].state, other->p->name);
 	if (mine && step && mine->has_step && step->has_step && mine->step != step->step)
 		ck_findings_add(u->ds.f, CK_FINDING_STEP_MIXED, p->p->name,
@@ -100,8 +103,8 @@ static void check_group(struct uni *u, uint32_t g)
 
 		if (!ck_uni_file(p, "fp32"))
 			ck_findings_add(u->ds.f, CK_FINDING_STATE_FILE_MISSING, p->p->name,
-					"zero/%s/fp32.pt is absent, and nothing else has its "
-					"master (a copy that was cut short?)", p->p->name);
+					"zero/%s/fp32.pt is missing, and no other file has "
+					"its master (was the copy interrupted?)", p->p->name);
 		if (p != best && p->nfiles)
 			check_param(u, p, best);
 	}
@@ -117,8 +120,8 @@ static void check_states(struct uni *u)
 		check_group(u, g);
 	if (!any)
 		ck_findings_add(u->ds.f, CK_FINDING_STATE_EMPTY, u->ds.at.where,
-				"no optimizer state besides the masters (saved before the first "
-				"step, or an optimizer that keeps none)");
+				"no optimizer state besides the masters (saved before the "
+				"first step, or the optimizer has none)");
 }
 
 /* ---- into the index ---- */
@@ -160,7 +163,7 @@ static int index_file(struct uni *u, struct uni_file *f, struct ckpt_err *err)
 		return 0;
 	if (!strcmp(f->state, "weight") || !strcmp(f->state, "master")) {
 		ck_findings_add(u->ds.f, CK_FINDING_NOT_IN_CHECKPOINT, f->file.path,
-				"state %s is left out: its name means something else here",
+				"state %s is left out: its name has another meaning here",
 				f->state);
 		return 0;
 	}
@@ -288,8 +291,8 @@ static int begin(struct uni *u, struct ckpt_err *err)
 		rc = ck_ds_load(ds, err);
 	if (!rc && !ds->ngroups)
 		rc = ck_fail(err, CKPT_E_LAYOUT, ds->at.where, CKPT_NO_OFFSET,
-			     "LAYOUT_UNSUPPORTED: the model file has no param_shapes, so nothing "
-			     "says which parameters the optimizer has");
+			     "LAYOUT_UNSUPPORTED: the model file has no param_shapes, which "
+			     "lists the optimizer's parameters");
 	if (!rc)
 		rc = ck_uni_load(u, err);
 	if (!rc)

@@ -163,8 +163,8 @@ static int look_at_other(struct uni *u, const char *name, struct ckpt_err *err)
 		others |= strcmp(tree.entry[i].name, "fp32.pt") != 0;
 	if (!rc && (others || !ck_map_find(&u->ds.in_module, name, strlen(name), NULL)))
 		ck_findings_add(u->ds.f, CK_FINDING_NAMES_WRONG, name,
-				"'zero' has a folder of this name, the model file has no such "
-				"parameter in its optimizer (folders of two models?)");
+				"'zero' has a folder of this name, but the optimizer has no "
+				"such parameter (folders of two models?)");
 	ck_tree_release(&tree);
 	return rc;
 }
@@ -299,7 +299,7 @@ static int load_one(void *arg, uint64_t job, uint32_t worker, struct ckpt_err *e
 		rc = take_state(f, err);
 	if (!rc && !strcmp(f->state, "step") && !f->has_step)
 		rc = ck_fail(err, CKPT_E_CORRUPT, f->file.path, CKPT_NO_OFFSET,
-			     "no number and no tensor of one element");
+			     "neither a number nor a tensor of one element");
 	if (f->of->leads && !strcmp(f->state, "step"))
 		ck_ds_keep_pt(&u->ds, &f->file);
 	else
@@ -354,8 +354,8 @@ static int load_optimizer(struct uni *u, struct ckpt_err *err)
 			rc = ck_ds_note_damage(&u->optim, rc, err);
 	} else if (!rc) {
 		ck_findings_add(ds->f, CK_FINDING_STATE_FILE_MISSING, u->optim.path,
-				"absent: hyper-parameters, groups and loss scale are in it (a copy "
-				"that was cut short?)");
+				"absent: hyper-parameters, groups and loss scale are in it "
+				"(was the copy interrupted?)");
 	}
 	ck_tree_release(&tree);
 	return rc;

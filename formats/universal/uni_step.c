@@ -161,8 +161,8 @@ int ck_uni_read_step(const struct ck_input *in, const struct ck_index *ix, struc
 	(void)ix;
 	if (!u->optim_root)
 		return ck_fail(err, CKPT_E_INCOMPLETE, u->optim.path, CKPT_NO_OFFSET,
-			       "STATE_FILE_MISSING: without this file nothing says what the "
-			       "optimizer's groups are");
+			       "STATE_FILE_MISSING: only this file lists the optimizer's "
+			       "groups");
 	u->ds.optim_file = &u->optim;
 	rc = ck_ds_fill(&u->ds, &ck_format_universal, out, err);
 	out->complete = complete;

@@ -34,8 +34,8 @@ static int check_name(const char *name, struct ckpt_err *err)
 	if (ok)
 		return 0;
 	return ck_fail(err, CKPT_E_UNSUPPORTED, name, CKPT_NO_OFFSET,
-		       "a universal checkpoint has a folder of each parameter's name, and this "
-		       "name is no path within it");
+		       "a universal checkpoint has one folder for each parameter, and this "
+		       "name cannot be a folder's");
 }
 
 static int check_state_name(const char *name, struct ckpt_err *err)
@@ -43,8 +43,8 @@ static int check_state_name(const char *name, struct ckpt_err *err)
 	if (is_part(name, strlen(name)) && !strchr(name, '/') && strcmp(name, "fp32"))
 		return 0;
 	return ck_fail(err, CKPT_E_UNSUPPORTED, name, CKPT_NO_OFFSET,
-		       "a universal checkpoint has a file of each state's name, and this state "
-		       "cannot have one");
+		       "a universal checkpoint has one file for each state, and the name of "
+		       "this state cannot be a file's");
 }
 
 /* ---- what the loader will not take ---- */
@@ -140,7 +140,8 @@ static void tell_states(struct wr *w)
 	if (!keeps(w, entry, "exp_avg") || !keeps(w, entry, "exp_avg_sq"))
 		ck_findings_add(w->step->f, CK_FINDING_LOADER_DROPS, w->step->at.where,
 				"at stage 3 DeepSpeed's universal loader needs exp_avg and "
-				"exp_avg_sq, which this optimizer (or this step) has not");
+				"exp_avg_sq, which this optimizer (or this step) does not "
+				"have");
 }
 
 /* And of one param group. */
@@ -183,8 +184,9 @@ static void tell_drops(struct wr *w)
 		tell_states(w);
 	} else if (w->t->round_robin && !w->t->aligned) {
 		ck_findings_add(w->step->f, CK_FINDING_LOADER_DROPS, "round_robin_gradients",
-				"with it on, DeepSpeed loads universal checkpoints into the wrong "
-				"places; these are the right values, so resume with it off");
+				"with this option, DeepSpeed loads universal checkpoints "
+				"into the wrong places; the values here are right, so "
+				"resume without it");
 	}
 }
 
@@ -199,8 +201,9 @@ static int check_version(const struct wr *w, struct ckpt_err *err)
 	if (known)
 		return 0;
 	return ck_fail(err, CKPT_E_UNSUPPORTED, w->step->at.where, CKPT_NO_OFFSET,
-		       "DeepSpeed 0.%" PRIu32 ".%" PRIu32 " loads no universal checkpoint of this "
-		       "kind (stages 1 and 2 since 0.14.1, stage 3 since 0.14.5); --ds-version "
+		       "DeepSpeed 0.%" PRIu32 ".%" PRIu32 " cannot load a universal "
+		       "checkpoint of this kind (stages 1 and 2 since 0.14.1, stage 3 since "
+		       "0.14.5); --ds-version "
 		       "names another one", w->t->version[1], w->t->version[2]);
 }
 

@@ -10,7 +10,7 @@
 static int nothing(const char *what, struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-		       "no %s or no place for the answer is given", what);
+		       "no %s is given, or the result pointer is NULL", what);
 }
 
 /* ---- models ---- */

@@ -96,7 +96,7 @@ int ckpt_latest_get(const char *dir, const struct ckpt_limits *limits, struct ck
 	struct ckpt_limits l;
 	char *path = NULL;
 	int rc = out ? take_dir(dir, limits, &path, &l, err) :
-		 ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "no place for the answer");
+		 ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "the result pointer is NULL");
 
 	if (!rc)
 		rc = ck_latest_get(&ck_all_formats, path, &l, out, err);
@@ -120,7 +120,7 @@ int ckpt_steps_list(const char *dir, const struct ckpt_run_opts *run,
 	struct ckpt_run_opts given, full;
 	char *path = NULL;
 	int rc = out ? take_dir(dir, limits, &path, &l, err) :
-		 ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "no place for the answer");
+		 ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "the result pointer is NULL");
 
 	if (!rc)
 		rc = ck_opts_take(&given, sizeof(given), run, "run options", err);
@@ -152,7 +152,7 @@ int ckpt_prune(const char *dir, const struct ckpt_prune_opts *opts, struct ckpt_
 
 	if (!n || !out)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "no folder or no place for the answer is given");
+			       "no folder is given, or the result pointer is NULL");
 	rc = ck_opts_take(&o, sizeof(o), opts, "options of pruning", err);
 	if (!rc)
 		rc = ck_opts_take(&run, sizeof(run), o.run, "run options", err);

@@ -34,7 +34,7 @@ int ckpt_load_checks_new(const struct ckpt *ck, struct ckpt_load_checks **out,
 {
 	if (!ck || !out)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "no checkpoint or no place for its checks is given");
+			       "no checkpoint is given, or the pointer to its checks is NULL");
 	return ck_load_checks_new(ck, out, err);
 }
 

@@ -57,7 +57,7 @@ int ckpt_dst_kind(const char *dst, enum ckpt_dst_kind *kind_out, struct ckpt_err
 {
 	if (!dst || !kind_out)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "no destination or no place for its kind is given");
+			       "no destination is given, or the pointer to its kind is NULL");
 	return ck_dst_kind(dst, kind_out, err);
 }
 
@@ -147,8 +147,9 @@ int ckpt_settle(const char *dst, enum ckpt_sync sync, int *settled_out, struct c
 
 	if (!dst || !settled_out || (unsigned)sync > CKPT_SYNC_NONE)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "no destination or no place for the answer is given, or sync is not "
-			       "a value of enum ckpt_sync");
+			       "no destination is given, the result pointer is NULL, or "
+			       "sync is "
+			       "not a value of enum ckpt_sync");
 	rc = ck_settle(ck_all_formats.folder, dst, sync, &settled, err);
 	if (!rc)
 		*settled_out = settled;
@@ -173,7 +174,8 @@ int ckpt_audit(const char *const *paths, size_t npaths, const struct ckpt_limits
 		if (!paths || !npaths || !paths[i] || !paths[i][0])
 			rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "no path is given");
 	if (!rc && !out)
-		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "no place for the list");
+		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "the pointer to the "
+			"list is NULL");
 	return rc ? rc : ck_audit(&ck_all_formats, paths, npaths, &whole, out, err);
 }
 
@@ -189,7 +191,7 @@ int ckpt_sizes_get(struct ckpt *ck, struct ckpt_sizes *out, struct ckpt_err *err
 {
 	if (!ck || !out)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "no checkpoint or no place for its sizes");
+			       "no checkpoint is given, or the pointer to its sizes is NULL");
 	return ck_sizes(ck, out, err);
 }
 
@@ -222,7 +224,7 @@ int ckpt_digest(struct ckpt *ck, const struct ckpt_digest_opts *opts, struct ckp
 
 	if (!ck || !out)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "no checkpoint or no place for the digests is given");
+			       "no checkpoint is given, or the pointer to the digests is NULL");
 	rc = ck_opts_take(&o, sizeof(o), opts, "options of digests", err);
 	if (!rc)
 		rc = take_shared(&shared, &o.run, &o.select, err);
@@ -292,7 +294,7 @@ int ckpt_diff(struct ckpt *a, struct ckpt *b, const struct ckpt_diff_opts *opts,
 
 	if (!a || !b || !out)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "two checkpoints and a place for the result are needed");
+			       "two checkpoints and a result pointer are needed");
 	rc = ck_opts_take(&o, sizeof(o), opts, "options of comparing", err);
 	if (!rc)
 		rc = take_shared(&shared, &o.run, &o.select, err);

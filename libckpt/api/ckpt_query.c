@@ -123,12 +123,13 @@ static int fail_no_state(const struct ckpt *ck, const struct ck_tensor *t, const
 
 	if (t->role == CKPT_ROLE_ALIAS)
 		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
-			       "it is a second name of %.200s, which has the states",
+			       "it is a second name of %.200s; ask for the states of that "
+			       "tensor",
 			       ck->ix.tensor[t->alias_of].name);
 	for (uint32_t i = 0; i < t->nstates && !rc; i++, s = ck->ix.state[s].next)
 		rc = ck_buf_addf(&buf, NULL, "%s%s", i ? ", " : "", ck->ix.state[s].name);
 	rc = ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
-		     "it has no state %.80s, but %s", name, buf.len ? buf.p : "none at all");
+		     "it has no state %.80s; it has %s", name, buf.len ? buf.p : "none at all");
 	ck_buf_release(&buf);
 	return rc;
 }

@@ -11,7 +11,7 @@ int ckpt_values_open(const struct ckpt *ck, uint32_t rank, unsigned flags,
 
 	if (!ck || !values_out)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "no checkpoint or no place for its values is given");
+			       "no checkpoint is given, or the pointer to its values is NULL");
 	if (flags & ~CKPT_LOAD_DESPITE_FINDINGS)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "flags 0x%x are not known to this version",
@@ -32,7 +32,7 @@ int ckpt_value_get(struct ckpt_values *values, const char *path, struct ckpt_val
 {
 	if (!values || !out)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "no values or no place for one is given");
+			       "no values are given, or the result pointer is NULL");
 	return ck_value_get(values, path ? path : "", out, err);
 }
 
@@ -41,7 +41,7 @@ int ckpt_value_step(struct ckpt_values *values, const char *path, uint64_t item,
 {
 	if (!values || !step_out)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "no values or no place for a step is given");
+			       "no values are given, or the pointer to the step is NULL");
 	return ck_value_step(values, path ? path : "", item, step_out, err);
 }
 

@@ -14,7 +14,7 @@ int ckpt_verify(struct ckpt *ck, const struct ckpt_verify_opts *opts, struct ckp
 
 	if (!ck || !out)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "no checkpoint or no place for the answer is given");
+			       "no checkpoint is given, or the result pointer is NULL");
 	rc = ck_opts_take(&o, sizeof(o), opts, "options of verifying", err);
 	if (!rc)
 		rc = ck_opts_take(&run, sizeof(run), o.run, "run options", err);

@@ -97,7 +97,7 @@ int ck_commit_init(struct ck_commit *c, const char *dst, bool is_dir, struct ckp
 	rc = n ? take_dst(c, dst, n, err) : 0;
 	if (!rc && (!n || !strcmp(c->dst, "/")))
 		rc = ck_fail(err, CKPT_E_USAGE, dst, CKPT_NO_OFFSET,
-			     "this cannot be a destination");
+			     "this path cannot be a destination");
 	if (!rc) {
 		c->parent = ck_fs_parent(c->dst);
 		c->partial = ck_asprintf("%s.zckpt-partial", c->dst);
@@ -190,7 +190,7 @@ int ck_commit_wait(const struct ck_commit *c, const struct ck_record_head *like,
 		}
 		if (ck_clock_ms() >= until)
 			return ck_fail(err, CKPT_E_INCOMPLETE, c->partial, CKPT_NO_OFFSET,
-				       "part %u of %u has not ended (waited %u ms); start it "
+				       "part %u of %u is not finished (waited %u ms); start it "
 				       "again with the same command", part + 1, like->nparts,
 				       timeout_ms);
 		nanosleep(&nap, NULL);
@@ -481,11 +481,11 @@ static int wait_for_first(struct ck_commit *c, const char *dst, int64_t until,
 		/* parts are started first: without any there is nothing to wait for */
 		if (rc == -CKPT_E_NOTFOUND && nothing_begun(c))
 			return ck_fail(err, CKPT_E_NOTFOUND, c->partial, CKPT_NO_OFFSET,
-				       "no run was begun for this destination, or it has ended: "
-				       "there are no parts to commit (--part I/N starts one)");
+				       "no unfinished parts at this destination: the run is "
+				       "finished, or never started (--part I/N starts a part)");
 		if (ck_clock_ms() >= until)
 			return ck_fail(err, CKPT_E_INCOMPLETE, c->partial, CKPT_NO_OFFSET,
-				       "part 1 has not ended (%s); start it with the same "
+				       "part 1 is not finished (%s); start it with the same "
 				       "command", rc == -CKPT_E_NOTFOUND ? "it was not begun" :
 				       rc ? inner.msg : "it was interrupted");
 		ck_commit_release(c);
@@ -530,8 +530,8 @@ int ck_stage_finish(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
 		rc = ck_commit_tidy(&c, &seen, sync, is_ours, &placed, err);
 	if (!rc && !placed && (seen.head.flags & CK_RECORD_SESSION))
 		rc = ck_fail(err, CKPT_E_INCOMPLETE, c.partial, CKPT_NO_OFFSET,
-			     "a save that its trainer did not finish; only the trainer could: "
-			     "--discard drops it");
+			     "a save that its trainer did not finish; only the trainer can "
+			     "finish it; --discard deletes it");
 	left = until - ck_clock_ms();
 	if (!rc && !placed)
 		rc = ck_commit_wait(&c, &seen.head, left > 0 ? (uint32_t)left : 0, err);

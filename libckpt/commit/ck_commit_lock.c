@@ -104,7 +104,7 @@ int ck_commit_drop_all(const struct ck_commit *c, ck_commit_may_go *may_go, void
 	rc = ck_fs_each(c->partial, check_idle, NULL, err);
 	if (!rc && may_go && !may_go(c, arg))
 		rc = ck_fail(err, CKPT_E_BUSY, c->partial, CKPT_NO_OFFSET,
-			     "a part was begun here meanwhile");
+			     "another process started a part here at the same time");
 	if (!rc)
 		rc = ck_fs_remove_tree(c->partial, err);
 	ck_commit_unlock(lock);

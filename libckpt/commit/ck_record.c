@@ -107,11 +107,11 @@ static int head_unpack(const uint8_t p[HEAD_BYTES], struct ck_record_head *h, co
 		       struct ckpt_err *err)
 {
 	if (memcmp(p, "ZCKPTREC", 8) || ck_le64(p + 120) != ck_hash64(p, 120))
-		return ck_fail(err, CKPT_E_CORRUPT, path, 0, "this is no record of a run");
+		return ck_fail(err, CKPT_E_CORRUPT, path, 0, "this is not a record of a run");
 	if (ck_le32(p + 8) != VERSION)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, path, 8,
-			       "the record is of version %u, this program knows version %u; "
-			       "--restart drops it", ck_le32(p + 8), VERSION);
+			       "the record is of version %u, zckpt reads version %u; "
+			       "--restart deletes it", ck_le32(p + 8), VERSION);
 	h->flags = ck_le32(p + 12);
 	h->part = ck_le32(p + 16);
 	h->nparts = ck_le32(p + 20);
@@ -125,7 +125,7 @@ static int head_unpack(const uint8_t p[HEAD_BYTES], struct ck_record_head *h, co
 	if (!h->nparts || h->nparts > MAX_PARTS || h->part >= h->nparts ||
 	    (h->flags & ~(CK_RECORD_DIR | CK_RECORD_FORCE | CK_RECORD_INTO | CK_RECORD_SESSION)))
 		return ck_fail(err, CKPT_E_CORRUPT, path, 12,
-			       "part %u of %u with flags %u is no part of a run", h->part,
+			       "part %u of %u with flags %u is not a part of a run", h->part,
 			       h->nparts, h->flags);
 	return 0;
 }
@@ -321,7 +321,7 @@ static int lock_record(struct ck_record *rec, struct ckpt_err *err)
 		return ck_fail_sys(err, errno, "stat", rec->path);
 	if (gone || ours.st_ino != now.st_ino || ours.st_dev != now.st_dev)
 		return ck_fail(err, CKPT_E_BUSY, rec->path, CKPT_NO_OFFSET,
-			       "another run has just ended here; start this one again");
+			       "another run has just finished here; start this one again");
 	return 0;
 }
 
@@ -371,7 +371,7 @@ static int adopt(struct ck_record *rec, const struct ck_record_head *head,
 			*err = inner;
 	} else if (!same_run(&old.head, head)) {
 		rc = ck_fail(err, CKPT_E_EXISTS, rec->path, CKPT_NO_OFFSET,
-			     "a run with %s was begun here and not finished; %s drops it",
+			     "a run with %s is unfinished here; %s deletes its output",
 			     ck_hash128_equal(old.head.fingerprint, head->fingerprint) ?
 			     "other options" : "another source",
 			     head->nparts > 1 ? "zckpt commit --discard" : "--restart");

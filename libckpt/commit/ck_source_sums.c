@@ -99,8 +99,8 @@ static int fail_part(const struct joined *j, uint64_t number, struct ckpt_err *e
 {
 	return ck_fail(err, CKPT_E_INCOMPLETE, j->c->partial, CKPT_NO_OFFSET,
 		       "the records do not say what all parts saw of number %" PRIu64 " of the "
-		       "source (parts of several versions of this program?); zckpt commit "
-		       "--discard drops them, then all parts are started again", number);
+		       "source (parts of several versions of zckpt?); run zckpt commit "
+		       "--discard, then start all parts again", number);
 }
 
 static int join_crc(const struct joined *j, const struct group *g, const struct ck_record_sum *want,
@@ -187,8 +187,8 @@ static int check_group(const struct joined *j, const struct group *g, struct ckp
 		return rc;
 	return ck_fail(err, code == CKPT_E_CORRUPT ? CKPT_E_CORRUPT : CKPT_E_MISMATCH,
 		       string[CK_RECORD_WHERE], CKPT_NO_OFFSET,
-		       "%s: %s; nothing was put into place (zckpt commit --discard drops what the "
-		       "parts wrote)", string[CK_RECORD_ID], string[CK_RECORD_CLAUSE]);
+		       "%s: %s; the destination is unchanged (zckpt commit --discard "
+		       "deletes the parts)", string[CK_RECORD_ID], string[CK_RECORD_CLAUSE]);
 }
 
 int ck_source_sums_check(const struct ck_commit *c, uint32_t nparts, struct ckpt_err *err)

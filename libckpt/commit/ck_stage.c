@@ -49,9 +49,9 @@ static int check_into(struct ck_stage *stage, struct ckpt_err *err)
 		return ck_fail_sys(err, errno, "stat", stage->paths.parent);
 	if (dst.st_dev != parent.st_dev)
 		return ck_fail(err, CKPT_E_USAGE, o->dst, CKPT_NO_OFFSET,
-			       "the destination is on another file system than the folder above "
-			       "it, where the result grows before it is renamed; give a folder "
-			       "that is not the top of a file system");
+			       "the destination is a mount point: the result is written "
+			       "beside it and then renamed, so give a folder within the "
+			       "file system");
 	if (ck_sys.access(o->dst, W_OK | X_OK))
 		return ck_fail_sys(err, errno, "write into the folder", o->dst);
 	stage->paths.step = ck_hash64(o->step, strlen(o->step));
@@ -74,7 +74,7 @@ static int check_dst(struct ck_stage *stage, struct ckpt_err *err)
 	}
 	if (kind == CK_FS_OTHER || (kind == CK_FS_DIR) != o->is_dir)
 		return ck_fail(err, CKPT_E_EXISTS, o->dst, CKPT_NO_OFFSET,
-			       "%s is where the result (%s) should go; move it away, or "
+			       "%s is in the place of the result (%s); move it away, or "
 			       "give another path",
 			       kind == CK_FS_DIR ? "a folder" :
 			       kind == CK_FS_FILE ? "a file" : "a link, pipe or device",
@@ -83,7 +83,8 @@ static int check_dst(struct ck_stage *stage, struct ckpt_err *err)
 		return check_into(stage, err);
 	if (stage->paths.is_dots)
 		return ck_fail(err, CKPT_E_USAGE, o->dst, CKPT_NO_OFFSET,
-			       "the whole folder is replaced: give it by name, from outside");
+			       "this replaces the whole folder: give its name from outside "
+			       "of it");
 	if (!o->force && !empty)
 		return ck_fail(err, CKPT_E_EXISTS, o->dst, CKPT_NO_OFFSET,
 			       "the destination exists; --force replaces it");
@@ -200,19 +201,19 @@ static int compare_part(const struct ck_stage *stage, const struct ck_record_hea
 	if (head->nparts != stage->opts.nparts ||
 	    !ck_hash128_equal(head->plan, stage->opts.plan))
 		return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-			       "part %u of %u of another run was begun here and not finished; "
-			       "zckpt commit --discard drops it", head->part + 1, head->nparts);
+			       "part %u of %u of another run is unfinished here; zckpt "
+			       "commit --discard deletes it", head->part + 1, head->nparts);
 	if (!is_of_source(stage, head))
 		return ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
-			       "part %u of %u was made of another source, or of this one before it "
-			       "was written to (copies on several machines need equal mtimes: "
-			       "cp -p, rsync -a); zckpt commit --discard drops it, then all parts "
-			       "are started again", head->part + 1, head->nparts);
+			       "part %u of %u was made from another source, or from this "
+			       "one before it changed (copies on several machines need "
+			       "equal mtimes: cp -p, rsync -a); run zckpt commit --discard, "
+			       "then start all parts again", head->part + 1, head->nparts);
 	if (!ck_record_same_files(head, &ours))
 		return ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
-			       "part %u of %u was made of these files before they were written to "
-			       "(inodes are equal, ctimes are not); zckpt commit --discard drops "
-			       "it, then all parts are started again",
+			       "part %u of %u was made from these files before they changed "
+			       "(equal inodes, other ctimes); run zckpt commit --discard, "
+			       "then start all parts again",
 			       head->part + 1, head->nparts);
 	return 0;
 }

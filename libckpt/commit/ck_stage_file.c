@@ -22,7 +22,7 @@ int ck_stage_make_dir(const char *path, bool *made_out, struct ckpt_err *err)
 		return ck_fail_sys(err, errno, "stat", path);
 	if (!S_ISDIR(st.st_mode))
 		return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-			       "something other than a folder is where partial output should go");
+			       "the path for partial output exists and is not a folder");
 	return 0;
 }
 
@@ -197,7 +197,7 @@ static int read_all(const struct stage_file *f, uint64_t off, char *p, size_t n,
 			return ck_fail_sys(err, errno, "read", f->path);
 		if (!k)
 			return ck_fail(err, CKPT_E_TRUNCATED, f->path, off,
-				       "%zu bytes wanted, the file ended", n);
+				       "expected %zu bytes, but the file ended", n);
 		p += k;
 		off += (uint64_t)k;
 		n -= (size_t)k;

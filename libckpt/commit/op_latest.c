@@ -33,7 +33,7 @@ static int check_step(const char *dir, const char *tag, struct ckpt_err *err)
 	rc = ck_fs_kind(path, &kind, err);
 	if (!rc && kind != CK_FS_DIR)
 		rc = ck_fail(err, CKPT_E_NOTFOUND, path, CKPT_NO_OFFSET,
-			     "there is no folder of that name");
+			     "no folder of that name exists");
 	ck_free(path);
 	return rc;
 }

@@ -177,7 +177,7 @@ static int with_json(struct expecting *x, const char *path, struct ckpt_err *err
 						  UINT64_MAX;
 	if (map == UINT64_MAX || doc.tok[map].type != CK_JSON_OBJECT) {
 		rc = ck_fail(err, CKPT_E_FORMAT, path, CKPT_NO_OFFSET,
-			     "this JSON has no weight_map, so it is no index of a model");
+			     "this JSON has no weight_map, so it is not the index of a model");
 		goto out;
 	}
 	at = map + 1;

@@ -37,8 +37,8 @@ int ck_dst_kind(const char *dst, enum ckpt_dst_kind *kind_out, struct ckpt_err *
 			       "the destination is an empty path");
 	if (ck_ends_with(dst, ".ckpt"))
 		return ck_fail(err, CKPT_E_USAGE, dst, CKPT_NO_OFFSET,
-			       "a .ckpt is a trainer's own file; give a path ending in .pt for a "
-			       "state dict, in .safetensors, or a folder");
+			       "only a trainer writes a .ckpt; give a path that ends in .pt "
+			       "(a state dict) or .safetensors, or a folder");
 	if (!strcmp(dst, "-"))
 		kind = CKPT_DST_STREAM;
 	else if (ck_ends_with(dst, ".safetensors"))
@@ -65,7 +65,8 @@ static int check_parts(const struct ck_cv *cv, struct ckpt_err *err)
 			       "of a tensor", o->nparts);
 	if (digest && cv->to == CKPT_DST_STREAM)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "digests are in the header, which a stream sends first");
+			       "a stream cannot have digests: they are in the header, which "
+			       "it sends first");
 	if (o->nparts > 1 && cv->to == CKPT_DST_STREAM)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "a stream cannot be written in parts");

@@ -92,8 +92,8 @@ static int choose_weight(struct ck_cv *cv, const struct ck_pick *pick, struct ck
 	*item = (struct ck_item){ .name = pick->name, .tensor = pick->tensor, .state = any };
 	if (asked == CKPT_KEEP && weight == CK_NONE)
 		return ck_fail(err, CKPT_E_USAGE, pick->stored, CKPT_NO_OFFSET,
-			       "no weight of this tensor was saved, so it cannot be kept; the "
-			       "master can be converted");
+			       "no weight of this tensor was saved, so --dtype keep has "
+			       "nothing to write; any other type converts the master");
 	item->dtype = ix->state[any].dtype;
 	if (asked == CKPT_KEEP || !is_floating(ix, any))
 		return 0;

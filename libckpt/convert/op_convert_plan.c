@@ -203,8 +203,8 @@ static int find_aux(struct ck_cv *cv, struct ckpt_err *err)
 		rc = ck_fs_kind(cv->opts->aux_dir, &kind, err);
 		if (!rc && kind != CK_FS_DIR)
 			rc = ck_fail(err, CKPT_E_NOTFOUND, cv->opts->aux_dir, CKPT_NO_OFFSET,
-				     "there is no folder with configuration and tokenizer files "
-				     "here");
+				     "no such folder; expected one with configuration and "
+				     "tokenizer files");
 		if (rc || cv->to != CKPT_DST_FOLDER)
 			return rc;
 		return copy_from(cv, cv->opts->aux_dir, NULL, err);

@@ -40,9 +40,9 @@ static int count_blocks(struct zt *z, struct ckpt_err *err)
 	for (uint64_t i = 0; i < n; i++)
 		if (!z->block[i])
 			return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-				       "ztrain's memory follows from what each layer has, and that "
-				       "is not known of a number of parameters: name a config.json "
-				       "or a published model");
+				       "ztrain's memory depends on the layers, which a "
+				       "number of parameters does not give: use a "
+				       "config.json or a published model");
 	return 0;
 }
 

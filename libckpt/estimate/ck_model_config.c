@@ -87,7 +87,7 @@ static int number(const struct reading *r, const char *key, uint64_t otherwise, 
 			       "%s is missing", key);
 	if (tok != UINT64_MAX && !ck_json_u64(r->doc, tok, &n))
 		return ck_fail(r->err, CKPT_E_MISMATCH, r->path, r->doc->tok[tok].off,
-			       "%s is no plain number", key);
+			       "%s is not a plain number", key);
 	if (!n || n > most)
 		return ck_fail(r->err, CKPT_E_LIMIT, r->path, CKPT_NO_OFFSET,
 			       "%s is %" PRIu64 "; 1 to %" PRIu64 " are possible", key, n, most);

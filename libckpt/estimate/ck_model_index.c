@@ -82,6 +82,6 @@ int ck_model_index(const struct ck_index *ix, struct ckpt_model *m, struct ckpt_
 	}
 	if (!rc && !m->n)
 		rc = ck_fail(err, CKPT_E_MISMATCH, NULL, CKPT_NO_OFFSET,
-			     "there are no parameters in it");
+			     "it has no parameters");
 	return rc;
 }

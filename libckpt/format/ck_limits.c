@@ -60,5 +60,5 @@ int ckpt_limits_set(struct ckpt_limits *limits, const char *name, uint64_t value
 		put(limits, name, value);
 		return 0;
 	}
-	return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "%.100s is no limit", name);
+	return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "%.100s is not a limit", name);
 }

@@ -52,8 +52,8 @@ static int check_kinds(struct ck_input *in, struct ckpt_err *err)
 				       "this is a pipe, a device or a broken link");
 		if (kind == CK_FS_FILE && in->npaths > 1)
 			return ck_fail(err, CKPT_E_USAGE, in->path[i], CKPT_NO_OFFSET,
-				       "several paths must all be folders, which are laid over "
-				       "each other; this is a file");
+				       "several paths are read as one folder, so all must "
+				       "be folders; this is a file");
 		in->is_dir = kind == CK_FS_DIR;
 	}
 	return 0;
@@ -151,7 +151,7 @@ static int fail_folder(const struct ck_input *in, struct ckpt_err *err)
 		return ck_fail(err, CKPT_E_FORMAT, in->path[0], CKPT_NO_OFFSET,
 			       "the folder is empty");
 	return ck_fail(err, CKPT_E_FORMAT, in->path[0], CKPT_NO_OFFSET,
-		       "no checkpoint is recognised among %" PRIu64 " files and %" PRIu64
+		       "no checkpoint recognised among %" PRIu64 " files and %" PRIu64
 		       " folders (the first is %s); give a step, the folder above it, a folder "
 		       "of safetensors, or one file", nfiles, t->n - nfiles, t->entry[0].name);
 }
@@ -165,7 +165,7 @@ static int fail_format(const struct ck_input *in, struct ckpt_err *err)
 	if (!is_all(in, is_text) && !is_all(in, is_zero))
 		rc = ck_foreign_file(in, err);
 	return rc ? rc : ck_fail(err, CKPT_E_FORMAT, in->path[0], CKPT_NO_OFFSET,
-		       "no format recognises it: this is %s", what_file(in));
+		       "not a format that zckpt reads: this is %s", what_file(in));
 }
 
 /* --------------------------------------------------------------------- opening */

@@ -43,7 +43,8 @@ static int read_all(struct ck_src *src, uint64_t off, uint8_t *buf, size_t n,
 			return ck_fail_sys(err, errno, "read", src->name);
 		if (k == 0)
 			return ck_fail(err, CKPT_E_TRUNCATED, src->name, off + got,
-				       "%zu bytes wanted, the file ended (did it shrink?)",
+				       "expected %zu bytes, but the file ended (did it "
+				       "shrink?)",
 				       n - got);
 		got += (size_t)k;
 	}

@@ -34,7 +34,7 @@
 #define MOST_TURNS 30
 
 /* Likely cause and what to do: the end of every sentence. */
-#define WHY "a trainer or a copy is writing to it; start again when that has ended"
+#define WHY "a trainer or a copy is writing to it; start again when that is finished"
 
 /* How far the times of a file system can be relied on. */
 enum disk { UNKNOWN, LOCAL, SHARP, REMOTE };
@@ -116,7 +116,8 @@ int ck_stamp_compare(const char *path, const struct ck_stamp *was, const struct 
 
 	if (was->dev != now->dev || was->ino != now->ino)
 		return ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
-			       "another file was put here while this one was in use (inode %" PRIu64
+			       "another file replaced this one while it was in use (inode "
+			       "%" PRIu64
 			       ", now %" PRIu64 "): " WHY, (uint64_t)was->ino, (uint64_t)now->ino);
 	if (was->bytes != now->bytes)
 		return ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
@@ -142,8 +143,8 @@ static int compare_all(const char *path, const struct looked_at *f, const struct
 		return rc;
 	return ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
 		       "the file's state changed while it was read (ctime %s, now %s UTC; size and "
-		       "mtime did not): its mode or owner was changed, or a writer put the mtime "
-		       "back; start again when that has ended",
+		       "mtime did not): its mode or owner was changed, or a writer reset "
+		       "the mtime; start again when that is finished",
 		       time_text(was->ctime_ns, a), time_text(now->ctime_ns, b));
 }
 

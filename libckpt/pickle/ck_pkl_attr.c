@@ -125,7 +125,7 @@ int ck_pkl_refuse_attr(struct ck_pkl_vm *vm, const struct ck_val *v, const char 
 		return 0;
 	ck_pkl_attr_name(v->u.obj->fn, v->u.obj->args, &module, name, sizeof(name));
 	return ck_pkl_fail(vm, CKPT_E_UNSAFE,
-			   "the pickle %s %.100s.%.100s, which it fetched with getattr: somebody "
-			   "may have put code into this file; nothing was executed",
+			   "the pickle %s %.100s.%.100s, which it fetched with getattr: the "
+			   "file may contain malicious code; nothing was executed",
 			   how, module, name);
 }

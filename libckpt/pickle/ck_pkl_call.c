@@ -142,8 +142,8 @@ static int refuse(struct ck_pkl_vm *vm, const struct ck_val *v, const char *how)
 	if (vm->flags & CK_PKL_AUDIT)
 		return 0;
 	return ck_pkl_fail(vm, CKPT_E_UNSAFE,
-			   "the pickle %s %.120s.%.120s, which no checkpoint needs: somebody may "
-			   "have put code into this file; nothing was executed",
+			   "the pickle %s %.120s.%.120s, which no checkpoint needs: the "
+			   "file may contain malicious code; nothing was executed",
 			   how, name->module, name->name);
 }
 
@@ -238,11 +238,13 @@ static int call(struct ck_pkl_vm *vm, struct ck_val *fn, struct ck_val *args,
 
 	/* A persistent id may stand for a class: ("module", class, ...) of old files. */
 	if (fn->kind != CK_VAL_GLOBAL && fn->kind != CK_VAL_PERSID && !ck_pkl_is_attr(fn))
-		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a call of something that is no name");
+		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a call of something that is not a "
+			"name");
 	if (args->kind != CK_VAL_TUPLE)
-		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a call with arguments that are no tuple");
+		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a call with arguments that are not "
+			"a tuple");
 	if (kwargs && kwargs->kind != CK_VAL_DICT)
-		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "keyword arguments that are no dict");
+		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "keyword arguments that are not a dict");
 	if (how == CK_HOW_REDUCE && ck_pkl_attr_name(fn, args, &module, name, sizeof(name)))
 		return attribute(vm, fn, args, module, name, out);
 	if (fn->kind == CK_VAL_GLOBAL)
@@ -355,7 +357,8 @@ int ck_pkl_build(struct ck_pkl_vm *vm)
 	int rc = ck_pkl_need(vm, 2, &top);
 
 	if (!rc && top[0]->kind != CK_VAL_OBJECT)
-		rc = ck_pkl_fail(vm, CKPT_E_CORRUPT, "BUILD on something that is no object");
+		rc = ck_pkl_fail(vm, CKPT_E_CORRUPT, "BUILD on something that is not an "
+			"object");
 	if (!rc)
 		rc = ck_pkl_refuse_attr(vm, top[0], "changes");
 	if (!rc)

@@ -248,8 +248,8 @@ static int check_name(struct ck_pkl_out *out, const char *module, const char *na
 {
 	if (ck_pkl_class_of(module, name) == CK_PKL_REFUSED)
 		return ck_fail(out->err, CKPT_E_UNSAFE, NULL, CKPT_NO_OFFSET,
-			       "%.120s.%.120s is not written into a pickle: no checkpoint needs "
-			       "it, and who reads it would run it", module, name);
+			       "%.120s.%.120s is not written into a pickle: no checkpoint "
+			       "needs it, and loading it would run it", module, name);
 	if (strchr(name, '.'))
 		return ck_fail(out->err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
 			       "%.120s.%.120s is in a class: pickles of protocol 2, as torch's, "

@@ -113,7 +113,8 @@ int ck_pkl_text_int(struct ck_pkl_vm *vm, bool is_long, struct ck_val **out)
 		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "an integer of %" PRIu64 " digits", n);
 	for (uint64_t i = 0; i < n; i++)
 		if (p[i] < '0' || p[i] > '9')
-			return ck_pkl_fail(vm, CKPT_E_CORRUPT, "an integer with other than digits");
+			return ck_pkl_fail(vm, CKPT_E_CORRUPT, "an integer with characters "
+				"other than digits");
 	return big_decimal(vm, p, n, negative, out);
 }
 
@@ -138,7 +139,8 @@ int ck_pkl_text_float(struct ck_pkl_vm *vm, struct ck_val **out)
 		freelocale(c_locale);
 	}
 	if (end == text || (uint64_t)(end - text) != n)
-		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "text that is no floating-point number");
+		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "text that is not a floating-point "
+			"number");
 	rc = ck_pkl_node(vm, CK_VAL_FLOAT, out);
 	if (!rc)
 		(*out)->u.f = f;
@@ -296,7 +298,8 @@ int ck_pkl_text_index(struct ck_pkl_vm *vm, uint64_t *out)
 		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a memo index of %" PRIu64 " digits", n);
 	for (uint64_t i = 0; i < n; i++) {
 		if (p[i] < '0' || p[i] > '9')
-			return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a memo index that is no number");
+			return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a memo index that is not a "
+				"number");
 		v = v * 10 + (uint64_t)(p[i] - '0');
 	}
 	*out = v;

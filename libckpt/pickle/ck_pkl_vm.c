@@ -193,13 +193,14 @@ static int set_items(struct ck_pkl_vm *vm, struct ck_val *d, struct ck_val *cons
 		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a key without a value");
 	for (uint64_t i = 0; i < n; i += 2)
 		if (!is_hashable(item[i], 3))
-			return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a key that can be no key");
+			return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a key of a type that cannot "
+				"be a key");
 	if (d->kind == CK_VAL_DICT)
 		return ck_pkl_extend(vm, d, &d->u.seq.item, &d->u.seq.n, &d->u.seq.cap, item, n);
 	if (d->kind == CK_VAL_OBJECT)
 		return ck_pkl_extend(vm, d, &d->u.obj->dict, &d->u.obj->ndict,
 				     &d->u.obj->dict_cap, item, n);
-	return ck_pkl_fail(vm, CKPT_E_CORRUPT, "SETITEMS on something that is no dict");
+	return ck_pkl_fail(vm, CKPT_E_CORRUPT, "SETITEMS on something that is not a dict");
 }
 
 /* Items into a list ('kind' CK_VAL_LIST) or set, or an object in its place. */
@@ -215,7 +216,7 @@ static int add_items(struct ck_pkl_vm *vm, struct ck_val *l, enum ck_val_kind ki
 	if (l->kind == CK_VAL_OBJECT)
 		return ck_pkl_extend(vm, l, &l->u.obj->list, &l->u.obj->nlist,
 				     &l->u.obj->list_cap, item, n);
-	return ck_pkl_fail(vm, CKPT_E_CORRUPT, "items for something that is no %s",
+	return ck_pkl_fail(vm, CKPT_E_CORRUPT, "items for something that is not a %s",
 			   kind == CK_VAL_LIST ? "list" : "set");
 }
 
@@ -434,7 +435,7 @@ static int step(struct ck_pkl_vm *vm, uint8_t op)
 	case OP_READONLY_BUFFER:
 		return ck_pkl_fail(vm, CKPT_E_UNSUPPORTED, "a buffer outside the pickle");
 	default:
-		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "%#04x is no opcode", op);
+		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "%#04x is not an opcode", op);
 	}
 }
 

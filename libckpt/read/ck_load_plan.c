@@ -59,7 +59,8 @@ static int check_cast(const struct ck_tensor *t, enum ckpt_dtype from, enum ckpt
 		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET, "unknown type number %d",
 			       (int)to);
 	if (from != to && !(ck_dtype_is_castable(from) && ck_dtype_is_castable(to)))
-		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET, "%s is not cast to %s",
+		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET, "%s cannot be "
+			"converted to %s",
 			       ckpt_dtype_name(from), ckpt_dtype_name(to));
 	return 0;
 }
@@ -95,7 +96,7 @@ static int check_place(const struct ck_tensor *t, const struct wanted *w, struct
 
 	if (w->bytes && !w->dst)
 		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
-			       "no place is given for %" PRIu64 " bytes", w->bytes);
+			       "no buffer is given for %" PRIu64 " bytes", w->bytes);
 	if (ck_add_over((uintptr_t)w->dst, w->bytes, &end) || end > UINTPTR_MAX)
 		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
 			       "%" PRIu64 " bytes do not fit into memory where they are to go",

@@ -259,7 +259,8 @@ static int choose(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *
 	c->dtype = opts->dtype ? opts->dtype : (enum ckpt_dtype)c->state->dtype;
 	if (c->dtype != c->state->dtype &&
 	    !(ck_dtype_is_castable(c->dtype) && ck_dtype_is_castable(c->state->dtype)))
-		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET, "%s is not cast to %s",
+		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET, "%s cannot be "
+			"converted to %s",
 			       ckpt_dtype_name(c->state->dtype), ckpt_dtype_name(c->dtype));
 	c->es = ckpt_dtype_bits(c->dtype) / 8;
 	if (!c->es && (c->form != CKPT_CAT_RAW || opts->slice))

@@ -321,7 +321,7 @@ static int check_piece(void *arg, const struct ck_sum_check_piece *piece, struct
 			       "metadata)", ix->tensor[state->tensor].name);
 	return ck_fail(err, CKPT_E_MISMATCH, ix->source[piece->source].path, piece->off,
 		       "MANIFEST_HASH_WRONG: %s of %.200s, elements %" PRIu64 " to %" PRIu64
-		       ": not the bytes that the manifest knows (a file of another step, or "
+		       ": the bytes differ from the manifest (a file of another step, or "
 		       "damage)", state->name, ix->tensor[state->tensor].name, says->first,
 		       says->first + says->count - 1);
 }

@@ -173,7 +173,7 @@ static int fail_step(const struct ck_val *v, const char *path, const char *at,
 						      n ? ", " : "", key);
 		}
 	return ck_fail(err, CKPT_E_NOTFOUND, path, CKPT_NO_OFFSET,
-		       "\"%.80s\" at byte %zu leads nowhere; there is %s", s->text,
+		       "\"%.80s\" at byte %zu is not in the file; there is %s", s->text,
 		       (size_t)(at - path), list);
 }
 
@@ -471,7 +471,7 @@ static int open_tree(const struct ckpt *ck, uint32_t rank, struct ckpt_values *v
 
 	if (!driver->values)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, ck->ix.path, CKPT_NO_OFFSET,
-			       "a checkpoint of format %s has no values of a run; give a "
+			       "a checkpoint of format %s has no training values; give a "
 			       "DeepSpeed, universal or native step", ck->ix.format);
 	return driver->values(&ck->ix, &ck->limits, rank % world, &values->tree, err);
 }

@@ -73,7 +73,7 @@ static int take_config(const struct ck_json *doc, const char *path, struct confi
 		return unknown_type(path, name ? name : "?", err);
 	if (layers == UINT64_MAX || !ck_json_u64(doc, layers, &out->layers))
 		return ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
-			       "num_hidden_layers is missing or no number");
+			       "num_hidden_layers is missing or not a number");
 	out->tied = out->family->tied;
 	if (tie != UINT64_MAX)
 		out->tied = doc->tok[tie].type == CK_JSON_TRUE;
@@ -269,7 +269,7 @@ static int take_name(const struct ck_index *ix, const char *path, uint64_t line,
 			       "line %" PRIu64 ": the weights have no %.200s", line, name);
 	if (met[t])
 		return ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
-			       "line %" PRIu64 ": %.200s is set aside, or is in the list already",
+			       "line %" PRIu64 ": %.200s is excluded, or is in the list twice",
 			       line, name);
 	met[t] = true;
 	out->tensor[out->n++] = t;

@@ -77,9 +77,9 @@ static int take_optimizer(const struct ckpt_shard_opts *opts, const struct ck_va
 	*decay_out = number(opts->weight_decay, ck_val_get(p, "weight_decay"), 0);
 	if (isnan(out->lr))
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "which learning rate? DeepSpeed takes it from the checkpoint that "
-			       "it resumes: give --lr, or --ds-config with one under "
-			       "optimizer.params");
+			       "no learning rate: DeepSpeed reads it from the checkpoint "
+			       "that it resumes. Give --lr, or a --ds-config with "
+			       "optimizer.params.lr");
 	return 0;
 }
 
@@ -138,8 +138,9 @@ static int take_layout(const struct ckpt_shard_opts *opts, const struct ck_val *
 		stage = opts->stage;
 	if (stage < 1 || stage > 4)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "which ZeRO stage? --stage 1, 2, 3 or bf16, or a --ds-config that "
-			       "says it; without ZeRO a run begins with the weights as they are");
+			       "no ZeRO stage: give --stage 1, 2, 3 or bf16, or a "
+			       "--ds-config with one; a run without ZeRO starts from the "
+			       "weights as they are");
 	ck_val_int(ck_val_get(zero, "sub_group_size"), &size);
 	out->step = (struct ck_reshard_want){
 		.world = opts->world, .stage = (int)stage, .round_robin = opts->round_robin,

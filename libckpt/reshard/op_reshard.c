@@ -53,7 +53,8 @@ static int check_source(struct resharding *r, struct ckpt_err *err)
 	r->driver = r->ck->driver;
 	if (!r->driver->read_step)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, r->ck->ix.path, CKPT_NO_OFFSET,
-			       "a checkpoint of format %s is not resharded; give a DeepSpeed step",
+			       "cannot reshard a checkpoint of format %s; give a DeepSpeed "
+			       "step",
 			       r->ck->ix.format);
 	rc = ck_step_check_world(world_of(r), err);
 	if (!rc)
@@ -75,8 +76,8 @@ static int check_parts(const struct resharding *r, struct ckpt_err *err)
 	if (r->opts->to != CKPT_TO_NATIVE || r->opts->nparts <= 1)
 		return 0;
 	return ck_fail(err, CKPT_E_UNSUPPORTED, r->ck->ix.path, CKPT_NO_OFFSET,
-		       "the native form is not written in %u parts: its manifest has sums that "
-		       "one process makes", r->opts->nparts);
+		       "the native form cannot be written in %u parts: one process has to "
+		       "compute the sums of its manifest", r->opts->nparts);
 }
 
 /* DST is the folder that the step of the source lies in. */

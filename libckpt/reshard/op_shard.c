@@ -56,7 +56,7 @@ static int mark(struct sharding *s, const char *const *pattern, enum ckpt_role r
 		}
 		if (!fits)
 			return ck_fail(err, CKPT_E_USAGE, ix->path, CKPT_NO_OFFSET,
-				       "%s fits none of the %" PRIu64 " tensors", *pattern,
+				       "%s matches none of the %" PRIu64 " tensors", *pattern,
 				       ix->ntensors);
 	}
 	return 0;
@@ -76,12 +76,12 @@ static int check_trainable(const struct ck_index *ix, uint32_t tensor, struct ck
 
 	if (s == CK_NONE)
 		return ck_fail(err, CKPT_E_INCOMPLETE, ix->tensor[tensor].name, CKPT_NO_OFFSET,
-			       "the source does not hold its weight");
+			       "the source does not have its weight");
 	if (is_float(dtype))
 		return 0;
 	return ck_fail(err, CKPT_E_UNSUPPORTED, ix->tensor[tensor].name, CKPT_NO_OFFSET,
-		       "elements of type %s are not trained; if it is no parameter, name it with "
-		       "--buffer", ckpt_dtype_name(dtype));
+		       "elements of type %s cannot be trained; if it is not a parameter, "
+		       "name it with --buffer", ckpt_dtype_name(dtype));
 }
 
 /* A step says what is frozen and what is a buffer; a file of weights does not. */
@@ -151,8 +151,9 @@ static int choose_order(struct sharding *s, struct ckpt_err *err)
 		return ck_fail_nomem(err, "a path", 0);
 	if (!s->opts->config_path && !ck_fs_kind(config, &kind, NULL) && kind == CK_FS_NOTHING)
 		return ck_fail(err, CKPT_E_NOTFOUND, config, CKPT_NO_OFFSET,
-			       "without this file the order of the model's parameters is not "
-			       "known; --config says where it is, or --order FILE gives the order");
+			       "this file gives the order of the model's parameters and is "
+			       "missing; give it with --config, or the order with --order "
+			       "FILE");
 	return ck_order_by_config(ix, config, &s->ck->limits, s->set_aside, &s->order, err);
 }
 
@@ -171,7 +172,7 @@ static int compare_copies(struct sharding *s, uint32_t a, uint32_t b, struct ckp
 
 	if (!rc && y == CK_NONE)
 		rc = ck_fail(err, CKPT_E_INCOMPLETE, ix->tensor[b].name, CKPT_NO_OFFSET,
-			     "the source does not hold its weight");
+			     "the source does not have its weight");
 	if (!rc && n != ix->tensor[b].numel)
 		rc = ck_fail(err, CKPT_E_MISMATCH, ix->tensor[b].name, CKPT_NO_OFFSET,
 			     "it is tied to %s by the config, but has %" PRIu64 " elements where "

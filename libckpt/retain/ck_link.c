@@ -142,8 +142,8 @@ static int make_clone(const char *from, int in, const char *half, mode_t mode,
 	if (ck_sys.clone(out, in))
 		rc = errno == EOPNOTSUPP || errno == ENOTTY || errno == EINVAL || errno == EXDEV ?
 		     ck_fail(err, CKPT_E_UNSUPPORTED, from, CKPT_NO_OFFSET,
-			     "this file system cannot share blocks between files; hard links "
-			     "can be had on most") :
+			     "this file system cannot share blocks between files; --link "
+			     "hard works on most") :
 		     ck_fail_sys(err, errno, "share blocks of", from);
 	if (!rc && ck_fdatasync(out, CK_SYNCED_HALF))
 		rc = ck_fail_sys(err, errno, "sync", half);

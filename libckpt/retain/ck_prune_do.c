@@ -29,7 +29,7 @@ int ck_prune_lock(const char *dir, int *lock_out, struct ckpt_err *err)
 	}
 	ck_close(fd);
 	return ck_fail(err, CKPT_E_BUSY, dir, CKPT_NO_OFFSET,
-		       "another process prunes this folder; let it end");
+		       "another process is pruning this folder; wait until it is finished");
 }
 
 void ck_prune_unlock(int lock)

@@ -453,7 +453,7 @@ int ck_steps_list(struct ck_steps *steps, const char *dir, const struct ckpt_run
 
 	if (!rc && kind != CK_FS_DIR)
 		rc = ck_fail(err, CKPT_E_NOTFOUND, dir, CKPT_NO_OFFSET,
-			     "there is no folder of that name");
+			     "no folder of that name exists");
 	steps->dir = dir;
 	if (!rc)
 		rc = ck_fs_each(dir, see, &l, err);

@@ -43,7 +43,7 @@ static int check_rules(const struct pruning *p, struct ckpt_err *err)
 {
 	if (!has_rule(p->o) && !p->o->moments_last && !links(p->o))
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "no rule says what is to stay");
+			       "no rule says which steps to keep");
 	for (const char *const *k = p->o->keep; k && *k; k++)
 		if (!ck_steps_find(&p->steps, *k))
 			return ck_fail(err, CKPT_E_USAGE, p->steps.dir, CKPT_NO_OFFSET,
@@ -163,7 +163,7 @@ static bool is_canceled(const struct pruning *p, struct ckpt_err *err)
 	if (!p->run.cancel || !*p->run.cancel)
 		return false;
 	ck_fail(err, CKPT_E_CANCELED, p->steps.dir, CKPT_NO_OFFSET,
-		"stopped; what was done before stays done");
+		"stopped; the steps removed so far stay removed");
 	return true;
 }
 

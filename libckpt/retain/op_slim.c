@@ -270,8 +270,8 @@ static int check_source(struct slimming *s, struct ckpt_err *err)
 
 	if (!rc && !s->files.is_dir && s->ck->driver != s->ck->formats->pickles)
 		rc = ck_fail(err, CKPT_E_UNSUPPORTED, s->ck->path[0], CKPT_NO_OFFSET,
-			     "a file of format %s holds nothing but its tensors: there is nothing "
-			     "to be saved in it", s->ck->ix.format);
+			     "a file of format %s holds only its tensors: nothing in it can "
+			     "be dropped", s->ck->ix.format);
 	if (!rc && s->files.tag && strchr(s->files.tag, '/'))
 		rc = ck_fail(err, CKPT_E_USAGE, s->files.tag, CKPT_NO_OFFSET,
 			     "the step is more than one folder below; give the step's own folder");

@@ -20,7 +20,7 @@ static int ask(const struct ck_input *in, void *arg, struct ckpt_err *err)
 	const struct asking *a = arg;
 
 	return !in->is_dir ? ck_fail(err, CKPT_E_NOTFOUND, in->path[0], CKPT_NO_OFFSET,
-				     "this is no folder of steps") :
+				     "this is not a folder of steps") :
 	       ck_step_which(in, a->arena, a->out, err);
 }
 

@@ -96,9 +96,9 @@ static void look_for_unused(struct ckpt *ck)
 	for (size_t i = 0; ck->npaths > 1 && i < ck->npaths; i++)
 		if (!has_source_in(&ck->ix, ck->path[i]))
 			ck_findings_add(&ck->findings, CK_FINDING_OVERLAY_UNUSED, ck->path[i],
-					"no tensor is read from this folder: the folders given are "
-					"read as one checkpoint, %s (if this is another one, give "
-					"it to a command of its own)", ck->ix.path);
+					"this folder adds no tensor: zckpt reads all given "
+					"folders as one checkpoint, %s (give another "
+					"checkpoint to a command of its own)", ck->ix.path);
 }
 
 struct ck_input ck_ckpt_input(struct ckpt *ck)

@@ -75,7 +75,7 @@ static int check_replaced(const struct ck_run_to_dst *d, const char *path, const
 		rc = lies_in(ix->source[i].path, st, &is_read, err);
 	if (!rc && is_read)
 		rc = ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-			     "this is the step that is read; --new-tag gives the new one another "
+			     "this is the source step; --new-tag gives the new one another "
 			     "name");
 	if (!rc && d->driver->is_step)
 		rc = ck_step_look(d->ck->formats, path, &d->ck->limits, &holds, err);
@@ -84,8 +84,8 @@ static int check_replaced(const struct ck_run_to_dst *d, const char *path, const
 	if (rc || holds == CK_HOLDS_SHARDS || empty)
 		return rc;
 	return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-		       "a folder that is no step is where the step should go, and --force "
-		       "replaces only steps; --new-tag gives the new one another name");
+		       "the destination exists and is not a step, and --force replaces only "
+		       "steps; --new-tag gives the new step another name");
 }
 
 static int check_step(const struct ck_run_to_dst *d, struct ckpt_err *err)
@@ -101,7 +101,7 @@ static int check_step(const struct ck_run_to_dst *d, struct ckpt_err *err)
 			rc = ck_fail_sys(err, errno, "stat", path);
 	} else if (!S_ISDIR(st.st_mode)) {
 		rc = ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-			     "something other than a folder is where the step should go");
+			     "the step's path exists and is not a folder");
 	} else if (!(d->flags & CKPT_WRITE_FORCE)) {
 		rc = ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
 			     "the step exists; --new-tag gives the new one another name, --force "
@@ -192,18 +192,18 @@ static int check_file(const struct ck_run_to_dst *d, const struct ck_outfile *f,
 			return 0;
 		if (errno == ENOENT && !pointer && !(d->flags & CKPT_WRITE_FORCE))
 			return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-				       "a link that leads nowhere is where a file beside the "
-				       "step should go");
+				       "a broken link is in the place of a file beside the "
+				       "step");
 		if (errno == ENOENT)
 			return 0;
 		if (errno == ENOTDIR)
 			return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-				       "a file is where a folder beside the step should go");
+				       "a file is in the place of a folder beside the step");
 		return ck_fail_sys(err, errno, "stat", path);
 	}
 	if (S_ISDIR(st.st_mode))
 		return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-			       "a folder is where a file beside the step should go");
+			       "a folder is in the place of a file beside the step");
 	if (pointer || d->flags & CKPT_WRITE_FORCE || is_itself(d, f, &st))
 		return 0;
 	same = S_ISREG(st.st_mode) && (uint64_t)st.st_size == f->bytes;
@@ -211,7 +211,7 @@ static int check_file(const struct ck_run_to_dst *d, const struct ck_outfile *f,
 	if (rc || same)
 		return rc;
 	return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-		       "a file of this name with other contents goes with the step; move it "
+		       "the step has a file of this name with other contents; move this one "
 		       "away, or --force replaces it");
 }
 
@@ -230,8 +230,8 @@ static int check_folders(const struct ck_run_to_dst *d, const char *name, dev_t 
 			return ck_fail_nomem(err, "a file name", strlen(name));
 		if (!ck_sys.stat(path, &st) && S_ISDIR(st.st_mode) && st.st_dev != dev)
 			rc = ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-				     "a link into another file system, or the top of one, is "
-				     "where a folder beside the step should go");
+				     "a mount point, or a link to another file system, is "
+				     "in the place of a folder beside the step");
 		ck_free(path);
 	}
 	return rc;
@@ -275,11 +275,11 @@ int ck_dst_check(const struct ck_run_to_dst *d, struct ckpt_err *err)
 		return rc;
 	if (holds == CK_HOLDS_SHARDS)
 		return ck_fail(err, CKPT_E_EXISTS, d->dst, CKPT_NO_OFFSET,
-			       "this folder is itself a step; the folder above it takes others");
+			       "this folder is itself a step; give the folder above it");
 	if (holds == CK_HOLDS_OTHER && !(d->flags & CKPT_WRITE_FORCE))
 		return ck_fail(err, CKPT_E_EXISTS, d->dst, CKPT_NO_OFFSET,
-			       "the destination exists and holds no steps; --force puts this one "
-			       "into it");
+			       "the destination exists and has no steps; --force writes "
+			       "this one into it");
 	rc = check_step(d, err);
 	return rc ? rc : check_beside(d, err);
 }

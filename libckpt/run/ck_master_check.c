@@ -243,7 +243,7 @@ void ck_master_check_report(struct ckpt *ck, uint32_t tensor, const struct ck_ma
 	if (!is_known(&ck->findings, name))
 		ck_findings_add(&ck->findings, CK_FINDING_MASTER_WEIGHT_MISMATCH, name,
 				"element %" PRIu64 ": the master rounds to %.9g, the weight is "
-				"%.9g; files of different moments, or changed after saving?",
+				"%.9g; files of two saves, or changed after saving?",
 				at->elem, at->m, at->w);
 }
 
@@ -253,8 +253,8 @@ static void tell_copy(struct ckpt *ck, const struct pair *p)
 	const struct ck_state *a = &ix->state[p->weight], *b = &ix->state[p->master];
 
 	ck_findings_add(&ck->findings, CK_FINDING_REPLICA_DIFFERS, ix->tensor[p->tensor].name,
-			"element %" PRIu64 " of state %s is not the same in %s and %s; "
-			"which of them is damaged?", p->at.elem, a->name,
+			"element %" PRIu64 " of state %s differs between %s and %s; one of "
+			"them is damaged", p->at.elem, a->name,
 			ix->source[ix->extent[a->extent].source].path,
 			ix->source[ix->extent[b->extent].source].path);
 }

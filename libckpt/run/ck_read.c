@@ -263,7 +263,7 @@ static int check_cast(enum ckpt_dtype from, enum ckpt_dtype to, const char *name
 {
 	if (from == to || (ck_dtype_is_castable(from) && ck_dtype_is_castable(to)))
 		return 0;
-	return ck_fail(err, CKPT_E_USAGE, name, CKPT_NO_OFFSET, "%s is not cast to %s",
+	return ck_fail(err, CKPT_E_USAGE, name, CKPT_NO_OFFSET, "%s cannot be converted to %s",
 		       ckpt_dtype_name(from), ckpt_dtype_name(to));
 }
 

@@ -48,8 +48,8 @@ static int check_heads(const struct ck_index *ix, struct ck_findings *findings,
 		rc = hash_head(source, head->bytes, &is, err);
 		if (!rc && !ck_hash128_equal(is, head->hash))
 			ck_findings_add(findings, CK_FINDING_MANIFEST_HASH_WRONG, source->path,
-					"its header (%" PRIu64 " bytes) is not the one that the "
-					"manifest knows (a file of another step, or damage)",
+					"its header (%" PRIu64 " bytes) differs from the "
+					"manifest (a file of another step, or damage)",
 					head->bytes);
 	}
 	return rc;

@@ -174,8 +174,8 @@ static int look_at(const struct sv_save *s, uint32_t rank, enum seen *seen_out,
 	if (!rc && *seen_out && !ck_hash128_equal(seen.head.plan, s->spec.hash))
 		rc = ck_fail(err, CKPT_E_MISMATCH, rec, CKPT_NO_OFFSET,
 			     "rank %" PRIu32 " describes this save otherwise than rank 0 does: "
-			     "shapes, groups and values must be the same on every rank, and what "
-			     "is found in 'frozen_from'", rank);
+			     "shapes, groups and values must be the same on every rank, and "
+			     "what is found in 'frozen_from'", rank);
 	if (!rc && *seen_out == SEEN_BEGUN && !ck_sv_part_read(&part, put, NULL) && part.code)
 		rc = ck_fail(err, CKPT_E_INCOMPLETE, s->spec.tag, CKPT_NO_OFFSET,
 			     "rank %" PRIu32 " gave this save up: %.300s", rank, part.why);
@@ -214,8 +214,8 @@ static int fail_missing(const struct sv_save *s, const uint8_t *seen, struct ckp
 static int fail_dead(const struct sv_save *s, uint32_t rank, struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_INCOMPLETE, s->spec.tag, CKPT_NO_OFFSET,
-		       "rank %" PRIu32 " of %" PRIu32 " did not end this save: it has ended "
-		       "itself", rank, s->opts->nranks);
+		       "rank %" PRIu32 " of %" PRIu32 " did not finish this save: it has "
+		       "exited", rank, s->opts->nranks);
 }
 
 static int wait_for_ranks(const struct sv_save *s, double since, struct ckpt_err *err)

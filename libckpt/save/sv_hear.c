@@ -81,14 +81,15 @@ static enum seen look_for_end(const struct ckpt_saver *sv, const char *data, int
 static int fail_late(const struct ckpt_saver *sv, uint64_t ms, struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_INCOMPLETE, sv->dst, CKPT_NO_OFFSET,
-		       "rank 0 did not put the step into its place in %" PRIu64 " ms: is it alive?",
+		       "rank 0 did not put the step in place within %" PRIu64 " ms: is it "
+		       "alive?",
 		       ms);
 }
 
 static int fail_dead(const struct ckpt_saver *sv, struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_INCOMPLETE, sv->dst, CKPT_NO_OFFSET,
-		       "rank 0 did not put the step into its place: it has ended");
+		       "rank 0 did not put the step in place: it has exited");
 }
 
 static int fail_gone(const struct ckpt_saver *sv, struct ckpt_err *err)
@@ -119,7 +120,7 @@ int ck_saver_hear_end(struct ckpt_saver *sv, double until, bool *late_out, struc
 		*late_out = until > 0 && now >= until;
 		if (*late_out)
 			rc = ck_fail(err, CKPT_E_BUSY, sv->dst, CKPT_NO_OFFSET,
-				     "rank 0 has not put the step into its place yet");
+				     "rank 0 has not put the step in place yet");
 		else if (dead)
 			rc = fail_dead(sv, err);
 		else if (gone > 0 && now >= gone + grace)

@@ -207,7 +207,7 @@ static int name_for(struct selecting *s, const char *stored, const char **name_o
 		return ck_fail_nomem(err, "a name", strlen(stored));
 	if (!name[0] && stored[0])
 		return ck_fail(err, CKPT_E_USAGE, stored, CKPT_NO_OFFSET,
-			       "nothing is left of this name");
+			       "this leaves an empty name");
 	*name_out = name;
 	return 0;
 }
@@ -391,7 +391,8 @@ static void note_unused(const char *option, const char *pattern, uint64_t n, con
 			struct ck_findings *f)
 {
 	ck_findings_add(f, CK_FINDING_PATTERN_UNUSED, pattern,
-			"%s fits none of the %" PRIu64 " %s; is it mistyped?", option, n, of);
+			"%s matches none of the %" PRIu64 " %s; is it "
+			"mistyped?", option, n, of);
 }
 
 void ck_select_tell_pattern(const struct ck_index *ix, const char *option, const char *pattern,
@@ -425,7 +426,7 @@ int ck_select_fail_empty(const struct ck_index *ix, struct ckpt_err *err)
 {
 	if (!ix->ntensors)
 		return ck_fail(err, CKPT_E_USAGE, ix->path, CKPT_NO_OFFSET,
-			       "there is no tensor in it");
+			       "it has no tensors");
 	return ck_fail(err, CKPT_E_USAGE, ix->path, CKPT_NO_OFFSET,
 		       "none of its %" PRIu64 " tensors is chosen", ix->ntensors);
 }

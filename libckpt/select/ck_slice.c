@@ -30,7 +30,8 @@ struct slicing {
 static int fail_syntax(const struct slicing *s, struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_USAGE, s->where, CKPT_NO_OFFSET,
-		       "[%.80s] is no slice at \"%.20s\"; it is written as in Python: 0:2, 3, "
+		       "[%.80s] is not a slice at \"%.20s\"; it is written as in Python: "
+		       "0:2, 3, "
 		       "::-1, ...", s->text, s->at);
 }
 

@@ -248,8 +248,9 @@ static int take_latest(struct ck_step_finder *fd, const struct level *l, const c
 	rc = step_of(fd, l, tag, true, out, &yes, err);
 	if (!rc && (!yes || out->kind->aside))
 		return ck_fail(err, CKPT_E_NOTFOUND, l->root[0], CKPT_NO_OFFSET,
-			       "LATEST_LIES: 'latest' names the step %s, which is missing or "
-			       "holds no shard (steps here: %s); --tag names another one", tag,
+			       "LATEST_LIES: 'latest' names the step %s, which is missing "
+			       "or has no shards (steps here: %s); --tag names another "
+			       "one", tag,
 			       list_steps(fd, l));
 	if (rc)
 		return rc;
@@ -265,8 +266,8 @@ static int take_universal(struct ck_step_finder *fd, const struct level *l, cons
 
 	if (!tag)
 		return ck_fail(err, CKPT_E_NOTFOUND, l->root[0], CKPT_NO_OFFSET,
-			       "LATEST_LIES: the file 'latest_universal' is empty or no text (a "
-			       "full disk?); --tag names a folder");
+			       "LATEST_LIES: the file 'latest_universal' is empty or not "
+			       "text (was the disk full?); --tag names a folder");
 	if (ck_step_leads_outside(tag))
 		return fail_outside(l, "latest_universal", tag, err);
 	rc = step_of(fd, l, tag, true, out, &yes, err);
@@ -309,7 +310,7 @@ static int take_last(struct ck_step_finder *fd, const struct level *l, struct ck
 		trainer = yes && out->why[0];
 		if (yes && !trainer) {
 			ck_findings_add(fd->f, CK_FINDING_LATEST_ABSENT, l->root[0],
-					"no 'latest' file; %s is taken, whose name sorts last",
+					"no 'latest' file; using %s, whose name sorts last",
 					e->name);
 			out->why = "its name sorts last; there is no 'latest'";
 		}
@@ -410,7 +411,8 @@ static int choose_in(struct ck_step_finder *fd, const struct level *l, const cha
 		rc = take_latest(fd, l, named, out, err);
 	else if (ck_tree_find(l->tree, "latest"))
 		return ck_fail(err, CKPT_E_NOTFOUND, l->root[0], CKPT_NO_OFFSET,
-			       "LATEST_LIES: the file 'latest' is empty or no text (a full disk?); "
+			       "LATEST_LIES: the file 'latest' is empty or not text (was "
+			       "the disk full?); "
 			       "--tag names a step (steps here: %s)", list_steps(fd, l));
 	else if (ck_tree_find(l->tree, "latest_universal"))
 		rc = take_universal(fd, l, universal, out, err);
@@ -444,7 +446,7 @@ int ck_step_choose(struct ck_step_finder *fd, struct ck_step_choice *out, struct
 	rc = ck_foreign_folder(in, err);
 	if (!rc)
 		rc = ck_fail(err, CKPT_E_NOTFOUND, in->path[0], CKPT_NO_OFFSET,
-			     "no folder in here holds a DeepSpeed step "
+			     "no folder here holds a DeepSpeed step "
 			     "(*_model_states.pt, *_optim_states.pt)");
 	return rc;
 }

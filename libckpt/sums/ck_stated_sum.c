@@ -48,7 +48,7 @@ void ck_stated_wrong(struct ck_findings *findings, const struct ck_index *ix,
 		return;
 	}
 	ck_findings_add(findings, CK_FINDING_MANIFEST_HASH_WRONG, ix->tensor[state->tensor].name,
-			"%s, elements %" PRIu64 " to %" PRIu64 " in %s: not the bytes that the "
-			"manifest knows", state->name, s->first, s->first + s->count - 1,
+			"%s, elements %" PRIu64 " to %" PRIu64 " in %s: the bytes differ "
+			"from the manifest", state->name, s->first, s->first + s->count - 1,
 			ix->source[ix->extent[e].source].path);
 }

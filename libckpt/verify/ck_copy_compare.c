@@ -287,8 +287,8 @@ static void tell_pair(struct ck_copy_check *w, const struct ck_copy_check_pair *
 		ck_master_check_report(w->ck, p->tensor, &p->at);
 	} else if (p->kind == CK_COPY_CHECK_COPY) {
 		ck_findings_add(f, CK_FINDING_REPLICA_DIFFERS, ix->tensor[p->tensor].name,
-				"element %" PRIu64 " of state %s is not the same in %s and %s; "
-				"which of them is damaged?", p->at.elem, b->name,
+				"element %" PRIu64 " of state %s differs between %s and %s; "
+				"one of them is damaged", p->at.elem, b->name,
 				ix->source[y->source].path, ix->source[x->source].path);
 	} else if (!(b->flags & CKPT_STATE_PER_RANK)) {
 		b->flags |= CKPT_STATE_PER_RANK;

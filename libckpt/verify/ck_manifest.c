@@ -137,7 +137,8 @@ static void compare_tag(const struct ck_manifest *m, struct ckpt *ck)
 
 	if (*m->tag && *tag && strcmp(m->tag, tag) && strcmp(ck->path[0], ck->ix.path))
 		ck_findings_add(&ck->findings, CK_FINDING_MANIFEST_TAG_DIFFERS, ck->ix.path,
-				"the manifest was written for the step %s, which is called %s now",
+				"the manifest was written for the step %s, whose name is %s "
+				"now",
 				m->tag, tag);
 }
 

@@ -17,8 +17,8 @@ static void odd(void *arg, uint64_t off, const char *what)
 	struct ck_scan_file *f = arg;
 
 	ck_findings_add(&f->notes, CK_FINDING_HEADER_ODD, f->file->path,
-			"byte %" PRIu64 ": %s is not what the rest of the file makes one expect; "
-			"no value depends on it, but a bit may have flipped", off, what);
+			"byte %" PRIu64 ": %s does not match the rest of the file; no value "
+			"depends on it, but a bit may have flipped", off, what);
 }
 
 /* Opening the checkpoint has said it already. */

@@ -203,8 +203,8 @@ static void tell_wrong(struct ck_scan *scan, const struct ck_scan_file *f, uint3
 	if (!ck_zip_open(f->src, &scan->ck->limits, &zip, NULL) && entry < ck_zip_count(zip))
 		name = ck_zip_entry_get(zip, entry)->name;
 	ck_findings_add(&scan->ck->findings, CK_FINDING_CRC_WRONG, f->file->path,
-			"the bytes of '%s' have the CRC-32 %08x, the archive says %08x: they "
-			"changed after they were written", name, have, want);
+			"the bytes of '%s' have the CRC-32 %08x, the archive says %08x: "
+			"they changed after they were written", name, have, want);
 	ck_zip_close(zip);
 }
 

@@ -180,7 +180,7 @@ int ck_verify(struct ckpt *ck, const struct ckpt_verify_opts *opts, struct ckpt_
 	ck_run_opts_fill(opts->run, &v.run);
 	if (v.flags & CKPT_VERIFY_WRITE_MANIFEST && ck_fdpool_mount(ck->pool))
 		return ck_fail(err, CKPT_E_USAGE, ck->path[0], CKPT_NO_OFFSET,
-			       "a pack is not written to: the manifest is made before packing");
+			       "a manifest cannot be added to a pack: write it before packing");
 	rc = verify(&v, err ? err : &own);
 	ck_copy_check_free(v.watch);
 	ck_sum_check_free(v.passed);

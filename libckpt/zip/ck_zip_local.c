@@ -54,7 +54,7 @@ static int local_check(const struct ck_zip *zip, const struct ck_zip_entry *e, c
 		return rc;
 	if (name_len != e->name_len || memcmp(b + LOCAL_BYTES, e->name, name_len))
 		return ck_fail(err, CKPT_E_CORRUPT, where, e->header,
-			       "the local header names another entry than the directory ('%s')",
+			       "the local header has another name than the directory ('%s')",
 			       e->name);
 	if (!local_agrees(e, b))
 		return ck_fail(err, CKPT_E_CORRUPT, where, e->header,

@@ -146,8 +146,7 @@ static int end_find(struct ck_zip *zip, struct end *out, struct ckpt_err *err)
 		rc = -(int)first.code;
 	} else if (!rc && !found) {
 		rc = ck_fail(err, CKPT_E_TRUNCATED, ck_src_name(zip->src), size,
-			     "the archive has no end record: the file was cut short, "
-			     "or was not written to its end");
+			     "the archive has no end record: the file was cut short");
 	}
 	ck_free(tail);
 	return rc;
@@ -291,7 +290,7 @@ static int names_index(struct ck_zip *zip, struct ckpt_err *err)
 			return rc;
 		if (rc)
 			return ck_fail(err, CKPT_E_CORRUPT, ck_src_name(zip->src), zip->dir_off,
-				       "two entries are named '%s': which one counts is undefined",
+				       "two entries are named '%s': readers may take either",
 				       e->name);
 	}
 	return 0;
@@ -397,7 +396,7 @@ int ck_zip_open(struct ck_src *src, const struct ckpt_limits *limits, struct ck_
 		return rc;
 	if (ck_le32(sig) != SIG_LOCAL)
 		return ck_fail(err, CKPT_E_FORMAT, ck_src_name(src), 0,
-			       "no torch archive: it does not begin with a zip header");
+			       "not a torch archive: it does not begin with a zip header");
 	zip = ck_zalloc(sizeof(*zip));
 	if (!zip)
 		return ck_fail_nomem(err, "an archive", sizeof(*zip));

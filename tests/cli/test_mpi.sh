@@ -231,7 +231,7 @@ holds 'a wrong call: nothing is left' nothing_at out
 mpi 3 convert "$src" -o - --dry-run
 holds 'a stream is refused' says 'a stream cannot be written in parts'
 mpi 3 commit --timeout 0 out
-holds 'commit is run once' test "$(grep -c 'no run was begun' said)" = 1
+holds 'commit is run once' test "$(grep -c 'no unfinished parts at this' said)" = 1
 
 # ---- started by mpirun, and no MPI
 

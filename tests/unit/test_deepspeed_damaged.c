@@ -109,7 +109,7 @@ static void names_without_shapes_are_named(void **state)
 {
 	(void)state;
 	stage2("'buffer_names' [ ] 'param_shapes' [ 7 ]", ZERO("f32"), ZERO("f32"));
-	t_step_fails(dir, NULL, CKPT_E_CORRUPT, "an entry of param_shapes is no dictionary");
+	t_step_fails(dir, NULL, CKPT_E_CORRUPT, "an entry of param_shapes is not a dictionary");
 	stage2("'buffer_names' [ ] 'param_shapes' [ { 'w' 'four' } ]", ZERO("f32"), ZERO("f32"));
 	t_step_fails(dir, NULL, CKPT_E_CORRUPT,
 		     "entry 0 of param_shapes has no name or no shape");
@@ -152,7 +152,7 @@ static void lists_that_do_not_fit_are_findings(void **state)
 	expect(W " 'frozen_param_shapes' { 7 ( 4 ) } 'frozen_param_fragments' { }", "NAMES_WRONG",
 	       "entry 0 of frozen_param_shapes is no plain string");
 	expect(W " 'frozen_param_shapes' { 'f' 5 } 'frozen_param_fragments' { }", "NAMES_WRONG",
-	       "frozen_param_shapes gives no shape");
+	       "frozen_param_shapes has no shape");
 }
 
 static void what_no_optimizer_of_zero_is_is_refused(void **state)

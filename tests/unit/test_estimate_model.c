@@ -142,7 +142,7 @@ static void configs_that_cannot_be_counted_are_refused_with_the_reason(void **st
 		{ "{ 'model_type': 'mixtral', " COMMON " }", CKPT_E_UNSUPPORTED, "mixtral" },
 		{ "{ 'model_type': 'llama' }", CKPT_E_MISMATCH, "hidden_size is missing" },
 		{ "{ 'model_type': 'llama', " COMMON ", 'head_dim': -1 }", CKPT_E_MISMATCH,
-		  "head_dim is no plain number" },
+		  "head_dim is not a plain number" },
 		{ "{ 'model_type': 'llama', " COMMON ", 'head_dim': 0 }", CKPT_E_LIMIT,
 		  "head_dim" },
 		{ "{ 'model_type': 'gpt2', 'vocab_size': 5, 'n_embd': 7, 'n_layer': 1, "

@@ -423,8 +423,8 @@ static void a_bound_that_cannot_be_is_a_wrong_call(void **state)
 		{ "tensor_dims", 65, "tensor_dims can be 1 to 64, not 65" },
 		{ "pickle_depth", 4001, "pickle_depth can be 1 to 4000, not 4001" },
 		{ "files", 0, "files can be 1 to 4294967293, not 0" },
-		{ "file", 5, "file is no limit" },
-		{ "size", 5, "size is no limit" },
+		{ "file", 5, "file is not a limit" },
+		{ "size", 5, "size is not a limit" },
 	};
 	struct ckpt_limits limits = { 0 };
 

@@ -284,7 +284,7 @@ static void calls_that_cannot_be_meant(void **state)
 	WRONG(&r, 1, "has no state \"exp_avg_cubed\"");
 	r = good;
 	r.dst = NULL;
-	WRONG(&r, 1, "no place is given for 8 bytes");
+	WRONG(&r, 1, "no buffer is given for 8 bytes");
 	r = good;
 	r.first = t.numel - 1;
 	WRONG(&r, 1, "2 elements from");
@@ -295,7 +295,7 @@ static void calls_that_cannot_be_meant(void **state)
 	WRONG(&r, 1, "18446744073709551615 elements from 0 on");
 	r = good;
 	r.dtype = CKPT_I64;
-	WRONG(&r, 1, "F32 is not cast to I64");
+	WRONG(&r, 1, "F32 cannot be converted to I64");
 	r.dtype = (enum ckpt_dtype)99;
 	WRONG(&r, 1, "unknown type number 99");
 	r = good;

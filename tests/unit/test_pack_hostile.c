@@ -149,7 +149,7 @@ static void names_that_meet(void **state)
 	(void)state;
 	t_tar_add(&t, "step/a", '0', NULL, "1", 1);
 	t_tar_add(&t, "./step/a", '0', NULL, "2", 1);
-	refused_tar(&t, CKPT_E_UNSAFE, "two files of one name");
+	refused_tar(&t, CKPT_E_UNSAFE, "two files of the same name");
 	t_tar_add(&t, "step/a", '0', NULL, "1", 1);
 	t_tar_add(&t, "step/a-b", '0', NULL, "2", 1);
 	t_tar_add(&t, "step/a/b", '0', NULL, "2", 1);

@@ -395,11 +395,11 @@ static void what_stage_0_cannot_hold_is_refused(void **state)
 	refused(o, CKPT_E_UNSUPPORTED, "loses the optimizer of bf16 runs at stage 0");
 	o.ds_version = NULL;
 	make_bf16("'use_muon' 1", "", "");
-	refused(o, CKPT_E_UNSUPPORTED, "Muon keeps another momentum");
+	refused(o, CKPT_E_UNSUPPORTED, "Muon's momentum at stage 0 differs");
 	save(MODEL, "{ 'module' { 'v' <bf16 2 @20> 'w' <f32 4 @1> } 'param_shapes' "
 	     "[ { 'v' ( 2 ) } { 'w' ( 4 ) } ] " COMMON VERSION "}");
 	make_shard(MASTERS);
-	refused(o, CKPT_E_UNSUPPORTED, "weights are of several types");
+	refused(o, CKPT_E_UNSUPPORTED, "weights have several types");
 	save(MODEL, "{ 'module' { 'v' <bf16 2 @20> 'w' <bf16 4 @1> } 'param_shapes' "
 	     "[ { 'v' ( 2 ) } { 'w' ( 4 ) } ] " COMMON VERSION "}");
 	make_shard(" 'single_partition_of_fp32_groups' [ <bf16 2 @20> <bf16 4 @1> ] "

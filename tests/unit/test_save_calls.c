@@ -326,7 +326,7 @@ static void roots_that_cannot_be(void **state)
 
 	(void)state;
 	t_file_write(t_root, "a file", 6);
-	wrong(t_save_all(&t, s, &err), &err, CKPT_E_EXISTS, "run: something other than a folder",
+	wrong(t_save_all(&t, s, &err), &err, CKPT_E_EXISTS, "the path for partial output exists",
 	      __LINE__);
 	t_dir_remove(t_root);
 	t.root = nowhere;

@@ -390,7 +390,7 @@ static void a_file_that_is_replaced_is_not_linked_to(void **state)
 		t.frozen_from = "one";
 		ck_sys.link = replace_and_link;
 		t_must_fail(t_save_all(&t, t_save_step(&t, "two", CKPT_TO_NATIVE, 2, 0), &err),
-			    &err, CKPT_E_MISMATCH, "another file was put here|frozen-0000");
+			    &err, CKPT_E_MISMATCH, "another file replaced this one|frozen-0000");
 		ck_sys.link = real_link;
 		assert_false(t_is_there(t_root, "two"));
 		take_away("one");

@@ -180,7 +180,7 @@ static void name_of_which_nothing_is_left_is_refused(void **state)
 
 	(void)state;
 	add("w", CKPT_ROLE_PLAIN);
-	refused(&s, "nothing is left");
+	refused(&s, "leaves an empty name");
 }
 
 static void rename_with_two_stars_is_refused(void **state)

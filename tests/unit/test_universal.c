@@ -230,7 +230,7 @@ static void what_is_too_much_is_said(void **state)
 	save("zero/stranger/fp32.pt", "{ 'param' <f32 1 @3> }");
 	finds("NAMES_WRONG", "no such parameter");
 	save("zero_pp_rank_0_mp_rank_00_optim_states.pt", "{ 'optimizer_state_dict' { } }");
-	finds("RANK_FILE_EXTRA", "conversion into the step");
+	finds("RANK_FILE_EXTRA", "converted into the step");
 }
 
 static void lengths_shapes_and_steps_must_fit(void **state)

@@ -207,7 +207,7 @@ static void a_local_name_that_differs_is_refused(void **state)
 
 	(void)state;
 	z->p[z->entry[1].header + 30] = 'x';
-	assert_int_equal(check(z, "another entry"), -CKPT_E_CORRUPT);
+	assert_int_equal(check(z, "another name"), -CKPT_E_CORRUPT);
 }
 
 static void a_local_method_that_differs_is_refused(void **state)

@@ -17,7 +17,7 @@ cp -r "$src" one
 cp -r "$FIXTURES/deepspeed/ds0.19.8-z2-bf16-w2-twotags/ckpt" two
 truncate -s 1000 two/global_step4/*rank_1*
 mkdir none
-zckpt verify one two 2>&1 | grep -o 'OVERLAY_UNUSED: two: no tensor'
+zckpt verify one two 2>&1 | grep -o 'OVERLAY_UNUSED: two: this folder adds no tensor'
 zckpt verify --strict one none 2> said; echo "exit $?"; grep -c OVERLAY_UNUSED said
 mkdir -p a/global_step3 b/global_step3
 mv one/global_step3/*rank_1* b/global_step3
