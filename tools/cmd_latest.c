@@ -235,6 +235,7 @@ static const char *name_near(const struct steps *steps, const char *word)
 {
 	const char *digits = word + strcspn(word, "0123456789");
 	const long number = *digits ? strtol(digits, NULL, 10) : -1;
+	const char *near = NULL;
 	struct words names = { 0 };
 
 	for (size_t i = 0; i < steps->n; i++)
@@ -242,9 +243,12 @@ static const char *name_near(const struct steps *steps, const char *word)
 	for (size_t i = 0; i < names.n; i++) {
 		const char *first = names.list[i] + strcspn(names.list[i], "0123456789");
 
-		if (number >= 0 && *first && strtol(first, NULL, 10) == number)
-			return names.list[i];
+		if (number >= 0 && *first && strtol(first, NULL, 10) == number &&
+		    (!near || strcmp(names.list[i], near) < 0))
+			near = names.list[i];
 	}
+	if (near)
+		return near;
 	return number < 0 && names.n ? opt_nearest(word, names.list) : NULL;
 }
 

@@ -140,7 +140,7 @@ static const char *what_file(const struct ck_input *in)
 static int fail_folder(const struct ck_input *in, struct ckpt_err *err)
 {
 	const struct ck_tree *t = &in->tree;
-	uint64_t nfiles = 0;
+	uint64_t nfiles = 0, nfolders;
 	int rc = ck_foreign_folder(in, err);
 
 	if (rc)
@@ -150,10 +150,12 @@ static int fail_folder(const struct ck_input *in, struct ckpt_err *err)
 	if (!t->n)
 		return ck_fail(err, CKPT_E_FORMAT, in->path[0], CKPT_NO_OFFSET,
 			       "the folder is empty");
+	nfolders = t->n - nfiles;
 	return ck_fail(err, CKPT_E_FORMAT, in->path[0], CKPT_NO_OFFSET,
-		       "no checkpoint recognised among %" PRIu64 " files and %" PRIu64
-		       " folders (the first is %s); give a step, the folder above it, a folder "
-		       "of safetensors, or one file", nfiles, t->n - nfiles, t->entry[0].name);
+		       "no checkpoint in here (%" PRIu64 " file%s and %" PRIu64 " folder%s, the "
+		       "first is %s); give a step, the folder above it, a folder of safetensors, "
+		       "or one file", nfiles, nfiles == 1 ? "" : "s", nfolders,
+		       nfolders == 1 ? "" : "s", t->entry[0].name);
 }
 
 static int fail_format(const struct ck_input *in, struct ckpt_err *err)

@@ -52,7 +52,8 @@ const char *ck_step_near(const char *word, const struct ck_step_names *names)
 	for (size_t i = 0; i < names->n; i++) {
 		const unsigned d = distance(word, names->name[i]);
 
-		if (d < seen && !is_other_number(word, names->name[i])) {
+		if ((d < seen || (near && d == seen && strcmp(names->name[i], near) < 0)) &&
+		    !is_other_number(word, names->name[i])) {
 			seen = d;
 			near = names->name[i];
 		}
