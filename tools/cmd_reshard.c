@@ -168,10 +168,6 @@ static int parse_world(struct reshard *r, size_t *first_out)
 		r->opts.world = (uint32_t)want.world;
 	if (*first_out && (!r->opts.world || r->opts.world > MAX_WORLD))
 		return cli_wrong(&cmd_reshard, "%s: a step has 1 to %d ranks", word, MAX_WORLD);
-	if (!is_given && !*first_out && !keeps_world())
-		return cli_try(&cmd_reshard, cli_format("zckpt reshard --world 4%s",
-							words_from(args, 0)),
-			       "give the number of ranks, --world M, or only a new --stage");
 	return 0;
 }
 
@@ -264,6 +260,12 @@ static int check_world(struct reshard *r)
 	ckpt_info_get(r->verb.ck, &info);
 	if (!r->verb.args->quiet && info.tag[0] && !cli_args.step_said)
 		cli_say("step %s: %s", out_name(info.tag), info.why);
+	if (!r->opts.world && !keeps_world())
+		return cli_try(&cmd_reshard, cli_format("zckpt reshard --world 4%s",
+							words_from(r->verb.args, 0)),
+			       "%s has %" PRIu32 " rank%s; give another number of ranks, "
+			       "--world M, or only a new --stage", out_name(info.path),
+			       info.world, out_plural(info.world));
 	if (!r->opts.world && !info.world && want.to == CKPT_TO_DEEPSPEED)
 		return cli_wrong(&cmd_reshard, "%s does not record its number of ranks; "
 			"give --world M", out_name(info.path));
@@ -274,11 +276,12 @@ static int check_world(struct reshard *r)
 		r->opts.world = info.world;
 	if (!r->from || !info.world || r->from == info.world)
 		return 0;
-	cli_say("%s: %" PRIu32 " rank%s wrote this step, not %" PRIu64, out_name(info.path),
-		info.world, out_plural(info.world), r->from);
-	cli_say("try: zckpt reshard '%" PRIu32 "->%" PRIu32 "' %s %s", info.world, r->opts.world,
-		out_word(r->verb.sources.list[0]), out_word(r->verb.dst));
-	return EXIT_CALL;
+	return cli_try(&cmd_reshard,
+		       cli_format("zckpt reshard '%" PRIu32 "->%" PRIu32 "' %s %s", info.world,
+				  r->opts.world, out_word(r->verb.sources.list[0]),
+				  out_word(r->verb.dst)),
+		       "%s: %" PRIu32 " rank%s wrote this step, not %" PRIu64,
+		       out_name(info.path), info.world, out_plural(info.world), r->from);
 }
 
 /* Weights alone are no training state; `shard` makes a step of them. */
@@ -394,7 +397,7 @@ static int run(struct args *args)
 		.part = &r.opts.part, .nparts = &r.opts.nparts, .report = &r.report,
 	} };
 	struct verb *verb = &r.verb;
-	int status = parse_options(&r);
+	int status = parse_options(&r), is_wrong = 0;
 
 	if (!status && !team_rank())
 		status = settle(&r);
@@ -410,10 +413,12 @@ static int run(struct args *args)
 	} else if (!status) {
 		status = check_source(&r);
 		status = status ? status : check_world(&r);
+		is_wrong = status != 0;
 		status = status ? status : verb_call(verb);
 		status = team_finish(args, status, verb->dst, &r.report, &verb->err);
 	}
-	verb_print(verb, status);
+	if (!is_wrong)		/* else it was said, with its JSON */
+		verb_print(verb, status);
 	ckpt_report_free(&r.report);
 	ckpt_close(verb->ck);
 	return status;

@@ -23,3 +23,7 @@ try --world 4 model.safetensors out
 try --stage 3 model.safetensors out
 for tag in a/b ../x . .. latest 'a[1]' ''; do try '3->4' run out --new-tag "$tag"; done
 ls
+echo '* one JSON object each'
+for call in 'run dst' '7:2 run dst'; do
+	zckpt reshard --json $call 2> /dev/null | grep -c '"schema"'
+done
