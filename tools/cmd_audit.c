@@ -145,7 +145,8 @@ static char *answer_text(const struct audit *audit)
 	uint64_t n;
 
 	if (!audit->list.npickles)
-		text = cli_strdup("no pickle found (object arrays of .npy and .npz are not examined)");
+		text = cli_strdup("no pickle found (object arrays of .npy and .npz are not "
+				  "examined)");
 	else if ((n = names_in(audit, CKPT_NAME_REFUSED, 1, &first)))
 		text = cli_format("NOT safe: it calls %s; do not load it with torch.load",
 				  names = some_names(first, n));

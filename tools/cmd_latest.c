@@ -336,7 +336,8 @@ static void report_trainer(const char *dir, const struct step *step)
 {
 	cli_say("the HF Trainer ignores %s/latest: pass resume_from_checkpoint=\"%s\"",
 		out_name(dir), out_name(step->path));
-	cli_say("zckpt follows it even after later saves: delete it when you train on");
+	cli_say("%s/latest stays in use after later saves; delete it when training continues",
+		out_name(dir));
 }
 
 static int point(const struct args *args, const char *dir, const char *tag,

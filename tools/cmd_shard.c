@@ -167,8 +167,8 @@ static int check_missing(const struct shard *s)
 			     want.ds_config ? " --ds-config " : "",
 			     want.ds_config ? out_word(want.ds_config) : "", model, dst);
 	return cli_try(&cmd_shard, command, "shard needs %s%s", text,
-		       stage && lr ? "; --ds-config FILE may give the last two" :
-		       stage || lr ? "; --ds-config FILE may give it" : "");
+		       stage && lr ? "; --ds-config FILE can give stage and rate" :
+		       stage || lr ? "; --ds-config FILE can give it" : "");
 }
 
 static int parse_words(struct shard *s)
