@@ -87,6 +87,27 @@ static void say_tied(const struct outcome *outcome)
 	cli_free(names);
 }
 
+/* A folder made of a LoRA run is not what PEFT loads: that is one file of another name. */
+static void say_adapter(const struct outcome *outcome)
+{
+	struct ckpt_tensor_info t;
+	struct ckpt_info info;
+	int is_adapter = 0, is_named = 0;
+
+	ckpt_info_get(outcome->ck, &info);
+	for (uint64_t i = 0; i < info.ntensors; i++) {
+		if (ckpt_tensor_get(outcome->ck, i, &t, NULL) || t.role != CKPT_ROLE_TRAINABLE)
+			continue;
+		is_adapter = is_adapter || strstr(t.name, ".lora_A");
+		is_named = is_named || strstr(t.name, ".lora_A.default.");
+	}
+	if (is_adapter)
+		cli_say("hint: these are weights of a LoRA run; PEFT loads the adapter from: "
+			"zckpt convert --only trainable%s --dtype bf16 %s %s/adapter_model.safetensors",
+			is_named ? " --rename .default.=." : "", out_word(info.path),
+			out_word(outcome->dst));
+}
+
 static void print_notes(const struct outcome *outcome)
 {
 	const struct ckpt_report *r = outcome->report;
@@ -108,6 +129,8 @@ static void print_notes(const struct outcome *outcome)
 			out_name(r->strip_hint), out_name(r->strip_hint));
 	if (r->rename_hint)
 		say_renames(r->rename_hint);
+	if (outcome->kind == CKPT_DST_FOLDER)
+		say_adapter(outcome);
 	if (outcome->args->part && strcmp(outcome->args->part, "1/1") && !outcome->args->dry_run)
 		cli_say("hint: when all parts are done: zckpt commit %s", out_word(outcome->dst));
 }
