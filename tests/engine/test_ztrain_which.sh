@@ -38,7 +38,7 @@ train --steps 8 --save-every 2 --save whole || bad 'a run'
 digest whole/global_step8 > want
 mkdir none && cp -r whole/global_step4 none && echo global_step4 > none/latest && rm none/global_step4/rest.pt
 sums none > before
-refused 'no whole step' 'global_step4.*none is complete.*: RANK_FILE_MISSING: rest.pt: absent' --steps 4 --save-every 2 --save none --resume auto
+refused 'no whole step' 'global_step4.*none is complete.*: RANK_FILE_MISSING: rest.pt: missing' --steps 4 --save-every 2 --save none --resume auto
 sums none > after; cmp -s before after && good || bad 'no whole step: the folder is another one'
 refused 'no whole step in DIR' 'global_step4.*none is complete' --steps 4 --resume none
 

@@ -4,7 +4,7 @@
 run=$steps/ds0.19.8-z3-bf16-w8/ckpt
 
 types 2 zckpt reshard "$run" four
-answers 'how many ranks'
+answers 'has 8 ranks; give another number of ranks'
 answers 'try: zckpt reshard --world 4'
 absent four
 

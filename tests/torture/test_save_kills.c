@@ -448,7 +448,7 @@ static void killed_at_any_moment(void **state)
 static void check_said(uint32_t stopped)
 {
 	char *name = stopped ? t_fmt("rank %" PRIu32 " of %d did not end", stopped, RANKS) :
-		     t_fmt("rank 0 did not put the step into its place");
+		     t_fmt("rank 0 did not put the step in place");
 
 	for (uint32_t r = 0; r < RANKS; r++)
 		if (r != stopped && !strstr(shared->said[r], name))
