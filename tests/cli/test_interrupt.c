@@ -366,23 +366,28 @@ static int keeps(const char *const argv[], long at, int sig, const char *dir)
 	char *err = t_fmt("%s/err", dir), *partial = t_fmt("%s/dst.zckpt-partial", dir);
 	struct t_trace t;
 	double kept = 0;
-	char *text, *end;
+	char *bytes, *text, *end;
 	size_t n;
+	int ok;
 
 	t_trace(&t, argv, at, sig);
-	text = (char *)t_file_read(err, &n);
-	text = t_fmt("%.*s", (int)n, text ? text : "");
+	bytes = (char *)t_file_read(err, &n);
+	text = t_fmt("%.*s", (int)n, bytes ? bytes : "");
 	end = strstr(text, " MB kept in ");
 	if (end) {
 		while (end > text && end[-1] != ' ')
 			end--;
 		kept = strtod(end, NULL);
 	}
-	if (t.signal != sig || kept < 100 || kept > 210 || !t_exists(partial)) {
+	ok = t.signal == sig && kept >= 100 && kept <= 210 && t_exists(partial) &&
+	     strstr(text, "the same command continues");
+	if (!ok)
 		printf("     call %ld: signal %d, exit %d, said: %s", at, t.signal, t.exit, text);
-		return 0;
-	}
-	return strstr(text, "the same command continues") != NULL;
+	free(text);
+	free(bytes);
+	free(partial);
+	free(err);
+	return ok;
 }
 
 /* From 100 MB on a stopped run keeps its work, also that of the run before it. */
@@ -411,7 +416,11 @@ static int test_much_work(void)
 	printf("%s much work, Interrupt and Terminated: %ld calls\n", ok ? "ok  " : "FAIL",
 	       t.calls);
 	t_run_free(&run);
-	t_dir_remove(dir);
+	t_dir_end(dir);
+	free(call);
+	free(want);
+	free(dst);
+	free(src);
 	return !ok;
 }
 
