@@ -48,6 +48,7 @@ static void say(FILE *out, enum term_look look, const char *prefix, const char *
 	free(line);
 }
 
+__attribute__((format(printf, 3, 0)))
 static void say_args(enum term_look look, const char *prefix, const char *fmt, va_list ap)
 {
 	char *text = NULL;

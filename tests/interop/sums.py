@@ -22,8 +22,10 @@ TOKENS = torch.arange(24).reshape(2, 12) * 7 % 101
 failed = 0
 
 
-COMPLETE = "every byte read, complete"
-NO_SUMS = "every byte read, looks complete (no checksums"
+# of one file; of a folder the tensors' files are read, a config.json is not
+READ = ("every byte read, ", "every byte of the tensors read, ")
+COMPLETE = tuple(r + "complete" for r in READ)
+NO_SUMS = tuple(r + "looks complete (no checksums" for r in READ)
 
 
 def check(what, ok):
