@@ -14,6 +14,7 @@ void cli_promise_json(const char *verb)
 	json_verb = verb;
 }
 
+__attribute__((format(printf, 3, 0)))
 static int wrong_call(const struct command *cmd, const char *command, const char *fmt, va_list ap)
 {
 	struct ckpt_err err = { .code = CKPT_E_USAGE, .offset = CKPT_NO_OFFSET };

@@ -103,7 +103,8 @@ static void say_adapter(const struct outcome *outcome)
 	}
 	if (is_adapter)
 		cli_say("hint: these are weights of a LoRA run; PEFT loads the adapter from: "
-			"zckpt convert --only trainable%s --dtype bf16 %s %s/adapter_model.safetensors",
+			"zckpt convert --only trainable%s --dtype bf16 %s "
+			"%s/adapter_model.safetensors",
 			is_named ? " --rename .default.=." : "", out_word(info.path),
 			out_word(outcome->dst));
 }

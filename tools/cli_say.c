@@ -22,6 +22,7 @@ static void print(const char *line, enum term_look look)
 		term_on(stderr, first), (int)n, line, term_off(stderr, first), line + n);
 }
 
+__attribute__((format(printf, 2, 0)))
 static void say(enum term_look look, const char *fmt, va_list ap)
 {
 	char *line = NULL;
