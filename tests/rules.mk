@@ -158,7 +158,7 @@ interop-bench: tools train $(B)/tests/bench/loadloop $(if $(MPI_CC),$(B)/tests/e
 	@$(ENV) VENV="$${ZCKPT_VENV:-$$HOME/.cache/zckpt/venv}" BENCH_DISK="$${BENCH_DISK:-build}" \
 	    tests/bench/bench.sh --rows '^(save|train)$$' $(BENCH)
 ## interop: test against torch, safetensors, transformers and DeepSpeed (in a venv that is kept)
-interop: tools train fixtures $(B)/tests/unit/test_pickle_emit $(B)/tests/bench/save_from
+interop: lib tools train fixtures $(B)/tests/unit/test_pickle_emit $(B)/tests/bench/save_from
 	@$(ENV) tests/run-interop.sh
 ## coverage: measure line coverage of make check; at least FLOOR percent in libckpt/ and formats/
 COVERAGE = $(MAKE) --no-print-directory CFLAGS='-O0 -g --coverage' LDFLAGS='$(LDFLAGS) --coverage'

@@ -127,6 +127,14 @@ if [ -n "${ZCKPT_BUILD:-}" ] && [ -x "$ZCKPT_BUILD/tests/bench/save_from" ] &&
 		"$python" "$here/save_cases.py" --save "$ZCKPT_BUILD/tests/bench/save_from" \
 		--zckpt "$ZCKPT" --fixtures "$ZCKPT_FIXTURES"
 fi
+if [ -n "${ZCKPT_BUILD:-}" ] && [ -e "$ZCKPT_BUILD/libckpt.so" ] && [ -d "$ZCKPT_FIXTURES/deepspeed" ]; then
+	part "the Python package" \
+		bash "$here/python_package.sh" "$python" "$ZCKPT_VENV-pytest" "$ZCKPT_BUILD/libckpt.so" "$ZTRAIN" \
+		"$ZCKPT_FIXTURES"
+else
+	echo "== interop: the Python package: skipped: no libckpt.so in the folder ZCKPT_BUILD, or no fixtures"
+	skipped=$((skipped + 1))
+fi
 if [ -x "$ZTRAIN" ] && [ -d "$ZCKPT_FIXTURES/model" ]; then
 	part "what ztrain exports and says, by transformers" \
 		"$python" "$here/out_cases.py" --ztrain "$ZTRAIN" --fixtures "$ZCKPT_FIXTURES" \
