@@ -10,7 +10,7 @@ zshdir  := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 fishdir := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 # Pages, licence and examples, in folders as in the tree, so that links between them work.
 docdir := $(DESTDIR)$(PREFIX)/share/doc/zckpt
-DOCS   := LICENSE README.md CHANGELOG.md $(sort $(wildcard docs/*.md docs/*.txt docs/*/*.md examples/*.c examples/*.md)) examples/Makefile
+DOCS   := LICENSE README.md CHANGELOG.md $(sort $(wildcard docs/*.md docs/*.txt docs/*/*.md examples/*.c examples/*.md python/*.md python/examples/*.py)) examples/Makefile
 PUBLIC := $(sort $(wildcard libckpt/include/*.h))
 
 ## install: install programs, libraries, headers, man pages, completions, docs (honours DESTDIR, PREFIX)
