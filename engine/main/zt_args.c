@@ -8,6 +8,7 @@
 #include "engine/comm/en_comm_mpi.h"
 #include "engine/config/en_config.h"
 #include "engine/data/en_data.h"
+#include "engine/main/zt_meant.h"
 #include "engine/main/zt_opt.h"
 #include "engine/main/zt_say.h"
 
@@ -374,6 +375,14 @@ const struct opt *const *zt_args_tables(bool bench)
 	return tables;
 }
 
+bool zt_args_has(const char *name)
+{
+	for (const struct opt *row = rows; row->kind; row++)
+		if (row->name && opt_is_name(name, row->name))
+			return true;
+	return false;
+}
+
 /* The table with OPT_RARE where it belongs. */
 static const struct opt *mark_rare(const struct opt *from, struct opt *out)
 {
@@ -420,6 +429,7 @@ static int parse(const struct call *c, int argc, char **argv, struct words *rest
 	const struct opt *const tables[] = { own[0], own[1], talk, NULL };
 	const struct opt_call call = {
 		.tables = tables, .rest = rest, .wrong = zt_wrong_call, .arg = c->name,
+		.meant = c == calls ? zt_meant : zt_meant_bench,
 	};
 	const int rc = opt_parse(&call, argc, argv);
 

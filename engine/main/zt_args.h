@@ -75,5 +75,7 @@ struct zt_args {
 int zt_args_parse(int argc, char **argv, struct zt_args *out);
 /* The options of a run, or of `ztrain bench`, as opt_parse() takes them.  Lent until the next. */
 const struct opt *const *zt_args_tables(bool bench);
+/* Whether a run has that option. */
+bool zt_args_has(const char *name);
 
 #endif

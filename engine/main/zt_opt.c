@@ -54,7 +54,7 @@ int zt_set_real(const struct opt_call *call, const struct opt *opt, const char *
 int zt_set_choice(const struct opt_call *call, const struct opt *opt, const char *text)
 {
 	const struct opt_own *own = opt->to;
-	char what[128] = "expected one of";
+	char what[128] = "expected ";
 	size_t n = strlen(what);
 
 	for (int i = 0; own->choice[i]; i++) {
@@ -62,7 +62,9 @@ int zt_set_choice(const struct opt_call *call, const struct opt *opt, const char
 			*(int *)own->to = (int)own->least + i;
 			return 0;
 		}
-		n += (size_t)snprintf(what + n, sizeof(what) - n, " %s", own->choice[i]);
+		n += (size_t)snprintf(what + n, sizeof(what) - n, "%s%s",
+				      !i ? "" : own->choice[i + 1] ? ", " : " or ",
+				      own->choice[i]);
 	}
 	return zt_wrong_value(call, opt, text, what);
 }

@@ -9,6 +9,7 @@
 #   schedule  options that the schedule of the file leaves without effect are refused
 #   bare      no file, and a file without the keys, have the same defaults
 #   yaml      accelerate's file: the same, and num_processes
+#   names     an option of the Trainer is refused with the name of ours
 set -u
 # shellcheck source=tests/engine/ztrain.sh
 . "$(dirname "$0")/ztrain.sh"
@@ -217,6 +218,31 @@ $ds
 run s a.yaml --steps 1 || bad 'offload_param_device at stage 2'
 sed -n '/^no effect/,/^[a-z]/p' s.said | grep -q offload_param_device && good ||
 	bad 'offload_param_device has no effect at stage 2'
+
+# ---- names
+# meant OPTION WORDS [COMMAND]: the refusal of an option of the Trainer or of a launcher says what to give
+meant() {
+	"$ztrain" ${3:+"$3"} --model m "$1" 3 > said 2>&1
+	{ [ $? = 2 ] && grep -qF -- "there is no option $1; $2" said; } && good || bad "$1: '$2' is not said"
+}
+meant --learning_rate 'give --lr RATE'
+meant --per_device_train_batch_size 'give --micro-batch N'
+meant --per-device-train-batch-size 'give --micro-batch N'
+meant --gradient_accumulation_steps 'give --accumulation N'
+meant --num_train_epochs 'give --steps N (epochs x rows / rows of a step)'
+meant --deepspeed 'give --config FILE'
+meant --output_dir 'give --save DIR'
+meant --bf16 'give --precision P'
+meant --stage 'write "zero_optimization": {"stage": N}'
+meant --num_gpus 'the launcher starts the ranks'
+meant --stpes 'did you mean --steps?'
+meant --max_steps 'give --steps N' bench
+meant --learning_rate 'a benchmark trains on random tokens' bench
+meant --data 'a benchmark trains on random tokens' bench
+# Each option that a hint names is one of ztrain.
+"$ztrain" -h --all | grep -o '^  --[a-z0-9_-]*' | tr -d ' ' > all
+grep -o '"give --[a-z0-9-]*' "$root/engine/main/zt_meant.c" | sed 's/.* //' | sort -u > named
+[ "$(wc -l < named)" -gt 20 ] && ! grep -vxFf all named && good || bad 'a hint names an option that ztrain lacks'
 
 # Controls of the command line and of the environment never reach the terminal as they are.
 evil=$(printf '\033[2J')

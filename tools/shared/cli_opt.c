@@ -157,8 +157,10 @@ static int unknown_option(const struct opt_call *call, const char *name)
 	const struct opt *const *table = call->tables;
 	const struct opt *opt = NULL;
 	struct words names = { 0 };
-	const char *near;
+	const char *near, *meant = call->meant ? call->meant(name) : NULL;
 
+	if (meant)
+		return opt_wrong(call, "there is no option --%s; %s", out_name(name), meant);
 	while ((opt = next_opt(&table, opt)) != NULL)
 		if (!(opt->flags & OPT_HIDDEN))
 			words_add(&names, opt->name);

@@ -62,6 +62,8 @@ struct opt_call {
 	/* Prints what is wrong, and where help is; returns the exit status. */
 	int (*wrong)(const void *arg, const char *what);
 	const void *arg;
+	/* NULL, or: what to give for an unknown option of another program.  It may return NULL. */
+	const char *(*meant)(const char *name);
 };
 
 /* 0, or what 'wrong' returned. */

@@ -1,0 +1,13 @@
+/* zt_meant.h -- options that ztrain lacks, and what to give instead. */
+#ifndef ZT_MEANT_H
+#define ZT_MEANT_H
+
+/*
+ * 'name' is an option of transformers' Trainer, of DeepSpeed or of a launcher: a clause that says
+ * what to give to ztrain.  NULL for any other name.
+ */
+const char *zt_meant(const char *name);
+/* The same for `ztrain bench`, also for options that only ztrain has. */
+const char *zt_meant_bench(const char *name);
+
+#endif
