@@ -19,7 +19,7 @@
  * them, take defaults, derive the batch sizes.  Every key of the file ends with a verdict.
  *
  * The rule for keys: a key that changes numbers, or files that others read, is used or refused; a
- * key that moves only speed, memory or order of sums may be without effect here, and that is said.
+ * key that changes only speed, memory or the order of sums may have no effect; the screen says so.
  *
  * Nothing here prints, ends the process or reads the environment.  One thread a struct.
  */

@@ -106,9 +106,10 @@ static void batch(struct screen *s)
 	const struct en_settings *e = &s->cfg->set;
 
 	say(s,
-	    "%" PRId64 " samples a step = micro-batch %" PRId64 " x accumulation %" PRId64
+	    "%" PRId64 " sample%s a step = micro-batch %" PRId64 " x accumulation %" PRId64
 	    " x %u %s",
-	    e->train_batch, e->micro_batch, e->accumulation, e->world,
+	    e->train_batch, e->train_batch == 1 ? "" : "s", e->micro_batch, e->accumulation,
+	    e->world,
 	    e->world == 1 ? "rank" : "ranks");
 	if (e->gradient_clipping > 0)
 		say(s, ", gradients clipped to %g", e->gradient_clipping);
@@ -268,8 +269,8 @@ static void one_refusal(struct screen *s, uint64_t first)
 		comma = ", ";
 	}
 	say(s, ": %s", of->why);
-	if (of->theirs)
-		say(s, "; %s rejects it too",
+	if (of->theirs && !of->later)
+		say(s, " (%s rejects it too)",
 		    of->trainers ? "transformers' Trainer" :
 		    s->cfg->launch.from_accelerate && of->at.from != EN_FROM_JSON ? "accelerate" :
 										    "DeepSpeed");

@@ -38,19 +38,19 @@ static int bad(struct parser *ps, const char *at, const char *what)
 	return ck_fail(ps->err, CKPT_E_CORRUPT, ps->where, offset_of(ps, at), "JSON: %s", what);
 }
 
-static int bad_here(struct parser *ps, const char *wanted)
+static int bad_here(struct parser *ps, const char *expected)
 {
 	const unsigned char c = ps->p < ps->end ? (unsigned char)*ps->p : 0;
 
 	if (ps->p == ps->end)
 		return ck_fail(ps->err, CKPT_E_CORRUPT, ps->where, offset_of(ps, ps->p),
-			       "JSON: %s wanted, but the text ends here (was it cut short?)",
-			       wanted);
+			       "JSON: expected %s, but the text ends here (was it cut short?)",
+			       expected);
 	if (c > 0x20 && c < 0x7f)
 		return ck_fail(ps->err, CKPT_E_CORRUPT, ps->where, offset_of(ps, ps->p),
-			       "JSON: %s wanted, '%c' found", wanted, c);
+			       "JSON: expected %s, found '%c'", expected, c);
 	return ck_fail(ps->err, CKPT_E_CORRUPT, ps->where, offset_of(ps, ps->p),
-		       "JSON: %s wanted, byte 0x%02x found", wanted, c);
+		       "JSON: expected %s, found byte 0x%02x", expected, c);
 }
 
 /* ------------------------------------------------------------ white space */

@@ -79,7 +79,7 @@ static const struct {
 
 	/* what DeepSpeed refuses as well */
 	{ OPT("AdamW", "\"learning_rate\": 1"), "optimizer.params.learning_rate", EN_REFUSED, true,
-	  CKPT_E_CORRUPT, "no such key" },
+	  CKPT_E_CORRUPT, "no such key here; did you mean \"optimizer.params.lr\"?" },
 	{ OPT("AdamW", "\"lr\": \"3e-5\""), "optimizer.params.lr", EN_REFUSED, true, CKPT_E_CORRUPT,
 	  "fails later" },
 	{ OPT("AdamW", "\"betas\": [0.9]"), "optimizer.params.betas", EN_REFUSED, true,

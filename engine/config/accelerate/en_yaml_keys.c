@@ -114,7 +114,7 @@ static void unknown_top(struct en_yaml *y, const struct en_node *v)
 	if (there)
 		snprintf(hint, sizeof(hint), "; it belongs under deepspeed_config");
 	else if (like)
-		snprintf(hint, sizeof(hint), "; is it \"%s\"?", like->name);
+		snprintf(hint, sizeof(hint), "; did you mean \"%s\"?", like->name);
 	en_refuse(&y->ev, true, CKPT_E_CORRUPT, v->key, v, "accelerate has no such top-level key%s",
 		  hint);
 }
@@ -141,7 +141,7 @@ static void unknown_deepspeed(struct en_yaml *y, const char *path, const struct 
 			"deepspeed_config_file");
 	else
 		en_rule(&y->ev, EN_IGNORED, path, v, "accelerate ignores it silently%s%s%s",
-			like ? "; is it \"" : "", like ? like->name : "", like ? "\"?" : "");
+			like ? "; did you mean \"" : "", like ? like->name : "", like ? "\"?" : "");
 }
 
 static void under_deepspeed(struct en_yaml *y)

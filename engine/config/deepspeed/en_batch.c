@@ -137,5 +137,6 @@ void en_batch(struct en_resolve *ev)
 		check(ev, &b);
 	else
 		en_refuse(ev, true, CKPT_E_MISMATCH, names[TRAIN], NULL,
-			  "give train_batch_size or train_micro_batch_size_per_gpu");
+			  "missing; give train_batch_size or train_micro_batch_size_per_gpu, or "
+			  "\"auto\" and an option");
 }

@@ -264,9 +264,9 @@ static void world(struct en_resolve *ev)
 
 	if (said && said != is)
 		en_refuse(ev, false, CKPT_E_MISMATCH, "num_processes", NULL,
-			  "the file says %u processes in all, and %u rank%s started; start %u, or "
-			  "change the file",
-			  said, is, is == 1 ? " was" : "s were", said);
+			  "the file says %u processes in all, and %u rank%s started; start %u "
+			  "(mpirun -n %u ztrain ...), or change the file",
+			  said, is, is == 1 ? " was" : "s were", said, said);
 }
 
 void en_check(struct en_resolve *ev)

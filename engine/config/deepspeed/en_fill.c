@@ -278,9 +278,9 @@ static void batch_arguments(struct en_resolve *ev)
 	const unsigned both = EN_HAS_MICRO | EN_HAS_ACCUMULATION;
 
 	argument(ev, EN_HAS_MICRO, "train_micro_batch_size_per_gpu", (double)f->micro_batch, true,
-		 "--micro-batch", "the micro-batch (per_device_train_batch_size)");
+		 "--micro-batch", "per_device_train_batch_size");
 	argument(ev, EN_HAS_ACCUMULATION, "gradient_accumulation_steps", (double)f->accumulation,
-		 true, "--accumulation", "the accumulation (gradient_accumulation_steps)");
+		 true, "--accumulation", "gradient_accumulation_steps");
 	number(ev, "train_batch_size", ((f->has | f->fills) & both) == both,
 	       (f->has & both) == both ? "--micro-batch x --accumulation x ranks is" : NULL,
 	       all_ranks(ev), true, "micro-batch x accumulation x ranks");
@@ -294,15 +294,15 @@ static void scheduler_arguments(struct en_resolve *ev)
 
 	number(ev, "scheduler.params.warmup_min_lr", true, NULL, 0, true, "always 0");
 	argument(ev, EN_HAS_LR, "scheduler.params.warmup_max_lr", f->lr, false, "--lr",
-		 "the learning rate (learning_rate)");
+		 "learning_rate");
 	argument(ev, EN_HAS_STEPS, "scheduler.params.total_num_steps", (double)f->steps, true,
 		 "--steps", "the steps of the run");
 	if ((known & EN_HAS_WARMUP) && part && !(known & EN_HAS_STEPS))
 		number(ev, "scheduler.params.warmup_num_steps", false, NULL, 0, true,
-		       "the warm-up (warmup_steps)");
+		       "warmup_steps");
 	else
 		argument(ev, EN_HAS_WARMUP, "scheduler.params.warmup_num_steps", warmup(ev), true,
-			 "--warmup-steps", "the warm-up (warmup_steps)");
+			 "--warmup-steps", "warmup_steps");
 }
 
 static void by_trainer(struct en_resolve *ev)
@@ -312,16 +312,16 @@ static void by_trainer(struct en_resolve *ev)
 
 	batch_arguments(ev);
 	argument(ev, EN_HAS_MAX_GRAD_NORM, "gradient_clipping", f->max_grad_norm, false, "--clip",
-		 "the clipping (max_grad_norm)");
+		 "max_grad_norm");
 	argument(ev, EN_HAS_LR, "optimizer.params.lr", f->lr, false, "--lr",
-		 "the learning rate (learning_rate)");
+		 "learning_rate");
 	betas(ev);
 	argument(ev, EN_HAS_EPS, "optimizer.params.eps", f->eps, false, "--eps",
-		 "epsilon (adam_epsilon)");
+		 "adam_epsilon");
 	argument(ev, EN_HAS_WEIGHT_DECAY, "optimizer.params.weight_decay", f->weight_decay, false,
-		 "--weight-decay", "the decay (weight_decay)");
-	enabled(ev, EN_B_FP16, "fp16.enabled", f->fp16, "the precision (fp16)");
-	enabled(ev, EN_B_BF16, bf16_path(ev), f->bf16, "the precision (bf16)");
+		 "--weight-decay", "weight_decay");
+	enabled(ev, EN_B_FP16, "fp16.enabled", f->fp16, "fp16");
+	enabled(ev, EN_B_BF16, bf16_path(ev), f->bf16, "bf16");
 	widths(ev, stage && stage->type == EN_INT && stage->i == 3);
 	scheduler_arguments(ev);
 }
@@ -369,7 +369,7 @@ static void by_accelerate(struct en_resolve *ev)
 
 	no_auto_accumulation(ev);
 	number(ev, "train_micro_batch_size_per_gpu", has & EN_HAS_MICRO, NULL,
-	       (double)f->micro_batch, true, "the micro-batch (the data loader's)");
+	       (double)f->micro_batch, true, "batch size of the data loader");
 	number(ev, "gradient_accumulation_steps", true, NULL,
 	       has & EN_HAS_ACCUMULATION ? (double)f->accumulation : 1, true,
 	       has & EN_HAS_ACCUMULATION ? "the given accumulation" : "1, Accelerator()'s default");

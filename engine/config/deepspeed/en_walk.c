@@ -41,6 +41,29 @@ static uint64_t rule(struct en_resolve *ev, enum en_ruling ruling, enum en_block
 	return en_rule(ev, ruling, spelt(ev, block, v), v, "%s", why);
 }
 
+/* Names that other programs have for a setting of DeepSpeed. */
+static const char *other_name(const char *key)
+{
+	static const struct {
+		const char *theirs, *ours;
+	} names[] = {
+		{ "learning_rate", "optimizer.params.lr" },
+		{ "max_grad_norm", "gradient_clipping" },
+		{ "grad_clip", "gradient_clipping" },
+		{ "batch_size", "train_batch_size" },
+		{ "micro_batch_size", "train_micro_batch_size_per_gpu" },
+		{ "per_device_train_batch_size", "train_micro_batch_size_per_gpu" },
+		{ "accumulation_steps", "gradient_accumulation_steps" },
+		{ "zero_stage", "zero_optimization.stage" },
+		{ "warmup_steps", "scheduler.params.warmup_num_steps" },
+	};
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(names); i++)
+		if (!strcmp(names[i].theirs, key))
+			return names[i].ours;
+	return NULL;
+}
+
 static void unknown(struct en_resolve *ev, enum en_block block, const struct en_node *v)
 {
 	const struct en_key *near = en_key_near(block, v->key);
@@ -50,8 +73,10 @@ static void unknown(struct en_resolve *ev, enum en_block block, const struct en_
 	char hint[160] = "";
 
 	if (near && near->block == block)
-		snprintf(hint, sizeof(hint), "; is it \"%s\"?",
+		snprintf(hint, sizeof(hint), "; did you mean \"%s\"?",
 			 near->alias ? near->alias : near->name);
+	else if (other_name(v->key))
+		snprintf(hint, sizeof(hint), "; did you mean \"%s\"?", other_name(v->key));
 	else if (near)
 		snprintf(hint, sizeof(hint), "; such a key belongs in \"%.100s\"", there);
 	if (fails)
@@ -153,7 +178,7 @@ static void read_key(struct en_resolve *ev, const struct en_key *k, const struct
 {
 	struct en_value got;
 	char why[EN_WHY];
-	bool theirs;
+	bool theirs, later;
 
 	if (k->type == EN_K_ANY) {
 		take_any(ev, k, v);
@@ -163,13 +188,15 @@ static void read_key(struct en_resolve *ev, const struct en_key *k, const struct
 		take_auto(ev, k, v);
 		return;
 	}
-	if (en_coerce(k, is_strict(ev, k->block), ev->cfg->version, v, &got, &theirs, why))
-		en_refuse(ev, theirs, CKPT_E_CORRUPT, spelt(ev, k->block, v), v, "%s%s", why,
-			  theirs && !is_strict(ev, k->block) ?
-				  "; DeepSpeed accepts it and fails later" :
-				  "");
-	else
+	if (!en_coerce(k, is_strict(ev, k->block), ev->cfg->version, v, &got, &theirs, why)) {
 		accept(ev, k, v, &got);
+		return;
+	}
+	later = theirs && !is_strict(ev, k->block);
+	en_refuse(ev, theirs, CKPT_E_CORRUPT, spelt(ev, k->block, v), v, "%s%s", why,
+		  later ? "; DeepSpeed accepts it and fails later" : "");
+	if (later)
+		en_fails_later(ev, spelt(ev, k->block, v));
 }
 
 /* ------------------------------------------------------------------ blocks */

@@ -20,10 +20,10 @@ struct asked {
 	char *why;
 };
 
-static int no(struct asked *a, bool theirs, const char *wanted)
+static int no(struct asked *a, bool theirs, const char *expected)
 {
 	a->theirs = theirs;
-	snprintf(a->why, EN_WHY, "%s wanted", wanted);
+	snprintf(a->why, EN_WHY, "expected %s", expected);
 	return -1;
 }
 
@@ -307,7 +307,7 @@ static int in_range(struct asked *a, enum en_ds_version version, const struct en
 {
 	const struct en_key *k = a->key;
 	double min = k->min;
-	char wanted[64];
+	char expected[64];
 
 	if (k->type == EN_K_STAGE)
 		return v->i >= 0 && v->i <= 3 ? 0 : no(a, true, "a stage of 0, 1, 2 or 3");
@@ -317,8 +317,8 @@ static int in_range(struct asked *a, enum en_ds_version version, const struct en
 		min = 0;
 	if ((k->type != EN_K_INT && !(k->flags & EN_F_NO_SIGN)) || v->f >= min)
 		return 0;
-	snprintf(wanted, sizeof(wanted), "a number of at least %g", min);
-	return no(a, true, wanted);
+	snprintf(expected, sizeof(expected), "a number of at least %g", min);
+	return no(a, true, expected);
 }
 
 int en_coerce(const struct en_key *key, bool strict, enum en_ds_version version,

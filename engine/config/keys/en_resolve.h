@@ -39,5 +39,7 @@ void en_derive(struct en_resolve *ev, enum en_block block, const char *name, str
 
 /* The refusal of 'path' is the Trainer's, not DeepSpeed's. */
 void en_by_trainer(struct en_resolve *ev, const char *path);
+/* The reason of the refusal says that DeepSpeed accepts the value and fails later. */
+void en_fails_later(struct en_resolve *ev, const char *path);
 
 #endif

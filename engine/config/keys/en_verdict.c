@@ -90,6 +90,14 @@ void en_by_trainer(struct en_resolve *ev, const char *path)
 		v->trainers = true;
 }
 
+void en_fails_later(struct en_resolve *ev, const char *path)
+{
+	struct en_verdict *v = find(ev->cfg, path);
+
+	if (v)
+		v->later = true;
+}
+
 const struct en_verdict *en_config_verdict(const struct en_config *cfg, const char *path)
 {
 	return find(cfg, path);

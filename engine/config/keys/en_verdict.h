@@ -8,7 +8,7 @@
 enum en_ruling {
 	EN_USED = 1,
 	EN_NO_EFFECT,	/* known, and nothing here depends on it: 'why' */
-	EN_IGNORED,	/* unknown to them too, and passed over by them without a word */
+	EN_IGNORED,	/* unknown to them too, and silently ignored by them */
 	EN_REFUSED,	/* the run does not begin: 'why' */
 };
 
@@ -17,6 +17,7 @@ struct en_verdict {
 	/* DeepSpeed or accelerate does the same: refuses it, or ignores it. */
 	bool theirs;
 	bool trainers;			/* 'theirs' is the Trainer of transformers */
+	bool later;			/* 'theirs' fails later, which 'why' says */
 	bool deprecated;		/* an old name; 'why' has the new one */
 	enum ckpt_code code;		/* of EN_REFUSED */
 	const char *path;		/* "zero_optimization.stage", as the file spells it */

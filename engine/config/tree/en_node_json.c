@@ -183,8 +183,10 @@ static int fail_at(struct reading *r, uint64_t off, uint64_t end, const struct c
 	if (why->offset == CKPT_NO_OFFSET)
 		return ck_fail(r->err, why->code, why->where, why->offset, "%s", why->msg);
 	at = place(r, ck_min_u64(off, end));
-	return ck_fail(r->err, why->code, why->where, why->offset, "line %u, column %u: %.400s",
-		       at.line, at.col, why->msg);
+	return ck_fail(r->err, why->code, why->where, why->offset, "line %u, column %u: %.400s%s",
+		       at.line, at.col, why->msg,
+		       off < end ? "" : "; or a comma is missing: a value without quotes ends at "
+					"the end of its line");
 }
 
 int en_node_json(struct ck_arena *arena, const char *text, uint64_t len, const char *file,
