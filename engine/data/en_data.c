@@ -111,17 +111,17 @@ static int want_number(const struct ck_json *doc, const char *key, uint64_t *out
 		       "%s is %s, expected a whole number", key, text);
 }
 
-static int same_number(const struct ck_json *doc, const char *key, uint64_t now,
-		       struct ckpt_err *err)
+static int same_number(const struct ck_json *doc, const char *key, const char *what,
+		       uint64_t now, struct ckpt_err *err)
 {
 	uint64_t was;
 	int rc = want_number(doc, key, &was, err);
 
 	if (!rc && was != now)
 		rc = ck_fail(err, CKPT_E_MISMATCH, STATE, CKPT_NO_OFFSET,
-			     "%s was %llu in the saved run and is %llu now: it would continue with "
-			     "different samples",
-			     key, (unsigned long long)was, (unsigned long long)now);
+			     "%s: %llu in the saved run, %llu now; give the saved value to "
+			     "continue with the same samples",
+			     what, (unsigned long long)was, (unsigned long long)now);
 	return rc;
 }
 
@@ -135,28 +135,27 @@ static int same_text(const struct ck_json *doc, const char *key, const char *now
 	if (!strcmp(doc->tok[tok].str, now))
 		return 0;
 	return ck_fail(err, CKPT_E_MISMATCH, STATE, CKPT_NO_OFFSET,
-		       "%s was '%.60s' in the saved run and is '%s' now%s", key, doc->tok[tok].str,
-		       now,
-		       strcmp(key, "fingerprint") ? "" : ": different data, or the data changed");
+		       "%s: '%.60s' in the saved run, '%s' now%s", key, doc->tok[tok].str, now,
+		       strcmp(key, "fingerprint") ? "" : ": --data is another file, or it changed");
 }
 
 static int compare(const struct en_data *d, const struct ck_json *doc, struct ckpt_err *err)
 {
 	const struct en_samples *s = &d->samples;
-	int rc = same_number(doc, "rows", d->rows, err);
+	int rc = same_number(doc, "tokens", "tokens of a row (--seq)", d->info.tokens, err);
 
 	if (!rc)
-		rc = same_number(doc, "first", d->first, err);
+		rc = same_number(doc, "rows", "rows", d->rows, err);
 	if (!rc)
-		rc = same_number(doc, "tokens", d->info.tokens, err);
+		rc = same_number(doc, "first", "first row", d->first, err);
 	if (!rc)
 		rc = same_text(doc, "order", en_order_name(s->opts.order), err);
 	if (!rc && s->opts.order != EN_ORDER_SEQUENTIAL)
-		rc = same_number(doc, "seed", s->opts.seed, err);
+		rc = same_number(doc, "seed", "seed", s->opts.seed, err);
 	if (!rc)
 		rc = same_text(doc, "tail", en_last_name(s->opts.last), err);
 	if (!rc && s->opts.last != EN_LAST_FLOW)
-		rc = same_number(doc, "batch", s->batch, err);
+		rc = same_number(doc, "batch", "rows of a step", s->batch, err);
 	return rc ? rc : same_text(doc, "fingerprint", d->info.fingerprint, err);
 }
 

@@ -4,7 +4,7 @@
  * EN_ORDER_SHUFFLED is a permutation of [0, n) that is computed, not stored: a Feistel network over
  * the next even number of bits, keyed by seed and epoch, whose outputs beyond n are sent through it
  * again (cycle walking), so that any place of any epoch costs no memory and about as many hashes
- * whatever n is.  It is pseudo-random, not a uniform draw among all n! orders.
+ * for any n.  It is pseudo-random, not a uniform draw among all n! orders.
  *
  * EN_ORDER_TORCH is the list that torch.randperm(n) makes of a generator with seed + epoch, which
  * is what DistributedSampler and accelerate's seedable sampler take; it keeps 4 bytes a row, and

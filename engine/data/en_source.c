@@ -232,8 +232,8 @@ static int open_kind(struct en_source *src, struct ckpt_err *err)
 		src->opts.kind = kind_of(src->path, &src->guessed);
 	if (!src->opts.kind)
 		return refuse(src, err,
-			      "unknown suffix: expected .bin .u16 .u32 .jsonl .safetensors, or "
-			      "give --data-kind");
+			      "unknown suffix; expected .bin, .u16, .u32, .jsonl or .safetensors, "
+			      "or --data-kind; text is tokenised beforehand");
 	rc = check_opts(src, err);
 	if (rc)
 		return rc;

@@ -62,7 +62,7 @@ struct en_source;
  *	CKPT_E_USAGE        options that contradict each other; a name of no known kind
  *	CKPT_E_NOTFOUND, CKPT_E_IO, CKPT_E_NOMEM
  *	CKPT_E_TRUNCATED    an empty file, or fewer tokens than a row; bytes that are no whole token
- *	CKPT_E_CORRUPT      no JSON; a label or mask that does not fit its row; tensors likewise
+ *	CKPT_E_CORRUPT      no JSON; a label, mask or tensor that does not fit its row
  *	CKPT_E_MISMATCH     an id that the vocabulary does not have (with row and position), a row
  *	                    longer than 'tokens', tokens of another size than stated
  *	CKPT_E_UNSUPPORTED  a mask with gaps or padding in front, positions of one's own

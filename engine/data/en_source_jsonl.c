@@ -77,8 +77,11 @@ static int take_numbers(const struct parsed *p, uint64_t tok, const char *what, 
 		if (!ck_json_i64(p->doc, at, &v)) {
 			en_json_text(p->doc, at, text);
 			return ck_fail(p->err, CKPT_E_CORRUPT, p->src->path, CKPT_NO_OFFSET,
-				       "line %llu, position %u: %s has %s, expected a whole number",
-				       (unsigned long long)p->number, i, what, text);
+				       "line %llu, position %u: %s has %s, expected a whole "
+				       "number%s",
+				       (unsigned long long)p->number, i, what, text,
+				       p->doc->tok[at].type == CK_JSON_OBJECT ?
+					       " (write one object per line, not an array)" : "");
 		}
 		if (v < INT32_MIN || v > INT32_MAX)
 			return ck_fail(p->err, CKPT_E_MISMATCH, p->src->path, CKPT_NO_OFFSET,
@@ -174,7 +177,8 @@ static int take_line(const struct parsed *p, struct en_raw *raw)
 	int rc;
 
 	if (ids == UINT64_MAX)
-		return wrong(p, CKPT_E_CORRUPT, "the object has no input_ids");
+		return wrong(p, CKPT_E_CORRUPT,
+			     "the object has no input_ids; text is tokenised beforehand");
 	if (doc->tok[ids].type != CK_JSON_ARRAY)
 		return wrong(p, CKPT_E_CORRUPT,
 			     is_object ? "input_ids is not a list" :

@@ -5,7 +5,7 @@
  * Llama 3, Qwen2.5 and Qwen3 as Hugging Face's transformers define them.  A *block* is what the
  * engine gathers, frees and reduces at once: block 0 is the embedding, 1..L the layers, L + 1 the
  * final norm and the head.  The parameters of a block are contiguous, without gaps, in
- * one flat buffer; gradients likewise.  Parameters are numbered in the order of torch's
+ * one flat buffer, and so are its gradients.  Parameters are numbered in the order of torch's
  * named_parameters(), which is block after block.
  */
 #ifndef EN_MODEL_H

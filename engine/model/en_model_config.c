@@ -442,7 +442,8 @@ static int parse(struct ck_json *doc, const char *text, size_t nbytes, const cha
 	int rc;
 
 	if (memchr(text, 0, nbytes))
-		return en_model_fail(err, CKPT_E_CORRUPT, where, "it contains a NUL character");
+		return en_model_fail(err, CKPT_E_CORRUPT, where,
+				     "binary data; expected the JSON text of a config.json");
 	rc = en_json_parse(doc, text, nbytes, EN_MODEL_NODES, where, &why);
 	if (rc == -CKPT_E_CORRUPT && doc->twice)
 		return en_model_fail(err, CKPT_E_CORRUPT, where, "duplicate key \"%.*s\"",

@@ -64,7 +64,8 @@ static int match_one(const struct en_param *p, const struct ckpt *ck, const char
 	if (t.ndim != p->ndim || memcmp(t.shape, p->shape, p->ndim * sizeof(*t.shape)))
 		return en_model_fail(
 			err, CKPT_E_MISMATCH, path,
-			"%s has %llu elements in %u dimensions; config.json requires [%llu, %llu]",
+			"%s has %llu elements in %u dimensions; config.json requires [%llu, %llu] "
+			"(is it the config.json of these weights?)",
 			p->name, (unsigned long long)t.numel, t.ndim,
 			(unsigned long long)p->shape[0], (unsigned long long)p->shape[1]);
 	if ((strcmp(s.name, "weight") && strcmp(s.name, "master")) || !is_float(s.dtype))

@@ -128,7 +128,7 @@ static void a_state_is_taken_by_the_same_data_only(void **state)
 	opts.seed = 1;
 	assert_int_equal(en_data_init(&d, src, 0, 0, &opts, NULL), 0);
 	assert_int_equal(en_data_resume(&d, buf.p, buf.len, &consumed, &err), -CKPT_E_MISMATCH);
-	assert_non_null(strstr(err.msg, "seed was 18446744073709551615 in the saved run"));
+	assert_non_null(strstr(err.msg, "seed: 18446744073709551615 in the saved run"));
 	en_data_release(&d);
 	opts.seed = 18446744073709551615u;
 	opts.last = EN_LAST_FILL;
