@@ -35,7 +35,9 @@ static int number(const char *name, unsigned long least, unsigned long most, uns
 	const size_t n = text ? strlen(text) : 0;
 
 	if (!text)
-		return wrong(err, name, "not set");
+		return wrong(err, name,
+			     strcmp(name, "MASTER_PORT") ? "not set" :
+			     "not set: set it to a free port of the host in MASTER_ADDR");
 	if (n > 9 || strspn(text, "0123456789") != n || strtoul(text, NULL, 10) < least ||
 	    strtoul(text, NULL, 10) > most)
 		return ck_fail(err, CKPT_E_USAGE, name, CKPT_NO_OFFSET,

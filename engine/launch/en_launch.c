@@ -54,8 +54,8 @@ static bool number(struct en_launched *l, const char *name, const char *text, ui
 		*out = (uint32_t)strtoul(text, NULL, 10);
 		return true;
 	}
-	find(l, EN_LAUNCH_BAD_VALUE, true, "%s is \"%.40s\"; expected a number up to %u.", name,
-	     text, MAX_RANKS);
+	find(l, EN_LAUNCH_BAD_VALUE, true, "%s is \"%.40s\"; expected a whole number up to %u.",
+	     name, text, MAX_RANKS);
 	return false;
 }
 
@@ -77,8 +77,8 @@ static bool read_one(struct en_launched *l, const struct said *s, uint32_t *rank
 		return false;
 	if (*rank < *size)
 		return true;
-	find(l, EN_LAUNCH_BAD_VALUE, true, "%s is %u and %s is %u: ranks go from 0 to size - 1.",
-	     s->rank_name, *rank, s->size_name, *size);
+	find(l, EN_LAUNCH_BAD_VALUE, true, "%s is %u and %s is %u: a rank is a number below %s.",
+	     s->rank_name, *rank, s->size_name, *size, s->size_name);
 	return false;
 }
 

@@ -371,16 +371,16 @@ static void tell_word(const struct word *w, uint32_t n)
 	char line[sizeof(*w)];
 	int n_said;
 
-	n_said = snprintf(line, sizeof(line), "rank %u of %u on %s, started by %s, ", at->seat.rank,
-			  n, at->seat.host, w->by);
+	n_said = snprintf(line, sizeof(line), "rank %u of %u on %s, %s%s, ", at->seat.rank, n,
+			  at->seat.host, strcmp(w->by, "no launcher") ? "started by " : "", w->by);
 	if (n_said < 0 || (size_t)n_said >= sizeof(line))
 		n_said = 0;
 	if (*at->gpu.pci)
 		snprintf(line + n_said, sizeof(line) - (size_t)n_said, "GPU %u: %s, %s, %s",
 			 at->device, at->gpu.pci, at->gpu.name, at->gpu.uuid);
 	else
-		snprintf(line + n_said, sizeof(line) - (size_t)n_said, "GPU %s",
-			 *at->seat.device ? at->seat.device : "none");
+		snprintf(line + n_said, sizeof(line) - (size_t)n_said, "%s%s",
+			 *at->seat.device ? "GPU " : "no GPU", at->seat.device);
 	zt_say_line(stdout, line);
 	for (uint32_t k = 0; k < w->findings; k++) {
 		snprintf(line, sizeof(line), "  %s", w->text[k]);
