@@ -145,17 +145,18 @@ static bool say_beginning(const struct en_fingerprint *r, char text[EN_FINGERPRI
 	}
 	n = (size_t)snprintf(text, EN_FINGERPRINT_TEXT,
 			     "bits: %" PRIu32 " x %" PRIu64 " = %" PRIu64
-			     " micro-batches of %" PRIu64
-			     " rows in a step, summed as one tree: bit-identical on",
-			     r->world, r->accumulation, micro_batches(r), r->rows);
+			     " micro-batch%s of %" PRIu64
+			     " row%s in a step, summed as one tree: bit-identical on",
+			     r->world, r->accumulation, micro_batches(r),
+			     micro_batches(r) == 1 ? "" : "es", r->rows, r->rows == 1 ? "" : "s");
 	for (uint64_t w = 1; w <= 1024 && w <= micro_batches(r); w *= 2)
 		if (micro_batches(r) % w == 0 && n < EN_FINGERPRINT_TEXT)
 			n += (size_t)snprintf(text + n, EN_FINGERPRINT_TEXT - n, "%s %" PRIu64,
 					      w == 1 ? "" : ",", w);
 	if (n < EN_FINGERPRINT_TEXT)
 		snprintf(text + n, EN_FINGERPRINT_TEXT - n,
-			 " ranks with as many micro-batches, at every stage, on %s of one kind",
-			 r->cuda ? "GPUs" : "processors");
+			 " rank%s with as many micro-batches, at every stage, on %s of one kind",
+			 micro_batches(r) == 1 ? "" : "s", r->cuda ? "GPUs" : "processors");
 	return true;
 }
 
@@ -168,11 +169,12 @@ bool en_fingerprint_same_bits(const struct en_fingerprint *now, const struct en_
 		return say_beginning(now, text);
 	why = difference(before, now);
 	snprintf(text, EN_FINGERPRINT_TEXT,
-		 "bits: %s %" PRIu32 " ranks x %" PRIu64 " micro-batches of %" PRIu64 " rows%s%s",
+		 "bits: %s %" PRIu32 " rank%s x %" PRIu64 " micro-batch%s of %" PRIu64 " row%s%s%s",
 		 why ? "resumed state is bit-identical; later steps equal within rounding "
 		       "those of" :
 		       "bit-identical, as if the run of",
-		 before->world, before->accumulation, before->rows, why ? ": " : " had not stopped",
-		 why ? why : "");
+		 before->world, before->world == 1 ? "" : "s", before->accumulation,
+		 before->accumulation == 1 ? "" : "es", before->rows, before->rows == 1 ? "" : "s",
+		 why ? ": " : " had not stopped", why ? why : "");
 	return !why;
 }

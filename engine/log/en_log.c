@@ -144,7 +144,8 @@ static int scan_log(struct scan *s, struct ckpt_err *err)
 		return ck_fail(err, CKPT_E_FORMAT, log->path, CKPT_NO_OFFSET, "not a regular file");
 	if (s->after == EN_LOG_NEW && st.st_size)
 		return ck_fail(err, CKPT_E_EXISTS, log->path, CKPT_NO_OFFSET,
-			       "the file has %llu bytes; a new run needs a new or empty file",
+			       "the file has %llu bytes; a new run needs a new or empty file (a "
+			       "resumed run appends)",
 			       (unsigned long long)st.st_size);
 	buf = ck_alloc(MAX_LINE);
 	if (!buf)

@@ -117,7 +117,8 @@ static const struct opt rows[] = {
 		 "evaluate every N steps, and at the end"),
 
 	ZT_HEAD("Saving and resuming"),
-	ZT_TEXT("save", "DIR", args.save, "save checkpoints in DIR: at the end and on SIGTERM"),
+	ZT_TEXT("save", "DIR", args.save,
+		"save checkpoints in DIR: at the end and on SIGTERM (not on Ctrl-C)"),
 	ZT_WHOLE("save-every", "N", args.save_every, 1, MANY, "also save every N steps"),
 	ZT_ONE_OF("save-format", "F", args.save_to, CKPT_TO_DEEPSPEED, formats,
 		  "native (default), deepspeed or universal"),
@@ -247,8 +248,8 @@ static const struct call calls[] = {
 	  "usage: ztrain --model DIR|config.json [options]\n"
 	  "       mpirun -n N ztrain ...        (or srun)\n"
 	  "       torchrun --no-python --nproc-per-node N -- ztrain ...\n"
-	  "       ztrain bench --help\n"
-	  "       ztrain generate --help\n"
+	  "       ztrain bench --help         (measures speed and memory)\n"
+	  "       ztrain generate --help      (continues a prompt)\n"
 	  "       ztrain config FILE          (accelerate YAML to DeepSpeed JSON)\n\n"
 	  "Trains Llama 3, Qwen2.5 and Qwen3 with ZeRO stage 0 to 3 on CPUs, or on GPUs\n"
 	  "(after make gpu). Defaults are in parentheses. An option that contradicts\n"
@@ -320,7 +321,7 @@ static int check(struct zt_args *a, const char *rest)
 	else if (a->recompute && a->keep_all)
 		what = "--recompute and --keep-all exclude each other";
 	else if (a->resume && !strcmp(a->resume, "auto") && !a->save)
-		what = "--resume auto needs --save, the folder to look in";
+		what = "--resume auto needs --save DIR, the folder of the steps";
 	else if (a->random && a->resume && strcmp(a->resume, "auto") != 0)
 		what = "--random starts from random weights, --resume DIR from a saved step: give "
 		       "one of them";

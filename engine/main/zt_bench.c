@@ -277,8 +277,8 @@ int zt_bench(struct zt_program *p, struct ckpt_err *err)
 	if (most && b->tokens > most) {
 		err->code = CKPT_E_MISMATCH;
 		snprintf(err->where, sizeof(err->where), "--seq %u", b->tokens);
-		snprintf(err->msg, sizeof(err->msg), "rows are longer than the model's "
-			 "max_position_embeddings, %u", most);
+		snprintf(err->msg, sizeof(err->msg), "the model's max_position_embeddings is %u: "
+			 "use a smaller --seq", most);
 		rc = -CKPT_E_MISMATCH;
 	} else {
 		rc = p->args.stages ? stages(b, err) : table(b, err);

@@ -44,7 +44,7 @@ void zt_bench_tell_try(const struct zt_bench *b, const struct zt_measured *m);
 void zt_bench_tell_stages(const struct zt_bench *b);
 int zt_bench_json(const struct zt_bench *b, struct ckpt_err *err);
 
-/* zt_bench_plot.c: --plot, on rank 0: the picture, else its numbers beside where it would be. */
+/* zt_bench_plot.c: --plot, on rank 0: the picture; without gnuplot the two files for it. */
 int zt_bench_plot(const struct zt_bench *b, struct ckpt_err *err);
 
 #endif

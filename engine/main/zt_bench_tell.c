@@ -54,7 +54,7 @@ static void print_times(const struct zt_measured *m)
 	printf("ZeRO-%u, %u row%s x %u micro-batch%s: %u step%s\n\n", r->zero.stage, r->zero.rows,
 	       r->zero.rows == 1 ? "" : "s", r->zero.micro_batches,
 	       r->zero.micro_batches == 1 ? "" : "es", r->steps, zt_plural(r->steps));
-	printf("%-22s %.6f s median, half of them %.6f to %.6f, all %.6f to %.6f\n", "a step",
+	printf("%-22s %.6f s median, quartiles %.6f to %.6f, all %.6f to %.6f\n", "a step",
 	       t->median, t->low, t->high, t->least, t->most);
 	printf("%-22s %.1f of a rank, %.1f of all\n", "tokens/s", r->tokens_per_s,
 	       r->tokens_per_s * r->world);
@@ -74,7 +74,7 @@ static void print_waits(const struct en_bench *r)
 
 	if (r->traced)
 		printf("%-22s %.6f s of a step (%.1f %% of %.6f s, traced): gathers %.6f, "
-		       "reductions %.6f, else %.6f\n", "waited", all,
+		       "reductions %.6f, other %.6f\n", "waited", all,
 		       r->traced_step > 0 ? 100 * all / r->traced_step : 0, r->traced_step,
 		       r->wait_gather, r->wait_reduce, r->wait_other);
 	if (r->lost)
@@ -95,7 +95,7 @@ static void print_row(const char *name, uint64_t held, uint64_t expected, const 
 	if (p->is_there)
 		printf(" %20s", commas(planned, c));
 	if (held != expected || (p->is_there && planned != expected))
-		printf("  they differ");
+		printf("  not equal");
 	putchar('\n');
 }
 
@@ -111,7 +111,7 @@ static void print_memory(const struct zt_measured *m, bool offload)
 		if (r->mem.peak[i] || r->expected.peak[i] || m->plan.bytes[i])
 			print_row(en_mem_name((enum en_mem_kind)i), r->mem.peak[i],
 				  r->expected.peak[i], &m->plan, m->plan.bytes[i]);
-	print_row("together", r->mem.total_peak, r->expected.total_peak, &m->plan, m->plan.total);
+	print_row("total", r->mem.total_peak, r->expected.total_peak, &m->plan, m->plan.total);
 	if (offload && !r->mem.peak[EN_MEM_HOST_OPTIMIZER])
 		printf("%-22s has no effect: the optimizer state did not move\n", "offload");
 	if (r->world > 1)

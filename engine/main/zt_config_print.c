@@ -49,8 +49,9 @@ int zt_config_print(int argc, char **argv)
 	char why[600];
 	int rc;
 
-	if (argc != 2 || !strcmp(argv[1], "--help") ||
-	    !strcmp(argv[1], "-h")) {
+	if (argc != 2)
+		zt_say_error("ztrain config: ", "expected one FILE, found %d arguments", argc - 1);
+	if (argc != 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
 		fputs("usage: ztrain config FILE\n\n"
 		      "Prints the DeepSpeed configuration that accelerate derives from its YAML, "
 		      "or\n"

@@ -16,6 +16,17 @@ static int fail(struct ckpt_err *err, enum ckpt_code code, const char *where, co
 	return -(int)code;
 }
 
+static int too_long(const struct zt_program *p, uint32_t tokens, struct ckpt_err *err)
+{
+	char what[160];
+
+	snprintf(what, sizeof(what), "rows of %" PRIu32 " tokens; the model's "
+		 "max_position_embeddings is %" PRIu32 ": use a smaller --seq%s", tokens,
+		 p->model->config.max_positions,
+		 p->args.data ? ", and --cut or --pack for longer rows" : "");
+	return fail(err, CKPT_E_MISMATCH, p->args.data ? p->args.data : "--seq", what);
+}
+
 static struct en_source_opts source_opts(const struct zt_program *p, const char *path)
 {
 	const struct zt_args *a = &p->args;
@@ -99,8 +110,7 @@ int zt_data_open(struct zt_program *p, struct ckpt_err *err)
 		return rc;
 	en_source_info_get(p->source, &info);
 	if (p->model->config.max_positions && info.tokens > p->model->config.max_positions)
-		return fail(err, CKPT_E_MISMATCH, a->data ? a->data : "--seq",
-			    "rows are longer than the model's max_position_embeddings");
+		return too_long(p, info.tokens, err);
 	if (split)
 		rc = en_data_split(info.rows, (uint64_t)a->eval_rows, &train, err);
 	if (!rc)

@@ -1,4 +1,4 @@
-/* zt_generate.h -- ztrain generate: what a model says, token after token, in one process. */
+/* zt_generate.h -- ztrain generate: generates token after token, in one process. */
 #ifndef ZT_GENERATE_H
 #define ZT_GENERATE_H
 

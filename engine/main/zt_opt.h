@@ -1,4 +1,4 @@
-/* zt_opt.h -- lines of ztrain's tables of options, and what is said of a wrong call. */
+/* zt_opt.h -- lines of ztrain's tables of options, and the messages of a usage error. */
 #ifndef ZT_OPT_H
 #define ZT_OPT_H
 

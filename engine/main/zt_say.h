@@ -12,7 +12,7 @@ void zt_say(const char *prefix, const char *fmt, ...) __attribute__((format(prin
 /* The same of what ends the program. */
 void zt_say_error(const char *prefix, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* On 'out': the text and a line end, likewise. */
+/* On 'out': the text and a line end, with controls written in the same way. */
 void zt_say_line(FILE *out, const char *text);
 
 /* "" of 1, else "s". */

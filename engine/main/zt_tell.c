@@ -20,6 +20,7 @@ void zt_tell_config(struct zt_program *p)
 		return;
 	for (size_t i = 0; i < n; i++)
 		zt_say_line(stdout, line[i]);
+	fflush(stdout);		/* before what is printed on stderr */
 }
 
 /* ---- the beginning ---- */
@@ -87,7 +88,7 @@ int zt_tell_beginning(void *arg, const struct en_start_report *b, struct ckpt_er
 			       p->model->config.noted);
 		printf("%" PRIu64 " row%s of %u tokens%s%s", p->data.rows, zt_plural(p->data.rows),
 		       p->data.info.tokens, p->args.data ? " in " : ", synthetic",
-		       p->args.data ? p->args.data : "");
+		       p->args.data ? p->args.data : p->args.synthetic ? "" : " (no --data)");
 		if (p->held_rows)
 			printf("; %" PRIu64 " evaluation row%s", p->held_rows,
 			       zt_plural(p->held_rows));
@@ -108,9 +109,11 @@ int zt_tell_beginning(void *arg, const struct en_start_report *b, struct ckpt_er
 			printf("random weights of seed %" PRId64 "\n", p->args.seed);
 		if (set->precision == EN_FP16 && !p->as_deepspeed)
 			puts("fp16: gradients are divided by all micro-batches before rounding, so "
-			     "steps are skipped at larger scales than in DeepSpeed (--overflow "
-			     "deepspeed: at the same)");
+			     "a step is skipped at a larger loss scale than in DeepSpeed; "
+			     "--overflow deepspeed skips the same steps");
 		puts(b->bits);
+		if (!p->args.save && !p->args.export)
+			puts("the result is not kept: neither --save nor --export is given");
 		tell_buffer(p, b);
 		fflush(stdout);
 	}
@@ -224,10 +227,10 @@ void zt_tell_end(struct zt_program *p, const struct en_ran *ran)
 			p->unlogged, zt_plural(p->unlogged), p->args.log);
 	if (speaks(p) && ran->saves)
 		printf("%" PRIu64 " save%s delayed training by %.3f s; %s %" PRIu64
-		       " bytes in %.3f s\n",
+		       " bytes to %s in %.3f s\n",
 		       ran->saves, ran->saves == 1 ? "" : "s", ran->save_seconds,
 		       ran->saves == 1 ? "it wrote" : "the last one wrote", ran->saved.file_bytes,
-		       ran->last_save_seconds);
+		       p->args.save, ran->last_save_seconds);
 	if (speaks(p) && ran->stopped)
 		printf("stopped by a signal after step %" PRId64 "%s\n", ran->at.steps,
 		       p->args.save ? ", saved" : "");

@@ -1,6 +1,6 @@
 /*
- * zt_wait.h -- a line on a terminal while a run says nothing: weights or a step are read, a step
- * takes long, the last save is written.
+ * zt_wait.h -- a progress line on a terminal while a run prints nothing: weights or a step are
+ * read, a step takes long, the last save is written.
  *
  * It comes after two seconds, is written again twice a second, and goes before anything else is
  * printed.  Bytes are those that this process has read and written since.

@@ -41,14 +41,15 @@ static void on_term(int sig)
 }
 
 /*
- * One rank speaks for all that fail alike.  The table's own failures name ranks; beside others it
- * the lost ranks are named too.
+ * Rank 0 speaks for all ranks that fail in the same way.  Failures of the transport name ranks; to
+ * others the lost ranks are added.
  */
 static int fail(const struct zt_program *p, const struct ckpt_err *err)
 {
 	const bool ranks = p->comm && p->comm->size > 1 && !p->comm->broken.code;
 	char who[24] = "", lost[360] = "";
 
+	fflush(stdout);
 	if (p->comm && p->comm->rank && !p->runs && err->code != CKPT_E_IO)
 		return 1;
 	if (ranks && p->runs) {
@@ -58,6 +59,9 @@ static int fail(const struct zt_program *p, const struct ckpt_err *err)
 	zt_say_error("ztrain: ", "%s%s%s%s%s%s%s", who, err->where, *err->where ? ": " : "",
 	       err->msg, *err->msg ? "" : ckpt_code_name(err->code),
 	       *lost ? "; not responding: " : "", lost);
+	if (err->code == CKPT_E_NOSPACE && p->runs && p->args.save)
+		zt_say("ztrain: ", "earlier steps are complete: free some space, then run the same "
+		       "command with --resume auto");
 	return 1;
 }
 
@@ -122,7 +126,7 @@ static int join_ranks(struct zt_program *p, struct ckpt_err *err)
 	if (!rc)
 		p->comm->timeout_ms = deadline;
 	if (!rc && p->args.secret_file && strcmp(p->comm->ops->name, "tcp") && !p->comm->rank)
-		fputs("ztrain: --secret-file has no effect: it is for ranks that meet by TCP\n",
+		fputs("ztrain: --secret-file has no effect: it is for ranks that connect by TCP\n",
 		      stderr);
 	return rc;
 }
@@ -138,17 +142,48 @@ static int name_job(struct zt_program *p, struct ckpt_err *err)
 	return en_comm_broadcast(p->comm, p->job, sizeof(p->job), 0, NULL, err);
 }
 
+/* "Qwen/Qwen3-0.6B": a name of the hub. */
+static bool is_hub_name(const char *name)
+{
+	const char *slash = strchr(name, '/');
+
+	return slash && slash != name && slash[1] && !strchr(slash + 1, '/') && *name != '.';
+}
+
+/* The path is missing: what is probably meant. */
+static int no_model(const char *path, bool is_dir, struct ckpt_err *err)
+{
+	err->code = CKPT_E_NOTFOUND;
+	snprintf(err->where, sizeof(err->where), "--model %.280s", path);
+	if (is_dir)
+		snprintf(err->msg, sizeof(err->msg), "no config.json in this folder; a step that "
+			 "ztrain saved is resumed with --resume");
+	else if (is_hub_name(path))
+		snprintf(err->msg, sizeof(err->msg), "no such file or folder; to download a model "
+			 "of the hub: hf download %.120s --local-dir DIR", path);
+	else
+		snprintf(err->msg, sizeof(err->msg), "no such file or folder; expected a Hugging "
+			 "Face folder or a config.json");
+	return -CKPT_E_NOTFOUND;
+}
+
 static int open_model(struct zt_program *p, struct ckpt_err *err)
 {
+	const char *model = p->args.model;
 	struct en_model_config config;
 	struct stat st;
 	char path[ZT_PATH];
+	bool is_dir = false;
 	int rc;
 
-	snprintf(path, sizeof(path), "%s", p->args.model);
-	if (!stat(path, &st) && S_ISDIR(st.st_mode))
-		snprintf(path, sizeof(path), "%s/config.json", p->args.model);
+	snprintf(path, sizeof(path), "%s", model);
+	if (!stat(path, &st) && S_ISDIR(st.st_mode)) {
+		snprintf(path, sizeof(path), "%s/config.json", model);
+		is_dir = true;
+	}
 	rc = en_model_config_read(path, &config, err);
+	if (rc == -CKPT_E_NOTFOUND)
+		return no_model(model, is_dir, err);
 	return rc ? rc : en_model_new(&config, &p->model, err);
 }
 

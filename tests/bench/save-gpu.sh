@@ -69,8 +69,8 @@ rm -rf "$root/run"
 step=$(seconds plain 4 14 | median)
 behind=$(seconds saved 13 13)
 all=$(seconds saved 13 24 | awk '{ s += $1 } END { print s }')
-# "3 saves delayed training by S s; the last one wrote B bytes in T s"
-read -r calls bytes took < <(sed -n 's/^\([0-9]*\) saves\{0,1\} delayed training by \([0-9.]*\) s; .* wrote \([0-9]*\) bytes in \([0-9.]*\) s/\1 \2 \3 \4/p' \
+# "3 saves delayed training by S s; the last one wrote B bytes to DIR in T s"
+read -r calls bytes took < <(sed -n 's/^\([0-9]*\) saves\{0,1\} delayed training by \([0-9.]*\) s; .* wrote \([0-9]*\) bytes to .* in \([0-9.]*\) s$/\1 \2 \3 \4/p' \
 	"$work/saved.said" | awk '{ print $2 / $1, $3, $4 }')
 read -r read_bytes read_took < <(sed -n 's/.* \([0-9]*\) bytes read by all ranks in \([0-9.]*\) s/\1 \2/p' "$work/again.said")
 step=$(calc "$step")
