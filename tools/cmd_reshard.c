@@ -312,9 +312,9 @@ static void say_carried(const struct reshard *r)
 	for (uint64_t i = 0; !ckpt_finding_get(r->verb.ck, i, &f, NULL); i++)
 		n += !strcmp(f.id, "CARRIED");
 	if (n)
-		cli_say("  %" PRIu64 " file%s of the tag folder %s no part of the step and %s "
-			"along as %s", n, n == 1 ? "" : "s", n == 1 ? "is" : "are",
-			n == 1 ? "goes" : "go", n == 1 ? "it is" : "they are");
+		cli_say("  %" PRIu64 " file%s of the tag folder %s not part of the step; %s "
+			"copied unchanged", n, n == 1 ? "" : "s", n == 1 ? "is" : "are",
+			n == 1 ? "it is" : "they are");
 }
 
 static void print(const struct verb *verb)
