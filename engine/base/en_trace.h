@@ -1,8 +1,8 @@
 /*
- * en_trace.h -- what ran when: spans on a few rows, of which a timeline is made, and the time that
- * computing waited for others.
+ * en_trace.h -- a trace: spans on a few rows, for a timeline, and the time that computation waited
+ * for communication and copies.
  *
- * An engine says where something begins and where it ends.  With a trace of NULL, as in every
+ * The engine marks where an operation begins and ends.  With a trace of NULL, as in every
  * ordinary run, each call here is one comparison.
  *
  *	en_trace_new(&t, 10000, &err);
@@ -10,9 +10,9 @@
  *	... en_trace_spans(t, &n) ...
  *	en_trace_free(t);
  *
- * Times are those of the device that a row belongs to: on CPU ranks all rows have the clock of the
- * machine; on GPUs all but EN_TRACE_HOST have events, which are taken beforehand and read when the
- * trace is over.  One thread calls.
+ * Times are those of the device that a row belongs to.  On CPU ranks all rows use the clock of the
+ * machine.  On GPUs all rows but EN_TRACE_HOST use events, which are created beforehand and read
+ * when the trace ends.  One thread calls.
  */
 #ifndef EN_TRACE_H
 #define EN_TRACE_H
@@ -53,21 +53,21 @@ int en_trace_new(struct en_trace **trace_out, uint32_t most, struct ckpt_err *er
 /* NULL is fine. */
 void en_trace_free(struct en_trace *t);
 
-/* Marks that there can be. */
+/* The maximum number of marks. */
 uint32_t en_trace_marks(const struct en_trace *t);
-/* The trace begins now, with nothing in it.  'clock' NULL: the machine's for all rows. */
+/* The trace begins now, empty.  'clock' NULL: the machine's clock for all rows. */
 void en_trace_start(struct en_trace *t, const struct en_trace_clock *clock);
 /* All that was marked has run: times are read.  CKPT_E_IO of the clock, also of a mark before. */
 int en_trace_stop(struct en_trace *t, struct ckpt_err *err);
 
 /* After en_trace_stop(), in the order in which they began to be marked; lent. */
 const struct en_span *en_trace_spans(const struct en_trace *t, uint32_t *n_out);
-/* Spans for which there was no room. */
+/* Spans that did not fit. */
 uint64_t en_trace_lost(const struct en_trace *t);
 
 /*
  * Adds the events of rank 'rank' to an array of Chrome's trace format: ", " in front of each but
- * the first of the array ('first').  What overlaps on a row gets rows of its own beside it.
+ * the first of the array ('first').  Spans that overlap on a row get additional rows.
  */
 int en_trace_chrome(struct ck_buf *buf, uint32_t rank, const struct en_span *span, uint32_t n,
 		    bool first, struct ckpt_err *err);
@@ -101,7 +101,7 @@ static inline void en_trace_next(struct en_trace *t, enum en_trace_row row, cons
 	if (t)
 		en_trace_mark_next(t, row, what, (int32_t)number, false);
 }
-/* Computing waits until something that moves is there. */
+/* Computation waits until a transfer is complete. */
 static inline void en_trace_wait(struct en_trace *t, const char *what, uint32_t number)
 {
 	if (t)

@@ -1,8 +1,8 @@
 /*
- * en_bench.h -- how fast a configuration trains, what it holds, what it sends, and what it waits
- * for: steps of random tokens through the engine as it is, on CPU ranks and on GPUs.
+ * en_bench.h -- measures a configuration: its speed, memory, traffic and waiting times.  It runs
+ * steps of random tokens through the engine of a training run, on CPU ranks and on GPUs.
  *
- * Every rank makes the same calls, and gets the same numbers but for what is said to be its own.
+ * Every rank makes the same calls and gets the same numbers, except those marked "of this rank".
  */
 #ifndef EN_BENCH_H
 #define EN_BENCH_H
@@ -54,8 +54,8 @@ struct en_bench {
 
 /*
  * Steps of a configuration.  '*trace_out' (may be NULL) is that of the traced steps, for
- * en_trace_free().  CKPT_E_NOMEM on all ranks if one of them has not the memory: nothing is held
- * then, and other sizes can be tried.  Codes of the engine.
+ * en_trace_free().  CKPT_E_NOMEM on all ranks if one of them runs out of memory: all of it is
+ * freed, and the caller can try other sizes.  Codes of the engine.
  */
 int en_bench_run(const struct en_bench_opts *opts, struct en_bench *out,
 		 struct en_trace **trace_out, struct ckpt_err *err);
@@ -63,8 +63,8 @@ int en_bench_run(const struct en_bench_opts *opts, struct en_bench *out,
 /*
  * Operations of a token, forward and backward, as is usual: 6 N + 12 L A S.  N: parameters without
  * the input embedding (tied: the matrix counts once, as the head); L layers, A heads x head size
- * (the hidden size of most models), S tokens of a row; no discount for what a causal mask leaves
- * out, nor for what is computed again.
+ * (the hidden size of most models), S tokens of a row.  Positions that a causal mask excludes
+ * count, and recomputation does not.
  */
 double en_bench_flop(const struct en_model *model, uint32_t tokens);
 
@@ -114,12 +114,12 @@ void en_bench_advise(const struct en_bench_stage *stage, uint32_t n, double near
 /* ---------------------------------------------------------------- files */
 
 /*
- * The spans of all ranks in one file of Chrome's trace format, whole or not there; what stood
- * there is replaced.  CKPT_E_IO, CKPT_E_NOMEM, CKPT_E_LIMIT (1 GiB).
+ * Writes the spans of all ranks to one file of Chrome's trace format.  The file is whole or absent,
+ * and replaces an older one.  CKPT_E_IO, CKPT_E_NOMEM, CKPT_E_LIMIT (1 GiB).
  */
 int en_bench_trace_write(const char *path, struct en_comm *comm, const struct en_trace *trace,
 			 struct ckpt_err *err);
-/* A text as a file, likewise. */
+/* Writes a text to a file in the same way. */
 int en_bench_file_write(const char *path, const char *text, uint64_t len, struct ckpt_err *err);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * en_checkpointer.h -- a training state kept: saved by all ranks while they train, and found
- * again at any number of ranks and any stage.
+ * en_checkpointer.h -- checkpoints of a training state: all ranks save it while they train, and
+ * load it at any number of ranks and any stage.
  */
 #ifndef EN_CHECKPOINTER_H
 #define EN_CHECKPOINTER_H
@@ -38,12 +38,12 @@ struct en_checkpointer_opts {
 	uint32_t timeout_ms;
 	/*
 	 * For copies of the state: 0 = all of this rank's, so that a save never waits for files.
-	 * With less it does, for as long as what is beyond takes to be written.
+	 * A smaller buffer waits until the excess has been written.
 	 */
 	uint64_t buffer_bytes;
 	uint32_t threads;	/* that write, 1 to 64; 0 = by the cores that are left, at most 8 */
 	uint32_t busy;		/* threads of this rank that compute */
-	const char *beside;	/* the model's folder, or its config.json: goes along; or NULL */
+	const char *beside;	/* model folder or config.json to copy into each step; or NULL */
 };
 
 struct en_checkpointer;
@@ -52,8 +52,8 @@ struct en_checkpointer;
 void en_checkpointer_ranks_gone(void *comm, uint8_t *gone);
 
 /*
- * The buffer for a rank whose states are so many bytes (en_zero_cpu_expect()) and that is to
- * copy them all without waiting for the disk.
+ * The size of a buffer that holds all states of a rank (bytes of en_zero_cpu_expect()), so that
+ * copying them never waits for the disk.
  */
 uint64_t en_checkpointer_buffer(uint64_t bytes);
 /* Bytes of masters and moments that this rank saves. */
@@ -68,7 +68,7 @@ int en_checkpointer_new(const struct en_model *model, struct en_zero *z, struct 
 /* Waits for the save in progress.  NULL is fine. */
 void en_checkpointer_free(struct en_checkpointer *checkpointer);
 
-/* What of a step is no tensor. */
+/* The values of a step that are not tensors. */
 struct en_checkpointer_values {
 	struct en_place_in_run at;
 	const struct en_zero_hyper *hyper;	/* by group: what is in force */
@@ -81,11 +81,11 @@ struct en_checkpointer_values {
 };
 
 /*
- * Copy this rank's part of the state and let it be written; waits for the save before.  A failure
- * of that one is returned, with *old_out true; the new save then begins all the same.
+ * Copies this rank's part of the state and begins to write it; waits for the previous save first.
+ * A failure of the previous save is returned, with *old_out true; the new save begins nevertheless.
  *
- * Of a state on a device the copy has only begun when this returns, and so have the step's files:
- * whatever fails is returned by the next save, or by en_checkpointer_wait().
+ * If the state is on a device, the copy and the step's files have only begun when this returns: the
+ * next save or en_checkpointer_wait() returns a failure.
  */
 int en_checkpointer_save(struct en_checkpointer *checkpointer, const char *tag,
 			 const struct en_checkpointer_values *values,
@@ -139,8 +139,8 @@ struct en_resume {
 
 /*
  * Masters and moments of this rank, and where the run was.  A step that a rank finds damaged
- * (CKPT_E_CORRUPT, CKPT_E_INCOMPLETE) is passed over by all ranks for the one before it, with a
- * line by rank 0.  en_zero_sync_params() comes next; en_loaded_release() also after a failure.
+ * (CKPT_E_CORRUPT, CKPT_E_INCOMPLETE) is skipped by all ranks, which load the one before it; rank
+ * 0 prints a line.  en_zero_sync_params() comes next; en_loaded_release() also after a failure.
  */
 int en_resume_load(const struct en_resume *resume, struct en_loaded *out, struct ckpt_err *err);
 void en_loaded_release(struct en_loaded *loaded);

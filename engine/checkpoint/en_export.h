@@ -2,10 +2,10 @@
  * en_export.h -- the weights of a run as a folder for transformers: config.json, tokenizer, and
  * model.safetensors or shards.
  *
- * No rank gathers anything: each writes the masters that it holds where they belong in files that
- * all lay out alike (CKPT_TO_HUGGINGFACE of <ckpt_save.h>), rounded on the way.  So a rank needs a
- * window of 256 KiB and 1 MiB of buffer, whatever the model's size, no byte of weights goes over
- * the wire, and every byte of the files is written once by one rank.
+ * No rank gathers weights.  All ranks compute the same layout of the files (CKPT_TO_HUGGINGFACE of
+ * <ckpt_save.h>), and each rank rounds and writes the masters that it holds.  So a rank needs a
+ * window of 256 KiB and a buffer of 1 MiB for a model of any size.  No weights are sent, and one
+ * rank writes each byte of the files once.
  */
 #ifndef EN_EXPORT_H
 #define EN_EXPORT_H
@@ -25,8 +25,8 @@ struct en_export_opts {
 };
 
 /*
- * All ranks call it between steps.  The folder is whole or absent when it returns; where one stood
- * already, its weights are replaced and what else lay in it stays.  '*out' (may be NULL) is of this
+ * All ranks call it between steps.  The folder is whole or absent when it returns.  In an
+ * existing folder the weights are replaced, and other files stay.  '*out' (may be NULL) is of this
  * rank; nfiles and file_bytes are rank 0's.  Codes of ckpt_save_begin() and ckpt_save_wait();
  * CKPT_E_NOTFOUND and CKPT_E_CORRUPT of config.json.
  */
@@ -34,9 +34,9 @@ int en_export(const struct en_model *model, struct en_zero *z, struct en_comm *c
 	      const struct en_export_opts *opts, struct ckpt_saved *out, struct ckpt_err *err);
 
 /*
- * By one rank, before the first step: makes the folder that 'dir' goes into, and finds what would
- * stop the export at the end of the run.  CKPT_E_USAGE (no name for a folder, or the one that the
- * model came from, whose weights it would replace), CKPT_E_EXISTS (a file), CKPT_E_IO,
+ * By one rank, before the first step: creates the parent folder of 'dir', and finds errors that
+ * would stop the export at the end of the run.  CKPT_E_USAGE ('dir' is not a folder name, or is the
+ * folder of the model, whose weights would be replaced), CKPT_E_EXISTS (a file), CKPT_E_IO,
  * CKPT_E_NOTFOUND and CKPT_E_CORRUPT of config.json.
  */
 int en_export_check(const struct en_export_opts *opts, struct ckpt_err *err);

@@ -1,10 +1,10 @@
 /*
  * en_find.h -- where a run begins, and which steps of its folder it may replace.
  *
- * Rank 0 looks, before anything is trained; all ranks hear of it.  A step belongs to a run by the
- * key "ztrain_run_id" of its client state: the run's own id, then the ids of the runs that it
- * resumed, the newest first.  A run that resumes from its last step keeps its id; one that leaves
- * later steps, or saves in another folder, takes a new one.  So two runs in one folder have
+ * Rank 0 searches before the first step and sends the result to all ranks.  A step belongs to a run
+ * by the key "ztrain_run_id" of its client state: the run's own id, then the ids of the runs that
+ * it resumed, the newest first.  A run that resumes from its last step keeps its id; one that
+ * leaves later steps, or saves in another folder, takes a new one.  So two runs in one folder have
  * different ids.
  */
 #ifndef EN_FIND_H
@@ -45,15 +45,15 @@ struct en_find_opts {
 	bool newest;		/* from == save: without a step the run begins */
 	bool overwrite;		/* steps of other runs may be replaced */
 	enum ckpt_sync sync;
-	/* Called by rank 0: what was passed over or left, and why. */
+	/* Called by rank 0: which steps were skipped or kept, and why. */
 	void (*say)(const char *line);
 };
 
 /*
- * All ranks call it.  On rank 0, where steps are resumed from the folder that is saved to, what a
- * kill left in it is tidied up first, and 'latest' then names the step that is begun with.
+ * All ranks call it.  If the run resumes from the folder that it saves to, rank 0 first removes the
+ * remains of a killed run, and 'latest' then names the step that is resumed.
  *
- *	CKPT_E_INCOMPLETE  steps are there, and none is whole
+ *	CKPT_E_INCOMPLETE  the folder has steps, and none is whole
  *	CKPT_E_MISMATCH    steps of different runs, and 'latest' decides for none
  *	CKPT_E_EXISTS      a new run, and the folder has steps ('overwrite' lets them be replaced)
  *	CKPT_E_USAGE       each rank has saved in a folder of its own

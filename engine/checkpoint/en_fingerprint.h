@@ -1,6 +1,6 @@
 /*
- * en_fingerprint.h -- what the bits of a run depend on besides its data and rates, and whether
- * two runs agree in it.
+ * en_fingerprint.h -- the settings that decide the bits of a run, besides its data and rates, and
+ * whether two runs agree in them.
  *
  * Gradients of the micro-batches of a step (docs/ztrain/collectives.md) are summed as one binary
  * tree in natural order where the number of ranks is a power of two; then neither ranks, stage,

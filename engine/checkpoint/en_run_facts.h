@@ -1,9 +1,9 @@
 /*
- * en_run_facts.h -- what a run is made of besides its state and its data: the model of config.json,
- * the optimizer's values, the schedule.  A step has them, and a run that resumes from the step
+ * en_run_facts.h -- the settings of a run besides its state and its data: the model of config.json,
+ * the optimizer's values, the schedule.  A step stores them, and a run that resumes from the step
  * compares its own with them.
  *
- * Who wins where they differ is as in DeepSpeed (docs/ztrain/bits.md, "A resumed run").
+ * Which value is used where they differ is as in DeepSpeed (docs/ztrain/bits.md, "A resumed run").
  */
 #ifndef EN_RUN_FACTS_H
 #define EN_RUN_FACTS_H

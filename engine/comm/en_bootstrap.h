@@ -1,4 +1,4 @@
-/* en_bootstrap.h -- which launcher started this process, and so how its ranks meet. */
+/* en_bootstrap.h -- which launcher started this process, and the rendezvous of its ranks. */
 #ifndef EN_BOOTSTRAP_H
 #define EN_BOOTSTRAP_H
 

@@ -1,6 +1,6 @@
 /*
- * en_collective.h -- one collective as messages between pairs of ranks, for backends that have no
- * more than messages.
+ * en_collective.h -- one collective as messages between pairs of ranks, for backends that only
+ * have messages.
  *
  * Each rank sends 'bytes' to each other rank and gets as many from it, in chunks.  Two chunks are
  * under way at a time: chunk c + 2 begins when chunk c is done with all ranks.  What comes in goes

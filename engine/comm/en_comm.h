@@ -1,6 +1,6 @@
 /*
- * en_comm.h -- what ranks say to each other: one table of collectives, made locally (one rank), by
- * MPI, and later by NCCL.  docs/ztrain/collectives.md gives the reasons.
+ * en_comm.h -- communication of ranks: one table of collectives, with the backends local (one
+ * rank), MPI and TCP.  docs/ztrain/collectives.md has the design.
  *
  * Every rank starts the same operations in the same order with the same sizes.  An operation that
  * was started runs on while the caller computes, as far as the backend can (MPI: while any call of
@@ -10,17 +10,17 @@
  * operation is done.
  *
  * Order of sums.  Ranks are summed as a tree of pairs in natural order: (0,1), (2,3), ..., then
- * pairs of those; an odd last one passes up as it is.  So what is computed depends on what the
- * ranks hold and on nothing else, and every rank gets the same bits.
+ * pairs of those; an odd last one passes up unchanged.  So the result depends only on the input of
+ * the ranks, and every rank gets the same bits.
  *
- * Deadline.  en_comm_wait() gives up when nothing has come in or gone out for 'timeout_ms', and
- * names the ranks that are missing.  After any failure but CKPT_E_USAGE and CKPT_E_NOMEM of a start
- * the table is broken: each further call fails the same way, buffers of operations in flight stay
- * in use, and what is left to do is en_comm_abort().
+ * Deadline.  en_comm_wait() fails when no data has been received or sent for 'timeout_ms', and
+ * names the silent ranks.  After any failure but CKPT_E_USAGE and CKPT_E_NOMEM of a start the table
+ * is broken: each further call fails the same way, buffers of operations in flight stay in use, and
+ * what is left to do is en_comm_abort().
  *
  * Buffers need no alignment beyond that of their elements.  One thread at a time, always the same.
  * Errors common to all: CKPT_E_USAGE (an argument; nothing was started), CKPT_E_NOMEM (likewise),
- * CKPT_E_IO (the backend failed, a rank is silent, ranks have come apart).
+ * CKPT_E_IO (the backend failed, a rank is silent, ranks do not run the same step).
  */
 #ifndef EN_COMM_H
 #define EN_COMM_H
@@ -152,8 +152,8 @@ int en_comm_wait(struct en_comm *comm, struct en_collective **work, struct ckpt_
 int en_comm_close(struct en_comm *comm, struct ckpt_err *err);
 
 /*
- * "rank 2 (pid 4711, stopped)": the ranks of this machine that are seen to be stopped or gone, for
- * a message of something else that failed without them; "" if there is none.
+ * "rank 2 (pid 4711, stopped)": the ranks of this machine that are stopped or gone, for the message
+ * of another operation that failed because of them; "" if there is none.
  */
 void en_comm_lost(struct en_comm *comm, char *text, size_t n);
 

@@ -1,4 +1,4 @@
-/* en_guard.h -- a deadline for calls that wait inside another library, and never come back. */
+/* en_guard.h -- a deadline for calls that block in another library. */
 #ifndef EN_GUARD_H
 #define EN_GUARD_H
 
@@ -17,9 +17,9 @@ struct en_guard {
 };
 
 /*
- * From now on, and until en_guard_end(), 'what' may take 'timeout_ms' (0: no limit).  When the time
- * is over the process says so on stderr and ends with status 1: nothing else gets out of such a
- * call.  Without a thread there is no deadline.
+ * From now on, and until en_guard_end(), 'what' may take 'timeout_ms' (0: no limit).  At the
+ * deadline the process prints a message on stderr and exits with status 1: nothing else can leave
+ * such a call.  Without a thread there is no deadline.
  */
 void en_guard_begin(struct en_guard *g, const char *who, const char *what, uint32_t timeout_ms);
 /* Another call; its time begins now. */

@@ -1,15 +1,15 @@
 /*
- * en_hello.h -- what two ranks say to each other first, as bytes: who comes, does he belong here,
- * and does he know the secret?  docs/ztrain/rendezvous.md has the tables.
+ * en_hello.h -- the handshake of two ranks, as bytes: which rank connects, to which job it belongs,
+ * and whether it knows the secret.  docs/ztrain/rendezvous.md has the tables.
  *
  *	guest -> host   hello: job, rank, size, a nonce
  *	host -> guest   reply: prove it, and another nonce; or why not
  *	guest -> host   proof: a tag of hello and reply
  *	host -> guest   reply: welcome or refused, with a tag of its own
  *
- * Both nonces are in both tags, so nothing that was heard once opens a door again; and 'to' is, so
- * what a rank says to one other is nothing to a third.  So is 'at': who listens at another port of
- * the same host cannot pass on what was said there.
+ * Both nonces are in both tags, so a recorded message cannot be replayed.  So is 'to': a message to
+ * one rank is not valid for another.  So is 'at': a process that listens at another port of the
+ * same host cannot relay a handshake.
  */
 #ifndef EN_HELLO_H
 #define EN_HELLO_H

@@ -1,8 +1,9 @@
 /*
- * en_secret.h -- what ranks of one job know and strangers do not, and what they prove with it.
+ * en_secret.h -- the secret that the ranks of a job share, and the tags that prove it.
  *
- * HMAC-SHA256 is libcrypto's.  A program that was built without it (CRYPTO=0) refuses a secret that
- * it is given, and meets without one otherwise.  docs/ztrain/rendezvous.md has the reasons.
+ * HMAC-SHA256 is libcrypto's.  A program that was built without it (CRYPTO=0) refuses a given
+ * secret, and runs the rendezvous without one otherwise.  docs/ztrain/rendezvous.md has the
+ * reasons.
  */
 #ifndef EN_SECRET_H
 #define EN_SECRET_H
@@ -66,7 +67,7 @@ int en_secret_random(uint8_t *out, size_t n);
  */
 int en_secret_tag(const void *key, size_t nkey, const char *what, const void *p, size_t n,
 		  uint8_t tag[EN_TAG]);
-/* Takes as long for tags that are equal as for others. */
+/* In constant time. */
 bool en_secret_same(const uint8_t a[EN_TAG], const uint8_t b[EN_TAG]);
 
 #endif

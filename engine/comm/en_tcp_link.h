@@ -2,9 +2,9 @@
  * en_tcp_link.h -- the connection of two ranks, over which records go, some followed by a
  * chunk of an operation.
  *
- * A rank sends a chunk when the other has said that its room is ready: so what comes always has its
- * place, operations may be in flight in any order, and nothing is kept that was not requested.  It
- * also shows two ranks that do not run the same step before a byte of it is mixed up.
+ * A rank sends a chunk when the receiver has announced that its buffer is ready.  So incoming data
+ * always has a destination, operations may be in flight in any order, and nothing is buffered
+ * unasked.  Two ranks that do not run the same step detect it before data is mixed up.
  *
  *	record, 32 bytes, little-endian
  *	 0  4: 1 ready, 2 a chunk, whose bytes follow, 3 leaving, 4 ended

@@ -1,8 +1,8 @@
 /*
  * en_tree.h -- one array out of many, in the order of a fixed binary tree.
  *
- * Arrays are joined in pairs in natural order, (0,1), (2,3), ..., then the results likewise; an odd
- * last one passes up as it is.  With 5: ((0 1) (2 3)) 4.
+ * Arrays are joined in pairs in natural order, (0,1), (2,3), ..., then pairs of the results; an odd
+ * last one passes up unchanged.  With 5: ((0 1) (2 3)) 4.
  */
 #ifndef EN_TREE_H
 #define EN_TREE_H

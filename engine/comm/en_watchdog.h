@@ -1,4 +1,4 @@
-/* en_watchdog.h -- waiting for other ranks: naps, a deadline, and who it is that is missing. */
+/* en_watchdog.h -- waiting for other ranks: sleeping, a deadline, and which ranks are missing. */
 #ifndef EN_WATCHDOG_H
 #define EN_WATCHDOG_H
 

@@ -1,5 +1,5 @@
 /*
- * en_launch.h -- which process is this, which GPU is its own, and what of it contradicts itself.
+ * en_launch.h -- the rank and the GPU of this process, and contradictions between launchers.
  *
  * Launchers give a process its rank in environment variables, and a job that is started
  * by one launcher inside another sees those of both.  The program takes a snapshot of the
@@ -99,7 +99,7 @@ struct en_seat {
 	char host[64];		/* its name, ends with NUL */
 	char device[64];	/* the GPU's UUID; "" without one */
 	uint32_t rank, local_rank;
-	char machine[40];	/* tells hosts of one name apart; "" = not known */
+	char machine[40];	/* distinguishes hosts of one name; "" = not known */
 	char bus[24];		/* the GPU's place; "" = not known */
 	char visible[64];	/* CUDA_VISIBLE_DEVICES, or its beginning; "" = not set */
 	uint32_t devices;	/* GPUs that it sees; 0 = not known */

@@ -1,5 +1,5 @@
 /*
- * en_log.h -- what a step did: a line of JSON in a file, and a line for people.
+ * en_log.h -- the log of a run: a JSON line per step in a file, and a line for people.
  *
  *	en_log_open(&log, "run/log.jsonl", EN_LOG_NEW, NULL, &err);
  *	for each step:
@@ -35,7 +35,7 @@ struct en_log_step {
 /* Adds the line with its newline.  Every number reads back as it was. */
 int en_log_line(const struct en_log_step *step, struct ck_buf *buf, struct ckpt_err *err);
 /*
- * Reads a line (without newline).  Unknown keys are passed over.  CKPT_E_CORRUPT with 'where' for
+ * Reads a line (without newline).  Unknown keys are ignored.  CKPT_E_CORRUPT with 'where' for
  * what is no such line.
  */
 int en_log_parse(const char *text, uint64_t len, const char *where, struct en_log_step *out,

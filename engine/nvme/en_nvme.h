@@ -1,14 +1,14 @@
 /*
- * en_nvme.h -- a file on a fast drive for states that are not to stay in memory: long aligned runs
- * are read and written while the caller computes.
+ * en_nvme.h -- a file on a fast drive for offloaded states: long aligned runs are read and written
+ * while the caller computes.
  *
- * The file is as long as it will ever be when it is opened, so that a full disk is found at the
- * start, and its name is gone before the first byte is written: a run that is killed leaves
- * nothing behind.  What is in it is for this process alone.
+ * The file has its full length when it is opened, so that a full disk is found at the start.  It is
+ * unlinked before the first byte is written, so a killed run leaves no file.  Only this process
+ * uses it.
  *
- * Requests go to the kernel through io_uring, around the page cache (O_DIRECT).  Where a file
- * system refuses the one, or the system the other, as containers do, the page cache or threads with
- * pread() and pwrite() take the place, and en_nvme_text() says so.
+ * Requests go to the kernel through io_uring, bypassing the page cache (O_DIRECT).  If the file
+ * system refuses direct I/O, the page cache is used; if the system refuses io_uring, as containers
+ * do, threads with pread() and pwrite() are used.  en_nvme_text() names the fallback.
  *
  *	en_nvme_open(), then for each transfer
  *	en_nvme_begin() and, before its memory is looked at or used again, en_nvme_wait()

@@ -28,7 +28,7 @@ struct en_data_loader {
 		      struct ckpt_err *err);
 };
 
-/* What happened in a step; on rank 0 all numbers are there. */
+/* The report of a step; rank 0 has all numbers. */
 struct en_step_report {
 	struct en_place_in_run at;	/* after it */
 	double loss, lr, grad_norm, loss_scale, seconds;
@@ -40,7 +40,7 @@ struct en_step_report {
 	const struct en_comm *comm;
 };
 
-/* Where a run begins, before its first step; the same on every rank but 'mem'. */
+/* The report before the first step; the same on every rank except 'mem'. */
 struct en_start_report {
 	struct en_place_in_run at;
 	bool resumed;			/* where a checkpoint left off, with its moments */
@@ -118,7 +118,7 @@ struct en_ran {
 	struct ckpt_saved saved;	/* the last save */
 	uint64_t saves;
 	double save_seconds;	/* that saves took from the steps */
-	double last_save_seconds;	/* from asking for the last one until it stood there */
+	double last_save_seconds;	/* of the last one, from the request to its commit */
 	struct en_mem mem;	/* of this rank */
 	bool exported;
 	struct ckpt_saved export;
@@ -130,8 +130,8 @@ void en_run_state_opts(const struct en_settings *set, uint32_t tokens, uint32_t 
 		       bool recompute, struct en_zero_opts *zero, struct en_zero_rule *rule);
 
 /*
- * Codes of the parts; a save that failed is a failure at the next save, or at the end, and the run
- * goes on meanwhile.
+ * Codes of the parts.  A failed save is reported by the next save, or at the end; the run continues
+ * until then.
  */
 int en_run(const struct en_run_opts *opts, struct en_ran *out, struct ckpt_err *err);
 

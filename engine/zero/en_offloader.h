@@ -1,9 +1,9 @@
 /*
- * en_offloader.h -- masters and moments that are not where is computed: in memory of the host, or
- * in a file on a drive (en_nvme.h) with as much of it in memory as is being worked on.
+ * en_offloader.h -- offloaded masters and moments: in host memory, or in a file on a drive
+ * (en_nvme.h) of which only the tiles in use are in memory.
  *
- * This rank's part of each block is cut into tiles.  Whoever goes through the states does so tile
- * by tile, from 0 up: while one is at work the next ones are read, and the last ones written.
+ * This rank's part of each block is cut into tiles.  The caller processes the states tile by tile,
+ * from 0 up: while one tile is updated, the next ones are read and the previous ones written.
  */
 #ifndef EN_OFFLOADER_H
 #define EN_OFFLOADER_H

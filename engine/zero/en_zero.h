@@ -1,6 +1,6 @@
 /*
- * en_zero.h -- a model's training state over ranks: who holds what at each ZeRO stage, the pass of
- * a micro-batch with its gathers and reductions, and the optimizer's step.
+ * en_zero.h -- a model's training state over ranks: the partitioning of each ZeRO stage, the pass
+ * of a micro-batch with its gathers and reductions, and the optimizer's step.
  *
  * Every block of the model (en_model.h) is one flat buffer, padded to a multiple of size * 4096
  * elements; rank r's *shard* of it is the r-th of 'size' equal parts.
@@ -33,8 +33,8 @@
 #define EN_ZERO_CHUNK CK_ZT_CHUNK	/* elements of a partial sum of the norm */
 
 /*
- * What moves between GPUs, how early, and how long it stays.  CPU ranks take no notice: there the
- * next block is always on its way.  Sizes are elements of blocks.
+ * Prefetch, persistence and reuse on GPUs.  CPU ranks ignore it: they always prefetch the next
+ * block. Sizes are elements of blocks.
  */
 struct en_zero_flow {
 	bool given;		/* false: one block ahead, none stays, none is used again */
@@ -185,9 +185,9 @@ struct en_zero_copied {
 	bool stays;		/* until the next begin; else until the next call */
 };
 /*
- * These three are called by one other thread, after begin: start copying as much as there is memory
- * for; the next part, when it is there ('out->slice.n' is 0 when that was all), in the order in
- * which updates will want to write; and that nothing more is wanted, also after a failure.
+ * One other thread calls these three, after begin.  The first starts to copy as much as fits in
+ * memory.  The second waits for the next part, in the order in which updates will write
+ * ('out->slice.n' is 0 after the last).  The third ends the copy, also after a failure.
  */
 int en_zero_snap_start(struct en_zero *z, struct ckpt_err *err);
 int en_zero_snap_next(struct en_zero *z, struct en_zero_copied *out, struct ckpt_err *err);

@@ -1,4 +1,4 @@
-/* kn_cu_attn_impl.h -- the two ways behind kn_cuda_attn.h. */
+/* kn_cu_attn_impl.h -- the two implementations of kn_cuda_attn.h. */
 #ifndef KN_CU_ATTN_IMPL_H
 #define KN_CU_ATTN_IMPL_H
 

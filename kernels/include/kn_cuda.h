@@ -16,7 +16,7 @@
  * fp32 and rounded to 'grad_type' once.
  *
  * Bits.  The same arguments give the same bits: no sum's order depends on when threads run, or on
- * the device.  They are not the CPU's bits but where it is said.
+ * the device.  They differ from the CPU's bits, except where the comment says so.
  */
 #ifndef KN_CUDA_H
 #define KN_CUDA_H

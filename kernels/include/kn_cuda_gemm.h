@@ -9,7 +9,7 @@
  *	dx = dy W	0,		m tokens, n in,  k out
  *	dW = dy^T x	TA,		m out,    n in,  k tokens
  *
- * Sums are fp32 whatever the type of A and B; fp32 matrices are multiplied in true fp32 unless
+ * Sums are fp32 for every type of A and B; fp32 matrices are multiplied in true fp32 unless
  * KN_CU_GEMM_TF32 is given.  Sums of a product cut along k are added in fp32 in a fixed order, so
  * the same algorithm on the same kind of GPU gives the same bits, always.
  *

@@ -16,7 +16,7 @@ int en_zero_cpu_new(const struct en_model *model, struct en_comm *comm,
  * arithmetic; docs/ztrain/memory.md has the formulas.  'messages': the collectives' backend sends
  * messages (MPI), and has scratch memory.  'state_out' (may be NULL): bytes of masters and moments
  * without padding, which is what this rank saves.  CKPT_E_USAGE as en_zero_cpu_new(), and a rank
- * that is not there.
+ * that does not exist.
  */
 int en_zero_cpu_expect(const struct en_model *model, const struct en_zero_opts *opts,
 		       uint32_t rank, uint32_t size, bool messages, struct en_mem *out,

@@ -11,7 +11,7 @@
 
 #include "engine/zero/en_zero.h"
 
-/* False: of the below there is only what says so. */
+/* False: of the functions below only those that say so exist. */
 bool en_cuda_is_built(void);
 /* GPUs that this process sees; 0 without a driver. */
 uint32_t en_cuda_count(void);
