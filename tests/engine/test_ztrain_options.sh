@@ -10,6 +10,7 @@
 #   bare      no file, and a file without the keys, have the same defaults
 #   yaml      accelerate's file: the same, and num_processes
 #   names     an option of the Trainer is refused with the name of ours
+#   first     what a first command line gets wrong, with the next step
 set -u
 # shellcheck source=tests/engine/ztrain.sh
 . "$(dirname "$0")/ztrain.sh"
@@ -243,6 +244,35 @@ meant --data 'a benchmark trains on random tokens' bench
 "$ztrain" -h --all | grep -o '^  --[a-z0-9_-]*' | tr -d ' ' > all
 grep -o '"give --[a-z0-9-]*' "$root/engine/main/zt_meant.c" | sed 's/.* //' | sort -u > named
 [ "$(wc -l < named)" -gt 20 ] && ! grep -vxFf all named && good || bad 'a hint names an option that ztrain lacks'
+
+# ---- first
+# ends STATUS WORDS OPTION...: the command ends with that status and says the words
+ends() {
+	local status=$1 words=$2
+	shift 2
+	"$ztrain" "$@" > said 2>&1
+	{ [ $? = "$status" ] && grep -qF -- "$words" said; } && good || bad "'$words' is not said"
+}
+mkdir bare
+: > t.txt
+head -c 64 "$models/qwen3_tied/model.safetensors" > w.safetensors
+ends 1 '--model Qwen/Qwen3-0.6B: no such file or folder; to download a model of the hub: hf download' --model Qwen/Qwen3-0.6B
+ends 1 '--model nowhere: no such file or folder; expected a Hugging Face folder' --model nowhere
+ends 1 '--model bare: no config.json in this folder' --model bare
+ends 1 'w.safetensors: binary data; expected the JSON text of a config.json' --model w.safetensors
+ends 1 'text is tokenised beforehand' --model "$models/qwen3_tied" --data t.txt
+ends 1 'max_position_embeddings is ' --model "$models/qwen3_tied" --seq 1000000
+ends 2 '--device gpu: expected auto, cpu or cuda' --model m --device gpu
+ends 2 'expected one FILE, found 0 arguments' config
+ends 0 'the result is not kept' --model "$models/qwen3_tied" --seq 16 --steps 1
+ends 0 ', synthetic (no --data)' --model "$models/qwen3_tied" --seq 16 --steps 1
+echo '{"train_batch_size": 8 "bf16": {"enabled": true}}' > comma.json
+ends 1 'a comma is missing' --model "$models/qwen3_tied" --config comma.json
+echo '{"train_batch_size": "8"}' > text.json
+ends 1 'DeepSpeed accepts it and fails' --model "$models/qwen3_tied" --config text.json
+grep -q 'rejects it too' said && bad 'DeepSpeed does not reject it at once' || good
+# The screen comes before the error where both go to one file.
+[ "$(grep -n '^config ' said | cut -d: -f1)" = 1 ] && tail -n 1 said | grep -q '^ztrain: text.json' && good || bad 'the order of the screen and the error'
 
 # Controls of the command line and of the environment never reach the terminal as they are.
 evil=$(printf '\033[2J')

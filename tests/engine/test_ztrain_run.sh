@@ -107,9 +107,9 @@ train 1 --accumulation 2 --steps 6 --log run.jsonl
 
 # ---- bits
 train 1 --accumulation 8 --steps 2 --save b || bad bits
-has_text 'what has the same bits' '1 x 8 = 8 micro-batches of 1 rows' '1, 2, 4, 8 ranks'
+has_text 'what has the same bits' '1 x 8 = 8 micro-batches of 1 row in a step' '1, 2, 4, 8 ranks'
 train 1 --accumulation 8 --steps 3 --save b --resume auto
-has_text 'as if it had not stopped' 'bits: bit-identical, as if the run of 1 ranks x 8 micro-batches'
+has_text 'as if it had not stopped' 'bits: bit-identical, as if the run of 1 rank x 8 micro-batches'
 train 1 --accumulation 4 --steps 4 --save b --resume auto
 has_text 'another number of units' 'ranks x accumulation differs'
 train 1 --accumulation 4 --steps 5 --save b --resume auto --loss tokens

@@ -38,18 +38,18 @@ for model in llama3_tied qwen25 qwen3; do
 		config $stage "$([ $((i / 4 % 2)) = 0 ] && echo bf16 || echo fp16)" $((1 + i / 2 % 3)) > c.json
 		# shellcheck disable=SC2086
 		bench "$n" --model "$models/$model" --config c.json $more &&
-			grep -q '^together ' said && ! grep -q 'they differ' said && good ||
+			grep -q '^total ' said && ! grep -q 'not equal' said && good ||
 			bad "$model, stage $stage, $n ranks $more"
 	done
 	i=$((i + 1))
 done
-bench 1 --model "$models/qwen3" --precision fp32 && grep -q '^together ' said && ! grep -q 'they differ' said &&
+bench 1 --model "$models/qwen3" --precision fp32 && grep -q '^total ' said && ! grep -q 'not equal' said &&
 	good || bad 'fp32'
 bench "${ranks##* }" --model "$models/qwen3_tied" --precision bf16 --accumulation 3 --reduction tree &&
-	grep -q '^together ' said && ! grep -q 'they differ' said && good || bad 'sums as a tree'
+	grep -q '^total ' said && ! grep -q 'not equal' said && good || bad 'sums as a tree'
 config 2 bf16 1 > c.json
 bench "${ranks##* }" --model "$models/qwen3" --config c.json --offload --trace t.json && grep -q '^host optimizer ' said &&
-	! grep -q 'they differ\|no room\|no effect' said && grep -qF '"adam 1"' t.json && good || bad 'the optimizer on the host'
+	! grep -q 'not equal\|no room\|no effect' said && grep -qF '"adam 1"' t.json && good || bad 'the optimizer on the host'
 
 # ---- rows of the device and of the host, whatever chance does
 for seed in 1 2; do
