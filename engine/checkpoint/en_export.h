@@ -15,7 +15,7 @@
 struct en_export_opts {
 	const char *dir;	/* becomes the folder */
 	const char *job;	/* see struct ckpt_saver_opts; another one than that of the saves */
-	const char *model;	/* folder with config.json and what goes along; or a config.json */
+	const char *model;	/* folder with config.json, tokenizer, ...; or a config.json */
 	enum kn_type type;	/* KN_F32, KN_BF16, KN_F16 */
 	uint64_t max_shard_bytes;	/* 0 = 5,000,000,000 */
 	int64_t steps;		/* that the run has made; en_run() sets it */

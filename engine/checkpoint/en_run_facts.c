@@ -132,7 +132,7 @@ int en_run_facts_write(const struct en_run_facts *m, struct ck_buf *buf, struct 
 	return rc ? rc : ck_buf_adds(buf, "}", err);
 }
 
-/* Of another length or kind than are written here: not this engine's, and passed over. */
+/* Of another length or kind than this engine writes: ignored. */
 static bool take_all(struct en_run_facts *m, const struct ck_json *doc)
 {
 	uint64_t at = 1;

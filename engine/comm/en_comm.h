@@ -19,7 +19,7 @@
  * what is left to do is en_comm_abort().
  *
  * Buffers need no alignment beyond that of their elements.  One thread at a time, always the same.
- * Errors common to all: CKPT_E_USAGE (an argument; nothing was started), CKPT_E_NOMEM (likewise),
+ * Errors common to all: CKPT_E_USAGE (an argument) and CKPT_E_NOMEM, when nothing was started;
  * CKPT_E_IO (the backend failed, a rank is silent, ranks do not run the same step).
  */
 #ifndef EN_COMM_H

@@ -19,8 +19,8 @@ void en_watchdog_begin(struct en_watchdog *p, void (*sleep)(void *arg, long ns),
 /*
  * One turn of waiting.  'moved' sets the silence back to 0.  Else the processor is offered to
  * others for 2 ms, then naps follow, of 50 us to 1 ms; with a 'sleep' that can be woken it sleeps
- * at once.  A turn counts one second at most: time in which this process itself was stopped tells
- * nothing of the others.
+ * at once.  A turn counts one second at most: time in which this process was stopped does not count
+ * against the others.
  */
 void en_watchdog_rest(struct en_watchdog *p, bool moved);
 

@@ -34,9 +34,9 @@ static void offer(const struct opt *const *tables, int argc, char **argv, bool w
 		complete_kind(COMPLETE_WORDS);
 		if (!with_commands)
 			return;
-		complete_word(&typed, "bench", "how fast a model trains here");
-		complete_word(&typed, "generate", "the tokens that come next");
-		complete_word(&typed, "config", "DeepSpeed's JSON of accelerate's YAML");
+		complete_word(&typed, "bench", "measure speed and memory");
+		complete_word(&typed, "generate", "continue a prompt");
+		complete_word(&typed, "config", "print accelerate YAML as DeepSpeed JSON");
 	}
 }
 

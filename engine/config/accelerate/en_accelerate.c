@@ -5,7 +5,7 @@
  * (commands/config/config_args.py, commands/launch.py) and passes on what it knows in the
  * environment, as text; DeepSpeedPlugin makes a configuration of that or reads
  * deepspeed_config_file (utils/dataclasses.py); "auto" is filled in later (en_fill.c).  What launch
- * does not know under deepspeed_config is lost without a word, and this is where it is named.
+ * does not know under deepspeed_config is lost silently; this file names it.
  */
 #include <stdio.h>
 #include <stdlib.h>

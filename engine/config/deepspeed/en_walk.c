@@ -203,7 +203,7 @@ static void read_key(struct en_resolve *ev, const struct en_key *k, const struct
 
 static void walk_block(struct en_resolve *ev, enum en_block block, const struct en_node *dict);
 
-/* The bucket that stood beside the old form; its own key has its verdict. */
+/* The bucket size of the old form; its own key has its verdict. */
 static void old_size(struct en_resolve *ev, const struct en_node *v)
 {
 	const struct en_key *k = en_key_find(EN_B_ZERO, "allgather_bucket_size");
