@@ -102,7 +102,7 @@ refused 1 'export to another folder' "${one[@]}" --export "$models/qwen3_tied/"
 touch file
 refused 1 'not a folder' "${one[@]}" --export file
 refused 1 'expected a size' "${one[@]}" --export hf --max-shard-size 5XB
-refused 2 'fp32 bf16 fp16' "${one[@]}" --export hf --export-dtype int8
+refused 2 'fp32, bf16 or fp16' "${one[@]}" --export hf --export-dtype int8
 refused 2 '--export' "${one[@]}" --export-dtype bf16
 refused 1 'need --export' "${one[@]}" --save nothing --export-dtype bf16
 [ ! -e hf ] && good || bad 'a wrong call leaves nothing'
@@ -156,7 +156,7 @@ refused 2 '--model' "$ztrain" generate --prompt-ids 1
 refused 2 'give the prompt by --prompt-ids' "$ztrain" generate --model "$m"
 refused 2 '--bytes' "$ztrain" generate --model "$m" --prompt hello
 refused 2 'not an option: x' "$ztrain" generate --model "$m" --prompt-ids 1 x
-refused 2 'fp32 bf16 fp16' "$ztrain" generate --model "$m" --prompt-ids 1 --dtype int4
+refused 2 'fp32, bf16 or fp16' "$ztrain" generate --model "$m" --prompt-ids 1 --dtype int4
 refused 2 'from 0 to 1' "$ztrain" generate --model "$m" --prompt-ids 1 --top-p 1.5
 refused 1 'at byte 2' "$ztrain" generate --model "$m" --prompt-ids 1,x
 refused 1 'no tokens' "$ztrain" generate --model "$m" --prompt-ids ,

@@ -135,7 +135,7 @@ static void compare_betas(struct en_resolve *ev, const char *path, const struct 
 
 static void betas(struct en_resolve *ev)
 {
-	static const char path[] = "optimizer.params.betas", what[] = "the two betas";
+	static const char path[] = "optimizer.params.betas", what[] = "adam_beta1, adam_beta2";
 	const struct en_facts *f = ev->facts;
 	const bool stated = f->has & EN_HAS_BETAS;
 	const bool known = ((f->has | f->fills) & EN_HAS_BETAS) == EN_HAS_BETAS;
@@ -269,7 +269,8 @@ static void argument(struct en_resolve *ev, unsigned bit, const char *path, doub
 		en_option_put(ev, path, whole ? en_node_int(arena, (int64_t)f, none) :
 			    en_node_float(arena, f, none), option);
 	else
-		number(ev, path, known, says, f, whole, said(ev, bit, what));
+		number(ev, path, known, says, f, whole,
+		       stated ? option : strcmp(what, path) ? said(ev, bit, what) : "default");
 }
 
 static void batch_arguments(struct en_resolve *ev)
