@@ -100,7 +100,8 @@ static int check_beside(const struct arc_dest *d, const struct arc_dest_file *f,
 	if (rc || same)
 		return rc;
 	return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-		       "this is in the way of a file of the archive; move it away%s",
+		       "a file of the archive goes here, but something else has this name; move "
+		       "it away%s",
 		       S_ISREG(st.st_mode) ? ", or --force replaces it" : "");
 }
 
@@ -115,7 +116,7 @@ static int check_step(const struct arc_dest *d, const char *path, struct ckpt_er
 	return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET, "%s",
 		       S_ISDIR(st.st_mode) ?
 		       "the archive's folder exists; --force replaces it" :
-		       "something other than a folder is where the archive's folder should go");
+		       "the archive's folder goes here, but this is not a folder");
 }
 
 /* The destination is there and holds something. */

@@ -136,7 +136,8 @@ int ck_pack_index_write(const struct ck_pack_index *ix, struct ck_buf *out, stru
 	length = HEAD + ix->nframes * FRAME + ix->n * ENTRY + names + SUM;
 	if (length > UINT32_MAX || ix->nframes >= UINT32_MAX / 8)
 		return ck_fail(err, CKPT_E_LIMIT, NULL, CKPT_NO_OFFSET,
-			       "an index of %" PRIu64 " bytes does not fit into a pack", length);
+			       "the pack's index would have %" PRIu64 " bytes, more than a pack "
+			       "can hold", length);
 	rc = add32(out, MAGIC_INDEX, err);
 	if (!rc)
 		rc = add32(out, (uint32_t)length, err);
@@ -191,7 +192,8 @@ static int read_table(struct reading *r, const struct ckpt_limits *limits, bool 
 		return 0;
 	if (bytes > limits->zip_dir_bytes)
 		return ck_fail(err, CKPT_E_LIMIT, r->where, size - FOOT,
-			       "a seek table of %" PRIu64 " bytes", bytes);
+			       "the pack's seek table has %" PRIu64 " bytes, more than zckpt "
+			       "reads", bytes);
 	rc = ck_src_read(r->src, size - bytes, head, SKIPPABLE, err);
 	if (rc || ck_le32(head) != MAGIC_TABLE || ck_le32(head + 4) != bytes - SKIPPABLE)
 		return rc;
@@ -314,11 +316,11 @@ static int take_head(struct reading *r, struct ck_cur *c, const struct ckpt_limi
 	if (rc)
 		return rc;
 	if (memcmp(p, magic, sizeof(magic)))
-		return bad(r, c->off - HEAD, "it does not begin as one", err);
+		return bad(r, c->off - HEAD, "it does not begin like an index", err);
 	if (ck_le32(p + 8) != VERSION || ck_le32(p + 12))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, r->where, c->off - HEAD + 8,
-			       "a pack of version %u, flags 0x%x; zckpt reads version 1",
-			       ck_le32(p + 8), ck_le32(p + 12));
+			       "the pack has version %u and flags 0x%x; zckpt reads version 1 "
+			       "with flags 0x0", ck_le32(p + 8), ck_le32(p + 12));
 	ix->content = ck_le64(p + 16);
 	ix->nframes = ck_le64(p + 24);
 	ix->n = ck_le64(p + 32);
@@ -384,7 +386,8 @@ int ck_pack_index_read(struct ck_src *src, const struct ckpt_limits *limits,
 
 	if (!rc && found && r.index > limits->zip_dir_bytes)
 		rc = ck_fail(err, CKPT_E_LIMIT, r.where, r.data,
-			     "an index of %" PRIu64 " bytes", r.index);
+			     "the pack's index has %" PRIu64 " bytes, more than zckpt reads",
+			     r.index);
 	if (!rc && found) {
 		p = ck_alloc(r.index - SKIPPABLE);
 		rc = p ? ck_src_read(src, r.data + SKIPPABLE, p, r.index - SKIPPABLE, err) :

@@ -93,8 +93,8 @@ int ck_pack_mount(const struct ck_input *in, struct ckpt_err *err)
 		rc = ck_pack_open(m->src, &in->limits, &m->pack, err);
 	if (!rc && !m->pack)
 		rc = ck_fail(err, CKPT_E_FORMAT, in->path[0], CKPT_NO_OFFSET,
-			     "zstd-compressed, without the index of a pack (cut short, or "
-			     "made by another program?); zckpt unpack or zstd -d unpacks it");
+			     "this zstd file has no index of a pack (cut short, or made by "
+			     "another program?); zckpt unpack or zstd -d unpacks it");
 	if (!rc)
 		rc = make_table(m, in->path[0], err);
 	if (rc)

@@ -72,7 +72,7 @@ int ck_arc_name_check(const char *name, size_t n, const char *where, struct ckpt
 	if (!bad)
 		return 0;
 	return ck_fail(err, CKPT_E_UNSAFE, where, CKPT_NO_OFFSET,
-		       "the archive has a file whose name %s, and is refused: %.*s", bad,
+		       "refused: the archive has a file whose name %s: %.*s", bad,
 		       (int)ck_min_u64(n, 120), name);
 }
 
@@ -103,8 +103,8 @@ static int check_sorted(const char *const *sorted, uint64_t n, const char *where
 		for (; slash; slash = strchr(slash + 1, '/'))
 			if (is_file(sorted, n, name, (size_t)(slash - name)))
 				return ck_fail(err, CKPT_E_UNSAFE, where, CKPT_NO_OFFSET,
-					       "the archive holds %.120s, whose folder is also a "
-					       "file in it, and is refused", name);
+					       "refused: the archive holds %.120s, and its "
+					       "folder is also a file in the archive", name);
 	}
 	return 0;
 }

@@ -139,7 +139,7 @@ static bool is_canceled(const struct plain *pl)
 static int refuse(const struct plain *pl, const char *name, const char *what, struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_UNSAFE, pl->want->path, CKPT_NO_OFFSET,
-		       "the archive holds %s, and is refused: %.120s", what, name);
+		       "refused: the archive holds %s: %.120s", what, name);
 }
 
 /* What kind of thing is refused; NULL = a plain file or a folder. */
@@ -238,8 +238,8 @@ static int add_file(struct plain *pl, struct archive_entry *e, const char *name,
 		return rc;
 	if (bytes > most - pl->total)
 		return ck_fail(err, CKPT_E_LIMIT, pl->want->path, CKPT_NO_OFFSET,
-			       "the archive of %" PRIu64 " bytes would become more than %" PRIu64,
-			       ck_src_size(pl->src), most);
+			       "the archive of %" PRIu64 " bytes would unpack to more than "
+			       "%" PRIu64 " bytes", ck_src_size(pl->src), most);
 	f->bytes = bytes;
 	pl->total += bytes;
 	pl->n++;

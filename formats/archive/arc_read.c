@@ -170,14 +170,14 @@ static int decode(struct ck_pack *pack, struct decoder *d, uint64_t frame, uint8
 	if (wrong)
 		return damaged(pack, frame, wrong, err);
 	if (ZSTD_getFrameContentSize(d->p, stored) != f->content)
-		return damaged(pack, frame, "it has another size", err);
+		return damaged(pack, frame, "its size differs", err);
 	n = ZSTD_decompressDCtx(d->ctx, content, f->content, d->p, stored);
 	if (ZSTD_isError(n) && ZSTD_getErrorCode(n) == ZSTD_error_memory_allocation)
 		return ck_fail_nomem(err, "decoding", f->content);
 	if (ZSTD_isError(n))
 		return damaged(pack, frame, ZSTD_getErrorName(n), err);
 	if (n != f->content || ck_hash64(content, n) != f->hash)
-		return damaged(pack, frame, "its content has another hash", err);
+		return damaged(pack, frame, "the hash of its content differs", err);
 	return 0;
 }
 
@@ -284,8 +284,8 @@ int ck_pack_read(void *arg, uint64_t at, void *buf, size_t n, struct ckpt_err *e
 
 	if (at > pack->ix.content || n > pack->ix.content - at)
 		return ck_fail(err, CKPT_E_TRUNCATED, ck_src_name(pack->src), CKPT_NO_OFFSET,
-			       "%zu bytes wanted at %" PRIu64 " of the pack's contents, which are "
-			       "%" PRIu64 " bytes", n, at, pack->ix.content);
+			       "cannot read %zu bytes at byte %" PRIu64 " of the pack's "
+			       "contents, which have %" PRIu64 " bytes", n, at, pack->ix.content);
 	for (uint64_t k = n ? frame_at(&pack->ix, at) : 0; !rc && n; k++) {
 		const struct ck_pack_frame *f = &pack->ix.frame[k];
 		const uint64_t skip = at - f->at, take = ck_min_u64(n, f->content - skip);

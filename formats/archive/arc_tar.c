@@ -152,7 +152,8 @@ int ck_tar_gaps_init(struct ck_tar_gaps *gaps, const struct ck_pack_index *ix, u
 	}
 	ck_tar_gaps_release(&g);
 	return pos > limit ? ck_fail(err, CKPT_E_LIMIT, NULL, CKPT_NO_OFFSET,
-				     "the tar headers take %" PRIu64 " bytes", pos) :
+				     "the tar headers take %" PRIu64 " bytes, more than zckpt "
+				     "reads", pos) :
 	       ck_fail_nomem(err, "tar headers", pos);
 }
 
@@ -226,7 +227,7 @@ static int compare(const struct ck_pack_entry *e, struct archive_entry *h, const
 		return differs(e, where, "the header names ", name, err);
 	if (archive_entry_filetype(h) != AE_IFREG || archive_entry_hardlink(h) ||
 	    archive_entry_symlink(h) || archive_entry_sparse_count(h))
-		return differs(e, where, "the header's is no plain file", NULL, err);
+		return differs(e, where, "the header is not of a regular file", NULL, err);
 	if (!archive_entry_size_is_set(h) || archive_entry_size(h) < 0 ||
 	    (uint64_t)archive_entry_size(h) != e->bytes)
 		return differs(e, where, "the header has another size", NULL, err);
@@ -274,7 +275,7 @@ int ck_tar_check(const struct ck_pack_index *ix, const struct ck_tar_gaps *gaps,
 	archive_read_support_format_tar(a);
 	rc = archive_read_open2(a, &c, NULL, give_bytes, skip_bytes, NULL);
 	if (rc)
-		rc = differs(NULL, where, "this is no tar stream", NULL, err);
+		rc = differs(NULL, where, "this is not a tar stream", NULL, err);
 	else
 		rc = read_headers(a, &c, where, err);
 	archive_read_free(a);

@@ -27,10 +27,10 @@ const char *ck_pack_trailer_check(const uint8_t *frame, size_t bytes, size_t *n_
 	if (n == bytes)
 		return NULL;
 	if (n > bytes || bytes - n != CK_PACK_TRAILER)
-		return "it ends elsewhere than the index says";
+		return "it does not end where the index says";
 	p = frame + n;
 	if (ck_le32(p) != MAGIC || ck_le32(p + 4) != LENGTH)
-		return "what follows it is no trailer";
+		return "the bytes after it are not a trailer";
 	return ck_le64(p + 8) == ck_hash64(frame, n) ? NULL :
-	       "its bytes are not those that were written";
+	       "its bytes differ from those written";
 }

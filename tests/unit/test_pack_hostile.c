@@ -196,7 +196,7 @@ static void a_bomb_is_refused(void **state)
 		ZSTD_compressStream2(ctx, &out, &in, at < want ? ZSTD_e_continue : ZSTD_e_end);
 		assert_int_equal(in.pos, in.size);
 	}
-	refused(out.dst, out.pos, CKPT_E_LIMIT, "would become more than");
+	refused(out.dst, out.pos, CKPT_E_LIMIT, "would unpack to more than");
 	ZSTD_freeCCtx(ctx);
 	free(out.dst);
 	free(zeros);
