@@ -80,8 +80,9 @@ static void check_ranks(struct ds_step *ds)
 	for (uint64_t i = 0; i < ds->nfiles; i++)
 		if (ds->file[i].id.rank >= ds->world)
 			ck_findings_add(ds->f, CK_FINDING_RANK_FILE_EXTRA, ds->file[i].path,
-					"a shard of rank %u, but %u ranks wrote the step (left "
-					"over from a run with more ranks?)", ds->file[i].id.rank,
+					"this shard is of rank %u, but %u ranks wrote the step "
+					"(left over from a run with more ranks?)",
+					ds->file[i].id.rank,
 					ds->world);
 }
 

@@ -71,7 +71,7 @@ static int check_common(struct ds_step *ds, const struct ds_param *p, const char
 		rc = ck_ds_number_of(ds->model_file, v, &is_number, &number, err);
 	if (!rc && !is_number)
 		return refuse(p, key, ck_val_tensor(v)->numel == p->numel ?
-			      "is one that is not taken (zckpt inspect says why), so it cannot be "
+			      "is left out (zckpt inspect says why), so it cannot be "
 			      "re-partitioned" :
 			      "does not have the parameter's shape, so it cannot be re-partitioned",
 			      err);
@@ -94,14 +94,14 @@ static int check_entry(struct ds_step *ds, const struct ds_param *first, const s
 
 	if (!ck_val_pairs(p->state, &mine, &n) || !ck_val_pairs(first->state, &theirs, &m))
 		return p->state == first->state ? 0 :
-		       refuse(p, "state", "exists for only some parameters of its group", err);
+		       refuse(p, "state", "exists for some parameters of its group only", err);
 	for (uint64_t i = 0; i < n; i++) {
 		const char *key = ck_val_str(mine[2 * i]);
 		const struct ck_val *v = mine[2 * i + 1];
 
 		if (!key || n != m || !ck_val_is_str(theirs[2 * i], key))
-			return refuse(p, key ? key : "a key", "is not what the first parameter of "
-				      "its group has", err);
+			return refuse(p, key ? key : "a key", "differs from that of the first "
+				      "parameter of its group", err);
 		if (is_joined(ds, p, key) != is_joined(ds, first, key))
 			return refuse(p, key, "has the parameter's shape for some parameters of "
 				      "its group only", err);

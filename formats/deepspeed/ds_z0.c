@@ -141,7 +141,8 @@ static int take_groups(struct z0 *z, const struct ck_val *opt, struct ckpt_err *
 		return 0;
 	if (n > z->ds->in->limits.groups)
 		return ck_fail_limit(err, z->ds->at.where, CKPT_NO_OFFSET, "groups",
-				     z->ds->in->limits.groups, "%" PRIu64 " param groups", n);
+				     z->ds->in->limits.groups, "the optimizer has %" PRIu64 " "
+					     "param groups", n);
 	z->group = ck_arena_zalloc(&z->ds->arena, (n + 1) * sizeof(*z->group));
 	if (!z->group)
 		return ck_fail_nomem(err, "groups", n);
@@ -208,7 +209,7 @@ static void tell_left(struct z0 *z)
 				"first: %s", l->name, l->params,
 				strcmp(l->name, "weight") && strcmp(l->name, "master") ?
 				"it does not have the parameter's shape" :
-				"its name means something else here");
+				"its name has another meaning here");
 	}
 }
 

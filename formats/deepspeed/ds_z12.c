@@ -53,7 +53,7 @@ static int lay_out(struct ds_step *ds, uint32_t number, struct z12_group *z,
 		factor = 2;
 	if (ckpt_z12_cut(at, ds->world, factor, &z->cut))
 		return ck_fail(err, CKPT_E_LIMIT, ds->at.where, CKPT_NO_OFFSET,
-			       "group %u cannot be cut over %u ranks", number, ds->world);
+			       "group %u cannot be divided among %u ranks", number, ds->world);
 	return 0;
 }
 

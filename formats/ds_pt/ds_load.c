@@ -150,7 +150,7 @@ static void compare_model(struct ds_step *ds, struct ds_file *file)
 	for (size_t i = 0; i < CK_ARRAY_LEN(same); i++)
 		if (differs(ds->model, root, same[i]))
 			ck_findings_add(&file->notes, CK_FINDING_RANKS_DISAGREE, file->path,
-					"'%s' is not what %s says", same[i],
+					"'%s' differs from the value in %s", same[i],
 					ds->model_file->name);
 }
 
@@ -424,14 +424,14 @@ static int list_named(struct ds_step *ds, const struct ck_val *names, const stru
 		one->name = ck_val_str(item[pairs ? 2 * i : i]);
 		if (!one->name) {
 			ck_findings_add(ds->f, CK_FINDING_NAMES_WRONG, ds->model_file->path,
-					"entry %" PRIu64 " of %s is no plain string", i,
+					"entry %" PRIu64 " of %s is not a plain string", i,
 					pairs ? "frozen_param_shapes" : "buffer_names");
 			continue;
 		}
 		if (pairs && !ck_ds_shape_of(ds, item[2 * i + 1], &one->shape, &one->ndim,
 					  &one->numel)) {
 			ck_findings_add(ds->f, CK_FINDING_NAMES_WRONG, one->name,
-					"frozen_param_shapes has no shape");
+					"frozen_param_shapes does not give its shape");
 			continue;
 		}
 		kept++;

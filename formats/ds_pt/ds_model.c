@@ -359,8 +359,8 @@ static const char *shared_name(struct names *nm, const char *name, const struct 
 	if (!what)
 		return kept;
 	ck_findings_add(nm->ds->f, CK_FINDING_ALIAS_DOUBTFUL, name,
-			"shared_params says it is %s, but %s; it is kept as a tensor of its own",
-			kept, what);
+			"shared_params names it an alias of %s, but %s; it is kept as a tensor "
+			"of its own", kept, what);
 	return NULL;
 }
 
@@ -504,9 +504,8 @@ static int add_missing(struct names *nm, struct ckpt_err *err)
 			if (ck_index_find(ds->ix, name, &old))
 				continue;
 			ck_findings_add(ds->f, CK_FINDING_NOT_IN_CHECKPOINT, name,
-					"'module' does not have its weight; "
-					"%s", ds->optim_whole ?
-					"its fp32 master is used" : "nothing else has it");
+					"'module' lacks its weight; %s", ds->optim_whole ?
+					"its fp32 master is used" : "no other file has it");
 			rc = add_param(nm, g << 32 | i, NULL, err);
 		}
 	return rc;

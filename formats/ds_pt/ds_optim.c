@@ -172,7 +172,7 @@ int ck_ds_read_zero_dict(struct ds_step *ds, struct ckpt_err *err)
 	ds->elastic = ck_val_seq(ck_ds_torch_optimizer(ds, ds->zero), &item, &n);
 	world = partition_count(ds->zero, &alike);
 	if (!alike)
-		return refuse(ds, "param groups are cut over different numbers of ranks "
+		return refuse(ds, "param groups are divided among different numbers of ranks "
 			      "(partition_count; mixture of experts)", err);
 	if (world < 1 || world > CKPT_ZERO_MAX_WORLD)
 		return ck_fail(err, CKPT_E_CORRUPT, ds->optim_file->path, CKPT_NO_OFFSET,
@@ -231,8 +231,8 @@ static void name_states(struct ds_step *ds, const struct ck_val *dict)
 		else
 			ck_findings_add(&ds->optim_file->notes, CK_FINDING_NOT_IN_CHECKPOINT,
 					ds->optim_file->path, "state %.60s is left out: %s", name,
-					is_taken_name(name) ? "its name means something else here" :
-					"an optimizer of more than 32 states is not known");
+					is_taken_name(name) ? "its name has another meaning here" :
+					"zckpt reads at most 32 states of an optimizer");
 	}
 }
 
@@ -264,7 +264,7 @@ static int take_state(struct ds_step *ds, struct ds_file *file, const struct ck_
 			part->state[k] = s;
 		else if (file != ds->optim_file)
 			ck_findings_add(&file->notes, CK_FINDING_RANKS_DISAGREE, file->path,
-					"this has a state %.60s, but %s does not", name,
+					"this shard has a state %.60s, but %s does not", name,
 					ds->optim_file->name);
 	}
 	return rc;
@@ -282,13 +282,13 @@ static void compare_zero(struct ds_step *ds, struct ds_file *file, const struct 
 		if (!ck_val_equal(ck_val_get(ds->zero, same[i]), ck_val_get(zero, same[i]),
 				  COMPARE_DEPTH))
 			ck_findings_add(&file->notes, CK_FINDING_RANKS_DISAGREE, file->path,
-					"'%s' is not what %s says (files of two saves or world "
-					"sizes?)", same[i], ds->optim_file->name);
+					"'%s' differs from the value in %s (files of two saves "
+					"or world sizes?)", same[i], ds->optim_file->name);
 	if (!ck_val_equal(ck_ds_param_groups(ds, ds->zero), ck_ds_param_groups(ds, zero),
 			  COMPARE_DEPTH))
 		ck_findings_add(&file->notes, CK_FINDING_RANKS_DISAGREE, file->path,
-				"the optimizer's param_groups are not those of %s (files of two "
-				"saves?)", ds->optim_file->name);
+				"the optimizer's param_groups differ from those in %s (files of "
+				"two saves?)", ds->optim_file->name);
 }
 
 static struct ds_part *new_parts(struct ds_step *ds, uint64_t n)

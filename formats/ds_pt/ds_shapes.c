@@ -69,7 +69,7 @@ static int read_group(struct ds_step *ds, const struct ck_val *dict, struct ds_g
 static int too_many(const struct ds_step *ds, const char *what, uint64_t n, struct ckpt_err *err)
 {
 	return ck_fail_limit(err, ds->at.where, CKPT_NO_OFFSET, "groups", ds->in->limits.groups,
-			     "%" PRIu64 " %s", n, what);
+			     "the optimizer has %" PRIu64 " %s", n, what);
 }
 
 /* The param group and the key of its state that sub-group number 'sub' has. */

@@ -158,8 +158,8 @@ int ck_ds_extent(struct ds_step *ds, const struct ds_file *file, const struct ds
 		return 0;
 	if (begin > s->numel || count > s->numel - begin)
 		return ck_fail(err, CKPT_E_MISMATCH, file->path, CKPT_NO_OFFSET,
-			       "LENGTH_WRONG: elements %" PRIu64 " to %" PRIu64
-			       " wanted of a partition of %" PRIu64, begin, begin + count,
+			       "LENGTH_WRONG: cannot read elements %" PRIu64 " to %" PRIu64 " "
+			       "of a partition of %" PRIu64 " elements", begin, begin + count,
 			       s->numel);
 	if (s->flags & CKPT_EXTENT_DEFLATED)
 		rc = add_member(ds, file, s, &e.member, err);

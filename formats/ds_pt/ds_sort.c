@@ -79,7 +79,7 @@ static int meets_another(struct ds_step *ds, struct ck_map *seen, struct ds_file
 			err);
 	if (rc == 1)
 		ck_findings_add(ds->f, CK_FINDING_RANK_FILE_EXTRA, file->path,
-				"a second file of the same rank (left over from another "
+				"this is a second file of the same rank (left over from another "
 				"version?); %s is used", ds->file[other].name);
 	return rc;
 }

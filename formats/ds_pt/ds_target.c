@@ -109,7 +109,7 @@ static int lay_flat(struct ck_step *step, const struct ck_index *ix, const struc
 			 ckpt_z12_align_factor(t->version[0], t->version[1], t->version[2]),
 			 &g->cut))
 		return ck_fail(err, CKPT_E_LIMIT, step->at.where, CKPT_NO_OFFSET,
-			       "a group cannot be cut over %u ranks", t->world);
+			       "a group cannot be divided among %u ranks", t->world);
 	return 0;
 }
 
@@ -130,7 +130,7 @@ static int lay_subs(struct ck_step *step, struct tg_layout *t, struct tg_group *
 	if (ckpt_z3_subgroups(g->numel, g->nparams, t->world, t->sub_group_size, g->first,
 			      &g->nsubs))
 		return ck_fail(err, CKPT_E_LIMIT, step->at.where, CKPT_NO_OFFSET,
-			       "a group cannot be cut over %u ranks", t->world);
+			       "a group cannot be divided among %u ranks", t->world);
 	g->first[g->nsubs] = g->nparams;
 	g->sub0 = t->nsubs;
 	t->nsubs += g->nsubs;
@@ -152,8 +152,8 @@ static int choose_version(struct ck_step *step, const struct ck_reshard_want *wa
 			       "not a version of DeepSpeed; expected a number such as 0.16.9");
 	if (v[0] || v[1] < 9 || (v[1] == 9 && v[2] < 2) || v[1] > 19)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, want->version, CKPT_NO_OFFSET,
-			       "the file format of this DeepSpeed is not known; supported "
-			       "are 0.9.2 to 0.19.x");
+			       "zckpt does not know the file format of this DeepSpeed; it "
+			       "supports 0.9.2 to 0.19.x");
 	return 0;
 }
 
@@ -165,7 +165,7 @@ static int check_bf16(const struct ck_step *step, const struct ck_index *ix, str
 	if (step->bf16_optimizer || !ck_ds_trained_type(step, ix, &type) || type == CKPT_BF16)
 		return 0;
 	return ck_fail(err, CKPT_E_UNSUPPORTED, step->at.where, CKPT_NO_OFFSET,
-		       "BF16_Optimizer (stage bf16) is for runs in bf16, and this one is %s",
+		       "BF16_Optimizer (stage bf16) is for runs in bf16, but this run is %s",
 		       ckpt_dtype_name(type));
 }
 
@@ -179,7 +179,7 @@ static int choose_stage(struct ck_step *step, const struct ck_index *ix,
 		t->stage = 2;	/* the shape that is not stage 3's */
 	if (t->stage < 0 || t->stage > 3)
 		return ck_fail(err, CKPT_E_USAGE, step->at.where, CKPT_NO_OFFSET,
-			       "there is no stage %d", t->stage);
+			       "stage %d does not exist; stages are 0 to 3", t->stage);
 	if (step->elastic &&
 	    (t->stage == 3 || !t->stage || t->bf16_optimizer != step->bf16_optimizer))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, step->at.where, CKPT_NO_OFFSET,
@@ -201,8 +201,8 @@ static int check_version(const struct ck_step *step, const struct tg_layout *t,
 	if (v[0] || v[1] || v[2] || !t->stage || (t->stage == 3 && step->stage == 3))
 		return 0;
 	return ck_fail(err, CKPT_E_UNSUPPORTED, step->at.where, CKPT_NO_OFFSET,
-		       "the model file does not say which DeepSpeed wrote it (ds_version); "
-		       "give the one that will load the result: --ds-version");
+		       "the model file does not say which DeepSpeed wrote it (ds_version); give "
+		       "the version that will load the result: --ds-version");
 }
 
 /* A group without trainable parameters exists at stage 3 only. */
@@ -211,7 +211,7 @@ static int check_groups(struct ck_step *step, const struct tg_layout *t, struct 
 	for (uint32_t g = 0; t->stage != 3 && g < t->ngroups; g++)
 		if (!t->group[g].nparams)
 			return ck_fail(err, CKPT_E_UNSUPPORTED, step->at.where, CKPT_NO_OFFSET,
-				       "param group %u is wholly frozen, which DeepSpeed "
+				       "all of param group %u is frozen, which DeepSpeed "
 				       "supports at stage 3 only", g);
 	return 0;
 }

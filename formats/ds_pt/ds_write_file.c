@@ -125,8 +125,8 @@ int ck_wr_named(struct wr *w, uint32_t tensor, const char *name, uint64_t first,
 		return ck_wr_zero(w, count, err);
 	if (s != CK_NONE && w->ix->state[s].dtype != type && !w->step->is_new)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, w->ix->tensor[tensor].name, CKPT_NO_OFFSET,
-			       "its %.60s is %s, that of the first parameter of its group %s, and "
-			       "what is cut from both has one type", name,
+			       "its %.60s has type %s, that of the first parameter of its group "
+			       "%s; within a group all must have one type", name,
 			       ckpt_dtype_name(w->ix->state[s].dtype), ckpt_dtype_name(type));
 	return ck_wr_state(w, stored(w, tensor, name), first, count, err);
 }

@@ -91,7 +91,7 @@ static uint32_t weight_of(const struct wr *w, uint32_t number, struct ckpt_err *
 
 	if (s == CK_NONE)
 		ck_fail(err, CKPT_E_INCOMPLETE, w->ix->tensor[number].name, CKPT_NO_OFFSET,
-			"the step does not hold its weight");
+			"the step lacks its weight");
 	return s;
 }
 
@@ -143,8 +143,8 @@ static struct ck_val *module_entry(struct moduling *m, const char *name, struct 
 		if (!name || m->w->step->stage != 3 || m->w->t->stage == 3 || !ck_val_tensor(old))
 			return old;
 		ck_fail(err, CKPT_E_INCOMPLETE, name, CKPT_NO_OFFSET,
-			"the step has only a placeholder of it, and a step of stage %d holds the "
-			"parameter", m->w->t->stage);
+			"the step has only a placeholder of it, but a step of stage %d needs "
+			"the parameter itself", m->w->t->stage);
 		return NULL;
 	}
 	switch ((enum ckpt_role)m->w->ix->tensor[number].role) {
@@ -235,8 +235,8 @@ static struct ck_val *check_none(struct wr *w, struct ck_val *root, struct ckpt_
 		if (w->ix->tensor[i].role != CKPT_ROLE_FROZEN)
 			continue;
 		ck_fail(err, CKPT_E_UNSUPPORTED, w->ix->tensor[i].name, CKPT_NO_OFFSET,
-			"it is frozen, and the DeepSpeed that wrote this step (before "
-			"0.9.1) saves no frozen parameters at stage 3");
+			"it is frozen, but the DeepSpeed that wrote this step (before 0.9.1) "
+			"saves no frozen parameters at stage 3");
 		return NULL;
 	}
 	return root;

@@ -47,9 +47,9 @@ static void check_model_files(struct ds_step *ds)
 	for (uint64_t i = 0; i < ds->nfiles; i++)
 		if (ds->file[i].id.kind == DS_OPTIM)
 			ck_findings_add(ds->f, CK_FINDING_RANK_FILE_EXTRA, ds->file[i].path,
-					"a shard in a universal checkpoint, which has its "
-					"states in 'zero' (was it converted into the step's "
-					"own folder?)");
+					"this is a shard, but a universal checkpoint has its "
+					"states in 'zero' (was it converted into the step's own "
+					"folder?)");
 }
 
 /* ---- what each parameter has ---- */

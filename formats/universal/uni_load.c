@@ -235,8 +235,8 @@ static int check_dict(struct uni_file *f, const struct ck_val *root, const struc
 	if (t->numel == p->numel && p->ndim && !ck_val_get(root, "sub_param_shape") &&
 	    (t->ndim != p->ndim || memcmp(t->shape, p->shape, p->ndim * sizeof(*p->shape))))
 		ck_findings_add(&f->file.notes, CK_FINDING_NAMES_WRONG, f->file.path,
-				"this tensor has %u dimensions or other ones than the model file "
-				"gives %s", t->ndim, p->name);
+				"this tensor (%u dimensions) has another shape than the model "
+				"file gives for %s", t->ndim, p->name);
 	return 0;
 }
 
@@ -253,16 +253,15 @@ static void check_length(struct uni_file *f, bool bare)
 		return;
 	if (bare && have > p->numel && have - p->numel < CKPT_ZERO_MAX_WORLD) {
 		ck_findings_add(&f->file.notes, CK_FINDING_FORMAT_NOTE, f->file.path,
-				"%" PRIu64 " elements, of which the last %" PRIu64
-				" are padding that DeepSpeed's converter should have cut off; its "
-				"loader shifts the parameters after them",
-				have, have - p->numel);
+				"%" PRIu64 " elements, the last %" PRIu64 " of them padding "
+				"that DeepSpeed's converter should have cut off; its loader "
+				"shifts the parameters after them", have, have - p->numel);
 		f->slice.numel = p->numel;
 		return;
 	}
 	ck_findings_add(&f->file.notes, CK_FINDING_LENGTH_WRONG, f->file.path,
-			"%" PRIu64 " elements here; %s has %" PRIu64 " (a file of another run?)",
-			have, p->name, p->numel);
+			"the file has %" PRIu64 " elements, but %s has %" PRIu64 " (a file of "
+			"another run?)", have, p->name, p->numel);
 	f->slice.dtype = 0;
 }
 
@@ -275,7 +274,8 @@ static int take_state(struct uni_file *f, struct ckpt_err *err)
 
 	if (!t || !ck_ds_slice_of(f->file.pt, v, &f->slice))
 		return ck_fail(err, CKPT_E_CORRUPT, f->file.path, CKPT_NO_OFFSET,
-			       "neither a contiguous tensor nor a dictionary with one as 'param'");
+			       "expected a contiguous tensor, or a dictionary with one as "
+			       "'param'");
 	if (param) {
 		const int rc = check_dict(f, root, t, err);
 
@@ -299,7 +299,7 @@ static int load_one(void *arg, uint64_t job, uint32_t worker, struct ckpt_err *e
 		rc = take_state(f, err);
 	if (!rc && !strcmp(f->state, "step") && !f->has_step)
 		rc = ck_fail(err, CKPT_E_CORRUPT, f->file.path, CKPT_NO_OFFSET,
-			     "neither a number nor a tensor of one element");
+			     "expected a number, or a tensor of one element");
 	if (f->of->leads && !strcmp(f->state, "step"))
 		ck_ds_keep_pt(&u->ds, &f->file);
 	else
@@ -354,7 +354,7 @@ static int load_optimizer(struct uni *u, struct ckpt_err *err)
 			rc = ck_ds_note_damage(&u->optim, rc, err);
 	} else if (!rc) {
 		ck_findings_add(ds->f, CK_FINDING_STATE_FILE_MISSING, u->optim.path,
-				"absent: hyper-parameters, groups and loss scale are in it "
+				"missing; it holds the hyper-parameters, groups and loss scale "
 				"(was the copy interrupted?)");
 	}
 	ck_tree_release(&tree);

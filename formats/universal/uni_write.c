@@ -70,7 +70,7 @@ static void tell_role(struct wr *w, const char *what, bool buffers)
 	if (n)
 		ck_findings_add(w->step->f, CK_FINDING_LOADER_DROPS, what,
 				"DeepSpeed's universal loader does not restore %" PRIu32 " of "
-				"them, which keep what the new run gives them: %s%s", n,
+				"them, so they keep the values of the new run: %s%s", n,
 				names ? names : "", n > NAMED ? ", ..." : "");
 }
 

@@ -29,6 +29,6 @@ reshard() {
 # The last run was refused for a reason that a fixture of these kinds has.
 is_refused() {
 	tail -n 2 "$work/err" |
-		grep -qE 'elastic|wholly frozen|is for runs in bf16|Muon|re-partition|a placeholder|as the name of a step|by names|more than one type' &&
+		grep -qE 'elastic|of param group [0-9]* is frozen|is for runs in bf16|Muon|re-partition|a placeholder|as the name of a step|by names|more than one type' &&
 		refused=$((refused + 1))
 }

@@ -62,7 +62,7 @@ done
 # refused_well CASE STAGE: by the rules of docs/formats/deepspeed.md, section 9
 refused_well() {
 	tail -n 2 "$work/err" |
-		grep -qE 'elastic|wholly frozen|Muon|frozen parameters at stage 3|re-partition|only a placeholder|loses the optimizer|have 16 bits|is for runs in bf16|no bf16 without ZeRO'
+		grep -qE 'elastic|of param group [0-9]* is frozen|Muon|frozen parameters at stage 3|re-partition|only a placeholder|loses the optimizer|have 16 bits|is for runs in bf16|no bf16 without ZeRO'
 }
 
 # unnamed: a stage-0 result that is right and whose fp32 states have no certain names again

@@ -247,7 +247,7 @@ def differing(a, b, without):
     return out
 
 
-REFUSED = ("no optimizer shards", "without names", "wholly frozen", "in no optimizer group",
+REFUSED = ("no optimizer shards", "without names", "is frozen, which DeepSpeed supports", "in no optimizer group",
            "elastic")
 
 

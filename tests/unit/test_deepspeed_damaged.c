@@ -148,11 +148,11 @@ static void lists_that_do_not_fit_are_findings(void **state)
 {
 	(void)state;
 	expect("'buffer_names' [ 7 ] 'param_shapes' [ { 'w' ( 4 ) } ]", "NAMES_WRONG",
-	       "entry 0 of buffer_names is no plain string");
+	       "entry 0 of buffer_names is not a plain string");
 	expect(W " 'frozen_param_shapes' { 7 ( 4 ) } 'frozen_param_fragments' { }", "NAMES_WRONG",
-	       "entry 0 of frozen_param_shapes is no plain string");
+	       "entry 0 of frozen_param_shapes is not a plain string");
 	expect(W " 'frozen_param_shapes' { 'f' 5 } 'frozen_param_fragments' { }", "NAMES_WRONG",
-	       "frozen_param_shapes has no shape");
+	       "frozen_param_shapes does not give its shape");
 }
 
 static void what_no_optimizer_of_zero_is_is_refused(void **state)
@@ -165,7 +165,7 @@ static void what_no_optimizer_of_zero_is_is_refused(void **state)
 	stage2(W, ZERO("f32"), ZERO("f32"));
 	t_dir_make_in(dir, "zero");	/* its universal form is looked for there */
 	ck = t_step_open(dir, NULL);
-	assert_non_null(t_step_finding(ck, "RANK_FILE_EXTRA", "a shard in a universal checkpoint"));
+	assert_non_null(t_step_finding(ck, "RANK_FILE_EXTRA", "this is a shard, but"));
 	assert_non_null(t_step_finding(ck, "STATE_FILE_MISSING", "zero/optimizer_state.pt"));
 	ckpt_close(ck);
 }

@@ -380,7 +380,7 @@ static void ranks_whose_states_differ_are_an_error(void **state)
 	assert_non_null(t_step_finding(ck, "RANKS_DISAGREE", "state sum of group 0"));
 	ckpt_close(ck);
 	ck = two_ranks("'step' 3 'sum' <f32 4 @54> 'more' <f32 4 @1>");
-	assert_non_null(t_step_finding(ck, "RANKS_DISAGREE", "this has a state more"));
+	assert_non_null(t_step_finding(ck, "RANKS_DISAGREE", "this shard has a state more"));
 	ckpt_close(ck);
 	ck = two_ranks("'step' 4 'sum' <f32 4 @54>");
 	assert_non_null(t_step_finding(ck, "STEP_MIXED", "at step 4 here and at 3"));

@@ -271,7 +271,7 @@ static void other_precisions_do_not_get_the_optimizer_of_bf16(void **state)
 
 	(void)state;
 	make(RIGID);
-	refused(o, CKPT_E_UNSUPPORTED, "is for runs in bf16, and this one is F32");
+	refused(o, CKPT_E_UNSUPPORTED, "is for runs in bf16, but this run is F32");
 }
 
 /* torch's own optimizer has the moments in the type of each parameter. */
@@ -283,7 +283,7 @@ static void moments_of_two_types_are_not_cut_to_one(void **state)
 	save(MODEL, "{ 'module' { 'v' <bf16 2 @20> 'w' <f32 4 @1> } 'optimizer' { 'state' "
 	     "{ 0 { 'step' 7 'exp_avg' <bf16 2 @5> } 1 " ENTRY1 " } 'param_groups' "
 	     "[ { 'lr' 0.5 'params' [ 0 1 ] } ] } " COMMON VERSION "}");
-	refused(o, CKPT_E_UNSUPPORTED, "has one type");
+	refused(o, CKPT_E_UNSUPPORTED, "all must have one type");
 }
 
 /* A run that DeepSpeed's universal loader of stage 3 began: one tensor for all sub-groups. */
