@@ -137,14 +137,14 @@ static int take_facts(struct ck_nat_reading *r, struct ckpt_err *err)
 	int rc = 0;
 
 	if (list == UINT64_MAX)
-		return ck_nat_bad(r, 0, "it has no list \"facts\"", err);
+		return ck_nat_bad(r, 0, "the list \"facts\" is missing", err);
 	for (uint64_t i = list + 1; !rc && i < d->tok[list].next; i = d->tok[i].next) {
 		const bool pair = d->tok[i].type == CK_JSON_ARRAY && d->tok[i].n == 2;
 		const char *key = pair ? text_at(d, i + 1) : NULL;
 		const char *value = pair ? text_at(d, i + 2) : NULL;
 
 		rc = key && value ? ck_index_add_fact(r->ix, err, key, "%s", value) :
-		     ck_nat_bad(r, i, "a fact is no pair of strings", err);
+		     ck_nat_bad(r, i, "an entry of \"facts\" is not a pair of strings", err);
 	}
 	return rc;
 }
@@ -255,11 +255,12 @@ static int count_files(struct ck_nat_reading *r, uint64_t *n_out, struct ckpt_er
 		ck_nat_turn_to(r, p);
 		list = ck_nat_member(r, 0, "files", CK_JSON_ARRAY);
 		if (list == UINT64_MAX)
-			return ck_nat_bad(r, 0, "it has no list \"files\"", err);
+			return ck_nat_bad(r, 0, "the list \"files\" is missing", err);
 		n += r->doc->tok[list].n;
 		if (n > r->limits->files)
 			return ck_fail_limit(err, r->path, r->doc->tok[list].off, "files",
-					     r->limits->files, "%" PRIu64 " files", n);
+					     r->limits->files, "the manifest lists %" PRIu64 " "
+						     "files", n);
 	}
 	*n_out = n;
 	return 0;
@@ -324,10 +325,11 @@ static int take_beside(struct ck_nat_reading *r, struct ckpt_err *err)
 	if (list == UINT64_MAX)
 		return 0;
 	if (d->tok[list].type != CK_JSON_ARRAY)
-		return ck_nat_bad(r, list, "\"beside\" is no list", err);
+		return ck_nat_bad(r, list, "\"beside\" is not a list", err);
 	if (d->tok[list].n > r->limits->files)
 		return ck_fail_limit(err, r->path, d->tok[list].off, "files", r->limits->files,
-				     "%" PRIu32 " files beside the step's", d->tok[list].n);
+				     "the manifest lists %" PRIu32 " files beside the step's",
+				     d->tok[list].n);
 	parent = ck_fs_parent(r->path);
 	dir = parent ? ck_arena_strdup(&r->ix->arena, parent) : NULL;
 	rc = dir ? 0 : ck_fail_nomem(err, "a path", 0);
@@ -389,7 +391,7 @@ static int open_part(struct ck_nat_reading *r, const struct ck_tree_entry *e, st
 	if (!rc)
 		rc = ck_json_parse(&p->doc, p->text, p->len, r->limits, 0, r->path, err);
 	if (!rc && p->doc.tok[0].type != CK_JSON_OBJECT)
-		rc = ck_nat_bad(r, 0, "it is no JSON object", err);
+		rc = ck_nat_bad(r, 0, "it is not a JSON object", err);
 	if (!rc)
 		rc = check_format(r, err);
 	if (!rc)
@@ -454,14 +456,14 @@ static int check_part(struct ck_nat_reading *r, const char *name, uint32_t *rank
 	if (list == UINT64_MAX || p->doc.tok[list].n != 2 ||
 	    !ck_json_u64(&p->doc, list + 1, &rank) || !ck_json_u64(&p->doc, list + 2, &n) ||
 	    rank >= n || n > CKPT_ZERO_MAX_WORLD)
-		return ck_nat_bad(r, 0, "\"part\" is no [rank, ranks]", err);
+		return ck_nat_bad(r, 0, "\"part\" is not [rank, ranks]", err);
 	if (rank != strtoul(name + 9, NULL, 10))
 		ck_findings_add(r->f, CK_FINDING_RANK_FILE_SWAPPED, name,
-				"this is the manifest of rank %" PRIu64, rank);
+				"by its contents this is the manifest of rank %" PRIu64, rank);
 	else if (r->nparts > 1 && (strcmp(p->id, r->part[0].id) || n != *ranks))
 		ck_findings_add(r->f, CK_FINDING_STEP_MIXED, name,
-				"it is of saving %.32s by %" PRIu64 " ranks, %s of %.32s by %"
-				PRIu32 " (folders of two saves?)", p->id, n,
+				"it is of save %.32s by %" PRIu64 " ranks, %s is of save %.32s "
+				"by %" PRIu32 " (folders of two saves?)", p->id, n,
 				ck_fs_base(r->part[0].path), r->part[0].id, *ranks);
 	else {
 		*ranks = (uint32_t)n;
@@ -482,9 +484,9 @@ static void name_missing(struct ck_nat_reading *r, uint32_t ranks)
 			continue;
 		r->lacks = true;
 		ck_findings_add(r->f, CK_FINDING_RANK_FILE_MISSING, name,
-				"absent; each of %" PRIu32 " ranks saved this step on storage of "
-				"its own (give the folders of all of them, or copy what is in "
-				"them into one)", ranks);
+				"missing; each of %" PRIu32 " ranks saved this step on storage "
+				"of its own (give the folders of all ranks, or copy their files "
+				"into one)", ranks);
 	}
 }
 

@@ -57,8 +57,8 @@ static int make_ranks(struct ds_step *ds, struct ckpt_err *err)
 {
 	if (ds->ix->world > CKPT_ZERO_MAX_WORLD)
 		return ck_fail(err, CKPT_E_CORRUPT, ds->at.where, CKPT_NO_OFFSET,
-			       "%" PRIu32 " ranks wrote the step, as its manifest has it; 1 to %u "
-			       "are possible", ds->ix->world, CKPT_ZERO_MAX_WORLD);
+			       "the manifest says that %" PRIu32 " ranks wrote the step; 1 to "
+			       "%u are possible", ds->ix->world, CKPT_ZERO_MAX_WORLD);
 	ds->world = (uint32_t)ck_max_u64(1, ds->ix->world);
 	ds->model_rank = ck_arena_zalloc(&ds->arena, ds->world * sizeof(*ds->model_rank));
 	return ds->model_rank ? 0 : ck_fail_nomem(err, "a table of ranks", ds->world);
@@ -81,8 +81,9 @@ static int list_rests(struct ds_step *ds, const struct ck_nat *nat, struct ckpt_
 		file->id.rank = (uint32_t)nat->file[i].rank;
 		if (file->id.rank >= ds->world)
 			return ck_fail(err, CKPT_E_CORRUPT, e->path, CKPT_NO_OFFSET,
-				       "values of rank %" PRIu32 ", but %" PRIu32 " ranks wrote "
-				       "the step", file->id.rank, ds->world);
+				       "this file has the values of rank %" PRIu32 ", but "
+				       "%" PRIu32 " ranks wrote the step",
+				       file->id.rank, ds->world);
 		if (!file->id.rank)
 			ds->model_file = file;
 		else
@@ -98,8 +99,8 @@ static void check_id(struct ds_file *file, const char *id)
 
 	if (!said || strcmp(said, id))
 		ck_findings_add(&file->notes, CK_FINDING_STEP_MIXED, file->path,
-				"this file is of saving %.40s, the manifest of %s (files of two "
-				"saves in one folder?)", said ? said : "no known name", id);
+				"this file is of save %.40s, the manifest of save %s (files of "
+				"two saves in one folder?)", said ? said : "(no id)", id);
 }
 
 /* Each must be of this saving; rank 0's stays open. */
@@ -219,8 +220,9 @@ static int take_values(struct ds_step *ds, struct ckpt_err *err)
 	ds->bf16_optimizer = ds->ix->optimizer && !strcmp(ds->ix->optimizer, "BF16_Optimizer");
 	if (!ds->model_file || !ds->model_file->pt)
 		return ck_fail(err, CKPT_E_INCOMPLETE, ds->at.where, CKPT_NO_OFFSET,
-			       "MODEL_FILE_MISSING: rest.pt is missing; it has the "
-			       "configuration, hyper-parameters and names of the state dict");
+			       "MODEL_FILE_MISSING: rest.pt is missing; it holds the "
+			       "configuration, the hyper-parameters and the names of the state "
+			       "dict");
 	rc = take_groups(ds, err);
 	if (rc)
 		return rc;

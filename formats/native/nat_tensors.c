@@ -21,13 +21,13 @@ static int take_shape(struct ck_nat_reading *r, uint64_t obj, const uint64_t **s
 	if (n > r->limits->tensor_dims)
 		return ck_fail_limit(err, r->path, r->doc->tok[list].off, "tensor_dims",
 				     r->limits->tensor_dims,
-				     "a tensor of %" PRIu32 " dimensions", n);
+				     "a tensor has %" PRIu32 " dimensions", n);
 	shape = ck_arena_alloc(&r->nat->arena, (n + 1ull) * sizeof(*shape));
 	if (!shape)
 		return ck_fail_nomem(err, "a shape", n);
 	for (uint32_t d = 0; d < n; d++)	/* items are scalars, or this fails */
 		if (!ck_json_u64(r->doc, list + 1 + d, &shape[d]))
-			return ck_nat_bad(r, list, "a shape is no list of sizes", err);
+			return ck_nat_bad(r, list, "a shape is not a list of sizes", err);
 	*shape_out = shape;
 	*ndim_out = n;
 	return 0;
@@ -71,8 +71,9 @@ static int take_alias(struct ck_nat_reading *r, uint32_t number, struct ckpt_err
 	if (!of || !ck_index_find(r->ix, of, &target) ||
 	    r->ix->tensor[target].role == CKPT_ROLE_ALIAS ||
 	    r->ix->tensor[target].numel != t->numel)
-		return ck_nat_bad(r, r->tensor_tok[number], "an alias of no tensor, of another "
-				  "alias, or of one with another number of elements", err);
+		return ck_nat_bad(r, r->tensor_tok[number], "an alias refers to no tensor, to "
+				  "another alias, or to a tensor with another number of elements",
+				  err);
 	t->alias_of = target;
 	return 0;
 }
@@ -95,8 +96,8 @@ static int take_piece(struct ck_nat_reading *r, uint32_t tensor, const struct ck
 	    !ck_json_u64(d, list + 1, &file) || !ck_json_u64(d, list + 2, &e.off) ||
 	    !ck_json_u64(d, list + 3, &e.first) || !ck_json_u64(d, list + 4, &e.count) ||
 	    file >= part->nfiles || !e.count)
-		return ck_nat_bad(r, list, "a piece is no [file, offset, first, count, sum, ends] "
-				  "with elements in a file of the list", err);
+		return ck_nat_bad(r, list, "a piece is not [file, offset, first, count, sum, "
+				  "ends] with elements in a file of the list", err);
 	f = &r->nat->file[part->files + file];
 	if (!f->head)
 		return ck_nat_bad(r, list, "a piece is in a file of values, which holds no "
@@ -106,8 +107,9 @@ static int take_piece(struct ck_nat_reading *r, uint32_t tensor, const struct ck
 		return rc;
 	if (e.off < f->head || ck_add_over(e.off, bytes, &end) || end > f->bytes)
 		return ck_fail(err, CKPT_E_CORRUPT, r->path, d->tok[list].off,
-			       "a piece of %s at byte %" PRIu64 " of %s has %" PRIu64 " bytes; the "
-			       "file has %" PRIu64, r->ix->tensor[tensor].name, e.off, f->name,
+			       "a piece of %s at byte %" PRIu64 " of %s has %" PRIu64 " bytes, "
+			       "but the file has %" PRIu64,
+			       r->ix->tensor[tensor].name, e.off, f->name,
 			       bytes, f->bytes);
 	if (f->source == CK_NONE) {
 		*gone = true;	/* a finding says so */
@@ -147,8 +149,8 @@ static int gather_pieces(struct ck_nat_reading *r, const char *name, const char 
 		       ck_nat_same_text(r, r->part[p].at, "dtype", type) ?
 		       ck_nat_member(r, r->part[p].at, "pieces", CK_JSON_ARRAY) : UINT64_MAX;
 		if (list == UINT64_MAX)
-			return ck_nat_bad(r, r->part[p].at, "a state has another name or dtype "
-					  "than in the part of another rank, or no pieces", err);
+			return ck_nat_bad(r, r->part[p].at, "a state has no pieces, or its name "
+					  "or dtype differs from the part of another rank", err);
 		for (uint64_t i = list + 1; !rc && i < d->tok[list].next; i = d->tok[i].next) {
 			struct ck_nat_told *last;
 
@@ -253,8 +255,8 @@ static int begin_states(struct ck_nat_reading *r, uint32_t tensor, struct ckpt_e
 		ck_nat_turn_to(r, p);
 		list = ck_nat_member(r, r->tensor_tok[tensor], "states", CK_JSON_ARRAY);
 		if (list == UINT64_MAX || (p && r->doc->tok[list].n != n))
-			rc = ck_nat_bad(r, r->tensor_tok[tensor], "a tensor has other states than "
-					"in the part of another rank", err);
+			rc = ck_nat_bad(r, r->tensor_tok[tensor], "the states of a tensor "
+					"differ from those in the part of another rank", err);
 		else
 			n = r->doc->tok[list].n;
 		r->part[p].at = list + 1;
@@ -270,7 +272,7 @@ static int take_states(struct ck_nat_reading *r, uint32_t tensor, struct ckpt_er
 	int rc = 0;
 
 	if (list == UINT64_MAX)
-		return ck_nat_bad(r, obj, "a tensor has no list \"states\"", err);
+		return ck_nat_bad(r, obj, "the list \"states\" of a tensor is missing", err);
 	if (r->ix->tensor[tensor].role == CKPT_ROLE_ALIAS && r->doc->tok[list].n)
 		return ck_nat_bad(r, obj, "an alias has states of its own", err);
 	for (int derived = 0; !rc && derived < 2; derived++) {
@@ -299,12 +301,12 @@ static int match_tensor(struct ck_nat_reading *r, uint32_t number, uint64_t obj,
 	    !ck_nat_same_text(r, obj, "name", t->name) ||
 	    !ck_nat_same_text(r, obj, "role", ck_role_name(t->role)) ||
 	    !ck_nat_i64_of(r, obj, "group", &group) || group != t->group)
-		return ck_nat_bad(r, obj, "this tensor is not the one in the part of another "
-				  "rank", err);
+		return ck_nat_bad(r, obj, "this tensor differs from the one in the part of "
+				  "another rank", err);
 	rc = take_shape(r, obj, &shape, &ndim, err);
 	if (!rc && (ndim != t->ndim || (ndim && memcmp(shape, t->shape, ndim * sizeof(*shape)))))
-		rc = ck_nat_bad(r, obj, "this tensor has another shape in the part of another "
-				"rank", err);
+		rc = ck_nat_bad(r, obj, "the shape of this tensor differs from that in the part "
+				"of another rank", err);
 	r->tensor_tok[number] = obj;
 	return rc;
 }
@@ -316,7 +318,7 @@ static int take_part_tensors(struct ck_nat_reading *r, uint32_t part, struct ckp
 	int rc = 0;
 
 	if (list == UINT64_MAX)
-		return ck_nat_bad(r, 0, "it has no list \"tensors\"", err);
+		return ck_nat_bad(r, 0, "the list \"tensors\" is missing", err);
 	r->part[part].tensor_tok = ck_arena_zalloc(&r->nat->arena, (r->doc->tok[list].n + 1ull) *
 						   sizeof(*r->tensor_tok));
 	if (!r->part[part].tensor_tok)

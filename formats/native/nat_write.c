@@ -321,8 +321,8 @@ static int write_files(struct wr *w, struct ckpt_err *err)
 	};
 	int rc = w->step->elastic ?
 		 ck_fail(err, CKPT_E_UNSUPPORTED, w->step->at.where, CKPT_NO_OFFSET,
-			 "an elastic step has no hyper-parameters, so it goes to stages 1 and 2 "
-			 "only") : make_id(w, &want.id, err);
+			 "an elastic step has no hyper-parameters, so it can be written for "
+			 "stages 1 and 2 only") : make_id(w, &want.id, err);
 
 	if (!rc)
 		rc = write_rests(w, want.id, err);

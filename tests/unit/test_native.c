@@ -99,7 +99,7 @@ static void what_a_manifest_must_not_say_is_refused(void **state)
 {
 	static const char files[] = "\"files\" lacks", tensor[] = "a tensor lacks";
 	static const char beside[] = "\"beside\" lacks";
-	static const char piece[] = "a piece is no [file", *const head = "\"checkpoint\" lacks";
+	static const char piece[] = "a piece is not [file", *const head = "\"checkpoint\" lacks";
 	static const struct {
 		const char *from, *to, *says;
 		enum ckpt_code code;
@@ -111,10 +111,10 @@ static void what_a_manifest_must_not_say_is_refused(void **state)
 		{ "\"stage\": 3", "\"stage\": -2", head, CKPT_E_CORRUPT },
 		{ "\"world\": 2", "\"world\": 2.0", head, CKPT_E_CORRUPT },
 		{ "\"world\": 2", "\"world\": 4097", "1 to 4096", CKPT_E_CORRUPT },
-		{ "\"facts\"", "\"faxes\"", "no list \"facts\"", CKPT_E_CORRUPT },
+		{ "\"facts\"", "\"faxes\"", "the list \"facts\" is missing", CKPT_E_CORRUPT },
 		{ "[\"global_steps\", \"3\"]", "[\"global_steps\", 3]", "pair of strings",
 		  CKPT_E_CORRUPT },
-		{ "\"files\"", "\"flies\"", "no list \"files\"", CKPT_E_CORRUPT },
+		{ "\"files\"", "\"flies\"", "the list \"files\" is", CKPT_E_CORRUPT },
 		{ "\"name\": \"rest.pt\"", "\"name\": \"../rest.pt\"", files, CKPT_E_CORRUPT },
 		{ "\"name\": \"rest.pt\"", "\"name\": \"\"", files, CKPT_E_CORRUPT },
 		{ "\"name\": \"rank-00001.safetensors\"", "\"name\": \"rank-00000.safetensors\"",
@@ -123,7 +123,7 @@ static void what_a_manifest_must_not_say_is_refused(void **state)
 		{ "\"head\": 4096, \"hash\": \"", "\"head\": 4096, \"hash\": \"z", files,
 		  CKPT_E_CORRUPT },
 		{ "\"rank\": 1", "\"rank\": 7", "2 ranks wrote the step", CKPT_E_CORRUPT },
-		{ "\"beside\": [", "\"beside\": 5, \"x\": [", "is no list", CKPT_E_CORRUPT },
+		{ "\"beside\": [", "\"beside\": 5, \"x\": [", "is not a list", CKPT_E_CORRUPT },
 		{ "\"beside\": [", "\"beside\": [null, ", beside, CKPT_E_CORRUPT },
 		{ "\"config.json\"", "\"../config.json\"", beside, CKPT_E_CORRUPT },
 		{ "\"config.json\"", "\"/config.json\"", beside, CKPT_E_CORRUPT },
@@ -139,19 +139,19 @@ static void what_a_manifest_must_not_say_is_refused(void **state)
 		{ "\"bytes\": 2,", "\"bytes\": 18446744073709551615,", beside, CKPT_E_CORRUPT },
 		{ "\"bytes\": 2, \"sum\": \"", "\"bytes\": 2, \"sum\": \"z", beside,
 		  CKPT_E_CORRUPT },
-		{ "\"tensors\"", "\"sensors\"", "no list \"tensors\"", CKPT_E_CORRUPT },
+		{ "\"tensors\"", "\"sensors\"", "the list \"tensors\" is missing", CKPT_E_CORRUPT },
 		{ "\"role\": \"trainable\"", "\"role\": \"trained\"", tensor, CKPT_E_CORRUPT },
 		{ "\"group\": 0", "\"group\": 2", tensor, CKPT_E_CORRUPT },
 		{ "\"name\": \"emb.weight\"", "\"name\": 5", tensor, CKPT_E_CORRUPT },
-		{ "\"shape\": [", "\"shape\": [-", "no list of sizes", CKPT_E_CORRUPT },
+		{ "\"shape\": [", "\"shape\": [-", "not a list of sizes", CKPT_E_CORRUPT },
 		{ "\"shape\": [", "\"shape\": [2, ", "another number of elements", CKPT_E_CORRUPT },
 		{ "\"norm.bias\", \"role\": \"trainable\", \"shape\": [",
 		  "\"norm.bias\", \"role\": \"trainable\", \"shape\": [2, ", "the shape has",
 		  CKPT_E_MISMATCH },
-		{ "\"role\": \"trainable\"", "\"role\": \"alias\"", "an alias of no tensor",
+		{ "\"role\": \"trainable\"", "\"role\": \"alias\"", "an alias refers to no tensor",
 		  CKPT_E_CORRUPT },
 		{ "\"dtype\": \"F32\"", "\"dtype\": \"F33\"", "a state lacks", CKPT_E_CORRUPT },
-		{ "\"states\"", "\"stages\"", "no list \"states\"", CKPT_E_CORRUPT },
+		{ "\"states\"", "\"stages\"", "the list \"states\" of a tensor", CKPT_E_CORRUPT },
 		{ "\"name\": \"exp_avg_sq\"", "\"name\": \"exp_avg\"", "two states of this name",
 		  CKPT_E_CORRUPT },
 		{ "\"pieces\": [[", "\"pieces\": [[9", piece, CKPT_E_CORRUPT },
@@ -159,7 +159,7 @@ static void what_a_manifest_must_not_say_is_refused(void **state)
 		{ ", 4096, 0, ", ", 4000, 0, ", "a piece of", CKPT_E_CORRUPT },
 		{ ", 4096, 0, ", ", 18446744073709551615, 0, ", "a piece of", CKPT_E_CORRUPT },
 		{ ", 4096, 0, ", ", 99999999, 0, ", "a piece of", CKPT_E_CORRUPT },
-		{ ", 4096, 0, ", ", 4096, 1, ", "in no file or in two", CKPT_E_MISMATCH },
+		{ ", 4096, 0, ", ", 4096, 1, ", "are missing from the files", CKPT_E_MISMATCH },
 		{ ", 4096, 0, ", ", 4096, 0, 1", "the files hold", CKPT_E_MISMATCH },
 		{ ", 4096, 0, ", ", 4096, 0, 99999", "a piece of", CKPT_E_CORRUPT },
 		{ ", 4096, 0, ", ", 4096, 0, 0, ", piece, CKPT_E_CORRUPT },
