@@ -49,7 +49,7 @@ static int add_tensor(struct bin *b, const char *name, const struct ck_tensor_re
 
 	if (rc > 0) {
 		ck_findings_add(b->f, CK_FINDING_TENSOR_DUPLICATE, name,
-				"it is in %s and in a file before it", b->file);
+				"it is in %s and in an earlier file", b->file);
 		return 0;
 	}
 	if (!rc)
@@ -96,7 +96,7 @@ int ck_hf_bin_index(struct ck_src *src, uint32_t source, const struct ckpt_limit
 	b.pt = pt;
 	if (!ck_val_pairs(pt->doc.root, &item, &npairs))
 		rc = ck_fail(err, CKPT_E_UNSUPPORTED, b.file, CKPT_NO_OFFSET,
-			     "the file holds no dict of tensors, as a model's .bin does");
+			     "the file holds no dict of tensors, which a model's .bin must have");
 	for (uint64_t i = 0; !rc && i < npairs; i++)
 		rc = add_pair(&b, item[2 * i], item[2 * i + 1]);
 	if (!rc)

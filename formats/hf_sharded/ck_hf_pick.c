@@ -118,8 +118,8 @@ static int named_by_config(const struct ck_input *in, const struct ck_tree_entry
 			    ? ck_tree_find(&in->tree, v->str) : NULL;
 	if (!*file_out)
 		rc = ck_fail(err, CKPT_E_NOTFOUND, config->path, v->off,
-			     "transformers_weights names \"%.120s\", which is no safetensors "
-			     "file or index of this folder", v->str ? v->str : "?");
+			     "transformers_weights names \"%.120s\", which is not a safetensors "
+			     "file or index in this folder", v->str ? v->str : "?");
 out:
 	ck_json_release(&doc);
 	ck_free(text);
@@ -137,17 +137,16 @@ static int no_weights(const struct ck_input *in, struct ckpt_err *err)
 		if (!strncmp(name, "shard-", 6) && strstr(name, "-model-") &&
 		    ck_ends_with(name, ".safetensors"))
 			return ck_fail(err, CKPT_E_UNSUPPORTED, in->path[0], CKPT_NO_OFFSET,
-				       "these are pieces of tensors, a file a rank, of "
-				       "torch.distributed.checkpoint's HuggingFaceStorageWriter "
-				       "(%.80s), which zckpt does not read; save with "
-				       "enable_consolidation=True, or join them with torch's "
-				       "consolidate_safetensors_files()", name);
+				       "the folder has pieces of tensors, one file per rank, "
+				       "from torch.distributed.checkpoint's "
+				       "HuggingFaceStorageWriter (%.80s), which zckpt does not "
+				       "read; save with enable_consolidation=True, or join them "
+				       "with torch's consolidate_safetensors_files()", name);
 		if (ck_hf_is_shard_name(name, ".safetensors", NULL, NULL, NULL) ||
 		    ck_hf_is_shard_name(name, ".bin", NULL, NULL, NULL))
 			return ck_fail(err, CKPT_E_INCOMPLETE, in->path[0], CKPT_NO_OFFSET,
-				       "shards (%.120s) without their index; a missing "
-				       "shard cannot be detected",
-				       name);
+				       "the index of the shards (%.120s) is missing, so a "
+				       "missing shard cannot be detected", name);
 	}
 	return ck_fail(err, CKPT_E_FORMAT, in->path[0], CKPT_NO_OFFSET,
 		       "the folder holds no model weights");
@@ -163,8 +162,8 @@ static void note_states(const struct ck_input *in, const struct ck_tree_entry *f
 		if (!e->is_dir && ck_ends_with(e->name, ".safetensors") &&
 		    strncmp(e->name, "weight-", 7) && !ck_hf_kind_of(e->name))
 			ck_findings_add(f, CK_FINDING_FORMAT_NOTE, e->path,
-					"zckpt reads %s; to read this file of another "
-					"state, give it by itself", file->name);
+					"zckpt reads %s and ignores this file of another state; "
+					"to read it, give it by itself", file->name);
 	}
 }
 

@@ -30,7 +30,7 @@ static int measure(struct sharding *s, struct ckpt_err *err)
 
 		if (!rc && ck_add_over(s->total, s->bytes[i], &s->total))
 			rc = ck_fail(err, CKPT_E_LIMIT, want->stem, CKPT_NO_OFFSET,
-				     "all tensors together exceed 64 bits of bytes");
+				     "all tensors together exceed 2^64 bytes");
 		if (rc)
 			return rc;
 	}

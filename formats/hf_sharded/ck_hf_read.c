@@ -102,8 +102,8 @@ static int check_shard_name(struct folder *h, uint64_t number)
 			       "folder are followed", v->str);
 	if (v->str_len <= n || strcmp(v->str + v->str_len - n, ext))
 		return ck_fail(h->err, CKPT_E_CORRUPT, h->index_path, v->off,
-			       "weight_map names the file \"%.160s\" in an index of %s files",
-			       v->str, ext);
+			       "weight_map names the file \"%.160s\", but this is an index of "
+			       "%s files", v->str, ext);
 	return 0;
 }
 
@@ -125,7 +125,7 @@ static int add_shard(struct folder *h, uint64_t number)
 		return rc < 0 ? rc : 0;
 	if (h->nshards >= h->in->limits.files)
 		return ck_fail_limit(h->err, h->index_path, v->off, "files", h->in->limits.files,
-				     "more files are named");
+				     "the index names too many files");
 	rc = ck_grow(&h->shard, &h->shard_cap, h->nshards + 1, sizeof(*h->shard), h->err);
 	if (!rc)
 		h->shard[h->nshards++] = (struct shard){ .name = v->str };
@@ -221,8 +221,8 @@ static void check_counts(struct folder *h)
 		if (ck_hf_is_shard_name(h->shard[i].name, h->bin ? ".bin" : ".safetensors",
 					NULL, NULL, &of) && of != h->nshards) {
 			ck_findings_add(h->f, CK_FINDING_FORMAT_NOTE, h->shard[i].name,
-					"the name speaks of %" PRIu64 " shards, the index names %"
-					PRIu64, of, h->nshards);
+					"the file's name says %" PRIu64 " shards, the index "
+					"names %" PRIu64, of, h->nshards);
 			return;
 		}
 	}
@@ -358,8 +358,8 @@ static void check_own_sum(struct folder *h, const char *name, const char *text, 
 
 		if (!strcmp(f->name, name) && !ck_hash128_equal(f->sum, is))
 			ck_findings_add(h->f, CK_FINDING_SUM_WRONG, h->index_path,
-					"the index is not the one that was written with the "
-					"shards: it is damaged, or was edited since (then "
+					"the index differs from the one that was written with "
+					"the shards: it is damaged, or was edited since (then "
 					"--as-warning SUM_WRONG)");
 	}
 }

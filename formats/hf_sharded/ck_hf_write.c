@@ -32,10 +32,11 @@ int ck_hf_split(const uint64_t *bytes, uint64_t n, uint64_t max_bytes, uint32_t 
 
 	if (!max_bytes)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "a shard cannot have a limit of 0 bytes");
+			       "the size limit of a shard cannot be 0 bytes");
 	if (n >= UNASSIGNED)
 		return ck_fail(err, CKPT_E_LIMIT, NULL, CKPT_NO_OFFSET,
-			       "%" PRIu64 " tensors, at most %u go into a folder", n, UNASSIGNED);
+			       "the folder would have %" PRIu64 " tensors, but at most %u are "
+			       "possible", n, UNASSIGNED);
 	for (uint64_t i = 0; i < n; i++) {
 		if (bytes[i] > max_bytes) {
 			shard_out[i] = next++;

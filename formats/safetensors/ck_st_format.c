@@ -64,9 +64,9 @@ static void add_notes(const struct ck_st *st, struct ck_findings *findings)
 		unsigned note;
 		const char *text;
 	} notes[] = {
-		{ CK_ST_SPACE_BEFORE, "white space before the header's brace: the format forbids "
-				      "it, common readers accept it" },
-		{ CK_ST_META_NULL, "__metadata__ is null; the format wants an object" },
+		{ CK_ST_SPACE_BEFORE, "white space precedes the header's brace: the format "
+				      "forbids it, common readers accept it" },
+		{ CK_ST_META_NULL, "__metadata__ is null; the format requires an object" },
 	};
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(notes); i++)
@@ -75,8 +75,8 @@ static void add_notes(const struct ck_st *st, struct ck_findings *findings)
 					notes[i].text);
 	if (st->notes & CK_ST_UNKNOWN_FIELD)
 		ck_findings_add(findings, CK_FINDING_FORMAT_NOTE, st->name,
-				"tensor \"%.120s\" (the first of them) has a field that is "
-				"not part of the format; it is ignored", st->unknown_in);
+				"tensor \"%.120s\" (perhaps others too) has a field that is not "
+				"part of the format; zckpt ignores it", st->unknown_in);
 }
 
 /* ----------------------------------------------------------------- metadata */
@@ -212,10 +212,10 @@ static void tell_changed(const struct ck_st *st, struct ck_findings *findings)
 {
 	if (st->notes & CK_ST_HEADER_CHANGED)
 		ck_findings_add(findings, CK_FINDING_HEADER_SUM_WRONG, st->name,
-				"its header (%" PRIu64 " bytes) does not match its sums: it "
-				"is damaged, or another program rewrote the file and kept "
-				"the metadata (if so, --as-warning HEADER_SUM_WRONG ignores "
-				"the sums)", st->data);
+				"its header (%" PRIu64 " bytes) does not match its sums: the "
+				"file is damaged, or another program rewrote it and kept the "
+				"metadata (if so, --as-warning HEADER_SUM_WRONG ignores the "
+				"sums)", st->data);
 }
 
 /* ------------------------------------------------------------------- tensors */
@@ -291,8 +291,8 @@ int ck_st_index(const struct ck_st *st, uint32_t source, const char *state,
 
 	if (meta_get(st, "DCP_SHARDING_INFO"))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, st->name, 8,
-			       "one piece of a distributed checkpoint (DCP_SHARDING_INFO): its "
-			       "tensors are incomplete");
+			       "this is one piece of a distributed checkpoint "
+			       "(DCP_SHARDING_INFO): its tensors are incomplete");
 	add_notes(st, findings);
 	tell_changed(st, findings);
 	rc = find_digests(st, &digests, err);

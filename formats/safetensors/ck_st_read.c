@@ -80,7 +80,7 @@ static int read_length(struct ck_src *src, const struct ckpt_limits *limits, uin
 
 	if (size < 8)
 		return ck_fail(err, CKPT_E_TRUNCATED, file, size,
-			       "the file has %" PRIu64 " bytes, a safetensors file begins "
+			       "the file has %" PRIu64 " bytes, but a safetensors file begins "
 			       "with an 8-byte length", size);
 	rc = ck_src_read(src, 0, head, 8, err);
 	if (rc)
@@ -123,8 +123,7 @@ static int read_dtype(const struct header *h, uint64_t number, struct ck_st_tens
 	t->dtype = ck_dtype_by_name(v->str, v->str_len);
 	if (!t->dtype)
 		return ck_fail(h->err, CKPT_E_UNSUPPORTED, h->file, 8 + v->off,
-			       "tensor \"%.120s\": the dtype \"%.32s\" is not known", t->name,
-			       v->str);
+			       "tensor \"%.120s\": unknown dtype \"%.32s\"", t->name, v->str);
 	return 0;
 }
 
@@ -138,14 +137,14 @@ static int read_shape(struct header *h, uint64_t number, struct ck_st_tensor *t)
 	if (v->n > h->limits->tensor_dims)
 		return ck_fail_limit(h->err, h->file, 8 + v->off, "tensor_dims",
 				     h->limits->tensor_dims,
-				     "tensor \"%.120s\": %" PRIu32 " dimensions", t->name, v->n);
+				     "tensor \"%.120s\" has %" PRIu32 " dimensions", t->name, v->n);
 	dim = ck_arena_alloc(&h->st->arena, (uint64_t)v->n * sizeof(*dim));
 	if (!dim)
 		return ck_fail_nomem(h->err, "a shape", v->n);
 	for (uint32_t i = 0; i < v->n; i++)	/* items other than numbers fail at once */
 		if (!ck_json_u64(&h->json, number + 1 + i, &dim[i]))
 			return broken(h, number + 1 + i, t->name,
-				      "a dimension is not an integer of 64 bits");
+				      "a dimension is not a 64-bit integer");
 	t->shape = dim;
 	t->ndim = v->n;
 	return 0;
@@ -401,7 +400,7 @@ static int check_cover(struct header *h)
 	}
 	if (at != h->buffer)
 		return ck_fail(h->err, CKPT_E_CORRUPT, h->file, st->data + at,
-			       "%" PRIu64 " bytes after the last tensor", h->buffer - at);
+			       "%" PRIu64 " bytes follow the last tensor", h->buffer - at);
 	return 0;
 }
 

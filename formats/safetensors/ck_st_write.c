@@ -82,7 +82,7 @@ int ck_st_writer_meta(struct ck_st_writer *w, const char *key, const char *value
 	rc = ck_map_add(&w->keys, f.key, strlen(f.key), 0, NULL, err);
 	if (rc > 0)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "the metadata key \"%.120s\" was given before", key);
+			       "the metadata key \"%.120s\" is given twice", key);
 	if (!rc)
 		w->meta[w->nmeta++] = (struct out_meta){ .fact = f };
 	return rc;
@@ -142,7 +142,7 @@ static int fill_place(struct ck_st_writer *w, struct out_tensor *t, struct ckpt_
 	t->begin = w->at;
 	if (ck_add_over(t->begin, bytes, &t->end) || t->end > INT64_MAX)
 		return ck_fail(err, CKPT_E_LIMIT, t->name, CKPT_NO_OFFSET,
-			       "the file would exceed 63 bits of bytes");
+			       "the file would exceed 2^63 bytes");
 	return 0;
 }
 
@@ -168,7 +168,7 @@ int ck_st_writer_tensor(struct ck_st_writer *w, const char *name, enum ckpt_dtyp
 	rc = ck_map_add(&w->names, t.name, strlen(t.name), 0, NULL, err);
 	if (rc > 0)
 		return ck_fail(err, CKPT_E_USAGE, name, CKPT_NO_OFFSET,
-			       "the tensor was added to this file before");
+			       "the tensor is added to this file twice");
 	if (rc)
 		return rc;
 	w->tensor[w->ntensors++] = t;
@@ -299,7 +299,7 @@ int ck_st_writer_finish(struct ck_st_writer *w, uint32_t align, char **header_ou
 		rc = pad(&buf, align > 8 ? align : 8, err);
 	if (!rc && fill_key && !fill)
 		rc = ck_fail(err, CKPT_E_USAGE, fill_key, CKPT_NO_OFFSET,
-			     "no metadata value of this key was added");
+			     "no metadata value was added under this key");
 	if (rc) {
 		ck_buf_release(&buf);
 		return rc;

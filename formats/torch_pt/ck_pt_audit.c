@@ -124,7 +124,7 @@ static int too_many(struct auditing *a, struct ckpt_err *err)
 	struct ckpt_err why = { 0 };
 
 	ck_fail_limit(&why, a->path, CKPT_NO_OFFSET, "pickles", a->limits->pickles,
-		      "several pickles in one file");
+		      "the file holds too many pickles, one after the other");
 	return add_failure(a, &why, err);
 }
 
@@ -133,7 +133,7 @@ static int too_long(struct auditing *a, struct ckpt_err *err)
 	struct ckpt_err why = { 0 };
 
 	ck_fail_limit(&why, a->path, CKPT_NO_OFFSET, "pickle_bytes", a->limits->pickle_bytes,
-		      "the pickles of the file are larger");
+		      "the pickles of the file are too large");
 	return add_failure(a, &why, err);
 }
 

@@ -99,7 +99,7 @@ static int sizes_read(struct ck_pt *pt, const struct ck_val *v, const char *what
 	if (n > pt->limits.tensor_dims)
 		return ck_fail_limit(err, pt->where, CKPT_NO_OFFSET, "tensor_dims",
 				     pt->limits.tensor_dims,
-				     "a tensor of %" PRIu64 " dimensions", n);
+				     "a tensor has %" PRIu64 " dimensions", n);
 	a = ck_arena_alloc(&pt->doc.arena, n * sizeof(*a));
 	if (!a)
 		return ck_fail_nomem(err, "a shape", n);
@@ -164,7 +164,7 @@ static int metadata_read(const struct ck_pt *pt, const struct ck_val *meta,
 	if (ck_val_is_none(meta))
 		return 0;
 	if (!ck_val_pairs(meta, &item, &n))
-		return ck_pt_bad(pt, err, "the metadata of a tensor are no dict");
+		return ck_pt_bad(pt, err, "the metadata of a tensor is not a dict");
 	t->conj = info->cls == CK_CLASS_COMPLEX && ck_val_int(ck_val_get(meta, "conj"), &flag) &&
 		  flag;
 	t->neg = ck_val_int(ck_val_get(meta, "neg"), &flag) && flag;
@@ -175,7 +175,7 @@ static int dtype_read(const struct ck_pt *pt, const struct ck_val *v, uint8_t *o
 		      struct ckpt_err *err)
 {
 	if (!v || v->kind != CK_VAL_GLOBAL || strcmp(v->u.global.module, "torch"))
-		return ck_pt_bad(pt, err, "the element type of a tensor is no name of torch");
+		return ck_pt_bad(pt, err, "the element type of a tensor is not a name of torch");
 	*out = (uint8_t)ck_dtype_by_torch_name(v->u.global.name);
 	if (!*out)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, pt->where, CKPT_NO_OFFSET,
@@ -202,11 +202,11 @@ static int make_plain(struct ck_pt *pt, enum ck_pt_call call, struct ck_val *con
 
 	if (n < least || (n > most && call != CK_PT_OLD))
 		return ck_fail(err, CKPT_E_CORRUPT, pt->where, CKPT_NO_OFFSET,
-			       "a tensor is rebuilt from %" PRIu64 " arguments; %" PRIu64
-			       " to %" PRIu64 " are known",
-			       n, least, most);
+			       "a tensor is rebuilt from %" PRIu64 " arguments; %" PRIu64 " to "
+			       "%" PRIu64 " are expected", n, least, most);
 	if (arg[0]->kind != CK_VAL_PERSID)
-		return ck_pt_bad(pt, err, "a tensor is rebuilt from something that is no storage");
+		return ck_pt_bad(pt, err, "a tensor is rebuilt from something that is not a "
+				 "storage");
 	t = ck_arena_zalloc(&pt->doc.arena, sizeof(*t));
 	if (!t)
 		return ck_fail_nomem(err, "a tensor", sizeof(*t));
@@ -222,7 +222,7 @@ static int make_plain(struct ck_pt *pt, enum ck_pt_call call, struct ck_val *con
 		return rc;
 	if (ndim != nstrides)
 		return ck_fail(err, CKPT_E_CORRUPT, pt->where, CKPT_NO_OFFSET,
-			       "a tensor with %" PRIu64 " sizes and %" PRIu64 " strides", ndim,
+			       "a tensor has %" PRIu64 " sizes and %" PRIu64 " strides", ndim,
 			       nstrides);
 	t->ndim = (uint32_t)ndim;
 	t->shape = shape;
@@ -230,7 +230,8 @@ static int make_plain(struct ck_pt *pt, enum ck_pt_call call, struct ck_val *con
 	t->requires_grad = n > 4 && ck_val_int(arg[4], &grad) && grad;
 	if (call == CK_PT_V3) {
 		if (!pt->storage[t->storage].untyped)
-			return ck_pt_bad(pt, err, "a tensor of the third form on a typed storage");
+			return ck_pt_bad(pt, err, "a tensor of the third form has a typed "
+					 "storage");
 		rc = dtype_read(pt, arg[6], &t->dtype, err);
 	}
 	if (!rc && pt->storage[t->storage].absent)
@@ -257,7 +258,7 @@ static int make_wrapped(struct ck_pt *pt, enum ck_pt_call call, struct ck_val *c
 	int rc;
 
 	if (n < 3 || n > 4 || ck_pt_call_of(arg[0]) == CK_PT_NONE)
-		return ck_pt_bad(pt, err, "a parameter that wraps no tensor");
+		return ck_pt_bad(pt, err, "a parameter wraps something that is not a tensor");
 	rc = bind_one(pt, arg[0], depth + 1, err);
 	if (rc || !arg[0]->u.obj->tensor)
 		return rc;
@@ -309,7 +310,7 @@ static int make(struct ck_pt *pt, enum ck_pt_call call, struct ck_val *const *ar
 {
 	if (depth > WRAP_DEPTH)
 		return ck_fail(err, CKPT_E_LIMIT, pt->where, CKPT_NO_OFFSET,
-			       "a tensor wrapped more than %d times", WRAP_DEPTH);
+			       "a tensor is wrapped more than %d times", WRAP_DEPTH);
 	switch (call) {
 	case CK_PT_V1:
 	case CK_PT_V2:
@@ -340,9 +341,10 @@ static int bind_one(struct ck_pt *pt, struct ck_val *v, unsigned depth, struct c
 	if (o->tensor || call == CK_PT_OPAQUE)
 		return 0;
 	if (o->nlist || o->ndict || (o->state && call != CK_PT_OLD))
-		return ck_pt_bad(pt, err, "items or attributes are put into a tensor");
+		return ck_pt_bad(pt, err, "items or attributes are added to a tensor");
 	if (!ck_val_seq(call == CK_PT_OLD ? o->state : o->args, &arg, &n))
-		return call == CK_PT_OLD ? 0 : ck_pt_bad(pt, err, "a tensor without arguments");
+		return call == CK_PT_OLD ? 0 : ck_pt_bad(pt, err, "a tensor is rebuilt without "
+							 "arguments");
 	rc = make(pt, call, arg, n, depth, &t, err);
 	if (!rc)
 		o->tensor = t;
@@ -431,10 +433,10 @@ static int size_check(const struct ck_pt *pt, const struct ck_val *v, struct ckp
 	uint64_t n, dim;
 
 	if (!ck_val_seq(v, &item, &n))
-		return ck_pt_bad(pt, err, "torch.Size of something that is no tuple");
+		return ck_pt_bad(pt, err, "torch.Size is made of something that is not a tuple");
 	for (uint64_t i = 0; i < n; i++)
 		if (!ck_pt_count(item[i], &dim))
-			return ck_pt_bad(pt, err, "torch.Size of something that is no size");
+			return ck_pt_bad(pt, err, "torch.Size has an element that is not a size");
 	return 0;
 }
 

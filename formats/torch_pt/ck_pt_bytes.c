@@ -30,8 +30,8 @@ int ck_pt_storage_bytes(const struct ck_pt *pt, uint32_t storage, uint64_t max, 
 
 	if (s->bytes > max || s->packed > max)
 		return ck_fail(err, CKPT_E_LIMIT, pt->where, CKPT_NO_OFFSET,
-			       "storage '%s' has %" PRIu64 " bytes, at most %" PRIu64 " are read",
-			       s->key, s->bytes, max);
+			       "storage '%s' has %" PRIu64 " bytes, but at most %" PRIu64 " can "
+			       "be read here", s->key, s->bytes, max);
 	p = ck_alloc(s->bytes);
 	if (!p)
 		return ck_fail_nomem(err, "a storage", s->bytes);

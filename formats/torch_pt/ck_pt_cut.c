@@ -214,17 +214,17 @@ static const char *storage_hinders(const struct ck_pt_storage *st, const struct 
 		return "it has tensors without data";
 	if (st->root != CK_NONE)
 		return "it has storages that are views of others";
-	return !info || !info->torch || info->bits < 8 ? "it has tensors of a type that is not "
-	       "written" : NULL;
+	return !info || !info->torch || info->bits < 8 ? "it has tensors of a type that zckpt "
+	       "cannot write" : NULL;
 }
 
 const char *ck_pt_hinders(const struct pt_slim *s)
 {
-	const char *why = s->pt->doubled ? "a dictionary in it has a key twice" : NULL;
+	const char *why = s->pt->doubled ? "one of its dictionaries has a key twice" : NULL;
 
 	for (uint64_t i = 0; !why && i < s->walk.n; i++)
 		if (s->walk.node[i]->kind == CK_VAL_PERSID)
-			why = "it has tensors of a kind that is not written";
+			why = "it has tensors of a kind that zckpt cannot write";
 		else if (tensor_at(&s->walk, i) && is_more(s->walk.node[i]))
 			why = "it has tensors with attributes or a class of their own";
 	for (uint64_t i = 0; !why && i < s->nrefs; i++) {

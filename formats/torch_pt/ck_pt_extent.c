@@ -82,9 +82,8 @@ static int no_extent(const struct ck_pt *pt, uint64_t begin, uint64_t count, uin
 		     struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_UNSUPPORTED, pt->where, CKPT_NO_OFFSET,
-		       "elements %" PRIu64 " to %" PRIu64 " of a strided view of %" PRIu64 " are "
-		       "not in one extent",
-		       begin, begin + count, numel);
+		       "elements %" PRIu64 " to %" PRIu64 " of a strided view of %" PRIu64 " "
+		       "elements are not in one extent", begin, begin + count, numel);
 }
 
 /* Runs of f->size[0] elements, f->stride[1] apart: whole, or a part of one of them. */
@@ -123,8 +122,8 @@ int ck_pt_extent(const struct ck_pt *pt, const struct ck_tensor_ref *t, uint64_t
 
 	if (begin > t->numel || count > t->numel - begin)
 		return ck_fail(err, CKPT_E_USAGE, pt->where, CKPT_NO_OFFSET,
-			       "elements %" PRIu64 " to %" PRIu64 " of a tensor of %" PRIu64, begin,
-			       begin + count, t->numel);
+			       "elements %" PRIu64 " to %" PRIu64 " are out of range: the "
+			       "tensor has %" PRIu64 " elements", begin, begin + count, t->numel);
 	e.flags = (uint8_t)((s->swapped && esize > 1 ? CKPT_EXTENT_SWAPPED : 0) |
 			    (t->conj ? CKPT_EXTENT_CONJ : 0) | (t->neg ? CKPT_EXTENT_NEG : 0) |
 			    (s->deflated ? CKPT_EXTENT_DEFLATED : 0));

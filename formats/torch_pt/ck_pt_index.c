@@ -49,7 +49,8 @@ static int put_text(struct indexer *w, const char *p, uint64_t n, struct ckpt_er
 
 	if (n > w->name_bytes || w->name.len > w->name_bytes - n)
 		return ck_fail_limit(err, w->pt->where, CKPT_NO_OFFSET, "name_bytes",
-				     w->name_bytes, "keys make a tensor's name of %zu bytes",
+				     w->name_bytes, "a tensor's name, made of keys, has %zu "
+					     "bytes",
 				     w->name.len + (size_t)n);
 	for (uint64_t i = 0; !rc && i < n; i++) {
 		const uint8_t c = (uint8_t)p[i];
@@ -157,7 +158,7 @@ static int is_foreign(struct indexer *w, uint32_t tensor, struct ckpt_err *err)
 		return ck_fail(err, CKPT_E_MISMATCH, name, CKPT_NO_OFFSET,
 			       "two files hold a tensor of this name");
 	ck_findings_add(w->findings, CK_FINDING_TENSOR_DUPLICATE, name,
-			"it is in %s and in a file before it", ck_src_name(w->pt->src));
+			"it is in %s and in an earlier file", ck_src_name(w->pt->src));
 	return 1;
 }
 
@@ -208,7 +209,7 @@ static int numbered_name(struct indexer *w, struct ck_buf *name, const struct ck
 	}
 	if (!rc && w->findings)
 		ck_findings_add(w->findings, CK_FINDING_NAME_ODD, name->p,
-				"two tensors have the path '%.*s'; this one is the later", (int)len,
+				"two tensors have the path '%.*s'; this is the later one", (int)len,
 				name->p);
 	return rc;
 }
@@ -430,7 +431,7 @@ static int walk(struct indexer *w, struct ck_val *v, uint32_t depth, struct ckpt
 		return 0;
 	if (depth > w->max_depth)
 		return ck_fail_limit(err, w->pt->where, CKPT_NO_OFFSET, "pickle_depth",
-				     w->max_depth, "values nest deeper");
+				     w->max_depth, "values are nested too deeply");
 	v->mark = ON_PATH;
 	rc = walk_inside(w, v, depth, err);
 	v->mark = 0;

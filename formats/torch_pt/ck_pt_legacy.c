@@ -100,8 +100,8 @@ static int not_torch(const struct ck_pt *pt, const struct window *w, struct ckpt
 {
 	if (w->n > 262 && !memcmp(w->p + 257, "ustar", 5))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, pt->where, 0,
-			       "a tar file, perhaps of torch 0.1.9 or older: load it with "
-			       "that version of torch and save it again");
+			       "this is a tar file, perhaps of torch 0.1.9 or older: load it "
+			       "with that version of torch and save it again");
 	if (w->n >= 8 && !memcmp(w->p, "PYTORCH1", 8))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, pt->where, 0,
 			       "a preview format of torch 1.0, which torch refuses too");
@@ -144,8 +144,8 @@ static int version_read(struct window *w, struct ckpt_err *err)
 	ck_pkl_release(&doc);
 	if (v != PROTOCOL)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, w->pt->where, w->off,
-			       "version %" PRId64 " of the legacy stream; %d is the only one", v,
-			       PROTOCOL);
+			       "unsupported version %" PRId64 " of the legacy stream; torch "
+			       "writes version %d", v, PROTOCOL);
 	return 0;
 }
 
@@ -158,7 +158,7 @@ static int system_read(struct window *w, struct ck_findings *findings, struct ck
 	if (rc)
 		return rc;
 	if (doc.root->kind != CK_VAL_DICT)
-		ck_pt_note(w->pt, findings, "the system record is no dict");
+		ck_pt_note(w->pt, findings, "the system record is not a dict");
 	ck_pkl_release(&doc);
 	return 0;
 }
@@ -176,7 +176,7 @@ static int storage_place(struct ck_pt *pt, const struct ck_val *key, uint64_t *o
 
 	if (!ck_val_str(key))
 		return ck_fail(err, CKPT_E_CORRUPT, pt->where, *off,
-			       "a storage key that is not a string");
+			       "a storage key is not a string");
 	if (!ck_map_find(&pt->by_key, key->u.str.p, key->u.str.len, &found))
 		return ck_fail(err, CKPT_E_CORRUPT, pt->where, *off,
 			       "storage '%.80s' is in the list, but no tensor uses it",

@@ -169,7 +169,7 @@ static int plan_piece(struct making *m, const struct ck_pt_piece *p, struct ckpt
 		return ck_plan_literal(m->plan, p->text, p->count, err);
 	default:
 		return ck_fail(err, CKPT_E_USAGE, m->saved.want->name, CKPT_NO_OFFSET,
-			       "a piece of kind %u", p->kind);
+			       "unknown kind of piece: %u", p->kind);
 	}
 }
 

@@ -106,7 +106,8 @@ static int version_check(const struct ck_pt *pt, struct ck_findings *findings,
 		v = v * 10 + (uint64_t)(*p - '0');
 	if (!digits || v < 1 || v > 10)
 		rc = ck_fail(err, CKPT_E_CORRUPT, pt->where, CKPT_NO_OFFSET,
-			     "archive version '%.20s'; torch knows 1 to 10", (const char *)text);
+			     "the archive has version '%.20s'; torch knows 1 to 10",
+			     (const char *)text);
 	p += *p == '\n';
 	if (!rc && (odd || (uint64_t)(p - text) != n))
 		ck_pt_note(pt, findings, "the 'version' record is oddly spelled");
@@ -141,7 +142,7 @@ static int alignment_check(const struct ck_pt *pt, struct ck_findings *findings,
 	if (rc || !text)
 		return rc;
 	if (strspn((char *)text, "0123456789") != n || !n || text[0] == '0')
-		ck_pt_note(pt, findings, "the .storage_alignment record is no number above 0");
+		ck_pt_note(pt, findings, "the .storage_alignment record is not a number above 0");
 	ck_free(text);
 	return 0;
 }
@@ -184,9 +185,9 @@ static int sum_check(const struct ck_pt *pt, struct ck_findings *findings, struc
 		return rc;
 	if (digits_of(text + 20, &said) && said && said != sum)
 		ck_findings_add(findings, CK_FINDING_CRC_SUM_WRONG, ck_src_name(pt->src),
-				"torch's sum of the records' CRC-32s is %" PRIu64 ", the records' "
-				"are summed to %" PRIu64 ": a record and its CRC-32 were "
-				"changed after saving", said, sum);
+				"torch saved %" PRIu64 " as the sum of all CRC-32s, but the sum "
+				"is %" PRIu64 ": a record and its CRC-32 were changed after "
+				"saving", said, sum);
 	ck_free(text);
 	return 0;
 }
@@ -229,7 +230,7 @@ static void records_check(const struct ck_pt *pt, struct ck_findings *findings)
 				ours && !e->symlink ? CK_FINDING_FILE_UNKNOWN
 						    : CK_FINDING_FORMAT_NOTE,
 				ck_src_name(pt->src),
-				"%s '%.80s' of %" PRIu64 " bytes, which no tensor uses",
+				"%s '%.80s' (%" PRIu64 " bytes) is not used by any tensor",
 				ours ? "a record" : "an entry outside the archive's folder",
 				e->name, e->bytes);
 	}
@@ -248,7 +249,7 @@ static int foreign_check(const struct ck_pt *pt, struct ckpt_err *err)
 		    ((size_t)(slash - e->name) != n || memcmp(e->name, pt->prefix, n)))
 			return ck_fail(
 				err, CKPT_E_CORRUPT, ck_src_name(pt->src), e->header,
-				"two checkpoints in one archive: '%.80s' and '%.80s/data.pkl'",
+				"the archive holds two checkpoints: '%.80s' and '%.80s/data.pkl'",
 				e->name, pt->prefix);
 	}
 	return 0;
@@ -329,11 +330,10 @@ static int row_check(const struct ck_pt *pt, struct ckpt_err *err)
 
 	if (!rc && n)
 		rc = ck_fail(err, CKPT_E_UNSUPPORTED, ck_src_name(pt->src), CKPT_NO_OFFSET,
-			     "a data file of torch.distributed.checkpoint, which zckpt "
-			     "cannot read yet: "
-			     "%" PRIu64 " archives of torch.save, one after the other; 'python -m "
-			     "torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER "
-			     "model.pt' writes its folder as one file", n);
+			     "this is a data file of torch.distributed.checkpoint, which zckpt "
+			     "cannot read: %" PRIu64 " archives of torch.save, one after the "
+			     "other; 'python -m torch.distributed.checkpoint.format_utils "
+			     "dcp_to_torch FOLDER model.pt' writes its folder as one file", n);
 	ck_free(begin);
 	return rc;
 }

@@ -59,8 +59,8 @@ static int check_sizes(const struct ck_pt_saved *s, const struct ck_tensor_ref *
 	for (uint32_t i = 0; i < t->ndim; i++)
 		if (t->shape[i] > INT64_MAX || t->stride[i] > INT64_MAX)
 			return ck_fail(err, CKPT_E_UNSUPPORTED, s->want->name, CKPT_NO_OFFSET,
-				       "a tensor has size %" PRIu64 " in dimension %u; torch "
-				       "counts to 2^63 - 1", t->shape[i], i);
+				       "a tensor has size %" PRIu64 " in dimension %u; torch's "
+				       "limit is 2^63 - 1", t->shape[i], i);
 	return 0;
 }
 
@@ -79,7 +79,7 @@ static int check_tensor(const struct ck_pt_saved *s, const struct ck_tensor_ref 
 		return rc;
 	if (t->storage >= s->want->nstorages || s->want->storage[t->storage].dtype != t->dtype)
 		return ck_fail(err, CKPT_E_USAGE, s->want->name, CKPT_NO_OFFSET,
-			       "a tensor of type %s has storage %u, which has another type",
+			       "a tensor of type %s uses storage %u, which has another type",
 			       ckpt_dtype_name(t->dtype), t->storage);
 	room = s->bytes[t->storage] / esize;
 	for (uint32_t i = 0; i < t->ndim; i++)
@@ -91,7 +91,8 @@ static int check_tensor(const struct ck_pt_saved *s, const struct ck_tensor_ref 
 	if ((empty || last < room) && t->offset <= INT64_MAX)
 		return 0;
 	return ck_fail(err, CKPT_E_USAGE, s->want->name, CKPT_NO_OFFSET,
-		       "a tensor reaches element %" PRIu64 " of a storage of %" PRIu64, last, room);
+		       "a tensor reaches element %" PRIu64 " of a storage of %" PRIu64 " "
+		       "elements", last, room);
 }
 
 /* Its number, given at the first mention. */

@@ -199,7 +199,7 @@ static int write_anew(struct pt_slim *s, struct ckpt_err *err)
 	int rc = ck_pt_plan_file(&want, s->plan, &inner);
 
 	if (rc == -CKPT_E_UNSUPPORTED && s->plan->nfiles == files) {
-		s->saved.why = "it holds values that are not written";
+		s->saved.why = "it holds values that zckpt cannot write";
 		return 1;
 	}
 	return rc ? ck_fail(err, inner.code, inner.where, inner.offset, "%s", inner.msg) : 0;

@@ -73,7 +73,7 @@ static int class_read(const struct ck_pt *pt, const struct ck_val *cls, struct c
 		      struct ckpt_err *err)
 {
 	if (!cls || cls->kind != CK_VAL_GLOBAL)
-		return ck_pt_bad(pt, err, "a persistent id whose storage class is no name");
+		return ck_pt_bad(pt, err, "the storage class of a persistent id is not a name");
 	pid->untyped = ck_val_is_global(cls, "torch.storage", "UntypedStorage") ||
 		       ck_val_is_global(cls, "torch", "UntypedStorage");
 	pid->dtype = pid->untyped ? CKPT_U8 : 0;
@@ -100,11 +100,11 @@ static int view_read(const struct ck_pt *pt, const struct ck_val *view, struct c
 	    !is_sound_key(view->u.seq.item[0]) ||
 	    !ck_pt_count(view->u.seq.item[1], &pid->view_off) ||
 	    !ck_pt_count(view->u.seq.item[2], &pid->view_numel))
-		return ck_pt_bad(pt, err, "a storage view that is not (key, offset, size)");
+		return ck_pt_bad(pt, err, "a storage view is not (key, offset, size)");
 	if (ck_add_over(pid->view_off, pid->view_numel, &end) || end > pid->numel)
 		return ck_fail(err, CKPT_E_CORRUPT, pt->where, CKPT_NO_OFFSET,
-			       "a storage view of %" PRIu64 " elements at %" PRIu64
-			       " passes its storage of %" PRIu64,
+			       "a storage view of %" PRIu64 " elements at element %" PRIu64 " "
+			       "exceeds its storage of %" PRIu64,
 			       pid->view_numel, pid->view_off, pid->numel);
 	pid->view_key = view->u.seq.item[0]->u.str.p;
 	return 0;
@@ -123,18 +123,18 @@ static int pid_read(const struct ck_pt *pt, const struct ck_val *v, struct ck_pt
 	    !ck_val_is_str(v->u.seq.item[0], "storage"))
 		return ck_pt_bad(
 			pt, err,
-			"a persistent id that is not (\"storage\", class, key, location, numel): "
-			"not written by torch.save, or with pickle protocol 0");
+			"a persistent id is not (\"storage\", class, key, location, numel): not "
+			"written by torch.save, or with pickle protocol 0");
 	item = v->u.seq.item;
 	rc = class_read(pt, item[1], pid, err);
 	if (rc)
 		return rc;
 	if (!is_sound_key(item[2]))
-		return ck_pt_bad(pt, err, "a storage key that is no plain name");
+		return ck_pt_bad(pt, err, "a storage key is not a plain name");
 	if (!ck_val_str(item[3]))
-		return ck_pt_bad(pt, err, "a storage location that is no string");
+		return ck_pt_bad(pt, err, "a storage location is not a string");
 	if (!ck_pt_count(item[4], &pid->numel))
-		return ck_pt_bad(pt, err, "a storage length that is no count");
+		return ck_pt_bad(pt, err, "a storage length is not a count");
 	pid->key = item[2]->u.str.p;
 	pid->location = item[3]->u.str.p;
 	rc = ck_pt_bytes(pt, pid->dtype, pid->numel, &bytes, err);
@@ -210,7 +210,8 @@ static int storage_add(struct ck_pt *pt, const struct ck_pt_pid *pid, uint32_t *
 	int rc;
 
 	if (pt->nstorages >= CK_NONE)
-		return ck_fail(err, CKPT_E_LIMIT, pt->where, CKPT_NO_OFFSET, "too many storages");
+		return ck_fail(err, CKPT_E_LIMIT, pt->where, CKPT_NO_OFFSET, "the file has too "
+			       "many storages");
 	rc = ck_grow(&pt->storage, &pt->storage_cap, pt->nstorages + 1, sizeof(*pt->storage), err);
 	if (rc)
 		return rc;

@@ -508,8 +508,8 @@ static void take_states(struct states *s, const struct ck_val *state)
 static int leave_unmatched(const struct states *s, uint64_t ngroups)
 {
 	return leave_out(s, ngroups > 1 ?
-			 "its parameters are in several groups and have numbers, no names" :
-			 "it has not as many parameters as the model (frozen ones, or "
+			 "its parameters are in several groups and have numbers instead of names" :
+			 "its number of parameters differs from the model's (frozen ones, or "
 			 "buffers among the weights), and they have no names");
 }
 
@@ -519,7 +519,7 @@ static int match(struct states *s, struct ck_val *const *group, uint64_t ngroups
 	if (!by_names(s, group, ngroups) && !by_order(s, group, ngroups))
 		return leave_unmatched(s, ngroups);
 	if (!fits(s))
-		return leave_out(s, "their shapes are not those of the parameters");
+		return leave_out(s, "their shapes differ from those of the parameters");
 	return add_states(s, err);
 }
 
@@ -548,7 +548,7 @@ int ck_pt_training_states(const struct ck_pt *pt, const struct ck_pt_training *t
 	if (rc || !has)
 		return rc;
 	if (!is_optimizer(t->optimizer))
-		return leave_out(&s, "they are no state dict of one optimizer");
+		return leave_out(&s, "they are not the state dict of one optimizer");
 	ck_val_seq(ck_val_get(t->optimizer, "param_groups"), &group, &ngroups);
 	s.n = count_params(group, ngroups);
 	if (!s.n)
