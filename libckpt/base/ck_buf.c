@@ -15,7 +15,7 @@ static int reserve(struct ck_buf *buf, size_t n, struct ckpt_err *err)
 
 	if (n > buf->limit || buf->len > buf->limit - n || n >= SIZE_MAX / 4 - buf->len)
 		return ck_fail(err, CKPT_E_LIMIT, NULL, CKPT_NO_OFFSET,
-			       "a text of more than %zu bytes is not built", buf->limit);
+			       "a text would exceed the limit of %zu bytes", buf->limit);
 	if (buf->p && buf->cap - buf->len > n)
 		return 0;
 	while (cap - buf->len <= n)
@@ -55,7 +55,8 @@ int ck_buf_addf(struct ck_buf *buf, struct ckpt_err *err, const char *fmt, ...)
 	n = vsnprintf(NULL, 0, fmt, ap);
 	va_end(ap);
 	if (n < 0)
-		return ck_fail(err, CKPT_E_IO, NULL, CKPT_NO_OFFSET, "a format failed");
+		return ck_fail(err, CKPT_E_IO, NULL, CKPT_NO_OFFSET, "a text could not be "
+			       "formatted");
 	rc = reserve(buf, (size_t)n, err);
 	if (rc)
 		return rc;

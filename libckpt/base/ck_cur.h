@@ -32,7 +32,8 @@ static inline int ck_cur_take(struct ck_cur *c, uint64_t n, const uint8_t **p_ou
 {
 	if (n > c->left)
 		return ck_fail(err, CKPT_E_TRUNCATED, c->where, c->off,
-			       "%" PRIu64 " bytes announced, %" PRIu64 " left", n, c->left);
+			       "expected %" PRIu64 " more bytes, but only %" PRIu64 " are left "
+			       "(was the file cut short?)", n, c->left);
 	*p_out = c->p;
 	c->p += n;
 	c->left -= n;

@@ -40,7 +40,7 @@ int ck_fail_limit(struct ckpt_err *err, const char *where, uint64_t offset, cons
 int ck_fail_nomem(struct ckpt_err *err, const char *what, uint64_t n)
 {
 	return ck_fail(err, CKPT_E_NOMEM, NULL, CKPT_NO_OFFSET,
-		       "no memory for %s (%" PRIu64 " bytes asked)", what, n);
+		       "no memory for %s (%" PRIu64 " bytes requested)", what, n);
 }
 
 static enum ckpt_code code_of_errno(int errnum)

@@ -132,7 +132,7 @@ int ck_arena_why(const struct ck_arena *arena, int rc, const char *where, struct
 		return rc;
 	ck_err_clear(err);
 	return ck_fail_limit(err, where, CKPT_NO_OFFSET, "memory_bytes", arena->limit,
-			     "reading this takes more memory");
+			     "reading this takes too much memory");
 }
 
 void ck_arena_release(struct ck_arena *arena)

@@ -20,8 +20,8 @@ void ck_json_out_str(struct ck_json_out *out, const char *key, const char *text)
 	ck_json_out_raw(out, key);
 	if (!out->rc && !ck_utf8_valid(s, strlen(s), &bad))
 		out->rc = ck_fail(out->err, CKPT_E_UNSUPPORTED, s, CKPT_NO_OFFSET,
-				  "byte %" PRIu64 " of this name is not UTF-8, so a "
-				  "manifest cannot hold it", bad);
+				  "byte %" PRIu64 " of this name is not UTF-8, so a manifest "
+				  "cannot list it", bad);
 	if (!out->rc)
 		out->rc = ck_buf_add_json(&out->buf, s, strlen(s), out->err);
 }

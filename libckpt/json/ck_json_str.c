@@ -140,7 +140,7 @@ static bool unescape_one(struct escapes *e)
 		return unescape_u(e);
 	}
 	if (!hit && !(e->lenient && c == '\''))
-		return fault(e, e->p - 1, "no such escape");
+		return fault(e, e->p - 1, "unknown escape");
 	*e->out++ = hit ? to[hit - from] : c;
 	e->p++;
 	return true;

@@ -64,10 +64,11 @@ static int name_node(struct ck_pkl_vm *vm, const uint8_t *m, uint64_t mlen, cons
 	int rc;
 
 	if (mlen > CK_PKL_NAME_MAX || slen > CK_PKL_NAME_MAX || key_len > CK_PKL_NAME_MAX)
-		return ck_pkl_fail(vm, CKPT_E_LIMIT, "a name of %" PRIu64 " bytes", mlen + slen);
+		return ck_pkl_fail(vm, CKPT_E_LIMIT, "a name of %" PRIu64 " bytes is too long",
+				   mlen + slen);
 	if (!mlen || !slen || memchr(m, 0, mlen) || memchr(s, 0, slen) ||
 	    !ck_pkl_is_utf8(m, mlen, &surrogates) || !ck_pkl_is_utf8(s, slen, &surrogates))
-		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a name that is empty or not UTF-8");
+		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a name is empty or not UTF-8");
 	memcpy(key, m, mlen);
 	key[mlen] = '\n';
 	memcpy(key + mlen + 1, s, slen);
@@ -112,7 +113,7 @@ int ck_pkl_stack_global(struct ck_pkl_vm *vm)
 	if (rc)
 		return rc;
 	if (top[0]->kind != CK_VAL_STR || top[1]->kind != CK_VAL_STR)
-		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a name that is not made of two strings");
+		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a name is not made of two strings");
 	rc = name_node(vm, (const uint8_t *)top[0]->u.str.p, top[0]->u.str.len,
 		       (const uint8_t *)top[1]->u.str.p, top[1]->u.str.len, &v);
 	if (rc)
@@ -238,13 +239,13 @@ static int call(struct ck_pkl_vm *vm, struct ck_val *fn, struct ck_val *args,
 
 	/* A persistent id may stand for a class: ("module", class, ...) of old files. */
 	if (fn->kind != CK_VAL_GLOBAL && fn->kind != CK_VAL_PERSID && !ck_pkl_is_attr(fn))
-		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a call of something that is not a "
-			"name");
+		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "the pickle calls something that is not "
+			"a name");
 	if (args->kind != CK_VAL_TUPLE)
-		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a call with arguments that are not "
-			"a tuple");
+		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "the arguments of a call are not a tuple");
 	if (kwargs && kwargs->kind != CK_VAL_DICT)
-		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "keyword arguments that are not a dict");
+		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "the keyword arguments of a call are not "
+				   "a dict");
 	if (how == CK_HOW_REDUCE && ck_pkl_attr_name(fn, args, &module, name, sizeof(name)))
 		return attribute(vm, fn, args, module, name, out);
 	if (fn->kind == CK_VAL_GLOBAL)
@@ -285,7 +286,7 @@ int ck_pkl_inst(struct ck_pkl_vm *vm, bool class_on_stack)
 	if (class_on_stack) {
 		rc = ck_pkl_take_mark(vm, &item, &n);
 		if (!rc && !n)
-			rc = ck_pkl_fail(vm, CKPT_E_CORRUPT, "OBJ without a class");
+			rc = ck_pkl_fail(vm, CKPT_E_CORRUPT, "OBJ has no class");
 		if (rc)
 			return rc;
 		cls = *item++;
@@ -357,8 +358,8 @@ int ck_pkl_build(struct ck_pkl_vm *vm)
 	int rc = ck_pkl_need(vm, 2, &top);
 
 	if (!rc && top[0]->kind != CK_VAL_OBJECT)
-		rc = ck_pkl_fail(vm, CKPT_E_CORRUPT, "BUILD on something that is not an "
-			"object");
+		rc = ck_pkl_fail(vm, CKPT_E_CORRUPT, "BUILD is applied to something that is not "
+			"an object");
 	if (!rc)
 		rc = ck_pkl_refuse_attr(vm, top[0], "changes");
 	if (!rc)
@@ -366,7 +367,7 @@ int ck_pkl_build(struct ck_pkl_vm *vm)
 	if (!rc)
 		rc = refuse_state_attrs(vm, top[0], top[1]);
 	if (!rc && top[0]->u.obj->state)
-		rc = ck_pkl_fail(vm, CKPT_E_UNSUPPORTED, "BUILD twice on one object");
+		rc = ck_pkl_fail(vm, CKPT_E_UNSUPPORTED, "BUILD is applied twice to one object");
 	if (!rc)
 		rc = ck_pkl_deepen(vm, top[0], top[1]);
 	if (rc)

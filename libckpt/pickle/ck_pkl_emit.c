@@ -353,7 +353,8 @@ static int save_new(struct ck_pkl_out *out, const struct ck_val *v)
 	case CK_VAL_PERSID:
 		return save_persid(out, v);
 	}
-	return ck_fail(out->err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "a value of kind %u", v->kind);
+	return ck_fail(out->err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "a pickle cannot hold a "
+		       "value of kind %u", v->kind);
 }
 
 static int save(struct ck_pkl_out *out, const struct ck_val *v)
@@ -366,7 +367,7 @@ static int save(struct ck_pkl_out *out, const struct ck_val *v)
 	if (out->depth >= out->depth_most)
 		return ck_fail_limit(out->err, NULL, CKPT_NO_OFFSET, "pickle_depth",
 				     out->limits->pickle_depth,
-				     "values nest deeper than %u levels", out->depth_most);
+				     "values are nested more than %u levels deep", out->depth_most);
 	out->depth++;
 	rc = save_new(out, v);
 	out->depth--;

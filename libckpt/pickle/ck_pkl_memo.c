@@ -63,7 +63,8 @@ static int put_far(struct ck_pkl_vm *vm, uint64_t i, struct ck_val *v)
 
 	if (vm->nfar >= vm->limits->pickle_nodes)
 		return ck_fail_limit(vm->err, vm->where, vm->op, "pickle_nodes",
-				     vm->limits->pickle_nodes, "more memo entries");
+				     vm->limits->pickle_nodes, "the pickle has too many memo "
+					     "entries");
 	if (2 * (vm->nfar + 1) > vm->far_cap) {
 		const int rc = far_grow(vm);
 

@@ -93,7 +93,7 @@ int ck_pkl_out_memo(struct ck_pkl_out *out)
 
 	if (i > UINT32_MAX)
 		return ck_fail(out->err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
-			       "more than 2^32 values in one pickle");
+			       "the pickle would have more than 2^32 values");
 	return i < 256 ? ck_pkl_out_number(out, 'q', 1, i) : ck_pkl_out_number(out, 'r', 4, i);
 }
 
@@ -145,7 +145,8 @@ int ck_pkl_out_bool(struct ck_pkl_out *out, bool b)
 int ck_pkl_out_too_long(struct ck_pkl_out *out, uint64_t n)
 {
 	return ck_fail(out->err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
-		       "a value of %" PRIu64 " bytes; protocol 2 holds less than 4 GiB in one", n);
+		       "a value has %" PRIu64 " bytes, but pickle protocol 2 holds less than 4 "
+		       "GiB in one", n);
 }
 
 int ck_pkl_out_bigint(struct ck_pkl_out *out, const struct ck_val *v)
@@ -236,7 +237,8 @@ int ck_pkl_out_text(struct ck_pkl_out *out, const char *s)
 
 	if (rc < 0 || (size_t)rc >= sizeof(key))
 		return ck_fail(out->err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "a text of %zu bytes is not written twice", strlen(s));
+			       "a text of %zu bytes is too long to be written once and used "
+			       "twice", strlen(s));
 	rc = intern(out, key);
 	if (rc)
 		return rc < 0 ? rc : 0;
@@ -248,12 +250,12 @@ static int check_name(struct ck_pkl_out *out, const char *module, const char *na
 {
 	if (ck_pkl_class_of(module, name) == CK_PKL_REFUSED)
 		return ck_fail(out->err, CKPT_E_UNSAFE, NULL, CKPT_NO_OFFSET,
-			       "%.120s.%.120s is not written into a pickle: no checkpoint "
+			       "zckpt does not write %.120s.%.120s into a pickle: no checkpoint "
 			       "needs it, and loading it would run it", module, name);
 	if (strchr(name, '.'))
 		return ck_fail(out->err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
-			       "%.120s.%.120s is in a class: pickles of protocol 2, as torch's, "
-			       "cannot name it", module, name);
+			       "%.120s.%.120s is inside a class, which pickle protocol 2 "
+			       "(torch's) cannot name", module, name);
 	return 0;
 }
 

@@ -28,8 +28,8 @@ int ck_pkl_need(struct ck_pkl_vm *vm, uint64_t n, struct ck_val ***top_out)
 {
 	if (vm->n - fence(vm) < n)
 		return ck_pkl_fail(vm, CKPT_E_CORRUPT,
-				   "an opcode takes %" PRIu64 " values, the stack has %" PRIu64, n,
-				   vm->n - fence(vm));
+				   "an opcode takes %" PRIu64 " values, but the stack has only "
+				   "%" PRIu64, n, vm->n - fence(vm));
 	*top_out = vm->stack + vm->n - n;
 	return 0;
 }
@@ -48,7 +48,7 @@ int ck_pkl_take_mark(struct ck_pkl_vm *vm, struct ck_val ***item_out, uint64_t *
 {
 	if (!vm->nmarks)
 		return ck_pkl_fail(vm, CKPT_E_CORRUPT,
-				   "an opcode needs a MARK, the stack has none");
+				   "an opcode needs a MARK, but the stack has none");
 	*item_out = vm->stack ? vm->stack + fence(vm) : NULL;
 	*n_out = vm->n - fence(vm);
 	vm->n = fence(vm);
@@ -64,7 +64,7 @@ int ck_pkl_pop(struct ck_pkl_vm *vm)
 		return 0;
 	}
 	if (!vm->nmarks)
-		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "POP on an empty stack");
+		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "POP is applied to an empty stack");
 	vm->nmarks--;
 	return 0;
 }

@@ -110,11 +110,12 @@ int ck_pkl_text_int(struct ck_pkl_vm *vm, bool is_long, struct ck_val **out)
 		n--;
 	}
 	if (!n || n > MAX_DIGITS)
-		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "an integer of %" PRIu64 " digits", n);
+		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "an integer has %" PRIu64 " digits, none "
+				   "or too many", n);
 	for (uint64_t i = 0; i < n; i++)
 		if (p[i] < '0' || p[i] > '9')
-			return ck_pkl_fail(vm, CKPT_E_CORRUPT, "an integer with characters "
-				"other than digits");
+			return ck_pkl_fail(vm, CKPT_E_CORRUPT, "an integer has characters other "
+				"than digits");
 	return big_decimal(vm, p, n, negative, out);
 }
 
@@ -139,8 +140,8 @@ int ck_pkl_text_float(struct ck_pkl_vm *vm, struct ck_val **out)
 		freelocale(c_locale);
 	}
 	if (end == text || (uint64_t)(end - text) != n)
-		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "text that is not a floating-point "
-			"number");
+		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "the text of a float is not a "
+			"floating-point number");
 	rc = ck_pkl_node(vm, CK_VAL_FLOAT, out);
 	if (!rc)
 		(*out)->u.f = f;
@@ -207,7 +208,7 @@ int ck_pkl_text_string(struct ck_pkl_vm *vm, struct ck_val **out)
 	while (n && (p[n - 1] == ' ' || p[n - 1] == '\r' || p[n - 1] == '\t'))
 		n--;
 	if (n < 2 || p[0] != p[n - 1] || (p[0] != '\'' && p[0] != '"'))
-		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a string without quotes");
+		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a string has no quotes");
 	end = p + n - 1;
 	w = text = ck_alloc(n);
 	if (!text)
@@ -275,7 +276,8 @@ int ck_pkl_text_unicode(struct ck_pkl_vm *vm, struct ck_val **out)
 		uint32_t c = *p;
 
 		if (esc && (hex(p + 2, end, digits, &c) || c > 0x10ffff))
-			rc = ck_pkl_fail(vm, CKPT_E_CORRUPT, "a damaged \\u escape in a string");
+			rc = ck_pkl_fail(vm, CKPT_E_CORRUPT, "a \\u escape in a string is "
+					 "damaged");
 		p += esc ? 2 + digits : 1;
 		if (!rc)
 			w += utf8_put(w, c);
@@ -295,11 +297,11 @@ int ck_pkl_text_index(struct ck_pkl_vm *vm, uint64_t *out)
 	if (rc)
 		return rc;
 	if (!n || n > 18)
-		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a memo index of %" PRIu64 " digits", n);
+		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a memo index has %" PRIu64 " digits, "
+				   "none or too many", n);
 	for (uint64_t i = 0; i < n; i++) {
 		if (p[i] < '0' || p[i] > '9')
-			return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a memo index that is not a "
-				"number");
+			return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a memo index is not a number");
 		v = v * 10 + (uint64_t)(p[i] - '0');
 	}
 	*out = v;

@@ -30,7 +30,7 @@ static int no_room(struct ck_pkl_vm *vm, uint64_t n)
 
 	if (arena->limit && (n > arena->limit || arena->total > arena->limit - n))
 		return ck_fail_limit(vm->err, vm->where, vm->op, "memory_bytes", arena->limit,
-				     "the pickle's values take more memory");
+				     "the pickle's values take too much memory");
 	return ck_fail_nomem(vm->err, "a pickle's values", n);
 }
 
@@ -43,7 +43,7 @@ int ck_pkl_node_sized(struct ck_pkl_vm *vm, enum ck_val_kind kind, uint64_t byte
 
 	if (vm->doc->nodes >= ck_min_u64(vm->limits->pickle_nodes, UINT32_MAX - 1))
 		return ck_fail_limit(vm->err, vm->where, vm->op, "pickle_nodes",
-				     vm->limits->pickle_nodes, "the pickle has more values");
+				     vm->limits->pickle_nodes, "the pickle has too many values");
 	v = ck_arena_alloc(&vm->doc->arena, bytes);
 	if (!v)
 		return no_room(vm, bytes);
@@ -153,7 +153,7 @@ int ck_pkl_deepen(struct ck_pkl_vm *vm, struct ck_val *owner, const struct ck_va
 		return 0;
 	if (depth > vm->limits->pickle_depth)
 		return ck_fail_limit(vm->err, vm->where, vm->op, "pickle_depth",
-				     vm->limits->pickle_depth, "values nest deeper");
+				     vm->limits->pickle_depth, "values are nested too deeply");
 	vm->depth[owner->serial] = depth;
 	return 0;
 }
@@ -234,7 +234,8 @@ static int latin1_encode(struct ck_pkl_vm *vm, enum ck_val_kind kind, const stru
 	for (uint64_t i = 0; i < n; i++)
 		if (p[i] > 0xc3)
 			return ck_pkl_fail(vm, CKPT_E_CORRUPT,
-					   "Latin-1 bytes from text with characters above 255");
+					   "text with characters above 255 cannot become "
+					   "Latin-1 bytes");
 	rc = ck_pkl_str(vm, kind, NULL, n - high, out);
 	if (rc)
 		return rc;

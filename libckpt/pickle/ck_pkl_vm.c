@@ -39,8 +39,8 @@ static int take_bytes(struct ck_pkl_vm *vm, uint64_t n, const uint8_t **p_out)
 {
 	if (n > vm->cur.left)
 		return ck_pkl_fail(vm, CKPT_E_TRUNCATED,
-				   "%" PRIu64 " bytes announced, %" PRIu64 " left", n,
-				   vm->cur.left);
+				   "expected %" PRIu64 " more bytes, but only %" PRIu64 " are "
+				   "left (was the file cut short?)", n, vm->cur.left);
 	return ck_cur_take(&vm->cur, n, p_out, vm->err);
 }
 
@@ -76,7 +76,7 @@ static int push_unicode(struct ck_pkl_vm *vm, unsigned width)
 	int rc = counted(vm, width, &p, &n);
 
 	if (!rc && !ck_pkl_is_utf8(p, n, &surrogates))
-		rc = ck_pkl_fail(vm, CKPT_E_CORRUPT, "a string that is not UTF-8");
+		rc = ck_pkl_fail(vm, CKPT_E_CORRUPT, "a string is not UTF-8");
 	if (!rc)
 		rc = ck_pkl_str(vm, CK_VAL_STR, p, n, &v);
 	return rc ? rc : ck_pkl_push(vm, v);
@@ -190,17 +190,18 @@ static int set_items(struct ck_pkl_vm *vm, struct ck_val *d, struct ck_val *cons
 	if (rc)
 		return rc;
 	if (n % 2)
-		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a key without a value");
+		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a key has no value");
 	for (uint64_t i = 0; i < n; i += 2)
 		if (!is_hashable(item[i], 3))
-			return ck_pkl_fail(vm, CKPT_E_CORRUPT, "a key of a type that cannot "
-				"be a key");
+			return ck_pkl_fail(vm, CKPT_E_CORRUPT, "the type of a value cannot be "
+				"the key of a dict");
 	if (d->kind == CK_VAL_DICT)
 		return ck_pkl_extend(vm, d, &d->u.seq.item, &d->u.seq.n, &d->u.seq.cap, item, n);
 	if (d->kind == CK_VAL_OBJECT)
 		return ck_pkl_extend(vm, d, &d->u.obj->dict, &d->u.obj->ndict,
 				     &d->u.obj->dict_cap, item, n);
-	return ck_pkl_fail(vm, CKPT_E_CORRUPT, "SETITEMS on something that is not a dict");
+	return ck_pkl_fail(vm, CKPT_E_CORRUPT, "SETITEMS is applied to something that is not a "
+			   "dict");
 }
 
 /* Items into a list ('kind' CK_VAL_LIST) or set, or an object in its place. */
@@ -216,7 +217,7 @@ static int add_items(struct ck_pkl_vm *vm, struct ck_val *l, enum ck_val_kind ki
 	if (l->kind == CK_VAL_OBJECT)
 		return ck_pkl_extend(vm, l, &l->u.obj->list, &l->u.obj->nlist,
 				     &l->u.obj->list_cap, item, n);
-	return ck_pkl_fail(vm, CKPT_E_CORRUPT, "items for something that is not a %s",
+	return ck_pkl_fail(vm, CKPT_E_CORRUPT, "items are added to something that is not a %s",
 			   kind == CK_VAL_LIST ? "list" : "set");
 }
 
@@ -300,7 +301,7 @@ static int proto(struct ck_pkl_vm *vm)
 		return rc;
 	if (v > 5)
 		return ck_pkl_fail(vm, CKPT_E_UNSUPPORTED,
-				   "pickle protocol %" PRIu64 "; 5 is the last", v);
+				   "unsupported pickle protocol %" PRIu64 "; 5 is the highest", v);
 	if (vm->op)
 		vm->doc->notes |= CK_PKL_NOTE_PROTO;
 	vm->doc->protocol = (uint8_t)ck_max_u64(vm->doc->protocol, v);
@@ -315,9 +316,10 @@ static int frame(struct ck_pkl_vm *vm)
 
 	if (!rc && n > vm->cur.left)
 		rc = ck_pkl_fail(vm, CKPT_E_TRUNCATED,
-				 "a frame of %" PRIu64 " bytes, %" PRIu64 " left", n, vm->cur.left);
+				 "a frame has %" PRIu64 " bytes, but only %" PRIu64 " are left",
+				 n, vm->cur.left);
 	if (!rc && vm->frame_end)
-		rc = ck_pkl_fail(vm, CKPT_E_CORRUPT, "a frame within a frame");
+		rc = ck_pkl_fail(vm, CKPT_E_CORRUPT, "a frame begins inside another frame");
 	if (!rc)
 		vm->frame_end = vm->cur.off + n;
 	return rc;
@@ -430,10 +432,12 @@ static int step(struct ck_pkl_vm *vm, uint8_t op)
 	case OP_EXT1:
 	case OP_EXT2:
 	case OP_EXT4:
-		return ck_pkl_fail(vm, CKPT_E_UNSUPPORTED, "a code of Python's extension registry");
+		return ck_pkl_fail(vm, CKPT_E_UNSUPPORTED, "the pickle uses a code of Python's "
+				   "extension registry, which is not supported");
 	case OP_NEXT_BUFFER:
 	case OP_READONLY_BUFFER:
-		return ck_pkl_fail(vm, CKPT_E_UNSUPPORTED, "a buffer outside the pickle");
+		return ck_pkl_fail(vm, CKPT_E_UNSUPPORTED, "the pickle uses a buffer outside of "
+				   "it, which is not supported");
 	default:
 		return ck_pkl_fail(vm, CKPT_E_CORRUPT, "%#04x is not an opcode", op);
 	}
@@ -521,7 +525,7 @@ int ck_pkl_load(struct ck_pkl *doc, const void *p, uint64_t n, const struct ckpt
 	*doc = (struct ck_pkl)CK_PKL_INIT;
 	if (n > limits->pickle_bytes)
 		return ck_fail_limit(err, where, 0, "pickle_bytes", limits->pickle_bytes,
-				     "a pickle of %" PRIu64 " bytes", n);
+				     "the pickle has %" PRIu64 " bytes", n);
 	doc->arena.limit = limits->memory_bytes;
 	ck_cur_init(&vm.cur, p, n, where);
 	rc = constants(&vm);

@@ -48,7 +48,8 @@ static int local_check(const struct ck_zip *zip, const struct ck_zip_entry *e, c
 
 	if (ck_le32(b) != SIG_LOCAL)
 		return ck_fail(err, CKPT_E_CORRUPT, where, e->header,
-			       "no local header of '%s' where the directory says", e->name);
+			       "the directory points to a local header of '%s' that does not "
+			       "exist", e->name);
 	rc = ck_zip_flags_check(zip, ck_le16(b + 6), e->header, err);
 	if (rc)
 		return rc;
@@ -61,11 +62,11 @@ static int local_check(const struct ck_zip *zip, const struct ck_zip_entry *e, c
 			       "local header and directory disagree about '%s'", e->name);
 	if (size > limit - e->header || e->packed > limit - e->header - size)
 		return ck_fail(err, CKPT_E_CORRUPT, where, e->header,
-			       "'%s' with a header of %" PRIu64 " bytes overlaps what follows it",
-			       e->name, size);
+			       "'%s', with a header of %" PRIu64 " bytes, overlaps the entry "
+			       "after it", e->name, size);
 	if (size <= n && !extra_fits(b + LOCAL_BYTES + name_len, extra_len))
 		return ck_fail(err, CKPT_E_CORRUPT, where, e->header,
-			       "an extra field of '%s' passes the end of its area", e->name);
+			       "an extra field of '%s' extends past the end of its area", e->name);
 	*size_out = size;
 	return 0;
 }
@@ -118,14 +119,15 @@ static int too_big(const struct ck_zip *zip, const struct ck_zip_entry *entry, u
 	if (entry->method && (ck_mul_over(entry->packed, zip->inflate_ratio, &most) ||
 			      entry->bytes > most))
 		return ck_fail_limit(err, entry->name, CKPT_NO_OFFSET, "inflate_ratio",
-				     zip->inflate_ratio, "%" PRIu64 " bytes, packed into %" PRIu64,
+				     zip->inflate_ratio, "%" PRIu64 " bytes are compressed to "
+					     "only %" PRIu64,
 				     entry->bytes, entry->packed);
 	if (limit)
 		return ck_fail_limit(err, entry->name, CKPT_NO_OFFSET, limit, max_bytes,
-				     "a member of %" PRIu64 " bytes", entry->bytes);
+				     "the member has %" PRIu64 " bytes", entry->bytes);
 	return ck_fail(err, CKPT_E_LIMIT, entry->name, CKPT_NO_OFFSET,
-		       "a member of %" PRIu64 " bytes, where at most %" PRIu64 " can be meant",
-		       entry->bytes, max_bytes);
+		       "the member has %" PRIu64 " bytes, but at most %" PRIu64 " are possible "
+		       "here", entry->bytes, max_bytes);
 }
 
 int ck_zip_read(const struct ck_zip *zip, const struct ck_zip_entry *entry,

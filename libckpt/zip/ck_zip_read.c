@@ -42,7 +42,7 @@ static int end64_read(const struct ck_zip *zip, uint64_t locator, const uint8_t 
 	int rc;
 
 	if (ck_le32(loc + 4) || ck_le32(loc + 16) > 1)
-		return fail(zip, err, locator, "the zip64 locator speaks of more than one disk");
+		return fail(zip, err, locator, "the zip64 locator refers to more than one disk");
 	if (at > locator || locator - at < END64_BYTES)
 		return fail(zip, err, locator,
 			    "the zip64 locator points past the end of the directory");
@@ -50,9 +50,10 @@ static int end64_read(const struct ck_zip *zip, uint64_t locator, const uint8_t 
 	if (rc)
 		return rc;
 	if (ck_le32(b) != SIG_END64 || ck_le64(b + 4) < END64_BYTES - 12)
-		return fail(zip, err, at, "no zip64 end record where the locator points");
+		return fail(zip, err, at, "the zip64 end record is missing where the locator "
+			    "points");
 	if (ck_le32(b + 16) || ck_le32(b + 20) || ck_le64(b + 24) != ck_le64(b + 32))
-		return fail(zip, err, at, "the zip64 end record speaks of more than one disk");
+		return fail(zip, err, at, "the zip64 end record refers to more than one disk");
 	if ((end->count != SAT16 && end->count != ck_le64(b + 32)) ||
 	    (end->dir_bytes != SAT32 && end->dir_bytes != ck_le64(b + 40)) ||
 	    (end->dir_off != SAT32 && end->dir_off != ck_le64(b + 48)))
@@ -75,7 +76,8 @@ static int end_parse(const struct ck_zip *zip, uint64_t at, const uint8_t *b, st
 	int rc;
 
 	if (ck_le16(b + 4) || ck_le16(b + 6) || ck_le16(b + 8) != ck_le16(b + 10))
-		return fail(zip, err, at, "an archive in several volumes, or a damaged end record");
+		return fail(zip, err, at, "the archive has several volumes, or its end record "
+			    "is damaged");
 	if (comment > behind)
 		return fail(zip, err, at, "the archive comment is longer than the file");
 	end.notes = (comment < behind ? CK_ZIP_NOTE_JUNK : 0) |
@@ -92,20 +94,20 @@ static int end_parse(const struct ck_zip *zip, uint64_t at, const uint8_t *b, st
 	}
 	if (end.dir_off > end.dir_end || end.dir_bytes > end.dir_end - end.dir_off)
 		return ck_fail(err, CKPT_E_CORRUPT, ck_src_name(zip->src), at,
-			       "the directory (%" PRIu64 " bytes at %" PRIu64
-			       ") passes its end record at %" PRIu64,
+			       "the directory (%" PRIu64 " bytes at %" PRIu64 ") extends past "
+			       "its end record at %" PRIu64,
 			       end.dir_bytes, end.dir_off, end.dir_end);
 	if (end.count > end.dir_bytes / CENTRAL_BYTES)
 		return ck_fail(err, CKPT_E_CORRUPT, ck_src_name(zip->src), at,
-			       "%" PRIu64 " entries do not fit a directory of %" PRIu64 " bytes",
-			       end.count, end.dir_bytes);
+			       "%" PRIu64 " entries do not fit into a directory of %" PRIu64 " "
+			       "bytes", end.count, end.dir_bytes);
 	if (end.dir_bytes >= sizeof(sig)) {
 		rc = ck_src_read(zip->src, end.dir_off, sig, sizeof(sig), err);
 		if (rc)
 			return rc;
 		if (ck_le32(sig) != SIG_CENTRAL)
 			return fail(zip, err, end.dir_off,
-				    "no directory where the end record points");
+				    "the directory is missing where the end record points");
 	}
 	*out = end;
 	return 0;
@@ -183,7 +185,8 @@ static int extra_parse(const struct ck_zip *zip, struct ck_zip_entry *e, const u
 		c.p += 4;
 		c.left -= 4;
 		if (ck_cur_take(&c, len, &body, NULL))
-			return fail(zip, err, at, "an extra field passes the end of its area");
+			return fail(zip, err, at, "an extra field extends past the end of its "
+				    "area");
 		if (id != 1 || have)
 			continue;
 		ck_cur_init(&x, body, len, c.where);
@@ -193,16 +196,16 @@ static int extra_parse(const struct ck_zip *zip, struct ck_zip_entry *e, const u
 			return -CKPT_E_CORRUPT;
 	}
 	if (need && !have)
-		return fail(zip, err, at, "a size of 0xFFFFFFFF without its zip64 field");
+		return fail(zip, err, at, "a size of 0xFFFFFFFF has no zip64 field");
 	return 0;
 }
 
 int ck_zip_flags_check(const struct ck_zip *zip, uint16_t flags, uint64_t at,
 		       struct ckpt_err *err)
 {
-	const char *what = flags & FLAG_ENCRYPTED ? "an encrypted entry" :
-			   flags & FLAG_PATCHED	  ? "an entry with patched data" :
-			   flags & FLAG_MASKED	  ? "an entry with masked headers" :
+	const char *what = flags & FLAG_ENCRYPTED ? "an entry is encrypted" :
+			   flags & FLAG_PATCHED	  ? "an entry has patched data" :
+			   flags & FLAG_MASKED	  ? "an entry has masked headers" :
 						    NULL;
 
 	if (!what)
@@ -217,7 +220,7 @@ static int entry_check(const struct ck_zip *zip, const struct ck_zip_entry *e, u
 	uint64_t end;
 
 	if (!e->name_len || memchr(e->name, 0, e->name_len))
-		return fail(zip, err, at, "an entry without a name, or with a NUL in it");
+		return fail(zip, err, at, "an entry has no name, or its name has a NUL");
 	if (e->method != 0 && e->method != 8)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, where, at,
 			       "'%s' is packed by method %u; torch writes 0 (stored)", e->name,
@@ -230,8 +233,8 @@ static int entry_check(const struct ck_zip *zip, const struct ck_zip_entry *e, u
 	if (ck_add_over(e->header, LOCAL_BYTES + (uint64_t)e->name_len, &end) ||
 	    ck_add_over(end, e->packed, &end) || end > zip->dir_off)
 		return ck_fail(err, CKPT_E_CORRUPT, where, at,
-			       "'%s' (%" PRIu64 " bytes at %" PRIu64
-			       ") passes the directory at %" PRIu64,
+			       "'%s' (%" PRIu64 " bytes at %" PRIu64 ") extends into the "
+			       "directory at %" PRIu64,
 			       e->name, e->packed, e->header, zip->dir_off);
 	return 0;
 }
@@ -245,7 +248,8 @@ static int entry_parse(struct ck_zip *zip, struct ck_cur *c, struct ck_zip_entry
 	int rc;
 
 	if (ck_cur_take(c, CENTRAL_BYTES, &b, NULL) || ck_le32(b) != SIG_CENTRAL)
-		return fail(zip, err, at, "the directory holds fewer entries than it says");
+		return fail(zip, err, at, "the directory holds fewer entries than the end "
+			    "record says");
 	e->method = ck_le16(b + 10);
 	e->crc = ck_le32(b + 16);
 	e->packed = ck_le32(b + 20);
@@ -257,13 +261,14 @@ static int entry_parse(struct ck_zip *zip, struct ck_cur *c, struct ck_zip_entry
 	if (ck_cur_take(c, e->name_len, &name, NULL) ||
 	    ck_cur_take(c, ck_le16(b + 30), &extra, NULL) ||
 	    ck_cur_take(c, ck_le16(b + 32), &comment, NULL))
-		return fail(zip, err, at, "a directory entry passes the end of the directory");
+		return fail(zip, err, at, "a directory entry extends past the end of the "
+			    "directory");
 	memcpy(*names, name, e->name_len);
 	(*names)[e->name_len] = 0;
 	e->name = *names;
 	*names += e->name_len + 1;
 	if (ck_le16(b + 34) != 0 && ck_le16(b + 34) != SAT16)
-		return fail(zip, err, at, "an entry on another volume");
+		return fail(zip, err, at, "an entry is on another volume");
 	rc = ck_zip_flags_check(zip, ck_le16(b + 8), at, err);
 	if (!rc)
 		rc = extra_parse(zip, e, extra, ck_le16(b + 30), err);
@@ -344,7 +349,8 @@ static int dir_parse(struct ck_zip *zip, struct ckpt_err *err)
 	}
 	if (c.left)
 		return fail(zip, err, zip->dir_off + c.off,
-			    "the directory holds more than the entries it says");
+			    "the directory holds more than the entries that the end record "
+			    "counts");
 	rc = names_index(zip, err);
 	return rc ? rc : limits_set(zip, err);
 }
@@ -357,10 +363,10 @@ static int dir_read(struct ck_zip *zip, const struct end *end, const struct ckpt
 
 	if (end->count > limits->zip_entries)
 		return ck_fail_limit(err, where, end->at, "zip_entries", limits->zip_entries,
-				     "an archive of %" PRIu64 " entries", end->count);
+				     "the archive has %" PRIu64 " entries", end->count);
 	if (end->dir_bytes > limits->zip_dir_bytes)
 		return ck_fail_limit(err, where, end->at, "zip_dir_bytes", limits->zip_dir_bytes,
-				     "an archive's directory of %" PRIu64 " bytes",
+				     "the archive's directory has %" PRIu64 " bytes",
 				     end->dir_bytes);
 	zip->count = end->count;
 	zip->dir_off = end->dir_off;
@@ -390,7 +396,8 @@ int ck_zip_open(struct ck_src *src, const struct ckpt_limits *limits, struct ck_
 	int rc;
 
 	if (ck_src_size(src) < sizeof(sig))
-		return ck_fail(err, CKPT_E_FORMAT, ck_src_name(src), 0, "too short for an archive");
+		return ck_fail(err, CKPT_E_FORMAT, ck_src_name(src), 0, "the file is too short "
+			       "for an archive");
 	rc = ck_src_read(src, 0, sig, sizeof(sig), err);
 	if (rc)
 		return rc;

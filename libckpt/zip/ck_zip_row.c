@@ -82,7 +82,7 @@ int ck_zip_row(struct ck_src *src, uint64_t limit, uint64_t **begin_out, uint64_
 	while (!rc && end && begin_of(src, end, &end, &why)) {
 		if (n == limit)
 			rc = ck_fail_limit(err, ck_src_name(src), end, "zip_entries", limit,
-					   "several archives in one file");
+					   "the file has too many archives, one after the other");
 		if (!rc)
 			rc = ck_grow(&begin, &cap, n + 1, sizeof(*begin), err);
 		if (!rc)

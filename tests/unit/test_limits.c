@@ -410,7 +410,7 @@ static void no_limit_is_left_out(void **state)
 	}
 	assert_int_equal(n, 18);
 	assert_int_equal(ckpt_limit_get(n, &info, &err), -CKPT_E_USAGE);
-	assert_string_equal(err.msg, "there is no limit number 18, there are 18");
+	assert_string_equal(err.msg, "limit number 18 does not exist: there are 18");
 }
 
 static void a_bound_that_cannot_be_is_a_wrong_call(void **state)
@@ -423,8 +423,8 @@ static void a_bound_that_cannot_be_is_a_wrong_call(void **state)
 		{ "tensor_dims", 65, "tensor_dims can be 1 to 64, not 65" },
 		{ "pickle_depth", 4001, "pickle_depth can be 1 to 4000, not 4001" },
 		{ "files", 0, "files can be 1 to 4294967293, not 0" },
-		{ "file", 5, "file is not a limit" },
-		{ "size", 5, "size is not a limit" },
+		{ "file", 5, "file is not the name of a limit" },
+		{ "size", 5, "size is not the name of a limit" },
 	};
 	struct ckpt_limits limits = { 0 };
 
