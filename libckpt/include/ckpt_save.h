@@ -143,7 +143,7 @@ struct ckpt_save_range {
 
 /* Flags of a save. */
 #define CKPT_SAVE_FORCE 1u		/* replace a step of that name */
-#define CKPT_SAVE_NO_LATEST 2u		/* leave 'latest' alone */
+#define CKPT_SAVE_NO_LATEST 2u		/* do not change 'latest' */
 
 /*
  * Not a step, but the weights alone as a folder for transformers: model.safetensors, or shards and
@@ -161,7 +161,7 @@ struct ckpt_save_step {
 	const char *tag;	/* "global_step300" */
 	/* The layout, as in struct ckpt_reshard_opts, or CKPT_TO_HUGGINGFACE. */
 	int to;			/* CKPT_TO_DEEPSPEED, _UNIVERSAL, _NATIVE */
-	int stage;		/* 0 to 3; 4 = BF16_Optimizer; of NATIVE what inspect shows */
+	int stage;		/* 0 to 3; 4 = BF16_Optimizer; NATIVE: shown by inspect */
 	uint32_t world;		/* ranks of the layout; 0 = nranks */
 	int round_robin;	/* 0 or 1: round_robin_gradients of stages 1 and 2 */
 	uint64_t sub_group_size;	/* stage 3; 0 = 1e9 */
@@ -212,7 +212,7 @@ struct ckpt_save_step {
  * Returns 0 or the negative of
  *	CKPT_E_USAGE        a description that contradicts itself, an impossible layout
  *	CKPT_E_EXISTS       a step of that name, without CKPT_SAVE_FORCE
- *	CKPT_E_NOSPACE      less room than the step takes
+ *	CKPT_E_NOSPACE      the disk has less free space than the step needs
  *	CKPT_E_BUSY         another process saves this step here; for a rank of this job that still
  *	                    completes an earlier save of that name the call waits (timeout_ms)
  *	CKPT_E_MISMATCH     another rank describes this save differently, or found other files in

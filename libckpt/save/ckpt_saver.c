@@ -87,21 +87,22 @@ static int check_opts(struct ckpt_saver_opts *o, struct ckpt_err *err)
 {
 	if (!o->root || !o->root[0])
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "a saver needs the folder that its steps go to");
+			       "'root' is not set; a saver needs the folder for its steps");
 	if (!o->nranks || o->nranks > CKPT_ZERO_MAX_WORLD || o->rank >= o->nranks)
 		return ck_fail(err, CKPT_E_USAGE, o->root, CKPT_NO_OFFSET,
-			       "rank %" PRIu32 " of %" PRIu32 "; 1 to %u ranks can save", o->rank,
+			       "rank %" PRIu32 " of %" PRIu32 " does not exist: ranks are "
+			       "counted from 0, and 1 to %u can save", o->rank,
 			       o->nranks, CKPT_ZERO_MAX_WORLD);
 	if (o->nranks > 1 && (!o->job || !o->job[0]))
 		return ck_fail(err, CKPT_E_USAGE, o->root, CKPT_NO_OFFSET,
-			       "%" PRIu32 " ranks save, and the job has no name: the files "
-			       "that a killed job left could not be distinguished from those of "
-			       "this one", o->nranks);
+			       "%" PRIu32 " ranks save, but 'job' is not set, which "
+			       "distinguishes files of a killed job", o->nranks);
 	if (o->threads > MAX_THREADS || (o->flags & ~CKPT_SAVER_LOCAL) ||
 	    (o->buffer_bytes && o->buffer_bytes < LEAST_BUFFER))
 		return ck_fail(err, CKPT_E_USAGE, o->root, CKPT_NO_OFFSET,
-			       "%" PRIu32 " threads (1 to %u), a buffer of %" PRIu64 " bytes (%"
-			       PRIu64 " at least), flags %#x", o->threads, MAX_THREADS,
+			       "options out of range: %" PRIu32 " threads (at most %u), a "
+			       "buffer of %" PRIu64 " bytes (at least %" PRIu64 "), flags %#x",
+			       o->threads, MAX_THREADS,
 			       o->buffer_bytes, LEAST_BUFFER, o->flags);
 	o->threads = o->threads ? o->threads : DEFAULT_THREADS;
 	o->buffer_bytes = o->buffer_bytes ? o->buffer_bytes : DEFAULT_BUFFER;
@@ -450,8 +451,8 @@ static int check_range(const struct ckpt_saver *sv, uint64_t tensor, const char 
 
 	if (first > t->numel || count > t->numel - first)
 		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
-			       "elements %" PRIu64 " to %" PRIu64 " of its %.60s are put, and it "
-			       "has %" PRIu64, first, first + count - 1, state, t->numel);
+			       "elements %" PRIu64 " to %" PRIu64 " of its %.60s were put, but "
+			       "it has %" PRIu64, first, first + count - 1, state, t->numel);
 	if (!spec->own_cut || !count)
 		return 0;
 	for (uint64_t i = 0; i < spec->nown; i++)
@@ -459,8 +460,8 @@ static int check_range(const struct ckpt_saver *sv, uint64_t tensor, const char 
 		    first + count <= spec->own[i].first + spec->own[i].count)
 			return 0;
 	return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
-		       "elements %" PRIu64 " to %" PRIu64 " of its %.60s are put, and are not in "
-		       "one of the ranges that rank %" PRIu32 " said it holds", first,
+		       "elements %" PRIu64 " to %" PRIu64 " of its %.60s were put, but are not "
+		       "in one range that rank %" PRIu32 " has in 'own'", first,
 		       first + count - 1, state, sv->opts.rank);
 }
 
@@ -488,7 +489,7 @@ static int add_range(struct sv_save *s, uint32_t state, uint64_t first, uint64_t
 static int fail_closed(const struct ckpt_saver *sv, struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_USAGE, sv->root, CKPT_NO_OFFSET,
-		       "no save is open: ckpt_save_begin() opens one");
+		       "no save is open; ckpt_save_begin() opens one");
 }
 
 /* What an earlier step has of it is linked. */
@@ -518,7 +519,8 @@ int ckpt_save_put(struct ckpt_saver *sv, uint64_t tensor, const char *state, uin
 	rc = ck_sv_spec_state(&s->spec, tensor, state, &number, err);
 	if (!rc && ((count && !p) || (flags & ~CKPT_PUT_BORROW)))
 		rc = ck_fail(err, CKPT_E_USAGE, s->spec.ix.tensor[tensor].name, CKPT_NO_OFFSET,
-			     "%" PRIu64 " elements at %p are put, flags %#x", count, p, flags);
+			     "cannot put %" PRIu64 " elements at %p with flags %#x: the pointer "
+			     "is NULL, or a flag unknown", count, p, flags);
 	if (!rc)
 		rc = check_range(sv, tensor, state, first, count, err);
 	if (rc || !count || is_there(s, tensor))
@@ -574,10 +576,10 @@ int ckpt_save_wait(struct ckpt_saver *sv, uint32_t timeout_ms, struct ckpt_saved
 
 	if (sv->state == CK_SAVER_OPEN)
 		return ck_fail(err, CKPT_E_USAGE, sv->root, CKPT_NO_OFFSET,
-			       "the save that is open has not been committed");
+			       "a save is open and has not been committed");
 	if (!wait_until(sv, until, true))
 		return ck_fail(err, CKPT_E_BUSY, sv->dst, CKPT_NO_OFFSET,
-			       "the save is not finished after %" PRIu32 " ms", timeout_ms);
+			       "the save did not finish within %" PRIu32 " ms", timeout_ms);
 	rc = sv->reported ? 0 : sv->result;
 	if (rc && err && !err->code)
 		*err = sv->err;

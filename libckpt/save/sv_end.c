@@ -81,7 +81,7 @@ static int write_copy(struct sv_save *s, uint32_t file, const struct ck_seg *seg
 
 	if (!rc && ck_src_size(src) != seg->bytes)
 		rc = ck_fail(err, CKPT_E_MISMATCH, seg->text, CKPT_NO_OFFSET,
-			     "it has %" PRIu64 " bytes, and had %" PRIu64 " when the save began",
+			     "it has %" PRIu64 " bytes, but had %" PRIu64 " when the save began",
 			     ck_src_size(src), seg->bytes);
 	for (uint64_t at = 0, n; !rc && at < seg->bytes; at += n) {
 		n = ck_min_u64(COPY, seg->bytes - at);
@@ -173,12 +173,12 @@ static int look_at(const struct sv_save *s, uint32_t rank, enum seen *seen_out,
 		*seen_out = seen.ended ? SEEN_ENDED : SEEN_BEGUN;
 	if (!rc && *seen_out && !ck_hash128_equal(seen.head.plan, s->spec.hash))
 		rc = ck_fail(err, CKPT_E_MISMATCH, rec, CKPT_NO_OFFSET,
-			     "rank %" PRIu32 " describes this save otherwise than rank 0 does: "
-			     "shapes, groups and values must be the same on every rank, and "
-			     "what is found in 'frozen_from'", rank);
+			     "rank %" PRIu32 " and rank 0 describe this save differently: "
+			     "shapes, groups, values and the files found in 'frozen_from' must "
+			     "be the same on every rank", rank);
 	if (!rc && *seen_out == SEEN_BEGUN && !ck_sv_part_read(&part, put, NULL) && part.code)
 		rc = ck_fail(err, CKPT_E_INCOMPLETE, s->spec.tag, CKPT_NO_OFFSET,
-			     "rank %" PRIu32 " gave this save up: %.300s", rank, part.why);
+			     "rank %" PRIu32 " abandoned this save: %.300s", rank, part.why);
 	ck_sv_part_release(&part);
 	ck_free(rec);
 	ck_free(put);
@@ -203,8 +203,8 @@ static int fail_missing(const struct sv_save *s, const uint8_t *seen, struct ckp
 		missing++;
 	}
 	return ck_fail(err, CKPT_E_INCOMPLETE, s->spec.tag, CKPT_NO_OFFSET,
-		       "rank%s %s%s of %" PRIu32 " did not end this save in %" PRIu32 " ms (rank %"
-		       PRIu32 " %s): %s", missing > 1 ? "s" : "", list,
+		       "rank%s %s%s of %" PRIu32 " did not finish this save in %" PRIu32 " ms "
+		       "(rank %" PRIu32 " %s): %s", missing > 1 ? "s" : "", list,
 		       missing > NAMED ? ", ..." : "", n, s->opts->timeout_ms, first,
 		       seen[first] == SEEN_BEGUN ? "has begun it" : "has not begun it",
 		       seen[first] == SEEN_BEGUN ? "is it stopped, or does its disk hang?" :
@@ -305,7 +305,7 @@ static int check_tiles(const struct ck_tensor *t, const struct ck_cut *cut, uint
 	for (uint64_t i = 0; i < n; i++) {
 		if (cut[i].first > t->numel || cut[i].count > t->numel - cut[i].first)
 			return ck_fail(err, CKPT_E_CORRUPT, t->name, CKPT_NO_OFFSET,
-				       "rank %" PRIu32 " holds elements beyond the last",
+				       "rank %" PRIu32 " declares elements beyond the last one",
 				       cut[i].rank);
 		if (cut[i].first < at)
 			return ck_fail(err, CKPT_E_MISMATCH, t->name, CKPT_NO_OFFSET,
@@ -344,7 +344,8 @@ static int check_cuts(const struct sv_spec *spec, const struct ck_cut *cut, uint
 	}
 	if (!rc && at < n)
 		rc = ck_fail(err, CKPT_E_CORRUPT, spec->tag, CKPT_NO_OFFSET,
-			     "rank %" PRIu32 " holds elements of no tensor", sorted[at].rank);
+			     "rank %" PRIu32 " declares elements of a tensor that does not exist",
+			     sorted[at].rank);
 	ck_free(sorted);
 	return rc;
 }
@@ -439,7 +440,8 @@ static int join(struct sv_save *s, struct sv_part *part, struct ckpt_err *err)
 static int place(struct sv_save *s, struct ckpt_err *err)
 {
 	struct ckpt_err inner = { 0 };
-	const char *what = "what was left beside it is not tidied up, nor does 'latest' name it";
+	const char *what = "leftover files beside it were not removed, and 'latest' does not "
+		"name it";
 	int rc = ck_stage_flush(s->stage, &inner);
 
 	if (!rc)
@@ -451,7 +453,7 @@ static int place(struct sv_save *s, struct ckpt_err *err)
 	}
 	if (rc && ck_stage_is_done(s->stage))
 		return ck_fail(err, inner.code, inner.where, inner.offset,
-			       "step %.80s is in its place, but %s: %.300s", s->spec.tag, what,
+			       "step %.80s is in place, but %s: %.300s", s->spec.tag, what,
 			       inner.msg);
 	if (rc && err && !err->code)
 		*err = inner;

@@ -50,7 +50,7 @@ bool ck_saver_given_up(const struct ckpt_saver *sv, int *rc_out, struct ckpt_err
 
 	if (is)
 		*rc_out = ck_fail(err, (enum ckpt_code)first.code, sv->dst, CKPT_NO_OFFSET,
-				  "rank 0 gave this save up: %.400s", first.why);
+				  "rank 0 abandoned this save: %.400s", first.why);
 	ck_sv_part_release(&first);
 	ck_free(put);
 	return is;
@@ -95,8 +95,8 @@ static int fail_dead(const struct ckpt_saver *sv, struct ckpt_err *err)
 static int fail_gone(const struct ckpt_saver *sv, struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_INCOMPLETE, sv->dst, CKPT_NO_OFFSET,
-		       "the step and its data are missing: rank 0 gave up this save and continued, "
-		       "or the step was removed");
+		       "the step and its data are missing: rank 0 abandoned this save and "
+		       "continued, or the step was removed");
 }
 
 int ck_saver_hear_end(struct ckpt_saver *sv, double until, bool *late_out, struct ckpt_err *err)

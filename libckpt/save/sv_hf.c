@@ -54,10 +54,10 @@ static int check_aliases(const struct sv_spec *s, struct ckpt_err *err)
 
 		if (t->role == CKPT_ROLE_ALIAS && ck_plan_is_taken_key(t->name))
 			return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
-				       "it is an alias of %s, which the files keep as a key of "
-				       "their metadata, and this key means something else there; "
-				       "give the alias another name, or save it as a tensor of its "
-				       "own", s->ix.tensor[t->alias_of].name);
+				       "it is an alias of %s, and the files keep an alias as a "
+				       "metadata key, but this key has another meaning there; "
+				       "give the alias another name, or save it as a tensor of "
+				       "its own", s->ix.tensor[t->alias_of].name);
 	}
 	return 0;
 }
@@ -167,7 +167,7 @@ int ck_sv_hf_plan(struct sv_spec *s, struct ck_plan *plan, struct ckpt_err *err)
 
 	if (!driver || !driver->plan || !driver->is_aux)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
-			       "this build does not write folders of weights");
+			       "this build cannot write folders of weights");
 	rc = check_aliases(s, err);
 	if (!rc)
 		rc = list_items(s, &want, err);

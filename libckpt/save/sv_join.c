@@ -86,7 +86,7 @@ static int fail_own(const struct sv_join *j, uint32_t state, uint64_t element, c
 {
 	return ck_fail(err, what[0] == 'w' ? CKPT_E_INCOMPLETE : CKPT_E_MISMATCH,
 		       tensor_of(j, state)->name, CKPT_NO_OFFSET,
-		       "element %" PRIu64 " of its %.60s is held by this rank and %s, so its part "
+		       "this rank holds element %" PRIu64 " of its %.60s, which %s, so its part "
 		       "of the step was not saved", element, j->spec->ix.state[state].name, what);
 }
 
@@ -289,8 +289,8 @@ static int add_terms(struct joining *g, const struct sv_part *p, struct ckpt_err
 
 		if (!r)
 			return ck_fail(err, CKPT_E_CORRUPT, g->j->spec->tag, CKPT_NO_OFFSET,
-				       "rank %" PRIu32 " has a sum of a piece that the step does "
-				       "not have", p->rank);
+				       "rank %" PRIu32 " has a checksum of a piece that the "
+				       "step does not have", p->rank);
 		slot = g->j->plan->seg[r->seg].slot;
 		g->sum[slot] = ck_hash128_add(g->sum[slot], t->sum);
 	}

@@ -36,18 +36,18 @@ static int check_tensor(const struct ckpt_save_step *step, uint64_t i, struct ck
 		 t->role != CKPT_ROLE_BUFFER && t->role != CKPT_ROLE_ALIAS)
 		what = "its role cannot be saved";
 	else if (t->ndim && !t->shape && t->role != CKPT_ROLE_ALIAS)
-		what = "it has dimensions, and no shape";
+		what = "it has dimensions, but its shape is NULL";
 	else if (t->role == CKPT_ROLE_ALIAS && (t->alias_of >= step->ntensors ||
 						step->tensor[t->alias_of].role == CKPT_ROLE_ALIAS))
-		what = "it is an alias of no tensor";
+		what = "it is an alias of a tensor that does not exist";
 	else if (t->role != CKPT_ROLE_ALIAS && ckpt_dtype_bits(t->dtype) < 8)
-		what = "elements of less than a byte, or of no known type, are not saved";
+		what = "zckpt does not save elements smaller than a byte or of an unknown type";
 	else if ((t->role == CKPT_ROLE_TRAINABLE) != (t->group >= 0))
-		what = "trainable tensors have a param group, and no others";
+		what = "a trainable tensor must have a param group, any other must not";
 	else if (t->group >= 0 && (uint64_t)t->group >= step->ngroups)
-		what = "its param group is not described";
+		what = "its param group is not declared";
 	else if (t->derived && t->role != CKPT_ROLE_TRAINABLE)
-		what = "only a trainable weight can follow from a master";
+		what = "only a trainable weight can be derived from a master";
 	return what ? ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET, "%s", what) : 0;
 }
 
@@ -86,8 +86,8 @@ static int add_states(struct sv_spec *s, const struct ckpt_save_step *step, uint
 	master = ck_index_state_find(&s->ix, tensor, "master");
 	if (master == CK_NONE)
 		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
-			       "its weight is to follow from a master, and 'master' is not among "
-			       "the states");
+			       "its weight is declared as derived from the master, but 'master' "
+			       "is not among the states");
 	return ck_index_state_derive(&s->ix, master, "weight", t->dtype, err);
 }
 
@@ -114,8 +114,8 @@ static int add_tensor(struct sv_spec *s, const struct ckpt_save_step *step, uint
 static int check_states(const struct ckpt_save_step *step, struct ckpt_err *err)
 {
 	if (step->nstates > MAX_STATES)
-		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "%" PRIu64 " states; %u "
-			       "are possible", step->nstates, MAX_STATES);
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "the step has %" PRIu64
+			       " states, but at most %u are possible", step->nstates, MAX_STATES);
 	for (uint64_t i = 0; i < step->nstates; i++) {
 		const struct ckpt_save_state *st = &step->state[i];
 
@@ -139,13 +139,13 @@ static int make_index(struct sv_spec *s, const struct ckpt_save_step *step, cons
 
 	if (!step->tensor || (step->nstates && !step->state) || (step->ngroups && !step->group))
 		rc = ck_fail(err, CKPT_E_USAGE, s->tag, CKPT_NO_OFFSET,
-			     "tensors, states or param groups are counted, and not given");
+			     "the list of tensors, states or param groups is NULL");
 	if (!rc)
 		rc = check_states(step, err);
 	if (!rc && (!step->ntensors || step->ntensors >= CK_NONE || step->ngroups > MAX_GROUPS))
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			     "a model of %" PRIu64 " tensors in %" PRIu64 " param groups",
-			     step->ntensors, step->ngroups);
+			     "cannot save a model of %" PRIu64 " tensors in %" PRIu64 " param "
+			     "groups: none, or too many", step->ntensors, step->ngroups);
 	for (uint64_t i = 0; !rc && i < step->ntensors; i++)
 		rc = check_tensor(step, i, err);
 	for (uint64_t i = 0; !rc && i < step->ntensors; i++)
@@ -254,17 +254,17 @@ static int take_layout(struct sv_spec *s, const struct ckpt_saver_opts *o,
 	if (!rc && (step->to < CKPT_TO_DEEPSPEED || step->to > CKPT_TO_HUGGINGFACE ||
 		    step->stage < 0 || step->stage > 4))
 		rc = ck_fail(err, CKPT_E_USAGE, s->tag, CKPT_NO_OFFSET,
-			     "layout %d at stage %d: layouts are 0 to %d, stages 0 to 4", step->to,
-			     step->stage, CKPT_TO_HUGGINGFACE);
+			     "cannot save layout %d at stage %d: layouts are 0 to %d, stages 0 "
+			     "to 4", step->to, step->stage, CKPT_TO_HUGGINGFACE);
 	if (!rc && s->own_cut && (step->to != CKPT_TO_NATIVE || world != o->nranks))
 		rc = ck_fail(err, CKPT_E_USAGE, s->tag, CKPT_NO_OFFSET,
-			     "files are cut as the ranks hold their elements in the native form "
-			     "alone, for as many ranks as save (%" PRIu32 ", not %" PRIu32 ")",
-			     o->nranks, world);
+			     "'own' works only in the native form and for the same number of "
+			     "ranks as save (%" PRIu32 ", not %" PRIu32 ")", o->nranks, world);
 	if (!rc && s->local && !s->own_cut)
 		rc = ck_fail(err, CKPT_E_USAGE, s->tag, CKPT_NO_OFFSET,
-			     "on storage that ranks do not share (CKPT_SAVER_LOCAL) a step has the "
-			     "native form, cut as each rank holds its elements: 'own' must say so");
+			     "with CKPT_SAVER_LOCAL (storage that ranks do not share) a step is "
+			     "native, and each rank must list the elements that it holds in "
+			     "'own'");
 	s->want.step = (struct ck_reshard_want){
 		.world = world, .stage = step->stage, .round_robin = step->round_robin ? 1 : 0,
 		.sub_group_size = step->sub_group_size, .tag = s->tag,
@@ -338,9 +338,10 @@ static int take_own(struct sv_spec *s, const struct ckpt_save_step *step, uint32
 
 		if (!t || r->first > t->numel || r->count > t->numel - r->first)
 			return ck_fail(err, CKPT_E_USAGE, t ? t->name : NULL, CKPT_NO_OFFSET,
-				       "range %" PRIu64 " of those that rank %" PRIu32 " holds has "
-				       "elements %" PRIu64 " to %" PRIu64 " of a tensor with %"
-				       PRIu64, i, rank, r->first, r->first + r->count,
+				       "range %" PRIu64 " in 'own' of rank %" PRIu32 " has "
+				       "elements %" PRIu64 " to %" PRIu64 ", but the tensor has "
+				       "%" PRIu64 " elements",
+				       i, rank, r->first, r->first + r->count,
 				       t ? t->numel : 0);
 		if (t->role == CKPT_ROLE_ALIAS || !r->count)
 			continue;
@@ -362,7 +363,7 @@ static int plan_with(struct sv_spec *s, const struct ck_cut *cut, uint64_t ncuts
 	s->want.step.cut_rank = rank;
 	return s->want.step.target ? ck_step_shard(&s->ix, &s->want, plan, err) :
 	       ck_fail(err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
-		       "this build does not write steps");
+		       "this build cannot write steps");
 }
 
 int ck_sv_spec_plan_all(struct sv_spec *s, const struct ck_cut *cut, uint64_t ncuts,
@@ -476,7 +477,7 @@ int ck_sv_spec_make(struct sv_spec *s, const struct ck_formats *formats,
 		return rc;
 	if (!step->tag)
 		rc = ck_fail(err, CKPT_E_USAGE, o->root, CKPT_NO_OFFSET,
-			     "the step that is to be saved has no tag");
+			     "'tag' is not set; a step needs a name");
 	if (!rc)
 		rc = ck_step_check_tag(step->tag, err);
 	s->tag = rc ? NULL : ck_arena_strdup(&s->arena, step->tag);
@@ -520,19 +521,19 @@ int ck_sv_spec_state(const struct sv_spec *s, uint64_t tensor, const char *name,
 
 	if (!t)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "tensor %" PRIu64 " is put, and %" PRIu64 " were described", tensor,
-			       s->ix.ntensors);
+			       "tensor %" PRIu64 " was put, but only %" PRIu64 " were declared, "
+			       "counted from 0", tensor, s->ix.ntensors);
 	if (t->role == CKPT_ROLE_ALIAS)
 		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
-			       "it is an alias of %s, which is put in its place",
+			       "it is an alias of %s; put that tensor instead",
 			       s->ix.tensor[t->alias_of].name);
 	if (state == CK_NONE)
 		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
-			       "state %.60s is put, which was not described",
+			       "state %.60s was put, but not declared",
 			       name ? name : "(NULL)");
 	if (s->ix.state[state].flags & CKPT_STATE_DERIVED)
 		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
-			       "its weight follows from the master and is not put");
+			       "its weight is derived from the master and must not be put");
 	*state_out = state;
 	return 0;
 }

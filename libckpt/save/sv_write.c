@@ -104,7 +104,7 @@ static int write_window(const struct sv_target *t, struct sv_hand *me, const str
 		    kn_cast(me->buf, ck_read_kn(to), p, ck_read_kn(from), n, NULL))
 			return ck_fail(err, CKPT_E_UNSUPPORTED,
 				       t->ix->tensor[t->ix->state[run->state].tensor].name,
-				       CKPT_NO_OFFSET, "%s is not rounded to %s",
+				       CKPT_NO_OFFSET, "%s cannot be rounded to %s",
 				       ckpt_dtype_name(from), ckpt_dtype_name(to));
 		p = me->buf;
 	}

@@ -447,7 +447,7 @@ static void killed_at_any_moment(void **state)
 /* What the others say of a rank that is stopped while it writes. */
 static void check_said(uint32_t stopped)
 {
-	char *name = stopped ? t_fmt("rank %" PRIu32 " of %d did not end", stopped, RANKS) :
+	char *name = stopped ? t_fmt("rank %" PRIu32 " of %d did not finish", stopped, RANKS) :
 		     t_fmt("rank 0 did not put the step in place");
 
 	for (uint32_t r = 0; r < RANKS; r++)

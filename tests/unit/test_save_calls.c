@@ -52,7 +52,7 @@ static void savers_that_cannot_be(void **state)
 	NEW(o.rank = 2, "rank 2 of 2");
 	NEW(o.nranks = 0, "rank 1 of 0");
 	NEW(o.nranks = 4097, "1 to 4096");
-	NEW(o.job = NULL, "the job has no name");
+	NEW(o.job = NULL, "'job' is not set");
 	NEW(o.threads = 65, "65 threads");
 	NEW(o.buffer_bytes = 4096, "buffer of 4096 bytes");
 	NEW(o.flags = 6, "flags 0x6");
@@ -86,12 +86,12 @@ static void descriptions_that_cannot_be(void **state)
 	t_root_holds_only("")
 #define BEGIN(how, words) BEGIN_AS(CKPT_E_USAGE, how, words)
 	BEGIN(s->size = 3, "struct ckpt_save_step");
-	BEGIN(s->tag = NULL, "no tag");
+	BEGIN(s->tag = NULL, "'tag' is not set");
 	BEGIN(s->tag = "a/b", "a/b");
 	BEGIN(s->tag = "..", "..");
 	BEGIN(s->tag = "latest", "latest");
 	BEGIN(s->tag = "", "not usable as the name of a step");
-	BEGIN(s->tag = "x.zckpt-partial", "not finished");
+	BEGIN(s->tag = "x.zckpt-partial", "unfinished output");
 	BEGIN(s->to = 4, "layout 4");
 	BEGIN(s->stage = 5, "stage 5");
 	BEGIN(s->world = 5000, "5000");
@@ -106,23 +106,23 @@ static void descriptions_that_cannot_be(void **state)
 	BEGIN(tensor[1].shape = NULL, "no shape");
 	BEGIN(tensor[0].shape = NULL, "no shape");
 	BEGIN(tensor[1].role = 17, "its role");
-	BEGIN(tensor[1].group = 2, "param group is not described");
+	BEGIN(tensor[1].group = 2, "param group is not declared");
 	BEGIN(tensor[1].group = -1, "have a param group");
 	BEGIN(tensor[3].group = 0, "have a param group");
 	BEGIN(tensor[3].derived = 1, "only a trainable weight");
-	BEGIN(tensor[7].alias_of = 7, "alias of no tensor");
-	BEGIN(tensor[7].alias_of = 9, "alias of no tensor");
-	BEGIN(tensor[1].dtype = 200, "no known type");
-	BEGIN(tensor[1].dtype = 0, "no known type");
+	BEGIN(tensor[7].alias_of = 7, "alias of a tensor that does not exist");
+	BEGIN(tensor[7].alias_of = 9, "alias of a tensor that does not exist");
+	BEGIN(tensor[1].dtype = 200, "an unknown type");
+	BEGIN(tensor[1].dtype = 0, "an unknown type");
 	BEGIN(st[1].name = "master", "two states");
 	BEGIN(st[1].name = "a/b", "state 1");
 	BEGIN(st[1].name = "weight", "state 1");
 	BEGIN(st[1].dtype = 0, "state 1");
 	BEGIN(s->nstates = 33, "33 states");
 	BEGIN((st[0].name = "other", tensor[0].derived = 1), "'master' is not among");
-	BEGIN((s->own = &beyond, s->nown = 1), "elements 7000 to 7430 of a tensor with 7429");
+	BEGIN((s->own = &beyond, s->nown = 1), "elements 7000 to 7430, but the tensor has 7429");
 	BEGIN((s->own = &none, s->nown = 1), "range 0");
-	BEGIN((s->own = &none, s->nown = 0, s->world = 2), "as many ranks as save");
+	BEGIN((s->own = &none, s->nown = 0, s->world = 2), "same number of ranks as save");
 	BEGIN((s->own = &none, s->nown = 0, s->to = CKPT_TO_DEEPSPEED), "native form");
 	BEGIN_AS(CKPT_E_CORRUPT, s->client = "{\"a\": }", "client");
 	BEGIN_AS(CKPT_E_CORRUPT, s->ds_config = "[]", "ds_config: expected a JSON object");
@@ -155,17 +155,17 @@ static void puts_that_cannot_be(void **state)
 	wrong(ckpt_save_begin(sv, s, &err), &err, CKPT_E_USAGE, "a save is open", __LINE__);
 	wrong(ckpt_save_wait(sv, 0, NULL, &err), &err, CKPT_E_USAGE, "not been committed",
 	      __LINE__);
-	PUT(9, "master", 0, 1, bytes, 0, "tensor 9 is put, and 9 were described");
-	PUT(UINT64_MAX, "master", 0, 1, bytes, 0, "were described");
+	PUT(9, "master", 0, 1, bytes, 0, "tensor 9 was put, but only 9 were declared");
+	PUT(UINT64_MAX, "master", 0, 1, bytes, 0, "were declared");
 	PUT(1, "nonsense", 0, 1, bytes, 0, "layers.0.w: state nonsense");
 	PUT(1, NULL, 0, 1, bytes, 0, "layers.0.w: state (NULL)");
 	PUT(3, "master", 0, 1, bytes, 0, "layers.0.frozen: state master");
-	PUT(1, "weight", 0, 1, bytes, 0, "follows from the master");
+	PUT(1, "weight", 0, 1, bytes, 0, "is derived from the master");
 	PUT(7, "weight", 0, 1, bytes, 0, "head.weight: it is an alias of embed.weight");
 	PUT(1, "master", 7429, 1, bytes, 0, "elements 7429 to 7429 of its master");
 	PUT(1, "master", 7428, 2, bytes, 0, "has 7429");
 	PUT(1, "master", 1, UINT64_MAX, bytes, 0, "has 7429");
-	PUT(1, "master", 0, 1, NULL, 0, "layers.0.w: 1 elements");
+	PUT(1, "master", 0, 1, NULL, 0, "layers.0.w: cannot put 1 elements");
 	PUT(1, "master", 0, 1, bytes, 2, "flags 0x2");
 	t_must(ckpt_save_put(sv, 1, "master", 7429, 0, NULL, 0, &err), &err);
 	t_must(t_save_put(&t, sv, s, 0, &err), &err);
@@ -193,7 +193,7 @@ static void puts_outside_of_what_is_held(void **state)
 	s->nown = 2;
 	t_must(ckpt_save_begin(sv, s, &err), &err);
 	t_must(ckpt_save_put(sv, 1, "master", 0, 100, bytes, 0, &err), &err);
-	PUT(1, "master", 90, 20, bytes, 0, "elements 90 to 109 of its master are put, and are not");
+	PUT(1, "master", 90, 20, bytes, 0, "elements 90 to 109 of its master were put, but");
 	PUT(0, "master", 0, 1, bytes, 0, "embed.weight: elements 0 to 0");
 	ckpt_saver_free(sv);
 	t_root_holds_only("");
@@ -237,8 +237,8 @@ static void waiting_has_an_end(void **state)
 		t_must(t_save_put(&t, sv[r], s, r, &err), &err);
 	}
 	t_must(ckpt_save_commit(sv[0], &err), &err);
-	wrong(ckpt_save_wait(sv[0], 30, &saved, &err), &err, CKPT_E_BUSY, "after 30 ms", __LINE__);
-	wrong(ckpt_save_wait(sv[0], 1, &saved, &err), &err, CKPT_E_BUSY, "after 1 ms", __LINE__);
+	wrong(ckpt_save_wait(sv[0], 30, &saved, &err), &err, CKPT_E_BUSY, "within 30 ms", __LINE__);
+	wrong(ckpt_save_wait(sv[0], 1, &saved, &err), &err, CKPT_E_BUSY, "within 1 ms", __LINE__);
 	assert_int_equal(saved.nfiles, 77);
 	t_must(ckpt_save_commit(sv[1], &err), &err);
 	t_must(ckpt_save_wait(sv[0], 60000, &saved, &err), &err);

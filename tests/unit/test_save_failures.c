@@ -67,7 +67,7 @@ static void what_nobody_put_is_named(void **state)
 		t_must_fail(t_ranks_wait(&r, 0, &err), &err, CKPT_E_INCOMPLETE,
 			  "layers.0.w|weight|elements 100 to 149|of 7429|not saved");
 		t_must_fail(t_ranks_wait(&r, 1, &err), &err, CKPT_E_INCOMPLETE,
-			  "rank 0 gave this save up|elements 100 to 149");
+			  "rank 0 abandoned this save|elements 100 to 149");
 		t_must(t_ranks_wait(&r, 0, &err), &err);	/* told once */
 		goes_on(&r, "holed", "good", kind);
 		t_dir_remove(t_root);
@@ -160,8 +160,8 @@ static void a_rank_that_never_begins_is_named(void **state)
 		}
 	t_must_fail(t_ranks_wait(&r, 0, &err), &err, CKPT_E_INCOMPLETE,
 		    "rank 2 of 4|300 ms|has not begun it");
-	t_must_fail(t_ranks_wait(&r, 1, &err), &err, CKPT_E_INCOMPLETE, "rank 0 gave|rank 2 of 4");
-	t_must_fail(t_ranks_wait(&r, 3, &err), &err, CKPT_E_INCOMPLETE, "rank 0 gave|rank 2 of 4");
+	t_must_fail(t_ranks_wait(&r, 1, &err), &err, CKPT_E_INCOMPLETE, "0 abandoned|rank 2 of 4");
+	t_must_fail(t_ranks_wait(&r, 3, &err), &err, CKPT_E_INCOMPLETE, "0 abandoned|rank 2 of 4");
 	/* a rank counts its begins */
 	t_must_fail(ckpt_save_begin(r.sv[2], t_save_step(&r.t, "bad/tag", 0, 2, 0), &err), &err,
 		  CKPT_E_USAGE, "bad/tag");
@@ -187,7 +187,7 @@ static void a_rank_that_never_ends_is_named(void **state)
 	/* who ends late hears why */
 	t_ranks_commit(&r, 5);
 	t_must_fail(t_ranks_wait(&r, 5, &err), &err, CKPT_E_INCOMPLETE,
-		    "rank 0 gave|ranks 3, 5 of 7");
+		    "rank 0 abandoned|ranks 3, 5 of 7");
 	goes_on(&r, "late", NULL, CKPT_TO_NATIVE);
 }
 
@@ -280,7 +280,7 @@ static void a_rank_that_asks_late_hears_of_the_end(void **state)
 	t_ranks_begin(&r, "b", CKPT_TO_NATIVE, 0, 1);
 	assert_false(t_is_there(t_root, "a.zckpt-partial"));
 	t_must_fail(t_ranks_wait(&r, 1, &err), &err, CKPT_E_INCOMPLETE,
-		    "a: the step and its data are missing: rank 0 gave up this save");
+		    "a: the step and its data are missing: rank 0 abandoned this save");
 	t_ranks_begin(&r, "b", CKPT_TO_NATIVE, 1, 2);
 	for (uint32_t i = 0; i < 2; i++) {
 		t_ranks_put(&r, "b", i);
@@ -304,7 +304,7 @@ static void a_saver_that_is_freed_gives_up(void **state)
 	t_ranks_commit(&r, 0);
 	ckpt_saver_free(r.sv[1]);
 	t_must_fail(t_ranks_wait(&r, 0, &err), &err, CKPT_E_INCOMPLETE,
-		    "rank 1 gave this save up|freed before");
+		    "rank 1 abandoned this save|freed before");
 	ckpt_saver_free(r.sv[0]);
 	r.sv[0] = r.sv[1] = NULL;
 	t_ranks_open(&r, t_root, 2, T_HELD_EVEN);

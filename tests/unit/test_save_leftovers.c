@@ -79,7 +79,7 @@ static void a_failure_behind_the_rename_says_so(void **state)
 		t_ranks_put(&r, "s", i);
 		t_ranks_commit(&r, i);
 	}
-	t_must_fail(t_ranks_wait(&r, 0, &err), &err, CKPT_E_IO, "latest|step s is in its place");
+	t_must_fail(t_ranks_wait(&r, 0, &err), &err, CKPT_E_IO, "latest|step s is in place");
 	t_must(t_ranks_wait(&r, 1, &err), &err);
 	t_step_check(&r.t, "s");
 	rmdir(latest);

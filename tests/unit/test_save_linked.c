@@ -413,7 +413,7 @@ static bool survives(struct t_trainer *t, enum t_fault_kind kind, long n)
 	t_fault_arm(kind, 0, false);
 	if (!rc)
 		t_step_check(t, "two");
-	else if (!strstr(err.msg, "is in its place"))
+	else if (!strstr(err.msg, "is in place"))
 		assert_false(t_is_there(t_root, "two"));
 	take_away("two");
 	return fired;
