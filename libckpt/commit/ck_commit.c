@@ -299,7 +299,8 @@ static int place_over_dir(const struct ck_commit *c, struct ck_record *rec, enum
 
 	if (!c->is_dir)
 		return ck_fail(err, CKPT_E_EXISTS, c->dst, CKPT_NO_OFFSET,
-			       "a folder appeared at the destination while this ran");
+			       "another process created a folder at the destination during this "
+			       "run");
 	rc = ck_commit_announce(c, rec, c->result, sync != CKPT_SYNC_NONE, err);
 	if (rc || !ck_sys.rename(c->result, c->dst, CK_RENAME_EXCHANGE))
 		return rc;
@@ -325,7 +326,7 @@ static int rename_result(const struct ck_commit *c, struct ck_record *rec, bool 
 		return place_over_dir(c, rec, sync, err);
 	if (kind != CK_FS_NOTHING && !empty && (kind != CK_FS_FILE || !force || c->is_dir))
 		return ck_fail(err, CKPT_E_EXISTS, c->dst, CKPT_NO_OFFSET,
-			       "something appeared at the destination while this ran");
+			       "another process created the destination during this run");
 	rc = ck_commit_announce(c, rec, c->result, sync != CKPT_SYNC_NONE, err);
 	if (rc)
 		return rc;
@@ -530,7 +531,7 @@ int ck_stage_finish(const char *dst, uint32_t timeout_ms, enum ckpt_sync sync,
 		rc = ck_commit_tidy(&c, &seen, sync, is_ours, &placed, err);
 	if (!rc && !placed && (seen.head.flags & CK_RECORD_SESSION))
 		rc = ck_fail(err, CKPT_E_INCOMPLETE, c.partial, CKPT_NO_OFFSET,
-			     "a save that its trainer did not finish; only the trainer can "
+			     "this save is unfinished, and only the trainer that began it can "
 			     "finish it; --discard deletes it");
 	left = until - ck_clock_ms();
 	if (!rc && !placed)

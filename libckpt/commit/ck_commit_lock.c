@@ -32,8 +32,8 @@ int ck_commit_lock(const struct ck_commit *c, int *lock_out, struct ckpt_err *er
 	if (got)
 		return 0;
 	return ck_fail(err, CKPT_E_BUSY, c->partial, CKPT_NO_OFFSET,
-		       "another process has had the lock of this folder for %" PRIu32 " ms, which "
-		       "takes moments: is it stopped, or does its disk hang?", c->lock_ms);
+		       "another process has held the lock of this folder for %" PRIu32 " ms "
+		       "instead of a moment: is it stopped, or does its disk hang?", c->lock_ms);
 }
 
 /* A lock on a folder that was removed before the lock was taken excludes no other process. */

@@ -51,9 +51,9 @@ static int fail_other_plan(const struct dropping *d, const char *path, uint32_t 
 			   struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
-		       "rank %" PRIu32 " describes this save otherwise than rank %" PRIu32
-		       " does: shapes, groups and values must be the same on every rank, "
-		       "and what is found in 'frozen_from'", part, d->o->part);
+		       "rank %" PRIu32 " and rank %" PRIu32 " describe this save differently: "
+		       "shapes, groups, values and the files found in 'frozen_from' must be the "
+		       "same on every rank", part, d->o->part);
 }
 
 static int look_at(void *arg, const char *dir, const char *name, struct ckpt_err *err)

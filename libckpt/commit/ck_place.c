@@ -64,7 +64,7 @@ static int find_step(void *arg, const char *dir, const char *name, struct ckpt_e
 static int fail_appeared(const char *path, struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-		       "something appeared at the destination while this ran");
+		       "another process created the destination during this run");
 }
 
 /* Two steps where the file system has no exchange: 'to' is absent between them. */

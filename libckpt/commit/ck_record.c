@@ -107,10 +107,11 @@ static int head_unpack(const uint8_t p[HEAD_BYTES], struct ck_record_head *h, co
 		       struct ckpt_err *err)
 {
 	if (memcmp(p, "ZCKPTREC", 8) || ck_le64(p + 120) != ck_hash64(p, 120))
-		return ck_fail(err, CKPT_E_CORRUPT, path, 0, "this is not a record of a run");
+		return ck_fail(err, CKPT_E_CORRUPT, path, 0, "this file is not the record of a "
+			       "zckpt run, or it is damaged");
 	if (ck_le32(p + 8) != VERSION)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, path, 8,
-			       "the record is of version %u, zckpt reads version %u; "
+			       "the record has version %u, but zckpt reads version %u; "
 			       "--restart deletes it", ck_le32(p + 8), VERSION);
 	h->flags = ck_le32(p + 12);
 	h->part = ck_le32(p + 16);
@@ -125,8 +126,8 @@ static int head_unpack(const uint8_t p[HEAD_BYTES], struct ck_record_head *h, co
 	if (!h->nparts || h->nparts > MAX_PARTS || h->part >= h->nparts ||
 	    (h->flags & ~(CK_RECORD_DIR | CK_RECORD_FORCE | CK_RECORD_INTO | CK_RECORD_SESSION)))
 		return ck_fail(err, CKPT_E_CORRUPT, path, 12,
-			       "part %u of %u with flags %u is not a part of a run", h->part,
-			       h->nparts, h->flags);
+			       "the record names part %u of %u with flags %u, which does not "
+			       "exist: it is damaged", h->part, h->nparts, h->flags);
 	return 0;
 }
 
@@ -279,7 +280,8 @@ static int load(struct ck_record *rec, struct ck_record_seen *seen, struct ckpt_
 		return ck_fail_sys(err, errno, "read", rec->path);
 	if (k < HEAD_BYTES)
 		return ck_fail(err, CKPT_E_CORRUPT, rec->path, (uint64_t)k,
-			       "a record of %zd bytes, its header alone takes %d", k, HEAD_BYTES);
+			       "the record has %zd bytes, but its header alone takes %d",
+			       k, HEAD_BYTES);
 	rc = head_unpack(p, &seen->head, rec->path, err);
 	if (rc)
 		return rc;

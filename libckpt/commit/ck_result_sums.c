@@ -43,7 +43,7 @@ static int take_sum(struct filling *f, const struct ck_record_sum *s, struct ckp
 		return 0;	/* of the source: ck_source_sums.h */
 	if (s->sum >= UINT32_MAX && s->kind != CK_RECORD_HEAD)
 		return ck_fail(err, CKPT_E_CORRUPT, f->c->partial, CKPT_NO_OFFSET,
-			       "a record speaks of sum %" PRIu64, s->sum);
+			       "a record is damaged: it names checksum number %" PRIu64, s->sum);
 	if (s->place) {
 		rc = ck_grow(&f->place, &f->place_cap, f->nplaces + 1, sizeof(*f->place), err);
 		if (!rc)
@@ -107,7 +107,7 @@ static int join(const struct filling *f, uint32_t sum, uint32_t *crc_out, struct
 		n++;
 	if (!n || f->piece[lo + n - 1].bytes)
 		return ck_fail(err, CKPT_E_CORRUPT, f->c->partial, CKPT_NO_OFFSET,
-			       "the records do not say how long checksum %u is", sum);
+			       "the records lack the length of checksum %u", sum);
 	return ck_crc_join(f->piece + lo, n, f->piece[lo + n - 1].off, crc_out, err);
 }
 
@@ -137,7 +137,8 @@ static int list_files(struct filling *f, const char *sub, uint32_t depth, struct
 	struct ck_tree tree = CK_TREE_INIT;
 	const char *data = f->c->data;
 	int rc = depth > MAX_DEPTH ? ck_fail(err, CKPT_E_LIMIT, sub, CKPT_NO_OFFSET,
-					     "more than %u folders in each other", MAX_DEPTH) :
+					     "folders are nested more than %u levels deep",
+					     MAX_DEPTH) :
 		 ck_tree_list(&tree, &data, 1, sub, UINT64_MAX, err);
 
 	for (uint64_t i = 0; !rc && i < tree.n; i++) {
@@ -207,8 +208,9 @@ static int check_head(const char *path, int fd, const struct ck_record_sum *s,
 		return ck_fail_sys(err, errno, "stat", path);
 	if (s->sum < 32 || s->off > s->sum - 32 || s->sum > (uint64_t)st.st_size)
 		return ck_fail(err, CKPT_E_CORRUPT, path, CKPT_NO_OFFSET,
-			       "a record speaks of a hash at byte %" PRIu64 " of %" PRIu64
-			       ", the file has %" PRIu64, s->off, s->sum, (uint64_t)st.st_size);
+			       "a record names a hash at byte %" PRIu64 " of %" PRIu64 ", but "
+			       "the file has %" PRIu64 " bytes",
+			       s->off, s->sum, (uint64_t)st.st_size);
 	return 0;
 }
 

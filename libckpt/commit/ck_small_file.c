@@ -85,7 +85,7 @@ int ck_small_file_place(struct ck_small_file *h, bool force, enum ckpt_sync sync
 	if (force ? ck_sys.rename(h->half, h->path, 0) : ck_fs_move_new(h->half, h->path))
 		return errno == EEXIST ?
 		       ck_fail(err, CKPT_E_EXISTS, h->path, CKPT_NO_OFFSET,
-			       "something appeared at the destination while this ran") :
+			       "another process created the destination during this run") :
 		       ck_fail_sys(err, errno, "rename", h->path);
 	ck_free(h->half);
 	h->half = NULL;

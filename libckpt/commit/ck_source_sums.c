@@ -98,9 +98,9 @@ static bool get_text(const struct group *g, uint8_t text[CK_RECORD_TEXT_MOST + 1
 static int fail_part(const struct joined *j, uint64_t number, struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_INCOMPLETE, j->c->partial, CKPT_NO_OFFSET,
-		       "the records do not say what all parts saw of number %" PRIu64 " of the "
-		       "source (parts of several versions of zckpt?); run zckpt commit "
-		       "--discard, then start all parts again", number);
+		       "the records of the parts lack check number %" PRIu64 " of the source "
+		       "(parts of several versions of zckpt?); run zckpt commit --discard, then "
+		       "start all parts again", number);
 }
 
 static int join_crc(const struct joined *j, const struct group *g, const struct ck_record_sum *want,

@@ -49,9 +49,8 @@ static int check_into(struct ck_stage *stage, struct ckpt_err *err)
 		return ck_fail_sys(err, errno, "stat", stage->paths.parent);
 	if (dst.st_dev != parent.st_dev)
 		return ck_fail(err, CKPT_E_USAGE, o->dst, CKPT_NO_OFFSET,
-			       "the destination is a mount point: the result is written "
-			       "beside it and then renamed, so give a folder within the "
-			       "file system");
+			       "the destination is a mount point, but the result is written "
+			       "beside it and renamed; give a folder within the file system");
 	if (ck_sys.access(o->dst, W_OK | X_OK))
 		return ck_fail_sys(err, errno, "write into the folder", o->dst);
 	stage->paths.step = ck_hash64(o->step, strlen(o->step));
@@ -74,8 +73,8 @@ static int check_dst(struct ck_stage *stage, struct ckpt_err *err)
 	}
 	if (kind == CK_FS_OTHER || (kind == CK_FS_DIR) != o->is_dir)
 		return ck_fail(err, CKPT_E_EXISTS, o->dst, CKPT_NO_OFFSET,
-			       "%s is in the place of the result (%s); move it away, or "
-			       "give another path",
+			       "%s is at the destination, but the result is %s; move it away, "
+			       "or give another path",
 			       kind == CK_FS_DIR ? "a folder" :
 			       kind == CK_FS_FILE ? "a file" : "a link, pipe or device",
 			       o->is_dir ? "a folder" : "a file");
@@ -83,8 +82,8 @@ static int check_dst(struct ck_stage *stage, struct ckpt_err *err)
 		return check_into(stage, err);
 	if (stage->paths.is_dots)
 		return ck_fail(err, CKPT_E_USAGE, o->dst, CKPT_NO_OFFSET,
-			       "this replaces the whole folder: give its name from outside "
-			       "of it");
+			       "the result replaces this whole folder; give its path from "
+			       "another folder, not as '.' or '..'");
 	if (!o->force && !empty)
 		return ck_fail(err, CKPT_E_EXISTS, o->dst, CKPT_NO_OFFSET,
 			       "the destination exists; --force replaces it");
@@ -465,7 +464,8 @@ int ck_stage_commit(struct ck_stage *stage, uint32_t timeout_ms, struct ckpt_err
 		return 0;
 	if (o->part)
 		return ck_fail(err, CKPT_E_USAGE, o->dst, CKPT_NO_OFFSET,
-			       "part %u puts the result into place, part 0 does that", o->part);
+			       "part %u cannot put the result into place; only part 0 does",
+			       o->part);
 	rc = ck_commit_wait(&stage->paths, &like, timeout_ms, err);
 	if (!rc && o->nparts > 1)
 		rc = ck_source_sums_check(&stage->paths, o->nparts, err);

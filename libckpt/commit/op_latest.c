@@ -13,7 +13,7 @@ static int check_tag(const char *tag, struct ckpt_err *err)
 	const size_t n = strlen(tag);
 	const char *what = !n ? "is empty" :
 			   strchr(tag, '/') || !strcmp(tag, ".") || !strcmp(tag, "..") ?
-			   "is no name of a folder in it" :
+			   "is not the name of a folder in it" :
 			   strpbrk(tag, "\r\n") ? "has a line break" :
 			   strchr(" \t", tag[0]) || strchr(" \t", tag[n - 1]) ?
 			   "has white space at an end" : NULL;

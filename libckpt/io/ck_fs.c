@@ -150,7 +150,7 @@ int ck_fs_remove_tree(const char *path, struct ckpt_err *err)
 		return errno == ENOENT ? 0 : ck_fail_sys(err, errno, "stat", path);
 	if (!S_ISDIR(st.st_mode))
 		return ck_fail(err, CKPT_E_IO, path, CKPT_NO_OFFSET,
-			       "this is not a folder and is not removed");
+			       "not removed: this is not a folder");
 	rc = visit_each(path, remove_entry, NULL, err);
 	if (!rc && ck_sys.rmdir(path) && errno != ENOENT)
 		rc = ck_fail_sys(err, errno, "remove", path);

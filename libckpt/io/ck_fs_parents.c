@@ -28,7 +28,7 @@ int ck_fs_check_above(const char *path, struct ckpt_err *err)
 
 	if (!rc && !ck_sys.stat(near, &st) && !S_ISDIR(st.st_mode))
 		rc = ck_fail(err, CKPT_E_EXISTS, near, CKPT_NO_OFFSET,
-			     "a file is in the place of the result's folder");
+			     "this is a file, but the result needs a folder here");
 	ck_free(near);
 	return rc;
 }

@@ -262,8 +262,8 @@ int ck_look_read(const struct ck_fdpool *pool, const char *path, uint64_t max, c
 	if (n > max) {
 		ck_src_close(src);
 		return ck_fail(err, CKPT_E_LIMIT, path, CKPT_NO_OFFSET,
-			       "the file has %" PRIu64 " bytes, at most %" PRIu64 " are read", n,
-			       max);
+			       "the file has %" PRIu64 " bytes, but at most %" PRIu64 " can be "
+			       "read here", n, max);
 	}
 	buf = ck_alloc(n + 1);
 	rc = buf ? ck_src_read(src, 0, buf, n, err) : ck_fail_nomem(err, path, n + 1);

@@ -220,8 +220,8 @@ int ck_src_read(struct ck_src *src, uint64_t off, void *buf, size_t n, struct ck
 {
 	if (off > src->size || n > src->size - off)
 		return ck_fail(err, CKPT_E_TRUNCATED, src->name, off,
-			       "%zu bytes wanted here, the file has %" PRIu64 " in all", n,
-			       src->size);
+			       "cannot read %zu bytes here: the file has %" PRIu64 " bytes in "
+			       "all", n, src->size);
 	if (!n)
 		return 0;
 	return src->ops->read(src, off, buf, n, err);

@@ -107,7 +107,7 @@ static int add_new(struct listing *l, const char *path, size_t base, uint32_t ro
 
 	if (tree->n >= l->max_entries)
 		return ck_fail_limit(err, path, CKPT_NO_OFFSET, "files", l->max_entries,
-				     "the folder holds more entries");
+				     "the folder has too many entries");
 	rc = ck_grow(&tree->entry, &tree->cap, tree->n + 1, sizeof(*e), err);
 	if (rc)
 		return rc;
@@ -204,7 +204,7 @@ int ck_tree_list(struct ck_tree *tree, const char *const *root, size_t nroots,
 	rc = 0;
 	if (!nread)
 		rc = ck_fail(err, CKPT_E_NOTFOUND, nroots ? root[0] : "", CKPT_NO_OFFSET,
-			     "there is no folder %s here", sub ? sub : "");
+			     "the folder %s does not exist here", sub ? sub : "");
 	else if (tree->n)
 		qsort(tree->entry, tree->n, sizeof(*tree->entry), compare_entries);
 out:
@@ -244,7 +244,7 @@ static int read_open_file(int fd, const char *path, char *buf, uint64_t n, struc
 			return ck_fail_sys(err, errno, "read", path);
 		if (k == 0)
 			return ck_fail(err, CKPT_E_TRUNCATED, path, got,
-				       "%" PRIu64 " bytes wanted, the file ended (did it "
+				       "expected %" PRIu64 " bytes, but the file ended (did it "
 				       "shrink?)", n - got);
 		got += (uint64_t)k;
 	}

@@ -121,8 +121,8 @@ static int inflate_member(struct ck_blobs *b, uint32_t member, uint8_t **p_out, 
 				     m->bytes);
 	if (m->off > s->bytes || m->packed > s->bytes - m->off)
 		return ck_fail(err, CKPT_E_TRUNCATED, s->path, m->off,
-			       "member %s takes %" PRIu64 " bytes here, the file has %" PRIu64
-			       " in all", m->name, m->packed, s->bytes);
+			       "member %s takes %" PRIu64 " bytes from here on, but the file "
+			       "has %" PRIu64 " in all", m->name, m->packed, s->bytes);
 	in = ck_alloc(m->packed);
 	out = ck_alloc(m->bytes);
 	if (!in || !out) {
@@ -134,7 +134,8 @@ static int inflate_member(struct ck_blobs *b, uint32_t member, uint8_t **p_out, 
 		rc = ck_zip_inflate(in, m->packed, out, m->bytes, s->path, err);
 	if (!rc && ck_zip_crc32(0, out, m->bytes) != m->crc)
 		rc = ck_fail(err, CKPT_E_CORRUPT, s->path, m->off,
-			     "member %s: its CRC-32 is not the one in the directory", m->name);
+			     "member %s: its CRC-32 differs from the one in the directory",
+			     m->name);
 	if (rc)
 		goto fail;
 	b->counts.inflated += m->packed;
@@ -229,7 +230,8 @@ static int view_span(const struct ck_view *v, uint64_t es, uint64_t *span_out,
 		goto limit;
 	return 0;
 limit:
-	return ck_fail(err, CKPT_E_LIMIT, NULL, CKPT_NO_OFFSET, "a view exceeds 64 bits");
+	return ck_fail(err, CKPT_E_LIMIT, NULL, CKPT_NO_OFFSET, "the size of a view exceeds 64 "
+		       "bits");
 }
 
 /* Row-major walk over all dimensions but the last, which kn_gather() does. */
@@ -278,12 +280,12 @@ static int make_view(struct ck_blobs *b, const struct ck_extent *e, uint8_t **p_
 		return rc;
 	if (n > b->limits.gather_bytes || span > b->limits.gather_bytes)
 		return ck_fail_limit(err, s->path, e->off, "gather_bytes", b->limits.gather_bytes,
-				     "a strided view of %" PRIu64 " bytes over %" PRIu64 " bytes",
-				     n, span);
+				     "a strided view has %" PRIu64 " bytes, spread over %" PRIu64
+				     " bytes", n, span);
 	if (!(e->flags & CKPT_EXTENT_DEFLATED) && (e->off > s->bytes || span > s->bytes - e->off))
 		return ck_fail(err, CKPT_E_TRUNCATED, s->path, e->off,
-			       "a strided view reaches %" PRIu64 " bytes from here, the file has %"
-			       PRIu64 " in all", span, s->bytes);
+			       "a strided view reaches %" PRIu64 " bytes from here, but the "
+			       "file has %" PRIu64 " in all", span, s->bytes);
 	out = ck_alloc(n);
 	if (!out)
 		return ck_fail_nomem(err, "a strided view", n);

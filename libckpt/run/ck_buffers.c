@@ -37,7 +37,8 @@ static int compare_one(struct comparing *c, const struct ck_tensor *t, uint32_t 
 			continue;
 		c->ck->ix.state[state].flags |= CKPT_STATE_PER_RANK;
 		ck_findings_add(&c->ck->findings, CK_FINDING_BUFFERS_DIFFER, t->name,
-				"rank %d has another value than rank %d, which is used",
+				"the value of rank %d differs from that of rank %d, which is "
+				"used",
 				ix->extent[copy->extent].rank, ix->extent[first->extent].rank);
 		break;
 	}

@@ -22,7 +22,7 @@ static int copy_names(struct ck_arena *arena, const char *const *list,
 	for (size_t i = 0; copy && i < n; i++) {
 		if (!ck_finding_is_name(list[i]))
 			return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-				       "there is no finding of the name '%.64s'", list[i]);
+				       "there is no finding named '%.64s'", list[i]);
 		copy[i] = ck_arena_strdup(arena, list[i]);
 		if (!copy[i])
 			return ck_fail_nomem(err, "names of findings", n);
@@ -97,8 +97,8 @@ static void look_for_unused(struct ckpt *ck)
 		if (!has_source_in(&ck->ix, ck->path[i]))
 			ck_findings_add(&ck->findings, CK_FINDING_OVERLAY_UNUSED, ck->path[i],
 					"this folder adds no tensor: zckpt reads all given "
-					"folders as one checkpoint, %s (give another "
-					"checkpoint to a command of its own)", ck->ix.path);
+					"folders as one checkpoint, %s (to read another "
+					"checkpoint, use a command of its own)", ck->ix.path);
 }
 
 struct ck_input ck_ckpt_input(struct ckpt *ck)

@@ -192,18 +192,18 @@ static int check_file(const struct ck_run_to_dst *d, const struct ck_outfile *f,
 			return 0;
 		if (errno == ENOENT && !pointer && !(d->flags & CKPT_WRITE_FORCE))
 			return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-				       "a broken link is in the place of a file beside the "
-				       "step");
+				       "a file beside the step goes here, but this is a broken "
+				       "link");
 		if (errno == ENOENT)
 			return 0;
 		if (errno == ENOTDIR)
 			return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-				       "a file is in the place of a folder beside the step");
+				       "a folder beside the step goes here, but this is a file");
 		return ck_fail_sys(err, errno, "stat", path);
 	}
 	if (S_ISDIR(st.st_mode))
 		return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-			       "a folder is in the place of a file beside the step");
+			       "a file beside the step goes here, but this is a folder");
 	if (pointer || d->flags & CKPT_WRITE_FORCE || is_itself(d, f, &st))
 		return 0;
 	same = S_ISREG(st.st_mode) && (uint64_t)st.st_size == f->bytes;
@@ -230,8 +230,8 @@ static int check_folders(const struct ck_run_to_dst *d, const char *name, dev_t 
 			return ck_fail_nomem(err, "a file name", strlen(name));
 		if (!ck_sys.stat(path, &st) && S_ISDIR(st.st_mode) && st.st_dev != dev)
 			rc = ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
-				     "a mount point, or a link to another file system, is "
-				     "in the place of a folder beside the step");
+				     "a folder beside the step goes here, but this is a mount "
+				     "point or a link to another file system");
 		ck_free(path);
 	}
 	return rc;
@@ -278,8 +278,8 @@ int ck_dst_check(const struct ck_run_to_dst *d, struct ckpt_err *err)
 			       "this folder is itself a step; give the folder above it");
 	if (holds == CK_HOLDS_OTHER && !(d->flags & CKPT_WRITE_FORCE))
 		return ck_fail(err, CKPT_E_EXISTS, d->dst, CKPT_NO_OFFSET,
-			       "the destination exists and has no steps; --force writes "
-			       "this one into it");
+			       "the destination exists and has no steps; --force writes this "
+			       "step into it");
 	rc = check_step(d, err);
 	return rc ? rc : check_beside(d, err);
 }

@@ -20,8 +20,8 @@ int ck_opts_take(void *out, size_t size, const void *in, const char *what,
 	for (size_t i = size; i < have; i++)
 		if (((const unsigned char *)in)[i])
 			return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-				       "%s has %zu bytes and uses a field beyond the %zu that "
-				       "this version of the library knows", what, have, size);
+				       "%s has %zu bytes and uses a field after the %zu bytes "
+				       "that this version of the library knows", what, have, size);
 	memcpy(out, &size, sizeof(size));
 	return 0;
 }

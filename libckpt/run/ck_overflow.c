@@ -50,10 +50,10 @@ int ck_overflow_check(const struct ck_run_job *job, const struct ck_overflow *ov
 	name = ix->tensor[ix->state[over->first->state].tensor].name;
 	if (job->findings)
 		ck_findings_add(job->findings, CK_FINDING_VALUES_INFINITE, name,
-				"%" PRIu64 " finite value%s too large for the type asked for and "
-				"would become infinite, the first in this tensor; bf16 has the "
-				"range of fp32", over->n, over->n == 1 ? " is" : "s are");
+				"%" PRIu64 " finite value%s too large for the requested type "
+				"and would become infinite, the first in this tensor; bf16 has "
+				"the range of fp32", over->n, over->n == 1 ? " is" : "s are");
 	return ck_fail(err, CKPT_E_MISMATCH, name, CKPT_NO_OFFSET,
-		       "VALUES_INFINITE: %" PRIu64 " finite value%s too large for the type asked "
-		       "for and would become infinite", over->n, over->n == 1 ? " is" : "s are");
+		       "VALUES_INFINITE: %" PRIu64 " finite value%s too large for the requested "
+		       "type and would become infinite", over->n, over->n == 1 ? " is" : "s are");
 }

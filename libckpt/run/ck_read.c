@@ -79,8 +79,8 @@ static int from_blob(const struct ck_blob *blob, uint64_t off, void *dst, uint64
 {
 	if (off > blob->n || n > blob->n - off)
 		return ck_fail(err, CKPT_E_CORRUPT, where, off,
-			       "%" PRIu64 " bytes wanted of a member that has %" PRIu64, n,
-			       blob->n);
+			       "cannot read %" PRIu64 " bytes here: the member has %" PRIu64 " "
+			       "bytes", n, blob->n);
 	memcpy(dst, blob->p + off, n);
 	return 0;
 }
@@ -208,7 +208,8 @@ static int check_flags(const struct ck_extent *e, const char *name, struct ckpt_
 
 	if ((e->flags & CKPT_EXTENT_NEG) && !real && !complex_type)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, name, CKPT_NO_OFFSET,
-			       "elements of type %s with a lazy negation", info->name);
+			       "elements of type %s with a lazy negation are not supported",
+			       info->name);
 	return 0;
 }
 
@@ -271,8 +272,8 @@ static int outside(const struct ck_tensor *t, uint64_t first, uint64_t count, ui
 		   struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
-		       "%" PRIu64 " elements from %" PRIu64 " on are asked, there are %" PRIu64,
-		       count, first, all);
+		       "cannot read %" PRIu64 " elements from element %" PRIu64 " on: it has "
+		       "only %" PRIu64 " elements", count, first, all);
 }
 
 /* Types under 8 bits: one extent, counted in bytes. */
@@ -291,7 +292,8 @@ static int read_packed(struct ck_reader *r, const struct ck_state *state, uint64
 	if (state->nextents != 1 || e->runs != 1 || e->dtype != state->dtype ||
 	    (e->flags & ~CKPT_EXTENT_DEFLATED))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, t->name, CKPT_NO_OFFSET,
-			       "elements of %u bits in pieces", ckpt_dtype_bits(e->dtype));
+			       "a tensor of %u-bit elements in several pieces is not supported",
+			       ckpt_dtype_bits(e->dtype));
 	return fetch(r, e, e->off + first, dst, count, err);
 }
 

@@ -120,7 +120,8 @@ static int make_bytes(struct run *run, struct worker *w, const struct ck_seg *s,
 						      dst, n, err);
 		return rc;
 	}
-	return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "a segment of kind %u", s->kind);
+	return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "unknown kind of segment: %u",
+		       s->kind);
 }
 
 /* Where a walk gets bytes from and where they go. */
@@ -492,12 +493,12 @@ int ck_run(const struct ck_run_job *job, struct ck_run_stats *stats_out, struct 
 	if (!job->nparts || job->part >= job->nparts ||
 	    (job->to == CK_RUN_STREAM && job->nparts > 1))
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "part %u of %u is not run%s", job->part, job->nparts,
+			       "part %u of %u cannot be run%s", job->part, job->nparts,
 			       job->to == CK_RUN_STREAM ? " to a stream" : "");
 	if (job->to == CK_RUN_STREAM && job->plan->ncrcs)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "this format holds checksums of what is not written yet: it cannot "
-			       "be streamed");
+			       "this format cannot be streamed: it stores checksums of bytes "
+			       "that come later");
 	count_ours(&run);
 	pthread_mutex_init(&run.telling, NULL);
 	pthread_mutex_init(&run.lock, NULL);

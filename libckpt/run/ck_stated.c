@@ -49,7 +49,7 @@ static int check_heads(const struct ck_index *ix, struct ck_findings *findings,
 		if (!rc && !ck_hash128_equal(is, head->hash))
 			ck_findings_add(findings, CK_FINDING_MANIFEST_HASH_WRONG, source->path,
 					"its header (%" PRIu64 " bytes) differs from the "
-					"manifest (a file of another step, or damage)",
+					"manifest (damage, or a file of another step)",
 					head->bytes);
 	}
 	return rc;
@@ -159,16 +159,17 @@ static int check_file(struct ckpt *ck, const struct ck_stated_file *f, const cha
 		return rc;
 	if (kind != CK_FS_FILE)
 		ck_findings_add(&ck->findings, CK_FINDING_BESIDE_CHANGED, path,
-				"it was written with the weights, and is missing now");
+				"missing; it was written with the weights");
 	else if (said && bytes != f->bytes)
 		ck_findings_add(&ck->findings, CK_FINDING_BESIDE_CHANGED, path,
-				"it has %" PRIu64 " bytes, and had %" PRIu64 " when it was written "
-				"with the weights: it was edited since, or is damaged", bytes,
+				"it has %" PRIu64 " bytes, but had %" PRIu64 " when it was "
+				"written with the weights: it was edited since, or is damaged",
+				bytes,
 				f->bytes);
 	else if (!ck_hash128_equal(is, f->sum))
 		ck_findings_add(&ck->findings, CK_FINDING_BESIDE_CHANGED, path,
-				"it is not the file that was written with the weights: it was "
-				"edited since, or is damaged");
+				"it differs from the file that was written with the weights: it "
+				"was edited since, or is damaged");
 	return 0;
 }
 

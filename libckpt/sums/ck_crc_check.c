@@ -419,8 +419,8 @@ static int want_crc(struct ck_part_sums *share, uint64_t number,
 	int rc;
 
 	ck_findings_add(&finding, CK_FINDING_CRC_WRONG, m->path,
-			"the bytes of '%s' do not have the CRC-32 %08x that the archive "
-			"says: they changed after they were written", m->name, m->want);
+			"the bytes of '%s' do not match the CRC-32 %08x in the archive: they "
+			"changed after they were written", m->name, m->want);
 	rc = ck_part_sums_want_crc(share, number, m->bytes, m->want, &finding, err);
 	ck_findings_release(&finding);
 	return rc;

@@ -107,7 +107,7 @@ static int want_piece(const struct telling *t, const struct ck_sum_check_piece *
 
 	if (!print_shape(ix, piece->says, shape, sizeof(shape)))
 		rc = ck_fail(err, CKPT_E_LIMIT, ix->tensor[state->tensor].name, CKPT_NO_OFFSET,
-			     "too many dimensions for a run in parts");
+			     "the tensor has too many dimensions for a run in parts");
 	ck_stated_wrong(&finding, ix, piece->says);
 	if (!rc)
 		rc = ck_part_sums_want_sum(t->share, piece->number, piece->all, piece->says->sum,

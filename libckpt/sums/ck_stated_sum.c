@@ -41,9 +41,9 @@ void ck_stated_wrong(struct ck_findings *findings, const struct ck_index *ix,
 	if (s->of_file) {
 		ck_findings_add(findings, CK_FINDING_SUM_WRONG,
 				ix->tensor[state->tensor].name,
-				"its bytes in %s are not those that were written there: damage, or "
-				"another program changed them and kept the metadata (then "
-				"--as-warning SUM_WRONG)",
+				"its bytes in %s differ from those that were written there: "
+				"damage, or another program changed them and kept the metadata "
+				"(then --as-warning SUM_WRONG)",
 				ix->source[ix->extent[e].source].path);
 		return;
 	}

@@ -146,7 +146,7 @@ units=$(od -An -v -w40 -j 128 -tx1 "$rec" | awk '$13 == "00" && $14 == "00" && $
 { head -c $((128 + 40 * units)) "$rec"; tail -c 40 "$rec"; } > short
 cat short > "$rec"
 commit out
-holds 'no notes: refused' says 'the records do not say what all parts saw'
+holds 'no notes: refused' says 'the records of the parts lack check number'
 holds 'no notes: nothing is placed' test ! -e out
 "$zckpt" commit -q --discard out
 

@@ -126,7 +126,7 @@ if command -v flock > /dev/null; then
 	held=$!
 	while flock -n all/global_step3.zckpt-partial true; do sleep 0.1; done
 	train 1 1 --save all --timeout 1
-	[ $? = 1 ] && grep -q 'has had the lock of this folder for 1000 ms' said && good || bad 'a folder that is held'
+	[ $? = 1 ] && grep -q 'has held the lock of this folder for 1000 ms' said && good || bad 'a folder that is held'
 	kill $held
 	wait $held 2> /dev/null
 	rm -rf all

@@ -208,7 +208,7 @@ static void what_is_missing_is_refused(void **state)
 		add_sum(s, 0, 0, 1);
 		add_sum(s, 1, 1, way == NO_BLOCK ? 1 : 2);
 		assert_int_equal(check(s), -CKPT_E_INCOMPLETE);
-		assert_non_null(strstr(s->err.msg, "the records do not say"));
+		assert_non_null(strstr(s->err.msg, "the records of the parts lack"));
 		close_scene(s);
 	}
 }

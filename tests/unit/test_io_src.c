@@ -115,7 +115,7 @@ static void reading_beyond_the_end_names_both_numbers(void **state)
 	assert_string_equal(err.where, "name");
 	assert_int_equal(err.offset, 3);
 	assert_non_null(strstr(err.msg, "4 bytes"));
-	assert_non_null(strstr(err.msg, "has 6"));
+	assert_non_null(strstr(err.msg, "has 6 bytes"));
 	assert_int_equal(ck_src_read(src, UINT64_MAX, p, 2, NULL), -CKPT_E_TRUNCATED);
 	ck_src_close(src);
 	ck_src_close(NULL);

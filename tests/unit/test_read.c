@@ -250,7 +250,7 @@ static void a_view_too_large_or_beyond_the_file_is_refused(void **state)
 		ck_err_clear(&err);
 		assert_int_equal(read_as(state_over(&numel, 1, CKPT_U8, &e, 1), 0, 16, CKPT_U8, p,
 					 &err), -CKPT_E_LIMIT);
-		assert_string_equal(err.msg, "a view exceeds 64 bits");
+		assert_string_equal(err.msg, "the size of a view exceeds 64 bits");
 	}
 	assert_int_equal(ck_index_add_view(&raw.ix, shape, zero, 2, &e.view, NULL), 0);
 	limits.gather_bytes = 999999;
