@@ -386,7 +386,8 @@ static int check_listed(const struct ck_diff *d, struct ckpt_err *err)
 		}
 		if ((size_t)(other - *word) >= sizeof(first))
 			return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-				       "the name of a state has %zu letters", other - *word);
+				       "the name of a state has %zu characters, which is too "
+				       "long", other - *word);
 		memcpy(first, *word, (size_t)(other - *word));
 		rc = check_one(d->a, first, err);
 		if (!rc)

@@ -28,7 +28,7 @@ static int check(const struct ckpt *a, const struct ckpt *b, const struct ckpt_d
 	if (!(opts->abs_tolerance >= 0) || !(opts->rel_tolerance >= 0) ||
 	    isinf(opts->abs_tolerance) || isinf(opts->rel_tolerance))
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "a tolerance of %g, relative %g, is not a number >= 0",
+			       "the tolerances (absolute %g, relative %g) must be numbers >= 0",
 			       opts->abs_tolerance, opts->rel_tolerance);
 	return 0;
 }

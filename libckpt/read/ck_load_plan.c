@@ -56,8 +56,8 @@ static int check_cast(const struct ck_tensor *t, enum ckpt_dtype from, enum ckpt
 		      struct ckpt_err *err)
 {
 	if (!ckpt_dtype_bits(to))
-		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET, "unknown type number %d",
-			       (int)to);
+		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET, "%d is not an "
+			       "element type", (int)to);
 	if (from != to && !(ck_dtype_is_castable(from) && ck_dtype_is_castable(to)))
 		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET, "%s cannot be "
 			"converted to %s",
@@ -74,15 +74,17 @@ static int measure(const struct ck_tensor *t, const struct ckpt_load_range *r, s
 
 	if (r->first > t->numel || r->count > t->numel - r->first)
 		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
-			       "%" PRIu64 " elements from %" PRIu64 " on are asked, there are %"
-			       PRIu64, r->count, r->first, t->numel);
+			       "cannot read %" PRIu64 " elements from element %" PRIu64 " on: "
+			       "it has only %" PRIu64 " elements", r->count, r->first, t->numel);
 	if (ck_mul_over(t->numel, bits, &all))
 		return ck_fail(err, CKPT_E_LIMIT, t->name, CKPT_NO_OFFSET,
-			       "%" PRIu64 " elements of %u bits exceed 64 bits", t->numel, bits);
+			       "the size of %" PRIu64 " elements of %u bits exceeds 64 bits",
+			       t->numel, bits);
 	if (bits < 8 && (r->first * bits % 8 || r->count * bits % 8))
 		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
-			       "elements of %u bits must begin and end at whole bytes, these are %"
-			       PRIu64 " from %" PRIu64 " on", bits, r->count, r->first);
+			       "a range of %u-bit elements must begin and end at whole bytes; "
+			       "this one has %" PRIu64 ", from element %" PRIu64 " on",
+			       bits, r->count, r->first);
 	w->first = bits < 8 ? r->first * bits / 8 : r->first;
 	w->n = bits < 8 ? r->count * bits / 8 : r->count;
 	w->es = bits < 8 ? 1 : (uint8_t)(bits / 8);
@@ -96,11 +98,11 @@ static int check_place(const struct ck_tensor *t, const struct wanted *w, struct
 
 	if (w->bytes && !w->dst)
 		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
-			       "no buffer is given for %" PRIu64 " bytes", w->bytes);
+			       "the pointer to the buffer for %" PRIu64 " bytes is NULL", w->bytes);
 	if (ck_add_over((uintptr_t)w->dst, w->bytes, &end) || end > UINTPTR_MAX)
 		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
-			       "%" PRIu64 " bytes do not fit into memory where they are to go",
-			       w->bytes);
+			       "a buffer of %" PRIu64 " bytes at this address would exceed the "
+			       "address space", w->bytes);
 	return 0;
 }
 
@@ -114,8 +116,8 @@ static int resolve_range(const struct ck_index *ix, const struct ckpt_load_range
 
 	if (r->tensor >= ix->ntensors)
 		return ck_fail(err, CKPT_E_USAGE, ix->path, CKPT_NO_OFFSET,
-			       "there is no tensor %" PRIu64 ", they are %" PRIu64, r->tensor,
-			       ix->ntensors);
+			       "tensor %" PRIu64 " does not exist: there are %" PRIu64 ", "
+			       "counted from 0", r->tensor, ix->ntensors);
 	tensor = ck_select_stored(ix, (uint32_t)r->tensor);
 	t = &ix->tensor[tensor];
 	w->dtype = r->dtype;
@@ -212,8 +214,8 @@ static int check_apart(struct place *place, size_t n, struct ckpt_err *err)
 	for (size_t i = 1; i < n; i++)
 		if (place[i].begin < place[i - 1].end)
 			return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-				       "the memory of range %zu overlaps that of range %zu by %zu "
-				       "bytes", place[i].range, place[i - 1].range,
+				       "the buffer of range %zu overlaps that of range %zu by "
+				       "%zu bytes", place[i].range, place[i - 1].range,
 				       (size_t)(place[i - 1].end - place[i].begin));
 	return 0;
 }

@@ -245,8 +245,8 @@ static int choose(struct ckpt *ck, uint64_t tensor, const struct ckpt_cat_opts *
 
 	if (tensor >= ix->ntensors)
 		return ck_fail(err, CKPT_E_USAGE, ix->path, CKPT_NO_OFFSET,
-			       "there is no tensor %" PRIu64 ", they are %" PRIu64, tensor,
-			       ix->ntensors);
+			       "tensor %" PRIu64 " does not exist: there are %" PRIu64 ", "
+			       "counted from 0", tensor, ix->ntensors);
 	stored = ck_select_stored(ix, (uint32_t)tensor);
 	t = &ix->tensor[stored];
 	bad = ck_findings_worst(&ck->findings, CKPT_ERROR);

@@ -285,9 +285,8 @@ static int check_member(void *arg, const struct ck_crc_check_member *m, struct c
 			       "says %08x", m->name, m->crc, m->want);
 	return ck_fail(err, CKPT_E_CORRUPT, m->path, m->off,
 		       "CRC_WRONG: the bytes of '%.100s' have the CRC-32 %08x, the archive says "
-		       "%08x; they are needed for %s of %.160s, elements %" PRIu64 " to %" PRIu64
-		       ", or what follows",
-		       m->name, m->crc, m->want, ix->state[p->state].name,
+		       "%08x; they hold %s of %.160s, elements %" PRIu64 " to %" PRIu64 ", or "
+		       "elements after these", m->name, m->crc, m->want, ix->state[p->state].name,
 		       ix->tensor[ix->state[p->state].tensor].name, p->first, p->first + p->n - 1);
 }
 
@@ -316,13 +315,13 @@ static int check_piece(void *arg, const struct ck_sum_check_piece *piece, struct
 		return 0;
 	if (says->of_file)
 		return ck_fail(err, CKPT_E_CORRUPT, ix->source[piece->source].path, piece->off,
-			       "SUM_WRONG: the bytes of %.200s are not those that were written "
-			       "here (damage, or another program changed them and kept the "
-			       "metadata)", ix->tensor[state->tensor].name);
+			       "SUM_WRONG: the bytes of %.200s differ from those that were "
+			       "written here (damage, or another program changed them and kept "
+			       "the metadata)", ix->tensor[state->tensor].name);
 	return ck_fail(err, CKPT_E_MISMATCH, ix->source[piece->source].path, piece->off,
-		       "MANIFEST_HASH_WRONG: %s of %.200s, elements %" PRIu64 " to %" PRIu64
-		       ": the bytes differ from the manifest (a file of another step, or "
-		       "damage)", state->name, ix->tensor[state->tensor].name, says->first,
+		       "MANIFEST_HASH_WRONG: %s of %.200s, elements %" PRIu64 " to %" PRIu64 ": "
+		       "the bytes differ from the manifest (damage, or a file of another step)",
+		       state->name, ix->tensor[state->tensor].name, says->first,
 		       says->first + says->count - 1);
 }
 

@@ -142,7 +142,7 @@ static int take_step(const char *path, const char **at, struct step *s, struct c
 	}
 	if (!s->len)
 		return ck_fail(err, CKPT_E_USAGE, path, CKPT_NO_OFFSET,
-			       "the path has an empty step at byte %zu", (size_t)(p - path));
+			       "the path has an empty component at byte %zu", (size_t)(p - path));
 	s->text[s->len] = 0;
 	s->by_place = bare && s->text[0] == '#' && digits(s->text + 1, s->len - 1, &s->number);
 	s->arguments = bare && !strcmp(s->text, "()");
@@ -173,7 +173,7 @@ static int fail_step(const struct ck_val *v, const char *path, const char *at,
 						      n ? ", " : "", key);
 		}
 	return ck_fail(err, CKPT_E_NOTFOUND, path, CKPT_NO_OFFSET,
-		       "\"%.80s\" at byte %zu is not in the file; there is %s", s->text,
+		       "\"%.80s\" (byte %zu of the path) does not exist; there is %s", s->text,
 		       (size_t)(at - path), list);
 }
 
@@ -449,10 +449,12 @@ int ck_value_step(struct ckpt_values *values, const char *path, uint64_t item,
 	pairs = pairs_of(spot.v, &list, &n);
 	if (!pairs && !items_of(spot.v, &list, &n))
 		return ck_fail(err, CKPT_E_USAGE, path, CKPT_NO_OFFSET,
-			       "this is no container, so it has no item %" PRIu64, item);
+			       "this value is neither a list nor a dictionary, so it has no "
+			       "item %" PRIu64, item);
 	if (item >= n)
 		return ck_fail(err, CKPT_E_USAGE, path, CKPT_NO_OFFSET,
-			       "there is no item %" PRIu64 ", they are %" PRIu64, item, n);
+			       "item %" PRIu64 " does not exist: there are %" PRIu64 ", counted "
+			       "from 0", item, n);
 	text = pairs ? step_of(&values->arena, spot.v, list, item) :
 		       ck_arena_printf(&values->arena, "%" PRIu64, item);
 	if (!text)

@@ -175,11 +175,13 @@ static int check_rules(const struct ckpt_select *sel, struct ck_selection *out,
 				       "a rename needs text on both sides of its '='");
 		if (star && strchr(star + 1, '*'))
 			return ck_fail(err, CKPT_E_USAGE, r->pattern, CKPT_NO_OFFSET,
-				       "a rename may have one '*', this has more");
+				       "each side of a rename may have one '*', this one has "
+				       "more");
 		star = star ? strchr(r->value, '*') : NULL;
 		if (star && strchr(star + 1, '*'))
 			return ck_fail(err, CKPT_E_USAGE, r->value, CKPT_NO_OFFSET,
-				       "a rename may have one '*', this has more");
+				       "each side of a rename may have one '*', this one has "
+				       "more");
 	}
 	return 0;
 }
@@ -207,7 +209,7 @@ static int name_for(struct selecting *s, const char *stored, const char **name_o
 		return ck_fail_nomem(err, "a name", strlen(stored));
 	if (!name[0] && stored[0])
 		return ck_fail(err, CKPT_E_USAGE, stored, CKPT_NO_OFFSET,
-			       "this leaves an empty name");
+			       "stripping the prefix or renaming leaves an empty name");
 	*name_out = name;
 	return 0;
 }
@@ -428,7 +430,7 @@ int ck_select_fail_empty(const struct ck_index *ix, struct ckpt_err *err)
 		return ck_fail(err, CKPT_E_USAGE, ix->path, CKPT_NO_OFFSET,
 			       "it has no tensors");
 	return ck_fail(err, CKPT_E_USAGE, ix->path, CKPT_NO_OFFSET,
-		       "none of its %" PRIu64 " tensors is chosen", ix->ntensors);
+		       "none of its %" PRIu64 " tensors is selected", ix->ntensors);
 }
 
 void ck_selection_release(struct ck_selection *s)

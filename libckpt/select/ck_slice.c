@@ -30,8 +30,7 @@ struct slicing {
 static int fail_syntax(const struct slicing *s, struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_USAGE, s->where, CKPT_NO_OFFSET,
-		       "[%.80s] is not a slice at \"%.20s\"; it is written as in Python: "
-		       "0:2, 3, "
+		       "[%.80s] is not a slice, at \"%.20s\"; write it as in Python: 0:2, 3, "
 		       "::-1, ...", s->text, s->at);
 }
 
@@ -167,7 +166,7 @@ static int take_cuts(struct slicing *s, struct ckpt_err *err)
 				take_whole(s);
 		} else if (s->ncuts == s->ndim) {
 			return ck_fail(err, CKPT_E_USAGE, s->where, CKPT_NO_OFFSET,
-				       "the slice [%.80s] has more places than the tensor has "
+				       "the slice [%.80s] has more indices than the tensor has "
 				       "dimensions, %u", s->text, s->ndim);
 		} else {
 			rc = take_cut(s, s->shape[s->ncuts], err);
@@ -233,7 +232,8 @@ int ck_slice_parse(const char *text, const uint64_t *shape, uint32_t ndim, const
 
 	if (ndim > CK_SLICE_DIMS)
 		return ck_fail(err, CKPT_E_LIMIT, where, CKPT_NO_OFFSET,
-			       "the tensor has %u dimensions, slices are cut of at most %u", ndim,
+			       "the tensor has %u dimensions, but a slice can have at most %u",
+			       ndim,
 			       (unsigned)CK_SLICE_DIMS);
 	rc = take_cuts(&s, err);
 	if (rc)

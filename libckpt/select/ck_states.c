@@ -52,7 +52,7 @@ static int fail_unknown(const struct ck_index *ix, const struct ck_map *map, con
 	for (uint64_t i = 0; !rc && i < map->n; i++)
 		rc = ck_buf_addf(&buf, NULL, "%s%s", i ? ", " : "", map->entry[i].key);
 	rc = ck_fail(err, CKPT_E_USAGE, ix->path, CKPT_NO_OFFSET,
-		     "no tensor has a state \"%.80s\"; there is %s", name,
+		     "no tensor has a state \"%.80s\"; the states are: %s", name,
 		     buf.len ? buf.p : "none");
 	ck_buf_release(&buf);
 	return rc;
@@ -113,5 +113,5 @@ int ck_states_fail(const struct ck_index *ix, uint32_t tensor, const char *name,
 		n += (size_t)snprintf(list + n, sizeof(list) - n, "%s%s", n ? ", " : "",
 				      ix->state[s].name);
 	return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
-		       "the tensor has no state \"%.80s\"; there is %s", name, list);
+		       "the tensor has no state \"%.80s\"; it has %s", name, list);
 }

@@ -100,7 +100,7 @@ int ck_dtype_bytes(enum ckpt_dtype dtype, uint64_t numel, uint64_t *bytes_out,
 
 	if (!info)
 		return ck_fail(err, CKPT_E_CORRUPT, NULL, CKPT_NO_OFFSET,
-			       "%d is no element type", (int)dtype);
+			       "%d is not an element type", (int)dtype);
 	if (info->bits >= 8) {
 		uint64_t bytes;
 
@@ -119,7 +119,7 @@ int ck_dtype_bytes(enum ckpt_dtype dtype, uint64_t numel, uint64_t *bytes_out,
 	return 0;
 limit:
 	return ck_fail(err, CKPT_E_LIMIT, NULL, CKPT_NO_OFFSET,
-		       "%" PRIu64 " elements of type %s exceed 63 bits of bytes", numel,
+		       "the size of %" PRIu64 " elements of type %s exceeds 2^63 bytes", numel,
 		       info->name);
 }
 
@@ -131,7 +131,7 @@ int ck_shape_numel(const uint64_t *dim, uint32_t ndim, uint64_t *numel_out,
 	for (uint32_t i = 0; i < ndim; i++)
 		if (ck_mul_over(n, dim[i], &n) || n > INT64_MAX)
 			return ck_fail(err, CKPT_E_LIMIT, NULL, CKPT_NO_OFFSET,
-				       "the shape exceeds 63 bits at dimension %u", i);
+				       "the product of the shape exceeds 2^63 at dimension %u", i);
 	*numel_out = n;
 	return 0;
 }

@@ -69,7 +69,7 @@ static int no_memory(const struct ck_index *ix, const char *what, struct ckpt_er
 	if (!ix->arena.limited)
 		return ck_fail_nomem(err, what, 0);
 	return ck_fail_limit(err, ix->path, CKPT_NO_OFFSET, "memory_bytes", ix->memory_limit,
-			     "%s would take the index beyond what it may hold", what);
+			     "%s would make the index of the checkpoint too large", what);
 }
 
 /* Arrays count as well as the arena; they are looked at before they grow. */
@@ -255,8 +255,8 @@ int ck_index_state_extent(struct ck_index *ix, const struct ck_extent *extent,
 		return no_memory(ix, "an extent", err);
 	if (wraps(extent))
 		return ck_fail(err, CKPT_E_CORRUPT, ix->source[extent->source].path, extent->off,
-			       "%" PRIu64 " runs of %" PRIu64 " elements from here on exceed 64 "
-			       "bits", extent->runs, extent->count);
+			       "the end of %" PRIu64 " runs of %" PRIu64 " elements from here "
+			       "on exceeds 64 bits", extent->runs, extent->count);
 	rc = ck_grow(&ix->extent, &ix->extent_cap, ix->nextents + 1, sizeof(*extent), err);
 	if (rc)
 		return rc;
@@ -285,8 +285,8 @@ static int check_cover(struct ck_index *ix, const struct ck_state *s, struct ckp
 
 		if (e->first != at)
 			return ck_fail(err, CKPT_E_MISMATCH, t->name, CKPT_NO_OFFSET,
-				       "state %s: elements %" PRIu64 " to %" PRIu64
-				       " are in no file or in two", s->name,
+				       "state %s: elements %" PRIu64 " to %" PRIu64 " are "
+				       "missing from the files, or in two of them", s->name,
 				       ck_min_u64(at, e->first), ck_max_u64(at, e->first));
 		if (ck_mul_over(e->count, e->runs, &n) || ck_add_over(at, n, &at))
 			at = UINT64_MAX;

@@ -243,7 +243,7 @@ static void a_master_that_was_not_kept_is_the_weight(void **state)
 	assert_true(l.masters_made == 1 && l.bytes_made == n && l.bytes_read == n / 2);
 	r.state = "exp_avg";
 	assert_int_equal(ckpt_load(ck, &r, 1, NULL, &l, &err), -CKPT_E_USAGE);
-	assert_non_null(strstr(err.msg, "has no state \"exp_avg\"; there is weight"));
+	assert_non_null(strstr(err.msg, "has no state \"exp_avg\"; it has weight"));
 	free(r.dst);
 	free(want);
 	ckpt_close(ck);
@@ -278,29 +278,29 @@ static void calls_that_cannot_be_meant(void **state)
 	ckpt_tensor_get(ck, 0, &t, NULL);
 	memset(buf, 1, sizeof(buf));
 	r.tensor = info.ntensors;
-	WRONG(&r, 1, "there is no tensor");
+	WRONG(&r, 1, "tensor 25 does not exist");
 	r = good;
 	r.state = "exp_avg_cubed";
 	WRONG(&r, 1, "has no state \"exp_avg_cubed\"");
 	r = good;
 	r.dst = NULL;
-	WRONG(&r, 1, "no buffer is given for 8 bytes");
+	WRONG(&r, 1, "the pointer to the buffer for 8 bytes is NULL");
 	r = good;
 	r.first = t.numel - 1;
 	WRONG(&r, 1, "2 elements from");
 	r.first = UINT64_MAX;
-	WRONG(&r, 1, "2 elements from 18446744073709551615 on");
+	WRONG(&r, 1, "2 elements from element 18446744073709551615");
 	r = good;
 	r.count = UINT64_MAX;
-	WRONG(&r, 1, "18446744073709551615 elements from 0 on");
+	WRONG(&r, 1, "18446744073709551615 elements from element 0");
 	r = good;
 	r.dtype = CKPT_I64;
 	WRONG(&r, 1, "F32 cannot be converted to I64");
 	r.dtype = (enum ckpt_dtype)99;
-	WRONG(&r, 1, "unknown type number 99");
+	WRONG(&r, 1, "99 is not an element type");
 	r = good;
 	r.dst = (void *)(UINTPTR_MAX - 3);
-	WRONG(&r, 1, "do not fit into memory");
+	WRONG(&r, 1, "would exceed the address space");
 	two[0] = two[1] = good;
 	two[1].dst = buf + 7;
 	WRONG(two, 2, "overlaps that of range");
@@ -310,7 +310,7 @@ static void calls_that_cannot_be_meant(void **state)
 	/* The first range is right, and nothing of it was read. */
 	two[1] = good;
 	two[1].tensor = info.ntensors;
-	WRONG(two, 2, "there is no tensor");
+	WRONG(two, 2, "tensor 25 does not exist");
 	for (size_t i = 0; i < sizeof(buf); i++)
 		assert_int_equal(buf[i], 1);
 	/* Neither place nor anything else is needed for nothing. */
