@@ -65,16 +65,16 @@ static void compare_names(struct expecting *x)
 			continue;
 		kept = kept_for(x->sel, e->key);
 		if (kept)
-			differ(x, "%.120s would be missing (it is tied to %.80s; tied=dup "
-			       "writes it)", e->key, kept);
+			differ(x, "%.120s would be missing from the result (it is tied to "
+			       "%.80s; tied=dup writes it)", e->key, kept);
 		else
-			differ(x, "%.120s would be missing", e->key);
+			differ(x, "%.120s would be missing from the result", e->key);
 	}
 	for (uint64_t i = 0; i < x->nitems; i++) {
 		const char *name = x->item[i].name;
 
 		if (!ck_map_find(&x->theirs, name, strlen(name), NULL))
-			differ(x, "%.120s is not expected", name);
+			differ(x, "%.120s would be in the result, but is not expected", name);
 	}
 }
 
@@ -110,9 +110,9 @@ static void compare_one(struct expecting *x, const struct ck_item *item,
 	if (!same_shape(a, b)) {
 		print_shape(a, mine, sizeof(mine));
 		print_shape(b, theirs, sizeof(theirs));
-		differ(x, "%.120s would have shape %s, %s is expected", item->name, mine, theirs);
+		differ(x, "%.120s would have shape %s, expected %s", item->name, mine, theirs);
 	} else if (s != CK_NONE && ix->state[s].dtype != item->dtype) {
-		differ(x, "%.120s would be %s, %s is expected", item->name,
+		differ(x, "%.120s would have type %s, expected %s", item->name,
 		       ckpt_dtype_name(item->dtype), ckpt_dtype_name(ix->state[s].dtype));
 	}
 }

@@ -57,12 +57,12 @@ static int check_parts(const struct ck_cv *cv, struct ckpt_err *err)
 
 	if (o->nparts > 65535 || (o->nparts > 1 && o->part >= o->nparts))
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "part %u of %u; parts count from 0, at most 65535 of them", o->part,
-			       o->nparts);
+			       "part %u of %u does not exist: parts are counted from 0, and at "
+			       "most 65535 are possible", o->part, o->nparts);
 	if (digest && o->nparts > 1)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "no digests with parts: each of the %u parts reads only some bytes "
-			       "of a tensor", o->nparts);
+			       "a run in parts cannot write digests: each of the %u parts reads "
+			       "only some bytes of a tensor", o->nparts);
 	if (digest && cv->to == CKPT_DST_STREAM)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "a stream cannot have digests: they are in the header, which "

@@ -20,7 +20,8 @@ static int parse_rule(const struct ckpt_rule *rule, int *dtype_out, struct ckpt_
 	dtype = rule->value ? ckpt_dtype_parse(rule->value) : 0;
 	if (!ck_dtype_is_castable(dtype))
 		return ck_fail(err, CKPT_E_USAGE, rule->pattern, CKPT_NO_OFFSET,
-			       "\"%.60s\" is no type to convert to: fp32, bf16, fp16 or keep",
+			       "cannot convert to type \"%.60s\"; expected fp32, bf16, fp16 or "
+			       "keep",
 			       rule->value ? rule->value : "");
 	*dtype_out = (int)dtype;
 	return 0;
@@ -33,7 +34,7 @@ static int check_types(const struct ckpt_convert_opts *opts, struct ckpt_err *er
 	if (opts->dtype != 0 && opts->dtype != CKPT_KEEP &&
 	    !ck_dtype_is_castable((enum ckpt_dtype)opts->dtype))
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "%d is not a type to convert to", opts->dtype);
+			       "cannot convert to element type %d", opts->dtype);
 	for (const struct ckpt_rule *r = opts->dtype_rules; !rc && r && r->pattern; r++)
 		rc = parse_rule(r, &ignored, err);
 	return rc;
@@ -155,7 +156,7 @@ static int check_state_name(const struct ck_cv *cv, const char *name, struct ckp
 	if (cv->to != CKPT_DST_FOLDER || (!*s && name[0] && name[0] != '.' && strlen(name) < 200))
 		return 0;
 	return ck_fail(err, CKPT_E_UNSUPPORTED, cv->ck->ix.path, CKPT_NO_OFFSET,
-		       "the state \"%.80s\" cannot be the name of a file", name);
+		       "the name of the state \"%.80s\" cannot be a file's name", name);
 }
 
 static int list_sets(struct ck_cv *cv, const char ***names_out, uint64_t *n_out,
@@ -183,7 +184,7 @@ static int check_sets(const struct ck_cv *cv, struct ckpt_err *err)
 		return ck_select_fail_empty(&cv->ck->ix, err);
 	if (cv->to != CKPT_DST_FOLDER && cv->nsets > 1)
 		return ck_fail(err, CKPT_E_USAGE, cv->dst, CKPT_NO_OFFSET,
-			       "this is one file, and each of %" PRIu64 " states gets a file of "
+			       "this is one file, but each of %" PRIu64 " states gets a file of "
 			       "its own; give a folder", cv->nsets);
 	return 0;
 }

@@ -87,7 +87,7 @@ static int plan_set(struct ck_cv *cv, struct ck_cv_set *set, struct ckpt_err *er
 
 	if (!driver || !driver->plan)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, cv->dst, CKPT_NO_OFFSET,
-			       "this library was built without a writer for it");
+			       "this build cannot write the format of this destination");
 	if (!want.max_shard_bytes)
 		want.max_shard_bytes = DEFAULT_SHARD_BYTES;
 	rc = ck_cv_make_meta(cv, set, err);

@@ -39,7 +39,7 @@ static bool number(const struct reading *r, const struct ck_val *v, uint64_t *ou
 		return false;
 	if (!(n >= 0) || n > MAX_ELEMENTS || n != floor(n)) {
 		*rc = ck_fail(r->err, CKPT_E_CORRUPT, r->path, CKPT_NO_OFFSET,
-			      "%g is no number of elements or samples", n);
+			      "%g is not a number of elements or samples", n);
 		return false;
 	}
 	*out = (uint64_t)n;
@@ -89,7 +89,7 @@ static int offload(const struct reading *r, const char *name, const char *old, u
 	device = ck_val_get(block, "device");
 	if (ck_val_is_str(device, "nvme"))
 		return ck_fail(r->err, CKPT_E_UNSUPPORTED, r->path, CKPT_NO_OFFSET,
-			       "%s to NVMe is not estimated", name);
+			       "zckpt does not estimate %s to NVMe", name);
 	if (ck_val_is_str(device, "cpu") || is_true(r->zero, old))
 		*flags |= flag;
 	pin = ck_val_get(block, "pin_memory");
@@ -107,7 +107,7 @@ static int take_zero(struct reading *r)
 	if (ck_val_int(ck_val_get(r->zero, "stage"), &n)) {
 		if (n < 0 || n > 3)
 			return ck_fail(r->err, CKPT_E_CORRUPT, r->path, CKPT_NO_OFFSET,
-				       "there is no stage %" PRId64, n);
+				       "ZeRO stages are 0 to 3, but the stage here is %" PRId64, n);
 		r->s->stage = (uint32_t)n;
 		r->said |= CKPT_SETUP_STAGE;
 	}

@@ -30,8 +30,9 @@ static int count_blocks(struct zt *z, struct ckpt_err *err)
 
 	if (!a->layers || a->layers > MOST_LAYERS || !a->gated || !a->rms || a->norms != 2)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "ztrain trains models of the shape of Llama 3, Qwen2.5 and Qwen3, "
-			       "and %s", a->layers ? "this is none" : "this one's is not known");
+			       "ztrain trains only models of the shape of Llama 3, Qwen2.5 and "
+			       "Qwen3; %s", a->layers ? "this model's shape differs" :
+			       "this model's shape is unknown");
 	z->block = ck_zalloc(n * sizeof(*z->block));
 	if (!z->block)
 		return ck_fail_nomem(err, "blocks", n);
@@ -159,8 +160,8 @@ static int check(const struct ck_estimating *e, struct ckpt_err *err)
 {
 	if (e->m->info.trainable != e->m->info.params)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "ztrain trains all parameters, and %" PRIu64 " of %" PRIu64
-			       " are frozen", e->m->info.params - e->m->info.trainable,
+			       "ztrain trains all parameters, but %" PRIu64 " of %" PRIu64 " "
+			       "are frozen here", e->m->info.params - e->m->info.trainable,
 			       e->m->info.params);
 	if (e->s.attention_matrix || e->s.ops != CKPT_OPS_EAGER)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
@@ -168,8 +169,8 @@ static int check(const struct ck_estimating *e, struct ckpt_err *err)
 			       "do not apply");
 	if (e->out->tokens > INT32_MAX)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "a micro-batch of %" PRIu64 " tokens: at most %d are possible",
-			       e->out->tokens, INT32_MAX);
+			       "a micro-batch has %" PRIu64 " tokens, but at most %d are "
+			       "possible", e->out->tokens, INT32_MAX);
 	return 0;
 }
 

@@ -75,8 +75,8 @@ static int bucket(uint64_t *n, uint64_t otherwise, uint64_t automatic, const cha
 {
 	if (*n == UINT64_MAX && !automatic)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "%s is \"auto\", and the hidden size it follows from is not known",
-			       name);
+			       "%s is \"auto\", but the hidden size that determines it is "
+			       "unknown", name);
 	if (*n == UINT64_MAX)
 		*n = automatic;
 	if (!*n)
@@ -106,15 +106,15 @@ static int check(const struct ckpt_setup *s, struct ckpt_err *err)
 {
 	if (s->stage > 3 || s->gpus > CKPT_ZERO_MAX_WORLD)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "stage %" PRIu32 " on %" PRIu32 " GPUs: stages are 0 to 3, GPUs 1 "
-			       "to %u", s->stage, s->gpus, CKPT_ZERO_MAX_WORLD);
+			       "cannot estimate stage %" PRIu32 " on %" PRIu32 " GPUs: stages "
+			       "are 0 to 3, GPUs 1 to %u", s->stage, s->gpus, CKPT_ZERO_MAX_WORLD);
 	if (s->dtype != CKPT_BF16 && s->dtype != CKPT_F16 && s->dtype != CKPT_F32)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "weights of type %s are not trained by DeepSpeed",
+			       "DeepSpeed does not train weights of type %s",
 			       ckpt_dtype_name(s->dtype));
 	if (s->grad_dtype != s->dtype && s->grad_dtype != CKPT_F32)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "gradients of type %s for weights of type %s",
+			       "DeepSpeed has no gradients of type %s for weights of type %s",
 			       ckpt_dtype_name(s->grad_dtype), ckpt_dtype_name(s->dtype));
 	if (s->engine > CKPT_ENGINE_ZTRAIN)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
@@ -129,7 +129,8 @@ static int check(const struct ckpt_setup *s, struct ckpt_err *err)
 	if (s->micro > MAX_BATCH || s->sequence > MAX_BATCH || s->accumulation > MAX_BATCH)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "%" PRIu64 " samples of %" PRIu64 " tokens, accumulated %" PRIu64
-			       " times", s->micro, s->sequence, s->accumulation);
+			       " times, are too many: each number can be at most 2^24",
+			       s->micro, s->sequence, s->accumulation);
 	return 0;
 }
 
@@ -200,7 +201,8 @@ static int cut_groups(struct ck_estimating *e, struct ckpt_err *err)
 				numel[n++] = e->m->param[i].numel;
 		if (ckpt_z3_subgroups(numel, n, e->s.gpus, e->s.sub_group, first, &nsub))
 			rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-				     "group %" PRIu32 " is too large to be laid out", g);
+				     "group %" PRIu32 " has too many elements to be divided "
+				     "among the ranks", g);
 		for (uint32_t k = 0; !rc && k < nsub; k++) {
 			const uint32_t end = k + 1 < nsub ? first[k + 1] : n;
 

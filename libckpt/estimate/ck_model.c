@@ -37,8 +37,8 @@ int ck_model_add(struct ckpt_model *m, const struct ck_param *param, struct ckpt
 {
 	if (param->numel > CK_MODEL_MAX - m->total)
 		return ck_fail(err, CKPT_E_LIMIT, NULL, CKPT_NO_OFFSET,
-			       "%" PRIu64 " elements and %" PRIu64 " more: more than 2^48 in one "
-			       "model", m->total, param->numel);
+			       "a model of %" PRIu64 " elements and %" PRIu64 " more exceeds "
+			       "the limit of 2^48", m->total, param->numel);
 	if (m->n == m->cap) {
 		const uint64_t cap = m->cap ? m->cap * 2 : 256;
 		struct ck_param *p = ck_alloc_array(cap, sizeof(*p));
@@ -233,7 +233,7 @@ int ck_model_named(const char *name, struct ckpt_model **out, struct ckpt_err *e
 		return make_published(i, what, out, err);
 	}
 	return ck_fail(err, CKPT_E_NOTFOUND, name, CKPT_NO_OFFSET,
-		       "no published model of this name is known here");
+		       "zckpt knows no published model of this name");
 }
 
 /* a / b, as far from 1 as it is, whichever is larger. */

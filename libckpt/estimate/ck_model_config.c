@@ -134,7 +134,8 @@ static int read_opt(const struct reading *r, struct ck_shape *s)
 	    !truth(r, "layer_norm_elementwise_affine", true) ||
 	    truth(r, "_remove_final_layer_norm", false))
 		return ck_fail(r->err, CKPT_E_UNSUPPORTED, r->path, CKPT_NO_OFFSET,
-			       "an OPT with projected embeddings or norms after its layers");
+			       "unsupported variant of OPT: projected embeddings, or norms "
+			       "after the layers");
 	return 0;
 }
 
@@ -161,8 +162,8 @@ static int read_sizes(const struct reading *r, const struct family *f, struct ck
 		rc = number(r, "num_key_value_heads", s->heads, MAX_WIDTH, &s->kv_heads);
 	if (!rc && !f->head_dim && find(r, "head_dim") == UINT64_MAX && s->hidden % s->heads)
 		rc = ck_fail(r->err, CKPT_E_MISMATCH, r->path, CKPT_NO_OFFSET,
-			     "a hidden size of %" PRIu64 " is not shared by %" PRIu64 " heads",
-			     s->hidden, s->heads);
+			     "the hidden size %" PRIu64 " is not a multiple of the number of "
+			     "heads, %" PRIu64, s->hidden, s->heads);
 	if (!rc)
 		rc = number(r, "head_dim", f->head_dim ? f->head_dim :
 			    s->hidden >= s->heads ? s->hidden / s->heads : 1, MAX_WIDTH,
@@ -187,7 +188,7 @@ static int unknown(const struct reading *r, const char *type)
 		n += len;
 	}
 	return ck_fail(r->err, CKPT_E_UNSUPPORTED, r->path, CKPT_NO_OFFSET,
-		       "the parameters of a model of type \"%.80s\" are not known here (known: "
+		       "zckpt does not know the parameters of a model of type \"%.80s\" (known: "
 		       "%s); give its weights, or a number of parameters", type, known);
 }
 
@@ -216,8 +217,9 @@ static int read_shape(const struct reading *r, struct ck_shape *s)
 	s->tied = truth(r, "tie_word_embeddings", f->tied);
 	if (s->heads * s->head_dim > MAX_WIDTH || s->kv_heads > s->heads)
 		return ck_fail(r->err, CKPT_E_MISMATCH, r->path, CKPT_NO_OFFSET,
-			       "%" PRIu64 " heads of %" PRIu64 " elements, %" PRIu64
-			       " of keys and values", s->heads, s->head_dim, s->kv_heads);
+			       "%" PRIu64 " heads of %" PRIu64 " elements with %" PRIu64 " "
+			       "key-value heads are not possible",
+			       s->heads, s->head_dim, s->kv_heads);
 	return 0;
 }
 

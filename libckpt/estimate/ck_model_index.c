@@ -54,7 +54,7 @@ static int add_buffer(struct ckpt_model *m, uint64_t bytes, const char *name, st
 {
 	if (bytes > CK_MODEL_MAX - m->info.buffer_bytes)
 		return ck_fail(err, CKPT_E_LIMIT, name, CKPT_NO_OFFSET,
-			       "buffers of more than 2^48 bytes");
+			       "all buffers together exceed 2^48 bytes");
 	m->info.buffer_bytes += bytes;
 	return 0;
 }

@@ -53,9 +53,9 @@ struct config {
 static int unknown_type(const char *path, const char *type, struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_UNSUPPORTED, path, CKPT_NO_OFFSET,
-		       "the order of the parameters of a model of type \"%.80s\" is not known "
-		       "here; give it: --order FILE, with one name of named_parameters() a line",
-		       type);
+		       "zckpt does not know the order of the parameters of a model of type "
+		       "\"%.80s\"; give it with --order FILE: one name of named_parameters() "
+		       "per line", type);
 }
 
 static int take_config(const struct ck_json *doc, const char *path, struct config *out,
@@ -181,14 +181,14 @@ static int check_layers(const struct ck_index *ix, const struct place *p, uint64
 		if (!like || p[i].layer != k / per || p[i].part != like->part ||
 		    p[i].bias != like->bias)
 			return ck_fail(err, CKPT_E_MISMATCH, ix->tensor[p[i].tensor].name,
-				       CKPT_NO_OFFSET, "layer %" PRIu64 " does not have the "
-				       "parameters that layer 0 has: one before this is missing, "
-				       "or this is one too many", p[i].layer);
+				       CKPT_NO_OFFSET, "layer %" PRIu64 " has other parameters "
+				       "than layer 0: one before this is missing, or this one "
+				       "is extra", p[i].layer);
 	}
 	if (!first || (per ? count != per * config->layers : config->layers != 0))
 		return ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
-			       "the config says %" PRIu64 " layers, the weights have %" PRIu64
-			       "%s", config->layers, per ? count / per : 0,
+			       "the config says %" PRIu64 " layers, but the weights have "
+			       "%" PRIu64 "%s", config->layers, per ? count / per : 0,
 			       first ? "" : " and no model.embed_tokens");
 	return 0;
 }
@@ -205,8 +205,8 @@ static int settle_head(const struct config *config, const char *path, struct pla
 		out->alias = "lm_head.weight";
 	} else if (!has) {
 		return ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
-			       "there is no lm_head.weight, and the config does not tie it to the "
-			       "embedding");
+			       "lm_head.weight is missing, and the config does not tie it to "
+			       "the embedding");
 	}
 	return 0;
 }
@@ -269,7 +269,7 @@ static int take_name(const struct ck_index *ix, const char *path, uint64_t line,
 			       "line %" PRIu64 ": the weights have no %.200s", line, name);
 	if (met[t])
 		return ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
-			       "line %" PRIu64 ": %.200s is excluded, or is in the list twice",
+			       "line %" PRIu64 ": %.200s is excluded, or the list has it twice",
 			       line, name);
 	met[t] = true;
 	out->tensor[out->n++] = t;
@@ -312,7 +312,8 @@ int ck_order_by_list(const struct ck_index *ix, const char *path,
 
 	memset(out, 0, sizeof(*out));
 	if (!rc && strlen(text) != len)
-		rc = ck_fail(err, CKPT_E_CORRUPT, path, strlen(text), "a NUL in a list of names");
+		rc = ck_fail(err, CKPT_E_CORRUPT, path, strlen(text), "the list of names has a "
+			     "NUL byte");
 	if (!rc)
 		rc = room(out, ix->ntensors, err);
 	if (!rc) {

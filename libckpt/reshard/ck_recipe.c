@@ -61,8 +61,8 @@ static int take_optimizer(const struct ckpt_shard_opts *opts, const struct ck_va
 
 	if (type && strcasecmp(type, "adam") && strcasecmp(type, "adamw"))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, opts->ds_config_path, CKPT_NO_OFFSET,
-			       "an optimizer of type \"%.80s\"; states can be made for Adam and "
-			       "AdamW", type);
+			       "unsupported optimizer \"%.80s\"; zckpt makes states for Adam "
+			       "and AdamW only", type);
 	/* DeepSpeed's "Adam" is AdamW unless adam_w_mode says otherwise */
 	out->l2 = type && !strcasecmp(type, "adam") && ck_val_get(p, "adam_w_mode") &&
 		  !flag(p, "adam_w_mode");
@@ -77,8 +77,8 @@ static int take_optimizer(const struct ckpt_shard_opts *opts, const struct ck_va
 	*decay_out = number(opts->weight_decay, ck_val_get(p, "weight_decay"), 0);
 	if (isnan(out->lr))
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "no learning rate: DeepSpeed reads it from the checkpoint "
-			       "that it resumes. Give --lr, or a --ds-config with "
+			       "no learning rate, which DeepSpeed takes from the checkpoint "
+			       "that it resumes; give --lr, or a --ds-config with "
 			       "optimizer.params.lr");
 	return 0;
 }
@@ -91,8 +91,8 @@ static int take_dtype(const struct ckpt_shard_opts *opts, const struct ck_val *c
 		     flag(ck_val_get(config, "fp16"), "enabled") ? CKPT_F16 : stored;
 	if (out->dtype != CKPT_BF16 && out->dtype != CKPT_F16 && out->dtype != CKPT_F32)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
-			       "weights of type %s are not trained by DeepSpeed; --dtype bf16, "
-			       "fp16 or fp32 casts them", ckpt_dtype_name(out->dtype));
+			       "DeepSpeed does not train weights of type %s; --dtype bf16, fp16 "
+			       "or fp32 casts them", ckpt_dtype_name(out->dtype));
 	return 0;
 }
 

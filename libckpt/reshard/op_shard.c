@@ -76,7 +76,7 @@ static int check_trainable(const struct ck_index *ix, uint32_t tensor, struct ck
 
 	if (s == CK_NONE)
 		return ck_fail(err, CKPT_E_INCOMPLETE, ix->tensor[tensor].name, CKPT_NO_OFFSET,
-			       "the source does not have its weight");
+			       "the source lacks its weight");
 	if (is_float(dtype))
 		return 0;
 	return ck_fail(err, CKPT_E_UNSUPPORTED, ix->tensor[tensor].name, CKPT_NO_OFFSET,
@@ -151,9 +151,8 @@ static int choose_order(struct sharding *s, struct ckpt_err *err)
 		return ck_fail_nomem(err, "a path", 0);
 	if (!s->opts->config_path && !ck_fs_kind(config, &kind, NULL) && kind == CK_FS_NOTHING)
 		return ck_fail(err, CKPT_E_NOTFOUND, config, CKPT_NO_OFFSET,
-			       "this file gives the order of the model's parameters and is "
-			       "missing; give it with --config, or the order with --order "
-			       "FILE");
+			       "missing; it determines the order of the model's parameters; "
+			       "give it with --config, or the order with --order FILE");
 	return ck_order_by_config(ix, config, &s->ck->limits, s->set_aside, &s->order, err);
 }
 
@@ -172,11 +171,11 @@ static int compare_copies(struct sharding *s, uint32_t a, uint32_t b, struct ckp
 
 	if (!rc && y == CK_NONE)
 		rc = ck_fail(err, CKPT_E_INCOMPLETE, ix->tensor[b].name, CKPT_NO_OFFSET,
-			     "the source does not have its weight");
+			     "the source lacks its weight");
 	if (!rc && n != ix->tensor[b].numel)
 		rc = ck_fail(err, CKPT_E_MISMATCH, ix->tensor[b].name, CKPT_NO_OFFSET,
-			     "it is tied to %s by the config, but has %" PRIu64 " elements where "
-			     "that has %" PRIu64, ix->tensor[a].name, ix->tensor[b].numel, n);
+			     "the config ties it to %s, but it has %" PRIu64 " elements and "
+			     "that one %" PRIu64, ix->tensor[a].name, ix->tensor[b].numel, n);
 	for (uint64_t i = 0; !rc && i < n; i += COMPARE_ELEMS) {
 		const uint64_t count = ck_min_u64(COMPARE_ELEMS, n - i);
 
@@ -187,8 +186,8 @@ static int compare_copies(struct sharding *s, uint32_t a, uint32_t b, struct ckp
 					    p + COMPARE_ELEMS, scratch, NULL, err);
 		if (!rc && memcmp(p, p + COMPARE_ELEMS, count * sizeof(*p)))
 			rc = ck_fail(err, CKPT_E_MISMATCH, ix->tensor[b].name, CKPT_NO_OFFSET,
-				     "it is tied to %s by the config, but other numbers are "
-				     "stored for it; tie_word_embeddings false keeps both",
+				     "the config ties it to %s, but its stored values differ; "
+				     "set tie_word_embeddings to false to keep both",
 				     ix->tensor[a].name);
 	}
 	ck_reader_free(reader);
@@ -239,7 +238,7 @@ static int make_groups(struct sharding *s, struct ckpt_err *err)
 		};
 		if (at == first)
 			return ck_fail(err, CKPT_E_USAGE, ix->path, CKPT_NO_OFFSET,
-				       "a group would have no parameter: all of them are %s",
+				       "a param group would be empty: all parameters are %s",
 				       undecayed ? "decayed" : two ? "biases and norms" :
 				       "frozen or buffers");
 	}
@@ -319,7 +318,7 @@ static int make_plan(struct sharding *s, struct ckpt_err *err)
 	if (!rc)
 		rc = driver ? ck_step_shard(&s->ck->ix, &s->want, &s->plan, err) :
 		     ck_fail(err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
-			     "this build does not write DeepSpeed steps");
+			     "this build cannot write DeepSpeed steps");
 	if (!rc)
 		rc = plan_beside(s, err);
 	return rc ? rc : ck_plan_finish(&s->plan, err);

@@ -146,7 +146,7 @@ static void configs_that_cannot_be_counted_are_refused_with_the_reason(void **st
 		{ "{ 'model_type': 'llama', " COMMON ", 'head_dim': 0 }", CKPT_E_LIMIT,
 		  "head_dim" },
 		{ "{ 'model_type': 'gpt2', 'vocab_size': 5, 'n_embd': 7, 'n_layer': 1, "
-		  "'n_head': 3, 'n_positions': 2 }", CKPT_E_MISMATCH, "3 heads" },
+		  "'n_head': 3, 'n_positions': 2 }", CKPT_E_MISMATCH, "heads, 3" },
 		{ "{ 'model_type': 'llama', 'vocab_size': 5, 'hidden_size': 64, "
 		  "'num_hidden_layers': 99999999, 'num_attention_heads': 4, "
 		  "'intermediate_size': 3 }", CKPT_E_LIMIT, "num_hidden_layers" },

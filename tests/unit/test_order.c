@@ -128,14 +128,14 @@ static void what_is_missing_or_too_much_is_named(void **state)
 
 	(void)state;
 	expect(qwen, "{\"model_type\": \"qwen3\", \"num_hidden_layers\": 3}",
-	       "3 layers, the weights have 2");
+	       "3 layers, but the weights have 2");
 	expect(qwen, "{\"model_type\": \"qwen3\"}", "num_hidden_layers is missing");
 	expect(qwen, "{\"model_type\": \"mamba\", \"num_hidden_layers\": 2}", "--order FILE");
-	expect(qwen, "{\"num_hidden_layers\": 2}", "type \"?\" is not known");
+	expect(qwen, "{\"num_hidden_layers\": 2}", "model of type \"?\"");
 	memcpy(names, qwen, sizeof(qwen));
 	names[1] = "model.layers.2.self_attn.q_norm.weight";
 	expect(names, QWEN,
-	       "does not have the parameters that layer 0 has");
+	       "has other parameters than layer 0");
 	names[1] = "model.layers.1.self_attn.rotary_emb.inv_freq";
 	expect(names, QWEN,
 	       "rotary_emb.inv_freq: a model of type \"qwen3\" has no parameter of this name");
@@ -143,7 +143,7 @@ static void what_is_missing_or_too_much_is_named(void **state)
 	names[0] = "model.layers.01.input_layernorm.weight";
 	expect(names, QWEN, "no parameter of this");
 	expect(qwen + 1, QWEN,
-	       "there is no lm_head.weight");
+	       "lm_head.weight is missing");
 	memcpy(names, qwen, sizeof(qwen));
 	names[9] = "model.embed_tokens.bogus";
 	expect(names, QWEN, "model.embed_tokens.bogus");

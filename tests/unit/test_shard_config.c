@@ -115,15 +115,15 @@ static void a_tied_head_that_is_stored_as_well_must_be_the_embedding(void **stat
 
 	same[69999] ^= 0x100;	/* the last element, behind the first window of 65,536 */
 	model(&head, "BF16", TIED);
-	assert_null(sharded(opts, CKPT_E_MISMATCH, "it is tied to model.embed_tokens.weight by the "
-			    "config, but other numbers are stored for it"));
+	assert_null(sharded(opts, CKPT_E_MISMATCH,
+			    "the config ties it to model.embed_tokens.weight"));
 	made = (model(&head, "BF16", UNTIED), sharded(opts, CKPT_OK, NULL));
 	assert_int_equal(t_step_count(made, "master"), 3);
 	ckpt_close(made);
 
 	head = (struct t_part){ "lm_head.weight", "BF16", 699, 100, NULL };
 	model(&head, "BF16", TIED);
-	assert_null(sharded(opts, CKPT_E_MISMATCH, "but has 69900 elements where that has 70000"));
+	assert_null(sharded(opts, CKPT_E_MISMATCH, "it has 69900 elements and that one 70000"));
 }
 
 static void a_list_of_names_is_taken_with_any_line_ends(void **state)
@@ -140,13 +140,13 @@ static void a_list_of_names_is_taken_with_any_line_ends(void **state)
 	ckpt_close(made);
 	put("order", "model.norm.weight\nmodel.embed_tokens.weight\nmodel.norm.weight\n");
 	assert_null(sharded(opts, CKPT_E_MISMATCH, "line 3: model.norm.weight is excluded, "
-		"or is in the list twice"));
+		"or the list has it twice"));
 	put("order", "model.norm.weight\n");
 	assert_null(sharded(opts, CKPT_E_MISMATCH, "it is not in "));
 	nul = t_fmt("model.norm.weight\nx");
 	nul[17] = 0;
 	t_file_write(order, nul, 19);
-	assert_null(sharded(opts, CKPT_E_CORRUPT, "a NUL in a list of names"));
+	assert_null(sharded(opts, CKPT_E_CORRUPT, "the list of names has a NUL byte"));
 	free(nul);
 	free(order);
 }
@@ -178,13 +178,13 @@ static void what_a_configuration_says_of_the_optimizer_counts(void **state)
 		ckpt_close(made);
 	}
 	put("ds.json", "[1]");
-	assert_null(sharded(opts, CKPT_E_CORRUPT, "a DeepSpeed config is an object"));
+	assert_null(sharded(opts, CKPT_E_CORRUPT, "a DeepSpeed config must be a JSON object"));
 	put("ds.json", "{\"zero_optimization\":{\"stage\":2}}");
-	assert_null(sharded(opts, CKPT_E_USAGE, "no learning rate:"));
+	assert_null(sharded(opts, CKPT_E_USAGE, "no learning rate,"));
 	put("ds.json", "{\"optimizer\":{\"type\":\"AdamW\",\"params\":{\"lr\":1}}}");
 	assert_null(sharded(opts, CKPT_E_USAGE, "no ZeRO stage:"));
 	put("ds.json", "{\"optimizer\":{\"type\":\"Lion\"}}");
-	assert_null(sharded(opts, CKPT_E_UNSUPPORTED, "an optimizer of type \"Lion\""));
+	assert_null(sharded(opts, CKPT_E_UNSUPPORTED, "unsupported optimizer \"Lion\""));
 	free(path);
 }
 
@@ -195,8 +195,8 @@ static void what_cannot_be_trained_is_refused(void **state)
 
 	(void)state;
 	model(NULL, "F64", TIED);
-	assert_null(sharded(opts, CKPT_E_UNSUPPORTED, "weights of type F64 are not trained by "
-			    "DeepSpeed; --dtype bf16, fp16 or fp32 casts them"));
+	assert_null(sharded(opts, CKPT_E_UNSUPPORTED, "DeepSpeed does not train weights of type "
+			    "F64; --dtype bf16, fp16 or fp32 casts them"));
 	model(NULL, "I64", TIED);
 	assert_null(sharded(opts, CKPT_E_UNSUPPORTED, "elements of type I64 cannot be trained"));
 	model(NULL, "F32", TIED);
@@ -209,7 +209,7 @@ static void what_cannot_be_trained_is_refused(void **state)
 	opts.buffers = (const char *const[]){ "model.embed*", NULL };
 	assert_null(sharded(opts, CKPT_E_MISMATCH, "no model.embed_tokens"));
 	opts.buffers = (const char *const[]){ "model.norm*", NULL };
-	assert_null(sharded(opts, CKPT_E_USAGE, "a group would have no parameter: all of them are "
+	assert_null(sharded(opts, CKPT_E_USAGE, "a param group would be empty: all parameters are "
 			    "decayed"));
 }
 
