@@ -13,12 +13,12 @@
 
 #define CK_FINDINGS(X)                                                                             \
 	X(LATEST_LIES, ERROR, NOTFOUND, "'latest' names a step that is missing")                   \
-	X(STATE_FILE_MISSING, ERROR, INCOMPLETE, "a parameter's file is absent")                   \
-	X(MODEL_FILE_MISSING, ERROR, INCOMPLETE, "a model file is absent")                         \
-	X(RANK_FILE_MISSING, ERROR, INCOMPLETE, "a rank's shard is absent")                        \
+	X(STATE_FILE_MISSING, ERROR, INCOMPLETE, "a parameter's file is missing")                  \
+	X(MODEL_FILE_MISSING, ERROR, INCOMPLETE, "a model file is missing")                        \
+	X(RANK_FILE_MISSING, ERROR, INCOMPLETE, "a rank's shard is missing")                       \
 	X(RANK_FILE_EXTRA, ERROR, MISMATCH, "a shard of a rank that the step does not have")       \
 	X(RANK_FILE_SWAPPED, ERROR, MISMATCH, "a file holds another rank's shard")                 \
-	X(STEP_MIXED, ERROR, MISMATCH, "files of different steps lie in one folder")               \
+	X(STEP_MIXED, ERROR, MISMATCH, "files of different steps are in one folder")               \
 	X(RANKS_DISAGREE, ERROR, MISMATCH, "ranks contradict each other")                          \
 	X(LENGTH_WRONG, ERROR, MISMATCH, "a partition has the wrong length")                       \
 	X(NAMES_WRONG, ERROR, MISMATCH, "names and data contradict each other")                    \
@@ -29,44 +29,44 @@
 	X(NO_PERMISSION, ERROR, IO, "this user may not read a file")                               \
 	X(OVERLAY_DIFFERS, ERROR, MISMATCH, "a file differs between the given folders")            \
 	X(OVERLAY_UNUSED, WARN, MISMATCH, "no tensor is read from one of the given folders")       \
-	X(PLACEHOLDERS_ONLY, ERROR, MISMATCH, "the file holds placeholders, no parameters")        \
+	X(PLACEHOLDERS_ONLY, ERROR, MISMATCH, "the file has placeholders instead of parameters")   \
 	X(TENSORS_EMPTY, WARN, MISMATCH, "some tensors are empty")                                 \
 	X(SUBTREE_CHOICE, WARN, MISMATCH, "entries of a training file are left out")               \
-	X(PART_OF_STEP, WARN, MISMATCH, "one file of a step of many")                              \
-	X(NOT_IN_CHECKPOINT, WARN, MISMATCH, "the step does not hold this")                        \
+	X(PART_OF_STEP, WARN, MISMATCH, "this is one file of a step that has many")                \
+	X(NOT_IN_CHECKPOINT, WARN, MISMATCH, "the step does not contain this")                     \
 	X(OPTIMIZER_STEP_DIFFERS, WARN, MISMATCH,                                                  \
 	  "the optimizer counts other steps than the model files")                                 \
 	X(STATE_EMPTY, INFO, OK, "saved before the first optimizer step")                          \
 	X(ALIAS_DOUBTFUL, WARN, MISMATCH, "two names are said to be one tensor, but differ")       \
-	X(BUFFERS_DIFFER, INFO, OK, "a buffer differs over ranks; rank 0's is used")               \
+	X(BUFFERS_DIFFER, INFO, OK, "a buffer differs between ranks; rank 0's is used")            \
 	X(RANKS_UNNAMED, INFO, OK, "the files do not say which rank wrote them")                   \
-	X(LATEST_ABSENT, WARN, MISMATCH, "no 'latest' file; the newest step is taken")             \
-	X(LATEST_BEHIND, WARN, MISMATCH, "a later step than the one that 'latest' names is there") \
+	X(LATEST_ABSENT, WARN, MISMATCH, "no 'latest' file; the newest step is used")              \
+	X(LATEST_BEHIND, WARN, MISMATCH, "a step is newer than the one that 'latest' names")       \
 	X(STEP_PASSED_OVER, WARN, MISMATCH, "a checkpoint with a higher number holds no step")     \
 	X(TAG_STEP_DIFFERS, WARN, MISMATCH, "the tag names another step than the files")           \
-	X(FILE_UNKNOWN, INFO, OK, "a file that no shard refers to")                                \
-	X(CARRIED, INFO, OK, "a file that is no part of the step goes along")                      \
+	X(FILE_UNKNOWN, INFO, OK, "no shard refers to this file")                                  \
+	X(CARRIED, INFO, OK, "a file that is not part of the step is copied")                      \
 	X(CRC_NOT_COMPUTED, INFO, OK, "the archive was written without checksums")                 \
 	X(TAG_UNLOADABLE, INFO, OK, "DeepSpeed itself cannot load a tag with brackets")            \
 	X(NAME_ODD, WARN, MISMATCH, "a tensor name that other programs may refuse")                \
-	X(TENSOR_OPAQUE, WARN, MISMATCH, "a tensor of a kind that is not converted")               \
-	X(FORMAT_NOTE, WARN, MISMATCH, "a file bends its format")                                  \
-	X(LOADER_DROPS, WARN, MISMATCH, "DeepSpeed's loader does not take this")                   \
+	X(TENSOR_OPAQUE, WARN, MISMATCH, "zckpt does not convert this kind of tensor")             \
+	X(FORMAT_NOTE, WARN, MISMATCH, "a file deviates from its format")                          \
+	X(LOADER_DROPS, WARN, MISMATCH, "DeepSpeed's loader does not restore this")                \
 	X(NOT_CARRIED, WARN, MISMATCH, "something of the source is not in the result")             \
-	X(PATTERN_UNUSED, WARN, MISMATCH, "a pattern fits no tensor")                              \
-	X(CRC_SUM_WRONG, ERROR, CORRUPT, "an archive's records are not those it was written with") \
+	X(PATTERN_UNUSED, WARN, MISMATCH, "a pattern matches no tensor")                           \
+	X(CRC_SUM_WRONG, ERROR, CORRUPT, "an archive's records differ from those written")         \
 	X(CRC_WRONG, ERROR, CORRUPT, "the bytes do not match their checksum")                      \
-	X(HEADER_SUM_WRONG, ERROR, CORRUPT, "a header is not the one that was written")            \
-	X(SUM_WRONG, ERROR, CORRUPT, "the bytes are not those that were written")                  \
+	X(HEADER_SUM_WRONG, ERROR, CORRUPT, "a header differs from the one written")               \
+	X(SUM_WRONG, ERROR, CORRUPT, "the bytes differ from those written")                        \
 	X(VALUES_INFINITE, WARN, MISMATCH, "finite values would become infinite")                  \
 	X(BESIDE_CHANGED, WARN, MISMATCH, "a file beside the weights was changed")                 \
 	X(REPLICA_DIFFERS, ERROR, MISMATCH, "two copies of one tensor differ")                     \
-	X(PADDING_NOT_ZERO, WARN, MISMATCH, "padding holds something")                             \
-	X(HEADER_ODD, WARN, MISMATCH, "a field that no reader needs is not as it should be")       \
+	X(PADDING_NOT_ZERO, WARN, MISMATCH, "padding is not zero")                                 \
+	X(HEADER_ODD, WARN, MISMATCH, "a field that no reader needs has a wrong value")            \
 	X(MANIFEST_DAMAGED, ERROR, CORRUPT, "the manifest cannot be read")                         \
 	X(MANIFEST_TAG_DIFFERS, WARN, MISMATCH, "the step had another name")                       \
-	X(MANIFEST_FILE_MISSING, ERROR, INCOMPLETE, "a file of the manifest is absent")            \
-	X(MANIFEST_FILE_EXTRA, WARN, MISMATCH, "a file that the manifest does not list")           \
+	X(MANIFEST_FILE_MISSING, ERROR, INCOMPLETE, "a file of the manifest is missing")           \
+	X(MANIFEST_FILE_EXTRA, WARN, MISMATCH, "the manifest does not list this file")             \
 	X(MANIFEST_SIZE_WRONG, ERROR, MISMATCH, "a file has another size")                         \
 	X(MANIFEST_HASH_WRONG, ERROR, MISMATCH, "a file has other bytes")
 

@@ -31,7 +31,7 @@ int ckpt_limit_get(uint32_t limit, struct ckpt_limit_info *out, struct ckpt_err 
 {
 	if (limit >= CK_ARRAY_LEN(info))
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "there is no limit number %" PRIu32 ", there are %zu", limit,
+			       "limit number %" PRIu32 " does not exist: there are %zu", limit,
 			       CK_ARRAY_LEN(info));
 	*out = info[limit];
 	return 0;
@@ -60,5 +60,6 @@ int ckpt_limits_set(struct ckpt_limits *limits, const char *name, uint64_t value
 		put(limits, name, value);
 		return 0;
 	}
-	return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "%.100s is not a limit", name);
+	return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "%.100s is not the name of a "
+		       "limit", name);
 }

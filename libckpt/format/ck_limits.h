@@ -21,18 +21,18 @@
 	X(zip_dir_bytes, (uint64_t)1 << 30, CK_LIMIT_BIG, 1, "the directory of one archive")      \
 	X(pickle_bytes, (uint64_t)1 << 30, CK_LIMIT_BIG, 1, "one pickle")                         \
 	X(pickle_nodes, 50000000, CK_LIMIT_NUMBERS, 0, "values of one pickle, and memo entries")  \
-	X(pickle_depth, 1000, 4000, 0, "values in values of a pickle")                            \
+	X(pickle_depth, 1000, 4000, 0, "nesting of the values of a pickle")                       \
 	X(header_bytes, 100000000, CK_LIMIT_BIG, 1, "a safetensors header, or a JSON file")       \
-	X(json_depth, 64, 900, 0, "values in values of JSON")                                     \
+	X(json_depth, 64, 900, 0, "nesting of JSON values")                                       \
 	X(json_nodes, 40000000, CK_LIMIT_NUMBERS, 0, "values and names of JSON")                  \
 	X(tensor_dims, 64, 64, 0, "dimensions of a tensor")                                       \
 	X(inflate_bytes, (uint64_t)1 << 30, CK_LIMIT_BIG, 1, "one deflated member, inflated")     \
-	X(inflate_ratio, 1032, UINT32_MAX, 0, "its size over its packed size")                    \
+	X(inflate_ratio, 1032, UINT32_MAX, 0, "inflated size over packed size")                   \
 	X(gather_bytes, (uint64_t)1 << 30, CK_LIMIT_BIG, 1, "the elements of one strided view")   \
 	X(files, 100000, CK_LIMIT_NUMBERS, 0, "files of a folder or a checkpoint")                \
-	X(memory_bytes, (uint64_t)4 << 30, CK_LIMIT_BIG, 1, "what one open may hold in memory")   \
+	X(memory_bytes, (uint64_t)4 << 30, CK_LIMIT_BIG, 1, "memory of one open checkpoint")      \
 	X(name_bytes, 1 << 20, 1 << 30, 1, "a tensor's name in a torch file, made of keys")       \
-	X(folder_depth, 32, 200, 0, "folders in folders")                                         \
+	X(folder_depth, 32, 200, 0, "nesting of folders")                                         \
 	X(groups, 20000, 1 << 30, 0, "param groups and sub-groups of a ZeRO optimizer")           \
 	X(pickles, 100, UINT32_MAX, 0, "pickles one after the other in a file that is audited")
 

@@ -101,7 +101,7 @@ int ck_plan_state(struct ck_plan *plan, const struct ck_index *ix, uint32_t stat
 
 	if (ckpt_dtype_bits(dtype) < 8 && (first || count != numel))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, ix->tensor[ix->state[state].tensor].name,
-			       CKPT_NO_OFFSET, "elements of %u bits are not cut",
+			       CKPT_NO_OFFSET, "a tensor of %u-bit elements cannot be split",
 			       ckpt_dtype_bits(dtype));
 	rc = ck_dtype_bytes(dtype, count, &seg.bytes, err);
 	if (rc)

@@ -52,8 +52,8 @@ static int check_kinds(struct ck_input *in, struct ckpt_err *err)
 				       "this is a pipe, a device or a broken link");
 		if (kind == CK_FS_FILE && in->npaths > 1)
 			return ck_fail(err, CKPT_E_USAGE, in->path[i], CKPT_NO_OFFSET,
-				       "several paths are read as one folder, so all must "
-				       "be folders; this is a file");
+				       "zckpt reads several paths as one folder, so each must "
+				       "be a folder; this is a file");
 		in->is_dir = kind == CK_FS_DIR;
 	}
 	return 0;
@@ -101,7 +101,7 @@ static const struct {
 	{ "PK\x05\x06", 4, 0, "an empty zip archive" },
 	{ "ustar", 5, 257, "a tar archive; zckpt unpack takes it apart" },
 	{ "{", 1, 0, "a JSON text" },
-	{ "\x80", 1, 0, "a bare pickle; torch.save writes checkpoints otherwise" },
+	{ "\x80", 1, 0, "a bare pickle, which torch.save does not write" },
 };
 
 static bool is_all(const struct ck_input *in, bool (*test)(uint8_t))
@@ -134,7 +134,7 @@ static const char *what_file(const struct ck_input *in)
 		return "a file that begins with zeros; was the download or copy interrupted?";
 	if (is_all(in, is_text))
 		return "a text file";
-	return "data of a kind that is not known here";
+	return "data of an unknown kind";
 }
 
 static int fail_folder(const struct ck_input *in, struct ckpt_err *err)
@@ -152,9 +152,9 @@ static int fail_folder(const struct ck_input *in, struct ckpt_err *err)
 			       "the folder is empty");
 	nfolders = t->n - nfiles;
 	return ck_fail(err, CKPT_E_FORMAT, in->path[0], CKPT_NO_OFFSET,
-		       "no checkpoint in here (%" PRIu64 " file%s and %" PRIu64 " folder%s, the "
-		       "first is %s); give a step, the folder above it, a folder of safetensors, "
-		       "or one file", nfiles, nfiles == 1 ? "" : "s", nfolders,
+		       "the folder holds no checkpoint (%" PRIu64 " file%s and %" PRIu64 " "
+		       "folder%s, the first is %s); give a step, the folder above it, a folder "
+		       "of safetensors, or one file", nfiles, nfiles == 1 ? "" : "s", nfolders,
 		       nfolders == 1 ? "" : "s", t->entry[0].name);
 }
 

@@ -247,12 +247,12 @@ struct ckpt_limits {
 	uint64_t json_nodes;		/* values and names (40,000,000) */
 	uint32_t tensor_dims;		/* dimensions of a tensor (64) */
 	uint64_t inflate_bytes;		/* one deflated member (1 GiB) */
-	uint32_t inflate_ratio;		/* its size over its compressed size (1,032) */
+	uint32_t inflate_ratio;		/* inflated over compressed size (1,032) */
 	uint64_t gather_bytes;		/* elements of one strided view (1 GiB) */
 	uint32_t files;			/* files of a step (100,000) */
-	uint64_t memory_bytes;		/* everything one open may hold (4 GiB) */
+	uint64_t memory_bytes;		/* memory of one open checkpoint (4 GiB) */
 	uint32_t name_bytes;		/* a tensor's name, made of keys (1 MiB) */
-	uint32_t folder_depth;		/* folders in folders (32) */
+	uint32_t folder_depth;		/* nesting of folders (32) */
 	uint32_t groups;		/* param groups and sub-groups of an optimizer (20,000) */
 	uint32_t pickles;		/* one after the other in a file that is audited (100) */
 };

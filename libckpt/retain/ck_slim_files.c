@@ -91,13 +91,13 @@ static int walk(struct listing *l, const char *sub, uint32_t depth, struct ckpt_
 	struct ck_tree tree = CK_TREE_INIT;
 	int rc = depth <= limits->folder_depth ? 0 :
 		 ck_fail_limit(err, sub, CKPT_NO_OFFSET, "folder_depth", limits->folder_depth,
-			       "folders are nested deeper (does a link lead back?)");
+			       "folders are nested too deeply (does a link lead back?)");
 
 	if (!rc)
 		rc = ck_look_list(l->ck->pool, &tree, l->root, l->nroots, sub, limits->files, err);
 	if (!rc && l->files->n + tree.n > limits->files)
 		rc = ck_fail_limit(err, l->root[0], CKPT_NO_OFFSET, "files", limits->files,
-				   "more files in the folder");
+				   "the folder has too many files");
 	for (uint64_t i = 0; !rc && i < tree.n; i++)
 		if (!is_left_out(l, &tree.entry[i], !sub))
 			rc = take_entry(l, &tree.entry[i], sub, depth, err);

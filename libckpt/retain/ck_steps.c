@@ -345,7 +345,7 @@ static int verify_open(struct ckpt *ck, unsigned flags, const struct ckpt_run_op
 	else if (f)
 		*why_out = reason(arena, f->id, f->where, f->text);
 	else if (!ck->ix.ntensors)
-		*why_out = "no tensor is in it";
+		*why_out = "it has no tensors";
 	return (rc || f) && !*why_out ? ck_fail_nomem(err, "a message", 0) : 0;
 }
 

@@ -274,7 +274,8 @@ static int check_source(struct slimming *s, struct ckpt_err *err)
 			     "be dropped", s->ck->ix.format);
 	if (!rc && s->files.tag && strchr(s->files.tag, '/'))
 		rc = ck_fail(err, CKPT_E_USAGE, s->files.tag, CKPT_NO_OFFSET,
-			     "the step is more than one folder below; give the step's own folder");
+			     "the step is more than one folder below the path given; give the "
+			     "step's own folder");
 	if (!rc)
 		rc = ck_stated_begin(s->ck, err);
 	if (!rc && s->what & CKPT_SLIM_MOMENTS)

@@ -89,7 +89,7 @@ static int add_rows(const struct ck_steps *s, struct ck_arena *arena, struct ckp
 	for (uint64_t i = 0; i < s->n; i++) {
 		const struct ck_step *step = &s->step[i];
 		const char *why = step->trouble ? step->trouble :
-				  step->is_step ? NULL : "it holds only weights, and no step";
+				  step->is_step ? NULL : "it holds only weights, not a step";
 
 		row[i] = (struct ckpt_step_there){
 			.name = ck_arena_strdup(arena, step->name), .step = step->number,

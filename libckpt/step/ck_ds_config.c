@@ -66,7 +66,8 @@ int ck_ds_config_read(const char *path, uint64_t max_bytes, const struct ckpt_li
 	if (!rc)
 		rc = ck_json_parse(&doc, text, len, limits, CK_JSON_HJSON, path, err);
 	if (!rc && (!doc.n || doc.tok[0].type != CK_JSON_OBJECT))
-		rc = ck_fail(err, CKPT_E_CORRUPT, path, 0, "a DeepSpeed config is an object");
+		rc = ck_fail(err, CKPT_E_CORRUPT, path, 0, "a DeepSpeed config must be a JSON "
+			     "object");
 	if (!rc) {
 		*out = ck_json_val(&doc, 0, arena);
 		if (!*out)

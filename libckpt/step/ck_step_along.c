@@ -61,7 +61,7 @@ static bool is_of_step(struct ck_step_along *b, const struct ck_tree_entry *e)
 	if (!b->want->target->is_part(e->name, false))
 		return false;
 	ck_findings_add(b->step->f, CK_FINDING_NOT_CARRIED, e->path,
-			"it is not part of the step and is not carried along: a file of the result "
+			"it is not part of the step and was not copied: a file of the result "
 			"may have its name");
 	return true;
 }
@@ -143,13 +143,13 @@ static int list_folder(struct listing *c, const char *name, uint32_t depth,
 		return ck_fail_nomem(err, "a file name", 0);
 	if (depth > most)
 		return ck_fail_limit(err, name, CKPT_NO_OFFSET, "folder_depth", most,
-				     "folders beside the step are nested deeper (does a link "
-				     "lead back?)");
+				     "folders beside the step are nested too deeply (does a "
+				     "link lead back?)");
 	rc = ck_look_list(step->in->pool, &tree, c->root, c->nroots, path, step->in->limits.files,
 			  err);
 	if (!rc && tree.n > c->left)
 		rc = ck_fail_limit(err, name, CKPT_NO_OFFSET, "files", step->in->limits.files,
-				   "more files in folders beside the step");
+				   "the folders beside the step have too many files");
 	if (!rc) {
 		c->left -= tree.n;
 		if (!ck_step_is_step(step->in->formats, &tree) && !ck_step_keeps_steps(&tree))

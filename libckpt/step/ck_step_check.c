@@ -13,7 +13,8 @@ int ck_step_check_world(uint32_t world, struct ckpt_err *err)
 	if (world && world <= CKPT_ZERO_MAX_WORLD)
 		return 0;
 	return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-		       "a world of %u ranks; 1 to %u are possible", world, CKPT_ZERO_MAX_WORLD);
+		       "the number of ranks is %u; 1 to %u are possible",
+		       world, CKPT_ZERO_MAX_WORLD);
 }
 
 /* What readers of 'latest' take off its ends. */
@@ -31,9 +32,9 @@ int ck_step_check_tag(const char *tag, struct ckpt_err *err)
 	    !is_space(tag[n - 1]))
 		return ck_ends_with(tag, ".zckpt-partial") || ck_ends_with(tag, ".zckpt-new") ?
 		       ck_fail(err, CKPT_E_USAGE, tag, CKPT_NO_OFFSET,
-			       "this cannot name a step: it is the name of one that is not "
-			       "finished") : 0;
+			       "not usable as the name of a step: zckpt uses this ending for "
+			       "unfinished output") : 0;
 	return ck_fail(err, CKPT_E_USAGE, tag, CKPT_NO_OFFSET,
-		       "not usable as the name of a step: expected a plain folder name without /, "
-		       "[]*? and space at its ends (--new-tag NAME)");
+		       "not usable as the name of a step: expected a plain folder name without "
+		       "/, []*? and without spaces at its ends (--new-tag NAME)");
 }

@@ -233,8 +233,8 @@ static int fail_outside(const struct level *l, const char *file, const char *tag
 			struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_UNSAFE, l->root[0], CKPT_NO_OFFSET,
-		       "LATEST_LIES: '%s' names %s, which is outside this folder; give that folder "
-		       "itself if it is meant", file, tag);
+		       "LATEST_LIES: '%s' names %s, which is outside this folder; to read it, "
+		       "give that folder itself", file, tag);
 }
 
 static int take_latest(struct ck_step_finder *fd, const struct level *l, const char *tag,
@@ -274,7 +274,7 @@ static int take_universal(struct ck_step_finder *fd, const struct level *l, cons
 	if (!rc && (!yes || !out->kind->aside))
 		return ck_fail(err, CKPT_E_NOTFOUND, l->root[0], CKPT_NO_OFFSET,
 			       "LATEST_LIES: 'latest_universal' names %s, which is missing or "
-			       "is no universal checkpoint (a folder 'zero' beside "
+			       "not a universal checkpoint (a folder 'zero' beside "
 			       "*_model_states.pt)", tag);
 	return rc ? rc : say_why(fd, out, "'latest_universal' names", tag, err);
 }
@@ -285,7 +285,7 @@ static void say_passed(struct ck_step_finder *fd, const struct level *l, const c
 		       uint32_t n, const char *taken)
 {
 	ck_findings_add(fd->f, CK_FINDING_STEP_PASSED_OVER, l->root[0],
-			"%s %s a higher number than %s, which is taken, and hold%s no step "
+			"%s %s a higher number than %s, which is used, but hold%s no step "
 			"(weights alone, or was a save cut short?)", passed,
 			n > 1 ? "have" : "has", taken, n > 1 ? "" : "s");
 }
@@ -433,8 +433,8 @@ int ck_step_choose(struct ck_step_finder *fd, struct ck_step_choice *out, struct
 	*out = (struct ck_step_choice){ .root = in->path, .nroots = in->npaths, .kind = kind };
 	if (kind && in->tag && strcmp(in->tag, ck_fs_base(in->path[0])))
 		return ck_fail(err, CKPT_E_USAGE, in->path[0], CKPT_NO_OFFSET,
-			       "this folder is itself the %s %s; --tag %s goes with the folder "
-			       "above it", kind->aside ? "checkpoint" : "step",
+			       "this folder is itself the %s %s; to use --tag %s, give the "
+			       "folder above it", kind->aside ? "checkpoint" : "step",
 			       ck_fs_base(in->path[0]), in->tag);
 	if (kind) {
 		out->why = ck_arena_printf(fd->arena, "the folder given is a %s", kind->noun);
@@ -446,8 +446,8 @@ int ck_step_choose(struct ck_step_finder *fd, struct ck_step_choice *out, struct
 	rc = ck_foreign_folder(in, err);
 	if (!rc)
 		rc = ck_fail(err, CKPT_E_NOTFOUND, in->path[0], CKPT_NO_OFFSET,
-			     "no folder here holds a DeepSpeed step "
-			     "(*_model_states.pt, *_optim_states.pt)");
+			     "no folder in it holds a DeepSpeed step (*_model_states.pt, "
+			     "*_optim_states.pt)");
 	return rc;
 }
 

@@ -197,8 +197,8 @@ static int take_step(struct ck_step_finder *fd, const struct ck_step_choice *c,
 	out->given_step = !c->tag;
 	if (strchr(ix->tag, '[') || strchr(ix->tag, ']'))
 		ck_findings_add(fd->f, CK_FINDING_TAG_UNLOADABLE, ix->tag,
-				"the tag has brackets, so DeepSpeed's loader, which looks "
-				"for files by pattern, finds no file");
+				"the tag has brackets, so DeepSpeed's loader finds no file: it "
+				"takes them as a pattern");
 	return copy_roots(fd, c, out, err);
 }
 

@@ -293,8 +293,8 @@ static void tell_pair(struct ck_copy_check *w, const struct ck_copy_check_pair *
 	} else if (!(b->flags & CKPT_STATE_PER_RANK)) {
 		b->flags |= CKPT_STATE_PER_RANK;
 		ck_findings_add(f, CK_FINDING_BUFFERS_DIFFER, ix->tensor[p->tensor].name,
-				"rank %d has another value than rank %d, which is used",
-				x->rank, y->rank);
+				"the value of rank %d differs from that of rank %d, which is "
+				"used", x->rank, y->rank);
 	}
 }
 

@@ -44,7 +44,7 @@ static int add_file(struct walk *w, const char *name, const char *path, struct c
 		return rc < 0 ? rc : 0;	/* an earlier root has it */
 	if (folder->n >= w->ck->limits.files)
 		return ck_fail_limit(err, path, CKPT_NO_OFFSET, "files", w->ck->limits.files,
-				     "more files in the folder");
+				     "the folder has too many files");
 	rc = ck_grow(&folder->file, &folder->cap, folder->n + 1, sizeof(*f), err);
 	if (rc)
 		return rc;
@@ -77,7 +77,7 @@ static int see(void *arg, const char *dir, const char *name, struct ckpt_err *er
 		return 0;
 	if (w->depth == most)
 		return ck_fail_limit(err, path, CKPT_NO_OFFSET, "folder_depth", most,
-				     "folders below the step are nested deeper (does a link "
+				     "folders below the step are nested too deeply (does a link "
 				     "lead back?)");
 	w->below = within;
 	w->depth++;

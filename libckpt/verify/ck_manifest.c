@@ -45,9 +45,9 @@ static int take_files(struct ck_manifest *m, const struct ck_json *doc, const ch
 
 	if (format == UINT64_MAX || doc->tok[format].type != CK_JSON_STRING ||
 	    strcmp(doc->tok[format].str, "zckpt-manifest/1"))
-		return bad(path, "it is no manifest of a version that is known", err);
+		return bad(path, "it is not a manifest of a known version", err);
 	if (list == UINT64_MAX || doc->tok[list].type != CK_JSON_ARRAY)
-		return bad(path, "it has no list \"files\"", err);
+		return bad(path, "the list \"files\" is missing", err);
 	m->file = ck_arena_zalloc(&m->arena, (doc->tok[list].n + 1ull) * sizeof(*m->file));
 	if (!m->file)
 		return ck_fail_nomem(err, "a manifest", doc->tok[list].n);
@@ -80,12 +80,12 @@ int ck_manifest_read(struct ck_manifest *m, const struct ckpt *ck, const char *p
 		return rc;
 	m->there = true;
 	if (kind != CK_FS_FILE)
-		return bad(path, "it is no file", err);
+		return bad(path, "it is not a file", err);
 	rc = ck_look_read(ck->pool, path, ck->limits.header_bytes, &text, &len, err);
 	if (!rc)
 		rc = ck_json_parse(&doc, text, len, &ck->limits, 0, path, err);
 	if (!rc && doc.tok[0].type != CK_JSON_OBJECT)
-		rc = bad(path, "it is no JSON object", err);
+		rc = bad(path, "it is not a JSON object", err);
 	if (!rc)
 		rc = ck_json_check_sum(&doc, path, err);
 	if (!rc)
@@ -112,7 +112,7 @@ static void compare_one(const struct ck_manifest_file *f, const struct ck_folder
 
 	if (!have) {
 		ck_findings_add(out, CK_FINDING_MANIFEST_FILE_MISSING, f->name,
-				"the manifest lists it, with %" PRIu64 " bytes", f->bytes);
+				"missing; the manifest lists it with %" PRIu64 " bytes", f->bytes);
 		return;
 	}
 	if (have->bytes != f->bytes) {
@@ -137,9 +137,8 @@ static void compare_tag(const struct ck_manifest *m, struct ckpt *ck)
 
 	if (*m->tag && *tag && strcmp(m->tag, tag) && strcmp(ck->path[0], ck->ix.path))
 		ck_findings_add(&ck->findings, CK_FINDING_MANIFEST_TAG_DIFFERS, ck->ix.path,
-				"the manifest was written for the step %s, whose name is %s "
-				"now",
-				m->tag, tag);
+				"the manifest was written for the step %s, which is now called "
+				"%s", m->tag, tag);
 }
 
 int ck_manifest_compare(const struct ck_manifest *m, const struct ck_folder *folder,

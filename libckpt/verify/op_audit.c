@@ -23,7 +23,7 @@ static int count_one(struct walk *w, const char *path, struct ckpt_err *err)
 	if (++w->nseen <= w->limits.files)
 		return 0;
 	return ck_fail_limit(err, path, CKPT_NO_OFFSET, "files", w->limits.files,
-			     "more files in the folders");
+			     "the folders have too many files");
 }
 
 static int audit_file(struct walk *w, const char *path, bool always, struct ckpt_err *err)
@@ -47,7 +47,7 @@ static int audit_folder(struct walk *w, const char *path, unsigned depth, struct
 	if (depth > w->limits.folder_depth)
 		return ck_fail_limit(err, path, CKPT_NO_OFFSET, "folder_depth",
 				     w->limits.folder_depth,
-				     "folders are nested deeper (a link to above?)");
+				     "folders are nested too deeply (does a link lead back?)");
 	rc = count_one(w, path, err);
 	if (!rc)
 		rc = ck_look_list(w->pool, &tree, &path, 1, NULL, w->limits.files, err);

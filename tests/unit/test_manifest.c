@@ -56,11 +56,11 @@ static void what_is_no_manifest_is_refused_for_what_is_wrong(void **state)
 		const char *text, *says;
 	} rows[] = {
 		{ "{\"format\":\"zckpt-manifest/2\",\n\"files\":[],\n",
-		  "of a version that is known" },
-		{ "{\"format\":7,\n\"files\":[],\n", "of a version that is known" },
-		{ "{\"files\":[],\n", "of a version that is known" },
-		{ "{\"format\":\"zckpt-manifest/1\",\n", "it has no list \"files\"" },
-		{ "{\"format\":\"zckpt-manifest/1\",\n\"files\":{},\n", "it has no list" },
+		  "not a manifest of a known version" },
+		{ "{\"format\":7,\n\"files\":[],\n", "not a manifest of a known version" },
+		{ "{\"files\":[],\n", "not a manifest of a known version" },
+		{ "{\"format\":\"zckpt-manifest/1\",\n", "the list \"files\" is missing" },
+		{ "{\"format\":\"zckpt-manifest/1\",\n\"files\":{},\n", "the list" },
 		{ HEAD("7"), entry },
 		{ HEAD("{}"), entry },
 		{ HEAD(FILE_OF("\"\"", "5", HASH, HASH)), entry },
@@ -98,12 +98,12 @@ static void the_sum_is_of_every_byte_before_it(void **state)
 			 -CKPT_E_CORRUPT);
 	assert_non_null(strstr(err.msg, "it has no \"sum\": it was cut short or edited"));
 	assert_int_equal(read_back("[1]", false, &err), -CKPT_E_CORRUPT);
-	assert_non_null(strstr(err.msg, "it is no JSON object"));
+	assert_non_null(strstr(err.msg, "it is not a JSON object"));
 	t_dir_make(path);
 	ck_limits_fill(NULL, &ck.limits);
 	memset(&err, 0, sizeof(err));
 	assert_int_equal(ck_manifest_read(&m, &ck, path, &err), -CKPT_E_CORRUPT);
-	assert_string_equal(err.msg, "it is no file");
+	assert_string_equal(err.msg, "it is not a file");
 	ck_manifest_release(&m);
 	free(path);
 	free(text);
