@@ -22,7 +22,8 @@ static int check_slim(const char *dst, const struct ckpt_slim_opts *o,
 	if ((o->flags & ~WRITE_FLAGS) || (o->what & ~SLIM_WHAT) ||
 	    (unsigned)run->sync > CKPT_SYNC_NONE)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "flags 0x%x, 0x%x or sync number %d are not known to this version",
+			       "unknown flags 0x%x or 0x%x, or sync %d: a wrong value, or the "
+			       "program was built for a newer library",
 			       o->flags, o->what, (int)run->sync);
 	if (dst ? dst[0] != 0 : (o->flags & CKPT_WRITE_DRY_RUN) != 0)
 		return 0;
@@ -161,8 +162,8 @@ int ckpt_prune(const char *dir, const struct ckpt_prune_opts *opts, struct ckpt_
 	if (!rc && ((o.flags & ~PRUNE_FLAGS) ||
 		    (unsigned)run.sync > CKPT_SYNC_NONE))
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			     "flags 0x%x or sync number %d are not known to this version", o.flags,
-			     (int)run.sync);
+			     "unknown flags 0x%x or sync %d: a wrong value, or the program was "
+			     "built for a newer library", o.flags, (int)run.sync);
 	if (rc)
 		return rc;
 	ck_limits_fill(&limits, &limits);

@@ -18,11 +18,11 @@ int ckpt_load(const struct ckpt *ck, const struct ckpt_load_range *range, size_t
 		rc = ck_opts_take(&run, sizeof(run), o.run, "run options", err);
 	if (!rc && ((o.flags & ~known) || (unsigned)run.sync > CKPT_SYNC_NONE))
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			     "flags 0x%x or sync number %d are not known to this version",
-			     o.flags & ~known, (int)run.sync);
+			     "unknown flags 0x%x or sync %d: a wrong value, or the program was "
+			     "built for a newer library", o.flags & ~known, (int)run.sync);
 	if (!rc && o.checks && !ck_load_checks_of(o.checks, ck))
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			     "the checks are of another checkpoint than the one to be loaded");
+			     "the checks were made for another checkpoint than the one to load");
 	if (rc)
 		return rc;
 	o.run = &run;

@@ -32,11 +32,11 @@ static int take_shared(struct shared *s, const struct ckpt_run_opts **run,
 	if (!rc && select)
 		rc = ck_opts_take(&s->select, sizeof(s->select), *select, "a selection", err);
 	if (!rc && (unsigned)s->run.sync > CKPT_SYNC_NONE)
-		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "%d is not a value of sync",
-			     (int)s->run.sync);
+		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "sync is %d, which is not "
+			     "a value of enum ckpt_sync", (int)s->run.sync);
 	if (!rc && select && (unsigned)s->select.tied > CKPT_TIED_DROP)
-		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "%d is not a value of tied",
-			     (int)s->select.tied);
+		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "tied is %d, which is not "
+			     "a value of enum ckpt_tied", (int)s->select.tied);
 	if (rc)
 		return rc;
 	*run = &s->run;
@@ -49,7 +49,8 @@ static int check_flags(unsigned flags, unsigned known, struct ckpt_err *err)
 {
 	if (flags & ~known)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "flags 0x%x are not known to this version", flags & ~known);
+			       "unknown flags 0x%x: a wrong value, or the program was built for "
+			       "a newer library", flags & ~known);
 	return 0;
 }
 
@@ -97,7 +98,8 @@ int ckpt_reshard(struct ckpt *ck, const char *dst, const struct ckpt_reshard_opt
 	if (!rc && ((o.flags & ~known) || o.stage < -1 || o.stage > 4 || o.to < 0 ||
 		    o.to > CKPT_TO_NATIVE))
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			     "flags 0x%x, stage %d or form %d are not known to this version",
+			     "unknown flags 0x%x, stage %d or form %d: a wrong value, or the "
+			     "program was built for a newer library",
 			     o.flags & ~known, o.stage, o.to);
 	return rc ? rc : ck_reshard(ck, dst, &o, report_out, err);
 }
@@ -119,7 +121,8 @@ int ckpt_shard(struct ckpt *ck, const char *dst, const struct ckpt_shard_opts *o
 	if (!rc && ((o.flags & ~known) || o.stage < -1 || o.stage > 4 ||
 		    (unsigned)o.groups > CKPT_GROUPS_DECAY))
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			     "flags 0x%x, stage %d or groups %d are not known to this version",
+			     "unknown flags 0x%x, stage %d or groups %d: a wrong value, or the "
+			     "program was built for a newer library",
 			     o.flags & ~known, o.stage, (int)o.groups);
 	return rc ? rc : ck_shard(ck, dst, &o, report_out, err);
 }
@@ -210,8 +213,8 @@ int ckpt_latest_set(const char *dir, const char *tag, int universal, enum ckpt_s
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "no folder or no name of a step is given");
 	if ((unsigned)sync > CKPT_SYNC_NONE)
-		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "%d is not a value of sync",
-			       (int)sync);
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "sync is %d, which is "
+			       "not a value of enum ckpt_sync", (int)sync);
 	return ck_latest_set(dir, tag, universal != 0, sync, err);
 }
 
@@ -248,8 +251,8 @@ static int take_cat(struct ckpt_cat_opts *o, struct shared *shared,
 		rc = take_shared(shared, &o->run, NULL, err);
 	if (!rc && ((unsigned)o->form > CKPT_CAT_RAW || (o->dtype && !ckpt_dtype_bits(o->dtype))))
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			     "form %d or type %d is not known to this version", (int)o->form,
-			     (int)o->dtype);
+			     "unknown form %d or type %d: a wrong value, or the program was "
+			     "built for a newer library", (int)o->form, (int)o->dtype);
 	return rc;
 }
 

@@ -17,8 +17,8 @@ static int check_flags(unsigned flags, unsigned known, const struct ckpt_run_opt
 	if (!(flags & ~known) && (unsigned)run->sync <= CKPT_SYNC_NONE)
 		return 0;
 	return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-		       "flags 0x%x or sync number %d are not known to this version",
-		       flags & ~known, (int)run->sync);
+		       "unknown flags 0x%x or sync %d: a wrong value, or the program was built "
+		       "for a newer library", flags & ~known, (int)run->sync);
 }
 
 /* Without the slashes at its end; new memory. */

@@ -47,7 +47,7 @@ static int check(const char *where, const char *what, uint64_t number, uint64_t 
 	if (number < n)
 		return 0;
 	return ck_fail(err, CKPT_E_USAGE, where, CKPT_NO_OFFSET,
-		       "there is no %s %" PRIu64 ": it has %" PRIu64 ", counted from 0", what,
+		       "%s %" PRIu64 " does not exist: there are %" PRIu64 ", counted from 0", what,
 		       number, n);
 }
 
@@ -222,19 +222,19 @@ static int measure(const struct ck_tensor *t, uint64_t first, uint64_t count,
 
 	if (first > t->numel || count > t->numel - first)
 		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
-			       "%" PRIu64 " elements from number %" PRIu64
-			       " on: it has only %" PRIu64, count, first, t->numel);
+			       "cannot read %" PRIu64 " elements from element %" PRIu64 " on: "
+			       "it has only %" PRIu64 " elements", count, first, t->numel);
 	if (!bits)
 		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
-			       "there is no type number %d", (int)dtype);
+			       "%d is not an element type", (int)dtype);
 	if (ck_mul_over(count, bits, &n) || (bits < 8 && (n % 8 || first * bits % 8)))
 		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
-			       "elements of %" PRIu64 " bits must begin and end at whole bytes",
-			       bits);
+			       "a range of %" PRIu64 "-bit elements must begin and end at whole "
+			       "bytes", bits);
 	if (n / 8 != bytes)
 		return ck_fail(err, CKPT_E_USAGE, t->name, CKPT_NO_OFFSET,
-			       "%" PRIu64 " elements take %" PRIu64 " bytes, the buffer has %zu",
-			       count, n / 8, bytes);
+			       "%" PRIu64 " elements take %" PRIu64 " bytes, but the buffer has "
+			       "%zu", count, n / 8, bytes);
 	return 0;
 }
 

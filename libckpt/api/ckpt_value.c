@@ -14,8 +14,8 @@ int ckpt_values_open(const struct ckpt *ck, uint32_t rank, unsigned flags,
 			       "no checkpoint is given, or the pointer to its values is NULL");
 	if (flags & ~CKPT_LOAD_DESPITE_FINDINGS)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "flags 0x%x are not known to this version",
-			       flags & ~CKPT_LOAD_DESPITE_FINDINGS);
+			       "unknown flags 0x%x: a wrong value, or the program was built for "
+			       "a newer library", flags & ~CKPT_LOAD_DESPITE_FINDINGS);
 	bad = ck_findings_worst(&ck->findings, CKPT_ERROR);
 	if (bad && !flags)
 		return ck_findings_fail(bad, err);
@@ -64,7 +64,7 @@ static int number_at(struct ckpt_values *values, const char *path, bool whole,
 	if (is && whole)
 		is = (double)out->i == out->f;
 	return is ? 0 : ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
-				"the value here is not a %snumber", whole ? "whole " : "");
+				"the value at this path is not a %snumber", whole ? "whole " : "");
 }
 
 int ckpt_value_int(struct ckpt_values *values, const char *path, int64_t *out,

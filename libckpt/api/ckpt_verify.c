@@ -20,8 +20,8 @@ int ckpt_verify(struct ckpt *ck, const struct ckpt_verify_opts *opts, struct ckp
 		rc = ck_opts_take(&run, sizeof(run), o.run, "run options", err);
 	if (!rc && ((o.flags & ~known) || (unsigned)run.sync > CKPT_SYNC_NONE))
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			     "flags 0x%x or sync number %d are not known to this version",
-			     o.flags & ~known, (int)run.sync);
+			     "unknown flags 0x%x or sync %d: a wrong value, or the program was "
+			     "built for a newer library", o.flags & ~known, (int)run.sync);
 	if (rc)
 		return rc;
 	o.run = &run;

@@ -154,7 +154,7 @@ static void what_is_wrong_with_a_state_is_said(void **state)
 	memset(&err, 0, sizeof(err));
 	assert_int_equal(ckpt_state_get(ck, t, 44, &s, &err), -CKPT_E_USAGE);
 	assert_string_equal(err.where, "blocks.0.down.weight");
-	assert_string_equal(err.msg, "there is no state 44: it has 4, counted from 0");
+	assert_string_equal(err.msg, "state 44 does not exist: there are 4, counted from 0");
 	assert_int_equal(ckpt_state_find(ck, info.ntensors, "weight", &number, NULL),
 			 -CKPT_E_USAGE);
 	for (t = 0; t < info.ntensors; t++) {

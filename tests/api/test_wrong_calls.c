@@ -85,7 +85,7 @@ static void options_of_a_later_version_are_not_passed_over(void **state)
 
 	(void)state;
 	later.more = 1;
-	WRONG(ckpt_convert(ck, dst, &later.o, &report, &err), "uses a field beyond");
+	WRONG(ckpt_convert(ck, dst, &later.o, &report, &err), "uses a field after the");
 }
 
 static void flags_and_numbers_that_nobody_knows(void **state)
@@ -108,7 +108,8 @@ static void flags_and_numbers_that_nobody_knows(void **state)
 	const char *step;
 
 	(void)state;
-	WRONG(ckpt_convert(ck, dst, &convert, NULL, &err), "9 is not a value of sync");
+	WRONG(ckpt_convert(ck, dst, &convert, NULL, &err),
+	      "sync is 9, which is not a value of enum ckpt_sync");
 	WRONG(ckpt_load(ck, NULL, 0, &load, NULL, &err), "flags 0x40000000");
 	WRONG(ckpt_load(ck, NULL, 1, NULL, NULL, &err), "no ranges are given");
 	WRONG(ckpt_load(NULL, NULL, 0, NULL, NULL, &err), "no checkpoint");
@@ -119,26 +120,30 @@ static void flags_and_numbers_that_nobody_knows(void **state)
 	WRONG(ckpt_value_int(NULL, "", &value.i, &err), "no values");
 	WRONG(ckpt_value_float(NULL, "", &value.f, &err), "no values");
 	convert = (struct ckpt_convert_opts){ .size = sizeof(convert), .select = &select };
-	WRONG(ckpt_convert(ck, dst, &convert, NULL, &err), "9 is not a value of tied");
+	WRONG(ckpt_convert(ck, dst, &convert, NULL, &err),
+	      "tied is 9, which is not a value of enum ckpt_tied");
 	convert = (struct ckpt_convert_opts){ .size = sizeof(convert), .flags = 1u << 30 };
 	WRONG(ckpt_convert(ck, dst, &convert, NULL, &err),
-	      "flags 0x40000000 are not known to this version");
+	      "unknown flags 0x40000000: a wrong value, or the program was built for a newer "
+	      "library");
 	convert = (struct ckpt_convert_opts){ .size = sizeof(convert), .part = 2, .nparts = 2 };
-	WRONG(ckpt_convert(ck, dst, &convert, NULL, &err), "part 2 of 2; parts count from 0");
+	WRONG(ckpt_convert(ck, dst, &convert, NULL, &err), "part 2 of 2 does not exist: parts");
 	convert = (struct ckpt_convert_opts){ .size = sizeof(convert), .nparts = 65536 };
 	WRONG(ckpt_convert(ck, dst, &convert, NULL, &err), "at most 65535");
 	convert = (struct ckpt_convert_opts){ .size = sizeof(convert), .dtype = CKPT_BOOL };
-	WRONG(ckpt_convert(ck, dst, &convert, NULL, &err), "is not a type to convert to");
+	WRONG(ckpt_convert(ck, dst, &convert, NULL, &err), "cannot convert to element type");
 	WRONG(ckpt_reshard(ck, dst, &reshard, NULL, &err), "flags 0x40000000, stage 0");
 	reshard.flags = 0;
 	reshard.world = 4097;
 	WRONG(ckpt_reshard(ck, dst, &reshard, NULL, &err), "1 to 4096 are possible");
 	WRONG(ckpt_shard(ck, dst, &shard, NULL, &err), "stage 9");
-	WRONG(ckpt_digest(ck, &digest, &digests, &err), "9 is not a value of tied");
-	WRONG(ckpt_diff(ck, ck, &diff, &result, &err), "flags 0x40000000 are not known");
-	WRONG(ckpt_verify(ck, &verify, &v, &err), "flags 0x40000000 or sync number 0");
+	WRONG(ckpt_digest(ck, &digest, &digests, &err),
+	      "tied is 9, which is not a value of enum ckpt_tied");
+	WRONG(ckpt_diff(ck, ck, &diff, &result, &err), "unknown flags 0x40000000");
+	WRONG(ckpt_verify(ck, &verify, &v, &err), "flags 0x40000000 or sync 0");
 	WRONG(ckpt_commit(dst, 0, (enum ckpt_sync)9, &err), "sync is not a value of");
-	WRONG(ckpt_latest_set(dir, "a", 0, (enum ckpt_sync)9, &err), "9 is not a value of sync");
+	WRONG(ckpt_latest_set(dir, "a", 0, (enum ckpt_sync)9, &err),
+	      "sync is 9, which is not a value of enum ckpt_sync");
 }
 
 static int take_bytes(void *arg, const void *p, size_t n, struct ckpt_err *e)
@@ -214,7 +219,8 @@ static void a_read_of_no_type(void **state)
 	uint8_t buf[8];
 
 	(void)state;
-	WRONG(ckpt_read(ck, 0, 0, 0, 1, (enum ckpt_dtype)999, buf, 1, &err), "type number 999");
+	WRONG(ckpt_read(ck, 0, 0, 0, 1, (enum ckpt_dtype)999, buf, 1, &err),
+	      "999 is not an element type");
 }
 
 /* What was never filled, or freed already, is freed by doing nothing. */
