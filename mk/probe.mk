@@ -99,7 +99,7 @@ need-libs:
 	$(call must,CRYPTO,libcrypto)
 	$(call must,PACK,$(strip $(foreach p,$(PACK_PKGS),$(if $(call has_pkg,$(p)),,$(p)))))
 	@test -z '$(NO_LIBS)' || { echo 'missing libraries: $(NO_LIBS). Run tools/deps.sh, which installs them or prints the command' >&2; exit 1; }
-	$(call must,BLAS,openblas,tools/deps.sh --blas)
+	$(call must,BLAS,openblas,run tools/deps.sh --blas)
 need-cmocka:
 	@test -z '$(NO_CMOCKA)' || { echo 'missing library: cmocka, which the tests need. Run tools/deps.sh' >&2; exit 1; }
 need-cuda:

@@ -65,7 +65,7 @@ extern struct args cli_args;
 extern const struct opt opts_source[], opts_select[], opts_write[], opts_run[], opts_talk[];
 /* A line of a table: of all commands that read checkpoints. */
 #define OPT_LIMITS { "limit", 0, OPT_OWN, &cli_limit, "NAME=N", \
-		     "move a bound on what files may ask for", OPT_RARE }
+		     "change a limit on the sizes that files announce", OPT_RARE }
 extern struct opt_own cli_limit;
 
 /* What the ranks of mpirun or srun do with a command (cli_team.h). */

@@ -57,7 +57,7 @@ const struct opt opts_source[] = {
 	{ "tag", 't', OPT_TEXT, &cli_args.tag, "NAME",
 	  "step, by its name or number (default: 'latest')", 0 },
 	{ "subtree", 0, OPT_TEXT, &cli_args.subtree, "KEY",
-	  "entry of a .pt file to take (default: its model)", OPT_RARE },
+	  "entry of a .pt file to read (default: its model)", OPT_RARE },
 	{ "as-warning", 0, OPT_COMMAS, &cli_args.as_warning, "ID",
 	  "count findings of that name as warnings", OPT_RARE },
 	{ "threads", 'j', OPT_COUNT, &cli_args.threads, "N",
@@ -70,7 +70,7 @@ const struct opt opts_select[] = {
 	{ "include", 0, OPT_WORDS, &cli_args.include, "PATTERN",
 	  "only names that match (*, ?, [...]); may repeat", 0 },
 	{ "exclude", 0, OPT_WORDS, &cli_args.exclude, "PATTERN",
-	  "without names that match; may repeat", 0 },
+	  "exclude names that match; may repeat", 0 },
 	{ "only", 0, OPT_COMMAS, &cli_args.only, "WHAT", "only trainable, frozen or buffers", 0 },
 	{ 0 },
 };
@@ -79,33 +79,34 @@ const struct opt opts_run[] = {
 	{ "mem-limit", 0, OPT_SIZE, &cli_args.mem_limit, "SIZE",
 	  "memory for buffers (default 256MiB)", OPT_RARE },
 	{ "progress", 0, OPT_FLAG, &cli_args.progress, NULL,
-	  "even without a terminal; --no-progress: never", OPT_NEGATABLE | OPT_RARE },
+	  "show progress even without a terminal; --no-progress: never", OPT_NEGATABLE | OPT_RARE },
 	{ 0 },
 };
 
 const struct opt opts_write[] = {
 	{ "part", 0, OPT_TEXT, &cli_args.part, "I/N",
-	  "only share I of N (from 1); then zckpt commit", OPT_RARE },
+	  "write only part I of N (from 1); then zckpt commit", OPT_RARE },
 	{ "timeout", 0, OPT_COUNT, &cli_args.timeout, "SECONDS",
-	  "under mpirun: a rank silent for so long is lost (default 600)", OPT_RARE },
+	  "under mpirun: seconds until a silent rank counts as lost (default 600)", OPT_RARE },
 	{ "output-dir", 0, OPT_TEXT, &cli_args.output, "DST", "", OPT_HIDDEN },
 	{ "output-file", 0, OPT_TEXT, &cli_args.output, "DST", "", OPT_HIDDEN },
 	{ "dry-run", 0, OPT_FLAG, &cli_args.dry_run, NULL, "plan and check, write nothing", 0 },
 	{ "restart", 0, OPT_FLAG, &cli_args.restart, NULL,
-	  "drop what a killed run left", OPT_RARE },
-	{ "strict", 0, OPT_FLAG, &cli_args.strict, NULL, "warnings stop it, exit 1", OPT_RARE },
+	  "delete what a killed run left", OPT_RARE },
+	{ "strict", 0, OPT_FLAG, &cli_args.strict, NULL, "stop at warnings, with exit status 1",
+		OPT_RARE },
 	{ "sync", 0, OPT_CHOICE, &cli_args.sync, "data|full|none",
-	  "what is synced before the rename", OPT_RARE },
+	  "what to sync before the rename", OPT_RARE },
 	{ 0 },
 };
 
 const struct opt opts_talk[] = {
-	{ "json", 0, OPT_FLAG, &cli_args.json, NULL, "one JSON object on stdout", 0 },
-	{ "quiet", 'q', OPT_FLAG, &cli_args.quiet, NULL, "errors and warnings only", 0 },
-	{ "verbose", 'v', OPT_FLAG, &cli_args.verbose, NULL, "more of everything", 0 },
+	{ "json", 0, OPT_FLAG, &cli_args.json, NULL, "print one JSON object to stdout", 0 },
+	{ "quiet", 'q', OPT_FLAG, &cli_args.quiet, NULL, "print errors and warnings only", 0 },
+	{ "verbose", 'v', OPT_FLAG, &cli_args.verbose, NULL, "print more of everything", 0 },
 	{ "color", 0, OPT_CHOICE, &cli_args.color, TERM_COLORS,
 	  "colour errors, warnings and headings (default: on a terminal)", OPT_RARE },
-	{ "help", 'h', OPT_FLAG, &cli_args.help, NULL, "this text", OPT_LAST },
+	{ "help", 'h', OPT_FLAG, &cli_args.help, NULL, "print this text", OPT_LAST },
 	{ 0 },
 };
 

@@ -143,10 +143,10 @@ static void say_then(const struct batch *b)
 	if (b->kept < 0)
 		return;
 	if (!b->kept)
-		cli_say("  to keep it on %" PRIu32 " %s, set:", b->to, ranks(b->to));
+		cli_say("  to keep that batch on %" PRIu32 " %s, set:", b->to, ranks(b->to));
 	else
-		cli_say("  %" PRIu32 " ranks cannot keep it; for %" PRIu64 " samples, the nearest, "
-			"set:", b->to, t->train);
+		cli_say("  %" PRIu32 " ranks cannot keep that batch; for %" PRIu64 " samples, "
+			"the nearest, set:", b->to, t->train);
 	cli_say("    \"train_batch_size\": %" PRIu64 ", \"train_micro_batch_size_per_gpu\": %"
 		PRIu64 ", \"gradient_accumulation_steps\": %" PRIu64, t->train, t->micro,
 		t->accumulation);
@@ -161,18 +161,19 @@ static void say_batch(const struct batch *b)
 		PRIu64 " x %" PRIu32 " %s", b->now.train, out_plural(b->now.train),
 		b->now.micro, b->now.accumulation, b->from, ranks(b->from));
 	if (!b->fits && b->unchanged.train == b->now.train) {
-		cli_say("  the configuration of the run keeps it on %" PRIu32 " %s: micro-batch %"
-			PRIu64 " x accumulation %" PRIu64, b->to, ranks(b->to), b->unchanged.micro,
+		cli_say("  the configuration of the run keeps that batch on %" PRIu32 " %s: "
+			"micro-batch %" PRIu64 " x accumulation %" PRIu64,
+			b->to, ranks(b->to), b->unchanged.micro,
 			b->unchanged.accumulation);
 		return;
 	}
 	say_then(b);
 	if (b->fits > 0)
-		cli_say("  unchanged, the configuration of the run stops DeepSpeed: %" PRIu64
+		cli_say("  DeepSpeed refuses the configuration of the run unchanged: %" PRIu64
 			" is not %" PRIu64 " x %" PRIu64 " x %" PRIu32, b->unchanged.train,
 			b->unchanged.micro, b->unchanged.accumulation, b->to);
 	else if (!b->fits)
-		cli_say("  unchanged, the configuration of the run makes it %" PRIu64 " sample%s "
+		cli_say("  the configuration of the run, unchanged, gives %" PRIu64 " sample%s "
 			"a step", b->unchanged.train, out_plural(b->unchanged.train));
 }
 
@@ -180,7 +181,8 @@ static void say_data(const struct batch *b)
 {
 	if (b->samples >= 0 && b->steps > 0)
 		cli_say("data: %" PRId64 " sample%s %s used in %" PRId64 " step%s; your program "
-			"skips them when it resumes", b->samples, out_plural((uint64_t)b->samples),
+			"must skip them when it resumes",
+			b->samples, out_plural((uint64_t)b->samples),
 			b->samples == 1 ? "was" : "were", b->steps,
 			out_plural((uint64_t)b->steps));
 	if (!b->trainer)
@@ -191,7 +193,7 @@ static void say_data(const struct batch *b)
 	else
 		cli_say("  trainer_state.json: step %" PRId64 "; the Trainer skips steps times "
 			"accumulation batches on each rank,", b->trainer_step);
-	cli_say("  which is the data that was used only if the batch stays the same");
+	cli_say("  which are the samples that were used only if the batch stays the same");
 }
 
 void batch_say(const struct batch *b)

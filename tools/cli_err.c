@@ -189,7 +189,7 @@ int cli_fail_writing(const struct args *args, const struct ckpt *ck, const struc
 	if (!is_strict_stop(args, ck, err))
 		return cli_fail(NULL, ck, err);
 	warnings = out_findings_count(ck, CKPT_WARN);
-	cli_say_error("%" PRIu64 " warning%s, and --strict: nothing is written", warnings,
+	cli_say_error("%" PRIu64 " warning%s: --strict stops before anything is written", warnings,
 		warnings == 1 ? "" : "s");
 	return EXIT_NO;
 }

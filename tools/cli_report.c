@@ -114,14 +114,14 @@ static void print_notes(const struct outcome *outcome)
 	const struct ckpt_report *r = outcome->report;
 
 	if (r->no_master)
-		cli_say("note: %" PRIu64 " tensor%s no fp32 master; the weight was written "
+		cli_say("note: %" PRIu64 " tensor%s no fp32 master; zckpt wrote the weight "
 			"instead",
 			r->no_master, r->no_master == 1 ? " has" : "s have");
 	if (r->aliases && outcome->tied != 1)
 		say_tied(outcome);
 	if (outcome->kind == CKPT_DST_STREAM && !outcome->no_sums && !outcome->args->dry_run)
-		cli_say("note: a stream has no checksums, since its header is written "
-			"first; a file has them");
+		cli_say("note: a stream has no checksums, because its header is written first; "
+			"a file has them");
 	if (r->resumed_bytes)
 		cli_say("note: %s were kept from an interrupted run",
 			out_size(r->resumed_bytes));
@@ -160,8 +160,8 @@ void report_print(const struct outcome *outcome)
 		cli_say("removed %s: the new output replaces it", out_name(r->removed[i]));
 	/* what changes values is said in any case */
 	if (r->overflows)
-		cli_say("warning: %" PRIu64 " finite value%s too large for the type asked for and "
-			"became infinite; bf16 has the range of fp32", r->overflows,
+		cli_say("warning: %" PRIu64 " finite value%s too large for the requested type "
+			"and became infinite; bf16 has the range of fp32", r->overflows,
 			r->overflows == 1 ? " was" : "s were");
 	if (outcome->args->quiet)
 		return;

@@ -80,8 +80,8 @@ static void say_lost(int rank, uint64_t timeout, struct ckpt_err *err)
 {
 	struct ckpt_err e = { .code = CKPT_E_INCOMPLETE, .offset = CKPT_NO_OFFSET };
 
-	snprintf(e.msg, sizeof(e.msg), "rank %d of %d, which writes part %d, gave no sign of life "
-		 "for %" PRIu64 " s; nothing is put into place", rank, team.wire.size, rank + 1,
+	snprintf(e.msg, sizeof(e.msg), "rank %d of %d, which writes part %d, did not respond "
+		 "for %" PRIu64 " s; nothing was put into place", rank, team.wire.size, rank + 1,
 		 timeout);
 	cli_say_error("%s", e.msg);
 	cli_say("hint: the same command continues with what was written");
@@ -129,7 +129,7 @@ static void check_keys(enum ckpt_code code, const char *what)
 			continue;
 		w->status = cli_exit_status(code);
 		w->code = code;
-		snprintf(w->text, sizeof(w->text), "%s: %s, and rank 0 on %s has %s", what, w->key,
+		snprintf(w->text, sizeof(w->text), "%s: %s, but rank 0 on %s has %s", what, w->key,
 			 first->host, first->key);
 	}
 }

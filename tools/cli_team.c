@@ -77,8 +77,8 @@ static int refuse(const struct command *cmd, int size, int rank, const char *var
 			"this zckpt sees %d: it differs from the launcher's MPI", size,
 				   seen);
 	else
-		status = cli_wrong(cmd, "the launcher started %d processes, but this zckpt "
-			"is built without MPI: each would write the same output", size);
+		status = cli_wrong(cmd, "the launcher started %d processes, but this zckpt was "
+			"built without MPI: each would write the same output", size);
 	if (cmd->ranks == RANKS_SHARE)
 		cli_say("hint: %s; or run in each process, by sh -c, zckpt %s --part "
 			"$((%s + 1))/%d ..., and after all have ended, once: zckpt commit DST",
@@ -131,7 +131,7 @@ int team_join(const struct command *cmd, int argc, char **argv)
 	mine = round_word(0, NULL, call_key(argc, argv));
 	if (wire.rank)
 		return round_tell(&mine);
-	return round_announce(round_hear(&mine, CKPT_E_USAGE, "it was started in another way",
+	return round_announce(round_hear(&mine, CKPT_E_USAGE, "its command or version differs",
 					 OPT_UNSET, NULL), "");
 }
 
@@ -246,8 +246,8 @@ int team_start(const struct args *args, int status, const char *dst)
 		unlink(ours.probe);
 	if (!args->dry_run)
 		snprintf(ours.goodbye, sizeof(ours.goodbye),
-			 "zckpt: interrupted; what was written stays in %.700s.zckpt-partial: the "
-			 "same command continues, --restart drops it\n",
+			 "zckpt: interrupted; the partial output is in %.700s.zckpt-partial: "
+			 "the same command continues, --restart deletes it\n",
 			 out_name(plain_path(dst)));
 	return round_announce(status, "");
 }
@@ -277,7 +277,7 @@ int team_opened(const struct args *args, int status, const struct ckpt *ck, cons
 	mine = round_word(status, err, status ? "" : info.fingerprint);
 	if (team.wire.rank)
 		return round_tell(&mine);
-	status = round_hear(&mine, CKPT_E_MISMATCH, "it sees another source, by its fingerprint",
+	status = round_hear(&mine, CKPT_E_MISMATCH, "the fingerprint of its source differs",
 			    args->timeout, err);
 	if (!status && args->restart && !args->dry_run)
 		status = drop_rest(dst, err);

@@ -13,7 +13,7 @@ static void say_stopped(const struct verb *v, const struct progress *progress)
 		cli_say("stopped; %s kept in %s; the same command continues",
 			out_size(progress->done), out_name(v->err.where));
 	else if (v->dst && strcmp(v->dst, "-"))
-		cli_say("stopped; the unfinished result is removed");
+		cli_say("stopped; the unfinished result was removed");
 	else
 		cli_say("stopped");
 }

@@ -416,7 +416,8 @@ static void print_all(const struct audit *audit)
 		print_pickles(audit);
 	else if (!args->quiet)
 		print_files(audit);
-	print_set(audit, CKPT_NAME_REFUSED, "refused: no checkpoint needs these, an attacker does");
+	print_set(audit, CKPT_NAME_REFUSED, "refused: no checkpoint needs these, but an "
+		  "attacker does");
 	if (!args->quiet)
 		print_set(audit, CKPT_NAME_OPAQUE, "unknown: kept by name, never run by zckpt");
 	if (args->verbose)
@@ -498,7 +499,7 @@ static void report_broken(const struct audit *audit)
 		char *where = place(p);
 
 		if (p->code)
-			cli_say("%s: not read to its end: %s", where, out_name(p->error));
+			cli_say("%s: could not be read to its end: %s", where, out_name(p->error));
 		cli_free(where);
 	}
 }

@@ -13,12 +13,12 @@ static struct {
 
 static const struct opt own[] = {
 	{ "to", 0, OPT_CHOICE, &want.to, "npy|text|raw",
-	  "as numpy's file (default), text, or the elements alone", 0 },
-	{ "output", 'o', OPT_TEXT, &cli_args.output, "FILE", "there instead of stdout", 0 },
+	  "numpy file (default), text, or raw elements", 0 },
+	{ "output", 'o', OPT_TEXT, &cli_args.output, "FILE", "write to FILE instead of stdout", 0 },
 	{ "state", 0, OPT_TEXT, &want.state, "NAME", "weight (default), master, exp_avg, ...",
 	  0 },
 	{ "dtype", 0, OPT_TEXT, &want.dtype, "TYPE",
-	  "converted to fp32, bf16, fp16, fp64 (default: as stored)", 0 },
+	  "convert to fp32, bf16, fp16 or fp64 (default: as stored)", 0 },
 	{ "force", 'f', OPT_FLAG, &cli_args.force, NULL, "replace FILE", 0 },
 	{ 0 },
 };
@@ -110,7 +110,7 @@ static int dtype_of(enum ckpt_dtype *out)
 static void tell_bits(const struct ckpt_cat_info *info, const struct ckpt_cat_opts *opts)
 {
 	if (opts->form == CKPT_CAT_NPY && info->is_bits)
-		cli_say("note: numpy has no type for %s: the file has its bits as %s%s",
+		cli_say("note: numpy has no type for %s, so the file has its bits as %s%s",
 			ckpt_dtype_name(info->dtype), info->npy,
 			info->dtype == CKPT_BF16 ? "; --dtype fp32 converts" : "");
 }
@@ -174,9 +174,9 @@ static int run(struct args *args)
 }
 
 static const struct opt talk[] = {
-	{ "quiet", 'q', OPT_FLAG, &cli_args.quiet, NULL, "errors and warnings only", 0 },
-	{ "verbose", 'v', OPT_FLAG, &cli_args.verbose, NULL, "more of everything", 0 },
-	{ "help", 'h', OPT_FLAG, &cli_args.help, NULL, "this text", OPT_LAST },
+	{ "quiet", 'q', OPT_FLAG, &cli_args.quiet, NULL, "print errors and warnings only", 0 },
+	{ "verbose", 'v', OPT_FLAG, &cli_args.verbose, NULL, "print more of everything", 0 },
+	{ "help", 'h', OPT_FLAG, &cli_args.help, NULL, "print this text", OPT_LAST },
 	{ 0 },
 };
 
@@ -186,8 +186,8 @@ const struct command cmd_cat = {
 	.ranks = RANKS_EACH,
 	.gist = "print a tensor or a slice of it as .npy, text or raw bytes",
 	.synopsis = "SRC TENSOR[SLICE]",
-	.about = "Writes the elements of a tensor to stdout, or with -o to a file that is whole or "
-		 "not there. A slice is written as in Python, within quotes: 'w[0:2, 3]', "
+	.about = "Writes the elements of a tensor to stdout, or with -o to a file, complete or "
+		 "not at all. A slice is written as in Python, within quotes: 'w[0:2, 3]', "
 		 "'w[..., ::-1]'.",
 	.examples = "zckpt cat -o embed.npy run model.embed_tokens.weight\n"
 		    "zckpt cat --to text run 'model.norm.weight[:4]'\n"

@@ -7,11 +7,11 @@ static struct {
 
 static const struct opt own[] = {
 	{ "timeout", 0, OPT_COUNT, &cli_args.timeout, "SECONDS",
-	  "how long to wait for parts (default 60)", OPT_RARE },
+	  "seconds to wait for parts (default 60)", OPT_RARE },
 	{ "discard", 0, OPT_FLAG, &want.discard, NULL,
-	  "give the parts up: remove what they wrote", 0 },
+	  "delete what the parts wrote", 0 },
 	{ "sync", 0, OPT_CHOICE, &cli_args.sync, "data|full|none",
-	  "what is synced before the rename", OPT_RARE },
+	  "what to sync before the rename", OPT_RARE },
 	{ 0 },
 };
 
@@ -40,7 +40,7 @@ static int run(struct args *args)
 		json_text(&json, "dst", dst);
 		json_close(&json, '}');
 	} else if (!args->quiet) {
-		cli_say(want.discard ? "what was written for %s is removed" : "%s is in place",
+		cli_say(want.discard ? "the parts written for %s are removed" : "%s is in place",
 			out_name(dst));
 	}
 	return EXIT_DONE;

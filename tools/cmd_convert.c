@@ -20,28 +20,29 @@ static struct {
 
 static const struct opt own[] = {
 	{ "output", 'o', OPT_TEXT, &cli_args.output, "DST",
-	  "where to; '-' streams one file to stdout", 0 },
+	  "destination; '-' streams one file to stdout", 0 },
 	{ "dtype", 0, OPT_COMMAS, &want.dtype, "TYPE",
 	  "fp32 (default), bf16, fp16, keep (as saved), or PATTERN=TYPE for some "
 	  "tensors; may repeat", 0 },
 	{ "state", 0, OPT_COMMAS, &want.state, "NAME",
-	  "a file per state: master, exp_avg, ... or all", 0 },
+	  "write a file per state: master, exp_avg, ... or all", 0 },
 	{ "tied", 0, OPT_CHOICE, &want.tied, "alias|dup|drop",
-	  "second names: metadata, full copy, left out", OPT_RARE },
+	  "second names: in metadata, as a full copy, left out", OPT_RARE },
 	{ "rename", 0, OPT_WORDS, &want.rename, "FROM=TO",
-	  "replace in names; one * carries over", OPT_RARE },
-	{ "strip-prefix", 0, OPT_TEXT, &want.strip_prefix, "TEXT", "cut that off names", OPT_RARE },
+	  "replace text in names; one * keeps what it matches", OPT_RARE },
+	{ "strip-prefix", 0, OPT_TEXT, &want.strip_prefix, "TEXT", "remove TEXT from the start "
+		"of names", OPT_RARE },
 	{ "expect", 0, OPT_TEXT, &want.expect, "FILE",
-	  "index.json or .safetensors to agree with", OPT_RARE },
+	  "fail unless the result agrees with this index.json or .safetensors", OPT_RARE },
 	{ "max-shard-size", 0, OPT_SIZE, &want.max_shard_size, "SIZE",
-	  "limit of a folder's files (default 5GB)", 0 },
+	  "largest size of a folder's files (default 5GB)", 0 },
 	{ "aux", 0, OPT_TEXT, &want.aux, "DIR", "where config and tokenizer files are", 0 },
 	{ "digest", 0, OPT_FLAG, &want.digest, NULL,
-	  "digests of what is written, into the metadata", OPT_RARE },
+	  "write digests of the tensors into the metadata", OPT_RARE },
 	{ "no-sums", 0, OPT_FLAG, &want.no_sums, NULL,
-	  "safetensors without sums of their own bytes", OPT_RARE },
+	  "write safetensors without checksums of their bytes", OPT_RARE },
 	{ "force", 'f', OPT_FLAG, &cli_args.force, NULL, "replace an existing DST", 0 },
-	{ "report", 0, OPT_TEXT, &want.report, "FILE", "leave a JSON record of the run", OPT_RARE },
+	{ "report", 0, OPT_TEXT, &want.report, "FILE", "write a JSON record of the run", OPT_RARE },
 	{ "exclude-frozen-parameters", 0, OPT_FLAG, &want.skip_frozen, NULL, "", OPT_HIDDEN },
 	{ "safe-serialization", 0, OPT_FLAG, &want.ignored, NULL, "", OPT_HIDDEN },
 	{ "half", 0, OPT_FLAG, &want.fp16, NULL, "", OPT_HIDDEN },
@@ -166,8 +167,8 @@ static int check_stream(const struct job *job)
 	if (job->kind != CKPT_DST_STREAM)
 		return 0;
 	if (args->json)
-		return wrong("--json and a stream on stdout exclude each other; "
-			     "--report FILE writes the same object");
+		return wrong("--json and a stream cannot both go to stdout; --report FILE "
+			     "writes the same object");
 	if (args->part || team_size() > 1)
 		return wrong("%s: a stream cannot be written in parts",
 			     args->part ? "--part" : "mpirun");
@@ -189,7 +190,8 @@ static int check_states(struct job *job)
 	const struct words *state = &want.state;
 
 	if (is_many_states(state) && job->kind != CKPT_DST_FOLDER)
-		return wrong("%s is one file, and each state gets a file of its own; give a folder",
+		return wrong("%s is one file, but each state gets a file of its own; give a "
+			     "folder",
 			     job->kind == CKPT_DST_STREAM ? "the stream" : out_name(job->verb.dst));
 	for (size_t i = 0; i < state->n && state->n > 1; i++)
 		if (!strcmp(state->list[i], "all"))
@@ -392,8 +394,8 @@ static void say_what_lacks(const struct job *job)
 	if (!job->report.nfiles || strncmp(job->report.files[0].path, job->verb.dst, n) ||
 	    !job->report.files[0].path[n] || want.state.n || (config && tokenizer))
 		return;
-	cli_say("warning: %s has no %s%s%s: none is beside the source; --aux DIR copies what the "
-		"model's folder has", out_name(job->verb.dst), config ? "" : "config.json",
+	cli_say("warning: %s has no %s%s%s: none is beside the source; --aux DIR copies it from "
+		"the model's folder", out_name(job->verb.dst), config ? "" : "config.json",
 		config || tokenizer ? "" : " and no ", tokenizer ? "" : "tokenizer");
 }
 
@@ -410,9 +412,10 @@ static void say_adapter(const struct job *job)
 
 		at = cli_format("%s/adapter_config.json", dir);
 		if (!access(at, R_OK)) {
-			cli_say("note: %s is not copied: these are weights of an adapter, or of a "
-				"model with one. PEFT reads it beside adapter_model.safetensors, "
-				"under names without '.default'", out_name(at));
+			cli_say("note: %s is not copied, because these are weights of an "
+				"adapter, or of a model with one. PEFT reads it beside "
+				"adapter_model.safetensors, with names without '.default'",
+				out_name(at));
 			i = 2;
 		}
 		cli_free(at);

@@ -502,6 +502,7 @@ const struct command cmd_doctor = {
 		 "high or too deep. Changes nothing.",
 	.examples = "zckpt doctor run\n"
 		    "zckpt doctor model.safetensors\n",
-	.notes = "Exit 0 if nothing is wrong, 1 if something is, 3 if it cannot be looked at.",
+	.notes = "Exit 0 if nothing is wrong, 1 if something is, 3 if the path cannot be "
+		"examined.",
 	.tables = { opts_source, opts_talk, NULL },
 };

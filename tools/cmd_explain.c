@@ -18,7 +18,7 @@ static const struct {
 	const char *name, *effect;
 } severities[] = {
 	{ "error", "commands that write stop, exit status 3" },
-	{ "warning", "printed; with --strict commands that write stop, exit status 1" },
+	{ "warning", "printed; with --strict, commands that write stop, exit status 1" },
 	{ "info", "shown by zckpt inspect" },
 };
 

@@ -21,7 +21,7 @@ static const struct opt own[] = {
 	{ "names", 0, OPT_FLAG, &want.names, NULL, "list the tensors: name, shape, type", 0 },
 	{ "tensors", 0, OPT_FLAG, &want.tensors, NULL, "every tensor too, as with -v", 0 },
 	{ "explain-size", 0, OPT_FLAG, &want.explain_size, NULL,
-	  "say first what the bytes on disk are for", 0 },
+	  "first print what the bytes on disk are for", 0 },
 	{ 0 },
 };
 

@@ -17,9 +17,9 @@ static const struct opt own_latest[] = {
 };
 
 static const struct opt own_set[] = {
-	{ "force", 'f', OPT_FLAG, &cli_args.force, NULL, "even if the step has errors", 0 },
+	{ "force", 'f', OPT_FLAG, &cli_args.force, NULL, "set it even if the step has errors", 0 },
 	{ "sync", 0, OPT_CHOICE, &cli_args.sync, "data|full|none",
-	  "what must be on disk before the end", OPT_RARE },
+	  "what to sync before the end", OPT_RARE },
 	{ 0 },
 };
 
@@ -294,7 +294,7 @@ static int check_step(const struct args *args, const char *path, struct step *st
 	cli_say_error("%s: %s", out_name(path), out_text(step->why));
 	if (args->force && step_leads_to_one(path))
 		return 0;
-	cli_say("'latest' is not changed%s", args->force ? ": this is no step" :
+	cli_say("'latest' is not changed%s", args->force ? ": this is not a step" :
 		"; --force names it anyway");
 	json_refused(args, step->id, path, step->text);
 	return EXIT_NO;
@@ -327,7 +327,7 @@ static int check_reader(const struct args *args, const char *dir, const char *ta
 		      out_name(tag), strcmp(step->format, "huggingface") ? "" : ", only weights",
 		      err.msg[0] ? ": " : "", out_name(err.msg));
 	json_refused(args, err.code ? ckpt_code_name(err.code) : "CKPT_E_FORMAT", step->path,
-		     err.msg[0] ? err.msg : "it holds no step that readers of the folder follow");
+		     err.msg[0] ? err.msg : "zckpt finds no step in it that it would use");
 	return EXIT_NO;
 }
 

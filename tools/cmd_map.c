@@ -13,9 +13,9 @@ static struct {
 
 static const struct opt own[] = {
 	{ "rank", 0, OPT_COUNT, &want.rank, "R",
-	  "files and bytes that hold the share of rank R, from 0", 0 },
+	  "print the files and bytes of rank R (from 0)", 0 },
 	{ "files", 0, OPT_FLAG, &want.files, NULL,
-	  "print the names of the files only, relative to SRC, as rsync wants them", 0 },
+	  "print only the names of the files, relative to SRC, for rsync", 0 },
 	{ "all", 0, OPT_FLAG, &want.all, NULL, "list every tensor with all of its extents", 0 },
 	{ "state", 0, OPT_COMMAS, &want.state, "NAME",
 	  "only these states: weight, master, exp_avg, ...", 0 },
@@ -230,8 +230,8 @@ static int check_rank(const struct map *map)
 	if (map->rank < 0)
 		return 0;
 	if (!map->info.world)
-		return cli_wrong(&cmd_map, "--rank %" PRId64 ": %s has no ranks: format %s",
-				 map->rank, out_name(map->info.path), map->info.format);
+		return cli_wrong(&cmd_map, "--rank %" PRId64 ": %s is of format %s, which has "
+				 "no ranks", map->rank, out_name(map->info.path), map->info.format);
 	if (map->rank >= (int64_t)map->info.world)
 		return cli_wrong(&cmd_map, "--rank %" PRId64 ": %s has ranks 0 to %" PRIu32,
 				 map->rank, out_name(map->info.path), map->info.world - 1);

@@ -8,11 +8,11 @@
 const struct opt opts_pack[] = {
 	{ "force", 'f', OPT_FLAG, &cli_args.force, NULL,
 	  "replace an existing destination", 0 },
-	{ "dry-run", 0, OPT_FLAG, &cli_args.dry_run, NULL, "look and check, write nothing", 0 },
+	{ "dry-run", 0, OPT_FLAG, &cli_args.dry_run, NULL, "check, write nothing", 0 },
 	{ "restart", 0, OPT_FLAG, &cli_args.restart, NULL,
-	  "drop what a killed run left", OPT_RARE },
+	  "delete what a killed run left", OPT_RARE },
 	{ "sync", 0, OPT_CHOICE, &cli_args.sync, "data|full|none",
-	  "what is synced before the rename", OPT_RARE },
+	  "what to sync before the rename", OPT_RARE },
 	{ 0 },
 };
 
@@ -24,7 +24,8 @@ static const struct opt own[] = {
 	{ "output", 'o', OPT_TEXT, &cli_args.output, "DST",
 	  "destination, instead of the last word", 0 },
 	{ "level", 0, OPT_COUNT, &want.level, "N", "zstd's level, 1 to 19 (default 3)", 0 },
-	{ "strict", 0, OPT_FLAG, &cli_args.strict, NULL, "warnings stop it, exit 1", OPT_RARE },
+	{ "strict", 0, OPT_FLAG, &cli_args.strict, NULL, "stop at warnings, with exit status 1",
+		OPT_RARE },
 	{ 0 },
 };
 
@@ -94,8 +95,8 @@ static int parse_words(const struct args *args, struct words *sources, const cha
 	if (!strcmp(*dst_out, "-") && args->json)
 		return cli_wrong(&cmd_pack, "--json and the pack cannot both go to stdout");
 	if (!strcmp(*dst_out, "-") && isatty(STDOUT_FILENO))
-		return cli_wrong(&cmd_pack, "a pack is binary output and not for a "
-			"terminal: zckpt pack SRC - | ...");
+		return cli_wrong(&cmd_pack, "a pack is binary output, not for a terminal; use a "
+			"pipe: zckpt pack SRC - | ...");
 	if (want.level != OPT_UNSET && (want.level < 1 || want.level > 19))
 		return cli_wrong(&cmd_pack, "--level %" PRIu64 " is not between 1 and 19",
 				 want.level);

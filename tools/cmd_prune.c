@@ -15,7 +15,7 @@ static const struct opt own[] = {
 	{ "keep-last", 0, OPT_COUNT, &want.keep_last, "N", "keep the newest N complete steps", 0 },
 	{ "keep-every", 0, OPT_COUNT, &want.keep_every, "K",
 	  "keep steps whose number is a multiple of K", 0 },
-	{ "keep", 0, OPT_WORDS, &want.keep, "NAME", "keep this one as it is", 0 },
+	{ "keep", 0, OPT_WORDS, &want.keep, "NAME", "keep this step as it is", 0 },
 	{ "moments-last", 0, OPT_COUNT, &want.moments_last, "M",
 	  "of the kept steps, only the newest M keep their moments", 0 },
 	{ "link", 0, OPT_CHOICE, &want.link, "no|hard|reflink",
@@ -24,7 +24,7 @@ static const struct opt own[] = {
 	{ "full", 0, OPT_FLAG, &want.full, NULL,
 	  "read every byte of the newest step first", 0 },
 	{ "sync", 0, OPT_CHOICE, &cli_args.sync, "data|full|none",
-	  "what is synced before something is removed", OPT_RARE },
+	  "what to sync before removing anything", OPT_RARE },
 	{ 0 },
 };
 
@@ -91,7 +91,7 @@ static void print_done(const struct ckpt_pruned *p, const char *freed)
 			want.apply ? ", freed" : " and free", freed, out_size(p->bytes),
 			want.apply ? "" : "; --apply does it");
 	else
-		cli_say("nothing %s: every step stays", want.apply ? "removed" : "to remove");
+		cli_say("nothing %s: all steps stay", want.apply ? "removed" : "to remove");
 	cli_free(gone);
 	cli_free(slim);
 }

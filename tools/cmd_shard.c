@@ -19,37 +19,38 @@ static struct {
 
 static const struct opt own[] = {
 	{ "output", 'o', OPT_TEXT, &cli_args.output, "DST",
-	  "where to, instead of as the last word", 0 },
+	  "destination, instead of the last word", 0 },
 	{ "world", 'n', OPT_COUNT, &want.world, "M", "ranks of the result (or --gpus M)", 0 },
 	{ "gpus", 0, OPT_COUNT, &want.world, "M", "", OPT_HIDDEN },
 	{ "world-size", 0, OPT_COUNT, &want.world, "M", "", OPT_HIDDEN },
 	{ "num-gpus", 0, OPT_COUNT, &want.world, "M", "", OPT_HIDDEN },
 	{ "stage", 0, OPT_TEXT, &want.stage, "1|2|3|bf16", "ZeRO stage", 0 },
 	{ "ds-config", 0, OPT_TEXT, &want.ds_config, "FILE",
-	  "DeepSpeed configuration: what is not said here comes from it", 0 },
+	  "DeepSpeed configuration, for options that are not given", 0 },
 	{ "lr", 0, OPT_TEXT, &want.lr, "X", "learning rate", 0 },
 	{ "first-lr", 0, OPT_TEXT, &want.first_lr, "X",
-	  "that of the first step, where a scheduler warms up", OPT_RARE },
-	{ "betas", 0, OPT_TEXT, &want.betas, "X,Y", "of Adam (default 0.9,0.999)", OPT_RARE },
-	{ "eps", 0, OPT_TEXT, &want.eps, "X", "of Adam (default 1e-8)", OPT_RARE },
-	{ "weight-decay", 0, OPT_TEXT, &want.weight_decay, "X", "of AdamW (default 0)", OPT_RARE },
+	  "learning rate of the first step, if a scheduler warms up", OPT_RARE },
+	{ "betas", 0, OPT_TEXT, &want.betas, "X,Y", "betas of Adam (default 0.9,0.999)", OPT_RARE },
+	{ "eps", 0, OPT_TEXT, &want.eps, "X", "epsilon of Adam (default 1e-8)", OPT_RARE },
+	{ "weight-decay", 0, OPT_TEXT, &want.weight_decay, "X", "weight decay of AdamW (default "
+		"0)", OPT_RARE },
 	{ "groups", 0, OPT_CHOICE, &want.groups, "one|decay",
-	  "decay: biases and norms in a second param group without decay", OPT_RARE },
-	{ "dtype", 0, OPT_TEXT, &want.dtype, "bf16|fp16|fp32", "type that is trained", 0 },
+	  "decay: put biases and norms in a second param group without decay", OPT_RARE },
+	{ "dtype", 0, OPT_TEXT, &want.dtype, "bf16|fp16|fp32", "type to train in", 0 },
 	{ "frozen", 0, OPT_COMMAS, &want.frozen, "PATTERN",
 	  "parameters that are not trained", OPT_RARE },
 	{ "buffer", 0, OPT_COMMAS, &want.buffer, "PATTERN",
-	  "tensors that are no parameters", OPT_RARE },
+	  "tensors that are not parameters", OPT_RARE },
 	{ "order", 0, OPT_TEXT, &want.order, "FILE",
-	  "parameters in the model's order, where it is not known", OPT_RARE },
+	  "list of the parameters in the model's order, if zckpt does not know it", OPT_RARE },
 	{ "config", 0, OPT_TEXT, &want.config, "FILE",
-	  "config.json, where it is not beside the weights", 0 },
+	  "config.json, if it is not beside the weights", 0 },
 	{ "sub-group-size", 0, OPT_COUNT, &want.sub_group_size, "N",
-	  "stage 3: as in the configuration that resumes", OPT_RARE },
+	  "stage 3: as in the configuration that will resume", OPT_RARE },
 	{ "round-robin", 0, OPT_FLAG, &want.round_robin, NULL,
-	  "lay out by round robin; --no-round-robin: not", OPT_NEGATABLE | OPT_RARE },
+	  "assign parameters round robin; --no-round-robin: in order", OPT_NEGATABLE | OPT_RARE },
 	{ "ds-version", 0, OPT_TEXT, &want.ds_version, "VERSION",
-	  "DeepSpeed that is to load it (default 0.19.8)", OPT_RARE },
+	  "DeepSpeed version that will load it (default 0.19.8)", OPT_RARE },
 	{ "new-tag", 0, OPT_TEXT, &want.new_tag, "NAME",
 	  "name of the step in DST (default global_step0)", OPT_RARE },
 	{ "force", 'f', OPT_FLAG, &cli_args.force, NULL, "replace an existing DST", 0 },
@@ -98,7 +99,8 @@ static int parse_betas(struct shard *s)
 		status = parse_number("betas", comma + 1, 0, &s->opts.beta2);
 	cli_free(first);
 	if (!status && (s->opts.beta1 >= 1 || s->opts.beta2 >= 1))
-		return cli_wrong(&cmd_shard, "--betas: %s: both must be below 1", out_name(text));
+		return cli_wrong(&cmd_shard, "--betas %s: both numbers must be below 1",
+				 out_name(text));
 	return status;
 }
 

@@ -10,14 +10,16 @@ static struct {
 } want;
 
 static const struct opt own[] = {
-	{ "views", 0, OPT_FLAG, &want.views, NULL, "drop what of storages no tensor uses", 0 },
+	{ "views", 0, OPT_FLAG, &want.views, NULL, "drop parts of storages that no tensor uses",
+		0 },
 	{ "frozen", 0, OPT_FLAG, &want.frozen, NULL,
 	  "drop second copies of frozen parameters", 0 },
 	{ "moments", 0, OPT_FLAG, &want.moments, NULL,
 	  "drop optimizer states; masters stay", 0 },
 	{ "output", 'o', OPT_TEXT, &cli_args.output, "DST",
 	  "destination, instead of the last word", 0 },
-	{ "strict", 0, OPT_FLAG, &cli_args.strict, NULL, "warnings stop it, exit 1", OPT_RARE },
+	{ "strict", 0, OPT_FLAG, &cli_args.strict, NULL, "stop at warnings, with exit status 1",
+		OPT_RARE },
 	{ 0 },
 };
 

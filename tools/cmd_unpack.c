@@ -39,9 +39,9 @@ const struct command cmd_unpack = {
 	.gist = "unpack a pack, .tar or .zip to a folder",
 	.synopsis = "PACK DST",
 	.about = "Writes the files of a pack, or of a .tar, .tar.gz, .tar.zst or .zip, to the "
-		 "folder DST. Hashes of a pack are compared. An archive with a name that leads out "
-		 "of DST, a link, a device or a name that stands twice is refused as a whole (exit "
-		 "4). One folder, as a step is, may go into a DST that is there; 'latest' is "
+		 "folder DST. Hashes of a pack are compared. An archive with a name that leads "
+		 "out of DST, a link, a device or a repeated name is refused as a whole (exit "
+		 "4). A single folder, such as a step, may go into an existing DST; 'latest' is "
 		 "changed last.",
 	.examples = "zckpt unpack run.tar.zst restored\n"
 		    "zckpt unpack step200.tar run\n",

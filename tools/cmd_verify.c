@@ -21,7 +21,7 @@ static const struct opt own[] = {
 	  "exit 0 only if exactly these findings occur", OPT_RARE },
 	{ "strict", 0, OPT_FLAG, &cli_args.strict, NULL, "warnings count as errors", OPT_RARE },
 	{ "sync", 0, OPT_CHOICE, &cli_args.sync, "data|full|none",
-	  "what of the manifest is synced", OPT_RARE },
+	  "what to sync of the manifest", OPT_RARE },
 	{ 0 },
 };
 

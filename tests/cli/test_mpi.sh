@@ -177,7 +177,7 @@ else
 	bad 'no rank could be killed in time'
 fi
 if tries STOP --timeout 2 '8->3' z2 out; then
-	holds 'a stopped rank is named' says 'rank 1 of 3, which writes part 2, gave no sign of life for 2 s'
+	holds 'a stopped rank is named' says 'rank 1 of 3, which writes part 2, did not respond for 2 s'
 	holds 'a stopped rank: no output' test ! -e out
 	mpi 3 reshard -q --restart --sync none '8->3' z2 out || bad "--restart ends with $?"
 	holds '--restart: the same bytes' diff -r one out
@@ -219,11 +219,11 @@ ln -s "$fixtures/ds0.19.8-z3-bf16-w8/ckpt" b/run
 timeout 100 mpirun -n 1 --wdir "$work/a" "$zckpt" reshard 8:4 run "$work/out" : \
 	-n 1 --wdir "$work/b" "$zckpt" reshard 8:4 run "$work/out" > said 2>&1
 holds 'two sources: status' test $? = 3
-holds 'two sources' says 'rank 1 of 2, .*another source'
+holds 'two sources' says 'rank 1 of 2, .*the fingerprint of its source differs'
 holds 'two sources: nothing is left' nothing_at out
 timeout 100 mpirun -n 1 "$zckpt" reshard 8:4 "$src" out : -n 1 "$zckpt" reshard 8:2 "$src" out > said 2>&1
 holds 'two calls: status' test $? = 2
-holds 'two calls' says 'rank 1 of 2, .*started in another way'
+holds 'two calls' says 'rank 1 of 2, .*its command or version differs'
 mpi 3 reshard 9:4 "$src" out
 holds 'a wrong call: status' test $? = 2
 holds 'a wrong call is told once' test "$(grep -c 'ranks wrote this step' said)" = 1

@@ -24,7 +24,7 @@ import traceback
 import torch
 
 ACCUSED = ('UNSAFE', 'somebody may', 'do not load', 'refused name', 'FILE_DAMAGED', 'CORRUPT',
-           'not read to its end', 'TRUNCATED')
+           'not be read to its end', 'TRUNCATED')
 
 
 class Net(torch.nn.Module):

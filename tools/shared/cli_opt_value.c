@@ -177,7 +177,8 @@ int opt_set(const struct opt_call *call, const struct opt *opt, const char *text
 	case OPT_COMMAS:
 		if (!commas_add(opt->to, text))
 			return 0;
-		return opt_wrong(call, "--%s: a word of %s is empty", opt->name, out_name(text));
+		return opt_wrong(call, "--%s: the list %s has an empty word",
+				 opt->name, out_name(text));
 	case OPT_COUNT:
 		if (!count_parse(text, opt->to))
 			return 0;

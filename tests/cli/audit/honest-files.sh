@@ -1,6 +1,6 @@
 # Files that torch, transformers, Lightning, accelerate, PEFT, FSDP1 and FSDP2 wrote: neither audit
 # nor doctor accuses one of them. torch itself writes getattr(ShardedTensor, 'ProcessGroupState').
-accused='UNSAFE|somebody may|do not load|refused name|FILE_DAMAGED|CORRUPT|not read to its end'
+accused='UNSAFE|somebody may|do not load|refused name|FILE_DAMAGED|CORRUPT|not be read to its end'
 zckpt audit -q "$FIXTURES/honest"; echo "audit of all: exit $?"
 find "$FIXTURES/honest" -type f | sort > files
 while read -r file; do
