@@ -107,6 +107,9 @@ static const struct foreign {
 	  "the weights were saved elsewhere, or the copy left them out" },
 };
 
+/* From this row on: parts of a checkpoint. */
+static const char first_part[] = "latest_universal";
+
 /* Folders of runs, whose newest checkpoint is looked into. */
 static const char *const runs[] = {
 	"checkpoint-*", "checkpoint_*", "iter_*", "global_step*", "step*", "epoch*", "actor",
@@ -142,11 +145,22 @@ static bool has_sign(const struct ck_tree *t, const char *sign)
 	return false;
 }
 
-static const struct foreign *row_of(const struct ck_tree *t)
+/* How a folder was come by. */
+enum come_by { GIVEN, OF_A_RUN, ONLY_ONE };
+
+/*
+ * In a folder further down a 'latest' may well name a step; and of one with any name a part of a
+ * checkpoint, say a configuration, says little.
+ */
+static const struct foreign *row_of(const struct ck_tree *t, enum come_by how)
 {
+	const bool no_parts = how == ONLY_ONE || (how == OF_A_RUN && has_sign(t, "latest"));
+
 	for (size_t i = 0; i < CK_ARRAY_LEN(folders); i++) {
 		size_t k = 0;
 
+		if (no_parts && !strcmp(folders[i].sign[0], first_part))
+			return NULL;
 		while (k < SIGNS && folders[i].sign[k] && has_sign(t, folders[i].sign[k]))
 			k++;
 		if (k == SIGNS || !folders[i].sign[k])
@@ -162,27 +176,37 @@ static int fail_as(const char *where, const char *what, const char *run, const c
 		       run ? "; try: " : clause ? "; " : "", run ? run : clause ? clause : "");
 }
 
-/* The last folder of a run by its number, or NULL. */
-static const struct ck_tree_entry *newest(const struct ck_tree *t)
+/* The last folder of a run by its number, else the only folder, or NULL. */
+static const struct ck_tree_entry *newest(const struct ck_tree *t, enum come_by *how_out)
 {
+	const struct ck_tree_entry *only = NULL;
+	uint64_t n = 0;
+
+	*how_out = OF_A_RUN;
 	for (size_t k = 0; k < CK_ARRAY_LEN(runs); k++)
 		for (uint64_t i = t->n; i-- > 0;)
 			if (t->entry[i].is_dir && !fnmatch(runs[k], t->entry[i].name, 0))
 				return &t->entry[i];
-	return NULL;
+	for (uint64_t i = 0; i < t->n; i++)
+		if (t->entry[i].is_dir && !n++)
+			only = &t->entry[i];
+	*how_out = ONLY_ONE;
+	return n == 1 ? only : NULL;
 }
 
 static int look_in_tree(const struct ck_input *in, const struct ck_tree *t, const char *path,
-			unsigned depth, struct ckpt_err *err)
+			unsigned depth, enum come_by how, struct ckpt_err *err)
 {
-	const struct foreign *row = row_of(t);
-	const struct ck_tree_entry *sub = newest(t);
+	const struct foreign *row = row_of(t, how);
+	enum come_by by;
+	const struct ck_tree_entry *sub = newest(t, &by);
 	struct ck_tree below = CK_TREE_INIT;
 	int rc = 0;
 
 	if (sub && depth && (!row || !row->run)) {
 		rc = ck_look_list(in->pool, &below, &sub->path, 1, NULL, in->limits.files, NULL);
-		rc = rc ? 0 : look_in_tree(in, &below, sub->path, depth - 1, err);
+		rc = rc ? 0 : look_in_tree(in, &below, sub->path, depth - 1,
+					how == ONLY_ONE ? how : by, err);
 		ck_tree_release(&below);
 	}
 	return rc || !row ? rc : fail_as(path, row->what, row->run, row->say, err);
@@ -190,7 +214,7 @@ static int look_in_tree(const struct ck_input *in, const struct ck_tree *t, cons
 
 int ck_foreign_folder(const struct ck_input *in, struct ckpt_err *err)
 {
-	return look_in_tree(in, &in->tree, in->path[0], DEPTH, err);
+	return look_in_tree(in, &in->tree, in->path[0], DEPTH, GIVEN, err);
 }
 
 int ck_foreign_file(const struct ck_input *in, struct ckpt_err *err)

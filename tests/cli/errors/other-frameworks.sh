@@ -46,6 +46,8 @@ one 'adapter_config.json'
 one 'config.json tokenizer.json'
 one 'tokenizer.json tokenizer_config.json'
 one 'notes'
+one 'case.json truth.txt ckpt/ ckpt/.metadata ckpt/__0_0.distcp'
+one 'notes logs/ logs/config.json'
 echo '== files'
 printf 'GGUF\003\0\0\0' > m.gguf
 printf '\010\007' > m.onnx
