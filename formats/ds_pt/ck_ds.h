@@ -207,6 +207,8 @@ int ck_ds_number_of(struct ds_file *file, const struct ck_val *v, bool *is_out, 
 /* ds_optim.c */
 /* Stage, world and kind of optimizer by the first shard (open). CKPT_E_LAYOUT. */
 int ck_ds_read_zero_dict(struct ds_step *ds, struct ckpt_err *err);
+/* Can the model file be of its run, whose world is 'world' (0 = unknown)?  The shard is open. */
+bool ck_ds_fits_model(const struct ds_step *ds, const struct ds_file *file, int64_t world);
 /*
  * Slices and step of a shard (open); compared with the first shard's, which must come
  * before all others and alone: its states are the ones that count.

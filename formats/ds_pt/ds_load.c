@@ -18,6 +18,7 @@
 
 #define COMPARE_DEPTH 200
 #define KEPT_SHARE 16	/* trees of ranks take that part of memory_bytes */
+#define FIRST_TRIED 4	/* shards that stay open until one is the first */
 #define TREE_BYTES ((uint64_t)128 << 10)	/* of a small one, with its archive */
 
 void ck_ds_close_pt(struct ds_file *file)
@@ -325,8 +326,8 @@ static int fail_model(const struct ds_file *file, int rc, const struct ckpt_err 
 		      struct ckpt_err *err)
 {
 	if (rc == -CKPT_E_TRUNCATED || rc == -CKPT_E_CORRUPT || rc == -CKPT_E_FORMAT)
-		return ck_fail(err, inner->code, inner->where, inner->offset,
-			       "FILE_DAMAGED: %s: %s", file->name, inner->msg);
+		return ck_fail(err, rc == -CKPT_E_FORMAT ? CKPT_E_CORRUPT : inner->code,
+			       file->path, inner->offset, "FILE_DAMAGED: %s", inner->msg);
 	if (err && !err->code)
 		*err = *inner;
 	return rc;
@@ -380,10 +381,30 @@ static struct ds_file *choose_optim(struct ds_step *ds)
 	return n[1] >= n[0] ? first[1] : first[0];
 }
 
-/* The first shard that can be read is the one the others are compared with. */
+static int64_t dp_world(const struct ds_step *ds)
+{
+	int64_t n = 0;
+
+	if (!ck_val_int(ck_val_get(ds->model, "dp_world_size"), &n) || n < 1 ||
+	    n > CKPT_ZERO_MAX_WORLD)
+		return 0;
+	return n;
+}
+
+static int take_first(struct ds_step *ds, struct ds_file *file, struct ckpt_err *err)
+{
+	ds->optim_file = file;
+	return ck_ds_read_zero_dict(ds, err);
+}
+
+/*
+ * The first shard that can be read is the one the others are compared with, unless the model file
+ * speaks for another one: a shard of another run must not have the rest of them blamed.
+ */
 static int load_first_optim(struct ds_step *ds, struct ckpt_err *err)
 {
-	struct ds_file *first = ds->no_shards ? NULL : choose_optim(ds);
+	struct ds_file *first = ds->no_shards ? NULL : choose_optim(ds), *other = NULL;
+	unsigned tried = 0;
 	int rc = 0;
 
 	/* the lowest rank, then all in the order of the listing */
@@ -393,16 +414,20 @@ static int load_first_optim(struct ds_step *ds, struct ckpt_err *err)
 		if (file->id.kind != DS_OPTIM || file->id.bf16 != first->id.bf16 || file->done)
 			continue;
 		rc = ck_ds_open_pt(ds, file, err);
+		if (!rc && ck_ds_fits_model(ds, file, dp_world(ds)))
+			return take_first(ds, file, err);
 		if (!rc) {
-			ds->optim_file = file;
-			return ck_ds_read_zero_dict(ds, err);
+			other = other ? other : file;
+			if (++tried == FIRST_TRIED)
+				break;
+			continue;
 		}
 		file->done = true;
 		rc = ck_ds_note_damage(file, rc, err);
 		if (rc)
 			return rc;
 	}
-	return 0;
+	return other ? take_first(ds, other, err) : 0;
 }
 
 static int list_named(struct ds_step *ds, const struct ck_val *names, const struct ck_val *shapes,
@@ -465,16 +490,6 @@ static int read_named(struct ds_step *ds, struct ckpt_err *err)
 	if (!rc)
 		rc = number_named(&ds->buffer_no, ds->buffer, ds->nbuffers, err);
 	return rc;
-}
-
-static int64_t dp_world(const struct ds_step *ds)
-{
-	int64_t n = 0;
-
-	if (!ck_val_int(ck_val_get(ds->model, "dp_world_size"), &n) || n < 1 ||
-	    n > CKPT_ZERO_MAX_WORLD)
-		return 0;
-	return n;
 }
 
 static int make_rank_tables(struct ds_step *ds, struct ckpt_err *err)

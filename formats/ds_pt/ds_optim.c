@@ -38,10 +38,14 @@ bool ck_ds_stage_of(const struct ck_val *v, int64_t *out)
 	return ck_val_int(v, out);
 }
 
+static struct ck_val *masters_of(bool stage3, const struct ck_val *zero)
+{
+	return ck_val_get(zero, stage3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups");
+}
+
 static struct ck_val *masters(const struct ds_step *ds, const struct ck_val *zero)
 {
-	return ck_val_get(zero, ds->stage == 3 ? "fp32_flat_groups" :
-			  "single_partition_of_fp32_groups");
+	return masters_of(ds->stage == 3, zero);
 }
 
 /* Rigid: a torch optimizer's dict.  Elastic: a list over groups, NULL here. */
@@ -117,6 +121,20 @@ static int64_t partition_count(const struct ck_val *zero, bool *alike_out)
 		if (!ck_val_int(item[i], &one) || one != first)
 			*alike_out = false;
 	return first;
+}
+
+/* Stage 3 alone has a model file for each rank; 'world' is what the model file says, or 0. */
+bool ck_ds_fits_model(const struct ds_step *ds, const struct ds_file *file, int64_t world)
+{
+	const bool stage3 = ds->model_file->id.kind == DS_MODEL_RANK;
+	const struct ck_val *zero = zero_dict(file);
+	bool alike;
+	int64_t n;
+
+	if (!masters_of(stage3, zero) && masters_of(!stage3, zero))
+		return false;
+	n = partition_count(zero, &alike);
+	return !world || n < 1 || n == world;
 }
 
 static int refuse(const struct ds_step *ds, const char *what, struct ckpt_err *err)
@@ -330,6 +348,22 @@ static int take_parts(struct ds_step *ds, struct ds_file *file, const struct sta
 	return rc;
 }
 
+/* A shard of the other kind of stage is whole, and of another save. */
+static bool is_of_other_stage(const struct ds_step *ds, struct ds_file *file,
+			      const struct ck_val *zero)
+{
+	int64_t stage = 0;
+
+	if (masters(ds, zero) || !masters_of(ds->stage != 3, zero))
+		return false;
+	ck_ds_stage_of(ck_val_get(zero, "zero_stage"), &stage);
+	stage = ds->stage != 3 ? 3 : stage > 0 ? stage : 1;	/* BF16_Optimizer names none */
+	ck_findings_add(&file->notes, CK_FINDING_STEP_MIXED, file->path,
+			"this shard is of stage %" PRId64 ", but %s is of stage %d (files of two "
+			"saves in one folder?)", stage, ds->optim_file->name, ds->stage);
+	return true;
+}
+
 int ck_ds_take_optim(struct ds_step *ds, struct ds_file *file, struct ds_optim *optim,
 		  struct ckpt_err *err)
 {
@@ -339,6 +373,8 @@ int ck_ds_take_optim(struct ds_step *ds, struct ds_file *file, struct ds_optim *
 	uint64_t n;
 	int rc;
 
+	if (is_of_other_stage(ds, file, zero))
+		return 0;
 	if (!ck_val_seq(masters(ds, zero), &item, &n))
 		return ck_fail(err, CKPT_E_CORRUPT, file->path, CKPT_NO_OFFSET,
 			       "this shard has no list of fp32 partitions");

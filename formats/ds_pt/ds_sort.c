@@ -13,11 +13,10 @@ bool ck_ds_has_files(const struct ck_tree *tree)
 	return false;
 }
 
-/* What helps: DeepSpeed's own converter joins the pieces of tensor and pipeline parallel steps. */
+/* What helps.  The universal form of such a step is still cut by tensor and pipeline ranks. */
 #define SAME_RANKS "; DeepSpeed itself resumes it on as many GPUs as before"
-#define TO_UNIVERSAL \
-	"; try: python -m deepspeed.checkpoint.ds_to_universal --input_folder DIR " \
-	"--output_folder OUT"
+#define SAME_SIZES "; DeepSpeed resumes it with the same parallel sizes"
+#define SAVED_THERE SAME_SIZES " and can save the 16-bit model there"
 
 static int refuse(const struct ds_step *ds, const char *name, const char *what, const char *help,
 		  struct ckpt_err *err)
@@ -39,7 +38,7 @@ static int check_layout(struct ds_step *ds, const struct ck_tree_entry *e, struc
 		return refuse(ds, e->name, "mixture of experts (expert parallel)", SAME_RANKS,
 			      err);
 	if (id.kind == DS_LAYER)
-		return refuse(ds, e->name, "pipeline parallel", TO_UNIVERSAL, err);
+		return refuse(ds, e->name, "pipeline parallel", SAME_SIZES, err);
 	if (id.kind == DS_PIECE)
 		return refuse(ds, e->name, "files in pieces by the FAST checkpoint writer",
 			      SAME_RANKS, err);
@@ -62,7 +61,7 @@ static int check_layouts(struct ds_step *ds, struct ckpt_err *err)
 
 		if (!e->is_dir && id.kind != DS_OTHER && id.mp > 0)
 			rc = refuse(ds, e->name, "tensor parallel (more than one mp_rank)",
-				    TO_UNIVERSAL, err);
+				    SAVED_THERE, err);
 	}
 	return rc;
 }
