@@ -39,24 +39,40 @@ static void feed_fingerprint(const struct ck_pt *pt, const struct ck_input *in,
 	ck_hasher_add(ix->fingerprint, tail, sizeof(tail));
 }
 
-/* One file of a DeepSpeed step, taken alone: its tensors are not what its user wants. */
+static bool is_float(const struct ck_tensor_ref *t)
+{
+	return t->dtype == CKPT_F16 || t->dtype == CKPT_BF16 || t->dtype == CKPT_F32;
+}
+
+/*
+ * One file of a DeepSpeed step, taken alone: its tensors are not what its user wants.  A parameter
+ * that stage 3 has cut is empty, and up to 0.5.10, whose model files have no param_shapes, it has
+ * one element.
+ */
 static void judge_part(const struct ck_pt *pt, const struct ck_input *in, struct ck_findings *f)
 {
 	const struct ck_val *root = pt->doc.root;
-	const struct ck_val *shapes = ck_val_get(root, "param_shapes");
+	const bool shapes = !ck_val_is_none(ck_val_get(root, "param_shapes"));
 	struct ck_val *const *item;
-	uint64_t n, empty = 0;
+	uint64_t n, empty = 0, ones = 0, floats = 0;
 
 	if (!ck_val_get(root, "ds_version") ||
 	    (!ck_val_get(root, "module") && !ck_val_get(root, "optimizer_state_dict")))
 		return;
-	if (ck_val_pairs(ck_val_get(root, "module"), &item, &n) && !ck_val_is_none(shapes))
+	if (ck_val_pairs(ck_val_get(root, "module"), &item, &n))
 		for (uint64_t i = 0; i < n; i++) {
 			const struct ck_tensor_ref *t = ck_val_tensor(item[2 * i + 1]);
 
-			empty += t && t->ndim == 1 && t->shape[0] == 0;
+			empty += shapes && t && t->ndim == 1 && t->shape[0] == 0;
+			ones += t && t->ndim == 1 && t->shape[0] == 1 && is_float(t);
+			floats += t && is_float(t);
 		}
-	if (empty)
+	if (!empty && ones > 1 && 2 * ones > floats)
+		ck_findings_add(f, CK_FINDING_PLACEHOLDERS_ONLY, in->path[0],
+				"a model file of a ZeRO stage-3 step: %" PRIu64 " of its tensors "
+				"are placeholders of one element, the parameters are in the shards "
+				"beside it; give the folder that holds it", ones);
+	else if (empty)
 		ck_findings_add(f, CK_FINDING_PLACEHOLDERS_ONLY, in->path[0],
 				"a model file of a ZeRO stage-3 step: %" PRIu64 " of its tensors "
 				"are empty placeholders, the parameters are in the shards beside "
