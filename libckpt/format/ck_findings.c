@@ -126,6 +126,17 @@ void ck_findings_merge(struct ck_findings *f, const struct ck_findings *from,
 	f->dropped += from->dropped;
 }
 
+void ck_findings_drop(struct ck_findings *f, enum ck_finding_id id)
+{
+	uint64_t kept = 0;
+
+	for (uint64_t i = 0; i < f->n; i++)
+		if (strcmp(f->list[i].id, kinds[id].name) != 0)
+			f->list[kept++] = f->list[i];
+	f->n = kept;
+	f->of_kind[id] = 0;
+}
+
 const struct ckpt_finding *ck_findings_worst(const struct ck_findings *f,
 					     enum ckpt_severity at_least)
 {

@@ -18,6 +18,7 @@
 	X(RANK_FILE_MISSING, ERROR, INCOMPLETE, "a rank's shard is missing")                       \
 	X(RANK_FILE_EXTRA, ERROR, MISMATCH, "a shard of a rank that the step does not have")       \
 	X(RANK_FILE_SWAPPED, ERROR, MISMATCH, "a file holds another rank's shard")                 \
+	X(UNFINISHED, ERROR, MISMATCH, "a save that did not finish")                               \
 	X(STEP_MIXED, ERROR, MISMATCH, "files of different steps are in one folder")               \
 	X(RANKS_DISAGREE, ERROR, MISMATCH, "ranks contradict each other")                          \
 	X(LENGTH_WRONG, ERROR, MISMATCH, "a partition has the wrong length")                       \
@@ -101,6 +102,8 @@ void ck_findings_add(struct ck_findings *f, enum ck_finding_id id, const char *w
  */
 void ck_findings_merge(struct ck_findings *f, const struct ck_findings *from,
 		       enum ck_finding_id but);
+/* Take all of that kind out again: they follow from another one. */
+void ck_findings_drop(struct ck_findings *f, enum ck_finding_id id);
 /* The first finding of that severity or worse, or NULL. */
 const struct ckpt_finding *ck_findings_worst(const struct ck_findings *f,
 					     enum ckpt_severity at_least);

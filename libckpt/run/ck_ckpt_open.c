@@ -7,6 +7,7 @@
 #include "libckpt/format/ck_format.h"
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/run/ck_ckpt.h"
+#include "libckpt/run/ck_overlay.h"
 
 static int copy_names(struct ck_arena *arena, const char *const *list,
 		      const char *const **out, struct ckpt_err *err)
@@ -77,30 +78,6 @@ static int remember(struct ckpt *ck, const char *const *paths, size_t npaths,
 	return o->tag && !ck->tag ? ck_fail_nomem(err, "a tag", strlen(o->tag)) : 0;
 }
 
-static bool has_source_in(const struct ck_index *ix, const char *folder)
-{
-	size_t n = strlen(folder);
-
-	while (n > 1 && folder[n - 1] == '/')
-		n--;
-	for (uint64_t i = 0; i < ix->nsources; i++)
-		if (!strncmp(ix->source[i].path, folder, n) &&
-		    (ix->source[i].path[n] == '/' || folder[n - 1] == '/'))
-			return true;
-	return false;
-}
-
-/* Several folders are one checkpoint: two checkpoints given together would pass for both. */
-static void look_for_unused(struct ckpt *ck)
-{
-	for (size_t i = 0; ck->npaths > 1 && i < ck->npaths; i++)
-		if (!has_source_in(&ck->ix, ck->path[i]))
-			ck_findings_add(&ck->findings, CK_FINDING_OVERLAY_UNUSED, ck->path[i],
-					"this folder adds no tensor: zckpt reads all given "
-					"folders as one checkpoint, %s (to read another "
-					"checkpoint, use a command of its own)", ck->ix.path);
-}
-
 struct ck_input ck_ckpt_input(struct ckpt *ck)
 {
 	return (struct ck_input){
@@ -146,7 +123,7 @@ int ck_ckpt_open(const struct ck_formats *formats, const char *const *paths, siz
 		ck->driver = in.driver;
 	}
 	if (!rc)
-		look_for_unused(ck);
+		rc = ck_overlay_check(ck, err);
 	if (rc && ck->pool)	/* half a file, or a file that is being written? */
 		rc = ck_fdpool_check(ck->pool, rc, err);
 	if (rc)

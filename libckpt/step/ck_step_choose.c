@@ -2,8 +2,8 @@
  * ck_step_choose.c -- which step is meant: one answer for steps of every form, by names alone.
  *
  * Given may be the step itself, the folder above it, or a trainer's output folder, whose
- * "checkpoint-N" are such folders (or steps) themselves.  Several paths are laid over each other
- * at the same level.  In this order:
+ * "checkpoint-N" or "checkpoint_N" (accelerate) are such folders (or steps) themselves.  Several
+ * paths are laid over each other at the same level.  In this order:
  *
  *	a tag that is asked for; "checkpoint-N" is a tag of the folder above it, and means the
  *	step that checkpoint-N itself would give; a number is that of global_stepN or checkpoint-N
@@ -38,11 +38,6 @@ struct below {
 	const struct ck_format *kind;
 	bool keeps;		/* steps, or 'latest' */
 };
-
-static bool is_trainer_name(const char *name)
-{
-	return !strncmp(name, "checkpoint-", 11);
-}
 
 /* The folder 'name' of every root that has it. */
 static int roots_below(struct ck_step_finder *fd, const struct level *l, const char *name,
@@ -86,7 +81,7 @@ static int look_below(struct ck_step_finder *fd, const struct level *l, const ch
 	if (!rc)
 		b->kind = ck_step_holds(fd->in->formats, &b->tree);
 	b->level.tree = &b->tree;
-	if (!rc && !b->kind && l->is_top && is_trainer_name(sub)) {
+	if (!rc && !b->kind && l->is_top && ck_step_is_trainers(sub)) {
 		rc = roots_below(fd, l, sub, &b->level, &inner);
 		b->keeps = !rc;
 	}
@@ -182,24 +177,6 @@ static int say_why(struct ck_step_finder *fd, struct ck_step_choice *c, const ch
 
 /* ---- 'latest' ---- */
 
-/* The number after "global_step" or "checkpoint-"; '*begin_out' is the length of that prefix. */
-static bool number_of(const char *name, size_t *begin_out, uint64_t *out)
-{
-	const size_t begin = is_trainer_name(name) ? strlen("checkpoint-") : strlen("global_step");
-	const char *p = name + begin;
-	uint64_t n = 0;
-
-	if (strncmp(name, "global_step", begin) && !is_trainer_name(name))
-		return false;
-	if (!*p || strlen(p) > 18 || p[strspn(p, "0123456789")])
-		return false;
-	for (; *p; p++)
-		n = n * 10 + (uint64_t)(*p - '0');
-	*begin_out = begin;
-	*out = n;
-	return true;
-}
-
 /*
  * There is a step with a higher number: its save was cut short, or 'latest' is an old one.  A
  * tag without a number says nothing.
@@ -208,17 +185,15 @@ static void check_newest(struct ck_step_finder *fd, const struct level *l, const
 {
 	const char *newest = NULL;
 	uint64_t mine, other = 0;
-	size_t begin;
 
-	if (!number_of(tag, &begin, &mine))
+	if (!ck_step_number(tag, &mine))
 		return;
 	for (uint64_t i = 0; i < l->tree->n; i++) {
 		const struct ck_tree_entry *e = &l->tree->entry[i];
-		size_t at;
 		uint64_t n;
 
-		if (e->is_dir && number_of(e->name, &at, &n) && at == begin && n > mine &&
-		    n > other && has_step(fd, l, e->name)) {
+		if (e->is_dir && ck_step_number(e->name, &n) && n > mine && n > other &&
+		    !strncmp(e->name, tag, 11) && has_step(fd, l, e->name)) {
 			other = n;
 			newest = e->name;
 		}
@@ -237,6 +212,20 @@ static int fail_outside(const struct level *l, const char *file, const char *tag
 		       "give that folder itself", file, tag);
 }
 
+static int fail_latest(struct ck_step_finder *fd, const struct level *l, const char *tag,
+		       struct ckpt_err *err)
+{
+	const char *steps = list_steps(fd, l);
+
+	if (!strcmp(steps, "none"))
+		return ck_fail(err, CKPT_E_NOTFOUND, l->root[0], CKPT_NO_OFFSET,
+			       "LATEST_LIES: 'latest' names the step %s, which is missing or has "
+			       "no shards, and no other step is here", tag);
+	return ck_fail(err, CKPT_E_NOTFOUND, l->root[0], CKPT_NO_OFFSET,
+		       "LATEST_LIES: 'latest' names the step %s, which is missing or has no "
+		       "shards (steps here: %s); --tag names another one", tag, steps);
+}
+
 static int take_latest(struct ck_step_finder *fd, const struct level *l, const char *tag,
 		       struct ck_step_choice *out, struct ckpt_err *err)
 {
@@ -247,11 +236,7 @@ static int take_latest(struct ck_step_finder *fd, const struct level *l, const c
 		return fail_outside(l, "latest", tag, err);
 	rc = step_of(fd, l, tag, true, out, &yes, err);
 	if (!rc && (!yes || out->kind->aside))
-		return ck_fail(err, CKPT_E_NOTFOUND, l->root[0], CKPT_NO_OFFSET,
-			       "LATEST_LIES: 'latest' names the step %s, which is missing "
-			       "or has no shards (steps here: %s); --tag names another "
-			       "one", tag,
-			       list_steps(fd, l));
+		return fail_latest(fd, l, tag, err);
 	if (rc)
 		return rc;
 	check_newest(fd, l, tag);
@@ -320,7 +305,7 @@ static int take_last(struct ck_step_finder *fd, const struct level *l, struct ck
 			return !trainer ? 0 :
 			       say_why(fd, out, npassed ? "the highest checkpoint with a step is" :
 				       "the highest checkpoint is", e->name, err);
-		if (l->is_top && is_trainer_name(e->name) && npassed++ < MOST_NAMED)
+		if (l->is_top && ck_step_is_trainers(e->name) && npassed++ < MOST_NAMED)
 			passed = ck_arena_printf(fd->arena, "%s%s%s", passed ? passed : "",
 						 passed ? ", " : "", e->name);
 		if (npassed && !passed)
@@ -352,7 +337,7 @@ static int fail_tag(struct ck_step_finder *fd, const struct level *l, const char
 static int find_number(struct ck_step_finder *fd, const struct level *l, const char *tag,
 		       const char **out, struct ckpt_err *err)
 {
-	const char *deepspeed, *trainer;
+	const char *deepspeed, *trainer, *accelerate;
 	bool first, second;
 
 	*out = NULL;
@@ -360,9 +345,12 @@ static int find_number(struct ck_step_finder *fd, const struct level *l, const c
 		return 0;
 	deepspeed = ck_arena_printf(fd->arena, "global_step%s", tag);
 	trainer = ck_arena_printf(fd->arena, "checkpoint-%s", tag);
-	if (!deepspeed || !trainer)
+	accelerate = ck_arena_printf(fd->arena, "checkpoint_%s", tag);
+	if (!deepspeed || !trainer || !accelerate)
 		return ck_fail_nomem(err, "a name", strlen(tag));
 	first = has_step(fd, l, deepspeed);
+	if (!has_step(fd, l, trainer))
+		trainer = accelerate;
 	second = has_step(fd, l, trainer);
 	if (first && second)
 		return ck_fail(err, CKPT_E_USAGE, l->root[0], CKPT_NO_OFFSET,

@@ -2,6 +2,7 @@
  * ck_step_find.c -- what a folder holds, by the drivers, and the step that ck_step_choose.c has
  * chosen.
  */
+#include <limits.h>
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
@@ -51,7 +52,7 @@ bool ck_step_may_keep_steps(const struct ck_tree *tree)
 
 		if (!tree->entry[i].is_dir)
 			continue;
-		if (!strncmp(name, "global_step", 11) || !strncmp(name, "checkpoint-", 11))
+		if (!strncmp(name, "global_step", 11) || ck_step_is_trainers(name))
 			return true;
 	}
 	return false;
@@ -133,19 +134,33 @@ int ck_step_latest(struct ck_step_finder *fd, const struct ck_tree *tree, const 
 	return rc;
 }
 
-bool ck_step_of_tag(const char *tag, uint64_t *step_out)
+/* All of 'p' is a number. */
+static bool is_number(const char *p, uint64_t *out)
 {
-	const char *p = tag + strlen("global_step");
 	uint64_t n = 0;
 
-	if (strncmp(tag, "global_step", strlen("global_step")) || !*p || strlen(p) > 18)
+	if (!*p || strlen(p) > 18 || p[strspn(p, "0123456789")])
 		return false;
-	for (; *p >= '0' && *p <= '9'; p++)
+	for (; *p; p++)
 		n = n * 10 + (uint64_t)(*p - '0');
-	if (*p)
-		return false;
-	*step_out = n;
+	*out = n;
 	return true;
+}
+
+bool ck_step_of_tag(const char *tag, uint64_t *step_out)
+{
+	return !strncmp(tag, "global_step", 11) && is_number(tag + 11, step_out);
+}
+
+bool ck_step_is_trainers(const char *name)
+{
+	return !strncmp(name, "checkpoint-", 11) || !strncmp(name, "checkpoint_", 11);
+}
+
+bool ck_step_number(const char *name, uint64_t *step_out)
+{
+	return ck_step_is_trainers(name) ? is_number(name + 11, step_out) :
+	       ck_step_of_tag(name, step_out);
 }
 
 bool ck_step_leads_outside(const char *tag)
@@ -178,6 +193,20 @@ static int copy_roots(struct ck_step_finder *fd, const struct ck_step_choice *c,
 	return root ? 0 : ck_fail_nomem(err, "paths", c->nroots);
 }
 
+/* A folder of the path, as it is on the disk, is one that a Trainer has not renamed yet. */
+static bool is_in_unfinished(const char *path)
+{
+	static const char begin[] = "tmp-checkpoint-";
+	char real[PATH_MAX];
+	const char *at = ck_sys.realpath(path, real) ? real : path;
+
+	for (; (at = strstr(at, begin)) != NULL; at++)
+		if (at[sizeof(begin) - 1] >= '0' && at[sizeof(begin) - 1] <= '9' &&
+		    (at == path || at[-1] == '/'))
+			return true;
+	return false;
+}
+
 /* Fill the place and what the index says of it. */
 static int take_step(struct ck_step_finder *fd, const struct ck_step_choice *c,
 		     struct ck_index *ix, struct ck_step_place *out, struct ckpt_err *err)
@@ -194,6 +223,10 @@ static int take_step(struct ck_step_finder *fd, const struct ck_step_choice *c,
 	if (!ix->path || !ix->tag || !ix->why)
 		return ck_fail_nomem(err, "a path", 0);
 	out->where = ix->path;
+	if (is_in_unfinished(ix->path))
+		ck_findings_add(fd->f, CK_FINDING_UNFINISHED, ix->path,
+				"a save of the Trainer that did not finish: it renames the folder "
+				"tmp-checkpoint-N once all ranks have saved");
 	out->given_step = !c->tag;
 	if (strchr(ix->tag, '[') || strchr(ix->tag, ']'))
 		ck_findings_add(fd->f, CK_FINDING_TAG_UNLOADABLE, ix->tag,

@@ -59,6 +59,10 @@ bool ck_step_keeps_steps(const struct ck_tree *tree);
 bool ck_step_may_keep_steps(const struct ck_tree *tree);
 /* N of "global_stepN"; false for any other name. */
 bool ck_step_of_tag(const char *tag, uint64_t *step_out);
+/* N of "global_stepN", or of a trainer's "checkpoint-N" or "checkpoint_N". */
+bool ck_step_number(const char *name, uint64_t *step_out);
+/* Such a folder of a trainer: "checkpoint-" (transformers) or "checkpoint_" (accelerate). */
+bool ck_step_is_trainers(const char *name);
 /* A step is in the folder that names it: no way up, no other root. */
 bool ck_step_leads_outside(const char *tag);
 /* The text of 'latest' (or so) without white space around it, or NULL. CKPT_E_IO, CKPT_E_NOMEM. */
