@@ -85,8 +85,9 @@ static int check_dst(struct ck_stage *stage, struct ckpt_err *err)
 			       "the result replaces this whole folder; give its path from "
 			       "another folder, not as '.' or '..'");
 	if (!o->force && !empty)
-		return ck_fail(err, CKPT_E_EXISTS, o->dst, CKPT_NO_OFFSET,
-			       "the destination exists; --force replaces it");
+		return ck_fail(err, CKPT_E_EXISTS, o->dst, CKPT_NO_OFFSET, "%s", o->is_dir ?
+			       "the folder exists; --force replaces its weights, other files "
+			       "stay" : "the destination exists; --force replaces it");
 	return 0;
 }
 

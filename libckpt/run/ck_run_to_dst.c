@@ -167,8 +167,9 @@ static int check_absent(const struct ck_run_to_dst *d, struct ckpt_err *err)
 	if (rc || kind == CK_FS_NOTHING || (d->flags & CKPT_WRITE_FORCE) ||
 	    (empty && d->is_dir))
 		return rc;
-	return ck_fail(err, CKPT_E_EXISTS, d->dst, CKPT_NO_OFFSET,
-		       "the destination exists; --force replaces it");
+	return ck_fail(err, CKPT_E_EXISTS, d->dst, CKPT_NO_OFFSET, "%s", d->is_dir &&
+		       kind == CK_FS_DIR ? "the folder exists; --force replaces its weights, other "
+		       "files stay" : "the destination exists; --force replaces it");
 }
 
 /* Bytes of the source that the plan's segments are made of. */
