@@ -31,7 +31,7 @@ char *advice_recover(const struct args *args, const char *path)
 		/* further below lie other runs */
 		if (!strchr(s->name, '/') && step_is_good(args, s) &&
 		    !strcmp(s->format, "deepspeed"))
-			text = cli_format("zckpt convert %s model.safetensors", out_word(s->path));
+			text = advice_with(args, s->path);
 	}
 	steps_free(&steps);
 	return text;

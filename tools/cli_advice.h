@@ -15,12 +15,23 @@ char *advice_recover(const struct args *args, const char *path);
  * 'more' after the sources; each may be NULL.
  */
 char *advice_call(const struct args *args, const char *tag, const char *to, const char *more);
+/* The same with that source alone; and with 'to' in place of the destination (a word of argv). */
+char *advice_alone(const struct args *args, const char *source);
+char *advice_dst(const struct args *args, const char *dst, const char *to);
+/* For a step, by 'tag' of the source or by 'path': the verb typed, 'convert' if that only looks. */
+char *advice_step(const struct args *args, const char *src, const char *tag, const char *path);
+/* Whether the verb takes several folders as one checkpoint. */
+int advice_takes_folders(const struct args *args);
 /*
  * The newest complete step beside the one at 'bad' (NULL: none could be opened) of the source
  * 'src', as "NAME is complete: COMMAND"; NULL if there is none.  The command is the call that was
  * typed, or 'convert' of a verb that only looks.
  */
 char *advice_complete(const struct args *args, const char *src, const char *bad);
+/* The call that was typed with that path; 'convert' of a verb that only looks. */
+char *advice_with(const struct args *args, const char *path);
+/* The same of the step that a file given is one of; 'inspect' of a verb that only looks. */
+char *advice_whole(const struct args *args, const char *step);
 /* Below a folder that is no checkpoint: the one root or step that is there; NULL if not one. */
 const char *advice_only_below(const struct args *args, const char *path);
 /* The checkpoint that a folder that is none is around or inside of, as "TEXT: COMMAND", or NULL. */

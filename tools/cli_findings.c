@@ -367,7 +367,7 @@ size_t findings_lines(const struct ckpt *ck, enum ckpt_severity least, int all,
 	return n;
 }
 
-void out_findings_asked(const struct args *args, const struct ckpt *ck)
+static void print_lines(const struct args *args, const struct ckpt *ck)
 {
 	struct folded *line;
 	size_t n = findings_lines(ck, args->verbose ? CKPT_INFO : CKPT_WARN, args->verbose, &line);
@@ -382,6 +382,16 @@ void out_findings_asked(const struct args *args, const struct ckpt *ck)
 		cli_say("%s: %s: %s%s%s", out_severity(f->severity), f->id, out_name(f->where),
 			f->where[0] ? ": " : "", out_name(f->text));
 	}
+}
+
+void out_findings_asked(const struct args *args, const struct ckpt *ck)
+{
+	struct ckpt_info info;
+
+	print_lines(args, ck);
+	ckpt_info_get(ck, &info);
+	if (cli_lone_shard(info.path))
+		cli_say("hint: %s", cli_lone_shard(info.path));
 }
 
 uint64_t out_findings_count(const struct ckpt *ck, enum ckpt_severity severity)

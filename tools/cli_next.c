@@ -12,65 +12,13 @@
 #include "cli_steps.h"
 
 #define TRIED 8		/* other steps that are opened */
+#define PARTS "@parts"	/* a word that no shell quotes */
 
-/* ---------------------------------------------------------------- the call */
-
-static void add_word(char **call, const char *word)
+static const char *base_of(const char *path)
 {
-	const size_t dashes = word[0] == '-' && word[1] ? strspn(word, "-") : 0;
-	char *longer = cli_format("%s %.*s%s", *call, (int)dashes, word,
-				  word[dashes] ? out_word(word + dashes) : "");
+	const char *slash = strrchr(path, '/');
 
-	cli_free(*call);
-	*call = longer;
-}
-
-/* How many words a '--tag NAME' has here: 0 if it is none. */
-static int tag_words(const char *word)
-{
-	if (!strcmp(word, "--tag") || !strcmp(word, "-t"))
-		return 2;
-	return !strncmp(word, "--tag=", 6) || (!strncmp(word, "-t", 2) && word[2]);
-}
-
-char *advice_call(const struct args *args, const char *tag, const char *to, const char *more)
-{
-	char *call = cli_format("zckpt %s", args->argv[1]);
-	const struct words *sources = &args->sources;
-
-	if (tag) {
-		add_word(&call, "--tag");
-		add_word(&call, tag);
-	}
-	for (int i = 2; i < args->argc; i++) {
-		const char *word = args->argv[i];
-		const int skipped = tag ? tag_words(word) : 0;
-
-		if (skipped) {
-			i += skipped - 1;
-			continue;
-		}
-		if (sources->n && word == sources->list[0])
-			add_word(&call, to ? to : args->meant ? args->meant : word);
-		else
-			add_word(&call, word);
-		if (more && sources->n && word == sources->list[sources->n - 1])
-			add_word(&call, more);
-	}
-	return call;
-}
-
-/* Verbs whose call makes sense with another step; the others look, and convert is next. */
-static int is_repeatable(const struct args *args)
-{
-	static const char *const verbs[] = {
-		"convert", "reshard", "cat", "map", "digest", "slim", "pack", "plan", NULL,
-	};
-
-	for (size_t i = 0; verbs[i]; i++)
-		if (!strcmp(args->argv[1], verbs[i]))
-			return 1;
-	return 0;
+	return slash ? slash + 1 : path;
 }
 
 /* ---------------------------------------------------------------- another step */
@@ -113,28 +61,9 @@ static char *tag_of(const struct step *s)
 
 	if (!s->name[n])
 		return cli_strdup(s->name);
-	if (!strncmp(s->name, "checkpoint-", 11))
+	if (step_is_trainers(s->name))
 		return cli_format("%.*s", (int)n, s->name);
 	return NULL;
-}
-
-/* The verb that was typed, or 'convert' for one that only looks. */
-static char *call_with(const struct args *args, const char *src, const char *tag,
-		       const char *path)
-{
-	char *call, *words;
-
-	if (is_repeatable(args))
-		return advice_call(args, tag, path, NULL);
-	call = cli_strdup("zckpt convert");
-	if (tag) {
-		add_word(&call, "--tag");
-		add_word(&call, tag);
-	}
-	add_word(&call, path ? path : src);
-	words = cli_format("%s model.safetensors", call);
-	cli_free(call);
-	return words;
 }
 
 static char *say_complete(const struct args *args, const char *src, const struct step *s,
@@ -147,7 +76,7 @@ static char *say_complete(const struct args *args, const char *src, const struct
 	if (!is_same(dir, src) || !tag)
 		path = !tag ? cli_strdup(s->path) :
 		       strcmp(dir, ".") ? cli_format("%s/%s", dir, tag) : cli_strdup(tag);
-	call = call_with(args, src, path ? NULL : tag, path);
+	call = advice_step(args, src, path ? NULL : tag, path);
 	text = cli_format("%s is complete: %s", out_name(tag ? tag : slash ? slash + 1 : s->path),
 			  call);
 	cli_free(path);
@@ -180,7 +109,8 @@ char *advice_complete(const struct args *args, const char *src, const char *bad)
 
 	if (!is_step)
 		text = complete_in(args, src, bad, src, 2);
-	if (text || (!is_step && strncmp(slash ? slash + 1 : src, "checkpoint-", 11)))
+	if (text || (!is_step && !step_is_trainers(slash ? slash + 1 : src) &&
+		     strncmp(slash ? slash + 1 : src, "tmp-checkpoint-", 15)))
 		return text;
 	/* beside a step, or beside a trainer's checkpoint-N */
 	up = advice_parent(src);
@@ -246,6 +176,56 @@ const char *advice_only_below(const struct args *args, const char *path)
 	return only;
 }
 
+/* The folders above the steps of the newest one's name, if they are one step together. */
+static char *call_of_parts(const struct args *args, const struct steps *steps)
+{
+	const struct step *newest = &steps->step[steps->n - 1];
+	const char *name = base_of(newest->path);
+	struct step all = { .path = newest->path, .name = newest->name };
+	struct words dirs = { 0 };
+	char *more = NULL, *call = NULL, *longer;
+
+	for (size_t i = 0; i < steps->n; i++)
+		if (!strcmp(base_of(steps->step[i].path), name))
+			words_add(&dirs, advice_parent(steps->step[i].path));
+	if (dirs.n > 1 && advice_takes_folders(args))
+		step_open(args, &all, (const char *const *)dirs.list, dirs.n);
+	if (!all.looked || all.errors)
+		return NULL;
+	call = advice_call(args, NULL, dirs.list[0], PARTS);
+	for (size_t i = 1; i < dirs.n; i++) {
+		longer = cli_format("%s%s%s", more ? more : "", more ? " " : "",
+				    out_word(dirs.list[i]));
+		cli_free(more);
+		more = longer;
+	}
+	longer = strstr(call, PARTS);
+	return cli_format("%.*s%s%s", (int)(longer - call), call, more, longer + strlen(PARTS));
+}
+
+/* Of steps below a folder: parts that are one together, else the newest complete one. */
+static char *say_below(const struct args *args, const char *path, struct steps *steps)
+{
+	struct step *newest = &steps->step[steps->n - 1];
+	const struct step *good;
+	char *call = NULL;
+
+	if (newest->unfinished || !step_is_good(args, newest)) {
+		call = newest->unfinished ? NULL : call_of_parts(args, steps);
+		if (call)
+			return cli_format("the parts of one step are below it: %s", call);
+		good = newest_complete(args, steps, NULL);
+		if (good) {
+			call = advice_call(args, NULL, root_of(path, good), NULL);
+			return cli_format("%zu steps are below it; the newest complete one: %s",
+					  steps->n, call);
+		}
+	}
+	call = advice_call(args, NULL, root_of(path, newest), NULL);
+	return cli_format("%zu step%s below it; for the newest: %s", steps->n,
+			  steps->n == 1 ? " is" : "s are", call);
+}
+
 char *advice_place(const struct args *args, const char *path)
 {
 	struct steps steps = { 0 };
@@ -257,14 +237,12 @@ char *advice_place(const struct args *args, const char *path)
 	if (S_ISDIR(st.st_mode))
 		steps_near(args, path, 4, &steps);
 	if (steps.n)
-		at = root_of(path, &steps.step[steps.n - 1]);
+		text = say_below(args, path, &steps);
 	else
 		at = advice_above(path);
 	if (at) {
 		call = advice_call(args, NULL, at, NULL);
-		text = steps.n ? cli_format("%zu step%s below it; for the newest: %s", steps.n,
-					    steps.n == 1 ? " is" : "s are", call) :
-		       cli_format("it is a part of the step above it: %s", call);
+		text = cli_format("it is a part of the step above it: %s", call);
 		cli_free(call);
 	}
 	cli_free(at);
@@ -297,19 +275,8 @@ static int begins_with(const struct ckpt_err *err, const char *id)
 static int is_damage(const struct ckpt_err *err)
 {
 	return err->code == CKPT_E_CORRUPT || err->code == CKPT_E_INCOMPLETE ||
-	       err->code == CKPT_E_MISMATCH || begins_with(err, "LATEST_LIES");
-}
-
-static int takes_folders(const struct args *args)
-{
-	static const char *const verbs[] = {
-		"convert", "reshard", "inspect", "verify", "map", "digest", NULL,
-	};
-
-	for (size_t i = 0; verbs[i]; i++)
-		if (!strcmp(args->argv[1], verbs[i]))
-			return 1;
-	return 0;
+	       err->code == CKPT_E_MISMATCH || begins_with(err, "FILE_DAMAGED") ||
+	       begins_with(err, "LATEST_LIES");
 }
 
 /* Parts of a run, not of a checkpoint, are something else. */
@@ -324,10 +291,23 @@ static int is_pointer_text(const struct ckpt_err *err)
 	return strstr(err->msg, "a git-lfs pointer") != NULL;
 }
 
-static void say_rest(const struct args *args)
+/* Which of the paths given it is about: diff opens two. */
+static const char *source_of(const struct args *args, const struct ckpt_err *err)
 {
-	char *call = takes_folders(args) ? advice_call(args, NULL, NULL, "OTHER_FOLDER") :
-		     cli_format("zckpt inspect %s OTHER_FOLDER", out_word(args->sources.list[0]));
+	for (size_t i = 0; i < args->rest.n; i++) {
+		const size_t n = strlen(args->rest.list[i]);
+
+		if (n && !strncmp(err->where, args->rest.list[i], n) &&
+		    (args->rest.list[i][n - 1] == '/' || !err->where[n] || err->where[n] == '/'))
+			return args->rest.list[i];
+	}
+	return args->sources.list[0];
+}
+
+static void say_rest(const struct args *args, const struct ckpt_err *err)
+{
+	char *call = advice_takes_folders(args) ? advice_call(args, NULL, NULL, "OTHER_FOLDER") :
+		     cli_format("zckpt inspect %s OTHER_FOLDER", out_word(source_of(args, err)));
 
 	cli_say("hint: if the files are on another machine, give its folder too: %s", call);
 	cli_free(call);
@@ -378,7 +358,7 @@ static void say_damage(const struct args *args, const struct ckpt *ck, const str
 	char *text = NULL;
 
 	if (is_rest_elsewhere(err) && args->sources.n)
-		say_rest(args);
+		say_rest(args, err);
 	if (is_pointer_text(err)) {
 		char *dir = advice_parent(err->where);
 
@@ -391,7 +371,8 @@ static void say_damage(const struct args *args, const struct ckpt *ck, const str
 		text = advice_complete(args, src, ck ? info.path : NULL);
 	if (text)
 		cli_say("%s", text);
-	else if (!is_rest_elsewhere(err) && !begins_with(err, "LATEST_LIES"))
+	else if (!is_rest_elsewhere(err) && (!begins_with(err, "LATEST_LIES") ||
+					     !strstr(err->msg, "--tag")))
 		say_page(err);
 	cli_free(text);
 }
@@ -437,11 +418,27 @@ char *advice_try(const struct ckpt_err *err)
 	return cli_format("%.*s%s%s", (int)(dir - at), at, out_word(err->where), dir + 3);
 }
 
+/* A command of ours in a message is the call that was typed, if that was the same verb. */
+static char *try_of(const struct args *args, const struct ckpt_err *err)
+{
+	static const char ours[] = "zckpt convert DIR/";
+	const char *at = strstr(err->msg, TRY);
+
+	if (!at || strcmp(args->argv[1], "convert") || !args->sources.n ||
+	    strncmp(at + strlen(TRY), ours, sizeof(ours) - 1) != 0)
+		return advice_try(err);
+	at += strlen(TRY) + sizeof(ours) - 1;
+	return advice_call(args, NULL, cli_format("%s/%.*s", err->where, (int)strcspn(at, " "),
+						  at), NULL);
+}
+
 void advice_say(const struct args *args, const struct ckpt *ck, const struct ckpt_err *err)
 {
 	const char *text = general(err);
-	char *try = advice_try(err);
+	char *try = try_of(args, err);
 
+	if (strstr(err->msg, " are two checkpoints") && args->sources.n > 1)
+		try = cli_format("give one: %s", advice_alone(args, err->where));
 	if (try) {
 		cli_say("hint: %s", try);
 		cli_free(try);
@@ -449,10 +446,10 @@ void advice_say(const struct args *args, const struct ckpt *ck, const struct ckp
 	}
 	if (text)
 		cli_say("hint: %s", text);
-	else if (args->sources.n && cli_lone_shard(args->sources.list[0]))
-		return;		/* cli_open() names the step */
+	else if (args->sources.n && cli_lone_shard(source_of(args, err)))
+		return;		/* cli_open() or the findings name the step */
 	else if (begins_with(err, "PLACEHOLDERS_ONLY") && args->sources.n)
-		cli_say("hint: %s", advice_hollow(args, args->sources.list[0]));
+		cli_say("hint: %s", advice_hollow(args, source_of(args, err)));
 	else if (begins_with(err, "NO_PERMISSION") || !strncmp(err->msg, "no permission to ", 17))
 		say_permission(err->where);
 	else if (err->code == CKPT_E_FORMAT && !strstr(err->msg, "pack") &&

@@ -34,8 +34,30 @@ const char *cli_lone_shard(const char *path)
 {
 	if (!is_lone_shard(path))
 		return NULL;
-	return cli_format("this is one file of a step; look at all of it: zckpt inspect %s",
-			  out_word(folder_of(path)));
+	return cli_format("this is one file of a step; for all of it: %s",
+			  advice_whole(&cli_args, folder_of(path)));
+}
+
+/*
+ * Who answers whether a step is whole answers no to an unfinished save; who uses it is warned only,
+ * since its files may be all there is.
+ */
+static const char *const *as_warning(const struct args *args)
+{
+	static const char *const answers[] = {
+		"verify", "doctor", "inspect", "ls", "latest", "set-latest", NULL,
+	};
+	const char *const *verb = answers;
+	struct words ids = { 0 };
+
+	while (*verb && strcmp(*verb, args->argv[1]))
+		verb++;
+	if (*verb)
+		return args->as_warning.list;
+	for (size_t i = 0; i < args->as_warning.n; i++)
+		words_add(&ids, args->as_warning.list[i]);
+	words_add(&ids, "UNFINISHED");
+	return ids.list;
 }
 
 void cli_open_opts(const struct args *args, struct ckpt_open_opts *opts_out)
@@ -45,7 +67,7 @@ void cli_open_opts(const struct args *args, struct ckpt_open_opts *opts_out)
 		.tag = args->tag,
 		.threads = (uint32_t)args->threads,
 		.limits = args->limits.size ? &args->limits : NULL,
-		.as_warning = args->as_warning.list,
+		.as_warning = as_warning(args),
 		.subtree = args->subtree,
 		.keep_values = args->keep_values,
 	};
@@ -104,14 +126,13 @@ int cli_open_quietly(const struct args *args, const struct words *paths, struct 
 int cli_open(const struct args *args, const char *verb, const struct words *paths,
 	     struct ckpt **ck_out, struct ckpt_err *err)
 {
-	const char *lone = cli_lone_shard(paths->list[0]);
-	int status = 0;
+	int status;
 
-	if (cli_open_quietly(args, paths, ck_out, err))
-		status = cli_fail(args->json ? verb : NULL, NULL, err);
-	/* inspect ends with it */
-	if (lone && (status || !verb || strcmp(verb, "inspect")))
-		cli_say("hint: %s", lone);
+	if (!cli_open_quietly(args, paths, ck_out, err))
+		return 0;
+	status = cli_fail(args->json ? verb : NULL, NULL, err);
+	if (cli_lone_shard(paths->list[0]))	/* of one that opens, the findings end with it */
+		cli_say("hint: %s", cli_lone_shard(paths->list[0]));
 	return status;
 }
 

@@ -128,6 +128,11 @@ int step_is_folder(const char *dir)
 	return yes;
 }
 
+int step_is_trainers(const char *name)
+{
+	return !strncmp(name, "checkpoint-", 11) || !strncmp(name, "checkpoint_", 11);
+}
+
 int step_leads_to_one(const char *dir)
 {
 	struct listing list;
@@ -215,7 +220,7 @@ static int64_t name_number(const char *path)
 	for (above = name - 1; above > path && above[-1] != '/';)
 		above--;
 	len = (size_t)(name - 1 - above);
-	if (!strncmp(above, "checkpoint-", 11) || memmem(above, len, "step", 4))
+	if (step_is_trainers(above) || memmem(above, len, "step", 4))
 		return last_number(above, len);
 	return -1;
 }
@@ -325,7 +330,7 @@ static int is_aside(const char *name)
 
 static int is_trainer_name(const char *name)
 {
-	return !strncmp(name, "checkpoint-", 11) && name[11] >= '0' && name[11] <= '9';
+	return step_is_trainers(name) && name[11] >= '0' && name[11] <= '9';
 }
 
 static void search(struct search *s, const char *path, int depth, const char *unfinished)

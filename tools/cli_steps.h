@@ -56,6 +56,8 @@ int step_is_good(const struct args *args, struct step *step);
 char *step_pointer(const char *dir, const char *file);
 /* Does the folder hold files that a step of DeepSpeed consists of? */
 int step_is_folder(const char *dir);
+/* A trainer's "checkpoint-N" (transformers) or "checkpoint_N" (accelerate), by its name. */
+int step_is_trainers(const char *name);
 /* The same of it, or of a folder in it. */
 int step_leads_to_one(const char *dir);
 

@@ -19,6 +19,7 @@ static const struct cause {
 	const char *id, *lead, *one, *many;
 } causes[] = {
 	{ "LATEST_LIES", missing, "'latest' names a step that is missing", NULL },
+	{ "UNFINISHED", missing, "a save of the Trainer that did not finish", NULL },
 	{ "NO_PERMISSION", "NOT readable", "no permission to read %s",
 	  "no permission to read %s files" },
 	{ "PLACEHOLDERS_ONLY", missing, "the weights are empty placeholders of ZeRO-3", NULL },
@@ -237,10 +238,31 @@ static char *other_text(const struct errors *e)
 	return NULL;
 }
 
+/* What is there besides may be damaged: that ranks are missing does not explain it. */
+static char *missing_and_damaged(const struct errors *e)
+{
+	struct ranks_set set = set_for(e);
+	struct ckpt_finding first = { 0 };
+	const uint64_t n = count(e, "FILE_DAMAGED", &first, &set);
+	char *text = missing_files(e), *all, *ranks;
+
+	if (text && n) {
+		ranks = set.n == n ? ranks_text(&set) : NULL;
+		all = ranks ? cli_format("%s; files of %s cut short or damaged", text, ranks) :
+		      cli_format("%s; %s file%s cut short or damaged", text, out_count(n),
+				 out_plural(n));
+		cli_free(ranks);
+		cli_free(text);
+		text = all;
+	}
+	cli_free(set.rank);
+	return text;
+}
+
 static char *errors_text(const struct errors *e, int lead)
 {
 	const char *word = missing;
-	char *text = missing_files(e), *all;
+	char *text = missing_and_damaged(e), *all;
 	const struct cause *c = causes;
 
 	for (; !text && c->id; c++) {

@@ -137,6 +137,20 @@ static const char *foreign_end(const char *dst)
 	return *end;
 }
 
+/* A folder that is named by dots has no name that a result could take the place of. */
+static int check_dots(const struct job *job, const char *dst)
+{
+	const char *slash = strrchr(dst, '/'), *name = slash ? slash + 1 : dst;
+	char *to;
+
+	if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0)
+		return 0;
+	to = cli_format("%s/model.safetensors", dst);
+	return cli_try(&cmd_convert, advice_dst(job->verb.args, job->verb.dst, to),
+		       "%s: the destination is %s; give a name in it", out_name(dst),
+		       strcmp(dst, ".") ? "a whole folder" : "the current folder");
+}
+
 static int check_dst(struct job *job)
 {
 	enum ckpt_dst_kind cut_kind;
@@ -156,6 +170,8 @@ static int check_dst(struct job *job)
 	    (cut_kind == CKPT_DST_SAFETENSORS || cut_kind == CKPT_DST_TORCH))
 		return wrong("%s: a path ending in %s is one file, not a folder",
 			     out_name(job->verb.dst), strrchr(cut, '.'));
+	if (check_dots(job, cut))
+		return EXIT_CALL;
 	job->verb.dst = cut;
 	return 0;
 }
@@ -383,16 +399,54 @@ static int has_file(const struct job *job, const char *name)
 	return 0;
 }
 
+/* Whether the folder has it from before. */
+static int was_there(const struct job *job, const char *name)
+{
+	char *path = cli_format("%s/%s", job->verb.dst, name);
+	const int yes = !has_file(job, name) && !access(path, F_OK);
+
+	cli_free(path);
+	return yes;
+}
+
+/* With --force other files stay: of which model they are, this run cannot know. */
+static void say_what_stays(const struct job *job)
+{
+	static const char *const names[] = {
+		"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+	};
+	char *list = NULL, *longer;
+	size_t n = 0;
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (!was_there(job, names[i]))
+			continue;
+		longer = cli_format("%s%s%s", list ? list : "", list ? ", " : "", names[i]);
+		cli_free(list);
+		list = longer;
+		n++;
+	}
+	if (n)
+		cli_say("warning: %s in %s %s from before and %s not changed: an earlier model's "
+			"dtype or shape would not fit; --aux DIR replaces them", list,
+			out_name(job->verb.dst), n == 1 ? "is" : "are", n == 1 ? "was" : "were");
+	cli_free(list);
+}
+
 /* What a folder of weights lacks, so that transformers would not load it. */
 static void say_what_lacks(const struct job *job)
 {
 	size_t n = strlen(job->verb.dst);
-	int config = has_file(job, "config.json");
+	int config = has_file(job, "config.json") || was_there(job, "config.json");
 	int tokenizer = has_file(job, "tokenizer") || has_file(job, "vocab") ||
-			has_file(job, "spiece");
+			has_file(job, "spiece") || was_there(job, "tokenizer.json") ||
+			was_there(job, "tokenizer.model") || was_there(job, "vocab.json");
 
 	if (!job->report.nfiles || strncmp(job->report.files[0].path, job->verb.dst, n) ||
-	    !job->report.files[0].path[n] || want.state.n || (config && tokenizer))
+	    !job->report.files[0].path[n] || want.state.n)
+		return;
+	say_what_stays(job);
+	if (config && tokenizer)
 		return;
 	cli_say("warning: %s has no %s%s%s: none is beside the source; --aux DIR copies it from "
 		"the model's folder", out_name(job->verb.dst), config ? "" : "config.json",

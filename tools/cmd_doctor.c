@@ -108,6 +108,7 @@ static char *point_to_good(const struct doctor *d, const char *root)
 {
 	struct steps steps = { 0 };
 	char *text = NULL;
+	int good = 0;
 
 	if (steps_find(d->args, root, &steps))
 		return advice_about("LATEST_LIES", d->path, d->path);
@@ -115,14 +116,20 @@ static char *point_to_good(const struct doctor *d, const char *root)
 		struct step *s = &steps.step[i - 1];
 		char *dir;
 
-		if (strchr(s->name, '/') || !strcmp(s->name, ".") || !step_is_good(d->args, s))
+		if (!step_is_good(d->args, s))
+			continue;
+		good = 1;
+		if (strchr(s->name, '/') || !strcmp(s->name, "."))
 			continue;
 		dir = cli_strdup(out_word(root));
 		text = cli_format("zckpt set-latest %s %s", dir, out_word(s->name));
 		cli_free(dir);
 	}
 	steps_free(&steps);
-	return text ? text : advice_about("LATEST_LIES", d->path, d->path);
+	/* --valid finds one below, or beside a Trainer's folder */
+	return text ? text : good || strcmp(root, d->path) != 0 ?
+	       advice_about("LATEST_LIES", d->path, d->path) :
+	       cli_strdup("");
 }
 
 /* What to do about a finding. */
@@ -178,6 +185,8 @@ static void note_failure(struct doctor *d, const struct ckpt_err *err)
 		     is_folder(d->path) || err->code == CKPT_E_UNSAFE ?
 		     advice_about(id, d->path, step) : next_of_file(d->path);
 
+	if (!next[0] && !strcmp(id, "LATEST_LIES"))	/* there is no step to name */
+		next = cli_strdup("zckpt explain LATEST_LIES");
 	/* no command of ours helps, and there is no step below: look_around() */
 	if (err->code == CKPT_E_LAYOUT || err->code == CKPT_E_UNSUPPORTED ||
 	    !strcmp(id, "CKPT_E_FORMAT")) {
@@ -308,12 +317,13 @@ static void look_beside(struct doctor *d, const char *step)
 	cli_free(up);
 }
 
+/* Each error has a command of its own. */
 static int has_next(const struct doctor *d)
 {
 	for (size_t i = 0; i < d->n; i++)
-		if (d->note[i].severity == CKPT_ERROR && d->note[i].next[0])
-			return 1;
-	return 0;
+		if (d->note[i].severity == CKPT_ERROR && !d->note[i].next[0])
+			return 0;
+	return 1;
 }
 
 static int has_note(const struct doctor *d, const char *id)
@@ -355,7 +365,8 @@ static int look_inside(struct doctor *d, char **next_out)
 			d->what = cli_strdup("cannot be opened as a checkpoint");
 		if (err.code != CKPT_E_FORMAT || !look_around(d))
 			note_failure(d, &err);
-		if (err.code == CKPT_E_INCOMPLETE || err.code == CKPT_E_CORRUPT)
+		if (err.code == CKPT_E_INCOMPLETE || err.code == CKPT_E_CORRUPT ||
+		    !strncmp(err.msg, "FILE_DAMAGED:", 13))
 			*next_out = advice_complete(d->args, d->path, NULL);
 		return 1;
 	}

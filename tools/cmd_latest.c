@@ -195,10 +195,11 @@ const struct command cmd_latest = {
 	.gist = "print the step that 'latest' names, or a complete one",
 	.synopsis = "[--valid] DIR",
 	.about = "Prints the path of the step that the file 'latest' names. Every other command "
-		 "uses the same step of DIR. With --valid: prints that step if it is complete, "
-		 "else the newest complete one; stderr says which steps it skips and why. In a "
-		 "Trainer's output folder without 'latest' it is the highest checkpoint-N that "
-		 "holds a step, and in it the step that its own 'latest' names.",
+		 "uses the same step if DIR holds the steps or checkpoints itself; from a folder "
+		 "further up it names the command to type. With --valid: prints that step if it "
+		 "is complete, else the newest complete one; stderr says which steps it skips and "
+		 "why. In a Trainer's output folder without 'latest' it is the highest "
+		 "checkpoint-N that holds a step, and in it the step that its own 'latest' names.",
 	.examples = "zckpt latest run\n"
 		    "zckpt latest --valid run\n",
 	.notes = "Exit 1 if no step is found.",
@@ -413,7 +414,7 @@ static char *tag_below(const struct args *args, const char *dir, const char *wor
 	if (!is_folder(path))
 		return NULL;
 	above = cut_at_slash(path, &name);
-	if (!strncmp(name_of(above), "checkpoint-", 11) && !is_same(above, dir) &&
+	if (step_is_trainers(name_of(above)) && !is_same(above, dir) &&
 	    !ckpt_latest_get(above, args->limits.size ? &args->limits : NULL, &which, NULL)) {
 		if (is_same(which.path, path))	/* the Trainer's folder: readers choose these */
 			above = cut_at_slash(above, &name);

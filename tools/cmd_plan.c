@@ -143,6 +143,23 @@ static void say_unused(const char *config, const char *why)
 	cli_say("note: %s is not used: %.*s", out_name(config), n, why);
 }
 
+/* Sizes of placeholders are no sizes of a model. */
+static int check_whole(struct planning *p, const struct ckpt *ck)
+{
+	struct ckpt_finding f;
+
+	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++) {
+		if (f.severity != CKPT_ERROR || strcmp(f.id, "PLACEHOLDERS_ONLY") != 0)
+			continue;
+		out_findings_asked(p->args, ck);
+		p->err = (struct ckpt_err){ .code = CKPT_E_MISMATCH, .offset = CKPT_NO_OFFSET };
+		snprintf(p->err.where, sizeof(p->err.where), "%s", f.where);
+		snprintf(p->err.msg, sizeof(p->err.msg), "%s: %s", f.id, f.text);
+		return failed(p, ck);
+	}
+	return 0;
+}
+
 static int from_weights(struct planning *p)
 {
 	const char *config = want.config ? want.config : beside(p->source, "config.json");
@@ -152,6 +169,8 @@ static int from_weights(struct planning *p)
 	if (is_config_folder(p, config))
 		return ckpt_model_from_config(config, &p->model, &p->err) ? failed(p, NULL) : 0;
 	status = cli_open(p->args, "plan", &p->args->rest, &ck, &p->err);
+	if (!status)
+		status = check_whole(p, ck);
 	if (!status && ckpt_model_from_ckpt(ck, config, &p->model, &p->err)) {
 		/* The weights are here: one beside them of an unknown kind is not needed. */
 		if (config && !want.config && p->err.code != CKPT_E_NOMEM &&

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli_advice.h"
+#include "cli_findings.h"
 #include "cli_verdict.h"
 
 static struct {
@@ -132,10 +133,20 @@ static int has_pairs(const struct ckpt *ck)
 	return pair == 2;
 }
 
+/* How many errors to say: none if several are printed as one line. */
+static uint64_t say_errors(const struct answer *a)
+{
+	const uint64_t n = count(a, CKPT_ERROR);
+	struct folded *line;
+
+	return a->ck && !a->args->verbose && !a->args->json &&
+	       findings_lines(a->ck, CKPT_ERROR, 0, &line) < n ? 0 : n;
+}
+
 /* "looks complete (bytes not read; --full reads them)": the verdict, and what it rests on. */
 static char *answer_text(const struct answer *a)
 {
-	const uint64_t errors = count(a, CKPT_ERROR), warnings = count(a, CKPT_WARN);
+	const uint64_t errors = say_errors(a), warnings = count(a, CKPT_WARN);
 	const int full = want.full || want.write_manifest;
 	char *odd = warnings ? cli_format(", %s", many(warnings, "warning")) : cli_strdup("");
 	char *why = verdict_of(a->ck, &a->lone, 1), *text;
@@ -312,16 +323,15 @@ static int verify_files(struct answer *a)
 static int open_it(struct answer *a, struct ckpt_err *err)
 {
 	const struct args *args = a->args;
-	const char *lone = cli_lone_shard(args->rest.list[0]);
 	int status = 0;
 
 	if (cli_open_quietly(args, &args->rest, &a->ck, err)) {
 		a->ck = NULL;
 		if (!ckpt_verify_open_finding(err, &a->lone))
 			status = cli_fail(args->json ? "verify" : NULL, NULL, err);
+		if (cli_lone_shard(args->rest.list[0]))
+			cli_say("hint: %s", cli_lone_shard(args->rest.list[0]));
 	}
-	if (lone)
-		cli_say("hint: %s", lone);
 	return status;
 }
 

@@ -12,12 +12,12 @@ zckpt verify --json run 2> said | grep -e '"ok"' -e '"id"'
 head -c 1000 "$src"/global_step3/mp_rank_00_model_states.pt > half.pt
 zckpt verify half.pt 2> said; echo "exit $?"
 grep -c FILE_DAMAGED: said
-# Two checkpoints at once are no check of the second: it is named, and --strict stops.
+# Two checkpoints at once are refused; a folder that adds nothing is named, and --strict stops.
 cp -r "$src" one
 cp -r "$FIXTURES/deepspeed/ds0.19.8-z2-bf16-w2-twotags/ckpt" two
 truncate -s 1000 two/global_step4/*rank_1*
 mkdir none
-zckpt verify one two 2>&1 | grep -o 'OVERLAY_UNUSED: two: this folder adds no tensor'
+zckpt verify one two 2>&1 | grep -o 'are two checkpoints (steps 4 and 3)'
 zckpt verify --strict one none 2> said; echo "exit $?"; grep -c OVERLAY_UNUSED said
 mkdir -p a/global_step3 b/global_step3
 mv one/global_step3/*rank_1* b/global_step3
