@@ -20,26 +20,26 @@ static struct {
 
 static const struct opt own[] = {
 	{ "output", 'o', OPT_TEXT, &cli_args.output, "DST",
-	  "where to, instead of as the last word", 0 },
+	  "destination, instead of the last word", 0 },
 	{ "world", 'n', OPT_COUNT, &want.world, "M",
 	  "ranks of the result (or --gpus M, or 'N->M')", 0 },
 	{ "gpus", 0, OPT_COUNT, &want.world, "M", "", OPT_HIDDEN },
 	{ "world-size", 0, OPT_COUNT, &want.world, "M", "", OPT_HIDDEN },
 	{ "num-gpus", 0, OPT_COUNT, &want.world, "M", "", OPT_HIDDEN },
 	{ "to", 0, OPT_CHOICE, &want.to, "deepspeed|universal|native",
-	  "a step, DeepSpeed's universal form, or the native one (both: any number of ranks)", 0 },
+	  "form of the result: a step, or universal or native (both fit any number of ranks)", 0 },
 	{ "stage", 0, OPT_TEXT, &want.stage, "0|1|2|3|bf16",
 	  "ZeRO stage (default: the source's)", 0 },
 	{ "sub-group-size", 0, OPT_COUNT, &want.sub_group_size, "N",
-	  "stage 3: as in the configuration that resumes", OPT_RARE },
+	  "stage 3: as in the configuration that will resume", OPT_RARE },
 	{ "round-robin", 0, OPT_FLAG, &want.round_robin, NULL,
-	  "lay out by round robin; --no-round-robin: not", OPT_NEGATABLE | OPT_RARE },
+	  "assign parameters round robin; --no-round-robin: in order", OPT_NEGATABLE | OPT_RARE },
 	{ "reset-optimizer", 0, OPT_FLAG, &want.reset_optimizer, NULL,
-	  "moments become zero, their step 0; weights and masters stay", 0 },
+	  "set moments and their step to zero; keep weights and masters", 0 },
 	{ "drop-state", 0, OPT_COMMAS, &want.drop_state, "PATTERN",
-	  "leave this optimizer state out, as in max_exp_avg_sq", OPT_RARE },
+	  "leave out this optimizer state, such as max_exp_avg_sq", OPT_RARE },
 	{ "ds-version", 0, OPT_TEXT, &want.ds_version, "VERSION",
-	  "DeepSpeed that is to load it (default: the one that wrote it)", OPT_RARE },
+	  "DeepSpeed version that will load it (default: the one that wrote it)", OPT_RARE },
 	{ "new-tag", 0, OPT_TEXT, &want.new_tag, "NAME", "name of the step in DST", 0 },
 	{ "force", 'f', OPT_FLAG, &cli_args.force, NULL, "replace a step of that name in DST", 0 },
 	{ 0 },
@@ -408,7 +408,8 @@ static int run(struct args *args)
 	status = cli_open(args, NULL, &verb->sources, &verb->ck, &verb->err);
 	status = team_opened(args, status, verb->ck, verb->dst, &verb->err);
 	if (!status && team_first(is_settled(&r))) {
-		cli_say("an interrupted run had already written this step; the commit is finished");
+		cli_say("an interrupted run had already written this step; its commit is "
+			"finished now");
 		batch_read(&r.batch, verb->ck, r.opts.world);
 	} else if (!status) {
 		status = check_source(&r);

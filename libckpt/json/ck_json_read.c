@@ -103,7 +103,7 @@ static int add_token(struct parser *ps, enum ck_json_type type, const char *at,
 
 	if (doc->n >= ps->max_nodes)
 		return ck_fail_limit(ps->err, ps->where, offset_of(ps, at), "json_nodes",
-				     ps->max_nodes, "JSON of more values and names");
+				     ps->max_nodes, "the JSON text has too many values and names");
 	rc = ck_grow(&doc->tok, &doc->cap, doc->n + 1, sizeof(*t), ps->err);
 	if (rc)
 		return rc;
@@ -122,7 +122,8 @@ static int no_string_memory(struct parser *ps, uint64_t n)
 
 	if (arena->limit && (n > arena->limit || arena->total > arena->limit - n - 16))
 		return ck_fail_limit(ps->err, ps->where, offset_of(ps, ps->p), "memory_bytes",
-				     arena->limit, "JSON with more bytes of strings");
+				     arena->limit, "the strings of the JSON text take too much "
+					     "memory");
 	return ck_fail_nomem(ps->err, "JSON strings", n);
 }
 
@@ -144,7 +145,7 @@ static int find_quote(struct parser *ps, const char *p, char quote, const char *
 			*escaped_out = true;
 			p++;
 			if (p < ps->end && (unsigned char)*p < 0x20)
-				return bad(ps, p, "no such escape");
+				return bad(ps, p, "unknown escape");
 		}
 	}
 	return bad(ps, start, "a string that begins here has no end");
@@ -178,7 +179,7 @@ static int read_string(struct parser *ps)
 	int rc;
 
 	if (ps->lenient && ps->end - start >= 3 && !memcmp(start, "'''", 3))
-		return bad(ps, start, "strings over several lines (''') are not read");
+		return bad(ps, start, "strings over several lines (''') are not supported");
 	rc = find_quote(ps, start + 1, *start, &end, &escaped);
 	if (!rc)
 		rc = add_token(ps, CK_JSON_STRING, start, &t);
@@ -395,7 +396,7 @@ static int open_container(struct parser *ps)
 
 	if (ps->depth >= ps->max_depth)
 		return ck_fail_limit(ps->err, ps->where, offset_of(ps, ps->p), "json_depth",
-				     ps->max_depth, "JSON nested deeper");
+				     ps->max_depth, "the JSON text is nested too deeply");
 	rc = add_token(ps, *ps->p == '{' ? CK_JSON_OBJECT : CK_JSON_ARRAY, ps->p, &t);
 	if (rc)
 		return rc;
