@@ -27,6 +27,7 @@ YAML      ?= auto# accelerate's YAML, by libyaml
 CRYPTO    ?= auto# secrets of ranks that meet by TCP, by libcrypto
 BLAS      ?= auto# matrix products of ztrain by OpenBLAS (else own loops)
 CUDA      ?= auto# make gpu, make check-gpu, by nvcc
+JSON      ?= auto# cJSON, of zckpt: auto = libcjson, else third_party/cjson; or one of: system, bundled
 GPU_ARCH  ?= 80 90# machine code for these (80 or more); later ones compile the PTX of the last at start
 
 include mk/probe.mk mk/build.mk
@@ -54,7 +55,7 @@ TOOL_MPI  := $(TOOL:%/cli_mpi.o=%/cli_mpi.mpi.o)
 TRAIN     := $(call objects,$(TRAIN_SRC))
 TRAIN_MPI := $(ENGINE_MPI_SRC:%.c=$(B)/%.mpi.o)
 ZTRAIN    := $(call objects,$(ZTRAIN_SRC) $(SHARED_SRC))
-OBJS      := $(LIB) $(TOOL) $(TOOL_MPI) $(TRAIN) $(TRAIN_MPI) $(ZTRAIN)
+OBJS      := $(B)/third_party/cjson/cJSON.o $(LIB) $(TOOL) $(TOOL_MPI) $(TRAIN) $(TRAIN_MPI) $(ZTRAIN)
 
 # What a folder may include is partly a matter of flags: the program and the
 # API tests are compiled without -I., so they cannot reach an internal header.
@@ -89,6 +90,10 @@ ZTRAIN_MPI := $(ZTRAIN) $(if $(MPI_CC),$(B)/libztrain_mpi.a)
 $(eval $(call archive,$(B)/libckpt.a,$(LIB)))
 $(eval $(call archive,$(B)/libztrain.a,$(TRAIN)))
 $(eval $(call archive,$(B)/libztrain_mpi.a,$(TRAIN_MPI)))
+# The code of others is as its authors release it: their warnings are not ours.
+$(eval $(call archive,$(B)/libcjson.a,$(B)/third_party/cjson/cJSON.o))
+$(B)/third_party/cjson/cJSON.o: INC = -DCJSON_HIDE_SYMBOLS
+$(B)/third_party/cjson/cJSON.o: ALL_CFLAGS += -w
 $(eval $(call program,$(B)/zckpt,$(TOOL) $(B)/tool.list $(B)/libckpt.a,$(JSON_LIBS) $(LIB_LIBS)))
 $(eval $(call program,$(B)/zckpt-mpi,$(TOOL_MPI) $(B)/tool.list $(B)/libckpt.a,$(JSON_LIBS) $(LIB_LIBS) $(MPI_LIBS),$(MPI_CC)))
 $(eval $(call program,$(B)/ztrain,$(ZTRAIN_MPI) $(B)/libztrain.a $(B)/libckpt.a,$(TRAIN_LIBS) $(MPI_LIBS),$(MPI_CC)))
@@ -124,6 +129,7 @@ help:
 	    '  DEVELOPER=1         treat warnings as errors' \
 	    '  SAN=LIST            sanitizers: address,undefined or thread' \
 	    '  MPI PACK YAML URING CRYPTO BLAS CUDA    auto: use if found; 1: require; 0: build without' \
+	    '  JSON=bundled        compile third_party/cjson, also where libcjson is found (system: require it)' \
 	    '  GPU_ARCH="80 90"    GPU architectures' \
 	    '  T="WORD..."         run only tests whose path contains one of the words' \
 	    '  FUZZ="TARGET..."    fuzz only these targets, each for SECONDS' \

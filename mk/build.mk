@@ -47,9 +47,9 @@ $(1): $(2) $(1:.a=.list)
 endef
 
 # $(call program,NAME,OBJECTS AND ARCHIVES,LIBRARIES[,LINKER]): NAME may be
-# 'NAMES: %' with '%.o ...', for many programs of one kind.
+# 'NAMES: %' with '%.o ...', for many programs of one kind.  A library that is built here is made first.
 define program
-$(1): $(2)
+$(1): $(2) $(filter $(B)/%,$(3))
 	@printf '  %-5s %s\n' LD $$@
 	$$(Q)$(or $(4),$$(CC)) $$(ALL_LDFLAGS) -o $$@ $$(filter-out %.list,$$^) $(3)
 endef

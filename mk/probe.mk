@@ -4,6 +4,7 @@
 #   PROBE_CPPFLAGS                what every compile gets
 #   LIB_LIBS ENGINE_LIBS JSON_LIBS  what libckpt, the engine, and the program and tests link
 #   HAS_x x_CFLAGS x_LIBS         of the parts that are built with or without x
+#   JSON_OWN                      'yes' where third_party/cjson is compiled
 PKG_CONFIG ?= pkg-config
 has_pkg     = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo yes)
 cflags      = $(shell $(PKG_CONFIG) --cflags $(1))
@@ -13,15 +14,17 @@ system      = $(patsubst -I%,-isystem %,$(call cflags,$(1)))
 # $(call wanted,KNOB,PACKAGES): 'yes' where the knob is not 0 and all of them are found.
 wanted      = $(if $(filter 0,$(strip $($(1)))),,$(if $(strip $(foreach p,$(2),$(if $(call has_pkg,$(p)),,no))),,yes))
 
-# libckpt and the engine have no use of cJSON: it is of zckpt and the tests.
+# libckpt and the engine have no use of cJSON: it is of zckpt and the tests.  Where the system has
+# none, the copy in third_party is compiled; $(B) is of build.mk, so JSON_LIBS is expanded late.
 LIB_PKGS  := libxxhash libdeflate
-JSON_PKG  := libcjson
+JSON_OWN  := $(if $(filter bundled,$(JSON))$(if $(filter system,$(JSON))$(call has_pkg,libcjson),,no),yes)
+JSON_PKG  := $(if $(JSON_OWN),,libcjson)
 NO_LIBS   := $(strip $(foreach p,$(LIB_PKGS) $(JSON_PKG),$(if $(call has_pkg,$(p)),,$(p))))
 NO_CMOCKA := $(if $(call has_pkg,cmocka),,cmocka)
 ifeq ($(NO_LIBS),)
-PROBE_CPPFLAGS := $(call cflags,$(LIB_PKGS) $(JSON_PKG))
+PROBE_CPPFLAGS := $(call cflags,$(LIB_PKGS) $(JSON_PKG)) $(if $(JSON_OWN),-isystem third_party -isystem third_party/cjson)
 LIB_LIBS       := $(call libs,$(LIB_PKGS)) -lm
-JSON_LIBS      := $(call libs,$(JSON_PKG))
+JSON_LIBS       = $(if $(JSON_OWN),$(B)/libcjson.a,$(call libs,$(JSON_PKG)))
 endif
 ifeq ($(NO_CMOCKA),)
 CMOCKA_CFLAGS := $(call cflags,cmocka)
@@ -113,7 +116,8 @@ version_of = $(shell $(PKG_CONFIG) --modversion $(1) 2>/dev/null)
 ## config: print which libraries were found and what is built
 config:
 	@printf '%-10s %s\n' version '$(VERSION)' compiler '$(CC)' flags '$(ALL_CFLAGS)' objects '$(B)' \
-	    $(foreach p,$(LIB_PKGS) $(JSON_PKG) cmocka,$(p) '$(or $(call version_of,$(p)),not found)') \
+	    $(foreach p,$(LIB_PKGS) cmocka,$(p) '$(or $(call version_of,$(p)),not found)') \
+	    libcjson '$(if $(JSON_OWN),third_party/cjson,$(or $(call version_of,$(JSON_PKG)),not found))' \
 	    MPI '$(or $(call version_of,$(MPI_PKG)),$(MPI_CC),not used)' \
 	    packs '$(if $(HAS_PACK),$(foreach p,$(PACK_PKGS),$(p) $(call version_of,$(p))),not built)' \
 	    BLAS '$(if $(HAS_BLAS),openblas $(call version_of,openblas),own loops)' \
