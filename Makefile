@@ -117,9 +117,9 @@ $(B)/tool.list:   NAMES = $(TOOL)
 $(B)/uring.list:  NAMES = $(HAS_URING)
 $(B)/crypto.list: NAMES = $(HAS_CRYPTO)
 
-include kernels/cuda/rules.mk tests/rules.mk mk/install.mk
+include kernels/cuda/rules.mk tests/rules.mk mk/install.mk mk/portable.mk
 
-PARTS := Makefile kernels/cuda/rules.mk tests/rules.mk mk/install.mk mk/probe.mk
+PARTS := Makefile kernels/cuda/rules.mk tests/rules.mk mk/install.mk mk/portable.mk mk/probe.mk
 ## help: print this list
 help:
 	@sed -n 's/^## \([a-z-]*\): /\1\t/p' $(PARTS) | expand -t 14
