@@ -1,6 +1,7 @@
 # portable.mk -- read by the Makefile: what is copied to other machines.
 #   make static    zckpt and ztrain, which need nothing but a kernel
-# They take the other libraries from their archives (lib*.a).  A second make leaves out MPI and
+#   make bundle    libckpt.so and zckpt, which need the C library alone
+# Both take the other libraries from their archives (lib*.a).  A second make leaves out MPI and
 # CUDA, and what has no archive here.
 
 # $(call archive_of,NAME): libNAME.a beside the libraries that pkg-config finds, or nothing.
@@ -20,11 +21,12 @@ PORTABLE    += BLAS=$(if $(filter 1,$(BLAS)),1,0)
 
 # mk/small_archive.c keeps out what libarchive.a would want and nothing here uses.
 SMALL      := $(if $(HAS_PACK),$(B)/mk/small_archive.o)
+SMALL_BZ2  := $(if $(HAS_PACK),$(B)/mk/small_bzip2.o)
 PACK_A      = $(if $(HAS_PACK),$(call archives,archive zstd) $(call if_archive,$(1) lzma z))
 LIB_A       = $(call PACK_A,$(1)) $(call archives,xxhash deflate) -lm
 ENGINE_A    = $(call archives,$(if $(HAS_YAML),yaml) $(if $(HAS_CRYPTO),crypto) $(if $(HAS_URING),uring) $(if $(HAS_BLAS),openblas))
 JSON_A      = $(if $(JSON_OWN),$(B)/libcjson.a,$(call archives,cjson))
-OBJS       += $(SMALL)
+OBJS       += $(SMALL) $(SMALL_BZ2)
 
 ## static: build zckpt and ztrain as static executables, without MPI and CUDA, in build/static
 static:
@@ -40,8 +42,26 @@ $(B)/static/%:
 	$(Q)$(CC) $(ALL_LDFLAGS) -static-pie -Wl,--gc-sections -o $@ $(filter-out %.list,$^) \
 	    $(if $(filter %/zckpt,$@),$(JSON_A),$(ENGINE_A)) $(call LIB_A,bz2)
 
+## bundle: build libckpt.so and zckpt that need the C library alone, in build/bundle
+bundle: | $(filter static,$(MAKECMDGOALS))
+	+@$(PORTABLE) bundle-here
+bundle-here: $(B)/bundle/libckpt.so $(B)/bundle/zckpt
+	@mkdir -p build/bundle && for p in libckpt.so zckpt; do strip -o build/bundle/$$p $(B)/bundle/$$p || exit; done
+	@cp LICENSE third_party/NOTICE build/bundle
+	@mk/print-needs.sh libc build/bundle/libckpt.so build/bundle/zckpt
+$(B)/bundle/libckpt.so: $(LIB) $(B)/libckpt.list libckpt/libckpt.map $(SMALL) $(SMALL_BZ2) | need-version
+	@mkdir -p $(@D) && printf '  %-5s %s\n' LD $@
+	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=libckpt/libckpt.map -Wl,-z,defs -Wl,--gc-sections \
+	    $(ALL_LDFLAGS) -o $@ $(LIB) $(SMALL) $(SMALL_BZ2) $(LIB_A)
+$(B)/bundle/zckpt: $(TOOL) $(B)/tool.list $(if $(JSON_OWN),$(B)/libcjson.a) $(B)/libckpt.a $(SMALL) $(SMALL_BZ2)
+	@mkdir -p $(@D) && printf '  %-5s %s\n' LD $@
+	$(Q)$(CC) $(ALL_LDFLAGS) -Wl,--gc-sections -o $@ $(filter-out %.list,$^) $(JSON_A) $(LIB_A)
+
 ## static-check: build the static programs and run them in an empty root
 static-check:
 	@tests/static-check.sh
+## bundle-check: build the bundle and use it
+bundle-check:
+	@tests/bundle-check.sh
 
-.PHONY: static static-here static-check
+.PHONY: static static-here bundle bundle-here static-check bundle-check
