@@ -4,6 +4,8 @@
 #   mk/build.mk            flags, the object folder, how a file is compiled and a program linked
 #   mk/probe.mk            outside libraries, MPI and CUDA: what is there
 #   mk/install.mk          install, uninstall, dist-check
+#   mk/portable.mk         static, bundle: programs and a library for other machines
+#   mk/package.mk          dist, deb: the source archive, Debian packages
 #   kernels/cuda/rules.mk  make gpu: kernels by nvcc, ztrain-gpu
 #   tests/rules.mk         tests and how they run: check, fuzz, bench, interop, coverage
 
@@ -117,9 +119,9 @@ $(B)/tool.list:   NAMES = $(TOOL)
 $(B)/uring.list:  NAMES = $(HAS_URING)
 $(B)/crypto.list: NAMES = $(HAS_CRYPTO)
 
-include kernels/cuda/rules.mk tests/rules.mk mk/install.mk mk/portable.mk
+include kernels/cuda/rules.mk tests/rules.mk mk/install.mk mk/portable.mk mk/package.mk
 
-PARTS := Makefile kernels/cuda/rules.mk tests/rules.mk mk/install.mk mk/portable.mk mk/probe.mk
+PARTS := Makefile kernels/cuda/rules.mk tests/rules.mk mk/install.mk mk/portable.mk mk/package.mk mk/probe.mk
 ## help: print this list
 help:
 	@sed -n 's/^## \([a-z-]*\): /\1\t/p' $(PARTS) | expand -t 14
