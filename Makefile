@@ -16,6 +16,7 @@ all: lib train tools
 CC        ?= cc
 CFLAGS    ?= -O2 -g
 PREFIX    ?= /usr/local
+LIBDIR    ?= $(PREFIX)/lib
 DESTDIR   ?=
 DEVELOPER ?= 0#    1: warnings are errors
 SAN       ?=#      e.g. SAN=address,undefined or SAN=thread
@@ -126,7 +127,7 @@ PARTS := Makefile kernels/cuda/rules.mk tests/rules.mk mk/install.mk mk/portable
 help:
 	@sed -n 's/^## \([a-z-]*\): /\1\t/p' $(PARTS) | expand -t 14
 	@printf '%s\n' '' 'Variables (make NAME=VALUE):' \
-	    '  CC CFLAGS CPPFLAGS LDFLAGS PREFIX DESTDIR JOBS    as usual; JOBS is the number of parallel jobs' \
+	    '  CC CFLAGS CPPFLAGS LDFLAGS PREFIX LIBDIR DESTDIR JOBS    as usual; JOBS is the number of parallel jobs' \
 	    '  V=1                 print every command' \
 	    '  DEVELOPER=1         treat warnings as errors' \
 	    '  SAN=LIST            sanitizers: address,undefined or thread' \

@@ -1,7 +1,7 @@
 # install.mk -- read by the Makefile: install, uninstall, dist-check.
 bindir := $(DESTDIR)$(PREFIX)/bin
 incdir := $(DESTDIR)$(PREFIX)/include
-libdir := $(DESTDIR)$(PREFIX)/lib
+libdir := $(DESTDIR)$(LIBDIR)
 mandir := $(DESTDIR)$(PREFIX)/share/man
 MAN    := $(sort $(wildcard docs/man/*.[1-9]))
 # Completions: shells look for the name of the program.
@@ -21,7 +21,7 @@ install: all
 	install -m 755 $(B)/$(SO) $(libdir)
 	ln -sfn $(SO) $(libdir)/$(SONAME)
 	ln -sfn $(SO) $(libdir)/libckpt.so
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's|@PKGS@|$(LIB_PKGS)|' \
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR:$(PREFIX)/%=$${prefix}/%)|' -e 's|@VERSION@|$(VERSION)|' -e 's|@PKGS@|$(LIB_PKGS)|' \
 	    -e 's| *@PACK_LIBS@|$(if $(PACK_LIBS), $(PACK_LIBS))|' \
 	    libckpt/libckpt.pc.in > $(libdir)/pkgconfig/libckpt.pc
 	install -m 755 $(B)/zckpt $(if $(MPI_CC),$(B)/zckpt-mpi) $(B)/ztrain $(bindir)
