@@ -11,4 +11,23 @@ dist: need-version
 	$(Q)git -c tar.umask=0022 archive --prefix=$(NAME_V)/ -o $(DIST:.gz=) HEAD && gzip -9nf $(DIST:.gz=)
 	@cd build && sha256sum $(NAME_V).tar.gz > SHA256SUMS && cat SHA256SUMS
 
-.PHONY: dist
+# The version of the packages is ours, whatever the top entry of packaging/debian/changelog says.
+# make check has run the tests: DEB_BUILD_OPTIONS=parallel=2 has the packages' build run unit/ and api/ again.
+DEB     := build/deb
+DEB_REV ?= 1
+DEB_BUILD_OPTIONS ?= nocheck parallel=$(JOBS)
+## deb: build Debian packages (zckpt, ztrain, libckpt0, libckpt-dev) from the source archive, in build/deb
+deb: dist
+	rm -rf $(DEB) && mkdir -p $(DEB)
+	cp $(DIST) $(DEB)/zckpt_$(VERSION).orig.tar.gz
+	tar -xz -C $(DEB) -f $(DIST)
+	cp -r $(DEB)/$(NAME_V)/packaging/debian $(DEB)/$(NAME_V)/debian
+	sed -i '1s/(.*)/($(VERSION)-$(DEB_REV))/' $(DEB)/$(NAME_V)/debian/changelog
+	cd $(DEB)/$(NAME_V) && env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL \
+	    DEB_BUILD_OPTIONS='$(DEB_BUILD_OPTIONS)' dpkg-buildpackage -us -uc
+	cd $(DEB) && sha256sum *.deb *.dsc *.tar.* > SHA256SUMS && cat SHA256SUMS
+## deb-check: check the packages with lintian; install and test them in a bare Debian (as root)
+deb-check:
+	@packaging/deb-check.sh
+
+.PHONY: dist deb deb-check
