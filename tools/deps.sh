@@ -1,5 +1,5 @@
 #!/bin/sh
-# usage: deps.sh [--check] [--interop] [--clang] [--mpi] [--blas] [--demo]
+# usage: deps.sh [--check] [--interop] [--clang] [--mpi] [--blas] [--demo] [--static] [--deb]
 #
 # Installs what zckpt needs to build and to test: a C compiler, make, pkg-config,
 # cJSON, xxHash, libdeflate, libarchive, libzstd, libyaml, libcrypto (OpenSSL),
@@ -14,9 +14,11 @@
 #   --mpi      also Open MPI, for zckpt-mpi and its tests
 #   --blas     also OpenBLAS, for a faster training engine
 #   --demo     also gnuplot and Open MPI, for all of `make demo`
+#   --static   also the archives (lib*.a) of libraries, for `make static` and `make bundle`
+#   --deb      also debhelper, lintian, debootstrap and OpenBLAS, for `make deb` and `make deb-check`
 set -u
 uring=$([ "$(uname -s)" = Linux ] && echo liburing)
-check=0 interop=0 clang=0 mpi=0 blas=0 plot=0
+check=0 interop=0 clang=0 mpi=0 blas=0 plot=0 static=0 deb=0
 for arg in "$@"; do
 	case $arg in
 	--check) check=1 ;;
@@ -25,7 +27,9 @@ for arg in "$@"; do
 	--mpi) mpi=1 ;;
 	--blas) blas=1 ;;
 	--demo) plot=1 mpi=1 ;;
-	-h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 0 ;;
+	--static) static=1 ;;
+	--deb) deb=1 blas=1 ;;
+	-h | --help) sed -n '2,19s/^# \{0,1\}//p' "$0"; exit 0 ;;
 	*) echo "deps.sh: unknown option: $arg (see deps.sh -h)" >&2; exit 2 ;;
 	esac
 done
@@ -58,6 +62,16 @@ missing() {
 	if [ $plot = 1 ]; then
 		have gnuplot || set -- "$@" gnuplot
 	fi
+	if [ $static = 1 ]; then
+		for lib in libxxhash.a libdeflate.a libarchive.a libzstd.a libz.a liblzma.a libbz2.a libyaml.a libcrypto.a; do
+			case $("${CC:-cc}" -print-file-name=$lib 2> /dev/null) in /*) ;; *) set -- "$@" $lib ;; esac
+		done
+	fi
+	if [ $deb = 1 ]; then
+		for tool in dpkg-buildpackage dh lintian debootstrap; do
+			have $tool || set -- "$@" $tool
+		done
+	fi
 	if [ $mpi = 1 ]; then
 		{ have mpicc && have mpirun; } || set -- "$@" mpi
 	fi
@@ -87,6 +101,12 @@ package() {
 	dnf:openblas | zypper:openblas) echo openblas-devel ;;
 	apk:openblas) echo openblas-dev ;;
 	apt-get:gnuplot) echo gnuplot-nox ;;
+	apt-get:libxxhash.a | apt-get:libdeflate.a | apt-get:libarchive.a | apt-get:libzstd.a | apt-get:liblzma.a | apt-get:libbz2.a | \
+		apt-get:libyaml.a) echo "${2%.a}-dev" ;;
+	apt-get:libz.a) echo zlib1g-dev ;;
+	apt-get:libcrypto.a) echo libssl-dev ;;
+	apt-get:dpkg-buildpackage) echo dpkg-dev ;;
+	apt-get:dh) echo debhelper ;;
 	apt-get:mpi) echo libopenmpi-dev openmpi-bin ;;
 	dnf:cc | zypper:cc | pacman:cc) echo gcc ;;
 	dnf:libcjson) echo cjson-devel ;;
@@ -150,6 +170,13 @@ if [ -z "$manager" ]; then
 	echo "Missing: $need. Install them with this system's package manager." >&2
 	exit 1
 fi
+case $manager:" $need " in
+apt-get:*) ;;
+*.a\ * | *' dh '* | *' dpkg-buildpackage '*)
+	echo "Missing: $need. This script knows packages with archives (lib*.a) and for Debian packages on Debian and Ubuntu only." >&2
+	exit 1
+	;;
+esac
 packages=
 for name in $need; do packages="$packages $(package $manager "$name")"; done
 packages=$(echo $packages)
