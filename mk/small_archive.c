@@ -14,7 +14,7 @@
 #include <archive.h>
 #include <archive_entry.h>
 
-#define ERRNO_MISC	(-1)	/* ARCHIVE_ERRNO_MISC, which archive.h does not have */
+#define ERRNO_MISC	(-1)	/* ARCHIVE_ERRNO_MISC, which <archive.h> does not have */
 #define TABLE_MOST	16	/* the longer table has 8 functions */
 #define UNSUPPORTED	(-2)	/* what libarchive's own functions answer without a crypto library */
 

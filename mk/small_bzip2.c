@@ -4,7 +4,7 @@
  * library.  With these, it reports an entry that bzip2 compressed as one that
  * it cannot initialize.
  */
-#define CONFIG_ERROR	(-9)	/* BZ_CONFIG_ERROR of bzlib.h */
+#define CONFIG_ERROR	(-9)	/* BZ_CONFIG_ERROR of <bzlib.h> */
 
 int BZ2_bzDecompressInit(void *stream, int verbosity, int small);
 int BZ2_bzDecompress(void *stream);
