@@ -66,7 +66,7 @@ done
 	while IFS=: read -r page link; do
 		[ -e "$doc/$(dirname "$page")/$link" ] || [ ! -e "$(dirname "$page")/$link" ] ||
 			echo "$page: $link"
-	done | grep -v ': \.\./\(\.\./\)*\(libckpt\|formats\|engine\|tests\|tools\|kernels\)/' > "$dir/links" || true
+	done | grep -v ': \.\./\(\.\./\)*\(libckpt\|formats\|engine\|tests\|tools\|kernels\|packaging\|third_party\)/' > "$dir/links" || true
 [ ! -s "$dir/links" ] || fail "installed pages link what is not installed: $(cat "$dir/links")"
 cp -r "$doc/examples" "$dir/examples"
 make -s -C "$dir/examples" CC="$cc" CFLAGS='-Wall -Wextra -Werror' PKG_CONFIG_PATH="$dir/private/lib/pkgconfig" ||

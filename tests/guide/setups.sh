@@ -82,7 +82,7 @@ library() {
 	mkdir -p "$work/lib/pkgconfig"
 	from=$(find "$root" -maxdepth 2 -name libckpt.pc.in | head -n 1)
 	ln -s "$(dirname "$(find "$root" -maxdepth 3 -name ckpt.h | head -n 1)")" "$work/include"
-	sed -e "s|@PREFIX@|$work|; s|@VERSION@|0|; s| *@PACK_LIBS@||; /^Requires.private/d" "$from" > "$work/lib/pkgconfig/libckpt.pc"
+	sed -e "s|@PREFIX@|$work|; s|@LIBDIR@|$work/lib|; s|@VERSION@|0|; s| *@PACK_LIBS@||; /^Requires.private/d" "$from" > "$work/lib/pkgconfig/libckpt.pc"
 	cp -P "$build"/libckpt.so* "$work/lib/"
 	export PKG_CONFIG_PATH=$work/lib/pkgconfig LD_LIBRARY_PATH=$work/lib
 }
