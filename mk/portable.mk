@@ -32,7 +32,7 @@ OBJS       += $(SMALL) $(SMALL_BZ2)
 static:
 	+@$(PORTABLE) $(call with,YAML,yaml) $(call with,CRYPTO,crypto) $(call with,URING,uring) static-here
 static-here: $(B)/static/zckpt $(B)/static/ztrain
-	@mkdir -p build/static && for p in zckpt ztrain; do strip -o build/static/$$p $(B)/static/$$p || exit; done
+	@rm -rf build/static && mkdir -p build/static && for p in zckpt ztrain; do strip -o build/static/$$p $(B)/static/$$p || exit; done
 	@cp LICENSE third_party/LICENSES build/static
 	@mk/print-needs.sh none build/static/zckpt build/static/ztrain
 $(B)/static/zckpt: $(TOOL) $(B)/tool.list $(if $(JSON_OWN),$(B)/libcjson.a) $(B)/libckpt.a $(SMALL)
@@ -46,7 +46,7 @@ $(B)/static/%:
 bundle: | $(filter static,$(MAKECMDGOALS))
 	+@$(PORTABLE) bundle-here
 bundle-here: $(B)/bundle/libckpt.so $(B)/bundle/zckpt
-	@mkdir -p build/bundle && for p in libckpt.so zckpt; do strip -o build/bundle/$$p $(B)/bundle/$$p || exit; done
+	@rm -rf build/bundle && mkdir -p build/bundle && for p in libckpt.so zckpt; do strip -o build/bundle/$$p $(B)/bundle/$$p || exit; done
 	@cp LICENSE third_party/LICENSES build/bundle
 	@mk/print-needs.sh libc build/bundle/libckpt.so build/bundle/zckpt
 $(B)/bundle/libckpt.so: $(LIB) $(B)/libckpt.list libckpt/libckpt.map $(SMALL) $(SMALL_BZ2) | need-version
