@@ -30,4 +30,13 @@ deb: dist
 deb-check:
 	@packaging/deb-check.sh
 
-.PHONY: dist deb deb-check
+## wheel: build the Python package, with the library and zckpt in it, in build/wheel
+PYTHON ?= python3
+wheel: bundle
+	rm -rf build/wheel && mkdir -p build/wheel
+	cp -r python build/wheel/source
+	cd build/wheel && ZCKPT_TOP='$(CURDIR)' ZCKPT_BUNDLE='$(CURDIR)/build/bundle' \
+	    $(PYTHON) -m pip wheel -q --disable-pip-version-check --no-deps -w . ./source
+	cd build/wheel && rm -rf source && sha256sum *.whl > SHA256SUMS && cat SHA256SUMS
+
+.PHONY: dist deb deb-check wheel

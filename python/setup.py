@@ -24,7 +24,7 @@ except ImportError:
     from wheel.bdist_wheel import bdist_wheel
 
 HERE = Path(__file__).resolve().parent
-TOP = HERE.parent
+TOP = Path(os.environ.get("ZCKPT_TOP", HERE.parent))
 
 
 def version():
@@ -57,7 +57,7 @@ class BuildWithLibrary(build_py):
         into = Path(self.build_lib) / "zckpt"
         (into / "lib").mkdir(parents=True, exist_ok=True)
         shutil.copy2(bundle() / "libckpt.so", into / "lib" / "libckpt.so")
-        for name in ("LICENSE", "NOTICE"):              # ours, and those of the libraries within
+        for name in ("LICENSE", "LICENSES"):            # ours, and those of the libraries within
             if (bundle() / name).exists():
                 shutil.copy2(bundle() / name, into / name)
 
