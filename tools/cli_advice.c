@@ -104,6 +104,37 @@ char *advice_hollow(const struct args *args, const char *path)
 	return text;
 }
 
+/* What is left of an archive's name without its ending, as a length; 0 if it has none. */
+static size_t archive_stem(const char *path)
+{
+	static const char *const ends[] = { ".tar.gz", ".tgz", ".tar", ".zip" };
+	const size_t n = strlen(path);
+
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+		const size_t m = strlen(ends[i]);
+
+		if (n > m && path[n - m - 1] != '/' && !strcmp(path + n - m, ends[i]))
+			return n - m;
+	}
+	return 0;
+}
+
+char *advice_unpack(const struct ckpt_err *err)
+{
+	const size_t n = archive_stem(err->where);
+	struct stat st;
+	char *dst;
+
+	if (!n || (!strstr(err->msg, "unpack it first") && !strstr(err->msg, "/data.pkl'")))
+		return NULL;
+	dst = cli_format("%.*s", (int)n, err->where);
+	if (!stat(dst, &st)) {
+		cli_free(dst);
+		dst = cli_format("%.*s-unpacked", (int)n, err->where);
+	}
+	return cli_format("zckpt unpack %s %s", out_word(err->where), out_word(dst));
+}
+
 /* Errors of a step: another one that is complete, or else where its files may be. */
 static char *next_of_errors(const struct args *args, const char *path, const char *step,
 			    const struct ckpt_finding *f)

@@ -44,6 +44,8 @@ char *advice_hollow(const struct args *args, const char *path);
 size_t advice_try_at(const char *msg);
 /* That command, with the path in it; NULL if the message has none. */
 char *advice_try(const struct ckpt_err *err);
+/* Of a path that is an archive of a run: the command that unpacks it; NULL if it is none. */
+char *advice_unpack(const struct ckpt_err *err);
 /* After a failure: what helps, a line each, to stderr. */
 void advice_say(const struct args *args, const struct ckpt *ck, const struct ckpt_err *err);
 /* There is no step in that folder: says so, and what is there if it is of another framework. */

@@ -439,6 +439,8 @@ void advice_say(const struct args *args, const struct ckpt *ck, const struct ckp
 
 	if (strstr(err->msg, " are two checkpoints") && args->sources.n > 1)
 		try = cli_format("give one: %s", advice_alone(args, err->where));
+	if (!try)
+		try = advice_unpack(err);
 	if (try) {
 		cli_say("hint: %s", try);
 		cli_free(try);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli.h"
+#include "cli_audit.h"
 
 /* One name over all pickles. */
 struct used {
@@ -15,6 +15,8 @@ struct used {
 struct audit {
 	const struct args *args;
 	struct ckpt_audit list;
+	struct other *others;	/* files that are no pickles, and not in the list */
+	size_t nothers;
 	struct used *used;	/* sorted */
 	size_t nused;
 	uint64_t refused;	/* names that are called though refused */
@@ -59,6 +61,9 @@ static void collect(struct audit *audit)
 	const struct ckpt_audit *list = &audit->list;
 	size_t all = 0, n = 0;
 
+	audit->nothers = audit_take_others(&audit->list, &audit->others);
+	for (size_t i = 0; i < audit->nothers; i++)
+		audit->broken += !audit->others[i].is_fine;
 	for (uint64_t i = 0; i < list->npickles; i++)
 		all += list->pickle[i].nnames;
 	audit->used = cli_alloc((all + 1) * sizeof(*audit->used));
@@ -137,14 +142,26 @@ static char *of_files(const struct audit *audit)
 			  out_plural(files));
 }
 
+/* Of files that are no pickles the one that matters most; NULL if there is none. */
+static char *other_text(const struct audit *audit)
+{
+	for (size_t i = 0; i < audit->nothers; i++)
+		if (!audit->others[i].is_fine)
+			return audit_say_other(&audit->others[i]);
+	return audit->nothers ? audit_say_other(&audit->others[0]) : NULL;
+}
+
 /* The whole answer in one line. */
 static char *answer_text(const struct audit *audit)
 {
 	const struct used *first = NULL;
-	char *files = of_files(audit), *names, *text;
+	char *files = of_files(audit), *names, *text, *other = other_text(audit);
 	uint64_t n;
 
-	if (!audit->list.npickles)
+	if (other && (!audit->list.npickles ||
+		      (audit->broken && !names_in(audit, CKPT_NAME_REFUSED, 1, &first))))
+		text = cli_strdup(other);
+	else if (!audit->list.npickles)
 		text = cli_strdup("no pickle found (object arrays of .npy and .npz are not "
 				  "examined)");
 	else if ((n = names_in(audit, CKPT_NAME_REFUSED, 1, &first)))
@@ -169,6 +186,7 @@ static char *answer_text(const struct audit *audit)
 		text = cli_format("safe: %s, only names that torch.load(weights_only=True) allows",
 				  files);
 	cli_free(files);
+	cli_free(other);
 	return text;
 }
 
@@ -402,6 +420,18 @@ static void print_torch(const struct audit *audit)
 	}
 }
 
+/* Files that are no pickles, but for the one that is the answer. */
+static void print_others(const struct audit *audit, const char *answer)
+{
+	for (size_t i = 0; i < audit->nothers; i++) {
+		char *text = audit_say_other(&audit->others[i]);
+
+		if (strcmp(text, answer) && (!audit->args->quiet || !audit->others[i].is_fine))
+			printf("%s\n", text);
+		cli_free(text);
+	}
+}
+
 static void print_all(const struct audit *audit)
 {
 	const struct args *args = audit->args;
@@ -409,6 +439,7 @@ static void print_all(const struct audit *audit)
 
 	if (!args->quiet || strncmp(text, "safe", 4))
 		printf("%s\n", text);
+	print_others(audit, text);
 	cli_free(text);
 	if (!audit->list.npickles)
 		return;
@@ -526,6 +557,8 @@ static int run(struct args *args)
 	else if (audit.broken)
 		status = EXIT_TROUBLE;
 	cli_free(audit.used);
+	cli_free(audit.others);
+	cli_free((void *)(uintptr_t)audit.list.pickle);
 	ckpt_audit_free(&audit.list);
 	return status;
 }

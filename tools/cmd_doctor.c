@@ -195,6 +195,8 @@ static void note_failure(struct doctor *d, const struct ckpt_err *err)
 		if (!next)
 			next = cli_strdup("");
 	}
+	if (!*next && advice_unpack(err))
+		next = advice_unpack(err);
 	if (is_noted(d, id, err->where))
 		cli_free(next);
 	else

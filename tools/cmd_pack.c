@@ -80,6 +80,31 @@ void pack_print_json(const struct verb *verb, int status)
 	json_close(&json, '}');
 }
 
+/* The ending of another kind of archive, which a pack under that name would not be; or NULL. */
+static const char *other_end(const char *dst)
+{
+	static const char *const ends[] = {
+		".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar", ".zip", ".7z", ".gz", ".bz2",
+		".xz",
+	};
+	const size_t n = strlen(dst);
+
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+		if (n > strlen(ends[i]) && !strcmp(dst + n - strlen(ends[i]), ends[i]))
+			return dst + n - strlen(ends[i]);
+	return NULL;
+}
+
+static int wrong_end(const struct words *sources, const char *dst)
+{
+	const char *end = other_end(dst);
+	char *name = cli_format("%.*s.tar.zst", (int)(end - dst), dst);
+
+	return cli_try(&cmd_pack, cli_format("zckpt pack %s %s", out_word(sources->list[0]),
+					     out_word(name)),
+		       "%s: a pack is a .tar.zst and not a %s", out_name(dst), end);
+}
+
 static int parse_words(const struct args *args, struct words *sources, const char **dst_out)
 {
 	size_t n = args->rest.n;
@@ -92,6 +117,8 @@ static int parse_words(const struct args *args, struct words *sources, const cha
 	if (!*dst_out || n != 1)
 		return cli_wrong(&cmd_pack, "pack needs a step and a destination: zckpt pack RUN "
 				 "step.tar.zst");
+	if (other_end(*dst_out))
+		return wrong_end(sources, *dst_out);
 	if (!strcmp(*dst_out, "-") && args->json)
 		return cli_wrong(&cmd_pack, "--json and the pack cannot both go to stdout");
 	if (!strcmp(*dst_out, "-") && isatty(STDOUT_FILENO))

@@ -8,6 +8,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/base/ck_text.h"
 #include "libckpt/format/ck_foreign.h"
 #include "libckpt/format/ck_format.h"
 #include "libckpt/format/ck_placeholder.h"
@@ -99,9 +100,9 @@ static const struct {
 	{ "PK\x03\x04", 4, 0,
 	  "a zip archive without a torch checkpoint in it (numpy .npz? TorchScript? a document?)" },
 	{ "PK\x05\x06", 4, 0, "an empty zip archive" },
-	{ "ustar", 5, 257, "a tar archive; zckpt unpack takes it apart" },
+	{ "ustar", 5, 257, "a tar archive; unpack it first" },
 	{ "{", 1, 0, "a JSON text" },
-	{ "\x80", 1, 0, "a bare pickle, which torch.save does not write" },
+	{ "\x80", 1, 0, "a bare pickle, not a file of torch.save; try: zckpt audit DIR" },
 };
 
 static bool is_all(const struct ck_input *in, bool (*test)(uint8_t))
@@ -126,6 +127,9 @@ static const char *what_file(const struct ck_input *in)
 {
 	if (!in->bytes)
 		return "an empty file; was the copy interrupted?";
+	if (in->head_len > 2 && in->head[0] == 0x1f && in->head[1] == 0x8b &&
+	    (ck_ends_with(in->path[0], ".tar.gz") || ck_ends_with(in->path[0], ".tgz")))
+		return "a tar archive, compressed with gzip; unpack it first";
 	for (size_t i = 0; i < CK_ARRAY_LEN(magics); i++)
 		if (in->head_len >= magics[i].off + magics[i].n &&
 		    !memcmp(in->head + magics[i].off, magics[i].bytes, magics[i].n))

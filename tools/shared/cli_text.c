@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define WORDS 8	/* results of out_word() that are lent at a time */
+
 /* Bytes of the UTF-8 character at 's', 0 if it is none (RFC 3629). */
 static size_t utf8_length(const unsigned char *s)
 {
@@ -172,15 +174,17 @@ static void put_ansi(FILE *f, const unsigned char *s)
 
 const char *out_word(const char *path)
 {
-	static char *word;
+	static char *ring[WORDS];
+	static unsigned next;
+	char **word = &ring[next++ % WORDS];
 	size_t size;
 	FILE *f;
 
 	if (is_plain(path))
 		return path;
-	free(word);
-	word = NULL;
-	f = open_memstream(&word, &size);
+	free(*word);
+	*word = NULL;
+	f = open_memstream(word, &size);
 	if (!f)
 		return "?";
 	if (*path == '-')
@@ -189,5 +193,5 @@ const char *out_word(const char *path)
 		put_ansi(f, (const unsigned char *)path);
 	else
 		put_quoted(f, path);
-	return fclose(f) || !word ? "?" : word;
+	return fclose(f) || !*word ? "?" : *word;
 }

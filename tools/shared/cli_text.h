@@ -5,9 +5,10 @@
 #include <stdio.h>
 
 /* The name, or a JSON string of it if it would garble a terminal. Lent until the
- * fourth next call of this or the next ones. */
+ * fourth next call. */
 const char *out_name(const char *name);
-const char *out_word(const char *path);	/* as a shell wants it in a command */
+/* As a shell wants it in a command.  Lent until the eighth next call. */
+const char *out_word(const char *path);
 /* Text with controls, and bytes that are no UTF-8, written \n and \x1b.  Lent until the next. */
 const char *out_text(const char *text);
 /* Escapes a string as JSON writes it, quotes included. */
