@@ -14,7 +14,7 @@ static struct {
 	struct words state, dtype, rename;
 	uint64_t max_shard_size;
 	int tied, digest, no_sums, skip_frozen, ignored;
-	const char *to;
+	const char *to, *stage, *world;	/* --stage, --world: of reshard */
 	int fp16, bf16, fp32;	/* --half, ...: of --dtype */
 } want;
 
@@ -51,6 +51,10 @@ static const struct opt own[] = {
 	{ "fp32", 0, OPT_FLAG, &want.fp32, NULL, "", OPT_HIDDEN },
 	{ "to", 0, OPT_TEXT, &want.to, "FORM", "", OPT_HIDDEN },
 	{ "format", 0, OPT_TEXT, &want.to, "FORM", "", OPT_HIDDEN },
+	{ "stage", 0, OPT_TEXT, &want.stage, "N", "", OPT_HIDDEN },
+	{ "zero-stage", 0, OPT_TEXT, &want.stage, "N", "", OPT_HIDDEN },
+	{ "world", 0, OPT_TEXT, &want.world, "M", "", OPT_HIDDEN },
+	{ "gpus", 0, OPT_TEXT, &want.world, "M", "", OPT_HIDDEN },
 	{ "debug", 'd', OPT_FLAG, &cli_args.verbose, NULL, "", OPT_HIDDEN },
 	{ 0 },
 };
@@ -76,14 +80,36 @@ static int ends_with(const char *text, const char *end)
 
 /* ---------------------------------------------------------------- arguments */
 
+/* The words of the call, for a command to try. */
+static const char *source_word(const struct args *args)
+{
+	return args->rest.n ? out_word(args->rest.list[0]) : "run";
+}
+
+static const char *dst_word(const struct args *args)
+{
+	const size_t n = args->rest.n;
+
+	return args->output ? out_word(args->output) : n > 1 ? out_word(args->rest.list[n - 1]) :
+	       "run-new";
+}
+
+/* --stage, --world: what weights do not have. */
+static int wrong_state(const struct args *args)
+{
+	return cli_try(&cmd_convert, cli_format("zckpt reshard --%s %s %s %s",
+						want.stage ? "stage" : "world",
+						out_word(want.stage ? want.stage : want.world),
+						source_word(args), dst_word(args)),
+		       "convert writes weights, which have no %s; 'reshard' writes training state",
+		       want.stage ? "ZeRO stage" : "ranks");
+}
+
 /* --to: forms of training state are of `reshard`, those of weights follow from DST. */
 static int wrong_form(const struct args *args)
 {
 	static const char *const steps[] = { "universal", "native", "deepspeed", NULL };
-	const size_t n = args->rest.n;
-	const char *src = n ? out_word(args->rest.list[0]) : "SRC";
-	const char *dst = args->output ? out_word(args->output) :
-			  n > 1 ? out_word(args->rest.list[n - 1]) : "DST";
+	const char *src = source_word(args), *dst = dst_word(args);
 	const char *const *form = steps;
 	enum ckpt_dtype dtype = ckpt_dtype_parse(want.to);
 
@@ -110,6 +136,8 @@ static int parse_paths(struct job *job)
 
 	if (want.to)
 		return wrong_form(args);
+	if (want.stage || want.world)
+		return wrong_state(args);
 	if (!n)
 		return wrong("convert needs a checkpoint and a destination: zckpt convert RUN "
 			     "model.safetensors");

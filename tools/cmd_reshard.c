@@ -1,15 +1,12 @@
 /* cmd_reshard.c -- `zckpt reshard`: a step for another number of ranks. */
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "cli_arrow.h"
 #include "cli_batch.h"
 #include "cli_team.h"
 #include "cli_verb.h"
-
-#define MAX_WORLD 4096
 
 static struct {
 	const char *stage, *new_tag, *ds_version;
@@ -17,6 +14,24 @@ static struct {
 	uint64_t world, sub_group_size;
 	int reset_optimizer, to, round_robin;
 } want = { .round_robin = -1, .world = OPT_UNSET };
+
+static const char *const forms[] = { "deepspeed", "universal", "native", NULL };
+
+/* --to: a form; a number was meant as one of ranks. */
+static int set_form(const struct opt_call *call, const struct opt *opt, const char *text)
+{
+	for (int i = 0; forms[i]; i++)
+		if (!strcmp(text, forms[i])) {
+			want.to = i;
+			return 0;
+		}
+	return opt_wrong(call, "--to: %s is not one of %s%s%s", out_name(text), opt->value,
+			 *text && !text[strspn(text, "0123456789")] ?
+			 "; the number of ranks is --world " : "",
+			 *text && !text[strspn(text, "0123456789")] ? text : "");
+}
+
+static struct opt_own to_form = { .set = set_form, .choice = forms };
 
 static const struct opt own[] = {
 	{ "output", 'o', OPT_TEXT, &cli_args.output, "DST",
@@ -26,7 +41,10 @@ static const struct opt own[] = {
 	{ "gpus", 0, OPT_COUNT, &want.world, "M", "", OPT_HIDDEN },
 	{ "world-size", 0, OPT_COUNT, &want.world, "M", "", OPT_HIDDEN },
 	{ "num-gpus", 0, OPT_COUNT, &want.world, "M", "", OPT_HIDDEN },
-	{ "to", 0, OPT_CHOICE, &want.to, "deepspeed|universal|native",
+	{ "ranks", 0, OPT_COUNT, &want.world, "M", "", OPT_HIDDEN },
+	{ "dp", 0, OPT_COUNT, &want.world, "M", "", OPT_HIDDEN },
+	{ "zero-stage", 0, OPT_TEXT, &want.stage, "0|1|2|3|bf16", "", OPT_HIDDEN },
+	{ "to", 0, OPT_OWN, &to_form, "deepspeed|universal|native",
 	  "form of the result: a step, or universal or native (both fit any number of ranks)", 0 },
 	{ "stage", 0, OPT_TEXT, &want.stage, "0|1|2|3|bf16",
 	  "ZeRO stage (default: the source's)", 0 },
@@ -56,60 +74,21 @@ struct reshard {
 	struct ckpt_report report;
 };
 
-/* A number of ranks at '*text', which is stepped over; 0 = there is none. */
-static uint64_t ranks_at(const char **text)
-{
-	uint64_t n = 0;
-
-	while (**text >= '0' && **text <= '9' && n <= MAX_WORLD)
-		n = n * 10 + (uint64_t)(*(*text)++ - '0');
-	return n;
-}
-
-/* "8->4", "8:4", "8to4", "8=>4".  1 if the word is one. */
-static int parse_spec(struct reshard *r, const char *word)
-{
-	static const char *const joins[] = { "->", ":", "to", "=>" };
-	const char *p = word;
-	uint64_t from = ranks_at(&p), to;
-
-	for (size_t i = 0; from && i < sizeof(joins) / sizeof(joins[0]); i++) {
-		const char *q = p;
-
-		if (strncmp(q, joins[i], strlen(joins[i])))
-			continue;
-		q += strlen(joins[i]);
-		to = ranks_at(&q);
-		if (!to || *q)
-			continue;
-		r->from = from;
-		r->opts.world = to > UINT32_MAX ? 0 : (uint32_t)to;
-		return 1;
-	}
-	return 0;
-}
-
-/* The shell made of 8->4 the word "8-" and sent the output to a file "4". */
-static int is_torn_spec(const char *word)
-{
-	const char *p = word;
-
-	return ranks_at(&p) && !strcmp(p, "-");
-}
-
-/* "8 -> 4", "8->0": meant as ranks, as there is no such path. */
-static int is_bad_spec(const char *word)
-{
-	const char *p = word;
-
-	return ranks_at(&p) && access(word, F_OK) && !isalpha((unsigned char)*p);
-}
-
 /* Whether an option asks for a change that needs no other number of ranks. */
 static int keeps_world(void)
 {
 	return want.to || want.stage || want.sub_group_size || want.round_robin >= 0 ||
 	       want.reset_optimizer || want.drop_state.n || want.ds_version;
+}
+
+/* A destination for a command to try: beside the source. */
+static const char *new_name(const char *src)
+{
+	size_t n = strlen(src);
+
+	while (n > 1 && src[n - 1] == '/')
+		n--;
+	return out_word(cli_format("%.*s-resharded", (int)n, src));
 }
 
 /* The words of the call from the source on, quoted, for a command to try. */
@@ -119,63 +98,168 @@ static char *words_from(const struct args *args, size_t first)
 
 	for (size_t i = first; i < args->rest.n; i++)
 		text = cli_format("%s %s", text, out_word(args->rest.list[i]));
-	if (args->rest.n < first + 2 && !args->output)
-		text = cli_format("%s%s", text, args->rest.n > first ? " DST" : " SRC DST");
+	if (args->rest.n == first && !args->output)
+		text = cli_strdup(" run run-resharded");
+	else if (args->rest.n == first + 1 && !args->output)
+		text = cli_format("%s %s", text, new_name(args->rest.list[first]));
 	if (args->output)
 		text = cli_format("%s -o %s", text, out_word(args->output));
 	return text;
 }
 
-static int wrong_spec(const struct reshard *r)
+/* An arrow without quotes: what the shell made of it, and the call that was meant. */
+static int wrong_redirect(const struct words *words, uint64_t from)
 {
-	const struct args *args = r->verb.args;
-	const char *word = args->rest.list[0];
-	char *rest = words_from(args, 1);
+	const char *made = arrow_made_file();
+	uint64_t to = 0;
+	char *rest = cli_strdup(""), *call;
 
-	if (is_torn_spec(word))
-		return cli_try(&cmd_reshard, cli_format("zckpt reshard '%s>M'%s", word, rest),
-			       "%s: the shell used '>' as a redirection and wrote a file named "
-			       "after the number; quote N->M", word);
-	if (strchr(word, ' '))
-		return cli_try(&cmd_reshard, cli_format("zckpt reshard '8->4'%s", rest),
-			       "%s: write the numbers of ranks without spaces", out_name(word));
-	if (word[strspn(word, "0123456789")])
-		return cli_wrong(&cmd_reshard, "%s: a step has 1 to %d ranks", out_name(word),
-				 MAX_WORLD);
-	return cli_try(&cmd_reshard, cli_format("zckpt reshard --world %s%s", word, rest),
-		       "no folder %s; to give a number of ranks, use --world", word);
+	for (size_t i = 0; i < words->n; i++)
+		rest = cli_format("%s %s", rest, out_word(words->list[i]));
+	if (made && !(to = arrow_number(made)) && words->n == 1)
+		rest = cli_format("%s %s", rest, out_word(made));	/* RUN -> DST */
+	else if (words->n < 2 && !cli_args.output)
+		rest = words->n ? cli_format("%s %s", rest, new_name(words->list[0])) :
+		       cli_strdup(" run run-resharded");
+	if (cli_args.output)
+		rest = cli_format("%s -o %s", rest, out_word(cli_args.output));
+	if (!to)
+		to = from > 1 ? from / 2 : 4;
+	call = from ? cli_format("zckpt reshard '%" PRIu64 "->%" PRIu64 "'%s", from, to, rest) :
+		      cli_format("zckpt reshard --world %" PRIu64 "%s", to, rest);
+	if (made)
+		call = cli_format("rm %s && %s", out_word(made), call);
+	return cli_try(&cmd_reshard, call, "the shell used the '>' of '->' as a redirection%s%s: "
+		       "write the arrow in quotes, 'N->M'", made ? " and made an empty file " : "",
+		       made ? out_name(made) : "");
 }
 
-/* The number of ranks, from the first word or --world; '*first_out': where the sources begin. */
-static int parse_world(struct reshard *r, size_t *first_out)
+/* "8-", or "8" "-", or "-" alone, in any place: what is left are the paths. */
+static int check_torn(const struct args *args)
+{
+	struct words words = { 0 };
+	int is_torn = 0;
+	uint64_t from = 0, n;
+
+	for (size_t i = 0; i < args->rest.n; i++) {
+		const char *word = args->rest.list[i];
+		const int is_dash = !strcmp(word, "-") || !strcmp(word, "=");
+
+		is_torn |= is_dash || arrow_is_torn(word);
+		if (arrow_is_torn(word) || arrow_is_number(word, &n))
+			from = strtoull(word, NULL, 10);
+		else if (!is_dash)
+			words_add(&words, word);
+	}
+	return is_torn ? wrong_redirect(&words, from) : 0;
+}
+
+/* Numbers among the paths, as in "8 4 RUN DST" or "RUN DST 4". */
+static int check_numbers(const struct args *args)
+{
+	struct words words = { 0 };
+	uint64_t number[2] = { 0 }, n;
+	size_t found = 0;
+	char *call;
+
+	for (size_t i = 0; i < args->rest.n; i++) {
+		if (arrow_is_number(args->rest.list[i], &n) && found++ < 2)
+			number[found - 1] = n;
+		else
+			words_add(&words, args->rest.list[i]);
+	}
+	if (!found || found > 2 || words.n + (args->output != NULL) < 2)
+		return 0;
+	call = found == 2 ? cli_format("zckpt reshard '%" PRIu64 "->%" PRIu64 "'", number[0],
+				       number[1]) :
+	       cli_format("zckpt reshard --world %" PRIu64, number[0]);
+	for (size_t i = 0; i < words.n; i++)
+		call = cli_format("%s %s", call, out_word(words.list[i]));
+	if (args->output)
+		call = cli_format("%s -o %s", call, out_word(args->output));
+	return cli_try(&cmd_reshard, call, "there is no folder %" PRIu64 "; a number of ranks is "
+		       "--world M or 'N->M'", number[0]);
+}
+
+static int wrong_spec(const struct args *args, const char *word)
+{
+	const char *digits = "0123456789", *to = word + strspn(word, digits);
+	const int n = (int)(to - word), m = (int)strspn(to += strcspn(to, digits), digits);
+
+	return cli_try(&cmd_reshard, cli_format("zckpt reshard '%.*s->%.*s'%s", n, word,
+						m ? m : 1, m ? to : "4", words_from(args, 1)),
+		       "%s: numbers of ranks are written 'N->M'", out_name(word));
+}
+
+/* "8->4" as the first word or as the last: '*first', and how many words from there on count. */
+static int parse_arrow(struct reshard *r, size_t *first, size_t *n)
+{
+	const struct words *words = &r->verb.args->rest;
+	struct arrow arrow;
+	const char *word = NULL;
+
+	if (words->n && arrow_parse(words->list[0], &arrow)) {
+		word = words->list[0];
+		*first = 1;
+	} else if (words->n > 1 && arrow_parse(words->list[words->n - 1], &arrow)) {
+		word = words->list[--*n];
+	}
+	if (!word)
+		return 0;
+	if (!arrow.to || arrow.to > MAX_WORLD || arrow.from > MAX_WORLD)
+		return cli_wrong(&cmd_reshard, "%s: a step has 1 to %d ranks", out_name(word),
+				 MAX_WORLD);
+	if (want.world != OPT_UNSET && want.world && want.world <= MAX_WORLD &&
+	    want.world != arrow.to)
+		return cli_wrong(&cmd_reshard, "%s and --world %" PRIu64 " contradict each other",
+				 out_name(word), want.world);
+	r->from = arrow.from;
+	r->opts.world = (uint32_t)arrow.to;
+	return 0;
+}
+
+/* The number of ranks, from an arrow or --world; the sources and DST are the words from '*first'
+ * to '*n'. */
+static int parse_world(struct reshard *r, size_t *first, size_t *n)
 {
 	const struct args *args = r->verb.args;
-	const int is_given = want.world != OPT_UNSET;
 	const char *word = args->rest.n ? args->rest.list[0] : NULL;
+	int status = check_torn(args);
 
-	if (word && is_torn_spec(word))
-		return wrong_spec(r);
-	*first_out = word && parse_spec(r, word) ? 1 : 0;
-	if (!*first_out && word && is_bad_spec(word))
-		return wrong_spec(r);
-	if (is_given && (!want.world || want.world > MAX_WORLD))
+	if (!status)
+		status = parse_arrow(r, first, n);
+	if (!status && !r->from && want.world == OPT_UNSET)
+		status = check_numbers(args);
+	if (!status && !r->from && word && arrow_is_bad(word))
+		status = wrong_spec(args, word);
+	if (status)
+		return status;
+	if (want.world != OPT_UNSET && (!want.world || want.world > MAX_WORLD))
 		return cli_wrong(&cmd_reshard, "--world %" PRIu64 ": a step has 1 to %d ranks",
 				 want.world, MAX_WORLD);
-	if (is_given && *first_out && r->opts.world != want.world)
-		return cli_wrong(&cmd_reshard, "%s and --world %" PRIu64 " contradict each other",
-				 word, want.world);
-	if (is_given)
+	if (want.world != OPT_UNSET)
 		r->opts.world = (uint32_t)want.world;
-	if (*first_out && (!r->opts.world || r->opts.world > MAX_WORLD))
-		return cli_wrong(&cmd_reshard, "%s: a step has 1 to %d ranks", word, MAX_WORLD);
 	return 0;
+}
+
+/* The call as it was typed, and a destination. */
+static int missing_dst(const struct reshard *r)
+{
+	char *call = cli_strdup("zckpt reshard");
+
+	for (int i = 2; i < cli_args.argc; i++)
+		call = cli_format("%s %s", call, cli_argument(cli_args.argv[i]));
+	if (want.world == OPT_UNSET && !r->from && !keeps_world())
+		call = cli_format("%s --world 4", call);
+	return cli_try(&cmd_reshard, cli_format("%s %s", call, new_name(r->verb.dst)),
+		       "a destination is missing");
 }
 
 static int parse_words(struct reshard *r)
 {
 	const struct args *args = r->verb.args;
 	size_t n = args->rest.n, first = 0;
-	const int status = parse_world(r, &first);
+	const int status = parse_world(r, &first, &n);
 
 	if (status)
 		return status;
@@ -185,9 +269,10 @@ static int parse_words(struct reshard *r)
 		r->verb.dst = args->rest.list[--n];
 	for (size_t i = first; i < n; i++)
 		words_add(&r->verb.sources, args->rest.list[i]);
+	if (r->verb.dst && !r->verb.sources.n && !args->output)
+		return missing_dst(r);
 	if (!r->verb.dst || !r->verb.sources.n)
-		return cli_wrong(&cmd_reshard, "reshard needs a checkpoint and a destination: "
-				 "zckpt reshard '8->4' SRC DST");
+		return cli_wrong(&cmd_reshard, "reshard needs a checkpoint and a destination");
 	return 0;
 }
 
@@ -252,6 +337,32 @@ static int parse_options(struct reshard *r)
 	return 0;
 }
 
+/* "3->2" of a step of stage 3 may be of stages. */
+static int wrong_from(const struct reshard *r, const struct ckpt_info *info)
+{
+	const char *dst = out_word(r->verb.dst);
+	const int is_stage = info->stage >= 0 && r->from == (uint64_t)info->stage &&
+			     r->opts.world <= 3 && !want.stage;
+	char *sources = cli_strdup(""), *call;
+
+	for (size_t i = 0; i < r->verb.sources.n; i++)
+		sources = cli_format("%s %s", sources, out_word(r->verb.sources.list[i]));
+	call = cli_format("zckpt reshard '%" PRIu32 "->%" PRIu32 "'%s %s", info->world,
+			  r->opts.world, sources, dst);
+	if (!is_stage)
+		return cli_try(&cmd_reshard, call, "%s: %" PRIu32 " rank%s wrote this step, not %"
+			       PRIu64, out_name(info->path), info->world, out_plural(info->world),
+			       r->from);
+	cli_try(&cmd_reshard, cli_format("zckpt reshard --stage %" PRIu32 "%s %s", r->opts.world,
+					 sources, dst),
+		"%s: %" PRIu32 " rank%s wrote this step, not %" PRIu64 "; it is of stage %" PRIu64
+		": is stage %" PRIu32 " meant, or %" PRIu32 " rank%s?", out_name(info->path),
+		info->world, out_plural(info->world), r->from, r->from, r->opts.world,
+		r->opts.world, out_plural(r->opts.world));
+	cli_say("or:  %s", call);
+	return EXIT_CALL;
+}
+
 /* The world that was stated must be the one that wrote the step. */
 static int check_world(struct reshard *r)
 {
@@ -276,12 +387,7 @@ static int check_world(struct reshard *r)
 		r->opts.world = info.world;
 	if (!r->from || !info.world || r->from == info.world)
 		return 0;
-	return cli_try(&cmd_reshard,
-		       cli_format("zckpt reshard '%" PRIu32 "->%" PRIu32 "' %s %s", info.world,
-				  r->opts.world, out_word(r->verb.sources.list[0]),
-				  out_word(r->verb.dst)),
-		       "%s: %" PRIu32 " rank%s wrote this step, not %" PRIu64,
-		       out_name(info.path), info.world, out_plural(info.world), r->from);
+	return wrong_from(r, &info);
 }
 
 /* Weights alone are no training state; `shard` makes a step of them. */

@@ -95,8 +95,8 @@ static int begins(const char *word, const char *name)
 }
 
 /* The option whose name alone begins so; NULL, with '*names' of those that do, if several do. */
-static const struct opt *find_beginning(const struct opt_call *call, const char *word, int *no_out,
-					struct words *names)
+static const struct opt *find_begun(const struct opt_call *call, const char *word, unsigned hidden,
+				    int *no_out, struct words *names)
 {
 	const struct opt *const *table = call->tables;
 	const struct opt *opt = NULL, *found = NULL;
@@ -106,7 +106,7 @@ static const struct opt *find_beginning(const struct opt_call *call, const char 
 		const int no = (opt->flags & OPT_NEGATABLE) && !strncmp(word, "no-", 3) &&
 			       word[3] && begins(word + 3, opt->name);
 
-		if (!no && !begins(word, opt->name))
+		if ((opt->flags & OPT_HIDDEN) != hidden || (!no && !begins(word, opt->name)))
 			continue;
 		words_add(names, no ? cli_format("no-%s", opt->name) : opt->name);
 		several |= found && found->to != opt->to;
@@ -114,6 +114,15 @@ static const struct opt *find_beginning(const struct opt_call *call, const char 
 		*no_out = no;
 	}
 	return several ? NULL : found;
+}
+
+/* Of those that are listed; else of the others. */
+static const struct opt *find_beginning(const struct opt_call *call, const char *word, int *no_out,
+					struct words *names)
+{
+	const struct opt *opt = find_begun(call, word, 0, no_out, names);
+
+	return names->n ? opt : find_begun(call, word, OPT_HIDDEN, no_out, names);
 }
 
 static const struct opt *find_long(const struct opt_call *call, const char *name, int *no_out)
