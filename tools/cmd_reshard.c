@@ -423,6 +423,19 @@ static void say_carried(const struct reshard *r)
 			n == 1 ? "it is" : "they are");
 }
 
+/* What DeepSpeed would find missing when it resumes. */
+static void say_no_moments(const struct reshard *r)
+{
+	struct ckpt_finding f;
+
+	for (uint64_t i = 0; !ckpt_finding_get(r->verb.ck, i, &f, NULL); i++)
+		if (!strcmp(f.id, "STATE_EMPTY")) {
+			cli_say("note: the source has no optimizer states (moments), and so has "
+				"the result");
+			return;
+		}
+}
+
 static void print(const struct verb *verb)
 {
 	const struct reshard *r = (const struct reshard *)verb;
@@ -440,6 +453,7 @@ static void print(const struct verb *verb)
 			r->report.nfiles, out_plural(r->report.nfiles), r->opts.world,
 			out_plural(r->opts.world));
 	say_carried(r);
+	say_no_moments(r);
 	report_step_work(verb->args, &r->report);
 	batch_say(&r->batch);
 	report_step_part(verb->args, r->opts.nparts, verb->dst);

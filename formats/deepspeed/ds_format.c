@@ -254,7 +254,7 @@ static int build(struct ds_step *ds, struct ckpt_err *err)
 	if (!rc && ds->optim_whole && !ds->nstates)
 		ck_findings_add(ds->f, CK_FINDING_STATE_EMPTY, ds->at.where,
 				"no optimizer state besides the masters (saved before the "
-				"first step, or the optimizer has none)");
+				"first step, removed since, or the optimizer has none)");
 	return rc ? rc : fill_index(ds, err);
 }
 

@@ -121,7 +121,7 @@ static void check_states(struct uni *u)
 	if (!any)
 		ck_findings_add(u->ds.f, CK_FINDING_STATE_EMPTY, u->ds.at.where,
 				"no optimizer state besides the masters (saved before the "
-				"first step, or the optimizer has none)");
+				"first step, removed since, or the optimizer has none)");
 }
 
 /* ---- into the index ---- */

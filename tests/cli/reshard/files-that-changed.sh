@@ -14,7 +14,7 @@ echo 'it learned' > nat/global_step3/notes/today.txt
 zckpt verify -q --full nat; echo "and another: $?"
 zckpt digest nat | tail -n 1 | cmp before - && echo 'the digest is of tensors'
 zckpt diff -q run nat; echo "diff: $?"
-for verb in 'slim' 'slim --moments' 'reshard --to native' 'reshard --world 3' 'convert'; do
+for verb in 'slim --views' 'slim --moments' 'reshard --to native' 'reshard --world 3' 'convert'; do
 	echo "$verb"
 	zckpt $verb -q nat "out-$verb"; echo "exit $?"
 	zckpt verify --full -q "out-$verb"; echo "verify: $?"

@@ -13,7 +13,7 @@ zckpt slim --json --moments --dry-run "$ds/ds0.19.8-z2-bf16-w2-frozen/universal"
 	tr ',' '\n' | grep '_bytes\|files'
 # native steps are laid out anew, and only for moments
 zckpt reshard -q --to native "$ds/ds0.19.8-z2-bf16-w2-lora/ckpt" native
-zckpt slim -q native same && diff -r native same && echo 'the same files'
+zckpt slim -q --views native same && diff -r native same && echo 'the same files'
 zckpt slim -q --moments native less && zckpt verify -q --full less && zckpt inspect less | grep -c exp_avg
 zckpt diff -q --state weight,master native less; echo "exit $?"
 cmp native/*/frozen-00000.safetensors less/*/frozen-00000.safetensors && echo 'frozen as before'
