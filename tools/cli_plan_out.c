@@ -257,13 +257,13 @@ static void print_save(const struct planning *p)
 	if (p->args->verbose)
 		printf("  %s bytes of tensors\n", out_count(s->bytes));
 	if (plan_is_ztrain(p)) {
-		printf("  any number of ranks resumes from it; together they read %s\n",
+		printf("  any number of ranks resumes from it and reads %s in total\n",
 		       plan_gib(s->resume_same));
 		return;
 	}
 	print_files("model", s->model_files, s->model_bytes);
 	print_files("optimizer", s->optim_files, s->optim_bytes);
-	printf("  resuming on as many GPUs reads %s, all ranks together\n",
+	printf("  resuming on the same number of GPUs reads %s in total\n",
 	       plan_gib(s->resume_same));
 	printf("  for another number, zckpt reshard reads %s once and writes as much\n",
 	       plan_gib(s->resume_other));
@@ -271,22 +271,22 @@ static void print_save(const struct planning *p)
 
 /* ---------------------------------------------------------------- the answer */
 
-/* "42.92 of 80 GiB a GPU", and likewise of the host where that is limited or used. */
+/* "42.92 of 80 GiB per GPU", and likewise of the host where that is limited or used. */
 static void print_need(const struct planning *p)
 {
-	printf("%s%s%s GiB a %s", plan_number(p->est.gpu_bytes), p->gpu_mem ? " of " : "",
+	printf("%s%s%s GiB per %s", plan_number(p->est.gpu_bytes), p->gpu_mem ? " of " : "",
 	       p->gpu_mem ? plan_number(p->gpu_mem) : "", one(p));
 	if (p->est.host_bytes && (p->host_mem || !plan_is_ztrain(p)))
-		printf(", %s%s%s GiB a host", plan_number(p->est.host_bytes),
+		printf(", %s%s%s GiB per host", plan_number(p->est.host_bytes),
 		       p->host_mem ? " of " : "", p->host_mem ? plan_number(p->host_mem) : "");
 }
 
 static void print_change(const struct planning *p, const char *before,
 			 const struct plan_change *change)
 {
-	printf("%s%s (%s GiB a %s", before, change->option, plan_number(change->gpu), one(p));
+	printf("%s%s (%s GiB per %s", before, change->option, plan_number(change->gpu), one(p));
 	if (change->host && !plan_is_ztrain(p))
-		printf(", %s GiB a host", plan_number(change->host));
+		printf(", %s GiB per host", plan_number(change->host));
 	printf(")\n");
 }
 

@@ -7,12 +7,46 @@
 #include "cli_plan.h"
 
 #define MAX_WORLD 4096
+#define LEAST_MEM (UINT64_C(1) << 20)	/* less was meant in another unit */
+#define LEAST_COUNT 1000	/* likewise of parameters */
 
 static struct {
 	const char *stage, *ds_config, *dtype, *config;
 	uint64_t gpus, gpus_per_node, micro, seq, accumulation, gpu_mem, host_mem, overhead;
 	int offload, recompute, attention, ops, engine, deepspeed;
 } want = { .offload = -1 };
+
+static const char *const offloads[] = { "none", "optimizer", "params", NULL };
+
+static int set_offload(const struct opt_call *call, const struct opt *opt, const char *text)
+{
+	for (int i = 0; offloads[i]; i++)
+		if (!strcmp(text, offloads[i])) {
+			want.offload = i;
+			return 0;
+		}
+	return opt_wrong(call, "--offload: %s is not one of %s%s", out_name(text), opt->value,
+			 opt_is_name(text, "cpu") ? ", each of which says what to keep in the "
+			 "host's memory; did you mean optimizer?" : "");
+}
+
+/* A size; "80" would be 80 bytes. */
+static int set_mem(const struct opt_call *call, const struct opt *opt, const char *text)
+{
+	uint64_t *to = ((const struct opt_own *)opt->to)->to;
+
+	if (opt_size_parse(text, to) || !*to)
+		return opt_wrong(call, "--%s: %s is not a size; give the memory as in 80GiB",
+				 opt->name, out_name(text));
+	if (*to < LEAST_MEM)
+		return opt_wrong(call, "--%s: %s is %" PRIu64 " bytes; did you mean %" PRIu64
+				 "GiB?", opt->name, out_name(text), *to, *to);
+	return 0;
+}
+
+static struct opt_own to_offload = { .set = set_offload, .choice = offloads };
+static struct opt_own to_gpu_mem = { .set = set_mem, .to = &want.gpu_mem };
+static struct opt_own to_host_mem = { .set = set_mem, .to = &want.host_mem };
 
 static const struct opt own[] = {
 	{ "gpus", 'n', OPT_COUNT, &want.gpus, "N",
@@ -22,13 +56,13 @@ static const struct opt own[] = {
 	{ "num-gpus", 0, OPT_COUNT, &want.gpus, "N", "", OPT_HIDDEN },
 	{ "gpus-per-node", 0, OPT_COUNT, &want.gpus_per_node, "N",
 	  "GPUs of a host (default 8)", OPT_RARE },
-	{ "gpu-mem", 0, OPT_SIZE, &want.gpu_mem, "SIZE",
+	{ "gpu-mem", 0, OPT_OWN, &to_gpu_mem, "SIZE",
 	  "memory of a GPU, such as 80GiB: say whether the run fits", 0 },
-	{ "host-mem", 0, OPT_SIZE, &want.host_mem, "SIZE",
+	{ "host-mem", 0, OPT_OWN, &to_host_mem, "SIZE",
 	  "memory of a host: say whether the run fits", OPT_RARE },
 	{ "stage", 0, OPT_TEXT, &want.stage, "0|1|2|3",
 	  "ZeRO stage (default: the first that fits, else 3)", 0 },
-	{ "offload", 0, OPT_CHOICE, &want.offload, "none|optimizer|params",
+	{ "offload", 0, OPT_OWN, &to_offload, "none|optimizer|params",
 	  "what to keep in host memory; params (stage 3) includes the optimizer", 0 },
 	{ "dtype", 0, OPT_TEXT, &want.dtype, "bf16|fp16|fp32",
 	  "type to train in (default bf16)", 0 },
@@ -185,28 +219,60 @@ static int from_weights(struct planning *p)
 	return status;
 }
 
+/* The call with another model. */
+static char *call_with(const struct planning *p, const char *model)
+{
+	char *call = cli_strdup("zckpt plan");
+
+	for (int i = 2; i < p->args->argc; i++)
+		call = cli_format("%s %s", call, p->args->argv[i] == p->source ? out_word(model) :
+				  cli_argument(p->args->argv[i]));
+	return call;
+}
+
+/* "meta-llama/Llama-3.1-8B-Instruct" -> "Llama-3.1-8B" */
+static char *model_name(const char *text)
+{
+	const char *slash = strrchr(text, '/'), *name = slash && slash[1] ? slash + 1 : text;
+	size_t n = strlen(name);
+
+	if (ends_with(name, "-Instruct"))
+		n -= 9;
+	else if (ends_with(name, "-Base"))
+		n -= 5;
+	return cli_format("%.*s", (int)n, name);
+}
+
 static int no_such(const struct planning *p)
 {
+	const int is_file = ends_with(p->source, ".json") || ends_with(p->source, ".safetensors");
 	struct words names = { 0 };
 	const char *near;
-	char *list;
+	char *list = cli_strdup("");
 
-	if (strchr(p->source, '/') || ends_with(p->source, ".json") ||
-	    ends_with(p->source, ".safetensors"))
-		return cli_wrong(&cmd_plan, "%s: no such file or folder",
-				 out_name(p->source));
-	list = cli_strdup("");
 	for (uint32_t i = 0; ckpt_model_name(i); i++) {
-		char *longer = cli_format("%s%s%s", list, i ? ", " : "", ckpt_model_name(i));
-
 		words_add(&names, ckpt_model_name(i));
-		cli_free(list);
-		list = longer;
+		list = cli_format("%s%s%s", list, i ? ", " : "", ckpt_model_name(i));
 	}
-	near = opt_nearest(p->source, names.list);
-	cli_say("%s is not a file, folder, number of parameters (8B) or known model%s%s",
-		out_name(p->source), near ? "; did you mean " : "", near ? near : "");
-	return cli_wrong(&cmd_plan, "known models: %s", list);
+	near = is_file ? NULL : opt_nearest(model_name(p->source), names.list);
+	if (p->args->verbose)
+		cli_say("known models: %s", list);
+	if (near)
+		return cli_try(&cmd_plan, call_with(p, near), "%s is not a file, folder or known "
+			       "model; did you mean %s?", out_name(p->source), near);
+	if (is_file || strchr(p->source, '/'))
+		return cli_wrong(&cmd_plan, "%s: no such file or folder", out_name(p->source));
+	return cli_wrong(&cmd_plan, "%s is not a file, folder, number of parameters (8B) or known "
+			 "model", out_name(p->source));
+}
+
+/* "7" is no model: 7b was meant. */
+static int too_few(const struct planning *p, uint64_t n)
+{
+	char *meant = cli_format("%sb", p->source);
+
+	return cli_try(&cmd_plan, call_with(p, meant), "%s is %" PRIu64 " parameter%s; did you "
+		       "mean %s?", p->source, n, out_plural(n), meant);
 }
 
 static int read_model(struct planning *p)
@@ -220,6 +286,8 @@ static int read_model(struct planning *p)
 			return from_weights(p);
 		rc = ckpt_model_from_config(p->source, &p->model, &p->err);
 	} else if (is_number(p->source, &n)) {
+		if (n && n < LEAST_COUNT && !p->source[strspn(p->source, "0123456789.")])
+			return too_few(p, n);
 		rc = ckpt_model_from_count(n, &p->model, &p->err);
 	} else if (!ckpt_model_from_name(p->source, &p->model, NULL)) {
 		rc = 0;

@@ -7,7 +7,7 @@ try
 try no-such-model
 try qwen2.5-7
 try no-such/config.json
-for name in $(zckpt plan qwen 2>&1 | sed -n 's/.*known models: //p' | tr -d ,); do
+for name in $(zckpt plan -v no-such-model 2>&1 | sed -n 's/.*known models: //p' | tr -d ,); do
 	zckpt plan -h | tr -d '\n' | grep -q -e "${name#*-}" -e "-${name##*-}" || echo "$name is not in the help"
 	zckpt plan -q "$name" > out || echo "$name: exit $?"
 done
@@ -24,3 +24,14 @@ echo '{ "model_type": "mixtral", "num_local_experts": 8 }' > config.json
 try config.json
 try config.json --json
 cat out
+# what was probably meant
+try 8B --gpu-mem 80
+try 8B --host-mem 512
+try 8B --gpu-mem h100
+try 8B --offload cpu
+try 7 --gpus 8
+try 7.5
+try Qwen/Qwen2.5-7B
+try --gpus 8 meta-llama/Llama-3.1-8B-Instruct
+try llama
+try some/model
