@@ -1,9 +1,13 @@
 /* cli_advice.c -- see cli_advice.h. */
+#include <dirent.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "cli_advice.h"
 #include "cli_steps.h"
+
+#define BESIDE 256	/* folders that are looked at */
 
 char *advice_parent(const char *path)
 {
@@ -37,6 +41,60 @@ char *advice_recover(const struct args *args, const char *path)
 	return text;
 }
 
+static int is_part_missing(const char *id)
+{
+	return !strcmp(id, "RANK_FILE_MISSING") || !strcmp(id, "MODEL_FILE_MISSING") ||
+	       !strcmp(id, "STATE_FILE_MISSING");
+}
+
+/* Whether the two folders together hold a step without an error. */
+static int is_whole(const struct args *args, const char *a, const char *b)
+{
+	const char *const both[] = { a, b };
+	struct ckpt_open_opts opts;
+	struct ckpt *ck = NULL;
+	int yes;
+
+	cli_open_opts(args, &opts);
+	if (ckpt_open(both, 2, &opts, &ck, NULL))
+		return 0;
+	yes = !out_findings_count(ck, CKPT_ERROR);
+	ckpt_close(ck);
+	return yes;
+}
+
+/* Could it have the rest?  A step of the same name is in it, or it is one beside a step. */
+static int is_mate(const char *dir, const char *tag)
+{
+	return tag ? step_is_folder(cli_format("%s/%s", dir, tag)) : step_is_folder(dir);
+}
+
+const char *advice_rest(const struct args *args, const char *path)
+{
+	char *up = advice_parent(path), *found = NULL;
+	char *tag = step_is_folder(path) ? NULL : step_pointer(path, "latest");
+	struct dirent **list = NULL;
+	const int n = scandir(up, &list, NULL, alphasort);
+	struct stat ours, st;
+
+	for (int i = 0; i < n; i++) {
+		char *dir = strcmp(up, ".") ? cli_format("%s/%s", up, list[i]->d_name) :
+			    cli_strdup(list[i]->d_name);
+
+		if (!found && i < BESIDE && list[i]->d_name[0] != '.' && !stat(path, &ours) &&
+		    !stat(dir, &st) && S_ISDIR(st.st_mode) && st.st_ino != ours.st_ino &&
+		    is_mate(dir, tag) && is_whole(args, path, dir))
+			found = dir;
+		else
+			cli_free(dir);
+		free(list[i]);
+	}
+	free(list);
+	cli_free(tag);
+	cli_free(up);
+	return found ? found : "OTHER_FOLDER";
+}
+
 /* What helps against findings, with %s for the path or the folder of the step. */
 static const struct {
 	const char *id, *format;
@@ -46,9 +104,6 @@ static const struct {
 	{ "LATEST_BEHIND", "zckpt ls %s", 0 },
 	{ "LATEST_ABSENT", "zckpt set-latest %s TAG", 1 },
 	{ "STEP_PASSED_OVER", "zckpt ls %s", 0 },
-	{ "RANK_FILE_MISSING", "zckpt inspect %s OTHER_FOLDER", 0 },
-	{ "MODEL_FILE_MISSING", "zckpt inspect %s OTHER_FOLDER", 0 },
-	{ "STATE_FILE_MISSING", "zckpt inspect %s OTHER_FOLDER", 0 },
 	{ "NO_PERMISSION", "chmod -R u+rX %s", 0 },
 	{ "OVERLAY_DIFFERS", "zckpt ls %s", 0 },
 	{ "NOT_IN_CHECKPOINT", "zckpt inspect -v %s", 0 },
@@ -65,6 +120,10 @@ static const struct {
 char *advice_about(const char *id, const char *path, const char *step)
 {
 	char *root = advice_parent(step), *text = NULL;
+
+	if (is_part_missing(id))
+		text = cli_format("zckpt convert %s %s model.safetensors", out_word(path),
+				  out_word(advice_rest(&cli_args, path)));
 
 	for (size_t i = 0; i < sizeof(advices) / sizeof(advices[0]) && !text; i++) {
 		const char *format = advices[i].format, *at = strstr(format, "%s");
@@ -145,7 +204,8 @@ static char *next_of_errors(const struct args *args, const char *path, const cha
 		return complete;
 	if (!strcmp(f->id, "RANK_FILE_MISSING") || !strcmp(f->id, "MODEL_FILE_MISSING"))
 		return cli_format("if the files are on another machine, give its folder too: "
-				  "zckpt inspect %s OTHER_FOLDER", out_word(path));
+				  "zckpt convert %s %s model.safetensors", out_word(path),
+				  out_word(advice_rest(args, path)));
 	if (!strcmp(f->id, "NO_PERMISSION"))
 		return cli_strdup("ask the owner of the file for read access, or use sudo");
 	return cli_strdup("copy the files named above again; no other step here is complete");

@@ -38,6 +38,8 @@ const char *advice_only_below(const struct args *args, const char *path);
 char *advice_place(const struct args *args, const char *path);
 /* Of a path that is missing: a list of the steps beside it, or "" if there are none. */
 char *advice_nearby(const struct args *args, const char *path);
+/* The folder beside 'path' that has the rest of its step; OTHER_FOLDER if none is found. */
+const char *advice_rest(const struct args *args, const char *path);
 /* Of a model file of placeholders: where the weights are. */
 char *advice_hollow(const struct args *args, const char *path);
 /* Where the command of another tool begins in a message, or its length. */

@@ -41,7 +41,7 @@ void cli_say_nearest(const struct args *args, const struct ckpt *const *ck, size
 			cli_say("there is no tensor %s; did you mean %s?", out_name(name),
 				out_name(near));
 		else
-			cli_say("there is no tensor %s; zckpt map --all lists the names",
-				out_name(name));
+			cli_say("there is no tensor %s; the names: zckpt map --all %s",
+				out_name(name), out_word(args->sources.list[0]));
 	}
 }

@@ -306,8 +306,11 @@ static const char *source_of(const struct args *args, const struct ckpt_err *err
 
 static void say_rest(const struct args *args, const struct ckpt_err *err)
 {
-	char *call = advice_takes_folders(args) ? advice_call(args, NULL, NULL, "OTHER_FOLDER") :
-		     cli_format("zckpt inspect %s OTHER_FOLDER", out_word(source_of(args, err)));
+	const char *src = source_of(args, err);
+	const char *rest = args->sources.n == 1 ? advice_rest(args, src) : "OTHER_FOLDER";
+	char *call = advice_takes_folders(args) ? advice_call(args, NULL, NULL, rest) :
+		     cli_format("zckpt convert %s %s model.safetensors", out_word(src),
+				out_word(rest));
 
 	cli_say("hint: if the files are on another machine, give its folder too: %s", call);
 	cli_free(call);
@@ -432,6 +435,43 @@ static char *try_of(const struct args *args, const struct ckpt_err *err)
 						  at), NULL);
 }
 
+/* The call with the one folder of all sources in place of them; NULL if they are of several. */
+static char *call_of_folder(const struct args *args)
+{
+	const struct words *sources = &args->sources;
+	char *up = advice_parent(sources->list[0]), *call;
+	size_t next = 0;
+
+	for (size_t i = 1; i < sources->n; i++)
+		if (!is_same(up, advice_parent(sources->list[i])))
+			return NULL;
+	call = cli_format("zckpt %s", args->argv[1]);
+	for (int i = 2; i < args->argc; i++) {
+		if (next < sources->n && args->argv[i] == sources->list[next]) {
+			if (!next++)
+				add_word(&call, up);
+		} else {
+			add_word(&call, args->argv[i]);
+		}
+	}
+	return call;
+}
+
+/* Files where folders are laid over each other: their folder was meant, or a comparison. */
+static void say_folder(const struct args *args)
+{
+	char *call;
+
+	if (!strcmp(args->argv[1], "verify") && args->sources.n == 2)
+		call = cli_format("zckpt diff %s %s", out_word(args->sources.list[0]),
+				  out_word(args->sources.list[1]));
+	else
+		call = call_of_folder(args);
+	if (call)
+		cli_say("try: %s", call);
+	cli_free(call);
+}
+
 void advice_say(const struct args *args, const struct ckpt *ck, const struct ckpt_err *err)
 {
 	const char *text = general(err);
@@ -448,6 +488,8 @@ void advice_say(const struct args *args, const struct ckpt *ck, const struct ckp
 	}
 	if (text)
 		cli_say("hint: %s", text);
+	else if (args->sources.n > 1 && strstr(err->msg, "several paths"))
+		say_folder(args);
 	else if (args->sources.n && cli_lone_shard(source_of(args, err)))
 		return;		/* cli_open() or the findings name the step */
 	else if (begins_with(err, "PLACEHOLDERS_ONLY") && args->sources.n)

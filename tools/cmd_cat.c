@@ -131,7 +131,7 @@ static int cat(const struct args *args, struct ckpt *ck, struct ckpt_cat_opts *o
 		if (near)
 			cli_say("did you mean %s?", out_word(near));
 		else
-			cli_say("zckpt map --all %s lists the names",
+			cli_say("the names: zckpt map --all %s",
 				out_word(args->rest.list[0]));
 		return rc;
 	}

@@ -217,8 +217,7 @@ static int print_check(const struct args *args, const struct list *ours, const s
 	if (all_of(&d) > d.most)
 		printf("... and %s more; -v shows all\n", out_count(all_of(&d) - d.most));
 	if (!args->quiet)
-		cli_say("hint: zckpt verify --full %s finds damage; zckpt diff %s OTHER shows "
-			"values", src, src);
+		cli_say("hint: to look for damage: zckpt verify --full %s", src);
 	return EXIT_NO;
 }
 

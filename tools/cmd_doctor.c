@@ -430,7 +430,7 @@ static void print_all(const struct doctor *d, const char *next)
 	printf("%s: %s\n", out_name(d->path), d->what ? d->what : "not a checkpoint");
 	print_notes(d);
 	if (!d->n)
-		printf("  no errors found; zckpt verify --full %s also reads every byte\n",
+		printf("  no errors found; to read every byte too: zckpt verify --full %s\n",
 		       out_word(d->path));
 	if (next && !d->has_next)
 		printf("next: %s\n", next);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cli_advice.h"
 #include "cli_steps.h"
@@ -263,7 +264,7 @@ static const char *near_tag(const struct args *args)
 		near = name_near(&steps, args->rest.list[1]);
 	steps_free(&steps);
 	return near ? cli_format("did you mean %s?", out_name(near)) :
-	       cli_format("zckpt ls %s lists the steps", out_word(args->rest.list[0]));
+	       cli_format("the steps: zckpt ls %s", out_word(args->rest.list[0]));
 }
 
 /* "3" is global_step3 or checkpoint-3, if one of them alone is here. */
@@ -426,15 +427,52 @@ static char *tag_below(const struct args *args, const char *dir, const char *wor
 	return name;
 }
 
+/* The path of a step, or of a Trainer's checkpoint-N, which names its folder too. */
+static int is_step_path(const char *path)
+{
+	const char *name = name_of(without_slashes(path));
+
+	return strcmp(name, ".") && strcmp(name, "..") &&
+	       (step_is_folder(path) ||
+		(!strncmp(name, "checkpoint-", 11) && step_leads_to_one(path)));
+}
+
+static void cut_step(struct args *args)
+{
+	char *name, *dir = cut_at_slash(without_slashes(args->rest.list[0]), &name);
+
+	args->rest = (struct words){ 0 };
+	words_add(&args->rest, *dir ? dir : "/");
+	words_add(&args->rest, name);
+}
+
+/* The folder alone: its newest complete step is offered. */
+static int missing_tag(const struct args *args)
+{
+	const char *dir = args->rest.n ? args->rest.list[0] : NULL;
+	struct steps steps = { 0 };
+	char *call = NULL;
+
+	if (args->rest.n == 1 && !access(dir, F_OK) && !steps_find(args, dir, &steps))
+		for (size_t i = steps.n; i > 0 && !call; i--)
+			if (step_is_good(args, &steps.step[i - 1]) &&
+			    !is_weights(args, &steps.step[i - 1]) && steps.step[i - 1].name[0] != '.')
+				call = cli_format("zckpt set-latest %s %s", out_word(dir),
+						  out_word(tag_of(&steps.step[i - 1])));
+	steps_free(&steps);
+	return cli_try(&cmd_set_latest, call, "set-latest needs a folder and the name of a step");
+}
+
 static int run_set(struct args *args)
 {
 	const char *dir, *tag;
 	struct steps one = { 0 };
 	int status;
 
+	if (args->rest.n == 1 && is_step_path(args->rest.list[0]))
+		cut_step(args);
 	if (args->rest.n != 2)
-		return cli_wrong(&cmd_set_latest, "set-latest needs a folder and the name of a "
-				 "step: zckpt set-latest run global_step200");
+		return missing_tag(args);
 	dir = without_slashes(args->rest.list[0]);
 	tag = without_slashes(args->rest.list[1]);
 	if (!*tag)

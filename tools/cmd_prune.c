@@ -202,8 +202,9 @@ static int check_words(const struct args *args)
 	}
 	if (!want.keep_last && !want.keep_every && !want.keep.n && !want.moments_last &&
 	    !want.link)
-		return cli_wrong(&cmd_prune, "prune needs a rule: zckpt prune --keep-last 3 RUN "
-				 "shows what it would remove");
+		return cli_try(&cmd_prune, cli_format("zckpt prune --keep-last 3 %s",
+						      out_word(args->rest.list[0])),
+			       "prune needs a rule; without --apply it shows what it would remove");
 	return 0;
 }
 

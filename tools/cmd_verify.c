@@ -8,6 +8,7 @@
 
 static struct {
 	struct words expect_finding;
+	const char *against;	/* of diff */
 	int full, write_manifest;
 } want;
 
@@ -20,6 +21,7 @@ static const struct opt own[] = {
 	  "replace an existing manifest without comparing", 0 },
 	{ "expect-finding", 0, OPT_COMMAS, &want.expect_finding, "ID",
 	  "exit 0 only if exactly these findings occur", OPT_RARE },
+	{ "against", 0, OPT_TEXT, &want.against, "B", "", OPT_HIDDEN },
 	{ "strict", 0, OPT_FLAG, &cli_args.strict, NULL, "warnings count as errors", OPT_RARE },
 	{ "sync", 0, OPT_CHOICE, &cli_args.sync, "data|full|none",
 	  "what to sync of the manifest", OPT_RARE },
@@ -354,6 +356,11 @@ static int run(struct args *args)
 
 	if (!args->rest.n)
 		return cli_wrong(&cmd_verify, "verify needs a checkpoint");
+	if (want.against)
+		return cli_try(&cmd_verify, cli_format("zckpt diff %s %s",
+						       out_word(args->rest.list[0]),
+						       out_word(want.against)),
+			       "verify looks at one checkpoint; diff compares two");
 	status = check_names(args);
 	if (!status)
 		status = open_it(&a, &err);

@@ -6,6 +6,7 @@
 
 #include "cli_complete.h"
 #include "cli_explain.h"
+#include "cli_meant.h"
 #include "cli_team.h"
 
 static const struct command *const commands[] = {
@@ -24,54 +25,6 @@ static const struct command *command_find(const char *name)
 	return NULL;
 }
 
-/* What others call it; the verb. */
-static const struct {
-	const char *word, *verb;
-} meanings[] = {
-	{ "merge", "convert" }, { "merge-weights", "convert" }, { "consolidate", "convert" },
-	{ "export", "convert" }, { "to-fp32", "convert" }, { "zero-to-fp32", "convert" },
-	{ "fp32", "convert" }, { "save", "convert" },
-	{ "info", "inspect" }, { "show", "inspect" }, { "describe", "inspect" },
-	{ "summary", "inspect" }, { "check", "verify" }, { "validate", "verify" },
-	{ "fsck", "verify" }, { "test", "verify" }, { "compare", "diff" }, { "cmp", "diff" },
-	{ "list", "ls" }, { "status", "ls" }, { "steps", "ls" }, { "hash", "digest" },
-	{ "checksum", "digest" }, { "sum", "digest" }, { "clean", "prune" },
-	{ "cleanup", "prune" }, { "delete", "prune" }, { "remove", "prune" }, { "rm", "prune" },
-	{ "print", "cat" }, { "dump", "cat" }, { "get", "cat" }, { "estimate", "plan" },
-	{ "memory", "plan" }, { "resume", "reshard" }, { "resize", "reshard" },
-	{ "repartition", "reshard" }, { "universal", "reshard" },
-	{ "to-universal", "reshard" }, { "ds-to-universal", "reshard" }, { "split", "shard" },
-	{ "partition", "shard" }, { "shrink", "slim" }, { "archive", "pack" },
-	{ "compress", "pack" }, { "why", "doctor" }, { "diagnose", "doctor" },
-	{ "fix", "doctor" }, { "repair", "doctor" },
-};
-
-static const char *verb_meant(const char *word, const char *first)
-{
-	static const char *const archives[] = { ".zst", ".tar", ".gz", ".tgz", ".zip", NULL };
-	const char *end = first ? strrchr(first, '.') : NULL;
-
-	for (size_t i = 0; i < sizeof(meanings) / sizeof(meanings[0]); i++)
-		if (opt_is_name(word, meanings[i].word))
-			return meanings[i].verb;
-	if (!opt_is_name(word, "extract"))
-		return NULL;
-	for (size_t i = 0; end && archives[i]; i++)
-		if (!strcmp(end, archives[i]))
-			return "unpack";
-	return "cat";
-}
-
-/* The call with that verb in place of the word. */
-static char *call_of_verb(const char *verb)
-{
-	char *text = cli_format("zckpt %s", verb);
-
-	for (int i = 2; i < cli_args.argc; i++)
-		text = cli_format("%s %s", text, cli_argument(cli_args.argv[i]));
-	return text;
-}
-
 static int unknown_command(const char *word)
 {
 	const int is_call = cli_args.argc > 1 && !strcmp(cli_args.argv[1], word);
@@ -84,13 +37,15 @@ static int unknown_command(const char *word)
 		names[i] = commands[i]->name;
 	names[NCOMMANDS] = "help";
 	if (is_call && !access(word, F_OK))
-		return cli_try(NULL, cli_format("zckpt inspect %s", out_word(word)),
-			       "%s is a path; a command comes first", out_name(word));
-	near = verb_meant(word, is_call && cli_args.argc > 2 ? cli_args.argv[2] : NULL);
+		return cli_try(NULL, meant_of_path(&cli_args), "%s is a path; a command comes "
+			       "first", out_name(word));
+	if (is_call && opt_is_name(word, "merge") && meant_merge(&cli_args))
+		return EXIT_CALL;
+	near = meant_verb(&cli_args, word);
 	if (!near)
 		near = opt_nearest(word, names);
 	if (near)
-		return cli_try(NULL, is_call ? call_of_verb(near) : NULL,
+		return cli_try(NULL, is_call ? meant_call(&cli_args, near) : NULL,
 			       "there is no command %s; did you mean %s?", out_name(word), near);
 	return cli_wrong(NULL, "there is no command %s", out_name(word));
 }
@@ -134,6 +89,16 @@ static int print_version(void)
 	return EXIT_DONE;
 }
 
+static int early_option(int argc, char **argv)
+{
+	int at = 1;
+
+	while (at < argc && !command_find(argv[at]))
+		at++;
+	return cli_try(NULL, at < argc ? meant_order(&cli_args, at) : NULL,
+		       "%s is before the command; options follow it", out_name(argv[1]));
+}
+
 static int run(int argc, char **argv)
 {
 	struct args *args = &cli_args;
@@ -152,11 +117,12 @@ static int run(int argc, char **argv)
 	if (!strcmp(argv[1], "__complete"))
 		return cli_complete(commands, NCOMMANDS, argc - 2, argv + 2);
 	if (argv[1][0] == '-')
-		return cli_wrong(NULL, "%s is before the command; options follow it",
-				 out_name(argv[1]));
+		return early_option(argc, argv);
 	cmd = command_find(argv[1]);
 	if (!cmd)
 		return unknown_command(argv[1]);
+	if (argc == 3 && !strcmp(argv[2], "help") && access(argv[2], F_OK))
+		return help(argc - 1, argv);
 	for (int i = 2; i < argc && strcmp(argv[i], "--"); i++)
 		if (!strcmp(argv[i], "--json"))
 			cli_promise_json(cmd->name);

@@ -8,7 +8,7 @@ two_nodes ds0.19.8-z3-bf16-w8 nodeA nodeB
 types 3 zckpt convert nodeA x.safetensors
 answers RANK_FILE_MISSING
 answers 'ranks 4-7 of 8 are missing (optimizer and model files)'
-answers 'zckpt convert nodeA OTHER_FOLDER x.safetensors'
+answers 'zckpt convert nodeA nodeB x.safetensors'
 absent x.safetensors
 
 types 0 zckpt convert nodeA nodeB x.safetensors

@@ -49,7 +49,7 @@ zckpt map --all model.safetensors | sed -n 's/^\([^ ][^ ]*\) .*/\1/p' > names
 is 0 shard --world 2 --stage 2 --lr 1e-4 --order names model.safetensors made
 is 2 shard model.safetensors made; is 3 shard --world 2 --stage 2 --lr 1e-4 empty made2
 is 4 shard --world 2 --stage 2 --lr 1e-4 "$unsafe" made2
-is 0 slim run slim; is 1 slim --strict "$FIXTURES/deepspeed/ds0.19.8-z2-bf16-w2-exclfrozen/ckpt" no; is 2 slim run slim; is 3 slim cut no
+is 0 slim --moments run slim; is 1 slim run no; is 1 slim --strict "$FIXTURES/deepspeed/ds0.19.8-z2-bf16-w2-exclfrozen/ckpt" no; is 2 slim --moments run slim; is 3 slim cut no
 is 4 slim "$unsafe" no.pt
 is 0 verify run; is 1 verify cut; is 2 verify; is 3 verify empty; is 4 verify "$unsafe"
 is 0 help; is 2 no-such-verb

@@ -7,7 +7,7 @@ mv run/*/*_rank_2_mp_*_optim_states.pt other/
 zckpt convert -q run out.safetensors 2> err
 echo "exit $?"
 grep -o 'RANK_FILE_MISSING' err | sort -u
-grep -c '^zckpt: hint: .*zckpt convert -q run OTHER_FOLDER out.safetensors$' err
+grep -c '^zckpt: hint: .*zckpt convert -q run whole out.safetensors$' err
 zckpt inspect run | grep -c 'error RANK_FILE_MISSING'
 zckpt inspect run | sed -n '$p'
 zckpt convert -q run/global_step* other out.safetensors

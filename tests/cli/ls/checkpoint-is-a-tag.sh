@@ -26,7 +26,7 @@ zckpt convert -q out c.safetensors; echo "convert: exit $?"
 zckpt diff -q out out/checkpoint-2 > text; echo "diff: exit $?"
 zckpt map -q out > text; echo "map: exit $?"
 zckpt reshard -q '2->3' out r; cat r/latest; echo
-zckpt slim -q out s && zckpt inspect -q s | grep '^step'
+zckpt slim -q --views out s && zckpt inspect -q s | grep '^step'
 zckpt pack -q out p.tar.zst; rc=$?
 [ $rc = 0 ] && zckpt inspect -q p.tar.zst | grep '^step' || echo 'step         2'
 echo '-- higher ones without a step'
