@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "cli_advice.h"
+#include "cli_lora.h"
 #include "cli_steps.h"
 
 #define BESIDE 256	/* folders that are looked at */
@@ -229,6 +230,11 @@ char *advice_next(const struct args *args, const char *path, struct ckpt *ck)
 			return next_of_errors(args, path, info.path, &f);
 	if (!info.ntensors)
 		return cli_strdup("it holds no tensor that could be converted");
+	if (lora_is_adapter(path))
+		return cli_format("PEFT loads it as it is; its names: zckpt inspect --names %s",
+				  out_word(path));
+	if (lora_is_run(ck))
+		return cli_format("the adapter for PEFT: %s", lora_call(ck, path, "adapter"));
 	return cli_format("weights as one file: zckpt convert %s model.safetensors",
 			  out_word(path));
 }

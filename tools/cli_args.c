@@ -56,6 +56,8 @@ struct opt_own cli_limit = { .set = set_limit };
 const struct opt opts_source[] = {
 	{ "tag", 't', OPT_TEXT, &cli_args.tag, "NAME",
 	  "step, by its name or number (default: 'latest')", 0 },
+	{ "step", 0, OPT_TEXT, &cli_args.tag, "NAME", "", OPT_HIDDEN },
+	{ "checkpoint", 0, OPT_TEXT, &cli_args.tag, "NAME", "", OPT_HIDDEN },
 	{ "subtree", 0, OPT_TEXT, &cli_args.subtree, "KEY",
 	  "entry of a .pt file to read (default: its model)", OPT_RARE },
 	{ "as-warning", 0, OPT_COMMAS, &cli_args.as_warning, "ID",

@@ -259,6 +259,22 @@ static void say_states(const struct ckpt_diff_result *d, enum ckpt_diff_what wha
 	cli_free(names.text);
 }
 
+/* Where only one side has more: first that the rest agrees. */
+static void say_rest(const struct two *two, struct line *line)
+{
+	struct diff_state *state;
+	const size_t n = diff_states(&two->diff, &state);
+	uint64_t most = 0;
+
+	for (size_t i = 0; i < n; i++)
+		most = state[i].compared > most ? state[i].compared : most;
+	if (most)
+		add(line, "", cli_format("the %s that both have %s %s", diff_plural(most, "tensor"),
+					 most == 1 ? "is" : "are",
+					 two->tolerance ? "within the tolerance" : "the same"));
+	cli_free(state);
+}
+
 static void say_different(const struct two *two, struct line *line)
 {
 	const struct ckpt_diff_result *d = &two->diff;
@@ -269,6 +285,8 @@ static void say_different(const struct two *two, struct line *line)
 	for (uint64_t i = 0; i < d->nscalars; i++)
 		scalars += d->scalars[i].differs != 0;
 	say_numbers(d, line);
+	if (!line->text && !shapes && (a || b))
+		say_rest(two, line);
 	if (shapes)
 		add(line, "; ", cli_format("%s of another shape", diff_plural(shapes, "tensor")));
 	if (a)

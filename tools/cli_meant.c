@@ -1,6 +1,8 @@
 /* cli_meant.c -- see cli_meant.h. */
 #include "cli_meant.h"
 
+#include "cli_lora.h"
+
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,13 +29,6 @@ static const struct {
 	{ "compress", "pack" }, { "why", "doctor" }, { "diagnose", "doctor" },
 	{ "fix", "doctor" }, { "repair", "doctor" },
 };
-
-static int is_folder(const char *path)
-{
-	struct stat st;
-
-	return !stat(path, &st) && S_ISDIR(st.st_mode);
-}
 
 static int is_file(const char *path)
 {
@@ -144,8 +139,7 @@ char *meant_order(const struct args *args, int at)
 
 int meant_merge(const struct args *args)
 {
-	if (args->argc < 3 || !is_folder(args->argv[2]) ||
-	    access(cli_format("%s/adapter_config.json", args->argv[2]), R_OK))
+	if (args->argc < 3 || !lora_is_adapter(args->argv[2]))
 		return 0;
 	return cli_wrong(NULL, "%s: zckpt does not merge an adapter into its base; PEFT's "
 			 "merge_and_unload() does (docs/guide/lora.md)", out_name(args->argv[2]));

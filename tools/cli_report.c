@@ -10,6 +10,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "cli_lora.h"
 #include "cli_team.h"
 
 /* ---------------------------------------------------------------- for people */
@@ -90,30 +91,21 @@ static void say_tied(const struct outcome *outcome)
 /* A folder made of a LoRA run is not what PEFT loads: that is one file of another name. */
 static void say_adapter(const struct outcome *outcome)
 {
-	struct ckpt_tensor_info t;
 	struct ckpt_info info;
-	int is_adapter = 0, is_named = 0;
 
 	ckpt_info_get(outcome->ck, &info);
-	for (uint64_t i = 0; i < info.ntensors; i++) {
-		if (ckpt_tensor_get(outcome->ck, i, &t, NULL) || t.role != CKPT_ROLE_TRAINABLE)
-			continue;
-		is_adapter = is_adapter || strstr(t.name, ".lora_A");
-		is_named = is_named || strstr(t.name, ".lora_A.default.");
-	}
-	if (is_adapter)
-		cli_say("hint: these are weights of a LoRA run; PEFT loads the adapter from: "
-			"zckpt convert --only trainable%s --dtype bf16 %s "
-			"%s/adapter_model.safetensors",
-			is_named ? " --rename .default.=." : "", out_word(info.path),
-			out_word(outcome->dst));
+	if (lora_is_run(outcome->ck))
+		cli_say("hint: these are weights of a LoRA run; PEFT loads the adapter from: %s",
+			lora_call(outcome->ck, info.path, outcome->dst));
 }
 
 static void print_notes(const struct outcome *outcome)
 {
 	const struct ckpt_report *r = outcome->report;
+	struct ckpt_info info;
 
-	if (r->no_master)
+	ckpt_info_get(outcome->ck, &info);
+	if (r->no_master && info.world)	/* weights alone have no masters */
 		cli_say("note: %" PRIu64 " tensor%s no fp32 master; zckpt wrote the weight "
 			"instead",
 			r->no_master, r->no_master == 1 ? " has" : "s have");

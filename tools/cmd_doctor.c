@@ -15,6 +15,7 @@
 
 #include "cli_doctor.h"
 #include "cli_findings.h"
+#include "cli_lora.h"
 #include "cli_steps.h"
 
 #define MAX_MODELS 64	/* files of one folder that are opened */
@@ -360,6 +361,7 @@ static int look_inside(struct doctor *d, char **next_out)
 	struct ckpt_err err = { 0 };
 	struct ckpt *ck = NULL;
 	struct ckpt_info info;
+	char *adapter;
 
 	cli_open_opts(d->args, &opts);
 	if (ckpt_open(&d->path, 1, &opts, &ck, &err)) {
@@ -374,6 +376,10 @@ static int look_inside(struct doctor *d, char **next_out)
 	}
 	ckpt_info_get(ck, &info);
 	d->what = say_what(ck, &info);
+	adapter = lora_text(d->path);
+	if (adapter)
+		d->what = cli_format("%s, %" PRIu64 " tensor%s, %s", adapter, info.ntensors,
+				     out_plural(info.ntensors), out_size(info.file_bytes));
 	d->world = info.world;
 	note_findings(d, ck, info.path);
 	if (info.stage >= 0)

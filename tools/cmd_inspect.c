@@ -5,6 +5,7 @@
 
 #include "cli_advice.h"
 #include "cli_findings.h"
+#include "cli_lora.h"
 #include "cli_sizes.h"
 #include "cli_verdict.h"
 #include "cli_view.h"
@@ -95,17 +96,20 @@ static void print_answer(const struct view *view)
 	const struct ckpt_info *info = &view->info;
 	const char *type = weight_type(view);
 	uint64_t n = 0;
-	char *many;
+	char *many, *adapter = NULL;
 
 	for (unsigned role = 1; role < NROLES; role++)
 		if (role != CKPT_ROLE_BUFFER && role != CKPT_ROLE_ALIAS)
 			n += view->elements[role];
 	many = n ? many_text(n) : cli_strdup("no");
+	if (view->args->rest.n == 1 && (adapter = lora_text(view->args->rest.list[0])) != NULL)
+		printf("%s, ", adapter);
 	printf("%s parameter%s", many, out_plural(n));
 	cli_free(many);
 	if (*type)
 		printf(" in %s", type);
-	printf("%s", form_word(info->format));
+	if (!adapter)
+		printf("%s", form_word(info->format));
 	if (info->stage >= 0)
 		printf(", stage %" PRId32, info->stage);
 	if (info->world)

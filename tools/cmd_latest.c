@@ -157,6 +157,22 @@ static int is_undecided(const struct args *args)
 	return !named;
 }
 
+/* There are steps, but none is the answer. */
+static void say_none(const char *dir)
+{
+	char *named = step_pointer(dir, "latest");
+
+	if (want.valid)
+		cli_say("no step in %s is complete", out_name(dir));
+	else if (named)
+		cli_say("%s: 'latest' names %s, which does not exist; the newest complete step: "
+			"zckpt latest --valid %s", out_name(dir), out_name(named), out_word(dir));
+	else
+		cli_say("%s has no file 'latest'; the newest complete step: zckpt latest --valid "
+			"%s", out_name(dir), out_word(dir));
+	cli_free(named);
+}
+
 static int run_latest(struct args *args)
 {
 	struct steps steps = { 0 };
@@ -181,9 +197,7 @@ static int run_latest(struct args *args)
 		if (!steps.n)
 			advice_no_step(args, args->rest.list[0]);
 		else
-			cli_say(want.valid ? "no step in %s is complete" :
-				"no 'latest' file in %s names an existing step; --valid finds one",
-				out_name(args->rest.list[0]));
+			say_none(args->rest.list[0]);
 	}
 	steps_free(&steps);
 	return status;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli_lora.h"
 #include "cli_team.h"
 #include "cli_verb.h"
 
@@ -63,6 +64,7 @@ struct shard {
 	struct verb verb;
 	struct ckpt_shard_opts opts;
 	struct ckpt_report report;
+	char *meant;	/* the call that would do */
 };
 
 /* NaN where nothing is said; 0, or EXIT_CALL. */
@@ -275,11 +277,38 @@ static void print_json(const struct verb *verb, int status)
 	json_close(&json, '}');
 }
 
+/* The order of parameters is missing: a step needs no 'shard', and an adapter is no whole model. */
+static int fail_order(struct shard *s)
+{
+	const char *src = s->verb.sources.list[0];
+	struct ckpt_err err = { .code = CKPT_E_USAGE, .offset = CKPT_NO_OFFSET };
+	struct ckpt_info info;
+
+	ckpt_info_get(s->verb.ck, &info);
+	snprintf(err.where, sizeof(err.where), "%s", src);
+	if (info.world) {
+		s->meant = cli_format("zckpt reshard --world %" PRIu32 "%s%s %s %s", s->opts.world,
+				      want.stage ? " --stage " : "",
+				      want.stage ? want.stage : "", out_word(src),
+				      out_word(s->verb.dst));
+		snprintf(err.msg, sizeof(err.msg), "this is a ZeRO step already (%s); reshard "
+			 "changes its ranks and stage", info.format);
+	} else if (lora_is_adapter(src)) {
+		snprintf(err.msg, sizeof(err.msg), "these are weights of an adapter, not of a "
+			 "whole model; merge it with PEFT first (docs/guide/lora.md)");
+	} else {
+		return -s->verb.err.code;
+	}
+	s->verb.err = err;
+	return -err.code;
+}
+
 static int call(struct verb *verb)
 {
 	struct shard *s = (struct shard *)verb;
+	const int rc = ckpt_shard(verb->ck, verb->dst, &s->opts, &s->report, &verb->err);
 
-	return ckpt_shard(verb->ck, verb->dst, &s->opts, &s->report, &verb->err);
+	return rc == -CKPT_E_NOTFOUND && !want.config && !want.order ? fail_order(s) : rc;
 }
 
 static int run(struct args *args)
@@ -290,6 +319,8 @@ static int run(struct args *args)
 	} };
 	const int status = verb_run(&s.verb, parse_options(&s));
 
+	if (s.meant && !team_rank())
+		cli_say("try: %s", s.meant);
 	ckpt_report_free(&s.report);
 	ckpt_close(s.verb.ck);
 	return status;

@@ -12,6 +12,7 @@
  *
  * What was passed over is a finding: LATEST_BEHIND, LATEST_ABSENT, STEP_PASSED_OVER.
  */
+#include <inttypes.h>
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
@@ -360,6 +361,25 @@ static int find_number(struct ck_step_finder *fd, const struct level *l, const c
 	return 0;
 }
 
+/* "global_step2" of a Trainer's folder is in its checkpoint-2. */
+static int find_in_trainer(struct ck_step_finder *fd, const struct level *l, const char *tag,
+			   const char **out, struct ckpt_err *err)
+{
+	const char *name, *inside;
+	uint64_t n;
+	size_t begin;
+
+	if (is_trainer_name(tag) || !number_of(tag, &begin, &n))
+		return 0;
+	name = ck_arena_printf(fd->arena, "checkpoint-%" PRIu64, n);
+	inside = ck_arena_printf(fd->arena, "checkpoint-%" PRIu64 "/%s", n, tag);
+	if (!name || !inside)
+		return ck_fail_nomem(err, "a name", strlen(tag));
+	if (has_step(fd, l, name) && has_step(fd, l, inside))
+		*out = name;
+	return 0;
+}
+
 static int take_tag(struct ck_step_finder *fd, const struct level *l, const char *tag,
 		    struct ck_step_choice *out, struct ckpt_err *err)
 {
@@ -370,6 +390,8 @@ static int take_tag(struct ck_step_finder *fd, const struct level *l, const char
 	if (rc || yes)
 		return rc ? rc : say_why(fd, out, "--tag names", tag, err);
 	rc = find_number(fd, l, tag, &meant, err);
+	if (!rc && !meant)
+		rc = find_in_trainer(fd, l, tag, &meant, err);
 	if (!rc && !meant)
 		rc = fail_tag(fd, l, tag, err);
 	if (!rc)
@@ -388,6 +410,9 @@ static int choose_in(struct ck_step_finder *fd, const struct level *l, const cha
 {
 	char *named = NULL, *universal = NULL;
 	int rc = ck_step_latest(fd, l->tree, "latest_universal", &universal, err);
+
+	if (tag && !strcmp(tag, "latest") && !has_step(fd, l, tag))
+		tag = NULL;	/* the step that 'latest' names, as without a tag */
 
 	if (!rc && !tag)
 		rc = ck_step_latest(fd, l->tree, "latest", &named, err);

@@ -31,7 +31,7 @@ rm run/zero_to_*
 meant convert run/* new3.safetensors
 meant convert run/global_step4/* new4.safetensors
 zckpt inspect help | head -n 1
-mkdir adapter && echo '{"peft_type": "LORA", "r": 8}' > adapter/adapter_config.json
+mkdir adapter && echo '{"peft_type": "LORA", "r": 8}' > adapter/adapter_config.json && cp m.safetensors adapter/adapter_model.safetensors
 meant merge adapter merged
 echo '-- a command ends its line'
 zckpt cat run nix 2>&1 | tail -n 1

@@ -1,0 +1,104 @@
+/* cli_lora.c -- see cli_lora.h. */
+#include "cli_lora.h"
+
+#include <cjson/cJSON.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli_advice.h"
+
+#define MOST_BYTES (1 << 20)	/* of an adapter_config.json */
+
+static char *config_of(const char *path)
+{
+	struct stat st;
+	const int is_dir = !stat(path, &st) && S_ISDIR(st.st_mode);
+
+	return cli_format("%s/adapter_config.json", is_dir ? path : advice_parent(path));
+}
+
+/* A folder of a run has the file too: the adapter's own weights must be there. */
+int lora_is_adapter(const char *path)
+{
+	static const char *const names[] = { "adapter_model.safetensors", "adapter_model.bin" };
+	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+	struct stat st;
+	int is_named = 0;
+
+	if (stat(path, &st) || access(config_of(path), R_OK))
+		return 0;
+	for (size_t i = 0; i < 2; i++)
+		is_named |= S_ISDIR(st.st_mode) ?
+			    !access(cli_format("%s/%s", path, names[i]), F_OK) :
+			    !strcmp(base, names[i]);
+	return is_named;
+}
+
+static cJSON *read_config(const char *path)
+{
+	char *text = cli_alloc(MOST_BYTES);
+	FILE *f = fopen(path, "r");
+	cJSON *json = NULL;
+
+	if (f) {
+		text[fread(text, 1, MOST_BYTES - 1, f)] = 0;
+		fclose(f);
+		json = cJSON_Parse(text);
+	}
+	cli_free(text);
+	return json;
+}
+
+static const char *text_of(const cJSON *json, const char *key)
+{
+	const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
+
+	return cJSON_IsString(item) ? item->valuestring : NULL;
+}
+
+char *lora_text(const char *path)
+{
+	const char *type, *base;
+	const cJSON *r;
+	cJSON *json;
+	char *text;
+
+	if (!lora_is_adapter(path))
+		return NULL;
+	json = read_config(config_of(path));
+	type = text_of(json, "peft_type");
+	base = text_of(json, "base_model_name_or_path");
+	r = cJSON_GetObjectItemCaseSensitive(json, "r");
+	text = cli_format("%s adapter%s%s", !type ? "PEFT" : !strcmp(type, "LORA") ? "LoRA" :
+			  out_name(type), base && *base ? " for " : "",
+			  base && *base ? out_name(base) : "");
+	if (cJSON_IsNumber(r))
+		text = cli_format("%s, r=%d", text, r->valueint);
+	cJSON_Delete(json);
+	return text;
+}
+
+/* Names of the trained parameters, by what PEFT puts into them. */
+static int has_trained(const struct ckpt *ck, const char *part)
+{
+	struct ckpt_tensor_info t;
+
+	for (uint64_t i = 0; !ckpt_tensor_get(ck, i, &t, NULL); i++)
+		if (t.role == CKPT_ROLE_TRAINABLE && strstr(t.name, part))
+			return 1;
+	return 0;
+}
+
+int lora_is_run(const struct ckpt *ck)
+{
+	return has_trained(ck, ".lora_A");
+}
+
+char *lora_call(const struct ckpt *ck, const char *src, const char *dst)
+{
+	return cli_format("zckpt convert --only trainable%s --dtype bf16 %s %s",
+			  has_trained(ck, ".lora_A.default.") ? " --rename .default.=." : "",
+			  out_word(src), out_word(cli_format("%s/adapter_model.safetensors", dst)));
+}
