@@ -20,6 +20,7 @@ struct step {
 	int32_t stage;
 	uint32_t world;
 	uint64_t errors, warnings;
+	int unread;		/* of a layout that zckpt does not read: complete or not is not known */
 	char *id, *text;	/* of the first error, or NULL */
 	char *why;		/* its cause in a clause, or NULL */
 };

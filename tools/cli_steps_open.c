@@ -15,6 +15,21 @@ static void set_error(struct step *step, const char *id, const char *where, cons
 	step->why = step->unfinished ? cli_strdup(text) : verdict_of_id(id, where, text);
 }
 
+/* Nothing is known to be wrong with it: what it is, and where to find what helps. */
+static void set_unread(struct step *step, const char *text)
+{
+	step->unread = 1;
+	cli_free(step->why);
+	step->why = cli_format("zckpt does not read it: %.*s; what helps: zckpt doctor %s",
+			       (int)strcspn(text, ";"), text, out_word(step->path));
+}
+
+static int is_unread(const struct ckpt_err *err)
+{
+	return err->code == CKPT_E_LAYOUT || err->code == CKPT_E_UNSUPPORTED ||
+	       (err->code == CKPT_E_FORMAT && strstr(err->msg, "zckpt does not read"));
+}
+
 /* "LATEST_LIES: ..." is a name and a text, other messages go by their code. */
 static void set_failure(struct step *step, const struct ckpt_err *err)
 {
@@ -28,6 +43,8 @@ static void set_failure(struct step *step, const struct ckpt_err *err)
 			  text + n + 1 + strspn(text + n + 1, " "));
 	else
 		set_error(step, ckpt_code_name(err->code), err->where, text);
+	if (is_unread(err))
+		set_unread(step, step->text + strlen(err->where) + (err->where[0] ? 2 : 0));
 	cli_free(text);
 	cli_free(try);
 }

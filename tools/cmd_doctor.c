@@ -354,6 +354,23 @@ static char *last_line(struct doctor *d, const char *step, struct ckpt *ck)
 	return cli_strdup("copy the files named above again; no other step here is complete");
 }
 
+/* Like every verb: a folder with one checkpoint below it means that one. */
+static int open_it(struct doctor *d, const struct ckpt_open_opts *opts, struct ckpt **ck,
+		   struct ckpt_err *err)
+{
+	const char *only;
+	int rc = ckpt_open(&d->path, 1, opts, ck, err);
+
+	if (!rc || err->code != CKPT_E_FORMAT)
+		return rc;
+	only = advice_only_below(d->args, d->path);
+	if (!only || ckpt_open(&only, 1, opts, ck, NULL))
+		return rc;
+	cli_say("using %s, the only checkpoint below %s", out_name(only), out_name(d->path));
+	d->path = only;
+	return 0;
+}
+
 /* 0, or 1 if it cannot be opened. */
 static int look_inside(struct doctor *d, char **next_out)
 {
@@ -364,8 +381,11 @@ static int look_inside(struct doctor *d, char **next_out)
 	char *adapter;
 
 	cli_open_opts(d->args, &opts);
-	if (ckpt_open(&d->path, 1, &opts, &ck, &err)) {
-		if (err.code != CKPT_E_FORMAT)
+	if (open_it(d, &opts, &ck, &err)) {
+		if (err.code == CKPT_E_LAYOUT || err.code == CKPT_E_UNSUPPORTED ||
+		    strstr(err.msg, "zckpt does not read"))
+			d->what = cli_strdup("a checkpoint that zckpt does not read");
+		else if (err.code != CKPT_E_FORMAT)
 			d->what = cli_strdup("cannot be opened as a checkpoint");
 		if (err.code != CKPT_E_FORMAT || !look_around(d))
 			note_failure(d, &err);

@@ -158,11 +158,17 @@ static int is_undecided(const struct args *args)
 }
 
 /* There are steps, but none is the answer. */
-static void say_none(const char *dir)
+static void say_none(const struct steps *steps, const char *dir)
 {
 	char *named = step_pointer(dir, "latest");
+	size_t unread = 0;
 
-	if (want.valid)
+	for (size_t i = 0; i < steps->n; i++)
+		unread += steps->step[i].unread != 0;
+	if (want.valid && unread)
+		cli_say("%s: no step is known to be complete; zckpt does not read %zu of %zu",
+			out_name(dir), unread, steps->n);
+	else if (want.valid)
 		cli_say("no step in %s is complete", out_name(dir));
 	else if (named)
 		cli_say("%s: 'latest' names %s, which does not exist; the newest complete step: "
@@ -197,7 +203,7 @@ static int run_latest(struct args *args)
 		if (!steps.n)
 			advice_no_step(args, args->rest.list[0]);
 		else
-			say_none(args->rest.list[0]);
+			say_none(&steps, args->rest.list[0]);
 	}
 	steps_free(&steps);
 	return status;

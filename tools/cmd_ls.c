@@ -39,7 +39,8 @@ static void print_row(const struct args *args, struct table *table, const struct
 		snprintf(world, sizeof(world), "%" PRIu32, s->world);
 	table_add(table, (const char *const[]){ step, time, out_size(s->bytes),
 						s->format[0] ? s->format : "-", stage, world,
-						s->errors ? "NO" : "yes", name });
+						s->unread ? "?" : s->errors ? "NO" : "yes",
+						name });
 	cli_free(time);
 	cli_free(more);
 	cli_free(name);
@@ -84,6 +85,7 @@ static void json_step(struct json *json, const struct step *s)
 	json_uint(json, "folders", s->folders ? s->folders : 1);
 	json_bool(json, "latest", s->is_latest);
 	json_bool(json, "whole", !s->errors);
+	json_bool(json, "read", !s->unread);
 	json_uint(json, "errors", s->errors);
 	json_uint(json, "warnings", s->warnings);
 	if (s->errors) {
@@ -151,6 +153,7 @@ const struct command cmd_ls = {
 		 "one step (each node kept its own ranks' files) are one row.",
 	.examples = "zckpt ls run\n"
 		    "zckpt ls --json run\n",
-	.notes = "Exit 0 if the folder has a step, 1 if it has none.",
+	.notes = "COMPLETE is \"?\" for a step of a layout that zckpt does not read. Exit 0 if the "
+		 "folder has a step, 1 if it has none.",
 	.tables = { opts_steps, opts_talk, NULL },
 };

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cli_steps.h"
 #include "cli_verb.h"
 
 static struct {
@@ -38,7 +39,21 @@ static const char *what_name(enum ckpt_prune_what what)
 	return what == CKPT_PRUNE_KEEP ? "keep" : what == CKPT_PRUNE_SLIM ? "slim" : "remove";
 }
 
-static void print_table(const struct ckpt_pruned *p)
+/* "?" of a layout that zckpt does not read. */
+static const char *whole_word(const char *dir, const struct ckpt_pruned_step *s)
+{
+	struct step step = { .path = cli_format("%s/%s", dir, s->name) };
+	const char *word;
+
+	if (s->whole)
+		return "yes";
+	step_look(&cli_args, &step);
+	word = step.unread ? "?" : "NO";
+	step_release(&step);
+	return word;
+}
+
+static void print_table(const struct ckpt_pruned *p, const char *dir)
 {
 	struct table table = { .align = "rrrllll" };
 
@@ -53,7 +68,7 @@ static void print_table(const struct ckpt_pruned *p)
 		if (s->step >= 0)
 			snprintf(number, sizeof(number), "%" PRId64, s->step);
 		table_add(&table, (const char *const[]){ number, out_size(s->bytes), freed,
-							 s->whole ? "yes" : "NO",
+							 whole_word(dir, s),
 							 what_name(s->what), out_name(s->name),
 							 out_name(s->why) });
 		cli_free(freed);
@@ -119,7 +134,7 @@ static void say_none(const struct verb *verb)
 {
 	if (verb->answer == EXIT_NO)
 		cli_say(((const struct prune *)verb)->done.nsteps ?
-			"%s has no complete step; nothing is removed" :
+			"%s has no step that is known to be complete; nothing is removed" :
 			"there is no step in %s", out_name(verb->dst));
 }
 
@@ -127,7 +142,7 @@ static void print(const struct verb *verb)
 {
 	const struct ckpt_pruned *p = &((const struct prune *)verb)->done;
 
-	print_table(p);
+	print_table(p, verb->dst);
 	say_none(verb);
 	if (!verb->args->quiet && p->nsteps)
 		print_sum(p);

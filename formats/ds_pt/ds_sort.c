@@ -22,7 +22,7 @@ static int refuse(const struct ds_step *ds, const char *name, const char *what, 
 		  struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_LAYOUT, ds->at.where, CKPT_NO_OFFSET,
-		       "LAYOUT_UNSUPPORTED: %s (seen by %s); zckpt reads plain data-parallel "
+		       "LAYOUT_UNSUPPORTED: %s, as %s shows; zckpt reads plain data-parallel "
 		       "steps of ZeRO stage 0 to 3%s", what, name, help);
 }
 

@@ -16,7 +16,9 @@
 #define SIGNS 3
 #define DEPTH 3		/* run/global_step_9/actor */
 
-#define DCP_TO_TORCH "python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR OUT.pt"
+#define DCP_TO_TORCH \
+	"python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR OUT.pt && " \
+	"zckpt convert OUT.pt model.safetensors"
 #define BRIDGE \
 	"Megatron-Bridge exports it to Hugging Face, Megatron-LM's tools/checkpoint/convert.py " \
 	"changes its form"

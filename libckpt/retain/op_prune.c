@@ -75,7 +75,7 @@ static const char *protection(struct pruning *p, uint64_t i, uint64_t newest)
 	const struct ck_step *s = &p->steps.step[i];
 
 	if (newest == p->steps.n)
-		return "no step is complete, so all stay";
+		return "no step is known to be complete, so all stay";
 	if (s->is_latest)
 		return "'latest' names it";
 	if (i == newest)
