@@ -1,4 +1,4 @@
-/* cli_arrow.h -- numbers of ranks as `zckpt reshard` is given them, and what a shell makes of them. */
+/* cli_arrow.h -- numbers of ranks in calls of `zckpt reshard`, and what a shell makes of them. */
 #ifndef CLI_ARROW_H
 #define CLI_ARROW_H
 

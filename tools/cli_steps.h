@@ -20,7 +20,7 @@ struct step {
 	int32_t stage;
 	uint32_t world;
 	uint64_t errors, warnings;
-	int unread;		/* of a layout that zckpt does not read: complete or not is not known */
+	int unread;		/* zckpt does not read its layout: it may be complete */
 	char *id, *text;	/* of the first error, or NULL */
 	char *why;		/* its cause in a clause, or NULL */
 };

@@ -466,6 +466,14 @@ static void cut_step(struct args *args)
 	words_add(&args->rest, name);
 }
 
+/* The call that makes 'latest' name this step, if it may; else NULL. */
+static char *call_for(const struct args *args, struct step *step, const char *dir)
+{
+	if (!step_is_good(args, step) || is_weights(args, step) || step->name[0] == '.')
+		return NULL;
+	return cli_format("zckpt set-latest %s %s", out_word(dir), out_word(tag_of(step)));
+}
+
 /* The folder alone: its newest complete step is offered. */
 static int missing_tag(const struct args *args)
 {
@@ -475,10 +483,7 @@ static int missing_tag(const struct args *args)
 
 	if (args->rest.n == 1 && !access(dir, F_OK) && !steps_find(args, dir, &steps))
 		for (size_t i = steps.n; i > 0 && !call; i--)
-			if (step_is_good(args, &steps.step[i - 1]) &&
-			    !is_weights(args, &steps.step[i - 1]) && steps.step[i - 1].name[0] != '.')
-				call = cli_format("zckpt set-latest %s %s", out_word(dir),
-						  out_word(tag_of(&steps.step[i - 1])));
+			call = call_for(args, &steps.step[i - 1], dir);
 	steps_free(&steps);
 	return cli_try(&cmd_set_latest, call, "set-latest needs a folder and the name of a step");
 }

@@ -243,7 +243,8 @@ const struct command cmd_slim = {
 		 "What stays is kept bit for bit. With --dry-run, DST may be left out.",
 	.examples = "zckpt slim --dry-run run\n"
 		    "zckpt slim --moments run run-small\n",
-	.notes = "Exit 1, and nothing is written, if there is nothing to remove and no option names what "
-		 "to drop. Without moments DeepSpeed loads a step with load_optimizer_states=False.",
+	.notes = "Exit 1, and nothing is written, if there is nothing to remove and no option "
+		 "names what to drop. Without moments DeepSpeed loads a step with "
+		 "load_optimizer_states=False.",
 	.tables = { own, opts_pack, opts_source, opts_run, opts_talk, NULL },
 };
