@@ -439,22 +439,12 @@ static char *try_of(const struct args *args, const struct ckpt_err *err)
 static char *call_of_folder(const struct args *args)
 {
 	const struct words *sources = &args->sources;
-	char *up = advice_parent(sources->list[0]), *call;
-	size_t next = 0;
+	char *up = advice_parent(sources->list[0]);
 
 	for (size_t i = 1; i < sources->n; i++)
 		if (!is_same(up, advice_parent(sources->list[i])))
 			return NULL;
-	call = cli_format("zckpt %s", args->argv[1]);
-	for (int i = 2; i < args->argc; i++) {
-		if (next < sources->n && args->argv[i] == sources->list[next]) {
-			if (!next++)
-				add_word(&call, up);
-		} else {
-			add_word(&call, args->argv[i]);
-		}
-	}
-	return call;
+	return advice_alone(args, up);
 }
 
 /* Files where folders are laid over each other: their folder was meant, or a comparison. */

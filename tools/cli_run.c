@@ -131,7 +131,8 @@ int cli_open(const struct args *args, const char *verb, const struct words *path
 	if (!cli_open_quietly(args, paths, ck_out, err))
 		return 0;
 	status = cli_fail(args->json ? verb : NULL, NULL, err);
-	if (paths->n == 1 && cli_lone_shard(paths->list[0]))	/* of one that opens, the findings end with it */
+	/* of one that opens, the findings end with it */
+	if (paths->n == 1 && cli_lone_shard(paths->list[0]))
 		cli_say("hint: %s", cli_lone_shard(paths->list[0]));
 	return status;
 }

@@ -367,9 +367,8 @@ static int find_in_trainer(struct ck_step_finder *fd, const struct level *l, con
 {
 	const char *name, *inside;
 	uint64_t n;
-	size_t begin;
 
-	if (is_trainer_name(tag) || !number_of(tag, &begin, &n))
+	if (ck_step_is_trainers(tag) || !ck_step_number(tag, &n))
 		return 0;
 	name = ck_arena_printf(fd->arena, "checkpoint-%" PRIu64, n);
 	inside = ck_arena_printf(fd->arena, "checkpoint-%" PRIu64 "/%s", n, tag);
