@@ -41,6 +41,7 @@ struct args {
 	int step_said;		/* which step a number means has been printed */
 	/* where from, and where to */
 	const char *tag, *subtree, *output;
+	const char *tag_option;	/* the one that 'tag' is of, if it is not --tag */
 	struct words as_warning;
 	int keep_values;	/* of the verb: it writes a step */
 	uint64_t threads;
@@ -151,6 +152,8 @@ void table_print(struct table *table, FILE *out, const char *indent);
 const char *out_id(const char *id);
 /* Findings to stderr, a line for each cause; each alone with --verbose, notes too. */
 void out_findings_asked(const struct args *args, const struct ckpt *ck);
+/* Whether it said an error whose name is the first 'n' letters of 'id'. */
+int out_finding_is_said(const char *id, size_t n);
 uint64_t out_findings_count(const struct ckpt *ck, enum ckpt_severity severity);
 
 /* ---------------------------------------------------------------- JSON */

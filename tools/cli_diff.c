@@ -6,6 +6,8 @@
 
 #include "cli_diff.h"
 
+#define INTEGERS 3	/* names in the answer */
+
 const char *diff_what(enum ckpt_diff_what what)
 {
 	static const char *const words[] = {
@@ -25,6 +27,17 @@ int diff_is_numeric(const struct ckpt_diff_row *row)
 {
 	return row->what == CKPT_DIFF_VALUES || row->what == CKPT_DIFF_DTYPE ||
 	       row->what == CKPT_DIFF_TYPES;
+}
+
+int diff_is_integer(const struct ckpt_diff_row *row)
+{
+	switch (row->dtype) {
+	case CKPT_BOOL: case CKPT_U8: case CKPT_I8: case CKPT_I16: case CKPT_U16:
+	case CKPT_I32: case CKPT_U32: case CKPT_I64: case CKPT_U64:
+		return 1;
+	default:
+		return 0;
+	}
 }
 
 char *diff_plural(uint64_t n, const char *word)
@@ -71,7 +84,10 @@ static void count_row(struct diff_state *s, const struct ckpt_diff_row *row)
 	if (!diff_is_numeric(row))
 		return;
 	s->differing++;
-	s->worst = s->worst ? s->worst : row;
+	if (!s->worst || (diff_is_integer(s->worst) && !diff_is_integer(row)))
+		s->worst = row;
+	if (diff_is_integer(row))
+		return;
 	s->max_abs = row->max_abs > s->max_abs ? row->max_abs : s->max_abs;
 	s->rel_l2 = row->rel_l2 > s->rel_l2 ? row->rel_l2 : s->rel_l2;
 }
@@ -199,7 +215,27 @@ static void say_same(const struct two *two, struct line *line)
 					   diff_plural(within, "state"), within == 1 ? "s" : ""));
 }
 
-/* "19 of 24 weights differ, max 0.0234; also exp_avg, exp_avg_sq". */
+/* "integer buffers differ: seen, pos": counters, whose difference says nothing about weights. */
+static void say_integers(const struct ckpt_diff_result *d, struct line *line)
+{
+	struct line names = { 0 };
+	uint64_t n = 0;
+
+	for (uint64_t i = 0; i < d->nrows; i++) {
+		const struct ckpt_diff_row *row = &d->rows[i];
+
+		if (diff_is_numeric(row) && diff_is_integer(row) && n++ < INTEGERS)
+			add(&names, ", ", cli_strdup(out_name(row->name)));
+	}
+	if (n > INTEGERS)
+		add(&names, " ", cli_format("and %s more", out_count(n - INTEGERS)));
+	if (n)
+		add(line, "; ", cli_format("integer tensor%s differ%s: %s", out_plural(n),
+					   n == 1 ? "s" : "", names.text));
+	cli_free(names.text);
+}
+
+/* "19 of 24 weights differ, max 0.0234; also exp_avg, exp_avg_sq; integer tensor differs: seen". */
 static void say_numbers(const struct ckpt_diff_result *d, struct line *line)
 {
 	struct diff_state *state;
@@ -231,6 +267,7 @@ static void say_numbers(const struct ckpt_diff_result *d, struct line *line)
 	}
 	if (others.text)
 		add(line, "; also ", others.text);
+	say_integers(d, line);
 	cli_free(state);
 }
 

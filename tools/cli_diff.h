@@ -18,8 +18,8 @@ struct two {
 struct diff_state {
 	const char *name;
 	uint64_t compared, differing, within;
-	double max_abs, rel_l2;		/* the largest of those that differ */
-	const struct ckpt_diff_row *worst;	/* of those that differ, or NULL */
+	double max_abs, rel_l2;		/* the largest of those that differ and are no integers */
+	const struct ckpt_diff_row *worst;	/* of those that differ, integers last, or NULL */
 };
 
 /* Weights first, then masters, then the one that differs most; to be freed. */
@@ -29,6 +29,8 @@ const char *diff_state_name(const struct ckpt_diff_row *row);
 /* Whether its elements or their types differ, and not just within the tolerance. */
 int diff_is_numeric(const struct ckpt_diff_row *row);
 const char *diff_what(enum ckpt_diff_what what);
+/* Whether its elements are integers or truth values: counters and masks, not measured in "max". */
+int diff_is_integer(const struct ckpt_diff_row *row);
 /* Tensors of kinds that no driver reads. */
 uint64_t diff_unread(const struct ckpt_diff_result *diff);
 /* "24 tensors"; to be freed. */

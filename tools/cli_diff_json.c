@@ -113,11 +113,12 @@ static void json_states(struct json *json, const struct ckpt_diff_result *d)
 		json_text(json, "state", state[i].name);
 		json_uint(json, "compared", state[i].compared);
 		json_uint(json, "differing", state[i].differing);
-		if (state[i].worst) {
+		if (state[i].worst && !diff_is_integer(state[i].worst)) {
 			json_real(json, "max_abs", state[i].max_abs);
 			json_real(json, "rel_l2", state[i].rel_l2);
-			json_text(json, "worst", state[i].worst->name);
 		}
+		if (state[i].worst)
+			json_text(json, "worst", state[i].worst->name);
 		json_close(json, '}');
 	}
 	json_close(json, ']');

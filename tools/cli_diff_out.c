@@ -141,11 +141,13 @@ static int place_of(const struct ckpt_diff_row *row)
 	if (row->what == CKPT_DIFF_SAME || row->what == CKPT_DIFF_WITHIN)
 		return 6;
 	if (!diff_is_numeric(row))
-		return row->what == CKPT_DIFF_SHAPE ? 0 : 4;
+		return row->what == CKPT_DIFF_SHAPE ? 0 : 5;
+	if (diff_is_integer(row))
+		return 4;
 	return !strcmp(state, "weight") ? 1 : !strncmp(state, "master", 6) ? 2 : 3;
 }
 
-/* Other shapes, weights, masters, moments; each with the worst first, as the rows are. */
+/* Other shapes, weights, masters, moments, integers; each with the worst first, as the rows are. */
 static int by_place(const void *p, const void *q)
 {
 	const struct ckpt_diff_row *a = *(const struct ckpt_diff_row *const *)p;

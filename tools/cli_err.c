@@ -95,7 +95,7 @@ static int is_finding(const struct ckpt *ck, const struct ckpt_err *err)
 	for (uint64_t i = 0; ck && !ckpt_finding_get(ck, i, &f, NULL); i++)
 		if (f.severity == CKPT_ERROR && strlen(f.id) == n && !strncmp(f.id, err->msg, n))
 			return 1;
-	return 0;
+	return out_finding_is_said(err->msg, n);	/* of the other checkpoint of diff */
 }
 
 /* A code without a message of its own. */

@@ -367,6 +367,16 @@ size_t findings_lines(const struct ckpt *ck, enum ckpt_severity least, int all,
 	return n;
 }
 
+static struct words said;	/* names of errors */
+
+int out_finding_is_said(const char *id, size_t n)
+{
+	for (size_t i = 0; i < said.n; i++)
+		if (strlen(said.list[i]) == n && !strncmp(said.list[i], id, n))
+			return 1;
+	return 0;
+}
+
 static void print_lines(const struct args *args, const struct ckpt *ck)
 {
 	struct folded *line;
@@ -381,6 +391,8 @@ static void print_lines(const struct args *args, const struct ckpt *ck)
 		}
 		cli_say("%s: %s: %s%s%s", out_severity(f->severity), f->id, out_name(f->where),
 			f->where[0] ? ": " : "", out_name(f->text));
+		if (f->severity == CKPT_ERROR)
+			words_add(&said, cli_strdup(f->id));
 	}
 }
 

@@ -92,17 +92,29 @@ static int open_below(const struct words *paths, const struct ckpt_open_opts *op
 	return 1;
 }
 
+/* What the library says about --tag, of the option that was typed: "--tag2 3 means ...". */
+static char *of_option(const struct args *args, const char *text)
+{
+	const char *at = args->tag_option ? strstr(text, "--tag ") : NULL;
+
+	return at ? cli_format("%.*s%s%s", (int)(at - text), text, args->tag_option, at + 5) :
+	       cli_strdup(text);
+}
+
 /* "--tag 3" opened another name: which one. */
 static void say_step(const struct args *args, const struct ckpt *ck)
 {
 	struct ckpt_info info;
+	char *why;
 
 	if (!args->tag || !*args->tag || args->tag[strspn(args->tag, "0123456789")])
 		return;
 	ckpt_info_get(ck, &info);
 	if (!strcmp(info.tag, args->tag) || args->quiet || args->json)
 		return;
-	cli_say("step %s: %s", out_name(info.tag), info.why);
+	why = of_option(args, info.why);
+	cli_say("step %s: %s", out_name(info.tag), why);
+	cli_free(why);
 	cli_args.step_said = 1;
 }
 
@@ -118,8 +130,14 @@ int cli_open_quietly(const struct args *args, const struct words *paths, struct 
 	rc = ckpt_open(paths->list, paths->n, &opts, ck_out, err);
 	if (rc && open_below(paths, &opts, ck_out, err))
 		rc = 0;
-	if (!rc)
+	if (!rc) {
 		say_step(args, *ck_out);
+	} else if (args->tag_option) {
+		char *text = of_option(args, err->msg);
+
+		snprintf(err->msg, sizeof(err->msg), "%s", text);
+		cli_free(text);
+	}
 	return rc;
 }
 

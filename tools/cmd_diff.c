@@ -94,6 +94,7 @@ static int open_both(struct two *two)
 	else if (args->subtree && !is_torch(a.list[0]))
 		first.subtree = NULL;
 	status = cli_open(&first, "diff", &a, &two->a, &err);
+	second.tag_option = "--tag2";
 	if (!status)
 		status = cli_open(&second, "diff", &b, &two->b, &err);
 	return status;

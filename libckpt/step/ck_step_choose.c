@@ -282,6 +282,7 @@ static int take_last(struct ck_step_finder *fd, const struct level *l, struct ck
 {
 	const char *passed = NULL;
 	uint32_t npassed = 0;
+	uint64_t number;
 
 	for (uint64_t i = l->tree->n; i > 0; i--) {
 		const struct ck_tree_entry *e = &l->tree->entry[i - 1];
@@ -295,10 +296,13 @@ static int take_last(struct ck_step_finder *fd, const struct level *l, struct ck
 			return rc;
 		trainer = yes && out->why[0];
 		if (yes && !trainer) {
+			const bool counted = ck_step_number(e->name, &number);
+
 			ck_findings_add(fd->f, CK_FINDING_LATEST_ABSENT, l->root[0],
-					"no 'latest' file; using %s, whose name sorts last",
-					e->name);
-			out->why = "its name sorts last; there is no 'latest'";
+					"no 'latest' file; using %s, %s", e->name, counted ?
+					"the highest number" : "whose name sorts last");
+			out->why = counted ? "the highest number; there is no 'latest'" :
+				   "its name sorts last; there is no 'latest'";
 		}
 		if (yes && npassed)
 			say_passed(fd, l, passed, npassed, e->name);
@@ -397,10 +401,15 @@ static int take_tag(struct ck_step_finder *fd, const struct level *l, const char
 		rc = step_of(fd, l, meant, true, out, &yes, err);
 	if (!rc && !yes)
 		rc = fail_tag(fd, l, tag, err);
-	why = rc ? NULL : ck_arena_printf(fd->arena, "--tag %s means", tag);
-	if (!rc && !why)
-		rc = ck_fail_nomem(err, "a sentence", strlen(tag));
-	return rc ? rc : say_why(fd, out, why, meant, err);
+	if (rc)
+		return rc;
+	if (!out->why[0]) {
+		out->why = ck_arena_printf(fd->arena, "chosen by --tag %s", tag);
+		return out->why ? 0 : ck_fail_nomem(err, "a sentence", strlen(tag));
+	}
+	why = ck_arena_printf(fd->arena, "--tag %s means", tag);
+	return why ? say_why(fd, out, why, meant, err) :
+	       ck_fail_nomem(err, "a sentence", strlen(tag));
 }
 
 /* -CKPT_E_NOTFOUND without a message: nothing says that there should be a step. */
