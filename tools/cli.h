@@ -212,6 +212,8 @@ int cli_open(const struct args *args, const char *verb, const struct words *path
 /* The same without a word about a failure: what ckpt_open() returned. */
 int cli_open_quietly(const struct args *args, const struct words *paths, struct ckpt **ck_out,
 		     struct ckpt_err *err);
+/* Which step was taken, and why: a line, once. */
+void cli_say_step(const struct args *args, const struct ckpt *ck);
 /* What to look at instead, if 'path' looks like one file of a ZeRO step; else NULL. */
 const char *cli_lone_shard(const char *path);
 void cli_run_opts(const struct args *args, struct progress *progress,

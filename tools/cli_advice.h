@@ -32,6 +32,8 @@ char *advice_complete(const struct args *args, const char *src, const char *bad)
 char *advice_with(const struct args *args, const char *path);
 /* The same of the step that a file given is one of; 'inspect' of a verb that only looks. */
 char *advice_whole(const struct args *args, const char *step);
+/* The tag of the newest step in that folder, whatever else is in it; NULL if there is none. */
+char *advice_tag_in(const struct args *args, const char *dir);
 /* Below a folder that is no checkpoint: the one root or step that is there; NULL if not one. */
 const char *advice_only_below(const struct args *args, const char *path);
 /* The checkpoint that a folder that is none is around or inside of, as "TEXT: COMMAND", or NULL. */

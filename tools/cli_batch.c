@@ -157,7 +157,7 @@ static void say_then(const struct batch *b)
 
 static void say_batch(const struct batch *b)
 {
-	cli_say("batch: %" PRIu64 " sample%s a step = micro-batch %" PRIu64 " x accumulation %"
+	cli_say("batch: %" PRIu64 " sample%s per step = micro-batch %" PRIu64 " x accumulation %"
 		PRIu64 " x %" PRIu32 " %s", b->now.train, out_plural(b->now.train),
 		b->now.micro, b->now.accumulation, b->from, ranks(b->from));
 	if (!b->fits && b->unchanged.train == b->now.train) {
@@ -169,12 +169,12 @@ static void say_batch(const struct batch *b)
 	}
 	say_then(b);
 	if (b->fits > 0)
-		cli_say("  DeepSpeed refuses the configuration of the run unchanged: %" PRIu64
-			" is not %" PRIu64 " x %" PRIu64 " x %" PRIu32, b->unchanged.train,
-			b->unchanged.micro, b->unchanged.accumulation, b->to);
+		cli_say("  with the old configuration DeepSpeed stops: %" PRIu64 " is not %"
+			PRIu64 " x %" PRIu64 " x %" PRIu32, b->unchanged.train, b->unchanged.micro,
+			b->unchanged.accumulation, b->to);
 	else if (!b->fits)
-		cli_say("  the configuration of the run, unchanged, gives %" PRIu64 " sample%s "
-			"a step", b->unchanged.train, out_plural(b->unchanged.train));
+		cli_say("  with the old configuration it is %" PRIu64 " sample%s per step",
+			b->unchanged.train, out_plural(b->unchanged.train));
 }
 
 static void say_data(const struct batch *b)

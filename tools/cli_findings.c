@@ -385,6 +385,10 @@ static void print_lines(const struct args *args, const struct ckpt *ck)
 	for (size_t i = 0; i < n; i++) {
 		const struct ckpt_finding *f = &line[i].f;
 
+		/* the line about the step has it */
+		if (cli_args.step_said && !args->verbose && !args->strict &&
+		    !strcmp(f->id, "LATEST_ABSENT"))
+			continue;
 		if (!args->verbose && i == FINDINGS_SHOWN) {
 			cli_say("%zu more findings; -v lists them", n - i);
 			return;

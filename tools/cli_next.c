@@ -66,6 +66,22 @@ static char *tag_of(const struct step *s)
 	return NULL;
 }
 
+char *advice_tag_in(const struct args *args, const char *dir)
+{
+	struct steps steps = { 0 };
+	struct stat st;
+	char *tag = NULL;
+
+	if (stat(dir, &st) || !S_ISDIR(st.st_mode))
+		return NULL;
+	steps_near(args, dir, 2, &steps);
+	for (size_t i = steps.n; i > 0 && !tag; i--)
+		if (!steps.step[i - 1].unfinished && strcmp(steps.step[i - 1].name, "."))
+			tag = tag_of(&steps.step[i - 1]);
+	steps_free(&steps);
+	return tag;
+}
+
 static char *say_complete(const struct args *args, const char *src, const struct step *s,
 			  const char *dir)
 {

@@ -118,6 +118,28 @@ static void say_step(const struct args *args, const struct ckpt *ck)
 	cli_args.step_said = 1;
 }
 
+void cli_say_step(const struct args *args, const struct ckpt *ck)
+{
+	struct ckpt_info info;
+	char *tag, *call;
+
+	ckpt_info_get(ck, &info);
+	if (args->quiet || args->json || cli_args.step_said || !info.why[0])
+		return;
+	cli_args.step_said = 1;
+	if (info.tag[0]) {
+		cli_say("step %s: %s", out_name(info.tag), info.why);
+		return;
+	}
+	tag = args->sources.n == 1 ? advice_tag_in(args, args->sources.list[0]) : NULL;
+	if (!tag)
+		return;
+	call = advice_call(args, tag, NULL, NULL);
+	cli_say("not a step: %s; for the step beside it: %s", info.why, call);
+	cli_free(call);
+	cli_free(tag);
+}
+
 int cli_open_quietly(const struct args *args, const struct words *paths, struct ckpt **ck_out,
 		     struct ckpt_err *err)
 {

@@ -389,21 +389,11 @@ static int parse_options(struct job *job)
 
 /* ---------------------------------------------------------------- running */
 
-/* Which step of several, and why that one. */
-static void say_step(const struct job *job)
-{
-	struct ckpt_info info;
-
-	ckpt_info_get(job->verb.ck, &info);
-	if (!job->verb.args->quiet && !job->verb.args->json && info.tag[0] && !cli_args.step_said)
-		cli_say("step %s: %s", out_name(info.tag), info.why);
-}
-
 static int call(struct verb *verb)
 {
 	struct job *job = (struct job *)verb;
 
-	say_step(job);
+	cli_say_step(verb->args, verb->ck);
 	return ckpt_convert(verb->ck, verb->dst, &job->opts, &job->report, &verb->err);
 }
 

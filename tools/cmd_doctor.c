@@ -166,7 +166,8 @@ static char *next_of_file(const char *path)
 static int is_noted(const struct doctor *d, const char *id, const char *where)
 {
 	for (size_t i = 0; i < d->n; i++)
-		if ((!strcmp(id, "FILE_DAMAGED") || !strcmp(id, "CKPT_E_FORMAT")) &&
+		if ((!strcmp(id, "FILE_DAMAGED") || !strcmp(id, "CKPT_E_FORMAT") ||
+		     !strcmp(id, "CKPT_E_TRUNCATED")) &&
 		    !strcmp(d->note[i].where, where) && d->note[i].severity == CKPT_ERROR)
 			return 1;
 	return 0;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli_advice.h"
 #include "cli_arrow.h"
 #include "cli_batch.h"
 #include "cli_team.h"
@@ -369,8 +370,7 @@ static int check_world(struct reshard *r)
 	struct ckpt_info info;
 
 	ckpt_info_get(r->verb.ck, &info);
-	if (!r->verb.args->quiet && info.tag[0] && !cli_args.step_said)
-		cli_say("step %s: %s", out_name(info.tag), info.why);
+	cli_say_step(r->verb.args, r->verb.ck);
 	if (!r->opts.world && !keeps_world())
 		return cli_try(&cmd_reshard, cli_format("zckpt reshard --world 4%s",
 							words_from(r->verb.args, 0)),
@@ -395,12 +395,18 @@ static int check_source(struct reshard *r)
 {
 	const struct words *sources = &r->verb.sources;
 	struct ckpt_info info;
+	const char *tag;
 
 	ckpt_info_get(r->verb.ck, &info);
 	if (sources->n != 1 || out_findings_count(r->verb.ck, CKPT_ERROR) ||
 	    (strcmp(info.format, "huggingface") && strcmp(info.format, "safetensors") &&
 	     strcmp(info.format, "torch")))
 		return 0;
+	tag = advice_tag_in(r->verb.args, sources->list[0]);
+	if (tag)
+		return cli_try(&cmd_reshard, advice_call(r->verb.args, tag, NULL, NULL),
+			       "%s: weights without training state; the step beside them has it",
+			       info.why[0] ? info.why : out_name(sources->list[0]));
 	return cli_try(&cmd_reshard,
 		       cli_format("zckpt shard --world %" PRIu32 " --stage %s --lr 1e-5 --dtype "
 				  "bf16 %s %s", r->opts.world ? r->opts.world : 8,

@@ -45,6 +45,16 @@ bool ck_st_probe(const uint8_t *head, size_t n, uint64_t size)
 
 /* --------------------------------------------------------------- the length */
 
+#define TEXT_FILE "this is a text file, not safetensors (a failed download?)"
+
+static bool is_text(const uint8_t *p, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if ((p[i] < 0x20 || p[i] > 0x7e) && (p[i] < '\t' || p[i] > '\r'))
+			return false;
+	return true;
+}
+
 /* A length that cannot be: say what the file is instead, where its first bytes tell. */
 static int not_this_format(const char *file, const uint8_t head[8], uint64_t len,
 			   struct ckpt_err *err)
@@ -64,6 +74,8 @@ static int not_this_format(const char *file, const uint8_t head[8], uint64_t len
 	for (size_t i = 0; i < CK_ARRAY_LEN(others); i++)
 		if (!memcmp(head, others[i].magic, strlen(others[i].magic)))
 			return ck_fail(err, CKPT_E_FORMAT, file, 0, "%s", others[i].what);
+	if (is_text(head, 8))
+		return ck_fail(err, CKPT_E_FORMAT, file, 0, TEXT_FILE);
 	return ck_fail(err, CKPT_E_FORMAT, file, 0,
 		       "not safetensors: the header's length reads as %" PRIu64
 		       ", at most %u is allowed", len, CK_ST_MAX_HEADER);
@@ -78,14 +90,24 @@ static int read_length(struct ck_src *src, const struct ckpt_limits *limits, uin
 	uint64_t len;
 	int rc;
 
-	if (size < 8)
-		return ck_fail(err, CKPT_E_TRUNCATED, file, size,
-			       "the file has %" PRIu64 " bytes, but a safetensors file begins "
+	if (!size)
+		return ck_fail(err, CKPT_E_TRUNCATED, file, CKPT_NO_OFFSET,
+			       "this is an empty file: " CK_WHY_EMPTY);
+	if (size < 8) {
+		rc = ck_src_read(src, 0, head, (size_t)size, err);
+		if (!rc && is_text(head, (size_t)size))
+			rc = ck_fail(err, CKPT_E_FORMAT, file, 0, TEXT_FILE);
+		return rc ? rc : ck_fail(err, CKPT_E_TRUNCATED, file, size,
+			       "the file has %" PRIu64 " bytes, a safetensors file begins "
 			       "with an 8-byte length", size);
+	}
 	rc = ck_src_read(src, 0, head, 8, err);
 	if (rc)
 		return rc;
 	len = ck_le64(head);
+	if (!len)
+		return ck_fail(err, CKPT_E_CORRUPT, file, 0, "the file begins with zeros; was the "
+			       "download or copy interrupted?");
 	if (len > CK_ST_MAX_HEADER)
 		return not_this_format(file, head, len, err);
 	if (len > limits->header_bytes)

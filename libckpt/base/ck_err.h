@@ -43,4 +43,7 @@ int ck_err_take_system(int rc, const struct ckpt_err *inner, struct ckpt_err *er
 /* Forget a failure that the caller has dealt with. */
 void ck_err_clear(struct ckpt_err *err);
 
+/* Of a file without a byte, wherever it is met. */
+#define CK_WHY_EMPTY "the disk was full, or a save or copy was cut short"
+
 #endif

@@ -26,7 +26,7 @@ int ck_small_file_begin(struct ck_small_file *h, const char *path, const char *s
 	if (h->fd < 0 && errno == EEXIST && !ck_sys.unlink(half))
 		h->fd = ck_open(half, flags, 0666);
 	if (h->fd < 0)
-		rc = ck_fail_sys(err, errno, "create", half);
+		rc = ck_fail_sys(err, errno, "create", path);
 	else
 		h->half = half;
 	if (rc)
@@ -44,7 +44,7 @@ int ck_small_file_write(struct ck_small_file *h, const void *p, size_t n, struct
 		if (k < 0 && errno == EINTR)
 			continue;
 		if (k <= 0)
-			return ck_fail_sys(err, k ? errno : ENOSPC, "write", h->half);
+			return ck_fail_sys(err, k ? errno : ENOSPC, "write", h->path);
 		at += k;
 		n -= (size_t)k;
 	}
@@ -58,9 +58,9 @@ static int close_half(struct ck_small_file *h, enum ckpt_sync sync, struct ckpt_
 	if (sync != CKPT_SYNC_NONE &&
 	    (sync == CKPT_SYNC_FULL ? ck_fsync : ck_fdatasync)(h->fd, CK_SYNCED_HALF) &&
 	    errno != EINVAL)
-		rc = ck_fail_sys(err, errno, "sync", h->half);
+		rc = ck_fail_sys(err, errno, "sync", h->path);
 	if (ck_close(h->fd) && !rc)
-		rc = ck_fail_sys(err, errno, "close", h->half);
+		rc = ck_fail_sys(err, errno, "close", h->path);
 	h->fd = -1;
 	return rc;
 }

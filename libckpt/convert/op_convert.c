@@ -34,10 +34,10 @@ int ck_dst_kind(const char *dst, enum ckpt_dst_kind *kind_out, struct ckpt_err *
 
 	if (!*dst)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "the destination is an empty path");
+			       "the destination is an empty text (an unset variable?)");
 	if (ck_ends_with(dst, ".ckpt"))
 		return ck_fail(err, CKPT_E_USAGE, dst, CKPT_NO_OFFSET,
-			       "only a trainer writes a .ckpt; give a path that ends in .pt "
+			       "zckpt does not write .ckpt; give a path that ends in .pt "
 			       "(a state dict) or .safetensors, or a folder");
 	if (!strcmp(dst, "-"))
 		kind = CKPT_DST_STREAM;

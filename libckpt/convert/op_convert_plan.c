@@ -203,8 +203,9 @@ static int find_aux(struct ck_cv *cv, struct ckpt_err *err)
 		rc = ck_fs_kind(cv->opts->aux_dir, &kind, err);
 		if (!rc && kind != CK_FS_DIR)
 			rc = ck_fail(err, CKPT_E_NOTFOUND, cv->opts->aux_dir, CKPT_NO_OFFSET,
-				     "no such folder; expected one with configuration and "
-				     "tokenizer files");
+				     "--aux takes a folder, that of the model with config.json "
+				     "and the tokenizer; %s", kind == CK_FS_NOTHING ?
+				     "there is none here" : "this is a file");
 		if (rc || cv->to != CKPT_DST_FOLDER)
 			return rc;
 		return copy_from(cv, cv->opts->aux_dir, NULL, err);

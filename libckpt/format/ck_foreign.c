@@ -147,6 +147,34 @@ static bool has_sign(const struct ck_tree *t, const char *sign)
 	return false;
 }
 
+static bool is_one_file(const struct foreign *row)
+{
+	return !strcmp(row->sign[0], "*.gguf") || !strcmp(row->sign[0], "*.onnx");
+}
+
+/* Runs in folders of this one count for more than a file of another program beside them. */
+static bool has_runs(const struct ck_input *in, const struct ck_tree *t)
+{
+	static const char *const run_signs[] = {
+		"latest", "global_step*/", "checkpoint-*/", "*_model_states.pt",
+		"*_optim_states.pt",
+	};
+	bool yes = false;
+
+	for (uint64_t i = 0; i < t->n && !yes; i++) {
+		struct ck_tree below = CK_TREE_INIT;
+		const char *path = t->entry[i].path;
+
+		if (!t->entry[i].is_dir ||
+		    ck_look_list(in->pool, &below, &path, 1, NULL, in->limits.files, NULL))
+			continue;
+		for (size_t k = 0; k < CK_ARRAY_LEN(run_signs) && !yes; k++)
+			yes = has_sign(&below, run_signs[k]);
+		ck_tree_release(&below);
+	}
+	return yes;
+}
+
 /* How a folder was come by. */
 enum come_by { GIVEN, OF_A_RUN, ONLY_ONE };
 
@@ -205,6 +233,8 @@ static int look_in_tree(const struct ck_input *in, const struct ck_tree *t, cons
 	struct ck_tree below = CK_TREE_INIT;
 	int rc = 0;
 
+	if (row && is_one_file(row) && has_runs(in, t))
+		row = NULL;
 	if (sub && depth && (!row || !row->run)) {
 		rc = ck_look_list(in->pool, &below, &sub->path, 1, NULL, in->limits.files, NULL);
 		rc = rc ? 0 : look_in_tree(in, &below, sub->path, depth - 1,

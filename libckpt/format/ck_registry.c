@@ -96,14 +96,16 @@ static const struct {
 	{ "<!DOCTYPE", 9, 0, "an HTML page, perhaps a failed download" },
 	{ "<!doctype", 9, 0, "an HTML page, perhaps a failed download" },
 	{ "<html", 5, 0, "an HTML page, perhaps a failed download" },
-	{ "<?xml", 5, 0, "an XML text, perhaps a failed download" },
+	{ "<?xml", 5, 0, "an XML file, perhaps a failed download" },
 	{ "PK\x03\x04", 4, 0,
 	  "a zip archive without a torch checkpoint in it (numpy .npz? TorchScript? a document?)" },
 	{ "PK\x05\x06", 4, 0, "an empty zip archive" },
 	{ "ustar", 5, 257, "a tar archive; unpack it first" },
-	{ "{", 1, 0, "a JSON text" },
+	{ "{", 1, 0, "a JSON file" },
 	{ "\x80", 1, 0, "a bare pickle, not a file of torch.save; try: zckpt audit DIR" },
 };
+
+#define FEW 3u		/* entries of a folder, of which one is named */
 
 static bool is_all(const struct ck_input *in, bool (*test)(uint8_t))
 {
@@ -125,8 +127,6 @@ static bool is_text(uint8_t c)
 
 static const char *what_file(const struct ck_input *in)
 {
-	if (!in->bytes)
-		return "an empty file; was the copy interrupted?";
 	if (in->head_len > 2 && in->head[0] == 0x1f && in->head[1] == 0x8b &&
 	    (ck_ends_with(in->path[0], ".tar.gz") || ck_ends_with(in->path[0], ".tgz")))
 		return "a tar archive, compressed with gzip; unpack it first";
@@ -144,6 +144,7 @@ static const char *what_file(const struct ck_input *in)
 static int fail_folder(const struct ck_input *in, struct ckpt_err *err)
 {
 	const struct ck_tree *t = &in->tree;
+	const bool few = t->n <= FEW;
 	uint64_t nfiles = 0, nfolders;
 	int rc = ck_foreign_folder(in, err);
 
@@ -156,10 +157,11 @@ static int fail_folder(const struct ck_input *in, struct ckpt_err *err)
 			       "the folder is empty");
 	nfolders = t->n - nfiles;
 	return ck_fail(err, CKPT_E_FORMAT, in->path[0], CKPT_NO_OFFSET,
-		       "the folder holds no checkpoint (%" PRIu64 " file%s and %" PRIu64 " "
-		       "folder%s, the first is %s); give a step, the folder above it, a folder "
-		       "of safetensors, or one file", nfiles, nfiles == 1 ? "" : "s", nfolders,
-		       nfolders == 1 ? "" : "s", t->entry[0].name);
+		       "the folder holds no checkpoint (%" PRIu64 " file%s and %" PRIu64 " folder%s%s%s); "
+		       "give a step, the folder above it, a folder of safetensors, or one file",
+		       nfiles, nfiles == 1 ? "" : "s", nfolders, nfolders == 1 ? "" : "s",
+		       !few ? "" : t->n > 1 ? ", the first is " : ": ",
+		       few ? t->entry[0].name : "");
 }
 
 static int fail_format(const struct ck_input *in, struct ckpt_err *err)
@@ -168,6 +170,9 @@ static int fail_format(const struct ck_input *in, struct ckpt_err *err)
 
 	if (in->is_dir)
 		return fail_folder(in, err);
+	if (!in->bytes)
+		return ck_fail(err, CKPT_E_FORMAT, in->path[0], CKPT_NO_OFFSET,
+			       "this is an empty file: " CK_WHY_EMPTY);
 	if (!is_all(in, is_text) && !is_all(in, is_zero))
 		rc = ck_foreign_file(in, err);
 	return rc ? rc : ck_fail(err, CKPT_E_FORMAT, in->path[0], CKPT_NO_OFFSET,

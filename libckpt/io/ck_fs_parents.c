@@ -43,8 +43,8 @@ int ck_fs_fail_make(struct ckpt_err *err, int errnum, const char *path)
 	if (errnum == ENOENT && ck_sys.stat(where, &st) && errno == ENOENT)
 		rc = ck_fail_sys(err, errnum, "mkdir", path);
 	else if (errnum == EACCES || errnum == EPERM)
-		rc = ck_fail(err, CKPT_E_IO, where, CKPT_NO_OFFSET,
-			     "no permission to create anything in this folder");
+		rc = ck_fail(err, CKPT_E_IO, path, CKPT_NO_OFFSET,
+			     "no permission to create it in %s", where);
 	else if (errnum == EROFS)
 		rc = ck_fail(err, CKPT_E_IO, where, CKPT_NO_OFFSET,
 			     "this folder is on a read-only file system");

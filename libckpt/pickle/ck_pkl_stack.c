@@ -28,8 +28,9 @@ int ck_pkl_need(struct ck_pkl_vm *vm, uint64_t n, struct ck_val ***top_out)
 {
 	if (vm->n - fence(vm) < n)
 		return ck_pkl_fail(vm, CKPT_E_CORRUPT,
-				   "an opcode takes %" PRIu64 " values, but the stack has only "
-				   "%" PRIu64, n, vm->n - fence(vm));
+				   "not a pickle, or a damaged one: an opcode takes %" PRIu64
+				   " values, the stack has %" PRIu64, n,
+				   vm->n - fence(vm));
 	*top_out = vm->stack + vm->n - n;
 	return 0;
 }

@@ -101,8 +101,12 @@ int ck_ckpt_open(const struct ck_formats *formats, const char *const *paths, siz
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "no path is given");
 	for (size_t i = 0; i < npaths; i++)
 		if (!paths[i] || !paths[i][0])
-			return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-				       "path %zu of %zu is empty", i + 1, npaths);
+			return npaths == 1 ?
+			       ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+				       "the path is an empty text (an unset variable?)") :
+			       ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+				       "path %zu of %zu is an empty text (an unset variable?)",
+				       i + 1, npaths);
 	rc = ck_opts_take(&o, sizeof(o), opts, "options of opening", err);
 	if (rc)
 		return rc;
