@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli_advice.h"
+#include "cli_steps.h"
 
 static const char *json_verb;
 
@@ -105,15 +106,39 @@ static const char *say_code(enum ckpt_code code)
 	       "failed";
 }
 
+#define PARTIAL ".zckpt-partial"
+
+/* Another run to this destination, or what it left. */
+static int is_about_partial(const struct ckpt_err *err)
+{
+	return err->code == CKPT_E_BUSY || err->code == CKPT_E_EXISTS;
+}
+
 /* What a run writes beside its destination goes by the destination's name. */
 static const char *place_of(const struct ckpt_err *err)
 {
-	const char *mark = strstr(err->where, ".zckpt-partial");
+	const char *mark = strstr(err->where, PARTIAL);
 
 	if (!mark || (err->code != CKPT_E_IO && err->code != CKPT_E_NOSPACE &&
-		      err->code != CKPT_E_NOTFOUND))
+		      err->code != CKPT_E_NOTFOUND && !is_about_partial(err)))
 		return err->where;
 	return cli_format("%.*s", (int)(mark - err->where), err->where);
+}
+
+/* " (1.2 MB in x.zckpt-partial)" of an error about another run, else "". */
+static char *partial_of(const struct ckpt_err *err)
+{
+	const char *mark = strstr(err->where, PARTIAL);
+	struct step files = { 0 };
+	char *dir, *text;
+
+	if (!mark || !is_about_partial(err))
+		return cli_strdup("");
+	dir = cli_format("%.*s", (int)(mark - err->where + strlen(PARTIAL)), err->where);
+	step_measure(&files, dir);
+	text = cli_format(" (%s in %s)", out_size(files.bytes), out_name(dir));
+	cli_free(dir);
+	return text;
 }
 
 static void say_error(const struct ckpt *ck, const struct ckpt_err *err)
@@ -125,8 +150,8 @@ static void say_error(const struct ckpt *ck, const struct ckpt_err *err)
 	if (err->offset && err->offset != CKPT_NO_OFFSET)
 		snprintf(place, sizeof(place), "byte %" PRIu64 ": ", err->offset);
 	if (err->where[0])
-		cli_say_error("%s: %s%s%.*s", out_name(place_of(err)), place, name_of(err),
-			      (int)advice_try_at(err->msg), err->msg);
+		cli_say_error("%s: %s%s%.*s%s", out_name(place_of(err)), place, name_of(err),
+			      (int)advice_try_at(err->msg), err->msg, partial_of(err));
 	else
 		cli_say_error("%s%s%s", place, name_of(err),
 			err->msg[0] ? err->msg : say_code(err->code));
@@ -136,8 +161,10 @@ int cli_fail(const char *verb, const struct ckpt *ck, const struct ckpt_err *err
 {
 	struct json json;
 
-	if (err->code == CKPT_E_CANCELED)
+	if (err->code == CKPT_E_CANCELED) {
+		cli_say("stopped before the end");
 		return EXIT_TROUBLE;
+	}
 	say_error(ck, err);
 	advice_say(&cli_args, ck, err);
 	if (verb) {

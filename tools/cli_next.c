@@ -271,7 +271,8 @@ char *advice_nearby(const struct args *args, const char *path)
 	struct steps steps = { 0 };
 	char *up = advice_parent(path), *text;
 
-	steps_near(args, up, 2, &steps);
+	if (strcmp(up, "."))	/* the user knows what is here */
+		steps_near(args, up, 2, &steps);
 	text = steps.n ? cli_format("zckpt ls %s", out_word(up)) : cli_strdup("");
 	steps_free(&steps);
 	cli_free(up);
@@ -478,6 +479,44 @@ static void say_folder(const struct args *args)
 	cli_free(call);
 }
 
+/* "convert DST SRC": the source is missing, and what is in the place of DST exists. */
+static void say_swapped(const struct args *args)
+{
+	static const char *const verbs[] = {
+		"convert", "reshard", "shard", "slim", "pack", "unpack", NULL,
+	};
+	const struct words *rest = &args->rest;
+	const char *src = args->sources.list[0], *dst = rest->n ? rest->list[rest->n - 1] : src;
+	char *call;
+	size_t i = 0;
+
+	while (verbs[i] && strcmp(args->argv[1], verbs[i]))
+		i++;
+	if (!verbs[i] || dst == src || args->sources.n != 1 || args->output || access(dst, F_OK))
+		return;
+	call = cli_format("zckpt %s", args->argv[1]);
+	for (int k = 2; k < args->argc; k++) {
+		const char *word = args->argv[k];
+
+		add_word(&call, word == src ? dst : word == dst ? src : word);
+	}
+	cli_say("hint: source and destination swapped? %s", call);
+	cli_free(call);
+}
+
+/* A path that is missing: its unfinished result, or another order of the words. */
+static void say_missing(const struct args *args, const struct ckpt_err *err)
+{
+	char *partial = cli_format("%s.zckpt-partial", err->where);
+
+	if (!access(partial, F_OK))
+		cli_say("hint: an unfinished result is beside it: zckpt doctor %s",
+			out_word(partial));
+	else if (!strcmp(err->where, args->sources.list[0]))
+		say_swapped(args);
+	cli_free(partial);
+}
+
 void advice_say(const struct args *args, const struct ckpt *ck, const struct ckpt_err *err)
 {
 	const char *text = general(err);
@@ -505,8 +544,18 @@ void advice_say(const struct args *args, const struct ckpt *ck, const struct ckp
 	else if (err->code == CKPT_E_FORMAT && !strstr(err->msg, "pack") &&
 		 !is_pointer_text(err) && args->sources.n && strncmp(err->msg, "this is ", 8))
 		say_other_place(args);
+	else if (err->code == CKPT_E_NOTFOUND && err->where[0] && args->sources.n &&
+		 !begins_with(err, "LATEST_LIES"))
+		say_missing(args, err);
 	else if (is_damage(err) || is_pointer_text(err))
 		say_damage(args, ck, err);
+}
+
+static int is_file(const char *path)
+{
+	struct stat st;
+
+	return !stat(path, &st) && S_ISREG(st.st_mode);
 }
 
 void advice_no_step(const struct args *args, const char *path)
@@ -517,7 +566,10 @@ void advice_no_step(const struct args *args, const char *path)
 
 	cli_open_opts(args, &opts);
 	opts.tag = NULL;
-	if (!ckpt_open(&path, 1, &opts, &ck, &err) || strncmp(err.msg, "this is ", 8)) {
+	if (!ckpt_open(&path, 1, &opts, &ck, &err)) {
+		cli_say("there is no step in %s; weights are: zckpt inspect %s", out_name(path),
+			out_word(path));
+	} else if (strncmp(err.msg, "this is ", 8) && !is_file(path)) {
 		cli_say("there is no step in %s", out_name(path));
 	} else {
 		cli_say("%s: %.*s", out_name(err.where), (int)advice_try_at(err.msg), err.msg);

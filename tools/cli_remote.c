@@ -34,6 +34,31 @@ static int store_of(const char *word)
 	return -1;
 }
 
+/* Length of "user@host" or "host" where 'word' is a place that scp takes; 0: it is a path. */
+static size_t host_of(const char *word)
+{
+	const size_t n = strcspn(word, ":/");
+	const char *at = memchr(word, '@', n);
+
+	if (!n || word[n] != ':' || !access(word, F_OK))
+		return 0;
+	return (at && at != word && at + 1 < word + n) || (!at && word[n + 1] == '/') ? n : 0;
+}
+
+static int ends_with(const char *text, const char *end)
+{
+	const size_t n = strlen(text), m = strlen(end);
+
+	return n > m && !strcmp(text + n - m, end);
+}
+
+/* What convert and pack write to stdout: one .safetensors, a pack. */
+static int is_stream(const struct command *cmd, const char *word)
+{
+	return !strcmp(cmd->name, "pack") ||
+	       (!strcmp(cmd->name, "convert") && ends_with(word, ".safetensors"));
+}
+
 static const char *name_in(const char *address)
 {
 	const char *slash = strrchr(address, '/');
@@ -69,22 +94,46 @@ static int try_destination(const struct command *cmd, const struct args *args, c
 	const char *copy = stores[at].copy, *name = name_in(word);
 	char *command = NULL;
 
-	if (copy && (!strcmp(cmd->name, "convert") || !strcmp(cmd->name, "pack")))
+	if (copy && is_stream(cmd, word))
 		return cli_try(cmd, cli_format("%s | %s - %s", call_with(args, word, "-"), copy,
 					       out_word(word)),
 			       "%s: zckpt writes to local paths; stream the result there",
 			       out_name(word));
 	if (copy)
 		command = cli_format("%s && %s %s %s", call_with(args, word, name),
-				     stores[at].copy_folder, out_word(name), out_word(word));
+				     strchr(name, '.') ? copy : stores[at].copy_folder,
+				     out_word(name), out_word(word));
 	return cli_try(cmd, command, "%s: zckpt writes to local paths; copy the result afterwards",
 		       out_name(word));
 }
 
-static int try_source(const struct command *cmd, const char *word, int at)
+/* "user@host:path", to be written. */
+static int try_host(const struct command *cmd, const struct args *args, const char *word, size_t n)
 {
-	const char *name = name_in(word);
-	const char *copy = strchr(name, '.') ? stores[at].copy : stores[at].copy_folder;
+	const char *path = word + n + 1, *name = strchr(path, '/') || !*path ? name_in(path) : path;
+	char *command;
+
+	if (is_stream(cmd, path)) {
+		char *there = cli_format("cat > %s", out_word(path));
+
+		command = cli_format("%s | ssh %.*s %s", call_with(args, word, "-"), (int)n, word,
+				     out_word(there));
+		cli_free(there);
+	} else {
+		command = cli_format("%s && scp -r %s %s", call_with(args, word, name),
+				     out_word(name), out_word(word));
+	}
+	return cli_try(cmd, command, "%s: zckpt writes to local paths, not to %.*s", out_name(word),
+		       (int)n, word);
+}
+
+static int try_source(const struct command *cmd, const char *word)
+{
+	const int at = store_of(word);
+	const char *colon = strchr(word, ':');
+	const char *name = at < 0 && !strchr(word, '/') && colon[1] ? colon + 1 : name_in(word);
+	const char *copy = at < 0 ? "scp -r" :
+			   strchr(name, '.') ? stores[at].copy : stores[at].copy_folder;
 	char *command = NULL;
 
 	if (!strncmp(word, "hf://", 5))
@@ -98,19 +147,38 @@ static int try_source(const struct command *cmd, const char *word, int at)
 		       out_name(word));
 }
 
+static int is_address(const char *word)
+{
+	return store_of(word) >= 0 || host_of(word);
+}
+
+static int is_stdout(const char *word)
+{
+	return !strcmp(word, "/dev/stdout") || !strcmp(word, "/dev/fd/1") ||
+	       !strcmp(word, "/proc/self/fd/1");
+}
+
+static int check_destination(const struct command *cmd, const struct args *args, const char *word)
+{
+	if (store_of(word) >= 0)
+		return try_destination(cmd, args, word, store_of(word));
+	if (host_of(word))
+		return try_host(cmd, args, word, host_of(word));
+	if (is_stdout(word) && (!strcmp(cmd->name, "convert") || !strcmp(cmd->name, "pack")))
+		return cli_try(cmd, call_with(args, word, "-"), "%s: a stream on stdout is '-'",
+			       word);
+	return 0;
+}
+
 int cli_no_address(const struct command *cmd, const struct args *args)
 {
 	const struct words *rest = &args->rest;
-	const int last = rest->n ? store_of(rest->list[rest->n - 1]) : -1;
+	const int has_dst = strstr(cmd->synopsis, "DST") && !args->output && rest->n > 1;
 
-	if (args->output && store_of(args->output) >= 0)
-		return try_destination(cmd, args, args->output, store_of(args->output));
-	for (size_t i = 0; i + 1 < rest->n; i++)
-		if (store_of(rest->list[i]) >= 0)
-			return try_source(cmd, rest->list[i], store_of(rest->list[i]));
-	if (last < 0)
-		return 0;
-	if (rest->n > 1 && !args->output && strstr(cmd->synopsis, "DST"))
-		return try_destination(cmd, args, rest->list[rest->n - 1], last);
-	return try_source(cmd, rest->list[rest->n - 1], last);
+	if (args->output && check_destination(cmd, args, args->output))
+		return EXIT_CALL;
+	for (size_t i = 0; i + (has_dst != 0) < rest->n; i++)
+		if (is_address(rest->list[i]))
+			return try_source(cmd, rest->list[i]);
+	return has_dst ? check_destination(cmd, args, rest->list[rest->n - 1]) : 0;
 }

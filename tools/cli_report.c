@@ -34,11 +34,11 @@ static void print_files(const struct outcome *outcome)
 		const char *tensors = tensors_of(file);
 
 		if (dry)	/* the plan is the result */
-			printf("would write %s: %s%s\n", out_name(file->path), tensors,
-			       out_size(file->bytes));
+			printf("would write %s: %s%s\n", strcmp(file->path, "-") ?
+			       out_name(file->path) : "stdout", tensors, out_size(file->bytes));
 		else if (!outcome->args->quiet)
-			cli_say("wrote %s: %s%s", out_name(file->path), tensors,
-				out_size(file->bytes));
+			cli_say("wrote %s: %s%s", strcmp(file->path, "-") ?
+				out_name(file->path) : "stdout", tensors, out_size(file->bytes));
 	}
 }
 

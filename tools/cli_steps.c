@@ -167,6 +167,12 @@ char *step_pointer(const char *dir, const char *file)
 
 /* ---------------------------------------------------------------- finding */
 
+const char *steps_why(int errnum)
+{
+	return errnum == ENOENT ? "no such file or folder" :
+	       errnum == EACCES || errnum == EPERM ? "no permission to list" : strerror(errnum);
+}
+
 struct search {
 	struct steps *out;
 	const char *top;
@@ -348,7 +354,7 @@ static void search(struct search *s, const char *path, int depth, const char *un
 		return;
 	}
 	if (listing_read(&list, path)) {
-		words_add(&s->unread, cli_format("%s: %s", path, strerror(errno)));
+		words_add(&s->unread, cli_format("%s: %s", path, steps_why(errno)));
 		return;
 	}
 	if (has_file(&list, is_shard_name) || (unfinished && strstr(name, ".zckpt-partial"))) {
@@ -477,7 +483,7 @@ void steps_no_folder(const char *dir, struct ckpt_err *err)
 	*err = (struct ckpt_err){ .offset = CKPT_NO_OFFSET,
 				  .code = why == ENOENT ? CKPT_E_NOTFOUND : CKPT_E_IO };
 	snprintf(err->where, sizeof(err->where), "%s", dir);
-	snprintf(err->msg, sizeof(err->msg), "%s", why ? strerror(why) : "cannot be listed");
+	snprintf(err->msg, sizeof(err->msg), "%s", why ? steps_why(why) : "cannot be listed");
 }
 
 void json_no_folder(const struct args *args, const char *verb, const char *dir)

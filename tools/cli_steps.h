@@ -39,6 +39,8 @@ void steps_near(const struct args *args, const char *dir, int depth, struct step
 /* By step, then time.  A step whose name has no number is opened for it. */
 void steps_sort(const struct args *args, struct steps *steps);
 void steps_free(struct steps *steps);
+/* What errno says of a folder, in the words of the library. */
+const char *steps_why(int errnum);
 /* Why nothing could be found in 'dir', as a failure for JSON; and that alone, of a verb. */
 void steps_no_folder(const char *dir, struct ckpt_err *err);
 void json_no_folder(const struct args *args, const char *verb, const char *dir);

@@ -35,6 +35,8 @@ int verb_call(struct verb *v)
 		say_stopped(v, &progress);
 	if (v->ck)
 		out_findings_asked(v->args, v->ck);
+	if (rc && v->err.code == CKPT_E_CANCELED)
+		return EXIT_TROUBLE;	/* it is said above */
 	return rc ? cli_fail_writing(v->args, v->ck, &v->err) : v->answer;
 }
 

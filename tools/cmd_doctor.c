@@ -75,7 +75,7 @@ static int look_for_partial(struct doctor *d)
 	char *partial, *dst;
 	struct stat st;
 
-	if (mark) {
+	if (mark && !stat(d->path, &st)) {
 		dst = cli_format("%.*s", (int)(mark - d->path), d->path);
 		d->what = cli_strdup("the unfinished output of a zckpt run");
 		doctor_note(d, "UNFINISHED", CKPT_ERROR, d->path,
@@ -498,7 +498,8 @@ static int examine(struct doctor *d, char **next_out)
 		d->what = cli_strdup("cannot be examined");
 		doctor_note(d, why == EACCES ? "NO_PERMISSION" : "CKPT_E_NOTFOUND", CKPT_ERROR,
 			    d->path,
-			    cli_strdup(strerror(why)), advice_nearby(d->args, d->path));
+			    cli_strdup(why == EACCES ? "no permission to examine" : steps_why(why)),
+			    why == ENOENT ? advice_nearby(d->args, d->path) : cli_strdup(""));
 		return EXIT_TROUBLE;
 	}
 	look_at_disk(d);

@@ -179,6 +179,13 @@ static void say_none(const struct steps *steps, const char *dir)
 	cli_free(named);
 }
 
+static int is_file(const char *path)
+{
+	struct stat st;
+
+	return !stat(path, &st) && S_ISREG(st.st_mode);
+}
+
 static int run_latest(struct args *args)
 {
 	struct steps steps = { 0 };
@@ -187,6 +194,9 @@ static int run_latest(struct args *args)
 
 	if (args->rest.n != 1)
 		return cli_wrong(&cmd_latest, "latest needs one folder");
+	if (is_file(args->rest.list[0]))
+		return cli_wrong(&cmd_latest, "%s is a file; latest needs the folder of a run",
+				 out_name(args->rest.list[0]));
 	status = steps_find(args, args->rest.list[0], &steps);
 	if (status) {
 		json_no_folder(args, "latest", args->rest.list[0]);

@@ -46,6 +46,15 @@ static void print_row(const struct args *args, struct table *table, const struct
 	cli_free(name);
 }
 
+/* Why it is not complete, without the name of the file that was given. */
+static const char *without_label(const struct args *args, const struct step *s)
+{
+	const char *name = label(args, s);
+	const size_t n = strlen(name);
+
+	return !strncmp(s->why, name, n) && !strncmp(s->why + n, ": ", 2) ? s->why + n + 2 : s->why;
+}
+
 static void print_all(const struct args *args, const struct steps *steps)
 {
 	struct table table = { .align = "rlrlrrll" };
@@ -61,7 +70,7 @@ static void print_all(const struct args *args, const struct steps *steps)
 
 		if (!s->errors)
 			continue;
-		printf("%s: %s\n", label(args, s), out_text(s->why));
+		printf("%s: %s\n", label(args, s), out_text(without_label(args, s)));
 	}
 }
 
@@ -110,6 +119,22 @@ static void print_json(const struct steps *steps, const struct ckpt_err *err)
 	json_close(&json, '}');
 }
 
+/* A file of another kind is no step that is damaged. */
+static void drop_strangers(struct steps *steps)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < steps->n; i++) {
+		struct step *s = &steps->step[i];
+
+		if (s->id && !strcmp(s->id, "CKPT_E_FORMAT") && !strcmp(s->path, s->name))
+			step_release(s);
+		else
+			steps->step[kept++] = *s;
+	}
+	steps->n = kept;
+}
+
 static int run(struct args *args)
 {
 	struct steps steps = { 0 };
@@ -127,6 +152,7 @@ static int run(struct args *args)
 	}
 	for (size_t i = 0; i < steps.n; i++)
 		step_look(args, &steps.step[i]);
+	drop_strangers(&steps);
 	steps_join(args, &steps);
 	steps_sort(args, &steps);
 	if (args->json)
