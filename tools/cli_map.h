@@ -13,6 +13,7 @@ struct map {
 	unsigned only;
 	const struct words *state;	/* those that were chosen; none: all */
 	struct words names;		/* tensors that were named */
+	char *why;			/* what is missing or damaged, or NULL */
 	int64_t rank;			/* -1 = all */
 	struct json json;
 };

@@ -193,7 +193,7 @@ static void print_total(const struct map *map, const struct sums *sums)
 	printf("%s of tensors in ", out_size(tensors));
 	printf("%s file%s", out_count(files), out_plural(files));
 	printf(" of %s", out_size(bytes));
-	if (map->info.world > 1 && most)
+	if (map->info.world > 1 && most && !map->why)
 		printf("; a rank has %s at most", out_size(most));
 	printf("\n%s: %s", out_name(map->info.path), map->info.format);
 	if (map->info.stage >= 0)

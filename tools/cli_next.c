@@ -567,7 +567,7 @@ void advice_no_step(const struct args *args, const char *path)
 	cli_open_opts(args, &opts);
 	opts.tag = NULL;
 	if (!ckpt_open(&path, 1, &opts, &ck, &err)) {
-		cli_say("there is no step in %s; weights are: zckpt inspect %s", out_name(path),
+		cli_say("%s holds a model and no step: zckpt inspect %s", out_name(path),
 			out_word(path));
 	} else if (strncmp(err.msg, "this is ", 8) && !is_file(path)) {
 		cli_say("there is no step in %s", out_name(path));

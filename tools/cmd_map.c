@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "cli_map.h"
+#include "cli_verdict.h"
 
 static struct {
 	struct words state;
@@ -34,13 +35,16 @@ static const struct {
 
 static void print_extent(const struct map *map, const struct ckpt_extent_info *e)
 {
-	printf("    [%" PRIu64 ", +%" PRIu64 ")", e->first, e->count);
+	if (e->count == 1)
+		printf("    element %" PRIu64, e->first);
+	else
+		printf("    elements %" PRIu64 "-%" PRIu64, e->first, e->first + e->count - !!e->count);
 	if (e->runs != 1)
 		printf(" x%" PRIu64 " every %" PRIu64, e->runs, e->dst_stride);
 	printf("  %s", out_name(map_path(map, e->path)));
 	if (e->member)
 		printf("!%s", out_name(e->member));
-	printf(" @%" PRIu64, e->offset);
+	printf(" at byte %" PRIu64, e->offset);
 	if (e->runs != 1)
 		printf(" every %" PRIu64, e->src_stride);
 	printf("  %s", ckpt_dtype_name(e->dtype));
@@ -246,9 +250,11 @@ static void show(struct map *map)
 		map_json(map);
 	else if (want.files)
 		map_files(map);
-	else if (args->quiet)
+	if (args->json || want.files || args->quiet)
 		return;
-	else if (want.all || args->verbose || map->names.n || args->include.n)
+	if (map->why)
+		printf("incomplete: %s; of what is readable:\n", out_text(map->why));
+	if (want.all || args->verbose || map->names.n || args->include.n)
 		map_tensors(map);
 	else if (map->rank >= 0)
 		map_rank(map);
@@ -277,6 +283,7 @@ static int run(struct args *args)
 	map.source = sources.list[0];
 	map.nsources = sources.n;
 	ckpt_info_get(map.ck, &map.info);
+	map.why = verdict_of(map.ck, NULL, 0);
 	status = find_names(&map, args, &words);
 	if (!status)
 		status = check_rank(&map);
@@ -285,6 +292,7 @@ static int run(struct args *args)
 		cli_say_nearest(args, (const struct ckpt *const[]){ map.ck }, 1);
 		out_findings_asked(args, map.ck);
 	}
+	cli_free(map.why);
 	ckpt_close(map.ck);
 	return status;
 }
@@ -301,8 +309,8 @@ const struct command cmd_map = {
 	.examples = "zckpt map run\n"
 		    "zckpt map run model.embed_tokens.weight\n"
 		    "zckpt map --rank 1 --files run\n",
-	.notes = "A line '[FIRST, +COUNT)  FILE @BYTE  TYPE  rank R' says that COUNT "
-		 "elements from FIRST on, row-major, begin at BYTE of FILE.\n"
+	.notes = "A line 'elements FIRST-LAST  FILE at byte N  TYPE  rank R' says that these "
+		 "elements, row-major, begin at byte N of FILE.\n"
 		 "Copy what one rank needs: zckpt map --rank 3 --files RUN | "
 		 "rsync -a --files-from=- RUN/ node3:RUN/",
 	.tables = { own, opts_select, opts_source, opts_talk, NULL },
