@@ -104,6 +104,8 @@ void cli_help(const struct command *cmd, int all, FILE *out);
 void cli_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The same of what ends the program. */
 void cli_say_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* The last line of cli_say_error(), or "". */
+const char *cli_said_last(void);
 /* From now on each line goes to 'keeps' first; it is not printed where that returns true. */
 void cli_say_through(int (*keeps)(const char *line));
 /* From now on a wrong call is also one object of that verb on stdout. */
@@ -166,6 +168,7 @@ struct json {
 	FILE *out;
 	unsigned depth;
 	unsigned char filled[32];	/* something stands at this depth already */
+	int is_result;			/* on stdout: json_finish() writes its end */
 };
 void json_open(struct json *json, const char *key, char bracket);	/* '{' or '[' */
 void json_close(struct json *json, char bracket);
@@ -184,6 +187,11 @@ void json_findings(struct json *json, const struct ckpt *ck);
 void json_error(struct json *json, const struct ckpt_err *err);
 /* The opening of every result: '{', "schema": "zckpt.VERB/1", "zckpt": version. */
 void json_begin(struct json *json, FILE *out, const char *verb);
+/*
+ * The end of the program: what the result on stdout lacks of "ok" and "exit".  Where nothing began
+ * and 'verb' is not NULL, an object of that verb with the last line of stderr.
+ */
+void json_finish(int status, const char *verb);
 
 /* ---------------------------------------------------------------- running */
 

@@ -179,8 +179,10 @@ int cli_fail(const char *verb, const struct ckpt *ck, const struct ckpt_err *err
 
 int cli_close_stdout(int status)
 {
-	int bad = ferror(stdout);
+	int bad;
 
+	json_finish(status, json_verb);
+	bad = ferror(stdout);
 	if (fclose(stdout) || bad) {
 		cli_say_error("stdout cannot be written: %s", strerror(errno));
 		return EXIT_TROUBLE;

@@ -9,11 +9,24 @@
 
 #include "cli.h"
 
+/*
+ * The result on stdout: every one says "ok" and "exit", which are known when the program ends, so
+ * that json_finish() writes those that are missing, and the last bracket.
+ */
+static struct {
+	int begun, closed;
+	int has_ok, has_exit;
+} result;
+
 /* What stands before a value: comma, line, indent, key. */
 static void before(struct json *json, const char *key)
 {
 	unsigned depth = json->depth;
 
+	if (json->is_result && depth == 1 && key) {
+		result.has_ok |= !strcmp(key, "ok");
+		result.has_exit |= !strcmp(key, "exit");
+	}
 	if (json->filled[depth])
 		fputs(depth > 2 ? ", " : ",", json->out);
 	if (depth > 0 && depth <= 2)
@@ -36,6 +49,10 @@ void json_close(struct json *json, char bracket)
 {
 	unsigned depth = json->depth--;
 
+	if (json->is_result && depth == 1) {
+		result.closed = 1;
+		return;
+	}
 	if (depth <= 2 && json->filled[depth])
 		fprintf(json->out, "\n%*s", (int)(2 * (depth - 1)), "");
 	fputc(bracket, json->out);
@@ -136,8 +153,34 @@ void json_begin(struct json *json, FILE *out, const char *verb)
 
 	memset(json, 0, sizeof(*json));
 	json->out = out;
+	json->is_result = out == stdout;
+	result.begun |= json->is_result;
 	snprintf(schema, sizeof(schema), "zckpt.%s/1", verb);
 	json_open(json, NULL, '{');
 	json_text(json, "schema", schema);
 	json_text(json, "zckpt", CKPT_VERSION_STRING);
+}
+
+void json_finish(int status, const char *verb)
+{
+	struct ckpt_err err = { .code = CKPT_E_USAGE, .offset = CKPT_NO_OFFSET };
+	struct json json;
+
+	if (!result.begun && verb) {
+		json_begin(&json, stdout, verb);
+		snprintf(err.msg, sizeof(err.msg), "%s", cli_said_last());
+		if (status == EXIT_CALL)
+			json_error(&json, &err);
+		else
+			json_text(&json, "text", err.msg);
+		json_close(&json, '}');
+	}
+	if (!result.closed)
+		return;
+	if (!result.has_ok)
+		fprintf(stdout, ",\n  \"ok\": %s", status ? "false" : "true");
+	if (!result.has_exit)
+		fprintf(stdout, ",\n  \"exit\": %d", status);
+	fputs("\n}\n", stdout);
+	result.closed = 0;
 }

@@ -5,6 +5,12 @@
 #include "cli.h"
 
 static int (*keep)(const char *line);
+static char last[400];		/* an error */
+
+const char *cli_said_last(void)
+{
+	return last;
+}
 
 void cli_say_through(int (*keeps)(const char *line))
 {
@@ -36,6 +42,8 @@ static void say(enum term_look look, const char *fmt, va_list ap)
 	}
 	/* Texts of files are in it: nothing of them reaches the terminal as it is. */
 	text = line ? out_text(line) : NULL;
+	if (text && look == TERM_ERROR)
+		snprintf(last, sizeof(last), "%s", text);
 	if (text && !(keep && keep(text)))
 		print(text, look);
 	free(line);

@@ -13,6 +13,32 @@
 #define WIDTH 79
 #define GIST_AT 26
 
+/* What "code" of an error of --json may be: not a finding, but how a call failed. */
+static const struct {
+	enum ckpt_code code;
+	const char *gist;
+} codes[] = {
+	{ CKPT_E_IO, "the system refused to read or write, for instance without permission" },
+	{ CKPT_E_NOMEM, "there is not enough memory" },
+	{ CKPT_E_NOSPACE, "the disk is full, or would be" },
+	{ CKPT_E_EXISTS, "the destination exists; --force replaces it" },
+	{ CKPT_E_NOTFOUND, "there is nothing at that path" },
+	{ CKPT_E_CANCELED, "a signal stopped the run" },
+	{ CKPT_E_BUSY, "another process writes to the same destination" },
+	{ CKPT_E_TRUNCATED, "a file ends too early: copy it again" },
+	{ CKPT_E_CORRUPT, "a file is damaged: its parts contradict each other" },
+	{ CKPT_E_FORMAT, "the path holds nothing that zckpt knows; zckpt doctor PATH says what it is" },
+	{ CKPT_E_UNSUPPORTED, "the file is valid, and zckpt does not read this kind" },
+	{ CKPT_E_LIMIT, "a file asks for more than a limit allows; --limit NAME=N moves it" },
+	{ CKPT_E_INCOMPLETE, "files of the step are missing" },
+	{ CKPT_E_MISMATCH, "files contradict each other, or one changed during the run" },
+	{ CKPT_E_LAYOUT, "the layout is not read, see LAYOUT_UNSUPPORTED" },
+	{ CKPT_E_UNSAFE, "a pickle asks for a refused call, or an archive leads out of its folder" },
+	{ CKPT_E_USAGE, "an argument is wrong" },
+	{ CKPT_E_EXPECT, "the result would not have the names that --expect wants" },
+};
+#define NCODES (sizeof(codes) / sizeof(codes[0]))
+
 /* Each severity with what it does, in the order of the list. */
 static const struct {
 	const char *name, *effect;
@@ -128,6 +154,39 @@ static size_t choose(const char *id, const struct finding_page **pages_out)
 	return n;
 }
 
+/* A line for each code in whose name the word is; how many. */
+static size_t print_codes(const char *id, int json)
+{
+	struct json out = { 0 };
+	size_t n = 0;
+
+	for (size_t i = 0; i < NCODES; i++) {
+		const char *name = ckpt_code_name(codes[i].code);
+
+		if (strncmp(id, "CKPT_E", 6) || strncmp(name, id, strlen(id)))
+			continue;
+		if (!n++ && json) {
+			json_begin(&out, stdout, "explain");
+			json_open(&out, "codes", '[');
+		}
+		if (json) {
+			json_open(&out, NULL, '{');
+			json_text(&out, "id", name);
+			json_int(&out, "exit", cli_exit_status(codes[i].code));
+			json_text(&out, "gist", codes[i].gist);
+			json_close(&out, '}');
+		} else {
+			printf("%s: exit status %d: %s\n", name, cli_exit_status(codes[i].code),
+			       codes[i].gist);
+		}
+	}
+	if (n && json) {
+		json_close(&out, ']');
+		json_close(&out, '}');
+	}
+	return n;
+}
+
 static int unknown_finding(const char *id)
 {
 	struct words names = { 0 };
@@ -137,8 +196,8 @@ static int unknown_finding(const char *id)
 		words_add(&names, p->id);
 	near = opt_nearest(id, names.list);
 	if (near)
-		return cli_wrong(&cmd_explain, "there is no finding %s; did you mean %s?",
-				 out_name(id), near);
+		return cli_try(&cmd_explain, cli_format("zckpt explain %s", near),
+			       "there is no finding %s; did you mean %s?", out_name(id), near);
 	return cli_wrong(&cmd_explain, "there is no finding %s; 'zckpt explain' lists all",
 			 out_name(id));
 }
@@ -155,7 +214,7 @@ static int run(struct args *args)
 	pages = cli_alloc((n + 1) * sizeof(*pages));
 	n = choose(id, pages);
 	if (!n)
-		status = unknown_finding(id);
+		status = print_codes(id, args->json) ? EXIT_DONE : unknown_finding(id);
 	else if (args->json)
 		print_json(pages);
 	else if (n == 1)
@@ -174,7 +233,8 @@ const struct command cmd_explain = {
 	.synopsis = "[ID]",
 	.about = "Prints what a finding means, what causes it, and what to do. ID is the name in "
 		 "capitals in a message; rank-file-missing is the same. A part of a name, such as "
-		 "manifest, lists the findings that have it. Without ID it lists all.",
+		 "manifest, lists the findings that have it. Without ID it lists all. The codes of "
+		 "errors in --json, such as CKPT_E_FORMAT, are IDs too.",
 	.examples = "zckpt explain RANK_FILE_MISSING\n"
 		    "zckpt explain manifest\n",
 	.notes = "Exit 0; 2 if there is no such finding.",

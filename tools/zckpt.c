@@ -50,28 +50,87 @@ static int unknown_command(const char *word)
 	return cli_wrong(NULL, "there is no command %s", out_name(word));
 }
 
-static void print_help(void)
+/* The command of this call, "call" where none is known. */
+static const char *verb_of_call(int argc, char **argv)
 {
-	printf("usage: zckpt COMMAND [OPTION...] ...\n\n"
+	for (int i = 1; i < argc; i++)
+		if (argv[i][0] != '-' && strcmp(argv[i], "help"))
+			return command_find(argv[i]) ? argv[i] : "call";
+	return "call";
+}
+
+static int wants_json(int argc, char **argv)
+{
+	for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
+		if (!strcmp(argv[i], "--json"))
+			return 1;
+	return 0;
+}
+
+/* Text for people as the one value of an object. */
+static int print_text(const char *key, const char *text)
+{
+	struct json json;
+
+	if (wants_json(cli_args.argc, cli_args.argv)) {
+		json_begin(&json, stdout, verb_of_call(cli_args.argc, cli_args.argv));
+		json_text(&json, key, text);
+		json_close(&json, '}');
+	} else {
+		fputs(text, stdout);
+	}
+	return EXIT_DONE;
+}
+
+static void print_help(FILE *out)
+{
+	fprintf(out, "usage: zckpt COMMAND [OPTION...] ...\n\n"
 	       "Reads checkpoints that DeepSpeed saved with ZeRO, without Python.\n\n"
 	       "commands:\n");
 	for (size_t i = 0; i < NCOMMANDS; i++)
-		printf("  %-10s %s\n", commands[i]->name, commands[i]->gist);
-	printf("\n"
+		fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->gist);
+	fprintf(out, "\n"
 	       "'zckpt COMMAND -h' lists the options of a command.\n"
 	       "Exit: 0 done, 1 the answer is no, 2 usage error or destination exists,\n"
 	       "3 I/O, damage or unsupported, 4 a pickle asks for a refused call,\n"
 	       "or an archive holds a link or a path out of its folder.\n");
 }
 
+/* The list of commands, or with 'cmd' its help. */
+static int help_with(const struct command *cmd, int all)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *out;
+
+	if (cmd && !wants_json(cli_args.argc, cli_args.argv)) {	/* in colour */
+		cli_help(cmd, all, stdout);
+		return EXIT_DONE;
+	}
+	out = open_memstream(&text, &size);
+	if (!out)
+		return EXIT_TROUBLE;
+	if (cmd)
+		cli_help(cmd, all, out);
+	else
+		print_help(out);
+	if (!fclose(out))
+		print_text("help", text);
+	free(text);
+	return EXIT_DONE;
+}
+
 static int help(int argc, char **argv)
 {
 	const struct command *cmd;
+	const int all = opt_help_all(argc, argv);
 
-	if (argc < 2) {
-		print_help();
-		return EXIT_DONE;
+	while (argc > 1 && argv[1][0] == '-') {		/* --json, --all */
+		argc--;
+		argv++;
 	}
+	if (argc < 2)
+		return help_with(NULL, 0);
 	cmd = command_find(argv[1]);
 	if (!cmd && explain_find(argv[1])) {
 		explain_print(explain_find(argv[1]));
@@ -79,14 +138,13 @@ static int help(int argc, char **argv)
 	}
 	if (!cmd)
 		return unknown_command(argv[1]);
-	cli_help(cmd, opt_help_all(argc, argv), stdout);
-	return EXIT_DONE;
+	return help_with(cmd, all);
 }
 
 static int print_version(void)
 {
-	printf("zckpt %s (libckpt %s)\n", CKPT_VERSION_STRING, ckpt_version());
-	return EXIT_DONE;
+	return print_text("version", cli_format("zckpt %s (libckpt %s)\n", CKPT_VERSION_STRING,
+						ckpt_version()));
 }
 
 static int early_option(int argc, char **argv)
@@ -108,6 +166,8 @@ static int run(int argc, char **argv)
 	args->argc = argc;
 	args->argv = argv;
 	term_read(argc, argv);
+	if (wants_json(argc, argv))
+		cli_promise_json(verb_of_call(argc, argv));
 	if (argc < 2)
 		return cli_wrong(NULL, "no command is given");
 	if (!strcmp(argv[1], "help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "--help"))
@@ -123,18 +183,13 @@ static int run(int argc, char **argv)
 		return unknown_command(argv[1]);
 	if (argc == 3 && !strcmp(argv[2], "help") && access(argv[2], F_OK))
 		return help(argc - 1, argv);
-	for (int i = 2; i < argc && strcmp(argv[i], "--"); i++)
-		if (!strcmp(argv[i], "--json"))
-			cli_promise_json(cmd->name);
 	status = team_join(cmd, argc, argv);
 	if (!status)
 		status = cli_parse(cmd, argc - 2, argv + 2);
 	if (status)
 		return status;
-	if (args->help) {
-		cli_help(cmd, opt_help_all(argc, argv), stdout);
-		return EXIT_DONE;
-	}
+	if (args->help)
+		return help_with(cmd, opt_help_all(argc, argv));
 	status = cli_no_address(cmd, args);
 	if (status)
 		return status;
