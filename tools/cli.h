@@ -95,6 +95,8 @@ extern const struct command cmd_audit, cmd_cat, cmd_commit, cmd_convert, cmd_dif
 
 /* 0, or the exit status of a wrong call, which has been told on stderr. */
 int cli_parse(const struct command *cmd, int argc, char **argv);
+/* cli_meant.c: a wrong call, with the one that was probably meant (opt_call.unknown). */
+int cli_unknown_option(const struct opt_call *call, const char *word, const char *near);
 /* 'all': with its rare options. */
 void cli_help(const struct command *cmd, int all, FILE *out);
 

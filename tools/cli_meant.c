@@ -28,6 +28,9 @@ static const struct {
 	{ "partition", "shard" }, { "shrink", "slim" }, { "archive", "pack" },
 	{ "compress", "pack" }, { "why", "doctor" }, { "diagnose", "doctor" },
 	{ "fix", "doctor" }, { "repair", "doctor" },
+	{ "tensors", "inspect --names" }, { "keys", "inspect --names" },
+	{ "names", "inspect --names" }, { "du", "inspect --explain-size" },
+	{ "size", "inspect --explain-size" }, { "version", "--version" },
 };
 
 static int is_file(const char *path)

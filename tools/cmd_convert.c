@@ -105,10 +105,29 @@ static int wrong_state(const struct args *args)
 		       want.stage ? "ZeRO stage" : "ranks");
 }
 
+/* The destination with another ending. */
+static const char *with_end(const char *dst, const char *end)
+{
+	const char *slash = strrchr(dst, '/'), *dot = strrchr(slash ? slash : dst, '.');
+
+	if (ends_with(dst, end) && *end)
+		return dst;
+	return cli_format("%.*s%s", (int)(dot && dot != dst ? dot - dst : (long)strlen(dst)), dst,
+			  end);
+}
+
 /* --to: forms of training state are of `reshard`, those of weights follow from DST. */
 static int wrong_form(const struct args *args)
 {
 	static const char *const steps[] = { "universal", "native", "deepspeed", NULL };
+	static const char torch[] = "a path ending in .pt, .pth or .bin is for torch.load";
+	static const char hub[] = "a path without an ending is a folder for transformers";
+	static const char *const ends[][3] = {
+		{ "pt", ".pt", torch }, { "torch", ".pt", torch }, { "pytorch", ".pt", torch },
+		{ "pth", ".pth", torch }, { "bin", ".bin", torch },
+		{ "safetensors", ".safetensors", "a path ending in .safetensors is one file" },
+		{ "hf", "", hub }, { "huggingface", "", hub }, { "transformers", "", hub },
+	};
 	const char *src = source_word(args), *dst = dst_word(args);
 	const char *const *form = steps;
 	enum ckpt_dtype dtype = ckpt_dtype_parse(want.to);
@@ -124,7 +143,12 @@ static int wrong_form(const struct args *args)
 		return cli_try(&cmd_convert, cli_format("zckpt convert --dtype %s %s %s", want.to,
 							src, dst),
 			       "--to %s: the type is --dtype", want.to);
-	return wrong("there is no --to %s: DST ending in .safetensors, .pt, .pth or .bin is one "
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+		if (opt_is_name(want.to, ends[i][0]))
+			return cli_try(&cmd_convert, cli_format("zckpt convert %s %s", src,
+								with_end(dst, ends[i][1])),
+				       "the form follows from DST: %s", ends[i][2]);
+	return wrong("there is no form %s: DST ending in .safetensors, .pt, .pth or .bin is one "
 		     "file, any other path a folder for transformers", out_name(want.to));
 }
 
@@ -251,7 +275,7 @@ static int dtype_parse(const char *word)
 
 	if (!strcmp(word, "keep"))
 		return CKPT_KEEP;
-	dtype = ckpt_dtype_parse(word);
+	dtype = ckpt_dtype_parse(strncmp(word, "torch.", 6) ? word : word + 6);
 	return dtype == CKPT_F32 || dtype == CKPT_BF16 || dtype == CKPT_F16 ? (int)dtype : 0;
 }
 

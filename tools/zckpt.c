@@ -44,6 +44,9 @@ static int unknown_command(const char *word)
 	near = meant_verb(&cli_args, word);
 	if (!near)
 		near = opt_nearest(word, names);
+	if (opt_is_name(word, "gguf"))
+		return cli_try(NULL, "zckpt convert RUN my-model && python convert_hf_to_gguf.py my-model",
+			       "zckpt writes no GGUF; llama.cpp makes one from a folder of convert");
 	if (near)
 		return cli_try(NULL, is_call ? meant_call(&cli_args, near) : NULL,
 			       "there is no command %s; did you mean %s?", out_name(word), near);
@@ -59,12 +62,17 @@ static const char *verb_of_call(int argc, char **argv)
 	return "call";
 }
 
-static int wants_json(int argc, char **argv)
+static int has_word(int argc, char **argv, const char *word)
 {
 	for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
-		if (!strcmp(argv[i], "--json"))
+		if (!strcmp(argv[i], word))
 			return 1;
 	return 0;
+}
+
+static int wants_json(int argc, char **argv)
+{
+	return has_word(argc, argv, "--json");
 }
 
 /* Text for people as the one value of an object. */
@@ -184,6 +192,8 @@ static int run(int argc, char **argv)
 	if (argc == 3 && !strcmp(argv[2], "help") && access(argv[2], F_OK))
 		return help(argc - 1, argv);
 	status = team_join(cmd, argc, argv);
+	if (!status && (has_word(argc, argv, "-h") || has_word(argc, argv, "--help")))
+		return help_with(cmd, has_word(argc, argv, "--all"));
 	if (!status)
 		status = cli_parse(cmd, argc - 2, argv + 2);
 	if (status)

@@ -140,6 +140,13 @@ static const struct opt *find_long(const struct opt_call *call, const char *name
 	return NULL;
 }
 
+const struct opt *opt_find(const struct opt_call *call, const char *name)
+{
+	int no;
+
+	return find_long(call, name, &no);
+}
+
 static const struct opt *find_letter(const struct opt_call *call, char letter)
 {
 	const struct opt *const *table = call->tables;
@@ -161,7 +168,7 @@ static int ambiguous_option(const struct opt_call *call, const char *name,
 	return opt_wrong(call, "--%s may be any of %s", out_name(name), list);
 }
 
-static int unknown_option(const struct opt_call *call, const char *name)
+static int unknown_option(const struct opt_call *call, const char *word, const char *name)
 {
 	const struct opt *const *table = call->tables;
 	const struct opt *opt = NULL;
@@ -174,6 +181,8 @@ static int unknown_option(const struct opt_call *call, const char *name)
 		if (!(opt->flags & OPT_HIDDEN))
 			words_add(&names, opt->name);
 	near = opt_nearest(name, names.list);
+	if (call->unknown)
+		return call->unknown(call, word, near);
 	if (near)
 		return opt_wrong(call, "there is no option --%s; did you mean --%s?",
 				 out_name(name), near);
@@ -210,7 +219,7 @@ static int parse_long(struct parse *p)
 	if (!opt && names.n)
 		return ambiguous_option(p->call, name, &names);
 	if (!opt)
-		return unknown_option(p->call, name);
+		return unknown_option(p->call, p->argv[p->i], name);
 	cli_free(name);
 	if (opt->kind == OPT_FLAG && word[n])
 		return opt_wrong(p->call, "--%s takes no value", opt->name);
@@ -223,13 +232,31 @@ static int parse_long(struct parse *p)
 	return opt_set(p->call, opt, p->argv[++p->i]);
 }
 
+/* "-force", "-dtype": the name of an option after one dash. */
+static const struct opt *find_one_dash(const struct opt_call *call, const char *word)
+{
+	const size_t n = strcspn(word + 1, "=");
+	char *name = cli_format("%.*s", (int)(n > 200 ? 200 : n), word + 1);
+	const struct opt *opt = n > 2 ? opt_find(call, name) : NULL;
+
+	cli_free(name);
+	return opt;
+}
+
 static int parse_letters(struct parse *p)
 {
 	const char *word = p->argv[p->i];
+	const struct opt *whole = find_one_dash(p->call, word);
 
+	if (whole && p->call->unknown)
+		return p->call->unknown(p->call, word, whole->name);
+	if (whole)
+		return opt_wrong(p->call, "%s: --%s has two dashes", out_name(word), whole->name);
 	for (const char *at = word + 1; *at && !p->ended; at++) {
 		const struct opt *opt = find_letter(p->call, *at);
 
+		if (!opt && !word[2] && p->call->unknown)
+			return p->call->unknown(p->call, word, NULL);
 		if (!opt)
 			return opt_wrong(p->call, "there is no option -%c in %s",
 					 isprint((unsigned char)*at) ? *at : '?', out_name(word));

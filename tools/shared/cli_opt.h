@@ -64,6 +64,11 @@ struct opt_call {
 	const void *arg;
 	/* NULL, or: what to give for an unknown option of another program.  It may return NULL. */
 	const char *(*meant)(const char *name);
+	/*
+	 * May be NULL.  The same of an option that is unknown, 'word' as it was typed; 'near' is the
+	 * name of the one that was probably meant, or NULL.
+	 */
+	int (*unknown)(const struct opt_call *call, const char *word, const char *near);
 };
 
 /* 0, or what 'wrong' returned. */
@@ -79,6 +84,8 @@ int opt_is_name(const char *a, const char *b);
 
 /* Bytes from "5GB", "200MiB", "1.5GB", "4096", "1e9", rounded down.  0, or -1 if it is no size. */
 int opt_size_parse(const char *text, uint64_t *bytes_out);
+/* The option of that name, '-' and '_' the same; NULL if there is none. */
+const struct opt *opt_find(const struct opt_call *call, const char *name);
 /* Fills what an option with a value fills. */
 int opt_set(const struct opt_call *call, const struct opt *opt, const char *text);
 
