@@ -6,6 +6,8 @@
 #include "cli_advice.h"
 #include "cli_steps.h"
 
+#define NARROW 76	/* columns of the terminal */
+
 static const char *when(int64_t seconds)
 {
 	static char text[40];
@@ -18,6 +20,14 @@ static const char *when(int64_t seconds)
 	return text;
 }
 
+/* No room for time, format and stage beside a name. */
+static int is_narrow(void)
+{
+	const size_t width = term_width(stdout);
+
+	return width && width < NARROW;
+}
+
 /* Below one folder a name is enough. */
 static const char *label(const struct args *args, const struct step *s)
 {
@@ -26,6 +36,7 @@ static const char *label(const struct args *args, const struct step *s)
 
 static void print_row(const struct args *args, struct table *table, const struct step *s)
 {
+	const char *whole = s->unread ? "?" : s->errors ? "NO" : "yes";
 	char step[24] = "-", stage[16] = "-", world[16] = "-";
 	char *more = s->folders > 1 ? cli_format(" and %zu more", s->folders - 1) : cli_strdup("");
 	char *name = cli_format("%s%s%s", label(args, s), more, s->is_latest ? " (latest)" : "");
@@ -37,10 +48,13 @@ static void print_row(const struct args *args, struct table *table, const struct
 		snprintf(stage, sizeof(stage), "%" PRId32, s->stage);
 	if (s->world)
 		snprintf(world, sizeof(world), "%" PRIu32, s->world);
-	table_add(table, (const char *const[]){ step, time, out_size(s->bytes),
-						s->format[0] ? s->format : "-", stage, world,
-						s->unread ? "?" : s->errors ? "NO" : "yes",
-						name });
+	if (is_narrow())
+		table_add(table, (const char *const[]){ step, out_size(s->bytes), world,
+							whole, name });
+	else
+		table_add(table, (const char *const[]){ step, time, out_size(s->bytes),
+							s->format[0] ? s->format : "-", stage,
+							world, whole, name });
 	cli_free(time);
 	cli_free(more);
 	cli_free(name);
@@ -57,9 +71,12 @@ static const char *without_label(const struct args *args, const struct step *s)
 
 static void print_all(const struct args *args, const struct steps *steps)
 {
-	struct table table = { .align = "rlrlrrll" };
+	struct table table = { .align = is_narrow() ? "rrrll" : "rlrlrrll" };
 
-	if (steps->n)
+	if (steps->n && is_narrow())
+		table_add(&table, (const char *const[]){ "STEP", "SIZE", "RANKS", "COMPLETE",
+							 "NAME" });
+	else if (steps->n)
 		table_add(&table, (const char *const[]){ "STEP", "TIME", "SIZE", "FORMAT", "STAGE",
 							 "RANKS", "COMPLETE", "NAME" });
 	for (size_t i = 0; i < steps->n; i++)

@@ -1,5 +1,6 @@
 /* cmd_map.c -- `zckpt map`: where every element of every state is; the call and the long list. */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -23,6 +24,8 @@ static const struct opt own[] = {
 	{ 0 },
 };
 
+#define INDENT 4	/* of the extents of a state */
+
 static const struct {
 	uint32_t bit;
 	const char *name;
@@ -33,27 +36,52 @@ static const struct {
 };
 #define NFLAGS (sizeof(extent_flags) / sizeof(extent_flags[0]))
 
+/* The line as it is, on a narrow terminal cut at its blanks. */
+static void print_cut(char *line)
+{
+	if (line[0] && strlen(line) + INDENT > term_fit(stdout, SIZE_MAX)) {
+		char *to = line;
+
+		for (const char *at = line; *at; at++)	/* one blank between words */
+			if (*at != ' ' || at[1] != ' ')
+				*to++ = *at;
+		*to = 0;
+		printf("%*s", INDENT, "");
+		opt_wrap(stdout, line, INDENT, INDENT + 4, SIZE_MAX);
+	} else {
+		printf("%*s%s\n", INDENT, "", line);
+	}
+	free(line);
+}
+
 static void print_extent(const struct map *map, const struct ckpt_extent_info *e)
 {
+	char *line = NULL;
+	size_t size;
+	FILE *out = open_memstream(&line, &size);
+
+	if (!out)
+		return;
 	if (e->count == 1)
-		printf("    element %" PRIu64, e->first);
+		fprintf(out, "element %" PRIu64, e->first);
 	else
-		printf("    elements %" PRIu64 "-%" PRIu64, e->first, e->first + e->count - !!e->count);
+		fprintf(out, "elements %" PRIu64 "-%" PRIu64, e->first, e->first + e->count - !!e->count);
 	if (e->runs != 1)
-		printf(" x%" PRIu64 " every %" PRIu64, e->runs, e->dst_stride);
-	printf("  %s", out_name(map_path(map, e->path)));
+		fprintf(out, " x%" PRIu64 " every %" PRIu64, e->runs, e->dst_stride);
+	fprintf(out, "  %s", out_name(map_path(map, e->path)));
 	if (e->member)
-		printf("!%s", out_name(e->member));
-	printf(" at byte %" PRIu64, e->offset);
+		fprintf(out, "!%s", out_name(e->member));
+	fprintf(out, " at byte %" PRIu64, e->offset);
 	if (e->runs != 1)
-		printf(" every %" PRIu64, e->src_stride);
-	printf("  %s", ckpt_dtype_name(e->dtype));
+		fprintf(out, " every %" PRIu64, e->src_stride);
+	fprintf(out, "  %s", ckpt_dtype_name(e->dtype));
 	if (e->rank >= 0)
-		printf("  rank %" PRId32, e->rank);
+		fprintf(out, "  rank %" PRId32, e->rank);
 	for (size_t i = 0; i < NFLAGS; i++)
 		if (e->flags & extent_flags[i].bit)
-			printf("  %s", extent_flags[i].name);
-	putchar('\n');
+			fprintf(out, "  %s", extent_flags[i].name);
+	if (!fclose(out))
+		print_cut(line);
 }
 
 static void json_extent(struct map *map, const struct ckpt_extent_info *e)

@@ -24,3 +24,11 @@ on_terminal 200 'COLUMNS=50 zckpt inspect -v run' | grep '^TENSOR\|^blocks' | se
 echo 'In a pipe:'
 COLUMNS=50 zckpt inspect -v run | cmp - piped && grep '^TENSOR\|^blocks' piped | sed 2q
 on_terminal 50 'zckpt inspect -v run | cat' | cmp - piped && echo same
+# what tells rows apart stays
+on_terminal 50 'zckpt inspect --explain-size run' > on
+awk 'NR > 2 && !/^next/ && length($0) > 50' on
+grep -c '^exp_avg of \|^exp_avg_sq of ' on
+on_terminal 50 'zckpt audit run' | grep -c 'optim_stat\|model_stat'
+for c in 'ls run' 'map run norm.bias'; do
+	echo "$c: $(on_terminal 50 "zckpt $c" | grep -v '_states.pt$' | widest)"
+done
