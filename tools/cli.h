@@ -267,7 +267,7 @@ struct outcome {
 	enum ckpt_dst_kind kind;
 	const char *record;		/* of report_save(): where to */
 	enum ckpt_tied tied;
-	int no_sums;
+	int no_sums, of_states;		/* of_states: with --state, not the model's weights */
 	struct ckpt *ck;		/* NULL if it could not be opened */
 	const struct ckpt_report *report;	/* NULL if it failed */
 	const struct ckpt_err *err;

@@ -137,6 +137,25 @@ char *advice_complete(const struct args *args, const char *src, const char *bad)
 
 /* ---------------------------------------------------------------- another place */
 
+/* The folder 'n' above a path, in its own form: "a/b/c" -> "a", "b" -> ".", "." -> "..". */
+static char *folder_above(const char *path, int n, const char *absolute)
+{
+	char *at;
+
+	if (path[0] == '/')
+		return cli_strdup(absolute);
+	at = cli_strdup(path);
+	for (int i = 0; i < n; i++) {
+		const int is_dots = !strcmp(at, ".") || strstr(at, "..") != NULL;
+		char *up = !is_dots ? advice_parent(at) : !strcmp(at, ".") ? cli_strdup("..") :
+			   cli_format("%s/..", at);
+
+		cli_free(at);
+		at = up;
+	}
+	return at;
+}
+
 char *advice_above(const char *path)
 {
 	char *dir = realpath(path, NULL), *at, *up;
@@ -149,8 +168,11 @@ char *advice_above(const char *path)
 		up = advice_parent(at);
 		cli_free(at);
 		at = up;
-		if (step_is_folder(at))
-			return at;
+		if (step_is_folder(at)) {
+			up = folder_above(path, i + 1, at);
+			cli_free(at);
+			return up;
+		}
 	}
 	cli_free(at);
 	return NULL;
@@ -281,6 +303,13 @@ char *advice_nearby(const struct args *args, const char *path)
 
 /* ---------------------------------------------------------------- after a failure */
 
+static int is_file(const char *path)
+{
+	struct stat st;
+
+	return !stat(path, &st) && S_ISREG(st.st_mode);
+}
+
 /* The name of the finding that the message begins with, or "". */
 static int begins_with(const struct ckpt_err *err, const char *id)
 {
@@ -292,8 +321,8 @@ static int begins_with(const struct ckpt_err *err, const char *id)
 static int is_damage(const struct ckpt_err *err)
 {
 	return err->code == CKPT_E_CORRUPT || err->code == CKPT_E_INCOMPLETE ||
-	       err->code == CKPT_E_MISMATCH || begins_with(err, "FILE_DAMAGED") ||
-	       begins_with(err, "LATEST_LIES");
+	       err->code == CKPT_E_TRUNCATED || err->code == CKPT_E_MISMATCH ||
+	       begins_with(err, "FILE_DAMAGED") || begins_with(err, "LATEST_LIES");
 }
 
 /* Parts of a run, not of a checkpoint, are something else. */
@@ -359,13 +388,19 @@ static void say_other_place(const struct args *args)
 	cli_free(text);
 }
 
-/* No command of ours repairs it: the page of the finding says what it means, and what to check. */
-static void say_page(const struct ckpt_err *err)
+/*
+ * No command of ours repairs it: a file is copied again, of other findings the page says what to
+ * check.  'is_alone': it is no file of a step.
+ */
+static void say_page(const struct ckpt_err *err, int is_alone)
 {
 	char *id = cli_format("%.*s", (int)strspn(err->msg, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_"),
 			      err->msg);
 
-	if (explain_find(id))
+	if (err->where[0] && (begins_with(err, "FILE_DAMAGED") || !explain_find(id)))
+		cli_say("hint: copy %s again%s", out_word(err->where), is_alone ? "" :
+			"; no other step here is complete");
+	else if (explain_find(id))
 		cli_say("hint: zckpt explain %s", explain_find(id)->id);
 	cli_free(id);
 }
@@ -393,7 +428,7 @@ static void say_damage(const struct args *args, const struct ckpt *ck, const str
 		cli_say("%s", text);
 	else if (!is_rest_elsewhere(err) && (!begins_with(err, "LATEST_LIES") ||
 					     !strstr(err->msg, "--tag")))
-		say_page(err);
+		say_page(err, !src || is_file(src));
 	cli_free(text);
 }
 
@@ -549,13 +584,6 @@ void advice_say(const struct args *args, const struct ckpt *ck, const struct ckp
 		say_missing(args, err);
 	else if (is_damage(err) || is_pointer_text(err))
 		say_damage(args, ck, err);
-}
-
-static int is_file(const char *path)
-{
-	struct stat st;
-
-	return !stat(path, &st) && S_ISREG(st.st_mode);
 }
 
 void advice_no_step(const struct args *args, const char *path)

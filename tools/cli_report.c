@@ -84,6 +84,7 @@ static void say_tied(const struct outcome *outcome)
 	/* torch files have names that share, safetensors a table of them */
 	cli_say("note: %s: %s", names, outcome->tied ? "left out" :
 		outcome->kind == CKPT_DST_TORCH ? "they share one storage in the file" :
+		outcome->of_states ? "written once" :
 		"written once; transformers ties them again when it loads the model");
 	cli_free(names);
 }

@@ -109,7 +109,7 @@ int sizes_print(struct ckpt *ck)
 	char *all;
 
 	if (ckpt_sizes_get(ck, &sizes, &err))
-		return cli_fail(NULL, NULL, &err);
+		return cli_fail(NULL, ck, &err);	/* inspect prints the findings */
 	print_answer(&sizes);
 	table_add(&table,
 		  (const char *const[]){ "BYTES ARE FOR", "TYPE", "ELEMENTS", "SIZE", "SHARE" });

@@ -490,9 +490,10 @@ static void say_what_lacks(const struct job *job)
 	say_what_stays(job);
 	if (config && tokenizer)
 		return;
-	cli_say("warning: %s has no %s%s%s: none is beside the source; --aux DIR copies it from "
-		"the model's folder", out_name(job->verb.dst), config ? "" : "config.json",
-		config || tokenizer ? "" : " and no ", tokenizer ? "" : "tokenizer");
+	cli_say("warning: %s has no %s%s%s, because the checkpoint has none; add --aux "
+		"MODEL_FOLDER to copy %s", out_name(job->verb.dst), config ? "" : "config.json",
+		config || tokenizer ? "" : " or ", tokenizer ? "" : "tokenizer",
+		config || tokenizer ? "it" : "them");
 }
 
 /* An adapter of PEFT is recognised by a file that is of no use beside model.safetensors. */
@@ -556,7 +557,8 @@ static int run(struct args *args)
 	status = verb_work(verb);
 	job.outcome = (struct outcome){
 		.args = args, .dst = verb->dst, .kind = job.kind, .record = want.report,
-		.tied = (enum ckpt_tied)want.tied, .no_sums = want.no_sums, .ck = verb->ck,
+		.tied = (enum ckpt_tied)want.tied, .no_sums = want.no_sums,
+		.of_states = want.state.n > 0, .ck = verb->ck,
 		.report = status ? NULL : &job.report, .err = &verb->err, .status = status,
 		.began = began, .seconds = progress_clock() - clock,
 	};

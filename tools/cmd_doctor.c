@@ -18,6 +18,8 @@
 #include "cli_lora.h"
 #include "cli_steps.h"
 
+static const char again[] = "copy the files named above again; no other step here is complete";
+
 #define MAX_MODELS 64	/* files of one folder that are opened */
 
 /* ---------------------------------------------------------------- the place */
@@ -229,17 +231,34 @@ static char *say_entry(const struct ckpt *ck)
 	return cli_strdup("");
 }
 
+static const char *form_of(const char *format)
+{
+	static const char *const words[][2] = {
+		{ "deepspeed", "DeepSpeed checkpoint" },
+		{ "universal", "universal checkpoint of DeepSpeed" },
+		{ "native", "native checkpoint of zckpt" },
+		{ "huggingface", "Hugging Face model" },
+		{ "torch", "torch file" }, { "safetensors", "safetensors file" },
+	};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		if (!strcmp(format, words[i][0]))
+			return words[i][1];
+	return format;
+}
+
 static char *say_what(const struct ckpt *ck, const struct ckpt_info *info)
 {
 	char *what, *entry = say_entry(ck);
 
 	if (info->stage >= 0)
-		what = cli_format("a step of DeepSpeed (%s), ZeRO stage %" PRId32 ", %" PRIu32
-				  " rank%s, step %" PRId64 ", tag %s", info->format, info->stage,
-				  info->world, info->world == 1 ? "" : "s", info->step,
-				  out_name(info->tag));
+		what = cli_format("%s, stage %" PRId32 ", %" PRIu32 " rank%s, step %s, tag %s",
+				  form_of(info->format), info->stage, info->world,
+				  info->world == 1 ? "" : "s", info->step < 0 ? "unknown" :
+				  cli_format("%" PRId64, info->step), out_name(info->tag));
 	else
-		what = cli_format("%s, %" PRIu64 " tensor%s%s, %s", info->format, info->ntensors,
+		what = cli_format("%s, %" PRIu64 " tensor%s%s, %s", form_of(info->format),
+				  info->ntensors,
 				  info->ntensors == 1 ? "" : "s",
 				  entry, out_size(info->file_bytes));
 	cli_free(entry);
@@ -352,7 +371,7 @@ static char *last_line(struct doctor *d, const char *step, struct ckpt *ck)
 		d->has_next = 1;
 		return advice_next(d->args, d->path, ck);
 	}
-	return cli_strdup("copy the files named above again; no other step here is complete");
+	return cli_strdup(again);
 }
 
 /* Like every verb: a folder with one checkpoint below it means that one. */
@@ -391,8 +410,10 @@ static int look_inside(struct doctor *d, char **next_out)
 		if (err.code != CKPT_E_FORMAT || !look_around(d))
 			note_failure(d, &err);
 		if (err.code == CKPT_E_INCOMPLETE || err.code == CKPT_E_CORRUPT ||
-		    !strncmp(err.msg, "FILE_DAMAGED:", 13))
+		    err.code == CKPT_E_TRUNCATED || !strncmp(err.msg, "FILE_DAMAGED:", 13))
 			*next_out = advice_complete(d->args, d->path, NULL);
+		if (!*next_out && (err.code == CKPT_E_TRUNCATED || err.code == CKPT_E_CORRUPT))
+			*next_out = cli_strdup(is_folder(d->path) ? again : "copy it again");
 		return 1;
 	}
 	ckpt_info_get(ck, &info);
@@ -448,8 +469,17 @@ static void print_notes(const struct doctor *d)
 		       out_name(f->where), f->where[0] ? ": " : "", out_name(f->text));
 		/* once for all that it helps against */
 		if (next[0] && (i + 1 == n || strcmp(next, d->note[line[i + 1].first].next)))
-			printf("    next: %s\n", next);
+			printf("next: %s\n", next);
 	}
+}
+
+/* Whether the command is that of a note. */
+static int is_printed(const struct doctor *d, const char *next)
+{
+	for (size_t i = 0; i < d->n; i++)
+		if (d->note[i].next[0] && strstr(next, d->note[i].next))
+			return 1;
+	return 0;
 }
 
 static void print_all(const struct doctor *d, const char *next)
@@ -459,7 +489,7 @@ static void print_all(const struct doctor *d, const char *next)
 	if (!d->n)
 		printf("  no errors found; to read every byte too: zckpt verify --full %s\n",
 		       out_word(d->path));
-	if (next && !d->has_next)
+	if (next && next[0] && !d->has_next && !is_printed(d, next))
 		printf("next: %s\n", next);
 }
 
@@ -512,13 +542,25 @@ static int examine(struct doctor *d, char **next_out)
 	return d->errors ? EXIT_NO : EXIT_DONE;
 }
 
+static char *call_of_verify(const struct args *args)
+{
+	char *text = cli_strdup("zckpt verify");
+
+	for (size_t i = 0; i < args->rest.n; i++)
+		text = cli_format("%s %s", text, out_word(args->rest.list[i]));
+	return text;
+}
+
 static int run(struct args *args)
 {
 	struct doctor *d;
 	char *next = NULL;
 	int status;
 
-	if (args->rest.n != 1)
+	if (args->rest.n > 1)
+		return cli_try(&cmd_doctor, call_of_verify(args),
+			       "doctor looks at one file or folder; verify takes several together");
+	if (!args->rest.n)
 		return cli_wrong(&cmd_doctor, "doctor needs one file or folder");
 	d = cli_alloc(sizeof(*d));
 	d->args = args;

@@ -325,6 +325,16 @@ static void print_tensors(const struct view *view)
 	table_print(&table, stdout, "");
 }
 
+/* The weight, as the first line counts types, else the first state.  0, or not if there is none. */
+static int state_of_weight(const struct ckpt *ck, uint64_t tensor, uint32_t n,
+			   struct ckpt_state_info *out)
+{
+	for (uint32_t k = 0; k < n; k++)
+		if (!ckpt_state_get(ck, tensor, k, out, NULL) && !strcmp(out->name, "weight"))
+			return 0;
+	return n ? ckpt_state_get(ck, tensor, 0, out, NULL) : -1;
+}
+
 /* --names: the name, shape and type of each; of a second name, the first. */
 static void print_names(const struct view *view)
 {
@@ -339,7 +349,7 @@ static void print_names(const struct view *view)
 		if (tensor.role == CKPT_ROLE_ALIAS &&
 		    !ckpt_tensor_get(view->ck, tensor.alias_of, &kept, NULL))
 			type = cli_format("= %s", out_name(kept.name));
-		else if (tensor.nstates && !ckpt_state_get(view->ck, i, 0, &state, NULL))
+		else if (!state_of_weight(view->ck, i, tensor.nstates, &state))
 			type = cli_strdup(view_type(state.dtype));
 		table_add(&table, (const char *const[]){ out_name(tensor.name), out_shape(&tensor),
 							 type ? type : "" });
@@ -365,18 +375,21 @@ static int print_all(const struct view *view)
 {
 	const struct args *args = view->args;
 	int status = 0;
+	char *next;
 
 	if (want.explain_size)
 		status = sizes_print(view->ck);
-	else
+	if (!want.explain_size || status)
 		print_answer(view);
 	if (want.names)
 		print_names(view);
 	if (args->verbose || want.tensors || !(want.names || want.explain_size))
 		print_long(view);
 	print_findings(view);
-	if (!args->quiet)
-		printf("\nnext: %s\n", advice_next(args, args->rest.list[0], view->ck));
+	next = args->quiet ? cli_strdup("") : advice_next(args, args->rest.list[0], view->ck);
+	if (next[0])
+		printf("\nnext: %s\n", next);
+	cli_free(next);
 	return status;
 }
 

@@ -168,6 +168,6 @@ const struct command cmd_pack = {
 		 "it as a source. DST - is stdout.",
 	.examples = "zckpt pack run run.tar.zst\n"
 		    "zckpt pack --level 10 run/global_step200 step200.tar.zst\n",
-	.notes = "docs/formats/pack.md says what is in it.",
+	.notes = "docs/formats/pack.md (installed in PREFIX/share/doc/zckpt) says what is in it.",
 	.tables = { own, opts_pack, opts_source, opts_run, opts_talk, NULL },
 };

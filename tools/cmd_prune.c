@@ -142,10 +142,10 @@ static void print(const struct verb *verb)
 {
 	const struct ckpt_pruned *p = &((const struct prune *)verb)->done;
 
-	print_table(p, verb->dst);
-	say_none(verb);
+	say_none(verb);		/* the answer first */
 	if (!verb->args->quiet && p->nsteps)
 		print_sum(p);
+	print_table(p, verb->dst);
 }
 
 static void print_json(const struct verb *verb, int status)

@@ -74,7 +74,8 @@ static int is_met(const struct answer *a, const char *id)
 	return 0;
 }
 
-static int expectation(const struct answer *a)
+/* Of --expect-finding: what lacks, and the first that is too much; printed with 'say'. */
+static int expectation(const struct answer *a, int say)
 {
 	struct ckpt_finding f;
 	int status = EXIT_DONE;
@@ -84,22 +85,30 @@ static int expectation(const struct answer *a)
 
 		if (is_met(a, id))
 			continue;
-		cli_say("expected but not found: %s", id);
+		if (say)
+			cli_say("expected but not found: %s", id);
 		status = EXIT_NO;
 	}
 	for (uint64_t i = 0; get(a, i, &f); i++) {
 		if (f.severity == CKPT_INFO || is_expected(f.id))
 			continue;
-		cli_say("found but not expected: %s", f.id);
+		if (say)
+			cli_say("found but not expected: %s", f.id);
 		return EXIT_NO;
 	}
 	return status;
 }
 
+static void say_expected(const struct answer *a)
+{
+	if (want.expect_finding.n)
+		expectation(a, 1);
+}
+
 static int status_of(const struct answer *a)
 {
 	if (want.expect_finding.n)
-		return expectation(a);
+		return expectation(a, 0);
 	if (count(a, CKPT_ERROR))
 		return EXIT_NO;
 	return a->args->strict && count(a, CKPT_WARN) ? EXIT_NO : EXIT_DONE;
@@ -278,21 +287,21 @@ static void say_next(const struct answer *a)
 static int say_answer(const struct answer *a)
 {
 	const struct args *args = a->args;
-	int status;
+	const int status = status_of(a);
 
+	if (args->json)
+		print_json(a, status);
+	else if (!args->quiet)
+		print(a);	/* the answer first, also where stderr is the same terminal */
+	say_expected(a);
 	if (a->ck)
 		out_findings_asked(args, a->ck);
 	else
 		cli_say("%s: %s%s%s%s", out_severity(a->lone.severity), out_id(a->lone.id),
 			out_name(a->lone.where), a->lone.where[0] ? ": " : "",
 			out_name(a->lone.text));
-	status = status_of(a);
 	if (want.write_manifest && a->v.manifest != 2)
 		cli_say("manifest not written: it would record the errors as good");
-	if (args->json)
-		print_json(a, status);
-	else if (!args->quiet)
-		print(a);
 	if (status && !args->quiet)
 		say_next(a);
 	return status;
