@@ -428,7 +428,7 @@ static void say_damage(const struct args *args, const struct ckpt *ck, const str
 		cli_say("%s", text);
 	else if (!is_rest_elsewhere(err) && (!begins_with(err, "LATEST_LIES") ||
 					     !strstr(err->msg, "--tag")))
-		say_page(err, !src || is_file(src));
+		say_page(err, !src || is_file(src) || !step_leads_to_one(src));
 	cli_free(text);
 }
 

@@ -109,7 +109,8 @@ int sizes_print(struct ckpt *ck)
 	char *all;
 
 	if (ckpt_sizes_get(ck, &sizes, &err))
-		return cli_fail(NULL, ck, &err);	/* inspect prints the findings */
+		return out_findings_count(ck, CKPT_ERROR) ?	/* inspect prints them */
+		       cli_exit_status(err.code) : cli_fail(NULL, ck, &err);
 	print_answer(&sizes);
 	table_add(&table,
 		  (const char *const[]){ "BYTES ARE FOR", "TYPE", "ELEMENTS", "SIZE", "SHARE" });

@@ -413,7 +413,8 @@ static int look_inside(struct doctor *d, char **next_out)
 		    err.code == CKPT_E_TRUNCATED || !strncmp(err.msg, "FILE_DAMAGED:", 13))
 			*next_out = advice_complete(d->args, d->path, NULL);
 		if (!*next_out && (err.code == CKPT_E_TRUNCATED || err.code == CKPT_E_CORRUPT))
-			*next_out = cli_strdup(is_folder(d->path) ? again : "copy it again");
+			*next_out = cli_strdup(is_folder(d->path) && step_leads_to_one(d->path) ?
+					       again : "copy the damaged file again");
 		return 1;
 	}
 	ckpt_info_get(ck, &info);
