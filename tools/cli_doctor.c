@@ -141,8 +141,8 @@ static void note_files(struct doctor *d)
 	if (d->empty) {
 		more = say_more(d->empty);
 		doctor_note(d, "FILE_EMPTY", CKPT_ERROR, d->empty_at,
-			    cli_format("this is an empty file: the disk was full, or a save or copy was "
-				       "cut short%s", more),
+			    cli_format("this is an empty file: the disk was full, or a save or "
+				       "copy was cut short%s", more),
 			    cli_strdup(""));
 		cli_free(more);
 	}

@@ -388,6 +388,15 @@ static void say_other_place(const struct args *args)
 	cli_free(text);
 }
 
+/* Whether its place is a file that was given, or one below a folder that was. */
+static int is_of_source(const struct ckpt_err *err)
+{
+	const char *src = cli_args.sources.n ? cli_args.sources.list[0] : NULL;
+	const size_t n = src ? strlen(src) : 0;
+
+	return n && !strncmp(err->where, src, n) && is_file(err->where);
+}
+
 /*
  * No command of ours repairs it: a file is copied again, of other findings the page says what to
  * check.  'is_alone': it is no file of a step.
@@ -397,7 +406,7 @@ static void say_page(const struct ckpt_err *err, int is_alone)
 	char *id = cli_format("%.*s", (int)strspn(err->msg, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_"),
 			      err->msg);
 
-	if (err->where[0] && (begins_with(err, "FILE_DAMAGED") || !explain_find(id)))
+	if (is_of_source(err) && (begins_with(err, "FILE_DAMAGED") || !explain_find(id)))
 		cli_say("hint: copy %s again%s", out_word(err->where), is_alone ? "" :
 			"; no other step here is complete");
 	else if (explain_find(id))

@@ -42,7 +42,8 @@ static void print_cut(char *line)
 	if (line[0] && strlen(line) + INDENT > term_fit(stdout, SIZE_MAX)) {
 		char *to = line;
 
-		for (const char *at = line; *at; at++)	/* one blank between words */
+		/* one blank between words */
+		for (const char *at = line; *at; at++)
 			if (*at != ' ' || at[1] != ' ')
 				*to++ = *at;
 		*to = 0;

@@ -174,7 +174,7 @@ static int run(int argc, char **argv)
 	args->argc = argc;
 	args->argv = argv;
 	term_read(argc, argv);
-	if (wants_json(argc, argv))
+	if (wants_json(argc, argv) && strcmp(argv[1], "__complete"))
 		cli_promise_json(verb_of_call(argc, argv));
 	if (argc < 2)
 		return cli_wrong(NULL, "no command is given");

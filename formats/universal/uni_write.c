@@ -70,8 +70,9 @@ static void tell_role(struct wr *w, const char *what, bool buffers)
 	if (n)
 		ck_findings_add(w->step->f, CK_FINDING_LOADER_DROPS, what,
 				"DeepSpeed's universal loader does not restore %" PRIu32 " %.*s; "
-				"%s: %s%s", n, (int)strlen(what) - (n == 1), what, n == 1 ?
-				"it starts as in a new run" : "they start as in a new run", names ? names : "", n > NAMED ? ", ..." : "");
+				"%s as in a new run: %s%s", n, (int)strlen(what) - (n == 1), what,
+				n == 1 ? "it starts" : "they start", names ? names : "",
+				n > NAMED ? ", ..." : "");
 }
 
 static bool is_hyper(const char *key)

@@ -48,7 +48,8 @@ static int local_check(const struct ck_zip *zip, const struct ck_zip_entry *e, c
 
 	if (ck_le32(b) != SIG_LOCAL)
 		return ck_fail(err, CKPT_E_CORRUPT, where, e->header,
-			       "overwritten inside: the zip entry '%s' has lost its header", e->name);
+			       "overwritten inside: the zip entry '%s' has lost its header",
+			       e->name);
 	rc = ck_zip_flags_check(zip, ck_le16(b + 6), e->header, err);
 	if (rc)
 		return rc;

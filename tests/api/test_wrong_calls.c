@@ -185,7 +185,7 @@ static void nothing_where_something_must_be(void **state)
 	WRONG(ckpt_convert(NULL, dst, NULL, NULL, &err), "no checkpoint");
 	WRONG(ckpt_convert(ck, NULL, NULL, NULL, &err), "no destination");
 	WRONG(ckpt_convert(ck, "", NULL, NULL, &err), "");
-	WRONG(ckpt_dst_kind("", &kind, &err), "an empty path");
+	WRONG(ckpt_dst_kind("", &kind, &err), "an empty text");
 	WRONG(ckpt_dst_kind("a.ckpt", &kind, &err), "zckpt does not write .ckpt");
 	WRONG(ckpt_dst_kind("a", NULL, &err), "the pointer to its kind is NULL");
 	WRONG(ckpt_reshard(ck, "", &reshard, NULL, &err), "destination");

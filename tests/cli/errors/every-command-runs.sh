@@ -19,7 +19,7 @@ prepare() {
 		head -c 3000 RUN/global_step2/${shard##*/} > $shard
 		;;
 	'a byte of a tensor is changed')
-		at=$(zckpt map --include emb.weight --state master RUN | sed -n 's/.*rank_2_.* @\([0-9]*\) .*/\1/p')
+		at=$(zckpt map --include emb.weight --state master RUN | sed -n 's/.*rank_2_.* at byte \([0-9]*\) .*/\1/p')
 		printf x | dd of=$shard bs=1 seek=$((at + 9)) conv=notrunc 2> /dev/null
 		;;
 	'a shard is empty') : > $shard ;;

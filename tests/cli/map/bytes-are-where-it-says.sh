@@ -5,9 +5,10 @@ for case in z1-bf16-w3 z2-bf16-w3 z3-bf16-w3 z2-bf16-w4-roundrobin z3-bf16-w4-su
 	tail -c 4012 $case/master.safetensors > tensor
 	step=$run/$(cat "$run/latest")
 	zckpt map --state master --include odd.w1003 "$run" |
-		sed -n 's/^ *\[\([0-9]*\), +\([0-9]*\))  \([^ ]*\) @\([0-9]*\)  F32.*/\1 \2 \3 \4/p' |
-		sort -n | while read -r first count file byte; do
-			tail -c +$((byte + 1)) "$step/$file" | head -c $((count * 4))
+		sed -n 's/^ *element \([0-9]*\) /elements \1-\1 /
+			s/^ *elements \([0-9]*\)-\([0-9]*\)  \([^ ]*\) at byte \([0-9]*\)  F32.*/\1 \2 \3 \4/p' |
+		sort -n | while read -r first last file byte; do
+			tail -c +$((byte + 1)) "$step/$file" | head -c $(((last - first + 1) * 4))
 		done > pieces
 	cmp tensor pieces && echo "$case: $(wc -c < pieces | tr -d ' ') bytes"
 done

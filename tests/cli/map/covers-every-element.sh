@@ -6,7 +6,7 @@ for case in z1-bf16-w3 z2-bf16-w8 z3-bf16-w5 z2-bf16-w4-roundrobin z3-bf16-w4-su
 	/^[^ ]/ { finish(); name = $1; line = $0; sub(/^[^[]*\[/, "", line); sub(/\].*/, "", line)
 		k = split(line, d, ", "); numel = 1; for (i = 1; i <= k; i++) numel *= d[i] }
 	/^  [^ ]/ { finish(); state = $1; sum = 0; states++ }
-	/^    \[/ { count = $2; sub(/^\+/, "", count); sub(/\).*/, "", count); runs = 1
+	/^    element/ { split($2, at, "-"); count = (2 in at ? at[2] : at[1]) - at[1] + 1; runs = 1
 		if ($3 ~ /^x[0-9]/) runs = substr($3, 2)
 		sum += count * runs; extents++ }
 	END { finish(); if (!bad && states && extents >= states) print case ": every element once" }'

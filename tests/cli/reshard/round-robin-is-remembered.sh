@@ -16,7 +16,7 @@ cut 3:3 --round-robin "$other" d
 diff -r c d && echo "still round robin"
 cut --to universal --world 3 --no-round-robin "$step" u
 cut --world 3 --round-robin --new-tag global_step3 u v
-pieces() { zckpt map --all --state master "$1" | sed -n 's/ @.*//; /^ *\[/p'; }
+pieces() { zckpt map --all --state master "$1" | sed -n 's/ at byte .*//; /^ *element/p'; }
 pieces v > have
 pieces same | cmp - have && echo "and by way of a universal checkpoint"
 wc -l < have

@@ -4,7 +4,7 @@ zckpt convert -q --dtype keep --tied drop "$step" bf16.safetensors
 zckpt convert -q --dtype fp32 --tied drop "$step" fp32.safetensors
 zckpt map --all "$step" | awk '$NF == "trainable" { print $1 }' > order
 shard() { zckpt shard -q --lr 1e-3 --order order --buffer pos,seen,table,flag,norm.ema --world 3 "$@"; }
-pieces() { zckpt map --all --state master "$1" | sed -n 's/ @.*//; /^ *\[/p'; }
+pieces() { zckpt map --all --state master "$1" | sed -n 's/ at byte .*//; /^ *element/p'; }
 cat > aligned.json << 'EOF'
 {"bf16": {"enabled": true}, "zero_optimization": {"stage": 2, "parameter_alignment": true}}
 EOF
