@@ -138,7 +138,8 @@ static int shorten_to(struct table *table, size_t column, size_t room, size_t he
 			alike = !strcmp(cell[i], cell[k]) &&
 				strcmp(table->cell[i * n + column], table->cell[k * n + column]);
 	for (size_t i = 0; i < rows; i++) {
-		char **of_table = &table->cell[i * n + column], *unused = alike ? cell[i] : *of_table;
+		char **of_table = &table->cell[i * n + column];
+		char *unused = alike ? cell[i] : *of_table;
 
 		if (!alike)
 			*of_table = cell[i];

@@ -25,17 +25,18 @@ static const struct meaning {
 	{ "base-model", NULL, "aux", "", NULL },
 	{ "config", "convert", "aux", "", "--aux DIR is the folder with config.json" },
 	{ "tokenizer", "convert", "aux", "", "--aux DIR is the folder with the tokenizer" },
-	{ "lora", "convert", "only trainable", NULL, "the weights of an adapter are the trainable "
-	  "ones" },
-	{ "adapter", "convert", "only trainable", NULL, "the weights of an adapter are the trainable "
-	  "ones" },
+	{ "lora", "convert", "only trainable", NULL,
+	  "the weights of an adapter are the trainable ones" },
+	{ "adapter", "convert", "only trainable", NULL,
+	  "the weights of an adapter are the trainable ones" },
 	{ "zero", NULL, "stage", "", NULL },
 	{ "zero-stage", NULL, "stage", "", NULL },
 	{ "last", NULL, "keep-last", "", NULL },
 	{ "keep", NULL, "keep-last", "", NULL },
 	{ "deep", "verify", "full", NULL, NULL },
 	{ "dry-run", "prune", NULL, NULL, "without --apply prune only shows what it would do" },
-	{ "lazy-mode", NULL, NULL, NULL, "zckpt never holds a whole model in memory; leave it out" },
+	{ "lazy-mode", NULL, NULL, NULL,
+	  "zckpt never holds a whole model in memory; leave it out" },
 };
 
 /* "precision" of "--precision=bf16". */
@@ -122,7 +123,7 @@ int cli_unknown_option(const struct opt_call *call, const char *word, const char
 		near = "color=always";
 	if (near)
 		return cli_try(cmd, call_with(word, near, m && m->value ? m->value : ""),
-			       "there is no option %s%s; did you mean --%s?", dashes, out_name(name),
-			       near);
+			       "there is no option %s%s; did you mean --%s?", dashes,
+			       out_name(name), near);
 	return cli_wrong(cmd, "there is no option %s%s", dashes, out_name(name));
 }

@@ -66,7 +66,8 @@ static void print_extent(const struct map *map, const struct ckpt_extent_info *e
 	if (e->count == 1)
 		fprintf(out, "element %" PRIu64, e->first);
 	else
-		fprintf(out, "elements %" PRIu64 "-%" PRIu64, e->first, e->first + e->count - !!e->count);
+		fprintf(out, "elements %" PRIu64 "-%" PRIu64, e->first,
+			e->first + e->count - !!e->count);
 	if (e->runs != 1)
 		fprintf(out, " x%" PRIu64 " every %" PRIu64, e->runs, e->dst_stride);
 	fprintf(out, "  %s", out_name(map_path(map, e->path)));

@@ -47,7 +47,7 @@ static int unknown_command(const char *word)
 	if (opt_is_name(word, "gguf"))
 		return cli_try(NULL, "zckpt convert RUN my-model && "
 			       "python convert_hf_to_gguf.py my-model",
-			       "zckpt writes no GGUF; llama.cpp makes one from a folder of convert");
+			       "zckpt writes no GGUF; llama.cpp makes it from a folder of convert");
 	if (near)
 		return cli_try(NULL, is_call ? meant_call(&cli_args, near) : NULL,
 			       "there is no command %s; did you mean %s?", out_name(word), near);

@@ -157,8 +157,9 @@ static int fail_folder(const struct ck_input *in, struct ckpt_err *err)
 			       "the folder is empty");
 	nfolders = t->n - nfiles;
 	return ck_fail(err, CKPT_E_FORMAT, in->path[0], CKPT_NO_OFFSET,
-		       "the folder holds no checkpoint (%" PRIu64 " file%s and %" PRIu64 " folder%s%s%s); "
-		       "give a step, the folder above it, a folder of safetensors, or one file",
+		       "the folder holds no checkpoint (%" PRIu64 " file%s and %" PRIu64 " "
+		       "folder%s%s%s); give a step, the folder above it, a folder of safetensors, "
+		       "or one file",
 		       nfiles, nfiles == 1 ? "" : "s", nfolders, nfolders == 1 ? "" : "s",
 		       !few ? "" : t->n > 1 ? ", the first is " : ": ",
 		       few ? t->entry[0].name : "");

@@ -65,8 +65,8 @@ struct opt_call {
 	/* NULL, or: what to give for an unknown option of another program.  It may return NULL. */
 	const char *(*meant)(const char *name);
 	/*
-	 * May be NULL.  The same of an option that is unknown, 'word' as it was typed; 'near' is the
-	 * name of the one that was probably meant, or NULL.
+	 * May be NULL.  The same of an unknown option, 'word' as it was typed; 'near' is the name
+	 * of the one that was probably meant, or NULL.
 	 */
 	int (*unknown)(const struct opt_call *call, const char *word, const char *near);
 };
