@@ -15,6 +15,8 @@ char *advice_recover(const struct args *args, const char *path);
  * 'more' after the sources; each may be NULL.
  */
 char *advice_call(const struct args *args, const char *tag, const char *to, const char *more);
+/* The call as it was typed, with these two of its words exchanged. */
+char *advice_swapped(const struct args *args, const char *a, const char *b);
 /* The same with that source alone; and with 'to' in place of the destination (a word of argv). */
 char *advice_alone(const struct args *args, const char *source);
 char *advice_dst(const struct args *args, const char *dst, const char *to);

@@ -82,6 +82,18 @@ char *advice_dst(const struct args *args, const char *dst, const char *to)
 	return call;
 }
 
+char *advice_swapped(const struct args *args, const char *a, const char *b)
+{
+	char *call = cli_format("zckpt %s", args->argv[1]);
+
+	for (int i = 2; i < args->argc; i++) {
+		const char *word = args->argv[i];
+
+		add_word(&call, word == a ? b : word == b ? a : word);
+	}
+	return call;
+}
+
 /* Verbs whose call makes sense with another step; after the others, convert is next. */
 static int is_repeatable(const struct args *args)
 {

@@ -538,12 +538,7 @@ static void say_swapped(const struct args *args)
 		i++;
 	if (!verbs[i] || dst == src || args->sources.n != 1 || args->output || access(dst, F_OK))
 		return;
-	call = cli_format("zckpt %s", args->argv[1]);
-	for (int k = 2; k < args->argc; k++) {
-		const char *word = args->argv[k];
-
-		add_word(&call, word == src ? dst : word == dst ? src : word);
-	}
+	call = advice_swapped(args, src, dst);
 	cli_say("hint: source and destination swapped? %s", call);
 	cli_free(call);
 }
