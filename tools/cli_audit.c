@@ -13,7 +13,7 @@ static const char safetensors[] = "a safetensors file";
  */
 static const char *kind_of(const char *path)
 {
-	static const char *const kinds[] = { "a text file", "a JSON text", "a GGUF file" };
+	static const char *const kinds[] = { "a text file", "a JSON file", "a GGUF file" };
 	const struct ckpt_open_opts opts = { .size = sizeof(opts), .threads = 1 };
 	struct ckpt_err err = { 0 };
 	struct ckpt_info info;
