@@ -164,7 +164,7 @@ has_text 'accelerate launch' 'started only this process'
 # ---- the manual has every option, and no other
 "$ztrain" --help --all | grep -o '^  --[a-z0-9-]*' | tr -d ' ' | sort -u > options
 tr -d '\\' < "$root/docs/man/ztrain.1" | grep '^[.]\(BI\|B\|BR\) -' | grep -o -- '--[a-z0-9-]*' |
-	grep -vx -e --all -e --help -e --version | sort -u > manual
+	grep -vx -e -- -e --all -e --help -e --version | sort -u > manual
 diff options manual > said && good || bad 'the manual and --help'
 
 finish
