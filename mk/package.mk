@@ -34,7 +34,7 @@ deb-check:
 PYTHON ?= python3
 wheel: bundle
 	rm -rf build/wheel && mkdir -p build/wheel
-	cp -r python build/wheel/source
+	mkdir build/wheel/source && cp -r python/src python/setup.py python/pyproject.toml python/README.md build/wheel/source
 	cd build/wheel && ZCKPT_TOP='$(CURDIR)' ZCKPT_BUNDLE='$(CURDIR)/build/bundle' \
 	    $(PYTHON) -m pip wheel -q --disable-pip-version-check --no-deps -w . ./source
 	cd build/wheel && rm -rf source && sha256sum *.whl > SHA256SUMS && cat SHA256SUMS

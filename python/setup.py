@@ -53,6 +53,7 @@ def glibc(files):
 
 class BuildWithLibrary(build_py):
     def run(self):
+        shutil.rmtree(self.build_lib, ignore_errors=True)   # files of an earlier build
         super().run()
         into = Path(self.build_lib) / "zckpt"
         (into / "lib").mkdir(parents=True, exist_ok=True)
