@@ -21,7 +21,7 @@ try convert --base model run x
 try convert --config model run x
 try convert --tokenizer model run x
 try convert --lora run x
-try reshard --zero 2 run x
+try reshard -q --zero 2 run x
 try prune --dry-run --keep-last 1 run
 try prune --last 2 run
 try verify --deep run
