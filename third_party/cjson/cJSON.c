@@ -1,3 +1,4 @@
+/* long on purpose: one file of another project, unchanged below this line (third_party/README.md) */
 /*
   Copyright (c) 2009-2017 Dave Gamble and cJSON contributors
 
