@@ -37,7 +37,7 @@ sed -n 's/^RUN //p' packaging/Dockerfile | while IFS= read -r step; do
 	chroot "$root" sh -c "cd /src && $step" < /dev/null > $work/step.log 2>&1 || { tail -n 20 $work/step.log >&2; exit 1; }
 done
 cp -r "$root/src/build/static/." $work/image
-mkdir $work/image/work
+mkdir $work/image/data
 chroot $work/image /zckpt --version
 chroot $work/image /ztrain --version
 du -sb $work/image

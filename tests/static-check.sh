@@ -25,7 +25,7 @@ for one in zckpt ztrain; do
 done
 
 root=$dir/root
-mkdir -p "$root/work"
+mkdir -p "$root/out"
 cp build/static/zckpt build/static/ztrain "$root"
 cp -r build/fixtures/deepspeed/ds0.19.8-z3-bf16-w8-tiny/{ckpt,expected_fp32.safetensors} "$root"
 cp -r build/fixtures/model/models/qwen25 "$root/model"
@@ -49,23 +49,23 @@ run /zckpt --version
 run /zckpt inspect /ckpt
 grep -q complete "$dir/said" || fail 'inspect does not say that the checkpoint is complete'
 run /zckpt verify --full /ckpt
-run /zckpt convert /ckpt /work/model.safetensors
-run /zckpt diff /work/model.safetensors /expected_fp32.safetensors
-run /zckpt reshard --world 3 /ckpt /work/three
-run /zckpt pack /ckpt /work/ckpt.tar.zst
-run /zckpt verify --full /work/ckpt.tar.zst
-run /zckpt unpack /work/ckpt.tar.zst /work/again
-diff -r "$root/ckpt" "$root/work/again" > "$dir/said" || fail 'unpack gives other files than pack took'
+run /zckpt convert /ckpt /out/model.safetensors
+run /zckpt diff /out/model.safetensors /expected_fp32.safetensors
+run /zckpt reshard --world 3 /ckpt /out/three
+run /zckpt pack /ckpt /out/ckpt.tar.zst
+run /zckpt verify --full /out/ckpt.tar.zst
+run /zckpt unpack /out/ckpt.tar.zst /out/again
+diff -r "$root/ckpt" "$root/out/again" > "$dir/said" || fail 'unpack gives other files than pack took'
 # archives of others: names beyond ASCII take the tables that a C library has built in
 mkdir "$dir/named" && cp -r "$root/ckpt" "$dir/named/modèle"
 for form in ustar pax gnu; do
-	tar -C "$dir/named" --format=$form -czf "$root/work/$form.tar.gz" . 2> "$dir/said" || fail "tar cannot write $form"
-	run /zckpt unpack "/work/$form.tar.gz" "/work/of-$form"
-	diff -r "$dir/named" "$root/work/of-$form" > "$dir/said" || fail "a name is lost in $form.tar.gz"
+	tar -C "$dir/named" --format=$form -czf "$root/out/$form.tar.gz" . 2> "$dir/said" || fail "tar cannot write $form"
+	run /zckpt unpack "/out/$form.tar.gz" "/out/of-$form"
+	diff -r "$dir/named" "$root/out/of-$form" > "$dir/said" || fail "a name is lost in $form.tar.gz"
 done
 if command -v python3 > /dev/null; then
 	for method in DEFLATED BZIP2 LZMA; do
-		python3 - "$method" "$root/ckpt" "$root/work/a.zip" <<- 'END' 2> "$dir/said" || continue
+		python3 - "$method" "$root/ckpt" "$root/out/a.zip" <<- 'END' 2> "$dir/said" || continue
 			import os, sys, zipfile
 			with zipfile.ZipFile(sys.argv[3], 'w', getattr(zipfile, 'ZIP_' + sys.argv[1])) as z:
 			    for at, _, names in os.walk(sys.argv[2]):
@@ -73,9 +73,9 @@ if command -v python3 > /dev/null; then
 			            path = os.path.join(at, name)
 			            z.write(path, os.path.relpath(path, sys.argv[2]))
 		END
-		rm -rf "$root/work/of-zip"
-		run /zckpt unpack /work/a.zip /work/of-zip
-		diff -r "$root/ckpt" "$root/work/of-zip" > "$dir/said" || fail "a zip by $method is unpacked wrong"
+		rm -rf "$root/out/of-zip"
+		run /zckpt unpack /out/a.zip /out/of-zip
+		diff -r "$root/ckpt" "$root/out/of-zip" > "$dir/said" || fail "a zip by $method is unpacked wrong"
 	done
 fi
 
@@ -85,14 +85,14 @@ printf '%s\n' 'distributed_type: DEEPSPEED' 'deepspeed_config: {zero_stage: 2}' 
 port=$((20000 + $$ % 20000))
 rank() {
 	RANK=$1 LOCAL_RANK=$1 WORLD_SIZE=2 MASTER_ADDR=$2 MASTER_PORT=$port \
-		inside /ztrain --model /model --config /acc.yaml --micro-batch 2 --data /data.safetensors --steps 2 --save "/work/$3"
+		inside /ztrain --model /model --config /acc.yaml --micro-batch 2 --data /data.safetensors --steps 2 --save "/out/$3"
 }
 run /ztrain --version
 train() {
 	rank 0 "$@" > "$dir/rank0" 2>&1 < /dev/null &
 	rank 1 "$@" > "$dir/said" 2>&1 < /dev/null || { wait; cat "$dir/rank0" >> "$dir/said"; fail "rank 1 at $1"; }
 	wait $! || { cp "$dir/rank0" "$dir/said"; fail "rank 0 at $1"; }
-	run /zckpt verify --full "/work/$2"
+	run /zckpt verify --full "/out/$2"
 }
 export ZTRAIN_SECRET=not-a-secret-of-anyone
 train 127.0.0.1 RUN
