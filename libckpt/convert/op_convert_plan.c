@@ -205,7 +205,7 @@ static int find_aux(struct ck_cv *cv, struct ckpt_err *err)
 			rc = ck_fail(err, CKPT_E_NOTFOUND, cv->opts->aux_dir, CKPT_NO_OFFSET,
 				     "--aux takes a folder, that of the model with config.json "
 				     "and the tokenizer; %s", kind == CK_FS_NOTHING ?
-				     "there is none here" : "this is a file");
+				     "no such folder" : "this is a file");
 		if (rc || cv->to != CKPT_DST_FOLDER)
 			return rc;
 		return copy_from(cv, cv->opts->aux_dir, NULL, err);
