@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, Tuple
 
 from . import _abi as abi
 from ._native import encode, lib, text
@@ -86,8 +86,19 @@ def to_torch(dtype: Dtype) -> Any:
     return found
 
 
-def to_numpy(dtype: Dtype) -> Any:
-    """numpy's type, with those of ml_dtypes if it is installed; None if there is none."""
+def for_numpy(dtype: Dtype) -> Tuple[Dtype, Any]:
+    """The type to read as, and numpy's for it: bfloat16 is widened to float32 without ml_dtypes."""
+    import numpy
+
+    found = _in_numpy(dtype)
+    if found is None and dtype.name == "bfloat16":
+        return parse("float32"), numpy.dtype("<f4")
+    if found is None:
+        raise TypeError(f"numpy has no type {dtype}: install ml_dtypes, or use State.bytes()")
+    return dtype, found
+
+
+def _in_numpy(dtype: Dtype) -> Any:
     import numpy
 
     if dtype.name in _NUMPY:

@@ -118,12 +118,7 @@ class State:
         """
         import numpy
 
-        kind = dtypes.parse(dtype) if dtype is not None else self.dtype
-        found = dtypes.to_numpy(kind)
-        if found is None and kind.name == "bfloat16":
-            kind, found = dtypes.parse("float32"), numpy.dtype("<f4")
-        if found is None:
-            raise TypeError(f"numpy has no type {kind}: install ml_dtypes, or use State.bytes()")
+        kind, found = dtypes.for_numpy(dtypes.parse(dtype) if dtype is not None else self.dtype)
         chosen = Selection(self.shape, index)
         out = numpy.empty(chosen.shape, found)
         self._fill(chosen, kind, out.reshape(-1).view("u1") if out.size else b"")
@@ -465,11 +460,7 @@ def _empty(state: State, dtype: Any, framework: str) -> Tuple[Dtype, Any]:
         return kind, bytearray(kind.nbytes(state.numel))
     import numpy
 
-    found = dtypes.to_numpy(kind)
-    if found is None and kind.name == "bfloat16":
-        kind, found = dtypes.parse("float32"), numpy.dtype("<f4")
-    if found is None:
-        raise TypeError(f"numpy has no type {kind}: install ml_dtypes, or use State.bytes()")
+    kind, found = dtypes.for_numpy(kind)
     return kind, numpy.empty(state.shape, found)
 
 

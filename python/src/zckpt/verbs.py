@@ -339,9 +339,11 @@ def diff(a: Source, b: Source, *, tag: Optional[str] = None, tag2: Optional[str]
                  flags=tolerant * abi.CKPT_DIFF_TOLERANCE | (not scalars) * abi.CKPT_DIFF_NO_SCALARS)
     raw = abi.ckpt_diff_result()
     with _opened(a, tag) as one, _opened(b, tag2) as other:
-        second = contextlib.nullcontext(one._handle) if one is other else other._alone()
-        with one._alone() as left, second as right:
-            run.call("ckpt_diff", left, right, byref(opts), byref(raw),
+        both = {id(one): one, id(other): other}
+        with contextlib.ExitStack() as stack:
+            for key in sorted(both):        # one order, so that two threads never wait for each other
+                stack.enter_context(both[key]._alone())
+            run.call("ckpt_diff", one._handle, other._handle, byref(opts), byref(raw),
                      findings=lambda: [*one.errors, *other.errors])
         rows = [Difference(text(r.name), text(r.state_a or r.state_b), _WHAT.get(r.what, "?"),
                            r.what >= abi.CKPT_DIFF_DTYPE, r.numel, r.differ, r.max_abs, r.max_at, r.rel_l2,
