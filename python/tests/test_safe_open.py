@@ -80,6 +80,28 @@ def test_names_that_are_missing(file):
         zckpt.safe_open(file, "tf")
 
 
+def test_closed_and_backend(file):
+    with safetensors.safe_open(file, "pt") as theirs, zckpt.safe_open(file, "pt", backend="pread") as ours:
+        want, got = {k: theirs.get_tensor(k) for k in theirs.keys()}, ours.get_tensors()
+        assert sorted(got) == sorted(want) and all(same(got[k], want[k]) for k in want)
+    for call in ours.keys, ours.offset_keys, ours.get_tensors, ours.metadata:
+        with pytest.raises(zckpt.UsageError, match="closed"):
+            call()
+    with pytest.raises(zckpt.UsageError, match="shm"):
+        zckpt.safe_open(file, "pt", backend="shm")
+
+
+@pytest.mark.skipif(not hasattr(torch, "float4_e2m1fn_x2"), reason="this torch has no float4")
+def test_float4(tmp_path):
+    from safetensors.torch import save_file
+
+    data = torch.arange(6, dtype=torch.uint8).reshape(2, 3)
+    save_file({"w": data.view(torch.float4_e2m1fn_x2)}, tmp_path / "f4.safetensors")
+    with zckpt.safe_open(tmp_path / "f4.safetensors", "pt") as ours:
+        for got in ours.get_tensor("w"), ours.get_tensors()["w"]:
+            assert got.dtype == torch.float4_e2m1fn_x2 and torch.equal(got.view(torch.uint8), data)
+
+
 def test_a_step_as_its_export(any_case, tmp_path):
     zckpt.convert(any_case / "ckpt", tmp_path / "out.safetensors", dtype="keep")
     with safetensors.safe_open(tmp_path / "out.safetensors", "pt") as export, \

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Tuple
+from typing import Any, Sequence, Tuple
 
 from . import _abi as abi
 from ._native import encode, lib, text
@@ -84,6 +84,15 @@ def to_torch(dtype: Dtype) -> Any:
         raise TypeError(f"this torch ({torch.__version__}) has no type {dtype.name}; "
                         "State.bytes() returns the elements as they are stored")
     return found
+
+
+def torch_empty(shape: Sequence[int], dtype: Dtype) -> Any:
+    """A torch tensor to read into.  Of float4 torch has pairs: half as many in the last dimension."""
+    import torch
+
+    if dtype.code == "F4" and hasattr(torch, "float4_e2m1fn_x2") and shape and not shape[-1] % 2:
+        return torch.empty((*shape[:-1], shape[-1] // 2), dtype=torch.float4_e2m1fn_x2)
+    return torch.empty(tuple(shape), dtype=to_torch(dtype))
 
 
 def for_numpy(dtype: Dtype) -> Tuple[Dtype, Any]:

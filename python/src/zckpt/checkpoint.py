@@ -126,11 +126,9 @@ class State:
 
     def torch(self, index: Any = Ellipsis, dtype: Any = None, device: Any = None) -> Any:
         """The selected elements as a torch tensor, on ``device`` if one is given."""
-        import torch
-
         kind = dtypes.parse(dtype) if dtype is not None else self.dtype
         chosen = Selection(self.shape, index)
-        out = torch.empty(chosen.shape, dtype=dtypes.to_torch(kind))
+        out = dtypes.torch_empty(chosen.shape, kind)
         self._fill(chosen, kind, out)
         return out if device is None else out.to(device)
 
@@ -453,9 +451,7 @@ class _Alone:
 def _empty(state: State, dtype: Any, framework: str) -> Tuple[Dtype, Any]:
     kind = dtypes.parse(dtype) if dtype is not None else state.dtype
     if framework in ("pt", "torch"):
-        import torch
-
-        return kind, torch.empty(state.shape, dtype=dtypes.to_torch(kind))
+        return kind, dtypes.torch_empty(state.shape, kind)
     if framework == "bytes":
         return kind, bytearray(kind.nbytes(state.numel))
     import numpy

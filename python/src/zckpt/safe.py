@@ -17,6 +17,7 @@ from .checkpoint import Checkpoint, Path, State, Tensor
 from .errors import UsageError
 
 _FRAMEWORKS = {"pt": "torch", "torch": "torch", "pytorch": "torch", "np": "numpy", "numpy": "numpy"}
+_BACKENDS = (None, "mmap", "pread")
 
 
 class Slice:
@@ -44,13 +45,17 @@ class Slice:
 class safe_open:  # noqa: N801
     """``framework`` is "pt" or "np"; ``device`` is where torch tensors go, as in safetensors.
 
-    Also: ``tag`` of the step, ``state`` (default: the weights), and what open() accepts.
+    ``backend`` is accepted as safetensors has it ("mmap", "pread"), and changes nothing: no file is
+    mapped.  Also: ``tag`` of the step, ``state`` (default: the weights), and what open() accepts.
     """
 
     def __init__(self, filename: Union[Path, Sequence[Path]], framework: str = "pt",
-                 device: Any = "cpu", *, tag: Optional[str] = None, state: str = "weight", **options: Any):
+                 device: Any = "cpu", backend: Optional[str] = None, *, tag: Optional[str] = None,
+                 state: str = "weight", **options: Any):
         if framework not in _FRAMEWORKS:
             raise UsageError(f"framework is {framework!r}; 'pt' and 'np' are supported", "USAGE")
+        if backend not in _BACKENDS:
+            raise UsageError(f"backend is {backend!r}; 'mmap' and 'pread' are supported", "USAGE")
         self._framework = _FRAMEWORKS[framework]
         if isinstance(device, int):
             device = f"cuda:{device}"
@@ -72,11 +77,15 @@ class safe_open:  # noqa: N801
 
     def keys(self) -> List[str]:
         """All names, sorted."""
-        return sorted(self._names)
+        return sorted(self._all())
 
     def offset_keys(self) -> List[str]:
         """All names in the order of their bytes in the files."""
-        return sorted(self._names, key=self._place)
+        return sorted(self._all(), key=self._place)
+
+    def _all(self) -> List[str]:
+        assert self._checkpoint._handle, "a closed checkpoint raises here"
+        return self._names
 
     def _place(self, name: str) -> Tuple[str, int, str]:
         state, raw = self._find(name), abi.ckpt_extent_info()
@@ -90,6 +99,10 @@ class safe_open:  # noqa: N801
 
     def get_tensor(self, name: str) -> Any:
         return self.get_slice(name)[...]
+
+    def get_tensors(self) -> Dict[str, Any]:
+        """All tensors by name, read together on several threads."""
+        return self._checkpoint.load(self.offset_keys(), state=self._state, device=self._device)
 
     def get_slice(self, name: str) -> Slice:
         return Slice(self._find(name), self._framework, self._device)
