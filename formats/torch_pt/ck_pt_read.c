@@ -310,17 +310,13 @@ static int zip_parse(struct ck_pt *pt, unsigned pkl_flags, struct ck_findings *f
 	return ck_pt_bind(pt, findings, err);
 }
 
-/* By its name: any other file of two archives is read in two ways by two readers. */
 int ck_pt_is_row(struct ck_src *src, const struct ckpt_limits *limits, uint64_t **begin_out,
 		 uint64_t *n_out, struct ckpt_err *err)
 {
-	const char *end = strrchr(ck_src_name(src), '.');
-
 	*begin_out = NULL;
 	*n_out = 0;
-	if (!end || strcmp(end, ".distcp"))
-		return 0;
-	return ck_zip_row(src, limits->zip_entries, begin_out, n_out, err);
+	return ck_zip_may_be_row(src) ?
+	       ck_zip_row(src, limits->zip_entries, begin_out, n_out, err) : 0;
 }
 
 static int row_check(const struct ck_pt *pt, struct ckpt_err *err)

@@ -20,7 +20,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_src.h"
 #include "libckpt/sums/ck_part_sums.h"
-#include "libckpt/zip/ck_zip.h"
+#include "libckpt/zip/ck_zip_row.h"
 
 #define WINDOW ((size_t)256 << 10)
 #define SPARE_BYTES ((uint64_t)64 << 20)	/* that are read for a checksum alone */
@@ -38,7 +38,7 @@ struct seen_source {
 	struct ck_crc_piece *piece;
 	uint64_t n, cap;
 	uint64_t *cut;		/* where members begin and end, ascending; NULL = not known yet */
-	uint64_t ncuts;
+	uint64_t ncuts, cut_cap;
 	bool whole;		/* every member is to be checked */
 };
 
@@ -139,20 +139,12 @@ static int by_number(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
-/* Under the source's lock. */
-static int find_cuts(const struct ck_crc_check *seen, struct seen_source *s, struct ck_src *src,
-		     struct ckpt_err *err)
+static int add_cuts(void *arg, const struct ck_zip *zip, struct ckpt_err *err)
 {
-	struct ck_zip *zip;
-	uint64_t n;
-	int rc = ck_zip_open(src, seen->limits, &zip, err);
+	struct seen_source *s = arg;
+	const uint64_t n = ck_zip_count(zip);
+	int rc = ck_grow(&s->cut, &s->cut_cap, s->ncuts + 2 * n + 1, sizeof(*s->cut), err);
 
-	if (rc)
-		return rc;
-	n = ck_zip_count(zip);
-	s->cut = ck_alloc_array(2 * n + 1, sizeof(*s->cut));
-	if (!s->cut)
-		rc = ck_fail_nomem(err, "a list of members", n);
 	for (uint64_t i = 0; !rc && i < n; i++) {
 		const struct ck_zip_entry *e = ck_zip_entry_get(zip, i);
 		uint64_t data;
@@ -163,7 +155,15 @@ static int find_cuts(const struct ck_crc_check *seen, struct seen_source *s, str
 		s->cut[s->ncuts++] = data;
 		s->cut[s->ncuts++] = data + e->bytes;
 	}
-	ck_zip_close(zip);
+	return rc;
+}
+
+/* Under the source's lock. */
+static int find_cuts(const struct ck_crc_check *seen, struct seen_source *s, struct ck_src *src,
+		     struct ckpt_err *err)
+{
+	const int rc = ck_zip_each(src, seen->limits, add_cuts, s, err);
+
 	if (s->ncuts)
 		qsort(s->cut, s->ncuts, sizeof(*s->cut), by_number);
 	return rc;
@@ -478,13 +478,21 @@ static int check_entry(struct checking *c, const struct ck_zip *zip,
 	return rc ? rc : c->fn(c->arg, &m, err);
 }
 
+static int check_archive(void *arg, const struct ck_zip *zip, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < ck_zip_count(zip); i++)
+		rc = check_entry(arg, zip, ck_zip_entry_get(zip, i), err);
+	return rc;
+}
+
 /* 'ask' is complete but for the source. */
 static int check_source(struct ck_crc_check *seen, uint32_t source, const struct checking *ask,
 			struct ckpt_err *err)
 {
 	struct seen_source *s = &seen->source[source];
 	struct checking c = *ask;
-	struct ck_zip *zip;
 	int kind, rc;
 
 	c.s = s;
@@ -498,16 +506,11 @@ static int check_source(struct ck_crc_check *seen, uint32_t source, const struct
 		return rc;
 	if (s->n)
 		qsort(s->piece, s->n, sizeof(*s->piece), ck_crc_order);
-	rc = ck_zip_open(c.src, seen->limits, &zip, err);
-	if (rc)
-		return rc;
 	c.buf = ck_alloc(WINDOW);
 	if (!c.buf)
-		rc = ck_fail_nomem(err, "a buffer", WINDOW);
-	for (uint64_t i = 0; !rc && i < ck_zip_count(zip); i++)
-		rc = check_entry(&c, zip, ck_zip_entry_get(zip, i), err);
+		return ck_fail_nomem(err, "a buffer", WINDOW);
+	rc = ck_zip_each(c.src, seen->limits, check_archive, &c, err);
 	ck_free(c.buf);
-	ck_zip_close(zip);
 	return rc;
 }
 

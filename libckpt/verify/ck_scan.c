@@ -11,6 +11,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/verify/ck_scan_priv.h"
 #include "libckpt/zip/ck_zip_check.h"
+#include "libckpt/zip/ck_zip_row.h"
 
 static void odd(void *arg, uint64_t off, const char *what)
 {
@@ -93,33 +94,39 @@ static int look_at_entries(struct ck_scan_file *f, const struct ck_zip *zip,
 
 		rc = ck_zip_check_entry(zip, e, &data, odd, f, err);
 		if (!rc)
-			rc = add_member(f, e, i, data, err);
+			rc = add_member(f, e, f->nentries + i, data, err);
 	}
-	if (f->nmembers)
-		qsort(f->member, f->nmembers, sizeof(*f->member), by_place);
+	f->nentries += ck_zip_count(zip);
 	return rc;
 }
 
-static int look_at_archive(struct ck_scan *scan, struct ck_scan_file *f, bool deep,
-			   struct ckpt_err *err)
-{
-	struct ck_zip *zip;
-	int rc = ck_zip_open(f->src, &scan->ck->limits, &zip, err);
+struct looking {
+	struct ck_scan *scan;
+	struct ck_scan_file *file;
+	bool deep, later;
+};
 
-	if (rc)
-		return note_damage(scan, f, rc, err);
-	f->quick = ck_zip_fingerprint(zip);
-	rc = deep ? look_at_entries(f, zip, err) : 0;
-	ck_zip_close(zip);
-	return note_damage(scan, f, rc, err);
+static int look_at_one(void *arg, const struct ck_zip *zip, struct ckpt_err *err)
+{
+	struct looking *l = arg;
+	const struct ck_hash128 both[2] = { l->file->quick, ck_zip_fingerprint(zip) };
+
+	l->file->quick = l->later ? ck_hash128(both, sizeof(both)) : both[1];
+	l->later = true;
+	return l->deep ? look_at_entries(l->file, zip, err) : 0;
+}
+
+static int look_at_archive(struct looking *l, struct ckpt_err *err)
+{
+	struct ck_scan_file *f = l->file;
+	const int rc = ck_zip_each(f->src, &l->scan->ck->limits, look_at_one, l, err);
+
+	if (f->nmembers)
+		qsort(f->member, f->nmembers, sizeof(*f->member), by_place);
+	return note_damage(l->scan, f, rc, err);
 }
 
 /* ---------------------------------------------------------------------------- all */
-
-struct looking {
-	struct ck_scan *scan;
-	bool deep;
-};
 
 static int look_at_head(struct ck_scan_file *f, bool *is_zip, struct ckpt_err *err)
 {
@@ -140,12 +147,13 @@ static int look_at_head(struct ck_scan_file *f, bool *is_zip, struct ckpt_err *e
 
 static int look_job(void *arg, uint64_t job, uint32_t worker, struct ckpt_err *err)
 {
-	const struct looking *l = arg;
+	struct looking one = *(const struct looking *)arg, *l = &one;
 	struct ck_scan_file *f = &l->scan->file[job];
 	bool is_zip = false;
 	int rc = 0;
 
 	(void)worker;
+	l->file = f;
 	if (f->file->source != CK_NONE) {
 		f->src = l->scan->ck->ix.source[f->file->source].src;
 	} else {
@@ -155,14 +163,14 @@ static int look_job(void *arg, uint64_t job, uint32_t worker, struct ckpt_err *e
 	if (!rc)
 		rc = look_at_head(f, &is_zip, err);
 	if (!rc && is_zip)
-		rc = look_at_archive(l->scan, f, l->deep, err);
+		rc = look_at_archive(l, err);
 	return rc;
 }
 
 int ck_scan_heads(struct ck_scan *scan, struct ckpt *ck, const struct ck_folder *folder,
 		  const struct ckpt_run_opts *opts, bool deep, struct ckpt_err *err)
 {
-	struct looking l = { scan, deep };
+	struct looking l = { .scan = scan, .deep = deep };
 	int rc;
 
 	*scan = (struct ck_scan){ .ck = ck, .opts = opts };

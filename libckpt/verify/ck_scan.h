@@ -25,6 +25,7 @@ struct ck_scan_file {
 	uint64_t nmembers, member_cap;
 	uint32_t *packed;		/* entries that are deflated */
 	uint64_t npacked, packed_cap;
+	uint64_t nentries;		/* of all its archives: their numbers */
 	uint64_t first_job, njobs;
 	struct ck_crc_piece *crc;
 	uint64_t ncrcs, crc_cap;

@@ -7,6 +7,7 @@
  */
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/verify/ck_scan.h"
 #include "libckpt/verify/ck_scan_priv.h"
-#include "libckpt/zip/ck_zip.h"
+#include "libckpt/zip/ck_zip_row.h"
 
 #define PIECE_MOST ((uint64_t)1024 << 10)
 #define PIECE_LEAST ((uint64_t)64 << 10)
@@ -194,18 +195,34 @@ static int piece_job(void *arg, uint64_t job, uint32_t worker, struct ckpt_err *
 
 /* -------------------------------------------------------------------------- members */
 
+/* An entry by its number over all archives of a file. */
+struct naming {
+	uint64_t left;
+	char name[128];
+};
+
+static int find_name(void *arg, const struct ck_zip *zip, struct ckpt_err *err)
+{
+	struct naming *n = arg;
+
+	(void)err;
+	if (n->left < ck_zip_count(zip)) {
+		snprintf(n->name, sizeof(n->name), "%s", ck_zip_entry_get(zip, n->left)->name);
+		return 1;
+	}
+	n->left -= ck_zip_count(zip);
+	return 0;
+}
+
 static void tell_wrong(struct ck_scan *scan, const struct ck_scan_file *f, uint32_t entry,
 		       uint32_t have, uint32_t want)
 {
-	struct ck_zip *zip = NULL;
-	const char *name = "?";
+	struct naming n = { .left = entry, .name = "?" };
 
-	if (!ck_zip_open(f->src, &scan->ck->limits, &zip, NULL) && entry < ck_zip_count(zip))
-		name = ck_zip_entry_get(zip, entry)->name;
+	(void)ck_zip_each(f->src, &scan->ck->limits, find_name, &n, NULL);
 	ck_findings_add(&scan->ck->findings, CK_FINDING_CRC_WRONG, f->file->path,
 			"the bytes of '%s' have the CRC-32 %08x, the archive says %08x: "
-			"they changed after they were written", name, have, want);
-	ck_zip_close(zip);
+			"they changed after they were written", n.name, have, want);
 }
 
 static int check_members(struct ck_scan *scan, struct ck_scan_file *f, struct ckpt_err *err)
@@ -257,21 +274,32 @@ static int check_one_packed(struct ck_scan *scan, const struct ck_scan_file *f,
 	return 0;
 }
 
+struct packed {
+	struct ck_scan *scan;
+	const struct ck_scan_file *f;
+	uint64_t next, first;	/* of f->packed; number of the archive's first entry */
+};
+
+static int check_packed_of(void *arg, const struct ck_zip *zip, struct ckpt_err *err)
+{
+	struct packed *p = arg;
+	const struct ck_scan_file *f = p->f;
+	const uint64_t end = p->first + ck_zip_count(zip);
+	int rc = 0;
+
+	for (; !rc && p->next < f->npacked && f->packed[p->next] < end; p->next++)
+		rc = check_one_packed(p->scan, f, zip,
+				      ck_zip_entry_get(zip, f->packed[p->next] - p->first), err);
+	p->first = end;
+	return rc;
+}
+
 /* Deflated members as wholes, one at a time: each is held in memory. */
 static int check_packed(struct ck_scan *scan, const struct ck_scan_file *f, struct ckpt_err *err)
 {
-	struct ck_zip *zip;
-	int rc;
+	struct packed p = { .scan = scan, .f = f };
 
-	if (!f->npacked)
-		return 0;
-	rc = ck_zip_open(f->src, &scan->ck->limits, &zip, err);
-	if (rc)
-		return rc;
-	for (uint64_t i = 0; !rc && i < f->npacked; i++)
-		rc = check_one_packed(scan, f, zip, ck_zip_entry_get(zip, f->packed[i]), err);
-	ck_zip_close(zip);
-	return rc;
+	return f->npacked ? ck_zip_each(f->src, &scan->ck->limits, check_packed_of, &p, err) : 0;
 }
 
 /* ----------------------------------------------------------------------------- all */

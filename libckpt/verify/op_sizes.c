@@ -16,7 +16,7 @@
 #include "libckpt/io/ck_mount.h"
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/verify/op_verify.h"
-#include "libckpt/zip/ck_zip.h"
+#include "libckpt/zip/ck_zip_row.h"
 
 #define DEPTH 12
 #define MAX_RUNS 4096	/* of an extent that are told apart */
@@ -236,25 +236,36 @@ static int storage(struct sizing *s, const struct file *f, const struct ck_zip *
 			 CKPT_SIZE_PADDING, e->bytes - used, err);
 }
 
-static int archive(struct sizing *s, struct ck_src *src, struct file *f, struct ckpt_err *err)
-{
-	uint64_t left = f->size - f->used, before = 0, after = 0;
-	struct ck_zip *zip = NULL;
-	int rc = ck_zip_open(src, &s->ck->limits, &zip, err);
+struct unpacking {
+	struct sizing *s;
+	struct file *f;
+};
 
-	if (rc)
-		return rc;
-	for (uint64_t i = 0; i < s->n; i++)
-		before += s->part[i].bytes;
+static int records_of(void *arg, const struct ck_zip *zip, struct ckpt_err *err)
+{
+	const struct unpacking *u = arg;
+	int rc = 0;
+
 	for (uint64_t i = 0; !rc && i < ck_zip_count(zip); i++) {
 		const struct ck_zip_entry *e = ck_zip_entry_get(zip, i);
 
 		if (is_record(e, "data/"))
-			rc = storage(s, f, zip, e, err);
+			rc = storage(u->s, u->f, zip, e, err);
 		else if (is_record(e, "data.pkl"))
-			rc = add_bytes(s, CKPT_SIZE_PICKLE, e->packed, err);
+			rc = add_bytes(u->s, CKPT_SIZE_PICKLE, e->packed, err);
 	}
-	ck_zip_close(zip);
+	return rc;
+}
+
+static int archive(struct sizing *s, struct ck_src *src, struct file *f, struct ckpt_err *err)
+{
+	struct unpacking u = { s, f };
+	uint64_t left = f->size - f->used, before = 0, after = 0;
+	int rc;
+
+	for (uint64_t i = 0; i < s->n; i++)
+		before += s->part[i].bytes;
+	rc = ck_zip_each(src, &s->ck->limits, records_of, &u, err);
 	for (uint64_t i = 0; i < s->n; i++)
 		after += s->part[i].bytes;
 	/* members that overlap, which no writer makes, could take more than there is */

@@ -34,6 +34,10 @@ struct ck_zip;
  */
 int ck_zip_open(struct ck_src *src, const struct ckpt_limits *limits, struct ck_zip **zip_out,
 		struct ckpt_err *err);
+/* The same of the archive at bytes [begin, end) of 'src'; places here are those in 'src'. */
+int ck_zip_open_at(struct ck_src *src, uint64_t begin, uint64_t end,
+		   const struct ckpt_limits *limits, struct ck_zip **zip_out,
+		   struct ckpt_err *err);
 void ck_zip_close(struct ck_zip *zip);
 
 uint64_t ck_zip_count(const struct ck_zip *zip);

@@ -55,7 +55,7 @@ static void look_for_exception(const struct ck_zip *zip, size_t field, ck_zip_od
 static int check_end(const struct ck_zip *zip, ck_zip_odd_fn odd, void *arg, struct ckpt_err *err)
 {
 	const uint64_t at = zip->dir_off + zip->dir_bytes;
-	const uint64_t n = ck_src_size(zip->src) - at;
+	const uint64_t n = zip->end - at;
 	uint8_t b[END64_BYTES + LOCATOR_BYTES];
 	int rc;
 

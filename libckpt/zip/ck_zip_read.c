@@ -37,13 +37,13 @@ static int fail(const struct ck_zip *zip, struct ckpt_err *err, uint64_t off, co
 static int end64_read(const struct ck_zip *zip, uint64_t locator, const uint8_t *loc,
 		      struct end *end, struct ckpt_err *err)
 {
-	const uint64_t at = ck_le64(loc + 8);
+	const uint64_t off = ck_le64(loc + 8), at = zip->begin + off;
 	uint8_t b[END64_BYTES];
 	int rc;
 
 	if (ck_le32(loc + 4) || ck_le32(loc + 16) > 1)
 		return fail(zip, err, locator, "the zip64 locator refers to more than one disk");
-	if (at > locator || locator - at < END64_BYTES)
+	if (off > locator - zip->begin || locator - at < END64_BYTES)
 		return fail(zip, err, locator,
 			    "the zip64 locator points past the end of the directory");
 	rc = ck_src_read(zip->src, at, b, sizeof(b), err);
@@ -69,7 +69,7 @@ static int end64_read(const struct ck_zip *zip, uint64_t locator, const uint8_t 
 static int end_parse(const struct ck_zip *zip, uint64_t at, const uint8_t *b, struct end *out,
 		     struct ckpt_err *err)
 {
-	const uint64_t behind = ck_src_size(zip->src) - at - END_BYTES;
+	const uint64_t behind = zip->end - at - END_BYTES;
 	const uint16_t comment = ck_le16(b + 20);
 	struct end end = { .at = at, .dir_end = at };
 	uint8_t loc[LOCATOR_BYTES], sig[4];
@@ -85,14 +85,15 @@ static int end_parse(const struct ck_zip *zip, uint64_t at, const uint8_t *b, st
 	end.count = ck_le16(b + 10);
 	end.dir_bytes = ck_le32(b + 12);
 	end.dir_off = ck_le32(b + 16);
-	if (at >= LOCATOR_BYTES) {
+	if (at - zip->begin >= LOCATOR_BYTES) {
 		rc = ck_src_read(zip->src, at - LOCATOR_BYTES, loc, sizeof(loc), err);
 		if (!rc && ck_le32(loc) == SIG_LOCATOR)
 			rc = end64_read(zip, at - LOCATOR_BYTES, loc, &end, err);
 		if (rc)
 			return rc;
 	}
-	if (end.dir_off > end.dir_end || end.dir_bytes > end.dir_end - end.dir_off)
+	if (end.dir_off > end.dir_end - zip->begin ||
+	    end.dir_bytes > end.dir_end - zip->begin - end.dir_off)
 		return ck_fail(err, CKPT_E_CORRUPT, ck_src_name(zip->src), at,
 			       "the directory (%" PRIu64 " bytes at %" PRIu64 ") extends past "
 			       "its end record at %" PRIu64,
@@ -101,6 +102,7 @@ static int end_parse(const struct ck_zip *zip, uint64_t at, const uint8_t *b, st
 		return ck_fail(err, CKPT_E_CORRUPT, ck_src_name(zip->src), at,
 			       "%" PRIu64 " entries do not fit into a directory of %" PRIu64 " "
 			       "bytes", end.count, end.dir_bytes);
+	end.dir_off += zip->begin;
 	if (end.dir_bytes >= sizeof(sig)) {
 		rc = ck_src_read(zip->src, end.dir_off, sig, sizeof(sig), err);
 		if (rc)
@@ -115,7 +117,7 @@ static int end_parse(const struct ck_zip *zip, uint64_t at, const uint8_t *b, st
 
 static int end_find(struct ck_zip *zip, struct end *out, struct ckpt_err *err)
 {
-	const uint64_t size = ck_src_size(zip->src);
+	const uint64_t size = zip->end - zip->begin;
 	const uint64_t n = ck_min_u64(size, END_SEARCH);
 	struct ckpt_err first = { 0 };
 	unsigned found = 0;
@@ -125,14 +127,14 @@ static int end_find(struct ck_zip *zip, struct end *out, struct ckpt_err *err)
 	tail = ck_alloc((size_t)n);
 	if (!tail)
 		return ck_fail_nomem(err, "the end of an archive", n);
-	rc = ck_src_read(zip->src, size - n, tail, (size_t)n, err);
+	rc = ck_src_read(zip->src, zip->end - n, tail, (size_t)n, err);
 	for (uint64_t i = n < END_BYTES ? 0 : n - END_BYTES + 1; !rc && i > 0;) {
 		const uint8_t *at = memrchr(tail, 'P', i);
 		struct end end;
 
 		i = at ? (uint64_t)(at - tail) : 0;
 		if (!at || ck_le32(at) != SIG_END ||
-		    end_parse(zip, size - n + i, at, &end, &first))
+		    end_parse(zip, zip->end - n + i, at, &end, &first))
 			continue;
 		if (found++)
 			rc = fail(
@@ -147,7 +149,7 @@ static int end_find(struct ck_zip *zip, struct end *out, struct ckpt_err *err)
 			*err = first;
 		rc = -(int)first.code;
 	} else if (!rc && !found) {
-		rc = ck_fail(err, CKPT_E_TRUNCATED, ck_src_name(zip->src), size,
+		rc = ck_fail(err, CKPT_E_TRUNCATED, ck_src_name(zip->src), zip->end,
 			     "the archive has no end record: the file was cut short");
 	}
 	ck_free(tail);
@@ -217,6 +219,7 @@ static int entry_check(const struct ck_zip *zip, const struct ck_zip_entry *e, u
 		       struct ckpt_err *err)
 {
 	const char *where = ck_src_name(zip->src);
+	const uint64_t room = zip->dir_off - zip->begin;
 	uint64_t end;
 
 	if (!e->name_len || memchr(e->name, 0, e->name_len))
@@ -231,11 +234,11 @@ static int entry_check(const struct ck_zip *zip, const struct ck_zip_entry *e, u
 			       ")",
 			       e->name, e->packed, e->bytes);
 	if (ck_add_over(e->header, LOCAL_BYTES + (uint64_t)e->name_len, &end) ||
-	    ck_add_over(end, e->packed, &end) || end > zip->dir_off)
+	    ck_add_over(end, e->packed, &end) || end > room)
 		return ck_fail(err, CKPT_E_CORRUPT, where, at,
 			       "'%s' (%" PRIu64 " bytes at %" PRIu64 ") extends into the "
 			       "directory at %" PRIu64,
-			       e->name, e->packed, e->header, zip->dir_off);
+			       e->name, e->packed, e->header, room);
 	return 0;
 }
 
@@ -272,7 +275,10 @@ static int entry_parse(struct ck_zip *zip, struct ck_cur *c, struct ck_zip_entry
 	rc = ck_zip_flags_check(zip, ck_le16(b + 8), at, err);
 	if (!rc)
 		rc = extra_parse(zip, e, extra, ck_le16(b + 30), err);
-	return rc ? rc : entry_check(zip, e, at, err);
+	if (!rc)
+		rc = entry_check(zip, e, at, err);
+	e->header += zip->begin;
+	return rc;
 }
 
 static void fold(char *out, const char *in, size_t n)
@@ -329,7 +335,7 @@ static int limits_set(struct ck_zip *zip, struct ckpt_err *err)
 				     "'%s' overlaps the next entry, which begins at %" PRIu64,
 				     e->name, next);
 	}
-	if (!rc && zip->count && order[0]->header)
+	if (!rc && zip->count && order[0]->header != zip->begin)
 		zip->notes |= CK_ZIP_NOTE_GAP;
 	ck_free(order);
 	return rc;
@@ -387,36 +393,45 @@ static int dir_read(struct ck_zip *zip, const struct end *end, const struct ckpt
 	return dir_parse(zip, err);
 }
 
-int ck_zip_open(struct ck_src *src, const struct ckpt_limits *limits, struct ck_zip **zip_out,
-		struct ckpt_err *err)
+int ck_zip_open_at(struct ck_src *src, uint64_t begin, uint64_t end,
+		   const struct ckpt_limits *limits, struct ck_zip **zip_out,
+		   struct ckpt_err *err)
 {
 	struct ck_zip *zip;
-	struct end end;
+	struct end records;
 	uint8_t sig[4];
 	int rc;
 
-	if (ck_src_size(src) < sizeof(sig))
-		return ck_fail(err, CKPT_E_FORMAT, ck_src_name(src), 0, "the file is too short "
-			       "for an archive");
-	rc = ck_src_read(src, 0, sig, sizeof(sig), err);
+	if (end - begin < sizeof(sig))
+		return ck_fail(err, CKPT_E_FORMAT, ck_src_name(src), begin,
+			       "the file is too short for an archive");
+	rc = ck_src_read(src, begin, sig, sizeof(sig), err);
 	if (rc)
 		return rc;
 	if (ck_le32(sig) != SIG_LOCAL)
-		return ck_fail(err, CKPT_E_FORMAT, ck_src_name(src), 0,
+		return ck_fail(err, CKPT_E_FORMAT, ck_src_name(src), begin,
 			       "not a torch archive: it does not begin with a zip header");
 	zip = ck_zalloc(sizeof(*zip));
 	if (!zip)
 		return ck_fail_nomem(err, "an archive", sizeof(*zip));
 	zip->src = src;
+	zip->begin = begin;
+	zip->end = end;
 	zip->inflate_ratio = limits->inflate_ratio;
-	rc = end_find(zip, &end, err);
+	rc = end_find(zip, &records, err);
 	if (!rc)
-		rc = dir_read(zip, &end, limits, err);
+		rc = dir_read(zip, &records, limits, err);
 	if (rc)
 		ck_zip_close(zip);
 	else
 		*zip_out = zip;
 	return rc;
+}
+
+int ck_zip_open(struct ck_src *src, const struct ckpt_limits *limits, struct ck_zip **zip_out,
+		struct ckpt_err *err)
+{
+	return ck_zip_open_at(src, 0, ck_src_size(src), limits, zip_out, err);
 }
 
 void ck_zip_close(struct ck_zip *zip)

@@ -6,6 +6,7 @@
 #include "libckpt/base/ck_cur.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/base/ck_text.h"
 #include "libckpt/zip/ck_zip_priv.h"
 
 /* Where the directory begins that the records before 'end' name: in the file, in the archive. */
@@ -108,6 +109,35 @@ int ck_zip_row(struct ck_src *src, uint64_t limit, uint64_t **begin_out, uint64_
 		*begin_out = begin;
 		*n_out = n;
 	}
+	return rc;
+}
+
+/* By its name: any other file of two archives is read in two ways by two readers. */
+bool ck_zip_may_be_row(const struct ck_src *src)
+{
+	return ck_ends_with(ck_src_name(src), ".distcp");
+}
+
+int ck_zip_each(struct ck_src *src, const struct ckpt_limits *limits, ck_zip_each_fn fn,
+		void *arg, struct ckpt_err *err)
+{
+	uint64_t *begin = NULL, n = 0;
+	int rc = 0;
+
+	if (ck_zip_may_be_row(src))
+		rc = ck_zip_row(src, limits->zip_entries, &begin, &n, err);
+	for (uint64_t i = 0; !rc && i < (n ? n : 1); i++) {
+		const uint64_t from = n ? begin[i] : 0;
+		const uint64_t to = n && i + 1 < n ? begin[i + 1] : ck_src_size(src);
+		struct ck_zip *zip;
+
+		rc = ck_zip_open_at(src, from, to, limits, &zip, err);
+		if (rc)
+			break;
+		rc = fn(arg, zip, err);
+		ck_zip_close(zip);
+	}
+	ck_free(begin);
 	return rc;
 }
 
