@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "formats/ds_pt/ck_ds.h"
-#include "kernels/include/kn.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/tensor/ck_dtype.h"
@@ -77,38 +76,6 @@ static int read_one(struct ds_file *file, const struct ds_slice *s, uint8_t p[8]
 	return rc;
 }
 
-/* One little-endian element as a double. */
-static bool element(enum ckpt_dtype dtype, const uint8_t *p, double *out)
-{
-	float f;
-
-	switch (dtype) {
-	case CKPT_F64:
-		memcpy(out, p, sizeof(*out));
-		return true;
-	case CKPT_F32:
-		memcpy(&f, p, sizeof(f));
-		*out = f;
-		return true;
-	case CKPT_F16:
-		kn_f16_to_f32(&f, p, 1);
-		*out = f;
-		return true;
-	case CKPT_BF16:
-		kn_bf16_to_f32(&f, p, 1);
-		*out = f;
-		return true;
-	case CKPT_I64:
-		*out = (double)(int64_t)ck_le64(p);
-		return true;
-	case CKPT_I32:
-		*out = (double)(int32_t)ck_le32(p);
-		return true;
-	default:
-		return false;
-	}
-}
-
 int ck_ds_number_of(struct ds_file *file, const struct ck_val *v, bool *is_out, double *out,
 		    struct ckpt_err *err)
 {
@@ -122,7 +89,7 @@ int ck_ds_number_of(struct ds_file *file, const struct ck_val *v, bool *is_out, 
 		return 0;
 	rc = read_one(file, &s, p, &inner);
 	if (!rc)
-		*is_out = element(s.dtype, p, out);
+		*is_out = ck_dtype_number(s.dtype, p, out);
 	return ck_err_take_system(rc, &inner, err);
 }
 

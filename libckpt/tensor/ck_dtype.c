@@ -2,6 +2,7 @@
 #include "libckpt/tensor/ck_dtype.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
@@ -163,4 +164,50 @@ enum ckpt_dtype ckpt_dtype_parse(const char *name)
 		if (table[i].name && !strcmp(table[i].name, name))
 			return (enum ckpt_dtype)i;
 	return ck_dtype_by_torch_name(name);
+}
+
+static double of_f16(uint16_t h)
+{
+	const int exponent = h >> 10 & 31, fraction = h & 1023;
+	const double v = exponent == 31 ? (fraction ? NAN : INFINITY) :
+			 exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
+
+	return h & 0x8000 ? -v : v;
+}
+
+static double of_f32(uint32_t bits)
+{
+	float f;
+
+	memcpy(&f, &bits, sizeof(f));
+	return f;
+}
+
+bool ck_dtype_number(enum ckpt_dtype dtype, const uint8_t *p, double *out)
+{
+	uint64_t bits;
+
+	switch (dtype) {
+	case CKPT_F64:
+		bits = ck_le64(p);
+		memcpy(out, &bits, sizeof(*out));
+		return true;
+	case CKPT_F32:
+		*out = of_f32(ck_le32(p));
+		return true;
+	case CKPT_BF16:
+		*out = of_f32((uint32_t)ck_le16(p) << 16);
+		return true;
+	case CKPT_F16:
+		*out = of_f16(ck_le16(p));
+		return true;
+	case CKPT_I64:
+		*out = (double)(int64_t)ck_le64(p);
+		return true;
+	case CKPT_I32:
+		*out = (double)(int32_t)ck_le32(p);
+		return true;
+	default:
+		return false;
+	}
 }
