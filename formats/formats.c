@@ -5,6 +5,7 @@
 #include "formats/ck_formats.h"
 
 extern const struct ck_archive_format ck_format_archive;
+extern const struct ck_format ck_format_dcp;
 extern const struct ck_format ck_format_deepspeed;
 extern const struct ck_format ck_format_hf;
 extern const struct ck_format ck_format_native;
@@ -16,6 +17,7 @@ static const struct ck_format *const readers[] = {
 	&ck_format_deepspeed,
 	&ck_format_universal,
 	&ck_format_native,
+	&ck_format_dcp,
 	&ck_format_hf,
 	&ck_format_safetensors,
 	&ck_format_torch,

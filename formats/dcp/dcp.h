@@ -1,0 +1,154 @@
+/*
+ * dcp.h -- private to formats/dcp: a step of torch.distributed.checkpoint in memory
+ * (docs/formats/dcp.md).
+ *
+ * A step has one folder with a '.metadata', or, as accelerate writes it, one for the model and one
+ * for the optimizer.  '.metadata' lists items by flat names: a tensor has chunks, another value is
+ * one pickle; each of these is an archive of torch.save in a data file.
+ */
+#ifndef DCP_H
+#define DCP_H
+
+#include <pthread.h>
+
+#include "formats/torch_pt/ck_pt.h"
+#include "libckpt/step/ck_step.h"
+#include "libckpt/zip/ck_zip_row.h"
+
+#define DCP_METADATA ".metadata"
+#define DCP_PARTS 2
+
+/* An archive in a data file. */
+struct dcp_place {
+	uint32_t file;		/* CK_NONE: '.metadata' does not say where */
+	uint64_t begin, bytes;
+};
+
+/* A block of a tensor. */
+struct dcp_chunk {
+	const uint64_t *offset, *size;	/* [ndim of its item] */
+	uint64_t numel;
+	struct dcp_place at;
+	uint64_t data;		/* byte of its elements in the file; once 'is_read' */
+	bool is_read;
+};
+
+enum dcp_use {
+	DCP_OTHER = 0,		/* of the client */
+	DCP_MODEL,
+	DCP_STATE,		/* of the optimizer: 'name' and 'state' say whose and which */
+	DCP_GROUP,		/* a value of a param group */
+};
+
+/* An open archive. */
+struct dcp_value {
+	struct ck_zip_part bytes;
+	struct ck_src *src;
+	struct ck_pt *pt;
+};
+
+struct dcp_item {
+	const char *flat;	/* in '.metadata' */
+	const char *box;	/* what contains it: "model"; "" = the root */
+	const char *key;	/* its name in there */
+	const struct ck_val *path;	/* of planner_data: a tuple, or NULL */
+	uint32_t part;
+	bool is_tensor;
+	uint8_t use;		/* enum dcp_use */
+	uint8_t dtype;		/* enum ckpt_dtype */
+	bool has_number;
+	uint32_t ndim;
+	const uint64_t *shape;
+	uint64_t numel;
+	struct dcp_chunk *chunk;	/* a value that is no tensor has one */
+	uint64_t nchunks;
+	struct dcp_value *value;	/* of one that is no tensor */
+	double number;		/* of a tensor of one element */
+	const char *name;	/* DCP_MODEL and DCP_STATE: the parameter's, without wrappers */
+	const char *state;	/* DCP_STATE: "exp_avg" */
+};
+
+struct dcp_file {
+	const char *name;	/* in the step's folder */
+	const char *path;
+	struct ck_src *src;	/* until the index has it; NULL = missing */
+	uint64_t bytes;
+	int32_t rank;		/* by its name; -1 = none */
+	uint32_t source;	/* of the index */
+	uint64_t items;		/* that are in it */
+};
+
+struct dcp_part {
+	const char *sub;	/* its folder in the step; "" = the step's own */
+	const char *path;	/* of its '.metadata' */
+	struct ck_tree tree;
+	struct ck_pkl doc;
+	struct ck_src *src;	/* of '.metadata', until the index has it */
+	uint64_t bytes;
+	struct ck_map by_place;	/* name and offsets of a chunk -> number in 'place' */
+	struct dcp_place *place;
+	uint64_t nplaces, place_cap;
+};
+
+/* Parameters that have the same hyper-parameters. */
+struct dcp_group {
+	struct ck_val *hyper;	/* dictionary */
+	double step;
+	bool has_step;
+};
+
+struct dcp {
+	const struct ck_input *in;
+	struct ck_index *ix;
+	struct ck_findings *f;
+	struct ck_arena arena;
+	struct ck_step_place at;
+	struct dcp_part part[DCP_PARTS];
+	uint32_t nparts;
+	struct dcp_item *item;
+	uint64_t nitems, item_cap;
+	struct ck_map by_flat;	/* part and flat name -> item */
+	struct dcp_file *file;
+	uint64_t nfiles, file_cap;
+	struct ck_map by_file;	/* name -> file */
+	const char *box;	/* that the model is in */
+	const char *optim;	/* what names of the optimizer begin with: "optimizer."; NULL = none */
+	struct dcp_group *group;
+	uint32_t ngroups;
+	struct ck_map group_of;	/* name of a parameter -> number in 'group' */
+	pthread_mutex_t lock;	/* of 'f', while items are read */
+};
+
+extern const struct ck_format ck_format_dcp;
+
+/* ---- dcp_meta.c ---- */
+
+/* Read '.metadata' of a part: its items and the places of their chunks.  Reads no data file. */
+int dcp_meta_read(struct dcp *d, struct dcp_part *part, struct ckpt_err *err);
+
+/* ---- dcp_items.c ---- */
+
+/* Open the data files, then look at each archive that an item names, by threads. */
+int dcp_items_read(struct dcp *d, struct ckpt_err *err);
+/* What the archive of a value is; NULL if it could not be read, or it is a tensor. */
+const struct ck_val *dcp_value_of(const struct dcp_item *it);
+/* NULL is fine. */
+void dcp_value_close(struct dcp_value *v);
+
+/* ---- dcp_names.c ---- */
+
+/* What each item is, and whose. */
+int dcp_names_find(struct dcp *d, struct ckpt_err *err);
+/* 'n' bytes of a name without what wrappers of modules add; NULL without memory. */
+const char *dcp_name_clean(struct dcp *d, const char *name, size_t n);
+
+/* ---- dcp_groups.c ---- */
+
+/* The optimizer's param groups, and facts about them. */
+int dcp_groups_find(struct dcp *d, struct ckpt_err *err);
+
+/* ---- dcp_index.c ---- */
+
+int dcp_index_fill(struct dcp *d, struct ckpt_err *err);
+
+#endif

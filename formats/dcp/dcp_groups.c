@@ -1,0 +1,250 @@
+/*
+ * dcp_groups.c -- the param groups of the optimizer, from whichever of three forms has them:
+ *
+ *	param_groups.0.lr		a value of group 0; param_groups.0.params lists its names
+ *	param_groups			all groups as one value, as torch before 2.4 writes them
+ *	param_groups.NAME.lr		a value of a parameter: torchtitan; equal ones are a group
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/dcp/dcp.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/step/ck_step_fact.h"
+#include "libckpt/tensor/ck_val_new.h"
+
+#define MOST_GROUPS 100000u
+#define DEPTH 8u
+
+/* ---- values ---- */
+
+static struct ck_val *value_of(struct dcp *d, const struct dcp_item *it)
+{
+	if (it->is_tensor)
+		return it->has_number ? ck_val_new_float(&d->arena, it->number) : NULL;
+	return (struct ck_val *)dcp_value_of(it);
+}
+
+static int grow(struct dcp *d, uint32_t n, struct ckpt_err *err)
+{
+	struct dcp_group *more;
+
+	if (n <= d->ngroups)
+		return 0;
+	if (n > MOST_GROUPS)
+		return ck_fail(err, CKPT_E_LIMIT, d->at.where, CKPT_NO_OFFSET,
+			       "the optimizer has a param group of number %u, %u are possible",
+			       n - 1, MOST_GROUPS);
+	more = ck_arena_zalloc(&d->arena, (uint64_t)n * 2 * sizeof(*more));
+	if (!more)
+		return ck_fail_nomem(err, "param groups", n);
+	if (d->ngroups)
+		memcpy(more, d->group, d->ngroups * sizeof(*more));
+	d->group = more;
+	for (; d->ngroups < n; d->ngroups++) {
+		more[d->ngroups].hyper = ck_val_new_dict(&d->arena);
+		if (!more[d->ngroups].hyper)
+			return ck_fail_nomem(err, "a param group", 0);
+	}
+	return 0;
+}
+
+/* ---- names of a group ---- */
+
+static int put_in_group(struct dcp *d, const char *name, uint32_t g, struct ckpt_err *err)
+{
+	return ck_map_add(&d->group_of, name, strlen(name), g, NULL, err) < 0 ? -CKPT_E_NOMEM : 0;
+}
+
+static int put_list(struct dcp *d, const struct ck_val *params, uint32_t g, struct ckpt_err *err)
+{
+	struct ck_val *const *item;
+	uint64_t n;
+	int rc = 0;
+
+	if (!ck_val_seq(params, &item, &n))
+		return 0;
+	for (uint64_t i = 0; !rc && i < n; i++) {
+		const char *name = ck_val_str(item[i]);
+
+		if (name)
+			name = dcp_name_clean(d, name, strlen(name));
+		if (name)
+			rc = put_in_group(d, name, g, err);
+	}
+	return rc;
+}
+
+/* ---- the forms ---- */
+
+static int set(struct dcp *d, uint32_t g, const char *key, struct ck_val *v, struct ckpt_err *err)
+{
+	if (!strcmp(key, "params"))
+		return put_list(d, v, g, err);
+	if (v && !ck_val_dict_sets(&d->arena, d->group[g].hyper, key, v))
+		return ck_fail_nomem(err, "a value of a param group", strlen(key));
+	return 0;
+}
+
+static int take_whole(struct dcp *d, const struct ck_val *list, struct ckpt_err *err)
+{
+	struct ck_val *const *group, *const *item;
+	uint64_t n, m;
+	int rc = 0;
+
+	if (!ck_val_seq(list, &group, &n))
+		return 0;
+	for (uint64_t g = 0; !rc && g < n && g < MOST_GROUPS; g++) {
+		rc = grow(d, (uint32_t)g + 1, err);
+		if (rc || !ck_val_pairs(group[g], &item, &m))
+			continue;
+		for (uint64_t i = 0; !rc && i < m; i++)
+			if (ck_val_str(item[2 * i]))
+				rc = set(d, (uint32_t)g, ck_val_str(item[2 * i]), item[2 * i + 1],
+					 err);
+	}
+	return rc;
+}
+
+/* A parameter's own values, before equal ones are put together. */
+struct own {
+	const char *name;
+	struct ck_val *hyper;
+};
+
+struct owns {
+	struct own *own;
+	uint64_t n, cap;
+	struct ck_map by_name;
+};
+
+static int take_own(struct dcp *d, struct owns *all, const char *name, const char *key,
+		    struct ck_val *v, struct ckpt_err *err)
+{
+	uint64_t at;
+	int rc = ck_map_add(&all->by_name, name, strlen(name), all->n, &at, err);
+
+	if (!rc) {
+		rc = ck_grow(&all->own, &all->cap, all->n + 1, sizeof(*all->own), err);
+		at = all->n;
+		if (!rc)
+			all->own[all->n++] = (struct own){ name, ck_val_new_dict(&d->arena) };
+	}
+	if (rc < 0)
+		return rc;
+	if (v && !ck_val_dict_sets(&d->arena, all->own[at].hyper, key, v))
+		return ck_fail_nomem(err, "a value of a parameter", strlen(key));
+	return 0;
+}
+
+/* "0.lr" or "NAME.lr". */
+static int take_item(struct dcp *d, struct owns *all, const struct dcp_item *it,
+		     struct ckpt_err *err)
+{
+	const char *own = it->flat + strlen(d->optim) + 12, *key;
+	struct ck_val *v = value_of(d, it);
+	uint32_t g = 0;
+	size_t n;
+	int rc;
+
+	if (!*own)
+		return take_whole(d, v, err);
+	own++;
+	key = strrchr(own, '.');
+	if (!key)
+		return 0;
+	n = (size_t)(key++ - own);
+	if (strspn(own, "0123456789") != n || n > 6) {
+		const char *name = dcp_name_clean(d, own, n);
+
+		return name ? take_own(d, all, name, key, v, err) :
+		       ck_fail_nomem(err, "a name", n);
+	}
+	for (size_t i = 0; i < n; i++)
+		g = g * 10 + (uint32_t)(own[i] - '0');
+	rc = grow(d, g + 1, err);
+	return rc ? rc : set(d, g, key, v, err);
+}
+
+/* Parameters in the order of '.metadata'; a group for each set of values. */
+static int join_equal(struct dcp *d, const struct owns *all, struct ckpt_err *err)
+{
+	const uint32_t first = d->ngroups;
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < all->n; i++) {
+		uint32_t g = first;
+
+		while (g < d->ngroups && !ck_val_equal(d->group[g].hyper, all->own[i].hyper, DEPTH))
+			g++;
+		if (g == d->ngroups) {
+			rc = grow(d, g + 1, err);
+			if (!rc)
+				d->group[g].hyper = all->own[i].hyper;
+		}
+		if (!rc)
+			rc = put_in_group(d, all->own[i].name, g, err);
+	}
+	return rc;
+}
+
+/* ---- steps and facts ---- */
+
+static void take_steps(struct dcp *d)
+{
+	for (uint64_t i = 0; i < d->nitems; i++) {
+		const struct dcp_item *it = &d->item[i];
+		uint64_t g;
+
+		if (it->use != DCP_STATE || strcmp(it->state, "step") || !it->has_number ||
+		    !ck_map_find(&d->group_of, it->name, strlen(it->name), &g) ||
+		    d->group[g].has_step)
+			continue;
+		d->group[g].step = it->number;
+		d->group[g].has_step = true;
+	}
+}
+
+static int add_facts(struct dcp *d, uint32_t g, struct ckpt_err *err)
+{
+	struct ck_val *const *item;
+	char key[128];
+	uint64_t n = 0;
+	int rc = 0;
+
+	ck_val_pairs(d->group[g].hyper, &item, &n);
+	for (uint64_t i = 0; !rc && i < n; i++) {
+		const char *name = ck_val_str(item[2 * i]);
+
+		if (!name || !strcmp(name, "step"))
+			continue;
+		snprintf(key, sizeof(key), "group.%u.%s", g, name);
+		rc = ck_step_add_fact(d->ix, key, item[2 * i + 1], err);
+	}
+	if (!rc && d->group[g].has_step) {
+		snprintf(key, sizeof(key), "group.%u.step", g);
+		rc = ck_step_add_number(d->ix, key, d->group[g].step, err);
+	}
+	return rc;
+}
+
+int dcp_groups_find(struct dcp *d, struct ckpt_err *err)
+{
+	struct owns all = { .n = 0 };
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < d->nitems; i++)
+		if (d->item[i].use == DCP_GROUP)
+			rc = take_item(d, &all, &d->item[i], err);
+	if (!rc)
+		rc = join_equal(d, &all, err);
+	if (!rc)
+		take_steps(d);
+	for (uint32_t g = 0; !rc && g < d->ngroups; g++)
+		rc = add_facts(d, g, err);
+	d->ix->ngroups = d->ngroups;
+	ck_map_release(&all.by_name);
+	ck_free(all.own);
+	return rc;
+}

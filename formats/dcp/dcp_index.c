@@ -1,0 +1,339 @@
+/*
+ * dcp_index.c -- tensors, states and extents of the items, in the order of the model's names.
+ *
+ * A block of a tensor is one run in its file.  Where the block is as wide as the tensor, it is one
+ * run of the tensor too; where it is not, each of its rows is.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/dcp/dcp.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/step/ck_step_fact.h"
+#include "libckpt/tensor/ck_dtype.h"
+
+/* ---- extents ---- */
+
+struct runs {
+	struct ck_extent *run;
+	uint64_t n, cap;
+};
+
+static int by_first(const void *a, const void *b)
+{
+	const struct ck_extent *x = a, *y = b;
+
+	return x->first < y->first ? -1 : x->first > y->first;
+}
+
+/* Elements of a block that follow each other in the tensor too; the dimensions that count rows. */
+static uint64_t run_of(const struct dcp_item *it, const struct dcp_chunk *c, uint32_t *rows_out)
+{
+	uint64_t n = 1;
+	uint32_t k = it->ndim;
+
+	while (k > 0 && c->size[k - 1] == it->shape[k - 1])
+		n *= it->shape[--k];
+	if (k > 0)
+		n *= c->size[--k];
+	*rows_out = k;
+	return n;
+}
+
+/* The first element of row 'row' of a block. */
+static uint64_t first_of(const struct dcp_item *it, const struct dcp_chunk *c, uint32_t rows,
+			 uint64_t row)
+{
+	uint64_t at = 0, stride = 1;
+
+	for (uint32_t k = it->ndim; k > 0; k--) {
+		uint64_t i = c->offset[k - 1];
+
+		if (k <= rows) {
+			i += row % c->size[k - 1];
+			row /= c->size[k - 1];
+		}
+		at += i * stride;
+		stride *= it->shape[k - 1];
+	}
+	return at;
+}
+
+static int add_block(const struct dcp *d, const struct dcp_item *it, const struct dcp_chunk *c,
+		     struct runs *out, struct ckpt_err *err)
+{
+	const struct dcp_file *file = &d->file[c->at.file];
+	uint32_t rows;
+	const uint64_t run = run_of(it, c, &rows), n = c->numel / run;
+	uint64_t bytes;
+	int rc = ck_dtype_bytes(it->dtype, run, &bytes, err);
+
+	if (!rc)
+		rc = ck_grow(&out->run, &out->cap, out->n + n, sizeof(*out->run), err);
+	for (uint64_t i = 0; !rc && i < n; i++)
+		out->run[out->n++] = (struct ck_extent){
+			.first = first_of(it, c, rows, i), .count = run, .runs = 1,
+			.off = c->data + i * bytes, .source = file->source, .member = CK_NONE,
+			.view = CK_NONE, .rank = file->rank, .dtype = it->dtype,
+		};
+	return rc;
+}
+
+/* Blocks in which all the elements are; a block that could not be read has a finding. */
+static int runs_of(const struct dcp *d, const struct dcp_item *it, struct runs *out, bool *all,
+		   struct ckpt_err *err)
+{
+	int rc = 0;
+
+	out->n = 0;
+	*all = true;
+	for (uint64_t i = 0; !rc && i < it->nchunks; i++) {
+		*all &= it->chunk[i].is_read || !it->chunk[i].numel;
+		if (it->chunk[i].is_read)
+			rc = add_block(d, it, &it->chunk[i], out, err);
+	}
+	if (!rc && out->n)
+		qsort(out->run, out->n, sizeof(*out->run), by_first);
+	return rc;
+}
+
+/* Where a row of sorted runs first leaves a gap or overlaps; false if it does neither. */
+static bool odd_place(const struct runs *runs, uint64_t numel, uint64_t *at_out, bool *twice_out)
+{
+	uint64_t at = 0;
+
+	for (uint64_t i = 0; i < runs->n; i++) {
+		*at_out = runs->run[i].first;
+		*twice_out = runs->run[i].first < at;
+		if (runs->run[i].first != at) {
+			if (!*twice_out)
+				*at_out = at;
+			return true;
+		}
+		at += runs->run[i].count;
+	}
+	*at_out = at;
+	*twice_out = false;
+	return at != numel;
+}
+
+static int add_state(struct dcp *d, const struct dcp_item *it, uint32_t tensor, const char *state,
+		     struct runs *runs, struct ckpt_err *err)
+{
+	struct ck_index *ix = d->ix;
+	uint64_t at;
+	bool all, twice;
+	int rc = runs_of(d, it, runs, &all, err);
+
+	if (rc || !all)
+		return rc;
+	if (odd_place(runs, it->numel, &at, &twice)) {
+		ck_findings_add(d->f, CK_FINDING_LENGTH_WRONG, it->flat,
+				"its blocks in '.metadata' %s element %" PRIu64 " of %" PRIu64
+				" (files of two saves in one folder?)", twice ?
+				"overlap at" : "leave out", at, it->numel);
+		return 0;
+	}
+	rc = ck_index_state_begin(ix, tensor, state, it->dtype, 0, err);
+	for (uint64_t i = 0; !rc && i < runs->n; i++)
+		rc = ck_index_state_extent(ix, &runs->run[i], err);
+	if (rc) {
+		ck_index_state_cancel(ix);
+		return rc;
+	}
+	return ck_index_state_end(ix, NULL, err);
+}
+
+/* ---- tensors ---- */
+
+static enum ckpt_role role_of(const struct dcp *d, const struct dcp_item *it, uint64_t *group)
+{
+	if (ck_map_find(&d->group_of, it->name, strlen(it->name), group))
+		return CKPT_ROLE_TRAINABLE;
+	if (!d->optim)
+		return CKPT_ROLE_PLAIN;
+	return ck_dtype_info(it->dtype)->cls == CK_CLASS_FLOAT ? CKPT_ROLE_PLAIN :
+	       CKPT_ROLE_BUFFER;
+}
+
+static int add_tensor(struct dcp *d, const struct dcp_item *it, struct runs *runs,
+		      struct ckpt_err *err)
+{
+	uint64_t group = 0;
+	const enum ckpt_role role = role_of(d, it, &group);
+	uint32_t tensor;
+	int rc = ck_index_add_tensor(d->ix, it->name, it->shape, it->ndim, role, &tensor, err);
+
+	if (rc < 0)
+		return rc;
+	if (rc) {
+		ck_findings_add(d->f, CK_FINDING_TENSOR_DUPLICATE, it->flat,
+				"two items of the model are called %s without the names of "
+				"wrappers", it->name);
+		return 0;
+	}
+	if (role == CKPT_ROLE_TRAINABLE)
+		d->ix->tensor[tensor].group = (int32_t)group;
+	return add_state(d, it, tensor, "weight", runs, err);
+}
+
+static bool same_shape(const struct ck_tensor *t, const struct dcp_item *it)
+{
+	return t->ndim == it->ndim &&
+	       (!t->ndim || !memcmp(t->shape, it->shape, t->ndim * sizeof(*t->shape)));
+}
+
+/* A state of a parameter's shape; 'step' and other numbers are of the group. */
+static int add_moment(struct dcp *d, const struct dcp_item *it, struct runs *runs,
+		      struct ckpt_err *err)
+{
+	uint32_t tensor;
+
+	if (!ck_index_find(d->ix, it->name, &tensor)) {
+		if (strcmp(it->state, "step"))
+			ck_findings_add(d->f, CK_FINDING_NOT_IN_CHECKPOINT, it->flat,
+					"left out: the model has no tensor %s%s", it->name,
+					strspn(it->name, "0123456789") == strlen(it->name) ?
+					" (the optimizer was saved by numbers, which do not say "
+					"whose state it is)" : "");
+		return 0;
+	}
+	if (!strcmp(it->state, "step") || !same_shape(&d->ix->tensor[tensor], it)) {
+		if (strcmp(it->state, "step"))
+			ck_findings_add(d->f, CK_FINDING_NOT_IN_CHECKPOINT, it->flat,
+					"left out: its shape is not that of %s", it->name);
+		return 0;
+	}
+	if (d->ix->tensor[tensor].role == CKPT_ROLE_PLAIN)
+		d->ix->tensor[tensor].role = CKPT_ROLE_TRAINABLE;
+	return add_state(d, it, tensor, it->state, runs, err);
+}
+
+/* ---- facts ---- */
+
+static int add_files(struct dcp *d, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < d->nparts; i++) {
+		uint32_t source;
+
+		rc = ck_index_add_source(d->ix, d->part[i].path, d->part[i].src, -1, &source, err);
+		d->part[i].src = NULL;
+	}
+	for (uint64_t i = 0; !rc && i < d->nfiles; i++) {
+		struct dcp_file *file = &d->file[i];
+		uint8_t tail[8];
+
+		ck_put_le64(tail, file->bytes);
+		ck_hasher_add(d->ix->fingerprint, file->name, strlen(file->name) + 1);
+		ck_hasher_add(d->ix->fingerprint, tail, sizeof(tail));
+		if (!file->src)
+			continue;
+		/* Values that are no tensors go on reading it: the index closes it. */
+		rc = ck_index_add_source(d->ix, file->path, file->src, file->rank, &file->source,
+					 err);
+		file->src = NULL;
+	}
+	return rc;
+}
+
+static uint32_t world_of(const struct dcp *d)
+{
+	int32_t last = -1;
+
+	for (uint64_t i = 0; i < d->nfiles; i++)
+		if (d->file[i].rank > last)
+			last = d->file[i].rank;
+	return (uint32_t)(last + 1);
+}
+
+/* The client's own count of steps, else the optimizer's. */
+static int64_t step_of(const struct dcp *d)
+{
+	static const char *const names[] = {
+		"step", "global_step", "global_steps", "iteration", "train_state.step",
+	};
+
+	for (size_t k = 0; k < CK_ARRAY_LEN(names); k++)
+		for (uint64_t i = 0; i < d->nitems; i++) {
+			const struct dcp_item *it = &d->item[i];
+			int64_t n;
+
+			if (it->use != DCP_OTHER || strcmp(it->flat, names[k]))
+				continue;
+			if (it->has_number && it->number >= 0 && it->number < 1e15)
+				return (int64_t)it->number;
+			if (ck_val_int(dcp_value_of(it), &n) && n >= 0)
+				return n;
+		}
+	for (uint32_t g = 0; g < d->ngroups; g++)
+		if (d->group[g].has_step && d->group[g].step >= 0 && d->group[g].step < 1e15)
+			return (int64_t)d->group[g].step;
+	return -1;
+}
+
+/* Numbers and texts of the client: "lr_scheduler.last_epoch". */
+static int add_client(struct dcp *d, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < d->nitems; i++) {
+		const struct dcp_item *it = &d->item[i];
+		const bool sched = !strncmp(it->flat, "lr_scheduler.", 13);
+		char key[128];
+
+		if (it->use != DCP_OTHER || strlen(it->flat) > 100)
+			continue;
+		snprintf(key, sizeof(key), "%s%s", sched ? "scheduler." : "client.",
+			 sched ? it->flat + 13 : it->flat);
+		if (it->is_tensor && it->has_number)
+			rc = ck_step_add_number(d->ix, key, it->number, err);
+		else if (!it->is_tensor)
+			rc = ck_step_add_fact(d->ix, key, dcp_value_of(it), err);
+	}
+	return rc;
+}
+
+static bool has_moments(const struct dcp *d)
+{
+	for (uint64_t i = 0; i < d->nitems; i++)
+		if (d->item[i].use == DCP_STATE)
+			return true;
+	return false;
+}
+
+static int add_all(struct dcp *d, struct runs *runs, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < d->nitems; i++)
+		if (d->item[i].use == DCP_MODEL)
+			rc = add_tensor(d, &d->item[i], runs, err);
+	for (uint64_t i = 0; !rc && i < d->nitems; i++)
+		if (d->item[i].use == DCP_STATE)
+			rc = add_moment(d, &d->item[i], runs, err);
+	return rc;
+}
+
+int dcp_index_fill(struct dcp *d, struct ckpt_err *err)
+{
+	struct runs runs = { .n = 0 };
+	int rc = add_files(d, err);
+
+	d->ix->world = world_of(d);
+	d->ix->optimizer = has_moments(d) ? "sharded" : "none";
+	d->ix->writer = "torch.distributed.checkpoint";
+	d->ix->step = step_of(d);
+	if (!rc)
+		rc = add_all(d, &runs, err);
+	if (!rc)
+		rc = add_client(d, err);
+	if (!rc && *d->box)
+		rc = ck_index_add_fact(d->ix, err, "prefix", "%s.", d->box);
+	ck_free(runs.run);
+	return rc;
+}

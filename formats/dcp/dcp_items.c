@@ -1,0 +1,267 @@
+/*
+ * dcp_items.c -- the archives in the data files: each is opened where '.metadata' says, and what it
+ * holds is compared with what '.metadata' says of it.
+ *
+ * Archives are many and small, so threads share them.  Of a tensor only the place of its elements
+ * is kept; of a value that is no tensor, the open archive.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "formats/dcp/dcp.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_pool.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/tensor/ck_dtype.h"
+
+#define NUMBER_BYTES 8
+
+struct job {
+	uint64_t item, chunk;
+};
+
+struct jobs {
+	struct dcp *d;
+	struct job *job;
+	uint64_t n;
+};
+
+/* ---- files ---- */
+
+static const char *where_of(struct dcp *d, const struct dcp_file *file)
+{
+	const char *path = ck_arena_printf(&d->arena, "%s/%s", d->at.where, file->name);
+
+	return path ? path : file->name;
+}
+
+static int open_file(struct dcp *d, struct dcp_file *file, struct ckpt_err *err)
+{
+	int rc;
+
+	if (!file->path) {
+		ck_findings_add(d->f, CK_FINDING_RANK_FILE_MISSING, where_of(d, file),
+				"missing; '.metadata' says that %" PRIu64 " items are in it (was "
+				"the copy partial?)", file->items);
+		return 0;
+	}
+	rc = ck_src_open(d->in->pool, file->path, &file->src, err);
+	if (!rc || rc == -CKPT_E_NOMEM || rc == -CKPT_E_CANCELED)
+		return rc;
+	ck_findings_add(d->f, rc == -CKPT_E_IO && ck_sys.access(file->path, R_OK) &&
+			errno == EACCES ? CK_FINDING_NO_PERMISSION : CK_FINDING_FILE_DAMAGED,
+			file->path, "%s", err->msg);
+	ck_err_clear(err);
+	return 0;
+}
+
+/* Data files that no item is in: of a save by more ranks, into the same folder. */
+static void look_for_others(struct dcp *d, const struct dcp_part *part)
+{
+	for (uint64_t i = 0; i < part->tree.n; i++) {
+		const struct ck_tree_entry *e = &part->tree.entry[i];
+		const size_t n = strlen(e->name);
+		const char *name;
+
+		if (e->is_dir || n < 7 || strcmp(e->name + n - 7, ".distcp"))
+			continue;
+		name = *part->sub ? ck_arena_printf(&d->arena, "%s/%s", part->sub, e->name) :
+		       e->name;
+		if (name && !ck_map_find(&d->by_file, name, strlen(name), NULL) && e->bytes)
+			ck_findings_add(d->f, CK_FINDING_FORMAT_NOTE, e->path,
+					"'.metadata' names no item in this file (left over from "
+					"another save into the same folder?)");
+	}
+}
+
+/* ---- an archive ---- */
+
+static int fail_item(const struct dcp_file *file, const struct dcp_chunk *c, struct ckpt_err *err,
+		     enum ckpt_code code, const char *what)
+{
+	return ck_fail(err, code, file->path, c->at.begin, "%s", what);
+}
+
+static bool is_contiguous(const struct ck_tensor_ref *t)
+{
+	uint64_t want = 1;
+
+	for (uint32_t k = t->ndim; k > 0; k--) {
+		if (t->shape[k - 1] != 1 && t->stride[k - 1] != want)
+			return false;
+		want *= t->shape[k - 1];
+	}
+	return true;
+}
+
+/* The tensor that the archive is, as '.metadata' has it. */
+static int check_tensor(const struct dcp_item *it, const struct dcp_chunk *c,
+			const struct ck_pt *pt, const struct ck_tensor_ref *t,
+			const struct dcp_file *file, struct ckpt_err *err)
+{
+	const struct ck_pt_storage *s;
+
+	if (!t)
+		return fail_item(file, c, err, CKPT_E_CORRUPT,
+				 "a tensor should be here, another value is");
+	if (t->dtype != it->dtype)
+		return ck_fail(err, CKPT_E_MISMATCH, file->path, c->at.begin,
+			       "'.metadata' says %s, the file has %s",
+			       ckpt_dtype_name(it->dtype), ckpt_dtype_name(t->dtype));
+	if (t->ndim != it->ndim ||
+	    (t->ndim && memcmp(t->shape, c->size, t->ndim * sizeof(*t->shape))))
+		return ck_fail(err, CKPT_E_MISMATCH, file->path, c->at.begin,
+			       "'.metadata' has another shape for it (%" PRIu64 " elements) "
+			       "than the file (%" PRIu64 ")", c->numel, t->numel);
+	s = &pt->storage[t->storage];
+	if (!is_contiguous(t) || s->deflated || s->absent || pt->swapped || t->conj || t->neg)
+		return fail_item(file, c, err, CKPT_E_UNSUPPORTED,
+				 "the tensor is not stored as one run of its elements, as "
+				 "torch.distributed.checkpoint stores it");
+	return 0;
+}
+
+/* Counters and such. */
+static int take_number(struct dcp_item *it, const struct ck_pt *pt, const struct ck_tensor_ref *t,
+		       struct ckpt_err *err)
+{
+	uint8_t *p;
+	int rc = ck_pt_tensor_bytes(pt, t, NUMBER_BYTES, &p, err);
+
+	if (rc)
+		return rc;
+	it->has_number = p && ck_dtype_number(t->dtype, p, &it->number);
+	ck_free(p);
+	return 0;
+}
+
+static int take_tensor(struct dcp_item *it, struct dcp_chunk *c, const struct dcp_file *file,
+		       const struct ck_pt *pt, struct ckpt_err *err)
+{
+	const struct ck_tensor_ref *t = ck_val_tensor(pt->doc.root);
+	uint64_t bytes;
+	int rc = check_tensor(it, c, pt, t, file, err);
+
+	if (rc)
+		return rc;
+	rc = ck_dtype_bytes(t->dtype, 1, &bytes, err);
+	if (rc)
+		return rc;
+	c->data = c->at.begin + pt->storage[t->storage].off + t->offset * bytes;
+	c->is_read = true;
+	return it->numel == 1 && ckpt_dtype_bits(t->dtype) >= 8 ? take_number(it, pt, t, err) : 0;
+}
+
+static int open_value(const struct dcp *d, const struct dcp_chunk *c, struct dcp_value *out,
+		      struct ckpt_err *err)
+{
+	const struct dcp_file *file = &d->file[c->at.file];
+	int rc;
+
+	*out = (struct dcp_value){
+		.bytes = { file->src, c->at.begin, c->at.begin + c->at.bytes },
+	};
+	if (c->at.bytes > file->bytes || c->at.begin > file->bytes - c->at.bytes)
+		return ck_fail(err, CKPT_E_TRUNCATED, file->path, c->at.begin,
+			       "an item of %" PRIu64 " bytes should begin here, the file has "
+			       "%" PRIu64, c->at.bytes, file->bytes);
+	rc = ck_zip_part(&out->bytes, &out->src, err);
+	return rc ? rc : ck_pt_open(out->src, &d->in->limits, 0, NULL, &out->pt, err);
+}
+
+void dcp_value_close(struct dcp_value *v)
+{
+	if (!v)
+		return;
+	ck_pt_close(v->pt);
+	ck_src_close(v->src);
+	v->pt = NULL;
+	v->src = NULL;
+}
+
+const struct ck_val *dcp_value_of(const struct dcp_item *it)
+{
+	return it->value && it->value->pt ? it->value->pt->doc.root : NULL;
+}
+
+/* Damage is a finding: what else there is can be read. */
+static int note(struct dcp *d, const struct dcp_item *it, const struct dcp_file *file, int rc,
+		struct ckpt_err *err)
+{
+	const enum ck_finding_id id = rc == -CKPT_E_MISMATCH ? CK_FINDING_NAMES_WRONG :
+							       CK_FINDING_FILE_DAMAGED;
+
+	if (rc == -CKPT_E_NOMEM || rc == -CKPT_E_UNSAFE || rc == -CKPT_E_LIMIT ||
+	    rc == -CKPT_E_CANCELED)
+		return rc;
+	pthread_mutex_lock(&d->lock);
+	ck_findings_add(d->f, id, file->path, "'%s' at byte %" PRIu64 ": %s", it->flat,
+			err->offset == CKPT_NO_OFFSET ? 0 : err->offset, err->msg);
+	pthread_mutex_unlock(&d->lock);
+	ck_err_clear(err);
+	return 0;
+}
+
+static int read_one(void *arg, uint64_t number, uint32_t worker, struct ckpt_err *err)
+{
+	const struct jobs *jobs = arg;
+	struct dcp *d = jobs->d;
+	struct dcp_item *it = &d->item[jobs->job[number].item];
+	struct dcp_chunk *c = &it->chunk[jobs->job[number].chunk];
+	const struct dcp_file *file = &d->file[c->at.file];
+	struct dcp_value own, *v = it->is_tensor ? &own : it->value;
+	int rc = open_value(d, c, v, err);
+
+	(void)worker;
+	if (!rc && it->is_tensor)
+		rc = take_tensor(it, c, file, v->pt, err);
+	if (rc || it->is_tensor)
+		dcp_value_close(v);
+	return rc ? note(d, it, file, rc, err) : 0;
+}
+
+static int list_jobs(struct dcp *d, struct jobs *jobs, struct ckpt_err *err)
+{
+	uint64_t most = 1;
+
+	for (uint64_t i = 0; i < d->nitems; i++)
+		most += d->item[i].nchunks;
+	jobs->job = ck_alloc_array(most, sizeof(*jobs->job));
+	if (!jobs->job)
+		return ck_fail_nomem(err, "a list of items", most);
+	for (uint64_t i = 0; i < d->nitems; i++) {
+		struct dcp_item *it = &d->item[i];
+
+		if (!it->is_tensor)
+			it->value = ck_arena_zalloc(&d->arena, sizeof(*it->value));
+		if (!it->is_tensor && !it->value)
+			return ck_fail_nomem(err, "a value", 0);
+		for (uint64_t k = 0; k < it->nchunks; k++) {
+			const struct dcp_chunk *c = &it->chunk[k];
+
+			if (c->at.file != CK_NONE && d->file[c->at.file].src &&
+			    (c->numel || !it->is_tensor))
+				jobs->job[jobs->n++] = (struct job){ i, k };
+		}
+	}
+	return 0;
+}
+
+int dcp_items_read(struct dcp *d, struct ckpt_err *err)
+{
+	struct jobs jobs = { .d = d };
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < d->nfiles; i++)
+		rc = open_file(d, &d->file[i], err);
+	for (uint32_t i = 0; !rc && i < d->nparts; i++)
+		look_for_others(d, &d->part[i]);
+	if (!rc)
+		rc = list_jobs(d, &jobs, err);
+	if (!rc)
+		rc = ck_pool_run(d->in->threads, jobs.n, read_one, &jobs, err);
+	ck_free(jobs.job);
+	return rc;
+}
