@@ -1,8 +1,8 @@
 /*
  * cli_steps.c -- the steps below a folder, or the one in a pack.
  *
- * A folder with model or optimizer files of DeepSpeed, or with a native rest.pt, is a step,
- * whatever it is called; a "checkpoint-N" without one is a step if it holds weights.  What is
+ * A folder with model or optimizer files of DeepSpeed, with a native rest.pt, or with the
+ * '.metadata' of torch.distributed.checkpoint, is a step, whatever it is called; a "checkpoint-N" without one is a step if it holds weights.  What is
  * looked at: names and sizes; cli_steps_open.c opens files.
  */
 #include <dirent.h>
@@ -98,7 +98,7 @@ static int ends_with(const char *name, const char *end)
 static int is_shard_name(const char *name)
 {
 	return ends_with(name, "_model_states.pt") || ends_with(name, "_optim_states.pt") ||
-	       !strcmp(name, "rest.pt") || !strcmp(name, "rank-00000.safetensors") ||
+	       !strcmp(name, ".metadata") || !strcmp(name, "rest.pt") || !strcmp(name, "rank-00000.safetensors") ||
 	       (!strncmp(name, "manifest-", 9) && ends_with(name, ".json"));	/* of one rank */
 }
 
@@ -116,6 +116,18 @@ static int has_file(const struct listing *list, int (*test)(const char *name))
 	return 0;
 }
 
+/* accelerate has a folder for the model and one for the optimizer in its step. */
+static int is_step(const struct listing *list)
+{
+	static const char model[] = "pytorch_model_fsdp_";
+
+	for (size_t i = 0; i < list->n; i++)
+		if (S_ISDIR(list->entry[i].st.st_mode) &&
+		    !strncmp(list->entry[i].name, model, sizeof(model) - 1))
+			return 1;
+	return has_file(list, is_shard_name);
+}
+
 int step_is_folder(const char *dir)
 {
 	struct listing list;
@@ -123,7 +135,7 @@ int step_is_folder(const char *dir)
 
 	if (listing_read(&list, dir))
 		return 0;
-	yes = has_file(&list, is_shard_name);
+	yes = is_step(&list);
 	listing_free(&list);
 	return yes;
 }
@@ -357,7 +369,7 @@ static void search(struct search *s, const char *path, int depth, const char *un
 		words_add(&s->unread, cli_format("%s: %s", path, steps_why(errno)));
 		return;
 	}
-	if (has_file(&list, is_shard_name) || (unfinished && strstr(name, ".zckpt-partial"))) {
+	if (is_step(&list) || (unfinished && strstr(name, ".zckpt-partial"))) {
 		add_step(s, path, &list, unfinished);
 	} else {
 		for (size_t i = 0; i < list.n && depth < s->depth; i++)

@@ -326,10 +326,9 @@ static int row_check(const struct ck_pt *pt, struct ckpt_err *err)
 
 	if (!rc && n)
 		rc = ck_fail(err, CKPT_E_UNSUPPORTED, ck_src_name(pt->src), CKPT_NO_OFFSET,
-			     "this is a data file of torch.distributed.checkpoint, which zckpt "
-			     "cannot read: %" PRIu64 " archives of torch.save, one after the "
-			     "other; 'python -m torch.distributed.checkpoint.format_utils "
-			     "dcp_to_torch FOLDER model.pt' writes its folder as one file", n);
+			     "this is a data file of torch.distributed.checkpoint: %" PRIu64
+			     " archives of torch.save, one after the other; give its folder, "
+			     "whose '.metadata' says what is in it", n);
 	ck_free(begin);
 	return rc;
 }

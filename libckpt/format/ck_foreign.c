@@ -16,9 +16,6 @@
 #define SIGNS 3
 #define DEPTH 3		/* run/global_step_9/actor */
 
-#define DCP_TO_TORCH \
-	"python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR OUT.pt && " \
-	"zckpt convert OUT.pt model.safetensors"
 #define BRIDGE \
 	"Megatron-Bridge exports it to Hugging Face, Megatron-LM's tools/checkpoint/convert.py " \
 	"changes its form"
@@ -31,9 +28,6 @@ static const struct foreign {
 	const char *say;	/* else a clause, or NULL */
 } folders[] = {
 	/* FSDP, as accelerate, the Trainer, verl, SkyRL, Lightning and torch save it */
-	{ { "pytorch_model_fsdp_*/" },
-	  "an FSDP checkpoint of accelerate or the Trainer (sharded weights)" NOT_READ,
-	  "accelerate merge-weights DIR/pytorch_model_fsdp_0 OUT", NULL },
 	{ { "pytorch_model_fsdp_*_rank*.bin" },
 	  "an FSDP checkpoint in files of ranks (LOCAL_STATE_DICT, or without DCP)" NOT_READ,
 	  NULL, "resume it on as many ranks and save with fsdp_state_dict_type FULL_STATE_DICT" },
@@ -44,9 +38,6 @@ static const struct foreign {
 	  "an FSDP checkpoint in files of ranks, as verl and SkyRL write it" NOT_READ,
 	  "python -m verl.model_merger merge --backend fsdp --local_dir DIR --target_dir OUT",
 	  NULL },
-	{ { ".metadata", "meta.pt", "*.distcp" },
-	  "a distributed checkpoint of Lightning" NOT_READ,
-	  "python -m lightning.pytorch.utilities.consolidate_checkpoint DIR", NULL },
 	/* Megatron-Core and NeMo before DCP, in whose form they are */
 	{ { "context/", "weights/" },
 	  "a NeMo 2 checkpoint" NOT_READ,
@@ -60,9 +51,7 @@ static const struct foreign {
 	{ { "metadata.pkl", "model_*.pt" },
 	  "a checkpoint of torch_checkpointing" NOT_READ,
 	  NULL, "load it with torch_checkpointing and save the state dict with torch.save" },
-	/* DCP of any origin */
-	{ { ".metadata" },
-	  "a torch.distributed.checkpoint (DCP) folder" NOT_READ, DCP_TO_TORCH, NULL },
+	/* DCP that has no index */
 	{ { ".metadata.tmp" },
 	  "an unfinished save of a torch.distributed.checkpoint (DCP)", NULL,
 	  "its index .metadata was never put into place: take an earlier checkpoint" },
@@ -121,8 +110,8 @@ static const char *const runs[] = {
 static const struct {
 	const char *name, *what, *run, *say;
 } files[] = {
-	{ "*.distcp", "the data of one rank of a torch.distributed.checkpoint (DCP)" NOT_READ, NULL,
-	  "its folder says which tensors are in it: zckpt doctor says what helps" },
+	{ "*.distcp", "the data of one rank of a torch.distributed.checkpoint (DCP)", NULL,
+	  "give its folder, whose '.metadata' says what is in it" },
 	{ "*.gguf", "a GGUF file (llama.cpp)" NOT_READ, NULL,
 	  "transformers loads it with from_pretrained(FOLDER, gguf_file=NAME), and can save it" },
 	{ "*.nemo", "a NeMo archive (tar); model_weights.ckpt in it is a torch file",

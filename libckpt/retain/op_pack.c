@@ -113,8 +113,9 @@ static int add_beside(struct packing *p, const char *root, struct ckpt_err *err)
 				 ck_arena_strdup(&p->arena, e->path), NULL, err);
 	}
 	ck_tree_release(&tree);
-	return rc ? rc : add(p, ck->driver->is_step ? ck->driver->latest : "latest", NULL, p->top,
-			     err);
+	if (rc || (ck->driver->is_step && !ck->driver->latest))
+		return rc;
+	return add(p, ck->driver->is_step ? ck->driver->latest : "latest", NULL, p->top, err);
 }
 
 /* Whether the step was found below what was given, not given itself. */

@@ -246,8 +246,9 @@ int ck_step_along_plan(struct ck_step_along *b, struct ck_plan *plan, struct ckp
 
 	for (uint64_t i = 0; !rc && i < b->nfiles; i++)
 		rc = copy_file(plan, &b->file[i], err);
-	if (!rc)
-		rc = ck_plan_file(plan, b->want->target->latest, err);
+	if (rc || !b->want->target->latest)
+		return rc;
+	rc = ck_plan_file(plan, b->want->target->latest, err);
 	return rc ? rc : ck_plan_literal(plan, b->tag, strlen(b->tag), err);
 }
 

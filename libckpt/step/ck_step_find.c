@@ -44,17 +44,26 @@ bool ck_step_is_step(const struct ck_formats *formats, const struct ck_tree *tre
 	return bid_on(formats, tree, &kind) > 0;
 }
 
+/* What programs call the folder of a step: DeepSpeed and verl, torchtitan, others. */
+static bool is_step_name(const char *name)
+{
+	static const char *const begin[] = {
+		"global_step", "step-", "step_", "step=", "epoch", "iter_", "checkpoint",
+	};
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(begin); i++)
+		if (!strncmp(name, begin[i], strlen(begin[i])))
+			return true;
+	return false;
+}
+
 /* A folder one or two levels down may be a step. */
 bool ck_step_may_keep_steps(const struct ck_tree *tree)
 {
-	for (uint64_t i = 0; i < tree->n; i++) {
-		const char *name = tree->entry[i].name;
-
-		if (!tree->entry[i].is_dir)
-			continue;
-		if (!strncmp(name, "global_step", 11) || ck_step_is_trainers(name))
+	for (uint64_t i = 0; i < tree->n; i++)
+		if (tree->entry[i].is_dir && (is_step_name(tree->entry[i].name) ||
+					      ck_step_is_trainers(tree->entry[i].name)))
 			return true;
-	}
 	return false;
 }
 

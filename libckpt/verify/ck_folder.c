@@ -66,10 +66,10 @@ static int see(void *arg, const char *dir, const char *name, struct ckpt_err *er
 	enum ck_fs_kind kind;
 	int rc;
 
-	if (is_passed_over(name))
-		return 0;
 	if (!path || !within)
 		return ck_fail_nomem(err, "a file name", strlen(name));
+	if (is_passed_over(name) && !ck_map_find(&w->source, path, strlen(path), NULL))
+		return 0;
 	rc = ck_look_kind(w->ck->pool, path, &kind, NULL, err);
 	if (rc || kind == CK_FS_FILE)
 		return rc ? rc : add_file(w, within, path, err);
