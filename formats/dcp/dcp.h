@@ -30,6 +30,7 @@ struct dcp_chunk {
 	uint64_t numel;
 	struct dcp_place at;
 	uint64_t data;		/* byte of its elements in the file; once 'is_read' */
+	uint32_t crc;		/* of them, as the archive says; 0 = it says nothing */
 	bool is_read;
 };
 
@@ -116,6 +117,8 @@ struct dcp {
 	struct dcp_group *group;
 	uint32_t ngroups;
 	struct ck_map group_of;	/* name of a parameter -> number in 'group' */
+	struct ck_map has_state;	/* names of parameters that have a state */
+	struct ck_map by_sums;	/* blocks and their CRC-32s -> tensor of the index, of trained ones */
 	pthread_mutex_t lock;	/* of 'f', while items are read */
 };
 
@@ -150,5 +153,11 @@ int dcp_groups_find(struct dcp *d, struct ckpt_err *err);
 /* ---- dcp_index.c ---- */
 
 int dcp_index_fill(struct dcp *d, struct ckpt_err *err);
+
+/* ---- dcp_step.c ---- */
+
+/* The driver's read_step(): of what index() left in in->kept. */
+int dcp_read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
+		  struct ck_step *out, struct ckpt_err *err);
 
 #endif

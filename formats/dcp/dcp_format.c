@@ -133,6 +133,8 @@ static void release(void *of)
 	ck_map_release(&d->by_flat);
 	ck_map_release(&d->by_file);
 	ck_map_release(&d->group_of);
+	ck_map_release(&d->has_state);
+	ck_map_release(&d->by_sums);
 	ck_tree_release(&d->at.tree);
 	ck_arena_release(&d->arena);
 	pthread_mutex_destroy(&d->lock);
@@ -202,4 +204,5 @@ const struct ck_format ck_format_dcp = {
 	.index = dcp_index,
 	.holds = holds,
 	.is_part = is_part,
+	.read_step = dcp_read_step,
 };

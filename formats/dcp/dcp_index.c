@@ -147,37 +147,136 @@ static int add_state(struct dcp *d, const struct dcp_item *it, uint32_t tensor, 
 	return ck_index_state_end(ix, NULL, err);
 }
 
+/* ---- tied names ---- */
+
+/*
+ * What blocks with their CRC-32s are equal for: type, shape, places and sums, as bytes.  NULL: a
+ * block has no sum, or it is a vector, and of these many are equal that are not tied.
+ */
+static char *sums_of(struct dcp *d, const struct dcp_item *it, size_t *n_out)
+{
+	const uint64_t most = 2 + it->ndim + it->nchunks * (it->ndim + 1);
+	uint64_t *key, n = 0;
+
+	if (it->ndim < 2)
+		return NULL;
+	key = ck_arena_alloc(&d->arena, most * sizeof(*key));
+	if (!key)
+		return NULL;
+	key[n++] = it->dtype;
+	key[n++] = it->ndim;
+	for (uint32_t k = 0; k < it->ndim; k++)
+		key[n++] = it->shape[k];
+	for (uint64_t i = 0; i < it->nchunks; i++) {
+		const struct dcp_chunk *c = &it->chunk[i];
+
+		if (!c->numel)
+			continue;
+		if (!c->crc)
+			return NULL;
+		for (uint32_t k = 0; k < it->ndim; k++)
+			key[n++] = c->offset[k];
+		key[n++] = c->crc;
+	}
+	*n_out = n * sizeof(*key);
+	return (char *)key;
+}
+
+static int note_sums(struct dcp *d, const struct dcp_item *it, uint32_t tensor,
+		     struct ckpt_err *err)
+{
+	size_t n;
+	const char *key = sums_of(d, it, &n);
+
+	return key && ck_map_add(&d->by_sums, key, n, tensor, NULL, err) < 0 ? -CKPT_E_NOMEM : 0;
+}
+
+/* A name that the optimizer has not, with the bytes of one that it has: tied.  A copy of it. */
+static bool is_tied(struct dcp *d, const struct dcp_item *it, uint64_t *tensor_out)
+{
+	size_t n;
+	const char *key = sums_of(d, it, &n);
+
+	return key && ck_map_find(&d->by_sums, key, n, tensor_out);
+}
+
 /* ---- tensors ---- */
+
+/* In a group, and with a state if others have one: else its gradient was off. */
+static bool is_trained(const struct dcp *d, const struct dcp_item *it, uint64_t *group)
+{
+	return ck_map_find(&d->group_of, it->name, strlen(it->name), group) &&
+	       (!it->numel || !d->has_state.n ||
+		ck_map_find(&d->has_state, it->name, strlen(it->name), NULL));
+}
 
 static enum ckpt_role role_of(const struct dcp *d, const struct dcp_item *it, uint64_t *group)
 {
-	if (ck_map_find(&d->group_of, it->name, strlen(it->name), group))
+	uint64_t other;
+
+	if (is_trained(d, it, group))
 		return CKPT_ROLE_TRAINABLE;
+	if (ck_map_find(&d->group_of, it->name, strlen(it->name), &other))
+		return CKPT_ROLE_FROZEN;
 	if (!d->optim)
 		return CKPT_ROLE_PLAIN;
 	return ck_dtype_info(it->dtype)->cls == CK_CLASS_FLOAT ? CKPT_ROLE_PLAIN :
 	       CKPT_ROLE_BUFFER;
 }
 
-static int add_tensor(struct dcp *d, const struct dcp_item *it, struct runs *runs,
-		      struct ckpt_err *err)
+static int add_as(struct dcp *d, const struct dcp_item *it, enum ckpt_role role,
+		  uint32_t *tensor_out, bool *is_new, struct ckpt_err *err)
 {
-	uint64_t group = 0;
-	const enum ckpt_role role = role_of(d, it, &group);
-	uint32_t tensor;
-	int rc = ck_index_add_tensor(d->ix, it->name, it->shape, it->ndim, role, &tensor, err);
+	const int rc = ck_index_add_tensor(d->ix, it->name, it->shape, it->ndim, role, tensor_out,
+					   err);
 
-	if (rc < 0)
-		return rc;
-	if (rc) {
+	*is_new = !rc;
+	if (rc > 0)
 		ck_findings_add(d->f, CK_FINDING_TENSOR_DUPLICATE, it->flat,
 				"two items of the model are called %s without the names of "
 				"wrappers", it->name);
-		return 0;
-	}
-	if (role == CKPT_ROLE_TRAINABLE)
-		d->ix->tensor[tensor].group = (int32_t)group;
-	return add_state(d, it, tensor, "weight", runs, err);
+	return rc < 0 ? rc : 0;
+}
+
+static int add_tied(struct dcp *d, const struct dcp_item *it, uint64_t of, struct runs *runs,
+		    struct ckpt_err *err)
+{
+	uint32_t tensor;
+	bool is_new;
+	int rc = add_as(d, it, CKPT_ROLE_ALIAS, &tensor, &is_new, err);
+
+	if (rc || !is_new)
+		return rc;
+	d->ix->tensor[tensor].alias_of = of;
+	return add_state(d, it, (uint32_t)of, "weight", runs, err);
+}
+
+static int add_trained(struct dcp *d, const struct dcp_item *it, uint64_t group,
+		       struct runs *runs, struct ckpt_err *err)
+{
+	uint32_t tensor;
+	bool is_new;
+	int rc = add_as(d, it, CKPT_ROLE_TRAINABLE, &tensor, &is_new, err);
+
+	if (rc || !is_new)
+		return rc;
+	d->ix->tensor[tensor].group = (int32_t)group;
+	rc = note_sums(d, it, tensor, err);
+	return rc ? rc : add_state(d, it, tensor, "weight", runs, err);
+}
+
+static int add_other(struct dcp *d, const struct dcp_item *it, enum ckpt_role role,
+		     struct runs *runs, struct ckpt_err *err)
+{
+	uint64_t of;
+	uint32_t tensor;
+	bool is_new;
+	int rc;
+
+	if (role == CKPT_ROLE_PLAIN && is_tied(d, it, &of))
+		return add_tied(d, it, of, runs, err);
+	rc = add_as(d, it, role, &tensor, &is_new, err);
+	return rc || !is_new ? rc : add_state(d, it, tensor, "weight", runs, err);
 }
 
 static bool same_shape(const struct ck_tensor *t, const struct dcp_item *it)
@@ -276,20 +375,20 @@ static int64_t step_of(const struct dcp *d)
 	return -1;
 }
 
-/* Numbers and texts of the client: "lr_scheduler.last_epoch". */
-static int add_client(struct dcp *d, struct ckpt_err *err)
+/* "lr_scheduler.last_epoch". */
+static int add_scheduler(struct dcp *d, struct ckpt_err *err)
 {
+	static const char begin[] = "lr_scheduler.";
+	const size_t n = sizeof(begin) - 1;
 	int rc = 0;
 
 	for (uint64_t i = 0; !rc && i < d->nitems; i++) {
 		const struct dcp_item *it = &d->item[i];
-		const bool sched = !strncmp(it->flat, "lr_scheduler.", 13);
 		char key[128];
 
-		if (it->use != DCP_OTHER || strlen(it->flat) > 100)
+		if (it->use != DCP_OTHER || strncmp(it->flat, begin, n) || strlen(it->flat) > 100)
 			continue;
-		snprintf(key, sizeof(key), "%s%s", sched ? "scheduler." : "client.",
-			 sched ? it->flat + 13 : it->flat);
+		snprintf(key, sizeof(key), "scheduler.%s", it->flat + n);
 		if (it->is_tensor && it->has_number)
 			rc = ck_step_add_number(d->ix, key, it->number, err);
 		else if (!it->is_tensor)
@@ -306,17 +405,33 @@ static bool has_moments(const struct dcp *d)
 	return false;
 }
 
+/* Parameters first, so that names which are tied to one find it; each in the model's order. */
 static int add_all(struct dcp *d, struct runs *runs, struct ckpt_err *err)
 {
+	uint64_t group = 0;
 	int rc = 0;
 
 	for (uint64_t i = 0; !rc && i < d->nitems; i++)
-		if (d->item[i].use == DCP_MODEL)
-			rc = add_tensor(d, &d->item[i], runs, err);
+		if (d->item[i].use == DCP_MODEL && is_trained(d, &d->item[i], &group))
+			rc = add_trained(d, &d->item[i], group, runs, err);
+	for (uint64_t i = 0; !rc && i < d->nitems; i++)
+		if (d->item[i].use == DCP_MODEL && !is_trained(d, &d->item[i], &group))
+			rc = add_other(d, &d->item[i], role_of(d, &d->item[i], &group), runs, err);
 	for (uint64_t i = 0; !rc && i < d->nitems; i++)
 		if (d->item[i].use == DCP_STATE)
 			rc = add_moment(d, &d->item[i], runs, err);
 	return rc;
+}
+
+static int note_states(struct dcp *d, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; rc >= 0 && i < d->nitems; i++)
+		if (d->item[i].use == DCP_STATE && d->optim)
+			rc = ck_map_add(&d->has_state, d->item[i].name, strlen(d->item[i].name), i,
+					NULL, err);
+	return rc < 0 ? rc : 0;
 }
 
 int dcp_index_fill(struct dcp *d, struct ckpt_err *err)
@@ -329,9 +444,11 @@ int dcp_index_fill(struct dcp *d, struct ckpt_err *err)
 	d->ix->writer = "torch.distributed.checkpoint";
 	d->ix->step = step_of(d);
 	if (!rc)
+		rc = note_states(d, err);
+	if (!rc)
 		rc = add_all(d, &runs, err);
 	if (!rc)
-		rc = add_client(d, err);
+		rc = add_scheduler(d, err);
 	if (!rc && *d->box)
 		rc = ck_index_add_fact(d->ix, err, "prefix", "%s.", d->box);
 	ck_free(runs.run);

@@ -150,6 +150,9 @@ static int take_tensor(struct dcp_item *it, struct dcp_chunk *c, const struct dc
 	if (rc)
 		return rc;
 	c->data = c->at.begin + pt->storage[t->storage].off + t->offset * bytes;
+	/* Of a storage that is this block and nothing else. */
+	c->crc = t->offset || pt->storage[t->storage].numel != t->numel ? 0 :
+		 pt->storage[t->storage].crc;
 	c->is_read = true;
 	return it->numel == 1 && ckpt_dtype_bits(t->dtype) >= 8 ? take_number(it, pt, t, err) : 0;
 }

@@ -1,0 +1,331 @@
+/*
+ * dcp_step.c -- a step of another form that is written of a DCP folder: the optimizer's groups, the
+ * client's values, and the names of the model, as DeepSpeed's files have them.
+ *
+ * FSDP keeps the fp32 parameter that DeepSpeed calls the master: writers take it from the weight.
+ * What the folder does not say has the value that a new engine of DeepSpeed has: no loss scale, no
+ * count of samples.  Its gradient clipping stays the engine's own, so no key has it.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/dcp/dcp.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/tensor/ck_dtype.h"
+#include "libckpt/tensor/ck_val_new.h"
+
+#define VERSION "0.19.8"	/* of DeepSpeed, whose files are written if none is asked for */
+
+/* Keys of DeepSpeed's model file: a client's value of such a name would be taken for them. */
+static const char *const reserved[] = {
+	"module", "optimizer", "buffer_names", "param_shapes", "frozen_param_shapes",
+	"shared_params", "frozen_param_fragments", "ds_config", "ds_version", "global_steps",
+	"skipped_steps", "global_samples", "dp_world_size", "mp_world_size", "data_sampler",
+	"random_ltd", "sparse_tensor_module_names", "csr_tensor_module_names",
+};
+
+/* ---- groups ---- */
+
+static bool is_reserved(const char *key)
+{
+	for (size_t i = 0; i < CK_ARRAY_LEN(reserved); i++)
+		if (!strcmp(key, reserved[i]))
+			return true;
+	return false;
+}
+
+/* The optimizer's own order, which is that of the list of a group. */
+static int take_params(struct dcp *d, const struct ck_index *ix, struct ck_step *step,
+		       struct ckpt_err *err)
+{
+	for (uint32_t g = 0; g < step->ngroups; g++) {
+		step->group[g].param = ck_arena_zalloc(&d->arena, (d->group_of.n + 1) *
+						       sizeof(*step->group[g].param));
+		if (!step->group[g].param)
+			return ck_fail_nomem(err, "a param group", d->group_of.n);
+	}
+	for (uint64_t i = 0; i < d->group_of.n; i++) {
+		const struct ck_map_entry *e = &d->group_of.entry[i];
+		struct ck_step_group *g = &step->group[e->value];
+		const struct ck_tensor *t;
+		uint32_t tensor;
+
+		if (!ck_index_find(ix, e->key, &tensor) ||
+		    ix->tensor[tensor].role != CKPT_ROLE_TRAINABLE)
+			continue;
+		t = &ix->tensor[tensor];
+		g->param[g->nparams++] = (struct ck_step_param){
+			.name = t->name, .shape = t->shape, .ndim = t->ndim, .numel = t->numel,
+			.tensor = tensor,
+		};
+		step->nlisted++;
+	}
+	return 0;
+}
+
+/* Names of the states that trained parameters have; they are in the index. */
+static int take_states(struct dcp *d, const struct ck_index *ix, struct ck_step *step,
+		       struct ckpt_err *err)
+{
+	struct ck_map seen = CK_MAP_INIT;
+	int rc = 0;
+
+	for (uint64_t i = 0; rc >= 0 && i < ix->nstates; i++) {
+		const char *name = ix->state[i].name;
+
+		if (strcmp(name, "weight") && strcmp(name, "master"))
+			rc = ck_map_add(&seen, name, strlen(name), i, NULL, err);
+	}
+	if (rc >= 0) {
+		const char **list = ck_arena_alloc(&d->arena, (seen.n + 1) * sizeof(*list));
+
+		rc = list ? 0 : ck_fail_nomem(err, "states", seen.n);
+		for (uint64_t i = 0; list && i < seen.n; i++)
+			list[i] = seen.entry[i].key;
+		step->state = list;
+		step->nstates = (uint32_t)seen.n;
+	}
+	ck_map_release(&seen);
+	return rc;
+}
+
+static int take_values(struct dcp *d, struct ck_step *step, uint32_t g, struct ckpt_err *err)
+{
+	struct ck_arena *a = &d->arena;
+	struct ck_step_group *to = &step->group[g];
+	struct ck_val *entry = ck_val_new_dict(a);
+
+	to->hyper = ck_val_clone(a, d->group[g].hyper);
+	if (!ck_val_get(to->hyper, "bias_correction"))	/* of FusedAdam and DeepSpeedCPUAdam */
+		to->hyper = ck_val_dict_sets(a, to->hyper, "bias_correction",
+					     ck_val_new_bool(a, true));
+	if (d->group[g].has_step)
+		entry = ck_val_dict_sets(a, entry, "step",
+					 ck_val_new_int(a, (int64_t)d->group[g].step));
+	for (uint32_t i = 0; i < step->nstates; i++)
+		entry = ck_val_dict_sets(a, entry, step->state[i], ck_val_new_none(a));
+	to->entry = entry;
+	return to->hyper && entry ? 0 : ck_fail_nomem(err, "a param group", 0);
+}
+
+static int take_groups(struct dcp *d, const struct ck_index *ix, struct ck_step *step,
+		       struct ckpt_err *err)
+{
+	int rc;
+
+	step->ngroups = d->ngroups;
+	step->group = ck_arena_zalloc(&d->arena, ((uint64_t)d->ngroups + 1) *
+				      sizeof(*step->group));
+	if (!step->group)
+		return ck_fail_nomem(err, "param groups", d->ngroups);
+	rc = take_params(d, ix, step, err);
+	if (!rc)
+		rc = take_states(d, ix, step, err);
+	for (uint32_t g = 0; !rc && g < step->ngroups; g++)
+		rc = take_values(d, step, g, err);
+	return rc;
+}
+
+/* ---- the client's values ---- */
+
+static struct ck_val *number_of(struct ck_arena *a, const struct dcp_item *it)
+{
+	const bool whole = ck_dtype_info(it->dtype)->cls != CK_CLASS_FLOAT;
+
+	return whole ? ck_val_new_int(a, (int64_t)it->number) : ck_val_new_float(a, it->number);
+}
+
+/* The value of an item; NULL: none that another file can have. */
+static struct ck_val *client_value(struct dcp *d, const struct dcp_item *it)
+{
+	if (it->is_tensor)
+		return it->has_number ? number_of(&d->arena, it) : NULL;
+	return it->value && it->value->pt && !it->value->pt->nstorages ?
+	       it->value->pt->doc.root : NULL;
+}
+
+/* The dictionary at the first 'n' steps of a path, made where it is missing. */
+static struct ck_val *folder_at(struct ck_arena *a, struct ck_val *root,
+				struct ck_val *const *step, uint64_t n)
+{
+	for (uint64_t i = 0; root && i < n; i++) {
+		struct ck_val *const *pair, *next = NULL;
+		uint64_t np;
+
+		if (!ck_val_pairs(root, &pair, &np))
+			return NULL;
+		for (uint64_t k = 0; k < np; k++)
+			if (ck_val_equal(pair[2 * k], step[i], 1))
+				next = pair[2 * k + 1];
+		if (!next) {
+			next = ck_val_new_dict(a);
+			root = next ? ck_val_dict_add(a, root, step[i], next) : NULL;
+		}
+		root = next;
+	}
+	return root;
+}
+
+/* A dictionary whose keys are 0, 1, ... was a list. */
+static struct ck_val *lists_of(struct ck_arena *a, struct ck_val *v, unsigned depth)
+{
+	struct ck_val *const *pair, *list = ck_val_new_list(a);
+	bool is_list = true;
+	uint64_t n;
+
+	if (!depth || !v || v->kind != CK_VAL_DICT || !ck_val_pairs(v, &pair, &n))
+		return v;
+	for (uint64_t i = 0; i < n; i++) {
+		int64_t number = -1;
+
+		v->u.seq.item[2 * i + 1] = lists_of(a, v->u.seq.item[2 * i + 1], depth - 1);
+		is_list &= pair[2 * i]->kind == CK_VAL_INT && ck_val_int(pair[2 * i], &number) &&
+			   number == (int64_t)i;
+	}
+	for (uint64_t i = 0; is_list && i < n; i++)
+		list = ck_val_list_add(a, list, v->u.seq.item[2 * i + 1]);
+	return is_list && n ? list : v;
+}
+
+static int add_client(struct dcp *d, struct ck_val *root, const struct dcp_item *it,
+		      struct ckpt_err *err)
+{
+	struct ck_val *v = client_value(d, it), *const *step, *in;
+	uint64_t n = 0;
+
+	if (!v || !ck_val_seq(it->path, &step, &n) || !n ||
+	    (ck_val_str(step[0]) && is_reserved(ck_val_str(step[0])))) {
+		ck_findings_add(d->f, CK_FINDING_NOT_CARRIED, it->flat, it->is_tensor ?
+				"a tensor that is none of the model" :
+				"a value that DeepSpeed's files have no place for");
+		return 0;
+	}
+	in = folder_at(&d->arena, root, step, n - 1);
+	if (!in || !ck_val_dict_add(&d->arena, in, step[n - 1], v))
+		return ck_fail_nomem(err, "a value of the client", n);
+	return 0;
+}
+
+/* ---- the model's tree ---- */
+
+/* What the files do not call a parameter of the optimizer is kept whole by every rank. */
+static int add_names(struct dcp *d, const struct ck_index *ix, struct ck_val *model,
+		     struct ckpt_err *err)
+{
+	struct ck_arena *a = &d->arena;
+	struct ck_val *module = ck_val_new_ordered(a), *buffers = ck_val_new_list(a);
+	const char *first = NULL;
+	uint64_t doubtful = 0;
+
+	for (uint32_t i = 0; i < ix->ntensors; i++) {
+		const struct ck_tensor *t = &ix->tensor[i];
+		struct ck_val *name = ck_val_new_str(a, t->name);
+
+		module = ck_val_dict_add(a, module, name, ck_val_new_none(a));
+		if (t->role == CKPT_ROLE_BUFFER || t->role == CKPT_ROLE_PLAIN)
+			buffers = ck_val_list_add(a, buffers, name);
+		doubtful += t->role == CKPT_ROLE_PLAIN;
+		first = t->role == CKPT_ROLE_PLAIN && !first ? t->name : first;
+	}
+	if (first)
+		ck_findings_add(d->f, CK_FINDING_FORMAT_NOTE, first,
+				"%" PRIu64 " tensors are not in the optimizer, and the files do not "
+				"say what they are: they are written as buffers, whole for every "
+				"rank (a frozen parameter of ZeRO stage 3 cannot be loaded so)",
+				doubtful);
+	if (!ck_val_dict_sets(a, model, "module", module) ||
+	    !ck_val_dict_sets(a, model, "buffer_names", buffers) ||
+	    !ck_val_dict_sets(a, model, "frozen_param_shapes", ck_val_new_ordered(a)))
+		return ck_fail_nomem(err, "names of the model", ix->ntensors);
+	return 0;
+}
+
+static int add_counts(struct dcp *d, struct ck_val *model, struct ckpt_err *err)
+{
+	struct ck_arena *a = &d->arena;
+	const int64_t steps = d->ix->step < 0 ? 0 : d->ix->step;
+
+	model = ck_val_dict_sets(a, model, "global_steps", ck_val_new_int(a, steps));
+	model = ck_val_dict_sets(a, model, "skipped_steps", ck_val_new_int(a, 0));
+	model = ck_val_dict_sets(a, model, "global_samples", ck_val_new_int(a, 0));
+	model = ck_val_dict_sets(a, model, "mp_world_size", ck_val_new_int(a, 1));
+	model = ck_val_dict_sets(a, model, "ds_version", ck_val_new_str(a, VERSION));
+	return model ? 0 : ck_fail_nomem(err, "counts", 0);
+}
+
+static int make_model(struct dcp *d, const struct ck_index *ix, struct ck_step *step,
+		      struct ckpt_err *err)
+{
+	struct ck_val *model = ck_val_new_dict(&d->arena);
+	int rc = model ? add_names(d, ix, model, err) : ck_fail_nomem(err, "a step", 0);
+
+	if (!rc)
+		rc = add_counts(d, model, err);
+	for (uint64_t i = 0; !rc && i < d->nitems; i++)
+		if (d->item[i].use == DCP_OTHER)
+			rc = add_client(d, model, &d->item[i], err);
+	if (!rc && !ck_val_get(model, "lr_scheduler"))
+		rc = ck_val_dict_sets(&d->arena, model, "lr_scheduler",
+				      ck_val_new_none(&d->arena)) ? 0 :
+		     ck_fail_nomem(err, "a scheduler", 0);
+	for (uint64_t i = 0; !rc && model->kind == CK_VAL_DICT && i < model->u.seq.n; i += 2)
+		model->u.seq.item[i + 1] = lists_of(&d->arena, model->u.seq.item[i + 1], 16);
+	step->model = model;
+	return rc;
+}
+
+/* Runs of FSDP in fp32 and bf16 scale no loss. */
+static int make_scaler(struct dcp *d, struct ck_step *step, struct ckpt_err *err)
+{
+	struct ck_arena *a = &d->arena;
+	struct ck_val *s = ck_val_new_dict(a);
+
+	s = ck_val_dict_sets(a, s, "cur_scale", ck_val_new_float(a, 1));
+	s = ck_val_dict_sets(a, s, "dynamic", ck_val_new_bool(a, false));
+	step->scaler = ck_val_new_object(a, CK_HOW_NEWOBJ,
+					 ck_val_new_global(a, "deepspeed.runtime.fp16.loss_scaler",
+							   "LossScaler"),
+					 ck_val_new_tuple(a, NULL, 0));
+	step->dynamic_scale = ck_val_new_bool(a, false);
+	step->overflow = ck_val_new_bool(a, false);
+	if (!s || !step->scaler || !step->dynamic_scale || !step->overflow)
+		return ck_fail_nomem(err, "a loss scaler", 0);
+	step->scaler->u.obj->state = s;
+	return 0;
+}
+
+/* A run of DeepSpeed calls its steps so; the folder's own name if it has no count. */
+static const char *tag_of(struct dcp *d)
+{
+	return d->ix->step < 0 ? d->ix->tag :
+	       ck_arena_printf(&d->arena, "global_step%" PRId64, d->ix->step);
+}
+
+int dcp_read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
+		  struct ck_step *out, struct ckpt_err *err)
+{
+	struct dcp *d = in->kept->of;
+	int rc;
+
+	d->in = in;
+	d->f = f;
+	*out = (struct ck_step){
+		.in = in, .f = f, .arena = &d->arena, .format = &ck_format_dcp, .at = d->at,
+		.tag = tag_of(d), .world = d->ix->world ? d->ix->world : 1, .stage = 2,
+		.version = { 0, 19, 8 }, .bare_module = true, .frozen_listed = true,
+		.reordered = true,
+	};
+	if (!out->tag)
+		return ck_fail_nomem(err, "a name", 0);
+	if (!d->ngroups || !d->group_of.n)
+		return ck_fail(err, CKPT_E_INCOMPLETE, d->at.where, CKPT_NO_OFFSET,
+			       "the checkpoint has no optimizer by names, and a step needs one; "
+			       "zckpt convert writes its weights, and zckpt shard begins a run "
+			       "with them");
+	rc = take_groups(d, ix, out, err);
+	if (!rc)
+		rc = make_scaler(d, out, err);
+	return rc ? rc : make_model(d, ix, out, err);
+}
