@@ -32,6 +32,7 @@ const struct ck_formats ck_all_formats = {
 	.step = &ck_format_deepspeed,
 	.universal = &ck_format_universal,
 	.native = &ck_format_native,
+	.dcp = &ck_format_dcp,
 	.folder = &ck_format_hf,
 	.file = &ck_format_safetensors,
 	.pickles = &ck_format_torch,

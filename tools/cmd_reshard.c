@@ -16,14 +16,25 @@ static struct {
 	int reset_optimizer, to, round_robin;
 } want = { .round_robin = -1, .world = OPT_UNSET };
 
-static const char *const forms[] = { "deepspeed", "universal", "native", NULL };
+static const char *const forms[] = { "deepspeed", "universal", "native", "dcp", NULL };
+static const int form_of[] = {
+	CKPT_TO_DEEPSPEED, CKPT_TO_UNIVERSAL, CKPT_TO_NATIVE, CKPT_TO_DCP,
+};
+
+static const char *form_name(int to)
+{
+	for (int i = 0; forms[i]; i++)
+		if (form_of[i] == to)
+			return forms[i];
+	return "?";
+}
 
 /* --to: a form; a number was meant as one of ranks. */
 static int set_form(const struct opt_call *call, const struct opt *opt, const char *text)
 {
 	for (int i = 0; forms[i]; i++)
 		if (!strcmp(text, forms[i])) {
-			want.to = i;
+			want.to = form_of[i];
 			return 0;
 		}
 	return opt_wrong(call, "--to: %s is not one of %s%s%s", out_name(text), opt->value,
@@ -45,8 +56,9 @@ static const struct opt own[] = {
 	{ "ranks", 0, OPT_COUNT, &want.world, "M", "", OPT_HIDDEN },
 	{ "dp", 0, OPT_COUNT, &want.world, "M", "", OPT_HIDDEN },
 	{ "zero-stage", 0, OPT_TEXT, &want.stage, "0|1|2|3|bf16", "", OPT_HIDDEN },
-	{ "to", 0, OPT_OWN, &to_form, "deepspeed|universal|native",
-	  "form of the result: a step, or universal or native (both fit any number of ranks)", 0 },
+	{ "to", 0, OPT_OWN, &to_form, "deepspeed|universal|native|dcp",
+	  "form of the result: a DeepSpeed step, or one for any number of ranks: universal, "
+	  "native, or dcp for FSDP", 0 },
 	{ "stage", 0, OPT_TEXT, &want.stage, "0|1|2|3|bf16",
 	  "ZeRO stage (default: the source's)", 0 },
 	{ "sub-group-size", 0, OPT_COUNT, &want.sub_group_size, "N",
@@ -301,10 +313,10 @@ static int check_native(void)
 			   want.round_robin >= 0 ? "--round-robin" :
 			   want.ds_version ? "--ds-version" : NULL;
 
-	if (want.to != CKPT_TO_NATIVE || !name)
+	if ((want.to != CKPT_TO_NATIVE && want.to != CKPT_TO_DCP) || !name)
 		return 0;
 	return cli_wrong(&cmd_reshard, "%s applies to DeepSpeed output only; give it when you "
-			 "reshard the native step to DeepSpeed", name);
+			 "reshard the %s step to DeepSpeed", name, form_name(want.to));
 }
 
 static int parse_options(struct reshard *r)
@@ -452,7 +464,7 @@ static void print(const struct verb *verb)
 		cli_say("%s %s: %" PRIu64 " file%s, %s",
 			verb->args->dry_run ? "would write" : "wrote", out_name(verb->dst),
 			r->report.nfiles, out_plural(r->report.nfiles),
-			want.to == CKPT_TO_NATIVE ? "native" : "universal");
+			form_name(want.to));
 	else
 		cli_say("%s %s: %" PRIu64 " file%s for %" PRIu32 " rank%s",
 			verb->args->dry_run ? "would write" : "wrote", out_name(verb->dst),

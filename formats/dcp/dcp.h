@@ -113,6 +113,7 @@ struct dcp {
 	uint64_t nfiles, file_cap;
 	struct ck_map by_file;	/* name -> file */
 	const char *box;	/* that the model is in */
+	const struct ck_val *deepspeed;	/* dictionary of what only DeepSpeed has, or NULL */
 	const char *optim;	/* what names of the optimizer begin with: "optimizer."; NULL = none */
 	struct dcp_group *group;
 	uint32_t ngroups;
@@ -154,10 +155,29 @@ int dcp_groups_find(struct dcp *d, struct ckpt_err *err);
 
 int dcp_index_fill(struct dcp *d, struct ckpt_err *err);
 
+/* ---- dcp_deepspeed.c ---- */
+
+/* Of a folder that zckpt wrote of a step of DeepSpeed: find what it says of that one. */
+void dcp_deepspeed_find(struct dcp *d);
+/* Is the name in its list 'key' of names? */
+bool dcp_deepspeed_lists(const struct dcp *d, const char *key, const char *name);
+/* Had the group itself this key, or was it added for torch?  True without its list of them. */
+bool dcp_deepspeed_has_key(const struct dcp *d, uint32_t group, const char *key);
+/* Its type "weight_dtype" or "master_dtype"; 0 = it says none. */
+enum ckpt_dtype dcp_deepspeed_type(const struct dcp *d, const char *key);
+/* Its configuration, counts, scheduler and loss scaler go into the step, whose model is made. */
+int dcp_deepspeed_fill(struct dcp *d, struct ck_step *step, struct ckpt_err *err);
+
 /* ---- dcp_step.c ---- */
 
 /* The driver's read_step(): of what index() left in in->kept. */
 int dcp_read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
 		  struct ck_step *out, struct ckpt_err *err);
+
+/* ---- dcp_write.c ---- */
+
+/* The driver's write_step(). */
+int dcp_write_step(struct ck_step *step, const struct ck_index *ix,
+		   const struct ck_reshard_want *want, struct ck_plan *plan, struct ckpt_err *err);
 
 #endif

@@ -152,6 +152,7 @@ static int read_all(struct dcp *d, struct ckpt_err *err)
 		rc = open_parts(d, err);
 	if (!rc)
 		rc = dcp_items_read(d, err);
+	dcp_deepspeed_find(d);
 	if (!rc)
 		rc = dcp_names_find(d, err);
 	if (!rc)
@@ -205,4 +206,5 @@ const struct ck_format ck_format_dcp = {
 	.holds = holds,
 	.is_part = is_part,
 	.read_step = dcp_read_step,
+	.write_step = dcp_write_step,
 };

@@ -206,7 +206,7 @@ static bool is_tied(struct dcp *d, const struct dcp_item *it, uint64_t *tensor_o
 static bool is_trained(const struct dcp *d, const struct dcp_item *it, uint64_t *group)
 {
 	return ck_map_find(&d->group_of, it->name, strlen(it->name), group) &&
-	       (!it->numel || !d->has_state.n ||
+	       (!it->numel || d->deepspeed || !d->has_state.n ||
 		ck_map_find(&d->has_state, it->name, strlen(it->name), NULL));
 }
 
@@ -218,6 +218,10 @@ static enum ckpt_role role_of(const struct dcp *d, const struct dcp_item *it, ui
 		return CKPT_ROLE_TRAINABLE;
 	if (ck_map_find(&d->group_of, it->name, strlen(it->name), &other))
 		return CKPT_ROLE_FROZEN;
+	if (dcp_deepspeed_lists(d, "frozen", it->name))
+		return CKPT_ROLE_FROZEN;
+	if (dcp_deepspeed_lists(d, "buffer_names", it->name))
+		return CKPT_ROLE_BUFFER;
 	if (!d->optim)
 		return CKPT_ROLE_PLAIN;
 	return ck_dtype_info(it->dtype)->cls == CK_CLASS_FLOAT ? CKPT_ROLE_PLAIN :
@@ -248,7 +252,24 @@ static int add_tied(struct dcp *d, const struct dcp_item *it, uint64_t of, struc
 	if (rc || !is_new)
 		return rc;
 	d->ix->tensor[tensor].alias_of = of;
-	return add_state(d, it, (uint32_t)of, "weight", runs, err);
+	return add_state(d, it, (uint32_t)of, ck_index_state_find(d->ix, (uint32_t)of, "master") ==
+			 CK_NONE ? "weight" : "master", runs, err);
+}
+
+/* Of a run of DeepSpeed in 16 bits what is here is the master, of which its weight is made. */
+static int add_parameter(struct dcp *d, const struct dcp_item *it, uint32_t tensor,
+			 struct runs *runs, struct ckpt_err *err)
+{
+	const enum ckpt_dtype dtype = dcp_deepspeed_type(d, "weight_dtype");
+	uint32_t master;
+	int rc;
+
+	if (it->dtype != dcp_deepspeed_type(d, "master_dtype") || !ck_dtype_is_castable(dtype))
+		return add_state(d, it, tensor, "weight", runs, err);
+	rc = add_state(d, it, tensor, "master", runs, err);
+	master = ck_index_state_find(d->ix, tensor, "master");
+	return rc || master == CK_NONE ? rc :
+	       ck_index_state_derive(d->ix, master, "weight", dtype, err);
 }
 
 static int add_trained(struct dcp *d, const struct dcp_item *it, uint64_t group,
@@ -262,7 +283,7 @@ static int add_trained(struct dcp *d, const struct dcp_item *it, uint64_t group,
 		return rc;
 	d->ix->tensor[tensor].group = (int32_t)group;
 	rc = note_sums(d, it, tensor, err);
-	return rc ? rc : add_state(d, it, tensor, "weight", runs, err);
+	return rc ? rc : add_parameter(d, it, tensor, runs, err);
 }
 
 static int add_other(struct dcp *d, const struct dcp_item *it, enum ckpt_role role,
@@ -356,6 +377,10 @@ static int64_t step_of(const struct dcp *d)
 	static const char *const names[] = {
 		"step", "global_step", "global_steps", "iteration", "train_state.step",
 	};
+	int64_t said;
+
+	if (ck_val_int(ck_val_get(d->deepspeed, "global_steps"), &said) && said >= 0)
+		return said;
 
 	for (size_t k = 0; k < CK_ARRAY_LEN(names); k++)
 		for (uint64_t i = 0; i < d->nitems; i++) {

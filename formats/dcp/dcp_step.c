@@ -91,16 +91,29 @@ static int take_states(struct dcp *d, const struct ck_index *ix, struct ck_step 
 	return rc;
 }
 
+/* FusedAdam and DeepSpeedCPUAdam have a key that torch's AdamW has not. */
+static struct ck_val *hyper_of(struct dcp *d, uint32_t g)
+{
+	struct ck_val *hyper = ck_val_new_dict(&d->arena), *const *item;
+	uint64_t n = 0;
+
+	ck_val_pairs(d->group[g].hyper, &item, &n);
+	for (uint64_t i = 0; i < n; i++)
+		if (dcp_deepspeed_has_key(d, g, ck_val_str(item[2 * i])))
+			hyper = ck_val_dict_add(&d->arena, hyper, item[2 * i], item[2 * i + 1]);
+	if (!d->deepspeed && !ck_val_get(hyper, "bias_correction"))
+		hyper = ck_val_dict_sets(&d->arena, hyper, "bias_correction",
+					 ck_val_new_bool(&d->arena, true));
+	return hyper;
+}
+
 static int take_values(struct dcp *d, struct ck_step *step, uint32_t g, struct ckpt_err *err)
 {
 	struct ck_arena *a = &d->arena;
 	struct ck_step_group *to = &step->group[g];
 	struct ck_val *entry = ck_val_new_dict(a);
 
-	to->hyper = ck_val_clone(a, d->group[g].hyper);
-	if (!ck_val_get(to->hyper, "bias_correction"))	/* of FusedAdam and DeepSpeedCPUAdam */
-		to->hyper = ck_val_dict_sets(a, to->hyper, "bias_correction",
-					     ck_val_new_bool(a, true));
+	to->hyper = hyper_of(d, g);
 	if (d->group[g].has_step)
 		entry = ck_val_dict_sets(a, entry, "step",
 					 ck_val_new_int(a, (int64_t)d->group[g].step));
@@ -210,6 +223,18 @@ static int add_client(struct dcp *d, struct ck_val *root, const struct dcp_item 
 
 /* ---- the model's tree ---- */
 
+static struct ck_val *frozen_shapes(struct ck_arena *a, const struct ck_index *ix)
+{
+	struct ck_val *dict = ck_val_new_ordered(a);
+
+	for (uint32_t i = 0; dict && i < ix->ntensors; i++)
+		if (ix->tensor[i].role == CKPT_ROLE_FROZEN)
+			dict = ck_val_dict_add(a, dict, ck_val_new_str(a, ix->tensor[i].name),
+					       ck_val_new_size(a, ix->tensor[i].shape,
+							       ix->tensor[i].ndim));
+	return dict;
+}
+
 /* What the files do not call a parameter of the optimizer is kept whole by every rank. */
 static int add_names(struct dcp *d, const struct ck_index *ix, struct ck_val *model,
 		     struct ckpt_err *err)
@@ -237,7 +262,7 @@ static int add_names(struct dcp *d, const struct ck_index *ix, struct ck_val *mo
 				doubtful);
 	if (!ck_val_dict_sets(a, model, "module", module) ||
 	    !ck_val_dict_sets(a, model, "buffer_names", buffers) ||
-	    !ck_val_dict_sets(a, model, "frozen_param_shapes", ck_val_new_ordered(a)))
+	    !ck_val_dict_sets(a, model, "frozen_param_shapes", frozen_shapes(a, ix)))
 		return ck_fail_nomem(err, "names of the model", ix->ntensors);
 	return 0;
 }
@@ -264,7 +289,7 @@ static int make_model(struct dcp *d, const struct ck_index *ix, struct ck_step *
 	if (!rc)
 		rc = add_counts(d, model, err);
 	for (uint64_t i = 0; !rc && i < d->nitems; i++)
-		if (d->item[i].use == DCP_OTHER)
+		if (d->item[i].use == DCP_OTHER && strcmp(d->item[i].flat, "deepspeed"))
 			rc = add_client(d, model, &d->item[i], err);
 	if (!rc && !ck_val_get(model, "lr_scheduler"))
 		rc = ck_val_dict_sets(&d->arena, model, "lr_scheduler",
@@ -327,5 +352,7 @@ int dcp_read_step(const struct ck_input *in, const struct ck_index *ix, struct c
 	rc = take_groups(d, ix, out, err);
 	if (!rc)
 		rc = make_scaler(d, out, err);
-	return rc ? rc : make_model(d, ix, out, err);
+	if (!rc)
+		rc = make_model(d, ix, out, err);
+	return rc ? rc : dcp_deepspeed_fill(d, out, err);
 }

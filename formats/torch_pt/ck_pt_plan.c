@@ -13,9 +13,8 @@
 #include "libckpt/zip/ck_zip.h"
 #include "libckpt/zip/ck_zip_layout.h"
 
-#define BEFORE 4	/* records before the storages: pickle, version, alignment, byte order */
-#define BEHIND 2	/* and behind them: version, id */
 #define ID_DIGITS 40
+#define MOST_SMALL 4
 
 /* A file in the making. */
 struct making {
@@ -27,6 +26,9 @@ struct making {
 	char id[ID_DIGITS + 1];
 	struct ck_zip_rec *rec;
 	uint64_t nrecs;
+	uint32_t before, behind;	/* records before the storages, and after them */
+	const char *small[2 * MOST_SMALL];	/* what these have */
+	uint64_t base;		/* where the archive begins in its file */
 	struct ck_zip_ends ends;
 	uint32_t *crc;		/* by number of a storage: in the plan, CK_NONE = empty */
 	struct ck_buf between;	/* headers and small records that are not in the plan yet */
@@ -105,28 +107,55 @@ static void make_id(struct making *m)
 		 two % UINT64_C(10000000000000000000));
 }
 
+/* What torch writes beside the storages; a row of archives has no need of all. */
+static void list_small(struct making *m, struct ck_zip_rec *before, struct ck_zip_rec *behind)
+{
+	static const struct {
+		const char *name, *text;
+		bool needed, is_behind;
+	} all[] = {
+		{ "data.pkl", NULL, true, false }, { ".format_version", "1", false, false },
+		{ ".storage_alignment", "64", false, false }, { "byteorder", "little", true, false },
+		{ "version", "3\n", true, true }, { ".data/serialization_id", "", false, true },
+	};
+
+	m->before = m->behind = 0;
+	for (size_t i = 0; i < CK_ARRAY_LEN(all); i++) {
+		const char *text = !all[i].text ? m->pickle : *all[i].text ? all[i].text : m->id;
+		const struct ck_zip_rec rec = {
+			.name = all[i].name,
+			.bytes = all[i].text ? strlen(text) : m->pickle_bytes,
+		};
+
+		if (!all[i].needed && m->saved.want->append)
+			continue;
+		m->small[m->before + m->behind] = text;
+		if (all[i].is_behind)
+			behind[m->behind++] = rec;
+		else
+			before[m->before++] = rec;
+	}
+}
+
 static int list_records(struct making *m, struct ckpt_err *err)
 {
-	struct ck_zip_rec *r;
+	struct ck_zip_rec before[MOST_SMALL], behind[MOST_SMALL], *r;
 
-	m->nrecs = BEFORE + (uint64_t)m->saved.nkeys + BEHIND;
+	list_small(m, before, behind);
+	m->nrecs = m->before + (uint64_t)m->saved.nkeys + m->behind;
 	m->rec = ck_alloc_array(m->nrecs, sizeof(*m->rec));
 	if (!m->rec)
 		return ck_fail_nomem(err, "records", m->nrecs);
 	memset(m->rec, 0, m->nrecs * sizeof(*m->rec));
-	r = m->rec;
-	*r++ = (struct ck_zip_rec){ .name = "data.pkl", .bytes = m->pickle_bytes };
-	*r++ = (struct ck_zip_rec){ .name = ".format_version", .bytes = 1 };
-	*r++ = (struct ck_zip_rec){ .name = ".storage_alignment", .bytes = 2 };
-	*r++ = (struct ck_zip_rec){ .name = "byteorder", .bytes = 6 };
+	memcpy(m->rec, before, m->before * sizeof(*before));
+	r = m->rec + m->before;
 	for (uint32_t i = 0; i < m->saved.nkeys; i++, r++) {
 		r->name = ck_arena_printf(&m->plan->arena, "data/%u", i);
 		r->bytes = m->saved.bytes[m->saved.order[i]];
 		if (!r->name)
 			return ck_fail_nomem(err, "records", m->nrecs);
 	}
-	*r++ = (struct ck_zip_rec){ .name = "version", .bytes = 2 };
-	*r++ = (struct ck_zip_rec){ .name = ".data/serialization_id", .bytes = ID_DIGITS };
+	memcpy(r, behind, m->behind * sizeof(*behind));
 	return ck_zip_layout(m->prefix, CK_ZIP_ALIGN, m->rec, m->nrecs, &m->ends, err);
 }
 
@@ -176,7 +205,7 @@ static int plan_piece(struct making *m, const struct ck_pt_piece *p, struct ckpt
 static int put_storage(struct making *m, uint32_t number, struct ckpt_err *err)
 {
 	const struct ck_pt_part *s = &m->saved.want->storage[m->saved.order[number]];
-	struct ck_zip_rec *r = &m->rec[BEFORE + number];
+	struct ck_zip_rec *r = &m->rec[m->before + number];
 	int rc = ck_zip_put_local(&m->between, m->prefix, r, err);
 
 	m->crc[number] = CK_NONE;
@@ -190,28 +219,23 @@ static int put_storage(struct making *m, uint32_t number, struct ckpt_err *err)
 	if (rc)
 		return rc;
 	ck_plan_crc_end(m->plan);
-	ck_plan_crc_fill(m->plan, m->crc[number], r->data + r->bytes + CK_ZIP_CRC_IN_DESCRIPTOR);
-	ck_plan_crc_fill(m->plan, m->crc[number], r->central + CK_ZIP_CRC_IN_CENTRAL);
+	ck_plan_crc_fill(m->plan, m->crc[number], m->base + r->data + r->bytes +
+			 CK_ZIP_CRC_IN_DESCRIPTOR);
+	ck_plan_crc_fill(m->plan, m->crc[number], m->base + r->central + CK_ZIP_CRC_IN_CENTRAL);
 	return ck_zip_put_descriptor(&m->between, r, err);
 }
 
 static int put_all(struct making *m, struct ckpt_err *err)
 {
-	struct ck_zip_rec *behind = m->rec + m->nrecs - BEHIND;
-	int rc = put_small(m, &m->rec[0], m->pickle, err);
+	struct ck_zip_rec *behind = m->rec + m->nrecs - m->behind;
+	int rc = 0;
 
-	if (!rc)
-		rc = put_small(m, &m->rec[1], "1", err);
-	if (!rc)
-		rc = put_small(m, &m->rec[2], "64", err);
-	if (!rc)
-		rc = put_small(m, &m->rec[3], "little", err);
+	for (uint32_t i = 0; !rc && i < m->before; i++)
+		rc = put_small(m, &m->rec[i], m->small[i], err);
 	for (uint32_t i = 0; !rc && i < m->saved.nkeys; i++)
 		rc = put_storage(m, i, err);
-	if (!rc)
-		rc = put_small(m, &behind[0], "3\n", err);
-	if (!rc)
-		rc = put_small(m, &behind[1], m->id, err);
+	for (uint32_t i = 0; !rc && i < m->behind; i++)
+		rc = put_small(m, &behind[i], m->small[m->before + i], err);
 	for (uint64_t i = 0; !rc && i < m->nrecs; i++)
 		rc = ck_zip_put_central(&m->between, m->prefix, &m->rec[i], err);
 	if (!rc)
@@ -241,7 +265,9 @@ static int make_file(struct making *m, struct ckpt_err *err)
 		return rc;
 	make_id(m);
 	rc = list_records(m, err);
-	if (!rc)
+	if (want->append && m->plan->nfiles)
+		m->base = m->plan->file[m->plan->nfiles - 1].bytes;
+	else if (!rc)
 		rc = ck_plan_file(m->plan, want->name, err);
 	return rc ? rc : put_all(m, err);
 }

@@ -36,6 +36,11 @@ struct ck_pt_want {
 	const struct ck_val *root;
 	const struct ck_pt_part *storage;
 	uint64_t nstorages;
+	/*
+	 * Behind what the file made last has, as one archive of a row, with the records alone that
+	 * a reader needs; 'name' is then for messages.
+	 */
+	bool append;
 };
 
 /*

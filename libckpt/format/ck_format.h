@@ -217,6 +217,7 @@ struct ck_formats {
 	const struct ck_format *step;	/* training steps: write_step */
 	const struct ck_format *universal;	/* DeepSpeed's universal form: write_step */
 	const struct ck_format *native;	/* steps in the native form: write_step */
+	const struct ck_format *dcp;	/* folders of torch.distributed.checkpoint: write_step */
 	const struct ck_format *folder;	/* a folder of weights: plan, is_output, is_aux */
 	const struct ck_format *file;	/* one file of weights: plan */
 	const struct ck_format *pickles;	/* one file of torch: plan, audit, slim */

@@ -41,8 +41,9 @@ struct ckpt_reshard_opts {
 					   left out, the last one NULL; or NULL */
 	/*
 	 * CKPT_TO_DEEPSPEED, or: CKPT_TO_UNIVERSAL, DeepSpeed's universal form, where 'world' is
-	 * that of its model files; CKPT_TO_NATIVE, in files of 'world' ranks.  For these two 0 is
-	 * the source's world.
+	 * that of its model files; CKPT_TO_NATIVE, in files of 'world' ranks; CKPT_TO_DCP, a folder
+	 * of torch.distributed.checkpoint that FSDP loads, likewise.  For these 0 is the source's
+	 * world.
 	 */
 	int to;
 };
@@ -51,6 +52,7 @@ struct ckpt_reshard_opts {
 #define CKPT_TO_DEEPSPEED 0
 #define CKPT_TO_UNIVERSAL 1
 #define CKPT_TO_NATIVE 2
+#define CKPT_TO_DCP 4
 
 #define CKPT_RESHARD_RESET 256u	/* optimizer states become zero, their step 0 */
 

@@ -97,7 +97,8 @@ static const struct ck_format *target_of(const struct resharding *r)
 	const struct ck_formats *f = r->ck->formats;
 
 	return r->opts->to == CKPT_TO_UNIVERSAL ? f->universal :
-	       r->opts->to == CKPT_TO_NATIVE ? f->native : f->step;
+	       r->opts->to == CKPT_TO_NATIVE ? f->native :
+	       r->opts->to == CKPT_TO_DCP ? f->dcp : f->step;
 }
 
 static int lay_out(const struct ck_input *in, void *arg, struct ckpt_err *err)

@@ -298,9 +298,10 @@ static int take_last(struct ck_step_finder *fd, const struct level *l, struct ck
 		if (yes && !trainer) {
 			const bool counted = ck_step_number(e->name, &number);
 
-			ck_findings_add(fd->f, CK_FINDING_LATEST_ABSENT, l->root[0],
-					"no 'latest' file; using %s, %s", e->name, counted ?
-					"the highest number" : "whose name sorts last");
+			if (out->kind->latest)	/* programs that write it keep such a file */
+				ck_findings_add(fd->f, CK_FINDING_LATEST_ABSENT, l->root[0],
+						"no 'latest' file; using %s, %s", e->name, counted ?
+						"the highest number" : "whose name sorts last");
 			out->why = counted ? "the highest number; there is no 'latest'" :
 				   "its name sorts last; there is no 'latest'";
 		}

@@ -1,0 +1,119 @@
+/*
+ * dcp_deepspeed.c -- the value "deepspeed", which dcp_entries.c writes: what a step of DeepSpeed has
+ * and FSDP has no place for.  A folder without it is of somebody else's.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/dcp/dcp.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/tensor/ck_dtype.h"
+#include "libckpt/tensor/ck_val_new.h"
+
+void dcp_deepspeed_find(struct dcp *d)
+{
+	struct ck_val *const *item;
+	uint64_t n;
+
+	for (uint64_t i = 0; i < d->nitems; i++) {
+		const struct ck_val *v = dcp_value_of(&d->item[i]);
+
+		if (!strcmp(d->item[i].flat, "deepspeed") && ck_val_pairs(v, &item, &n))
+			d->deepspeed = v;
+	}
+}
+
+bool dcp_deepspeed_lists(const struct dcp *d, const char *key, const char *name)
+{
+	struct ck_val *const *item;
+	uint64_t n = 0;
+
+	ck_val_seq(ck_val_get(d->deepspeed, key), &item, &n);
+	for (uint64_t i = 0; i < n; i++)
+		if (ck_val_is_str(item[i], name))
+			return true;
+	return false;
+}
+
+bool dcp_deepspeed_has_key(const struct dcp *d, uint32_t group, const char *key)
+{
+	const struct ck_val *keys = ck_val_at(ck_val_get(d->deepspeed, "group_keys"), group);
+	struct ck_val *const *item;
+	uint64_t n;
+
+	if (!ck_val_seq(keys, &item, &n))
+		return true;
+	for (uint64_t i = 0; i < n; i++)
+		if (ck_val_is_str(item[i], key))
+			return true;
+	return false;
+}
+
+enum ckpt_dtype dcp_deepspeed_type(const struct dcp *d, const char *key)
+{
+	const char *name = ck_val_str(ck_val_get(d->deepspeed, key));
+
+	return name ? ck_dtype_by_torch_name(name) : 0;
+}
+
+static int take_model(struct dcp *d, struct ck_step *step, struct ckpt_err *err)
+{
+	static const char *const keys[] = {
+		"ds_config", "ds_version", "global_steps", "skipped_steps", "global_samples",
+		"shared_params", "lr_scheduler",
+	};
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(keys); i++) {
+		struct ck_val *v = ck_val_get(d->deepspeed, keys[i]);
+
+		if (v && !ck_val_dict_sets(&d->arena, step->model, keys[i], v))
+			return ck_fail_nomem(err, "a value", 0);
+	}
+	return 0;
+}
+
+static int take_scaler(struct dcp *d, struct ck_step *step, struct ckpt_err *err)
+{
+	struct ck_arena *a = &d->arena;
+	struct ck_val *state = ck_val_get(d->deepspeed, "loss_scaler"), *const *item;
+	int64_t dynamic = 0;
+	uint64_t n;
+
+	ck_val_int(ck_val_get(d->deepspeed, "dynamic_loss_scale"), &dynamic);
+	if (!ck_val_pairs(state, &item, &n))
+		return 0;
+	step->scaler = ck_val_new_object(a, CK_HOW_NEWOBJ,
+					 ck_val_new_global(a, "deepspeed.runtime.fp16.loss_scaler",
+							   dynamic ? "DynamicLossScaler" :
+								     "LossScaler"),
+					 ck_val_new_tuple(a, NULL, 0));
+	if (!step->scaler)
+		return ck_fail_nomem(err, "a loss scaler", 0);
+	step->scaler->u.obj->state = state;
+	return 0;
+}
+
+int dcp_deepspeed_fill(struct dcp *d, struct ck_step *step, struct ckpt_err *err)
+{
+	const char *version = ck_val_str(ck_val_get(d->deepspeed, "ds_version"));
+	struct ck_val *v;
+	int64_t stage;
+	int rc;
+
+	if (!d->deepspeed)
+		return 0;
+	rc = take_model(d, step, err);
+	if (!rc)
+		rc = take_scaler(d, step, err);
+	v = ck_val_get(d->deepspeed, "dynamic_loss_scale");
+	step->dynamic_scale = v ? v : step->dynamic_scale;
+	v = ck_val_get(d->deepspeed, "overflow");
+	step->overflow = v ? v : step->overflow;
+	step->clip = ck_val_get(d->deepspeed, "clip_grad");
+	if (ck_val_int(ck_val_get(d->deepspeed, "stage"), &stage) && stage >= 0 && stage <= 3)
+		step->stage = (int)stage;
+	if (version)
+		sscanf(version, "%u.%u.%u", &step->version[0], &step->version[1],
+		       &step->version[2]);
+	return rc;
+}

@@ -1,0 +1,502 @@
+/*
+ * dcp_entries.c -- a step as the flat names of {"model": ..., "optimizer": ...}, as torch's
+ * get_state_dict() and dcp.save() have it, with the client's values beside these two.
+ *
+ * A parameter is its master where it has one: FSDP keeps that one in fp32.  What only DeepSpeed has
+ * is one more value, "deepspeed", which loaders do not ask for and which makes the way back exact.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/dcp/dcp_out.h"
+#include "formats/torch_pt/ck_pt.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/tensor/ck_dtype.h"
+#include "libckpt/tensor/ck_val_new.h"
+
+#define DEPTH 64u
+#define NUMBER_BYTES 8
+
+/* Keys of DeepSpeed's model file that say what the folder says in another way, or not at all. */
+static const char *const dropped[] = {
+	"module", "optimizer", "param_shapes", "frozen_param_fragments", "dp_world_size",
+	"mp_world_size", "zckpt_id", "sparse_tensor_module_names", "csr_tensor_module_names",
+	"universal_checkpoint_info", "data_sampler", "random_ltd",
+};
+
+/* And those that go into "deepspeed". */
+static const char *const kept[] = {
+	"ds_config", "ds_version", "global_steps", "skipped_steps", "global_samples",
+	"buffer_names", "frozen_param_shapes", "shared_params",
+};
+
+static bool is_in(const char *const *list, size_t n, const char *key)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!strcmp(list[i], key))
+			return true;
+	return false;
+}
+
+/* Made of numbers, texts and containers alone: it needs no class to be read. */
+static bool is_plain(const struct ck_val *v, unsigned depth)
+{
+	if (!v || !depth)
+		return false;
+	switch ((enum ck_val_kind)v->kind) {
+	case CK_VAL_NONE: case CK_VAL_BOOL: case CK_VAL_INT: case CK_VAL_BIGINT:
+	case CK_VAL_FLOAT: case CK_VAL_STR: case CK_VAL_BYTES:
+		return true;
+	case CK_VAL_GLOBAL:	/* torch.float16 */
+		return !strcmp(v->u.global.module, "torch") &&
+		       ck_dtype_by_torch_name(v->u.global.name);
+	case CK_VAL_TUPLE: case CK_VAL_LIST: case CK_VAL_DICT: case CK_VAL_SET:
+		for (uint64_t i = 0; i < v->u.seq.n; i++)
+			if (!is_plain(v->u.seq.item[i], depth - 1))
+				return false;
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* ---- entries ---- */
+
+static int add(struct dcp_out *o, const struct dcp_entry *e, struct ckpt_err *err)
+{
+	int rc = ck_grow(&o->entry, &o->cap, o->n + 1, sizeof(*o->entry), err);
+
+	if (!rc && (!e->name || !e->path))
+		rc = ck_fail_nomem(err, "a name", 0);
+	if (!rc)
+		o->entry[o->n++] = *e;
+	return rc;
+}
+
+/* The path of 'n' steps, of which a number is the place in a list. */
+static struct ck_val *path_of(struct dcp_out *o, const char *const *step, size_t n)
+{
+	struct ck_val *item[4];
+
+	for (size_t i = 0; i < n; i++)
+		item[i] = ck_val_new_str(o->arena, step[i]);
+	return ck_val_new_tuple(o->arena, item, n);
+}
+
+/* Blocks of rows, one for each rank that has any; what has no rows is rank 0's. */
+static int cut(struct dcp_out *o, struct dcp_entry *e, struct ckpt_err *err)
+{
+	const uint64_t rows = e->ndim ? e->shape[0] : 0;
+	const uint64_t each = (rows + o->world - 1) / o->world;
+	uint64_t n = 0, numel;
+	int rc = ck_shape_numel(e->shape, e->ndim, &numel, err);
+
+	if (rc)
+		return rc;
+	e->spot = ck_arena_zalloc(o->arena, ((uint64_t)o->world + 1) * sizeof(*e->spot));
+	if (!e->spot)
+		return ck_fail_nomem(err, "blocks", o->world);
+	if (!e->ndim || !numel)
+		e->spot[n++] = (struct dcp_spot){ .rows = rows };
+	for (uint32_t r = 0; e->ndim && numel && r < o->world && r * each < rows; r++)
+		e->spot[n++] = (struct dcp_spot){
+			.rank = r, .row = r * each, .rows = ck_min_u64(each, rows - r * each),
+		};
+	e->nspots = n;
+	return 0;
+}
+
+static int add_state(struct dcp_out *o, uint32_t tensor, const char *name, struct ck_val *path,
+		     uint32_t state, struct ckpt_err *err)
+{
+	const struct ck_tensor *t = &o->ix->tensor[tensor];
+	struct dcp_entry e = {
+		.name = name, .path = path, .state = state, .ndim = t->ndim, .shape = t->shape,
+		.dtype = o->ix->state[state].dtype,
+	};
+	int rc = cut(o, &e, err);
+
+	return rc ? rc : add(o, &e, err);
+}
+
+static int add_value(struct dcp_out *o, const char *name, struct ck_val *path,
+		     const struct ck_val *v, struct ckpt_err *err)
+{
+	struct dcp_entry e = {
+		.name = name, .path = path, .value = (struct ck_val *)v, .state = CK_NONE,
+		.spot = ck_arena_zalloc(o->arena, sizeof(*e.spot)), .nspots = 1,
+	};
+
+	return !e.spot || !v ? ck_fail_nomem(err, "a value", 0) : add(o, &e, err);
+}
+
+/* ---- the model ---- */
+
+/* The state that FSDP's parameter is: the master, in fp32. */
+static uint32_t parameter_of(const struct dcp_out *o, uint32_t tensor)
+{
+	const uint32_t master = ck_index_state_find(o->ix, tensor, "master");
+
+	return master == CK_NONE ? ck_index_state_find(o->ix, tensor, "weight") : master;
+}
+
+/* A tied name is there in full, as torch writes it. */
+static int add_model(struct dcp_out *o, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < o->ix->ntensors; i++) {
+		const struct ck_tensor *t = &o->ix->tensor[i];
+		const uint32_t of = t->role == CKPT_ROLE_ALIAS ? (uint32_t)t->alias_of : i;
+		const uint32_t state = parameter_of(o, of);
+		const char *step[2] = { "model", t->name };
+
+		if (state == CK_NONE)
+			continue;
+		rc = add_state(o, of, ck_arena_printf(o->arena, "model.%s", t->name),
+			       path_of(o, step, 2), state, err);
+	}
+	return rc;
+}
+
+/* ---- the optimizer ---- */
+
+static int add_moments(struct dcp_out *o, uint32_t tensor, struct ckpt_err *err)
+{
+	const struct ck_tensor *t = &o->ix->tensor[tensor];
+	int rc = 0;
+
+	for (uint32_t s = t->first_state; !rc && s != CK_NONE; s = o->ix->state[s].next) {
+		const char *state = o->ix->state[s].name;
+		const char *step[4] = { "optimizer", "state", t->name, state };
+
+		if (!strcmp(state, "weight") || !strcmp(state, "master") || o->want->reset)
+			continue;
+		rc = add_state(o, tensor, ck_arena_printf(o->arena, "optimizer.state.%s.%s",
+							  t->name, state),
+			       path_of(o, step, 4), s, err);
+	}
+	return rc;
+}
+
+/* torch's count of steps: a tensor of one F32 for each parameter. */
+static int add_step(struct dcp_out *o, const char *name, double count, struct ckpt_err *err)
+{
+	const char *step[4] = { "optimizer", "state", name, "step" };
+	struct dcp_entry e = {
+		.name = ck_arena_printf(o->arena, "optimizer.state.%s.step", name),
+		.path = path_of(o, step, 4), .state = CK_NONE, .dtype = CKPT_F32,
+		.number = (float)(o->want->reset ? 0 : count),
+	};
+	int rc = cut(o, &e, err);
+
+	return rc ? rc : add(o, &e, err);
+}
+
+static bool is_hyper(const char *key, const struct ck_val *v)
+{
+	return key && strcmp(key, "params") && strcmp(key, "param_names") && !strchr(key, '.') &&
+	       is_plain(v, DEPTH);
+}
+
+static int add_hyper(struct dcp_out *o, uint32_t g, const char *key, const struct ck_val *v,
+		     struct ckpt_err *err)
+{
+	struct ck_arena *a = o->arena;
+	struct ck_val *step[4] = {
+		ck_val_new_str(a, "optimizer"), ck_val_new_str(a, "param_groups"),
+		ck_val_new_int(a, g), ck_val_new_str(a, key),
+	};
+
+	return add_value(o, ck_arena_printf(a, "optimizer.param_groups.%u.%s", g, key),
+			 ck_val_new_tuple(a, step, 4), v, err);
+}
+
+/* What torch's AdamW has and DeepSpeed's has not: loaders ask for each by name. */
+static int add_defaults(struct dcp_out *o, uint32_t g, const struct ck_val *hyper,
+			struct ckpt_err *err)
+{
+	struct ck_arena *a = o->arena;
+	const struct ck_val *lr = ck_val_get(hyper, "lr");
+	const struct {
+		const char *key;
+		const struct ck_val *v;
+	} all[] = {
+		{ "amsgrad", ck_val_new_bool(a, false) }, { "maximize", ck_val_new_bool(a, false) },
+		{ "foreach", ck_val_new_none(a) }, { "capturable", ck_val_new_bool(a, false) },
+		{ "differentiable", ck_val_new_bool(a, false) }, { "fused", ck_val_new_none(a) },
+		{ "decoupled_weight_decay", ck_val_new_bool(a, true) }, { "initial_lr", lr },
+	};
+	int rc = 0;
+
+	for (size_t i = 0; !rc && lr && i < CK_ARRAY_LEN(all); i++)
+		if (!ck_val_get(hyper, all[i].key))
+			rc = add_hyper(o, g, all[i].key, all[i].v, err);
+	return rc;
+}
+
+/* A number, or a tensor of one in a file of the step. */
+static bool number_of(const struct dcp_out *o, const struct ck_val *v, double *out)
+{
+	const struct ck_tensor_ref *t = ck_val_tensor(v);
+	struct ck_tensor_ref ref;
+	uint8_t *p = NULL;
+	bool is_out = false;
+
+	if (ck_val_num(v, out))
+		return true;
+	for (uint32_t i = 0; t && t->numel == 1 && i < o->step->nfiles; i++) {
+		const struct ck_step_file *f = &o->step->file[i];
+
+		if (!f->pt || t->storage < f->first || t->storage - f->first >= f->pt->nstorages)
+			continue;
+		ref = *t;
+		ref.storage -= f->first;
+		is_out = !ck_pt_tensor_bytes(f->pt, &ref, NUMBER_BYTES, &p, NULL) && p &&
+			 ck_dtype_number(t->dtype, p, out);
+		ck_free(p);
+		break;
+	}
+	return is_out;
+}
+
+static int add_group(struct dcp_out *o, uint32_t g, struct ckpt_err *err)
+{
+	const struct ck_step_group *group = &o->step->group[g];
+	struct ck_val *names = ck_val_new_list(o->arena), *const *item;
+	double count = 0;
+	const bool counted = number_of(o, ck_val_get(group->entry, "step"), &count) ||
+			     number_of(o, ck_val_get(group->hyper, "step"), &count);
+	uint64_t n = 0;
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < group->nparams; i++) {
+		const struct ck_step_param *p = &group->param[i];
+		uint32_t tensor;
+
+		if (!ck_index_find(o->ix, p->name, &tensor))
+			return ck_fail(err, CKPT_E_MISMATCH, p->name, CKPT_NO_OFFSET,
+				       "the parameter is not in the index");
+		names = ck_val_list_add(o->arena, names, ck_val_new_str(o->arena, p->name));
+		if (counted)
+			rc = add_step(o, p->name, count, err);
+		if (!rc)
+			rc = add_moments(o, tensor, err);
+	}
+	ck_val_pairs(group->hyper, &item, &n);
+	for (uint64_t i = 0; !rc && i < n; i++) {
+		const char *key = ck_val_str(item[2 * i]);
+
+		if (is_hyper(key, item[2 * i + 1]))
+			rc = add_hyper(o, g, key, item[2 * i + 1], err);
+	}
+	if (!rc)
+		rc = add_defaults(o, g, group->hyper, err);
+	return rc ? rc : add_hyper(o, g, "params", names, err);
+}
+
+/* ---- the client's values ---- */
+
+/* torch goes into dictionaries, and into lists that have any; the rest is one value. */
+static bool is_leaf(const struct ck_val *v)
+{
+	if (v->kind == CK_VAL_DICT)
+		return false;
+	if (v->kind != CK_VAL_LIST)
+		return true;
+	for (uint64_t i = 0; i < v->u.seq.n; i++)
+		if (!is_leaf(v->u.seq.item[i]))
+			return false;
+	return true;
+}
+
+static const char *key_text(struct dcp_out *o, const struct ck_val *key)
+{
+	if (ck_val_str(key))
+		return ck_val_str(key);
+	return key->kind == CK_VAL_INT ? ck_arena_printf(o->arena, "%" PRId64, key->u.i) : NULL;
+}
+
+static struct ck_val *longer(struct dcp_out *o, const struct ck_val *path, struct ck_val *step)
+{
+	struct ck_val *const *item = NULL, **more;
+	uint64_t n = 0;
+
+	ck_val_seq(path, &item, &n);
+	more = ck_arena_alloc(o->arena, (n + 1) * sizeof(struct ck_val *));
+	if (!more || !step)
+		return NULL;
+	if (n)
+		memcpy(more, item, n * sizeof(struct ck_val *));
+	more[n] = step;
+	return ck_val_new_tuple(o->arena, more, n + 1);
+}
+
+static int add_client(struct dcp_out *o, const char *name, struct ck_val *path,
+		      const struct ck_val *v, unsigned depth, struct ckpt_err *err)
+{
+	const bool is_dict = v->kind == CK_VAL_DICT;
+	const uint64_t n = is_leaf(v) || !depth ? 0 : v->u.seq.n / (is_dict ? 2 : 1);
+	int rc = 0;
+
+	if (!path || !name)
+		return ck_fail_nomem(err, "a name", 0);
+	if (is_leaf(v) || !depth)
+		return add_value(o, name, path, v, err);
+	for (uint64_t i = 0; !rc && i < n; i++) {
+		const struct ck_val *in = v->u.seq.item[is_dict ? 2 * i + 1 : i];
+		const char *key = is_dict ? key_text(o, v->u.seq.item[2 * i]) :
+				  ck_arena_printf(o->arena, "%" PRIu64, i);
+		struct ck_val *step = is_dict ? key ? ck_val_new_str(o->arena, key) : NULL :
+				      ck_val_new_int(o->arena, (int64_t)i);
+
+		if (!key || strchr(key, '.')) {
+			ck_findings_add(o->step->f, CK_FINDING_NOT_CARRIED, name,
+					"a key of it is no name that a DCP folder can have");
+			continue;
+		}
+		rc = add_client(o, ck_arena_printf(o->arena, "%s.%s", name, key),
+				longer(o, path, step), in, depth - 1, err);
+	}
+	return rc;
+}
+
+/* Of torch's schedulers; DeepSpeed's own have another form. */
+static bool is_torch_scheduler(const struct ck_val *v)
+{
+	return ck_val_get(v, "last_epoch") != NULL;
+}
+
+static int add_clients(struct dcp_out *o, struct ckpt_err *err)
+{
+	struct ck_val *const *item;
+	uint64_t n = 0;
+	int rc = 0;
+
+	ck_val_pairs(o->step->model, &item, &n);
+	for (uint64_t i = 0; !rc && i < n; i++) {
+		const char *key = ck_val_str(item[2 * i]);
+		const struct ck_val *v = item[2 * i + 1];
+
+		if (!key || is_in(dropped, CK_ARRAY_LEN(dropped), key) ||
+		    is_in(kept, CK_ARRAY_LEN(kept), key) || (ck_val_is_none(v)) ||
+		    (!strcmp(key, "lr_scheduler") && !is_torch_scheduler(v)))
+			continue;
+		if (!is_plain(v, DEPTH) || strchr(key, '.') || !strcmp(key, "model")) {
+			ck_findings_add(o->step->f, CK_FINDING_NOT_CARRIED, key,
+					"a value of the client with tensors or objects in it");
+			continue;
+		}
+		rc = add_client(o, key, path_of(o, &key, 1), v, DEPTH, err);
+	}
+	return rc;
+}
+
+/* ---- what DeepSpeed needs on the way back ---- */
+
+static struct ck_val *scaler_values(const struct ck_step *step)
+{
+	return step->scaler && step->scaler->kind == CK_VAL_OBJECT ? step->scaler->u.obj->state :
+								     NULL;
+}
+
+/* The type of this state of all trained parameters, if they have one. */
+static const char *type_of(const struct dcp_out *o, const char *state)
+{
+	uint8_t dtype = 0;
+
+	for (uint32_t i = 0; i < o->ix->ntensors; i++) {
+		const uint32_t s = o->ix->tensor[i].role != CKPT_ROLE_TRAINABLE ? CK_NONE :
+				   ck_index_state_find(o->ix, i, state);
+
+		if (s == CK_NONE)
+			continue;
+		if (dtype && o->ix->state[s].dtype != dtype)
+			return NULL;
+		dtype = o->ix->state[s].dtype;
+	}
+	return dtype ? ck_dtype_info(dtype)->torch : NULL;
+}
+
+static struct ck_val *put(struct dcp_out *o, struct ck_val *d, const char *key,
+			  const struct ck_val *v)
+{
+	return !v || !is_plain(v, DEPTH) ? d :
+	       ck_val_dict_sets(o->arena, d, key, (struct ck_val *)v);
+}
+
+/* {second name: first name}, and names of frozen parameters. */
+static struct ck_val *put_names(struct dcp_out *o, struct ck_val *d)
+{
+	struct ck_val *tied = ck_val_new_dict(o->arena), *frozen = ck_val_new_list(o->arena);
+
+	for (uint32_t i = 0; i < o->ix->ntensors; i++) {
+		const struct ck_tensor *t = &o->ix->tensor[i];
+
+		if (t->role == CKPT_ROLE_ALIAS)
+			tied = ck_val_dict_sets(o->arena, tied, t->name,
+						ck_val_new_str(o->arena,
+							       o->ix->tensor[t->alias_of].name));
+		if (t->role == CKPT_ROLE_FROZEN)
+			frozen = ck_val_list_add(o->arena, frozen,
+						 ck_val_new_str(o->arena, t->name));
+	}
+	d = ck_val_dict_sets(o->arena, d, "tied", tied);
+	return ck_val_dict_sets(o->arena, d, "frozen", frozen);
+}
+
+/* Of each group the keys that it has itself, so that what is added for torch goes again. */
+static struct ck_val *group_keys(struct dcp_out *o)
+{
+	struct ck_val *all = ck_val_new_list(o->arena);
+
+	for (uint32_t g = 0; g < o->step->ngroups; g++) {
+		struct ck_val *keys = ck_val_new_list(o->arena), *const *item;
+		uint64_t n = 0;
+
+		ck_val_pairs(o->step->group[g].hyper, &item, &n);
+		for (uint64_t i = 0; i < n; i++)
+			if (is_hyper(ck_val_str(item[2 * i]), item[2 * i + 1]))
+				keys = ck_val_list_add(o->arena, keys, item[2 * i]);
+		all = ck_val_list_add(o->arena, all, keys);
+	}
+	return all;
+}
+
+static int add_deepspeed(struct dcp_out *o, struct ckpt_err *err)
+{
+	const struct ck_step *step = o->step;
+	struct ck_val *d = ck_val_new_dict(o->arena);
+	const char *weight = type_of(o, "weight"), *master = type_of(o, "master");
+	const char *name = "deepspeed";
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(kept); i++)
+		if (strcmp(kept[i], "frozen_param_shapes"))
+			d = put(o, d, kept[i], ck_val_get(step->model, kept[i]));
+	if (!is_torch_scheduler(ck_val_get(step->model, "lr_scheduler")))
+		d = put(o, d, "lr_scheduler", ck_val_get(step->model, "lr_scheduler"));
+	d = put(o, d, "loss_scaler", scaler_values(step));
+	d = put(o, d, "dynamic_loss_scale", step->dynamic_scale);
+	d = put(o, d, "overflow", step->overflow);
+	d = put(o, d, "clip_grad", step->clip);
+	d = ck_val_dict_sets(o->arena, d, "group_keys", group_keys(o));
+	d = ck_val_dict_sets(o->arena, d, "stage", ck_val_new_int(o->arena, step->stage));
+	if (weight)
+		d = ck_val_dict_sets(o->arena, d, "weight_dtype", ck_val_new_str(o->arena, weight));
+	if (master)
+		d = ck_val_dict_sets(o->arena, d, "master_dtype", ck_val_new_str(o->arena, master));
+	return add_value(o, name, path_of(o, &name, 1), put_names(o, d), err);
+}
+
+int dcp_entries_make(struct dcp_out *o, struct ckpt_err *err)
+{
+	int rc = add_model(o, err);
+
+	for (uint32_t g = 0; !rc && g < o->step->ngroups; g++)
+		rc = add_group(o, g, err);
+	if (!rc)
+		rc = add_clients(o, err);
+	return rc ? rc : add_deepspeed(o, err);
+}

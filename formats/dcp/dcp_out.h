@@ -1,0 +1,52 @@
+/*
+ * dcp_out.h -- private to formats/dcp: what a folder is to have, before it is laid out in files.
+ */
+#ifndef DCP_OUT_H
+#define DCP_OUT_H
+
+#include "libckpt/format/ck_plan.h"
+#include "libckpt/step/ck_step.h"
+
+/* The archive of a block, or of a value: bytes [begin, begin + bytes) of a rank's file. */
+struct dcp_spot {
+	uint32_t rank;
+	uint64_t row, rows;	/* of a tensor: of its first dimension */
+	uint64_t begin, bytes;
+};
+
+struct dcp_entry {
+	const char *name;	/* flat */
+	struct ck_val *path;	/* tuple */
+	struct ck_val *value;	/* of one that is no tensor; NULL = it is one */
+	uint8_t dtype;
+	uint32_t ndim;
+	const uint64_t *shape;
+	uint32_t state;		/* of the index; CK_NONE: 'number' is the only element, F32 */
+	float number;
+	struct dcp_spot *spot;	/* as many as there are blocks */
+	uint64_t nspots;
+};
+
+struct dcp_out {
+	struct ck_step *step;
+	const struct ck_index *ix;
+	const struct ck_reshard_want *want;
+	struct ck_plan *plan;
+	const char *tag;
+	uint32_t world;
+	struct ck_arena *arena;		/* the step's */
+	struct dcp_entry *entry;
+	uint64_t n, cap;
+};
+
+/* ---- dcp_entries.c ---- */
+
+/* Everything that the folder has, by names. */
+int dcp_entries_make(struct dcp_out *o, struct ckpt_err *err);
+
+/* ---- dcp_meta_write.c ---- */
+
+/* '.metadata', a file of the plan, once every spot has its place. */
+int dcp_meta_write(struct dcp_out *o, struct ckpt_err *err);
+
+#endif

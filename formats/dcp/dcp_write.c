@@ -1,0 +1,158 @@
+/*
+ * dcp_write.c -- a step as a folder of torch.distributed.checkpoint: a file for each rank with the
+ * rows that FSDP gives it, then the index of all.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/dcp/dcp.h"
+#include "formats/dcp/dcp_out.h"
+#include "formats/torch_pt/ck_pt_plan.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/step/ck_step_along.h"
+#include "libckpt/tensor/ck_dtype.h"
+#include "libckpt/tensor/ck_val_new.h"
+
+/* ---- an archive ---- */
+
+static int append(struct dcp_out *o, struct dcp_spot *s, struct ck_pt_want *want,
+		  struct ckpt_err *err)
+{
+	const struct ck_outfile *file = &o->plan->file[o->plan->nfiles - 1];
+	int rc;
+
+	want->ix = o->ix;
+	want->prefix = "archive";
+	want->append = true;
+	s->begin = file->bytes;
+	rc = ck_pt_plan_file(want, o->plan, err);
+	s->bytes = o->plan->file[o->plan->nfiles - 1].bytes - s->begin;
+	return rc;
+}
+
+static int append_value(struct dcp_out *o, const struct dcp_entry *e, struct ckpt_err *err)
+{
+	struct ck_pt_want want = { .name = e->name, .root = e->value };
+
+	return append(o, e->spot, &want, err);
+}
+
+/* Elements of a row; of a tensor without dimensions the only one. */
+static uint64_t row_of(const struct dcp_entry *e)
+{
+	uint64_t n = 1;
+
+	for (uint32_t k = 1; k < e->ndim; k++)
+		n *= e->shape[k];
+	return n;
+}
+
+static int append_block(struct dcp_out *o, const struct dcp_entry *e, struct dcp_spot *s,
+			struct ckpt_err *err)
+{
+	const uint64_t row = row_of(e), count = e->ndim ? s->rows * row : 1;
+	uint64_t *dim = ck_arena_alloc(o->arena, (2 * (uint64_t)e->ndim + 1) * sizeof(*dim));
+	struct ck_pt_piece piece = {
+		.kind = CK_SEG_STATE, .dtype = e->dtype, .state = e->state,
+		.first = s->row * row, .count = count, .slot = CK_NONE,
+	};
+	const struct ck_pt_part part = { e->dtype, &piece, count ? 1 : 0 };
+	struct ck_tensor_ref ref = {
+		.dtype = e->dtype, .ndim = e->ndim, .shape = dim, .stride = dim + e->ndim,
+		.numel = count,
+	};
+	struct ck_pt_want want = { .name = e->name, .storage = &part, .nstorages = 1 };
+	uint64_t stride = 1;
+
+	if (!dim)
+		return ck_fail_nomem(err, "a shape", e->ndim);
+	for (uint32_t k = e->ndim; k > 0; k--) {
+		dim[k - 1] = k == 1 ? s->rows : e->shape[k - 1];
+		dim[e->ndim + k - 1] = stride;
+		stride *= dim[k - 1] ? dim[k - 1] : 1;
+	}
+	if (e->state == CK_NONE) {
+		piece = (struct ck_pt_piece){
+			.kind = CK_SEG_LITERAL, .count = sizeof(e->number), .text = &e->number,
+		};
+	}
+	want.root = ck_val_new_tensor(o->arena, &ref);
+	return want.root ? append(o, s, &want, err) : ck_fail_nomem(err, "a tensor", 0);
+}
+
+/* ---- files ---- */
+
+static int append_all(struct dcp_out *o, uint32_t rank, bool values, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < o->n; i++) {
+		struct dcp_entry *e = &o->entry[i];
+
+		if ((e->value != NULL) != values)
+			continue;
+		for (uint64_t k = 0; !rc && k < e->nspots; k++)
+			if (e->spot[k].rank == rank)
+				rc = values ? append_value(o, e, err) :
+				     append_block(o, e, &e->spot[k], err);
+	}
+	return rc;
+}
+
+static bool has_any(const struct dcp_out *o, uint32_t rank)
+{
+	for (uint64_t i = 0; i < o->n; i++)
+		for (uint64_t k = 0; k < o->entry[i].nspots; k++)
+			if (o->entry[i].spot[k].rank == rank)
+				return true;
+	return false;
+}
+
+static int write_rank(struct dcp_out *o, uint32_t rank, struct ckpt_err *err)
+{
+	const char *name = ck_arena_printf(o->arena, "%s/__%" PRIu32 "_0.distcp", o->tag, rank);
+	int rc;
+
+	if (!name)
+		return ck_fail_nomem(err, "a name", 0);
+	if (!has_any(o, rank))
+		return 0;
+	rc = ck_plan_file(o->plan, name, err);
+	if (!rc)
+		rc = append_all(o, rank, true, err);
+	return rc ? rc : append_all(o, rank, false, err);
+}
+
+static int write_all(struct dcp_out *o, struct ck_step_along *along, struct ckpt_err *err)
+{
+	int rc = dcp_entries_make(o, err);
+
+	for (uint32_t r = 0; !rc && r < o->world; r++)
+		rc = write_rank(o, r, err);
+	if (!rc)
+		rc = dcp_meta_write(o, err);
+	if (!rc)
+		rc = ck_step_along_list(along, err);
+	return rc ? rc : ck_step_along_plan(along, o->plan, err);
+}
+
+int dcp_write_step(struct ck_step *step, const struct ck_index *ix,
+		   const struct ck_reshard_want *want, struct ck_plan *plan, struct ckpt_err *err)
+{
+	struct dcp_out o = {
+		.step = step, .ix = ix, .want = want, .plan = plan,
+		.tag = ck_step_tag(step, want), .arena = step->arena,
+		.world = want->world ? want->world : step->world ? step->world : 1,
+	};
+	struct ck_step_along along = { .step = step, .want = want, .tag = o.tag };
+	int rc = step->complete ? step->complete(step, err) : 0;
+
+	if (!rc && !o.tag)
+		rc = ck_fail_nomem(err, "a name", 0);
+	if (!rc)
+		rc = write_all(&o, &along, err);
+	ck_step_along_release(&along);
+	ck_free(o.entry);
+	return rc;
+}
