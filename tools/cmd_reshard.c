@@ -569,13 +569,15 @@ const struct command cmd_reshard = {
 	.ranks = RANKS_SHARE,
 	.gist = "rewrite a step for another number of ranks or ZeRO stage",
 	.synopsis = "'N->M' SRC... DST",
-	.about = "Writes the training state of a DeepSpeed step for M ranks: a folder DST with "
-		 "'latest' and the step, which stock DeepSpeed resumes at M ranks without a flag. "
-		 "Weights, masters and optimizer states are kept bit for bit. Quote 'N->M', or "
-		 "write N:M. SRC may be a universal checkpoint or a native step; --to makes one.",
+	.about = "Writes the training state of a step for M ranks: a folder DST with 'latest' and "
+		 "the step, which stock DeepSpeed resumes at M ranks without a flag. Weights, "
+		 "masters and optimizer states are kept bit for bit. Quote 'N->M', or write N:M. "
+		 "SRC is a step of DeepSpeed or FSDP (DCP), a universal checkpoint or a native "
+		 "step; --to makes each of them.",
 	.examples = "zckpt reshard '8->4' run run-on-4\n"
 		    "zckpt reshard --world 4 --stage 3 run run-stage3\n"
-		    "zckpt reshard --to universal run run-universal\n",
+		    "zckpt reshard --to universal run run-universal\n"
+		    "zckpt reshard --to dcp run run-for-fsdp\n",
 	.notes = NULL,
 	.tables = { own, opts_source, opts_write, opts_run, opts_talk, NULL },
 };

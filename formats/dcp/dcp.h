@@ -115,6 +115,7 @@ struct dcp {
 	const char *box;	/* that the model is in */
 	const struct ck_val *deepspeed;	/* dictionary of what only DeepSpeed has, or NULL */
 	const char *optim;	/* what names of the optimizer begin with: "optimizer."; NULL = none */
+	bool by_parameter;	/* it has its groups' values for each parameter, as torchtitan */
 	struct dcp_group *group;
 	uint32_t ngroups;
 	struct ck_map group_of;	/* name of a parameter -> number in 'group' */

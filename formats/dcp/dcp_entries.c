@@ -75,14 +75,33 @@ static int add(struct dcp_out *o, const struct dcp_entry *e, struct ckpt_err *er
 	return rc;
 }
 
-/* The path of 'n' steps, of which a number is the place in a list. */
-static struct ck_val *path_of(struct dcp_out *o, const char *const *step, size_t n)
+/* Steps of a path: those of "a.b." first, then up to three. */
+static struct ck_val *path_of(struct dcp_out *o, const char *begin, const char *const *step,
+			      size_t n)
 {
-	struct ck_val *item[4];
+	struct ck_val *item[DEPTH + 4];
+	uint64_t k = 0;
 
+	for (const char *p = begin; *p && k < DEPTH; p += strcspn(p, ".") + 1)
+		item[k++] = ck_val_new_strn(o->arena, p, strcspn(p, "."));
 	for (size_t i = 0; i < n; i++)
-		item[i] = ck_val_new_str(o->arena, step[i]);
-	return ck_val_new_tuple(o->arena, item, n);
+		item[k++] = ck_val_new_str(o->arena, step[i]);
+	return ck_val_new_tuple(o->arena, item, k);
+}
+
+static struct ck_val *longer(struct dcp_out *o, const struct ck_val *path, struct ck_val *step)
+{
+	struct ck_val *const *item = NULL, **more;
+	uint64_t n = 0;
+
+	ck_val_seq(path, &item, &n);
+	more = ck_arena_alloc(o->arena, (n + 1) * sizeof(struct ck_val *));
+	if (!more || !step)
+		return NULL;
+	if (n)
+		memcpy(more, item, n * sizeof(struct ck_val *));
+	more[n] = step;
+	return ck_val_new_tuple(o->arena, more, n + 1);
 }
 
 /* Blocks of rows, one for each rank that has any; what has no rows is rank 0's. */
@@ -113,7 +132,7 @@ static int add_state(struct dcp_out *o, uint32_t tensor, const char *name, struc
 {
 	const struct ck_tensor *t = &o->ix->tensor[tensor];
 	struct dcp_entry e = {
-		.name = name, .path = path, .state = state, .ndim = t->ndim, .shape = t->shape,
+		.name = name, .path = path, .is_tensor = true, .state = state, .ndim = t->ndim, .shape = t->shape,
 		.dtype = o->ix->state[state].dtype,
 	};
 	int rc = cut(o, &e, err);
@@ -151,17 +170,26 @@ static int add_model(struct dcp_out *o, struct ckpt_err *err)
 		const struct ck_tensor *t = &o->ix->tensor[i];
 		const uint32_t of = t->role == CKPT_ROLE_ALIAS ? (uint32_t)t->alias_of : i;
 		const uint32_t state = parameter_of(o, of);
-		const char *step[2] = { "model", t->name };
 
 		if (state == CK_NONE)
 			continue;
-		rc = add_state(o, of, ck_arena_printf(o->arena, "model.%s", t->name),
-			       path_of(o, step, 2), state, err);
+		rc = add_state(o, of, ck_arena_printf(o->arena, "%s%s", o->model, t->name),
+			       path_of(o, o->model, &t->name, 1), state, err);
 	}
 	return rc;
 }
 
 /* ---- the optimizer ---- */
+
+/* Of "optimizer.state.NAME.STATE"; a flat one is one step below "optimizer". */
+static struct ck_val *state_path(struct dcp_out *o, const char *name, const char *state)
+{
+	const char *step[3] = { "state", name, state };
+	const char *flat = ck_arena_printf(o->arena, "state.%s.%s", name, state);
+
+	return !flat ? NULL : o->flat ? path_of(o, o->optim, &flat, 1) :
+	       path_of(o, o->optim, step, 3);
+}
 
 static int add_moments(struct dcp_out *o, uint32_t tensor, struct ckpt_err *err)
 {
@@ -170,13 +198,12 @@ static int add_moments(struct dcp_out *o, uint32_t tensor, struct ckpt_err *err)
 
 	for (uint32_t s = t->first_state; !rc && s != CK_NONE; s = o->ix->state[s].next) {
 		const char *state = o->ix->state[s].name;
-		const char *step[4] = { "optimizer", "state", t->name, state };
 
 		if (!strcmp(state, "weight") || !strcmp(state, "master") || o->want->reset)
 			continue;
-		rc = add_state(o, tensor, ck_arena_printf(o->arena, "optimizer.state.%s.%s",
+		rc = add_state(o, tensor, ck_arena_printf(o->arena, "%sstate.%s.%s", o->optim,
 							  t->name, state),
-			       path_of(o, step, 4), s, err);
+			       state_path(o, t->name, state), s, err);
 	}
 	return rc;
 }
@@ -184,10 +211,9 @@ static int add_moments(struct dcp_out *o, uint32_t tensor, struct ckpt_err *err)
 /* torch's count of steps: a tensor of one F32 for each parameter. */
 static int add_step(struct dcp_out *o, const char *name, double count, struct ckpt_err *err)
 {
-	const char *step[4] = { "optimizer", "state", name, "step" };
 	struct dcp_entry e = {
-		.name = ck_arena_printf(o->arena, "optimizer.state.%s.step", name),
-		.path = path_of(o, step, 4), .state = CK_NONE, .dtype = CKPT_F32,
+		.name = ck_arena_printf(o->arena, "%sstate.%s.step", o->optim, name),
+		.path = state_path(o, name, "step"), .is_tensor = true, .state = CK_NONE, .dtype = CKPT_F32,
 		.number = (float)(o->want->reset ? 0 : count),
 	};
 	int rc = cut(o, &e, err);
@@ -201,17 +227,32 @@ static bool is_hyper(const char *key, const struct ck_val *v)
 	       is_plain(v, DEPTH);
 }
 
+/* Of group 'g', or of a parameter. */
+static int add_hyper_of(struct dcp_out *o, uint32_t g, const char *name, const char *key,
+			const struct ck_val *v, struct ckpt_err *err)
+{
+	struct ck_arena *a = o->arena;
+	const char *group = ck_arena_printf(a, "%u", g), *step = "param_groups";
+	const char *own = ck_arena_printf(a, "param_groups.%s.%s", name ? name : group, key);
+	struct ck_val *path = name ? path_of(o, o->optim, &own, 1) :
+			      longer(o, longer(o, path_of(o, o->optim, &step, 1),
+					       ck_val_new_int(a, g)), ck_val_new_str(a, key));
+
+	return !own || !group ? ck_fail_nomem(err, "a name", strlen(key)) :
+	       add_value(o, ck_arena_printf(a, "%s%s", o->optim, own), path, v, err);
+}
+
 static int add_hyper(struct dcp_out *o, uint32_t g, const char *key, const struct ck_val *v,
 		     struct ckpt_err *err)
 {
-	struct ck_arena *a = o->arena;
-	struct ck_val *step[4] = {
-		ck_val_new_str(a, "optimizer"), ck_val_new_str(a, "param_groups"),
-		ck_val_new_int(a, g), ck_val_new_str(a, key),
-	};
+	const struct ck_step_group *group = &o->step->group[g];
+	int rc = 0;
 
-	return add_value(o, ck_arena_printf(a, "optimizer.param_groups.%u.%s", g, key),
-			 ck_val_new_tuple(a, step, 4), v, err);
+	if (!o->flat)
+		return add_hyper_of(o, g, NULL, key, v, err);
+	for (uint32_t i = 0; !rc && i < group->nparams && strcmp(key, "params"); i++)
+		rc = add_hyper_of(o, g, group->param[i].name, key, v, err);
+	return rc;
 }
 
 /* What torch's AdamW has and DeepSpeed's has not: loaders ask for each by name. */
@@ -285,14 +326,14 @@ static int add_group(struct dcp_out *o, uint32_t g, struct ckpt_err *err)
 		if (!rc)
 			rc = add_moments(o, tensor, err);
 	}
-	ck_val_pairs(group->hyper, &item, &n);
+	ck_val_pairs(o->source ? o->source->group[g].hyper : group->hyper, &item, &n);
 	for (uint64_t i = 0; !rc && i < n; i++) {
 		const char *key = ck_val_str(item[2 * i]);
 
 		if (is_hyper(key, item[2 * i + 1]))
 			rc = add_hyper(o, g, key, item[2 * i + 1], err);
 	}
-	if (!rc)
+	if (!rc && !o->source)
 		rc = add_defaults(o, g, group->hyper, err);
 	return rc ? rc : add_hyper(o, g, "params", names, err);
 }
@@ -317,21 +358,6 @@ static const char *key_text(struct dcp_out *o, const struct ck_val *key)
 	if (ck_val_str(key))
 		return ck_val_str(key);
 	return key->kind == CK_VAL_INT ? ck_arena_printf(o->arena, "%" PRId64, key->u.i) : NULL;
-}
-
-static struct ck_val *longer(struct dcp_out *o, const struct ck_val *path, struct ck_val *step)
-{
-	struct ck_val *const *item = NULL, **more;
-	uint64_t n = 0;
-
-	ck_val_seq(path, &item, &n);
-	more = ck_arena_alloc(o->arena, (n + 1) * sizeof(struct ck_val *));
-	if (!more || !step)
-		return NULL;
-	if (n)
-		memcpy(more, item, n * sizeof(struct ck_val *));
-	more[n] = step;
-	return ck_val_new_tuple(o->arena, more, n + 1);
 }
 
 static int add_client(struct dcp_out *o, const char *name, struct ck_val *path,
@@ -369,12 +395,42 @@ static bool is_torch_scheduler(const struct ck_val *v)
 	return ck_val_get(v, "last_epoch") != NULL;
 }
 
+/* Items of a DCP folder that are neither the model's nor the optimizer's: archives as they are. */
+static int copy_clients(struct dcp_out *o, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < o->source->nitems; i++) {
+		const struct dcp_item *it = &o->source->item[i];
+		struct dcp_entry e = {
+			.name = it->flat, .path = (struct ck_val *)it->path, .dtype = it->dtype,
+			.ndim = it->ndim, .shape = it->shape, .state = CK_NONE,
+			.is_tensor = it->is_tensor, .is_copied = true,
+		};
+
+		if (it->use != DCP_OTHER || !strcmp(it->flat, "deepspeed"))
+			continue;
+		e.spot = ck_arena_zalloc(o->arena, (it->nchunks + 1) * sizeof(*e.spot));
+		if (!e.spot)
+			return ck_fail_nomem(err, "a value of the client", it->nchunks);
+		for (uint64_t k = 0; k < it->nchunks; k++)
+			if (it->chunk[k].at.file != CK_NONE && (it->chunk[k].numel || !it->is_tensor))
+				e.spot[e.nspots++].from = &it->chunk[k];
+		if (!e.path)
+			e.path = path_of(o, "", &it->flat, 1);
+		rc = add(o, &e, err);
+	}
+	return rc;
+}
+
 static int add_clients(struct dcp_out *o, struct ckpt_err *err)
 {
 	struct ck_val *const *item;
 	uint64_t n = 0;
 	int rc = 0;
 
+	if (o->source)
+		return copy_clients(o, err);
 	ck_val_pairs(o->step->model, &item, &n);
 	for (uint64_t i = 0; !rc && i < n; i++) {
 		const char *key = ck_val_str(item[2 * i]);
@@ -389,7 +445,7 @@ static int add_clients(struct dcp_out *o, struct ckpt_err *err)
 					"a value of the client with tensors or objects in it");
 			continue;
 		}
-		rc = add_client(o, key, path_of(o, &key, 1), v, DEPTH, err);
+		rc = add_client(o, key, path_of(o, "", &key, 1), v, DEPTH, err);
 	}
 	return rc;
 }
@@ -487,7 +543,7 @@ static int add_deepspeed(struct dcp_out *o, struct ckpt_err *err)
 		d = ck_val_dict_sets(o->arena, d, "weight_dtype", ck_val_new_str(o->arena, weight));
 	if (master)
 		d = ck_val_dict_sets(o->arena, d, "master_dtype", ck_val_new_str(o->arena, master));
-	return add_value(o, name, path_of(o, &name, 1), put_names(o, d), err);
+	return add_value(o, name, path_of(o, "", &name, 1), put_names(o, d), err);
 }
 
 int dcp_entries_make(struct dcp_out *o, struct ckpt_err *err)
@@ -498,5 +554,5 @@ int dcp_entries_make(struct dcp_out *o, struct ckpt_err *err)
 		rc = add_group(o, g, err);
 	if (!rc)
 		rc = add_clients(o, err);
-	return rc ? rc : add_deepspeed(o, err);
+	return rc || (o->source && !o->source->deepspeed) ? rc : add_deepspeed(o, err);
 }

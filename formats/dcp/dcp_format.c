@@ -85,7 +85,7 @@ static int open_part(struct dcp *d, const char *sub, struct ckpt_err *err)
 	if (!part->path)
 		return ck_fail_nomem(err, "a path", 0);
 	if (!e) {
-		ck_findings_add(d->f, CK_FINDING_UNFINISHED, part->path,
+		ck_findings_add(d->f, CK_FINDING_MODEL_FILE_MISSING, part->path,
 				"missing, and it says what is in the folder; it is written last (was "
 				"the save interrupted, or the copy partial?)");
 		d->nparts--;

@@ -237,6 +237,7 @@ int dcp_groups_find(struct dcp *d, struct ckpt_err *err)
 	for (uint64_t i = 0; !rc && i < d->nitems; i++)
 		if (d->item[i].use == DCP_GROUP)
 			rc = take_item(d, &all, &d->item[i], err);
+	d->by_parameter = all.n != 0;
 	if (!rc)
 		rc = join_equal(d, &all, err);
 	if (!rc)

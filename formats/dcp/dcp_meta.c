@@ -350,9 +350,11 @@ static int take_path(struct dcp *d, struct dcp_item *it, const struct ck_val *pa
 
 	it->box = "";
 	it->key = it->flat;
-	if (!ck_val_seq(path, &step, &n) || !n || !ck_val_str(step[n - 1]))
+	if (!ck_val_seq(path, &step, &n) || !n)
 		return 0;
 	it->path = path;
+	if (!ck_val_str(step[n - 1]))
+		return 0;
 	cut = strlen(ck_val_str(step[n - 1]));
 	if (n == 1 || cut + 1 >= strlen(it->flat) ||
 	    strcmp(it->flat + strlen(it->flat) - cut, ck_val_str(step[n - 1])))

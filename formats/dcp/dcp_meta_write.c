@@ -35,11 +35,15 @@ static struct ck_val *call(struct ck_arena *a, const char *module, const char *f
 /* ---- tensors ---- */
 
 /* Where a block begins, or how large it is: rows of the tensor. */
-static struct ck_val *rows_of(struct dcp_out *o, const struct dcp_entry *e, uint64_t rows,
-			      bool is_size)
+static struct ck_val *rows_of(struct dcp_out *o, const struct dcp_entry *e,
+			      const struct dcp_spot *s, bool is_size)
 {
+	const uint64_t rows = is_size ? s->rows : s->row;
 	uint64_t *dim = ck_arena_zalloc(o->arena, ((uint64_t)e->ndim + 1) * sizeof(*dim));
 
+	if (s->from)
+		return ck_val_new_size(o->arena, is_size ? s->from->size : s->from->offset,
+				       e->ndim);
 	if (!dim)
 		return NULL;
 	for (uint32_t k = 0; k < e->ndim; k++)
@@ -70,8 +74,8 @@ static struct ck_val *tensor(struct dcp_out *o, const struct dcp_entry *e)
 		const struct dcp_spot *s = &e->spot[i];
 		struct ck_val *at = ck_val_new_dict(a);
 
-		at = ck_val_dict_sets(a, at, "offsets", rows_of(o, e, s->row, false));
-		at = ck_val_dict_sets(a, at, "sizes", rows_of(o, e, s->rows, true));
+		at = ck_val_dict_sets(a, at, "offsets", rows_of(o, e, s, false));
+		at = ck_val_dict_sets(a, at, "sizes", rows_of(o, e, s, true));
 		chunks = ck_val_list_add(a, chunks,
 					 object(a, METADATA, "ChunkStorageMetadata", at));
 	}
@@ -90,9 +94,9 @@ static struct ck_val *index_of(struct dcp_out *o, const struct dcp_entry *e,
 	struct ck_val *d = ck_val_dict_sets(a, ck_val_new_dict(a), "fqn",
 					    ck_val_new_str(a, e->name));
 
-	if (!e->value)
-		d = ck_val_dict_sets(a, d, "offset", rows_of(o, e, s->row, false));
-	d = ck_val_dict_sets(a, d, "index", e->value ? ck_val_new_none(a) :
+	if (e->is_tensor)
+		d = ck_val_dict_sets(a, d, "offset", rows_of(o, e, s, false));
+	d = ck_val_dict_sets(a, d, "index", !e->is_tensor ? ck_val_new_none(a) :
 			     ck_val_new_int(a, (int64_t)number));
 	return d ? object(a, METADATA, "MetadataIndex", d) : NULL;
 }
@@ -121,9 +125,8 @@ static struct ck_val *make(struct dcp_out *o)
 		const struct dcp_entry *e = &o->entry[i];
 		struct ck_val *name = ck_val_new_str(a, e->name);
 
-		items = ck_val_dict_add(a, items, name, e->value ?
-					object(a, METADATA, "BytesStorageMetadata", NULL) :
-					tensor(o, e));
+		items = ck_val_dict_add(a, items, name, e->is_tensor ? tensor(o, e) :
+					object(a, METADATA, "BytesStorageMetadata", NULL));
 		paths = ck_val_dict_add(a, paths, name, e->path);
 		for (uint64_t k = 0; k < e->nspots; k++)
 			places = ck_val_dict_add(a, places, index_of(o, e, &e->spot[k], k),

@@ -4,6 +4,7 @@
 #ifndef DCP_OUT_H
 #define DCP_OUT_H
 
+#include "formats/dcp/dcp.h"
 #include "libckpt/format/ck_plan.h"
 #include "libckpt/step/ck_step.h"
 
@@ -12,12 +13,13 @@ struct dcp_spot {
 	uint32_t rank;
 	uint64_t row, rows;	/* of a tensor: of its first dimension */
 	uint64_t begin, bytes;
+	const struct dcp_chunk *from;	/* of one that is copied: the block of the source */
 };
 
 struct dcp_entry {
 	const char *name;	/* flat */
 	struct ck_val *path;	/* tuple */
-	struct ck_val *value;	/* of one that is no tensor; NULL = it is one */
+	struct ck_val *value;	/* of one that is no tensor, and not copied */
 	uint8_t dtype;
 	uint32_t ndim;
 	const uint64_t *shape;
@@ -25,6 +27,8 @@ struct dcp_entry {
 	float number;
 	struct dcp_spot *spot;	/* as many as there are blocks */
 	uint64_t nspots;
+	bool is_tensor;
+	bool is_copied;		/* an item of the source as it is */
 };
 
 struct dcp_out {
@@ -37,6 +41,10 @@ struct dcp_out {
 	struct ck_arena *arena;		/* the step's */
 	struct dcp_entry *entry;
 	uint64_t n, cap;
+	const char *model;	/* that names of the model begin with: "model."; "" = nothing */
+	const char *optim;	/* "optimizer." */
+	bool flat;		/* states and values of the optimizer are flat, as torchtitan's */
+	const struct dcp *source;	/* of a step that is a DCP folder itself, or NULL */
 };
 
 /* ---- dcp_entries.c ---- */

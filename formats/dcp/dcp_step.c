@@ -202,21 +202,21 @@ static struct ck_val *lists_of(struct ck_arena *a, struct ck_val *v, unsigned de
 	return is_list && n ? list : v;
 }
 
-static int add_client(struct dcp *d, struct ck_val *root, const struct dcp_item *it,
-		      struct ckpt_err *err)
+static int add_client(struct dcp *d, struct ck_step *step, struct ck_val *root,
+		      const struct dcp_item *it, struct ckpt_err *err)
 {
-	struct ck_val *v = client_value(d, it), *const *step, *in;
+	struct ck_val *v = client_value(d, it), *const *part, *in;
 	uint64_t n = 0;
 
-	if (!v || !ck_val_seq(it->path, &step, &n) || !n ||
-	    (ck_val_str(step[0]) && is_reserved(ck_val_str(step[0])))) {
-		ck_findings_add(d->f, CK_FINDING_NOT_CARRIED, it->flat, it->is_tensor ?
+	if (!v || !ck_val_seq(it->path, &part, &n) || !n ||
+	    (ck_val_str(part[0]) && is_reserved(ck_val_str(part[0])))) {
+		ck_findings_add(&step->for_others, CK_FINDING_NOT_CARRIED, it->flat, it->is_tensor ?
 				"a tensor that is none of the model" :
 				"a value that DeepSpeed's files have no place for");
 		return 0;
 	}
-	in = folder_at(&d->arena, root, step, n - 1);
-	if (!in || !ck_val_dict_add(&d->arena, in, step[n - 1], v))
+	in = folder_at(&d->arena, root, part, n - 1);
+	if (!in || !ck_val_dict_add(&d->arena, in, part[n - 1], v))
 		return ck_fail_nomem(err, "a value of the client", n);
 	return 0;
 }
@@ -236,8 +236,8 @@ static struct ck_val *frozen_shapes(struct ck_arena *a, const struct ck_index *i
 }
 
 /* What the files do not call a parameter of the optimizer is kept whole by every rank. */
-static int add_names(struct dcp *d, const struct ck_index *ix, struct ck_val *model,
-		     struct ckpt_err *err)
+static int add_names(struct dcp *d, const struct ck_index *ix, struct ck_step *step,
+		     struct ck_val *model, struct ckpt_err *err)
 {
 	struct ck_arena *a = &d->arena;
 	struct ck_val *module = ck_val_new_ordered(a), *buffers = ck_val_new_list(a);
@@ -255,7 +255,7 @@ static int add_names(struct dcp *d, const struct ck_index *ix, struct ck_val *mo
 		first = t->role == CKPT_ROLE_PLAIN && !first ? t->name : first;
 	}
 	if (first)
-		ck_findings_add(d->f, CK_FINDING_FORMAT_NOTE, first,
+		ck_findings_add(&step->for_others, CK_FINDING_FORMAT_NOTE, first,
 				"%" PRIu64 " tensors are not in the optimizer, and the files do not "
 				"say what they are: they are written as buffers, whole for every "
 				"rank (a frozen parameter of ZeRO stage 3 cannot be loaded so)",
@@ -284,13 +284,13 @@ static int make_model(struct dcp *d, const struct ck_index *ix, struct ck_step *
 		      struct ckpt_err *err)
 {
 	struct ck_val *model = ck_val_new_dict(&d->arena);
-	int rc = model ? add_names(d, ix, model, err) : ck_fail_nomem(err, "a step", 0);
+	int rc = model ? add_names(d, ix, step, model, err) : ck_fail_nomem(err, "a step", 0);
 
 	if (!rc)
 		rc = add_counts(d, model, err);
 	for (uint64_t i = 0; !rc && i < d->nitems; i++)
 		if (d->item[i].use == DCP_OTHER && strcmp(d->item[i].flat, "deepspeed"))
-			rc = add_client(d, model, &d->item[i], err);
+			rc = add_client(d, step, model, &d->item[i], err);
 	if (!rc && !ck_val_get(model, "lr_scheduler"))
 		rc = ck_val_dict_sets(&d->arena, model, "lr_scheduler",
 				      ck_val_new_none(&d->arena)) ? 0 :
@@ -340,7 +340,7 @@ int dcp_read_step(const struct ck_input *in, const struct ck_index *ix, struct c
 		.in = in, .f = f, .arena = &d->arena, .format = &ck_format_dcp, .at = d->at,
 		.tag = tag_of(d), .world = d->ix->world ? d->ix->world : 1, .stage = 2,
 		.version = { 0, 19, 8 }, .bare_module = true, .frozen_listed = true,
-		.reordered = true,
+		.reordered = true, .from = d,
 	};
 	if (!out->tag)
 		return ck_fail_nomem(err, "a name", 0);

@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/dcp/dcp.h"
 #include "formats/dcp/dcp_out.h"
 #include "formats/torch_pt/ck_pt_plan.h"
 #include "libckpt/base/ck_err.h"
@@ -81,6 +80,24 @@ static int append_block(struct dcp_out *o, const struct dcp_entry *e, struct dcp
 	return want.root ? append(o, s, &want, err) : ck_fail_nomem(err, "a tensor", 0);
 }
 
+/* An archive of the source, byte for byte. */
+static int append_copy(struct dcp_out *o, struct dcp_spot *s, struct ckpt_err *err)
+{
+	const struct dcp_place *at = &s->from->at;
+
+	s->begin = o->plan->file[o->plan->nfiles - 1].bytes;
+	s->bytes = at->bytes;
+	return ck_plan_copy(o->plan, o->source->file[at->file].path, at->begin, at->bytes, err);
+}
+
+static int append_one(struct dcp_out *o, const struct dcp_entry *e, struct dcp_spot *s,
+		      struct ckpt_err *err)
+{
+	if (e->is_copied)
+		return append_copy(o, s, err);
+	return e->value ? append_value(o, e, err) : append_block(o, e, s, err);
+}
+
 /* ---- files ---- */
 
 static int append_all(struct dcp_out *o, uint32_t rank, bool values, struct ckpt_err *err)
@@ -90,12 +107,11 @@ static int append_all(struct dcp_out *o, uint32_t rank, bool values, struct ckpt
 	for (uint64_t i = 0; !rc && i < o->n; i++) {
 		struct dcp_entry *e = &o->entry[i];
 
-		if ((e->value != NULL) != values)
+		if (e->is_tensor == values)
 			continue;
 		for (uint64_t k = 0; !rc && k < e->nspots; k++)
 			if (e->spot[k].rank == rank)
-				rc = values ? append_value(o, e, err) :
-				     append_block(o, e, &e->spot[k], err);
+				rc = append_one(o, e, &e->spot[k], err);
 	}
 	return rc;
 }
@@ -140,15 +156,22 @@ static int write_all(struct dcp_out *o, struct ck_step_along *along, struct ckpt
 int dcp_write_step(struct ck_step *step, const struct ck_index *ix,
 		   const struct ck_reshard_want *want, struct ck_plan *plan, struct ckpt_err *err)
 {
+	const struct dcp *from = step->format == &ck_format_dcp ? step->from : NULL;
 	struct dcp_out o = {
 		.step = step, .ix = ix, .want = want, .plan = plan,
 		.tag = ck_step_tag(step, want), .arena = step->arena,
+		.model = "model.", .optim = "optimizer.", .source = from,
 		.world = want->world ? want->world : step->world ? step->world : 1,
 	};
 	struct ck_step_along along = { .step = step, .want = want, .tag = o.tag };
 	int rc = step->complete ? step->complete(step, err) : 0;
 
-	if (!rc && !o.tag)
+	if (from) {	/* as it was, so that the same program loads it */
+		o.model = !*from->box ? "" : ck_arena_printf(o.arena, "%s.", from->box);
+		o.optim = from->optim;
+		o.flat = from->by_parameter;
+	}
+	if (!rc && (!o.tag || !o.model))
 		rc = ck_fail_nomem(err, "a name", 0);
 	if (!rc)
 		rc = write_all(&o, &along, err);

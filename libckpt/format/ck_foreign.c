@@ -51,7 +51,9 @@ static const struct foreign {
 	{ { "metadata.pkl", "model_*.pt" },
 	  "a checkpoint of torch_checkpointing" NOT_READ,
 	  NULL, "load it with torch_checkpointing and save the state dict with torch.save" },
-	/* DCP that has no index */
+	/* DCP: further down, or without its index */
+	{ { ".metadata" },
+	  "a folder of torch.distributed.checkpoint (DCP)", "zckpt inspect DIR", NULL },
 	{ { ".metadata.tmp" },
 	  "an unfinished save of a torch.distributed.checkpoint (DCP)", NULL,
 	  "its index .metadata was never put into place: take an earlier checkpoint" },

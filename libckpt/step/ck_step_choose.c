@@ -468,8 +468,8 @@ int ck_step_choose(struct ck_step_finder *fd, struct ck_step_choice *out, struct
 	rc = ck_foreign_folder(in, err);
 	if (!rc)
 		rc = ck_fail(err, CKPT_E_NOTFOUND, in->path[0], CKPT_NO_OFFSET,
-			     "no folder in it holds a DeepSpeed step (*_model_states.pt, "
-			     "*_optim_states.pt)");
+			     "no folder in it holds a step of DeepSpeed (*_model_states.pt, "
+			     "*_optim_states.pt) or FSDP (.metadata)");
 	return rc;
 }
 
@@ -515,7 +515,7 @@ int ck_step_chosen_kind(const struct ck_input *in, const struct ck_format **kind
 	*kind_out = in->chosen ? in->chosen->kind : NULL;
 	if (in->chosen && in->chosen->is_known)
 		return 0;
-	if (in->tag || ck_step_keeps_steps(&in->tree) ||
+	if (in->tag || ck_step_keeps_steps(&in->tree) || ck_step_may_be_numbered(&in->tree) ||
 	    ck_tree_find(&in->tree, "latest_universal"))
 		rc = ck_step_choose(&fd, &c, &err);
 	if (!rc)

@@ -44,25 +44,41 @@ bool ck_step_is_step(const struct ck_formats *formats, const struct ck_tree *tre
 	return bid_on(formats, tree, &kind) > 0;
 }
 
-/* What programs call the folder of a step: DeepSpeed and verl, torchtitan, others. */
-static bool is_step_name(const char *name)
-{
-	static const char *const begin[] = {
-		"global_step", "step-", "step_", "step=", "epoch", "iter_", "checkpoint",
-	};
-
-	for (size_t i = 0; i < CK_ARRAY_LEN(begin); i++)
-		if (!strncmp(name, begin[i], strlen(begin[i])))
-			return true;
-	return false;
-}
-
 /* A folder one or two levels down may be a step. */
 bool ck_step_may_keep_steps(const struct ck_tree *tree)
 {
+	for (uint64_t i = 0; i < tree->n; i++) {
+		const char *name = tree->entry[i].name;
+
+		if (!tree->entry[i].is_dir)
+			continue;
+		if (!strncmp(name, "global_step", 11) || ck_step_is_trainers(name))
+			return true;
+	}
+	return false;
+}
+
+/* "step-100" of torchtitan and the like. */
+static bool is_numbered(const char *name)
+{
+	static const char *const begin[] = { "step", "epoch", "iter" };
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(begin); i++) {
+		const char *rest = name + strlen(begin[i]);
+
+		if (strncmp(name, begin[i], strlen(begin[i])))
+			continue;
+		rest += *rest == '-' || *rest == '_' || *rest == '=';
+		if (*rest >= '0' && *rest <= '9')
+			return true;
+	}
+	return false;
+}
+
+bool ck_step_may_be_numbered(const struct ck_tree *tree)
+{
 	for (uint64_t i = 0; i < tree->n; i++)
-		if (tree->entry[i].is_dir && (is_step_name(tree->entry[i].name) ||
-					      ck_step_is_trainers(tree->entry[i].name)))
+		if (tree->entry[i].is_dir && is_numbered(tree->entry[i].name))
 			return true;
 	return false;
 }
@@ -284,8 +300,11 @@ int ck_step_convert(const struct ck_format *source, const struct ck_input *in,
 
 	if (!rc)
 		rc = source->read_step(in, ix, f, &step, err);
+	if (!rc && want->target != source)
+		ck_findings_merge(f, &step.for_others, CK_FINDING_COUNT);
 	if (!rc)
 		rc = want->target->write_step(&step, ix, want, plan, err);
+	ck_findings_release(&step.for_others);
 	if (step.release)
 		step.release(&step);
 	ck_kept_release(in->kept);

@@ -57,6 +57,8 @@ bool ck_step_is_step(const struct ck_formats *formats, const struct ck_tree *tre
 bool ck_step_keeps_steps(const struct ck_tree *tree);
 /* The same without 'latest': worth a low bid. */
 bool ck_step_may_keep_steps(const struct ck_tree *tree);
+/* Or does another program call folders in it so: "step-100", "epoch_3"? */
+bool ck_step_may_be_numbered(const struct ck_tree *tree);
 /* N of "global_stepN"; false for any other name. */
 bool ck_step_of_tag(const char *tag, uint64_t *step_out);
 /* N of "global_stepN", or of a trainer's "checkpoint-N" or "checkpoint_N". */

@@ -10,7 +10,7 @@
 #   nodes CASE as A B          each node kept the files of its own ranks
 #   model NAME as DIR          a Hugging Face model
 #   tokens as FILE             rows to train on
-#   fsdp as DIR                a folder of torch.distributed.checkpoint
+#   fsdp/CASE as DIR           the folder that a case of FSDP wrote
 #   hostile as FILE            a pickle that would run a program
 #   placeholders as FILE       a model of empty tensors, as ZeRO-3 saves it without gathering
 #   peft as DIR                a step of stage 3 of 2 ranks whose adapter has PEFT's names
@@ -29,7 +29,6 @@ setup_accelerate() { mkdir -p "$(dirname "$3")" && accelerate_state "$3" "$1" &&
 setup_nodes() { two_nodes "$1" "$3" "$4" && writable "$3" "$4"; }
 setup_model() { cp -r "$fixtures/model/models/$1" "$3" && writable "$3"; }
 setup_tokens() { cp "$fixtures/model/train/data.safetensors" "$2"; }
-setup_fsdp() { mkdir -p "$(dirname "$2")" && cp -r "$(find "$fixtures/formats/dcp/v2.11" -name .metadata -printf '%h\n' | sort | head -n 1)" "$2" && writable "$2"; }
 setup_hostile() { cp "$fixtures/formats/pickle/hostile-os.system.pt" "$2"; }
 setup_placeholders() {
 	local header='{"a.weight":{"dtype":"BF16","shape":[0],"data_offsets":[0,0]},"b.weight":{"dtype":"BF16","shape":[0],"data_offsets":[0,0]}}'
@@ -68,10 +67,11 @@ setup_one() {
 	set -- $1
 	set +f
 	case $1 in
-	deepspeed/*) set -- deepspeed "${1#deepspeed/}" "${@:2}" ;;
+	deepspeed/* | fsdp/*) set -- "${1%%/*}" "${1#*/}" "${@:2}" ;;
 	esac
 	"setup_$1" "${@:2}" > "$work/setup" 2>&1 || { fails "setup: $*"; cat "$work/setup"; }
 }
+setup_fsdp() { mkdir -p "$(dirname "$3")" && cp -r "$fixtures/fsdp/$1/ckpt" "$3" && writable "$3"; }
 setup_deepspeed() { mkdir -p "$(dirname "$3")" && cp -r "$steps/$1/ckpt" "$3" && writable "$3"; }
 # library: libckpt as 'make install' leaves it, for programs of the pages
 library() {

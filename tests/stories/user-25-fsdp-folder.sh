@@ -1,11 +1,23 @@
-# A folder that FSDP wrote is refused by its name; nothing half converted appears.
+# A folder that FSDP wrote becomes one file, and a step of DeepSpeed with its optimizer.
 # shellcheck source=tests/stories/story.sh
 . "$(dirname "$0")/story.sh"
-folder=$fixtures/formats/dcp
-[ -d "$folder" ] || { echo "$folder is missing" >&2; exit 77; }
-folder=$(find "$folder/v2.11" -name .metadata -printf '%h\n' | sort | head -n 1)
-[ -n "$folder" ] || { echo 'the fixtures have no folder of DCP' >&2; exit 77; }
+case=$fixtures/fsdp/t2.6-fsdp1-trainer-w4-flat
+[ -d "$case" ] || { echo "$case is missing" >&2; exit 77; }
+cp -r "$case/ckpt" out && chmod -R u+w out
 
-types 3 zckpt convert "$folder" m.safetensors
-answers torch.distributed.checkpoint
-absent m.safetensors
+types 0 zckpt convert out m.safetensors
+answers 'wrote m.safetensors'
+types 0 zckpt diff out m.safetensors
+answers 'the same'
+types 0 zckpt reshard '4->2' out out-ds
+types 0 zckpt inspect out-ds
+answers 'stage 2, 2 ranks, step 3'
+types 0 zckpt reshard --to dcp out-ds out-fsdp
+types 0 zckpt verify --full out-fsdp
+answers 'every byte'
+
+# an interrupted save
+rm out/checkpoint-3/pytorch_model_fsdp_0/.metadata
+types 3 zckpt convert out n.safetensors
+answers MODEL_FILE_MISSING
+absent n.safetensors

@@ -141,7 +141,8 @@ def convert(src: Source, dst: Path, *, dtype: Any = None, states: Names = None, 
         return _write("ckpt_convert", ck, dst, opts, run)
 
 
-_TO = {"deepspeed": abi.CKPT_TO_DEEPSPEED, "universal": abi.CKPT_TO_UNIVERSAL, "native": abi.CKPT_TO_NATIVE}
+_TO = {"deepspeed": abi.CKPT_TO_DEEPSPEED, "universal": abi.CKPT_TO_UNIVERSAL, "native": abi.CKPT_TO_NATIVE,
+       "dcp": abi.CKPT_TO_DCP}
 
 
 def _stage(stage: Union[int, str, None]) -> int:
@@ -162,7 +163,7 @@ def reshard(src: Source, dst: Path, world: Optional[int] = None, *, stage: Union
             sync: str = "data", progress: Progress = None) -> Report:
     """Write training state for ``world`` ranks (None: as many as wrote it) and ZeRO stage ``stage``
     (None: the source's; "bf16" is BF16_Optimizer), as a run that DeepSpeed resumes, in DeepSpeed's
-    universal form, or in the native one.  Weights, masters and optimizer states keep every bit.
+    universal form, in the native one, or as a folder that FSDP loads ("dcp").  Weights, masters and optimizer states keep every bit.
     """
     run = Run(threads, mem_limit, sync, progress)
     call("ckpt_settle", encode(dst), run.opts.sync, byref(ctypes.c_int()))

@@ -9,7 +9,7 @@ make_in() {
 		esac
 	done
 }
-make_in 'run 1/checkpoint-3' 'config.json scheduler.pt optimizer_0/ pytorch_model_fsdp_0/ rng_state_0.pth'
+make_in 'run 1/checkpoint-3' 'config.json scheduler.pt metadata.pkl model_0.pt model_1.pt rng_state_0.pth'
 for verb in inspect doctor ls 'latest --valid' verify map 'convert -q'; do
 	echo "== $verb"
 	case $verb in convert*) out=m.safetensors ;; *) out= ;; esac
