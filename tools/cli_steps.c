@@ -2,8 +2,9 @@
  * cli_steps.c -- the steps below a folder, or the one in a pack.
  *
  * A folder with model or optimizer files of DeepSpeed, with a native rest.pt, or with the
- * '.metadata' of torch.distributed.checkpoint, is a step, whatever it is called; a "checkpoint-N" without one is a step if it holds weights.  What is
- * looked at: names and sizes; cli_steps_open.c opens files.
+ * '.metadata' of torch.distributed.checkpoint, is a step, whatever it is called; a
+ * "checkpoint-N" without one is a step if it holds weights.  What is looked at: names and
+ * sizes; cli_steps_open.c opens files.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -98,7 +99,8 @@ static int ends_with(const char *name, const char *end)
 static int is_shard_name(const char *name)
 {
 	return ends_with(name, "_model_states.pt") || ends_with(name, "_optim_states.pt") ||
-	       !strcmp(name, ".metadata") || !strcmp(name, "rest.pt") || !strcmp(name, "rank-00000.safetensors") ||
+	       !strcmp(name, ".metadata") || !strcmp(name, "rest.pt") ||
+	       !strcmp(name, "rank-00000.safetensors") ||
 	       (!strncmp(name, "manifest-", 9) && ends_with(name, ".json"));	/* of one rank */
 }
 

@@ -114,13 +114,13 @@ struct dcp {
 	struct ck_map by_file;	/* name -> file */
 	const char *box;	/* that the model is in */
 	const struct ck_val *deepspeed;	/* dictionary of what only DeepSpeed has, or NULL */
-	const char *optim;	/* what names of the optimizer begin with: "optimizer."; NULL = none */
+	const char *optim;	/* what the optimizer's names begin with, "optimizer."; or NULL */
 	bool by_parameter;	/* it has its groups' values for each parameter, as torchtitan */
 	struct dcp_group *group;
 	uint32_t ngroups;
 	struct ck_map group_of;	/* name of a parameter -> number in 'group' */
 	struct ck_map has_state;	/* names of parameters that have a state */
-	struct ck_map by_sums;	/* blocks and their CRC-32s -> tensor of the index, of trained ones */
+	struct ck_map by_sums;	/* blocks with their CRC-32s -> a trained tensor of the index */
 	pthread_mutex_t lock;	/* of 'f', while items are read */
 };
 
@@ -129,56 +129,56 @@ extern const struct ck_format ck_format_dcp;
 /* ---- dcp_meta.c ---- */
 
 /* Read '.metadata' of a part: its items and the places of their chunks.  Reads no data file. */
-int dcp_meta_read(struct dcp *d, struct dcp_part *part, struct ckpt_err *err);
+int ck_dcp_meta_read(struct dcp *d, struct dcp_part *part, struct ckpt_err *err);
 
 /* ---- dcp_items.c ---- */
 
 /* Open the data files, then look at each archive that an item names, by threads. */
-int dcp_items_read(struct dcp *d, struct ckpt_err *err);
+int ck_dcp_items_read(struct dcp *d, struct ckpt_err *err);
 /* What the archive of a value is; NULL if it could not be read, or it is a tensor. */
-const struct ck_val *dcp_value_of(const struct dcp_item *it);
+const struct ck_val *ck_dcp_value_of(const struct dcp_item *it);
 /* NULL is fine. */
-void dcp_value_close(struct dcp_value *v);
+void ck_dcp_value_close(struct dcp_value *v);
 
 /* ---- dcp_names.c ---- */
 
 /* What each item is, and whose. */
-int dcp_names_find(struct dcp *d, struct ckpt_err *err);
+int ck_dcp_names_find(struct dcp *d, struct ckpt_err *err);
 /* 'n' bytes of a name without what wrappers of modules add; NULL without memory. */
-const char *dcp_name_clean(struct dcp *d, const char *name, size_t n);
+const char *ck_dcp_name_clean(struct dcp *d, const char *name, size_t n);
 
 /* ---- dcp_groups.c ---- */
 
 /* The optimizer's param groups, and facts about them. */
-int dcp_groups_find(struct dcp *d, struct ckpt_err *err);
+int ck_dcp_groups_find(struct dcp *d, struct ckpt_err *err);
 
 /* ---- dcp_index.c ---- */
 
-int dcp_index_fill(struct dcp *d, struct ckpt_err *err);
+int ck_dcp_index_fill(struct dcp *d, struct ckpt_err *err);
 
 /* ---- dcp_deepspeed.c ---- */
 
 /* Of a folder that zckpt wrote of a step of DeepSpeed: find what it says of that one. */
-void dcp_deepspeed_find(struct dcp *d);
+void ck_dcp_deepspeed_find(struct dcp *d);
 /* Is the name in its list 'key' of names? */
-bool dcp_deepspeed_lists(const struct dcp *d, const char *key, const char *name);
+bool ck_dcp_deepspeed_lists(const struct dcp *d, const char *key, const char *name);
 /* Had the group itself this key, or was it added for torch?  True without its list of them. */
-bool dcp_deepspeed_has_key(const struct dcp *d, uint32_t group, const char *key);
+bool ck_dcp_deepspeed_has_key(const struct dcp *d, uint32_t group, const char *key);
 /* Its type "weight_dtype" or "master_dtype"; 0 = it says none. */
-enum ckpt_dtype dcp_deepspeed_type(const struct dcp *d, const char *key);
+enum ckpt_dtype ck_dcp_deepspeed_type(const struct dcp *d, const char *key);
 /* Its configuration, counts, scheduler and loss scaler go into the step, whose model is made. */
-int dcp_deepspeed_fill(struct dcp *d, struct ck_step *step, struct ckpt_err *err);
+int ck_dcp_deepspeed_fill(struct dcp *d, struct ck_step *step, struct ckpt_err *err);
 
 /* ---- dcp_step.c ---- */
 
 /* The driver's read_step(): of what index() left in in->kept. */
-int dcp_read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
+int ck_dcp_read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
 		  struct ck_step *out, struct ckpt_err *err);
 
 /* ---- dcp_write.c ---- */
 
 /* The driver's write_step(). */
-int dcp_write_step(struct ck_step *step, const struct ck_index *ix,
+int ck_dcp_write_step(struct ck_step *step, const struct ck_index *ix,
 		   const struct ck_reshard_want *want, struct ck_plan *plan, struct ckpt_err *err);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * dcp_deepspeed.c -- the value "deepspeed", which dcp_entries.c writes: what a step of DeepSpeed has
- * and FSDP has no place for.  A folder without it is of somebody else's.
+ * dcp_deepspeed.c -- the value "deepspeed", which dcp_entries.c writes: what a step of DeepSpeed
+ * has and FSDP has no place for.  Another program's folder has no such value.
  */
 #include <stdio.h>
 #include <string.h>
@@ -10,20 +10,20 @@
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/tensor/ck_val_new.h"
 
-void dcp_deepspeed_find(struct dcp *d)
+void ck_dcp_deepspeed_find(struct dcp *d)
 {
 	struct ck_val *const *item;
 	uint64_t n;
 
 	for (uint64_t i = 0; i < d->nitems; i++) {
-		const struct ck_val *v = dcp_value_of(&d->item[i]);
+		const struct ck_val *v = ck_dcp_value_of(&d->item[i]);
 
 		if (!strcmp(d->item[i].flat, "deepspeed") && ck_val_pairs(v, &item, &n))
 			d->deepspeed = v;
 	}
 }
 
-bool dcp_deepspeed_lists(const struct dcp *d, const char *key, const char *name)
+bool ck_dcp_deepspeed_lists(const struct dcp *d, const char *key, const char *name)
 {
 	struct ck_val *const *item;
 	uint64_t n = 0;
@@ -35,7 +35,7 @@ bool dcp_deepspeed_lists(const struct dcp *d, const char *key, const char *name)
 	return false;
 }
 
-bool dcp_deepspeed_has_key(const struct dcp *d, uint32_t group, const char *key)
+bool ck_dcp_deepspeed_has_key(const struct dcp *d, uint32_t group, const char *key)
 {
 	const struct ck_val *keys = ck_val_at(ck_val_get(d->deepspeed, "group_keys"), group);
 	struct ck_val *const *item;
@@ -49,7 +49,7 @@ bool dcp_deepspeed_has_key(const struct dcp *d, uint32_t group, const char *key)
 	return false;
 }
 
-enum ckpt_dtype dcp_deepspeed_type(const struct dcp *d, const char *key)
+enum ckpt_dtype ck_dcp_deepspeed_type(const struct dcp *d, const char *key)
 {
 	const char *name = ck_val_str(ck_val_get(d->deepspeed, key));
 
@@ -93,7 +93,7 @@ static int take_scaler(struct dcp *d, struct ck_step *step, struct ckpt_err *err
 	return 0;
 }
 
-int dcp_deepspeed_fill(struct dcp *d, struct ck_step *step, struct ckpt_err *err)
+int ck_dcp_deepspeed_fill(struct dcp *d, struct ck_step *step, struct ckpt_err *err)
 {
 	const char *version = ck_val_str(ck_val_get(d->deepspeed, "ds_version"));
 	struct ck_val *v;

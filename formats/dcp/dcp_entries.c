@@ -546,7 +546,7 @@ static int add_deepspeed(struct dcp_out *o, struct ckpt_err *err)
 	return add_value(o, name, path_of(o, "", &name, 1), put_names(o, d), err);
 }
 
-int dcp_entries_make(struct dcp_out *o, struct ckpt_err *err)
+int ck_dcp_entries_make(struct dcp_out *o, struct ckpt_err *err)
 {
 	int rc = add_model(o, err);
 

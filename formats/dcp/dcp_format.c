@@ -93,7 +93,7 @@ static int open_part(struct dcp *d, const char *sub, struct ckpt_err *err)
 		return 0;
 	}
 	rc = ck_src_open(d->in->pool, part->path, &part->src, err);
-	return rc ? rc : dcp_meta_read(d, part, err);
+	return rc ? rc : ck_dcp_meta_read(d, part, err);
 }
 
 static int open_parts(struct dcp *d, struct ckpt_err *err)
@@ -118,7 +118,7 @@ static void release(void *of)
 	struct dcp *d = of;
 
 	for (uint64_t i = 0; i < d->nitems; i++)
-		dcp_value_close(d->item[i].value);
+		ck_dcp_value_close(d->item[i].value);
 	for (uint32_t i = 0; i < d->nparts; i++) {
 		ck_src_close(d->part[i].src);
 		ck_pkl_release(&d->part[i].doc);
@@ -151,13 +151,13 @@ static int read_all(struct dcp *d, struct ckpt_err *err)
 	if (!rc)
 		rc = open_parts(d, err);
 	if (!rc)
-		rc = dcp_items_read(d, err);
-	dcp_deepspeed_find(d);
+		rc = ck_dcp_items_read(d, err);
+	ck_dcp_deepspeed_find(d);
 	if (!rc)
-		rc = dcp_names_find(d, err);
+		rc = ck_dcp_names_find(d, err);
 	if (!rc)
-		rc = dcp_groups_find(d, err);
-	return rc ? rc : dcp_index_fill(d, err);
+		rc = ck_dcp_groups_find(d, err);
+	return rc ? rc : ck_dcp_index_fill(d, err);
 }
 
 static int dcp_index(const struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
@@ -205,6 +205,6 @@ const struct ck_format ck_format_dcp = {
 	.index = dcp_index,
 	.holds = holds,
 	.is_part = is_part,
-	.read_step = dcp_read_step,
-	.write_step = dcp_write_step,
+	.read_step = ck_dcp_read_step,
+	.write_step = ck_dcp_write_step,
 };

@@ -23,7 +23,7 @@ static struct ck_val *value_of(struct dcp *d, const struct dcp_item *it)
 {
 	if (it->is_tensor)
 		return it->has_number ? ck_val_new_float(&d->arena, it->number) : NULL;
-	return (struct ck_val *)dcp_value_of(it);
+	return (struct ck_val *)ck_dcp_value_of(it);
 }
 
 static int grow(struct dcp *d, uint32_t n, struct ckpt_err *err)
@@ -69,7 +69,7 @@ static int put_list(struct dcp *d, const struct ck_val *params, uint32_t g, stru
 		const char *name = ck_val_str(item[i]);
 
 		if (name)
-			name = dcp_name_clean(d, name, strlen(name));
+			name = ck_dcp_name_clean(d, name, strlen(name));
 		if (name)
 			rc = put_in_group(d, name, g, err);
 	}
@@ -156,7 +156,7 @@ static int take_item(struct dcp *d, struct owns *all, const struct dcp_item *it,
 		return 0;
 	n = (size_t)(key++ - own);
 	if (strspn(own, "0123456789") != n || n > 6) {
-		const char *name = dcp_name_clean(d, own, n);
+		const char *name = ck_dcp_name_clean(d, own, n);
 
 		return name ? take_own(d, all, name, key, v, err) :
 		       ck_fail_nomem(err, "a name", n);
@@ -229,7 +229,7 @@ static int add_facts(struct dcp *d, uint32_t g, struct ckpt_err *err)
 	return rc;
 }
 
-int dcp_groups_find(struct dcp *d, struct ckpt_err *err)
+int ck_dcp_groups_find(struct dcp *d, struct ckpt_err *err)
 {
 	struct owns all = { .n = 0 };
 	int rc = 0;

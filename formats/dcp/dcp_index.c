@@ -218,9 +218,9 @@ static enum ckpt_role role_of(const struct dcp *d, const struct dcp_item *it, ui
 		return CKPT_ROLE_TRAINABLE;
 	if (ck_map_find(&d->group_of, it->name, strlen(it->name), &other))
 		return CKPT_ROLE_FROZEN;
-	if (dcp_deepspeed_lists(d, "frozen", it->name))
+	if (ck_dcp_deepspeed_lists(d, "frozen", it->name))
 		return CKPT_ROLE_FROZEN;
-	if (dcp_deepspeed_lists(d, "buffer_names", it->name))
+	if (ck_dcp_deepspeed_lists(d, "buffer_names", it->name))
 		return CKPT_ROLE_BUFFER;
 	if (!d->optim)
 		return CKPT_ROLE_PLAIN;
@@ -260,11 +260,11 @@ static int add_tied(struct dcp *d, const struct dcp_item *it, uint64_t of, struc
 static int add_parameter(struct dcp *d, const struct dcp_item *it, uint32_t tensor,
 			 struct runs *runs, struct ckpt_err *err)
 {
-	const enum ckpt_dtype dtype = dcp_deepspeed_type(d, "weight_dtype");
+	const enum ckpt_dtype dtype = ck_dcp_deepspeed_type(d, "weight_dtype");
 	uint32_t master;
 	int rc;
 
-	if (it->dtype != dcp_deepspeed_type(d, "master_dtype") || !ck_dtype_is_castable(dtype))
+	if (it->dtype != ck_dcp_deepspeed_type(d, "master_dtype") || !ck_dtype_is_castable(dtype))
 		return add_state(d, it, tensor, "weight", runs, err);
 	rc = add_state(d, it, tensor, "master", runs, err);
 	master = ck_index_state_find(d->ix, tensor, "master");
@@ -391,7 +391,7 @@ static int64_t step_of(const struct dcp *d)
 				continue;
 			if (it->has_number && it->number >= 0 && it->number < 1e15)
 				return (int64_t)it->number;
-			if (ck_val_int(dcp_value_of(it), &n) && n >= 0)
+			if (ck_val_int(ck_dcp_value_of(it), &n) && n >= 0)
 				return n;
 		}
 	for (uint32_t g = 0; g < d->ngroups; g++)
@@ -417,7 +417,7 @@ static int add_scheduler(struct dcp *d, struct ckpt_err *err)
 		if (it->is_tensor && it->has_number)
 			rc = ck_step_add_number(d->ix, key, it->number, err);
 		else if (!it->is_tensor)
-			rc = ck_step_add_fact(d->ix, key, dcp_value_of(it), err);
+			rc = ck_step_add_fact(d->ix, key, ck_dcp_value_of(it), err);
 	}
 	return rc;
 }
@@ -459,7 +459,7 @@ static int note_states(struct dcp *d, struct ckpt_err *err)
 	return rc < 0 ? rc : 0;
 }
 
-int dcp_index_fill(struct dcp *d, struct ckpt_err *err)
+int ck_dcp_index_fill(struct dcp *d, struct ckpt_err *err)
 {
 	struct runs runs = { .n = 0 };
 	int rc = add_files(d, err);

@@ -174,7 +174,7 @@ static int open_value(const struct dcp *d, const struct dcp_chunk *c, struct dcp
 	return rc ? rc : ck_pt_open(out->src, &d->in->limits, 0, NULL, &out->pt, err);
 }
 
-void dcp_value_close(struct dcp_value *v)
+void ck_dcp_value_close(struct dcp_value *v)
 {
 	if (!v)
 		return;
@@ -184,7 +184,7 @@ void dcp_value_close(struct dcp_value *v)
 	v->src = NULL;
 }
 
-const struct ck_val *dcp_value_of(const struct dcp_item *it)
+const struct ck_val *ck_dcp_value_of(const struct dcp_item *it)
 {
 	return it->value && it->value->pt ? it->value->pt->doc.root : NULL;
 }
@@ -221,7 +221,7 @@ static int read_one(void *arg, uint64_t number, uint32_t worker, struct ckpt_err
 	if (!rc && it->is_tensor)
 		rc = take_tensor(it, c, file, v->pt, err);
 	if (rc || it->is_tensor)
-		dcp_value_close(v);
+		ck_dcp_value_close(v);
 	return rc ? note(d, it, file, rc, err) : 0;
 }
 
@@ -252,7 +252,7 @@ static int list_jobs(struct dcp *d, struct jobs *jobs, struct ckpt_err *err)
 	return 0;
 }
 
-int dcp_items_read(struct dcp *d, struct ckpt_err *err)
+int ck_dcp_items_read(struct dcp *d, struct ckpt_err *err)
 {
 	struct jobs jobs = { .d = d };
 	int rc = 0;

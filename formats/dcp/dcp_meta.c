@@ -267,7 +267,7 @@ static int take_tensor(struct reading *r, struct dcp_item *it, const struct ck_v
 	it->is_tensor = true;
 	it->dtype = (uint8_t)dtype_of(ck_val_get(state, "properties"));
 	if (!it->dtype)
-		return fail(r->part, err, it->flat, "its type is none that zckpt knows");
+		return fail(r->part, err, it->flat, "zckpt does not know its type");
 	if (!sizes_of(r->d, ck_val_get(state, "size"), &it->shape, &ndim) ||
 	    !ck_val_seq(ck_val_get(state, "chunks"), &chunk, &n))
 		return fail(r->part, err, it->flat, "it has no shape or no blocks");
@@ -417,7 +417,7 @@ static int load_pickle(struct dcp *d, struct dcp_part *part, struct ckpt_err *er
 	return rc;
 }
 
-int dcp_meta_read(struct dcp *d, struct dcp_part *part, struct ckpt_err *err)
+int ck_dcp_meta_read(struct dcp *d, struct dcp_part *part, struct ckpt_err *err)
 {
 	struct reading r = { d, part, (uint32_t)(part - d->part) };
 	const uint64_t first = d->nitems;

@@ -140,7 +140,7 @@ static struct ck_val *make(struct dcp_out *o)
 	return d ? object(a, METADATA, "Metadata", d) : NULL;
 }
 
-int dcp_meta_write(struct dcp_out *o, struct ckpt_err *err)
+int ck_dcp_meta_write(struct dcp_out *o, struct ckpt_err *err)
 {
 	const struct ck_val *root = make(o);
 	const char *name = ck_arena_printf(o->arena, "%s/.metadata", o->tag);

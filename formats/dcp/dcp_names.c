@@ -32,7 +32,7 @@ static size_t wrapper_at(const char *p)
 }
 
 /* 'n' bytes of a name, without wrappers. */
-const char *dcp_name_clean(struct dcp *d, const char *name, size_t n)
+const char *ck_dcp_name_clean(struct dcp *d, const char *name, size_t n)
 {
 	char *out = ck_arena_strndup(&d->arena, name, n), *to = out;
 
@@ -122,7 +122,7 @@ static int name_optimizer(struct dcp *d, struct dcp_item *it, struct ckpt_err *e
 		return 0;
 	it->use = DCP_STATE;
 	it->state = last + 1;
-	it->name = dcp_name_clean(d, own, (size_t)(last - own));
+	it->name = ck_dcp_name_clean(d, own, (size_t)(last - own));
 	return it->name ? 0 : ck_fail_nomem(err, "a name", strlen(own));
 }
 
@@ -176,7 +176,7 @@ static int collect(struct dcp *d, const struct ck_map *names, struct boxes *all,
 		}
 		if (rc < 0)
 			break;
-		name = dcp_name_clean(d, it->key, strlen(it->key));
+		name = ck_dcp_name_clean(d, it->key, strlen(it->key));
 		all->box[at].elements += it->numel;
 		all->box[at].tensors++;
 		all->box[at].known += name && ck_map_find(names, name, strlen(name), NULL);
@@ -234,14 +234,14 @@ static int name_model(struct dcp *d, struct ckpt_err *err)
 		if (!may_be_model(it) || strcmp(it->box, d->box))
 			continue;
 		it->use = DCP_MODEL;
-		it->name = dcp_name_clean(d, it->key, strlen(it->key));
+		it->name = ck_dcp_name_clean(d, it->key, strlen(it->key));
 		if (!it->name)
 			return ck_fail_nomem(err, "a name", strlen(it->key));
 	}
 	return 0;
 }
 
-int dcp_names_find(struct dcp *d, struct ckpt_err *err)
+int ck_dcp_names_find(struct dcp *d, struct ckpt_err *err)
 {
 	struct ck_map names = CK_MAP_INIT;
 	struct boxes all = { .n = 0 };

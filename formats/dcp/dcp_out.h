@@ -50,11 +50,11 @@ struct dcp_out {
 /* ---- dcp_entries.c ---- */
 
 /* Everything that the folder has, by names. */
-int dcp_entries_make(struct dcp_out *o, struct ckpt_err *err);
+int ck_dcp_entries_make(struct dcp_out *o, struct ckpt_err *err);
 
 /* ---- dcp_meta_write.c ---- */
 
 /* '.metadata', a file of the plan, once every spot has its place. */
-int dcp_meta_write(struct dcp_out *o, struct ckpt_err *err);
+int ck_dcp_meta_write(struct dcp_out *o, struct ckpt_err *err);
 
 #endif

@@ -99,7 +99,7 @@ static struct ck_val *hyper_of(struct dcp *d, uint32_t g)
 
 	ck_val_pairs(d->group[g].hyper, &item, &n);
 	for (uint64_t i = 0; i < n; i++)
-		if (dcp_deepspeed_has_key(d, g, ck_val_str(item[2 * i])))
+		if (ck_dcp_deepspeed_has_key(d, g, ck_val_str(item[2 * i])))
 			hyper = ck_val_dict_add(&d->arena, hyper, item[2 * i], item[2 * i + 1]);
 	if (!d->deepspeed && !ck_val_get(hyper, "bias_correction"))
 		hyper = ck_val_dict_sets(&d->arena, hyper, "bias_correction",
@@ -211,7 +211,7 @@ static int add_client(struct dcp *d, struct ck_step *step, struct ck_val *root,
 	if (!v || !ck_val_seq(it->path, &part, &n) || !n ||
 	    (ck_val_str(part[0]) && is_reserved(ck_val_str(part[0])))) {
 		ck_findings_add(&step->for_others, CK_FINDING_NOT_CARRIED, it->flat, it->is_tensor ?
-				"a tensor that is none of the model" :
+				"a tensor outside the model" :
 				"a value that DeepSpeed's files have no place for");
 		return 0;
 	}
@@ -328,7 +328,7 @@ static const char *tag_of(struct dcp *d)
 	       ck_arena_printf(&d->arena, "global_step%" PRId64, d->ix->step);
 }
 
-int dcp_read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
+int ck_dcp_read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
 		  struct ck_step *out, struct ckpt_err *err)
 {
 	struct dcp *d = in->kept->of;
@@ -354,5 +354,5 @@ int dcp_read_step(const struct ck_input *in, const struct ck_index *ix, struct c
 		rc = make_scaler(d, out, err);
 	if (!rc)
 		rc = make_model(d, ix, out, err);
-	return rc ? rc : dcp_deepspeed_fill(d, out, err);
+	return rc ? rc : ck_dcp_deepspeed_fill(d, out, err);
 }

@@ -142,18 +142,18 @@ static int write_rank(struct dcp_out *o, uint32_t rank, struct ckpt_err *err)
 
 static int write_all(struct dcp_out *o, struct ck_step_along *along, struct ckpt_err *err)
 {
-	int rc = dcp_entries_make(o, err);
+	int rc = ck_dcp_entries_make(o, err);
 
 	for (uint32_t r = 0; !rc && r < o->world; r++)
 		rc = write_rank(o, r, err);
 	if (!rc)
-		rc = dcp_meta_write(o, err);
+		rc = ck_dcp_meta_write(o, err);
 	if (!rc)
 		rc = ck_step_along_list(along, err);
 	return rc ? rc : ck_step_along_plan(along, o->plan, err);
 }
 
-int dcp_write_step(struct ck_step *step, const struct ck_index *ix,
+int ck_dcp_write_step(struct ck_step *step, const struct ck_index *ix,
 		   const struct ck_reshard_want *want, struct ck_plan *plan, struct ckpt_err *err)
 {
 	const struct dcp *from = step->format == &ck_format_dcp ? step->from : NULL;
