@@ -132,7 +132,8 @@ static int add_state(struct dcp_out *o, uint32_t tensor, const char *name, struc
 {
 	const struct ck_tensor *t = &o->ix->tensor[tensor];
 	struct dcp_entry e = {
-		.name = name, .path = path, .is_tensor = true, .state = state, .ndim = t->ndim, .shape = t->shape,
+		.name = name, .path = path, .is_tensor = true, .state = state, .ndim = t->ndim,
+		.shape = t->shape,
 		.dtype = o->ix->state[state].dtype,
 	};
 	int rc = cut(o, &e, err);
@@ -213,7 +214,8 @@ static int add_step(struct dcp_out *o, const char *name, double count, struct ck
 {
 	struct dcp_entry e = {
 		.name = ck_arena_printf(o->arena, "%sstate.%s.step", o->optim, name),
-		.path = state_path(o, name, "step"), .is_tensor = true, .state = CK_NONE, .dtype = CKPT_F32,
+		.path = state_path(o, name, "step"), .is_tensor = true, .state = CK_NONE,
+		.dtype = CKPT_F32,
 		.number = (float)(o->want->reset ? 0 : count),
 	};
 	int rc = cut(o, &e, err);
@@ -413,9 +415,12 @@ static int copy_clients(struct dcp_out *o, struct ckpt_err *err)
 		e.spot = ck_arena_zalloc(o->arena, (it->nchunks + 1) * sizeof(*e.spot));
 		if (!e.spot)
 			return ck_fail_nomem(err, "a value of the client", it->nchunks);
-		for (uint64_t k = 0; k < it->nchunks; k++)
-			if (it->chunk[k].at.file != CK_NONE && (it->chunk[k].numel || !it->is_tensor))
-				e.spot[e.nspots++].from = &it->chunk[k];
+		for (uint64_t k = 0; k < it->nchunks; k++) {
+			const struct dcp_chunk *c = &it->chunk[k];
+
+			if (c->at.file != CK_NONE && (c->numel || !it->is_tensor))
+				e.spot[e.nspots++].from = c;
+		}
 		if (!e.path)
 			e.path = path_of(o, "", &it->flat, 1);
 		rc = add(o, &e, err);

@@ -78,16 +78,16 @@ static int open_part(struct dcp *d, const char *sub, struct ckpt_err *err)
 	if (rc)
 		return rc;
 	e = ck_tree_find(&part->tree, DCP_METADATA);
-	part->path = ck_arena_printf(&d->arena, "%s%s%s/" DCP_METADATA, d->at.where, *sub ? "/" : "",
-				     sub);
+	part->path = ck_arena_printf(&d->arena, "%s%s%s/" DCP_METADATA, d->at.where,
+				     *sub ? "/" : "", sub);
 	if (e)
 		part->path = ck_arena_strdup(&d->arena, e->path);
 	if (!part->path)
 		return ck_fail_nomem(err, "a path", 0);
 	if (!e) {
 		ck_findings_add(d->f, CK_FINDING_MODEL_FILE_MISSING, part->path,
-				"missing, and it says what is in the folder; it is written last (was "
-				"the save interrupted, or the copy partial?)");
+				"missing, and it says what is in the folder; it is written last "
+				"(was the save interrupted, or the copy partial?)");
 		d->nparts--;
 		ck_tree_release(&part->tree);
 		return 0;

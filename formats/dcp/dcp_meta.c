@@ -3,6 +3,7 @@
  * name and by the keys of their state, because versions of torch move the classes.
  */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "formats/dcp/dcp.h"
@@ -340,6 +341,26 @@ static int read_items(struct reading *r, const struct ck_val *items, struct ckpt
 
 /* ---- planner_data: the path to each item ---- */
 
+/* torch joins the steps of a path by dots to a flat name. */
+static bool gives_name(struct ck_val *const *step, uint64_t n, const char *name)
+{
+	for (uint64_t i = 0; i < n; i++) {
+		char number[24] = "";
+		const char *text = ck_val_str(step[i]);
+		int64_t k;
+		size_t len;
+
+		if (!text && step[i]->kind == CK_VAL_INT && ck_val_int(step[i], &k))
+			snprintf(number, sizeof(number), "%" PRId64, k);
+		text = text ? text : number;
+		len = strlen(text);
+		if ((i && *name++ != '.') || strncmp(name, text, len))
+			return false;
+		name += len;
+	}
+	return !*name;
+}
+
 /* All but the last step joined by dots: where it is; the last is its key there. */
 static int take_path(struct dcp *d, struct dcp_item *it, const struct ck_val *path,
 		     struct ckpt_err *err)
@@ -352,6 +373,12 @@ static int take_path(struct dcp *d, struct dcp_item *it, const struct ck_val *pa
 	it->key = it->flat;
 	if (!ck_val_seq(path, &step, &n) || !n)
 		return 0;
+	if (!gives_name(step, n, it->flat)) {
+		ck_findings_add(d->f, CK_FINDING_NAMES_WRONG, it->flat,
+				"'.metadata' has another path for it in planner_data (is the file "
+				"damaged?)");
+		return 0;
+	}
 	it->path = path;
 	if (!ck_val_str(step[n - 1]))
 		return 0;

@@ -14,7 +14,7 @@
 #include "libckpt/base/ck_text.h"
 
 #define MOST_NAMED 3u
-#define LITTLE 8u	/* a box with less than one element of so many of the model's is the client's */
+#define LITTLE 8u	/* a box with less than this part of the model's elements is the client's */
 
 /* What wrappers of modules put into names. */
 static const char *const wrappers[] = {
@@ -219,8 +219,8 @@ static void tell_others(struct dcp *d, const struct boxes *all, const struct box
 
 		if (b != best && b->elements >= best->elements / LITTLE && b->elements > 1)
 			ck_findings_add(d->f, CK_FINDING_SUBTREE_CHOICE, d->at.where,
-					"%" PRIu64 " tensors of '%s' (%" PRIu64 " elements) are left "
-					"out: the model is read from '%s'", b->tensors,
+					"%" PRIu64 " tensors of '%s' (%" PRIu64 " elements) are "
+					"left out: the model is read from '%s'", b->tensors,
 					*b->name ? b->name : "the root", b->elements,
 					*best->name ? best->name : "the root");
 	}

@@ -256,9 +256,10 @@ static int add_names(struct dcp *d, const struct ck_index *ix, struct ck_step *s
 	}
 	if (first)
 		ck_findings_add(&step->for_others, CK_FINDING_FORMAT_NOTE, first,
-				"%" PRIu64 " tensors are not in the optimizer, and the files do not "
-				"say what they are: they are written as buffers, whole for every "
-				"rank (a frozen parameter of ZeRO stage 3 cannot be loaded so)",
+				"%" PRIu64 " tensors are not in the optimizer, and the files do "
+				"not say what they are: they are written as buffers, whole for "
+				"every rank (a frozen parameter of ZeRO stage 3 cannot be loaded "
+				"so)",
 				doubtful);
 	if (!ck_val_dict_sets(a, model, "module", module) ||
 	    !ck_val_dict_sets(a, model, "buffer_names", buffers) ||

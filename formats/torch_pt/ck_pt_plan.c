@@ -115,7 +115,8 @@ static void list_small(struct making *m, struct ck_zip_rec *before, struct ck_zi
 		bool needed, is_behind;
 	} all[] = {
 		{ "data.pkl", NULL, true, false }, { ".format_version", "1", false, false },
-		{ ".storage_alignment", "64", false, false }, { "byteorder", "little", true, false },
+		{ ".storage_alignment", "64", false, false },
+		{ "byteorder", "little", true, false },
 		{ "version", "3\n", true, true }, { ".data/serialization_id", "", false, true },
 	};
 

@@ -53,8 +53,8 @@ static int check_source(struct resharding *r, struct ckpt_err *err)
 	r->driver = r->ck->driver;
 	if (!r->driver->read_step)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, r->ck->ix.path, CKPT_NO_OFFSET,
-			       "cannot reshard a checkpoint of format %s; give a step of DeepSpeed, "
-			       "of FSDP (DCP) or a native one",
+			       "cannot reshard a checkpoint of format %s; give a step of "
+			       "DeepSpeed, of FSDP (DCP) or a native one",
 			       r->ck->ix.format);
 	rc = ck_step_check_world(world_of(r), err);
 	if (!rc)

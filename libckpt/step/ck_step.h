@@ -98,7 +98,7 @@ struct ck_step {
 	bool frozen_listed;		/* the tree says what is frozen, maybe nothing */
 	bool reordered;			/* keys of the tree are not all there, or not in order */
 	struct ck_step_differing own_shard, own_model;
-	struct ck_findings for_others;	/* what a writer of another format leaves behind or guesses */
+	struct ck_findings for_others;	/* what a writer of another format leaves out or guesses */
 
 	/*
 	 * (optional) Has that rank of a result other values of the model than rank 0?  Its file,

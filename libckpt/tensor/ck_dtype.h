@@ -26,7 +26,7 @@ enum ckpt_dtype ck_dtype_by_name(const char *name, size_t len);
 enum ckpt_dtype ck_dtype_by_torch_name(const char *name);
 /* F64, F32, F16 and BF16: the types that kernels cast. */
 bool ck_dtype_is_castable(enum ckpt_dtype dtype);
-/* One element, little endian, as a double; false for a type that is no real number or below 8 bits. */
+/* One element, little endian, as a double; false for a type of no real numbers or below 8 bits. */
 bool ck_dtype_number(enum ckpt_dtype dtype, const uint8_t *p, double *out);
 
 /*

@@ -31,7 +31,7 @@
 
 struct ck_zip {
 	struct ck_src *src;
-	uint64_t begin, end;		/* the archive in it; what is kept here counts from 0 of src */
+	uint64_t begin, end;		/* the archive in it; places here are those in 'src' */
 	uint8_t *dir;			/* the directory */
 	uint64_t dir_off, dir_bytes;
 	char *names;			/* NUL-terminated, one after the other */

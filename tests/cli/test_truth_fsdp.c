@@ -206,7 +206,9 @@ static int test_case(const char *dir, const char *name)
 	char *json = t_fmt("%s/case.json", dir), *truth = t_fmt("%s/truth.safetensors", dir);
 	size_t n;
 	uint8_t *text = t_file_read(json, &n);
-	struct job j = { .name = name, .json = cJSON_ParseWithLength((char *)text, n), .work = t_dir_new() };
+	struct job j = {
+		.name = name, .json = cJSON_ParseWithLength((char *)text, n), .work = t_dir_new(),
+	};
 	int bad;
 
 	j.ckpt = t_fmt("%s/ckpt", dir);

@@ -35,6 +35,8 @@ const struct t_format t_formats[] = {
 	  4, 1, T_FILES, NULL },
 	{ "universal", "deepspeed/ds0.19.8-z2-bf16-w2-uci/universal", NULL,
 	  "global_step3_universal/", 0, 1, REAL, NULL },
+	{ "DCP", "fsdp/t2.11-fsdp2-dcp-w2-sweep/ckpt", NULL, "", 0, 0, T_BYTES, NULL },
+	{ "DCP of accelerate", "fsdp/t2.6-fsdp1-accel-w2/ckpt", NULL, "", 0, 0, T_BYTES, NULL },
 	{ "torch .pt, zip", "formats/torch/v2.11/state-dict.pt",
 	  "state-dict.pt", "", 0, 0, REAL, NULL },
 	{ "torch .pt, legacy stream", "formats/torch/v2.11/legacy-module.pt", "legacy-module.pt",
