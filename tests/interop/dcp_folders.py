@@ -1,0 +1,218 @@
+"""Folders of torch.distributed.checkpoint that torch writes are read, and those that zckpt writes load.
+
+    dcp_folders.py
+
+A model is trained, with and without a scheduler, and saved by dcp.save().  zckpt makes a DCP folder of
+other ranks of it, a step of DeepSpeed, a native step, and a DCP folder of each again.  torch loads every
+folder into a model of other weights, with its own keys and dcp.load(): parameters, buffers, moments,
+counts and param groups must be those of the run, and so must be its next losses.  DeepSpeed resumes the
+step that zckpt makes of the folder.  What zckpt converts must be the state dict.
+"""
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+
+import torch
+import torch.distributed.checkpoint as dcp
+from safetensors.torch import load_file
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+ZCKPT = os.environ["ZCKPT"]
+warnings.filterwarnings("ignore")
+torch.set_num_threads(1)
+passed = failed = 0
+
+
+class Net(torch.nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.emb = torch.nn.Embedding(13, 6)
+        self.norm = torch.nn.LayerNorm(6)
+        self.body = torch.nn.Sequential(torch.nn.Linear(6, 7), torch.nn.Tanh(), torch.nn.Linear(7, 6))
+        self.scale = torch.nn.Parameter(scale)
+        self.head = torch.nn.Linear(6, 13, bias=False)
+        self.head.weight = self.emb.weight
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, ids):
+        self.seen += ids.numel()
+        return self.head(self.body(self.norm(self.emb(ids))) * self.scale)
+
+
+class Run:
+    def __init__(self, seed, scheduled, dtype):
+        torch.manual_seed(seed)
+        # DeepSpeed takes no parameter without dimensions on a CPU
+        self.net = Net(torch.tensor([1.5] if scheduled else 1.5)).to(dtype)
+        flat = [p for p in self.net.parameters() if p.ndim < 2]
+        deep = [p for p in self.net.parameters() if p.ndim >= 2]
+        self.opt = torch.optim.AdamW([{"params": deep, "weight_decay": 0.1}, {"params": flat, "weight_decay": 0.0}], lr=1e-2)
+        self.sched = torch.optim.lr_scheduler.LambdaLR(self.opt, lambda n: 1 / (1 + n)) if scheduled else None
+
+    def step(self, number):
+        g = torch.Generator().manual_seed(number)
+        ids = torch.randint(0, 13, (4, 5), generator=g)
+        loss = torch.nn.functional.cross_entropy(self.net(ids).flatten(0, 1).float(), ids.flatten())
+        self.opt.zero_grad()
+        loss.backward()
+        self.opt.step()
+        if self.sched:
+            self.sched.step()
+        return loss.item()
+
+    def state(self):
+        model, optimizer = get_state_dict(self.net, self.opt)
+        state = {"model": model, "optimizer": optimizer}
+        if self.sched:
+            state["lr_scheduler"] = self.sched.state_dict()
+        return state
+
+    def load(self, folder, keys):
+        state = {k: v for k, v in self.state().items() if k in keys}
+        dcp.load(state, checkpoint_id=folder, no_dist=True)
+        set_state_dict(self.net, self.opt, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+        if self.sched and "lr_scheduler" in state:
+            self.sched.load_state_dict(state["lr_scheduler"])
+
+
+def flat(tree, name=""):
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from flat(value, f"{name}.{key}")
+    elif isinstance(tree, (list, tuple)):
+        for key, value in enumerate(tree):
+            yield from flat(value, f"{name}.{key}")
+    else:
+        yield name, tree
+
+
+def differing(a, b):
+    a, b = dict(flat(a)), dict(flat(b))
+    bad = sorted(set(a) ^ set(b))
+    for key in set(a) & set(b):
+        x, y = a[key], b[key]
+        same = torch.equal(x, y) if torch.is_tensor(x) else x == y
+        if not same:
+            bad.append(f"{key}: {x} {y}")
+    return bad
+
+
+def check(what, bad):
+    global passed, failed
+    if bad:
+        failed += 1
+        print(f"FAIL {what}: {bad[:4]}")
+    else:
+        passed += 1
+
+
+def zckpt(*args):
+    done = subprocess.run([ZCKPT, *args], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"zckpt {' '.join(args)}: {done.stderr}")
+
+
+def only(folder):
+    names = [n for n in os.listdir(folder) if os.path.isdir(os.path.join(folder, n))]
+    assert len(names) == 1, names
+    return os.path.join(folder, names[0])
+
+
+def engine_of(run, stage):
+    """DeepSpeed around the model and the optimizer of a run, on this process alone."""
+    import deepspeed
+
+    config = {"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 1, "zero_allow_untested_optimizer": True,
+              "zero_optimization": {"stage": stage}, "steps_per_print": 10**9, "gradient_clipping": 0.0}
+    engine, *_ = deepspeed.initialize(model=run.net, optimizer=run.opt, config=config,
+                                      lr_scheduler=run.sched, dist_init_required=False)
+    return engine
+
+
+def try_deepspeed(theirs, dir, scheduled, next_losses):
+    """A run of torch goes on in DeepSpeed."""
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29671", RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
+    import deepspeed
+
+    if not torch.distributed.is_initialized():
+        deepspeed.init_distributed(dist_backend="gloo", verbose=False)
+    for stage in 1, 2, 3:
+        folder = os.path.join(dir, f"ds{stage}")
+        zckpt("reshard", "-q", "--stage", str(stage), "--world", "1", theirs, folder)
+        run = Run(7, scheduled, torch.float32)
+        engine = engine_of(run, stage)
+        where, _ = engine.load_checkpoint(folder)
+        check(f"DeepSpeed loads stage {stage}", [] if where else ["nothing was loaded"])
+        losses = []
+        for number in 3, 4:
+            ids = torch.randint(0, 13, (4, 5), generator=torch.Generator().manual_seed(number))
+            loss = torch.nn.functional.cross_entropy(engine(ids).flatten(0, 1).float(), ids.flatten())
+            engine.backward(loss)
+            engine.step()
+            losses.append(loss.item())
+        near = all(abs(a - b) <= 2e-5 * abs(b) for a, b in zip(losses, next_losses))
+        check(f"DeepSpeed goes on from stage {stage}", [] if near else [losses, next_losses])
+
+
+def try_run(dir, scheduled, dtype):
+    label = f"{'with' if scheduled else 'without'} a scheduler, {dtype}"
+    run = Run(1, scheduled, dtype)
+    for n in range(3):
+        run.step(n)
+    want = run.state()
+    dcp.save(want, checkpoint_id=os.path.join(dir, "theirs"), no_dist=True)
+    want = {k: dict(flat(v)) for k, v in torch.load(dump(want, dir), weights_only=False).items()}
+    made = {"theirs": os.path.join(dir, "theirs")}
+
+    zckpt("convert", "-q", "--dtype", "keep", "--tied", "dup", made["theirs"], os.path.join(dir, "m.safetensors"))
+    got = load_file(os.path.join(dir, "m.safetensors"))
+    check(f"convert, {label}", differing(run.net.state_dict(), got))
+    for world in 1, 3, 16:
+        made[f"dcp of {world} ranks"] = reshard(made["theirs"], dir, f"dcp{world}", "--to", "dcp", "--world", str(world))
+    for stage in 1, 2:
+        step = os.path.join(dir, f"z{stage}")
+        zckpt("reshard", "-q", "--stage", str(stage), "--world", "2", made["theirs"], step)
+        made[f"dcp of ZeRO stage {stage}"] = reshard(step, dir, f"dcpz{stage}", "--to", "dcp", "--world", "2")
+    native = os.path.join(dir, "native")
+    zckpt("reshard", "-q", "--to", "native", made["theirs"], native)
+    made["dcp of a native step"] = reshard(native, dir, "dcpn", "--to", "dcp", "--world", "2")
+    next_losses = [run.step(n) for n in (3, 4)]
+
+    for name, folder in made.items():
+        other = Run(7, scheduled, dtype)
+        other.load(folder, want)
+        state = {k: dict(flat(v)) for k, v in other.state().items()}
+        check(f"{name}, {label}", differing(want, state))
+        losses = [other.step(n) for n in (3, 4)]
+        check(f"losses of {name}, {label}", [] if losses == next_losses else [losses, next_losses])
+    if dtype is torch.float32 and scheduled:
+        try_deepspeed(made["theirs"], dir, scheduled, next_losses)
+
+
+def reshard(source, dir, name, *options):
+    zckpt("reshard", "-q", *options, source, os.path.join(dir, name))
+    return only(os.path.join(dir, name))
+
+
+def dump(state, dir):
+    """What a state is now: training goes on in its tensors."""
+    path = os.path.join(dir, "state.pt")
+    torch.save(state, path)
+    return path
+
+
+def main():
+    for scheduled in False, True:
+        for dtype in torch.float32, torch.bfloat16:
+            with tempfile.TemporaryDirectory() as dir:
+                try:
+                    try_run(dir, scheduled, dtype)
+                except Exception as error:  # noqa: BLE001
+                    check(f"{scheduled} {dtype}", [repr(error)[:1500]])
+    print(f"{passed} passed, {failed} failed, 0 skipped")
+    return failed != 0
+
+
+sys.exit(main())
