@@ -53,11 +53,13 @@ ENGINE_CUDA_SRC := $(sort $(foreach f,$(ENGINE_SRC),$(if $(filter en_cuda_%,$(no
 TRAIN_SRC := $(sort $(filter-out $(ZTRAIN_SRC) $(ENGINE_MPI_SRC) $(ENGINE_CUDA_SRC),$(ENGINE_SRC) \
              $(wildcard kernels/cpu/train/*.c)))
 LIB       := $(call objects,$(LIB_SRC))
-TOOL      := $(call objects,$(TOOL_SRC)) $(B)/tools/findings.o
+# Style and scripts of pages (HTML), as strings in C.
+PAGE      := $(call page_parts,tools/shared/page)
+TOOL      := $(call objects,$(TOOL_SRC)) $(B)/tools/findings.o $(PAGE)
 TOOL_MPI  := $(TOOL:%/cli_mpi.o=%/cli_mpi.mpi.o)
 TRAIN     := $(call objects,$(TRAIN_SRC))
 TRAIN_MPI := $(ENGINE_MPI_SRC:%.c=$(B)/%.mpi.o)
-ZTRAIN    := $(call objects,$(ZTRAIN_SRC) $(SHARED_SRC))
+ZTRAIN    := $(call objects,$(ZTRAIN_SRC) $(SHARED_SRC)) $(PAGE)
 OBJS      := $(B)/third_party/cjson/cJSON.o $(LIB) $(TOOL) $(TOOL_MPI) $(TRAIN) $(TRAIN_MPI) $(ZTRAIN)
 
 # What a folder may include is partly a matter of flags: the program and the
@@ -77,6 +79,8 @@ $(B)/tools/findings.c: docs/findings.md tools/findings.awk
 	$(Q)LC_ALL=C awk -f tools/findings.awk docs/findings.md > $@
 $(B)/tools/findings.o: $(B)/tools/findings.c tools/cli_explain.h
 	$(Q)$(CC) $(ALL_CPPFLAGS) -Itools $(ALL_CFLAGS) -c -o $@ $<
+
+$(eval $(call page,tools/shared/page,tools/shared/cli_page.h))
 
 ## lib: build the library, static and shared
 lib: $(B)/libckpt.a $(B)/libckpt.so

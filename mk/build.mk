@@ -54,6 +54,18 @@ $(1): $(2) $(filter $(B)/%,$(3))
 	$$(Q)$(or $(4),$$(CC)) $$(ALL_LDFLAGS) -o $$@ $$(filter-out %.list,$$^) $(3)
 endef
 
+# $(call page,FOLDER,HEADER): the *.css and *.js of FOLDER as strings in C, by tools/embed.awk, which
+# HEADER declares; $(call page_parts,FOLDER) is their object.
+page_parts = $(B)/$(1)/parts.o
+define page
+$(B)/$(1)/parts.list: NAMES = $(sort $(wildcard $(1)/*.css $(1)/*.js))
+$(B)/$(1)/parts.c: $(sort $(wildcard $(1)/*.css $(1)/*.js)) $(B)/$(1)/parts.list tools/embed.awk
+	@mkdir -p $$(@D) && printf '  %-5s %s\n' GEN $$@
+	$$(Q)LC_ALL=C awk -v header=$(2) -f tools/embed.awk $(sort $(wildcard $(1)/*.css $(1)/*.js)) > $$@
+$(B)/$(1)/parts.o: $(B)/$(1)/parts.c $(2) | need-libs
+	$$(Q)$$(CC) $$(ALL_CPPFLAGS) -I. $$(ALL_CFLAGS) -c -o $$@ $$<
+endef
+
 .PHONY: FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -22,6 +22,22 @@ static size_t utf8_length(const unsigned char *s)
 	return n;
 }
 
+/* Whether a byte is no part of a printable character: a control, C1 too, or no UTF-8. */
+static int is_control(const unsigned char *s, size_t n)
+{
+	return !n || *s < 0x20 || *s == 0x7f || (*s == 0xc2 && s[1] < 0xa0);
+}
+
+size_t text_sequence(const char *s)
+{
+	return utf8_length((const unsigned char *)s);
+}
+
+int text_is_control(const char *s, size_t n)
+{
+	return is_control((const unsigned char *)s, n);
+}
+
 void json_quote(FILE *out, const char *text)
 {
 	static const char plain[] = "\"\\\b\f\n\r\t", letter[] = "\"\\bfnrt";
@@ -81,12 +97,6 @@ static void put_escaped(FILE *f, unsigned char c)
 		fputs("\\t", f);
 	else
 		fprintf(f, "\\x%02x", c);
-}
-
-/* Whether a byte is no part of a printable character: a control, C1 too, or no UTF-8. */
-static int is_control(const unsigned char *s, size_t n)
-{
-	return !n || *s < 0x20 || *s == 0x7f || (*s == 0xc2 && s[1] < 0xa0);
 }
 
 const char *out_text(const char *text)

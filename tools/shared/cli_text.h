@@ -13,5 +13,9 @@ const char *out_word(const char *path);
 const char *out_text(const char *text);
 /* Escapes a string as JSON writes it, quotes included. */
 void json_quote(FILE *out, const char *text);
+/* Bytes of the UTF-8 character at 's' (RFC 3629), 0 if it is none. */
+size_t text_sequence(const char *s);
+/* Whether the character of 'n' bytes at 's' is a control, C1 too, or no UTF-8 (n = 0). */
+int text_is_control(const char *s, size_t n);
 
 #endif
