@@ -30,7 +30,7 @@ YAML      ?= auto# accelerate's YAML, by libyaml
 CRYPTO    ?= auto# secrets of ranks that meet by TCP, by libcrypto
 BLAS      ?= auto# matrix products of ztrain by OpenBLAS (else own loops)
 CUDA      ?= auto# make gpu, make check-gpu, by nvcc
-JSON      ?= auto# cJSON, of zckpt: auto = libcjson, else third_party/cjson; or one of: system, bundled
+JSON      ?= auto# cJSON, of zckpt and ztrain: auto = libcjson, else third_party/cjson; or one of: system, bundled
 GPU_ARCH  ?= 80 90# machine code for these (80 or more); later ones compile the PTX of the last at start
 
 include mk/probe.mk mk/build.mk
@@ -92,7 +92,7 @@ tools: $(B)/zckpt $(if $(MPI_CC),$(B)/zckpt-mpi) | need-mpi
 	@$(if $(MPI_CC),:,rm -f $(B)/zckpt-mpi)
 	@ln -sfn $(notdir $(B))/zckpt build/zckpt
 
-TRAIN_LIBS := $(ENGINE_LIBS) $(LIB_LIBS) $(BLAS_LIBS)
+TRAIN_LIBS := $(JSON_LIBS) $(ENGINE_LIBS) $(LIB_LIBS) $(BLAS_LIBS)
 ZTRAIN_MPI := $(ZTRAIN) $(if $(MPI_CC),$(B)/libztrain_mpi.a)
 $(eval $(call archive,$(B)/libckpt.a,$(LIB)))
 $(eval $(call archive,$(B)/libztrain.a,$(TRAIN)))

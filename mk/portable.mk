@@ -36,11 +36,11 @@ static-here: $(B)/static/zckpt $(B)/static/ztrain
 	@cp LICENSE third_party/LICENSES build/static
 	@mk/print-needs.sh none build/static/zckpt build/static/ztrain
 $(B)/static/zckpt: $(TOOL) $(B)/tool.list $(if $(JSON_OWN),$(B)/libcjson.a) $(B)/libckpt.a $(SMALL)
-$(B)/static/ztrain: $(ZTRAIN) $(B)/libztrain.a $(B)/libckpt.a $(SMALL)
+$(B)/static/ztrain: $(ZTRAIN) $(if $(JSON_OWN),$(B)/libcjson.a) $(B)/libztrain.a $(B)/libckpt.a $(SMALL)
 $(B)/static/%:
 	@mkdir -p $(@D) && printf '  %-5s %s\n' LD $@
 	$(Q)$(CC) $(ALL_LDFLAGS) -static-pie -Wl,--gc-sections -o $@ $(filter-out %.list,$^) \
-	    $(if $(filter %/zckpt,$@),$(JSON_A),$(ENGINE_A)) $(call LIB_A,bz2)
+	    $(JSON_A) $(if $(filter %/ztrain,$@),$(ENGINE_A)) $(call LIB_A,bz2)
 
 ## bundle: build libckpt.so and zckpt that need the C library alone, in build/bundle
 bundle: | $(filter static,$(MAKECMDGOALS))

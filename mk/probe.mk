@@ -2,7 +2,7 @@
 # missing is reported when something needs it (the targets need-*), so that
 # `make help` works without any.  Sets
 #   PROBE_CPPFLAGS                what every compile gets
-#   LIB_LIBS ENGINE_LIBS JSON_LIBS  what libckpt, the engine, and the program and tests link
+#   LIB_LIBS ENGINE_LIBS JSON_LIBS  what libckpt, the engine, and the programs and tests link
 #   HAS_x x_CFLAGS x_LIBS         of the parts that are built with or without x
 #   JSON_OWN                      'yes' where third_party/cjson is compiled
 PKG_CONFIG ?= pkg-config
@@ -14,7 +14,7 @@ system      = $(patsubst -I%,-isystem %,$(call cflags,$(1)))
 # $(call wanted,KNOB,PACKAGES): 'yes' where the knob is not 0 and all of them are found.
 wanted      = $(if $(filter 0,$(strip $($(1)))),,$(if $(strip $(foreach p,$(2),$(if $(call has_pkg,$(p)),,no))),,yes))
 
-# libckpt and the engine have no use of cJSON: it is of zckpt and the tests.  Where the system has
+# libckpt and the engine have no use of cJSON: it is of the programs and the tests.  Where the system has
 # none, the copy in third_party is compiled; $(B) is of build.mk, so JSON_LIBS is expanded late.
 LIB_PKGS  := libxxhash libdeflate
 JSON_OWN  := $(if $(filter bundled,$(JSON))$(if $(filter system,$(JSON))$(call has_pkg,libcjson),,no),yes)
