@@ -37,13 +37,7 @@ double en_bench_flop(const struct en_model *model, uint32_t tokens)
 
 uint64_t en_bench_held(const struct en_mem *mem, bool on_gpu)
 {
-	uint64_t n = 0;
-
-	for (int k = 0; k < EN_MEM_KINDS; k++)
-		if (!on_gpu || (k != EN_MEM_HOST_PARAMS && k != EN_MEM_HOST_OPTIMIZER &&
-				k != EN_MEM_SAVE))
-			n += mem->peak[k];
-	return n;
+	return en_mem_peaks(mem, on_gpu);
 }
 
 /* ---- ranks agree ---- */

@@ -30,7 +30,17 @@ struct en_log_step {
 	uint64_t memory;	/* bytes, at most so far; 0 = not known, left out */
 	bool has_eval;
 	double eval_loss;
+	double time;		/* when it ended, in seconds since 1970; 0 = left out */
+	bool resumed;		/* the first step after a resume; false is left out */
+	/*
+	 * Peaks of 'ranks' ranks in bytes: of their processes, and on GPUs of their devices.  NULL
+	 * is left out, and so is all of it above EN_LOG_RANKS; en_log_parse() sets NULL.
+	 */
+	const double *rank_memory, *rank_device;
+	uint32_t ranks;
 };
+
+#define EN_LOG_RANKS 1024	/* a line has at most 64 KiB */
 
 /* Adds the line with its newline.  Every number reads back as it was. */
 int en_log_line(const struct en_log_step *step, struct ck_buf *buf, struct ckpt_err *err);

@@ -20,6 +20,20 @@ static int add_double(struct ck_buf *buf, const char *key, double v, struct ckpt
 	return ck_buf_addf(buf, err, ", \"%s\": %s%s%s", key, quote, text, quote);
 }
 
+/* Whole numbers below 2^53. */
+static int add_ranks(struct ck_buf *buf, const char *key, const double *v, uint32_t n,
+		     struct ckpt_err *err)
+{
+	int rc;
+
+	if (!v || n > EN_LOG_RANKS)
+		return 0;
+	rc = ck_buf_addf(buf, err, ", \"%s\": [", key);
+	for (uint32_t i = 0; !rc && i < n; i++)
+		rc = ck_buf_addf(buf, err, "%s%.0f", i ? ", " : "", v[i]);
+	return rc ? rc : ck_buf_adds(buf, "]", err);
+}
+
 static double rate(const struct en_log_step *s)
 {
 	return s->seconds > 0 ? (double)s->tokens / s->seconds : 0;
@@ -50,6 +64,14 @@ int en_log_line(const struct en_log_step *s, struct ck_buf *buf, struct ckpt_err
 				 (unsigned long long)s->memory);
 	if (!rc && s->has_eval)
 		rc = add_double(buf, "eval_loss", s->eval_loss, err);
+	if (!rc && s->time > 0)
+		rc = ck_buf_addf(buf, err, ", \"time\": %.3f", s->time);
+	if (!rc && s->resumed)
+		rc = ck_buf_adds(buf, ", \"resumed\": true", err);
+	if (!rc)
+		rc = add_ranks(buf, "rank_memory_bytes", s->rank_memory, s->ranks, err);
+	if (!rc)
+		rc = add_ranks(buf, "rank_device_bytes", s->rank_device, s->ranks, err);
 	return rc ? rc : ck_buf_adds(buf, "}\n", err);
 }
 
@@ -104,13 +126,14 @@ static int take_int(const struct line *l, const char *key, bool must, int64_t *o
 	return ck_json_i64(&l->doc, tok, out) && *out >= 0 ? 0 : wrong(l, key, tok);
 }
 
-static int take_skipped(const struct line *l, bool *out)
+static int take_bool(const struct line *l, const char *key, bool must, bool *out)
 {
-	const uint64_t tok = ck_json_get(&l->doc, 0, "skipped");
+	const uint64_t tok = ck_json_get(&l->doc, 0, key);
 	const int type = tok == UINT64_MAX ? 0 : l->doc.tok[tok].type;
 
 	*out = type == CK_JSON_TRUE;
-	return type == CK_JSON_TRUE || type == CK_JSON_FALSE ? 0 : wrong(l, "skipped", tok);
+	return type == CK_JSON_TRUE || type == CK_JSON_FALSE || (tok == UINT64_MAX && !must) ?
+		       0 : wrong(l, key, tok);
 }
 
 static int take_line(const struct line *l, struct en_log_step *s)
@@ -127,7 +150,7 @@ static int take_line(const struct line *l, struct en_log_step *s)
 	if (!rc)
 		rc = take_double(l, "loss_scale", false, NULL, &s->loss_scale);
 	if (!rc)
-		rc = take_skipped(l, &s->skipped);
+		rc = take_bool(l, "skipped", true, &s->skipped);
 	if (!rc)
 		rc = take_int(l, "samples", true, &s->samples);
 	if (!rc)
@@ -138,6 +161,10 @@ static int take_line(const struct line *l, struct en_log_step *s)
 		rc = take_int(l, "memory_bytes", false, &memory);
 	if (!rc)
 		rc = take_double(l, "eval_loss", false, &s->has_eval, &s->eval_loss);
+	if (!rc)
+		rc = take_double(l, "time", false, NULL, &s->time);
+	if (!rc)
+		rc = take_bool(l, "resumed", false, &s->resumed);
 	s->memory = (uint64_t)memory;
 	return rc;
 }

@@ -39,6 +39,8 @@ struct zt_program {
 	char export_dir[ZT_PATH], export_job[ZT_NAME];
 	struct en_log *log;	/* rank 0's, or NULL */
 	uint64_t unlogged;	/* lines that could not be written */
+	bool resumed;		/* the next line is the first after a resume */
+	double *logged;		/* memory of ranks, and of their devices, in the last line */
 	struct zt_wait wait;	/* rank 0's, what is done while nothing is printed */
 };
 

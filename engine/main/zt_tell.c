@@ -1,7 +1,9 @@
 /* zt_tell.c -- what ztrain says: settings, beginning, steps, end; on rank 0, and in the log. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "engine/main/zt_program.h"
 #include "engine/main/zt_say.h"
@@ -36,6 +38,7 @@ static int open_log(struct zt_program *p, const struct en_start_report *b, struc
 
 	if (!p->args.log || p->comm->rank)
 		return 0;
+	p->resumed = b->resumed;
 	rc = en_log_open(&p->log, p->args.log, b->resumed ? b->at.steps :
 			 p->find.newest ? 0 : EN_LOG_NEW, &found, err);
 	if (!rc && b->resumed && found.last_step < b->at.steps)
@@ -132,6 +135,39 @@ static struct en_log_step log_step(const struct en_step_report *s)
 	};
 }
 
+/* Memory of ranks, where it differs from the line before. */
+static void add_ranks(struct zt_program *p, const struct en_step_report *s, struct en_log_step *line)
+{
+	const uint32_t n = p->comm->size;
+	const size_t bytes = n * sizeof(double);
+
+	line->ranks = n;
+	if (!s->rank_memory)
+		return;
+	if (!p->logged) {
+		p->logged = calloc(2 * (size_t)n, sizeof(double));
+		line->rank_memory = s->rank_memory;
+		line->rank_device = s->rank_device;
+	} else {
+		if (memcmp(p->logged, s->rank_memory, bytes) != 0)
+			line->rank_memory = s->rank_memory;
+		if (s->rank_device && memcmp(p->logged + n, s->rank_device, bytes) != 0)
+			line->rank_device = s->rank_device;
+	}
+	if (p->logged)
+		memcpy(p->logged, s->rank_memory, bytes);
+	if (p->logged && s->rank_device)
+		memcpy(p->logged + n, s->rank_device, bytes);
+}
+
+static double wall_clock(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
 static void print_exact(const struct en_step_report *s)
 {
 	printf("step %" PRId64 "  loss %.17g  lr %.17g  norm %.17g", s->at.steps, s->loss, s->lr,
@@ -157,12 +193,17 @@ static void write_log(struct zt_program *p, const struct en_log_step *line)
 void zt_tell_step(void *arg, const struct en_step_report *s)
 {
 	struct zt_program *p = arg;
-	const struct en_log_step line = log_step(s);
+	struct en_log_step line = log_step(s);
 	char text[EN_LOG_CONSOLE];
 
 	if (p->comm->rank)
 		return;
 	zt_wait_for(&p->wait, "since step %" PRId64, s->at.steps);
+	if (p->log)
+		add_ranks(p, s, &line);
+	line.time = wall_clock();
+	line.resumed = p->resumed;
+	p->resumed = false;
 	write_log(p, &line);
 	if (p->args.quiet)
 		return;

@@ -282,6 +282,7 @@ static int run(struct zt_program *p, struct ckpt_err *err)
 		.tokens = p->data.info.tokens,
 		.threads = (uint32_t)a->threads, .recompute = a->recompute,
 		.seed = (uint64_t)a->seed, .steps = a->steps, .stop_at = a->stop_at,
+		.rank_memory = a->log != NULL,
 		.save_root = a->save, .save_beside = a->model, .job = p->job, .save_to = a->save_to,
 		.save_every = a->save_every, .sync = (enum ckpt_sync)a->sync,
 		.save_buffer = a->save_buffer_bytes, .save_threads = (uint32_t)a->save_threads,
@@ -384,6 +385,7 @@ static void release(struct zt_program *p)
 	zt_data_close(p);
 	en_config_release(&p->config);
 	ck_buf_release(&p->config_json);
+	free(p->logged);
 	en_model_free(p->model);
 	en_found_release(&p->found);
 }

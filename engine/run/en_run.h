@@ -38,6 +38,12 @@ struct en_step_report {
 	double eval_loss;		/* of the held-out rows, by the parameters after the step */
 	const struct en_mem *mem;
 	const struct en_comm *comm;
+	/*
+	 * With en_run_opts.rank_memory, else NULL: bytes of each rank, lent until the next step.
+	 * The peak of its process as the system counts it (0: unknown); on GPUs that of its device
+	 * (en_mem_peaks()), else NULL.
+	 */
+	const double *rank_memory, *rank_device;
 };
 
 /* The report before the first step; the same on every rank except 'mem'. */
@@ -78,6 +84,7 @@ struct en_run_opts {
 	uint64_t seed;
 	int64_t steps;			/* of the whole run */
 	int64_t stop_at;		/* end after this one; 0 = the last */
+	bool rank_memory;		/* the report of a step has the memory of all ranks */
 	/* Saving. */
 	const char *save_root;		/* NULL = never */
 	const char *save_beside;	/* the model's folder or config.json; or NULL */

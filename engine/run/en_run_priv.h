@@ -18,8 +18,11 @@ struct en_run {
 	struct en_differ differ;
 	struct en_place_in_run at;
 	int32_t *ids, *labels;		/* of a micro-batch; with the mean over tokens of all own */
-	double *loss;			/* of every micro-batch of a step */
+	double *loss;			/* of every micro-batch of a step; en_step.c: and memory */
 	uint64_t n_micro_batches;			/* of all ranks */
+	uint64_t n_shared;		/* entries of 'loss' */
+	double *memory;			/* of all ranks, as sent; or NULL */
+	double resident, read_at;	/* this rank's peak in bytes, and when it was read */
 	int64_t saved_at;		/* steps of the last save, -1 = none */
 	double save_began;
 	char run[EN_RUN_TEXT];		/* ids, en_find.h */

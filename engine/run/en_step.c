@@ -108,14 +108,57 @@ static int run_micro_batch(struct en_run *r, uint32_t m, double tokens, struct c
 	return rc;
 }
 
-/* A sum of all micro-batches' shares, in their order. */
-static int join_loss(struct en_run *r, double *out, struct ckpt_err *err)
-{
-	int rc = en_comm_all_reduce(r->o->comm, r->loss, KN_NUM_F64, r->n_micro_batches,
-				    EN_COMM_SUM, NULL, err);
+#define READ_EVERY 0.5		/* seconds; reading /proc takes up to 0.1 ms */
+#define READ_FIRST 3		/* steps, in which memory grows */
 
-	*out = kn_tree_sum(r->loss, r->n_micro_batches);
-	memset(r->loss, 0, r->n_micro_batches * sizeof(*r->loss));
+/* This rank's memory, in its entries after the losses: it is sent with them. */
+static void put_memory(struct en_run *r)
+{
+	double *own = r->loss + r->n_micro_batches + 2 * r->o->comm->rank;
+	const double now = ck_clock_seconds();
+	uint64_t peak, held;
+
+	if (!r->memory)
+		return;
+	if (!r->read_at || r->at.steps < READ_FIRST || now - r->read_at > READ_EVERY) {
+		r->resident = en_mem_resident(&peak, &held) ? (double)peak : 0;
+		r->read_at = now;
+	}
+	own[0] = r->resident;
+	own[1] = r->o->cuda ? (double)en_mem_peaks(en_zero_mem(r->z), true) : 0;
+}
+
+static void take_memory(struct en_run *r, struct en_step_report *report)
+{
+	const uint64_t size = r->o->comm->size;
+	const double *all = r->loss + r->n_micro_batches;
+
+	if (!r->memory)
+		return;
+	for (uint64_t i = 0; i < size; i++) {
+		r->memory[i] = all[2 * i];
+		r->memory[size + i] = all[2 * i + 1];
+	}
+	report->rank_memory = r->memory;
+	report->rank_device = r->o->cuda ? r->memory + size : NULL;
+}
+
+/*
+ * A sum of all micro-batches' shares, in their order.  Every entry is 0 on all ranks but one, so
+ * the sum over ranks is exact, for bytes too.
+ */
+static int join_loss(struct en_run *r, struct en_step_report *report, struct ckpt_err *err)
+{
+	int rc;
+
+	put_memory(r);
+	rc = en_comm_all_reduce(r->o->comm, r->loss, KN_NUM_F64, r->n_shared, EN_COMM_SUM, NULL,
+				err);
+	if (!rc) {
+		report->loss = kn_tree_sum(r->loss, r->n_micro_batches);
+		take_memory(r, report);
+	}
+	memset(r->loss, 0, r->n_shared * sizeof(*r->loss));
 	return rc;
 }
 
@@ -183,7 +226,7 @@ int en_run_step(struct en_run *r, struct en_step_report *report, bool *stop_out,
 	rc = run_micro_batches(r, stop_out, err);
 	if (rc || *stop_out)
 		return rc;
-	rc = join_loss(r, &report->loss, err);
+	rc = join_loss(r, report, err);
 	if (!rc)
 		rc = en_zero_norm(r->z, &norm, err);
 	if (!rc)

@@ -92,6 +92,17 @@ void en_mem_free(struct en_mem *mem, enum en_mem_kind kind, void *p)
 		ck_free(h.raw);
 }
 
+uint64_t en_mem_peaks(const struct en_mem *mem, bool on_gpu)
+{
+	uint64_t n = 0;
+
+	for (int k = 0; k < EN_MEM_KINDS; k++)
+		if (!on_gpu || (k != EN_MEM_HOST_PARAMS && k != EN_MEM_HOST_OPTIMIZER &&
+				k != EN_MEM_SAVE))
+			n += mem->peak[k];
+	return n;
+}
+
 bool en_mem_resident(uint64_t *peak_out, uint64_t *now_out)
 {
 	FILE *f = fopen("/proc/self/status", "r");

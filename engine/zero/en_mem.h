@@ -45,6 +45,9 @@ void en_mem_free(struct en_mem *mem, enum en_mem_kind kind, void *p);
 /* Memory that something else took or (negative) gave back. */
 void en_mem_note(struct en_mem *mem, enum en_mem_kind kind, int64_t bytes);
 
+/* Sum of the kinds' peaks: all, or with 'on_gpu' those of the device.  At least the true peak. */
+uint64_t en_mem_peaks(const struct en_mem *mem, bool on_gpu);
+
 /*
  * What this process has held of the machine at most and holds now, as Linux counts it (VmHWM and
  * VmRSS: whole pages that were touched, programs and libraries included).  false where /proc does

@@ -157,6 +157,43 @@ static void lines_are_as_the_document_says(void **state)
 	assert_true(strlen(console) < EN_LOG_CONSOLE);
 }
 
+static void memory_of_ranks_is_in_lines_that_a_run_reads_again(void **state)
+{
+	static const double memory[] = { 1099511627776, 0, 35311616 }, device[] = { 1, 2, 3 };
+	struct en_log_step s = step_of(4), back;
+	struct ck_buf buf = CK_BUF_INIT(100000);
+	double *many = calloc(EN_LOG_RANKS + 1, sizeof(*many));
+	struct ckpt_err err = { 0 };
+
+	(void)state;
+	s.time = 1795547101.25;
+	s.resumed = true;
+	s.rank_memory = memory;
+	s.rank_device = device;
+	s.ranks = 3;
+	assert_int_equal(en_log_line(&s, &buf, &err), 0);
+	assert_non_null(strstr(buf.p, ", \"time\": 1795547101.250, \"resumed\": true, "
+			       "\"rank_memory_bytes\": [1099511627776, 0, 35311616], "
+			       "\"rank_device_bytes\": [1, 2, 3]}\n"));
+	assert_int_equal(en_log_parse(buf.p, buf.len - 1, "t", &back, &err), 0);
+	assert_true(back.time == s.time && back.resumed && !back.rank_memory);
+	buf.len = 0;
+	/* The longest line is one that a resumed run can read. */
+	for (int i = 0; i <= EN_LOG_RANKS; i++)
+		many[i] = 9007199254740991.0;
+	s.rank_memory = s.rank_device = many;
+	s.ranks = EN_LOG_RANKS;
+	assert_int_equal(en_log_line(&s, &buf, &err), 0);
+	assert_true(buf.len < 65536 && buf.len > 2 * 16 * EN_LOG_RANKS);
+	assert_int_equal(en_log_parse(buf.p, buf.len - 1, "t", &back, &err), 0);
+	buf.len = 0;
+	s.ranks++;
+	assert_int_equal(en_log_line(&s, &buf, &err), 0);
+	assert_null(strstr(buf.p, "rank_"));
+	ck_buf_release(&buf);
+	free(many);
+}
+
 static void a_run_that_goes_on_has_each_step_once(void **state)
 {
 	struct en_log_found found;
@@ -445,6 +482,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(numbers_read_back_as_they_were),
 		cmocka_unit_test(lines_are_as_the_document_says),
+		cmocka_unit_test(memory_of_ranks_is_in_lines_that_a_run_reads_again),
 		cmocka_unit_test(a_run_that_goes_on_has_each_step_once),
 		cmocka_unit_test(files_that_are_no_log_are_left_alone),
 		cmocka_unit_test(lines_behind_zeros_are_not_taken_for_the_end),
