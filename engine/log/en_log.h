@@ -51,9 +51,13 @@ int en_log_line(const struct en_log_step *step, struct ck_buf *buf, struct ckpt_
 int en_log_parse(const char *text, uint64_t len, const char *where, struct en_log_step *out,
 		 struct ckpt_err *err);
 
-#define EN_LOG_CONSOLE 240
-/* The line for people, without newline; 'steps' of the whole run, 0 = not known. */
-void en_log_console(const struct en_log_step *step, int64_t steps, char out[EN_LOG_CONSOLE]);
+#define EN_LOG_CONSOLE 272
+/*
+ * The line for people, without newline; 'steps' of the whole run, 0 = not known; 'left' seconds
+ * until it ends (en_left.h), 0 = not known.
+ */
+void en_log_console(const struct en_log_step *step, int64_t steps, double left,
+		    char out[EN_LOG_CONSOLE]);
 
 struct en_log;
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/base/en_json.h"
+#include "engine/log/en_left.h"
 #include "engine/log/en_log.h"
 #include "libckpt/base/ck_err.h"
 
@@ -222,9 +223,11 @@ static void add_rate(struct text *t, double v)
 	add(t, "  %.*f%s tok/s", !u || v >= 99.95 ? 0 : v >= 9.995 ? 1 : 2, v, unit[u]);
 }
 
-void en_log_console(const struct en_log_step *s, int64_t steps, char out[EN_LOG_CONSOLE])
+void en_log_console(const struct en_log_step *s, int64_t steps, double left,
+		    char out[EN_LOG_CONSOLE])
 {
 	struct text t = { out, EN_LOG_CONSOLE };
+	char time[EN_LEFT_TEXT];
 
 	add(&t, "step %lld", (long long)s->step);
 	if (steps)
@@ -236,6 +239,9 @@ void en_log_console(const struct en_log_step *s, int64_t steps, char out[EN_LOG_
 		add(&t, "  skipped (overflow)");
 	add_rate(&t, rate(s));
 	add(&t, "  %.3g s", s->seconds);
+	en_left_text(left, time);
+	if (left > 0)
+		add(&t, "  %s left", time);
 	if (s->memory)
 		add(&t, s->memory < 1 << 30 ? "  %.1f MiB" : "  %.1f GiB",
 		    (double)s->memory / (s->memory < 1 << 30 ? 1 << 20 : 1 << 30));

@@ -7,6 +7,7 @@
 #include "engine/config/en_config.h"
 #include "engine/data/en_data.h"
 #include "engine/launch/en_launch.h"
+#include "engine/log/en_left.h"
 #include "engine/log/en_log.h"
 #include "engine/main/zt_args.h"
 #include "engine/main/zt_wait.h"
@@ -38,6 +39,7 @@ struct zt_program {
 	struct en_export_opts export;	/* dir NULL: nothing is exported */
 	char export_dir[ZT_PATH], export_job[ZT_NAME];
 	struct en_log *log;	/* rank 0's, or NULL */
+	struct en_left left;
 	uint64_t unlogged;	/* lines that could not be written */
 	bool resumed;		/* the next line is the first after a resume */
 	double *logged;		/* memory of ranks, and of their devices, in the last line */

@@ -7,6 +7,7 @@
 
 #include "engine/main/zt_program.h"
 #include "engine/main/zt_say.h"
+#include "libckpt/base/ck_clock.h"
 
 static bool speaks(const struct zt_program *p)
 {
@@ -190,14 +191,25 @@ static void write_log(struct zt_program *p, const struct en_log_step *line)
 		zt_say("ztrain: ", "%s: %s; the run continues without a log", p->args.log, err.msg);
 }
 
+/* Seconds until this call is over, 0 = not known. */
+static double time_left(struct zt_program *p, int64_t step)
+{
+	const int64_t stop = p->args.stop_at, steps = p->args.steps;
+	const int64_t last = stop && stop < steps ? stop : steps;
+
+	return en_left_add(&p->left, ck_clock_seconds(), step, last);
+}
+
 void zt_tell_step(void *arg, const struct en_step_report *s)
 {
 	struct zt_program *p = arg;
 	struct en_log_step line = log_step(s);
 	char text[EN_LOG_CONSOLE];
+	double left;
 
 	if (p->comm->rank)
 		return;
+	left = time_left(p, s->at.steps);
 	zt_wait_for(&p->wait, "since step %" PRId64, s->at.steps);
 	if (p->log)
 		add_ranks(p, s, &line);
@@ -210,7 +222,7 @@ void zt_tell_step(void *arg, const struct en_step_report *s)
 	if (p->args.exact) {
 		print_exact(s);
 	} else {
-		en_log_console(&line, p->args.steps, text);
+		en_log_console(&line, p->args.steps, left, text);
 		puts(text);
 	}
 	fflush(stdout);

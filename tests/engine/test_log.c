@@ -19,6 +19,7 @@
 #include <sys/resource.h>
 
 #include "engine/base/en_json.h"
+#include "engine/log/en_left.h"
 #include "engine/log/en_log.h"
 #include "tests/lib/fs/t_dir.h"
 #include "tests/lib/torture/t_fault.h"
@@ -130,7 +131,7 @@ static void lines_are_as_the_document_says(void **state)
 		       "0.3333333333333333, \"skipped\": false, \"samples\": 32, \"tokens\": 264, "
 		       "\"seconds\": 0.1, \"tokens_per_second\": 2640.0}\n");
 	ck_buf_release(&buf);
-	en_log_console(&s, 20, console);
+	en_log_console(&s, 20, 0, console);
 	assert_string_equal(console,
 			    "step 4/20  loss 1.2500  lr 7.500e-05  norm 0.333  2.64k tok/s  "
 			    "0.1 s");
@@ -140,9 +141,9 @@ static void lines_are_as_the_document_says(void **state)
 	s.has_eval = true;
 	s.eval_loss = 2;
 	s.tokens = 0;
-	en_log_console(&s, 0, console);
+	en_log_console(&s, 0, 11000, console);
 	assert_string_equal(console, "step 4  loss 1.2500  lr 7.500e-05  norm 0.333  scale 65536  "
-			    "skipped (overflow)  0 tok/s  0.1 s  1.5 GiB  eval loss 2.0000");
+			    "skipped (overflow)  0 tok/s  0.1 s  3 h 3 min left  1.5 GiB  eval loss 2.0000");
 	assert_int_equal(en_log_line(&s, &buf, NULL), 0);
 	assert_non_null(strstr(buf.p, ", \"loss_scale\": 65536.0, \"skipped\": true, "));
 	assert_non_null(strstr(buf.p, ", \"memory_bytes\": 1610612736, \"eval_loss\": 2.0}\n"));
@@ -153,7 +154,7 @@ static void lines_are_as_the_document_says(void **state)
 		.loss_scale = -DBL_MAX, .skipped = true, .tokens = INT64_MAX, .seconds = DBL_MIN,
 		.memory = UINT64_MAX, .has_eval = true, .eval_loss = -DBL_MAX,
 	};
-	en_log_console(&s, INT64_MAX, console);
+	en_log_console(&s, INT64_MAX, 1e300, console);
 	assert_true(strlen(console) < EN_LOG_CONSOLE);
 }
 
@@ -192,6 +193,45 @@ static void memory_of_ranks_is_in_lines_that_a_run_reads_again(void **state)
 	assert_null(strstr(buf.p, "rank_"));
 	ck_buf_release(&buf);
 	free(many);
+}
+
+static void the_time_left_is_that_of_the_steps_that_follow(void **state)
+{
+	static const struct {
+		double seconds;
+		const char *text;
+	} texts[] = {
+		{ 0.2, "1 s" }, { 59.4, "59 s" }, { 59.6, "1 min" }, { 3569, "59 min" },
+		{ 3571, "1 h 0 min" }, { 12000, "3 h 20 min" }, { 86369, "23 h 59 min" },
+		{ 86371, "1 d 0 h" }, { 457200, "5 d 7 h" },
+	};
+	struct en_left left = { 0 };
+	char text[EN_LEFT_TEXT];
+	double at = 1000;
+
+	(void)state;
+	/* A slow first step is none of the estimate, and the first ones have none. */
+	for (int64_t step = 41; step <= 50; step++) {
+		const double seconds = en_left_add(&left, at, step, 50);
+
+		assert_true(step <= 43 || step == 50 ? seconds == 0 :
+			    fabs(seconds - 2.0 * (double)(50 - step)) < 1e-9);
+		at += 2;
+	}
+	/* A change of the speed is followed, and one slow step is not. */
+	left = (struct en_left){ 0 };
+	for (int64_t step = 1; step <= 1000; step++)
+		en_left_add(&left, at += 1, step, 2000);
+	assert_true(fabs(en_left_add(&left, at += 11, 1001, 2001) - 1100) < 1);
+	for (int64_t step = 1002; step <= 1500; step++)
+		en_left_add(&left, at += 3, step, 2500);
+	assert_true(fabs(en_left_add(&left, at += 3, 1501, 2501) - 3000) < 30);
+	for (size_t i = 0; i < CK_ARRAY_LEN(texts); i++) {
+		en_left_text(texts[i].seconds, text);
+		assert_string_equal(text, texts[i].text);
+	}
+	en_left_text(1e300, text);
+	assert_string_equal(text, "99999 d 0 h");
 }
 
 static void a_run_that_goes_on_has_each_step_once(void **state)
@@ -483,6 +523,7 @@ int main(void)
 		cmocka_unit_test(numbers_read_back_as_they_were),
 		cmocka_unit_test(lines_are_as_the_document_says),
 		cmocka_unit_test(memory_of_ranks_is_in_lines_that_a_run_reads_again),
+		cmocka_unit_test(the_time_left_is_that_of_the_steps_that_follow),
 		cmocka_unit_test(a_run_that_goes_on_has_each_step_once),
 		cmocka_unit_test(files_that_are_no_log_are_left_alone),
 		cmocka_unit_test(lines_behind_zeros_are_not_taken_for_the_end),
