@@ -55,11 +55,12 @@ TRAIN_SRC := $(sort $(filter-out $(ZTRAIN_SRC) $(ENGINE_MPI_SRC) $(ENGINE_CUDA_S
 LIB       := $(call objects,$(LIB_SRC))
 # Style and scripts of pages (HTML), as strings in C.
 PAGE      := $(call page_parts,tools/shared/page)
+PAGE_ZTRAIN := $(call page_parts,engine/main/page)
 TOOL      := $(call objects,$(TOOL_SRC)) $(B)/tools/findings.o $(PAGE)
 TOOL_MPI  := $(TOOL:%/cli_mpi.o=%/cli_mpi.mpi.o)
 TRAIN     := $(call objects,$(TRAIN_SRC))
 TRAIN_MPI := $(ENGINE_MPI_SRC:%.c=$(B)/%.mpi.o)
-ZTRAIN    := $(call objects,$(ZTRAIN_SRC) $(SHARED_SRC)) $(PAGE)
+ZTRAIN    := $(call objects,$(ZTRAIN_SRC) $(SHARED_SRC)) $(PAGE) $(PAGE_ZTRAIN)
 OBJS      := $(B)/third_party/cjson/cJSON.o $(LIB) $(TOOL) $(TOOL_MPI) $(TRAIN) $(TRAIN_MPI) $(ZTRAIN)
 
 # What a folder may include is partly a matter of flags: the program and the
@@ -81,6 +82,7 @@ $(B)/tools/findings.o: $(B)/tools/findings.c tools/cli_explain.h
 	$(Q)$(CC) $(ALL_CPPFLAGS) -Itools $(ALL_CFLAGS) -c -o $@ $<
 
 $(eval $(call page,tools/shared/page,tools/shared/cli_page.h))
+$(eval $(call page,engine/main/page,engine/main/zt_page.h))
 
 ## lib: build the library, static and shared
 lib: $(B)/libckpt.a $(B)/libckpt.so

@@ -13,6 +13,7 @@
 #include "engine/main/zt_complete.h"
 #include "engine/main/zt_generate.h"
 #include "engine/main/zt_program.h"
+#include "engine/main/zt_report.h"
 #include "engine/main/zt_say.h"
 #include "tools/shared/cli_term.h"
 
@@ -433,6 +434,8 @@ static int ztrain(int argc, char **argv)
 		return zt_generate(argc - 1, argv + 1);
 	if (argc > 1 && !strcmp(argv[1], "config"))
 		return zt_config_print(argc - 1, argv + 1);
+	if (argc > 1 && !strcmp(argv[1], "report"))
+		return zt_report(argc - 1, argv + 1);
 	if (argc > 1 && !strcmp(argv[1], "__complete"))
 		return zt_complete(argc - 2, argv + 2);
 	rc = zt_args_parse(argc, argv, &p.args);

@@ -5,9 +5,10 @@
  *	zchart(parent, {title: "loss", series: [{name: "run", x: [1, 2], y: [3.5, "NaN"]}]})
  *
  * A value that is no finite number ("NaN", "Infinity", null) breaks the line and has a red mark.
- * Options: unit "bytes", "s" or "" (plain); log: begin with a log scale; zero: the axis begins at
- * 0; step: a value holds until the next; wide: a whole row; note: a line below the title; xlabel.
- * series[i].color (0 to 9) and .dash; both follow from i where they are missing.
+ * Options: unit "bytes", "s" or "" (plain); log: begin with a log scale; smooth: a button
+ * draws means over 1/50 of the points; zero: the axis begins at 0; step: a value holds until the next; wide: a whole row; note: a line below the title; xlabel.
+ * series[i].color (0 to 9) and .dash; both follow from i where they are missing.  With step,
+ * series[i].until is the x where its last value ends (the end of the chart).
  * Keys, with the focus on a chart: arrows move the cursor (with Shift by 10), Home, End, + and -
  * zoom, 0 shows all, l toggles the log scale, Escape hides the cursor.
  */
@@ -146,16 +147,18 @@ var zchart = (function () {
 			const dash = s.dash === undefined ? Math.floor(i / COLORS) : s.dash;
 			return {name: s.name, x: s.x, y: s.y.map(v => v === null ? NaN : Number(v)), on: true,
 				cls: "s" + color, dash: DASHES[dash % DASHES.length],
-				key: "key s" + color + (dash ? " dashed" : "")};
+				until: s.until, key: "key s" + color + (dash ? " dashed" : "")};
 		});
 		const figure = node("figure", parent, {"class": "chart" + (opts.wide ? " wide" : "")});
 		const head = node("div", figure, {"class": "head"});
 		const ends = span(series);
-		let log = !!opts.log, view = null, at = null, drag = null, width = 0, plot = null;
+		let smooth = false, log = !!opts.log, view = null, at = null, drag = null, width = 0, plot = null;
 
 		node("h3", head, {}, opts.title);
 		const all = node("button", head, {type: "button", "class": "tool", hidden: ""}, "show all");
 		const toggle = node("button", head, {type: "button", "class": "tool"}, "log scale");
+		const soft = opts.smooth ? node("button", head, {type: "button", "class": "tool",
+			"aria-pressed": "false"}, "smooth") : null;
 		if (opts.note)
 			node("p", figure, {"class": "note"}, opts.note);
 		const svg = node("svg", figure, {role: "img", tabindex: "0", height: HEIGHT});
@@ -170,7 +173,7 @@ var zchart = (function () {
 			for (const s of list)
 				if (s.x.length) {
 					a = Math.min(a, s.x[0]);
-					b = Math.max(b, s.x[s.x.length - 1]);
+					b = Math.max(b, s.x[s.x.length - 1], opts.step && s.until || 0);
 				}
 			return a > b ? [0, 1] : a === b ? [a - 0.5, b + 0.5] : [a, b];
 		}
@@ -213,7 +216,26 @@ var zchart = (function () {
 			node("text", svg, {x: p.l + p.w, y: p.t + p.h + 30, "text-anchor": "end"},
 				opts.xlabel || "step");
 		}
-		function line(p, s, root) {
+		/* Exponential means of the finite values; the others stay. */
+		function softened(s) {
+			const keep = 1 - 1 / Math.max(2, Math.min(s.y.length / 50, 500));
+			let sum = 0, weight = 0;
+			return s.y.map(function (v) {
+				if (!isFinite(v))
+					return v;
+				sum = keep * sum + v;
+				weight = keep * weight + 1;
+				return sum / weight;
+			});
+		}
+		function lines(p, root) {
+			for (const s of shown()) {
+				line(p, s, root, smooth ? " faint" : "");
+				if (smooth)
+					line(p, Object.assign({}, s, {y: softened(s)}), root, "");
+			}
+		}
+		function line(p, s, root, more) {
 			const from = Math.max(0, lower(s.x, p.xr[0]) - 1);
 			const to = Math.min(s.x.length, lower(s.x, p.xr[1]) + 2);
 			const fine = 2;	/* columns of a pixel */
@@ -246,10 +268,10 @@ var zchart = (function () {
 				last = Y;
 			}
 			dot();
-			if (opts.step && pen && s.x.length && !view)
-				d += "H" + (p.l + p.w).toFixed(1);
+			if (opts.step && pen)	/* to the end, or to a point that is out of view */
+				d += "H" + Math.min(p.l + p.w, s.until === undefined ? Infinity : p.X(s.until)).toFixed(1);
 			if (d)
-				node("path", root, {"class": "line " + s.cls, d: d, "stroke-dasharray": s.dash});
+				node("path", root, {"class": "line " + s.cls + more, d: d, "stroke-dasharray": s.dash});
 		}
 		function draw() {
 			const p = {l: 64, t: 10, xr: view || ends}, f = log ? Math.log10 : v => v;
@@ -267,8 +289,7 @@ var zchart = (function () {
 			axes(p);
 			const clip = node("svg", svg, {x: p.l - 5, y: 0, width: p.w + 10, height: p.t + p.h + 4,
 				viewBox: (p.l - 5) + " 0 " + (p.w + 10) + " " + (p.t + p.h + 4)});
-			for (const s of shown())
-				line(p, s, clip);
+			lines(p, clip);
 			if (!p.yr)
 				node("text", svg, {x: p.l + p.w / 2, y: p.t + p.h / 2, "text-anchor": "middle"},
 					!series.length ? "no data" : !shown().length ? "no series is switched on" :
@@ -317,7 +338,7 @@ var zchart = (function () {
 					i--;
 				else if (s.x[i] !== at)
 					continue;
-				if (i < 0)
+				if (i < 0 || at > s.until)
 					continue;
 				if (++n > 12) {
 					readout.append(" \u2026");
@@ -380,6 +401,12 @@ var zchart = (function () {
 			log = !log;
 			draw();
 		});
+		if (soft)
+			soft.addEventListener("click", function () {
+				smooth = !smooth;
+				soft.setAttribute("aria-pressed", String(smooth));
+				draw();
+			});
 		svg.addEventListener("keydown", function (ev) {
 			const mid = at === null ? (plot.xr[0] + plot.xr[1]) / 2 : at;
 			const half = (plot.xr[1] - plot.xr[0]) / 2;
