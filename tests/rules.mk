@@ -13,11 +13,14 @@ TLIB     := $(call objects,$(TLIB_SRC))
 $(eval $(call archive,$(B)/libtests.a,$(TLIB)))
 TEST_LIBS := $(CMOCKA_LIBS) $(JSON_LIBS) $(LIB_LIBS)
 
+# libshared.a: tools/shared, for tests of it.
+$(eval $(call archive,$(B)/libshared.a,$(call objects,$(SHARED_SRC)) $(PAGE)))
+
 # Of the library, white box.
 UNIT_SRC := $(sort $(filter-out $(if $(HAS_PACK),,tests/unit/test_pack% tests/torture/test_torture_pack.c), \
             $(wildcard tests/unit/test_*.c tests/torture/test_*.c tests/cli/test_*.c)))
 UNIT     := $(UNIT_SRC:%.c=$(B)/%)
-$(eval $(call program,$(UNIT): %,%.o $(B)/libtests.a $(B)/libckpt.a,$(TEST_LIBS)))
+$(eval $(call program,$(UNIT): %,%.o $(B)/libtests.a $(B)/libshared.a $(B)/libckpt.a,$(TEST_LIBS)))
 
 # Of the public headers. They link the shared library: a function that is declared and
 # not exported fails here. tests/lib offers them only what needs no ck_* name.

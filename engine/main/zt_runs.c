@@ -161,11 +161,11 @@ static void note_file(struct zt_run *run)
 	const bool lines = log->kind == LOG_LINES;
 
 	if (!log->entries)
-		note(run, log->torn_bytes ? "no complete line yet" :
+		note(run, log->torn ? "no complete entry yet" :
 		     lines ? "the log is empty" : "log_history is empty");
-	if (log->torn_bytes)
+	if (log->torn)
 		note(run, "the log ends within %s, which is left out (%" PRIu64 " byte%s): the run "
-		     "was killed there, or is still writing", lines ? "a line" : "an entry",
+		     "was killed there, or is still writing", lines ? "a line" : "its JSON",
 		     log->torn_bytes, zt_plural(log->torn_bytes));
 	if (log->bad)
 		note(run, "%" PRIu64 " %s%s left out, without \"step\" or damaged; the first is "

@@ -260,7 +260,7 @@ static int fail(char *why, const char *path, const char *what)
 	return -1;
 }
 
-static int read_stream(struct run_log *log, FILE *f, char *why)
+static int read_stream(struct run_log *log, FILE *f, char *begins_out, char *why)
 {
 	struct reader r = { .log = log };
 	const struct log_taker taker = { take_text, take_scalar, &r };
@@ -271,6 +271,7 @@ static int read_stream(struct run_log *log, FILE *f, char *why)
 
 	while ((n = fread(piece, 1, PIECE, f)) > 0) {
 		if (!cut) {
+			*begins_out = piece[0];
 			log->kind = kind_of(piece, n);
 			cut = log_cut_new(log->kind, &taker);
 		}
@@ -279,12 +280,14 @@ static int read_stream(struct run_log *log, FILE *f, char *why)
 	cli_free(piece);
 	bad = log->bad;
 	first_bad = log->first_bad;
-	log->torn_bytes = cut ? log_cut_end(cut) : 0;
+	log->torn = cut && log_cut_end(cut, &log->torn_bytes);
 	if (ferror(f))
 		return fail(why, log->path, "read failed");
 	/* A last line that lacks no more than its newline counts. */
-	if (log->kind == LOG_LINES && log->bad == bad)
+	if (log->kind == LOG_LINES && log->bad == bad) {
 		log->torn_bytes = 0;
+		log->torn = 0;
+	}
 	log->bad = bad;
 	log->first_bad = first_bad;
 	return 0;
@@ -293,13 +296,16 @@ static int read_stream(struct run_log *log, FILE *f, char *why)
 static int read_file(struct run_log *log, char *why)
 {
 	FILE *f = fopen(log->path, "rb");
-	int rc;
+	char begins = 0;
+	int rc, is_log;
 
 	if (!f)
 		return fail(why, log->path, strerror(errno));
-	rc = read_stream(log, f, why);
+	rc = read_stream(log, f, &begins, why);
 	fclose(f);
-	if (!rc && !log->entries && (log->bad || (log->torn_bytes && log->kind == LOG_LINES)))
+	/* A run that was killed within its first line has a log with the beginning of one. */
+	is_log = log->entries || (!log->bad && (!log->torn || begins == '{'));
+	if (!rc && !is_log)
 		return fail(why, log->path, "no line is a JSON object with \"step\": expected the "
 			    "file of ztrain --log, or trainer_state.json");
 	for (size_t i = 0; !rc && i < log->nseries; i++) {

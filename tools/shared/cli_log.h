@@ -40,7 +40,8 @@ struct run_log {
 	 */
 	uint64_t restarts;	/* entries whose step is not after that before, or "resumed" */
 	uint64_t replaced;	/* values that a later one replaced */
-	uint64_t torn_bytes;	/* of an unfinished line or object at the end */
+	int torn;		/* the file ends within a line, or within the JSON */
+	uint64_t torn_bytes;	/* after the last entry, of what is torn */
 	uint64_t bad;		/* lines or objects that are no entries, elsewhere */
 	uint64_t first_bad;	/* number of the first, from 1 */
 	/* Of trainer_state.json; 0 = not said. */
@@ -79,7 +80,10 @@ struct log_taker {
 };
 struct log_cut *log_cut_new(enum log_kind kind, const struct log_taker *taker);
 void log_cut_feed(struct log_cut *cut, const char *bytes, size_t n);
-/* Ends the stream: gives a last line without its newline, too.  Frees; bytes of what is unfinished. */
-uint64_t log_cut_end(struct log_cut *cut);
+/*
+ * Ends the stream: gives a last line without its newline, too.  Frees.  Whether something was
+ * unfinished, and its bytes since the last entry.
+ */
+int log_cut_end(struct log_cut *cut, uint64_t *bytes_out);
 
 #endif

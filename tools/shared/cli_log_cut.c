@@ -209,13 +209,15 @@ void log_cut_feed(struct log_cut *c, const char *bytes, size_t n)
 	}
 }
 
-uint64_t log_cut_end(struct log_cut *c)
+int log_cut_end(struct log_cut *c, uint64_t *bytes_out)
 {
-	const uint64_t rest = c->kind == LOG_LINES || c->depth ? c->bytes : 0;
+	const uint64_t rest = c->bytes;
+	const int torn = c->kind == LOG_LINES ? rest > 0 : c->depth > 0;
 
 	if (c->kind == LOG_LINES && rest)
 		line_byte(c, '\n');
+	*bytes_out = torn ? rest : 0;
 	cli_free(c->text);
 	cli_free(c);
-	return rest;
+	return torn;
 }
