@@ -12,6 +12,7 @@
 #include "engine/main/zt_bench.h"
 #include "engine/main/zt_complete.h"
 #include "engine/main/zt_generate.h"
+#include "engine/main/zt_log.h"
 #include "engine/main/zt_program.h"
 #include "engine/main/zt_report.h"
 #include "engine/main/zt_say.h"
@@ -434,6 +435,8 @@ static int ztrain(int argc, char **argv)
 		return zt_generate(argc - 1, argv + 1);
 	if (argc > 1 && !strcmp(argv[1], "config"))
 		return zt_config_print(argc - 1, argv + 1);
+	if (argc > 1 && !strcmp(argv[1], "log"))
+		return zt_log(argc - 1, argv + 1);
 	if (argc > 1 && !strcmp(argv[1], "report"))
 		return zt_report(argc - 1, argv + 1);
 	if (argc > 1 && !strcmp(argv[1], "__complete"))
