@@ -174,7 +174,8 @@ static void the_log_of_the_trainer_is_read(void **state)
 
 static void other_files_are_refused_with_what_is_expected(void **state)
 {
-	static const char *const others[] = { "hello\n", "[1, 2]\n", "{\"a\": 1}\n", "PK\3\4" };
+	static const char *const others[] = { "hello\n", "[1, 2]\n", "{\"a\": 1}\n", "PK\3\4",
+					      "{\n  \"model_type\": \"llama\"\n}\n" };
 	struct run_log log;
 	char why[LOG_WHY];
 

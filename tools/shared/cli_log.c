@@ -21,6 +21,7 @@ struct reader {
 	struct run_log *log;
 	size_t next;		/* series of the key that probably follows */
 	int64_t before;		/* step of the entry before */
+	int has_list;		/* log_history */
 };
 
 /* ---- series ---- */
@@ -233,6 +234,7 @@ static void take_scalar(void *arg, const char *key, const char *value)
 {
 	struct reader *r = arg;
 
+	r->has_list |= !strcmp(key, "log_history");
 	if (!strcmp(key, "max_steps"))
 		r->log->max_steps = strtoll(value, NULL, 10);
 }
@@ -260,9 +262,11 @@ static int fail(char *why, const char *path, const char *what)
 	return -1;
 }
 
-static int read_stream(struct run_log *log, FILE *f, char *begins_out, char *why)
+/* '*is_log_out': it has entries, or is as a log without any is. */
+static int read_stream(struct run_log *log, FILE *f, int *is_log_out, char *why)
 {
 	struct reader r = { .log = log };
+	char begins = 0;
 	const struct log_taker taker = { take_text, take_scalar, &r };
 	struct log_cut *cut = NULL;
 	char *piece = cli_alloc(PIECE);
@@ -271,7 +275,7 @@ static int read_stream(struct run_log *log, FILE *f, char *begins_out, char *why
 
 	while ((n = fread(piece, 1, PIECE, f)) > 0) {
 		if (!cut) {
-			*begins_out = piece[0];
+			begins = piece[0];
 			log->kind = kind_of(piece, n);
 			cut = log_cut_new(log->kind, &taker);
 		}
@@ -290,21 +294,21 @@ static int read_stream(struct run_log *log, FILE *f, char *begins_out, char *why
 	}
 	log->bad = bad;
 	log->first_bad = first_bad;
+	/* A run that was killed within its first line has a log with the beginning of one. */
+	*is_log_out = log->entries || r.has_list ||
+		      (log->kind == LOG_LINES && !log->bad && (!log->torn || begins == '{'));
 	return 0;
 }
 
 static int read_file(struct run_log *log, char *why)
 {
 	FILE *f = fopen(log->path, "rb");
-	char begins = 0;
-	int rc, is_log;
+	int rc, is_log = 0;
 
 	if (!f)
 		return fail(why, log->path, strerror(errno));
-	rc = read_stream(log, f, &begins, why);
+	rc = read_stream(log, f, &is_log, why);
 	fclose(f);
-	/* A run that was killed within its first line has a log with the beginning of one. */
-	is_log = log->entries || (!log->bad && (!log->torn || begins == '{'));
 	if (!rc && !is_log)
 		return fail(why, log->path, "no line is a JSON object with \"step\": expected the "
 			    "file of ztrain --log, or trainer_state.json");

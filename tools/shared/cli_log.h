@@ -71,7 +71,8 @@ struct log_cut;
 /*
  * 'take' gets each object as text (with a NUL after its n bytes), in which bare NaN and Infinity
  * have quotes; 'whole' is 0 for one that is longer than the limit, of which 'text' is NULL.
- * 'scalar' gets keys of the outer object whose values are plain, for LOG_TRAINER.
+ * 'scalar' gets keys of the outer object whose values are plain, for LOG_TRAINER, and
+ * "log_history" where that list begins.
  */
 struct log_taker {
 	void (*take)(void *arg, const char *text, size_t n, uint64_t number);

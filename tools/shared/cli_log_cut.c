@@ -147,6 +147,8 @@ static void open_bracket(struct log_cut *c, char b)
 	c->depth++;
 	if (c->depth == 2) {
 		c->in_list = b == '[' && !strcmp(c->key, "log_history");
+		if (c->in_list && c->taker.scalar)
+			c->taker.scalar(c->taker.arg, c->key, "");
 		c->has_value = 0;
 		c->nword = 0;
 	} else if (c->depth == 3 && c->in_list && b == '{') {

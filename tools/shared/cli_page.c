@@ -31,7 +31,7 @@ static int fail(char *why, const char *fmt, ...)
 }
 
 /* Whether a file at 'path' may be replaced. */
-static int check_place(const char *path, char *why)
+static int check_place(const char *path, int force, char *why)
 {
 	char head[sizeof(begins)] = "";
 	struct stat st;
@@ -41,7 +41,7 @@ static int check_place(const char *path, char *why)
 		return 0;
 	if (S_ISDIR(st.st_mode))
 		return fail(why, "%.300s is a folder: give the name of a file in it", path);
-	if (!S_ISREG(st.st_mode) || !st.st_size)
+	if (force || !S_ISREG(st.st_mode) || !st.st_size)
 		return 0;
 	f = fopen(path, "rb");
 	if (!f)
@@ -84,7 +84,7 @@ int page_open(struct page *page, const char *path, const char *title, int force,
 {
 	*page = (struct page){ .out = stdout };
 	if (strcmp(path, "-") != 0 &&
-	    ((!force && check_place(path, why)) || open_file(page, path, why))) {
+	    (check_place(path, force, why) || open_file(page, path, why))) {
 		page->out = NULL;
 		page_discard(page);
 		return -1;
