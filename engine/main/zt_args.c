@@ -250,6 +250,8 @@ static const struct call calls[] = {
 	  "       torchrun --no-python --nproc-per-node N -- ztrain ...\n"
 	  "       ztrain bench --help         (measures speed and memory)\n"
 	  "       ztrain generate --help      (continues a prompt)\n"
+	  "       ztrain report LOG           (charts and a table of runs)\n"
+	  "       ztrain log --help           (logs as TensorBoard's files)\n"
 	  "       ztrain config FILE          (accelerate YAML to DeepSpeed JSON)\n\n"
 	  "Trains Llama 3, Qwen2.5 and Qwen3 with ZeRO stage 0 to 3 on CPUs, or on GPUs\n"
 	  "(after make gpu). Defaults are in parentheses. An option that contradicts\n"

@@ -6,6 +6,8 @@
 
 #include "engine/main/zt_args.h"
 #include "engine/main/zt_generate.h"
+#include "engine/main/zt_log.h"
+#include "engine/main/zt_report.h"
 #include "tools/shared/cli_opt_complete.h"
 
 /* Values that the tables have in their texts only. */
@@ -36,8 +38,22 @@ static void offer(const struct opt *const *tables, int argc, char **argv, bool w
 			return;
 		complete_word(&typed, "bench", "measure speed and memory");
 		complete_word(&typed, "generate", "continue a prompt");
+		complete_word(&typed, "report", "charts and a table of logs");
+		complete_word(&typed, "log", "logs as TensorBoard's files");
 		complete_word(&typed, "config", "print accelerate YAML as DeepSpeed JSON");
 	}
+}
+
+/* A call whose arguments are logs. */
+static void offer_files(const struct opt *const *tables, int argc, char **argv)
+{
+	struct typed typed;
+
+	complete_read(tables, argc, argv, &typed);
+	if (typed.opt || typed.is_option)
+		offer(tables, argc, argv, false);
+	else
+		complete_kind(COMPLETE_FILES);
 }
 
 int zt_complete(int argc, char **argv)
@@ -46,6 +62,10 @@ int zt_complete(int argc, char **argv)
 
 	if (!strcmp(first, "config"))
 		complete_kind(COMPLETE_FILES);
+	else if (!strcmp(first, "report"))
+		offer_files(zt_report_tables(), argc - 1, argv + 1);
+	else if (!strcmp(first, "log"))
+		offer_files(zt_log_tables(), argc - 1, argv + 1);
 	else if (!strcmp(first, "generate"))
 		offer(zt_generate_tables(), argc - 1, argv + 1, false);
 	else if (!strcmp(first, "bench"))

@@ -88,7 +88,7 @@ known() {
 			verb=$word help=$work/help.$program.$verb
 			if [ "$program" = ztrain ]; then
 				case $verb in
-				bench | generate) ;;
+				bench | generate | report | log) ;;
 				*) verb='' help=$work/help.ztrain ;;
 				esac
 				[ -e "$help" ] || ztrain $verb --help --all > "$help" 2>&1

@@ -160,6 +160,10 @@ static void the_log_of_the_trainer_is_read(void **state)
 		free(compact);
 	}
 	free(text);
+	log = read_text("{\"log_history\": [{\"step\": 1, \"loss\": 2}], \"max_steps\": 3}");
+	series_is(&log, "loss", "1:2");
+	assert_int_equal(log.max_steps, 3);
+	log_release(&log);
 	/* Cut short anywhere, the whole entries count. */
 	text = strdup(STATE(""));
 	for (size_t n = strlen(text), least = n - 60; n > least; n--) {

@@ -137,7 +137,7 @@ static void outer(struct log_cut *c, char b)
 		c->has_value = 1;
 	} else if (b == ',' || b == '}') {
 		end_value(c);
-	} else if ((unsigned char)b > ' ' && b != '"') {
+	} else if ((unsigned char)b > ' ' && !strchr("\"{[", b)) {
 		add_word(c, b);
 	}
 }

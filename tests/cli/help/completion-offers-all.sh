@@ -18,6 +18,12 @@ for c in '' bench generate; do
 	ztrain __complete $c -- | sed 1d | cut -f 1 | grep -v '^--help$' | sort > offered
 	diff help offered && echo "ztrain $c: $(grep -c . help | sed 's/[0-9][0-9]*/N/') options"
 done
+for c in report log; do
+	ztrain $c -h | sed -n 's/^  \(-[a-z], \|    \|\)\(--[a-z][a-z0-9-]*\).*/\2/p' | sort > help
+	ztrain __complete $c -- | sed 1d | cut -f 1 | grep -v '^--help$' | sort > offered
+	diff help offered && echo "ztrain $c: $(grep -c . help | sed 's/[0-9][0-9]*/N/') options"
+	ztrain __complete $c ''
+done
 # what a value may be comes from the same tables
 zckpt __complete convert --tied ''
 zckpt __complete plan --offload=
