@@ -357,7 +357,9 @@ static void draw_others(struct drawing *d)
 
 		for (size_t k = 0; k < log->nseries && n < MOST_OTHER; k++) {
 			const char *name = log->series[k].name;
-			const struct chart chart = { name, "", ",\"other\":true", { name }, { "" } };
+			const struct chart chart = {
+				name, "", ",\"other\":true", { name }, { "" },
+			};
 
 			if (is_drawn(name) || !is_first(d->runs, i, name))
 				continue;

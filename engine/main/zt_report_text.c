@@ -86,7 +86,8 @@ static void fill(struct row *row, const struct zt_run *r)
 	row->name = out_name(r->name);
 	snprintf(row->cell[0], TEXT, !log->entries ? "-" : log->first == log->last ? "%" PRId64 :
 		 "%" PRId64 "-%" PRId64, log->first, log->last);
-	snprintf(row->cell[1], TEXT, "%s", r->loss_n && isnan(r->loss) ? "NaN" : zt_number(r->loss));
+	snprintf(row->cell[1], TEXT, "%s",
+		 r->loss_n && isnan(r->loss) ? "NaN" : zt_number(r->loss));
 	snprintf(row->cell[2], TEXT, isnan(r->best_eval) ? "%s" : "%s at %" PRId64,
 		 zt_number(r->best_eval), r->best_at);
 	snprintf(row->cell[3], TEXT, "%s", zt_count(r->tokens));

@@ -137,7 +137,8 @@ static struct en_log_step log_step(const struct en_step_report *s)
 }
 
 /* Memory of ranks, where it differs from the line before. */
-static void add_ranks(struct zt_program *p, const struct en_step_report *s, struct en_log_step *line)
+static void add_ranks(struct zt_program *p, const struct en_step_report *s,
+		      struct en_log_step *line)
 {
 	const uint32_t n = p->comm->size;
 	const size_t bytes = n * sizeof(double);

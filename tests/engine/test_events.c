@@ -2,8 +2,8 @@
  * TensorBoard's event files.
  *
  * If they are wrong, TensorBoard shows no curve, a part of one, or other values than the log.
- * The records are read back by a parser of this file, which knows docs/formats/tensorboard-events.md
- * and no code of the writer.
+ * The records are read back by a parser of this file, which follows
+ * docs/formats/tensorboard-events.md and shares no code with the writer.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -143,7 +143,8 @@ static void lines_are_as_the_document_says(void **state)
 	s.tokens = 0;
 	en_log_console(&s, 0, 11000, console);
 	assert_string_equal(console, "step 4  loss 1.2500  lr 7.500e-05  norm 0.333  scale 65536  "
-			    "skipped (overflow)  0 tok/s  0.1 s  3 h 3 min left  1.5 GiB  eval loss 2.0000");
+			    "skipped (overflow)  0 tok/s  0.1 s  3 h 3 min left  1.5 GiB  "
+			    "eval loss 2.0000");
 	assert_int_equal(en_log_line(&s, &buf, NULL), 0);
 	assert_non_null(strstr(buf.p, ", \"loss_scale\": 65536.0, \"skipped\": true, "));
 	assert_non_null(strstr(buf.p, ", \"memory_bytes\": 1610612736, \"eval_loss\": 2.0}\n"));

@@ -146,6 +146,17 @@ if [ -x "$ZTRAIN" ] && [ -d "$ZCKPT_FIXTURES/model" ]; then
 	part "ztrain started by torchrun and deepspeed" \
 		"$here/launchers.sh" "$ZTRAIN" "$ZCKPT_FIXTURES" "$(dirname "$python")"
 fi
+# TensorBoard is not of the environment: in a folder beside it; without it the part says so
+board=$ZCKPT_VENV-tensorboard
+if [ -x "$ZTRAIN" ] && [ ! -f "$board/.made" ]; then
+	"$python" -m pip install -q --disable-pip-version-check --retries 2 --timeout 60 \
+		--target "$board" tensorboard==2.21.0 >"$scratch/log" 2>&1 && : >"$board/.made"
+fi
+if [ -x "$ZTRAIN" ] && [ -d "$ZCKPT_FIXTURES/model" ]; then
+	part "logs of ztrain and of the Trainer, in TensorBoard" \
+		env PYTHONPATH="$board" "$python" "$here/log_cases.py" --ztrain "$ZTRAIN" \
+		--fixtures "$ZCKPT_FIXTURES" "$work/logs"
+fi
 if [ -x "$ZTRAIN" ] && "$ZTRAIN" --version | grep -q MPI &&
 	[ -d "$ZCKPT_FIXTURES/model" ]; then
 	part "ztrain's steps in DeepSpeed, and DeepSpeed's in ztrain" \
