@@ -20,7 +20,7 @@
 #define COLORS 10
 #define MOST_OTHER 60	/* charts of other keys */
 #define MOST_RANKS 16	/* lines of ranks; more become their least, mean and most */
-#define MOST_POINTS 20000	/* of a series */
+#define MOST_POINTS 20000	/* of a series; put_notes() names it */
 
 struct drawing {
 	const struct zt_runs *runs;
@@ -445,8 +445,8 @@ static void put_notes(FILE *out, const struct zt_runs *runs, bool thinned)
 			fputs("</li>\n", out);
 		}
 	if (thinned)
-		fprintf(out, "<li>Series of more than %d points are thinned out; the smallest and "
-			"largest values are kept.</li>\n", MOST_POINTS);
+		fputs("<li>Series of more than 20,000 points are thinned out; the smallest and "
+		      "largest values are kept.</li>\n", out);
 	fputs("</ul>\n", out);
 }
 

@@ -51,7 +51,7 @@ compare() {
 traffic() {
 	local model=$1 config=$2 stage=$3 world=$4 words=$5
 	shift 5
-	rm -rf counted save
+	rm -rf counted save log.jsonl
 	mkdir counted
 	echo "{$config, \"zero_optimization\": {\"stage\": $stage}}" > z.json
 	if WATCH_COUNT=counted timeout -k 5 120 "$mpirun" -n "$world" "$watched" --model "$model" --config z.json \
@@ -67,7 +67,7 @@ batch='"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps"'
 tied=$models/qwen3_tied
 for stage in 0 1 2 3; do
 	for world in 2 3 4 8; do
-		traffic "$tied" "$batch: 2, \"bf16\": {\"enabled\": true}" $stage $world bf16 --steps 3 --seq 17
+		traffic "$tied" "$batch: 2, \"bf16\": {\"enabled\": true}" $stage $world bf16 --steps 3 --seq 17 --log log.jsonl
 		[ "${ZCKPT_LONG:-0}" != 0 ] || continue
 		traffic "$tied" "$batch: 3" $stage $world fp32 --steps 3 --seq 17 --save save --save-every 1
 		traffic "$models/qwen25" "$batch: 1, \"bf16\": {\"enabled\": true}, \"communication_data_type\": \"fp32\"" \

@@ -80,9 +80,11 @@ static uint64_t formula(enum en_comm_kind kind, const struct en_ran *ran)
 		return others * gathers(units, steps - (uint64_t)ran->at.skipped);
 	case EN_COMM_REDUCE:
 		return others * units * all_shards() * wire_bytes();
-	case EN_COMM_SMALL:	/* sums of chunks, losses of units, signals, tokens that count */
+	case EN_COMM_SMALL:	/* sums of chunks, losses of units, memory of ranks, signals, tokens
+				 * that count */
 		return others * 8 *
 		       (1 + steps * (all_shards() / CHUNK + acc * run->comm->size +
+				     (run->rank_memory ? 2 * run->comm->size : 0) +
 				     (run->stop ? acc : 0) + (run->token_mean ? 1 : 0)));
 	case EN_COMM_BROADCAST:
 		return run->comm->rank ? 0 : others * (NAME + found_bytes());

@@ -164,6 +164,7 @@ var zchart = (function () {
 		const svg = node("svg", figure, {role: "img", tabindex: "0", height: HEIGHT});
 		const readout = node("div", figure, {"class": "readout", "aria-live": "polite"});
 		const legend = node("div", figure, {"class": "legend"});
+		legend.hidden = series.length === 1 && series[0].name === opts.title;
 		svg.setAttribute("aria-label", opts.title + ": line chart, " + series.length +
 			(series.length === 1 ? " series" : " series") +
 			"; arrow keys read values, + and - zoom");
