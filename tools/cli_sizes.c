@@ -21,7 +21,7 @@ static char *of_role(const char *lead, const struct ckpt_size *p)
 			  p->role == CKPT_ROLE_PLAIN ? "tensors" : " tensors");
 }
 
-static char *label(const struct ckpt_size *p)
+char *sizes_label(const struct ckpt_size *p)
 {
 	switch (p->kind) {
 	case CKPT_SIZE_STATE:
@@ -91,7 +91,7 @@ static void print_answer(const struct ckpt_sizes *sizes)
 
 static void add_row(struct table *table, const struct ckpt_size *p, uint64_t all)
 {
-	char *what = label(p), share[16];
+	char *what = sizes_label(p), share[16];
 	int has = p->kind == CKPT_SIZE_STATE || p->kind == CKPT_SIZE_REPLICA;
 
 	snprintf(share, sizeof(share), "%.1f%%", all ? 100.0 * (double)p->bytes / (double)all : 0);

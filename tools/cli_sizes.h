@@ -8,5 +8,7 @@
 int sizes_print(struct ckpt *ck);
 /* The same as member "sizes" of a result. */
 int sizes_json(struct json *json, struct ckpt *ck);
+/* "master of trainable tensors", "padding of optimizer states": a part's row.  cli_free(). */
+char *sizes_label(const struct ckpt_size *part);
 
 #endif

@@ -28,6 +28,13 @@ struct view {
 
 /* Sums up view->ck; cli_free(view->sums) afterwards. */
 void view_collect(struct view *view);
+/* cli_answer.c: elements of all parameters; tied ones count once, buffers do not. */
+uint64_t view_parameters(const struct view *view);
+/*
+ * "134.1 M parameters in bf16, stage 3, 8 ranks, step 300, 1.6 GB, complete".  'path': the one
+ * source, which may be an adapter, or NULL.  cli_free().
+ */
+char *view_answer(const struct view *view, const char *path);
 /* "bf16", "fp32", "int64": as options or torch spell the type. */
 const char *view_type(enum ckpt_dtype dtype);
 /* The result of inspect --json on stdout; 0 or the exit status. */

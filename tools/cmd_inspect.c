@@ -5,7 +5,6 @@
 
 #include "cli_advice.h"
 #include "cli_findings.h"
-#include "cli_lora.h"
 #include "cli_sizes.h"
 #include "cli_verdict.h"
 #include "cli_view.h"
@@ -35,89 +34,6 @@ static const char *group_fact(const char *key, unsigned long *group_out)
 		return NULL;
 	*group_out = strtoul(key + 6, &end, 10);
 	return *end == '.' ? end + 1 : NULL;
-}
-
-/* ---------------------------------------------------------------- the first line */
-
-/* "134.1 M", "7.24 B", and small numbers as they are. */
-static char *many_text(uint64_t n)
-{
-	if (n >= 1000000000)
-		return cli_format("%.2f B", (double)n / 1e9);
-	if (n >= 1000000)
-		return cli_format("%.1f M", (double)n / 1e6);
-	return cli_strdup(out_count(n));
-}
-
-/* "bf16": the type of most weights; "" if there is none. */
-static const char *weight_type(const struct view *view)
-{
-	unsigned most = 0;
-
-	for (unsigned i = 1; i < NTYPES; i++)
-		if (view->typed[i] > view->typed[most])
-			most = i;
-	return view->typed[most] ? view_type((enum ckpt_dtype)most) : "";
-}
-
-/* The form, where it is not DeepSpeed's. */
-static const char *form_word(const char *format)
-{
-	static const char *const words[][2] = {
-		{ "deepspeed", "" }, { "huggingface", ", Hugging Face folder" },
-		{ "torch", ", torch file" }, { "safetensors", ", safetensors file" },
-	};
-
-	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-		if (!strcmp(format, words[i][0]))
-			return words[i][1];
-	return cli_format(", %s", format);
-}
-
-static void print_verdict(const struct view *view)
-{
-	const uint64_t warnings = out_findings_count(view->ck, CKPT_WARN);
-	char *why = verdict_of(view->ck, NULL, 1);
-	struct ckpt_finding f;
-	int part = 0;
-
-	for (uint64_t i = 0; !ckpt_finding_get(view->ck, i, &f, NULL); i++)
-		part |= !strcmp(f.id, "PART_OF_STEP");
-	printf("%s", why ? why : part ? "one file of a step" : "complete");
-	if (warnings)
-		printf(", %" PRIu64 " warning%s", warnings, out_plural(warnings));
-	putchar('\n');
-	cli_free(why);
-}
-
-/* "134.1 M parameters in bf16, stage 3, 8 ranks, step 300, 1.6 GB, complete" */
-static void print_answer(const struct view *view)
-{
-	const struct ckpt_info *info = &view->info;
-	const char *type = weight_type(view);
-	uint64_t n = 0;
-	char *many, *adapter = NULL;
-
-	for (unsigned role = 1; role < NROLES; role++)
-		if (role != CKPT_ROLE_BUFFER && role != CKPT_ROLE_ALIAS)
-			n += view->elements[role];
-	many = n ? many_text(n) : cli_strdup("no");
-	if (view->args->rest.n == 1 && (adapter = lora_text(view->args->rest.list[0])) != NULL)
-		printf("%s, ", adapter);
-	printf("%s parameter%s", many, out_plural(n));
-	cli_free(many);
-	if (*type)
-		printf(" in %s", type);
-	if (!adapter)
-		printf("%s", form_word(info->format));
-	if (info->stage >= 0)
-		printf(", stage %" PRId32, info->stage);
-	if (info->world)
-		printf(", %" PRIu32 " rank%s", info->world, out_plural(info->world));
-	if (info->step >= 0)
-		printf(", step %" PRId64, info->step);
-	printf(", %s, ", out_size(info->file_bytes));
-	print_verdict(view);
 }
 
 /* ---------------------------------------------------------------- for people */
@@ -371,6 +287,15 @@ static void print_long(const struct view *view)
 		print_tensors(view);
 }
 
+static void print_first(const struct view *view)
+{
+	const struct words *rest = &view->args->rest;
+	char *answer = view_answer(view, rest->n == 1 ? rest->list[0] : NULL);
+
+	printf("%s\n", answer);
+	cli_free(answer);
+}
+
 static int print_all(const struct view *view)
 {
 	const struct args *args = view->args;
@@ -380,7 +305,7 @@ static int print_all(const struct view *view)
 	if (want.explain_size)
 		status = sizes_print(view->ck);
 	if (!want.explain_size || status)
-		print_answer(view);
+		print_first(view);
 	if (want.names)
 		print_names(view);
 	if (args->verbose || want.tensors || !(want.names || want.explain_size))
