@@ -207,8 +207,12 @@ static void settle_norms(struct running *r)
 			s.aa += r->sum[u].aa;
 			s.bb += r->sum[u].bb;
 		}
-		if (s.dd > 0)
-			r->d->row[p->row].rel_l2 = sqrt(s.dd) / sqrt(fmax(s.aa, s.bb));
+		if (s.dd > 0) {
+			struct ckpt_diff_row *row = &r->d->row[p->row];
+
+			row->rel_l2 = sqrt(s.dd) / sqrt(fmax(s.aa, s.bb));
+			row->rms = sqrt(s.dd) / sqrt((double)row->numel);
+		}
 	}
 }
 

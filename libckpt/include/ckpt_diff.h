@@ -103,6 +103,7 @@ struct ckpt_diff_row {
 	const uint64_t *ulps;	/* CKPT_DIFF_ULPS of them */
 	uint64_t first;		/* element: the first beyond the tolerance, else that differs */
 	char first_a[64], first_b[64];	/* as text, "" where nothing does */
+	double rms;		/* ||a - b|| / sqrt(numel), over elements that are finite in both */
 };
 
 /* A scalar: step, hyper-parameter, loss scale, counter. */

@@ -121,6 +121,7 @@ static void large_arrays_against_a_loop(void **state)
 		assert_true(row.max_abs == max);
 		assert_int_equal(row.max_at, max_at);
 		assert_true(fabsl(row.rel_l2 - rel) <= 1e-9L * rel);
+		assert_true(fabsl(row.rms - sqrtl(dd / N)) <= 1e-9L * row.rms);
 		if (run.threads > 1)
 			assert_true(row.rel_l2 == once);	/* to the bit */
 		once = row.rel_l2;

@@ -529,6 +529,7 @@ ckpt_diff_row._fields_ = [
     ("first", c_uint64),
     ("first_a", c_char * 64),
     ("first_b", c_char * 64),
+    ("rms", c_double),
 ]
 ckpt_diff_scalar._fields_ = [
     ("key", c_char_p),
