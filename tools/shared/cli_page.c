@@ -80,7 +80,26 @@ static int open_file(struct page *page, const char *path, char *why)
 	return -1;
 }
 
-int page_open(struct page *page, const char *path, const char *title, int force, char *why)
+void page_begin(FILE *out, const char *title)
+{
+	fputs(begins, out);
+	fputs("<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+	      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+	      "style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n"
+	      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+	      "<link rel=\"icon\" href=\"data:,\">\n<title>", out);
+	page_text(out, title);
+	fputs("</title>\n<style>\n", out);
+	fputs(page_base_css, out);
+	fputs("</style>\n</head>\n<body>\n", out);
+}
+
+void page_end(FILE *out)
+{
+	fputs("</body>\n</html>\n", out);
+}
+
+int page_file(struct page *page, const char *path, int force, char *why)
 {
 	*page = (struct page){ .out = stdout };
 	if (strcmp(path, "-") != 0 &&
@@ -89,24 +108,22 @@ int page_open(struct page *page, const char *path, const char *title, int force,
 		page_discard(page);
 		return -1;
 	}
-	fputs(begins, page->out);
-	fputs("<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-	      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-	      "style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n"
-	      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-	      "<link rel=\"icon\" href=\"data:,\">\n<title>", page->out);
-	page_text(page->out, title);
-	fputs("</title>\n<style>\n", page->out);
-	fputs(page_base_css, page->out);
-	fputs("</style>\n</head>\n<body>\n", page->out);
 	return 0;
 }
 
-int page_close(struct page *page, char *why)
+int page_open(struct page *page, const char *path, const char *title, int force, char *why)
+{
+	const int rc = page_file(page, path, force, why);
+
+	if (!rc)
+		page_begin(page->out, title);
+	return rc;
+}
+
+int page_finish(struct page *page, char *why)
 {
 	int rc = 0;
 
-	fputs("</body>\n</html>\n", page->out);
 	errno = 0;
 	if (fflush(page->out) || ferror(page->out))
 		rc = fail(why, "%.300s: write failed: %s", page->path ? page->path :
@@ -122,6 +139,12 @@ int page_close(struct page *page, char *why)
 	}
 	page_discard(page);
 	return rc;
+}
+
+int page_close(struct page *page, char *why)
+{
+	page_end(page->out);
+	return page_finish(page, why);
 }
 
 void page_discard(struct page *page)

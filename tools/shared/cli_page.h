@@ -41,6 +41,12 @@ int page_close(struct page *page, char *why);
 /* Drop what was written.  Does nothing after page_close(). */
 void page_discard(struct page *page);
 
+/* Their parts: the file alone, and what is in it up to <body>, and after it. */
+int page_file(struct page *page, const char *path, int force, char *why);
+int page_finish(struct page *page, char *why);
+void page_begin(FILE *out, const char *title);
+void page_end(FILE *out);
+
 /* Text of HTML, in elements and in attributes with quotes; bytes that are no UTF-8 are U+FFFD. */
 void page_text(FILE *out, const char *text);
 /* <script type="application/json" id=ID> with that JSON, in which nothing ends the element. */
