@@ -45,7 +45,7 @@ LIB_SRC := $(sort $(filter-out $(if $(HAS_PACK),,formats/archive/%), \
            $(wildcard libckpt/*/*.c formats/*.c formats/*/*.c kernels/ref/*.c kernels/cpu/*.c)))
 # tools/shared is what zckpt and ztrain have in common.
 SHARED_SRC      := $(sort $(wildcard tools/shared/*.c))
-TOOL_SRC        := $(sort $(wildcard tools/*.c) $(SHARED_SRC))
+TOOL_SRC        := $(sort $(wildcard tools/*.c tools/report/*.c) $(SHARED_SRC))
 ZTRAIN_SRC      := $(sort $(wildcard engine/main/*.c))
 ENGINE_SRC      := $(wildcard engine/*.c engine/*/*.c engine/*/*/*.c)
 ENGINE_MPI_SRC  := $(filter %/en_comm_mpi.c,$(ENGINE_SRC))
@@ -56,7 +56,8 @@ LIB       := $(call objects,$(LIB_SRC))
 # Style and scripts of pages (HTML), as strings in C.
 PAGE      := $(call page_parts,tools/shared/page)
 PAGE_ZTRAIN := $(call page_parts,engine/main/page)
-TOOL      := $(call objects,$(TOOL_SRC)) $(B)/tools/findings.o $(PAGE)
+PAGE_REPORT := $(call page_parts,tools/report/page)
+TOOL      := $(call objects,$(TOOL_SRC)) $(B)/tools/findings.o $(PAGE) $(PAGE_REPORT)
 TOOL_MPI  := $(TOOL:%/cli_mpi.o=%/cli_mpi.mpi.o)
 TRAIN     := $(call objects,$(TRAIN_SRC))
 TRAIN_MPI := $(ENGINE_MPI_SRC:%.c=$(B)/%.mpi.o)
@@ -83,6 +84,7 @@ $(B)/tools/findings.o: $(B)/tools/findings.c tools/cli_explain.h
 
 $(eval $(call page,tools/shared/page,tools/shared/cli_page.h))
 $(eval $(call page,engine/main/page,engine/main/zt_page.h))
+$(eval $(call page,tools/report/page,tools/report/rep_page.h))
 
 ## lib: build the library, static and shared
 lib: $(B)/libckpt.a $(B)/libckpt.so

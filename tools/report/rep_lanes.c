@@ -1,0 +1,440 @@
+/*
+ * rep_lanes.c -- how the files of each rank are cut: the pieces of tensors, in the order of bytes.
+ *
+ * A lane is one state in the files of one rank; of a checkpoint without ranks, in one file.  The
+ * pieces of a lane are sorted by file and byte.  Those that follow each other without other bytes
+ * between them are a segment: a group or sub-group of ZeRO, or a storage.  Within a segment the
+ * place of a piece follows from the sizes before it, so that only segments have an offset, and the
+ * states of one rank, which are cut alike, share one list of pieces (a layout).
+ *
+ * Padding.  At stage 3 each parameter is cut into 'world' parts of one length; what a rank's piece
+ * lacks of it is padding after the piece.  At stages 1 and 2 a group is cut so, and the padding is
+ * at the end of the group's last piece.  An old checkpoint whose files have no padding
+ * (ckpt_sizes_get() says so) gets none at stages 1 and 2.
+ *
+ * A page has a budget of pieces.  Where there are more, neighbours below a size are drawn as one,
+ * and the size is doubled until they fit.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <ckpt_zero.h>
+
+#include "rep_data.h"
+
+#define BUDGET 40000	/* pieces of all layouts */
+#define HEADER 30	/* bytes of the smallest header between two storages of an archive */
+
+struct piece {
+	const char *path, *member;	/* lent by the checkpoint; member: of a deflated one only */
+	uint64_t tensor, offset, first, count, pad;	/* pad: elements */
+	uint64_t span;			/* bytes, without padding */
+	uint32_t lane, file;		/* lane: rank + 1, or the file's number */
+	uint32_t state;			/* number of its name */
+	int32_t group;
+	uint32_t flags, bits;
+	enum ckpt_dtype dtype;
+	uint64_t merged;		/* pieces that it stands for */
+};
+
+struct lanes {
+	struct rep *rep;
+	struct piece *piece;
+	size_t n, room;
+	const char *path;		/* of the last file_number(), and its result */
+	uint32_t path_number;
+	const char **state;		/* names, lent */
+	size_t nstates;
+	struct rep_dict layouts, files;
+	int padded;			/* groups have padding in the files */
+	uint64_t least;			/* bytes below which neighbours are one */
+	uint64_t written;		/* pieces in the layouts */
+};
+
+/* ---------------------------------------------------------------- collecting */
+
+static uint32_t state_number(struct lanes *l, const char *name)
+{
+	const char **more;
+
+	for (size_t i = 0; i < l->nstates; i++)
+		if (!strcmp(l->state[i], name))
+			return (uint32_t)i;
+	more = cli_alloc((l->nstates + 1) * sizeof(*more));
+	if (l->nstates)
+		memcpy(more, l->state, l->nstates * sizeof(*more));
+	cli_free(l->state);
+	l->state = more;
+	more[l->nstates] = name;
+	return (uint32_t)l->nstates++;
+}
+
+static void add_piece(struct lanes *l, const struct piece *p)
+{
+	if (l->n == l->room) {
+		struct piece *more;
+
+		l->room = l->room ? 2 * l->room : 256;
+		more = cli_alloc(l->room * sizeof(*more));
+		if (l->n)
+			memcpy(more, l->piece, l->n * sizeof(*more));
+		cli_free(l->piece);
+		l->piece = more;
+	}
+	l->piece[l->n++] = *p;
+}
+
+/* The number of a file among the names that were met. */
+static uint32_t file_number(struct lanes *l, const char *path)
+{
+	char *text;
+	size_t size;
+	FILE *out;
+
+	if (path == l->path)
+		return l->path_number;
+	out = rep_text_open(&text, &size);
+	json_quote(out, path);
+	fclose(out);
+	l->path = path;
+	l->path_number = (uint32_t)rep_dict_take(&l->files, text);
+	return l->path_number;
+}
+
+/* Of stage 3: what the part of the tensor is longer than this piece. */
+static uint64_t padding_of_part(const struct lanes *l, const struct ckpt_tensor_info *t,
+				const struct ckpt_extent_info *e)
+{
+	const struct ckpt_info *info = &l->rep->info;
+	struct ckpt_zero_cut cut;
+
+	if (info->stage != 3 || e->rank < 0 || e->runs != 1 ||
+	    ckpt_z3_cut(t->numel, info->world, &cut) || e->count > cut.part ||
+	    e->first != (uint64_t)e->rank * cut.part)
+		return 0;
+	return cut.part - e->count;
+}
+
+static void add_extent(struct lanes *l, uint64_t i, const struct ckpt_tensor_info *t,
+		       const struct ckpt_state_info *state, const struct ckpt_extent_info *e)
+{
+	const struct ckpt_info *info = &l->rep->info;
+	const uint32_t bits = ckpt_dtype_bits(e->dtype);
+	struct piece p = {
+		.path = e->path, .member = e->flags & CKPT_EXTENT_DEFLATED ? e->member : NULL,
+		.tensor = i, .offset = e->offset, .first = e->first, .count = e->count * e->runs,
+		.pad = padding_of_part(l, t, e), .group = t->group, .flags = e->flags,
+		.bits = bits, .dtype = e->dtype, .merged = 1,
+		.span = (e->runs - 1) * e->src_stride + (e->count * bits + 7) / 8,
+	};
+
+	p.state = state_number(l, state->name);
+	p.file = file_number(l, e->path);
+	p.lane = info->world ? (uint32_t)(e->rank + 1) : p.file;
+	if (p.count)
+		add_piece(l, &p);
+}
+
+static void collect(struct lanes *l)
+{
+	struct ckpt_tensor_info t;
+	struct ckpt_state_info state;
+	struct ckpt_extent_info e;
+
+	for (uint64_t i = 0; !ckpt_tensor_get(l->rep->ck, i, &t, NULL); i++)
+		for (uint32_t k = 0; t.role != CKPT_ROLE_ALIAS && k < t.nstates; k++) {
+			if (ckpt_state_get(l->rep->ck, i, k, &state, NULL) ||
+			    state.flags & CKPT_STATE_DERIVED)
+				continue;
+			for (uint64_t x = 0; x < state.nextents; x++)
+				if (!ckpt_extent_get(l->rep->ck, i, k, x, &e, NULL))
+					add_extent(l, i, &t, &state, &e);
+		}
+}
+
+static int compare_numbers(uint64_t a, uint64_t b)
+{
+	return a < b ? -1 : a > b;
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct piece *p = a, *q = b;
+	int order = compare_numbers(p->lane, q->lane);
+
+	if (!order)
+		order = compare_numbers(p->state, q->state);
+	if (!order && p->path != q->path)
+		order = strcmp(p->path, q->path);
+	if (!order)
+		order = strcmp(p->member ? p->member : "", q->member ? q->member : "");
+	return order ? order : compare_numbers(p->offset, q->offset);
+}
+
+/* ---------------------------------------------------------------- padding of groups */
+
+struct group_sum {
+	uint32_t lane, state;
+	int32_t group;
+	uint64_t elements;
+	size_t last;		/* number of its last piece */
+};
+
+static int by_group(const void *a, const void *b)
+{
+	const struct group_sum *p = a, *q = b;
+	int order = compare_numbers(p->state, q->state);
+
+	return order ? order : (p->group > q->group) - (p->group < q->group);
+}
+
+/* The sum of each lane, state and group; they are in the order of the pieces. */
+static size_t sum_groups(const struct lanes *l, struct group_sum *sum)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < l->n; i++) {
+		const struct piece *p = &l->piece[i];
+		size_t k = n;
+
+		if (!p->lane || p->group < 0 || !strcmp(l->state[p->state], "weight"))
+			continue;
+		while (k && sum[k - 1].lane == p->lane && sum[k - 1].state == p->state &&
+		       sum[k - 1].group != p->group)
+			k--;
+		if (!k || sum[k - 1].lane != p->lane || sum[k - 1].state != p->state)
+			sum[k = n++] = (struct group_sum){ p->lane, p->state, p->group, 0, i };
+		else
+			k--;
+		sum[k].elements += p->count;
+		sum[k].last = i;
+	}
+	return n;
+}
+
+/* Stages 1 and 2: each rank has as much of a group as the one that has most. */
+static void pad_groups(struct lanes *l)
+{
+	struct group_sum *sum;
+	size_t n, end;
+
+	if (!l->padded || (l->rep->info.stage != 1 && l->rep->info.stage != 2) || !l->n)
+		return;
+	sum = cli_alloc(l->n * sizeof(*sum));
+	n = sum_groups(l, sum);
+	qsort(sum, n, sizeof(*sum), by_group);
+	for (size_t i = 0; i < n; i = end) {
+		uint64_t most = 0;
+
+		for (end = i; end < n && !by_group(&sum[i], &sum[end]); end++)
+			most = sum[end].elements > most ? sum[end].elements : most;
+		for (size_t k = i; k < end; k++)
+			l->piece[sum[k].last].pad += most - sum[k].elements;
+	}
+	cli_free(sum);
+}
+
+/* ---------------------------------------------------------------- layouts */
+
+static int is_one_lane(const struct piece *a, const struct piece *b)
+{
+	return a->lane == b->lane && a->state == b->state;
+}
+
+static uint64_t bytes_with_padding(const struct piece *p)
+{
+	return p->span + (p->pad * p->bits + 7) / 8;
+}
+
+/* Whether 'b' is in the storage of 'a', at most padding between them.  Sets that padding. */
+static int follows(struct piece *a, const struct piece *b)
+{
+	const uint64_t end = a->offset + bytes_with_padding(a);
+
+	if (a->file != b->file || a->group != b->group || a->dtype != b->dtype ||
+	    strcmp(a->member ? a->member : "", b->member ? b->member : "") || b->offset < end)
+		return 0;
+	if (b->offset == end)
+		return 1;
+	if (b->offset - end >= HEADER || !a->bits || (b->offset - end) * 8 % a->bits)
+		return 0;
+	a->pad += (b->offset - end) * 8 / a->bits;
+	return 1;
+}
+
+/* The pieces of one lane, from 'from' on, with small neighbours as one; their number. */
+static size_t merge(const struct lanes *l, size_t from, size_t end, struct piece *out)
+{
+	size_t n = 0;
+
+	for (size_t i = from; i < end; i++) {
+		struct piece p = l->piece[i];
+		struct piece *last = n ? &out[n - 1] : NULL;
+
+		if (last && l->least && last->file == p.file && last->group == p.group &&
+		    last->dtype == p.dtype && p.span + last->span < l->least &&
+		    p.offset >= last->offset) {
+			follows(last, &p);
+			last->span += p.span + (last->pad * last->bits + 7) / 8;
+			last->count += p.count;
+			last->pad = p.pad;
+			last->merged++;
+		} else {
+			out[n++] = p;
+		}
+	}
+	return n;
+}
+
+/*
+ * [group, bits, [tensor, first, count, padding, ...]] of each segment; of merged pieces 'first' is
+ * minus their number.
+ */
+static size_t layout_of(struct lanes *l, struct piece *p, size_t n, FILE *places)
+{
+	char *text;
+	size_t size;
+	FILE *out = rep_text_open(&text, &size);
+
+	fputc('[', out);
+	for (size_t i = 0; i < n; i++) {
+		const int begins = !i || p[i - 1].merged > 1 || !follows(&p[i - 1], &p[i]);
+
+		if (begins) {
+			fprintf(out, "%s[%" PRId32 ",%" PRIu32 ",[", i ? "]]," : "", p[i].group,
+				p[i].bits);
+			fprintf(places, "%s[%" PRIu32 ",%" PRIu64, i ? "," : "", p[i].file,
+				p[i].offset);
+			if (p[i].member) {
+				fputc(',', places);
+				json_quote(places, p[i].member);
+			}
+			fputc(']', places);
+		}
+		fprintf(out, begins ? "%" PRIu64 "," : ",%" PRIu64 ",", p[i].tensor);
+		if (p[i].merged > 1)
+			fprintf(out, "-%" PRIu64, p[i].merged);
+		else
+			fprintf(out, "%" PRIu64, p[i].first);
+		fprintf(out, ",%" PRIu64 ",", p[i].count);
+		/* the padding before the next piece is known when that has been looked at */
+		if (i + 1 < n && p[i].merged == 1)
+			follows(&p[i], &p[i + 1]);
+		fprintf(out, "%" PRIu64, p[i].pad);
+	}
+	fputs(n ? "]]]" : "]", out);
+	fclose(out);
+	return rep_dict_take(&l->layouts, text);
+}
+
+/* One lane as an object of 'out'; without 'out' only its layout is made. */
+static void put_lane(struct lanes *l, size_t from, size_t end, FILE *out)
+{
+	struct piece *p = cli_alloc((end - from) * sizeof(*p));
+	const size_t n = merge(l, from, end, p), before = l->layouts.n;
+	const struct piece *first = &l->piece[from];
+	char *places;
+	size_t size, layout;
+	FILE *at = rep_text_open(&places, &size);
+
+	layout = layout_of(l, p, n, at);
+	fclose(at);
+	l->written += layout >= before ? n : 0;
+	if (out) {
+		fprintf(out, "{\"rank\":");
+		if (l->rep->info.world && first->lane)
+			fprintf(out, "%" PRIu32, first->lane - 1);
+		else
+			fputs("null", out);
+		fprintf(out, ",\"state\":");
+		json_quote(out, l->state[first->state]);
+		fprintf(out, ",\"layout\":%zu,\"at\":[%s]}", layout, places);
+	}
+	free(places);
+	cli_free(p);
+}
+
+/* All lanes; stops early without 'out' when the budget is spent. */
+static void put_lanes(struct lanes *l, FILE *out)
+{
+	size_t end;
+
+	for (size_t i = 0; i < l->n && (out || l->written <= BUDGET); i = end) {
+		for (end = i; end < l->n && is_one_lane(&l->piece[i], &l->piece[end]); end++)
+			;
+		if (out && i)
+			fputc(',', out);
+		put_lane(l, i, end, out);
+	}
+}
+
+static void fit(struct lanes *l)
+{
+	for (;;) {
+		put_lanes(l, NULL);
+		if (l->written <= BUDGET || l->least >> 62)
+			return;
+		rep_dict_release(&l->layouts);
+		l->written = 0;
+		l->least = l->least ? 2 * l->least : 64;
+	}
+}
+
+static int has_padding(struct ckpt *ck)
+{
+	struct ckpt_sizes sizes;
+	int yes = 0;
+
+	if (ckpt_sizes_get(ck, &sizes, NULL))
+		return 0;
+	for (uint64_t i = 0; i < sizes.nparts; i++)
+		yes |= sizes.part[i].kind == CKPT_SIZE_PADDING && sizes.part[i].bytes;
+	ckpt_sizes_free(&sizes);
+	return yes;
+}
+
+/* Size and rank of the files, in the order of the numbers that lanes use. */
+static void put_files(struct lanes *l)
+{
+	struct json *json = l->rep->json;
+	struct ckpt_file_info file;
+	uint64_t *bytes;
+	size_t n;
+
+	for (uint64_t i = 0; !ckpt_file_get(l->rep->ck, i, &file, NULL); i++)
+		file_number(l, file.path);
+	n = l->files.n;
+	bytes = cli_alloc((n + 1) * sizeof(*bytes));
+	for (uint64_t i = 0; !ckpt_file_get(l->rep->ck, i, &file, NULL); i++)
+		bytes[file_number(l, file.path)] = file.bytes;
+	rep_dict_json(&l->files, json, "files");
+	json_open(json, "file_bytes", '[');
+	for (size_t i = 0; i < n; i++)
+		fprintf(json->out, "%s%" PRIu64, i ? "," : "", bytes[i]);
+	json_close(json, ']');
+	cli_free(bytes);
+}
+
+void rep_lanes(struct rep *rep)
+{
+	struct lanes l = { .rep = rep, .padded = has_padding(rep->ck) };
+	struct json *json = rep->json;
+
+	collect(&l);
+	if (l.n)
+		qsort(l.piece, l.n, sizeof(*l.piece), by_place);
+	pad_groups(&l);
+	fit(&l);
+	json_uint(json, "pieces", l.n);
+	json_uint(json, "merged_below", l.least);
+	json_open(json, "lanes", '[');
+	put_lanes(&l, json->out);
+	json_close(json, ']');
+	rep_dict_json(&l.layouts, json, "layouts");
+	put_files(&l);
+	rep_dict_release(&l.layouts);
+	rep_dict_release(&l.files);
+	cli_free(l.state);
+	cli_free(l.piece);
+}
