@@ -36,6 +36,8 @@ struct piece {
 	uint32_t flags, bits;
 	enum ckpt_dtype dtype;
 	uint64_t merged;		/* pieces that it stands for */
+	/* Padding before it, at the beginning of its storage: elements, and of which tensor. */
+	uint64_t lead, lead_tensor;
 };
 
 struct lanes {
@@ -177,8 +179,8 @@ static int by_place(const void *a, const void *b)
 struct group_sum {
 	uint32_t lane, state;
 	int32_t group;
-	uint64_t elements;
-	size_t last;		/* number of its last piece */
+	uint64_t elements;	/* from its first piece to the end of its last one */
+	size_t first, last;	/* numbers of these */
 };
 
 static int by_group(const void *a, const void *b)
@@ -189,28 +191,45 @@ static int by_group(const void *a, const void *b)
 	return order ? order : (p->group > q->group) - (p->group < q->group);
 }
 
-/* The sum of each lane, state and group; they are in the order of the pieces. */
+static uint64_t elements_between(const struct piece *first, const struct piece *last)
+{
+	return (last->offset - first->offset + last->span) * 8 / (first->bits ? first->bits : 8);
+}
+
+/* The sum of each lane, state and group, which is one storage; pieces are in its order. */
 static size_t sum_groups(const struct lanes *l, struct group_sum *sum)
 {
 	size_t n = 0;
 
 	for (size_t i = 0; i < l->n; i++) {
 		const struct piece *p = &l->piece[i];
-		size_t k = n;
+		struct group_sum *last = n ? &sum[n - 1] : NULL;
 
 		if (!p->lane || p->group < 0 || !strcmp(l->state[p->state], "weight"))
 			continue;
-		while (k && sum[k - 1].lane == p->lane && sum[k - 1].state == p->state &&
-		       sum[k - 1].group != p->group)
-			k--;
-		if (!k || sum[k - 1].lane != p->lane || sum[k - 1].state != p->state)
-			sum[k = n++] = (struct group_sum){ p->lane, p->state, p->group, 0, i };
-		else
-			k--;
-		sum[k].elements += p->count;
-		sum[k].last = i;
+		if (!last || last->lane != p->lane || last->state != p->state ||
+		    last->group != p->group)
+			*(last = &sum[n++]) = (struct group_sum){ p->lane, p->state, p->group,
+								       0, i, i };
+		last->last = i;
+		last->elements = elements_between(&l->piece[last->first], p);
 	}
 	return n;
+}
+
+/* Elements of a rank's part of a group, whose ranks are sum[0..n-1]. */
+static uint64_t part_of_group(const struct lanes *l, const struct group_sum *sum, size_t n)
+{
+	struct ckpt_zero_cut cut;
+	uint64_t most = 0, all = 0;
+
+	for (size_t k = 0; k < n; k++) {
+		most = sum[k].elements > most ? sum[k].elements : most;
+		all += sum[k].elements;
+	}
+	/* DeepSpeed aligns a group to two elements a rank, which shows where one rank has it all */
+	return n == 1 && !ckpt_z12_cut(all, l->rep->info.world, 2, &cut) && cut.part > most ?
+	       cut.part : most;
 }
 
 /* Stages 1 and 2: each rank has as much of a group as the one that has most. */
@@ -225,22 +244,91 @@ static void pad_groups(struct lanes *l)
 	n = sum_groups(l, sum);
 	qsort(sum, n, sizeof(*sum), by_group);
 	for (size_t i = 0; i < n; i = end) {
-		uint64_t most = 0;
+		uint64_t part;
 
 		for (end = i; end < n && !by_group(&sum[i], &sum[end]); end++)
-			most = sum[end].elements > most ? sum[end].elements : most;
+			;
+		part = part_of_group(l, &sum[i], end - i);
 		for (size_t k = i; k < end; k++)
-			l->piece[sum[k].last].pad += most - sum[k].elements;
+			l->piece[sum[k].last].pad += part - sum[k].elements;
 	}
 	cli_free(sum);
 }
 
-/* ---------------------------------------------------------------- layouts */
+/* ---------------------------------------------------------------- parts of padding alone */
 
-static int is_one_lane(const struct piece *a, const struct piece *b)
+/* Whether rank 'lane - 1' has a part of the tensor of rank 0's piece 'p' that is all padding. */
+static int is_all_padding(const struct lanes *l, const struct piece *p, uint32_t lane)
 {
-	return a->lane == b->lane && a->state == b->state;
+	struct ckpt_tensor_info t;
+	struct ckpt_zero_cut cut;
+
+	return !ckpt_tensor_get(l->rep->ck, p->tensor, &t, NULL) &&
+	       !ckpt_z3_cut(t.numel, l->rep->info.world, &cut) && p->count == cut.part &&
+	       !ckpt_zero_valid_numel(&cut, lane - 1);
 }
+
+/*
+ * The sub-groups of all ranks have the same parts in the same order, so rank 0's pieces say where
+ * a rank has a part that is all padding: in the same storage, after the piece before it, or at the
+ * beginning, before the first piece.
+ */
+static void pad_lane(struct lanes *l, const struct piece *model, size_t nmodel, struct piece *own,
+		     size_t nown)
+{
+	struct piece *before = NULL;
+	uint64_t lead = 0, lead_tensor = 0;
+
+	for (size_t i = 0, k = 0; i < nmodel; i++) {
+		if (i && model[i].offset != model[i - 1].offset + model[i - 1].span) {
+			before = NULL;	/* another storage */
+			lead = 0;
+		}
+		if (k < nown && own[k].tensor == model[i].tensor) {
+			if (!before) {
+				own[k].lead = lead;
+				own[k].lead_tensor = lead_tensor;
+			}
+			before = &own[k++];
+		} else if (is_all_padding(l, &model[i], own->lane)) {
+			lead_tensor = lead ? lead_tensor : model[i].tensor;
+			if (before)
+				before->pad += model[i].count;
+			else
+				lead += model[i].count;
+		}
+	}
+}
+
+static size_t lane_end(const struct lanes *l, size_t from)
+{
+	size_t end = from;
+
+	while (end < l->n && l->piece[end].lane == l->piece[from].lane &&
+	       l->piece[end].state == l->piece[from].state)
+		end++;
+	return end;
+}
+
+static void pad_empty(struct lanes *l)
+{
+	size_t end, other;
+
+	if (l->rep->info.stage != 3)
+		return;
+	for (size_t i = 0; i < l->n && l->piece[i].lane <= 1; i = end) {
+		end = lane_end(l, i);
+		if (l->piece[i].lane != 1 || !strcmp(l->state[l->piece[i].state], "weight"))
+			continue;
+		for (size_t k = end; k < l->n; k = other) {
+			other = lane_end(l, k);
+			if (l->piece[k].state == l->piece[i].state)
+				pad_lane(l, &l->piece[i], end - i, &l->piece[k], other - k);
+		}
+	}
+}
+
+/* ---------------------------------------------------------------- layouts */
 
 static uint64_t bytes_with_padding(const struct piece *p)
 {
@@ -272,7 +360,7 @@ static size_t merge(const struct lanes *l, size_t from, size_t end, struct piece
 		struct piece p = l->piece[i];
 		struct piece *last = n ? &out[n - 1] : NULL;
 
-		if (last && l->least && last->file == p.file && last->group == p.group &&
+		if (last && l->least && !p.lead && last->file == p.file && last->group == p.group &&
 		    last->dtype == p.dtype && p.span + last->span < l->least &&
 		    p.offset >= last->offset) {
 			follows(last, &p);
@@ -287,6 +375,31 @@ static size_t merge(const struct lanes *l, size_t from, size_t end, struct piece
 	return n;
 }
 
+/* Opens a segment, after the one before it, and says where it is. */
+static void begin_segment(const struct piece *p, size_t number, FILE *out, FILE *places)
+{
+	fprintf(out, "%s[%" PRId32 ",%" PRIu32 ",[", number ? "]]," : "", p->group, p->bits);
+	if (p->lead)
+		fprintf(out, "%" PRIu64 ",0,0,%" PRIu64 ",", p->lead_tensor, p->lead);
+	fprintf(places, "%s[%" PRIu32 ",%" PRIu64, number ? "," : "", p->file,
+		p->offset - p->lead * p->bits / 8);
+	if (p->member) {
+		fputc(',', places);
+		json_quote(places, p->member);
+	}
+	fputc(']', places);
+}
+
+static void put_piece(const struct piece *p, FILE *out)
+{
+	fprintf(out, "%" PRIu64 ",", p->tensor);
+	if (p->merged > 1)
+		fprintf(out, "-%" PRIu64, p->merged);
+	else
+		fprintf(out, "%" PRIu64, p->first);
+	fprintf(out, ",%" PRIu64 ",%" PRIu64, p->count, p->pad);
+}
+
 /*
  * [group, bits, [tensor, first, count, padding, ...]] of each segment; of merged pieces 'first' is
  * minus their number.
@@ -299,29 +412,17 @@ static size_t layout_of(struct lanes *l, struct piece *p, size_t n, FILE *places
 
 	fputc('[', out);
 	for (size_t i = 0; i < n; i++) {
-		const int begins = !i || p[i - 1].merged > 1 || !follows(&p[i - 1], &p[i]);
+		const int begins = !i || p[i].lead || p[i - 1].merged > 1 ||
+				   !follows(&p[i - 1], &p[i]);
 
-		if (begins) {
-			fprintf(out, "%s[%" PRId32 ",%" PRIu32 ",[", i ? "]]," : "", p[i].group,
-				p[i].bits);
-			fprintf(places, "%s[%" PRIu32 ",%" PRIu64, i ? "," : "", p[i].file,
-				p[i].offset);
-			if (p[i].member) {
-				fputc(',', places);
-				json_quote(places, p[i].member);
-			}
-			fputc(']', places);
-		}
-		fprintf(out, begins ? "%" PRIu64 "," : ",%" PRIu64 ",", p[i].tensor);
-		if (p[i].merged > 1)
-			fprintf(out, "-%" PRIu64, p[i].merged);
+		if (begins)
+			begin_segment(&p[i], i, out, places);
 		else
-			fprintf(out, "%" PRIu64, p[i].first);
-		fprintf(out, ",%" PRIu64 ",", p[i].count);
+			fputc(',', out);
 		/* the padding before the next piece is known when that has been looked at */
 		if (i + 1 < n && p[i].merged == 1)
 			follows(&p[i], &p[i + 1]);
-		fprintf(out, "%" PRIu64, p[i].pad);
+		put_piece(&p[i], out);
 	}
 	fputs(n ? "]]]" : "]", out);
 	fclose(out);
@@ -361,8 +462,7 @@ static void put_lanes(struct lanes *l, FILE *out)
 	size_t end;
 
 	for (size_t i = 0; i < l->n && (out || l->written <= BUDGET); i = end) {
-		for (end = i; end < l->n && is_one_lane(&l->piece[i], &l->piece[end]); end++)
-			;
+		end = lane_end(l, i);
 		if (out && i)
 			fputc(',', out);
 		put_lane(l, i, end, out);
@@ -425,6 +525,7 @@ void rep_lanes(struct rep *rep)
 	if (l.n)
 		qsort(l.piece, l.n, sizeof(*l.piece), by_place);
 	pad_groups(&l);
+	pad_empty(&l);
 	fit(&l);
 	json_uint(json, "pieces", l.n);
 	json_uint(json, "merged_below", l.least);

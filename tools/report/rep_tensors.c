@@ -17,7 +17,7 @@ struct columns {
 	uint32_t world;
 };
 
-/* [["weight","BF16",0],["master","F32",0]]; the last number is 1 of what is not stored. */
+/* [["weight","BF16",0,16],...]: the name, the type, 1 of what is not stored, bits. */
 static size_t state_set(struct columns *c, uint64_t i, const struct ckpt_tensor_info *tensor)
 {
 	struct ckpt_state_info state;
@@ -31,8 +31,8 @@ static size_t state_set(struct columns *c, uint64_t i, const struct ckpt_tensor_
 			break;
 		fputs(k ? ",[" : "[", out);
 		json_quote(out, state.name);
-		fprintf(out, ",\"%s\",%d]", ckpt_dtype_name(state.dtype),
-			(state.flags & CKPT_STATE_DERIVED) != 0);
+		fprintf(out, ",\"%s\",%d,%" PRIu32 "]", ckpt_dtype_name(state.dtype),
+			(state.flags & CKPT_STATE_DERIVED) != 0, ckpt_dtype_bits(state.dtype));
 	}
 	fputc(']', out);
 	fclose(out);
