@@ -11,6 +11,7 @@ struct rep {
 	struct ckpt_info info;
 	struct json *json;
 	struct ckpt_err *err;
+	int padded;		/* of rep_sizes(): the files have padding of optimizer states */
 };
 
 /* What was verified, for the first lines. */

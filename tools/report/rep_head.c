@@ -148,6 +148,7 @@ void rep_sizes(struct rep *rep)
 		const struct ckpt_size *p = &sizes.part[i];
 		char *label = sizes_label(p);
 
+		rep->padded |= p->kind == CKPT_SIZE_PADDING && p->bytes;
 		json_open(json, NULL, '{');
 		json_text(json, "what", label);
 		json_text(json, "dtype", p->dtype ? ckpt_dtype_name(p->dtype) : "");

@@ -27,23 +27,24 @@
 #define HEADER 30	/* bytes of the smallest header between two storages of an archive */
 
 struct piece {
-	const char *path, *member;	/* lent by the checkpoint; member: of a deflated one only */
-	uint64_t tensor, offset, first, count, pad;	/* pad: elements */
-	uint64_t span;			/* bytes, without padding */
-	uint32_t lane, file;		/* lane: rank + 1, or the file's number */
-	uint32_t state;			/* number of its name */
-	int32_t group;
-	uint32_t flags, bits;
-	enum ckpt_dtype dtype;
-	uint64_t merged;		/* pieces that it stands for */
+	const char *member;	/* lent by the checkpoint; of a deflated one only */
+	uint64_t offset, first, count, pad;	/* pad: elements */
+	uint64_t span;		/* bytes, without padding */
 	/* Padding before it, at the beginning of its storage: elements, and of which tensor. */
-	uint64_t lead, lead_tensor;
+	uint64_t lead;
+	uint32_t tensor, lead_tensor;
+	uint32_t lane, file;	/* lane: rank + 1, or the file's number */
+	int32_t group;
+	uint32_t merged;	/* pieces that it stands for */
+	uint16_t state;		/* number of its name */
+	uint8_t dtype, bits;
+	uint8_t broken;		/* of merged ones: other bytes are between them */
 };
 
 struct lanes {
 	struct rep *rep;
 	struct piece *piece;
-	size_t n, room;
+	size_t n;
 	const char *path;		/* of the last file_number(), and its result */
 	uint32_t path_number;
 	const char **state;		/* names, lent */
@@ -56,35 +57,20 @@ struct lanes {
 
 /* ---------------------------------------------------------------- collecting */
 
-static uint32_t state_number(struct lanes *l, const char *name)
+static uint16_t state_number(struct lanes *l, const char *name)
 {
 	const char **more;
 
 	for (size_t i = 0; i < l->nstates; i++)
 		if (!strcmp(l->state[i], name))
-			return (uint32_t)i;
+			return (uint16_t)i;
 	more = cli_alloc((l->nstates + 1) * sizeof(*more));
 	if (l->nstates)
 		memcpy(more, l->state, l->nstates * sizeof(*more));
 	cli_free(l->state);
 	l->state = more;
 	more[l->nstates] = name;
-	return (uint32_t)l->nstates++;
-}
-
-static void add_piece(struct lanes *l, const struct piece *p)
-{
-	if (l->n == l->room) {
-		struct piece *more;
-
-		l->room = l->room ? 2 * l->room : 256;
-		more = cli_alloc(l->room * sizeof(*more));
-		if (l->n)
-			memcpy(more, l->piece, l->n * sizeof(*more));
-		cli_free(l->piece);
-		l->piece = more;
-	}
-	l->piece[l->n++] = *p;
+	return (uint16_t)l->nstates++;
 }
 
 /* The number of a file among the names that were met. */
@@ -123,19 +109,20 @@ static void add_extent(struct lanes *l, uint64_t i, const struct ckpt_tensor_inf
 {
 	const struct ckpt_info *info = &l->rep->info;
 	const uint32_t bits = ckpt_dtype_bits(e->dtype);
-	struct piece p = {
-		.path = e->path, .member = e->flags & CKPT_EXTENT_DEFLATED ? e->member : NULL,
-		.tensor = i, .offset = e->offset, .first = e->first, .count = e->count * e->runs,
-		.pad = padding_of_part(l, t, e), .group = t->group, .flags = e->flags,
-		.bits = bits, .dtype = e->dtype, .merged = 1,
-		.span = (e->runs - 1) * e->src_stride + (e->count * bits + 7) / 8,
-	};
+	struct piece *p = &l->piece[l->n];
 
-	p.state = state_number(l, state->name);
-	p.file = file_number(l, e->path);
-	p.lane = info->world ? (uint32_t)(e->rank + 1) : p.file;
-	if (p.count)
-		add_piece(l, &p);
+	if (!e->count || !e->runs || l->n == info->nextents)
+		return;
+	*p = (struct piece){
+		.member = e->flags & CKPT_EXTENT_DEFLATED ? e->member : NULL,
+		.tensor = (uint32_t)i, .offset = e->offset, .first = e->first,
+		.count = e->count * e->runs, .pad = padding_of_part(l, t, e), .group = t->group,
+		.bits = (uint8_t)bits, .dtype = (uint8_t)e->dtype, .merged = 1,
+		.span = (e->runs - 1) * e->src_stride + (e->count * bits + 7) / 8,
+		.state = state_number(l, state->name), .file = file_number(l, e->path),
+	};
+	p->lane = info->world ? (uint32_t)(e->rank + 1) : p->file;
+	l->n++;
 }
 
 static void collect(struct lanes *l)
@@ -167,8 +154,8 @@ static int by_place(const void *a, const void *b)
 
 	if (!order)
 		order = compare_numbers(p->state, q->state);
-	if (!order && p->path != q->path)
-		order = strcmp(p->path, q->path);
+	if (!order)
+		order = compare_numbers(p->file, q->file);
 	if (!order)
 		order = strcmp(p->member ? p->member : "", q->member ? q->member : "");
 	return order ? order : compare_numbers(p->offset, q->offset);
@@ -360,13 +347,13 @@ static size_t merge(const struct lanes *l, size_t from, size_t end, struct piece
 		struct piece p = l->piece[i];
 		struct piece *last = n ? &out[n - 1] : NULL;
 
-		if (last && l->least && !p.lead && last->file == p.file && last->group == p.group &&
-		    last->dtype == p.dtype && p.span + last->span < l->least &&
-		    p.offset >= last->offset) {
-			follows(last, &p);
-			last->span += p.span + (last->pad * last->bits + 7) / 8;
+		if (last && l->least && !p.lead && last->file == p.file &&
+		    last->group == p.group && last->dtype == p.dtype &&
+		    p.span + last->span < l->least && p.offset >= last->offset) {
+			last->broken |= !follows(last, &p);
+			last->span += p.span;
 			last->count += p.count;
-			last->pad = p.pad;
+			last->pad += p.pad;
 			last->merged++;
 		} else {
 			out[n++] = p;
@@ -378,9 +365,10 @@ static size_t merge(const struct lanes *l, size_t from, size_t end, struct piece
 /* Opens a segment, after the one before it, and says where it is. */
 static void begin_segment(const struct piece *p, size_t number, FILE *out, FILE *places)
 {
-	fprintf(out, "%s[%" PRId32 ",%" PRIu32 ",[", number ? "]]," : "", p->group, p->bits);
+	fprintf(out, "%s[%" PRId32 ",%" PRIu32 ",[", number ? "]]," : "", p->group,
+		(uint32_t)p->bits);
 	if (p->lead)
-		fprintf(out, "%" PRIu64 ",0,0,%" PRIu64 ",", p->lead_tensor, p->lead);
+		fprintf(out, "%" PRIu32 ",0,0,%" PRIu64 ",", p->lead_tensor, p->lead);
 	fprintf(places, "%s[%" PRIu32 ",%" PRIu64, number ? "," : "", p->file,
 		p->offset - p->lead * p->bits / 8);
 	if (p->member) {
@@ -392,9 +380,9 @@ static void begin_segment(const struct piece *p, size_t number, FILE *out, FILE 
 
 static void put_piece(const struct piece *p, FILE *out)
 {
-	fprintf(out, "%" PRIu64 ",", p->tensor);
+	fprintf(out, "%" PRIu32 ",", p->tensor);
 	if (p->merged > 1)
-		fprintf(out, "-%" PRIu64, p->merged);
+		fprintf(out, "-%" PRIu32, p->merged);
 	else
 		fprintf(out, "%" PRIu64, p->first);
 	fprintf(out, ",%" PRIu64 ",%" PRIu64, p->count, p->pad);
@@ -412,7 +400,7 @@ static size_t layout_of(struct lanes *l, struct piece *p, size_t n, FILE *places
 
 	fputc('[', out);
 	for (size_t i = 0; i < n; i++) {
-		const int begins = !i || p[i].lead || p[i - 1].merged > 1 ||
+		const int begins = !i || p[i].lead || p[i - 1].broken ||
 				   !follows(&p[i - 1], &p[i]);
 
 		if (begins)
@@ -420,7 +408,7 @@ static size_t layout_of(struct lanes *l, struct piece *p, size_t n, FILE *places
 		else
 			fputc(',', out);
 		/* the padding before the next piece is known when that has been looked at */
-		if (i + 1 < n && p[i].merged == 1)
+		if (i + 1 < n && !p[i].broken)
 			follows(&p[i], &p[i + 1]);
 		put_piece(&p[i], out);
 	}
@@ -481,19 +469,6 @@ static void fit(struct lanes *l)
 	}
 }
 
-static int has_padding(struct ckpt *ck)
-{
-	struct ckpt_sizes sizes;
-	int yes = 0;
-
-	if (ckpt_sizes_get(ck, &sizes, NULL))
-		return 0;
-	for (uint64_t i = 0; i < sizes.nparts; i++)
-		yes |= sizes.part[i].kind == CKPT_SIZE_PADDING && sizes.part[i].bytes;
-	ckpt_sizes_free(&sizes);
-	return yes;
-}
-
 /* Size and rank of the files, in the order of the numbers that lanes use. */
 static void put_files(struct lanes *l)
 {
@@ -518,9 +493,10 @@ static void put_files(struct lanes *l)
 
 void rep_lanes(struct rep *rep)
 {
-	struct lanes l = { .rep = rep, .padded = has_padding(rep->ck) };
+	struct lanes l = { .rep = rep, .padded = rep->padded };
 	struct json *json = rep->json;
 
+	l.piece = cli_alloc((rep->info.nextents + 1) * sizeof(*l.piece));
 	collect(&l);
 	if (l.n)
 		qsort(l.piece, l.n, sizeof(*l.piece), by_place);

@@ -2,9 +2,11 @@
  * rep_stats.c -- statistics of the elements of each state, and a histogram.
  *
  * A sample of a state with more than REPORT_PER_STATE elements is SPANS runs of neighbours, one in
- * each of as many equal parts of the state, at a place that the seed and the name determine.  Runs
- * cost one read each.  The weights of all tensors come first, then the other states, so that the
- * time limit costs the latter.
+ * each of as many equal parts of the state, at a place that the seed and the name determine.  The
+ * weights of all tensors come first, then the other states, so that the limits cost the latter.
+ *
+ * Ranges of many states are loaded by one ckpt_load(), which reads neighbours together; a range
+ * that fails is loaded again alone, so that only its own state is left out.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -14,17 +16,30 @@
 #include "rep_sample.h"
 
 #define SPANS 8
-#define CHUNK 65536	/* elements of a read, of --stats all */
+#define ASKS 1024
+#define BUFFER ((size_t)4 << 20)	/* bytes of the ranges of one load */
+#define CHUNK 4096			/* elements that are doubles at once */
+
+/* A range of a state. */
+struct ask {
+	uint64_t tensor, numel;
+	const char *name, *state;	/* lent by the checkpoint */
+	enum ckpt_dtype dtype;		/* as stored */
+	int begins, ends;		/* the first and last range of the state */
+};
 
 struct stats {
 	struct rep *rep;
 	struct sample sample;
-	double *number;		/* CHUNK */
-	void *bytes;		/* of as many of the largest type */
+	struct ask ask[ASKS];
+	struct ckpt_load_range range[ASKS];
+	size_t n, used;			/* asks, and bytes of the buffer */
+	char *buffer;
+	double number[CHUNK];
 	double began;
 	uint64_t states, done, failed;	/* states: that there are */
-	int late;
-	char why[600];		/* of the first that could not be read */
+	int late, state_failed;
+	char why[600];			/* of the first that could not be read */
 };
 
 static uint64_t mix(uint64_t n)
@@ -45,57 +60,15 @@ static uint64_t seed_of(uint64_t seed, const char *name, const char *state)
 	return h;
 }
 
-static int add_range(struct stats *s, uint64_t i, uint32_t k, enum ckpt_dtype dtype,
-		     uint64_t first, uint64_t count, struct ckpt_err *err)
-{
-	const enum ckpt_dtype as = rep_read_as(dtype);
-	const size_t size = ckpt_dtype_bits(as ? as : dtype) / 8;
-	int rc = 0;
-
-	while (count && !rc) {
-		const uint64_t n = count < CHUNK ? count : CHUNK;
-
-		rc = ckpt_read(s->rep->ck, i, k, first, n, as, s->bytes, (size_t)n * size, err);
-		if (!rc) {
-			rep_numbers_of(dtype, s->bytes, (size_t)n, s->number);
-			sample_add(&s->sample, s->number, (size_t)n);
-		}
-		first += n;
-		count -= n;
-	}
-	return rc;
-}
-
-/* All elements, or of each of SPANS parts as many as fit, at a random place. */
-static int read_state(struct stats *s, uint64_t i, uint32_t k, const struct ckpt_tensor_info *t,
-		      const struct ckpt_state_info *state, struct ckpt_err *err)
-{
-	const struct report_opts *opts = s->rep->opts;
-	const uint64_t span = REPORT_PER_STATE / SPANS, part = t->numel / SPANS;
-	uint64_t seed = seed_of(opts->seed, t->name, state->name);
-	int rc = 0;
-
-	sample_begin(&s->sample);
-	if (opts->stats == REPORT_ALL || t->numel <= REPORT_PER_STATE)
-		return add_range(s, i, k, state->dtype, 0, t->numel, err);
-	for (uint64_t p = 0; p < SPANS && !rc; p++) {
-		seed = mix(seed + UINT64_C(0x9e3779b97f4a7c15));
-		rc = add_range(s, i, k, state->dtype, p * part + seed % (part - span + 1), span,
-			       err);
-	}
-	return rc;
-}
-
-static void put_row(struct stats *s, uint64_t i, const struct ckpt_tensor_info *t,
-		    const struct ckpt_state_info *state)
+static void put_row(struct stats *s, const struct ask *ask)
 {
 	const struct sample *m = &s->sample;
 	FILE *out = s->rep->json->out;
 	uint64_t bins[REPORT_BINS];
 
-	fprintf(out, "%s[%" PRIu64 ",", s->done ? "," : "", i);
-	json_quote(out, state->name);
-	fprintf(out, ",%" PRIu64 ",%" PRIu64 ",", m->seen, t->numel);
+	fprintf(out, "%s[%" PRIu64 ",", s->done ? "," : "", ask->tensor);
+	json_quote(out, ask->state);
+	fprintf(out, ",%" PRIu64 ",%" PRIu64 ",", m->seen, ask->numel);
 	if (m->finite) {
 		const double real[] = { m->min, m->max, m->mean, sample_std(m) };
 
@@ -114,17 +87,105 @@ static void put_row(struct stats *s, uint64_t i, const struct ckpt_tensor_info *
 	s->done++;
 }
 
-static void add_state(struct stats *s, uint64_t i, uint32_t k, const struct ckpt_tensor_info *t,
+/* ---------------------------------------------------------------- loading */
+
+static size_t size_read(enum ckpt_dtype dtype)
+{
+	const enum ckpt_dtype as = rep_read_as(dtype);
+
+	return ckpt_dtype_bits(as ? as : dtype) / 8;
+}
+
+/* The elements of a range that was loaded; after the last one of its state, the row. */
+static void take_range(struct stats *s, size_t a)
+{
+	const struct ckpt_load_range *r = &s->range[a];
+	const size_t size = size_read(s->ask[a].dtype);
+
+	for (uint64_t at = 0; at < r->count && !s->state_failed; at += CHUNK) {
+		const size_t n = (size_t)(r->count - at < CHUNK ? r->count - at : CHUNK);
+
+		rep_numbers_of(s->ask[a].dtype, (const char *)r->dst + at * size, n, s->number);
+		sample_add(&s->sample, s->number, n);
+	}
+	if (s->ask[a].ends && !s->state_failed)
+		put_row(s, &s->ask[a]);
+}
+
+static void set_failed(struct stats *s, const struct ask *ask, const struct ckpt_err *err)
+{
+	if (!s->state_failed && !s->failed++)
+		snprintf(s->why, sizeof(s->why), "%s, %s: %s", ask->name, ask->state, err->msg);
+	s->state_failed = 1;
+}
+
+static void load_all(struct stats *s)
+{
+	struct ckpt_load_opts opts = { .size = sizeof(opts), .run = s->rep->opts->run,
+				       .flags = CKPT_LOAD_DESPITE_FINDINGS };
+	const int alone = s->n && ckpt_load(s->rep->ck, s->range, s->n, &opts, NULL, NULL);
+
+	for (size_t a = 0; a < s->n; a++) {
+		struct ckpt_err err = { 0 };
+
+		if (s->ask[a].begins) {
+			sample_begin(&s->sample);
+			s->state_failed = 0;
+		}
+		if (alone && !s->state_failed &&
+		    ckpt_load(s->rep->ck, &s->range[a], 1, &opts, NULL, &err) &&
+		    err.code != CKPT_E_CANCELED)
+			set_failed(s, &s->ask[a], &err);
+		take_range(s, a);
+	}
+	s->n = s->used = 0;
+}
+
+/* Asks for a range, in as many pieces as the buffer wants. */
+static void ask_range(struct stats *s, const struct ask *ask, uint64_t first, uint64_t count)
+{
+	const size_t size = size_read(ask->dtype);
+	const uint64_t all = count;
+
+	while (count) {
+		uint64_t n = (BUFFER - s->used) / size;
+
+		if (s->n == ASKS || (n < count && n < CHUNK)) {
+			load_all(s);
+			continue;
+		}
+		n = n < count ? n : count;
+		s->ask[s->n] = *ask;
+		s->ask[s->n].begins = ask->begins && count == all;
+		s->ask[s->n].ends = ask->ends && n == count;
+		s->range[s->n] = (struct ckpt_load_range){
+			.tensor = ask->tensor, .state = ask->state, .first = first, .count = n,
+			.dtype = rep_read_as(ask->dtype), .dst = s->buffer + s->used };
+		s->n++;
+		s->used += (size_t)n * size;
+		first += n;
+		count -= n;
+	}
+}
+
+/* All elements, or of each of SPANS parts as many as fit, at a random place. */
+static void add_state(struct stats *s, uint64_t i, const struct ckpt_tensor_info *t,
 		      const struct ckpt_state_info *state)
 {
-	struct ckpt_err err = { 0 };
+	const struct report_opts *opts = s->rep->opts;
+	const uint64_t span = REPORT_PER_STATE / SPANS, part = t->numel / SPANS;
+	uint64_t seed = seed_of(opts->seed, t->name, state->name);
+	struct ask ask = { i, t->numel, t->name, state->name, state->dtype, 1, 1 };
 
-	if (read_state(s, i, k, t, state, &err)) {
-		if (!s->failed++)
-			snprintf(s->why, sizeof(s->why), "%s, %s: %s", t->name, state->name,
-				 err.msg);
-	} else {
-		put_row(s, i, t, state);
+	if (opts->stats == REPORT_ALL || t->numel <= REPORT_PER_STATE) {
+		ask_range(s, &ask, 0, t->numel);
+		return;
+	}
+	for (uint64_t p = 0; p < SPANS; p++) {
+		seed = mix(seed + UINT64_C(0x9e3779b97f4a7c15));
+		ask.begins = !p;
+		ask.ends = p + 1 == SPANS;
+		ask_range(s, &ask, p * part + seed % (part - span + 1), span);
 	}
 }
 
@@ -140,7 +201,8 @@ static int is_over(struct stats *s)
 {
 	const struct report_opts *opts = s->rep->opts;
 
-	if (opts->stats == REPORT_SAMPLE && progress_clock() - s->began > REPORT_SECONDS)
+	if (opts->stats == REPORT_SAMPLE &&
+	    (s->states > REPORT_STATES || progress_clock() - s->began > REPORT_SECONDS))
 		s->late = 1;
 	return s->late || (opts->run && opts->run->cancel && *opts->run->cancel);
 }
@@ -156,7 +218,7 @@ static void add_tensor(struct stats *s, uint64_t i, const struct ckpt_tensor_inf
 			continue;
 		s->states++;
 		if (!is_over(s))
-			add_state(s, i, k, t, &state);
+			add_state(s, i, t, &state);
 	}
 }
 
@@ -188,6 +250,7 @@ static void put_all(struct stats *s)
 		for (uint64_t i = 0; !ckpt_tensor_get(s->rep->ck, i, &t, NULL); i++)
 			if (t.role != CKPT_ROLE_ALIAS)
 				add_tensor(s, i, &t, weights);
+	load_all(s);
 	json_close(json, ']');
 	json_uint(json, "states", s->states);
 	json_uint(json, "done", s->done);
@@ -199,16 +262,17 @@ static void put_all(struct stats *s)
 
 int rep_stats(struct rep *rep)
 {
-	struct stats s = { .rep = rep, .began = progress_clock() };
+	struct stats *s = cli_alloc(sizeof(*s));
 	const volatile int *cancel = rep->opts->run ? rep->opts->run->cancel : NULL;
 
-	s.sample.kept = cli_alloc(SAMPLE_KEPT * sizeof(double));
-	s.number = cli_alloc(CHUNK * sizeof(double));
-	s.bytes = cli_alloc(CHUNK * sizeof(double));
-	put_all(&s);
-	cli_free(s.bytes);
-	cli_free(s.number);
-	cli_free(s.sample.kept);
+	s->rep = rep;
+	s->began = progress_clock();
+	s->sample.kept = cli_alloc(SAMPLE_KEPT * sizeof(double));
+	s->buffer = cli_alloc(BUFFER);
+	put_all(s);
+	cli_free(s->buffer);
+	cli_free(s->sample.kept);
+	cli_free(s);
 	if (!cancel || !*cancel)
 		return 0;
 	*rep->err = (struct ckpt_err){ .code = CKPT_E_CANCELED, .offset = CKPT_NO_OFFSET };

@@ -107,16 +107,24 @@ static void put_log(struct rep *rep, const struct run_log *log)
 	json_close(json, '}');
 }
 
+/* The log of a folder; a file that is a checkpoint is none. */
+static int log_in(const char *dir, struct run_log *log, char *why)
+{
+	struct stat st;
+
+	return stat(dir, &st) || !S_ISDIR(st.st_mode) ? -1 : log_read(dir, log, why);
+}
+
 /* A trainer's state beside the step or above it, or log.jsonl in the folder that was given. */
 static int find_log(struct rep *rep, struct run_log *log, char *why)
 {
 	char *up = advice_parent(rep->info.path);
-	int rc = log_read(rep->info.path, log, why);
+	int rc = log_in(rep->info.path, log, why);
 
 	if (rc)
-		rc = log_read(up, log, why);
+		rc = log_in(up, log, why);
 	if (rc)
-		rc = log_read(rep->opts->path[0], log, why);
+		rc = log_in(rep->opts->path[0], log, why);
 	cli_free(up);
 	return rc;
 }

@@ -15,12 +15,14 @@
 
 /* Which elements the statistics are made of.  REPORT_SAMPLE is the default. */
 enum report_stats {
-	REPORT_SAMPLE = 0,	/* at most REPORT_PER_STATE of each state, REPORT_SECONDS in all */
+	/* At most REPORT_PER_STATE of each state, of REPORT_STATES states, in REPORT_SECONDS. */
+	REPORT_SAMPLE = 0,
 	REPORT_ALL,		/* every element of every state */
 	REPORT_NONE,
 };
 
 #define REPORT_PER_STATE 4096u
+#define REPORT_STATES 120000u
 #define REPORT_SECONDS 20.0
 #define REPORT_BINS 32
 
