@@ -1,8 +1,5 @@
 /* cmd_report.c -- `zckpt report`: pictures of a checkpoint, or of what two differ in, as a page. */
-#include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "cli.h"
 #include "report/report.h"
@@ -41,11 +38,17 @@ static int write_out(const struct args *args, const struct report_opts *opts, st
 	char why[PAGE_WHY] = "";
 	int rc;
 
-	if (page_file(&page, path, args->force, why))
-		return cli_wrong(&cmd_report, "%s", why);
+	rc = page_file(&page, path, args->force, why);
+	if (rc) {
+		cli_say_error("%s", why);
+		return rc == -1 ? EXIT_CALL : EXIT_TROUBLE;
+	}
 	rc = report_write_of(opts, a, b, page.out, &err);
 	if (rc) {
 		page_discard(&page);
+		if (!err.where[0] && (err.code == CKPT_E_IO || err.code == CKPT_E_NOSPACE))
+			snprintf(err.where, sizeof(err.where), "%s",
+				 strcmp(path, "-") ? path : "stdout");
 		return cli_fail(args->json ? "report" : NULL, a, &err);
 	}
 	if (page_finish(&page, why)) {
@@ -98,6 +101,19 @@ static int check_call(const struct args *args)
 	return check_output(args);
 }
 
+/* The findings, as inspect has them; of --verify they are the answer too. */
+static int say_findings(const struct args *args, struct ckpt *a, struct ckpt *b)
+{
+	uint64_t errors = out_findings_count(a, CKPT_ERROR);
+
+	out_findings_asked(args, a);
+	if (b) {
+		out_findings_asked(args, b);
+		errors += out_findings_count(b, CKPT_ERROR);
+	}
+	return want.verify && errors ? EXIT_NO : EXIT_DONE;
+}
+
 static int run(struct args *args)
 {
 	struct report_opts opts = { .tag = args->tag, .tag2 = want.tag2, .log = want.log,
@@ -120,9 +136,7 @@ static int run(struct args *args)
 		status = write_out(args, &opts, a, b);
 		progress_end(&progress);
 		if (!status)
-			out_findings_asked(args, a);
-		if (!status && b)
-			out_findings_asked(args, b);
+			status = say_findings(args, a, b);
 	}
 	ckpt_close(b);
 	ckpt_close(a);
@@ -143,7 +157,8 @@ const struct command cmd_report = {
 		    "zckpt report run/global_step200 run/global_step300 -o diff.html\n",
 	.notes = "Statistics of a sample take seconds; the page says how many elements they are "
 		 "of. FILE is replaced if it is a report, else only with --force. --json prints "
-		 "the data of the page (docs/guide/report.md).\n"
+		 "the data of the page (docs/guide/report.md). Exit 0 also if there are findings, "
+		 "except with --verify: then 1 if one is an error.\n"
 		 "report.html#tensor=NAME opens the page at a tensor.",
 	.tables = { own, opts_source, opts_run, opts_talk, NULL },
 };

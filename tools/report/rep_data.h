@@ -3,6 +3,7 @@
 #define REP_DATA_H
 
 #include "../cli_view.h"
+#include "../shared/cli_log.h"
 #include "report.h"
 
 struct rep {
@@ -11,13 +12,15 @@ struct rep {
 	struct ckpt_info info;
 	struct json *json;
 	struct ckpt_err *err;
+	struct run_log *log;	/* of opts->log */
 	int padded;		/* of rep_sizes(): the files have padding of optimizer states */
 };
 
-/* What was verified, for the first lines. */
+/* What was done before the page began: what was verified, and the log that was asked for. */
 struct rep_checked {
 	int yes;
 	struct ckpt_verified v;
+	struct run_log log;
 };
 
 /* rep_head.c: the answer, findings with what helps, facts, sums and sizes. */
@@ -33,8 +36,10 @@ void rep_lanes(struct rep *rep);
 /* rep_stats.c: statistics of the elements; 0, or -CKPT_E_CANCELED. */
 int rep_stats(struct rep *rep);
 
-/* rep_steps.c: the steps of the run's folder, and its log; negative where --log cannot be read. */
-int rep_steps(struct rep *rep);
+/* rep_steps.c: the steps of the run's folder, and its log. */
+void rep_steps(struct rep *rep);
+/* The one that was asked for: 0, or -CKPT_E_USAGE where it cannot be read. */
+int rep_log_read(const struct report_opts *opts, struct run_log *log, struct ckpt_err *err);
 
 /* rep_diff.c: what two checkpoints differ in. */
 int rep_diff(struct rep *rep, struct ckpt *b);

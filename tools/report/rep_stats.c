@@ -37,6 +37,8 @@ struct stats {
 	char *buffer;
 	double number[CHUNK];
 	double began;
+	struct ckpt_run_opts run;	/* of the loads, which report no progress of their own */
+	struct ckpt_progress progress;
 	uint64_t states, done, failed;	/* states: that there are */
 	int late, state_failed;
 	char why[600];			/* of the first that could not be read */
@@ -121,7 +123,7 @@ static void set_failed(struct stats *s, const struct ask *ask, const struct ckpt
 
 static void load_all(struct stats *s)
 {
-	struct ckpt_load_opts opts = { .size = sizeof(opts), .run = s->rep->opts->run,
+	struct ckpt_load_opts opts = { .size = sizeof(opts), .run = &s->run,
 				       .flags = CKPT_LOAD_DESPITE_FINDINGS };
 	const int alone = s->n && ckpt_load(s->rep->ck, s->range, s->n, &opts, NULL, NULL);
 
@@ -138,6 +140,9 @@ static void load_all(struct stats *s)
 			set_failed(s, &s->ask[a], &err);
 		take_range(s, a);
 	}
+	s->progress.done_bytes += s->used;
+	if (s->rep->opts->run && s->rep->opts->run->progress && s->progress.total_bytes)
+		s->rep->opts->run->progress(s->rep->opts->run->progress_arg, &s->progress);
 	s->n = s->used = 0;
 }
 
@@ -222,6 +227,20 @@ static void add_tensor(struct stats *s, uint64_t i, const struct ckpt_tensor_inf
 	}
 }
 
+/* The bytes that --stats all reads. */
+static uint64_t bytes_of_all(struct ckpt *ck)
+{
+	struct ckpt_tensor_info t;
+	struct ckpt_state_info state;
+	uint64_t bytes = 0;
+
+	for (uint64_t i = 0; !ckpt_tensor_get(ck, i, &t, NULL); i++)
+		for (uint32_t k = 0; k < t.nstates; k++)
+			if (!ckpt_state_get(ck, i, k, &state, NULL) && rep_is_number(state.dtype))
+				bytes += t.numel * size_read(state.dtype);
+	return bytes;
+}
+
 static void put_columns(struct json *json)
 {
 	static const char *const names[] = { "tensor", "state", "seen", "elements", "min", "max",
@@ -267,6 +286,12 @@ int rep_stats(struct rep *rep)
 
 	s->rep = rep;
 	s->began = progress_clock();
+	s->run.size = sizeof(s->run);
+	if (rep->opts->run)
+		s->run = *rep->opts->run;
+	s->run.progress = NULL;
+	if (rep->opts->stats == REPORT_ALL)
+		s->progress.total_bytes = bytes_of_all(rep->ck);
 	s->sample.kept = cli_alloc(SAMPLE_KEPT * sizeof(double));
 	s->buffer = cli_alloc(BUFFER);
 	put_all(s);

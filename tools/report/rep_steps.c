@@ -129,26 +129,27 @@ static int find_log(struct rep *rep, struct run_log *log, char *why)
 	return rc;
 }
 
-static int put_a_log(struct rep *rep)
+int rep_log_read(const struct report_opts *opts, struct run_log *log, struct ckpt_err *err)
 {
-	const char *path = rep->opts->log;
 	char why[LOG_WHY] = "";
-	struct run_log log;
 
-	if (path && log_read(path, &log, why)) {
-		*rep->err = (struct ckpt_err){ .code = CKPT_E_FORMAT, .offset = CKPT_NO_OFFSET };
-		snprintf(rep->err->msg, sizeof(rep->err->msg), "--log: %.500s", why);
-		return -CKPT_E_FORMAT;
-	}
-	if (!path && find_log(rep, &log, why))
+	if (!opts->log || !log_read(opts->log, log, why))
 		return 0;
-	put_log(rep, &log);
-	log_release(&log);
-	return 0;
+	*err = (struct ckpt_err){ .code = CKPT_E_USAGE, .offset = CKPT_NO_OFFSET };
+	snprintf(err->msg, sizeof(err->msg), "--log: %.500s", why);
+	return -CKPT_E_USAGE;
 }
 
-int rep_steps(struct rep *rep)
+void rep_steps(struct rep *rep)
 {
+	struct run_log log;
+	char why[LOG_WHY];
+
 	put_steps(rep);
-	return put_a_log(rep);
+	if (rep->opts->log) {
+		put_log(rep, rep->log);
+	} else if (!find_log(rep, &log, why)) {
+		put_log(rep, &log);
+		log_release(&log);
+	}
 }

@@ -1,4 +1,5 @@
 /* rep_write.c -- report_write(): opens, verifies or compares, and writes the page's parts. */
+#include <errno.h>
 #include <string.h>
 
 #include "rep_data.h"
@@ -11,6 +12,12 @@ static int fail(struct ckpt_err *err, enum ckpt_code code, const char *what)
 		snprintf(err->msg, sizeof(err->msg), "%s", what);
 	}
 	return -(int)code;
+}
+
+static int fail_write(struct ckpt_err *err)
+{
+	return fail(err, errno == ENOSPC ? CKPT_E_NOSPACE : CKPT_E_IO,
+		    errno ? strerror(errno) : "the page could not be written");
 }
 
 static const char *base_of(const char *path)
@@ -35,27 +42,24 @@ static int verify(const struct report_opts *opts, struct ckpt *ck, struct rep_ch
 }
 
 /* The parts of one checkpoint, as members of an object that is open. */
-static int put_checkpoint(struct rep *rep, const struct rep_checked *checked)
+static int put_checkpoint(struct rep *rep, struct rep_checked *checked)
 {
-	int rc;
-
 	ckpt_info_get(rep->ck, &rep->info);	/* verifying adds findings */
 	rep_head(rep, checked);
 	rep_sizes(rep);
-	rc = rep_steps(rep);
-	if (rc)
-		return rc;
+	rep_steps(rep);
 	rep_tensors(rep);
 	rep_lanes(rep);
 	return rep_stats(rep);
 }
 
 static int put_data(const struct report_opts *opts, struct ckpt *a, struct ckpt *b,
-		    const struct rep_checked *checked, FILE *out, const char *title,
+		    struct rep_checked *checked, FILE *out, const char *title,
 		    struct ckpt_err *err)
 {
 	struct json json;
-	struct rep rep = { .opts = opts, .ck = a, .json = &json, .err = err };
+	struct rep rep = { .opts = opts, .ck = a, .json = &json, .err = err,
+			   .log = &checked->log };
 	int rc;
 
 	json_begin(&json, out, "report");
@@ -68,7 +72,7 @@ static int put_data(const struct report_opts *opts, struct ckpt *a, struct ckpt 
 }
 
 static int put_page(const struct report_opts *opts, struct ckpt *a, struct ckpt *b,
-		    const struct rep_checked *checked, FILE *out, const char *title,
+		    struct rep_checked *checked, FILE *out, const char *title,
 		    struct ckpt_err *err)
 {
 	FILE *data;
@@ -82,7 +86,7 @@ static int put_page(const struct report_opts *opts, struct ckpt *a, struct ckpt 
 		return fail(err, CKPT_E_NOMEM, "no memory");
 	rc = put_data(opts, a, b, checked, data, title, err);
 	if (fclose(data) && !rc)
-		rc = fail(err, CKPT_E_IO, "the page could not be written");
+		rc = fail_write(err);
 	rep_page_end(out);
 	return rc;
 }
@@ -97,11 +101,15 @@ int report_write_of(const struct report_opts *opts, struct ckpt *a, struct ckpt 
 	int rc;
 
 	err = err ? err : &own;
-	rc = verify(opts, a, &checked, err);
+	rc = rep_log_read(opts, &checked.log, err);
+	if (!rc)
+		rc = verify(opts, a, &checked, err);
 	if (!rc && b)
 		rc = verify(opts, b, &checked, err);
-	if (rc)
+	if (rc) {
+		log_release(&checked.log);
 		return rc;
+	}
 	ckpt_info_get(a, &info);
 	if (b)
 		ckpt_info_get(b, &other);
@@ -109,8 +117,10 @@ int report_write_of(const struct report_opts *opts, struct ckpt *a, struct ckpt 
 		cli_strdup(base_of(info.path));
 	rc = put_page(opts, a, b, &checked, out, title, err);
 	cli_free(title);
+	log_release(&checked.log);
+	errno = rc ? errno : 0;
 	if (!rc && (fflush(out) || ferror(out)))
-		rc = fail(err, CKPT_E_IO, "the page could not be written");
+		rc = fail_write(err);
 	return rc;
 }
 

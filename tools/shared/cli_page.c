@@ -74,10 +74,10 @@ static int open_file(struct page *page, const char *path, char *why)
 	page->out = fd < 0 ? NULL : fdopen(fd, "wb");
 	if (page->out)
 		return 0;
-	fail(why, "%.300s: %s", special ? path : page->half, strerror(errno));
+	fail(why, "%.300s: %s", path, strerror(errno));
 	if (fd >= 0)
 		close(fd);
-	return -1;
+	return -2;
 }
 
 void page_begin(FILE *out, const char *title)
@@ -101,14 +101,19 @@ void page_end(FILE *out)
 
 int page_file(struct page *page, const char *path, int force, char *why)
 {
+	int rc;
+
 	*page = (struct page){ .out = stdout };
-	if (strcmp(path, "-") != 0 &&
-	    (check_place(path, force, why) || open_file(page, path, why))) {
+	if (!strcmp(path, "-"))
+		return 0;
+	rc = check_place(path, force, why);
+	if (!rc)
+		rc = open_file(page, path, why);
+	if (rc) {
 		page->out = NULL;
 		page_discard(page);
-		return -1;
 	}
-	return 0;
+	return rc;
 }
 
 int page_open(struct page *page, const char *path, const char *title, int force, char *why)

@@ -3,7 +3,7 @@
 function report_diff(d) {
 	const C = {};
 	d.columns.forEach(function (c, i) { C[c] = i; });
-	head(d, [["answer " + (d.equal ? "good" : "bad"), d.answer]]);
+	head(d, [["answer" + (d.equal ? " good" : ""), d.answer]]);
 	sides(d);
 	const layers = by_layer(d, C);
 	if (layers.states.length)
@@ -59,7 +59,8 @@ function by_layer(d, C) {
 	const names = [], number = new Map(), states = [], cells = new Map();
 	d.rows.forEach(function (r) {
 		const state = state_of_row(r, C), m = /^(.*?)\.(\d+)(\.|$)/.exec(r[C.name]);
-		if (!state || r[C.what] === "same" && false)
+		/* counters and masks have no place on an axis of weights; the list has them */
+		if (!state || /^(I|U|BOOL)/.test(r[C.dtype_a] || r[C.dtype_b] || "I"))
 			return;
 		const dot = r[C.name].lastIndexOf("."), module = dot < 0 ? r[C.name] : r[C.name].slice(0, dot);
 		const layer = m ? m[1] + "." + m[2] : module;
@@ -115,8 +116,9 @@ function layer_bars(d, layers) {
 			const values = list.map(function (c) { return c[measures[measure][0]]; });
 			const most = values.reduce(function (a, b) { return Math.max(a, b); }, 0);
 			const bars = rp.bars(box, { title: state + ": " + measures[measure][1], values: values, log: log,
-				note: most ? "at most " + rp.real(most) + " in " + rp.show(has[values.indexOf(most)].name) :
-				      "no difference in " + rp.many(has.length, "layer or module").replace(/modules$/, "modules"),
+				tick: function (i) { return has[i].n < 0 ? has[i].name : String(has[i].n); },
+				note: most ? "the largest is in " + rp.show(has[values.indexOf(most)].name) :
+				      "no difference",
 				label: function (i) {
 					const c = list[i];
 					return has[i].name + ": max " + rp.real(c.max_abs) + ", rms " + rp.real(c.rms) +
@@ -154,9 +156,9 @@ function diff_list(d, C) {
 		rp.name(e, r[C.name]).title = rp.show(r[C.name]);
 		rp.el("span", e, "muted", state_of_row(r, C) || r[C.what]);
 		rp.el("span", e, "num", r[C.differ] ? rp.count(r[C.differ]) : r[C.what]);
-		rp.el("span", e, "num", rp.real(r[C.max_abs]));
-		rp.el("span", e, "num", rp.real(r[C.rms]));
-		rp.el("span", e, "num", rp.real(r[C.rel_l2]));
+		rp.el("span", e, "num", rp.real(r[C.max_abs], 3));
+		rp.el("span", e, "num", rp.real(r[C.rms], 3));
+		rp.el("span", e, "num", rp.real(r[C.rel_l2], 3));
 	}, function (i) {
 		const r = list[i];
 		detail.textContent = "";

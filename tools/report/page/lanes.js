@@ -119,13 +119,17 @@ function lanes_of(d, view) {
 	rp.button(tools, "all", "show all bytes", fit);
 	rp.el("span", tools, "muted", "arrow keys: pieces and ranks; + and \u2212 zoom; Enter: the tensor");
 	const keys = rp.el("div", s, "keys");
-	[["trainable", "var(--s0)"], ["trainable, next piece", "var(--s7)"], ["frozen", "var(--frozen)"],
-	 ["buffer", "var(--buffer)"], ["tied", "var(--tied)"], ["no role known", "var(--plain)"], ["padding", ""]]
+	const used = new Set(T.role.map(function (r) { return T.roles[r]; }));
+	[["trainable", "trainable", "var(--s0)"], ["trainable", "the next trainable", "var(--s7)"],
+	 ["frozen", "frozen", "var(--frozen)"], ["buffer", "buffer", "var(--buffer)"],
+	 ["untrained", "untrained", "var(--s4)"], ["alias", "tied", "var(--tied)"],
+	 ["tensor", "tensor", "var(--plain)"], ["tensor", "the next tensor", "var(--s5)"], ["", "padding", ""]]
+		.filter(function (k) { return k[0] ? used.has(k[0]) : d.checkpoint.world; })
 		.forEach(function (k) {
-			const e = rp.el("span", keys), c = rp.el("span", e, k[1] ? "key" : "key pad");
-			if (k[1])
-				c.style.setProperty("--k", k[1]);
-			e.append(k[0]);
+			const e = rp.el("span", keys), c = rp.el("span", e, k[2] ? "key" : "key pad");
+			if (k[2])
+				c.style.setProperty("--k", k[2]);
+			e.append(k[1]);
 		});
 	const box = rp.el("div", s, "lanes"), canvas = rp.el("canvas", box), space = rp.el("div", box, "space");
 	const line = rp.el("div", s, "readout");
@@ -206,7 +210,7 @@ function lanes_of(d, view) {
 				g.fillRect(x0, y - (p.begins[i] > 1 ? 3 : 1), p.begins[i] > 1 ? 2 : 1, h + 3);
 			}
 			if (q[2][k + 1] >= 0 && w > 46 && h >= 18) {
-				g.fillStyle = "#fff";
+				g.fillStyle = palette.bg;
 				const name = T.name[q[2][k]];
 				g.fillText(rp.show(name.length > 60 ? "\u2026" + name.slice(-58) : name)
 					   .slice(0, Math.floor(w / 6.4)), x0 + 4, y + h / 2 + 0.5);

@@ -57,16 +57,20 @@ var rp = (function () {
 	function count(n) {
 		return Math.round(n).toLocaleString("en-US");
 	}
+	/* "134.1 M", as inspect has it */
+	function about(n) {
+		return n >= 1e9 ? (n / 1e9).toFixed(2) + " B" : n >= 1e6 ? (n / 1e6).toFixed(1) + " M" : count(n);
+	}
 	function many(n, word) {
 		return count(n) + " " + word + (n === 1 ? "" : "s");
 	}
-	function real(v) {
+	function real(v, digits) {
 		if (typeof v !== "number")
 			return v === null || v === undefined ? "-" : v;
 		const a = Math.abs(v);
 		if (v && (a < 1e-3 || a >= 1e6))
-			return v.toExponential(3);
-		return String(+v.toPrecision(5));
+			return v.toExponential((digits || 4) - 1);
+		return String(+v.toPrecision(digits || 5));
 	}
 	function section(id, title) {
 		const s = el("section", document.getElementById("main"));
@@ -90,7 +94,7 @@ var rp = (function () {
 		rows.forEach(function (r) {
 			const tr = el("tr", body);
 			r.forEach(function (c, i) {
-				const td = el("td", tr, heads[i][0] === "#" ? "num" : "nm");
+				const td = el("td", tr, heads[i][0] === "#" ? "num" : i ? "nm" : "");
 				if (c instanceof Node)
 					td.appendChild(c);
 				else
@@ -149,7 +153,14 @@ var rp = (function () {
 				width: Math.max(w - (w > 3 ? 1 : 0), 0.5), height: h }));
 		});
 		svg("line", s, { x1: 0, x2: W, y1: H - B, y2: H - B });
-		const rest = o.note || "";
+		if (o.tick && n) {
+			const marks = el("div", null, "ticks");
+			box.insertBefore(marks, line);
+			for (let i = 0, step = Math.max(1, Math.ceil(n / 10)); i < n; i += step)
+				el("span", marks, "nm", o.tick(i)).style.flex = Math.min(step, n - i) + " 1 0";
+		}
+		const rest = (o.note || "") + (most ? "; the axis ends at " + real(most) +
+			     (log ? ", logarithmic from " + real(Math.pow(10, floor)) : "") : "");
 		let at = -1;
 		line.textContent = rest;
 		function go(i) {
@@ -257,7 +268,7 @@ var rp = (function () {
 		};
 	}
 
-	return { show, el, name, svg, size, count, many, real, section, table, select, button, color,
+	return { show, el, name, svg, size, count, about, many, real, section, table, select, button, color,
 		 bars, rows };
 })();
 
@@ -288,7 +299,7 @@ function head_of(d) {
 	head(d, [["answer " + (d.whole ? "good" : "bad"), d.answer], ["muted mono", c.path],
 		 [d.verified.full ? "" : "muted", checked_text(d)]]);
 	const cards = rp.el("div", document.getElementById("main"), "cards");
-	[[rp.count(c.parameters), "parameters"], [rp.size(c.file_bytes), rp.many(c.files, "file")],
+	[[rp.about(c.parameters), "parameters"], [rp.size(c.file_bytes), rp.many(c.files, "file")],
 	 [c.format, c.writer || "format"], [c.stage === null ? "-" : c.stage, "ZeRO stage"],
 	 [c.world || "-", "ranks"], [c.step === null ? "-" : rp.count(c.step), "step"],
 	 [rp.count(c.tensors), "tensors"]].forEach(function (k) {

@@ -132,7 +132,11 @@ function tree_of(d, view) {
 	const top = [];
 	for (let i = 0; i < T.name.length; i++)
 		top.push(i);
-	go([{ key: "", skip: 0, list: top }]);
+	/* a module that has everything is no choice */
+	const start = [{ key: "", skip: 0, list: top }];
+	for (let only = children(top, 0); only.length === 1 && !only[0].leaf; only = [])
+		start.push(descend(only[0], 0));
+	go(start);
 	rp.el("p", s, "muted noprint", "A click or Enter opens a module or a tensor; Escape goes back up.");
 }
 
