@@ -65,11 +65,15 @@ static int write_out(const struct args *args, const struct report_opts *opts, st
 /* A report is never written over what it is of. */
 static int check_output(const struct args *args)
 {
-	if (!args->output || !strcmp(args->output, "-") ||
-	    !cli_precious(args->output, &args->rest, 1))
+	if (!args->output || !strcmp(args->output, "-"))
 		return 0;
-	return cli_wrong(&cmd_report, "-o %s: it is or contains the checkpoint",
-			 out_name(args->output));
+	if (cli_precious(args->output, &args->rest, 1))
+		return cli_wrong(&cmd_report, "-o %s: it is or contains the checkpoint",
+				 out_name(args->output));
+	if (args->force && cli_is_in_source(args->output, &args->rest))
+		return cli_wrong(&cmd_report, "-o %s: it is a file of the checkpoint's folder, "
+				 "which --force does not replace", out_name(args->output));
+	return 0;
 }
 
 static int open_all(const struct args *args, struct ckpt **a, struct ckpt **b)

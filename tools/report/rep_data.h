@@ -2,6 +2,7 @@
 #ifndef REP_DATA_H
 #define REP_DATA_H
 
+#include "../cli_diff.h"
 #include "../cli_view.h"
 #include "../shared/cli_log.h"
 #include "report.h"
@@ -16,11 +17,12 @@ struct rep {
 	int padded;		/* of rep_sizes(): the files have padding of optimizer states */
 };
 
-/* What was done before the page began: what was verified, and the log that was asked for. */
+/* What was done before the page began, so that a failure leaves none. */
 struct rep_checked {
-	int yes;
+	int yes;			/* every byte was verified */
 	struct ckpt_verified v;
-	struct run_log log;
+	struct run_log log;		/* of opts->log */
+	struct two two;			/* how two compare */
 };
 
 /* rep_head.c: the answer, findings with what helps, facts, sums and sizes. */
@@ -42,7 +44,9 @@ void rep_steps(struct rep *rep);
 int rep_log_read(const struct report_opts *opts, struct run_log *log, struct ckpt_err *err);
 
 /* rep_diff.c: what two checkpoints differ in. */
-int rep_diff(struct rep *rep, struct ckpt *b);
+int rep_compare(const struct report_opts *opts, struct ckpt *a, struct ckpt *b, struct two *two,
+		struct ckpt_err *err);
+void rep_diff(struct rep *rep, const struct two *two);
 
 /* rep_page.c: begin writes the page up to its data, end what follows. */
 void rep_page_begin(FILE *out, const char *title);

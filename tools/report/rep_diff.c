@@ -2,7 +2,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "../cli_diff.h"
 #include "rep_data.h"
 
 static void put_side(struct json *json, const char *key, const char *path, struct ckpt *ck)
@@ -93,33 +92,41 @@ static void put_scalars(struct json *json, const struct ckpt_diff_result *d)
 	json_close(json, ']');
 }
 
-int rep_diff(struct rep *rep, struct ckpt *b)
+int rep_compare(const struct report_opts *opts, struct ckpt *a, struct ckpt *b, struct two *two,
+		struct ckpt_err *err)
 {
-	struct ckpt_diff_opts opts = { .size = sizeof(opts), .run = rep->opts->run };
-	struct two two = { .args = &cli_args, .a = rep->ck, .b = b };
-	struct json *json = rep->json;
-	const struct report_opts *o = rep->opts;
-	int rc = ckpt_diff(rep->ck, b, &opts, &two.diff, rep->err);
+	struct ckpt_diff_opts how = { .size = sizeof(how), .run = opts->run };
+	int rc;
 
-	if (rc)
-		return rc;
-	ckpt_info_get(rep->ck, &two.info_a);
-	ckpt_info_get(b, &two.info_b);
-	json_text(json, "answer", diff_answer(&two));
-	json_bool(json, "equal", !two.diff.ndiffering && !diff_unread(&two.diff));
-	put_side(json, "a", o->path[0], rep->ck);
-	put_side(json, "b", o->path[o->n_paths - 1], b);
-	json_uint(json, "differing", two.diff.ndiffering);
-	json_uint(json, "not_read", diff_unread(&two.diff));
+	two->args = &cli_args;
+	two->a = a;
+	two->b = b;
+	rc = ckpt_diff(a, b, &how, &two->diff, err);
+	ckpt_info_get(a, &two->info_a);
+	ckpt_info_get(b, &two->info_b);
+	return rc;
+}
+
+void rep_diff(struct rep *rep, const struct two *two)
+{
+	const struct report_opts *opts = rep->opts;
+	const struct ckpt_diff_result *d = &two->diff;
+	struct json *json = rep->json;
+
+	json_text(json, "answer", diff_answer(two));
+	json_bool(json, "equal", !d->ndiffering && !diff_unread(d));
+	put_side(json, "a", opts->path[0], two->a);
+	put_side(json, "b", opts->path[opts->n_paths - 1], two->b);
+	json_bool(json, "verified", opts->verify);
+	json_uint(json, "differing", d->ndiffering);
+	json_uint(json, "not_read", diff_unread(d));
 	put_columns(json);
 	json_open(json, "rows", '[');
-	for (uint64_t i = 0; i < two.diff.nrows; i++) {
+	for (uint64_t i = 0; i < d->nrows; i++) {
 		if (i)
 			fputc(',', json->out);
-		put_row(json->out, &two.diff.rows[i]);
+		put_row(json->out, &d->rows[i]);
 	}
 	json_close(json, ']');
-	put_scalars(json, &two.diff);
-	ckpt_diff_free(&two.diff);
-	return 0;
+	put_scalars(json, d);
 }

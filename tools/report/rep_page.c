@@ -33,7 +33,7 @@ void rep_page_end(FILE *out)
 
 /* ---------------------------------------------------------------- the data */
 
-/* '<' is in strings of JSON only, where \u003c is the same: nothing ends the script, or opens one. */
+/* '<' is in strings of JSON only, where \u003c is the same: so no text ends the script. */
 static ssize_t write_data(void *cookie, const char *bytes, size_t n)
 {
 	FILE *out = cookie;

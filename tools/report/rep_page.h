@@ -1,4 +1,4 @@
-/* rep_page.h -- the style and the scripts of tools/report/page, which the build makes strings of. */
+/* rep_page.h -- the style and the scripts of tools/report/page, as strings; see embed.awk. */
 #ifndef REP_PAGE_H
 #define REP_PAGE_H
 

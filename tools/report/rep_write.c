@@ -60,13 +60,16 @@ static int put_data(const struct report_opts *opts, struct ckpt *a, struct ckpt 
 	struct json json;
 	struct rep rep = { .opts = opts, .ck = a, .json = &json, .err = err,
 			   .log = &checked->log };
-	int rc;
+	int rc = 0;
 
 	json_begin(&json, out, "report");
 	json_text(&json, "title", title);
 	json_text(&json, "kind", b ? "diff" : "checkpoint");
 	ckpt_info_get(a, &rep.info);
-	rc = b ? rep_diff(&rep, b) : put_checkpoint(&rep, checked);
+	if (b)
+		rep_diff(&rep, &checked->two);
+	else
+		rc = put_checkpoint(&rep, checked);
 	json_close(&json, '}');
 	return rc;
 }
@@ -91,13 +94,22 @@ static int put_page(const struct report_opts *opts, struct ckpt *a, struct ckpt 
 	return rc;
 }
 
+static char *title_of(const struct ckpt *a, const struct ckpt *b)
+{
+	struct ckpt_info info, other;
+
+	ckpt_info_get(a, &info);
+	if (!b)
+		return cli_strdup(base_of(info.path));
+	ckpt_info_get(b, &other);
+	return cli_format("%s and %s", base_of(info.path), base_of(other.path));
+}
+
 int report_write_of(const struct report_opts *opts, struct ckpt *a, struct ckpt *b, FILE *out,
 		    struct ckpt_err *err)
 {
 	struct rep_checked checked = { 0 };
 	struct ckpt_err own = { 0 };
-	struct ckpt_info info, other;
-	char *title;
 	int rc;
 
 	err = err ? err : &own;
@@ -106,18 +118,16 @@ int report_write_of(const struct report_opts *opts, struct ckpt *a, struct ckpt 
 		rc = verify(opts, a, &checked, err);
 	if (!rc && b)
 		rc = verify(opts, b, &checked, err);
-	if (rc) {
-		log_release(&checked.log);
-		return rc;
+	if (!rc && b)
+		rc = rep_compare(opts, a, b, &checked.two, err);
+	if (!rc) {
+		char *title = title_of(a, b);
+
+		rc = put_page(opts, a, b, &checked, out, title, err);
+		cli_free(title);
 	}
-	ckpt_info_get(a, &info);
-	if (b)
-		ckpt_info_get(b, &other);
-	title = b ? cli_format("%s and %s", base_of(info.path), base_of(other.path)) :
-		cli_strdup(base_of(info.path));
-	rc = put_page(opts, a, b, &checked, out, title, err);
-	cli_free(title);
 	log_release(&checked.log);
+	ckpt_diff_free(&checked.two.diff);
 	errno = rc ? errno : 0;
 	if (!rc && (fflush(out) || ferror(out)))
 		rc = fail_write(err);

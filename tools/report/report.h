@@ -29,10 +29,10 @@ enum report_stats {
 struct report_opts {
 	const char *const *path;	/* of one checkpoint, or of two that are compared */
 	size_t n_paths;
-	const char *tag, *tag2;		/* steps of the first and the second one; NULL = latest */
-	const char *log;		/* of the training run; NULL = one that is found beside it */
+	const char *tag, *tag2;	/* steps of the two; NULL = latest */
+	const char *log;		/* of the training run; NULL = one beside it */
 	const struct ckpt_limits *limits;	/* NULL = defaults */
-	const struct ckpt_run_opts *run;	/* of verifying and comparing; NULL = defaults */
+	const struct ckpt_run_opts *run;	/* NULL = defaults */
 	enum report_stats stats;
 	uint64_t seed;			/* of the sample */
 	int verify;			/* 1: verify every byte first */

@@ -41,7 +41,10 @@ int page_close(struct page *page, char *why);
 /* Drop what was written.  Does nothing after page_close(). */
 void page_discard(struct page *page);
 
-/* Their parts: the file alone (-2 where it cannot be made, -1 of one that is kept), and what is in it up to <body>, and after it. */
+/*
+ * Their parts: the file alone (-1 where one exists that is kept, -2 where it cannot be made), and
+ * what is in it up to <body>, and after it.
+ */
 int page_file(struct page *page, const char *path, int force, char *why);
 int page_finish(struct page *page, char *why);
 void page_begin(FILE *out, const char *title);

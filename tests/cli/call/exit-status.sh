@@ -6,6 +6,7 @@ cp -r "$good" run && chmod -R u+w run
 cp -r run cut && head -c 999 "$good"/*/mp_rank_00_model_states.pt > cut/global_step3/mp_rank_00_model_states.pt
 cp -r run lies && echo nowhere > lies/latest
 mkdir empty
+cp -r run lost && rm lost/*/*rank_1*_optim_states.pt
 printf '\200\002' > cut.pt
 zckpt convert -q --only trainable run model.safetensors
 zckpt digest run > run.digest
@@ -41,6 +42,7 @@ is 0 pack run run.tar.zst; is 2 pack run; is 3 pack empty no.tar.zst; is 4 pack 
 is 0 unpack run.tar.zst unpacked; is 2 unpack run.tar.zst; is 3 unpack cut.pt no; is 4 unpack link.tar.gz no
 is 0 plan 8B; is 1 plan 8B --gpus 1 --gpu-mem 1G; is 2 plan; is 3 plan empty
 is 0 prune --keep-last 1 run; is 1 prune --keep-last 1 empty; is 2 prune run; is 3 prune --keep-last 1 nothing-there
+is 0 report run; is 1 report --verify lost; is 2 report; is 3 report empty; is 4 report "$unsafe"
 is 0 reshard '2->3' run three; is 2 reshard '4->3' run four; is 3 reshard --world 3 cut four
 is 4 reshard --world 3 "$unsafe" four
 is 0 set-latest run global_step3; is 1 set-latest cut global_step3; is 2 set-latest run

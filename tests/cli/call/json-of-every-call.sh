@@ -21,13 +21,14 @@ try help --json
 try help inspect --json
 try inspect -h --json
 try --version --json
-for verb in audit inspect verify ls latest map digest doctor plan; do
+for verb in audit inspect verify ls latest map digest doctor plan report; do
 	try $verb --json
 	try $verb --json run
 	try $verb --json damaged
 	try $verb --json nothing
 done
 try diff --json run run
+try report --json run damaged
 try diff --json run damaged
 try diff --json run nothing
 try convert --json run model.safetensors

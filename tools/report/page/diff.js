@@ -3,7 +3,9 @@
 function report_diff(d) {
 	const C = {};
 	d.columns.forEach(function (c, i) { C[c] = i; });
-	head(d, [["answer" + (d.equal ? " good" : ""), d.answer]]);
+	head(d, [["answer" + (d.equal ? " good" : ""), d.answer], ["muted", d.verified ?
+		"Every byte of both was read and compared with its checksum first." :
+		"The elements of both were compared; checksums were not: --verify does that first."]]);
 	sides(d);
 	const layers = by_layer(d, C);
 	if (layers.states.length)
