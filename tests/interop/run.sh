@@ -137,6 +137,10 @@ else
 	echo "== interop: the Python package: skipped: no libckpt.so in the folder ZCKPT_BUILD, or no fixtures"
 	skipped=$((skipped + 1))
 fi
+if [ -d "$ZCKPT_FIXTURES/deepspeed" ]; then
+	part "pages of report, in Chromium" \
+		"$python" "$here/page_cases.py" --fixtures "$ZCKPT_FIXTURES" "$work/pages"
+fi
 if [ -x "$ZTRAIN" ] && [ -d "$ZCKPT_FIXTURES/model" ]; then
 	part "what ztrain exports and says, by transformers" \
 		"$python" "$here/out_cases.py" --ztrain "$ZTRAIN" --fixtures "$ZCKPT_FIXTURES" \
