@@ -82,7 +82,8 @@ static uint64_t check_segment(struct job *j, const cJSON *lane, const cJSON *seg
 {
 	const cJSON *piece = cJSON_GetArrayItem(segment, 2), *rank = get(lane, "rank");
 	const uint64_t bits = number(segment, 1);
-	const char *path = cJSON_GetArrayItem(get(j->data, "files"), (int)number(at, 0))->valuestring;
+	const cJSON *file = cJSON_GetArrayItem(get(j->data, "files"), (int)number(at, 0));
+	const int r = cJSON_IsNull(rank) ? -1 : rank->valueint;
 	const char *state = get(lane, "state")->valuestring;
 	uint64_t byte = number(at, 1), padding = 0, value[4];
 	unsigned k = 0;
@@ -92,11 +93,11 @@ static uint64_t check_segment(struct job *j, const cJSON *lane, const cJSON *seg
 		if (k < 4)
 			continue;
 		k = 0;
-		if (value[2] && !is_extent(j, value[0], state, cJSON_IsNull(rank) ? -1 : rank->valueint,
-					   path, byte, value[1], value[2]))
+		if (value[2] && !is_extent(j, value[0], state, r, file->valuestring, byte,
+					   value[1], value[2]))
 			t_say(j->r, "%s of tensor %" PRIu64 ": no elements %" PRIu64 "+%" PRIu64
-			      " at byte %" PRIu64 " of %s", state, value[0], value[1], value[2], byte,
-			      path);
+			      " at byte %" PRIu64 " of %s", state, value[0], value[1],
+			      value[2], byte, file->valuestring);
 		j->pieces += value[2] != 0;
 		byte += (value[2] + value[3]) * bits / 8;
 		padding += value[3] * bits / 8;
@@ -199,6 +200,99 @@ static void check_stats(struct job *j)
 		check_row(j, row);
 }
 
+/* ---------------------------------------------------------------- a large tensor */
+
+#define LARGE 300000
+
+/* Numbers whose range grows late: most are below 1, the last thousand up to 1,000. */
+static float large_number(uint32_t i)
+{
+	const float small = (float)(i * 2654435761u >> 8) / 16777216.0f - 0.5f;
+
+	return i < LARGE - 1000 ? small : i % 2 ? -(float)(LARGE - i) : (float)(LARGE - i) / 2;
+}
+
+static void write_large(const char *path)
+{
+	char head[128];
+	const int n = snprintf(head, sizeof(head), "{\"w\":{\"dtype\":\"F32\",\"shape\":[%d],"
+			       "\"data_offsets\":[0,%d]}}", LARGE, LARGE * 4);
+	const uint64_t size = (uint64_t)(n + 7) / 8 * 8;
+	FILE *f = fopen(path, "wb");
+
+	if (!f)
+		t_die("cannot write %s", path);
+	fwrite(&size, 8, 1, f);
+	fprintf(f, "%-*s", (int)size, head);
+	for (uint32_t i = 0; i < LARGE; i++) {
+		const float v = large_number(i);
+
+		fwrite(&v, 4, 1, f);
+	}
+	if (fclose(f))
+		t_die("cannot write %s", path);
+}
+
+/* The row of the one tensor; "mean" and the like are exact, bins but for those at their edges. */
+static void check_large_row(struct t_report *r, const cJSON *row)
+{
+	double least = INFINITY, most = -INFINITY, sum = 0, squares = 0;
+	uint64_t bins[32] = { 0 }, moved = 0;
+	struct job j = { .r = r };
+	int b = 0;
+
+	for (uint32_t i = 0; i < LARGE; i++) {
+		least = fmin(least, (double)large_number(i));
+		most = fmax(most, (double)large_number(i));
+		sum += (double)large_number(i);
+	}
+	for (uint32_t i = 0; i < LARGE; i++) {
+		const double v = (double)large_number(i), mean = sum / LARGE;
+		const int at = (int)((v - least) / (most - least) * 32);
+
+		squares += (v - mean) * (v - mean);
+		bins[at > 31 ? 31 : at]++;
+	}
+	check_real(&j, "min", "w", cJSON_GetArrayItem(row, 4)->valuedouble, least);
+	check_real(&j, "max", "w", cJSON_GetArrayItem(row, 5)->valuedouble, most);
+	check_real(&j, "mean", "w", cJSON_GetArrayItem(row, 6)->valuedouble, sum / LARGE);
+	check_real(&j, "std", "w", cJSON_GetArrayItem(row, 7)->valuedouble, sqrt(squares / LARGE));
+	for (const cJSON *v = cJSON_GetArrayItem(row, 11)->child; v; v = v->next, b++)
+		moved += (uint64_t)fabs(v->valuedouble - (double)bins[b]);
+	/* a number is at most a fine bin away from its own, and the many are far from an edge */
+	if (b != 32 || moved > LARGE / 100)
+		t_say(r, "%d bins, %" PRIu64 " of %d numbers in others", b, moved, LARGE);
+}
+
+static int check_large(struct t_report *r)
+{
+	static const char *const modes[] = { "all", "sample", "none" };
+	char *dir = t_dir_new(), *path = t_fmt("%s/large.safetensors", dir);
+
+	write_large(path);
+	for (unsigned m = 0; m < 3; m++) {
+		const cJSON *rows;
+		cJSON *data;
+		struct t_run run;
+
+		t_run_zckpt(&run, "report", "--json", "--stats", modes[m], path, NULL);
+		data = cJSON_ParseWithLength(run.out, run.out_n);
+		rows = data ? get(get(data, "stats"), "rows") : NULL;
+		if (!rows || cJSON_GetArraySize(rows) != (m < 2))
+			t_say(r, "--stats %s: %d rows", modes[m], cJSON_GetArraySize(rows));
+		else if (m < 2 && number(rows->child, 2) != (m ? 4096 : LARGE))
+			t_say(r, "--stats %s: %" PRIu64 " elements", modes[m],
+			      number(rows->child, 2));
+		else if (m == 0)
+			check_large_row(r, rows->child);
+		cJSON_Delete(data);
+		t_run_free(&run);
+	}
+	t_dir_end(dir);
+	free(path);
+	return r->bad != 0;
+}
+
 /* ---------------------------------------------------------------- cases */
 
 /* 1 where the case was checked; a layout that is not read is left to others. */
@@ -256,6 +350,15 @@ int main(int argc, char **argv)
 	}
 	t_list_free(names);
 	free(base);
+	if (!filter) {
+		struct t_report r = { 0 };
+
+		if (check_large(&r))
+			printf("a large tensor:\n%s", r.text);
+		failed += r.bad != 0;
+		passed += r.bad == 0;
+		free(r.text);
+	}
 	printf("%ld pieces at their bytes, statistics of %ld states\n", pieces, rows);
 	printf("[  PASSED  ] %d test(s).\n", passed);
 	if (failed)

@@ -36,7 +36,7 @@ struct report_opts {
 	enum report_stats stats;
 	uint64_t seed;			/* of the sample */
 	int verify;			/* 1: verify every byte first */
-	int json;			/* 1: the data alone, as `zckpt report --json` prints them */
+	int json;			/* 1: the data alone, as --json prints them */
 };
 
 /*

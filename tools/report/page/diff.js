@@ -118,7 +118,10 @@ function layer_bars(d, layers) {
 			const values = list.map(function (c) { return c[measures[measure][0]]; });
 			const most = values.reduce(function (a, b) { return Math.max(a, b); }, 0);
 			const bars = rp.bars(box, { title: state + ": " + measures[measure][1], values: values, log: log,
-				tick: function (i) { return has[i].n < 0 ? has[i].name : String(has[i].n); },
+				tick: function (i) {
+					return has[i].n < 0 || !i || has[i - 1].head !== has[i].head ? has[i].name :
+					       String(has[i].n);
+				},
 				note: most ? "the largest is in " + rp.show(has[values.indexOf(most)].name) :
 				      "no difference",
 				label: function (i) {

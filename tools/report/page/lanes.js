@@ -41,6 +41,10 @@ function lanes_of(d, view) {
 	function base(path) {
 		return path.slice(path.lastIndexOf("/") + 1);
 	}
+	function nothing() {
+		return (d.whole ? "no element of a tensor" : "nothing readable") +
+		       (state < 0 ? "" : " of this state");
+	}
 	function label(row) {
 		return world ? row.rank === null ? "any rank" : "rank " + row.rank : rp.show(base(d.files[row.file]));
 	}
@@ -185,7 +189,7 @@ function lanes_of(d, view) {
 		if (h >= 11)
 			g.fillText(label(row).slice(0, MOST_LABEL), 4, y + h / 2, LABEL - 8);
 		if (!p.x.length) {
-			g.fillText(state < 0 ? "no pieces" : "no pieces of this state", LABEL + 4, y + h / 2);
+			g.fillText(nothing(), LABEL + 4, y + h / 2);
 			return;
 		}
 		g.save();
@@ -209,11 +213,11 @@ function lanes_of(d, view) {
 				g.fillStyle = palette.fg;
 				g.fillRect(x0, y - (p.begins[i] > 1 ? 3 : 1), p.begins[i] > 1 ? 2 : 1, h + 3);
 			}
-			if (q[2][k + 1] >= 0 && w > 46 && h >= 18) {
+			if (q[2][k + 1] >= 0 && part > 46 && h >= 18) {
 				g.fillStyle = palette.bg;
 				const name = T.name[q[2][k]];
 				g.fillText(rp.show(name.length > 60 ? "\u2026" + name.slice(-58) : name)
-					   .slice(0, Math.floor(w / 6.4)), x0 + 4, y + h / 2 + 0.5);
+					   .slice(0, Math.floor(part / 6.6)), x0 + 4, y + h / 2 + 0.5);
 			}
 		}
 		g.restore();
@@ -316,7 +320,7 @@ function lanes_of(d, view) {
 		const p = pieces(table[row], state);
 		at_row = row;
 		at_piece = Math.max(-1, Math.min(p.x.length - 1, i));
-		line.textContent = at_piece < 0 ? label(table[row]) + ": no pieces" :
+		line.textContent = at_piece < 0 ? label(table[row]) + ": " + nothing() :
 				   describe(table[row], p, at_piece);
 		if (move && at_piece >= 0) {
 			if (p.x[at_piece] < from || p.x[at_piece] + p.w[at_piece] > to) {

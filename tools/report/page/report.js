@@ -287,7 +287,9 @@ function head(d, lines) {
 
 function checked_text(d) {
 	if (!d.verified.full)
-		return "Only headers and structure were read, no tensor: --verify reads every byte.";
+		return "Headers and structure were read, and of the tensors " + { none: "nothing", all:
+			"every element, for statistics", sample: "a sample, for statistics" }[d.stats.mode] +
+			"; checksums were not compared. --verify reads every byte and compares them.";
 	return "Every byte was read: " + rp.size(d.verified.read_bytes) + ", " +
 	       rp.many(d.verified.checksums, "checksum") + " compared" +
 	       (d.verified.without_sums ? "; " + rp.many(d.verified.without_sums, "tensor") +
@@ -297,7 +299,8 @@ function checked_text(d) {
 function head_of(d) {
 	const c = d.checkpoint;
 	head(d, [["answer " + (d.whole ? "good" : "bad"), d.answer], ["muted mono", c.path],
-		 [d.verified.full ? "" : "muted", checked_text(d)]]);
+		 [d.verified.full ? "" : "muted", checked_text(d)]].concat(d.whole ? [] :
+		[["warn", "The pictures below show what is readable."]]));
 	const cards = rp.el("div", document.getElementById("main"), "cards");
 	[[rp.about(c.parameters), "parameters"], [rp.size(c.file_bytes), rp.many(c.files, "file")],
 	 [c.format, c.writer || "format"], [c.stage === null ? "-" : c.stage, "ZeRO stage"],
