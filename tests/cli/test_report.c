@@ -323,6 +323,23 @@ static int check_case(const char *root, struct t_report *r, long *pieces, long *
 	return 1;
 }
 
+/* A native step interleaves states, and what is between its pieces is no padding. */
+static int check_native(const char *base, struct t_report *r, long *pieces, long *rows)
+{
+	char *dir = t_dir_new(), *to = t_fmt("%s/N", dir);
+	char *from = t_fmt("%s/ds0.19.8-z3-bf16-w2-frozen/ckpt", base);
+	struct t_run run;
+
+	t_run_zckpt(&run, "reshard", "-q", "--world", "3", "--to", "native", from, to, NULL);
+	if (run.exit || !check_case(to, r, pieces, rows))
+		t_say(r, "no native step: %s", run.err);
+	t_run_free(&run);
+	free(from);
+	free(to);
+	t_dir_end(dir);
+	return r->bad != 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *fixtures = getenv("ZCKPT_FIXTURES"), *filter = argc > 1 ? argv[1] : NULL;
@@ -349,16 +366,16 @@ int main(int argc, char **argv)
 		free(root);
 	}
 	t_list_free(names);
-	free(base);
-	if (!filter) {
+	for (int native = 0; native < 2 && !filter; native++) {
 		struct t_report r = { 0 };
 
-		if (check_large(&r))
-			printf("a large tensor:\n%s", r.text);
+		if (native ? check_native(base, &r, &pieces, &rows) : check_large(&r))
+			printf("%s:\n%s", native ? "a native step" : "a large tensor", r.text);
 		failed += r.bad != 0;
 		passed += r.bad == 0;
 		free(r.text);
 	}
+	free(base);
 	printf("%ld pieces at their bytes, statistics of %ld states\n", pieces, rows);
 	printf("[  PASSED  ] %d test(s).\n", passed);
 	if (failed)

@@ -9,8 +9,8 @@
  *
  * Padding.  At stage 3 each parameter is cut into 'world' parts of one length; what a rank's piece
  * lacks of it is padding after the piece.  At stages 1 and 2 a group is cut so, and the padding is
- * at the end of the group's last piece.  An old checkpoint whose files have no padding
- * (ckpt_sizes_get() says so) gets none at stages 1 and 2.
+ * at the end of the group's last piece.  A checkpoint whose files have no padding, as
+ * ckpt_sizes_get() says, gets none: a native one, and some old ones.
  *
  * A page has a budget of pieces.  Where there are more, neighbours below a size are drawn as one,
  * and the size is doubled until they fit.
@@ -23,7 +23,7 @@
 
 #include "rep_data.h"
 
-#define BUDGET 40000	/* pieces of all layouts */
+#define BUDGET 40000	/* pieces of all layouts, and segments of all lanes */
 #define HEADER 30	/* bytes of the smallest header between two storages of an archive */
 
 struct piece {
@@ -52,7 +52,7 @@ struct lanes {
 	struct rep_dict layouts, files;
 	int padded;			/* groups have padding in the files */
 	uint64_t least;			/* bytes below which neighbours are one */
-	uint64_t written;		/* pieces in the layouts */
+	uint64_t written;		/* pieces in the layouts, and segments of the lanes */
 };
 
 /* ---------------------------------------------------------------- collecting */
@@ -97,7 +97,7 @@ static uint64_t padding_of_part(const struct lanes *l, const struct ckpt_tensor_
 	const struct ckpt_info *info = &l->rep->info;
 	struct ckpt_zero_cut cut;
 
-	if (info->stage != 3 || e->rank < 0 || e->runs != 1 ||
+	if (!l->padded || info->stage != 3 || e->rank < 0 || e->runs != 1 ||
 	    ckpt_z3_cut(t->numel, info->world, &cut) || e->count > cut.part ||
 	    e->first != (uint64_t)e->rank * cut.part)
 		return 0;
@@ -322,8 +322,11 @@ static uint64_t bytes_with_padding(const struct piece *p)
 	return p->span + (p->pad * p->bits + 7) / 8;
 }
 
-/* Whether 'b' is in the storage of 'a', at most padding between them.  Sets that padding. */
-static int follows(struct piece *a, const struct piece *b)
+/*
+ * Whether 'b' is in the storage of 'a', at most padding between them.  Sets that padding: in an
+ * archive, fewer bytes than a header has are of no other storage.
+ */
+static int follows(const struct lanes *l, struct piece *a, const struct piece *b)
 {
 	const uint64_t end = a->offset + bytes_with_padding(a);
 
@@ -332,7 +335,8 @@ static int follows(struct piece *a, const struct piece *b)
 		return 0;
 	if (b->offset == end)
 		return 1;
-	if (b->offset - end >= HEADER || !a->bits || (b->offset - end) * 8 % a->bits)
+	if (!l->padded || b->offset - end >= HEADER || !a->bits ||
+	    (b->offset - end) * 8 % a->bits)
 		return 0;
 	a->pad += (b->offset - end) * 8 / a->bits;
 	return 1;
@@ -350,7 +354,7 @@ static size_t merge(const struct lanes *l, size_t from, size_t end, struct piece
 		if (last && l->least && !p.lead && last->file == p.file &&
 		    last->group == p.group && last->dtype == p.dtype &&
 		    p.span + last->span < l->least && p.offset >= last->offset) {
-			last->broken |= !follows(last, &p);
+			last->broken |= !follows(l, last, &p);
 			last->span += p.span;
 			last->count += p.count;
 			last->pad += p.pad;
@@ -401,15 +405,16 @@ static size_t layout_of(struct lanes *l, struct piece *p, size_t n, FILE *places
 	fputc('[', out);
 	for (size_t i = 0; i < n; i++) {
 		const int begins = !i || p[i].lead || p[i - 1].broken ||
-				   !follows(&p[i - 1], &p[i]);
+				   !follows(l, &p[i - 1], &p[i]);
 
+		l->written += begins;
 		if (begins)
 			begin_segment(&p[i], i, out, places);
 		else
 			fputc(',', out);
 		/* the padding before the next piece is known when that has been looked at */
 		if (i + 1 < n && !p[i].broken)
-			follows(&p[i], &p[i + 1]);
+			follows(l, &p[i], &p[i + 1]);
 		put_piece(&p[i], out);
 	}
 	fputs(n ? "]]]" : "]", out);
