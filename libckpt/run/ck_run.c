@@ -24,10 +24,10 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_mount.h"
 #include "libckpt/run/ck_overflow.h"
 #include "libckpt/run/ck_read.h"
 #include "libckpt/run/ck_run_check.h"
+#include "libckpt/run/ck_seg_read.h"
 #include "libckpt/sums/ck_digest_fill.h"
 #include "libckpt/sums/ck_output_sums.h"
 #include "libckpt/tensor/ck_dtype.h"
@@ -79,49 +79,29 @@ void ck_run_opts_fill(const struct ckpt_run_opts *in, struct ckpt_run_opts *out)
 		out->mem_limit = (uint64_t)256 << 20;
 }
 
+static int saw_file(void *arg, const char *path, uint64_t off, const void *p, size_t n,
+		    struct ckpt_err *err)
+{
+	struct run *run = arg;
+
+	return ck_source_check_saw_file(&run->proof.proof, path, off, p, n, err);
+}
+
 /* Bytes [skip, skip + n) of a segment. */
 static int make_bytes(struct run *run, struct worker *w, const struct ck_seg *s, uint64_t skip,
 		      uint64_t n, uint8_t *dst, struct ckpt_err *err)
 {
-	const uint32_t bits = ckpt_dtype_bits(s->dtype);
-	const uint64_t es = bits < 8 ? 1 : bits / 8;
+	const struct ck_run_job *job = run->job;
+	const struct ck_seg_from from = {
+		.plan = job->plan, .ix = job->ix, .reader = run->reader, .own = run->own,
+		.source_pool = job->pool, .pool = run->pool,
+		.saw_file = job->findings ? saw_file : NULL, .arg = run,
+	};
 	uint64_t over = 0;
-	struct ck_fdpool *pool;
-	struct ck_src *src;
-	int rc;
+	const int rc = ck_seg_read(&from, s, skip, n, dst, w->scratch, &over, err);
 
-	switch ((enum ck_seg_kind)s->kind) {
-	case CK_SEG_LITERAL:
-		memcpy(dst, (const uint8_t *)s->text + skip, n);
-		return 0;
-	case CK_SEG_ZERO:
-		memset(dst, 0, n);
-		return 0;
-	case CK_SEG_STATE:
-		rc = ck_reader_read(run->reader, &run->job->ix->state[s->state],
-				    s->first + skip / es, n / es, s->dtype, dst, w->scratch,
-				    &over, err);
-		ck_overflow_add(&w->over, &(struct ck_overflow){ .n = over, .first = s });
-		return rc;
-	case CK_SEG_OWN:
-		return ck_reader_read(run->own, &run->job->plan->own->state[s->state],
-				      s->first + skip / es, n / es, s->dtype, dst, w->scratch,
-				      NULL, err);
-	case CK_SEG_FILE:
-		pool = ck_mount_holds(ck_fdpool_mount(run->job->pool), s->text) ? run->job->pool :
-		       run->pool;
-		rc = ck_src_open(pool, s->text, &src, err);
-		if (rc)
-			return rc;
-		rc = ck_src_read(src, s->first + skip, dst, n, err);
-		ck_src_close(src);
-		if (!rc && run->job->findings)
-			rc = ck_source_check_saw_file(&run->proof.proof, s->text, s->first + skip,
-						      dst, n, err);
-		return rc;
-	}
-	return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "unknown kind of segment: %u",
-		       s->kind);
+	ck_overflow_add(&w->over, &(struct ck_overflow){ .n = over, .first = s });
+	return rc;
 }
 
 /* Where a walk gets bytes from and where they go. */
