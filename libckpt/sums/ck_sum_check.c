@@ -13,8 +13,8 @@
 #include "libckpt/io/ck_src.h"
 #include "libckpt/sums/ck_hash_reuse.h"
 #include "libckpt/sums/ck_part_sums.h"
+#include "libckpt/sums/ck_piece.h"
 #include "libckpt/sums/ck_stated_sum.h"
-#include "libckpt/tensor/ck_dtype.h"
 
 #define WINDOW ((uint64_t)256 << 10)
 
@@ -68,62 +68,18 @@ static uint64_t blocks_of(const struct stated *s)
 
 /* ---------------------------------------------------------------- pieces */
 
-/* Elements before the first whole block, and after the last. */
-static void cut(const struct ck_index *ix, const struct ck_stated_sum *says, uint64_t es,
-		struct stated *out)
-{
-	const uint64_t end = says->first + says->count, grain = CK_DIGEST_BLOCK / es;
-	const uint64_t up = ck_min_u64(end, (says->first + grain - 1) / grain * grain);
-	uint64_t first, count = 0;
-
-	if (!ck_stated_blocks(ix, says, &first, &count))
-		first = up;
-	out->head = (uint16_t)((first - says->first) * es);
-	out->bytes = count * es;
-	out->tail = (uint16_t)((end - first - count) * es);
-	out->block = first / grain;
-}
-
-/* Types under 8 bits: whole tensors only. */
-static bool find_packed(const struct ck_index *ix, const struct ck_stated_sum *says,
-			struct stated *out)
-{
-	const struct ck_state *state = &ix->state[says->state];
-	const struct ck_extent *e = &ix->extent[state->extent];
-	const uint64_t numel = ix->tensor[state->tensor].numel;
-
-	if (state->nextents != 1 || e->runs != 1 || e->flags || e->dtype != state->dtype ||
-	    says->first || says->count != numel ||
-	    ck_dtype_bytes((enum ckpt_dtype)state->dtype, numel, &out->bytes, NULL))
-		return false;
-	out->says = says;
-	out->source = e->source;
-	out->off = e->off;
-	return out->bytes != 0;
-}
-
 /* Where a piece is; false if it is not in one run, or has nothing to be compared with. */
 static bool find(const struct ck_index *ix, const struct ck_stated_sum *says, struct stated *out)
 {
-	const struct ck_state *state = &ix->state[says->state];
-	const uint64_t es = ckpt_dtype_bits((enum ckpt_dtype)state->dtype) / 8;
-	const struct ck_extent *e;
-	uint64_t at;
+	struct ck_piece p;
 
-	*out = (struct stated){ .says = says };
-	if (!state->nextents || !says->count)
+	if (!ck_piece_find(ix, says, &p))
 		return false;
-	if (!es)
-		return find_packed(ix, says, out);
-	e = &ix->extent[ck_index_extent_at(ix, state, says->first)];
-	at = says->first - e->first;
-	if (e->runs != 1 || e->flags || e->dtype != state->dtype || e->first > says->first ||
-	    at > e->count || says->count > e->count - at)
-		return false;
-	out->source = e->source;
-	out->off = e->off + at * es;
-	cut(ix, says, es, out);
-	return out->bytes || says->has_ends;
+	*out = (struct stated){
+		.says = says, .source = p.source, .off = p.off, .bytes = p.bytes,
+		.block = p.block, .head = p.head, .tail = p.tail,
+	};
+	return true;
 }
 
 bool ck_sum_check_compares(const struct ck_index *ix, const struct ck_stated_sum *says)
