@@ -246,6 +246,16 @@ int ck_fdpool_check(struct ck_fdpool *pool, int rc, struct ckpt_err *err)
 	return changed;
 }
 
+int ck_fdpool_check_one(struct ck_fdpool *pool, const char *path, struct ckpt_err *err)
+{
+	int rc;
+
+	pthread_mutex_lock(&pool->lock);
+	rc = ck_stamps_check_one(pool->stamps, path, held_as, pool, err);
+	pthread_mutex_unlock(&pool->lock);
+	return rc;
+}
+
 struct ck_stamps *ck_fdpool_stamps(struct ck_fdpool *pool)
 {
 	return pool->stamps;

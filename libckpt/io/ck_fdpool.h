@@ -59,6 +59,8 @@ int ck_fdpool_note_source(struct ck_fdpool *pool, struct ck_pooled *f, struct ck
  * that a changed source explains becomes that one.  'rc', or CKPT_E_MISMATCH, CKPT_E_IO.
  */
 int ck_fdpool_check(struct ck_fdpool *pool, int rc, struct ckpt_err *err);
+/* Of one source, by its path: the same for what was read of it alone. */
+int ck_fdpool_check_one(struct ck_fdpool *pool, const char *path, struct ckpt_err *err);
 struct ck_stamps *ck_fdpool_stamps(struct ck_fdpool *pool);
 
 /* Bytes read from all sources of the pool so far; add to them. */

@@ -360,6 +360,20 @@ int ck_stamps_check(struct ck_stamps *s, int (*held)(void *arg, const char *path
 	return rc;
 }
 
+int ck_stamps_check_one(struct ck_stamps *s, const char *path,
+			int (*held)(void *arg, const char *path), void *arg, struct ckpt_err *err)
+{
+	const struct checking c = { .held = held, .arg = arg };
+	uint64_t i;
+	int rc = 0;
+
+	pthread_mutex_lock(&s->lock);
+	if (ck_map_find(&s->by_path, path, strlen(path), &i))
+		rc = check_file(s, &c, path, &s->file[i], err);
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
 /* ------------------------------------------------------------------- marks */
 
 static void add_mark(struct ck_hash128 *sum, const char *path, const uint64_t *part, size_t n)

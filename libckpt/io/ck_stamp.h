@@ -64,6 +64,9 @@ void ck_stamps_known(struct ck_stamps *s, const char *path, enum ck_known known)
  */
 int ck_stamps_check(struct ck_stamps *s, int (*held)(void *arg, const char *path), void *arg,
 		    struct ckpt_err *err);
+/* The same of one file; a path that was not looked at is no change. */
+int ck_stamps_check_one(struct ck_stamps *s, const char *path,
+			int (*held)(void *arg, const char *path), void *arg, struct ckpt_err *err);
 void ck_stamps_marks(struct ck_stamps *s, struct ck_stamp_marks *out);
 
 #endif
