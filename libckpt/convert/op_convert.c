@@ -107,6 +107,13 @@ static int check_source(struct ck_cv *cv, struct ckpt_err *err)
 	return rc;
 }
 
+int ck_cv_prepare(struct ck_cv *cv, struct ckpt_err *err)
+{
+	const int rc = check_source(cv, err);
+
+	return rc ? rc : ck_cv_make_plan(cv, err);
+}
+
 /* --------------------------------------------------------------------- running */
 
 /* The files in a folder that is to be replaced. */
@@ -234,7 +241,7 @@ static int make_report(const struct ck_cv *cv, const struct ck_run_stats *stats,
 
 /* ----------------------------------------------------------------------- verbs */
 
-static void release(struct ck_cv *cv)
+void ck_cv_release(struct ck_cv *cv)
 {
 	for (uint64_t i = 0; i < cv->nsets; i++)
 		ck_free(cv->set[i].meta);
@@ -260,8 +267,8 @@ int ck_convert(struct ckpt *ck, const char *dst, const struct ckpt_convert_opts 
 	       struct ckpt_report *report_out, struct ckpt_err *err)
 {
 	struct ck_cv cv = {
-		.ck = ck, .opts = opts, .arena = CK_ARENA_INIT, .sel = CK_SELECTION_INIT,
-		.plan = CK_PLAN_INIT, .fingerprint = ck_hasher_sum(ck->ix.fingerprint),
+		CK_CV_INIT, .ck = ck, .opts = opts,
+		.fingerprint = ck_hasher_sum(ck->ix.fingerprint),
 	};
 	const uint64_t before = ck_fdpool_bytes(ck->pool);
 	const double began = ck_clock_seconds();
@@ -274,9 +281,7 @@ int ck_convert(struct ckpt *ck, const char *dst, const struct ckpt_convert_opts 
 	if (!rc)
 		rc = check_parts(&cv, err);
 	if (!rc)
-		rc = check_source(&cv, err);
-	if (!rc)
-		rc = ck_cv_make_plan(&cv, err);
+		rc = ck_cv_prepare(&cv, err);
 	if (!rc)
 		rc = list_before(&cv, err);
 	if (!rc)
@@ -290,6 +295,6 @@ int ck_convert(struct ckpt *ck, const char *dst, const struct ckpt_convert_opts 
 	}
 	ck_free(stats.digest);
 	ck_free(stats.piece);
-	release(&cv);
+	ck_cv_release(&cv);
 	return rc;
 }

@@ -54,6 +54,14 @@ struct ck_cv {
 	uint64_t no_master;
 };
 
+/*
+ * The source is checked, and cv->plan says what is written; cv->ck, opts, run, dst and 'to' are
+ * set, the rest is as CK_CV_INIT left it.  Codes of checking and planning.
+ */
+#define CK_CV_INIT .arena = CK_ARENA_INIT, .sel = CK_SELECTION_INIT, .plan = CK_PLAN_INIT
+int ck_cv_prepare(struct ck_cv *cv, struct ckpt_err *err);
+void ck_cv_release(struct ck_cv *cv);
+
 /* The sets with their items.  Skipped tensors become findings.  CKPT_E_USAGE, CKPT_E_NOMEM. */
 int ck_cv_choose_items(struct ck_cv *cv, struct ckpt_err *err);
 /* set->meta of a set whose items are chosen. */
