@@ -16,7 +16,7 @@ HERE = Path(__file__).resolve().parent
 INCLUDE = HERE.parent / "libckpt" / "include"
 OUT = HERE / "src" / "zckpt" / "_abi.py"
 HEADERS = ("ckpt ckpt_value ckpt_convert ckpt_verify ckpt_diff ckpt_digest ckpt_reshard ckpt_shard "
-           "ckpt_load ckpt_cat ckpt_estimate ckpt_keep ckpt_pack ckpt_save")
+           "ckpt_load ckpt_cat ckpt_estimate ckpt_keep ckpt_pack ckpt_save ckpt_view")
 
 SCALARS = {
     "int": "c_int", "unsigned": "c_uint", "double": "c_double", "size_t": "c_size_t",

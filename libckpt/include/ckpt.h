@@ -480,5 +480,6 @@ struct ckpt_run_opts {
 #include <ckpt_shard.h>
 #include <ckpt_value.h>
 #include <ckpt_verify.h>
+#include <ckpt_view.h>
 
 #endif

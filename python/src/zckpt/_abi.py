@@ -267,6 +267,8 @@ class ckpt_save_scaler(Structure): pass
 class ckpt_save_range(Structure): pass
 class ckpt_save_step(Structure): pass
 class ckpt_saved(Structure): pass
+class ckpt_view_opts(Structure): pass
+class ckpt_view_file(Structure): pass
 
 ckpt_progress_fn = CFUNCTYPE(None, c_void_p, POINTER(ckpt_progress))
 ckpt_bytes_fn = CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t, POINTER(ckpt_err))
@@ -966,6 +968,21 @@ ckpt_saved._fields_ = [
     ("commit_seconds", c_double),
     ("linked_bytes", c_uint64),
 ]
+ckpt_view_opts._fields_ = [
+    ("size", c_size_t),
+    ("run", POINTER(ckpt_run_opts)),
+    ("select", POINTER(ckpt_select)),
+    ("dtype", c_int),
+    ("states", POINTER(c_char_p)),
+    ("aux_dir", c_char_p),
+    ("checks", c_void_p),
+]
+ckpt_view_file._fields_ = [
+    ("name", c_char_p),
+    ("bytes", c_uint64),
+    ("ntensors", c_uint64),
+    ("etag", c_char_p),
+]
 
 # name: (result, arguments)
 FUNCTIONS = {
@@ -1054,4 +1071,15 @@ FUNCTIONS = {
     "ckpt_save_wait": (c_int, [c_void_p, c_uint32, POINTER(ckpt_saved), POINTER(ckpt_err)]),
     "ckpt_save_pending": (c_int, [c_void_p]),
     "ckpt_saver_drain": (c_int, [c_void_p, c_uint32]),
+    "ckpt_view_checks_new": (c_int, [c_void_p, POINTER(c_void_p), POINTER(ckpt_err)]),
+    "ckpt_view_checks_free": (None, [c_void_p]),
+    "ckpt_view_open": (c_int, [c_void_p, POINTER(ckpt_view_opts), POINTER(c_void_p), POINTER(ckpt_err)]),
+    "ckpt_view_close": (None, [c_void_p]),
+    "ckpt_view_file_count": (c_uint64, [c_void_p]),
+    "ckpt_view_file_get": (c_int, [c_void_p, c_uint64, POINTER(ckpt_view_file), POINTER(ckpt_err)]),
+    "ckpt_view_find": (c_int, [c_void_p, c_char_p, POINTER(c_uint64), POINTER(ckpt_err)]),
+    "ckpt_view_read": (c_int, [c_void_p, c_uint64, c_uint64, c_size_t, c_void_p, POINTER(ckpt_err)]),
+    "ckpt_view_check": (c_int, [c_void_p, c_uint64, c_uint64, c_uint64, POINTER(ckpt_err)]),
+    "ckpt_view_overflows": (c_uint64, [c_void_p]),
+    "ckpt_view_finding_get": (c_int, [c_void_p, c_uint64, POINTER(ckpt_finding), POINTER(ckpt_err)]),
 }
