@@ -25,6 +25,8 @@ JOBS      ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 # Of each of these: auto = where it is found, 1 = it must be found, 0 = without it.
 MPI       ?= auto# zckpt-mpi for mpirun and srun; ranks of ztrain by MPI
 PACK      ?= auto# packs (.tar.zst), by libarchive and libzstd
+HTTP      ?= auto# zckpt serve, by libmicrohttpd
+FUSE      ?= auto# zckpt mount, by libfuse3
 URING     ?= auto# states on NVMe by io_uring, by liburing (else threads)
 YAML      ?= auto# accelerate's YAML, by libyaml
 CRYPTO    ?= auto# secrets of ranks that meet by TCP, by libcrypto
@@ -45,7 +47,9 @@ LIB_SRC := $(sort $(filter-out $(if $(HAS_PACK),,formats/archive/%), \
            $(wildcard libckpt/*/*.c formats/*.c formats/*/*.c kernels/ref/*.c kernels/cpu/*.c)))
 # tools/shared is what zckpt and ztrain have in common.
 SHARED_SRC      := $(sort $(wildcard tools/shared/*.c))
-TOOL_SRC        := $(sort $(wildcard tools/*.c tools/report/*.c) $(SHARED_SRC))
+# tools/view is of serve (tools/http) and mount (tools/fuse).
+VIEW_SRC        := $(wildcard $(if $(HAS_HTTP)$(HAS_FUSE),tools/view/*.c) $(if $(HAS_HTTP),tools/http/*.c) $(if $(HAS_FUSE),tools/fuse/*.c))
+TOOL_SRC        := $(sort $(wildcard tools/*.c tools/report/*.c) $(VIEW_SRC) $(SHARED_SRC))
 ZTRAIN_SRC      := $(sort $(wildcard engine/main/*.c))
 ENGINE_SRC      := $(wildcard engine/*.c engine/*/*.c engine/*/*/*.c)
 ENGINE_MPI_SRC  := $(filter %/en_comm_mpi.c,$(ENGINE_SRC))
@@ -68,6 +72,7 @@ OBJS      := $(B)/third_party/cjson/cJSON.o $(LIB) $(TOOL) $(TOOL_MPI) $(TRAIN) 
 # API tests are compiled without -I., so they cannot reach an internal header.
 INC := -I. -Ilibckpt/include -Ikernels/include
 $(TOOL) $(TOOL_MPI):                                   INC = -Ilibckpt/include
+$(filter %/cmd_serve.o %/cmd_mount.o,$(TOOL) $(TOOL_MPI)) $(call objects,$(VIEW_SRC)): INC += $(VIEW_CPPFLAGS)
 $(filter %/kn_gemm.o %/kn_gemm_bf16.o,$(TRAIN)):       INC += $(BLAS_CFLAGS)
 $(filter %/en_nvme_uring.o,$(TRAIN)):                  INC += $(URING_CFLAGS)
 $(filter %/en_nvme_uring.o,$(TRAIN)): $(B)/uring.list
@@ -105,8 +110,8 @@ $(eval $(call archive,$(B)/libztrain_mpi.a,$(TRAIN_MPI)))
 $(eval $(call archive,$(B)/libcjson.a,$(B)/third_party/cjson/cJSON.o))
 $(B)/third_party/cjson/cJSON.o: INC = -DCJSON_HIDE_SYMBOLS
 $(B)/third_party/cjson/cJSON.o: ALL_CFLAGS += -w
-$(eval $(call program,$(B)/zckpt,$(TOOL) $(B)/tool.list $(B)/libckpt.a,$(JSON_LIBS) $(LIB_LIBS)))
-$(eval $(call program,$(B)/zckpt-mpi,$(TOOL_MPI) $(B)/tool.list $(B)/libckpt.a,$(JSON_LIBS) $(LIB_LIBS) $(MPI_LIBS),$(MPI_CC)))
+$(eval $(call program,$(B)/zckpt,$(TOOL) $(B)/tool.list $(B)/libckpt.a,$(JSON_LIBS) $(LIB_LIBS) $(VIEW_LIBS)))
+$(eval $(call program,$(B)/zckpt-mpi,$(TOOL_MPI) $(B)/tool.list $(B)/libckpt.a,$(JSON_LIBS) $(LIB_LIBS) $(VIEW_LIBS) $(MPI_LIBS),$(MPI_CC)))
 $(eval $(call program,$(B)/ztrain,$(ZTRAIN_MPI) $(B)/libztrain.a $(B)/libckpt.a,$(TRAIN_LIBS) $(MPI_LIBS),$(MPI_CC)))
 lib $(B)/$(SO): | need-version
 $(B)/$(SO): $(LIB) $(B)/libckpt.list libckpt/libckpt.map
@@ -139,7 +144,7 @@ help:
 	    '  V=1                 print every command' \
 	    '  DEVELOPER=1         treat warnings as errors' \
 	    '  SAN=LIST            sanitizers: address,undefined or thread' \
-	    '  MPI PACK YAML URING CRYPTO BLAS CUDA    auto: use if found; 1: require; 0: build without' \
+	    '  MPI PACK HTTP FUSE YAML URING CRYPTO BLAS CUDA    auto: use if found; 1: require; 0: build without' \
 	    '  JSON=bundled        compile third_party/cjson, also where libcjson is found (system: require it)' \
 	    '  GPU_ARCH="80 90"    GPU architectures' \
 	    '  T="WORD..."         run only tests whose path contains one of the words' \

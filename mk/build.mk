@@ -20,7 +20,7 @@ ALL_CFLAGS   += $(CFLAGS)
 # B, the folder of all that is built: one per set of flags, so that a
 # sanitizer build never links plain objects.
 comma := ,
-FLAGS := $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(BLAS_CFLAGS)
+FLAGS := $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(BLAS_CFLAGS) $(VIEW_CPPFLAGS)
 B     := build/$(notdir $(firstword $(CC)))$(if $(strip $(SAN)),-$(subst $(comma),-,$(strip $(SAN))))-$(shell printf '%s' '$(FLAGS)' | cksum | cut -d' ' -f1)
 Q     := $(if $(filter 1,$(V)),,@)
 

@@ -2,7 +2,8 @@
 #   make static    zckpt and ztrain, which need nothing but a kernel
 #   make bundle    libckpt.so and zckpt, which need the C library alone
 # Both take the other libraries from their archives (lib*.a).  A second make leaves out MPI and
-# CUDA, and what has no archive here.
+# CUDA, serve and mount (libmicrohttpd loads TLS libraries, fusermount3 is a program of the system),
+# and what has no archive here.
 
 # $(call archive_of,NAME): libNAME.a beside the libraries that pkg-config finds, or nothing.
 ARCHIVE_DIRS = $(sort $(foreach p,$(LIB_PKGS) $(PACK_PKGS) yaml-0.1 libcrypto liburing libcjson openblas,\
@@ -14,7 +15,7 @@ if_archive   = $(foreach n,$(1),$(call archive_of,$(n)))
 
 # Knobs of the second make: what has no archive is left out, unless X=1 insists.
 with         = $(1)=$(if $(filter 1,$(strip $($(1)))),1,$(if $(filter $(words $(2)),$(words $(call if_archive,$(2)))),$(strip $($(1))),0))
-WITHOUT      = MPI=0 CUDA=0 JSON=$(if $(call archive_of,cjson),$(strip $(JSON)),bundled) $(call with,PACK,archive zstd)
+WITHOUT      = MPI=0 CUDA=0 HTTP=0 FUSE=0 JSON=$(if $(call archive_of,cjson),$(strip $(JSON)),bundled) $(call with,PACK,archive zstd)
 PORTABLE     = $(AGAIN) $(WITHOUT)
 # OpenBLAS has kernels for every processor, 30 MB of them: BLAS=1 asks for it.
 PORTABLE    += BLAS=$(if $(filter 1,$(BLAS)),1,0)

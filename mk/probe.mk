@@ -41,6 +41,18 @@ PACK_LIBS      := $(strip $(call libs,$(PACK_PKGS)))
 LIB_LIBS       += $(PACK_LIBS)
 endif
 
+# zckpt serve takes libmicrohttpd, zckpt mount takes libfuse3; without them the verbs say so.
+HAS_HTTP  := $(call wanted,HTTP,libmicrohttpd)
+HAS_FUSE  := $(call wanted,FUSE,fuse3)
+ifneq ($(HAS_HTTP),)
+VIEW_CPPFLAGS += -DZCKPT_HTTP=1 $(call system,libmicrohttpd)
+VIEW_LIBS     += $(call libs,libmicrohttpd)
+endif
+ifneq ($(HAS_FUSE),)
+VIEW_CPPFLAGS += -DZCKPT_FUSE=1 $(call system,fuse3)
+VIEW_LIBS     += $(call libs,fuse3)
+endif
+
 ENGINE_LIBS :=
 # The engine reads accelerate's YAML with libyaml; without it, it says so.
 HAS_YAML := $(call wanted,YAML,yaml-0.1)
@@ -100,6 +112,8 @@ need-libs:
 	$(call must,YAML,yaml-0.1)
 	$(call must,URING,liburing)
 	$(call must,CRYPTO,libcrypto)
+	$(call must,HTTP,libmicrohttpd,run tools/deps.sh --views)
+	$(call must,FUSE,fuse3,run tools/deps.sh --views)
 	$(call must,PACK,$(strip $(foreach p,$(PACK_PKGS),$(if $(call has_pkg,$(p)),,$(p)))))
 	@test -z '$(NO_LIBS)' || { echo 'missing libraries: $(NO_LIBS). Run tools/deps.sh, which installs them or prints the command' >&2; exit 1; }
 	$(call must,BLAS,openblas,run tools/deps.sh --blas)
@@ -120,6 +134,8 @@ config:
 	    libcjson '$(if $(JSON_OWN),third_party/cjson,$(or $(call version_of,$(JSON_PKG)),not found))' \
 	    MPI '$(or $(call version_of,$(MPI_PKG)),$(MPI_CC),not used)' \
 	    packs '$(if $(HAS_PACK),$(foreach p,$(PACK_PKGS),$(p) $(call version_of,$(p))),not built)' \
+	    serve '$(if $(HAS_HTTP),libmicrohttpd $(call version_of,libmicrohttpd),not built)' \
+	    mount '$(if $(HAS_FUSE),libfuse3 $(call version_of,fuse3),not built)' \
 	    BLAS '$(if $(HAS_BLAS),openblas $(call version_of,openblas),own loops)' \
 	    CUDA '$(if $(NVCC),$(NVCC) for $(GPU_ARCH),not used)' \
 	    NVMe '$(if $(HAS_URING),liburing $(call version_of,liburing),threads)' \

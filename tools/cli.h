@@ -90,8 +90,8 @@ struct command {
 
 extern const struct command cmd_audit, cmd_cat, cmd_commit, cmd_convert, cmd_diff,
 	cmd_digest, cmd_doctor, cmd_explain, cmd_inspect, cmd_latest, cmd_ls,
-	cmd_map, cmd_pack, cmd_plan, cmd_prune, cmd_report, cmd_reshard, cmd_set_latest,
-	cmd_shard, cmd_slim, cmd_unpack, cmd_verify;
+	cmd_map, cmd_mount, cmd_pack, cmd_plan, cmd_prune, cmd_report, cmd_reshard,
+	cmd_serve, cmd_set_latest, cmd_shard, cmd_slim, cmd_unpack, cmd_verify;
 
 /* 0, or the exit status of a wrong call, which has been told on stderr. */
 int cli_parse(const struct command *cmd, int argc, char **argv);

@@ -12,7 +12,8 @@
 static const struct command *const commands[] = {
 	&cmd_audit, &cmd_cat, &cmd_commit, &cmd_convert, &cmd_diff, &cmd_digest,
 	&cmd_doctor, &cmd_explain, &cmd_inspect, &cmd_latest, &cmd_ls, &cmd_map,
-	&cmd_pack, &cmd_plan, &cmd_prune, &cmd_report, &cmd_reshard, &cmd_set_latest,
+	&cmd_mount, &cmd_pack, &cmd_plan, &cmd_prune, &cmd_report, &cmd_reshard, &cmd_serve,
+	&cmd_set_latest,
 	&cmd_shard, &cmd_slim, &cmd_unpack, &cmd_verify,
 };
 #define NCOMMANDS (sizeof(commands) / sizeof(commands[0]))

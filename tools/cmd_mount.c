@@ -1,0 +1,118 @@
+/* cmd_mount.c -- `zckpt mount`: a checkpoint as a folder, with the files that convert would write. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef ZCKPT_FUSE
+#include "fuse/mnt.h"
+#endif
+#include "cli.h"
+
+static struct {
+	const char *aux;
+	int foreground, unmount;
+} want;
+
+static const struct opt own[] = {
+	{ "foreground", 'f', OPT_FLAG, &want.foreground, NULL,
+	  "stay in the foreground, with messages; Ctrl-C unmounts", 0 },
+	{ "unmount", 'u', OPT_FLAG, &want.unmount, NULL, "unmount DIR", 0 },
+	{ "umount", 0, OPT_FLAG, &want.unmount, NULL, "", OPT_HIDDEN },
+	{ "aux", 0, OPT_TEXT, &want.aux, "DIR", "where config and tokenizer files are", 0 },
+	{ 0 },
+};
+
+#ifdef ZCKPT_FUSE
+/* The background process has another current folder. */
+static const char *absolute(const char *path)
+{
+	char *real = path ? realpath(path, NULL) : NULL;
+
+	return real ? real : path;
+}
+
+static int mount_path(const struct args *args)
+{
+	struct shelf shelf = { .aux = absolute(want.aux), .keeps_first = 1 };
+	struct mnt mnt = {
+		.shelf = &shelf, .dir = args->rest.list[1], .foreground = want.foreground,
+	};
+	int status = cli_select(&cmd_mount, args, &shelf.select);
+
+	if (!status)
+		status = shelf_open(&shelf, args, absolute(args->rest.list[0]));
+	if (!status)
+		status = mnt_run(&mnt);
+	shelf_close(&shelf);
+	return status;
+}
+
+static int unmount(const char *dir)
+{
+	return mnt_unmount(dir);
+}
+#else
+static int say_not_built(void)
+{
+	cli_say_error("this zckpt was built without libfuse3, so it cannot mount; install "
+		      "libfuse3-dev and build again: make FUSE=1");
+	return EXIT_TROUBLE;
+}
+
+static int mount_path(const struct args *args)
+{
+	(void)args;
+	return say_not_built();
+}
+
+static int unmount(const char *dir)
+{
+	(void)dir;
+	return say_not_built();
+}
+#endif
+
+static int run(struct args *args)
+{
+	if (want.unmount && args->rest.n != 1)
+		return cli_wrong(&cmd_mount, "--unmount needs the folder: zckpt mount --unmount "
+				 "DIR");
+	if (want.unmount)
+		return unmount(args->rest.list[0]);
+	if (args->rest.n != 2)
+		return cli_wrong(&cmd_mount, "mount needs a checkpoint and a folder: zckpt mount "
+				 "RUN DIR");
+	return mount_path(args);
+}
+
+static const struct opt talk[] = {
+	{ "quiet", 'q', OPT_FLAG, &cli_args.quiet, NULL, "print errors and warnings only", 0 },
+	{ "verbose", 'v', OPT_FLAG, &cli_args.verbose, NULL, "print more of everything", 0 },
+	{ "help", 'h', OPT_FLAG, &cli_args.help, NULL, "print this text", OPT_LAST },
+	{ 0 },
+};
+static const struct opt run_opts[] = {
+	{ "mem-limit", 0, OPT_SIZE, &cli_args.mem_limit, "SIZE",
+	  "memory for buffers (default 256MiB)", OPT_RARE },
+	{ 0 },
+};
+
+const struct command cmd_mount = {
+	.name = "mount",
+	.run = run,
+	.gist = "mount a checkpoint as a folder with model.safetensors, using no disk",
+	.synopsis = "PATH DIR",
+	.about = "Makes the files that convert would write appear in the empty folder DIR, "
+		 "read-only and without using disk: model.safetensors as saved, the same below "
+		 "fp32/, bf16/ and fp16/, the optimizer's states below state/, config.json and "
+		 "the tokenizer. Of a run, each complete step is a folder. Any program can read "
+		 "them. Bytes are compared with their sums before they are handed out; damage is "
+		 "an I/O error, and a line in .zckpt/findings.txt.",
+	.examples = "mkdir view && zckpt mount run view\n"
+		    "ls -l view/latest/bf16\n"
+		    "zckpt mount --unmount view\n",
+	.notes = "A server process in the background makes the bytes; --unmount ends it. A step "
+		 "whose files change while it is mounted gives I/O errors until it is mounted "
+		 "again.",
+	.tables = { own, opts_source, opts_select, run_opts, talk, NULL },
+};
