@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fuse_lowlevel.h>
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,6 +149,13 @@ static int mount_and_loop(struct mnt *mnt, struct fuse *fuse)
 	return status;
 }
 
+/* libfuse allocates each answer: memory that goes back to the kernel between them costs faults. */
+static void keep_memory(void)
+{
+	mallopt(M_MMAP_THRESHOLD, 64 << 20);
+	mallopt(M_TRIM_THRESHOLD, 256 << 20);
+}
+
 int mnt_run(struct mnt *mnt)
 {
 	char *argv[] = {
@@ -160,6 +168,7 @@ int mnt_run(struct mnt *mnt)
 
 	if (status)
 		return status;
+	keep_memory();
 	fuse_set_log_func(hear_fuse);
 	mnt->began = (int64_t)time(NULL);
 	fuse = fuse_new(&args, &mnt_operations, sizeof(mnt_operations), mnt);
