@@ -64,6 +64,9 @@ extern struct args cli_args;
 
 /* Tables; opts_write is of every verb that writes: each says itself what its --force replaces. */
 extern const struct opt opts_source[], opts_select[], opts_write[], opts_run[], opts_talk[];
+/* Of serve and mount: which steps and tensors, and how they are opened. */
+extern const struct opt opts_shown[], opts_shown_talk[];
+extern const char *cli_aux;	/* --aux of these */
 /* A line of a table: of all commands that read checkpoints. */
 #define OPT_LIMITS { "limit", 0, OPT_OWN, &cli_limit, "NAME=N", \
 		     "change a limit on the sizes that files announce", OPT_RARE }

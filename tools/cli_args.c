@@ -77,6 +77,32 @@ const struct opt opts_select[] = {
 	{ 0 },
 };
 
+const char *cli_aux;
+
+const struct opt opts_shown[] = {
+	{ "tag", 't', OPT_TEXT, &cli_args.tag, "NAME",
+	  "show this step only, not in a folder of its own", 0 },
+	{ "step", 0, OPT_TEXT, &cli_args.tag, "NAME", "", OPT_HIDDEN },
+	{ "aux", 0, OPT_TEXT, &cli_aux, "DIR", "where config and tokenizer files are", 0 },
+	{ "subtree", 0, OPT_TEXT, &cli_args.subtree, "KEY",
+	  "entry of a .pt file to read (default: its model)", OPT_RARE },
+	{ "as-warning", 0, OPT_COMMAS, &cli_args.as_warning, "ID",
+	  "count findings of that name as warnings", OPT_RARE },
+	{ "threads", 'j', OPT_COUNT, &cli_args.threads, "N",
+	  "threads that open a step (default: CPUs, within a limit)", OPT_RARE },
+	{ "mem-limit", 0, OPT_SIZE, &cli_args.mem_limit, "SIZE",
+	  "memory of a step for deflated members (default 256MiB)", OPT_RARE },
+	OPT_LIMITS,
+	{ 0 },
+};
+
+const struct opt opts_shown_talk[] = {
+	{ "quiet", 'q', OPT_FLAG, &cli_args.quiet, NULL, "print errors and warnings only", 0 },
+	{ "verbose", 'v', OPT_FLAG, &cli_args.verbose, NULL, "print more of everything", 0 },
+	{ "help", 'h', OPT_FLAG, &cli_args.help, NULL, "print this text", OPT_LAST },
+	{ 0 },
+};
+
 const struct opt opts_run[] = {
 	{ "mem-limit", 0, OPT_SIZE, &cli_args.mem_limit, "SIZE",
 	  "memory for buffers (default 256MiB)", OPT_RARE },

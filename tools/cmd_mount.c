@@ -1,4 +1,4 @@
-/* cmd_mount.c -- `zckpt mount`: a checkpoint as a folder, with the files that convert would write. */
+/* cmd_mount.c -- `zckpt mount`: a checkpoint as a folder of the files that convert would write. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,6 @@
 #include "cli.h"
 
 static struct {
-	const char *aux;
 	int foreground, unmount;
 } want;
 
@@ -18,7 +17,6 @@ static const struct opt own[] = {
 	  "stay in the foreground, with messages; Ctrl-C unmounts", 0 },
 	{ "unmount", 'u', OPT_FLAG, &want.unmount, NULL, "unmount DIR", 0 },
 	{ "umount", 0, OPT_FLAG, &want.unmount, NULL, "", OPT_HIDDEN },
-	{ "aux", 0, OPT_TEXT, &want.aux, "DIR", "where config and tokenizer files are", 0 },
 	{ 0 },
 };
 
@@ -33,7 +31,7 @@ static const char *absolute(const char *path)
 
 static int mount_path(const struct args *args)
 {
-	struct shelf shelf = { .aux = absolute(want.aux), .keeps_first = 1 };
+	struct shelf shelf = { .aux = absolute(cli_aux), .keeps_first = 1 };
 	struct mnt mnt = {
 		.shelf = &shelf, .dir = args->rest.list[1], .foreground = want.foreground,
 	};
@@ -85,34 +83,22 @@ static int run(struct args *args)
 	return mount_path(args);
 }
 
-static const struct opt talk[] = {
-	{ "quiet", 'q', OPT_FLAG, &cli_args.quiet, NULL, "print errors and warnings only", 0 },
-	{ "verbose", 'v', OPT_FLAG, &cli_args.verbose, NULL, "print more of everything", 0 },
-	{ "help", 'h', OPT_FLAG, &cli_args.help, NULL, "print this text", OPT_LAST },
-	{ 0 },
-};
-static const struct opt run_opts[] = {
-	{ "mem-limit", 0, OPT_SIZE, &cli_args.mem_limit, "SIZE",
-	  "memory for buffers (default 256MiB)", OPT_RARE },
-	{ 0 },
-};
-
 const struct command cmd_mount = {
 	.name = "mount",
 	.run = run,
-	.gist = "mount a checkpoint as a folder with model.safetensors, using no disk",
+	.gist = "mount a checkpoint as a folder with model.safetensors",
 	.synopsis = "PATH DIR",
-	.about = "Makes the files that convert would write appear in the empty folder DIR, "
-		 "read-only and without using disk: model.safetensors as saved, the same below "
-		 "fp32/, bf16/ and fp16/, the optimizer's states below state/, config.json and "
-		 "the tokenizer. Of a run, each complete step is a folder. Any program can read "
-		 "them. Bytes are compared with their sums before they are handed out; damage is "
-		 "an I/O error, and a line in .zckpt/findings.txt.",
-	.examples = "mkdir view && zckpt mount run view\n"
+	.about = "Makes the files that convert would write appear in DIR, an empty or a new "
+		 "folder, read-only and without using disk: model.safetensors as saved, the same "
+		 "below fp32/, bf16/ and fp16/, the optimizer's states below state/, config.json "
+		 "and the tokenizer. Of a run, each complete step is a folder. Any program can "
+		 "read them. Bytes are compared with their sums before they are handed out; damage "
+		 "is an I/O error, and a line in .zckpt/findings.txt.",
+	.examples = "zckpt mount run view\n"
 		    "ls -l view/latest/bf16\n"
 		    "zckpt mount --unmount view\n",
 	.notes = "A server process in the background makes the bytes; --unmount ends it. A step "
 		 "whose files change while it is mounted gives I/O errors until it is mounted "
 		 "again.",
-	.tables = { own, opts_source, opts_select, run_opts, talk, NULL },
+	.tables = { own, opts_shown, opts_select, opts_shown_talk, NULL },
 };

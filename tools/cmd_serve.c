@@ -7,7 +7,7 @@
 #include "cli.h"
 
 static struct {
-	const char *bind, *aux;
+	const char *bind;
 	uint64_t port;
 } want = { .bind = "127.0.0.1", .port = 8000 };
 
@@ -16,14 +16,13 @@ static const struct opt own[] = {
 	{ "bind", 0, OPT_TEXT, &want.bind, "ADDRESS",
 	  "address to listen at (default 127.0.0.1: this machine only)", 0 },
 	{ "host", 0, OPT_TEXT, &want.bind, "ADDRESS", "", OPT_HIDDEN },
-	{ "aux", 0, OPT_TEXT, &want.aux, "DIR", "where config and tokenizer files are", 0 },
 	{ 0 },
 };
 
 #ifdef ZCKPT_HTTP
 static int serve(const struct args *args)
 {
-	struct shelf shelf = { .aux = want.aux };
+	struct shelf shelf = { .aux = cli_aux };
 	struct srv srv = { .shelf = &shelf, .bind = want.bind, .port = (uint16_t)want.port };
 	int status = cli_select(&cmd_serve, args, &shelf.select);
 
@@ -55,22 +54,10 @@ static int run(struct args *args)
 	return serve(args);
 }
 
-static const struct opt talk[] = {
-	{ "quiet", 'q', OPT_FLAG, &cli_args.quiet, NULL, "print errors and warnings only", 0 },
-	{ "verbose", 'v', OPT_FLAG, &cli_args.verbose, NULL, "print more of everything", 0 },
-	{ "help", 'h', OPT_FLAG, &cli_args.help, NULL, "print this text", OPT_LAST },
-	{ 0 },
-};
-static const struct opt run_opts[] = {
-	{ "mem-limit", 0, OPT_SIZE, &cli_args.mem_limit, "SIZE",
-	  "memory for buffers (default 256MiB)", OPT_RARE },
-	{ 0 },
-};
-
 const struct command cmd_serve = {
 	.name = "serve",
 	.run = run,
-	.gist = "serve a checkpoint by HTTP as model.safetensors, without converting it",
+	.gist = "serve a checkpoint by HTTP as model.safetensors",
 	.synopsis = "PATH",
 	.about = "Serves the files that convert would write, made from the checkpoint when they "
 		 "are read: model.safetensors as saved, the same below fp32/, bf16/ and fp16/, "
@@ -80,9 +67,9 @@ const struct command cmd_serve = {
 		 "line in /findings. Ctrl-C ends it.",
 	.examples = "zckpt serve run\n"
 		    "zckpt serve --port 8080 run/global_step100\n"
-		    "curl -O http://127.0.0.1:8000/latest/bf16/model.safetensors\n",
+		    "zckpt serve --aux my-model --include 'model.norm*' run\n",
 	.notes = "Only this machine can connect, unless --bind says otherwise; then there is no "
 		 "password and no encryption. The page / lists the files, index.json does so for "
 		 "programs.",
-	.tables = { own, opts_source, opts_select, run_opts, talk, NULL },
+	.tables = { own, opts_shown, opts_select, opts_shown_talk, NULL },
 };

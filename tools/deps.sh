@@ -1,5 +1,5 @@
 #!/bin/sh
-# usage: deps.sh [--check] [--interop] [--clang] [--mpi] [--blas] [--demo] [--static] [--deb]
+# usage: deps.sh [--check] [--interop] [--clang] [--mpi] [--blas] [--views] [--demo] [--static] [--deb]
 #
 # Installs what zckpt needs to build and to test: a C compiler, make, pkg-config,
 # cJSON, xxHash, libdeflate, libarchive, libzstd, libyaml, libcrypto (OpenSSL),
@@ -13,12 +13,13 @@
 #   --clang    also clang
 #   --mpi      also Open MPI, for zckpt-mpi and its tests
 #   --blas     also OpenBLAS, for a faster training engine
+#   --views    also libmicrohttpd and libfuse3, for zckpt serve and mount
 #   --demo     also gnuplot and Open MPI, for all of `make demo`
 #   --static   also the archives (lib*.a) of libraries, for `make static` and `make bundle`
-#   --deb      also debhelper, lintian, debootstrap and OpenBLAS, for `make deb` and `make deb-check`
+#   --deb      also debhelper, lintian, debootstrap, OpenBLAS and --views, for `make deb` and `make deb-check`
 set -u
 uring=$([ "$(uname -s)" = Linux ] && echo liburing)
-check=0 interop=0 clang=0 mpi=0 blas=0 plot=0 static=0 deb=0
+check=0 interop=0 clang=0 mpi=0 blas=0 views=0 plot=0 static=0 deb=0
 for arg in "$@"; do
 	case $arg in
 	--check) check=1 ;;
@@ -26,10 +27,11 @@ for arg in "$@"; do
 	--clang) clang=1 ;;
 	--mpi) mpi=1 ;;
 	--blas) blas=1 ;;
+	--views) views=1 ;;
 	--demo) plot=1 mpi=1 ;;
 	--static) static=1 ;;
-	--deb) deb=1 blas=1 ;;
-	-h | --help) sed -n '2,19s/^# \{0,1\}//p' "$0"; exit 0 ;;
+	--deb) deb=1 blas=1 views=1 ;;
+	-h | --help) sed -n '2,20s/^# \{0,1\}//p' "$0"; exit 0 ;;
 	*) echo "deps.sh: unknown option: $arg (see deps.sh -h)" >&2; exit 2 ;;
 	esac
 done
@@ -58,6 +60,11 @@ missing() {
 	fi
 	if [ $blas = 1 ]; then
 		pkg-config --exists openblas 2> /dev/null || set -- "$@" openblas
+	fi
+	if [ $views = 1 ]; then
+		for lib in libmicrohttpd fuse3; do
+			pkg-config --exists $lib 2> /dev/null || set -- "$@" $lib
+		done
 	fi
 	if [ $plot = 1 ]; then
 		have gnuplot || set -- "$@" gnuplot
@@ -90,6 +97,12 @@ package() {
 	apt-get:yaml-0.1) echo libyaml-dev ;;
 	apt-get:liburing | apk:liburing) echo liburing-dev ;;
 	dnf:liburing | zypper:liburing) echo liburing-devel ;;
+	apt-get:libmicrohttpd) echo libmicrohttpd-dev ;;
+	apt-get:fuse3) echo libfuse3-dev fuse3 ;;
+	dnf:libmicrohttpd | zypper:libmicrohttpd) echo libmicrohttpd-devel ;;
+	dnf:fuse3 | zypper:fuse3) echo fuse3 fuse3-devel ;;
+	apk:libmicrohttpd) echo libmicrohttpd-dev ;;
+	apk:fuse3) echo fuse3 fuse3-dev ;;
 	apt-get:libcrypto) echo libssl-dev ;;
 	dnf:libcrypto) echo openssl-devel ;;
 	zypper:libcrypto) echo libopenssl-devel ;;

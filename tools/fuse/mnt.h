@@ -17,6 +17,7 @@ struct mnt {
 	const char *dir;	/* as it was given */
 	char *place;		/* the same, absolute */
 	int foreground;
+	int made;		/* 'dir' was missing */
 	int64_t began;		/* seconds since 1970 */
 };
 

@@ -1,6 +1,7 @@
 /* mnt_run.c -- see mnt.h: mounting, the background, and the end. */
 #include "mnt.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fuse_lowlevel.h>
@@ -55,16 +56,28 @@ static int is_below(const char *a, const char *b)
 	return !strncmp(a, b, n) && (!a[n] || a[n] == '/' || !strcmp(b, "/"));
 }
 
+static int is_empty(const char *dir)
+{
+	DIR *d = opendir(dir);
+	const struct dirent *e;
+	int yes = 1;
+
+	while (d && yes && (e = readdir(d)))
+		yes = !strcmp(e->d_name, ".") || !strcmp(e->d_name, "..");
+	if (d)
+		closedir(d);
+	return yes;
+}
+
 static int check_folder(struct mnt *mnt)
 {
 	const char *path = mnt->shelf->path;
 	struct stat st;
 
 	mnt->place = mnt_place(mnt->dir);
-	if (!mnt->place && errno == ENOENT) {
-		cli_say_error("%s: no such folder", out_name(mnt->dir));
-		cli_say("try: mkdir -p %s", out_word(mnt->dir));
-		return EXIT_CALL;
+	if (!mnt->place && errno == ENOENT && !mkdir(mnt->dir, 0777)) {
+		mnt->made = 1;
+		mnt->place = mnt_place(mnt->dir);
 	}
 	if (!mnt->place) {
 		cli_say_error("%s: %s", out_name(mnt->dir), strerror(errno));
@@ -73,7 +86,7 @@ static int check_folder(struct mnt *mnt)
 	if (clear_dead(mnt))
 		return EXIT_TROUBLE;
 	if (stat(mnt->place, &st) || !S_ISDIR(st.st_mode)) {
-		cli_say_error("%s: this is no folder; a mount needs an empty one",
+		cli_say_error("%s: this is no folder; a mount needs an empty or a new one",
 			      out_name(mnt->dir));
 		return EXIT_CALL;
 	}
@@ -85,6 +98,11 @@ static int check_folder(struct mnt *mnt)
 	if (is_below(path, mnt->place) || is_below(mnt->place, path)) {
 		cli_say_error("%s would hide the checkpoint that it reads, or is a folder of it; "
 			      "give a folder outside of it", out_name(mnt->dir));
+		return EXIT_CALL;
+	}
+	if (!is_empty(mnt->place)) {
+		cli_say_error("%s: the folder is not empty, and a mount would hide its files; give "
+			      "an empty or a new one", out_name(mnt->dir));
 		return EXIT_CALL;
 	}
 	return 0;
@@ -149,6 +167,14 @@ static int mount_and_loop(struct mnt *mnt, struct fuse *fuse)
 	return status;
 }
 
+/* A folder that was made for nothing goes again. */
+static int give_up(const struct mnt *mnt, int status)
+{
+	if (mnt->made)
+		rmdir(mnt->dir);
+	return status;
+}
+
 /* libfuse allocates each answer: memory that goes back to the kernel between them costs faults. */
 static void keep_memory(void)
 {
@@ -167,7 +193,7 @@ int mnt_run(struct mnt *mnt)
 	int status = check_folder(mnt);
 
 	if (status)
-		return status;
+		return give_up(mnt, status);
 	keep_memory();
 	fuse_set_log_func(hear_fuse);
 	mnt->began = (int64_t)time(NULL);
@@ -175,9 +201,11 @@ int mnt_run(struct mnt *mnt)
 	if (!fuse) {
 		cli_say_error("libfuse does not start: %s", fuse_said);
 		fuse_opt_free_args(&args);
-		return EXIT_TROUBLE;
+		return give_up(mnt, EXIT_TROUBLE);
 	}
 	status = mount_and_loop(mnt, fuse);
+	if (status)
+		give_up(mnt, status);
 	fuse_destroy(fuse);
 	fuse_opt_free_args(&args);
 	free(mnt->place);

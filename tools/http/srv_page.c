@@ -12,10 +12,8 @@ static const char *const meaning[SHELF_FORMS] = {
 
 static const char style[] =
 	"body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
-	"table{border-collapse:collapse}td{padding:.15em 1.5em .15em 0}"
-	"td.n{text-align:right;white-space:nowrap}h2{margin:1.2em 0 .2em}code{background:#8882;"
-	"padding:.1em .3em}@media(prefers-color-scheme:dark){body{background:#111;color:#ddd}"
-	"a{color:#8bf}}";
+	"td{padding:.15em 2em .15em 0}td.n{text-align:right;white-space:nowrap}h2{margin:1em 0 0}"
+	"@media(prefers-color-scheme:dark){body{background:#111;color:#ddd}a{color:#8bf}}";
 
 /* Text in a page, and in an attribute. */
 static void put_text(FILE *out, const char *s)

@@ -1,4 +1,4 @@
-/* srv_range.c -- see srv.h: the grammar of Range, of lists of tags, and of paths (RFC 9110, 3986). */
+/* srv_range.c -- see srv.h: the grammar of ranges, lists of tags and paths (RFC 9110, 3986). */
 #include <ctype.h>
 #include <string.h>
 #include <strings.h>

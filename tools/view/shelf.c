@@ -91,8 +91,13 @@ static int open_single(struct shelf *shelf)
 	shelf->single = 1;
 	add_step(shelf, cli_strdup(""), shelf->path, NULL);
 	s = &shelf->step[0];
-	if (shelf_get(shelf, s, 0, &view, &err))
+	shelf->log_quiet = 1;	/* cli_fail() says more */
+	if (shelf_get(shelf, s, 0, &view, &err)) {
+		if (s->ck)
+			out_findings_asked(shelf->args, s->ck);
 		return cli_fail(NULL, s->ck, &err);
+	}
+	shelf->log_quiet = 0;
 	if (!stat(shelf->path, &st) && S_ISREG(st.st_mode))
 		s->time = (int64_t)st.st_mtime;
 	for (uint64_t i = 0; !ckpt_file_get(s->ck, i, &f, NULL); i++)
@@ -133,9 +138,13 @@ int shelf_open(struct shelf *shelf, const struct args *args, const char *path)
 	struct stat st;
 	int status;
 
+	size_t len = strlen(path);
+
+	while (len > 1 && path[len - 1] == '/')
+		len--;
 	raise_limit();
 	shelf->args = args;
-	shelf->path = path;
+	shelf->path = path = cli_format("%.*s", (int)len, path);
 	pthread_mutex_init(&shelf->lock, NULL);
 	if (!stat(path, &st) && S_ISDIR(st.st_mode))
 		steps_near(args, path, 4, &steps);
@@ -212,16 +221,19 @@ static int has_weights(const struct ckpt *ck)
 /* Under the step's lock. */
 static int open_checkpoint(struct shelf *shelf, struct shelf_step *s, struct ckpt_err *err)
 {
-	const struct words path = { (const char *[]){ s->path, NULL }, 1 };
+	struct words path = { 0 };
 	struct ckpt_open_opts opts;
 	struct ckpt *ck;
 	int rc;
 
+	words_add(&path, s->path);	/* kept: messages speak of it */
 	cli_open_opts(shelf->args, &opts);
 	if (!shelf->single)
 		opts.tag = NULL;	/* the path is that of a step */
-	rc = shelf->single && !s->tag[0][0] ? cli_open_quietly(shelf->args, &path, &ck, err) :
-	     ckpt_open(path.list, 1, &opts, &ck, err);
+	if (shelf->single && !s->tag[0][0])
+		rc = cli_open_quietly(shelf->args, &path, &ck, err);
+	else
+		rc = ckpt_open(path.list, 1, &opts, &ck, err);
 	if (rc)
 		return rc;
 	s->ck = ck;

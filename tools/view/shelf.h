@@ -83,11 +83,11 @@ struct shelf_place {
 	enum { SHELF_NOTHING, SHELF_TOP, SHELF_FOLDER, SHELF_FILE } kind;
 	struct shelf_step *step;	/* of folders and files */
 	int form;
-	const char *file;		/* the name, which the view may not have; lent by the path */
+	const char *file;		/* a name, which the view may not have; lent by the path */
 };
 /*
- * By its words alone; 'latest' is a second name of the step that the folder means.  The folder of a
- * single checkpoint is a SHELF_FOLDER, that of several steps SHELF_TOP.
+ * By its words alone; 'latest' is a second name of the step that the folder means.  The folder of
+ * a single checkpoint is a SHELF_FOLDER, that of several steps SHELF_TOP.
  */
 void shelf_find(struct shelf *shelf, const char *path, struct shelf_place *out);
 

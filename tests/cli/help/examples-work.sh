@@ -19,6 +19,9 @@ mkdir ../made
 rm setup
 mv ./* ../made
 
+# Does this machine let this user mount?
+can_mount() { [ -d ../mounts ] || { zckpt mount -q run ../try && zckpt mount -u ../try && mkdir ../mounts; } > /dev/null 2>&1; }
+
 # try VERB: its examples, one after the other in one folder
 try() {
 	rm -rf ./* && cp -r ../made/* .
@@ -34,6 +37,12 @@ try() {
 	while IFS= read -r line; do
 		case "$line $(zckpt pack x y 2>&1)" in
 		'zckpt pack '*'has no packs'*) continue ;;
+		esac
+		case "$line $(zckpt serve x 2>&1; zckpt mount -u x 2>&1)" in
+		'zckpt serve '*'built without libmicrohttpd'*) continue ;;
+		'zckpt serve '*) line="timeout -k 9 --preserve-status -s TERM 2 $line --port 0" ;;	# till it is stopped
+		'zckpt mount '*'built without libfuse3'* | 'ls -l view/'*'built without libfuse3'*) continue ;;
+		'zckpt mount '* | 'ls -l view/'*) can_mount || continue ;;
 		esac
 		eval "$line" > ../said 2>&1 < /dev/null && continue
 		echo "$1: status $?: $line"

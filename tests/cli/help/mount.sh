@@ -1,0 +1,2 @@
+# The help of mount, on stdout, with exit 0.
+zckpt mount -h

@@ -1,0 +1,2 @@
+# The help of serve, on stdout, with exit 0.
+zckpt serve -h
