@@ -19,7 +19,7 @@ class Zckpt < Formula
   depends_on "zstd"
 
   def install
-    system "make", "install", "PREFIX=#{prefix}", "MPI=0", "CUDA=0", "URING=0", "JSON=system",
+    system "make", "install", "PREFIX=#{prefix}", "MPI=0", "CUDA=0", "URING=0", "HTTP=0", "FUSE=0", "JSON=system",
            "PACK=1", "YAML=1", "CRYPTO=1", "BLAS=1"
   end
 

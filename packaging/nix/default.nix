@@ -16,7 +16,7 @@ p.stdenv.mkDerivation {
   };
   nativeBuildInputs = [ pkgs.pkg-config ];
   buildInputs = [ p.xxHash p.libdeflate p.libarchive p.zstd p.libyaml p.openssl p.liburing ]
-    ++ pkgs.lib.optionals (!static) [ p.cjson p.openblas ];
+    ++ pkgs.lib.optionals (!static) [ p.cjson p.openblas p.libmicrohttpd p.fuse3 ];
   enableParallelBuilding = true;
   makeFlags = [ "PREFIX=$(out)" "MPI=0" "CUDA=0" ]
     ++ (if static then [ "static" ] else [ "JSON=system" "BLAS=1" ]);
