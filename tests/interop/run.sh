@@ -121,6 +121,8 @@ part "steps made of weights, resumed by DeepSpeed" \
 	"$python" "$here/shard_cases.py" "$work/sharded" $long
 part "models loaded by transformers" \
 	"$python" "$here/hf_models.py" "$work/models" $long
+part "mounted and served steps, read by safetensors and transformers" \
+	"$python" "$here/view_cases.py" "$work/view"
 part "files with sums, read and rewritten by other programs" \
 	"$python" "$here/sums.py" "$work/sums"
 if [ -n "${ZCKPT_BUILD:-}" ] && [ -x "$ZCKPT_BUILD/tests/bench/save_from" ] &&
