@@ -42,5 +42,7 @@ int srv_decode(const char *path, char *out);
 
 char *srv_index_html(struct srv *srv, const struct shelf_place *at, struct ckpt_err *err);
 char *srv_index_json(struct srv *srv, const struct shelf_place *at, struct ckpt_err *err);
+/* The page of `zckpt report` about a step. */
+char *srv_report(struct srv *srv, const struct shelf_place *at, struct ckpt_err *err);
 
 #endif

@@ -8,6 +8,8 @@
 
 #define PATH_MOST 4096
 
+static const char html[] = "text/html; charset=utf-8";
+
 /* Texts are made in static buffers (cli.h): one page at a time. */
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 
@@ -61,7 +63,7 @@ static enum MHD_Result send_made(struct srv *srv, struct MHD_Connection *to, con
 	text = make(srv, at, &err);
 	pthread_mutex_unlock(&making);
 	return text ? srv_send_text(to, MHD_HTTP_OK, type, text) :
-	       srv_send_error(to, srv_status_of(&err), "%s", err.msg);
+	       srv_send_error(to, srv_status_of(&err), "%s: %s", err.where, err.msg);
 }
 
 static enum MHD_Result send_index(struct srv *srv, struct MHD_Connection *to,
@@ -69,11 +71,11 @@ static enum MHD_Result send_index(struct srv *srv, struct MHD_Connection *to,
 {
 	const char *accept = MHD_lookup_connection_value(to, MHD_HEADER_KIND, "Accept");
 	const char *json = accept ? strstr(accept, "application/json") : NULL;
-	const char *html = accept ? strstr(accept, "text/html") : NULL;
+	const char *page = accept ? strstr(accept, "text/html") : NULL;
 
-	if (json && (!html || json < html))
+	if (json && (!page || json < page))
 		return send_made(srv, to, "application/json", srv_index_json, at);
-	return send_made(srv, to, "text/html; charset=utf-8", srv_index_html, at);
+	return send_made(srv, to, html, srv_index_html, at);
 }
 
 static enum MHD_Result send_findings(struct srv *srv, struct MHD_Connection *to)
@@ -108,6 +110,8 @@ static enum MHD_Result send_place(struct srv *srv, struct MHD_Connection *to, co
 	const size_t n = strlen(path);
 
 	shelf_find(srv->shelf, path, &at);
+	if (at.kind == SHELF_FILE && !at.form && !strcmp(at.file, "report"))
+		return send_made(srv, to, html, srv_report, &at);
 	if (n >= 10 && !strcmp(path + n - 10, "index.json") && (n == 10 || path[n - 11] == '/')) {
 		char *folder = cli_format("%.*s", (int)(n - 10), path);
 
@@ -121,6 +125,16 @@ static enum MHD_Result send_place(struct srv *srv, struct MHD_Connection *to, co
 	if (at.kind == SHELF_NOTHING)
 		return srv_send_error(to, MHD_HTTP_NOT_FOUND, "no such file; / lists all");
 	return n && path[n - 1] != '/' ? send_redirect(to, url) : send_index(srv, to, &at);
+}
+
+/* "report" is that of the step that the run means. */
+static const char *default_report(const struct srv *srv, char path[PATH_MOST])
+{
+	const struct shelf *shelf = srv->shelf;
+
+	snprintf(path, PATH_MOST, "%s/report", shelf->latest ? shelf->latest :
+		 shelf->step[shelf->n - 1].name);
+	return path;
 }
 
 enum MHD_Result srv_answer(struct srv *srv, struct MHD_Connection *to, const char *url,
@@ -146,5 +160,7 @@ enum MHD_Result srv_answer(struct srv *srv, struct MHD_Connection *to, const cha
 		return srv_send_error(to, MHD_HTTP_NOT_FOUND, "no such file; / lists all");
 	if (!strcmp(path, "findings"))
 		return send_findings(srv, to);
+	if (!strcmp(path, "report") && !srv->shelf->single)
+		return send_place(srv, to, url, default_report(srv, path), is_head);
 	return send_place(srv, to, url, path, is_head);
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../report/report.h"
 #include "srv.h"
 
 static const char *const meaning[SHELF_FORMS] = {
@@ -137,9 +138,36 @@ char *srv_index_html(struct srv *srv, const struct shelf_place *at, struct ckpt_
 	else
 		put_step(out, srv, at->step, at->form);
 	fputs("<p><a href=\"index.json\">index.json</a> &middot; <a href=\"/findings\">findings"
-	      "</a></p></html>\n", out);
+	      "</a> &middot; <a href=\"", out);
+	put_path(out, at->step, 0, "report");
+	fputs("\">report</a></p></html>\n", out);
 	fclose(out);
 	return text;
+}
+
+/* ---------------------------------------------------------------- a report */
+
+char *srv_report(struct srv *srv, const struct shelf_place *at, struct ckpt_err *err)
+{
+	const struct args *args = srv->shelf->args;
+	const char *path = at->step->path;
+	const struct report_opts opts = {
+		.path = &path, .n_paths = 1, .tag = srv->shelf->single ? args->tag : NULL,
+		.limits = args->limits.size ? &args->limits : NULL,
+	};
+	char *text = NULL;
+	size_t size;
+	FILE *out = begin(&text, &size, err);
+	int rc;
+
+	if (!out)
+		return NULL;
+	rc = report_write(&opts, out, err);
+	fclose(out);
+	if (!rc)
+		return text;
+	free(text);
+	return NULL;
 }
 
 /* ---------------------------------------------------------------- JSON */

@@ -32,14 +32,22 @@ static void keep(struct shelf *shelf, const char *line)
 		words_add(&shelf->log, cli_format("%s %s", text, line));
 }
 
+/* Names come from files.  out_text() has a buffer that a page may be using. */
+static void make_plain(char *s)
+{
+	for (; *s; s++)
+		if ((unsigned char)*s < 0x20 || *s == 0x7f)
+			*s = '?';
+}
+
 void shelf_log(struct shelf *shelf, const struct shelf_step *step, const struct ckpt_err *err)
 {
 	char *line;
 
 	pthread_mutex_lock(&shelf->lock);
-	line = cli_strdup(out_text(cli_format("%s%s%s%s%s", step ? step->name : "",
-					      step && step->name[0] ? ": " : "", err->where,
-					      err->where[0] ? ": " : "", err->msg)));
+	line = cli_format("%s%s%s%s%s", step ? step->name : "", step && step->name[0] ? ": " : "",
+			  err->where, err->where[0] ? ": " : "", err->msg);
+	make_plain(line);
 	if (!is_last(shelf, line)) {
 		keep(shelf, line);
 		if (!shelf->log_quiet)

@@ -27,3 +27,8 @@ curl -s "$at/fp32/config.json" | grep -o '"\(torch_\)\?dtype": *"[a-z0-9]*"'
 curl -s "$at/index.json" | grep -c '"name": "model.safetensors"'
 ask /model.safetensors -I | head -1
 end
+# The page of report, of the step that is asked for.
+serve -q "$RUN" || exit 1
+curl -s "$at/report" | grep -o '<title>[a-z]*_step[0-9]*'
+curl -s "$at/global_step2/report" | grep -o '<title>[a-z]*_step[0-9]*'
+end

@@ -17,7 +17,7 @@ for host in localhost 127.0.0.1:8000 127.9.9.9 '[::1]:80' example.com localhost.
 	echo "$host: $(ask / -H "Host: $host" | head -1)"
 done
 echo '--- names in the page'
-ask /
+ask / | head -2
 grep -c '<script>' body
 grep -o 'href="/[^"]*"' body
 curl -s "$at/index.json" | grep -o '"url": "[^"]*"'
