@@ -70,7 +70,7 @@ enum mnt_what mnt_look(const char *place, char dev[32])
 
 char *mnt_place(const char *dir)
 {
-	char *real = realpath(dir, NULL), *place, *above, *copy;
+	char *real = realpath(dir, NULL), *place = NULL, *above, *copy;
 
 	if (real || (errno != ENOTCONN && errno != EIO))
 		return real;
@@ -81,7 +81,8 @@ char *mnt_place(const char *dir)
 	if (!above)
 		return NULL;
 	copy = cli_strdup(dir);
-	place = cli_format("%s/%s", strcmp(above, "/") ? above : "", basename(copy));
+	if (asprintf(&place, "%s/%s", strcmp(above, "/") ? above : "", basename(copy)) < 0)
+		place = NULL;
 	cli_free(copy);
 	free(above);
 	return place;

@@ -38,7 +38,7 @@ int srv_has_tag(const char *list, const char *tag, int weak);
 /* "/a%20b" as bytes, into 'out' of the same length; -1: a bad escape, or a NUL. */
 int srv_decode(const char *path, char *out);
 
-/* ---- srv_page.c: texts that are made, cli_free() ---- */
+/* ---- srv_page.c: texts that are made, free() ---- */
 
 char *srv_index_html(struct srv *srv, const struct shelf_place *at, struct ckpt_err *err);
 char *srv_index_json(struct srv *srv, const struct shelf_place *at, struct ckpt_err *err);

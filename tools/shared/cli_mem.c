@@ -2,6 +2,7 @@
 #include "cli_mem.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@ struct piece {
 	struct piece *next, *prev;
 };
 static struct piece *pieces;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;	/* of a server, threads allocate */
 
 void *cli_alloc(size_t bytes)
 {
@@ -24,10 +26,12 @@ void *cli_alloc(size_t bytes)
 			bytes);
 		exit(EXIT_NO_MEMORY);
 	}
+	pthread_mutex_lock(&lock);
 	piece->next = pieces;
 	if (pieces)
 		pieces->prev = piece;
 	pieces = piece;
+	pthread_mutex_unlock(&lock);
 	return piece + 1;
 }
 
@@ -38,12 +42,14 @@ void cli_free(void *memory)
 	if (!memory)
 		return;
 	piece = (struct piece *)memory - 1;
+	pthread_mutex_lock(&lock);
 	if (piece->next)
 		piece->next->prev = piece->prev;
 	if (piece->prev)
 		piece->prev->next = piece->next;
 	else
 		pieces = piece->next;
+	pthread_mutex_unlock(&lock);
 	free(piece);
 }
 

@@ -10,7 +10,7 @@ struct words {
 	size_t n;
 };
 
-/* Zeroed memory, or the end of the program; what is not freed ends with it. */
+/* Zeroed memory, or the end of the program; what is not freed ends with it.  Any thread. */
 void *cli_alloc(size_t bytes);
 void cli_free(void *memory);
 char *cli_strdup(const char *text);

@@ -93,7 +93,7 @@ void shelf_find(struct shelf *shelf, const char *path, struct shelf_place *out);
 
 /* A failure that a reader met: a line on stderr, and in the log, once while it is the last. */
 void shelf_log(struct shelf *shelf, const struct shelf_step *step, const struct ckpt_err *err);
-/* The log as text, a line for each; cli_free(). */
+/* The log as text, a line for each; free(). */
 char *shelf_log_text(struct shelf *shelf);
 
 #endif

@@ -64,7 +64,7 @@ char *shelf_log_text(struct shelf *shelf)
 	FILE *out = open_memstream(&text, &size);
 
 	if (!out)
-		return cli_strdup("");
+		return strdup("");
 	pthread_mutex_lock(&shelf->lock);
 	if (!shelf->log.n)
 		fputs("no damage was found in what was read so far\n", out);
