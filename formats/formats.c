@@ -7,6 +7,7 @@
 extern const struct ck_archive_format ck_format_archive;
 extern const struct ck_format ck_format_dcp;
 extern const struct ck_format ck_format_deepspeed;
+extern const struct ck_format ck_format_fsdp_ranks;
 extern const struct ck_format ck_format_hf;
 extern const struct ck_format ck_format_native;
 extern const struct ck_format ck_format_safetensors;
@@ -18,6 +19,7 @@ static const struct ck_format *const readers[] = {
 	&ck_format_universal,
 	&ck_format_native,
 	&ck_format_dcp,
+	&ck_format_fsdp_ranks,
 	&ck_format_hf,
 	&ck_format_safetensors,
 	&ck_format_torch,

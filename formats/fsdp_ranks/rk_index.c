@@ -1,0 +1,359 @@
+/*
+ * rk_index.c -- tensors, states and extents of the blocks, in the order of the model files.
+ *
+ * A block that is as wide as the tensor is one run of it; of another, each row is one.  Ranks that
+ * have the same block have copies: the first of each block makes the state, the second ones a
+ * replica of it, and so on, so that whoever reads or verifies compares them.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/fsdp_ranks/rk.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/step/ck_step_fact.h"
+#include "libckpt/tensor/ck_dtype.h"
+
+struct runs {
+	struct ck_extent *run;
+	uint64_t n, cap;
+};
+
+static int by_first(const void *a, const void *b)
+{
+	const struct ck_extent *x = a, *y = b;
+
+	return x->first < y->first ? -1 : x->first > y->first;
+}
+
+/* ---- blocks ---- */
+
+struct sorted {
+	const struct rk_block *block;
+	uint32_t ndim;
+};
+
+static int compare_numbers(const uint64_t *a, const uint64_t *b, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (a[i] != b[i])
+			return a[i] < b[i] ? -1 : 1;
+	return 0;
+}
+
+static int compare_blocks(const struct sorted *a, const struct sorted *b)
+{
+	const int place = compare_numbers(a->block->offset, b->block->offset, a->ndim);
+
+	return place ? place : compare_numbers(a->block->size, b->block->size, a->ndim);
+}
+
+static int by_block(const void *a, const void *b)
+{
+	const struct sorted *x = a, *y = b;
+	const int place = compare_blocks(x, y);
+
+	if (place)
+		return place;
+	return x->block->file->id.rank < y->block->file->id.rank ? -1 :
+	       x->block->file->id.rank > y->block->file->id.rank;
+}
+
+static int sort_blocks(const struct rk_state *s, struct sorted **out, uint64_t *n_out,
+		       struct ckpt_err *err)
+{
+	struct sorted *a = ck_alloc_array(s->nblocks + 1, sizeof(*a));
+	uint64_t n = 0;
+
+	if (!a)
+		return ck_fail_nomem(err, "blocks", s->nblocks);
+	for (uint64_t i = 0; i < s->nblocks; i++)
+		if (s->block[i].numel)
+			a[n++] = (struct sorted){ &s->block[i], s->ndim };
+	qsort(a, n, sizeof(*a), by_block);
+	*out = a;
+	*n_out = n;
+	return 0;
+}
+
+/* Blocks after 'i' that are the same one, and it. */
+static uint64_t copies_of(const struct sorted *a, uint64_t n, uint64_t i)
+{
+	uint64_t k = 1;
+
+	while (i + k < n && !compare_blocks(&a[i], &a[i + k]))
+		k++;
+	return k;
+}
+
+static uint64_t most_copies(const struct sorted *a, uint64_t n)
+{
+	uint64_t most = 0, k;
+
+	for (uint64_t i = 0; i < n; i += k) {
+		k = copies_of(a, n, i);
+		most = k > most ? k : most;
+	}
+	return most;
+}
+
+/* ---- runs ---- */
+
+/* Elements of a block that follow each other in the tensor too; the dimensions that count rows. */
+static uint64_t run_of(const struct rk_state *s, const struct rk_block *b, uint32_t *rows_out)
+{
+	uint64_t n = 1;
+	uint32_t k = s->ndim;
+
+	while (k > 0 && b->size[k - 1] == s->shape[k - 1])
+		n *= s->shape[--k];
+	if (k > 0)
+		n *= b->size[--k];
+	*rows_out = k;
+	return n;
+}
+
+/* The first element of row 'row' of a block. */
+static uint64_t first_of(const struct rk_state *s, const struct rk_block *b, uint32_t rows,
+			 uint64_t row)
+{
+	uint64_t at = 0, stride = 1;
+
+	for (uint32_t k = s->ndim; k > 0; k--) {
+		uint64_t i = b->offset[k - 1];
+
+		if (k <= rows) {
+			i += row % b->size[k - 1];
+			row /= b->size[k - 1];
+		}
+		at += i * stride;
+		stride *= s->shape[k - 1];
+	}
+	return at;
+}
+
+static int add_block(const struct rk *r, const struct rk_state *s, const struct rk_block *b,
+		     struct runs *out, struct ckpt_err *err)
+{
+	const uint64_t es = ckpt_dtype_bits((enum ckpt_dtype)s->dtype) / 8;
+	uint32_t rows;
+	const uint64_t run = run_of(s, b, &rows), n = b->numel / run;
+	struct ck_extent whole;
+	bool plain;
+	int rc = ck_pt_extent(b->file->pt, b->t, b->begin, b->numel, 0, b->file->source,
+			      (int32_t)b->file->id.rank, r->ix, &whole, err);
+
+	if (!rc)
+		rc = ck_grow(&out->run, &out->cap, out->n + n, sizeof(*out->run), err);
+	plain = es && whole.runs == 1 && !(whole.flags & CKPT_EXTENT_GATHER);
+	for (uint64_t i = 0; !rc && i < n; i++) {
+		struct ck_extent *e = &out->run[out->n++];
+
+		*e = whole;
+		if (n > 1 && !plain)
+			rc = ck_pt_extent(b->file->pt, b->t, b->begin + i * run, run, 0,
+					  b->file->source, (int32_t)b->file->id.rank, r->ix, e, err);
+		else if (n > 1) {
+			e->off += i * run * es;
+			e->count = run;
+		}
+		e->first = first_of(s, b, rows, i);
+		if (r->naming == RK_WHOLE)
+			e->rank = -1;
+	}
+	return rc;
+}
+
+/* Copy number 'copy' of each block; of one with fewer its first. */
+static int runs_of(const struct rk *r, const struct rk_state *s, const struct sorted *a, uint64_t n,
+		   uint64_t copy, struct runs *out, struct ckpt_err *err)
+{
+	uint64_t k;
+	int rc = 0;
+
+	out->n = 0;
+	for (uint64_t i = 0; !rc && i < n; i += k) {
+		k = copies_of(a, n, i);
+		rc = add_block(r, s, a[i + (copy < k ? copy : 0)].block, out, err);
+	}
+	if (!rc && out->n)
+		qsort(out->run, out->n, sizeof(*out->run), by_first);
+	return rc;
+}
+
+/* Where a row of sorted runs first leaves a gap or overlaps; false if it does neither. */
+static bool odd_place(const struct runs *runs, uint64_t numel, uint64_t *at_out, bool *twice_out)
+{
+	uint64_t at = 0;
+
+	for (uint64_t i = 0; i < runs->n; i++) {
+		*twice_out = runs->run[i].first < at;
+		*at_out = *twice_out ? runs->run[i].first : at;
+		if (runs->run[i].first != at)
+			return true;
+		at += runs->run[i].count * runs->run[i].runs;
+	}
+	*at_out = at;
+	*twice_out = false;
+	return at != numel;
+}
+
+/* ---- states ---- */
+
+static int put(struct rk *r, const struct rk_state *s, uint32_t tensor, const struct runs *runs,
+	       struct ckpt_err *err)
+{
+	struct ck_index *ix = r->ix;
+	int rc = ck_index_state_begin(ix, tensor, s->name, s->dtype, 0, err);
+
+	for (uint64_t i = 0; !rc && i < runs->n; i++)
+		rc = ck_index_state_extent(ix, &runs->run[i], err);
+	if (rc) {
+		ck_index_state_cancel(ix);
+		return rc;
+	}
+	return ck_index_state_end(ix, NULL, err);
+}
+
+static int add_state(struct rk *r, const struct rk_tensor *t, const struct rk_state *s,
+		     struct runs *runs, struct ckpt_err *err)
+{
+	struct sorted *a = NULL;
+	uint64_t n = 0, at, copies;
+	bool twice;
+	int rc = sort_blocks(s, &a, &n, err);
+
+	if (rc)
+		return rc;
+	copies = most_copies(a, n);
+	rc = runs_of(r, s, a, n, 0, runs, err);
+	if (!rc && odd_place(runs, s->numel, &at, &twice)) {
+		if (!r->incomplete || twice)
+			ck_findings_add(r->f, CK_FINDING_LENGTH_WRONG, t->name,
+					"the ranks' parts of its %s %s element %" PRIu64 " of %"
+					PRIu64 " (files of two saves in one folder?)", s->name,
+					twice ? "overlap at" : "leave out", at, s->numel);
+	} else {
+		if (!rc)
+			rc = put(r, s, t->number, runs, err);
+		for (uint64_t k = 1; !rc && k < copies; k++) {
+			rc = runs_of(r, s, a, n, k, runs, err);
+			if (!rc)
+				rc = put(r, s, t->number, runs, err);
+		}
+	}
+	ck_free(a);
+	return rc;
+}
+
+/* ---- tensors ---- */
+
+static bool has_optimizer(const struct rk *r)
+{
+	for (uint64_t i = 0; i < r->ntensors; i++)
+		if (r->tensor[i].state)
+			return true;
+	return false;
+}
+
+/* FSDP shards every parameter: what is whole beside sharded ones is a buffer. */
+static enum ckpt_role role_of(const struct rk *r, const struct rk_tensor *t, bool optimizer)
+{
+	if (t->alias_of != CK_NONE)
+		return CKPT_ROLE_ALIAS;
+	if (t->state)
+		return CKPT_ROLE_TRAINABLE;
+	if ((r->any_sharded && !t->sharded) ||
+	    (optimizer && ck_dtype_info((enum ckpt_dtype)t->weight.dtype)->cls != CK_CLASS_FLOAT))
+		return CKPT_ROLE_BUFFER;
+	return optimizer && t->sharded ? CKPT_ROLE_FROZEN : CKPT_ROLE_PLAIN;
+}
+
+static int add_tensor(struct rk *r, struct rk_tensor *t, bool optimizer, struct runs *runs,
+		      struct ckpt_err *err)
+{
+	const enum ckpt_role role = role_of(r, t, optimizer);
+	int rc = ck_index_add_tensor(r->ix, t->name, t->weight.shape, t->weight.ndim, role,
+				     &t->number, err);
+
+	if (rc)
+		return rc;
+	r->ix->tensor[t->number].group = t->group;
+	if (role != CKPT_ROLE_ALIAS)
+		return add_state(r, t, &t->weight, runs, err);
+	r->ix->tensor[t->number].alias_of = r->tensor[t->alias_of].number;
+	return 0;
+}
+
+static bool fits(const struct rk_tensor *t, const struct rk_state *s)
+{
+	if (s->flat)
+		return s->numel == t->weight.numel;
+	return s->ndim == t->weight.ndim &&
+	       (!s->ndim || !memcmp(s->shape, t->weight.shape, s->ndim * sizeof(*s->shape)));
+}
+
+static int add_moments(struct rk *r, const struct rk_tensor *t, struct runs *runs,
+		       struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (const struct rk_state *s = t->state; !rc && s; s = s->next) {
+		if (fits(t, s)) {
+			rc = add_state(r, t, s, runs, err);
+			continue;
+		}
+		ck_findings_add(r->f, CK_FINDING_NOT_IN_CHECKPOINT, t->name,
+				"its optimizer state %s is left out: it has another shape", s->name);
+	}
+	return rc;
+}
+
+static int add_all(struct rk *r, struct runs *runs, struct ckpt_err *err)
+{
+	const bool optimizer = has_optimizer(r);
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < r->ntensors; i++)
+		rc = add_tensor(r, &r->tensor[i], optimizer, runs, err);
+	for (uint64_t i = 0; !rc && i < r->ntensors; i++)
+		rc = add_moments(r, &r->tensor[i], runs, err);
+	return rc;
+}
+
+/* ---- facts ---- */
+
+/* The folder's name says it, else the optimizer. */
+static int64_t step_of(const struct rk *r)
+{
+	uint64_t n;
+
+	if (ck_step_number(r->ix->tag, &n) && n < INT64_MAX)
+		return (int64_t)n;
+	for (uint32_t g = 0; g < r->ngroups; g++)
+		if (r->group[g].has_step && r->group[g].step >= 0 && r->group[g].step < 1e15)
+			return (int64_t)r->group[g].step;
+	return -1;
+}
+
+int rk_index_fill(struct rk *r, struct ckpt_err *err)
+{
+	static const char *const writers[] = {
+		[RK_VERL] = "FSDP, rank files of verl", [RK_ACCEL] = "FSDP, rank files of accelerate",
+		[RK_WHOLE] = "FSDP, FULL_STATE_DICT",
+	};
+	struct runs runs = { .n = 0 };
+	int rc = add_all(r, &runs, err);
+
+	r->ix->world = r->world;
+	r->ix->optimizer = !has_optimizer(r) ? "none" : r->naming == RK_WHOLE ? "whole" : "sharded";
+	r->ix->writer = writers[r->naming];
+	r->ix->step = step_of(r);
+	r->ix->ngroups = r->ngroups;
+	if (!rc)
+		rc = rk_optim_facts(r, err);
+	ck_free(runs.run);
+	return rc;
+}

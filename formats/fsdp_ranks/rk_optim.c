@@ -1,0 +1,565 @@
+/*
+ * rk_optim.c -- the optimizer's files: groups, steps, and whose each state is.
+ *
+ * accelerate's files have the parameters' names.  Others have numbers: where the states are
+ * sharded tensors, or whole, their shapes tell (rk_match.c); pieces of FSDP1's flat parameters are
+ * rk_flat.c's.  Where more than one way fits, or none, all states are left out, by name.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/fsdp_ranks/rk.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/step/ck_step_fact.h"
+#include "libckpt/tensor/ck_dtype.h"
+
+#define COMPARE_DEPTH 20u
+#define COMPARED ((size_t)64 << 10)
+
+static const struct ck_val *root_of(const struct rk_file *file)
+{
+	return file && file->ok && file->pt ? file->pt->doc.root : NULL;
+}
+
+/* ---- groups and their parameters ---- */
+
+/* The key of a number or a name in by_id. */
+static const char *key_of(struct rk *r, const struct ck_val *v, struct rk_id *id)
+{
+	const char *name = ck_val_str(v);
+	int64_t n;
+
+	id->name = NULL;
+	if (name) {
+		id->name = rk_name_clean(r, name, strlen(name));
+		return id->name;
+	}
+	if (!ck_val_int(v, &n))
+		return "";
+	id->number = n;
+	return ck_arena_printf(&r->arena, "%" PRId64, n);
+}
+
+static int add_id(struct rk *r, const struct ck_val *v, uint32_t group, struct ckpt_err *err)
+{
+	struct rk_id id = { .group = group, .tensor = CK_NONE };
+	const char *key = key_of(r, v, &id);
+	int rc;
+
+	id.of_rank = ck_arena_zalloc(&r->arena, r->world * sizeof(struct ck_val *));
+	if (!key || !id.of_rank)
+		return ck_fail_nomem(err, "a parameter", 0);
+	if (!*key)
+		return 0;
+	if (r->nids && !r->id[0].name != !id.name)
+		return ck_fail(err, CKPT_E_CORRUPT, r->where, CKPT_NO_OFFSET,
+			       "the optimizer has names for some parameters and numbers for others");
+	rc = ck_map_add(&r->by_id, key, strlen(key), r->nids, NULL, err);
+	if (rc)
+		return rc < 0 ? rc : 0;
+	rc = ck_grow(&r->id, &r->id_cap, r->nids + 1, sizeof(*r->id), err);
+	if (!rc)
+		r->id[r->nids++] = id;
+	return rc;
+}
+
+static int read_groups(struct rk *r, const struct rk_file *file, struct ckpt_err *err)
+{
+	struct ck_val *const *group, *const *param;
+	uint64_t n, m;
+	int rc = 0;
+
+	if (!ck_val_seq(ck_val_get(root_of(file), "param_groups"), &group, &n) || n > UINT32_MAX / 2)
+		return ck_fail(err, CKPT_E_CORRUPT, file->path, CKPT_NO_OFFSET,
+			       "it has no 'param_groups', so it is no optimizer file of a rank");
+	r->group = ck_arena_zalloc(&r->arena, (n + 1) * sizeof(*r->group));
+	if (!r->group)
+		return ck_fail_nomem(err, "param groups", n);
+	r->ngroups = (uint32_t)n;
+	for (uint32_t g = 0; !rc && g < n; g++) {
+		r->group[g].hyper = group[g];
+		if (!ck_val_seq(ck_val_get(group[g], "params"), &param, &m))
+			continue;
+		for (uint64_t i = 0; !rc && i < m; i++)
+			rc = add_id(r, param[i], g, err);
+	}
+	return rc;
+}
+
+static void compare_groups(struct rk *r, const struct rk_file *file, const struct rk_file *first)
+{
+	if (file == first || ck_val_equal(ck_val_get(root_of(file), "param_groups"),
+					  ck_val_get(root_of(first), "param_groups"), COMPARE_DEPTH))
+		return;
+	ck_findings_add(r->f, CK_FINDING_RANKS_DISAGREE, file->path,
+			"'param_groups' differs from the value in %s (files of two saves in one "
+			"folder?)", first->name);
+}
+
+/* The states of this rank, by parameter. */
+static int read_states(struct rk *r, const struct rk_file *file, struct ckpt_err *err)
+{
+	struct ck_val *const *item;
+	uint64_t n, at;
+
+	if (!ck_val_pairs(ck_val_get(root_of(file), "state"), &item, &n))
+		return ck_fail(err, CKPT_E_CORRUPT, file->path, CKPT_NO_OFFSET,
+			       "it has no 'state', so it is no optimizer file of a rank");
+	for (uint64_t i = 0; i < n; i++) {
+		struct rk_id id;
+		const char *key = key_of(r, item[2 * i], &id);
+
+		if (!key)
+			return ck_fail_nomem(err, "a parameter", 0);
+		if (!ck_map_find(&r->by_id, key, strlen(key), &at)) {
+			ck_findings_add(r->f, CK_FINDING_NOT_IN_CHECKPOINT, file->path,
+					"left out: it has a state of parameter %.80s, which no "
+					"param group lists", key);
+			continue;
+		}
+		r->id[at].of_rank[file->id.rank] = item[2 * i + 1];
+		r->id[at].has_state = true;
+	}
+	return 0;
+}
+
+/* ---- steps ---- */
+
+static bool step_of(const struct rk_file *file, const struct ck_val *states, double *out)
+{
+	const struct ck_val *v = ck_val_get(states, "step");
+	const struct ck_tensor_ref *t = ck_val_tensor(v);
+	uint8_t *p = NULL;
+	bool yes;
+
+	if (!t)
+		return v && ck_val_num(v, out);
+	if (t->numel != 1 || ck_pt_tensor_bytes(file->pt, t, 16, &p, NULL) || !p)
+		return false;
+	yes = ck_dtype_number((enum ckpt_dtype)t->dtype, p, out);
+	ck_free(p);
+	return yes;
+}
+
+/* A parameter has one count of steps, on whichever ranks it has pieces. */
+static void check_steps(struct rk *r)
+{
+	bool *said = ck_zalloc(r->world);
+	double first_last = 0, v, last;
+	uint32_t first_rank = r->world;
+
+	for (uint32_t k = 0; said && k < r->world; k++) {
+		bool any = false;
+
+		last = 0;
+		for (uint64_t i = 0; i < r->nids; i++) {
+			struct rk_group *g = &r->group[r->id[i].group];
+
+			if (!r->id[i].of_rank[k] || !step_of(r->optim[k], r->id[i].of_rank[k], &v))
+				continue;
+			last = !any || v > last ? v : last;
+			any = true;
+			if (!g->has_step || v > g->step)
+				g->step = v;
+			g->has_step = true;
+		}
+		if (any && first_rank == r->world) {
+			first_rank = k;
+			first_last = last;
+		} else if (any && last != first_last && !said[k]) {
+			said[k] = true;
+			ck_findings_add(r->f, CK_FINDING_STEP_MIXED, r->optim[k]->path,
+					"the optimizer is at step %.17g here and at %.17g in %s "
+					"(files of two saves in one folder?)", last, first_last,
+					r->optim[first_rank]->name);
+		}
+	}
+	ck_free(said);
+}
+
+/* ---- states of a known parameter ---- */
+
+static bool is_state(const struct ck_val *key, const struct ck_val *v)
+{
+	const char *name = ck_val_str(key);
+
+	return name && *name && strcmp(name, "step") != 0 && v && v->kind == CK_VAL_OBJECT;
+}
+
+static int state_get(struct rk *r, struct rk_tensor *t, const char *name, struct rk_state **out,
+		     struct ckpt_err *err)
+{
+	struct rk_state **at = &t->state;
+
+	while (*at && strcmp((*at)->name, name) != 0)
+		at = &(*at)->next;
+	if (!*at) {
+		*at = ck_arena_zalloc(&r->arena, sizeof(**at));
+		if (!*at)
+			return ck_fail_nomem(err, "a state", sizeof(**at));
+		(*at)->name = name;
+	}
+	*out = *at;
+	return 0;
+}
+
+int rk_optim_state(struct rk *r, struct rk_tensor *t, const char *name, struct rk_state **out,
+		   struct ckpt_err *err)
+{
+	return state_get(r, t, name, out, err);
+}
+
+static int add_rank(struct rk *r, struct rk_tensor *t, uint32_t rank, const struct ck_val *states,
+		    struct ckpt_err *err)
+{
+	struct ck_val *const *item;
+	struct rk_state *s;
+	uint64_t n = 0;
+	int rc = 0;
+
+	ck_val_pairs(states, &item, &n);
+	for (uint64_t i = 0; !rc && i < n; i++) {
+		struct rk_value v;
+
+		if (!is_state(item[2 * i], item[2 * i + 1]))
+			continue;
+		rc = rk_value_read(r, r->optim[rank], item[2 * i + 1], &v, err);
+		if (rc || !v.is_tensor || (!v.ndim && t->weight.ndim))
+			continue;
+		rc = state_get(r, t, ck_val_str(item[2 * i]), &s, err);
+		if (!rc)
+			rc = rk_state_add(r, s, t->name, r->optim[rank], &v, err);
+	}
+	return rc;
+}
+
+static int add_states(struct rk *r, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < r->nids; i++) {
+		const struct rk_id *id = &r->id[i];
+
+		if (id->tensor == CK_NONE)
+			continue;
+		for (uint32_t k = 0; !rc && k < r->world; k++)
+			if (id->of_rank[k])
+				rc = add_rank(r, &r->tensor[id->tensor], k, id->of_rank[k], err);
+	}
+	return rc;
+}
+
+/* ---- by name ---- */
+
+static void find_names(struct rk *r)
+{
+	uint64_t at;
+
+	for (uint64_t i = 0; i < r->nids; i++) {
+		struct rk_id *id = &r->id[i];
+
+		if (ck_map_find(&r->by_name, id->name, strlen(id->name), &at))
+			id->tensor = r->tensor[at].alias_of != CK_NONE ? r->tensor[at].alias_of :
+									(uint32_t)at;
+		else if (id->has_state)
+			ck_findings_add(r->f, CK_FINDING_NOT_IN_CHECKPOINT, id->name,
+					"its optimizer state is left out: the model file has no "
+					"tensor of that name");
+	}
+}
+
+/*
+ * torch gathers a FULL_STATE_DICT without offload_to_cpu into one buffer that it uses again for
+ * each state: all states of a parameter then have the bytes of the last.
+ */
+static int same_bytes(const struct rk_file *file, const struct ck_tensor_ref *a,
+		      const struct ck_tensor_ref *b, bool *yes, struct ckpt_err *err)
+{
+	const size_t n = (size_t)ck_min_u64(a->numel * (ckpt_dtype_bits((enum ckpt_dtype)a->dtype) / 8),
+					    COMPARED);
+	struct ck_tensor_ref x = *a, y = *b;
+	uint64_t shape, stride = 1;
+	uint8_t *p = NULL, *q = NULL;
+	int rc;
+
+	*yes = false;
+	if (!n || ckpt_dtype_bits((enum ckpt_dtype)a->dtype) < 8)
+		return 0;
+	shape = n / (ckpt_dtype_bits((enum ckpt_dtype)a->dtype) / 8);
+	x.ndim = y.ndim = 1;
+	x.shape = y.shape = &shape;
+	x.stride = y.stride = &stride;
+	x.numel = y.numel = shape;
+	rc = ck_pt_tensor_bytes(file->pt, &x, COMPARED, &p, err);
+	if (!rc)
+		rc = ck_pt_tensor_bytes(file->pt, &y, COMPARED, &q, err);
+	if (!rc && p && q && !memcmp(p, q, n))
+		for (size_t i = 0; i < n && !*yes; i++)
+			*yes = p[i] != 0;
+	ck_free(p);
+	ck_free(q);
+	return rc;
+}
+
+static int check_reused(struct rk *r, struct ckpt_err *err)
+{
+	const struct rk_file *file = r->optim[0];
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && r->naming == RK_WHOLE && i < r->nids; i++) {
+		struct rk_id *id = &r->id[i];
+		const struct ck_tensor_ref *a = ck_val_tensor(ck_val_get(id->of_rank[0], "exp_avg"));
+		const struct ck_tensor_ref *b = ck_val_tensor(ck_val_get(id->of_rank[0],
+									"exp_avg_sq"));
+		bool yes;
+
+		if (!a || !b || a->dtype != b->dtype || a->numel != b->numel)
+			continue;
+		rc = same_bytes(file, a, b, &yes, err);
+		if (rc || !yes)
+			continue;
+		id->tensor = CK_NONE;
+		ck_findings_add(r->f, CK_FINDING_NAMES_WRONG, id->name,
+				"its exp_avg and exp_avg_sq in %s are the same bytes, so they are "
+				"left out (torch saves them so without offload_to_cpu)",
+				file->name);
+	}
+	return rc;
+}
+
+/* ---- by shape ---- */
+
+struct kinds {
+	struct ck_map map;
+	uint32_t n;
+};
+
+static int kind_of(struct rk *r, struct kinds *k, const uint64_t *shape, uint32_t ndim,
+		   uint32_t *out, struct ckpt_err *err)
+{
+	const size_t bytes = (ndim + 1) * sizeof(*shape);
+	uint64_t *key = ck_arena_alloc(&r->arena, bytes), at = k->n;
+	int rc;
+
+	if (!key)
+		return ck_fail_nomem(err, "a shape", bytes);
+	key[0] = ndim;
+	if (ndim)
+		memcpy(key + 1, shape, ndim * sizeof(*shape));
+	rc = ck_map_add(&k->map, (const char *)key, bytes, k->n, &at, err);
+	if (rc < 0)
+		return rc;
+	*out = rc ? (uint32_t)at : k->n++;
+	return 0;
+}
+
+/* The shape of the first state of a parameter that is one, as the first rank that has it says. */
+static int shape_of(struct rk *r, const struct rk_id *id, struct rk_value *out, struct ckpt_err *err)
+{
+	struct ck_val *const *item;
+	uint64_t n;
+	int rc = 0;
+
+	*out = (struct rk_value){ .is_tensor = false };
+	for (uint32_t k = 0; !rc && k < r->world; k++) {
+		if (!ck_val_pairs(id->of_rank[k], &item, &n))
+			continue;
+		for (uint64_t i = 0; !rc && i < n; i++) {
+			if (!is_state(item[2 * i], item[2 * i + 1]))
+				continue;
+			rc = rk_value_read(r, r->optim[k], item[2 * i + 1], out, err);
+			if (out->is_tensor)
+				return rc;
+		}
+	}
+	return rc;
+}
+
+uint64_t rk_optim_items(const struct rk *r, const uint32_t *twin, uint32_t *item)
+{
+	uint64_t n = 0, twins = 0;
+
+	for (uint32_t i = 0; i < r->ntensors; i++) {
+		const struct rk_tensor *t = &r->tensor[i];
+
+		if (t->alias_of != CK_NONE || t->sharded != r->any_sharded ||
+		    ck_dtype_info((enum ckpt_dtype)t->weight.dtype)->cls != CK_CLASS_FLOAT)
+			continue;
+		twins += twin[i] != CK_NONE;
+		item[n++] = i;
+	}
+	if (n > r->nids && twins && n - twins >= r->nids) {
+		uint64_t k = 0;
+
+		for (uint64_t i = 0; i < n; i++)
+			if (twin[item[i]] == CK_NONE)
+				item[k++] = item[i];
+		n = k;
+	}
+	return n;
+}
+
+const char *rk_optim_why(enum rk_verdict verdict)
+{
+	return verdict == RK_SEVERAL ? "fit the model's parameters in more ways than one" :
+	       verdict == RK_TOO_MANY ? "fit the model's parameters in too many ways to try" :
+					"do not fit the order of the model's parameters";
+}
+
+/* Where each group's entries begin; they are in the order of the groups. */
+uint64_t *rk_optim_firsts(struct rk *r)
+{
+	uint64_t *first = ck_arena_zalloc(&r->arena, (r->ngroups + 1) * sizeof(*first));
+
+	for (uint64_t i = 0; first && i < r->nids; i++)
+		first[r->id[i].group + 1]++;
+	for (uint32_t g = 0; first && g < r->ngroups; g++)
+		first[g + 1] += first[g];
+	return first;
+}
+
+static int match_shapes(struct rk *r, const uint32_t *twin, const char **why, struct ckpt_err *err)
+{
+	uint32_t *item = ck_arena_zalloc(&r->arena, (r->ntensors + 1) * sizeof(*item));
+	uint32_t *kind = ck_arena_zalloc(&r->arena, (r->ntensors + 1) * sizeof(*kind));
+	uint32_t *entry = ck_arena_zalloc(&r->arena, (r->nids + 1) * sizeof(*entry));
+	uint32_t *of = ck_arena_zalloc(&r->arena, (r->nids + 1) * sizeof(*of));
+	const uint64_t *first = rk_optim_firsts(r);
+	struct kinds kinds = { .n = 0 };
+	enum rk_verdict verdict = RK_NONE;
+	uint64_t n;
+	int rc = 0;
+
+	if (!item || !kind || !entry || !of || !first)
+		return ck_fail_nomem(err, "a search", r->nids);
+	n = rk_optim_items(r, twin, item);
+	for (uint64_t i = 0; !rc && i < n; i++)
+		rc = kind_of(r, &kinds, r->tensor[item[i]].weight.shape,
+			     r->tensor[item[i]].weight.ndim, &kind[i], err);
+	for (uint64_t i = 0; !rc && i < r->nids; i++) {
+		struct rk_value v;
+
+		entry[i] = RK_ANY;
+		rc = shape_of(r, &r->id[i], &v, err);
+		if (!rc && v.is_tensor)
+			rc = kind_of(r, &kinds, v.shape, v.ndim, &entry[i], err);
+	}
+	if (!rc)
+		rc = rk_match_run(&(struct rk_match){ kind, n, entry, r->nids, first, r->ngroups },
+				  of, &verdict, err);
+	*why = verdict == RK_UNIQUE ? NULL : rk_optim_why(verdict);
+	for (uint64_t i = 0; !rc && verdict == RK_UNIQUE && i < r->nids; i++)
+		r->id[i].tensor = of[i] == CK_NONE ? CK_NONE : item[of[i]];
+	ck_map_release(&kinds.map);
+	return rc;
+}
+
+static bool is_sharded(struct rk *r)
+{
+	struct rk_value v;
+
+	for (uint64_t i = 0; i < r->nids; i++)
+		if (r->id[i].has_state && !shape_of(r, &r->id[i], &v, NULL) && v.is_tensor)
+			return v.sharded;
+	return false;
+}
+
+/* States whose parameters have only numbers. */
+static int find_numbers(struct rk *r, struct ckpt_err *err)
+{
+	uint32_t *twin = ck_arena_alloc(&r->arena, (r->ntensors + 1) * sizeof(*twin));
+	const char *why = NULL;
+	uint64_t n = 0;
+	int rc = twin ? rk_model_twins(r, twin, err) : ck_fail_nomem(err, "names", r->ntensors);
+
+	for (uint64_t i = 0; i < r->nids; i++)
+		n += r->id[i].has_state;
+	if (rc || !n)
+		return rc;
+	if (is_sharded(r) || !r->any_sharded)
+		rc = match_shapes(r, twin, &why, err);
+	else
+		rc = rk_flat_states(r, twin, &why, err);
+	if (!rc && why)
+		ck_findings_add(r->f, CK_FINDING_NOT_IN_CHECKPOINT, r->where,
+				"the optimizer's states of %" PRIu64 " parameters are left out: the "
+				"files number the parameters, and the states %s", n, why);
+	return rc;
+}
+
+/* ---- */
+
+static void set_groups(struct rk *r)
+{
+	for (uint64_t i = 0; i < r->nids; i++)
+		if (r->id[i].tensor != CK_NONE)
+			r->tensor[r->id[i].tensor].group = (int32_t)r->id[i].group;
+}
+
+int rk_optim_facts(struct rk *r, struct ckpt_err *err)
+{
+	struct ck_val *const *item;
+	char key[128];
+	uint64_t n;
+	int rc = 0;
+
+	for (uint32_t g = 0; !rc && g < r->ngroups; g++) {
+		n = 0;
+		ck_val_pairs(r->group[g].hyper, &item, &n);
+		for (uint64_t i = 0; !rc && i < n; i++) {
+			const char *name = ck_val_str(item[2 * i]);
+
+			if (!name || !strcmp(name, "params") || !strcmp(name, "step"))
+				continue;
+			snprintf(key, sizeof(key), "group.%u.%s", g, name);
+			rc = ck_step_add_fact(r->ix, key, item[2 * i + 1], err);
+		}
+		if (!rc && r->group[g].has_step) {
+			snprintf(key, sizeof(key), "group.%u.step", g);
+			rc = ck_step_add_number(r->ix, key, r->group[g].step, err);
+		}
+	}
+	return rc;
+}
+
+static int read_all(struct rk *r, struct ckpt_err *err)
+{
+	const struct rk_file *first = NULL;
+	int rc = 0;
+
+	for (uint32_t k = 0; !rc && k < r->world; k++) {
+		if (!root_of(r->optim[k]))
+			continue;
+		if (!first) {
+			first = r->optim[k];
+			rc = read_groups(r, first, err);
+		}
+		compare_groups(r, r->optim[k], first);
+		if (!rc)
+			rc = read_states(r, r->optim[k], err);
+	}
+	if (rc || !r->nids || r->incomplete)
+		return rc;
+	check_steps(r);
+	if (!r->id[0].name)
+		return find_numbers(r, err);
+	find_names(r);
+	return check_reused(r, err);
+}
+
+int rk_optim_read(struct rk *r, struct ckpt_err *err)
+{
+	int rc = read_all(r, err);
+
+	if (!rc) {
+		set_groups(r);
+		rc = add_states(r, err);
+	}
+	if (rc != -CKPT_E_CORRUPT)
+		return rc;
+	ck_findings_add(r->f, CK_FINDING_FILE_DAMAGED, err->where, "%s", err->msg);
+	ck_err_clear(err);
+	return 0;
+}
