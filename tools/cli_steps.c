@@ -1,10 +1,10 @@
 /*
  * cli_steps.c -- the steps below a folder, or the one in a pack.
  *
- * A folder with model or optimizer files of DeepSpeed, with a native rest.pt, or with the
- * '.metadata' of torch.distributed.checkpoint, is a step, whatever it is called; a
- * "checkpoint-N" without one is a step if it holds weights.  What is looked at: names and
- * sizes; cli_steps_open.c opens files.
+ * A folder with model or optimizer files of DeepSpeed, with a native rest.pt, with the '.metadata'
+ * of torch.distributed.checkpoint, or with FSDP's files of ranks, is a step, whatever it is called;
+ * a "checkpoint-N" without one is a step if it holds weights.  What is looked at: names and sizes;
+ * cli_steps_open.c opens files.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -96,11 +96,18 @@ static int ends_with(const char *name, const char *end)
 	return n > m && !strcmp(name + n - m, end);
 }
 
+/* Of FSDP: verl's, accelerate's. */
+static int is_rank_name(const char *name)
+{
+	return (!strncmp(name, "model_world_size_", 17) && strstr(name, "_rank_")) ||
+	       (!strncmp(name, "pytorch_model_fsdp", 18) && ends_with(name, ".bin"));
+}
+
 static int is_shard_name(const char *name)
 {
 	return ends_with(name, "_model_states.pt") || ends_with(name, "_optim_states.pt") ||
 	       !strcmp(name, ".metadata") || !strcmp(name, "rest.pt") ||
-	       !strcmp(name, "rank-00000.safetensors") ||
+	       !strcmp(name, "rank-00000.safetensors") || is_rank_name(name) ||
 	       (!strncmp(name, "manifest-", 9) && ends_with(name, ".json"));	/* of one rank */
 }
 

@@ -62,8 +62,14 @@ static void pass_over(const struct args *args, const struct step *step)
 /* A trainer's checkpoint-N that holds weights and no step. */
 static int is_weights(const struct args *args, struct step *step)
 {
-	return step_is_good(args, step) && strcmp(step->format, "deepspeed") &&
-	       strcmp(step->format, "universal") && strcmp(step->format, "native");
+	static const char *const of_steps[] = {
+		"deepspeed", "universal", "native", "dcp", "fsdp",
+	};
+
+	for (size_t i = 0; i < sizeof(of_steps) / sizeof(of_steps[0]); i++)
+		if (!strcmp(step->format, of_steps[i]))
+			return 0;
+	return step_is_good(args, step);
 }
 
 static void pass_over_weights(const struct args *args, const struct step *step)

@@ -89,6 +89,7 @@ struct rk_tensor {
 	struct rk_state *state;	/* of the optimizer */
 	int32_t group;		/* of the optimizer; -1 */
 	uint32_t alias_of;	/* CK_NONE */
+	bool twin;		/* its bytes look like those of another: tied, most likely */
 	uint32_t number;	/* in the index, CK_NONE */
 };
 

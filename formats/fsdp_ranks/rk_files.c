@@ -93,8 +93,8 @@ static uint32_t choose_world(struct rk *r)
 			continue;
 		other = count(r, RK_MODEL, world, 0);
 		ck_findings_add(r->f, CK_FINDING_RANK_FILE_EXTRA, r->where,
-				"model files of two saves: %" PRIu64 " of %u ranks and %" PRIu64
-				" of %u; move those of the older save away (which one is it?)",
+				"files of two saves: %" PRIu64 " models of a save by %u ranks, %"
+				PRIu64 " of one by %u; move the files of the older save away",
 				count(r, RK_MODEL, best, 0), best, other, world);
 		break;
 	}

@@ -188,7 +188,7 @@ static int probe(const struct ck_input *in)
 
 const struct ck_format ck_format_fsdp_ranks = {
 	.name = "fsdp",
-	.noun = "checkpoint of FSDP in files of ranks",
+	.noun = "checkpoint of FSDP",
 	.is_model = true,
 	.is_step = true,
 	.probe = probe,

@@ -268,7 +268,7 @@ static enum ckpt_role role_of(const struct rk *r, const struct rk_tensor *t, boo
 	if ((r->any_sharded && !t->sharded) ||
 	    (optimizer && ck_dtype_info((enum ckpt_dtype)t->weight.dtype)->cls != CK_CLASS_FLOAT))
 		return CKPT_ROLE_BUFFER;
-	return optimizer && t->sharded ? CKPT_ROLE_FROZEN : CKPT_ROLE_PLAIN;
+	return optimizer && t->sharded && !t->twin ? CKPT_ROLE_FROZEN : CKPT_ROLE_PLAIN;
 }
 
 static int add_tensor(struct rk *r, struct rk_tensor *t, bool optimizer, struct runs *runs,

@@ -474,6 +474,8 @@ static int find_numbers(struct rk *r, struct ckpt_err *err)
 	uint64_t n = 0;
 	int rc = twin ? rk_model_twins(r, twin, err) : ck_fail_nomem(err, "names", r->ntensors);
 
+	for (uint64_t i = 0; !rc && i < r->ntensors; i++)
+		r->tensor[i].twin = twin[i] != CK_NONE;
 	for (uint64_t i = 0; i < r->nids; i++)
 		n += r->id[i].has_state;
 	if (rc || !n)

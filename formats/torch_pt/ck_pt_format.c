@@ -14,6 +14,7 @@
 #include "formats/torch_pt/ck_pt_priv.h"
 #include "formats/torch_pt/ck_pt_slim.h"
 #include "formats/torch_pt/ck_pt_training.h"
+#include "libckpt/base/ck_text.h"
 
 static int pt_probe(const struct ck_input *in)
 {
@@ -83,6 +84,28 @@ static void judge_part(const struct ck_pt *pt, const struct ck_input *in, struct
 				"get whole parameters under the model's names");
 }
 
+/* One file of a rank of FSDP: a DTensor or a ShardedTensor is a part of a tensor. */
+static void judge_rank(const struct ck_pt *pt, const struct ck_input *in, struct ck_findings *f)
+{
+	struct ck_val *const *item, *const *arg;
+	uint64_t n, nargs, parts = 0;
+
+	if (!ck_val_pairs(pt->doc.root, &item, &n))
+		return;
+	for (uint64_t i = 0; i < n; i++) {
+		const struct ck_val *v = item[2 * i + 1];
+
+		if (ck_pt_call_of(v) == CK_PT_FROM_TYPE && ck_val_seq(v->u.obj->args, &arg, &nargs) &&
+		    nargs > 1 && arg[1]->kind == CK_VAL_GLOBAL)
+			parts += ck_ends_with(arg[1]->u.global.name, "DTensor") ||
+				 ck_ends_with(arg[1]->u.global.name, "ShardedTensor");
+	}
+	if (parts)
+		ck_findings_add(f, CK_FINDING_PART_OF_STEP, in->path[0],
+				"the file of one rank of FSDP: %" PRIu64 " of its tensors are parts; "
+				"give the folder that holds it to get whole ones", parts);
+}
+
 /* A training file's model under its own names, with the moments; else all there is. */
 static int index_model(const struct ck_pt *pt, uint32_t source, const struct ck_input *in,
 		       struct ck_index *ix, struct ck_findings *f, struct ckpt_err *err)
@@ -122,6 +145,7 @@ static int pt_index(const struct ck_input *in, struct ck_index *ix, struct ck_fi
 	if (!rc) {
 		feed_fingerprint(pt, in, ix);
 		judge_part(pt, in, f);
+		judge_rank(pt, in, f);
 	}
 	ck_pt_close(pt);
 	return rc;

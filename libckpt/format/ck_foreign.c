@@ -27,17 +27,6 @@ static const struct foreign {
 	const char *run;	/* a command with DIR in it, or NULL */
 	const char *say;	/* else a clause, or NULL */
 } folders[] = {
-	/* FSDP, as accelerate, the Trainer, verl, SkyRL, Lightning and torch save it */
-	{ { "pytorch_model_fsdp_*_rank*.bin" },
-	  "an FSDP checkpoint in files of ranks (LOCAL_STATE_DICT, or without DCP)" NOT_READ,
-	  NULL, "resume it on as many ranks and save with fsdp_state_dict_type FULL_STATE_DICT" },
-	{ { "pytorch_model_fsdp.bin" },
-	  "an FSDP checkpoint of accelerate with whole weights; give the file itself",
-	  "zckpt convert DIR/pytorch_model_fsdp.bin model.safetensors", NULL },
-	{ { "model_world_size_*_rank_*.pt" },
-	  "an FSDP checkpoint in files of ranks, as verl and SkyRL write it" NOT_READ,
-	  "python -m verl.model_merger merge --backend fsdp --local_dir DIR --target_dir OUT",
-	  NULL },
 	/* Megatron-Core and NeMo before DCP, in whose form they are */
 	{ { "context/", "weights/" },
 	  "a NeMo 2 checkpoint" NOT_READ,

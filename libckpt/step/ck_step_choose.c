@@ -6,8 +6,9 @@
  * paths are laid over each other at the same level.  In this order:
  *
  *	a tag that is asked for; "checkpoint-N" is a tag of the folder above it, and means the
- *	step that checkpoint-N itself would give; a number is that of global_stepN or checkpoint-N
- *	what 'latest' names, likewise; then 'latest_universal'
+ *	step that checkpoint-N itself would give; a number is that of global_stepN, verl's
+ *	global_step_N or checkpoint-N
+ *	what 'latest' names, likewise; then 'latest_universal'; then verl's file with the number
  *	the name that sorts last among the steps and checkpoints with a step
  *
  * What was passed over is a finding: LATEST_BEHIND, LATEST_ABSENT, STEP_PASSED_OVER.
@@ -182,7 +183,8 @@ static int say_why(struct ck_step_finder *fd, struct ck_step_choice *c, const ch
  * There is a step with a higher number: its save was cut short, or 'latest' is an old one.  A
  * tag without a number says nothing.
  */
-static void check_newest(struct ck_step_finder *fd, const struct level *l, const char *tag)
+static void check_newest(struct ck_step_finder *fd, const struct level *l, const char *file,
+			 const char *tag)
 {
 	const char *newest = NULL;
 	uint64_t mine, other = 0;
@@ -201,8 +203,8 @@ static void check_newest(struct ck_step_finder *fd, const struct level *l, const
 	}
 	if (newest)
 		ck_findings_add(fd->f, CK_FINDING_LATEST_BEHIND, l->root[0],
-				"'latest' names %s, but %s is newer (was its save cut short, or "
-				"is 'latest' old?)", tag, newest);
+				"'%s' names %s, but %s is newer (was its save cut short, or is "
+				"'%s' old?)", file, tag, newest, file);
 }
 
 static int fail_outside(const struct level *l, const char *file, const char *tag,
@@ -240,7 +242,7 @@ static int take_latest(struct ck_step_finder *fd, const struct level *l, const c
 		return fail_latest(fd, l, tag, err);
 	if (rc)
 		return rc;
-	check_newest(fd, l, tag);
+	check_newest(fd, l, "latest", tag);
 	return say_why(fd, out, "'latest' names", tag, err);
 }
 
@@ -263,6 +265,30 @@ static int take_universal(struct ck_step_finder *fd, const struct level *l, cons
 			       "not a universal checkpoint (a folder 'zero' beside "
 			       "*_model_states.pt)", tag);
 	return rc ? rc : say_why(fd, out, "'latest_universal' names", tag, err);
+}
+
+/* verl writes the number of its last step, without the rest of the name.  '*yes': it is here. */
+static int take_iteration(struct ck_step_finder *fd, const struct level *l,
+			  struct ck_step_choice *out, bool *yes, struct ckpt_err *err)
+{
+	static const char file[] = "latest_checkpointed_iteration.txt";
+	const char *name = NULL;
+	char *text = NULL;
+	int rc = ck_step_latest(fd, l->tree, file, &text, err);
+
+	*yes = false;
+	if (rc || !text || text[strspn(text, "0123456789")])
+		return rc;
+	name = ck_arena_printf(fd->arena, "global_step_%s", text);
+	if (!name)
+		return ck_fail_nomem(err, "a name", strlen(text));
+	if (!ck_tree_find(l->tree, name))
+		return 0;
+	rc = step_of(fd, l, name, true, out, yes, err);
+	if (rc || !*yes)
+		return rc;
+	check_newest(fd, l, file, name);
+	return say_why(fd, out, "'latest_checkpointed_iteration.txt' names", name, err);
 }
 
 /* ---- without it ---- */
@@ -320,6 +346,15 @@ static int take_last(struct ck_step_finder *fd, const struct level *l, struct ck
 	return -CKPT_E_NOTFOUND;
 }
 
+static int take_newest(struct ck_step_finder *fd, const struct level *l,
+		       struct ck_step_choice *out, struct ckpt_err *err)
+{
+	bool yes;
+	const int rc = take_iteration(fd, l, out, &yes, err);
+
+	return rc || yes ? rc : take_last(fd, l, out, err);
+}
+
 static int fail_tag(struct ck_step_finder *fd, const struct level *l, const char *tag,
 		    struct ckpt_err *err)
 {
@@ -343,17 +378,20 @@ static int fail_tag(struct ck_step_finder *fd, const struct level *l, const char
 static int find_number(struct ck_step_finder *fd, const struct level *l, const char *tag,
 		       const char **out, struct ckpt_err *err)
 {
-	const char *deepspeed, *trainer, *accelerate;
+	const char *deepspeed, *verl, *trainer, *accelerate;
 	bool first, second;
 
 	*out = NULL;
 	if (!*tag || tag[strspn(tag, "0123456789")])
 		return 0;
 	deepspeed = ck_arena_printf(fd->arena, "global_step%s", tag);
+	verl = ck_arena_printf(fd->arena, "global_step_%s", tag);
 	trainer = ck_arena_printf(fd->arena, "checkpoint-%s", tag);
 	accelerate = ck_arena_printf(fd->arena, "checkpoint_%s", tag);
-	if (!deepspeed || !trainer || !accelerate)
+	if (!deepspeed || !verl || !trainer || !accelerate)
 		return ck_fail_nomem(err, "a name", strlen(tag));
+	if (!has_step(fd, l, deepspeed))
+		deepspeed = verl;
 	first = has_step(fd, l, deepspeed);
 	if (!has_step(fd, l, trainer))
 		trainer = accelerate;
@@ -439,7 +477,7 @@ static int choose_in(struct ck_step_finder *fd, const struct level *l, const cha
 	else if (ck_tree_find(l->tree, "latest_universal"))
 		rc = take_universal(fd, l, universal, out, err);
 	else
-		rc = take_last(fd, l, out, err);
+		rc = take_newest(fd, l, out, err);
 	if (!rc && universal && !out->kind->aside)
 		out->universal = universal;
 	return rc;

@@ -174,7 +174,7 @@ static bool is_number(const char *p, uint64_t *out)
 
 bool ck_step_of_tag(const char *tag, uint64_t *step_out)
 {
-	return !strncmp(tag, "global_step", 11) && is_number(tag + 11, step_out);
+	return !strncmp(tag, "global_step", 11) && is_number(tag + 11 + (tag[11] == '_'), step_out);
 }
 
 bool ck_step_is_trainers(const char *name)

@@ -59,7 +59,7 @@ bool ck_step_keeps_steps(const struct ck_tree *tree);
 bool ck_step_may_keep_steps(const struct ck_tree *tree);
 /* Or does another program call folders in it so: "step-100", "epoch_3"? */
 bool ck_step_may_be_numbered(const struct ck_tree *tree);
-/* N of "global_stepN"; false for any other name. */
+/* N of "global_stepN", or of verl's "global_step_N"; false for any other name. */
 bool ck_step_of_tag(const char *tag, uint64_t *step_out);
 /* N of "global_stepN", or of a trainer's "checkpoint-N" or "checkpoint_N". */
 bool ck_step_number(const char *name, uint64_t *step_out);

@@ -29,8 +29,8 @@ struct job {
 };
 
 /* Containers that no verb reads, and ends of names: each must be refused in words. */
-static const char *const unread_box[] = { "verl", "local", "fulldcpless", "tc" };
-static const char *const unread_end[] = { "-hfs-w2", "-w3-rank" };
+static const char *const unread_box[] = { "local", "tc" };
+static const char *const unread_end[] = { "-hfs-w2" };
 
 static int is_unread(const struct job *j)
 {
