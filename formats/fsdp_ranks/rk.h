@@ -153,18 +153,18 @@ extern const struct ck_format ck_format_fsdp_ranks;
 /* ---- rk_names.c ---- */
 
 /* False for a name that is none of a rank file. */
-bool rk_name_read(const char *name, struct rk_name *out);
+bool ck_rk_name_read(const char *name, struct rk_name *out);
 /* A bid on a folder with such files, for enum rk_naming; 0 = none. */
-int rk_names_in(const struct ck_tree *tree);
+int ck_rk_names_in(const struct ck_tree *tree);
 /* 'n' bytes of a parameter's name without what wrappers of modules add; NULL without memory. */
-const char *rk_name_clean(struct rk *r, const char *name, size_t n);
+const char *ck_rk_name_clean(struct rk *r, const char *name, size_t n);
 
 /* ---- rk_files.c ---- */
 
 /* List the files, compare the ranks with the world, and open them, by threads. */
-int rk_files_open(struct rk *r, struct ckpt_err *err);
+int ck_rk_files_open(struct rk *r, struct ckpt_err *err);
 /* Give the sources to the index. */
-int rk_files_add(struct rk *r, struct ckpt_err *err);
+int ck_rk_files_add(struct rk *r, struct ckpt_err *err);
 
 /* ---- rk_value.c ---- */
 
@@ -172,32 +172,32 @@ int rk_files_add(struct rk *r, struct ckpt_err *err);
  * Look at a value of 'file'.  '*out' says that it is no tensor, or what block of which tensor.
  * A mesh or a shard that is another rank's is a finding.  CKPT_E_CORRUPT, CKPT_E_UNSUPPORTED.
  */
-int rk_value_read(struct rk *r, struct rk_file *file, const struct ck_val *v, struct rk_value *out,
-		  struct ckpt_err *err);
+int ck_rk_value_read(struct rk *r, struct rk_file *file, const struct ck_val *v,
+		     struct rk_value *out, struct ckpt_err *err);
 /* The block that a rank of a mesh has: rk_mesh.c. */
-int rk_mesh_block(struct rk *r, struct rk_file *file, const struct ck_val *spec,
+int ck_rk_mesh_block(struct rk *r, struct rk_file *file, const struct ck_val *spec,
 		  struct rk_value *v, struct ckpt_err *err);
 /* What BUILD gave an object, without the None before it; or NULL. */
-const struct ck_val *rk_state_of(const struct ck_val *v);
+const struct ck_val *ck_rk_state_of(const struct ck_val *v);
 /* An object whose class has that last name. */
-bool rk_is_object(const struct ck_val *v, const char *name);
+bool ck_rk_is_object(const struct ck_val *v, const char *name);
 /* Numbers of a tuple, in the arena; false if they are none. */
-bool rk_counts(struct rk *r, const struct ck_val *v, const uint64_t **out, uint64_t *n_out);
+bool ck_rk_counts(struct rk *r, const struct ck_val *v, const uint64_t **out, uint64_t *n_out);
 /* Say once of a file that it is another rank's. */
-void rk_swapped(struct rk *r, struct rk_file *file, const char *what, uint64_t found);
+void ck_rk_swapped(struct rk *r, struct rk_file *file, const char *what, uint64_t found);
 
 /* ---- rk_model.c ---- */
 
 /* Every tensor of the model files, with its blocks; which are second names of another. */
-int rk_model_read(struct rk *r, struct ckpt_err *err);
+int ck_rk_model_read(struct rk *r, struct ckpt_err *err);
 /* Add what 'v' is to a state; a rank that disagrees with the others is a finding. */
-int rk_state_add(struct rk *r, struct rk_state *s, const char *where, const struct rk_file *file,
+int ck_rk_state_add(struct rk *r, struct rk_state *s, const char *where, const struct rk_file *file,
 		 const struct rk_value *v, struct ckpt_err *err);
 /*
  * A tensor whose bytes look like those of an earlier one of its shape, which it is then likely
  * to be (tied weights), in 'of_out' [ntensors]; CK_NONE.  Reads samples.
  */
-int rk_model_twins(struct rk *r, uint32_t *of_out, struct ckpt_err *err);
+int ck_rk_model_twins(struct rk *r, uint32_t *of_out, struct ckpt_err *err);
 
 /* ---- rk_match.c ---- */
 
@@ -224,27 +224,27 @@ enum rk_verdict {
  * In how many ways do the entries lie on the items?  If in one, 'of_out' [nentries] has the items;
  * of an entry RK_ANY that may be several it has CK_NONE.
  */
-int rk_match_run(const struct rk_match *m, uint32_t *of_out, enum rk_verdict *out,
+int ck_rk_match_run(const struct rk_match *m, uint32_t *of_out, enum rk_verdict *out,
 		 struct ckpt_err *err);
 
 /* ---- rk_optim.c ---- */
 
 /* The optimizer's groups, and the states of the tensors whose they provably are. */
-int rk_optim_read(struct rk *r, struct ckpt_err *err);
+int ck_rk_optim_read(struct rk *r, struct ckpt_err *err);
 /* Values of the groups as facts of the index. */
-int rk_optim_facts(struct rk *r, struct ckpt_err *err);
+int ck_rk_optim_facts(struct rk *r, struct ckpt_err *err);
 /* The state of that name of a tensor; it is added, empty, at its first mention. */
-int rk_optim_state(struct rk *r, struct rk_tensor *t, const char *name, struct rk_state **out,
+int ck_rk_optim_state(struct rk *r, struct rk_tensor *t, const char *name, struct rk_state **out,
 		   struct ckpt_err *err);
 /*
  * The tensors that may be the parameters, in the model's order, in 'item' [ntensors]; how many.
  * Those of 'twin' are left out if there are too many otherwise.
  */
-uint64_t rk_optim_items(const struct rk *r, const uint32_t *twin, uint32_t *item);
+uint64_t ck_rk_optim_items(const struct rk *r, const uint32_t *twin, uint32_t *item);
 /* [ngroups + 1]: number of the first of r->id that is in a group; NULL without memory. */
-uint64_t *rk_optim_firsts(struct rk *r);
+uint64_t *ck_rk_optim_firsts(struct rk *r);
 /* A clause: "fit the model's parameters in more ways than one". */
-const char *rk_optim_why(enum rk_verdict verdict);
+const char *ck_rk_optim_why(enum rk_verdict verdict);
 
 /* ---- rk_flat.c ---- */
 
@@ -252,7 +252,8 @@ const char *rk_optim_why(enum rk_verdict verdict);
  * Whose are the pieces of flat parameters (FSDP1)?  Adds the states where that is certain; else
  * '*why_out' is a clause.
  */
-int rk_flat_states(struct rk *r, const uint32_t *twin, const char **why_out, struct ckpt_err *err);
+int ck_rk_flat_states(struct rk *r, const uint32_t *twin, const char **why_out,
+		      struct ckpt_err *err);
 
 /* ---- rk_units.c ---- */
 
@@ -273,12 +274,12 @@ struct rk_unit {
  * the root's first, then the others in the order of the model.  With 'aligned' a parameter starts
  * at a multiple of 16 bytes (use_orig_params), else where the one before ends.  'place' is [n].
  */
-int rk_units_guess(struct rk *r, uint32_t guess, bool aligned, const uint32_t *item, uint64_t n,
+int ck_rk_units_guess(struct rk *r, uint32_t guess, bool aligned, const uint32_t *item, uint64_t n,
 		   struct rk_place *place, struct rk_unit **unit_out, uint32_t *nunits_out,
 		   struct ckpt_err *err);
 
 /* ---- rk_index.c ---- */
 
-int rk_index_fill(struct rk *r, struct ckpt_err *err);
+int ck_rk_index_fill(struct rk *r, struct ckpt_err *err);
 
 #endif

@@ -30,7 +30,7 @@ static int list(struct rk *r, struct ckpt_err *err)
 		const struct ck_tree_entry *e = &r->tree.entry[i];
 		struct rk_name id;
 
-		if (e->is_dir || !rk_name_read(e->name, &id) || id.naming != r->naming)
+		if (e->is_dir || !ck_rk_name_read(e->name, &id) || id.naming != r->naming)
 			continue;
 		rc = ck_grow(&r->file, &r->file_cap, r->nfiles + 1, sizeof(*r->file), err);
 		if (!rc)
@@ -202,7 +202,7 @@ static void check_prefix(struct rk_file *file)
 		return;
 	snprintf(name, sizeof(name), "%s%s", file->pt->prefix,
 		 file->id.naming == RK_VERL ? ".pt" : ".bin");
-	if (!rk_name_read(name, &id) ||
+	if (!ck_rk_name_read(name, &id) ||
 	    (id.kind == file->id.kind && id.rank == file->id.rank && id.world == file->id.world))
 		return;
 	file->swapped = true;
@@ -231,7 +231,7 @@ static int open_one(void *arg, uint64_t job, uint32_t worker, struct ckpt_err *e
 	return rc ? note_damage(file, rc, err) : 0;
 }
 
-int rk_files_open(struct rk *r, struct ckpt_err *err)
+int ck_rk_files_open(struct rk *r, struct ckpt_err *err)
 {
 	uint32_t model = 0;
 	int rc = list(r, err);
@@ -258,7 +258,7 @@ int rk_files_open(struct rk *r, struct ckpt_err *err)
 	return rc;
 }
 
-int rk_files_add(struct rk *r, struct ckpt_err *err)
+int ck_rk_files_add(struct rk *r, struct ckpt_err *err)
 {
 	int rc = 0;
 

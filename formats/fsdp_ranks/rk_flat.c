@@ -114,7 +114,7 @@ static int search(struct flat *f, uint64_t nitems, enum rk_verdict *out, struct 
 		.item = f->kind, .nitems = nitems, .entry = f->entry, .nentries = f->r->nids,
 		.first = f->first, .ngroups = f->r->ngroups,
 	};
-	const int rc = rk_match_run(&m, f->scratch, out, err);
+	const int rc = ck_rk_match_run(&m, f->scratch, out, err);
 
 	f->several |= *out == RK_SEVERAL;
 	f->too_many |= *out == RK_TOO_MANY;
@@ -185,7 +185,7 @@ static int try_pieces(struct flat *f, uint32_t guess, struct ckpt_err *err)
 	struct rk_unit *unit;
 	enum rk_verdict verdict = RK_NONE;
 	uint32_t nunits;
-	int rc = rk_units_guess(f->r, guess, true, f->item, f->nitems, f->place, &unit, &nunits,
+	int rc = ck_rk_units_guess(f->r, guess, true, f->item, f->nitems, f->place, &unit, &nunits,
 				err);
 
 	if (!length)
@@ -229,7 +229,7 @@ static int try_units(struct flat *f, uint32_t guess, struct ckpt_err *err)
 	struct rk_unit *unit;
 	enum rk_verdict verdict = RK_NONE;
 	uint32_t nunits = 0, *entry_of;
-	int rc = rk_units_guess(f->r, guess, false, f->item, f->nitems, f->place, &unit, &nunits,
+	int rc = ck_rk_units_guess(f->r, guess, false, f->item, f->nitems, f->place, &unit, &nunits,
 				err);
 
 	if (rc || nunits < f->r->nids)
@@ -277,7 +277,7 @@ static int add_run(struct rk *r, struct rk_tensor *t, const char *name, const st
 {
 	uint64_t *at = ck_arena_alloc(&r->arena, 3 * sizeof(*at));
 	struct rk_state *s;
-	int rc = rk_optim_state(r, t, name, &s, err);
+	int rc = ck_rk_optim_state(r, t, name, &s, err);
 
 	if (!at)
 		return ck_fail_nomem(err, "a run", 0);
@@ -286,7 +286,7 @@ static int add_run(struct rk *r, struct rk_tensor *t, const char *name, const st
 	at[2] = t->weight.numel;
 	s->flat = true;
 	if (!rc)
-		rc = rk_state_add(r, s, t->name, file, &(struct rk_value){
+		rc = ck_rk_state_add(r, s, t->name, file, &(struct rk_value){
 			.is_tensor = true, .dtype = ref->dtype, .ndim = 1, .shape = &at[2],
 			.offset = &at[0], .size = &at[1], .numel = n, .t = ref,
 		}, err);
@@ -297,7 +297,8 @@ static int add_run(struct rk *r, struct rk_tensor *t, const char *name, const st
 
 /* All states that a rank has of an entry, cut to a parameter. */
 static int add_rank(struct rk *r, struct rk_tensor *t, const struct rk_id *id, uint32_t rank,
-		    uint64_t piece, uint64_t begin, uint64_t first, uint64_t n, struct ckpt_err *err)
+		    uint64_t piece, uint64_t begin, uint64_t first, uint64_t n,
+		    struct ckpt_err *err)
 {
 	struct ck_val *const *item;
 	uint64_t npairs = 0;
@@ -353,7 +354,7 @@ static int allocate(struct flat *f, struct ckpt_err *err)
 	struct ck_arena *a = &r->arena;
 	const uint64_t n = r->ntensors + 1, m = r->nids + 1;
 
-	f->first = rk_optim_firsts(r);
+	f->first = ck_rk_optim_firsts(r);
 	f->item = ck_arena_zalloc(a, n * sizeof(*f->item));
 	f->piece = ck_arena_zalloc(a, m * r->parts * sizeof(*f->piece));
 	f->kind = ck_arena_zalloc(a, n * sizeof(*f->kind));
@@ -375,7 +376,7 @@ static void list_items(struct flat *f, const uint32_t *twin, bool chunks)
 	uint64_t n = 0;
 
 	if (!chunks) {
-		f->nitems = rk_optim_items(f->r, twin, f->item);
+		f->nitems = ck_rk_optim_items(f->r, twin, f->item);
 		return;
 	}
 	for (uint32_t i = 0; i < f->r->ntensors; i++)
@@ -384,7 +385,8 @@ static void list_items(struct flat *f, const uint32_t *twin, bool chunks)
 	f->nitems = n;
 }
 
-int rk_flat_states(struct rk *r, const uint32_t *twin, const char **why_out, struct ckpt_err *err)
+int ck_rk_flat_states(struct rk *r, const uint32_t *twin, const char **why_out,
+		      struct ckpt_err *err)
 {
 	struct flat f = { .r = r };
 	bool chunks;
@@ -403,8 +405,8 @@ int rk_flat_states(struct rk *r, const uint32_t *twin, const char **why_out, str
 		list_items(&f, twin, false);
 		rc = find_params(&f, err);
 	}
-	*why_out = f.several ? rk_optim_why(RK_SEVERAL) : f.fitting ? NULL :
-		   rk_optim_why(f.too_many ? RK_TOO_MANY : RK_NONE);
+	*why_out = f.several ? ck_rk_optim_why(RK_SEVERAL) : f.fitting ? NULL :
+		   ck_rk_optim_why(f.too_many ? RK_TOO_MANY : RK_NONE);
 	for (uint64_t i = 0; !rc && !*why_out && i < f.nitems; i++)
 		if (f.best_of[i] != CK_NONE)
 			rc = add_tensor(&f, i, chunks, err);

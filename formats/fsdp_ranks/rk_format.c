@@ -44,7 +44,7 @@ static bool has_whole_model(const struct ck_tree *tree)
 
 static int holds(const struct ck_tree *tree)
 {
-	switch (rk_names_in(tree)) {
+	switch (ck_rk_names_in(tree)) {
 	case RK_VERL:
 	case RK_ACCEL:
 		return 64;
@@ -62,7 +62,7 @@ static bool is_part(const char *name, bool is_dir)
 	for (size_t i = 0; is_dir && i < CK_ARRAY_LEN(models); i++)
 		if (!strcmp(name, models[i]))
 			return true;
-	return !is_dir && (rk_name_read(name, &id) || !strcmp(name, "fsdp_config.json"));
+	return !is_dir && (ck_rk_name_read(name, &id) || !strcmp(name, "fsdp_config.json"));
 }
 
 /* ---- the folder with the files ---- */
@@ -84,7 +84,7 @@ static int list_model(struct rk *r, struct ckpt_err *err)
 	const struct ck_tree_entry *e = model_in(&r->at.tree);
 	const char *path;
 
-	if (rk_names_in(&r->at.tree) || !e) {
+	if (ck_rk_names_in(&r->at.tree) || !e) {
 		path = r->at.given_step ? NULL : r->ix->tag;
 		r->sub = "";
 		r->where = r->at.where;
@@ -107,12 +107,12 @@ static int find_files(struct rk *r, struct ckpt_err *err)
 
 	if (rc)
 		return rc;
-	r->naming = (uint8_t)rk_names_in(&r->tree);
+	r->naming = (uint8_t)ck_rk_names_in(&r->tree);
 	if (!r->naming)
 		return ck_fail(err, CKPT_E_NOTFOUND, r->where, CKPT_NO_OFFSET,
 			       "it has no file model_world_size_N_rank_R.pt: a model of verl that "
 			       "FSDP did not save, or an incomplete copy");
-	return rk_files_open(r, err);
+	return ck_rk_files_open(r, err);
 }
 
 /* ---- */
@@ -148,12 +148,12 @@ static int read_all(struct rk *r, struct ckpt_err *err)
 	if (!rc)
 		rc = find_files(r, err);
 	if (!rc)
-		rc = rk_files_add(r, err);
+		rc = ck_rk_files_add(r, err);
 	if (!rc)
-		rc = rk_model_read(r, err);
+		rc = ck_rk_model_read(r, err);
 	if (!rc)
-		rc = rk_optim_read(r, err);
-	return rc ? rc : rk_index_fill(r, err);
+		rc = ck_rk_optim_read(r, err);
+	return rc ? rc : ck_rk_index_fill(r, err);
 }
 
 static int rk_index(const struct ck_input *in, struct ck_index *ix, struct ck_findings *f,

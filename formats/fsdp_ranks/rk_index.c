@@ -154,7 +154,8 @@ static int add_block(const struct rk *r, const struct rk_state *s, const struct 
 		*e = whole;
 		if (n > 1 && !plain)
 			rc = ck_pt_extent(b->file->pt, b->t, b->begin + i * run, run, 0,
-					  b->file->source, (int32_t)b->file->id.rank, r->ix, e, err);
+					  b->file->source, (int32_t)b->file->id.rank, r->ix, e,
+					  err);
 		else if (n > 1) {
 			e->off += i * run * es;
 			e->count = run;
@@ -306,7 +307,8 @@ static int add_moments(struct rk *r, const struct rk_tensor *t, struct runs *run
 			continue;
 		}
 		ck_findings_add(r->f, CK_FINDING_NOT_IN_CHECKPOINT, t->name,
-				"its optimizer state %s is left out: it has another shape", s->name);
+				"its optimizer state %s is left out: it has another shape",
+				s->name);
 	}
 	return rc;
 }
@@ -338,10 +340,11 @@ static int64_t step_of(const struct rk *r)
 	return -1;
 }
 
-int rk_index_fill(struct rk *r, struct ckpt_err *err)
+int ck_rk_index_fill(struct rk *r, struct ckpt_err *err)
 {
 	static const char *const writers[] = {
-		[RK_VERL] = "FSDP, rank files of verl", [RK_ACCEL] = "FSDP, rank files of accelerate",
+		[RK_VERL] = "FSDP, rank files of verl",
+		[RK_ACCEL] = "FSDP, rank files of accelerate",
 		[RK_WHOLE] = "FSDP, FULL_STATE_DICT",
 	};
 	struct runs runs = { .n = 0 };
@@ -353,7 +356,7 @@ int rk_index_fill(struct rk *r, struct ckpt_err *err)
 	r->ix->step = step_of(r);
 	r->ix->ngroups = r->ngroups;
 	if (!rc)
-		rc = rk_optim_facts(r, err);
+		rc = ck_rk_optim_facts(r, err);
 	ck_free(runs.run);
 	return rc;
 }

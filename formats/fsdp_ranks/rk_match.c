@@ -1,9 +1,10 @@
 /*
  * rk_match.c -- whose are the states of an optimizer that numbers its parameters?
  *
- * The numbers count through the param groups.  A group has its parameters in the model's order,
- * but which parameters are in which group no file says.  So the groups are interleaved with the
- * model's parameters in every way in which the shapes fit, and only what all ways agree on is known.
+ * The numbers count through the param groups.  A group has its parameters in the order of the
+ * model, but which parameters are in which group no file says.  So the groups are interleaved with
+ * the model's parameters in every way in which the shapes fit, and only what all ways agree on is
+ * known.
  *
  * A way is a path through states (items passed, entries used of each group).  The states that can
  * be reached are listed item by item; the sets are small where shapes differ.  Then, from the end,
@@ -185,7 +186,7 @@ static int conclude(struct search *s, uint32_t *of, enum rk_verdict *out, struct
 	return rc;
 }
 
-int rk_match_run(const struct rk_match *m, uint32_t *of_out, enum rk_verdict *out,
+int ck_rk_match_run(const struct rk_match *m, uint32_t *of_out, enum rk_verdict *out,
 		 struct ckpt_err *err)
 {
 	struct search s = { .m = m };

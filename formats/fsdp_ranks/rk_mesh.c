@@ -98,7 +98,8 @@ static bool axis_at(struct rk *r, const struct ck_val *shape, const struct ck_va
 		one[1] = (uint64_t)b;
 		size = &one[0];
 		step = &one[1];
-	} else if (!rk_counts(r, shape, &size, &n) || !rk_counts(r, stride, &step, &k) || n != k) {
+	} else if (!ck_rk_counts(r, shape, &size, &n) || !ck_rk_counts(r, stride, &step, &k) ||
+		   n != k) {
 		return false;
 	}
 	for (uint64_t i = 0; i < n; i++) {
@@ -115,13 +116,13 @@ static bool axis_at(struct rk *r, const struct ck_val *shape, const struct ck_va
 /* 'axes': layouts of one axis each (2.15); else tuples, or numbers, of shape and stride. */
 static bool axes_of(struct rk *r, const struct ck_val *layout, uint64_t place, struct rk_mesh *m)
 {
-	const struct ck_val *state = rk_state_of(layout), *shape, *stride;
+	const struct ck_val *state = ck_rk_state_of(layout), *shape, *stride;
 	struct ck_val *const *axis, *const *step;
 	uint64_t n, k;
 
 	if (ck_val_seq(ck_val_get(state, "axes"), &axis, &n)) {
 		for (uint64_t i = 0; i < n; i++) {
-			const struct ck_val *one = rk_state_of(axis[i]);
+			const struct ck_val *one = ck_rk_state_of(axis[i]);
 
 			if (!axis_at(r, ck_val_get(one, "shape"), ck_val_get(one, "stride"), place,
 				     m))
@@ -167,18 +168,18 @@ static void check_own(struct rk *r, struct rk_file *file, const struct ck_val *s
 	uint64_t n;
 
 	if (ck_val_int(ck_val_get(state, "_rank"), &v) && v >= 0 && (uint64_t)v != file->id.rank)
-		rk_swapped(r, file, "the device mesh in it", (uint64_t)v);
+		ck_rk_swapped(r, file, "the device mesh in it", (uint64_t)v);
 	if (!ck_val_seq(ck_val_get(state, "_coordinate_on_dim"), &item, &n) || n != m->naxes)
 		return;
 	for (uint64_t i = 0; i < n; i++)
 		if (ck_val_int(item[i], &v) && v >= 0 && (uint64_t)v != m->at[i])
-			rk_swapped(r, file, "the coordinate on its device mesh", (uint64_t)v);
+			ck_rk_swapped(r, file, "the coordinate on its device mesh", (uint64_t)v);
 }
 
 static int mesh_of(struct rk *r, struct rk_file *file, const struct ck_val *v,
 		   const struct rk_mesh **out, struct ckpt_err *err)
 {
-	const struct ck_val *state = rk_state_of(v);
+	const struct ck_val *state = ck_rk_state_of(v);
 	const struct ck_tensor_ref *t = ck_val_tensor(ck_val_get(state, "mesh"));
 	struct rk_mesh *m = file->mesh;
 	int rc;
@@ -214,13 +215,13 @@ struct cut {
 static int read_placement(const struct rk_file *file, const struct ck_val *v, uint32_t ndim,
 			  uint32_t axis, struct cut *cut, uint32_t *n, struct ckpt_err *err)
 {
-	const struct ck_val *state = rk_state_of(v);
-	const bool strided = rk_is_object(v, "_StridedShard");
+	const struct ck_val *state = ck_rk_state_of(v);
+	const bool strided = ck_rk_is_object(v, "_StridedShard");
 	int64_t dim, factor = 0;
 
-	if (rk_is_object(v, "Replicate"))
+	if (ck_rk_is_object(v, "Replicate"))
 		return 0;
-	if (!strided && !rk_is_object(v, "Shard"))
+	if (!strided && !ck_rk_is_object(v, "Shard"))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, file->path, CKPT_NO_OFFSET,
 			       "a DTensor is placed by something else than Shard, Replicate and "
 			       "_StridedShard, which zckpt does not read");
@@ -313,10 +314,10 @@ static int cuts_of(const struct rk_file *file, const struct ck_val *spec, const 
 	return order_strided(file, m, cut, *n, err);
 }
 
-int rk_mesh_block(struct rk *r, struct rk_file *file, const struct ck_val *spec,
+int ck_rk_mesh_block(struct rk *r, struct rk_file *file, const struct ck_val *spec,
 		  struct rk_value *v, struct ckpt_err *err)
 {
-	const struct ck_val *state = rk_state_of(spec);
+	const struct ck_val *state = ck_rk_state_of(spec);
 	uint64_t *offset = ck_arena_zalloc(&r->arena, (v->ndim + 1) * sizeof(*offset));
 	uint64_t *size = ck_arena_alloc(&r->arena, (v->ndim + 1) * sizeof(*size));
 	const struct rk_mesh *m;
@@ -337,8 +338,8 @@ int rk_mesh_block(struct rk *r, struct rk_file *file, const struct ck_val *spec,
 	for (uint32_t i = 0; i < n; i++) {
 		const uint64_t p = m->size[cut[i].axis], c = m->at[cut[i].axis];
 		const uint64_t rows = size[cut[i].dim], each = rows / p + (rows % p != 0);
-		const uint64_t from = ck_min_u64(rows, each ? ck_min_u64(c, rows / each + 1) * each :
-						 0);
+		const uint64_t from =
+			ck_min_u64(rows, each ? ck_min_u64(c, rows / each + 1) * each : 0);
 
 		offset[cut[i].dim] += from;
 		size[cut[i].dim] = ck_min_u64(each, rows - from);

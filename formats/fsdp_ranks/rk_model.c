@@ -22,7 +22,7 @@ static bool same_shape(const struct rk_state *s, const struct rk_value *v)
 	       (!s->ndim || !memcmp(s->shape, v->shape, s->ndim * sizeof(*s->shape)));
 }
 
-int rk_state_add(struct rk *r, struct rk_state *s, const char *where, const struct rk_file *file,
+int ck_rk_state_add(struct rk *r, struct rk_state *s, const char *where, const struct rk_file *file,
 		 const struct rk_value *v, struct ckpt_err *err)
 {
 	int rc;
@@ -64,7 +64,7 @@ static int refuse_flat(const struct rk_file *file, const char *name, struct ckpt
 
 static int add_tensor(struct rk *r, const char *full, uint64_t *at_out, struct ckpt_err *err)
 {
-	const char *name = rk_name_clean(r, full, strlen(full));
+	const char *name = ck_rk_name_clean(r, full, strlen(full));
 	int rc;
 
 	if (!name)
@@ -96,7 +96,7 @@ static int take_value(struct rk *r, struct rk_file *file, const char *name, cons
 	struct rk_value value;
 	struct rk_tensor *t;
 	uint64_t at = 0;
-	int rc = rk_value_read(r, file, v, &value, err);
+	int rc = ck_rk_value_read(r, file, v, &value, err);
 
 	if (!rc && !value.is_tensor)
 		note_opaque(r, file, name, v);
@@ -118,7 +118,7 @@ static int take_value(struct rk *r, struct rk_file *file, const char *name, cons
 	}
 	t->sharded |= value.sharded;
 	r->any_sharded |= value.sharded;
-	return rk_state_add(r, &t->weight, name, file, &value, err);
+	return ck_rk_state_add(r, &t->weight, name, file, &value, err);
 }
 
 static bool is_flat(const char *name)
@@ -133,8 +133,9 @@ static int read_file(struct rk *r, struct rk_file *file, struct ckpt_err *err)
 	int rc = 0;
 
 	if (!ck_val_pairs(file->pt->doc.root, &item, &n))
-		return ck_fail(err, CKPT_E_CORRUPT, file->path, CKPT_NO_OFFSET,
-			       "it holds no dictionary of tensors, so it is no model file of a rank");
+		return ck_fail(
+			err, CKPT_E_CORRUPT, file->path, CKPT_NO_OFFSET,
+			"it holds no dictionary of tensors, so it is no model file of a rank");
 	for (uint64_t i = 0; !rc && i < n; i++) {
 		const char *name = ck_val_str(item[2 * i]);
 
@@ -248,7 +249,7 @@ static int sample(struct rk *r, const struct rk_state *s, struct ck_hash128 *out
 	return rc;
 }
 
-int rk_model_twins(struct rk *r, uint32_t *of_out, struct ckpt_err *err)
+int ck_rk_model_twins(struct rk *r, uint32_t *of_out, struct ckpt_err *err)
 {
 	struct ck_map seen = CK_MAP_INIT;
 	int rc = 0;
@@ -276,7 +277,7 @@ int rk_model_twins(struct rk *r, uint32_t *of_out, struct ckpt_err *err)
 
 /* ---- */
 
-int rk_model_read(struct rk *r, struct ckpt_err *err)
+int ck_rk_model_read(struct rk *r, struct ckpt_err *err)
 {
 	int rc = 0;
 

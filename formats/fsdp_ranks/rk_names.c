@@ -79,19 +79,19 @@ static bool read_accelerate(const char *name, struct rk_name *out)
 	return !strcmp(p, ".bin");
 }
 
-bool rk_name_read(const char *name, struct rk_name *out)
+bool ck_rk_name_read(const char *name, struct rk_name *out)
 {
 	return read_verl(name, out) || read_accelerate(name, out);
 }
 
-int rk_names_in(const struct ck_tree *tree)
+int ck_rk_names_in(const struct ck_tree *tree)
 {
 	int best = 0;
 
 	for (uint64_t i = 0; i < tree->n; i++) {
 		struct rk_name id;
 
-		if (tree->entry[i].is_dir || !rk_name_read(tree->entry[i].name, &id) ||
+		if (tree->entry[i].is_dir || !ck_rk_name_read(tree->entry[i].name, &id) ||
 		    id.kind == RK_EXTRA || (id.kind == RK_OPTIM && id.naming != RK_VERL))
 			continue;
 		if (!best || id.naming < best)
@@ -108,7 +108,7 @@ static size_t wrapper_at(const char *p)
 	return 0;
 }
 
-const char *rk_name_clean(struct rk *r, const char *name, size_t n)
+const char *ck_rk_name_clean(struct rk *r, const char *name, size_t n)
 {
 	char *out = ck_arena_strndup(&r->arena, name, n), *to = out;
 

@@ -33,7 +33,7 @@ static const char *key_of(struct rk *r, const struct ck_val *v, struct rk_id *id
 
 	id->name = NULL;
 	if (name) {
-		id->name = rk_name_clean(r, name, strlen(name));
+		id->name = ck_rk_name_clean(r, name, strlen(name));
 		return id->name;
 	}
 	if (!ck_val_int(v, &n))
@@ -54,8 +54,9 @@ static int add_id(struct rk *r, const struct ck_val *v, uint32_t group, struct c
 	if (!*key)
 		return 0;
 	if (r->nids && !r->id[0].name != !id.name)
-		return ck_fail(err, CKPT_E_CORRUPT, r->where, CKPT_NO_OFFSET,
-			       "the optimizer has names for some parameters and numbers for others");
+		return ck_fail(
+			err, CKPT_E_CORRUPT, r->where, CKPT_NO_OFFSET,
+			"the optimizer has names for some parameters and numbers for others");
 	rc = ck_map_add(&r->by_id, key, strlen(key), r->nids, NULL, err);
 	if (rc)
 		return rc < 0 ? rc : 0;
@@ -71,7 +72,8 @@ static int read_groups(struct rk *r, const struct rk_file *file, struct ckpt_err
 	uint64_t n, m;
 	int rc = 0;
 
-	if (!ck_val_seq(ck_val_get(root_of(file), "param_groups"), &group, &n) || n > UINT32_MAX / 2)
+	if (!ck_val_seq(ck_val_get(root_of(file), "param_groups"), &group, &n) ||
+	    n > UINT32_MAX / 2)
 		return ck_fail(err, CKPT_E_CORRUPT, file->path, CKPT_NO_OFFSET,
 			       "it has no 'param_groups', so it is no optimizer file of a rank");
 	r->group = ck_arena_zalloc(&r->arena, (n + 1) * sizeof(*r->group));
@@ -90,8 +92,9 @@ static int read_groups(struct rk *r, const struct rk_file *file, struct ckpt_err
 
 static void compare_groups(struct rk *r, const struct rk_file *file, const struct rk_file *first)
 {
-	if (file == first || ck_val_equal(ck_val_get(root_of(file), "param_groups"),
-					  ck_val_get(root_of(first), "param_groups"), COMPARE_DEPTH))
+	if (file == first ||
+	    ck_val_equal(ck_val_get(root_of(file), "param_groups"),
+			 ck_val_get(root_of(first), "param_groups"), COMPARE_DEPTH))
 		return;
 	ck_findings_add(r->f, CK_FINDING_RANKS_DISAGREE, file->path,
 			"'param_groups' differs from the value in %s (files of two saves in one "
@@ -205,7 +208,7 @@ static int state_get(struct rk *r, struct rk_tensor *t, const char *name, struct
 	return 0;
 }
 
-int rk_optim_state(struct rk *r, struct rk_tensor *t, const char *name, struct rk_state **out,
+int ck_rk_optim_state(struct rk *r, struct rk_tensor *t, const char *name, struct rk_state **out,
 		   struct ckpt_err *err)
 {
 	return state_get(r, t, name, out, err);
@@ -225,12 +228,12 @@ static int add_rank(struct rk *r, struct rk_tensor *t, uint32_t rank, const stru
 
 		if (!is_state(item[2 * i], item[2 * i + 1]))
 			continue;
-		rc = rk_value_read(r, r->optim[rank], item[2 * i + 1], &v, err);
+		rc = ck_rk_value_read(r, r->optim[rank], item[2 * i + 1], &v, err);
 		if (rc || !v.is_tensor || (!v.ndim && t->weight.ndim))
 			continue;
 		rc = state_get(r, t, ck_val_str(item[2 * i]), &s, err);
 		if (!rc)
-			rc = rk_state_add(r, s, t->name, r->optim[rank], &v, err);
+			rc = ck_rk_state_add(r, s, t->name, r->optim[rank], &v, err);
 	}
 	return rc;
 }
@@ -277,8 +280,8 @@ static void find_names(struct rk *r)
 static int same_bytes(const struct rk_file *file, const struct ck_tensor_ref *a,
 		      const struct ck_tensor_ref *b, bool *yes, struct ckpt_err *err)
 {
-	const size_t n = (size_t)ck_min_u64(a->numel * (ckpt_dtype_bits((enum ckpt_dtype)a->dtype) / 8),
-					    COMPARED);
+	const size_t n = (size_t)ck_min_u64(
+		a->numel * (ckpt_dtype_bits((enum ckpt_dtype)a->dtype) / 8), COMPARED);
 	struct ck_tensor_ref x = *a, y = *b;
 	uint64_t shape, stride = 1;
 	uint8_t *p = NULL, *q = NULL;
@@ -310,7 +313,8 @@ static int check_reused(struct rk *r, struct ckpt_err *err)
 
 	for (uint64_t i = 0; !rc && r->naming == RK_WHOLE && i < r->nids; i++) {
 		struct rk_id *id = &r->id[i];
-		const struct ck_tensor_ref *a = ck_val_tensor(ck_val_get(id->of_rank[0], "exp_avg"));
+		const struct ck_tensor_ref *a =
+			ck_val_tensor(ck_val_get(id->of_rank[0], "exp_avg"));
 		const struct ck_tensor_ref *b = ck_val_tensor(ck_val_get(id->of_rank[0],
 									"exp_avg_sq"));
 		bool yes;
@@ -356,7 +360,8 @@ static int kind_of(struct rk *r, struct kinds *k, const uint64_t *shape, uint32_
 }
 
 /* The shape of the first state of a parameter that is one, as the first rank that has it says. */
-static int shape_of(struct rk *r, const struct rk_id *id, struct rk_value *out, struct ckpt_err *err)
+static int shape_of(struct rk *r, const struct rk_id *id, struct rk_value *out,
+		    struct ckpt_err *err)
 {
 	struct ck_val *const *item;
 	uint64_t n;
@@ -369,7 +374,7 @@ static int shape_of(struct rk *r, const struct rk_id *id, struct rk_value *out, 
 		for (uint64_t i = 0; !rc && i < n; i++) {
 			if (!is_state(item[2 * i], item[2 * i + 1]))
 				continue;
-			rc = rk_value_read(r, r->optim[k], item[2 * i + 1], out, err);
+			rc = ck_rk_value_read(r, r->optim[k], item[2 * i + 1], out, err);
 			if (out->is_tensor)
 				return rc;
 		}
@@ -377,7 +382,7 @@ static int shape_of(struct rk *r, const struct rk_id *id, struct rk_value *out, 
 	return rc;
 }
 
-uint64_t rk_optim_items(const struct rk *r, const uint32_t *twin, uint32_t *item)
+uint64_t ck_rk_optim_items(const struct rk *r, const uint32_t *twin, uint32_t *item)
 {
 	uint64_t n = 0, twins = 0;
 
@@ -401,7 +406,7 @@ uint64_t rk_optim_items(const struct rk *r, const uint32_t *twin, uint32_t *item
 	return n;
 }
 
-const char *rk_optim_why(enum rk_verdict verdict)
+const char *ck_rk_optim_why(enum rk_verdict verdict)
 {
 	return verdict == RK_SEVERAL ? "fit the model's parameters in more ways than one" :
 	       verdict == RK_TOO_MANY ? "fit the model's parameters in too many ways to try" :
@@ -409,7 +414,7 @@ const char *rk_optim_why(enum rk_verdict verdict)
 }
 
 /* Where each group's entries begin; they are in the order of the groups. */
-uint64_t *rk_optim_firsts(struct rk *r)
+uint64_t *ck_rk_optim_firsts(struct rk *r)
 {
 	uint64_t *first = ck_arena_zalloc(&r->arena, (r->ngroups + 1) * sizeof(*first));
 
@@ -426,7 +431,7 @@ static int match_shapes(struct rk *r, const uint32_t *twin, const char **why, st
 	uint32_t *kind = ck_arena_zalloc(&r->arena, (r->ntensors + 1) * sizeof(*kind));
 	uint32_t *entry = ck_arena_zalloc(&r->arena, (r->nids + 1) * sizeof(*entry));
 	uint32_t *of = ck_arena_zalloc(&r->arena, (r->nids + 1) * sizeof(*of));
-	const uint64_t *first = rk_optim_firsts(r);
+	const uint64_t *first = ck_rk_optim_firsts(r);
 	struct kinds kinds = { .n = 0 };
 	enum rk_verdict verdict = RK_NONE;
 	uint64_t n;
@@ -434,7 +439,7 @@ static int match_shapes(struct rk *r, const uint32_t *twin, const char **why, st
 
 	if (!item || !kind || !entry || !of || !first)
 		return ck_fail_nomem(err, "a search", r->nids);
-	n = rk_optim_items(r, twin, item);
+	n = ck_rk_optim_items(r, twin, item);
 	for (uint64_t i = 0; !rc && i < n; i++)
 		rc = kind_of(r, &kinds, r->tensor[item[i]].weight.shape,
 			     r->tensor[item[i]].weight.ndim, &kind[i], err);
@@ -447,9 +452,9 @@ static int match_shapes(struct rk *r, const uint32_t *twin, const char **why, st
 			rc = kind_of(r, &kinds, v.shape, v.ndim, &entry[i], err);
 	}
 	if (!rc)
-		rc = rk_match_run(&(struct rk_match){ kind, n, entry, r->nids, first, r->ngroups },
-				  of, &verdict, err);
-	*why = verdict == RK_UNIQUE ? NULL : rk_optim_why(verdict);
+		rc = ck_rk_match_run(&(struct rk_match){kind, n, entry, r->nids, first, r->ngroups},
+				     of, &verdict, err);
+	*why = verdict == RK_UNIQUE ? NULL : ck_rk_optim_why(verdict);
 	for (uint64_t i = 0; !rc && verdict == RK_UNIQUE && i < r->nids; i++)
 		r->id[i].tensor = of[i] == CK_NONE ? CK_NONE : item[of[i]];
 	ck_map_release(&kinds.map);
@@ -472,7 +477,7 @@ static int find_numbers(struct rk *r, struct ckpt_err *err)
 	uint32_t *twin = ck_arena_alloc(&r->arena, (r->ntensors + 1) * sizeof(*twin));
 	const char *why = NULL;
 	uint64_t n = 0;
-	int rc = twin ? rk_model_twins(r, twin, err) : ck_fail_nomem(err, "names", r->ntensors);
+	int rc = twin ? ck_rk_model_twins(r, twin, err) : ck_fail_nomem(err, "names", r->ntensors);
 
 	for (uint64_t i = 0; !rc && i < r->ntensors; i++)
 		r->tensor[i].twin = twin[i] != CK_NONE;
@@ -483,11 +488,13 @@ static int find_numbers(struct rk *r, struct ckpt_err *err)
 	if (is_sharded(r) || !r->any_sharded)
 		rc = match_shapes(r, twin, &why, err);
 	else
-		rc = rk_flat_states(r, twin, &why, err);
+		rc = ck_rk_flat_states(r, twin, &why, err);
 	if (!rc && why)
 		ck_findings_add(r->f, CK_FINDING_NOT_IN_CHECKPOINT, r->where,
-				"the optimizer's states of %" PRIu64 " parameters are left out: the "
-				"files number the parameters, and the states %s", n, why);
+				"the optimizer's states of %" PRIu64
+				" parameters are left out: the "
+				"files number the parameters, and the states %s",
+				n, why);
 	return rc;
 }
 
@@ -500,7 +507,7 @@ static void set_groups(struct rk *r)
 			r->tensor[r->id[i].tensor].group = (int32_t)r->id[i].group;
 }
 
-int rk_optim_facts(struct rk *r, struct ckpt_err *err)
+int ck_rk_optim_facts(struct rk *r, struct ckpt_err *err)
 {
 	struct ck_val *const *item;
 	char key[128];
@@ -551,7 +558,7 @@ static int read_all(struct rk *r, struct ckpt_err *err)
 	return check_reused(r, err);
 }
 
-int rk_optim_read(struct rk *r, struct ckpt_err *err)
+int ck_rk_optim_read(struct rk *r, struct ckpt_err *err)
 {
 	int rc = read_all(r, err);
 

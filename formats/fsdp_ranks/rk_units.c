@@ -97,7 +97,7 @@ static int unit_number(struct ck_map *map, const char *name, size_t n, uint32_t 
 	return 0;
 }
 
-int rk_units_guess(struct rk *r, uint32_t guess, bool aligned, const uint32_t *item, uint64_t n,
+int ck_rk_units_guess(struct rk *r, uint32_t guess, bool aligned, const uint32_t *item, uint64_t n,
 		   struct rk_place *place, struct rk_unit **unit_out, uint32_t *nunits_out,
 		   struct ckpt_err *err)
 {

@@ -24,12 +24,12 @@ static const char *last_name(const struct ck_val *global)
 	return dot ? dot + 1 : global->u.global.name;
 }
 
-bool rk_is_object(const struct ck_val *v, const char *name)
+bool ck_rk_is_object(const struct ck_val *v, const char *name)
 {
 	return v && v->kind == CK_VAL_OBJECT && !strcmp(last_name(v->u.obj->fn), name);
 }
 
-const struct ck_val *rk_state_of(const struct ck_val *v)
+const struct ck_val *ck_rk_state_of(const struct ck_val *v)
 {
 	const struct ck_val *state = v && v->kind == CK_VAL_OBJECT ? v->u.obj->state : NULL;
 
@@ -39,7 +39,7 @@ const struct ck_val *rk_state_of(const struct ck_val *v)
 	return state;
 }
 
-bool rk_counts(struct rk *r, const struct ck_val *v, const uint64_t **out, uint64_t *n_out)
+bool ck_rk_counts(struct rk *r, const struct ck_val *v, const uint64_t **out, uint64_t *n_out)
 {
 	struct ck_val *const *item;
 	uint64_t *a, n;
@@ -60,7 +60,7 @@ bool rk_counts(struct rk *r, const struct ck_val *v, const uint64_t **out, uint6
 	return true;
 }
 
-void rk_swapped(struct rk *r, struct rk_file *file, const char *what, uint64_t found)
+void ck_rk_swapped(struct rk *r, struct rk_file *file, const char *what, uint64_t found)
 {
 	if (!file->swapped)
 		ck_findings_add(r->f, CK_FINDING_RANK_FILE_SWAPPED, file->path,
@@ -77,8 +77,8 @@ static int bad(const struct rk_file *file, const char *what, struct ckpt_err *er
 /* ---- DTensor ---- */
 
 /* No shorter or longer than the block that the mesh says. */
-static int check_local(const struct rk_file *file, struct rk_value *v, const struct ck_tensor_ref *t,
-		       struct ckpt_err *err)
+static int check_local(const struct rk_file *file, struct rk_value *v,
+		       const struct ck_tensor_ref *t, struct ckpt_err *err)
 {
 	v->t = t;
 	if (!t)
@@ -105,9 +105,9 @@ static int read_dtensor(struct rk *r, struct rk_file *file, const struct ck_val 
 	const struct ck_val *spec = ck_val_get(dict, "_spec");
 	int rc;
 
-	if (!rk_is_object(spec, "DTensorSpec"))
+	if (!ck_rk_is_object(spec, "DTensorSpec"))
 		return bad(file, "a DTensor has no _spec", err);
-	rc = rk_mesh_block(r, file, spec, v, err);
+	rc = ck_rk_mesh_block(r, file, spec, v, err);
 	return rc ? rc : check_local(file, v, ck_val_tensor(ck_val_get(dict, "_local_tensor")),
 				     err);
 }
@@ -118,14 +118,14 @@ static int read_dtensor(struct rk *r, struct rk_file *file, const struct ck_val 
 static void check_group(struct rk *r, struct rk_file *file, const struct ck_val *group,
 			struct rk_value *v)
 {
-	const struct ck_val *state = rk_state_of(group);
+	const struct ck_val *state = ck_rk_state_of(group);
 	int64_t rank = -1, world = -1;
 
 	v->parts = r->world;
 	v->part = file->id.rank;
 	if (ck_val_int(ck_val_get(state, "global_rank"), &rank) && rank >= 0 &&
 	    (uint64_t)rank != file->id.rank)
-		rk_swapped(r, file, "the rank of a ShardedTensor in it", (uint64_t)rank);
+		ck_rk_swapped(r, file, "the rank of a ShardedTensor in it", (uint64_t)rank);
 	if (ck_val_int(ck_val_get(state, "global_world_size"), &world) && world > 0 &&
 	    (uint64_t)world != r->world && !r->incomplete && !file->swapped) {
 		file->swapped = true;
@@ -138,12 +138,12 @@ static void check_group(struct rk *r, struct rk_file *file, const struct ck_val 
 static int read_shard(struct rk *r, struct rk_file *file, const struct ck_val *shard,
 		      struct rk_value *v, struct ckpt_err *err)
 {
-	const struct ck_val *state = rk_state_of(shard);
-	const struct ck_val *meta = rk_state_of(ck_val_get(state, "metadata"));
+	const struct ck_val *state = ck_rk_state_of(shard);
+	const struct ck_val *meta = ck_rk_state_of(ck_val_get(state, "metadata"));
 	uint64_t n, m;
 
-	if (!rk_counts(r, ck_val_get(meta, "shard_offsets"), &v->offset, &n) || n != v->ndim ||
-	    !rk_counts(r, ck_val_get(meta, "shard_sizes"), &v->size, &m) || m != n)
+	if (!ck_rk_counts(r, ck_val_get(meta, "shard_offsets"), &v->offset, &n) || n != v->ndim ||
+	    !ck_rk_counts(r, ck_val_get(meta, "shard_sizes"), &v->size, &m) || m != n)
 		return bad(file, "a shard of a ShardedTensor has no place", err);
 	for (uint32_t k = 0; k < v->ndim; k++)
 		if (v->offset[k] > v->shape[k] || v->size[k] > v->shape[k] - v->offset[k])
@@ -185,7 +185,7 @@ static int read_type(struct rk *r, struct rk_file *file, const struct ck_val *co
 		return 0;
 	v->is_tensor = v->sharded = true;
 	if (!dtype || dtype->kind != CK_VAL_GLOBAL ||
-	    !rk_counts(r, ck_val_at(arg[2], 2), &v->shape, &n) ||
+	    !ck_rk_counts(r, ck_val_at(arg[2], 2), &v->shape, &n) ||
 	    ck_shape_numel(v->shape, (uint32_t)n, &v->numel, NULL))
 		return bad(file, "a sharded tensor has no type or no shape", err);
 	v->ndim = (uint32_t)n;
@@ -210,8 +210,8 @@ static int read_plain(struct rk *r, const struct ck_tensor_ref *t, struct rk_val
 	return 0;
 }
 
-int rk_value_read(struct rk *r, struct rk_file *file, const struct ck_val *v, struct rk_value *out,
-		  struct ckpt_err *err)
+int ck_rk_value_read(struct rk *r, struct rk_file *file, const struct ck_val *v,
+		     struct rk_value *out, struct ckpt_err *err)
 {
 	struct ck_val *const *arg;
 	uint64_t n;
@@ -221,10 +221,10 @@ int rk_value_read(struct rk *r, struct rk_file *file, const struct ck_val *v, st
 		return read_plain(r, ck_val_tensor(v), out, err);
 	if (!v || v->kind != CK_VAL_OBJECT)
 		return 0;
-	if (rk_is_object(v, "_rebuild_parameter") &&
+	if (ck_rk_is_object(v, "_rebuild_parameter") &&
 	    ck_val_seq(v->u.obj->args, &arg, &n) && n)
 		v = arg[0];
-	if (!rk_is_object(v, "_rebuild_from_type_v2") || !ck_val_seq(v->u.obj->args, &arg, &n) ||
+	if (!ck_rk_is_object(v, "_rebuild_from_type_v2") || !ck_val_seq(v->u.obj->args, &arg, &n) ||
 	    n != 4 || strcmp(last_name(arg[0]), "_rebuild_wrapper_subclass") != 0)
 		return 0;
 	return read_type(r, file, (const struct ck_val *const *)arg, out, err);

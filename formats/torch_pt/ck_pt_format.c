@@ -84,26 +84,31 @@ static void judge_part(const struct ck_pt *pt, const struct ck_input *in, struct
 				"get whole parameters under the model's names");
 }
 
-/* One file of a rank of FSDP: a DTensor or a ShardedTensor is a part of a tensor. */
+/* One of FSDP's files of ranks: a DTensor or a ShardedTensor is a part of a tensor. */
 static void judge_rank(const struct ck_pt *pt, const struct ck_input *in, struct ck_findings *f)
 {
 	struct ck_val *const *item, *const *arg;
+	const char *slash = strrchr(in->path[0], '/');
 	uint64_t n, nargs, parts = 0;
 
-	if (!ck_val_pairs(pt->doc.root, &item, &n))
+	if (!strstr(slash ? slash : in->path[0], "rank") ||
+	    !ck_val_pairs(pt->doc.root, &item, &n))
 		return;
 	for (uint64_t i = 0; i < n; i++) {
 		const struct ck_val *v = item[2 * i + 1];
 
-		if (ck_pt_call_of(v) == CK_PT_FROM_TYPE && ck_val_seq(v->u.obj->args, &arg, &nargs) &&
-		    nargs > 1 && arg[1]->kind == CK_VAL_GLOBAL)
+		if (ck_pt_call_of(v) == CK_PT_FROM_TYPE &&
+		    ck_val_seq(v->u.obj->args, &arg, &nargs) && nargs > 1 &&
+		    arg[1]->kind == CK_VAL_GLOBAL)
 			parts += ck_ends_with(arg[1]->u.global.name, "DTensor") ||
 				 ck_ends_with(arg[1]->u.global.name, "ShardedTensor");
 	}
 	if (parts)
 		ck_findings_add(f, CK_FINDING_PART_OF_STEP, in->path[0],
-				"the file of one rank of FSDP: %" PRIu64 " of its tensors are parts; "
-				"give the folder that holds it to get whole ones", parts);
+				"the file of one rank of FSDP: %" PRIu64
+				" of its tensors are parts; "
+				"give the folder that holds it to get whole ones",
+				parts);
 }
 
 /* A training file's model under its own names, with the moments; else all there is. */
