@@ -56,8 +56,8 @@ static int not_in_mesh(struct rk *r, struct rk_file *file, uint64_t n)
 {
 	if (!file->swapped)
 		ck_findings_add(r->f, CK_FINDING_RANK_FILE_SWAPPED, file->path,
-				"the device mesh in it has %" PRIu64 " ranks, and rank %u is none "
-				"of them (was a file renamed?)", n, file->id.rank);
+				"the device mesh in it has %" PRIu64 " ranks, but not rank %u (was "
+				"a file renamed?)", n, file->id.rank);
 	file->swapped = true;
 	return 0;
 }
