@@ -63,6 +63,9 @@ static bool read_pieces(struct flat *f)
 {
 	const struct rk *r = f->r;
 
+	for (uint32_t k = 0; k < r->world; k++)
+		if (r->part[k] >= r->parts)	/* ranks do not agree how many there are */
+			return false;
 	for (uint64_t i = 0; i < r->nids; i++)
 		for (uint32_t k = 0; k < r->world; k++) {
 			const struct ck_tensor_ref *t = piece_of(&r->id[i], k);
@@ -275,23 +278,23 @@ static int add_run(struct rk *r, struct rk_tensor *t, const char *name, const st
 		   const struct ck_tensor_ref *ref, uint64_t begin, uint64_t first, uint64_t n,
 		   struct ckpt_err *err)
 {
-	uint64_t *at = ck_arena_alloc(&r->arena, 3 * sizeof(*at));
-	struct rk_state *s;
-	int rc = ck_rk_optim_state(r, t, name, &s, err);
+	uint64_t *at = ck_arena_alloc(&r->arena, 3 * sizeof(*at)), before = 0;
+	struct rk_state *s = NULL;
+	int rc = at ? ck_rk_optim_state(r, t, name, &s, err) : ck_fail_nomem(err, "a run", 0);
 
-	if (!at)
-		return ck_fail_nomem(err, "a run", 0);
-	at[0] = first;
-	at[1] = n;
-	at[2] = t->weight.numel;
-	s->flat = true;
-	if (!rc)
+	if (!rc) {
+		at[0] = first;
+		at[1] = n;
+		at[2] = t->weight.numel;
+		s->flat = true;
+		before = s->nblocks;
 		rc = ck_rk_state_add(r, s, t->name, file, &(struct rk_value){
 			.is_tensor = true, .dtype = ref->dtype, .ndim = 1, .shape = &at[2],
 			.offset = &at[0], .size = &at[1], .numel = n, .t = ref,
 		}, err);
-	if (!rc && s->nblocks)
-		s->block[s->nblocks - 1].begin = begin;
+	}
+	if (!rc && s->nblocks > before)
+		s->block[before].begin = begin;
 	return rc;
 }
 

@@ -145,9 +145,13 @@ static int add_block(const struct rk *r, const struct rk_state *s, const struct 
 	int rc = ck_pt_extent(b->file->pt, b->t, b->begin, b->numel, 0, b->file->source,
 			      (int32_t)b->file->id.rank, r->ix, &whole, err);
 
+	if (!rc && n > b->file->bytes)	/* of a view that repeats its elements */
+		rc = ck_fail(err, CKPT_E_CORRUPT, b->file->path, CKPT_NO_OFFSET,
+			     "a part of a tensor has %" PRIu64 " rows, the file %" PRIu64 " bytes",
+			     n, b->file->bytes);
 	if (!rc)
 		rc = ck_grow(&out->run, &out->cap, out->n + n, sizeof(*out->run), err);
-	plain = es && whole.runs == 1 && !(whole.flags & CKPT_EXTENT_GATHER);
+	plain = !rc && es && whole.runs == 1 && !(whole.flags & CKPT_EXTENT_GATHER);
 	for (uint64_t i = 0; !rc && i < n; i++) {
 		struct ck_extent *e = &out->run[out->n++];
 

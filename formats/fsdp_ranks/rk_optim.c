@@ -277,20 +277,29 @@ static void find_names(struct rk *r)
  * torch gathers a FULL_STATE_DICT without offload_to_cpu into one buffer that it uses again for
  * each state: all states of a parameter then have the bytes of the last.
  */
+static bool is_run(const struct ck_tensor_ref *t)
+{
+	uint64_t want = 1;
+
+	for (uint32_t k = t->ndim; k > 0; k--) {
+		if (t->shape[k - 1] != 1 && t->stride[k - 1] != want)
+			return false;
+		want *= t->shape[k - 1];
+	}
+	return t->numel && !t->conj && !t->neg && ckpt_dtype_bits((enum ckpt_dtype)t->dtype) >= 8;
+}
+
+/* The first bytes of both, which are not all zero. */
 static int same_bytes(const struct rk_file *file, const struct ck_tensor_ref *a,
 		      const struct ck_tensor_ref *b, bool *yes, struct ckpt_err *err)
 {
-	const size_t n = (size_t)ck_min_u64(
-		a->numel * (ckpt_dtype_bits((enum ckpt_dtype)a->dtype) / 8), COMPARED);
+	const uint64_t es = ckpt_dtype_bits((enum ckpt_dtype)a->dtype) / 8, stride = 1;
+	const uint64_t shape = ck_min_u64(a->numel, COMPARED / es);
 	struct ck_tensor_ref x = *a, y = *b;
-	uint64_t shape, stride = 1;
 	uint8_t *p = NULL, *q = NULL;
 	int rc;
 
 	*yes = false;
-	if (!n || ckpt_dtype_bits((enum ckpt_dtype)a->dtype) < 8)
-		return 0;
-	shape = n / (ckpt_dtype_bits((enum ckpt_dtype)a->dtype) / 8);
 	x.ndim = y.ndim = 1;
 	x.shape = y.shape = &shape;
 	x.stride = y.stride = &stride;
@@ -298,8 +307,8 @@ static int same_bytes(const struct rk_file *file, const struct ck_tensor_ref *a,
 	rc = ck_pt_tensor_bytes(file->pt, &x, COMPARED, &p, err);
 	if (!rc)
 		rc = ck_pt_tensor_bytes(file->pt, &y, COMPARED, &q, err);
-	if (!rc && p && q && !memcmp(p, q, n))
-		for (size_t i = 0; i < n && !*yes; i++)
+	if (!rc && p && q && !memcmp(p, q, shape * es))
+		for (uint64_t i = 0; i < shape * es && !*yes; i++)
 			*yes = p[i] != 0;
 	ck_free(p);
 	ck_free(q);
@@ -319,13 +328,14 @@ static int check_reused(struct rk *r, struct ckpt_err *err)
 									"exp_avg_sq"));
 		bool yes;
 
-		if (!a || !b || a->dtype != b->dtype || a->numel != b->numel)
+		if (!a || !b || a->dtype != b->dtype || a->numel != b->numel || !is_run(a) ||
+		    !is_run(b))
 			continue;
 		rc = same_bytes(file, a, b, &yes, err);
 		if (rc || !yes)
 			continue;
 		id->tensor = CK_NONE;
-		ck_findings_add(r->f, CK_FINDING_NAMES_WRONG, id->name,
+		ck_findings_add(r->f, CK_FINDING_NOT_IN_CHECKPOINT, id->name,
 				"its exp_avg and exp_avg_sq in %s are the same bytes, so they are "
 				"left out (torch saves them so without offload_to_cpu)",
 				file->name);

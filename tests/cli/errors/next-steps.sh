@@ -26,7 +26,3 @@ echo '* a step without files'
 mkdir -p empty/global_step3; echo global_step3 > empty/latest
 zckpt convert empty x 2>&1
 zckpt doctor empty
-echo '* whole weights of FSDP'
-mkdir fsdp; : > fsdp/pytorch_model_fsdp.bin
-last convert --dtype bf16 fsdp it.safetensors
-last inspect fsdp

@@ -22,9 +22,6 @@ one() {
 	make_in it "$1"
 	zckpt inspect it 2>&1 | sed 's/^zckpt: //'
 }
-one 'pytorch_model_fsdp_0_rank0.bin pytorch_model_fsdp_0_rank1.bin optimizer_0_rank0.bin'
-one 'pytorch_model_fsdp.bin optimizer.bin'
-one 'global_step_9/ global_step_9/actor/ global_step_9/actor/model_world_size_2_rank_0.pt'
 one '.metadata __0_0.distcp'
 one '.metadata __0_0.distcp meta.pt'
 one '.metadata.tmp'
