@@ -25,4 +25,4 @@ last diff half "$DS/ds0.19.8-z3-bf16-w8/ckpt"
 echo '* a step without files'
 mkdir -p empty/global_step3; echo global_step3 > empty/latest
 zckpt convert empty x 2>&1
-zckpt doctor empty
+zckpt doctor empty; echo "exit $?"
