@@ -125,14 +125,20 @@ static int has_file(const struct listing *list, int (*test)(const char *name))
 	return 0;
 }
 
-/* accelerate has a folder for the model and one for the optimizer in its step. */
-static int is_step(const struct listing *list)
+/*
+ * accelerate has a folder for the model and one for the optimizer in its step; verl a folder for
+ * each model, "actor" and "critic", in a global_step_N.
+ */
+static int is_step(const struct listing *list, const char *path)
 {
 	static const char model[] = "pytorch_model_fsdp_";
+	const char *slash = strrchr(path, '/');
+	const int verl = !strncmp(slash ? slash + 1 : path, "global_step_", 12);
 
 	for (size_t i = 0; i < list->n; i++)
 		if (S_ISDIR(list->entry[i].st.st_mode) &&
-		    !strncmp(list->entry[i].name, model, sizeof(model) - 1))
+		    (!strncmp(list->entry[i].name, model, sizeof(model) - 1) ||
+		     (verl && !strcmp(list->entry[i].name, "actor"))))
 			return 1;
 	return has_file(list, is_shard_name);
 }
@@ -144,7 +150,7 @@ int step_is_folder(const char *dir)
 
 	if (listing_read(&list, dir))
 		return 0;
-	yes = is_step(&list);
+	yes = is_step(&list, dir);
 	listing_free(&list);
 	return yes;
 }
@@ -378,7 +384,7 @@ static void search(struct search *s, const char *path, int depth, const char *un
 		words_add(&s->unread, cli_format("%s: %s", path, steps_why(errno)));
 		return;
 	}
-	if (is_step(&list) || (unfinished && strstr(name, ".zckpt-partial"))) {
+	if (is_step(&list, path) || (unfinished && strstr(name, ".zckpt-partial"))) {
 		add_step(s, path, &list, unfinished);
 	} else {
 		for (size_t i = 0; i < list.n && depth < s->depth; i++)

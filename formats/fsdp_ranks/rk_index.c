@@ -331,13 +331,25 @@ static int add_all(struct rk *r, struct runs *runs, struct ckpt_err *err)
 
 /* ---- facts ---- */
 
-/* The folder's name says it, else the optimizer. */
-static int64_t step_of(const struct rk *r)
+/*
+ * The name of the folder says it, or of the one above; else the optimizer.  In verl one step of the
+ * run is several of the optimizer.
+ */
+static int64_t step_of(struct rk *r)
 {
+	const char *end = r->where + strlen(r->where);
 	uint64_t n;
 
-	if (ck_step_number(r->ix->tag, &n) && n < INT64_MAX)
-		return (int64_t)n;
+	for (int k = 0; k < 2 && end > r->where; k++) {
+		const char *begin = end, *name;
+
+		while (begin > r->where && begin[-1] != '/')
+			begin--;
+		name = ck_arena_strndup(&r->arena, begin, (size_t)(end - begin));
+		if (name && ck_step_number(name, &n) && n < INT64_MAX)
+			return (int64_t)n;
+		end = begin > r->where ? begin - 1 : begin;
+	}
 	for (uint32_t g = 0; g < r->ngroups; g++)
 		if (r->group[g].has_step && r->group[g].step >= 0 && r->group[g].step < 1e15)
 			return (int64_t)r->group[g].step;

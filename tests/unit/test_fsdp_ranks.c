@@ -210,7 +210,9 @@ static void make_run_step(const char *step, const char *first)
 
 static void verl_names_the_last_complete_step_in_a_file(void **state)
 {
+	struct ckpt_info info;
 	struct ckpt *ck;
+	char *actor;
 
 	(void)state;
 	make_run_step("global_step_2", "20");
@@ -218,6 +220,12 @@ static void verl_names_the_last_complete_step_in_a_file(void **state)
 	ck = t_step_open(dir, NULL);
 	assert_true(t_step_value(ck, "w", "weight", 0) == 100);
 	ckpt_close(ck);
+	actor = t_fmt("%s/global_step_2/actor", dir);
+	ck = t_step_open(actor, NULL);
+	ckpt_info_get(ck, &info);
+	assert_int_equal(info.step, 2);
+	ckpt_close(ck);
+	free(actor);
 	save_file("latest_checkpointed_iteration.txt", "2");
 	ck = t_step_open(dir, NULL);
 	assert_true(t_step_value(ck, "w", "weight", 0) == 20);
