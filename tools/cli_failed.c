@@ -98,8 +98,8 @@ static void say_other_place(const struct args *args)
 	if (text)
 		cli_say("hint: %s", text);
 	else
-		cli_say("hint: zckpt reads DeepSpeed and Hugging Face folders, .safetensors and "
-			"torch's .pt");
+		cli_say("hint: zckpt reads folders of DeepSpeed, FSDP and Hugging Face, "
+			".safetensors and torch's .pt");
 	cli_free(text);
 }
 
