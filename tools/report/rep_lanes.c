@@ -38,7 +38,8 @@ struct piece {
 	uint32_t merged;	/* pieces that it stands for */
 	uint16_t state;		/* number of its name */
 	uint8_t dtype, bits;
-	uint8_t broken;		/* of merged ones: other bytes are between them */
+	uint8_t broken;		/* other bytes are between the parts of it: the next is elsewhere */
+	uint64_t runs;		/* that it consists of, each of as many elements */
 };
 
 struct lanes {
@@ -119,6 +120,7 @@ static void add_extent(struct lanes *l, uint64_t i, const struct ckpt_tensor_inf
 		.count = e->count * e->runs, .pad = padding_of_part(l, t, e), .group = t->group,
 		.bits = (uint8_t)bits, .dtype = (uint8_t)e->dtype, .merged = 1,
 		.span = (e->runs - 1) * e->src_stride + (e->count * bits + 7) / 8,
+		.runs = e->runs, .broken = e->runs > 1,
 		.state = state_number(l, state->name), .file = file_number(l, e->path),
 	};
 	p->lane = info->world ? (uint32_t)(e->rank + 1) : p->file;
@@ -351,7 +353,7 @@ static size_t merge(const struct lanes *l, size_t from, size_t end, struct piece
 		struct piece p = l->piece[i];
 		struct piece *last = n ? &out[n - 1] : NULL;
 
-		if (last && l->least && !p.lead && last->file == p.file &&
+		if (last && l->least && !p.lead && p.runs == 1 && last->runs == 1 && last->file == p.file &&
 		    last->group == p.group && last->dtype == p.dtype &&
 		    p.span + last->span < l->least && p.offset >= last->offset) {
 			last->broken |= !follows(l, last, &p);
@@ -366,14 +368,26 @@ static size_t merge(const struct lanes *l, size_t from, size_t end, struct piece
 	return n;
 }
 
-/* Opens a segment, after the one before it, and says where it is. */
-static void begin_segment(const struct piece *p, size_t number, FILE *out, FILE *places)
+/* A segment of runs says how many. */
+static void end_segment(uint64_t runs, FILE *out)
 {
-	fprintf(out, "%s[%" PRId32 ",%" PRIu32 ",[", number ? "]]," : "", p->group,
-		(uint32_t)p->bits);
+	fputc(']', out);
+	if (runs > 1)
+		fprintf(out, ",%" PRIu64, runs);
+	fputc(']', out);
+}
+
+/* Opens a segment, and says where it is; 'runs' of the one before it, 0: it is the first. */
+static void begin_segment(const struct piece *p, uint64_t runs, FILE *out, FILE *places)
+{
+	if (runs) {
+		end_segment(runs, out);
+		fputc(',', out);
+	}
+	fprintf(out, "[%" PRId32 ",%" PRIu32 ",[", p->group, (uint32_t)p->bits);
 	if (p->lead)
 		fprintf(out, "%" PRIu32 ",0,0,%" PRIu64 ",", p->lead_tensor, p->lead);
-	fprintf(places, "%s[%" PRIu32 ",%" PRIu64, number ? "," : "", p->file,
+	fprintf(places, "%s[%" PRIu32 ",%" PRIu64, runs ? "," : "", p->file,
 		p->offset - p->lead * p->bits / 8);
 	if (p->member) {
 		fputc(',', places);
@@ -394,7 +408,8 @@ static void put_piece(const struct piece *p, FILE *out)
 
 /*
  * [group, bits, [tensor, first, count, padding, ...]] of each segment; of merged pieces 'first' is
- * minus their number.
+ * minus their number.  A piece of several runs is a segment alone, with a fourth member, the number
+ * of runs: its elements are in order, but not neighbours, in the tensor and in the file.
  */
 static size_t layout_of(struct lanes *l, struct piece *p, size_t n, FILE *places)
 {
@@ -404,12 +419,12 @@ static size_t layout_of(struct lanes *l, struct piece *p, size_t n, FILE *places
 
 	fputc('[', out);
 	for (size_t i = 0; i < n; i++) {
-		const int begins = !i || p[i].lead || p[i - 1].broken ||
+		const int begins = !i || p[i].lead || p[i].runs > 1 || p[i - 1].broken ||
 				   !follows(l, &p[i - 1], &p[i]);
 
 		l->written += begins;
 		if (begins)
-			begin_segment(&p[i], i, out, places);
+			begin_segment(&p[i], i ? p[i - 1].runs : 0, out, places);
 		else
 			fputc(',', out);
 		/* the padding before the next piece is known when that has been looked at */
@@ -417,7 +432,9 @@ static size_t layout_of(struct lanes *l, struct piece *p, size_t n, FILE *places
 			follows(l, &p[i], &p[i + 1]);
 		put_piece(&p[i], out);
 	}
-	fputs(n ? "]]]" : "]", out);
+	if (n)
+		end_segment(p[n - 1].runs, out);
+	fputc(']', out);
 	fclose(out);
 	return rep_dict_take(&l->layouts, text);
 }

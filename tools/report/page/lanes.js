@@ -81,7 +81,7 @@ function lanes_of(d, view) {
 		let off = at[1];
 		for (let k = 0; k < p.at[i]; k += 4)
 			off += (g[2][k + 2] + g[2][k + 3]) * g[1] / 8;
-		return { lane: l, group: g[0], file: at[0], member: at[2], byte: off, bits: g[1],
+		return { lane: l, group: g[0], file: at[0], member: at[2], byte: off, bits: g[1], runs: g[3] || 1,
 			 tensor: g[2][p.at[i]], first: g[2][p.at[i] + 1], count: g[2][p.at[i] + 2],
 			 pad: g[2][p.at[i] + 3] };
 	}
@@ -97,8 +97,9 @@ function lanes_of(d, view) {
 			text += rp.show(T.name[t]) + ": this rank has no element of it";
 		else
 			text += rp.show(T.name[t]) + " [" + T.shape[t].join(", ") + "], " + role +
-				(tied.has(t) ? ", tied" : "") + ", elements " + rp.count(q.first) +
-				(q.count > 1 ? " to " + rp.count(q.first + q.count - 1) : "") + " of " +
+				(tied.has(t) ? ", tied" : "") + (q.runs > 1 ? ", " + rp.count(q.runs) + " runs of " +
+				rp.count(q.count / q.runs) + " elements, the first from element " :
+				", elements ") + rp.count(q.first) + (q.runs > 1 ? " on," : q.count > 1 ? " to " + rp.count(q.first + q.count - 1) : "") + " of " +
 				rp.count(d.numel[t]) + ", " + rp.size(bytes);
 		text += ", " + rp.show(base(d.files[q.file])) + (q.member ? "!" + rp.show(q.member) : "");
 		text += q.byte === null || isNaN(q.byte) ? "" : " at byte " + rp.count(q.byte);
@@ -451,7 +452,9 @@ function lanes_of(d, view) {
 		return { n: out.length, merged: merged, rows: out.slice(0, most).map(function (x) {
 			const g = x[2][2], i = x[4], at = x[1].at[x[3]];
 			return [x[1].state, x[0].rank === null ? "-" : x[0].rank,
-				rp.count(g[i + 1]) + "\u2013" + rp.count(g[i + 1] + g[i + 2] - 1),
+				x[2][3] ? rp.count(x[2][3]) + " runs from " + rp.count(g[i + 1]) + " on, " +
+					  rp.count(g[i + 2]) + " in all" :
+					  rp.count(g[i + 1]) + "\u2013" + rp.count(g[i + 1] + g[i + 2] - 1),
 				base(d.files[at[0]]) + (at[2] ? "!" + at[2] : ""), rp.count(x[5])];
 		}) };
 	};
