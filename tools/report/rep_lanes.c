@@ -38,7 +38,7 @@ struct piece {
 	uint32_t merged;	/* pieces that it stands for */
 	uint16_t state;		/* number of its name */
 	uint8_t dtype, bits;
-	uint8_t broken;		/* other bytes are between the parts of it: the next is elsewhere */
+	uint8_t broken;		/* other bytes are in it: the next one begins a segment */
 	uint64_t runs;		/* that it consists of, each of as many elements */
 };
 
@@ -353,7 +353,8 @@ static size_t merge(const struct lanes *l, size_t from, size_t end, struct piece
 		struct piece p = l->piece[i];
 		struct piece *last = n ? &out[n - 1] : NULL;
 
-		if (last && l->least && !p.lead && p.runs == 1 && last->runs == 1 && last->file == p.file &&
+		if (last && l->least && !p.lead && p.runs == 1 &&
+		    last->runs == 1 && last->file == p.file &&
 		    last->group == p.group && last->dtype == p.dtype &&
 		    p.span + last->span < l->least && p.offset >= last->offset) {
 			last->broken |= !follows(l, last, &p);
