@@ -37,7 +37,7 @@ enum mnt_what {
 };
 /* What is mounted at an absolute path; its device as "MAJOR:MINOR" in 'dev' (may be NULL). */
 enum mnt_what mnt_look(const char *place, char dev[32]);
-/* The path, absolute and without links but for a last name that cannot be looked at; NULL, or free(). */
+/* The absolute path without links, but for a last name that cannot be looked at; NULL or free(). */
 char *mnt_place(const char *dir);
 /* 0, or -1 with errno. 'lazy': also while it is in use. */
 int mnt_detach(const char *place, int lazy);
