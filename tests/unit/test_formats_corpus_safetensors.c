@@ -267,7 +267,7 @@ static enum ckpt_severity worst_of(struct ckpt *ck, bool full)
 static const char *read_dcp(const cJSON *row, struct t_corpus_verdict *v)
 {
 	const bool refuse = !strcmp(t_corpus_text(row, "class"), "must-refuse");
-	const struct ckpt_open_opts one = { .size = sizeof(one), .threads = 1 };	/* counted */
+	const struct ckpt_open_opts one = { .size = sizeof(one), .threads = 1 };
 	char *path = t_corpus_path(row);
 	const char *paths[] = { path };
 	struct ckpt_err err = { 0 };
