@@ -19,7 +19,7 @@
 #include "libckpt/io/ck_stamp.h"
 #include "libckpt/sums/ck_piece.h"
 #include "libckpt/sums/ck_stated_sum.h"
-#include "libckpt/zip/ck_zip.h"
+#include "libckpt/zip/ck_zip_row.h"
 
 enum verdict {
 	UNKNOWN = 0,
@@ -129,22 +129,26 @@ static int list_member(struct proof_source *s, const struct ck_zip *zip,
 	return rc ? rc : add(s, &part, err);
 }
 
+/* A .distcp file has one for each tensor. */
+static int list_archive(void *arg, const struct ck_zip *zip, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < ck_zip_count(zip); i++)
+		rc = list_member(arg, zip, ck_zip_entry_get(zip, i), err);
+	return rc;
+}
+
 static int list_members(const struct ckpt_view_checks *proof, struct proof_source *s,
 			struct ck_src *src, struct ckpt_err *err)
 {
 	uint8_t head[4] = { 0 };
-	struct ck_zip *zip;
-	int rc = ck_src_read(src, 0, head, (size_t)ck_min_u64(sizeof(head), ck_src_size(src)), err);
+	const size_t n = (size_t)ck_min_u64(sizeof(head), ck_src_size(src));
+	const int rc = ck_src_read(src, 0, head, n, err);
 
 	if (rc || memcmp(head, "PK\3\4", 4))
 		return rc;
-	rc = ck_zip_open(src, &proof->ck->limits, &zip, err);
-	if (rc)
-		return rc;
-	for (uint64_t i = 0; !rc && i < ck_zip_count(zip); i++)
-		rc = list_member(s, zip, ck_zip_entry_get(zip, i), err);
-	ck_zip_close(zip);
-	return rc;
+	return ck_zip_each(src, &proof->ck->limits, list_archive, s, err);
 }
 
 static int list_pieces(const struct ck_index *ix, struct proof_source *s, uint32_t source,

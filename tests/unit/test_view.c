@@ -232,6 +232,17 @@ static void so_has_one_of_every_other_format(void **state)
 	t_dir_end(dir);
 }
 
+/* Files of several archives, one after the other. */
+static void so_has_a_step_of_fsdp(void **state)
+{
+	char *dir = t_dir_new(), *root = t_fixture("fsdp");
+
+	(void)state;
+	assert_true(compare_below(root, dir) > 30);
+	t_dir_end(dir);
+	free(root);
+}
+
 static void so_have_a_native_step_and_a_pack(void **state)
 {
 	char *dir = t_step_copy("ds0.19.8-z3-bf16-w2-frozen"), *from = t_fmt("%s/ckpt", dir);
@@ -549,6 +560,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_view_has_the_bytes_of_convert),
 		cmocka_unit_test(so_has_one_of_every_other_format),
+		cmocka_unit_test(so_has_a_step_of_fsdp),
 		cmocka_unit_test(so_have_a_native_step_and_a_pack),
 		cmocka_unit_test(a_damaged_record_is_refused_and_the_others_are_right),
 		cmocka_unit_test(a_file_that_changes_while_it_is_served_is_refused),
