@@ -6,76 +6,32 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "formats/dcp/dcp.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/step/ck_step_fact.h"
+#include "libckpt/tensor/ck_block.h"
 #include "libckpt/tensor/ck_dtype.h"
 
 /* ---- extents ---- */
 
-struct runs {
-	struct ck_extent *run;
-	uint64_t n, cap;
-};
-
-static int by_first(const void *a, const void *b)
-{
-	const struct ck_extent *x = a, *y = b;
-
-	return x->first < y->first ? -1 : x->first > y->first;
-}
-
-/* Elements of a block that follow each other in the tensor too; the dimensions that count rows. */
-static uint64_t run_of(const struct dcp_item *it, const struct dcp_chunk *c, uint32_t *rows_out)
-{
-	uint64_t n = 1;
-	uint32_t k = it->ndim;
-
-	while (k > 0 && c->size[k - 1] == it->shape[k - 1])
-		n *= it->shape[--k];
-	if (k > 0)
-		n *= c->size[--k];
-	*rows_out = k;
-	return n;
-}
-
-/* The first element of row 'row' of a block. */
-static uint64_t first_of(const struct dcp_item *it, const struct dcp_chunk *c, uint32_t rows,
-			 uint64_t row)
-{
-	uint64_t at = 0, stride = 1;
-
-	for (uint32_t k = it->ndim; k > 0; k--) {
-		uint64_t i = c->offset[k - 1];
-
-		if (k <= rows) {
-			i += row % c->size[k - 1];
-			row /= c->size[k - 1];
-		}
-		at += i * stride;
-		stride *= it->shape[k - 1];
-	}
-	return at;
-}
-
 static int add_block(const struct dcp *d, const struct dcp_item *it, const struct dcp_chunk *c,
-		     struct runs *out, struct ckpt_err *err)
+		     struct ck_runs *out, struct ckpt_err *err)
 {
+	const struct ck_block block = { it->shape, c->offset, c->size, it->ndim };
 	const struct dcp_file *file = &d->file[c->at.file];
 	uint32_t rows;
-	const uint64_t run = run_of(it, c, &rows), n = c->numel / run;
+	const uint64_t run = ck_block_run(&block, &rows), n = c->numel / run;
 	uint64_t bytes;
 	int rc = ck_dtype_bytes(it->dtype, run, &bytes, err);
 
 	if (!rc)
-		rc = ck_grow(&out->run, &out->cap, out->n + n, sizeof(*out->run), err);
+		rc = ck_runs_room(out, n, err);
 	for (uint64_t i = 0; !rc && i < n; i++)
 		out->run[out->n++] = (struct ck_extent){
-			.first = first_of(it, c, rows, i), .count = run, .runs = 1,
+			.first = ck_block_first(&block, rows, i), .count = run, .runs = 1,
 			.off = c->data + i * bytes, .source = file->source, .member = CK_NONE,
 			.view = CK_NONE, .rank = file->rank, .dtype = it->dtype,
 		};
@@ -83,7 +39,7 @@ static int add_block(const struct dcp *d, const struct dcp_item *it, const struc
 }
 
 /* Blocks in which all the elements are; a block that could not be read has a finding. */
-static int runs_of(const struct dcp *d, const struct dcp_item *it, struct runs *out, bool *all,
+static int runs_of(const struct dcp *d, const struct dcp_item *it, struct ck_runs *out, bool *all,
 		   struct ckpt_err *err)
 {
 	int rc = 0;
@@ -95,56 +51,27 @@ static int runs_of(const struct dcp *d, const struct dcp_item *it, struct runs *
 		if (it->chunk[i].is_read)
 			rc = add_block(d, it, &it->chunk[i], out, err);
 	}
-	if (!rc && out->n)
-		qsort(out->run, out->n, sizeof(*out->run), by_first);
+	ck_runs_sort(out);
 	return rc;
 }
 
-/* Where a row of sorted runs first leaves a gap or overlaps; false if it does neither. */
-static bool odd_place(const struct runs *runs, uint64_t numel, uint64_t *at_out, bool *twice_out)
-{
-	uint64_t at = 0;
-
-	for (uint64_t i = 0; i < runs->n; i++) {
-		*at_out = runs->run[i].first;
-		*twice_out = runs->run[i].first < at;
-		if (runs->run[i].first != at) {
-			if (!*twice_out)
-				*at_out = at;
-			return true;
-		}
-		at += runs->run[i].count;
-	}
-	*at_out = at;
-	*twice_out = false;
-	return at != numel;
-}
-
 static int add_state(struct dcp *d, const struct dcp_item *it, uint32_t tensor, const char *state,
-		     struct runs *runs, struct ckpt_err *err)
+		     struct ck_runs *runs, struct ckpt_err *err)
 {
-	struct ck_index *ix = d->ix;
 	uint64_t at;
 	bool all, twice;
 	int rc = runs_of(d, it, runs, &all, err);
 
 	if (rc || !all)
 		return rc;
-	if (odd_place(runs, it->numel, &at, &twice)) {
+	if (ck_runs_odd(runs, it->numel, &at, &twice)) {
 		ck_findings_add(d->f, CK_FINDING_LENGTH_WRONG, it->flat,
 				"its blocks in '.metadata' %s element %" PRIu64 " of %" PRIu64
 				" (files of two saves in one folder?)", twice ?
 				"overlap at" : "leave out", at, it->numel);
 		return 0;
 	}
-	rc = ck_index_state_begin(ix, tensor, state, it->dtype, 0, err);
-	for (uint64_t i = 0; !rc && i < runs->n; i++)
-		rc = ck_index_state_extent(ix, &runs->run[i], err);
-	if (rc) {
-		ck_index_state_cancel(ix);
-		return rc;
-	}
-	return ck_index_state_end(ix, NULL, err);
+	return ck_runs_put(runs, d->ix, tensor, state, it->dtype, err);
 }
 
 /* ---- tied names ---- */
@@ -242,7 +169,7 @@ static int add_as(struct dcp *d, const struct dcp_item *it, enum ckpt_role role,
 	return rc < 0 ? rc : 0;
 }
 
-static int add_tied(struct dcp *d, const struct dcp_item *it, uint64_t of, struct runs *runs,
+static int add_tied(struct dcp *d, const struct dcp_item *it, uint64_t of, struct ck_runs *runs,
 		    struct ckpt_err *err)
 {
 	uint32_t tensor;
@@ -258,7 +185,7 @@ static int add_tied(struct dcp *d, const struct dcp_item *it, uint64_t of, struc
 
 /* Of a run of DeepSpeed in 16 bits what is here is the master, of which its weight is made. */
 static int add_parameter(struct dcp *d, const struct dcp_item *it, uint32_t tensor,
-			 struct runs *runs, struct ckpt_err *err)
+			 struct ck_runs *runs, struct ckpt_err *err)
 {
 	const enum ckpt_dtype dtype = ck_dcp_deepspeed_type(d, "weight_dtype");
 	uint32_t master;
@@ -273,7 +200,7 @@ static int add_parameter(struct dcp *d, const struct dcp_item *it, uint32_t tens
 }
 
 static int add_trained(struct dcp *d, const struct dcp_item *it, uint64_t group,
-		       struct runs *runs, struct ckpt_err *err)
+		       struct ck_runs *runs, struct ckpt_err *err)
 {
 	uint32_t tensor;
 	bool is_new;
@@ -287,7 +214,7 @@ static int add_trained(struct dcp *d, const struct dcp_item *it, uint64_t group,
 }
 
 static int add_other(struct dcp *d, const struct dcp_item *it, enum ckpt_role role,
-		     struct runs *runs, struct ckpt_err *err)
+		     struct ck_runs *runs, struct ckpt_err *err)
 {
 	uint64_t of;
 	uint32_t tensor;
@@ -307,7 +234,7 @@ static bool same_shape(const struct ck_tensor *t, const struct dcp_item *it)
 }
 
 /* A state of a parameter's shape; 'step' and other numbers are of the group. */
-static int add_moment(struct dcp *d, const struct dcp_item *it, struct runs *runs,
+static int add_moment(struct dcp *d, const struct dcp_item *it, struct ck_runs *runs,
 		      struct ckpt_err *err)
 {
 	uint32_t tensor;
@@ -431,7 +358,7 @@ static bool has_moments(const struct dcp *d)
 }
 
 /* Parameters first, so that names which are tied to one find it; each in the model's order. */
-static int add_all(struct dcp *d, struct runs *runs, struct ckpt_err *err)
+static int add_all(struct dcp *d, struct ck_runs *runs, struct ckpt_err *err)
 {
 	uint64_t group = 0;
 	int rc = 0;
@@ -461,7 +388,7 @@ static int note_states(struct dcp *d, struct ckpt_err *err)
 
 int ck_dcp_index_fill(struct dcp *d, struct ckpt_err *err)
 {
-	struct runs runs = { .n = 0 };
+	struct ck_runs runs = { .n = 0 };
 	int rc = add_files(d, err);
 
 	d->ix->world = world_of(d);
@@ -476,6 +403,6 @@ int ck_dcp_index_fill(struct dcp *d, struct ckpt_err *err)
 		rc = add_scheduler(d, err);
 	if (!rc && *d->box)
 		rc = ck_index_add_fact(d->ix, err, "prefix", "%s.", d->box);
-	ck_free(runs.run);
+	ck_runs_release(&runs);
 	return rc;
 }

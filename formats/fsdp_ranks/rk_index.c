@@ -14,19 +14,8 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/step/ck_step_fact.h"
+#include "libckpt/tensor/ck_block.h"
 #include "libckpt/tensor/ck_dtype.h"
-
-struct runs {
-	struct ck_extent *run;
-	uint64_t n, cap;
-};
-
-static int by_first(const void *a, const void *b)
-{
-	const struct ck_extent *x = a, *y = b;
-
-	return x->first < y->first ? -1 : x->first > y->first;
-}
 
 /* ---- blocks ---- */
 
@@ -101,45 +90,13 @@ static uint64_t most_copies(const struct sorted *a, uint64_t n)
 
 /* ---- runs ---- */
 
-/* Elements of a block that follow each other in the tensor too; the dimensions that count rows. */
-static uint64_t run_of(const struct rk_state *s, const struct rk_block *b, uint32_t *rows_out)
-{
-	uint64_t n = 1;
-	uint32_t k = s->ndim;
-
-	while (k > 0 && b->size[k - 1] == s->shape[k - 1])
-		n *= s->shape[--k];
-	if (k > 0)
-		n *= b->size[--k];
-	*rows_out = k;
-	return n;
-}
-
-/* The first element of row 'row' of a block. */
-static uint64_t first_of(const struct rk_state *s, const struct rk_block *b, uint32_t rows,
-			 uint64_t row)
-{
-	uint64_t at = 0, stride = 1;
-
-	for (uint32_t k = s->ndim; k > 0; k--) {
-		uint64_t i = b->offset[k - 1];
-
-		if (k <= rows) {
-			i += row % b->size[k - 1];
-			row /= b->size[k - 1];
-		}
-		at += i * stride;
-		stride *= s->shape[k - 1];
-	}
-	return at;
-}
-
 static int add_block(const struct rk *r, const struct rk_state *s, const struct rk_block *b,
-		     struct runs *out, struct ckpt_err *err)
+		     struct ck_runs *out, struct ckpt_err *err)
 {
 	const uint64_t es = ckpt_dtype_bits((enum ckpt_dtype)s->dtype) / 8;
+	const struct ck_block block = { s->shape, b->offset, b->size, s->ndim };
 	uint32_t rows;
-	const uint64_t run = run_of(s, b, &rows), n = b->numel / run;
+	const uint64_t run = ck_block_run(&block, &rows), n = b->numel / run;
 	struct ck_extent whole;
 	bool plain;
 	int rc = ck_pt_extent(b->file->pt, b->t, b->begin, b->numel, 0, b->file->source,
@@ -150,7 +107,7 @@ static int add_block(const struct rk *r, const struct rk_state *s, const struct 
 			     "a part of a tensor has %" PRIu64 " rows, the file %" PRIu64 " bytes",
 			     n, b->file->bytes);
 	if (!rc)
-		rc = ck_grow(&out->run, &out->cap, out->n + n, sizeof(*out->run), err);
+		rc = ck_runs_room(out, n, err);
 	plain = !rc && es && whole.runs == 1 && !(whole.flags & CKPT_EXTENT_GATHER);
 	for (uint64_t i = 0; !rc && i < n; i++) {
 		struct ck_extent *e = &out->run[out->n++];
@@ -164,7 +121,7 @@ static int add_block(const struct rk *r, const struct rk_state *s, const struct 
 			e->off += i * run * es;
 			e->count = run;
 		}
-		e->first = first_of(s, b, rows, i);
+		e->first = ck_block_first(&block, rows, i);
 		if (r->naming == RK_WHOLE)
 			e->rank = -1;
 	}
@@ -173,7 +130,7 @@ static int add_block(const struct rk *r, const struct rk_state *s, const struct 
 
 /* Copy number 'copy' of each block; of one with fewer its first. */
 static int runs_of(const struct rk *r, const struct rk_state *s, const struct sorted *a, uint64_t n,
-		   uint64_t copy, struct runs *out, struct ckpt_err *err)
+		   uint64_t copy, struct ck_runs *out, struct ckpt_err *err)
 {
 	uint64_t k;
 	int rc = 0;
@@ -183,47 +140,14 @@ static int runs_of(const struct rk *r, const struct rk_state *s, const struct so
 		k = copies_of(a, n, i);
 		rc = add_block(r, s, a[i + (copy < k ? copy : 0)].block, out, err);
 	}
-	if (!rc && out->n)
-		qsort(out->run, out->n, sizeof(*out->run), by_first);
+	ck_runs_sort(out);
 	return rc;
-}
-
-/* Where a row of sorted runs first leaves a gap or overlaps; false if it does neither. */
-static bool odd_place(const struct runs *runs, uint64_t numel, uint64_t *at_out, bool *twice_out)
-{
-	uint64_t at = 0;
-
-	for (uint64_t i = 0; i < runs->n; i++) {
-		*twice_out = runs->run[i].first < at;
-		*at_out = *twice_out ? runs->run[i].first : at;
-		if (runs->run[i].first != at)
-			return true;
-		at += runs->run[i].count * runs->run[i].runs;
-	}
-	*at_out = at;
-	*twice_out = false;
-	return at != numel;
 }
 
 /* ---- states ---- */
 
-static int put(struct rk *r, const struct rk_state *s, uint32_t tensor, const struct runs *runs,
-	       struct ckpt_err *err)
-{
-	struct ck_index *ix = r->ix;
-	int rc = ck_index_state_begin(ix, tensor, s->name, s->dtype, 0, err);
-
-	for (uint64_t i = 0; !rc && i < runs->n; i++)
-		rc = ck_index_state_extent(ix, &runs->run[i], err);
-	if (rc) {
-		ck_index_state_cancel(ix);
-		return rc;
-	}
-	return ck_index_state_end(ix, NULL, err);
-}
-
 static int add_state(struct rk *r, const struct rk_tensor *t, const struct rk_state *s,
-		     struct runs *runs, struct ckpt_err *err)
+		     struct ck_runs *runs, struct ckpt_err *err)
 {
 	struct sorted *a = NULL;
 	uint64_t n = 0, at, copies;
@@ -234,7 +158,7 @@ static int add_state(struct rk *r, const struct rk_tensor *t, const struct rk_st
 		return rc;
 	copies = most_copies(a, n);
 	rc = runs_of(r, s, a, n, 0, runs, err);
-	if (!rc && odd_place(runs, s->numel, &at, &twice)) {
+	if (!rc && ck_runs_odd(runs, s->numel, &at, &twice)) {
 		if (!r->incomplete || twice)
 			ck_findings_add(r->f, CK_FINDING_LENGTH_WRONG, t->name,
 					"the ranks' parts of its %s %s element %" PRIu64 " of %"
@@ -242,11 +166,11 @@ static int add_state(struct rk *r, const struct rk_tensor *t, const struct rk_st
 					twice ? "overlap at" : "leave out", at, s->numel);
 	} else {
 		if (!rc)
-			rc = put(r, s, t->number, runs, err);
+			rc = ck_runs_put(runs, r->ix, t->number, s->name, s->dtype, err);
 		for (uint64_t k = 1; !rc && k < copies; k++) {
 			rc = runs_of(r, s, a, n, k, runs, err);
 			if (!rc)
-				rc = put(r, s, t->number, runs, err);
+				rc = ck_runs_put(runs, r->ix, t->number, s->name, s->dtype, err);
 		}
 	}
 	ck_free(a);
@@ -276,7 +200,7 @@ static enum ckpt_role role_of(const struct rk *r, const struct rk_tensor *t, boo
 	return optimizer && t->sharded && !t->twin ? CKPT_ROLE_FROZEN : CKPT_ROLE_PLAIN;
 }
 
-static int add_tensor(struct rk *r, struct rk_tensor *t, bool optimizer, struct runs *runs,
+static int add_tensor(struct rk *r, struct rk_tensor *t, bool optimizer, struct ck_runs *runs,
 		      struct ckpt_err *err)
 {
 	const enum ckpt_role role = role_of(r, t, optimizer);
@@ -300,7 +224,7 @@ static bool fits(const struct rk_tensor *t, const struct rk_state *s)
 	       (!s->ndim || !memcmp(s->shape, t->weight.shape, s->ndim * sizeof(*s->shape)));
 }
 
-static int add_moments(struct rk *r, const struct rk_tensor *t, struct runs *runs,
+static int add_moments(struct rk *r, const struct rk_tensor *t, struct ck_runs *runs,
 		       struct ckpt_err *err)
 {
 	int rc = 0;
@@ -317,7 +241,7 @@ static int add_moments(struct rk *r, const struct rk_tensor *t, struct runs *run
 	return rc;
 }
 
-static int add_all(struct rk *r, struct runs *runs, struct ckpt_err *err)
+static int add_all(struct rk *r, struct ck_runs *runs, struct ckpt_err *err)
 {
 	const bool optimizer = has_optimizer(r);
 	int rc = 0;
@@ -363,7 +287,7 @@ int ck_rk_index_fill(struct rk *r, struct ckpt_err *err)
 		[RK_ACCEL] = "FSDP, rank files of accelerate",
 		[RK_WHOLE] = "FSDP, FULL_STATE_DICT",
 	};
-	struct runs runs = { .n = 0 };
+	struct ck_runs runs = { .n = 0 };
 	int rc = add_all(r, &runs, err);
 
 	r->ix->world = r->world;
@@ -373,6 +297,6 @@ int ck_rk_index_fill(struct rk *r, struct ckpt_err *err)
 	r->ix->ngroups = r->ngroups;
 	if (!rc)
 		rc = ck_rk_optim_facts(r, err);
-	ck_free(runs.run);
+	ck_runs_release(&runs);
 	return rc;
 }
