@@ -118,11 +118,10 @@ int page_file(struct page *page, const char *path, int force, char *why)
 
 int page_open(struct page *page, const char *path, const char *title, int force, char *why)
 {
-	const int rc = page_file(page, path, force, why);
-
-	if (!rc)
-		page_begin(page->out, title);
-	return rc;
+	if (page_file(page, path, force, why))
+		return -1;
+	page_begin(page->out, title);
+	return 0;
 }
 
 int page_finish(struct page *page, char *why)
