@@ -19,6 +19,7 @@
 #include "tests/lib/fs/t_dir.h"
 #include "tests/lib/ops/t_load.h"
 #include "tests/lib/ops/t_step.h"
+#include "tests/lib/run/t_seed.h"
 
 static const char *const all_states[] = { "all", NULL };
 
@@ -176,6 +177,14 @@ static int compare_all(const char *path, const char *dir)
 	return done;
 }
 
+/* One of five, or all of them with ZCKPT_LONG. */
+static int is_drawn(void)
+{
+	static unsigned calls;
+
+	return t_is_long() || !(calls++ % 5);
+}
+
 static void a_view_has_the_bytes_of_convert(void **state)
 {
 	char *root = t_fixture("deepspeed"), *dir = t_dir_new();
@@ -186,11 +195,11 @@ static void a_view_has_the_bytes_of_convert(void **state)
 	for (size_t i = 0; name[i]; i++) {
 		char *path = t_fmt("%s/%s/ckpt", root, name[i]);
 
-		if (t_is_dir(path))
+		if (t_is_dir(path) && is_drawn())
 			done += compare_all(path, dir);
 		free(path);
 	}
-	assert_true(done > 400);
+	assert_true(done > 80);
 	t_list_free(name);
 	t_dir_end(dir);
 	free(root);
@@ -204,7 +213,8 @@ static int compare_below(const char *root, const char *dir)
 	for (size_t i = 0; name[i]; i++) {
 		char *path = t_fmt("%s/%s", root, name[i]);
 
-		done += compare_all(path, dir);
+		if (is_drawn())
+			done += compare_all(path, dir);
 		if (t_is_dir(path))
 			done += compare_below(path, dir);
 		free(path);
@@ -228,7 +238,7 @@ static void so_has_one_of_every_other_format(void **state)
 		free(root);
 		free(name);
 	}
-	assert_true(done > 100);
+	assert_true(done > 20);
 	t_dir_end(dir);
 }
 
@@ -238,7 +248,7 @@ static void so_has_a_step_of_fsdp(void **state)
 	char *dir = t_dir_new(), *root = t_fixture("fsdp");
 
 	(void)state;
-	assert_true(compare_below(root, dir) > 30);
+	assert_true(compare_below(root, dir) > 6);
 	t_dir_end(dir);
 	free(root);
 }
