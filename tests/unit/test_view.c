@@ -64,8 +64,9 @@ static int open_view(struct ckpt *ck, const struct form *form, struct ckpt_view 
 /* What `convert` writes of it into a new folder; its code. */
 static int convert(const char *path, const struct form *form, const char *dst)
 {
+	const struct ckpt_run_opts run = { .size = sizeof(run), .sync = CKPT_SYNC_NONE };
 	const struct ckpt_convert_opts o = {
-		.size = sizeof(o), .dtype = form->dtype, .states = form->states,
+		.size = sizeof(o), .run = &run, .dtype = form->dtype, .states = form->states,
 		.max_shard_bytes = UINT64_MAX, .flags = CKPT_CONVERT_NO_SUMS,
 	};
 	struct ckpt *ck = open_path(path);
