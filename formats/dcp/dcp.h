@@ -31,6 +31,7 @@ struct dcp_chunk {
 	struct dcp_place at;
 	uint64_t data;		/* byte of its elements in the file; once 'is_read' */
 	uint32_t crc;		/* of them, as the archive says; 0 = it says nothing */
+	bool is_varied;		/* its first elements are not all the same */
 	bool is_read;
 };
 
@@ -65,6 +66,7 @@ struct dcp_item {
 	uint64_t nchunks;
 	struct dcp_value *value;	/* of one that is no tensor */
 	double number;		/* of a tensor of one element */
+	int64_t whole;		/* the same, where its type is of integers */
 	const char *name;	/* DCP_MODEL and DCP_STATE: the parameter's, without wrappers */
 	const char *state;	/* DCP_STATE: "exp_avg" */
 };
@@ -117,11 +119,12 @@ struct dcp {
 	const char *optim;	/* what the optimizer's names begin with, "optimizer."; or NULL */
 	bool by_parameter;	/* it has its groups' values for each parameter, as torchtitan */
 	struct dcp_group *group;
-	uint32_t ngroups;
+	uint32_t ngroups, group_cap;
 	struct ck_map group_of;	/* name of a parameter -> number in 'group' */
 	struct ck_map has_state;	/* names of parameters that have a state */
 	struct ck_map by_sums;	/* blocks with their CRC-32s -> a trained tensor of the index */
-	pthread_mutex_t lock;	/* of 'f', while items are read */
+	pthread_mutex_t lock;	/* of 'f' and 'held', while items are read */
+	uint64_t held;		/* bytes of the values that are open */
 };
 
 extern const struct ck_format ck_format_dcp;

@@ -18,6 +18,7 @@
 
 #define DEPTH 64u
 #define NUMBER_BYTES 8
+#define MOST_VALUES 100000u	/* in one value of the client */
 
 /* Keys of DeepSpeed's model file that say what the folder says in another way, or not at all. */
 static const char *const dropped[] = {
@@ -40,11 +41,15 @@ static bool is_in(const char *const *list, size_t n, const char *key)
 	return false;
 }
 
-/* Made of numbers, texts and containers alone: it needs no class to be read. */
-static bool is_plain(const struct ck_val *v, unsigned depth)
+/*
+ * Made of numbers, texts and containers alone: it needs no class to be read.  Values may be shared
+ * along many paths, so no more than 'left' of them are looked at.
+ */
+static bool is_plain_within(const struct ck_val *v, unsigned depth, uint64_t *left)
 {
-	if (!v || !depth)
+	if (!v || !depth || !*left)
 		return false;
+	--*left;
 	switch ((enum ck_val_kind)v->kind) {
 	case CK_VAL_NONE: case CK_VAL_BOOL: case CK_VAL_INT: case CK_VAL_BIGINT:
 	case CK_VAL_FLOAT: case CK_VAL_STR: case CK_VAL_BYTES:
@@ -54,7 +59,7 @@ static bool is_plain(const struct ck_val *v, unsigned depth)
 		       ck_dtype_by_torch_name(v->u.global.name);
 	case CK_VAL_TUPLE: case CK_VAL_LIST: case CK_VAL_DICT: case CK_VAL_SET:
 		for (uint64_t i = 0; i < v->u.seq.n; i++)
-			if (!is_plain(v->u.seq.item[i], depth - 1))
+			if (!is_plain_within(v->u.seq.item[i], depth - 1, left))
 				return false;
 		return true;
 	default:
@@ -62,14 +67,33 @@ static bool is_plain(const struct ck_val *v, unsigned depth)
 	}
 }
 
+static bool is_plain(const struct ck_val *v)
+{
+	uint64_t left = MOST_VALUES;
+
+	return is_plain_within(v, DEPTH, &left);
+}
+
 /* ---- entries ---- */
 
+/* A flat name is that of one item: of two, the client's second one is left out. */
 static int add(struct dcp_out *o, const struct dcp_entry *e, struct ckpt_err *err)
 {
-	int rc = ck_grow(&o->entry, &o->cap, o->n + 1, sizeof(*o->entry), err);
+	int rc;
 
-	if (!rc && (!e->name || !e->path))
-		rc = ck_fail_nomem(err, "a name", 0);
+	if (!e->name || !e->path)
+		return ck_fail_nomem(err, "a name", 0);
+	rc = ck_map_add(&o->by_name, e->name, strlen(e->name), o->n, NULL, err);
+	if (rc > 0 && !e->is_client)
+		return ck_fail(err, CKPT_E_UNSUPPORTED, e->name, CKPT_NO_OFFSET,
+			       "two items of a DCP folder would have this name");
+	if (rc > 0) {
+		ck_findings_add(o->step->f, CK_FINDING_NOT_CARRIED, e->name,
+				"another value has the same name in a DCP folder");
+		return 0;
+	}
+	if (!rc)
+		rc = ck_grow(&o->entry, &o->cap, o->n + 1, sizeof(*o->entry), err);
 	if (!rc)
 		o->entry[o->n++] = *e;
 	return rc;
@@ -114,7 +138,7 @@ static int cut(struct dcp_out *o, struct dcp_entry *e, struct ckpt_err *err)
 
 	if (rc)
 		return rc;
-	e->spot = ck_arena_zalloc(o->arena, ((uint64_t)o->world + 1) * sizeof(*e->spot));
+	e->spot = ck_arena_zalloc(o->arena, (ck_min_u64(o->world, rows) + 1) * sizeof(*e->spot));
 	if (!e->spot)
 		return ck_fail_nomem(err, "blocks", o->world);
 	if (!e->ndim || !numel)
@@ -142,10 +166,11 @@ static int add_state(struct dcp_out *o, uint32_t tensor, const char *name, struc
 }
 
 static int add_value(struct dcp_out *o, const char *name, struct ck_val *path,
-		     const struct ck_val *v, struct ckpt_err *err)
+		     const struct ck_val *v, bool is_client, struct ckpt_err *err)
 {
 	struct dcp_entry e = {
 		.name = name, .path = path, .value = (struct ck_val *)v, .state = CK_NONE,
+		.is_client = is_client,
 		.spot = ck_arena_zalloc(o->arena, sizeof(*e.spot)), .nspots = 1,
 	};
 
@@ -226,7 +251,7 @@ static int add_step(struct dcp_out *o, const char *name, double count, struct ck
 static bool is_hyper(const char *key, const struct ck_val *v)
 {
 	return key && strcmp(key, "params") && strcmp(key, "param_names") && !strchr(key, '.') &&
-	       is_plain(v, DEPTH);
+	       is_plain(v);
 }
 
 /* Of group 'g', or of a parameter. */
@@ -241,7 +266,7 @@ static int add_hyper_of(struct dcp_out *o, uint32_t g, const char *name, const c
 					       ck_val_new_int(a, g)), ck_val_new_str(a, key));
 
 	return !own || !group ? ck_fail_nomem(err, "a name", strlen(key)) :
-	       add_value(o, ck_arena_printf(a, "%s%s", o->optim, own), path, v, err);
+	       add_value(o, ck_arena_printf(a, "%s%s", o->optim, own), path, v, false, err);
 }
 
 static int add_hyper(struct dcp_out *o, uint32_t g, const char *key, const struct ck_val *v,
@@ -342,24 +367,26 @@ static int add_group(struct dcp_out *o, uint32_t g, struct ckpt_err *err)
 
 /* ---- the client's values ---- */
 
+/* Numbers among the keys would come back as texts. */
+static bool has_text_keys(const struct ck_val *v)
+{
+	for (uint64_t i = 0; i < v->u.seq.n; i += 2)
+		if (!ck_val_str(v->u.seq.item[i]) || strchr(ck_val_str(v->u.seq.item[i]), '.'))
+			return false;
+	return v->u.seq.n != 0;
+}
+
 /* torch goes into dictionaries, and into lists that have any; the rest is one value. */
 static bool is_leaf(const struct ck_val *v)
 {
 	if (v->kind == CK_VAL_DICT)
-		return false;
+		return !has_text_keys(v);
 	if (v->kind != CK_VAL_LIST)
 		return true;
 	for (uint64_t i = 0; i < v->u.seq.n; i++)
 		if (!is_leaf(v->u.seq.item[i]))
 			return false;
 	return true;
-}
-
-static const char *key_text(struct dcp_out *o, const struct ck_val *key)
-{
-	if (ck_val_str(key))
-		return ck_val_str(key);
-	return key->kind == CK_VAL_INT ? ck_arena_printf(o->arena, "%" PRId64, key->u.i) : NULL;
 }
 
 static int add_client(struct dcp_out *o, const char *name, struct ck_val *path,
@@ -372,21 +399,16 @@ static int add_client(struct dcp_out *o, const char *name, struct ck_val *path,
 	if (!path || !name)
 		return ck_fail_nomem(err, "a name", 0);
 	if (is_leaf(v) || !depth)
-		return add_value(o, name, path, v, err);
+		return add_value(o, name, path, v, true, err);
 	for (uint64_t i = 0; !rc && i < n; i++) {
 		const struct ck_val *in = v->u.seq.item[is_dict ? 2 * i + 1 : i];
-		const char *key = is_dict ? key_text(o, v->u.seq.item[2 * i]) :
+		const char *key = is_dict ? ck_val_str(v->u.seq.item[2 * i]) :
 				  ck_arena_printf(o->arena, "%" PRIu64, i);
-		struct ck_val *step = is_dict ? key ? ck_val_new_str(o->arena, key) : NULL :
+		struct ck_val *step = is_dict ? v->u.seq.item[2 * i] :
 				      ck_val_new_int(o->arena, (int64_t)i);
+		const char *full = key ? ck_arena_printf(o->arena, "%s.%s", name, key) : NULL;
 
-		if (!key || strchr(key, '.')) {
-			ck_findings_add(o->step->f, CK_FINDING_NOT_CARRIED, name,
-					"a key of it is no name that a DCP folder can have");
-			continue;
-		}
-		rc = add_client(o, ck_arena_printf(o->arena, "%s.%s", name, key),
-				longer(o, path, step), in, depth - 1, err);
+		rc = add_client(o, full, longer(o, path, step), in, depth - 1, err);
 	}
 	return rc;
 }
@@ -407,7 +429,7 @@ static int copy_clients(struct dcp_out *o, struct ckpt_err *err)
 		struct dcp_entry e = {
 			.name = it->flat, .path = (struct ck_val *)it->path, .dtype = it->dtype,
 			.ndim = it->ndim, .shape = it->shape, .state = CK_NONE,
-			.is_tensor = it->is_tensor, .is_copied = true,
+			.is_tensor = it->is_tensor, .is_copied = true, .is_client = true,
 		};
 
 		if (it->use != DCP_OTHER || !strcmp(it->flat, "deepspeed"))
@@ -445,9 +467,11 @@ static int add_clients(struct dcp_out *o, struct ckpt_err *err)
 		    is_in(kept, CK_ARRAY_LEN(kept), key) || (ck_val_is_none(v)) ||
 		    (!strcmp(key, "lr_scheduler") && !is_torch_scheduler(v)))
 			continue;
-		if (!is_plain(v, DEPTH) || strchr(key, '.') || !strcmp(key, "model")) {
+		if (!is_plain(v) || strchr(key, '.') || !strcmp(key, "model") ||
+		    !strcmp(key, "deepspeed")) {
 			ck_findings_add(o->step->f, CK_FINDING_NOT_CARRIED, key,
-					"a value of the client with tensors or objects in it");
+					"a value of the client with tensors, objects or more "
+					"than %u values in it", MOST_VALUES);
 			continue;
 		}
 		rc = add_client(o, key, path_of(o, "", &key, 1), v, DEPTH, err);
@@ -484,7 +508,7 @@ static const char *type_of(const struct dcp_out *o, const char *state)
 static struct ck_val *put(struct dcp_out *o, struct ck_val *d, const char *key,
 			  const struct ck_val *v)
 {
-	return !v || !is_plain(v, DEPTH) ? d :
+	return !v || !is_plain(v) ? d :
 	       ck_val_dict_sets(o->arena, d, key, (struct ck_val *)v);
 }
 
@@ -548,7 +572,7 @@ static int add_deepspeed(struct dcp_out *o, struct ckpt_err *err)
 		d = ck_val_dict_sets(o->arena, d, "weight_dtype", ck_val_new_str(o->arena, weight));
 	if (master)
 		d = ck_val_dict_sets(o->arena, d, "master_dtype", ck_val_new_str(o->arena, master));
-	return add_value(o, name, path_of(o, "", &name, 1), put_names(o, d), err);
+	return add_value(o, name, path_of(o, "", &name, 1), put_names(o, d), false, err);
 }
 
 int ck_dcp_entries_make(struct dcp_out *o, struct ckpt_err *err)

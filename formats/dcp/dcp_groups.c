@@ -36,15 +36,18 @@ static int grow(struct dcp *d, uint32_t n, struct ckpt_err *err)
 		return ck_fail(err, CKPT_E_LIMIT, d->at.where, CKPT_NO_OFFSET,
 			       "the optimizer has a param group of number %u, %u are possible",
 			       n - 1, MOST_GROUPS);
-	more = ck_arena_zalloc(&d->arena, (uint64_t)n * 2 * sizeof(*more));
-	if (!more)
-		return ck_fail_nomem(err, "param groups", n);
-	if (d->ngroups)
-		memcpy(more, d->group, d->ngroups * sizeof(*more));
-	d->group = more;
+	if (n > d->group_cap) {
+		more = ck_arena_zalloc(&d->arena, (uint64_t)n * 2 * sizeof(*more));
+		if (!more)
+			return ck_fail_nomem(err, "param groups", n);
+		if (d->ngroups)
+			memcpy(more, d->group, d->ngroups * sizeof(*more));
+		d->group = more;
+		d->group_cap = n * 2;
+	}
 	for (; d->ngroups < n; d->ngroups++) {
-		more[d->ngroups].hyper = ck_val_new_dict(&d->arena);
-		if (!more[d->ngroups].hyper)
+		d->group[d->ngroups].hyper = ck_val_new_dict(&d->arena);
+		if (!d->group[d->ngroups].hyper)
 			return ck_fail_nomem(err, "a param group", 0);
 	}
 	return 0;

@@ -27,6 +27,10 @@ static int add_block(const struct dcp *d, const struct dcp_item *it, const struc
 	uint64_t bytes;
 	int rc = ck_dtype_bytes(it->dtype, run, &bytes, err);
 
+	if (!rc && n > d->in->limits.memory_bytes / sizeof(*out->run) && d->in->limits.memory_bytes)
+		rc = ck_fail_limit(err, it->flat, CKPT_NO_OFFSET, "memory_bytes",
+				   d->in->limits.memory_bytes,
+				   "a block of it has %" PRIu64 " rows", n);
 	if (!rc)
 		rc = ck_runs_room(out, n, err);
 	for (uint64_t i = 0; !rc && i < n; i++)
@@ -78,12 +82,14 @@ static int add_state(struct dcp *d, const struct dcp_item *it, uint32_t tensor, 
 
 /*
  * What blocks with their CRC-32s are equal for: type, shape, places and sums, as bytes.  NULL: a
- * block has no sum, or it is a vector, and of these many are equal that are not tied.
+ * block has no sum, or it is a vector or of one value, and of these many are equal that are not
+ * tied.
  */
 static char *sums_of(struct dcp *d, const struct dcp_item *it, size_t *n_out)
 {
 	const uint64_t most = 2 + it->ndim + it->nchunks * (it->ndim + 1);
 	uint64_t *key, n = 0;
+	bool is_varied = false;
 
 	if (it->ndim < 2)
 		return NULL;
@@ -104,9 +110,10 @@ static char *sums_of(struct dcp *d, const struct dcp_item *it, size_t *n_out)
 		for (uint32_t k = 0; k < it->ndim; k++)
 			key[n++] = c->offset[k];
 		key[n++] = c->crc;
+		is_varied |= c->is_varied;
 	}
 	*n_out = n * sizeof(*key);
-	return (char *)key;
+	return is_varied ? (char *)key : NULL;
 }
 
 static int note_sums(struct dcp *d, const struct dcp_item *it, uint32_t tensor,
@@ -118,12 +125,28 @@ static int note_sums(struct dcp *d, const struct dcp_item *it, uint32_t tensor,
 	return key && ck_map_add(&d->by_sums, key, n, tensor, NULL, err) < 0 ? -CKPT_E_NOMEM : 0;
 }
 
+static bool same_shape(const struct ck_tensor *t, const struct dcp_item *it)
+{
+	return t->ndim == it->ndim &&
+	       (!t->ndim || !memcmp(t->shape, it->shape, t->ndim * sizeof(*t->shape)));
+}
+
 /* A name that the optimizer has not, with the bytes of one that it has: tied.  A copy of it. */
 static bool is_tied(struct dcp *d, const struct dcp_item *it, uint64_t *tensor_out)
 {
+	const char *of, *key;
+	uint32_t tensor;
 	size_t n;
-	const char *key = sums_of(d, it, &n);
 
+	if (d->deepspeed) {	/* it says what is tied */
+		of = ck_val_str(ck_val_get(ck_val_get(d->deepspeed, "tied"), it->name));
+		if (!of || !ck_index_find(d->ix, of, &tensor) ||
+		    !same_shape(&d->ix->tensor[tensor], it))
+			return false;
+		*tensor_out = tensor;
+		return true;
+	}
+	key = sums_of(d, it, &n);
 	return key && ck_map_find(&d->by_sums, key, n, tensor_out);
 }
 
@@ -221,16 +244,10 @@ static int add_other(struct dcp *d, const struct dcp_item *it, enum ckpt_role ro
 	bool is_new;
 	int rc;
 
-	if (role == CKPT_ROLE_PLAIN && is_tied(d, it, &of))
+	if ((role == CKPT_ROLE_PLAIN || d->deepspeed) && is_tied(d, it, &of))
 		return add_tied(d, it, of, runs, err);
 	rc = add_as(d, it, role, &tensor, &is_new, err);
 	return rc || !is_new ? rc : add_state(d, it, tensor, "weight", runs, err);
-}
-
-static bool same_shape(const struct ck_tensor *t, const struct dcp_item *it)
-{
-	return t->ndim == it->ndim &&
-	       (!t->ndim || !memcmp(t->shape, it->shape, t->ndim * sizeof(*t->shape)));
 }
 
 /* A state of a parameter's shape; 'step' and other numbers are of the group. */
@@ -280,7 +297,7 @@ static int add_files(struct dcp *d, struct ckpt_err *err)
 		ck_hasher_add(d->ix->fingerprint, tail, sizeof(tail));
 		if (!file->src)
 			continue;
-		/* Values that are no tensors go on reading it: the index closes it. */
+		/* Values that are no tensors still read it: the index closes it. */
 		rc = ck_index_add_source(d->ix, file->path, file->src, file->rank, &file->source,
 					 err);
 		file->src = NULL;

@@ -17,6 +17,7 @@
 #include "libckpt/tensor/ck_dtype.h"
 
 #define NUMBER_BYTES 8
+#define BEGIN_BYTES 512
 
 struct job {
 	uint64_t item, chunk;
@@ -133,8 +134,27 @@ static int take_number(struct dcp_item *it, const struct ck_pt *pt, const struct
 	if (rc)
 		return rc;
 	it->has_number = p && ck_dtype_number(t->dtype, p, &it->number);
+	if (it->has_number && t->dtype == CKPT_I64)
+		it->whole = (int64_t)ck_le64(p);
+	else if (it->has_number && t->dtype == CKPT_I32)
+		it->whole = (int32_t)ck_le32(p);
 	ck_free(p);
 	return 0;
+}
+
+/* Matrices of one value, say zeros, are equal without being tied. */
+static int look_at_begin(struct dcp_chunk *c, const struct dcp_file *file, uint64_t es,
+			 struct ckpt_err *err)
+{
+	uint8_t p[BEGIN_BYTES];
+	const uint64_t n = es > sizeof(p) ? 0 : ck_min_u64(c->numel, sizeof(p) / es) * es;
+	int rc;
+
+	if (n < 2 * es || !es)
+		return 0;
+	rc = ck_src_read(file->src, c->data, p, (size_t)n, err);
+	c->is_varied = !rc && memcmp(p, p + es, (size_t)(n - es)) != 0;
+	return rc;
 }
 
 static int take_tensor(struct dcp_item *it, struct dcp_chunk *c, const struct dcp_file *file,
@@ -154,6 +174,9 @@ static int take_tensor(struct dcp_item *it, struct dcp_chunk *c, const struct dc
 	c->crc = t->offset || pt->storage[t->storage].numel != t->numel ? 0 :
 		 pt->storage[t->storage].crc;
 	c->is_read = true;
+	rc = t->ndim > 1 ? look_at_begin(c, file, bytes, err) : 0;
+	if (rc)
+		return rc;
 	return it->numel == 1 && ckpt_dtype_bits(t->dtype) >= 8 ? take_number(it, pt, t, err) : 0;
 }
 
@@ -189,6 +212,22 @@ const struct ck_val *ck_dcp_value_of(const struct dcp_item *it)
 	return it->value && it->value->pt ? it->value->pt->doc.root : NULL;
 }
 
+/* What values take in memory stays there; '.metadata' may name more of them than there is. */
+static int count_value(struct dcp *d, const struct dcp_item *it, struct ckpt_err *err)
+{
+	uint64_t held;
+
+	pthread_mutex_lock(&d->lock);
+	d->held += it->value->pt->doc.arena.total + sizeof(*it->value->pt);
+	held = d->held;
+	pthread_mutex_unlock(&d->lock);
+	if (held <= d->in->limits.memory_bytes || !d->in->limits.memory_bytes)
+		return 0;
+	return ck_fail_limit(err, d->at.where, CKPT_NO_OFFSET, "memory_bytes",
+			     d->in->limits.memory_bytes,
+			     "the values that are no tensors take %" PRIu64 " bytes", held);
+}
+
 /* Damage is a finding: what else there is can be read. */
 static int note(struct dcp *d, const struct dcp_item *it, const struct dcp_file *file, int rc,
 		struct ckpt_err *err)
@@ -220,6 +259,8 @@ static int read_one(void *arg, uint64_t number, uint32_t worker, struct ckpt_err
 	(void)worker;
 	if (!rc && it->is_tensor)
 		rc = take_tensor(it, c, file, v->pt, err);
+	else if (!rc)
+		rc = count_value(d, it, err);
 	if (rc || it->is_tensor)
 		ck_dcp_value_close(v);
 	return rc ? note(d, it, file, rc, err) : 0;

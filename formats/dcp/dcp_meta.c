@@ -4,6 +4,7 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "formats/dcp/dcp.h"
@@ -186,6 +187,37 @@ static int add_place(struct reading *r, const struct ck_val *index, const struct
 	return rc;
 }
 
+static int by_place(const void *a, const void *b)
+{
+	const struct dcp_place *x = a, *y = b;
+
+	if (x->file != y->file)
+		return x->file < y->file ? -1 : 1;
+	return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+/* Each item has bytes of its own: a small file cannot be named a million times. */
+static int check_places(const struct reading *r, struct ckpt_err *err)
+{
+	const struct dcp_part *part = r->part;
+	struct dcp_place *p = ck_alloc_array(part->nplaces + 1, sizeof(*p));
+	int rc = 0;
+
+	if (!p)
+		return ck_fail_nomem(err, "places", part->nplaces);
+	if (part->nplaces) {
+		memcpy(p, part->place, part->nplaces * sizeof(*p));
+		qsort(p, part->nplaces, sizeof(*p), by_place);
+	}
+	for (uint64_t i = 1; !rc && i < part->nplaces; i++)
+		if (p[i].file == p[i - 1].file && p[i].begin - p[i - 1].begin < p[i - 1].bytes)
+			rc = ck_fail(err, CKPT_E_CORRUPT, part->path, CKPT_NO_OFFSET,
+				     "two items share bytes of %s at byte %" PRIu64,
+				     r->d->file[p[i].file].name, p[i].begin);
+	ck_free(p);
+	return rc;
+}
+
 static int read_places(struct reading *r, const struct ck_val *storage, struct ckpt_err *err)
 {
 	struct ck_val *const *item;
@@ -198,7 +230,7 @@ static int read_places(struct reading *r, const struct ck_val *storage, struct c
 			       "writer of torch.distributed.checkpoint");
 	for (uint64_t i = 0; !rc && i < n; i++)
 		rc = add_place(r, item[2 * i], item[2 * i + 1], err);
-	return rc;
+	return rc ? rc : check_places(r, err);
 }
 
 static int take_place(struct reading *r, const struct dcp_item *it, struct dcp_chunk *c,

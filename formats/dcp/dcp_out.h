@@ -29,6 +29,7 @@ struct dcp_entry {
 	uint64_t nspots;
 	bool is_tensor;
 	bool is_copied;		/* an item of the source as it is */
+	bool is_client;
 };
 
 struct dcp_out {
@@ -41,6 +42,7 @@ struct dcp_out {
 	struct ck_arena *arena;		/* the step's */
 	struct dcp_entry *entry;
 	uint64_t n, cap;
+	struct ck_map by_name;
 	const char *model;	/* that names of the model begin with: "model."; "" = nothing */
 	const char *optim;	/* "optimizer." */
 	bool flat;		/* states and values of the optimizer are flat, as torchtitan's */

@@ -16,6 +16,8 @@
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/tensor/ck_val_new.h"
 
+#define MOST_STEPS 64u	/* of a path */
+#define MADE 1	/* mark of a dictionary on the way to an item */
 #define VERSION "0.19.8"	/* of DeepSpeed, whose files are written if none is asked for */
 
 /* Keys of DeepSpeed's model file: a client's value of such a name would be taken for them. */
@@ -40,11 +42,16 @@ static bool is_reserved(const char *key)
 static int take_params(struct dcp *d, const struct ck_index *ix, struct ck_step *step,
 		       struct ckpt_err *err)
 {
+	for (uint64_t i = 0; i < d->group_of.n; i++)
+		step->group[d->group_of.entry[i].value].nparams++;
 	for (uint32_t g = 0; g < step->ngroups; g++) {
-		step->group[g].param = ck_arena_zalloc(&d->arena, (d->group_of.n + 1) *
-						       sizeof(*step->group[g].param));
-		if (!step->group[g].param)
-			return ck_fail_nomem(err, "a param group", d->group_of.n);
+		struct ck_step_group *to = &step->group[g];
+
+		to->param = ck_arena_zalloc(&d->arena, ((uint64_t)to->nparams + 1) *
+					    sizeof(*to->param));
+		if (!to->param)
+			return ck_fail_nomem(err, "a param group", to->nparams);
+		to->nparams = 0;
 	}
 	for (uint64_t i = 0; i < d->group_of.n; i++) {
 		const struct ck_map_entry *e = &d->group_of.entry[i];
@@ -114,7 +121,7 @@ static int take_values(struct dcp *d, struct ck_step *step, uint32_t g, struct c
 	struct ck_val *entry = ck_val_new_dict(a);
 
 	to->hyper = hyper_of(d, g);
-	if (d->group[g].has_step)
+	if (d->group[g].has_step && d->group[g].step >= 0 && d->group[g].step < 1e15)
 		entry = ck_val_dict_sets(a, entry, "step",
 					 ck_val_new_int(a, (int64_t)d->group[g].step));
 	for (uint32_t i = 0; i < step->nstates; i++)
@@ -147,7 +154,7 @@ static struct ck_val *number_of(struct ck_arena *a, const struct dcp_item *it)
 {
 	const bool whole = ck_dtype_info(it->dtype)->cls != CK_CLASS_FLOAT;
 
-	return whole ? ck_val_new_int(a, (int64_t)it->number) : ck_val_new_float(a, it->number);
+	return whole ? ck_val_new_int(a, it->whole) : ck_val_new_float(a, it->number);
 }
 
 /* The value of an item; NULL: none that another file can have. */
@@ -172,8 +179,12 @@ static struct ck_val *folder_at(struct ck_arena *a, struct ck_val *root,
 		for (uint64_t k = 0; k < np; k++)
 			if (ck_val_equal(pair[2 * k], step[i], 1))
 				next = pair[2 * k + 1];
+		if (next && next->mark != MADE)	/* a value of the file, which is not changed */
+			return NULL;
 		if (!next) {
 			next = ck_val_new_dict(a);
+			if (next)
+				next->mark = MADE;
 			root = next ? ck_val_dict_add(a, root, step[i], next) : NULL;
 		}
 		root = next;
@@ -181,15 +192,16 @@ static struct ck_val *folder_at(struct ck_arena *a, struct ck_val *root,
 	return root;
 }
 
-/* A dictionary whose keys are 0, 1, ... was a list. */
+/* A dictionary that was made here, with keys 0, 1, ..., was a list. */
 static struct ck_val *lists_of(struct ck_arena *a, struct ck_val *v, unsigned depth)
 {
 	struct ck_val *const *pair, *list = ck_val_new_list(a);
 	bool is_list = true;
 	uint64_t n;
 
-	if (!depth || !v || v->kind != CK_VAL_DICT || !ck_val_pairs(v, &pair, &n))
+	if (!depth || !v || v->mark != MADE || !ck_val_pairs(v, &pair, &n))
 		return v;
+	v->mark = 0;
 	for (uint64_t i = 0; i < n; i++) {
 		int64_t number = -1;
 
@@ -208,7 +220,7 @@ static int add_client(struct dcp *d, struct ck_step *step, struct ck_val *root,
 	struct ck_val *v = client_value(d, it), *const *part, *in;
 	uint64_t n = 0;
 
-	if (!v || !ck_val_seq(it->path, &part, &n) || !n ||
+	if (!v || !ck_val_seq(it->path, &part, &n) || !n || n > MOST_STEPS ||
 	    (ck_val_str(part[0]) && is_reserved(ck_val_str(part[0])))) {
 		ck_findings_add(&step->for_others, CK_FINDING_NOT_CARRIED, it->flat, it->is_tensor ?
 				"a tensor outside the model" :
@@ -216,7 +228,12 @@ static int add_client(struct dcp *d, struct ck_step *step, struct ck_val *root,
 		return 0;
 	}
 	in = folder_at(&d->arena, root, part, n - 1);
-	if (!in || !ck_val_dict_add(&d->arena, in, part[n - 1], v))
+	if (!in) {
+		ck_findings_add(&step->for_others, CK_FINDING_NOT_CARRIED, it->flat,
+				"its path leads through a value that is no dictionary");
+		return 0;
+	}
+	if ( !ck_val_dict_add(&d->arena, in, part[n - 1], v))
 		return ck_fail_nomem(err, "a value of the client", n);
 	return 0;
 }
@@ -297,7 +314,8 @@ static int make_model(struct dcp *d, const struct ck_index *ix, struct ck_step *
 				      ck_val_new_none(&d->arena)) ? 0 :
 		     ck_fail_nomem(err, "a scheduler", 0);
 	for (uint64_t i = 0; !rc && model->kind == CK_VAL_DICT && i < model->u.seq.n; i += 2)
-		model->u.seq.item[i + 1] = lists_of(&d->arena, model->u.seq.item[i + 1], 16);
+		model->u.seq.item[i + 1] = lists_of(&d->arena, model->u.seq.item[i + 1],
+						    MOST_STEPS + 1);
 	step->model = model;
 	return rc;
 }

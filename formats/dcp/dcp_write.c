@@ -3,7 +3,7 @@
  * rows that FSDP gives it, then the index of all.
  */
 #include <inttypes.h>
-#include <string.h>
+#include <stdlib.h>
 
 #include "formats/dcp/dcp_out.h"
 #include "formats/torch_pt/ck_pt_plan.h"
@@ -100,52 +100,82 @@ static int append_one(struct dcp_out *o, const struct dcp_entry *e, struct dcp_s
 
 /* ---- files ---- */
 
-static int append_all(struct dcp_out *o, uint32_t rank, bool values, struct ckpt_err *err)
+/* A block or a value, in the file that it goes into. */
+struct piece {
+	uint64_t entry;
+	struct dcp_spot *spot;
+	uint32_t rank;
+	bool is_tensor;
+};
+
+static int by_rank(const void *a, const void *b)
 {
-	int rc = 0;
+	const struct piece *x = a, *y = b;
 
-	for (uint64_t i = 0; !rc && i < o->n; i++) {
-		struct dcp_entry *e = &o->entry[i];
-
-		if (e->is_tensor == values)
-			continue;
-		for (uint64_t k = 0; !rc && k < e->nspots; k++)
-			if (e->spot[k].rank == rank)
-				rc = append_one(o, e, &e->spot[k], err);
-	}
-	return rc;
+	if (x->rank != y->rank)
+		return x->rank < y->rank ? -1 : 1;
+	if (x->is_tensor != y->is_tensor)
+		return x->is_tensor ? 1 : -1;
+	if (x->entry != y->entry)
+		return x->entry < y->entry ? -1 : 1;
+	return x->spot < y->spot ? -1 : x->spot > y->spot;
 }
 
-static bool has_any(const struct dcp_out *o, uint32_t rank)
+/* Values first, as torch has them, then blocks, rank by rank. */
+static int list_pieces(const struct dcp_out *o, struct piece **out, uint64_t *n_out,
+		       struct ckpt_err *err)
 {
+	uint64_t n = 0;
+	struct piece *p;
+
 	for (uint64_t i = 0; i < o->n; i++)
-		for (uint64_t k = 0; k < o->entry[i].nspots; k++)
-			if (o->entry[i].spot[k].rank == rank)
-				return true;
-	return false;
+		n += o->entry[i].nspots;
+	p = ck_alloc_array(n + 1, sizeof(*p));
+	if (!p)
+		return ck_fail_nomem(err, "a list of blocks", n);
+	n = 0;
+	for (uint64_t i = 0; i < o->n; i++)
+		for (uint64_t k = 0; k < o->entry[i].nspots; k++) {
+			struct dcp_spot *s = &o->entry[i].spot[k];
+
+			p[n++] = (struct piece){ i, s, s->rank, o->entry[i].is_tensor };
+		}
+	if (n)
+		qsort(p, n, sizeof(*p), by_rank);
+	*out = p;
+	*n_out = n;
+	return 0;
 }
 
-static int write_rank(struct dcp_out *o, uint32_t rank, struct ckpt_err *err)
+static int begin_file(struct dcp_out *o, uint32_t rank, struct ckpt_err *err)
 {
 	const char *name = ck_arena_printf(o->arena, "%s/__%" PRIu32 "_0.distcp", o->tag, rank);
-	int rc;
 
-	if (!name)
-		return ck_fail_nomem(err, "a name", 0);
-	if (!has_any(o, rank))
-		return 0;
-	rc = ck_plan_file(o->plan, name, err);
-	if (!rc)
-		rc = append_all(o, rank, true, err);
-	return rc ? rc : append_all(o, rank, false, err);
+	return name ? ck_plan_file(o->plan, name, err) : ck_fail_nomem(err, "a name", 0);
+}
+
+static int write_pieces(struct dcp_out *o, struct ckpt_err *err)
+{
+	struct piece *p = NULL;
+	uint64_t n = 0;
+	int rc = list_pieces(o, &p, &n, err);
+
+	for (uint64_t i = 0; !rc && i < n; i++) {
+		if (!i || p[i].rank != p[i - 1].rank)
+			rc = begin_file(o, p[i].rank, err);
+		if (!rc)
+			rc = append_one(o, &o->entry[p[i].entry], p[i].spot, err);
+	}
+	ck_free(p);
+	return rc;
 }
 
 static int write_all(struct dcp_out *o, struct ck_step_along *along, struct ckpt_err *err)
 {
 	int rc = ck_dcp_entries_make(o, err);
 
-	for (uint32_t r = 0; !rc && r < o->world; r++)
-		rc = write_rank(o, r, err);
+	if (!rc)
+		rc = write_pieces(o, err);
 	if (!rc)
 		rc = ck_dcp_meta_write(o, err);
 	if (!rc)
@@ -166,7 +196,7 @@ int ck_dcp_write_step(struct ck_step *step, const struct ck_index *ix,
 	struct ck_step_along along = { .step = step, .want = want, .tag = o.tag };
 	int rc = step->complete ? step->complete(step, err) : 0;
 
-	if (from) {	/* as it was, so that the same program loads it */
+	if (from) {	/* its names, in one folder, also where accelerate has two */
 		o.model = !*from->box ? "" : ck_arena_printf(o.arena, "%s.", from->box);
 		o.optim = from->optim;
 		o.flat = from->by_parameter;
@@ -176,6 +206,7 @@ int ck_dcp_write_step(struct ck_step *step, const struct ck_index *ix,
 	if (!rc)
 		rc = write_all(&o, &along, err);
 	ck_step_along_release(&along);
+	ck_map_release(&o.by_name);
 	ck_free(o.entry);
 	return rc;
 }

@@ -68,7 +68,7 @@ static uint32_t choose_model(struct rk *r)
 			ck_findings_add(r->f, CK_FINDING_SUBTREE_CHOICE, r->file[i].path,
 					"left out: model %u of the run; model %u is read",
 					r->file[i].id.model, least);
-	return least;
+	return least == UINT32_MAX ? 0 : least;
 }
 
 /* Of several worlds the one with the most files of its ranks; the files of others are too many. */
@@ -135,6 +135,11 @@ static int give_ranks(struct rk *r, uint8_t kind, uint32_t model, struct rk_file
 			ck_findings_add(r->f, CK_FINDING_RANK_FILE_EXTRA, r->file[i].path,
 					"the %s file of rank %u, but there are %u ranks (left over "
 					"from a save by more?)", kinds[kind], id->rank, r->world);
+		else if (of[id->rank])
+			ck_findings_add(r->f, CK_FINDING_RANK_FILE_EXTRA, r->file[i].path,
+					"a second %s file of rank %u; the first is %s (files of "
+					"two saves in one folder?)", kinds[kind], id->rank,
+					of[id->rank]->name);
 		else
 			of[id->rank] = &r->file[i];
 	}
@@ -142,14 +147,14 @@ static int give_ranks(struct rk *r, uint8_t kind, uint32_t model, struct rk_file
 	return 0;
 }
 
-/* Every rank must have its file; without any, the run has not saved that kind. */
+/* Every rank must have its file; without any, the run has not saved its optimizer. */
 static void check_ranks(struct rk *r, uint8_t kind, uint32_t model, struct rk_file **of)
 {
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < r->world; i++)
 		n += of[i] != NULL;
-	for (uint32_t i = 0; n && i < r->world; i++)
+	for (uint32_t i = 0; (n || kind == RK_MODEL) && i < r->world; i++)
 		if (!of[i]) {
 			r->incomplete = true;
 			ck_findings_add(r->f, CK_FINDING_RANK_FILE_MISSING,
@@ -275,7 +280,7 @@ int ck_rk_files_add(struct rk *r, struct ckpt_err *err)
 		}
 		ck_hasher_add(r->ix->fingerprint, file->name, strlen(file->name) + 1);
 		ck_hasher_add(r->ix->fingerprint, tail, sizeof(tail));
-		/* The open archive goes on reading it: the index closes it. */
+		/* The open archive still reads it: the index closes it. */
 		rc = ck_index_add_source(r->ix, file->path, file->src,
 					 r->naming == RK_WHOLE ? -1 : (int32_t)file->id.rank,
 					 &file->source, err);

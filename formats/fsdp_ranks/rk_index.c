@@ -107,7 +107,11 @@ static int add_block(const struct rk *r, const struct rk_state *s, const struct 
 			     "a part of a tensor has %" PRIu64 " rows, the file %" PRIu64 " bytes",
 			     n, b->file->bytes);
 	if (!rc)
-		rc = ck_runs_room(out, n, err);
+		rc = n > r->in->limits.memory_bytes / sizeof(*out->run) &&
+		     r->in->limits.memory_bytes ?
+		     ck_fail_limit(err, b->file->path, CKPT_NO_OFFSET, "memory_bytes",
+				   r->in->limits.memory_bytes, "a part of a tensor has %" PRIu64
+				   " rows", n) : ck_runs_room(out, n, err);
 	plain = !rc && es && whole.runs == 1 && !(whole.flags & CKPT_EXTENT_GATHER);
 	for (uint64_t i = 0; !rc && i < n; i++) {
 		struct ck_extent *e = &out->run[out->n++];

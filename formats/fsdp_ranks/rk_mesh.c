@@ -70,8 +70,8 @@ static int from_tensor(struct rk *r, struct rk_file *file, const struct ck_tenso
 
 	if (rc)
 		return rc;
-	if (!t->ndim || t->ndim > RK_MOST_AXES)
-		return bad(file, "a device mesh has no axis or too many", err);
+	if (!t->ndim || t->ndim > RK_MOST_AXES || !t->numel)
+		return bad(file, "a device mesh has no axis, too many, or no ranks", err);
 	m->naxes = t->ndim;
 	if (at == t->numel)
 		not_in_mesh(r, file, t->numel);

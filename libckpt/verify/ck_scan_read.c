@@ -195,6 +195,8 @@ static int piece_job(void *arg, uint64_t job, uint32_t worker, struct ckpt_err *
 
 /* -------------------------------------------------------------------------- members */
 
+#define MOST_NAMED 20u
+
 /* An entry by its number over all archives of a file. */
 struct naming {
 	uint64_t left;
@@ -217,9 +219,12 @@ static int find_name(void *arg, const struct ck_zip *zip, struct ckpt_err *err)
 static void tell_wrong(struct ck_scan *scan, const struct ck_scan_file *f, uint32_t entry,
 		       uint32_t have, uint32_t want)
 {
-	struct naming n = { .left = entry, .name = "?" };
+	struct naming n = { .left = entry };
 
-	(void)ck_zip_each(f->src, &scan->ck->limits, find_name, &n, NULL);
+	snprintf(n.name, sizeof(n.name), "record %u", entry);
+	/* The first few have a name: to find one all archives before it are opened. */
+	if (scan->ck->findings.of_kind[CK_FINDING_CRC_WRONG] < MOST_NAMED)
+		(void)ck_zip_each(f->src, &scan->ck->limits, find_name, &n, NULL);
 	ck_findings_add(&scan->ck->findings, CK_FINDING_CRC_WRONG, f->file->path,
 			"the bytes of '%s' have the CRC-32 %08x, the archive says %08x: "
 			"they changed after they were written", n.name, have, want);

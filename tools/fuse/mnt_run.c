@@ -17,6 +17,8 @@
 static char fuse_said[300];
 
 static void hear_fuse(enum fuse_log_level level, const char *fmt, va_list ap)
+	__attribute__((format(printf, 2, 0)));
+static void hear_fuse(enum fuse_log_level level, const char *fmt, va_list ap)
 {
 	size_t n;
 

@@ -95,7 +95,8 @@ static enum MHD_Result send_redirect(struct MHD_Connection *to, const char *url)
 
 	if (!r)
 		return MHD_NO;
-	place = cli_format("%s/", last ? last + 1 : url);
+	/* "./": a name with a colon would be a scheme */
+	place = cli_format("./%s/", last ? last + 1 : url);
 	MHD_add_response_header(r, "Location", place);
 	result = MHD_queue_response(to, MHD_HTTP_MOVED_PERMANENTLY, r);
 	MHD_destroy_response(r);
