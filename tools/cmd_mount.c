@@ -21,27 +21,28 @@ static const struct opt own[] = {
 };
 
 #ifdef ZCKPT_FUSE
-/* The background process has another current folder. */
-static const char *absolute(const char *path)
+/* The background process has another current folder. NULL: path itself must do. */
+static char *absolute(const char *path)
 {
-	char *real = path ? realpath(path, NULL) : NULL;
-
-	return real ? real : path;
+	return path ? realpath(path, NULL) : NULL;
 }
 
 static int mount_path(const struct args *args)
 {
-	struct shelf shelf = { .aux = absolute(cli_aux), .keeps_first = 1 };
+	char *source = absolute(args->rest.list[0]), *aux = absolute(cli_aux);
+	struct shelf shelf = { .aux = aux ? aux : cli_aux, .keeps_first = 1 };
 	struct mnt mnt = {
 		.shelf = &shelf, .dir = args->rest.list[1], .foreground = want.foreground,
 	};
 	int status = cli_select(&cmd_mount, args, &shelf.select);
 
 	if (!status)
-		status = shelf_open(&shelf, args, absolute(args->rest.list[0]));
+		status = shelf_open(&shelf, args, source ? source : args->rest.list[0]);
 	if (!status)
 		status = mnt_run(&mnt);
 	shelf_close(&shelf);
+	free(source);
+	free(aux);
 	return status;
 }
 

@@ -170,10 +170,11 @@ static int mount_and_loop(struct mnt *mnt, struct fuse *fuse)
 }
 
 /* A folder that was made for nothing goes again. */
-static int give_up(const struct mnt *mnt, int status)
+static int end(struct mnt *mnt, int status)
 {
-	if (mnt->made)
+	if (status && mnt->made)
 		rmdir(mnt->dir);
+	free(mnt->place);
 	return status;
 }
 
@@ -195,7 +196,7 @@ int mnt_run(struct mnt *mnt)
 	int status = check_folder(mnt);
 
 	if (status)
-		return give_up(mnt, status);
+		return end(mnt, status);
 	keep_memory();
 	fuse_set_log_func(hear_fuse);
 	mnt->began = (int64_t)time(NULL);
@@ -203,32 +204,36 @@ int mnt_run(struct mnt *mnt)
 	if (!fuse) {
 		cli_say_error("libfuse does not start: %s", fuse_said);
 		fuse_opt_free_args(&args);
-		return give_up(mnt, EXIT_TROUBLE);
+		return end(mnt, EXIT_TROUBLE);
 	}
 	status = mount_and_loop(mnt, fuse);
-	if (status)
-		give_up(mnt, status);
 	fuse_destroy(fuse);
 	fuse_opt_free_args(&args);
-	free(mnt->place);
-	return status;
+	return end(mnt, status);
+}
+
+static int fail_detach(const char *dir, int errnum)
+{
+	cli_say_error("%s: %s", out_name(dir), errnum == EBUSY ?
+		      "a program has a file open there, or its current folder is there" :
+		      strerror(errnum));
+	if (errnum == EBUSY || errnum == EPERM)
+		cli_say("to see which: fuser -vm %s", out_word(dir));
+	return EXIT_TROUBLE;
 }
 
 int mnt_unmount(const char *dir)
 {
 	char *place = mnt_place(dir);
+	const int is_ours = place && mnt_look(place, NULL) == MNT_OURS;
+	const int errnum = is_ours && mnt_detach(place, 0) ? errno : 0;
 
-	if (!place || mnt_look(place, NULL) != MNT_OURS) {
-		cli_say_error("%s: zckpt has mounted nothing there; 'findmnt -t fuse.zckpt' lists "
-			      "its mounts", out_name(dir));
-		return EXIT_CALL;
-	}
-	if (!mnt_detach(place, 0))
+	free(place);
+	if (errnum)
+		return fail_detach(dir, errnum);
+	if (is_ours)
 		return EXIT_DONE;
-	cli_say_error("%s: %s", out_name(dir), errno == EBUSY ?
-		      "a program has a file open there, or its current folder is there" :
-		      strerror(errno));
-	if (errno == EBUSY || errno == EPERM)
-		cli_say("to see which: fuser -vm %s", out_word(dir));
-	return EXIT_TROUBLE;
+	cli_say_error("%s: zckpt has mounted nothing there; 'findmnt -t fuse.zckpt' lists its "
+		      "mounts", out_name(dir));
+	return EXIT_CALL;
 }
