@@ -426,8 +426,9 @@ static int explain(const struct ckpt_view *view, int rc, struct ckpt_err *err)
 	return rc ? ck_fdpool_check(view->ck->pool, rc, err) : 0;
 }
 
-int ck_vf_read(struct ckpt_view *view, uint64_t file, uint64_t off, size_t n, void *buf,
-	       struct ckpt_err *err)
+/* Reads n bytes of a file at off into buf; NULL: compares what they are made of with its sums. */
+static int cover(struct ckpt_view *view, uint64_t file, uint64_t off, uint64_t n, uint8_t *buf,
+		 struct ckpt_err *err)
 {
 	struct tool *t;
 	int rc = check_range(view, file, off, n, err);
@@ -437,8 +438,8 @@ int ck_vf_read(struct ckpt_view *view, uint64_t file, uint64_t off, size_t n, vo
 	t = tool_get(view, err);
 	if (!t)
 		return -CKPT_E_NOMEM;
-	rc = walk(view, t, file, off, n, buf, read_piece, err);
-	if (!rc)
+	rc = walk(view, t, file, off, n, buf, buf ? read_piece : need_piece, err);
+	if (!rc && buf)
 		rc = walk(view, t, file, off, n, NULL, mark_piece, err);
 	if (!rc)
 		rc = check_seen(view, t, err);
@@ -448,22 +449,14 @@ int ck_vf_read(struct ckpt_view *view, uint64_t file, uint64_t off, size_t n, vo
 	return rc;
 }
 
+int ck_vf_read(struct ckpt_view *view, uint64_t file, uint64_t off, size_t n, void *buf,
+	       struct ckpt_err *err)
+{
+	return cover(view, file, off, n, buf, err);
+}
+
 int ck_vf_check(struct ckpt_view *view, uint64_t file, uint64_t off, uint64_t n,
 		struct ckpt_err *err)
 {
-	struct tool *t;
-	int rc = check_range(view, file, off, n, err);
-
-	if (rc || !n)
-		return rc;
-	t = tool_get(view, err);
-	if (!t)
-		return -CKPT_E_NOMEM;
-	rc = walk(view, t, file, off, n, NULL, need_piece, err);
-	if (!rc)
-		rc = check_seen(view, t, err);
-	else
-		rc = explain(view, rc, err);
-	tool_put(view, t);
-	return rc;
+	return cover(view, file, off, n, NULL, err);
 }
