@@ -106,7 +106,7 @@ static void look_for_more(struct job *j, const struct t_st *got)
 		char *w = t_fmt("%s|weight", name), *b = t_fmt("%s|buffer", name);
 
 		if (!t_st_find(&j->truth, w) && !t_st_find(&j->truth, b) && !is_tied(j, name))
-			t_say(&j->r, "%s is none of the run's", name);
+			t_say(&j->r, "%s: the run has no tensor of this name", name);
 		free(w);
 		free(b);
 	}
