@@ -485,6 +485,8 @@ void ck_stage_close(struct ck_stage *stage)
 	ck_stage_map_release(stage);
 	for (uint64_t i = 0; i < stage->nfiles; i++) {
 		ck_fdpool_close(stage->pool, &stage->file[i]->pooled, NULL);
+		pthread_cond_destroy(&stage->file[i]->left);
+		pthread_mutex_destroy(&stage->file[i]->lock);
 		ck_free(stage->file[i]->path);
 		ck_free(stage->file[i]);
 	}

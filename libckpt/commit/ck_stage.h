@@ -100,6 +100,9 @@ int ck_stage_file_linked(struct ck_stage *stage, const char *name, const char *f
 /* A folder that may be there. */
 int ck_stage_make_dir(const char *path, bool *made_out, struct ckpt_err *err);
 
+/* More threads than this write one of its files no faster; UINT32_MAX where they do no harm. */
+uint32_t ck_stage_useful_writers(const struct ck_stage *stage);
+
 /* Any threads.  CKPT_E_NOSPACE, CKPT_E_IO. */
 int ck_stage_write(struct ck_stage *stage, uint32_t file, uint64_t off, const void *p,
 		   size_t n, struct ckpt_err *err);

@@ -1,4 +1,10 @@
-/* ck_stage_file.c -- the files of a stage: made, written by position, synced. */
+/*
+ * ck_stage_file.c -- the files of a stage: made, written by position, synced.
+ *
+ * The kernel lets one thread at a time write to a file, and those that wait spin: 16 of them took 5
+ * to 7 s of processor time for the 2.4 GB that 4 wrote as fast with 1.5 (ext4, xfs, tmpfs; 16
+ * cores).  So two write, one of which has the file, and the others sleep.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -7,6 +13,8 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/commit/ck_stage_priv.h"
 #include "libckpt/io/ck_fs.h"
+
+#define MOST_WRITERS 2u
 
 int ck_stage_make_dir(const char *path, bool *made_out, struct ckpt_err *err)
 {
@@ -83,6 +91,8 @@ int ck_stage_file_of_other(struct ck_stage *stage, const char *name, uint32_t *f
 	f->pooled = (struct ck_pooled){
 		.path = f->path, .flags = O_RDWR | O_CREAT | O_NOFOLLOW, .fd = -1,
 	};
+	pthread_mutex_init(&f->lock, NULL);
+	pthread_cond_init(&f->left, NULL);
 	stage->file[stage->nfiles++] = f;
 	*file_out = (uint32_t)(stage->nfiles - 1);
 	return 0;
@@ -153,6 +163,23 @@ int ck_stage_file(struct ck_stage *stage, const char *name, uint64_t bytes,
 	return rc;
 }
 
+static void enter(struct stage_file *f)
+{
+	pthread_mutex_lock(&f->lock);
+	while (f->writing == MOST_WRITERS)
+		pthread_cond_wait(&f->left, &f->lock);
+	f->writing++;
+	pthread_mutex_unlock(&f->lock);
+}
+
+static void leave(struct stage_file *f)
+{
+	pthread_mutex_lock(&f->lock);
+	f->writing--;
+	pthread_cond_signal(&f->left);
+	pthread_mutex_unlock(&f->lock);
+}
+
 static int write_all(const struct stage_file *f, uint64_t off, const char *p, size_t n,
 		     struct ckpt_err *err)
 {
@@ -179,8 +206,11 @@ int ck_stage_write(struct ck_stage *stage, uint32_t file, uint64_t off, const vo
 	if (rc)
 		return rc;
 	f->touched = true;
-	if (!stage->maps || !ck_stage_map_write(stage, f, off, p, n))
+	if (!stage->maps || !ck_stage_map_write(stage, f, off, p, n)) {
+		enter(f);
 		rc = write_all(f, off, p, n, err);
+		leave(f);
+	}
 	ck_fdpool_unpin(stage->pool, &f->pooled);
 	return rc;
 }

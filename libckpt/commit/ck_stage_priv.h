@@ -19,6 +19,9 @@ struct stage_file {
 	uint8_t *map;		/* of the first 'mapped' bytes; NULL: none, or not yet */
 	uint64_t mapped;
 	bool no_map;		/* and never */
+	pthread_mutex_t lock;	/* of 'writing' */
+	pthread_cond_t left;	/* a writer has */
+	uint32_t writing;	/* threads that write, without a map */
 };
 
 struct ck_stage {

@@ -121,7 +121,7 @@ struct ckpt_report {
 	uint64_t ndigests;		/* lines of 'digests' */
 	struct ckpt_digest_line *digests;	/* with CKPT_CONVERT_DIGEST */
 	char root[33];			/* digest over the lines, or "" */
-	uint32_t threads;		/* that were used */
+	uint32_t threads;		/* that were used; more would not help a single file */
 	double seconds;			/* from the call to its return */
 	const char *strip_hint;		/* a prefix every name shares, or NULL */
 	uint64_t nremoved;

@@ -357,6 +357,8 @@ static int make_workers(struct run *run, struct ckpt_err *err)
 	run->window = run->job->to == CK_RUN_STREAM ? CK_UNIT_BYTES : WINDOW_BYTES;
 	each = run->window + CK_READ_SCRATCH;
 	run->threads = (uint32_t)ck_max_u64(1, ck_min_u64(o->threads, o->mem_limit / each));
+	if (run->job->most_threads)
+		run->threads = (uint32_t)ck_min_u64(run->threads, run->job->most_threads);
 	run->worker = ck_zalloc(run->threads * sizeof(*run->worker));
 	run->hashed = ck_zalloc(run->threads * sizeof(*run->hashed));
 	if (!run->worker || !run->hashed)

@@ -29,6 +29,7 @@ struct ck_run_job {
 	struct ck_stage *stage;
 	const uint32_t *stage_file;	/* of each file of the plan */
 	int fd;
+	uint32_t most_threads;		/* that help; 0 = any */
 	uint32_t part, nparts;		/* units u with u mod nparts = part are ours */
 	struct ck_findings *findings;	/* for CRC_WRONG of what was read; NULL = nobody asks */
 	bool strict;			/* a finite value that becomes infinite fails the run */

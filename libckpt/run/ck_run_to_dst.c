@@ -34,6 +34,16 @@ static int watch_files(const struct ck_run_to_dst *d, struct ckpt_err *err)
 	return rc;
 }
 
+/* Files that threads can write side by side: a small one beside a large one counts for nothing. */
+static uint64_t files_at_once(const struct ck_plan *plan)
+{
+	uint64_t largest = 0;
+
+	for (uint64_t i = 0; i < plan->nfiles; i++)
+		largest = ck_max_u64(largest, plan->file[i].bytes);
+	return largest ? ck_max_u64(1, ck_plan_bytes(plan) / largest) : 1;
+}
+
 static int begin_stage(const struct ck_run_to_dst *d, struct ck_stage **stage_out,
 		       struct ckpt_err *err)
 {
@@ -43,6 +53,7 @@ static int begin_stage(const struct ck_run_to_dst *d, struct ck_stage **stage_ou
 		.part = d->nparts > 1 ? d->part : 0, .nparts = d->nparts > 1 ? d->nparts : 1,
 		.nunits = d->plan->nunits, .total_bytes = ck_plan_bytes(d->plan),
 		.fingerprint = d->fingerprint, .is_ours = d->is_ours,
+		.writers = (uint32_t)((d->run->threads - 1) / files_at_once(d->plan) + 1),
 		.step = d->step, .check = d->step ? check_root : NULL,
 		.check_arg = (void *)(uintptr_t)d, .sources = d->ck->pool,
 	};
@@ -116,6 +127,8 @@ static int run_to_stage(const struct ck_run_to_dst *d, struct ck_run_job *job,
 		rc = begin_stage(d, &job->stage, err);
 	if (rc)
 		return rc;
+	job->most_threads = (uint32_t)ck_min_u64(UINT32_MAX, files_at_once(d->plan) *
+						 ck_stage_useful_writers(job->stage));
 	if (ck_stage_is_done(job->stage))
 		rc = find_done(d, job, stats, err);
 	else

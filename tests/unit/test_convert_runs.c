@@ -500,22 +500,6 @@ static void digests_need_the_whole_and_a_place_to_go_back_to(void **state)
 	assert_false(t_exists(partial));
 }
 
-static void threads_and_memory_do_not_change_the_result(void **state)
-{
-	char *other = in(dir, "other.safetensors");
-
-	(void)state;
-	t_convert_source(src, large);
-	run.threads = 1;
-	t_convert(src, file, &opts, 0, NULL, NULL);
-	run.threads = 7;
-	run.mem_limit = MIB;
-	t_convert(src, other, &opts, 0, &report, NULL);
-	assert_true(report.threads < 7);	/* seven buffers need more */
-	t_convert_same_files(file, other);
-	free(other);
-}
-
 /* Options of a caller that was compiled against another version. */
 static void option_structs_of_other_versions_are_understood(void **state)
 {
@@ -561,7 +545,6 @@ int main(void)
 		T(parts_make_the_whole_when_they_are_committed),
 		T(parts_are_given_up_when_none_is_at_work),
 		T(digests_need_the_whole_and_a_place_to_go_back_to),
-		T(threads_and_memory_do_not_change_the_result),
 		T(option_structs_of_other_versions_are_understood),
 	};
 

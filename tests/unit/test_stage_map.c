@@ -1,6 +1,7 @@
 /*
- * Files in memory are written through maps where several threads write.  If this fails, a save into
- * tmpfs loses bytes, is as slow as one thread, or dies of a signal where the disk is full.
+ * Several threads write one file: through a map where it is in memory, else two at a time.  If this
+ * fails, an output in tmpfs has lost bytes, is as slow as with one thread, or the program dies of a
+ * signal where the disk is full.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +28,7 @@
 #define TMPFS 0x01021994
 
 static struct ck_sys real;
-static _Atomic unsigned maps, populated, refused, written;
+static _Atomic unsigned maps, populated, refused, written, at_once, most_at_once;
 
 static int statfs_of_memory(const char *path, struct statfs *st)
 {
@@ -56,8 +57,15 @@ static int sometimes_populate(void *p, size_t n)
 
 static ssize_t count_pwrite(int fd, const void *p, size_t n, off_t off)
 {
+	const unsigned now = ++at_once;
+	ssize_t k;
+
+	if (now > most_at_once)
+		most_at_once = now;
 	written += n >= WINDOW;
-	return real.pwrite(fd, p, n, off);
+	k = real.pwrite(fd, p, n, off);
+	at_once--;
+	return k;
 }
 
 static uint8_t byte_at(uint64_t at)
@@ -147,6 +155,19 @@ static void where_pages_are_refused_it_is_written_as_usual(void **state)
 	assert_int_equal(written, WINDOWS / 3);
 }
 
+/* More would wait in the kernel for the file, and use a processor meanwhile. */
+static void two_threads_at_a_time_write_to_a_file_of_a_disk(void **state)
+{
+	(void)state;
+	refused = 0;
+	most_at_once = 0;
+	ck_sys.statfs = real.statfs;
+	write_all(THREADS);
+	ck_sys.statfs = statfs_of_memory;
+	assert_int_equal(maps, 0);
+	assert_in_range(most_at_once, 1, 2);
+}
+
 static void few_threads_and_disks_have_no_map(void **state)
 {
 	(void)state;
@@ -175,6 +196,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(threads_write_through_one_map),
 		cmocka_unit_test(where_pages_are_refused_it_is_written_as_usual),
+		cmocka_unit_test(two_threads_at_a_time_write_to_a_file_of_a_disk),
 		cmocka_unit_test(few_threads_and_disks_have_no_map),
 	};
 
