@@ -11,10 +11,11 @@
 #define RK_H
 
 #include "formats/torch_pt/ck_pt.h"
-#include "libckpt/step/ck_step_find.h"
+#include "libckpt/step/ck_step.h"
 
 #define RK_MOST_AXES 8u		/* of a device mesh */
 #define RK_MOST_DIMS 64u	/* of a sharded tensor */
+#define RK_MOST_VALUES 100000u	/* in one value of the client */
 
 enum rk_kind {
 	RK_MODEL = 0,
@@ -88,6 +89,7 @@ struct rk_tensor {
 	struct rk_state weight;
 	struct rk_state *state;	/* of the optimizer */
 	int32_t group;		/* of the optimizer; -1 */
+	uint64_t entry;		/* in 'id': its place in the optimizer's own order */
 	uint32_t alias_of;	/* CK_NONE */
 	bool twin;		/* its bytes look like those of another: tied, most likely */
 	uint32_t number;	/* in the index, CK_NONE */
@@ -108,6 +110,7 @@ struct rk_value {
 struct rk_id {
 	int64_t number;
 	const char *name;		/* NULL = it has a number */
+	const char *called;		/* one with a number: its name in 'param_names', or NULL */
 	uint32_t group;
 	uint32_t tensor;		/* in 'tensor'; CK_NONE = not known */
 	const struct ck_val **of_rank;	/* [world] its states, or NULL */
@@ -116,7 +119,7 @@ struct rk_id {
 
 struct rk_group {
 	const struct ck_val *hyper;
-	double step;
+	double step, least;	/* the greatest count of a parameter, and the least */
 	bool has_step;
 };
 
@@ -146,6 +149,10 @@ struct rk {
 	struct ck_map by_id;
 	struct rk_group *group;
 	uint32_t ngroups;
+	const char *unproven;	/* a clause: why it is not known whose the states are; or NULL */
+	uint64_t nlost;		/* states of the optimizer that are left out */
+	struct ckpt_err extra_err;	/* of rank 0's extra state; code 0 = it could be read */
+	const struct ck_val *deepspeed;	/* dictionary of what only DeepSpeed has, or NULL */
 };
 
 extern const struct ck_format ck_format_fsdp_ranks;
@@ -183,6 +190,10 @@ const struct ck_val *ck_rk_state_of(const struct ck_val *v);
 bool ck_rk_is_object(const struct ck_val *v, const char *name);
 /* Numbers of a tuple, in the arena; false if they are none. */
 bool ck_rk_counts(struct rk *r, const struct ck_val *v, const uint64_t **out, uint64_t *n_out);
+/*
+ * Made of numbers, texts and containers alone, not too many of them: it needs no class to be read.
+ */
+bool ck_rk_value_is_plain(const struct ck_val *v);
 /* Say once of a file that it is another rank's. */
 void ck_rk_swapped(struct rk *r, struct rk_file *file, const char *what, uint64_t found);
 
@@ -236,15 +247,22 @@ int ck_rk_optim_facts(struct rk *r, struct ckpt_err *err);
 /* The state of that name of a tensor; it is added, empty, at its first mention. */
 int ck_rk_optim_state(struct rk *r, struct rk_tensor *t, const char *name, struct rk_state **out,
 		   struct ckpt_err *err);
+/* Is the value of that key, one of a parameter's, a state with elements? */
+bool ck_rk_optim_is_state(const struct ck_val *key, const struct ck_val *v);
+
+/* ---- rk_numbers.c ---- */
+
+/* Find the tensors of parameters that have only numbers, or say in r->unproven why not. */
+int ck_rk_numbers_find(struct rk *r, struct ckpt_err *err);
 /*
  * The tensors that may be the parameters, in the model's order, in 'item' [ntensors]; how many.
  * Those of 'twin' are left out if there are too many otherwise.
  */
-uint64_t ck_rk_optim_items(const struct rk *r, const uint32_t *twin, uint32_t *item);
+uint64_t ck_rk_numbers_items(const struct rk *r, const uint32_t *twin, uint32_t *item);
 /* [ngroups + 1]: number of the first of r->id that is in a group; NULL without memory. */
-uint64_t *ck_rk_optim_firsts(struct rk *r);
+uint64_t *ck_rk_numbers_firsts(struct rk *r);
 /* A clause: "fit the model's parameters in more ways than one". */
-const char *ck_rk_optim_why(enum rk_verdict verdict);
+const char *ck_rk_numbers_why(enum rk_verdict verdict);
 
 /* ---- rk_flat.c ---- */
 
@@ -277,6 +295,30 @@ struct rk_unit {
 int ck_rk_units_guess(struct rk *r, uint32_t guess, bool aligned, const uint32_t *item, uint64_t n,
 		   struct rk_place *place, struct rk_unit **unit_out, uint32_t *nunits_out,
 		   struct ckpt_err *err);
+
+/* ---- rk_extra.c ---- */
+
+/*
+ * Parse the extra state of rank 0, where verl's naming has one.  What is wrong with it is kept for
+ * read_step(): the tensors need none of it.  CKPT_E_NOMEM.
+ */
+int ck_rk_extra_open(struct rk *r, struct ckpt_err *err);
+/* Its dictionary, or NULL. */
+const struct ck_val *ck_rk_extra_root(const struct rk *r);
+/* Of a step of DeepSpeed that zckpt wrote: is the name in its list 'key' of names? */
+bool ck_rk_extra_lists(const struct rk *r, const char *key, const char *name);
+/* Had the group itself this key, or was it added for torch?  True without its list of them. */
+bool ck_rk_extra_has_key(const struct rk *r, uint32_t group, const char *key);
+/* Its type "weight_dtype" or "master_dtype"; 0 = it says none. */
+enum ckpt_dtype ck_rk_extra_type(const struct rk *r, const char *key);
+/* DeepSpeed's values, the scheduler and the client's, into the step, whose model is made. */
+int ck_rk_extra_fill(struct rk *r, struct ck_step *step, struct ckpt_err *err);
+
+/* ---- rk_step.c ---- */
+
+/* The driver's read_step(): of what index() left in in->kept. */
+int ck_rk_read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
+		 struct ck_step *out, struct ckpt_err *err);
 
 /* ---- rk_index.c ---- */
 

@@ -334,6 +334,7 @@ static int add_tensor(struct flat *f, uint64_t i, bool chunks, struct ckpt_err *
 	int rc = 0;
 
 	t->group = (int32_t)r->id[entry].group;
+	t->entry = entry;
 	for (uint32_t k = 0; !rc && k < r->world; k++) {
 		const uint32_t part = r->part[k];
 		uint64_t first = 0, n = piece[part], from = 0;
@@ -357,7 +358,7 @@ static int allocate(struct flat *f, struct ckpt_err *err)
 	struct ck_arena *a = &r->arena;
 	const uint64_t n = r->ntensors + 1, m = r->nids + 1;
 
-	f->first = ck_rk_optim_firsts(r);
+	f->first = ck_rk_numbers_firsts(r);
 	f->item = ck_arena_zalloc(a, n * sizeof(*f->item));
 	f->piece = ck_arena_zalloc(a, m * r->parts * sizeof(*f->piece));
 	f->kind = ck_arena_zalloc(a, n * sizeof(*f->kind));
@@ -379,7 +380,7 @@ static void list_items(struct flat *f, const uint32_t *twin, bool chunks)
 	uint64_t n = 0;
 
 	if (!chunks) {
-		f->nitems = ck_rk_optim_items(f->r, twin, f->item);
+		f->nitems = ck_rk_numbers_items(f->r, twin, f->item);
 		return;
 	}
 	for (uint32_t i = 0; i < f->r->ntensors; i++)
@@ -408,8 +409,8 @@ int ck_rk_flat_states(struct rk *r, const uint32_t *twin, const char **why_out,
 		list_items(&f, twin, false);
 		rc = find_params(&f, err);
 	}
-	*why_out = f.several ? ck_rk_optim_why(RK_SEVERAL) : f.fitting ? NULL :
-		   ck_rk_optim_why(f.too_many ? RK_TOO_MANY : RK_NONE);
+	*why_out = f.several ? ck_rk_numbers_why(RK_SEVERAL) : f.fitting ? NULL :
+		   ck_rk_numbers_why(f.too_many ? RK_TOO_MANY : RK_NONE);
 	for (uint64_t i = 0; !rc && !*why_out && i < f.nitems; i++)
 		if (f.best_of[i] != CK_NONE)
 			rc = add_tensor(&f, i, chunks, err);

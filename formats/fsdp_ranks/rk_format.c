@@ -117,8 +117,10 @@ static int find_files(struct rk *r, struct ckpt_err *err)
 
 /* ---- */
 
-static void release(struct rk *r)
+static void release(void *of)
 {
+	struct rk *r = of;
+
 	for (uint64_t i = 0; i < r->nfiles; i++) {
 		ck_pt_close(r->file[i].pt);
 		ck_src_close(r->file[i].src);
@@ -137,6 +139,7 @@ static void release(struct rk *r)
 	ck_tree_release(&r->tree);
 	ck_tree_release(&r->at.tree);
 	ck_arena_release(&r->arena);
+	ck_free(r);
 }
 
 static int read_all(struct rk *r, struct ckpt_err *err)
@@ -150,6 +153,8 @@ static int read_all(struct rk *r, struct ckpt_err *err)
 	if (!rc)
 		rc = ck_rk_files_add(r, err);
 	if (!rc)
+		rc = ck_rk_extra_open(r, err);
+	if (!rc)
 		rc = ck_rk_model_read(r, err);
 	if (!rc)
 		rc = ck_rk_optim_read(r, err);
@@ -159,16 +164,19 @@ static int read_all(struct rk *r, struct ckpt_err *err)
 static int rk_index(const struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
 		    struct ckpt_err *err)
 {
-	struct rk r = { .in = in, .ix = ix, .f = f };
+	struct rk *r = ck_alloc(sizeof(*r));
 	struct ckpt_err mine = { 0 };
 	int rc;
 
+	if (!r)
+		return ck_fail_nomem(err, "a step", sizeof(*r));
 	if (!err)
 		err = &mine;	/* findings are made of it */
-	r.arena.limit = in->limits.memory_bytes;
-	rc = read_all(&r, err);
-	rc = ck_arena_why(&r.arena, rc, in->path[0], err);
-	release(&r);
+	*r = (struct rk){ .in = in, .ix = ix, .f = f };
+	r->arena.limit = in->limits.memory_bytes;
+	rc = read_all(r, err);
+	rc = ck_arena_why(&r->arena, rc, in->path[0], err);
+	ck_kept_give(in->kept, rc, r, release);
 	return rc;
 }
 
@@ -195,4 +203,5 @@ const struct ck_format ck_format_fsdp_ranks = {
 	.index = rk_index,
 	.holds = holds,
 	.is_part = is_part,
+	.read_step = ck_rk_read_step,
 };

@@ -196,12 +196,34 @@ static enum ckpt_role role_of(const struct rk *r, const struct rk_tensor *t, boo
 {
 	if (t->alias_of != CK_NONE)
 		return CKPT_ROLE_ALIAS;
-	if (t->state)
+	if (t->state || (r->deepspeed && t->group >= 0))
 		return CKPT_ROLE_TRAINABLE;
+	if (ck_rk_extra_lists(r, "frozen", t->name))
+		return CKPT_ROLE_FROZEN;
+	if (ck_rk_extra_lists(r, "buffer_names", t->name))
+		return CKPT_ROLE_BUFFER;
 	if ((r->any_sharded && !t->sharded) ||
 	    (optimizer && ck_dtype_info((enum ckpt_dtype)t->weight.dtype)->cls != CK_CLASS_FLOAT))
 		return CKPT_ROLE_BUFFER;
 	return optimizer && t->sharded && !t->twin ? CKPT_ROLE_FROZEN : CKPT_ROLE_PLAIN;
+}
+
+/* Of a run of DeepSpeed in 16 bits what is here is the master, of which its weight is made. */
+static int add_parameter(struct rk *r, struct rk_tensor *t, struct ck_runs *runs,
+			 struct ckpt_err *err)
+{
+	const enum ckpt_dtype dtype = ck_rk_extra_type(r, "weight_dtype");
+	struct rk_state s = t->weight;
+	uint32_t master;
+	int rc;
+
+	if (s.dtype != ck_rk_extra_type(r, "master_dtype") || !ck_dtype_is_castable(dtype))
+		return add_state(r, t, &t->weight, runs, err);
+	s.name = "master";
+	rc = add_state(r, t, &s, runs, err);
+	master = ck_index_state_find(r->ix, t->number, "master");
+	return rc || master == CK_NONE ? rc :
+	       ck_index_state_derive(r->ix, master, "weight", dtype, err);
 }
 
 static int add_tensor(struct rk *r, struct rk_tensor *t, bool optimizer, struct ck_runs *runs,
@@ -214,6 +236,8 @@ static int add_tensor(struct rk *r, struct rk_tensor *t, bool optimizer, struct 
 	if (rc)
 		return rc;
 	r->ix->tensor[t->number].group = t->group;
+	if (role == CKPT_ROLE_TRAINABLE)
+		return add_parameter(r, t, runs, err);
 	if (role != CKPT_ROLE_ALIAS)
 		return add_state(r, t, &t->weight, runs, err);
 	r->ix->tensor[t->number].alias_of = r->tensor[t->alias_of].number;
@@ -238,6 +262,7 @@ static int add_moments(struct rk *r, const struct rk_tensor *t, struct ck_runs *
 			rc = add_state(r, t, s, runs, err);
 			continue;
 		}
+		r->nlost++;
 		ck_findings_add(r->f, CK_FINDING_NOT_IN_CHECKPOINT, t->name,
 				"its optimizer state %s is left out: it has another shape",
 				s->name);
@@ -266,8 +291,11 @@ static int add_all(struct rk *r, struct ck_runs *runs, struct ckpt_err *err)
 static int64_t step_of(struct rk *r)
 {
 	const char *end = r->where + strlen(r->where);
+	int64_t said;
 	uint64_t n;
 
+	if (ck_val_int(ck_val_get(r->deepspeed, "global_steps"), &said) && said >= 0)
+		return said;
 	for (int k = 0; k < 2 && end > r->where; k++) {
 		const char *begin = end, *name;
 

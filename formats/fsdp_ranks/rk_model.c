@@ -77,7 +77,7 @@ static int add_tensor(struct rk *r, const char *full, uint64_t *at_out, struct c
 	if (!rc)
 		r->tensor[r->ntensors++] = (struct rk_tensor){
 			.name = name, .full = full, .weight.name = "weight", .group = -1,
-			.alias_of = CK_NONE, .number = CK_NONE,
+			.entry = UINT64_MAX, .alias_of = CK_NONE, .number = CK_NONE,
 		};
 	return rc;
 }

@@ -1,9 +1,7 @@
 /*
- * rk_optim.c -- the optimizer's files: groups, steps, and whose each state is.
+ * rk_optim.c -- the optimizer's files: groups, steps, and the states of each parameter.
  *
- * accelerate's files have the parameters' names.  Others have numbers: where the states are
- * sharded tensors, or whole, their shapes tell (rk_match.c); pieces of FSDP1's flat parameters are
- * rk_flat.c's.  Where more than one way fits, or none, all states are left out, by name.
+ * accelerate's files have the parameters' names; those of others have numbers (rk_numbers.c).
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -42,14 +40,17 @@ static const char *key_of(struct rk *r, const struct ck_val *v, struct rk_id *id
 	return ck_arena_printf(&r->arena, "%" PRId64, n);
 }
 
-static int add_id(struct rk *r, const struct ck_val *v, uint32_t group, struct ckpt_err *err)
+static int add_id(struct rk *r, const struct ck_val *v, const struct ck_val *called, uint32_t group,
+		  struct ckpt_err *err)
 {
-	struct rk_id id = { .group = group, .tensor = CK_NONE };
+	struct rk_id id = { .group = group, .tensor = CK_NONE, .called = ck_val_str(called) };
 	const char *key = key_of(r, v, &id);
 	int rc;
 
 	id.of_rank = ck_arena_zalloc(&r->arena, r->world * sizeof(struct ck_val *));
-	if (!key || !id.of_rank)
+	if (id.called)
+		id.called = ck_rk_name_clean(r, id.called, strlen(id.called));
+	if (!key || !id.of_rank || (!id.called && ck_val_str(called)))
 		return ck_fail_nomem(err, "a parameter", 0);
 	if (!*key)
 		return 0;
@@ -85,7 +86,8 @@ static int read_groups(struct rk *r, const struct rk_file *file, struct ckpt_err
 		if (!ck_val_seq(ck_val_get(group[g], "params"), &param, &m))
 			continue;
 		for (uint64_t i = 0; !rc && i < m; i++)
-			rc = add_id(r, param[i], g, err);
+			rc = add_id(r, param[i], ck_val_at(ck_val_get(group[g], "param_names"), i),
+				    g, err);
 	}
 	return rc;
 }
@@ -117,6 +119,7 @@ static int read_states(struct rk *r, const struct rk_file *file, struct ckpt_err
 		if (!key)
 			return ck_fail_nomem(err, "a parameter", 0);
 		if (!ck_map_find(&r->by_id, key, strlen(key), &at)) {
+			r->nlost++;
 			ck_findings_add(r->f, CK_FINDING_NOT_IN_CHECKPOINT, file->path,
 					"left out: it has a state of parameter %.80s, which no "
 					"param group lists", key);
@@ -166,6 +169,8 @@ static void check_steps(struct rk *r)
 			any = true;
 			if (!g->has_step || v > g->step)
 				g->step = v;
+			if (!g->has_step || v < g->least)
+				g->least = v;
 			g->has_step = true;
 		}
 		if (any && first_rank == r->world) {
@@ -184,7 +189,7 @@ static void check_steps(struct rk *r)
 
 /* ---- states of a known parameter ---- */
 
-static bool is_state(const struct ck_val *key, const struct ck_val *v)
+bool ck_rk_optim_is_state(const struct ck_val *key, const struct ck_val *v)
 {
 	const char *name = ck_val_str(key);
 
@@ -226,7 +231,7 @@ static int add_rank(struct rk *r, struct rk_tensor *t, uint32_t rank, const stru
 	for (uint64_t i = 0; !rc && i < n; i++) {
 		struct rk_value v;
 
-		if (!is_state(item[2 * i], item[2 * i + 1]))
+		if (!ck_rk_optim_is_state(item[2 * i], item[2 * i + 1]))
 			continue;
 		rc = ck_rk_value_read(r, r->optim[rank], item[2 * i + 1], &v, err);
 		if (rc || !v.is_tensor || (!v.ndim && t->weight.ndim))
@@ -266,10 +271,12 @@ static void find_names(struct rk *r)
 		if (ck_map_find(&r->by_name, id->name, strlen(id->name), &at))
 			id->tensor = r->tensor[at].alias_of != CK_NONE ? r->tensor[at].alias_of :
 									(uint32_t)at;
-		else if (id->has_state)
+		else if (id->has_state) {
+			r->nlost++;
 			ck_findings_add(r->f, CK_FINDING_NOT_IN_CHECKPOINT, id->name,
 					"its optimizer state is left out: the model file has no "
 					"tensor of that name");
+		}
 	}
 }
 
@@ -335,6 +342,7 @@ static int check_reused(struct rk *r, struct ckpt_err *err)
 		if (rc || !yes)
 			continue;
 		id->tensor = CK_NONE;
+		r->nlost++;
 		ck_findings_add(r->f, CK_FINDING_NOT_IN_CHECKPOINT, id->name,
 				"its exp_avg and exp_avg_sq in %s are the same bytes, so they are "
 				"left out (torch saves them so without offload_to_cpu)",
@@ -343,178 +351,15 @@ static int check_reused(struct rk *r, struct ckpt_err *err)
 	return rc;
 }
 
-/* ---- by shape ---- */
-
-struct kinds {
-	struct ck_map map;
-	uint32_t n;
-};
-
-static int kind_of(struct rk *r, struct kinds *k, const uint64_t *shape, uint32_t ndim,
-		   uint32_t *out, struct ckpt_err *err)
-{
-	const size_t bytes = (ndim + 1) * sizeof(*shape);
-	uint64_t *key = ck_arena_alloc(&r->arena, bytes), at = k->n;
-	int rc;
-
-	if (!key)
-		return ck_fail_nomem(err, "a shape", bytes);
-	key[0] = ndim;
-	if (ndim)
-		memcpy(key + 1, shape, ndim * sizeof(*shape));
-	rc = ck_map_add(&k->map, (const char *)key, bytes, k->n, &at, err);
-	if (rc < 0)
-		return rc;
-	*out = rc ? (uint32_t)at : k->n++;
-	return 0;
-}
-
-/* The shape of the first state of a parameter that is one, as the first rank that has it says. */
-static int shape_of(struct rk *r, const struct rk_id *id, struct rk_value *out,
-		    struct ckpt_err *err)
-{
-	struct ck_val *const *item;
-	uint64_t n;
-	int rc = 0;
-
-	*out = (struct rk_value){ .is_tensor = false };
-	for (uint32_t k = 0; !rc && k < r->world; k++) {
-		if (!ck_val_pairs(id->of_rank[k], &item, &n))
-			continue;
-		for (uint64_t i = 0; !rc && i < n; i++) {
-			if (!is_state(item[2 * i], item[2 * i + 1]))
-				continue;
-			rc = ck_rk_value_read(r, r->optim[k], item[2 * i + 1], out, err);
-			if (out->is_tensor)
-				return rc;
-		}
-	}
-	return rc;
-}
-
-uint64_t ck_rk_optim_items(const struct rk *r, const uint32_t *twin, uint32_t *item)
-{
-	uint64_t n = 0, twins = 0;
-
-	for (uint32_t i = 0; i < r->ntensors; i++) {
-		const struct rk_tensor *t = &r->tensor[i];
-
-		if (t->alias_of != CK_NONE || t->sharded != r->any_sharded ||
-		    ck_dtype_info((enum ckpt_dtype)t->weight.dtype)->cls != CK_CLASS_FLOAT)
-			continue;
-		twins += twin[i] != CK_NONE;
-		item[n++] = i;
-	}
-	if (n > r->nids && twins && n - twins >= r->nids) {
-		uint64_t k = 0;
-
-		for (uint64_t i = 0; i < n; i++)
-			if (twin[item[i]] == CK_NONE)
-				item[k++] = item[i];
-		n = k;
-	}
-	return n;
-}
-
-const char *ck_rk_optim_why(enum rk_verdict verdict)
-{
-	return verdict == RK_SEVERAL ? "fit the model's parameters in more ways than one" :
-	       verdict == RK_TOO_MANY ? "fit the model's parameters in too many ways to try" :
-					"do not fit the order of the model's parameters";
-}
-
-/* Where each group's entries begin; they are in the order of the groups. */
-uint64_t *ck_rk_optim_firsts(struct rk *r)
-{
-	uint64_t *first = ck_arena_zalloc(&r->arena, (r->ngroups + 1) * sizeof(*first));
-
-	for (uint64_t i = 0; first && i < r->nids; i++)
-		first[r->id[i].group + 1]++;
-	for (uint32_t g = 0; first && g < r->ngroups; g++)
-		first[g + 1] += first[g];
-	return first;
-}
-
-static int match_shapes(struct rk *r, const uint32_t *twin, const char **why, struct ckpt_err *err)
-{
-	uint32_t *item = ck_arena_zalloc(&r->arena, (r->ntensors + 1) * sizeof(*item));
-	uint32_t *kind = ck_arena_zalloc(&r->arena, (r->ntensors + 1) * sizeof(*kind));
-	uint32_t *entry = ck_arena_zalloc(&r->arena, (r->nids + 1) * sizeof(*entry));
-	uint32_t *of = ck_arena_zalloc(&r->arena, (r->nids + 1) * sizeof(*of));
-	const uint64_t *first = ck_rk_optim_firsts(r);
-	struct kinds kinds = { .n = 0 };
-	enum rk_verdict verdict = RK_NONE;
-	uint64_t n;
-	int rc = 0;
-
-	if (!item || !kind || !entry || !of || !first)
-		return ck_fail_nomem(err, "a search", r->nids);
-	n = ck_rk_optim_items(r, twin, item);
-	for (uint64_t i = 0; !rc && i < n; i++)
-		rc = kind_of(r, &kinds, r->tensor[item[i]].weight.shape,
-			     r->tensor[item[i]].weight.ndim, &kind[i], err);
-	for (uint64_t i = 0; !rc && i < r->nids; i++) {
-		struct rk_value v;
-
-		entry[i] = RK_ANY;
-		rc = shape_of(r, &r->id[i], &v, err);
-		if (!rc && v.is_tensor)
-			rc = kind_of(r, &kinds, v.shape, v.ndim, &entry[i], err);
-	}
-	if (!rc)
-		rc = ck_rk_match_run(&(struct rk_match){kind, n, entry, r->nids, first, r->ngroups},
-				     of, &verdict, err);
-	*why = verdict == RK_UNIQUE ? NULL : ck_rk_optim_why(verdict);
-	for (uint64_t i = 0; !rc && verdict == RK_UNIQUE && i < r->nids; i++)
-		r->id[i].tensor = of[i] == CK_NONE ? CK_NONE : item[of[i]];
-	ck_map_release(&kinds.map);
-	return rc;
-}
-
-static bool is_sharded(struct rk *r)
-{
-	struct rk_value v;
-
-	for (uint64_t i = 0; i < r->nids; i++)
-		if (r->id[i].has_state && !shape_of(r, &r->id[i], &v, NULL) && v.is_tensor)
-			return v.sharded;
-	return false;
-}
-
-/* States whose parameters have only numbers. */
-static int find_numbers(struct rk *r, struct ckpt_err *err)
-{
-	uint32_t *twin = ck_arena_alloc(&r->arena, (r->ntensors + 1) * sizeof(*twin));
-	const char *why = NULL;
-	uint64_t n = 0;
-	int rc = twin ? ck_rk_model_twins(r, twin, err) : ck_fail_nomem(err, "names", r->ntensors);
-
-	for (uint64_t i = 0; !rc && i < r->ntensors; i++)
-		r->tensor[i].twin = twin[i] != CK_NONE;
-	for (uint64_t i = 0; i < r->nids; i++)
-		n += r->id[i].has_state;
-	if (rc || !n)
-		return rc;
-	if (is_sharded(r) || !r->any_sharded)
-		rc = match_shapes(r, twin, &why, err);
-	else
-		rc = ck_rk_flat_states(r, twin, &why, err);
-	if (!rc && why)
-		ck_findings_add(r->f, CK_FINDING_NOT_IN_CHECKPOINT, r->where,
-				"the optimizer's states of %" PRIu64
-				" parameters are left out: the "
-				"files number the parameters, and the states %s",
-				n, why);
-	return rc;
-}
-
 /* ---- */
 
 static void set_groups(struct rk *r)
 {
 	for (uint64_t i = 0; i < r->nids; i++)
-		if (r->id[i].tensor != CK_NONE)
+		if (r->id[i].tensor != CK_NONE) {
 			r->tensor[r->id[i].tensor].group = (int32_t)r->id[i].group;
+			r->tensor[r->id[i].tensor].entry = i;
+		}
 }
 
 int ck_rk_optim_facts(struct rk *r, struct ckpt_err *err)
@@ -563,7 +408,7 @@ static int read_all(struct rk *r, struct ckpt_err *err)
 		return rc;
 	check_steps(r);
 	if (!r->id[0].name)
-		return find_numbers(r, err);
+		return ck_rk_numbers_find(r, err);
 	find_names(r);
 	return check_reused(r, err);
 }

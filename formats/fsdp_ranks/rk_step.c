@@ -1,0 +1,347 @@
+/*
+ * rk_step.c -- a step of another form that is written of rank files: the optimizer's groups, the
+ * scheduler and the client's values, and the names of the model, as DeepSpeed's files have them.
+ *
+ * FSDP keeps the fp32 parameter that DeepSpeed calls the master: writers take it from the weight.
+ * What the files do not say has the value that a new engine of DeepSpeed has: no loss scale, no
+ * count of samples.  The optimizer has to be complete: a state whose parameter no file proves stops
+ * the step, since a run that resumes without it would diverge.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/fsdp_ranks/rk.h"
+#include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
+#include "libckpt/tensor/ck_dtype.h"
+#include "libckpt/tensor/ck_val_new.h"
+
+#define VERSION "0.19.8"	/* of DeepSpeed, whose files are written if none is asked for */
+#define INSTEAD "; zckpt convert writes the weights, and zckpt shard begins a run with them"
+
+/* ---- is the optimizer complete? ---- */
+
+static int check_optimizer(const struct rk *r, struct ckpt_err *err)
+{
+	uint64_t listed = 0, with_state = 0;
+
+	if (!r->ngroups || !r->nids)
+		return ck_fail(err, CKPT_E_INCOMPLETE, r->where, CKPT_NO_OFFSET,
+			       "the folder has no file of the optimizer, and a step needs one"
+			       INSTEAD);
+	if (r->unproven)
+		return ck_fail(err, CKPT_E_INCOMPLETE, r->where, CKPT_NO_OFFSET,
+			       "the optimizer numbers its parameters, and its states %s, so no "
+			       "step can be made with them" INSTEAD, r->unproven);
+	if (r->nlost)
+		return ck_fail(err, CKPT_E_INCOMPLETE, r->where, CKPT_NO_OFFSET,
+			       "%" PRIu64 " states of the optimizer are left out, as the findings "
+			       "say, and a step needs all" INSTEAD, r->nlost);
+	for (uint64_t i = 0; i < r->ntensors; i++)
+		listed += r->tensor[i].group >= 0;
+	for (uint64_t i = 0; i < r->nids; i++)
+		with_state += r->id[i].has_state;
+	if (!listed || (!with_state && !r->deepspeed))
+		return ck_fail(err, CKPT_E_INCOMPLETE, r->where, CKPT_NO_OFFSET,
+			       "the optimizer has no states (the save of a run before its first "
+			       "step?), so no file says which parameters it has" INSTEAD);
+	return 0;
+}
+
+/* A group of DeepSpeed has one count. */
+static void compare_counts(const struct rk *r, struct ck_step *step)
+{
+	for (uint32_t g = 0; g < r->ngroups; g++)
+		if (r->group[g].has_step && r->group[g].least != r->group[g].step)
+			ck_findings_add(step->f, CK_FINDING_NOT_CARRIED, r->where,
+					"the counts of steps of group %u's parameters: they differ "
+					"(%.17g to %.17g), and all get the greatest", g,
+					r->group[g].least, r->group[g].step);
+}
+
+/* A run in 16 bits has no fp32 masters. */
+static void note_masters(const struct rk *r, struct ck_step *step)
+{
+	const char *first = NULL;
+	uint64_t n = 0;
+
+	for (uint64_t i = 0; i < r->ntensors; i++) {
+		const struct rk_tensor *t = &r->tensor[i];
+
+		if (t->group < 0 || ckpt_dtype_bits((enum ckpt_dtype)t->weight.dtype) != 16)
+			continue;
+		first = first ? first : t->name;
+		n++;
+	}
+	if (n)
+		ck_findings_add(&step->for_others, CK_FINDING_FORMAT_NOTE, first,
+				"%" PRIu64 " parameters have 16 bits and no fp32 masters: where "
+				"the result needs masters they are the weights, widened", n);
+}
+
+/* ---- groups ---- */
+
+struct ordered {
+	uint64_t entry;
+	uint32_t tensor;
+};
+
+static int by_entry(const void *a, const void *b)
+{
+	const struct ordered *x = a, *y = b;
+
+	if (x->entry != y->entry)
+		return x->entry < y->entry ? -1 : 1;
+	return x->tensor < y->tensor ? -1 : x->tensor > y->tensor;
+}
+
+static int add_param(struct rk *r, const struct ck_index *ix, struct ck_step *step,
+		     const struct rk_tensor *from, struct ckpt_err *err)
+{
+	struct ck_step_group *g = &step->group[from->group];
+	const struct ck_tensor *t = &ix->tensor[from->number];
+
+	if (t->role != CKPT_ROLE_TRAINABLE)
+		return 0;
+	if (!g->param)
+		g->param = ck_arena_zalloc(&r->arena, (r->ntensors + 1) * sizeof(*g->param));
+	if (!g->param)
+		return ck_fail_nomem(err, "a param group", r->ntensors);
+	g->param[g->nparams++] = (struct ck_step_param){
+		.name = t->name, .shape = t->shape, .ndim = t->ndim, .numel = t->numel,
+		.tensor = from->number,
+	};
+	step->nlisted++;
+	return 0;
+}
+
+/* The optimizer's own order: that of its numbers; in a unit of FSDP1 that of the model. */
+static int take_params(struct rk *r, const struct ck_index *ix, struct ck_step *step,
+		       struct ckpt_err *err)
+{
+	struct ordered *all = ck_alloc_array(r->ntensors + 1, sizeof(*all));
+	uint64_t n = 0;
+	int rc = 0;
+
+	if (!all)
+		return ck_fail_nomem(err, "param groups", r->ntensors);
+	for (uint32_t i = 0; i < r->ntensors; i++)
+		if (r->tensor[i].group >= 0)
+			all[n++] = (struct ordered){ r->tensor[i].entry, i };
+	if (n)
+		qsort(all, n, sizeof(*all), by_entry);
+	for (uint64_t i = 0; !rc && i < n; i++)
+		rc = add_param(r, ix, step, &r->tensor[all[i].tensor], err);
+	ck_free(all);
+	return rc;
+}
+
+/* Names of the states that trained parameters have; they are in the index. */
+static int take_states(struct rk *r, const struct ck_index *ix, struct ck_step *step,
+		       struct ckpt_err *err)
+{
+	struct ck_map seen = CK_MAP_INIT;
+	int rc = 0;
+
+	for (uint64_t i = 0; rc >= 0 && i < ix->nstates; i++) {
+		const char *name = ix->state[i].name;
+
+		if (strcmp(name, "weight") && strcmp(name, "master"))
+			rc = ck_map_add(&seen, name, strlen(name), i, NULL, err);
+	}
+	if (rc >= 0) {
+		const char **list = ck_arena_alloc(&r->arena, (seen.n + 1) * sizeof(*list));
+
+		rc = list ? 0 : ck_fail_nomem(err, "states", seen.n);
+		for (uint64_t i = 0; list && i < seen.n; i++)
+			list[i] = seen.entry[i].key;
+		step->state = list;
+		step->nstates = (uint32_t)seen.n;
+	}
+	ck_map_release(&seen);
+	return rc;
+}
+
+/* FusedAdam and DeepSpeedCPUAdam have a key that torch's AdamW has not. */
+static struct ck_val *hyper_of(struct rk *r, uint32_t g)
+{
+	struct ck_val *hyper = ck_val_new_dict(&r->arena), *const *item;
+	uint64_t n = 0;
+
+	ck_val_pairs(r->group[g].hyper, &item, &n);
+	for (uint64_t i = 0; i < n; i++) {
+		const char *key = ck_val_str(item[2 * i]);
+
+		if (key && strcmp(key, "params") && strcmp(key, "param_names") &&
+		    ck_rk_extra_has_key(r, g, key))
+			hyper = ck_val_dict_add(&r->arena, hyper, item[2 * i], item[2 * i + 1]);
+	}
+	if (!r->deepspeed && !ck_val_get(hyper, "bias_correction"))
+		hyper = ck_val_dict_sets(&r->arena, hyper, "bias_correction",
+					 ck_val_new_bool(&r->arena, true));
+	return hyper;
+}
+
+static int take_values(struct rk *r, struct ck_step *step, uint32_t g, struct ckpt_err *err)
+{
+	struct ck_arena *a = &r->arena;
+	struct ck_step_group *to = &step->group[g];
+	struct ck_val *entry = ck_val_new_dict(a);
+
+	to->hyper = hyper_of(r, g);
+	if (r->group[g].has_step && r->group[g].step >= 0 && r->group[g].step < 1e15)
+		entry = ck_val_dict_sets(a, entry, "step",
+					 ck_val_new_int(a, (int64_t)r->group[g].step));
+	for (uint32_t i = 0; i < step->nstates; i++)
+		entry = ck_val_dict_sets(a, entry, step->state[i], ck_val_new_none(a));
+	to->entry = entry;
+	return to->hyper && entry ? 0 : ck_fail_nomem(err, "a param group", 0);
+}
+
+static int take_groups(struct rk *r, const struct ck_index *ix, struct ck_step *step,
+		       struct ckpt_err *err)
+{
+	int rc;
+
+	step->ngroups = r->ngroups;
+	step->group = ck_arena_zalloc(&r->arena, ((uint64_t)r->ngroups + 1) * sizeof(*step->group));
+	if (!step->group)
+		return ck_fail_nomem(err, "param groups", r->ngroups);
+	rc = take_params(r, ix, step, err);
+	if (!rc)
+		rc = take_states(r, ix, step, err);
+	for (uint32_t g = 0; !rc && g < step->ngroups; g++)
+		rc = take_values(r, step, g, err);
+	return rc;
+}
+
+/* ---- the model's tree ---- */
+
+static struct ck_val *frozen_shapes(struct ck_arena *a, const struct ck_index *ix)
+{
+	struct ck_val *dict = ck_val_new_ordered(a);
+
+	for (uint32_t i = 0; dict && i < ix->ntensors; i++)
+		if (ix->tensor[i].role == CKPT_ROLE_FROZEN)
+			dict = ck_val_dict_add(a, dict, ck_val_new_str(a, ix->tensor[i].name),
+					       ck_val_new_size(a, ix->tensor[i].shape,
+							       ix->tensor[i].ndim));
+	return dict;
+}
+
+/* What the files do not call a parameter of the optimizer is kept whole by every rank. */
+static int add_names(struct rk *r, const struct ck_index *ix, struct ck_step *step,
+		     struct ck_val *model, struct ckpt_err *err)
+{
+	struct ck_arena *a = &r->arena;
+	struct ck_val *module = ck_val_new_ordered(a), *buffers = ck_val_new_list(a);
+	const char *first = NULL;
+	uint64_t doubtful = 0;
+
+	for (uint32_t i = 0; i < ix->ntensors; i++) {
+		const struct ck_tensor *t = &ix->tensor[i];
+		struct ck_val *name = ck_val_new_str(a, t->name);
+
+		module = ck_val_dict_add(a, module, name, ck_val_new_none(a));
+		if (t->role == CKPT_ROLE_BUFFER || t->role == CKPT_ROLE_PLAIN)
+			buffers = ck_val_list_add(a, buffers, name);
+		doubtful += t->role == CKPT_ROLE_PLAIN;
+		first = t->role == CKPT_ROLE_PLAIN && !first ? t->name : first;
+	}
+	if (first)
+		ck_findings_add(&step->for_others, CK_FINDING_FORMAT_NOTE, first,
+				"%" PRIu64 " tensors are not in the optimizer, and the files do "
+				"not say what they are: they are written as buffers, whole for "
+				"every rank (a frozen parameter of ZeRO stage 3 cannot be loaded "
+				"so)",
+				doubtful);
+	if (!ck_val_dict_sets(a, model, "module", module) ||
+	    !ck_val_dict_sets(a, model, "buffer_names", buffers) ||
+	    !ck_val_dict_sets(a, model, "frozen_param_shapes", frozen_shapes(a, ix)))
+		return ck_fail_nomem(err, "names of the model", ix->ntensors);
+	return 0;
+}
+
+static int add_counts(struct rk *r, const struct ck_index *ix, struct ck_val *model,
+		      struct ckpt_err *err)
+{
+	struct ck_arena *a = &r->arena;
+	const int64_t steps = ix->step < 0 ? 0 : ix->step;
+
+	model = ck_val_dict_sets(a, model, "global_steps", ck_val_new_int(a, steps));
+	model = ck_val_dict_sets(a, model, "skipped_steps", ck_val_new_int(a, 0));
+	model = ck_val_dict_sets(a, model, "global_samples", ck_val_new_int(a, 0));
+	model = ck_val_dict_sets(a, model, "mp_world_size", ck_val_new_int(a, 1));
+	model = ck_val_dict_sets(a, model, "ds_version", ck_val_new_str(a, VERSION));
+	model = ck_val_dict_sets(a, model, "lr_scheduler", ck_val_new_none(a));
+	return model ? 0 : ck_fail_nomem(err, "counts", 0);
+}
+
+static int make_model(struct rk *r, const struct ck_index *ix, struct ck_step *step,
+		      struct ckpt_err *err)
+{
+	int rc;
+
+	step->model = ck_val_new_dict(&r->arena);
+	rc = step->model ? add_names(r, ix, step, step->model, err) :
+			   ck_fail_nomem(err, "a step", 0);
+	return rc ? rc : add_counts(r, ix, step->model, err);
+}
+
+/* Runs of FSDP in fp32 and bf16 scale no loss. */
+static int make_scaler(struct rk *r, struct ck_step *step, struct ckpt_err *err)
+{
+	struct ck_arena *a = &r->arena;
+	struct ck_val *s = ck_val_new_dict(a);
+
+	s = ck_val_dict_sets(a, s, "cur_scale", ck_val_new_float(a, 1));
+	s = ck_val_dict_sets(a, s, "dynamic", ck_val_new_bool(a, false));
+	step->scaler = ck_val_new_object(a, CK_HOW_NEWOBJ,
+					 ck_val_new_global(a, "deepspeed.runtime.fp16.loss_scaler",
+							   "LossScaler"),
+					 ck_val_new_tuple(a, NULL, 0));
+	step->dynamic_scale = ck_val_new_bool(a, false);
+	step->overflow = ck_val_new_bool(a, false);
+	if (!s || !step->scaler || !step->dynamic_scale || !step->overflow)
+		return ck_fail_nomem(err, "a loss scaler", 0);
+	step->scaler->u.obj->state = s;
+	return 0;
+}
+
+/* A run of DeepSpeed calls its steps so; the folder's own name if it has no count. */
+static const char *tag_of(struct rk *r, const struct ck_index *ix)
+{
+	return ix->step < 0 ? ix->tag :
+	       ck_arena_printf(&r->arena, "global_step%" PRId64, ix->step);
+}
+
+int ck_rk_read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
+		 struct ck_step *out, struct ckpt_err *err)
+{
+	struct rk *r = in->kept->of;
+	int rc;
+
+	r->in = in;
+	r->f = f;
+	*out = (struct ck_step){
+		.in = in, .f = f, .arena = &r->arena, .format = &ck_format_fsdp_ranks,
+		.at = r->at, .tag = tag_of(r, ix), .world = r->world ? r->world : 1, .stage = 2,
+		.version = { 0, 19, 8 }, .bare_module = true, .frozen_listed = true,
+		.reordered = true, .from = r,
+	};
+	if (!out->tag)
+		return ck_fail_nomem(err, "a name", 0);
+	rc = check_optimizer(r, err);
+	if (!rc)
+		rc = take_groups(r, ix, out, err);
+	if (!rc)
+		compare_counts(r, out);
+	if (!rc)
+		note_masters(r, out);
+	if (!rc)
+		rc = make_scaler(r, out, err);
+	if (!rc)
+		rc = make_model(r, ix, out, err);
+	return rc ? rc : ck_rk_extra_fill(r, out, err);
+}
