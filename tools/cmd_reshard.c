@@ -10,7 +10,7 @@
 #include "cli_verb.h"
 
 static struct {
-	const char *stage, *new_tag, *ds_version;
+	const char *stage, *new_tag, *ds_version, *torch;
 	struct words drop_state;
 	uint64_t world, sub_group_size;
 	int reset_optimizer, to, round_robin;
@@ -71,6 +71,9 @@ static const struct opt own[] = {
 	  "leave out this optimizer state, such as max_exp_avg_sq", OPT_RARE },
 	{ "ds-version", 0, OPT_TEXT, &want.ds_version, "VERSION",
 	  "DeepSpeed version that will load it (default: the one that wrote it)", OPT_RARE },
+	{ "torch", 0, OPT_TEXT, &want.torch, "VERSION",
+	  "of --to dcp: torch version that will load it, such as 2.1 (default: 2.4 and later)",
+	  OPT_RARE },
 	{ "new-tag", 0, OPT_TEXT, &want.new_tag, "NAME", "name of the step in DST", 0 },
 	{ "force", 'f', OPT_FLAG, &cli_args.force, NULL, "replace a step of that name in DST", 0 },
 	{ 0 },
@@ -319,6 +322,14 @@ static int check_native(void)
 			 "reshard the %s step to DeepSpeed", name, form_name(want.to));
 }
 
+/* And the other way round. */
+static int check_torch(void)
+{
+	if (!want.torch || want.to == CKPT_TO_DCP)
+		return 0;
+	return cli_wrong(&cmd_reshard, "--torch applies to DCP output only: --to dcp");
+}
+
 static int parse_options(struct reshard *r)
 {
 	const struct args *args = r->verb.args;
@@ -329,6 +340,8 @@ static int parse_options(struct reshard *r)
 		status = parse_stage(r);
 	if (!status)
 		status = check_native();
+	if (!status)
+		status = check_torch();
 	if (!status)
 		status = cli_part(&cmd_reshard, args, &r->opts.part, &r->opts.nparts);
 	if (status)
@@ -344,6 +357,7 @@ static int parse_options(struct reshard *r)
 	r->opts.sub_group_size = want.sub_group_size;
 	r->opts.tag = want.new_tag;
 	r->opts.ds_version = want.ds_version;
+	r->opts.torch_version = want.torch;
 	r->opts.drop_states = want.drop_state.n ? want.drop_state.list : NULL;
 	r->opts.flags = cli_write_flags(args) |
 			(want.reset_optimizer ? CKPT_RESHARD_RESET : 0);

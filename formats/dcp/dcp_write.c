@@ -194,8 +194,13 @@ int ck_dcp_write_step(struct ck_step *step, const struct ck_index *ix,
 		.world = want->world ? want->world : step->world ? step->world : 1,
 	};
 	struct ck_step_along along = { .step = step, .want = want, .tag = o.tag };
-	int rc = step->complete ? step->complete(step, err) : 0;
+	int rc;
 
+	if (want->torch && want->torch < CK_TORCH(2, 4))
+		return ck_fail(err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
+			       "torch before 2.4 reads another form of DCP folders, which is not "
+			       "written");
+	rc = step->complete ? step->complete(step, err) : 0;
 	if (from) {	/* its names, in one folder, also where accelerate has two */
 		o.model = !*from->box ? "" : ck_arena_printf(o.arena, "%s.", from->box);
 		o.optim = from->optim;

@@ -68,6 +68,9 @@ struct ck_along {
 	uint64_t bytes;
 };
 
+/* A version of torch, as a number that can be compared. */
+#define CK_TORCH(major, minor) ((uint32_t)(major) << 16 | (uint32_t)(minor) << 8)
+
 /* A step for another number of ranks, as asked; -1 and 0 mean as the source has it. */
 struct ck_reshard_want {
 	const struct ck_format *target;	/* it has write_step() */
@@ -77,6 +80,7 @@ struct ck_reshard_want {
 	uint64_t sub_group_size;
 	const char *tag;	/* NULL = the source's, without or with its ending _universal */
 	const char *version;	/* DeepSpeed's, "0.16.9"; NULL = the source's */
+	uint32_t torch;		/* that will load it: CK_TORCH(2, 4); 0 = not said */
 	bool reset;		/* the optimizer begins anew: states zero, step 0 */
 	const char *const *drop;	/* patterns of states to leave out, NULL last; or NULL */
 	bool in_place;		/* the result goes beside its source: what else is there stays */

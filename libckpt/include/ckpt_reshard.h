@@ -46,6 +46,11 @@ struct ckpt_reshard_opts {
 	 * world.
 	 */
 	int to;
+	/*
+	 * Of a form that torch itself reads, CKPT_TO_DCP: the torch that will load it, "2.1" or
+	 * "2.4.1"; NULL = what 2.4 and later read.
+	 */
+	const char *torch_version;
 };
 
 /* Pinned. */
@@ -81,7 +86,8 @@ struct ckpt_reshard_opts {
  *	CKPT_E_UNSUPPORTED  the source is not a step; a state or parameter that has no place in the
  *	                    result, or at stage 0 no certain name; the native form in parts
  *	CKPT_E_USAGE        the world is not 1 to 4096; a pattern that matches no state; a tag that
- *	                    cannot name a step; an unknown flag, stage or form
+ *	                    cannot name a step; an unknown flag, stage or form; a version of
+ *	                    torch that is no number, or for a form that torch does not load
  *	and the codes of ckpt_convert().
  */
 CKPT_API int ckpt_reshard(struct ckpt *ck, const char *dst, const struct ckpt_reshard_opts *opts,

@@ -24,6 +24,7 @@ struct resharding {
 	struct ckpt *ck;
 	const struct ckpt_reshard_opts *opts;
 	const struct ck_format *driver;
+	uint32_t torch;
 	struct ck_plan plan;
 	const char *dst;
 	struct ckpt_run_opts run;
@@ -80,6 +81,17 @@ static int check_parts(const struct resharding *r, struct ckpt_err *err)
 		       "compute the sums of its manifest", r->opts->nparts);
 }
 
+/* DeepSpeed's and the native form are the same for every torch. */
+static int check_torch(struct resharding *r, struct ckpt_err *err)
+{
+	const char *version = r->opts->torch_version;
+
+	if (version && r->opts->to != CKPT_TO_DCP)
+		return ck_fail(err, CKPT_E_USAGE, version, CKPT_NO_OFFSET,
+			       "a version of torch applies to DCP output only (--to dcp)");
+	return ck_step_torch(version, &r->torch, err);
+}
+
 /* DST is the folder that the step of the source lies in. */
 static bool is_in_place(const struct resharding *r)
 {
@@ -108,7 +120,7 @@ static int lay_out(const struct ck_input *in, void *arg, struct ckpt_err *err)
 		.target = target_of(r), .world = world_of(r), .stage = r->opts->stage,
 		.round_robin = r->opts->round_robin,
 		.sub_group_size = r->opts->sub_group_size, .tag = r->opts->tag,
-		.version = r->opts->ds_version, .drop = r->opts->drop_states,
+		.version = r->opts->ds_version, .torch = r->torch, .drop = r->opts->drop_states,
 		.reset = (r->opts->flags & CKPT_RESHARD_RESET) != 0,
 		.in_place = is_in_place(r),
 	};
@@ -138,7 +150,9 @@ int ck_reshard(struct ckpt *ck, const char *dst, const struct ckpt_reshard_opts 
 	int rc;
 
 	ck_run_opts_fill(opts->run, &r.run);
-	rc = check_source(&r, err);
+	rc = check_torch(&r, err);
+	if (!rc)
+		rc = check_source(&r, err);
 	if (!rc)
 		rc = check_parts(&r, err);
 	if (!rc)

@@ -38,3 +38,32 @@ int ck_step_check_tag(const char *tag, struct ckpt_err *err)
 		       "not usable as the name of a step: expected a plain folder name without "
 		       "/, []*? and without spaces at its ends (--new-tag NAME)");
 }
+
+/* Digits, at most 255; NULL = there are none. */
+static const char *number_at(const char *p, uint32_t *out)
+{
+	const char *begin = p;
+
+	for (*out = 0; *p >= '0' && *p <= '9' && *out <= 255; p++)
+		*out = *out * 10 + (uint32_t)(*p - '0');
+	return p == begin || *out > 255 ? NULL : p;
+}
+
+int ck_step_torch(const char *version, uint32_t *torch_out, struct ckpt_err *err)
+{
+	uint32_t part[3] = { 0 };
+	const char *p = version;
+	int n = 0;
+
+	while (p && n < 3 && (p = number_at(p, &part[n])) != NULL) {
+		n++;
+		if (*p != '.')
+			break;
+		p += n < 3;
+	}
+	if (version && (n < 2 || !p || *p))
+		return ck_fail(err, CKPT_E_USAGE, version, CKPT_NO_OFFSET,
+			       "not a version of torch; expected a number such as 2.1 or 2.4.1");
+	*torch_out = part[0] << 16 | part[1] << 8 | part[2];
+	return 0;
+}

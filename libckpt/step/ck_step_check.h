@@ -12,4 +12,10 @@ int ck_step_check_world(uint32_t world, struct ckpt_err *err);
  */
 int ck_step_check_tag(const char *tag, struct ckpt_err *err);
 
+/*
+ * "2.4" or "2.4.1" as CK_TORCH() of ck_format.h has it, with the third number added; NULL is 0.
+ * CKPT_E_USAGE for another text.
+ */
+int ck_step_torch(const char *version, uint32_t *torch_out, struct ckpt_err *err);
+
 #endif

@@ -568,6 +568,7 @@ ckpt_reshard_opts._fields_ = [
     ("ds_version", c_char_p),
     ("drop_states", POINTER(c_char_p)),
     ("to", c_int),
+    ("torch_version", c_char_p),
 ]
 ckpt_shard_opts._fields_ = [
     ("size", c_size_t),
