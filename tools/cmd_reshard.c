@@ -6,44 +6,33 @@
 #include "cli_advice.h"
 #include "cli_arrow.h"
 #include "cli_batch.h"
+#include "cli_form.h"
 #include "cli_team.h"
 #include "cli_verb.h"
 
 static struct {
-	const char *stage, *new_tag, *ds_version, *torch;
+	const char *stage, *new_tag, *ds_version, *torch, *device;
 	struct words drop_state;
 	uint64_t world, sub_group_size;
 	int reset_optimizer, to, round_robin;
 } want = { .round_robin = -1, .world = OPT_UNSET };
 
-static const char *const forms[] = { "deepspeed", "universal", "native", "dcp", NULL };
-static const int form_of[] = {
-	CKPT_TO_DEEPSPEED, CKPT_TO_UNIVERSAL, CKPT_TO_NATIVE, CKPT_TO_DCP,
-};
-
-static const char *form_name(int to)
-{
-	for (int i = 0; forms[i]; i++)
-		if (form_of[i] == to)
-			return forms[i];
-	return "?";
-}
-
 /* --to: a form; a number was meant as one of ranks. */
 static int set_form(const struct opt_call *call, const struct opt *opt, const char *text)
 {
-	for (int i = 0; forms[i]; i++)
-		if (!strcmp(text, forms[i])) {
-			want.to = form_of[i];
-			return 0;
-		}
+	const int form = cli_form_find(text);
+
+	if (form >= 0) {
+		want.to = form;
+		return 0;
+	}
 	return opt_wrong(call, "--to: %s is not one of %s%s%s", out_name(text), opt->value,
 			 *text && !text[strspn(text, "0123456789")] ?
 			 "; the number of ranks is --world " : "",
 			 *text && !text[strspn(text, "0123456789")] ? text : "");
 }
 
-static struct opt_own to_form = { .set = set_form, .choice = forms };
+static struct opt_own to_form = { .set = set_form, .choice = cli_forms };
 
 static const struct opt own[] = {
 	{ "output", 'o', OPT_TEXT, &cli_args.output, "DST",
@@ -56,9 +45,9 @@ static const struct opt own[] = {
 	{ "ranks", 0, OPT_COUNT, &want.world, "M", "", OPT_HIDDEN },
 	{ "dp", 0, OPT_COUNT, &want.world, "M", "", OPT_HIDDEN },
 	{ "zero-stage", 0, OPT_TEXT, &want.stage, "0|1|2|3|bf16", "", OPT_HIDDEN },
-	{ "to", 0, OPT_OWN, &to_form, "deepspeed|universal|native|dcp",
+	{ "to", 0, OPT_OWN, &to_form, "deepspeed|universal|native|dcp|fsdp-ranks",
 	  "form of the result: a DeepSpeed step, or one for any number of ranks: universal, "
-	  "native, or dcp for FSDP", 0 },
+	  "native, or dcp for FSDP; or FSDP's rank files, as verl has them", 0 },
 	{ "stage", 0, OPT_TEXT, &want.stage, "0|1|2|3|bf16",
 	  "ZeRO stage (default: the source's)", 0 },
 	{ "sub-group-size", 0, OPT_COUNT, &want.sub_group_size, "N",
@@ -72,7 +61,10 @@ static const struct opt own[] = {
 	{ "ds-version", 0, OPT_TEXT, &want.ds_version, "VERSION",
 	  "DeepSpeed version that will load it (default: the one that wrote it)", OPT_RARE },
 	{ "torch", 0, OPT_TEXT, &want.torch, "VERSION",
-	  "of --to dcp: torch version that will load it, such as 2.1 (default: 2.4 and later)",
+	  "of --to dcp or fsdp-ranks: torch version that will load it, such as 2.1 (default: of "
+	  "dcp 2.4 and later, of fsdp-ranks 2.11)", OPT_RARE },
+	{ "device", 0, OPT_TEXT, &want.device, "cuda|cpu",
+	  "of --to fsdp-ranks: devices of the run (default: as in rank files, else cuda)",
 	  OPT_RARE },
 	{ "new-tag", 0, OPT_TEXT, &want.new_tag, "NAME", "name of the step in DST", 0 },
 	{ "force", 'f', OPT_FLAG, &cli_args.force, NULL, "replace a step of that name in DST", 0 },
@@ -316,18 +308,27 @@ static int check_native(void)
 			   want.round_robin >= 0 ? "--round-robin" :
 			   want.ds_version ? "--ds-version" : NULL;
 
-	if ((want.to != CKPT_TO_NATIVE && want.to != CKPT_TO_DCP) || !name)
+	if (want.to == CKPT_TO_DEEPSPEED || want.to == CKPT_TO_UNIVERSAL || !name)
 		return 0;
 	return cli_wrong(&cmd_reshard, "%s applies to DeepSpeed output only; give it when you "
-			 "reshard the %s step to DeepSpeed", name, form_name(want.to));
+			 "reshard the %s step to DeepSpeed", name, cli_form_name(want.to));
 }
 
 /* And the other way round. */
 static int check_torch(void)
 {
-	if (!want.torch || want.to == CKPT_TO_DCP)
-		return 0;
-	return cli_wrong(&cmd_reshard, "--torch applies to DCP output only: --to dcp");
+	const int is_ranks = want.to == CKPT_TO_FSDP_RANKS;
+
+	if (want.torch && want.to != CKPT_TO_DCP && !is_ranks)
+		return cli_wrong(&cmd_reshard, "--torch applies to output that torch loads: --to "
+				 "dcp or fsdp-ranks");
+	if (want.device && !is_ranks)
+		return cli_wrong(&cmd_reshard, "--device applies to rank files only: --to "
+				 "fsdp-ranks");
+	if (want.device && strcmp(want.device, "cuda") && strcmp(want.device, "cpu"))
+		return cli_wrong(&cmd_reshard, "--device %s: must be cuda or cpu",
+				 out_name(want.device));
+	return 0;
 }
 
 static int parse_options(struct reshard *r)
@@ -358,6 +359,7 @@ static int parse_options(struct reshard *r)
 	r->opts.tag = want.new_tag;
 	r->opts.ds_version = want.ds_version;
 	r->opts.torch_version = want.torch;
+	r->opts.device = want.device;
 	r->opts.drop_states = want.drop_state.n ? want.drop_state.list : NULL;
 	r->opts.flags = cli_write_flags(args) |
 			(want.reset_optimizer ? CKPT_RESHARD_RESET : 0);
@@ -478,7 +480,7 @@ static void print(const struct verb *verb)
 		cli_say("%s %s: %" PRIu64 " file%s, %s",
 			verb->args->dry_run ? "would write" : "wrote", out_name(verb->dst),
 			r->report.nfiles, out_plural(r->report.nfiles),
-			form_name(want.to));
+			cli_form_name(want.to));
 	else
 		cli_say("%s %s: %" PRIu64 " file%s for %" PRIu32 " rank%s",
 			verb->args->dry_run ? "would write" : "wrote", out_name(verb->dst),
@@ -586,12 +588,13 @@ const struct command cmd_reshard = {
 	.about = "Writes the training state of a step for M ranks: a folder DST with 'latest' and "
 		 "the step, which stock DeepSpeed resumes at M ranks without a flag. Weights, "
 		 "masters and optimizer states are kept bit for bit. Quote 'N->M', or write N:M. "
-		 "SRC is a step of DeepSpeed or FSDP (DCP), a universal checkpoint or a native "
-		 "step; --to makes each of them.",
+		 "SRC is a step of DeepSpeed or FSDP (DCP, rank files), a universal checkpoint or "
+		 "a native step; --to makes each of them.",
 	.examples = "zckpt reshard '8->4' run run-on-4\n"
 		    "zckpt reshard --world 4 --stage 3 run run-stage3\n"
 		    "zckpt reshard --to universal run run-universal\n"
-		    "zckpt reshard --to dcp run run-for-fsdp\n",
+		    "zckpt reshard --to dcp run run-for-fsdp\n"
+		    "zckpt reshard --to fsdp-ranks --world 8 run run-for-verl\n",
 	.notes = NULL,
 	.tables = { own, opts_source, opts_write, opts_run, opts_talk, NULL },
 };

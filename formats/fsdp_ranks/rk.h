@@ -152,6 +152,7 @@ struct rk {
 	const char *unproven;	/* a clause: why it is not known whose the states are; or NULL */
 	uint64_t nlost;		/* states of the optimizer that are left out */
 	struct ckpt_err extra_err;	/* of rank 0's extra state; code 0 = it could be read */
+	const char *device;	/* "cuda": of the mesh, or NULL */
 	const struct ck_val *deepspeed;	/* dictionary of what only DeepSpeed has, or NULL */
 };
 
@@ -319,6 +320,12 @@ int ck_rk_extra_fill(struct rk *r, struct ck_step *step, struct ckpt_err *err);
 /* The driver's read_step(): of what index() left in in->kept. */
 int ck_rk_read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
 		 struct ck_step *out, struct ckpt_err *err);
+
+/* ---- rk_write.c ---- */
+
+/* The driver's write_step(). */
+int ck_rk_write_step(struct ck_step *step, const struct ck_index *ix,
+		  const struct ck_reshard_want *want, struct ck_plan *plan, struct ckpt_err *err);
 
 /* ---- rk_index.c ---- */
 

@@ -334,7 +334,7 @@ static int add_tensor(struct flat *f, uint64_t i, bool chunks, struct ckpt_err *
 	int rc = 0;
 
 	t->group = (int32_t)r->id[entry].group;
-	t->entry = entry;
+	t->entry = chunks ? i : entry;	/* a unit is no parameter: the model's order */
 	for (uint32_t k = 0; !rc && k < r->world; k++) {
 		const uint32_t part = r->part[k];
 		uint64_t first = 0, n = piece[part], from = 0;

@@ -204,4 +204,5 @@ const struct ck_format ck_format_fsdp_ranks = {
 	.holds = holds,
 	.is_part = is_part,
 	.read_step = ck_rk_read_step,
+	.write_step = ck_rk_write_step,
 };

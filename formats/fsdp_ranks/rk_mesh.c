@@ -176,6 +176,15 @@ static void check_own(struct rk *r, struct rk_file *file, const struct ck_val *s
 			ck_rk_swapped(r, file, "the coordinate on its device mesh", (uint64_t)v);
 }
 
+/* NULL for a kind that no result is written for. */
+static const char *device_of(const struct ck_val *state)
+{
+	const struct ck_val *v = ck_val_get(state, "_device_type");
+
+	v = v ? v : ck_val_get(state, "device_type");
+	return ck_val_is_str(v, "cuda") ? "cuda" : ck_val_is_str(v, "cpu") ? "cpu" : NULL;
+}
+
 static int mesh_of(struct rk *r, struct rk_file *file, const struct ck_val *v,
 		   const struct rk_mesh **out, struct ckpt_err *err)
 {
@@ -197,6 +206,8 @@ static int mesh_of(struct rk *r, struct rk_file *file, const struct ck_val *v,
 	if (rc)
 		return rc;
 	check_own(r, file, state, m);
+	if (!r->device)
+		r->device = device_of(state);
 	m->next = file->mesh;
 	file->mesh = m;
 	*out = m;

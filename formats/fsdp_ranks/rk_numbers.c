@@ -144,8 +144,9 @@ static bool is_sharded(struct rk *r)
 	struct rk_value v;
 
 	for (uint64_t i = 0; i < r->nids; i++)
-		if (r->id[i].has_state && !shape_of(r, &r->id[i], &v, NULL) && v.is_tensor)
-			return v.sharded;
+		if (r->id[i].has_state && !shape_of(r, &r->id[i], &v, NULL) && v.is_tensor &&
+		    v.sharded)
+			return true;
 	return false;
 }
 

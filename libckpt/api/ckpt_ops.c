@@ -96,7 +96,8 @@ int ckpt_reshard(struct ckpt *ck, const char *dst, const struct ckpt_reshard_opt
 	if (!rc)
 		rc = take_shared(&shared, &o.run, NULL, err);
 	if (!rc && ((o.flags & ~known) || o.stage < -1 || o.stage > 4 || o.to < 0 ||
-		    (o.to > CKPT_TO_NATIVE && o.to != CKPT_TO_DCP)))
+		    (o.to > CKPT_TO_NATIVE && o.to != CKPT_TO_DCP &&
+		     o.to != CKPT_TO_FSDP_RANKS)))
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			     "unknown flags 0x%x, stage %d or form %d: a wrong value, or the "
 			     "program was built for a newer library",

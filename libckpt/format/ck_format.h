@@ -81,6 +81,7 @@ struct ck_reshard_want {
 	const char *tag;	/* NULL = the source's, without or with its ending _universal */
 	const char *version;	/* DeepSpeed's, "0.16.9"; NULL = the source's */
 	uint32_t torch;		/* that will load it: CK_TORCH(2, 4); 0 = not said */
+	const char *device;	/* of FSDP's mesh, "cuda"; NULL = not said */
 	bool reset;		/* the optimizer begins anew: states zero, step 0 */
 	const char *const *drop;	/* patterns of states to leave out, NULL last; or NULL */
 	bool in_place;		/* the result goes beside its source: what else is there stays */
@@ -222,6 +223,7 @@ struct ck_formats {
 	const struct ck_format *universal;	/* DeepSpeed's universal form: write_step */
 	const struct ck_format *native;	/* steps in the native form: write_step */
 	const struct ck_format *dcp;	/* folders of torch.distributed.checkpoint: write_step */
+	const struct ck_format *ranks;	/* rank files of FSDP: write_step */
 	const struct ck_format *folder;	/* a folder of weights: plan, is_output, is_aux */
 	const struct ck_format *file;	/* one file of weights: plan */
 	const struct ck_format *pickles;	/* one file of torch: plan, audit, slim */

@@ -42,15 +42,20 @@ struct ckpt_reshard_opts {
 	/*
 	 * CKPT_TO_DEEPSPEED, or: CKPT_TO_UNIVERSAL, DeepSpeed's universal form, where 'world' is
 	 * that of its model files; CKPT_TO_NATIVE, in files of 'world' ranks; CKPT_TO_DCP, a folder
-	 * of torch.distributed.checkpoint that FSDP loads, likewise.  For these 0 is the source's
-	 * world.
+	 * of torch.distributed.checkpoint that FSDP loads, likewise; CKPT_TO_FSDP_RANKS, a file of
+	 * FSDP2 for each of 'world' ranks, as verl has them.  For these 0 is the source's world.
 	 */
 	int to;
 	/*
-	 * Of a form that torch itself reads, CKPT_TO_DCP: the torch that will load it, "2.1" or
-	 * "2.4.1"; NULL = what 2.4 and later read.
+	 * Of a form that torch itself reads, CKPT_TO_DCP or CKPT_TO_FSDP_RANKS: the torch that will
+	 * load it, "2.1" or "2.4.1"; NULL = of DCP what 2.4 and later read, of rank files 2.11.
 	 */
 	const char *torch_version;
+	/*
+	 * Of CKPT_TO_FSDP_RANKS: the kind of device that the ranks of the run have, "cuda" or
+	 * "cpu"; NULL = the source's if it is of rank files, else "cuda".
+	 */
+	const char *device;
 };
 
 /* Pinned. */
@@ -58,6 +63,7 @@ struct ckpt_reshard_opts {
 #define CKPT_TO_UNIVERSAL 1
 #define CKPT_TO_NATIVE 2
 #define CKPT_TO_DCP 4
+#define CKPT_TO_FSDP_RANKS 5
 
 #define CKPT_RESHARD_RESET 256u	/* optimizer states become zero, their step 0 */
 

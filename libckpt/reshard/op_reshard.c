@@ -6,6 +6,8 @@
  */
 #include "libckpt/reshard/op_reshard.h"
 
+#include <string.h>
+
 #include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
@@ -55,7 +57,7 @@ static int check_source(struct resharding *r, struct ckpt_err *err)
 	if (!r->driver->read_step)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, r->ck->ix.path, CKPT_NO_OFFSET,
 			       "cannot reshard a checkpoint of format %s; give a step of "
-			       "DeepSpeed, of FSDP (DCP) or a native one",
+			       "DeepSpeed, of FSDP or a native one",
 			       r->ck->ix.format);
 	rc = ck_step_check_world(world_of(r), err);
 	if (!rc)
@@ -86,9 +88,16 @@ static int check_torch(struct resharding *r, struct ckpt_err *err)
 {
 	const char *version = r->opts->torch_version;
 
-	if (version && r->opts->to != CKPT_TO_DCP)
+	if (version && r->opts->to != CKPT_TO_DCP && r->opts->to != CKPT_TO_FSDP_RANKS)
 		return ck_fail(err, CKPT_E_USAGE, version, CKPT_NO_OFFSET,
-			       "a version of torch applies to DCP output only (--to dcp)");
+			       "a version of torch applies to output that torch loads (--to dcp "
+			       "or fsdp-ranks)");
+	if (r->opts->device && (r->opts->to != CKPT_TO_FSDP_RANKS ||
+				(strcmp(r->opts->device, "cuda") != 0 &&
+				 strcmp(r->opts->device, "cpu") != 0)))
+		return ck_fail(err, CKPT_E_USAGE, r->opts->device, CKPT_NO_OFFSET,
+			       "the kind of device is cuda or cpu, and applies to rank files only "
+			       "(--to fsdp-ranks)");
 	return ck_step_torch(version, &r->torch, err);
 }
 
@@ -110,7 +119,8 @@ static const struct ck_format *target_of(const struct resharding *r)
 
 	return r->opts->to == CKPT_TO_UNIVERSAL ? f->universal :
 	       r->opts->to == CKPT_TO_NATIVE ? f->native :
-	       r->opts->to == CKPT_TO_DCP ? f->dcp : f->step;
+	       r->opts->to == CKPT_TO_DCP ? f->dcp :
+	       r->opts->to == CKPT_TO_FSDP_RANKS ? f->ranks : f->step;
 }
 
 static int lay_out(const struct ck_input *in, void *arg, struct ckpt_err *err)
@@ -120,7 +130,8 @@ static int lay_out(const struct ck_input *in, void *arg, struct ckpt_err *err)
 		.target = target_of(r), .world = world_of(r), .stage = r->opts->stage,
 		.round_robin = r->opts->round_robin,
 		.sub_group_size = r->opts->sub_group_size, .tag = r->opts->tag,
-		.version = r->opts->ds_version, .torch = r->torch, .drop = r->opts->drop_states,
+		.version = r->opts->ds_version, .torch = r->torch,
+		.device = r->opts->device, .drop = r->opts->drop_states,
 		.reset = (r->opts->flags & CKPT_RESHARD_RESET) != 0,
 		.in_place = is_in_place(r),
 	};

@@ -141,6 +141,7 @@ CKPT_TO_DEEPSPEED = 0
 CKPT_TO_UNIVERSAL = 1
 CKPT_TO_NATIVE = 2
 CKPT_TO_DCP = 4
+CKPT_TO_FSDP_RANKS = 5
 CKPT_RESHARD_RESET = 256
 CKPT_GROUPS_ONE = 0
 CKPT_GROUPS_DECAY = 1
@@ -569,6 +570,7 @@ ckpt_reshard_opts._fields_ = [
     ("drop_states", POINTER(c_char_p)),
     ("to", c_int),
     ("torch_version", c_char_p),
+    ("device", c_char_p),
 ]
 ckpt_shard_opts._fields_ = [
     ("size", c_size_t),

@@ -142,7 +142,7 @@ def convert(src: Source, dst: Path, *, dtype: Any = None, states: Names = None, 
 
 
 _TO = {"deepspeed": abi.CKPT_TO_DEEPSPEED, "universal": abi.CKPT_TO_UNIVERSAL, "native": abi.CKPT_TO_NATIVE,
-       "dcp": abi.CKPT_TO_DCP}
+       "dcp": abi.CKPT_TO_DCP, "fsdp-ranks": abi.CKPT_TO_FSDP_RANKS}
 
 
 def _stage(stage: Union[int, str, None]) -> int:
@@ -158,12 +158,13 @@ def _tristate(value: Optional[bool]) -> int:
 def reshard(src: Source, dst: Path, world: Optional[int] = None, *, stage: Union[int, str, None] = None,
             to: str = "deepspeed", tag: Optional[str] = None, new_tag: Optional[str] = None,
             round_robin: Optional[bool] = None, sub_group_size: int = 0, ds_version: Optional[str] = None,
-            torch_version: Optional[str] = None, reset_optimizer: bool = False, drop_states: Names = None,
+            torch_version: Optional[str] = None, device: Optional[str] = None, reset_optimizer: bool = False, drop_states: Names = None,
             force: bool = False, restart: bool = False, dry_run: bool = False, strict: bool = False,
             threads: int = 0, mem_limit: int = 0, sync: str = "data", progress: Progress = None) -> Report:
     """Write training state for ``world`` ranks (None: as many as wrote it) and ZeRO stage ``stage``
     (None: the source's; "bf16" is BF16_Optimizer), as a run that DeepSpeed resumes, in DeepSpeed's
-    universal form, in the native one, or as a folder that FSDP loads ("dcp").  Weights, masters and optimizer states keep every bit.
+    universal form, in the native one, as a folder that FSDP loads ("dcp"),
+    or as FSDP's rank files ("fsdp-ranks").  Weights, masters and optimizer states keep every bit.
     """
     run = Run(threads, mem_limit, sync, progress)
     call("ckpt_settle", encode(dst), run.opts.sync, byref(ctypes.c_int()))
@@ -176,7 +177,8 @@ def reshard(src: Source, dst: Path, world: Optional[int] = None, *, stage: Union
             abi.ckpt_reshard_opts, run=run.pointer, world=ranks, stage=_stage(stage),
             round_robin=_tristate(round_robin), sub_group_size=sub_group_size, to=form,
             tag=encode(new_tag) if new_tag else None, ds_version=encode(ds_version) if ds_version else None,
-            torch_version=encode(torch_version) if torch_version else None, drop_states=strings(drop_states),
+            torch_version=encode(torch_version) if torch_version else None,
+            device=encode(device) if device else None, drop_states=strings(drop_states),
             flags=_flags(force, restart, dry_run, strict) | reset_optimizer * abi.CKPT_RESHARD_RESET)
         return _write("ckpt_reshard", ck, dst, opts, run)
 
