@@ -200,6 +200,14 @@ static int list_beside(struct ck_step_along *b, struct ckpt_err *err)
 	return rc;
 }
 
+/* The name of the source's folder: a step read of another program's has DeepSpeed's for its tag. */
+static const char *folder_of(const struct ck_step *step)
+{
+	const char *name = step->at.where ? strrchr(step->at.where, '/') : NULL;
+
+	return name && name[1] ? name + 1 : step->at.where ? step->at.where : step->tag;
+}
+
 /* What somebody put into the tag folder beside the step's files. */
 static int list_inside(struct ck_step_along *b, struct ckpt_err *err)
 {
@@ -207,7 +215,8 @@ static int list_inside(struct ck_step_along *b, struct ckpt_err *err)
 	struct listing c = {
 		.b = b, .left = step->in->limits.files, .in_tag = true,
 		.root = step->at.root, .nroots = step->at.nroots,
-		.from = step->at.given_step ? "" : ck_arena_printf(&b->arena, "%s/", step->tag),
+		.from = step->at.given_step ? "" : 
+			ck_arena_printf(&b->arena, "%s/", folder_of(step)),
 		.to = ck_arena_printf(&b->arena, "%s/", b->tag),
 	};
 
