@@ -364,18 +364,24 @@ static void set_groups(struct rk *r)
 
 int ck_rk_optim_facts(struct rk *r, struct ckpt_err *err)
 {
+	static const char *const counts[] = { "global_steps", "skipped_steps", "global_samples" };
 	struct ck_val *const *item;
 	char key[128];
 	uint64_t n;
 	int rc = 0;
 
+	for (size_t i = 0; !rc && i < CK_ARRAY_LEN(counts); i++)
+		if (ck_val_get(r->deepspeed, counts[i]))
+			rc = ck_step_add_fact(r->ix, counts[i],
+					      ck_val_get(r->deepspeed, counts[i]), err);
 	for (uint32_t g = 0; !rc && g < r->ngroups; g++) {
 		n = 0;
 		ck_val_pairs(r->group[g].hyper, &item, &n);
 		for (uint64_t i = 0; !rc && i < n; i++) {
 			const char *name = ck_val_str(item[2 * i]);
 
-			if (!name || !strcmp(name, "params") || !strcmp(name, "step"))
+			if (!name || !strcmp(name, "params") || !strcmp(name, "param_names") ||
+			    !strcmp(name, "step") || !ck_rk_extra_has_key(r, g, name))
 				continue;
 			snprintf(key, sizeof(key), "group.%u.%s", g, name);
 			rc = ck_step_add_fact(r->ix, key, item[2 * i + 1], err);

@@ -80,6 +80,19 @@ static void note_masters(const struct rk *r, struct ck_step *step)
 				"the result needs masters they are the weights, widened", n);
 }
 
+/* verl's "huggingface": files of the model's folder; those of the step's own folder go along. */
+static void note_files(const struct rk *r, struct ck_step *step)
+{
+	const struct ck_tree_entry *e;
+
+	for (uint64_t i = 0; *r->sub && i < r->tree.n; i++) {
+		e = &r->tree.entry[i];
+		if (!e->is_odd && !ck_format_fsdp_ranks.is_part(e->name, e->is_dir))
+			ck_findings_add(step->f, CK_FINDING_NOT_CARRIED, e->path,
+					"it is in the folder of the model, and no file of a rank");
+	}
+}
+
 /* ---- groups ---- */
 
 struct ordered {
@@ -339,6 +352,8 @@ int ck_rk_read_step(const struct ck_input *in, const struct ck_index *ix, struct
 		compare_counts(r, out);
 	if (!rc)
 		note_masters(r, out);
+	if (!rc)
+		note_files(r, out);
 	if (!rc)
 		rc = make_scaler(r, out, err);
 	if (!rc)

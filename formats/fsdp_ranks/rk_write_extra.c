@@ -118,7 +118,7 @@ static struct ck_val *group_keys(struct rk_out *o)
 
 		ck_val_pairs(o->step->group[g].hyper, &item, &n);
 		for (uint64_t i = 0; i < n; i++)
-			if (ck_val_str(item[2 * i]) && ck_rk_value_is_plain(item[2 * i + 1]))
+			if (ck_rk_out_is_hyper(ck_val_str(item[2 * i]), item[2 * i + 1]))
 				keys = ck_val_list_add(&o->arena, keys, item[2 * i]);
 		all = ck_val_list_add(&o->arena, all, keys);
 	}
