@@ -253,9 +253,11 @@ int ck_rk_write_step(struct ck_step *step, const struct ck_index *ix,
 		  const struct ck_reshard_want *want, struct ck_plan *plan, struct ckpt_err *err)
 {
 	const struct rk *from = step->format == &ck_format_fsdp_ranks ? step->from : NULL;
+	uint64_t number;
 	struct rk_out o = {
 		.step = step, .ix = ix, .want = want, .plan = plan, .source = from,
-		.tag = from && !want->tag ? ix->tag : ck_step_tag(step, want),
+		.tag = from && !want->tag && ck_step_number(ix->tag, &number) ? ix->tag :
+		       ck_step_tag(step, want),
 		.device = want->device ? want->device :
 			  from && from->device ? from->device : "cuda",
 		.world = want->world ? want->world : step->world ? step->world : 1,

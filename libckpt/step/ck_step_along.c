@@ -215,7 +215,7 @@ static int list_inside(struct ck_step_along *b, struct ckpt_err *err)
 	struct listing c = {
 		.b = b, .left = step->in->limits.files, .in_tag = true,
 		.root = step->at.root, .nroots = step->at.nroots,
-		.from = step->at.given_step ? "" : 
+		.from = step->at.given_step ? "" :
 			ck_arena_printf(&b->arena, "%s/", folder_of(step)),
 		.to = ck_arena_printf(&b->arena, "%s/", b->tag),
 	};
