@@ -35,14 +35,17 @@ static uint32_t add_storage(struct rk_out *o, uint8_t dtype, const struct ck_pt_
 static uint32_t storage_of(struct rk_out *o, uint32_t state, uint64_t first, uint64_t count)
 {
 	uint32_t *key = ck_arena_alloc(&o->arena, sizeof(*key));
-	const struct ck_pt_piece piece = {
+	struct ck_pt_piece piece = {
 		.kind = CK_SEG_STATE, .dtype = o->ix->state[state].dtype, .state = state,
 		.first = first, .count = count, .slot = CK_NONE,
 	};
 	uint64_t at = o->nstorages;
 	int rc;
 
-	if (!key)
+	if (o->want->reset && ck_rk_out_is_moment(o, state))
+		piece.kind = CK_SEG_ZERO;	/* its count is of bytes */
+	if (!key || (piece.kind == CK_SEG_ZERO &&
+		     ck_dtype_bytes((enum ckpt_dtype)piece.dtype, count, &piece.count, NULL)))
 		return CK_NONE;
 	*key = state;
 	rc = ck_map_add(&o->by_state, (const char *)key, sizeof(*key), at, &at, NULL);

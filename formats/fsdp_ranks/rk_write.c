@@ -271,6 +271,8 @@ int ck_rk_write_step(struct ck_step *step, const struct ck_index *ix,
 	if (!rc && !o.dir)
 		rc = ck_fail_nomem(err, "a name", 0);
 	if (!rc)
+		rc = ck_rk_out_check(&o, err);
+	if (!rc)
 		rc = list_names(&o, err);
 	if (!rc)
 		rc = ck_rk_out_prepare(&o, err);

@@ -93,10 +93,9 @@ static bool has_moments(const struct rk_out *o, uint32_t tensor)
 {
 	uint32_t s = o->ix->tensor[tensor].first_state;
 
-	while (s != CK_NONE && (!strcmp(o->ix->state[s].name, "weight") ||
-				!strcmp(o->ix->state[s].name, "master")))
+	while (s != CK_NONE && !ck_rk_out_is_moment(o, s))
 		s = o->ix->state[s].next;
-	return s != CK_NONE && !o->want->reset;
+	return s != CK_NONE;
 }
 
 static int find_tensors(struct rk_out *o, struct proof *p, struct ckpt_err *err)
@@ -209,15 +208,13 @@ static struct ck_val *states_of(struct rk_out *o, uint32_t g, uint32_t tensor)
 	struct ck_val *d = ck_val_new_dict(&o->arena);
 
 	if (o->counted[g])
-		d = ck_val_dict_sets(&o->arena, d, "step", ck_rk_out_number(o, o->count[g]));
-	for (uint32_t s = t->first_state; s != CK_NONE; s = o->ix->state[s].next) {
-		const char *name = o->ix->state[s].name;
-
-		if (strcmp(name, "weight") != 0 && strcmp(name, "master") != 0)
-			d = ck_val_dict_sets(&o->arena, d, name,
+		d = ck_val_dict_sets(&o->arena, d, "step",
+				     ck_rk_out_number(o, o->want->reset ? 0 : o->count[g]));
+	for (uint32_t s = t->first_state; s != CK_NONE; s = o->ix->state[s].next)
+		if (ck_rk_out_is_moment(o, s))
+			d = ck_val_dict_sets(&o->arena, d, o->ix->state[s].name,
 					     t->ndim ? ck_rk_out_sharded(o, tensor, s) :
 						       ck_rk_out_whole(o, tensor, s));
-	}
 	return d;
 }
 
