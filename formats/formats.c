@@ -6,6 +6,7 @@
 
 extern const struct ck_archive_format ck_format_archive;
 extern const struct ck_format ck_format_dcp;
+extern const struct ck_format ck_format_dcp_st;
 extern const struct ck_format ck_format_deepspeed;
 extern const struct ck_format ck_format_fsdp_ranks;
 extern const struct ck_format ck_format_hf;
@@ -20,6 +21,7 @@ static const struct ck_format *const readers[] = {
 	&ck_format_native,
 	&ck_format_dcp,
 	&ck_format_fsdp_ranks,
+	&ck_format_dcp_st,
 	&ck_format_hf,
 	&ck_format_safetensors,
 	&ck_format_torch,

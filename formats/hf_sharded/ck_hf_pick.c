@@ -83,6 +83,31 @@ bool ck_hf_is_base_name(const char *name, uint64_t len)
 	return true;
 }
 
+bool ck_hf_is_full_set(const struct ck_tree *tree)
+{
+	const char *first = NULL;
+	uint64_t n = 0, stem = 0, of = 0;
+
+	for (uint64_t i = 0; i < tree->n; i++) {
+		const char *name = tree->entry[i].name;
+		uint64_t number, all;
+		size_t len;
+
+		if (tree->entry[i].is_dir ||
+		    !ck_hf_is_shard_name(name, ".safetensors", &len, &number, &all))
+			continue;
+		if (!first) {
+			first = name;
+			stem = len;
+			of = all;
+		}
+		/* In the order of their numbers, so that each is there once. */
+		if (len != stem || all != of || strncmp(name, first, stem) || number != ++n)
+			return false;
+	}
+	return n && n == of;
+}
+
 /* ------------------------------------------------------------- config.json */
 
 /* A config that is no JSON names no weights; that it is broken is not our affair. */
@@ -133,15 +158,6 @@ static int no_weights(const struct ck_input *in, struct ckpt_err *err)
 	for (uint64_t i = 0; i < in->tree.n; i++) {
 		const char *name = in->tree.entry[i].name;
 
-		/* Of HuggingFaceStorageWriter: "shard-00001-model-00001-of-..." a rank */
-		if (!strncmp(name, "shard-", 6) && strstr(name, "-model-") &&
-		    ck_ends_with(name, ".safetensors"))
-			return ck_fail(err, CKPT_E_UNSUPPORTED, in->path[0], CKPT_NO_OFFSET,
-				       "the folder has pieces of tensors, one file per rank, "
-				       "from torch.distributed.checkpoint's "
-				       "HuggingFaceStorageWriter (%.80s), which zckpt does not "
-				       "read; save with enable_consolidation=True, or join them "
-				       "with torch's consolidate_safetensors_files()", name);
 		if (ck_hf_is_shard_name(name, ".safetensors", NULL, NULL, NULL) ||
 		    ck_hf_is_shard_name(name, ".bin", NULL, NULL, NULL))
 			return ck_fail(err, CKPT_E_INCOMPLETE, in->path[0], CKPT_NO_OFFSET,

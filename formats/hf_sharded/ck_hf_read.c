@@ -40,6 +40,7 @@ struct folder {
 	struct ck_json json;
 	uint64_t map;			/* token of weight_map */
 	bool bin;
+	bool pieces;			/* HuggingFaceStorageWriter of one rank wrote a file */
 	struct shard *shard;
 	uint64_t nshards, shard_cap;
 	struct ck_map by_name;		/* file name -> shard */
@@ -60,6 +61,7 @@ static int index_st(struct folder *h, struct ck_src *src, uint32_t source)
 		ck_findings_add(h->f, CK_FINDING_FORMAT_NOTE, st->name,
 				"__metadata__ lacks \"format\"; older transformers refuse such a "
 				"file");
+	h->pieces |= !rc && st->is_piece;
 	ck_st_close(st);
 	return rc;
 }
@@ -319,7 +321,10 @@ static void count_bytes(const struct ck_index *ix, uint64_t *once_out, uint64_t 
 	}
 }
 
-/* total_size guides loaders' memory only; a wrong one is worth a line, not more. */
+/*
+ * total_size guides loaders' memory only; a wrong one is worth a line, not more.  But where ranks
+ * may have written their parts of tensors over each other, nothing else says so.
+ */
 static void check_total(struct folder *h)
 {
 	const uint64_t meta = ck_json_get(&h->json, 0, "metadata");
@@ -343,9 +348,11 @@ static void check_total(struct folder *h)
 		whole &= h->shard[i].readable;
 	count_bytes(h->ix, &once, &twice);
 	if (whole && said != once && said != twice)
-		ck_findings_add(h->f, CK_FINDING_FORMAT_NOTE, h->index_path,
-				"total_size says %" PRIu64 " bytes, the tensors take %" PRIu64,
-				said, once);
+		ck_findings_add(h->f, h->pieces ? CK_FINDING_LENGTH_WRONG : CK_FINDING_FORMAT_NOTE,
+				h->index_path, "total_size says %" PRIu64
+				" bytes, the tensors take %" PRIu64 "%s", said, once,
+				h->pieces ? " (several ranks saved without save_distributed=True, "
+				"each over the other's file?)" : "");
 }
 
 /* What the shards say of the index itself. */
@@ -395,6 +402,31 @@ static int read_indexed(struct folder *h, const struct ck_tree_entry *file)
 	return rc;
 }
 
+/* torch's consolidate_safetensors_files_on_every_rank() writes no index. */
+static int read_set(struct folder *h)
+{
+	const struct ck_tree *tree = &h->in->tree;
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < tree->n; i++) {
+		const char *name = tree->entry[i].name;
+		struct shard shard = { .name = name };
+
+		if (!tree->entry[i].is_dir &&
+		    ck_hf_is_shard_name(name, ".safetensors", NULL, NULL, NULL))
+			rc = read_shard(h, &shard);
+	}
+	if (!rc && h->pieces)
+		rc = ck_fail(h->err, CKPT_E_INCOMPLETE, h->in->path[0], CKPT_NO_OFFSET,
+			     "HuggingFaceStorageWriter wrote the files, and the index that says "
+			     "whether their tensors are whole is missing");
+	if (!rc)
+		ck_findings_add(h->f, CK_FINDING_FORMAT_NOTE, h->in->path[0],
+				"the index of the shards is missing; all files that their names "
+				"count are in the folder and are read");
+	return rc;
+}
+
 static int hf_probe(const struct ck_input *in)
 {
 	const enum ck_hf_kind kind = in->is_dir ? ck_hf_best(&in->tree) : CK_HF_NONE;
@@ -434,10 +466,15 @@ static int hf_index(const struct ck_input *in, struct ck_index *ix, struct ck_fi
 	enum ck_hf_kind kind;
 	int rc = ck_hf_pick(in, f, &file, &kind, err);
 
+	ix->format = "huggingface";
+	if (rc == -CKPT_E_INCOMPLETE && ck_hf_is_full_set(&in->tree)) {
+		ck_err_clear(err);
+		check_overlay(in, f);
+		return read_set(&h);
+	}
 	if (rc)
 		return rc;
 	check_overlay(in, f);
-	ix->format = "huggingface";
 	ix->why = ck_arena_printf(&ix->arena, "%s is in the folder", file->name);
 	h.bin = ck_hf_kind_is_bin(kind);
 	return ck_hf_kind_is_index(kind) ? read_indexed(&h, file) : read_file(&h, file, h.bin);

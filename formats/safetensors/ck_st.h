@@ -16,6 +16,10 @@
 #define CK_ST_FILE_KEY "zckpt.file."
 #define CK_ST_DIGEST_KEY "zckpt.digest."
 
+/* Keys of torch's HuggingFaceStorageWriter. */
+#define CK_ST_PLACES_KEY "DCP_SHARDING_INFO"
+#define CK_ST_VERSION_KEY "DCP_VERSION"
+
 struct ck_st_tensor {
 	const char *name;	/* decoded, lent by the header; no NUL inside */
 	uint64_t name_len;
@@ -25,6 +29,7 @@ struct ck_st_tensor {
 	uint64_t numel;
 	uint64_t off;		/* byte in the file */
 	uint64_t bytes;
+	const uint64_t *place;	/* with is_piece: where it begins in the full tensor, [ndim] */
 };
 
 /* What a header does that the format does not like; ck_st_index() reports it. */
@@ -42,6 +47,8 @@ struct ck_st {
 	uint64_t nmeta;
 	uint64_t data;			/* byte where the buffer begins */
 	unsigned notes;			/* CK_ST_* */
+	bool is_piece;			/* it has DCP_SHARDING_INFO */
+	bool at_start;			/* and each tensor begins where the full one does */
 	const char *sums;		/* 32 digits per tensor, NULL = none that holds */
 	const char *unknown_in;		/* the first tensor with an unknown field */
 	const char *name;		/* of the source */
@@ -76,6 +83,23 @@ void ck_st_close(struct ck_st *st);
  */
 unsigned ck_st_name_fault(const char *name, uint64_t n);
 
+/* Of "shard-00001-model-00002-of-00003.safetensors"; of "model-00002-of-00003..." rank is 0. */
+struct ck_st_shard {
+	uint64_t rank, number, of;
+};
+
+/* What a file of torch's HuggingFaceStorageWriter is called; false for any other name. */
+bool ck_st_shard_read(const char *name, struct ck_st_shard *out);
+
+/*
+ * ck_st_open()'s: fill 'place' of all tensors.  CKPT_E_CORRUPT if DCP_SHARDING_INFO and the
+ * tensors contradict each other, CKPT_E_UNSUPPORTED for another DCP_VERSION, codes of the JSON.
+ */
+int ck_st_read_places(struct ck_st *st, const struct ckpt_limits *limits, struct ckpt_err *err);
+
+/* Findings of odd names and CK_ST_* notes, as ck_st_index() gives them. */
+void ck_st_note(const struct ck_st *st, struct ck_findings *findings);
+
 /*
  * All tensors as CKPT_ROLE_PLAIN with state 'state'; metadata as facts "metadata.KEY" (a key
  * that an earlier file gave keeps its value); the fingerprint goes into the index's.  A name
@@ -84,8 +108,8 @@ unsigned ck_st_name_fault(const char *name, uint64_t n);
  * are cut where ck_index_add_fact() cuts; st->meta is whole.  Keys of sums are no facts: sums of
  * tensors are stated ones of the index, and a header that its hash does not fit is the finding
  * HEADER_SUM_WRONG; then no sum of the file counts.
- * CKPT_E_UNSUPPORTED for a piece of a distributed checkpoint (DCP_SHARDING_INFO), CKPT_E_LIMIT,
- * CKPT_E_NOMEM.
+ * CKPT_E_UNSUPPORTED for a piece of a distributed checkpoint (DCP_SHARDING_INFO), unless the file's
+ * name and all places say that its tensors are whole; CKPT_E_LIMIT, CKPT_E_NOMEM.
  */
 int ck_st_index(const struct ck_st *st, uint32_t source, const char *state,
 		struct ck_index *ix, struct ck_findings *findings, struct ckpt_err *err);

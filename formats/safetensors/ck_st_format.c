@@ -81,14 +81,6 @@ static void add_notes(const struct ck_st *st, struct ck_findings *findings)
 
 /* ----------------------------------------------------------------- metadata */
 
-static const char *meta_get(const struct ck_st *st, const char *key)
-{
-	for (uint64_t i = 0; i < st->nmeta; i++)
-		if (!strcmp(st->meta[i].key, key))
-			return st->meta[i].value;
-	return NULL;
-}
-
 static bool starts_with(const char *s, const char *start)
 {
 	return !strncmp(s, start, strlen(start));
@@ -102,10 +94,12 @@ static bool is_index(const char *name)
 	return n >= sizeof(end) && !strcmp(name + n - (sizeof(end) - 1), end);
 }
 
-static bool is_sum_key(const char *key)
+/* It is of these bytes alone: a file made of them must not have it. */
+static bool is_own_key(const char *key)
 {
 	return !strcmp(key, CK_ST_HEADER_KEY) || !strcmp(key, CK_ST_SUMS_KEY) ||
-	       starts_with(key, CK_ST_FILE_KEY) || starts_with(key, CK_ST_DIGEST_KEY);
+	       starts_with(key, CK_ST_FILE_KEY) || starts_with(key, CK_ST_DIGEST_KEY) ||
+	       !strcmp(key, CK_ST_PLACES_KEY) || !strcmp(key, CK_ST_VERSION_KEY);
 }
 
 /* The folder of a source, in the index's arena. */
@@ -157,7 +151,7 @@ static int add_metadata(const struct ck_st *st, struct ck_index *ix, struct ckpt
 		char *key = ck_asprintf("metadata.%s", st->meta[i].key);
 
 		rc = key ? 0 : ck_fail_nomem(err, "metadata", strlen(st->meta[i].key));
-		if (!rc && !is_sum_key(st->meta[i].key) &&
+		if (!rc && !is_own_key(st->meta[i].key) &&
 		    !ck_map_find(&seen, key, strlen(key), NULL))
 			rc = ck_index_add_fact(ix, err, key, "%s", st->meta[i].value);
 		ck_free(key);
@@ -266,7 +260,6 @@ static int add_tensors(const struct ck_st *st, uint32_t source, const char *stat
 		const struct ck_st_tensor *t = &st->tensor[i];
 		uint32_t tensor;
 
-		note_odd_name(st, t, findings);
 		rc = ck_index_add_tensor(ix, t->name, t->shape, t->ndim, CKPT_ROLE_PLAIN, &tensor,
 					 err);
 		if (rc > 0) {
@@ -283,17 +276,51 @@ static int add_tensors(const struct ck_st *st, uint32_t source, const char *stat
 	return rc;
 }
 
+void ck_st_note(const struct ck_st *st, struct ck_findings *findings)
+{
+	add_notes(st, findings);
+	for (uint64_t i = 0; i < st->ntensors; i++)
+		note_odd_name(st, &st->tensor[i], findings);
+}
+
+/* ------------------------------------------------------------------- pieces */
+
+/*
+ * A file that one rank saved of whole tensors has places too, all of them 0.  The first rank's
+ * piece of a tensor that is cut looks the same, but has another name.
+ */
+static int check_whole(const struct ck_st *st, struct ckpt_err *err)
+{
+	struct ck_st_shard id;
+
+	if (!ck_st_shard_read(ck_fs_base(st->name), &id))
+		return ck_fail(err, CKPT_E_UNSUPPORTED, st->name, 8,
+			       "this is one piece of a distributed checkpoint (DCP_SHARDING_INFO): "
+			       "its tensors may be parts of larger ones, and its name does not say "
+			       "of which rank (shard-00001-model-00001-of-00001.safetensors)");
+	if (id.rank)
+		return ck_fail(err, CKPT_E_UNSUPPORTED, st->name, 8,
+			       "this is one piece of a distributed checkpoint (DCP_SHARDING_INFO): "
+			       "the parts that rank %" PRIu64 " has of the tensors of file %" PRIu64
+			       " of %" PRIu64 "; give its folder, where the files of the other "
+			       "ranks are, and zckpt joins them", id.rank, id.number, id.of);
+	if (!st->at_start)
+		return ck_fail(err, CKPT_E_UNSUPPORTED, st->name, 8,
+			       "this is one piece of a distributed checkpoint (DCP_SHARDING_INFO): "
+			       "a tensor in it does not begin where the full one does (several "
+			       "ranks saved without save_distributed=True?)");
+	return 0;
+}
+
 int ck_st_index(const struct ck_st *st, uint32_t source, const char *state,
 		struct ck_index *ix, struct ck_findings *findings, struct ckpt_err *err)
 {
 	struct ck_map digests = CK_MAP_INIT;
-	int rc;
+	int rc = st->is_piece ? check_whole(st, err) : 0;
 
-	if (meta_get(st, "DCP_SHARDING_INFO"))
-		return ck_fail(err, CKPT_E_UNSUPPORTED, st->name, 8,
-			       "this is one piece of a distributed checkpoint "
-			       "(DCP_SHARDING_INFO): its tensors are incomplete");
-	add_notes(st, findings);
+	if (rc)
+		return rc;
+	ck_st_note(st, findings);
 	tell_changed(st, findings);
 	rc = find_digests(st, &digests, err);
 	if (!rc)
@@ -344,6 +371,11 @@ static int st_index(const struct ck_input *in, struct ck_index *ix, struct ck_fi
 	rc = ck_index_add_source(ix, in->path[0], src, -1, &source, err);
 	if (!rc)
 		rc = ck_st_index(st, source, "weight", ix, f, err);
+	if (!rc && st->is_piece)
+		ck_findings_add(f, CK_FINDING_FORMAT_NOTE, st->name,
+				"HuggingFaceStorageWriter saved it, and its tensors are whole only "
+				"if one rank saved all of them; the folder's index, "
+				"model.safetensors.index.json, has the size to compare with");
 	ck_st_close(st);
 	return rc;
 }

@@ -475,7 +475,7 @@ static int read_header(struct header *h, const char *text, uint64_t len)
 		rc = check_cover(h);
 	if (!rc)
 		rc = check_sums(h, text, len);
-	return rc;
+	return rc ? rc : ck_st_read_places(h->st, h->limits, h->err);
 }
 
 int ck_st_open(struct ck_src *src, const struct ckpt_limits *limits, struct ck_st **st_out,

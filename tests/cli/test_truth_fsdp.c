@@ -28,21 +28,15 @@ struct job {
 	long states_out;
 };
 
-/* Containers that no verb reads, and ends of names: each must be refused in words. */
+/* Containers that no verb reads: each must be refused in words. */
 static const char *const unread_box[] = { "local", "tc" };
-static const char *const unread_end[] = { "-hfs-w2" };
 
 static int is_unread(const struct job *j)
 {
 	const char *box = cJSON_GetStringValue(cJSON_GetObjectItem(j->json, "container"));
-	const size_t n = strlen(j->name);
 
 	for (size_t i = 0; box && i < sizeof(unread_box) / sizeof(unread_box[0]); i++)
 		if (!strcmp(box, unread_box[i]))
-			return 1;
-	for (size_t i = 0; i < sizeof(unread_end) / sizeof(unread_end[0]); i++)
-		if (n > strlen(unread_end[i]) &&
-		    !strcmp(j->name + n - strlen(unread_end[i]), unread_end[i]))
 			return 1;
 	return 0;
 }

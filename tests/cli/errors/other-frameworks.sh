@@ -30,7 +30,6 @@ one 'iter_0000002/ iter_0000010/ iter_0000010/.metadata iter_0000010/metadata.js
 one 'iter_0000010/ iter_0000010/mp_rank_00/ latest_checkpointed_iteration.txt'
 one 'context/ weights/'
 one 'metadata.pkl model_0.pt model_1.pt optimizer_0.pt'
-one 'shard-00001-model-00001-of-00001.safetensors'
 one 'model-Q4_K_M.gguf'
 one '_CHECKPOINT_METADATA'
 one 'saved_model.pb'
