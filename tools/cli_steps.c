@@ -108,6 +108,7 @@ static int is_shard_name(const char *name)
 	return ends_with(name, "_model_states.pt") || ends_with(name, "_optim_states.pt") ||
 	       !strcmp(name, ".metadata") || !strcmp(name, "rest.pt") ||
 	       !strcmp(name, "rank-00000.safetensors") || is_rank_name(name) ||
+	       !strcmp(name, "metadata.pkl") ||		/* torch_checkpointing */
 	       (!strncmp(name, "manifest-", 9) && ends_with(name, ".json"));	/* of one rank */
 }
 

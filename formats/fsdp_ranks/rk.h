@@ -29,6 +29,7 @@ enum rk_naming {
 	RK_VERL = 1,	/* model_world_size_2_rank_0.pt */
 	RK_ACCEL,	/* pytorch_model_fsdp_0_rank0.bin */
 	RK_WHOLE,	/* pytorch_model_fsdp.bin: FULL_STATE_DICT */
+	RK_TC,		/* model_0.pt beside metadata.pkl: torch_checkpointing */
 };
 
 /* What a file's name says. */
@@ -77,6 +78,7 @@ struct rk_state {
 	const uint64_t *shape;
 	uint64_t numel;
 	bool flat;		/* of one dimension, whatever the tensor has */
+	bool listed;		/* in the index of torch_checkpointing */
 	struct rk_block *block;
 	uint64_t nblocks, block_cap;
 	struct rk_state *next;
@@ -123,6 +125,8 @@ struct rk_group {
 	bool has_step;
 };
 
+struct rk_tc;
+
 struct rk {
 	const struct ck_input *in;
 	struct ck_index *ix;
@@ -154,6 +158,7 @@ struct rk {
 	struct ckpt_err extra_err;	/* of rank 0's extra state; code 0 = it could be read */
 	const char *device;	/* "cuda": of the mesh, or NULL */
 	const struct ck_val *deepspeed;	/* dictionary of what only DeepSpeed has, or NULL */
+	struct rk_tc *tc;		/* of RK_TC */
 };
 
 extern const struct ck_format ck_format_fsdp_ranks;
@@ -185,6 +190,10 @@ int ck_rk_value_read(struct rk *r, struct rk_file *file, const struct ck_val *v,
 /* The block that a rank of a mesh has: rk_mesh.c. */
 int ck_rk_mesh_block(struct rk *r, struct rk_file *file, const struct ck_val *spec,
 		  struct rk_value *v, struct ckpt_err *err);
+/*
+ * Part number 'at' of 'parts' that an axis cuts '*size' rows from '*offset' on into.
+ */
+void ck_rk_mesh_cut(uint64_t *offset, uint64_t *size, uint64_t parts, uint64_t at);
 /* What BUILD gave an object, without the None before it; or NULL. */
 const struct ck_val *ck_rk_state_of(const struct ck_val *v);
 /* An object whose class has that last name. */

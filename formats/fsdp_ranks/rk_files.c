@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "formats/fsdp_ranks/rk.h"
+#include "formats/fsdp_ranks/rk_tc.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
@@ -172,7 +172,8 @@ static int find_world(struct rk *r, uint32_t model, struct ckpt_err *err)
 		if (r->file[i].id.kind != RK_EXTRA && r->file[i].id.model == model &&
 		    r->file[i].id.rank > last)
 			last = r->file[i].id.rank;
-	r->world = r->naming == RK_VERL ? choose_world(r) : last + 1;
+	if (r->naming != RK_TC)
+		r->world = r->naming == RK_VERL ? choose_world(r) : last + 1;
 	if (r->world > MOST_RANKS || (r->world > 64 && r->world / 64 > r->nfiles))
 		return ck_fail(err, CKPT_E_LIMIT, r->where, CKPT_NO_OFFSET,
 			       "names of files say %u ranks, but there are %" PRIu64 " files "
@@ -203,11 +204,13 @@ static void check_prefix(struct rk_file *file)
 	struct rk_name id;
 	char name[128];
 
-	if (!file->pt->prefix || strlen(file->pt->prefix) > 100)
+	/* torch_checkpointing's is "archive". */
+	if (!file->pt->prefix || strlen(file->pt->prefix) > 100 ||
+	    file->id.naming == RK_TC)
 		return;
 	snprintf(name, sizeof(name), "%s%s", file->pt->prefix,
 		 file->id.naming == RK_VERL ? ".pt" : ".bin");
-	if (!ck_rk_name_read(name, &id) ||
+	if (!ck_rk_name_read(name, &id) || id.naming == RK_TC ||
 	    (id.kind == file->id.kind && id.rank == file->id.rank && id.world == file->id.world))
 		return;
 	file->swapped = true;
@@ -224,11 +227,11 @@ static int open_one(void *arg, uint64_t job, uint32_t worker, struct ckpt_err *e
 	(void)worker;
 	if (file->id.rank >= r->world ||
 	    (r->naming == RK_VERL && file->id.world != r->world) ||
-	    (file != r->model[file->id.rank] && file != r->optim[file->id.rank] &&
+	    (r->naming != RK_TC && file != r->model[file->id.rank] && file != r->optim[file->id.rank] &&
 	     file != r->extra[file->id.rank]))
 		return 0;
 	rc = ck_src_open(r->in->pool, file->path, &file->src, err);
-	if (!rc && file->id.kind != RK_EXTRA)
+	if (!rc && (file->id.kind != RK_EXTRA || r->naming == RK_TC))
 		rc = ck_pt_open(file->src, &r->in->limits, 0, &file->notes, &file->pt, err);
 	file->ok = !rc;
 	if (!rc && file->pt)
@@ -241,6 +244,8 @@ int ck_rk_files_open(struct rk *r, struct ckpt_err *err)
 	uint32_t model = 0;
 	int rc = list(r, err);
 
+	if (!rc && r->naming == RK_TC)
+		rc = ck_rk_tc_open(r, err);
 	if (!rc) {
 		model = choose_model(r);
 		rc = find_world(r, model, err);
@@ -251,10 +256,14 @@ int ck_rk_files_open(struct rk *r, struct ckpt_err *err)
 		rc = give_ranks(r, RK_OPTIM, model, &r->optim, err);
 	if (!rc)
 		rc = give_ranks(r, RK_EXTRA, model, &r->extra, err);
+	if (!rc && r->naming == RK_TC)
+		rc = ck_rk_tc_ranks(r, err);
 	if (rc)
 		return rc;
-	check_ranks(r, RK_MODEL, model, r->model);
-	check_ranks(r, RK_OPTIM, model, r->optim);
+	if (r->naming != RK_TC) {
+		check_ranks(r, RK_MODEL, model, r->model);
+		check_ranks(r, RK_OPTIM, model, r->optim);
+	}
 	rc = ck_pool_run(r->in->threads, r->nfiles, open_one, r, err);
 	for (uint64_t i = 0; i < r->nfiles; i++) {
 		ck_findings_merge(r->f, &r->file[i].notes, CK_FINDING_COUNT);
@@ -265,8 +274,13 @@ int ck_rk_files_open(struct rk *r, struct ckpt_err *err)
 
 int ck_rk_files_add(struct rk *r, struct ckpt_err *err)
 {
+	uint32_t source;
 	int rc = 0;
 
+	if (r->tc) {
+		rc = ck_index_add_source(r->ix, r->tc->path, r->tc->src, -1, &source, err);
+		r->tc->src = NULL;
+	}
 	for (uint64_t i = 0; !rc && i < r->nfiles; i++) {
 		struct rk_file *file = &r->file[i];
 		uint8_t tail[24] = { 0 };

@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "formats/fsdp_ranks/rk.h"
+#include "formats/fsdp_ranks/rk_tc.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_mount.h"
@@ -50,6 +50,8 @@ static int holds(const struct ck_tree *tree)
 		return 64;
 	case RK_WHOLE:
 		return has_whole_model(tree) ? 0 : 61;
+	case RK_TC:
+		return 60;
 	default:
 		return model_in(tree) ? 20 : 0;
 	}
@@ -62,7 +64,8 @@ static bool is_part(const char *name, bool is_dir)
 	for (size_t i = 0; is_dir && i < CK_ARRAY_LEN(models); i++)
 		if (!strcmp(name, models[i]))
 			return true;
-	return !is_dir && (ck_rk_name_read(name, &id) || !strcmp(name, "fsdp_config.json"));
+	return !is_dir && (ck_rk_name_read(name, &id) || !strcmp(name, RK_TC_INDEX) ||
+			   !strcmp(name, "fsdp_config.json"));
 }
 
 /* ---- the folder with the files ---- */
@@ -136,6 +139,7 @@ static void release(void *of)
 	ck_free(r->id);
 	ck_map_release(&r->by_name);
 	ck_map_release(&r->by_id);
+	ck_rk_tc_release(r->tc);
 	ck_tree_release(&r->tree);
 	ck_tree_release(&r->at.tree);
 	ck_arena_release(&r->arena);
@@ -158,6 +162,8 @@ static int read_all(struct rk *r, struct ckpt_err *err)
 		rc = ck_rk_model_read(r, err);
 	if (!rc)
 		rc = ck_rk_optim_read(r, err);
+	if (!rc && r->tc)
+		rc = ck_rk_tc_check(r, err);
 	return rc ? rc : ck_rk_index_fill(r, err);
 }
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/fsdp_ranks/rk.h"
+#include "formats/fsdp_ranks/rk_tc.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/step/ck_step_fact.h"
@@ -291,10 +291,11 @@ static int add_all(struct rk *r, struct ck_runs *runs, struct ckpt_err *err)
 static int64_t step_of(struct rk *r)
 {
 	const char *end = r->where + strlen(r->where);
-	int64_t said;
+	int64_t said = r->tc ? ck_rk_tc_step(r) : -1;
 	uint64_t n;
 
-	if (ck_val_int(ck_val_get(r->deepspeed, "global_steps"), &said) && said >= 0)
+	if (said >= 0 ||
+	    (ck_val_int(ck_val_get(r->deepspeed, "global_steps"), &said) && said >= 0))
 		return said;
 	for (int k = 0; k < 2 && end > r->where; k++) {
 		const char *begin = end, *name;
@@ -318,6 +319,7 @@ int ck_rk_index_fill(struct rk *r, struct ckpt_err *err)
 		[RK_VERL] = "FSDP, rank files of verl",
 		[RK_ACCEL] = "FSDP, rank files of accelerate",
 		[RK_WHOLE] = "FSDP, FULL_STATE_DICT",
+		[RK_TC] = "torch_checkpointing",
 	};
 	struct ck_runs runs = { .n = 0 };
 	int rc = add_all(r, &runs, err);
@@ -329,6 +331,8 @@ int ck_rk_index_fill(struct rk *r, struct ckpt_err *err)
 	r->ix->ngroups = r->ngroups;
 	if (!rc)
 		rc = ck_rk_optim_facts(r, err);
+	if (!rc && r->tc)
+		rc = ck_rk_tc_facts(r, err);
 	ck_runs_release(&runs);
 	return rc;
 }

@@ -325,6 +325,15 @@ static int cuts_of(const struct rk_file *file, const struct ck_val *spec, const 
 	return order_strided(file, m, cut, *n, err);
 }
 
+void ck_rk_mesh_cut(uint64_t *offset, uint64_t *size, uint64_t parts, uint64_t at)
+{
+	const uint64_t rows = *size, each = rows / parts + (rows % parts != 0);
+	const uint64_t from = ck_min_u64(rows, each ? ck_min_u64(at, rows / each + 1) * each : 0);
+
+	*offset += from;
+	*size = ck_min_u64(each, rows - from);
+}
+
 int ck_rk_mesh_block(struct rk *r, struct rk_file *file, const struct ck_val *spec,
 		  struct rk_value *v, struct ckpt_err *err)
 {
@@ -348,12 +357,8 @@ int ck_rk_mesh_block(struct rk *r, struct rk_file *file, const struct ck_val *sp
 	v->part = 0;
 	for (uint32_t i = 0; i < n; i++) {
 		const uint64_t p = m->size[cut[i].axis], c = m->at[cut[i].axis];
-		const uint64_t rows = size[cut[i].dim], each = rows / p + (rows % p != 0);
-		const uint64_t from =
-			ck_min_u64(rows, each ? ck_min_u64(c, rows / each + 1) * each : 0);
 
-		offset[cut[i].dim] += from;
-		size[cut[i].dim] = ck_min_u64(each, rows - from);
+		ck_rk_mesh_cut(&offset[cut[i].dim], &size[cut[i].dim], p, c);
 		v->part = v->part * (uint32_t)p + (uint32_t)c;
 		v->parts *= (uint32_t)p;
 	}

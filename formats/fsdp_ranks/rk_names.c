@@ -4,10 +4,11 @@
  *	model_world_size_N_rank_R.pt	verl and relatives; optim_ and extra_state_ likewise
  *	pytorch_model_fsdp[_I]_rankR.bin	accelerate; its optimizer is optimizer[_I]_rankR.bin
  *	pytorch_model_fsdp[_I].bin	FULL_STATE_DICT; its optimizer is optimizer[_I].bin
+ *	ITEM_R.pt	torch_checkpointing, beside metadata.pkl, which says what the items are
  */
 #include <string.h>
 
-#include "formats/fsdp_ranks/rk.h"
+#include "formats/fsdp_ranks/rk_tc.h"
 #include "libckpt/base/ck_sys.h"
 
 static const char *const wrappers[] = {
@@ -79,9 +80,24 @@ static bool read_accelerate(const char *name, struct rk_name *out)
 	return !strcmp(p, ".bin");
 }
 
+static bool read_item(const char *name, struct rk_name *out)
+{
+	size_t n;
+
+	*out = (struct rk_name){ .naming = RK_TC, .kind = RK_EXTRA };
+	return ck_rk_tc_name(name, &n, &out->rank);
+}
+
 bool ck_rk_name_read(const char *name, struct rk_name *out)
 {
-	return read_verl(name, out) || read_accelerate(name, out);
+	return read_verl(name, out) || read_accelerate(name, out) || read_item(name, out);
+}
+
+static bool has_index(const struct ck_tree *tree)
+{
+	const struct ck_tree_entry *e = ck_tree_find(tree, RK_TC_INDEX);
+
+	return e && !e->is_dir;
 }
 
 int ck_rk_names_in(const struct ck_tree *tree)
@@ -92,7 +108,9 @@ int ck_rk_names_in(const struct ck_tree *tree)
 		struct rk_name id;
 
 		if (tree->entry[i].is_dir || !ck_rk_name_read(tree->entry[i].name, &id) ||
-		    id.kind == RK_EXTRA || (id.kind == RK_OPTIM && id.naming != RK_VERL))
+		    (id.naming == RK_TC && !has_index(tree)) ||
+		    (id.kind == RK_EXTRA && id.naming != RK_TC) ||
+		    (id.kind == RK_OPTIM && id.naming != RK_VERL))
 			continue;
 		if (!best || id.naming < best)
 			best = id.naming;

@@ -37,9 +37,6 @@ static const struct foreign {
 	  "a Megatron-Core checkpoint (torch_dist)" NOT_READ, NULL, BRIDGE },
 	{ { "mp_rank_*/" },
 	  "a Megatron-LM checkpoint (mp_rank_00/)" NOT_READ, NULL, BRIDGE },
-	{ { "metadata.pkl", "model_*.pt" },
-	  "a checkpoint of torch_checkpointing" NOT_READ,
-	  NULL, "load it with torch_checkpointing and save the state dict with torch.save" },
 	/* DCP: further down, or without its index */
 	{ { ".metadata" },
 	  "a folder of torch.distributed.checkpoint (DCP)", "zckpt inspect DIR", NULL },

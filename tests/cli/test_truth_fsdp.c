@@ -28,19 +28,6 @@ struct job {
 	long states_out;
 };
 
-/* Containers that no verb reads: each must be refused in words. */
-static const char *const unread_box[] = { "local", "tc" };
-
-static int is_unread(const struct job *j)
-{
-	const char *box = cJSON_GetStringValue(cJSON_GetObjectItem(j->json, "container"));
-
-	for (size_t i = 0; box && i < sizeof(unread_box) / sizeof(unread_box[0]); i++)
-		if (!strcmp(box, unread_box[i]))
-			return 1;
-	return 0;
-}
-
 static int is_refused(const struct job *j)
 {
 	return cJSON_IsString(cJSON_GetObjectItem(j->json, "refuse")) &&
@@ -208,7 +195,7 @@ static int test_case(const char *dir, const char *name)
 	j.ckpt = t_fmt("%s/ckpt", dir);
 	if (!j.json)
 		t_die("%s is no JSON", json);
-	if (is_refused(&j) || is_unread(&j)) {
+	if (is_refused(&j)) {
 		check_refused(&j);
 	} else if (t_st_open(&j.truth, truth) < 0) {
 		t_say(&j.r, "%s", j.truth.err);
@@ -222,7 +209,7 @@ static int test_case(const char *dir, const char *name)
 	bad = j.r.bad != 0;
 	if (bad)
 		printf("FAIL %s\n%s", name, j.r.text);
-	else if (is_refused(&j) || is_unread(&j))
+	else if (is_refused(&j))
 		printf("ok   %s (refused)\n", name);
 	else
 		printf("ok   %s: %ld equal, %ld states without names left out\n", name, j.r.equal,

@@ -9,7 +9,7 @@ make_in() {
 		esac
 	done
 }
-make_in 'run 1/checkpoint-3' 'config.json scheduler.pt metadata.pkl model_0.pt model_1.pt rng_state_0.pth'
+make_in 'run 1/checkpoint-3' 'config.json scheduler.pt context/ weights/ rng_state_0.pth'
 for verb in inspect doctor ls 'latest --valid' verify map 'convert -q'; do
 	echo "== $verb"
 	case $verb in convert*) out=m.safetensors ;; *) out= ;; esac
@@ -29,7 +29,6 @@ one '__0_0.distcp'
 one 'iter_0000002/ iter_0000010/ iter_0000010/.metadata iter_0000010/metadata.json iter_0000010/__0_0.distcp latest_checkpointed_iteration.txt'
 one 'iter_0000010/ iter_0000010/mp_rank_00/ latest_checkpointed_iteration.txt'
 one 'context/ weights/'
-one 'metadata.pkl model_0.pt model_1.pt optimizer_0.pt'
 one 'model-Q4_K_M.gguf'
 one '_CHECKPOINT_METADATA'
 one 'saved_model.pb'
