@@ -27,7 +27,8 @@ struct ck_pkl_name {
 	const char *module, *name;	/* Python 2 spellings mapped to Python 3's */
 	enum ck_pkl_class cls;
 	bool called;			/* by REDUCE, NEWOBJ, INST, OBJ or BUILD */
-	bool nested;			/* getattr that fetched an attribute of a class */
+	bool nested;			/* getattr that fetched an attribute of a class, */
+	bool unknown;			/* of one that is no data: not ProcessGroupState alone */
 	bool attribute;			/* what it fetched: the pickle names its class only */
 	uint64_t offset;		/* byte of the first mention */
 };

@@ -200,6 +200,10 @@ static int attribute(struct ck_pkl_vm *vm, struct ck_val *fn, struct ck_val *arg
 	if (vm->doc->nnames > known)
 		ck_pkl_name_of(vm, named)->attribute = true;
 	ck_pkl_name_of(vm, fn)->nested = true;
+	if (is_process_group_state(fn, args, NULL))
+		ck_pkl_name_of(vm, named)->cls = CK_PKL_DATA;
+	else
+		ck_pkl_name_of(vm, fn)->unknown = true;
 	return ck_pkl_call(vm, fn, args, NULL, CK_HOW_REDUCE, out);
 }
 

@@ -461,7 +461,7 @@ static int stop(struct ck_pkl_vm *vm)
 		if (name->cls != CK_PKL_REFUSED || name->called)
 			continue;
 		if (name->nested) {	/* and in no other way */
-			name->cls = CK_PKL_OPAQUE;
+			name->cls = name->unknown ? CK_PKL_OPAQUE : CK_PKL_DATA;
 			name->called = true;
 		} else {
 			doc->notes |= CK_PKL_NOTE_MENTION;

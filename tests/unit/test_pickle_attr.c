@@ -66,6 +66,38 @@ static void the_class_that_torch_fetches_is_called_and_no_other(void **state)
 	assert_string_equal(SAID(GETATTR "czoo\nShardedTensor\n" NESTED "\x86R)\x81."), "unsafe");
 }
 
+static enum ck_pkl_class set_of(const void *p, size_t n, const char *name)
+{
+	enum ck_pkl_class cls = 0;
+
+	assert_int_equal(load_flags(p, n, CK_PKL_AUDIT), 0);
+	for (uint64_t i = 0; i < doc.nnames; i++)
+		if (!strcmp(doc.name[i].name, name))
+			cls = doc.name[i].cls;
+	ck_pkl_release(&doc);
+	return cls;
+}
+#define SET_OF(text, name) set_of(text, sizeof(text) - 1, name)
+
+/* An audit calls FSDP1's files safe; a getattr that fetches anything else too is not. */
+static void that_class_alone_makes_getattr_data(void **state)
+{
+	static const char alone[] = GETATTR SHARDED NESTED "\x86R.";
+	static const char both[] = "(" GETATTR SHARDED NESTED "\x86R" MEMBER "t.";
+	static const char other[] = GETATTR SHARDED X("\5", "Other") "\x86R.";
+	static const char called[] = "(" GETATTR SHARDED NESTED "\x86R" GETATTR "cos\nsystem\n"
+				     X("\1", "a") "\x86Rt.";
+
+	(void)state;
+	assert_int_equal(SET_OF(alone, "getattr"), CK_PKL_DATA);
+	assert_int_equal(SET_OF(alone, "ShardedTensor.ProcessGroupState"), CK_PKL_DATA);
+	assert_int_equal(SET_OF(both, "getattr"), CK_PKL_OPAQUE);
+	assert_int_equal(SET_OF(both, "Mode.fast"), CK_PKL_OPAQUE);
+	assert_int_equal(SET_OF(other, "getattr"), CK_PKL_OPAQUE);
+	assert_int_equal(SET_OF(other, "ShardedTensor.Other"), CK_PKL_OPAQUE);
+	assert_int_equal(SET_OF(called, "getattr"), CK_PKL_REFUSED);
+}
+
 /* Python 3.11.2: pickle.dumps({'mode': Mode.FAST, 'inner': Outer.Inner.SLOW}, protocol=2) */
 static const char enum_2[] =
 	"\x80\x02}q\x00(X\x04\0\0\0modeq\x01" "c__builtin__\ngetattr\nq\x02" "czoo\nMode\nq\x03"
@@ -269,6 +301,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_class_that_torch_fetches_is_called_and_no_other),
+		cmocka_unit_test(that_class_alone_makes_getattr_data),
 		cmocka_unit_test(members_of_enums_are_data),
 		cmocka_unit_test(getattr_of_anything_but_a_class_is_refused),
 		cmocka_unit_test(an_attribute_is_never_more_than_data),
