@@ -30,5 +30,7 @@ void doctor_note(struct doctor *d, const char *id, enum ckpt_severity severity, 
 		 char *text, char *next);
 /* Looks at the file or folder without opening it as a checkpoint, and notes what it finds. */
 void doctor_scan(struct doctor *d, int is_folder, uint64_t size);
+/* 1 if 'why' says that the file's folder is to be given: then what that says of it is noted. */
+int doctor_part(struct doctor *d, const struct ckpt_open_opts *opts, const struct ckpt_err *why);
 
 #endif

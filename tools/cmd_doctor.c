@@ -402,6 +402,8 @@ static int look_inside(struct doctor *d, char **next_out)
 
 	cli_open_opts(d->args, &opts);
 	if (open_it(d, &opts, &ck, &err)) {
+		if (doctor_part(d, &opts, &err))
+			return 1;
 		if (err.code == CKPT_E_LAYOUT || err.code == CKPT_E_UNSUPPORTED ||
 		    strstr(err.msg, "zckpt does not read"))
 			d->what = cli_strdup("a checkpoint that zckpt does not read");

@@ -227,7 +227,8 @@ static int open_one(void *arg, uint64_t job, uint32_t worker, struct ckpt_err *e
 	(void)worker;
 	if (file->id.rank >= r->world ||
 	    (r->naming == RK_VERL && file->id.world != r->world) ||
-	    (r->naming != RK_TC && file != r->model[file->id.rank] && file != r->optim[file->id.rank] &&
+	    (r->naming != RK_TC && file != r->model[file->id.rank] &&
+	     file != r->optim[file->id.rank] &&
 	     file != r->extra[file->id.rank]))
 		return 0;
 	rc = ck_src_open(r->in->pool, file->path, &file->src, err);

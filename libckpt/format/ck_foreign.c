@@ -100,6 +100,9 @@ static const struct {
 } files[] = {
 	{ "*.distcp", "the data of one rank of a torch.distributed.checkpoint (DCP)", NULL,
 	  "give its folder, whose '.metadata' says what is in it" },
+	{ ".metadata", "the index of a torch.distributed.checkpoint (DCP)", NULL,
+	  "give its folder" },
+	{ "metadata.pkl", "the index of torch_checkpointing", NULL, "give its folder" },
 	{ "*.gguf", "a GGUF file (llama.cpp)" NOT_READ, NULL,
 	  "transformers loads it with from_pretrained(FOLDER, gguf_file=NAME), and can save it" },
 	{ "*.nemo", "a NeMo archive (tar); model_weights.ckpt in it is a torch file",
