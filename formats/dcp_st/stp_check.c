@@ -3,7 +3,7 @@
  *
  * With enable_consolidation torch keeps the pieces in the folder "sharded" and writes whole files
  * and their index, model.safetensors.index.json, in the one above.  The index lists all names and
- * the bytes of all tensors, so it tells of a missing last rank.
+ * the bytes of all tensors, so it tells of a missing last rank.  Without it nothing does.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -80,6 +80,15 @@ static bool count_bytes(const struct stp *d, uint64_t *out)
 	return true;
 }
 
+static void note_uncounted(struct stp *d)
+{
+	ck_findings_add(d->f, CK_FINDING_RANKS_UNCOUNTED, d->where,
+			"%" PRIu64 " rank%s files, and nothing says of how many; if the run had "
+			"more, the tensors lack their ends (with model.safetensors.index.json "
+			"of the joined files zckpt compares the sizes)", d->ranks,
+			d->ranks == 1 ? " has" : "s have");
+}
+
 static void check_total(struct stp *d, const struct ck_json *doc, const char *path)
 {
 	const uint64_t meta = ck_json_get(doc, 0, "metadata");
@@ -87,8 +96,7 @@ static void check_total(struct stp *d, const struct ck_json *doc, const char *pa
 
 	if (meta == UINT64_MAX || doc->tok[meta].type != CK_JSON_OBJECT ||
 	    !ck_json_u64(doc, ck_json_get(doc, meta, "total_size"), &said))
-		ck_findings_add(d->f, CK_FINDING_FORMAT_NOTE, path,
-				"it has no total_size, so the pieces are not compared with it");
+		note_uncounted(d);
 	else if (count_bytes(d, &is) && said != is)
 		ck_findings_add(d->f, CK_FINDING_LENGTH_WRONG, path,
 				"total_size says %" PRIu64 " bytes, the tensors joined of the "
@@ -105,6 +113,8 @@ int ck_stp_check(struct stp *d, struct ckpt_err *err)
 	uint64_t len;
 	int rc = find(d, &path, err);
 
+	if (!rc && !path)
+		note_uncounted(d);
 	if (rc || !path)
 		return rc;
 	rc = ck_look_read(d->in->pool, path, d->in->limits.header_bytes, &text, &len, &why);
@@ -115,6 +125,7 @@ int ck_stp_check(struct stp *d, struct ckpt_err *err)
 	} else if (rc || doc.tok[0].type != CK_JSON_OBJECT) {
 		ck_findings_add(d->f, CK_FINDING_FORMAT_NOTE, path,
 				"it is no index, so the pieces are not compared with it");
+		note_uncounted(d);
 		rc = 0;
 	} else {
 		check_names(d, &doc, path);

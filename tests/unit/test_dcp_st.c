@@ -214,6 +214,7 @@ static void one_rank_with_two_files_is_a_world_of_one(void **state)
 	SAVE(NAME(2, 2, 1), { "b", "[2]", "[0]", 2, 3, 0 }, { "e", "[0]", "[0]", 0, 0, 0 });
 	ck = t_step_open(dir, NULL);
 	is_whole(ck);
+	assert_non_null(t_step_finding(ck, "RANKS_UNCOUNTED", "1 rank has files"));
 	ckpt_info_get(ck, &info);
 	assert_int_equal(info.world, 1);
 	assert_int_equal(info.ntensors, 3);
@@ -270,6 +271,9 @@ static void an_index_knows_the_bytes_and_the_names(void **state)
 	save_two();
 	ck = t_step_open(dir, NULL);
 	is_whole(ck);
+	ckpt_close(ck);
+	ck = t_step_open(dir, NULL);
+	assert_null(t_step_finding(ck, "RANKS_UNCOUNTED", ""));
 	ckpt_close(ck);
 	drop(NAME(1, 2, 2));
 	drop(NAME(2, 2, 2));
