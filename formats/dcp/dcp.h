@@ -22,6 +22,7 @@
 struct dcp_place {
 	uint32_t file;		/* CK_NONE: '.metadata' does not say where */
 	uint64_t begin, bytes;
+	bool is_named;		/* by a block */
 };
 
 /* A block of a tensor. */

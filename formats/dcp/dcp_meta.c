@@ -249,9 +249,26 @@ static int take_place(struct reading *r, const struct dcp_item *it, struct dcp_c
 				"written by another program?)");
 		return 0;
 	}
+	r->part->place[i].is_named = true;
 	c->at = r->part->place[i];
 	r->d->file[c->at.file].items++;
 	return 0;
+}
+
+/* An item that is lost from state_dict_metadata has its places still. */
+static void look_for_lost(struct reading *r, const struct ck_val *storage)
+{
+	struct ck_val *const *item;
+	uint64_t n;
+
+	if (!ck_val_pairs(storage, &item, &n))
+		return;
+	for (uint64_t i = 0; i < n && i < r->part->nplaces; i++)
+		if (!r->part->place[i].is_named)
+			ck_findings_add(r->d->f, CK_FINDING_NAMES_WRONG,
+					ck_val_str(ck_val_get(state_of(item[2 * i]), "fqn")),
+					"'.metadata' has a place for it in storage_data, but no "
+					"such block in state_dict_metadata (is the file damaged?)");
 }
 
 /* ---- state_dict_metadata: the items ---- */
@@ -428,7 +445,7 @@ static int read_paths(struct reading *r, uint64_t first, const struct ck_val *pl
 {
 	struct ck_map by_name = CK_MAP_INIT;
 	struct ck_val *const *item = NULL;
-	uint64_t n = 0, i;
+	uint64_t n = 0, i, found = 0;
 	int rc = 0;
 
 	ck_val_pairs(planner, &item, &n);
@@ -441,8 +458,18 @@ static int read_paths(struct reading *r, uint64_t first, const struct ck_val *pl
 		struct dcp_item *it = &r->d->item[k];
 		const bool is_there = ck_map_find(&by_name, it->flat, strlen(it->flat), &i);
 
+		found += is_there;
+		if (n && !is_there)
+			ck_findings_add(r->d->f, CK_FINDING_NAMES_WRONG, it->flat,
+					"'.metadata' has no path for it in planner_data, but for "
+					"others (is the file damaged?)");
 		rc = take_path(r->d, it, is_there ? item[2 * i + 1] : NULL, err);
 	}
+	if (!rc && found < n)
+		ck_findings_add(r->d->f, CK_FINDING_NAMES_WRONG, r->part->path,
+				"it has paths for %" PRIu64 " items in planner_data, of which %"
+				PRIu64 " are in state_dict_metadata (is the file damaged?)", n,
+				found);
 	ck_map_release(&by_name);
 	return rc;
 }
@@ -493,6 +520,8 @@ int ck_dcp_meta_read(struct dcp *d, struct dcp_part *part, struct ckpt_err *err)
 	rc = read_places(&r, ck_val_get(state, "storage_data"), err);
 	if (!rc)
 		rc = read_items(&r, ck_val_get(state, "state_dict_metadata"), err);
+	if (!rc)
+		look_for_lost(&r, ck_val_get(state, "storage_data"));
 	if (!rc)
 		rc = read_paths(&r, first, ck_val_get(state, "planner_data"), err);
 	return rc;
