@@ -88,6 +88,7 @@ struct rk_tensor {
 	const char *name;	/* without wrappers */
 	const char *full;	/* in the file */
 	bool sharded;		/* on some rank a DTensor or a ShardedTensor */
+	uint32_t ranks;		/* whose files have it */
 	struct rk_state weight;
 	struct rk_state *state;	/* of the optimizer */
 	int32_t group;		/* of the optimizer; -1 */

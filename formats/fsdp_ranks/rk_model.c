@@ -116,6 +116,7 @@ static int take_value(struct rk *r, struct rk_file *file, const char *name, cons
 				t->name);
 		return 0;
 	}
+	t->ranks++;
 	t->sharded |= value.sharded;
 	r->any_sharded |= value.sharded;
 	return ck_rk_state_add(r, &t->weight, name, file, &value, err);
@@ -145,6 +146,16 @@ static int read_file(struct rk *r, struct rk_file *file, struct ckpt_err *err)
 			rc = take_value(r, file, name, item[2 * i + 1], err);
 	}
 	return rc;
+}
+
+/* FSDP writes every name on every rank, with a part that may be empty. */
+static void check_names(struct rk *r)
+{
+	for (uint64_t i = 0; i < r->ntensors && !r->incomplete; i++)
+		if (r->tensor[i].ranks < r->world)
+			ck_findings_add(r->f, CK_FINDING_RANKS_DISAGREE, r->tensor[i].full,
+					"model files of %u of %u ranks have it (files of two saves "
+					"in one folder?)", r->tensor[i].ranks, r->world);
 }
 
 /* ---- tied names ---- */
@@ -300,5 +311,8 @@ int ck_rk_model_read(struct rk *r, struct ckpt_err *err)
 			rc = 0;
 		}
 	}
-	return rc ? rc : find_tied(r, err);
+	if (rc)
+		return rc;
+	check_names(r);
+	return find_tied(r, err);
 }

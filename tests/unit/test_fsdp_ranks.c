@@ -305,6 +305,14 @@ static void ranks_at_other_steps_are_two_saves(void **state)
 	finds(dir, "STEP_MIXED", "step 4 here and at 3");
 }
 
+static void a_name_that_one_rank_lacks_is_found(void **state)
+{
+	(void)state;
+	save("model_world_size_2_rank_0.pt", "{ 'w' <f32 2 @1> 'b' <f32 2 @3> }");
+	save("model_world_size_2_rank_1.pt", "{ 'w' <f32 2 @1> 'c' <f32 2 @3> }");
+	finds(dir, "RANKS_DISAGREE", "files of 1 of 2 ranks");
+}
+
 static void states_with_names_are_those_of_the_names(void **state)
 {
 	struct ckpt *ck;
@@ -421,6 +429,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(an_optimizer_in_another_order_is_left_out, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(ranks_at_other_steps_are_two_saves, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(a_name_that_one_rank_lacks_is_found, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(states_with_names_are_those_of_the_names, setup,
 						teardown),
