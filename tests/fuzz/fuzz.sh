@@ -41,7 +41,7 @@ for target; do
 	max=16384
 	case $target in
 	torch | hf | manifest) max=32768 ;;
-	step | universal) max=131072 ;;
+	step | universal | dcp | ranks) max=131072 ;;
 	pack) max=65536 ;;
 	esac
 	limits=(-timeout=10 -rss_limit_mb=512 "-max_len=$max")

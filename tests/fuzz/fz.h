@@ -66,7 +66,7 @@ void fz_fs_save(const char *dir);
 
 struct fz_wish {
 	uint32_t world;		/* 0: no reshard() */
-	int stage;		/* -1 = as it is; 5 = the universal form */
+	int stage;		/* -1 = as it is; 5 = the universal form; 6 = DCP */
 	unsigned flags;		/* FZ_* */
 	unsigned version;	/* of DeepSpeed, a number of its own */
 };
@@ -101,6 +101,8 @@ void fz_hf(const uint8_t *p, size_t n);
 void fz_manifest(const uint8_t *p, size_t n);
 void fz_step(const uint8_t *p, size_t n);
 void fz_universal(const uint8_t *p, size_t n);
+void fz_dcp(const uint8_t *p, size_t n);
+void fz_ranks(const uint8_t *p, size_t n);
 void fz_pack(const uint8_t *p, size_t n);
 
 #endif

@@ -11,6 +11,7 @@ static const struct ckpt_run_opts run_opts = {
 };
 
 #define UNIVERSAL 5	/* for a stage: the universal form */
+#define DCP 6		/* the same: a folder of torch.distributed.checkpoint */
 #define OUT FZ_ROOT "/out"
 #define MAX_READ 64u		/* elements of each state */
 #define MAX_WORK ((uint64_t)32 << 20)	/* elements of all states, for what moves them */
@@ -214,6 +215,13 @@ static void convert(struct ckpt *ck, const char *dst, const struct digests *was)
 	check_left(before, ok, dst);
 }
 
+/* DCP and stage 0 have no masters beside weights of the same type. */
+static bool is_other_form(const struct fz_wish *wish, int stage, const struct ckpt_info *info)
+{
+	return stage == 0 || info->stage == 0 || wish->stage == DCP ||
+	       strstr(info->writer, "torch.distributed");
+}
+
 static void reshard(struct ckpt *ck, const struct fz_wish *wish, const struct digests *was)
 {
 	static const char *const versions[] = { NULL, "0.9.5", "0.14.5", "0.16.9", "0.19.8" };
@@ -223,7 +231,9 @@ static void reshard(struct ckpt *ck, const struct fz_wish *wish, const struct di
 		.round_robin = wish->flags & FZ_ROBIN ? 1 : -1,
 		.sub_group_size = wish->flags & FZ_SUBS ? 50 : 0,
 		.flags = wish->flags & FZ_RESET ? CKPT_RESHARD_RESET : 0,
-		.to = wish->stage == UNIVERSAL, .ds_version = versions[wish->version % 5],
+		.to = wish->stage == UNIVERSAL ? CKPT_TO_UNIVERSAL :
+		      wish->stage == DCP ? CKPT_TO_DCP : CKPT_TO_DEEPSPEED,
+		.ds_version = versions[wish->version % 5],
 	};
 	const size_t before = fz_fs_count();
 	struct ckpt_report report = { 0 };
@@ -235,7 +245,7 @@ static void reshard(struct ckpt *ck, const struct fz_wish *wish, const struct di
 	if (ok) {
 		ckpt_report_free(&report);
 		if (was->ok && !opts.flags)
-			read_back(OUT, was, NULL, stage == 0 || info.stage == 0);
+			read_back(OUT, was, NULL, is_other_form(wish, stage, &info));
 	}
 	check_left(before, ok, OUT);
 }
@@ -300,7 +310,7 @@ void fz_check(const char *path, const struct fz_wish *wish)
 			if (wish)
 				convert(ck, OUT, NULL);
 		}
-		if (wish && (wish->world || wish->stage == UNIVERSAL))
+		if (wish && (wish->world || wish->stage >= UNIVERSAL))
 			reshard(ck, wish, &was);
 		if (was.ok)
 			ckpt_digests_free(&was.d);

@@ -4,6 +4,7 @@
  *
  *	%%%o WORLD STAGE FLAGS VERSION	what to reshard to (struct fz_wish)
  *	%%%f NAME		a file of these bytes
+ *	%%%d NAME		the same, archives one after the other: their checksums become right
  *	%%%t NAME		an archive of torch.save, whose data.pkl these bytes are
  *	%%%s KEY SIZE FILL	a storage of that archive: these bytes, then FILL up to SIZE
  *
@@ -16,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/lib/archive/t_sums.h"
 #include "tests/lib/archive/t_zip.h"
 #include "tests/lib/fs/t_dir.h"
 
@@ -60,6 +62,16 @@ static void add_file(struct files *f, const char *name, const uint8_t *p, size_t
 	free(path);
 }
 
+static void add_archives(struct files *f, const char *name, const uint8_t *p, size_t n)
+{
+	uint8_t *copy = t_alloc(n + 1);
+
+	memcpy(copy, p, n);
+	t_sums_set(copy, n);
+	add_file(f, name, copy, n);
+	free(copy);
+}
+
 static void add_torch(struct files *f, const char *name, const uint8_t *p, size_t n)
 {
 	finish(f);
@@ -96,6 +108,8 @@ static void add(struct files *f, struct fz_wish *wish, char kind, const char *ar
 		       &wish->version);
 	else if (kind == 'f')
 		add_file(f, args, p, n);
+	else if (kind == 'd')
+		add_archives(f, args, p, n);
 	else if (kind == 't')
 		add_torch(f, args, p, n);
 	else if (kind == 's')

@@ -1,10 +1,10 @@
 /*
- * usage: fz_pack FOLDER|FILE.pt [WISH] > SEED
+ * usage: fz_pack [-r|-k] FOLDER|FILE.pt [WISH] > SEED
  *
  * Makes a seed (fz_files.c) of the files of a folder, or of one archive. Of an archive of
  * torch.save the pickle is kept and of each storage the length: a byte that is the same number in
  * fp32 and bf16 stands for its elements, so that masters and weights agree. -r: archives as they
- * are.
+ * are. -k: of each dictionary a few keys.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,8 +15,11 @@
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/zip/ck_zip.h"
 #include "tests/lib/fs/t_dir.h"
+#include "tests/lib/mutate/t_graph.h"
 
-static bool raw;
+#define FEW 5u
+
+static bool raw, few;
 
 static void put(const char *kind, const char *name, const void *p, size_t n)
 {
@@ -24,6 +27,33 @@ static void put(const char *kind, const char *name, const void *p, size_t n)
 		t_die("%s has the marker in it", name);
 	printf("%%%%%%%s %s\n", kind, name);
 	fwrite(p, 1, n, stdout);
+}
+
+/* Of the root, and of what it has that are dictionaries. */
+static void cut(struct ck_val *v, int depth)
+{
+	uint64_t n;
+	struct ck_val **item = t_graph_items(v, &n);
+
+	if (!v || depth == 3 || (v->kind != CK_VAL_DICT && !t_graph_is(v, "OrderedDict")))
+		return;
+	if (n > 2 * FEW)
+		t_graph_cut(v, 2 * FEW, n - 2 * FEW);
+	for (uint64_t i = 1; i < n && i < 2 * FEW; i += 2)
+		cut(item[i], depth + 1);
+}
+
+static void put_few(const void *p, size_t n, const char *as)
+{
+	struct t_graph g;
+	char *text;
+
+	t_graph_load(&g, p, n);
+	cut(g.doc.root, 0);
+	text = t_graph_pickle(&g, &n);
+	put("t", as, text, n);
+	free(text);
+	t_graph_free(&g);
 }
 
 static void member(const struct ck_zip *zip, const struct ck_zip_entry *e, const char *as)
@@ -41,6 +71,8 @@ static void member(const struct ck_zip *zip, const struct ck_zip_entry *e, const
 		words = t_fmt("%s %llu 3f", key + 6, (unsigned long long)e->bytes);
 		put("s", words, data, e->bytes <= 4 ? e->bytes : 0);
 		free(words);
+	} else if (few) {
+		put_few(data, e->bytes, as);
 	} else {
 		put("t", as, data, e->bytes);
 	}
@@ -71,7 +103,9 @@ static void file(const char *path, const char *as)
 
 	if (!p)
 		t_die("cannot read %s", path);
-	if (raw || n < 4 || memcmp(p, "PK\3\4", 4) || !archive(p, n, as))
+	if (t_ends_with(as, ".distcp") && !raw)
+		put("d", as, p, n);
+	else if (raw || n < 4 || memcmp(p, "PK\3\4", 4) || !archive(p, n, as))
 		put("f", as, p, n);
 	free(p);
 }
@@ -96,13 +130,14 @@ static void folder(const char *path, const char *as)
 
 int main(int argc, char **argv)
 {
-	if (argc > 1 && !strcmp(argv[1], "-r")) {
-		raw = true;
+	if (argc > 1 && (!strcmp(argv[1], "-r") || !strcmp(argv[1], "-k"))) {
+		raw = argv[1][1] == 'r';
+		few = !raw;
 		argv++;
 		argc--;
 	}
 	if (argc < 2)
-		t_die("usage: fz_pack [-r] FOLDER|FILE.pt [WISH] > SEED");
+		t_die("usage: fz_pack [-r|-k] FOLDER|FILE.pt [WISH] > SEED");
 	if (argc > 2)
 		printf("%%%%%%o %s\n", argv[2]);
 	if (t_is_dir(argv[1]))

@@ -22,6 +22,8 @@ const struct fz_target fz_targets[] = {
 	{ "manifest", fz_manifest },
 	{ "step", fz_step },
 	{ "universal", fz_universal },
+	{ "dcp", fz_dcp },
+	{ "ranks", fz_ranks },
 #ifdef CKPT_PACKS
 	{ "pack", fz_pack },
 #endif

@@ -57,3 +57,19 @@ void fz_universal(const uint8_t *p, size_t n)
 {
 	fz_step(p, n);
 }
+
+/* A folder of torch.distributed.checkpoint: '.metadata', and data files whose sums are right. */
+void fz_dcp(const uint8_t *p, size_t n)
+{
+	fz_step(p, n);
+}
+
+/* Rank files of FSDP. */
+void fz_ranks(const uint8_t *p, size_t n)
+{
+	struct fz_wish wish = { .stage = -1 };
+
+	fz_files_make(p, n, DIR_IN, &wish);
+	wish.world = 0;
+	fz_check(DIR_IN, &wish);
+}

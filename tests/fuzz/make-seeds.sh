@@ -140,6 +140,32 @@ for dir in "$fix"/deepspeed/*/; do
 		;;
 	esac
 done
+# Folders of FSDP: what each of a run of DCP, and rank files, whose extra states no reader opens.
+mkdir -p "$out/dcp" "$out/ranks"
+n=0
+for dir in "$fix"/formats/dcp/{v2.[16]*,v2.11,v2.15,damaged}/*/; do
+	n=$((n + 1))
+	[ -e "$dir/.metadata" ] && "$pack" "$dir" "$((n % 4)) $((n % 7)) $((n / 3 % 8)) 0" > "$work/seed" || continue
+	[ "$(stat -c %s "$work/seed")" -gt 120000 ] || mv "$work/seed" "$out/dcp/$(echo "${dir#"$fix"/formats/dcp/}" | tr -d /)"
+done
+rm -rf "$work/two"
+mkdir "$work/two"
+for sub in pytorch_model_fsdp_0 optimizer_0; do cp -r "$fix/formats/dcp/v2.11/basic" "$work/two/$sub"; done
+"$pack" "$work/two" "2 6" > "$out/dcp/two"
+for name in ds0.19.8-z{1,2,3}-bf16-w2-lora; do
+	[ -d "$fix/deepspeed/$name" ] || continue
+	rm -rf "$work/made"
+	"$ZCKPT" reshard -q --to dcp "$fix/deepspeed/$name/ckpt" "$work/made" > /dev/null 2>&1 || continue
+	"$pack" "$work/made"/*/ "2 2" > "$work/seed"
+	[ "$(stat -c %s "$work/seed")" -gt 120000 ] || mv "$work/seed" "$out/dcp/made-$name"
+done
+for dir in "$fix"/fsdp/{*-verl-w[23]*,*-fulldcpless-*,*-accel-w3-rank}; do
+	rm -rf "$work/ranks"
+	cp -r "$dir/ckpt" "$work/ranks"
+	chmod -R u+w "$work/ranks"
+	find "$work/ranks" '(' -name 'extra_*' -o -name '*.pkl' -o -name 'scheduler.bin' -o -name '*.json' ')' -delete
+	"$pack" -k "$work/ranks" > "$out/ranks/$(basename "$dir")"
+done
 # Packs, and the same files as others pack them.
 mkdir -p "$out/pack" "$work/step"
 i=0
