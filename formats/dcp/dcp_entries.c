@@ -23,8 +23,8 @@
 /* Keys of DeepSpeed's model file that say what the folder says in another way, or not at all. */
 static const char *const dropped[] = {
 	"module", "optimizer", "param_shapes", "frozen_param_fragments", "dp_world_size",
-	"mp_world_size", "zckpt_id", "sparse_tensor_module_names", "csr_tensor_module_names",
-	"universal_checkpoint_info", "data_sampler", "random_ltd",
+	"mp_world_size", "zckpt_id", "zckpt_rank", "sparse_tensor_module_names",
+	"csr_tensor_module_names", "universal_checkpoint_info", "data_sampler", "random_ltd",
 };
 
 /* And those that go into "deepspeed". */

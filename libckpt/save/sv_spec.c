@@ -244,6 +244,14 @@ static void take_scaler(struct sv_spec *s, const struct ckpt_save_scaler *from)
 	s->now.scaler_hysteresis = from->hysteresis_left;
 }
 
+/* NULL: this build cannot write it. */
+static const struct ck_format *target_of(const struct ck_formats *formats, int to)
+{
+	return to == CKPT_TO_UNIVERSAL ? formats->universal :
+	       to == CKPT_TO_NATIVE ? formats->native :
+	       to == CKPT_TO_DCP ? formats->dcp : formats->step;
+}
+
 static int take_layout(struct sv_spec *s, const struct ckpt_saver_opts *o,
 		       const struct ckpt_save_step *step, struct ckpt_err *err)
 {
@@ -251,11 +259,11 @@ static int take_layout(struct sv_spec *s, const struct ckpt_saver_opts *o,
 	const char *version = step->ds_version ? step->ds_version : DEFAULT_VERSION;
 	int rc = ck_step_check_world(world, err);
 
-	if (!rc && (step->to < CKPT_TO_DEEPSPEED || step->to > CKPT_TO_HUGGINGFACE ||
+	if (!rc && (step->to < CKPT_TO_DEEPSPEED || step->to > CKPT_TO_DCP ||
 		    step->stage < 0 || step->stage > 4))
 		rc = ck_fail(err, CKPT_E_USAGE, s->tag, CKPT_NO_OFFSET,
 			     "cannot save layout %d at stage %d: layouts are 0 to %d, stages 0 "
-			     "to 4", step->to, step->stage, CKPT_TO_HUGGINGFACE);
+			     "to 4", step->to, step->stage, CKPT_TO_DCP);
 	if (!rc && s->own_cut && (step->to != CKPT_TO_NATIVE || world != o->nranks))
 		rc = ck_fail(err, CKPT_E_USAGE, s->tag, CKPT_NO_OFFSET,
 			     "'own' works only in the native form and for the same number of "
@@ -268,8 +276,7 @@ static int take_layout(struct sv_spec *s, const struct ckpt_saver_opts *o,
 	s->want.step = (struct ck_reshard_want){
 		.world = world, .stage = step->stage, .round_robin = step->round_robin ? 1 : 0,
 		.sub_group_size = step->sub_group_size, .tag = s->tag,
-		.target = step->to == CKPT_TO_UNIVERSAL ? s->formats->universal :
-			  step->to == CKPT_TO_NATIVE ? s->formats->native : s->formats->step,
+		.target = target_of(s->formats, step->to),
 		.cut_rank = -1, .cut_alone = s->local,
 		.version = ck_arena_strdup(&s->arena, version),
 	};
@@ -381,6 +388,7 @@ static void hash_described(const struct sv_spec *s, struct ck_hasher *h)
 	const uint64_t layout[] = {
 		w->world, (uint64_t)w->stage, (uint64_t)w->round_robin, w->sub_group_size,
 		w->target == s->formats->universal, w->target == s->formats->native,
+		w->target == s->formats->dcp,
 		s->ix.ntensors, s->ix.nstates, s->hf.wanted,
 	};
 

@@ -65,6 +65,7 @@ static int save_again(const struct t_verb *v, struct ckpt_err *err)
 static const struct session first = { TRAINER(1, 1, false), "a", CKPT_TO_NATIVE, 3, false };
 static const struct session one = { TRAINER(1, 2, true), "b", CKPT_TO_NATIVE, 3, false };
 static const struct session two = { TRAINER(2, 3, false), "b", CKPT_TO_DEEPSPEED, 2, false };
+static const struct session dcp = { TRAINER(2, 6, false), "b", CKPT_TO_DCP, 2, false };
 static const struct session over = { TRAINER(1, 4, false), "a", CKPT_TO_DEEPSPEED, 3, true };
 static const struct session like = { TRAINER(1, 5, false), "a", CKPT_TO_NATIVE, 3, true };
 
@@ -75,6 +76,7 @@ static const struct {
 } rows[] = {
 	{ "save, one rank", "/run/b", &one, false },
 	{ "save, two ranks", "/run/b", &two, false },
+	{ "save of DCP, two ranks", "/run/b", &dcp, false },
 	{ "save, over a step", "/run/a", &over, false },
 	/* of the same names: where they are all gone for a moment, that is seen */
 	{ "save, over a step, without exchange", "/run/a", &like, true },

@@ -58,6 +58,8 @@ static const struct layout {
 	{ "DeepSpeed, stage 2", CKPT_TO_DEEPSPEED, 2, false, false },
 	{ "DeepSpeed, stage 3", CKPT_TO_DEEPSPEED, 3, false, false },
 	{ "native, over a step", CKPT_TO_NATIVE, 3, true, true },
+	{ "DCP", CKPT_TO_DCP, 2, false, false },
+	{ "DCP, over a step", CKPT_TO_DCP, 2, false, true },
 };
 #define NLAYOUTS (sizeof(layouts) / sizeof(layouts[0]))
 
@@ -157,6 +159,7 @@ static struct t_trainer trainer(const struct layout *l, const char *job, int sav
 	return (struct t_trainer){
 		.root = root, .job = job, .nranks = RANKS, .own = l->own, .seed = seed_of(save),
 		.timeout_ms = plan.sig ? LATE : 20000, .size = SIZE,
+		.derived = l->to == CKPT_TO_DCP,
 	};
 }
 
@@ -264,7 +267,7 @@ static int64_t check_whole(const char *tag)
 		fail_msg("%s stands and cannot be opened: %s: %s", tag, err.where, err.msg);
 	ckpt_info_get(ck, &info);
 	ckpt_close(ck);
-	t = trainer(&layouts[0], NULL, (int)(info.step - STEP0 - 10));
+	t = trainer(plan.layout, NULL, (int)(info.step - STEP0 - 10));
 	t_step_check(&t, tag);
 	return info.step - STEP0 - 10;
 }

@@ -201,6 +201,79 @@ static void deepspeed_is_what_reshard_makes(void **state)
 	deepspeed_at(CKPT_TO_UNIVERSAL, 2, 4, 4, T_HELD_EVEN);
 }
 
+/* ---- DCP ---- */
+
+/* Bytes of the data files; items are in another order there, each of the same bytes. */
+static uint64_t data_bytes(const char *step, uint64_t *nfiles_out)
+{
+	struct t_tree tree;
+	uint64_t bytes = 0;
+
+	*nfiles_out = 0;
+	t_tree_take(step, &tree);
+	for (size_t i = 0; i < tree.n; i++) {
+		const size_t len = strlen(tree.node[i].name);
+
+		if (len < 7 || strcmp(tree.node[i].name + len - 7, ".distcp"))
+			continue;
+		bytes += tree.node[i].n;
+		++*nfiles_out;
+	}
+	t_tree_free(&tree);
+	return bytes;
+}
+
+/* The folder has the elements and values that `reshard` makes of a native step. */
+static void dcp_at(uint32_t nranks, uint32_t world, enum t_held held, enum ckpt_dtype weight)
+{
+	const struct t_trainer t = {
+		.root = t_root, .nranks = nranks, .held = held, .derived = true, .weight = weight,
+	};
+	struct ckpt_err err = { 0 };
+	char *native = t_fmt("%s/native", t_scratch), *other = t_fmt("%s/other", t_scratch);
+	char *saved = t_fmt("%s/s", t_root), *resharded = t_fmt("%s/other/s", t_scratch);
+	char *latest = t_fmt("%s/latest", t_root), now[33], want[33];
+	struct t_trainer n = t;
+	uint64_t nsaved, nresharded;
+	uint8_t *p;
+	size_t len;
+
+	t_must(t_save_all(&t, t_save_step(&t, "s", CKPT_TO_DCP, 2, world), &err), &err);
+	check(&t, "s", "dcp");
+	n.root = native;
+	t_must(t_save_all(&n, t_save_step(&n, "n", CKPT_TO_NATIVE, 2, world), &err), &err);
+	reshard_to(native, "n", other, CKPT_TO_DCP, 2, world);
+	t_step_digest_at(t_root, "s", now);
+	t_step_digest_at(other, "s", want);
+	assert_string_equal(now, want);
+	assert_int_equal(data_bytes(saved, &nsaved), data_bytes(resharded, &nresharded));
+	assert_int_equal(nsaved, nresharded);
+	assert_int_equal(nsaved, world);
+	p = t_file_read(latest, &len);
+	assert_int_equal(len, 1);
+	assert_int_equal(p[0], 's');
+	free(p);
+	t_dir_remove(t_root);
+	t_dir_remove(native);
+	t_dir_remove(other);
+	free(native);
+	free(other);
+	free(saved);
+	free(resharded);
+	free(latest);
+}
+
+static void dcp_has_what_reshard_makes(void **state)
+{
+	(void)state;
+	dcp_at(1, 1, T_HELD_EVEN, 0);
+	dcp_at(2, 2, T_HELD_EVEN, CKPT_F32);
+	dcp_at(3, 4, T_HELD_EVEN, 0);
+	dcp_at(4, 1, T_HELD_WHOLE, 0);
+	dcp_at(7, 7, T_HELD_BLOCKS, CKPT_F32);
+	dcp_at(2, 3, T_HELD_FIRST, 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, t_root_setup, t_root_teardown)
 
 int main(void)
@@ -210,6 +283,7 @@ int main(void)
 		TEST(native_as_held),
 		TEST(every_byte_is_summed),
 		TEST(deepspeed_is_what_reshard_makes),
+		TEST(dcp_has_what_reshard_makes),
 	};
 
 	t_dir_in_memory();
