@@ -12,6 +12,7 @@
 #include <pthread.h>
 
 #include "formats/torch_pt/ck_pt.h"
+#include "libckpt/format/ck_values.h"
 #include "libckpt/step/ck_step.h"
 #include "libckpt/zip/ck_zip_row.h"
 
@@ -130,6 +131,16 @@ struct dcp {
 
 extern const struct ck_format ck_format_dcp;
 
+/* ---- dcp_format.c ---- */
+
+/* Nothing is read yet. */
+struct dcp *ck_dcp_new(const struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
+		       struct ckpt_err *err);
+/* Of a struct dcp, with its files; NULL is fine. */
+void ck_dcp_free(void *of);
+/* Does a name begin as those that accelerate gives to a part's folder? */
+bool ck_dcp_is_part_folder(const char *name);
+
 /* ---- dcp_meta.c ---- */
 
 /* Read '.metadata' of a part: its items and the places of their chunks.  Reads no data file. */
@@ -139,6 +150,8 @@ int ck_dcp_meta_read(struct dcp *d, struct dcp_part *part, struct ckpt_err *err)
 
 /* Open the data files, then look at each archive that an item names, by threads. */
 int ck_dcp_items_read(struct dcp *d, struct ckpt_err *err);
+/* Of files that are open: only values, and tensors of one element. */
+int ck_dcp_values_read(struct dcp *d, struct ckpt_err *err);
 /* What the archive of a value is; NULL if it could not be read, or it is a tensor. */
 const struct ck_val *ck_dcp_value_of(const struct dcp_item *it);
 /* NULL is fine. */
@@ -170,7 +183,9 @@ bool ck_dcp_deepspeed_lists(const struct dcp *d, const char *key, const char *na
 bool ck_dcp_deepspeed_has_key(const struct dcp *d, uint32_t group, const char *key);
 /* Its type "weight_dtype" or "master_dtype"; 0 = it says none. */
 enum ckpt_dtype ck_dcp_deepspeed_type(const struct dcp *d, const char *key);
-/* Its configuration, counts, scheduler and loss scaler go into the step, whose model is made. */
+/* Its configuration, counts and scheduler go into a dictionary, which has no such keys before. */
+int ck_dcp_deepspeed_model(struct dcp *d, struct ck_val *model, struct ckpt_err *err);
+/* Those, and the loss scaler, go into the step, whose model is made. */
 int ck_dcp_deepspeed_fill(struct dcp *d, struct ck_step *step, struct ckpt_err *err);
 
 /* ---- dcp_step.c ---- */
@@ -178,6 +193,23 @@ int ck_dcp_deepspeed_fill(struct dcp *d, struct ck_step *step, struct ckpt_err *
 /* The driver's read_step(): of what index() left in in->kept. */
 int ck_dcp_read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
 		  struct ck_step *out, struct ckpt_err *err);
+
+/* ---- dcp_client.c ---- */
+
+/*
+ * The client's value goes into a dictionary, by its path.  '*why_out' says why it does not, or is
+ * NULL.
+ */
+int ck_dcp_client_add(struct dcp *d, struct ck_val *root, const struct dcp_item *it,
+		      const char **why_out, struct ckpt_err *err);
+/* When all are there: dictionaries of items 0, 1, ... become lists. */
+void ck_dcp_client_end(struct dcp *d, struct ck_val *root);
+
+/* ---- dcp_values.c ---- */
+
+/* The driver's values(). */
+int ck_dcp_values(const struct ck_index *ix, const struct ckpt_limits *limits, uint32_t rank,
+		  struct ck_values *out, struct ckpt_err *err);
 
 /* ---- dcp_write.c ---- */
 

@@ -56,7 +56,7 @@ enum ckpt_dtype ck_dcp_deepspeed_type(const struct dcp *d, const char *key)
 	return name ? ck_dtype_by_torch_name(name) : 0;
 }
 
-static int take_model(struct dcp *d, struct ck_step *step, struct ckpt_err *err)
+int ck_dcp_deepspeed_model(struct dcp *d, struct ck_val *model, struct ckpt_err *err)
 {
 	static const char *const keys[] = {
 		"ds_config", "ds_version", "global_steps", "skipped_steps", "global_samples",
@@ -66,7 +66,7 @@ static int take_model(struct dcp *d, struct ck_step *step, struct ckpt_err *err)
 	for (size_t i = 0; i < CK_ARRAY_LEN(keys); i++) {
 		struct ck_val *v = ck_val_get(d->deepspeed, keys[i]);
 
-		if (v && !ck_val_dict_sets(&d->arena, step->model, keys[i], v))
+		if (v && !ck_val_dict_sets(&d->arena, model, keys[i], v))
 			return ck_fail_nomem(err, "a value", 0);
 	}
 	return 0;
@@ -102,7 +102,7 @@ int ck_dcp_deepspeed_fill(struct dcp *d, struct ck_step *step, struct ckpt_err *
 
 	if (!d->deepspeed)
 		return 0;
-	rc = take_model(d, step, err);
+	rc = ck_dcp_deepspeed_model(d, step->model, err);
 	if (!rc)
 		rc = take_scaler(d, step, err);
 	v = ck_val_get(d->deepspeed, "dynamic_loss_scale");

@@ -41,16 +41,21 @@ static int holds(const struct ck_tree *tree)
 	return part_in(tree, folders[0]) ? 62 : 0;
 }
 
-static bool is_part(const char *name, bool is_dir)
+bool ck_dcp_is_part_folder(const char *name)
 {
-	const size_t n = strlen(name);
-
-	if (!is_dir)
-		return !strcmp(name, DCP_METADATA) || (n > 7 && !strcmp(name + n - 7, ".distcp"));
 	for (size_t i = 0; i < DCP_PARTS; i++)
 		if (!strncmp(name, folders[i], strlen(folders[i])))
 			return true;
 	return false;
+}
+
+static bool is_part(const char *name, bool is_dir)
+{
+	const size_t n = strlen(name);
+
+	if (is_dir)
+		return ck_dcp_is_part_folder(name);
+	return !strcmp(name, DCP_METADATA) || (n > 7 && !strcmp(name + n - 7, ".distcp"));
 }
 
 /* ---- parts ---- */
@@ -113,10 +118,27 @@ static int open_parts(struct dcp *d, struct ckpt_err *err)
 
 /* ---- */
 
-static void release(void *of)
+struct dcp *ck_dcp_new(const struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
+		       struct ckpt_err *err)
+{
+	struct dcp *d = ck_alloc(sizeof(*d));
+
+	if (!d) {
+		ck_fail_nomem(err, "a step", sizeof(*d));
+		return NULL;
+	}
+	*d = (struct dcp){ .in = in, .ix = ix, .f = f, .box = "" };
+	d->arena.limit = in->limits.memory_bytes;
+	pthread_mutex_init(&d->lock, NULL);
+	return d;
+}
+
+void ck_dcp_free(void *of)
 {
 	struct dcp *d = of;
 
+	if (!d)
+		return;
 	for (uint64_t i = 0; i < d->nitems; i++)
 		ck_dcp_value_close(d->item[i].value);
 	for (uint32_t i = 0; i < d->nparts; i++) {
@@ -146,7 +168,6 @@ static int read_all(struct dcp *d, struct ckpt_err *err)
 	struct ck_step_finder fd = { d->in, d->f, &d->arena };
 	int rc = ck_step_find(&fd, d->ix, &d->at, err);
 
-	d->box = "";
 	d->ix->format = "dcp";
 	if (!rc)
 		rc = open_parts(d, err);
@@ -163,20 +184,17 @@ static int read_all(struct dcp *d, struct ckpt_err *err)
 static int dcp_index(const struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
 		     struct ckpt_err *err)
 {
-	struct dcp *d = ck_alloc(sizeof(*d));
+	struct dcp *d = ck_dcp_new(in, ix, f, err);
 	struct ckpt_err mine = { 0 };
 	int rc;
 
 	if (!d)
-		return ck_fail_nomem(err, "a step", sizeof(*d));
+		return -CKPT_E_NOMEM;
 	if (!err)
 		err = &mine;	/* findings are made of it */
-	*d = (struct dcp){ .in = in, .ix = ix, .f = f };
-	d->arena.limit = in->limits.memory_bytes;
-	pthread_mutex_init(&d->lock, NULL);
 	rc = read_all(d, err);
 	rc = ck_arena_why(&d->arena, rc, in->path[0], err);
-	ck_kept_give(in->kept, rc, d, release);
+	ck_kept_give(in->kept, rc, d, ck_dcp_free);
 	return rc;
 }
 
@@ -207,4 +225,5 @@ const struct ck_format ck_format_dcp = {
 	.is_part = is_part,
 	.read_step = ck_dcp_read_step,
 	.write_step = ck_dcp_write_step,
+	.values = ck_dcp_values,
 };

@@ -27,6 +27,7 @@ struct jobs {
 	struct dcp *d;
 	struct job *job;
 	uint64_t n;
+	bool small;	/* values and tensors of one element only */
 };
 
 /* ---- files ---- */
@@ -282,6 +283,8 @@ static int list_jobs(struct dcp *d, struct jobs *jobs, struct ckpt_err *err)
 			it->value = ck_arena_zalloc(&d->arena, sizeof(*it->value));
 		if (!it->is_tensor && !it->value)
 			return ck_fail_nomem(err, "a value", 0);
+		if (jobs->small && it->is_tensor && it->numel != 1)
+			continue;
 		for (uint64_t k = 0; k < it->nchunks; k++) {
 			const struct dcp_chunk *c = &it->chunk[k];
 
@@ -293,6 +296,16 @@ static int list_jobs(struct dcp *d, struct jobs *jobs, struct ckpt_err *err)
 	return 0;
 }
 
+static int read_listed(struct jobs *jobs, struct ckpt_err *err)
+{
+	int rc = list_jobs(jobs->d, jobs, err);
+
+	if (!rc)
+		rc = ck_pool_run(jobs->d->in->threads, jobs->n, read_one, jobs, err);
+	ck_free(jobs->job);
+	return rc;
+}
+
 int ck_dcp_items_read(struct dcp *d, struct ckpt_err *err)
 {
 	struct jobs jobs = { .d = d };
@@ -302,10 +315,12 @@ int ck_dcp_items_read(struct dcp *d, struct ckpt_err *err)
 		rc = open_file(d, &d->file[i], err);
 	for (uint32_t i = 0; !rc && i < d->nparts; i++)
 		look_for_others(d, &d->part[i]);
-	if (!rc)
-		rc = list_jobs(d, &jobs, err);
-	if (!rc)
-		rc = ck_pool_run(d->in->threads, jobs.n, read_one, &jobs, err);
-	ck_free(jobs.job);
-	return rc;
+	return rc ? rc : read_listed(&jobs, err);
+}
+
+int ck_dcp_values_read(struct dcp *d, struct ckpt_err *err)
+{
+	struct jobs jobs = { .d = d, .small = true };
+
+	return read_listed(&jobs, err);
 }

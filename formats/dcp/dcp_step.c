@@ -16,8 +16,6 @@
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/tensor/ck_val_new.h"
 
-#define MOST_STEPS 64u	/* of a path */
-#define MADE 1	/* mark of a dictionary on the way to an item */
 #define VERSION "0.19.8"	/* of DeepSpeed, whose files are written if none is asked for */
 
 /* Keys of DeepSpeed's model file: a client's value of such a name would be taken for them. */
@@ -150,92 +148,22 @@ static int take_groups(struct dcp *d, const struct ck_index *ix, struct ck_step 
 
 /* ---- the client's values ---- */
 
-static struct ck_val *number_of(struct ck_arena *a, const struct dcp_item *it)
-{
-	const bool whole = ck_dtype_info(it->dtype)->cls != CK_CLASS_FLOAT;
-
-	return whole ? ck_val_new_int(a, it->whole) : ck_val_new_float(a, it->number);
-}
-
-/* The value of an item; NULL: none that another file can have. */
-static struct ck_val *client_value(struct dcp *d, const struct dcp_item *it)
-{
-	if (it->is_tensor)
-		return it->has_number ? number_of(&d->arena, it) : NULL;
-	return it->value && it->value->pt && !it->value->pt->nstorages ?
-	       it->value->pt->doc.root : NULL;
-}
-
-/* The dictionary at the first 'n' steps of a path, made where it is missing. */
-static struct ck_val *folder_at(struct ck_arena *a, struct ck_val *root,
-				struct ck_val *const *step, uint64_t n)
-{
-	for (uint64_t i = 0; root && i < n; i++) {
-		struct ck_val *const *pair, *next = NULL;
-		uint64_t np;
-
-		if (!ck_val_pairs(root, &pair, &np))
-			return NULL;
-		for (uint64_t k = 0; k < np; k++)
-			if (ck_val_equal(pair[2 * k], step[i], 1))
-				next = pair[2 * k + 1];
-		if (next && next->mark != MADE)	/* a value of the file, which is not changed */
-			return NULL;
-		if (!next) {
-			next = ck_val_new_dict(a);
-			if (next)
-				next->mark = MADE;
-			root = next ? ck_val_dict_add(a, root, step[i], next) : NULL;
-		}
-		root = next;
-	}
-	return root;
-}
-
-/* A dictionary that was made here, with keys 0, 1, ..., was a list. */
-static struct ck_val *lists_of(struct ck_arena *a, struct ck_val *v, unsigned depth)
-{
-	struct ck_val *const *pair, *list = ck_val_new_list(a);
-	bool is_list = true;
-	uint64_t n;
-
-	if (!depth || !v || v->mark != MADE || !ck_val_pairs(v, &pair, &n))
-		return v;
-	v->mark = 0;
-	for (uint64_t i = 0; i < n; i++) {
-		int64_t number = -1;
-
-		v->u.seq.item[2 * i + 1] = lists_of(a, v->u.seq.item[2 * i + 1], depth - 1);
-		is_list &= pair[2 * i]->kind == CK_VAL_INT && ck_val_int(pair[2 * i], &number) &&
-			   number == (int64_t)i;
-	}
-	for (uint64_t i = 0; is_list && i < n; i++)
-		list = ck_val_list_add(a, list, v->u.seq.item[2 * i + 1]);
-	return is_list && n ? list : v;
-}
-
 static int add_client(struct dcp *d, struct ck_step *step, struct ck_val *root,
 		      const struct dcp_item *it, struct ckpt_err *err)
 {
-	struct ck_val *v = client_value(d, it), *const *part, *in;
-	uint64_t n = 0;
+	struct ck_val *const *part;
+	const char *why = NULL;
+	uint64_t n;
+	int rc = 0;
 
-	if (!v || !ck_val_seq(it->path, &part, &n) || !n || n > MOST_STEPS ||
-	    (ck_val_str(part[0]) && is_reserved(ck_val_str(part[0])))) {
-		ck_findings_add(&step->for_others, CK_FINDING_NOT_CARRIED, it->flat, it->is_tensor ?
-				"a tensor outside the model" :
-				"a value that DeepSpeed's files have no place for");
-		return 0;
-	}
-	in = folder_at(&d->arena, root, part, n - 1);
-	if (!in) {
-		ck_findings_add(&step->for_others, CK_FINDING_NOT_CARRIED, it->flat,
-				"its path leads through a value that is no dictionary");
-		return 0;
-	}
-	if ( !ck_val_dict_add(&d->arena, in, part[n - 1], v))
-		return ck_fail_nomem(err, "a value of the client", n);
-	return 0;
+	if (ck_val_seq(it->path, &part, &n) && n && ck_val_str(part[0]) &&
+	    is_reserved(ck_val_str(part[0])))
+		why = "DeepSpeed's files have a value of this name";
+	else
+		rc = ck_dcp_client_add(d, root, it, &why, err);
+	if (!rc && why)
+		ck_findings_add(&step->for_others, CK_FINDING_NOT_CARRIED, it->flat, "%s", why);
+	return rc;
 }
 
 /* ---- the model's tree ---- */
@@ -313,9 +241,8 @@ static int make_model(struct dcp *d, const struct ck_index *ix, struct ck_step *
 		rc = ck_val_dict_sets(&d->arena, model, "lr_scheduler",
 				      ck_val_new_none(&d->arena)) ? 0 :
 		     ck_fail_nomem(err, "a scheduler", 0);
-	for (uint64_t i = 0; !rc && model->kind == CK_VAL_DICT && i < model->u.seq.n; i += 2)
-		model->u.seq.item[i + 1] = lists_of(&d->arena, model->u.seq.item[i + 1],
-						    MOST_STEPS + 1);
+	if (!rc)
+		ck_dcp_client_end(d, model);
 	step->model = model;
 	return rc;
 }

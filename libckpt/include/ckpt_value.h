@@ -18,8 +18,10 @@
  *	loss_scaler   its attributes (cur_scale, cur_iter, ...), likewise
  *	optimizer     DeepSpeed's optimizer state as it was saved: of ZeRO the shard of the rank, at
  *	              stage 0 the entry of the model file, of the universal form
- *	              zero/optimizer_state.pt, of a native step the form of stages 1 and 2
- *	model         the dictionary of the rank's model file, of a native step of rest.pt
+ *	              zero/optimizer_state.pt, of a native step the form of stages 1 and 2, of a DCP
+ *	              folder {"state": {NAME: {"step": N}}, "param_groups": [...]}
+ *	model         the dictionary of the rank's model file, of a native step of rest.pt, of a DCP
+ *	              folder what is neither the model's nor the optimizer's
  *
  * Any other path begins in "model": "lr_scheduler.last_batch_iteration" is
  * "model.lr_scheduler.last_batch_iteration", and the empty path is "model".  The values that the
@@ -41,6 +43,10 @@
  *
  * (The backslash is doubled as in C.)  To list everything, walk: get the path, and for each item
  * below 'n' of a container append a dot and the result of ckpt_value_step().
+ *
+ * A DCP folder that zckpt wrote has the counts, "ds_config" and "lr_scheduler" in "model" as other
+ * steps have.  Of another program's, "global_steps" is its own count of steps, or its optimizer's;
+ * other counts are missing, and so are tensors of more than one element.
  *
  * How far the torch optimizer counted is the fact "group.N.step" (ckpt_fact_get()); its place in
  * the values depends on the form.  Elements of tensors here are not compared with checksums.
@@ -109,7 +115,7 @@ struct ckpt_values;
  * Cost: one or two pickles are read and kept, their memory bounded by the limits that 'ck' was
  * opened with.  '*values_out' is for ckpt_values_close(), before 'ck' is closed.
  * Returns 0 or the negative of
- *	CKPT_E_UNSUPPORTED  the checkpoint is not a step (of DeepSpeed, universal or native)
+ *	CKPT_E_UNSUPPORTED  the checkpoint is not a step (of DeepSpeed, universal, native or DCP)
  *	CKPT_E_INCOMPLETE   the model file of the rank is missing
  *	the code of the first finding that stops it, and those of reading.
  */

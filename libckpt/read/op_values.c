@@ -474,7 +474,7 @@ static int open_tree(const struct ckpt *ck, uint32_t rank, struct ckpt_values *v
 	if (!driver->values)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, ck->ix.path, CKPT_NO_OFFSET,
 			       "a checkpoint of format %s has no training values; give a "
-			       "DeepSpeed, universal or native step", ck->ix.format);
+			       "DeepSpeed, universal, native or DCP step", ck->ix.format);
 	return driver->values(&ck->ix, &ck->limits, rank % world, &values->tree, err);
 }
 
