@@ -105,7 +105,7 @@ bool en_checkpointer_pending(const struct en_checkpointer *checkpointer);
 
 /* What a step gave back. */
 struct en_loaded {
-	struct en_place_in_run at;
+	struct en_place_in_run at;	/* 'samples' -1: the step does not say */
 	bool resumed;		/* with moments; else the run begins with the weights */
 	bool has_fingerprint;	/* this engine saved it */
 	struct en_fingerprint fingerprint;

@@ -1,5 +1,6 @@
 /* en_resume.c -- see en_checkpointer.h: the loading half. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/checkpoint/en_checkpointer.h"
@@ -24,18 +25,42 @@ static bool has_moments(const struct en_model *model, const struct ckpt *ck)
 	return found == 2;
 }
 
+/* A step of torch.distributed.checkpoint has it for each parameter, and as a fact of the group. */
+static bool updates_in_facts(const struct ckpt *ck, uint64_t *out)
+{
+	const char *key, *value;
+	char *end;
+
+	for (uint64_t i = 0; !ckpt_fact_get(ck, i, &key, &value, NULL); i++) {
+		double n;
+
+		if (strcmp(key, "group.0.step"))
+			continue;
+		n = strtod(value, &end);
+		if (*end || !(n >= 0 && n < 9e15))
+			return false;
+		*out = (uint64_t)n;
+		return true;
+	}
+	return false;
+}
+
 /* How far the optimizer counted, if it says. */
-static uint64_t updates_of(struct ckpt_values *v, const struct en_place_in_run *at)
+static uint64_t updates_of(const struct ckpt *ck, struct ckpt_values *v,
+			   const struct en_place_in_run *at)
 {
 	static const char *const path[] = {
 		"optimizer.base_optimizer_state.state.0.step", "param_groups.0.step",
 		"optimizer.state.0.step",
 	};
+	uint64_t said;
 	int64_t n;
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(path); i++)
 		if (!ckpt_value_int(v, path[i], &n, NULL) && n >= 0)
 			return (uint64_t)n;
+	if (updates_in_facts(ck, &said))
+		return said;
 	return (uint64_t)(at->steps - at->skipped);
 }
 
@@ -54,6 +79,7 @@ static int read_values(const struct ckpt *ck, struct en_loaded *out, struct en_s
 		       struct en_scale *scale, struct ckpt_err *err)
 {
 	struct en_place_in_run *at = &out->at;
+	struct ckpt_value counted;
 	struct ckpt_values *v;
 	bool found;
 	int rc = ckpt_values_open(ck, 0, 0, &v, err);
@@ -61,12 +87,14 @@ static int read_values(const struct ckpt *ck, struct en_loaded *out, struct en_s
 	if (rc)
 		return rc;
 	rc = ckpt_value_int(v, "global_steps", &at->steps, err);
-	if (!rc)
+	if (!rc && ckpt_value_get(v, "global_samples", &counted, NULL))
+		at->samples = -1;
+	else if (!rc)
 		rc = ckpt_value_int(v, "global_samples", &at->samples, err);
 	if (!rc && ckpt_value_int(v, "skipped_steps", &at->skipped, NULL))
 		at->skipped = 0;
 	if (!rc) {
-		at->updates = updates_of(v, at);
+		at->updates = updates_of(ck, v, at);
 		rc = en_sched_load_values(sched, v, &found, err);
 	}
 	if (!rc)
@@ -121,6 +149,8 @@ static int load(const struct en_resume *r, const char *tag, struct en_loaded *ou
 		rc = as_damage(ckpt_load_checks_new(ck, &checks, err), err);
 	if (!rc && out->resumed)
 		rc = read_values(ck, out, r->sched, r->scale, err);
+	if (!rc && out->resumed && !out->made.n)	/* nothing else says which model it is */
+		rc = en_model_match(r->model, ck, err);
 	if (!rc && out->resumed)
 		rc = en_differ_model(r->check->differ, r->check->now,
 				     out->made.n ? &out->made : NULL, r->check->allow, r->from,

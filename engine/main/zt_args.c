@@ -25,7 +25,10 @@ static const char *const kinds[] = { "u16", "u32", "jsonl", "safetensors", NULL 
 static const char *const orders[] = { "sequential", "shuffled", "torch", NULL };
 static const char *const tails[] = { "flow", "drop", "fill", NULL };
 static const char *const deals[] = { "units", "ranks", NULL };
-static const char *const formats[] = { "deepspeed", "universal", "native", NULL };
+static const char *const formats[] = { "deepspeed", "universal", "native", "dcp", NULL };
+static const int layouts[] = {	/* of 'formats' */
+	CKPT_TO_DEEPSPEED, CKPT_TO_UNIVERSAL, CKPT_TO_NATIVE, CKPT_TO_DCP,
+};
 static const char *const syncs[] = { "data", "full", "none", NULL };
 
 #define MANY ((int64_t)1 << 40)
@@ -120,8 +123,9 @@ static const struct opt rows[] = {
 	ZT_TEXT("save", "DIR", args.save,
 		"save checkpoints in DIR: at the end and on SIGTERM (not on Ctrl-C)"),
 	ZT_WHOLE("save-every", "N", args.save_every, 1, MANY, "also save every N steps"),
-	ZT_ONE_OF("save-format", "F", args.save_to, CKPT_TO_DEEPSPEED, formats,
-		  "native (default), deepspeed or universal"),
+	ZT_ONE_OF("save-format", "F", args.save_to, 0, formats,
+		  "native (default), deepspeed, universal, or dcp (torch.distributed.checkpoint, "
+		  "as FSDP loads it)"),
 	ZT_TEXT("save-buffer", "SIZE", args.save_buffer,
 		"memory of each rank for the copy that a save writes: full (default; training "
 		"never waits), or a size (512MB, 8GiB)"),
@@ -480,8 +484,7 @@ int zt_args_parse(int argc, char **argv, struct zt_args *out)
 	args.quiet |= args.json;	/* one object, and nothing before it */
 	rest = words.n ? words.list[0] : NULL;
 	rc = bench ? check_bench(&args, rest) : check(&args, rest);
-	if (args.save_to < 0)
-		args.save_to = CKPT_TO_NATIVE;
+	args.save_to = args.save_to < 0 ? CKPT_TO_NATIVE : layouts[args.save_to];
 	if (!args.grace_s)
 		args.grace_s = GRACE;
 	*out = args;

@@ -181,6 +181,18 @@ static int report_start(struct en_run *r, const struct en_loaded *got, double se
 	return o->on_start(o->callback_arg, &b, err);
 }
 
+/* A program that counts no samples has seen as many in a step as this run will. */
+static void count_samples(struct en_run *r, struct en_loaded *got)
+{
+	const int64_t rows = (int64_t)r->n_micro_batches * r->o->set->micro_batch;
+
+	got->at.samples = got->at.steps * rows;
+	en_differ_say(&r->differ,
+		      "data: the step does not say how many samples it has seen; continuing at row "
+		      "%" PRId64 ", after %" PRId64 " steps of %" PRId64 " rows", got->at.samples,
+		      got->at.steps, rows);
+}
+
 /* From a step, or weights: what differs from this run is settled, and known. */
 static int load(struct en_run *r, struct en_loaded *got, struct ckpt_err *err)
 {
@@ -206,7 +218,9 @@ static int load(struct en_run *r, struct en_loaded *got, struct ckpt_err *err)
 	en_differ_groups(&r->differ, r->base, en_zero_groups(r->z), &r->sched, &sched, o->stated,
 			 &got->in_force);
 	en_differ_scale(&r->differ, &scale, &r->scale);
-	if (!got->data)
+	if (got->at.samples < 0)
+		count_samples(r, got);
+	else if (!got->data)
 		en_differ_say(&r->differ,
 			      "data: the step has no record of its data to compare with; "
 			      "continuing at row %" PRId64,

@@ -43,6 +43,25 @@ const char *en_state_name(enum en_state state)
 	return names[state];
 }
 
+/* What a step calls the state; FSDP's only copy of a parameter is its weight. */
+static const char *name_in(const struct ckpt *ck, uint64_t tensor, enum en_state state)
+{
+	struct ckpt_tensor_info info;
+	struct ckpt_state_info s;
+	bool has_weight = false;
+
+	if (state != EN_STATE_MASTER || ckpt_tensor_get(ck, tensor, &info, NULL))
+		return en_state_name(state);
+	for (uint32_t i = 0; i < info.nstates; i++) {
+		if (ckpt_state_get(ck, tensor, i, &s, NULL))
+			continue;
+		if (!strcmp(s.name, en_state_name(state)))
+			return en_state_name(state);
+		has_weight |= !strcmp(s.name, "weight");
+	}
+	return has_weight ? "weight" : en_state_name(state);
+}
+
 /* ---- through buffers ---- */
 
 struct filling {
@@ -93,7 +112,8 @@ static int fill(struct filling *f, const struct en_zero_piece *p, uint64_t tenso
 		n = ck_min_u64(p->count - at, f->most - f->used);
 		f->slice[f->n] = (struct en_zero_slice){ p->block, state, p->at + at, n };
 		f->range[f->n++] = (struct ckpt_load_range){
-			.tensor = tensor, .state = en_state_name(state), .first = p->first + at,
+			.tensor = tensor, .state = name_in(f->ck, tensor, state),
+			.first = p->first + at,
 			.count = n, .dtype = CKPT_F32, .dst = f->buffer + f->used,
 		};
 		f->used += n;
@@ -205,7 +225,7 @@ int en_zero_read_state(struct en_zero *z, const struct ckpt *ck, struct ckpt_loa
 		rc = find(z, ck, p->param, &tensor, err);
 		for (int s = 0; !rc && s < EN_STATES; s++)
 			range[n++] = (struct ckpt_load_range){
-				.tensor = tensor, .state = en_state_name((enum en_state)s),
+				.tensor = tensor, .state = name_in(ck, tensor, (enum en_state)s),
 				.first = p->first, .count = p->count, .dtype = CKPT_F32,
 				.dst = en_zero_memory_of(p, (enum en_state)s),
 			};

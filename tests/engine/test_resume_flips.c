@@ -57,6 +57,8 @@ static const struct form forms[] = {
 	{ "deepspeed stage 3, 2 ranks, bf16", CKPT_TO_DEEPSPEED, 3, 2, 2,
 	  "\"bf16\": {\"enabled\": true}, " },
 	{ "universal, 2 ranks", CKPT_TO_UNIVERSAL, 2, 2, 2, "" },
+	{ "dcp, 1 rank", CKPT_TO_DCP, 0, 1, 1, "" },
+	{ "dcp, 3 ranks, bf16", CKPT_TO_DCP, 2, 3, 3, "\"bf16\": {\"enabled\": true}, " },
 };
 
 struct scene {

@@ -41,7 +41,7 @@ for stage in 1 2 3; do
 done
 train two 2 1 --threads 2 && same 'two threads are the same run' base two || bad 'two threads'
 
-for format in native deepspeed universal; do
+for format in native deepspeed universal dcp; do
 	train "half-$format" 2 1 --stop-at 3 --save-format $format || bad "half a run, $format"
 	"$zckpt" verify -q --full "half-$format" > said 2>&1 || bad "$format verifies"
 	train "half-$format" 3 1 --resume auto --save-format native || bad "the other half, $format"

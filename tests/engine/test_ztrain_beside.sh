@@ -34,7 +34,7 @@ train() {
 ranks=1
 has_ranks && ranks='1 2'
 for n in $ranks; do
-	for form in native deepspeed universal; do
+	for form in native deepspeed universal dcp; do
 		words="$form, $n ranks"
 		train "$n" --model model --random --steps 2 --save-every 1 --save run --save-format $form && good ||
 			bad "$words: a run"

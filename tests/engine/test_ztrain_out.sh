@@ -123,7 +123,7 @@ says '197,175,175,175,175,68,115,74' --model "$m" --prompt-file - --max-new-toke
 says '197,175,175,175,175,68,115,74' --model "$m" --prompt-ids 1,5,9 --max-new-tokens 8 --top-k 1
 
 # A step of any form says what its weights do.
-for format in native deepspeed universal; do
+for format in native deepspeed universal dcp; do
 	train "g-$format" 1 z2-false --save-format $format --export "g-$format-hf"
 	want=$("$ztrain" generate --model "g-$format-hf" --prompt-ids 7)
 	says "$want" --model "g-$format" --config "$m" --prompt-ids 7

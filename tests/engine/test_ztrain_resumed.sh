@@ -7,7 +7,7 @@
 #   model      a config.json of equal shapes that computes another model is refused, by key and values
 #   values     the step's lr, betas, eps and decay hold unless an option states others; what differs is said
 #   schedule   schedule and clipping are this run's, and said
-#   forms      the same for native, DeepSpeed and universal steps
+#   forms      the same for native, DeepSpeed, universal and DCP steps
 #   quiet      what differs is said with --quiet too
 # Steps that do not say what they were made of: test_run_facts.c.
 set -u
@@ -34,7 +34,7 @@ tail_of() { tail -n "$(wc -l < "$2.log")" "$1.log" | diff - "$2.log" > said.diff
 
 # shellcheck disable=SC2086
 {
-for form in native deepspeed universal; do
+for form in native deepspeed universal dcp; do
 	run whole $own --save whole --overwrite-steps || bad 'a whole run'
 	run "half-$form" $own --save "half-$form" --save-format $form --stop-at 3 || bad "half a run, $form"
 

@@ -160,7 +160,7 @@ train --steps 5 --resume out && says "a Trainer's folder, set-latest" 'resumed a
 	bad "a Trainer's folder, set-latest"
 
 # the other forms say whose they are; reshard keeps it
-for form in deepspeed universal; do
+for form in deepspeed universal dcp; do
 	train --steps 4 --save-every 2 --save "f-$form" --save-format $form || bad "$form"
 	train --steps 6 --save-every 2 --save "f-$form" --save-format $form --resume auto && good || bad "$form, resumed"
 	refused "$form, a new run" 'this run starts at step 1' --steps 6 --save "f-$form" --save-format $form
