@@ -1,28 +1,37 @@
 /* en_resume.c -- see en_checkpointer.h: the loading half. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/checkpoint/en_checkpointer.h"
+#include "libckpt/base/ck_buf.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
-/* Has every parameter both moments?  The first one decides. */
+#define MOST_PATH ((size_t)1 << 16)
+
+static bool is_moment(const char *state)
+{
+	return !strcmp(state, "exp_avg") || !strcmp(state, "exp_avg_sq");
+}
+
+/* Has a parameter a moment?  Then all must have both: reading them finds what is missing. */
 static bool has_moments(const struct en_model *model, const struct ckpt *ck)
 {
 	struct ckpt_tensor_info info;
 	struct ckpt_state_info state;
 	uint64_t tensor;
-	uint32_t found = 0;
 
-	if (ckpt_tensor_find(ck, model->param[0].name, &tensor, NULL) ||
-	    ckpt_tensor_get(ck, tensor, &info, NULL))
-		return false;
-	for (uint32_t s = 0; s < info.nstates; s++)
-		if (!ckpt_state_get(ck, tensor, s, &state, NULL))
-			found += !strcmp(state.name, "exp_avg") ||
-				 !strcmp(state.name, "exp_avg_sq");
-	return found == 2;
+	for (uint32_t i = 0; i < model->nparams; i++) {
+		if (ckpt_tensor_find(ck, model->param[i].name, &tensor, NULL) ||
+		    ckpt_tensor_get(ck, tensor, &info, NULL))
+			continue;
+		for (uint32_t s = 0; s < info.nstates; s++)
+			if (!ckpt_state_get(ck, tensor, s, &state, NULL) && is_moment(state.name))
+				return true;
+	}
+	return false;
 }
 
 /* A step of torch.distributed.checkpoint has it for each parameter, and as a fact of the group. */
@@ -64,6 +73,56 @@ static uint64_t updates_of(const struct ckpt *ck, struct ckpt_values *v,
 	return (uint64_t)(at->steps - at->skipped);
 }
 
+/* "optimizer.state.NAME.step", where dots of the name have backslashes. */
+static int step_path(const char *name, struct ck_buf *out, struct ckpt_err *err)
+{
+	int rc = ck_buf_adds(out, "optimizer.state.", err);
+
+	for (const char *p = name; !rc && *p; p++) {
+		if (*p == '.' || *p == '\\')
+			rc = ck_buf_adds(out, "\\", err);
+		if (!rc)
+			rc = ck_buf_add(out, p, 1, err);
+	}
+	return rc ? rc : ck_buf_add(out, ".step", sizeof(".step"), err);
+}
+
+/* torch counts for each parameter: one that was left out of steps cannot continue with the rest. */
+static int check_counts(const struct en_model *model, struct ckpt_values *v, uint64_t updates,
+			struct ckpt_err *err)
+{
+	struct ck_buf path = CK_BUF_INIT(MOST_PATH);
+	double n;
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < model->nparams; i++) {
+		const char *name = model->param[i].name;
+
+		path.len = 0;
+		rc = step_path(name, &path, err);
+		if (!rc && !ckpt_value_float(v, path.p, &n, NULL) && n != (double)(float)updates)
+			rc = ck_fail(err, CKPT_E_MISMATCH, name, CKPT_NO_OFFSET,
+				     "the optimizer has updated it %.0f times and the first "
+				     "parameter %" PRIu64 " times (was it frozen for a while?); "
+				     "ztrain counts once for all", n, updates);
+	}
+	ck_buf_release(&path);
+	return rc;
+}
+
+static int read_steps(struct ckpt_values *v, int64_t *out, struct ckpt_err *err)
+{
+	const int rc = ckpt_value_int(v, "global_steps", out, err);
+
+	if (rc != -CKPT_E_NOTFOUND)
+		return rc;
+	if (err)
+		ck_err_clear(err);
+	return ck_fail(err, CKPT_E_UNSUPPORTED, "global_steps", CKPT_NO_OFFSET,
+		       "the step has moments, but neither it nor its optimizer has a count of "
+		       "steps, which Adam's bias correction needs");
+}
+
 /* A step that this engine did not save has none. */
 static int read_data(struct ckpt_values *v, struct en_loaded *out, struct ckpt_err *err)
 {
@@ -75,8 +134,8 @@ static int read_data(struct ckpt_values *v, struct en_loaded *out, struct ckpt_e
 	return out->data ? 0 : ck_fail_nomem(err, "a text", text.n);
 }
 
-static int read_values(const struct ckpt *ck, struct en_loaded *out, struct en_sched *sched,
-		       struct en_scale *scale, struct ckpt_err *err)
+static int read_values(const struct en_model *model, const struct ckpt *ck, struct en_loaded *out,
+		       struct en_sched *sched, struct en_scale *scale, struct ckpt_err *err)
 {
 	struct en_place_in_run *at = &out->at;
 	struct ckpt_value counted;
@@ -86,7 +145,7 @@ static int read_values(const struct ckpt *ck, struct en_loaded *out, struct en_s
 
 	if (rc)
 		return rc;
-	rc = ckpt_value_int(v, "global_steps", &at->steps, err);
+	rc = read_steps(v, &at->steps, err);
 	if (!rc && ckpt_value_get(v, "global_samples", &counted, NULL))
 		at->samples = -1;
 	else if (!rc)
@@ -95,8 +154,10 @@ static int read_values(const struct ckpt *ck, struct en_loaded *out, struct en_s
 		at->skipped = 0;
 	if (!rc) {
 		at->updates = updates_of(ck, v, at);
-		rc = en_sched_load_values(sched, v, &found, err);
+		rc = check_counts(model, v, at->updates, err);
 	}
+	if (!rc)
+		rc = en_sched_load_values(sched, v, &found, err);
 	if (!rc)
 		rc = en_scale_load_values(scale, v, &found, err);
 	if (!rc)
@@ -148,7 +209,7 @@ static int load(const struct en_resume *r, const char *tag, struct en_loaded *ou
 	if (!rc)
 		rc = as_damage(ckpt_load_checks_new(ck, &checks, err), err);
 	if (!rc && out->resumed)
-		rc = read_values(ck, out, r->sched, r->scale, err);
+		rc = read_values(r->model, ck, out, r->sched, r->scale, err);
 	if (!rc && out->resumed && !out->made.n)	/* nothing else says which model it is */
 		rc = en_model_match(r->model, ck, err);
 	if (!rc && out->resumed)
