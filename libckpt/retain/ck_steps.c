@@ -30,6 +30,7 @@ struct listing {
 	struct link *link;
 	uint64_t nlinks, link_cap;
 	const char *best;	/* name of a step */
+	bool in_step;		/* the folder is a step itself */
 	int64_t best_of;	/* the number of who says so */
 };
 
@@ -110,6 +111,17 @@ static int is_step(const struct listing *l, const char *path, const char *name, 
 	if (!rc && !*out && is_trainer_name(name))
 		rc = ck_fs_each(path, sees_weights, out, err);
 	return rc;
+}
+
+/* accelerate's folders of DCP are parts of the step above them, and look like steps. */
+static bool is_part(const struct listing *l, const char *name)
+{
+	const struct ck_format *const *f = l->steps->formats->reader;
+
+	for (; l->in_step && *f; f++)
+		if ((*f)->is_step && (*f)->is_part && (*f)->is_part(name, true))
+			return true;
+	return false;
 }
 
 /* ---- entries ---- */
@@ -195,7 +207,7 @@ static int see_path(struct listing *l, const char *path, const char *name, struc
 		return 0;
 	if (is_left(name))
 		return add_left(l->steps, l->steps->dir, name, err);
-	if (strstr(name, MARK))
+	if (strstr(name, MARK) || is_part(l, name))
 		return 0;
 	rc = is_step(l, path, name, &yes, &inner);
 	if (rc && ck_sys.access(path, R_OK | X_OK) && errno == EACCES)
@@ -448,6 +460,7 @@ int ck_steps_list(struct ck_steps *steps, const char *dir, const struct ckpt_run
 		  const struct ckpt_limits *limits, bool full, struct ckpt_err *err)
 {
 	struct listing l = { .steps = steps, .limits = limits, .best_of = -2 };
+	enum ck_holds holds = CK_HOLDS_OTHER;
 	enum ck_fs_kind kind;
 	int rc = ck_fs_kind(dir, &kind, err);
 
@@ -455,6 +468,9 @@ int ck_steps_list(struct ck_steps *steps, const char *dir, const struct ckpt_run
 		rc = ck_fail(err, CKPT_E_NOTFOUND, dir, CKPT_NO_OFFSET,
 			     "no folder of that name exists");
 	steps->dir = dir;
+	if (!rc)
+		rc = ck_step_look(steps->formats, dir, limits, &holds, err);
+	l.in_step = holds == CK_HOLDS_SHARDS;
 	if (!rc)
 		rc = ck_fs_each(dir, see, &l, err);
 	if (!rc)

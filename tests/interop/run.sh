@@ -149,6 +149,10 @@ if [ -x "$ZTRAIN" ] && [ -d "$ZCKPT_FIXTURES/model" ]; then
 		"$work/out"
 fi
 if [ -x "$ZTRAIN" ] && [ -d "$ZCKPT_FIXTURES/model" ]; then
+	part "ztrain's DCP folders in torch, and FSDP's in ztrain" \
+		"$python" "$here/ztrain_fsdp.py" --ztrain "$ZTRAIN" --fixtures "$ZCKPT_FIXTURES"
+fi
+if [ -x "$ZTRAIN" ] && [ -d "$ZCKPT_FIXTURES/model" ]; then
 	part "ztrain started by torchrun and deepspeed" \
 		"$here/launchers.sh" "$ZTRAIN" "$ZCKPT_FIXTURES" "$(dirname "$python")"
 fi

@@ -10,7 +10,7 @@ For each case (a model of the fixtures, a precision, a stage, N ranks, one or tw
   2. transformers' model under fully_shard (FSDP2) trains at 2 ranks with AdamW and a schedule, saves
      step 3 by dcp.save() and makes three more.  ztrain resumes the folder at other numbers of ranks
      and other stages, and must have these losses and rates.  The folder says no number of samples:
-     ztrain takes its own batch.
+     ztrain takes its own batch.  The same of the forms that torchtitan and accelerate write.
   3. Folders that are another model's, lack a moment, or have no count of steps or several
      are refused by name.
 
@@ -36,7 +36,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions, get_optimizer_state_dict, get_state_dict, set_state_dict)
 from transformers import AutoConfig, AutoModelForCausalLM, get_linear_schedule_with_warmup
 
 warnings.filterwarnings("ignore")
@@ -155,6 +156,13 @@ def fsdp_rank(a, c, rank, world, out):
         run.step(a, n, rank, world)
     state = run.state()
     dcp.save(state, checkpoint_id=out)
+    # as torchtitan and accelerate write them; the latter keeps the schedule in a file of its own
+    flat = get_optimizer_state_dict(run.net, run.opt, options=StateDictOptions(
+        flatten_optimizer_state_dict=True))
+    dcp.save({**state["model"], **flat, "lr_scheduler": state["lr_scheduler"],
+              "train_state": {"step": SAVED}}, checkpoint_id=out + ".titan")
+    for part, folder in (("model", "pytorch_model_fsdp_0"), ("optimizer", "optimizer_0")):
+        dcp.save({part: state[part]}, checkpoint_id=os.path.join(out + ".accelerate", folder))
     bare = {"model": state["model"], "optimizer": dict(state["optimizer"])}
     bare["optimizer"]["state"] = {n: {k: v for k, v in s.items() if k != "step"}
                                   for n, s in state["optimizer"]["state"].items()}
@@ -264,6 +272,14 @@ def resumes(a, c, out):
             raise Failed("ztrain does not say where the data continues: %s" % text[-600:])
         worst = max(worst, near("%d ranks of stage %d" % (world, stage),
                                 [steps[k] for k in sorted(steps)], truth["after"]))
+    _, steps = ztrain(a, c, 1, 0, ["--stop-at", str(LAST), "--resume", out + ".titan"])
+    worst = max(worst, near("of torchtitan's form", [steps[k] for k in sorted(steps)],
+                            truth["after"]))
+    text, steps = ztrain(a, c, 1, 0, ["--stop-at", str(SAVED + 1), "--resume", out + ".accelerate"])
+    if "schedule: the step has none" not in text or \
+            not abs(steps[SAVED + 1][0] - truth["after"][0][0]) <= LOSS:
+        raise Failed("of accelerate's form: loss %.9g, want %.9g; it says %s" % (
+            steps[SAVED + 1][0], truth["after"][0][0], text[-600:]))
     return truth, "losses off by %.1e" % worst
 
 
