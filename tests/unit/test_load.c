@@ -134,12 +134,14 @@ static void native_universal_and_packs(void **state)
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		char *dir = t_step_copy(names[i]), *from = t_fmt("%s/ckpt", dir);
 		char *nat = t_fmt("%s/nat", dir), *uni = t_fmt("%s/uni", dir);
-		char *pack = t_fmt("%s/step.tar.zst", dir);
+		char *pack = t_fmt("%s/step.tar.zst", dir), *dcp = t_fmt("%s/dcp", dir);
 
 		t_load_reshard(from, nat, CKPT_TO_NATIVE, 3);
 		t_load_reshard(from, uni, CKPT_TO_UNIVERSAL, 2);
+		t_load_reshard(from, dcp, CKPT_TO_DCP, 3);
 		assert_true(load_path(nat, &seed) > 0);
 		assert_true(load_path(uni, &seed) > 0);
+		assert_true(load_path(dcp, &seed) > 0);
 		if (ckpt_has_packs()) {
 			struct ckpt *ck = t_step_open(nat, NULL);
 
@@ -147,6 +149,7 @@ static void native_universal_and_packs(void **state)
 			ckpt_close(ck);
 			assert_true(load_path(pack, &seed) > 0);
 		}
+		free(dcp);
 		free(pack);
 		free(uni);
 		free(nat);

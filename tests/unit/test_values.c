@@ -250,6 +250,43 @@ static void the_same_in_every_form(void **state)
 	}
 }
 
+/* A DCP folder has no objects and no values of ranks: steps without such ones are equal there. */
+static void the_same_in_a_dcp_folder(void **state)
+{
+	static const char *const names[] = {
+		"ds0.19.8-z2-fp16-w2-overflow", "ds0.19.8-z2-bf16-w2-torchsched",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		char *dir = t_step_copy(names[i]), *from = t_fmt("%s/ckpt", dir);
+		char *folder = t_fmt("%s/dcp", dir), *pack = t_fmt("%s/step.tar.zst", dir);
+		struct ckpt *ck;
+		struct ckpt_values *v;
+		int64_t n;
+		double step;
+
+		t_load_reshard(from, folder, CKPT_TO_DCP, 3);
+		compare_forms(from, folder);
+		ck = t_step_open(folder, NULL);
+		v = open_values(ck, 0);
+		assert_int_equal(ckpt_value_int(v, "global_steps", &n, NULL), 0);
+		assert_int_equal(ckpt_value_float(v, "optimizer.state.norm\\.bias.step", &step, NULL), 0);
+		assert_true(step > 0 && step <= (double)n);
+		assert_int_equal(get(v, "param_groups.0.params").kind, CKPT_VALUE_LIST);
+		ckpt_values_close(v);
+		if (ckpt_has_packs()) {
+			assert_int_equal(ckpt_pack(ck, pack, NULL, NULL, NULL), 0);
+			compare_forms(folder, pack);
+		}
+		ckpt_close(ck);
+		free(pack);
+		free(folder);
+		free(from);
+		t_dir_end(dir);
+	}
+}
+
 /* ---------------------------------------------------------------- every kind */
 
 /* What tests/interop had the client save (and Python says that it is). */
@@ -485,6 +522,7 @@ int main(void)
 		cmocka_unit_test(weights_alone_have_none),
 		cmocka_unit_test(elements_of_torch_files),
 		cmocka_unit_test(the_same_in_every_form),
+		cmocka_unit_test(the_same_in_a_dcp_folder),
 		cmocka_unit_test(steps_of_every_stage),
 	};
 
