@@ -124,13 +124,16 @@ static bool rename_file(struct t_fsdp *m)
 	}
 	digit[-1] = (char)('0' + (digit[-1] - '0' + 1 + t_fsdp_draw(m, 9)) % 10);
 	t_fsdp_say(m, "%s to %s", f->name, to);
-	if (t_files_find(m->files, to)) {
+	if (!t_files_find(m->files, to)) {
+		char *from = t_fmt("%s", f->name);
+
+		t_files_rename(m->files, from, to);
+		free(from);
 		free(to);
-		return false;
+		return true;
 	}
-	t_files_rename(m->files, f->name, to);
 	free(to);
-	return true;
+	return false;
 }
 
 /*
