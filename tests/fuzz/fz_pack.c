@@ -4,7 +4,7 @@
  * Makes a seed (fz_files.c) of the files of a folder, or of one archive. Of an archive of
  * torch.save the pickle is kept and of each storage the length: a byte that is the same number in
  * fp32 and bf16 stands for its elements, so that masters and weights agree. -r: archives as they
- * are. -k: of each dictionary a few keys.
+ * are. -k: of each dictionary a few keys, and small storages as they are.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -18,6 +18,7 @@
 #include "tests/lib/mutate/t_graph.h"
 
 #define FEW 5u
+#define MESH 32u	/* bytes of a device mesh, which are ranks */
 
 static bool raw, few;
 
@@ -69,7 +70,7 @@ static void member(const struct ck_zip *zip, const struct ck_zip_entry *e, const
 		t_die("%s: %s", e->name, err.msg);
 	if (key) {
 		words = t_fmt("%s %llu 3f", key + 6, (unsigned long long)e->bytes);
-		put("s", words, data, e->bytes <= 4 ? e->bytes : 0);
+		put("s", words, data, e->bytes <= (few ? MESH : 4u) ? e->bytes : 0);
 		free(words);
 	} else if (few) {
 		put_few(data, e->bytes, as);

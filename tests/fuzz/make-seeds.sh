@@ -159,11 +159,11 @@ for name in ds0.19.8-z{1,2,3}-bf16-w2-lora; do
 	"$pack" "$work/made"/*/ "2 2" > "$work/seed"
 	[ "$(stat -c %s "$work/seed")" -gt 120000 ] || mv "$work/seed" "$out/dcp/made-$name"
 done
-for dir in "$fix"/fsdp/{*-verl-w[23]*,*-fulldcpless-*,*-accel-w3-rank}; do
+for dir in "$fix"/fsdp/t2*-{verl-w[234],fulldcpless-,accel-w3-rank}*; do
+	from=$(find "$dir/ckpt" -name '*rank_0.pt' -o -name '*_rank0.bin' -o -name optimizer.bin | head -1)
 	rm -rf "$work/ranks"
-	cp -r "$dir/ckpt" "$work/ranks"
-	chmod -R u+w "$work/ranks"
-	find "$work/ranks" '(' -name 'extra_*' -o -name '*.pkl' -o -name 'scheduler.bin' -o -name '*.json' ')' -delete
+	mkdir "$work/ranks"
+	cp "$(dirname "$from")"/*{model_,optim}* "$work/ranks"
 	"$pack" -k "$work/ranks" > "$out/ranks/$(basename "$dir")"
 done
 # Packs, and the same files as others pack them.
