@@ -117,6 +117,8 @@ if [ -n "${ZCKPT_BUILD:-}" ] && [ -x "$ZCKPT_BUILD/tests/unit/test_pickle_emit" 
 fi
 part "DCP folders of torch, read, and loaded by torch" \
 	"$python" "$here/dcp_folders.py"
+part "rank files of FSDP2, read, and loaded by torch" \
+	"$python" "$here/fsdp_ranks.py"
 part "steps made of weights, resumed by DeepSpeed" \
 	"$python" "$here/shard_cases.py" "$work/sharded" $long
 part "models loaded by transformers" \
