@@ -251,6 +251,7 @@ static int read_placement(const struct rk_file *file, const struct ck_val *v, ui
 static bool order_given(const struct ck_val *order, struct cut *cut, uint32_t n)
 {
 	struct cut out[RK_MOST_AXES];
+	bool taken[RK_MOST_AXES] = { false };
 	struct ck_val *const *entry, *const *axis;
 	uint64_t nentries, naxes;
 	uint32_t k = 0;
@@ -266,8 +267,11 @@ static bool order_given(const struct ck_val *order, struct cut *cut, uint32_t n)
 			return false;
 		for (uint64_t j = 0; j < naxes; j++)
 			for (uint32_t c = 0; c < n; c++)
-				if (ck_val_int(axis[j], &a) && a == (int64_t)cut[c].axis && k < n)
+				if (ck_val_int(axis[j], &a) && a == (int64_t)cut[c].axis &&
+				    !taken[c]) {
+					taken[c] = true;
 					out[k++] = cut[c];
+				}
 	}
 	if (k != n)
 		return false;

@@ -251,13 +251,22 @@ static int sample(struct rk *r, const struct rk_state *s, struct ck_hash128 *out
 	for (uint64_t k = 0; !rc && k < SAMPLES; k++) {
 		rc = ck_src_read(r->ix->source[e.source].src,
 				 e.off + (b->numel * es - n) / SAMPLES * k, bytes, n, err);
+		if (rc)
+			break;
 		part[k + 2] = ck_hash128(bytes, n);
-		for (uint64_t j = es; !rc && j + es <= n; j += es)
+		for (uint64_t j = es; j + es <= n; j += es)
 			changes += memcmp(bytes + j, bytes + j - es, es) != 0;
+	}
+	if (rc == -CKPT_E_CANCELED || rc == -CKPT_E_NOMEM)
+		return rc;
+	if (rc) {	/* who wants its elements gets the error itself */
+		ck_findings_add(r->f, CK_FINDING_FILE_DAMAGED, b->file->path, "%s", err->msg);
+		ck_err_clear(err);
+		return 0;
 	}
 	*out = ck_hash128(part, sizeof(part));
 	*yes = changes >= VARIED;
-	return rc;
+	return 0;
 }
 
 int ck_rk_model_twins(struct rk *r, uint32_t *of_out, struct ckpt_err *err)

@@ -150,13 +150,15 @@ static bool step_of(const struct rk_file *file, const struct ck_val *states, dou
 }
 
 /* A parameter has one count of steps, on whichever ranks it has pieces. */
-static void check_steps(struct rk *r)
+static int check_steps(struct rk *r, struct ckpt_err *err)
 {
 	bool *said = ck_zalloc(r->world);
 	double first_last = 0, v, last;
 	uint32_t first_rank = r->world;
 
-	for (uint32_t k = 0; said && k < r->world; k++) {
+	if (!said)
+		return ck_fail_nomem(err, "ranks", r->world);
+	for (uint32_t k = 0; k < r->world; k++) {
 		bool any = false;
 
 		last = 0;
@@ -185,6 +187,7 @@ static void check_steps(struct rk *r)
 		}
 	}
 	ck_free(said);
+	return 0;
 }
 
 /* ---- states of a known parameter ---- */
@@ -412,7 +415,9 @@ static int read_all(struct rk *r, struct ckpt_err *err)
 	}
 	if (rc || !r->nids || r->incomplete)
 		return rc;
-	check_steps(r);
+	rc = check_steps(r, err);
+	if (rc)
+		return rc;
 	if (!r->id[0].name)
 		return ck_rk_numbers_find(r, err);
 	find_names(r);
