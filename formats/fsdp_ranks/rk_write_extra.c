@@ -30,12 +30,13 @@ static bool is_in(const char *const *list, size_t n, const char *key)
 	return false;
 }
 
-/* Of torch's schedulers; DeepSpeed's own have another form. */
+/* Of torch's schedulers, or of whichever wrote rank files; DeepSpeed's own have another form. */
 static struct ck_val *torch_scheduler(const struct rk_out *o)
 {
 	struct ck_val *v = ck_val_get(o->step->model, "lr_scheduler");
+	const bool is_theirs = o->source && !o->source->deepspeed && !ck_val_is_none(v);
 
-	return ck_val_get(v, "last_epoch") && ck_rk_value_is_plain(v) ? v : NULL;
+	return (is_theirs || ck_val_get(v, "last_epoch")) && ck_rk_value_is_plain(v) ? v : NULL;
 }
 
 /* A value of the client's own that a file can hold. */
@@ -46,11 +47,39 @@ static bool is_client(const char *key, const struct ck_val *v)
 	       strcmp(key, "rng") != 0 && !ck_val_is_none(v) && ck_rk_value_is_plain(v);
 }
 
+/* Of the source's extra state what the step has no place for. */
+static void note_source(const struct rk_out *o)
+{
+	struct ck_val *const *item;
+	uint64_t n = 0;
+
+	ck_val_pairs(ck_rk_extra_root(o->source), &item, &n);
+	for (uint64_t i = 0; i < n; i++) {
+		const char *key = ck_val_str(item[2 * i]);
+
+		if (!key || !strcmp(key, "rng") || !strcmp(key, "deepspeed") ||
+		    ck_val_is_none(item[2 * i + 1]) ||
+		    ck_val_get(o->step->model, key) == item[2 * i + 1])
+			continue;
+		ck_findings_add(o->step->f, CK_FINDING_NOT_CARRIED, o->source->extra[0]->name,
+				"'%.60s': a value with tensors or objects in it, or of a name that "
+				"DeepSpeed uses itself", key);
+	}
+	if (ck_val_get(ck_rk_extra_root(o->source), "rng"))
+		ck_findings_add(o->step->f, CK_FINDING_NOT_CARRIED, o->source->extra[0]->name,
+				"random states of %u ranks ('rng'), and the result has %u: each "
+				"rank draws other numbers", o->source->world, o->world);
+}
+
 void ck_rk_out_note_values(const struct rk_out *o)
 {
 	struct ck_val *const *item;
 	uint64_t n = 0;
 
+	if (o->source) {
+		note_source(o);
+		return;
+	}
 	ck_val_pairs(o->step->model, &item, &n);
 	for (uint64_t i = 0; i < n; i++) {
 		const char *key = ck_val_str(item[2 * i]);
@@ -63,10 +92,6 @@ void ck_rk_out_note_values(const struct rk_out *o)
 				"a value of the client with tensors, objects or more than %u "
 				"values in it", RK_MOST_VALUES);
 	}
-	if (o->source && ck_val_get(ck_rk_extra_root(o->source), "rng"))
-		ck_findings_add(o->step->f, CK_FINDING_NOT_CARRIED, o->source->extra[0]->name,
-				"random states of %u ranks ('rng'), and the result has %u: each "
-				"rank draws other numbers", o->source->world, o->world);
 }
 
 /* ---- what DeepSpeed needs on the way back ---- */

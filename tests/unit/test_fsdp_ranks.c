@@ -281,6 +281,31 @@ static void an_optimizer_that_fits_in_two_ways_is_left_out(void **state)
 	ckpt_close(ck);
 }
 
+/* torch 2.6 and later, of an optimizer that was made of named_parameters(). */
+static void names_beside_the_numbers_prove_what_shapes_do_not(void **state)
+{
+	struct ckpt *ck = optimizer("{ 'a' <f32 3 @1> 'b' <f32 3 @1> }",
+				    "0 " MOMENTS("3", "10", "1") "1 " MOMENTS("3", "20", "1"),
+				    "{ 'params' [ 0 ] 'param_names' [ '_orig_mod.b' ] } "
+				    "{ 'params' [ 1 ] 'param_names' [ 'a' ] }");
+
+	(void)state;
+	assert_true(t_step_value(ck, "b", "exp_avg", 0) == 10);
+	assert_true(t_step_value(ck, "a", "exp_avg", 0) == 20);
+	ckpt_close(ck);
+	ck = optimizer("{ 'a' <f32 3 @1> 'b' <f32 3 @1> }",
+		       "0 " MOMENTS("3", "10", "1") "1 " MOMENTS("3", "20", "1"),
+		       "{ 'params' [ 0 ] 'param_names' [ 'b' ] } "
+		       "{ 'params' [ 1 ] 'param_names' [ 'gone' ] }");
+	assert_non_null(t_step_finding(ck, "NOT_IN_CHECKPOINT", "more ways than one"));
+	ckpt_close(ck);
+	ck = optimizer("{ 'a' <f32 3 @1> 'b' <f32 2 @1> }",
+		       "0 " MOMENTS("3", "10", "1") "1 " MOMENTS("2", "20", "1"),
+		       "{ 'params' [ 0 1 ] 'param_names' [ 'b' 'a' ] }");
+	assert_non_null(t_step_finding(ck, "NOT_IN_CHECKPOINT", "another shape"));
+	ckpt_close(ck);
+}
+
 static void an_optimizer_in_another_order_is_left_out(void **state)
 {
 	struct ckpt *ck = optimizer("{ 'a' <f32 3 @1> 'b' <f32 2 @1> }",
@@ -331,6 +356,82 @@ static void states_with_names_are_those_of_the_names(void **state)
 	assert_true(t_step_value(ck, "<script>\"&", "weight", 0) == 5);
 	assert_non_null(t_step_finding(ck, "NOT_IN_CHECKPOINT", "gone"));
 	ckpt_close(ck);
+}
+
+/* ---- reshard ---- */
+
+/* 'code' 0: it must succeed, with a finding that has these words.  The result is DIR/out. */
+static void reshards(int to, enum ckpt_code code, const char *words)
+{
+	const struct ckpt_run_opts run = { .size = sizeof(run), .sync = CKPT_SYNC_NONE };
+	const struct ckpt_reshard_opts opts = {
+		.size = sizeof(opts), .run = &run, .world = 2, .stage = -1, .round_robin = -1,
+		.to = to,
+	};
+	char *dst = t_fmt("%s/out", dir);
+	struct ckpt *ck = t_step_open(dir, NULL);
+	struct ckpt_err err = { 0 };
+	const int rc = ckpt_reshard(ck, dst, &opts, NULL, &err);
+
+	if (rc != -(int)code || (code && !strstr(err.msg, words)))
+		fail_msg("%d, wanted %d with '%s': %s", rc, -(int)code, words, err.msg);
+	if (!code && *words && !t_step_finding(ck, "NOT_CARRIED", words))
+		fail_msg("no finding with '%s'", words);
+	ckpt_close(ck);
+	free(dst);
+}
+
+static void a_step_needs_every_state_of_its_optimizer(void **state)
+{
+	(void)state;
+	save(MODEL, "{ 'a' <f32 2 @1> }");
+	reshards(CKPT_TO_NATIVE, CKPT_E_INCOMPLETE, "no file of the optimizer");
+	ckpt_close(optimizer("{ 'a' <f32 2 @1> 'b' <f32 2 @1> }", "",
+			     "{ 'lr' 1 'params' [ 0 1 ] }"));
+	reshards(CKPT_TO_NATIVE, CKPT_E_INCOMPLETE, "has no states");
+	ckpt_close(optimizer("{ 'a' <f32 2 @1> 'b' <f32 2 @1> }",
+			     "0 " MOMENTS("2", "1", "1") "1 " MOMENTS("2", "2", "1"),
+			     "{ 'params' [ 0 ] } { 'params' [ 1 ] }"));
+	reshards(CKPT_TO_DEEPSPEED, CKPT_E_INCOMPLETE, "more ways than one");
+	ckpt_close(optimizer("{ 'a' <f32 2 @1> }", "0 " MOMENTS("2", "1", "1")
+			     "7 " MOMENTS("2", "1", "1"), "{ 'lr' 1 'params' [ 0 ] }"));
+	reshards(CKPT_TO_FSDP_RANKS, CKPT_E_INCOMPLETE, "1 states of the optimizer are left out");
+}
+
+static void a_group_has_one_count_of_steps(void **state)
+{
+	(void)state;
+	ckpt_close(optimizer("{ 'a' <f32 2 @1> 'b' <f32 3 @1> }", "0 " MOMENTS("2", "1", "1")
+			     "1 { 'step' 5 'exp_avg' <f32 3 @1> 'exp_avg_sq' <f32 3 @1> }",
+			     "{ 'lr' 1 'params' [ 0 1 ] }"));
+	reshards(CKPT_TO_NATIVE, CKPT_OK, "(3 to 5)");
+}
+
+#define EXTRA "extra_state_world_size_1_rank_0.pt"
+
+static void the_extra_state_has_the_clients_values(void **state)
+{
+	char *out = t_fmt("%s/out/global_step3", dir), *path;
+	struct ckpt *ck;
+
+	(void)state;
+	ckpt_close(optimizer("{ 'a' <f32 2 @1> }", "0 " MOMENTS("2", "1", "1"),
+			     "{ 'lr' 1 'params' [ 0 ] }"));
+	save(EXTRA, "{ 'lr_scheduler' { 'last_epoch' 3 } 'rng' { 'cpu' <i8 4 @1> } 'epoch' 7 "
+	     "'noise' <f32 1 @1> 'module' 1 }");
+	reshards(CKPT_TO_FSDP_RANKS, CKPT_OK, "'noise'");
+	path = t_fmt("%s/extra_state_world_size_2_rank_1.pt", out);
+	ck = t_step_open(path, NULL);
+	ckpt_close(ck);
+	free(path);
+	t_dir_remove(out);
+	/* what no tensor needs does not stop those who want tensors */
+	save_file(EXTRA, "not a file of torch");
+	ck = t_step_open(dir, NULL);
+	assert_true(t_step_value(ck, "a", "exp_avg", 0) == 1);
+	ckpt_close(ck);
+	reshards(CKPT_TO_NATIVE, CKPT_E_FORMAT, "");
+	free(out);
 }
 
 /* torch gathers all states of a parameter into one buffer, and saves views of it. */
@@ -427,6 +528,13 @@ int main(void)
 		cmocka_unit_test_setup_teardown(an_optimizer_that_fits_in_two_ways_is_left_out,
 						setup, teardown),
 		cmocka_unit_test_setup_teardown(an_optimizer_in_another_order_is_left_out, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(
+			names_beside_the_numbers_prove_what_shapes_do_not, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_step_needs_every_state_of_its_optimizer, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(a_group_has_one_count_of_steps, setup, teardown),
+		cmocka_unit_test_setup_teardown(the_extra_state_has_the_clients_values, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(ranks_at_other_steps_are_two_saves, setup,
 						teardown),

@@ -27,6 +27,14 @@ step native "$ds" native && step fsdp-ranks --world 4 native ranks4 && step nati
 zckpt diff native native2 | head -n 1
 step fsdp-ranks --world 4 ranks ranks-4 && step fsdp-ranks --world 5 ranks-4 ranks5 && diff -r ranks ranks5 && echo "5, 4 and 5 ranks: the same bytes"
 
+# states that are zero, left out, or have no place
+step fsdp-ranks --reset-optimizer --world 3 "$ds" zero && step deepspeed --world 2 zero zero2 &&
+	step deepspeed --reset-optimizer --world 2 "$ds" zero3 && same zero3 zero2
+step fsdp-ranks --drop-state exp_avg_sq "$ds" without && zckpt digest without | cut -d ' ' -f 2 | sort | uniq -c
+zckpt reshard -q --to fsdp-ranks --drop-state exp_avgsq "$ds" no 2>&1 | head -n 1
+zckpt reshard -q --to fsdp-ranks $FIXTURES/deepspeed/ds0.19.8-z2-bf16-w2-muon/ckpt no 2>&1 | grep -v warning | head -n 1
+zckpt reshard -q --to fsdp-ranks $FIXTURES/deepspeed/ds0.19.8-z2-bf16-w2-elastic/ckpt no 2>&1 | grep -v warning | head -n 1
+
 # the extra states of as many ranks are kept
 step fsdp-ranks --world 2 $fsdp/t2.8-fsdp2-verl-w2/ckpt kept
 cmp $fsdp/t2.8-fsdp2-verl-w2/ckpt/extra_state_world_size_2_rank_1.pt kept/*/extra_state_world_size_2_rank_1.pt &&
