@@ -148,9 +148,24 @@ static struct ck_val *rank_list(struct rk_out *o, bool is_tuple)
 	return tuple;
 }
 
+/* A key is one of a few literals. */
+static struct ck_val *key_of(struct rk_out *o, const char *key)
+{
+	struct rk_shared *s = &o->shared;
+	uint32_t i = 0;
+
+	while (i < s->nkeys && s->key[i].text != key)
+		i++;
+	if (i < s->nkeys)
+		return s->key[i].v;
+	if (i < RK_MOST_KEYS)
+		s->key[s->nkeys++] = (struct rk_key){ key, ck_val_new_str(&o->arena, key) };
+	return i < RK_MOST_KEYS ? s->key[i].v : ck_val_new_str(&o->arena, key);
+}
+
 static struct ck_val *set(struct rk_out *o, struct ck_val *d, const char *key, struct ck_val *v)
 {
-	return ck_val_dict_add(&o->arena, d, ck_val_new_str(&o->arena, key), v);
+	return ck_val_dict_add(&o->arena, d, key_of(o, key), v);
 }
 
 static struct ck_val *mesh_old(struct rk_out *o)
@@ -209,10 +224,38 @@ static struct ck_val *mesh_new(struct rk_out *o)
 
 static struct ck_val *mesh(struct rk_out *o)
 {
-	if (!o->mesh)
-		o->mesh = object(o, "torch.distributed.device_mesh", "DeviceMesh", NULL, 0,
-				 o->form >= RK_FORM_2_11 ? mesh_new(o) : mesh_old(o));
-	return o->mesh;
+	return object(o, "torch.distributed.device_mesh", "DeviceMesh", NULL, 0,
+		      o->form >= RK_FORM_2_11 ? mesh_new(o) : mesh_old(o));
+}
+
+/* Shard(0) on the only axis. */
+static struct ck_val *placements(struct rk_out *o)
+{
+	struct ck_val *dim = set(o, ck_val_new_dict(&o->arena), "dim",
+				 ck_val_new_int(&o->arena, 0));
+
+	return one_tuple(o, object(o, "torch.distributed.tensor.placement_types", "Shard", NULL, 0,
+				   dim));
+}
+
+static struct ck_val *shard_order(struct rk_out *o)
+{
+	struct ck_val *order[2] = { ck_val_new_int(&o->arena, 0), one_count(o, 0) };
+
+	return one_tuple(o, object(o, SPEC, "ShardOrderEntry", order, 2, NULL));
+}
+
+static void share(struct rk_out *o)
+{
+	struct rk_shared *s = &o->shared;
+	struct ck_val *strided = ck_val_new_str(&o->arena, "torch.strided");
+	struct ck_val *cpu = ck_val_new_str(&o->arena, "cpu");
+
+	s->mesh = mesh(o);
+	s->placements = placements(o);
+	s->order = shard_order(o);
+	s->layout = call(o, "torch.serialization", "_get_layout", &strided, 1);
+	s->device = call(o, "torch", "device", &cpu, 1);
 }
 
 /* ---- tensors ---- */
@@ -258,20 +301,16 @@ static struct ck_val *spec(struct rk_out *o, const struct ck_tensor *t, const ui
 			   struct ck_val *dtype)
 {
 	struct ck_arena *a = &o->arena;
-	struct ck_val *d = ck_val_new_dict(a), *zero = ck_val_new_int(a, 0);
-	struct ck_val *shard = object(o, "torch.distributed.tensor.placement_types", "Shard", NULL,
-				      0, set(o, ck_val_new_dict(a), "dim", zero));
+	struct ck_val *d = ck_val_new_dict(a);
 	struct ck_val *meta[3] = {
 		ck_val_new_size(a, t->shape, t->ndim), counts(o, stride, t->ndim), dtype,
 	};
-	struct ck_val *order[2] = { zero, one_count(o, 0) };
 
-	d = set(o, d, "mesh", mesh(o));
-	d = set(o, d, "placements", one_tuple(o, shard));
+	d = set(o, d, "mesh", o->shared.mesh);
+	d = set(o, d, "placements", o->shared.placements);
 	d = set(o, d, "tensor_meta", object(o, SPEC, "TensorMeta", meta, 3, NULL));
 	if (o->form >= RK_FORM_2_11) {
-		d = set(o, d, "shard_order",
-			one_tuple(o, object(o, SPEC, "ShardOrderEntry", order, 2, NULL)));
+		d = set(o, d, "shard_order", o->shared.order);
 		d = set(o, d, "use_strided_shard_as_shard_order", ck_val_new_bool(a, false));
 	}
 	d = set(o, d, "_hash", ck_val_new_none(a));
@@ -285,11 +324,11 @@ struct ck_val *ck_rk_out_sharded(struct rk_out *o, uint32_t tensor, uint32_t sta
 	const char *torch = ck_dtype_info((enum ckpt_dtype)o->ix->state[state].dtype)->torch;
 	struct ck_val *class = ck_val_new_global(a, "torch.distributed.tensor", "DTensor");
 	struct ck_val *dtype = torch ? ck_val_new_global(a, "torch", torch) : NULL;
-	struct ck_val *strided = ck_val_new_str(a, "torch.strided");
-	struct ck_val *cpu = ck_val_new_str(a, "cpu");
 	struct ck_val *args[8], *state_of[2], *all[4], *d = ck_val_new_dict(a);
 	uint64_t stride[RK_MOST_DIMS], n = 1;
 
+	if (!o->shared.mesh)
+		share(o);
 	for (uint32_t k = t->ndim; k > 0; k--) {
 		stride[k - 1] = n;
 		n *= t->shape[k - 1] ? t->shape[k - 1] : 1;
@@ -299,8 +338,8 @@ struct ck_val *ck_rk_out_sharded(struct rk_out *o, uint32_t tensor, uint32_t sta
 	args[2] = counts(o, t->shape, t->ndim);
 	args[3] = counts(o, stride, t->ndim);
 	args[4] = ck_val_new_int(a, 0);
-	args[5] = call(o, "torch.serialization", "_get_layout", &strided, 1);
-	args[6] = call(o, "torch", "device", &cpu, 1);
+	args[5] = o->shared.layout;
+	args[6] = o->shared.device;
 	args[7] = ck_val_new_bool(a, false);
 	d = set(o, d, "_local_tensor", local(o, t, state, stride));
 	d = set(o, d, "_spec", spec(o, t, stride, dtype));

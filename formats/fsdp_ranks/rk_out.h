@@ -25,6 +25,18 @@ struct rk_named {
 	bool sharded;
 };
 
+#define RK_MOST_KEYS 32u
+
+/* What every DTensor of a file has, made at its first mention: a pickle has it once. */
+struct rk_shared {
+	struct ck_val *mesh, *placements, *order, *layout, *device;
+	struct rk_key {
+		const char *text;
+		struct ck_val *v;
+	} key[RK_MOST_KEYS];
+	uint32_t nkeys;
+};
+
 struct rk_out {
 	struct ck_step *step;
 	const struct ck_index *ix;
@@ -50,7 +62,7 @@ struct rk_out {
 	struct ck_arena arena;
 	struct ck_pt_part *storage;
 	uint64_t nstorages, storage_cap;
-	struct ck_val *mesh;		/* made at its first mention */
+	struct rk_shared shared;
 	struct ck_map by_state;		/* number of a state -> its storage */
 };
 

@@ -181,7 +181,7 @@ static int write_file(struct rk_out *o, const char *kind, struct ck_val *(*make)
 					  ck_fail_nomem(err, "a rank's file", o->nnamed);
 
 	o->nstorages = 0;
-	o->mesh = NULL;
+	o->shared = (struct rk_shared){ .nkeys = 0 };
 	ck_map_release(&o->by_state);
 	ck_arena_release(&o->arena);
 	return rc;
