@@ -46,6 +46,8 @@ struct stp {
 	struct stp_file *file;
 	uint64_t nfiles, file_cap;
 	uint64_t ranks, of;		/* as the names say */
+	struct stp_file **slot;		/* [of][ranks], NULL = missing */
+	bool is_proven;			/* an index says that all names and bytes are there */
 	bool *damaged;			/* [of] a file of that number cannot be read */
 	struct stp_tensor *tensor;
 	uint64_t ntensors, tensor_cap;
@@ -56,6 +58,8 @@ struct stp {
 
 /* List the files, compare the ranks, and open them, by threads. */
 int ck_stp_files_open(struct stp *d, struct ckpt_err *err);
+/* Say which ranks lack a file. */
+void ck_stp_files_missing(struct stp *d);
 /* Give the sources to the index. */
 int ck_stp_files_add(struct stp *d, struct ckpt_err *err);
 

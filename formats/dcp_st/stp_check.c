@@ -45,22 +45,28 @@ static int find(struct stp *d, const char **path_out, struct ckpt_err *err)
 	return rc;
 }
 
-static void check_names(struct stp *d, const struct ck_json *doc, const char *path)
+/* How many names of the index the pieces have; UINT64_MAX: not all. */
+static uint64_t check_names(struct stp *d, const struct ck_json *doc, const char *path)
 {
 	const uint64_t map = ck_json_get(doc, 0, "weight_map");
 	uint64_t at = map + 1;
 
+	uint64_t n = 0;
+
 	if (map == UINT64_MAX || doc->tok[map].type != CK_JSON_OBJECT)
-		return;
+		return UINT64_MAX;
 	for (uint32_t i = 0; i < doc->tok[map].n; i++) {
 		const struct ck_json_tok *name = &doc->tok[at];
 
-		if (!ck_map_find(&d->by_name, name->str, name->str_len, NULL))
+		if (ck_map_find(&d->by_name, name->str, name->str_len, NULL))
+			n++;
+		else
 			ck_findings_add(d->f, CK_FINDING_NAMES_WRONG, name->str,
 					"%s lists it, but no rank's file has it (is a file "
 					"missing, or the index of another save?)", path);
 		at = doc->tok[at + 1].next;
 	}
+	return n == doc->tok[map].n ? n : UINT64_MAX;
 }
 
 /* All bytes of all tensors; false if some are left out. */
@@ -89,7 +95,8 @@ static void note_uncounted(struct stp *d)
 			d->ranks == 1 ? " has" : "s have");
 }
 
-static void check_total(struct stp *d, const struct ck_json *doc, const char *path)
+/* True if the bytes are those that the index says. */
+static bool check_total(struct stp *d, const struct ck_json *doc, const char *path)
 {
 	const uint64_t meta = ck_json_get(doc, 0, "metadata");
 	uint64_t said, is;
@@ -97,11 +104,14 @@ static void check_total(struct stp *d, const struct ck_json *doc, const char *pa
 	if (meta == UINT64_MAX || doc->tok[meta].type != CK_JSON_OBJECT ||
 	    !ck_json_u64(doc, ck_json_get(doc, meta, "total_size"), &said))
 		note_uncounted(d);
-	else if (count_bytes(d, &is) && said != is)
+	else if (count_bytes(d, &is) && said == is)
+		return true;
+	else if (count_bytes(d, &is))
 		ck_findings_add(d->f, CK_FINDING_LENGTH_WRONG, path,
 				"total_size says %" PRIu64 " bytes, the tensors joined of the "
 				"pieces have %" PRIu64 " (is the last rank's file missing, or the "
 				"index of another save?)", said, is);
+	return false;
 }
 
 int ck_stp_check(struct stp *d, struct ckpt_err *err)
@@ -128,8 +138,9 @@ int ck_stp_check(struct stp *d, struct ckpt_err *err)
 		note_uncounted(d);
 		rc = 0;
 	} else {
-		check_names(d, &doc, path);
-		check_total(d, &doc, path);
+		const uint64_t names = check_names(d, &doc, path);
+
+		d->is_proven = check_total(d, &doc, path) && names == d->ntensors;
 	}
 	ck_json_release(&doc);
 	ck_free(text);

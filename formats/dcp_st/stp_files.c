@@ -3,7 +3,8 @@
  *
  * Every rank writes one file for each number that it has a tensor of.  Nothing in the files says
  * how many ranks there were, and the last rank's pieces are the ends of tensors: without them a
- * tensor is shorter and looks whole.  So each number must have files of the same ranks.
+ * tensor is shorter and looks whole.  So each number must have files of the same ranks, unless an
+ * index of the joined tensors says that nothing is missing.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -107,44 +108,46 @@ static void note_missing(struct stp *d, uint64_t rank, uint64_t number, uint64_t
 					   d->of);
 
 	ck_findings_add(d->f, CK_FINDING_RANK_FILE_MISSING, path ? path : d->where,
-			"missing; files of %" PRIu64 " of %" PRIu64 " ranks have number %" PRIu64
-			" (was the copy partial? If these ranks had no tensor in it, as in "
-			"pipeline stages, --as-warning RANK_FILE_MISSING)", n, d->ranks, number);
+			"missing; %" PRIu64 " of %" PRIu64 " ranks have file %" PRIu64 " (was the "
+			"copy partial? A rank without tensors of it, as in pipeline stages, or "
+			"whose copies another rank saved, has none: --as-warning "
+			"RANK_FILE_MISSING)", n, d->ranks, number);
 }
 
 /* Each rank once, of each number. */
-static int check_ranks(struct stp *d, struct ckpt_err *err)
+static int give_slots(struct stp *d, struct ckpt_err *err)
 {
-	struct stp_file **slot = ck_alloc_array(d->ranks * d->of, sizeof(*slot));
-
-	if (!slot)
+	d->slot = ck_arena_zalloc(&d->arena, d->ranks * d->of * sizeof(*d->slot));
+	if (!d->slot)
 		return ck_fail_nomem(err, "a list of ranks", d->ranks * d->of);
-	for (uint64_t i = 0; i < d->ranks * d->of; i++)
-		slot[i] = NULL;
 	for (uint64_t i = 0; i < d->nfiles; i++) {
 		struct stp_file *file = &d->file[i];
 		const uint64_t at = (file->id.number - 1) * d->ranks + file->id.rank - 1;
 
 		if (!is_read(d, file))
 			continue;
-		if (slot[at])
+		if (d->slot[at])
 			ck_findings_add(d->f, CK_FINDING_RANK_FILE_EXTRA, file->path,
 					"a second file %" PRIu64 " of rank %" PRIu64 "; the first "
-					"is %s", file->id.number, file->id.rank, slot[at]->name);
+					"is %s", file->id.number, file->id.rank, d->slot[at]->name);
 		else
-			slot[at] = file;
+			d->slot[at] = file;
 	}
+	return 0;
+}
+
+void ck_stp_files_missing(struct stp *d)
+{
 	for (uint64_t k = 0; k < d->of; k++) {
+		struct stp_file *const *slot = d->slot + k * d->ranks;
 		uint64_t n = 0;
 
 		for (uint64_t i = 0; i < d->ranks; i++)
-			n += slot[k * d->ranks + i] != NULL;
+			n += slot[i] != NULL;
 		for (uint64_t i = 0; n < d->ranks && i < d->ranks; i++)
-			if (!slot[k * d->ranks + i])
+			if (!slot[i])
 				note_missing(d, i + 1, k + 1, n);
 	}
-	ck_free(slot);
-	return 0;
 }
 
 /* ---- opening ---- */
@@ -196,7 +199,7 @@ int ck_stp_files_open(struct stp *d, struct ckpt_err *err)
 	choose_of(d);
 	rc = count_ranks(d, err);
 	if (!rc)
-		rc = check_ranks(d, err);
+		rc = give_slots(d, err);
 	if (!rc)
 		rc = ck_pool_run(d->in->threads, d->nfiles, open_one, d, err);
 	for (uint64_t i = 0; !rc && i < d->nfiles; i++) {

@@ -97,6 +97,8 @@ static int read_all(struct stp *d, struct ckpt_err *err)
 		rc = ck_stp_join(d, err);
 	if (!rc)
 		rc = ck_stp_check(d, err);
+	if (!rc && !d->is_proven)
+		ck_stp_files_missing(d);
 	d->ix->world = (uint32_t)d->ranks;
 	d->ix->optimizer = "none";
 	d->ix->writer = "torch.distributed.checkpoint, HuggingFaceStorageWriter";

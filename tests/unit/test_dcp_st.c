@@ -279,6 +279,14 @@ static void an_index_knows_the_bytes_and_the_names(void **state)
 	drop(NAME(2, 2, 2));
 	finds("LENGTH_WRONG", "total_size says 32 bytes, the tensors joined of the pieces have 16");
 	save_two();
+	SAVE(NAME(2, 2, 1), { "v", "[4]", "[0]", 4, 1, 0 });	/* all of it */
+	drop(NAME(2, 2, 2));
+	ck = t_step_open(dir, NULL);
+	is_whole(ck);
+	ckpt_close(ck);
+	SAVE(NAME(2, 2, 1), { "v", "[2]", "[0]", 2, 1, 0 });
+	finds("RANK_FILE_MISSING", NAME(2, 2, 2));
+	save_two();
 	dir = above;
 	save_text("model.safetensors.index.json",
 		  "{\"metadata\":{\"total_size\":32},\"weight_map\":{\"w\":\"x\",\"u\":\"x\"}}");
