@@ -166,6 +166,23 @@ static int add_item(struct rk_tc *tc, const char *name, const struct ck_val *pat
 	return rc;
 }
 
+/* A layout of the caller's own puts an item into other files, or in another format. */
+static int check_layout(const struct rk_tc *tc, const char *name, const struct ck_val *item,
+			struct ckpt_err *err)
+{
+	struct ck_val *const *pair;
+	uint64_t n;
+
+	if (!ck_val_pairs(ck_val_get(item, "rank_to_layout_info"), &pair, &n))
+		return 0;
+	for (uint64_t i = 0; i < n; i++)
+		if (!ck_val_is_none(pair[2 * i + 1]))
+			return ck_fail(err, CKPT_E_UNSUPPORTED, tc->path, CKPT_NO_OFFSET,
+				       "the item '%.60s' has a layout of its own, which zckpt does "
+				       "not read; save it without checkpoint_layout", name);
+	return 0;
+}
+
 static int read_items(struct rk *r, struct rk_tc *tc, struct ckpt_err *err)
 {
 	struct ck_val *const *pair;
@@ -183,7 +200,9 @@ static int read_items(struct rk *r, struct rk_tc *tc, struct ckpt_err *err)
 
 		if (!name || !paths || paths->kind != CK_VAL_DICT)
 			return bad(tc, "an item has no nested_path_to_metadata", err);
-		rc = add_item(tc, name, paths, err);
+		rc = check_layout(tc, name, pair[2 * i + 1], err);
+		if (!rc)
+			rc = add_item(tc, name, paths, err);
 	}
 	return rc ? rc : give_kinds(r, tc, err);
 }

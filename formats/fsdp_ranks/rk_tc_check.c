@@ -94,7 +94,7 @@ static int read_placements(struct check *c, const struct ck_val *data, struct en
 		if (ck_val_is_str(type, "Replicate"))
 			continue;
 		if (!ck_val_is_str(type, "Shard")) {
-			if (!ck_val_is_str(type, "_StridedShard"))
+			if (!ck_val_is_str(type, "StridedShard"))
 				return bad(c, "known type of placement", err);
 			e->known = false;
 			continue;
@@ -116,12 +116,18 @@ static int read_entry(struct check *c, const struct ck_val *v, struct entry *e,
 	const struct ck_val *data = ck_val_get(sharding, "data");
 	const struct ck_val *mesh = ck_val_get(data, "mesh_spec");
 	const char *name = ck_val_str(ck_val_get(data, "dtype"));
+	const char *type = ck_val_str(ck_val_get(sharding, "type"));
 	const uint64_t *axis;
 	uint64_t n, total = 1;
 
 	*e = (struct entry){ .shape = NULL };
-	if (!ck_val_is_str(ck_val_get(sharding, "type"), "DTensorShardingMetadata"))
-		return bad(c, "DTensorShardingMetadata", err);
+	if (!type)
+		return bad(c, "type", err);
+	/* A part whose file does not say so. */
+	if (strcmp(type, "DTensorShardingMetadata") != 0)
+		return ck_fail(err, CKPT_E_UNSUPPORTED, c->r->tc->path, CKPT_NO_OFFSET,
+			       "the entry of %.120s is %.60s; zckpt reads DTensorShardingMetadata",
+			       c->text, type);
 	if (!ck_rk_counts(c->r, ck_val_get(data, "global_shape"), &e->shape, &n))
 		return bad(c, "global_shape", err);
 	e->ndim = (uint32_t)n;

@@ -317,6 +317,13 @@ static void entries_that_the_files_do_not_fit_are_errors(void **state)
 	ck = t_step_open(dir, NULL);
 	assert_false(has_error(ck));
 	ckpt_close(ck);
+	/* Which part that is, the DTensor says. */
+	save_index(ITEM("model", "'[\"a.w\"]' [ " ENTRY("2 3", "torch.float32", "{ 'type' "
+			"'StridedShard' 'dim' 0 'split_factor' 2 }", "0 1") "] "
+			PLAIN("[\"b\"]", "2")) OPTIM, REST);
+	ck = t_step_open(dir, NULL);
+	assert_false(has_error(ck));
+	ckpt_close(ck);
 }
 
 static void an_index_that_is_none_is_refused(void **state)
@@ -339,8 +346,12 @@ static void an_index_that_is_none_is_refused(void **state)
 		{ ITEM("model", "'[\"a.w\"' [ " ENTRY("2 3", "torch.float32", WHOLE, "0 1") "]"),
 		  REST, "no path of names", CKPT_E_CORRUPT },
 		{ ITEM("model", "'[\"a.w\"]' [ ]"), REST, "no list", CKPT_E_CORRUPT },
-		{ ITEM("model", "'[\"a.w\"]' [ { } ]"), REST, "DTensorShardingMetadata",
-		  CKPT_E_CORRUPT },
+		{ ITEM("model", "'[\"a.w\"]' [ { } ]"), REST, "no type", CKPT_E_CORRUPT },
+		{ ITEM("model", "'[\"a.w\"]' [ { 'sharding_metadata' { 'type' "
+		       "'DefaultShardingMetadata' } } ]"), REST, "DefaultShardingMetadata",
+		  CKPT_E_UNSUPPORTED },
+		{ "'model' { 'nested_path_to_metadata' { } 'rank_to_layout_info' { 0 { } } }", REST,
+		  "layout of its own", CKPT_E_UNSUPPORTED },
 		{ ITEM("model", "'[\"a.w\"]' [ " ENTRY("2 3", "torch.float32", "", "0 1") "]"),
 		  REST, "placement for each axis", CKPT_E_CORRUPT },
 		{ ITEM("model", "'[\"a.w\"]' [ " ENTRY("2 3", "torch.float32",
