@@ -271,7 +271,8 @@ static void the_same_in_a_dcp_folder(void **state)
 		ck = t_step_open(folder, NULL);
 		v = open_values(ck, 0);
 		assert_int_equal(ckpt_value_int(v, "global_steps", &n, NULL), 0);
-		assert_int_equal(ckpt_value_float(v, "optimizer.state.norm\\.bias.step", &step, NULL), 0);
+		assert_int_equal(ckpt_value_float(v, "optimizer.state.norm\\.bias.step", &step,
+						  NULL), 0);
 		assert_true(step > 0 && step <= (double)n);
 		assert_int_equal(get(v, "param_groups.0.params").kind, CKPT_VALUE_LIST);
 		ckpt_values_close(v);
