@@ -92,7 +92,7 @@ static void descriptions_that_cannot_be(void **state)
 	BEGIN(s->tag = "latest", "latest");
 	BEGIN(s->tag = "", "not usable as the name of a step");
 	BEGIN(s->tag = "x.zckpt-partial", "unfinished output");
-	BEGIN(s->to = 4, "layout 4");
+	BEGIN(s->to = 5, "layout 5");
 	BEGIN(s->stage = 5, "stage 5");
 	BEGIN(s->world = 5000, "5000");
 	BEGIN(s->tensor = NULL, "is NULL");
