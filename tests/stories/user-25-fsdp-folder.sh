@@ -16,6 +16,11 @@ types 0 zckpt reshard --to dcp out-ds out-fsdp
 types 0 zckpt verify --full out-fsdp
 answers 'every byte'
 
+# the folders of model and optimizer are one step, which prune does not take apart
+types 1 zckpt prune --keep-last 1 --apply out/checkpoint-3
+answers 'there is no step in out/checkpoint-3'
+types 0 zckpt verify out
+
 # an interrupted save
 rm out/checkpoint-3/pytorch_model_fsdp_0/.metadata
 types 3 zckpt convert out n.safetensors
