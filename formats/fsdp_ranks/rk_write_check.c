@@ -88,10 +88,13 @@ static int check_states(const struct rk_out *o, struct ckpt_err *err)
 
 /* ---- notes ---- */
 
-static bool is_state(const struct ck_step *step, const char *name)
+static bool is_state(const struct rk_out *o, const char *name)
 {
-	for (uint32_t i = 0; i < step->nstates; i++)
-		if (!strcmp(step->state[i], name))
+	for (uint32_t i = 0; i < o->step->nstates; i++)
+		if (!strcmp(o->step->state[i], name))
+			return true;
+	for (uint64_t i = 0; i < o->ix->nstates; i++)
+		if (!strcmp(o->ix->state[i].name, name))
 			return true;
 	return false;
 }
@@ -107,7 +110,7 @@ static void note_entries(const struct rk_out *o)
 		for (uint64_t i = 0; i < n; i++) {
 			const char *key = ck_val_str(item[2 * i]);
 
-			if (key && strcmp(key, "step") != 0 && !is_state(o->step, key) &&
+			if (key && strcmp(key, "step") != 0 && !is_state(o, key) &&
 			    !is_dropped(o, key))
 				ck_findings_add(o->step->f, CK_FINDING_NOT_CARRIED,
 						o->step->at.where, "'%.60s' of param group %u: a "

@@ -27,6 +27,10 @@ step native "$ds" native && step fsdp-ranks --world 4 native ranks4 && step nati
 zckpt diff native native2 | head -n 1
 step fsdp-ranks --world 4 ranks ranks-4 && step fsdp-ranks --world 5 ranks-4 ranks5 && diff -r ranks ranks5 && echo "5, 4 and 5 ranks: the same bytes"
 
+# of a universal step nothing is lost
+step universal "$ds" universal && zckpt reshard -q --to fsdp-ranks --world 2 universal from-universal
+same universal from-universal
+
 # states that are zero, left out, or have no place
 step fsdp-ranks --reset-optimizer --world 3 "$ds" zero && step deepspeed --world 2 zero zero2 &&
 	step deepspeed --reset-optimizer --world 2 "$ds" zero3 && same zero3 zero2
