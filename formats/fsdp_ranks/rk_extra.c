@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/fsdp_ranks/rk.h"
+#include "formats/fsdp_ranks/rk_tc.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/tensor/ck_val_new.h"
@@ -176,6 +176,8 @@ int ck_rk_extra_fill(struct rk *r, struct ck_step *step, struct ckpt_err *err)
 	uint64_t n = 0;
 	int rc = 0;
 
+	if (r->tc)
+		return ck_rk_tc_fill(r, step, err);
 	if (r->extra_err.code)
 		return ck_fail(err, r->extra_err.code, r->extra_err.where, r->extra_err.offset,
 			       "%s", r->extra_err.msg);

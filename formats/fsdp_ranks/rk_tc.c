@@ -9,6 +9,7 @@
  * "param_groups"; the model is the item "model", else the first other one that has entries.
  */
 #include "formats/fsdp_ranks/rk_tc.h"
+#include "libckpt/tensor/ck_val_new.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -389,6 +390,27 @@ int ck_rk_tc_facts(struct rk *r, struct ckpt_err *err)
 			rc = ck_step_add_fact(r->ix, fact, pair[2 * i + 1], err);
 	}
 	return rc;
+}
+
+int ck_rk_tc_fill(struct rk *r, struct ck_step *step, struct ckpt_err *err)
+{
+	for (uint64_t i = 0; i < r->tc->nitems; i++) {
+		const struct rk_tc_item *item = &r->tc->item[i];
+		const struct ck_val *v = root_of(item->of[0]);
+
+		if (item->kind != RK_EXTRA || !strcmp(item->name, "step"))
+			continue;
+		if (!strcmp(item->name, "lr_scheduler") && v && ck_rk_value_is_plain(v)) {
+			if (!ck_val_dict_sets(&r->arena, step->model, item->name,
+					      (struct ck_val *)v))
+				return ck_fail_nomem(err, "a scheduler", 0);
+			continue;
+		}
+		ck_findings_add(&step->for_others, CK_FINDING_NOT_CARRIED, r->tc->path,
+				"what was saved as '%.60s': only the model, the optimizer, "
+				"the scheduler and the count of steps are carried", item->name);
+	}
+	return 0;
 }
 
 void ck_rk_tc_release(struct rk_tc *tc)

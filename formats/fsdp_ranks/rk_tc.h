@@ -37,6 +37,8 @@ int ck_rk_tc_open(struct rk *r, struct ckpt_err *err);
 int ck_rk_tc_ranks(struct rk *r, struct ckpt_err *err);
 /* The count of the item 'step', the same on all ranks; -1. */
 int64_t ck_rk_tc_step(struct rk *r);
+/* The scheduler goes into the step's model; other items are named as left behind. */
+int ck_rk_tc_fill(struct rk *r, struct ck_step *step, struct ckpt_err *err);
 /* Values of the item 'lr_scheduler' as facts of the index. */
 int ck_rk_tc_facts(struct rk *r, struct ckpt_err *err);
 void ck_rk_tc_release(struct rk_tc *tc);
