@@ -1,5 +1,6 @@
 /* cmd_reshard.c -- `zckpt reshard`: a step for another number of ranks. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,7 @@
 #include "cli_verb.h"
 
 static struct {
-	const char *stage, *new_tag, *ds_version, *torch, *device;
+	const char *stage, *new_tag, *ds_version, *torch, *device, *layout;
 	struct words drop_state;
 	uint64_t world, sub_group_size;
 	int reset_optimizer, to, round_robin;
@@ -66,6 +67,9 @@ static const struct opt own[] = {
 	{ "device", 0, OPT_TEXT, &want.device, "cuda|cpu",
 	  "of --to fsdp-ranks: devices of the run (default: as in rank files, else cuda)",
 	  OPT_RARE },
+	{ "layout", 0, OPT_TEXT, &want.layout, "titan|accelerate|MODEL,OPTIMIZER",
+	  "of --to dcp: names and folders for the program that will load it (default: the "
+	  "source's, or model,optimizer)", OPT_RARE },
 	{ "new-tag", 0, OPT_TEXT, &want.new_tag, "NAME", "name of the step in DST", 0 },
 	{ "force", 'f', OPT_FLAG, &cli_args.force, NULL, "replace a step of that name in DST", 0 },
 	{ 0 },
@@ -301,27 +305,29 @@ static int parse_stage(struct reshard *r)
 	return 0;
 }
 
-/* The native form has no stage, so these would be passed over. */
-static int check_native(void)
+/* Options that another form would pass over. */
+static int check_form(void)
 {
-	const char *name = want.stage ? "--stage" : want.sub_group_size ? "--sub-group-size" :
-			   want.round_robin >= 0 ? "--round-robin" :
-			   want.ds_version ? "--ds-version" : NULL;
+	const char *ds = want.stage ? "--stage" : want.sub_group_size ? "--sub-group-size" :
+			 want.round_robin >= 0 ? "--round-robin" :
+			 want.ds_version ? "--ds-version" : NULL;
 
-	if (want.to == CKPT_TO_DEEPSPEED || want.to == CKPT_TO_UNIVERSAL || !name)
+	if (want.to == CKPT_TO_DEEPSPEED || want.to == CKPT_TO_UNIVERSAL || !ds)
 		return 0;
 	return cli_wrong(&cmd_reshard, "%s applies to DeepSpeed output only; give it when you "
-			 "reshard the %s step to DeepSpeed", name, cli_form_name(want.to));
+			 "reshard the %s step to DeepSpeed", ds, cli_form_name(want.to));
 }
 
 /* And the other way round. */
-static int check_torch(void)
+static int check_for_torch(void)
 {
 	const int is_ranks = want.to == CKPT_TO_FSDP_RANKS;
 
 	if (want.torch && want.to != CKPT_TO_DCP && !is_ranks)
 		return cli_wrong(&cmd_reshard, "--torch applies to output that torch loads: --to "
 				 "dcp or fsdp-ranks");
+	if (want.layout && want.to != CKPT_TO_DCP)
+		return cli_wrong(&cmd_reshard, "--layout applies to DCP output only: --to dcp");
 	if (want.device && !is_ranks)
 		return cli_wrong(&cmd_reshard, "--device applies to rank files only: --to "
 				 "fsdp-ranks");
@@ -340,9 +346,9 @@ static int parse_options(struct reshard *r)
 	if (!status)
 		status = parse_stage(r);
 	if (!status)
-		status = check_native();
+		status = check_form();
 	if (!status)
-		status = check_torch();
+		status = check_for_torch();
 	if (!status)
 		status = cli_part(&cmd_reshard, args, &r->opts.part, &r->opts.nparts);
 	if (status)
@@ -360,6 +366,7 @@ static int parse_options(struct reshard *r)
 	r->opts.ds_version = want.ds_version;
 	r->opts.torch_version = want.torch;
 	r->opts.device = want.device;
+	r->opts.layout = want.layout;
 	r->opts.drop_states = want.drop_state.n ? want.drop_state.list : NULL;
 	r->opts.flags = cli_write_flags(args) |
 			(want.reset_optimizer ? CKPT_RESHARD_RESET : 0);
@@ -444,30 +451,31 @@ static int check_source(struct reshard *r)
 		       "from weights", out_name(sources->list[0]), info.format);
 }
 
-static void say_carried(const struct reshard *r)
+static uint64_t count_findings(const struct reshard *r, const char *id)
 {
 	struct ckpt_finding f;
 	uint64_t n = 0;
 
 	for (uint64_t i = 0; !ckpt_finding_get(r->verb.ck, i, &f, NULL); i++)
-		n += !strcmp(f.id, "CARRIED");
-	if (n)
-		cli_say("  %" PRIu64 " file%s of the tag folder %s not part of the step; %s "
-			"copied unchanged", n, n == 1 ? "" : "s", n == 1 ? "is" : "are",
-			n == 1 ? "it is" : "they are");
+		n += !strcmp(f.id, id);
+	return n;
 }
 
-/* What DeepSpeed would find missing when it resumes. */
-static void say_no_moments(const struct reshard *r)
+static void say_notes(const struct reshard *r)
 {
-	struct ckpt_finding f;
+	const uint64_t n = count_findings(r, "CARRIED");
+	unsigned minor = 0;
 
-	for (uint64_t i = 0; !ckpt_finding_get(r->verb.ck, i, &f, NULL); i++)
-		if (!strcmp(f.id, "STATE_EMPTY")) {
-			cli_say("note: the source has no optimizer states (moments), and so has "
-				"the result");
-			return;
-		}
+	if (n)
+		cli_say("  %" PRIu64 " file%s of the tag folder %s not part of the step; %s copied "
+			"unchanged", n, n == 1 ? "" : "s", n == 1 ? "is" : "are",
+			n == 1 ? "it is" : "they are");
+	if (count_findings(r, "STATE_EMPTY"))
+		cli_say("note: the source has no optimizer states (moments), and so has "
+			"the result");
+	if (want.torch && sscanf(want.torch, "2.%u", &minor) == 1 && minor < 4)
+		cli_say("note: in this form torch 2.4 does not find param groups and schedulers; "
+			"torch before 2.4 does, and 2.6 and later");
 }
 
 static void print(const struct verb *verb)
@@ -486,8 +494,7 @@ static void print(const struct verb *verb)
 			verb->args->dry_run ? "would write" : "wrote", out_name(verb->dst),
 			r->report.nfiles, out_plural(r->report.nfiles), r->opts.world,
 			out_plural(r->opts.world));
-	say_carried(r);
-	say_no_moments(r);
+	say_notes(r);
 	report_step_work(verb->args, &r->report);
 	batch_say(&r->batch);
 	report_step_part(verb->args, r->opts.nparts, verb->dst);

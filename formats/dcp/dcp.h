@@ -119,6 +119,7 @@ struct dcp {
 	const char *box;	/* that the model is in */
 	const struct ck_val *deepspeed;	/* dictionary of what only DeepSpeed has, or NULL */
 	const char *optim;	/* what the optimizer's names begin with, "optimizer."; or NULL */
+	bool is_old;		/* the form of torch before 2.4 */
 	bool by_parameter;	/* it has its groups' values for each parameter, as torchtitan */
 	struct dcp_group *group;
 	uint32_t ngroups, group_cap;
@@ -194,8 +195,17 @@ int ck_dcp_deepspeed_fill(struct dcp *d, struct ck_step *step, struct ckpt_err *
 int ck_dcp_read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
 		  struct ck_step *out, struct ckpt_err *err);
 
-/* ---- dcp_client.c ---- */
+/* ---- dcp_tree.c ---- */
 
+/*
+ * A dictionary that is filled by paths: 'tree_at' gives, or makes, the one at 'n' steps; NULL
+ * without memory, or if a value is on the way.  When it is done, dictionaries with keys 0, 1, ...
+ * are lists.
+ */
+struct ck_val *ck_dcp_tree_new(struct ck_arena *a);
+struct ck_val *ck_dcp_tree_at(struct ck_arena *a, struct ck_val *tree, struct ck_val *const *step,
+			      uint64_t n);
+struct ck_val *ck_dcp_tree_done(struct ck_arena *a, struct ck_val *tree);
 /*
  * The client's value goes into a dictionary, by its path.  '*why_out' says why it does not, or is
  * NULL.

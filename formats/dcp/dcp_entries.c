@@ -18,28 +18,12 @@
 
 #define DEPTH 64u
 #define NUMBER_BYTES 8
-#define MOST_VALUES 100000u	/* in one value of the client */
 
-/* Keys of DeepSpeed's model file that say what the folder says in another way, or not at all. */
-static const char *const dropped[] = {
-	"module", "optimizer", "param_shapes", "frozen_param_fragments", "dp_world_size",
-	"mp_world_size", "zckpt_id", "zckpt_rank", "sparse_tensor_module_names",
-	"csr_tensor_module_names", "universal_checkpoint_info", "data_sampler", "random_ltd",
-};
-
-/* And those that go into "deepspeed". */
+/* Keys of DeepSpeed's model file that go into "deepspeed". */
 static const char *const kept[] = {
 	"ds_config", "ds_version", "global_steps", "skipped_steps", "global_samples",
 	"buffer_names", "frozen_param_shapes", "shared_params",
 };
-
-static bool is_in(const char *const *list, size_t n, const char *key)
-{
-	for (size_t i = 0; i < n; i++)
-		if (!strcmp(list[i], key))
-			return true;
-	return false;
-}
 
 /*
  * Made of numbers, texts and containers alone: it needs no class to be read.  Values may be shared
@@ -67,9 +51,9 @@ static bool is_plain_within(const struct ck_val *v, unsigned depth, uint64_t *le
 	}
 }
 
-static bool is_plain(const struct ck_val *v)
+bool ck_dcp_is_plain(const struct ck_val *v)
 {
-	uint64_t left = MOST_VALUES;
+	uint64_t left = DCP_MOST_VALUES;
 
 	return is_plain_within(v, DEPTH, &left);
 }
@@ -77,7 +61,7 @@ static bool is_plain(const struct ck_val *v)
 /* ---- entries ---- */
 
 /* A flat name is that of one item: of two, the client's second one is left out. */
-static int add(struct dcp_out *o, const struct dcp_entry *e, struct ckpt_err *err)
+int ck_dcp_add(struct dcp_out *o, const struct dcp_entry *e, struct ckpt_err *err)
 {
 	int rc;
 
@@ -94,14 +78,17 @@ static int add(struct dcp_out *o, const struct dcp_entry *e, struct ckpt_err *er
 	}
 	if (!rc)
 		rc = ck_grow(&o->entry, &o->cap, o->n + 1, sizeof(*o->entry), err);
-	if (!rc)
-		o->entry[o->n++] = *e;
+	if (!rc) {
+		o->entry[o->n] = *e;
+		o->entry[o->n++].part = o->is_split &&
+					!strncmp(e->name, o->optim, strlen(o->optim));
+	}
 	return rc;
 }
 
 /* Steps of a path: those of "a.b." first, then up to three. */
-static struct ck_val *path_of(struct dcp_out *o, const char *begin, const char *const *step,
-			      size_t n)
+struct ck_val *ck_dcp_path(struct dcp_out *o, const char *begin, const char *const *step,
+			   size_t n)
 {
 	struct ck_val *item[DEPTH + 4];
 	uint64_t k = 0;
@@ -113,7 +100,7 @@ static struct ck_val *path_of(struct dcp_out *o, const char *begin, const char *
 	return ck_val_new_tuple(o->arena, item, k);
 }
 
-static struct ck_val *longer(struct dcp_out *o, const struct ck_val *path, struct ck_val *step)
+struct ck_val *ck_dcp_path_add(struct dcp_out *o, const struct ck_val *path, struct ck_val *step)
 {
 	struct ck_val *const *item = NULL, **more;
 	uint64_t n = 0;
@@ -162,10 +149,10 @@ static int add_state(struct dcp_out *o, uint32_t tensor, const char *name, struc
 	};
 	int rc = cut(o, &e, err);
 
-	return rc ? rc : add(o, &e, err);
+	return rc ? rc : ck_dcp_add(o, &e, err);
 }
 
-static int add_value(struct dcp_out *o, const char *name, struct ck_val *path,
+int ck_dcp_add_value(struct dcp_out *o, const char *name, struct ck_val *path,
 		     const struct ck_val *v, bool is_client, struct ckpt_err *err)
 {
 	struct dcp_entry e = {
@@ -174,7 +161,7 @@ static int add_value(struct dcp_out *o, const char *name, struct ck_val *path,
 		.spot = ck_arena_zalloc(o->arena, sizeof(*e.spot)), .nspots = 1,
 	};
 
-	return !e.spot || !v ? ck_fail_nomem(err, "a value", 0) : add(o, &e, err);
+	return !e.spot || !v ? ck_fail_nomem(err, "a value", 0) : ck_dcp_add(o, &e, err);
 }
 
 /* ---- the model ---- */
@@ -200,7 +187,7 @@ static int add_model(struct dcp_out *o, struct ckpt_err *err)
 		if (state == CK_NONE)
 			continue;
 		rc = add_state(o, of, ck_arena_printf(o->arena, "%s%s", o->model, t->name),
-			       path_of(o, o->model, &t->name, 1), state, err);
+			       ck_dcp_path(o, o->model, &t->name, 1), state, err);
 	}
 	return rc;
 }
@@ -213,8 +200,8 @@ static struct ck_val *state_path(struct dcp_out *o, const char *name, const char
 	const char *step[3] = { "state", name, state };
 	const char *flat = ck_arena_printf(o->arena, "state.%s.%s", name, state);
 
-	return !flat ? NULL : o->flat ? path_of(o, o->optim, &flat, 1) :
-	       path_of(o, o->optim, step, 3);
+	return !flat ? NULL : o->flat ? ck_dcp_path(o, o->optim, &flat, 1) :
+	       ck_dcp_path(o, o->optim, step, 3);
 }
 
 static int add_moments(struct dcp_out *o, uint32_t tensor, struct ckpt_err *err)
@@ -245,13 +232,13 @@ static int add_step(struct dcp_out *o, const char *name, double count, struct ck
 	};
 	int rc = cut(o, &e, err);
 
-	return rc ? rc : add(o, &e, err);
+	return rc ? rc : ck_dcp_add(o, &e, err);
 }
 
 static bool is_hyper(const char *key, const struct ck_val *v)
 {
 	return key && strcmp(key, "params") && strcmp(key, "param_names") && !strchr(key, '.') &&
-	       is_plain(v);
+	       ck_dcp_is_plain(v);
 }
 
 /* Of group 'g', or of a parameter. */
@@ -261,12 +248,13 @@ static int add_hyper_of(struct dcp_out *o, uint32_t g, const char *name, const c
 	struct ck_arena *a = o->arena;
 	const char *group = ck_arena_printf(a, "%u", g), *step = "param_groups";
 	const char *own = ck_arena_printf(a, "param_groups.%s.%s", name ? name : group, key);
-	struct ck_val *path = name ? path_of(o, o->optim, &own, 1) :
-			      longer(o, longer(o, path_of(o, o->optim, &step, 1),
-					       ck_val_new_int(a, g)), ck_val_new_str(a, key));
+	struct ck_val *path = ck_dcp_path(o, o->optim, name ? &own : &step, 1);
 
+	if (!name)
+		path = ck_dcp_path_add(o, ck_dcp_path_add(o, path, ck_val_new_int(a, g)),
+				       ck_val_new_str(a, key));
 	return !own || !group ? ck_fail_nomem(err, "a name", strlen(key)) :
-	       add_value(o, ck_arena_printf(a, "%s%s", o->optim, own), path, v, false, err);
+	       ck_dcp_add_value(o, ck_arena_printf(a, "%s%s", o->optim, own), path, v, false, err);
 }
 
 static int add_hyper(struct dcp_out *o, uint32_t g, const char *key, const struct ck_val *v,
@@ -275,11 +263,28 @@ static int add_hyper(struct dcp_out *o, uint32_t g, const char *key, const struc
 	const struct ck_step_group *group = &o->step->group[g];
 	int rc = 0;
 
+	if (o->is_old && !o->flat) {
+		o->groups[g] = ck_val_dict_sets(o->arena, o->groups[g], key, (struct ck_val *)v);
+		return o->groups[g] ? 0 : ck_fail_nomem(err, "a param group", g);
+	}
 	if (!o->flat)
 		return add_hyper_of(o, g, NULL, key, v, err);
 	for (uint32_t i = 0; !rc && i < group->nparams && strcmp(key, "params"); i++)
 		rc = add_hyper_of(o, g, group->param[i].name, key, v, err);
 	return rc;
+}
+
+/* Groups of Adam and AdamW are the same before torch 2.6. */
+static void note_decay(struct dcp_out *o, uint32_t g, const struct ck_val *hyper)
+{
+	double decay = 0;
+
+	if (ck_val_get(hyper, "amsgrad") &&
+	    ck_val_num(ck_val_get(hyper, "weight_decay"), &decay) && decay != 0)
+		ck_findings_add(o->step->f, CK_FINDING_FORMAT_NOTE, o->tag,
+				"group %u has weight decay and does not say whether it is Adam's "
+				"or AdamW's (torch before 2.6): decoupled_weight_decay is written "
+				"as True, AdamW's", g);
 }
 
 /* What torch's AdamW has and DeepSpeed's has not: loaders ask for each by name. */
@@ -299,9 +304,16 @@ static int add_defaults(struct dcp_out *o, uint32_t g, const struct ck_val *hype
 	};
 	int rc = 0;
 
-	for (size_t i = 0; !rc && lr && i < CK_ARRAY_LEN(all); i++)
-		if (!ck_val_get(hyper, all[i].key))
-			rc = add_hyper(o, g, all[i].key, all[i].v, err);
+	for (size_t i = 0; !rc && lr && i < CK_ARRAY_LEN(all); i++) {
+		if (ck_val_get(hyper, all[i].key))
+			continue;
+		if (!strcmp(all[i].key, "decoupled_weight_decay")) {
+			if (o->is_old)
+				continue;
+			note_decay(o, g, hyper);
+		}
+		rc = add_hyper(o, g, all[i].key, all[i].v, err);
+	}
 	return rc;
 }
 
@@ -360,123 +372,9 @@ static int add_group(struct dcp_out *o, uint32_t g, struct ckpt_err *err)
 		if (is_hyper(key, item[2 * i + 1]))
 			rc = add_hyper(o, g, key, item[2 * i + 1], err);
 	}
-	if (!rc && !o->source)
+	if (!rc && (!o->source || (!o->is_old && (o->source->is_old || o->want->torch))))
 		rc = add_defaults(o, g, group->hyper, err);
 	return rc ? rc : add_hyper(o, g, "params", names, err);
-}
-
-/* ---- the client's values ---- */
-
-/* Numbers among the keys would come back as texts. */
-static bool has_text_keys(const struct ck_val *v)
-{
-	for (uint64_t i = 0; i < v->u.seq.n; i += 2)
-		if (!ck_val_str(v->u.seq.item[i]) || strchr(ck_val_str(v->u.seq.item[i]), '.'))
-			return false;
-	return v->u.seq.n != 0;
-}
-
-/* torch goes into dictionaries, and into lists that have any; the rest is one value. */
-static bool is_leaf(const struct ck_val *v)
-{
-	if (v->kind == CK_VAL_DICT)
-		return !has_text_keys(v);
-	if (v->kind != CK_VAL_LIST)
-		return true;
-	for (uint64_t i = 0; i < v->u.seq.n; i++)
-		if (!is_leaf(v->u.seq.item[i]))
-			return false;
-	return true;
-}
-
-static int add_client(struct dcp_out *o, const char *name, struct ck_val *path,
-		      const struct ck_val *v, unsigned depth, struct ckpt_err *err)
-{
-	const bool is_dict = v->kind == CK_VAL_DICT;
-	const uint64_t n = is_leaf(v) || !depth ? 0 : v->u.seq.n / (is_dict ? 2 : 1);
-	int rc = 0;
-
-	if (!path || !name)
-		return ck_fail_nomem(err, "a name", 0);
-	if (is_leaf(v) || !depth)
-		return add_value(o, name, path, v, true, err);
-	for (uint64_t i = 0; !rc && i < n; i++) {
-		const struct ck_val *in = v->u.seq.item[is_dict ? 2 * i + 1 : i];
-		const char *key = is_dict ? ck_val_str(v->u.seq.item[2 * i]) :
-				  ck_arena_printf(o->arena, "%" PRIu64, i);
-		struct ck_val *step = is_dict ? v->u.seq.item[2 * i] :
-				      ck_val_new_int(o->arena, (int64_t)i);
-		const char *full = key ? ck_arena_printf(o->arena, "%s.%s", name, key) : NULL;
-
-		rc = add_client(o, full, longer(o, path, step), in, depth - 1, err);
-	}
-	return rc;
-}
-
-/* Of torch's schedulers; DeepSpeed's own have another form. */
-static bool is_torch_scheduler(const struct ck_val *v)
-{
-	return ck_val_get(v, "last_epoch") != NULL;
-}
-
-/* Items of a DCP folder that are neither the model's nor the optimizer's: archives as they are. */
-static int copy_clients(struct dcp_out *o, struct ckpt_err *err)
-{
-	int rc = 0;
-
-	for (uint64_t i = 0; !rc && i < o->source->nitems; i++) {
-		const struct dcp_item *it = &o->source->item[i];
-		struct dcp_entry e = {
-			.name = it->flat, .path = (struct ck_val *)it->path, .dtype = it->dtype,
-			.ndim = it->ndim, .shape = it->shape, .state = CK_NONE,
-			.is_tensor = it->is_tensor, .is_copied = true, .is_client = true,
-		};
-
-		if (it->use != DCP_OTHER || !strcmp(it->flat, "deepspeed"))
-			continue;
-		e.spot = ck_arena_zalloc(o->arena, (it->nchunks + 1) * sizeof(*e.spot));
-		if (!e.spot)
-			return ck_fail_nomem(err, "a value of the client", it->nchunks);
-		for (uint64_t k = 0; k < it->nchunks; k++) {
-			const struct dcp_chunk *c = &it->chunk[k];
-
-			if (c->at.file != CK_NONE && (c->numel || !it->is_tensor))
-				e.spot[e.nspots++].from = c;
-		}
-		if (!e.path)
-			e.path = path_of(o, "", &it->flat, 1);
-		rc = add(o, &e, err);
-	}
-	return rc;
-}
-
-static int add_clients(struct dcp_out *o, struct ckpt_err *err)
-{
-	struct ck_val *const *item;
-	uint64_t n = 0;
-	int rc = 0;
-
-	if (o->source)
-		return copy_clients(o, err);
-	ck_val_pairs(o->step->model, &item, &n);
-	for (uint64_t i = 0; !rc && i < n; i++) {
-		const char *key = ck_val_str(item[2 * i]);
-		const struct ck_val *v = item[2 * i + 1];
-
-		if (!key || is_in(dropped, CK_ARRAY_LEN(dropped), key) ||
-		    is_in(kept, CK_ARRAY_LEN(kept), key) || (ck_val_is_none(v)) ||
-		    (!strcmp(key, "lr_scheduler") && !is_torch_scheduler(v)))
-			continue;
-		if (!is_plain(v) || strchr(key, '.') || !strcmp(key, "model") ||
-		    !strcmp(key, "deepspeed")) {
-			ck_findings_add(o->step->f, CK_FINDING_NOT_CARRIED, key,
-					"a value of the client with tensors, objects or more "
-					"than %u values in it", MOST_VALUES);
-			continue;
-		}
-		rc = add_client(o, key, path_of(o, "", &key, 1), v, DEPTH, err);
-	}
-	return rc;
 }
 
 /* ---- what DeepSpeed needs on the way back ---- */
@@ -508,7 +406,7 @@ static const char *type_of(const struct dcp_out *o, const char *state)
 static struct ck_val *put(struct dcp_out *o, struct ck_val *d, const char *key,
 			  const struct ck_val *v)
 {
-	return !v || !is_plain(v) ? d :
+	return !v || !ck_dcp_is_plain(v) ? d :
 	       ck_val_dict_sets(o->arena, d, key, (struct ck_val *)v);
 }
 
@@ -550,6 +448,23 @@ static struct ck_val *group_keys(struct dcp_out *o)
 	return all;
 }
 
+/* Names of each group: a flat optimizer has values of parameters, not groups. */
+static struct ck_val *group_names(struct dcp_out *o)
+{
+	struct ck_val *all = ck_val_new_list(o->arena);
+
+	for (uint32_t g = 0; g < o->step->ngroups; g++) {
+		const struct ck_step_group *group = &o->step->group[g];
+		struct ck_val *names = ck_val_new_list(o->arena);
+
+		for (uint32_t i = 0; i < group->nparams; i++)
+			names = ck_val_list_add(o->arena, names,
+						ck_val_new_str(o->arena, group->param[i].name));
+		all = ck_val_list_add(o->arena, all, names);
+	}
+	return all;
+}
+
 static int add_deepspeed(struct dcp_out *o, struct ckpt_err *err)
 {
 	const struct ck_step *step = o->step;
@@ -560,28 +475,57 @@ static int add_deepspeed(struct dcp_out *o, struct ckpt_err *err)
 	for (size_t i = 0; i < CK_ARRAY_LEN(kept); i++)
 		if (strcmp(kept[i], "frozen_param_shapes"))
 			d = put(o, d, kept[i], ck_val_get(step->model, kept[i]));
-	if (!is_torch_scheduler(ck_val_get(step->model, "lr_scheduler")))
+	if (!ck_dcp_is_scheduler(ck_val_get(step->model, "lr_scheduler")))
 		d = put(o, d, "lr_scheduler", ck_val_get(step->model, "lr_scheduler"));
 	d = put(o, d, "loss_scaler", scaler_values(step));
 	d = put(o, d, "dynamic_loss_scale", step->dynamic_scale);
 	d = put(o, d, "overflow", step->overflow);
 	d = put(o, d, "clip_grad", step->clip);
 	d = ck_val_dict_sets(o->arena, d, "group_keys", group_keys(o));
+	if (o->flat)
+		d = ck_val_dict_sets(o->arena, d, "param_groups", group_names(o));
 	d = ck_val_dict_sets(o->arena, d, "stage", ck_val_new_int(o->arena, step->stage));
 	if (weight)
 		d = ck_val_dict_sets(o->arena, d, "weight_dtype", ck_val_new_str(o->arena, weight));
 	if (master)
 		d = ck_val_dict_sets(o->arena, d, "master_dtype", ck_val_new_str(o->arena, master));
-	return add_value(o, name, path_of(o, "", &name, 1), put_names(o, d), false, err);
+	return ck_dcp_add_value(o, name, ck_dcp_path(o, "", &name, 1), put_names(o, d), false, err);
+}
+
+/* Of torch before 2.4: the groups are one value. */
+static int add_groups_whole(struct dcp_out *o, struct ckpt_err *err)
+{
+	struct ck_val *all = ck_val_new_list(o->arena);
+	const char *step = "param_groups";
+
+	for (uint32_t g = 0; g < o->step->ngroups; g++)
+		all = ck_val_list_add(o->arena, all, o->groups[g]);
+	return ck_dcp_add_value(o, ck_arena_printf(o->arena, "%s%s", o->optim, step),
+				ck_dcp_path(o, o->optim, &step, 1), all, false, err);
+}
+
+static int add_optimizer(struct dcp_out *o, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	o->groups = ck_arena_zalloc(o->arena, ((uint64_t)o->step->ngroups + 1) *
+				    sizeof(struct ck_val *));
+	if (!o->groups)
+		return ck_fail_nomem(err, "param groups", o->step->ngroups);
+	for (uint32_t g = 0; !rc && g < o->step->ngroups; g++) {
+		o->groups[g] = ck_val_new_dict(o->arena);
+		rc = add_group(o, g, err);
+	}
+	return rc || !o->is_old || o->flat ? rc : add_groups_whole(o, err);
 }
 
 int ck_dcp_entries_make(struct dcp_out *o, struct ckpt_err *err)
 {
 	int rc = add_model(o, err);
 
-	for (uint32_t g = 0; !rc && g < o->step->ngroups; g++)
-		rc = add_group(o, g, err);
 	if (!rc)
-		rc = add_clients(o, err);
+		rc = add_optimizer(o, err);
+	if (!rc)
+		rc = ck_dcp_clients_add(o, err);
 	return rc || (o->source && !o->source->deepspeed) ? rc : add_deepspeed(o, err);
 }

@@ -3,7 +3,8 @@
  *
  *	param_groups.0.lr		a value of group 0; param_groups.0.params lists its names
  *	param_groups			all groups as one value, as torch before 2.4 writes them
- *	param_groups.NAME.lr		a value of a parameter: torchtitan; equal ones are a group
+ *	param_groups.NAME.lr		a value of a parameter: torchtitan; equal ones are a group,
+ *					unless "deepspeed" lists the groups
  */
 #include <stdio.h>
 #include <string.h>
@@ -170,6 +171,19 @@ static int take_item(struct dcp *d, struct owns *all, const struct dcp_item *it,
 	return rc ? rc : set(d, g, key, v, err);
 }
 
+/* Group 'g' of a list of names that zckpt wrote: its values are those of its first parameter. */
+static int take_listed(struct dcp *d, const struct owns *all, const struct ck_val *names,
+		       uint32_t g, struct ckpt_err *err)
+{
+	const char *first = ck_val_str(ck_val_at(names, 0));
+	uint64_t at;
+	int rc = grow(d, g + 1, err);
+
+	if (!rc && first && ck_map_find(&all->by_name, first, strlen(first), &at))
+		d->group[g].hyper = all->own[at].hyper;
+	return rc ? rc : put_list(d, names, g, err);
+}
+
 /* Parameters in the order of '.metadata'; a group for each set of values. */
 static int join_equal(struct dcp *d, const struct owns *all, struct ckpt_err *err)
 {
@@ -234,14 +248,22 @@ static int add_facts(struct dcp *d, uint32_t g, struct ckpt_err *err)
 
 int ck_dcp_groups_find(struct dcp *d, struct ckpt_err *err)
 {
+	const struct ck_val *listed = ck_val_get(d->deepspeed, "param_groups");
 	struct owns all = { .n = 0 };
+	struct ck_val *const *item;
+	uint64_t n;
 	int rc = 0;
+
+	if (!ck_val_seq(listed, &item, &n))
+		listed = NULL;
 
 	for (uint64_t i = 0; !rc && i < d->nitems; i++)
 		if (d->item[i].use == DCP_GROUP)
 			rc = take_item(d, &all, &d->item[i], err);
-	d->by_parameter = all.n != 0;
-	if (!rc)
+	d->by_parameter = all.n != 0 || listed;
+	for (uint32_t g = 0; !rc && listed && g < n && g < MOST_GROUPS; g++)
+		rc = take_listed(d, &all, item[g], g, err);
+	if (!rc && !listed)
 		rc = join_equal(d, &all, err);
 	if (!rc)
 		take_steps(d);

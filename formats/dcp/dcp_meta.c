@@ -273,6 +273,13 @@ static void look_for_lost(struct reading *r, const struct ck_val *storage)
 
 /* ---- state_dict_metadata: the items ---- */
 
+/* torch before 2.4 has the class elsewhere. */
+static bool is_old(const struct ck_val *properties)
+{
+	return is_object(properties, "TensorProperties") &&
+	       strstr(properties->u.obj->fn->u.global.module, "_shard.") != NULL;
+}
+
 static enum ckpt_dtype dtype_of(const struct ck_val *properties)
 {
 	const struct ck_val *v = ck_val_at(state_of(properties), 0);
@@ -316,6 +323,7 @@ static int take_tensor(struct reading *r, struct dcp_item *it, const struct ck_v
 
 	it->is_tensor = true;
 	it->dtype = (uint8_t)dtype_of(ck_val_get(state, "properties"));
+	r->d->is_old |= is_old(ck_val_get(state, "properties"));
 	if (!it->dtype)
 		return fail(r->part, err, it->flat, "zckpt does not know its type");
 	if (!sizes_of(r->d, ck_val_get(state, "size"), &it->shape, &ndim) ||
@@ -429,11 +437,10 @@ static int take_path(struct dcp *d, struct dcp_item *it, const struct ck_val *pa
 		return 0;
 	}
 	it->path = path;
-	if (!ck_val_str(step[n - 1]))
-		return 0;
-	cut = strlen(ck_val_str(step[n - 1]));
-	if (n == 1 || cut + 1 >= strlen(it->flat) ||
-	    strcmp(it->flat + strlen(it->flat) - cut, ck_val_str(step[n - 1])))
+	/* a number is a position in a list */
+	cut = ck_val_str(step[n - 1]) ? strlen(ck_val_str(step[n - 1])) :
+	      strrchr(it->flat, '.') ? strlen(strrchr(it->flat, '.')) - 1 : 0;
+	if (n == 1 || !cut || cut + 1 >= strlen(it->flat))
 		return 0;
 	it->key = it->flat + strlen(it->flat) - cut;
 	it->box = ck_arena_strndup(&d->arena, it->flat, strlen(it->flat) - cut - 1);

@@ -1,6 +1,7 @@
 /*
  * dcp_meta_write.c -- '.metadata', in the form that torch 2.4 and all later ones read: properties
- * of five items, "version", no "storage_meta" (docs/formats/dcp.md, "Written").
+ * of five items, "version", no "storage_meta" (docs/formats/dcp.md, "Written"); or in that of torch
+ * before 2.4, which has the class of the properties elsewhere, and neither of the two keys.
  */
 #include "formats/dcp/dcp_out.h"
 #include "libckpt/base/ck_err.h"
@@ -11,6 +12,7 @@
 #include "libckpt/tensor/ck_val_new.h"
 
 #define METADATA "torch.distributed.checkpoint.metadata"
+#define OLD_METADATA "torch.distributed._shard.sharded_tensor.metadata"
 #define FILESYSTEM "torch.distributed.checkpoint.filesystem"
 
 static struct ck_val *object(struct ck_arena *a, const char *module, const char *cls,
@@ -54,15 +56,17 @@ static struct ck_val *rows_of(struct dcp_out *o, const struct dcp_entry *e,
 static struct ck_val *properties(struct dcp_out *o, const struct dcp_entry *e)
 {
 	struct ck_arena *a = o->arena;
+	const char *module = o->is_old ? OLD_METADATA : METADATA;
+	const char *encoding = o->is_old ? "MEM_FORMAT_ENCODING" : "_MEM_FORMAT_ENCODING";
 	struct ck_val *item[5] = {
 		ck_val_new_global(a, "torch", ck_dtype_info(e->dtype)->torch),
 		call(a, "torch.serialization", "_get_layout", ck_val_new_str(a, "torch.strided")),
 		ck_val_new_bool(a, false),
-		call(a, METADATA, "_MEM_FORMAT_ENCODING", ck_val_new_int(a, 0)),
+		call(a, module, encoding, ck_val_new_int(a, 0)),
 		ck_val_new_bool(a, false),
 	};
 
-	return object(a, METADATA, "TensorProperties", ck_val_new_tuple(a, item, 5));
+	return object(a, module, "TensorProperties", ck_val_new_tuple(a, item, 5));
 }
 
 static struct ck_val *tensor(struct dcp_out *o, const struct dcp_entry *e)
@@ -115,7 +119,7 @@ static struct ck_val *place_of(struct dcp_out *o, const struct dcp_spot *s)
 
 /* ---- */
 
-static struct ck_val *make(struct dcp_out *o)
+static struct ck_val *make(struct dcp_out *o, uint8_t part)
 {
 	struct ck_arena *a = o->arena;
 	struct ck_val *items = ck_val_new_dict(a), *paths = ck_val_new_dict(a);
@@ -125,6 +129,8 @@ static struct ck_val *make(struct dcp_out *o)
 		const struct dcp_entry *e = &o->entry[i];
 		struct ck_val *name = ck_val_new_str(a, e->name);
 
+		if (e->part != part)
+			continue;
 		items = ck_val_dict_add(a, items, name, e->is_tensor ? tensor(o, e) :
 					object(a, METADATA, "BytesStorageMetadata", NULL));
 		paths = ck_val_dict_add(a, paths, name, e->path);
@@ -135,15 +141,18 @@ static struct ck_val *make(struct dcp_out *o)
 	d = ck_val_dict_sets(a, d, "state_dict_metadata", items);
 	d = ck_val_dict_sets(a, d, "planner_data", paths);
 	d = ck_val_dict_sets(a, d, "storage_data", places);
-	d = ck_val_dict_sets(a, d, "storage_meta", ck_val_new_none(a));
-	d = ck_val_dict_sets(a, d, "version", ck_val_new_str(a, "1.0.0"));
+	if (!o->is_old) {
+		d = ck_val_dict_sets(a, d, "storage_meta", ck_val_new_none(a));
+		d = ck_val_dict_sets(a, d, "version", ck_val_new_str(a, "1.0.0"));
+	}
 	return d ? object(a, METADATA, "Metadata", d) : NULL;
 }
 
-int ck_dcp_meta_write(struct dcp_out *o, struct ckpt_err *err)
+int ck_dcp_meta_write(struct dcp_out *o, uint8_t part, struct ckpt_err *err)
 {
-	const struct ck_val *root = make(o);
-	const char *name = ck_arena_printf(o->arena, "%s/.metadata", o->tag);
+	const struct ck_val *root = make(o, part);
+	const char *name = ck_arena_printf(o->arena, "%s/%s.metadata", o->tag,
+					   ck_dcp_layout_folder(o, part));
 	struct ckpt_limits limits;
 	char *pickle = NULL;
 	uint64_t n = 0;

@@ -30,7 +30,10 @@ struct dcp_entry {
 	bool is_tensor;
 	bool is_copied;		/* an item of the source as it is */
 	bool is_client;
+	uint8_t part;		/* folder that it goes into */
 };
+
+#define DCP_MOST_VALUES 100000u	/* in one value of the client */
 
 struct dcp_out {
 	struct ck_step *step;
@@ -46,6 +49,9 @@ struct dcp_out {
 	const char *model;	/* that names of the model begin with: "model."; "" = nothing */
 	const char *optim;	/* "optimizer." */
 	bool flat;		/* states and values of the optimizer are flat, as torchtitan's */
+	bool is_old;		/* the form that torch before 2.4 reads */
+	bool is_split;		/* as accelerate: a folder for the model, one for the optimizer */
+	struct ck_val **groups;	/* is_old: a dictionary of each param group */
 	const struct dcp *source;	/* of a step that is a DCP folder itself, or NULL */
 };
 
@@ -54,9 +60,33 @@ struct dcp_out {
 /* Everything that the folder has, by names. */
 int ck_dcp_entries_make(struct dcp_out *o, struct ckpt_err *err);
 
+/* Made of numbers, texts and containers alone, and not too many of them. */
+bool ck_dcp_is_plain(const struct ck_val *v);
+/* Of a client's second item of the same name CK_FINDING_NOT_CARRIED remains. */
+int ck_dcp_add(struct dcp_out *o, const struct dcp_entry *e, struct ckpt_err *err);
+int ck_dcp_add_value(struct dcp_out *o, const char *name, struct ck_val *path,
+		     const struct ck_val *v, bool is_client, struct ckpt_err *err);
+/* Steps of a path: those of "a.b." first, then up to three; and a path with one more step. */
+struct ck_val *ck_dcp_path(struct dcp_out *o, const char *begin, const char *const *step,
+			   size_t n);
+struct ck_val *ck_dcp_path_add(struct dcp_out *o, const struct ck_val *path, struct ck_val *step);
+
+/* ---- dcp_clients.c ---- */
+
+int ck_dcp_clients_add(struct dcp_out *o, struct ckpt_err *err);
+/* Is it the state of a scheduler of torch?  Those of DeepSpeed have another form. */
+bool ck_dcp_is_scheduler(const struct ck_val *v);
+
+/* ---- dcp_layout.c ---- */
+
+/* What 'want' says of boxes and folders, or the source, or the usual ones. */
+int ck_dcp_layout_choose(struct dcp_out *o, struct ckpt_err *err);
+/* Folder of a part in the step's: "", or with '/' at its end. */
+const char *ck_dcp_layout_folder(const struct dcp_out *o, uint8_t part);
+
 /* ---- dcp_meta_write.c ---- */
 
-/* '.metadata', a file of the plan, once every spot has its place. */
-int ck_dcp_meta_write(struct dcp_out *o, struct ckpt_err *err);
+/* '.metadata' of a part, a file of the plan, once every spot has its place. */
+int ck_dcp_meta_write(struct dcp_out *o, uint8_t part, struct ckpt_err *err);
 
 #endif

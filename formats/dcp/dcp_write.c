@@ -4,6 +4,7 @@
  */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "formats/dcp/dcp_out.h"
 #include "formats/torch_pt/ck_pt_plan.h"
@@ -105,6 +106,7 @@ struct piece {
 	uint64_t entry;
 	struct dcp_spot *spot;
 	uint32_t rank;
+	uint8_t part;
 	bool is_tensor;
 };
 
@@ -112,6 +114,8 @@ static int by_rank(const void *a, const void *b)
 {
 	const struct piece *x = a, *y = b;
 
+	if (x->part != y->part)
+		return x->part < y->part ? -1 : 1;
 	if (x->rank != y->rank)
 		return x->rank < y->rank ? -1 : 1;
 	if (x->is_tensor != y->is_tensor)
@@ -138,7 +142,8 @@ static int list_pieces(const struct dcp_out *o, struct piece **out, uint64_t *n_
 		for (uint64_t k = 0; k < o->entry[i].nspots; k++) {
 			struct dcp_spot *s = &o->entry[i].spot[k];
 
-			p[n++] = (struct piece){ i, s, s->rank, o->entry[i].is_tensor };
+			p[n++] = (struct piece){ i, s, s->rank, o->entry[i].part,
+						 o->entry[i].is_tensor };
 		}
 	if (n)
 		qsort(p, n, sizeof(*p), by_rank);
@@ -147,9 +152,10 @@ static int list_pieces(const struct dcp_out *o, struct piece **out, uint64_t *n_
 	return 0;
 }
 
-static int begin_file(struct dcp_out *o, uint32_t rank, struct ckpt_err *err)
+static int begin_file(struct dcp_out *o, const struct piece *p, struct ckpt_err *err)
 {
-	const char *name = ck_arena_printf(o->arena, "%s/__%" PRIu32 "_0.distcp", o->tag, rank);
+	const char *name = ck_arena_printf(o->arena, "%s/%s__%" PRIu32 "_0.distcp", o->tag,
+					   ck_dcp_layout_folder(o, p->part), p->rank);
 
 	return name ? ck_plan_file(o->plan, name, err) : ck_fail_nomem(err, "a name", 0);
 }
@@ -161,8 +167,8 @@ static int write_pieces(struct dcp_out *o, struct ckpt_err *err)
 	int rc = list_pieces(o, &p, &n, err);
 
 	for (uint64_t i = 0; !rc && i < n; i++) {
-		if (!i || p[i].rank != p[i - 1].rank)
-			rc = begin_file(o, p[i].rank, err);
+		if (!i || p[i].rank != p[i - 1].rank || p[i].part != p[i - 1].part)
+			rc = begin_file(o, &p[i], err);
 		if (!rc)
 			rc = append_one(o, &o->entry[p[i].entry], p[i].spot, err);
 	}
@@ -170,43 +176,61 @@ static int write_pieces(struct dcp_out *o, struct ckpt_err *err)
 	return rc;
 }
 
+/* Where accelerate has the state of a scheduler; a file of this name that goes along stays. */
+static int write_scheduler(struct dcp_out *o, const struct ck_step_along *along,
+			   struct ckpt_err *err)
+{
+	const struct ck_val *v = ck_val_get(o->step->model, "lr_scheduler");
+	struct ck_pt_want want = {
+		.ix = o->ix, .root = v,
+		.name = ck_arena_printf(o->arena, "%s/scheduler.bin", o->tag),
+	};
+
+	if (!want.name)
+		return ck_fail_nomem(err, "a name", 0);
+	for (uint64_t i = 0; i < along->nfiles; i++)
+		if (!strcmp(along->file[i].name, want.name))
+			return 0;
+	return !ck_dcp_is_scheduler(v) || !ck_dcp_is_plain(v) ? 0 :
+	       ck_pt_plan_file(&want, o->plan, err);
+}
+
 static int write_all(struct dcp_out *o, struct ck_step_along *along, struct ckpt_err *err)
 {
-	int rc = ck_dcp_entries_make(o, err);
+	int rc = ck_dcp_layout_choose(o, err);
 
 	if (!rc)
-		rc = write_pieces(o, err);
+		rc = ck_dcp_entries_make(o, err);
 	if (!rc)
-		rc = ck_dcp_meta_write(o, err);
+		rc = write_pieces(o, err);
+	for (uint8_t part = 0; !rc && part <= o->is_split; part++)
+		rc = ck_dcp_meta_write(o, part, err);
 	if (!rc)
 		rc = ck_step_along_list(along, err);
+	if (!rc && o->is_split)
+		rc = write_scheduler(o, along, err);
 	return rc ? rc : ck_step_along_plan(along, o->plan, err);
 }
 
 int ck_dcp_write_step(struct ck_step *step, const struct ck_index *ix,
 		   const struct ck_reshard_want *want, struct ck_plan *plan, struct ckpt_err *err)
 {
-	const struct dcp *from = step->format == &ck_format_dcp ? step->from : NULL;
 	struct dcp_out o = {
 		.step = step, .ix = ix, .want = want, .plan = plan,
 		.tag = ck_step_tag(step, want), .arena = step->arena,
-		.model = "model.", .optim = "optimizer.", .source = from,
+		.source = step->format == &ck_format_dcp ? step->from : NULL,
+		.is_old = want->torch && want->torch < CK_TORCH(2, 4),
 		.world = want->world ? want->world : step->world ? step->world : 1,
 	};
 	struct ck_step_along along = { .step = step, .want = want, .tag = o.tag };
 	int rc;
 
-	if (want->torch && want->torch < CK_TORCH(2, 4))
+	if (want->torch && want->torch < CK_TORCH(2, 1))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
-			       "torch before 2.4 reads another form of DCP folders, which is not "
-			       "written");
+			       "the DCP folders of torch before 2.1 are not known; --torch 2.1 is "
+			       "the oldest");
 	rc = step->complete ? step->complete(step, err) : 0;
-	if (from) {	/* its names, in one folder, also where accelerate has two */
-		o.model = !*from->box ? "" : ck_arena_printf(o.arena, "%s.", from->box);
-		o.optim = from->optim;
-		o.flat = from->by_parameter;
-	}
-	if (!rc && (!o.tag || !o.model))
+	if (!rc && !o.tag)
 		rc = ck_fail_nomem(err, "a name", 0);
 	if (!rc)
 		rc = write_all(&o, &along, err);

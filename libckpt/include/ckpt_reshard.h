@@ -56,6 +56,12 @@ struct ckpt_reshard_opts {
 	 * "cpu"; NULL = the source's if it is of rank files, else "cuda".
 	 */
 	const char *device;
+	/*
+	 * CKPT_TO_DCP: "MODEL,OPTIMIZER", what names of the model and of the optimizer begin with,
+	 * dots between steps; "titan", the model at the root and a flat optimizer; "accelerate", a
+	 * folder for each and 'scheduler.bin'.  NULL = as the source has it, or "model,optimizer".
+	 */
+	const char *layout;
 };
 
 /* Pinned. */

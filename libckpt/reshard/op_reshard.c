@@ -88,6 +88,9 @@ static int check_torch(struct resharding *r, struct ckpt_err *err)
 {
 	const char *version = r->opts->torch_version;
 
+	if (r->opts->layout && r->opts->to != CKPT_TO_DCP)
+		return ck_fail(err, CKPT_E_USAGE, r->opts->layout, CKPT_NO_OFFSET,
+			       "a layout applies to DCP output only (--to dcp)");
 	if (version && r->opts->to != CKPT_TO_DCP && r->opts->to != CKPT_TO_FSDP_RANKS)
 		return ck_fail(err, CKPT_E_USAGE, version, CKPT_NO_OFFSET,
 			       "a version of torch applies to output that torch loads (--to dcp "
@@ -131,7 +134,8 @@ static int lay_out(const struct ck_input *in, void *arg, struct ckpt_err *err)
 		.round_robin = r->opts->round_robin,
 		.sub_group_size = r->opts->sub_group_size, .tag = r->opts->tag,
 		.version = r->opts->ds_version, .torch = r->torch,
-		.device = r->opts->device, .drop = r->opts->drop_states,
+		.device = r->opts->device, .layout = r->opts->layout,
+		.drop = r->opts->drop_states,
 		.reset = (r->opts->flags & CKPT_RESHARD_RESET) != 0,
 		.in_place = is_in_place(r),
 	};

@@ -7,6 +7,8 @@
 # ZCKPT_VENV   the Python environment, kept between runs (setup-venv.sh)
 # ZCKPT_VENV_OLD  the same for older DeepSpeed versions (setup-venv-old.sh);
 #              default: a folder beside ZCKPT_VENV
+# ZCKPT_VENV_TORCH  environments of other torches from 2.4 on, with spaces
+#              between (setup-venv-torch.sh): they load DCP folders as well
 # ZCKPT_FIXTURES  the unpacked fixtures (default build/fixtures)
 # ZCKPT_SEED   another series of generated checkpoints (printed, default 20)
 # ZCKPT_KEEP   a folder to keep the generated checkpoints in
@@ -117,6 +119,10 @@ if [ -n "${ZCKPT_BUILD:-}" ] && [ -x "$ZCKPT_BUILD/tests/unit/test_pickle_emit" 
 fi
 part "DCP folders of torch, read, and loaded by torch" \
 	"$python" "$here/dcp_folders.py"
+for venv in ${ZCKPT_VENV_TORCH:-}; do
+	part "DCP folders, loaded by the torch of $venv" \
+		"$venv/bin/python" "$here/dcp_folders.py" --alone
+done
 part "rank files of FSDP2, read, and loaded by torch" \
 	"$python" "$here/fsdp_ranks.py"
 part "steps made of weights, resumed by DeepSpeed" \

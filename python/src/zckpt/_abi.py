@@ -571,6 +571,7 @@ ckpt_reshard_opts._fields_ = [
     ("to", c_int),
     ("torch_version", c_char_p),
     ("device", c_char_p),
+    ("layout", c_char_p),
 ]
 ckpt_shard_opts._fields_ = [
     ("size", c_size_t),

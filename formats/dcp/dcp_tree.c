@@ -1,5 +1,5 @@
 /*
- * dcp_client.c -- values that are neither the model's nor the optimizer's, back in the dictionaries
+ * dcp_tree.c -- values that are neither the model's nor the optimizer's, back in the dictionaries
  * and lists that they were saved from: '.metadata' has the path to each.
  */
 #include "formats/dcp/dcp.h"
@@ -27,9 +27,17 @@ static struct ck_val *client_value(struct dcp *d, const struct dcp_item *it)
 	       it->value->pt->doc.root : NULL;
 }
 
-/* The dictionary at the first 'n' steps of a path, made where it is missing. */
-static struct ck_val *folder_at(struct ck_arena *a, struct ck_val *root,
-				struct ck_val *const *step, uint64_t n)
+struct ck_val *ck_dcp_tree_new(struct ck_arena *a)
+{
+	struct ck_val *v = ck_val_new_dict(a);
+
+	if (v)
+		v->mark = MADE;
+	return v;
+}
+
+struct ck_val *ck_dcp_tree_at(struct ck_arena *a, struct ck_val *root, struct ck_val *const *step,
+			      uint64_t n)
 {
 	for (uint64_t i = 0; root && i < n; i++) {
 		struct ck_val *const *pair, *next = NULL;
@@ -43,9 +51,7 @@ static struct ck_val *folder_at(struct ck_arena *a, struct ck_val *root,
 		if (next && next->mark != MADE)	/* a value of the file, which is not changed */
 			return NULL;
 		if (!next) {
-			next = ck_val_new_dict(a);
-			if (next)
-				next->mark = MADE;
+			next = ck_dcp_tree_new(a);
 			root = next ? ck_val_dict_add(a, root, step[i], next) : NULL;
 		}
 		root = next;
@@ -75,6 +81,11 @@ static struct ck_val *lists_of(struct ck_arena *a, struct ck_val *v, unsigned de
 	return is_list && n ? list : v;
 }
 
+struct ck_val *ck_dcp_tree_done(struct ck_arena *a, struct ck_val *tree)
+{
+	return lists_of(a, tree, MOST_STEPS + 1);
+}
+
 int ck_dcp_client_add(struct dcp *d, struct ck_val *root, const struct dcp_item *it,
 		      const char **why_out, struct ckpt_err *err)
 {
@@ -87,7 +98,7 @@ int ck_dcp_client_add(struct dcp *d, struct ck_val *root, const struct dcp_item 
 			   "a value that DeepSpeed's files have no place for";
 		return 0;
 	}
-	in = folder_at(&d->arena, root, part, n - 1);
+	in = ck_dcp_tree_at(&d->arena, root, part, n - 1);
 	if (!in)
 		*why_out = "its path leads through a value that is no dictionary";
 	else if (!ck_val_dict_add(&d->arena, in, part[n - 1], v))
@@ -98,6 +109,6 @@ int ck_dcp_client_add(struct dcp *d, struct ck_val *root, const struct dcp_item 
 void ck_dcp_client_end(struct dcp *d, struct ck_val *root)
 {
 	for (uint64_t i = 0; root->kind == CK_VAL_DICT && i < root->u.seq.n; i += 2)
-		root->u.seq.item[i + 1] = lists_of(&d->arena, root->u.seq.item[i + 1],
-						   MOST_STEPS + 1);
+		root->u.seq.item[i + 1] = ck_dcp_tree_done(&d->arena,
+							   root->u.seq.item[i + 1]);
 }
