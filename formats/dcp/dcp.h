@@ -125,6 +125,7 @@ struct dcp {
 	uint32_t ngroups, group_cap;
 	struct ck_map group_of;	/* name of a parameter -> number in 'group' */
 	struct ck_map has_state;	/* names of parameters that have a state */
+	struct ck_map frozen, buffers, tied;	/* names that 'deepspeed' lists */
 	struct ck_map by_sums;	/* blocks with their CRC-32s -> a trained tensor of the index */
 	pthread_mutex_t lock;	/* of 'f' and 'held', while items are read */
 	uint64_t held;		/* bytes of the values that are open */
@@ -177,9 +178,9 @@ int ck_dcp_index_fill(struct dcp *d, struct ckpt_err *err);
 /* ---- dcp_deepspeed.c ---- */
 
 /* Of a folder that zckpt wrote of a step of DeepSpeed: find what it says of that one. */
-void ck_dcp_deepspeed_find(struct dcp *d);
-/* Is the name in its list 'key' of names? */
-bool ck_dcp_deepspeed_lists(const struct dcp *d, const char *key, const char *name);
+int ck_dcp_deepspeed_find(struct dcp *d, struct ckpt_err *err);
+/* The first name of a tied weight; NULL: this one is not a second name. */
+const char *ck_dcp_deepspeed_tied(const struct dcp *d, const char *name);
 /* Had the group itself this key, or was it added for torch?  True without its list of them. */
 bool ck_dcp_deepspeed_has_key(const struct dcp *d, uint32_t group, const char *key);
 /* Its type "weight_dtype" or "master_dtype"; 0 = it says none. */

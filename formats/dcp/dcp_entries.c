@@ -419,9 +419,9 @@ static struct ck_val *put_names(struct dcp_out *o, struct ck_val *d)
 		const struct ck_tensor *t = &o->ix->tensor[i];
 
 		if (t->role == CKPT_ROLE_ALIAS)
-			tied = ck_val_dict_sets(o->arena, tied, t->name,
-						ck_val_new_str(o->arena,
-							       o->ix->tensor[t->alias_of].name));
+			tied = ck_val_dict_add(o->arena, tied, ck_val_new_str(o->arena, t->name),
+					       ck_val_new_str(o->arena,
+							      o->ix->tensor[t->alias_of].name));
 		if (t->role == CKPT_ROLE_FROZEN)
 			frozen = ck_val_list_add(o->arena, frozen,
 						 ck_val_new_str(o->arena, t->name));

@@ -156,6 +156,9 @@ void ck_dcp_free(void *of)
 	ck_map_release(&d->by_file);
 	ck_map_release(&d->group_of);
 	ck_map_release(&d->has_state);
+	ck_map_release(&d->frozen);
+	ck_map_release(&d->buffers);
+	ck_map_release(&d->tied);
 	ck_map_release(&d->by_sums);
 	ck_tree_release(&d->at.tree);
 	ck_arena_release(&d->arena);
@@ -173,7 +176,8 @@ static int read_all(struct dcp *d, struct ckpt_err *err)
 		rc = open_parts(d, err);
 	if (!rc)
 		rc = ck_dcp_items_read(d, err);
-	ck_dcp_deepspeed_find(d);
+	if (!rc)
+		rc = ck_dcp_deepspeed_find(d, err);
 	if (!rc)
 		rc = ck_dcp_names_find(d, err);
 	if (!rc)

@@ -139,7 +139,7 @@ static bool is_tied(struct dcp *d, const struct dcp_item *it, uint64_t *tensor_o
 	size_t n;
 
 	if (d->deepspeed) {	/* it says what is tied */
-		of = ck_val_str(ck_val_get(ck_val_get(d->deepspeed, "tied"), it->name));
+		of = ck_dcp_deepspeed_tied(d, it->name);
 		if (!of || !ck_index_find(d->ix, of, &tensor) ||
 		    !same_shape(&d->ix->tensor[tensor], it))
 			return false;
@@ -168,9 +168,9 @@ static enum ckpt_role role_of(const struct dcp *d, const struct dcp_item *it, ui
 		return CKPT_ROLE_TRAINABLE;
 	if (ck_map_find(&d->group_of, it->name, strlen(it->name), &other))
 		return CKPT_ROLE_FROZEN;
-	if (ck_dcp_deepspeed_lists(d, "frozen", it->name))
+	if (ck_map_find(&d->frozen, it->name, strlen(it->name), NULL))
 		return CKPT_ROLE_FROZEN;
-	if (ck_dcp_deepspeed_lists(d, "buffer_names", it->name))
+	if (ck_map_find(&d->buffers, it->name, strlen(it->name), NULL))
 		return CKPT_ROLE_BUFFER;
 	if (!d->optim)
 		return CKPT_ROLE_PLAIN;
