@@ -192,29 +192,29 @@ def engine_of(run, stage):
     return engine
 
 
-def try_deepspeed(theirs, dir, scheduled, next_losses):
-    """A run of torch goes on in DeepSpeed."""
+def try_deepspeed(sources, dir, scheduled, next_losses):
+    """A run of torch, and a step that was a DCP folder of some layout, resume in DeepSpeed."""
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29671", RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
     import deepspeed
 
     if not torch.distributed.is_initialized():
         deepspeed.init_distributed(dist_backend="gloo", verbose=False)
-    for stage in 1, 2, 3:
-        folder = os.path.join(dir, f"ds{stage}")
-        zckpt("reshard", "-q", "--stage", str(stage), "--world", "1", theirs, folder)
+    for number, (name, stage) in enumerate(sources):
+        folder = os.path.join(dir, f"ds{number}")
+        zckpt("reshard", "-q", "--stage", str(stage), "--world", "1", name, folder)
         run = Run(7, scheduled, torch.float32)
         engine = engine_of(run, stage)
         where, _ = engine.load_checkpoint(folder)
-        check(f"DeepSpeed loads stage {stage}", [] if where else ["nothing was loaded"])
+        check(f"DeepSpeed loads stage {stage} of {name}", [] if where else ["nothing was loaded"])
         losses = []
-        for number in 3, 4:
-            ids = torch.randint(0, 13, (4, 5), generator=torch.Generator().manual_seed(number))
+        for n in 3, 4:
+            ids = torch.randint(0, 13, (4, 5), generator=torch.Generator().manual_seed(n))
             loss = torch.nn.functional.cross_entropy(engine(ids).flatten(0, 1).float(), ids.flatten())
             engine.backward(loss)
             engine.step()
             losses.append(loss.item())
         near = all(abs(a - b) <= 2e-5 * abs(b) for a, b in zip(losses, next_losses))
-        check(f"DeepSpeed goes on from stage {stage}", [] if near else [losses, next_losses])
+        check(f"DeepSpeed resumes stage {stage} of {name}", [] if near else [losses, next_losses])
 
 
 def try_run(dir, scheduled, dtype):
@@ -271,7 +271,9 @@ def try_run(dir, scheduled, dtype):
         losses = [other.step(n) for n in (3, 4)]
         check(f"losses of {name}, {label}", [] if losses == next_losses else [losses, next_losses])
     if dtype is torch.float32 and scheduled and "--alone" not in sys.argv:
-        try_deepspeed(made["theirs"], dir, scheduled, next_losses)
+        sources = [(made["theirs"], stage) for stage in (1, 2, 3)]
+        sources += [(made[f"{layout} of deepspeed"], 1 + i % 3) for i, layout in enumerate(LAYOUTS)]
+        try_deepspeed(sources, dir, scheduled, next_losses)
 
 
 def reshard(source, dir, name, *options):
