@@ -28,3 +28,24 @@ int cli_form_find(const char *name)
 			return form_of[i];
 	return -1;
 }
+
+int cli_form_check(const struct command *cmd, int to, const struct form_options *o)
+{
+	const int is_deepspeed = to == CKPT_TO_DEEPSPEED || to == CKPT_TO_UNIVERSAL;
+	const int is_ranks = to == CKPT_TO_FSDP_RANKS;
+
+	if (o->deepspeed && !is_deepspeed)
+		return cli_wrong(cmd, "%s applies to DeepSpeed output only; give it when you "
+				 "reshard the %s step to DeepSpeed", o->deepspeed,
+				 cli_form_name(to));
+	if (o->torch && to != CKPT_TO_DCP && !is_ranks)
+		return cli_wrong(cmd, "--torch applies to output that torch loads: --to dcp or "
+				 "fsdp-ranks");
+	if (o->layout && to != CKPT_TO_DCP)
+		return cli_wrong(cmd, "--layout applies to DCP output only: --to dcp");
+	if (o->device && !is_ranks)
+		return cli_wrong(cmd, "--device applies to rank files only: --to fsdp-ranks");
+	if (o->device && strcmp(o->device, "cuda") && strcmp(o->device, "cpu"))
+		return cli_wrong(cmd, "--device %s: must be cuda or cpu", out_name(o->device));
+	return 0;
+}

@@ -2,6 +2,8 @@
 #ifndef CLI_FORM_H
 #define CLI_FORM_H
 
+#include "cli.h"
+
 /* Their names, NULL at the end. */
 extern const char *const cli_forms[];
 
@@ -9,5 +11,14 @@ extern const char *const cli_forms[];
 const char *cli_form_name(int to);
 /* The number of that name, or -1. */
 int cli_form_find(const char *name);
+
+/* Options that were given; NULL = not. */
+struct form_options {
+	const char *deepspeed;	/* the name of one that applies to DeepSpeed's forms only */
+	const char *torch, *layout, *device;
+};
+
+/* 0, or the status of a call with an option that the form 'to' would pass over. */
+int cli_form_check(const struct command *cmd, int to, const struct form_options *o);
 
 #endif

@@ -305,36 +305,17 @@ static int parse_stage(struct reshard *r)
 	return 0;
 }
 
-/* Options that another form would pass over. */
+/* Options that the form would pass over. */
 static int check_form(void)
 {
-	const char *ds = want.stage ? "--stage" : want.sub_group_size ? "--sub-group-size" :
-			 want.round_robin >= 0 ? "--round-robin" :
-			 want.ds_version ? "--ds-version" : NULL;
+	const struct form_options o = {
+		.deepspeed = want.stage ? "--stage" : want.sub_group_size ? "--sub-group-size" :
+			     want.round_robin >= 0 ? "--round-robin" :
+			     want.ds_version ? "--ds-version" : NULL,
+		.torch = want.torch, .layout = want.layout, .device = want.device,
+	};
 
-	if (want.to == CKPT_TO_DEEPSPEED || want.to == CKPT_TO_UNIVERSAL || !ds)
-		return 0;
-	return cli_wrong(&cmd_reshard, "%s applies to DeepSpeed output only; give it when you "
-			 "reshard the %s step to DeepSpeed", ds, cli_form_name(want.to));
-}
-
-/* And the other way round. */
-static int check_for_torch(void)
-{
-	const int is_ranks = want.to == CKPT_TO_FSDP_RANKS;
-
-	if (want.torch && want.to != CKPT_TO_DCP && !is_ranks)
-		return cli_wrong(&cmd_reshard, "--torch applies to output that torch loads: --to "
-				 "dcp or fsdp-ranks");
-	if (want.layout && want.to != CKPT_TO_DCP)
-		return cli_wrong(&cmd_reshard, "--layout applies to DCP output only: --to dcp");
-	if (want.device && !is_ranks)
-		return cli_wrong(&cmd_reshard, "--device applies to rank files only: --to "
-				 "fsdp-ranks");
-	if (want.device && strcmp(want.device, "cuda") && strcmp(want.device, "cpu"))
-		return cli_wrong(&cmd_reshard, "--device %s: must be cuda or cpu",
-				 out_name(want.device));
-	return 0;
+	return cli_form_check(&cmd_reshard, want.to, &o);
 }
 
 static int parse_options(struct reshard *r)
@@ -347,8 +328,6 @@ static int parse_options(struct reshard *r)
 		status = parse_stage(r);
 	if (!status)
 		status = check_form();
-	if (!status)
-		status = check_for_torch();
 	if (!status)
 		status = cli_part(&cmd_reshard, args, &r->opts.part, &r->opts.nparts);
 	if (status)

@@ -13,6 +13,7 @@
 #include "formats/torch_pt/ck_pt.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/step/ck_step_drop.h"
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/tensor/ck_val_new.h"
 
@@ -212,7 +213,7 @@ static int add_moments(struct dcp_out *o, uint32_t tensor, struct ckpt_err *err)
 	for (uint32_t s = t->first_state; !rc && s != CK_NONE; s = o->ix->state[s].next) {
 		const char *state = o->ix->state[s].name;
 
-		if (!strcmp(state, "weight") || !strcmp(state, "master") || o->want->reset)
+		if (!ck_step_is_moment(o->want, state))
 			continue;
 		rc = add_state(o, tensor, ck_arena_printf(o->arena, "%sstate.%s.%s", o->optim,
 							  t->name, state),

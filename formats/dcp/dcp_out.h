@@ -71,7 +71,7 @@ struct ck_val *ck_dcp_path(struct dcp_out *o, const char *begin, const char *con
 			   size_t n);
 struct ck_val *ck_dcp_path_add(struct dcp_out *o, const struct ck_val *path, struct ck_val *step);
 
-/* ---- dcp_clients.c ---- */
+/* ---- dcp_write_client.c ---- */
 
 int ck_dcp_clients_add(struct dcp_out *o, struct ckpt_err *err);
 /* Is it the state of a scheduler of torch?  Those of DeepSpeed have another form. */

@@ -190,7 +190,8 @@ static int read_all(struct dcp *d, const struct ck_index *ix, struct ckpt_err *e
 		return rc;
 	lend_files(d, ix);
 	rc = ck_dcp_values_read(d, err);
-	ck_dcp_deepspeed_find(d);
+	if (!rc)
+		rc = ck_dcp_deepspeed_find(d, err);
 	if (!rc)
 		rc = ck_dcp_names_find(d, err);
 	return rc ? rc : ck_dcp_groups_find(d, err);

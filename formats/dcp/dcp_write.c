@@ -11,6 +11,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/step/ck_step_along.h"
+#include "libckpt/step/ck_step_drop.h"
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/tensor/ck_val_new.h"
 
@@ -64,6 +65,7 @@ static int append_block(struct dcp_out *o, const struct dcp_entry *e, struct dcp
 	};
 	struct ck_pt_want want = { .name = e->name, .storage = &part, .nstorages = 1 };
 	uint64_t stride = 1;
+	int rc = 0;
 
 	if (!dim)
 		return ck_fail_nomem(err, "a shape", e->ndim);
@@ -72,12 +74,19 @@ static int append_block(struct dcp_out *o, const struct dcp_entry *e, struct dcp
 		dim[e->ndim + k - 1] = stride;
 		stride *= dim[k - 1] ? dim[k - 1] : 1;
 	}
+	if (e->state != CK_NONE && o->want->reset &&
+	    ck_step_is_moment(o->want, o->ix->state[e->state].name)) {
+		piece.kind = CK_SEG_ZERO;	/* its count is of bytes */
+		rc = ck_dtype_bytes((enum ckpt_dtype)e->dtype, count, &piece.count, err);
+	}
 	if (e->state == CK_NONE) {
 		piece = (struct ck_pt_piece){
 			.kind = CK_SEG_LITERAL, .count = sizeof(e->number), .text = &e->number,
 		};
 	}
 	want.root = ck_val_new_tensor(o->arena, &ref);
+	if (rc)
+		return rc;
 	return want.root ? append(o, s, &want, err) : ck_fail_nomem(err, "a tensor", 0);
 }
 
@@ -197,8 +206,12 @@ static int write_scheduler(struct dcp_out *o, const struct ck_step_along *along,
 
 static int write_all(struct dcp_out *o, struct ck_step_along *along, struct ckpt_err *err)
 {
-	int rc = ck_dcp_layout_choose(o, err);
+	int rc = ck_step_check_drops(o->step, o->ix, o->want, err);
 
+	if (!rc)
+		rc = ck_step_check_joined(o->step, o->want, false, err);
+	if (!rc)
+		rc = ck_dcp_layout_choose(o, err);
 	if (!rc)
 		rc = ck_dcp_entries_make(o, err);
 	if (!rc)

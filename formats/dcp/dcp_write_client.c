@@ -1,6 +1,6 @@
 /*
- * dcp_write_client.c -- what a folder has beside the model and the optimizer: the client's values, in
- * the items that torch would make of them.
+ * dcp_write_client.c -- what a folder has beside the model and the optimizer: the client's values,
+ * in the items that torch would make of them.
  *
  * torch 2.4 and later go into dictionaries, and into lists that have any.  Before 2.4 only a
  * container with a tensor in it was divided, and any other was one value.  A value of the client

@@ -5,13 +5,13 @@
  * The source is read once more for its values (the index has its tensors).  New rank s takes
  * what is its own (buffers, random states, client state) from source rank s, or s mod N.
  */
-#include <fnmatch.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "formats/ds_pt/ds_write.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/step/ck_step_drop.h"
 
 static const char *model_stem(struct wr *w, uint32_t rank)
 {
@@ -69,65 +69,6 @@ int ck_wr_models(struct wr *w, struct ckpt_err *err)
 	return rc;
 }
 
-static bool is_optimizer_state(const char *name)
-{
-	return strcmp(name, "weight") && strcmp(name, "master");
-}
-
-/* Does it fit a state that the index has, or one that could not be joined? */
-static bool fits_state(const struct wr *w, const char *pattern, const char **some)
-{
-	for (uint32_t k = 0; k < w->step->nstates; k++)
-		if (!fnmatch(pattern, w->step->state[k], 0))
-			return true;
-	if (w->step->left_out && !fnmatch(pattern, w->step->left_out, 0))
-		return true;
-	for (uint64_t i = 0; i < w->ix->nstates; i++) {
-		if (!is_optimizer_state(w->ix->state[i].name))
-			continue;
-		*some = w->ix->state[i].name;
-		if (!fnmatch(pattern, *some, 0))
-			return true;
-	}
-	return false;
-}
-
-/* A pattern that fits nothing is a wrong name, and what it meant would stay. */
-static int check_drops(const struct wr *w, struct ckpt_err *err)
-{
-	for (const char *const *p = w->want->drop; p && *p; p++) {
-		const char *some = NULL;
-
-		if (!fits_state(w, *p, &some))
-			return ck_fail(err, CKPT_E_USAGE, w->ix->path, CKPT_NO_OFFSET,
-				       "%s matches no optimizer state of this step%s%s", *p,
-				       some ? ", which has ones such as " : "", some ? some : "");
-	}
-	return 0;
-}
-
-/* What the index could not join would silently be lost. */
-static int check_states(struct wr *w, struct ckpt_err *err)
-{
-	const struct ck_step *step = w->step;
-
-	if (step->left_out && !ck_wr_is_dropped(w, step->left_out) && !w->keeps_shards)
-		return ck_fail(err, CKPT_E_UNSUPPORTED, step->at.where, CKPT_NO_OFFSET,
-			       "state %.60s is not a contiguous tensor, so it cannot be "
-			       "re-partitioned; --drop-state %.60s leaves it out", step->left_out,
-			       step->left_out);
-	for (uint32_t i = 0; i < step->nunjoined; i++) {
-		const char *state = step->unjoined[i].state;
-
-		if (!ck_wr_is_dropped(w, state))
-			return ck_fail(err, CKPT_E_UNSUPPORTED, step->at.where, CKPT_NO_OFFSET,
-				       "state %s of group %u cannot be joined over the ranks, so "
-				       "it cannot be re-partitioned; --drop-state %s leaves it out",
-				       state, step->unjoined[i].group, state);
-	}
-	return 0;
-}
-
 void ck_wr_tell_own(struct wr *w)
 {
 	const struct ck_step_differing *shard = &w->step->own_shard, *model = &w->step->own_model;
@@ -155,9 +96,9 @@ void ck_wr_tell_own(struct wr *w)
 
 int ck_wr_check(struct wr *w, struct ckpt_err *err)
 {
-	int rc = check_drops(w, err);
+	int rc = ck_step_check_drops(w->step, w->ix, w->want, err);
 
-	return rc ? rc : check_states(w, err);
+	return rc ? rc : ck_step_check_joined(w->step, w->want, w->keeps_shards, err);
 }
 
 int ck_wr_init(struct wr *w, struct ck_step *step, const struct ck_index *ix,

@@ -93,7 +93,6 @@ struct ck_val *ck_wr_edit_entry(struct wr *w, const struct ck_val *old, uint32_t
 struct ck_val *ck_wr_param_group(struct wr *w, const struct ck_val *old, uint32_t g,
 				 struct ckpt_err *err);
 /* Is a state of that name to be left out? */
-bool ck_wr_is_dropped(const struct wr *w, const char *name);
 /* What no layout decides, as a ZeRO dict; NULL with '*err' or without memory. */
 struct ck_val *ck_wr_zero_rest(struct wr *w, struct ckpt_err *err);
 /*

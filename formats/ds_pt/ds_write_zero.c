@@ -4,12 +4,12 @@
  * At the source's own kind of stage it is the source's dict with what depends on the layout made
  * anew.  At another, the keys are those that the DeepSpeed of the source writes there.
  */
-#include <fnmatch.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "formats/ds_pt/ds_write.h"
 #include "libckpt/base/ck_err.h"
+#include "libckpt/step/ck_step_drop.h"
 
 /* Of values in an entry of the optimizer. */
 #define NEST_DEPTH 4
@@ -48,14 +48,6 @@ static const struct key sub_keys[] = {
 
 /* ---- an entry of the optimizer's state ---- */
 
-bool ck_wr_is_dropped(const struct wr *w, const char *name)
-{
-	for (const char *const *p = w->want->drop; p && *p; p++)
-		if (!fnmatch(*p, name, 0))
-			return true;
-	return false;
-}
-
 /* The count of steps at zero, in the kind it has: a number, or a tensor of one element. */
 static struct ck_val *first_step(struct wr *w, const struct ck_val *old, struct ckpt_err *err)
 {
@@ -93,7 +85,7 @@ struct ck_val *ck_wr_edit_entry(struct wr *w, const struct ck_val *old, uint32_t
 
 		if (!name)
 			continue;
-		if (ck_wr_is_dropped(w, name)) {
+		if (ck_step_is_dropped(w->want, name)) {
 			ck_val_dict_drop(entry, name);
 			continue;
 		}
@@ -109,7 +101,7 @@ struct ck_val *ck_wr_edit_entry(struct wr *w, const struct ck_val *old, uint32_t
 /* Are steps to be counted from zero? */
 static bool begins_anew(const struct wr *w)
 {
-	return w->want->reset || ck_wr_is_dropped(w, "step");
+	return w->want->reset || ck_step_is_dropped(w->want, "step");
 }
 
 /* Fused optimizers count (or counted, before DeepSpeed 0.8) in the group, for all of its states. */

@@ -12,6 +12,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/tensor/ck_val_new.h"
+#include "libckpt/step/ck_step_drop.h"
 
 #define SPEC "torch.distributed.tensor._dtensor_spec"
 #define LAYOUT "torch.distributed._mesh_layout"
@@ -42,7 +43,7 @@ static uint32_t storage_of(struct rk_out *o, uint32_t state, uint64_t first, uin
 	uint64_t at = o->nstorages;
 	int rc;
 
-	if (o->want->reset && ck_rk_out_is_moment(o, state))
+	if (o->want->reset && ck_step_is_moment(o->want, o->ix->state[state].name))
 		piece.kind = CK_SEG_ZERO;	/* its count is of bytes */
 	if (!key || (piece.kind == CK_SEG_ZERO &&
 		     ck_dtype_bytes((enum ckpt_dtype)piece.dtype, count, &piece.count, NULL)))

@@ -79,8 +79,6 @@ struct ck_val *ck_rk_out_number(struct rk_out *o, double v);
 
 /* CKPT_E_USAGE for a pattern that fits no state, CKPT_E_UNSUPPORTED; findings. */
 int ck_rk_out_check(const struct rk_out *o, struct ckpt_err *err);
-/* Is the state one of the optimizer's that the result has? */
-bool ck_rk_out_is_moment(const struct rk_out *o, uint32_t state);
 
 /* ---- rk_write_optim.c ---- */
 

@@ -9,7 +9,6 @@
  * "param_groups"; the model is the item "model", else the first other one that has entries.
  */
 #include "formats/fsdp_ranks/rk_tc.h"
-#include "libckpt/tensor/ck_val_new.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -17,6 +16,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/step/ck_step_fact.h"
+#include "libckpt/tensor/ck_val_new.h"
 
 #define COMPARE_DEPTH 20u
 

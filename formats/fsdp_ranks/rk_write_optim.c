@@ -14,6 +14,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/tensor/ck_val_new.h"
+#include "libckpt/step/ck_step_drop.h"
 
 #define NUMBER_BYTES 8
 
@@ -93,7 +94,7 @@ static bool has_moments(const struct rk_out *o, uint32_t tensor)
 {
 	uint32_t s = o->ix->tensor[tensor].first_state;
 
-	while (s != CK_NONE && !ck_rk_out_is_moment(o, s))
+	while (s != CK_NONE && !ck_step_is_moment(o->want, o->ix->state[s].name))
 		s = o->ix->state[s].next;
 	return s != CK_NONE;
 }
@@ -211,7 +212,7 @@ static struct ck_val *states_of(struct rk_out *o, uint32_t g, uint32_t tensor)
 		d = ck_val_dict_sets(&o->arena, d, "step",
 				     ck_rk_out_number(o, o->want->reset ? 0 : o->count[g]));
 	for (uint32_t s = t->first_state; s != CK_NONE; s = o->ix->state[s].next)
-		if (ck_rk_out_is_moment(o, s))
+		if (ck_step_is_moment(o->want, o->ix->state[s].name))
 			d = ck_val_dict_sets(&o->arena, d, o->ix->state[s].name,
 					     t->ndim ? ck_rk_out_sharded(o, tensor, s) :
 						       ck_rk_out_whole(o, tensor, s));

@@ -8,6 +8,7 @@
 #include "formats/native/ck_nat.h"
 #include "formats/native/nat_step.h"
 #include "libckpt/base/ck_err.h"
+#include "libckpt/step/ck_step_drop.h"
 
 /* ---- the model's values ---- */
 
@@ -189,7 +190,7 @@ static int take_states(struct wr *w, struct ck_arena *a, uint32_t tensor, struct
 		const struct ck_state *from = &w->ix->state[s];
 		const bool model = !strcmp(from->name, "weight") || !strcmp(from->name, "master");
 
-		if (!model && ck_wr_is_dropped(w, from->name))
+		if (!model && ck_step_is_dropped(w->want, from->name))
 			continue;
 		list[out->nstates++] = (struct ck_nat_state){
 			.name = from->name, .dtype = from->dtype, .flags = from->flags,

@@ -10,6 +10,7 @@
 
 #include "formats/universal/ck_uni.h"
 #include "libckpt/base/ck_err.h"
+#include "libckpt/step/ck_step_drop.h"
 
 /* ---- names become paths ---- */
 
@@ -104,7 +105,7 @@ static const char *differing_hyper(const struct wr *w)
 /* Does the result have this one of the optimizer? */
 static bool keeps(const struct wr *w, const struct ck_val *entry, const char *name)
 {
-	return ck_val_get(entry, name) && !ck_wr_is_dropped(w, name);
+	return ck_val_get(entry, name) && !ck_step_is_dropped(w->want, name);
 }
 
 /* The states of the optimizer: those of the first group with parameters. */
@@ -132,7 +133,7 @@ static void tell_states(struct wr *w)
 		const char *name = ck_val_str(item[2 * i]);
 
 		if (name && strcmp(name, "step") && strcmp(name, "exp_avg") &&
-		    strcmp(name, "exp_avg_sq") && !ck_wr_is_dropped(w, name) &&
+		    strcmp(name, "exp_avg_sq") && !ck_step_is_dropped(w->want, name) &&
 		    ck_wr_has(w, g->param[0].tensor, name))
 			ck_findings_add(w->step->f, CK_FINDING_LOADER_DROPS, name,
 					"at stage 3 DeepSpeed's universal loader reads exp_avg and "
@@ -281,7 +282,7 @@ static int write_param(struct wr *w, const struct ck_step_param *p, const struct
 	for (uint64_t i = 0; !rc && i < n; i++) {
 		const char *name = ck_val_str(item[2 * i]);
 
-		if (!name || !strcmp(name, "step") || ck_wr_is_dropped(w, name) ||
+		if (!name || !strcmp(name, "step") || ck_step_is_dropped(w->want, name) ||
 		    !ck_wr_has(w, p->tensor, name))
 			continue;
 		rc = check_state_name(name, err);
