@@ -98,7 +98,7 @@ struct dcp_part {
 /* Parameters that have the same hyper-parameters. */
 struct dcp_group {
 	struct ck_val *hyper;	/* dictionary */
-	double step;
+	double step, least;	/* the greatest count of its parameters, and the least */
 	bool has_step;
 };
 

@@ -208,6 +208,14 @@ static int join_equal(struct dcp *d, const struct owns *all, struct ckpt_err *er
 
 /* ---- steps and facts ---- */
 
+/* A parameter that was unfrozen later has a lower count. */
+static void take_step(struct dcp_group *g, double step)
+{
+	g->least = g->has_step && g->least < step ? g->least : step;
+	g->step = g->has_step && g->step > step ? g->step : step;
+	g->has_step = true;
+}
+
 static void take_steps(struct dcp *d)
 {
 	for (uint64_t i = 0; i < d->nitems; i++) {
@@ -215,11 +223,9 @@ static void take_steps(struct dcp *d)
 		uint64_t g;
 
 		if (it->use != DCP_STATE || strcmp(it->state, "step") || !it->has_number ||
-		    !ck_map_find(&d->group_of, it->name, strlen(it->name), &g) ||
-		    d->group[g].has_step)
+		    !ck_map_find(&d->group_of, it->name, strlen(it->name), &g))
 			continue;
-		d->group[g].step = it->number;
-		d->group[g].has_step = true;
+		take_step(&d->group[g], it->number);
 	}
 }
 
@@ -234,7 +240,7 @@ static int add_facts(struct dcp *d, uint32_t g, struct ckpt_err *err)
 	for (uint64_t i = 0; !rc && i < n; i++) {
 		const char *name = ck_val_str(item[2 * i]);
 
-		if (!name || !strcmp(name, "step"))
+		if (!name || !strcmp(name, "step") || !ck_dcp_deepspeed_has_key(d, g, name))
 			continue;
 		snprintf(key, sizeof(key), "group.%u.%s", g, name);
 		rc = ck_step_add_fact(d->ix, key, item[2 * i + 1], err);
@@ -243,6 +249,19 @@ static int add_facts(struct dcp *d, uint32_t g, struct ckpt_err *err)
 		snprintf(key, sizeof(key), "group.%u.step", g);
 		rc = ck_step_add_number(d->ix, key, d->group[g].step, err);
 	}
+	return rc;
+}
+
+/* What DeepSpeed counts. */
+static int add_counts(struct dcp *d, struct ckpt_err *err)
+{
+	static const char *const counts[] = { "global_steps", "skipped_steps", "global_samples" };
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < CK_ARRAY_LEN(counts); i++)
+		if (ck_val_get(d->deepspeed, counts[i]))
+			rc = ck_step_add_fact(d->ix, counts[i],
+					      ck_val_get(d->deepspeed, counts[i]), err);
 	return rc;
 }
 
@@ -267,6 +286,8 @@ int ck_dcp_groups_find(struct dcp *d, struct ckpt_err *err)
 		rc = join_equal(d, &all, err);
 	if (!rc)
 		take_steps(d);
+	if (!rc)
+		rc = add_counts(d, err);
 	for (uint32_t g = 0; !rc && g < d->ngroups; g++)
 		rc = add_facts(d, g, err);
 	d->ix->ngroups = d->ngroups;

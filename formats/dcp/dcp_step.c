@@ -128,6 +128,37 @@ static int take_values(struct dcp *d, struct ck_step *step, uint32_t g, struct c
 	return to->hyper && entry ? 0 : ck_fail_nomem(err, "a param group", 0);
 }
 
+static void compare_counts(const struct dcp *d, struct ck_step *step)
+{
+	for (uint32_t g = 0; g < d->ngroups; g++)
+		if (d->group[g].has_step && d->group[g].least != d->group[g].step)
+			ck_findings_add(step->f, CK_FINDING_NOT_CARRIED, d->at.where,
+					"the counts of steps of group %u's parameters: they differ "
+					"(%.17g to %.17g), and all get the greatest", g,
+					d->group[g].least, d->group[g].step);
+}
+
+/* A run in 16 bits has no fp32 masters. */
+static void note_masters(const struct dcp *d, struct ck_step *step)
+{
+	const char *first = NULL;
+	uint64_t n = 0, g;
+
+	for (uint64_t i = 0; i < d->nitems; i++) {
+		const struct dcp_item *it = &d->item[i];
+
+		if (it->use != DCP_MODEL || ckpt_dtype_bits((enum ckpt_dtype)it->dtype) != 16 ||
+		    !ck_map_find(&d->group_of, it->name, strlen(it->name), &g))
+			continue;
+		first = first ? first : it->name;
+		n++;
+	}
+	if (n && !ck_dcp_deepspeed_type(d, "master_dtype"))
+		ck_findings_add(&step->for_others, CK_FINDING_FORMAT_NOTE, first,
+				"%" PRIu64 " parameters have 16 bits and no fp32 masters: where "
+				"the result needs masters they are the weights, widened", n);
+}
+
 static int take_groups(struct dcp *d, const struct ck_index *ix, struct ck_step *step,
 		       struct ckpt_err *err)
 {
@@ -143,6 +174,10 @@ static int take_groups(struct dcp *d, const struct ck_index *ix, struct ck_step 
 		rc = take_states(d, ix, step, err);
 	for (uint32_t g = 0; !rc && g < step->ngroups; g++)
 		rc = take_values(d, step, g, err);
+	if (!rc)
+		compare_counts(d, step);
+	if (!rc)
+		note_masters(d, step);
 	return rc;
 }
 

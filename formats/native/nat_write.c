@@ -259,7 +259,8 @@ static int take_facts(struct wr *w, struct ck_arena *a, struct ck_nat_want *want
 	for (uint64_t i = 0; i < w->ix->nfacts; i++) {
 		const struct ck_fact *f = &w->ix->fact[i];
 
-		if (!strcmp(f->key, "universal"))	/* of the folder, not of the step */
+		/* of the folder, not of the step */
+		if (!strcmp(f->key, "universal") || !strcmp(f->key, "prefix"))
 			continue;
 		fact[want->nfacts] = (struct ck_fact){ f->key, value_of(w, a, f) };
 		if (!fact[want->nfacts++].value)

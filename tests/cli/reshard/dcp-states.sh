@@ -12,4 +12,9 @@ zckpt reshard -q --world 2 zero from-dcp 2> /dev/null && zckpt reshard -q --worl
 	zckpt diff -q from-dcp direct && echo same
 muon=$(ls -d "$D"/*muon*/ckpt | head -n 1)
 zckpt reshard -q --to dcp "$muon" no 2>&1 | sed "s|$D|D|"
-ls
+ls -d [a-z]*
+# a run in 16 bits has no masters
+zckpt reshard --world 2 "$FIXTURES/fsdp/t2.11-fsdp2-dcp-w2-bf16/ckpt" masters 2>&1 | grep masters: | head -n 1
+# by way of native steps nothing changes, counts of DeepSpeed included
+zckpt reshard -q --to native "$run" one && zckpt reshard -q --to dcp one two && zckpt reshard -q --to native two three &&
+	zckpt diff -q one three && echo same
