@@ -56,6 +56,7 @@ struct dcp_item {
 	const char *box;	/* what contains it: "model"; "" = the root */
 	const char *key;	/* its name in there */
 	const struct ck_val *path;	/* of planner_data: a tuple, or NULL */
+	uint64_t order;		/* there: that of the state dict */
 	uint32_t part;
 	bool is_tensor;
 	uint8_t use;		/* enum dcp_use */
@@ -102,6 +103,13 @@ struct dcp_group {
 	bool has_step;
 };
 
+/* A parameter that the optimizer calls by a number. */
+struct dcp_number {
+	const char *name;	/* "12" */
+	uint32_t group;
+	uint64_t at;		/* in the group's list */
+};
+
 struct dcp {
 	const struct ck_input *in;
 	struct ck_index *ix;
@@ -123,6 +131,10 @@ struct dcp {
 	bool by_parameter;	/* it has its groups' values for each parameter, as torchtitan */
 	struct dcp_group *group;
 	uint32_t ngroups, group_cap;
+	struct dcp_number *number;	/* group by group */
+	uint64_t nnumbers, number_cap;
+	struct ck_map by_number;	/* name -> number in 'number' */
+	const char *unproven;	/* a clause: why it is not known whose the states are */
 	struct ck_map group_of;	/* name of a parameter -> number in 'group' */
 	struct ck_map has_state;	/* names of parameters that have a state */
 	struct ck_map frozen, buffers, tied;	/* names that 'deepspeed' lists */
@@ -170,6 +182,16 @@ const char *ck_dcp_name_clean(struct dcp *d, const char *name, size_t n);
 
 /* The optimizer's param groups, and facts about them. */
 int ck_dcp_groups_find(struct dcp *d, struct ckpt_err *err);
+
+/* ---- dcp_numbers.c ---- */
+
+/* One more of group 'g'. */
+int ck_dcp_numbers_add(struct dcp *d, int64_t number, uint32_t g, struct ckpt_err *err);
+/*
+ * When all are listed: give the states of numbered parameters their names, or say in d->unproven
+ * why not.
+ */
+int ck_dcp_numbers_find(struct dcp *d, struct ckpt_err *err);
 
 /* ---- dcp_index.c ---- */
 

@@ -155,6 +155,8 @@ void ck_dcp_free(void *of)
 	ck_map_release(&d->by_flat);
 	ck_map_release(&d->by_file);
 	ck_map_release(&d->group_of);
+	ck_map_release(&d->by_number);
+	ck_free(d->number);
 	ck_map_release(&d->has_state);
 	ck_map_release(&d->frozen);
 	ck_map_release(&d->buffers);

@@ -1,7 +1,8 @@
 /*
  * dcp_groups.c -- the param groups of the optimizer, from whichever of three forms has them:
  *
- *	param_groups.0.lr		a value of group 0; param_groups.0.params lists its names
+ *	param_groups.0.lr		a value of group 0; param_groups.0.params lists its names,
+ *					or numbers: dcp_numbers.c
  *	param_groups			all groups as one value, as torch before 2.4 writes them
  *	param_groups.NAME.lr		a value of a parameter: torchtitan; equal ones are a group,
  *					unless "deepspeed" lists the groups
@@ -71,11 +72,14 @@ static int put_list(struct dcp *d, const struct ck_val *params, uint32_t g, stru
 		return 0;
 	for (uint64_t i = 0; !rc && i < n; i++) {
 		const char *name = ck_val_str(item[i]);
+		int64_t number;
 
 		if (name)
 			name = ck_dcp_name_clean(d, name, strlen(name));
 		if (name)
 			rc = put_in_group(d, name, g, err);
+		else if (ck_val_int(item[i], &number))
+			rc = ck_dcp_numbers_add(d, number, g, err);
 	}
 	return rc;
 }
@@ -284,6 +288,8 @@ int ck_dcp_groups_find(struct dcp *d, struct ckpt_err *err)
 		rc = take_listed(d, &all, item[g], g, err);
 	if (!rc && !listed)
 		rc = join_equal(d, &all, err);
+	if (!rc)
+		rc = ck_dcp_numbers_find(d, err);
 	if (!rc)
 		take_steps(d);
 	if (!rc)

@@ -259,10 +259,10 @@ static int add_moment(struct dcp *d, const struct dcp_item *it, struct ck_runs *
 	if (!ck_index_find(d->ix, it->name, &tensor)) {
 		if (strcmp(it->state, "step"))
 			ck_findings_add(d->f, CK_FINDING_NOT_IN_CHECKPOINT, it->flat,
-					"left out: the model has no tensor %s%s", it->name,
-					strspn(it->name, "0123456789") == strlen(it->name) ?
-					" (the optimizer was saved by numbers, which do not say "
-					"whose state it is)" : "");
+					"left out: the model has no tensor %s%s%s%s", it->name,
+					d->unproven ? " (the optimizer numbers its parameters, and "
+					"its states " : "", d->unproven ? d->unproven : "",
+					d->unproven ? ")" : "");
 		return 0;
 	}
 	if (!strcmp(it->state, "step") || !same_shape(&d->ix->tensor[tensor], it)) {

@@ -466,6 +466,7 @@ static int read_paths(struct reading *r, uint64_t first, const struct ck_val *pl
 		const bool is_there = ck_map_find(&by_name, it->flat, strlen(it->flat), &i);
 
 		found += is_there;
+		it->order = is_there ? i : k;
 		if (n && !is_there)
 			ck_findings_add(r->d->f, CK_FINDING_NAMES_WRONG, it->flat,
 					"'.metadata' has no path for it in planner_data, but for "

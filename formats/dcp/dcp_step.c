@@ -325,6 +325,11 @@ int ck_dcp_read_step(const struct ck_input *in, const struct ck_index *ix, struc
 	};
 	if (!out->tag)
 		return ck_fail_nomem(err, "a name", 0);
+	if (d->unproven)
+		return ck_fail(err, CKPT_E_UNSUPPORTED, d->at.where, CKPT_NO_OFFSET,
+			       "the optimizer numbers its parameters, and its states %s, so no "
+			       "step can be made with them; zckpt convert writes the weights, and "
+			       "zckpt shard begins a run with them", d->unproven);
 	if (!d->ngroups || !d->group_of.n)
 		return ck_fail(err, CKPT_E_INCOMPLETE, d->at.where, CKPT_NO_OFFSET,
 			       "the checkpoint has no optimizer by names, and a step needs one; "

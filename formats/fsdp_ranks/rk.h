@@ -5,13 +5,14 @@
  * Each rank saves its part of every tensor in a torch file of its own.  A DTensor or a
  * ShardedTensor says which block of the full tensor it is; a plain tensor is whole.  The blocks of
  * all ranks are put together by name.  The optimizer's files have names, or numbers whose
- * parameters are found by shape (rk_match.c, rk_flat.c).
+ * parameters are found by shape (ck_step_match.h, rk_flat.c).
  */
 #ifndef RK_H
 #define RK_H
 
 #include "formats/torch_pt/ck_pt.h"
 #include "libckpt/step/ck_step.h"
+#include "libckpt/step/ck_step_match.h"
 
 #define RK_MOST_AXES 8u		/* of a device mesh */
 #define RK_MOST_DIMS 64u	/* of a sharded tensor */
@@ -221,34 +222,6 @@ int ck_rk_state_add(struct rk *r, struct rk_state *s, const char *where, const s
  */
 int ck_rk_model_twins(struct rk *r, uint32_t *of_out, struct ckpt_err *err);
 
-/* ---- rk_match.c ---- */
-
-#define RK_ANY UINT32_MAX
-
-/* Items, and groups of entries that are some of them, each group in the order of the items. */
-struct rk_match {
-	const uint32_t *item;		/* what kind each item is */
-	uint64_t nitems;
-	const uint32_t *entry;		/* the same of each entry; RK_ANY = of any kind */
-	uint64_t nentries;
-	const uint64_t *first;		/* [ngroups + 1] of a group's entries */
-	uint32_t ngroups;
-};
-
-enum rk_verdict {
-	RK_UNIQUE = 1,
-	RK_NONE,		/* no way fits */
-	RK_SEVERAL,		/* more ways than one do */
-	RK_TOO_MANY,		/* there are too many to try */
-};
-
-/*
- * In how many ways do the entries lie on the items?  If in one, 'of_out' [nentries] has the items;
- * of an entry RK_ANY that may be several it has CK_NONE.
- */
-int ck_rk_match_run(const struct rk_match *m, uint32_t *of_out, enum rk_verdict *out,
-		 struct ckpt_err *err);
-
 /* ---- rk_optim.c ---- */
 
 /* The optimizer's groups, and the states of the tensors whose they provably are. */
@@ -272,8 +245,6 @@ int ck_rk_numbers_find(struct rk *r, struct ckpt_err *err);
 uint64_t ck_rk_numbers_items(const struct rk *r, const uint32_t *twin, uint32_t *item);
 /* [ngroups + 1]: number of the first of r->id that is in a group; NULL without memory. */
 uint64_t *ck_rk_numbers_firsts(struct rk *r);
-/* A clause: "fit the model's parameters in more ways than one". */
-const char *ck_rk_numbers_why(enum rk_verdict verdict);
 
 /* ---- rk_flat.c ---- */
 

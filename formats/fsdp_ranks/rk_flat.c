@@ -111,16 +111,16 @@ static int kind_of(struct flat *f, const uint64_t *numbers, uint64_t n, uint32_t
 	return 0;
 }
 
-static int search(struct flat *f, uint64_t nitems, enum rk_verdict *out, struct ckpt_err *err)
+static int search(struct flat *f, uint64_t nitems, enum ck_step_verdict *out, struct ckpt_err *err)
 {
-	const struct rk_match m = {
+	const struct ck_step_match m = {
 		.item = f->kind, .nitems = nitems, .entry = f->entry, .nentries = f->r->nids,
 		.first = f->first, .ngroups = f->r->ngroups,
 	};
-	const int rc = ck_rk_match_run(&m, f->scratch, out, err);
+	const int rc = ck_step_match_run(&m, f->scratch, out, err);
 
-	f->several |= *out == RK_SEVERAL;
-	f->too_many |= *out == RK_TOO_MANY;
+	f->several |= *out == CK_MATCH_SEVERAL;
+	f->too_many |= *out == CK_MATCH_TOO_MANY;
 	return rc;
 }
 
@@ -148,7 +148,7 @@ static void take_params(struct flat *f)
 	agree(f);
 }
 
-static int try_sums(struct flat *f, enum rk_verdict *verdict, struct ckpt_err *err)
+static int try_sums(struct flat *f, enum ck_step_verdict *verdict, struct ckpt_err *err)
 {
 	const uint32_t parts = f->r->parts;
 	int rc = 0;
@@ -160,13 +160,13 @@ static int try_sums(struct flat *f, enum rk_verdict *verdict, struct ckpt_err *e
 
 		for (uint32_t k = 0; k < parts; k++)
 			sum += f->piece[i * parts + k];
-		f->entry[i] = RK_ANY;
+		f->entry[i] = CK_MATCH_ANY;
 		if (sum)
 			rc = kind_of(f, &sum, 1, &f->entry[i], err);
 	}
 	if (!rc)
 		rc = search(f, f->nitems, verdict, err);
-	if (!rc && *verdict == RK_UNIQUE)
+	if (!rc && *verdict == CK_MATCH_UNIQUE)
 		take_params(f);
 	return rc;
 }
@@ -186,7 +186,7 @@ static int try_pieces(struct flat *f, uint32_t guess, struct ckpt_err *err)
 	const uint32_t parts = f->r->parts;
 	uint64_t *length = ck_arena_zalloc(&f->r->arena, parts * sizeof(*length)), from;
 	struct rk_unit *unit;
-	enum rk_verdict verdict = RK_NONE;
+	enum ck_step_verdict verdict = CK_MATCH_NONE;
 	uint32_t nunits;
 	int rc = ck_rk_units_guess(f->r, guess, true, f->item, f->nitems, f->place, &unit, &nunits,
 				err);
@@ -200,23 +200,23 @@ static int try_pieces(struct flat *f, uint32_t guess, struct ckpt_err *err)
 		rc = kind_of(f, length, parts, &f->kind[i], err);
 	}
 	for (uint64_t i = 0; !rc && i < f->r->nids; i++) {
-		f->entry[i] = RK_ANY;
+		f->entry[i] = CK_MATCH_ANY;
 		if (f->r->id[i].has_state)
 			rc = kind_of(f, f->piece + i * parts, parts, &f->entry[i], err);
 	}
 	if (!rc)
 		rc = search(f, f->nitems, &verdict, err);
-	if (!rc && verdict == RK_UNIQUE)
+	if (!rc && verdict == CK_MATCH_UNIQUE)
 		take_params(f);
 	return rc;
 }
 
 static int find_params(struct flat *f, struct ckpt_err *err)
 {
-	enum rk_verdict verdict = RK_NONE;
+	enum ck_step_verdict verdict = CK_MATCH_NONE;
 	int rc = try_sums(f, &verdict, err);
 
-	if (rc || verdict != RK_SEVERAL)
+	if (rc || verdict != CK_MATCH_SEVERAL)
 		return rc;
 	f->several = false;
 	for (uint32_t guess = 0; !rc && guess < RK_UNIT_GUESSES; guess++)
@@ -230,7 +230,7 @@ static int find_params(struct flat *f, struct ckpt_err *err)
 static int try_units(struct flat *f, uint32_t guess, struct ckpt_err *err)
 {
 	struct rk_unit *unit;
-	enum rk_verdict verdict = RK_NONE;
+	enum ck_step_verdict verdict = CK_MATCH_NONE;
 	uint32_t nunits = 0, *entry_of;
 	int rc = ck_rk_units_guess(f->r, guess, false, f->item, f->nitems, f->place, &unit, &nunits,
 				err);
@@ -243,13 +243,13 @@ static int try_units(struct flat *f, uint32_t guess, struct ckpt_err *err)
 	for (uint32_t i = 0; !rc && i < nunits; i++)
 		rc = kind_of(f, &unit[i].chunk, 1, &f->kind[i], err);
 	for (uint64_t i = 0; !rc && i < f->r->nids; i++) {
-		f->entry[i] = RK_ANY;
+		f->entry[i] = CK_MATCH_ANY;
 		if (f->r->id[i].has_state)
 			rc = kind_of(f, &f->piece[i * f->r->parts], 1, &f->entry[i], err);
 	}
 	if (!rc)
 		rc = search(f, nunits, &verdict, err);
-	if (rc || verdict != RK_UNIQUE)
+	if (rc || verdict != CK_MATCH_UNIQUE)
 		return rc;
 	memset(entry_of, 0xff, nunits * sizeof(*entry_of));
 	for (uint64_t i = 0; i < f->r->nids; i++)
@@ -409,8 +409,8 @@ int ck_rk_flat_states(struct rk *r, const uint32_t *twin, const char **why_out,
 		list_items(&f, twin, false);
 		rc = find_params(&f, err);
 	}
-	*why_out = f.several ? ck_rk_numbers_why(RK_SEVERAL) : f.fitting ? NULL :
-		   ck_rk_numbers_why(f.too_many ? RK_TOO_MANY : RK_NONE);
+	*why_out = f.several ? ck_step_match_why(CK_MATCH_SEVERAL) : f.fitting ? NULL :
+		   ck_step_match_why(f.too_many ? CK_MATCH_TOO_MANY : CK_MATCH_NONE);
 	for (uint64_t i = 0; !rc && !*why_out && i < f.nitems; i++)
 		if (f.best_of[i] != CK_NONE)
 			rc = add_tensor(&f, i, chunks, err);

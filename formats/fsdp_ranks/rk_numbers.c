@@ -2,8 +2,8 @@
  * rk_numbers.c -- an optimizer that numbers its parameters: whose is each state?
  *
  * torch 2.6 and later may have names beside the numbers.  Else the shapes tell where the states are
- * sharded tensors, or whole (rk_match.c); pieces of FSDP1's flat parameters are rk_flat.c's.  Where
- * more than one way fits, or none, all states are left out, by name.
+ * sharded tensors, or whole (ck_step_match.h); pieces of FSDP1's flat parameters are rk_flat.c's.
+ * Where more than one way fits, or none, all states are left out, by name.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -84,13 +84,6 @@ uint64_t ck_rk_numbers_items(const struct rk *r, const uint32_t *twin, uint32_t 
 	return n;
 }
 
-const char *ck_rk_numbers_why(enum rk_verdict verdict)
-{
-	return verdict == RK_SEVERAL ? "fit the model's parameters in more ways than one" :
-	       verdict == RK_TOO_MANY ? "fit the model's parameters in too many ways to try" :
-					"do not fit the order of the model's parameters";
-}
-
 /* Where each group's entries begin; they are in the order of the groups. */
 uint64_t *ck_rk_numbers_firsts(struct rk *r)
 {
@@ -111,7 +104,7 @@ static int match_shapes(struct rk *r, const uint32_t *twin, const char **why, st
 	uint32_t *of = ck_arena_zalloc(&r->arena, (r->nids + 1) * sizeof(*of));
 	const uint64_t *first = ck_rk_numbers_firsts(r);
 	struct kinds kinds = { .n = 0 };
-	enum rk_verdict verdict = RK_NONE;
+	enum ck_step_verdict verdict = CK_MATCH_NONE;
 	uint64_t n;
 	int rc = 0;
 
@@ -124,16 +117,18 @@ static int match_shapes(struct rk *r, const uint32_t *twin, const char **why, st
 	for (uint64_t i = 0; !rc && i < r->nids; i++) {
 		struct rk_value v;
 
-		entry[i] = RK_ANY;
+		entry[i] = CK_MATCH_ANY;
 		rc = shape_of(r, &r->id[i], &v, err);
 		if (!rc && v.is_tensor)
 			rc = kind_of(r, &kinds, v.shape, v.ndim, &entry[i], err);
 	}
 	if (!rc)
-		rc = ck_rk_match_run(&(struct rk_match){kind, n, entry, r->nids, first, r->ngroups},
-				     of, &verdict, err);
-	*why = verdict == RK_UNIQUE ? NULL : ck_rk_numbers_why(verdict);
-	for (uint64_t i = 0; !rc && verdict == RK_UNIQUE && i < r->nids; i++)
+		rc = ck_step_match_run(&(struct ck_step_match){
+			.item = kind, .nitems = n, .entry = entry, .nentries = r->nids,
+			.first = first, .ngroups = r->ngroups,
+		}, of, &verdict, err);
+	*why = verdict == CK_MATCH_UNIQUE ? NULL : ck_step_match_why(verdict);
+	for (uint64_t i = 0; !rc && verdict == CK_MATCH_UNIQUE && i < r->nids; i++)
 		r->id[i].tensor = of[i] == CK_NONE ? CK_NONE : item[of[i]];
 	ck_map_release(&kinds.map);
 	return rc;

@@ -3,7 +3,7 @@
  * the parameters are numbered through the groups.
  *
  * torch gives states to parameters by these numbers, so a group keeps the optimizer's own order.
- * Where shapes alone would not prove whose each state is (rk_match.c), the groups also have
+ * Where shapes alone would not prove whose each state is (ck_step_match.h), the groups also have
  * 'param_names', a key of torch 2.6 and later.
  */
 #include <inttypes.h>
@@ -139,7 +139,7 @@ static int make_proof(struct rk_out *o, struct proof *p, struct ckpt_err *err)
 	}
 	n = p->first[o->step->ngroups];
 	for (uint64_t i = 0; !rc && i < n; i++) {
-		p->entry[i] = RK_ANY;
+		p->entry[i] = CK_MATCH_ANY;
 		if (has_moments(o, p->tensor[i]))
 			rc = kind_of(p, a, &o->ix->tensor[p->tensor[i]], &p->entry[i], err);
 	}
@@ -149,15 +149,15 @@ static int make_proof(struct rk_out *o, struct proof *p, struct ckpt_err *err)
 /* The reader's own search gives each number the parameter that it has. */
 static int prove(struct rk_out *o, struct proof *p, bool *proven, struct ckpt_err *err)
 {
-	const struct rk_match m = {
+	const struct ck_step_match m = {
 		.item = p->kind, .nitems = p->nitems, .entry = p->entry,
 		.nentries = p->first[o->step->ngroups], .first = p->first,
 		.ngroups = o->step->ngroups,
 	};
-	enum rk_verdict verdict = RK_NONE;
-	int rc = ck_rk_match_run(&m, p->of, &verdict, err);
+	enum ck_step_verdict verdict = CK_MATCH_NONE;
+	int rc = ck_step_match_run(&m, p->of, &verdict, err);
 
-	*proven = !rc && verdict == RK_UNIQUE;
+	*proven = !rc && verdict == CK_MATCH_UNIQUE;
 	for (uint64_t i = 0; *proven && i < m.nentries; i++)
 		*proven = p->of[i] != CK_NONE && p->item[p->of[i]] == p->tensor[i];
 	return rc;

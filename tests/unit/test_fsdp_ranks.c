@@ -456,12 +456,14 @@ static void moments_that_are_one_buffer_are_left_out(void **state)
 
 /* ---- the search ---- */
 
-static enum rk_verdict match(const char *items, const char *groups, char *out)
+static enum ck_step_verdict match(const char *items, const char *groups, char *out)
 {
 	uint32_t item[32], entry[32], of[32];
 	uint64_t first[9] = { 0 }, n = 0;
-	struct rk_match m = {.item = item, .nitems = strlen(items), .entry = entry, .first = first};
-	enum rk_verdict verdict;
+	struct ck_step_match m = {
+		.item = item, .nitems = strlen(items), .entry = entry, .first = first,
+	};
+	enum ck_step_verdict verdict;
 
 	for (uint64_t i = 0; i < m.nitems; i++)
 		item[i] = (uint32_t)items[i];
@@ -469,11 +471,11 @@ static enum rk_verdict match(const char *items, const char *groups, char *out)
 		if (*p == ' ')
 			first[++m.ngroups] = n;
 		else
-			entry[n++] = *p == '?' ? RK_ANY : (uint32_t)*p;
+			entry[n++] = *p == '?' ? CK_MATCH_ANY : (uint32_t)*p;
 	}
 	first[++m.ngroups] = n;
 	m.nentries = n;
-	assert_int_equal(ck_rk_match_run(&m, of, &verdict, NULL), 0);
+	assert_int_equal(ck_step_match_run(&m, of, &verdict, NULL), 0);
 	for (uint64_t i = 0; i < n; i++)
 		out[i] = of[i] == CK_NONE ? '-' : (char)('0' + of[i]);
 	out[n] = 0;
@@ -484,19 +486,20 @@ static void a_search_knows_what_all_ways_agree_on(void **state)
 {
 	static const struct {
 		const char *items, *groups, *of;
-		enum rk_verdict verdict;
+		enum ck_step_verdict verdict;
 	} cases[] = {
-		{ "aabb", "aabb", "0123", RK_UNIQUE },
-		{ "abab", "aa bb", "0213", RK_UNIQUE },
-		{ "aa", "a a", NULL, RK_SEVERAL },
-		{ "ab", "ba", NULL, RK_NONE },
-		{ "abc", "abcd", NULL, RK_NONE },
-		{ "xaxb", "ab", "13", RK_UNIQUE },	/* two have no number */
-		{ "aab", "ab", NULL, RK_SEVERAL },
-		{ "aab", "a?b", "012", RK_UNIQUE },
-		{ "axa", "a a ?", NULL, RK_SEVERAL },
-		{ "xby", "b ? ?", "1--", RK_UNIQUE },	/* whose the others are does not matter */
-		{ "", "", "", RK_UNIQUE },
+		{ "aabb", "aabb", "0123", CK_MATCH_UNIQUE },
+		{ "abab", "aa bb", "0213", CK_MATCH_UNIQUE },
+		{ "aa", "a a", NULL, CK_MATCH_SEVERAL },
+		{ "ab", "ba", NULL, CK_MATCH_NONE },
+		{ "abc", "abcd", NULL, CK_MATCH_NONE },
+		{ "xaxb", "ab", "13", CK_MATCH_UNIQUE },	/* two have no number */
+		{ "aab", "ab", NULL, CK_MATCH_SEVERAL },
+		{ "aab", "a?b", "012", CK_MATCH_UNIQUE },
+		{ "axa", "a a ?", NULL, CK_MATCH_SEVERAL },
+		/* whose the others are does not matter */
+		{ "xby", "b ? ?", "1--", CK_MATCH_UNIQUE },
+		{ "", "", "", CK_MATCH_UNIQUE },
 	};
 	char of[33];
 

@@ -1,8 +1,7 @@
 /*
- * rk_match.c -- whose are the states of an optimizer that numbers its parameters?
+ * ck_step_match.c -- see ck_step_match.h.
  *
- * The numbers count through the param groups.  A group has its parameters in the order of the
- * model, but which parameters are in which group no file says.  So the groups are interleaved with
+ * Which parameters are in which group no file says.  So the groups are interleaved with
  * the model's parameters in every way in which the shapes fit, and only what all ways agree on is
  * known.
  *
@@ -11,11 +10,15 @@
  * those from which the end can be reached are marked: an entry whose steps between marked
  * states all use one item is on that item in every way.
  */
+#include "libckpt/step/ck_step_match.h"
+
 #include <string.h>
 
-#include "formats/fsdp_ranks/rk.h"
 #include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_map.h"
+#include "libckpt/base/ck_mem.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/tensor/ck_index.h"
 
 #define MOST_NUMBERS ((uint64_t)1 << 23)	/* of all states together */
 
@@ -27,7 +30,7 @@ struct layer {
 };
 
 struct search {
-	const struct rk_match *m;
+	const struct ck_step_match *m;
 	struct layer *layer;	/* [nitems + 1] */
 	uint64_t total;
 	uint32_t *one;		/* [ngroups] scratch */
@@ -53,7 +56,7 @@ static bool fits(const struct search *s, const uint32_t *state, uint32_t g, uint
 	const uint64_t entry = s->m->first[g] + state[g];
 
 	return entry < s->m->first[g + 1] &&
-	       (s->m->entry[entry] == RK_ANY || s->m->entry[entry] == s->m->item[item]);
+	       (s->m->entry[entry] == CK_MATCH_ANY || s->m->entry[entry] == s->m->item[item]);
 }
 
 /* The item may have no entry: as many are left out as there are more of them. */
@@ -165,20 +168,20 @@ static int give_marks(struct search *s, struct ckpt_err *err)
 	return 0;
 }
 
-static int conclude(struct search *s, uint32_t *of, enum rk_verdict *out, struct ckpt_err *err)
+static int conclude(struct search *s, uint32_t *of, enum ck_step_verdict *out, struct ckpt_err *err)
 {
-	const struct rk_match *m = s->m;
+	const struct ck_step_match *m = s->m;
 	bool *several = ck_zalloc(m->nentries + 1);
 	int rc = several ? give_marks(s, err) : ck_fail_nomem(err, "a search", m->nentries);
 
-	*out = RK_UNIQUE;
+	*out = CK_MATCH_UNIQUE;
 	if (!rc)	/* it has used all entries, so there is one state at most */
 		memset(s->layer[m->nitems].ends, 1, s->layer[m->nitems].n);
 	for (uint64_t i = m->nitems; !rc && i > 0; i--)
 		rc = mark(s, i - 1, of, several, err);
 	for (uint64_t i = 0; !rc && i < m->nentries; i++) {
-		if (several[i] && m->entry[i] != RK_ANY)
-			*out = RK_SEVERAL;
+		if (several[i] && m->entry[i] != CK_MATCH_ANY)
+			*out = CK_MATCH_SEVERAL;
 		if (several[i])
 			of[i] = CK_NONE;
 	}
@@ -186,14 +189,14 @@ static int conclude(struct search *s, uint32_t *of, enum rk_verdict *out, struct
 	return rc;
 }
 
-int ck_rk_match_run(const struct rk_match *m, uint32_t *of_out, enum rk_verdict *out,
+int ck_step_match_run(const struct ck_step_match *m, uint32_t *of_out, enum ck_step_verdict *out,
 		 struct ckpt_err *err)
 {
 	struct search s = { .m = m };
 	int rc = 0;
 
 	memset(of_out, 0xff, m->nentries * sizeof(*of_out));
-	*out = RK_NONE;
+	*out = CK_MATCH_NONE;
 	if (m->nentries > m->nitems || !m->ngroups)
 		return 0;
 	s.layer = ck_zalloc((m->nitems + 1) * sizeof(*s.layer));
@@ -208,7 +211,7 @@ int ck_rk_match_run(const struct rk_match *m, uint32_t *of_out, enum rk_verdict 
 	for (uint64_t i = 0; !rc && i < m->nitems; i++)
 		rc = advance(&s, i, err);
 	if (rc == 1) {
-		*out = RK_TOO_MANY;
+		*out = CK_MATCH_TOO_MANY;
 		rc = 0;
 	} else if (!rc && s.layer[m->nitems].n) {
 		rc = conclude(&s, of_out, out, err);
@@ -220,4 +223,11 @@ int ck_rk_match_run(const struct rk_match *m, uint32_t *of_out, enum rk_verdict 
 	ck_free(s.layer);
 	ck_free(s.one);
 	return rc;
+}
+
+const char *ck_step_match_why(enum ck_step_verdict verdict)
+{
+	return verdict == CK_MATCH_SEVERAL ? "fit the model's parameters in more ways than one" :
+	       verdict == CK_MATCH_TOO_MANY ? "fit the model's parameters in too many ways to try" :
+					"do not fit the order of the model's parameters";
 }
