@@ -83,31 +83,6 @@ bool ck_hf_is_base_name(const char *name, uint64_t len)
 	return true;
 }
 
-bool ck_hf_is_full_set(const struct ck_tree *tree)
-{
-	const char *first = NULL;
-	uint64_t n = 0, stem = 0, of = 0;
-
-	for (uint64_t i = 0; i < tree->n; i++) {
-		const char *name = tree->entry[i].name;
-		uint64_t number, all;
-		size_t len;
-
-		if (tree->entry[i].is_dir ||
-		    !ck_hf_is_shard_name(name, ".safetensors", &len, &number, &all))
-			continue;
-		if (!first) {
-			first = name;
-			stem = len;
-			of = all;
-		}
-		/* In the order of their numbers, so that each is there once. */
-		if (len != stem || all != of || strncmp(name, first, stem) || number != ++n)
-			return false;
-	}
-	return n && n == of;
-}
-
 /* ------------------------------------------------------------- config.json */
 
 /* A config that is no JSON names no weights; that it is broken is not our affair. */

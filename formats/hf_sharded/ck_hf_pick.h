@@ -36,9 +36,6 @@ int ck_hf_pick(const struct ck_input *in, struct ck_findings *f,
 	       const struct ck_tree_entry **file_out, enum ck_hf_kind *kind_out,
 	       struct ckpt_err *err);
 
-/* True if the shards in a folder are of one model, and all are there, as their names say. */
-bool ck_hf_is_full_set(const struct ck_tree *tree);
-
 /* True for a name within the folder: no separator of any system, no drive, no dots. */
 bool ck_hf_is_base_name(const char *name, uint64_t len);
 

@@ -402,31 +402,6 @@ static int read_indexed(struct folder *h, const struct ck_tree_entry *file)
 	return rc;
 }
 
-/* torch's consolidate_safetensors_files_on_every_rank() writes no index. */
-static int read_set(struct folder *h)
-{
-	const struct ck_tree *tree = &h->in->tree;
-	int rc = 0;
-
-	for (uint64_t i = 0; !rc && i < tree->n; i++) {
-		const char *name = tree->entry[i].name;
-		struct shard shard = { .name = name };
-
-		if (!tree->entry[i].is_dir &&
-		    ck_hf_is_shard_name(name, ".safetensors", NULL, NULL, NULL))
-			rc = read_shard(h, &shard);
-	}
-	if (!rc && h->pieces)
-		rc = ck_fail(h->err, CKPT_E_INCOMPLETE, h->in->path[0], CKPT_NO_OFFSET,
-			     "HuggingFaceStorageWriter wrote the files, and the index that says "
-			     "whether their tensors are whole is missing");
-	if (!rc)
-		ck_findings_add(h->f, CK_FINDING_FORMAT_NOTE, h->in->path[0],
-				"the index of the shards is missing; all files that their names "
-				"count are in the folder and are read");
-	return rc;
-}
-
 static int hf_probe(const struct ck_input *in)
 {
 	const enum ck_hf_kind kind = in->is_dir ? ck_hf_best(&in->tree) : CK_HF_NONE;
@@ -467,11 +442,6 @@ static int hf_index(const struct ck_input *in, struct ck_index *ix, struct ck_fi
 	int rc = ck_hf_pick(in, f, &file, &kind, err);
 
 	ix->format = "huggingface";
-	if (rc == -CKPT_E_INCOMPLETE && ck_hf_is_full_set(&in->tree)) {
-		ck_err_clear(err);
-		check_overlay(in, f);
-		return read_set(&h);
-	}
 	if (rc)
 		return rc;
 	check_overlay(in, f);

@@ -2,9 +2,6 @@
  * Every safetensors file, Hugging Face folder and foreign file of the format corpus against
  * its manifest. If a row is wrong, a user gets other numbers than the file holds, or a
  * damaged or hostile file goes through.
- *
- * Folders of torch.distributed.checkpoint have no driver. They are refused by name; a valid one
- * counts as skipped.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -282,31 +279,13 @@ static const char *read_dcp(const cJSON *row, struct t_corpus_verdict *v)
 	return is_bad == refuse ? NULL : refuse ? "it is not refused" : "it is refused";
 }
 
-static const char *refuse_dcp(const cJSON *row, struct t_corpus_verdict *v)
-{
-	char *path = t_corpus_path(row);
-	const char *paths[] = { path };
-	struct ckpt_err err = { 0 };
-	struct ckpt *ck = NULL;
-	const int rc = ckpt_open(paths, 1, NULL, &ck, &err);
-
-	v->got = T_CORPUS_SKIPPED;
-	snprintf(v->said, sizeof(v->said), "%s", err.msg);
-	ckpt_close(ck);
-	free(path);
-	if (!rc)
-		return "it is not refused";
-	return strstr(err.msg, "torch.distributed.checkpoint") ? NULL : "its kind is not named";
-}
-
 static void distributed_checkpoints_are_read_or_refused(void **state)
 {
 	static const struct t_corpus_other none[] = { { NULL, NULL } };
 
 	(void)state;
 	t_corpus_walk("dcp-folder", 27, none, read_dcp);
-	t_corpus_walk("dcp-hf-folder", 2, none, refuse_dcp);
-	print_message("skipped: there is no reader of pieces in safetensors files yet\n");
+	t_corpus_walk("dcp-hf-folder", 2, none, read_dcp);
 }
 
 static void sha256_is_the_standards(void **state)
