@@ -203,14 +203,6 @@ int ck_dcp_index_fill(struct dcp *d, struct ckpt_err *err);
 int ck_dcp_deepspeed_find(struct dcp *d, struct ckpt_err *err);
 /* The first name of a tied weight; NULL: this one is not a second name. */
 const char *ck_dcp_deepspeed_tied(const struct dcp *d, const char *name);
-/* Had the group itself this key, or was it added for torch?  True without its list of them. */
-bool ck_dcp_deepspeed_has_key(const struct dcp *d, uint32_t group, const char *key);
-/* Its type "weight_dtype" or "master_dtype"; 0 = it says none. */
-enum ckpt_dtype ck_dcp_deepspeed_type(const struct dcp *d, const char *key);
-/* Its configuration, counts and scheduler go into a dictionary, which has no such keys before. */
-int ck_dcp_deepspeed_model(struct dcp *d, struct ck_val *model, struct ckpt_err *err);
-/* Those, and the loss scaler, go into the step, whose model is made. */
-int ck_dcp_deepspeed_fill(struct dcp *d, struct ck_step *step, struct ckpt_err *err);
 
 /* ---- dcp_step.c ---- */
 

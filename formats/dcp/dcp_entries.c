@@ -14,50 +14,12 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/step/ck_step_drop.h"
+#include "libckpt/step/ck_step_ds.h"
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/tensor/ck_val_new.h"
 
 #define DEPTH 64u
 #define NUMBER_BYTES 8
-
-/* Keys of DeepSpeed's model file that go into "deepspeed". */
-static const char *const kept[] = {
-	"ds_config", "ds_version", "global_steps", "skipped_steps", "global_samples",
-	"buffer_names", "frozen_param_shapes", "shared_params",
-};
-
-/*
- * Made of numbers, texts and containers alone: it needs no class to be read.  Values may be shared
- * along many paths, so no more than 'left' of them are looked at.
- */
-static bool is_plain_within(const struct ck_val *v, unsigned depth, uint64_t *left)
-{
-	if (!v || !depth || !*left)
-		return false;
-	--*left;
-	switch ((enum ck_val_kind)v->kind) {
-	case CK_VAL_NONE: case CK_VAL_BOOL: case CK_VAL_INT: case CK_VAL_BIGINT:
-	case CK_VAL_FLOAT: case CK_VAL_STR: case CK_VAL_BYTES:
-		return true;
-	case CK_VAL_GLOBAL:	/* torch.float16 */
-		return !strcmp(v->u.global.module, "torch") &&
-		       ck_dtype_by_torch_name(v->u.global.name);
-	case CK_VAL_TUPLE: case CK_VAL_LIST: case CK_VAL_DICT: case CK_VAL_SET:
-		for (uint64_t i = 0; i < v->u.seq.n; i++)
-			if (!is_plain_within(v->u.seq.item[i], depth - 1, left))
-				return false;
-		return true;
-	default:
-		return false;
-	}
-}
-
-bool ck_dcp_is_plain(const struct ck_val *v)
-{
-	uint64_t left = DCP_MOST_VALUES;
-
-	return is_plain_within(v, DEPTH, &left);
-}
 
 /* ---- entries ---- */
 
@@ -238,8 +200,7 @@ static int add_step(struct dcp_out *o, const char *name, double count, struct ck
 
 static bool is_hyper(const char *key, const struct ck_val *v)
 {
-	return key && strcmp(key, "params") && strcmp(key, "param_names") && !strchr(key, '.') &&
-	       ck_dcp_is_plain(v);
+	return ck_step_ds_is_hyper(key, v) && !strchr(key, '.');
 }
 
 /* Of group 'g', or of a parameter. */
@@ -380,75 +341,6 @@ static int add_group(struct dcp_out *o, uint32_t g, struct ckpt_err *err)
 
 /* ---- what DeepSpeed needs on the way back ---- */
 
-static struct ck_val *scaler_values(const struct ck_step *step)
-{
-	return step->scaler && step->scaler->kind == CK_VAL_OBJECT ? step->scaler->u.obj->state :
-								     NULL;
-}
-
-/* The type of this state of all trained parameters, if they have one. */
-static const char *type_of(const struct dcp_out *o, const char *state)
-{
-	uint8_t dtype = 0;
-
-	for (uint32_t i = 0; i < o->ix->ntensors; i++) {
-		const uint32_t s = o->ix->tensor[i].role != CKPT_ROLE_TRAINABLE ? CK_NONE :
-				   ck_index_state_find(o->ix, i, state);
-
-		if (s == CK_NONE)
-			continue;
-		if (dtype && o->ix->state[s].dtype != dtype)
-			return NULL;
-		dtype = o->ix->state[s].dtype;
-	}
-	return dtype ? ck_dtype_info(dtype)->torch : NULL;
-}
-
-static struct ck_val *put(struct dcp_out *o, struct ck_val *d, const char *key,
-			  const struct ck_val *v)
-{
-	return !v || !ck_dcp_is_plain(v) ? d :
-	       ck_val_dict_sets(o->arena, d, key, (struct ck_val *)v);
-}
-
-/* {second name: first name}, and names of frozen parameters. */
-static struct ck_val *put_names(struct dcp_out *o, struct ck_val *d)
-{
-	struct ck_val *tied = ck_val_new_dict(o->arena), *frozen = ck_val_new_list(o->arena);
-
-	for (uint32_t i = 0; i < o->ix->ntensors; i++) {
-		const struct ck_tensor *t = &o->ix->tensor[i];
-
-		if (t->role == CKPT_ROLE_ALIAS)
-			tied = ck_val_dict_add(o->arena, tied, ck_val_new_str(o->arena, t->name),
-					       ck_val_new_str(o->arena,
-							      o->ix->tensor[t->alias_of].name));
-		if (t->role == CKPT_ROLE_FROZEN)
-			frozen = ck_val_list_add(o->arena, frozen,
-						 ck_val_new_str(o->arena, t->name));
-	}
-	d = ck_val_dict_sets(o->arena, d, "tied", tied);
-	return ck_val_dict_sets(o->arena, d, "frozen", frozen);
-}
-
-/* Of each group the keys that it has itself, so that what is added for torch goes again. */
-static struct ck_val *group_keys(struct dcp_out *o)
-{
-	struct ck_val *all = ck_val_new_list(o->arena);
-
-	for (uint32_t g = 0; g < o->step->ngroups; g++) {
-		struct ck_val *keys = ck_val_new_list(o->arena), *const *item;
-		uint64_t n = 0;
-
-		ck_val_pairs(o->step->group[g].hyper, &item, &n);
-		for (uint64_t i = 0; i < n; i++)
-			if (is_hyper(ck_val_str(item[2 * i]), item[2 * i + 1]))
-				keys = ck_val_list_add(o->arena, keys, item[2 * i]);
-		all = ck_val_list_add(o->arena, all, keys);
-	}
-	return all;
-}
-
 /* Names of each group: a flat optimizer has values of parameters, not groups. */
 static struct ck_val *group_names(struct dcp_out *o)
 {
@@ -468,29 +360,14 @@ static struct ck_val *group_names(struct dcp_out *o)
 
 static int add_deepspeed(struct dcp_out *o, struct ckpt_err *err)
 {
-	const struct ck_step *step = o->step;
-	struct ck_val *d = ck_val_new_dict(o->arena);
-	const char *weight = type_of(o, "weight"), *master = type_of(o, "master");
+	const struct ck_val *scheduler = ck_val_get(o->step->model, "lr_scheduler");
+	struct ck_val *d = ck_step_ds_make(o->step, o->ix, o->arena, is_hyper,
+					   ck_dcp_is_scheduler(scheduler));
 	const char *name = "deepspeed";
 
-	for (size_t i = 0; i < CK_ARRAY_LEN(kept); i++)
-		if (strcmp(kept[i], "frozen_param_shapes"))
-			d = put(o, d, kept[i], ck_val_get(step->model, kept[i]));
-	if (!ck_dcp_is_scheduler(ck_val_get(step->model, "lr_scheduler")))
-		d = put(o, d, "lr_scheduler", ck_val_get(step->model, "lr_scheduler"));
-	d = put(o, d, "loss_scaler", scaler_values(step));
-	d = put(o, d, "dynamic_loss_scale", step->dynamic_scale);
-	d = put(o, d, "overflow", step->overflow);
-	d = put(o, d, "clip_grad", step->clip);
-	d = ck_val_dict_sets(o->arena, d, "group_keys", group_keys(o));
 	if (o->flat)
 		d = ck_val_dict_sets(o->arena, d, "param_groups", group_names(o));
-	d = ck_val_dict_sets(o->arena, d, "stage", ck_val_new_int(o->arena, step->stage));
-	if (weight)
-		d = ck_val_dict_sets(o->arena, d, "weight_dtype", ck_val_new_str(o->arena, weight));
-	if (master)
-		d = ck_val_dict_sets(o->arena, d, "master_dtype", ck_val_new_str(o->arena, master));
-	return ck_dcp_add_value(o, name, ck_dcp_path(o, "", &name, 1), put_names(o, d), false, err);
+	return ck_dcp_add_value(o, name, ck_dcp_path(o, "", &name, 1), d, false, err);
 }
 
 /* Of torch before 2.4: the groups are one value. */

@@ -13,6 +13,7 @@
 #include "formats/dcp/dcp.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/step/ck_step_ds.h"
 #include "libckpt/step/ck_step_fact.h"
 #include "libckpt/tensor/ck_val_new.h"
 
@@ -244,7 +245,7 @@ static int add_facts(struct dcp *d, uint32_t g, struct ckpt_err *err)
 	for (uint64_t i = 0; !rc && i < n; i++) {
 		const char *name = ck_val_str(item[2 * i]);
 
-		if (!name || !strcmp(name, "step") || !ck_dcp_deepspeed_has_key(d, g, name))
+		if (!name || !strcmp(name, "step") || !ck_step_ds_has_key(d->deepspeed, g, name))
 			continue;
 		snprintf(key, sizeof(key), "group.%u.%s", g, name);
 		rc = ck_step_add_fact(d->ix, key, item[2 * i + 1], err);

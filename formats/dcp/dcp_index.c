@@ -11,6 +11,7 @@
 #include "formats/dcp/dcp.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/step/ck_step_ds.h"
 #include "libckpt/step/ck_step_fact.h"
 #include "libckpt/tensor/ck_block.h"
 #include "libckpt/tensor/ck_dtype.h"
@@ -210,11 +211,11 @@ static int add_tied(struct dcp *d, const struct dcp_item *it, uint64_t of, struc
 static int add_parameter(struct dcp *d, const struct dcp_item *it, uint32_t tensor,
 			 struct ck_runs *runs, struct ckpt_err *err)
 {
-	const enum ckpt_dtype dtype = ck_dcp_deepspeed_type(d, "weight_dtype");
+	const enum ckpt_dtype dtype = ck_step_ds_type(d->deepspeed, "weight_dtype");
 	uint32_t master;
 	int rc;
 
-	if (it->dtype != ck_dcp_deepspeed_type(d, "master_dtype") || !ck_dtype_is_castable(dtype))
+	if (it->dtype != ck_step_ds_type(d->deepspeed, "master_dtype") || !ck_dtype_is_castable(dtype))
 		return add_state(d, it, tensor, "weight", runs, err);
 	rc = add_state(d, it, tensor, "master", runs, err);
 	master = ck_index_state_find(d->ix, tensor, "master");

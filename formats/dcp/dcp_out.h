@@ -33,7 +33,6 @@ struct dcp_entry {
 	uint8_t part;		/* folder that it goes into */
 };
 
-#define DCP_MOST_VALUES 100000u	/* in one value of the client */
 
 struct dcp_out {
 	struct ck_step *step;
@@ -60,8 +59,6 @@ struct dcp_out {
 /* Everything that the folder has, by names. */
 int ck_dcp_entries_make(struct dcp_out *o, struct ckpt_err *err);
 
-/* Made of numbers, texts and containers alone, and not too many of them. */
-bool ck_dcp_is_plain(const struct ck_val *v);
 /* Of a client's second item of the same name CK_FINDING_NOT_CARRIED remains. */
 int ck_dcp_add(struct dcp_out *o, const struct dcp_entry *e, struct ckpt_err *err);
 int ck_dcp_add_value(struct dcp_out *o, const char *name, struct ck_val *path,

@@ -13,28 +13,13 @@
 #include "formats/dcp/dcp.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/step/ck_step_ds.h"
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/tensor/ck_val_new.h"
 
 #define VERSION "0.19.8"	/* of DeepSpeed, whose files are written if none is asked for */
 
-/* Keys of DeepSpeed's model file: a client's value of such a name would be taken for them. */
-static const char *const reserved[] = {
-	"module", "optimizer", "buffer_names", "param_shapes", "frozen_param_shapes",
-	"shared_params", "frozen_param_fragments", "ds_config", "ds_version", "global_steps",
-	"skipped_steps", "global_samples", "dp_world_size", "mp_world_size", "data_sampler",
-	"random_ltd", "sparse_tensor_module_names", "csr_tensor_module_names",
-};
-
 /* ---- groups ---- */
-
-static bool is_reserved(const char *key)
-{
-	for (size_t i = 0; i < CK_ARRAY_LEN(reserved); i++)
-		if (!strcmp(key, reserved[i]))
-			return true;
-	return false;
-}
 
 /* The optimizer's own order, which is that of the list of a group. */
 static int take_params(struct dcp *d, const struct ck_index *ix, struct ck_step *step,
@@ -104,7 +89,7 @@ static struct ck_val *hyper_of(struct dcp *d, uint32_t g)
 
 	ck_val_pairs(d->group[g].hyper, &item, &n);
 	for (uint64_t i = 0; i < n; i++)
-		if (ck_dcp_deepspeed_has_key(d, g, ck_val_str(item[2 * i])))
+		if (ck_step_ds_has_key(d->deepspeed, g, ck_val_str(item[2 * i])))
 			hyper = ck_val_dict_add(&d->arena, hyper, item[2 * i], item[2 * i + 1]);
 	if (!d->deepspeed && !ck_val_get(hyper, "bias_correction"))
 		hyper = ck_val_dict_sets(&d->arena, hyper, "bias_correction",
@@ -153,7 +138,7 @@ static void note_masters(const struct dcp *d, struct ck_step *step)
 		first = first ? first : it->name;
 		n++;
 	}
-	if (n && !ck_dcp_deepspeed_type(d, "master_dtype"))
+	if (n && !ck_step_ds_type(d->deepspeed, "master_dtype"))
 		ck_findings_add(&step->for_others, CK_FINDING_FORMAT_NOTE, first,
 				"%" PRIu64 " parameters have 16 bits and no fp32 masters: where "
 				"the result needs masters they are the weights, widened", n);
@@ -192,7 +177,7 @@ static int add_client(struct dcp *d, struct ck_step *step, struct ck_val *root,
 	int rc = 0;
 
 	if (ck_val_seq(it->path, &part, &n) && n && ck_val_str(part[0]) &&
-	    is_reserved(ck_val_str(part[0])))
+	    ck_step_ds_is_reserved(ck_val_str(part[0])))
 		why = "DeepSpeed's files have a value of this name";
 	else
 		rc = ck_dcp_client_add(d, root, it, &why, err);
@@ -340,5 +325,5 @@ int ck_dcp_read_step(const struct ck_input *in, const struct ck_index *ix, struc
 		rc = make_scaler(d, out, err);
 	if (!rc)
 		rc = make_model(d, ix, out, err);
-	return rc ? rc : ck_dcp_deepspeed_fill(d, out, err);
+	return rc ? rc : ck_step_ds_fill(d->deepspeed, &d->arena, out, err);
 }

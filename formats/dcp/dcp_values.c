@@ -12,6 +12,7 @@
 #include "formats/dcp/dcp.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/step/ck_step_ds.h"
 #include "libckpt/tensor/ck_val_new.h"
 
 struct opened {
@@ -91,7 +92,7 @@ static struct ck_val *make_model(struct dcp *d, const struct ck_index *ix, struc
 	if (!rc)
 		ck_dcp_client_end(d, model);
 	if (!rc)
-		rc = ck_dcp_deepspeed_model(d, model, err);
+		rc = ck_step_ds_model(d->deepspeed, &d->arena, model, err);
 	if (!rc && ix->step >= 0 && !ck_val_get(model, "global_steps") &&
 	    !ck_val_dict_sets(&d->arena, model, "global_steps",
 			      ck_val_new_int(&d->arena, ix->step)))

@@ -12,6 +12,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/step/ck_step_along.h"
 #include "libckpt/step/ck_step_drop.h"
+#include "libckpt/step/ck_step_ds.h"
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/tensor/ck_val_new.h"
 
@@ -200,7 +201,7 @@ static int write_scheduler(struct dcp_out *o, const struct ck_step_along *along,
 	for (uint64_t i = 0; i < along->nfiles; i++)
 		if (!strcmp(along->file[i].name, want.name))
 			return 0;
-	return !ck_dcp_is_scheduler(v) || !ck_dcp_is_plain(v) ? 0 :
+	return !ck_dcp_is_scheduler(v) || !ck_step_ds_is_plain(v) ? 0 :
 	       ck_pt_plan_file(&want, o->plan, err);
 }
 

@@ -13,27 +13,10 @@
 #include "formats/dcp/dcp_out.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/step/ck_step_ds.h"
 #include "libckpt/tensor/ck_val_new.h"
 
 #define DEPTH 64u
-
-/* Keys of DeepSpeed's model file that say what the folder says in another way, or not at all. */
-static const char *const dropped[] = {
-	"module", "optimizer", "param_shapes", "frozen_param_fragments", "dp_world_size",
-	"mp_world_size", "zckpt_id", "zckpt_rank", "sparse_tensor_module_names",
-	"csr_tensor_module_names", "universal_checkpoint_info", "data_sampler", "random_ltd",
-	/* these are in "deepspeed" */
-	"ds_config", "ds_version", "global_steps", "skipped_steps", "global_samples",
-	"buffer_names", "frozen_param_shapes", "shared_params",
-};
-
-static bool is_in(const char *const *list, size_t n, const char *key)
-{
-	for (size_t i = 0; i < n; i++)
-		if (!strcmp(list[i], key))
-			return true;
-	return false;
-}
 
 /* ---- the client's values ---- */
 
@@ -120,7 +103,7 @@ static struct ck_val *plain_value(const struct dcp_item *it)
 {
 	struct ck_val *v = it->is_tensor ? NULL : (struct ck_val *)ck_dcp_value_of(it);
 
-	return v && !it->value->pt->nstorages && ck_dcp_is_plain(v) ? v : NULL;
+	return v && !it->value->pt->nstorages && ck_step_ds_is_plain(v) ? v : NULL;
 }
 
 static int divide_item(struct dcp_out *o, const struct dcp_item *it, const struct ck_val *v,
@@ -296,15 +279,15 @@ int ck_dcp_clients_add(struct dcp_out *o, struct ckpt_err *err)
 		const char *key = ck_val_str(item[2 * i]);
 		const struct ck_val *v = item[2 * i + 1];
 
-		if (!key || is_in(dropped, CK_ARRAY_LEN(dropped), key) ||
+		if (!key || ck_step_ds_is_own(key) ||
 		    ck_val_is_none(v) ||
 		    (!strcmp(key, "lr_scheduler") && !ck_dcp_is_scheduler(v)))
 			continue;
-		if (!ck_dcp_is_plain(v) || strchr(key, '.') || is_box(o, key)) {
+		if (!ck_step_ds_is_plain(v) || strchr(key, '.') || is_box(o, key)) {
 			ck_findings_add(o->step->f, CK_FINDING_NOT_CARRIED, key,
 					"a value of the client with tensors, objects or more "
 					"than %u values in it, or with the model's name",
-					DCP_MOST_VALUES);
+					CK_STEP_DS_MOST_VALUES);
 			continue;
 		}
 		rc = add_client(o, key, ck_dcp_path(o, "", &key, 1), v, DEPTH, err);

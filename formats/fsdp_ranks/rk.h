@@ -16,7 +16,6 @@
 
 #define RK_MOST_AXES 8u		/* of a device mesh */
 #define RK_MOST_DIMS 64u	/* of a sharded tensor */
-#define RK_MOST_VALUES 100000u	/* in one value of the client */
 
 enum rk_kind {
 	RK_MODEL = 0,
@@ -202,10 +201,6 @@ const struct ck_val *ck_rk_state_of(const struct ck_val *v);
 bool ck_rk_is_object(const struct ck_val *v, const char *name);
 /* Numbers of a tuple, in the arena; false if they are none. */
 bool ck_rk_counts(struct rk *r, const struct ck_val *v, const uint64_t **out, uint64_t *n_out);
-/*
- * Made of numbers, texts and containers alone, not too many of them: it needs no class to be read.
- */
-bool ck_rk_value_is_plain(const struct ck_val *v);
 /* Say once of a file that it is another rank's. */
 void ck_rk_swapped(struct rk *r, struct rk_file *file, const char *what, uint64_t found);
 
@@ -289,10 +284,6 @@ int ck_rk_extra_open(struct rk *r, struct ckpt_err *err);
 const struct ck_val *ck_rk_extra_root(const struct rk *r);
 /* Of a step of DeepSpeed that zckpt wrote: is the name in its list 'key' of names? */
 bool ck_rk_extra_lists(const struct rk *r, const char *key, const char *name);
-/* Had the group itself this key, or was it added for torch?  True without its list of them. */
-bool ck_rk_extra_has_key(const struct rk *r, uint32_t group, const char *key);
-/* Its type "weight_dtype" or "master_dtype"; 0 = it says none. */
-enum ckpt_dtype ck_rk_extra_type(const struct rk *r, const char *key);
 /* DeepSpeed's values, the scheduler and the client's, into the step, whose model is made. */
 int ck_rk_extra_fill(struct rk *r, struct ck_step *step, struct ckpt_err *err);
 

@@ -13,6 +13,7 @@
 #include "formats/fsdp_ranks/rk_tc.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/step/ck_step_ds.h"
 #include "libckpt/step/ck_step_fact.h"
 #include "libckpt/tensor/ck_block.h"
 #include "libckpt/tensor/ck_dtype.h"
@@ -212,12 +213,13 @@ static enum ckpt_role role_of(const struct rk *r, const struct rk_tensor *t, boo
 static int add_parameter(struct rk *r, struct rk_tensor *t, struct ck_runs *runs,
 			 struct ckpt_err *err)
 {
-	const enum ckpt_dtype dtype = ck_rk_extra_type(r, "weight_dtype");
+	const enum ckpt_dtype dtype = ck_step_ds_type(r->deepspeed, "weight_dtype");
 	struct rk_state s = t->weight;
 	uint32_t master;
 	int rc;
 
-	if (s.dtype != ck_rk_extra_type(r, "master_dtype") || !ck_dtype_is_castable(dtype))
+	if (s.dtype != ck_step_ds_type(r->deepspeed, "master_dtype") ||
+	    !ck_dtype_is_castable(dtype))
 		return add_state(r, t, &t->weight, runs, err);
 	s.name = "master";
 	rc = add_state(r, t, &s, runs, err);

@@ -10,6 +10,7 @@
 #include "formats/fsdp_ranks/rk.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/step/ck_step_ds.h"
 #include "libckpt/step/ck_step_fact.h"
 #include "libckpt/tensor/ck_dtype.h"
 
@@ -384,7 +385,7 @@ int ck_rk_optim_facts(struct rk *r, struct ckpt_err *err)
 			const char *name = ck_val_str(item[2 * i]);
 
 			if (!name || !strcmp(name, "params") || !strcmp(name, "param_names") ||
-			    !strcmp(name, "step") || !ck_rk_extra_has_key(r, g, name))
+			    !strcmp(name, "step") || !ck_step_ds_has_key(r->deepspeed, g, name))
 				continue;
 			snprintf(key, sizeof(key), "group.%u.%s", g, name);
 			rc = ck_step_add_fact(r->ix, key, item[2 * i + 1], err);

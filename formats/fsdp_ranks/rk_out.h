@@ -84,8 +84,6 @@ int ck_rk_out_check(const struct rk_out *o, struct ckpt_err *err);
 
 /* Counts of the groups, and whether the reader needs names. */
 int ck_rk_out_prepare(struct rk_out *o, struct ckpt_err *err);
-/* A value of a param group that is neither the list of its parameters nor needs a class. */
-bool ck_rk_out_is_hyper(const char *key, const struct ck_val *v);
 /* {state, param_groups} of this rank. */
 struct ck_val *ck_rk_out_optimizer(struct rk_out *o);
 

@@ -14,6 +14,7 @@
 #include "formats/fsdp_ranks/rk.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/step/ck_step_ds.h"
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/tensor/ck_val_new.h"
 
@@ -187,7 +188,7 @@ static struct ck_val *hyper_of(struct rk *r, uint32_t g)
 		const char *key = ck_val_str(item[2 * i]);
 
 		if (key && strcmp(key, "params") && strcmp(key, "param_names") &&
-		    ck_rk_extra_has_key(r, g, key))
+		    ck_step_ds_has_key(r->deepspeed, g, key))
 			hyper = ck_val_dict_add(&r->arena, hyper, item[2 * i], item[2 * i + 1]);
 	}
 	if (!r->deepspeed && !ck_val_get(hyper, "bias_correction"))

@@ -15,6 +15,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/step/ck_step_ds.h"
 #include "libckpt/step/ck_step_fact.h"
 #include "libckpt/tensor/ck_val_new.h"
 
@@ -400,7 +401,7 @@ int ck_rk_tc_fill(struct rk *r, struct ck_step *step, struct ckpt_err *err)
 
 		if (item->kind != RK_EXTRA || !strcmp(item->name, "step"))
 			continue;
-		if (!strcmp(item->name, "lr_scheduler") && v && ck_rk_value_is_plain(v)) {
+		if (!strcmp(item->name, "lr_scheduler") && v && ck_step_ds_is_plain(v)) {
 			if (!ck_val_dict_sets(&r->arena, step->model, item->name,
 					      (struct ck_val *)v))
 				return ck_fail_nomem(err, "a scheduler", 0);

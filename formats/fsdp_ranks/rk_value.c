@@ -60,36 +60,6 @@ bool ck_rk_counts(struct rk *r, const struct ck_val *v, const uint64_t **out, ui
 	return true;
 }
 
-/* Values may be shared along many paths, so no more than 'left' of them are looked at. */
-static bool is_plain_within(const struct ck_val *v, unsigned depth, uint64_t *left)
-{
-	if (!v || !depth || !*left)
-		return false;
-	--*left;
-	switch ((enum ck_val_kind)v->kind) {
-	case CK_VAL_NONE: case CK_VAL_BOOL: case CK_VAL_INT: case CK_VAL_BIGINT:
-	case CK_VAL_FLOAT: case CK_VAL_STR: case CK_VAL_BYTES:
-		return true;
-	case CK_VAL_GLOBAL:	/* torch.float16 */
-		return !strcmp(v->u.global.module, "torch") &&
-		       ck_dtype_by_torch_name(v->u.global.name);
-	case CK_VAL_TUPLE: case CK_VAL_LIST: case CK_VAL_DICT: case CK_VAL_SET:
-		for (uint64_t i = 0; i < v->u.seq.n; i++)
-			if (!is_plain_within(v->u.seq.item[i], depth - 1, left))
-				return false;
-		return true;
-	default:
-		return false;
-	}
-}
-
-bool ck_rk_value_is_plain(const struct ck_val *v)
-{
-	uint64_t left = RK_MOST_VALUES;
-
-	return is_plain_within(v, 64, &left);
-}
-
 void ck_rk_swapped(struct rk *r, struct rk_file *file, const char *what, uint64_t found)
 {
 	if (!file->swapped)

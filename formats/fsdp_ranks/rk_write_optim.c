@@ -12,6 +12,7 @@
 #include "formats/fsdp_ranks/rk_out.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/step/ck_step_ds.h"
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/tensor/ck_val_new.h"
 #include "libckpt/step/ck_step_drop.h"
@@ -197,12 +198,6 @@ int ck_rk_out_prepare(struct rk_out *o, struct ckpt_err *err)
 
 /* ---- the file ---- */
 
-bool ck_rk_out_is_hyper(const char *key, const struct ck_val *v)
-{
-	return key && strcmp(key, "params") != 0 && strcmp(key, "param_names") != 0 &&
-	       ck_rk_value_is_plain(v);
-}
-
 static struct ck_val *states_of(struct rk_out *o, uint32_t g, uint32_t tensor)
 {
 	const struct ck_tensor *t = &o->ix->tensor[tensor];
@@ -251,7 +246,7 @@ static struct ck_val *group_of(struct rk_out *o, uint32_t g, int64_t number)
 	names = ck_val_new_list(a);
 	ck_val_pairs(o->source ? o->source->group[g].hyper : group->hyper, &item, &n);
 	for (uint64_t i = 0; i < n; i++) {
-		if (ck_rk_out_is_hyper(ck_val_str(item[2 * i]), item[2 * i + 1]))
+		if (ck_step_ds_is_hyper(ck_val_str(item[2 * i]), item[2 * i + 1]))
 			d = ck_val_dict_add(a, d, item[2 * i], item[2 * i + 1]);
 	}
 	if (!o->source)
