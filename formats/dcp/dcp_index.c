@@ -215,7 +215,8 @@ static int add_parameter(struct dcp *d, const struct dcp_item *it, uint32_t tens
 	uint32_t master;
 	int rc;
 
-	if (it->dtype != ck_step_ds_type(d->deepspeed, "master_dtype") || !ck_dtype_is_castable(dtype))
+	if (it->dtype != ck_step_ds_type(d->deepspeed, "master_dtype") ||
+	    !ck_dtype_is_castable(dtype))
 		return add_state(d, it, tensor, "weight", runs, err);
 	rc = add_state(d, it, tensor, "master", runs, err);
 	master = ck_index_state_find(d->ix, tensor, "master");

@@ -14,10 +14,10 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/step/ck_step_ds.h"
+#include "libckpt/step/ck_step_made.h"
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/tensor/ck_val_new.h"
 
-#define VERSION "0.19.8"	/* of DeepSpeed, whose files are written if none is asked for */
 
 /* ---- groups ---- */
 
@@ -53,32 +53,6 @@ static int take_params(struct dcp *d, const struct ck_index *ix, struct ck_step 
 		step->nlisted++;
 	}
 	return 0;
-}
-
-/* Names of the states that trained parameters have; they are in the index. */
-static int take_states(struct dcp *d, const struct ck_index *ix, struct ck_step *step,
-		       struct ckpt_err *err)
-{
-	struct ck_map seen = CK_MAP_INIT;
-	int rc = 0;
-
-	for (uint64_t i = 0; rc >= 0 && i < ix->nstates; i++) {
-		const char *name = ix->state[i].name;
-
-		if (strcmp(name, "weight") && strcmp(name, "master"))
-			rc = ck_map_add(&seen, name, strlen(name), i, NULL, err);
-	}
-	if (rc >= 0) {
-		const char **list = ck_arena_alloc(&d->arena, (seen.n + 1) * sizeof(*list));
-
-		rc = list ? 0 : ck_fail_nomem(err, "states", seen.n);
-		for (uint64_t i = 0; list && i < seen.n; i++)
-			list[i] = seen.entry[i].key;
-		step->state = list;
-		step->nstates = (uint32_t)seen.n;
-	}
-	ck_map_release(&seen);
-	return rc;
 }
 
 /* FusedAdam and DeepSpeedCPUAdam have a key that torch's AdamW has not. */
@@ -156,7 +130,7 @@ static int take_groups(struct dcp *d, const struct ck_index *ix, struct ck_step 
 		return ck_fail_nomem(err, "param groups", d->ngroups);
 	rc = take_params(d, ix, step, err);
 	if (!rc)
-		rc = take_states(d, ix, step, err);
+		rc = ck_step_made_states(ix, &d->arena, step, err);
 	for (uint32_t g = 0; !rc && g < step->ngroups; g++)
 		rc = take_values(d, step, g, err);
 	if (!rc)
@@ -188,110 +162,21 @@ static int add_client(struct dcp *d, struct ck_step *step, struct ck_val *root,
 
 /* ---- the model's tree ---- */
 
-static struct ck_val *frozen_shapes(struct ck_arena *a, const struct ck_index *ix)
-{
-	struct ck_val *dict = ck_val_new_ordered(a);
-
-	for (uint32_t i = 0; dict && i < ix->ntensors; i++)
-		if (ix->tensor[i].role == CKPT_ROLE_FROZEN)
-			dict = ck_val_dict_add(a, dict, ck_val_new_str(a, ix->tensor[i].name),
-					       ck_val_new_size(a, ix->tensor[i].shape,
-							       ix->tensor[i].ndim));
-	return dict;
-}
-
-/* What the files do not call a parameter of the optimizer is kept whole by every rank. */
-static int add_names(struct dcp *d, const struct ck_index *ix, struct ck_step *step,
-		     struct ck_val *model, struct ckpt_err *err)
-{
-	struct ck_arena *a = &d->arena;
-	struct ck_val *module = ck_val_new_ordered(a), *buffers = ck_val_new_list(a);
-	const char *first = NULL;
-	uint64_t doubtful = 0;
-
-	for (uint32_t i = 0; i < ix->ntensors; i++) {
-		const struct ck_tensor *t = &ix->tensor[i];
-		struct ck_val *name = ck_val_new_str(a, t->name);
-
-		module = ck_val_dict_add(a, module, name, ck_val_new_none(a));
-		if (t->role == CKPT_ROLE_BUFFER || t->role == CKPT_ROLE_PLAIN)
-			buffers = ck_val_list_add(a, buffers, name);
-		doubtful += t->role == CKPT_ROLE_PLAIN;
-		first = t->role == CKPT_ROLE_PLAIN && !first ? t->name : first;
-	}
-	if (first)
-		ck_findings_add(&step->for_others, CK_FINDING_FORMAT_NOTE, first,
-				"%" PRIu64 " tensors are not in the optimizer, and the files do "
-				"not say what they are: they are written as buffers, whole for "
-				"every rank (a frozen parameter of ZeRO stage 3 cannot be loaded "
-				"so)",
-				doubtful);
-	if (!ck_val_dict_sets(a, model, "module", module) ||
-	    !ck_val_dict_sets(a, model, "buffer_names", buffers) ||
-	    !ck_val_dict_sets(a, model, "frozen_param_shapes", frozen_shapes(a, ix)))
-		return ck_fail_nomem(err, "names of the model", ix->ntensors);
-	return 0;
-}
-
-static int add_counts(struct dcp *d, struct ck_val *model, struct ckpt_err *err)
-{
-	struct ck_arena *a = &d->arena;
-	const int64_t steps = d->ix->step < 0 ? 0 : d->ix->step;
-
-	model = ck_val_dict_sets(a, model, "global_steps", ck_val_new_int(a, steps));
-	model = ck_val_dict_sets(a, model, "skipped_steps", ck_val_new_int(a, 0));
-	model = ck_val_dict_sets(a, model, "global_samples", ck_val_new_int(a, 0));
-	model = ck_val_dict_sets(a, model, "mp_world_size", ck_val_new_int(a, 1));
-	model = ck_val_dict_sets(a, model, "ds_version", ck_val_new_str(a, VERSION));
-	return model ? 0 : ck_fail_nomem(err, "counts", 0);
-}
-
 static int make_model(struct dcp *d, const struct ck_index *ix, struct ck_step *step,
 		      struct ckpt_err *err)
 {
-	struct ck_val *model = ck_val_new_dict(&d->arena);
-	int rc = model ? add_names(d, ix, step, model, err) : ck_fail_nomem(err, "a step", 0);
+	int rc = ck_step_made_model(ix, &d->arena, step, err);
 
-	if (!rc)
-		rc = add_counts(d, model, err);
 	for (uint64_t i = 0; !rc && i < d->nitems; i++)
 		if (d->item[i].use == DCP_OTHER && strcmp(d->item[i].flat, "deepspeed"))
-			rc = add_client(d, step, model, &d->item[i], err);
-	if (!rc && !ck_val_get(model, "lr_scheduler"))
-		rc = ck_val_dict_sets(&d->arena, model, "lr_scheduler",
+			rc = add_client(d, step, step->model, &d->item[i], err);
+	if (!rc && !ck_val_get(step->model, "lr_scheduler"))
+		rc = ck_val_dict_sets(&d->arena, step->model, "lr_scheduler",
 				      ck_val_new_none(&d->arena)) ? 0 :
 		     ck_fail_nomem(err, "a scheduler", 0);
 	if (!rc)
-		ck_dcp_client_end(d, model);
-	step->model = model;
+		ck_dcp_client_end(d, step->model);
 	return rc;
-}
-
-/* Runs of FSDP in fp32 and bf16 scale no loss. */
-static int make_scaler(struct dcp *d, struct ck_step *step, struct ckpt_err *err)
-{
-	struct ck_arena *a = &d->arena;
-	struct ck_val *s = ck_val_new_dict(a);
-
-	s = ck_val_dict_sets(a, s, "cur_scale", ck_val_new_float(a, 1));
-	s = ck_val_dict_sets(a, s, "dynamic", ck_val_new_bool(a, false));
-	step->scaler = ck_val_new_object(a, CK_HOW_NEWOBJ,
-					 ck_val_new_global(a, "deepspeed.runtime.fp16.loss_scaler",
-							   "LossScaler"),
-					 ck_val_new_tuple(a, NULL, 0));
-	step->dynamic_scale = ck_val_new_bool(a, false);
-	step->overflow = ck_val_new_bool(a, false);
-	if (!s || !step->scaler || !step->dynamic_scale || !step->overflow)
-		return ck_fail_nomem(err, "a loss scaler", 0);
-	step->scaler->u.obj->state = s;
-	return 0;
-}
-
-/* A run of DeepSpeed calls its steps so; the folder's own name if it has no count. */
-static const char *tag_of(struct dcp *d)
-{
-	return d->ix->step < 0 ? d->ix->tag :
-	       ck_arena_printf(&d->arena, "global_step%" PRId64, d->ix->step);
 }
 
 int ck_dcp_read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
@@ -304,7 +189,8 @@ int ck_dcp_read_step(const struct ck_input *in, const struct ck_index *ix, struc
 	d->f = f;
 	*out = (struct ck_step){
 		.in = in, .f = f, .arena = &d->arena, .format = &ck_format_dcp, .at = d->at,
-		.tag = tag_of(d), .world = d->ix->world ? d->ix->world : 1, .stage = 2,
+		.tag = ck_step_made_tag(d->ix, &d->arena),
+		.world = d->ix->world ? d->ix->world : 1, .stage = 2,
 		.version = { 0, 19, 8 }, .bare_module = true, .frozen_listed = true,
 		.reordered = true, .from = d,
 	};
@@ -322,7 +208,7 @@ int ck_dcp_read_step(const struct ck_input *in, const struct ck_index *ix, struc
 			       "with them");
 	rc = take_groups(d, ix, out, err);
 	if (!rc)
-		rc = make_scaler(d, out, err);
+		rc = ck_step_made_scaler(&d->arena, out, err);
 	if (!rc)
 		rc = make_model(d, ix, out, err);
 	return rc ? rc : ck_step_ds_fill(d->deepspeed, &d->arena, out, err);

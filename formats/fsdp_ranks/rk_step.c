@@ -15,10 +15,10 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/step/ck_step_ds.h"
+#include "libckpt/step/ck_step_made.h"
 #include "libckpt/tensor/ck_dtype.h"
 #include "libckpt/tensor/ck_val_new.h"
 
-#define VERSION "0.19.8"	/* of DeepSpeed, whose files are written if none is asked for */
 #define INSTEAD "; zckpt convert writes the weights, and zckpt shard begins a run with them"
 
 /* ---- is the optimizer complete? ---- */
@@ -151,32 +151,6 @@ static int take_params(struct rk *r, const struct ck_index *ix, struct ck_step *
 	return rc;
 }
 
-/* Names of the states that trained parameters have; they are in the index. */
-static int take_states(struct rk *r, const struct ck_index *ix, struct ck_step *step,
-		       struct ckpt_err *err)
-{
-	struct ck_map seen = CK_MAP_INIT;
-	int rc = 0;
-
-	for (uint64_t i = 0; rc >= 0 && i < ix->nstates; i++) {
-		const char *name = ix->state[i].name;
-
-		if (strcmp(name, "weight") && strcmp(name, "master"))
-			rc = ck_map_add(&seen, name, strlen(name), i, NULL, err);
-	}
-	if (rc >= 0) {
-		const char **list = ck_arena_alloc(&r->arena, (seen.n + 1) * sizeof(*list));
-
-		rc = list ? 0 : ck_fail_nomem(err, "states", seen.n);
-		for (uint64_t i = 0; list && i < seen.n; i++)
-			list[i] = seen.entry[i].key;
-		step->state = list;
-		step->nstates = (uint32_t)seen.n;
-	}
-	ck_map_release(&seen);
-	return rc;
-}
-
 /* FusedAdam and DeepSpeedCPUAdam have a key that torch's AdamW has not. */
 static struct ck_val *hyper_of(struct rk *r, uint32_t g)
 {
@@ -224,7 +198,7 @@ static int take_groups(struct rk *r, const struct ck_index *ix, struct ck_step *
 		return ck_fail_nomem(err, "param groups", r->ngroups);
 	rc = take_params(r, ix, step, err);
 	if (!rc)
-		rc = take_states(r, ix, step, err);
+		rc = ck_step_made_states(ix, &r->arena, step, err);
 	for (uint32_t g = 0; !rc && g < step->ngroups; g++)
 		rc = take_values(r, step, g, err);
 	return rc;
@@ -232,102 +206,15 @@ static int take_groups(struct rk *r, const struct ck_index *ix, struct ck_step *
 
 /* ---- the model's tree ---- */
 
-static struct ck_val *frozen_shapes(struct ck_arena *a, const struct ck_index *ix)
-{
-	struct ck_val *dict = ck_val_new_ordered(a);
-
-	for (uint32_t i = 0; dict && i < ix->ntensors; i++)
-		if (ix->tensor[i].role == CKPT_ROLE_FROZEN)
-			dict = ck_val_dict_add(a, dict, ck_val_new_str(a, ix->tensor[i].name),
-					       ck_val_new_size(a, ix->tensor[i].shape,
-							       ix->tensor[i].ndim));
-	return dict;
-}
-
-/* What the files do not call a parameter of the optimizer is kept whole by every rank. */
-static int add_names(struct rk *r, const struct ck_index *ix, struct ck_step *step,
-		     struct ck_val *model, struct ckpt_err *err)
-{
-	struct ck_arena *a = &r->arena;
-	struct ck_val *module = ck_val_new_ordered(a), *buffers = ck_val_new_list(a);
-	const char *first = NULL;
-	uint64_t doubtful = 0;
-
-	for (uint32_t i = 0; i < ix->ntensors; i++) {
-		const struct ck_tensor *t = &ix->tensor[i];
-		struct ck_val *name = ck_val_new_str(a, t->name);
-
-		module = ck_val_dict_add(a, module, name, ck_val_new_none(a));
-		if (t->role == CKPT_ROLE_BUFFER || t->role == CKPT_ROLE_PLAIN)
-			buffers = ck_val_list_add(a, buffers, name);
-		doubtful += t->role == CKPT_ROLE_PLAIN;
-		first = t->role == CKPT_ROLE_PLAIN && !first ? t->name : first;
-	}
-	if (first)
-		ck_findings_add(&step->for_others, CK_FINDING_FORMAT_NOTE, first,
-				"%" PRIu64 " tensors are not in the optimizer, and the files do "
-				"not say what they are: they are written as buffers, whole for "
-				"every rank (a frozen parameter of ZeRO stage 3 cannot be loaded "
-				"so)",
-				doubtful);
-	if (!ck_val_dict_sets(a, model, "module", module) ||
-	    !ck_val_dict_sets(a, model, "buffer_names", buffers) ||
-	    !ck_val_dict_sets(a, model, "frozen_param_shapes", frozen_shapes(a, ix)))
-		return ck_fail_nomem(err, "names of the model", ix->ntensors);
-	return 0;
-}
-
-static int add_counts(struct rk *r, const struct ck_index *ix, struct ck_val *model,
-		      struct ckpt_err *err)
-{
-	struct ck_arena *a = &r->arena;
-	const int64_t steps = ix->step < 0 ? 0 : ix->step;
-
-	model = ck_val_dict_sets(a, model, "global_steps", ck_val_new_int(a, steps));
-	model = ck_val_dict_sets(a, model, "skipped_steps", ck_val_new_int(a, 0));
-	model = ck_val_dict_sets(a, model, "global_samples", ck_val_new_int(a, 0));
-	model = ck_val_dict_sets(a, model, "mp_world_size", ck_val_new_int(a, 1));
-	model = ck_val_dict_sets(a, model, "ds_version", ck_val_new_str(a, VERSION));
-	model = ck_val_dict_sets(a, model, "lr_scheduler", ck_val_new_none(a));
-	return model ? 0 : ck_fail_nomem(err, "counts", 0);
-}
-
 static int make_model(struct rk *r, const struct ck_index *ix, struct ck_step *step,
 		      struct ckpt_err *err)
 {
-	int rc;
+	int rc = ck_step_made_model(ix, &r->arena, step, err);
 
-	step->model = ck_val_new_dict(&r->arena);
-	rc = step->model ? add_names(r, ix, step, step->model, err) :
-			   ck_fail_nomem(err, "a step", 0);
-	return rc ? rc : add_counts(r, ix, step->model, err);
-}
-
-/* Runs of FSDP in fp32 and bf16 scale no loss. */
-static int make_scaler(struct rk *r, struct ck_step *step, struct ckpt_err *err)
-{
-	struct ck_arena *a = &r->arena;
-	struct ck_val *s = ck_val_new_dict(a);
-
-	s = ck_val_dict_sets(a, s, "cur_scale", ck_val_new_float(a, 1));
-	s = ck_val_dict_sets(a, s, "dynamic", ck_val_new_bool(a, false));
-	step->scaler = ck_val_new_object(a, CK_HOW_NEWOBJ,
-					 ck_val_new_global(a, "deepspeed.runtime.fp16.loss_scaler",
-							   "LossScaler"),
-					 ck_val_new_tuple(a, NULL, 0));
-	step->dynamic_scale = ck_val_new_bool(a, false);
-	step->overflow = ck_val_new_bool(a, false);
-	if (!s || !step->scaler || !step->dynamic_scale || !step->overflow)
-		return ck_fail_nomem(err, "a loss scaler", 0);
-	step->scaler->u.obj->state = s;
-	return 0;
-}
-
-/* A run of DeepSpeed calls its steps so; the folder's own name if it has no count. */
-static const char *tag_of(struct rk *r, const struct ck_index *ix)
-{
-	return ix->step < 0 ? ix->tag :
-	       ck_arena_printf(&r->arena, "global_step%" PRId64, ix->step);
+	if (!rc && !ck_val_dict_sets(&r->arena, step->model, "lr_scheduler",
+				     ck_val_new_none(&r->arena)))
+		rc = ck_fail_nomem(err, "a scheduler", 0);
+	return rc;
 }
 
 int ck_rk_read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
@@ -340,7 +227,8 @@ int ck_rk_read_step(const struct ck_input *in, const struct ck_index *ix, struct
 	r->f = f;
 	*out = (struct ck_step){
 		.in = in, .f = f, .arena = &r->arena, .format = &ck_format_fsdp_ranks,
-		.at = r->at, .tag = tag_of(r, ix), .world = r->world ? r->world : 1, .stage = 2,
+		.at = r->at, .tag = ck_step_made_tag(ix, &r->arena),
+		.world = r->world ? r->world : 1, .stage = 2,
 		.version = { 0, 19, 8 }, .bare_module = true, .frozen_listed = true,
 		.reordered = true, .from = r,
 	};
@@ -356,7 +244,7 @@ int ck_rk_read_step(const struct ck_input *in, const struct ck_index *ix, struct
 	if (!rc)
 		note_files(r, out);
 	if (!rc)
-		rc = make_scaler(r, out, err);
+		rc = ck_step_made_scaler(&r->arena, out, err);
 	if (!rc)
 		rc = make_model(r, ix, out, err);
 	return rc ? rc : ck_rk_extra_fill(r, out, err);
