@@ -159,7 +159,7 @@ def test_ctrl_c_stops_the_call(tmp_path):
     code = ("import sys, zckpt\n"
             "def progress(done, total):\n"
             "    print('running', flush=True)\n"
-            "    import time; time.sleep(0.05)\n"
+            "    import time; time.sleep(0.3)\n"
             f"try:\n    zckpt.convert({str(src)!r}, {str(tmp_path / 'out.safetensors')!r}, dtype='bf16',\n"
             "                  progress=progress, threads=1)\n"
             "except KeyboardInterrupt:\n    print('interrupted', flush=True)\n")
