@@ -43,8 +43,9 @@ int ck_dcp_add(struct dcp_out *o, const struct dcp_entry *e, struct ckpt_err *er
 		rc = ck_grow(&o->entry, &o->cap, o->n + 1, sizeof(*o->entry), err);
 	if (!rc) {
 		o->entry[o->n] = *e;
+		/* accelerate merge-weights wants the model alone in its folder */
 		o->entry[o->n++].part = o->is_split &&
-					!strncmp(e->name, o->optim, strlen(o->optim));
+					strncmp(e->name, o->model, strlen(o->model)) != 0;
 	}
 	return rc;
 }

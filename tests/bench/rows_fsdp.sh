@@ -19,10 +19,10 @@ dcp_rows() {
 	wants fsdp || return 0
 	gen --model "$big" --stage 2 --world 8 --no-moments-data --truth "$w/truth" "$w/src"
 	fresh
-	run make "$ZCKPT" reshard -q --to dcp --drop-state 'exp*' "$w/src" "$w/run"
+	run make "$ZCKPT" reshard -q --to dcp --layout accelerate --drop-state 'exp*' "$w/src" "$w/run"
 	rm -rf "$w/src" "$w/truth"
 	bad make && { row "$s" failed '' '' '' failed; return; }
-	n=$(find "$w/run" -name .metadata -printf '%h\n')
+	n=$(find "$w/run" -name 'pytorch_model_fsdp_0')
 	run first "$ZCKPT" convert -q "$n" "$out"
 	right "$out" --model "$big" || row "$s" '' '' '' 'right bytes' 'wrong bytes'
 	peer=torch

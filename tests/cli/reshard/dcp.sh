@@ -44,3 +44,5 @@ for name in t2.1-fsdp1-dcp-w2 t2.11-fsdp2-dcp-w2-client t2.11-fsdp2-titan-w2 t2.
 			zckpt digest -q back 2> /dev/null | cmp want - && echo "same $name $o"
 	done
 done
+# accelerate merge-weights takes a folder with the model alone
+grep -ac 'deepspeed' acc/global_step3/pytorch_model_fsdp_0/.metadata acc/global_step3/optimizer_0/.metadata
