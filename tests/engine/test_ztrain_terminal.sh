@@ -11,7 +11,15 @@ command -v script > /dev/null || { echo 'script is not installed' >&2; exit 77; 
 export TERM=xterm
 unset COLUMNS NO_COLOR
 # a step of some seconds, on a terminal, in a pipe, and on a terminal that cannot rewrite a line
-call=$(printf '%q ' "$ztrain" --model "$models/llama3" --random --steps 1 --seq 64 --accumulation 1500)
+n=1500
+while
+	call=$(printf '%q ' "$ztrain" --model "$models/llama3" --random --steps 1 --seq 64 --accumulation $n)
+	SECONDS=0
+	sh -c "$call" > /dev/null 2>&1 < /dev/null
+	[ $? -eq 0 ] && [ $SECONDS -lt 5 ]
+do
+	n=$((n * 2))
+done
 sh -c "$call" > piped 2>&1 < /dev/null &
 TERM=dumb script -qec "$call" /dev/null < /dev/null > dumb &
 script -qec "stty cols 30; $call" /dev/null < /dev/null > seen

@@ -146,6 +146,8 @@ def _child(rank, world, rendezvous, log, work):
                       MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
     code = 1
     try:
+        # Torch makes its thread pool anew after a fork.  Two threads of autograd that do it at once fail.
+        torch.set_num_threads(1)
         dist.init_process_group("gloo", init_method="file://" + rendezvous, rank=rank,
                                 world_size=world, timeout=datetime.timedelta(seconds=60))
         import deepspeed

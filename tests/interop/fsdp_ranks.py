@@ -165,6 +165,8 @@ def on_ranks(world, dir, job):
         if not pid:
             code = 1
             try:
+                # Torch makes its thread pool anew after a fork.  Two threads of autograd that do it at once fail.
+                torch.set_num_threads(1)
                 dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
                 result = job()
                 if not rank:

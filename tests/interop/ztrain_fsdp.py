@@ -191,6 +191,7 @@ def fsdp(a, c, out, world=2):
         if not pid:
             try:
                 signal.alarm(100)
+                torch.set_num_threads(1)  # remakes the thread pool before autograd's threads do
                 fsdp_rank(a, c, rank, world, out)
                 os._exit(0)
             except BaseException:
