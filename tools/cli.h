@@ -41,6 +41,8 @@ struct args {
 	int step_said;		/* which step a number means has been printed */
 	/* where from, and where to */
 	const char *tag, *subtree, *output;
+	const char *names, *model_config, *tp_rules;	/* struct ckpt_open_opts */
+	uint64_t vocab;
 	const char *tag_option;	/* the one that 'tag' is of, if it is not --tag */
 	struct words as_warning;
 	int keep_values;	/* of the verb: it writes a step */
@@ -70,6 +72,16 @@ extern const char *cli_aux;	/* --aux of these */
 /* A line of a table: of all commands that read checkpoints. */
 #define OPT_LIMITS { "limit", 0, OPT_OWN, &cli_limit, "NAME=N", \
 		     "change a limit on the sizes that files announce", OPT_RARE }
+/* Of those too: how the tensors of parallel checkpoints are named and joined. */
+#define OPT_NAMES \
+	{ "names", 0, OPT_TEXT, &cli_args.names, "WHICH", \
+	  "names of Megatron-Core's tensors: hf, native, or a file with a table", OPT_RARE }, \
+	{ "model-config", 0, OPT_TEXT, &cli_args.model_config, "FILE", \
+	  "config.json of the model (default: found beside it)", OPT_RARE }, \
+	{ "vocab", 0, OPT_COUNT, &cli_args.vocab, "N", \
+	  "rows of the vocabulary without padding", OPT_RARE }, \
+	{ "tp-rules", 0, OPT_TEXT, &cli_args.tp_rules, "FILE", \
+	  "how tensor-parallel slices are joined, where the files do not say it", OPT_RARE }
 extern struct opt_own cli_limit;
 
 /* What the ranks of mpirun or srun do with a command (cli_team.h). */

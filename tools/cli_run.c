@@ -70,6 +70,10 @@ void cli_open_opts(const struct args *args, struct ckpt_open_opts *opts_out)
 		.as_warning = as_warning(args),
 		.subtree = args->subtree,
 		.keep_values = args->keep_values,
+		.names = args->names,
+		.model_config = args->model_config,
+		.tp_rules = args->tp_rules,
+		.vocab_size = args->vocab,
 	};
 }
 

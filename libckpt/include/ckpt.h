@@ -305,6 +305,20 @@ struct ckpt_open_opts {
 	 * ckpt_reshard() on this handle.  0: that call reads the files again.
 	 */
 	int keep_values;
+	/*
+	 * Of a checkpoint of Megatron-Core: "hf" = names and shapes of transformers, "native" = its
+	 * own, or the path of a file with a table of names.  NULL: "hf" where the model is of a
+	 * known family, else "native".
+	 */
+	const char *names;
+	/* config.json of the model, or its folder; NULL = found beside the checkpoint. */
+	const char *model_config;
+	/*
+	 * A JSON file that says how tensor-parallel slices are joined, with the keys of DeepSpeed's
+	 * universal_checkpoint_info; NULL = the files say it.
+	 */
+	const char *tp_rules;
+	uint64_t vocab_size;	/* rows of the vocabulary without padding; 0 = config.json's */
 };
 
 /* An open checkpoint. */

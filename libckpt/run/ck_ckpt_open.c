@@ -120,6 +120,10 @@ int ck_ckpt_open(const struct ck_formats *formats, const char *const *paths, siz
 	if (!rc) {
 		in = ck_ckpt_input(ck);
 		in.subtree = o.subtree;
+		in.names = o.names;
+		in.model_config = o.model_config;
+		in.tp_rules = o.tp_rules;
+		in.vocab_size = o.vocab_size;
 		in.find_model = true;
 		if (!o.keep_values)
 			in.kept = NULL;

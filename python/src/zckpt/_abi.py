@@ -352,6 +352,10 @@ ckpt_open_opts._fields_ = [
     ("as_warning", POINTER(c_char_p)),
     ("subtree", c_char_p),
     ("keep_values", c_int),
+    ("names", c_char_p),
+    ("model_config", c_char_p),
+    ("tp_rules", c_char_p),
+    ("vocab_size", c_uint64),
 ]
 ckpt_info._fields_ = [
     ("format", c_char_p),

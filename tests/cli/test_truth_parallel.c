@@ -1,0 +1,355 @@
+/* Every Megatron-Core checkpoint of the fixtures, and every one of DeepSpeed with experts, tensor
+ * or pipeline parallelism, is converted and compared with the live state of the run that saved it,
+ * bit for bit.  If this fails, users get wrong weights or moments from a program that said nothing.
+ *
+ * usage: test_truth_parallel [FILTER]   only cases whose name contains it
+ * Environment: ZCKPT_FIXTURES (default build/fixtures), ZCKPT (build/zckpt).
+ *
+ * DeepSpeed's own universal form of a case is compared as well.  A case that must be refused has to
+ * be refused with nothing written.  States that the files do not name must be left out by name, and
+ * those that Megatron-Core wrote wrong must not be given.
+ */
+#define _GNU_SOURCE
+#include "tests/lib/archive/t_st.h"
+#include "tests/lib/fixture/t_expected.h"
+#include "tests/lib/fs/t_dir.h"
+#include "tests/lib/run/t_run.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct job {
+	const char *name;
+	cJSON *json;
+	char *ckpt, *work;
+	const char *option, *value;	/* what the reader needs besides the folder, or NULL */
+	int universal;
+	struct t_st truth;
+	struct t_report r;
+	long left_out;
+};
+
+static int has_flag(const struct job *j, const char *key)
+{
+	return cJSON_IsTrue(cJSON_GetObjectItem(j->json, key));
+}
+
+static int is_megatron(const struct job *j)
+{
+	return strstr(j->name, "mc") == j->name || strstr(j->name, "broken-mc") == j->name;
+}
+
+/* "NAME|STATE", or "*|STATE" for all. */
+static int is_named(const cJSON *list, const char *name, const char *state)
+{
+	char *one = t_fmt("%s|%s", name, state), *any = t_fmt("*|%s", state);
+	const cJSON *e;
+	int found = 0;
+
+	cJSON_ArrayForEach(e, list)
+		found |= !strcmp(e->valuestring, one) || !strcmp(e->valuestring, any);
+	free(one);
+	free(any);
+	return found;
+}
+
+/* Not in the files, or wrong there.  Buckets without names are found by their bytes. */
+static int is_absent(const struct job *j, const char *name, const char *state)
+{
+	const char *how = cJSON_GetStringValue(cJSON_GetObjectItem(j->json, "optimizer_in_files"));
+
+	if (how && (!strcmp(how, "by bucket") || !strcmp(how, "one object")))
+		return 0;
+	return is_named(cJSON_GetObjectItem(j->json, "not_in_checkpoint"), name, state);
+}
+
+/* DeepSpeed's converter: the vocabulary is cut, and its masters are what weights are made of. */
+static int is_changed(const struct job *j, const char *name, const char *state)
+{
+	const cJSON *all = cJSON_GetObjectItem(j->json, "universal_against_truth");
+
+	return j->universal &&
+	       is_named(cJSON_GetObjectItem(all, "different"), name, state);
+}
+
+static int is_prefix(const struct t_st_tensor *got, const struct t_st_tensor *want)
+{
+	return got->nbytes < want->nbytes && !strcmp(got->dtype, want->dtype) &&
+	       !memcmp(got->data, want->data, got->nbytes);
+}
+
+static void compare(struct job *j, const struct t_st *got, const char *state)
+{
+	for (size_t i = 0; i < j->truth.n_tensors; i++) {
+		const struct t_st_tensor *want = &j->truth.tensors[i], *g;
+		char *name;
+		const char *s = t_split(want->name, &name);
+
+		if (strcmp(s, state) || is_changed(j, name, state)) {
+			free(name);
+			continue;
+		}
+		g = t_st_find(got, name);
+		if (is_absent(j, name, state)) {
+			j->left_out++;
+			if (g)
+				t_say(&j->r, "%s %s is given, and the files do not have it", state,
+				      name);
+		} else if (!g) {
+			t_say(&j->r, "%s %s is missing", state, name);
+		} else if (j->universal && strstr(name, "word_embeddings") && is_prefix(g, want)) {
+			j->r.equal++;
+		} else if (g->nbytes != want->nbytes || strcmp(g->dtype, want->dtype) ||
+			   memcmp(g->data, want->data, g->nbytes)) {
+			t_say(&j->r, "%s %s has other bytes (%s, wanted %s)", state, name,
+			      t_st_say(g), t_st_say(want));
+		} else {
+			j->r.equal++;
+		}
+		free(name);
+	}
+}
+
+/* Nothing that the run had not; AutoEP's routers have a second name. */
+static void look_for_more(struct job *j, const struct t_st *got)
+{
+	for (size_t i = 0; i < got->n_tensors; i++) {
+		const char *name = got->tensors[i].name;
+		char *w = t_fmt("%s|weight", name);
+
+		if (!t_st_find(&j->truth, w) && !strstr(name, ".gate.gate."))
+			t_say(&j->r, "%s: the run has no tensor of this name", name);
+		free(w);
+	}
+}
+
+static int convert(struct job *j, const char *state, struct t_run *run, char **dst)
+{
+	const char *option = j->option ? j->option : "--sync";
+	const char *value = j->option ? j->value : "none";
+
+	*dst = t_fmt("%s/%s.safetensors", j->work, state);
+	if (strcmp(state, "weight"))
+		t_run_zckpt(run, "convert", "--state", state, "--dtype", "keep", "--sync", "none",
+			    option, value, j->ckpt, *dst, NULL);
+	else
+		t_run_zckpt(run, "convert", "--dtype", "keep", "--tied", "dup", "--sync", "none",
+			    option, value, j->ckpt, *dst, NULL);
+	return run->exit;
+}
+
+static void check_state(struct job *j, const char *state)
+{
+	struct t_run run;
+	struct t_st got;
+	char *dst;
+
+	if (convert(j, state, &run, &dst)) {
+		if (is_absent(j, "", state) && strstr(run.err, state))
+			j->left_out++;
+		else
+			t_say(&j->r, "state %s: exit %d: %s", state, run.exit, run.err);
+	} else if (t_st_open(&got, dst) < 0) {
+		t_say(&j->r, "%s", got.err);
+	} else {
+		compare(j, &got, state);
+		if (!strcmp(state, "weight"))
+			look_for_more(j, &got);
+		t_st_close(&got);
+	}
+	t_run_free(&run);
+	free(dst);
+}
+
+static void check_all(struct job *j)
+{
+	static const char *const states[] = { "weight", "master", "exp_avg", "exp_avg_sq" };
+
+	for (size_t k = j->universal; k < sizeof(states) / sizeof(*states); k++) {
+		int has = 0;
+
+		for (size_t i = 0; i < j->truth.n_tensors; i++)
+			has |= !strcmp(strrchr(j->truth.tensors[i].name, '|') + 1, states[k]);
+		if (has)
+			check_state(j, states[k]);
+	}
+}
+
+/* Exchanged files and those of two steps have right shapes: weights and masters say it. */
+static int is_seen_by_verify(const struct job *j)
+{
+	const char *what = cJSON_GetStringValue(cJSON_GetObjectItem(j->json, "finding"));
+
+	return what && !strcmp(what, "WEIGHT_NOT_MASTER");
+}
+
+static void check_refused(struct job *j)
+{
+	struct t_run run;
+	char *dst = NULL, **left;
+
+	if (is_seen_by_verify(j))
+		t_run_zckpt(&run, "verify", "--full", j->ckpt, NULL);
+	else
+		convert(j, "weight", &run, &dst);
+	if (!run.exit)
+		t_say(&j->r, "it was read, and must be refused");
+	else if (run.signal || (run.exit != 3 && run.exit != 4))
+		t_say(&j->r, "exit %d signal %d: %s", run.exit, run.signal, run.err);
+	left = t_dir_list(j->work, NULL);
+	if (left[0])
+		t_say(&j->r, "a refused run left %s", left[0]);
+	t_list_free(left);
+	t_run_free(&run);
+	free(dst);
+	j->r.equal = 1;
+}
+
+static cJSON *list_of(cJSON *rules, const char *key)
+{
+	cJSON *list = cJSON_GetObjectItem(rules, key);
+
+	return list ? list : cJSON_AddArrayToObject(rules, key);
+}
+
+static void add_pattern(cJSON *rules, const char *key, const char *name)
+{
+	char *pattern = t_fmt("^%s$", name);
+
+	cJSON_AddItemToArray(list_of(rules, key), cJSON_CreateString(pattern));
+	free(pattern);
+}
+
+/* The user's rules, of the words of the case; every other tensor is whole on each rank. */
+static void write_rules(struct job *j, const cJSON *needs, const char *path)
+{
+	cJSON *rules = cJSON_CreateObject();
+	char *text;
+	FILE *f = fopen(path, "w");
+
+	for (size_t i = 0; i < j->truth.n_tensors; i++) {
+		char *name;
+		const char *s = t_split(j->truth.tensors[i].name, &name);
+		const char *how = cJSON_GetStringValue(cJSON_GetObjectItem(needs, name));
+
+		if (!strcmp(s, "weight") && !how)
+			add_pattern(rules, "tp_replicated_parameter_patterns", name);
+		else if (!strcmp(s, "weight") && strstr(how, "dim 1"))
+			add_pattern(rules, "parameter_with_row_parallelism_patterns", name);
+		else if (!strcmp(s, "weight") && strstr(how, "2 parts"))
+			add_pattern(rules, "parameter_with_2_sub_params_cat_dim_0", name);
+		free(name);
+	}
+	text = cJSON_Print(rules);
+	if (!f || fputs(text, f) < 0 || fclose(f))
+		t_die("%s: cannot be written", path);
+	free(text);
+	cJSON_Delete(rules);
+}
+
+/* Without the rules nothing is joined, and the message says what is missing. */
+static void check_without_rules(struct job *j)
+{
+	struct t_run run;
+	char *dst;
+
+	if (!convert(j, "weight", &run, &dst))
+		t_say(&j->r, "it was read, and the files do not say how to join its slices");
+	else if (run.exit != 3 || !strstr(run.err, "--tp-rules"))
+		t_say(&j->r, "without rules: exit %d: %s", run.exit, run.err);
+	t_run_free(&run);
+	free(dst);
+}
+
+static void check_good(struct job *j, const char *dir)
+{
+	const cJSON *needs = cJSON_GetObjectItem(j->json, "needs_rules");
+	char *rules = t_fmt("%s.rules", j->work);
+
+	if (needs) {
+		check_without_rules(j);
+		write_rules(j, needs, rules);
+		j->option = "--tp-rules";
+		j->value = rules;
+	}
+	check_all(j);
+	free(j->ckpt);
+	j->ckpt = t_fmt("%s/universal", dir);
+	if (cJSON_GetObjectItem(j->json, "universal_against_truth")) {
+		j->universal = 1;
+		check_all(j);
+	}
+	remove(rules);
+	free(rules);
+}
+
+static int test_case(const char *dir, const char *name)
+{
+	char *json = t_fmt("%s/case.json", dir), *truth = t_fmt("%s/truth.safetensors", dir);
+	char *config = t_fmt("%s/config.json", dir);
+	size_t n;
+	uint8_t *text = t_file_read(json, &n);
+	struct job j = {
+		.name = name, .json = cJSON_ParseWithLength((char *)text, n), .work = t_dir_new(),
+	};
+	int bad;
+
+	j.ckpt = t_fmt("%s/ckpt", dir);
+	if (!j.json)
+		t_die("%s is no JSON", json);
+	if (is_megatron(&j)) {
+		j.option = "--model-config";
+		j.value = config;
+	}
+	if (has_flag(&j, "refuse")) {
+		check_refused(&j);
+	} else if (t_st_open(&j.truth, truth) < 0) {
+		t_say(&j.r, "%s", j.truth.err);
+	} else {
+		check_good(&j, dir);
+		t_st_close(&j.truth);
+	}
+	if (!j.r.bad && !j.r.equal)
+		t_say(&j.r, "nothing was compared");
+	bad = j.r.bad != 0;
+	if (bad)
+		printf("FAIL %s\n%s", name, j.r.text);
+	else if (has_flag(&j, "refuse"))
+		printf("ok   %s (refused)\n", name);
+	else
+		printf("ok   %s: %ld equal, %ld left out\n", name, j.r.equal, j.left_out);
+	t_dir_remove(j.work);
+	cJSON_Delete(j.json);
+	free(text);
+	free(json);
+	free(truth);
+	free(config);
+	free(j.ckpt);
+	free(j.work);
+	free(j.r.text);
+	return bad;
+}
+
+int main(int argc, char **argv)
+{
+	const char *root = getenv("ZCKPT_FIXTURES");
+	char *all = t_fmt("%s/parallel", root ? root : "build/fixtures");
+	char **names = t_dir_list(all, NULL);
+	int bad = 0, n = 0;
+
+	for (size_t i = 0; names[i]; i++) {
+		char *dir = t_fmt("%s/%s", all, names[i]);
+
+		if (argc < 2 || strstr(names[i], argv[1])) {
+			bad += test_case(dir, names[i]);
+			n++;
+		}
+		free(dir);
+	}
+	printf("%d of %d cases failed\n", bad, n);
+	t_list_free(names);
+	free(all);
+	return bad || !n;
+}
