@@ -34,6 +34,8 @@ enum t_fsdp_layout {
 	T_FSDP_DCP = 1,
 	T_FSDP_RANKS = 2,
 	T_FSDP_BOTH = 3,
+	T_DEEPSPEED = 4,	/* with experts, tensor or pipeline parallelism */
+	T_ANY = 7,
 };
 
 struct t_fsdp_kind {
@@ -44,7 +46,7 @@ struct t_fsdp_kind {
 };
 
 /* Each list ends with a kind without a name. */
-extern const struct t_fsdp_kind t_fsdp_files[], t_fsdp_meta[], t_fsdp_ranks[];
+extern const struct t_fsdp_kind t_fsdp_files[], t_fsdp_meta[], t_fsdp_ranks[], t_deepspeed[];
 
 /* ---- t_fsdp_meta.c, for t_fsdp_files.c ---- */
 

@@ -30,7 +30,7 @@ bool t_fsdp_say(struct t_fsdp *m, const char *fmt, ...)
 static bool is_read(const char *name)
 {
 	return strstr(name, ".metadata") || strstr(name, ".distcp") || strstr(name, "model_") ||
-	       strstr(name, "optim");
+	       strstr(name, "optim") || strstr(name, "common.pt") || strstr(name, "metadata.json");
 }
 
 struct t_file *t_fsdp_pick(struct t_fsdp *m, const char *part, const char *end)
@@ -254,15 +254,15 @@ static bool change_pickle(struct t_fsdp *m)
 }
 
 const struct t_fsdp_kind t_fsdp_files[] = {
-	{ "files: two exchanged", swap_files, T_FSDP_BOTH },
-	{ "files: one over another", copy_over, T_FSDP_BOTH },
-	{ "files: one missing", drop_file, T_FSDP_BOTH },
-	{ "files: one renamed", rename_file, T_FSDP_BOTH },
-	{ "files: one of another run or world", foreign_file, T_FSDP_BOTH },
-	{ "bytes: cut off", cut_file, T_FSDP_BOTH },
-	{ "bytes: added at the end", append_bytes, T_FSDP_BOTH },
-	{ "bytes: bits flipped", flip_bits, T_FSDP_BOTH },
-	{ "bytes: zeros", zero_bytes, T_FSDP_BOTH },
+	{ "files: two exchanged", swap_files, T_ANY },
+	{ "files: one over another", copy_over, T_ANY },
+	{ "files: one missing", drop_file, T_ANY },
+	{ "files: one renamed", rename_file, T_ANY },
+	{ "files: one of another run or world", foreign_file, T_ANY },
+	{ "bytes: cut off", cut_file, T_ANY },
+	{ "bytes: added at the end", append_bytes, T_ANY },
+	{ "bytes: bits flipped", flip_bits, T_ANY },
+	{ "bytes: zeros", zero_bytes, T_ANY },
 	{ "bytes: of a pickle, with its sum", change_pickle, T_FSDP_DCP },
 	{ NULL, NULL, 0 },
 };
