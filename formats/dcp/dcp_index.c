@@ -1,8 +1,7 @@
 /*
  * dcp_index.c -- tensors, states and extents of the items, in the order of the model's names.
  *
- * A block of a tensor is one run in its file.  Where the block is as wide as the tensor, it is one
- * run of the tensor too; where it is not, each of its rows is.
+ * A block of a tensor is one run in its file, of which ck_block.h makes extents.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,65 +17,45 @@
 
 /* ---- extents ---- */
 
-static int add_block(const struct dcp *d, const struct dcp_item *it, const struct dcp_chunk *c,
-		     struct ck_runs *out, struct ckpt_err *err)
-{
-	const struct ck_block block = { it->shape, c->offset, c->size, it->ndim };
-	const struct dcp_file *file = &d->file[c->at.file];
-	uint32_t rows;
-	const uint64_t run = ck_block_run(&block, &rows), n = c->numel / run;
-	uint64_t bytes;
-	int rc = ck_dtype_bytes(it->dtype, run, &bytes, err);
-
-	if (!rc && n > d->in->limits.memory_bytes / sizeof(*out->run) && d->in->limits.memory_bytes)
-		rc = ck_fail_limit(err, it->flat, CKPT_NO_OFFSET, "memory_bytes",
-				   d->in->limits.memory_bytes,
-				   "a block of it has %" PRIu64 " rows", n);
-	if (!rc)
-		rc = ck_runs_room(out, n, err);
-	for (uint64_t i = 0; !rc && i < n; i++)
-		out->run[out->n++] = (struct ck_extent){
-			.first = ck_block_first(&block, rows, i), .count = run, .runs = 1,
-			.off = c->data + i * bytes, .source = file->source, .member = CK_NONE,
-			.view = CK_NONE, .rank = file->rank, .dtype = it->dtype,
-		};
-	return rc;
-}
-
 /* Blocks in which all the elements are; a block that could not be read has a finding. */
-static int runs_of(const struct dcp *d, const struct dcp_item *it, struct ck_runs *out, bool *all,
-		   struct ckpt_err *err)
+static int add_blocks(const struct dcp *d, const struct dcp_item *it, struct ck_tiles *tiles,
+		      bool *all, struct ckpt_err *err)
 {
-	int rc = 0;
+	int rc = ck_tiles_begin(tiles, it->flat, it->shape, it->ndim, err);
 
-	out->n = 0;
 	*all = true;
 	for (uint64_t i = 0; !rc && i < it->nchunks; i++) {
-		*all &= it->chunk[i].is_read || !it->chunk[i].numel;
-		if (it->chunk[i].is_read)
-			rc = add_block(d, it, &it->chunk[i], out, err);
+		const struct dcp_chunk *c = &it->chunk[i];
+		const struct ck_block block = { c->offset, c->size };
+		const struct dcp_file *file = c->is_read ? &d->file[c->at.file] : NULL;
+
+		*all &= c->is_read || !c->numel;
+		if (file)
+			rc = ck_tiles_add(tiles, &block, 0, c->numel, &(struct ck_extent){
+				.off = c->data, .source = file->source, .member = CK_NONE,
+				.view = CK_NONE, .rank = file->rank, .dtype = it->dtype,
+			}, err);
 	}
-	ck_runs_sort(out);
 	return rc;
 }
 
 static int add_state(struct dcp *d, const struct dcp_item *it, uint32_t tensor, const char *state,
-		     struct ck_runs *runs, struct ckpt_err *err)
+		     struct ck_tiles *tiles, struct ckpt_err *err)
 {
-	uint64_t at;
-	bool all, twice;
-	int rc = runs_of(d, it, runs, &all, err);
+	struct ck_tiles_fault fault;
+	bool all;
+	int rc = add_blocks(d, it, tiles, &all, err);
 
 	if (rc || !all)
 		return rc;
-	if (ck_runs_odd(runs, it->numel, &at, &twice)) {
-		ck_findings_add(d->f, CK_FINDING_LENGTH_WRONG, it->flat,
-				"its blocks in '.metadata' %s element %" PRIu64 " of %" PRIu64
-				" (files of two saves in one folder?)", twice ?
-				"overlap at" : "leave out", at, it->numel);
-		return 0;
-	}
-	return ck_runs_put(runs, d->ix, tensor, state, it->dtype, err);
+	rc = ck_tiles_check(tiles, &fault, err);
+	if (rc || !fault.odd)
+		return rc ? rc : ck_tiles_put(tiles, d->ix, tensor, state, it->dtype, err);
+	ck_findings_add(d->f, CK_FINDING_LENGTH_WRONG, it->flat,
+			"its blocks in '.metadata' %s element %" PRIu64 " of %" PRIu64
+			" (files of two saves in one folder?)", fault.twice ? "overlap at" :
+			"leave out", fault.at, it->numel);
+	return 0;
 }
 
 /* ---- tied names ---- */
@@ -193,7 +172,7 @@ static int add_as(struct dcp *d, const struct dcp_item *it, enum ckpt_role role,
 	return rc < 0 ? rc : 0;
 }
 
-static int add_tied(struct dcp *d, const struct dcp_item *it, uint64_t of, struct ck_runs *runs,
+static int add_tied(struct dcp *d, const struct dcp_item *it, uint64_t of, struct ck_tiles *tiles,
 		    struct ckpt_err *err)
 {
 	uint32_t tensor;
@@ -204,12 +183,12 @@ static int add_tied(struct dcp *d, const struct dcp_item *it, uint64_t of, struc
 		return rc;
 	d->ix->tensor[tensor].alias_of = of;
 	return add_state(d, it, (uint32_t)of, ck_index_state_find(d->ix, (uint32_t)of, "master") ==
-			 CK_NONE ? "weight" : "master", runs, err);
+			 CK_NONE ? "weight" : "master", tiles, err);
 }
 
 /* Of a run of DeepSpeed in 16 bits what is here is the master, of which its weight is made. */
 static int add_parameter(struct dcp *d, const struct dcp_item *it, uint32_t tensor,
-			 struct ck_runs *runs, struct ckpt_err *err)
+			 struct ck_tiles *tiles, struct ckpt_err *err)
 {
 	const enum ckpt_dtype dtype = ck_step_ds_type(d->deepspeed, "weight_dtype");
 	uint32_t master;
@@ -217,15 +196,15 @@ static int add_parameter(struct dcp *d, const struct dcp_item *it, uint32_t tens
 
 	if (it->dtype != ck_step_ds_type(d->deepspeed, "master_dtype") ||
 	    !ck_dtype_is_castable(dtype))
-		return add_state(d, it, tensor, "weight", runs, err);
-	rc = add_state(d, it, tensor, "master", runs, err);
+		return add_state(d, it, tensor, "weight", tiles, err);
+	rc = add_state(d, it, tensor, "master", tiles, err);
 	master = ck_index_state_find(d->ix, tensor, "master");
 	return rc || master == CK_NONE ? rc :
 	       ck_index_state_derive(d->ix, master, "weight", dtype, err);
 }
 
 static int add_trained(struct dcp *d, const struct dcp_item *it, uint64_t group,
-		       struct ck_runs *runs, struct ckpt_err *err)
+		       struct ck_tiles *tiles, struct ckpt_err *err)
 {
 	uint32_t tensor;
 	bool is_new;
@@ -235,11 +214,11 @@ static int add_trained(struct dcp *d, const struct dcp_item *it, uint64_t group,
 		return rc;
 	d->ix->tensor[tensor].group = (int32_t)group;
 	rc = note_sums(d, it, tensor, err);
-	return rc ? rc : add_parameter(d, it, tensor, runs, err);
+	return rc ? rc : add_parameter(d, it, tensor, tiles, err);
 }
 
 static int add_other(struct dcp *d, const struct dcp_item *it, enum ckpt_role role,
-		     struct ck_runs *runs, struct ckpt_err *err)
+		     struct ck_tiles *tiles, struct ckpt_err *err)
 {
 	uint64_t of;
 	uint32_t tensor;
@@ -247,13 +226,13 @@ static int add_other(struct dcp *d, const struct dcp_item *it, enum ckpt_role ro
 	int rc;
 
 	if ((role == CKPT_ROLE_PLAIN || d->deepspeed) && is_tied(d, it, &of))
-		return add_tied(d, it, of, runs, err);
+		return add_tied(d, it, of, tiles, err);
 	rc = add_as(d, it, role, &tensor, &is_new, err);
-	return rc || !is_new ? rc : add_state(d, it, tensor, "weight", runs, err);
+	return rc || !is_new ? rc : add_state(d, it, tensor, "weight", tiles, err);
 }
 
 /* A state of a parameter's shape; 'step' and other numbers are of the group. */
-static int add_moment(struct dcp *d, const struct dcp_item *it, struct ck_runs *runs,
+static int add_moment(struct dcp *d, const struct dcp_item *it, struct ck_tiles *tiles,
 		      struct ckpt_err *err)
 {
 	uint32_t tensor;
@@ -275,7 +254,7 @@ static int add_moment(struct dcp *d, const struct dcp_item *it, struct ck_runs *
 	}
 	if (d->ix->tensor[tensor].role == CKPT_ROLE_PLAIN)
 		d->ix->tensor[tensor].role = CKPT_ROLE_TRAINABLE;
-	return add_state(d, it, tensor, it->state, runs, err);
+	return add_state(d, it, tensor, it->state, tiles, err);
 }
 
 /* ---- facts ---- */
@@ -377,20 +356,20 @@ static bool has_moments(const struct dcp *d)
 }
 
 /* Parameters first, so that names which are tied to one find it; each in the model's order. */
-static int add_all(struct dcp *d, struct ck_runs *runs, struct ckpt_err *err)
+static int add_all(struct dcp *d, struct ck_tiles *tiles, struct ckpt_err *err)
 {
 	uint64_t group = 0;
 	int rc = 0;
 
 	for (uint64_t i = 0; !rc && i < d->nitems; i++)
 		if (d->item[i].use == DCP_MODEL && is_trained(d, &d->item[i], &group))
-			rc = add_trained(d, &d->item[i], group, runs, err);
+			rc = add_trained(d, &d->item[i], group, tiles, err);
 	for (uint64_t i = 0; !rc && i < d->nitems; i++)
 		if (d->item[i].use == DCP_MODEL && !is_trained(d, &d->item[i], &group))
-			rc = add_other(d, &d->item[i], role_of(d, &d->item[i], &group), runs, err);
+			rc = add_other(d, &d->item[i], role_of(d, &d->item[i], &group), tiles, err);
 	for (uint64_t i = 0; !rc && i < d->nitems; i++)
 		if (d->item[i].use == DCP_STATE)
-			rc = add_moment(d, &d->item[i], runs, err);
+			rc = add_moment(d, &d->item[i], tiles, err);
 	return rc;
 }
 
@@ -407,9 +386,10 @@ static int note_states(struct dcp *d, struct ckpt_err *err)
 
 int ck_dcp_index_fill(struct dcp *d, struct ckpt_err *err)
 {
-	struct ck_runs runs = { .n = 0 };
+	struct ck_tiles tiles;
 	int rc = add_files(d, err);
 
+	ck_tiles_init(&tiles, d->in->limits.memory_bytes);
 	d->ix->world = world_of(d);
 	d->ix->optimizer = has_moments(d) ? "sharded" : "none";
 	d->ix->writer = "torch.distributed.checkpoint";
@@ -417,11 +397,11 @@ int ck_dcp_index_fill(struct dcp *d, struct ckpt_err *err)
 	if (!rc)
 		rc = note_states(d, err);
 	if (!rc)
-		rc = add_all(d, &runs, err);
+		rc = add_all(d, &tiles, err);
 	if (!rc)
 		rc = add_scheduler(d, err);
 	if (!rc && *d->box)
 		rc = ck_index_add_fact(d->ix, err, "prefix", "%s.", d->box);
-	ck_runs_release(&runs);
+	ck_tiles_release(&tiles);
 	return rc;
 }

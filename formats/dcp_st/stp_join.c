@@ -89,59 +89,33 @@ static int collect(struct stp *d, struct ckpt_err *err)
 	return rc;
 }
 
-/* ---- runs ---- */
+/* ---- tiles ---- */
 
-static int add_runs(const struct stp *d, const struct stp_tensor *tensor,
-		    const struct stp_piece *piece, struct ck_runs *out, struct ckpt_err *err)
+static int add_tiles(const struct stp_tensor *t, struct ck_tiles *tiles, struct ckpt_err *err)
 {
-	const struct ck_st_tensor *t = piece->t;
-	const struct ck_block block = { tensor->shape, t->place, t->shape, t->ndim };
-	uint64_t run, n, bytes;
-	uint32_t rows;
-	int rc;
+	int rc = ck_tiles_begin(tiles, t->name, t->shape, t->ndim, err);
 
-	if (!t->numel)
-		return 0;
-	run = ck_block_run(&block, &rows);
-	n = t->numel / run;
-	rc = ck_dtype_bytes(t->dtype, run, &bytes, err);
-	if (!rc && n > d->in->limits.memory_bytes / sizeof(*out->run) && d->in->limits.memory_bytes)
-		rc = ck_fail_limit(err, tensor->name, CKPT_NO_OFFSET, "memory_bytes",
-				   d->in->limits.memory_bytes, "a piece of it has %" PRIu64 " rows",
-				   n);
-	if (!rc)
-		rc = ck_runs_room(out, n, err);
-	for (uint64_t i = 0; !rc && i < n; i++)
-		out->run[out->n++] = (struct ck_extent){
-			.first = ck_block_first(&block, rows, i), .count = run, .runs = 1,
-			.off = t->off + i * bytes, .source = piece->file->source,
-			.member = CK_NONE, .view = CK_NONE,
-			.rank = (int32_t)piece->file->id.rank - 1, .dtype = (uint8_t)t->dtype,
-		};
-	return rc;
-}
+	for (uint64_t i = 0; !rc && i < t->npieces; i++) {
+		const struct ck_st_tensor *st = t->piece[i].t;
+		const struct ck_block block = { st->place, st->shape };
 
-static int runs_of(const struct stp *d, const struct stp_tensor *t, struct ck_runs *out,
-		   struct ckpt_err *err)
-{
-	int rc = 0;
-
-	out->n = 0;
-	for (uint64_t i = 0; !rc && i < t->npieces; i++)
-		rc = add_runs(d, t, &t->piece[i], out, err);
-	if (!rc)
-		ck_runs_sort(out);
+		rc = ck_tiles_add(tiles, &block, 0, st->numel, &(struct ck_extent){
+			.off = st->off, .source = t->piece[i].file->source, .member = CK_NONE,
+			.view = CK_NONE, .rank = (int32_t)t->piece[i].file->id.rank - 1,
+			.dtype = (uint8_t)st->dtype,
+		}, err);
+	}
 	return rc;
 }
 
 /* ---- tensors ---- */
 
-static int put_tensor(struct stp *d, struct stp_tensor *t, struct ck_runs *runs,
+static int put_tensor(struct stp *d, struct stp_tensor *t, struct ck_tiles *tiles,
 		      struct ckpt_err *err)
 {
+	struct ck_tiles_fault fault = { .odd = false };
 	uint32_t number;
-	uint64_t numel, at;
-	bool twice;
+	uint64_t numel;
 	int rc = ck_shape_numel(t->shape, t->ndim, &numel, NULL);
 
 	if (rc) {
@@ -150,34 +124,38 @@ static int put_tensor(struct stp *d, struct stp_tensor *t, struct ck_runs *runs,
 				"its pieces reach further than the elements of any tensor");
 		return 0;
 	}
-	rc = runs_of(d, t, runs, err);
-	if (!rc && ck_runs_odd(runs, numel, &at, &twice)) {
+	rc = add_tiles(t, tiles, err);
+	if (!rc)
+		rc = ck_tiles_check(tiles, &fault, err);
+	if (!rc && fault.odd) {
 		t->odd = true;
 		ck_findings_add(d->f, CK_FINDING_LENGTH_WRONG, t->name,
 				"its pieces in %" PRIu64 " files %s element %" PRIu64 " of %" PRIu64
 				" (files of two saves in one folder, or one of them missing?)",
-				t->npieces, twice ? "overlap at" : "leave out", at, numel);
+				t->npieces, fault.twice ? "overlap at" : "leave out", fault.at,
+				numel);
 		return 0;
 	}
 	if (!rc)
 		rc = ck_index_add_tensor(d->ix, t->name, t->shape, t->ndim, CKPT_ROLE_PLAIN,
 					 &number, err);
-	return rc ? rc : ck_runs_put(runs, d->ix, number, "weight", t->dtype, err);
+	return rc ? rc : ck_tiles_put(tiles, d->ix, number, "weight", t->dtype, err);
 }
 
 int ck_stp_join(struct stp *d, struct ckpt_err *err)
 {
-	struct ck_runs runs = { .n = 0 };
+	struct ck_tiles tiles;
 	int rc = collect(d, err);
 
+	ck_tiles_init(&tiles, d->in->limits.memory_bytes);
 	for (uint64_t i = 0; !rc && i < d->ntensors; i++) {
 		struct stp_tensor *t = &d->tensor[i];
 
 		/* Of a file that cannot be read nothing says how far its pieces reach. */
 		t->odd |= !t->npieces || d->damaged[t->piece[0].file->id.number - 1];
 		if (!t->odd)
-			rc = put_tensor(d, t, &runs, err);
+			rc = put_tensor(d, t, &tiles, err);
 	}
-	ck_runs_release(&runs);
+	ck_tiles_release(&tiles);
 	return rc;
 }

@@ -89,93 +89,69 @@ static uint64_t most_copies(const struct sorted *a, uint64_t n)
 	return most;
 }
 
-/* ---- runs ---- */
+/* ---- tiles ---- */
 
-static int add_block(const struct rk *r, const struct rk_state *s, const struct rk_block *b,
-		     struct ck_runs *out, struct ckpt_err *err)
+static int add_block(const struct rk *r, const struct rk_block *b, struct ck_tiles *tiles,
+		     struct ckpt_err *err)
 {
-	const uint64_t es = ckpt_dtype_bits((enum ckpt_dtype)s->dtype) / 8;
-	const struct ck_block block = { s->shape, b->offset, b->size, s->ndim };
-	uint32_t rows;
-	const uint64_t run = ck_block_run(&block, &rows), n = b->numel / run;
-	struct ck_extent whole;
-	bool plain;
+	const struct ck_block block = { b->offset, b->size };
+	const uint64_t run = ck_tiles_run(tiles, &block), n = run ? b->numel / run : 0;
+	struct ck_extent e;
 	int rc = ck_pt_extent(b->file->pt, b->t, b->begin, b->numel, 0, b->file->source,
-			      (int32_t)b->file->id.rank, r->ix, &whole, err);
+			      r->naming == RK_WHOLE ? -1 : (int32_t)b->file->id.rank, r->ix, &e,
+			      err);
 
 	if (!rc && n > b->file->bytes)	/* of a view that repeats its elements */
 		rc = ck_fail(err, CKPT_E_CORRUPT, b->file->path, CKPT_NO_OFFSET,
 			     "a part of a tensor has %" PRIu64 " rows, the file %" PRIu64 " bytes",
 			     n, b->file->bytes);
-	if (!rc)
-		rc = n > r->in->limits.memory_bytes / sizeof(*out->run) &&
-		     r->in->limits.memory_bytes ?
-		     ck_fail_limit(err, b->file->path, CKPT_NO_OFFSET, "memory_bytes",
-				   r->in->limits.memory_bytes, "a part of a tensor has %" PRIu64
-				   " rows", n) : ck_runs_room(out, n, err);
-	plain = !rc && es && whole.runs == 1 && !(whole.flags & CKPT_EXTENT_GATHER);
-	for (uint64_t i = 0; !rc && i < n; i++) {
-		struct ck_extent *e = &out->run[out->n++];
-
-		*e = whole;
-		if (n > 1 && !plain)
-			rc = ck_pt_extent(b->file->pt, b->t, b->begin + i * run, run, 0,
-					  b->file->source, (int32_t)b->file->id.rank, r->ix, e,
-					  err);
-		else if (n > 1) {
-			e->off += i * run * es;
-			e->count = run;
-		}
-		e->first = ck_block_first(&block, rows, i);
-		if (r->naming == RK_WHOLE)
-			e->rank = -1;
-	}
-	return rc;
+	return rc ? rc : ck_tiles_add(tiles, &block, 0, b->numel, &e, err);
 }
 
 /* Copy number 'copy' of each block; of one with fewer its first. */
-static int runs_of(const struct rk *r, const struct rk_state *s, const struct sorted *a, uint64_t n,
-		   uint64_t copy, struct ck_runs *out, struct ckpt_err *err)
+static int add_blocks(const struct rk *r, const struct rk_tensor *t, const struct rk_state *s,
+		      const struct sorted *a, uint64_t n, uint64_t copy, struct ck_tiles *tiles,
+		      struct ckpt_err *err)
 {
 	uint64_t k;
-	int rc = 0;
+	int rc = ck_tiles_begin(tiles, t->name, s->shape, s->ndim, err);
 
-	out->n = 0;
 	for (uint64_t i = 0; !rc && i < n; i += k) {
 		k = copies_of(a, n, i);
-		rc = add_block(r, s, a[i + (copy < k ? copy : 0)].block, out, err);
+		rc = add_block(r, a[i + (copy < k ? copy : 0)].block, tiles, err);
 	}
-	ck_runs_sort(out);
 	return rc;
 }
 
 /* ---- states ---- */
 
 static int add_state(struct rk *r, const struct rk_tensor *t, const struct rk_state *s,
-		     struct ck_runs *runs, struct ckpt_err *err)
+		     struct ck_tiles *tiles, struct ckpt_err *err)
 {
+	struct ck_tiles_fault fault = { .odd = false };
 	struct sorted *a = NULL;
-	uint64_t n = 0, at, copies;
-	bool twice;
+	uint64_t n = 0, copies;
 	int rc = sort_blocks(s, &a, &n, err);
 
 	if (rc)
 		return rc;
 	copies = most_copies(a, n);
-	rc = runs_of(r, s, a, n, 0, runs, err);
-	if (!rc && ck_runs_odd(runs, s->numel, &at, &twice)) {
-		if (!r->incomplete || twice)
+	rc = add_blocks(r, t, s, a, n, 0, tiles, err);
+	if (!rc)
+		rc = ck_tiles_check(tiles, &fault, err);
+	if (!rc && fault.odd) {
+		if (!r->incomplete || fault.twice)
 			ck_findings_add(r->f, CK_FINDING_LENGTH_WRONG, t->name,
 					"the ranks' parts of its %s %s element %" PRIu64 " of %"
 					PRIu64 " (files of two saves in one folder?)", s->name,
-					twice ? "overlap at" : "leave out", at, s->numel);
-	} else {
-		if (!rc)
-			rc = ck_runs_put(runs, r->ix, t->number, s->name, s->dtype, err);
+					fault.twice ? "overlap at" : "leave out", fault.at,
+					s->numel);
+	} else if (!rc) {
+		rc = ck_tiles_put(tiles, r->ix, t->number, s->name, s->dtype, err);
 		for (uint64_t k = 1; !rc && k < copies; k++) {
-			rc = runs_of(r, s, a, n, k, runs, err);
+			rc = add_blocks(r, t, s, a, n, k, tiles, err);
 			if (!rc)
-				rc = ck_runs_put(runs, r->ix, t->number, s->name, s->dtype, err);
+				rc = ck_tiles_put(tiles, r->ix, t->number, s->name, s->dtype, err);
 		}
 	}
 	ck_free(a);
@@ -210,7 +186,7 @@ static enum ckpt_role role_of(const struct rk *r, const struct rk_tensor *t, boo
 }
 
 /* Of a run of DeepSpeed in 16 bits what is here is the master, of which its weight is made. */
-static int add_parameter(struct rk *r, struct rk_tensor *t, struct ck_runs *runs,
+static int add_parameter(struct rk *r, struct rk_tensor *t, struct ck_tiles *tiles,
 			 struct ckpt_err *err)
 {
 	const enum ckpt_dtype dtype = ck_step_ds_type(r->deepspeed, "weight_dtype");
@@ -220,15 +196,15 @@ static int add_parameter(struct rk *r, struct rk_tensor *t, struct ck_runs *runs
 
 	if (s.dtype != ck_step_ds_type(r->deepspeed, "master_dtype") ||
 	    !ck_dtype_is_castable(dtype))
-		return add_state(r, t, &t->weight, runs, err);
+		return add_state(r, t, &t->weight, tiles, err);
 	s.name = "master";
-	rc = add_state(r, t, &s, runs, err);
+	rc = add_state(r, t, &s, tiles, err);
 	master = ck_index_state_find(r->ix, t->number, "master");
 	return rc || master == CK_NONE ? rc :
 	       ck_index_state_derive(r->ix, master, "weight", dtype, err);
 }
 
-static int add_tensor(struct rk *r, struct rk_tensor *t, bool optimizer, struct ck_runs *runs,
+static int add_tensor(struct rk *r, struct rk_tensor *t, bool optimizer, struct ck_tiles *tiles,
 		      struct ckpt_err *err)
 {
 	const enum ckpt_role role = role_of(r, t, optimizer);
@@ -239,9 +215,9 @@ static int add_tensor(struct rk *r, struct rk_tensor *t, bool optimizer, struct 
 		return rc;
 	r->ix->tensor[t->number].group = t->group;
 	if (role == CKPT_ROLE_TRAINABLE)
-		return add_parameter(r, t, runs, err);
+		return add_parameter(r, t, tiles, err);
 	if (role != CKPT_ROLE_ALIAS)
-		return add_state(r, t, &t->weight, runs, err);
+		return add_state(r, t, &t->weight, tiles, err);
 	r->ix->tensor[t->number].alias_of = r->tensor[t->alias_of].number;
 	return 0;
 }
@@ -254,14 +230,14 @@ static bool fits(const struct rk_tensor *t, const struct rk_state *s)
 	       (!s->ndim || !memcmp(s->shape, t->weight.shape, s->ndim * sizeof(*s->shape)));
 }
 
-static int add_moments(struct rk *r, const struct rk_tensor *t, struct ck_runs *runs,
+static int add_moments(struct rk *r, const struct rk_tensor *t, struct ck_tiles *tiles,
 		       struct ckpt_err *err)
 {
 	int rc = 0;
 
 	for (const struct rk_state *s = t->state; !rc && s; s = s->next) {
 		if (fits(t, s)) {
-			rc = add_state(r, t, s, runs, err);
+			rc = add_state(r, t, s, tiles, err);
 			continue;
 		}
 		r->nlost++;
@@ -272,15 +248,15 @@ static int add_moments(struct rk *r, const struct rk_tensor *t, struct ck_runs *
 	return rc;
 }
 
-static int add_all(struct rk *r, struct ck_runs *runs, struct ckpt_err *err)
+static int add_all(struct rk *r, struct ck_tiles *tiles, struct ckpt_err *err)
 {
 	const bool optimizer = has_optimizer(r);
 	int rc = 0;
 
 	for (uint64_t i = 0; !rc && i < r->ntensors; i++)
-		rc = add_tensor(r, &r->tensor[i], optimizer, runs, err);
+		rc = add_tensor(r, &r->tensor[i], optimizer, tiles, err);
 	for (uint64_t i = 0; !rc && i < r->ntensors; i++)
-		rc = add_moments(r, &r->tensor[i], runs, err);
+		rc = add_moments(r, &r->tensor[i], tiles, err);
 	return rc;
 }
 
@@ -323,9 +299,11 @@ int ck_rk_index_fill(struct rk *r, struct ckpt_err *err)
 		[RK_WHOLE] = "FSDP, FULL_STATE_DICT",
 		[RK_TC] = "torch_checkpointing",
 	};
-	struct ck_runs runs = { .n = 0 };
-	int rc = add_all(r, &runs, err);
+	struct ck_tiles tiles;
+	int rc;
 
+	ck_tiles_init(&tiles, r->in->limits.memory_bytes);
+	rc = add_all(r, &tiles, err);
 	r->ix->world = r->world;
 	r->ix->optimizer = !has_optimizer(r) ? "none" : r->naming == RK_WHOLE ? "whole" : "sharded";
 	r->ix->writer = writers[r->naming];
@@ -335,6 +313,6 @@ int ck_rk_index_fill(struct rk *r, struct ckpt_err *err)
 		rc = ck_rk_optim_facts(r, err);
 	if (!rc && r->tc)
 		rc = ck_rk_tc_facts(r, err);
-	ck_runs_release(&runs);
+	ck_tiles_release(&tiles);
 	return rc;
 }

@@ -265,6 +265,33 @@ int ck_index_state_extent(struct ck_index *ix, const struct ck_extent *extent,
 	return 0;
 }
 
+int ck_index_state_weave(struct ck_index *ix, const struct ck_extent *piece, uint64_t n,
+			 uint64_t rows, struct ckpt_err *err)
+{
+	const uint64_t width = piece[n - 1].first + piece[n - 1].count - piece[0].first;
+	int rc = 0;
+
+	for (uint64_t r = 0; !rc && r < rows; r++)
+		for (uint64_t k = 0; !rc && k < n; k++) {
+			struct ck_extent e = piece[k];
+
+			e.first += r * width;
+			e.off += r * e.src_stride;
+			e.src_stride = 0;
+			rc = ck_index_state_extent(ix, &e, err);
+		}
+	return rc;
+}
+
+uint64_t ck_index_state_filled(const struct ck_index *ix)
+{
+	const struct ck_state *s = &ix->state[ix->open_state];
+	const struct ck_extent *e = &ix->extent[s->extent];
+
+	return s->nextents ? e[s->nextents - 1].first +
+	       e[s->nextents - 1].count * e[s->nextents - 1].runs : 0;
+}
+
 void ck_index_state_cancel(struct ck_index *ix)
 {
 	if (ix->open_state == CK_NONE)

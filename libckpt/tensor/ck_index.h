@@ -208,6 +208,14 @@ int ck_index_state_begin(struct ck_index *ix, uint32_t tensor, const char *name,
 			 enum ckpt_dtype dtype, unsigned flags, struct ckpt_err *err);
 int ck_index_state_extent(struct ck_index *ix, const struct ck_extent *extent,
 			  struct ckpt_err *err);
+/*
+ * 'n' extents of one run, together a row, and rows - 1 more rows after it: row r of piece k is at
+ * byte piece[k].off + r * piece[k].src_stride.
+ */
+int ck_index_state_weave(struct ck_index *ix, const struct ck_extent *piece, uint64_t n,
+			 uint64_t rows, struct ckpt_err *err);
+/* Elements of the extents that the state has so far. */
+uint64_t ck_index_state_filled(const struct ck_index *ix);
 int ck_index_state_end(struct ck_index *ix, uint32_t *state_out, struct ckpt_err *err);
 /* Give up the state that was begun. */
 void ck_index_state_cancel(struct ck_index *ix);
