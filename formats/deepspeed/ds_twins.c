@@ -17,6 +17,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/tensor/ck_dtype.h"
+#include "libckpt/tensor/ck_extents.h"
 
 #define BLOCK 4096u	/* bytes that are looked at of a part, and of a sample */
 #define SAMPLES 16u
@@ -119,9 +120,9 @@ static int is_varied(const struct ds_step *ds, const struct ds_file *file, bool 
 
 		if (ix->tensor[s->tensor].role == CKPT_ROLE_BUFFER)
 			continue;
-		for (uint64_t k = s->extent; !rc && k < s->extent + s->nextents; k++)
-			if (ix->extent[k].source == file->source)
-				rc = count_changes(ds, &ix->extent[k], &changes, err);
+		for (uint64_t k = 0; !rc && k < s->nstored; k++)
+			if (ck_extent_stored(ix, s, k)->source == file->source)
+				rc = count_changes(ds, ck_extent_stored(ix, s, k), &changes, err);
 	}
 	*out = changes >= VARIED;
 	return rc;

@@ -23,6 +23,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/tensor/ck_dtype.h"
+#include "libckpt/tensor/ck_extents.h"
 
 #define PREFIX 4096u
 
@@ -40,7 +41,7 @@ static bool weight_slice(const struct ds_step *ds, uint32_t tensor, struct ds_sl
 
 	if (s == CK_NONE || ds->ix->state[s].nextents != 1)
 		return false;
-	e = &ds->ix->extent[ds->ix->state[s].extent];
+	e = ck_extent_stored(ds->ix, &ds->ix->state[s], 0);
 	if (e->flags || e->runs != 1)
 		return false;
 	*out = (struct ds_slice){ .off = e->off, .numel = e->count, .dtype = e->dtype };

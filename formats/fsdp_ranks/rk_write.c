@@ -12,6 +12,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/step/ck_step_along.h"
 #include "libckpt/tensor/ck_dtype.h"
+#include "libckpt/tensor/ck_extents.h"
 #include "libckpt/tensor/ck_val_new.h"
 
 /* ---- the torch that will load them ---- */
@@ -58,8 +59,8 @@ static bool is_in_parts(const struct rk_out *o, uint32_t state)
 {
 	const struct ck_state *s = &o->ix->state[state];
 
-	for (uint64_t i = 1; i < s->nextents; i++)
-		if (o->ix->extent[s->extent + i].rank != o->ix->extent[s->extent].rank)
+	for (uint64_t i = 1; i < s->nstored; i++)
+		if (ck_extent_stored(o->ix, s, i)->rank != ck_extent_stored(o->ix, s, 0)->rank)
 			return true;
 	return false;
 }

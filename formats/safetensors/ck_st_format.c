@@ -13,6 +13,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/base/ck_text.h"
 #include "libckpt/io/ck_fs.h"
+#include "libckpt/tensor/ck_extents.h"
 
 #define MAX_FILE_NAME 255u
 
@@ -247,7 +248,7 @@ static const char *first_file(const struct ck_index *ix, uint32_t tensor)
 
 	if (s == CK_NONE || !ix->state[s].nextents)
 		return "another file";
-	return ix->source[ix->extent[ix->state[s].extent].source].path;
+	return ix->source[ck_extent_stored(ix, &ix->state[s], 0)->source].path;
 }
 
 static int add_tensors(const struct ck_st *st, uint32_t source, const char *state,

@@ -9,6 +9,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/run/ck_ckpt.h"
 #include "libckpt/run/ck_read.h"
+#include "libckpt/tensor/ck_extents.h"
 
 #define READ_CACHE ((uint64_t)64 << 20)
 #define MAX_NAMES 300	/* bytes of names in a message */
@@ -159,21 +160,21 @@ int ckpt_state_find(const struct ckpt *ck, uint64_t tensor, const char *name,
 int ckpt_extent_get(const struct ckpt *ck, uint64_t tensor, uint32_t state, uint64_t extent,
 		    struct ckpt_extent_info *out, struct ckpt_err *err)
 {
-	const struct ck_extent *e;
 	const struct ck_state *s;
+	struct ck_extent e;
 	int rc = state_at(ck, tensor, state, &s, err);
 
 	if (!rc)
 		rc = check(ck->ix.tensor[tensor].name, "extent", extent, s->nextents, err);
 	if (rc)
 		return rc;
-	e = &ck->ix.extent[s->extent + extent];
+	e = ck_extent_get(&ck->ix, s, extent);
 	*out = (struct ckpt_extent_info){
-		.path = ck->ix.source[e->source].path, .offset = e->off, .first = e->first,
-		.member = e->member == CK_NONE ? NULL : ck->ix.member[e->member].name,
-		.count = e->count, .runs = e->runs, .src_stride = e->src_stride,
-		.dst_stride = e->count, .dtype = (enum ckpt_dtype)e->dtype, .flags = e->flags,
-		.rank = e->rank,
+		.path = ck->ix.source[e.source].path, .offset = e.off, .first = e.first,
+		.member = e.member == CK_NONE ? NULL : ck->ix.member[e.member].name,
+		.count = e.count, .runs = e.runs, .src_stride = e.src_stride,
+		.dst_stride = e.count, .dtype = (enum ckpt_dtype)e.dtype, .flags = e.flags,
+		.rank = e.rank,
 	};
 	return 0;
 }

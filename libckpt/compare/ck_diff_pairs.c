@@ -11,6 +11,7 @@
 #include "libckpt/select/ck_select.h"
 #include "libckpt/select/ck_states.h"
 #include "libckpt/tensor/ck_dtype.h"
+#include "libckpt/tensor/ck_extents.h"
 
 struct pairing {
 	struct ck_diff *d;
@@ -139,13 +140,13 @@ static int find_same_files(struct pairing *p, struct ckpt_err *err)
 }
 
 static bool same_bytes(const struct pairing *p, const struct ck_extent *x,
-		       const struct ck_extent *y)
+		       const struct ck_extent *y, bool weave)
 {
 	const struct ck_index *a = &p->d->a->ix, *b = &p->d->b->ix;
 
 	if (p->source_b[x->source] != (uint64_t)y->source + 1 || x->first != y->first ||
 	    x->count != y->count || x->off != y->off || x->runs != y->runs ||
-	    (x->runs > 1 && x->src_stride != y->src_stride) || x->dtype != y->dtype ||
+	    ((weave || x->runs > 1) && x->src_stride != y->src_stride) || x->dtype != y->dtype ||
 	    x->flags != y->flags || (x->flags & CKPT_EXTENT_GATHER))
 		return false;
 	return x->member == CK_NONE || a->member[x->member].off == b->member[y->member].off;
@@ -154,11 +155,17 @@ static bool same_bytes(const struct pairing *p, const struct ck_extent *x,
 static bool is_one_source(const struct pairing *p, const struct ck_state *x,
 			  const struct ck_state *y)
 {
-	if (x->dtype != y->dtype || x->nextents != y->nextents)
+	const struct ck_index *a = &p->d->a->ix, *b = &p->d->b->ix;
+
+	if (x->dtype != y->dtype || x->nextents != y->nextents || x->nstored != y->nstored ||
+	    x->nweaves != y->nweaves)
 		return false;
-	for (uint64_t i = 0; i < x->nextents; i++)
-		if (!same_bytes(p, &p->d->a->ix.extent[x->extent + i],
-				&p->d->b->ix.extent[y->extent + i]))
+	if (x->nweaves && memcmp(&a->weave[x->weave], &b->weave[y->weave],
+				 x->nweaves * sizeof(*a->weave)))
+		return false;
+	for (uint64_t i = 0; i < x->nstored; i++)
+		if (!same_bytes(p, ck_extent_stored(a, x, i), ck_extent_stored(b, y, i),
+				x->nweaves != 0))
 			return false;
 	return true;
 }

@@ -11,6 +11,7 @@
 #include "libckpt/select/ck_select.h"
 #include "libckpt/select/ck_states.h"
 #include "libckpt/tensor/ck_dtype.h"
+#include "libckpt/tensor/ck_extents.h"
 
 #define NOT_PLAIN (CKPT_EXTENT_SWAPPED | CKPT_EXTENT_CONJ | CKPT_EXTENT_NEG | \
 		   CKPT_EXTENT_DEFLATED | CKPT_EXTENT_GATHER)
@@ -179,16 +180,18 @@ static int add_piece(const struct ck_index *ix, const struct wanted *w, const st
 static int cut_range(const struct ck_index *ix, const struct wanted *w, struct ck_load_plan *plan,
 		     struct ckpt_err *err)
 {
-	uint64_t first = w->first, left = w->n, i;
+	uint64_t first = w->first, left = w->n;
+	struct ck_extents extents;
+	const struct ck_extent *e;
 	int rc = 0;
 
 	if (!left)
 		return 0;
 	plan->ranges++;
 	if (ckpt_dtype_bits(w->dtype) < 8)
-		return add_piece(ix, w, &ix->extent[w->state->extent], first, left, plan, err);
-	for (i = ck_index_extent_at(ix, w->state, first); !rc && left; i++) {
-		const struct ck_extent *e = &ix->extent[i];
+		return add_piece(ix, w, ck_extent_stored(ix, w->state, 0), first, left, plan, err);
+	ck_extents_begin(&extents, ix, w->state, first);
+	while (!rc && left && (e = ck_extents_next(&extents))) {
 		const uint64_t n = ck_min_u64(left, e->first + e->count * e->runs - first);
 
 		rc = n ? add_piece(ix, w, e, first, n, plan, err) : 0;

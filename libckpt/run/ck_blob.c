@@ -316,7 +316,7 @@ static int make_view(struct ck_blobs *b, const struct ck_extent *e, uint8_t **p_
 int ck_blobs_view(struct ck_blobs *b, const struct ck_extent *e, struct ck_blob *out,
 		  struct ckpt_err *err)
 {
-	const uint64_t key = VIEW_KEY + (uint64_t)(e - b->ix->extent);
+	const uint64_t key = VIEW_KEY + (uint64_t)(e - b->ix->stored);
 	uint64_t n = 0;
 	uint8_t *p = NULL;
 	int rc = 0;

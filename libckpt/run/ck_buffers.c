@@ -7,6 +7,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/run/ck_read.h"
+#include "libckpt/tensor/ck_extents.h"
 
 #define CACHE_BYTES ((uint64_t)16 << 20)
 #define WIDEST 16	/* bytes of a complex128 */
@@ -39,7 +40,8 @@ static int compare_one(struct comparing *c, const struct ck_tensor *t, uint32_t 
 		ck_findings_add(&c->ck->findings, CK_FINDING_BUFFERS_DIFFER, t->name,
 				"the value of rank %d differs from that of rank %d, which is "
 				"used",
-				ix->extent[copy->extent].rank, ix->extent[first->extent].rank);
+				ck_extent_stored(ix, copy, 0)->rank,
+				ck_extent_stored(ix, first, 0)->rank);
 		break;
 	}
 	return rc;

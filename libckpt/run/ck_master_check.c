@@ -13,6 +13,7 @@
 #include "libckpt/run/ck_read.h"
 #include "libckpt/sums/ck_sum_check.h"
 #include "libckpt/tensor/ck_dtype.h"
+#include "libckpt/tensor/ck_extents.h"
 
 #define WINDOW (2 * CK_MASTER_CHECK_ELEMS)
 #define WIDE ((uint64_t)16 << 10)	/* elements at a time where all are compared */
@@ -121,30 +122,37 @@ static bool is_unsummed(const struct agreeing *a, uint32_t state)
 
 	if (a->stated && a->stated[state] == a->ix->tensor[s->tensor].numel)
 		return false;
-	for (uint64_t i = 0; a->unsummed && i < s->nextents; i++)
-		if (a->unsummed[a->ix->extent[s->extent + i].source])
+	for (uint64_t i = 0; a->unsummed && i < s->nstored; i++)
+		if (a->unsummed[ck_extent_stored(a->ix, s, i)->source])
 			return true;
 	return false;
 }
 
-/* Both ends of every extent of one of the states. */
+/*
+ * Both ends of every extent of one of the states; of a block of columns the begin of its first row
+ * and the end of its last.
+ */
 static int look_at_ends(struct agreeing *a, struct pair *p, const struct ck_state *s,
 			uint8_t *scratch, struct ckpt_err *err)
 {
+	struct ck_spans spans;
+	struct ck_span span;
 	int rc = 0;
 
-	for (uint64_t i = 0; !rc && !p->differs && i < s->nextents; i++) {
-		const struct ck_extent *e = &a->ix->extent[s->extent + i];
-		const uint64_t n = e->count * e->runs;
+	ck_spans_begin(&spans, a->ix, s, 0, a->ix->tensor[s->tensor].numel);
+	while (!rc && !p->differs && ck_spans_next(&spans, &span)) {
+		const bool dense = span.step == span.e->count;
+		const uint64_t run = dense ? span.n : span.e->count, first = span.e->first;
+		const uint64_t last = dense ? first : first + (span.e->runs - 1) * span.step;
+		const uint64_t n = ck_min_u64(run, CK_MASTER_CHECK_ELEMS);
 
-		if (n <= WINDOW) {
-			rc = compare_window(a, p, e->first, n, scratch, err);
+		if (dense && run <= WINDOW) {
+			rc = compare_window(a, p, first, run, scratch, err);
 			continue;
 		}
-		rc = compare_window(a, p, e->first, CK_MASTER_CHECK_ELEMS, scratch, err);
-		if (!rc)
-			rc = compare_window(a, p, e->first + n - CK_MASTER_CHECK_ELEMS,
-					    CK_MASTER_CHECK_ELEMS, scratch, err);
+		rc = compare_window(a, p, first, n, scratch, err);
+		if (!rc && !p->differs)
+			rc = compare_window(a, p, last + run - n, n, scratch, err);
 	}
 	return rc;
 }
@@ -255,8 +263,8 @@ static void tell_copy(struct ckpt *ck, const struct pair *p)
 	ck_findings_add(&ck->findings, CK_FINDING_REPLICA_DIFFERS, ix->tensor[p->tensor].name,
 			"element %" PRIu64 " of state %s differs between %s and %s; one of "
 			"them is damaged", p->at.elem, a->name,
-			ix->source[ix->extent[a->extent].source].path,
-			ix->source[ix->extent[b->extent].source].path);
+			ix->source[ck_extent_stored(ix, a, 0)->source].path,
+			ix->source[ck_extent_stored(ix, b, 0)->source].path);
 }
 
 static int run_pairs(struct agreeing *a, uint32_t threads, struct ckpt_err *err)

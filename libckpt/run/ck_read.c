@@ -17,6 +17,7 @@
 #include "libckpt/io/ck_src.h"
 #include "libckpt/run/ck_blob.h"
 #include "libckpt/tensor/ck_dtype.h"
+#include "libckpt/tensor/ck_extents.h"
 
 #define HALF (CK_READ_SCRATCH / 2)
 
@@ -281,7 +282,7 @@ static int read_packed(struct ck_reader *r, const struct ck_state *state, uint64
 		       uint64_t count, void *dst, struct ckpt_err *err)
 {
 	const struct ck_tensor *t = &r->ix->tensor[state->tensor];
-	const struct ck_extent *e = &r->ix->extent[state->extent];
+	const struct ck_extent *e = ck_extent_stored(r->ix, state, 0);
 	uint64_t bytes;
 	int rc = ck_dtype_bytes(state->dtype, t->numel, &bytes, err);
 
@@ -310,7 +311,8 @@ int ck_reader_read(struct ck_reader *reader, const struct ck_state *state, uint6
 	const struct ck_index *ix = reader->ix;
 	const struct ck_tensor *t = &ix->tensor[state->tensor];
 	uint8_t *out = dst;
-	uint64_t i;
+	const struct ck_extent *e;
+	struct ck_extents extents;
 	int rc = check_cast(state->dtype, dtype, t->name, err);
 
 	if (rc || !count)
@@ -319,9 +321,9 @@ int ck_reader_read(struct ck_reader *reader, const struct ck_state *state, uint6
 		return read_packed(reader, state, first, count, dst, err);
 	if (first > t->numel || count > t->numel - first)
 		return outside(t, first, count, t->numel, err);
-	i = ck_index_extent_at(ix, state, first);
+	ck_extents_begin(&extents, ix, state, first);
+	e = ck_extents_next(&extents);
 	while (!rc && count) {
-		const struct ck_extent *e = &ix->extent[i];
 		const uint64_t in_extent = e->first + e->count * e->runs - first;
 		struct piece p = {
 			.e = e, .at = first - e->first, .n = ck_min_u64(in_extent, count),
@@ -346,7 +348,7 @@ int ck_reader_read(struct ck_reader *reader, const struct ck_state *state, uint6
 		first += p.n;
 		count -= p.n;
 		if (p.n == in_extent)
-			i++;
+			e = ck_extents_next(&extents);
 	}
 	return rc;
 }

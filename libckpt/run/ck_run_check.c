@@ -2,6 +2,7 @@
 #include "libckpt/run/ck_run_check.h"
 
 #include "libckpt/base/ck_err.h"
+#include "libckpt/tensor/ck_extents.h"
 
 static int touch_state(struct ck_source_check *proof, const struct ck_index *ix, uint32_t state,
 		       struct ckpt_err *err)
@@ -9,8 +10,8 @@ static int touch_state(struct ck_source_check *proof, const struct ck_index *ix,
 	const struct ck_state *s = &ix->state[state];
 	int rc = 0;
 
-	for (uint64_t k = 0; !rc && k < s->nextents; k++) {
-		const struct ck_extent *e = &ix->extent[s->extent + k];
+	for (uint64_t k = 0; !rc && k < s->nstored; k++) {
+		const struct ck_extent *e = ck_extent_stored(ix, s, k);
 
 		if (!(e->flags & CKPT_EXTENT_DEFLATED))
 			rc = ck_crc_check_add(proof->seen, e->source, e->off, NULL, 0, err);

@@ -11,6 +11,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/commit/ck_stage.h"
 #include "libckpt/sums/ck_crc_check.h"
+#include "libckpt/tensor/ck_extents.h"
 
 #define FEW_BYTES ((uint64_t)1 << 20)
 
@@ -62,17 +63,16 @@ static int claim(struct claiming *c, uint32_t part, uint32_t source, uint64_t fr
 	return rc;
 }
 
-/* Elements [at, at + n) of an extent: from the first run that is read to the end of the last. */
-static int claim_extent(struct claiming *c, uint32_t part, const struct ck_extent *e, uint64_t at,
-			uint64_t n, struct ckpt_err *err)
+/* From the first run that is read to the end of the last. */
+static int claim_span(struct claiming *c, uint32_t part, const struct ck_span *s,
+		      struct ckpt_err *err)
 {
-	const uint64_t es = ckpt_dtype_bits((enum ckpt_dtype)e->dtype) / 8, last = at + n - 1;
+	uint64_t from, to;
 
-	if (e->flags & (CKPT_EXTENT_DEFLATED | CKPT_EXTENT_GATHER) || !e->count)
+	if (s->e->flags & (CKPT_EXTENT_DEFLATED | CKPT_EXTENT_GATHER))
 		return 0;
-	return claim(c, part, e->source,
-		     e->off + at / e->count * e->src_stride + at % e->count * es,
-		     e->off + last / e->count * e->src_stride + (last % e->count + 1) * es, err);
+	ck_span_bytes(s, &from, &to);
+	return claim(c, part, s->e->source, from, to, err);
 }
 
 static int claim_state(struct claiming *c, uint32_t part, const struct ck_seg *s, uint64_t skip,
@@ -82,27 +82,22 @@ static int claim_state(struct claiming *c, uint32_t part, const struct ck_seg *s
 	const struct ck_state *state = &ix->state[s->state];
 	const uint32_t bits = ckpt_dtype_bits((enum ckpt_dtype)s->dtype);
 	const uint64_t es = bits < 8 ? 1 : bits / 8;
-	uint64_t first = s->first + skip / es, n = bytes / es, i;
+	const uint64_t first = s->first + skip / es, n = bytes / es;
+	struct ck_spans spans;
+	struct ck_span span;
 	int rc = 0;
 
 	if (!state->nextents || !n)
 		return 0;
 	if (bits < 8) {		/* one extent, counted in bytes */
-		const struct ck_extent *e = &ix->extent[state->extent];
+		const struct ck_extent *e = ck_extent_stored(ix, state, 0);
 
 		return e->flags & CKPT_EXTENT_DEFLATED ? 0 :
 		       claim(c, part, e->source, e->off + first, e->off + first + n, err);
 	}
-	for (i = ck_index_extent_at(ix, state, first);
-	     !rc && n && i < state->extent + state->nextents; i++) {
-		const struct ck_extent *e = &ix->extent[i];
-		const uint64_t k = ck_min_u64(n, e->first + e->count * e->runs - first);
-
-		if (k)
-			rc = claim_extent(c, part, e, first - e->first, k, err);
-		first += k;
-		n -= k;
-	}
+	ck_spans_begin(&spans, ix, state, first, n);
+	while (!rc && ck_spans_next(&spans, &span))
+		rc = claim_span(c, part, &span, err);
 	return rc;
 }
 

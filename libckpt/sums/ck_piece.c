@@ -7,6 +7,7 @@
 #include "libckpt/io/ck_src.h"
 #include "libckpt/sums/ck_stated_sum.h"
 #include "libckpt/tensor/ck_dtype.h"
+#include "libckpt/tensor/ck_extents.h"
 
 /* Elements before the first whole block, and after the last. */
 static void cut(const struct ck_index *ix, const struct ck_stated_sum *says, uint64_t es,
@@ -29,7 +30,7 @@ static bool find_packed(const struct ck_index *ix, const struct ck_stated_sum *s
 			struct ck_piece *out)
 {
 	const struct ck_state *state = &ix->state[says->state];
-	const struct ck_extent *e = &ix->extent[state->extent];
+	const struct ck_extent *e = ck_extent_stored(ix, state, 0);
 	const uint64_t numel = ix->tensor[state->tensor].numel;
 
 	if (state->nextents != 1 || e->runs != 1 || e->flags || e->dtype != state->dtype ||
@@ -46,7 +47,7 @@ bool ck_piece_find(const struct ck_index *ix, const struct ck_stated_sum *says,
 {
 	const struct ck_state *state = &ix->state[says->state];
 	const uint64_t es = ckpt_dtype_bits((enum ckpt_dtype)state->dtype) / 8;
-	const struct ck_extent *e;
+	struct ck_extent e;
 	uint64_t at;
 
 	*out = (struct ck_piece){ .off = 0 };
@@ -54,13 +55,13 @@ bool ck_piece_find(const struct ck_index *ix, const struct ck_stated_sum *says,
 		return false;
 	if (!es)
 		return find_packed(ix, says, out);
-	e = &ix->extent[ck_index_extent_at(ix, state, says->first)];
-	at = says->first - e->first;
-	if (e->runs != 1 || e->flags || e->dtype != state->dtype || e->first > says->first ||
-	    at > e->count || says->count > e->count - at)
+	e = ck_extent_at(ix, state, says->first);
+	at = says->first - e.first;
+	if (e.runs != 1 || e.flags || e.dtype != state->dtype || e.first > says->first ||
+	    at > e.count || says->count > e.count - at)
 		return false;
-	out->source = e->source;
-	out->off = e->off + at * es;
+	out->source = e.source;
+	out->off = e.off + at * es;
 	cut(ix, says, es, out);
 	return out->bytes || says->has_ends;
 }

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/tensor/ck_extents.h"
 
 bool ck_stated_blocks(const struct ck_index *ix, const struct ck_stated_sum *s,
 		      uint64_t *first_out, uint64_t *count_out)
@@ -36,7 +37,7 @@ void ck_stated_wrong(struct ck_findings *findings, const struct ck_index *ix,
 		    const struct ck_stated_sum *s)
 {
 	const struct ck_state *state = &ix->state[s->state];
-	const uint64_t e = ck_index_extent_at(ix, state, s->first);
+	const char *path = ix->source[ck_extent_at(ix, state, s->first).source].path;
 
 	if (s->of_file) {
 		ck_findings_add(findings, CK_FINDING_SUM_WRONG,
@@ -44,11 +45,11 @@ void ck_stated_wrong(struct ck_findings *findings, const struct ck_index *ix,
 				"its bytes in %s differ from those that were written there: "
 				"damage, or another program changed them and kept the metadata "
 				"(then --as-warning SUM_WRONG)",
-				ix->source[ix->extent[e].source].path);
+				path);
 		return;
 	}
 	ck_findings_add(findings, CK_FINDING_MANIFEST_HASH_WRONG, ix->tensor[state->tensor].name,
 			"%s, elements %" PRIu64 " to %" PRIu64 " in %s: the bytes differ "
 			"from the manifest", state->name, s->first, s->first + s->count - 1,
-			ix->source[ix->extent[e].source].path);
+			path);
 }

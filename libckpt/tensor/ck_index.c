@@ -8,7 +8,6 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_hash.h"
-#include "libckpt/base/ck_search.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_src.h"
 #include "libckpt/tensor/ck_dtype.h"
@@ -51,7 +50,8 @@ void ck_index_release(struct ck_index *ix)
 	ck_free(ix->view);
 	ck_free(ix->tensor);
 	ck_free(ix->state);
-	ck_free(ix->extent);
+	ck_free(ix->stored);
+	ck_free(ix->weave);
 	ck_free(ix->fact);
 	ck_free(ix->pad);
 	ck_free(ix->stated_sum);
@@ -78,7 +78,8 @@ static bool over_limit(struct ck_index *ix)
 	const uint64_t arrays = ix->nsources * sizeof(*ix->source) +
 		ix->nmembers * sizeof(*ix->member) + ix->nviews * sizeof(*ix->view) +
 		ix->ntensors * (sizeof(*ix->tensor) + sizeof(struct ck_map_entry) + 16) +
-		ix->nstates * sizeof(*ix->state) + ix->nextents * sizeof(*ix->extent) +
+		ix->nstates * sizeof(*ix->state) + ix->nstored * sizeof(*ix->stored) +
+		ix->nweaves * sizeof(*ix->weave) +
 		ix->nfacts * sizeof(*ix->fact) + ix->npads * sizeof(*ix->pad) +
 		ix->nstated_sums * sizeof(*ix->stated_sum) +
 		ix->nstated_heads * sizeof(*ix->stated_head);
@@ -221,8 +222,8 @@ int ck_index_state_begin(struct ck_index *ix, uint32_t tensor, const char *name,
 			 enum ckpt_dtype dtype, unsigned flags, struct ckpt_err *err)
 {
 	struct ck_state s = {
-		.extent = ix->nextents, .tensor = tensor, .next = CK_NONE, .replica = CK_NONE,
-		.dtype = (uint8_t)dtype, .flags = (uint8_t)flags,
+		.stored = ix->nstored, .weave = ix->nweaves, .tensor = tensor,
+		.next = CK_NONE, .replica = CK_NONE, .dtype = (uint8_t)dtype, .flags = (uint8_t)flags,
 	};
 	int rc = ck_grow(&ix->state, &ix->state_cap, ix->nstates + 1, sizeof(s), err);
 
@@ -237,30 +238,42 @@ int ck_index_state_begin(struct ck_index *ix, uint32_t tensor, const char *name,
 }
 
 /* What lies where in the source must be sayable in 64 bits; reading checks the rest. */
-static bool wraps(const struct ck_extent *e)
+static bool wraps(const struct ck_extent *e, uint64_t runs)
 {
 	uint64_t run, skip, end;
 
 	return ck_mul_over(e->count, 16, &run) ||
-	       ck_mul_over(e->runs ? e->runs - 1 : 0, e->src_stride, &skip) ||
+	       ck_mul_over(runs ? runs - 1 : 0, e->src_stride, &skip) ||
 	       ck_add_over(e->off, skip, &end) || ck_add_over(end, run, &end);
 }
 
-int ck_index_state_extent(struct ck_index *ix, const struct ck_extent *extent,
-			  struct ckpt_err *err)
+static int store(struct ck_index *ix, const struct ck_extent *e, uint64_t runs,
+		 struct ckpt_err *err)
 {
 	int rc;
 
 	if (over_limit(ix))
 		return no_memory(ix, "an extent", err);
-	if (wraps(extent))
-		return ck_fail(err, CKPT_E_CORRUPT, ix->source[extent->source].path, extent->off,
+	if (wraps(e, runs))
+		return ck_fail(err, CKPT_E_CORRUPT, ix->source[e->source].path, e->off,
 			       "the end of %" PRIu64 " runs of %" PRIu64 " elements from here "
-			       "on exceeds 64 bits", extent->runs, extent->count);
-	rc = ck_grow(&ix->extent, &ix->extent_cap, ix->nextents + 1, sizeof(*extent), err);
+			       "on exceeds 64 bits", runs, e->count);
+	rc = ck_grow(&ix->stored, &ix->stored_cap, ix->nstored + 1, sizeof(*e), err);
 	if (rc)
 		return rc;
-	ix->extent[ix->nextents++] = *extent;
+	ix->stored[ix->nstored++] = *e;
+	ix->state[ix->open_state].nstored++;
+	return 0;
+}
+
+int ck_index_state_extent(struct ck_index *ix, const struct ck_extent *extent,
+			  struct ckpt_err *err)
+{
+	int rc = store(ix, extent, extent->runs, err);
+
+	if (rc)
+		return rc;
+	ix->nextents++;
 	ix->state[ix->open_state].nextents++;
 	return 0;
 }
@@ -268,35 +281,57 @@ int ck_index_state_extent(struct ck_index *ix, const struct ck_extent *extent,
 int ck_index_state_weave(struct ck_index *ix, const struct ck_extent *piece, uint64_t n,
 			 uint64_t rows, struct ckpt_err *err)
 {
-	const uint64_t width = piece[n - 1].first + piece[n - 1].count - piece[0].first;
-	int rc = 0;
+	struct ck_state *s = &ix->state[ix->open_state];
+	const uint64_t stored = ix->nstored, number = s->nextents;
+	int rc = ck_grow(&ix->weave, &ix->weave_cap, ix->nweaves + 1, sizeof(*ix->weave), err);
 
-	for (uint64_t r = 0; !rc && r < rows; r++)
-		for (uint64_t k = 0; !rc && k < n; k++) {
-			struct ck_extent e = piece[k];
+	for (uint64_t i = 0; !rc && i < n; i++)
+		rc = store(ix, &piece[i], rows, err);
+	if (rc) {
+		s->nstored = stored - s->stored;
+		ix->nstored = stored;
+		return rc;
+	}
+	ix->weave[ix->nweaves++] = (struct ck_weave){ stored - s->stored, number, n, rows };
+	s->nweaves++;
+	s->nextents += n * rows;
+	ix->nextents += n * rows;
+	return 0;
+}
 
-			e.first += r * width;
-			e.off += r * e.src_stride;
-			e.src_stride = 0;
-			rc = ck_index_state_extent(ix, &e, err);
-		}
-	return rc;
+/* The element after extents that are stored from 'i' on, an extent or the pieces of a weave. */
+static uint64_t end_of(const struct ck_extent *e, const struct ck_weave *w)
+{
+	const uint64_t count = w ? e[w->pieces - 1].first - e->first + e[w->pieces - 1].count :
+				   e->count;
+	uint64_t n, end;
+
+	return ck_mul_over(count, w ? w->rows : e->runs, &n) || ck_add_over(e->first, n, &end) ?
+	       UINT64_MAX : end;
 }
 
 uint64_t ck_index_state_filled(const struct ck_index *ix)
 {
 	const struct ck_state *s = &ix->state[ix->open_state];
-	const struct ck_extent *e = &ix->extent[s->extent];
+	const struct ck_weave *w = s->nweaves ? &ix->weave[s->weave + s->nweaves - 1] : NULL;
 
-	return s->nextents ? e[s->nextents - 1].first +
-	       e[s->nextents - 1].count * e[s->nextents - 1].runs : 0;
+	if (!s->nstored)
+		return 0;
+	if (w && w->stored + w->pieces == s->nstored)
+		return end_of(&ix->stored[s->stored + w->stored], w);
+	return end_of(&ix->stored[s->stored + s->nstored - 1], NULL);
 }
 
 void ck_index_state_cancel(struct ck_index *ix)
 {
+	const struct ck_state *s;
+
 	if (ix->open_state == CK_NONE)
 		return;
-	ix->nextents = ix->state[ix->open_state].extent;
+	s = &ix->state[ix->open_state];
+	ix->nstored = s->stored;
+	ix->nweaves = s->weave;
+	ix->nextents -= s->nextents;
 	ix->open_state = CK_NONE;
 }
 
@@ -304,19 +339,24 @@ void ck_index_state_cancel(struct ck_index *ix)
 static int check_cover(struct ck_index *ix, const struct ck_state *s, struct ckpt_err *err)
 {
 	const struct ck_tensor *t = &ix->tensor[s->tensor];
-	uint64_t at = 0;
+	const struct ck_weave *in = NULL;
+	uint64_t at = 0, weave = 0;
 
-	for (uint64_t i = 0; i < s->nextents; i++) {
-		const struct ck_extent *e = &ix->extent[s->extent + i];
-		uint64_t n;
+	for (uint64_t i = 0; i < s->nstored; i++) {
+		const struct ck_extent *e = &ix->stored[s->stored + i];
 
+		if (weave < s->nweaves && ix->weave[s->weave + weave].stored == i)
+			in = &ix->weave[s->weave + weave++];
 		if (e->first != at)
 			return ck_fail(err, CKPT_E_MISMATCH, t->name, CKPT_NO_OFFSET,
 				       "state %s: elements %" PRIu64 " to %" PRIu64 " are "
 				       "missing from the files, or in two of them", s->name,
 				       ck_min_u64(at, e->first), ck_max_u64(at, e->first));
-		if (ck_mul_over(e->count, e->runs, &n) || ck_add_over(at, n, &at))
-			at = UINT64_MAX;
+		at = end_of(e, NULL);
+		if (in && i == in->stored + in->pieces - 1) {
+			at = end_of(&ix->stored[s->stored + in->stored], in);
+			in = NULL;
+		}
 	}
 	if (at != t->numel)
 		return ck_fail(err, CKPT_E_MISMATCH, t->name, CKPT_NO_OFFSET,
@@ -371,20 +411,14 @@ int ck_index_state_derive(struct ck_index *ix, uint32_t of, const char *name,
 
 	if (rc)
 		return rc;
-	ix->state[ix->open_state].extent = src.extent;
 	ix->state[ix->open_state].nextents = src.nextents;
+	ix->state[ix->open_state].stored = src.stored;
+	ix->state[ix->open_state].nstored = src.nstored;
+	ix->state[ix->open_state].weave = src.weave;
+	ix->state[ix->open_state].nweaves = src.nweaves;
 	ix->open_state = CK_NONE;
 	link_state(ix, (uint32_t)ix->nstates++);
 	return 0;
-}
-
-uint64_t ck_index_extent_at(const struct ck_index *ix, const struct ck_state *state,
-			    uint64_t elem)
-{
-	uint64_t i;
-
-	CK_LOWER_BOUND(i, state->nextents, ix->extent[state->extent + i].first <= elem);
-	return state->extent + (i ? i - 1 : 0);
 }
 
 int ck_index_add_fact(struct ck_index *ix, struct ckpt_err *err, const char *key,

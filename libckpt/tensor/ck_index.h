@@ -8,7 +8,8 @@
  *
  * Names, shapes and texts live in the index's arena; tensors, states, extents and
  * views in arrays, so numbers stay valid while pointers into the arrays do not.
- * An extent takes 64 bytes.  One thread builds; any number reads afterwards.
+ * An extent takes 64 bytes, and those of a weave as many as one row of it.
+ * One thread builds; any number reads afterwards, with ck_extents.h.
  */
 #ifndef CK_INDEX_H
 #define CK_INDEX_H
@@ -67,10 +68,22 @@ struct ck_extent {
 	uint8_t flags;		/* CKPT_EXTENT_* */
 };
 
+/*
+ * Rows of a matrix that is cut into columns.  Of one row each piece is stored, an extent of one run,
+ * and in its 'src_stride' how many bytes further the row below begins: row r of all pieces is extents
+ * number + r * pieces on.
+ */
+struct ck_weave {
+	uint64_t stored;	/* its first piece, from the state's first stored extent on */
+	uint64_t number;	/* its first extent, from the state's first on */
+	uint64_t pieces, rows;
+};
+
 struct ck_state {
 	const char *name;
-	uint64_t extent;	/* number of the first */
-	uint64_t nextents;
+	uint64_t nextents;	/* each row of a weave is as many as it has pieces */
+	uint64_t stored, nstored;	/* number of the first in ck_index.stored */
+	uint64_t weave, nweaves;	/* likewise; in order */
 	uint64_t nreplicas;
 	uint32_t tensor;
 	uint32_t next;		/* state of the same tensor, CK_NONE = last */
@@ -143,8 +156,11 @@ struct ck_index {
 	uint64_t ntensors, tensor_cap;
 	struct ck_state *state;
 	uint64_t nstates, state_cap;
-	struct ck_extent *extent;
-	uint64_t nextents, extent_cap;
+	struct ck_extent *stored;
+	uint64_t nstored, stored_cap;
+	struct ck_weave *weave;
+	uint64_t nweaves, weave_cap;
+	uint64_t nextents;		/* of all states, but for derived ones */
 	struct ck_fact *fact;
 	uint64_t nfacts, fact_cap;
 	struct ck_pad *pad;
@@ -210,7 +226,7 @@ int ck_index_state_extent(struct ck_index *ix, const struct ck_extent *extent,
 			  struct ckpt_err *err);
 /*
  * 'n' extents of one run, together a row, and rows - 1 more rows after it: row r of piece k is at
- * byte piece[k].off + r * piece[k].src_stride.
+ * byte piece[k].off + r * piece[k].src_stride.  No piece is empty, strided or a view.
  */
 int ck_index_state_weave(struct ck_index *ix, const struct ck_extent *piece, uint64_t n,
 			 uint64_t rows, struct ckpt_err *err);
@@ -226,10 +242,6 @@ int ck_index_state_derive(struct ck_index *ix, uint32_t of, const char *name,
 
 /* State of a tensor by name, CK_NONE if it has none. */
 uint32_t ck_index_state_find(const struct ck_index *ix, uint32_t tensor, const char *name);
-
-/* The extent that holds element 'elem' of a state (number in ix->extent). */
-uint64_t ck_index_extent_at(const struct ck_index *ix, const struct ck_state *state,
-			    uint64_t elem);
 
 /* key and value are copied; "%s"-style value. */
 int ck_index_add_fact(struct ck_index *ix, struct ckpt_err *err, const char *key,

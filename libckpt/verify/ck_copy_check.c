@@ -8,20 +8,29 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_search.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/tensor/ck_extents.h"
 #include "libckpt/verify/ck_copy_check_priv.h"
 
 #define CACHE_BYTES ((uint64_t)64 << 20)
 
 /* ------------------------------------------------------------------------ making */
 
+/* In one piece each: extents, or blocks of columns. */
 static bool is_in_passing(const struct ck_index *ix, const struct ck_state *s)
 {
-	if (ckpt_dtype_bits(s->dtype) < 8)
-		return false;
-	for (uint64_t i = 0; i < s->nextents; i++) {
-		const struct ck_extent *e = &ix->extent[s->extent + i];
+	const uint64_t es = ckpt_dtype_bits(s->dtype) / 8;
+	struct ck_spans spans;
+	struct ck_span span;
 
-		if (e->flags || e->runs != 1 || e->dtype != s->dtype)
+	if (!es)
+		return false;
+	ck_spans_begin(&spans, ix, s, 0, ix->tensor[s->tensor].numel);
+	while (ck_spans_next(&spans, &span)) {
+		const struct ck_extent *e = span.e;
+
+		if (e->flags || e->dtype != s->dtype ||
+		    (e->runs != 1 &&
+		     (span.step == e->count || e->src_stride != e->count * es)))
 			return false;
 	}
 	return true;
@@ -47,6 +56,8 @@ static int add_pair(struct ck_copy_check *w, uint32_t tensor, uint32_t state, ui
 	const struct ck_state *s = &ix->state[state];
 	const uint64_t es = ckpt_dtype_bits(s->dtype) / 8;
 	struct ck_copy_check_pair *p;
+	struct ck_spans spans;
+	struct ck_span span;
 	int rc = ck_grow(&w->pair, &w->pair_cap, w->npairs + 1, sizeof(*p), err);
 
 	if (rc)
@@ -56,11 +67,12 @@ static int add_pair(struct ck_copy_check *w, uint32_t tensor, uint32_t state, ui
 		.tensor = tensor, .state = state, .mate = mate, .kind = (uint8_t)kind,
 		.loose = !is_in_passing(ix, s),
 	};
-	for (uint64_t i = 0; !rc && !p->loose && i < s->nextents; i++) {
-		const struct ck_extent *e = &ix->extent[s->extent + i];
+	ck_spans_begin(&spans, ix, s, 0, p->loose ? 0 : ix->tensor[s->tensor].numel);
+	while (!rc && ck_spans_next(&spans, &span)) {
 		const struct ck_copy_check_range r = {
-			.off = e->off, .bytes = e->count * es, .first = e->first,
-			.source = e->source, .pair = (uint32_t)w->npairs,
+			.off = span.e->off, .bytes = span.n * es, .first = span.e->first,
+			.row = span.e->count, .step = span.step,
+			.source = span.e->source, .pair = (uint32_t)w->npairs,
 		};
 
 		rc = add_range(w, &r, err);
@@ -212,17 +224,16 @@ static int add_claims(struct ck_copy_check *w, const struct ck_copy_check_pair *
 	const struct ck_index *ix = &w->ck->ix;
 	const struct ck_state *s = &ix->state[p->mate];
 	const uint64_t es = ckpt_dtype_bits(s->dtype) / 8;
+	struct ck_spans spans;
+	struct ck_span span;
 	int rc = 0;
 
-	for (uint64_t i = 0; !rc && i < s->nextents; i++) {
-		const struct ck_extent *e = &ix->extent[s->extent + i];
-
-		if (!e->count)
-			continue;
+	ck_spans_begin(&spans, ix, s, 0, ix->tensor[s->tensor].numel);
+	while (!rc && ck_spans_next(&spans, &span)) {
 		rc = ck_grow(&w->claim, &w->claim_cap, w->nclaims + 1, sizeof(*w->claim), err);
 		if (!rc)
 			w->claim[w->nclaims++] = (struct ck_copy_check_claim){
-				e->off, e->off + e->count * es, e->source };
+				span.e->off, span.e->off + span.n * es, span.e->source };
 	}
 	return rc;
 }

@@ -30,6 +30,7 @@ struct ck_copy_check_range {
 	uint64_t off, bytes;
 	uint64_t reach;		/* the farthest end of this and earlier ranges of the file */
 	uint64_t first;		/* element of the state */
+	uint64_t row, step;	/* so many elements follow each other there, and so on */
 	uint32_t source;
 	uint32_t pair;		/* or CK_COPY_CHECK_PAD */
 	const char *state;	/* of padding */

@@ -7,6 +7,7 @@
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_search.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/tensor/ck_extents.h"
 #include "libckpt/verify/ck_copy_check_priv.h"
 
 #define CAST_ELEMS ((uint64_t)4096)
@@ -19,13 +20,14 @@ static int tell_claimed(struct ck_copy_check *w, const struct ck_copy_check_pair
 	const struct ck_index *ix = &w->ck->ix;
 	const struct ck_state *s = &ix->state[p->mate];
 	const uint64_t es = ckpt_dtype_bits(s->dtype) / 8;
-	uint64_t i;
+	struct ck_extents extents;
+	const struct ck_extent *e;
 	int rc = 0;
 
 	if (!w->nclaims || !p->claims)
 		return 0;
-	for (i = ck_index_extent_at(ix, s, first); !rc && n; i++) {
-		const struct ck_extent *e = &ix->extent[i];
+	ck_extents_begin(&extents, ix, s, first);
+	while (!rc && n && (e = ck_extents_next(&extents))) {
 		const uint64_t take = ck_min_u64(n, e->first + e->count - first);
 
 		if (!take)
@@ -173,6 +175,26 @@ static void look_at_padding(struct ck_copy_check *w, uint32_t worker, struct ck_
 	pthread_mutex_unlock(&w->lock);
 }
 
+/* Elements [a, b) of a range; 'bytes', if they are at hand, are those of element a. */
+static int compare_rows(struct ck_copy_check *w, uint32_t worker,
+			const struct ck_copy_check_range *r, uint64_t a, uint64_t b,
+			const uint8_t *bytes, struct ckpt_err *err)
+{
+	struct ck_copy_check_pair *pair = &w->pair[r->pair];
+	const uint64_t es = ckpt_dtype_bits(w->ck->ix.state[pair->state].dtype) / 8;
+	int rc = 0;
+
+	for (uint64_t n; !rc && a < b; a += n) {
+		const uint64_t first = r->first + a / r->row * r->step + a % r->row;
+
+		n = ck_min_u64(b - a, r->row - a % r->row);
+		rc = bytes ? compare(w, worker, pair, first, n, bytes, err) :
+			     compare_read(w, worker, pair, first, n, err);
+		bytes = bytes ? bytes + n * es : NULL;
+	}
+	return rc;
+}
+
 /*
  * Of range 'r' what lies in [off, off + n).  An element belongs to the piece that its first
  * byte is in; one that goes on behind it is read once more.
@@ -181,7 +203,6 @@ static int compare_range(struct ck_copy_check *w, uint32_t worker, struct ck_cop
 			 uint64_t off, const uint8_t *p, uint64_t n, struct ckpt_err *err)
 {
 	const uint64_t from = ck_max_u64(off, r->off), end = ck_min_u64(off + n, r->off + r->bytes);
-	struct ck_copy_check_pair *pair;
 	uint64_t es, a, b, whole;
 	int rc = 0;
 
@@ -189,17 +210,14 @@ static int compare_range(struct ck_copy_check *w, uint32_t worker, struct ck_cop
 		look_at_padding(w, worker, r, from, p + (from - off), end - from);
 		return 0;
 	}
-	pair = &w->pair[r->pair];
-	es = ckpt_dtype_bits(w->ck->ix.state[pair->state].dtype) / 8;
+	es = ckpt_dtype_bits(w->ck->ix.state[w->pair[r->pair].state].dtype) / 8;
 	a = (from - r->off + es - 1) / es;
 	b = (end - r->off + es - 1) / es;
 	whole = (end - r->off) / es;
 	if (whole > a)
-		rc = compare(w, worker, pair, r->first + a, whole - a,
-			     p + (r->off + a * es - off), err);
+		rc = compare_rows(w, worker, r, a, whole, p + (r->off + a * es - off), err);
 	if (!rc && b > ck_max_u64(whole, a))
-		rc = compare_read(w, worker, pair, r->first + ck_max_u64(whole, a),
-				  b - ck_max_u64(whole, a), err);
+		rc = compare_rows(w, worker, r, ck_max_u64(whole, a), b, NULL, err);
 	return rc;
 }
 
@@ -281,7 +299,7 @@ static void tell_pair(struct ck_copy_check *w, const struct ck_copy_check_pair *
 	struct ck_findings *f = &w->ck->findings;
 	const struct ck_state *a = &ix->state[p->state];
 	struct ck_state *b = &ix->state[p->mate];
-	const struct ck_extent *x = &ix->extent[a->extent], *y = &ix->extent[b->extent];
+	const struct ck_extent *x = ck_extent_stored(ix, a, 0), *y = ck_extent_stored(ix, b, 0);
 
 	if (p->kind == CK_COPY_CHECK_MASTER) {
 		ck_master_check_report(w->ck, p->tensor, &p->at);

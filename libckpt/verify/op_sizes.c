@@ -15,6 +15,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_mount.h"
 #include "libckpt/tensor/ck_dtype.h"
+#include "libckpt/tensor/ck_extents.h"
 #include "libckpt/verify/op_verify.h"
 #include "libckpt/zip/ck_zip_row.h"
 
@@ -109,7 +110,7 @@ static int add_extent(struct sizing *s, const struct ck_extent *e, uint32_t part
 	if (e->view != CK_NONE)
 		return add_range(s, e->source, e->off,
 				 view_span(&s->ck->ix.view[e->view]) * size, part, err);
-	if (e->runs > MAX_RUNS)
+	if (e->runs > MAX_RUNS || e->src_stride == run)
 		return add_range(s, e->source, e->off, (e->runs - 1) * e->src_stride + run, part,
 				 err);
 	for (uint64_t k = 0; !rc && k < e->runs; k++)
@@ -126,6 +127,8 @@ static int add_state(struct sizing *s, const struct ck_state *state, bool copy,
 		.kind = copy ? CKPT_SIZE_REPLICA : CKPT_SIZE_STATE, .state = state->name,
 		.role = (enum ckpt_role)t->role, .dtype = (enum ckpt_dtype)state->dtype,
 	};
+	struct ck_spans spans;
+	struct ck_span span;
 	uint32_t part;
 	int rc;
 
@@ -134,8 +137,9 @@ static int add_state(struct sizing *s, const struct ck_state *state, bool copy,
 	rc = part_get(s, &like, &part, err);
 	if (!rc)
 		s->part[part].elements += t->numel;
-	for (uint64_t i = 0; !rc && i < state->nextents; i++)
-		rc = add_extent(s, &ix->extent[state->extent + i], part, err);
+	ck_spans_begin(&spans, ix, state, 0, t->numel);
+	while (!rc && ck_spans_next(&spans, &span))
+		rc = add_extent(s, span.e, part, err);
 	return rc;
 }
 

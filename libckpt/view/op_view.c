@@ -19,6 +19,7 @@
 #include "libckpt/convert/op_convert.h"
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/run/ck_seg_read.h"
+#include "libckpt/tensor/ck_extents.h"
 
 #define OPEN_COPIES 16u		/* descriptors for files that are copied */
 
@@ -337,46 +338,53 @@ static int read_piece(struct ckpt_view *view, struct tool *t, const struct ck_se
 
 /* ------------------------------------------------------------------- comparing */
 
-/* Elements [first, first + count) of a state, which are in the extent: from first run to last. */
-static int need_extent(struct ckpt_view *view, const struct ck_extent *e, uint64_t first,
-		       uint64_t count, struct ckpt_err *err)
+/* From first run to last. */
+static int need_span(struct ckpt_view *view, const struct ck_span *s, struct ckpt_err *err)
 {
-	const uint64_t bits = ckpt_dtype_bits(e->dtype), es = bits < 8 ? 1 : bits / 8;
-	const uint64_t a = first - e->first, b = a + count - 1;
+	uint64_t from, to;
 
-	if (e->flags & CKPT_EXTENT_DEFLATED)	/* compared as it is inflated */
+	if (s->e->flags & CKPT_EXTENT_DEFLATED)	/* compared as it is inflated */
 		return 0;
-	if (bits < 8)
-		return ck_proof_need(view->proof, e->source, e->off + first, count, err);
-	if (e->flags & CKPT_EXTENT_GATHER)
-		return ck_proof_need(view->proof, e->source, e->off, 1, err);
-	return ck_proof_need(view->proof, e->source,
-			     e->off + a / e->count * e->src_stride + a % e->count * es,
-			     (b / e->count - a / e->count) * e->src_stride + b % e->count * es +
-			     es - a % e->count * es, err);
+	if (s->e->flags & CKPT_EXTENT_GATHER)
+		return ck_proof_need(view->proof, s->e->source, s->e->off, 1, err);
+	ck_span_bytes(s, &from, &to);
+	return ck_proof_need(view->proof, s->e->source, from, to - from, err);
 }
 
-/* Elements of a state, extent by extent; marks the sources, and with 'need' compares. */
+static void mark(struct tool *t, uint32_t source)
+{
+	t->seen[source / 8] |= (uint8_t)(1u << source % 8);
+}
+
+/* Types under 8 bits: one extent, counted in bytes. */
+static int visit_packed(struct ckpt_view *view, struct tool *t, const struct ck_state *state,
+			uint64_t first, uint64_t count, bool need, struct ckpt_err *err)
+{
+	const struct ck_extent *e = ck_extent_stored(&view->ck->ix, state, 0);
+
+	mark(t, e->source);
+	return !need || e->flags & CKPT_EXTENT_DEFLATED ? 0 :
+	       ck_proof_need(view->proof, e->source, e->off + first, count, err);
+}
+
+/* Elements of a state; marks the sources, and with 'need' compares. */
 static int visit_state(struct ckpt_view *view, struct tool *t, uint32_t number, uint64_t first,
 		       uint64_t count, bool need, struct ckpt_err *err)
 {
 	const struct ck_index *ix = &view->ck->ix;
 	const struct ck_state *state = &ix->state[number];
-	uint64_t i = state->extent;
+	struct ck_spans spans;
+	struct ck_span span;
 	int rc = 0;
 
-	if (ckpt_dtype_bits(state->dtype) >= 8 && count)
-		i = ck_index_extent_at(ix, state, first);
-	for (; !rc && count && i < state->extent + state->nextents; i++) {
-		const struct ck_extent *e = &ix->extent[i];
-		const uint64_t n = ckpt_dtype_bits(state->dtype) < 8 ? count :
-				   ck_min_u64(e->first + e->count * e->runs - first, count);
-
-		t->seen[e->source / 8] |= (uint8_t)(1u << e->source % 8);
+	if (ckpt_dtype_bits(state->dtype) < 8)
+		return count && state->nstored ?
+		       visit_packed(view, t, state, first, count, need, err) : 0;
+	ck_spans_begin(&spans, ix, state, first, count);
+	while (!rc && ck_spans_next(&spans, &span)) {
+		mark(t, span.e->source);
 		if (need)
-			rc = need_extent(view, e, first, n, err);
-		first += n;
-		count -= n;
+			rc = need_span(view, &span, err);
 	}
 	return rc;
 }

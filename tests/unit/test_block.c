@@ -15,6 +15,7 @@
 #include "libckpt/io/ck_src.h"
 #include "libckpt/tensor/ck_block.h"
 #include "libckpt/tensor/ck_dtype.h"
+#include "libckpt/tensor/ck_extents.h"
 #include "tests/lib/fs/t_dir.h"
 #include "tests/lib/ops/t_raw.h"
 
@@ -229,7 +230,7 @@ static void expect_all(const struct ck_state *s)
 	uint64_t at = 0;
 
 	for (uint64_t i = 0; i < s->nextents; i++) {
-		const struct ck_extent *e = &ix.extent[s->extent + i];
+		const struct ck_extent extent = ck_extent_get(&ix, s, i), *e = &extent;
 
 		assert_int_equal(e->first, at);
 		for (uint64_t k = 0; k < e->count * e->runs; k++)
@@ -299,7 +300,7 @@ static void boxes_come_in_the_order_in_which_they_are_listed(void **state)
 		assert_int_equal(ck_index_state_end(&ix, NULL, NULL), 0);
 		s = &ix.state[ix.nstates - 1];
 		for (uint64_t x = 0, box = 0, in = 0; x < s->nextents; x++) {
-			const struct ck_extent *e = &ix.extent[s->extent + x];
+			const struct ck_extent extent = ck_extent_get(&ix, s, x), *e = &extent;
 
 			assert_int_equal(e->first, at);
 			for (uint64_t j = 0; j < e->count * e->runs; j++, at++, in++) {
@@ -461,9 +462,9 @@ static void no_elements_and_one_are_tensors_too(void **state)
 	assert_int_equal(ck_tiles_add(&tiles, &(struct ck_block){ NULL, NULL }, 0, 1, &e, NULL), 0);
 	s = put();
 	assert_int_equal(s->nextents, 1);
-	assert_int_equal(ix.extent[s->extent].count, 1);
-	assert_int_equal(ix.extent[s->extent].off, 40);
-	assert_int_equal(ix.extent[s->extent].rank, 2);
+	assert_int_equal(ck_extent_stored(&ix, s, 0)->count, 1);
+	assert_int_equal(ck_extent_stored(&ix, s, 0)->off, 40);
+	assert_int_equal(ck_extent_stored(&ix, s, 0)->rank, 2);
 	m.ndim = 3;
 	memcpy(m.shape, empty, sizeof(empty));
 	assert_int_equal(ck_tiles_begin(&tiles, "b", empty, 3, NULL), 0);
@@ -479,7 +480,7 @@ static void no_elements_and_one_are_tensors_too(void **state)
 	assert_int_equal(ck_tiles_add(&tiles, NULL, 0, 12, &e, NULL), 0);
 	s = put();
 	assert_int_equal(s->nextents, 1);
-	assert_int_equal(ix.extent[s->extent].count, 12);
+	assert_int_equal(ck_extent_stored(&ix, s, 0)->count, 12);
 }
 
 static void a_range_that_begins_within_a_row_is_one_extent(void **state)
@@ -495,8 +496,8 @@ static void a_range_that_begins_within_a_row_is_one_extent(void **state)
 	assert_int_equal(ck_tiles_add(&tiles, NULL, 0, 63, &e, NULL), 0);
 	s = put();
 	assert_int_equal(s->nextents, 2);
-	assert_int_equal(ix.extent[s->extent].count, 63);
-	assert_int_equal(ix.extent[s->extent + 1].count, 62);
+	assert_int_equal(ck_extent_stored(&ix, s, 0)->count, 63);
+	assert_int_equal(ck_extent_stored(&ix, s, 1)->count, 62);
 }
 
 static void a_view_stays_whole(void **state)
@@ -519,8 +520,8 @@ static void a_view_stays_whole(void **state)
 	assert_int_equal(ck_tiles_add(&tiles, NULL, 0, 24, &e, NULL), 0);
 	s = put();
 	assert_int_equal(s->nextents, 1);
-	assert_int_equal(ix.extent[s->extent].view, e.view);
-	assert_int_equal(ix.extent[s->extent].count, 24);
+	assert_int_equal(ck_extent_stored(&ix, s, 0)->view, e.view);
+	assert_int_equal(ck_extent_stored(&ix, s, 0)->count, 24);
 	assert_int_equal(ck_index_add_tensor(&ix, "half", upper, 2, CKPT_ROLE_PLAIN, &tensor, NULL),
 			 0);
 	assert_int_equal(ck_index_state_begin(&ix, tensor, "weight", CKPT_BF16, 0, NULL), 0);
@@ -544,9 +545,76 @@ static void packed_elements_in_one_piece_are_one_extent(void **state)
 	assert_int_equal(ck_tiles_add(&tiles, NULL, 0, 24, &e, NULL), 0);
 	s = put();
 	assert_int_equal(s->nextents, 1);
-	assert_int_equal(ix.extent[s->extent].off, 5);
-	assert_int_equal(ix.extent[s->extent].count, 24);
-	assert_int_equal(ix.extent[s->extent].runs, 1);
+	assert_int_equal(ck_extent_stored(&ix, s, 0)->off, 5);
+	assert_int_equal(ck_extent_stored(&ix, s, 0)->count, 24);
+	assert_int_equal(ck_extent_stored(&ix, s, 0)->runs, 1);
+}
+
+/* ---- memory ---- */
+
+/* Part 'rank' of a matrix that 8 ranks have the columns of, cut once more among 'dp' of them. */
+static void add_columns(const uint64_t *shape, uint64_t rank, uint64_t dp)
+{
+	const uint64_t offset[] = { 0, rank * (shape[1] / 8) }, size[] = { shape[0], shape[1] / 8 };
+	const uint64_t n = size[0] * size[1], part = n / dp + 1;
+	const struct ck_block block = { offset, size };
+
+	for (uint64_t at = 0; at < n; at += part) {
+		const struct ck_extent e = {
+			.off = ((uint64_t)serial << 32) + at * 4, .member = CK_NONE,
+			.view = CK_NONE, .dtype = CKPT_F32, .rank = (int)rank,
+		};
+
+		assert_int_equal(ck_tiles_add(&tiles, &block, at, part < n - at ? part : n - at,
+					      &e, NULL), 0);
+	}
+}
+
+static void columns_of_448_matrices_fit_a_small_index(void **state)
+{
+	const uint64_t of[7][2] = {
+		{ 8192, 28672 }, { 28672, 8192 }, { 28672, 8192 }, { 8192, 8192 },
+		{ 8192, 8192 }, { 1024, 8192 }, { 1024, 8192 },
+	};
+	uint64_t extents = 0;
+
+	(void)state;
+	m.ndim = 2;
+	tiles.memory_limit = ix.memory_limit = ix.arena.limit = 64 << 20;
+	for (uint64_t i = 0; i < 448; i++) {
+		const struct ck_state *s;
+		const uint64_t dp = i % 2 ? 16 : 1;
+
+		memcpy(m.shape, of[i % 7], sizeof(of[0]));
+		assert_int_equal(ck_tiles_begin(&tiles, "t", m.shape, 2, NULL), 0);
+		for (uint64_t rank = 0; rank < 8; rank++, serial++)
+			add_columns(m.shape, rank, dp);
+		s = put();
+		extents += 8 * m.shape[0];
+		if (dp == 1) {
+			assert_int_equal(s->nextents, 8 * m.shape[0]);
+			assert_int_equal(s->nstored, 8);
+		}
+	}
+	assert_true(ix.nextents >= extents);
+	assert_true(ix.nstored <= 448 * 8 * 3 * 16);
+}
+
+/* Each rank cuts its columns elsewhere. */
+static void columns_that_are_cut_anywhere_are_weaves_too(void **state)
+{
+	const uint64_t shape[] = { 3000, 80 };
+	const struct ck_state *s;
+
+	(void)state;
+	m.ndim = 2;
+	memcpy(m.shape, shape, sizeof(shape));
+	assert_int_equal(ck_tiles_begin(&tiles, "t", m.shape, 2, NULL), 0);
+	for (uint64_t rank = 0; rank < 8; rank++, serial++)
+		add_columns(m.shape, rank, 3 + rank);
+	s = put();
+	assert_true(s->nextents >= 8 * 3000);
+	assert_true(s->nstored < 8 * 60 * 3);
 }
 
 int main(void)
@@ -562,6 +630,8 @@ int main(void)
 		T(a_range_that_begins_within_a_row_is_one_extent),
 		T(a_view_stays_whole),
 		T(packed_elements_in_one_piece_are_one_extent),
+		T(columns_of_448_matrices_fit_a_small_index),
+		T(columns_that_are_cut_anywhere_are_weaves_too),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

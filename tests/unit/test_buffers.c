@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "libckpt/run/ck_ckpt.h"
+#include "libckpt/tensor/ck_extents.h"
 #include "tests/lib/fs/t_dir.h"
 #include "tests/lib/ops/t_step.h"
 
@@ -29,7 +30,7 @@ static void change_copy(const char *path, const char *name)
 	assert_true(ck_index_find(&ck->ix, name, &tensor));
 	s = ck_index_state_find(&ck->ix, tensor, "weight");
 	assert_int_not_equal(ck->ix.state[s].replica, CK_NONE);
-	e = &ck->ix.extent[ck->ix.state[ck->ix.state[s].replica].extent];
+	e = ck_extent_stored(&ck->ix, &ck->ix.state[ck->ix.state[s].replica], 0);
 	file = t_fmt("%s", ck->ix.source[e->source].path);
 	bytes = t_file_read(file, &n);
 	assert_true(bytes && e->off < n);

@@ -19,6 +19,7 @@
 #include "formats/safetensors/ck_st_driver.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/tensor/ck_dtype.h"
+#include "libckpt/tensor/ck_extents.h"
 #include "tests/lib/fixture/t_corpus.h"
 #include "tests/lib/fixture/t_sha256.h"
 #include "tests/lib/fs/t_dir.h"
@@ -58,6 +59,8 @@ static const char *verdict(const struct t_corpus_opened *o)
 /* SHA-256 over the extents of state "weight"; false if they are not plain runs. */
 static bool hash_tensor(const struct ck_index *ix, const struct ck_tensor *t, char out[65])
 {
+	const struct ck_extent *e;
+	struct ck_extents extents;
 	struct t_sha256 s;
 	uint32_t number;
 
@@ -67,8 +70,8 @@ static bool hash_tensor(const struct ck_index *ix, const struct ck_tensor *t, ch
 	if (number == CK_NONE)
 		return false;
 	t_sha256_begin(&s);
-	for (uint64_t i = 0; i < ix->state[number].nextents; i++) {
-		const struct ck_extent *e = &ix->extent[ix->state[number].extent + i];
+	ck_extents_begin(&extents, ix, &ix->state[number], 0);
+	while ((e = ck_extents_next(&extents))) {
 		uint64_t n;
 		uint8_t *buf;
 

@@ -24,6 +24,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/format/ck_limits.h"
 #include "libckpt/tensor/ck_dtype.h"
+#include "libckpt/tensor/ck_extents.h"
 #include "libckpt/zip/ck_zip.h"
 #include "tests/lib/fixture/t_corpus.h"
 #include "tests/lib/fixture/t_sha256.h"
@@ -187,10 +188,12 @@ static bool hash_tensor(const struct ck_index *ix, const struct ck_tensor *t, ui
 	uint8_t *buf = t_alloc(bytes + 1);
 	uint64_t at = 0;
 	bool ok = number != CK_NONE;
+	const struct ck_extent *e;
+	struct ck_extents extents;
 
-	for (uint64_t i = 0; ok && i < ix->state[number].nextents; i++) {
-		const struct ck_extent *e = &ix->extent[ix->state[number].extent + i];
-
+	if (ok)
+		ck_extents_begin(&extents, ix, &ix->state[number], 0);
+	while (ok && (e = ck_extents_next(&extents))) {
 		ok = read_extent(ix, e, buf + at);
 		at += e->runs * e->count * (ckpt_dtype_bits((enum ckpt_dtype)e->dtype) / 8);
 	}

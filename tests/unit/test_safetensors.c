@@ -303,8 +303,8 @@ static void an_index_has_extents_facts_and_findings(void **state)
 	assert_int_equal(index_header(header, 8, &ix, &f, NULL), 0);
 	assert_true(ck_index_find(&ix, "a", &t));
 	assert_int_equal(ix.tensor[t].role, CKPT_ROLE_PLAIN);
-	assert_int_equal(ix.extent[0].off, 8 + sizeof(header) - 1);
-	assert_int_equal(ix.extent[0].count, 2);
+	assert_int_equal(ix.stored[0].off, 8 + sizeof(header) - 1);
+	assert_int_equal(ix.stored[0].count, 2);
 	assert_true(ck_index_find(&ix, "", &t));
 	assert_int_equal(ck_index_state_find(&ix, t, "weight"), ix.tensor[t].first_state);
 	assert_string_equal(ck_index_fact(&ix, "metadata.format"), "pt");

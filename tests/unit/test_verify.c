@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "libckpt/run/ck_ckpt.h"
+#include "libckpt/tensor/ck_extents.h"
 #include "tests/lib/fs/t_dir.h"
 #include "tests/lib/mutate/t_damage_file.h"
 #include "tests/lib/ops/t_step.h"
@@ -287,7 +288,7 @@ static void every_element_of_a_weight_counts(void **state)
 
 		if (w == CK_NONE || m == CK_NONE || !ck->ix.tensor[i].numel)
 			continue;
-		e = &ck->ix.extent[ck->ix.state[w].extent];
+		e = ck_extent_stored(&ck->ix, &ck->ix.state[w], 0);
 		looked++;
 		expect_after_flip(ckpt, ck->ix.source[e->source].path,
 				  e->off + ck->ix.tensor[i].numel / 2 * 2,
@@ -314,7 +315,7 @@ static void copies_are_compared_to_their_ends(void **state)
 
 		if (w == CK_NONE || ck->ix.state[w].replica == CK_NONE || !ck->ix.tensor[i].numel)
 			continue;
-		e = &ck->ix.extent[ck->ix.state[ck->ix.state[w].replica].extent];
+		e = ck_extent_stored(&ck->ix, &ck->ix.state[ck->ix.state[w].replica], 0);
 		looked++;
 		expect_after_flip(ckpt, ck->ix.source[e->source].path,
 				  e->off + e->count * (ckpt_dtype_bits(e->dtype) / 8) - 1,
@@ -351,7 +352,7 @@ static void a_parameter_that_differs_from_its_copy_is_an_error(void **state)
 		assert_true(v.copies >= 2 * ck->ix.tensor[tensor].numel);
 		assert_int_equal(t_step_finding(ck, "REPLICA_DIFFERS", "element 7 ") != NULL,
 				 flipped);
-		e = &ck->ix.extent[ck->ix.state[s].extent];
+		e = ck_extent_stored(&ck->ix, &ck->ix.state[s], 0);
 		flip_at(ck->ix.source[e->source].path, e->off + 7 * sizeof(float));
 		ckpt_close(ck);
 	}

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "libckpt/format/ck_limits.h"
+#include "libckpt/tensor/ck_extents.h"
 #include "tests/lib/archive/t_pt.h"
 #include "tests/lib/fs/t_dir.h"
 
@@ -107,5 +108,5 @@ const struct ck_extent *t_pt_extent(const struct t_pt *o, const char *name)
 	assert_int_not_equal(o->ix.tensor[t].first_state, CK_NONE);
 	s = &o->ix.state[o->ix.tensor[t].first_state];
 	assert_int_equal(s->nextents, 1);
-	return &o->ix.extent[s->extent];
+	return ck_extent_stored(&o->ix, s, 0);
 }
