@@ -140,14 +140,14 @@ static int find_same_files(struct pairing *p, struct ckpt_err *err)
 }
 
 static bool same_bytes(const struct pairing *p, const struct ck_extent *x,
-		       const struct ck_extent *y, bool weave)
+		       const struct ck_extent *y)
 {
 	const struct ck_index *a = &p->d->a->ix, *b = &p->d->b->ix;
 
 	if (p->source_b[x->source] != (uint64_t)y->source + 1 || x->first != y->first ||
 	    x->count != y->count || x->off != y->off || x->runs != y->runs ||
-	    ((weave || x->runs > 1) && x->src_stride != y->src_stride) || x->dtype != y->dtype ||
-	    x->flags != y->flags || (x->flags & CKPT_EXTENT_GATHER))
+	    x->src_stride != y->src_stride || x->dtype != y->dtype || x->flags != y->flags ||
+	    (x->flags & CKPT_EXTENT_GATHER))
 		return false;
 	return x->member == CK_NONE || a->member[x->member].off == b->member[y->member].off;
 }
@@ -157,15 +157,10 @@ static bool is_one_source(const struct pairing *p, const struct ck_state *x,
 {
 	const struct ck_index *a = &p->d->a->ix, *b = &p->d->b->ix;
 
-	if (x->dtype != y->dtype || x->nextents != y->nextents || x->nstored != y->nstored ||
-	    x->nweaves != y->nweaves)
-		return false;
-	if (x->nweaves && memcmp(&a->weave[x->weave], &b->weave[y->weave],
-				 x->nweaves * sizeof(*a->weave)))
+	if (x->dtype != y->dtype || !ck_weaves_equal(a, x, b, y))
 		return false;
 	for (uint64_t i = 0; i < x->nstored; i++)
-		if (!same_bytes(p, ck_extent_stored(a, x, i), ck_extent_stored(b, y, i),
-				x->nweaves != 0))
+		if (!same_bytes(p, ck_extent_stored(a, x, i), ck_extent_stored(b, y, i)))
 			return false;
 	return true;
 }

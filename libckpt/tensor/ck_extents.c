@@ -130,6 +130,20 @@ struct ck_extent ck_extent_get(const struct ck_index *ix, const struct ck_state 
 	return base[w->stored + w->pieces + (in - w->pieces * w->rows)];
 }
 
+bool ck_weaves_equal(const struct ck_index *a, const struct ck_state *x, const struct ck_index *b,
+		     const struct ck_state *y)
+{
+	if (x->nextents != y->nextents || x->nstored != y->nstored || x->nweaves != y->nweaves)
+		return false;
+	for (uint64_t i = 0; i < x->nweaves; i++) {
+		const struct ck_weave *v = weave_get(a, x, i), *w = weave_get(b, y, i);
+
+		if (v->stored != w->stored || v->pieces != w->pieces || v->rows != w->rows)
+			return false;
+	}
+	return true;
+}
+
 /* ---- spans ---- */
 
 void ck_spans_begin(struct ck_spans *c, const struct ck_index *ix, const struct ck_state *state,

@@ -56,9 +56,14 @@ static inline const struct ck_extent *ck_extent_stored(const struct ck_index *ix
 	return &ix->stored[state->stored + number];
 }
 
+/* Do they have as many extents, and weaves of as many pieces and rows in the same places? */
+bool ck_weaves_equal(const struct ck_index *a, const struct ck_state *x, const struct ck_index *b,
+		     const struct ck_state *y);
+
 /*
- * Elements [at, at + n) of runs * count of an extent, run after run.  From run to run 'step' elements
- * of the state: where the extent is of a weave its runs are rows, and not dense.
+ * Elements [at, at + n) of runs * count of an extent, run after run.  The first element of a run is
+ * 'step' elements of the state after that of the run before.  That is 'count', but for a weave: its
+ * runs are rows.
  */
 struct ck_span {
 	const struct ck_extent *e;
@@ -77,15 +82,14 @@ struct ck_spans {
 };
 
 /*
- * Where elements [first, first + count) of a state are, each once, in no order; within its elements.
- * Not for types under 8 bits, of which a state has one extent.
+ * Where elements [first, first + count) of a state are, each once and in no order.
  */
 void ck_spans_begin(struct ck_spans *c, const struct ck_index *ix, const struct ck_state *state,
 		    uint64_t first, uint64_t count);
 /* False after the last; the extent is good until the next call. */
 bool ck_spans_next(struct ck_spans *c, struct ck_span *out);
 
-/* From the first byte of a span to the end of its last, wherever runs of it are. */
+/* From its first byte to the end of its last; not of a view, and not of types under 8 bits. */
 void ck_span_bytes(const struct ck_span *s, uint64_t *from_out, uint64_t *to_out);
 
 #endif

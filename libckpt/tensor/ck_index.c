@@ -223,7 +223,8 @@ int ck_index_state_begin(struct ck_index *ix, uint32_t tensor, const char *name,
 {
 	struct ck_state s = {
 		.stored = ix->nstored, .weave = ix->nweaves, .tensor = tensor,
-		.next = CK_NONE, .replica = CK_NONE, .dtype = (uint8_t)dtype, .flags = (uint8_t)flags,
+		.next = CK_NONE, .replica = CK_NONE,
+		.dtype = (uint8_t)dtype, .flags = (uint8_t)flags,
 	};
 	int rc = ck_grow(&ix->state, &ix->state_cap, ix->nstates + 1, sizeof(s), err);
 

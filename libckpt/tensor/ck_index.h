@@ -69,9 +69,9 @@ struct ck_extent {
 };
 
 /*
- * Rows of a matrix that is cut into columns.  Of one row each piece is stored, an extent of one run,
- * and in its 'src_stride' how many bytes further the row below begins: row r of all pieces is extents
- * number + r * pieces on.
+ * Rows of a matrix that is cut into columns.  Each piece of the first row is stored, an extent of
+ * one run, and in its 'src_stride' how many bytes further the next row of it begins.  The extents
+ * of row r are number + r * pieces and so on.
  */
 struct ck_weave {
 	uint64_t stored;	/* its first piece, from the state's first stored extent on */

@@ -550,73 +550,6 @@ static void packed_elements_in_one_piece_are_one_extent(void **state)
 	assert_int_equal(ck_extent_stored(&ix, s, 0)->runs, 1);
 }
 
-/* ---- memory ---- */
-
-/* Part 'rank' of a matrix that 8 ranks have the columns of, cut once more among 'dp' of them. */
-static void add_columns(const uint64_t *shape, uint64_t rank, uint64_t dp)
-{
-	const uint64_t offset[] = { 0, rank * (shape[1] / 8) }, size[] = { shape[0], shape[1] / 8 };
-	const uint64_t n = size[0] * size[1], part = n / dp + 1;
-	const struct ck_block block = { offset, size };
-
-	for (uint64_t at = 0; at < n; at += part) {
-		const struct ck_extent e = {
-			.off = ((uint64_t)serial << 32) + at * 4, .member = CK_NONE,
-			.view = CK_NONE, .dtype = CKPT_F32, .rank = (int)rank,
-		};
-
-		assert_int_equal(ck_tiles_add(&tiles, &block, at, part < n - at ? part : n - at,
-					      &e, NULL), 0);
-	}
-}
-
-static void columns_of_448_matrices_fit_a_small_index(void **state)
-{
-	const uint64_t of[7][2] = {
-		{ 8192, 28672 }, { 28672, 8192 }, { 28672, 8192 }, { 8192, 8192 },
-		{ 8192, 8192 }, { 1024, 8192 }, { 1024, 8192 },
-	};
-	uint64_t extents = 0;
-
-	(void)state;
-	m.ndim = 2;
-	tiles.memory_limit = ix.memory_limit = ix.arena.limit = 64 << 20;
-	for (uint64_t i = 0; i < 448; i++) {
-		const struct ck_state *s;
-		const uint64_t dp = i % 2 ? 16 : 1;
-
-		memcpy(m.shape, of[i % 7], sizeof(of[0]));
-		assert_int_equal(ck_tiles_begin(&tiles, "t", m.shape, 2, NULL), 0);
-		for (uint64_t rank = 0; rank < 8; rank++, serial++)
-			add_columns(m.shape, rank, dp);
-		s = put();
-		extents += 8 * m.shape[0];
-		if (dp == 1) {
-			assert_int_equal(s->nextents, 8 * m.shape[0]);
-			assert_int_equal(s->nstored, 8);
-		}
-	}
-	assert_true(ix.nextents >= extents);
-	assert_true(ix.nstored <= 448 * 8 * 3 * 16);
-}
-
-/* Each rank cuts its columns elsewhere. */
-static void columns_that_are_cut_anywhere_are_weaves_too(void **state)
-{
-	const uint64_t shape[] = { 3000, 80 };
-	const struct ck_state *s;
-
-	(void)state;
-	m.ndim = 2;
-	memcpy(m.shape, shape, sizeof(shape));
-	assert_int_equal(ck_tiles_begin(&tiles, "t", m.shape, 2, NULL), 0);
-	for (uint64_t rank = 0; rank < 8; rank++, serial++)
-		add_columns(m.shape, rank, 3 + rank);
-	s = put();
-	assert_true(s->nextents >= 8 * 3000);
-	assert_true(s->nstored < 8 * 60 * 3);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -630,8 +563,6 @@ int main(void)
 		T(a_range_that_begins_within_a_row_is_one_extent),
 		T(a_view_stays_whole),
 		T(packed_elements_in_one_piece_are_one_extent),
-		T(columns_of_448_matrices_fit_a_small_index),
-		T(columns_that_are_cut_anywhere_are_weaves_too),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
