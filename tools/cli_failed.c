@@ -164,8 +164,9 @@ static const char *general(const struct ckpt_err *err)
 		return strstr(err->msg, "prunes") ? NULL :
 		       "wait for the other process; if it is gone, --restart discards its work";
 	case CKPT_E_NOSPACE:
-		return cli_args.argc > 1 && (!strcmp(cli_args.argv[1], "report") ||
-					     !strcmp(cli_args.argv[1], "cat")) ?
+		return cli_args.dry_run || (cli_args.argc > 1 &&
+					    (!strcmp(cli_args.argv[1], "report") ||
+					     !strcmp(cli_args.argv[1], "cat"))) ?
 		       "free space, or write to another disk" :
 		       "free space, or write to another disk; --dry-run shows how much is needed";
 	case CKPT_E_UNSAFE:
