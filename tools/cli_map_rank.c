@@ -56,11 +56,21 @@ struct ranges {
 	size_t n, cap;
 };
 
+#define LATE 8	/* ranges that the next row of one may continue */
+
 static void add_range(struct ranges *r, const struct ckpt_extent_info *e)
 {
 	const uint64_t run = (e->count * ckpt_dtype_bits(e->dtype) + 7) / 8;
+	const char *member = e->flags & CKPT_EXTENT_DEFLATED ? e->member : NULL;
+	const uint64_t to = e->offset + (e->runs - 1) * e->src_stride + run;
 	struct range *longer;
 
+	for (size_t i = r->n; i > 0 && i + LATE > r->n; i--)
+		if (r->list[i - 1].to == e->offset && r->list[i - 1].path == e->path &&
+		    r->list[i - 1].member == member) {
+			r->list[i - 1].to = to;
+			return;
+		}
 	if (r->n == r->cap) {
 		r->cap = r->cap ? 2 * r->cap : 64;
 		longer = cli_alloc(r->cap * sizeof(*longer));
@@ -70,8 +80,7 @@ static void add_range(struct ranges *r, const struct ckpt_extent_info *e)
 		r->list = longer;
 	}
 	r->list[r->n++] = (struct range){
-		.path = e->path, .member = e->flags & CKPT_EXTENT_DEFLATED ? e->member : NULL,
-		.from = e->offset, .to = e->offset + (e->runs - 1) * e->src_stride + run,
+		.path = e->path, .member = member, .from = e->offset, .to = to,
 	};
 }
 
