@@ -342,7 +342,8 @@ struct ckpt_report;
  * the verbs decide which findings stop them.
  *
  * Cost: metadata only (archive directories, pickles, JSON headers), in parallel.  No
- * tensor byte is read.  Memory: at most about 200 bytes an extent.
+ * tensor byte is read.  Memory: at most about 200 bytes an extent;
+ * the rows of a block of columns take as much as one.
  *
  * Ownership: '*ck_out' is for ckpt_close(); what it lends lives until then.
  *
