@@ -24,6 +24,8 @@
 #include "rep_data.h"
 
 #define BUDGET 40000	/* pieces of all layouts, and segments of all lanes */
+#define MANY 1000000	/* extents: rows of a block of columns are one piece then */
+#define LATE 64		/* pieces that the next row of one may continue */
 #define HEADER 30	/* bytes of the smallest header between two storages of an archive */
 
 struct piece {
@@ -45,7 +47,7 @@ struct piece {
 struct lanes {
 	struct rep *rep;
 	struct piece *piece;
-	size_t n;
+	size_t n, cap;
 	const char *path;		/* of the last file_number(), and its result */
 	uint32_t path_number;
 	const char **state;		/* names, lent */
@@ -105,16 +107,50 @@ static uint64_t padding_of_part(const struct lanes *l, const struct ckpt_tensor_
 	return cut.part - e->count;
 }
 
+/* The next row of a block of columns: of a large checkpoint it is not kept for itself. */
+static int continues(struct lanes *l, const struct piece *p)
+{
+	if (l->rep->info.nextents < MANY || l->padded || p->member || p->runs != 1)
+		return 0;
+	for (size_t i = l->n; i > 0 && i + LATE > l->n; i--) {
+		struct piece *q = &l->piece[i - 1];
+
+		if (q->tensor != p->tensor || q->state != p->state || q->file != p->file ||
+		    q->lane != p->lane || q->offset + q->span != p->offset || q->runs != 1)
+			continue;
+		q->span += p->span;
+		q->count += p->count;
+		q->merged++;
+		return 1;
+	}
+	return 0;
+}
+
+static void keep(struct lanes *l, const struct piece *p)
+{
+	struct piece *more;
+
+	if (l->n == l->cap) {
+		l->cap = l->cap ? 2 * l->cap : 1024;
+		more = cli_alloc(l->cap * sizeof(*more));
+		if (l->n)
+			memcpy(more, l->piece, l->n * sizeof(*more));
+		cli_free(l->piece);
+		l->piece = more;
+	}
+	l->piece[l->n++] = *p;
+}
+
 static void add_extent(struct lanes *l, uint64_t i, const struct ckpt_tensor_info *t,
 		       const struct ckpt_state_info *state, const struct ckpt_extent_info *e)
 {
 	const struct ckpt_info *info = &l->rep->info;
 	const uint32_t bits = ckpt_dtype_bits(e->dtype);
-	struct piece *p = &l->piece[l->n];
+	struct piece p;
 
-	if (!e->count || !e->runs || l->n == info->nextents)
+	if (!e->count || !e->runs)
 		return;
-	*p = (struct piece){
+	p = (struct piece){
 		.member = e->flags & CKPT_EXTENT_DEFLATED ? e->member : NULL,
 		.tensor = (uint32_t)i, .offset = e->offset, .first = e->first,
 		.count = e->count * e->runs, .pad = padding_of_part(l, t, e), .group = t->group,
@@ -123,8 +159,9 @@ static void add_extent(struct lanes *l, uint64_t i, const struct ckpt_tensor_inf
 		.runs = e->runs, .broken = e->runs > 1,
 		.state = state_number(l, state->name), .file = file_number(l, e->path),
 	};
-	p->lane = info->world ? (uint32_t)(e->rank + 1) : p->file;
-	l->n++;
+	p.lane = info->world ? (uint32_t)(e->rank + 1) : p.file;
+	if (!continues(l, &p))
+		keep(l, &p);
 }
 
 static void collect(struct lanes *l)
@@ -361,7 +398,7 @@ static size_t merge(const struct lanes *l, size_t from, size_t end, struct piece
 			last->span += p.span;
 			last->count += p.count;
 			last->pad += p.pad;
-			last->merged++;
+			last->merged += p.merged;
 		} else {
 			out[n++] = p;
 		}
@@ -519,7 +556,6 @@ void rep_lanes(struct rep *rep)
 	struct lanes l = { .rep = rep, .padded = rep->padded };
 	struct json *json = rep->json;
 
-	l.piece = cli_alloc((rep->info.nextents + 1) * sizeof(*l.piece));
 	collect(&l);
 	if (l.n)
 		qsort(l.piece, l.n, sizeof(*l.piece), by_place);
