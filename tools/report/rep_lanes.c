@@ -26,6 +26,7 @@
 #define BUDGET 40000	/* pieces of all layouts, and segments of all lanes */
 #define MANY 1000000	/* extents: rows of a block of columns are one piece then */
 #define LATE 64		/* pieces that the next row of one may continue */
+#define PATHS 64
 #define HEADER 30	/* bytes of the smallest header between two storages of an archive */
 
 struct piece {
@@ -48,8 +49,8 @@ struct lanes {
 	struct rep *rep;
 	struct piece *piece;
 	size_t n, cap;
-	const char *path;		/* of the last file_number(), and its result */
-	uint32_t path_number;
+	const char *path[PATHS];	/* of the last calls of file_number(), and its results */
+	uint32_t path_number[PATHS];
 	const char **state;		/* names, lent */
 	size_t nstates;
 	struct rep_dict layouts, files;
@@ -79,18 +80,19 @@ static uint16_t state_number(struct lanes *l, const char *name)
 /* The number of a file among the names that were met. */
 static uint32_t file_number(struct lanes *l, const char *path)
 {
+	const size_t slot = (uintptr_t)path / 16 % PATHS;
 	char *text;
 	size_t size;
 	FILE *out;
 
-	if (path == l->path)
-		return l->path_number;
+	if (path == l->path[slot])
+		return l->path_number[slot];
 	out = rep_text_open(&text, &size);
 	json_quote(out, path);
 	fclose(out);
-	l->path = path;
-	l->path_number = (uint32_t)rep_dict_take(&l->files, text);
-	return l->path_number;
+	l->path[slot] = path;
+	l->path_number[slot] = (uint32_t)rep_dict_take(&l->files, text);
+	return l->path_number[slot];
 }
 
 /* Of stage 3: what the part of the tensor is longer than this piece. */
