@@ -9,91 +9,16 @@
 #ifndef DCP_H
 #define DCP_H
 
-#include <pthread.h>
-
-#include "formats/torch_pt/ck_pt.h"
+#include "formats/dcp_files/ck_dcp_files.h"
 #include "libckpt/format/ck_values.h"
 #include "libckpt/step/ck_step.h"
-#include "libckpt/zip/ck_zip_row.h"
 
-#define DCP_METADATA ".metadata"
-#define DCP_PARTS 2
-
-/* An archive in a data file. */
-struct dcp_place {
-	uint32_t file;		/* CK_NONE: '.metadata' does not say where */
-	uint64_t begin, bytes;
-	bool is_named;		/* by a block */
-};
-
-/* A block of a tensor. */
-struct dcp_chunk {
-	const uint64_t *offset, *size;	/* [ndim of its item] */
-	uint64_t numel;
-	struct dcp_place at;
-	uint64_t data;		/* byte of its elements in the file; once 'is_read' */
-	uint32_t crc;		/* of them, as the archive says; 0 = it says nothing */
-	bool is_varied;		/* its first elements are not all the same */
-	bool is_read;
-};
-
+/* What an item is. */
 enum dcp_use {
 	DCP_OTHER = 0,		/* of the client */
 	DCP_MODEL,
 	DCP_STATE,		/* of the optimizer: 'name' and 'state' say whose and which */
 	DCP_GROUP,		/* a value of a param group */
-};
-
-/* An open archive. */
-struct dcp_value {
-	struct ck_zip_part bytes;
-	struct ck_src *src;
-	struct ck_pt *pt;
-};
-
-struct dcp_item {
-	const char *flat;	/* in '.metadata' */
-	const char *box;	/* what contains it: "model"; "" = the root */
-	const char *key;	/* its name in there */
-	const struct ck_val *path;	/* of planner_data: a tuple, or NULL */
-	uint64_t order;		/* there: that of the state dict */
-	uint32_t part;
-	bool is_tensor;
-	uint8_t use;		/* enum dcp_use */
-	uint8_t dtype;		/* enum ckpt_dtype */
-	bool has_number;
-	uint32_t ndim;
-	const uint64_t *shape;
-	uint64_t numel;
-	struct dcp_chunk *chunk;	/* a value that is no tensor has one */
-	uint64_t nchunks;
-	struct dcp_value *value;	/* of one that is no tensor */
-	double number;		/* of a tensor of one element */
-	int64_t whole;		/* the same, where its type is of integers */
-	const char *name;	/* DCP_MODEL and DCP_STATE: the parameter's, without wrappers */
-	const char *state;	/* DCP_STATE: "exp_avg" */
-};
-
-struct dcp_file {
-	const char *name;	/* in the step's folder */
-	const char *path;
-	struct ck_src *src;	/* until the index has it; NULL = missing */
-	uint64_t bytes;
-	int32_t rank;		/* by its name; -1 = none */
-	uint32_t source;	/* of the index */
-	uint64_t items;		/* that are in it */
-};
-
-struct dcp_part {
-	const char *sub;	/* its folder in the step; "" = the step's own */
-	const char *path;	/* of its '.metadata' */
-	struct ck_tree tree;
-	struct ck_pkl doc;
-	struct ck_src *src;	/* of '.metadata', until the index has it */
-	uint64_t bytes;
-	struct ck_map by_place;	/* name and offsets of a chunk -> number in 'place' */
-	struct dcp_place *place;
-	uint64_t nplaces, place_cap;
 };
 
 /* Parameters that have the same hyper-parameters. */
@@ -111,23 +36,10 @@ struct dcp_number {
 };
 
 struct dcp {
-	const struct ck_input *in;
-	struct ck_index *ix;
-	struct ck_findings *f;
-	struct ck_arena arena;
-	struct ck_step_place at;
-	struct dcp_part part[DCP_PARTS];
-	uint32_t nparts;
-	struct dcp_item *item;
-	uint64_t nitems, item_cap;
-	struct ck_map by_flat;	/* part and flat name -> item */
-	struct dcp_file *file;
-	uint64_t nfiles, file_cap;
-	struct ck_map by_file;	/* name -> file */
+	struct dcp_files fs;
 	const char *box;	/* that the model is in */
 	const struct ck_val *deepspeed;	/* dictionary of what only DeepSpeed has, or NULL */
 	const char *optim;	/* what the optimizer's names begin with, "optimizer."; or NULL */
-	bool is_old;		/* the form of torch before 2.4 */
 	bool by_parameter;	/* it has its groups' values for each parameter, as torchtitan */
 	struct dcp_group *group;
 	uint32_t ngroups, group_cap;
@@ -139,8 +51,6 @@ struct dcp {
 	struct ck_map has_state;	/* names of parameters that have a state */
 	struct ck_map frozen, buffers, tied;	/* names that 'deepspeed' lists */
 	struct ck_map by_sums;	/* blocks with their CRC-32s -> a trained tensor of the index */
-	pthread_mutex_t lock;	/* of 'f' and 'held', while items are read */
-	uint64_t held;		/* bytes of the values that are open */
 };
 
 extern const struct ck_format ck_format_dcp;
@@ -154,22 +64,6 @@ struct dcp *ck_dcp_new(const struct ck_input *in, struct ck_index *ix, struct ck
 void ck_dcp_free(void *of);
 /* Does a name begin as those that accelerate gives to a part's folder? */
 bool ck_dcp_is_part_folder(const char *name);
-
-/* ---- dcp_meta.c ---- */
-
-/* Read '.metadata' of a part: its items and the places of their chunks.  Reads no data file. */
-int ck_dcp_meta_read(struct dcp *d, struct dcp_part *part, struct ckpt_err *err);
-
-/* ---- dcp_items.c ---- */
-
-/* Open the data files, then look at each archive that an item names, by threads. */
-int ck_dcp_items_read(struct dcp *d, struct ckpt_err *err);
-/* Of files that are open: only values, and tensors of one element. */
-int ck_dcp_values_read(struct dcp *d, struct ckpt_err *err);
-/* What the archive of a value is; NULL if it could not be read, or it is a tensor. */
-const struct ck_val *ck_dcp_value_of(const struct dcp_item *it);
-/* NULL is fine. */
-void ck_dcp_value_close(struct dcp_value *v);
 
 /* ---- dcp_names.c ---- */
 

@@ -41,10 +41,10 @@ int ck_dcp_deepspeed_find(struct dcp *d, struct ckpt_err *err)
 	uint64_t n;
 	int rc;
 
-	for (uint64_t i = 0; i < d->nitems; i++) {
-		const struct ck_val *v = ck_dcp_value_of(&d->item[i]);
+	for (uint64_t i = 0; i < d->fs.nitems; i++) {
+		const struct ck_val *v = ck_dcp_value_of(&d->fs.item[i]);
 
-		if (!strcmp(d->item[i].flat, "deepspeed") && ck_val_pairs(v, &item, &n))
+		if (!strcmp(d->fs.item[i].flat, "deepspeed") && ck_val_pairs(v, &item, &n))
 			d->deepspeed = v;
 	}
 	if (!d->deepspeed)

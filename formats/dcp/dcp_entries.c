@@ -335,7 +335,7 @@ static int add_group(struct dcp_out *o, uint32_t g, struct ckpt_err *err)
 		if (is_hyper(key, item[2 * i + 1]))
 			rc = add_hyper(o, g, key, item[2 * i + 1], err);
 	}
-	if (!rc && (!o->source || (!o->is_old && (o->source->is_old || o->want->torch))))
+	if (!rc && (!o->source || (!o->is_old && (o->source->fs.is_old || o->want->torch))))
 		rc = add_defaults(o, g, group->hyper, err);
 	return rc ? rc : add_hyper(o, g, "params", names, err);
 }

@@ -60,58 +60,17 @@ static bool is_part(const char *name, bool is_dir)
 
 /* ---- parts ---- */
 
-static int list_part(struct dcp *d, const char *sub, struct dcp_part *part, struct ckpt_err *err)
-{
-	const char *below = d->at.given_step ? sub : *sub ?
-		ck_arena_printf(&d->arena, "%s/%s", d->ix->tag, sub) : d->ix->tag;
-
-	part->sub = sub;
-	if (!below)
-		return ck_fail_nomem(err, "a path", 0);
-	return ck_look_list(d->in->pool, &part->tree, d->at.root, d->at.nroots,
-			    *below ? below : NULL, d->in->limits.files, err);
-}
-
-static int open_part(struct dcp *d, const char *sub, struct ckpt_err *err)
-{
-	struct dcp_part *part = &d->part[d->nparts++];
-	const struct ck_tree_entry *e;
-	int rc;
-
-	part->tree = (struct ck_tree)CK_TREE_INIT;
-	rc = list_part(d, sub, part, err);
-	if (rc)
-		return rc;
-	e = ck_tree_find(&part->tree, DCP_METADATA);
-	part->path = ck_arena_printf(&d->arena, "%s%s%s/" DCP_METADATA, d->at.where,
-				     *sub ? "/" : "", sub);
-	if (e)
-		part->path = ck_arena_strdup(&d->arena, e->path);
-	if (!part->path)
-		return ck_fail_nomem(err, "a path", 0);
-	if (!e) {
-		ck_findings_add(d->f, CK_FINDING_MODEL_FILE_MISSING, part->path,
-				"missing, and it says what is in the folder; it is written last "
-				"(was the save interrupted, or the copy partial?)");
-		d->nparts--;
-		ck_tree_release(&part->tree);
-		return 0;
-	}
-	rc = ck_src_open(d->in->pool, part->path, &part->src, err);
-	return rc ? rc : ck_dcp_meta_read(d, part, err);
-}
-
 static int open_parts(struct dcp *d, struct ckpt_err *err)
 {
 	const struct ck_tree_entry *e;
 	int rc = 0;
 
-	if (ck_tree_find(&d->at.tree, DCP_METADATA))
-		return open_part(d, "", err);
+	if (ck_tree_find(&d->fs.at.tree, DCP_METADATA))
+		return ck_dcp_part_open(&d->fs, "", err);
 	for (size_t i = 0; !rc && i < DCP_PARTS; i++) {
-		e = part_in(&d->at.tree, folders[i]);
+		e = part_in(&d->fs.at.tree, folders[i]);
 		if (e)
-			rc = open_part(d, e->name, err);
+			rc = ck_dcp_part_open(&d->fs, e->name, err);
 	}
 	return rc;
 }
@@ -127,9 +86,8 @@ struct dcp *ck_dcp_new(const struct ck_input *in, struct ck_index *ix, struct ck
 		ck_fail_nomem(err, "a step", sizeof(*d));
 		return NULL;
 	}
-	*d = (struct dcp){ .in = in, .ix = ix, .f = f, .box = "" };
-	d->arena.limit = in->limits.memory_bytes;
-	pthread_mutex_init(&d->lock, NULL);
+	*d = (struct dcp){ .box = "" };
+	ck_dcp_files_init(&d->fs, in, ix, f);
 	return d;
 }
 
@@ -139,21 +97,6 @@ void ck_dcp_free(void *of)
 
 	if (!d)
 		return;
-	for (uint64_t i = 0; i < d->nitems; i++)
-		ck_dcp_value_close(d->item[i].value);
-	for (uint32_t i = 0; i < d->nparts; i++) {
-		ck_src_close(d->part[i].src);
-		ck_pkl_release(&d->part[i].doc);
-		ck_map_release(&d->part[i].by_place);
-		ck_free(d->part[i].place);
-		ck_tree_release(&d->part[i].tree);
-	}
-	for (uint64_t i = 0; i < d->nfiles; i++)
-		ck_src_close(d->file[i].src);
-	ck_free(d->item);
-	ck_free(d->file);
-	ck_map_release(&d->by_flat);
-	ck_map_release(&d->by_file);
 	ck_map_release(&d->group_of);
 	ck_map_release(&d->by_number);
 	ck_free(d->number);
@@ -162,22 +105,20 @@ void ck_dcp_free(void *of)
 	ck_map_release(&d->buffers);
 	ck_map_release(&d->tied);
 	ck_map_release(&d->by_sums);
-	ck_tree_release(&d->at.tree);
-	ck_arena_release(&d->arena);
-	pthread_mutex_destroy(&d->lock);
+	ck_dcp_files_release(&d->fs);
 	ck_free(d);
 }
 
 static int read_all(struct dcp *d, struct ckpt_err *err)
 {
-	struct ck_step_finder fd = { d->in, d->f, &d->arena };
-	int rc = ck_step_find(&fd, d->ix, &d->at, err);
+	struct ck_step_finder fd = { d->fs.in, d->fs.f, &d->fs.arena };
+	int rc = ck_step_find(&fd, d->fs.ix, &d->fs.at, err);
 
-	d->ix->format = "dcp";
+	d->fs.ix->format = "dcp";
 	if (!rc)
 		rc = open_parts(d, err);
 	if (!rc)
-		rc = ck_dcp_items_read(d, err);
+		rc = ck_dcp_items_read(&d->fs, err);
 	if (!rc)
 		rc = ck_dcp_deepspeed_find(d, err);
 	if (!rc)
@@ -199,7 +140,7 @@ static int dcp_index(const struct ck_input *in, struct ck_index *ix, struct ck_f
 	if (!err)
 		err = &mine;	/* findings are made of it */
 	rc = read_all(d, err);
-	rc = ck_arena_why(&d->arena, rc, in->path[0], err);
+	rc = ck_arena_why(&d->fs.arena, rc, in->path[0], err);
 	ck_kept_give(in->kept, rc, d, ck_dcp_free);
 	return rc;
 }

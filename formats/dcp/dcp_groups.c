@@ -25,7 +25,7 @@
 static struct ck_val *value_of(struct dcp *d, const struct dcp_item *it)
 {
 	if (it->is_tensor)
-		return it->has_number ? ck_val_new_float(&d->arena, it->number) : NULL;
+		return it->has_number ? ck_val_new_float(&d->fs.arena, it->number) : NULL;
 	return (struct ck_val *)ck_dcp_value_of(it);
 }
 
@@ -36,11 +36,11 @@ static int grow(struct dcp *d, uint32_t n, struct ckpt_err *err)
 	if (n <= d->ngroups)
 		return 0;
 	if (n > MOST_GROUPS)
-		return ck_fail(err, CKPT_E_LIMIT, d->at.where, CKPT_NO_OFFSET,
+		return ck_fail(err, CKPT_E_LIMIT, d->fs.at.where, CKPT_NO_OFFSET,
 			       "the optimizer has a param group of number %u, %u are possible",
 			       n - 1, MOST_GROUPS);
 	if (n > d->group_cap) {
-		more = ck_arena_zalloc(&d->arena, (uint64_t)n * 2 * sizeof(*more));
+		more = ck_arena_zalloc(&d->fs.arena, (uint64_t)n * 2 * sizeof(*more));
 		if (!more)
 			return ck_fail_nomem(err, "param groups", n);
 		if (d->ngroups)
@@ -49,7 +49,7 @@ static int grow(struct dcp *d, uint32_t n, struct ckpt_err *err)
 		d->group_cap = n * 2;
 	}
 	for (; d->ngroups < n; d->ngroups++) {
-		d->group[d->ngroups].hyper = ck_val_new_dict(&d->arena);
+		d->group[d->ngroups].hyper = ck_val_new_dict(&d->fs.arena);
 		if (!d->group[d->ngroups].hyper)
 			return ck_fail_nomem(err, "a param group", 0);
 	}
@@ -91,7 +91,7 @@ static int set(struct dcp *d, uint32_t g, const char *key, struct ck_val *v, str
 {
 	if (!strcmp(key, "params"))
 		return put_list(d, v, g, err);
-	if (v && !ck_val_dict_sets(&d->arena, d->group[g].hyper, key, v))
+	if (v && !ck_val_dict_sets(&d->fs.arena, d->group[g].hyper, key, v))
 		return ck_fail_nomem(err, "a value of a param group", strlen(key));
 	return 0;
 }
@@ -138,11 +138,11 @@ static int take_own(struct dcp *d, struct owns *all, const char *name, const cha
 		rc = ck_grow(&all->own, &all->cap, all->n + 1, sizeof(*all->own), err);
 		at = all->n;
 		if (!rc)
-			all->own[all->n++] = (struct own){ name, ck_val_new_dict(&d->arena) };
+			all->own[all->n++] = (struct own){ name, ck_val_new_dict(&d->fs.arena) };
 	}
 	if (rc < 0)
 		return rc;
-	if (v && !ck_val_dict_sets(&d->arena, all->own[at].hyper, key, v))
+	if (v && !ck_val_dict_sets(&d->fs.arena, all->own[at].hyper, key, v))
 		return ck_fail_nomem(err, "a value of a parameter", strlen(key));
 	return 0;
 }
@@ -223,8 +223,8 @@ static void take_step(struct dcp_group *g, double step)
 
 static void take_steps(struct dcp *d)
 {
-	for (uint64_t i = 0; i < d->nitems; i++) {
-		const struct dcp_item *it = &d->item[i];
+	for (uint64_t i = 0; i < d->fs.nitems; i++) {
+		const struct dcp_item *it = &d->fs.item[i];
 		uint64_t g;
 
 		if (it->use != DCP_STATE || strcmp(it->state, "step") || !it->has_number ||
@@ -248,11 +248,11 @@ static int add_facts(struct dcp *d, uint32_t g, struct ckpt_err *err)
 		if (!name || !strcmp(name, "step") || !ck_step_ds_has_key(d->deepspeed, g, name))
 			continue;
 		snprintf(key, sizeof(key), "group.%u.%s", g, name);
-		rc = ck_step_add_fact(d->ix, key, item[2 * i + 1], err);
+		rc = ck_step_add_fact(d->fs.ix, key, item[2 * i + 1], err);
 	}
 	if (!rc && d->group[g].has_step) {
 		snprintf(key, sizeof(key), "group.%u.step", g);
-		rc = ck_step_add_number(d->ix, key, d->group[g].step, err);
+		rc = ck_step_add_number(d->fs.ix, key, d->group[g].step, err);
 	}
 	return rc;
 }
@@ -265,7 +265,7 @@ static int add_counts(struct dcp *d, struct ckpt_err *err)
 
 	for (size_t i = 0; !rc && i < CK_ARRAY_LEN(counts); i++)
 		if (ck_val_get(d->deepspeed, counts[i]))
-			rc = ck_step_add_fact(d->ix, counts[i],
+			rc = ck_step_add_fact(d->fs.ix, counts[i],
 					      ck_val_get(d->deepspeed, counts[i]), err);
 	return rc;
 }
@@ -281,9 +281,9 @@ int ck_dcp_groups_find(struct dcp *d, struct ckpt_err *err)
 	if (!ck_val_seq(listed, &item, &n))
 		listed = NULL;
 
-	for (uint64_t i = 0; !rc && i < d->nitems; i++)
-		if (d->item[i].use == DCP_GROUP)
-			rc = take_item(d, &all, &d->item[i], err);
+	for (uint64_t i = 0; !rc && i < d->fs.nitems; i++)
+		if (d->fs.item[i].use == DCP_GROUP)
+			rc = take_item(d, &all, &d->fs.item[i], err);
 	d->by_parameter = all.n != 0 || listed;
 	for (uint32_t g = 0; !rc && listed && g < n && g < MOST_GROUPS; g++)
 		rc = take_listed(d, &all, item[g], g, err);
@@ -297,7 +297,7 @@ int ck_dcp_groups_find(struct dcp *d, struct ckpt_err *err)
 		rc = add_counts(d, err);
 	for (uint32_t g = 0; !rc && g < d->ngroups; g++)
 		rc = add_facts(d, g, err);
-	d->ix->ngroups = d->ngroups;
+	d->fs.ix->ngroups = d->ngroups;
 	ck_map_release(&all.by_name);
 	ck_free(all.own);
 	return rc;

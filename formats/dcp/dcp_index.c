@@ -27,7 +27,7 @@ static int add_blocks(const struct dcp *d, const struct dcp_item *it, struct ck_
 	for (uint64_t i = 0; !rc && i < it->nchunks; i++) {
 		const struct dcp_chunk *c = &it->chunk[i];
 		const struct ck_block block = { c->offset, c->size };
-		const struct dcp_file *file = c->is_read ? &d->file[c->at.file] : NULL;
+		const struct dcp_file *file = c->is_read ? &d->fs.file[c->at.file] : NULL;
 
 		*all &= c->is_read || !c->numel;
 		if (file)
@@ -50,8 +50,8 @@ static int add_state(struct dcp *d, const struct dcp_item *it, uint32_t tensor, 
 		return rc;
 	rc = ck_tiles_check(tiles, &fault, err);
 	if (rc || !fault.odd)
-		return rc ? rc : ck_tiles_put(tiles, d->ix, tensor, state, it->dtype, err);
-	ck_findings_add(d->f, CK_FINDING_LENGTH_WRONG, it->flat,
+		return rc ? rc : ck_tiles_put(tiles, d->fs.ix, tensor, state, it->dtype, err);
+	ck_findings_add(d->fs.f, CK_FINDING_LENGTH_WRONG, it->flat,
 			"its blocks in '.metadata' %s element %" PRIu64 " of %" PRIu64
 			" (files of two saves in one folder?)", fault.twice ? "overlap at" :
 			"leave out", fault.at, it->numel);
@@ -73,7 +73,7 @@ static char *sums_of(struct dcp *d, const struct dcp_item *it, size_t *n_out)
 
 	if (it->ndim < 2)
 		return NULL;
-	key = ck_arena_alloc(&d->arena, most * sizeof(*key));
+	key = ck_arena_alloc(&d->fs.arena, most * sizeof(*key));
 	if (!key)
 		return NULL;
 	key[n++] = it->dtype;
@@ -120,8 +120,8 @@ static bool is_tied(struct dcp *d, const struct dcp_item *it, uint64_t *tensor_o
 
 	if (d->deepspeed) {	/* it says what is tied */
 		of = ck_dcp_deepspeed_tied(d, it->name);
-		if (!of || !ck_index_find(d->ix, of, &tensor) ||
-		    !same_shape(&d->ix->tensor[tensor], it))
+		if (!of || !ck_index_find(d->fs.ix, of, &tensor) ||
+		    !same_shape(&d->fs.ix->tensor[tensor], it))
 			return false;
 		*tensor_out = tensor;
 		return true;
@@ -161,12 +161,12 @@ static enum ckpt_role role_of(const struct dcp *d, const struct dcp_item *it, ui
 static int add_as(struct dcp *d, const struct dcp_item *it, enum ckpt_role role,
 		  uint32_t *tensor_out, bool *is_new, struct ckpt_err *err)
 {
-	const int rc = ck_index_add_tensor(d->ix, it->name, it->shape, it->ndim, role, tensor_out,
-					   err);
+	const int rc = ck_index_add_tensor(d->fs.ix, it->name, it->shape, it->ndim, role,
+					   tensor_out, err);
 
 	*is_new = !rc;
 	if (rc > 0)
-		ck_findings_add(d->f, CK_FINDING_TENSOR_DUPLICATE, it->flat,
+		ck_findings_add(d->fs.f, CK_FINDING_TENSOR_DUPLICATE, it->flat,
 				"two items of the model are called %s without the names of "
 				"wrappers", it->name);
 	return rc < 0 ? rc : 0;
@@ -181,9 +181,10 @@ static int add_tied(struct dcp *d, const struct dcp_item *it, uint64_t of, struc
 
 	if (rc || !is_new)
 		return rc;
-	d->ix->tensor[tensor].alias_of = of;
-	return add_state(d, it, (uint32_t)of, ck_index_state_find(d->ix, (uint32_t)of, "master") ==
-			 CK_NONE ? "weight" : "master", tiles, err);
+	d->fs.ix->tensor[tensor].alias_of = of;
+	return add_state(d, it, (uint32_t)of,
+			 ck_index_state_find(d->fs.ix, (uint32_t)of, "master") == CK_NONE ?
+			 "weight" : "master", tiles, err);
 }
 
 /* Of a run of DeepSpeed in 16 bits what is here is the master, of which its weight is made. */
@@ -198,9 +199,9 @@ static int add_parameter(struct dcp *d, const struct dcp_item *it, uint32_t tens
 	    !ck_dtype_is_castable(dtype))
 		return add_state(d, it, tensor, "weight", tiles, err);
 	rc = add_state(d, it, tensor, "master", tiles, err);
-	master = ck_index_state_find(d->ix, tensor, "master");
+	master = ck_index_state_find(d->fs.ix, tensor, "master");
 	return rc || master == CK_NONE ? rc :
-	       ck_index_state_derive(d->ix, master, "weight", dtype, err);
+	       ck_index_state_derive(d->fs.ix, master, "weight", dtype, err);
 }
 
 static int add_trained(struct dcp *d, const struct dcp_item *it, uint64_t group,
@@ -212,7 +213,7 @@ static int add_trained(struct dcp *d, const struct dcp_item *it, uint64_t group,
 
 	if (rc || !is_new)
 		return rc;
-	d->ix->tensor[tensor].group = (int32_t)group;
+	d->fs.ix->tensor[tensor].group = (int32_t)group;
 	rc = note_sums(d, it, tensor, err);
 	return rc ? rc : add_parameter(d, it, tensor, tiles, err);
 }
@@ -237,64 +238,27 @@ static int add_moment(struct dcp *d, const struct dcp_item *it, struct ck_tiles 
 {
 	uint32_t tensor;
 
-	if (!ck_index_find(d->ix, it->name, &tensor)) {
+	if (!ck_index_find(d->fs.ix, it->name, &tensor)) {
 		if (strcmp(it->state, "step"))
-			ck_findings_add(d->f, CK_FINDING_NOT_IN_CHECKPOINT, it->flat,
+			ck_findings_add(d->fs.f, CK_FINDING_NOT_IN_CHECKPOINT, it->flat,
 					"left out: the model has no tensor %s%s%s%s", it->name,
 					d->unproven ? " (the optimizer numbers its parameters, and "
 					"its states " : "", d->unproven ? d->unproven : "",
 					d->unproven ? ")" : "");
 		return 0;
 	}
-	if (!strcmp(it->state, "step") || !same_shape(&d->ix->tensor[tensor], it)) {
+	if (!strcmp(it->state, "step") || !same_shape(&d->fs.ix->tensor[tensor], it)) {
 		if (strcmp(it->state, "step"))
-			ck_findings_add(d->f, CK_FINDING_NOT_IN_CHECKPOINT, it->flat,
+			ck_findings_add(d->fs.f, CK_FINDING_NOT_IN_CHECKPOINT, it->flat,
 					"left out: its shape is not that of %s", it->name);
 		return 0;
 	}
-	if (d->ix->tensor[tensor].role == CKPT_ROLE_PLAIN)
-		d->ix->tensor[tensor].role = CKPT_ROLE_TRAINABLE;
+	if (d->fs.ix->tensor[tensor].role == CKPT_ROLE_PLAIN)
+		d->fs.ix->tensor[tensor].role = CKPT_ROLE_TRAINABLE;
 	return add_state(d, it, tensor, it->state, tiles, err);
 }
 
 /* ---- facts ---- */
-
-static int add_files(struct dcp *d, struct ckpt_err *err)
-{
-	int rc = 0;
-
-	for (uint32_t i = 0; !rc && i < d->nparts; i++) {
-		uint32_t source;
-
-		rc = ck_index_add_source(d->ix, d->part[i].path, d->part[i].src, -1, &source, err);
-		d->part[i].src = NULL;
-	}
-	for (uint64_t i = 0; !rc && i < d->nfiles; i++) {
-		struct dcp_file *file = &d->file[i];
-		uint8_t tail[8];
-
-		ck_put_le64(tail, file->bytes);
-		ck_hasher_add(d->ix->fingerprint, file->name, strlen(file->name) + 1);
-		ck_hasher_add(d->ix->fingerprint, tail, sizeof(tail));
-		if (!file->src)
-			continue;
-		/* Values that are no tensors still read it: the index closes it. */
-		rc = ck_index_add_source(d->ix, file->path, file->src, file->rank, &file->source,
-					 err);
-		file->src = NULL;
-	}
-	return rc;
-}
-
-static uint32_t world_of(const struct dcp *d)
-{
-	int32_t last = -1;
-
-	for (uint64_t i = 0; i < d->nfiles; i++)
-		if (d->file[i].rank > last)
-			last = d->file[i].rank;
-	return (uint32_t)(last + 1);
-}
 
 /* The client's own count of steps, else the optimizer's. */
 static int64_t step_of(const struct dcp *d)
@@ -308,8 +272,8 @@ static int64_t step_of(const struct dcp *d)
 		return said;
 
 	for (size_t k = 0; k < CK_ARRAY_LEN(names); k++)
-		for (uint64_t i = 0; i < d->nitems; i++) {
-			const struct dcp_item *it = &d->item[i];
+		for (uint64_t i = 0; i < d->fs.nitems; i++) {
+			const struct dcp_item *it = &d->fs.item[i];
 			int64_t n;
 
 			if (it->use != DCP_OTHER || strcmp(it->flat, names[k]))
@@ -332,25 +296,25 @@ static int add_scheduler(struct dcp *d, struct ckpt_err *err)
 	const size_t n = sizeof(begin) - 1;
 	int rc = 0;
 
-	for (uint64_t i = 0; !rc && i < d->nitems; i++) {
-		const struct dcp_item *it = &d->item[i];
+	for (uint64_t i = 0; !rc && i < d->fs.nitems; i++) {
+		const struct dcp_item *it = &d->fs.item[i];
 		char key[128];
 
 		if (it->use != DCP_OTHER || strncmp(it->flat, begin, n) || strlen(it->flat) > 100)
 			continue;
 		snprintf(key, sizeof(key), "scheduler.%s", it->flat + n);
 		if (it->is_tensor && it->has_number)
-			rc = ck_step_add_number(d->ix, key, it->number, err);
+			rc = ck_step_add_number(d->fs.ix, key, it->number, err);
 		else if (!it->is_tensor)
-			rc = ck_step_add_fact(d->ix, key, ck_dcp_value_of(it), err);
+			rc = ck_step_add_fact(d->fs.ix, key, ck_dcp_value_of(it), err);
 	}
 	return rc;
 }
 
 static bool has_moments(const struct dcp *d)
 {
-	for (uint64_t i = 0; i < d->nitems; i++)
-		if (d->item[i].use == DCP_STATE)
+	for (uint64_t i = 0; i < d->fs.nitems; i++)
+		if (d->fs.item[i].use == DCP_STATE)
 			return true;
 	return false;
 }
@@ -361,15 +325,16 @@ static int add_all(struct dcp *d, struct ck_tiles *tiles, struct ckpt_err *err)
 	uint64_t group = 0;
 	int rc = 0;
 
-	for (uint64_t i = 0; !rc && i < d->nitems; i++)
-		if (d->item[i].use == DCP_MODEL && is_trained(d, &d->item[i], &group))
-			rc = add_trained(d, &d->item[i], group, tiles, err);
-	for (uint64_t i = 0; !rc && i < d->nitems; i++)
-		if (d->item[i].use == DCP_MODEL && !is_trained(d, &d->item[i], &group))
-			rc = add_other(d, &d->item[i], role_of(d, &d->item[i], &group), tiles, err);
-	for (uint64_t i = 0; !rc && i < d->nitems; i++)
-		if (d->item[i].use == DCP_STATE)
-			rc = add_moment(d, &d->item[i], tiles, err);
+	for (uint64_t i = 0; !rc && i < d->fs.nitems; i++)
+		if (d->fs.item[i].use == DCP_MODEL && is_trained(d, &d->fs.item[i], &group))
+			rc = add_trained(d, &d->fs.item[i], group, tiles, err);
+	for (uint64_t i = 0; !rc && i < d->fs.nitems; i++)
+		if (d->fs.item[i].use == DCP_MODEL && !is_trained(d, &d->fs.item[i], &group))
+			rc = add_other(d, &d->fs.item[i], role_of(d, &d->fs.item[i], &group),
+				       tiles, err);
+	for (uint64_t i = 0; !rc && i < d->fs.nitems; i++)
+		if (d->fs.item[i].use == DCP_STATE)
+			rc = add_moment(d, &d->fs.item[i], tiles, err);
 	return rc;
 }
 
@@ -377,23 +342,23 @@ static int note_states(struct dcp *d, struct ckpt_err *err)
 {
 	int rc = 0;
 
-	for (uint64_t i = 0; rc >= 0 && i < d->nitems; i++)
-		if (d->item[i].use == DCP_STATE && d->optim)
-			rc = ck_map_add(&d->has_state, d->item[i].name, strlen(d->item[i].name), i,
-					NULL, err);
+	for (uint64_t i = 0; rc >= 0 && i < d->fs.nitems; i++)
+		if (d->fs.item[i].use == DCP_STATE && d->optim)
+			rc = ck_map_add(&d->has_state, d->fs.item[i].name,
+					strlen(d->fs.item[i].name), i, NULL, err);
 	return rc < 0 ? rc : 0;
 }
 
 int ck_dcp_index_fill(struct dcp *d, struct ckpt_err *err)
 {
 	struct ck_tiles tiles;
-	int rc = add_files(d, err);
+	int rc = ck_dcp_files_give(&d->fs, err);
 
-	ck_tiles_init(&tiles, d->in->limits.memory_bytes);
-	d->ix->world = world_of(d);
-	d->ix->optimizer = has_moments(d) ? "sharded" : "none";
-	d->ix->writer = "torch.distributed.checkpoint";
-	d->ix->step = step_of(d);
+	ck_tiles_init(&tiles, d->fs.in->limits.memory_bytes);
+	d->fs.ix->world = ck_dcp_files_world(&d->fs);
+	d->fs.ix->optimizer = has_moments(d) ? "sharded" : "none";
+	d->fs.ix->writer = "torch.distributed.checkpoint";
+	d->fs.ix->step = step_of(d);
 	if (!rc)
 		rc = note_states(d, err);
 	if (!rc)
@@ -401,7 +366,7 @@ int ck_dcp_index_fill(struct dcp *d, struct ckpt_err *err)
 	if (!rc)
 		rc = add_scheduler(d, err);
 	if (!rc && *d->box)
-		rc = ck_index_add_fact(d->ix, err, "prefix", "%s.", d->box);
+		rc = ck_index_add_fact(d->fs.ix, err, "prefix", "%s.", d->box);
 	ck_tiles_release(&tiles);
 	return rc;
 }

@@ -50,7 +50,7 @@ int ck_dcp_layout_choose(struct dcp_out *o, struct ckpt_err *err)
 		o->model = !*from->box ? "" : ck_arena_printf(o->arena, "%s.", from->box);
 		o->optim = from->optim;
 		o->flat = from->by_parameter;
-		o->is_split = from->nparts > 1;
+		o->is_split = from->fs.nparts > 1;
 	} else if (layout && !strcmp(layout, "titan")) {
 		o->model = "";
 		o->flat = true;

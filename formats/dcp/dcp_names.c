@@ -34,7 +34,7 @@ static size_t wrapper_at(const char *p)
 /* 'n' bytes of a name, without wrappers. */
 const char *ck_dcp_name_clean(struct dcp *d, const char *name, size_t n)
 {
-	char *out = ck_arena_strndup(&d->arena, name, n), *to = out;
+	char *out = ck_arena_strndup(&d->fs.arena, name, n), *to = out;
 
 	if (!out)
 		return NULL;
@@ -47,7 +47,7 @@ const char *ck_dcp_name_clean(struct dcp *d, const char *name, size_t n)
 			*to++ = *p++;
 	}
 	*to = 0;
-	return *out ? out : ck_arena_strndup(&d->arena, name, n);
+	return *out ? out : ck_arena_strndup(&d->fs.arena, name, n);
 }
 
 /* ---- the optimizer ---- */
@@ -74,7 +74,7 @@ static const char *optimizer_in(const struct dcp *d, const struct dcp_item *it)
 {
 	const char *p = step_in(it->flat, "param_groups");
 
-	if (!p && !strncmp(d->part[it->part].sub, "optimizer_", 10))
+	if (!p && !strncmp(d->fs.part[it->part].sub, "optimizer_", 10))
 		p = step_in(it->flat, "state");
 	if (!p && it->is_tensor && is_moment(it->flat))
 		p = step_in(it->flat, "state");
@@ -91,15 +91,15 @@ static const char *whole_groups_in(const struct dcp_item *it)
 
 static int find_optimizer(struct dcp *d, struct ckpt_err *err)
 {
-	for (uint64_t i = 0; i < d->nitems && !d->optim; i++) {
-		const struct dcp_item *it = &d->item[i];
+	for (uint64_t i = 0; i < d->fs.nitems && !d->optim; i++) {
+		const struct dcp_item *it = &d->fs.item[i];
 		const char *p = optimizer_in(d, it);
 
 		if (!p)
 			p = whole_groups_in(it);
 		if (!p)
 			continue;
-		d->optim = ck_arena_strndup(&d->arena, it->flat, (size_t)(p - it->flat));
+		d->optim = ck_arena_strndup(&d->fs.arena, it->flat, (size_t)(p - it->flat));
 		if (!d->optim)
 			return ck_fail_nomem(err, "a name", strlen(it->flat));
 	}
@@ -130,9 +130,9 @@ static int name_states(struct dcp *d, struct ckpt_err *err)
 {
 	int rc = 0;
 
-	for (uint64_t i = 0; !rc && d->optim && i < d->nitems; i++)
-		if (!strncmp(d->item[i].flat, d->optim, strlen(d->optim)))
-			rc = name_optimizer(d, &d->item[i], err);
+	for (uint64_t i = 0; !rc && d->optim && i < d->fs.nitems; i++)
+		if (!strncmp(d->fs.item[i].flat, d->optim, strlen(d->optim)))
+			rc = name_optimizer(d, &d->fs.item[i], err);
 	return rc;
 }
 
@@ -160,8 +160,8 @@ static int collect(struct dcp *d, const struct ck_map *names, struct boxes *all,
 	struct ck_map by_name = CK_MAP_INIT;
 	int rc = 0;
 
-	for (uint64_t i = 0; rc >= 0 && i < d->nitems; i++) {
-		const struct dcp_item *it = &d->item[i];
+	for (uint64_t i = 0; rc >= 0 && i < d->fs.nitems; i++) {
+		const struct dcp_item *it = &d->fs.item[i];
 		const char *name;
 		uint64_t at = all->n;
 
@@ -190,10 +190,10 @@ static int names_of_states(const struct dcp *d, struct ck_map *names, struct ckp
 {
 	int rc = 0;
 
-	for (uint64_t i = 0; rc >= 0 && i < d->nitems; i++)
-		if (d->item[i].use == DCP_STATE)
-			rc = ck_map_add(names, d->item[i].name, strlen(d->item[i].name), i, NULL,
-					err);
+	for (uint64_t i = 0; rc >= 0 && i < d->fs.nitems; i++)
+		if (d->fs.item[i].use == DCP_STATE)
+			rc = ck_map_add(names, d->fs.item[i].name,
+					strlen(d->fs.item[i].name), i, NULL, err);
 	return rc < 0 ? rc : 0;
 }
 
@@ -218,7 +218,7 @@ static void tell_others(struct dcp *d, const struct boxes *all, const struct box
 		const struct box *b = &all->box[i];
 
 		if (b != best && b->elements >= best->elements / LITTLE && b->elements > 1)
-			ck_findings_add(d->f, CK_FINDING_SUBTREE_CHOICE, d->at.where,
+			ck_findings_add(d->fs.f, CK_FINDING_SUBTREE_CHOICE, d->fs.at.where,
 					"%" PRIu64 " tensors of '%s' (%" PRIu64 " elements) are "
 					"left out: the model is read from '%s'", b->tensors,
 					*b->name ? b->name : "the root", b->elements,
@@ -228,8 +228,8 @@ static void tell_others(struct dcp *d, const struct boxes *all, const struct box
 
 static int name_model(struct dcp *d, struct ckpt_err *err)
 {
-	for (uint64_t i = 0; i < d->nitems; i++) {
-		struct dcp_item *it = &d->item[i];
+	for (uint64_t i = 0; i < d->fs.nitems; i++) {
+		struct dcp_item *it = &d->fs.item[i];
 
 		if (!may_be_model(it) || strcmp(it->box, d->box))
 			continue;

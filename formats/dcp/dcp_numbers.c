@@ -30,7 +30,7 @@ struct numbers {
 
 int ck_dcp_numbers_add(struct dcp *d, int64_t number, uint32_t g, struct ckpt_err *err)
 {
-	const char *name = ck_arena_printf(&d->arena, "%" PRId64, number);
+	const char *name = ck_arena_printf(&d->fs.arena, "%" PRId64, number);
 	int rc = ck_grow(&d->number, &d->number_cap, d->nnumbers + 1, sizeof(*d->number), err);
 
 	if (!rc && !name)
@@ -70,7 +70,7 @@ static int kind_of(struct numbers *s, const struct dcp_item *it, uint32_t *out,
 		   struct ckpt_err *err)
 {
 	const size_t bytes = (it->ndim + 1) * sizeof(uint64_t);
-	uint64_t *key = ck_arena_alloc(&s->d->arena, bytes), at = s->nkinds;
+	uint64_t *key = ck_arena_alloc(&s->d->fs.arena, bytes), at = s->nkinds;
 	int rc;
 
 	if (!key)
@@ -138,10 +138,10 @@ static int list_model(struct numbers *s, struct ckpt_err *err)
 {
 	struct dcp *d = s->d;
 
-	for (uint64_t i = 0; i < d->nitems; i++)
-		if (d->item[i].use == DCP_MODEL &&
-		    ck_dtype_info((enum ckpt_dtype)d->item[i].dtype)->cls == CK_CLASS_FLOAT)
-			s->model[s->nmodel++] = &d->item[i];
+	for (uint64_t i = 0; i < d->fs.nitems; i++)
+		if (d->fs.item[i].use == DCP_MODEL &&
+		    ck_dtype_info((enum ckpt_dtype)d->fs.item[i].dtype)->cls == CK_CLASS_FLOAT)
+			s->model[s->nmodel++] = &d->fs.item[i];
 	if (s->nmodel)
 		qsort(s->model, s->nmodel, sizeof(*s->model), by_order);
 	return s->nmodel > d->nnumbers ? leave_copies_out(s, err) : 0;
@@ -163,18 +163,22 @@ static int take_kinds(struct numbers *s, struct ckpt_err *err)
 		rc = kind_of(s, s->model[i], &s->kind[i], err);
 	for (uint64_t i = 0; i < d->nnumbers; i++)
 		s->entry[i] = CK_MATCH_ANY;
-	for (uint64_t i = 0; !rc && i < d->nitems; i++)
-		if (is_shaped(&d->item[i]) &&
-		    ck_map_find(&d->by_number, d->item[i].name, strlen(d->item[i].name), &at) &&
+	for (uint64_t i = 0; !rc && i < d->fs.nitems; i++) {
+		const struct dcp_item *it = &d->fs.item[i];
+
+		if (is_shaped(it) &&
+		    ck_map_find(&d->by_number, it->name, strlen(it->name), &at) &&
 		    s->entry[at] == CK_MATCH_ANY)
-			rc = kind_of(s, &d->item[i], &s->entry[at], err);
+			rc = kind_of(s, it, &s->entry[at], err);
+	}
 	return rc;
 }
 
 /* [ngroups + 1]; the numbers are in the order of the groups. */
 static uint64_t *firsts_of(struct dcp *d)
 {
-	uint64_t *first = ck_arena_zalloc(&d->arena, ((uint64_t)d->ngroups + 1) * sizeof(*first));
+	uint64_t *first = ck_arena_zalloc(&d->fs.arena, ((uint64_t)d->ngroups + 1) *
+					  sizeof(*first));
 
 	for (uint64_t i = 0; first && i < d->nnumbers; i++)
 		first[d->number[i].group + 1]++;
@@ -189,8 +193,8 @@ static int give_names(struct numbers *s, struct ckpt_err *err)
 	uint64_t at;
 	int rc = 0;
 
-	for (uint64_t i = 0; i < d->nitems; i++) {
-		struct dcp_item *it = &d->item[i];
+	for (uint64_t i = 0; i < d->fs.nitems; i++) {
+		struct dcp_item *it = &d->fs.item[i];
 
 		if (it->use == DCP_STATE &&
 		    ck_map_find(&d->by_number, it->name, strlen(it->name), &at) &&
@@ -215,8 +219,8 @@ static bool is_listed(const struct dcp *d, const struct dcp_item *it)
 
 static bool are_listed(const struct dcp *d)
 {
-	for (uint64_t i = 0; i < d->nitems; i++)
-		if (!is_listed(d, &d->item[i]))
+	for (uint64_t i = 0; i < d->fs.nitems; i++)
+		if (!is_listed(d, &d->fs.item[i]))
 			return false;
 	return true;
 }
@@ -257,8 +261,8 @@ int ck_dcp_numbers_find(struct dcp *d, struct ckpt_err *err)
 		d->unproven = "are not those that its groups list";
 		return 0;
 	}
-	s.model = ck_alloc_array(d->nitems + 1, sizeof(*s.model));
-	s.kind = ck_alloc_array(d->nitems + 1, sizeof(*s.kind));
+	s.model = ck_alloc_array(d->fs.nitems + 1, sizeof(*s.model));
+	s.kind = ck_alloc_array(d->fs.nitems + 1, sizeof(*s.kind));
 	s.entry = ck_alloc_array(d->nnumbers + 1, sizeof(*s.entry));
 	s.of = ck_alloc_array(d->nnumbers + 1, sizeof(*s.of));
 	rc = s.model && s.kind && s.entry && s.of ? match(&s, err) :

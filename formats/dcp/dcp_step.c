@@ -30,7 +30,7 @@ static int take_params(struct dcp *d, const struct ck_index *ix, struct ck_step 
 	for (uint32_t g = 0; g < step->ngroups; g++) {
 		struct ck_step_group *to = &step->group[g];
 
-		to->param = ck_arena_zalloc(&d->arena, ((uint64_t)to->nparams + 1) *
+		to->param = ck_arena_zalloc(&d->fs.arena, ((uint64_t)to->nparams + 1) *
 					    sizeof(*to->param));
 		if (!to->param)
 			return ck_fail_nomem(err, "a param group", to->nparams);
@@ -58,22 +58,22 @@ static int take_params(struct dcp *d, const struct ck_index *ix, struct ck_step 
 /* FusedAdam and DeepSpeedCPUAdam have a key that torch's AdamW has not. */
 static struct ck_val *hyper_of(struct dcp *d, uint32_t g)
 {
-	struct ck_val *hyper = ck_val_new_dict(&d->arena), *const *item;
+	struct ck_val *hyper = ck_val_new_dict(&d->fs.arena), *const *item;
 	uint64_t n = 0;
 
 	ck_val_pairs(d->group[g].hyper, &item, &n);
 	for (uint64_t i = 0; i < n; i++)
 		if (ck_step_ds_has_key(d->deepspeed, g, ck_val_str(item[2 * i])))
-			hyper = ck_val_dict_add(&d->arena, hyper, item[2 * i], item[2 * i + 1]);
+			hyper = ck_val_dict_add(&d->fs.arena, hyper, item[2 * i], item[2 * i + 1]);
 	if (!d->deepspeed && !ck_val_get(hyper, "bias_correction"))
-		hyper = ck_val_dict_sets(&d->arena, hyper, "bias_correction",
-					 ck_val_new_bool(&d->arena, true));
+		hyper = ck_val_dict_sets(&d->fs.arena, hyper, "bias_correction",
+					 ck_val_new_bool(&d->fs.arena, true));
 	return hyper;
 }
 
 static int take_values(struct dcp *d, struct ck_step *step, uint32_t g, struct ckpt_err *err)
 {
-	struct ck_arena *a = &d->arena;
+	struct ck_arena *a = &d->fs.arena;
 	struct ck_step_group *to = &step->group[g];
 	struct ck_val *entry = ck_val_new_dict(a);
 
@@ -91,7 +91,7 @@ static void compare_counts(const struct dcp *d, struct ck_step *step)
 {
 	for (uint32_t g = 0; g < d->ngroups; g++)
 		if (d->group[g].has_step && d->group[g].least != d->group[g].step)
-			ck_findings_add(step->f, CK_FINDING_NOT_CARRIED, d->at.where,
+			ck_findings_add(step->f, CK_FINDING_NOT_CARRIED, d->fs.at.where,
 					"the counts of steps of group %u's parameters: they differ "
 					"(%.17g to %.17g), and all get the greatest", g,
 					d->group[g].least, d->group[g].step);
@@ -103,8 +103,8 @@ static void note_masters(const struct dcp *d, struct ck_step *step)
 	const char *first = NULL;
 	uint64_t n = 0, g;
 
-	for (uint64_t i = 0; i < d->nitems; i++) {
-		const struct dcp_item *it = &d->item[i];
+	for (uint64_t i = 0; i < d->fs.nitems; i++) {
+		const struct dcp_item *it = &d->fs.item[i];
 
 		if (it->use != DCP_MODEL || ckpt_dtype_bits((enum ckpt_dtype)it->dtype) != 16 ||
 		    !ck_map_find(&d->group_of, it->name, strlen(it->name), &g))
@@ -124,13 +124,13 @@ static int take_groups(struct dcp *d, const struct ck_index *ix, struct ck_step 
 	int rc;
 
 	step->ngroups = d->ngroups;
-	step->group = ck_arena_zalloc(&d->arena, ((uint64_t)d->ngroups + 1) *
+	step->group = ck_arena_zalloc(&d->fs.arena, ((uint64_t)d->ngroups + 1) *
 				      sizeof(*step->group));
 	if (!step->group)
 		return ck_fail_nomem(err, "param groups", d->ngroups);
 	rc = take_params(d, ix, step, err);
 	if (!rc)
-		rc = ck_step_made_states(ix, &d->arena, step, err);
+		rc = ck_step_made_states(ix, &d->fs.arena, step, err);
 	for (uint32_t g = 0; !rc && g < step->ngroups; g++)
 		rc = take_values(d, step, g, err);
 	if (!rc)
@@ -165,14 +165,14 @@ static int add_client(struct dcp *d, struct ck_step *step, struct ck_val *root,
 static int make_model(struct dcp *d, const struct ck_index *ix, struct ck_step *step,
 		      struct ckpt_err *err)
 {
-	int rc = ck_step_made_model(ix, &d->arena, step, err);
+	int rc = ck_step_made_model(ix, &d->fs.arena, step, err);
 
-	for (uint64_t i = 0; !rc && i < d->nitems; i++)
-		if (d->item[i].use == DCP_OTHER && strcmp(d->item[i].flat, "deepspeed"))
-			rc = add_client(d, step, step->model, &d->item[i], err);
+	for (uint64_t i = 0; !rc && i < d->fs.nitems; i++)
+		if (d->fs.item[i].use == DCP_OTHER && strcmp(d->fs.item[i].flat, "deepspeed"))
+			rc = add_client(d, step, step->model, &d->fs.item[i], err);
 	if (!rc && !ck_val_get(step->model, "lr_scheduler"))
-		rc = ck_val_dict_sets(&d->arena, step->model, "lr_scheduler",
-				      ck_val_new_none(&d->arena)) ? 0 :
+		rc = ck_val_dict_sets(&d->fs.arena, step->model, "lr_scheduler",
+				      ck_val_new_none(&d->fs.arena)) ? 0 :
 		     ck_fail_nomem(err, "a scheduler", 0);
 	if (!rc)
 		ck_dcp_client_end(d, step->model);
@@ -185,31 +185,31 @@ int ck_dcp_read_step(const struct ck_input *in, const struct ck_index *ix, struc
 	struct dcp *d = in->kept->of;
 	int rc;
 
-	d->in = in;
-	d->f = f;
+	d->fs.in = in;
+	d->fs.f = f;
 	*out = (struct ck_step){
-		.in = in, .f = f, .arena = &d->arena, .format = &ck_format_dcp, .at = d->at,
-		.tag = ck_step_made_tag(d->ix, &d->arena),
-		.world = d->ix->world ? d->ix->world : 1, .stage = 2,
+		.in = in, .f = f, .arena = &d->fs.arena, .format = &ck_format_dcp, .at = d->fs.at,
+		.tag = ck_step_made_tag(d->fs.ix, &d->fs.arena),
+		.world = d->fs.ix->world ? d->fs.ix->world : 1, .stage = 2,
 		.version = { 0, 19, 8 }, .bare_module = true, .frozen_listed = true,
 		.reordered = true, .from = d,
 	};
 	if (!out->tag)
 		return ck_fail_nomem(err, "a name", 0);
 	if (d->unproven)
-		return ck_fail(err, CKPT_E_UNSUPPORTED, d->at.where, CKPT_NO_OFFSET,
+		return ck_fail(err, CKPT_E_UNSUPPORTED, d->fs.at.where, CKPT_NO_OFFSET,
 			       "the optimizer numbers its parameters, and its states %s, so no "
 			       "step can be made with them; zckpt convert writes the weights, and "
 			       "zckpt shard begins a run with them", d->unproven);
 	if (!d->ngroups || !d->group_of.n)
-		return ck_fail(err, CKPT_E_INCOMPLETE, d->at.where, CKPT_NO_OFFSET,
+		return ck_fail(err, CKPT_E_INCOMPLETE, d->fs.at.where, CKPT_NO_OFFSET,
 			       "the checkpoint has no optimizer by names, and a step needs one; "
 			       "zckpt convert writes its weights, and zckpt shard begins a run "
 			       "with them");
 	rc = take_groups(d, ix, out, err);
 	if (!rc)
-		rc = ck_step_made_scaler(&d->arena, out, err);
+		rc = ck_step_made_scaler(&d->fs.arena, out, err);
 	if (!rc)
 		rc = make_model(d, ix, out, err);
-	return rc ? rc : ck_step_ds_fill(d->deepspeed, &d->arena, out, err);
+	return rc ? rc : ck_step_ds_fill(d->deepspeed, &d->fs.arena, out, err);
 }

@@ -22,7 +22,7 @@ static struct ck_val *number_of(struct ck_arena *a, const struct dcp_item *it)
 static struct ck_val *client_value(struct dcp *d, const struct dcp_item *it)
 {
 	if (it->is_tensor)
-		return it->has_number ? number_of(&d->arena, it) : NULL;
+		return it->has_number ? number_of(&d->fs.arena, it) : NULL;
 	return it->value && it->value->pt && !it->value->pt->nstorages ?
 	       it->value->pt->doc.root : NULL;
 }
@@ -98,10 +98,10 @@ int ck_dcp_client_add(struct dcp *d, struct ck_val *root, const struct dcp_item 
 			   "a value that DeepSpeed's files have no place for";
 		return 0;
 	}
-	in = ck_dcp_tree_at(&d->arena, root, part, n - 1);
+	in = ck_dcp_tree_at(&d->fs.arena, root, part, n - 1);
 	if (!in)
 		*why_out = "its path leads through a value that is no dictionary";
-	else if (!ck_val_dict_add(&d->arena, in, part[n - 1], v))
+	else if (!ck_val_dict_add(&d->fs.arena, in, part[n - 1], v))
 		return ck_fail_nomem(err, "a value of the client", n);
 	return 0;
 }
@@ -109,6 +109,6 @@ int ck_dcp_client_add(struct dcp *d, struct ck_val *root, const struct dcp_item 
 void ck_dcp_client_end(struct dcp *d, struct ck_val *root)
 {
 	for (uint64_t i = 0; root->kind == CK_VAL_DICT && i < root->u.seq.n; i += 2)
-		root->u.seq.item[i + 1] = ck_dcp_tree_done(&d->arena,
+		root->u.seq.item[i + 1] = ck_dcp_tree_done(&d->fs.arena,
 							   root->u.seq.item[i + 1]);
 }

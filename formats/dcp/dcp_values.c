@@ -24,15 +24,8 @@ struct opened {
 
 /* ---- files, which the index has open ---- */
 
-static bool ends_in(const char *path, const char *name)
-{
-	const size_t n = strlen(path), len = strlen(name);
-
-	return n > len && path[n - len - 1] == '/' && !strcmp(path + n - len, name);
-}
-
 /* The folder that accelerate has for a part, or "". */
-static const char *sub_of(struct dcp *d, const char *path)
+static const char *sub_of(struct dcp_files *fs, const char *path)
 {
 	const char *end = path + strlen(path) - strlen("/" DCP_METADATA), *begin = end;
 
@@ -40,62 +33,27 @@ static const char *sub_of(struct dcp *d, const char *path)
 		begin--;
 	if (!ck_dcp_is_part_folder(begin))
 		return "";
-	return ck_arena_strndup(&d->arena, begin, (size_t)(end - begin));
-}
-
-static int read_parts(struct dcp *d, const struct ck_index *ix, struct ckpt_err *err)
-{
-	int rc = 0;
-
-	for (uint64_t i = 0; !rc && i < ix->nsources && d->nparts < DCP_PARTS; i++) {
-		const struct ck_source *s = &ix->source[i];
-		struct dcp_part *part = &d->part[d->nparts];
-
-		if (!ends_in(s->path, DCP_METADATA))
-			continue;
-		part->tree = (struct ck_tree)CK_TREE_INIT;
-		part->path = s->path;
-		part->src = s->src;
-		part->sub = sub_of(d, s->path);
-		d->nparts++;
-		rc = part->sub ? ck_dcp_meta_read(d, part, err) : ck_fail_nomem(err, "a name", 0);
-		part->src = NULL;
-	}
-	if (!rc && !d->nparts)
-		rc = ck_fail(err, CKPT_E_INCOMPLETE, ix->path, CKPT_NO_OFFSET,
-			     "MODEL_FILE_MISSING: no '.metadata' is here, which has the values");
-	return rc;
-}
-
-static void lend_files(struct dcp *d, const struct ck_index *ix)
-{
-	for (uint64_t i = 0; i < d->nfiles; i++)
-		for (uint64_t k = 0; k < ix->nsources && !d->file[i].src; k++)
-			if (ends_in(ix->source[k].path, d->file[i].name)) {
-				d->file[i].src = ix->source[k].src;
-				d->file[i].path = ix->source[k].path;
-				d->file[i].bytes = ix->source[k].bytes;
-			}
+	return ck_arena_strndup(&fs->arena, begin, (size_t)(end - begin));
 }
 
 /* ---- trees ---- */
 
 static struct ck_val *make_model(struct dcp *d, const struct ck_index *ix, struct ckpt_err *err)
 {
-	struct ck_val *model = ck_val_new_dict(&d->arena);
+	struct ck_val *model = ck_val_new_dict(&d->fs.arena);
 	const char *why;
 	int rc = model ? 0 : ck_fail_nomem(err, "values", 0);
 
-	for (uint64_t i = 0; !rc && i < d->nitems; i++)
-		if (d->item[i].use == DCP_OTHER && strcmp(d->item[i].flat, "deepspeed"))
-			rc = ck_dcp_client_add(d, model, &d->item[i], &why, err);
+	for (uint64_t i = 0; !rc && i < d->fs.nitems; i++)
+		if (d->fs.item[i].use == DCP_OTHER && strcmp(d->fs.item[i].flat, "deepspeed"))
+			rc = ck_dcp_client_add(d, model, &d->fs.item[i], &why, err);
 	if (!rc)
 		ck_dcp_client_end(d, model);
 	if (!rc)
-		rc = ck_step_ds_model(d->deepspeed, &d->arena, model, err);
+		rc = ck_step_ds_model(d->deepspeed, &d->fs.arena, model, err);
 	if (!rc && ix->step >= 0 && !ck_val_get(model, "global_steps") &&
-	    !ck_val_dict_sets(&d->arena, model, "global_steps",
-			      ck_val_new_int(&d->arena, ix->step)))
+	    !ck_val_dict_sets(&d->fs.arena, model, "global_steps",
+			      ck_val_new_int(&d->fs.arena, ix->step)))
 		rc = ck_fail_nomem(err, "a count", 0);
 	return rc ? NULL : model;
 }
@@ -103,11 +61,11 @@ static struct ck_val *make_model(struct dcp *d, const struct ck_index *ix, struc
 /* {NAME: {"step": N}} */
 static struct ck_val *steps_of(struct dcp *d)
 {
-	struct ck_arena *a = &d->arena;
+	struct ck_arena *a = &d->fs.arena;
 	struct ck_val *all = ck_val_new_dict(a);
 
-	for (uint64_t i = 0; all && i < d->nitems; i++) {
-		const struct dcp_item *it = &d->item[i];
+	for (uint64_t i = 0; all && i < d->fs.nitems; i++) {
+		const struct dcp_item *it = &d->fs.item[i];
 
 		if (it->use == DCP_STATE && it->has_number && !strcmp(it->state, "step"))
 			all = ck_val_dict_sets(a, all, it->name,
@@ -120,7 +78,7 @@ static struct ck_val *steps_of(struct dcp *d)
 /* Its values, and "params": the names of its parameters. */
 static struct ck_val *group_of(struct dcp *d, uint32_t g)
 {
-	struct ck_arena *a = &d->arena;
+	struct ck_arena *a = &d->fs.arena;
 	struct ck_val *names = ck_val_new_list(a), *group = ck_val_new_dict(a), *const *item;
 	uint64_t n = 0;
 
@@ -136,7 +94,7 @@ static struct ck_val *group_of(struct dcp *d, uint32_t g)
 
 static int make_optimizer(struct dcp *d, struct ck_values *out, struct ckpt_err *err)
 {
-	struct ck_arena *a = &d->arena;
+	struct ck_arena *a = &d->fs.arena;
 	struct ck_val *groups = ck_val_new_list(a), *all = ck_val_new_dict(a);
 
 	if (!d->optim)
@@ -162,8 +120,7 @@ static void close_values(struct ck_values *v)
 
 	if (!o)
 		return;
-	for (uint64_t i = 0; i < o->d->nfiles; i++)
-		o->d->file[i].src = NULL;
+	ck_dcp_files_give_back(&o->d->fs);
 	ck_dcp_free(o->d);
 	ck_findings_release(&o->f);
 	ck_index_release(&o->own);
@@ -185,12 +142,10 @@ static int bytes_of(const struct ck_values *v, const struct ck_tensor_ref *t, bo
 
 static int read_all(struct dcp *d, const struct ck_index *ix, struct ckpt_err *err)
 {
-	int rc = read_parts(d, ix, err);
+	int rc = ck_dcp_files_lend(&d->fs, ix, sub_of, err);
 
-	if (rc)
-		return rc;
-	lend_files(d, ix);
-	rc = ck_dcp_values_read(d, err);
+	if (!rc)
+		rc = ck_dcp_values_read(&d->fs, err);
 	if (!rc)
 		rc = ck_dcp_deepspeed_find(d, err);
 	if (!rc)
@@ -216,8 +171,8 @@ int ck_dcp_values(const struct ck_index *ix, const struct ckpt_limits *limits, u
 	}
 	o->in.limits = *limits;
 	o->in.threads = 1;
-	o->d->arena.limit = limits->memory_bytes;
-	o->d->at.where = ix->path;
+	o->d->fs.arena.limit = limits->memory_bytes;
+	o->d->fs.at.where = ix->path;
 	out->own = o;
 	rc = read_all(o->d, ix, err);
 	if (!rc)
@@ -226,7 +181,7 @@ int ck_dcp_values(const struct ck_index *ix, const struct ckpt_limits *limits, u
 		out->model = make_model(o->d, ix, err);
 	if (!rc && !out->model)
 		rc = -CKPT_E_NOMEM;
-	rc = ck_arena_why(&o->d->arena, rc, ix->path, err);
+	rc = ck_arena_why(&o->d->fs.arena, rc, ix->path, err);
 	if (rc) {
 		close_values(out);
 		return rc;

@@ -98,7 +98,7 @@ static int append_copy(struct dcp_out *o, struct dcp_spot *s, struct ckpt_err *e
 
 	s->begin = o->plan->file[o->plan->nfiles - 1].bytes;
 	s->bytes = at->bytes;
-	return ck_plan_copy(o->plan, o->source->file[at->file].path, at->begin, at->bytes, err);
+	return ck_plan_copy(o->plan, o->source->fs.file[at->file].path, at->begin, at->bytes, err);
 }
 
 static int append_one(struct dcp_out *o, const struct dcp_entry *e, struct dcp_spot *s,

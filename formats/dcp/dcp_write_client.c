@@ -230,21 +230,22 @@ static int copy_clients(struct dcp_out *o, struct ckpt_err *err)
 	struct joining j = { .n = 0 };
 	int rc = 0;
 
-	for (uint64_t i = 0; !rc && o->is_old && !d->is_old && i < d->nitems; i++)
-		if (d->item[i].is_tensor || (is_clients(&d->item[i]) && !plain_value(&d->item[i])))
-			rc = keep_divided(o, &j, &d->item[i], err);
-	for (uint64_t i = 0; !rc && i < d->nitems; i++) {
-		const struct dcp_item *it = &d->item[i];
+	for (uint64_t i = 0; !rc && o->is_old && !d->fs.is_old && i < d->fs.nitems; i++)
+		if (d->fs.item[i].is_tensor ||
+		    (is_clients(&d->fs.item[i]) && !plain_value(&d->fs.item[i])))
+			rc = keep_divided(o, &j, &d->fs.item[i], err);
+	for (uint64_t i = 0; !rc && i < d->fs.nitems; i++) {
+		const struct dcp_item *it = &d->fs.item[i];
 		struct ck_val *v = plain_value(it);
 
 		if (!is_clients(it))
 			continue;
-		if (v && o->is_old && !d->is_old) {
+		if (v && o->is_old && !d->fs.is_old) {
 			rc = join_item(o, &j, it, v, err);
 			if (rc <= 0)
 				continue;
 		}
-		rc = v && d->is_old && !o->is_old && !is_leaf(v) ? divide_item(o, it, v, err) :
+		rc = v && d->fs.is_old && !o->is_old && !is_leaf(v) ? divide_item(o, it, v, err) :
 		     copy_item(o, it, err);
 	}
 	if (!rc)

@@ -7,14 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/dcp/dcp.h"
+#include "formats/dcp_files/ck_dcp_files.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_mount.h"
 #include "libckpt/tensor/ck_dtype.h"
 
 struct reading {
-	struct dcp *d;
+	struct dcp_files *fs;
 	struct dcp_part *part;
 	uint32_t number;		/* of the part */
 };
@@ -34,20 +34,21 @@ static bool is_object(const struct ck_val *v, const char *cls)
 	       v->u.obj->fn->kind == CK_VAL_GLOBAL && !strcmp(v->u.obj->fn->u.global.name, cls);
 }
 
-static const struct ck_val *state_of(const struct ck_val *v)
+const struct ck_val *ck_dcp_state_of(const struct ck_val *v)
 {
 	return v && v->kind == CK_VAL_OBJECT ? v->u.obj->state : NULL;
 }
 
 /* torch.Size of numbers that are 0 or more. */
-static bool sizes_of(struct dcp *d, const struct ck_val *v, const uint64_t **out, uint64_t *n_out)
+bool ck_dcp_sizes_of(struct dcp_files *fs, const struct ck_val *v, const uint64_t **out,
+		     uint64_t *n_out)
 {
 	struct ck_val *const *item;
 	uint64_t n, *size;
 
 	if (!ck_val_seq(v, &item, &n) || n > UINT8_MAX)
 		return false;
-	size = ck_arena_alloc(&d->arena, (n + 1) * sizeof(*size));
+	size = ck_arena_alloc(&fs->arena, (n + 1) * sizeof(*size));
 	if (!size)
 		return false;
 	for (uint64_t i = 0; i < n; i++) {
@@ -64,11 +65,11 @@ static bool sizes_of(struct dcp *d, const struct ck_val *v, const uint64_t **out
 }
 
 /* "NAME", a NUL, and the offsets: what a chunk is found by. */
-static char *place_key(struct dcp *d, const char *name, const uint64_t *offset, uint64_t n,
+static char *place_key(struct dcp_files *fs, const char *name, const uint64_t *offset, uint64_t n,
 		       size_t *len_out)
 {
 	const size_t len = strlen(name) + 1;
-	char *key = ck_arena_alloc(&d->arena, len + n * sizeof(*offset) + 1);
+	char *key = ck_arena_alloc(&fs->arena, len + n * sizeof(*offset) + 1);
 
 	if (!key)
 		return NULL;
@@ -98,7 +99,7 @@ static int file_of(struct reading *r, const char *relative, uint32_t *file_out,
 		   struct ckpt_err *err)
 {
 	const struct dcp_part *part = r->part;
-	struct dcp *d = r->d;
+	struct dcp_files *fs = r->fs;
 	const struct ck_tree_entry *e;
 	struct dcp_file *file;
 	const char *name;
@@ -110,26 +111,26 @@ static int file_of(struct reading *r, const char *relative, uint32_t *file_out,
 		return ck_fail(err, CKPT_E_UNSAFE, part->path, CKPT_NO_OFFSET,
 			       "an item is said to be in '%.200s', which is no file of this "
 			       "folder", relative);
-	name = *part->sub ? ck_arena_printf(&d->arena, "%s/%s", part->sub, relative) :
-	       ck_arena_strdup(&d->arena, relative);
+	name = *part->sub ? ck_arena_printf(&fs->arena, "%s/%s", part->sub, relative) :
+	       ck_arena_strdup(&fs->arena, relative);
 	if (!name)
 		return ck_fail_nomem(err, "a name", strlen(relative));
-	rc = ck_map_add(&d->by_file, name, strlen(name), d->nfiles, &i, err);
+	rc = ck_map_add(&fs->by_file, name, strlen(name), fs->nfiles, &i, err);
 	if (rc) {
 		*file_out = (uint32_t)i;
 		return rc < 0 ? rc : 0;
 	}
-	rc = ck_grow(&d->file, &d->file_cap, d->nfiles + 1, sizeof(*d->file), err);
+	rc = ck_grow(&fs->file, &fs->file_cap, fs->nfiles + 1, sizeof(*fs->file), err);
 	if (rc)
 		return rc;
 	e = ck_tree_find(&part->tree, relative);
-	file = &d->file[d->nfiles];
+	file = &fs->file[fs->nfiles];
 	*file = (struct dcp_file){ .name = name, .rank = rank_of(relative), .source = CK_NONE };
 	if (e && !e->is_dir && !e->is_odd) {
-		file->path = ck_arena_strdup(&d->arena, e->path);
+		file->path = ck_arena_strdup(&fs->arena, e->path);
 		file->bytes = e->bytes;
 	}
-	*file_out = (uint32_t)d->nfiles++;
+	*file_out = (uint32_t)fs->nfiles++;
 	return 0;
 }
 
@@ -148,7 +149,7 @@ static bool number_at(const struct ck_val *dict, const char *key, uint64_t *out)
 static int add_place(struct reading *r, const struct ck_val *index, const struct ck_val *info,
 		     struct ckpt_err *err)
 {
-	const struct ck_val *key = state_of(index), *at = state_of(info);
+	const struct ck_val *key = ck_dcp_state_of(index), *at = ck_dcp_state_of(info);
 	const char *name = ck_val_str(ck_val_get(key, "fqn"));
 	const struct ck_val *offset = ck_val_get(key, "offset");
 	const char *relative = ck_val_str(ck_val_get(at, "relative_path"));
@@ -164,7 +165,7 @@ static int add_place(struct reading *r, const struct ck_val *index, const struct
 	if (!is_object(index, "MetadataIndex") || !name || !is_object(info, "_StorageInfo") ||
 	    !relative || !number_at(at, "offset", &place.begin) ||
 	    !number_at(at, "length", &place.bytes) ||
-	    (offset && !ck_val_is_none(offset) && !sizes_of(r->d, offset, &where, &n)))
+	    (offset && !ck_val_is_none(offset) && !ck_dcp_sizes_of(r->fs, offset, &where, &n)))
 		return fail(part, err, name ? name : "?", "storage_data does not say where it is");
 	if (ck_val_seq(ck_val_get(at, "transform_descriptors"), &list, &old) && old)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, part->path, CKPT_NO_OFFSET,
@@ -173,7 +174,7 @@ static int add_place(struct reading *r, const struct ck_val *index, const struct
 	rc = file_of(r, relative, &place.file, err);
 	if (rc)
 		return rc;
-	text = place_key(r->d, name, where, n, &len);
+	text = place_key(r->fs, name, where, n, &len);
 	if (!text)
 		return ck_fail_nomem(err, "a place", n);
 	rc = ck_map_add(&part->by_place, text, len, part->nplaces, &old, err);
@@ -213,7 +214,7 @@ static int check_places(const struct reading *r, struct ckpt_err *err)
 		if (p[i].file == p[i - 1].file && p[i].begin - p[i - 1].begin < p[i - 1].bytes)
 			rc = ck_fail(err, CKPT_E_CORRUPT, part->path, CKPT_NO_OFFSET,
 				     "two items share bytes of %s at byte %" PRIu64,
-				     r->d->file[p[i].file].name, p[i].begin);
+				     r->fs->file[p[i].file].name, p[i].begin);
 	ck_free(p);
 	return rc;
 }
@@ -237,21 +238,21 @@ static int take_place(struct reading *r, const struct dcp_item *it, struct dcp_c
 		      const uint64_t *offset, uint64_t n, struct ckpt_err *err)
 {
 	size_t len;
-	const char *key = place_key(r->d, it->flat, offset, n, &len);
+	const char *key = place_key(r->fs, it->flat, offset, n, &len);
 	uint64_t i;
 
 	c->at.file = CK_NONE;
 	if (!key)
 		return ck_fail_nomem(err, "a place", n);
 	if (!ck_map_find(&r->part->by_place, key, len, &i)) {
-		ck_findings_add(r->d->f, CK_FINDING_LENGTH_WRONG, it->flat,
+		ck_findings_add(r->fs->f, CK_FINDING_LENGTH_WRONG, it->flat,
 				"'.metadata' does not say in which file a block of it is (was it "
 				"written by another program?)");
 		return 0;
 	}
 	r->part->place[i].is_named = true;
 	c->at = r->part->place[i];
-	r->d->file[c->at.file].items++;
+	r->fs->file[c->at.file].items++;
 	return 0;
 }
 
@@ -265,8 +266,8 @@ static void look_for_lost(struct reading *r, const struct ck_val *storage)
 		return;
 	for (uint64_t i = 0; i < n && i < r->part->nplaces; i++)
 		if (!r->part->place[i].is_named)
-			ck_findings_add(r->d->f, CK_FINDING_NAMES_WRONG,
-					ck_val_str(ck_val_get(state_of(item[2 * i]), "fqn")),
+			ck_findings_add(r->fs->f, CK_FINDING_NAMES_WRONG,
+					ck_val_str(ck_val_get(ck_dcp_state_of(item[2 * i]), "fqn")),
 					"'.metadata' has a place for it in storage_data, but no "
 					"such block in state_dict_metadata (is the file damaged?)");
 }
@@ -282,7 +283,7 @@ static bool is_old(const struct ck_val *properties)
 
 static enum ckpt_dtype dtype_of(const struct ck_val *properties)
 {
-	const struct ck_val *v = ck_val_at(state_of(properties), 0);
+	const struct ck_val *v = ck_val_at(ck_dcp_state_of(properties), 0);
 
 	if (!v || v->kind != CK_VAL_GLOBAL || strcmp(v->u.global.module, "torch"))
 		return 0;
@@ -305,8 +306,9 @@ static int add_chunk(struct reading *r, struct dcp_item *it, const struct ck_val
 	uint64_t n, m;
 
 	if (!is_object(v, "ChunkStorageMetadata") ||
-	    !sizes_of(r->d, ck_val_get(state_of(v), "offsets"), &c->offset, &n) ||
-	    !sizes_of(r->d, ck_val_get(state_of(v), "sizes"), &c->size, &m) || n != it->ndim ||
+	    !ck_dcp_sizes_of(r->fs, ck_val_get(ck_dcp_state_of(v), "offsets"), &c->offset, &n) ||
+	    !ck_dcp_sizes_of(r->fs, ck_val_get(ck_dcp_state_of(v), "sizes"), &c->size, &m) ||
+	    n != it->ndim ||
 	    m != n || ck_shape_numel(c->size, it->ndim, &c->numel, NULL) || !fits(it, c))
 		return fail(r->part, err, it->flat, "a block is not within the tensor's shape");
 	it->nchunks++;
@@ -316,23 +318,23 @@ static int add_chunk(struct reading *r, struct dcp_item *it, const struct ck_val
 static int take_tensor(struct reading *r, struct dcp_item *it, const struct ck_val *v,
 		       struct ckpt_err *err)
 {
-	const struct ck_val *state = state_of(v);
+	const struct ck_val *state = ck_dcp_state_of(v);
 	struct ck_val *const *chunk;
 	uint64_t ndim, n;
 	int rc = 0;
 
 	it->is_tensor = true;
 	it->dtype = (uint8_t)dtype_of(ck_val_get(state, "properties"));
-	r->d->is_old |= is_old(ck_val_get(state, "properties"));
+	r->fs->is_old |= is_old(ck_val_get(state, "properties"));
 	if (!it->dtype)
 		return fail(r->part, err, it->flat, "zckpt does not know its type");
-	if (!sizes_of(r->d, ck_val_get(state, "size"), &it->shape, &ndim) ||
+	if (!ck_dcp_sizes_of(r->fs, ck_val_get(state, "size"), &it->shape, &ndim) ||
 	    !ck_val_seq(ck_val_get(state, "chunks"), &chunk, &n))
 		return fail(r->part, err, it->flat, "it has no shape or no blocks");
 	it->ndim = (uint32_t)ndim;
 	if (ck_shape_numel(it->shape, it->ndim, &it->numel, NULL))
 		return fail(r->part, err, it->flat, "its shape has too many elements");
-	it->chunk = ck_arena_zalloc(&r->d->arena, (n + 1) * sizeof(*it->chunk));
+	it->chunk = ck_arena_zalloc(&r->fs->arena, (n + 1) * sizeof(*it->chunk));
 	if (!it->chunk)
 		return ck_fail_nomem(err, "blocks of a tensor", n);
 	for (uint64_t i = 0; !rc && i < n; i++)
@@ -342,7 +344,7 @@ static int take_tensor(struct reading *r, struct dcp_item *it, const struct ck_v
 
 static int take_value(struct reading *r, struct dcp_item *it, struct ckpt_err *err)
 {
-	it->chunk = ck_arena_zalloc(&r->d->arena, sizeof(*it->chunk));
+	it->chunk = ck_arena_zalloc(&r->fs->arena, sizeof(*it->chunk));
 	if (!it->chunk)
 		return ck_fail_nomem(err, "a value", 0);
 	it->nchunks = 1;
@@ -352,21 +354,21 @@ static int take_value(struct reading *r, struct dcp_item *it, struct ckpt_err *e
 static int add_item(struct reading *r, const char *name, const struct ck_val *v,
 		    struct ckpt_err *err)
 {
-	struct dcp *d = r->d;
-	const char *key = ck_arena_printf(&d->arena, "%u:%s", r->number, name);
+	struct dcp_files *fs = r->fs;
+	const char *key = ck_arena_printf(&fs->arena, "%u:%s", r->number, name);
 	struct dcp_item *it;
 	int rc;
 
 	if (!key)
 		return ck_fail_nomem(err, "a name", strlen(name));
-	rc = ck_map_add(&d->by_flat, key, strlen(key), d->nitems, NULL, err);
+	rc = ck_map_add(&fs->by_flat, key, strlen(key), fs->nitems, NULL, err);
 	if (rc > 0)
 		return fail(r->part, err, name, "the name is there twice");
 	if (!rc)
-		rc = ck_grow(&d->item, &d->item_cap, d->nitems + 1, sizeof(*d->item), err);
+		rc = ck_grow(&fs->item, &fs->item_cap, fs->nitems + 1, sizeof(*fs->item), err);
 	if (rc)
 		return rc;
-	it = &d->item[d->nitems++];
+	it = &fs->item[fs->nitems++];
 	*it = (struct dcp_item){ .flat = name, .part = r->number };
 	if (is_object(v, "TensorStorageMetadata"))
 		return take_tensor(r, it, v, err);
@@ -419,7 +421,7 @@ static bool gives_name(struct ck_val *const *step, uint64_t n, const char *name)
 }
 
 /* All but the last step joined by dots: where it is; the last is its key there. */
-static int take_path(struct dcp *d, struct dcp_item *it, const struct ck_val *path,
+static int take_path(struct dcp_files *fs, struct dcp_item *it, const struct ck_val *path,
 		     struct ckpt_err *err)
 {
 	struct ck_val *const *step;
@@ -431,7 +433,7 @@ static int take_path(struct dcp *d, struct dcp_item *it, const struct ck_val *pa
 	if (!ck_val_seq(path, &step, &n) || !n)
 		return 0;
 	if (!gives_name(step, n, it->flat)) {
-		ck_findings_add(d->f, CK_FINDING_NAMES_WRONG, it->flat,
+		ck_findings_add(fs->f, CK_FINDING_NAMES_WRONG, it->flat,
 				"'.metadata' has another path for it in planner_data (is the file "
 				"damaged?)");
 		return 0;
@@ -443,7 +445,7 @@ static int take_path(struct dcp *d, struct dcp_item *it, const struct ck_val *pa
 	if (n == 1 || !cut || cut + 1 >= strlen(it->flat))
 		return 0;
 	it->key = it->flat + strlen(it->flat) - cut;
-	it->box = ck_arena_strndup(&d->arena, it->flat, strlen(it->flat) - cut - 1);
+	it->box = ck_arena_strndup(&fs->arena, it->flat, strlen(it->flat) - cut - 1);
 	return it->box ? 0 : ck_fail_nomem(err, "a name", cut);
 }
 
@@ -461,20 +463,20 @@ static int read_paths(struct reading *r, uint64_t first, const struct ck_val *pl
 			rc = ck_map_add(&by_name, ck_val_str(item[2 * i]),
 					strlen(ck_val_str(item[2 * i])), i, NULL, err);
 	rc = rc < 0 ? rc : 0;
-	for (uint64_t k = first; !rc && k < r->d->nitems; k++) {
-		struct dcp_item *it = &r->d->item[k];
+	for (uint64_t k = first; !rc && k < r->fs->nitems; k++) {
+		struct dcp_item *it = &r->fs->item[k];
 		const bool is_there = ck_map_find(&by_name, it->flat, strlen(it->flat), &i);
 
 		found += is_there;
 		it->order = is_there ? i : k;
 		if (n && !is_there)
-			ck_findings_add(r->d->f, CK_FINDING_NAMES_WRONG, it->flat,
+			ck_findings_add(r->fs->f, CK_FINDING_NAMES_WRONG, it->flat,
 					"'.metadata' has no path for it in planner_data, but for "
 					"others (is the file damaged?)");
-		rc = take_path(r->d, it, is_there ? item[2 * i + 1] : NULL, err);
+		rc = take_path(r->fs, it, is_there ? item[2 * i + 1] : NULL, err);
 	}
 	if (!rc && found < n)
-		ck_findings_add(r->d->f, CK_FINDING_NAMES_WRONG, r->part->path,
+		ck_findings_add(r->fs->f, CK_FINDING_NAMES_WRONG, r->part->path,
 				"it has paths for %" PRIu64 " items in planner_data, of which %"
 				PRIu64 " are in state_dict_metadata (is the file damaged?)", n,
 				found);
@@ -484,9 +486,9 @@ static int read_paths(struct reading *r, uint64_t first, const struct ck_val *pl
 
 /* ---- */
 
-static int load_pickle(struct dcp *d, struct dcp_part *part, struct ckpt_err *err)
+static int load_pickle(struct dcp_files *fs, struct dcp_part *part, struct ckpt_err *err)
 {
-	const struct ckpt_limits *limits = &d->in->limits;
+	const struct ckpt_limits *limits = &fs->in->limits;
 	uint8_t *p;
 	int rc;
 
@@ -504,24 +506,25 @@ static int load_pickle(struct dcp *d, struct dcp_part *part, struct ckpt_err *er
 	if (!rc) {
 		const struct ck_hash128 h = ck_hash128(p, (size_t)part->bytes);
 
-		ck_hasher_add(d->ix->fingerprint, part->sub, strlen(part->sub) + 1);
-		ck_hasher_add(d->ix->fingerprint, &h, sizeof(h));
+		ck_hasher_add(fs->ix->fingerprint, part->sub, strlen(part->sub) + 1);
+		ck_hasher_add(fs->ix->fingerprint, &h, sizeof(h));
 	}
 	ck_free(p);
 	return rc;
 }
 
-int ck_dcp_meta_read(struct dcp *d, struct dcp_part *part, struct ckpt_err *err)
+int ck_dcp_meta_read(struct dcp_files *fs, struct dcp_part *part, struct ckpt_err *err)
 {
-	struct reading r = { d, part, (uint32_t)(part - d->part) };
-	const uint64_t first = d->nitems;
+	struct reading r = { fs, part, (uint32_t)(part - fs->part) };
+	const uint64_t first = fs->nitems;
 	const struct ck_val *state;
-	int rc = load_pickle(d, part, err);
+	int rc = load_pickle(fs, part, err);
 
 	if (rc)
 		return rc;
-	state = state_of(part->doc.root);
-	if (!is_object(part->doc.root, "Metadata") || !state)
+	state = ck_dcp_state_of(part->doc.root);
+	if ((!is_object(part->doc.root, "Metadata") &&
+	     !is_object(part->doc.root, "MCoreMetadata")) || !state)
 		return ck_fail(err, CKPT_E_FORMAT, part->path, CKPT_NO_OFFSET,
 			       "not a '.metadata' of torch.distributed.checkpoint: its pickle "
 			       "is no Metadata");

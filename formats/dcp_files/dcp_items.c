@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "formats/dcp/dcp.h"
+#include "formats/dcp_files/ck_dcp_files.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
@@ -24,7 +24,7 @@ struct job {
 };
 
 struct jobs {
-	struct dcp *d;
+	struct dcp_files *fs;
 	struct job *job;
 	uint64_t n;
 	bool small;	/* values and tensors of one element only */
@@ -32,27 +32,27 @@ struct jobs {
 
 /* ---- files ---- */
 
-static const char *where_of(struct dcp *d, const struct dcp_file *file)
+static const char *where_of(struct dcp_files *fs, const struct dcp_file *file)
 {
-	const char *path = ck_arena_printf(&d->arena, "%s/%s", d->at.where, file->name);
+	const char *path = ck_arena_printf(&fs->arena, "%s/%s", fs->at.where, file->name);
 
 	return path ? path : file->name;
 }
 
-static int open_file(struct dcp *d, struct dcp_file *file, struct ckpt_err *err)
+static int open_file(struct dcp_files *fs, struct dcp_file *file, struct ckpt_err *err)
 {
 	int rc;
 
 	if (!file->path) {
-		ck_findings_add(d->f, CK_FINDING_RANK_FILE_MISSING, where_of(d, file),
+		ck_findings_add(fs->f, CK_FINDING_RANK_FILE_MISSING, where_of(fs, file),
 				"missing; '.metadata' says that %" PRIu64 " items are in it (was "
 				"the copy partial?)", file->items);
 		return 0;
 	}
-	rc = ck_src_open(d->in->pool, file->path, &file->src, err);
+	rc = ck_src_open(fs->in->pool, file->path, &file->src, err);
 	if (!rc || rc == -CKPT_E_NOMEM || rc == -CKPT_E_CANCELED)
 		return rc;
-	ck_findings_add(d->f, rc == -CKPT_E_IO && ck_sys.access(file->path, R_OK) &&
+	ck_findings_add(fs->f, rc == -CKPT_E_IO && ck_sys.access(file->path, R_OK) &&
 			errno == EACCES ? CK_FINDING_NO_PERMISSION : CK_FINDING_FILE_DAMAGED,
 			file->path, "%s", err->msg);
 	ck_err_clear(err);
@@ -60,7 +60,7 @@ static int open_file(struct dcp *d, struct dcp_file *file, struct ckpt_err *err)
 }
 
 /* Data files that no item is in: of a save by more ranks, into the same folder. */
-static void look_for_others(struct dcp *d, const struct dcp_part *part)
+static void look_for_others(struct dcp_files *fs, const struct dcp_part *part)
 {
 	for (uint64_t i = 0; i < part->tree.n; i++) {
 		const struct ck_tree_entry *e = &part->tree.entry[i];
@@ -69,10 +69,10 @@ static void look_for_others(struct dcp *d, const struct dcp_part *part)
 
 		if (e->is_dir || n < 7 || strcmp(e->name + n - 7, ".distcp"))
 			continue;
-		name = *part->sub ? ck_arena_printf(&d->arena, "%s/%s", part->sub, e->name) :
+		name = *part->sub ? ck_arena_printf(&fs->arena, "%s/%s", part->sub, e->name) :
 		       e->name;
-		if (name && !ck_map_find(&d->by_file, name, strlen(name), NULL) && e->bytes)
-			ck_findings_add(d->f, CK_FINDING_FORMAT_NOTE, e->path,
+		if (name && !ck_map_find(&fs->by_file, name, strlen(name), NULL) && e->bytes)
+			ck_findings_add(fs->f, CK_FINDING_FORMAT_NOTE, e->path,
 					"'.metadata' names no item in this file (left over from "
 					"another save into the same folder?)");
 	}
@@ -181,10 +181,10 @@ static int take_tensor(struct dcp_item *it, struct dcp_chunk *c, const struct dc
 	return it->numel == 1 && ckpt_dtype_bits(t->dtype) >= 8 ? take_number(it, pt, t, err) : 0;
 }
 
-static int open_value(const struct dcp *d, const struct dcp_chunk *c, struct dcp_value *out,
+static int open_value(const struct dcp_files *fs, const struct dcp_chunk *c, struct dcp_value *out,
 		      struct ckpt_err *err)
 {
-	const struct dcp_file *file = &d->file[c->at.file];
+	const struct dcp_file *file = &fs->file[c->at.file];
 	int rc;
 
 	*out = (struct dcp_value){
@@ -195,7 +195,7 @@ static int open_value(const struct dcp *d, const struct dcp_chunk *c, struct dcp
 			       "an item of %" PRIu64 " bytes should begin here, the file has "
 			       "%" PRIu64, c->at.bytes, file->bytes);
 	rc = ck_zip_part(&out->bytes, &out->src, err);
-	return rc ? rc : ck_pt_open(out->src, &d->in->limits, 0, NULL, &out->pt, err);
+	return rc ? rc : ck_pt_open(out->src, &fs->in->limits, 0, NULL, &out->pt, err);
 }
 
 void ck_dcp_value_close(struct dcp_value *v)
@@ -214,24 +214,24 @@ const struct ck_val *ck_dcp_value_of(const struct dcp_item *it)
 }
 
 /* What values take in memory stays there; '.metadata' may name more of them than there is. */
-static int count_value(struct dcp *d, const struct dcp_item *it, struct ckpt_err *err)
+static int count_value(struct dcp_files *fs, const struct dcp_item *it, struct ckpt_err *err)
 {
 	uint64_t held;
 
-	pthread_mutex_lock(&d->lock);
-	d->held += it->value->pt->doc.arena.total + sizeof(*it->value->pt);
-	held = d->held;
-	pthread_mutex_unlock(&d->lock);
-	if (held <= d->in->limits.memory_bytes || !d->in->limits.memory_bytes)
+	pthread_mutex_lock(&fs->lock);
+	fs->held += it->value->pt->doc.arena.total + sizeof(*it->value->pt);
+	held = fs->held;
+	pthread_mutex_unlock(&fs->lock);
+	if (held <= fs->in->limits.memory_bytes || !fs->in->limits.memory_bytes)
 		return 0;
-	return ck_fail_limit(err, d->at.where, CKPT_NO_OFFSET, "memory_bytes",
-			     d->in->limits.memory_bytes,
+	return ck_fail_limit(err, fs->at.where, CKPT_NO_OFFSET, "memory_bytes",
+			     fs->in->limits.memory_bytes,
 			     "the values that are no tensors take %" PRIu64 " bytes", held);
 }
 
 /* Damage is a finding: what else there is can be read. */
-static int note(struct dcp *d, const struct dcp_item *it, const struct dcp_file *file, int rc,
-		struct ckpt_err *err)
+static int note(struct dcp_files *fs, const struct dcp_item *it, const struct dcp_file *file,
+		int rc, struct ckpt_err *err)
 {
 	const enum ck_finding_id id = rc == -CKPT_E_MISMATCH ? CK_FINDING_NAMES_WRONG :
 							       CK_FINDING_FILE_DAMAGED;
@@ -239,10 +239,10 @@ static int note(struct dcp *d, const struct dcp_item *it, const struct dcp_file 
 	if (rc == -CKPT_E_NOMEM || rc == -CKPT_E_UNSAFE || rc == -CKPT_E_LIMIT ||
 	    rc == -CKPT_E_CANCELED)
 		return rc;
-	pthread_mutex_lock(&d->lock);
-	ck_findings_add(d->f, id, file->path, "'%s' at byte %" PRIu64 ": %s", it->flat,
+	pthread_mutex_lock(&fs->lock);
+	ck_findings_add(fs->f, id, file->path, "'%s' at byte %" PRIu64 ": %s", it->flat,
 			err->offset == CKPT_NO_OFFSET ? 0 : err->offset, err->msg);
-	pthread_mutex_unlock(&d->lock);
+	pthread_mutex_unlock(&fs->lock);
 	ck_err_clear(err);
 	return 0;
 }
@@ -250,37 +250,37 @@ static int note(struct dcp *d, const struct dcp_item *it, const struct dcp_file 
 static int read_one(void *arg, uint64_t number, uint32_t worker, struct ckpt_err *err)
 {
 	const struct jobs *jobs = arg;
-	struct dcp *d = jobs->d;
-	struct dcp_item *it = &d->item[jobs->job[number].item];
+	struct dcp_files *fs = jobs->fs;
+	struct dcp_item *it = &fs->item[jobs->job[number].item];
 	struct dcp_chunk *c = &it->chunk[jobs->job[number].chunk];
-	const struct dcp_file *file = &d->file[c->at.file];
+	const struct dcp_file *file = &fs->file[c->at.file];
 	struct dcp_value own, *v = it->is_tensor ? &own : it->value;
-	int rc = open_value(d, c, v, err);
+	int rc = open_value(fs, c, v, err);
 
 	(void)worker;
 	if (!rc && it->is_tensor)
 		rc = take_tensor(it, c, file, v->pt, err);
 	else if (!rc)
-		rc = count_value(d, it, err);
+		rc = count_value(fs, it, err);
 	if (rc || it->is_tensor)
 		ck_dcp_value_close(v);
-	return rc ? note(d, it, file, rc, err) : 0;
+	return rc ? note(fs, it, file, rc, err) : 0;
 }
 
-static int list_jobs(struct dcp *d, struct jobs *jobs, struct ckpt_err *err)
+static int list_jobs(struct dcp_files *fs, struct jobs *jobs, struct ckpt_err *err)
 {
 	uint64_t most = 1;
 
-	for (uint64_t i = 0; i < d->nitems; i++)
-		most += d->item[i].nchunks;
+	for (uint64_t i = 0; i < fs->nitems; i++)
+		most += fs->item[i].nchunks;
 	jobs->job = ck_alloc_array(most, sizeof(*jobs->job));
 	if (!jobs->job)
 		return ck_fail_nomem(err, "a list of items", most);
-	for (uint64_t i = 0; i < d->nitems; i++) {
-		struct dcp_item *it = &d->item[i];
+	for (uint64_t i = 0; i < fs->nitems; i++) {
+		struct dcp_item *it = &fs->item[i];
 
 		if (!it->is_tensor)
-			it->value = ck_arena_zalloc(&d->arena, sizeof(*it->value));
+			it->value = ck_arena_zalloc(&fs->arena, sizeof(*it->value));
 		if (!it->is_tensor && !it->value)
 			return ck_fail_nomem(err, "a value", 0);
 		if (jobs->small && it->is_tensor && it->numel != 1)
@@ -288,7 +288,7 @@ static int list_jobs(struct dcp *d, struct jobs *jobs, struct ckpt_err *err)
 		for (uint64_t k = 0; k < it->nchunks; k++) {
 			const struct dcp_chunk *c = &it->chunk[k];
 
-			if (c->at.file != CK_NONE && d->file[c->at.file].src &&
+			if (c->at.file != CK_NONE && fs->file[c->at.file].src &&
 			    (c->numel || !it->is_tensor))
 				jobs->job[jobs->n++] = (struct job){ i, k };
 		}
@@ -298,29 +298,29 @@ static int list_jobs(struct dcp *d, struct jobs *jobs, struct ckpt_err *err)
 
 static int read_listed(struct jobs *jobs, struct ckpt_err *err)
 {
-	int rc = list_jobs(jobs->d, jobs, err);
+	int rc = list_jobs(jobs->fs, jobs, err);
 
 	if (!rc)
-		rc = ck_pool_run(jobs->d->in->threads, jobs->n, read_one, jobs, err);
+		rc = ck_pool_run(jobs->fs->in->threads, jobs->n, read_one, jobs, err);
 	ck_free(jobs->job);
 	return rc;
 }
 
-int ck_dcp_items_read(struct dcp *d, struct ckpt_err *err)
+int ck_dcp_items_read(struct dcp_files *fs, struct ckpt_err *err)
 {
-	struct jobs jobs = { .d = d };
+	struct jobs jobs = { .fs = fs };
 	int rc = 0;
 
-	for (uint64_t i = 0; !rc && i < d->nfiles; i++)
-		rc = open_file(d, &d->file[i], err);
-	for (uint32_t i = 0; !rc && i < d->nparts; i++)
-		look_for_others(d, &d->part[i]);
+	for (uint64_t i = 0; !rc && i < fs->nfiles; i++)
+		rc = open_file(fs, &fs->file[i], err);
+	for (uint32_t i = 0; !rc && i < fs->nparts; i++)
+		look_for_others(fs, &fs->part[i]);
 	return rc ? rc : read_listed(&jobs, err);
 }
 
-int ck_dcp_values_read(struct dcp *d, struct ckpt_err *err)
+int ck_dcp_values_read(struct dcp_files *fs, struct ckpt_err *err)
 {
-	struct jobs jobs = { .d = d, .small = true };
+	struct jobs jobs = { .fs = fs, .small = true };
 
 	return read_listed(&jobs, err);
 }
