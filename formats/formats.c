@@ -10,6 +10,7 @@ extern const struct ck_format ck_format_dcp_st;
 extern const struct ck_format ck_format_deepspeed;
 extern const struct ck_format ck_format_fsdp_ranks;
 extern const struct ck_format ck_format_hf;
+extern const struct ck_format ck_format_megatron;
 extern const struct ck_format ck_format_native;
 extern const struct ck_format ck_format_safetensors;
 extern const struct ck_format ck_format_torch;
@@ -19,6 +20,7 @@ static const struct ck_format *const readers[] = {
 	&ck_format_deepspeed,
 	&ck_format_universal,
 	&ck_format_native,
+	&ck_format_megatron,
 	&ck_format_dcp,
 	&ck_format_fsdp_ranks,
 	&ck_format_dcp_st,

@@ -65,6 +65,7 @@ struct dcp_item {
 	uint8_t use;		/* what the item is */
 	const char *name;	/* the parameter whose it is, without wrappers */
 	const char *state;	/* which state of it: "exp_avg" */
+	uint8_t which;		/* the same as a number of the driver's */
 };
 
 struct dcp_file {

@@ -16,6 +16,8 @@
 #include "formats/dcp_files/ck_dcp_files.h"
 #include "libckpt/format/ck_values.h"
 
+#define MG_COMMON "common.pt"
+
 /* What an item of '.metadata' is. */
 enum mg_use {
 	MG_OTHER = 0,
@@ -48,6 +50,7 @@ struct mg_piece {
 };
 
 struct mg_state {
+	const struct dcp_item *item;	/* that it is read from, or NULL: from several */
 	struct mg_piece *piece;
 	uint64_t n, cap;
 	uint8_t dtype;			/* enum ckpt_dtype; 0 = there is no such state */
@@ -100,6 +103,8 @@ struct mg {
 	const struct ck_val *args;	/* attributes of the Namespace, a dictionary; or NULL */
 	const struct ck_val *content;	/* content_metadata, or NULL */
 	const struct ck_val *mcore_data;	/* dictionary, or NULL */
+	bool has_common_item;		/* the common state is an item: 0.19 and later */
+	bool is_mcore_class;		/* '.metadata' is of Megatron-Core's own class: 0.15 */
 	struct mg_model model;
 	enum mg_layout layout;
 	struct mg_param *param;
@@ -112,6 +117,38 @@ struct mg {
 };
 
 extern const struct ck_format ck_format_megatron;
+
+/* ---- mg_common.c ---- */
+
+/* The common state and the sizes in its args; one that is missing is a finding. */
+int ck_mg_common_read(struct mg *mg, struct ckpt_err *err);
+
+/* ---- mg_items.c ---- */
+
+/* What each item is; parameters with their weights; the layout of the optimizer. */
+int ck_mg_items_find(struct mg *mg, struct ckpt_err *err);
+/* Compare the parameters with the sizes in the args. */
+int ck_mg_items_check(struct mg *mg, struct ckpt_err *err);
+/* The chunks of an item of the parameter's shape. */
+int ck_mg_chunks_add(struct mg *mg, struct mg_param *p, enum mg_which which,
+		     const struct dcp_item *it, struct ckpt_err *err);
+
+/* ---- mg_states.c ---- */
+
+/* States that have names. */
+int ck_mg_states_find(struct mg *mg, struct ckpt_err *err);
+/* Where the elements of a chunk are. */
+struct ck_extent ck_mg_extent(const struct mg *mg, const struct dcp_item *it,
+			      const struct dcp_chunk *c);
+
+/* ---- mg_shifted.c ---- */
+
+/* Leave out states that the writer has shifted. */
+int ck_mg_shifted_find(struct mg *mg, struct ckpt_err *err);
+
+/* ---- mg_index.c ---- */
+
+int ck_mg_index_fill(struct mg *mg, struct ckpt_err *err);
 
 /* ---- mg_param.c ---- */
 

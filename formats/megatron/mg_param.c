@@ -5,6 +5,7 @@
 
 #include "formats/megatron/mg.h"
 #include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
 
 struct mg_param *ck_mg_param_find(const struct mg *mg, const char *key)
 {
