@@ -109,6 +109,18 @@ void ck_dcp_free(void *of)
 	ck_free(d);
 }
 
+/* Its 'metadata.json', by which it is known, is written last. */
+static int refuse_megatron(const struct dcp *d, struct ckpt_err *err)
+{
+	for (uint64_t i = 0; i < d->fs.nitems; i++)
+		if (!strncmp(d->fs.item[i].flat, "common_state/shard_", 19))
+			return ck_fail(err, CKPT_E_INCOMPLETE, d->fs.at.where, CKPT_NO_OFFSET,
+				       "MODEL_FILE_MISSING: the items are those of Megatron-Core, "
+				       "but metadata.json is missing, which it writes last (was "
+				       "the save interrupted, or the copy partial?)");
+	return 0;
+}
+
 static int read_all(struct dcp *d, struct ckpt_err *err)
 {
 	struct ck_step_finder fd = { d->fs.in, d->fs.f, &d->fs.arena };
@@ -117,6 +129,8 @@ static int read_all(struct dcp *d, struct ckpt_err *err)
 	d->fs.ix->format = "dcp";
 	if (!rc)
 		rc = open_parts(d, err);
+	if (!rc)
+		rc = refuse_megatron(d, err);
 	if (!rc)
 		rc = ck_dcp_items_read(&d->fs, err);
 	if (!rc)

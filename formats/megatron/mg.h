@@ -122,6 +122,23 @@ extern const struct ck_format ck_format_megatron;
 
 /* The common state and the sizes in its args; one that is missing is a finding. */
 int ck_mg_common_read(struct mg *mg, struct ckpt_err *err);
+/* That of an item, as 0.19 writes it; or NULL. */
+const struct ck_val *ck_mg_common_in_items(const struct mg *mg);
+
+/* ---- mg_groups.c ---- */
+
+/* A list of the param groups of all optimizers; NULL without memory. */
+struct ck_val *ck_mg_groups(struct mg *mg);
+
+/* ---- mg_values.c ---- */
+
+/* The driver's values(). */
+int ck_mg_values(const struct ck_index *ix, const struct ckpt_limits *limits, uint32_t rank,
+		 struct ck_values *out, struct ckpt_err *err);
+
+/* ---- mg_format.c ---- */
+
+void ck_mg_release(struct mg *mg);
 
 /* ---- mg_items.c ---- */
 

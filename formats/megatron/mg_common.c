@@ -21,7 +21,7 @@ static const struct ck_val *value_in_item(const struct dcp_item *it)
 	return one ? one : v;
 }
 
-static const struct ck_val *common_in_items(const struct mg *mg)
+const struct ck_val *ck_mg_common_in_items(const struct mg *mg)
 {
 	for (uint64_t i = 0; i < mg->fs.nitems; i++)
 		if (!mg->fs.item[i].is_tensor &&
@@ -68,7 +68,7 @@ static int find_common(struct mg *mg, struct ckpt_err *err)
 	uint64_t n;
 	int rc = 0;
 
-	mg->common = common_in_items(mg);
+	mg->common = ck_mg_common_in_items(mg);
 	if (mg->common) {
 		mg->has_common_item = true;
 	} else if (e && !e->is_dir) {

@@ -62,9 +62,9 @@ static int read_backend(struct mg *mg, struct ckpt_err *err)
 	int rc;
 
 	if (!e || e->is_dir) {
-		ck_findings_add(mg->fs.f, CK_FINDING_UNFINISHED, mg->fs.at.where,
-				"metadata.json is missing, which Megatron-Core writes last (was the "
-				"save interrupted, or the copy partial?)");
+		ck_findings_add(mg->fs.f, CK_FINDING_MODEL_FILE_MISSING, mg->fs.at.where,
+				"metadata.json is missing, which Megatron-Core writes last (was "
+				"the save interrupted, or the copy partial?)");
 		return 0;
 	}
 	rc = ck_look_read(mg->fs.in->pool, e->path, BACKEND_MOST, &text, &len, err);
@@ -78,12 +78,8 @@ static int read_backend(struct mg *mg, struct ckpt_err *err)
 
 /* ---- */
 
-static void mg_free(void *of)
+void ck_mg_release(struct mg *mg)
 {
-	struct mg *mg = of;
-
-	if (!mg)
-		return;
 	for (uint64_t i = 0; i < mg->nparams; i++)
 		for (int w = 0; w < MG_STATES; w++)
 			ck_free(mg->param[i].state[w].piece);
@@ -92,7 +88,6 @@ static void mg_free(void *of)
 	ck_free(mg->param);
 	ck_free(mg->target);
 	ck_dcp_files_release(&mg->fs);
-	ck_free(mg);
 }
 
 static void look_at_root(struct mg *mg)
@@ -149,11 +144,19 @@ static int mg_index(const struct ck_input *in, struct ck_index *ix, struct ck_fi
 	ck_dcp_files_init(&mg->fs, in, ix, f);
 	rc = read_all(mg, err ? err : &mine);
 	rc = ck_arena_why(&mg->fs.arena, rc, in->path[0], err ? err : &mine);
-	mg_free(mg);
+	ck_mg_release(mg);
+	ck_free(mg);
 	return rc;
 }
 
 /* ---- the driver ---- */
+
+/* A run's folder, although it names an iteration that is missing. */
+static bool names_iteration(const struct ck_tree *tree)
+{
+	return ck_step_keeps_iterations(tree) &&
+	       has_file(tree, "latest_checkpointed_iteration.txt");
+}
 
 static int probe(const struct ck_input *in)
 {
@@ -166,17 +169,19 @@ static int probe(const struct ck_input *in)
 	if (holds(&in->tree))
 		return 68;
 	rc = ck_step_chosen_kind(in, &kind, &named);
-	return rc ? rc : kind == &ck_format_megatron ? 58 : 0;
+	if (rc || kind)
+		return rc ? rc : kind == &ck_format_megatron ? 58 : 0;
+	return names_iteration(&in->tree) ? 30 : 0;
 }
 
 const struct ck_format ck_format_megatron = {
 	.name = "megatron",
 	.noun = "distributed checkpoint of Megatron-Core",
-	.latest = "latest_checkpointed_iteration.txt",
 	.is_model = true,
 	.is_step = true,
 	.probe = probe,
 	.index = mg_index,
 	.holds = holds,
 	.is_part = is_part,
+	.values = ck_mg_values,
 };

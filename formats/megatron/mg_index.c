@@ -193,37 +193,16 @@ static int add_group(struct mg *mg, const struct ck_val *group, struct ckpt_err 
 	return rc;
 }
 
-/* {"optimizer": {"param_groups": [...]}, ...}: of one optimizer. */
-static int add_groups_of(struct mg *mg, const struct ck_val *one, struct ckpt_err *err)
-{
-	const struct ck_val *inner = ck_val_get(one, "optimizer");
-	struct ck_val *const *item;
-	uint64_t n = 0;
-	int rc = 0;
-
-	if (!ck_val_seq(ck_val_get(inner ? inner : one, "param_groups"), &item, &n))
-		return 0;
-	for (uint64_t i = 0; !rc && i < n && i < 100000; i++)
-		rc = add_group(mg, item[i], err);
-	return rc;
-}
-
-/* One optimizer, or several by number: dense parameters and experts. */
 static int add_groups(struct mg *mg, struct ckpt_err *err)
 {
-	const struct ck_val *all = ck_val_get(mg->common, "optimizer"), *one;
-	int rc = add_groups_of(mg, all, err);
+	const struct ck_val *all = ck_mg_groups(mg);
+	struct ck_val *const *item;
+	uint64_t n = 0;
+	int rc = all ? 0 : ck_fail_nomem(err, "param groups", 0);
 
-	for (int64_t i = 0; !rc && (one = ck_val_get_int(all, i)) != NULL; i++)
-		rc = add_groups_of(mg, one, err);
-	for (uint64_t i = 0; !rc && !all && i < mg->fs.nitems; i++) {
-		const struct dcp_item *it = &mg->fs.item[i];
-		const struct ck_val *v = ck_dcp_value_of(it);
-
-		if (it->use == MG_BUCKET && !it->is_tensor &&
-		    strstr(it->flat, ".dp_group_idx_0.optimizer/shard_"))
-			rc = add_groups_of(mg, ck_val_at(v, 0), err);
-	}
+	ck_val_seq(all, &item, &n);
+	for (uint64_t i = 0; !rc && i < n; i++)
+		rc = add_group(mg, item[i], err);
 	mg->fs.ix->ngroups = mg->ngroups;
 	return rc;
 }
@@ -274,12 +253,17 @@ int ck_mg_index_fill(struct mg *mg, struct ckpt_err *err)
 		"dp_zero_gather_scatter", "replicated",
 	};
 	struct ck_index *ix = mg->fs.ix;
+	uint64_t named;
 	int rc = add_all(mg, err);
 
 	ix->world = mg->model.world && mg->model.world <= UINT32_MAX ? (uint32_t)mg->model.world :
 		    ck_dcp_files_world(&mg->fs);
 	ix->optimizer = has_moments(mg) ? "sharded" : "none";
 	ix->writer = writer_of(mg);
+	if (ix->step >= 0 && ck_step_number(ix->tag, &named) && named != (uint64_t)ix->step)
+		ck_findings_add(mg->fs.f, CK_FINDING_TAG_STEP_DIFFERS, ix->path,
+				"the folder is called %s, its common state says iteration %" PRId64
+				" (was it renamed?)", ix->tag, ix->step);
 	if (!rc)
 		rc = add_layout(mg, err);
 	if (!rc)

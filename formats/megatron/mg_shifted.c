@@ -192,8 +192,10 @@ static void report(struct mg *mg, struct mg_param *p)
 {
 	p->no_states = why_shifted;
 	ck_findings_add(mg->fs.f, CK_FINDING_STATES_SHIFTED, p->key,
-			"master and moments are left out: %s. The weight is right. Save with "
-			"another layout, or with one bucket, and compare", why_shifted);
+			"master and moments are left out: the weight is not the rounded master. "
+			"Megatron-Core 0.15 to 0.19 shifts states after a padded bucket "
+			"(fully_reshardable). The weight is right; save the run again with "
+			"dp_reshardable");
 }
 
 int ck_mg_shifted_find(struct mg *mg, struct ckpt_err *err)

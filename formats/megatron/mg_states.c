@@ -80,7 +80,7 @@ static const struct dcp_item *partner_of(const struct mg *mg, const struct dcp_i
 
 	if (strlen(it->name) >= sizeof(key))
 		return NULL;
-	strcpy(key, it->name);
+	memcpy(key, it->name, strlen(it->name) + 1);
 	at = strstr(key, "linear_fc");
 	if (!at || (at[9] != '1' && at[9] != '2'))
 		return NULL;

@@ -31,10 +31,6 @@ static const struct foreign {
 	{ { "context/", "weights/" },
 	  "a NeMo 2 checkpoint" NOT_READ,
 	  "nemo llm export path=DIR target=hf output_path=OUT", NULL },
-	{ { ".metadata", "metadata.json", "*.distcp" },
-	  "a Megatron-Core checkpoint (torch_dist)" NOT_READ, NULL, BRIDGE },
-	{ { ".metadata", "common.pt", "*.distcp" },
-	  "a Megatron-Core checkpoint (torch_dist)" NOT_READ, NULL, BRIDGE },
 	{ { "mp_rank_*/" },
 	  "a Megatron-LM checkpoint (mp_rank_00/)" NOT_READ, NULL, BRIDGE },
 	/* DCP: further down, or without its index */

@@ -7,8 +7,9 @@
  *
  *	a tag that is asked for; "checkpoint-N" is a tag of the folder above it, and means the
  *	step that checkpoint-N itself would give; a number is that of global_stepN, verl's
- *	global_step_N or checkpoint-N
- *	what 'latest' names, likewise; then 'latest_universal'; then verl's file with the number
+ *	global_step_N, Megatron-Core's iter_000000N or checkpoint-N
+ *	what 'latest' names, likewise; then 'latest_universal'; then the file with the number of
+ *	Megatron-Core ("3" is iter_0000003, "release" itself) and of verl
  *	the name that sorts last among the steps and checkpoints with a step
  *
  * What was passed over is a finding: LATEST_BEHIND, LATEST_ABSENT, STEP_PASSED_OVER.
@@ -196,7 +197,8 @@ static void check_newest(struct ck_step_finder *fd, const struct level *l, const
 		uint64_t n;
 
 		if (e->is_dir && ck_step_number(e->name, &n) && n > mine && n > other &&
-		    !strncmp(e->name, tag, 11) && has_step(fd, l, e->name)) {
+		    !strncmp(e->name, tag, strcspn(tag, "0123456789")) &&
+		    has_step(fd, l, e->name)) {
 			other = n;
 			newest = e->name;
 		}
@@ -215,18 +217,18 @@ static int fail_outside(const struct level *l, const char *file, const char *tag
 		       "give that folder itself", file, tag);
 }
 
-static int fail_latest(struct ck_step_finder *fd, const struct level *l, const char *tag,
-		       struct ckpt_err *err)
+static int fail_latest(struct ck_step_finder *fd, const struct level *l, const char *file,
+		       const char *tag, struct ckpt_err *err)
 {
 	const char *steps = list_steps(fd, l);
 
 	if (!strcmp(steps, "none"))
 		return ck_fail(err, CKPT_E_NOTFOUND, l->root[0], CKPT_NO_OFFSET,
-			       "LATEST_LIES: 'latest' names the step %s, which is missing or has "
-			       "no shards, and no other step is here", tag);
+			       "LATEST_LIES: '%s' names the step %s, which is missing or has "
+			       "no shards, and no other step is here", file, tag);
 	return ck_fail(err, CKPT_E_NOTFOUND, l->root[0], CKPT_NO_OFFSET,
-		       "LATEST_LIES: 'latest' names the step %s, which is missing or has no "
-		       "shards (steps here: %s); --tag names another one", tag, steps);
+		       "LATEST_LIES: '%s' names the step %s, which is missing or has no "
+		       "shards (steps here: %s); --tag names another one", file, tag, steps);
 }
 
 static int take_latest(struct ck_step_finder *fd, const struct level *l, const char *tag,
@@ -239,7 +241,7 @@ static int take_latest(struct ck_step_finder *fd, const struct level *l, const c
 		return fail_outside(l, "latest", tag, err);
 	rc = step_of(fd, l, tag, true, out, &yes, err);
 	if (!rc && (!yes || out->kind->aside))
-		return fail_latest(fd, l, tag, err);
+		return fail_latest(fd, l, "latest", tag, err);
 	if (rc)
 		return rc;
 	check_newest(fd, l, "latest", tag);
@@ -267,7 +269,32 @@ static int take_universal(struct ck_step_finder *fd, const struct level *l, cons
 	return rc ? rc : say_why(fd, out, "'latest_universal' names", tag, err);
 }
 
-/* verl writes the number of its last step, without the rest of the name.  '*yes': it is here. */
+/* What the text in 'latest_checkpointed_iteration.txt' means; NULL = no folder that is known. */
+static int name_of_iteration(struct ck_step_finder *fd, const struct level *l, const char *text,
+			     const char **out, struct ckpt_err *err)
+{
+	const char *verl, *megatron;
+
+	*out = NULL;
+	if (!strcmp(text, "release")) {
+		if (ck_tree_find(l->tree, text) || ck_step_keeps_iterations(l->tree))
+			*out = text;
+		return 0;
+	}
+	if (text[strspn(text, "0123456789")] || strlen(text) > 18)
+		return 0;
+	verl = ck_arena_printf(fd->arena, "global_step_%s", text);
+	megatron = ck_step_iteration(fd->arena, text);
+	if (!verl || !megatron)
+		return ck_fail_nomem(err, "a name", strlen(text));
+	if (ck_tree_find(l->tree, verl))
+		*out = verl;
+	else if (ck_step_keeps_iterations(l->tree) || ck_tree_find(l->tree, "release"))
+		*out = megatron;
+	return 0;
+}
+
+/* Megatron-Core and verl write the number of the last step.  '*yes': it is here. */
 static int take_iteration(struct ck_step_finder *fd, const struct level *l,
 			  struct ck_step_choice *out, bool *yes, struct ckpt_err *err)
 {
@@ -277,14 +304,13 @@ static int take_iteration(struct ck_step_finder *fd, const struct level *l,
 	int rc = ck_step_latest(fd, l->tree, file, &text, err);
 
 	*yes = false;
-	if (rc || !text || text[strspn(text, "0123456789")])
+	if (!rc && text)
+		rc = name_of_iteration(fd, l, text, &name, err);
+	if (rc || !name)
 		return rc;
-	name = ck_arena_printf(fd->arena, "global_step_%s", text);
-	if (!name)
-		return ck_fail_nomem(err, "a name", strlen(text));
-	if (!ck_tree_find(l->tree, name))
-		return 0;
 	rc = step_of(fd, l, name, true, out, yes, err);
+	if (!rc && !*yes && strncmp(name, "global_step_", 12) && !ck_tree_find(l->tree, name))
+		return fail_latest(fd, l, file, name, err);
 	if (rc || !*yes)
 		return rc;
 	check_newest(fd, l, file, name);
@@ -378,7 +404,7 @@ static int fail_tag(struct ck_step_finder *fd, const struct level *l, const char
 static int find_number(struct ck_step_finder *fd, const struct level *l, const char *tag,
 		       const char **out, struct ckpt_err *err)
 {
-	const char *deepspeed, *verl, *trainer, *accelerate;
+	const char *deepspeed, *verl, *megatron, *trainer, *accelerate;
 	bool first, second;
 
 	*out = NULL;
@@ -386,12 +412,13 @@ static int find_number(struct ck_step_finder *fd, const struct level *l, const c
 		return 0;
 	deepspeed = ck_arena_printf(fd->arena, "global_step%s", tag);
 	verl = ck_arena_printf(fd->arena, "global_step_%s", tag);
+	megatron = ck_step_iteration(fd->arena, tag);
 	trainer = ck_arena_printf(fd->arena, "checkpoint-%s", tag);
 	accelerate = ck_arena_printf(fd->arena, "checkpoint_%s", tag);
-	if (!deepspeed || !verl || !trainer || !accelerate)
+	if (!deepspeed || !verl || !megatron || !trainer || !accelerate)
 		return ck_fail_nomem(err, "a name", strlen(tag));
 	if (!has_step(fd, l, deepspeed))
-		deepspeed = verl;
+		deepspeed = has_step(fd, l, verl) ? verl : megatron;
 	first = has_step(fd, l, deepspeed);
 	if (!has_step(fd, l, trainer))
 		trainer = accelerate;
@@ -507,7 +534,7 @@ int ck_step_choose(struct ck_step_finder *fd, struct ck_step_choice *out, struct
 	if (!rc)
 		rc = ck_fail(err, CKPT_E_NOTFOUND, in->path[0], CKPT_NO_OFFSET,
 			     "no folder in it holds a step of DeepSpeed (*_model_states.pt, "
-			     "*_optim_states.pt) or FSDP (.metadata)");
+			     "*_optim_states.pt), FSDP or Megatron-Core (.metadata)");
 	return rc;
 }
 
@@ -549,12 +576,14 @@ int ck_step_chosen_kind(const struct ck_input *in, const struct ck_format **kind
 	struct ck_step_choice c = { .kind = NULL };
 	int rc = 0;
 
-	*named_out = in->tag || ck_tree_find(&in->tree, "latest");
+	*named_out = in->tag || ck_tree_find(&in->tree, "latest") ||
+		     ck_tree_find(&in->tree, "latest_checkpointed_iteration.txt");
 	*kind_out = in->chosen ? in->chosen->kind : NULL;
 	if (in->chosen && in->chosen->is_known)
 		return 0;
 	if (in->tag || ck_step_keeps_steps(&in->tree) || ck_step_may_be_numbered(&in->tree) ||
-	    ck_tree_find(&in->tree, "latest_universal"))
+	    ck_tree_find(&in->tree, "latest_universal") ||
+	    ck_tree_find(&in->tree, "latest_checkpointed_iteration.txt"))
 		rc = ck_step_choose(&fd, &c, &err);
 	if (!rc)
 		*kind_out = c.kind;

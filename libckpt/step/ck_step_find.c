@@ -116,6 +116,7 @@ int ck_step_look(const struct ck_formats *formats, const char *path,
 		*out = CK_HOLDS_SHARDS;
 	else if (!rc && (ck_step_keeps_steps(&tree) || ck_tree_find(&tree, "trainer_state.json") ||
 			 ck_tree_find(&tree, "latest_universal") ||
+			 ck_tree_find(&tree, "latest_checkpointed_iteration.txt") ||
 			 holds_step(formats, path, &tree, limits->files)))
 		*out = CK_HOLDS_STEPS;
 	else if (!rc)
@@ -185,7 +186,24 @@ bool ck_step_is_trainers(const char *name)
 bool ck_step_number(const char *name, uint64_t *step_out)
 {
 	return ck_step_is_trainers(name) ? is_number(name + 11, step_out) :
+	       !strncmp(name, "iter_", 5) ? is_number(name + 5, step_out) :
 	       ck_step_of_tag(name, step_out);
+}
+
+bool ck_step_keeps_iterations(const struct ck_tree *tree)
+{
+	for (uint64_t i = 0; i < tree->n; i++)
+		if (tree->entry[i].is_dir && !strncmp(tree->entry[i].name, "iter_", 5))
+			return true;
+	return false;
+}
+
+const char *ck_step_iteration(struct ck_arena *a, const char *number)
+{
+	static const char zeros[] = "0000000";
+	const size_t n = strlen(number);
+
+	return ck_arena_printf(a, "iter_%s%s", n < 7 ? zeros + n : "", number);
 }
 
 bool ck_step_leads_outside(const char *tag)

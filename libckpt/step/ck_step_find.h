@@ -61,8 +61,11 @@ bool ck_step_may_keep_steps(const struct ck_tree *tree);
 bool ck_step_may_be_numbered(const struct ck_tree *tree);
 /* N of "global_stepN", or of verl's "global_step_N"; false for any other name. */
 bool ck_step_of_tag(const char *tag, uint64_t *step_out);
-/* N of "global_stepN", or of a trainer's "checkpoint-N" or "checkpoint_N". */
+/* N of "global_stepN", of Megatron-Core's "iter_N", or of "checkpoint-N" or "checkpoint_N". */
 bool ck_step_number(const char *name, uint64_t *step_out);
+/* Folders of Megatron-Core: "iter_0000003" ('number' has digits alone; NULL without memory). */
+bool ck_step_keeps_iterations(const struct ck_tree *tree);
+const char *ck_step_iteration(struct ck_arena *a, const char *number);
 /* Such a folder of a trainer: "checkpoint-" (transformers) or "checkpoint_" (accelerate). */
 bool ck_step_is_trainers(const char *name);
 /* A step is in the folder that names it: no way up, no other root. */
