@@ -56,7 +56,9 @@ ENGINE_MPI_SRC  := $(filter %/en_comm_mpi.c,$(ENGINE_SRC))
 ENGINE_CUDA_SRC := $(sort $(foreach f,$(ENGINE_SRC),$(if $(filter en_cuda_%,$(notdir $(f))),$(f))))
 TRAIN_SRC := $(sort $(filter-out $(ZTRAIN_SRC) $(ENGINE_MPI_SRC) $(ENGINE_CUDA_SRC),$(ENGINE_SRC) \
              $(wildcard kernels/cpu/train/*.c)))
-LIB       := $(call objects,$(LIB_SRC))
+# Tables of names (formats/megatron/maps), as strings in C.
+MAPS      := $(sort $(wildcard formats/megatron/maps/*.map))
+LIB       := $(call objects,$(LIB_SRC)) $(B)/formats/megatron/maps.o
 # Style and scripts of pages (HTML), as strings in C.
 PAGE      := $(call page_parts,tools/shared/page)
 PAGE_ZTRAIN := $(call page_parts,engine/main/page)
@@ -79,6 +81,13 @@ $(filter %/en_nvme_uring.o,$(TRAIN)): $(B)/uring.list
 $(filter %/en_secret_tag.o,$(TRAIN)):                  INC += $(CRYPTO_CFLAGS)
 $(filter %/en_secret_tag.o,$(TRAIN)): $(B)/crypto.list
 $(TOOL) $(TOOL_MPI) $(TRAIN_MPI): | need-mpi
+
+$(B)/formats/megatron/maps.list: NAMES = $(MAPS)
+$(B)/formats/megatron/maps.c: $(MAPS) $(B)/formats/megatron/maps.list formats/megatron/maps.awk
+	@mkdir -p $(@D) && printf '  %-5s %s\n' GEN $@
+	$(Q)LC_ALL=C awk -f formats/megatron/maps.awk $(MAPS) > $@
+$(B)/formats/megatron/maps.o: $(B)/formats/megatron/maps.c formats/megatron/mg_map.h | need-libs
+	$(Q)$(CC) $(ALL_CPPFLAGS) $(INC) $(ALL_CFLAGS) -c -o $@ $<
 
 # The pages of `zckpt explain` are docs/findings.md, as a table in C.
 $(B)/tools/findings.c: docs/findings.md tools/findings.awk

@@ -41,6 +41,7 @@
 	X(STATE_EMPTY, INFO, OK, "saved before the first optimizer step")                          \
 	X(ALIAS_DOUBTFUL, WARN, MISMATCH, "two names are said to be one tensor, but differ")       \
 	X(BUFFERS_DIFFER, INFO, OK, "a buffer differs between ranks; rank 0's is used")            \
+	X(NAMES_NATIVE, INFO, OK, "the tensors have the names of Megatron-Core")                  \
 	X(RANKS_UNNAMED, INFO, OK, "the files do not say which rank wrote them")                   \
 	X(RANKS_UNCOUNTED, WARN, MISMATCH, "nothing says how many ranks there were")               \
 	X(LATEST_ABSENT, WARN, MISMATCH, "no 'latest' file; the newest step is used")              \

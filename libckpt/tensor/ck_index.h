@@ -176,6 +176,9 @@ struct ck_index {
 	uint32_t open_state;		/* between state_begin and state_end */
 	/* What the step is; strings in the arena, NULL = unknown. */
 	const char *format, *path, *tag, *why, *optimizer, *writer;
+	/* config.json that its names were made with, and --vocab (0 = not given); or NULL. */
+	const char *model_config;
+	uint64_t vocab_size;
 	int32_t stage;			/* -1 */
 	bool weights_name_states;	/* whose a state is was found out by weights' bytes */
 	uint32_t world;
