@@ -62,7 +62,7 @@ static int parse_tolerance(struct ckpt_diff_opts *opts)
 	}
 }
 
-static int is_torch(const char *path)
+static int is_format(const char *path, const char *format)
 {
 	struct ckpt_open_opts opts = { .size = sizeof(opts) };
 	struct ckpt_info info;
@@ -72,7 +72,7 @@ static int is_torch(const char *path)
 	if (ckpt_open(&path, 1, &opts, &ck, NULL))
 		return 1;	/* what is wrong with it is said where it is used */
 	ckpt_info_get(ck, &info);
-	yes = !strcmp(info.format, "torch");
+	yes = !strcmp(info.format, format);
 	ckpt_close(ck);
 	return yes;
 }
@@ -89,10 +89,15 @@ static int open_both(struct two *two)
 	words_add(&b, args->rest.list[args->rest.n - 1]);
 	second.tag = want.tag2;
 	/* A subtree is of the torch files among the two. */
-	if (args->subtree && !is_torch(b.list[0]))
+	if (args->subtree && !is_format(b.list[0], "torch"))
 		second.subtree = NULL;
-	else if (args->subtree && !is_torch(a.list[0]))
+	else if (args->subtree && !is_format(a.list[0], "torch"))
 		first.subtree = NULL;
+	/* Names are of the checkpoints of Megatron-Core. */
+	if (args->names && !is_format(b.list[0], "megatron"))
+		second.names = NULL;
+	else if (args->names && !is_format(a.list[0], "megatron"))
+		first.names = NULL;
 	status = cli_open(&first, "diff", &a, &two->a, &err);
 	second.tag_option = "--tag2";
 	if (!status)

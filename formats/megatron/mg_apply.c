@@ -1,11 +1,11 @@
 /*
  * mg_apply.c -- see mg_apply.h.
  *
- * A tensor of the table has a layer {L} and an expert {E} in its key, or not.  A checkpoint has one
- * tensor of all layers, whose key lacks the layer and whose first axis is the layer; or one for each
- * layer, whose key has the number.  Of experts likewise.  So of rows [a, b) of a tensor of the table
- * the box in a native one is: the layer and the expert, where they are axes, then rows [a, b), then
- * all of the other axes.
+ * A tensor of the table has a layer {L} and an expert {E} in its key, or not.  A checkpoint has
+ * one tensor of all layers, whose key lacks the layer and whose first axis is the layer; or one for
+ * each layer, whose key has the number.  Of experts likewise.  So of rows [a, b) of a tensor of the
+ * table the box in a native one is: the layer and the expert, where they are axes, then rows [a, b),
+ * then all of the other axes.
  */
 #include "formats/megatron/mg_apply.h"
 
@@ -274,8 +274,8 @@ static int make_one(struct applying *a, const struct use *u, const struct mg_map
 	rc = ck_map_add(&a->made, made.name, strlen(made.name), u->number, &old, a->err);
 	if (rc == 1)
 		return ck_fail(a->err, CKPT_E_MISMATCH, made.name, CKPT_NO_OFFSET,
-			       "two tensors of the checkpoint would be this one, %.100s and %.100s; "
-			       HINT, a->native[old].key, u->native->key);
+			       "two tensors of the checkpoint would be this one, %.100s and "
+			       "%.100s; " HINT, a->native[old].key, u->native->key);
 	if (rc)
 		return rc;
 	shape[0] = rows * u->groups;
@@ -421,8 +421,8 @@ static int check_missing(struct applying *a)
 	}
 	if (!rc && m.n)
 		rc = ck_fail(a->err, CKPT_E_MISMATCH, m.name, CKPT_NO_OFFSET,
-			     "the checkpoint lacks %" PRIu64 " tensor%s of %s that %s asks for; the "
-			     "first would be in %.100s. " HINT, m.n, m.n == 1 ? "" : "s",
+			     "the checkpoint lacks %" PRIu64 " tensor%s of %s that %s asks for; "
+			     "the first would be in %.100s. " HINT, m.n, m.n == 1 ? "" : "s",
 			     a->map->family, a->sizes->where, m.of->key);
 	return rc;
 }

@@ -179,6 +179,7 @@ const struct ck_format ck_format_megatron = {
 	.noun = "distributed checkpoint of Megatron-Core",
 	.is_model = true,
 	.is_step = true,
+	.has_names = true,
 	.probe = probe,
 	.index = mg_index,
 	.holds = holds,

@@ -4,8 +4,10 @@
  * transformers reads the weights as the type that "dtype" (before 5.0 "torch_dtype") names, so a
  * copied "bfloat16" would round fp32 weights again.  A model of several parts has a
  * configuration of its own for each ("text_config"), with a type of its own.  Only those
- * values change.
+ * values change, and "vocab_size" where --vocab has cut the vocabulary to another number of rows.
  */
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "libckpt/base/ck_buf.h"
@@ -58,15 +60,15 @@ static bool is_type(const struct ck_json_tok *tok)
 	return false;
 }
 
-/* What follows the text at '*at' up to the value, then the name in its place. */
-static int put_type(const struct ck_json *doc, uint64_t value, const char *name, uint64_t *at,
+/* What follows the text at '*at' up to the value, then another in its place. */
+static int put_text(const struct ck_json *doc, uint64_t value, const char *text, uint64_t *at,
 		    struct ck_buf *buf, struct ckpt_err *err)
 {
 	const struct ck_json_tok *tok = &doc->tok[value];
 	int rc = ck_buf_add(buf, doc->text + *at, tok->off - *at, err);
 
 	if (!rc)
-		rc = ck_buf_addf(buf, err, "\"%s\"", name);
+		rc = ck_buf_adds(buf, text, err);
 	*at = tok->off + tok->len;
 	return rc;
 }
@@ -81,10 +83,18 @@ static bool is_part(const struct ck_json_tok *key, const struct ck_json_tok *val
 	       strcmp(key->str, "quantization_config") != 0;
 }
 
+/* What is written in place of values of the copied text. */
+struct edits {
+	const struct ck_json *doc;
+	char type[16], vocab[24];	/* as JSON; vocab "" = as it is */
+	uint64_t at;			/* of the text, up to where it is copied */
+	struct ck_buf *buf;
+};
+
 /* The types that object token 'obj' names, and the parts in it; in the order of the text. */
-static int edit(const struct ck_json *doc, uint64_t obj, unsigned depth, const char *name,
-		uint64_t *at, struct ck_buf *buf, struct ckpt_err *err)
+static int edit(struct edits *e, uint64_t obj, unsigned depth, struct ckpt_err *err)
 {
+	const struct ck_json *doc = e->doc;
 	int rc = 0;
 
 	for (uint64_t t = obj + 1; !rc && t < doc->tok[obj].next; t = doc->tok[t + 1].next) {
@@ -92,9 +102,11 @@ static int edit(const struct ck_json *doc, uint64_t obj, unsigned depth, const c
 
 		if ((!strcmp(key->str, "dtype") || !strcmp(key->str, "torch_dtype")) &&
 		    is_type(value))
-			rc = put_type(doc, t + 1, name, at, buf, err);
+			rc = put_text(doc, t + 1, e->type, &e->at, e->buf, err);
+		else if (!obj && *e->vocab && !strcmp(key->str, "vocab_size"))
+			rc = put_text(doc, t + 1, e->vocab, &e->at, e->buf, err);
 		else if (depth && is_part(key, value))
-			rc = edit(doc, t + 1, depth - 1, name, at, buf, err);
+			rc = edit(e, t + 1, depth - 1, err);
 	}
 	return rc;
 }
@@ -121,7 +133,7 @@ int ck_cv_plan_config(struct ck_cv *cv, const struct ck_cv_aux *aux, struct ckpt
 	const char *name = cv->opts->states ? NULL : written_type(cv);
 	struct ck_json doc = CK_JSON_INIT;
 	struct ck_buf buf = CK_BUF_INIT(2 * MOST);
-	uint64_t at = 0;
+	struct edits e = { .doc = &doc, .buf = &buf };
 	char *text = NULL;
 	int rc = 0;
 
@@ -131,9 +143,12 @@ int ck_cv_plan_config(struct ck_cv *cv, const struct ck_cv_aux *aux, struct ckpt
 	    doc.tok[0].type != CK_JSON_OBJECT) {
 		rc = ck_plan_copy(&cv->plan, aux->path, 0, aux->bytes, err);
 	} else {
-		rc = edit(&doc, 0, PARTS_DEEP, name, &at, &buf, err);
+		snprintf(e.type, sizeof(e.type), "\"%s\"", name);
+		if (cv->ck->ix.vocab_size)
+			snprintf(e.vocab, sizeof(e.vocab), "%" PRIu64, cv->ck->ix.vocab_size);
+		rc = edit(&e, 0, PARTS_DEEP, err);
 		if (!rc)
-			rc = ck_buf_add(&buf, doc.text + at, doc.len - at, err);
+			rc = ck_buf_add(&buf, doc.text + e.at, doc.len - e.at, err);
 		if (!rc)
 			rc = ck_plan_literal(&cv->plan, buf.p, buf.len, err);
 	}

@@ -194,6 +194,31 @@ static int copy_from_beside(struct ck_cv *cv, struct ckpt_err *err)
 	return rc;
 }
 
+/*
+ * The configuration that the names were made with, whatever its file is called, and the tokenizer
+ * in its folder.
+ */
+static int copy_model(struct ck_cv *cv, struct ckpt_err *err)
+{
+	const char *path = cv->ck->ix.model_config;
+	struct ck_tree_entry e = { .name = "config.json", .path = (char *)path };
+	enum ck_fs_kind kind;
+	char *dir;
+	int rc;
+
+	if (!path)
+		return 0;
+	dir = ck_fs_parent(path);
+	rc = dir ? ck_look_kind(cv->ck->pool, path, &kind, &e.bytes, err) :
+		   ck_fail_nomem(err, "a file name", strlen(path));
+	if (!rc && !is_listed(cv, e.name))
+		rc = list_aux(cv, &e, err);
+	if (!rc)
+		rc = copy_from(cv, dir, NULL, err);
+	ck_free(dir);
+	return rc;
+}
+
 static int find_aux(struct ck_cv *cv, struct ckpt_err *err)
 {
 	enum ck_fs_kind kind;
@@ -208,11 +233,13 @@ static int find_aux(struct ck_cv *cv, struct ckpt_err *err)
 				     "no such folder" : "this is a file");
 		if (rc || cv->to != CKPT_DST_FOLDER)
 			return rc;
-		return copy_from(cv, cv->opts->aux_dir, NULL, err);
+		rc = copy_from(cv, cv->opts->aux_dir, NULL, err);
+		return rc ? rc : copy_model(cv, err);
 	}
 	if (cv->to != CKPT_DST_FOLDER || cv->opts->states)
 		return 0;
-	return copy_from_beside(cv, err);
+	rc = copy_model(cv, err);
+	return rc ? rc : copy_from_beside(cv, err);
 }
 
 int ck_cv_make_plan(struct ck_cv *cv, struct ckpt_err *err)
