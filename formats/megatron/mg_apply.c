@@ -4,8 +4,8 @@
  * A tensor of the table has a layer {L} and an expert {E} in its key, or not.  A checkpoint has
  * one tensor of all layers, whose key lacks the layer and whose first axis is the layer; or one for
  * each layer, whose key has the number.  Of experts likewise.  So of rows [a, b) of a tensor of the
- * table the box in a native one is: the layer and the expert, where they are axes, then rows [a, b),
- * then all of the other axes.
+ * table the box in a native one is: the layer and the expert, where they are axes, then rows
+ * [a, b), then all of the other axes.
  */
 #include "formats/megatron/mg_apply.h"
 

@@ -129,6 +129,10 @@ part "steps made of weights, resumed by DeepSpeed" \
 	"$python" "$here/shard_cases.py" "$work/sharded" $long
 part "models loaded by transformers" \
 	"$python" "$here/hf_models.py" "$work/models" $long
+if [ -d "$ZCKPT_FIXTURES/parallel" ]; then
+	part "checkpoints of Megatron-Core, loaded by transformers" \
+		"$python" "$here/megatron_cases.py" --zckpt "$ZCKPT" --fixtures "$ZCKPT_FIXTURES"
+fi
 part "mounted and served steps, read by safetensors and transformers" \
 	"$python" "$here/view_cases.py" "$work/view"
 part "files with sums, read and rewritten by other programs" \
