@@ -315,7 +315,8 @@ static int fail_rows(const struct applying *a, const struct use *u, const struct
 		return ck_fail(a->err, CKPT_E_MISMATCH, u->native->key, CKPT_NO_OFFSET,
 			       "%s asks for %" PRIu64 " rows (%s), and the checkpoint has %" PRIu64
 			       ", with its padding; is it that of this model? " HINT,
-			       a->sizes->where, from + rows, p->rows, u->per);
+			       a->sizes->vocab_given ? "--vocab" : a->sizes->where, from + rows,
+			       p->rows, u->per);
 	return ck_fail(a->err, CKPT_E_FORMAT, a->map->where, CKPT_NO_OFFSET,
 		       "line %" PRIu32 ": parts of %" PRIu64 " rows, and %.100s has %" PRIu64,
 		       p->line, from + rows, u->native->key, u->per);

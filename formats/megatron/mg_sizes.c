@@ -259,6 +259,7 @@ int ck_mg_sizes_fill(struct mg_sizes *s, const struct mg_map *map, const struct 
 		if (!rc && vocab && i == v) {
 			s->value[i] = vocab;
 			s->known[i] = true;
+			s->vocab_given = true;
 		}
 	}
 	for (uint64_t i = 0; !rc && i < map->nflags; i++)

@@ -39,6 +39,7 @@ struct mg_sizes {
 	uint64_t *value;	/* [map->nsizes] */
 	bool *known;
 	bool *flag;		/* [map->nflags] */
+	bool vocab_given;	/* V is --vocab */
 	uint64_t layers, experts;	/* sizes L and E; 0 = not known */
 	bool *has_experts;	/* [layers] */
 	uint64_t dense_layers;	/* how many have none */

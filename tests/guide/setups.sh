@@ -67,11 +67,16 @@ setup_one() {
 	set -- $1
 	set +f
 	case $1 in
-	deepspeed/* | fsdp/*) set -- "${1%%/*}" "${1#*/}" "${@:2}" ;;
+	deepspeed/* | fsdp/* | parallel/*) set -- "${1%%/*}" "${1#*/}" "${@:2}" ;;
 	esac
 	"setup_$1" "${@:2}" > "$work/setup" 2>&1 || { fails "setup: $*"; cat "$work/setup"; }
 }
 setup_fsdp() { mkdir -p "$(dirname "$3")" && cp -r "$fixtures/fsdp/$1/ckpt" "$3" && writable "$3"; }
+# parallel/CASE as RUN: and beside it the model's folder, "model"
+setup_parallel() {
+	mkdir -p "$(dirname "$3")/model" && cp -r "$fixtures/parallel/$1/ckpt" "$3" && writable "$3" &&
+		cp "$fixtures/parallel/$1/config.json" "$(dirname "$3")/model"
+}
 setup_deepspeed() { mkdir -p "$(dirname "$3")" && cp -r "$steps/$1/ckpt" "$3" && writable "$3"; }
 # library: libckpt as 'make install' leaves it, for programs of the pages
 library() {
