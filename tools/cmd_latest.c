@@ -63,7 +63,7 @@ static void pass_over(const struct args *args, const struct step *step)
 static int is_weights(const struct args *args, struct step *step)
 {
 	static const char *const of_steps[] = {
-		"deepspeed", "universal", "native", "dcp", "fsdp",
+		"deepspeed", "universal", "native", "dcp", "megatron", "fsdp",
 	};
 
 	for (size_t i = 0; i < sizeof(of_steps) / sizeof(of_steps[0]); i++)

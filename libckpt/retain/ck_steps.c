@@ -228,6 +228,16 @@ static int see(void *arg, const char *dir, const char *name, struct ckpt_err *er
 
 /* ---- who points to a step ---- */
 
+/* Megatron-Core and verl write the number alone: "3" names iter_0000003 or global_step_3. */
+static bool is_named(struct ck_steps *s, const char *step, const char *text)
+{
+	const char *iteration = ck_step_iteration(&s->arena, text);
+
+	if (!strcmp(step, text) || (iteration && !strcmp(step, iteration)))
+		return true;
+	return !strncmp(step, "global_step_", 12) && !strcmp(step + 12, text);
+}
+
 static int mark_named(struct ck_steps *s, const char *file, struct ckpt_err *err)
 {
 	char *path = ck_fs_join(s->dir, file), *text = NULL;
@@ -243,7 +253,7 @@ static int mark_named(struct ck_steps *s, const char *file, struct ckpt_err *err
 		while (end > begin && strchr(" \t\r\n\v\f", end[-1]))
 			*--end = 0;
 		for (uint64_t i = 0; i < s->n; i++)
-			s->step[i].is_latest |= !strcmp(s->step[i].name, begin);
+			s->step[i].is_latest |= is_named(s, s->step[i].name, begin);
 	}
 	ck_free(text);
 	ck_free(path);
@@ -285,6 +295,8 @@ static int mark(struct listing *l, struct ckpt_err *err)
 
 	if (!rc)
 		rc = mark_named(s, "latest_universal", err);
+	if (!rc)
+		rc = mark_named(s, "latest_checkpointed_iteration.txt", err);
 	for (uint64_t i = 0; !rc && i < s->n; i++)
 		rc = read_best(l, &s->step[i], err);
 	for (uint64_t i = 0; i < s->n; i++) {
