@@ -1,4 +1,4 @@
-/* ck_model.c -- see ck_model.h: parameters from shapes, sums, published models. */
+/* ck_model.c -- see ck_model.h: sums, published models. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -56,6 +56,16 @@ int ck_model_add(struct ckpt_model *m, const struct ck_param *param, struct ckpt
 	return 0;
 }
 
+/* 0: the shape is not known, or is not that of these parameters. */
+static uint64_t active(const struct ckpt_model_info *info)
+{
+	const struct ckpt_arch *a = &info->arch;
+	const uint64_t idle = a->moe_layers * (a->experts - a->top_k) * 3 * a->expert_inter *
+			      a->hidden;
+
+	return a->layers && idle < info->params ? info->params - idle : 0;
+}
+
 void ck_model_sum(struct ckpt_model *m)
 {
 	struct ckpt_model_info *info = &m->info;
@@ -77,107 +87,29 @@ void ck_model_sum(struct ckpt_model *m)
 		if (!p->frozen && p->group >= info->groups)
 			info->groups = p->group + 1;
 	}
-}
-
-/* ---- shapes ---- */
-
-/* A module: a weight, and a bias if it has one. */
-static int add(struct ckpt_model *m, uint32_t block, uint64_t weight, uint64_t bias,
-	       struct ckpt_err *err)
-{
-	struct ck_param p = { .numel = weight, .module = m->modules++, .block = block };
-	int rc = ck_model_add(m, &p, err);
-
-	p.numel = bias;
-	return rc || !bias ? rc : ck_model_add(m, &p, err);
-}
-
-static int add_norm(struct ckpt_model *m, const struct ck_shape *s, uint32_t block, uint64_t n,
-		    struct ckpt_err *err)
-{
-	if (s->has & CK_SHAPE_BARE_NORM)
-		return 0;
-	return add(m, block, n, s->has & CK_SHAPE_RMS ? 0 : n, err);
-}
-
-static int add_attention(struct ckpt_model *m, const struct ck_shape *s, uint32_t block,
-			 struct ckpt_err *err)
-{
-	const uint64_t q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim, h = s->hidden;
-	const bool bias = s->has & CK_SHAPE_QKV_BIAS, all = s->has & CK_SHAPE_QK_NORM_ALL;
-	int rc;
-
-	if (s->has & CK_SHAPE_FUSED_QKV) {
-		rc = add(m, block, (q + 2 * kv) * h, bias ? q + 2 * kv : 0, err);
-	} else {
-		rc = add(m, block, q * h, bias ? q : 0, err);
-		for (int i = 0; !rc && i < 2; i++)
-			rc = add(m, block, kv * h, bias ? kv : 0, err);
-	}
-	if (!rc)
-		rc = add(m, block, h * q, s->has & CK_SHAPE_O_BIAS ? h : 0, err);
-	if (!rc && (all || (s->has & CK_SHAPE_QK_NORM)))
-		rc = add(m, block, all ? q : s->head_dim, 0, err);
-	if (!rc && (all || (s->has & CK_SHAPE_QK_NORM)))
-		rc = add(m, block, all ? kv : s->head_dim, 0, err);
-	return rc;
-}
-
-static int add_layer(struct ckpt_model *m, const struct ck_shape *s, uint32_t block,
-		     struct ckpt_err *err)
-{
-	const unsigned ups = s->has & CK_SHAPE_GATED ? 2 : 1;
-	const uint64_t fused = s->has & CK_SHAPE_FUSED_GATE ? ups : 1;
-	const bool bias = s->has & CK_SHAPE_MLP_BIAS;
-	int rc = add_attention(m, s, block, err);
-
-	for (unsigned i = 0; !rc && i < ups / fused; i++)
-		rc = add(m, block, fused * s->inter * s->hidden, bias ? fused * s->inter : 0, err);
-	if (!rc)
-		rc = add(m, block, s->inter * s->hidden, bias ? s->hidden : 0, err);
-	for (uint32_t i = 0; !rc && i < s->norms; i++)
-		rc = add_norm(m, s, block, s->hidden, err);
-	return rc;
-}
-
-void ck_model_take_arch(struct ckpt_model *m, const struct ck_shape *s)
-{
-	m->info.arch = (struct ckpt_arch){
-		.layers = s->layers, .hidden = s->hidden, .inter = s->inter, .vocab = s->vocab,
-		.heads = s->heads, .kv_heads = s->kv_heads, .head_dim = s->head_dim,
-		.gated = !!(s->has & CK_SHAPE_GATED), .rms = !!(s->has & CK_SHAPE_RMS),
-		.norms = s->norms,
-		.qk_norm = !!(s->has & (CK_SHAPE_QK_NORM | CK_SHAPE_QK_NORM_ALL)),
-	};
-}
-
-int ck_model_add_shape(struct ckpt_model *m, const struct ck_shape *s, struct ckpt_err *err)
-{
-	int rc = add(m, 0, s->vocab * s->hidden, 0, err);
-
-	if (!rc && s->positions)
-		rc = add(m, 0, s->positions * s->hidden, 0, err);
-	for (uint64_t i = 0; !rc && i < s->layers; i++)
-		rc = add_layer(m, s, (uint32_t)i + 1, err);
-	if (!rc)
-		rc = add_norm(m, s, CK_BLOCK_BEHIND, s->hidden, err);
-	if (!rc && !s->tied)
-		rc = add(m, CK_BLOCK_BEHIND, s->vocab * s->hidden, 0, err);
-	if (!rc)
-		ck_model_take_arch(m, s);
-	return rc;
+	info->active = active(info);
 }
 
 /* ---- published models ---- */
 
+#define LLAMA (CK_SHAPE_GATED | CK_SHAPE_RMS)
 #define LLAMA3(h, l, q, d, i, t) \
-	{ "llama", l, h, i, 128256, q, 8, d, 0, CK_SHAPE_GATED | CK_SHAPE_RMS, 2, t }
+	{ .type = "llama", .layers = l, .hidden = h, .inter = i, .vocab = 128256, .heads = q, \
+	  .kv_heads = 8, .head_dim = d, .has = LLAMA, .norms = 2, .tied = t }
 #define QWEN25(h, l, q, kv, d, i, v, t) \
-	{ "qwen2", l, h, i, v, q, kv, d, 0, \
-	  CK_SHAPE_GATED | CK_SHAPE_RMS | CK_SHAPE_QKV_BIAS, 2, t }
+	{ .type = "qwen2", .layers = l, .hidden = h, .inter = i, .vocab = v, .heads = q, \
+	  .kv_heads = kv, .head_dim = d, .has = LLAMA | CK_SHAPE_QKV_BIAS, .norms = 2, .tied = t }
 #define QWEN3(h, l, q, i, t) \
-	{ "qwen3", l, h, i, 151936, q, 8, 128, 0, \
-	  CK_SHAPE_GATED | CK_SHAPE_RMS | CK_SHAPE_QK_NORM, 2, t }
+	{ .type = "qwen3", .layers = l, .hidden = h, .inter = i, .vocab = 151936, .heads = q, \
+	  .kv_heads = 8, .head_dim = 128, .has = LLAMA | CK_SHAPE_QK_NORM, .norms = 2, .tied = t }
+#define MIXTRAL(h, l, q, i, v) \
+	{ .type = "mixtral", .layers = l, .hidden = h, .inter = i, .vocab = v, .heads = q, \
+	  .kv_heads = 8, .head_dim = 128, .has = LLAMA, .norms = 2, \
+	  .moe = { .experts = 8, .top_k = 2, .inter = i } }
+#define QWEN3_MOE(h, l, q, i, w) \
+	{ .type = "qwen3_moe", .layers = l, .hidden = h, .inter = i, .vocab = 151936, .heads = q, \
+	  .kv_heads = 4, .head_dim = 128, .has = LLAMA | CK_SHAPE_QK_NORM, .norms = 2, \
+	  .moe = { .experts = 128, .top_k = 8, .inter = w } }
 
 static const struct {
 	const char *name;
@@ -199,6 +131,17 @@ static const struct {
 	{ "qwen3-8b", QWEN3(4096, 36, 32, 12288, false) },
 	{ "qwen3-14b", QWEN3(5120, 40, 40, 17408, false) },
 	{ "qwen3-32b", QWEN3(5120, 64, 64, 25600, false) },
+	{ "mixtral-8x7b", MIXTRAL(4096, 32, 32, 14336, 32000) },
+	{ "mixtral-8x22b", MIXTRAL(6144, 56, 48, 16384, 32768) },
+	{ "qwen3-30b-a3b", QWEN3_MOE(2048, 48, 32, 6144, 768) },
+	{ "qwen3-235b-a22b", QWEN3_MOE(4096, 94, 64, 12288, 1536) },
+	{ "deepseek-v3", { .type = "deepseek_v3", .layers = 61, .hidden = 7168, .inter = 18432,
+			   .vocab = 129280, .heads = 128, .kv_heads = 128, .has = LLAMA,
+			   .norms = 2,
+			   .moe = { .experts = 256, .top_k = 8, .inter = 2048, .shared = 2048,
+				    .first_dense = 3 },
+			   .mla = { .q_rank = 1536, .kv_rank = 512, .nope = 128, .rope = 64,
+				    .v = 128 } } },
 };
 
 const char *ckpt_model_name(uint32_t number)
@@ -272,6 +215,8 @@ int ck_model_count(uint64_t params, struct ckpt_model **out, struct ckpt_err *er
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "%" PRIu64 " parameters: expected 1 to 2^48", params);
 	for (size_t i = 0; i < CK_ARRAY_LEN(published); i++) {
+		if (published[i].shape.moe.experts)
+			continue;	/* a number alone is that of a dense model */
 		rc = make_published(i, "", &m, err);
 		if (rc)
 			goto out;

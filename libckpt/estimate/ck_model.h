@@ -18,7 +18,14 @@ struct ck_param {
 	uint32_t block;		/* 0 before the layers, layers from 1, CK_BLOCK_BEHIND */
 	uint32_t group;		/* of the optimizer */
 	bool frozen;
+	bool expert;		/* of the routed experts: 'numel' is that of all of them */
+	uint8_t cut;		/* CK_CUT_*: how tensor-parallel ranks divide it */
 };
+
+#define CK_CUT_NONE 0u		/* each rank has all of it */
+#define CK_CUT_EVEN 1u
+#define CK_CUT_EMBEDDING 2u	/* rows of the vocabulary, in two places */
+#define CK_CUT_HEAD 3u
 
 struct ckpt_model {
 	struct ck_arena arena;
@@ -26,7 +33,27 @@ struct ckpt_model {
 	uint64_t n, cap;
 	uint64_t total;		/* elements so far */
 	uint32_t modules;
+	bool shaped;		/* made from a shape: 'expert' and 'cut' are known */
+	bool tied;		/* likewise; the head is the embedding */
 	struct ckpt_model_info info;
+};
+
+#define CK_DENSE_BITS 1024u
+
+/* Routed experts: of a layer from 'first_dense' on whose number + 1 is a multiple of 'every'. */
+struct ck_moe {
+	uint64_t experts, top_k;	/* of a layer; that a token passes; 0 = no experts */
+	uint64_t inter;			/* width of an expert */
+	uint64_t shared;		/* of the expert that every token passes, 0 = none */
+	bool shared_gate;		/* a gate of that one */
+	uint64_t first_dense, every;	/* every: 0 is as 1 */
+	uint8_t dense[CK_DENSE_BITS / 8];	/* bits: layers that have no experts either */
+};
+
+/* Attention over compressed keys and values (DeepSeek); kv_rank 0 = none. */
+struct ck_mla {
+	uint64_t q_rank;	/* 0 = queries are not compressed */
+	uint64_t kv_rank, nope, rope, v;	/* sizes of a head without and with positions */
 };
 
 /* What the parameters of a decoder follow from. */
@@ -37,6 +64,8 @@ struct ck_shape {
 	unsigned has;		/* CK_SHAPE_* */
 	uint32_t norms;		/* in a layer */
 	bool tied;
+	struct ck_moe moe;
+	struct ck_mla mla;
 };
 
 #define CK_SHAPE_GATED 1u
@@ -54,6 +83,7 @@ struct ck_shape {
 struct ckpt_model *ck_model_new(const char *what);
 /* CKPT_E_LIMIT above CK_MODEL_MAX elements in all. */
 int ck_model_add(struct ckpt_model *model, const struct ck_param *param, struct ckpt_err *err);
+bool ck_shape_has_experts(const struct ck_shape *shape, uint64_t layer);
 /* All parameters of a shape; fills info.arch too. */
 int ck_model_add_shape(struct ckpt_model *model, const struct ck_shape *shape,
 		       struct ckpt_err *err);

@@ -16,10 +16,21 @@
 #define MAX_CONFIG_BYTES ((uint64_t)16 << 20)
 #define MAX_LAYERS 10000
 #define MAX_WIDTH ((uint64_t)1 << 24)
+#define MAX_EXPERTS ((uint64_t)1 << 16)
 
 #define LLAMA (CK_SHAPE_GATED | CK_SHAPE_RMS)
 #define BIASED (CK_SHAPE_QKV_BIAS | CK_SHAPE_O_BIAS)
 #define PLAIN_GPT (BIASED | CK_SHAPE_MLP_BIAS)
+
+struct reading {
+	const struct ck_json *doc;
+	const char *path;
+	struct ckpt_err *err;
+};
+
+static int read_mixtral(const struct reading *r, struct ck_shape *s);
+static int read_qwen_moe(const struct reading *r, struct ck_shape *s);
+static int read_deepseek(const struct reading *r, struct ck_shape *s);
 
 /* What a model_type means: 'has' and the rest that config.json does not say. */
 struct family {
@@ -31,28 +42,37 @@ struct family {
 	unsigned attention_bias, mlp_bias;	/* what these keys add */
 	const char *bias_key;	/* that of attention_bias where it has another name */
 	bool bias;		/* its default */
+	int (*experts)(const struct reading *r, struct ck_shape *s);
 };
 
-/* type, has, norms, tied, head_dim, what attention_bias and mlp_bias add, their name, default */
+/* type, has, norms, tied, head_dim, what attention_bias, mlp_bias add, name, default, experts */
 static const struct family families[] = {
-	{ "llama", LLAMA, 2, false, 0, BIASED, CK_SHAPE_MLP_BIAS, NULL, false },
-	{ "mistral", LLAMA, 2, false, 0, 0, 0, NULL, false },
-	{ "qwen2", LLAMA | CK_SHAPE_QKV_BIAS, 2, false, 0, 0, 0, NULL, false },
-	{ "qwen3", LLAMA | CK_SHAPE_QK_NORM, 2, false, 128, BIASED, 0, NULL, false },
-	{ "gemma", LLAMA, 2, true, 256, BIASED, 0, NULL, false },
-	{ "gemma2", LLAMA, 4, true, 256, BIASED, 0, NULL, false },
-	{ "gemma3_text", LLAMA | CK_SHAPE_QK_NORM, 4, true, 256, BIASED, 0, NULL, false },
-	{ "granite", LLAMA, 2, false, 0, BIASED, CK_SHAPE_MLP_BIAS, NULL, false },
-	{ "olmo", CK_SHAPE_GATED | CK_SHAPE_BARE_NORM, 2, false, 0, BIASED, 0, NULL, false },
-	{ "olmo2", LLAMA | CK_SHAPE_QK_NORM_ALL, 2, false, 0, BIASED, 0, NULL, false },
-	{ "smollm3", LLAMA, 2, true, 0, BIASED, CK_SHAPE_MLP_BIAS, NULL, false },
+	{ "llama", LLAMA, 2, false, 0, BIASED, CK_SHAPE_MLP_BIAS, NULL, false, NULL },
+	{ "mistral", LLAMA, 2, false, 0, 0, 0, NULL, false, NULL },
+	{ "qwen2", LLAMA | CK_SHAPE_QKV_BIAS, 2, false, 0, 0, 0, NULL, false, NULL },
+	{ "qwen3", LLAMA | CK_SHAPE_QK_NORM, 2, false, 128, BIASED, 0, NULL, false, NULL },
+	{ "gemma", LLAMA, 2, true, 256, BIASED, 0, NULL, false, NULL },
+	{ "gemma2", LLAMA, 4, true, 256, BIASED, 0, NULL, false, NULL },
+	{ "gemma3_text", LLAMA | CK_SHAPE_QK_NORM, 4, true, 256, BIASED, 0, NULL, false, NULL },
+	{ "granite", LLAMA, 2, false, 0, BIASED, CK_SHAPE_MLP_BIAS, NULL, false, NULL },
+	{ "olmo", CK_SHAPE_GATED | CK_SHAPE_BARE_NORM, 2, false, 0, BIASED, 0, NULL, false, NULL },
+	{ "olmo2", LLAMA | CK_SHAPE_QK_NORM_ALL, 2, false, 0, BIASED, 0, NULL, false, NULL },
+	{ "smollm3", LLAMA, 2, true, 0, BIASED, CK_SHAPE_MLP_BIAS, NULL, false, NULL },
 	{ "phi3", LLAMA | CK_SHAPE_FUSED_QKV | CK_SHAPE_FUSED_GATE, 2, false, 0, 0, 0, NULL,
-	  false },
-	{ "starcoder2", 0, 2, true, 0, PLAIN_GPT, 0, "use_bias", true },
-	{ "gpt2", PLAIN_GPT | CK_SHAPE_FUSED_QKV, 2, true, 0, 0, 0, NULL, false },
-	{ "gpt_neox", CK_SHAPE_MLP_BIAS | CK_SHAPE_FUSED_QKV, 2, false, 0, BIASED, 0, NULL, true },
+	  false, NULL },
+	{ "mixtral", LLAMA, 2, false, 0, 0, 0, NULL, false, read_mixtral },
+	{ "qwen2_moe", LLAMA, 2, false, 0, CK_SHAPE_QKV_BIAS, 0, "qkv_bias", true, read_qwen_moe },
+	{ "qwen3_moe", LLAMA | CK_SHAPE_QK_NORM, 2, false, 0, BIASED, 0, NULL, false,
+	  read_qwen_moe },
+	{ "deepseek_v2", LLAMA, 2, false, 1, CK_SHAPE_O_BIAS, CK_SHAPE_MLP_BIAS, NULL, false,
+	  read_deepseek },
+	{ "deepseek_v3", LLAMA, 2, false, 1, CK_SHAPE_O_BIAS, 0, NULL, false, read_deepseek },
+	{ "starcoder2", 0, 2, true, 0, PLAIN_GPT, 0, "use_bias", true, NULL },
+	{ "gpt2", PLAIN_GPT | CK_SHAPE_FUSED_QKV, 2, true, 0, 0, 0, NULL, false, NULL },
+	{ "gpt_neox", CK_SHAPE_MLP_BIAS | CK_SHAPE_FUSED_QKV, 2, false, 0, BIASED, 0, NULL, true,
+	  NULL },
 	{ "opt", 0, 2, true, 0, BIASED | CK_SHAPE_MLP_BIAS, 0, "enable_bias",
-	  true },
+	  true, NULL },
 };
 
 /* NULL: the type is not known. */
@@ -63,12 +83,6 @@ static const struct family *find_family(const char *type)
 			return &families[i];
 	return NULL;
 }
-
-struct reading {
-	const struct ck_json *doc;
-	const char *path;
-	struct ckpt_err *err;
-};
 
 static uint64_t find(const struct reading *r, const char *key)
 {
@@ -92,6 +106,19 @@ static int number(const struct reading *r, const char *key, uint64_t otherwise, 
 		return ck_fail(r->err, CKPT_E_LIMIT, r->path, CKPT_NO_OFFSET,
 			       "%s is %" PRIu64 "; 1 to %" PRIu64 " are possible", key, n, most);
 	*out = n;
+	return 0;
+}
+
+/* As number(), where 0 is possible. */
+static int count(const struct reading *r, const char *key, uint64_t otherwise, uint64_t most,
+		 uint64_t *out)
+{
+	const uint64_t tok = find(r, key);
+	uint64_t n;
+
+	if (tok != UINT64_MAX && !(ck_json_u64(r->doc, tok, &n) && !n))
+		return number(r, key, 0, most, out);
+	*out = tok == UINT64_MAX ? otherwise : 0;
 	return 0;
 }
 
@@ -171,9 +198,119 @@ static int read_sizes(const struct reading *r, const struct family *f, struct ck
 	return rc;
 }
 
+/* ---- experts ---- */
+
+/* The number of experts has three names; a token passes 'some' of them by default. */
+static int read_experts(const struct reading *r, uint64_t some, struct ck_moe *e)
+{
+	static const char *const names[] = { "num_local_experts", "num_experts",
+					     "n_routed_experts" };
+	const char *name = names[0];
+	int rc;
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(names); i++)
+		if (find(r, names[i]) != UINT64_MAX)
+			name = names[i];
+	rc = find(r, name) == UINT64_MAX ? number(r, name, 0, MAX_EXPERTS, &e->experts) :
+	     count(r, name, 0, MAX_EXPERTS, &e->experts);
+	if (!rc && e->experts)
+		rc = number(r, "num_experts_per_tok", some, MAX_WIDTH, &e->top_k);
+	if (!rc && e->top_k > e->experts)
+		rc = ck_fail(r->err, CKPT_E_MISMATCH, r->path, CKPT_NO_OFFSET,
+			     "num_experts_per_tok is %" PRIu64 ", but %s is %" PRIu64, e->top_k,
+			     name, e->experts);
+	return rc;
+}
+
+static int read_mixtral(const struct reading *r, struct ck_shape *s)
+{
+	s->moe.inter = s->inter;
+	return read_experts(r, 2, &s->moe);
+}
+
+/* A list of numbers of layers. */
+static int read_dense_layers(const struct reading *r, const char *key, struct ck_moe *e)
+{
+	const uint64_t list = find(r, key);
+	uint64_t n, i = 0;
+
+	if (list == UINT64_MAX)
+		return 0;
+	if (r->doc->tok[list].type != CK_JSON_ARRAY)
+		return ck_fail(r->err, CKPT_E_MISMATCH, r->path, r->doc->tok[list].off,
+			       "%s is not a list", key);
+	for (uint64_t tok = list + 1; tok < r->doc->tok[list].next; tok = r->doc->tok[tok].next) {
+		if (!ck_json_u64(r->doc, tok, &n) || n >= CK_DENSE_BITS)
+			return ck_fail(r->err, CKPT_E_LIMIT, r->path, r->doc->tok[tok].off,
+				       "number %" PRIu64 " of %s is not a layer from 0 to %u",
+				       i, key, CK_DENSE_BITS - 1);
+		e->dense[n / 8] |= (uint8_t)(1u << n % 8);
+		i++;
+	}
+	return 0;
+}
+
+static int read_qwen_moe(const struct reading *r, struct ck_shape *s)
+{
+	int rc = read_experts(r, strcmp(s->type, "qwen2_moe") ? 8 : 4, &s->moe);
+
+	if (!rc && s->moe.experts)
+		rc = number(r, "moe_intermediate_size", 0, MAX_WIDTH, &s->moe.inter);
+	if (!rc && s->moe.experts && !strcmp(s->type, "qwen2_moe"))
+		rc = number(r, "shared_expert_intermediate_size", 0, MAX_WIDTH, &s->moe.shared);
+	s->moe.shared_gate = true;
+	if (!rc)
+		rc = number(r, "decoder_sparse_step", 1, MAX_LAYERS, &s->moe.every);
+	return rc ? rc : read_dense_layers(r, "mlp_only_layers", &s->moe);
+}
+
+static int read_mla(const struct reading *r, struct ck_mla *a)
+{
+	int rc = 0;
+
+	/* null is "not compressed", and no key transformers' default */
+	if (find(r, "q_lora_rank") != UINT64_MAX || ck_json_get(r->doc, 0, "q_lora_rank") ==
+	    UINT64_MAX)
+		rc = number(r, "q_lora_rank", 1536, MAX_WIDTH, &a->q_rank);
+	if (!rc)
+		rc = number(r, "kv_lora_rank", 512, MAX_WIDTH, &a->kv_rank);
+	if (!rc)
+		rc = number(r, "qk_nope_head_dim", 128, MAX_WIDTH, &a->nope);
+	if (!rc)
+		rc = number(r, "qk_rope_head_dim", 64, MAX_WIDTH, &a->rope);
+	return rc ? rc : number(r, "v_head_dim", 128, MAX_WIDTH, &a->v);
+}
+
+static int read_deepseek(const struct reading *r, struct ck_shape *s)
+{
+	uint64_t shared, every;
+	int rc = read_mla(r, &s->mla);
+
+	if (!rc)
+		rc = read_experts(r, strcmp(s->type, "deepseek_v3") ? 0 : 8, &s->moe);
+	if (!rc)
+		rc = number(r, "moe_intermediate_size", 0, MAX_WIDTH, &s->moe.inter);
+	if (!rc)
+		rc = count(r, "n_shared_experts", 0, MAX_EXPERTS, &shared);
+	if (!rc)
+		rc = count(r, "first_k_dense_replace", strcmp(s->type, "deepseek_v3") ? 0 : 3,
+			   MAX_LAYERS, &s->moe.first_dense);
+	if (!rc)
+		rc = number(r, "moe_layer_freq", 1, MAX_LAYERS, &every);
+	if (rc)
+		return rc;
+	s->moe.shared = shared * s->moe.inter;
+	if (every == 1 && s->moe.experts)
+		return 0;
+	return ck_fail(r->err, CKPT_E_UNSUPPORTED, r->path, CKPT_NO_OFFSET,
+		       "unsupported variant of DeepSeek: moe_layer_freq %" PRIu64 " with %" PRIu64
+		       " experts, where transformers has 1 and at least one",
+		       every, s->moe.experts);
+}
+
 static int unknown(const struct reading *r, const char *type)
 {
-	char known[300] = "";
+	char known[400] = "";
 	size_t n = 0;
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(families); i++) {
@@ -214,6 +351,10 @@ static int read_shape(const struct reading *r, struct ck_shape *s)
 		s->has |= f->attention_bias;
 	if (truth(r, "mlp_bias", false))
 		s->has |= f->mlp_bias;
+	if (f->experts)
+		rc = f->experts(r, s);
+	if (rc)
+		return rc;
 	s->tied = truth(r, "tie_word_embeddings", f->tied);
 	if (s->heads * s->head_dim > MAX_WIDTH || s->kv_heads > s->heads)
 		return ck_fail(r->err, CKPT_E_MISMATCH, r->path, CKPT_NO_OFFSET,

@@ -45,13 +45,23 @@ struct ckpt_arch {
 	uint32_t rms;		/* RMSNorm written in single operations, else LayerNorm */
 	uint32_t norms;		/* norms over 'hidden' in a layer */
 	uint32_t qk_norm;	/* queries and keys are normed too */
+	/* Routed experts; experts 0: none. */
+	uint64_t experts, top_k;	/* of a layer; of them, those that a token passes */
+	uint64_t moe_layers;		/* layers that have experts instead of one MLP */
+	uint64_t expert_inter;		/* width of an expert */
+	uint64_t shared_inter;		/* of what every token passes beside them, 0 = nothing */
+	/* Attention over compressed keys and values (DeepSeek); kv_rank 0: not this kind. */
+	uint64_t q_rank, kv_rank;	/* q_rank 0: queries are not compressed */
+	uint64_t rope_dim, v_dim;	/* of head_dim, what is rotated; of a head's values */
 };
 
 /* What is known of a model. */
 struct ckpt_model_info {
 	const char *what;	/* a clause that says where it comes from; lent */
 	uint64_t params;	/* elements, those of tied names once */
-	uint64_t trainable;	/* of them, those that the optimizer holds */
+	uint64_t active;	/* of them, those that one token passes: all but the experts that
+				   the router does not choose; 0 = not known */
+	uint64_t trainable;	/* of all, those that the optimizer holds */
 	uint64_t tensors;	/* parameters, tied names once */
 	uint64_t largest;	/* elements of the largest parameter */
 	uint64_t largest_module;	/* of the module with the most elements of its own:
@@ -65,9 +75,10 @@ struct ckpt_model_info {
 /*
  * From a config.json of Hugging Face transformers.  Known: Llama, Mistral, Qwen2, Qwen3,
  * Gemma, Gemma 2, Gemma 3 (text), Granite, OLMo, OLMo 2, SmolLM3, Phi-3, StarCoder2, GPT-2,
- * GPT-NeoX, OPT.  CKPT_E_UNSUPPORTED names any other architecture, CKPT_E_MISMATCH a number
- * that is missing or does not fit, CKPT_E_LIMIT one that is beyond reason; else those of
- * reading the file.
+ * GPT-NeoX, OPT; with experts Mixtral, Qwen2-MoE, Qwen3-MoE, DeepSeek-V2 and V3, whose experts
+ * are counted as transformers 5 has them, two parameters a layer.  CKPT_E_UNSUPPORTED names any
+ * other architecture, CKPT_E_MISMATCH a number that is missing or does not fit, CKPT_E_LIMIT one
+ * that is beyond reason; else those of reading the file.
  */
 CKPT_API int ckpt_model_from_config(const char *path, struct ckpt_model **out,
 				    struct ckpt_err *err);
@@ -113,7 +124,7 @@ enum ckpt_ops {
 struct ckpt_setup {
 	size_t size;			/* sizeof(struct ckpt_setup) */
 	uint32_t stage;			/* 0 to 3 */
-	uint32_t gpus;			/* data-parallel ranks, 1 to 4096 (1) */
+	uint32_t gpus;			/* all ranks, 1 to 4096 (1) */
 	uint32_t gpus_per_node;		/* (8, or gpus if that is less) */
 	unsigned offload;		/* CKPT_OFFLOAD_* */
 	enum ckpt_dtype dtype;		/* BF16, F16, F32 (BF16) */
@@ -134,6 +145,7 @@ struct ckpt_setup {
 	uint64_t sub_group;		/* stage 3 (1,000,000,000) */
 	uint64_t overhead;		/* bytes of a GPU that no tensor has (measured values) */
 	uint32_t engine;		/* CKPT_ENGINE_* */
+	uint32_t tp, pp, ep;		/* tensor-, pipeline- and expert-parallel ranks (1) */
 };
 
 /* What a DeepSpeed configuration gave: bits of '*said_out'. */
@@ -187,6 +199,30 @@ struct ckpt_save {
 	uint64_t resume_same;	/* bytes all ranks read to resume at this world */
 	uint64_t resume_other;	/* after `zckpt reshard` for another one, which reads 'bytes' */
 	uint64_t universal_files;	/* of DeepSpeed's universal layout */
+	/* With pipeline stages, expert-parallel ranks; the bytes are those of the largest file. */
+	uint64_t layer_files, layer_bytes;	/* layer_LL-model_TT */
+	uint64_t expert_files, expert_bytes;	/* layer_l_expert_e_mp_rank_MM */
+	uint64_t expp_files, expp_bytes;	/* expp_rank_E_mp_rank_MM, at stage 0 */
+	/* The same state in a folder of Megatron-Core (torch_dist); 0 where it is not known. */
+	uint64_t mcore_files;		/* .distcp files, one of each rank */
+	uint64_t mcore_bytes;		/* of all */
+	uint64_t mcore_rank_bytes;	/* of a rank of the largest stage */
+	uint64_t mcore_vocab;		/* rows of the embedding, padded */
+};
+
+/*
+ * Who has what: the sizes of the groups of ranks, and the rank with the most memory, of which the
+ * terms are.
+ */
+struct ckpt_share {
+	uint32_t tp, pp, ep;		/* as given, at least 1 */
+	uint32_t dp;			/* ranks that divide the states of what is not an expert */
+	uint32_t edp;			/* ranks that divide the states of an expert */
+	uint32_t stage;			/* the pipeline stage of the rank, from 0 */
+	uint64_t layers;		/* of that stage */
+	uint64_t params;		/* elements of the rank's parameters */
+	uint64_t expert_params;		/* of them, of experts */
+	uint64_t least_params;		/* of a rank of the smallest stage */
 };
 
 /* No pointers and nothing to free. */
@@ -200,11 +236,17 @@ struct ckpt_estimate {
 	uint32_t nterms;
 	struct ckpt_term term[CKPT_MAX_TERMS];	/* [nterms] */
 	struct ckpt_save save;		/* on disk */
+	struct ckpt_share share;
 };
 
 /*
  * What a run with DeepSpeed's memory layout needs.  No allocation but a few bytes a
  * parameter.  CKPT_E_USAGE for a setup that does not exist.
+ *
+ * With tp, pp or ep above 1 the numbers are those of the rank that needs most memory; 'share' says
+ * which.  CKPT_E_USAGE then also for sizes that do not divide each other (ranks by tp x pp, experts
+ * by ep, heads by tp, ...), a model whose shape is not known, and stages that DeepSpeed does not
+ * have with them: 2 with pipeline stages, 3 with any.
  *
  * With CKPT_ENGINE_ZTRAIN: what a rank of ztrain needs, to the byte of its counters, with the
  * buffer of its saves and one thread; the terms have CKPT_PLACE_GPU ("a rank"), in all

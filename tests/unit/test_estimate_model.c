@@ -20,6 +20,9 @@
 #define COMMON "'vocab_size': 301, 'hidden_size': 64, 'num_hidden_layers': 3, " \
 	"'num_attention_heads': 4, 'intermediate_size': 171, 'num_key_value_heads': 2"
 
+#define COMMON_MLA "'vocab_size': 301, 'hidden_size': 64, 'num_hidden_layers': 3, " \
+	"'num_attention_heads': 4, 'intermediate_size': 171, 'num_key_value_heads': 4"
+
 /* Elements as the publishers' weights have them. */
 static void published_models_have_their_numbers_of_parameters(void **state)
 {
@@ -38,6 +41,7 @@ static void published_models_have_their_numbers_of_parameters(void **state)
 		{ "QWEN3-8B", 8190735360, 622329856 }, { "qwen3-14b", 14768307200, 777912320 },
 		{ "qwen3-32b", 32762123264, 777912320 },
 	};
+	const size_t with_experts = 5;	/* see the next test */
 	struct ckpt_model_info info;
 	uint32_t n = 0;
 
@@ -58,9 +62,61 @@ static void published_models_have_their_numbers_of_parameters(void **state)
 	}
 	while (ckpt_model_name(n))
 		n++;
-	assert_int_equal(n, sizeof(all) / sizeof(all[0]));
+	assert_int_equal(n, sizeof(all) / sizeof(all[0]) + with_experts);
 	assert_int_equal(ckpt_model_from_name("gpt-5", &(struct ckpt_model *){ NULL }, NULL),
 			 -CKPT_E_NOTFOUND);
+}
+
+/* Counted by transformers 5.17 on the published configurations; 46.7 B with 12.9 B active, ... */
+static void published_models_with_experts_have_totals_and_active_parameters(void **state)
+{
+	static const struct {
+		const char *name;
+		uint64_t params, tensors, largest, active;
+	} all[] = {
+		{ "mixtral-8x7b", 46702792704, 291, 1409286144, 12879925248 },
+		{ "Mixtral-8x22B", 140630071296, 507, 2415919104, 39161468928 },
+		{ "qwen3-30b-a3b", 30532122624, 531, 603979776, 3353032704 },
+		{ "qwen3-235b-a22b", 235093634560, 1037, 2415919104, 22190763520 },
+		{ "deepseek-v3", 671026404352, 909, 11274289152, 37552282624 },
+	};
+	struct ckpt_model_info info;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+		struct ckpt_model *model = t_est_named(all[i].name);
+
+		ckpt_model_get(model, &info);
+		ckpt_model_free(model);
+		if (info.params != all[i].params || info.tensors != all[i].tensors ||
+		    info.largest_module != all[i].largest || info.active != all[i].active)
+			fail_msg("%s: %" PRIu64 " in %" PRIu64 ", %" PRIu64 ", %" PRIu64 " active",
+				 all[i].name, info.params, info.tensors, info.largest_module,
+				 info.active);
+	}
+}
+
+static void models_with_experts_have_the_parameters_that_transformers_makes(void **state)
+{
+	static const struct {
+		const char *text;
+		uint64_t params, tensors, active;
+	} all[] = {
+#include "tests/fixtures/experts.inc"
+	};
+	struct ckpt_model_info info;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+		struct ckpt_model *model = t_est_model(all[i].text);
+
+		ckpt_model_get(model, &info);
+		ckpt_model_free(model);
+		if (info.params != all[i].params || info.tensors != all[i].tensors ||
+		    info.active != all[i].active)
+			fail_msg("%s: %" PRIu64 " in %" PRIu64 ", %" PRIu64 " active", all[i].text,
+				 info.params, info.tensors, info.active);
+	}
 }
 
 /* Counted by transformers 5.17 (tests/interop/plan_cases.py does so again). */
@@ -139,7 +195,23 @@ static void configs_that_cannot_be_counted_are_refused_with_the_reason(void **st
 		{ "{}", CKPT_E_UNSUPPORTED, "it has no \"model_type\"" },
 		{ "[]", CKPT_E_UNSUPPORTED, "it has no \"model_type\"" },
 		{ "{", CKPT_E_CORRUPT, "" },
-		{ "{ 'model_type': 'mixtral', " COMMON " }", CKPT_E_UNSUPPORTED, "mixtral" },
+		{ "{ 'model_type': 'mamba', " COMMON " }", CKPT_E_UNSUPPORTED, "mamba" },
+		{ "{ 'model_type': 'mixtral', " COMMON " }", CKPT_E_MISMATCH,
+		  "num_local_experts is missing" },
+		{ "{ 'model_type': 'mixtral', " COMMON ", 'num_local_experts': 4, "
+		  "'num_experts_per_tok': 5 }", CKPT_E_MISMATCH,
+		  "num_experts_per_tok is 5, but num_local_experts is 4" },
+		{ "{ 'model_type': 'qwen3_moe', " COMMON ", 'num_experts': 4, "
+		  "'num_experts_per_tok': 2 }", CKPT_E_MISMATCH, "moe_intermediate_size" },
+		{ "{ 'model_type': 'qwen3_moe', " COMMON ", 'num_experts': 4, "
+		  "'num_experts_per_tok': 2, 'moe_intermediate_size': 9, "
+		  "'mlp_only_layers': 1 }", CKPT_E_MISMATCH, "mlp_only_layers is not a list" },
+		{ "{ 'model_type': 'qwen3_moe', " COMMON ", 'num_experts': 4, "
+		  "'num_experts_per_tok': 2, 'moe_intermediate_size': 9, "
+		  "'mlp_only_layers': [0, 1024] }", CKPT_E_LIMIT, "number 1 of mlp_only_layers" },
+		{ "{ 'model_type': 'deepseek_v3', " COMMON_MLA ", 'n_routed_experts': 4, "
+		  "'num_experts_per_tok': 2, 'moe_intermediate_size': 9, "
+		  "'moe_layer_freq': 2 }", CKPT_E_UNSUPPORTED, "moe_layer_freq 2" },
 		{ "{ 'model_type': 'llama' }", CKPT_E_MISMATCH, "hidden_size is missing" },
 		{ "{ 'model_type': 'llama', " COMMON ", 'head_dim': -1 }", CKPT_E_MISMATCH,
 		  "head_dim is not a plain number" },
@@ -341,6 +413,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(published_models_have_their_numbers_of_parameters),
+		cmocka_unit_test(published_models_with_experts_have_totals_and_active_parameters),
+		cmocka_unit_test(models_with_experts_have_the_parameters_that_transformers_makes),
 		cmocka_unit_test(architectures_have_the_parameters_that_transformers_makes),
 		cmocka_unit_test(a_number_near_a_published_model_has_its_shape_and_its_own_sum),
 		cmocka_unit_test(a_number_far_from_all_has_no_shape_and_no_activations),

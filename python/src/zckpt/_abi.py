@@ -241,6 +241,7 @@ class ckpt_model_info(Structure): pass
 class ckpt_setup(Structure): pass
 class ckpt_term(Structure): pass
 class ckpt_save(Structure): pass
+class ckpt_share(Structure): pass
 class ckpt_estimate(Structure): pass
 class ckpt_ds_estimate(Structure): pass
 class ckpt_latest(Structure): pass
@@ -662,10 +663,20 @@ ckpt_arch._fields_ = [
     ("rms", c_uint32),
     ("norms", c_uint32),
     ("qk_norm", c_uint32),
+    ("experts", c_uint64),
+    ("top_k", c_uint64),
+    ("moe_layers", c_uint64),
+    ("expert_inter", c_uint64),
+    ("shared_inter", c_uint64),
+    ("q_rank", c_uint64),
+    ("kv_rank", c_uint64),
+    ("rope_dim", c_uint64),
+    ("v_dim", c_uint64),
 ]
 ckpt_model_info._fields_ = [
     ("what", c_char_p),
     ("params", c_uint64),
+    ("active", c_uint64),
     ("trainable", c_uint64),
     ("tensors", c_uint64),
     ("largest", c_uint64),
@@ -698,6 +709,9 @@ ckpt_setup._fields_ = [
     ("sub_group", c_uint64),
     ("overhead", c_uint64),
     ("engine", c_uint32),
+    ("tp", c_uint32),
+    ("pp", c_uint32),
+    ("ep", c_uint32),
 ]
 ckpt_term._fields_ = [
     ("place", c_int),
@@ -716,6 +730,28 @@ ckpt_save._fields_ = [
     ("resume_same", c_uint64),
     ("resume_other", c_uint64),
     ("universal_files", c_uint64),
+    ("layer_files", c_uint64),
+    ("layer_bytes", c_uint64),
+    ("expert_files", c_uint64),
+    ("expert_bytes", c_uint64),
+    ("expp_files", c_uint64),
+    ("expp_bytes", c_uint64),
+    ("mcore_files", c_uint64),
+    ("mcore_bytes", c_uint64),
+    ("mcore_rank_bytes", c_uint64),
+    ("mcore_vocab", c_uint64),
+]
+ckpt_share._fields_ = [
+    ("tp", c_uint32),
+    ("pp", c_uint32),
+    ("ep", c_uint32),
+    ("dp", c_uint32),
+    ("edp", c_uint32),
+    ("stage", c_uint32),
+    ("layers", c_uint64),
+    ("params", c_uint64),
+    ("expert_params", c_uint64),
+    ("least_params", c_uint64),
 ]
 ckpt_estimate._fields_ = [
     ("gpu_bytes", c_uint64),
@@ -727,6 +763,7 @@ ckpt_estimate._fields_ = [
     ("nterms", c_uint32),
     ("term", ckpt_term * 32),
     ("save", ckpt_save),
+    ("share", ckpt_share),
 ]
 ckpt_ds_estimate._fields_ = [
     ("cpu_bytes", c_uint64),
